@@ -1,0 +1,91 @@
+#include "core/context.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/tensor.h"
+#include "core/tuning.h"
+
+/* The default scheduler knows nothing of transfers or priorities: with a GPU a model-based one serves better.
+ * STARPU_SCHED in the environment wins over both. */
+static const char *default_scheduler(const char *devices) {
+  bool gpu = devices && (strstr(devices, "cuda") || strstr(devices, "gpu"));
+  return gpu ? "dmdas" : "lws";
+}
+
+static enum sl_status start_starpu(const char *devices) {
+  struct starpu_conf conf;
+  starpu_conf_init(&conf);
+  conf.sched_policy_name = default_scheduler(devices);
+  starpu_malloc_set_align(64);
+  int result = starpu_init(&conf);
+  if (result == -ENODEV)
+    return sl_fail(SL_STARPU, "StarPU finds no worker: are STARPU_NCPU or STARPU_NCUDA set to 0?");
+  if (result)
+    return sl_fail(SL_STARPU, "StarPU does not start: %s; STARPU_* in the environment may be why",
+                   strerror(-result));
+  return SL_OK;
+}
+
+static void describe(struct sl_context *c) {
+  int major, minor, release;
+  starpu_get_version(&major, &minor, &release);
+  const struct starpu_sched_policy *policy = starpu_sched_get_sched_policy();
+  snprintf(c->text, sizeof c->text, "StarPU %d.%d.%d, scheduler %s, %u CPU and %u CUDA workers", major,
+           minor, release, policy ? policy->policy_name : "?", starpu_cpu_worker_get_count(),
+           starpu_cuda_worker_get_count());
+}
+
+enum sl_status sl_open(const struct sl_context_options *options, struct sl_context **context) {
+  static const struct sl_context_options defaults;
+  enum sl_status status;
+  *context = NULL;
+  if (!options) options = &defaults;
+  struct sl_context *c = sl__alloc(1, sizeof *c, "the context");
+  if (!c) return SL_NO_MEMORY;
+  c->seed = options->seed;
+  status = start_starpu(options->devices);
+  if (status != SL_OK) {
+    free(c);
+    return status;
+  }
+  SL_TRY(sl__devices_parse(options->devices, &c->devices, &c->device_count));
+  SL_TRY(sl__tuning_open(options->tune, &c->tuning));
+  describe(c);
+  *context = c;
+  c = NULL;
+out:
+  sl_close(c);
+  return status;
+}
+
+void sl_close(struct sl_context *c) {
+  if (!c) return;
+  starpu_task_wait_for_all();
+  for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++) sl__tensor_free(c->scratch[i]);
+  sl__tuning_close(c->tuning);
+  starpu_shutdown();
+  free(c->devices);
+  free(c);
+}
+
+int sl_device_count(const struct sl_context *c) { return c->device_count; }
+
+const char *sl_device_name(const struct sl_context *c, int device) {
+  return device >= 0 && device < c->device_count ? c->devices[device].name : "?";
+}
+
+int sl_worker_count(const struct sl_context *c) {
+  (void)c;
+  return (int)starpu_worker_get_count();
+}
+
+const char *sl_context_text(const struct sl_context *c) { return c->text; }
+
+enum sl_status sl_wait(struct sl_context *c) {
+  (void)c;
+  int result = starpu_task_wait_for_all();
+  return result ? sl_fail(SL_STARPU, "waiting for tasks: %s", strerror(-result)) : SL_OK;
+}

@@ -1,0 +1,37 @@
+/* The context's inside: StarPU, the device list, what is shared by all tasks. */
+#ifndef SL_CORE_CONTEXT_H
+#define SL_CORE_CONTEXT_H
+
+#ifndef __CUDACC__
+#define STARPU_DONT_INCLUDE_CUDA_HEADERS 1 /* host code needs none of them, and they warn */
+#endif
+#include <starpu.h>
+#include <starling/base.h>
+
+/* Where a task may run. Zero value: anywhere. */
+struct sl__place {
+  uint32_t where;  /* STARPU_CPU, STARPU_CUDA; 0: any */
+  int worker;      /* StarPU worker + 1; 0: any of that kind */
+};
+
+struct sl__device {
+  char name[24];
+  struct sl__place place;
+  unsigned node;   /* memory node where its data lives */
+};
+
+struct sl__tuning; /* core/tuning.h: the fastest implementation per shape, as measured */
+
+struct sl_context {
+  struct sl__device *devices;
+  int device_count;
+  uint64_t seed;
+  struct sl__tuning *tuning;  /* NULL without --tune */
+  struct sl_tensor *scratch[48];  /* one a power of two of bytes; StarPU gives each worker its own copy */
+  char text[256];
+};
+
+/* Parse "cuda:0,cpu" against the running StarPU (core/device.c); devices is to be freed. */
+enum sl_status sl__devices_parse(const char *list, struct sl__device **devices, int *count);
+
+#endif

@@ -1,0 +1,107 @@
+#include "core/submit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+
+static uint32_t hash_tensors(int count, struct sl_tensor *const *tensors, uint32_t hash) {
+  for (int i = 0; i < count; i++) {
+    const struct sl_shape *s = &tensors[i]->shape;
+    for (int d = 0; d < s->ndim; d++)
+      hash = starpu_hash_crc32c_be((uint32_t)s->dim[d], hash);
+  }
+  return hash;
+}
+
+static enum starpu_data_access_mode access_mode(char letter, bool accumulate) {
+  switch (letter) {
+    case 'r': return STARPU_R;
+    case 'w': return STARPU_W;
+    case 'm': return STARPU_RW;
+    case 's': return STARPU_SCRATCH;
+    default: return accumulate ? STARPU_RW : STARPU_W;
+  }
+}
+
+/* Few buffers go into the task itself; more go into arrays that StarPU frees with it. */
+static enum sl_status attach_buffers(struct starpu_task *task, const char *modes, bool accumulate,
+                                     int count, struct sl_tensor *const *tensors) {
+  starpu_data_handle_t *handles = task->handles;
+  enum starpu_data_access_mode *access = task->modes;
+  if (count > STARPU_NMAXBUFS) {
+    task->dyn_handles = handles = malloc((size_t)count * sizeof *handles);
+    task->dyn_modes = access = malloc((size_t)count * sizeof *access);
+    if (!handles || !access)
+      return sl_fail(SL_NO_MEMORY, "no memory for a task with %d buffers", count);
+  }
+  for (int i = 0; i < count; i++) {
+    handles[i] = tensors[i]->handle;
+    access[i] = access_mode(*modes, accumulate);
+    if (modes[1] != '*' && modes[1]) modes++;
+  }
+  task->nbuffers = count;
+  return SL_OK;
+}
+
+static enum sl_status attach_args(struct starpu_task *task, const struct sl__args_header *header,
+                                  const void *args, size_t size) {
+  char *copy = malloc(sizeof *header + size);
+  if (!copy) return sl_fail(SL_NO_MEMORY, "no memory for a task's arguments (%zu bytes)", size);
+  memcpy(copy, header, sizeof *header);
+  if (size) memcpy(copy + sizeof *header, args, size);
+  task->cl_arg = copy;
+  task->cl_arg_size = sizeof *header + size;
+  task->cl_arg_free = 1;
+  return SL_OK;
+}
+
+static void set_place(struct starpu_task *task, const struct sl__launch *launch) {
+  unsigned context = 0;
+  int least = starpu_sched_ctx_get_min_priority(context);
+  int most = starpu_sched_ctx_get_max_priority(context);
+  int priority = launch->priority;
+  task->priority = priority < least ? least : priority > most ? most : priority;
+  if (launch->place.where) task->where = (int32_t)launch->place.where;
+  if (launch->place.worker) {
+    task->execute_on_a_specific_worker = 1;
+    task->workerid = (unsigned)launch->place.worker - 1;
+  }
+}
+
+static enum sl_status refused(int result, const struct sl__op *op, const struct sl__launch *launch) {
+  if (result == -ENODEV)
+    return sl_fail(SL_NO_DEVICE,
+                   "%s (layer %s) cannot run where it is placed: this build has no implementation of it "
+                   "for that device; place it on cpu",
+                   op->codelet.name, launch->name ? launch->name : "-");
+  return sl_fail(SL_STARPU, "%s (layer %s) was refused by StarPU: %s", op->codelet.name,
+                 launch->name ? launch->name : "-", strerror(-result));
+}
+
+enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
+                          const struct sl__launch *launch, int count,
+                          struct sl_tensor *const *tensors, const void *args, size_t args_size,
+                          double flops, uint32_t footprint) {
+  (void)context;
+  struct sl__args_header header = {.footprint = hash_tensors(count, tensors, footprint),
+                                   .accumulate = launch->accumulate,
+                                   .count = (uint32_t)count};
+  struct starpu_task *task = starpu_task_create();
+  if (!task) return sl_fail(SL_NO_MEMORY, "no memory for a task");
+  task->cl = &op->codelet;
+  task->name = launch->name ? launch->name : op->codelet.name;
+  task->flops = flops;
+  set_place(task, launch);
+  enum sl_status status = attach_buffers(task, op->modes, launch->accumulate, count, tensors);
+  if (status == SL_OK) status = attach_args(task, &header, args, args_size);
+  if (status == SL_OK) {
+    int result = starpu_task_submit(task);
+    if (!result) return SL_OK;
+    status = refused(result, op, launch);
+  }
+  task->destroy = 0;
+  starpu_task_destroy(task);
+  return status;
+}

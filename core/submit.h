@@ -1,0 +1,56 @@
+/* The one way to submit a task: model, footprint, flops, name, priority and place are set here. */
+#ifndef SL_CORE_SUBMIT_H
+#define SL_CORE_SUBMIT_H
+
+#include "core/tensor.h"
+
+#define SL_KERNEL __attribute__((visibility("default"))) /* slaves of a master-slave run find it by name */
+
+/* An operation: its codelet, performance model and access modes, expanded from codelets/ops.def.
+ * modes has one letter a buffer: r read, w write, m read and write, s scratch,
+ * a write, or read and write where the launch accumulates; '*' repeats the letter before it. */
+struct sl__op {
+  struct starpu_codelet codelet;
+  struct starpu_perfmodel model;
+  const char *modes;
+};
+
+/* What the caller says of one task; zero value: anywhere, priority 0. */
+struct sl__launch {
+  const char *name;       /* of the layer, for traces; must outlive the task */
+  struct sl__place place;
+  int priority;           /* larger is sooner; clamped to the scheduler's range */
+  bool accumulate;        /* add to the 'a' buffer instead of overwriting it */
+};
+
+/* args (plain data without pointers: they may travel to another process) are copied; kernels find them by
+ * sl__args(cl_arg), and the accumulate flag by sl__accumulate(cl_arg). flops of this task. footprint: a hash of
+ * what in args changes the cost (sizes are hashed already); 0 if nothing does. */
+enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
+                          const struct sl__launch *launch, int count,
+                          struct sl_tensor *const *tensors, const void *args, size_t args_size,
+                          double flops, uint32_t footprint);
+
+struct sl__args_header {
+  uint32_t footprint;
+  uint32_t accumulate;
+  uint32_t count;         /* buffers of this task */
+  uint32_t unused;
+};
+
+static inline const void *sl__args(const void *cl_arg) {
+  return (const struct sl__args_header *)cl_arg + 1;
+}
+static inline bool sl__accumulate(const void *cl_arg) {
+  return ((const struct sl__args_header *)cl_arg)->accumulate;
+}
+static inline int sl__buffer_count(const void *cl_arg) {
+  return (int)((const struct sl__args_header *)cl_arg)->count;
+}
+
+/* The memory of a kernel's i-th buffer. */
+static inline void *sl__buffer(void *buffers[], int i) {
+  return (void *)STARPU_VECTOR_GET_PTR(buffers[i]);
+}
+
+#endif

@@ -1,0 +1,194 @@
+#include "core/tensor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+
+int64_t sl_shape_count(const struct sl_shape *shape) {
+  int64_t count = 1;
+  for (int i = 0; i < shape->ndim; i++) count *= shape->dim[i];
+  return count;
+}
+
+const char *sl_shape_text(const struct sl_shape *shape, char *text, size_t size) {
+  size_t at = (size_t)snprintf(text, size, "[");
+  for (int i = 0; i < shape->ndim && at < size; i++)
+    at += (size_t)snprintf(text + at, size - at, "%s%" PRId64, i ? ", " : "", shape->dim[i]);
+  if (at < size) snprintf(text + at, size - at, "]");
+  return text;
+}
+
+bool sl_shape_equal(const struct sl_shape *a, const struct sl_shape *b) {
+  if (a->ndim != b->ndim) return false;
+  for (int i = 0; i < a->ndim; i++)
+    if (a->dim[i] != b->dim[i]) return false;
+  return true;
+}
+
+size_t sl__type_size(enum sl_type type) { return type == SL_BF16 ? 2 : 4; }
+
+/* StarPU counts a vector's rows in 32 bits. */
+static enum sl_status check_shape(const struct sl_shape *shape, enum sl_type type, size_t *bytes) {
+  char text[96];
+  int64_t count = 1;
+  bool fits = shape->ndim >= 1 && shape->ndim <= SL_MAX_DIMS;
+  for (int i = 0; fits && i < shape->ndim; i++)
+    fits = shape->dim[i] >= 1 && !__builtin_mul_overflow(count, shape->dim[i], &count);
+  fits = fits && shape->dim[0] <= UINT32_MAX && count <= (INT64_MAX >> 4);
+  if (!fits)
+    return sl_fail(SL_BAD_SHAPE, "a tensor cannot have shape %s: 1 to %d dimensions, each at least 1",
+                   sl_shape_text(shape, text, sizeof text), SL_MAX_DIMS);
+  *bytes = (size_t)count * sl__type_size(type);
+  return SL_OK;
+}
+
+static enum sl_status tensor_new(struct sl_context *context, const struct sl_shape *shape,
+                                 enum sl_type type, struct sl_tensor **tensor) {
+  size_t bytes = 0;
+  enum sl_status status = check_shape(shape, type, &bytes);
+  *tensor = NULL;
+  if (status != SL_OK) return status;
+  struct sl_tensor *t = sl__alloc(1, sizeof *t, "a tensor");
+  if (!t) return SL_NO_MEMORY;
+  t->context = context;
+  t->shape = *shape;
+  t->type = type;
+  t->bytes = bytes;
+  *tensor = t;
+  return SL_OK;
+}
+
+static void register_rows(struct sl_tensor *t, int home) {
+  size_t row = t->bytes / (size_t)t->shape.dim[0];
+  starpu_vector_data_register(&t->handle, home, (uintptr_t)t->host, (uint32_t)t->shape.dim[0], row);
+}
+
+enum sl_status sl__tensor_temporary(struct sl_context *context, const struct sl_shape *shape,
+                                    enum sl_type type, struct sl_tensor **tensor) {
+  enum sl_status status = tensor_new(context, shape, type, tensor);
+  if (status == SL_OK) register_rows(*tensor, -1);
+  return status;
+}
+
+enum sl_status sl__tensor_host(struct sl_context *context, const struct sl_shape *shape,
+                               enum sl_type type, void *host, struct sl_tensor **tensor) {
+  enum sl_status status = tensor_new(context, shape, type, tensor);
+  if (status != SL_OK) return status;
+  struct sl_tensor *t = *tensor;
+  t->host = host;
+  if (!host) {
+    if (starpu_malloc(&t->host, t->bytes) || !t->host) {
+      sl_fail(SL_NO_MEMORY, "no memory for a tensor of %zu bytes", t->bytes);
+      free(t);
+      *tensor = NULL;
+      return SL_NO_MEMORY;
+    }
+    t->owns_host = true;
+    memset(t->host, 0, t->bytes);
+  }
+  register_rows(t, STARPU_MAIN_RAM);
+  return SL_OK;
+}
+
+enum sl_status sl__tensor_split(struct sl_tensor *t, int count, const int64_t *rows) {
+  uint32_t *lengths = sl__alloc((size_t)count, sizeof *lengths, "a split");
+  starpu_data_handle_t *handles = sl__alloc((size_t)count, sizeof *handles, "a split");
+  struct sl_tensor *views = sl__alloc((size_t)count, sizeof *views, "a split");
+  if (!lengths || !handles || !views) {
+    free(lengths);
+    free(handles);
+    free(views);
+    return SL_NO_MEMORY;
+  }
+  for (int i = 0; i < count; i++) lengths[i] = (uint32_t)rows[i];
+  struct starpu_data_filter filter = {.filter_func = starpu_vector_filter_list,
+                                      .nchildren = (unsigned)count,
+                                      .filter_arg_ptr = lengths};
+  starpu_data_partition_plan(t->handle, &filter, handles);
+  size_t row = t->bytes / (size_t)t->shape.dim[0];
+  for (int i = 0; i < count; i++) {
+    views[i] = *t;
+    views[i].shape.dim[0] = rows[i];
+    views[i].bytes = row * (size_t)rows[i];
+    views[i].handle = handles[i];
+    views[i].host = NULL;
+    views[i].owns_host = false;
+    views[i].is_view = true;
+  }
+  t->views = views;
+  t->view_count = count;
+  free(lengths);
+  free(handles);
+  return SL_OK;
+}
+
+/* The views' handles, as StarPU's partition calls want them. */
+static starpu_data_handle_t *view_handles(const struct sl_tensor *t) {
+  starpu_data_handle_t *handles = sl__alloc((size_t)t->view_count, sizeof *handles, "a split");
+  for (int i = 0; handles && i < t->view_count; i++) handles[i] = t->views[i].handle;
+  return handles;
+}
+
+enum sl_status sl__tensor_keep_split(struct sl_tensor *t) {
+  starpu_data_handle_t *handles = view_handles(t);
+  if (!handles) return SL_NO_MEMORY;
+  starpu_data_partition_submit(t->handle, (unsigned)t->view_count, handles);
+  free(handles);
+  return SL_OK;
+}
+
+void sl__tensor_invalidate(struct sl_tensor *t) { starpu_data_invalidate_submit(t->handle); }
+
+static enum sl_status acquire(struct sl_tensor *t, enum starpu_data_access_mode mode) {
+  int result = starpu_data_acquire(t->handle, mode);
+  if (!result) return SL_OK;
+  return sl_fail(SL_STARPU, "a tensor cannot be brought to main memory: %s", strerror(-result));
+}
+
+enum sl_status sl__tensor_read(struct sl_tensor *t, void *values) {
+  enum sl_status status = acquire(t, STARPU_R);
+  if (status != SL_OK) return status;
+  memcpy(values, starpu_data_get_local_ptr(t->handle), t->bytes);
+  starpu_data_release(t->handle);
+  return SL_OK;
+}
+
+enum sl_status sl__tensor_write(struct sl_tensor *t, const void *values) {
+  enum sl_status status = acquire(t, STARPU_W);
+  if (status != SL_OK) return status;
+  memcpy(starpu_data_get_local_ptr(t->handle), values, t->bytes);
+  starpu_data_release(t->handle);
+  return SL_OK;
+}
+
+void sl__tensor_free(struct sl_tensor *t) {
+  if (!t) return;
+  if (t->views) {
+    starpu_data_handle_t *handles = view_handles(t);
+    if (handles) starpu_data_partition_clean(t->handle, (unsigned)t->view_count, handles);
+    free(handles);
+    free(t->views);
+  }
+  if (t->host)
+    starpu_data_unregister(t->handle);
+  else
+    starpu_data_unregister_no_coherency(t->handle);
+  if (t->owns_host) starpu_free_noflag(t->host, t->bytes);
+  free(t);
+}
+
+enum sl_status sl__scratch(struct sl_context *context, size_t bytes, struct sl_tensor **scratch) {
+  int power = 12;
+  while (power < 47 && ((size_t)1 << power) < bytes) power++;
+  struct sl_tensor **slot = &context->scratch[power];
+  enum sl_status status = SL_OK;
+  if (!*slot) {
+    struct sl_shape shape = SL_SHAPE(((int64_t)1 << power) / 4);
+    status = sl__tensor_temporary(context, &shape, SL_F32, slot);
+  }
+  *scratch = *slot;
+  return status;
+}

@@ -1,0 +1,22 @@
+/* Starling: neural networks trained by StarPU tasks, on CPU cores, GPUs and clusters.
+ *
+ * Read the chapters in this order:
+ *   starling/base.h      status codes, shapes, the context (devices, seed)
+ *   starling/data.h      datasets, batches, shuffling, prefetch
+ *   starling/nn.h        layers, models, losses, optimizers, schedules, weights
+ *   starling/parallel.h  placement, replicas, the KVStore, the trainer
+ *
+ * Conventions.  A function that can fail returns enum sl_status; sl_error() then gives the calling
+ * thread's message: what went wrong, where, and what to do.  Objects are opaque; sl_X_new or sl_X_open
+ * makes them, sl_X_free or sl_X_close ends them (NULL is legal there).  Options are structs whose zero
+ * value is the default.  No function calls exit or abort.
+ */
+#ifndef STARLING_H
+#define STARLING_H
+
+#include <starling/base.h>
+#include <starling/data.h>
+#include <starling/nn.h>
+#include <starling/parallel.h>
+
+#endif

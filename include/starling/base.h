@@ -1,0 +1,103 @@
+/* Status codes, shapes and the context: what everything else builds on. */
+#ifndef STARLING_BASE_H
+#define STARLING_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SL_API __attribute__((visibility("default")))
+#define SL_PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
+
+/** \defgroup status Status codes and messages
+ *  One list from which the codes and their names come. */
+#define SL_STATUS_MAP(X)                                                                           \
+  X(OK, "success")                                                                                 \
+  X(BAD_ARGUMENT, "an argument is out of range or unknown")                                        \
+  X(BAD_SHAPE, "shapes do not fit")                                                                \
+  X(BAD_FILE, "a file is damaged or of another kind")                                              \
+  X(IO, "a file cannot be opened, read or written")                                                \
+  X(NO_MEMORY, "memory is exhausted")                                                              \
+  X(NO_DEVICE, "a device is not there")                                                            \
+  X(NOT_FINITE, "a value is infinite or not a number")                                             \
+  X(STARPU, "StarPU refused a request")                                                            \
+  X(UNSUPPORTED, "this build cannot do it")
+
+enum sl_status {
+#define SL_STATUS_CODE(name, text) SL_##name,
+  SL_STATUS_MAP(SL_STATUS_CODE)
+#undef SL_STATUS_CODE
+};
+
+/** The calling thread's last message, "" when nothing failed yet. Valid until its next failure. */
+SL_API const char *sl_error(void);
+
+/** "BAD_SHAPE" for SL_BAD_SHAPE, and so on; "?" for a number that is no status. */
+SL_API const char *sl_status_name(enum sl_status status);
+
+/** \defgroup shape Shapes
+ *  Row-major, batch first, at most SL_MAX_DIMS dimensions, every one at least 1. */
+#define SL_MAX_DIMS 5
+
+struct sl_shape {
+  int ndim;
+  int64_t dim[SL_MAX_DIMS];
+};
+
+enum sl_type { SL_F32, SL_I32, SL_BF16 };
+
+/** SL_SHAPE(1, 28, 28): a shape from its dimensions. */
+#define SL_SHAPE(...)                                                                              \
+  ((struct sl_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
+
+/** Number of elements; 1 for a shape without dimensions. */
+SL_API int64_t sl_shape_count(const struct sl_shape *shape);
+
+/** "[20, 24, 24]" into text (cut to size); returns text. */
+SL_API const char *sl_shape_text(const struct sl_shape *shape, char *text, size_t size);
+
+SL_API bool sl_shape_equal(const struct sl_shape *a, const struct sl_shape *b);
+
+/** \defgroup context The context
+ *  Starts StarPU and names the devices. One context a process at a time: StarPU is one a process. */
+struct sl_context;
+
+struct sl_context_options {
+  /** "cpu", "cpu:0,cpu:1", "cuda:0,cpu", "gpu-or-cpu"; NULL: every worker of StarPU. */
+  const char *devices;
+  /** Seed of everything random: initial weights, dropout, shuffling. */
+  uint64_t seed;
+  /** Measure the implementations of each product and convolution once, remember the fastest beside
+   *  StarPU's performance models and use what is remembered. Without it a fixed preference order holds. */
+  bool tune;
+};
+
+/** Start StarPU (its own STARPU_* environment is respected) and find the devices.
+ *  \return SL_NO_DEVICE where a named device does not exist, SL_BAD_ARGUMENT for a malformed list,
+ *          SL_STARPU where StarPU cannot start or a context is open already. */
+SL_API enum sl_status sl_open(const struct sl_context_options *options, struct sl_context **context);
+
+/** Wait for all tasks, stop StarPU, free. Objects made in the context must be freed before. */
+SL_API void sl_close(struct sl_context *context);
+
+/** Number of devices in the list, and the name ("cuda:0", "cpu:1", "any") of one of them. */
+SL_API int sl_device_count(const struct sl_context *context);
+SL_API const char *sl_device_name(const struct sl_context *context, int device);
+
+/** Number of StarPU workers of all kinds: the default number of replicas. */
+SL_API int sl_worker_count(const struct sl_context *context);
+
+/** "StarPU 1.4.10, scheduler lws, 2 CPU workers, 0 CUDA workers, products by oneDNN 2.6". */
+SL_API const char *sl_context_text(const struct sl_context *context);
+
+/** Wait until every submitted task has ended. */
+SL_API enum sl_status sl_wait(struct sl_context *context);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,103 @@
+/* What a layer is: a row of functions, its shapes and its parameters. Layers know nothing of devices: the pass
+ * says where its tasks run. */
+#ifndef SL_NN_LAYER_H
+#define SL_NN_LAYER_H
+
+#include "codelets/codelets.h"
+#include "core/error.h"
+#include "core/tensor.h"
+
+#define SL_MAX_INPUTS 2
+#define SL_MAX_PARAMS 4
+#define SL_INPUT (-1) /* the model's own input, as a layer's number */
+
+/* One tensor of PyTorch's state dict; it lies at offset in the layer's flat block. */
+struct sl__param {
+  const char *suffix;   /* "weight", "running_mean" */
+  struct sl_shape shape;
+  int64_t offset;
+  int64_t fan_in, fan_out; /* of the layer's weight, for initialisation */
+  bool is_bias;
+  float fill;           /* initial value of a buffer, or of a parameter with is_filled */
+  bool is_filled;
+};
+
+/* The parts of one flat tensor: a layer's parameters (learned) or buffers (running statistics). */
+struct sl__block {
+  struct sl__param part[SL_MAX_PARAMS];
+  int count;
+  int64_t total;
+  struct sl_tensor *tensor; /* f32 [total], at home in host memory; NULL where total is 0 */
+};
+
+struct sl__layer;
+
+/* One layer on one slice (replica, microbatch) of a batch. */
+struct sl__pass {
+  struct sl_context *context;
+  struct sl__launch launch;  /* name, place and priority; accumulate is set by the layer */
+  struct sl_tensor *x[SL_MAX_INPUTS], *y, *saved;
+  struct sl_tensor *dy, *dx[SL_MAX_INPUTS]; /* dx[i] NULL: nobody needs it */
+  bool add_dx[SL_MAX_INPUTS]; /* another consumer of that input wrote its part before */
+  struct sl_tensor *grad;
+  bool add_grad;             /* an earlier microbatch wrote its part before */
+  bool training;
+  uint64_t step;             /* of the training, for random numbers */
+  int64_t first_row;         /* of this slice in the whole batch */
+  int slices;                /* of the whole batch */
+};
+
+struct sl__layer_kind {
+  const char *name;          /* "conv2d" */
+  size_t options_size;
+  /* Inputs' shapes are known: check the options, declare output, parameters, saved tensor, flops. */
+  enum sl_status (*infer)(struct sl__layer *layer);
+  enum sl_status (*forward)(const struct sl__layer *layer, struct sl__pass *pass);
+  /* Before the two backward halves: dy becomes the gradient before a fused activation. May be NULL. */
+  enum sl_status (*backward_begin)(const struct sl__layer *layer, struct sl__pass *pass);
+  enum sl_status (*backward_data)(const struct sl__layer *layer, struct sl__pass *pass);
+  /* NULL where the kind has no parameters. */
+  enum sl_status (*backward_weight)(const struct sl__layer *layer, struct sl__pass *pass);
+};
+
+struct sl__layer {
+  const struct sl__layer_kind *kind;
+  char *name;
+  void *options;             /* a copy; the struct of the public constructor */
+  enum sl_init init;
+  int input_count;
+  int input[SL_MAX_INPUTS];  /* layer numbers, all smaller than this one's, or SL_INPUT */
+  struct sl_shape in[SL_MAX_INPUTS], out; /* of one sample */
+  int consumers;             /* layers that take this one's output */
+  struct sl__block params, buffers;
+  struct sl_shape saved;     /* what backward needs besides x and y; ndim 0: nothing */
+  bool saved_per_row;        /* one such shape a sample, else one a slice */
+  enum sl_type saved_type;
+  double flops;              /* multiplications and additions of a forward pass of one sample */
+};
+
+struct sl_model {
+  struct sl_context *context;
+  struct sl_shape sample;
+  struct sl__layer *layers;
+  int count, capacity;
+  bool takes_tokens;         /* the input is i32 (an embedding comes first) */
+  bool built;
+};
+
+/* Append a layer: copies the options, resolves the inputs' names, infers the shapes. */
+enum sl_status sl__layer_append(struct sl_model *model, const char *name,
+                                const struct sl__layer_kind *kind, const void *options);
+
+/* For infer(): declare the next part of a block. */
+struct sl__param *sl__block_add(struct sl__block *block, const char *suffix,
+                                const struct sl_shape *shape);
+
+/* Initial values of a block (init.c), and the state dict's entries (weights.c). */
+enum sl_status sl__layer_initialise(const struct sl__layer *layer, uint64_t seed);
+
+/* sl_fail(SL_BAD_SHAPE, "layer NAME (kind): ...") */
+enum sl_status sl__layer_fail(const struct sl__layer *layer, enum sl_status status,
+                              const char *format, ...) SL_PRINTF(3, 4);
+
+#endif
