@@ -1,0 +1,63 @@
+/* Dense layer: y = act(x W^T + b). */
+#include "nn/layer.h"
+
+static enum sl_status infer(struct sl__layer *layer) {
+  const struct sl_dense_options *o = layer->options;
+  int64_t in = sl_shape_count(&layer->in[0]);
+  if (layer->input_count != 1)
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "takes one input, not %d", layer->input_count);
+  if (o->features < 1)
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "features is %lld; it must be at least 1",
+                          (long long)o->features);
+  if (o->activation == SL_ACTIVATION_GELU)
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                          "gelu needs the values before it: append it as a layer, sl_activate");
+  layer->out = SL_SHAPE(o->features);
+  layer->flops = 2.0 * (double)in * (double)o->features;
+  struct sl__param *weight = sl__block_add(&layer->params, "weight", &SL_SHAPE(o->features, in));
+  weight->fan_in = in;
+  weight->fan_out = o->features;
+  if (!o->no_bias) {
+    struct sl__param *bias = sl__block_add(&layer->params, "bias", &SL_SHAPE(o->features));
+    bias->fan_in = in;
+    bias->fan_out = o->features;
+    bias->is_bias = true;
+  }
+  return SL_OK;
+}
+
+static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
+  const struct sl_dense_options *o = layer->options;
+  return sl__dense_forward(p->context, &p->launch, p->x[0], layer->params.tensor, p->y, !o->no_bias,
+                           o->activation);
+}
+
+static enum sl_status backward_begin(const struct sl__layer *layer, struct sl__pass *p) {
+  const struct sl_dense_options *o = layer->options;
+  if (o->activation == SL_ACTIVATION_NONE) return SL_OK;
+  return sl__activation_backward_inplace(p->context, &p->launch, p->y, p->dy, o->activation);
+}
+
+static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
+  p->launch.accumulate = p->add_dx[0];
+  return sl__dense_backward_data(p->context, &p->launch, p->dy, layer->params.tensor, p->dx[0]);
+}
+
+static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__pass *p) {
+  const struct sl_dense_options *o = layer->options;
+  p->launch.accumulate = p->add_grad;
+  return sl__dense_backward_weight(p->context, &p->launch, p->x[0], p->dy, p->grad, !o->no_bias);
+}
+
+static const struct sl__layer_kind dense = {.name = "dense",
+                                            .options_size = sizeof(struct sl_dense_options),
+                                            .infer = infer,
+                                            .forward = forward,
+                                            .backward_begin = backward_begin,
+                                            .backward_data = backward_data,
+                                            .backward_weight = backward_weight};
+
+enum sl_status sl_dense(struct sl_model *model, const char *name,
+                        const struct sl_dense_options *options) {
+  return sl__layer_append(model, name, &dense, options);
+}

@@ -1,0 +1,198 @@
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn/layer.h"
+
+enum sl_status sl__layer_fail(const struct sl__layer *layer, enum sl_status status,
+                              const char *format, ...) {
+  char text[512];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  return sl_fail(status, "layer %s (%s): %s", layer->name, layer->kind->name, text);
+}
+
+enum sl_status sl_model_new(struct sl_context *context, const struct sl_shape *sample,
+                            struct sl_model **model) {
+  char text[96];
+  *model = NULL;
+  bool fits = sample->ndim >= 1 && sample->ndim < SL_MAX_DIMS;
+  for (int i = 0; fits && i < sample->ndim; i++) fits = sample->dim[i] >= 1;
+  if (!fits)
+    return sl_fail(SL_BAD_SHAPE, "a model's sample cannot have shape %s: 1 to %d dimensions, each at least 1",
+                   sl_shape_text(sample, text, sizeof text), SL_MAX_DIMS - 1);
+  struct sl_model *m = sl__alloc(1, sizeof *m, "a model");
+  if (!m) return SL_NO_MEMORY;
+  m->context = context;
+  m->sample = *sample;
+  *model = m;
+  return SL_OK;
+}
+
+struct sl__param *sl__block_add(struct sl__block *block, const char *suffix,
+                                const struct sl_shape *shape) {
+  struct sl__param *part = &block->part[block->count++];
+  *part = (struct sl__param){.suffix = suffix, .shape = *shape, .offset = block->total};
+  block->total += sl_shape_count(shape);
+  return part;
+}
+
+/* Layer numbers by name; the model's input is "input". */
+static enum sl_status find_input(const struct sl_model *model, const struct sl__layer *layer,
+                                 const char *name, int *number) {
+  if (!strcmp(name, "input")) {
+    *number = SL_INPUT;
+    return SL_OK;
+  }
+  for (int i = 0; i < model->count; i++)
+    if (!strcmp(model->layers[i].name, name)) {
+      *number = i;
+      return SL_OK;
+    }
+  return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                        "its input '%s' is no layer appended before; is the name right?", name);
+}
+
+static enum sl_status resolve_inputs(const struct sl_model *model, struct sl__layer *layer,
+                                     const char *names) {
+  if (!names) {
+    layer->input_count = 1;
+    layer->input[0] = model->count - 1; /* the layer before, or SL_INPUT */
+    return SL_OK;
+  }
+  enum sl_status status = SL_OK;
+  char *copy = sl__strdup(names), *rest = copy;
+  if (!copy) return SL_NO_MEMORY;
+  for (char *name = strsep(&rest, ","); name && status == SL_OK; name = strsep(&rest, ",")) {
+    if (layer->input_count == SL_MAX_INPUTS)
+      status = sl__layer_fail(layer, SL_BAD_ARGUMENT, "'%s' names more than %d inputs", names,
+                              SL_MAX_INPUTS);
+    else
+      status = find_input(model, layer, name, &layer->input[layer->input_count++]);
+  }
+  free(copy);
+  return status;
+}
+
+/* Names become file entries ("conv1.weight"), log fields and option values. */
+static enum sl_status check_name(const struct sl_model *model, const char *name) {
+  bool fits = name && *name && strlen(name) < 64 && strcmp(name, "input");
+  for (const char *c = name; fits && *c; c++) fits = isalnum((unsigned char)*c) || strchr("_.-", *c);
+  if (!fits)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "'%s' cannot name a layer: use letters, digits, _ . - (and not \"input\")",
+                   name ? name : "");
+  for (int i = 0; i < model->count; i++)
+    if (!strcmp(model->layers[i].name, name))
+      return sl_fail(SL_BAD_ARGUMENT, "there is a layer '%s' already; layers need different names", name);
+  return SL_OK;
+}
+
+static enum sl_status grow(struct sl_model *model) {
+  if (model->count < model->capacity) return SL_OK;
+  int capacity = model->capacity ? 2 * model->capacity : 8;
+  struct sl__layer *layers =
+      sl__realloc(model->layers, (size_t)capacity, sizeof *layers, "a model's layers");
+  if (!layers) return SL_NO_MEMORY;
+  model->layers = layers;
+  model->capacity = capacity;
+  return SL_OK;
+}
+
+static void layer_clear(struct sl__layer *layer) {
+  sl__tensor_free(layer->params.tensor);
+  sl__tensor_free(layer->buffers.tensor);
+  free(layer->options);
+  free(layer->name);
+}
+
+enum sl_status sl__layer_append(struct sl_model *model, const char *name,
+                                const struct sl__layer_kind *kind, const void *options) {
+  enum sl_status status = SL_OK;
+  struct sl__layer layer = {.kind = kind};
+  /* every options struct begins with what all layers take */
+  const struct sl_layer_options *common = options;
+  if (model->built)
+    return sl_fail(SL_BAD_ARGUMENT, "layer %s: the model is built; append before sl_model_build", name);
+  SL_TRY(check_name(model, name));
+  SL_TRY(grow(model));
+  layer.name = sl__strdup(name);
+  layer.options = sl__alloc(1, kind->options_size, "a layer's options");
+  if (!layer.name || !layer.options) {
+    status = SL_NO_MEMORY;
+    goto out;
+  }
+  memcpy(layer.options, options, kind->options_size);
+  ((struct sl_layer_options *)layer.options)->inputs = NULL; /* the caller's text may not live on */
+  layer.init = common->init;
+  SL_TRY(resolve_inputs(model, &layer, common->inputs));
+  for (int i = 0; i < layer.input_count; i++)
+    layer.in[i] = layer.input[i] == SL_INPUT ? model->sample : model->layers[layer.input[i]].out;
+  SL_TRY(kind->infer(&layer));
+  for (int i = 0; i < layer.input_count; i++)
+    if (layer.input[i] != SL_INPUT) model->layers[layer.input[i]].consumers++;
+  model->layers[model->count++] = layer;
+  return SL_OK;
+out:
+  layer_clear(&layer);
+  return status;
+}
+
+static enum sl_status build_block(struct sl_context *context, struct sl__block *block) {
+  if (!block->total) return SL_OK;
+  struct sl_shape shape = SL_SHAPE(block->total);
+  return sl__tensor_host(context, &shape, SL_F32, NULL, &block->tensor);
+}
+
+/* A layer whose output goes nowhere would train nothing: most likely a name is wrong. */
+static enum sl_status check_graph(const struct sl_model *model) {
+  if (!model->count) return sl_fail(SL_BAD_ARGUMENT, "a model needs at least one layer");
+  for (int i = 0; i < model->count - 1; i++)
+    if (!model->layers[i].consumers)
+      return sl__layer_fail(&model->layers[i], SL_BAD_ARGUMENT,
+                            "no layer takes its output; name it in another's inputs or leave it out");
+  return SL_OK;
+}
+
+enum sl_status sl_model_build(struct sl_model *model) {
+  enum sl_status status;
+  if (model->built) return SL_OK;
+  SL_TRY(check_graph(model));
+  for (int i = 0; i < model->count; i++) {
+    struct sl__layer *layer = &model->layers[i];
+    SL_TRY(build_block(model->context, &layer->params));
+    SL_TRY(build_block(model->context, &layer->buffers));
+    SL_TRY(sl__layer_initialise(layer, model->context->seed));
+    if (!strcmp(layer->kind->name, "embedding")) model->takes_tokens = true;
+  }
+  model->built = true;
+  return SL_OK;
+out:
+  for (int i = 0; i < model->count; i++) {
+    sl__tensor_free(model->layers[i].params.tensor);
+    sl__tensor_free(model->layers[i].buffers.tensor);
+    model->layers[i].params.tensor = model->layers[i].buffers.tensor = NULL;
+  }
+  return status;
+}
+
+void sl_model_free(struct sl_model *model) {
+  if (!model) return;
+  for (int i = 0; i < model->count; i++) layer_clear(&model->layers[i]);
+  free(model->layers);
+  free(model);
+}
+
+int64_t sl_model_parameters(const struct sl_model *model) {
+  int64_t total = 0;
+  for (int i = 0; i < model->count; i++) total += model->layers[i].params.total;
+  return total;
+}
+
+const struct sl_shape *sl_model_output(const struct sl_model *model) {
+  return model->count ? &model->layers[model->count - 1].out : &model->sample;
+}

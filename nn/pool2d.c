@@ -1,0 +1,83 @@
+/* Max and average pooling: one options struct, two kinds. */
+#include "nn/window.h"
+
+/* The width follows the height, the stride the kernel; a global window is the whole plane. */
+static struct sl__pool2d parameters(const struct sl__layer *layer) {
+  const struct sl_pool2d_options *o = layer->options;
+  if (o->global) {
+    int h = (int)layer->in[0].dim[1], w = (int)layer->in[0].dim[2];
+    return (struct sl__pool2d){h, w, h, w, 0, 0};
+  }
+  int kernel_w = o->kernel_w ? o->kernel_w : o->kernel_h;
+  return (struct sl__pool2d){.kernel_h = o->kernel_h,
+                             .kernel_w = kernel_w,
+                             .stride_h = o->stride_h ? o->stride_h : o->kernel_h,
+                             .stride_w = o->stride_w   ? o->stride_w
+                                         : o->stride_h ? o->stride_h
+                                                       : kernel_w,
+                             .pad_h = o->pad_h,
+                             .pad_w = o->pad_w ? o->pad_w : o->pad_h};
+}
+
+static enum sl_status infer(struct sl__layer *layer) {
+  struct sl__pool2d p = parameters(layer);
+  struct sl__window window = {p.kernel_h, p.kernel_w, p.stride_h, p.stride_w, p.pad_h, p.pad_w};
+  int64_t height, width;
+  enum sl_status status = sl__window_output(layer, &window, &height, &width);
+  if (status != SL_OK) return status;
+  layer->out = SL_SHAPE(layer->in[0].dim[0], height, width);
+  layer->flops = (double)sl_shape_count(&layer->out) * p.kernel_h * p.kernel_w;
+  return SL_OK;
+}
+
+static enum sl_status infer_max(struct sl__layer *layer) {
+  enum sl_status status = infer(layer);
+  layer->saved = layer->out; /* where each maximum was */
+  layer->saved_per_row = true;
+  layer->saved_type = SL_I32;
+  return status;
+}
+
+static enum sl_status forward_max(const struct sl__layer *layer, struct sl__pass *p) {
+  struct sl__pool2d pool = parameters(layer);
+  return sl__maxpool2d_forward(p->context, &p->launch, p->x[0], p->y, p->saved, &pool);
+}
+
+static enum sl_status backward_max(const struct sl__layer *layer, struct sl__pass *p) {
+  struct sl__pool2d pool = parameters(layer);
+  p->launch.accumulate = p->add_dx[0];
+  return sl__maxpool2d_backward(p->context, &p->launch, p->dy, p->saved, p->dx[0], &pool);
+}
+
+static enum sl_status forward_average(const struct sl__layer *layer, struct sl__pass *p) {
+  struct sl__pool2d pool = parameters(layer);
+  return sl__avgpool2d_forward(p->context, &p->launch, p->x[0], p->y, &pool);
+}
+
+static enum sl_status backward_average(const struct sl__layer *layer, struct sl__pass *p) {
+  struct sl__pool2d pool = parameters(layer);
+  p->launch.accumulate = p->add_dx[0];
+  return sl__avgpool2d_backward(p->context, &p->launch, p->dy, p->dx[0], &pool);
+}
+
+static const struct sl__layer_kind maxpool2d = {.name = "maxpool2d",
+                                                .options_size = sizeof(struct sl_pool2d_options),
+                                                .infer = infer_max,
+                                                .forward = forward_max,
+                                                .backward_data = backward_max};
+
+static const struct sl__layer_kind avgpool2d = {.name = "avgpool2d",
+                                                .options_size = sizeof(struct sl_pool2d_options),
+                                                .infer = infer,
+                                                .forward = forward_average,
+                                                .backward_data = backward_average};
+
+enum sl_status sl_maxpool2d(struct sl_model *model, const char *name,
+                            const struct sl_pool2d_options *options) {
+  return sl__layer_append(model, name, &maxpool2d, options);
+}
+
+enum sl_status sl_avgpool2d(struct sl_model *model, const char *name,
+                            const struct sl_pool2d_options *options) {
+  return sl__layer_append(model, name, &avgpool2d, options);
+}
