@@ -8,6 +8,9 @@
 /* An opened file: header checked, every range inside the data, no overlap and no hole. */
 struct sl_safetensors;
 enum sl_status sl__safetensors_open(const char *path, struct sl_safetensors **file);
+/* The same from bytes that the caller keeps until the close; path is for messages. */
+enum sl_status sl__safetensors_parse(const char *path, const uint8_t *bytes, size_t size,
+                                     struct sl_safetensors **file);
 void sl__safetensors_close(struct sl_safetensors *file);
 
 struct sl_safetensors_entry {

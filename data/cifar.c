@@ -1,0 +1,122 @@
+/* CIFAR-10's binary version (Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html): records
+ * of one label byte and 3072 values, 32 x 32 red, then green, then blue. The files have no header;
+ * the original ones hold 10,000 records each. Smaller sets are read too, as long as the five
+ * training files agree. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "data/dataset.h"
+
+#define PIXELS (3 * 32 * 32)
+#define RECORD (1 + PIXELS)
+#define CLASSES 10
+#define MAX_FILE ((size_t)1 << 30)
+#define TRAINING_FILES 5
+
+/* Records of a file that is not empty and ends with a whole one. */
+static enum sl_status count_records(const char *path, size_t size, int64_t *count) {
+  *count = (int64_t)(size / RECORD);
+  if (size == 0) return sl_fail(SL_BAD_FILE, "%s: is empty; was the download complete?", path);
+  if (size % RECORD != 0)
+    return sl_fail(SL_BAD_FILE,
+                   "%s: cut short: %zu bytes after record %lld, of %d a record; was the download "
+                   "complete?",
+                   path, size % RECORD, (long long)*count, RECORD);
+  return SL_OK;
+}
+
+/* Every file as long as the first: one cut short between two records shows here. */
+static enum sl_status check_files(const char *const *paths, const size_t *sizes, int files,
+                                  int64_t *count) {
+  for (int f = 0; f < files; f++) {
+    enum sl_status status = count_records(paths[f], sizes[f], count);
+    if (status != SL_OK) return status;
+    if (sizes[f] != sizes[0])
+      return sl_fail(SL_BAD_FILE, "%s: %lld records, but %s has %zu; was the download complete?",
+                     paths[f], (long long)*count, paths[0], sizes[0] / RECORD);
+  }
+  return SL_OK;
+}
+
+enum sl_status sl__cifar10_parse(const char *name, const char *const *paths, uint8_t *const *bytes,
+                                 const size_t *sizes, int files, struct sl_dataset **result) {
+  /* means and deviations of the training set's values / 255 */
+  static const float mean[3] = {0.4914f, 0.4822f, 0.4465f};
+  static const float deviation[3] = {0.2470f, 0.2435f, 0.2616f};
+  enum sl_status status;
+  struct sl_dataset *set = NULL;
+  int64_t each = 0;
+  SL_TRY(check_files(paths, sizes, files, &each));
+  SL_TRY(
+      sl__dataset_alloc(name, &SL_SHAPE(3, 32, 32), each * files, CLASSES, mean, deviation, &set));
+  for (int f = 0; f < files; f++) {
+    uint8_t *samples = set->samples + (size_t)f * (size_t)each * PIXELS;
+    uint8_t *labels = set->labels + (size_t)f * (size_t)each;
+    for (int64_t i = 0; i < each; i++) {
+      const uint8_t *record = bytes[f] + (size_t)i * RECORD;
+      labels[i] = record[0];
+      memcpy(samples + (size_t)i * PIXELS, record + 1, PIXELS);
+    }
+    SL_TRY(sl__dataset_check_labels(paths[f], labels, each, CLASSES));
+  }
+  *result = set;
+  return SL_OK;
+out:
+  sl_dataset_free(set);
+  return status;
+}
+
+/* ---- files ---- */
+
+static const char *file_name(bool train, int f, char name[32]) {
+  if (train)
+    snprintf(name, 32, "data_batch_%d.bin", f + 1);
+  else
+    snprintf(name, 32, "test_batch.bin");
+  return name;
+}
+
+static bool holds_files(const char *folder) {
+  return sl__has_file(folder, "data_batch_1.bin") || sl__has_file(folder, "test_batch.bin");
+}
+
+/* The folder itself, or the one in it that the archive makes; NULL without memory. */
+static char *find_folder(const char *folder) {
+  char *inner = sl__join(folder, "cifar-10-batches-bin");
+  if (inner && !holds_files(folder) && holds_files(inner)) return inner;
+  free(inner);
+  return inner ? sl__strdup(folder) : NULL;
+}
+
+enum sl_status sl_cifar10_open(const char *folder, bool train, struct sl_dataset **dataset) {
+  enum sl_status status;
+  char *paths[TRAINING_FILES] = {0};
+  uint8_t *bytes[TRAINING_FILES] = {0};
+  size_t sizes[TRAINING_FILES];
+  char name[32];
+  int files = train ? TRAINING_FILES : 1;
+  char *found = find_folder(folder);
+  if (!found) SL_TRY(SL_NO_MEMORY);
+  for (int f = 0; f < files; f++) {
+    paths[f] = sl__join(found, file_name(train, f, name));
+    if (!paths[f]) SL_TRY(SL_NO_MEMORY);
+    SL_TRY(sl__file_read(paths[f], MAX_FILE, &bytes[f], &sizes[f]));
+  }
+  SL_TRY(sl__cifar10_parse(train ? "CIFAR-10, training set" : "CIFAR-10, test set",
+                           (const char *const *)paths, bytes, sizes, files, dataset));
+out:
+  for (int f = 0; f < files; f++) {
+    free(paths[f]);
+    free(bytes[f]);
+  }
+  free(found);
+  return status;
+}
+
+bool sl__cifar10_is_in(const char *folder) {
+  return holds_files(folder) || sl__has_file(folder, "cifar-10-batches-bin/data_batch_1.bin") ||
+         sl__has_file(folder, "cifar-10-batches-bin/test_batch.bin");
+}

@@ -1,0 +1,65 @@
+/* Inside of a dataset, and the readers that make one from bytes (so that tests and fuzzers need no
+ * files). */
+#ifndef SL_DATA_DATASET_H
+#define SL_DATA_DATASET_H
+
+#include <starling/data.h>
+
+struct sl_dataset {
+  struct sl_dataset_info info; /* info.name is the dataset's own */
+  size_t sample_size;          /* bytes of a sample, floats of a normalised one */
+  size_t plane;                /* values a channel */
+  uint8_t *samples;
+  uint8_t *labels;
+  /* normalised value of every byte, per channel; one table where all channels share it */
+  float (*table)[256];
+  size_t tables;
+};
+
+/* A dataset with room for count samples, zeroed; mean and deviation as in sl_dataset_new. */
+enum sl_status sl__dataset_alloc(const char *name, const struct sl_shape *sample, int64_t count,
+                                 int classes, const float *mean, const float *deviation,
+                                 struct sl_dataset **dataset);
+
+/* SL_BAD_FILE where a label is not below classes; path is for the message. */
+enum sl_status sl__dataset_check_labels(const char *path, const uint8_t *labels, int64_t count,
+                                        int classes);
+
+/* Sample i, mirrored and shifted by (dy, dx) pixels, as floats; what comes in from outside is byte
+ * 0. */
+struct sl__view {
+  int dy, dx;
+  bool mirror;
+};
+void sl__dataset_view(const struct sl_dataset *dataset, int64_t i, const struct sl__view *view,
+                      float *values);
+
+/* "folder/name" to be freed; NULL without memory. */
+char *sl__join(const char *folder, const char *name);
+/* Is there such a file, readable or not? */
+bool sl__has_file(const char *folder, const char *name);
+
+/* IDX (data/idx.c): images [count, height, width] or labels [count] of bytes. values points into
+ * bytes. */
+struct sl__idx {
+  int64_t count, height, width; /* 1 x 1 for labels */
+  const uint8_t *values;
+};
+enum sl_status sl__idx_parse(const char *path, const uint8_t *bytes, size_t size, int ndim,
+                             struct sl__idx *idx);
+/* The MNIST set from its two files' bytes; the paths are for messages. */
+enum sl_status sl__mnist_parse(const char *name, const char *image_path, const uint8_t *images,
+                               size_t image_size, const char *label_path, const uint8_t *labels,
+                               size_t label_size, struct sl_dataset **dataset);
+bool sl__mnist_is_in(const char *folder);
+
+/* CIFAR-10 (data/cifar.c): bytes of `files` files, each as long as the first. */
+enum sl_status sl__cifar10_parse(const char *name, const char *const *paths, uint8_t *const *bytes,
+                                 const size_t *sizes, int files, struct sl_dataset **dataset);
+bool sl__cifar10_is_in(const char *folder);
+
+/* MNIST's usual mean and deviation, which the generated digits share. */
+#define SL__MNIST_MEAN 0.1307f
+#define SL__MNIST_DEVIATION 0.3081f
+
+#endif

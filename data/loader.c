@@ -1,0 +1,340 @@
+/* Loaders: a thread fills slots ahead of the training.
+ *
+ * A slot is free, being filled, ready or out. The thread takes free slots in any order and fills
+ * them with the next batch; the ready ones stand in a queue in the batches' order. Numbers depend
+ * on (seed, epoch, sample) only, so neither the count of slots nor the timing changes them.
+ *
+ * Part p of n takes every n-th sample of the common order, from the p-th on: so the k-th batches of
+ * all parts together are the k-th batch of a single loader with n times the rows. All parts have
+ * the same number of batches, or ranks would wait for each other; one that has no sample left gives
+ * a batch with valid = 0. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "core/random.h"
+#include "data/dataset.h"
+
+#define PAGE 4096
+#define MAX_SLOTS 1024
+
+enum slot_state { FREE, FILLING, READY, OUT };
+
+struct slot {
+  float *x;
+  int32_t *labels;
+  enum slot_state state;
+  struct sl_batch batch;
+};
+
+struct sl_loader {
+  const struct sl_dataset *dataset;
+  struct sl_loader_options options;
+  int64_t length; /* batches an epoch */
+  struct slot *slots;
+  void *memory;        /* of all slots, not yet aligned */
+  uint32_t *order;     /* of the epoch that the thread is in */
+  int64_t order_epoch; /* -1: none yet */
+
+  pthread_t thread;
+  bool thread_runs;
+  pthread_mutex_t lock; /* guards what follows and the slots' states */
+  pthread_cond_t freed, filled;
+  bool stop;
+  int64_t next;   /* number of the batch to be filled, counted over all epochs */
+  int64_t handed; /* number of the batch to be handed out */
+  uint64_t seeks; /* a batch that was begun before a seek is thrown away after it */
+};
+
+/* ---- filling, without the lock ---- */
+
+/* How sample i looks in this epoch. */
+static struct sl__view draw_view(const struct sl_loader_options *options, int64_t epoch,
+                                 int64_t i) {
+  struct sl__view view = {0};
+  if (!options->shift && !options->flip) return view;
+  struct sl_random4 r =
+      sl__philox(options->seed, sl__stream(SL_STREAM_AUGMENT, (uint64_t)epoch), (uint64_t)i);
+  uint64_t places = 2 * (uint64_t)options->shift + 1;
+  view.dy = (int)((r.v[0] * places) >> 32) - options->shift;
+  view.dx = (int)((r.v[1] * places) >> 32) - options->shift;
+  view.mirror = options->flip && r.v[2] >> 31;
+  return view;
+}
+
+/* The sample at a position of the part's order in the current epoch. */
+static int64_t sample_at(const struct sl_loader *loader, int64_t position) {
+  int64_t i = position * loader->options.num_parts + loader->options.part_index;
+  return loader->options.shuffle ? loader->order[i] : i;
+}
+
+static int64_t part_count(const struct sl_loader *loader) {
+  int64_t parts = loader->options.num_parts, count = loader->dataset->info.count;
+  return (count - loader->options.part_index + parts - 1) / parts;
+}
+
+/* Rows behind the last sample repeat the batch's first ones; a batch without any shows the epoch's
+ * first. */
+static void fill_rows(struct sl_loader *loader, struct slot *slot, int64_t first) {
+  const struct sl_dataset *set = loader->dataset;
+  const struct sl_batch *batch = &slot->batch;
+  for (int64_t row = 0; row < batch->valid || (row == 0 && batch->valid == 0); row++) {
+    int64_t i = sample_at(loader, batch->valid ? first + row : 0);
+    struct sl__view view = draw_view(&loader->options, batch->epoch, i);
+    sl__dataset_view(set, i, &view, slot->x + (size_t)row * set->sample_size);
+    slot->labels[row] = batch->valid ? set->labels[i] : SL_IGNORE;
+  }
+  int64_t distinct = batch->valid ? batch->valid : 1;
+  for (int64_t row = distinct; row < batch->batch; row++) {
+    memcpy(slot->x + (size_t)row * set->sample_size,
+           slot->x + (size_t)(row - distinct) * set->sample_size,
+           set->sample_size * sizeof *slot->x);
+    slot->labels[row] = SL_IGNORE;
+  }
+}
+
+static void fill_slot(struct sl_loader *loader, struct slot *slot, int64_t number) {
+  int64_t rows = loader->options.batch, epoch = number / loader->length;
+  int64_t index = number % loader->length, left = part_count(loader) - index * rows;
+  if (loader->options.shuffle && loader->order_epoch != epoch) {
+    sl__permutation(loader->options.seed, sl__stream(SL_STREAM_SHUFFLE, (uint64_t)epoch),
+                    loader->order, (uint32_t)loader->dataset->info.count);
+    loader->order_epoch = epoch;
+  }
+  slot->batch = (struct sl_batch){.x = slot->x,
+                                  .labels = slot->labels,
+                                  .batch = rows,
+                                  .valid = left < 0      ? 0
+                                           : left < rows ? left
+                                                         : rows,
+                                  .epoch = epoch,
+                                  .index = index,
+                                  .last = index == loader->length - 1,
+                                  .slot = (int)(slot - loader->slots)};
+  fill_rows(loader, slot, index * rows);
+}
+
+/* ---- the thread ---- */
+
+/* A slot of that state, with the wanted batch unless number < 0; NULL where there is none. */
+static struct slot *find_slot(const struct sl_loader *loader, enum slot_state state,
+                              int64_t number) {
+  for (int s = 0; s < loader->options.slots; s++) {
+    struct slot *slot = &loader->slots[s];
+    if (slot->state != state) continue;
+    if (number < 0 || slot->batch.epoch * loader->length + slot->batch.index == number) return slot;
+  }
+  return NULL;
+}
+
+static int count_out(const struct sl_loader *loader) {
+  int out = 0;
+  for (int s = 0; s < loader->options.slots; s++) out += loader->slots[s].state == OUT;
+  return out;
+}
+
+static void *run(void *argument) {
+  struct sl_loader *loader = argument;
+  pthread_mutex_lock(&loader->lock);
+  while (!loader->stop) {
+    struct slot *slot = find_slot(loader, FREE, -1);
+    if (!slot) {
+      pthread_cond_wait(&loader->freed, &loader->lock);
+      continue;
+    }
+    uint64_t seeks = loader->seeks;
+    int64_t number = loader->next++;
+    slot->state = FILLING;
+    pthread_mutex_unlock(&loader->lock);
+    fill_slot(loader, slot, number);
+    pthread_mutex_lock(&loader->lock);
+    slot->state = seeks == loader->seeks ? READY : FREE;
+    pthread_cond_broadcast(&loader->filled);
+  }
+  pthread_mutex_unlock(&loader->lock);
+  return NULL;
+}
+
+/* Signals are the program's: the thread takes none. */
+static enum sl_status start_thread(struct sl_loader *loader) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = pthread_create(&loader->thread, NULL, run, loader);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (error)
+    return sl_fail(SL_NO_MEMORY, "%s: the loader's thread cannot start: %s",
+                   loader->dataset->info.name, strerror(error));
+  loader->thread_runs = true;
+  return SL_OK;
+}
+
+/* ---- making and ending ---- */
+
+static enum sl_status check_augmentation(const struct sl_dataset_info *info,
+                                         const struct sl_loader_options *options) {
+  const int64_t *dim = info->sample.dim;
+  if (!options->shift && !options->flip) return SL_OK;
+  if (info->sample.ndim != 3)
+    return sl_fail(SL_BAD_ARGUMENT, "%s: only images [C, H, W] can be shifted or flipped",
+                   info->name);
+  if (options->shift < 0 || options->shift >= dim[1] || options->shift >= dim[2])
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "%s: a shift by %d pixels; give 0 or more, below the image's size", info->name,
+                   options->shift);
+  return SL_OK;
+}
+
+/* With the defaults filled in. */
+static enum sl_status check_options(const struct sl_dataset_info *info,
+                                    struct sl_loader_options *options) {
+  if (options->num_parts == 0) options->num_parts = 1;
+  if (options->slots == 0) options->slots = 4;
+  if (options->batch < 1 || options->batch > INT32_MAX)
+    return sl_fail(SL_BAD_ARGUMENT, "%s: a batch of %lld samples; give 1 or more", info->name,
+                   (long long)options->batch);
+  if (options->slots < 2 || options->slots > MAX_SLOTS)
+    return sl_fail(SL_BAD_ARGUMENT, "%s: %d slots; give 2 to %d", info->name, options->slots,
+                   MAX_SLOTS);
+  if (options->num_parts < 1 || options->part_index < 0 ||
+      options->part_index >= options->num_parts)
+    return sl_fail(SL_BAD_ARGUMENT, "%s: there is no part %lld of %lld", info->name,
+                   (long long)options->part_index, (long long)options->num_parts);
+  if (options->num_parts > info->count)
+    return sl_fail(SL_BAD_ARGUMENT, "%s: %lld parts of %lld samples: one would be empty",
+                   info->name, (long long)options->num_parts, (long long)info->count);
+  return check_augmentation(info, options);
+}
+
+/* Every array of a slot begins on a page: registering and pinning want that. */
+static enum sl_status alloc_slots(struct sl_loader *loader) {
+  const struct sl_dataset *set = loader->dataset;
+  size_t rows = (size_t)loader->options.batch, count = (size_t)loader->options.slots;
+  size_t x_bytes, label_bytes = (rows * sizeof(int32_t) + PAGE - 1) / PAGE * PAGE, bytes;
+  if (__builtin_mul_overflow(rows, set->sample_size * sizeof(float), &x_bytes) ||
+      x_bytes > SIZE_MAX / 2 / count - label_bytes - 2 * PAGE)
+    return sl_fail(SL_NO_MEMORY, "%s: no memory can hold a batch of %zu samples", set->info.name,
+                   rows);
+  x_bytes = (x_bytes + PAGE - 1) / PAGE * PAGE;
+  bytes = x_bytes + label_bytes;
+  loader->slots = sl__alloc(count, sizeof *loader->slots, "slots");
+  loader->memory = sl__alloc(count * bytes + PAGE, 1, "batches; a smaller one takes less");
+  if (!loader->slots || !loader->memory) return SL_NO_MEMORY;
+  char *first = (char *)(((uintptr_t)loader->memory + PAGE - 1) / PAGE * PAGE);
+  for (size_t s = 0; s < count; s++) {
+    loader->slots[s].x = (float *)(void *)(first + s * bytes);
+    loader->slots[s].labels = (int32_t *)(void *)(first + s * bytes + x_bytes);
+  }
+  return SL_OK;
+}
+
+enum sl_status sl_loader_new(const struct sl_dataset *dataset,
+                             const struct sl_loader_options *options, struct sl_loader **result) {
+  enum sl_status status;
+  struct sl_loader *loader = sl__alloc(1, sizeof *loader, "a loader");
+  if (!loader) return SL_NO_MEMORY;
+  loader->dataset = dataset;
+  loader->options = *options;
+  loader->order_epoch = -1;
+  pthread_mutex_init(&loader->lock, NULL);
+  pthread_cond_init(&loader->freed, NULL);
+  pthread_cond_init(&loader->filled, NULL);
+  SL_TRY(check_options(&dataset->info, &loader->options));
+  /* of the largest part, which is the first one */
+  int64_t parts = loader->options.num_parts, most = (dataset->info.count + parts - 1) / parts;
+  loader->length = (most + loader->options.batch - 1) / loader->options.batch;
+  SL_TRY(alloc_slots(loader));
+  if (loader->options.shuffle) {
+    loader->order = sl__alloc((size_t)dataset->info.count, sizeof *loader->order, "an order");
+    if (!loader->order) SL_TRY(SL_NO_MEMORY);
+  }
+  SL_TRY(start_thread(loader));
+  *result = loader;
+  return SL_OK;
+out:
+  sl_loader_free(loader);
+  return status;
+}
+
+void sl_loader_free(struct sl_loader *loader) {
+  if (!loader) return;
+  if (loader->thread_runs) {
+    pthread_mutex_lock(&loader->lock);
+    loader->stop = true;
+    pthread_cond_broadcast(&loader->freed);
+    pthread_mutex_unlock(&loader->lock);
+    pthread_join(loader->thread, NULL);
+  }
+  pthread_cond_destroy(&loader->filled);
+  pthread_cond_destroy(&loader->freed);
+  pthread_mutex_destroy(&loader->lock);
+  free(loader->order);
+  free(loader->memory);
+  free(loader->slots);
+  free(loader);
+}
+
+/* ---- the caller's side ---- */
+
+const struct sl_dataset *sl_loader_dataset(const struct sl_loader *loader) {
+  return loader->dataset;
+}
+
+int64_t sl_loader_batch(const struct sl_loader *loader) { return loader->options.batch; }
+
+int64_t sl_loader_length(const struct sl_loader *loader) { return loader->length; }
+
+int sl_loader_slots(const struct sl_loader *loader) { return loader->options.slots; }
+
+void sl_loader_slot(const struct sl_loader *loader, int slot, float **x, int32_t **labels) {
+  *x = loader->slots[slot].x;
+  *labels = loader->slots[slot].labels;
+}
+
+enum sl_status sl_loader_next(struct sl_loader *loader, struct sl_batch *batch) {
+  enum sl_status status = SL_OK;
+  struct slot *slot;
+  pthread_mutex_lock(&loader->lock);
+  if (count_out(loader) >= loader->options.slots - 1) {
+    status = sl_fail(SL_BAD_ARGUMENT,
+                     "%s: %d batches of %d are out; hand one back, or ask for more slots",
+                     loader->dataset->info.name, count_out(loader), loader->options.slots);
+  } else {
+    while (!(slot = find_slot(loader, READY, loader->handed)))
+      pthread_cond_wait(&loader->filled, &loader->lock);
+    loader->handed++;
+    slot->state = OUT;
+    *batch = slot->batch;
+  }
+  pthread_mutex_unlock(&loader->lock);
+  return status;
+}
+
+void sl_loader_recycle(struct sl_loader *loader, int slot) {
+  if (slot < 0 || slot >= loader->options.slots) return;
+  pthread_mutex_lock(&loader->lock);
+  if (loader->slots[slot].state == OUT) loader->slots[slot].state = FREE;
+  pthread_cond_signal(&loader->freed);
+  pthread_mutex_unlock(&loader->lock);
+}
+
+enum sl_status sl_loader_seek(struct sl_loader *loader, int64_t epoch) {
+  enum sl_status status = SL_OK;
+  pthread_mutex_lock(&loader->lock);
+  if (epoch < 0 || epoch > INT64_MAX / loader->length - 1) {
+    status = sl_fail(SL_BAD_ARGUMENT, "there is no epoch %lld", (long long)epoch);
+  } else if (count_out(loader) > 0) {
+    status = sl_fail(SL_BAD_ARGUMENT, "%d batches are still out; hand them back before a seek",
+                     count_out(loader));
+  } else {
+    for (int s = 0; s < loader->options.slots; s++)
+      if (loader->slots[s].state == READY) loader->slots[s].state = FREE;
+    loader->next = loader->handed = epoch * loader->length;
+    loader->seeks++;
+    pthread_cond_signal(&loader->freed);
+  }
+  pthread_mutex_unlock(&loader->lock);
+  return status;
+}
