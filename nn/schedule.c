@@ -1,0 +1,123 @@
+/* Learning-rate schedules: factors of the optimizer's rate. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include <starling/nn.h>
+
+#define MOST_STEPS ((int64_t)1 << 52) /* steps stay exact in double precision */
+
+/* ---- parsing: words split at ',' are parts, at ':' a part's arguments ---- */
+
+static enum sl_status fail_schedule(const char *text, const char *why) {
+  return sl_fail(SL_BAD_ARGUMENT,
+                 "schedule '%s': %s; understood are constant, step:PERIOD[:GAMMA] and "
+                 "cosine[:FLOOR], each with ,warmup:STEPS",
+                 text, why);
+}
+
+static bool parse_steps(const char *word, int64_t least, int64_t *steps) {
+  char *end = NULL;
+  errno = 0;
+  long long value = strtoll(word, &end, 10);
+  *steps = value;
+  return end != word && !*end && !errno && value >= least && value <= MOST_STEPS;
+}
+
+static bool parse_factor(const char *word, float *factor) {
+  char *end = NULL;
+  *factor = strtof(word, &end);
+  return end != word && !*end && *factor >= 0 && *factor <= 1;
+}
+
+static enum sl_status parse_step(const char *text, const char *period, const char *gamma,
+                                 struct sl_schedule *s) {
+  s->kind = SL_STEP;
+  if (!period || !parse_steps(period, 1, &s->period))
+    return fail_schedule(text, "step needs a PERIOD, a whole number of steps from 1");
+  if (gamma && (!parse_factor(gamma, &s->gamma) || s->gamma == 0))
+    return fail_schedule(text, "GAMMA must be above 0 and at most 1");
+  return SL_OK;
+}
+
+static enum sl_status parse_cosine(const char *text, const char *floor, int64_t total,
+                                   struct sl_schedule *s) {
+  s->kind = SL_COSINE;
+  s->total = total;
+  if (floor && !parse_factor(floor, &s->floor))
+    return fail_schedule(text, "FLOOR must be from 0 to 1");
+  if (total < 1 || total > MOST_STEPS)
+    return sl_fail(SL_BAD_ARGUMENT, "schedule '%s' needs the number of steps, not %" PRId64, text,
+                   total);
+  return SL_OK;
+}
+
+static enum sl_status parse_kind(const char *text, char *part, int64_t total,
+                                 struct sl_schedule *s) {
+  const char *kind = strsep(&part, ":");
+  const char *first = strsep(&part, ":"), *second = strsep(&part, ":");
+  bool is_step = !strcmp(kind, "step");
+  if (part || (second && !is_step)) return fail_schedule(text, "too many values");
+  if (is_step) return parse_step(text, first, second, s);
+  if (!strcmp(kind, "cosine")) return parse_cosine(text, first, total, s);
+  if (strcmp(kind, "constant")) return fail_schedule(text, "its kind is unknown");
+  return first ? fail_schedule(text, "constant takes no value") : SL_OK;
+}
+
+static enum sl_status parse_warmup(const char *text, char *part, struct sl_schedule *s) {
+  const char *kind = strsep(&part, ":");
+  if (strcmp(kind, "warmup")) return fail_schedule(text, "after the comma comes warmup:STEPS");
+  if (!part || !parse_steps(part, 0, &s->warmup))
+    return fail_schedule(text, "warmup needs STEPS, a whole number from 0");
+  if (s->kind == SL_COSINE && s->warmup >= s->total)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "schedule '%s': a warm-up of %" PRId64 " steps leaves nothing of %" PRId64
+                   " for the cosine; make it shorter",
+                   text, s->warmup, s->total);
+  return SL_OK;
+}
+
+enum sl_status sl_schedule_parse(const char *text, int64_t total_steps,
+                                 struct sl_schedule *schedule) {
+  enum sl_status status;
+  struct sl_schedule s = {0};
+  if (!text) return fail_schedule("", "it is missing");
+  char *copy = sl__strdup(text), *rest = copy;
+  if (!copy) return SL_NO_MEMORY;
+  SL_TRY(parse_kind(text, strsep(&rest, ","), total_steps, &s));
+  if (rest) SL_TRY(parse_warmup(text, rest, &s));
+  *schedule = s;
+out:
+  free(copy);
+  return status;
+}
+
+/* ---- the factor ---- */
+
+static double step_factor(const struct sl_schedule *s, int64_t step) {
+  double gamma = s->gamma != 0 ? (double)s->gamma : 0.1;
+  return s->period > 0 ? pow(gamma, (double)(step / s->period)) : 1.0;
+}
+
+static double cosine_factor(const struct sl_schedule *s, int64_t step) {
+  const double pi = 3.14159265358979323846;
+  int64_t length = s->total - s->warmup;
+  if (step >= length) return (double)s->floor;
+  double share = (double)step / (double)length;
+  return (double)s->floor + (1.0 - (double)s->floor) * 0.5 * (1.0 + cos(pi * share));
+}
+
+/* The warm-up's first step is one part of warmup, not 0: a step at rate 0 would waste its batch. What
+ * comes after the warm-up counts from its end; the cosine still reaches its floor at step total. */
+float sl_schedule_factor(const struct sl_schedule *schedule, int64_t step) {
+  if (step < schedule->warmup) return (float)((double)(step + 1) / (double)schedule->warmup);
+  step -= schedule->warmup;
+  switch (schedule->kind) {
+    case SL_STEP: return (float)step_factor(schedule, step);
+    case SL_COSINE: return (float)cosine_factor(schedule, step);
+    default: return 1.0f;
+  }
+}

@@ -1,0 +1,135 @@
+/* A model as a table that people read. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn/layer.h"
+
+enum column { LAYER, KIND, INPUTS, OUTPUT, PARAMETERS, MFLOP, KILOBYTES, COLUMNS };
+
+static const char *const titles[COLUMNS] = {"layer",      "kind",  "inputs",     "output",
+                                            "parameters", "MFLOP", "activations"};
+
+struct row {
+  char cell[COLUMNS][136]; /* the longest is two layers' names */
+};
+
+/* 431080 as "431,080": digits in groups of three from the right. */
+static void grouped(int64_t number, char *text, size_t size) {
+  char digits[32];
+  int length = snprintf(digits, sizeof digits, "%" PRId64, number);
+  size_t at = 0;
+  for (int i = 0; i < length && at + 2 < size; i++) {
+    if (i && (length - i) % 3 == 0) text[at++] = ',';
+    text[at++] = digits[i];
+  }
+  text[at] = '\0';
+}
+
+/* What a slice keeps of a layer until its backward pass: the output and what is saved beside it. */
+static double activation_bytes(const struct sl__layer *layer) {
+  double bytes = 4.0 * (double)sl_shape_count(&layer->out);
+  if (layer->saved.ndim && layer->saved_per_row)
+    bytes += (double)sl__type_size(layer->saved_type) * (double)sl_shape_count(&layer->saved);
+  return bytes;
+}
+
+static void write_numbers(struct row *row, int64_t parameters, double flops, double bytes) {
+  grouped(parameters, row->cell[PARAMETERS], sizeof row->cell[PARAMETERS]);
+  snprintf(row->cell[MFLOP], sizeof row->cell[MFLOP], "%.3f", flops / 1e6);
+  snprintf(row->cell[KILOBYTES], sizeof row->cell[KILOBYTES], "%.1f KB", bytes / 1024);
+}
+
+/* Inputs are named only where they are not simply the row above. */
+static void write_inputs(const struct sl_model *model, int number, struct row *row) {
+  const struct sl__layer *layer = &model->layers[number];
+  char *cell = row->cell[INPUTS];
+  size_t size = sizeof row->cell[INPUTS], at = 0;
+  if (layer->input_count == 1 && layer->input[0] == number - 1) return;
+  for (int i = 0; i < layer->input_count && at < size; i++) {
+    int input = layer->input[i];
+    const char *name = input == SL_INPUT ? "input" : model->layers[input].name;
+    at += (size_t)snprintf(cell + at, size - at, "%s%s", i ? "," : "", name);
+  }
+}
+
+static void write_layer(const struct sl_model *model, int number, struct row *row) {
+  const struct sl__layer *layer = &model->layers[number];
+  snprintf(row->cell[LAYER], sizeof row->cell[LAYER], "%s", layer->name);
+  snprintf(row->cell[KIND], sizeof row->cell[KIND], "%s", layer->kind->name);
+  write_inputs(model, number, row);
+  sl_shape_text(&layer->out, row->cell[OUTPUT], sizeof row->cell[OUTPUT]);
+  write_numbers(row, layer->params.total, layer->flops, activation_bytes(layer));
+}
+
+static void write_totals(const struct sl_model *model, struct row *row) {
+  double flops = 0, bytes = 4.0 * (double)sl_shape_count(&model->sample);
+  for (int i = 0; i < model->count; i++) {
+    flops += model->layers[i].flops;
+    bytes += activation_bytes(&model->layers[i]);
+  }
+  strcpy(row->cell[LAYER], "total");
+  write_numbers(row, sl_model_parameters(model), flops, bytes);
+}
+
+static void print_row(FILE *out, const struct row *row, const int *widths) {
+  for (int c = 0; c < COLUMNS; c++) {
+    int width = c < PARAMETERS ? -widths[c] : widths[c]; /* words to the left, numbers to the right */
+    fprintf(out, "%s%*s", c ? "  " : "", width, row->cell[c]);
+  }
+  fputc('\n', out);
+}
+
+static void print_rule(FILE *out, const int *widths) {
+  int width = 2 * (COLUMNS - 1);
+  for (int c = 0; c < COLUMNS; c++) width += widths[c];
+  while (width-- > 0) fputc('-', out);
+  fputc('\n', out);
+}
+
+static void print_table(FILE *out, const struct row *rows, int count) {
+  int widths[COLUMNS] = {0};
+  for (int r = 0; r < count; r++)
+    for (int c = 0; c < COLUMNS; c++) {
+      int length = (int)strlen(rows[r].cell[c]);
+      if (length > widths[c]) widths[c] = length;
+    }
+  for (int r = 0; r < count; r++) {
+    print_row(out, &rows[r], widths);
+    if (r == 0 || r == count - 2) print_rule(out, widths);
+  }
+}
+
+static void print_memory(FILE *out, const struct sl_model *model) {
+  int64_t buffers = 0;
+  for (int i = 0; i < model->count; i++) buffers += model->layers[i].buffers.total;
+  fprintf(out, "MFLOP and activations: of a forward pass of one sample, its input included.\n");
+  fprintf(out, "Parameters: %.2f MB, their gradient as much again for each replica",
+          (double)sl_model_parameters(model) * 4 / (1 << 20));
+  if (buffers) fprintf(out, "; running statistics: %.2f MB", (double)buffers * 4 / (1 << 20));
+  fprintf(out, ".\n");
+}
+
+enum sl_status sl_model_summary(const struct sl_model *model, char **text) {
+  int count = model->count + 3; /* titles, the input, a row a layer, totals */
+  size_t size = 0;
+  *text = NULL;
+  struct row *rows = sl__alloc((size_t)count, sizeof *rows, "a summary");
+  if (!rows) return SL_NO_MEMORY;
+  for (int c = 0; c < COLUMNS; c++) strcpy(rows[0].cell[c], titles[c]);
+  strcpy(rows[1].cell[LAYER], "input");
+  sl_shape_text(&model->sample, rows[1].cell[OUTPUT], sizeof rows[1].cell[OUTPUT]);
+  for (int i = 0; i < model->count; i++) write_layer(model, i, &rows[i + 2]);
+  write_totals(model, &rows[count - 1]);
+  FILE *out = open_memstream(text, &size);
+  if (out) {
+    print_table(out, rows, count);
+    print_memory(out, model);
+  }
+  free(rows);
+  if (out && !fclose(out)) return SL_OK;
+  free(*text);
+  *text = NULL;
+  return sl_fail(SL_NO_MEMORY, "no memory for the model's summary");
+}

@@ -1,0 +1,257 @@
+/* Parameters and buffers by PyTorch's names ("conv1.weight", "bn1.running_mean"), one by one and as safetensors files. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/safetensors.h"
+#include "nn/layer.h"
+
+#define NAME_SIZE 128 /* a layer's name is below 64 bytes, a suffix far below */
+
+/* ---- walking through a model's state dict ---- */
+
+/* One of its tensors: a part of a layer's block. */
+struct state {
+  const struct sl__layer *layer;
+  const struct sl__block *block;
+  const struct sl__param *part;
+};
+
+static bool state_at(const struct sl_model *model, int i, struct state *state) {
+  for (int l = 0; l < model->count && i >= 0; l++) {
+    const struct sl__layer *layer = &model->layers[l];
+    const struct sl__block *block = &layer->params;
+    if (i >= block->count) {
+      i -= block->count;
+      block = &layer->buffers;
+    }
+    if (i < block->count) {
+      *state = (struct state){layer, block, &block->part[i]};
+      return true;
+    }
+    i -= block->count;
+  }
+  return false;
+}
+
+static const char *state_name(const struct state *state, char name[NAME_SIZE]) {
+  snprintf(name, NAME_SIZE, "%s.%s", state->layer->name, state->part->suffix);
+  return name;
+}
+
+static bool find_state(const struct sl_model *model, const char *wanted, struct state *state) {
+  char name[NAME_SIZE];
+  for (int i = 0; state_at(model, i, state); i++)
+    if (!strcmp(state_name(state, name), wanted)) return true;
+  return false;
+}
+
+int sl_model_parameter_count(const struct sl_model *model) {
+  int count = 0;
+  for (int l = 0; l < model->count; l++)
+    count += model->layers[l].params.count + model->layers[l].buffers.count;
+  return count;
+}
+
+const char *sl_model_parameter(const struct sl_model *model, int i, struct sl_shape *shape) {
+  static __thread char name[NAME_SIZE];
+  struct state state;
+  if (!state_at(model, i, &state)) return NULL;
+  if (shape) *shape = state.part->shape;
+  return state_name(&state, name);
+}
+
+/* ---- one tensor ---- */
+
+static enum sl_status find_built(struct sl_model *model, const char *name, struct state *state) {
+  enum sl_status status = sl_model_build(model);
+  if (status != SL_OK || find_state(model, name, state)) return status;
+  return sl_fail(SL_BAD_ARGUMENT,
+                 "the model has no parameter '%s'; names are LAYER.weight, LAYER.bias and the like",
+                 name);
+}
+
+/* A copy of a block's values; to be freed. */
+static enum sl_status read_block(const struct sl__block *block, float **values) {
+  *values = sl__alloc((size_t)block->total, sizeof **values, "a copy of weights");
+  if (!*values) return SL_NO_MEMORY;
+  return sl__tensor_read(block->tensor, *values);
+}
+
+static size_t part_bytes(const struct sl__param *part) {
+  return (size_t)sl_shape_count(&part->shape) * sizeof(float);
+}
+
+enum sl_status sl_model_get(struct sl_model *model, const char *parameter, float *values) {
+  enum sl_status status;
+  struct state state;
+  float *block = NULL;
+  SL_TRY(find_built(model, parameter, &state));
+  SL_TRY(read_block(state.block, &block));
+  memcpy(values, block + state.part->offset, part_bytes(state.part));
+out:
+  free(block);
+  return status;
+}
+
+enum sl_status sl_model_set(struct sl_model *model, const char *parameter, const float *values) {
+  enum sl_status status;
+  struct state state;
+  float *block = NULL;
+  SL_TRY(find_built(model, parameter, &state));
+  SL_TRY(read_block(state.block, &block));
+  memcpy(block + state.part->offset, values, part_bytes(state.part));
+  SL_TRY(sl__tensor_write(state.block->tensor, block));
+out:
+  free(block);
+  return status;
+}
+
+/* ---- whole models: a copy of every block, so that all is checked before anything changes ---- */
+
+struct copy {
+  float **blocks; /* params and buffers of layer l at 2 l and 2 l + 1; NULL where there are none */
+  int count;
+};
+
+static struct sl__block *block_at(const struct sl_model *model, int i) {
+  struct sl__layer *layer = &model->layers[i / 2];
+  return i % 2 ? &layer->buffers : &layer->params;
+}
+
+static enum sl_status copy_new(const struct sl_model *model, struct copy *copy) {
+  copy->blocks = sl__alloc((size_t)model->count * 2, sizeof *copy->blocks, "copies of weights");
+  if (!copy->blocks) return SL_NO_MEMORY;
+  copy->count = model->count * 2;
+  for (int i = 0; i < copy->count; i++) {
+    int64_t total = block_at(model, i)->total;
+    if (!total) continue;
+    copy->blocks[i] = sl__alloc((size_t)total, sizeof(float), "a copy of weights");
+    if (!copy->blocks[i]) return SL_NO_MEMORY;
+  }
+  return SL_OK;
+}
+
+static void copy_free(struct copy *copy) {
+  for (int i = 0; i < copy->count; i++) free(copy->blocks[i]);
+  free(copy->blocks);
+}
+
+/* Where a tensor's values are in the copy. */
+static float *copy_values(const struct copy *copy, const struct sl_model *model,
+                          const struct state *state) {
+  long layer = state->layer - model->layers;
+  bool is_buffer = state->block == &state->layer->buffers;
+  return copy->blocks[2 * layer + is_buffer] + state->part->offset;
+}
+
+static enum sl_status check_finite(const char *path, const struct state *state,
+                                   const float *values) {
+  char name[NAME_SIZE];
+  int64_t count = sl_shape_count(&state->part->shape);
+  for (int64_t i = 0; i < count; i++)
+    if (!isfinite(values[i]))
+      return sl_fail(SL_NOT_FINITE,
+                     "%s: value %lld of %s is %g; did the training diverge (lower the learning rate)?",
+                     path, (long long)i, state_name(state, name), (double)values[i]);
+  return SL_OK;
+}
+
+/* ---- saving ---- */
+
+static enum sl_status copy_read(const struct sl_model *model, const char *path, struct copy *copy) {
+  enum sl_status status = SL_OK;
+  struct state state;
+  for (int i = 0; i < copy->count; i++)
+    if (copy->blocks[i]) SL_TRY(sl__tensor_read(block_at(model, i)->tensor, copy->blocks[i]));
+  for (int i = 0; state_at(model, i, &state); i++)
+    SL_TRY(check_finite(path, &state, copy_values(copy, model, &state)));
+out:
+  return status;
+}
+
+static enum sl_status write_copy(const struct sl_model *model, const char *path,
+                                 const struct copy *copy) {
+  static const char *const metadata[] = {"format", "pt", "producer", "starling", NULL};
+  enum sl_status status = SL_NO_MEMORY;
+  struct state state;
+  size_t count = (size_t)sl_model_parameter_count(model);
+  struct sl_safetensors_entry *entries = sl__alloc(count, sizeof *entries, "a file's entries");
+  char(*names)[NAME_SIZE] = sl__alloc(count, sizeof *names, "a file's names");
+  if (!entries || !names) goto out;
+  for (int i = 0; state_at(model, i, &state); i++)
+    entries[i] = (struct sl_safetensors_entry){.name = state_name(&state, names[i]),
+                                               .dtype = "F32",
+                                               .shape = state.part->shape,
+                                               .data = copy_values(copy, model, &state),
+                                               .bytes = part_bytes(state.part)};
+  status = sl__safetensors_write(path, entries, count, metadata);
+out:
+  free(names);
+  free(entries);
+  return status;
+}
+
+enum sl_status sl_model_save(struct sl_model *model, const char *path) {
+  enum sl_status status;
+  struct copy copy = {0};
+  SL_TRY(sl_model_build(model));
+  SL_TRY(copy_new(model, &copy));
+  SL_TRY(copy_read(model, path, &copy));
+  SL_TRY(write_copy(model, path, &copy));
+out:
+  copy_free(&copy);
+  return status;
+}
+
+/* ---- loading ---- */
+
+/* PyTorch counts batches beside the running statistics, for a momentum that we do not have. */
+static bool is_batch_count(const char *name) {
+  const char *suffix = strrchr(name, '.');
+  return suffix && !strcmp(suffix, ".num_batches_tracked");
+}
+
+static enum sl_status check_surplus(const struct sl_model *model,
+                                    const struct sl_safetensors *file) {
+  struct state state;
+  for (size_t i = 0; i < sl__safetensors_count(file); i++) {
+    const char *name = sl__safetensors_at(file, i)->name;
+    if (!find_state(model, name, &state) && !is_batch_count(name))
+      return sl_fail(SL_BAD_FILE, "%s: tensor \"%.60s\" belongs to no layer; is it of another model?",
+                     sl__safetensors_path(file), name);
+  }
+  return SL_OK;
+}
+
+static enum sl_status copy_file(const struct sl_model *model, const struct sl_safetensors *file,
+                                struct copy *copy) {
+  enum sl_status status = SL_OK;
+  struct state state;
+  char name[NAME_SIZE];
+  for (int i = 0; state_at(model, i, &state); i++) {
+    float *values = copy_values(copy, model, &state);
+    SL_TRY(sl__safetensors_floats(file, state_name(&state, name), &state.part->shape, values));
+    SL_TRY(check_finite(sl__safetensors_path(file), &state, values));
+  }
+out:
+  return status;
+}
+
+enum sl_status sl_model_load(struct sl_model *model, const char *path) {
+  enum sl_status status;
+  struct sl_safetensors *file = NULL;
+  struct copy copy = {0};
+  SL_TRY(sl_model_build(model));
+  SL_TRY(sl__safetensors_open(path, &file));
+  SL_TRY(copy_new(model, &copy));
+  SL_TRY(copy_file(model, file, &copy));
+  SL_TRY(check_surplus(model, file));
+  for (int i = 0; i < copy.count; i++)
+    if (copy.blocks[i]) SL_TRY(sl__tensor_write(block_at(model, i)->tensor, copy.blocks[i]));
+out:
+  copy_free(&copy);
+  sl__safetensors_close(file);
+  return status;
+}
