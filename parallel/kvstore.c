@@ -1,0 +1,285 @@
+#include "parallel/kvstore.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/plan.h"
+
+enum sl_status sl_kvstore_parse(const char *name, enum sl_kvstore_kind *kind) {
+  if (!strcmp(name, "local"))
+    *kind = SL_KVSTORE_LOCAL;
+  else if (!strcmp(name, "device"))
+    *kind = SL_KVSTORE_DEVICE;
+  else
+    return sl_fail(SL_BAD_ARGUMENT, "unknown KVStore '%s': use local or device", name);
+  return SL_OK;
+}
+
+static int state_count(const struct sl_optimizer *optimizer) {
+  return optimizer->kind == SL_SGD ? optimizer->momentum > 0 : 2;
+}
+
+/* One owner for each StarPU worker that a listed device stands for. */
+static bool worker_matches(const struct sl_context *context, int worker) {
+  enum starpu_worker_archtype type = starpu_worker_get_type(worker);
+  uint32_t where = type == STARPU_CUDA_WORKER ? STARPU_CUDA : type == STARPU_CPU_WORKER ? STARPU_CPU : 0;
+  for (int d = 0; d < context->device_count; d++) {
+    const struct sl__place *place = &context->devices[d].place;
+    if (place->worker ? place->worker == worker + 1 : !place->where || place->where & where) return true;
+  }
+  return false;
+}
+
+static enum sl_status find_owners(struct sl__kvstore *kv) {
+  int workers = (int)starpu_worker_get_count();
+  kv->owners = sl__alloc((size_t)workers, sizeof *kv->owners, "the KVStore's owners");
+  if (!kv->owners) return SL_NO_MEMORY;
+  if (kv->kind == SL_KVSTORE_LOCAL) {
+    kv->owner_count = 1;
+    kv->owners[0] = (struct sl__device){.name = "cpu"};
+    if (starpu_cpu_worker_get_count()) kv->owners[0].place.where = STARPU_CPU;
+    return SL_OK;
+  }
+  for (int w = 0; w < workers; w++) {
+    if (!worker_matches(kv->model->context, w)) continue;
+    struct sl__device *owner = &kv->owners[kv->owner_count++];
+    *owner = (struct sl__device){.place.worker = w + 1};
+    char name[64];
+    starpu_worker_get_name(w, name, sizeof name);
+    snprintf(owner->name, sizeof owner->name, "%.*s", (int)sizeof owner->name - 1, name);
+  }
+  return SL_OK;
+}
+
+/* How many shards a block is cut into: each at most big elements, never more than there are owners. */
+static int parts_of(const struct sl__kvstore *kv, int64_t count, int64_t big) {
+  if (kv->kind == SL_KVSTORE_LOCAL || count <= big) return 1;
+  int64_t parts = (count + big - 1) / big;
+  return (int)(parts < kv->owner_count ? parts : kv->owner_count);
+}
+
+static int64_t part_length(int64_t count, int parts, int i) {
+  return count / parts + (i < count % parts);
+}
+
+static enum sl_status cut(struct sl_tensor *tensor, int parts, int64_t *lengths) {
+  if (parts == 1) return SL_OK;
+  for (int i = 0; i < parts; i++) lengths[i] = part_length(tensor->shape.dim[0], parts, i);
+  return sl__tensor_split(tensor, parts, lengths);
+}
+
+static enum sl_status make_gradients(struct sl__kvstore *kv) {
+  struct sl_model *model = kv->model;
+  kv->grads = sl__alloc((size_t)kv->replicas, sizeof *kv->grads, "gradients");
+  kv->terms = sl__alloc((size_t)kv->replicas, sizeof *kv->terms, "gradients");
+  if (!kv->grads || !kv->terms) return SL_NO_MEMORY;
+  for (int r = 0; r < kv->replicas; r++) {
+    kv->grads[r] = sl__alloc((size_t)model->count, sizeof **kv->grads, "gradients");
+    if (!kv->grads[r]) return SL_NO_MEMORY;
+    for (int i = 0; i < model->count; i++) {
+      if (!model->layers[i].params.total) continue;
+      struct sl_shape shape = SL_SHAPE(model->layers[i].params.total);
+      enum sl_status status =
+          sl__tensor_temporary(model->context, &shape, SL_F32, &kv->grads[r][i]);
+      if (status != SL_OK) return status;
+    }
+  }
+  return SL_OK;
+}
+
+static enum sl_status cut_layer(struct sl__kvstore *kv, int layer, int parts) {
+  int64_t *lengths = sl__alloc((size_t)parts, sizeof *lengths, "shards");
+  if (!lengths) return SL_NO_MEMORY;
+  struct sl_tensor *param = kv->model->layers[layer].params.tensor;
+  /* a second trainer on the same model finds the block cut already */
+  enum sl_status status = param->view_count ? SL_OK : cut(param, parts, lengths);
+  for (int r = 0; r < kv->replicas && status == SL_OK; r++)
+    status = cut(kv->grads[r][layer], parts, lengths);
+  free(lengths);
+  return status;
+}
+
+static enum sl_status make_shards(struct sl__kvstore *kv, int64_t big) {
+  struct sl_model *model = kv->model;
+  int most = model->count * kv->owner_count;
+  kv->shards = sl__alloc((size_t)most, sizeof *kv->shards, "shards");
+  if (!kv->shards) return SL_NO_MEMORY;
+  for (int i = 0; i < model->count; i++) {
+    int64_t count = model->layers[i].params.total;
+    if (!count) continue;
+    struct sl_tensor *param = model->layers[i].params.tensor;
+    int parts = param->view_count ? param->view_count : parts_of(kv, count, big);
+    enum sl_status status = cut_layer(kv, i, parts);
+    if (status != SL_OK) return status;
+    for (int p = 0; p < parts; p++)
+      kv->shards[kv->shard_count++] =
+          (struct sl__shard){.layer = i, .part = p, .count = part_length(count, parts, p)};
+  }
+  return SL_OK;
+}
+
+/* The largest shard first, each to the owner with the least so far (Graham's rule): within 4/3 of even. */
+static enum sl_status choose_owners(struct sl__kvstore *kv) {
+  int64_t *load = sl__alloc((size_t)kv->owner_count, sizeof *load, "shards");
+  bool *placed = sl__alloc((size_t)kv->shard_count + 1, sizeof *placed, "shards");
+  enum sl_status status = load && placed ? SL_OK : SL_NO_MEMORY;
+  for (int n = 0; n < kv->shard_count && status == SL_OK; n++) {
+    int largest = -1, lightest = 0;
+    for (int s = 0; s < kv->shard_count; s++)
+      if (!placed[s] && (largest < 0 || kv->shards[s].count > kv->shards[largest].count)) largest = s;
+    for (int o = 1; o < kv->owner_count; o++)
+      if (load[o] < load[lightest]) lightest = o;
+    kv->shards[largest].owner = lightest;
+    load[lightest] += kv->shards[largest].count;
+    placed[largest] = true;
+  }
+  free(load);
+  free(placed);
+  return status;
+}
+
+static struct sl__launch shard_launch(const struct sl__kvstore *kv, const struct sl__shard *shard) {
+  return (struct sl__launch){.name = kv->model->layers[shard->layer].name,
+                             .place = kv->owners[shard->owner].place,
+                             .priority = SL_PRIORITY_UPDATE + kv->model->count - shard->layer};
+}
+
+/* State lives where the owner is: made there by its first task, never copied. */
+static enum sl_status make_state(struct sl__kvstore *kv) {
+  struct sl_context *context = kv->model->context;
+  struct sl_shape one = SL_SHAPE(1);
+  enum sl_status status = SL_OK;
+  for (int s = 0; s < kv->shard_count; s++) {
+    struct sl__shard *shard = &kv->shards[s];
+    struct sl__launch launch = shard_launch(kv, shard);
+    struct sl_shape shape = SL_SHAPE(shard->count);
+    for (int k = 0; k < state_count(&kv->optimizer); k++) {
+      SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &shard->state[k]));
+      SL_TRY(sl__fill(context, &launch, shard->state[k], 0));
+    }
+    if (!(kv->optimizer.clip > 0)) continue;
+    SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &shard->sum));
+    SL_TRY(sl__tensor_temporary(context, &one, SL_F32, &shard->square));
+  }
+  if (kv->optimizer.clip > 0) SL_TRY(sl__tensor_temporary(context, &one, SL_F32, &kv->norm));
+out:
+  return status;
+}
+
+enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer *optimizer,
+                               enum sl_kvstore_kind kind, int64_t big_shard, int replicas,
+                               struct sl__kvstore **kvstore) {
+  enum sl_status status;
+  *kvstore = NULL;
+  struct sl__kvstore *kv = sl__alloc(1, sizeof *kv, "the KVStore");
+  if (!kv) return SL_NO_MEMORY;
+  kv->model = model;
+  kv->optimizer = *optimizer;
+  kv->kind = kind;
+  kv->replicas = replicas;
+  SL_TRY(find_owners(kv));
+  SL_TRY(make_gradients(kv));
+  SL_TRY(make_shards(kv, big_shard));
+  SL_TRY(choose_owners(kv));
+  SL_TRY(make_state(kv));
+  *kvstore = kv;
+  kv = NULL;
+out:
+  sl__kvstore_free(kv);
+  return status;
+}
+
+/* The shard's piece of every replica's gradient, in the replicas' order. */
+static struct sl_tensor **gather_terms(struct sl__kvstore *kv, const struct sl__shard *shard) {
+  for (int r = 0; r < kv->replicas; r++)
+    kv->terms[r] = sl__part(kv->grads[r][shard->layer], shard->part);
+  return kv->terms;
+}
+
+/* The square of the global norm: every shard's sum first, then their squares, in the shards' order. */
+static enum sl_status submit_norm(struct sl__kvstore *kv) {
+  struct sl_context *context = kv->model->context;
+  enum sl_status status = SL_OK;
+  for (int s = 0; s < kv->shard_count; s++) {
+    struct sl__shard *shard = &kv->shards[s];
+    struct sl__launch launch = shard_launch(kv, shard);
+    SL_TRY(sl__reduce(context, &launch, shard->sum, kv->replicas, gather_terms(kv, shard)));
+    SL_TRY(sl__square_sum(context, &launch, shard->sum, shard->square));
+  }
+  for (int s = 0; s < kv->shard_count; s++) {
+    struct sl__launch launch = {.name = "norm", .priority = SL_PRIORITY_LOSS, .accumulate = s > 0};
+    SL_TRY(sl__reduce(context, &launch, kv->norm, 1, &kv->shards[s].square));
+  }
+out:
+  return status;
+}
+
+static enum sl_status submit_update(struct sl__kvstore *kv, struct sl__shard *shard,
+                                    const struct sl__update *update) {
+  struct sl_context *context = kv->model->context;
+  struct sl__launch launch = shard_launch(kv, shard);
+  struct sl_tensor *param = sl__part(kv->model->layers[shard->layer].params.tensor, shard->part);
+  struct sl_tensor **terms = kv->norm ? &shard->sum : gather_terms(kv, shard);
+  int count = kv->norm ? 1 : kv->replicas;
+  if (kv->optimizer.kind == SL_SGD)
+    return sl__sgd(context, &launch, param, shard->state[0], count, terms, kv->norm, update);
+  return sl__adam(context, &launch, param, shard->state[0], shard->state[1], count, terms, kv->norm,
+                  update);
+}
+
+static void forget_gradients(struct sl__kvstore *kv) {
+  for (int r = 0; r < kv->replicas; r++)
+    for (int i = 0; i < kv->model->count; i++)
+      if (kv->grads[r][i]) sl__tensor_invalidate(kv->grads[r][i]);
+  for (int s = 0; s < kv->shard_count && kv->norm; s++) sl__tensor_invalidate(kv->shards[s].sum);
+}
+
+enum sl_status sl__kvstore_update(struct sl__kvstore *kv, int64_t step, float lr) {
+  const struct sl_optimizer *o = &kv->optimizer;
+  struct sl__update update = {.lr = lr,
+                              .weight_decay = o->weight_decay,
+                              .momentum = o->momentum,
+                              .nesterov = o->nesterov,
+                              .beta1 = o->beta1,
+                              .beta2 = o->beta2,
+                              .epsilon = o->epsilon,
+                              .decoupled = o->kind == SL_ADAMW,
+                              .step = step + 1,
+                              .max_norm = o->clip};
+  enum sl_status status = SL_OK;
+  if (kv->norm) SL_TRY(submit_norm(kv));
+  for (int s = 0; s < kv->shard_count; s++) SL_TRY(submit_update(kv, &kv->shards[s], &update));
+  forget_gradients(kv);
+out:
+  return status;
+}
+
+int64_t sl__kvstore_bytes(const struct sl__kvstore *kv, int owner) {
+  int64_t total = 0;
+  for (int s = 0; s < kv->shard_count; s++)
+    if (kv->shards[s].owner == owner)
+      total += kv->shards[s].count * 4 * (1 + state_count(&kv->optimizer));
+  return total;
+}
+
+void sl__kvstore_free(struct sl__kvstore *kv) {
+  if (!kv) return;
+  for (int r = 0; kv->grads && r < kv->replicas; r++) {
+    for (int i = 0; kv->grads[r] && i < kv->model->count; i++) sl__tensor_free(kv->grads[r][i]);
+    free(kv->grads[r]);
+  }
+  for (int s = 0; s < kv->shard_count; s++) {
+    struct sl__shard *shard = &kv->shards[s];
+    sl__tensor_free(shard->state[0]);
+    sl__tensor_free(shard->state[1]);
+    sl__tensor_free(shard->sum);
+    sl__tensor_free(shard->square);
+  }
+  sl__tensor_free(kv->norm);
+  free(kv->grads);
+  free(kv->terms);
+  free(kv->shards);
+  free(kv->owners);
+  free(kv);
+}

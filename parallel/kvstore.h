@@ -1,0 +1,44 @@
+/* The KVStore: shards of the parameter blocks, their owners, the optimizer's state, the update. */
+#ifndef SL_PARALLEL_KVSTORE_H
+#define SL_PARALLEL_KVSTORE_H
+
+#include <starling/parallel.h>
+
+#include "nn/layer.h"
+
+struct sl__shard {
+  int layer;
+  int part;                  /* of the layer's block; its tensors are views where the block is cut */
+  int owner;                 /* index into kvstore->owners */
+  int64_t count;             /* elements */
+  struct sl_tensor *state[2]; /* velocity, or mean and variance; NULL where not needed */
+  struct sl_tensor *sum, *square; /* only where gradients are clipped */
+};
+
+struct sl__kvstore {
+  struct sl_model *model;
+  struct sl_optimizer optimizer;
+  enum sl_kvstore_kind kind;
+  struct sl__device *owners; /* who may own: the CPU, or every worker of the listed devices */
+  int owner_count;
+  struct sl__shard *shards;
+  int shard_count;
+  int replicas;
+  struct sl_tensor ***grads; /* [replica][layer]; cut like the block */
+  struct sl_tensor *norm;    /* square of the gradient's global norm; only where it is clipped */
+  struct sl_tensor **terms;  /* room for the arguments of one reduction */
+};
+
+enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer *optimizer,
+                               enum sl_kvstore_kind kind, int64_t big_shard, int replicas,
+                               struct sl__kvstore **kvstore);
+
+/* Submit, for every shard, the sum of the replicas' gradients in their order and the optimizer's step (from 0). */
+enum sl_status sl__kvstore_update(struct sl__kvstore *kvstore, int64_t step, float lr);
+
+/* Bytes of parameters and optimizer state that an owner holds. */
+int64_t sl__kvstore_bytes(const struct sl__kvstore *kvstore, int owner);
+
+void sl__kvstore_free(struct sl__kvstore *kvstore);
+
+#endif

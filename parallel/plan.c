@@ -1,0 +1,244 @@
+#include "parallel/plan.h"
+
+#include <stdlib.h>
+
+void sl__slice_rows(const struct sl__grid *grid, int64_t batch, int64_t *rows) {
+  int64_t count = (int64_t)grid->replicas * grid->microbatches;
+  for (int64_t i = 0; i < count; i++) rows[i] = batch / count + (i < batch % count);
+}
+
+struct sl_tensor *sl__part(struct sl_tensor *tensor, int i) {
+  return tensor->view_count ? &tensor->views[i] : tensor;
+}
+
+static struct sl_shape with_rows(int64_t rows, const struct sl_shape *sample) {
+  struct sl_shape shape = {.ndim = sample->ndim + 1, .dim = {rows}};
+  for (int i = 0; i < sample->ndim; i++) shape.dim[i + 1] = sample->dim[i];
+  return shape;
+}
+
+static enum sl_status saved_new(struct sl_context *context, const struct sl__layer *layer,
+                                int64_t rows, struct sl_tensor **saved) {
+  if (!layer->saved.ndim) return SL_OK;
+  struct sl_shape shape = layer->saved_per_row ? with_rows(rows, &layer->saved) : layer->saved;
+  return sl__tensor_temporary(context, &shape, layer->saved_type, saved);
+}
+
+static enum sl_status slice_tensors(struct sl__plan *plan, struct sl__slice *slice) {
+  struct sl_model *model = plan->model;
+  enum sl_status status = SL_OK;
+  size_t layers = (size_t)model->count;
+  slice->y = sl__alloc(layers, sizeof *slice->y, "a slice");
+  slice->dy = sl__alloc(layers, sizeof *slice->dy, "a slice");
+  slice->saved = sl__alloc(layers, sizeof *slice->saved, "a slice");
+  if (!slice->y || !slice->dy || !slice->saved) return SL_NO_MEMORY;
+  for (int i = 0; i < model->count && status == SL_OK; i++) {
+    struct sl_shape shape = with_rows(slice->rows, &model->layers[i].out);
+    status = sl__tensor_temporary(model->context, &shape, SL_F32, &slice->y[i]);
+    if (status == SL_OK && plan->training && plan->needs_gradient[i])
+      status = sl__tensor_temporary(model->context, &shape, SL_F32, &slice->dy[i]);
+    if (status == SL_OK)
+      status = saved_new(model->context, &model->layers[i], slice->rows, &slice->saved[i]);
+  }
+  struct sl_shape four = SL_SHAPE(4);
+  if (status == SL_OK)
+    status = sl__tensor_temporary(model->context, &four, SL_F32, &slice->stats);
+  return status;
+}
+
+/* Which layers need a gradient, and which layer reads an output last. */
+static enum sl_status study_graph(struct sl__plan *plan) {
+  const struct sl_model *model = plan->model;
+  size_t layers = (size_t)model->count;
+  plan->needs_gradient = sl__alloc(layers, sizeof *plan->needs_gradient, "a plan");
+  plan->last_use = sl__alloc(layers, sizeof *plan->last_use, "a plan");
+  if (!plan->needs_gradient || !plan->last_use) return SL_NO_MEMORY;
+  for (int i = 0; i < model->count; i++) {
+    const struct sl__layer *layer = &model->layers[i];
+    plan->needs_gradient[i] = layer->params.total > 0;
+    plan->last_use[i] = model->count;
+    for (int k = 0; k < layer->input_count; k++) {
+      int input = layer->input[k];
+      if (input == SL_INPUT) continue;
+      plan->needs_gradient[i] |= plan->needs_gradient[input];
+      plan->last_use[input] = i;
+    }
+  }
+  return SL_OK;
+}
+
+enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid, int64_t batch,
+                            bool training, struct sl__plan **out) {
+  enum sl_status status;
+  int count = grid->replicas * grid->microbatches;
+  *out = NULL;
+  if (batch < count)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "a batch of %lld cannot be cut into %d replicas x %d microbatches; take a larger "
+                   "batch or fewer of them",
+                   (long long)batch, grid->replicas, grid->microbatches);
+  struct sl__plan *plan = sl__alloc(1, sizeof *plan, "a plan");
+  int64_t *rows = sl__alloc((size_t)count, sizeof *rows, "a plan");
+  if (!plan || !rows) {
+    status = SL_NO_MEMORY;
+    goto out;
+  }
+  *plan = (struct sl__plan){.model = model, .grid = grid, .batch = batch, .training = training};
+  SL_TRY(study_graph(plan));
+  plan->slices = sl__alloc((size_t)count, sizeof *plan->slices, "a plan");
+  if (!plan->slices) {
+    status = SL_NO_MEMORY;
+    goto out;
+  }
+  plan->count = count;
+  sl__slice_rows(grid, batch, rows);
+  int64_t first = 0;
+  for (int i = 0; i < count; i++) {
+    struct sl__slice *slice = &plan->slices[i];
+    slice->replica = i / grid->microbatches;
+    slice->microbatch = i % grid->microbatches;
+    slice->first_row = first;
+    slice->rows = rows[i];
+    first += rows[i];
+    SL_TRY(slice_tensors(plan, slice));
+  }
+  *out = plan;
+  plan = NULL;
+out:
+  sl__plan_free(plan);
+  free(rows);
+  return status;
+}
+
+static void free_tensors(struct sl_tensor **tensors, int count) {
+  for (int i = 0; tensors && i < count; i++) sl__tensor_free(tensors[i]);
+  free(tensors);
+}
+
+void sl__plan_free(struct sl__plan *plan) {
+  if (!plan) return;
+  for (int i = 0; i < plan->count; i++) {
+    struct sl__slice *slice = &plan->slices[i];
+    free_tensors(slice->y, plan->model->count);
+    free_tensors(slice->dy, plan->model->count);
+    free_tensors(slice->saved, plan->model->count);
+    sl__tensor_free(slice->stats);
+  }
+  free(plan->slices);
+  free(plan->needs_gradient);
+  free(plan->last_use);
+  free(plan);
+}
+
+/* The pass of layer i on a slice; dx and grad are for the backward half. */
+static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *step, int s, int i) {
+  const struct sl__slice *slice = &plan->slices[s];
+  const struct sl__layer *layer = &plan->model->layers[i];
+  struct sl__pass pass = {.context = plan->model->context,
+                          .launch = {.name = layer->name, .place = plan->grid->place[slice->replica]},
+                          .y = slice->y[i],
+                          .saved = slice->saved[i],
+                          .dy = slice->dy[i],
+                          .training = step->training,
+                          .step = step->number,
+                          .first_row = slice->first_row,
+                          .slices = plan->count};
+  for (int k = 0; k < layer->input_count; k++)
+    pass.x[k] = layer->input[k] == SL_INPUT ? sl__part(step->x, s) : slice->y[layer->input[k]];
+  return pass;
+}
+
+/* In inference an output is of no use after its last reader. */
+static void forget_inputs(struct sl__plan *plan, const struct sl__slice *slice, int i) {
+  const struct sl__layer *layer = &plan->model->layers[i];
+  for (int k = 0; k < layer->input_count; k++) {
+    int input = layer->input[k];
+    bool again = k && layer->input[0] == input;
+    if (input != SL_INPUT && !again && plan->last_use[input] == i)
+      sl__tensor_invalidate(slice->y[input]);
+  }
+  if (slice->saved[i]) sl__tensor_invalidate(slice->saved[i]);
+}
+
+static enum sl_status submit_forward(struct sl__plan *plan, const struct sl__step *step, int s) {
+  const struct sl__slice *slice = &plan->slices[s];
+  struct sl_model *model = plan->model;
+  for (int i = 0; i < model->count; i++) {
+    struct sl__pass pass = layer_pass(plan, step, s, i);
+    pass.launch.priority = SL_PRIORITY_FORWARD + i;
+    enum sl_status status = model->layers[i].kind->forward(&model->layers[i], &pass);
+    if (status != SL_OK) return status;
+    if (!step->training) forget_inputs(plan, slice, i);
+  }
+  int last = model->count - 1;
+  struct sl__launch launch = {.name = "loss", .place = plan->grid->place[slice->replica],
+                              .priority = SL_PRIORITY_LOSS};
+  enum sl_status status =
+      sl__softmax_xent(model->context, &launch, slice->y[last], sl__part(step->labels, s),
+                       slice->stats, step->training ? slice->dy[last] : NULL, step->scale);
+  if (!step->training) sl__tensor_invalidate(slice->y[last]);
+  return status;
+}
+
+/* The gradients that layer i hands down: written by its first consumer, added to by the others. */
+static bool wants_dx(struct sl__plan *plan, const struct sl__slice *slice, int i, bool *written,
+                     struct sl__pass *pass) {
+  const struct sl__layer *layer = &plan->model->layers[i];
+  bool any = false;
+  for (int k = 0; k < layer->input_count; k++) {
+    int input = layer->input[k];
+    if (input == SL_INPUT || !plan->needs_gradient[input]) continue;
+    pass->dx[k] = slice->dy[input];
+    pass->add_dx[k] = written[input];
+    written[input] = true;
+    any = true;
+  }
+  return any;
+}
+
+static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__step *step, int s, int i,
+                                     bool *written) {
+  const struct sl__slice *slice = &plan->slices[s];
+  const struct sl__layer *layer = &plan->model->layers[i];
+  struct sl__pass pass = layer_pass(plan, step, s, i);
+  enum sl_status status = SL_OK;
+  pass.launch.priority = SL_PRIORITY_BACKWARD_DATA + i;
+  if (layer->kind->backward_begin) SL_TRY(layer->kind->backward_begin(layer, &pass));
+  if (wants_dx(plan, slice, i, written, &pass)) SL_TRY(layer->kind->backward_data(layer, &pass));
+  if (layer->params.total) {
+    pass.grad = step->grads[slice->replica][i];
+    pass.add_grad = slice->microbatch > 0;
+    pass.launch.priority = SL_PRIORITY_BACKWARD_WEIGHT + i;
+    SL_TRY(layer->kind->backward_weight(layer, &pass));
+  }
+out:
+  return status;
+}
+
+static enum sl_status submit_backward(struct sl__plan *plan, const struct sl__step *step, int s) {
+  const struct sl__slice *slice = &plan->slices[s];
+  int layers = plan->model->count;
+  bool *written = sl__alloc((size_t)layers, sizeof *written, "a backward pass");
+  enum sl_status status = written ? SL_OK : SL_NO_MEMORY;
+  for (int i = layers - 1; i >= 0 && status == SL_OK; i--) {
+    if (plan->needs_gradient[i]) status = backward_layer(plan, step, s, i, written);
+    sl__tensor_invalidate(slice->y[i]);
+    if (slice->dy[i]) sl__tensor_invalidate(slice->dy[i]);
+    if (slice->saved[i]) sl__tensor_invalidate(slice->saved[i]);
+  }
+  free(written);
+  return status;
+}
+
+enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *step) {
+  const struct sl__grid *grid = plan->grid;
+  enum sl_status status = SL_OK;
+  for (int m = 0; m < grid->microbatches; m++) {
+    for (int r = 0; r < grid->replicas; r++)
+      SL_TRY(submit_forward(plan, step, r * grid->microbatches + m));
+    for (int r = 0; step->training && r < grid->replicas; r++)
+      SL_TRY(submit_backward(plan, step, r * grid->microbatches + m));
+  }
+out:
+  return status;
+}

@@ -1,0 +1,60 @@
+/* What a trainer tells of itself: devices, replicas, shards, owners, memory. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "parallel/trainer.h"
+
+/* Bytes of one replica's activations and their gradients, for one row of its slice. */
+static double bytes_per_row(const struct sl_model *model) {
+  double total = 0;
+  for (int i = 0; i < model->count; i++) {
+    const struct sl__layer *layer = &model->layers[i];
+    total += 8.0 * (double)sl_shape_count(&layer->out);
+    if (layer->saved.ndim && layer->saved_per_row) total += 4.0 * (double)sl_shape_count(&layer->saved);
+  }
+  return total;
+}
+
+static void print_replicas(FILE *out, const struct sl_trainer *t) {
+  const struct sl_context *context = t->model->context;
+  fprintf(out, "Replicas: %d x %d microbatches, %d steps in flight\n", t->grid.replicas,
+          t->grid.microbatches, t->in_flight);
+  fprintf(out, "  each: gradients %.2f MB, activations %.1f KB a sample\n",
+          4e-6 * (double)sl_model_parameters(t->model), 1e-3 * bytes_per_row(t->model));
+  for (int d = 0; d < context->device_count && d < t->grid.replicas; d++) {
+    fprintf(out, "  on %-10s replicas", context->devices[d].name);
+    for (int r = d; r < t->grid.replicas; r += context->device_count) fprintf(out, " %d", r);
+    fputc('\n', out);
+  }
+}
+
+static void print_owners(FILE *out, const struct sl__kvstore *kv) {
+  fprintf(out, "KVStore %s: %d shards, parameters and optimizer state by owner\n",
+          kv->kind == SL_KVSTORE_LOCAL ? "local" : "device", kv->shard_count);
+  for (int o = 0; o < kv->owner_count; o++) {
+    fprintf(out, "  %-24s %8.2f MB ", kv->owners[o].name, 1e-6 * (double)sl__kvstore_bytes(kv, o));
+    for (int s = 0; s < kv->shard_count; s++) {
+      const struct sl__shard *shard = &kv->shards[s];
+      if (shard->owner != o) continue;
+      fprintf(out, " %s", kv->model->layers[shard->layer].name);
+      if (kv->model->layers[shard->layer].params.tensor->view_count) fprintf(out, "/%d", shard->part);
+    }
+    fputc('\n', out);
+  }
+}
+
+enum sl_status sl_trainer_summary(const struct sl_trainer *t, char **text) {
+  size_t size;
+  *text = NULL;
+  FILE *out = open_memstream(text, &size);
+  if (!out) return sl_fail(SL_NO_MEMORY, "no memory for a summary");
+  print_replicas(out, t);
+  print_owners(out, t->kvstore);
+  if (fclose(out)) {
+    free(*text);
+    *text = NULL;
+    return sl_fail(SL_NO_MEMORY, "no memory for a summary");
+  }
+  return SL_OK;
+}

@@ -1,0 +1,264 @@
+#include "parallel/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How many workers a device list stands for: "cpu" is all cores, "cpu:0,cuda:0" is two. */
+static int default_replicas(const struct sl_context *context) {
+  if (context->device_count > 1 || context->devices[0].place.worker) return context->device_count;
+  uint32_t where = context->devices[0].place.where;
+  if (where == STARPU_CPU) return (int)starpu_cpu_worker_get_count();
+  if (where == STARPU_CUDA) return (int)starpu_cuda_worker_get_count();
+  return (int)starpu_worker_get_count();
+}
+
+static enum sl_status make_grid(struct sl_trainer *t, const struct sl_trainer_options *o) {
+  const struct sl_context *context = t->model->context;
+  if (o->replicas < 0 || o->replicas > 4096 || o->microbatches < 0 || o->microbatches > 4096)
+    return sl_fail(SL_BAD_ARGUMENT, "%d replicas x %d microbatches: each must be from 1 to 4096",
+                   o->replicas, o->microbatches);
+  t->grid.replicas = o->replicas ? o->replicas : default_replicas(context);
+  t->grid.microbatches = o->microbatches ? o->microbatches : 1;
+  t->grid.place = sl__alloc((size_t)t->grid.replicas, sizeof *t->grid.place, "the placement grid");
+  if (!t->grid.place) return SL_NO_MEMORY;
+  for (int r = 0; r < t->grid.replicas; r++)
+    t->grid.place[r] = context->devices[r % context->device_count].place;
+  return SL_OK;
+}
+
+static enum sl_status check_options(const struct sl_trainer_options *o) {
+  if (o->in_flight < 0 || o->in_flight >= SL_MAX_IN_FLIGHT)
+    return sl_fail(SL_BAD_ARGUMENT, "%d steps in flight: must be from 1 to %d", o->in_flight,
+                   SL_MAX_IN_FLIGHT - 1);
+  if (o->big_shard < 0)
+    return sl_fail(SL_BAD_ARGUMENT, "big_shard is %lld; it must be at least 1", (long long)o->big_shard);
+  return SL_OK;
+}
+
+enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer *optimizer,
+                              const struct sl_schedule *schedule,
+                              const struct sl_trainer_options *options, struct sl_trainer **trainer) {
+  static const struct sl_trainer_options defaults;
+  enum sl_status status;
+  *trainer = NULL;
+  if (!options) options = &defaults;
+  struct sl_trainer *t = sl__alloc(1, sizeof *t, "a trainer");
+  if (!t) return SL_NO_MEMORY;
+  t->model = model;
+  t->optimizer = *optimizer;
+  if (schedule) t->schedule = *schedule;
+  t->in_flight = options->in_flight ? options->in_flight : 2;
+  SL_TRY(check_options(options));
+  SL_TRY(sl_optimizer_check(&t->optimizer));
+  SL_TRY(sl_model_build(model));
+  if (sl_model_output(model)->ndim != 1) {
+    status = sl_fail(SL_BAD_SHAPE, "the model's output must be [classes]: end with a dense layer");
+    goto out;
+  }
+  if (model->takes_tokens) {
+    status = sl_fail(SL_UNSUPPORTED, "the loaders have images only so far, no tokens for an embedding");
+    goto out;
+  }
+  SL_TRY(make_grid(t, options));
+  SL_TRY(sl__kvstore_new(model, &t->optimizer, options->kvstore,
+                         options->big_shard ? options->big_shard : 1000000, t->grid.replicas,
+                         &t->kvstore));
+  for (int i = 0; i < t->in_flight; i++)
+    SL_TRY(sl__tensor_host(model->context, &SL_SHAPE(4), SL_F32, NULL, &t->flights[i].stats));
+  *trainer = t;
+  t = NULL;
+out:
+  sl_trainer_free(t);
+  return status;
+}
+
+void sl_trainer_free(struct sl_trainer *t) {
+  if (!t) return;
+  starpu_task_wait_for_all();
+  for (int i = 0; i < t->feed_count; i++) sl__feed_close(t->feeds[i]);
+  for (int i = 0; i < t->plan_count; i++) sl__plan_free(t->plans[i]);
+  for (int i = 0; i < SL_MAX_IN_FLIGHT; i++) sl__tensor_free(t->flights[i].stats);
+  sl__kvstore_free(t->kvstore);
+  free(t->feeds);
+  free(t->plans);
+  free(t->grid.place);
+  free(t);
+}
+
+int sl_trainer_replicas(const struct sl_trainer *t) { return t->grid.replicas; }
+
+static enum sl_status check_sample(const struct sl_trainer *t, const struct sl_loader *loader) {
+  const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(loader));
+  char have[96], want[96];
+  if (!sl_shape_equal(&info->sample, &t->model->sample))
+    return sl_fail(SL_BAD_SHAPE, "%s has samples %s, but the model takes %s", info->name,
+                   sl_shape_text(&info->sample, have, sizeof have),
+                   sl_shape_text(&t->model->sample, want, sizeof want));
+  if (info->classes > sl_model_output(t->model)->dim[0])
+    return sl_fail(SL_BAD_SHAPE, "%s has %d classes, but the model's last layer only %lld outputs",
+                   info->name, info->classes, (long long)sl_model_output(t->model)->dim[0]);
+  return SL_OK;
+}
+
+static enum sl_status find_feed(struct sl_trainer *t, struct sl_loader *loader, struct sl__feed **feed) {
+  for (int i = 0; i < t->feed_count; i++)
+    if (t->feeds[i]->loader == loader) {
+      *feed = t->feeds[i];
+      return SL_OK;
+    }
+  enum sl_status status = check_sample(t, loader);
+  if (status != SL_OK) return status;
+  struct sl__feed **feeds =
+      sl__realloc(t->feeds, (size_t)t->feed_count + 1, sizeof *feeds, "a trainer's feeds");
+  if (!feeds) return SL_NO_MEMORY;
+  t->feeds = feeds;
+  status = sl__feed_open(t->model->context, loader, &t->grid, feed);
+  if (status == SL_OK) t->feeds[t->feed_count++] = *feed;
+  return status;
+}
+
+static enum sl_status find_plan(struct sl_trainer *t, int64_t batch, bool training,
+                                struct sl__plan **plan) {
+  for (int i = 0; i < t->plan_count; i++)
+    if (t->plans[i]->batch == batch && t->plans[i]->training >= training) {
+      *plan = t->plans[i];
+      return SL_OK;
+    }
+  struct sl__plan **plans =
+      sl__realloc(t->plans, (size_t)t->plan_count + 1, sizeof *plans, "a trainer's plans");
+  if (!plans) return SL_NO_MEMORY;
+  t->plans = plans;
+  enum sl_status status = sl__plan_new(t->model, &t->grid, batch, training, plan);
+  if (status == SL_OK) t->plans[t->plan_count++] = *plan;
+  return status;
+}
+
+/* The slices' sums, in their order, into the flight's own tensor. */
+static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan, struct sl__flight *f) {
+  struct sl__launch launch = {.name = "stats", .priority = SL_PRIORITY_LOSS};
+  struct sl_tensor **terms = sl__alloc((size_t)plan->count, sizeof *terms, "a step's statistics");
+  if (!terms) return SL_NO_MEMORY;
+  for (int i = 0; i < plan->count; i++) terms[i] = plan->slices[i].stats;
+  enum sl_status status = sl__reduce(t->model->context, &launch, f->stats, plan->count, terms);
+  for (int i = 0; i < plan->count; i++) sl__tensor_invalidate(terms[i]);
+  free(terms);
+  return status;
+}
+
+/* Submit one flight; the caller made room. */
+static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, bool training) {
+  struct sl__flight *f = &t->flights[t->submitted % t->in_flight];
+  struct sl__plan *plan;
+  struct sl_batch batch;
+  enum sl_status status;
+  SL_TRY(find_plan(t, sl_loader_batch(loader), training, &plan));
+  SL_TRY(find_feed(t, loader, &f->feed));
+  SL_TRY(sl_loader_next(loader, &batch));
+  f->slot = batch.slot;
+  f->report = (struct sl_report){.step = t->step,
+                                 .epoch = batch.epoch,
+                                 .last = batch.last,
+                                 .samples = batch.valid,
+                                 .lr = t->optimizer.lr * sl_schedule_factor(&t->schedule, t->step)};
+  struct sl__step step = {.number = (uint64_t)t->step,
+                          .training = training,
+                          .scale = 1.0f / (float)batch.valid,
+                          .x = f->feed->x[batch.slot],
+                          .labels = f->feed->labels[batch.slot],
+                          .grads = t->kvstore->grads};
+  SL_TRY(sl__plan_submit(plan, &step));
+  SL_TRY(submit_stats(t, plan, f));
+  if (training) SL_TRY(sl__kvstore_update(t->kvstore, t->step++, (float)f->report.lr));
+  t->submitted++;
+out:
+  return status;
+}
+
+static enum sl_status check_stats(const struct sl_report *r, const float *stats) {
+  if (stats[3] > 0)
+    return sl_fail(SL_BAD_ARGUMENT, "step %lld: %.0f labels are outside the model's classes; is the last "
+                   "layer as wide as the data has classes?", (long long)r->step, (double)stats[3]);
+  if (!isfinite(stats[0]))
+    return sl_fail(SL_NOT_FINITE, "step %lld: the loss is %s; lower the learning rate (--lr) or clip the "
+                   "gradient (--clip)", (long long)r->step, isnan(stats[0]) ? "not a number" : "infinite");
+  return SL_OK;
+}
+
+/* Wait for the oldest flight, hand its batch back, fill in its report. */
+static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
+  struct sl__flight *f = &t->flights[t->finished % t->in_flight];
+  float stats[4];
+  enum sl_status status;
+  t->finished++;
+  SL_TRY(sl__tensor_read(f->stats, stats));
+  SL_TRY(sl__feed_recycle(f->feed, f->slot));
+  SL_TRY(check_stats(&f->report, stats));
+  *report = f->report;
+  if (stats[2] > 0) {
+    report->loss = (double)stats[0] / (double)stats[2];
+    report->accuracy = (double)stats[1] / (double)stats[2];
+  }
+out:
+  return status;
+}
+
+static enum sl_status alive(const struct sl_trainer *t) {
+  if (!t->failed) return SL_OK;
+  return sl_fail(SL_BAD_ARGUMENT, "the trainer failed before; free it and make a new one");
+}
+
+enum sl_status sl_trainer_step(struct sl_trainer *t, struct sl_loader *loader,
+                               struct sl_report *report, bool *reported) {
+  enum sl_status status;
+  *reported = false;
+  SL_TRY(alive(t));
+  if (t->submitted - t->finished == t->in_flight) {
+    status = finish(t, report);
+    *reported = status == SL_OK;
+  }
+  if (status == SL_OK) status = submit(t, loader, true);
+  t->failed = status != SL_OK;
+out:
+  return status;
+}
+
+enum sl_status sl_trainer_drain(struct sl_trainer *t, struct sl_report *report, bool *reported) {
+  enum sl_status status;
+  *reported = false;
+  SL_TRY(alive(t));
+  if (t->submitted == t->finished) return SL_OK;
+  status = finish(t, report);
+  *reported = status == SL_OK;
+  t->failed = status != SL_OK;
+out:
+  return status;
+}
+
+enum sl_status sl_trainer_evaluate(struct sl_trainer *t, struct sl_loader *loader, double *loss,
+                                   double *accuracy) {
+  enum sl_status status;
+  double losses = 0, right = 0, samples = 0;
+  SL_TRY(alive(t));
+  if (t->submitted != t->finished)
+    return sl_fail(SL_BAD_ARGUMENT, "steps are under way; call sl_trainer_drain until none is reported");
+  int64_t left = sl_loader_length(loader);
+  while (status == SL_OK && (left || t->submitted > t->finished)) {
+    if (left && t->submitted - t->finished < t->in_flight) {
+      status = submit(t, loader, false);
+      left--;
+      continue;
+    }
+    struct sl_report r;
+    status = finish(t, &r);
+    if (status != SL_OK) break;
+    losses += r.loss * (double)r.samples;
+    right += r.accuracy * (double)r.samples;
+    samples += (double)r.samples;
+  }
+  t->failed = status != SL_OK;
+  *loss = losses / samples;
+  *accuracy = right / samples;
+out:
+  return status;
+}

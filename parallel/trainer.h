@@ -1,0 +1,38 @@
+/* The trainer's inside, shared by its steps (trainer.c) and its summary (summary.c). */
+#ifndef SL_PARALLEL_TRAINER_H
+#define SL_PARALLEL_TRAINER_H
+
+#include <starling/parallel.h>
+
+#include "parallel/feed.h"
+#include "parallel/kvstore.h"
+#include "parallel/plan.h"
+
+#define SL_MAX_IN_FLIGHT 16
+
+/* A step under way: what its report needs when it is over. */
+struct sl__flight {
+  struct sl__feed *feed;
+  int slot;
+  struct sl_tensor *stats; /* sum over the slices; see sl__softmax_xent */
+  struct sl_report report;
+};
+
+struct sl_trainer {
+  struct sl_model *model;
+  struct sl_optimizer optimizer;
+  struct sl_schedule schedule;
+  struct sl__grid grid;
+  struct sl__kvstore *kvstore;
+  struct sl__plan **plans;   /* one a batch size and purpose */
+  int plan_count;
+  struct sl__feed **feeds;   /* one a loader */
+  int feed_count;
+  int in_flight;             /* steps that may be under way */
+  struct sl__flight flights[SL_MAX_IN_FLIGHT];
+  int64_t submitted, finished; /* of all flights, training or not */
+  int64_t step;              /* training steps submitted */
+  bool failed;
+};
+
+#endif
