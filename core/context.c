@@ -46,8 +46,13 @@ enum sl_status sl_open(const struct sl_context_options *options, struct sl_conte
   struct sl_context *c = sl__alloc(1, sizeof *c, "the context");
   if (!c) return SL_NO_MEMORY;
   c->seed = options->seed;
+  c->log = options->log;
+  c->log_user = options->log_user;
+  c->log_level = options->log_level;
+  starpu_pthread_mutex_init(&c->log_mutex, NULL);
   status = start_starpu(options->devices);
   if (status != SL_OK) {
+    starpu_pthread_mutex_destroy(&c->log_mutex);
     free(c);
     return status;
   }
@@ -67,6 +72,7 @@ void sl_close(struct sl_context *c) {
   for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++) sl__tensor_free(c->scratch[i]);
   sl__tuning_close(c->tuning);
   starpu_shutdown();
+  starpu_pthread_mutex_destroy(&c->log_mutex);
   free(c->devices);
   free(c);
 }

@@ -28,6 +28,10 @@ struct sl_context {
   uint64_t seed;
   struct sl__tuning *tuning;  /* NULL without --tune */
   struct sl_tensor *scratch[48];  /* one a power of two of bytes; StarPU gives each worker its own copy */
+  sl_log_function log;
+  void *log_user;
+  enum sl_level log_level;
+  starpu_pthread_mutex_t log_mutex;
   char text[256];
 };
 

@@ -63,8 +63,15 @@ SL_API const char *sl_shape_text(const struct sl_shape *shape, char *text, size_
 SL_API bool sl_shape_equal(const struct sl_shape *a, const struct sl_shape *b);
 
 /** \defgroup context The context
- *  Starts StarPU and names the devices. One context a process at a time: StarPU is one a process. */
+ *  Starts StarPU and names the devices. A process that runs StarPU itself may open one too:
+ *  StarPU counts its users. */
 struct sl_context;
+
+/** What the library says on its own (failures go up as statuses instead). */
+enum sl_level { SL_LOG_WARNING, SL_LOG_INFO, SL_LOG_DEBUG };
+
+/** Called with one whole line at a time, never from two threads at once. */
+typedef void (*sl_log_function)(void *user, enum sl_level level, const char *line);
 
 struct sl_context_options {
   /** "cpu", "cpu:0,cpu:1", "cuda:0,cpu", "gpu-or-cpu"; NULL: every worker of StarPU. */
@@ -74,11 +81,16 @@ struct sl_context_options {
   /** Measure the implementations of each product and convolution once, remember the fastest beside
    *  StarPU's performance models and use what is remembered. Without it a fixed preference order holds. */
   bool tune;
+  /** Where lines go; NULL: the error stream, as "starling: warning: ...". */
+  sl_log_function log;
+  void *log_user;
+  /** Lines above this level are dropped; the default lets warnings through only. */
+  enum sl_level log_level;
 };
 
 /** Start StarPU (its own STARPU_* environment is respected) and find the devices.
  *  \return SL_NO_DEVICE where a named device does not exist, SL_BAD_ARGUMENT for a malformed list,
- *          SL_STARPU where StarPU cannot start or a context is open already. */
+ *          SL_STARPU where StarPU cannot start. */
 SL_API enum sl_status sl_open(const struct sl_context_options *options, struct sl_context **context);
 
 /** Wait for all tasks, stop StarPU, free. Objects made in the context must be freed before. */
