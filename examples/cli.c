@@ -1,0 +1,267 @@
+/* The options that all trainers share. The checks that the library can make are left to it. */
+#include "cli.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+#ifndef PACKAGE_VERSION
+#define PACKAGE_VERSION "(unconfigured)"
+#endif
+
+const char *argp_program_version = "Starling " PACKAGE_VERSION;
+
+enum key {
+  KEY_DATA = 256,
+  KEY_BATCH,
+  KEY_NO_SHUFFLE,
+  KEY_AUGMENT,
+  KEY_NO_AUGMENT,
+  KEY_EPOCHS,
+  KEY_STEPS,
+  KEY_SEED,
+  KEY_INIT,
+  KEY_OPTIMIZER,
+  KEY_LR,
+  KEY_MOMENTUM,
+  KEY_WEIGHT_DECAY,
+  KEY_LR_SCHEDULE,
+  KEY_CLIP,
+  KEY_DEVICES,
+  KEY_REPLICAS,
+  KEY_MICROBATCHES,
+  KEY_KVSTORE,
+  KEY_TUNE,
+  KEY_LOAD,
+  KEY_SAVE,
+  KEY_LOG,
+  KEY_SUMMARY
+};
+
+#define HEADER(text, number) {.doc = text, .group = number}
+
+static const struct argp_option options[] = {
+    HEADER("Data:", 1),
+    {"data", KEY_DATA, "DIR|digits", 0,
+     "Folder with MNIST's or CIFAR-10's files, or the built-in generated digits (default)", 1},
+    {"batch", KEY_BATCH, "N", 0, "Samples a step", 1},
+    {"no-shuffle", KEY_NO_SHUFFLE, NULL, 0, "Keep the order of the files", 1},
+    {"augment", KEY_AUGMENT, NULL, 0,
+     "Shift samples by up to 2 pixels (CIFAR-10: by 4, and mirror every second one)", 1},
+    {"no-augment", KEY_NO_AUGMENT, NULL, 0, "Take the samples as they are", 1},
+
+    HEADER("Training:", 2),
+    {"epochs", KEY_EPOCHS, "N", 0, "Times through the training set", 2},
+    {"steps", KEY_STEPS, "N", 0, "Stop after so many steps (alone: across epochs)", 2},
+    {"seed", KEY_SEED, "N", 0, "Seed of weights, order and augmentation (default 1)", 2},
+    {"init", KEY_INIT, "NAME", 0,
+     "Initial weights: default (PyTorch's), xavier, he, uniform, zero", 2},
+    {"optimizer", KEY_OPTIMIZER, "NAME", 0, "sgd (default), nag, adam, adamw", 2},
+    {"lr", KEY_LR, "X", 0, "Learning rate", 2},
+    {"momentum", KEY_MOMENTUM, "X", 0, "Momentum of sgd and nag, from 0 to below 1", 2},
+    {"weight-decay", KEY_WEIGHT_DECAY, "X", 0, "Weight decay (default 0)", 2},
+    {"lr-schedule", KEY_LR_SCHEDULE, "TEXT", 0,
+     "constant (default), step:PERIOD[:GAMMA], cosine[:FLOOR]; each may end in ,warmup:STEPS", 2},
+    {"clip", KEY_CLIP, "X", 0, "Greatest global norm of the gradient (default: none)", 2},
+
+    HEADER("Devices:", 3),
+    {"devices", KEY_DEVICES, "LIST", 0,
+     "cpu, cpu:0,cpu:1, cuda:0,cpu, gpu-or-cpu (default: all that StarPU finds)", 3},
+    {"replicas", KEY_REPLICAS, "N", 0, "Slices of a batch (default: one a worker)", 3},
+    {"microbatches", KEY_MICROBATCHES, "N", 0,
+     "Cut each replica's slice further, to save memory (default 1)", 3},
+    {"kvstore", KEY_KVSTORE, "NAME", 0, "Who updates the weights: local (default), device", 3},
+    {"tune", KEY_TUNE, NULL, 0, "Measure the kernels for each shape once and remember", 3},
+
+    HEADER("Files:", 4),
+    {"load", KEY_LOAD, "FILE", 0, "Start from these weights (safetensors, PyTorch's names)", 4},
+    {"save", KEY_SAVE, "FILE", 0, "Write the weights after every epoch and at the end", 4},
+    {"log", KEY_LOG, "FILE.jsonl", 0,
+     "Write a JSON line a step and an evaluation; starling-plot draws it", 4},
+
+    HEADER("Output:", 5),
+    {"summary", KEY_SUMMARY, NULL, 0,
+     "Print layers, owners of the parameters and memory before training", 5},
+    {"quiet", 'q', NULL, 0, "Print nothing but errors", 5},
+    {0}};
+
+void cli_refuse(const struct argp_state *state, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  fprintf(stderr, "%s: ", state->name);
+  vfprintf(stderr, format, list);
+  fputc('\n', stderr);
+  va_end(list);
+  exit(EXIT_USAGE);
+}
+
+int64_t cli_whole(const struct argp_state *state, const char *option, const char *text, int64_t least,
+                  int64_t most) {
+  size_t digits = strspn(text, "0123456789");
+  errno = 0;
+  int64_t value = strtoll(text, NULL, 10);
+  if (digits == 0 || text[digits] != '\0' || errno == ERANGE || value < least || value > most)
+    cli_refuse(state, "%s '%s': must be a whole number from %lld to %lld", option, text,
+               (long long)least, (long long)most);
+  return value;
+}
+
+double cli_real(const struct argp_state *state, const char *option, const char *text, double least,
+                double most) {
+  char *end;
+  double value = strtod(text, &end);
+  /* strtod also takes blanks, hexadecimal, "inf" and "nan": no option has a use for them */
+  if (*text == '\0' || strspn(text, "0123456789+-.eE") != strlen(text) || *end != '\0' ||
+      !(value >= least && value <= most))
+    cli_refuse(state, "%s '%s': must be a number from %g to %g", option, text, least, most);
+  return value;
+}
+
+static uint64_t read_seed(const struct argp_state *state, const char *text) {
+  size_t digits = strspn(text, "0123456789");
+  errno = 0;
+  uint64_t value = strtoull(text, NULL, 10);
+  if (digits == 0 || text[digits] != '\0' || errno == ERANGE)
+    cli_refuse(state, "--seed '%s': must be a whole number from 0 to 2^64 - 1", text);
+  return value;
+}
+
+static enum sl_init read_init(const struct argp_state *state, const char *text) {
+  static const struct {
+    const char *name;
+    enum sl_init init;
+  } table[] = {{"default", SL_INIT_DEFAULT},
+               {"xavier", SL_INIT_XAVIER},
+               {"he", SL_INIT_HE},
+               {"uniform", SL_INIT_UNIFORM},
+               {"zero", SL_INIT_ZERO}};
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+    if (strcmp(text, table[i].name) == 0) return table[i].init;
+  cli_refuse(state, "--init '%s': unknown; there are default, xavier, he, uniform and zero", text);
+}
+
+static const char *read_name(const struct argp_state *state, const char *option, const char *text) {
+  if (*text == '\0') cli_refuse(state, "%s: the name is empty", option);
+  return text;
+}
+
+/* The library's own words for what it does not know. */
+static void must(const struct argp_state *state, const char *option, const char *text,
+                 enum sl_status status) {
+  if (status != SL_OK) cli_refuse(state, "%s '%s': %s", option, text, sl_error());
+}
+
+static void make_optimizer(struct cli *cli, const struct argp_state *state) {
+  struct sl_optimizer *optimizer = &cli->optimizer;
+  double lr = optimizer->lr; /* the program's default, for SGD */
+  *optimizer = (struct sl_optimizer){0};
+  must(state, "--optimizer", cli->optimizer_name,
+       sl_optimizer_parse(cli->optimizer_name, optimizer));
+  bool sgd = optimizer->kind == SL_SGD;
+  if (cli->momentum > 0 && !sgd)
+    cli_refuse(state, "--momentum: %s has none of this kind; leave it out", cli->optimizer_name);
+  if (sgd) optimizer->lr = (float)lr;
+  if (cli->lr >= 0) optimizer->lr = (float)cli->lr;
+  if (cli->momentum >= 0) optimizer->momentum = (float)cli->momentum;
+  if (cli->weight_decay >= 0) optimizer->weight_decay = (float)cli->weight_decay;
+  if (cli->clip >= 0) optimizer->clip = (float)cli->clip;
+  must(state, "--optimizer", cli->optimizer_name, sl_optimizer_check(optimizer));
+}
+
+/* What only all options together can tell. */
+static void check_all(struct cli *cli, const struct argp_state *state) {
+  struct sl_schedule schedule;
+  make_optimizer(cli, state);
+  must(state, "--lr-schedule", cli->lr_schedule,
+       sl_schedule_parse(cli->lr_schedule, 1000000, &schedule));
+  if (cli->log && cli->save && strcmp(cli->log, cli->save) == 0)
+    cli_refuse(state, "--log and --save: both name %s; the one would overwrite the other", cli->log);
+}
+
+struct input {
+  struct cli *cli;
+  void *own;
+};
+
+static error_t parse_option(int key, char *text, struct argp_state *state) {
+  struct input *input = state->input;
+  struct cli *cli = input->cli;
+  switch (key) {
+    case ARGP_KEY_INIT:
+      if (state->root_argp->children) state->child_inputs[0] = input->own;
+      break;
+    case KEY_DATA: cli->data = read_name(state, "--data", text); break;
+    case KEY_BATCH: cli->batch = cli_whole(state, "--batch", text, 1, 1000000); break;
+    case KEY_NO_SHUFFLE: cli->shuffle = false; break;
+    case KEY_AUGMENT: cli->augment = true; break;
+    case KEY_NO_AUGMENT: cli->augment = false; break;
+    case KEY_EPOCHS: cli->epochs = cli_whole(state, "--epochs", text, 1, 1000000); break;
+    case KEY_STEPS: cli->steps = cli_whole(state, "--steps", text, 1, 1000000000); break;
+    case KEY_SEED: cli->seed = read_seed(state, text); break;
+    case KEY_INIT: cli->init = read_init(state, text); break;
+    case KEY_OPTIMIZER: cli->optimizer_name = text; break;
+    case KEY_LR: cli->lr = cli_real(state, "--lr", text, 1e-12, 1000); break;
+    case KEY_MOMENTUM: cli->momentum = cli_real(state, "--momentum", text, 0, 0.9999); break;
+    case KEY_WEIGHT_DECAY:
+      cli->weight_decay = cli_real(state, "--weight-decay", text, 0, 10);
+      break;
+    case KEY_LR_SCHEDULE: cli->lr_schedule = text; break;
+    case KEY_CLIP: cli->clip = cli_real(state, "--clip", text, 1e-9, 1e9); break;
+    case KEY_DEVICES: cli->devices = read_name(state, "--devices", text); break;
+    case KEY_REPLICAS: cli->replicas = (int)cli_whole(state, "--replicas", text, 1, 4096); break;
+    case KEY_MICROBATCHES:
+      cli->microbatches = (int)cli_whole(state, "--microbatches", text, 1, 4096);
+      break;
+    case KEY_KVSTORE:
+      must(state, "--kvstore", text, sl_kvstore_parse(text, &cli->kvstore));
+      break;
+    case KEY_TUNE: cli->tune = true; break;
+    case KEY_LOAD: cli->load = read_name(state, "--load", text); break;
+    case KEY_SAVE: cli->save = read_name(state, "--save", text); break;
+    case KEY_LOG: cli->log = read_name(state, "--log", text); break;
+    case KEY_SUMMARY: cli->summary = true; break;
+    case 'q': cli->quiet = true; break;
+    case ARGP_KEY_ARG:
+      cli_refuse(state, "'%s': not understood; all input is given by options, see --help", text);
+    case ARGP_KEY_END: check_all(cli, state); break;
+    default: return ARGP_ERR_UNKNOWN;
+  }
+  return 0;
+}
+
+void cli_default(struct cli *cli) {
+  *cli = (struct cli){.data = "digits",
+                      .batch = 64,
+                      .shuffle = true,
+                      .epochs = 0,
+                      .seed = 1,
+                      .optimizer_name = "sgd",
+                      .lr_schedule = "constant",
+                      .lr = -1,
+                      .momentum = -1,
+                      .weight_decay = -1,
+                      .clip = -1};
+}
+
+/* The name without its folder, and without the "lt-" of libtool's wrappers. */
+const char *cli_name(const char *path) {
+  const char *slash = strrchr(path, '/');
+  const char *name = slash ? slash + 1 : path;
+  return strncmp(name, "lt-", 3) == 0 ? name + 3 : name;
+}
+
+void cli_parse(struct cli *cli, const char *about, const struct argp *own, void *own_input, int argc,
+               char **argv) {
+  struct argp_child children[] = {{own, 0, "The network:", 0}, {0}};
+  struct argp argp = {options, parse_option, NULL, about, own ? children : NULL, NULL, NULL};
+  struct input input = {cli, own_input};
+  argp_err_exit_status = EXIT_USAGE;
+  argv[0] = (char *)cli_name(argv[0]);
+  argp_parse(&argp, argc, argv, 0, NULL, &input);
+}

@@ -1,0 +1,51 @@
+/* The options that all trainers share, read strictly: a number is a number and nothing else. */
+#ifndef SL_EXAMPLES_CLI_H
+#define SL_EXAMPLES_CLI_H
+
+#include <argp.h>
+#include <starling.h>
+
+/* Exit codes of all programs. */
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+
+struct cli {
+  /* data */
+  const char *data; /* "digits" or a folder */
+  int64_t batch;
+  bool shuffle, augment;
+  /* training; steps 0: as many as the epochs have, epochs 0: as many as the steps need */
+  int64_t epochs, steps;
+  uint64_t seed;
+  enum sl_init init;
+  const char *optimizer_name, *lr_schedule;
+  double lr, momentum, weight_decay, clip; /* negative: not given */
+  struct sl_optimizer optimizer;           /* made of the five above, checked */
+  /* devices */
+  const char *devices;
+  int replicas, microbatches;
+  enum sl_kvstore_kind kvstore;
+  bool tune;
+  /* files; NULL: none */
+  const char *load, *save, *log;
+  /* output */
+  bool summary, quiet;
+};
+
+/* Read argv into cli, which holds the program's defaults (cli_default() first). own may be NULL: the program's
+ * own options, whose parser gets own_input as its input. Prints one line and exits with 2 for bad usage. */
+void cli_default(struct cli *cli);
+const char *cli_name(const char *path);
+void cli_parse(struct cli *cli, const char *about, const struct argp *own, void *own_input, int argc,
+               char **argv);
+
+/* For the programs' own options: the number that text is, or one line and exit code 2. option is "--hidden". */
+int64_t cli_whole(const struct argp_state *state, const char *option, const char *text, int64_t least,
+                  int64_t most);
+double cli_real(const struct argp_state *state, const char *option, const char *text, double least,
+                double most);
+
+/* One line and exit code 2. */
+void cli_refuse(const struct argp_state *state, const char *format, ...)
+    SL_PRINTF(2, 3) __attribute__((noreturn));
+
+#endif

@@ -1,0 +1,86 @@
+#include "log.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The folder that a path lies in. */
+static int folder_of(const char *path, char *folder, size_t size) {
+  const char *slash = strrchr(path, '/');
+  size_t length = slash ? (size_t)(slash - path) : 1;
+  if (slash == path) length = 1;
+  if (length >= size) return ENAMETOOLONG;
+  memcpy(folder, slash ? path : ".", length);
+  folder[length] = '\0';
+  return 0;
+}
+
+int output_error(const char *path, bool replace) {
+  char folder[PATH_MAX];
+  struct stat info;
+  bool there = stat(path, &info) == 0;
+  if (there && S_ISDIR(info.st_mode)) return EISDIR;
+  if (there && access(path, W_OK) != 0) return errno;
+  if (there && !replace) return 0;
+  int error = folder_of(path, folder, sizeof folder);
+  if (error) return error;
+  if (stat(folder, &info) != 0) return errno;
+  if (!S_ISDIR(info.st_mode)) return ENOTDIR;
+  return access(folder, W_OK | X_OK) == 0 ? 0 : errno;
+}
+
+struct log {
+  FILE *file; /* NULL: nowhere */
+};
+
+int log_open(const char *path, struct log **result) {
+  struct log *log = calloc(1, sizeof *log);
+  if (!log) return ENOMEM;
+  if (path) {
+    log->file = fopen(path, "we");
+    if (!log->file) {
+      int error = errno;
+      free(log);
+      return error;
+    }
+  }
+  *result = log;
+  return 0;
+}
+
+/* The line in one write. Takes the object; NULL for one that could not be made. */
+static int write_line(struct log *log, json_t *object) {
+  char *text = object ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL;
+  json_decref(object);
+  if (!text) return ENOMEM;
+  int error = 0;
+  errno = 0;
+  if (fprintf(log->file, "%s\n", text) < 0 || fflush(log->file) != 0) error = errno ? errno : EIO;
+  free(text);
+  return error;
+}
+
+int log_step(struct log *log, const struct sl_report *report, double samples_per_s) {
+  if (!log->file) return 0;
+  return write_line(log, json_pack("{s:I, s:I, s:f, s:f, s:f}", "step", (json_int_t)report->step,
+                                   "epoch", (json_int_t)report->epoch + 1, "loss", report->loss,
+                                   "lr", report->lr, "samples_per_s", samples_per_s));
+}
+
+int log_evaluation(struct log *log, int64_t epoch, double loss, double accuracy) {
+  if (!log->file) return 0;
+  return write_line(log, json_pack("{s:I, s:f, s:f}", "epoch", (json_int_t)epoch, "test_loss", loss,
+                                   "test_accuracy", accuracy));
+}
+
+int log_close(struct log *log) {
+  if (!log) return 0;
+  int error = log->file && fclose(log->file) != 0 ? errno : 0;
+  free(log);
+  return error;
+}

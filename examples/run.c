@@ -1,0 +1,302 @@
+/* The life of a training run: open everything that can fail first, train, evaluate after each epoch, save, tell. */
+#include "run.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "log.h"
+#include "progress.h"
+
+struct run {
+  const struct program *program;
+  const char *name;
+  struct cli cli;
+  struct sl_dataset *train_set, *test_set;
+  struct sl_loader *train_loader, *test_loader;
+  struct sl_context *context;
+  struct sl_model *model;
+  struct sl_trainer *trainer;
+  struct log *log;
+  struct progress progress;
+  struct meter meter;
+  int64_t epoch_steps, steps, epochs; /* steps an epoch; steps and epochs in all */
+  double epoch_loss;                  /* sum over the epoch's samples */
+  int64_t epoch_samples;
+  double test_loss, test_accuracy;
+};
+
+/* ---- interruption ---- */
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number) { interrupted = number; }
+
+/* The first signal ends the run orderly, a second one of the kind at once. */
+static void catch_signals(void) {
+  struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGTERM, &action, NULL);
+}
+
+/* ---- failures ---- */
+
+/* One line on the error stream, and what to exit with. */
+static int fail(struct run *run, int code, const char *format, ...) SL_PRINTF(3, 4);
+static int fail(struct run *run, int code, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  progress_clear(&run->progress);
+  fprintf(stderr, "%s: ", run->name);
+  vfprintf(stderr, format, list);
+  fputc('\n', stderr);
+  va_end(list);
+  return code;
+}
+
+/* The library's message; arguments that it refuses are the user's. */
+static int fail_library(struct run *run, enum sl_status status) {
+  return fail(run, status == SL_BAD_ARGUMENT ? EXIT_USAGE : EXIT_FAILED, "%s", sl_error());
+}
+
+static int fail_file(struct run *run, const char *path, int error) {
+  return fail(run, EXIT_FAILED, "%s: cannot be written: %s", path, strerror(error));
+}
+
+/* ---- the start ---- */
+
+static int check_outputs(struct run *run) {
+  const struct cli *cli = &run->cli;
+  int error = cli->log ? output_error(cli->log, false) : 0;
+  if (error) return fail_file(run, cli->log, error);
+  error = cli->save ? output_error(cli->save, true) : 0;
+  if (error) return fail_file(run, cli->save, error);
+  return EXIT_DONE;
+}
+
+static enum sl_status open_loader(const struct run *run, const struct sl_dataset *set, bool train,
+                                  struct sl_loader **loader) {
+  const struct cli *cli = &run->cli;
+  bool colour = sl_dataset_info(set)->sample.dim[0] == 3;
+  struct sl_loader_options options = {.batch = cli->batch, .seed = cli->seed};
+  if (train) {
+    options.shuffle = cli->shuffle;
+    options.shift = !cli->augment ? 0 : colour ? 4 : 2;
+    options.flip = cli->augment && colour; /* a mirrored digit is none */
+  }
+  return sl_loader_new(set, &options, loader);
+}
+
+static int open_data(struct run *run) {
+  const struct cli *cli = &run->cli;
+  enum sl_status status = sl_dataset_open(cli->data, cli->seed, true, &run->train_set);
+  if (status == SL_OK) status = sl_dataset_open(cli->data, cli->seed, false, &run->test_set);
+  if (status != SL_OK) return fail_library(run, status);
+  const struct sl_dataset_info *info = sl_dataset_info(run->train_set);
+  if (cli->batch > info->count)
+    return fail(run, EXIT_USAGE, "--batch %lld: %s has only %lld samples", (long long)cli->batch,
+                info->name, (long long)info->count);
+  if ((int64_t)cli->replicas * cli->microbatches > cli->batch)
+    return fail(run, EXIT_USAGE,
+                "--replicas %d x --microbatches %d: more slices than a batch has samples (%lld)",
+                cli->replicas, cli->microbatches, (long long)cli->batch);
+  status = open_loader(run, run->train_set, true, &run->train_loader);
+  if (status == SL_OK) status = open_loader(run, run->test_set, false, &run->test_loader);
+  return status == SL_OK ? EXIT_DONE : fail_library(run, status);
+}
+
+/* How long: --steps, --epochs, the shorter of both, or the program's default. */
+static void plan_steps(struct run *run) {
+  const struct cli *cli = &run->cli;
+  int64_t epochs = cli->epochs ? cli->epochs : cli->steps ? INT64_MAX : run->program->epochs;
+  run->epoch_steps = sl_loader_length(run->train_loader);
+  run->steps = epochs > INT64_MAX / run->epoch_steps ? INT64_MAX : epochs * run->epoch_steps;
+  if (cli->steps && cli->steps < run->steps) run->steps = cli->steps;
+  run->epochs = (run->steps + run->epoch_steps - 1) / run->epoch_steps;
+}
+
+static enum sl_status open_model(struct run *run) {
+  const struct program *program = run->program;
+  const struct sl_dataset_info *info = sl_dataset_info(run->train_set);
+  struct sl_context_options options = {
+      .devices = run->cli.devices, .seed = run->cli.seed, .tune = run->cli.tune};
+  enum sl_status status = sl_open(&options, &run->context);
+  catch_signals(); /* after StarPU has installed its own handlers */
+  if (status == SL_OK) status = sl_model_new(run->context, &info->sample, &run->model);
+  if (status == SL_OK) status = program->build(run->model, info, run->cli.init, program->input);
+  if (status == SL_OK) status = sl_model_build(run->model);
+  if (status == SL_OK && run->cli.load) status = sl_model_load(run->model, run->cli.load);
+  return status;
+}
+
+static enum sl_status open_trainer(struct run *run) {
+  const struct cli *cli = &run->cli;
+  struct sl_schedule schedule;
+  struct sl_trainer_options options = {
+      .replicas = cli->replicas, .microbatches = cli->microbatches, .kvstore = cli->kvstore};
+  enum sl_status status = sl_schedule_parse(cli->lr_schedule, run->steps, &schedule);
+  if (status != SL_OK) return status;
+  return sl_trainer_new(run->model, &cli->optimizer, &schedule, &options, &run->trainer);
+}
+
+static enum sl_status print_summary(struct run *run) {
+  char *layers = NULL, *placement = NULL;
+  enum sl_status status = sl_model_summary(run->model, &layers);
+  if (status == SL_OK) status = sl_trainer_summary(run->trainer, &placement);
+  if (status == SL_OK) printf("%s\n%s\n", layers, placement);
+  free(placement);
+  free(layers);
+  return status;
+}
+
+static void print_plan(struct run *run) {
+  const struct sl_dataset_info *info = sl_dataset_info(run->train_set);
+  progress_print(&run->progress, "%s", sl_context_text(run->context));
+  progress_print(&run->progress,
+                 "%s: %lld samples; %lld parameters; %d replicas, batch %lld; %s, lr %g",
+                 info->name, (long long)info->count, (long long)sl_model_parameters(run->model),
+                 sl_trainer_replicas(run->trainer), (long long)run->cli.batch,
+                 run->cli.optimizer_name, run->cli.optimizer.lr);
+}
+
+static int start(struct run *run) {
+  int code = check_outputs(run);
+  if (code == EXIT_DONE) code = open_data(run);
+  if (code != EXIT_DONE) return code;
+  plan_steps(run);
+  enum sl_status status = open_model(run);
+  if (status == SL_OK) status = open_trainer(run);
+  if (status == SL_OK && run->cli.summary) status = print_summary(run);
+  if (status != SL_OK) return fail_library(run, status);
+  int error = log_open(run->cli.log, &run->log); /* last: a bad start leaves an older log alone */
+  return error ? fail_file(run, run->cli.log, error) : EXIT_DONE;
+}
+
+/* ---- training ---- */
+
+static int note_step(struct run *run, const struct sl_report *report) {
+  double rate = meter_add(&run->meter, report->samples);
+  run->epoch_loss += report->loss * (double)report->samples;
+  run->epoch_samples += report->samples;
+  progress_step(&run->progress, report, rate);
+  int error = log_step(run->log, report, rate);
+  return error ? fail_file(run, run->cli.log, error) : EXIT_DONE;
+}
+
+/* Report all that is still under way. */
+static int drain(struct run *run) {
+  struct sl_report report;
+  bool reported = true;
+  while (reported) {
+    enum sl_status status = sl_trainer_drain(run->trainer, &report, &reported);
+    if (status != SL_OK) return fail_library(run, status);
+    int code = reported ? note_step(run, &report) : EXIT_DONE;
+    if (code != EXIT_DONE) return code;
+  }
+  return EXIT_DONE;
+}
+
+static int evaluate(struct run *run, int64_t epoch) {
+  enum sl_status status = sl_trainer_evaluate(run->trainer, run->test_loader, &run->test_loss,
+                                              &run->test_accuracy);
+  if (status != SL_OK) return fail_library(run, status);
+  progress_print(&run->progress,
+                 "epoch %lld/%lld  train loss %.4f  test loss %.4f  test accuracy %.2f %%",
+                 (long long)epoch, (long long)run->epochs,
+                 run->epoch_loss / (double)run->epoch_samples, run->test_loss,
+                 100 * run->test_accuracy);
+  int error = log_evaluation(run->log, epoch, run->test_loss, run->test_accuracy);
+  return error ? fail_file(run, run->cli.log, error) : EXIT_DONE;
+}
+
+static int save(struct run *run) {
+  if (!run->cli.save) return EXIT_DONE;
+  enum sl_status status = sl_model_save(run->model, run->cli.save);
+  return status == SL_OK ? EXIT_DONE : fail_library(run, status);
+}
+
+/* The end of an epoch, or of the run in the midst of one. */
+static int end_epoch(struct run *run, int64_t epoch) {
+  int code = drain(run);
+  progress_pause(&run->progress);
+  if (code == EXIT_DONE && !interrupted) code = evaluate(run, epoch);
+  if (code == EXIT_DONE) code = save(run);
+  progress_resume(&run->progress);
+  meter_restart(&run->meter);
+  run->epoch_loss = 0;
+  run->epoch_samples = 0;
+  return code;
+}
+
+static int train(struct run *run) {
+  struct sl_report report;
+  bool reported;
+  progress_start(&run->progress, run->cli.quiet, run->steps, run->epochs);
+  if (!run->cli.quiet) print_plan(run);
+  meter_restart(&run->meter);
+  for (int64_t step = 0; step < run->steps && !interrupted; step++) {
+    enum sl_status status =
+        sl_trainer_step(run->trainer, run->train_loader, &report, &reported);
+    if (status != SL_OK) return fail_library(run, status);
+    int code = reported ? note_step(run, &report) : EXIT_DONE;
+    bool last = (step + 1) % run->epoch_steps == 0 || step + 1 == run->steps;
+    if (code == EXIT_DONE && (last || interrupted))
+      code = end_epoch(run, step / run->epoch_steps + 1);
+    if (code != EXIT_DONE) return code;
+  }
+  return EXIT_DONE;
+}
+
+/* ---- the end ---- */
+
+static void print_result(struct run *run) {
+  struct progress *progress = &run->progress;
+  const struct cli *cli = &run->cli;
+  progress_clear(progress);
+  if (interrupted)
+    progress_print(progress, "Stopped        by %s after step %lld of %lld",
+                   interrupted == SIGINT ? "Ctrl-C (SIGINT)" : "SIGTERM", (long long)progress->done,
+                   (long long)run->steps);
+  else
+    progress_print(progress, "Test accuracy  %.2f %%", 100 * run->test_accuracy);
+  for (int i = 0; i < sl_device_count(run->context); i++)
+    progress_print(progress, "%s%s", i ? "               " : "Devices        ",
+                   sl_device_name(run->context, i));
+  if (cli->log) progress_print(progress, "Log            %s", cli->log);
+  if (cli->save) progress_print(progress, "Weights        %s", cli->save);
+  if (cli->log) progress_print(progress, "Curve          starling-plot -o curve.svg %s", cli->log);
+}
+
+/* Backwards, as it was opened. */
+static int finish(struct run *run, int code) {
+  int error = log_close(run->log);
+  if (error && code == EXIT_DONE) code = fail_file(run, run->cli.log, error);
+  sl_trainer_free(run->trainer);
+  sl_model_free(run->model);
+  sl_close(run->context);
+  sl_loader_free(run->test_loader);
+  sl_loader_free(run->train_loader);
+  sl_dataset_free(run->test_set);
+  sl_dataset_free(run->train_set);
+  return code;
+}
+
+int run_program(const struct program *program, int argc, char **argv) {
+  struct run run = {.program = program, .name = cli_name(argv[0])};
+  cli_default(&run.cli);
+  run.cli.batch = program->batch;
+  run.cli.optimizer.lr = program->lr;
+  cli_parse(&run.cli, program->about, program->options, program->input, argc, argv);
+  int code = start(&run);
+  if (code == EXIT_DONE) code = train(&run);
+  if (code == EXIT_DONE) print_result(&run);
+  code = finish(&run, code);
+  if (code == EXIT_DONE && interrupted) { /* so that a shell's loop ends, too */
+    signal(interrupted, SIG_DFL);
+    raise(interrupted);
+  }
+  return code;
+}
