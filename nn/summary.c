@@ -35,10 +35,23 @@ static double activation_bytes(const struct sl__layer *layer) {
   return bytes;
 }
 
-static void write_numbers(struct row *row, int64_t parameters, double flops, double bytes) {
+static double input_bytes(const struct sl_model *model) {
+  return 4.0 * (double)sl_shape_count(&model->sample);
+}
+
+static void write_bytes(struct row *row, double bytes) {
+  snprintf(row->cell[KILOBYTES], sizeof row->cell[KILOBYTES], "%.1f KB", bytes / 1024);
+}
+
+static void write_numbers(struct row *row, int64_t parameters, double flops) {
   grouped(parameters, row->cell[PARAMETERS], sizeof row->cell[PARAMETERS]);
   snprintf(row->cell[MFLOP], sizeof row->cell[MFLOP], "%.3f", flops / 1e6);
-  snprintf(row->cell[KILOBYTES], sizeof row->cell[KILOBYTES], "%.1f KB", bytes / 1024);
+}
+
+static void write_input(const struct sl_model *model, struct row *row) {
+  strcpy(row->cell[LAYER], "input");
+  sl_shape_text(&model->sample, row->cell[OUTPUT], sizeof row->cell[OUTPUT]);
+  write_bytes(row, input_bytes(model));
 }
 
 /* Inputs are named only where they are not simply the row above. */
@@ -60,17 +73,19 @@ static void write_layer(const struct sl_model *model, int number, struct row *ro
   snprintf(row->cell[KIND], sizeof row->cell[KIND], "%s", layer->kind->name);
   write_inputs(model, number, row);
   sl_shape_text(&layer->out, row->cell[OUTPUT], sizeof row->cell[OUTPUT]);
-  write_numbers(row, layer->params.total, layer->flops, activation_bytes(layer));
+  write_numbers(row, layer->params.total, layer->flops);
+  write_bytes(row, activation_bytes(layer));
 }
 
 static void write_totals(const struct sl_model *model, struct row *row) {
-  double flops = 0, bytes = 4.0 * (double)sl_shape_count(&model->sample);
+  double flops = 0, bytes = input_bytes(model);
   for (int i = 0; i < model->count; i++) {
     flops += model->layers[i].flops;
     bytes += activation_bytes(&model->layers[i]);
   }
   strcpy(row->cell[LAYER], "total");
-  write_numbers(row, sl_model_parameters(model), flops, bytes);
+  write_numbers(row, sl_model_parameters(model), flops);
+  write_bytes(row, bytes);
 }
 
 static void print_row(FILE *out, const struct row *row, const int *widths) {
@@ -118,8 +133,7 @@ enum sl_status sl_model_summary(const struct sl_model *model, char **text) {
   struct row *rows = sl__alloc((size_t)count, sizeof *rows, "a summary");
   if (!rows) return SL_NO_MEMORY;
   for (int c = 0; c < COLUMNS; c++) strcpy(rows[0].cell[c], titles[c]);
-  strcpy(rows[1].cell[LAYER], "input");
-  sl_shape_text(&model->sample, rows[1].cell[OUTPUT], sizeof rows[1].cell[OUTPUT]);
+  write_input(model, &rows[1]);
   for (int i = 0; i < model->count; i++) write_layer(model, i, &rows[i + 2]);
   write_totals(model, &rows[count - 1]);
   FILE *out = open_memstream(text, &size);
