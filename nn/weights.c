@@ -1,5 +1,6 @@
 /* Parameters and buffers by PyTorch's names ("conv1.weight", "bn1.running_mean"), one by one and as safetensors files. */
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,12 +55,35 @@ int sl_model_parameter_count(const struct sl_model *model) {
   return count;
 }
 
+/* Names given out stay valid to the program's end: a layer is put together before its model has a place for them,
+ * and callers keep a name while they ask for the next. One copy a name, however many models have it. */
+static const char *kept_name(const char *name) {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  static struct kept {
+    struct kept *next;
+    char name[NAME_SIZE];
+  } *first;
+  pthread_mutex_lock(&lock);
+  struct kept *kept = first;
+  while (kept && strcmp(kept->name, name)) kept = kept->next;
+  if (!kept && (kept = sl__alloc(1, sizeof *kept, "a parameter's name"))) {
+    *kept = (struct kept){.next = first};
+    strcpy(kept->name, name);
+    first = kept;
+  }
+  pthread_mutex_unlock(&lock);
+  return kept ? kept->name : NULL;
+}
+
 const char *sl_model_parameter(const struct sl_model *model, int i, struct sl_shape *shape) {
-  static __thread char name[NAME_SIZE];
+  char name[NAME_SIZE];
   struct state state;
-  if (!state_at(model, i, &state)) return NULL;
+  if (!state_at(model, i, &state)) {
+    sl_fail(SL_BAD_ARGUMENT, "parameter %d: the model has %d", i, sl_model_parameter_count(model));
+    return NULL;
+  }
   if (shape) *shape = state.part->shape;
-  return state_name(&state, name);
+  return kept_name(state_name(&state, name));
 }
 
 /* ---- one tensor ---- */

@@ -73,6 +73,9 @@ static void parameters_have_pytorchs_names(void **state) {
     assert_string_equal(sl_model_parameter(model, i, &shape), expected[i].name);
     assert_true(sl_shape_equal(&shape, &expected[i].shape));
   }
+  const char *first = sl_model_parameter(model, 0, NULL);
+  sl_model_parameter(model, 1, NULL);
+  assert_string_equal(first, "conv1.weight"); /* a name outlives the next question */
   assert_null(sl_model_parameter(model, 8, &shape));
   assert_null(sl_model_parameter(model, -1, &shape));
   sl_model_free(model);
