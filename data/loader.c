@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/error.h"
 #include "core/random.h"
@@ -208,24 +209,34 @@ static enum sl_status check_options(const struct sl_dataset_info *info,
   return check_augmentation(info, options);
 }
 
+/* More than the machine has would not fail here, but when the slots are filled. */
+static enum sl_status check_memory(const struct sl_loader *loader, double bytes) {
+  double has = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+  if (bytes <= has) return SL_OK;
+  return sl_fail(SL_NO_MEMORY,
+                 "%s: %d batches of %lld samples need %.0f MB of memory, this machine has %.0f; "
+                 "take a smaller batch",
+                 loader->dataset->info.name, loader->options.slots,
+                 (long long)loader->options.batch, bytes / 1e6, has / 1e6);
+}
+
+static size_t whole_pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
+
 /* Every array of a slot begins on a page: registering and pinning want that. */
 static enum sl_status alloc_slots(struct sl_loader *loader) {
-  const struct sl_dataset *set = loader->dataset;
   size_t rows = (size_t)loader->options.batch, count = (size_t)loader->options.slots;
-  size_t x_bytes, label_bytes = (rows * sizeof(int32_t) + PAGE - 1) / PAGE * PAGE, bytes;
-  if (__builtin_mul_overflow(rows, set->sample_size * sizeof(float), &x_bytes) ||
-      x_bytes > SIZE_MAX / 2 / count - label_bytes - 2 * PAGE)
-    return sl_fail(SL_NO_MEMORY, "%s: no memory can hold a batch of %zu samples", set->info.name,
-                   rows);
-  x_bytes = (x_bytes + PAGE - 1) / PAGE * PAGE;
-  bytes = x_bytes + label_bytes;
+  size_t row_bytes = loader->dataset->sample_size * sizeof(float);
+  enum sl_status status = check_memory(loader, (double)count * (double)rows * (double)row_bytes);
+  if (status != SL_OK) return status;
+  size_t x_bytes = whole_pages(rows * row_bytes);
+  size_t slot_bytes = x_bytes + whole_pages(rows * sizeof(int32_t));
   loader->slots = sl__alloc(count, sizeof *loader->slots, "slots");
-  loader->memory = sl__alloc(count * bytes + PAGE, 1, "batches; a smaller one takes less");
+  loader->memory = sl__alloc(count * slot_bytes + PAGE, 1, "batches; a smaller one takes less");
   if (!loader->slots || !loader->memory) return SL_NO_MEMORY;
-  char *first = (char *)(((uintptr_t)loader->memory + PAGE - 1) / PAGE * PAGE);
+  char *first = (char *)whole_pages((uintptr_t)loader->memory);
   for (size_t s = 0; s < count; s++) {
-    loader->slots[s].x = (float *)(void *)(first + s * bytes);
-    loader->slots[s].labels = (int32_t *)(void *)(first + s * bytes + x_bytes);
+    loader->slots[s].x = (float *)(void *)(first + s * slot_bytes);
+    loader->slots[s].labels = (int32_t *)(void *)(first + s * slot_bytes + x_bytes);
   }
   return SL_OK;
 }
@@ -242,7 +253,7 @@ enum sl_status sl_loader_new(const struct sl_dataset *dataset,
   pthread_cond_init(&loader->freed, NULL);
   pthread_cond_init(&loader->filled, NULL);
   SL_TRY(check_options(&dataset->info, &loader->options));
-  /* of the largest part, which is the first one */
+  /* of the largest part, which is the first one: all parts have as many batches */
   int64_t parts = loader->options.num_parts, most = (dataset->info.count + parts - 1) / parts;
   loader->length = (most + loader->options.batch - 1) / loader->options.batch;
   SL_TRY(alloc_slots(loader));

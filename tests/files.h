@@ -1,16 +1,16 @@
-/* For tests of readers and writers: a folder of the test's own, files in it, allocations that fail.
- */
+/* For tests of readers and writers: a folder of the test's own, and allocations that fail. */
 #ifndef SL_TESTS_FILES_H
 #define SL_TESTS_FILES_H
 
-/* clang-format off: cmocka.h needs the first three before it */
-#include <cmocka.h>
-#include <setjmp.h>
+/* cmocka.h needs the first three before it */
+/* clang-format off */
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
 /* clang-format on */
 #include <fts.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
