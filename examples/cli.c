@@ -152,17 +152,15 @@ static const char *read_name(const struct argp_state *state, const char *option,
 }
 
 /* The library's own words for what it does not know. */
-static void must(const struct argp_state *state, const char *option, const char *text,
-                 enum sl_status status) {
-  if (status != SL_OK) cli_refuse(state, "%s '%s': %s", option, text, sl_error());
+static void must(const struct argp_state *state, const char *option, enum sl_status status) {
+  if (status != SL_OK) cli_refuse(state, "%s: %s", option, sl_error());
 }
 
 static void make_optimizer(struct cli *cli, const struct argp_state *state) {
   struct sl_optimizer *optimizer = &cli->optimizer;
   double lr = optimizer->lr; /* the program's default, for SGD */
   *optimizer = (struct sl_optimizer){0};
-  must(state, "--optimizer", cli->optimizer_name,
-       sl_optimizer_parse(cli->optimizer_name, optimizer));
+  must(state, "--optimizer", sl_optimizer_parse(cli->optimizer_name, optimizer));
   bool sgd = optimizer->kind == SL_SGD;
   if (cli->momentum > 0 && !sgd)
     cli_refuse(state, "--momentum: %s has none of this kind; leave it out", cli->optimizer_name);
@@ -171,15 +169,14 @@ static void make_optimizer(struct cli *cli, const struct argp_state *state) {
   if (cli->momentum >= 0) optimizer->momentum = (float)cli->momentum;
   if (cli->weight_decay >= 0) optimizer->weight_decay = (float)cli->weight_decay;
   if (cli->clip >= 0) optimizer->clip = (float)cli->clip;
-  must(state, "--optimizer", cli->optimizer_name, sl_optimizer_check(optimizer));
+  must(state, "--optimizer", sl_optimizer_check(optimizer));
 }
 
 /* What only all options together can tell. */
 static void check_all(struct cli *cli, const struct argp_state *state) {
   struct sl_schedule schedule;
   make_optimizer(cli, state);
-  must(state, "--lr-schedule", cli->lr_schedule,
-       sl_schedule_parse(cli->lr_schedule, 1000000, &schedule));
+  must(state, "--lr-schedule", sl_schedule_parse(cli->lr_schedule, 1000000, &schedule));
   if (cli->log && cli->save && strcmp(cli->log, cli->save) == 0)
     cli_refuse(state, "--log and --save: both name %s; the one would overwrite the other", cli->log);
 }
@@ -219,7 +216,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
       cli->microbatches = (int)cli_whole(state, "--microbatches", text, 1, 4096);
       break;
     case KEY_KVSTORE:
-      must(state, "--kvstore", text, sl_kvstore_parse(text, &cli->kvstore));
+      must(state, "--kvstore", sl_kvstore_parse(text, &cli->kvstore));
       break;
     case KEY_TUNE: cli->tune = true; break;
     case KEY_LOAD: cli->load = read_name(state, "--load", text); break;

@@ -38,7 +38,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
   struct lenet *lenet = state->input;
   if (key != KEY_ACTIVATION) return ARGP_ERR_UNKNOWN;
   if (sl_activation_parse(text, &lenet->activation) != SL_OK)
-    cli_refuse(state, "--activation '%s': %s", text, sl_error());
+    cli_refuse(state, "--activation: %s", sl_error());
   return 0;
 }
 

@@ -1,0 +1,272 @@
+#include "chart.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Okabe and Ito's colours, which colour-blind people tell apart; yellow left out, it is too pale for lines. */
+static const unsigned colours[] = {0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x444444};
+enum { COLOURS = sizeof colours / sizeof *colours };
+static const unsigned INK = 0x333333, FAINT = 0xdddddd, PAPER = 0xffffff;
+enum { FONT = 12, MARGIN_LEFT = 62, MARGIN_RIGHT = 24, MARGIN_TOP = 34, MARGIN_BOTTOM = 40, GAP = 52 };
+
+struct axis {
+  double least, most;
+  bool log;
+};
+
+/* One coordinate system on the canvas. */
+struct panel {
+  struct point corner; /* upper left */
+  double width, height;
+  struct axis x, y;
+};
+
+static double share(const struct axis *axis, double value) {
+  if (axis->log) return log(value / axis->least) / log(axis->most / axis->least);
+  return (value - axis->least) / (axis->most - axis->least);
+}
+
+/* Values outside are drawn on the edge. */
+static double clamped(double value, double least, double most) {
+  return !(value > least) ? least : value > most ? most : value;
+}
+
+static struct point place(const struct panel *panel, double x, double y) {
+  y = clamped(y, panel->y.least, panel->y.most);
+  return (struct point){panel->corner.x + panel->width * share(&panel->x, x),
+                        panel->corner.y + panel->height * (1 - share(&panel->y, y))};
+}
+
+/* ---- axes ---- */
+
+/* The distance of ticks, 1, 2 or 5 times a power of ten, that gives at most so many of them. */
+static double tick_distance(double range, int most) {
+  double power = pow(10, floor(log10(range / most)));
+  static const double steps[] = {1, 2, 5, 10};
+  for (int i = 0; i < 3; i++)
+    if (range / (power * steps[i]) <= most) return power * steps[i];
+  return power * 10;
+}
+
+static void draw_tick_x(struct canvas *canvas, const struct panel *panel, double value) {
+  const struct pen pen = {FAINT, 1, 1, false};
+  char text[32];
+  struct point top = place(panel, value, panel->y.most), foot = place(panel, value, panel->y.least);
+  struct point line[] = {top, foot};
+  canvas->line(canvas, line, 2, &pen);
+  snprintf(text, sizeof text, "%.10g", value);
+  canvas->text(canvas, (struct point){foot.x, foot.y + 16}, ANCHOR_MIDDLE, FONT, INK, text);
+}
+
+static void draw_tick_y(struct canvas *canvas, const struct panel *panel, double value,
+                        bool percent) {
+  const struct pen pen = {FAINT, 1, 1, false};
+  char text[32];
+  struct point left = place(panel, panel->x.least, value), right = place(panel, panel->x.most, value);
+  struct point line[] = {left, right};
+  canvas->line(canvas, line, 2, &pen);
+  snprintf(text, sizeof text, percent ? "%.6g %%" : "%.6g", percent ? 100 * value : value);
+  canvas->text(canvas, (struct point){left.x - 6, left.y + 4}, ANCHOR_END, FONT, INK, text);
+}
+
+static void draw_ticks_linear(struct canvas *canvas, const struct panel *panel, bool percent) {
+  double distance = tick_distance(panel->y.most - panel->y.least, 6);
+  double first = ceil(panel->y.least / distance - 1e-9) + 0.0; /* no "-0" */
+  for (double i = first; i * distance <= panel->y.most * (1 + 1e-9); i++)
+    draw_tick_y(canvas, panel, i * distance, percent);
+}
+
+/* Every power of ten, and 2 and 5 between them while there are few. */
+static void draw_ticks_log(struct canvas *canvas, const struct panel *panel) {
+  static const double between[] = {1, 2, 5};
+  double decades = log10(panel->y.most / panel->y.least);
+  for (double power = floor(log10(panel->y.least)); pow(10, power) <= panel->y.most; power++)
+    for (int i = 0; i < (decades < 3.5 ? 3 : 1); i++) {
+      double value = between[i] * pow(10, power);
+      if (value >= panel->y.least * (1 - 1e-9) && value <= panel->y.most * (1 + 1e-9))
+        draw_tick_y(canvas, panel, value, false);
+    }
+}
+
+static void draw_axes(struct canvas *canvas, const struct panel *panel, const char *name,
+                      bool percent) {
+  const struct pen pen = {INK, 1, 1, false};
+  double distance = fmax(1, tick_distance(panel->x.most, 8));
+  for (double x = 0; x <= panel->x.most; x += distance) draw_tick_x(canvas, panel, x);
+  if (panel->y.log)
+    draw_ticks_log(canvas, panel);
+  else
+    draw_ticks_linear(canvas, panel, percent);
+  struct point left = panel->corner, foot = {left.x, left.y + panel->height};
+  struct point axes[] = {left, foot, {left.x + panel->width, foot.y}};
+  canvas->line(canvas, axes, 3, &pen);
+  canvas->text(canvas, (struct point){left.x - 6, left.y - 10}, ANCHOR_START, FONT + 1, INK, name);
+  canvas->text(canvas, (struct point){axes[2].x, foot.y + 32}, ANCHOR_END, FONT, INK, "step");
+}
+
+/* ---- curves ---- */
+
+/* A million steps would make a picture of a million points: of every pixel column, the least and the greatest are
+ * enough to look the same. */
+static bool draw_series(struct canvas *canvas, const struct panel *panel,
+                        const struct series *series, const struct pen *pen) {
+  size_t columns = (size_t)panel->width, stride = series->count / columns + 1, used = 0;
+  struct point *points = malloc((2 * (series->count / stride) + 2) * sizeof *points);
+  if (!points) return false;
+  for (size_t first = 0; first < series->count; first += stride) {
+    size_t low = first, high = first;
+    for (size_t i = first; i < series->count && i < first + stride; i++) {
+      if (series->samples[i].y < series->samples[low].y) low = i;
+      if (series->samples[i].y > series->samples[high].y) high = i;
+    }
+    size_t left = low < high ? low : high, right = low < high ? high : low;
+    points[used++] = place(panel, series->samples[left].x, series->samples[left].y);
+    if (right != left)
+      points[used++] = place(panel, series->samples[right].x, series->samples[right].y);
+  }
+  canvas->line(canvas, points, used, pen);
+  free(points);
+  return true;
+}
+
+static bool draw_evaluations(struct canvas *canvas, const struct panel *panel,
+                             const struct series *series, unsigned colour) {
+  const struct pen pen = {colour, 1.5, 1, true};
+  for (size_t i = 0; i < series->count && series->count <= 200; i++)
+    canvas->dot(canvas, place(panel, series->samples[i].x, series->samples[i].y), 3, colour);
+  return draw_series(canvas, panel, series, &pen);
+}
+
+static bool draw_loss(struct canvas *canvas, const struct panel *panel,
+                      const struct run_curves *runs, const struct series *smooth, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    const struct pen raw = {colours[i % COLOURS], 0.7, 0.25, false};
+    const struct pen bold = {colours[i % COLOURS], 1.8, 1, false};
+    if (!draw_series(canvas, panel, &runs[i].loss, &raw) ||
+        !draw_series(canvas, panel, &smooth[i], &bold) ||
+        !draw_evaluations(canvas, panel, &runs[i].test_loss, colours[i % COLOURS]))
+      return false;
+  }
+  return true;
+}
+
+static bool draw_accuracy(struct canvas *canvas, const struct panel *panel,
+                          const struct run_curves *runs, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (!draw_evaluations(canvas, panel, &runs[i].test_accuracy, colours[i % COLOURS])) return false;
+  return true;
+}
+
+/* ---- the legend ---- */
+
+/* A row at the right edge: text, then its stroke. No format must measure text for that. */
+static void draw_legend_row(struct canvas *canvas, struct point right, const struct pen *pen,
+                            bool dot, const char *text) {
+  struct point stroke[] = {{right.x - 26, right.y - 4}, {right.x, right.y - 4}};
+  canvas->line(canvas, stroke, 2, pen);
+  if (dot) canvas->dot(canvas, (struct point){right.x - 13, right.y - 4}, 3, pen->colour);
+  canvas->text(canvas, (struct point){right.x - 32, right.y}, ANCHOR_END, FONT, INK, text);
+}
+
+static void draw_legend(struct canvas *canvas, const struct panel *panel,
+                        const struct run_curves *runs, size_t count, double smooth) {
+  char training[80];
+  const struct pen bold = {INK, 1.8, 1, false}, dashed = {INK, 1.5, 1, true};
+  struct point at = {panel->corner.x + panel->width - 10, panel->corner.y + 16};
+  if (smooth > 1)
+    snprintf(training, sizeof training, "training, mean of about %.0f steps", smooth);
+  else
+    snprintf(training, sizeof training, "training");
+  size_t longest = strlen(training);
+  for (size_t i = 0; i < count; i++)
+    if (strlen(runs[i].label) > longest) longest = strlen(runs[i].label);
+  double width = 44 + 0.55 * FONT * (double)longest;
+  canvas->box(canvas, (struct point){at.x + 6 - width, at.y - 14}, width,
+              18 * (double)(count + 2) + 4, PAPER, 0.85);
+  for (size_t i = 0; i < count; i++, at.y += 18) {
+    const struct pen pen = {colours[i % COLOURS], 4, 1, false};
+    draw_legend_row(canvas, at, &pen, false, runs[i].label);
+  }
+  draw_legend_row(canvas, at, &bold, false, training);
+  at.y += 18;
+  draw_legend_row(canvas, at, &dashed, true, "test");
+}
+
+/* ---- the whole ---- */
+
+static void widen(const struct series *series, double *least, double *most) {
+  for (size_t i = 0; i < series->count; i++) {
+    double y = series->samples[i].y;
+    if (y > 0 && y < *least) *least = y;
+    if (y > *most) *most = y;
+  }
+}
+
+static struct axis loss_axis(const struct run_curves *runs, const struct series *smooth,
+                             size_t count, bool log_scale) {
+  double least = DBL_MAX, most = 0;
+  for (size_t i = 0; i < count; i++) {
+    widen(&smooth[i], &least, &most);
+    widen(&runs[i].test_loss, &least, &most);
+  }
+  if (most <= 0) least = most = 1; /* all zero */
+  if (!log_scale) return (struct axis){0, 1.05 * most, false};
+  return (struct axis){least / 1.2, 1.2 * most, true};
+}
+
+/* From a round number below the worst to 100 %. */
+static struct axis accuracy_axis(const struct run_curves *runs, size_t count) {
+  double least = 1, most = 0;
+  for (size_t i = 0; i < count; i++) widen(&runs[i].test_accuracy, &least, &most);
+  double distance = tick_distance(fmax(1 - least, 1e-3) * 1.1, 5);
+  return (struct axis){fmax(0, floor((least - 0.02 * (1 - least)) / distance) * distance), 1, false};
+}
+
+static double last_step(const struct run_curves *runs, size_t count) {
+  double last = 1;
+  for (size_t i = 0; i < count; i++)
+    last = fmax(last, runs[i].loss.samples[runs[i].loss.count - 1].x);
+  return last;
+}
+
+static bool draw_panels(struct canvas *canvas, const struct chart_options *options,
+                        const struct run_curves *runs, const struct series *smooth, size_t count,
+                        double window) {
+  bool accuracy = false;
+  for (size_t i = 0; i < count; i++) accuracy |= runs[i].test_accuracy.count > 0;
+  double top = MARGIN_TOP + (options->title ? 22 : 0);
+  double room = options->height - top - MARGIN_BOTTOM - (accuracy ? GAP : 0);
+  struct panel panel = {.corner = {MARGIN_LEFT, top},
+                        .width = options->width - MARGIN_LEFT - MARGIN_RIGHT,
+                        .height = accuracy ? 0.6 * room : room,
+                        .x = {0, last_step(runs, count), false},
+                        .y = loss_axis(runs, smooth, count, options->log_scale)};
+  draw_axes(canvas, &panel, "loss", false);
+  if (!draw_loss(canvas, &panel, runs, smooth, count)) return false;
+  draw_legend(canvas, &panel, runs, count, window);
+  if (!accuracy) return true;
+  panel.corner.y += panel.height + GAP;
+  panel.height = 0.4 * room;
+  panel.y = accuracy_axis(runs, count);
+  draw_axes(canvas, &panel, "test accuracy", true);
+  return draw_accuracy(canvas, &panel, runs, count);
+}
+
+bool chart_draw(struct canvas *canvas, const struct chart_options *options,
+                const struct run_curves *runs, size_t count) {
+  struct series *smooth = calloc(count, sizeof *smooth);
+  double window = options->smooth > 0 ? options->smooth : floor(last_step(runs, count) / 100);
+  bool good = smooth != NULL;
+  for (size_t i = 0; i < count && good; i++) good = series_smooth(&runs[i].loss, window, &smooth[i]);
+  canvas->box(canvas, (struct point){0, 0}, options->width, options->height, PAPER, 1);
+  if (options->title)
+    canvas->text(canvas, (struct point){options->width / 2.0, 22}, ANCHOR_MIDDLE, FONT + 4, INK,
+                 options->title);
+  if (good) good = draw_panels(canvas, options, runs, smooth, count, window);
+  for (size_t i = 0; i < count && smooth; i++) free(smooth[i].samples);
+  free(smooth);
+  return good;
+}
