@@ -173,8 +173,8 @@ static enum sl_status gunzip(const char *path, const uint8_t *packed, size_t pac
 }
 
 enum sl_status sl__file_read(const char *path, size_t limit, uint8_t **bytes, size_t *size) {
-  uint8_t *packed;
-  size_t packed_size;
+  uint8_t *packed = NULL;
+  size_t packed_size = 0;
   if (limit == SIZE_MAX) limit--; /* limit + 1 must not wrap */
   enum sl_status status = read_plain(path, limit, &packed, &packed_size);
   if (status != SL_OK) return status;
