@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/error.h"
 #include "small_model.h"
 
 static char folder[] = "/tmp/starling_weights_XXXXXX";
@@ -258,6 +259,45 @@ static void unwritable_places_are_refused(void **state) {
   sl_model_free(model);
 }
 
+/* Every allocation fails once: building, saving and loading say so, leak nothing, and change nothing. */
+static void exhausted_memory_is_reported(void **state) {
+  (void)state;
+  size_t bytes;
+  struct sl_model *source = small_model(5), *model = small_model(5);
+  enum sl_status status = SL_NO_MEMORY;
+  for (int n = 1; status != SL_OK; n++) {
+    sl__alloc_fail_after(n);
+    status = sl_model_build(model);
+    sl__alloc_fail_after(0);
+    assert_true(status == SL_OK || (n < 100 && status == SL_NO_MEMORY));
+  }
+  unlink(path);
+  status = SL_NO_MEMORY;
+  for (int n = 1; status != SL_OK; n++) {
+    assert_int_equal(access(path, F_OK), -1);
+    sl__alloc_fail_after(n);
+    status = sl_model_save(source, path);
+    sl__alloc_fail_after(0);
+    assert_true(status == SL_OK || (n < 100 && status == SL_NO_MEMORY));
+  }
+  const float bias[5] = {1, 2, 3, 4, 5};
+  assert_ok(sl_model_set(model, "fc1.bias", bias));
+  float *before = all_values(model, &bytes);
+  status = SL_NO_MEMORY;
+  for (int n = 1; status != SL_OK; n++) {
+    sl__alloc_fail_after(n);
+    status = sl_model_load(model, path);
+    sl__alloc_fail_after(0);
+    assert_true(status == SL_OK || (n < 100 && status == SL_NO_MEMORY));
+    float *after = all_values(model, &bytes);
+    if (status != SL_OK) assert_memory_equal(before, after, bytes);
+    free(after);
+  }
+  free(before);
+  sl_model_free(source);
+  sl_model_free(model);
+}
+
 static int make_folder(void **state) {
   if (!mkdtemp(folder)) return -1;
   snprintf(path, sizeof path, "%s/w.safetensors", folder);
@@ -281,6 +321,7 @@ int main(void) {
                                      cmocka_unit_test(a_missing_file_is_named),
                                      cmocka_unit_test(infinite_weights_are_not_saved),
                                      cmocka_unit_test(an_old_file_survives_a_refused_save),
-                                     cmocka_unit_test(unwritable_places_are_refused)};
+                                     cmocka_unit_test(unwritable_places_are_refused),
+                                     cmocka_unit_test(exhausted_memory_is_reported)};
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
