@@ -1,32 +1,9 @@
 #include "core/tensor.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/error.h"
-
-int64_t sl_shape_count(const struct sl_shape *shape) {
-  int64_t count = 1;
-  for (int i = 0; i < shape->ndim; i++) count *= shape->dim[i];
-  return count;
-}
-
-const char *sl_shape_text(const struct sl_shape *shape, char *text, size_t size) {
-  size_t at = (size_t)snprintf(text, size, "[");
-  for (int i = 0; i < shape->ndim && at < size; i++)
-    at += (size_t)snprintf(text + at, size - at, "%s%" PRId64, i ? ", " : "", shape->dim[i]);
-  if (at < size) snprintf(text + at, size - at, "]");
-  return text;
-}
-
-bool sl_shape_equal(const struct sl_shape *a, const struct sl_shape *b) {
-  if (a->ndim != b->ndim) return false;
-  for (int i = 0; i < a->ndim; i++)
-    if (a->dim[i] != b->dim[i]) return false;
-  return true;
-}
 
 size_t sl__type_size(enum sl_type type) { return type == SL_BF16 ? 2 : 4; }
 

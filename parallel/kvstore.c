@@ -69,52 +69,53 @@ static enum sl_status cut(struct sl_tensor *tensor, int parts, int64_t *lengths)
   return sl__tensor_split(tensor, parts, lengths);
 }
 
-static enum sl_status make_gradients(struct sl__kvstore *kv) {
-  struct sl_model *model = kv->model;
-  kv->grads = sl__alloc((size_t)kv->replicas, sizeof *kv->grads, "gradients");
-  kv->terms = sl__alloc((size_t)kv->replicas, sizeof *kv->terms, "gradients");
-  if (!kv->grads || !kv->terms) return SL_NO_MEMORY;
-  for (int r = 0; r < kv->replicas; r++) {
-    kv->grads[r] = sl__alloc((size_t)model->count, sizeof **kv->grads, "gradients");
-    if (!kv->grads[r]) return SL_NO_MEMORY;
-    for (int i = 0; i < model->count; i++) {
-      if (!model->layers[i].params.total) continue;
-      struct sl_shape shape = SL_SHAPE(model->layers[i].params.total);
-      enum sl_status status =
-          sl__tensor_temporary(model->context, &shape, SL_F32, &kv->grads[r][i]);
-      if (status != SL_OK) return status;
-    }
-  }
-  return SL_OK;
+/* How many shards layer i's block has. A second trainer on the same model finds the block cut already. */
+static int layer_parts(const struct sl__kvstore *kv, int i, int64_t big) {
+  const struct sl__block *block = &kv->model->layers[i].params;
+  return block->tensor->view_count ? block->tensor->view_count : parts_of(kv, block->total, big);
 }
 
-static enum sl_status cut_layer(struct sl__kvstore *kv, int layer, int parts) {
+/* A gradient that is cut needs a home: StarPU lets the whole and its parts share memory only there. */
+static enum sl_status make_gradient(struct sl__kvstore *kv, int64_t total, int parts,
+                                    struct sl_tensor **grad) {
+  struct sl_shape shape = SL_SHAPE(total);
+  if (parts == 1) return sl__tensor_temporary(kv->model->context, &shape, SL_F32, grad);
+  return sl__tensor_host(kv->model->context, &shape, SL_F32, NULL, grad);
+}
+
+static enum sl_status make_layer(struct sl__kvstore *kv, int i, int parts) {
+  struct sl__block *block = &kv->model->layers[i].params;
   int64_t *lengths = sl__alloc((size_t)parts, sizeof *lengths, "shards");
-  if (!lengths) return SL_NO_MEMORY;
-  struct sl_tensor *param = kv->model->layers[layer].params.tensor;
-  /* a second trainer on the same model finds the block cut already */
-  enum sl_status status = param->view_count ? SL_OK : cut(param, parts, lengths);
-  for (int r = 0; r < kv->replicas && status == SL_OK; r++)
-    status = cut(kv->grads[r][layer], parts, lengths);
+  enum sl_status status = lengths ? SL_OK : SL_NO_MEMORY;
+  if (status == SL_OK && !block->tensor->view_count) status = cut(block->tensor, parts, lengths);
+  for (int r = 0; r < kv->replicas && status == SL_OK; r++) {
+    status = make_gradient(kv, block->total, parts, &kv->grads[r][i]);
+    if (status == SL_OK) status = cut(kv->grads[r][i], parts, lengths);
+  }
   free(lengths);
+  for (int p = 0; p < parts && status == SL_OK; p++)
+    kv->shards[kv->shard_count++] =
+        (struct sl__shard){.layer = i, .part = p, .count = part_length(block->total, parts, p)};
   return status;
 }
 
 static enum sl_status make_shards(struct sl__kvstore *kv, int64_t big) {
   struct sl_model *model = kv->model;
-  int most = model->count * kv->owner_count;
+  int most = 0;
+  for (int i = 0; i < model->count; i++)
+    if (model->layers[i].params.total) most += layer_parts(kv, i, big);
   kv->shards = sl__alloc((size_t)most, sizeof *kv->shards, "shards");
-  if (!kv->shards) return SL_NO_MEMORY;
+  kv->grads = sl__alloc((size_t)kv->replicas, sizeof *kv->grads, "gradients");
+  kv->terms = sl__alloc((size_t)kv->replicas, sizeof *kv->terms, "gradients");
+  if (!kv->shards || !kv->grads || !kv->terms) return SL_NO_MEMORY;
+  for (int r = 0; r < kv->replicas; r++) {
+    kv->grads[r] = sl__alloc((size_t)model->count, sizeof **kv->grads, "gradients");
+    if (!kv->grads[r]) return SL_NO_MEMORY;
+  }
   for (int i = 0; i < model->count; i++) {
-    int64_t count = model->layers[i].params.total;
-    if (!count) continue;
-    struct sl_tensor *param = model->layers[i].params.tensor;
-    int parts = param->view_count ? param->view_count : parts_of(kv, count, big);
-    enum sl_status status = cut_layer(kv, i, parts);
+    if (!model->layers[i].params.total) continue;
+    enum sl_status status = make_layer(kv, i, layer_parts(kv, i, big));
     if (status != SL_OK) return status;
-    for (int p = 0; p < parts; p++)
-      kv->shards[kv->shard_count++] =
-          (struct sl__shard){.layer = i, .part = p, .count = part_length(count, parts, p)};
   }
   return SL_OK;
 }
@@ -179,7 +180,6 @@ enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer
   kv->kind = kind;
   kv->replicas = replicas;
   SL_TRY(find_owners(kv));
-  SL_TRY(make_gradients(kv));
   SL_TRY(make_shards(kv, big_shard));
   SL_TRY(choose_owners(kv));
   SL_TRY(make_state(kv));
@@ -231,7 +231,7 @@ static enum sl_status submit_update(struct sl__kvstore *kv, struct sl__shard *sh
 static void forget_gradients(struct sl__kvstore *kv) {
   for (int r = 0; r < kv->replicas; r++)
     for (int i = 0; i < kv->model->count; i++)
-      if (kv->grads[r][i]) sl__tensor_invalidate(kv->grads[r][i]);
+      if (kv->grads[r][i] && !kv->grads[r][i]->view_count) sl__tensor_invalidate(kv->grads[r][i]);
   for (int s = 0; s < kv->shard_count && kv->norm; s++) sl__tensor_invalidate(kv->shards[s].sum);
 }
 

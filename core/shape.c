@@ -1,0 +1,25 @@
+#include <inttypes.h>
+#include <stdio.h>
+
+#include <starling/base.h>
+
+int64_t sl_shape_count(const struct sl_shape *shape) {
+  int64_t count = 1;
+  for (int i = 0; i < shape->ndim; i++) count *= shape->dim[i];
+  return count;
+}
+
+const char *sl_shape_text(const struct sl_shape *shape, char *text, size_t size) {
+  size_t at = (size_t)snprintf(text, size, "[");
+  for (int i = 0; i < shape->ndim && at < size; i++)
+    at += (size_t)snprintf(text + at, size - at, "%s%" PRId64, i ? ", " : "", shape->dim[i]);
+  if (at < size) snprintf(text + at, size - at, "]");
+  return text;
+}
+
+bool sl_shape_equal(const struct sl_shape *a, const struct sl_shape *b) {
+  if (a->ndim != b->ndim) return false;
+  for (int i = 0; i < a->ndim; i++)
+    if (a->dim[i] != b->dim[i]) return false;
+  return true;
+}
