@@ -16,19 +16,14 @@
 /* What to do about a failed open, read or write; "" where errno's own text says it. */
 static const char *remedy(int error) {
   switch (error) {
-    case ENOENT:
-      return "; is the path right?";
+    case ENOENT: return "; is the path right?";
     case EACCES:
     case EPERM:
-    case EROFS:
-      return "; check the permissions or choose another place";
+    case EROFS: return "; check the permissions or choose another place";
     case ENOSPC:
-    case EDQUOT:
-      return "; free some space or choose another place";
-    case EISDIR:
-      return "; name a file, not a folder";
-    default:
-      return "";
+    case EDQUOT: return "; free some space or choose another place";
+    case EISDIR: return "; name a file, not a folder";
+    default: return "";
   }
 }
 

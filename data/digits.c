@@ -120,8 +120,7 @@ static void reach(float a, float b, float radius, int *first, int *last) {
   *last = (int)clamp(ceilf(fmaxf(a, b) + radius + .5f), 0, SIDE - 1);
 }
 
-/* Ink covers a pixel by how far its middle lies inside the pen's edge: that is the anti-aliasing.
- */
+/* Ink covers a pixel by how far its middle lies inside the pen's edge: this is the anti-aliasing */
 static void draw_segment(struct point a, struct point b, float radius, float ink[SIDE][SIDE]) {
   int left, right, top, bottom;
   float dx = b.x - a.x, dy = b.y - a.y;

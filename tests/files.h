@@ -53,6 +53,12 @@ static inline int folder_teardown(void **state) {
 /* To see that nothing is left over. */
 static inline int count_files(void) { return walk_folder(0); }
 
+/* Top of the source tree, which a build elsewhere names. */
+static inline const char *source_folder(void) {
+  const char *folder = getenv("SL_SRCDIR");
+  return folder ? folder : ".";
+}
+
 /* Path of a file of the test's folder; good for the next seven calls. */
 static inline const char *in_folder(const char *name) {
   static char paths[8][4096];

@@ -182,7 +182,7 @@ static void test_real_mnist(void **state) {
   (void)state;
   const char *data = getenv("STARLING_DATA");
   if (!data) {
-    printf("skipped: set STARLING_DATA to a folder that holds mnist/\n");
+    printf("# skipped: set STARLING_DATA to a folder that holds mnist/\n");
     skip();
   }
   char folder[4096];
@@ -386,7 +386,7 @@ static void test_digits_are_a_task(void **state) {
       if (distance(sample, mean[c]) < distance(sample, mean[nearest])) nearest = c;
     right += nearest == test->labels[i];
   }
-  printf("nearest mean: %d of 2000 right\n", right);
+  printf("# nearest mean: %d of 2000 right\n", right);
   assert_in_range(right, 1000, 1800);
   sl_dataset_free(train);
   sl_dataset_free(test);

@@ -26,7 +26,7 @@ static enum sl_status parse_status(const uint8_t *bytes, size_t size) {
   return status;
 }
 
-#define T(dtype, shape, offsets) \
+#define T(dtype, shape, offsets)                                                                   \
   "{\"dtype\":\"" dtype "\",\"shape\":[" shape "],\"data_offsets\":[" offsets "]}"
 
 static void test_hostile_headers(void **state) {
@@ -241,10 +241,9 @@ static void check_formula(const struct sl_safetensors *file, const char *name,
 
 static void test_written_by_pytorch(void **state) {
   (void)state;
-  const char *folder = getenv("srcdir");
   char path[4096];
   struct sl_safetensors *file;
-  snprintf(path, sizeof path, "%s/tests/fixtures/torch_small.safetensors", folder ? folder : ".");
+  snprintf(path, sizeof path, "%s/tests/fixtures/torch_small.safetensors", source_folder());
   assert_int_equal(sl__safetensors_open(path, &file), SL_OK);
   assert_int_equal(sl__safetensors_count(file), 15);
   check_formula(file, "conv1.weight", SL_SHAPE(3, 1, 2, 2));
