@@ -44,11 +44,12 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
   return sl__activation_backward(p->context, &p->launch, saved, p->dy, p->dx[0], o->activation);
 }
 
-static const struct sl__layer_kind activation = {.name = "activation",
-                                                 .options_size = sizeof(struct sl_activation_options),
-                                                 .infer = infer,
-                                                 .forward = forward,
-                                                 .backward_data = backward_data};
+static const struct sl__layer_kind activation = {
+    .name = "activation",
+    .options_size = sizeof(struct sl_activation_options),
+    .infer = infer,
+    .forward = forward,
+    .backward_data = backward_data};
 
 enum sl_status sl_activate(struct sl_model *model, const char *name,
                            const struct sl_activation_options *options) {

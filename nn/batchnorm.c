@@ -19,8 +19,8 @@ static enum sl_status check_options(const struct sl__layer *layer) {
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "epsilon is %g; it must be above 0 and finite",
                           (double)o->epsilon);
   if (!(momentum_of(o) > 0 && momentum_of(o) <= 1))
-    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "momentum is %g; it must be above 0 and at most 1",
-                          (double)o->momentum);
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                          "momentum is %g; it must be above 0 and at most 1", (double)o->momentum);
   return SL_OK;
 }
 
@@ -46,8 +46,8 @@ static enum sl_status infer(struct sl__layer *layer) {
   return SL_OK;
 }
 
-/* Every slice of a batch updates the running statistics, one after the other; with this momentum all of them
- * together forget as much of the past as one update of the whole batch would. */
+/* Every slice of a batch updates the running statistics, one after the other; with this momentum
+ * all of them together forget as much of the past as one update of the whole batch would. */
 static float slice_momentum(float momentum, int slices) {
   return (float)(1.0 - pow(1.0 - (double)momentum, 1.0 / slices));
 }
@@ -58,11 +58,12 @@ static enum sl_status forward_training(const struct sl__layer *layer, struct sl_
   int64_t rows = p->x[0]->shape.dim[0];
   int64_t values = rows * (sl_shape_count(&layer->in[0]) / layer->in[0].dim[0]);
   if (values < 2)
-    return sl__layer_fail(layer, SL_BAD_SHAPE,
-                          "a slice of one sample has one value a channel, and that has no variance; use "
-                          "a larger batch, fewer replicas or fewer microbatches");
-  SL_TRY(sl__batchnorm_forward(p->context, &p->launch, p->x[0], layer->params.tensor, p->y, p->saved,
-                               epsilon_of(o)));
+    return sl__layer_fail(
+        layer, SL_BAD_SHAPE,
+        "a slice of one sample has one value a channel, and that has no variance; use "
+        "a larger batch, fewer replicas or fewer microbatches");
+  SL_TRY(sl__batchnorm_forward(p->context, &p->launch, p->x[0], layer->params.tensor, p->y,
+                               p->saved, epsilon_of(o)));
   SL_TRY(sl__batchnorm_running(p->context, &p->launch, p->saved, layer->buffers.tensor,
                                slice_momentum(momentum_of(o), p->slices), epsilon_of(o), values));
 out:
@@ -77,8 +78,8 @@ static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p)
 
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
   p->launch.accumulate = p->add_dx[0];
-  return sl__batchnorm_backward_data(p->context, &p->launch, p->x[0], layer->params.tensor, p->saved,
-                                     p->dy, p->dx[0]);
+  return sl__batchnorm_backward_data(p->context, &p->launch, p->x[0], layer->params.tensor,
+                                     p->saved, p->dy, p->dx[0]);
 }
 
 static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__pass *p) {

@@ -1,4 +1,5 @@
-/* Dropout (Srivastava et al., JMLR 15, 2014), scaled in training so that inference is the identity. */
+/* Dropout (Srivastava et al., JMLR 15, 2014), scaled in training so that inference is the identity.
+ */
 #include "core/random.h"
 #include "nn/hash.h"
 #include "nn/layer.h"
@@ -15,7 +16,8 @@ static enum sl_status infer(struct sl__layer *layer) {
   return SL_OK;
 }
 
-/* Numbers count through the whole batch, wherever this slice begins: so replicas drop what one device would. */
+/* Numbers count through the whole batch, wherever this slice begins: so replicas drop what one
+ * device would. */
 static struct sl__dropout drawn(const struct sl__layer *layer, const struct sl__pass *p) {
   const struct sl_dropout_options *o = layer->options;
   uint64_t number = sl__hash_name(layer->name) ^ p->step;

@@ -1,5 +1,5 @@
-/* Initial weights. A value depends on (seed, "layer.suffix", index) only, so that a layer added or moved changes no
- * other layer's weights. */
+/* Initial weights. A value depends on (seed, "layer.suffix", index) only, so that a layer added or
+ * moved changes no other layer's weights. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static void fill_normal(float *values, int64_t count, uint64_t seed, uint64_t st
     values[i] = (float)(deviation * sl__normal(seed, stream, (uint64_t)i));
 }
 
-/* nn.Embedding draws from N(0, 1); every other default comes from the weight's fan_in, the bias's too. */
+/* nn.Embedding draws from N(0, 1); every other default comes from the weight's fan_in. */
 static void fill_default(const struct sl__layer *layer, const struct sl__param *part, float *values,
                          int64_t count, uint64_t seed, uint64_t stream) {
   if (!strcmp(layer->kind->name, "embedding"))
@@ -56,8 +56,8 @@ static void fill_drawn(const struct sl__layer *layer, const struct sl__param *pa
   }
 }
 
-/* Asked for zeros, a batch normalisation's weight is zero too: its residual branch then begins as nothing
- * (Goyal et al., arXiv 1706.02677, section 5.1). */
+/* Asked for zeros, a batch normalisation's weight is zero too: its residual branch then begins as
+ * nothing (Goyal et al., arXiv 1706.02677, section 5.1). */
 static void fill_parameter(const struct sl__layer *layer, const struct sl__param *part,
                            float *values, uint64_t seed) {
   int64_t count = sl_shape_count(&part->shape);

@@ -110,8 +110,9 @@ static double cosine_factor(const struct sl_schedule *s, int64_t step) {
   return (double)s->floor + (1.0 - (double)s->floor) * 0.5 * (1.0 + cos(pi * share));
 }
 
-/* The warm-up's first step is one part of warmup, not 0: a step at rate 0 would waste its batch. What
- * comes after the warm-up counts from its end; the cosine still reaches its floor at step total. */
+/* The warm-up's first step is one part of warmup, not 0: a step at rate 0 would waste its batch.
+ * What comes after the warm-up counts from its end; the cosine still reaches its floor at step
+ * total. */
 float sl_schedule_factor(const struct sl_schedule *schedule, int64_t step) {
   if (step < schedule->warmup) return (float)((double)(step + 1) / (double)schedule->warmup);
   step -= schedule->warmup;

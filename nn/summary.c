@@ -90,7 +90,8 @@ static void write_totals(const struct sl_model *model, struct row *row) {
 
 static void print_row(FILE *out, const struct row *row, const int *widths) {
   for (int c = 0; c < COLUMNS; c++) {
-    int width = c < PARAMETERS ? -widths[c] : widths[c]; /* words to the left, numbers to the right */
+    /* words to the left, numbers to the right */
+    int width = c < PARAMETERS ? -widths[c] : widths[c];
     fprintf(out, "%s%*s", c ? "  " : "", width, row->cell[c]);
   }
   fputc('\n', out);

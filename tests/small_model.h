@@ -1,4 +1,4 @@
-/* What the tests of nn/ share: a context for the whole program, and short ways to build small models. */
+/* What the tests of nn/ share: a context for the whole program, short ways to build models. */
 #ifndef TESTS_SMALL_MODEL_H
 #define TESTS_SMALL_MODEL_H
 
@@ -51,8 +51,8 @@ static inline struct sl_model *new_model(struct sl_shape sample) {
 
 static inline void add_dense(struct sl_model *model, const char *name, int64_t features,
                              enum sl_init init) {
-  assert_ok(sl_dense(model, name,
-                     &(struct sl_dense_options){.features = features, .layer.init = init}));
+  assert_ok(
+      sl_dense(model, name, &(struct sl_dense_options){.features = features, .layer.init = init}));
 }
 
 /* How many values a parameter has; the test fails where there is none of that name. */

@@ -1,5 +1,6 @@
-/* Initial weights. References: the bounds and moments of each distribution, another implementation of the random
- * numbers for the first values, and the promise that a weight depends on seed, name and index only. */
+/* Initial weights. References: the bounds and moments of each distribution, another implementation
+ * of the random numbers for the first values, and the promise that a weight depends on seed, name
+ * and index only. */
 #include <math.h>
 
 #include "small_model.h"
@@ -110,9 +111,9 @@ static void a_normalisation_begins_as_identity(void **state) {
   for (int zero = 0; zero < 2; zero++) {
     const float expected[] = {zero ? 0 : 1, 0, 0, 1};
     struct sl_model *model = new_model(SL_SHAPE(6, 4, 4));
-    assert_ok(sl_batchnorm(model, "bn",
-                           &(struct sl_batchnorm_options){.layer.init = zero ? SL_INIT_ZERO
-                                                                             : SL_INIT_HE}));
+    assert_ok(sl_batchnorm(
+        model, "bn",
+        &(struct sl_batchnorm_options){.layer.init = zero ? SL_INIT_ZERO : SL_INIT_HE}));
     assert_ok(sl_model_build(model));
     for (int i = 0; i < 4; i++) {
       char name[32] = "bn.";
@@ -164,11 +165,12 @@ static void the_seed_decides(void **state) {
   free(again);
 }
 
-/* From an implementation of Philox and FNV-1a in Python: seed 1, "fc.weight", fan_in 400. Whoever changes the
- * numbers changes every published result. */
+/* From an implementation of Philox and FNV-1a in Python: seed 1, "fc.weight", fan_in 400. Whoever
+ * changes the numbers changes every published result. */
 static void first_values_are_known(void **state) {
   (void)state;
-  const float expected[] = {-0.037240160f, 0.015383166f, 0.019868833f, -0.034691507f, -0.004830444f, 0.049413967f};
+  const float expected[] = {-0.037240160f, 0.015383166f,  0.019868833f,
+                            -0.034691507f, -0.004830444f, 0.049413967f};
   float *weight = weights_of_seed(1);
   for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
     assert_float_equal(weight[i], expected[i], 1e-9);
@@ -184,14 +186,13 @@ static void an_unknown_kind_is_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(each_kind_has_its_distribution),
-      cmocka_unit_test(a_convolution_counts_its_window),
-      cmocka_unit_test(an_embedding_is_standard_normal),
-      cmocka_unit_test(a_normalisation_begins_as_identity),
-      cmocka_unit_test(order_does_not_matter),
-      cmocka_unit_test(the_seed_decides),
-      cmocka_unit_test(first_values_are_known),
-      cmocka_unit_test(an_unknown_kind_is_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(each_kind_has_its_distribution),
+                                     cmocka_unit_test(a_convolution_counts_its_window),
+                                     cmocka_unit_test(an_embedding_is_standard_normal),
+                                     cmocka_unit_test(a_normalisation_begins_as_identity),
+                                     cmocka_unit_test(order_does_not_matter),
+                                     cmocka_unit_test(the_seed_decides),
+                                     cmocka_unit_test(first_values_are_known),
+                                     cmocka_unit_test(an_unknown_kind_is_refused)};
   return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -1,5 +1,6 @@
-/* Layers between the model and the operations: options that are refused, and what a pass makes of its flags (training,
- * slices, rows, gradients that add up). References are worked out in double precision here. */
+/* Layers between the model and the operations: options that are refused, and what a pass makes of
+ * its flags (training, slices, rows, gradients that add up). References are worked out in double
+ * precision here. */
 #include <math.h>
 
 #include "core/random.h"
@@ -38,8 +39,8 @@ static void shapes_that_do_not_fit_are_refused(void **state) {
   struct sl_model *m = new_model(SL_SHAPE(2, 2, 2, 2));
   add_dense(m, "fc1", 3, SL_INIT_DEFAULT);
   add_dense(m, "fc2", 4, SL_INIT_DEFAULT);
-  assert_refused(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "fc1,fc2"}), SL_BAD_SHAPE,
-                 "[3] and [4]");
+  assert_refused(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "fc1,fc2"}),
+                 SL_BAD_SHAPE, "[3] and [4]");
   const struct sl_embedding_options words = {.vocabulary = 3, .features = 3};
   assert_refused(sl_embedding(m, "words", &words), SL_BAD_ARGUMENT, "model's own input");
   struct sl_embedding_options tokens = words;
@@ -84,11 +85,10 @@ static const struct sl__layer *built(struct sl_model *m) {
 }
 
 static void draw(float *values, int count, uint64_t stream) {
-  for (int i = 0; i < count; i++)
-    values[i] = (float)sl__normal(99, stream, (uint64_t)i);
+  for (int i = 0; i < count; i++) values[i] = (float)sl__normal(99, stream, (uint64_t)i);
 }
 
-/* y = x + x for one layer named twice: both its gradients count, on top of an earlier consumer's. */
+/* y = x + x for one layer named twice: both its gradients count, with an earlier consumer's. */
 static void an_addition_to_itself_has_two_gradients(void **state) {
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(3));
@@ -101,8 +101,14 @@ static void an_addition_to_itself_has_two_gradients(void **state) {
   struct sl_tensor *dy = floats(shape, gradient), *dx = floats(shape, values);
   for (int added = 0; added < 2; added++) {
     float result[6];
-    struct sl__pass pass = {.context = context, .training = true, .slices = 1, .x = {x, x}, .y = y,
-                            .dy = dy, .dx = {dx, dx}, .add_dx = {added, added}};
+    struct sl__pass pass = {.context = context,
+                            .training = true,
+                            .slices = 1,
+                            .x = {x, x},
+                            .y = y,
+                            .dy = dy,
+                            .dx = {dx, dx},
+                            .add_dx = {added, added}};
     assert_ok(add->kind->forward(add, &pass));
     assert_ok(add->kind->backward_data(add, &pass));
     read_floats(y, result);
@@ -132,10 +138,21 @@ static void dropout_counts_through_the_batch(void **state) {
   struct sl_shape whole = SL_SHAPE(ROWS, COUNT), part = SL_SHAPE(5, COUNT);
   struct sl_tensor *tx = floats(whole, x), *ty = floats(whole, NULL), *tdx = floats(whole, NULL);
   struct sl_tensor *sx = floats(part, x + 3 * COUNT), *sy = floats(part, NULL);
-  struct sl__pass pass = {.context = context, .training = true, .step = 7, .slices = 1, .x = {tx},
-                          .y = ty, .dy = tx, .dx = {tdx}};
-  struct sl__pass slice = {.context = context, .training = true, .step = 7, .slices = 2,
-                           .first_row = 3, .x = {sx}, .y = sy};
+  struct sl__pass pass = {.context = context,
+                          .training = true,
+                          .step = 7,
+                          .slices = 1,
+                          .x = {tx},
+                          .y = ty,
+                          .dy = tx,
+                          .dx = {tdx}};
+  struct sl__pass slice = {.context = context,
+                           .training = true,
+                           .step = 7,
+                           .slices = 2,
+                           .first_row = 3,
+                           .x = {sx},
+                           .y = sy};
   int dropped = 0, moved = 0;
   assert_ok(drop->kind->forward(drop, &pass));
   assert_ok(drop->kind->backward_data(drop, &pass));
@@ -167,8 +184,8 @@ static void dropout_counts_through_the_batch(void **state) {
   sl_model_free(m);
 }
 
-/* Two slices of two rows, three channels of four values: running = the old ones, and both slices', weighted so that
- * 1 - momentum of the old ones is left. */
+/* Two slices of two rows, three channels of four values: running = the old ones, and both slices',
+ * weighted so that 1 - momentum of the old ones is left. */
 static void running_statistics_average_the_slices(void **state) {
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(3, 2, 2));
@@ -180,8 +197,8 @@ static void running_statistics_average_the_slices(void **state) {
     draw(x, 24, 10 + (uint64_t)s);
     struct sl_shape shape = SL_SHAPE(2, 3, 2, 2), six = SL_SHAPE(6);
     struct sl_tensor *tx = floats(shape, x), *ty = floats(shape, NULL), *saved = floats(six, NULL);
-    struct sl__pass pass = {.context = context, .training = true, .slices = 2, .x = {tx}, .y = ty,
-                            .saved = saved};
+    struct sl__pass pass = {
+        .context = context, .training = true, .slices = 2, .x = {tx}, .y = ty, .saved = saved};
     assert_ok(bn->kind->forward(bn, &pass));
     for (int c = 0; c < 3; c++) {
       double sum = 0, square = 0;
@@ -194,7 +211,8 @@ static void running_statistics_average_the_slices(void **state) {
     sl__tensor_free(ty);
     sl__tensor_free(saved);
   }
-  float *running_mean = get_values(m, "bn.running_mean"), *running_var = get_values(m, "bn.running_var");
+  float *running_mean = get_values(m, "bn.running_mean");
+  float *running_var = get_values(m, "bn.running_var");
   for (int c = 0; c < 3; c++) {
     assert_float_equal(running_mean[c], mean[c], 1e-5);
     assert_float_equal(running_var[c], variance[c], 1e-5);
@@ -223,12 +241,12 @@ static void one_value_has_no_variance(void **state) {
   sl_model_free(m);
 }
 
-/* Rows of the table, in the tokens' order; a token's gradients add up; tokens unheard of have none. */
+/* Rows of the table, in the tokens' order; a token's gradients add up, others stay zero. */
 static void an_embedding_looks_up_and_adds(void **state) {
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(3));
-  assert_ok(sl_embedding(m, "words",
-                         &(struct sl_embedding_options){.vocabulary = 5, .features = 2}));
+  assert_ok(
+      sl_embedding(m, "words", &(struct sl_embedding_options){.vocabulary = 5, .features = 2}));
   const struct sl__layer *words = built(m);
   const float table[10] = {0, 1, 10, 11, 20, 21, 30, 31, 40, 41};
   const int32_t tokens[6] = {4, 0, 4, 2, 2, 4};
@@ -239,8 +257,13 @@ static void an_embedding_looks_up_and_adds(void **state) {
   struct sl_tensor *tx = tensor(SL_I32, SL_SHAPE(2, 3), tokens);
   struct sl_tensor *ty = floats(SL_SHAPE(2, 3, 2), NULL), *tdy = floats(SL_SHAPE(2, 3, 2), dy);
   struct sl_tensor *tgrad = floats(SL_SHAPE(10), NULL);
-  struct sl__pass pass = {.context = context, .training = true, .slices = 1, .x = {tx}, .y = ty,
-                          .dy = tdy, .grad = tgrad};
+  struct sl__pass pass = {.context = context,
+                          .training = true,
+                          .slices = 1,
+                          .x = {tx},
+                          .y = ty,
+                          .dy = tdy,
+                          .grad = tgrad};
   assert_ok(words->kind->forward(words, &pass));
   read_floats(ty, y);
   for (int i = 0; i < 12; i++) assert_true(y[i] == table[tokens[i / 2] * 2 + i % 2]);
@@ -280,14 +303,20 @@ static void activations_match_differences(void **state) {
     struct sl_shape shape = SL_SHAPE(1, COUNT);
     struct sl_tensor *tx = floats(shape, x), *ty = floats(shape, NULL);
     struct sl_tensor *tdy = floats(shape, dy), *tdx = floats(shape, NULL);
-    struct sl__pass pass = {.context = context, .training = true, .slices = 1, .x = {tx}, .y = ty,
-                            .dy = tdy, .dx = {tdx}};
+    struct sl__pass pass = {.context = context,
+                            .training = true,
+                            .slices = 1,
+                            .x = {tx},
+                            .y = ty,
+                            .dy = tdy,
+                            .dx = {tdx}};
     assert_ok(act->kind->forward(act, &pass));
     assert_ok(act->kind->backward_data(act, &pass));
     read_floats(ty, y);
     read_floats(tdx, dx);
     for (int i = 0; i < COUNT; i++) {
-      double h = 1e-6, slope = (activation_value(a, x[i] + h) - activation_value(a, x[i] - h)) / (2 * h);
+      double h = 1e-6;
+      double slope = (activation_value(a, x[i] + h) - activation_value(a, x[i] - h)) / (2 * h);
       assert_float_equal(y[i], activation_value(a, x[i]), 1e-5);
       assert_float_equal(dx[i], slope * dy[i], 1e-4);
     }

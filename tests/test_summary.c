@@ -1,4 +1,5 @@
-/* The summary, against a table worked out by hand: LeNet (a chain) and a residual block (named inputs, statistics). */
+/* The summary, against a table worked out by hand: LeNet (a chain) and a residual block (named
+ * inputs, statistics). */
 #include "small_model.h"
 
 static void assert_line(const char *text, const char *line) {
@@ -35,7 +36,8 @@ static void lenet_is_a_chain(void **state) {
   assert_line(text, "\nconv1  conv2d             [20, 24, 24]         520  0.576      45.0 KB\n");
   assert_line(text, "\npool1  maxpool2d          [20, 12, 12]           0  0.012      22.5 KB\n");
   assert_line(text, "\nfc1    dense              [500]            400,500  0.800       2.0 KB\n");
-  /* 520 + 25,050 + 400,500 + 5,010 weights; 4 (784 + 11,520 + 2 x 2,880 + 3,200 + 2 x 800 + 500 + 10) bytes */
+  /* 520 + 25,050 + 400,500 + 5,010 weights; 4 (784 + 11,520 + 2 x 2,880 + 3,200 + 2 x 800 + 500 +
+   * 10) bytes */
   assert_line(text, "\ntotal                                      431,080  4.601      91.3 KB\n");
   assert_line(text, "\nParameters: 1.64 MB");
   free(text);
@@ -45,8 +47,8 @@ static void lenet_is_a_chain(void **state) {
 static void a_residual_block_names_its_inputs(void **state) {
   (void)state;
   struct sl_model *model = new_model(SL_SHAPE(4, 8, 8));
-  assert_ok(sl_conv2d(model, "conv", &(struct sl_conv2d_options){
-                                         .channels = 4, .kernel_h = 3, .pad_h = 1}));
+  assert_ok(sl_conv2d(model, "conv",
+                      &(struct sl_conv2d_options){.channels = 4, .kernel_h = 3, .pad_h = 1}));
   assert_ok(sl_batchnorm(model, "bn", &(struct sl_batchnorm_options){0}));
   assert_ok(sl_add(model, "sum", &(struct sl_add_options){.layer.inputs = "bn,input"}));
   char *text;

@@ -1,5 +1,6 @@
-/* Weight files: a round trip keeps every bit; a file that does not fit the model, is damaged or holds no numbers
- * gives one clear message and changes nothing. The misfits are written by models of other shapes. */
+/* Weight files: a round trip keeps every bit; a file that does not fit the model, is damaged or
+ * holds no numbers gives one clear message and changes nothing. The misfits are written by models
+ * of other shapes. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -63,10 +64,14 @@ static void parameters_have_pytorchs_names(void **state) {
   const struct {
     const char *name;
     struct sl_shape shape;
-  } expected[] = {{"conv1.weight", SL_SHAPE(3, 2, 2, 2)}, {"conv1.bias", SL_SHAPE(3)},
-                  {"bn1.weight", SL_SHAPE(3)},            {"bn1.bias", SL_SHAPE(3)},
-                  {"bn1.running_mean", SL_SHAPE(3)},      {"bn1.running_var", SL_SHAPE(3)},
-                  {"fc1.weight", SL_SHAPE(5, 27)},        {"fc1.bias", SL_SHAPE(5)}};
+  } expected[] = {{"conv1.weight", SL_SHAPE(3, 2, 2, 2)},
+                  {"conv1.bias", SL_SHAPE(3)},
+                  {"bn1.weight", SL_SHAPE(3)},
+                  {"bn1.bias", SL_SHAPE(3)},
+                  {"bn1.running_mean", SL_SHAPE(3)},
+                  {"bn1.running_var", SL_SHAPE(3)},
+                  {"fc1.weight", SL_SHAPE(5, 27)},
+                  {"fc1.bias", SL_SHAPE(5)}};
   struct sl_model *model = small_model(5);
   struct sl_shape shape;
   assert_int_equal(sl_model_parameter_count(model), 8);
@@ -88,7 +93,8 @@ static void set_changes_one_tensor(void **state) {
   const float bias[5] = {1, 2, 3, 4, 5};
   float *weight = get_values(model, "fc1.weight");
   assert_ok(sl_model_set(model, "fc1.bias", bias));
-  float *weight_after = get_values(model, "fc1.weight"), *bias_after = get_values(model, "fc1.bias");
+  float *weight_after = get_values(model, "fc1.weight"),
+        *bias_after = get_values(model, "fc1.bias");
   assert_memory_equal(weight, weight_after, 5 * 27 * sizeof *weight);
   assert_memory_equal(bias, bias_after, sizeof bias);
   free(weight);
@@ -259,7 +265,8 @@ static void unwritable_places_are_refused(void **state) {
   sl_model_free(model);
 }
 
-/* Every allocation fails once: building, saving and loading say so, leak nothing, and change nothing. */
+/* Every allocation fails once: building, saving and loading say so, leak nothing, and change
+ * nothing. */
 static void exhausted_memory_is_reported(void **state) {
   (void)state;
   size_t bytes;
