@@ -2,9 +2,6 @@
 #ifndef SL_CORE_CONTEXT_H
 #define SL_CORE_CONTEXT_H
 
-#ifndef __CUDACC__
-#define STARPU_DONT_INCLUDE_CUDA_HEADERS 1 /* host code needs none of them, and they warn */
-#endif
 #include <starpu.h>
 #include <starling/base.h>
 

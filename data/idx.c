@@ -59,9 +59,9 @@ enum sl_status sl__mnist_parse(const char *name, const char *image_path, const u
                                const uint8_t *label_bytes, size_t label_size,
                                struct sl_dataset **result) {
   enum sl_status status;
-  struct sl__idx images, labels;
+  struct sl__idx images = {0}, labels = {0};
   const float mean = SL__MNIST_MEAN, deviation = SL__MNIST_DEVIATION;
-  struct sl_dataset *set;
+  struct sl_dataset *set = NULL;
   SL_TRY(sl__idx_parse(image_path, image_bytes, image_size, 3, &images));
   SL_TRY(sl__idx_parse(label_path, label_bytes, label_size, 1, &labels));
   if (images.height != SIDE || images.width != SIDE)

@@ -14,6 +14,7 @@
 /* One tensor of PyTorch's state dict; it lies at offset in the layer's flat block. */
 struct sl__param {
   const char *suffix;   /* "weight", "running_mean" */
+  char name[96];        /* "conv1.weight"; filled in when the layer is appended */
   struct sl_shape shape;
   int64_t offset;
   int64_t fan_in, fan_out; /* of the layer's weight, for initialisation */

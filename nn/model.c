@@ -110,6 +110,12 @@ static void layer_clear(struct sl__layer *layer) {
   free(layer->name);
 }
 
+static void name_parts(const struct sl__layer *layer, struct sl__block *block) {
+  for (int i = 0; i < block->count; i++)
+    snprintf(block->part[i].name, sizeof block->part[i].name, "%s.%s", layer->name,
+             block->part[i].suffix);
+}
+
 enum sl_status sl__layer_append(struct sl_model *model, const char *name,
                                 const struct sl__layer_kind *kind, const void *options) {
   enum sl_status status = SL_OK;
@@ -133,6 +139,8 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
   for (int i = 0; i < layer.input_count; i++)
     layer.in[i] = layer.input[i] == SL_INPUT ? model->sample : model->layers[layer.input[i]].out;
   SL_TRY(kind->infer(&layer));
+  name_parts(&layer, &layer.params);
+  name_parts(&layer, &layer.buffers);
   for (int i = 0; i < layer.input_count; i++)
     if (layer.input[i] != SL_INPUT) model->layers[layer.input[i]].consumers++;
   model->layers[model->count++] = layer;

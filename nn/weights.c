@@ -1,14 +1,11 @@
 /* Parameters and buffers by PyTorch's names ("conv1.weight", "bn1.running_mean"), one by one and as safetensors files. */
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/safetensors.h"
 #include "nn/layer.h"
-
-#define NAME_SIZE 128 /* a layer's name is below 64 bytes, a suffix far below */
 
 /* ---- walking through a model's state dict ---- */
 
@@ -36,15 +33,9 @@ static bool state_at(const struct sl_model *model, int i, struct state *state) {
   return false;
 }
 
-static const char *state_name(const struct state *state, char name[NAME_SIZE]) {
-  snprintf(name, NAME_SIZE, "%s.%s", state->layer->name, state->part->suffix);
-  return name;
-}
-
 static bool find_state(const struct sl_model *model, const char *wanted, struct state *state) {
-  char name[NAME_SIZE];
   for (int i = 0; state_at(model, i, state); i++)
-    if (!strcmp(state_name(state, name), wanted)) return true;
+    if (!strcmp(state->part->name, wanted)) return true;
   return false;
 }
 
@@ -55,35 +46,14 @@ int sl_model_parameter_count(const struct sl_model *model) {
   return count;
 }
 
-/* Names given out stay valid to the program's end: a layer is put together before its model has a place for them,
- * and callers keep a name while they ask for the next. One copy a name, however many models have it. */
-static const char *kept_name(const char *name) {
-  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  static struct kept {
-    struct kept *next;
-    char name[NAME_SIZE];
-  } *first;
-  pthread_mutex_lock(&lock);
-  struct kept *kept = first;
-  while (kept && strcmp(kept->name, name)) kept = kept->next;
-  if (!kept && (kept = sl__alloc(1, sizeof *kept, "a parameter's name"))) {
-    *kept = (struct kept){.next = first};
-    strcpy(kept->name, name);
-    first = kept;
-  }
-  pthread_mutex_unlock(&lock);
-  return kept ? kept->name : NULL;
-}
-
 const char *sl_model_parameter(const struct sl_model *model, int i, struct sl_shape *shape) {
-  char name[NAME_SIZE];
   struct state state;
   if (!state_at(model, i, &state)) {
     sl_fail(SL_BAD_ARGUMENT, "parameter %d: the model has %d", i, sl_model_parameter_count(model));
     return NULL;
   }
   if (shape) *shape = state.part->shape;
-  return kept_name(state_name(&state, name));
+  return state.part->name;
 }
 
 /* ---- one tensor ---- */
@@ -109,7 +79,7 @@ static size_t part_bytes(const struct sl__param *part) {
 
 enum sl_status sl_model_get(struct sl_model *model, const char *parameter, float *values) {
   enum sl_status status;
-  struct state state;
+  struct state state = {0};
   float *block = NULL;
   SL_TRY(find_built(model, parameter, &state));
   SL_TRY(read_block(state.block, &block));
@@ -121,7 +91,7 @@ out:
 
 enum sl_status sl_model_set(struct sl_model *model, const char *parameter, const float *values) {
   enum sl_status status;
-  struct state state;
+  struct state state = {0};
   float *block = NULL;
   SL_TRY(find_built(model, parameter, &state));
   SL_TRY(read_block(state.block, &block));
@@ -172,13 +142,12 @@ static float *copy_values(const struct copy *copy, const struct sl_model *model,
 
 static enum sl_status check_finite(const char *path, const struct state *state,
                                    const float *values) {
-  char name[NAME_SIZE];
   int64_t count = sl_shape_count(&state->part->shape);
   for (int64_t i = 0; i < count; i++)
     if (!isfinite(values[i]))
       return sl_fail(SL_NOT_FINITE,
                      "%s: value %lld of %s is %g; did the training diverge (lower the learning rate)?",
-                     path, (long long)i, state_name(state, name), (double)values[i]);
+                     path, (long long)i, state->part->name, (double)values[i]);
   return SL_OK;
 }
 
@@ -202,17 +171,15 @@ static enum sl_status write_copy(const struct sl_model *model, const char *path,
   struct state state;
   size_t count = (size_t)sl_model_parameter_count(model);
   struct sl_safetensors_entry *entries = sl__alloc(count, sizeof *entries, "a file's entries");
-  char(*names)[NAME_SIZE] = sl__alloc(count, sizeof *names, "a file's names");
-  if (!entries || !names) goto out;
+  if (!entries) goto out;
   for (int i = 0; state_at(model, i, &state); i++)
-    entries[i] = (struct sl_safetensors_entry){.name = state_name(&state, names[i]),
+    entries[i] = (struct sl_safetensors_entry){.name = state.part->name,
                                                .dtype = "F32",
                                                .shape = state.part->shape,
                                                .data = copy_values(copy, model, &state),
                                                .bytes = part_bytes(state.part)};
   status = sl__safetensors_write(path, entries, count, metadata);
 out:
-  free(names);
   free(entries);
   return status;
 }
@@ -253,10 +220,9 @@ static enum sl_status copy_file(const struct sl_model *model, const struct sl_sa
                                 struct copy *copy) {
   enum sl_status status = SL_OK;
   struct state state;
-  char name[NAME_SIZE];
   for (int i = 0; state_at(model, i, &state); i++) {
     float *values = copy_values(copy, model, &state);
-    SL_TRY(sl__safetensors_floats(file, state_name(&state, name), &state.part->shape, values));
+    SL_TRY(sl__safetensors_floats(file, state.part->name, &state.part->shape, values));
     SL_TRY(check_finite(sl__safetensors_path(file), &state, values));
   }
 out:

@@ -139,7 +139,8 @@ SL_API enum sl_status sl_model_get(struct sl_model *model, const char *parameter
 SL_API enum sl_status sl_model_set(struct sl_model *model, const char *parameter,
                                    const float *values);
 
-/** Number of parameters and buffers, and the name and shape of one. */
+/** Number of parameters and buffers, and the name and shape of one. The name lives as long as the model, once it
+ *  is built. */
 SL_API int sl_model_parameter_count(const struct sl_model *model);
 SL_API const char *sl_model_parameter(const struct sl_model *model, int i, struct sl_shape *shape);
 

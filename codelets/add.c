@@ -1,0 +1,20 @@
+/* y = a + b: the end of a residual edge. */
+#include "codelets/elementwise.h"
+
+SL_SIMD static void add(const float *a, const float *b, float *y, int64_t n) {
+  for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
+}
+
+SL_KERNEL void add_cpu(void *buffers[], void *cl_arg) {
+  add(sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+      *(const int64_t *)sl__args(cl_arg));
+}
+
+enum sl_status sl__add(struct sl_context *context, const struct sl__launch *l, struct sl_tensor *a,
+                       struct sl_tensor *b, struct sl_tensor *y) {
+  int64_t n;
+  struct sl_tensor *tensors[] = {a, b, y};
+  enum sl_status status = sl__same_count("add", 3, tensors, &n);
+  if (status != SL_OK) return status;
+  return sl__submit(context, &sl__op_add, l, 3, tensors, &n, sizeof n, (double)n, 0);
+}

@@ -1,0 +1,231 @@
+/* Batch normalisation (Ioffe, Szegedy, arXiv 1502.03167) of x [N, C, plane]. Sums are in double precision, a
+ * channel's planes one after the other: a fixed order. */
+#include <math.h>
+
+#include "codelets/elementwise.h"
+
+struct norm_args {
+  int64_t rows, channels, plane;
+  float epsilon, momentum;
+  double values;
+};
+
+/* ---- CPU kernels --------------------------------------------------------------------------------- */
+
+/* Sum of f over one plane in eight interleaved parts. */
+#define SL_PLANE_SUM(sum, f)                                                                       \
+  do {                                                                                             \
+    double part_[8] = {0};                                                                         \
+    int64_t i = 0;                                                                                 \
+    for (; i + 8 <= plane; i += 8)                                                                 \
+      for (int k_ = 0; k_ < 8; k_++) part_[k_] += f(i + k_);                                       \
+    for (int k_ = 0; i < plane; i++, k_++) part_[k_] += f(i);                                      \
+    for (int k_ = 0; k_ < 8; k_++) sum += part_[k_];                                               \
+  } while (0)
+
+SL_SIMD static double sum_plane(const float *x, int64_t plane) {
+  double sum = 0;
+#define SL_TERM(j) (double)x[j]
+  SL_PLANE_SUM(sum, SL_TERM);
+#undef SL_TERM
+  return sum;
+}
+
+SL_SIMD static double deviation_plane(const float *x, double mean, int64_t plane) {
+  double sum = 0;
+#define SL_TERM(j) ((double)x[j] - mean) * ((double)x[j] - mean)
+  SL_PLANE_SUM(sum, SL_TERM);
+#undef SL_TERM
+  return sum;
+}
+
+SL_SIMD static double product_plane(const float *x, const float *dy, double mean, int64_t plane) {
+  double sum = 0;
+#define SL_TERM(j) ((double)x[j] - mean) * (double)dy[j]
+  SL_PLANE_SUM(sum, SL_TERM);
+#undef SL_TERM
+  return sum;
+}
+
+/* y = scale (x - mean) + shift over one plane: the mean goes first, or a large one would cost digits. */
+SL_SIMD static void affine(const float *x, float *y, float mean, float scale, float shift, int64_t plane) {
+  for (int64_t i = 0; i < plane; i++) y[i] = scale * (x[i] - mean) + shift;
+}
+
+SL_KERNEL void batchnorm_forward_cpu(void *buffers[], void *cl_arg) {
+  const struct norm_args *a = sl__args(cl_arg);
+  const float *x = sl__buffer(buffers, 0), *param = sl__buffer(buffers, 1);
+  float *y = sl__buffer(buffers, 2), *saved = sl__buffer(buffers, 3);
+  int64_t stride = a->channels * a->plane;
+  double count = (double)(a->rows * a->plane);
+  for (int64_t c = 0; c < a->channels; c++) {
+    const float *first = x + c * a->plane;
+    double mean = 0, variance = 0;
+    for (int64_t n = 0; n < a->rows; n++) mean += sum_plane(first + n * stride, a->plane);
+    mean /= count;
+    for (int64_t n = 0; n < a->rows; n++) variance += deviation_plane(first + n * stride, mean, a->plane);
+    double inverse = 1 / sqrt(variance / count + (double)a->epsilon);
+    saved[c] = (float)mean;
+    saved[a->channels + c] = (float)inverse;
+    float scale = (float)((double)param[c] * inverse);
+    for (int64_t n = 0; n < a->rows; n++)
+      affine(first + n * stride, y + c * a->plane + n * stride, saved[c], scale, param[a->channels + c],
+             a->plane);
+  }
+}
+
+SL_KERNEL void batchnorm_inference_cpu(void *buffers[], void *cl_arg) {
+  const struct norm_args *a = sl__args(cl_arg);
+  const float *x = sl__buffer(buffers, 0), *param = sl__buffer(buffers, 1), *running = sl__buffer(buffers, 2);
+  float *y = sl__buffer(buffers, 3);
+  for (int64_t n = 0; n < a->rows; n++)
+    for (int64_t c = 0; c < a->channels; c++, x += a->plane, y += a->plane) {
+      double inverse = 1 / sqrt((double)running[a->channels + c] + (double)a->epsilon);
+      affine(x, y, running[c], (float)((double)param[c] * inverse), param[a->channels + c], a->plane);
+    }
+}
+
+/* Of channel c: sum of dy, and sum of dy (x - mean). */
+static void channel_sums(const struct norm_args *a, const float *x, const float *dy, const float *saved,
+                         int64_t c, double *sum, double *product) {
+  int64_t stride = a->channels * a->plane;
+  *sum = *product = 0;
+  for (int64_t n = 0; n < a->rows; n++) {
+    int64_t at = n * stride + c * a->plane;
+    *sum += sum_plane(dy + at, a->plane);
+    *product += product_plane(x + at, dy + at, (double)saved[c], a->plane);
+  }
+}
+
+/* dx (+)= k dy + b (x - mean) + s over one plane */
+SL_SIMD static void backward_plane(const float *x, const float *dy, float *dx, float mean, float k, float b,
+                                   float s, int64_t plane, bool add) {
+  if (add)
+    for (int64_t i = 0; i < plane; i++) dx[i] += k * dy[i] + (b * (x[i] - mean) + s);
+  else
+    for (int64_t i = 0; i < plane; i++) dx[i] = k * dy[i] + (b * (x[i] - mean) + s);
+}
+
+/* dx = gamma r (dy - mean(dy) - xhat mean(dy xhat)), xhat = (x - mean) r. */
+SL_KERNEL void batchnorm_backward_data_cpu(void *buffers[], void *cl_arg) {
+  const struct norm_args *a = sl__args(cl_arg);
+  const float *x = sl__buffer(buffers, 0), *param = sl__buffer(buffers, 1), *saved = sl__buffer(buffers, 2);
+  const float *dy = sl__buffer(buffers, 3);
+  float *dx = sl__buffer(buffers, 4);
+  int64_t stride = a->channels * a->plane;
+  double count = (double)(a->rows * a->plane);
+  for (int64_t c = 0; c < a->channels; c++) {
+    double sum, product, r = (double)saved[a->channels + c];
+    channel_sums(a, x, dy, saved, c, &sum, &product);
+    double k = (double)param[c] * r, b = -k * r * r * product / count, s = -k * sum / count;
+    for (int64_t n = 0; n < a->rows; n++) {
+      int64_t at = n * stride + c * a->plane;
+      backward_plane(x + at, dy + at, dx + at, saved[c], (float)k, (float)b, (float)s, a->plane,
+                     sl__accumulate(cl_arg));
+    }
+  }
+}
+
+SL_KERNEL void batchnorm_backward_weight_cpu(void *buffers[], void *cl_arg) {
+  const struct norm_args *a = sl__args(cl_arg);
+  const float *x = sl__buffer(buffers, 0), *saved = sl__buffer(buffers, 1), *dy = sl__buffer(buffers, 2);
+  float *grad = sl__buffer(buffers, 3);
+  for (int64_t c = 0; c < a->channels; c++) {
+    double sum, product;
+    channel_sums(a, x, dy, saved, c, &sum, &product);
+    float gamma = (float)(product * (double)saved[a->channels + c]), beta = (float)sum;
+    grad[c] = sl__accumulate(cl_arg) ? grad[c] + gamma : gamma;
+    grad[a->channels + c] = sl__accumulate(cl_arg) ? grad[a->channels + c] + beta : beta;
+  }
+}
+
+SL_KERNEL void batchnorm_running_cpu(void *buffers[], void *cl_arg) {
+  const struct norm_args *a = sl__args(cl_arg);
+  const float *saved = sl__buffer(buffers, 0);
+  float *running = sl__buffer(buffers, 1), m = a->momentum;
+  double unbiased = a->values > 1 ? a->values / (a->values - 1) : 1;
+  for (int64_t c = 0; c < a->channels; c++) {
+    double r = (double)saved[a->channels + c], variance = 1 / (r * r) - (double)a->epsilon;
+    float v = (float)(variance * unbiased);
+    running[c] = (1 - m) * running[c] + m * saved[c];
+    running[a->channels + c] = (1 - m) * running[a->channels + c] + m * v;
+  }
+}
+
+/* ---- submission ---------------------------------------------------------------------------------- */
+
+/* x [N, C, ...]; `pair` has 2C elements; like has x's size. */
+static enum sl_status check(const char *name, const struct sl_tensor *x, const struct sl_tensor *like,
+                            struct sl_tensor *const *pairs, int count, struct norm_args *a) {
+  char text[96];
+  a->rows = x->shape.dim[0];
+  a->channels = x->shape.ndim > 1 ? x->shape.dim[1] : 0;
+  if (a->channels) a->plane = sl_shape_count(&x->shape) / (a->rows * a->channels);
+  bool fits = a->channels > 0 && sl_shape_equal(&x->shape, &like->shape);
+  for (int i = 0; i < count; i++) fits = fits && sl_shape_count(&pairs[i]->shape) == 2 * a->channels;
+  if (fits) return SL_OK;
+  return sl_fail(SL_BAD_SHAPE, "%s: x %s does not fit the other tensors: [N, C, ...] and [2C] are needed",
+                 name, sl_shape_text(&x->shape, text, sizeof text));
+}
+
+static double flops_of(const struct norm_args *a) {
+  return 6.0 * (double)a->rows * (double)a->channels * (double)a->plane;
+}
+
+enum sl_status sl__batchnorm_forward(struct sl_context *context, const struct sl__launch *l,
+                                     struct sl_tensor *x, struct sl_tensor *param, struct sl_tensor *y,
+                                     struct sl_tensor *saved, float epsilon) {
+  struct norm_args a = {.epsilon = epsilon};
+  enum sl_status status =
+      check("batchnorm_forward", x, y, (struct sl_tensor *[]){param, saved}, 2, &a);
+  if (status != SL_OK) return status;
+  return sl__submit(context, &sl__op_batchnorm_forward, l, 4, (struct sl_tensor *[]){x, param, y, saved}, &a,
+                    sizeof a, flops_of(&a), 0);
+}
+
+enum sl_status sl__batchnorm_inference(struct sl_context *context, const struct sl__launch *l,
+                                       struct sl_tensor *x, struct sl_tensor *param,
+                                       struct sl_tensor *running, struct sl_tensor *y, float epsilon) {
+  struct norm_args a = {.epsilon = epsilon};
+  enum sl_status status =
+      check("batchnorm_inference", x, y, (struct sl_tensor *[]){param, running}, 2, &a);
+  if (status != SL_OK) return status;
+  return sl__submit(context, &sl__op_batchnorm_inference, l, 4, (struct sl_tensor *[]){x, param, running, y},
+                    &a, sizeof a, flops_of(&a), 0);
+}
+
+enum sl_status sl__batchnorm_backward_data(struct sl_context *context, const struct sl__launch *l,
+                                           struct sl_tensor *x, struct sl_tensor *param,
+                                           struct sl_tensor *saved, struct sl_tensor *dy,
+                                           struct sl_tensor *dx) {
+  struct norm_args a = {0};
+  enum sl_status status =
+      check("batchnorm_backward_data", x, dy, (struct sl_tensor *[]){param, saved}, 2, &a);
+  if (status == SL_OK && !sl_shape_equal(&dx->shape, &x->shape))
+    status = sl_fail(SL_BAD_SHAPE, "batchnorm_backward_data: dx must have x's shape");
+  if (status != SL_OK) return status;
+  return sl__submit(context, &sl__op_batchnorm_backward_data, l, 5,
+                    (struct sl_tensor *[]){x, param, saved, dy, dx}, &a, sizeof a, flops_of(&a), 0);
+}
+
+enum sl_status sl__batchnorm_backward_weight(struct sl_context *context, const struct sl__launch *l,
+                                             struct sl_tensor *x, struct sl_tensor *saved,
+                                             struct sl_tensor *dy, struct sl_tensor *grad) {
+  struct norm_args a = {0};
+  enum sl_status status =
+      check("batchnorm_backward_weight", x, dy, (struct sl_tensor *[]){saved, grad}, 2, &a);
+  if (status != SL_OK) return status;
+  return sl__submit(context, &sl__op_batchnorm_backward_weight, l, 4,
+                    (struct sl_tensor *[]){x, saved, dy, grad}, &a, sizeof a, flops_of(&a), 0);
+}
+
+enum sl_status sl__batchnorm_running(struct sl_context *context, const struct sl__launch *l,
+                                     struct sl_tensor *saved, struct sl_tensor *running, float momentum,
+                                     float epsilon, int64_t values) {
+  int64_t n;
+  struct sl_tensor *tensors[] = {saved, running};
+  enum sl_status status = sl__same_count("batchnorm_running", 2, tensors, &n);
+  if (status != SL_OK) return status;
+  struct norm_args a = {.channels = n / 2, .epsilon = epsilon, .momentum = momentum, .values = (double)values};
+  return sl__submit(context, &sl__op_batchnorm_running, l, 2, tensors, &a, sizeof a, (double)n, 0);
+}

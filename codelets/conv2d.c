@@ -1,0 +1,226 @@
+/* 2-D convolution as a matrix product per image: the windows of an image become the columns of a matrix (im2col;
+ * Chellapilla, Puri, Simard 2006) in scratch memory that stays in the cache. */
+#include <string.h>
+
+#include "codelets/activation.h"
+#include "codelets/codelets.h"
+#include "codelets/gemm.h"
+#include "core/error.h"
+
+struct conv_args {
+  int32_t images, channels, height, width;          /* of x: N, C, H, W */
+  int32_t out_channels, out_height, out_width;      /* of y: K, H', W' */
+  int32_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+  int32_t has_bias, activation, gemm;
+};
+
+/* Rows and columns of an image's matrix of windows, and elements of one image of x and of y. */
+static inline int64_t taps(const struct conv_args *a) {
+  return (int64_t)a->channels * a->kernel_h * a->kernel_w;
+}
+static inline int64_t pixels(const struct conv_args *a) { return (int64_t)a->out_height * a->out_width; }
+static inline int64_t x_size(const struct conv_args *a) {
+  return (int64_t)a->channels * a->height * a->width;
+}
+
+/* A 1x1 convolution's matrix is the image itself. */
+static inline bool is_product(const struct conv_args *a) {
+  return a->kernel_h == 1 && a->kernel_w == 1 && a->stride_h == 1 && a->stride_w == 1 && !a->pad_h &&
+         !a->pad_w;
+}
+
+/* ---- CPU kernels --------------------------------------------------------------------------------- */
+
+/* The output columns whose tap s falls inside the image: [*first, *end). */
+SL_INLINE void inside(const struct conv_args *a, int32_t s, int32_t *first, int32_t *end) {
+  int32_t before = a->pad_w - s; /* column ow reads ow stride - pad + s */
+  *first = before > 0 ? (before + a->stride_w - 1) / a->stride_w : 0;
+  int32_t last = a->width - 1 + a->pad_w - s;
+  *end = last < 0 ? 0 : last / a->stride_w + 1;
+  if (*end > a->out_width) *end = a->out_width;
+  if (*first > *end) *first = *end;
+}
+
+/* One row of the matrix: tap (c, r, s) of every window. */
+SL_INLINE void gather_row(const struct conv_args *a, const float *plane, int32_t r, int32_t s, float *row) {
+  int32_t first, end;
+  inside(a, s, &first, &end);
+  for (int32_t oh = 0; oh < a->out_height; oh++, row += a->out_width) {
+    int32_t h = oh * a->stride_h - a->pad_h + r;
+    if (h < 0 || h >= a->height) {
+      for (int32_t ow = 0; ow < a->out_width; ow++) row[ow] = 0;
+      continue;
+    }
+    const float *from = plane + (int64_t)h * a->width - a->pad_w + s;
+    for (int32_t ow = 0; ow < first; ow++) row[ow] = 0;
+    if (a->stride_w == 1)
+      for (int32_t ow = first; ow < end; ow++) row[ow] = from[ow];
+    else
+      for (int32_t ow = first; ow < end; ow++) row[ow] = from[(int64_t)ow * a->stride_w];
+    for (int32_t ow = end; ow < a->out_width; ow++) row[ow] = 0;
+  }
+}
+
+SL_SIMD static void im2col(const struct conv_args *a, const float *image, float *matrix) {
+  for (int32_t c = 0; c < a->channels; c++)
+    for (int32_t r = 0; r < a->kernel_h; r++)
+      for (int32_t s = 0; s < a->kernel_w; s++, matrix += pixels(a))
+        gather_row(a, image + (int64_t)c * a->height * a->width, r, s, matrix);
+}
+
+SL_INLINE void scatter_row(const struct conv_args *a, float *plane, int32_t r, int32_t s, const float *row) {
+  int32_t first, end;
+  inside(a, s, &first, &end);
+  for (int32_t oh = 0; oh < a->out_height; oh++, row += a->out_width) {
+    int32_t h = oh * a->stride_h - a->pad_h + r;
+    if (h < 0 || h >= a->height) continue;
+    float *to = plane + (int64_t)h * a->width - a->pad_w + s;
+    if (a->stride_w == 1)
+      for (int32_t ow = first; ow < end; ow++) to[ow] += row[ow];
+    else
+      for (int32_t ow = first; ow < end; ow++) to[(int64_t)ow * a->stride_w] += row[ow];
+  }
+}
+
+/* Adds the matrix back into the image it would come from, tap after tap: a fixed order. */
+SL_SIMD static void col2im_add(const struct conv_args *a, const float *matrix, float *image) {
+  for (int32_t c = 0; c < a->channels; c++)
+    for (int32_t r = 0; r < a->kernel_h; r++)
+      for (int32_t s = 0; s < a->kernel_w; s++, matrix += pixels(a))
+        scatter_row(a, image + (int64_t)c * a->height * a->width, r, s, matrix);
+}
+
+static const float *windows(const struct conv_args *a, const float *image, float *scratch) {
+  if (is_product(a)) return image;
+  im2col(a, image, scratch);
+  return scratch;
+}
+
+SL_SIMD static void add_bias(float *y, const float *bias, int64_t channels, int64_t plane) {
+  for (int64_t k = 0; k < channels; k++)
+    for (int64_t p = 0; p < plane; p++) y[k * plane + p] += bias[k];
+}
+
+SL_KERNEL void conv2d_forward_cpu(void *buffers[], void *cl_arg) {
+  const struct conv_args *a = sl__args(cl_arg);
+  const float *x = sl__buffer(buffers, 0), *weight = sl__buffer(buffers, 1);
+  float *y = sl__buffer(buffers, 2), *scratch = sl__buffer(buffers, 3);
+  int64_t k = a->out_channels, p = pixels(a), t = taps(a);
+  for (int32_t n = 0; n < a->images; n++, x += x_size(a), y += k * p) {
+    sl__gemm(a->gemm, false, false, k, p, t, 1, weight, t, windows(a, x, scratch), p, 0, y, p);
+    if (a->has_bias) add_bias(y, weight + k * t, k, p);
+    sl__activate(a->activation, y, y, k * p);
+  }
+}
+
+SL_KERNEL void conv2d_backward_data_cpu(void *buffers[], void *cl_arg) {
+  const struct conv_args *a = sl__args(cl_arg);
+  const float *dy = sl__buffer(buffers, 0), *weight = sl__buffer(buffers, 1);
+  float *dx = sl__buffer(buffers, 2), *scratch = sl__buffer(buffers, 3);
+  int64_t k = a->out_channels, p = pixels(a), t = taps(a);
+  bool add = sl__accumulate(cl_arg);
+  for (int32_t n = 0; n < a->images; n++, dy += k * p, dx += x_size(a)) {
+    if (is_product(a)) {
+      sl__gemm(a->gemm, true, false, t, p, k, 1, weight, t, dy, p, add, dx, p);
+      continue;
+    }
+    sl__gemm(a->gemm, true, false, t, p, k, 1, weight, t, dy, p, 0, scratch, p);
+    if (!add) memset(dx, 0, (size_t)x_size(a) * sizeof *dx);
+    col2im_add(a, scratch, dx);
+  }
+}
+
+/* Sums of each channel's plane, image after image, in sixteen interleaved parts: the order does not depend on how
+ * wide the processor's vectors are. */
+SL_SIMD static void bias_gradient(const float *dy, float *grad, int64_t images, int64_t channels,
+                                  int64_t plane, bool add) {
+  for (int64_t k = 0; k < channels; k++) {
+    float part[16] = {0}, sum = 0;
+    for (int64_t n = 0; n < images; n++) {
+      const float *row = dy + (n * channels + k) * plane;
+      int64_t p = 0;
+      for (; p + 16 <= plane; p += 16)
+        for (int i = 0; i < 16; i++) part[i] += row[p + i];
+      for (int i = 0; p < plane; p++, i++) part[i] += row[p];
+    }
+    for (int i = 0; i < 16; i++) sum += part[i];
+    grad[k] = add ? grad[k] + sum : sum;
+  }
+}
+
+SL_KERNEL void conv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
+  const struct conv_args *a = sl__args(cl_arg);
+  const float *x = sl__buffer(buffers, 0), *dy = sl__buffer(buffers, 1);
+  float *grad = sl__buffer(buffers, 2), *scratch = sl__buffer(buffers, 3);
+  int64_t k = a->out_channels, p = pixels(a), t = taps(a);
+  bool add = sl__accumulate(cl_arg);
+  for (int32_t n = 0; n < a->images; n++)
+    sl__gemm(a->gemm, false, true, k, t, p, 1, dy + n * k * p, p, windows(a, x + n * x_size(a), scratch),
+             p, add || n, grad, t);
+  if (a->has_bias) bias_gradient(dy, grad + k * t, a->images, k, p, add);
+}
+
+/* ---- submission ---------------------------------------------------------------------------------- */
+
+static enum sl_status check(const char *name, const struct sl_tensor *x, const struct sl_tensor *param,
+                            const struct sl_tensor *y, const struct sl__conv2d *c, struct conv_args *a) {
+  char xt[96], yt[96];
+  if (x->shape.ndim == 4 && y->shape.ndim == 4) {
+    const int64_t *xd = x->shape.dim, *yd = y->shape.dim;
+    *a = (struct conv_args){(int32_t)xd[0], (int32_t)xd[1], (int32_t)xd[2], (int32_t)xd[3],
+                            c->channels, (int32_t)yd[2], (int32_t)yd[3],
+                            c->kernel_h, c->kernel_w, c->stride_h, c->stride_w, c->pad_h, c->pad_w,
+                            c->has_bias, c->activation, sl__gemm_preferred()};
+    int64_t h = xd[2] + 2 * c->pad_h - c->kernel_h, w = xd[3] + 2 * c->pad_w - c->kernel_w;
+    if (h >= 0 && w >= 0 && c->stride_h > 0 && c->stride_w > 0 && yd[0] == xd[0] &&
+        yd[1] == c->channels && yd[2] == h / c->stride_h + 1 && yd[3] == w / c->stride_w + 1 &&
+        param->shape.dim[0] == c->channels * (taps(a) + c->has_bias))
+      return SL_OK;
+  }
+  return sl_fail(SL_BAD_SHAPE,
+                 "%s: x %s, y %s and %lld parameters do not fit %d channels of %dx%d, stride %dx%d, padding %dx%d",
+                 name, sl_shape_text(&x->shape, xt, sizeof xt), sl_shape_text(&y->shape, yt, sizeof yt),
+                 (long long)param->shape.dim[0], c->channels, c->kernel_h, c->kernel_w, c->stride_h,
+                 c->stride_w, c->pad_h, c->pad_w);
+}
+
+/* x, y and gradient tell the sizes; stride, padding and activation change the cost too. */
+static uint32_t footprint(const struct conv_args *a) {
+  return starpu_hash_crc32c_be_n(&a->kernel_h, sizeof *a - offsetof(struct conv_args, kernel_h), 0);
+}
+
+static enum sl_status submit(struct sl_context *context, struct sl__op *op, const struct sl__launch *l,
+                             struct sl_tensor *first, struct sl_tensor *second, struct sl_tensor *out,
+                             const struct conv_args *a) {
+  struct sl_tensor *scratch;
+  size_t bytes = is_product(a) ? 4 : (size_t)(taps(a) * pixels(a)) * sizeof(float);
+  enum sl_status status = sl__scratch(context, bytes, &scratch);
+  if (status != SL_OK) return status;
+  double flops = 2.0 * a->images * (double)a->out_channels * (double)pixels(a) * (double)taps(a);
+  return sl__submit(context, op, l, 4, (struct sl_tensor *[]){first, second, out, scratch}, a, sizeof *a,
+                    flops, footprint(a));
+}
+
+enum sl_status sl__conv2d_forward(struct sl_context *context, const struct sl__launch *l,
+                                  struct sl_tensor *x, struct sl_tensor *param, struct sl_tensor *y,
+                                  const struct sl__conv2d *conv) {
+  struct conv_args a;
+  enum sl_status status = check("conv2d_forward", x, param, y, conv, &a);
+  return status == SL_OK ? submit(context, &sl__op_conv2d_forward, l, x, param, y, &a) : status;
+}
+
+enum sl_status sl__conv2d_backward_data(struct sl_context *context, const struct sl__launch *l,
+                                        struct sl_tensor *dy, struct sl_tensor *param,
+                                        struct sl_tensor *dx, const struct sl__conv2d *conv) {
+  struct conv_args a;
+  enum sl_status status = check("conv2d_backward_data", dx, param, dy, conv, &a);
+  return status == SL_OK ? submit(context, &sl__op_conv2d_backward_data, l, dy, param, dx, &a) : status;
+}
+
+enum sl_status sl__conv2d_backward_weight(struct sl_context *context, const struct sl__launch *l,
+                                          struct sl_tensor *x, struct sl_tensor *dy,
+                                          struct sl_tensor *grad, const struct sl__conv2d *conv) {
+  struct conv_args a;
+  enum sl_status status = check("conv2d_backward_weight", x, grad, dy, conv, &a);
+  return status == SL_OK ? submit(context, &sl__op_conv2d_backward_weight, l, x, dy, grad, &a) : status;
+}

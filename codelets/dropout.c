@@ -1,0 +1,60 @@
+/* Dropout (Srivastava et al., JMLR 2014); no mask is stored: the backward pass draws the same numbers again. */
+#include "codelets/dropout.h"
+
+#include "codelets/elementwise.h"
+
+struct dropout_args {
+  int64_t count;
+  struct sl__dropout d;
+};
+
+/* ---- CPU kernels --------------------------------------------------------------------------------- */
+
+/* One call of the generator gives four neighbours their numbers; the first and the last group may be partial. */
+SL_INLINE void apply(const struct dropout_args *a, const float *x, float *y, bool add) {
+  uint64_t first = a->d.first, end = first + (uint64_t)a->count;
+  float kept = 1.0f / (1.0f - a->d.rate);
+  for (uint64_t group = first >> 2; group << 2 < end; group++) {
+    struct sl_random4 r = sl__philox(a->d.seed, a->d.stream, group);
+    for (int k = 0; k < 4; k++) {
+      uint64_t index = (group << 2) + (uint64_t)k;
+      if (index < first || index >= end) continue;
+      float value = sl__unit(r.v[k]) < a->d.rate ? 0.0f : x[index - first] * kept;
+      y[index - first] = add ? y[index - first] + value : value;
+    }
+  }
+}
+
+SL_KERNEL void dropout_forward_cpu(void *buffers[], void *cl_arg) {
+  apply(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), false);
+}
+
+SL_KERNEL void dropout_backward_cpu(void *buffers[], void *cl_arg) {
+  apply(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__accumulate(cl_arg));
+}
+
+/* ---- submission ---------------------------------------------------------------------------------- */
+
+static enum sl_status submit(struct sl_context *context, struct sl__op *op, const struct sl__launch *l,
+                             struct sl_tensor *x, struct sl_tensor *y, const struct sl__dropout *dropout) {
+  struct dropout_args a = {.d = *dropout};
+  struct sl_tensor *tensors[] = {x, y};
+  enum sl_status status = sl__same_count(op->codelet.name, 2, tensors, &a.count);
+  if (status == SL_OK && !(dropout->rate >= 0 && dropout->rate < 1))
+    status = sl_fail(SL_BAD_ARGUMENT, "%s: the rate is %g; it must be from 0 to below 1", op->codelet.name,
+                     (double)dropout->rate);
+  if (status != SL_OK) return status;
+  return sl__submit(context, op, l, 2, tensors, &a, sizeof a, 10.0 * (double)a.count, 0);
+}
+
+enum sl_status sl__dropout_forward(struct sl_context *context, const struct sl__launch *l,
+                                   struct sl_tensor *x, struct sl_tensor *y,
+                                   const struct sl__dropout *dropout) {
+  return submit(context, &sl__op_dropout_forward, l, x, y, dropout);
+}
+
+enum sl_status sl__dropout_backward(struct sl_context *context, const struct sl__launch *l,
+                                    struct sl_tensor *dy, struct sl_tensor *dx,
+                                    const struct sl__dropout *dropout) {
+  return submit(context, &sl__op_dropout_backward, l, dy, dx, dropout);
+}

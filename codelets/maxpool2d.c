@@ -1,0 +1,95 @@
+/* Max pooling; index remembers where in the plane each maximum was (the first of equals), for the gradient. */
+#include <string.h>
+
+#include "codelets/pool2d.h"
+
+/* ---- CPU kernels --------------------------------------------------------------------------------- */
+
+/* 2x2 windows side by side, by far the most frequent: no tests, so that it vectorises. NaN wins, as in PyTorch. */
+SL_SIMD static void forward_2x2(const struct sl__pool_args *a, const float *x, float *y, int32_t *index) {
+  for (int64_t row = 0; row < (int64_t)a->planes * a->out_height; row++) {
+    int32_t oh = (int32_t)(row % a->out_height);
+    const float *top = x + (row / a->out_height * a->height + 2 * oh) * a->width, *low = top + a->width;
+    int32_t at = 2 * oh * a->width;
+    for (int32_t ow = 0; ow < a->out_width; ow++) {
+      float best = top[2 * ow];
+      int32_t where = at + 2 * ow;
+      float v = top[2 * ow + 1];
+      int take = v > best || v != v;
+      best = take ? v : best;
+      where = take ? at + 2 * ow + 1 : where;
+      v = low[2 * ow];
+      take = v > best || v != v;
+      best = take ? v : best;
+      where = take ? at + a->width + 2 * ow : where;
+      v = low[2 * ow + 1];
+      take = v > best || v != v;
+      y[row * a->out_width + ow] = take ? v : best;
+      index[row * a->out_width + ow] = take ? at + a->width + 2 * ow + 1 : where;
+    }
+  }
+}
+
+static void forward_any(const struct sl__pool_args *a, const float *x, float *y, int32_t *index) {
+  for (int32_t p = 0; p < a->planes; p++, x += (int64_t)a->height * a->width)
+    for (int32_t oh = 0; oh < a->out_height; oh++)
+      for (int32_t ow = 0; ow < a->out_width; ow++) {
+        struct sl__pool_window v = sl__pool_window(a, oh, ow);
+        int32_t best = v.h0 * a->width + v.w0;
+        for (int32_t h = v.h0; h < v.h1; h++)
+          for (int32_t w = v.w0; w < v.w1; w++) {
+            float value = x[h * a->width + w];
+            if (value > x[best] || value != value) best = h * a->width + w;
+          }
+        *y++ = x[best];
+        *index++ = best;
+      }
+}
+
+static bool is_2x2(const struct sl__pool2d *p) {
+  return p->kernel_h == 2 && p->kernel_w == 2 && p->stride_h == 2 && p->stride_w == 2 && !p->pad_h && !p->pad_w;
+}
+
+SL_KERNEL void maxpool2d_forward_cpu(void *buffers[], void *cl_arg) {
+  const struct sl__pool_args *a = sl__args(cl_arg);
+  (is_2x2(&a->pool) ? forward_2x2 : forward_any)(a, sl__buffer(buffers, 0), sl__buffer(buffers, 1),
+                                                 sl__buffer(buffers, 2));
+}
+
+SL_KERNEL void maxpool2d_backward_cpu(void *buffers[], void *cl_arg) {
+  const struct sl__pool_args *a = sl__args(cl_arg);
+  const float *dy = sl__buffer(buffers, 0);
+  const int32_t *index = sl__buffer(buffers, 1);
+  float *dx = sl__buffer(buffers, 2);
+  int64_t plane = (int64_t)a->height * a->width, out = (int64_t)a->out_height * a->out_width;
+  for (int32_t p = 0; p < a->planes; p++, dx += plane, dy += out, index += out) {
+    if (!sl__accumulate(cl_arg)) memset(dx, 0, (size_t)plane * sizeof *dx);
+    for (int64_t i = 0; i < out; i++) dx[index[i]] += dy[i];
+  }
+}
+
+/* ---- submission ---------------------------------------------------------------------------------- */
+
+enum sl_status sl__maxpool2d_forward(struct sl_context *context, const struct sl__launch *l,
+                                     struct sl_tensor *x, struct sl_tensor *y, struct sl_tensor *index,
+                                     const struct sl__pool2d *pool) {
+  struct sl__pool_args a;
+  enum sl_status status = sl__pool_check("maxpool2d_forward", x, y, pool, &a);
+  if (status == SL_OK && !sl_shape_equal(&index->shape, &y->shape))
+    status = sl_fail(SL_BAD_SHAPE, "maxpool2d_forward: index must have y's shape");
+  if (status != SL_OK) return status;
+  return sl__submit(context, &sl__op_maxpool2d_forward, l, 3, (struct sl_tensor *[]){x, y, index}, &a,
+                    sizeof a, sl__pool_flops(&a), sl__pool_footprint(&a));
+}
+
+enum sl_status sl__maxpool2d_backward(struct sl_context *context, const struct sl__launch *l,
+                                      struct sl_tensor *dy, struct sl_tensor *index, struct sl_tensor *dx,
+                                      const struct sl__pool2d *pool) {
+  struct sl__pool_args a;
+  enum sl_status status = sl__pool_check("maxpool2d_backward", dx, dy, pool, &a);
+  if (status == SL_OK && !sl_shape_equal(&index->shape, &dy->shape))
+    status = sl_fail(SL_BAD_SHAPE, "maxpool2d_backward: index must have dy's shape");
+  if (status != SL_OK) return status;
+  return sl__submit(context, &sl__op_maxpool2d_backward, l, 3, (struct sl_tensor *[]){dy, index, dx}, &a,
+                    sizeof a, sl__pool_flops(&a), sl__pool_footprint(&a));
+}

@@ -1,0 +1,57 @@
+/* What max and average pooling share: sizes, the window of an output, the shape check. */
+#ifndef SL_CODELETS_POOL2D_H
+#define SL_CODELETS_POOL2D_H
+
+#include "codelets/codelets.h"
+#include "core/error.h"
+#include "core/simd.h"
+
+struct sl__pool_args {
+  int32_t planes, height, width, out_height, out_width; /* planes: N x C */
+  struct sl__pool2d pool;
+};
+
+/* The part of output (oh, ow)'s window that lies in the plane: rows [h0, h1), columns [w0, w1). */
+struct sl__pool_window {
+  int32_t h0, h1, w0, w1;
+};
+
+SL_INLINE struct sl__pool_window sl__pool_window(const struct sl__pool_args *a, int32_t oh, int32_t ow) {
+  int32_t h = oh * a->pool.stride_h - a->pool.pad_h, w = ow * a->pool.stride_w - a->pool.pad_w;
+  struct sl__pool_window v = {h, h + a->pool.kernel_h, w, w + a->pool.kernel_w};
+  if (v.h0 < 0) v.h0 = 0;
+  if (v.w0 < 0) v.w0 = 0;
+  if (v.h1 > a->height) v.h1 = a->height;
+  if (v.w1 > a->width) v.w1 = a->width;
+  return v;
+}
+
+/* Fills in the args, or says what does not fit. */
+static inline enum sl_status sl__pool_check(const char *name, const struct sl_tensor *x,
+                                            const struct sl_tensor *y, const struct sl__pool2d *p,
+                                            struct sl__pool_args *a) {
+  char xt[96], yt[96];
+  const int64_t *xd = x->shape.dim, *yd = y->shape.dim;
+  if (x->shape.ndim == 4 && y->shape.ndim == 4 && p->stride_h > 0 && p->stride_w > 0 && p->pad_h >= 0 &&
+      p->pad_w >= 0 && p->pad_h < p->kernel_h && p->pad_w < p->kernel_w) {
+    int64_t h = xd[2] + 2 * p->pad_h - p->kernel_h, w = xd[3] + 2 * p->pad_w - p->kernel_w;
+    *a = (struct sl__pool_args){(int32_t)(xd[0] * xd[1]), (int32_t)xd[2], (int32_t)xd[3],
+                                (int32_t)yd[2], (int32_t)yd[3], *p};
+    if (h >= 0 && w >= 0 && yd[0] == xd[0] && yd[1] == xd[1] && yd[2] == h / p->stride_h + 1 &&
+        yd[3] == w / p->stride_w + 1)
+      return SL_OK;
+  }
+  return sl_fail(SL_BAD_SHAPE, "%s: x %s and y %s do not fit windows of %dx%d, stride %dx%d, padding %dx%d",
+                 name, sl_shape_text(&x->shape, xt, sizeof xt), sl_shape_text(&y->shape, yt, sizeof yt),
+                 p->kernel_h, p->kernel_w, p->stride_h, p->stride_w, p->pad_h, p->pad_w);
+}
+
+static inline double sl__pool_flops(const struct sl__pool_args *a) {
+  return (double)a->planes * a->out_height * a->out_width * a->pool.kernel_h * a->pool.kernel_w;
+}
+
+static inline uint32_t sl__pool_footprint(const struct sl__pool_args *a) {
+  return starpu_hash_crc32c_be_n(&a->pool, sizeof a->pool, 0);
+}
+
+#endif

@@ -1,0 +1,42 @@
+/* Stochastic gradient descent with momentum, as torch.optim.SGD (dampening 0). One pass over memory: gradients are
+ * added, clipped and applied while they are in the cache. */
+#include "codelets/update.h"
+
+/* ---- CPU kernels --------------------------------------------------------------------------------- */
+
+SL_INLINE void step(void *buffers[], void *cl_arg, bool momentum) {
+  const struct sl__update_args *a = sl__args(cl_arg);
+  int first = momentum ? 2 : 1, end = sl__buffer_count(cl_arg) - a->has_norm;
+  float factor = sl__clip_factor(a, a->has_norm ? sl__buffer(buffers, end) : NULL);
+  float gradient[SL_UPDATE_BLOCK];
+  for (int64_t offset = 0; offset < a->count; offset += SL_UPDATE_BLOCK) {
+    int64_t n = a->count - offset < SL_UPDATE_BLOCK ? a->count - offset : SL_UPDATE_BLOCK;
+    float *p = (float *)sl__buffer(buffers, 0) + offset;
+    sl__sum_gradients(buffers, first, end, offset, n, factor, gradient);
+    if (!momentum) {
+      for (int64_t i = 0; i < n; i++) p[i] -= a->u.lr * (gradient[i] + a->u.weight_decay * p[i]);
+      continue;
+    }
+    float *v = (float *)sl__buffer(buffers, 1) + offset;
+    float ahead = a->u.nesterov ? 1 : 0, behind = a->u.nesterov ? a->u.momentum : 1;
+    for (int64_t i = 0; i < n; i++) {
+      float g = gradient[i] + a->u.weight_decay * p[i];
+      v[i] = a->u.momentum * v[i] + g;
+      p[i] -= a->u.lr * (ahead * g + behind * v[i]);
+    }
+  }
+}
+
+SL_SIMD SL_KERNEL void sgd_cpu(void *buffers[], void *cl_arg) { step(buffers, cl_arg, false); }
+
+SL_SIMD SL_KERNEL void sgd_momentum_cpu(void *buffers[], void *cl_arg) { step(buffers, cl_arg, true); }
+
+/* ---- submission ---------------------------------------------------------------------------------- */
+
+enum sl_status sl__sgd(struct sl_context *context, const struct sl__launch *l, struct sl_tensor *param,
+                       struct sl_tensor *velocity, int count, struct sl_tensor *const *gradients,
+                       struct sl_tensor *norm, const struct sl__update *update) {
+  struct sl_tensor *own[] = {param, velocity};
+  struct sl__op *op = velocity ? &sl__op_sgd_momentum : &sl__op_sgd;
+  return sl__submit_update(context, op, l, velocity ? 2 : 1, own, count, gradients, norm, update);
+}

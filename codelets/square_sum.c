@@ -1,0 +1,28 @@
+/* sum [1] = the sum of x's squares, in double precision and in a fixed order. */
+#include "codelets/elementwise.h"
+
+/* Sixteen interleaved sums, whatever the vectors' width. */
+SL_SIMD static double square_sum(const float *x, int64_t n) {
+  double part[16] = {0}, sum = 0;
+  int64_t i = 0;
+  for (; i + 16 <= n; i += 16)
+    for (int k = 0; k < 16; k++) part[k] += (double)x[i + k] * (double)x[i + k];
+  for (int k = 0; i < n; i++, k++) part[k] += (double)x[i] * (double)x[i];
+  for (int k = 0; k < 16; k++) sum += part[k];
+  return sum;
+}
+
+SL_KERNEL void square_sum_cpu(void *buffers[], void *cl_arg) {
+  *(float *)sl__buffer(buffers, 1) =
+      (float)square_sum(sl__buffer(buffers, 0), *(const int64_t *)sl__args(cl_arg));
+}
+
+enum sl_status sl__square_sum(struct sl_context *context, const struct sl__launch *l,
+                              struct sl_tensor *x, struct sl_tensor *sum) {
+  int64_t n = sl_shape_count(&x->shape);
+  if (sl_shape_count(&sum->shape) != 1)
+    return sl_fail(SL_BAD_SHAPE, "square_sum: the result has %lld elements; it must have 1",
+                   (long long)sl_shape_count(&sum->shape));
+  return sl__submit(context, &sl__op_square_sum, l, 2, (struct sl_tensor *[]){x, sum}, &n, sizeof n,
+                    2.0 * (double)n, 0);
+}
