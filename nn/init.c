@@ -1,7 +1,6 @@
 /* Initial weights. A value depends on (seed, "layer.suffix", index) only, so that a layer added or
  * moved changes no other layer's weights. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,11 +39,9 @@ static void fill_default(const struct sl__layer *layer, const struct sl__param *
 
 static void fill_drawn(const struct sl__layer *layer, const struct sl__param *part, float *values,
                        uint64_t seed) {
-  char name[128];
   int64_t count = sl_shape_count(&part->shape);
   double fan_in = (double)part->fan_in, fan_out = (double)part->fan_out;
-  snprintf(name, sizeof name, "%s.%s", layer->name, part->suffix);
-  uint64_t stream = sl__stream(SL_STREAM_INIT, sl__hash_name(name));
+  uint64_t stream = sl__stream(SL_STREAM_INIT, sl__hash_name(part->name));
   switch (layer->init) {
     case SL_INIT_DEFAULT: fill_default(layer, part, values, count, seed, stream); break;
     case SL_INIT_XAVIER:
