@@ -1,0 +1,127 @@
+/* What the machine can do, so that a rate can be called good or bad. */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include <cblas.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "bench.h"
+
+enum { SIZE = 2048, PRODUCTS = 12, MOST_THREADS = 256 };
+
+double bench_now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* ---- other programs ---- */
+
+/* user, nice, system, idle, iowait, irq, softirq, steal: all but idle and iowait is work */
+static double all_cpu_time(void) {
+  long long ticks[8] = {0};
+  FILE *file = fopen("/proc/stat", "r");
+  if (!file) return 0;
+  int read = fscanf(file, "cpu %lld %lld %lld %lld %lld %lld %lld %lld", &ticks[0], &ticks[1],
+                    &ticks[2], &ticks[3], &ticks[4], &ticks[5], &ticks[6], &ticks[7]);
+  fclose(file);
+  if (read != 8) return 0;
+  return (double)(ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6] + ticks[7]) /
+         (double)sysconf(_SC_CLK_TCK);
+}
+
+struct cpu_time bench_cpu_time(void) {
+  struct rusage own;
+  getrusage(RUSAGE_SELF, &own);
+  return (struct cpu_time){
+      .wall = bench_now(),
+      .own = (double)(own.ru_utime.tv_sec + own.ru_stime.tv_sec) +
+             1e-6 * (double)(own.ru_utime.tv_usec + own.ru_stime.tv_usec),
+      .all = all_cpu_time()};
+}
+
+double bench_foreign_cpu(const struct cpu_time *begin) {
+  struct cpu_time end = bench_cpu_time();
+  double processors = (double)sysconf(_SC_NPROCESSORS_ONLN);
+  double foreign = (end.all - begin->all) - (end.own - begin->own);
+  return foreign > 0 ? foreign / ((end.wall - begin->wall) * processors) : 0;
+}
+
+int bench_print(json_t *line) {
+  char *text = line ? json_dumps(line, JSON_REAL_PRECISION(6)) : NULL;
+  json_decref(line);
+  if (!text) {
+    fprintf(stderr, "bench: a line of results cannot be made: no memory, or a number is not finite\n");
+    return 1;
+  }
+  int failed = puts(text) < 0 || fflush(stdout) != 0;
+  free(text);
+  return failed;
+}
+
+/* ---- the peak ---- */
+
+struct worker {
+  pthread_t thread;
+  pthread_barrier_t *barrier;
+  double best_s; /* of one product, while the other processors are at work too */
+};
+
+static void *multiply(void *argument) {
+  struct worker *worker = argument;
+  float *a = malloc(3UL * SIZE * SIZE * sizeof *a);
+  pthread_barrier_wait(worker->barrier);
+  if (!a) return NULL;
+  float *b = a + SIZE * SIZE, *c = b + SIZE * SIZE;
+  for (int i = 0; i < 2 * SIZE * SIZE; i++) a[i] = (float)(i % 17) / 17;
+  worker->best_s = 1e9;
+  for (int i = 0; i < PRODUCTS; i++) {
+    double begin = bench_now();
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, SIZE, SIZE, SIZE, 1, a, SIZE, b, SIZE, 0,
+                c, SIZE);
+    double seconds = bench_now() - begin;
+    if (seconds < worker->best_s) worker->best_s = seconds;
+  }
+  free(a);
+  return NULL;
+}
+
+/* The processors that this process may use. */
+static int processors(void) {
+  cpu_set_t set;
+  int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  return count < MOST_THREADS ? count : MOST_THREADS;
+}
+
+int bench_peak(double *gflops) {
+  static struct worker workers[MOST_THREADS];
+  pthread_barrier_t barrier;
+  int count = processors(), started = 0;
+  struct cpu_time begin = bench_cpu_time();
+  openblas_set_num_threads(1);
+  pthread_barrier_init(&barrier, NULL, (unsigned)count);
+  for (; started < count; started++) {
+    workers[started].barrier = &barrier;
+    if (pthread_create(&workers[started].thread, NULL, multiply, &workers[started]) != 0) break;
+  }
+  if (started < count) {
+    fprintf(stderr, "bench: only %d of %d threads could be started\n", started, count);
+    return 1; /* the threads wait at the barrier; the process ends */
+  }
+  *gflops = 0;
+  for (int i = 0; i < count; i++) {
+    pthread_join(workers[i].thread, NULL);
+    if (workers[i].best_s > 0) *gflops += 2e-9 * SIZE * SIZE * SIZE / workers[i].best_s;
+  }
+  pthread_barrier_destroy(&barrier);
+  return bench_print(json_pack("{s:s, s:s, s:s, s:i, s:f, s:f}", "peer", "openblas", "bench", "peak",
+                               "core", openblas_get_corename(), "threads", count, "gflops", *gflops,
+                               "foreign_cpu", bench_foreign_cpu(&begin)));
+}
