@@ -1,4 +1,8 @@
 /* The options that all trainers share. The checks that the library can make are left to it. */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
 #include "cli.h"
 
 #include <errno.h>
@@ -8,9 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef HAVE_CONFIG_H
-#include "config.h"
-#endif
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "(unconfigured)"
 #endif

@@ -1,9 +1,9 @@
 /* PNG by cairo, at twice the size, so that it is sharp on any screen. */
-#include "canvas.h"
-
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
+
+#include "canvas.h"
 
 #ifdef SL_HAVE_CAIRO
 #include <cairo.h>

@@ -102,8 +102,10 @@ static bool read_lines(struct reader *reader, FILE *file, struct run_curves *run
     good = read_line(reader, text, (size_t)length, run);
   }
   free(text);
-  if (good && ferror(file))
-    good = REFUSE(reader, "cannot be read on: %s", strerror(errno));
+  if (good && ferror(file)) {
+    snprintf(reader->message, reader->size, "%s: cannot be read: %s", reader->path, strerror(errno));
+    return false;
+  }
   return good;
 }
 

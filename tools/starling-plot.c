@@ -1,4 +1,8 @@
 /* starling-plot: learning curves from training logs, as a picture. */
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,9 +16,6 @@
 
 #include "chart.h"
 
-#ifdef HAVE_CONFIG_H
-#include "config.h"
-#endif
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "(unconfigured)"
 #endif
