@@ -52,11 +52,10 @@ static enum sl_status find_owners(struct sl__kvstore *kv) {
   return SL_OK;
 }
 
-/* How many shards a block is cut into: each at most big elements, never more than there are owners. */
+/* How many shards a block is cut into: each at most `big` elements. Not a question of how many owners there are, or
+ * the norm's rounding would depend on the number of workers. */
 static int parts_of(const struct sl__kvstore *kv, int64_t count, int64_t big) {
-  if (kv->kind == SL_KVSTORE_LOCAL || count <= big) return 1;
-  int64_t parts = (count + big - 1) / big;
-  return (int)(parts < kv->owner_count ? parts : kv->owner_count);
+  return kv->kind == SL_KVSTORE_LOCAL ? 1 : (int)((count + big - 1) / big);
 }
 
 static int64_t part_length(int64_t count, int parts, int i) {
