@@ -65,11 +65,18 @@ static int write_line(struct log *log, json_t *object) {
   return error;
 }
 
+/* The library's rates are floats: 0.1, not 0.100000001. */
+static double as_written(double value) {
+  char text[32];
+  snprintf(text, sizeof text, "%.7g", value);
+  return strtod(text, NULL);
+}
+
 int log_step(struct log *log, const struct sl_report *report, double samples_per_s) {
   if (!log->file) return 0;
   return write_line(log, json_pack("{s:I, s:I, s:f, s:f, s:f}", "step", (json_int_t)report->step,
                                    "epoch", (json_int_t)report->epoch + 1, "loss", report->loss,
-                                   "lr", report->lr, "samples_per_s", samples_per_s));
+                                   "lr", as_written(report->lr), "samples_per_s", samples_per_s));
 }
 
 int log_evaluation(struct log *log, int64_t epoch, double loss, double accuracy) {

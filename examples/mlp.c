@@ -65,7 +65,7 @@ int main(int argc, char **argv) {
   struct mlp mlp = {.layers = 2, .hidden = {512, 512}};
   const struct program program = {
       .about = "Train a multi-layer perceptron on MNIST, CIFAR-10 or generated digits.",
-      .epochs = 10,
+      .epochs = 20,
       .batch = 128,
       .lr = 0.1f,
       .options = &own,

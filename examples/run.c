@@ -262,9 +262,7 @@ static void print_result(struct run *run) {
                    (long long)run->steps);
   else
     progress_print(progress, "Test accuracy  %.2f %%", 100 * run->test_accuracy);
-  for (int i = 0; i < sl_device_count(run->context); i++)
-    progress_print(progress, "%s%s", i ? "               " : "Devices        ",
-                   sl_device_name(run->context, i));
+  progress_print(progress, "Devices        %s", sl_context_text(run->context));
   if (cli->log) progress_print(progress, "Log            %s", cli->log);
   if (cli->save) progress_print(progress, "Weights        %s", cli->save);
   if (cli->log) progress_print(progress, "Curve          starling-plot -o curve.svg %s", cli->log);
