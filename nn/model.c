@@ -120,8 +120,7 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
                                 const struct sl__layer_kind *kind, const void *options) {
   enum sl_status status = SL_OK;
   struct sl__layer layer = {.kind = kind};
-  /* every options struct begins with what all layers take */
-  const struct sl_layer_options *common = options;
+  if (!options) return sl_fail(SL_BAD_ARGUMENT, "layer %s: its options are NULL", name ? name : "?");
   if (model->built)
     return sl_fail(SL_BAD_ARGUMENT, "layer %s: the model is built; append before sl_model_build", name);
   SL_TRY(check_name(model, name));
@@ -134,8 +133,9 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
   }
   memcpy(layer.options, options, kind->options_size);
   ((struct sl_layer_options *)layer.options)->inputs = NULL; /* the caller's text may not live on */
-  layer.init = common->init;
-  SL_TRY(resolve_inputs(model, &layer, common->inputs));
+  /* every options struct begins with what all layers take */
+  layer.init = ((const struct sl_layer_options *)options)->init;
+  SL_TRY(resolve_inputs(model, &layer, ((const struct sl_layer_options *)options)->inputs));
   for (int i = 0; i < layer.input_count; i++)
     layer.in[i] = layer.input[i] == SL_INPUT ? model->sample : model->layers[layer.input[i]].out;
   SL_TRY(kind->infer(&layer));
@@ -156,6 +156,8 @@ static enum sl_status build_block(struct sl_context *context, struct sl__block *
   return sl__tensor_host(context, &shape, SL_F32, NULL, &block->tensor);
 }
 
+static bool is_embedding(const struct sl__layer *layer) { return !strcmp(layer->kind->name, "embedding"); }
+
 /* A layer whose output goes nowhere would train nothing: most likely a name is wrong. */
 static enum sl_status check_graph(const struct sl_model *model) {
   if (!model->count) return sl_fail(SL_BAD_ARGUMENT, "a model needs at least one layer");
@@ -163,19 +165,24 @@ static enum sl_status check_graph(const struct sl_model *model) {
     if (!model->layers[i].consumers)
       return sl__layer_fail(&model->layers[i], SL_BAD_ARGUMENT,
                             "no layer takes its output; name it in another's inputs or leave it out");
+  for (int i = 0; i < model->count; i++)
+    for (int k = 0; k < model->layers[i].input_count; k++)
+      if (model->takes_tokens && model->layers[i].input[k] == SL_INPUT && !is_embedding(&model->layers[i]))
+        return sl__layer_fail(&model->layers[i], SL_BAD_ARGUMENT,
+                              "it takes the model's input, which an embedding takes as tokens");
   return SL_OK;
 }
 
 enum sl_status sl_model_build(struct sl_model *model) {
   enum sl_status status;
   if (model->built) return SL_OK;
+  for (int i = 0; i < model->count; i++) model->takes_tokens |= is_embedding(&model->layers[i]);
   SL_TRY(check_graph(model));
   for (int i = 0; i < model->count; i++) {
     struct sl__layer *layer = &model->layers[i];
     SL_TRY(build_block(model->context, &layer->params));
     SL_TRY(build_block(model->context, &layer->buffers));
     SL_TRY(sl__layer_initialise(layer, model->context->seed));
-    if (!strcmp(layer->kind->name, "embedding")) model->takes_tokens = true;
   }
   model->built = true;
   return SL_OK;

@@ -163,7 +163,8 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
                                  .lr = t->optimizer.lr * sl_schedule_factor(&t->schedule, t->step)};
   struct sl__step step = {.number = (uint64_t)t->step,
                           .training = training,
-                          .scale = 1.0f / (float)batch.valid,
+                          /* a part that has run out of samples learns nothing */
+                          .scale = batch.valid ? 1.0f / (float)batch.valid : 0,
                           .x = f->feed->x[batch.slot],
                           .labels = f->feed->labels[batch.slot],
                           .grads = t->kvstore->grads};
@@ -257,8 +258,8 @@ enum sl_status sl_trainer_evaluate(struct sl_trainer *t, struct sl_loader *loade
     samples += (double)r.samples;
   }
   t->failed = status != SL_OK;
-  *loss = losses / samples;
-  *accuracy = right / samples;
+  *loss = samples > 0 ? losses / samples : 0;
+  *accuracy = samples > 0 ? right / samples : 0;
 out:
   return status;
 }
