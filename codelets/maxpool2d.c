@@ -5,29 +5,35 @@
 
 /* ---- CPU kernels --------------------------------------------------------------------------------- */
 
-/* 2x2 windows side by side, by far the most frequent: no tests, so that it vectorises. NaN wins, as in PyTorch. */
-SL_SIMD static void forward_2x2(const struct sl__pool_args *a, const float *x, float *y, int32_t *index) {
-  for (int64_t row = 0; row < (int64_t)a->planes * a->out_height; row++) {
-    int32_t oh = (int32_t)(row % a->out_height);
-    const float *top = x + (row / a->out_height * a->height + 2 * oh) * a->width, *low = top + a->width;
-    int32_t at = 2 * oh * a->width;
-    for (int32_t ow = 0; ow < a->out_width; ow++) {
-      float best = top[2 * ow];
-      int32_t where = at + 2 * ow;
-      float v = top[2 * ow + 1];
-      int take = v > best || v != v;
-      best = take ? v : best;
-      where = take ? at + 2 * ow + 1 : where;
-      v = low[2 * ow];
-      take = v > best || v != v;
-      best = take ? v : best;
-      where = take ? at + a->width + 2 * ow : where;
-      v = low[2 * ow + 1];
-      take = v > best || v != v;
-      y[row * a->out_width + ow] = take ? v : best;
-      index[row * a->out_width + ow] = take ? at + a->width + 2 * ow + 1 : where;
-    }
+/* The larger of two values and where it is; the first of equals; NaN wins, as in PyTorch. */
+SL_INLINE void larger(float v, int32_t at, float *best, int32_t *where) {
+  int take = (v > *best) | (v != v);
+  *best = take ? v : *best;
+  *where = take ? at : *where;
+}
+
+/* One row of 2x2 windows side by side: no branch, so that it vectorises. */
+SL_INLINE void row_2x2(const float *restrict top, const float *restrict low, int32_t at, int32_t width,
+                       int32_t count, float *restrict y, int32_t *restrict index) {
+  for (int32_t ow = 0; ow < count; ow++) {
+    float best = top[2 * ow];
+    int32_t where = at + 2 * ow;
+    larger(top[2 * ow + 1], at + 2 * ow + 1, &best, &where);
+    larger(low[2 * ow], at + width + 2 * ow, &best, &where);
+    larger(low[2 * ow + 1], at + width + 2 * ow + 1, &best, &where);
+    y[ow] = best;
+    index[ow] = where;
   }
+}
+
+/* 2x2 windows side by side, by far the most frequent. */
+SL_SIMD static void forward_2x2(const struct sl__pool_args *a, const float *x, float *y, int32_t *index) {
+  int32_t width = a->width, count = a->out_width, rows = a->out_height;
+  for (int32_t p = 0; p < a->planes; p++, x += (int64_t)a->height * width)
+    for (int32_t oh = 0; oh < rows; oh++, y += count, index += count) {
+      const float *top = x + (int64_t)2 * oh * width;
+      row_2x2(top, top + width, 2 * oh * width, width, count, y, index);
+    }
 }
 
 static void forward_any(const struct sl__pool_args *a, const float *x, float *y, int32_t *index) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/pool.h"
 #include "core/tensor.h"
 #include "core/tuning.h"
 
@@ -56,6 +57,7 @@ enum sl_status sl_open(const struct sl_context_options *options, struct sl_conte
     free(c);
     return status;
   }
+  sl__pool_open();
   SL_TRY(sl__devices_parse(options->devices, &c->devices, &c->device_count));
   SL_TRY(sl__tuning_open(options->tune, &c->tuning));
   describe(c);
@@ -72,6 +74,7 @@ void sl_close(struct sl_context *c) {
   for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++) sl__tensor_free(c->scratch[i]);
   sl__tuning_close(c->tuning);
   starpu_shutdown();
+  sl__pool_close();
   starpu_pthread_mutex_destroy(&c->log_mutex);
   free(c->devices);
   free(c);
