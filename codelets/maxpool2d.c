@@ -5,24 +5,22 @@
 
 /* ---- CPU kernels --------------------------------------------------------------------------------- */
 
-/* The larger of two values and where it is; the first of equals; NaN wins, as in PyTorch. */
-SL_INLINE void larger(float v, int32_t at, float *best, int32_t *where) {
-  int take = (v > *best) | (v != v);
-  *best = take ? v : *best;
-  *where = take ? at : *where;
-}
-
-/* One row of 2x2 windows side by side: no branch, so that it vectorises. */
+/* One row of 2x2 windows side by side, written so that it vectorises: pairs first, one condition a select, and NaN
+ * (which wins, as in PyTorch) apart. */
 SL_INLINE void row_2x2(const float *restrict top, const float *restrict low, int32_t at, int32_t width,
                        int32_t count, float *restrict y, int32_t *restrict index) {
   for (int32_t ow = 0; ow < count; ow++) {
-    float best = top[2 * ow];
-    int32_t where = at + 2 * ow;
-    larger(top[2 * ow + 1], at + 2 * ow + 1, &best, &where);
-    larger(low[2 * ow], at + width + 2 * ow, &best, &where);
-    larger(low[2 * ow + 1], at + width + 2 * ow + 1, &best, &where);
-    y[ow] = best;
-    index[ow] = where;
+    float a = top[2 * ow], b = top[2 * ow + 1], c = low[2 * ow], d = low[2 * ow + 1];
+    int32_t upper = at + 2 * ow, lower = upper + width;
+    upper = b > a ? upper + 1 : upper;
+    lower = d > c ? lower + 1 : lower;
+    float above = b > a ? b : a, below = d > c ? d : c;
+    float best = below > above ? below : above;
+    index[ow] = below > above ? lower : upper;
+    best = a != a ? a : best;
+    best = b != b ? b : best;
+    best = c != c ? c : best;
+    y[ow] = d != d ? d : best;
   }
 }
 
