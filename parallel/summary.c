@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "codelets/gemm.h"
 #include "parallel/trainer.h"
 
 /* Bytes of one replica's activations and their gradients, for one row of its slice. */
@@ -51,6 +52,7 @@ enum sl_status sl_trainer_summary(const struct sl_trainer *t, char **text) {
   if (!out) return sl_fail(SL_NO_MEMORY, "no memory for a summary");
   print_replicas(out, t);
   print_owners(out, t->kvstore);
+  fprintf(out, "Matrix products by %s\n", sl__gemm_text());
   if (fclose(out)) {
     free(*text);
     *text = NULL;

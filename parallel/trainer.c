@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "codelets/gemm.h"
+#include "core/log.h"
+
 /* How many workers a device list stands for: "cpu" is all cores, "cpu:0,cuda:0" is two. */
 static int default_replicas(const struct sl_context *context) {
   if (context->device_count > 1 || context->devices[0].place.worker) return context->device_count;
@@ -60,6 +63,7 @@ enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer 
     status = sl_fail(SL_UNSUPPORTED, "the loaders have images only so far, no tokens for an embedding");
     goto out;
   }
+  if (sl__gemm_warning()) sl__log(model->context, SL_LOG_WARNING, "%s", sl__gemm_warning());
   SL_TRY(make_grid(t, options));
   SL_TRY(sl__kvstore_new(model, &t->optimizer, options->kvstore,
                          options->big_shard ? options->big_shard : 1000000, t->grid.replicas,
