@@ -16,7 +16,8 @@
 #define PACKAGE_VERSION "(unconfigured)"
 #endif
 
-const char *argp_program_version = "Starling " PACKAGE_VERSION;
+SL_API const char *argp_program_version = /* visible, or argp does not find it */
+    "Starling " PACKAGE_VERSION;
 
 enum key {
   KEY_DATA = 256,

@@ -1,6 +1,7 @@
 /* The life of a training run: open everything that can fail first, train, evaluate after each epoch, save, tell. */
 #include "run.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -63,7 +64,8 @@ static int fail_library(struct run *run, enum sl_status status) {
 }
 
 static int fail_file(struct run *run, const char *path, int error) {
-  return fail(run, EXIT_FAILED, "%s: cannot be written: %s", path, strerror(error));
+  return fail(run, EXIT_FAILED, "%s: cannot be written: %s%s", path, strerror(error),
+              error == ENOENT ? "; does its folder exist?" : "");
 }
 
 /* ---- the start ---- */

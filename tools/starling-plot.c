@@ -20,7 +20,8 @@
 #define PACKAGE_VERSION "(unconfigured)"
 #endif
 
-const char *argp_program_version = "Starling " PACKAGE_VERSION;
+/* visible, or argp does not find it */
+__attribute__((visibility("default"))) const char *argp_program_version = "Starling " PACKAGE_VERSION;
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 enum { KEY_SMOOTH = 256, KEY_WIDTH, KEY_HEIGHT, KEY_TITLE };

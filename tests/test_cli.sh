@@ -1,0 +1,133 @@
+#!/bin/sh
+# The trainers' command line as people mistype it: each mistake gets one clear line, the right exit code, and leaves
+# no half-written file behind. Then what must work: files whole after a run, an interrupted one, a second one from its weights.
+set -u
+lenet=${LENET:-examples/lenet} mlp=${MLP:-examples/mlp}
+work=$(mktemp -d) || exit 1
+trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
+export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}" STARPU_NCPU=2 STARPU_NCUDA=0
+n=0 failed=0
+
+ok() { n=$((n + 1)); echo "ok $n - $*"; }
+not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed 's/^/# /' "$work/err" | head -n 5; }
+
+# refused CODE WORD ARGUMENTS...: exit CODE, one line on the error stream with WORD in it, nothing on the other
+refused() {
+  code=$1 word=$2; shift 2
+  timeout 60 "$@" >"$work/out" 2>"$work/err"; got=$?
+  lines=$(wc -l <"$work/err")
+  # getopt adds a line with a hint of its own to what it does not know
+  case $word in *"--help"*) most=2 ;; *) most=1 ;; esac
+  if [ "$got" = "$code" ] && [ "$lines" -ge 1 ] && [ "$lines" -le "$most" ] && [ ! -s "$work/out" ] &&
+    grep -q -e "$word" "$work/err"; then
+    ok "${*#"$lenet"}: $(head -n 1 "$work/err" | sed "s|$work/||g; s/#/number/g")"
+  else
+    not_ok "$* gives exit code $got (not $code), $lines lines"
+  fi
+}
+short="--steps 3 --quiet"
+
+# ---- numbers: zero, negative, absurd, rubbish ----
+for option in batch epochs steps replicas microbatches; do
+  for value in 0 -3 99999999999999999999 12x "" 1.5 " 7" 0x10; do
+    refused 2 "--$option '$value'" "$lenet" "--$option=$value"
+  done
+done
+for value in 0 -0.1 1e9 0.1x nan inf "" 0x1p-3; do refused 2 "--lr '$value'" "$lenet" "--lr=$value"; done
+for value in 1 -0.5 2 nan rubbish; do refused 2 "--momentum '$value'" "$lenet" "--momentum=$value"; done
+for value in -1 1e9 nan; do refused 2 "--weight-decay '$value'" "$lenet" "--weight-decay=$value"; done
+for value in 0 -1 nan; do refused 2 "--clip '$value'" "$lenet" "--clip=$value"; done
+for value in -1 1e3 18446744073709551616 ""; do refused 2 "--seed '$value'" "$lenet" "--seed=$value"; done
+refused 2 "10000 samples" "$lenet" --batch 20000
+refused 2 "more slices" "$lenet" --batch 4 --replicas 3 --microbatches 2
+refused 2 "--hidden" "$mlp" --hidden 0
+refused 2 "--hidden" "$mlp" --hidden 512,,512
+refused 2 "--hidden" "$mlp" --hidden 512,
+refused 2 "--hidden" "$mlp" --hidden 99999999999999999999999999999999
+
+# ---- names ----
+refused 2 "optimizer" "$lenet" --optimizer sdg
+refused 2 "momentum" "$lenet" --optimizer adam --momentum 0.9
+refused 2 "schedule" "$lenet" --lr-schedule linear
+refused 2 "PERIOD" "$lenet" --lr-schedule step
+refused 2 "kvstore" "$lenet" --kvstore remote
+refused 2 "init" "$lenet" --init good
+refused 2 "activation" "$lenet" --activation swish
+refused 2 "see --help" "$lenet" digits
+refused 2 "--help" "$lenet" --unknown
+refused 2 "--help" "$lenet" --batch
+refused 2 "both name" "$lenet" --log "$work/same" --save "$work/same"
+refused 2 "empty" "$lenet" --data=
+refused 2 "." "$lenet" $short --devices "gpu"
+refused 2 "." "$lenet" $short --devices "cpu,,cpu"
+refused 1 "cuda:0" "$lenet" $short --devices cuda:0
+refused 1 "cpu:77" "$lenet" $short --devices cpu:77
+
+# ---- data ----
+refused 1 "$work/nowhere" "$lenet" $short --data "$work/nowhere"
+mkdir "$work/empty"
+refused 1 "$work/empty" "$lenet" $short --data "$work/empty"
+mkdir "$work/cut" && printf '\000\000\010\003\000\000\000\012\000\000\000\034\000\000\000\034short' >"$work/cut/train-images-idx3-ubyte"
+printf '\000\000\010\001\000\000\000\012\001\002\003\004\005\006\007\010\011\001' >"$work/cut/train-labels-idx1-ubyte"
+refused 1 "train-images-idx3-ubyte" "$lenet" $short --data "$work/cut"
+
+# ---- weights to load ----
+refused 1 "nowhere" "$lenet" $short --load "$work/nowhere"
+head -c 100 /dev/zero >"$work/zero.safetensors"
+refused 1 "zero.safetensors" "$lenet" $short --load "$work/zero.safetensors"
+"$mlp" $short --hidden 16 --save "$work/mlp.safetensors" 2>"$work/err" || not_ok "an MLP's weights could not be saved"
+refused 1 "mlp.safetensors" "$lenet" $short --load "$work/mlp.safetensors"
+refused 1 "fc1.weight" "$mlp" $short --hidden 17 --load "$work/mlp.safetensors"
+
+# ---- files to write ----
+for option in log save; do
+  refused 1 "$work/no/folder" "$lenet" $short "--$option" "$work/no/folder"
+  refused 1 "$work/empty" "$lenet" $short "--$option" "$work/empty"
+  refused 1 "zero.safetensors/x" "$lenet" $short "--$option" "$work/zero.safetensors/x"
+done
+[ -e /dev/full ] && refused 1 "/dev/full" "$lenet" $short --log /dev/full
+
+# ---- a bad start leaves older files alone ----
+echo old >"$work/old.jsonl"; echo old >"$work/old.safetensors"
+refused 1 "cuda:0" "$lenet" $short --devices cuda:0 --log "$work/old.jsonl" --save "$work/old.safetensors"
+if [ "$(cat "$work/old.jsonl" "$work/old.safetensors")" = "old
+old" ]; then ok "older files are as they were"; else not_ok "a bad start has touched older files"; fi
+
+# ---- a loss that is no number ----
+refused 1 "." "$lenet" --quiet --steps 200 --lr 1000 --activation relu --log "$work/nan.jsonl" --save "$work/nan.safetensors"
+if grep -qi nan "$work/nan.jsonl"; then not_ok "the log holds a NaN"; else ok "no NaN in the log"; fi
+if [ -e "$work/nan.safetensors" ]; then not_ok "lost weights were saved"; else ok "lost weights are not saved"; fi
+
+# ---- what must work ----
+if "$lenet" --steps 20 --log "$work/a.jsonl" --save "$work/a.safetensors" >"$work/out" 2>"$work/err" && [ ! -s "$work/err" ] &&
+  [ "$(grep -c '"step"' "$work/a.jsonl")" = 20 ] && [ "$(grep -c '"test_accuracy"' "$work/a.jsonl")" = 1 ] &&
+  grep -q "Test accuracy" "$work/out" && ! grep -q "$(printf '\r')" "$work/out"; then
+  ok "20 steps: 20 lines and an evaluation in the log, plain lines in a pipe"
+else not_ok "20 steps do not give 20 lines and an evaluation"; fi
+if "$lenet" --steps 3 --load "$work/a.safetensors" --kvstore device --summary >"$work/out" 2>"$work/err" && grep -q conv2 "$work/out"; then
+  ok "the weights load again; --summary shows the layers"
+else not_ok "saved weights do not load"; fi
+if "$lenet" --steps 3 --quiet >"$work/out" 2>"$work/err" && [ ! -s "$work/out" ] && [ ! -s "$work/err" ]; then
+  ok "--quiet says nothing"
+else not_ok "--quiet says something"; fi
+if "$lenet" --help >"$work/out" 2>"$work/err" && grep -q -e --microbatches "$work/out" && "$mlp" --version >"$work/out" &&
+  grep -q Starling "$work/out"; then ok "--help and --version"; else not_ok "--help or --version fails"; fi
+
+for signal in INT TERM; do
+  "$lenet" --epochs 1000 --quiet --log "$work/b.jsonl" --save "$work/b.safetensors" >"$work/out" 2>"$work/err" &
+  pid=$!
+  for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.3; [ -s "$work/b.jsonl" ] && break; done
+  kill -"$signal" "$pid"
+  for i in $(seq 300); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done # no hang, even under a slow sanitizer
+  kill -0 "$pid" 2>/dev/null && kill -KILL "$pid"
+  wait "$pid" 2>/dev/null; got=$?
+  if [ "$got" -gt 128 ] && [ "$got" != 137 ] && "$lenet" $short --load "$work/b.safetensors" 2>"$work/err"; then
+    ok "SIG$signal: weights saved, ended by the signal"
+  else not_ok "SIG$signal: exit code $got, or no whole weights"; fi
+  rm -f "$work/b.jsonl" "$work/b.safetensors"
+done
+
+set -- "$work"/*.safetensors.* "$work"/*.jsonl.*
+if [ -e "$1" ]; then not_ok "left behind: $*"; else ok "no file is left half-written"; fi
+echo "1..$n"
+exit $failed

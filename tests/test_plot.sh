@@ -1,0 +1,71 @@
+#!/bin/sh
+# starling-plot: pictures of good logs are whole and show what they should; damaged logs are named with the line.
+set -u
+plot=${PLOT:-tools/starling-plot}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+# the font library behind cairo keeps its memory
+export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0"
+n=0 failed=0
+ok() { n=$((n + 1)); echo "ok $n - $*"; }
+not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed 's/^/# /' "$work/err" | head -n 5; }
+check() { what=$1; shift; if "$@" >"$work/out" 2>"$work/err"; then ok "$what"; else not_ok "$what"; fi; }
+
+# refused CODE TEXT ARGUMENTS...: exit CODE, one line with TEXT in it, no picture
+refused() {
+  code=$1 text=$2; shift 2
+  "$plot" -o "$work/refused.svg" "$@" >"$work/out" 2>"$work/err"; got=$?
+  if [ "$got" = "$code" ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -qF -e "$text" "$work/err" && [ ! -e "$work/refused.svg" ]; then
+    ok "$(sed "s|$work/||g" "$work/err")"
+  else
+    not_ok "$*: exit code $got, not $code"
+  fi
+}
+
+awk 'BEGIN { for (i = 0; i < 300; i++) {
+  printf "{\"step\": %d, \"epoch\": %d, \"loss\": %.6f, \"lr\": 0.1, \"samples_per_s\": 9000}\n", i, i / 100 + 1, 2.3 * exp(-i / 80) + 0.05
+  if (i % 100 == 99) printf "{\"epoch\": %d, \"test_loss\": %.6f, \"test_accuracy\": %.4f}\n", i / 100 + 1, 2.3 * exp(-i / 80) + 0.07, 1 - 0.5 * exp(-i / 80) } }' >"$work/good.jsonl"
+grep step "$work/good.jsonl" >"$work/a<b&c.jsonl"
+head -n 1 "$work/good.jsonl" >"$work/one.jsonl"
+
+check "one run" "$plot" -o "$work/one.svg" "$work/good.jsonl"
+check "its picture is whole" grep -q '</svg>' "$work/one.svg"
+check "it shows the test accuracy" grep -q 'test accuracy' "$work/one.svg"
+check "several runs, one without evaluations" "$plot" --title "A & B" --log-scale --smooth 5 -o "$work/two.svg" "$work/good.jsonl" "$work/a<b&c.jsonl"
+check "names are escaped" grep -qF 'a&lt;b&amp;c' "$work/two.svg"
+check "the title is there" grep -qF 'A &amp; B' "$work/two.svg"
+check "a single step" "$plot" -o "$work/step.svg" "$work/one.jsonl"
+if grep -qE 'nan|inf' "$work"/*.svg; then not_ok "a picture holds a point at infinity"; else ok "every point is a number"; fi
+awk 'BEGIN { for (i = 0; i < 100000; i++) printf "{\"step\": %d, \"epoch\": 1, \"loss\": %.6f}\n", i, (i * 7919 % 1000) / 1000 }' >"$work/long.jsonl"
+check "100,000 steps" "$plot" -o "$work/long.svg" "$work/long.jsonl"
+if [ "$(wc -c <"$work/long.svg")" -lt 100000 ]; then ok "are drawn in less than 100 kB"; else not_ok "are drawn in $(wc -c <"$work/long.svg") bytes"; fi
+if "$plot" -o "$work/one.png" "$work/good.jsonl" 2>"$work/err"; then
+  check "PNG" grep -q PNG "$work/one.png"
+elif grep -q cairo "$work/err"; then
+  ok "PNG # SKIP this build has no cairo"; ok "PNG's bytes # SKIP"
+else
+  not_ok "PNG"
+fi
+
+{ head -n 7 "$work/good.jsonl"; echo '{"step": 7, "epo'; } >"$work/cut.jsonl"
+refused 1 "cut.jsonl:8: not JSON" "$work/cut.jsonl"
+: >"$work/empty.jsonl"; refused 1 "empty.jsonl: holds no training step" "$work/empty.jsonl"
+echo '[1]' >"$work/list.jsonl"; refused 1 "list.jsonl:1: not a JSON object" "$work/list.jsonl"
+echo '{"name": 1}' >"$work/other.jsonl"; refused 1 'other.jsonl:1: has no "test_loss"' "$work/other.jsonl"
+echo '{"step": 0}' >"$work/bare.jsonl"; refused 1 'bare.jsonl:1: has no "loss"' "$work/bare.jsonl"
+echo '{"step": 0, "loss": "x"}' >"$work/word.jsonl"; refused 1 'word.jsonl:1: "loss" is not a number' "$work/word.jsonl"
+echo '{"step": 0, "loss": NaN}' >"$work/nan.jsonl"; refused 1 'nan.jsonl:1: not JSON' "$work/nan.jsonl"
+cat "$work/one.jsonl" "$work/one.jsonl" >"$work/twice.jsonl"; refused 1 'twice.jsonl:2: the step is not after' "$work/twice.jsonl"
+echo '{"epoch": 1, "test_loss": 1, "test_accuracy": 50}' >"$work/percent.jsonl"; refused 1 'percent.jsonl:1:' "$work/percent.jsonl"
+head -c 3000 /dev/urandom >"$work/noise.jsonl"; refused 1 'noise.jsonl:1: not JSON' "$work/noise.jsonl"
+refused 1 "nowhere: cannot be opened" "$work/good.jsonl" "$work/nowhere"
+refused 1 "cannot be read" "$work"
+refused 2 "no log is named"
+refused 2 "--width" --width 12x "$work/good.jsonl"
+refused 2 "--smooth" --smooth 0 "$work/good.jsonl"
+refused 2 "must end in" -o "$work/x.jpg" "$work/good.jsonl"
+refused 1 "cannot be written" -o "$work/no/x.svg" "$work/good.jsonl"
+set -- "$work"/*.svg.*
+if [ -e "$1" ]; then not_ok "left behind: $*"; else ok "no file is left half-written"; fi
+echo "1..$n"
+exit $failed
