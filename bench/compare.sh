@@ -1,5 +1,6 @@
 #!/bin/sh
-# Starling beside PyTorch, in turns, so that both meet the same machine; prints each line and then the ratios.
+# Starling beside PyTorch, in turns, so that both meet the same machine; prints each line and then the ratios (of the
+# turns in which no other program disturbed).
 #   bench/compare.sh --python PATH [--rounds 3] [--seconds 3] [--threads N] [--bench PROGRAM]
 # PATH is a Python that has torch; PROGRAM is bench_train (default: bench/bench_train, made by "make bench").
 set -eu
@@ -34,13 +35,19 @@ for round in $(seq "$rounds"); do
 done
 "$python" - "$lines" <<'RATIOS'
 import json, statistics, sys
+MOST_FOREIGN = 0.1  # of the machine, taken by other programs: a pair with more is not counted
 lines = [json.loads(line) for line in open(sys.argv[1])]
 for network in "mlp", "lenet64", "lenet256":
-    mine, theirs = ([line["rate"] for line in lines if line["peer"] == peer and line["bench"] == network]
+    mine, theirs = ([line for line in lines if line["peer"] == peer and line["bench"] == network]
                     for peer in ("starling", "torch"))
-    ratios = sorted(a / b for a, b in zip(mine, theirs))
-    print(json.dumps({"bench": network, "starling": round(statistics.median(mine)),
-                      "torch": round(statistics.median(theirs)), "ratio": round(statistics.median(ratios), 2),
-                      "ratio_least": round(ratios[0], 2), "ratio_most": round(ratios[-1], 2),
-                      "foreign_cpu": max(line["foreign_cpu"] for line in lines if line["bench"] == network)}))
+    pairs = [(a["rate"], b["rate"]) for a, b in zip(mine, theirs)
+             if max(a["foreign_cpu"], b["foreign_cpu"]) <= MOST_FOREIGN]
+    if not pairs:
+        print(json.dumps({"bench": network, "error": "other programs kept the machine busy; try again"}))
+        continue
+    ratios = sorted(a / b for a, b in pairs)
+    print(json.dumps({"bench": network, "starling": round(statistics.median(a for a, _ in pairs)),
+                      "torch": round(statistics.median(b for _, b in pairs)),
+                      "ratio": round(statistics.median(ratios), 2), "ratio_least": round(ratios[0], 2),
+                      "ratio_most": round(ratios[-1], 2), "pairs": len(pairs), "dropped": len(mine) - len(pairs)}))
 RATIOS
