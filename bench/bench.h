@@ -16,7 +16,8 @@ double bench_foreign_cpu(const struct cpu_time *begin);
 /* Print the object as one line and drop it. Returns 0, or 1 where that failed. */
 int bench_print(json_t *line);
 
-/* GFLOP/s of OpenBLAS's sgemm at 2048^3, one product on each processor at once; prints its line. Returns 0 or 1. */
+/* GFLOP/s of OpenBLAS's sgemm at 2048^3, one product on each processor at once; prints its line.
+ * Returns 0 or 1. */
 int bench_peak(double *gflops);
 
 #endif

@@ -1,13 +1,13 @@
-/* How fast Starling trains: MLP 784-512-512-10 at batch 128, LeNet (relu) at batch 64 and 256, SGD with momentum.
+/* How fast Starling trains: MLP 784-512-512-10 at batch 128, LeNet (relu) at batch 64 and 256, SGD
+ * with momentum.
  *
  * Prints one JSON line for the peak that OpenBLAS reaches here, and one a network:
  *   rate          samples/s, from the median time of a step
- *   gflops        products and convolutions only (forward, gradients of weights and inputs, none for the data)
- *   peak_share    gflops over the measured peak
- *   start_s       from the start of the process to the first finished step
- *   rss_mb        greatest resident memory of the process
- *   foreign_cpu   share of the machine's time that other programs took: believe no line where it is high
- * Each network has a process of its own, which the first one starts with --one. */
+ *   gflops        products and convolutions only (forward, gradients of weights and inputs, none
+ * for the data) peak_share    gflops over the measured peak start_s       from the start of the
+ * process to the first finished step rss_mb        greatest resident memory of the process
+ *   foreign_cpu   share of the machine's time that other programs took: believe no line where it is
+ * high Each network has a process of its own, which the first one starts with --one. */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
@@ -55,7 +55,8 @@ static enum sl_status build_lenet(struct sl_model *model) {
   return status;
 }
 
-/* Multiply-adds of a sample, forward: of the first layer, which needs no gradient of its input, and of the rest. */
+/* Multiply-adds of a sample, forward: of the first layer, which needs no gradient of its input, and
+ * of the rest. */
 static const struct network {
   const char *name;
   int64_t batch;
@@ -63,8 +64,10 @@ static const struct network {
   double first, rest;
 } networks[] = {
     {"mlp", 128, build_mlp, 784.0 * 512, 512.0 * 512 + 512.0 * 10},
-    {"lenet64", 64, build_lenet, 24.0 * 24 * 20 * 25, 8.0 * 8 * 50 * 500 + 800.0 * 500 + 500.0 * 10},
-    {"lenet256", 256, build_lenet, 24.0 * 24 * 20 * 25, 8.0 * 8 * 50 * 500 + 800.0 * 500 + 500.0 * 10},
+    {"lenet64", 64, build_lenet, 24.0 * 24 * 20 * 25,
+     8.0 * 8 * 50 * 500 + 800.0 * 500 + 500.0 * 10},
+    {"lenet256", 256, build_lenet, 24.0 * 24 * 20 * 25,
+     8.0 * 8 * 50 * 500 + 800.0 * 500 + 500.0 * 10},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
@@ -184,8 +187,8 @@ static int print_measured(const struct bench *bench, const struct network *netwo
       sl_worker_count(context), "replicas", replicas, "steps", (json_int_t)m->steps, "rate",
       (double)network->batch / median, "ms", 1e3 * median, "ms_p10", 1e3 * m->step_s[m->steps / 10],
       "ms_p90", 1e3 * m->step_s[9 * m->steps / 10], "gflops", gflops, "peak_share",
-      bench->peak > 0 ? gflops / bench->peak : 0, "start_s", m->start_s, "rss_mb",
-      peak_memory_mb(), "foreign_cpu", m->foreign_cpu, "loss", m->loss);
+      bench->peak > 0 ? gflops / bench->peak : 0, "start_s", m->start_s, "rss_mb", peak_memory_mb(),
+      "foreign_cpu", m->foreign_cpu, "loss", m->loss);
   return bench_print(line);
 }
 
@@ -208,8 +211,7 @@ static int bench_one(const struct bench *bench) {
   if (status == SL_OK) status = sl_open(&context_options, &context);
   if (status == SL_OK) status = sl_model_new(context, &SL_SHAPE(1, 28, 28), &model);
   if (status == SL_OK) status = network->build(model);
-  if (status == SL_OK)
-    status = sl_trainer_new(model, &optimizer, NULL, &trainer_options, &trainer);
+  if (status == SL_OK) status = sl_trainer_new(model, &optimizer, NULL, &trainer_options, &trainer);
   if (status == SL_OK) status = run_steps(bench, trainer, loader, &measured);
   int code = 0;
   if (status != SL_OK) {
@@ -235,9 +237,19 @@ static int spawn_one(const struct bench *bench, const struct network *network, d
   snprintf(seconds, sizeof seconds, "%g", bench->seconds);
   snprintf(gflops, sizeof gflops, "%.3f", peak);
   snprintf(started, sizeof started, "%.6f", bench_now());
-  char *arguments[] = {"bench_train", "--one", (char *)network->name, "--seconds", seconds,
-                       "--started", started, "--peak", gflops, bench->tune ? "--tune" : NULL,
-                       NULL, NULL, NULL};
+  char *arguments[] = {"bench_train",
+                       "--one",
+                       (char *)network->name,
+                       "--seconds",
+                       seconds,
+                       "--started",
+                       started,
+                       "--peak",
+                       gflops,
+                       bench->tune ? "--tune" : NULL,
+                       NULL,
+                       NULL,
+                       NULL};
   if (bench->devices) {
     int at = bench->tune ? 10 : 9;
     arguments[at] = "--devices";
@@ -255,7 +267,8 @@ static int spawn_one(const struct bench *bench, const struct network *network, d
 
 int main(int argc, char **argv) {
   static const struct argp argp = {
-      options, parse_option, NULL, "Measure how fast Starling trains; prints JSON lines.", NULL, NULL, NULL};
+      options, parse_option, NULL, "Measure how fast Starling trains; prints JSON lines.",
+      NULL,    NULL,         NULL};
   struct bench bench = {.seconds = 3, .started = bench_now()};
   argp_err_exit_status = 2;
   argp_parse(&argp, argc, argv, 0, NULL, &bench);

@@ -40,11 +40,10 @@ static double all_cpu_time(void) {
 struct cpu_time bench_cpu_time(void) {
   struct rusage own;
   getrusage(RUSAGE_SELF, &own);
-  return (struct cpu_time){
-      .wall = bench_now(),
-      .own = (double)(own.ru_utime.tv_sec + own.ru_stime.tv_sec) +
-             1e-6 * (double)(own.ru_utime.tv_usec + own.ru_stime.tv_usec),
-      .all = all_cpu_time()};
+  return (struct cpu_time){.wall = bench_now(),
+                           .own = (double)(own.ru_utime.tv_sec + own.ru_stime.tv_sec) +
+                                  1e-6 * (double)(own.ru_utime.tv_usec + own.ru_stime.tv_usec),
+                           .all = all_cpu_time()};
 }
 
 double bench_foreign_cpu(const struct cpu_time *begin) {
@@ -58,7 +57,8 @@ int bench_print(json_t *line) {
   char *text = line ? json_dumps(line, JSON_REAL_PRECISION(6)) : NULL;
   json_decref(line);
   if (!text) {
-    fprintf(stderr, "bench: a line of results cannot be made: no memory, or a number is not finite\n");
+    fprintf(stderr,
+            "bench: a line of results cannot be made: no memory, or a number is not finite\n");
     return 1;
   }
   int failed = puts(text) < 0 || fflush(stdout) != 0;
@@ -121,7 +121,7 @@ int bench_peak(double *gflops) {
     if (workers[i].best_s > 0) *gflops += 2e-9 * SIZE * SIZE * SIZE / workers[i].best_s;
   }
   pthread_barrier_destroy(&barrier);
-  return bench_print(json_pack("{s:s, s:s, s:s, s:i, s:f, s:f}", "peer", "openblas", "bench", "peak",
-                               "core", openblas_get_corename(), "threads", count, "gflops", *gflops,
-                               "foreign_cpu", bench_foreign_cpu(&begin)));
+  return bench_print(json_pack("{s:s, s:s, s:s, s:i, s:f, s:f}", "peer", "openblas", "bench",
+                               "peak", "core", openblas_get_corename(), "threads", count, "gflops",
+                               *gflops, "foreign_cpu", bench_foreign_cpu(&begin)));
 }

@@ -46,7 +46,8 @@ enum key {
   KEY_SUMMARY
 };
 
-#define HEADER(text, number) {.doc = text, .group = number}
+#define HEADER(text, number)                                                                       \
+  { .doc = text, .group = number }
 
 static const struct argp_option options[] = {
     HEADER("Data:", 1),
@@ -62,8 +63,8 @@ static const struct argp_option options[] = {
     {"epochs", KEY_EPOCHS, "N", 0, "Times through the training set", 2},
     {"steps", KEY_STEPS, "N", 0, "Stop after so many steps (alone: across epochs)", 2},
     {"seed", KEY_SEED, "N", 0, "Seed of weights, order and augmentation (default 1)", 2},
-    {"init", KEY_INIT, "NAME", 0,
-     "Initial weights: default (PyTorch's), xavier, he, uniform, zero", 2},
+    {"init", KEY_INIT, "NAME", 0, "Initial weights: default (PyTorch's), xavier, he, uniform, zero",
+     2},
     {"optimizer", KEY_OPTIMIZER, "NAME", 0, "sgd (default), nag, adam, adamw", 2},
     {"lr", KEY_LR, "X", 0, "Learning rate", 2},
     {"momentum", KEY_MOMENTUM, "X", 0, "Momentum of sgd and nag, from 0 to below 1", 2},
@@ -103,8 +104,8 @@ void cli_refuse(const struct argp_state *state, const char *format, ...) {
   exit(EXIT_USAGE);
 }
 
-int64_t cli_whole(const struct argp_state *state, const char *option, const char *text, int64_t least,
-                  int64_t most) {
+int64_t cli_whole(const struct argp_state *state, const char *option, const char *text,
+                  int64_t least, int64_t most) {
   size_t digits = strspn(text, "0123456789");
   errno = 0;
   int64_t value = strtoll(text, NULL, 10);
@@ -180,7 +181,8 @@ static void check_all(struct cli *cli, const struct argp_state *state) {
   make_optimizer(cli, state);
   must(state, "--lr-schedule", sl_schedule_parse(cli->lr_schedule, 1000000, &schedule));
   if (cli->log && cli->save && strcmp(cli->log, cli->save) == 0)
-    cli_refuse(state, "--log and --save: both name %s; the one would overwrite the other", cli->log);
+    cli_refuse(state, "--log and --save: both name %s; the one would overwrite the other",
+               cli->log);
 }
 
 struct input {
@@ -217,9 +219,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_MICROBATCHES:
       cli->microbatches = (int)cli_whole(state, "--microbatches", text, 1, 4096);
       break;
-    case KEY_KVSTORE:
-      must(state, "--kvstore", sl_kvstore_parse(text, &cli->kvstore));
-      break;
+    case KEY_KVSTORE: must(state, "--kvstore", sl_kvstore_parse(text, &cli->kvstore)); break;
     case KEY_TUNE: cli->tune = true; break;
     case KEY_LOAD: cli->load = read_name(state, "--load", text); break;
     case KEY_SAVE: cli->save = read_name(state, "--save", text); break;
@@ -255,8 +255,8 @@ const char *cli_name(const char *path) {
   return strncmp(name, "lt-", 3) == 0 ? name + 3 : name;
 }
 
-void cli_parse(struct cli *cli, const char *about, const struct argp *own, void *own_input, int argc,
-               char **argv) {
+void cli_parse(struct cli *cli, const char *about, const struct argp *own, void *own_input,
+               int argc, char **argv) {
   struct argp_child children[] = {{own, 0, "The network:", 0}, {0}};
   struct argp argp = {options, parse_option, NULL, about, own ? children : NULL, NULL, NULL};
   struct input input = {cli, own_input};

@@ -31,21 +31,23 @@ struct cli {
   bool summary, quiet;
 };
 
-/* Read argv into cli, which holds the program's defaults (cli_default() first). own may be NULL: the program's
- * own options, whose parser gets own_input as its input. Prints one line and exits with 2 for bad usage. */
+/* Read argv into cli, which holds the program's defaults (cli_default() first). own may be NULL:
+ * the program's own options, whose parser gets own_input as its input. Prints one line and exits
+ * with 2 for bad usage. */
 void cli_default(struct cli *cli);
 const char *cli_name(const char *path);
-void cli_parse(struct cli *cli, const char *about, const struct argp *own, void *own_input, int argc,
-               char **argv);
+void cli_parse(struct cli *cli, const char *about, const struct argp *own, void *own_input,
+               int argc, char **argv);
 
-/* For the programs' own options: the number that text is, or one line and exit code 2. option is "--hidden". */
-int64_t cli_whole(const struct argp_state *state, const char *option, const char *text, int64_t least,
-                  int64_t most);
+/* For the programs' own options: the number that text is, or one line and exit code 2. option is
+ * "--hidden". */
+int64_t cli_whole(const struct argp_state *state, const char *option, const char *text,
+                  int64_t least, int64_t most);
 double cli_real(const struct argp_state *state, const char *option, const char *text, double least,
                 double most);
 
 /* One line and exit code 2. */
-void cli_refuse(const struct argp_state *state, const char *format, ...)
-    SL_PRINTF(2, 3) __attribute__((noreturn));
+void cli_refuse(const struct argp_state *state, const char *format, ...) SL_PRINTF(2, 3)
+    __attribute__((noreturn));
 
 #endif

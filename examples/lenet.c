@@ -1,4 +1,5 @@
-/* LeNet (LeCun et al. 1998) in the shape that MXNet made known: two convolutions, two dense layers. */
+/* LeNet (LeCun et al. 1998) in the shape that MXNet made known: two convolutions, two dense layers.
+ */
 #include "run.h"
 
 struct lenet {
@@ -45,13 +46,12 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
 int main(int argc, char **argv) {
   static const struct argp own = {options, parse_option, NULL, NULL, NULL, NULL, NULL};
   struct lenet lenet = {.activation = SL_ACTIVATION_TANH};
-  const struct program program = {
-      .about = "Train LeNet on MNIST, CIFAR-10 or generated digits.",
-      .epochs = 5,
-      .batch = 64,
-      .lr = 0.1f,
-      .options = &own,
-      .input = &lenet,
-      .build = build};
+  const struct program program = {.about = "Train LeNet on MNIST, CIFAR-10 or generated digits.",
+                                  .epochs = 5,
+                                  .batch = 64,
+                                  .lr = 0.1f,
+                                  .options = &own,
+                                  .input = &lenet,
+                                  .build = build};
   return run_program(&program, argc, argv);
 }

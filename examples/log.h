@@ -1,4 +1,5 @@
-/* The training log: one JSON object a line, whole lines only, so that it can be read while it grows. */
+/* The training log: one JSON object a line, whole lines only, so that it can be read while it
+ * grows. */
 #ifndef SL_EXAMPLES_LOG_H
 #define SL_EXAMPLES_LOG_H
 
@@ -6,14 +7,15 @@
 
 struct log;
 
-/* Would writing to path work? 0, or errno's value; changes nothing on the disk. replace: the file will be written
- * aside and renamed, as weights are. */
+/* Would writing to path work? 0, or errno's value; changes nothing on the disk. replace: the file
+ * will be written aside and renamed, as weights are. */
 int output_error(const char *path, bool replace);
 
 /* Start the file anew. Returns errno's value, or 0. path NULL: a log that goes nowhere. */
 int log_open(const char *path, struct log **log);
 
-/* {"step","epoch","loss","lr","samples_per_s"}; step and epoch count from 0 and 1. Each returns errno's value, or 0. */
+/* {"step","epoch","loss","lr","samples_per_s"}; step and epoch count from 0 and 1. Each returns
+ * errno's value, or 0. */
 int log_step(struct log *log, const struct sl_report *report, double samples_per_s);
 /* {"epoch","test_loss","test_accuracy"}; epoch: how many were trained, from 1. */
 int log_evaluation(struct log *log, int64_t epoch, double loss, double accuracy);

@@ -1,4 +1,5 @@
-/* A multi-layer perceptron: dense layers with relu between them, 784-512-512-10 unless told otherwise. */
+/* A multi-layer perceptron: dense layers with relu between them, 784-512-512-10 unless told
+ * otherwise. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,16 +35,14 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
 enum { KEY_HIDDEN = 1000 };
 
 static const struct argp_option options[] = {
-    {"hidden", KEY_HIDDEN, "N[,N...]", 0, "Widths of the hidden layers (default 512,512)", 0},
-    {0}};
+    {"hidden", KEY_HIDDEN, "N[,N...]", 0, "Widths of the hidden layers (default 512,512)", 0}, {0}};
 
 static void read_hidden(const struct argp_state *state, const char *text, struct mlp *mlp) {
   mlp->layers = 0;
   for (;;) {
     char width[24];
     size_t length = strcspn(text, ",");
-    if (mlp->layers == MOST_LAYERS)
-      cli_refuse(state, "--hidden: more than %d layers", MOST_LAYERS);
+    if (mlp->layers == MOST_LAYERS) cli_refuse(state, "--hidden: more than %d layers", MOST_LAYERS);
     if (length >= sizeof width) length = sizeof width - 1; /* too long for any number allowed */
     memcpy(width, text, length);
     width[length] = '\0';

@@ -1,5 +1,5 @@
-/* The bar is drawn by one write a tenth of a second at most, and asks for the terminal's width each time: so it
- * neither flickers nor minds a resized window, and no signal handler is needed. */
+/* The bar is drawn by one write a tenth of a second at most, and asks for the terminal's width each
+ * time: so it neither flickers nor minds a resized window, and no signal handler is needed. */
 #include "progress.h"
 
 #include <langinfo.h>
@@ -102,9 +102,10 @@ static void draw_bar(struct progress *progress, int64_t epoch, double samples_pe
   enum { MOST_CELLS = 40 };
   char facts[160], bar[4 * MOST_CELLS + 1], time_left[32], line[512];
   time_text(left, time_left, sizeof time_left);
-  int length = snprintf(facts, sizeof facts, " %3d %%  epoch %lld/%lld  loss %.4f  %.0f samples/s  %s left",
-                        (int)(100 * progress->done / progress->steps), (long long)epoch + 1,
-                        (long long)progress->epochs, progress->loss, samples_per_s, time_left);
+  int length =
+      snprintf(facts, sizeof facts, " %3d %%  epoch %lld/%lld  loss %.4f  %.0f samples/s  %s left",
+               (int)(100 * progress->done / progress->steps), (long long)epoch + 1,
+               (long long)progress->epochs, progress->loss, samples_per_s, time_left);
   int width = terminal_width() - 1; /* a full line would wrap on some terminals */
   int cells = width - length < MOST_CELLS ? width - length : MOST_CELLS;
   if (cells < 5) cells = 0;
@@ -120,8 +121,8 @@ static void print_plain(const struct progress *progress, int64_t epoch, double s
   char time_left[32];
   time_text(left, time_left, sizeof time_left);
   printf("step %lld/%lld  epoch %lld  loss %.4f  %.0f samples/s  %s left\n",
-         (long long)progress->done, (long long)progress->steps, (long long)epoch + 1, progress->loss,
-         samples_per_s, time_left);
+         (long long)progress->done, (long long)progress->steps, (long long)epoch + 1,
+         progress->loss, samples_per_s, time_left);
   fflush(stdout);
 }
 

@@ -30,8 +30,7 @@ void progress_start(struct progress *progress, bool quiet, int64_t steps, int64_
 /* Between pause and resume the clock of "time left" stands still (evaluation, saving). */
 void progress_pause(struct progress *progress);
 void progress_resume(struct progress *progress);
-void progress_step(struct progress *progress, const struct sl_report *report,
-                   double samples_per_s);
+void progress_step(struct progress *progress, const struct sl_report *report, double samples_per_s);
 /* A line that stays; the bar makes room. Nothing when quiet. */
 void progress_print(struct progress *progress, const char *format, ...) SL_PRINTF(2, 3);
 /* Take the bar away. */

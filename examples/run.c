@@ -1,4 +1,5 @@
-/* The life of a training run: open everything that can fail first, train, evaluate after each epoch, save, tell. */
+/* The life of a training run: open everything that can fail first, train, evaluate after each
+ * epoch, save, tell. */
 #include "run.h"
 
 #include <errno.h>
@@ -202,14 +203,13 @@ static int drain(struct run *run) {
 }
 
 static int evaluate(struct run *run, int64_t epoch) {
-  enum sl_status status = sl_trainer_evaluate(run->trainer, run->test_loader, &run->test_loss,
-                                              &run->test_accuracy);
+  enum sl_status status =
+      sl_trainer_evaluate(run->trainer, run->test_loader, &run->test_loss, &run->test_accuracy);
   if (status != SL_OK) return fail_library(run, status);
-  progress_print(&run->progress,
-                 "epoch %lld/%lld  train loss %.4f  test loss %.4f  test accuracy %.2f %%",
-                 (long long)epoch, (long long)run->epochs,
-                 run->epoch_loss / (double)run->epoch_samples, run->test_loss,
-                 100 * run->test_accuracy);
+  progress_print(
+      &run->progress, "epoch %lld/%lld  train loss %.4f  test loss %.4f  test accuracy %.2f %%",
+      (long long)epoch, (long long)run->epochs, run->epoch_loss / (double)run->epoch_samples,
+      run->test_loss, 100 * run->test_accuracy);
   int error = log_evaluation(run->log, epoch, run->test_loss, run->test_accuracy);
   return error ? fail_file(run, run->cli.log, error) : EXIT_DONE;
 }
@@ -240,8 +240,7 @@ static int train(struct run *run) {
   if (!run->cli.quiet) print_plan(run);
   meter_restart(&run->meter);
   for (int64_t step = 0; step < run->steps && !interrupted; step++) {
-    enum sl_status status =
-        sl_trainer_step(run->trainer, run->train_loader, &report, &reported);
+    enum sl_status status = sl_trainer_step(run->trainer, run->train_loader, &report, &reported);
     if (status != SL_OK) return fail_library(run, status);
     int code = reported ? note_step(run, &report) : EXIT_DONE;
     bool last = (step + 1) % run->epoch_steps == 0 || step + 1 == run->steps;

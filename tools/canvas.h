@@ -1,4 +1,5 @@
-/* A picture being drawn: the same few strokes as SVG (own writer) or PNG (cairo, where the build has it). */
+/* A picture being drawn: the same few strokes as SVG (own writer) or PNG (cairo, where the build
+ * has it). */
 #ifndef SL_TOOLS_CANVAS_H
 #define SL_TOOLS_CANVAS_H
 
@@ -18,7 +19,8 @@ struct pen {
   bool dashed;
 };
 
-/* What a format must be able to do. finish gives the file's bytes (to be freed by free()), or false. */
+/* What a format must be able to do. finish gives the file's bytes (to be freed by free()), or
+ * false. */
 struct canvas {
   void (*line)(struct canvas *canvas, const struct point *points, size_t count,
                const struct pen *pen);

@@ -56,7 +56,8 @@ static void png_box(struct canvas *canvas, struct point corner, double width, do
 static void png_text(struct canvas *canvas, struct point at, enum anchor anchor, double size,
                      unsigned colour, const char *text) {
   cairo_t *cairo = ((struct png *)canvas)->cairo;
-  static const double before[] = {0, 0.5, 1}; /* the share of the text left of the point, by enum anchor */
+  static const double before[] = {0, 0.5,
+                                  1}; /* the share of the text left of the point, by enum anchor */
   cairo_text_extents_t extents;
   cairo_set_font_size(cairo, size);
   cairo_text_extents(cairo, text, &extents);
@@ -106,8 +107,8 @@ struct canvas *canvas_png(int width, int height) {
   struct png *png = calloc(1, sizeof *png);
   if (!png) return NULL;
   png->canvas = (struct canvas){png_line, png_dot, png_box, png_text, png_finish, png_free};
-  png->surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)(SCALE * width),
-                                            (int)(SCALE * height));
+  png->surface =
+      cairo_image_surface_create(CAIRO_FORMAT_RGB24, (int)(SCALE * width), (int)(SCALE * height));
   png->cairo = cairo_create(png->surface);
   cairo_scale(png->cairo, SCALE, SCALE);
   cairo_select_font_face(png->cairo, "sans-serif", CAIRO_FONT_SLANT_NORMAL,

@@ -14,7 +14,8 @@ struct svg {
 static void svg_line(struct canvas *canvas, const struct point *points, size_t count,
                      const struct pen *pen) {
   FILE *out = ((struct svg *)canvas)->stream;
-  fprintf(out, "<polyline fill=\"none\" stroke=\"#%06x\" stroke-width=\"%g\" stroke-linejoin=\"round\"",
+  fprintf(out,
+          "<polyline fill=\"none\" stroke=\"#%06x\" stroke-width=\"%g\" stroke-linejoin=\"round\"",
           pen->colour, pen->width);
   if (pen->opacity < 1) fprintf(out, " stroke-opacity=\"%g\"", pen->opacity);
   if (pen->dashed) fputs(" stroke-dasharray=\"4 3\"", out);

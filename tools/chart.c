@@ -6,11 +6,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Okabe and Ito's colours, which colour-blind people tell apart; yellow left out, it is too pale for lines. */
-static const unsigned colours[] = {0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0xe69f00, 0x56b4e9, 0x444444};
+/* Okabe and Ito's colours, which colour-blind people tell apart; yellow left out, it is too pale
+ * for lines. */
+static const unsigned colours[] = {0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7,
+                                   0xe69f00, 0x56b4e9, 0x444444};
 enum { COLOURS = sizeof colours / sizeof *colours };
 static const unsigned INK = 0x333333, FAINT = 0xdddddd, PAPER = 0xffffff;
-enum { FONT = 12, MARGIN_LEFT = 62, MARGIN_RIGHT = 24, MARGIN_TOP = 34, MARGIN_BOTTOM = 40, GAP = 52 };
+enum {
+  FONT = 12,
+  MARGIN_LEFT = 62,
+  MARGIN_RIGHT = 24,
+  MARGIN_TOP = 34,
+  MARGIN_BOTTOM = 40,
+  GAP = 52
+};
 
 struct axis {
   double least, most;
@@ -65,7 +74,8 @@ static void draw_tick_y(struct canvas *canvas, const struct panel *panel, double
                         bool percent) {
   const struct pen pen = {FAINT, 1, 1, false};
   char text[32];
-  struct point left = place(panel, panel->x.least, value), right = place(panel, panel->x.most, value);
+  struct point left = place(panel, panel->x.least, value),
+               right = place(panel, panel->x.most, value);
   struct point line[] = {left, right};
   canvas->line(canvas, line, 2, &pen);
   snprintf(text, sizeof text, percent ? "%.6g %%" : "%.6g", percent ? 100 * value : value);
@@ -109,8 +119,8 @@ static void draw_axes(struct canvas *canvas, const struct panel *panel, const ch
 
 /* ---- curves ---- */
 
-/* A million steps would make a picture of a million points: of every pixel column, the least and the greatest are
- * enough to look the same. */
+/* A million steps would make a picture of a million points: of every pixel column, the least and
+ * the greatest are enough to look the same. */
 static bool draw_series(struct canvas *canvas, const struct panel *panel,
                         const struct series *series, const struct pen *pen) {
   size_t columns = (size_t)panel->width, stride = series->count / columns + 1, used = 0;
@@ -156,7 +166,8 @@ static bool draw_loss(struct canvas *canvas, const struct panel *panel,
 static bool draw_accuracy(struct canvas *canvas, const struct panel *panel,
                           const struct run_curves *runs, size_t count) {
   for (size_t i = 0; i < count; i++)
-    if (!draw_evaluations(canvas, panel, &runs[i].test_accuracy, colours[i % COLOURS])) return false;
+    if (!draw_evaluations(canvas, panel, &runs[i].test_accuracy, colours[i % COLOURS]))
+      return false;
   return true;
 }
 
@@ -222,7 +233,8 @@ static struct axis accuracy_axis(const struct run_curves *runs, size_t count) {
   double least = 1, most = 0;
   for (size_t i = 0; i < count; i++) widen(&runs[i].test_accuracy, &least, &most);
   double distance = tick_distance(fmax(1 - least, 1e-3) * 1.1, 5);
-  return (struct axis){fmax(0, floor((least - 0.02 * (1 - least)) / distance) * distance), 1, false};
+  return (struct axis){fmax(0, floor((least - 0.02 * (1 - least)) / distance) * distance), 1,
+                       false};
 }
 
 static double last_step(const struct run_curves *runs, size_t count) {
@@ -260,7 +272,8 @@ bool chart_draw(struct canvas *canvas, const struct chart_options *options,
   struct series *smooth = calloc(count, sizeof *smooth);
   double window = options->smooth > 0 ? options->smooth : floor(last_step(runs, count) / 100);
   bool good = smooth != NULL;
-  for (size_t i = 0; i < count && good; i++) good = series_smooth(&runs[i].loss, window, &smooth[i]);
+  for (size_t i = 0; i < count && good; i++)
+    good = series_smooth(&runs[i].loss, window, &smooth[i]);
   canvas->box(canvas, (struct point){0, 0}, options->width, options->height, PAPER, 1);
   if (options->title)
     canvas->text(canvas, (struct point){options->width / 2.0, 22}, ANCHOR_MIDDLE, FONT + 4, INK,

@@ -1,5 +1,6 @@
-/* A log is JSON lines: {"step","epoch","loss","lr","samples_per_s"} a step, {"epoch","test_loss","test_accuracy"}
- * an evaluation. An evaluation belongs to the last step before it. */
+/* A log is JSON lines: {"step","epoch","loss","lr","samples_per_s"} a step,
+ * {"epoch","test_loss","test_accuracy"} an evaluation. An evaluation belongs to the last step
+ * before it. */
 #include "curves.h"
 
 #include <errno.h>
@@ -103,7 +104,8 @@ static bool read_lines(struct reader *reader, FILE *file, struct run_curves *run
   }
   free(text);
   if (good && ferror(file)) {
-    snprintf(reader->message, reader->size, "%s: cannot be read: %s", reader->path, strerror(errno));
+    snprintf(reader->message, reader->size, "%s: cannot be read: %s", reader->path,
+             strerror(errno));
     return false;
   }
   return good;

@@ -24,7 +24,8 @@ struct run_curves {
 bool curves_read(const char *path, struct run_curves *run, char *message, size_t size);
 void curves_free(struct run_curves *run);
 
-/* The exponentially weighted mean over about window samples, from the left, into smooth (zeroed by the caller). */
+/* The exponentially weighted mean over about window samples, from the left, into smooth (zeroed by
+ * the caller). */
 bool series_smooth(const struct series *series, double window, struct series *smooth);
 bool series_append(struct series *series, double x, double y);
 

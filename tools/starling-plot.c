@@ -21,7 +21,8 @@
 #endif
 
 /* visible, or argp does not find it */
-__attribute__((visibility("default"))) const char *argp_program_version = "Starling " PACKAGE_VERSION;
+__attribute__((visibility("default"))) const char *argp_program_version =
+    "Starling " PACKAGE_VERSION;
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 enum { KEY_SMOOTH = 256, KEY_WIDTH, KEY_HEIGHT, KEY_TITLE };
@@ -30,7 +31,8 @@ static const struct argp_option options[] = {
     {"output", 'o', "FILE", 0, "The picture, .svg or .png (default curve.svg)", 0},
     {"log-scale", 'l', NULL, 0, "Logarithmic axis of the loss", 0},
     {"smooth", KEY_SMOOTH, "STEPS", 0,
-     "Mean of about so many steps for the bold curve (default: a hundredth of the run; 1: none)", 0},
+     "Mean of about so many steps for the bold curve (default: a hundredth of the run; 1: none)",
+     0},
     {"title", KEY_TITLE, "TEXT", 0, "A title", 0},
     {"width", KEY_WIDTH, "PIXELS", 0, "Width of the picture (default 800)", 0},
     {"height", KEY_HEIGHT, "PIXELS", 0, "Height of the picture (default 560)", 0},
@@ -49,8 +51,8 @@ static double read_number(const struct argp_state *state, const char *option, co
   double value = strtod(text, &end);
   if (strspn(text, "0123456789") != strlen(text) || !*text || *end ||
       !(value >= least && value <= most))
-    argp_failure(state, EXIT_USAGE, 0, "%s '%s': must be a whole number from %g to %g", option, text,
-                 least, most);
+    argp_failure(state, EXIT_USAGE, 0, "%s '%s': must be a whole number from %g to %g", option,
+                 text, least, most);
   return value;
 }
 
@@ -62,7 +64,9 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_SMOOTH: plot->chart.smooth = read_number(state, "--smooth", text, 1, 1e9); break;
     case KEY_TITLE: plot->chart.title = text; break;
     case KEY_WIDTH: plot->chart.width = (int)read_number(state, "--width", text, 200, 10000); break;
-    case KEY_HEIGHT: plot->chart.height = (int)read_number(state, "--height", text, 200, 10000); break;
+    case KEY_HEIGHT:
+      plot->chart.height = (int)read_number(state, "--height", text, 200, 10000);
+      break;
     case ARGP_KEY_ARGS:
       plot->logs = state->argv + state->next;
       plot->count = (size_t)(state->argc - state->next);
@@ -85,7 +89,8 @@ static bool ends_in(const char *path, const char *end) {
   return length > tail && strcasecmp(path + length - tail, end) == 0;
 }
 
-/* Beside the file first, then renamed: a picture is whole or not there. Returns errno's value, or 0. */
+/* Beside the file first, then renamed: a picture is whole or not there. Returns errno's value, or
+ * 0. */
 static int write_file(const char *path, const char *bytes, size_t size) {
   struct stat info;
   char *aside;
@@ -136,7 +141,8 @@ static int read_and_draw(const struct plot *plot) {
   int code = runs ? EXIT_DONE : fail("%s%s", "no memory", "");
   while (code == EXIT_DONE && read < plot->count) {
     const char *path = plot->logs[read];
-    if (!curves_read(path, &runs[read++], message, sizeof message)) code = fail("%s%s", message, "");
+    if (!curves_read(path, &runs[read++], message, sizeof message))
+      code = fail("%s%s", message, "");
   }
   if (code == EXIT_DONE) code = draw(plot, runs);
   for (size_t i = 0; i < read; i++) curves_free(&runs[i]);
@@ -145,8 +151,9 @@ static int read_and_draw(const struct plot *plot) {
 }
 
 int main(int argc, char **argv) {
-  static const struct argp argp = {options, parse_option, "LOG.jsonl...",
-                                   "Draw the learning curves in training logs.", NULL, NULL, NULL};
+  static const struct argp argp = {
+      options, parse_option, "LOG.jsonl...", "Draw the learning curves in training logs.", NULL,
+      NULL,    NULL};
   struct plot plot = {.chart = {.width = 800, .height = 560}, .output = "curve.svg"};
   argp_err_exit_status = EXIT_USAGE;
   argp_parse(&argp, argc, argv, 0, NULL, &plot);
