@@ -3,15 +3,17 @@
 #include <string.h>
 
 #include "codelets/activation.h"
+#include "codelets/choice.h"
 #include "codelets/codelets.h"
 #include "codelets/gemm.h"
+#include "codelets/onednn.h"
 #include "core/error.h"
 
 struct conv_args {
   int32_t images, channels, height, width;          /* of x: N, C, H, W */
   int32_t out_channels, out_height, out_width;      /* of y: K, H', W' */
   int32_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
-  int32_t has_bias, activation, gemm;
+  int32_t has_bias, activation, implementation;
 };
 
 /* Rows and columns of an image's matrix of windows, and elements of one image of x and of y. */
@@ -101,30 +103,46 @@ SL_SIMD static void add_bias(float *y, const float *bias, int64_t channels, int6
     for (int64_t p = 0; p < plane; p++) y[k * plane + p] += bias[k];
 }
 
-SL_KERNEL void conv2d_forward_cpu(void *buffers[], void *cl_arg) {
-  const struct conv_args *a = sl__args(cl_arg);
-  const float *x = sl__buffer(buffers, 0), *weight = sl__buffer(buffers, 1);
-  float *y = sl__buffer(buffers, 2), *scratch = sl__buffer(buffers, 3);
+static enum sl__gemm product(const struct conv_args *a) {
+  return a->implementation == SL_OWN_OPENBLAS ? SL_GEMM_OPENBLAS : sl__gemm_preferred();
+}
+
+static struct sl__onednn_window onednn_window(const struct conv_args *a) {
+  return (struct sl__onednn_window){a->images,     a->channels, a->height,   a->width,    a->out_channels,
+                                    a->out_height, a->out_width, a->kernel_h, a->kernel_w, a->stride_h,
+                                    a->stride_w,   a->pad_h,    a->pad_w};
+}
+
+static bool forward_by_onednn(const struct conv_args *a, const float *x, const float *weight, float *y) {
+  struct sl__onednn_window w = onednn_window(a);
+  const float *bias = a->has_bias ? weight + a->out_channels * taps(a) : NULL;
+  if (!sl__onednn_conv2d_forward(&w, x, weight, bias, y)) return false;
+  sl__activate(a->activation, y, y, a->images * a->out_channels * pixels(a));
+  return true;
+}
+
+static void forward(const struct conv_args *a, const float *x, const float *weight, float *y, float *scratch) {
   int64_t k = a->out_channels, p = pixels(a), t = taps(a);
+  if (a->implementation == SL_ONEDNN && forward_by_onednn(a, x, weight, y)) return;
   for (int32_t n = 0; n < a->images; n++, x += x_size(a), y += k * p) {
-    sl__gemm(a->gemm, false, false, k, p, t, 1, weight, t, windows(a, x, scratch), p, 0, y, p);
+    sl__gemm(product(a), false, false, k, p, t, 1, weight, t, windows(a, x, scratch), p, 0, y, p);
     if (a->has_bias) add_bias(y, weight + k * t, k, p);
     sl__activate(a->activation, y, y, k * p);
   }
 }
 
-SL_KERNEL void conv2d_backward_data_cpu(void *buffers[], void *cl_arg) {
-  const struct conv_args *a = sl__args(cl_arg);
-  const float *dy = sl__buffer(buffers, 0), *weight = sl__buffer(buffers, 1);
-  float *dx = sl__buffer(buffers, 2), *scratch = sl__buffer(buffers, 3);
+/* oneDNN overwrites; where a gradient is added to another, our own code serves. */
+static void backward_data(const struct conv_args *a, const float *dy, const float *weight, float *dx, float *scratch,
+                          bool add) {
   int64_t k = a->out_channels, p = pixels(a), t = taps(a);
-  bool add = sl__accumulate(cl_arg);
+  struct sl__onednn_window w = onednn_window(a);
+  if (a->implementation == SL_ONEDNN && !add && sl__onednn_conv2d_backward_data(&w, dy, weight, dx)) return;
   for (int32_t n = 0; n < a->images; n++, dy += k * p, dx += x_size(a)) {
     if (is_product(a)) {
-      sl__gemm(a->gemm, true, false, t, p, k, 1, weight, t, dy, p, add, dx, p);
+      sl__gemm(product(a), true, false, t, p, k, 1, weight, t, dy, p, add, dx, p);
       continue;
     }
-    sl__gemm(a->gemm, true, false, t, p, k, 1, weight, t, dy, p, 0, scratch, p);
+    sl__gemm(product(a), true, false, t, p, k, 1, weight, t, dy, p, 0, scratch, p);
     if (!add) memset(dx, 0, (size_t)x_size(a) * sizeof *dx);
     col2im_add(a, scratch, dx);
   }
@@ -148,16 +166,52 @@ SL_SIMD static void bias_gradient(const float *dy, float *grad, int64_t images, 
   }
 }
 
-SL_KERNEL void conv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
-  const struct conv_args *a = sl__args(cl_arg);
-  const float *x = sl__buffer(buffers, 0), *dy = sl__buffer(buffers, 1);
-  float *grad = sl__buffer(buffers, 2), *scratch = sl__buffer(buffers, 3);
+static void backward_weight(const struct conv_args *a, const float *x, const float *dy, float *grad, float *scratch,
+                            bool add) {
   int64_t k = a->out_channels, p = pixels(a), t = taps(a);
-  bool add = sl__accumulate(cl_arg);
+  struct sl__onednn_window w = onednn_window(a);
+  if (a->implementation == SL_ONEDNN && !add &&
+      sl__onednn_conv2d_backward_weight(&w, x, dy, grad, a->has_bias ? grad + k * t : NULL))
+    return;
   for (int32_t n = 0; n < a->images; n++)
-    sl__gemm(a->gemm, false, true, k, t, p, 1, dy + n * k * p, p, windows(a, x + n * x_size(a), scratch),
-             p, add || n, grad, t);
+    sl__gemm(product(a), false, true, k, t, p, 1, dy + n * k * p, p, windows(a, x + n * x_size(a), scratch), p,
+             add || n, grad, t);
   if (a->has_bias) bias_gradient(dy, grad + k * t, a->images, k, p, add);
+}
+
+SL_KERNEL void conv2d_forward_cpu(void *buffers[], void *cl_arg) {
+  forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+          sl__buffer(buffers, 3));
+}
+
+SL_KERNEL void conv2d_backward_data_cpu(void *buffers[], void *cl_arg) {
+  backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+                sl__buffer(buffers, 3), sl__accumulate(cl_arg));
+}
+
+SL_KERNEL void conv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
+  backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+                  sl__buffer(buffers, 3), sl__accumulate(cl_arg));
+}
+
+/* ---- measuring ----------------------------------------------------------------------------------- */
+
+static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
+  struct conv_args a = *(const struct conv_args *)args;
+  a.implementation = i;
+  forward(&a, m[0], m[1], m[2], m[3]);
+}
+
+static void try_backward_data(enum sl__implementation i, const void *args, float *const *m) {
+  struct conv_args a = *(const struct conv_args *)args;
+  a.implementation = i;
+  backward_data(&a, m[0], m[1], m[2], m[3], false);
+}
+
+static void try_backward_weight(enum sl__implementation i, const void *args, float *const *m) {
+  struct conv_args a = *(const struct conv_args *)args;
+  a.implementation = i;
+  backward_weight(&a, m[0], m[1], m[2], m[3], false);
 }
 
 /* ---- submission ---------------------------------------------------------------------------------- */
@@ -170,7 +224,7 @@ static enum sl_status check(const char *name, const struct sl_tensor *x, const s
     *a = (struct conv_args){(int32_t)xd[0], (int32_t)xd[1], (int32_t)xd[2], (int32_t)xd[3],
                             c->channels, (int32_t)yd[2], (int32_t)yd[3],
                             c->kernel_h, c->kernel_w, c->stride_h, c->stride_w, c->pad_h, c->pad_w,
-                            c->has_bias, c->activation, sl__gemm_preferred()};
+                            c->has_bias, c->activation, 0};
     int64_t h = xd[2] + 2 * c->pad_h - c->kernel_h, w = xd[3] + 2 * c->pad_w - c->kernel_w;
     if (h >= 0 && w >= 0 && c->stride_h > 0 && c->stride_w > 0 && yd[0] == xd[0] &&
         yd[1] == c->channels && yd[2] == h / c->stride_h + 1 && yd[3] == w / c->stride_w + 1 &&
@@ -191,11 +245,22 @@ static uint32_t footprint(const struct conv_args *a) {
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op, const struct sl__launch *l,
                              struct sl_tensor *first, struct sl_tensor *second, struct sl_tensor *out,
-                             const struct conv_args *a) {
+                             struct conv_args *a,
+                             void (*try)(enum sl__implementation, const void *, float *const *)) {
   struct sl_tensor *scratch;
-  size_t bytes = is_product(a) ? 4 : (size_t)(taps(a) * pixels(a)) * sizeof(float);
-  enum sl_status status = sl__scratch(context, bytes, &scratch);
+  int64_t matrix = is_product(a) ? 1 : taps(a) * pixels(a);
+  enum sl_status status = sl__scratch(context, (size_t)matrix * sizeof(float), &scratch);
   if (status != SL_OK) return status;
+  struct sl__candidates c = {
+      .operation = op->codelet.name,
+      .mask = sl__choice_products() | sl__choice_primitives(),
+      .preferred = sl__gemm_preferred() == SL_GEMM_ONEDNN ? SL_OWN_ONEDNN : SL_OWN_OPENBLAS,
+      .sizes = &a->images,
+      .size_count = (int)(offsetof(struct conv_args, implementation) / sizeof(int32_t)),
+      .run = try,
+      .elements = {sl_shape_count(&first->shape), sl_shape_count(&second->shape), sl_shape_count(&out->shape),
+                   matrix}};
+  a->implementation = sl__choose(context, &c, a);
   double flops = 2.0 * a->images * (double)a->out_channels * (double)pixels(a) * (double)taps(a);
   return sl__submit(context, op, l, 4, (struct sl_tensor *[]){first, second, out, scratch}, a, sizeof *a,
                     flops, footprint(a));
@@ -206,7 +271,7 @@ enum sl_status sl__conv2d_forward(struct sl_context *context, const struct sl__l
                                   const struct sl__conv2d *conv) {
   struct conv_args a;
   enum sl_status status = check("conv2d_forward", x, param, y, conv, &a);
-  return status == SL_OK ? submit(context, &sl__op_conv2d_forward, l, x, param, y, &a) : status;
+  return status == SL_OK ? submit(context, &sl__op_conv2d_forward, l, x, param, y, &a, try_forward) : status;
 }
 
 enum sl_status sl__conv2d_backward_data(struct sl_context *context, const struct sl__launch *l,
@@ -214,7 +279,7 @@ enum sl_status sl__conv2d_backward_data(struct sl_context *context, const struct
                                         struct sl_tensor *dx, const struct sl__conv2d *conv) {
   struct conv_args a;
   enum sl_status status = check("conv2d_backward_data", dx, param, dy, conv, &a);
-  return status == SL_OK ? submit(context, &sl__op_conv2d_backward_data, l, dy, param, dx, &a) : status;
+  return status == SL_OK ? submit(context, &sl__op_conv2d_backward_data, l, dy, param, dx, &a, try_backward_data) : status;
 }
 
 enum sl_status sl__conv2d_backward_weight(struct sl_context *context, const struct sl__launch *l,
@@ -222,5 +287,5 @@ enum sl_status sl__conv2d_backward_weight(struct sl_context *context, const stru
                                           struct sl_tensor *grad, const struct sl__conv2d *conv) {
   struct conv_args a;
   enum sl_status status = check("conv2d_backward_weight", x, grad, dy, conv, &a);
-  return status == SL_OK ? submit(context, &sl__op_conv2d_backward_weight, l, x, dy, grad, &a) : status;
+  return status == SL_OK ? submit(context, &sl__op_conv2d_backward_weight, l, x, dy, grad, &a, try_backward_weight) : status;
 }

@@ -1,12 +1,12 @@
 /* Dense layer: y = act(x W^T + b), W [O, I] as in PyTorch, the flat parameter block is W then b. */
 #include "codelets/activation.h"
+#include "codelets/choice.h"
 #include "codelets/codelets.h"
 #include "codelets/gemm.h"
 #include "core/error.h"
 
 struct dense_args {
-  int64_t rows, in, out;
-  int32_t has_bias, activation, gemm;
+  int32_t rows, in, out, has_bias, activation, implementation;
 };
 
 /* ---- CPU kernels --------------------------------------------------------------------------------- */
@@ -16,20 +16,19 @@ SL_SIMD static void add_bias(float *y, const float *bias, int64_t rows, int64_t 
     for (int64_t o = 0; o < out; o++) y[n * out + o] += bias[o];
 }
 
-SL_KERNEL void dense_forward_cpu(void *buffers[], void *cl_arg) {
-  const struct dense_args *a = sl__args(cl_arg);
-  const float *x = sl__buffer(buffers, 0), *param = sl__buffer(buffers, 1);
-  float *y = sl__buffer(buffers, 2);
-  sl__gemm(a->gemm, false, true, a->rows, a->out, a->in, 1, x, a->in, param, a->in, 0, y, a->out);
-  if (a->has_bias) add_bias(y, param + a->out * a->in, a->rows, a->out);
-  sl__activate(a->activation, y, y, a->rows * a->out);
+static enum sl__gemm product(const struct dense_args *a) {
+  return a->implementation == SL_OWN_ONEDNN ? SL_GEMM_ONEDNN : SL_GEMM_OPENBLAS;
 }
 
-SL_KERNEL void dense_backward_data_cpu(void *buffers[], void *cl_arg) {
-  const struct dense_args *a = sl__args(cl_arg);
-  const float *dy = sl__buffer(buffers, 0), *param = sl__buffer(buffers, 1);
-  sl__gemm(a->gemm, false, false, a->rows, a->in, a->out, 1, dy, a->out, param, a->in,
-           sl__accumulate(cl_arg), sl__buffer(buffers, 2), a->in);
+static void forward(const struct dense_args *a, const float *x, const float *param, float *y) {
+  int64_t out = a->out, in = a->in;
+  sl__gemm(product(a), false, true, a->rows, out, in, 1, x, in, param, in, 0, y, out);
+  if (a->has_bias) add_bias(y, param + out * in, a->rows, out);
+  sl__activate(a->activation, y, y, a->rows * out);
+}
+
+static void backward_data(const struct dense_args *a, const float *dy, const float *param, float *dx, bool add) {
+  sl__gemm(product(a), false, false, a->rows, a->in, a->out, 1, dy, a->out, param, a->in, add, dx, a->in);
 }
 
 /* Column sums, row after row: each sum's order is that of the rows. */
@@ -39,13 +38,44 @@ SL_SIMD static void bias_gradient(const float *dy, float *grad, int64_t rows, in
     for (int64_t o = 0; o < out; o++) grad[o] += dy[n * out + o];
 }
 
+static void backward_weight(const struct dense_args *a, const float *x, const float *dy, float *grad, bool add) {
+  int64_t out = a->out, in = a->in;
+  sl__gemm(product(a), true, false, out, in, a->rows, 1, dy, out, x, in, add, grad, in);
+  if (a->has_bias) bias_gradient(dy, grad + out * in, a->rows, out, add);
+}
+
+SL_KERNEL void dense_forward_cpu(void *buffers[], void *cl_arg) {
+  forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2));
+}
+
+SL_KERNEL void dense_backward_data_cpu(void *buffers[], void *cl_arg) {
+  backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+                sl__accumulate(cl_arg));
+}
+
 SL_KERNEL void dense_backward_weight_cpu(void *buffers[], void *cl_arg) {
-  const struct dense_args *a = sl__args(cl_arg);
-  const float *x = sl__buffer(buffers, 0), *dy = sl__buffer(buffers, 1);
-  float *grad = sl__buffer(buffers, 2);
-  bool add = sl__accumulate(cl_arg);
-  sl__gemm(a->gemm, true, false, a->out, a->in, a->rows, 1, dy, a->out, x, a->in, add, grad, a->in);
-  if (a->has_bias) bias_gradient(dy, grad + a->out * a->in, a->rows, a->out, add);
+  backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+                  sl__accumulate(cl_arg));
+}
+
+/* ---- measuring ----------------------------------------------------------------------------------- */
+
+static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
+  struct dense_args a = *(const struct dense_args *)args;
+  a.implementation = i;
+  forward(&a, m[0], m[1], m[2]);
+}
+
+static void try_backward_data(enum sl__implementation i, const void *args, float *const *m) {
+  struct dense_args a = *(const struct dense_args *)args;
+  a.implementation = i;
+  backward_data(&a, m[0], m[1], m[2], false);
+}
+
+static void try_backward_weight(enum sl__implementation i, const void *args, float *const *m) {
+  struct dense_args a = *(const struct dense_args *)args;
+  a.implementation = i;
+  backward_weight(&a, m[0], m[1], m[2], false);
 }
 
 /* ---- submission ---------------------------------------------------------------------------------- */
@@ -54,19 +84,35 @@ static enum sl_status check(const char *name, const struct sl_tensor *x, const s
                             const struct sl_tensor *y, bool has_bias, struct dense_args *a) {
   char xt[96], yt[96];
   int64_t rows = x->shape.dim[0];
-  a->rows = rows;
-  a->in = sl_shape_count(&x->shape) / rows;
-  a->out = sl_shape_count(&y->shape) / rows;
+  a->rows = (int32_t)rows;
+  a->in = (int32_t)(sl_shape_count(&x->shape) / rows);
+  a->out = (int32_t)(sl_shape_count(&y->shape) / rows);
   a->has_bias = has_bias;
-  a->gemm = sl__gemm_preferred();
-  if (y->shape.dim[0] == rows && param->shape.dim[0] == a->out * (a->in + has_bias)) return SL_OK;
+  int64_t needed = (int64_t)a->out * (a->in + has_bias);
+  if (y->shape.dim[0] == rows && param->shape.dim[0] == needed) return SL_OK;
   return sl_fail(SL_BAD_SHAPE, "%s: x %s, y %s and %lld parameters do not fit; %lld are needed", name,
                  sl_shape_text(&x->shape, xt, sizeof xt), sl_shape_text(&y->shape, yt, sizeof yt),
-                 (long long)param->shape.dim[0], (long long)(a->out * (a->in + has_bias)));
+                 (long long)param->shape.dim[0], (long long)needed);
 }
 
 static double product_flops(const struct dense_args *a) {
   return 2.0 * (double)a->rows * (double)a->in * (double)a->out;
+}
+
+static enum sl_status submit(struct sl_context *context, struct sl__op *op, const struct sl__launch *l,
+                             struct sl_tensor *const *tensors, struct dense_args *a,
+                             void (*try)(enum sl__implementation, const void *, float *const *)) {
+  struct sl__candidates c = {
+      .operation = op->codelet.name,
+      .mask = sl__choice_products(),
+      .preferred = sl__gemm_preferred() == SL_GEMM_ONEDNN ? SL_OWN_ONEDNN : SL_OWN_OPENBLAS,
+      .sizes = &a->rows,
+      .size_count = (int)(offsetof(struct dense_args, implementation) / sizeof(int32_t)),
+      .run = try,
+      .elements = {sl_shape_count(&tensors[0]->shape), sl_shape_count(&tensors[1]->shape),
+                   sl_shape_count(&tensors[2]->shape)}};
+  a->implementation = sl__choose(context, &c, a);
+  return sl__submit(context, op, l, 3, tensors, a, sizeof *a, product_flops(a), (uint32_t)a->activation);
 }
 
 enum sl_status sl__dense_forward(struct sl_context *context, const struct sl__launch *l,
@@ -75,8 +121,7 @@ enum sl_status sl__dense_forward(struct sl_context *context, const struct sl__la
   struct dense_args a = {.activation = activation};
   enum sl_status status = check("dense_forward", x, param, y, has_bias, &a);
   if (status != SL_OK) return status;
-  return sl__submit(context, &sl__op_dense_forward, l, 3, (struct sl_tensor *[]){x, param, y}, &a,
-                    sizeof a, product_flops(&a), (uint32_t)activation);
+  return submit(context, &sl__op_dense_forward, l, (struct sl_tensor *[]){x, param, y}, &a, try_forward);
 }
 
 enum sl_status sl__dense_backward_data(struct sl_context *context, const struct sl__launch *l,
@@ -89,8 +134,8 @@ enum sl_status sl__dense_backward_data(struct sl_context *context, const struct 
   enum sl_status status =
       check("dense_backward_data", dx, param, dy, param->shape.dim[0] != weights, &a);
   if (status != SL_OK) return status;
-  return sl__submit(context, &sl__op_dense_backward_data, l, 3, (struct sl_tensor *[]){dy, param, dx},
-                    &a, sizeof a, product_flops(&a), 0);
+  return submit(context, &sl__op_dense_backward_data, l, (struct sl_tensor *[]){dy, param, dx}, &a,
+                try_backward_data);
 }
 
 enum sl_status sl__dense_backward_weight(struct sl_context *context, const struct sl__launch *l,
@@ -99,6 +144,6 @@ enum sl_status sl__dense_backward_weight(struct sl_context *context, const struc
   struct dense_args a = {0};
   enum sl_status status = check("dense_backward_weight", x, grad, dy, has_bias, &a);
   if (status != SL_OK) return status;
-  return sl__submit(context, &sl__op_dense_backward_weight, l, 3, (struct sl_tensor *[]){x, dy, grad},
-                    &a, sizeof a, product_flops(&a), has_bias);
+  return submit(context, &sl__op_dense_backward_weight, l, (struct sl_tensor *[]){x, dy, grad}, &a,
+                try_backward_weight);
 }

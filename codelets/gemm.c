@@ -14,7 +14,7 @@ void omp_set_num_threads(int threads); /* of the OpenMP that oneDNN is linked wi
 /* StarPU's workers are the threads here: a library that starts more of them makes workers fight for cores. */
 static void one_thread_for_openblas(void) { openblas_set_num_threads(1); }
 
-static void one_thread(void) {
+void sl__one_thread(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   pthread_once(&once, one_thread_for_openblas);
 #ifdef SL_HAVE_ONEDNN
@@ -39,7 +39,7 @@ bool sl__gemm_available(enum sl__gemm who) {
 void sl__gemm(enum sl__gemm who, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha,
               const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
               int64_t ldc) {
-  one_thread();
+  sl__one_thread();
 #ifdef SL_HAVE_ONEDNN
   if (who == SL_GEMM_ONEDNN &&
       dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) ==

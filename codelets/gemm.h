@@ -20,6 +20,9 @@ bool sl__gemm_available(enum sl__gemm who);
 /* "oneDNN 2.6.3", or "OpenBLAS 0.3.21 (Haswell)". */
 const char *sl__gemm_text(void);
 
+/* Products and primitives called from this thread use no other. */
+void sl__one_thread(void);
+
 /* NULL, or what to do about an OpenBLAS that is in use and runs below the processor's vector width. */
 const char *sl__gemm_warning(void);
 

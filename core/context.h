@@ -24,6 +24,7 @@ struct sl_context {
   int device_count;
   uint64_t seed;
   struct sl__tuning *tuning;  /* NULL without --tune */
+  int forced_implementation;  /* for tests: 1 + its number; 0: none */
   struct sl_tensor *scratch[48];  /* one a power of two of bytes; StarPU gives each worker its own copy */
   sl_log_function log;
   void *log_user;
