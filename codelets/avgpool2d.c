@@ -1,14 +1,24 @@
 /* Average pooling; padding counts as zeros and in the divisor, PyTorch's default. */
 #include <string.h>
 
+#include "codelets/choice.h"
+#include "codelets/onednn.h"
 #include "codelets/pool2d.h"
 
 /* ---- CPU kernels --------------------------------------------------------------------------------- */
 
-SL_KERNEL void avgpool2d_forward_cpu(void *buffers[], void *cl_arg) {
-  const struct sl__pool_args *a = sl__args(cl_arg);
-  const float *x = sl__buffer(buffers, 0);
-  float *y = sl__buffer(buffers, 1), share = 1.0f / (float)(a->pool.kernel_h * a->pool.kernel_w);
+/* Planes count as images of one channel: pooling mixes neither. */
+static struct sl__onednn_window onednn_window(const struct sl__pool_args *a) {
+  const struct sl__pool2d *p = &a->pool;
+  return (struct sl__onednn_window){a->planes,     1,           a->height,   a->width,    1,
+                                    a->out_height, a->out_width, p->kernel_h, p->kernel_w, p->stride_h,
+                                    p->stride_w,   p->pad_h,    p->pad_w};
+}
+
+static void forward(const struct sl__pool_args *a, const float *x, float *y) {
+  struct sl__onednn_window o = onednn_window(a);
+  if (a->implementation == SL_ONEDNN && sl__onednn_avgpool2d_forward(&o, x, y)) return;
+  float share = 1.0f / (float)(a->pool.kernel_h * a->pool.kernel_w);
   for (int32_t p = 0; p < a->planes; p++, x += (int64_t)a->height * a->width)
     for (int32_t oh = 0; oh < a->out_height; oh++)
       for (int32_t ow = 0; ow < a->out_width; ow++) {
@@ -20,13 +30,13 @@ SL_KERNEL void avgpool2d_forward_cpu(void *buffers[], void *cl_arg) {
       }
 }
 
-SL_KERNEL void avgpool2d_backward_cpu(void *buffers[], void *cl_arg) {
-  const struct sl__pool_args *a = sl__args(cl_arg);
-  const float *dy = sl__buffer(buffers, 0);
-  float *dx = sl__buffer(buffers, 1), share = 1.0f / (float)(a->pool.kernel_h * a->pool.kernel_w);
+static void backward(const struct sl__pool_args *a, const float *dy, float *dx, bool add) {
+  struct sl__onednn_window o = onednn_window(a);
+  if (a->implementation == SL_ONEDNN && !add && sl__onednn_avgpool2d_backward(&o, dy, dx)) return;
+  float share = 1.0f / (float)(a->pool.kernel_h * a->pool.kernel_w);
   int64_t plane = (int64_t)a->height * a->width;
   for (int32_t p = 0; p < a->planes; p++, dx += plane) {
-    if (!sl__accumulate(cl_arg)) memset(dx, 0, (size_t)plane * sizeof *dx);
+    if (!add) memset(dx, 0, (size_t)plane * sizeof *dx);
     for (int32_t oh = 0; oh < a->out_height; oh++)
       for (int32_t ow = 0; ow < a->out_width; ow++) {
         struct sl__pool_window v = sl__pool_window(a, oh, ow);
@@ -37,7 +47,44 @@ SL_KERNEL void avgpool2d_backward_cpu(void *buffers[], void *cl_arg) {
   }
 }
 
+SL_KERNEL void avgpool2d_forward_cpu(void *buffers[], void *cl_arg) {
+  forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1));
+}
+
+SL_KERNEL void avgpool2d_backward_cpu(void *buffers[], void *cl_arg) {
+  backward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__accumulate(cl_arg));
+}
+
+/* ---- measuring ----------------------------------------------------------------------------------- */
+
+static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
+  struct sl__pool_args a = *(const struct sl__pool_args *)args;
+  a.implementation = i;
+  forward(&a, m[0], m[1]);
+}
+
+static void try_backward(enum sl__implementation i, const void *args, float *const *m) {
+  struct sl__pool_args a = *(const struct sl__pool_args *)args;
+  a.implementation = i;
+  backward(&a, m[0], m[1], false);
+}
+
 /* ---- submission ---------------------------------------------------------------------------------- */
+
+static enum sl_status submit(struct sl_context *context, struct sl__op *op, const struct sl__launch *l,
+                             struct sl_tensor *from, struct sl_tensor *to, struct sl__pool_args *a,
+                             void (*try)(enum sl__implementation, const void *, float *const *)) {
+  struct sl__candidates c = {.operation = op->codelet.name,
+                             .mask = sl__choice_primitives(),
+                             .preferred = SL_OWN_OPENBLAS,
+                             .sizes = &a->planes,
+                             .size_count = (int)(offsetof(struct sl__pool_args, implementation) / sizeof(int32_t)),
+                             .run = try,
+                             .elements = {sl_shape_count(&from->shape), sl_shape_count(&to->shape)}};
+  a->implementation = sl__choose(context, &c, a);
+  return sl__submit(context, op, l, 2, (struct sl_tensor *[]){from, to}, a, sizeof *a, sl__pool_flops(a),
+                    sl__pool_footprint(a));
+}
 
 enum sl_status sl__avgpool2d_forward(struct sl_context *context, const struct sl__launch *l,
                                      struct sl_tensor *x, struct sl_tensor *y,
@@ -45,8 +92,7 @@ enum sl_status sl__avgpool2d_forward(struct sl_context *context, const struct sl
   struct sl__pool_args a;
   enum sl_status status = sl__pool_check("avgpool2d_forward", x, y, pool, &a);
   if (status != SL_OK) return status;
-  return sl__submit(context, &sl__op_avgpool2d_forward, l, 2, (struct sl_tensor *[]){x, y}, &a, sizeof a,
-                    sl__pool_flops(&a), sl__pool_footprint(&a));
+  return submit(context, &sl__op_avgpool2d_forward, l, x, y, &a, try_forward);
 }
 
 enum sl_status sl__avgpool2d_backward(struct sl_context *context, const struct sl__launch *l,
@@ -55,6 +101,5 @@ enum sl_status sl__avgpool2d_backward(struct sl_context *context, const struct s
   struct sl__pool_args a;
   enum sl_status status = sl__pool_check("avgpool2d_backward", dx, dy, pool, &a);
   if (status != SL_OK) return status;
-  return sl__submit(context, &sl__op_avgpool2d_backward, l, 2, (struct sl_tensor *[]){dy, dx}, &a, sizeof a,
-                    sl__pool_flops(&a), sl__pool_footprint(&a));
+  return submit(context, &sl__op_avgpool2d_backward, l, dy, dx, &a, try_backward);
 }

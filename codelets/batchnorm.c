@@ -2,10 +2,12 @@
  * channel's planes one after the other: a fixed order. */
 #include <math.h>
 
+#include "codelets/choice.h"
 #include "codelets/elementwise.h"
+#include "codelets/onednn.h"
 
 struct norm_args {
-  int64_t rows, channels, plane;
+  int32_t rows, channels, plane, implementation;
   float epsilon, momentum;
   double values;
 };
@@ -52,12 +54,20 @@ SL_SIMD static void affine(const float *x, float *y, float mean, float scale, fl
   for (int64_t i = 0; i < plane; i++) y[i] = scale * (x[i] - mean) + shift;
 }
 
-SL_KERNEL void batchnorm_forward_cpu(void *buffers[], void *cl_arg) {
-  const struct norm_args *a = sl__args(cl_arg);
-  const float *x = sl__buffer(buffers, 0), *param = sl__buffer(buffers, 1);
-  float *y = sl__buffer(buffers, 2), *saved = sl__buffer(buffers, 3);
-  int64_t stride = a->channels * a->plane;
-  double count = (double)(a->rows * a->plane);
+/* oneDNN hands out variances; saved holds 1 / sqrt(variance + epsilon). */
+static bool forward_by_onednn(const struct norm_args *a, const float *x, const float *param, float *y, float *saved) {
+  float *inverse = saved + a->channels;
+  if (!sl__onednn_batchnorm_forward(a->rows, a->channels, a->plane, a->epsilon, x, param, y, saved, inverse))
+    return false;
+  for (int32_t c = 0; c < a->channels; c++)
+    inverse[c] = (float)(1 / sqrt((double)inverse[c] + (double)a->epsilon));
+  return true;
+}
+
+static void forward(const struct norm_args *a, const float *x, const float *param, float *y, float *saved) {
+  if (a->implementation == SL_ONEDNN && forward_by_onednn(a, x, param, y, saved)) return;
+  int64_t stride = (int64_t)a->channels * a->plane;
+  double count = (double)a->rows * (double)a->plane;
   for (int64_t c = 0; c < a->channels; c++) {
     const float *first = x + c * a->plane;
     double mean = 0, variance = 0;
@@ -74,10 +84,11 @@ SL_KERNEL void batchnorm_forward_cpu(void *buffers[], void *cl_arg) {
   }
 }
 
-SL_KERNEL void batchnorm_inference_cpu(void *buffers[], void *cl_arg) {
-  const struct norm_args *a = sl__args(cl_arg);
-  const float *x = sl__buffer(buffers, 0), *param = sl__buffer(buffers, 1), *running = sl__buffer(buffers, 2);
-  float *y = sl__buffer(buffers, 3);
+static void inference(const struct norm_args *a, const float *x, const float *param, const float *running, float *y) {
+  if (a->implementation == SL_ONEDNN &&
+      sl__onednn_batchnorm_inference(a->rows, a->channels, a->plane, a->epsilon, x, param, running,
+                                     running + a->channels, y))
+    return;
   for (int64_t n = 0; n < a->rows; n++)
     for (int64_t c = 0; c < a->channels; c++, x += a->plane, y += a->plane) {
       double inverse = 1 / sqrt((double)running[a->channels + c] + (double)a->epsilon);
@@ -88,7 +99,7 @@ SL_KERNEL void batchnorm_inference_cpu(void *buffers[], void *cl_arg) {
 /* Of channel c: sum of dy, and sum of dy (x - mean). */
 static void channel_sums(const struct norm_args *a, const float *x, const float *dy, const float *saved,
                          int64_t c, double *sum, double *product) {
-  int64_t stride = a->channels * a->plane;
+  int64_t stride = (int64_t)a->channels * a->plane;
   *sum = *product = 0;
   for (int64_t n = 0; n < a->rows; n++) {
     int64_t at = n * stride + c * a->plane;
@@ -106,24 +117,51 @@ SL_SIMD static void backward_plane(const float *x, const float *dy, float *dx, f
     for (int64_t i = 0; i < plane; i++) dx[i] = k * dy[i] + (b * (x[i] - mean) + s);
 }
 
+/* Channels whose variances fit on the stack; more are left to our own code. */
+#define CHANNELS_FOR_ONEDNN 4096
+
+static bool backward_by_onednn(const struct norm_args *a, const float *x, const float *param, const float *saved,
+                               const float *dy, float *dx) {
+  float variance[CHANNELS_FOR_ONEDNN], unused[CHANNELS_FOR_ONEDNN];
+  if (a->channels > CHANNELS_FOR_ONEDNN) return false;
+  for (int32_t c = 0; c < a->channels; c++) {
+    double r = (double)saved[a->channels + c];
+    variance[c] = (float)(1 / (r * r) - (double)a->epsilon);
+  }
+  return sl__onednn_batchnorm_backward_data(a->rows, a->channels, a->plane, a->epsilon, x, param, saved, variance, dy,
+                                            dx, unused);
+}
+
 /* dx = gamma r (dy - mean(dy) - xhat mean(dy xhat)), xhat = (x - mean) r. */
-SL_KERNEL void batchnorm_backward_data_cpu(void *buffers[], void *cl_arg) {
-  const struct norm_args *a = sl__args(cl_arg);
-  const float *x = sl__buffer(buffers, 0), *param = sl__buffer(buffers, 1), *saved = sl__buffer(buffers, 2);
-  const float *dy = sl__buffer(buffers, 3);
-  float *dx = sl__buffer(buffers, 4);
-  int64_t stride = a->channels * a->plane;
-  double count = (double)(a->rows * a->plane);
+static void backward_data(const struct norm_args *a, const float *x, const float *param, const float *saved,
+                          const float *dy, float *dx, bool add) {
+  if (a->implementation == SL_ONEDNN && !add && backward_by_onednn(a, x, param, saved, dy, dx)) return;
+  int64_t stride = (int64_t)a->channels * a->plane;
+  double count = (double)a->rows * (double)a->plane;
   for (int64_t c = 0; c < a->channels; c++) {
     double sum, product, r = (double)saved[a->channels + c];
     channel_sums(a, x, dy, saved, c, &sum, &product);
     double k = (double)param[c] * r, b = -k * r * r * product / count, s = -k * sum / count;
     for (int64_t n = 0; n < a->rows; n++) {
       int64_t at = n * stride + c * a->plane;
-      backward_plane(x + at, dy + at, dx + at, saved[c], (float)k, (float)b, (float)s, a->plane,
-                     sl__accumulate(cl_arg));
+      backward_plane(x + at, dy + at, dx + at, saved[c], (float)k, (float)b, (float)s, a->plane, add);
     }
   }
+}
+
+SL_KERNEL void batchnorm_forward_cpu(void *buffers[], void *cl_arg) {
+  forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+          sl__buffer(buffers, 3));
+}
+
+SL_KERNEL void batchnorm_inference_cpu(void *buffers[], void *cl_arg) {
+  inference(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+            sl__buffer(buffers, 3));
+}
+
+SL_KERNEL void batchnorm_backward_data_cpu(void *buffers[], void *cl_arg) {
+  backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+                sl__buffer(buffers, 3), sl__buffer(buffers, 4), sl__accumulate(cl_arg));
 }
 
 SL_KERNEL void batchnorm_backward_weight_cpu(void *buffers[], void *cl_arg) {
@@ -152,15 +190,49 @@ SL_KERNEL void batchnorm_running_cpu(void *buffers[], void *cl_arg) {
   }
 }
 
+/* ---- measuring ----------------------------------------------------------------------------------- */
+
+/* memory: x, y (or dx), parameters, statistics */
+static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
+  struct norm_args a = *(const struct norm_args *)args;
+  a.implementation = i;
+  forward(&a, m[0], m[2], m[1], m[3]);
+}
+
+static void try_inference(enum sl__implementation i, const void *args, float *const *m) {
+  struct norm_args a = *(const struct norm_args *)args;
+  a.implementation = i;
+  inference(&a, m[0], m[2], m[3], m[1]);
+}
+
+static void try_backward_data(enum sl__implementation i, const void *args, float *const *m) {
+  struct norm_args a = *(const struct norm_args *)args;
+  a.implementation = i;
+  backward_data(&a, m[0], m[2], m[3], m[0], m[1], false);
+}
+
+static void choose(struct sl_context *context, const char *operation, struct norm_args *a,
+                   void (*try)(enum sl__implementation, const void *, float *const *)) {
+  int64_t size = (int64_t)a->rows * a->channels * a->plane, two = 2 * (int64_t)a->channels;
+  struct sl__candidates c = {.operation = operation,
+                             .mask = sl__choice_primitives(),
+                             .preferred = SL_OWN_OPENBLAS,
+                             .sizes = &a->rows,
+                             .size_count = 3,
+                             .run = try,
+                             .elements = {size, size, two, two}};
+  a->implementation = sl__choose(context, &c, a);
+}
+
 /* ---- submission ---------------------------------------------------------------------------------- */
 
 /* x [N, C, ...]; `pair` has 2C elements; like has x's size. */
 static enum sl_status check(const char *name, const struct sl_tensor *x, const struct sl_tensor *like,
                             struct sl_tensor *const *pairs, int count, struct norm_args *a) {
   char text[96];
-  a->rows = x->shape.dim[0];
-  a->channels = x->shape.ndim > 1 ? x->shape.dim[1] : 0;
-  if (a->channels) a->plane = sl_shape_count(&x->shape) / (a->rows * a->channels);
+  a->rows = (int32_t)x->shape.dim[0];
+  a->channels = x->shape.ndim > 1 ? (int32_t)x->shape.dim[1] : 0;
+  if (a->channels) a->plane = (int32_t)(sl_shape_count(&x->shape) / ((int64_t)a->rows * a->channels));
   bool fits = a->channels > 0 && sl_shape_equal(&x->shape, &like->shape);
   for (int i = 0; i < count; i++) fits = fits && sl_shape_count(&pairs[i]->shape) == 2 * a->channels;
   if (fits) return SL_OK;
@@ -179,6 +251,7 @@ enum sl_status sl__batchnorm_forward(struct sl_context *context, const struct sl
   enum sl_status status =
       check("batchnorm_forward", x, y, (struct sl_tensor *[]){param, saved}, 2, &a);
   if (status != SL_OK) return status;
+  choose(context, "batchnorm_forward", &a, try_forward);
   return sl__submit(context, &sl__op_batchnorm_forward, l, 4, (struct sl_tensor *[]){x, param, y, saved}, &a,
                     sizeof a, flops_of(&a), 0);
 }
@@ -190,6 +263,7 @@ enum sl_status sl__batchnorm_inference(struct sl_context *context, const struct 
   enum sl_status status =
       check("batchnorm_inference", x, y, (struct sl_tensor *[]){param, running}, 2, &a);
   if (status != SL_OK) return status;
+  choose(context, "batchnorm_inference", &a, try_inference);
   return sl__submit(context, &sl__op_batchnorm_inference, l, 4, (struct sl_tensor *[]){x, param, running, y},
                     &a, sizeof a, flops_of(&a), 0);
 }
@@ -204,6 +278,7 @@ enum sl_status sl__batchnorm_backward_data(struct sl_context *context, const str
   if (status == SL_OK && !sl_shape_equal(&dx->shape, &x->shape))
     status = sl_fail(SL_BAD_SHAPE, "batchnorm_backward_data: dx must have x's shape");
   if (status != SL_OK) return status;
+  choose(context, "batchnorm_backward_data", &a, try_backward_data);
   return sl__submit(context, &sl__op_batchnorm_backward_data, l, 5,
                     (struct sl_tensor *[]){x, param, saved, dy, dx}, &a, sizeof a, flops_of(&a), 0);
 }
@@ -226,6 +301,6 @@ enum sl_status sl__batchnorm_running(struct sl_context *context, const struct sl
   struct sl_tensor *tensors[] = {saved, running};
   enum sl_status status = sl__same_count("batchnorm_running", 2, tensors, &n);
   if (status != SL_OK) return status;
-  struct norm_args a = {.channels = n / 2, .epsilon = epsilon, .momentum = momentum, .values = (double)values};
+  struct norm_args a = {.channels = (int32_t)(n / 2), .epsilon = epsilon, .momentum = momentum, .values = (double)values};
   return sl__submit(context, &sl__op_batchnorm_running, l, 2, tensors, &a, sizeof a, (double)n, 0);
 }

@@ -12,7 +12,7 @@
 #include "codelets/gemm.h"
 
 #define DIMS 12 /* as many as oneDNN's own arrays have */
-#define SLOTS 6
+#define SLOTS 7
 #define PLANS 64 /* a thread; the oldest gives way */
 
 /* ---- what differs between version 2 and 3 --------------------------------------------------------- */
@@ -113,9 +113,10 @@ static dnnl_status_t create_norm(primitive_desc *pd, dnnl_engine_t engine, const
                                  primitive_desc hint) {
   unsigned flags = dnnl_use_scale | dnnl_use_shift;
   if (k->operation == NORM_INFERENCE) flags |= dnnl_use_global_stats;
+  if (k->operation == NORM_BACKWARD) flags = dnnl_use_scale; /* the shift has no part in dx */
   dnnl_prop_kind_t prop = k->operation == NORM_FORWARD     ? dnnl_forward_training
                           : k->operation == NORM_INFERENCE ? dnnl_forward_inference
-                                                           : dnnl_backward_data;
+                                                           : dnnl_backward; /* with a scale, dx comes with all */
 #if DNNL_VERSION_MAJOR >= 3
   if (k->operation == NORM_BACKWARD)
     return dnnl_batch_normalization_backward_primitive_desc_create(pd, engine, prop, l->x, l->y, l->x,
@@ -204,9 +205,10 @@ static bool add_slot(struct thread_state *t, struct plan *plan, primitive_desc p
   *s = (struct slot){.argument = argument, .is_output = is_output};
   description plain;
   primitive_desc reorder = NULL;
-  description_ref inner = dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, argument);
-  if (!inner || DESCRIBE(plain, ndims, dims, plain_tag[ndims]) != dnnl_success) return false;
-  bool fine = dnnl_memory_create(&s->plain, REF(plain), t->engine, NULL) == dnnl_success;
+  if (DESCRIBE(plain, ndims, dims, plain_tag[ndims]) != dnnl_success) return false;
+  /* vectors have one layout, and version 2 does not tell that of a normalisation's */
+  description_ref inner = ndims == 1 ? REF(plain) : dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, argument);
+  bool fine = inner && dnnl_memory_create(&s->plain, REF(plain), t->engine, NULL) == dnnl_success;
   if (fine) plan->slots++;
   if (fine && !dnnl_memory_desc_equal(REF(plain), inner)) {
     description_ref from = is_output ? inner : REF(plain), to = is_output ? REF(plain) : inner;
@@ -249,7 +251,8 @@ static bool add_slots(struct thread_state *t, struct plan *plan, primitive_desc 
              add_slot(t, plan, pd, DNNL_ARG_MEAN, false, 1, channels) &&
              add_slot(t, plan, pd, DNNL_ARG_VARIANCE, false, 1, channels) &&
              add_slot(t, plan, pd, DNNL_ARG_DIFF_DST, false, 3, k->x) &&
-             add_slot(t, plan, pd, DNNL_ARG_DIFF_SRC, true, 3, k->x);
+             add_slot(t, plan, pd, DNNL_ARG_DIFF_SRC, true, 3, k->x) &&
+             add_slot(t, plan, pd, DNNL_ARG_DIFF_SCALE, true, 1, channels);
     default: {
       bool batch = k->operation == NORM_FORWARD; /* statistics come out */
       return add_slot(t, plan, pd, DNNL_ARG_SRC, false, 3, k->x) &&
@@ -435,9 +438,9 @@ bool sl__onednn_batchnorm_inference(int64_t rows, int64_t channels, int64_t plan
 
 bool sl__onednn_batchnorm_backward_data(int64_t rows, int64_t channels, int64_t plane, float epsilon, const float *x,
                                         const float *param, const float *mean, const float *variance, const float *dy,
-                                        float *dx) {
+                                        float *dx, float *scale_grad) {
   struct key k = norm_key(NORM_BACKWARD, rows, channels, plane, epsilon);
-  return run(&k, (const void *[]){x, param, mean, variance, dy, dx});
+  return run(&k, (const void *[]){x, param, mean, variance, dy, dx, scale_grad});
 }
 
 #else
@@ -463,6 +466,6 @@ REFUSE(sl__onednn_batchnorm_inference(int64_t rows, int64_t channels, int64_t pl
                                       const float *param, const float *mean, const float *variance, float *y))
 REFUSE(sl__onednn_batchnorm_backward_data(int64_t rows, int64_t channels, int64_t plane, float epsilon,
                                           const float *x, const float *param, const float *mean,
-                                          const float *variance, const float *dy, float *dx))
+                                          const float *variance, const float *dy, float *dx, float *scale_grad))
 
 #endif

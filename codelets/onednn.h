@@ -35,8 +35,9 @@ bool sl__onednn_batchnorm_forward(int64_t rows, int64_t channels, int64_t plane,
                                   const float *param, float *y, float *mean, float *variance);
 bool sl__onednn_batchnorm_inference(int64_t rows, int64_t channels, int64_t plane, float epsilon, const float *x,
                                     const float *param, const float *mean, const float *variance, float *y);
+/* gamma's gradient [channels] comes with it. */
 bool sl__onednn_batchnorm_backward_data(int64_t rows, int64_t channels, int64_t plane, float epsilon,
                                         const float *x, const float *param, const float *mean,
-                                        const float *variance, const float *dy, float *dx);
+                                        const float *variance, const float *dy, float *dx, float *scale_grad);
 
 #endif

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include <starling.h>
 
+#include "codelets/choice.h"
 #include "codelets/codelets.h"
 #include "core/random.h"
 
@@ -37,6 +38,17 @@ static inline int close_context(void **state) {
   sl_close(context);
   return 0;
 }
+
+/* A case that runs check() with each implementation that this build has, and with the preferred one. */
+#define EACH_IMPLEMENTATION(name, check)                   \
+  static void name(void **state) {                         \
+    (void)state;                                           \
+    for (int i = -1; i < SL_IMPLEMENTATIONS; i++) {        \
+      sl__choice_force(context, i);                        \
+      check();                                             \
+    }                                                      \
+    sl__choice_force(context, -1);                         \
+  }
 
 /* n values in [-1, 1), the same for the same stream; rounded to float, so that both sides start alike. */
 static inline double *random_values(int64_t n, uint64_t stream) {

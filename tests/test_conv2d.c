@@ -80,8 +80,7 @@ static struct sl_tensor *result(const struct conv *v, const double *y) {
   return tensor(SL_SHAPE(v->n, v->o.channels, out_h(v), out_w(v)), y);
 }
 
-static void forward_is_the_sum(void **state) {
-  (void)state;
+static void check_forward_is_the_sum(void) {
   for (size_t c = 0; c < CASES; c++) {
     struct conv v = cases[c];
     double *x = random_values(x_count(&v), 1), *param = random_values(params(&v), 2), *want = zeros(y_count(&v));
@@ -97,8 +96,7 @@ static void forward_is_the_sum(void **state) {
   }
 }
 
-static void backward_is_the_gradient(void **state) {
-  (void)state;
+static void check_backward_is_the_gradient(void) {
   for (size_t c = 0; c < CASES; c++)
     for (int add = 0; add < 2; add++) {
       struct conv v = cases[c];
@@ -141,6 +139,10 @@ static void shapes_are_checked(void **state) {
   struct sl_tensor *all[] = {x, flat, y, small, param, few};
   for (int i = 0; i < 6; i++) sl__tensor_free(all[i]);
 }
+
+EACH_IMPLEMENTATION(forward_is_the_sum, check_forward_is_the_sum)
+
+EACH_IMPLEMENTATION(backward_is_the_gradient, check_backward_is_the_gradient)
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(forward_is_the_sum),

@@ -51,8 +51,7 @@ static const struct dense cases[] = {
     {20, 13, 129, true, SL_ACTIVATION_RELU}};
 #define CASES (sizeof cases / sizeof *cases)
 
-static void forward_is_the_sum(void **state) {
-  (void)state;
+static void check_forward_is_the_sum(void) {
   for (size_t c = 0; c < CASES; c++) {
     struct dense d = cases[c];
     int64_t count = d.out * (d.in + d.bias);
@@ -73,8 +72,7 @@ static void forward_is_the_sum(void **state) {
 }
 
 /* The backward halves know no activation: it is undone before them (test_activation.c). */
-static void backward_is_the_gradient(void **state) {
-  (void)state;
+static void check_backward_is_the_gradient(void) {
   for (size_t c = 0; c < CASES; c++)
     for (int add = 0; add < 2; add++) {
       struct dense d = cases[c];
@@ -116,6 +114,10 @@ static void shapes_are_checked(void **state) {
   sl__tensor_free(y);
   sl__tensor_free(y3);
 }
+
+EACH_IMPLEMENTATION(forward_is_the_sum, check_forward_is_the_sum)
+
+EACH_IMPLEMENTATION(backward_is_the_gradient, check_backward_is_the_gradient)
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(forward_is_the_sum),

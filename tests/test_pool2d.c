@@ -63,8 +63,7 @@ static struct sl_tensor *result(const struct pool *v, const double *y) {
   return tensor(SL_SHAPE(1, v->planes, out_h(v), out_w(v)), y);
 }
 
-static void pools_match_the_reference(void **state) {
-  (void)state;
+static void check_pools_match_the_reference(void) {
   for (size_t c = 0; c < CASES; c++)
     for (int add = 0; add < 2; add++) {
       struct pool v = cases[c];
@@ -128,6 +127,8 @@ static void shapes_are_checked(void **state) {
   sl__tensor_free(off);
   sl__tensor_free(index);
 }
+
+EACH_IMPLEMENTATION(pools_match_the_reference, check_pools_match_the_reference)
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(pools_match_the_reference),
