@@ -52,10 +52,10 @@ static enum sl_status find_owners(struct sl__kvstore *kv) {
   return SL_OK;
 }
 
-/* How many shards a block is cut into: each at most `big` elements. Not a question of how many owners there are, or
- * the norm's rounding would depend on the number of workers. */
-static int parts_of(const struct sl__kvstore *kv, int64_t count, int64_t big) {
-  return kv->kind == SL_KVSTORE_LOCAL ? 1 : (int)((count + big - 1) / big);
+/* How many shards a block is cut into, each at most `big` elements: a question of its size alone. If the kind of
+ * KVStore or the number of owners had a say, so would they in the rounding of the norm. */
+static int parts_of(int64_t count, int64_t big) {
+  return (int)((count + big - 1) / big);
 }
 
 static int64_t part_length(int64_t count, int parts, int i) {
@@ -71,7 +71,7 @@ static enum sl_status cut(struct sl_tensor *tensor, int parts, int64_t *lengths)
 /* How many shards layer i's block has. A second trainer on the same model finds the block cut already. */
 static int layer_parts(const struct sl__kvstore *kv, int i, int64_t big) {
   const struct sl__block *block = &kv->model->layers[i].params;
-  return block->tensor->view_count ? block->tensor->view_count : parts_of(kv, block->total, big);
+  return block->tensor->view_count ? block->tensor->view_count : parts_of(block->total, big);
 }
 
 /* A gradient that is cut needs a home: StarPU lets the whole and its parts share memory only there. */

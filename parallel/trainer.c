@@ -66,7 +66,7 @@ enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer 
   if (sl__gemm_warning()) sl__log(model->context, SL_LOG_WARNING, "%s", sl__gemm_warning());
   SL_TRY(make_grid(t, options));
   SL_TRY(sl__kvstore_new(model, &t->optimizer, options->kvstore,
-                         options->big_shard ? options->big_shard : 1000000, t->grid.replicas,
+                         options->big_shard ? options->big_shard : 250000, t->grid.replicas,
                          &t->kvstore));
   for (int i = 0; i < t->in_flight; i++)
     SL_TRY(sl__tensor_host(model->context, &SL_SHAPE(4), SL_F32, NULL, &t->flights[i].stats));

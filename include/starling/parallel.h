@@ -12,8 +12,9 @@ extern "C" {
 
 /** \defgroup kvstore The KVStore
  *  Who owns the parameters: an owner adds the replicas' gradients up, in their order, and runs the optimizer.
- *  LOCAL: the CPU owns everything. DEVICE: shards go round the devices of the list, balanced by bytes; a layer
- *  larger than the bound is cut into several shards, so that one big embedding does not fill one device. */
+ *  A layer larger than a bound is cut into several shards, so that several workers update it at once and one big
+ *  embedding does not fill one device. LOCAL: the CPU owns every shard, and any of its workers may update one.
+ *  DEVICE: the shards go round the devices of the list, balanced by bytes. */
 enum sl_kvstore_kind { SL_KVSTORE_LOCAL, SL_KVSTORE_DEVICE };
 
 /** "local", "device". \return SL_BAD_ARGUMENT for an unknown name. */
@@ -32,7 +33,7 @@ struct sl_trainer_options {
   int replicas;                 /**< 0: one a StarPU worker, or one a device where devices are listed */
   int microbatches;             /**< slices of a replica's part in time; their gradients add up. 0 means 1 */
   enum sl_kvstore_kind kvstore;
-  int64_t big_shard;            /**< DEVICE: elements above which a block is cut; 0 means 1,000,000 */
+  int64_t big_shard;            /**< elements above which a layer's block is cut; 0 means 250,000 */
   int in_flight;                /**< steps submitted ahead; 0 means 2 */
 };
 
