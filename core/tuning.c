@@ -2,6 +2,10 @@
  * folder of performance models, since like them it holds for one machine. */
 #include "core/tuning.h"
 
+#include <cblas.h>
+#ifdef SL_HAVE_ONEDNN
+#include <dnnl.h>
+#endif
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
@@ -17,7 +21,7 @@
 
 struct sl__tuning {
   char path[PATH_MAX];
-  char machine[256];
+  char machine[512];
   json_t *choices;
   bool changed;
   pthread_mutex_t mutex;
@@ -37,16 +41,23 @@ static void make_folder(char *folder, size_t size) {
   mkdir(folder, 0777);
 }
 
-/* The processor's name: choices made on another one are worth nothing. */
+/* The processor's name and the libraries' versions: choices made with others are worth nothing. */
 static void name_machine(char *machine, size_t size) {
-  char line[256];
-  snprintf(machine, size, "unknown");
+  char line[256], libraries[160];
+  int used = snprintf(libraries, sizeof libraries, "; %.100s", openblas_get_config());
+#ifdef SL_HAVE_ONEDNN
+  const dnnl_version_t *v = dnnl_version();
+  snprintf(libraries + used, sizeof libraries - (size_t)used, "; oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+#else
+  (void)used;
+#endif
+  snprintf(machine, size, "unknown%s", libraries);
   FILE *f = fopen("/proc/cpuinfo", "r");
   while (f && fgets(line, sizeof line, f)) {
     char *name = strncmp(line, "model name", 10) ? NULL : strchr(line, ':');
     if (!name) continue;
     name[strcspn(name, "\n")] = 0;
-    snprintf(machine, size, "%s", name + 2);
+    snprintf(machine, size, "%s%s", name + 2, libraries);
     break;
   }
   if (f) fclose(f);
