@@ -1,5 +1,4 @@
-/* Preferences, and measurement where the user asked for it. One Zen 5 core, November 2026, LeNet's shapes at 32 images:
- * products by oneDNN 2.6.3 run at 170 to 260 GFLOP/s, by OpenBLAS 0.3.21 (its AVX2 kernels, as it comes) at 90 to 130. */
+/* Preferences, and measurement where the user asked for it. */
 #include "codelets/choice.h"
 
 #include <stdio.h>
