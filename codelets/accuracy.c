@@ -11,7 +11,8 @@ struct accuracy_args {
 /* The label's rank: how many logits are larger, or equal and before it. */
 static int64_t rank_of(const float *row, int64_t classes, int64_t label) {
   int64_t rank = 0;
-  for (int64_t c = 0; c < classes; c++) rank += row[c] > row[label] || (row[c] == row[label] && c < label);
+  for (int64_t c = 0; c < classes; c++)
+    rank += row[c] > row[label] || (row[c] == row[label] && c < label);
   return rank;
 }
 
@@ -31,14 +32,15 @@ SL_KERNEL void accuracy_cpu(void *buffers[], void *cl_arg) {
 }
 
 enum sl_status sl__accuracy(struct sl_context *context, const struct sl__launch *l,
-                            struct sl_tensor *logits, struct sl_tensor *labels, struct sl_tensor *count,
-                            int top) {
+                            struct sl_tensor *logits, struct sl_tensor *labels,
+                            struct sl_tensor *count, int top) {
   struct accuracy_args a = {.rows = logits->shape.dim[0], .top = top};
   a.classes = sl_shape_count(&logits->shape) / a.rows;
   if (sl_shape_count(&labels->shape) != a.rows || count->shape.dim[0] != 2)
-    return sl_fail(SL_BAD_SHAPE, "accuracy: %lld rows of logits, but %lld labels (or count is not [2])",
+    return sl_fail(SL_BAD_SHAPE,
+                   "accuracy: %lld rows of logits, but %lld labels (or count is not [2])",
                    (long long)a.rows, (long long)sl_shape_count(&labels->shape));
   if (top < 1) return sl_fail(SL_BAD_ARGUMENT, "accuracy: top is %d; it must be at least 1", top);
-  return sl__submit(context, &sl__op_accuracy, l, 3, (struct sl_tensor *[]){logits, labels, count}, &a,
-                    sizeof a, (double)a.rows * (double)a.classes, 0);
+  return sl__submit(context, &sl__op_accuracy, l, 3, (struct sl_tensor *[]){logits, labels, count},
+                    &a, sizeof a, (double)a.rows * (double)a.classes, 0);
 }

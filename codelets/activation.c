@@ -9,7 +9,8 @@ struct activation_args {
   int32_t activation;
 };
 
-/* ---- CPU kernels --------------------------------------------------------------------------------- */
+/* ---- CPU kernels
+ * --------------------------------------------------------------------------------- */
 
 /* One loop an activation: inside, the choice is a constant and the loop vectorises. */
 #define SL_EACH_ACTIVATION(LOOP)                                                                   \
@@ -23,21 +24,24 @@ struct activation_args {
 
 SL_SIMD void sl__activate(enum sl_activation activation, const float *x, float *y, int64_t n) {
   if (activation == SL_ACTIVATION_NONE && x == y) return;
-#define SL_LOOP(a) for (int64_t i = 0; i < n; i++) y[i] = sl__activation_value(a, x[i]);
+#define SL_LOOP(a)                                                                                 \
+  for (int64_t i = 0; i < n; i++) y[i] = sl__activation_value(a, x[i]);
   SL_EACH_ACTIVATION(SL_LOOP)
 #undef SL_LOOP
 }
 
 SL_SIMD static void backward(enum sl_activation activation, const float *saved, const float *dy,
                              float *dx, int64_t n) {
-#define SL_LOOP(a) for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * sl__activation_slope(a, saved[i]);
+#define SL_LOOP(a)                                                                                 \
+  for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * sl__activation_slope(a, saved[i]);
   SL_EACH_ACTIVATION(SL_LOOP)
 #undef SL_LOOP
 }
 
 SL_SIMD static void backward_add(enum sl_activation activation, const float *saved, const float *dy,
                                  float *dx, int64_t n) {
-#define SL_LOOP(a) for (int64_t i = 0; i < n; i++) dx[i] += dy[i] * sl__activation_slope(a, saved[i]);
+#define SL_LOOP(a)                                                                                 \
+  for (int64_t i = 0; i < n; i++) dx[i] += dy[i] * sl__activation_slope(a, saved[i]);
   SL_EACH_ACTIVATION(SL_LOOP)
 #undef SL_LOOP
 }
@@ -60,27 +64,32 @@ SL_KERNEL void activation_backward_inplace_cpu(void *buffers[], void *cl_arg) {
   backward(a->activation, sl__buffer(buffers, 0), dy, dy, a->count);
 }
 
-/* ---- submission ---------------------------------------------------------------------------------- */
+/* ---- submission
+ * ---------------------------------------------------------------------------------- */
 
 bool sl__activation_saves_input(enum sl_activation activation) {
   return activation == SL_ACTIVATION_GELU;
 }
 
-static enum sl_status submit(struct sl_context *context, struct sl__op *op, const struct sl__launch *l,
-                             int count, struct sl_tensor *const *tensors, enum sl_activation activation) {
-  struct activation_args a = {.count = sl_shape_count(&tensors[0]->shape), .activation = activation};
+static enum sl_status submit(struct sl_context *context, struct sl__op *op,
+                             const struct sl__launch *l, int count,
+                             struct sl_tensor *const *tensors, enum sl_activation activation) {
+  struct activation_args a = {.count = sl_shape_count(&tensors[0]->shape),
+                              .activation = activation};
   for (int i = 1; i < count; i++)
     if (sl_shape_count(&tensors[i]->shape) != a.count)
-      return sl_fail(SL_BAD_SHAPE, "%s: its tensors have %lld and %lld elements; they must be alike",
-                     op->codelet.name, (long long)a.count,
-                     (long long)sl_shape_count(&tensors[i]->shape));
-  return sl__submit(context, op, l, count, tensors, &a, sizeof a, (double)a.count, (uint32_t)activation);
+      return sl_fail(
+          SL_BAD_SHAPE, "%s: its tensors have %lld and %lld elements; they must be alike",
+          op->codelet.name, (long long)a.count, (long long)sl_shape_count(&tensors[i]->shape));
+  return sl__submit(context, op, l, count, tensors, &a, sizeof a, (double)a.count,
+                    (uint32_t)activation);
 }
 
 enum sl_status sl__activation_forward(struct sl_context *context, const struct sl__launch *l,
                                       struct sl_tensor *x, struct sl_tensor *y,
                                       enum sl_activation activation) {
-  return submit(context, &sl__op_activation_forward, l, 2, (struct sl_tensor *[]){x, y}, activation);
+  return submit(context, &sl__op_activation_forward, l, 2, (struct sl_tensor *[]){x, y},
+                activation);
 }
 
 enum sl_status sl__activation_backward(struct sl_context *context, const struct sl__launch *l,
@@ -90,11 +99,13 @@ enum sl_status sl__activation_backward(struct sl_context *context, const struct 
                 activation);
 }
 
-enum sl_status sl__activation_backward_inplace(struct sl_context *context, const struct sl__launch *l,
-                                               struct sl_tensor *y, struct sl_tensor *dy,
+enum sl_status sl__activation_backward_inplace(struct sl_context *context,
+                                               const struct sl__launch *l, struct sl_tensor *y,
+                                               struct sl_tensor *dy,
                                                enum sl_activation activation) {
   if (sl__activation_saves_input(activation))
-    return sl_fail(SL_BAD_ARGUMENT, "activation_backward_inplace: gelu's slope needs its input, not y");
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "activation_backward_inplace: gelu's slope needs its input, not y");
   return submit(context, &sl__op_activation_backward_inplace, l, 2, (struct sl_tensor *[]){y, dy},
                 activation);
 }

@@ -10,8 +10,9 @@
 #include "core/simd.h"
 #include <starling/nn.h>
 
-/* e^x within 1 ulp (test_activation.c measures); 0 below -87.3, infinity above 88.7, NaN stays. Cephes' scheme: x = n ln 2 + r,
- * a polynomial in r, the exponent by integer addition; no branch, so that it vectorises. */
+/* e^x within 1 ulp (test_activation.c measures); 0 below -87.3, infinity above 88.7, NaN stays.
+ * Cephes' scheme: x = n ln 2 + r, a polynomial in r, the exponent by integer addition; no branch,
+ * so that it vectorises. */
 SL_HOST_DEVICE SL_INLINE float sl__exp(float x) {
   const float shift = 12582912.0f; /* 1.5 x 2^23: adding it rounds to a whole number */
   float c = x > 88.8f ? 88.8f : x < -87.3f ? -87.3f : x;
@@ -37,9 +38,12 @@ SL_HOST_DEVICE SL_INLINE float sl__exp(float x) {
   return x != x ? x : y;
 }
 
-/* tanh x: the rational approximation of degree 13/6 that Eigen uses, within 6 ulp (test_activation.c measures). */
+/* tanh x: the rational approximation of degree 13/6 that Eigen uses, within 6 ulp
+ * (test_activation.c measures). */
 SL_HOST_DEVICE SL_INLINE float sl__tanh(float x) {
-  float c = x > 7.90531110763549805f ? 7.90531110763549805f : x < -7.90531110763549805f ? -7.90531110763549805f : x;
+  float c = x > 7.90531110763549805f    ? 7.90531110763549805f
+            : x < -7.90531110763549805f ? -7.90531110763549805f
+                                        : x;
   float s = c * c;
   float p = -2.76076847742355e-16f;
   p = p * s + 2.00018790482477e-13f;
@@ -61,7 +65,9 @@ SL_HOST_DEVICE SL_INLINE float sl__tanh(float x) {
 SL_HOST_DEVICE SL_INLINE float sl__sigmoid(float x) { return 1.0f / (1.0f + sl__exp(-x)); }
 
 /* Phi(x), the normal distribution. */
-SL_HOST_DEVICE SL_INLINE float sl__phi(float x) { return 0.5f * (1.0f + erff(x * 0.70710678118654752f)); }
+SL_HOST_DEVICE SL_INLINE float sl__phi(float x) {
+  return 0.5f * (1.0f + erff(x * 0.70710678118654752f));
+}
 
 SL_HOST_DEVICE SL_INLINE float sl__activation_value(enum sl_activation a, float x) {
   switch (a) {

@@ -1,7 +1,9 @@
-/* Adam (Kingma, Ba, arXiv 1412.6980) and AdamW (Loshchilov, Hutter, arXiv 1711.05101), as torch.optim's. */
+/* Adam (Kingma, Ba, arXiv 1412.6980) and AdamW (Loshchilov, Hutter, arXiv 1711.05101), as
+ * torch.optim's. */
 #include "codelets/update.h"
 
-/* ---- CPU kernels --------------------------------------------------------------------------------- */
+/* ---- CPU kernels
+ * --------------------------------------------------------------------------------- */
 
 SL_SIMD SL_KERNEL void adam_cpu(void *buffers[], void *cl_arg) {
   const struct sl__update_args *a = sl__args(cl_arg);
@@ -16,7 +18,8 @@ SL_SIMD SL_KERNEL void adam_cpu(void *buffers[], void *cl_arg) {
   for (int64_t offset = 0; offset < a->count; offset += SL_UPDATE_BLOCK) {
     int64_t n = a->count - offset < SL_UPDATE_BLOCK ? a->count - offset : SL_UPDATE_BLOCK;
     float *p = (float *)sl__buffer(buffers, 0) + offset;
-    float *m = (float *)sl__buffer(buffers, 1) + offset, *v = (float *)sl__buffer(buffers, 2) + offset;
+    float *m = (float *)sl__buffer(buffers, 1) + offset,
+          *v = (float *)sl__buffer(buffers, 2) + offset;
     sl__sum_gradients(buffers, 3, end, offset, n, factor, gradient);
     for (int64_t i = 0; i < n; i++) {
       float g = gradient[i] + coupled * p[i];
@@ -27,14 +30,16 @@ SL_SIMD SL_KERNEL void adam_cpu(void *buffers[], void *cl_arg) {
   }
 }
 
-/* ---- submission ---------------------------------------------------------------------------------- */
+/* ---- submission
+ * ---------------------------------------------------------------------------------- */
 
-enum sl_status sl__adam(struct sl_context *context, const struct sl__launch *l, struct sl_tensor *param,
-                        struct sl_tensor *mean, struct sl_tensor *variance, int count,
-                        struct sl_tensor *const *gradients, struct sl_tensor *norm,
+enum sl_status sl__adam(struct sl_context *context, const struct sl__launch *l,
+                        struct sl_tensor *param, struct sl_tensor *mean, struct sl_tensor *variance,
+                        int count, struct sl_tensor *const *gradients, struct sl_tensor *norm,
                         const struct sl__update *update) {
   if (update->step < 1)
     return sl_fail(SL_BAD_ARGUMENT, "adam: steps count from 1, not %lld", (long long)update->step);
-  return sl__submit_update(context, &sl__op_adam, l, 3, (struct sl_tensor *[]){param, mean, variance},
-                           count, gradients, norm, update);
+  return sl__submit_update(context, &sl__op_adam, l, 3,
+                           (struct sl_tensor *[]){param, mean, variance}, count, gradients, norm,
+                           update);
 }

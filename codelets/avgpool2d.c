@@ -5,14 +5,15 @@
 #include "codelets/onednn.h"
 #include "codelets/pool2d.h"
 
-/* ---- CPU kernels --------------------------------------------------------------------------------- */
+/* ---- CPU kernels
+ * --------------------------------------------------------------------------------- */
 
 /* Planes count as images of one channel: pooling mixes neither. */
 static struct sl__onednn_window onednn_window(const struct sl__pool_args *a) {
   const struct sl__pool2d *p = &a->pool;
-  return (struct sl__onednn_window){a->planes,     1,           a->height,   a->width,    1,
-                                    a->out_height, a->out_width, p->kernel_h, p->kernel_w, p->stride_h,
-                                    p->stride_w,   p->pad_h,    p->pad_w};
+  return (struct sl__onednn_window){
+      a->planes,   1,           a->height,   a->width,    1,        a->out_height, a->out_width,
+      p->kernel_h, p->kernel_w, p->stride_h, p->stride_w, p->pad_h, p->pad_w};
 }
 
 static void forward(const struct sl__pool_args *a, const float *x, float *y) {
@@ -52,10 +53,12 @@ SL_KERNEL void avgpool2d_forward_cpu(void *buffers[], void *cl_arg) {
 }
 
 SL_KERNEL void avgpool2d_backward_cpu(void *buffers[], void *cl_arg) {
-  backward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__accumulate(cl_arg));
+  backward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
+           sl__accumulate(cl_arg));
 }
 
-/* ---- measuring ----------------------------------------------------------------------------------- */
+/* ---- measuring
+ * ----------------------------------------------------------------------------------- */
 
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__pool_args a = *(const struct sl__pool_args *)args;
@@ -69,21 +72,24 @@ static void try_backward(enum sl__implementation i, const void *args, float *con
   backward(&a, m[0], m[1], false);
 }
 
-/* ---- submission ---------------------------------------------------------------------------------- */
+/* ---- submission
+ * ---------------------------------------------------------------------------------- */
 
-static enum sl_status submit(struct sl_context *context, struct sl__op *op, const struct sl__launch *l,
-                             struct sl_tensor *from, struct sl_tensor *to, struct sl__pool_args *a,
+static enum sl_status submit(struct sl_context *context, struct sl__op *op,
+                             const struct sl__launch *l, struct sl_tensor *from,
+                             struct sl_tensor *to, struct sl__pool_args *a,
                              void (*try)(enum sl__implementation, const void *, float *const *)) {
-  struct sl__candidates c = {.operation = op->codelet.name,
-                             .mask = sl__choice_primitives(),
-                             .preferred = SL_OWN_OPENBLAS,
-                             .sizes = &a->planes,
-                             .size_count = (int)(offsetof(struct sl__pool_args, implementation) / sizeof(int32_t)),
-                             .run = try,
-                             .elements = {sl_shape_count(&from->shape), sl_shape_count(&to->shape)}};
+  struct sl__candidates c = {
+      .operation = op->codelet.name,
+      .mask = sl__choice_primitives(),
+      .preferred = SL_OWN_OPENBLAS,
+      .sizes = &a->planes,
+      .size_count = (int)(offsetof(struct sl__pool_args, implementation) / sizeof(int32_t)),
+      .run = try,
+      .elements = {sl_shape_count(&from->shape), sl_shape_count(&to->shape)}};
   a->implementation = sl__choose(context, &c, a);
-  return sl__submit(context, op, l, 2, (struct sl_tensor *[]){from, to}, a, sizeof *a, sl__pool_flops(a),
-                    sl__pool_footprint(a));
+  return sl__submit(context, op, l, 2, (struct sl_tensor *[]){from, to}, a, sizeof *a,
+                    sl__pool_flops(a), sl__pool_footprint(a));
 }
 
 enum sl_status sl__avgpool2d_forward(struct sl_context *context, const struct sl__launch *l,

@@ -16,8 +16,8 @@ SL_SIMD static void scale_add(float alpha, const float *x, float *y, int64_t n) 
 
 SL_KERNEL void axpy_cpu(void *buffers[], void *cl_arg) {
   const struct axpy_args *a = sl__args(cl_arg);
-  (sl__accumulate(cl_arg) ? scale_add : scale)(a->alpha, sl__buffer(buffers, 0), sl__buffer(buffers, 1),
-                                               a->count);
+  (sl__accumulate(cl_arg) ? scale_add : scale)(a->alpha, sl__buffer(buffers, 0),
+                                               sl__buffer(buffers, 1), a->count);
 }
 
 enum sl_status sl__axpy(struct sl_context *context, const struct sl__launch *l, float alpha,

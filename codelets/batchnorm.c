@@ -1,5 +1,5 @@
-/* Batch normalisation (Ioffe, Szegedy, arXiv 1502.03167) of x [N, C, plane]. Sums are in double precision, a
- * channel's planes one after the other: a fixed order. */
+/* Batch normalisation (Ioffe, Szegedy, arXiv 1502.03167) of x [N, C, plane]. Sums are in double
+ * precision, a channel's planes one after the other: a fixed order. */
 #include <math.h>
 
 #include "codelets/choice.h"
@@ -12,7 +12,8 @@ struct norm_args {
   double values;
 };
 
-/* ---- CPU kernels --------------------------------------------------------------------------------- */
+/* ---- CPU kernels
+ * --------------------------------------------------------------------------------- */
 
 /* Sum of f over one plane in eight interleaved parts. */
 #define SL_PLANE_SUM(sum, f)                                                                       \
@@ -49,22 +50,27 @@ SL_SIMD static double product_plane(const float *x, const float *dy, double mean
   return sum;
 }
 
-/* y = scale (x - mean) + shift over one plane: the mean goes first, or a large one would cost digits. */
-SL_SIMD static void affine(const float *x, float *y, float mean, float scale, float shift, int64_t plane) {
+/* y = scale (x - mean) + shift over one plane: the mean goes first, or a large one would cost
+ * digits. */
+SL_SIMD static void affine(const float *x, float *y, float mean, float scale, float shift,
+                           int64_t plane) {
   for (int64_t i = 0; i < plane; i++) y[i] = scale * (x[i] - mean) + shift;
 }
 
 /* oneDNN hands out variances; saved holds 1 / sqrt(variance + epsilon). */
-static bool forward_by_onednn(const struct norm_args *a, const float *x, const float *param, float *y, float *saved) {
+static bool forward_by_onednn(const struct norm_args *a, const float *x, const float *param,
+                              float *y, float *saved) {
   float *inverse = saved + a->channels;
-  if (!sl__onednn_batchnorm_forward(a->rows, a->channels, a->plane, a->epsilon, x, param, y, saved, inverse))
+  if (!sl__onednn_batchnorm_forward(a->rows, a->channels, a->plane, a->epsilon, x, param, y, saved,
+                                    inverse))
     return false;
   for (int32_t c = 0; c < a->channels; c++)
     inverse[c] = (float)(1 / sqrt((double)inverse[c] + (double)a->epsilon));
   return true;
 }
 
-static void forward(const struct norm_args *a, const float *x, const float *param, float *y, float *saved) {
+static void forward(const struct norm_args *a, const float *x, const float *param, float *y,
+                    float *saved) {
   if (a->implementation == SL_ONEDNN && forward_by_onednn(a, x, param, y, saved)) return;
   int64_t stride = (int64_t)a->channels * a->plane;
   double count = (double)a->rows * (double)a->plane;
@@ -73,18 +79,20 @@ static void forward(const struct norm_args *a, const float *x, const float *para
     double mean = 0, variance = 0;
     for (int64_t n = 0; n < a->rows; n++) mean += sum_plane(first + n * stride, a->plane);
     mean /= count;
-    for (int64_t n = 0; n < a->rows; n++) variance += deviation_plane(first + n * stride, mean, a->plane);
+    for (int64_t n = 0; n < a->rows; n++)
+      variance += deviation_plane(first + n * stride, mean, a->plane);
     double inverse = 1 / sqrt(variance / count + (double)a->epsilon);
     saved[c] = (float)mean;
     saved[a->channels + c] = (float)inverse;
     float scale = (float)((double)param[c] * inverse);
     for (int64_t n = 0; n < a->rows; n++)
-      affine(first + n * stride, y + c * a->plane + n * stride, saved[c], scale, param[a->channels + c],
-             a->plane);
+      affine(first + n * stride, y + c * a->plane + n * stride, saved[c], scale,
+             param[a->channels + c], a->plane);
   }
 }
 
-static void inference(const struct norm_args *a, const float *x, const float *param, const float *running, float *y) {
+static void inference(const struct norm_args *a, const float *x, const float *param,
+                      const float *running, float *y) {
   if (a->implementation == SL_ONEDNN &&
       sl__onednn_batchnorm_inference(a->rows, a->channels, a->plane, a->epsilon, x, param, running,
                                      running + a->channels, y))
@@ -92,13 +100,14 @@ static void inference(const struct norm_args *a, const float *x, const float *pa
   for (int64_t n = 0; n < a->rows; n++)
     for (int64_t c = 0; c < a->channels; c++, x += a->plane, y += a->plane) {
       double inverse = 1 / sqrt((double)running[a->channels + c] + (double)a->epsilon);
-      affine(x, y, running[c], (float)((double)param[c] * inverse), param[a->channels + c], a->plane);
+      affine(x, y, running[c], (float)((double)param[c] * inverse), param[a->channels + c],
+             a->plane);
     }
 }
 
 /* Of channel c: sum of dy, and sum of dy (x - mean). */
-static void channel_sums(const struct norm_args *a, const float *x, const float *dy, const float *saved,
-                         int64_t c, double *sum, double *product) {
+static void channel_sums(const struct norm_args *a, const float *x, const float *dy,
+                         const float *saved, int64_t c, double *sum, double *product) {
   int64_t stride = (int64_t)a->channels * a->plane;
   *sum = *product = 0;
   for (int64_t n = 0; n < a->rows; n++) {
@@ -109,8 +118,8 @@ static void channel_sums(const struct norm_args *a, const float *x, const float 
 }
 
 /* dx (+)= k dy + b (x - mean) + s over one plane */
-SL_SIMD static void backward_plane(const float *x, const float *dy, float *dx, float mean, float k, float b,
-                                   float s, int64_t plane, bool add) {
+SL_SIMD static void backward_plane(const float *x, const float *dy, float *dx, float mean, float k,
+                                   float b, float s, int64_t plane, bool add) {
   if (add)
     for (int64_t i = 0; i < plane; i++) dx[i] += k * dy[i] + (b * (x[i] - mean) + s);
   else
@@ -120,22 +129,23 @@ SL_SIMD static void backward_plane(const float *x, const float *dy, float *dx, f
 /* Channels whose variances fit on the stack; more are left to our own code. */
 #define CHANNELS_FOR_ONEDNN 4096
 
-static bool backward_by_onednn(const struct norm_args *a, const float *x, const float *param, const float *saved,
-                               const float *dy, float *dx) {
+static bool backward_by_onednn(const struct norm_args *a, const float *x, const float *param,
+                               const float *saved, const float *dy, float *dx) {
   float variance[CHANNELS_FOR_ONEDNN], unused[CHANNELS_FOR_ONEDNN];
   if (a->channels > CHANNELS_FOR_ONEDNN) return false;
   for (int32_t c = 0; c < a->channels; c++) {
     double r = (double)saved[a->channels + c];
     variance[c] = (float)(1 / (r * r) - (double)a->epsilon);
   }
-  return sl__onednn_batchnorm_backward_data(a->rows, a->channels, a->plane, a->epsilon, x, param, saved, variance, dy,
-                                            dx, unused);
+  return sl__onednn_batchnorm_backward_data(a->rows, a->channels, a->plane, a->epsilon, x, param,
+                                            saved, variance, dy, dx, unused);
 }
 
 /* dx = gamma r (dy - mean(dy) - xhat mean(dy xhat)), xhat = (x - mean) r. */
-static void backward_data(const struct norm_args *a, const float *x, const float *param, const float *saved,
-                          const float *dy, float *dx, bool add) {
-  if (a->implementation == SL_ONEDNN && !add && backward_by_onednn(a, x, param, saved, dy, dx)) return;
+static void backward_data(const struct norm_args *a, const float *x, const float *param,
+                          const float *saved, const float *dy, float *dx, bool add) {
+  if (a->implementation == SL_ONEDNN && !add && backward_by_onednn(a, x, param, saved, dy, dx))
+    return;
   int64_t stride = (int64_t)a->channels * a->plane;
   double count = (double)a->rows * (double)a->plane;
   for (int64_t c = 0; c < a->channels; c++) {
@@ -144,7 +154,8 @@ static void backward_data(const struct norm_args *a, const float *x, const float
     double k = (double)param[c] * r, b = -k * r * r * product / count, s = -k * sum / count;
     for (int64_t n = 0; n < a->rows; n++) {
       int64_t at = n * stride + c * a->plane;
-      backward_plane(x + at, dy + at, dx + at, saved[c], (float)k, (float)b, (float)s, a->plane, add);
+      backward_plane(x + at, dy + at, dx + at, saved[c], (float)k, (float)b, (float)s, a->plane,
+                     add);
     }
   }
 }
@@ -155,18 +166,20 @@ SL_KERNEL void batchnorm_forward_cpu(void *buffers[], void *cl_arg) {
 }
 
 SL_KERNEL void batchnorm_inference_cpu(void *buffers[], void *cl_arg) {
-  inference(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-            sl__buffer(buffers, 3));
+  inference(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
+            sl__buffer(buffers, 2), sl__buffer(buffers, 3));
 }
 
 SL_KERNEL void batchnorm_backward_data_cpu(void *buffers[], void *cl_arg) {
-  backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-                sl__buffer(buffers, 3), sl__buffer(buffers, 4), sl__accumulate(cl_arg));
+  backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
+                sl__buffer(buffers, 2), sl__buffer(buffers, 3), sl__buffer(buffers, 4),
+                sl__accumulate(cl_arg));
 }
 
 SL_KERNEL void batchnorm_backward_weight_cpu(void *buffers[], void *cl_arg) {
   const struct norm_args *a = sl__args(cl_arg);
-  const float *x = sl__buffer(buffers, 0), *saved = sl__buffer(buffers, 1), *dy = sl__buffer(buffers, 2);
+  const float *x = sl__buffer(buffers, 0), *saved = sl__buffer(buffers, 1),
+              *dy = sl__buffer(buffers, 2);
   float *grad = sl__buffer(buffers, 3);
   for (int64_t c = 0; c < a->channels; c++) {
     double sum, product;
@@ -190,7 +203,8 @@ SL_KERNEL void batchnorm_running_cpu(void *buffers[], void *cl_arg) {
   }
 }
 
-/* ---- measuring ----------------------------------------------------------------------------------- */
+/* ---- measuring
+ * ----------------------------------------------------------------------------------- */
 
 /* memory: x, y (or dx), parameters, statistics */
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
@@ -224,20 +238,25 @@ static void choose(struct sl_context *context, const char *operation, struct nor
   a->implementation = sl__choose(context, &c, a);
 }
 
-/* ---- submission ---------------------------------------------------------------------------------- */
+/* ---- submission
+ * ---------------------------------------------------------------------------------- */
 
 /* x [N, C, ...]; `pair` has 2C elements; like has x's size. */
-static enum sl_status check(const char *name, const struct sl_tensor *x, const struct sl_tensor *like,
-                            struct sl_tensor *const *pairs, int count, struct norm_args *a) {
+static enum sl_status check(const char *name, const struct sl_tensor *x,
+                            const struct sl_tensor *like, struct sl_tensor *const *pairs, int count,
+                            struct norm_args *a) {
   char text[96];
   a->rows = (int32_t)x->shape.dim[0];
   a->channels = x->shape.ndim > 1 ? (int32_t)x->shape.dim[1] : 0;
-  if (a->channels) a->plane = (int32_t)(sl_shape_count(&x->shape) / ((int64_t)a->rows * a->channels));
+  if (a->channels)
+    a->plane = (int32_t)(sl_shape_count(&x->shape) / ((int64_t)a->rows * a->channels));
   bool fits = a->channels > 0 && sl_shape_equal(&x->shape, &like->shape);
-  for (int i = 0; i < count; i++) fits = fits && sl_shape_count(&pairs[i]->shape) == 2 * a->channels;
+  for (int i = 0; i < count; i++)
+    fits = fits && sl_shape_count(&pairs[i]->shape) == 2 * a->channels;
   if (fits) return SL_OK;
-  return sl_fail(SL_BAD_SHAPE, "%s: x %s does not fit the other tensors: [N, C, ...] and [2C] are needed",
-                 name, sl_shape_text(&x->shape, text, sizeof text));
+  return sl_fail(SL_BAD_SHAPE,
+                 "%s: x %s does not fit the other tensors: [N, C, ...] and [2C] are needed", name,
+                 sl_shape_text(&x->shape, text, sizeof text));
 }
 
 static double flops_of(const struct norm_args *a) {
@@ -245,27 +264,28 @@ static double flops_of(const struct norm_args *a) {
 }
 
 enum sl_status sl__batchnorm_forward(struct sl_context *context, const struct sl__launch *l,
-                                     struct sl_tensor *x, struct sl_tensor *param, struct sl_tensor *y,
-                                     struct sl_tensor *saved, float epsilon) {
+                                     struct sl_tensor *x, struct sl_tensor *param,
+                                     struct sl_tensor *y, struct sl_tensor *saved, float epsilon) {
   struct norm_args a = {.epsilon = epsilon};
   enum sl_status status =
       check("batchnorm_forward", x, y, (struct sl_tensor *[]){param, saved}, 2, &a);
   if (status != SL_OK) return status;
   choose(context, "batchnorm_forward", &a, try_forward);
-  return sl__submit(context, &sl__op_batchnorm_forward, l, 4, (struct sl_tensor *[]){x, param, y, saved}, &a,
-                    sizeof a, flops_of(&a), 0);
+  return sl__submit(context, &sl__op_batchnorm_forward, l, 4,
+                    (struct sl_tensor *[]){x, param, y, saved}, &a, sizeof a, flops_of(&a), 0);
 }
 
 enum sl_status sl__batchnorm_inference(struct sl_context *context, const struct sl__launch *l,
                                        struct sl_tensor *x, struct sl_tensor *param,
-                                       struct sl_tensor *running, struct sl_tensor *y, float epsilon) {
+                                       struct sl_tensor *running, struct sl_tensor *y,
+                                       float epsilon) {
   struct norm_args a = {.epsilon = epsilon};
   enum sl_status status =
       check("batchnorm_inference", x, y, (struct sl_tensor *[]){param, running}, 2, &a);
   if (status != SL_OK) return status;
   choose(context, "batchnorm_inference", &a, try_inference);
-  return sl__submit(context, &sl__op_batchnorm_inference, l, 4, (struct sl_tensor *[]){x, param, running, y},
-                    &a, sizeof a, flops_of(&a), 0);
+  return sl__submit(context, &sl__op_batchnorm_inference, l, 4,
+                    (struct sl_tensor *[]){x, param, running, y}, &a, sizeof a, flops_of(&a), 0);
 }
 
 enum sl_status sl__batchnorm_backward_data(struct sl_context *context, const struct sl__launch *l,
@@ -295,12 +315,15 @@ enum sl_status sl__batchnorm_backward_weight(struct sl_context *context, const s
 }
 
 enum sl_status sl__batchnorm_running(struct sl_context *context, const struct sl__launch *l,
-                                     struct sl_tensor *saved, struct sl_tensor *running, float momentum,
-                                     float epsilon, int64_t values) {
+                                     struct sl_tensor *saved, struct sl_tensor *running,
+                                     float momentum, float epsilon, int64_t values) {
   int64_t n;
   struct sl_tensor *tensors[] = {saved, running};
   enum sl_status status = sl__same_count("batchnorm_running", 2, tensors, &n);
   if (status != SL_OK) return status;
-  struct norm_args a = {.channels = (int32_t)(n / 2), .epsilon = epsilon, .momentum = momentum, .values = (double)values};
+  struct norm_args a = {.channels = (int32_t)(n / 2),
+                        .epsilon = epsilon,
+                        .momentum = momentum,
+                        .values = (double)values};
   return sl__submit(context, &sl__op_batchnorm_running, l, 2, tensors, &a, sizeof a, (double)n, 0);
 }

@@ -48,15 +48,17 @@ static double measure(const struct sl__candidates *c, enum sl__implementation i,
 static bool make_memory(const struct sl__candidates *c, float **memory) {
   bool fine = true;
   for (int m = 0; m < 4; m++) {
-    memory[m] = c->elements[m] ? sl__alloc((size_t)c->elements[m], sizeof **memory, "tuning") : NULL;
+    memory[m] =
+        c->elements[m] ? sl__alloc((size_t)c->elements[m], sizeof **memory, "tuning") : NULL;
     fine = fine && (memory[m] || !c->elements[m]);
-    for (int64_t i = 0; memory[m] && i < c->elements[m]; i++) memory[m][i] = (float)(i % 17) * 0.01f;
+    for (int64_t i = 0; memory[m] && i < c->elements[m]; i++)
+      memory[m][i] = (float)(i % 17) * 0.01f;
   }
   return fine;
 }
 
-static enum sl__implementation fastest(struct sl_context *context, const struct sl__candidates *c, const void *args,
-                                       const char *key) {
+static enum sl__implementation fastest(struct sl_context *context, const struct sl__candidates *c,
+                                       const void *args, const char *key) {
   enum sl__implementation best = c->preferred;
   double least = 1e9;
   float *memory[4] = {NULL};
@@ -76,7 +78,8 @@ static enum sl__implementation fastest(struct sl_context *context, const struct 
   return best;
 }
 
-enum sl__implementation sl__choose(struct sl_context *context, const struct sl__candidates *c, const void *args) {
+enum sl__implementation sl__choose(struct sl_context *context, const struct sl__candidates *c,
+                                   const void *args) {
   char key[256];
   int forced = context->forced_implementation - 1;
   if (forced >= 0) return c->mask >> forced & 1 ? (enum sl__implementation)forced : c->preferred;
@@ -85,6 +88,7 @@ enum sl__implementation sl__choose(struct sl_context *context, const struct sl__
   for (int i = 0; i < c->size_count && at < sizeof key; i++)
     at += (size_t)snprintf(key + at, sizeof key - at, " %d", (int)c->sizes[i]);
   int known = sl__tuning_find(context->tuning, key);
-  if (known >= 0 && known < SL_IMPLEMENTATIONS && c->mask >> known & 1) return (enum sl__implementation)known;
+  if (known >= 0 && known < SL_IMPLEMENTATIONS && c->mask >> known & 1)
+    return (enum sl__implementation)known;
   return fastest(context, c, args, key);
 }

@@ -1,6 +1,7 @@
 /* Every operation, in one page. Each function submits one task and returns; shapes are in brackets.
- * `l` says where, how urgent, under which name, and whether the result is added to the output (l->accumulate,
- * where "(+)=" is written) or overwrites it. Sizes are read off the tensors' shapes and checked: SL_BAD_SHAPE.
+ * `l` says where, how urgent, under which name, and whether the result is added to the output
+ * (l->accumulate, where "(+)=" is written) or overwrites it. Sizes are read off the tensors' shapes
+ * and checked: SL_BAD_SHAPE.
  *
  * A layer's parameters are one flat tensor, weight first, then bias; so is its gradient. */
 #ifndef SL_CODELETS_CODELETS_H
@@ -14,8 +15,9 @@
 #include "codelets/ops.def"
 #undef SL_OP
 
-/* Dense: y = act(x W^T + b). x [N, I] (further axes count as one), param W [O, I] then b [O] (or none: has_bias
- * false), y [N, O]. activation SL_ACTIVATION_NONE, RELU, TANH or SIGMOID is fused. */
+/* Dense: y = act(x W^T + b). x [N, I] (further axes count as one), param W [O, I] then b [O] (or
+ * none: has_bias false), y [N, O]. activation SL_ACTIVATION_NONE, RELU, TANH or SIGMOID is fused.
+ */
 enum sl_status sl__dense_forward(struct sl_context *context, const struct sl__launch *l,
                                  struct sl_tensor *x, struct sl_tensor *param, struct sl_tensor *y,
                                  bool has_bias, enum sl_activation activation);
@@ -28,8 +30,8 @@ enum sl_status sl__dense_backward_weight(struct sl_context *context, const struc
                                          struct sl_tensor *x, struct sl_tensor *dy,
                                          struct sl_tensor *grad, bool has_bias);
 
-/* 2-D convolution (cross-correlation as in PyTorch): x [N, C, H, W], param weight [K, C, R, S] then bias [K],
- * y [N, K, H', W'], H' = (H + 2 pad_h - R) / stride_h + 1. */
+/* 2-D convolution (cross-correlation as in PyTorch): x [N, C, H, W], param weight [K, C, R, S] then
+ * bias [K], y [N, K, H', W'], H' = (H + 2 pad_h - R) / stride_h + 1. */
 struct sl__conv2d {
   int channels, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w; /* channels: K */
   bool has_bias;
@@ -45,8 +47,9 @@ enum sl_status sl__conv2d_backward_weight(struct sl_context *context, const stru
                                           struct sl_tensor *x, struct sl_tensor *dy,
                                           struct sl_tensor *grad, const struct sl__conv2d *conv);
 
-/* Pooling over windows: x [N, C, H, W] -> y [N, C, H', W']. index [N, C, H', W'] i32: where in the H W plane the
- * maximum was (the first one). Average: padding counts as zeros and in the divisor (PyTorch's default). */
+/* Pooling over windows: x [N, C, H, W] -> y [N, C, H', W']. index [N, C, H', W'] i32: where in the
+ * H W plane the maximum was (the first one). Average: padding counts as zeros and in the divisor
+ * (PyTorch's default). */
 struct sl__pool2d {
   int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
 };
@@ -67,7 +70,8 @@ enum sl_status sl__avgpool2d_backward(struct sl_context *context, const struct s
 enum sl_status sl__activation_forward(struct sl_context *context, const struct sl__launch *l,
                                       struct sl_tensor *x, struct sl_tensor *y,
                                       enum sl_activation activation);
-/* dx (+)= act' dy. saved is y for relu, tanh, sigmoid and x for gelu (sl__activation_saves_input). */
+/* dx (+)= act' dy. saved is y for relu, tanh, sigmoid and x for gelu (sl__activation_saves_input).
+ */
 bool sl__activation_saves_input(enum sl_activation activation);
 enum sl_status sl__activation_backward(struct sl_context *context, const struct sl__launch *l,
                                        struct sl_tensor *saved, struct sl_tensor *dy,
@@ -77,9 +81,9 @@ enum sl_status sl__activation_backward_inplace(struct sl_context *context,
                                                const struct sl__launch *l, struct sl_tensor *y,
                                                struct sl_tensor *dy, enum sl_activation activation);
 
-/* Batch normalisation over N and the axes after C (Ioffe, Szegedy, arXiv 1502.03167): x [N, C, ...], param
- * gamma [C] then beta [C], saved [2C]: the batch's mean, then 1 / sqrt(variance + epsilon);
- * running [2C]: running mean, then running variance (unbiased), as PyTorch's. */
+/* Batch normalisation over N and the axes after C (Ioffe, Szegedy, arXiv 1502.03167): x [N, C,
+ * ...], param gamma [C] then beta [C], saved [2C]: the batch's mean, then 1 / sqrt(variance +
+ * epsilon); running [2C]: running mean, then running variance (unbiased), as PyTorch's. */
 enum sl_status sl__batchnorm_forward(struct sl_context *context, const struct sl__launch *l,
                                      struct sl_tensor *x, struct sl_tensor *param,
                                      struct sl_tensor *y, struct sl_tensor *saved, float epsilon);
@@ -94,13 +98,15 @@ enum sl_status sl__batchnorm_backward_data(struct sl_context *context, const str
 enum sl_status sl__batchnorm_backward_weight(struct sl_context *context, const struct sl__launch *l,
                                              struct sl_tensor *x, struct sl_tensor *saved,
                                              struct sl_tensor *dy, struct sl_tensor *grad);
-/* running = (1 - momentum) running + momentum batch's; values: how many values each channel's statistics are of. */
+/* running = (1 - momentum) running + momentum batch's; values: how many values each channel's
+ * statistics are of. */
 enum sl_status sl__batchnorm_running(struct sl_context *context, const struct sl__launch *l,
                                      struct sl_tensor *saved, struct sl_tensor *running,
                                      float momentum, float epsilon, int64_t values);
 
-/* y = x / (1 - rate) where kept, else 0. Whether element i is kept depends on (seed, stream, first + i) only, so that
- * replicas drop what one device would; the backward draws the same numbers again. */
+/* y = x / (1 - rate) where kept, else 0. Whether element i is kept depends on (seed, stream, first
+ * + i) only, so that replicas drop what one device would; the backward draws the same numbers
+ * again. */
 struct sl__dropout {
   float rate;
   uint64_t seed, stream, first;
@@ -112,8 +118,8 @@ enum sl_status sl__dropout_backward(struct sl_context *context, const struct sl_
                                     struct sl_tensor *dy, struct sl_tensor *dx,
                                     const struct sl__dropout *dropout);
 
-/* y[n] = table[tokens[n]]; tokens [N...] i32, param [V, D], y [N..., D]. A token outside 0..V-1 gives NaN, so that
- * the loss tells. */
+/* y[n] = table[tokens[n]]; tokens [N...] i32, param [V, D], y [N..., D]. A token outside 0..V-1
+ * gives NaN, so that the loss tells. */
 enum sl_status sl__embedding_forward(struct sl_context *context, const struct sl__launch *l,
                                      struct sl_tensor *tokens, struct sl_tensor *param,
                                      struct sl_tensor *y, int64_t vocabulary);
@@ -132,8 +138,8 @@ enum sl_status sl__fill(struct sl_context *context, const struct sl__launch *l, 
                         float value);
 
 /* Softmax and cross-entropy in one: logits [N, C], labels [N] i32, stats [4] f32:
- * sum of the rows' losses, rows whose largest logit is the label's, rows counted, rows with a label outside
- * 0..C-1 that is not SL_IGNORE (neither counted nor learned from: the caller reports them).
+ * sum of the rows' losses, rows whose largest logit is the label's, rows counted, rows with a label
+ * outside 0..C-1 that is not SL_IGNORE (neither counted nor learned from: the caller reports them).
  * dlogits [N, C] = scale (softmax - one-hot), 0 for ignored rows. dlogits NULL: the loss only. */
 enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__launch *l,
                                 struct sl_tensor *logits, struct sl_tensor *labels,
@@ -150,27 +156,29 @@ enum sl_status sl__reduce(struct sl_context *context, const struct sl__launch *l
 enum sl_status sl__square_sum(struct sl_context *context, const struct sl__launch *l,
                               struct sl_tensor *x, struct sl_tensor *sum);
 
-/* One optimizer step on a shard: the gradient is the sum of gradients[0..count-1] in that order; where norm [1]
- * (the square of the global norm) is given, it is scaled by min(1, max_norm / sqrt(norm)). */
+/* One optimizer step on a shard: the gradient is the sum of gradients[0..count-1] in that order;
+ * where norm [1] (the square of the global norm) is given, it is scaled by min(1, max_norm /
+ * sqrt(norm)). */
 struct sl__update {
   float lr, weight_decay;
-  float momentum;            /* sgd */
-  int nesterov;              /* sgd */
+  float momentum;              /* sgd */
+  int nesterov;                /* sgd */
   float beta1, beta2, epsilon; /* adam */
-  int decoupled;             /* adam: AdamW's weight decay */
-  int64_t step;              /* adam: from 1 */
+  int decoupled;               /* adam: AdamW's weight decay */
+  int64_t step;                /* adam: from 1 */
   float max_norm;
 };
-/* As torch.optim.SGD: g += weight_decay p; v = momentum v + g; p -= lr (nesterov ? g + momentum v : v).
- * velocity NULL where momentum is 0. */
+/* As torch.optim.SGD: g += weight_decay p; v = momentum v + g; p -= lr (nesterov ? g + momentum v :
+ * v). velocity NULL where momentum is 0. */
 enum sl_status sl__sgd(struct sl_context *context, const struct sl__launch *l,
                        struct sl_tensor *param, struct sl_tensor *velocity, int count,
                        struct sl_tensor *const *gradients, struct sl_tensor *norm,
                        const struct sl__update *update);
-/* Adam (Kingma, Ba, arXiv 1412.6980) and AdamW (Loshchilov, Hutter, arXiv 1711.05101), as torch.optim's. */
+/* Adam (Kingma, Ba, arXiv 1412.6980) and AdamW (Loshchilov, Hutter, arXiv 1711.05101), as
+ * torch.optim's. */
 enum sl_status sl__adam(struct sl_context *context, const struct sl__launch *l,
-                        struct sl_tensor *param, struct sl_tensor *mean,
-                        struct sl_tensor *variance, int count, struct sl_tensor *const *gradients,
-                        struct sl_tensor *norm, const struct sl__update *update);
+                        struct sl_tensor *param, struct sl_tensor *mean, struct sl_tensor *variance,
+                        int count, struct sl_tensor *const *gradients, struct sl_tensor *norm,
+                        const struct sl__update *update);
 
 #endif

@@ -1,5 +1,5 @@
-/* 2-D convolution as a matrix product per image: the windows of an image become the columns of a matrix (im2col;
- * Chellapilla, Puri, Simard 2006) in scratch memory that stays in the cache. */
+/* 2-D convolution as a matrix product per image: the windows of an image become the columns of a
+ * matrix (im2col; Chellapilla, Puri, Simard 2006) in scratch memory that stays in the cache. */
 #include <string.h>
 
 #include "codelets/activation.h"
@@ -10,8 +10,8 @@
 #include "core/error.h"
 
 struct conv_args {
-  int32_t images, channels, height, width;          /* of x: N, C, H, W */
-  int32_t out_channels, out_height, out_width;      /* of y: K, H', W' */
+  int32_t images, channels, height, width;     /* of x: N, C, H, W */
+  int32_t out_channels, out_height, out_width; /* of y: K, H', W' */
   int32_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
   int32_t has_bias, activation, implementation;
 };
@@ -20,18 +20,21 @@ struct conv_args {
 static inline int64_t taps(const struct conv_args *a) {
   return (int64_t)a->channels * a->kernel_h * a->kernel_w;
 }
-static inline int64_t pixels(const struct conv_args *a) { return (int64_t)a->out_height * a->out_width; }
+static inline int64_t pixels(const struct conv_args *a) {
+  return (int64_t)a->out_height * a->out_width;
+}
 static inline int64_t x_size(const struct conv_args *a) {
   return (int64_t)a->channels * a->height * a->width;
 }
 
 /* A 1x1 convolution's matrix is the image itself. */
 static inline bool is_product(const struct conv_args *a) {
-  return a->kernel_h == 1 && a->kernel_w == 1 && a->stride_h == 1 && a->stride_w == 1 && !a->pad_h &&
-         !a->pad_w;
+  return a->kernel_h == 1 && a->kernel_w == 1 && a->stride_h == 1 && a->stride_w == 1 &&
+         !a->pad_h && !a->pad_w;
 }
 
-/* ---- CPU kernels --------------------------------------------------------------------------------- */
+/* ---- CPU kernels
+ * --------------------------------------------------------------------------------- */
 
 /* The output columns whose tap s falls inside the image: [*first, *end). */
 SL_INLINE void inside(const struct conv_args *a, int32_t s, int32_t *first, int32_t *end) {
@@ -44,7 +47,8 @@ SL_INLINE void inside(const struct conv_args *a, int32_t s, int32_t *first, int3
 }
 
 /* One row of the matrix: tap (c, r, s) of every window. */
-SL_INLINE void gather_row(const struct conv_args *a, const float *plane, int32_t r, int32_t s, float *row) {
+SL_INLINE void gather_row(const struct conv_args *a, const float *plane, int32_t r, int32_t s,
+                          float *row) {
   int32_t first, end;
   inside(a, s, &first, &end);
   for (int32_t oh = 0; oh < a->out_height; oh++, row += a->out_width) {
@@ -70,7 +74,8 @@ SL_SIMD static void im2col(const struct conv_args *a, const float *image, float 
         gather_row(a, image + (int64_t)c * a->height * a->width, r, s, matrix);
 }
 
-SL_INLINE void scatter_row(const struct conv_args *a, float *plane, int32_t r, int32_t s, const float *row) {
+SL_INLINE void scatter_row(const struct conv_args *a, float *plane, int32_t r, int32_t s,
+                           const float *row) {
   int32_t first, end;
   inside(a, s, &first, &end);
   for (int32_t oh = 0; oh < a->out_height; oh++, row += a->out_width) {
@@ -108,12 +113,14 @@ static enum sl__gemm product(const struct conv_args *a) {
 }
 
 static struct sl__onednn_window onednn_window(const struct conv_args *a) {
-  return (struct sl__onednn_window){a->images,     a->channels, a->height,   a->width,    a->out_channels,
-                                    a->out_height, a->out_width, a->kernel_h, a->kernel_w, a->stride_h,
-                                    a->stride_w,   a->pad_h,    a->pad_w};
+  return (struct sl__onednn_window){a->images,       a->channels,   a->height,    a->width,
+                                    a->out_channels, a->out_height, a->out_width, a->kernel_h,
+                                    a->kernel_w,     a->stride_h,   a->stride_w,  a->pad_h,
+                                    a->pad_w};
 }
 
-static bool forward_by_onednn(const struct conv_args *a, const float *x, const float *weight, float *y) {
+static bool forward_by_onednn(const struct conv_args *a, const float *x, const float *weight,
+                              float *y) {
   struct sl__onednn_window w = onednn_window(a);
   const float *bias = a->has_bias ? weight + a->out_channels * taps(a) : NULL;
   if (!sl__onednn_conv2d_forward(&w, x, weight, bias, y)) return false;
@@ -121,7 +128,8 @@ static bool forward_by_onednn(const struct conv_args *a, const float *x, const f
   return true;
 }
 
-static void forward(const struct conv_args *a, const float *x, const float *weight, float *y, float *scratch) {
+static void forward(const struct conv_args *a, const float *x, const float *weight, float *y,
+                    float *scratch) {
   int64_t k = a->out_channels, p = pixels(a), t = taps(a);
   if (a->implementation == SL_ONEDNN && forward_by_onednn(a, x, weight, y)) return;
   for (int32_t n = 0; n < a->images; n++, x += x_size(a), y += k * p) {
@@ -132,11 +140,12 @@ static void forward(const struct conv_args *a, const float *x, const float *weig
 }
 
 /* oneDNN overwrites; where a gradient is added to another, our own code serves. */
-static void backward_data(const struct conv_args *a, const float *dy, const float *weight, float *dx, float *scratch,
-                          bool add) {
+static void backward_data(const struct conv_args *a, const float *dy, const float *weight,
+                          float *dx, float *scratch, bool add) {
   int64_t k = a->out_channels, p = pixels(a), t = taps(a);
   struct sl__onednn_window w = onednn_window(a);
-  if (a->implementation == SL_ONEDNN && !add && sl__onednn_conv2d_backward_data(&w, dy, weight, dx)) return;
+  if (a->implementation == SL_ONEDNN && !add && sl__onednn_conv2d_backward_data(&w, dy, weight, dx))
+    return;
   for (int32_t n = 0; n < a->images; n++, dy += k * p, dx += x_size(a)) {
     if (is_product(a)) {
       sl__gemm(product(a), true, false, t, p, k, 1, weight, t, dy, p, add, dx, p);
@@ -148,8 +157,8 @@ static void backward_data(const struct conv_args *a, const float *dy, const floa
   }
 }
 
-/* Sums of each channel's plane, image after image, in sixteen interleaved parts: the order does not depend on how
- * wide the processor's vectors are. */
+/* Sums of each channel's plane, image after image, in sixteen interleaved parts: the order does not
+ * depend on how wide the processor's vectors are. */
 SL_SIMD static void bias_gradient(const float *dy, float *grad, int64_t images, int64_t channels,
                                   int64_t plane, bool add) {
   for (int64_t k = 0; k < channels; k++) {
@@ -166,16 +175,16 @@ SL_SIMD static void bias_gradient(const float *dy, float *grad, int64_t images, 
   }
 }
 
-static void backward_weight(const struct conv_args *a, const float *x, const float *dy, float *grad, float *scratch,
-                            bool add) {
+static void backward_weight(const struct conv_args *a, const float *x, const float *dy, float *grad,
+                            float *scratch, bool add) {
   int64_t k = a->out_channels, p = pixels(a), t = taps(a);
   struct sl__onednn_window w = onednn_window(a);
   if (a->implementation == SL_ONEDNN && !add &&
       sl__onednn_conv2d_backward_weight(&w, x, dy, grad, a->has_bias ? grad + k * t : NULL))
     return;
   for (int32_t n = 0; n < a->images; n++)
-    sl__gemm(product(a), false, true, k, t, p, 1, dy + n * k * p, p, windows(a, x + n * x_size(a), scratch), p,
-             add || n, grad, t);
+    sl__gemm(product(a), false, true, k, t, p, 1, dy + n * k * p, p,
+             windows(a, x + n * x_size(a), scratch), p, add || n, grad, t);
   if (a->has_bias) bias_gradient(dy, grad + k * t, a->images, k, p, add);
 }
 
@@ -185,16 +194,17 @@ SL_KERNEL void conv2d_forward_cpu(void *buffers[], void *cl_arg) {
 }
 
 SL_KERNEL void conv2d_backward_data_cpu(void *buffers[], void *cl_arg) {
-  backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-                sl__buffer(buffers, 3), sl__accumulate(cl_arg));
+  backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
+                sl__buffer(buffers, 2), sl__buffer(buffers, 3), sl__accumulate(cl_arg));
 }
 
 SL_KERNEL void conv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
-  backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-                  sl__buffer(buffers, 3), sl__accumulate(cl_arg));
+  backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
+                  sl__buffer(buffers, 2), sl__buffer(buffers, 3), sl__accumulate(cl_arg));
 }
 
-/* ---- measuring ----------------------------------------------------------------------------------- */
+/* ---- measuring
+ * ----------------------------------------------------------------------------------- */
 
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct conv_args a = *(const struct conv_args *)args;
@@ -214,17 +224,19 @@ static void try_backward_weight(enum sl__implementation i, const void *args, flo
   backward_weight(&a, m[0], m[1], m[2], m[3], false);
 }
 
-/* ---- submission ---------------------------------------------------------------------------------- */
+/* ---- submission
+ * ---------------------------------------------------------------------------------- */
 
-static enum sl_status check(const char *name, const struct sl_tensor *x, const struct sl_tensor *param,
-                            const struct sl_tensor *y, const struct sl__conv2d *c, struct conv_args *a) {
+static enum sl_status check(const char *name, const struct sl_tensor *x,
+                            const struct sl_tensor *param, const struct sl_tensor *y,
+                            const struct sl__conv2d *c, struct conv_args *a) {
   char xt[96], yt[96];
   if (x->shape.ndim == 4 && y->shape.ndim == 4) {
     const int64_t *xd = x->shape.dim, *yd = y->shape.dim;
     *a = (struct conv_args){(int32_t)xd[0], (int32_t)xd[1], (int32_t)xd[2], (int32_t)xd[3],
-                            c->channels, (int32_t)yd[2], (int32_t)yd[3],
-                            c->kernel_h, c->kernel_w, c->stride_h, c->stride_w, c->pad_h, c->pad_w,
-                            c->has_bias, c->activation, 0};
+                            c->channels,    (int32_t)yd[2], (int32_t)yd[3], c->kernel_h,
+                            c->kernel_w,    c->stride_h,    c->stride_w,    c->pad_h,
+                            c->pad_w,       c->has_bias,    c->activation,  0};
     int64_t h = xd[2] + 2 * c->pad_h - c->kernel_h, w = xd[3] + 2 * c->pad_w - c->kernel_w;
     if (h >= 0 && w >= 0 && c->stride_h > 0 && c->stride_w > 0 && yd[0] == xd[0] &&
         yd[1] == c->channels && yd[2] == h / c->stride_h + 1 && yd[3] == w / c->stride_w + 1 &&
@@ -232,10 +244,12 @@ static enum sl_status check(const char *name, const struct sl_tensor *x, const s
       return SL_OK;
   }
   return sl_fail(SL_BAD_SHAPE,
-                 "%s: x %s, y %s and %lld parameters do not fit %d channels of %dx%d, stride %dx%d, padding %dx%d",
-                 name, sl_shape_text(&x->shape, xt, sizeof xt), sl_shape_text(&y->shape, yt, sizeof yt),
-                 (long long)param->shape.dim[0], c->channels, c->kernel_h, c->kernel_w, c->stride_h,
-                 c->stride_w, c->pad_h, c->pad_w);
+                 "%s: x %s, y %s and %lld parameters do not fit %d channels of %dx%d, stride "
+                 "%dx%d, padding %dx%d",
+                 name, sl_shape_text(&x->shape, xt, sizeof xt),
+                 sl_shape_text(&y->shape, yt, sizeof yt), (long long)param->shape.dim[0],
+                 c->channels, c->kernel_h, c->kernel_w, c->stride_h, c->stride_w, c->pad_h,
+                 c->pad_w);
 }
 
 /* x, y and gradient tell the sizes; stride, padding and activation change the cost too. */
@@ -243,9 +257,9 @@ static uint32_t footprint(const struct conv_args *a) {
   return starpu_hash_crc32c_be_n(&a->kernel_h, sizeof *a - offsetof(struct conv_args, kernel_h), 0);
 }
 
-static enum sl_status submit(struct sl_context *context, struct sl__op *op, const struct sl__launch *l,
-                             struct sl_tensor *first, struct sl_tensor *second, struct sl_tensor *out,
-                             struct conv_args *a,
+static enum sl_status submit(struct sl_context *context, struct sl__op *op,
+                             const struct sl__launch *l, struct sl_tensor *first,
+                             struct sl_tensor *second, struct sl_tensor *out, struct conv_args *a,
                              void (*try)(enum sl__implementation, const void *, float *const *)) {
   struct sl_tensor *scratch;
   int64_t matrix = is_product(a) ? 1 : taps(a) * pixels(a);
@@ -258,12 +272,12 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op, cons
       .sizes = &a->images,
       .size_count = (int)(offsetof(struct conv_args, implementation) / sizeof(int32_t)),
       .run = try,
-      .elements = {sl_shape_count(&first->shape), sl_shape_count(&second->shape), sl_shape_count(&out->shape),
-                   matrix}};
+      .elements = {sl_shape_count(&first->shape), sl_shape_count(&second->shape),
+                   sl_shape_count(&out->shape), matrix}};
   a->implementation = sl__choose(context, &c, a);
   double flops = 2.0 * a->images * (double)a->out_channels * (double)pixels(a) * (double)taps(a);
-  return sl__submit(context, op, l, 4, (struct sl_tensor *[]){first, second, out, scratch}, a, sizeof *a,
-                    flops, footprint(a));
+  return sl__submit(context, op, l, 4, (struct sl_tensor *[]){first, second, out, scratch}, a,
+                    sizeof *a, flops, footprint(a));
 }
 
 enum sl_status sl__conv2d_forward(struct sl_context *context, const struct sl__launch *l,
@@ -271,7 +285,8 @@ enum sl_status sl__conv2d_forward(struct sl_context *context, const struct sl__l
                                   const struct sl__conv2d *conv) {
   struct conv_args a;
   enum sl_status status = check("conv2d_forward", x, param, y, conv, &a);
-  return status == SL_OK ? submit(context, &sl__op_conv2d_forward, l, x, param, y, &a, try_forward) : status;
+  return status == SL_OK ? submit(context, &sl__op_conv2d_forward, l, x, param, y, &a, try_forward)
+                         : status;
 }
 
 enum sl_status sl__conv2d_backward_data(struct sl_context *context, const struct sl__launch *l,
@@ -279,7 +294,9 @@ enum sl_status sl__conv2d_backward_data(struct sl_context *context, const struct
                                         struct sl_tensor *dx, const struct sl__conv2d *conv) {
   struct conv_args a;
   enum sl_status status = check("conv2d_backward_data", dx, param, dy, conv, &a);
-  return status == SL_OK ? submit(context, &sl__op_conv2d_backward_data, l, dy, param, dx, &a, try_backward_data) : status;
+  return status == SL_OK ? submit(context, &sl__op_conv2d_backward_data, l, dy, param, dx, &a,
+                                  try_backward_data)
+                         : status;
 }
 
 enum sl_status sl__conv2d_backward_weight(struct sl_context *context, const struct sl__launch *l,
@@ -287,5 +304,7 @@ enum sl_status sl__conv2d_backward_weight(struct sl_context *context, const stru
                                           struct sl_tensor *grad, const struct sl__conv2d *conv) {
   struct conv_args a;
   enum sl_status status = check("conv2d_backward_weight", x, grad, dy, conv, &a);
-  return status == SL_OK ? submit(context, &sl__op_conv2d_backward_weight, l, x, dy, grad, &a, try_backward_weight) : status;
+  return status == SL_OK ? submit(context, &sl__op_conv2d_backward_weight, l, x, dy, grad, &a,
+                                  try_backward_weight)
+                         : status;
 }

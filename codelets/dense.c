@@ -9,7 +9,8 @@ struct dense_args {
   int32_t rows, in, out, has_bias, activation, implementation;
 };
 
-/* ---- CPU kernels --------------------------------------------------------------------------------- */
+/* ---- CPU kernels
+ * --------------------------------------------------------------------------------- */
 
 SL_SIMD static void add_bias(float *y, const float *bias, int64_t rows, int64_t out) {
   for (int64_t n = 0; n < rows; n++)
@@ -27,18 +28,22 @@ static void forward(const struct dense_args *a, const float *x, const float *par
   sl__activate(a->activation, y, y, a->rows * out);
 }
 
-static void backward_data(const struct dense_args *a, const float *dy, const float *param, float *dx, bool add) {
-  sl__gemm(product(a), false, false, a->rows, a->in, a->out, 1, dy, a->out, param, a->in, add, dx, a->in);
+static void backward_data(const struct dense_args *a, const float *dy, const float *param,
+                          float *dx, bool add) {
+  sl__gemm(product(a), false, false, a->rows, a->in, a->out, 1, dy, a->out, param, a->in, add, dx,
+           a->in);
 }
 
 /* Column sums, row after row: each sum's order is that of the rows. */
-SL_SIMD static void bias_gradient(const float *dy, float *grad, int64_t rows, int64_t out, bool add) {
+SL_SIMD static void bias_gradient(const float *dy, float *grad, int64_t rows, int64_t out,
+                                  bool add) {
   for (int64_t o = 0; o < out && !add; o++) grad[o] = 0;
   for (int64_t n = 0; n < rows; n++)
     for (int64_t o = 0; o < out; o++) grad[o] += dy[n * out + o];
 }
 
-static void backward_weight(const struct dense_args *a, const float *x, const float *dy, float *grad, bool add) {
+static void backward_weight(const struct dense_args *a, const float *x, const float *dy,
+                            float *grad, bool add) {
   int64_t out = a->out, in = a->in;
   sl__gemm(product(a), true, false, out, in, a->rows, 1, dy, out, x, in, add, grad, in);
   if (a->has_bias) bias_gradient(dy, grad + out * in, a->rows, out, add);
@@ -49,16 +54,17 @@ SL_KERNEL void dense_forward_cpu(void *buffers[], void *cl_arg) {
 }
 
 SL_KERNEL void dense_backward_data_cpu(void *buffers[], void *cl_arg) {
-  backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-                sl__accumulate(cl_arg));
+  backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
+                sl__buffer(buffers, 2), sl__accumulate(cl_arg));
 }
 
 SL_KERNEL void dense_backward_weight_cpu(void *buffers[], void *cl_arg) {
-  backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-                  sl__accumulate(cl_arg));
+  backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
+                  sl__buffer(buffers, 2), sl__accumulate(cl_arg));
 }
 
-/* ---- measuring ----------------------------------------------------------------------------------- */
+/* ---- measuring
+ * ----------------------------------------------------------------------------------- */
 
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct dense_args a = *(const struct dense_args *)args;
@@ -78,10 +84,12 @@ static void try_backward_weight(enum sl__implementation i, const void *args, flo
   backward_weight(&a, m[0], m[1], m[2], false);
 }
 
-/* ---- submission ---------------------------------------------------------------------------------- */
+/* ---- submission
+ * ---------------------------------------------------------------------------------- */
 
-static enum sl_status check(const char *name, const struct sl_tensor *x, const struct sl_tensor *param,
-                            const struct sl_tensor *y, bool has_bias, struct dense_args *a) {
+static enum sl_status check(const char *name, const struct sl_tensor *x,
+                            const struct sl_tensor *param, const struct sl_tensor *y, bool has_bias,
+                            struct dense_args *a) {
   char xt[96], yt[96];
   int64_t rows = x->shape.dim[0];
   a->rows = (int32_t)rows;
@@ -90,17 +98,19 @@ static enum sl_status check(const char *name, const struct sl_tensor *x, const s
   a->has_bias = has_bias;
   int64_t needed = (int64_t)a->out * (a->in + has_bias);
   if (y->shape.dim[0] == rows && param->shape.dim[0] == needed) return SL_OK;
-  return sl_fail(SL_BAD_SHAPE, "%s: x %s, y %s and %lld parameters do not fit; %lld are needed", name,
-                 sl_shape_text(&x->shape, xt, sizeof xt), sl_shape_text(&y->shape, yt, sizeof yt),
-                 (long long)param->shape.dim[0], (long long)needed);
+  return sl_fail(SL_BAD_SHAPE, "%s: x %s, y %s and %lld parameters do not fit; %lld are needed",
+                 name, sl_shape_text(&x->shape, xt, sizeof xt),
+                 sl_shape_text(&y->shape, yt, sizeof yt), (long long)param->shape.dim[0],
+                 (long long)needed);
 }
 
 static double product_flops(const struct dense_args *a) {
   return 2.0 * (double)a->rows * (double)a->in * (double)a->out;
 }
 
-static enum sl_status submit(struct sl_context *context, struct sl__op *op, const struct sl__launch *l,
-                             struct sl_tensor *const *tensors, struct dense_args *a,
+static enum sl_status submit(struct sl_context *context, struct sl__op *op,
+                             const struct sl__launch *l, struct sl_tensor *const *tensors,
+                             struct dense_args *a,
                              void (*try)(enum sl__implementation, const void *, float *const *)) {
   struct sl__candidates c = {
       .operation = op->codelet.name,
@@ -112,7 +122,8 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op, cons
       .elements = {sl_shape_count(&tensors[0]->shape), sl_shape_count(&tensors[1]->shape),
                    sl_shape_count(&tensors[2]->shape)}};
   a->implementation = sl__choose(context, &c, a);
-  return sl__submit(context, op, l, 3, tensors, a, sizeof *a, product_flops(a), (uint32_t)a->activation);
+  return sl__submit(context, op, l, 3, tensors, a, sizeof *a, product_flops(a),
+                    (uint32_t)a->activation);
 }
 
 enum sl_status sl__dense_forward(struct sl_context *context, const struct sl__launch *l,
@@ -121,7 +132,8 @@ enum sl_status sl__dense_forward(struct sl_context *context, const struct sl__la
   struct dense_args a = {.activation = activation};
   enum sl_status status = check("dense_forward", x, param, y, has_bias, &a);
   if (status != SL_OK) return status;
-  return submit(context, &sl__op_dense_forward, l, (struct sl_tensor *[]){x, param, y}, &a, try_forward);
+  return submit(context, &sl__op_dense_forward, l, (struct sl_tensor *[]){x, param, y}, &a,
+                try_forward);
 }
 
 enum sl_status sl__dense_backward_data(struct sl_context *context, const struct sl__launch *l,

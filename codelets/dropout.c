@@ -1,4 +1,5 @@
-/* Dropout (Srivastava et al., JMLR 2014); no mask is stored: the backward pass draws the same numbers again. */
+/* Dropout (Srivastava et al., JMLR 2014); no mask is stored: the backward pass draws the same
+ * numbers again. */
 #include "codelets/dropout.h"
 
 #include "codelets/elementwise.h"
@@ -8,9 +9,11 @@ struct dropout_args {
   struct sl__dropout d;
 };
 
-/* ---- CPU kernels --------------------------------------------------------------------------------- */
+/* ---- CPU kernels
+ * --------------------------------------------------------------------------------- */
 
-/* One call of the generator gives four neighbours their numbers; the first and the last group may be partial. */
+/* One call of the generator gives four neighbours their numbers; the first and the last group may
+ * be partial. */
 SL_INLINE void apply(const struct dropout_args *a, const float *x, float *y, bool add) {
   uint64_t first = a->d.first, end = first + (uint64_t)a->count;
   float kept = 1.0f / (1.0f - a->d.rate);
@@ -33,16 +36,18 @@ SL_KERNEL void dropout_backward_cpu(void *buffers[], void *cl_arg) {
   apply(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__accumulate(cl_arg));
 }
 
-/* ---- submission ---------------------------------------------------------------------------------- */
+/* ---- submission
+ * ---------------------------------------------------------------------------------- */
 
-static enum sl_status submit(struct sl_context *context, struct sl__op *op, const struct sl__launch *l,
-                             struct sl_tensor *x, struct sl_tensor *y, const struct sl__dropout *dropout) {
+static enum sl_status submit(struct sl_context *context, struct sl__op *op,
+                             const struct sl__launch *l, struct sl_tensor *x, struct sl_tensor *y,
+                             const struct sl__dropout *dropout) {
   struct dropout_args a = {.d = *dropout};
   struct sl_tensor *tensors[] = {x, y};
   enum sl_status status = sl__same_count(op->codelet.name, 2, tensors, &a.count);
   if (status == SL_OK && !(dropout->rate >= 0 && dropout->rate < 1))
-    status = sl_fail(SL_BAD_ARGUMENT, "%s: the rate is %g; it must be from 0 to below 1", op->codelet.name,
-                     (double)dropout->rate);
+    status = sl_fail(SL_BAD_ARGUMENT, "%s: the rate is %g; it must be from 0 to below 1",
+                     op->codelet.name, (double)dropout->rate);
   if (status != SL_OK) return status;
   return sl__submit(context, op, l, 2, tensors, &a, sizeof a, 10.0 * (double)a.count, 0);
 }

@@ -7,12 +7,13 @@
 #include "core/simd.h"
 
 /* The common number of elements, or SL_BAD_SHAPE. */
-static inline enum sl_status sl__same_count(const char *name, int count, struct sl_tensor *const *tensors,
-                                            int64_t *elements) {
+static inline enum sl_status sl__same_count(const char *name, int count,
+                                            struct sl_tensor *const *tensors, int64_t *elements) {
   *elements = sl_shape_count(&tensors[0]->shape);
   for (int i = 1; i < count; i++)
     if (sl_shape_count(&tensors[i]->shape) != *elements)
-      return sl_fail(SL_BAD_SHAPE, "%s: its tensors have %lld and %lld elements; they must be alike", name,
+      return sl_fail(SL_BAD_SHAPE,
+                     "%s: its tensors have %lld and %lld elements; they must be alike", name,
                      (long long)*elements, (long long)sl_shape_count(&tensors[i]->shape));
   return SL_OK;
 }

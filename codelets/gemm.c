@@ -11,7 +11,8 @@
 void omp_set_num_threads(int threads); /* of the OpenMP that oneDNN is linked with */
 #endif
 
-/* StarPU's workers are the threads here: a library that starts more of them makes workers fight for cores. */
+/* StarPU's workers are the threads here: a library that starts more of them makes workers fight for
+ * cores. */
 static void one_thread_for_openblas(void) { openblas_set_num_threads(1); }
 
 void sl__one_thread(void) {
@@ -41,9 +42,8 @@ void sl__gemm(enum sl__gemm who, bool ta, bool tb, int64_t m, int64_t n, int64_t
               int64_t ldc) {
   sl__one_thread();
 #ifdef SL_HAVE_ONEDNN
-  if (who == SL_GEMM_ONEDNN &&
-      dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) ==
-          dnnl_success)
+  if (who == SL_GEMM_ONEDNN && dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b,
+                                          ldb, beta, c, ldc) == dnnl_success)
     return;
 #endif
   (void)who;
@@ -70,7 +70,8 @@ const char *sl__gemm_warning(void) {
   if (sl__gemm_preferred() != SL_GEMM_OPENBLAS || !__builtin_cpu_supports("avx512f")) return NULL;
   for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
     if (!strcasecmp(openblas_get_corename(), wide[i])) return NULL;
-  return "OpenBLAS uses kernels below this processor's AVX-512: set OPENBLAS_CORETYPE=SkylakeX in the "
+  return "OpenBLAS uses kernels below this processor's AVX-512: set OPENBLAS_CORETYPE=SkylakeX in "
+         "the "
          "environment, or build with oneDNN";
 #else
   return NULL;

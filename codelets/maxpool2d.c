@@ -1,14 +1,16 @@
-/* Max pooling; index remembers where in the plane each maximum was (the first of equals), for the gradient. */
+/* Max pooling; index remembers where in the plane each maximum was (the first of equals), for the
+ * gradient. */
 #include <string.h>
 
 #include "codelets/pool2d.h"
 
-/* ---- CPU kernels --------------------------------------------------------------------------------- */
+/* ---- CPU kernels
+ * --------------------------------------------------------------------------------- */
 
-/* One row of 2x2 windows side by side, written so that it vectorises: pairs first, one condition a select, and NaN
- * (which wins, as in PyTorch) apart. */
-SL_INLINE void row_2x2(const float *restrict top, const float *restrict low, int32_t at, int32_t width,
-                       int32_t count, float *restrict y, int32_t *restrict index) {
+/* One row of 2x2 windows side by side, written so that it vectorises: pairs first, one condition a
+ * select, and NaN (which wins, as in PyTorch) apart. */
+SL_INLINE void row_2x2(const float *restrict top, const float *restrict low, int32_t at,
+                       int32_t width, int32_t count, float *restrict y, int32_t *restrict index) {
   for (int32_t ow = 0; ow < count; ow++) {
     float a = top[2 * ow], b = top[2 * ow + 1], c = low[2 * ow], d = low[2 * ow + 1];
     int32_t upper = at + 2 * ow, lower = upper + width;
@@ -25,7 +27,8 @@ SL_INLINE void row_2x2(const float *restrict top, const float *restrict low, int
 }
 
 /* 2x2 windows side by side, by far the most frequent. */
-SL_SIMD static void forward_2x2(const struct sl__pool_args *a, const float *x, float *y, int32_t *index) {
+SL_SIMD static void forward_2x2(const struct sl__pool_args *a, const float *x, float *y,
+                                int32_t *index) {
   int32_t width = a->width, count = a->out_width, rows = a->out_height;
   for (int32_t p = 0; p < a->planes; p++, x += (int64_t)a->height * width)
     for (int32_t oh = 0; oh < rows; oh++, y += count, index += count) {
@@ -51,7 +54,8 @@ static void forward_any(const struct sl__pool_args *a, const float *x, float *y,
 }
 
 static bool is_2x2(const struct sl__pool2d *p) {
-  return p->kernel_h == 2 && p->kernel_w == 2 && p->stride_h == 2 && p->stride_w == 2 && !p->pad_h && !p->pad_w;
+  return p->kernel_h == 2 && p->kernel_w == 2 && p->stride_h == 2 && p->stride_w == 2 &&
+         !p->pad_h && !p->pad_w;
 }
 
 SL_KERNEL void maxpool2d_forward_cpu(void *buffers[], void *cl_arg) {
@@ -72,28 +76,30 @@ SL_KERNEL void maxpool2d_backward_cpu(void *buffers[], void *cl_arg) {
   }
 }
 
-/* ---- submission ---------------------------------------------------------------------------------- */
+/* ---- submission
+ * ---------------------------------------------------------------------------------- */
 
 enum sl_status sl__maxpool2d_forward(struct sl_context *context, const struct sl__launch *l,
-                                     struct sl_tensor *x, struct sl_tensor *y, struct sl_tensor *index,
-                                     const struct sl__pool2d *pool) {
+                                     struct sl_tensor *x, struct sl_tensor *y,
+                                     struct sl_tensor *index, const struct sl__pool2d *pool) {
   struct sl__pool_args a;
   enum sl_status status = sl__pool_check("maxpool2d_forward", x, y, pool, &a);
   if (status == SL_OK && !sl_shape_equal(&index->shape, &y->shape))
     status = sl_fail(SL_BAD_SHAPE, "maxpool2d_forward: index must have y's shape");
   if (status != SL_OK) return status;
-  return sl__submit(context, &sl__op_maxpool2d_forward, l, 3, (struct sl_tensor *[]){x, y, index}, &a,
-                    sizeof a, sl__pool_flops(&a), sl__pool_footprint(&a));
+  return sl__submit(context, &sl__op_maxpool2d_forward, l, 3, (struct sl_tensor *[]){x, y, index},
+                    &a, sizeof a, sl__pool_flops(&a), sl__pool_footprint(&a));
 }
 
 enum sl_status sl__maxpool2d_backward(struct sl_context *context, const struct sl__launch *l,
-                                      struct sl_tensor *dy, struct sl_tensor *index, struct sl_tensor *dx,
-                                      const struct sl__pool2d *pool) {
+                                      struct sl_tensor *dy, struct sl_tensor *index,
+                                      struct sl_tensor *dx, const struct sl__pool2d *pool) {
   struct sl__pool_args a;
   enum sl_status status = sl__pool_check("maxpool2d_backward", dx, dy, pool, &a);
   if (status == SL_OK && !sl_shape_equal(&index->shape, &dy->shape))
     status = sl_fail(SL_BAD_SHAPE, "maxpool2d_backward: index must have dy's shape");
   if (status != SL_OK) return status;
-  return sl__submit(context, &sl__op_maxpool2d_backward, l, 3, (struct sl_tensor *[]){dy, index, dx}, &a,
-                    sizeof a, sl__pool_flops(&a), sl__pool_footprint(&a));
+  return sl__submit(context, &sl__op_maxpool2d_backward, l, 3,
+                    (struct sl_tensor *[]){dy, index, dx}, &a, sizeof a, sl__pool_flops(&a),
+                    sl__pool_footprint(&a));
 }

@@ -1,5 +1,6 @@
-/* oneDNN's C API, versions 2 and 3. A plan is a primitive with the reorders around it; plans are made once a shape and
- * thread and kept there: oneDNN's memory objects must not be shared, and a worker meets the same few shapes for ever. */
+/* oneDNN's C API, versions 2 and 3. A plan is a primitive with the reorders around it; plans are
+ * made once a shape and thread and kept there: oneDNN's memory objects must not be shared, and a
+ * worker meets the same few shapes for ever. */
 #include "codelets/onednn.h"
 
 #ifdef SL_HAVE_ONEDNN
@@ -15,7 +16,8 @@
 #define SLOTS 7
 #define PLANS 64 /* a thread; the oldest gives way */
 
-/* ---- what differs between version 2 and 3 --------------------------------------------------------- */
+/* ---- what differs between version 2 and 3
+ * --------------------------------------------------------- */
 
 typedef dnnl_memory_desc_t description;
 
@@ -57,33 +59,37 @@ struct layouts {
 
 typedef dnnl_primitive_desc_t primitive_desc;
 
-static dnnl_status_t create_convolution(primitive_desc *pd, dnnl_engine_t engine, const struct key *k,
-                                        struct layouts *l, primitive_desc hint) {
+static dnnl_status_t create_convolution(primitive_desc *pd, dnnl_engine_t engine,
+                                        const struct key *k, struct layouts *l,
+                                        primitive_desc hint) {
   const dnnl_alg_kind_t how = dnnl_convolution_auto;
   description_ref bias = k->has_bias ? REF(l->bias) : NULL;
 #if DNNL_VERSION_MAJOR >= 3
   const dnnl_dims_t none = {0};
   switch (k->operation) {
     case CONV_FORWARD:
-      return dnnl_convolution_forward_primitive_desc_create(pd, engine, dnnl_forward_training, how, l->x, l->weight,
-                                                            bias, l->y, k->stride, none, k->pad, k->pad, NULL);
+      return dnnl_convolution_forward_primitive_desc_create(pd, engine, dnnl_forward_training, how,
+                                                            l->x, l->weight, bias, l->y, k->stride,
+                                                            none, k->pad, k->pad, NULL);
     case CONV_BACKWARD_DATA:
-      return dnnl_convolution_backward_data_primitive_desc_create(pd, engine, how, l->x, l->weight, l->y, k->stride,
-                                                                  none, k->pad, k->pad, hint, NULL);
+      return dnnl_convolution_backward_data_primitive_desc_create(
+          pd, engine, how, l->x, l->weight, l->y, k->stride, none, k->pad, k->pad, hint, NULL);
     default:
-      return dnnl_convolution_backward_weights_primitive_desc_create(pd, engine, how, l->x, l->weight, bias, l->y,
-                                                                     k->stride, none, k->pad, k->pad, hint, NULL);
+      return dnnl_convolution_backward_weights_primitive_desc_create(
+          pd, engine, how, l->x, l->weight, bias, l->y, k->stride, none, k->pad, k->pad, hint,
+          NULL);
   }
 #else
   dnnl_convolution_desc_t d;
   dnnl_status_t status =
       k->operation == CONV_FORWARD
-          ? dnnl_convolution_forward_desc_init(&d, dnnl_forward_training, how, &l->x, &l->weight, bias, &l->y,
-                                               k->stride, k->pad, k->pad)
+          ? dnnl_convolution_forward_desc_init(&d, dnnl_forward_training, how, &l->x, &l->weight,
+                                               bias, &l->y, k->stride, k->pad, k->pad)
       : k->operation == CONV_BACKWARD_DATA
-          ? dnnl_convolution_backward_data_desc_init(&d, how, &l->x, &l->weight, &l->y, k->stride, k->pad, k->pad)
-          : dnnl_convolution_backward_weights_desc_init(&d, how, &l->x, &l->weight, bias, &l->y, k->stride, k->pad,
-                                                        k->pad);
+          ? dnnl_convolution_backward_data_desc_init(&d, how, &l->x, &l->weight, &l->y, k->stride,
+                                                     k->pad, k->pad)
+          : dnnl_convolution_backward_weights_desc_init(&d, how, &l->x, &l->weight, bias, &l->y,
+                                                        k->stride, k->pad, k->pad);
   return status == dnnl_success ? dnnl_primitive_desc_create(pd, &d, NULL, engine, hint) : status;
 #endif
 }
@@ -94,48 +100,54 @@ static dnnl_status_t create_pooling(primitive_desc *pd, dnnl_engine_t engine, co
 #if DNNL_VERSION_MAJOR >= 3
   const dnnl_dims_t none = {0};
   if (k->operation == POOL_FORWARD)
-    return dnnl_pooling_forward_primitive_desc_create(pd, engine, dnnl_forward_training, how, l->x, l->y, k->stride,
-                                                      k->kernel, none, k->pad, k->pad, NULL);
-  return dnnl_pooling_backward_primitive_desc_create(pd, engine, how, l->x, l->y, k->stride, k->kernel, none, k->pad,
-                                                     k->pad, hint, NULL);
+    return dnnl_pooling_forward_primitive_desc_create(pd, engine, dnnl_forward_training, how, l->x,
+                                                      l->y, k->stride, k->kernel, none, k->pad,
+                                                      k->pad, NULL);
+  return dnnl_pooling_backward_primitive_desc_create(pd, engine, how, l->x, l->y, k->stride,
+                                                     k->kernel, none, k->pad, k->pad, hint, NULL);
 #else
   dnnl_pooling_desc_t d;
   dnnl_status_t status =
       k->operation == POOL_FORWARD
-          ? dnnl_pooling_forward_desc_init(&d, dnnl_forward_training, how, &l->x, &l->y, k->stride, k->kernel, k->pad,
-                                           k->pad)
-          : dnnl_pooling_backward_desc_init(&d, how, &l->x, &l->y, k->stride, k->kernel, k->pad, k->pad);
+          ? dnnl_pooling_forward_desc_init(&d, dnnl_forward_training, how, &l->x, &l->y, k->stride,
+                                           k->kernel, k->pad, k->pad)
+          : dnnl_pooling_backward_desc_init(&d, how, &l->x, &l->y, k->stride, k->kernel, k->pad,
+                                            k->pad);
   return status == dnnl_success ? dnnl_primitive_desc_create(pd, &d, NULL, engine, hint) : status;
 #endif
 }
 
-static dnnl_status_t create_norm(primitive_desc *pd, dnnl_engine_t engine, const struct key *k, struct layouts *l,
-                                 primitive_desc hint) {
+static dnnl_status_t create_norm(primitive_desc *pd, dnnl_engine_t engine, const struct key *k,
+                                 struct layouts *l, primitive_desc hint) {
   unsigned flags = dnnl_use_scale | dnnl_use_shift;
   if (k->operation == NORM_INFERENCE) flags |= dnnl_use_global_stats;
   if (k->operation == NORM_BACKWARD) flags = dnnl_use_scale; /* the shift has no part in dx */
-  dnnl_prop_kind_t prop = k->operation == NORM_FORWARD     ? dnnl_forward_training
-                          : k->operation == NORM_INFERENCE ? dnnl_forward_inference
-                                                           : dnnl_backward; /* with a scale, dx comes with all */
+  dnnl_prop_kind_t prop = k->operation == NORM_FORWARD ? dnnl_forward_training
+                          : k->operation == NORM_INFERENCE
+                              ? dnnl_forward_inference
+                              : dnnl_backward; /* with a scale, dx comes with all */
 #if DNNL_VERSION_MAJOR >= 3
   if (k->operation == NORM_BACKWARD)
-    return dnnl_batch_normalization_backward_primitive_desc_create(pd, engine, prop, l->x, l->y, l->x,
-                                                                   (float)k->epsilon, flags, hint, NULL);
-  return dnnl_batch_normalization_forward_primitive_desc_create(pd, engine, prop, l->x, l->y, (float)k->epsilon, flags,
-                                                                NULL);
+    return dnnl_batch_normalization_backward_primitive_desc_create(
+        pd, engine, prop, l->x, l->y, l->x, (float)k->epsilon, flags, hint, NULL);
+  return dnnl_batch_normalization_forward_primitive_desc_create(pd, engine, prop, l->x, l->y,
+                                                                (float)k->epsilon, flags, NULL);
 #else
   dnnl_batch_normalization_desc_t d;
   dnnl_status_t status =
       k->operation == NORM_BACKWARD
-          ? dnnl_batch_normalization_backward_desc_init(&d, prop, &l->x, &l->x, (float)k->epsilon, flags)
+          ? dnnl_batch_normalization_backward_desc_init(&d, prop, &l->x, &l->x, (float)k->epsilon,
+                                                        flags)
           : dnnl_batch_normalization_forward_desc_init(&d, prop, &l->x, (float)k->epsilon, flags);
   return status == dnnl_success ? dnnl_primitive_desc_create(pd, &d, NULL, engine, hint) : status;
 #endif
 }
 
-/* ---- plans ----------------------------------------------------------------------------------------- */
+/* ---- plans
+ * ----------------------------------------------------------------------------------------- */
 
-/* One argument of a primitive: the caller's plain array, and oneDNN's own memory where its layout differs. */
+/* One argument of a primitive: the caller's plain array, and oneDNN's own memory where its layout
+ * differs. */
 struct slot {
   int argument;
   bool is_output;
@@ -198,8 +210,8 @@ static struct thread_state *this_thread(void) {
 }
 
 /* The caller's array is [dims] in plain order. */
-static bool add_slot(struct thread_state *t, struct plan *plan, primitive_desc pd, int argument, bool is_output,
-                     int ndims, const int64_t dims[DIMS]) {
+static bool add_slot(struct thread_state *t, struct plan *plan, primitive_desc pd, int argument,
+                     bool is_output, int ndims, const int64_t dims[DIMS]) {
   static const dnnl_format_tag_t plain_tag[] = {0, dnnl_a, dnnl_ab, dnnl_abc, dnnl_abcd};
   struct slot *s = &plan->slot[plan->slots];
   *s = (struct slot){.argument = argument, .is_output = is_output};
@@ -207,13 +219,15 @@ static bool add_slot(struct thread_state *t, struct plan *plan, primitive_desc p
   primitive_desc reorder = NULL;
   if (DESCRIBE(plain, ndims, dims, plain_tag[ndims]) != dnnl_success) return false;
   /* vectors have one layout, and version 2 does not tell that of a normalisation's */
-  description_ref inner = ndims == 1 ? REF(plain) : dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, argument);
+  description_ref inner =
+      ndims == 1 ? REF(plain) : dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, argument);
   bool fine = inner && dnnl_memory_create(&s->plain, REF(plain), t->engine, NULL) == dnnl_success;
   if (fine) plan->slots++;
   if (fine && !dnnl_memory_desc_equal(REF(plain), inner)) {
     description_ref from = is_output ? inner : REF(plain), to = is_output ? REF(plain) : inner;
     fine = dnnl_memory_create(&s->inner, inner, t->engine, DNNL_MEMORY_ALLOCATE) == dnnl_success &&
-           dnnl_reorder_primitive_desc_create(&reorder, from, t->engine, to, t->engine, NULL) == dnnl_success &&
+           dnnl_reorder_primitive_desc_create(&reorder, from, t->engine, to, t->engine, NULL) ==
+               dnnl_success &&
            dnnl_primitive_create(&s->reorder, reorder) == dnnl_success;
     if (reorder) dnnl_primitive_desc_destroy(reorder);
   }
@@ -241,7 +255,8 @@ static bool add_slots(struct thread_state *t, struct plan *plan, primitive_desc 
              add_slot(t, plan, pd, DNNL_ARG_DIFF_WEIGHTS, true, 4, k->weight) &&
              (!add_bias || add_slot(t, plan, pd, DNNL_ARG_DIFF_BIAS, true, 1, filters));
     case POOL_FORWARD:
-      return add_slot(t, plan, pd, DNNL_ARG_SRC, false, 4, k->x) && add_slot(t, plan, pd, DNNL_ARG_DST, true, 4, k->y);
+      return add_slot(t, plan, pd, DNNL_ARG_SRC, false, 4, k->x) &&
+             add_slot(t, plan, pd, DNNL_ARG_DST, true, 4, k->y);
     case POOL_BACKWARD:
       return add_slot(t, plan, pd, DNNL_ARG_DIFF_DST, false, 4, k->y) &&
              add_slot(t, plan, pd, DNNL_ARG_DIFF_SRC, true, 4, k->x);
@@ -265,8 +280,8 @@ static bool add_slots(struct thread_state *t, struct plan *plan, primitive_desc 
   }
 }
 
-static dnnl_status_t create(primitive_desc *pd, dnnl_engine_t engine, const struct key *k, struct layouts *l,
-                            primitive_desc hint) {
+static dnnl_status_t create(primitive_desc *pd, dnnl_engine_t engine, const struct key *k,
+                            struct layouts *l, primitive_desc hint) {
   if (k->operation <= CONV_BACKWARD_WEIGHT) return create_convolution(pd, engine, k, l, hint);
   if (k->operation <= POOL_BACKWARD) return create_pooling(pd, engine, k, l, hint);
   return create_norm(pd, engine, k, l, hint);
@@ -354,17 +369,20 @@ static bool run(const struct key *key, const void *const *arrays) {
     if (fine && s->inner && !s->is_output) fine = reorder(t, s);
     args[i] = (dnnl_exec_arg_t){s->argument, s->inner ? s->inner : s->plain};
   }
-  fine = fine && dnnl_primitive_execute(plan->primitive, t->stream, plan->slots, args) == dnnl_success;
+  fine =
+      fine && dnnl_primitive_execute(plan->primitive, t->stream, plan->slots, args) == dnnl_success;
   for (int i = 0; i < plan->slots; i++)
     if (fine && plan->slot[i].inner && plan->slot[i].is_output) fine = reorder(t, &plan->slot[i]);
   return dnnl_stream_wait(t->stream) == dnnl_success && fine;
 }
 
-/* ---- operations ------------------------------------------------------------------------------------ */
+/* ---- operations
+ * ------------------------------------------------------------------------------------ */
 
 bool sl__onednn_available(void) { return true; }
 
-static struct key window_key(enum operation operation, const struct sl__onednn_window *w, bool bias) {
+static struct key window_key(enum operation operation, const struct sl__onednn_window *w,
+                             bool bias) {
   struct key k;
   memset(&k, 0, sizeof k); /* padding too: keys are compared as bytes */
   k.operation = operation;
@@ -385,20 +403,20 @@ static struct key window_key(enum operation operation, const struct sl__onednn_w
   return k;
 }
 
-bool sl__onednn_conv2d_forward(const struct sl__onednn_window *w, const float *x, const float *weight,
-                               const float *bias, float *y) {
+bool sl__onednn_conv2d_forward(const struct sl__onednn_window *w, const float *x,
+                               const float *weight, const float *bias, float *y) {
   struct key k = window_key(CONV_FORWARD, w, bias != NULL);
   return run(&k, (const void *[]){x, weight, y, bias});
 }
 
-bool sl__onednn_conv2d_backward_data(const struct sl__onednn_window *w, const float *dy, const float *weight,
-                                     float *dx) {
+bool sl__onednn_conv2d_backward_data(const struct sl__onednn_window *w, const float *dy,
+                                     const float *weight, float *dx) {
   struct key k = window_key(CONV_BACKWARD_DATA, w, false);
   return run(&k, (const void *[]){dy, weight, dx});
 }
 
-bool sl__onednn_conv2d_backward_weight(const struct sl__onednn_window *w, const float *x, const float *dy, float *grad,
-                                       float *bias_grad) {
+bool sl__onednn_conv2d_backward_weight(const struct sl__onednn_window *w, const float *x,
+                                       const float *dy, float *grad, float *bias_grad) {
   struct key k = window_key(CONV_BACKWARD_WEIGHT, w, bias_grad != NULL);
   return run(&k, (const void *[]){x, dy, grad, bias_grad});
 }
@@ -413,7 +431,8 @@ bool sl__onednn_avgpool2d_backward(const struct sl__onednn_window *w, const floa
   return run(&k, (const void *[]){dy, dx});
 }
 
-static struct key norm_key(enum operation operation, int64_t rows, int64_t channels, int64_t plane, float epsilon) {
+static struct key norm_key(enum operation operation, int64_t rows, int64_t channels, int64_t plane,
+                           float epsilon) {
   struct key k;
   memset(&k, 0, sizeof k);
   k.operation = operation;
@@ -424,20 +443,23 @@ static struct key norm_key(enum operation operation, int64_t rows, int64_t chann
   return k;
 }
 
-bool sl__onednn_batchnorm_forward(int64_t rows, int64_t channels, int64_t plane, float epsilon, const float *x,
-                                  const float *param, float *y, float *mean, float *variance) {
+bool sl__onednn_batchnorm_forward(int64_t rows, int64_t channels, int64_t plane, float epsilon,
+                                  const float *x, const float *param, float *y, float *mean,
+                                  float *variance) {
   struct key k = norm_key(NORM_FORWARD, rows, channels, plane, epsilon);
   return run(&k, (const void *[]){x, param, param + channels, mean, variance, y});
 }
 
-bool sl__onednn_batchnorm_inference(int64_t rows, int64_t channels, int64_t plane, float epsilon, const float *x,
-                                    const float *param, const float *mean, const float *variance, float *y) {
+bool sl__onednn_batchnorm_inference(int64_t rows, int64_t channels, int64_t plane, float epsilon,
+                                    const float *x, const float *param, const float *mean,
+                                    const float *variance, float *y) {
   struct key k = norm_key(NORM_INFERENCE, rows, channels, plane, epsilon);
   return run(&k, (const void *[]){x, param, param + channels, mean, variance, y});
 }
 
-bool sl__onednn_batchnorm_backward_data(int64_t rows, int64_t channels, int64_t plane, float epsilon, const float *x,
-                                        const float *param, const float *mean, const float *variance, const float *dy,
+bool sl__onednn_batchnorm_backward_data(int64_t rows, int64_t channels, int64_t plane,
+                                        float epsilon, const float *x, const float *param,
+                                        const float *mean, const float *variance, const float *dy,
                                         float *dx, float *scale_grad) {
   struct key k = norm_key(NORM_BACKWARD, rows, channels, plane, epsilon);
   return run(&k, (const void *[]){x, param, mean, variance, dy, dx, scale_grad});
@@ -447,25 +469,30 @@ bool sl__onednn_batchnorm_backward_data(int64_t rows, int64_t channels, int64_t 
 
 bool sl__onednn_available(void) { return false; }
 
-#define REFUSE(...)                                                                            \
-  _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wunused-parameter\"")      \
-  bool __VA_ARGS__ { return false; }                                                           \
+#define REFUSE(...)                                                                                \
+  _Pragma("GCC diagnostic push")                                                                   \
+      _Pragma("GCC diagnostic ignored \"-Wunused-parameter\"") bool __VA_ARGS__ {                  \
+    return false;                                                                                  \
+  }                                                                                                \
   _Pragma("GCC diagnostic pop")
 
-REFUSE(sl__onednn_conv2d_forward(const struct sl__onednn_window *w, const float *x, const float *weight,
-                                 const float *bias, float *y))
-REFUSE(sl__onednn_conv2d_backward_data(const struct sl__onednn_window *w, const float *dy, const float *weight,
-                                       float *dx))
-REFUSE(sl__onednn_conv2d_backward_weight(const struct sl__onednn_window *w, const float *x, const float *dy,
-                                         float *grad, float *bias_grad))
+REFUSE(sl__onednn_conv2d_forward(const struct sl__onednn_window *w, const float *x,
+                                 const float *weight, const float *bias, float *y))
+REFUSE(sl__onednn_conv2d_backward_data(const struct sl__onednn_window *w, const float *dy,
+                                       const float *weight, float *dx))
+REFUSE(sl__onednn_conv2d_backward_weight(const struct sl__onednn_window *w, const float *x,
+                                         const float *dy, float *grad, float *bias_grad))
 REFUSE(sl__onednn_avgpool2d_forward(const struct sl__onednn_window *w, const float *x, float *y))
 REFUSE(sl__onednn_avgpool2d_backward(const struct sl__onednn_window *w, const float *dy, float *dx))
-REFUSE(sl__onednn_batchnorm_forward(int64_t rows, int64_t channels, int64_t plane, float epsilon, const float *x,
-                                    const float *param, float *y, float *mean, float *variance))
-REFUSE(sl__onednn_batchnorm_inference(int64_t rows, int64_t channels, int64_t plane, float epsilon, const float *x,
-                                      const float *param, const float *mean, const float *variance, float *y))
-REFUSE(sl__onednn_batchnorm_backward_data(int64_t rows, int64_t channels, int64_t plane, float epsilon,
-                                          const float *x, const float *param, const float *mean,
-                                          const float *variance, const float *dy, float *dx, float *scale_grad))
+REFUSE(sl__onednn_batchnorm_forward(int64_t rows, int64_t channels, int64_t plane, float epsilon,
+                                    const float *x, const float *param, float *y, float *mean,
+                                    float *variance))
+REFUSE(sl__onednn_batchnorm_inference(int64_t rows, int64_t channels, int64_t plane, float epsilon,
+                                      const float *x, const float *param, const float *mean,
+                                      const float *variance, float *y))
+REFUSE(sl__onednn_batchnorm_backward_data(int64_t rows, int64_t channels, int64_t plane,
+                                          float epsilon, const float *x, const float *param,
+                                          const float *mean, const float *variance, const float *dy,
+                                          float *dx, float *scale_grad))
 
 #endif

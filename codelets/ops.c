@@ -30,6 +30,8 @@ static uint32_t task_footprint(struct starpu_task *task) {
                   SL_CUDA_##op_where(op_name).nbuffers = STARPU_VARIABLE_NBUFFERS,                 \
                   .name = #op_name,                                                                \
                   .model = &sl__op_##op_name.model},                                               \
-      .model = {.type = STARPU_HISTORY_BASED, .symbol = "sl_" #op_name, .footprint = task_footprint}, \
+      .model = {.type = STARPU_HISTORY_BASED,                                                      \
+                .symbol = "sl_" #op_name,                                                          \
+                .footprint = task_footprint},                                                      \
       .modes = op_modes};
 #include "codelets/ops.def"

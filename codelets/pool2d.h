@@ -9,7 +9,7 @@
 struct sl__pool_args {
   int32_t planes, height, width, out_height, out_width; /* planes: N x C */
   struct sl__pool2d pool;
-  int32_t implementation;                               /* average pooling only */
+  int32_t implementation; /* average pooling only */
 };
 
 /* The part of output (oh, ow)'s window that lies in the plane: rows [h0, h1), columns [w0, w1). */
@@ -17,7 +17,8 @@ struct sl__pool_window {
   int32_t h0, h1, w0, w1;
 };
 
-SL_INLINE struct sl__pool_window sl__pool_window(const struct sl__pool_args *a, int32_t oh, int32_t ow) {
+SL_INLINE struct sl__pool_window sl__pool_window(const struct sl__pool_args *a, int32_t oh,
+                                                 int32_t ow) {
   int32_t h = oh * a->pool.stride_h - a->pool.pad_h, w = ow * a->pool.stride_w - a->pool.pad_w;
   struct sl__pool_window v = {h, h + a->pool.kernel_h, w, w + a->pool.kernel_w};
   if (v.h0 < 0) v.h0 = 0;
@@ -33,17 +34,23 @@ static inline enum sl_status sl__pool_check(const char *name, const struct sl_te
                                             struct sl__pool_args *a) {
   char xt[96], yt[96];
   const int64_t *xd = x->shape.dim, *yd = y->shape.dim;
-  if (x->shape.ndim == 4 && y->shape.ndim == 4 && p->stride_h > 0 && p->stride_w > 0 && p->pad_h >= 0 &&
-      p->pad_w >= 0 && p->pad_h < p->kernel_h && p->pad_w < p->kernel_w) {
+  if (x->shape.ndim == 4 && y->shape.ndim == 4 && p->stride_h > 0 && p->stride_w > 0 &&
+      p->pad_h >= 0 && p->pad_w >= 0 && p->pad_h < p->kernel_h && p->pad_w < p->kernel_w) {
     int64_t h = xd[2] + 2 * p->pad_h - p->kernel_h, w = xd[3] + 2 * p->pad_w - p->kernel_w;
-    *a = (struct sl__pool_args){(int32_t)(xd[0] * xd[1]), (int32_t)xd[2], (int32_t)xd[3],
-                                (int32_t)yd[2], (int32_t)yd[3], *p, 0};
+    *a = (struct sl__pool_args){(int32_t)(xd[0] * xd[1]),
+                                (int32_t)xd[2],
+                                (int32_t)xd[3],
+                                (int32_t)yd[2],
+                                (int32_t)yd[3],
+                                *p,
+                                0};
     if (h >= 0 && w >= 0 && yd[0] == xd[0] && yd[1] == xd[1] && yd[2] == h / p->stride_h + 1 &&
         yd[3] == w / p->stride_w + 1)
       return SL_OK;
   }
-  return sl_fail(SL_BAD_SHAPE, "%s: x %s and y %s do not fit windows of %dx%d, stride %dx%d, padding %dx%d",
-                 name, sl_shape_text(&x->shape, xt, sizeof xt), sl_shape_text(&y->shape, yt, sizeof yt),
+  return sl_fail(SL_BAD_SHAPE,
+                 "%s: x %s and y %s do not fit windows of %dx%d, stride %dx%d, padding %dx%d", name,
+                 sl_shape_text(&x->shape, xt, sizeof xt), sl_shape_text(&y->shape, yt, sizeof yt),
                  p->kernel_h, p->kernel_w, p->stride_h, p->stride_w, p->pad_h, p->pad_w);
 }
 

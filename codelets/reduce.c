@@ -25,12 +25,14 @@ SL_KERNEL void reduce_cpu(void *buffers[], void *cl_arg) {
   }
 }
 
-enum sl_status sl__reduce(struct sl_context *context, const struct sl__launch *l, struct sl_tensor *sum,
-                          int count, struct sl_tensor *const *terms) {
+enum sl_status sl__reduce(struct sl_context *context, const struct sl__launch *l,
+                          struct sl_tensor *sum, int count, struct sl_tensor *const *terms) {
   struct sl_tensor *few[SL_FEW], **tensors = few;
   int64_t n;
-  if (count < 1) return sl_fail(SL_BAD_ARGUMENT, "reduce: at least one term is needed, not %d", count);
-  if (count + 1 > SL_FEW && !(tensors = sl__alloc((size_t)count + 1, sizeof *tensors, "a reduction")))
+  if (count < 1)
+    return sl_fail(SL_BAD_ARGUMENT, "reduce: at least one term is needed, not %d", count);
+  if (count + 1 > SL_FEW &&
+      !(tensors = sl__alloc((size_t)count + 1, sizeof *tensors, "a reduction")))
     return SL_NO_MEMORY;
   tensors[0] = sum;
   for (int i = 0; i < count; i++) tensors[i + 1] = terms[i];

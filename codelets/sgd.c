@@ -1,8 +1,9 @@
-/* Stochastic gradient descent with momentum, as torch.optim.SGD (dampening 0). One pass over memory: gradients are
- * added, clipped and applied while they are in the cache. */
+/* Stochastic gradient descent with momentum, as torch.optim.SGD (dampening 0). One pass over
+ * memory: gradients are added, clipped and applied while they are in the cache. */
 #include "codelets/update.h"
 
-/* ---- CPU kernels --------------------------------------------------------------------------------- */
+/* ---- CPU kernels
+ * --------------------------------------------------------------------------------- */
 
 SL_INLINE void step(void *buffers[], void *cl_arg, bool momentum) {
   const struct sl__update_args *a = sl__args(cl_arg);
@@ -29,13 +30,17 @@ SL_INLINE void step(void *buffers[], void *cl_arg, bool momentum) {
 
 SL_SIMD SL_KERNEL void sgd_cpu(void *buffers[], void *cl_arg) { step(buffers, cl_arg, false); }
 
-SL_SIMD SL_KERNEL void sgd_momentum_cpu(void *buffers[], void *cl_arg) { step(buffers, cl_arg, true); }
+SL_SIMD SL_KERNEL void sgd_momentum_cpu(void *buffers[], void *cl_arg) {
+  step(buffers, cl_arg, true);
+}
 
-/* ---- submission ---------------------------------------------------------------------------------- */
+/* ---- submission
+ * ---------------------------------------------------------------------------------- */
 
-enum sl_status sl__sgd(struct sl_context *context, const struct sl__launch *l, struct sl_tensor *param,
-                       struct sl_tensor *velocity, int count, struct sl_tensor *const *gradients,
-                       struct sl_tensor *norm, const struct sl__update *update) {
+enum sl_status sl__sgd(struct sl_context *context, const struct sl__launch *l,
+                       struct sl_tensor *param, struct sl_tensor *velocity, int count,
+                       struct sl_tensor *const *gradients, struct sl_tensor *norm,
+                       const struct sl__update *update) {
   struct sl_tensor *own[] = {param, velocity};
   struct sl__op *op = velocity ? &sl__op_sgd_momentum : &sl__op_sgd;
   return sl__submit_update(context, op, l, velocity ? 2 : 1, own, count, gradients, norm, update);

@@ -12,7 +12,8 @@ struct xent_args {
   float scale;
 };
 
-/* ---- CPU kernels --------------------------------------------------------------------------------- */
+/* ---- CPU kernels
+ * --------------------------------------------------------------------------------- */
 
 /* A row's largest logit and where it is; NaN is never larger, so a row of NaN gives NaN below. */
 SL_INLINE int64_t largest(const float *row, int64_t classes) {
@@ -35,8 +36,8 @@ SL_INLINE double row_softmax(const float *row, int64_t classes, float most, floa
   return log(sum);
 }
 
-SL_INLINE void xent(const struct xent_args *a, const float *logits, const int32_t *labels, float *stats,
-                    float *dlogits) {
+SL_INLINE void xent(const struct xent_args *a, const float *logits, const int32_t *labels,
+                    float *stats, float *dlogits) {
   double loss = 0;
   int64_t right = 0, counted = 0, outside = 0;
   for (int64_t n = 0; n < a->rows; n++) {
@@ -63,7 +64,8 @@ SL_INLINE void xent(const struct xent_args *a, const float *logits, const int32_
 }
 
 SL_SIMD SL_KERNEL void softmax_xent_cpu(void *buffers[], void *cl_arg) {
-  xent(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2), NULL);
+  xent(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+       NULL);
 }
 
 SL_SIMD SL_KERNEL void softmax_xent_gradient_cpu(void *buffers[], void *cl_arg) {
@@ -71,7 +73,8 @@ SL_SIMD SL_KERNEL void softmax_xent_gradient_cpu(void *buffers[], void *cl_arg) 
        sl__buffer(buffers, 3));
 }
 
-/* ---- submission ---------------------------------------------------------------------------------- */
+/* ---- submission
+ * ---------------------------------------------------------------------------------- */
 
 enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__launch *l,
                                 struct sl_tensor *logits, struct sl_tensor *labels,
@@ -80,7 +83,8 @@ enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__lau
   a.classes = sl_shape_count(&logits->shape) / a.rows;
   if (sl_shape_count(&labels->shape) != a.rows || stats->shape.dim[0] != 4 ||
       (dlogits && !sl_shape_equal(&dlogits->shape, &logits->shape)))
-    return sl_fail(SL_BAD_SHAPE, "softmax_xent: %lld rows of logits, but %lld labels (or stats is not [4])",
+    return sl_fail(SL_BAD_SHAPE,
+                   "softmax_xent: %lld rows of logits, but %lld labels (or stats is not [4])",
                    (long long)a.rows, (long long)sl_shape_count(&labels->shape));
   struct sl__op *op = dlogits ? &sl__op_softmax_xent_gradient : &sl__op_softmax_xent;
   return sl__submit(context, op, l, dlogits ? 4 : 3,

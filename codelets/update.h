@@ -1,4 +1,5 @@
-/* What the optimizers' updates share: the sum of the replicas' gradients, clipped, block by block in the cache. */
+/* What the optimizers' updates share: the sum of the replicas' gradients, clipped, block by block
+ * in the cache. */
 #ifndef SL_CODELETS_UPDATE_H
 #define SL_CODELETS_UPDATE_H
 
@@ -15,7 +16,8 @@ struct sl__update_args {
   struct sl__update u;
 };
 
-/* The factor by which gradients shrink: 1, or max_norm / norm where the norm (given squared) is larger. */
+/* The factor by which gradients shrink: 1, or max_norm / norm where the norm (given squared) is
+ * larger. */
 static inline float sl__clip_factor(const struct sl__update_args *a, const float *norm_square) {
   if (!a->has_norm) return 1;
   float norm = sqrtf(*norm_square);
@@ -34,23 +36,27 @@ SL_INLINE void sl__sum_gradients(void *buffers[], int first, int end, int64_t of
   for (int64_t i = 0; i < n; i++) gradient[i] *= factor;
 }
 
-/* Submits op with the buffers own[0..own_count-1], the gradients, and the norm where there is one. */
+/* Submits op with the buffers own[0..own_count-1], the gradients, and the norm where there is one.
+ */
 static inline enum sl_status sl__submit_update(struct sl_context *context, struct sl__op *op,
                                                const struct sl__launch *l, int own_count,
                                                struct sl_tensor *const *own, int count,
                                                struct sl_tensor *const *gradients,
-                                               struct sl_tensor *norm, const struct sl__update *update) {
+                                               struct sl_tensor *norm,
+                                               const struct sl__update *update) {
   struct sl_tensor *few[SL_FEW], **tensors = few;
   struct sl__update_args a = {.has_norm = norm != NULL, .u = *update};
   int n = 0, all = own_count + count + (norm != NULL);
   if (count < 1) return sl_fail(SL_BAD_ARGUMENT, "%s: no gradient is given", op->codelet.name);
-  if (all > SL_FEW && !(tensors = sl__alloc((size_t)all, sizeof *tensors, "an update"))) return SL_NO_MEMORY;
+  if (all > SL_FEW && !(tensors = sl__alloc((size_t)all, sizeof *tensors, "an update")))
+    return SL_NO_MEMORY;
   for (int i = 0; i < own_count; i++) tensors[n++] = own[i];
   for (int i = 0; i < count; i++) tensors[n++] = gradients[i];
   enum sl_status status = sl__same_count(op->codelet.name, n, tensors, &a.count);
   if (norm) tensors[n++] = norm;
   if (status == SL_OK)
-    status = sl__submit(context, op, l, all, tensors, &a, sizeof a, (double)a.count * (count + 4), 0);
+    status =
+        sl__submit(context, op, l, all, tensors, &a, sizeof a, (double)a.count * (count + 4), 0);
   if (tensors != few) free(tensors);
   return status;
 }

@@ -9,8 +9,8 @@
 #include "core/tensor.h"
 #include "core/tuning.h"
 
-/* The default scheduler knows nothing of transfers or priorities: with a GPU a model-based one serves better.
- * STARPU_SCHED in the environment wins over both. */
+/* The default scheduler knows nothing of transfers or priorities: with a GPU a model-based one
+ * serves better. STARPU_SCHED in the environment wins over both. */
 static const char *default_scheduler(const char *devices) {
   bool gpu = devices && (strstr(devices, "cuda") || strstr(devices, "gpu"));
   return gpu ? "dmdas" : "lws";
@@ -34,8 +34,8 @@ static void describe(struct sl_context *c) {
   int major, minor, release;
   starpu_get_version(&major, &minor, &release);
   const struct starpu_sched_policy *policy = starpu_sched_get_sched_policy();
-  snprintf(c->text, sizeof c->text, "StarPU %d.%d.%d, scheduler %s, %u CPU and %u CUDA workers", major,
-           minor, release, policy ? policy->policy_name : "?", starpu_cpu_worker_get_count(),
+  snprintf(c->text, sizeof c->text, "StarPU %d.%d.%d, scheduler %s, %u CPU and %u CUDA workers",
+           major, minor, release, policy ? policy->policy_name : "?", starpu_cpu_worker_get_count(),
            starpu_cuda_worker_get_count());
 }
 
@@ -71,7 +71,8 @@ out:
 void sl_close(struct sl_context *c) {
   if (!c) return;
   starpu_task_wait_for_all();
-  for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++) sl__tensor_free(c->scratch[i]);
+  for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++)
+    sl__tensor_free(c->scratch[i]);
   sl__tuning_close(c->tuning);
   starpu_shutdown();
   sl__pool_close();

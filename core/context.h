@@ -7,14 +7,14 @@
 
 /* Where a task may run. Zero value: anywhere. */
 struct sl__place {
-  uint32_t where;  /* STARPU_CPU, STARPU_CUDA; 0: any */
-  int worker;      /* StarPU worker + 1; 0: any of that kind */
+  uint32_t where; /* STARPU_CPU, STARPU_CUDA; 0: any */
+  int worker;     /* StarPU worker + 1; 0: any of that kind */
 };
 
 struct sl__device {
   char name[24];
   struct sl__place place;
-  unsigned node;   /* memory node where its data lives */
+  unsigned node; /* memory node where its data lives */
 };
 
 struct sl__tuning; /* core/tuning.h: the fastest implementation per shape, as measured */
@@ -23,9 +23,10 @@ struct sl_context {
   struct sl__device *devices;
   int device_count;
   uint64_t seed;
-  struct sl__tuning *tuning;  /* NULL without --tune */
-  int forced_implementation;  /* for tests: 1 + its number; 0: none */
-  struct sl_tensor *scratch[48];  /* one a power of two of bytes; StarPU gives each worker its own copy */
+  struct sl__tuning *tuning; /* NULL without --tune */
+  int forced_implementation; /* for tests: 1 + its number; 0: none */
+  struct sl_tensor
+      *scratch[48]; /* one a power of two of bytes; StarPU gives each worker its own copy */
   sl_log_function log;
   void *log_user;
   enum sl_level log_level;

@@ -34,14 +34,14 @@ static enum sl_status find_worker(const struct kind *kind, const char *name, con
   errno = 0;
   long index = strtol(number, &end, 10);
   if (errno || end == number || *end || *number < '0' || *number > '9')
-    return sl_fail(SL_BAD_ARGUMENT, "device '%s': '%s' is no number; write %s:0", name, number, kind->name);
+    return sl_fail(SL_BAD_ARGUMENT, "device '%s': '%s' is no number; write %s:0", name, number,
+                   kind->name);
   int count = starpu_worker_get_count_by_type(kind->type);
   if (index >= count)
     return sl_fail(SL_NO_DEVICE, "device '%s': there %s %d of kind %s here%s; see --devices", name,
                    count == 1 ? "is" : "are", count, kind->name,
-                   kind->type == STARPU_CUDA_WORKER
-                       ? " (gpu-or-cpu takes a GPU where there is one)"
-                       : " (STARPU_NCPU sets how many)");
+                   kind->type == STARPU_CUDA_WORKER ? " (gpu-or-cpu takes a GPU where there is one)"
+                                                    : " (STARPU_NCPU sets how many)");
   int worker = starpu_worker_get_by_type(kind->type, (int)index);
   *device = device_any(name, kind->where, starpu_worker_get_memory_node((unsigned)worker));
   device->place.worker = worker + 1;
@@ -67,9 +67,9 @@ static enum sl_status find_device(const char *name, struct sl__device *device) {
     *device = device_any(name, kinds[i].where, kind_node(&kinds[i]));
     return SL_OK;
   }
-  return sl_fail(SL_BAD_ARGUMENT,
-                 "unknown device '%s': use cpu, cpu:N, cuda:N, gpu-or-cpu or any, with commas between",
-                 name);
+  return sl_fail(
+      SL_BAD_ARGUMENT,
+      "unknown device '%s': use cpu, cpu:N, cuda:N, gpu-or-cpu or any, with commas between", name);
 }
 
 enum sl_status sl__devices_parse(const char *list, struct sl__device **devices, int *count) {

@@ -9,7 +9,7 @@ static __thread char message[1024];
 static __thread long fail_countdown;
 
 enum sl_status sl__fail(enum sl_status status, const char *format, ...) {
-  char text[sizeof message];  /* a part of the new message may be the old one */
+  char text[sizeof message]; /* a part of the new message may be the old one */
   va_list list;
   va_start(list, format);
   vsnprintf(text, sizeof text, format, list);

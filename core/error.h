@@ -4,7 +4,8 @@
 
 #include <starling/base.h>
 
-/* return sl_fail(SL_BAD_FILE, "%s: image %zu of %zu is cut short; was the download complete?", path, i, n); */
+/* return sl_fail(SL_BAD_FILE, "%s: image %zu of %zu is cut short; was the download complete?",
+ * path, i, n); */
 enum sl_status sl__fail(enum sl_status status, const char *format, ...) SL_PRINTF(2, 3);
 #define sl_fail(...) sl__fail(__VA_ARGS__)
 

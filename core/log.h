@@ -4,8 +4,9 @@
 
 #include "core/context.h"
 
-/* For what the user should know but no caller can be told: a status is for everything else. context may be NULL
- * (then nothing is said). */
-void sl__log(struct sl_context *context, enum sl_level level, const char *format, ...) SL_PRINTF(3, 4);
+/* For what the user should know but no caller can be told: a status is for everything else. context
+ * may be NULL (then nothing is said). */
+void sl__log(struct sl_context *context, enum sl_level level, const char *format, ...)
+    SL_PRINTF(3, 4);
 
 #endif

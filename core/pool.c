@@ -63,14 +63,16 @@ static int pool_free(unsigned node, void *memory, size_t size, int flags) {
 
 void sl__pool_open(void) {
 #ifndef SL_SANITIZE /* reuse would hide a use after free */
-  if (starpu_cuda_worker_get_count()) return; /* there memory is pinned, and StarPU keeps it itself */
+  if (starpu_cuda_worker_get_count())
+    return; /* there memory is pinned, and StarPU keeps it itself */
   pthread_mutex_lock(&pool.mutex);
   if (!pool.users++) starpu_malloc_set_hooks(pool_malloc, pool_free);
   pthread_mutex_unlock(&pool.mutex);
 #endif
 }
 
-/* The hooks stay: a block from here may still be freed by StarPU, and without users it is freed for good. */
+/* The hooks stay: a block from here may still be freed by StarPU, and without users it is freed for
+ * good. */
 void sl__pool_close(void) {
   pthread_mutex_lock(&pool.mutex);
   if (pool.users && !--pool.users)

@@ -1,6 +1,6 @@
-/* Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as
- * easy as 1, 2, 3", SC 2011). A number depends on (seed, stream, index) only, so CPU and GPU, any order
- * and any split of the work give the same numbers. */
+/* Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random
+ * numbers: as easy as 1, 2, 3", SC 2011). A number depends on (seed, stream, index) only, so CPU
+ * and GPU, any order and any split of the work give the same numbers. */
 #ifndef SL_CORE_RANDOM_H
 #define SL_CORE_RANDOM_H
 
@@ -55,7 +55,13 @@ void sl__permutation(uint64_t seed, uint64_t stream, uint32_t *order, uint32_t n
 #endif
 
 /* What a stream is for: the high half of its number, so that no two uses share numbers. */
-enum sl_stream { SL_STREAM_INIT = 1, SL_STREAM_DROPOUT, SL_STREAM_SHUFFLE, SL_STREAM_AUGMENT, SL_STREAM_DATA };
+enum sl_stream {
+  SL_STREAM_INIT = 1,
+  SL_STREAM_DROPOUT,
+  SL_STREAM_SHUFFLE,
+  SL_STREAM_AUGMENT,
+  SL_STREAM_DATA
+};
 
 SL_HOST_DEVICE static inline uint64_t sl__stream(enum sl_stream use, uint64_t number) {
   return ((uint64_t)use << 56) ^ number;

@@ -1,5 +1,5 @@
-/* The safetensors file format (https://github.com/huggingface/safetensors, README "Format"): 8 bytes
- * little-endian header length, a JSON header, then the data. Little-endian hosts only. */
+/* The safetensors file format (https://github.com/huggingface/safetensors, README "Format"): 8
+ * bytes little-endian header length, a JSON header, then the data. Little-endian hosts only. */
 #ifndef SL_CORE_SAFETENSORS_H
 #define SL_CORE_SAFETENSORS_H
 
@@ -15,7 +15,7 @@ void sl__safetensors_close(struct sl_safetensors *file);
 
 struct sl_safetensors_entry {
   const char *name;
-  const char *dtype;       /* "F32", "F16", "BF16", "F64", "I64", ... as written in the file */
+  const char *dtype; /* "F32", "F16", "BF16", "F64", "I64", ... as written in the file */
   struct sl_shape shape;
   const void *data;
   size_t bytes;
@@ -27,8 +27,8 @@ const struct sl_safetensors_entry *sl__safetensors_at(const struct sl_safetensor
 const struct sl_safetensors_entry *sl__safetensors_find(const struct sl_safetensors *file,
                                                         const char *name);
 const char *sl__safetensors_path(const struct sl_safetensors *file);
-/* values[count] as f32 from F32, F16, BF16 or F64. SL_BAD_FILE for another type, SL_BAD_SHAPE unless entry has
- * this shape. */
+/* values[count] as f32 from F32, F16, BF16 or F64. SL_BAD_FILE for another type, SL_BAD_SHAPE
+ * unless entry has this shape. */
 enum sl_status sl__safetensors_floats(const struct sl_safetensors *file, const char *name,
                                       const struct sl_shape *shape, float *values);
 

@@ -9,8 +9,7 @@
 static uint32_t hash_tensors(int count, struct sl_tensor *const *tensors, uint32_t hash) {
   for (int i = 0; i < count; i++) {
     const struct sl_shape *s = &tensors[i]->shape;
-    for (int d = 0; d < s->ndim; d++)
-      hash = starpu_hash_crc32c_be((uint32_t)s->dim[d], hash);
+    for (int d = 0; d < s->ndim; d++) hash = starpu_hash_crc32c_be((uint32_t)s->dim[d], hash);
   }
   return hash;
 }
@@ -70,12 +69,14 @@ static void set_place(struct starpu_task *task, const struct sl__launch *launch)
   }
 }
 
-static enum sl_status refused(int result, const struct sl__op *op, const struct sl__launch *launch) {
+static enum sl_status refused(int result, const struct sl__op *op,
+                              const struct sl__launch *launch) {
   if (result == -ENODEV)
-    return sl_fail(SL_NO_DEVICE,
-                   "%s (layer %s) cannot run where it is placed: this build has no implementation of it "
-                   "for that device; place it on cpu",
-                   op->codelet.name, launch->name ? launch->name : "-");
+    return sl_fail(
+        SL_NO_DEVICE,
+        "%s (layer %s) cannot run where it is placed: this build has no implementation of it "
+        "for that device; place it on cpu",
+        op->codelet.name, launch->name ? launch->name : "-");
   return sl_fail(SL_STARPU, "%s (layer %s) was refused by StarPU: %s", op->codelet.name,
                  launch->name ? launch->name : "-", strerror(-result));
 }

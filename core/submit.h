@@ -4,7 +4,8 @@
 
 #include "core/tensor.h"
 
-#define SL_KERNEL __attribute__((visibility("default"))) /* slaves of a master-slave run find it by name */
+#define SL_KERNEL                                                                                  \
+  __attribute__((visibility("default"))) /* slaves of a master-slave run find it by name */
 
 /* An operation: its codelet, performance model and access modes, expanded from codelets/ops.def.
  * modes has one letter a buffer: r read, w write, m read and write, s scratch,
@@ -17,15 +18,16 @@ struct sl__op {
 
 /* What the caller says of one task; zero value: anywhere, priority 0. */
 struct sl__launch {
-  const char *name;       /* of the layer, for traces; must outlive the task */
+  const char *name; /* of the layer, for traces; must outlive the task */
   struct sl__place place;
-  int priority;           /* larger is sooner; clamped to the scheduler's range */
-  bool accumulate;        /* add to the 'a' buffer instead of overwriting it */
+  int priority;    /* larger is sooner; clamped to the scheduler's range */
+  bool accumulate; /* add to the 'a' buffer instead of overwriting it */
 };
 
-/* args (plain data without pointers: they may travel to another process) are copied; kernels find them by
- * sl__args(cl_arg), and the accumulate flag by sl__accumulate(cl_arg). flops of this task. footprint: a hash of
- * what in args changes the cost (sizes are hashed already); 0 if nothing does. */
+/* args (plain data without pointers: they may travel to another process) are copied; kernels find
+ * them by sl__args(cl_arg), and the accumulate flag by sl__accumulate(cl_arg). flops of this task.
+ * footprint: a hash of what in args changes the cost (sizes are hashed already); 0 if nothing does.
+ */
 enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                           const struct sl__launch *launch, int count,
                           struct sl_tensor *const *tensors, const void *args, size_t args_size,
@@ -34,7 +36,7 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
 struct sl__args_header {
   uint32_t footprint;
   uint32_t accumulate;
-  uint32_t count;         /* buffers of this task */
+  uint32_t count; /* buffers of this task */
   uint32_t unused;
 };
 

@@ -16,7 +16,8 @@ static enum sl_status check_shape(const struct sl_shape *shape, enum sl_type typ
     fits = shape->dim[i] >= 1 && !__builtin_mul_overflow(count, shape->dim[i], &count);
   fits = fits && shape->dim[0] <= UINT32_MAX && count <= (INT64_MAX >> 4);
   if (!fits)
-    return sl_fail(SL_BAD_SHAPE, "a tensor cannot have shape %s: 1 to %d dimensions, each at least 1",
+    return sl_fail(SL_BAD_SHAPE,
+                   "a tensor cannot have shape %s: 1 to %d dimensions, each at least 1",
                    sl_shape_text(shape, text, sizeof text), SL_MAX_DIMS);
   *bytes = (size_t)count * sl__type_size(type);
   return SL_OK;

@@ -11,9 +11,9 @@ struct sl_tensor {
   enum sl_type type;
   size_t bytes;
   starpu_data_handle_t handle;
-  void *host;                /* home memory; NULL for temporaries and views */
+  void *host; /* home memory; NULL for temporaries and views */
   bool owns_host;
-  struct sl_tensor *views;   /* a partition of the rows, planned once; see sl__tensor_split */
+  struct sl_tensor *views; /* a partition of the rows, planned once; see sl__tensor_split */
   int view_count;
   bool is_view;
 };
@@ -24,18 +24,19 @@ size_t sl__type_size(enum sl_type type);
 enum sl_status sl__tensor_temporary(struct sl_context *context, const struct sl_shape *shape,
                                     enum sl_type type, struct sl_tensor **tensor);
 
-/* At home in host memory: the caller's (which must outlive the tensor), or, with host NULL, zeroed memory of
- * the tensor's own, pinned where there is a GPU. */
+/* At home in host memory: the caller's (which must outlive the tensor), or, with host NULL, zeroed
+ * memory of the tensor's own, pinned where there is a GPU. */
 enum sl_status sl__tensor_host(struct sl_context *context, const struct sl_shape *shape,
                                enum sl_type type, void *host, struct sl_tensor **tensor);
 
-/* Partition the rows into count views of rows[i] > 0 each (their sum is dim[0]) by a StarPU filter. The views
- * stay usable until the tensor is freed. For a tensor of which only the views are used from now on, call
- * sl__tensor_keep_split once: then StarPU need not switch back and forth. */
+/* Partition the rows into count views of rows[i] > 0 each (their sum is dim[0]) by a StarPU filter.
+ * The views stay usable until the tensor is freed. For a tensor of which only the views are used
+ * from now on, call sl__tensor_keep_split once: then StarPU need not switch back and forth. */
 enum sl_status sl__tensor_split(struct sl_tensor *tensor, int count, const int64_t *rows);
 enum sl_status sl__tensor_keep_split(struct sl_tensor *tensor);
 
-/* Contents are of no further use: its memory can serve the next tensor of that size. Asynchronous. */
+/* Contents are of no further use: its memory can serve the next tensor of that size. Asynchronous.
+ */
 void sl__tensor_invalidate(struct sl_tensor *tensor);
 
 /* Copy all values to or from host memory; waits for earlier tasks on the tensor. */
@@ -45,7 +46,8 @@ enum sl_status sl__tensor_write(struct sl_tensor *tensor, const void *values);
 /* Waits for the tasks that use it. NULL is legal. */
 void sl__tensor_free(struct sl_tensor *tensor);
 
-/* Scratch memory of at least bytes, for mode 's'; each worker has its own copy, kept between tasks. */
+/* Scratch memory of at least bytes, for mode 's'; each worker has its own copy, kept between tasks.
+ */
 enum sl_status sl__scratch(struct sl_context *context, size_t bytes, struct sl_tensor **scratch);
 
 #endif

@@ -1,5 +1,5 @@
-/* The remembered choices: one JSON object, {"machine": ..., "choices": {key: implementation}}, in StarPU's own
- * folder of performance models, since like them it holds for one machine. */
+/* The remembered choices: one JSON object, {"machine": ..., "choices": {key: implementation}}, in
+ * StarPU's own folder of performance models, since like them it holds for one machine. */
 #include "core/tuning.h"
 
 #include <cblas.h>
@@ -27,7 +27,8 @@ struct sl__tuning {
   pthread_mutex_t mutex;
 };
 
-/* Where StarPU keeps its models: STARPU_PERF_MODEL_DIR, or .starpu/sampling in STARPU_HOME or HOME. */
+/* Where StarPU keeps its models: STARPU_PERF_MODEL_DIR, or .starpu/sampling in STARPU_HOME or HOME.
+ */
 static void make_folder(char *folder, size_t size) {
   const char *models = getenv("STARPU_PERF_MODEL_DIR"), *home = getenv("STARPU_HOME");
   if (models) {
@@ -47,7 +48,8 @@ static void name_machine(char *machine, size_t size) {
   int used = snprintf(libraries, sizeof libraries, "; %.100s", openblas_get_config());
 #ifdef SL_HAVE_ONEDNN
   const dnnl_version_t *v = dnnl_version();
-  snprintf(libraries + used, sizeof libraries - (size_t)used, "; oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+  snprintf(libraries + used, sizeof libraries - (size_t)used, "; oneDNN %d.%d.%d", v->major,
+           v->minor, v->patch);
 #else
   (void)used;
 #endif
@@ -75,7 +77,9 @@ static json_t *read_choices(const struct sl__tuning *t) {
       choices = json_object_get(root, "choices");
       choices = json_is_object(choices) ? json_incref(choices) : NULL;
     }
-    if (!root) fprintf(stderr, "starling: warning: %s is damaged; it is measured and written anew\n", t->path);
+    if (!root)
+      fprintf(stderr, "starling: warning: %s is damaged; it is measured and written anew\n",
+              t->path);
     json_decref(root);
   }
   free(bytes);

@@ -7,9 +7,9 @@
  *   starling/parallel.h  placement, replicas, the KVStore, the trainer
  *
  * Conventions.  A function that can fail returns enum sl_status; sl_error() then gives the calling
- * thread's message: what went wrong, where, and what to do.  Objects are opaque; sl_X_new or sl_X_open
- * makes them, sl_X_free or sl_X_close ends them (NULL is legal there).  Options are structs whose zero
- * value is the default.  No function calls exit or abort.
+ * thread's message: what went wrong, where, and what to do.  Objects are opaque; sl_X_new or
+ * sl_X_open makes them, sl_X_free or sl_X_close ends them (NULL is legal there).  Options are
+ * structs whose zero value is the default.  No function calls exit or abort.
  */
 #ifndef STARLING_H
 #define STARLING_H

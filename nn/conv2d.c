@@ -21,7 +21,8 @@ static enum sl_status infer(struct sl__layer *layer) {
   struct sl__window window = {c.kernel_h, c.kernel_w, c.stride_h, c.stride_w, c.pad_h, c.pad_w};
   int64_t height, width;
   if (c.channels < 1)
-    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "channels is %d; it must be at least 1", c.channels);
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "channels is %d; it must be at least 1",
+                          c.channels);
   if (c.activation == SL_ACTIVATION_GELU)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "gelu needs the values before it: append it as a layer, sl_activate");
@@ -57,7 +58,8 @@ static enum sl_status backward_begin(const struct sl__layer *layer, struct sl__p
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
   struct sl__conv2d c = parameters(layer);
   p->launch.accumulate = p->add_dx[0];
-  return sl__conv2d_backward_data(p->context, &p->launch, p->dy, layer->params.tensor, p->dx[0], &c);
+  return sl__conv2d_backward_data(p->context, &p->launch, p->dy, layer->params.tensor, p->dx[0],
+                                  &c);
 }
 
 static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__pass *p) {

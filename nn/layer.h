@@ -1,5 +1,5 @@
-/* What a layer is: a row of functions, its shapes and its parameters. Layers know nothing of devices: the pass
- * says where its tasks run. */
+/* What a layer is: a row of functions, its shapes and its parameters. Layers know nothing of
+ * devices: the pass says where its tasks run. */
 #ifndef SL_NN_LAYER_H
 #define SL_NN_LAYER_H
 
@@ -13,13 +13,13 @@
 
 /* One tensor of PyTorch's state dict; it lies at offset in the layer's flat block. */
 struct sl__param {
-  const char *suffix;   /* "weight", "running_mean" */
-  char name[96];        /* "conv1.weight"; filled in when the layer is appended */
+  const char *suffix; /* "weight", "running_mean" */
+  char name[96];      /* "conv1.weight"; filled in when the layer is appended */
   struct sl_shape shape;
   int64_t offset;
   int64_t fan_in, fan_out; /* of the layer's weight, for initialisation */
   bool is_bias;
-  float fill;           /* initial value of a buffer, or of a parameter with is_filled */
+  float fill; /* initial value of a buffer, or of a parameter with is_filled */
   bool is_filled;
 };
 
@@ -36,25 +36,27 @@ struct sl__layer;
 /* One layer on one slice (replica, microbatch) of a batch. */
 struct sl__pass {
   struct sl_context *context;
-  struct sl__launch launch;  /* name, place and priority; accumulate is set by the layer */
+  struct sl__launch launch; /* name, place and priority; accumulate is set by the layer */
   struct sl_tensor *x[SL_MAX_INPUTS], *y, *saved;
   struct sl_tensor *dy, *dx[SL_MAX_INPUTS]; /* dx[i] NULL: nobody needs it */
   bool add_dx[SL_MAX_INPUTS]; /* another consumer of that input wrote its part before */
   struct sl_tensor *grad;
-  bool add_grad;             /* an earlier microbatch wrote its part before */
+  bool add_grad; /* an earlier microbatch wrote its part before */
   bool training;
-  uint64_t step;             /* of the training, for random numbers */
-  int64_t first_row;         /* of this slice in the whole batch */
-  int slices;                /* of the whole batch */
+  uint64_t step;     /* of the training, for random numbers */
+  int64_t first_row; /* of this slice in the whole batch */
+  int slices;        /* of the whole batch */
 };
 
 struct sl__layer_kind {
-  const char *name;          /* "conv2d" */
+  const char *name; /* "conv2d" */
   size_t options_size;
-  /* Inputs' shapes are known: check the options, declare output, parameters, saved tensor, flops. */
+  /* Inputs' shapes are known: check the options, declare output, parameters, saved tensor, flops.
+   */
   enum sl_status (*infer)(struct sl__layer *layer);
   enum sl_status (*forward)(const struct sl__layer *layer, struct sl__pass *pass);
-  /* Before the two backward halves: dy becomes the gradient before a fused activation. May be NULL. */
+  /* Before the two backward halves: dy becomes the gradient before a fused activation. May be NULL.
+   */
   enum sl_status (*backward_begin)(const struct sl__layer *layer, struct sl__pass *pass);
   enum sl_status (*backward_data)(const struct sl__layer *layer, struct sl__pass *pass);
   /* NULL where the kind has no parameters. */
@@ -64,17 +66,17 @@ struct sl__layer_kind {
 struct sl__layer {
   const struct sl__layer_kind *kind;
   char *name;
-  void *options;             /* a copy; the struct of the public constructor */
+  void *options; /* a copy; the struct of the public constructor */
   enum sl_init init;
   int input_count;
-  int input[SL_MAX_INPUTS];  /* layer numbers, all smaller than this one's, or SL_INPUT */
+  int input[SL_MAX_INPUTS]; /* layer numbers, all smaller than this one's, or SL_INPUT */
   struct sl_shape in[SL_MAX_INPUTS], out; /* of one sample */
-  int consumers;             /* layers that take this one's output */
+  int consumers;                          /* layers that take this one's output */
   struct sl__block params, buffers;
-  struct sl_shape saved;     /* what backward needs besides x and y; ndim 0: nothing */
-  bool saved_per_row;        /* one such shape a sample, else one a slice */
+  struct sl_shape saved; /* what backward needs besides x and y; ndim 0: nothing */
+  bool saved_per_row;    /* one such shape a sample, else one a slice */
   enum sl_type saved_type;
-  double flops;              /* multiplications and additions of a forward pass of one sample */
+  double flops; /* multiplications and additions of a forward pass of one sample */
 };
 
 struct sl_model {
@@ -82,7 +84,7 @@ struct sl_model {
   struct sl_shape sample;
   struct sl__layer *layers;
   int count, capacity;
-  bool takes_tokens;         /* the input is i32 (an embedding comes first) */
+  bool takes_tokens; /* the input is i32 (an embedding comes first) */
   bool built;
 };
 

@@ -23,7 +23,8 @@ enum sl_status sl_model_new(struct sl_context *context, const struct sl_shape *s
   bool fits = sample->ndim >= 1 && sample->ndim < SL_MAX_DIMS;
   for (int i = 0; fits && i < sample->ndim; i++) fits = sample->dim[i] >= 1;
   if (!fits)
-    return sl_fail(SL_BAD_SHAPE, "a model's sample cannot have shape %s: 1 to %d dimensions, each at least 1",
+    return sl_fail(SL_BAD_SHAPE,
+                   "a model's sample cannot have shape %s: 1 to %d dimensions, each at least 1",
                    sl_shape_text(sample, text, sizeof text), SL_MAX_DIMS - 1);
   struct sl_model *m = sl__alloc(1, sizeof *m, "a model");
   if (!m) return SL_NO_MEMORY;
@@ -81,14 +82,16 @@ static enum sl_status resolve_inputs(const struct sl_model *model, struct sl__la
 /* Names become file entries ("conv1.weight"), log fields and option values. */
 static enum sl_status check_name(const struct sl_model *model, const char *name) {
   bool fits = name && *name && strlen(name) < 64 && strcmp(name, "input");
-  for (const char *c = name; fits && *c; c++) fits = isalnum((unsigned char)*c) || strchr("_.-", *c);
+  for (const char *c = name; fits && *c; c++)
+    fits = isalnum((unsigned char)*c) || strchr("_.-", *c);
   if (!fits)
     return sl_fail(SL_BAD_ARGUMENT,
                    "'%s' cannot name a layer: use letters, digits, _ . - (and not \"input\")",
                    name ? name : "");
   for (int i = 0; i < model->count; i++)
     if (!strcmp(model->layers[i].name, name))
-      return sl_fail(SL_BAD_ARGUMENT, "there is a layer '%s' already; layers need different names", name);
+      return sl_fail(SL_BAD_ARGUMENT, "there is a layer '%s' already; layers need different names",
+                     name);
   return SL_OK;
 }
 
@@ -120,9 +123,11 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
                                 const struct sl__layer_kind *kind, const void *options) {
   enum sl_status status = SL_OK;
   struct sl__layer layer = {.kind = kind};
-  if (!options) return sl_fail(SL_BAD_ARGUMENT, "layer %s: its options are NULL", name ? name : "?");
+  if (!options)
+    return sl_fail(SL_BAD_ARGUMENT, "layer %s: its options are NULL", name ? name : "?");
   if (model->built)
-    return sl_fail(SL_BAD_ARGUMENT, "layer %s: the model is built; append before sl_model_build", name);
+    return sl_fail(SL_BAD_ARGUMENT, "layer %s: the model is built; append before sl_model_build",
+                   name);
   SL_TRY(check_name(model, name));
   SL_TRY(grow(model));
   layer.name = sl__strdup(name);
@@ -156,18 +161,22 @@ static enum sl_status build_block(struct sl_context *context, struct sl__block *
   return sl__tensor_host(context, &shape, SL_F32, NULL, &block->tensor);
 }
 
-static bool is_embedding(const struct sl__layer *layer) { return !strcmp(layer->kind->name, "embedding"); }
+static bool is_embedding(const struct sl__layer *layer) {
+  return !strcmp(layer->kind->name, "embedding");
+}
 
 /* A layer whose output goes nowhere would train nothing: most likely a name is wrong. */
 static enum sl_status check_graph(const struct sl_model *model) {
   if (!model->count) return sl_fail(SL_BAD_ARGUMENT, "a model needs at least one layer");
   for (int i = 0; i < model->count - 1; i++)
     if (!model->layers[i].consumers)
-      return sl__layer_fail(&model->layers[i], SL_BAD_ARGUMENT,
-                            "no layer takes its output; name it in another's inputs or leave it out");
+      return sl__layer_fail(
+          &model->layers[i], SL_BAD_ARGUMENT,
+          "no layer takes its output; name it in another's inputs or leave it out");
   for (int i = 0; i < model->count; i++)
     for (int k = 0; k < model->layers[i].input_count; k++)
-      if (model->takes_tokens && model->layers[i].input[k] == SL_INPUT && !is_embedding(&model->layers[i]))
+      if (model->takes_tokens && model->layers[i].input[k] == SL_INPUT &&
+          !is_embedding(&model->layers[i]))
         return sl__layer_fail(&model->layers[i], SL_BAD_ARGUMENT,
                               "it takes the model's input, which an embedding takes as tokens");
   return SL_OK;

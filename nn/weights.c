@@ -1,4 +1,5 @@
-/* Parameters and buffers by PyTorch's names ("conv1.weight", "bn1.running_mean"), one by one and as safetensors files. */
+/* Parameters and buffers by PyTorch's names ("conv1.weight", "bn1.running_mean"), one by one and as
+ * safetensors files. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,9 +146,10 @@ static enum sl_status check_finite(const char *path, const struct state *state,
   int64_t count = sl_shape_count(&state->part->shape);
   for (int64_t i = 0; i < count; i++)
     if (!isfinite(values[i]))
-      return sl_fail(SL_NOT_FINITE,
-                     "%s: value %lld of %s is %g; did the training diverge (lower the learning rate)?",
-                     path, (long long)i, state->part->name, (double)values[i]);
+      return sl_fail(
+          SL_NOT_FINITE,
+          "%s: value %lld of %s is %g; did the training diverge (lower the learning rate)?", path,
+          (long long)i, state->part->name, (double)values[i]);
   return SL_OK;
 }
 
@@ -210,7 +212,8 @@ static enum sl_status check_surplus(const struct sl_model *model,
   for (size_t i = 0; i < sl__safetensors_count(file); i++) {
     const char *name = sl__safetensors_at(file, i)->name;
     if (!find_state(model, name, &state) && !is_batch_count(name))
-      return sl_fail(SL_BAD_FILE, "%s: tensor \"%.60s\" belongs to no layer; is it of another model?",
+      return sl_fail(SL_BAD_FILE,
+                     "%s: tensor \"%.60s\" belongs to no layer; is it of another model?",
                      sl__safetensors_path(file), name);
   }
   return SL_OK;

@@ -45,7 +45,8 @@ enum sl_status sl__feed_open(struct sl_context *context, struct sl_loader *loade
                              const struct sl__grid *grid, struct sl__feed **out) {
   enum sl_status status = SL_NO_MEMORY;
   *out = NULL;
-  int64_t *rows = sl__alloc((size_t)grid->replicas * (size_t)grid->microbatches, sizeof *rows, "a feed");
+  int64_t *rows =
+      sl__alloc((size_t)grid->replicas * (size_t)grid->microbatches, sizeof *rows, "a feed");
   struct sl__feed *feed = sl__alloc(1, sizeof *feed, "a feed");
   if (!feed || !rows) goto out;
   feed->loader = loader;
@@ -68,7 +69,8 @@ static enum sl_status reclaim(struct sl_tensor *tensor) {
   for (int i = 0; i < (tensor->view_count ? tensor->view_count : 1); i++) {
     starpu_data_handle_t handle = sl__part(tensor, i)->handle;
     int result = starpu_data_acquire(handle, STARPU_W);
-    if (result) return sl_fail(SL_STARPU, "a batch's memory cannot be had back: %s", strerror(-result));
+    if (result)
+      return sl_fail(SL_STARPU, "a batch's memory cannot be had back: %s", strerror(-result));
     starpu_data_release(handle);
   }
   return SL_OK;

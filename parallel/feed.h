@@ -1,4 +1,5 @@
-/* A loader's slots as tensors: registered once, split into the plan's slices, handed back when a step is over. */
+/* A loader's slots as tensors: registered once, split into the plan's slices, handed back when a
+ * step is over. */
 #ifndef SL_PARALLEL_FEED_H
 #define SL_PARALLEL_FEED_H
 
@@ -16,7 +17,8 @@ struct sl__feed {
 enum sl_status sl__feed_open(struct sl_context *context, struct sl_loader *loader,
                              const struct sl__grid *grid, struct sl__feed **feed);
 
-/* Wait until no task reads the slot any more, drop copies on other devices, let the loader fill it again. */
+/* Wait until no task reads the slot any more, drop copies on other devices, let the loader fill it
+ * again. */
 enum sl_status sl__feed_recycle(struct sl__feed *feed, int slot);
 
 void sl__feed_close(struct sl__feed *feed);

@@ -23,10 +23,13 @@ static int state_count(const struct sl_optimizer *optimizer) {
 /* One owner for each StarPU worker that a listed device stands for. */
 static bool worker_matches(const struct sl_context *context, int worker) {
   enum starpu_worker_archtype type = starpu_worker_get_type(worker);
-  uint32_t where = type == STARPU_CUDA_WORKER ? STARPU_CUDA : type == STARPU_CPU_WORKER ? STARPU_CPU : 0;
+  uint32_t where = type == STARPU_CUDA_WORKER  ? STARPU_CUDA
+                   : type == STARPU_CPU_WORKER ? STARPU_CPU
+                                               : 0;
   for (int d = 0; d < context->device_count; d++) {
     const struct sl__place *place = &context->devices[d].place;
-    if (place->worker ? place->worker == worker + 1 : !place->where || place->where & where) return true;
+    if (place->worker ? place->worker == worker + 1 : !place->where || place->where & where)
+      return true;
   }
   return false;
 }
@@ -52,11 +55,10 @@ static enum sl_status find_owners(struct sl__kvstore *kv) {
   return SL_OK;
 }
 
-/* How many shards a block is cut into, each at most `big` elements: a question of its size alone. If the kind of
- * KVStore or the number of owners had a say, so would they in the rounding of the norm. */
-static int parts_of(int64_t count, int64_t big) {
-  return (int)((count + big - 1) / big);
-}
+/* How many shards a block is cut into, each at most `big` elements: a question of its size alone.
+ * If the kind of KVStore or the number of owners had a say, so would they in the rounding of the
+ * norm. */
+static int parts_of(int64_t count, int64_t big) { return (int)((count + big - 1) / big); }
 
 static int64_t part_length(int64_t count, int parts, int i) {
   return count / parts + (i < count % parts);
@@ -68,13 +70,15 @@ static enum sl_status cut(struct sl_tensor *tensor, int parts, int64_t *lengths)
   return sl__tensor_split(tensor, parts, lengths);
 }
 
-/* How many shards layer i's block has. A second trainer on the same model finds the block cut already. */
+/* How many shards layer i's block has. A second trainer on the same model finds the block cut
+ * already. */
 static int layer_parts(const struct sl__kvstore *kv, int i, int64_t big) {
   const struct sl__block *block = &kv->model->layers[i].params;
   return block->tensor->view_count ? block->tensor->view_count : parts_of(block->total, big);
 }
 
-/* A gradient that is cut needs a home: StarPU lets the whole and its parts share memory only there. */
+/* A gradient that is cut needs a home: StarPU lets the whole and its parts share memory only there.
+ */
 static enum sl_status make_gradient(struct sl__kvstore *kv, int64_t total, int parts,
                                     struct sl_tensor **grad) {
   struct sl_shape shape = SL_SHAPE(total);
@@ -119,7 +123,8 @@ static enum sl_status make_shards(struct sl__kvstore *kv, int64_t big) {
   return SL_OK;
 }
 
-/* The largest shard first, each to the owner with the least so far (Graham's rule): within 4/3 of even. */
+/* The largest shard first, each to the owner with the least so far (Graham's rule): within 4/3 of
+ * even. */
 static enum sl_status choose_owners(struct sl__kvstore *kv) {
   int64_t *load = sl__alloc((size_t)kv->owner_count, sizeof *load, "shards");
   bool *placed = sl__alloc((size_t)kv->shard_count + 1, sizeof *placed, "shards");
@@ -127,7 +132,8 @@ static enum sl_status choose_owners(struct sl__kvstore *kv) {
   for (int n = 0; n < kv->shard_count && status == SL_OK; n++) {
     int largest = -1, lightest = 0;
     for (int s = 0; s < kv->shard_count; s++)
-      if (!placed[s] && (largest < 0 || kv->shards[s].count > kv->shards[largest].count)) largest = s;
+      if (!placed[s] && (largest < 0 || kv->shards[s].count > kv->shards[largest].count))
+        largest = s;
     for (int o = 1; o < kv->owner_count; o++)
       if (load[o] < load[lightest]) lightest = o;
     kv->shards[largest].owner = lightest;
@@ -196,7 +202,8 @@ static struct sl_tensor **gather_terms(struct sl__kvstore *kv, const struct sl__
   return kv->terms;
 }
 
-/* The square of the global norm: every shard's sum first, then their squares, in the shards' order. */
+/* The square of the global norm: every shard's sum first, then their squares, in the shards' order.
+ */
 static enum sl_status submit_norm(struct sl__kvstore *kv) {
   struct sl_context *context = kv->model->context;
   enum sl_status status = SL_OK;

@@ -8,10 +8,10 @@
 
 struct sl__shard {
   int layer;
-  int part;                  /* of the layer's block; its tensors are views where the block is cut */
-  int owner;                 /* index into kvstore->owners */
-  int64_t count;             /* elements */
-  struct sl_tensor *state[2]; /* velocity, or mean and variance; NULL where not needed */
+  int part;      /* of the layer's block; its tensors are views where the block is cut */
+  int owner;     /* index into kvstore->owners */
+  int64_t count; /* elements */
+  struct sl_tensor *state[2];     /* velocity, or mean and variance; NULL where not needed */
   struct sl_tensor *sum, *square; /* only where gradients are clipped */
 };
 
@@ -33,7 +33,8 @@ enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer
                                enum sl_kvstore_kind kind, int64_t big_shard, int replicas,
                                struct sl__kvstore **kvstore);
 
-/* Submit, for every shard, the sum of the replicas' gradients in their order and the optimizer's step (from 0). */
+/* Submit, for every shard, the sum of the replicas' gradients in their order and the optimizer's
+ * step (from 0). */
 enum sl_status sl__kvstore_update(struct sl__kvstore *kvstore, int64_t step, float lr);
 
 /* Bytes of parameters and optimizer state that an owner holds. */

@@ -41,8 +41,7 @@ static enum sl_status slice_tensors(struct sl__plan *plan, struct sl__slice *sli
       status = saved_new(model->context, &model->layers[i], slice->rows, &slice->saved[i]);
   }
   struct sl_shape four = SL_SHAPE(4);
-  if (status == SL_OK)
-    status = sl__tensor_temporary(model->context, &four, SL_F32, &slice->stats);
+  if (status == SL_OK) status = sl__tensor_temporary(model->context, &four, SL_F32, &slice->stats);
   return status;
 }
 
@@ -73,10 +72,11 @@ enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid,
   int count = grid->replicas * grid->microbatches;
   *out = NULL;
   if (batch < count)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "a batch of %lld cannot be cut into %d replicas x %d microbatches; take a larger "
-                   "batch or fewer of them",
-                   (long long)batch, grid->replicas, grid->microbatches);
+    return sl_fail(
+        SL_BAD_ARGUMENT,
+        "a batch of %lld cannot be cut into %d replicas x %d microbatches; take a larger "
+        "batch or fewer of them",
+        (long long)batch, grid->replicas, grid->microbatches);
   struct sl__plan *plan = sl__alloc(1, sizeof *plan, "a plan");
   int64_t *rows = sl__alloc((size_t)count, sizeof *rows, "a plan");
   if (!plan || !rows) {
@@ -131,18 +131,20 @@ void sl__plan_free(struct sl__plan *plan) {
 }
 
 /* The pass of layer i on a slice; dx and grad are for the backward half. */
-static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *step, int s, int i) {
+static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *step, int s,
+                                  int i) {
   const struct sl__slice *slice = &plan->slices[s];
   const struct sl__layer *layer = &plan->model->layers[i];
-  struct sl__pass pass = {.context = plan->model->context,
-                          .launch = {.name = layer->name, .place = plan->grid->place[slice->replica]},
-                          .y = slice->y[i],
-                          .saved = slice->saved[i],
-                          .dy = slice->dy[i],
-                          .training = step->training,
-                          .step = step->number,
-                          .first_row = slice->first_row,
-                          .slices = plan->count};
+  struct sl__pass pass = {
+      .context = plan->model->context,
+      .launch = {.name = layer->name, .place = plan->grid->place[slice->replica]},
+      .y = slice->y[i],
+      .saved = slice->saved[i],
+      .dy = slice->dy[i],
+      .training = step->training,
+      .step = step->number,
+      .first_row = slice->first_row,
+      .slices = plan->count};
   for (int k = 0; k < layer->input_count; k++)
     pass.x[k] = layer->input[k] == SL_INPUT ? sl__part(step->x, s) : slice->y[layer->input[k]];
   return pass;
@@ -171,8 +173,8 @@ static enum sl_status submit_forward(struct sl__plan *plan, const struct sl__ste
     if (!step->training) forget_inputs(plan, slice, i);
   }
   int last = model->count - 1;
-  struct sl__launch launch = {.name = "loss", .place = plan->grid->place[slice->replica],
-                              .priority = SL_PRIORITY_LOSS};
+  struct sl__launch launch = {
+      .name = "loss", .place = plan->grid->place[slice->replica], .priority = SL_PRIORITY_LOSS};
   enum sl_status status =
       sl__softmax_xent(model->context, &launch, slice->y[last], sl__part(step->labels, s),
                        slice->stats, step->training ? slice->dy[last] : NULL, step->scale);
@@ -196,8 +198,8 @@ static bool wants_dx(struct sl__plan *plan, const struct sl__slice *slice, int i
   return any;
 }
 
-static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__step *step, int s, int i,
-                                     bool *written) {
+static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__step *step, int s,
+                                     int i, bool *written) {
   const struct sl__slice *slice = &plan->slices[s];
   const struct sl__layer *layer = &plan->model->layers[i];
   struct sl__pass pass = layer_pass(plan, step, s, i);

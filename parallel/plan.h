@@ -1,5 +1,6 @@
-/* A plan: how a batch of a given size is cut into slices (replica x microbatch), where each slice runs, and its
- * tensors. Made once a batch size; the tensors' memory comes and goes with every step. */
+/* A plan: how a batch of a given size is cut into slices (replica x microbatch), where each slice
+ * runs, and its tensors. Made once a batch size; the tensors' memory comes and goes with every
+ * step. */
 #ifndef SL_PARALLEL_PLAN_H
 #define SL_PARALLEL_PLAN_H
 
@@ -14,8 +15,9 @@ struct sl__grid {
 struct sl__slice {
   int replica, microbatch;
   int64_t first_row, rows;
-  struct sl_tensor **y, **dy, **saved; /* one a layer; dy only where planned for training, saved may be NULL */
-  struct sl_tensor *stats;             /* see sl__softmax_xent */
+  struct sl_tensor **y, **dy,
+      **saved;             /* one a layer; dy only where planned for training, saved may be NULL */
+  struct sl_tensor *stats; /* see sl__softmax_xent */
 };
 
 struct sl__plan {
@@ -23,32 +25,35 @@ struct sl__plan {
   const struct sl__grid *grid;
   int64_t batch;
   bool training;
-  int count;                /* replicas x microbatches; slice r * microbatches + m */
+  int count; /* replicas x microbatches; slice r * microbatches + m */
   struct sl__slice *slices;
-  bool *needs_gradient;     /* a layer that has parameters, or comes after one that has */
-  int *last_use;            /* the last layer that reads this one's output; count of layers: the loss */
+  bool *needs_gradient; /* a layer that has parameters, or comes after one that has */
+  int *last_use;        /* the last layer that reads this one's output; count of layers: the loss */
 };
 
 /* What all slices of one step share. */
 struct sl__step {
   uint64_t number;
   bool training;
-  float scale;              /* of the loss's gradient: 1 / valid samples */
-  struct sl_tensor *x, *labels; /* [batch, ...], split into the plan's slices where there are several */
-  struct sl_tensor ***grads;    /* [replica][layer] */
+  float scale; /* of the loss's gradient: 1 / valid samples */
+  struct sl_tensor *x,
+      *labels; /* [batch, ...], split into the plan's slices where there are several */
+  struct sl_tensor ***grads; /* [replica][layer] */
 };
 
 enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid, int64_t batch,
                             bool training, struct sl__plan **plan);
 void sl__plan_free(struct sl__plan *plan);
 
-/* The rows of each slice: as even as can be, the first ones longer. rows has replicas x microbatches places. */
+/* The rows of each slice: as even as can be, the first ones longer. rows has replicas x
+ * microbatches places. */
 void sl__slice_rows(const struct sl__grid *grid, int64_t batch, int64_t *rows);
 
 /* Part i of a tensor that was split, or the tensor itself where there is one slice only. */
 struct sl_tensor *sl__part(struct sl_tensor *tensor, int i);
 
-/* Submit the tasks of one step: all slices' forward passes and losses and, in training, backward passes. */
+/* Submit the tasks of one step: all slices' forward passes and losses and, in training, backward
+ * passes. */
 enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *step);
 
 /* Larger is sooner. What unblocks others goes first; weight gradients wait for idle time. */

@@ -12,7 +12,8 @@ static double bytes_per_row(const struct sl_model *model) {
   for (int i = 0; i < model->count; i++) {
     const struct sl__layer *layer = &model->layers[i];
     total += 8.0 * (double)sl_shape_count(&layer->out);
-    if (layer->saved.ndim && layer->saved_per_row) total += 4.0 * (double)sl_shape_count(&layer->saved);
+    if (layer->saved.ndim && layer->saved_per_row)
+      total += 4.0 * (double)sl_shape_count(&layer->saved);
   }
   return total;
 }
@@ -39,7 +40,8 @@ static void print_owners(FILE *out, const struct sl__kvstore *kv) {
       const struct sl__shard *shard = &kv->shards[s];
       if (shard->owner != o) continue;
       fprintf(out, " %s", kv->model->layers[shard->layer].name);
-      if (kv->model->layers[shard->layer].params.tensor->view_count) fprintf(out, "/%d", shard->part);
+      if (kv->model->layers[shard->layer].params.tensor->view_count)
+        fprintf(out, "/%d", shard->part);
     }
     fputc('\n', out);
   }

@@ -35,13 +35,15 @@ static enum sl_status check_options(const struct sl_trainer_options *o) {
     return sl_fail(SL_BAD_ARGUMENT, "%d steps in flight: must be from 1 to %d", o->in_flight,
                    SL_MAX_IN_FLIGHT - 1);
   if (o->big_shard < 0)
-    return sl_fail(SL_BAD_ARGUMENT, "big_shard is %lld; it must be at least 1", (long long)o->big_shard);
+    return sl_fail(SL_BAD_ARGUMENT, "big_shard is %lld; it must be at least 1",
+                   (long long)o->big_shard);
   return SL_OK;
 }
 
 enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer *optimizer,
                               const struct sl_schedule *schedule,
-                              const struct sl_trainer_options *options, struct sl_trainer **trainer) {
+                              const struct sl_trainer_options *options,
+                              struct sl_trainer **trainer) {
   static const struct sl_trainer_options defaults;
   enum sl_status status;
   *trainer = NULL;
@@ -60,7 +62,8 @@ enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer 
     goto out;
   }
   if (model->takes_tokens) {
-    status = sl_fail(SL_UNSUPPORTED, "the loaders have images only so far, no tokens for an embedding");
+    status =
+        sl_fail(SL_UNSUPPORTED, "the loaders have images only so far, no tokens for an embedding");
     goto out;
   }
   if (sl__gemm_warning()) sl__log(model->context, SL_LOG_WARNING, "%s", sl__gemm_warning());
@@ -105,7 +108,8 @@ static enum sl_status check_sample(const struct sl_trainer *t, const struct sl_l
   return SL_OK;
 }
 
-static enum sl_status find_feed(struct sl_trainer *t, struct sl_loader *loader, struct sl__feed **feed) {
+static enum sl_status find_feed(struct sl_trainer *t, struct sl_loader *loader,
+                                struct sl__feed **feed) {
   for (int i = 0; i < t->feed_count; i++)
     if (t->feeds[i]->loader == loader) {
       *feed = t->feeds[i];
@@ -139,7 +143,8 @@ static enum sl_status find_plan(struct sl_trainer *t, int64_t batch, bool traini
 }
 
 /* The slices' sums, in their order, into the flight's own tensor. */
-static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan, struct sl__flight *f) {
+static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan,
+                                   struct sl__flight *f) {
   struct sl__launch launch = {.name = "stats", .priority = SL_PRIORITY_LOSS};
   struct sl_tensor **terms = sl__alloc((size_t)plan->count, sizeof *terms, "a step's statistics");
   if (!terms) return SL_NO_MEMORY;
@@ -182,11 +187,15 @@ out:
 
 static enum sl_status check_stats(const struct sl_report *r, const float *stats) {
   if (stats[3] > 0)
-    return sl_fail(SL_BAD_ARGUMENT, "step %lld: %.0f labels are outside the model's classes; is the last "
-                   "layer as wide as the data has classes?", (long long)r->step, (double)stats[3]);
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "step %lld: %.0f labels are outside the model's classes; is the last "
+                   "layer as wide as the data has classes?",
+                   (long long)r->step, (double)stats[3]);
   if (!isfinite(stats[0]))
-    return sl_fail(SL_NOT_FINITE, "step %lld: the loss is %s; lower the learning rate (--lr) or clip the "
-                   "gradient (--clip)", (long long)r->step, isnan(stats[0]) ? "not a number" : "infinite");
+    return sl_fail(SL_NOT_FINITE,
+                   "step %lld: the loss is %s; lower the learning rate (--lr) or clip the "
+                   "gradient (--clip)",
+                   (long long)r->step, isnan(stats[0]) ? "not a number" : "infinite");
   return SL_OK;
 }
 
@@ -246,7 +255,8 @@ enum sl_status sl_trainer_evaluate(struct sl_trainer *t, struct sl_loader *loade
   double losses = 0, right = 0, samples = 0;
   SL_TRY(alive(t));
   if (t->submitted != t->finished)
-    return sl_fail(SL_BAD_ARGUMENT, "steps are under way; call sl_trainer_drain until none is reported");
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "steps are under way; call sl_trainer_drain until none is reported");
   int64_t left = sl_loader_length(loader);
   while (status == SL_OK && (left || t->submitted > t->finished)) {
     if (left && t->submitted - t->finished < t->in_flight) {

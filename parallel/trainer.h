@@ -24,14 +24,14 @@ struct sl_trainer {
   struct sl_schedule schedule;
   struct sl__grid grid;
   struct sl__kvstore *kvstore;
-  struct sl__plan **plans;   /* one a batch size and purpose */
+  struct sl__plan **plans; /* one a batch size and purpose */
   int plan_count;
-  struct sl__feed **feeds;   /* one a loader */
+  struct sl__feed **feeds; /* one a loader */
   int feed_count;
-  int in_flight;             /* steps that may be under way */
+  int in_flight; /* steps that may be under way */
   struct sl__flight flights[SL_MAX_IN_FLIGHT];
   int64_t submitted, finished; /* of all flights, training or not */
-  int64_t step;              /* training steps submitted */
+  int64_t step;                /* training steps submitted */
   bool failed;
 };
 

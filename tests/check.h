@@ -1,4 +1,5 @@
-/* What the tests of operations share: a context, tensors from double-precision values, comparison. */
+/* What the tests of operations share: a context, tensors from double-precision values, comparison.
+ */
 #ifndef SL_TESTS_CHECK_H
 #define SL_TESTS_CHECK_H
 
@@ -17,14 +18,15 @@
 #include "codelets/codelets.h"
 #include "core/random.h"
 
-#define OK(call)                                                                              \
-  do {                                                                                        \
-    enum sl_status status_ = (call);                                                          \
-    if (status_ != SL_OK) fail_msg("%s: %s: %s", #call, sl_status_name(status_), sl_error()); \
+#define OK(call)                                                                                   \
+  do {                                                                                             \
+    enum sl_status status_ = (call);                                                               \
+    if (status_ != SL_OK) fail_msg("%s: %s: %s", #call, sl_status_name(status_), sl_error());      \
   } while (0)
 
 static struct sl_context *context;
-static const struct sl__launch plain = {.name = "test"}, adding = {.name = "test", .accumulate = true};
+static const struct sl__launch plain = {.name = "test"},
+                               adding = {.name = "test", .accumulate = true};
 
 static inline int open_context(void **state) {
   (void)state;
@@ -39,18 +41,20 @@ static inline int close_context(void **state) {
   return 0;
 }
 
-/* A case that runs check() with each implementation that this build has, and with the preferred one. */
-#define EACH_IMPLEMENTATION(name, check)                   \
-  static void name(void **state) {                         \
-    (void)state;                                           \
-    for (int i = -1; i < SL_IMPLEMENTATIONS; i++) {        \
-      sl__choice_force(context, i);                        \
-      check();                                             \
-    }                                                      \
-    sl__choice_force(context, -1);                         \
+/* A case that runs check() with each implementation that this build has, and with the preferred
+ * one. */
+#define EACH_IMPLEMENTATION(name, check)                                                           \
+  static void name(void **state) {                                                                 \
+    (void)state;                                                                                   \
+    for (int i = -1; i < SL_IMPLEMENTATIONS; i++) {                                                \
+      sl__choice_force(context, i);                                                                \
+      check();                                                                                     \
+    }                                                                                              \
+    sl__choice_force(context, -1);                                                                 \
   }
 
-/* n values in [-1, 1), the same for the same stream; rounded to float, so that both sides start alike. */
+/* n values in [-1, 1), the same for the same stream; rounded to float, so that both sides start
+ * alike. */
 static inline double *random_values(int64_t n, uint64_t stream) {
   double *v = calloc((size_t)n + 1, sizeof *v);
   for (int64_t i = 0; i < n; i++) v[i] = (double)(2 * sl__uniform(1, stream, (uint64_t)i) - 1);
@@ -89,14 +93,15 @@ static inline double *take(struct sl_tensor *t) {
   return v;
 }
 
-/* Every value within `terms` roundings of the largest that went into it (magnitude). got is freed. */
-static inline void assert_near(const char *what, double *got, const double *want, int64_t n, double terms,
-                               double magnitude) {
+/* Every value within `terms` roundings of the largest that went into it (magnitude). got is freed.
+ */
+static inline void assert_near(const char *what, double *got, const double *want, int64_t n,
+                               double terms, double magnitude) {
   double tolerance = (terms + 4) * 6e-8 * magnitude;
   for (int64_t i = 0; i < n; i++)
     if (!(fabs(got[i] - want[i]) <= tolerance))
-      fail_msg("%s: element %lld of %lld is %.9g, the reference %.9g (tolerance %.2g)", what, (long long)i,
-               (long long)n, got[i], want[i], tolerance);
+      fail_msg("%s: element %lld of %lld is %.9g, the reference %.9g (tolerance %.2g)", what,
+               (long long)i, (long long)n, got[i], want[i], tolerance);
   free(got);
 }
 
@@ -106,9 +111,10 @@ static inline double dot(const double *a, const double *b, int64_t n) {
   return sum;
 }
 
-/* Finite differences: f(x) is a scalar function in double precision; its slope at x along d must be <gradient, d>. */
-static inline void assert_slope(const char *what, double (*f)(const double *x, void *data), void *data,
-                                const double *x, const double *gradient, int64_t n) {
+/* Finite differences: f(x) is a scalar function in double precision; its slope at x along d must be
+ * <gradient, d>. */
+static inline void assert_slope(const char *what, double (*f)(const double *x, void *data),
+                                void *data, const double *x, const double *gradient, int64_t n) {
   for (uint64_t k = 0; k < 3; k++) {
     double h = 1e-5, *d = random_values(n, 900 + k), *moved = zeros(n), side[2];
     for (int s = 0; s < 2; s++) {

@@ -1,7 +1,7 @@
-/* Trains two small networks with replicas and writes their weights; run once alone and once with master-slave
- * processes as further memory nodes (check-nodes.sh), the files must be the same to the bit. What it catches: wrong
- * access modes, forgotten transfers, host pointers kept across tasks.
- * usage: nodes_train PREFIX; prints how many tasks other processes ran. */
+/* Trains two small networks with replicas and writes their weights; run once alone and once with
+ * master-slave processes as further memory nodes (check-nodes.sh), the files must be the same to
+ * the bit. What it catches: wrong access modes, forgotten transfers, host pointers kept across
+ * tasks. usage: nodes_train PREFIX; prints how many tasks other processes ran. */
 #include <starling.h>
 #include <starpu.h>
 #include <stdio.h>
@@ -18,13 +18,15 @@
 static int lenet(struct sl_context *context, struct sl_model **model) {
   TRY(sl_model_new(context, &SL_SHAPE(1, 28, 28), model));
   struct sl_model *m = *model;
-  TRY(sl_conv2d(m, "conv1", &(struct sl_conv2d_options){.channels = 6, .kernel_h = 5,
-                                                       .activation = SL_ACTIVATION_TANH}));
+  TRY(sl_conv2d(
+      m, "conv1",
+      &(struct sl_conv2d_options){.channels = 6, .kernel_h = 5, .activation = SL_ACTIVATION_TANH}));
   TRY(sl_maxpool2d(m, "pool1", &(struct sl_pool2d_options){.kernel_h = 2}));
   TRY(sl_conv2d(m, "conv2", &(struct sl_conv2d_options){.channels = 8, .kernel_h = 5}));
   TRY(sl_activate(m, "act2", &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
   TRY(sl_avgpool2d(m, "pool2", &(struct sl_pool2d_options){.kernel_h = 2}));
-  TRY(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 32, .activation = SL_ACTIVATION_SIGMOID}));
+  TRY(sl_dense(m, "fc1",
+               &(struct sl_dense_options){.features = 32, .activation = SL_ACTIVATION_SIGMOID}));
   TRY(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.2f}));
   TRY(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 10}));
   return 0;
@@ -33,7 +35,8 @@ static int lenet(struct sl_context *context, struct sl_model **model) {
 static int residual(struct sl_context *context, struct sl_model **model) {
   TRY(sl_model_new(context, &SL_SHAPE(1, 28, 28), model));
   struct sl_model *m = *model;
-  TRY(sl_conv2d(m, "conv0", &(struct sl_conv2d_options){.channels = 4, .kernel_h = 3, .stride_h = 3}));
+  TRY(sl_conv2d(m, "conv0",
+                &(struct sl_conv2d_options){.channels = 4, .kernel_h = 3, .stride_h = 3}));
   TRY(sl_batchnorm(m, "bn0", &(struct sl_batchnorm_options){.momentum = 0.2f}));
   TRY(sl_activate(m, "act0", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
   TRY(sl_conv2d(m, "conv1", &(struct sl_conv2d_options){.channels = 4, .kernel_h = 3, .pad_h = 1}));
@@ -42,8 +45,9 @@ static int residual(struct sl_context *context, struct sl_model **model) {
   return 0;
 }
 
-static int train(struct sl_context *context, struct sl_model *m, const struct sl_optimizer *optimizer,
-                 enum sl_kvstore_kind kvstore, const char *prefix, const char *name) {
+static int train(struct sl_context *context, struct sl_model *m,
+                 const struct sl_optimizer *optimizer, enum sl_kvstore_kind kvstore,
+                 const char *prefix, const char *name) {
   struct sl_dataset *data;
   struct sl_loader *loader;
   struct sl_trainer *trainer;
@@ -53,10 +57,12 @@ static int train(struct sl_context *context, struct sl_model *m, const struct sl
   double loss, accuracy;
   (void)context;
   TRY(sl_digits_new(100, 3, true, &data));
-  TRY(sl_loader_new(data, &(struct sl_loader_options){.batch = 21, .seed = 5, .shuffle = true}, &loader));
+  TRY(sl_loader_new(data, &(struct sl_loader_options){.batch = 21, .seed = 5, .shuffle = true},
+                    &loader));
   TRY(sl_trainer_new(m, optimizer, NULL,
-                     &(struct sl_trainer_options){.replicas = 3, .microbatches = 2, .kvstore = kvstore,
-                                                  .big_shard = 500}, &trainer));
+                     &(struct sl_trainer_options){
+                         .replicas = 3, .microbatches = 2, .kvstore = kvstore, .big_shard = 500},
+                     &trainer));
   for (int s = 0; s < 12; s++) TRY(sl_trainer_step(trainer, loader, &report, &reported));
   do TRY(sl_trainer_drain(trainer, &report, &reported));
   while (reported);
@@ -88,9 +94,12 @@ int main(int argc, char **argv) {
   if (argc != 2) return 2;
   TRY(sl_open(&(struct sl_context_options){.seed = 11}, &context));
   starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
-  struct sl_optimizer sgd = {.lr = 0.05f, .momentum = 0.9f}, adam = {.kind = SL_ADAMW, .clip = 0.5f};
-  if (lenet(context, &model) || train(context, model, &sgd, SL_KVSTORE_LOCAL, argv[1], "lenet")) return 1;
-  if (residual(context, &model) || train(context, model, &adam, SL_KVSTORE_DEVICE, argv[1], "residual"))
+  struct sl_optimizer sgd = {.lr = 0.05f, .momentum = 0.9f},
+                      adam = {.kind = SL_ADAMW, .clip = 0.5f};
+  if (lenet(context, &model) || train(context, model, &sgd, SL_KVSTORE_LOCAL, argv[1], "lenet"))
+    return 1;
+  if (residual(context, &model) ||
+      train(context, model, &adam, SL_KVSTORE_DEVICE, argv[1], "residual"))
     return 1;
   printf("tasks run by other processes: %ld\n", tasks_elsewhere());
   sl_close(context);

@@ -1,5 +1,5 @@
-/* Activations against the C library in double precision, over a dense sweep of floats, and their gradients by finite
- * differences. Hard values: denormals, infinities, NaN, where exp overflows. */
+/* Activations against the C library in double precision, over a dense sweep of floats, and their
+ * gradients by finite differences. Hard values: denormals, infinities, NaN, where exp overflows. */
 #include "codelets/activation.h"
 
 #include "check.h"
@@ -47,7 +47,8 @@ static double sigmoid_d(double x) { return 1 / (1 + exp(-x)); }
 
 static void approximations_are_close(void **state) {
   (void)state;
-  double e = worst(exp_f, exp, 87), t = worst(tanh_f, tanh, 1e30f), s = worst(sigmoid_f, sigmoid_d, 87);
+  double e = worst(exp_f, exp, 87), t = worst(tanh_f, tanh, 1e30f),
+         s = worst(sigmoid_f, sigmoid_d, 87);
   print_message("# worst error in ulp: exp %.2f, tanh %.2f, sigmoid %.2f\n", e, t, s);
   assert_true(e < 2);
   assert_true(t < 8);
@@ -56,10 +57,12 @@ static void approximations_are_close(void **state) {
 
 static void special_values_stay(void **state) {
   (void)state;
-  for (size_t a = 0; a < sizeof all / sizeof *all; a++) assert_true(isnan(sl__activation_value(all[a], NAN)));
+  for (size_t a = 0; a < sizeof all / sizeof *all; a++)
+    assert_true(isnan(sl__activation_value(all[a], NAN)));
   assert_true(sl__exp(INFINITY) == INFINITY && sl__exp(-INFINITY) == 0 && isnan(sl__exp(NAN)));
   assert_true(sl__exp(0) == 1 && sl__exp(89) == INFINITY && sl__exp(-104) == 0);
-  assert_true(sl__tanh(0) == 0 && fabsf(sl__tanh(INFINITY) - 1) < 1e-6f && fabsf(sl__tanh(-INFINITY) + 1) < 1e-6f);
+  assert_true(sl__tanh(0) == 0 && fabsf(sl__tanh(INFINITY) - 1) < 1e-6f &&
+              fabsf(sl__tanh(-INFINITY) + 1) < 1e-6f);
   assert_true(sl__sigmoid(-INFINITY) == 0 && sl__sigmoid(INFINITY) == 1);
   assert_true(sl__tanh(1e-40f) == 1e-40f);
 }
@@ -81,7 +84,8 @@ static void operations_match(void **state) {
     for (size_t s = 0; s < 4; s++)
       for (int add = 0; add < 2; add++) {
         int64_t n = sizes[s];
-        double *x = random_values(n, 1), *dy = random_values(n, 2), *old = random_values(n, 3), *want = zeros(n);
+        double *x = random_values(n, 1), *dy = random_values(n, 2), *old = random_values(n, 3),
+               *want = zeros(n);
         current = all[a];
         weights = dy;
         for (int64_t i = 0; i < n; i++) {
@@ -102,7 +106,8 @@ static void operations_match(void **state) {
           assert_slope("in place", weighted, &n, x, inplace, n);
           free(inplace);
         } else {
-          assert_int_equal(sl__activation_backward_inplace(context, &plain, ty, tdy, current), SL_BAD_ARGUMENT);
+          assert_int_equal(sl__activation_backward_inplace(context, &plain, ty, tdy, current),
+                           SL_BAD_ARGUMENT);
           sl__tensor_free(tdy);
         }
         assert_near("y", take(ty), want, n, 8, 4);
@@ -115,7 +120,8 @@ static void shapes_are_checked(void **state) {
   (void)state;
   struct sl_tensor *a = tensor(SL_SHAPE(4), NULL), *b = tensor(SL_SHAPE(5), NULL);
   assert_int_equal(sl__activation_forward(context, &plain, a, b, SL_ACTIVATION_TANH), SL_BAD_SHAPE);
-  assert_int_equal(sl__activation_backward(context, &plain, a, a, b, SL_ACTIVATION_TANH), SL_BAD_SHAPE);
+  assert_int_equal(sl__activation_backward(context, &plain, a, a, b, SL_ACTIVATION_TANH),
+                   SL_BAD_SHAPE);
   sl__tensor_free(a);
   sl__tensor_free(b);
 }

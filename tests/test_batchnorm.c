@@ -1,5 +1,5 @@
-/* Batch normalisation against double precision and finite differences. Hard shapes: one row, one value a plane, odd
- * planes, a mean that is large beside the deviation. */
+/* Batch normalisation against double precision and finite differences. Hard shapes: one row, one
+ * value a plane, odd planes, a mean that is large beside the deviation. */
 #include "check.h"
 
 struct norm {
@@ -10,12 +10,15 @@ struct norm {
 static const double epsilon = 1e-5;
 
 static int64_t count(const struct norm *v) { return v->n * v->c * v->plane; }
-static int64_t at(const struct norm *v, int64_t n, int64_t c, int64_t p) { return (n * v->c + c) * v->plane + p; }
+static int64_t at(const struct norm *v, int64_t n, int64_t c, int64_t p) {
+  return (n * v->c + c) * v->plane + p;
+}
 
 static void statistics(const struct norm *v, int64_t c, double *mean, double *variance) {
   *mean = *variance = 0;
   for (int64_t n = 0; n < v->n; n++)
-    for (int64_t p = 0; p < v->plane; p++) *mean += v->x[at(v, n, c, p)] / (double)(v->n * v->plane);
+    for (int64_t p = 0; p < v->plane; p++)
+      *mean += v->x[at(v, n, c, p)] / (double)(v->n * v->plane);
   for (int64_t n = 0; n < v->n; n++)
     for (int64_t p = 0; p < v->plane; p++)
       *variance += pow(v->x[at(v, n, c, p)] - *mean, 2) / (double)(v->n * v->plane);
@@ -28,7 +31,8 @@ static void normalise(const struct norm *v, const double *running, double *y) {
     if (running) mean = running[c], variance = running[v->c + c];
     for (int64_t n = 0; n < v->n; n++)
       for (int64_t p = 0; p < v->plane; p++)
-        y[at(v, n, c, p)] = v->param[c] * (v->x[at(v, n, c, p)] - mean) / sqrt(variance + epsilon) + v->param[v->c + c];
+        y[at(v, n, c, p)] = v->param[c] * (v->x[at(v, n, c, p)] - mean) / sqrt(variance + epsilon) +
+                            v->param[v->c + c];
   }
 }
 
@@ -48,20 +52,25 @@ static double of_param(const double *param, void *data) {
   return of_x(v.x, &v);
 }
 
-static const struct norm cases[] = {{2, 1, 1, 0}, {5, 3, 1, 0}, {1, 2, 7, 0}, {4, 6, 33, 0.5}, {3, 2, 64, 100}};
+static const struct norm cases[] = {
+    {2, 1, 1, 0}, {5, 3, 1, 0}, {1, 2, 7, 0}, {4, 6, 33, 0.5}, {3, 2, 64, 100}};
 
 static void check(struct norm v, bool add) {
   const struct sl__launch *l = add ? &adding : &plain;
   int64_t size = count(&v), two = 2 * v.c;
   double *x = random_values(size, 1), *param = random_values(two, 2), *dy = random_values(size, 3);
-  double *old_x = random_values(size, 4), *old_g = random_values(two, 5), *want = zeros(size), *running = zeros(two);
+  double *old_x = random_values(size, 4), *old_g = random_values(two, 5), *want = zeros(size),
+         *running = zeros(two);
   for (int64_t i = 0; i < size; i++) x[i] = (double)(float)(x[i] + v.mean);
   for (int64_t c = 0; c < v.c; c++) running[c] = 0.25, running[v.c + c] = 1.5;
   v.x = x, v.param = param, v.dy = dy;
   struct sl_shape shape = SL_SHAPE(v.n, v.c, v.plane);
-  struct sl_tensor *tx = tensor(shape, x), *tp = tensor(SL_SHAPE(two), param), *ty = tensor(shape, NULL);
-  struct sl_tensor *saved = tensor(SL_SHAPE(two), NULL), *tdy = tensor(shape, dy), *tdx = tensor(shape, old_x);
-  struct sl_tensor *tg = tensor(SL_SHAPE(two), old_g), *tr = tensor(SL_SHAPE(two), running), *ti = tensor(shape, NULL);
+  struct sl_tensor *tx = tensor(shape, x), *tp = tensor(SL_SHAPE(two), param),
+                   *ty = tensor(shape, NULL);
+  struct sl_tensor *saved = tensor(SL_SHAPE(two), NULL), *tdy = tensor(shape, dy),
+                   *tdx = tensor(shape, old_x);
+  struct sl_tensor *tg = tensor(SL_SHAPE(two), old_g), *tr = tensor(SL_SHAPE(two), running),
+                   *ti = tensor(shape, NULL);
   OK(sl__batchnorm_forward(context, &plain, tx, tp, ty, saved, (float)epsilon));
   OK(sl__batchnorm_inference(context, &plain, tx, tp, tr, ti, (float)epsilon));
   OK(sl__batchnorm_backward_data(context, l, tx, tp, saved, tdy, tdx));
@@ -85,7 +94,8 @@ static void check(struct norm v, bool add) {
   assert_near("running statistics", take(tr), running, two, 20, 2 + v.mean);
   struct sl_tensor *rest[] = {tx, tp, saved, tdy};
   for (int i = 0; i < 4; i++) sl__tensor_free(rest[i]);
-  free(dx), free(grad), free(x), free(param), free(dy), free(old_x), free(old_g), free(want), free(running);
+  free(dx), free(grad), free(x), free(param), free(dy), free(old_x), free(old_g), free(want),
+      free(running);
 }
 
 static void check_all_passes_match(void) {
@@ -110,6 +120,7 @@ static void shapes_are_checked(void **state) {
 EACH_IMPLEMENTATION(all_passes_match, check_all_passes_match)
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(all_passes_match), cmocka_unit_test(shapes_are_checked)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(all_passes_match),
+                                     cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("batchnorm", tests, open_context, close_context);
 }

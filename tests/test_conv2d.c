@@ -1,6 +1,7 @@
-/* Convolution against a naive loop in double precision and finite differences. Hard shapes: 1x1 (no matrix of windows is
- * made), stride 2 and beyond the kernel, padding up to the kernel, a batch of one, one channel, odd numbers, windows and
- * images that are not square, no bias, fused activations, accumulation. */
+/* Convolution against a naive loop in double precision and finite differences. Hard shapes: 1x1 (no
+ * matrix of windows is made), stride 2 and beyond the kernel, padding up to the kernel, a batch of
+ * one, one channel, odd numbers, windows and images that are not square, no bias, fused
+ * activations, accumulation. */
 #include "check.h"
 
 struct conv {
@@ -9,14 +10,22 @@ struct conv {
   const double *x, *param, *dy;
 };
 
-static int out_h(const struct conv *v) { return (v->h + 2 * v->o.pad_h - v->o.kernel_h) / v->o.stride_h + 1; }
-static int out_w(const struct conv *v) { return (v->w + 2 * v->o.pad_w - v->o.kernel_w) / v->o.stride_w + 1; }
+static int out_h(const struct conv *v) {
+  return (v->h + 2 * v->o.pad_h - v->o.kernel_h) / v->o.stride_h + 1;
+}
+static int out_w(const struct conv *v) {
+  return (v->w + 2 * v->o.pad_w - v->o.kernel_w) / v->o.stride_w + 1;
+}
 static int64_t x_count(const struct conv *v) { return (int64_t)v->n * v->c * v->h * v->w; }
-static int64_t y_count(const struct conv *v) { return (int64_t)v->n * v->o.channels * out_h(v) * out_w(v); }
+static int64_t y_count(const struct conv *v) {
+  return (int64_t)v->n * v->o.channels * out_h(v) * out_w(v);
+}
 static int64_t weights(const struct conv *v) {
   return (int64_t)v->o.channels * v->c * v->o.kernel_h * v->o.kernel_w;
 }
-static int64_t params(const struct conv *v) { return weights(v) + (v->o.has_bias ? v->o.channels : 0); }
+static int64_t params(const struct conv *v) {
+  return weights(v) + (v->o.has_bias ? v->o.channels : 0);
+}
 
 static double window(const struct conv *v, int n, int k, int oh, int ow) {
   double sum = v->o.has_bias ? v->param[weights(v) + k] : 0;
@@ -83,11 +92,13 @@ static struct sl_tensor *result(const struct conv *v, const double *y) {
 static void check_forward_is_the_sum(void) {
   for (size_t c = 0; c < CASES; c++) {
     struct conv v = cases[c];
-    double *x = random_values(x_count(&v), 1), *param = random_values(params(&v), 2), *want = zeros(y_count(&v));
+    double *x = random_values(x_count(&v), 1), *param = random_values(params(&v), 2),
+           *want = zeros(y_count(&v));
     v.x = x;
     v.param = param;
     forward(&v, want);
-    struct sl_tensor *tx = image(&v, x), *tp = tensor(SL_SHAPE(params(&v)), param), *ty = result(&v, NULL);
+    struct sl_tensor *tx = image(&v, x), *tp = tensor(SL_SHAPE(params(&v)), param),
+                     *ty = result(&v, NULL);
     OK(sl__conv2d_forward(context, &plain, tx, tp, ty, &v.o));
     assert_near("y", take(ty), want, y_count(&v), v.c * v.o.kernel_h * v.o.kernel_w, 1);
     sl__tensor_free(tx);
@@ -102,7 +113,8 @@ static void check_backward_is_the_gradient(void) {
       struct conv v = cases[c];
       v.o.activation = SL_ACTIVATION_NONE;
       int64_t xs = x_count(&v), ps = params(&v);
-      double *x = random_values(xs, 1), *param = random_values(ps, 2), *dy = random_values(y_count(&v), 3);
+      double *x = random_values(xs, 1), *param = random_values(ps, 2),
+             *dy = random_values(y_count(&v), 3);
       double *old_x = random_values(xs, 4), *old_g = random_values(ps, 5);
       v.x = x;
       v.param = param;
@@ -127,7 +139,8 @@ static void shapes_are_checked(void **state) {
   (void)state;
   struct sl__conv2d o = {4, 3, 3, 1, 1, 0, 0, true, 0}, large = {4, 9, 9, 1, 1, 0, 0, true, 0};
   struct sl_tensor *x = tensor(SL_SHAPE(2, 3, 8, 8), NULL), *flat = tensor(SL_SHAPE(2, 192), NULL);
-  struct sl_tensor *y = tensor(SL_SHAPE(2, 4, 6, 6), NULL), *small = tensor(SL_SHAPE(2, 4, 5, 6), NULL);
+  struct sl_tensor *y = tensor(SL_SHAPE(2, 4, 6, 6), NULL),
+                   *small = tensor(SL_SHAPE(2, 4, 5, 6), NULL);
   struct sl_tensor *param = tensor(SL_SHAPE(4 * 28), NULL), *few = tensor(SL_SHAPE(4 * 27), NULL);
   OK(sl__conv2d_forward(context, &plain, x, param, y, &o));
   assert_int_equal(sl__conv2d_forward(context, &plain, x, few, y, &o), SL_BAD_SHAPE);

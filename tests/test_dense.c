@@ -1,5 +1,6 @@
-/* Dense forward and backward against naive double-precision sums and finite differences. Hard shapes: one of everything,
- * odd sizes, a batch of one, samples with several axes, no bias, every fused activation, accumulation. */
+/* Dense forward and backward against naive double-precision sums and finite differences. Hard
+ * shapes: one of everything, odd sizes, a batch of one, samples with several axes, no bias, every
+ * fused activation, accumulation. */
 #include "check.h"
 
 struct dense {
@@ -55,7 +56,8 @@ static void check_forward_is_the_sum(void) {
   for (size_t c = 0; c < CASES; c++) {
     struct dense d = cases[c];
     int64_t count = d.out * (d.in + d.bias);
-    double *x = random_values(d.rows * d.in, 1), *param = random_values(count, 2), *want = zeros(d.rows * d.out);
+    double *x = random_values(d.rows * d.in, 1), *param = random_values(count, 2),
+           *want = zeros(d.rows * d.out);
     d.x = x;
     d.param = param;
     forward(&d, want);
@@ -78,14 +80,17 @@ static void check_backward_is_the_gradient(void) {
       struct dense d = cases[c];
       d.activation = SL_ACTIVATION_NONE;
       int64_t count = d.out * (d.in + d.bias), xs = d.rows * d.in, ys = d.rows * d.out;
-      double *x = random_values(xs, 1), *param = random_values(count, 2), *dy = random_values(ys, 3);
+      double *x = random_values(xs, 1), *param = random_values(count, 2),
+             *dy = random_values(ys, 3);
       double *old_x = random_values(xs, 4), *old_g = random_values(count, 5);
       d.x = x;
       d.param = param;
       d.dy = dy;
-      struct sl_tensor *tx = tensor(SL_SHAPE(d.rows, d.in), x), *tp = tensor(SL_SHAPE(count), param);
+      struct sl_tensor *tx = tensor(SL_SHAPE(d.rows, d.in), x),
+                       *tp = tensor(SL_SHAPE(count), param);
       struct sl_tensor *tdy = tensor(SL_SHAPE(d.rows, d.out), dy);
-      struct sl_tensor *tdx = tensor(SL_SHAPE(d.rows, d.in), old_x), *tg = tensor(SL_SHAPE(count), old_g);
+      struct sl_tensor *tdx = tensor(SL_SHAPE(d.rows, d.in), old_x),
+                       *tg = tensor(SL_SHAPE(count), old_g);
       OK(sl__dense_backward_data(context, add ? &adding : &plain, tdy, tp, tdx));
       OK(sl__dense_backward_weight(context, add ? &adding : &plain, tx, tdy, tg, d.bias));
       double *dx = take(tdx), *grad = take(tg);
@@ -104,9 +109,12 @@ static void shapes_are_checked(void **state) {
   (void)state;
   struct sl_tensor *x = tensor(SL_SHAPE(4, 3, 2), NULL), *param = tensor(SL_SHAPE(5 * 7), NULL);
   struct sl_tensor *y = tensor(SL_SHAPE(4, 5), NULL), *y3 = tensor(SL_SHAPE(3, 5), NULL);
-  OK(sl__dense_forward(context, &plain, x, param, y, true, SL_ACTIVATION_NONE)); /* [3, 2] counts as 6 */
-  assert_int_equal(sl__dense_forward(context, &plain, x, param, y, false, SL_ACTIVATION_NONE), SL_BAD_SHAPE);
-  assert_int_equal(sl__dense_forward(context, &plain, x, param, y3, true, SL_ACTIVATION_NONE), SL_BAD_SHAPE);
+  OK(sl__dense_forward(context, &plain, x, param, y, true,
+                       SL_ACTIVATION_NONE)); /* [3, 2] counts as 6 */
+  assert_int_equal(sl__dense_forward(context, &plain, x, param, y, false, SL_ACTIVATION_NONE),
+                   SL_BAD_SHAPE);
+  assert_int_equal(sl__dense_forward(context, &plain, x, param, y3, true, SL_ACTIVATION_NONE),
+                   SL_BAD_SHAPE);
   assert_int_equal(sl__dense_backward_data(context, &plain, y3, param, x), SL_BAD_SHAPE);
   assert_int_equal(sl__dense_backward_weight(context, &plain, x, y3, param, true), SL_BAD_SHAPE);
   sl__tensor_free(x);

@@ -1,10 +1,11 @@
-/* Dropout: the share that is kept, the scale, the same numbers in the backward pass, and slices that drop what the whole
- * would, wherever they begin. */
+/* Dropout: the share that is kept, the scale, the same numbers in the backward pass, and slices
+ * that drop what the whole would, wherever they begin. */
 #include "codelets/dropout.h"
 
 #include "check.h"
 
-static double *drop(const double *x, int64_t n, const struct sl__dropout *d, bool backward, bool add) {
+static double *drop(const double *x, int64_t n, const struct sl__dropout *d, bool backward,
+                    bool add) {
   struct sl_tensor *tx = tensor(SL_SHAPE(n), x), *ty = tensor(SL_SHAPE(n), add ? x : NULL);
   if (backward)
     OK(sl__dropout_backward(context, add ? &adding : &plain, tx, ty, d));
@@ -19,7 +20,8 @@ static void values_are_dropped_and_scaled(void **state) {
   int64_t n = 100000, kept = 0;
   double *x = random_values(n, 1);
   struct sl__dropout d = {.rate = 0.3f, .seed = 5, .stream = 6};
-  double *y = drop(x, n, &d, false, false), *back = drop(x, n, &d, true, false), *sum = drop(x, n, &d, true, true);
+  double *y = drop(x, n, &d, false, false), *back = drop(x, n, &d, true, false),
+         *sum = drop(x, n, &d, true, true);
   for (int64_t i = 0; i < n; i++) {
     bool keep = sl__dropout_factor(d.rate, d.seed, d.stream, (uint64_t)i) > 0;
     kept += keep;
@@ -52,9 +54,12 @@ static void slices_drop_what_the_whole_does(void **state) {
 static void rates_and_shapes_are_checked(void **state) {
   (void)state;
   struct sl_tensor *a = tensor(SL_SHAPE(4), NULL), *b = tensor(SL_SHAPE(5), NULL);
-  assert_int_equal(sl__dropout_forward(context, &plain, a, b, &(struct sl__dropout){.rate = 0.5f}), SL_BAD_SHAPE);
-  assert_int_equal(sl__dropout_forward(context, &plain, a, a, &(struct sl__dropout){.rate = 1}), SL_BAD_ARGUMENT);
-  assert_int_equal(sl__dropout_backward(context, &plain, a, a, &(struct sl__dropout){.rate = -1}), SL_BAD_ARGUMENT);
+  assert_int_equal(sl__dropout_forward(context, &plain, a, b, &(struct sl__dropout){.rate = 0.5f}),
+                   SL_BAD_SHAPE);
+  assert_int_equal(sl__dropout_forward(context, &plain, a, a, &(struct sl__dropout){.rate = 1}),
+                   SL_BAD_ARGUMENT);
+  assert_int_equal(sl__dropout_backward(context, &plain, a, a, &(struct sl__dropout){.rate = -1}),
+                   SL_BAD_ARGUMENT);
   sl__tensor_free(a);
   sl__tensor_free(b);
 }

@@ -6,7 +6,8 @@ static const int32_t tokens[T] = {3, 0, 6, 3, 3, 1, 0, 6, 2};
 
 static void rows_are_picked_and_gradients_added(void **state) {
   (void)state;
-  double *table = random_values(V * D, 1), *dy = random_values(T * D, 2), *old = random_values(V * D, 3), y[T * D];
+  double *table = random_values(V * D, 1), *dy = random_values(T * D, 2),
+         *old = random_values(V * D, 3), y[T * D];
   for (int n = 0; n < T; n++)
     for (int d = 0; d < D; d++) y[n * D + d] = table[tokens[n] * D + d];
   for (int add = 0; add < 2; add++) {
@@ -52,7 +53,8 @@ static void tokens_outside_give_nan(void **state) {
 static void shapes_are_checked(void **state) {
   (void)state;
   struct sl_tensor *t = integers(SL_SHAPE(3), NULL), *floats = tensor(SL_SHAPE(3), NULL);
-  struct sl_tensor *p = tensor(SL_SHAPE(V * D), NULL), *y = tensor(SL_SHAPE(3, D), NULL), *y2 = tensor(SL_SHAPE(3, D + 1), NULL);
+  struct sl_tensor *p = tensor(SL_SHAPE(V * D), NULL), *y = tensor(SL_SHAPE(3, D), NULL),
+                   *y2 = tensor(SL_SHAPE(3, D + 1), NULL);
   assert_int_equal(sl__embedding_forward(context, &plain, t, p, y2, V), SL_BAD_SHAPE);
   assert_int_equal(sl__embedding_forward(context, &plain, t, p, y, V + 1), SL_BAD_SHAPE);
   assert_int_equal(sl__embedding_forward(context, &plain, t, p, y, 0), SL_BAD_SHAPE);

@@ -1,14 +1,17 @@
-/* Products by every implementation of this build against naive sums in double precision: all transposes, alpha and beta,
- * odd sizes, rows wider than the matrix (whose rest must stay). */
+/* Products by every implementation of this build against naive sums in double precision: all
+ * transposes, alpha and beta, odd sizes, rows wider than the matrix (whose rest must stay). */
 #include "codelets/gemm.h"
 
 #include "check.h"
 
-static void check(enum sl__gemm who, int m, int n, int k, bool ta, bool tb, double alpha, double beta) {
+static void check(enum sl__gemm who, int m, int n, int k, bool ta, bool tb, double alpha,
+                  double beta) {
   int pad = 3, lda = (ta ? m : k) + pad, ldb = (tb ? k : n) + pad, ldc = n + pad;
   int rows_a = ta ? k : m, rows_b = tb ? n : k;
-  double *a = random_values(rows_a * lda, 1), *b = random_values(rows_b * ldb, 2), *c = random_values(m * ldc, 3);
-  float *fa = calloc((size_t)(rows_a * lda), 4), *fb = calloc((size_t)(rows_b * ldb), 4), *fc = calloc((size_t)(m * ldc), 4);
+  double *a = random_values(rows_a * lda, 1), *b = random_values(rows_b * ldb, 2),
+         *c = random_values(m * ldc, 3);
+  float *fa = calloc((size_t)(rows_a * lda), 4), *fb = calloc((size_t)(rows_b * ldb), 4),
+        *fc = calloc((size_t)(m * ldc), 4);
   for (int i = 0; i < rows_a * lda; i++) fa[i] = (float)a[i];
   for (int i = 0; i < rows_b * ldb; i++) fb[i] = (float)b[i];
   for (int i = 0; i < m * ldc; i++) fc[i] = (float)c[i];
@@ -20,14 +23,16 @@ static void check(enum sl__gemm who, int m, int n, int k, bool ta, bool tb, doub
         sum += (ta ? a[p * lda + i] : a[i * lda + p]) * (tb ? b[j * ldb + p] : b[p * ldb + j]);
       double want = j < n ? alpha * sum + beta * c[i * ldc + j] : c[i * ldc + j];
       if (fabs((double)fc[i * ldc + j] - want) > 6e-8 * (k + 8))
-        fail_msg("%d: %dx%dx%d %d%d: [%d, %d] is %.9g, not %.9g", who, m, n, k, ta, tb, i, j, (double)fc[i * ldc + j], want);
+        fail_msg("%d: %dx%dx%d %d%d: [%d, %d] is %.9g, not %.9g", who, m, n, k, ta, tb, i, j,
+                 (double)fc[i * ldc + j], want);
     }
   free(a), free(b), free(c), free(fa), free(fb), free(fc);
 }
 
 static void products_match(void **state) {
   (void)state;
-  static const int sizes[][3] = {{1, 1, 1}, {1, 10, 500}, {20, 576, 25}, {50, 64, 500}, {33, 17, 65}, {64, 10, 3}, {5, 130, 1}};
+  static const int sizes[][3] = {{1, 1, 1},    {1, 10, 500}, {20, 576, 25}, {50, 64, 500},
+                                 {33, 17, 65}, {64, 10, 3},  {5, 130, 1}};
   for (int who = SL_GEMM_OPENBLAS; who <= SL_GEMM_ONEDNN; who++) {
     if (!sl__gemm_available((enum sl__gemm)who)) {
       puts("# built without oneDNN");
@@ -50,6 +55,7 @@ static void the_text_names_a_library(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(products_match), cmocka_unit_test(the_text_names_a_library)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(products_match),
+                                     cmocka_unit_test(the_text_names_a_library)};
   return cmocka_run_group_tests_name("gemm", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Softmax cross-entropy and accuracy against double precision and finite differences. Hard input: ignored labels, labels
- * outside, logits that overflow a careless exp, one class, ties. */
+/* Softmax cross-entropy and accuracy against double precision and finite differences. Hard input:
+ * ignored labels, labels outside, logits that overflow a careless exp, one class, ties. */
 #include "check.h"
 
 struct loss {
@@ -8,7 +8,9 @@ struct loss {
   double scale;
 };
 
-static bool counts(const struct loss *v, int64_t n) { return v->labels[n] >= 0 && v->labels[n] < v->classes; }
+static bool counts(const struct loss *v, int64_t n) {
+  return v->labels[n] >= 0 && v->labels[n] < v->classes;
+}
 
 static double sum_of_losses(const double *z, const struct loss *v) {
   double sum = 0;
@@ -111,7 +113,8 @@ static void nan_reaches_the_loss(void **state) {
 
 static void shapes_are_checked(void **state) {
   (void)state;
-  struct sl_tensor *z = tensor(SL_SHAPE(4, 3), NULL), *l = integers(SL_SHAPE(5), NULL), *l4 = integers(SL_SHAPE(4), NULL);
+  struct sl_tensor *z = tensor(SL_SHAPE(4, 3), NULL), *l = integers(SL_SHAPE(5), NULL),
+                   *l4 = integers(SL_SHAPE(4), NULL);
   struct sl_tensor *stats = tensor(SL_SHAPE(4), NULL), *two = tensor(SL_SHAPE(2), NULL);
   assert_int_equal(sl__softmax_xent(context, &plain, z, l, stats, NULL, 1), SL_BAD_SHAPE);
   assert_int_equal(sl__softmax_xent(context, &plain, z, l4, two, NULL, 1), SL_BAD_SHAPE);

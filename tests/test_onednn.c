@@ -1,5 +1,6 @@
-/* That oneDNN's primitives do serve where they are built in: the tests of the operations compare their results with the
- * reference, but would not notice if our own code stepped in every time. And that a tuned choice is remembered. */
+/* That oneDNN's primitives do serve where they are built in: the tests of the operations compare
+ * their results with the reference, but would not notice if our own code stepped in every time. And
+ * that a tuned choice is remembered. */
 #include <unistd.h>
 
 #include "check.h"
@@ -21,7 +22,8 @@ static void primitives_serve(void **state) {
   assert_int_equal(sl__onednn_avgpool2d_backward(&pool, y, dx), there);
   assert_int_equal(sl__onednn_batchnorm_forward(2, 3, 27, 1e-5f, x, w, y, m, v), there);
   assert_int_equal(sl__onednn_batchnorm_inference(2, 3, 27, 1e-5f, x, w, y, m, v), there);
-  assert_int_equal(sl__onednn_batchnorm_backward_data(2, 3, 27, 1e-5f, x, w, m, v, y, dx, dw), there);
+  assert_int_equal(sl__onednn_batchnorm_backward_data(2, 3, 27, 1e-5f, x, w, m, v, y, dx, dw),
+                   there);
 }
 
 /* More shapes than a thread keeps plans for: the oldest give way, the results stay right. */
@@ -119,7 +121,8 @@ static void choices_are_measured_and_remembered(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(primitives_serve), cmocka_unit_test(plans_give_way),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(primitives_serve),
+                                     cmocka_unit_test(plans_give_way),
                                      cmocka_unit_test(choices_are_measured_and_remembered)};
   return cmocka_run_group_tests_name("oneDNN and choice", tests, open_context, close_context);
 }

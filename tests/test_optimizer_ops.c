@@ -1,5 +1,6 @@
-/* The optimizers' steps against transcriptions, in double precision, of the formulas that PyTorch documents for
- * torch.optim.SGD, Adam and AdamW, over several steps, with several gradients and with clipping. */
+/* The optimizers' steps against transcriptions, in double precision, of the formulas that PyTorch
+ * documents for torch.optim.SGD, Adam and AdamW, over several steps, with several gradients and
+ * with clipping. */
 #include "check.h"
 
 #define N 1500 /* more than one block of the kernel, no multiple of it */
@@ -9,8 +10,10 @@ struct reference {
   double p[N], v[N], m[N], g[N];
 };
 
-/* The sum of the step's gradients, clipped as torch.nn.utils.clip_grad_norm_ does. Returns the squared norm. */
-static double make_gradient(struct reference *r, struct sl_tensor **grads, int count, int step, double max_norm) {
+/* The sum of the step's gradients, clipped as torch.nn.utils.clip_grad_norm_ does. Returns the
+ * squared norm. */
+static double make_gradient(struct reference *r, struct sl_tensor **grads, int count, int step,
+                            double max_norm) {
   double square = 0;
   memset(r->g, 0, sizeof r->g);
   for (int k = 0; k < count; k++) {
@@ -34,7 +37,8 @@ static void reference_sgd(struct reference *r, const struct sl__update *u) {
 }
 
 static void reference_adam(struct reference *r, const struct sl__update *u) {
-  double lr = (double)u->lr, b1 = (double)u->beta1, b2 = (double)u->beta2, decay = (double)u->weight_decay;
+  double lr = (double)u->lr, b1 = (double)u->beta1, b2 = (double)u->beta2,
+         decay = (double)u->weight_decay;
   for (int i = 0; i < N; i++) {
     double g = r->g[i];
     if (u->decoupled)
@@ -43,7 +47,8 @@ static void reference_adam(struct reference *r, const struct sl__update *u) {
       g += decay * r->p[i];
     r->m[i] = b1 * r->m[i] + (1 - b1) * g;
     r->v[i] = b2 * r->v[i] + (1 - b2) * g * g;
-    double m = r->m[i] / (1 - pow(b1, (double)u->step)), v = r->v[i] / (1 - pow(b2, (double)u->step));
+    double m = r->m[i] / (1 - pow(b1, (double)u->step)),
+           v = r->v[i] / (1 - pow(b2, (double)u->step));
     r->p[i] -= lr * m / (sqrt(v) + (double)u->epsilon);
   }
 }
@@ -54,7 +59,8 @@ static void run(bool adam, int count, struct sl__update u) {
   memset(&r, 0, sizeof r);
   double *start = random_values(N, 5);
   memcpy(r.p, start, sizeof r.p);
-  struct sl_tensor *p = tensor(SL_SHAPE(N), start), *m = tensor(SL_SHAPE(N), NULL), *v = tensor(SL_SHAPE(N), NULL);
+  struct sl_tensor *p = tensor(SL_SHAPE(N), start), *m = tensor(SL_SHAPE(N), NULL),
+                   *v = tensor(SL_SHAPE(N), NULL);
   for (int step = 1; step <= STEPS; step++) {
     u.step = step;
     float square = (float)make_gradient(&r, grads, count, step, (double)u.max_norm);
@@ -78,7 +84,8 @@ static void sgd_matches(void **state) {
   run(false, 1, (struct sl__update){.lr = 0.1f});
   run(false, 3, (struct sl__update){.lr = 0.1f, .weight_decay = 0.01f});
   run(false, 2, (struct sl__update){.lr = 0.05f, .momentum = 0.9f});
-  run(false, 20, (struct sl__update){.lr = 0.01f, .momentum = 0.9f, .nesterov = 1, .weight_decay = 0.1f});
+  run(false, 20,
+      (struct sl__update){.lr = 0.01f, .momentum = 0.9f, .nesterov = 1, .weight_decay = 0.1f});
   run(false, 2, (struct sl__update){.lr = 0.1f, .momentum = 0.5f, .max_norm = 3});
   run(false, 1, (struct sl__update){.lr = 0.1f, .max_norm = 1e6f});
 }

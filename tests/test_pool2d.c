@@ -1,6 +1,7 @@
-/* Max and average pooling against naive loops in double precision; the average's gradient by finite differences, the
- * maximum's by the rule (each output's gradient goes to the first largest value). Hard shapes: 2x2 (a path of its own),
- * overlapping and spread windows, padding, sizes that the windows do not fill. */
+/* Max and average pooling against naive loops in double precision; the average's gradient by finite
+ * differences, the maximum's by the rule (each output's gradient goes to the first largest value).
+ * Hard shapes: 2x2 (a path of its own), overlapping and spread windows, padding, sizes that the
+ * windows do not fill. */
 #include "check.h"
 
 struct pool {
@@ -9,19 +10,25 @@ struct pool {
   const double *dy;
 };
 
-static int out_h(const struct pool *v) { return (v->h + 2 * v->o.pad_h - v->o.kernel_h) / v->o.stride_h + 1; }
-static int out_w(const struct pool *v) { return (v->w + 2 * v->o.pad_w - v->o.kernel_w) / v->o.stride_w + 1; }
+static int out_h(const struct pool *v) {
+  return (v->h + 2 * v->o.pad_h - v->o.kernel_h) / v->o.stride_h + 1;
+}
+static int out_w(const struct pool *v) {
+  return (v->w + 2 * v->o.pad_w - v->o.kernel_w) / v->o.stride_w + 1;
+}
 static int64_t x_count(const struct pool *v) { return (int64_t)v->planes * v->h * v->w; }
 static int64_t y_count(const struct pool *v) { return (int64_t)v->planes * out_h(v) * out_w(v); }
 
-static const struct pool cases[] = {
-    {1, 1, 1, {1, 1, 1, 1, 0, 0}},  {6, 24, 24, {2, 2, 2, 2, 0, 0}}, {2, 7, 9, {2, 2, 2, 2, 0, 0}},
-    {4, 8, 8, {3, 3, 1, 1, 1, 1}},  {2, 9, 7, {3, 2, 2, 3, 0, 1}},   {2, 5, 6, {2, 2, 3, 4, 0, 0}},
-    {3, 6, 6, {6, 6, 6, 6, 0, 0}},  {2, 5, 5, {3, 3, 2, 2, 2, 2}},   {40, 3, 70, {2, 2, 2, 2, 0, 0}}};
+static const struct pool cases[] = {{1, 1, 1, {1, 1, 1, 1, 0, 0}},  {6, 24, 24, {2, 2, 2, 2, 0, 0}},
+                                    {2, 7, 9, {2, 2, 2, 2, 0, 0}},  {4, 8, 8, {3, 3, 1, 1, 1, 1}},
+                                    {2, 9, 7, {3, 2, 2, 3, 0, 1}},  {2, 5, 6, {2, 2, 3, 4, 0, 0}},
+                                    {3, 6, 6, {6, 6, 6, 6, 0, 0}},  {2, 5, 5, {3, 3, 2, 2, 2, 2}},
+                                    {40, 3, 70, {2, 2, 2, 2, 0, 0}}};
 #define CASES (sizeof cases / sizeof *cases)
 
 /* Visits output (p, oh, ow): its sum, and where its first largest value is. */
-static void look(const struct pool *v, const double *x, int p, int oh, int ow, double *sum, int64_t *largest) {
+static void look(const struct pool *v, const double *x, int p, int oh, int ow, double *sum,
+                 int64_t *largest) {
   *sum = 0;
   *largest = -1;
   for (int r = 0; r < v->o.kernel_h; r++)
@@ -34,7 +41,8 @@ static void look(const struct pool *v, const double *x, int p, int oh, int ow, d
     }
 }
 
-static void reference(const struct pool *v, const double *x, double *max, double *average, double *max_dx) {
+static void reference(const struct pool *v, const double *x, double *max, double *average,
+                      double *max_dx) {
   int64_t i = 0, at;
   double sum;
   for (int p = 0; p < v->planes; p++)
@@ -75,8 +83,10 @@ static void check_pools_match_the_reference(void) {
       v.dy = dy;
       for (int64_t i = 0; add && i < xs; i++) max_dx[i] = old[i];
       reference(&v, x, max, average, max_dx);
-      struct sl_tensor *tx = image(&v, x), *ty = result(&v, NULL), *ta = result(&v, NULL), *tdy = result(&v, dy);
-      struct sl_tensor *index = integers(ty->shape, NULL), *dmax = image(&v, old), *daverage = image(&v, old);
+      struct sl_tensor *tx = image(&v, x), *ty = result(&v, NULL), *ta = result(&v, NULL),
+                       *tdy = result(&v, dy);
+      struct sl_tensor *index = integers(ty->shape, NULL), *dmax = image(&v, old),
+                       *daverage = image(&v, old);
       OK(sl__maxpool2d_forward(context, &plain, tx, ty, index, &v.o));
       OK(sl__avgpool2d_forward(context, &plain, tx, ta, &v.o));
       OK(sl__maxpool2d_backward(context, l, tdy, index, dmax, &v.o));
@@ -101,7 +111,8 @@ static void a_nan_is_not_lost(void **state) {
       struct pool v = {1, kernel, kernel, {kernel, kernel, kernel, kernel, 0, 0}, NULL};
       double x[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
       x[at] = NAN;
-      struct sl_tensor *tx = image(&v, x), *ty = result(&v, NULL), *index = integers(ty->shape, NULL);
+      struct sl_tensor *tx = image(&v, x), *ty = result(&v, NULL),
+                       *index = integers(ty->shape, NULL);
       OK(sl__maxpool2d_forward(context, &plain, tx, ty, index, &v.o));
       double *y = take(ty);
       assert_true(isnan(y[0]));
@@ -132,6 +143,7 @@ EACH_IMPLEMENTATION(pools_match_the_reference, check_pools_match_the_reference)
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(pools_match_the_reference),
-                                     cmocka_unit_test(a_nan_is_not_lost), cmocka_unit_test(shapes_are_checked)};
+                                     cmocka_unit_test(a_nan_is_not_lost),
+                                     cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("pool2d", tests, open_context, close_context);
 }

@@ -1,4 +1,5 @@
-/* Philox4x32-10 against the known answers of the Random123 distribution (kat_vectors), and moments of what is made of it. */
+/* Philox4x32-10 against the known answers of the Random123 distribution (kat_vectors), and moments
+ * of what is made of it. */
 #include "check.h"
 
 static void known_answers(void **state) {
@@ -6,11 +7,12 @@ static void known_answers(void **state) {
   static const struct {
     uint64_t seed, stream, index;
     uint32_t want[4];
-  } vectors[] = {
-      {0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-      {~0ull, ~0ull, ~0ull, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-      {0x299f31d0a4093822ull, 0x0370734413198a2eull, 0x85a308d3243f6a88ull,
-       {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
+  } vectors[] = {{0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+                 {~0ull, ~0ull, ~0ull, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+                 {0x299f31d0a4093822ull,
+                  0x0370734413198a2eull,
+                  0x85a308d3243f6a88ull,
+                  {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
   for (size_t i = 0; i < 3; i++) {
     struct sl_random4 r = sl__philox(vectors[i].seed, vectors[i].stream, vectors[i].index);
     assert_memory_equal(r.v, vectors[i].want, sizeof r.v);

@@ -1,5 +1,5 @@
-/* Sums, copies and fills. The ordered reduction must equal the sequential float sum to the bit, for more terms than a
- * task has places for buffers. */
+/* Sums, copies and fills. The ordered reduction must equal the sequential float sum to the bit, for
+ * more terms than a task has places for buffers. */
 #include "check.h"
 
 static void reduction_is_the_sum_in_order(void **state) {
@@ -47,7 +47,8 @@ static void elementwise_operations(void **state) {
   (void)state;
   int64_t n = 1003;
   double *a = random_values(n, 1), *b = random_values(n, 2), *want = zeros(n);
-  struct sl_tensor *ta = tensor(SL_SHAPE(n), a), *tb = tensor(SL_SHAPE(n), b), *y = tensor(SL_SHAPE(n), NULL);
+  struct sl_tensor *ta = tensor(SL_SHAPE(n), a), *tb = tensor(SL_SHAPE(n), b),
+                   *y = tensor(SL_SHAPE(n), NULL);
   OK(sl__add(context, &plain, ta, tb, y));
   for (int64_t i = 0; i < n; i++) want[i] = a[i] + b[i];
   OK(sl__axpy(context, &adding, -0.5f, ta, y));
@@ -77,9 +78,8 @@ static void shapes_are_checked(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(reduction_is_the_sum_in_order),
-                                     cmocka_unit_test(square_sum_is_exact),
-                                     cmocka_unit_test(elementwise_operations),
-                                     cmocka_unit_test(shapes_are_checked)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(reduction_is_the_sum_in_order), cmocka_unit_test(square_sum_is_exact),
+      cmocka_unit_test(elementwise_operations), cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("reduce", tests, open_context, close_context);
 }

@@ -1,5 +1,6 @@
-/* The data-parallel step. References: one replica without microbatches (the serial run) for every way to cut
- * the batch, and finite differences of the evaluated loss for the whole gradient of a small residual network. */
+/* The data-parallel step. References: one replica without microbatches (the serial run) for every
+ * way to cut the batch, and finite differences of the evaluated loss for the whole gradient of a
+ * small residual network. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,13 +39,16 @@ static int close_context(void **state) {
 static struct sl_model *small_lenet(void) {
   struct sl_model *m;
   OK(sl_model_new(context, &SL_SHAPE(1, 28, 28), &m));
-  OK(sl_conv2d(m, "conv1", &(struct sl_conv2d_options){.channels = 6, .kernel_h = 5,
-                                                      .activation = SL_ACTIVATION_TANH}));
+  OK(sl_conv2d(
+      m, "conv1",
+      &(struct sl_conv2d_options){.channels = 6, .kernel_h = 5, .activation = SL_ACTIVATION_TANH}));
   OK(sl_maxpool2d(m, "pool1", &(struct sl_pool2d_options){.kernel_h = 2}));
-  OK(sl_conv2d(m, "conv2", &(struct sl_conv2d_options){.channels = 8, .kernel_h = 5,
-                                                      .activation = SL_ACTIVATION_TANH}));
+  OK(sl_conv2d(
+      m, "conv2",
+      &(struct sl_conv2d_options){.channels = 8, .kernel_h = 5, .activation = SL_ACTIVATION_TANH}));
   OK(sl_maxpool2d(m, "pool2", &(struct sl_pool2d_options){.kernel_h = 2}));
-  OK(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 32, .activation = SL_ACTIVATION_TANH}));
+  OK(sl_dense(m, "fc1",
+              &(struct sl_dense_options){.features = 32, .activation = SL_ACTIVATION_TANH}));
   OK(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 10}));
   OK(sl_model_build(m));
   return m;
@@ -85,13 +89,16 @@ static void train(struct run *run, struct sl_model *m) {
   struct sl_report report;
   bool reported;
   OK(sl_digits_new(600, 3, true, &data));
-  OK(sl_loader_new(data, &(struct sl_loader_options){.batch = run->batch ? run->batch : 37, .seed = 5,
-                                                    .shuffle = true}, &loader));
+  OK(sl_loader_new(data,
+                   &(struct sl_loader_options){
+                       .batch = run->batch ? run->batch : 37, .seed = 5, .shuffle = true},
+                   &loader));
   OK(sl_trainer_new(m, &run->optimizer, NULL,
                     &(struct sl_trainer_options){.replicas = run->replicas,
                                                  .microbatches = run->microbatches,
                                                  .kvstore = run->kvstore,
-                                                 .big_shard = run->big_shard}, &trainer));
+                                                 .big_shard = run->big_shard},
+                    &trainer));
   for (int s = 0; s < run->steps; s++) {
     OK(sl_trainer_step(trainer, loader, &report, &reported));
     if (reported) run->loss[report.step] = report.loss;
@@ -118,7 +125,8 @@ static void any_cut_gives_the_serial_curve(void **state) {
   assert_true(serial.loss[49] < 0.8 * serial.loss[0]);
   for (int replicas = 1; replicas <= 4; replicas++)
     for (int microbatches = 1; microbatches <= 3; microbatches++) {
-      struct run run = {.replicas = replicas, .microbatches = microbatches, .steps = 50, .optimizer = sgd};
+      struct run run = {
+          .replicas = replicas, .microbatches = microbatches, .steps = 50, .optimizer = sgd};
       train(&run, small_lenet());
       for (int s = 0; s < 50; s++) {
         double error = fabs(run.loss[s] - serial.loss[s]) / serial.loss[s];
@@ -168,7 +176,8 @@ static void kvstores_give_the_same_bits(void **state) {
   }
 }
 
-/* A bound that is never reached changes nothing; a small one keeps every step's weights near the start. */
+/* A bound that is never reached changes nothing; a small one keeps every step's weights near the
+ * start. */
 static void clipping_bounds_the_step(void **state) {
   (void)state;
   struct run free_run = {.replicas = 2, .steps = 1, .optimizer = {.lr = 1}};
@@ -193,15 +202,18 @@ static void clipping_bounds_the_step(void **state) {
   free(start.weights);
 }
 
-/* Two convolutions around a residual edge, batch normalisation, dropout 0, average pooling, separate gelu. */
+/* Two convolutions around a residual edge, batch normalisation, dropout 0, average pooling,
+ * separate gelu. */
 static struct sl_model *residual_network(bool dropout) {
   struct sl_model *m;
   OK(sl_model_new(context, &SL_SHAPE(1, 28, 28), &m));
-  OK(sl_conv2d(m, "conv0", &(struct sl_conv2d_options){.channels = 4, .kernel_h = 3, .stride_h = 3}));
+  OK(sl_conv2d(m, "conv0",
+               &(struct sl_conv2d_options){.channels = 4, .kernel_h = 3, .stride_h = 3}));
   OK(sl_batchnorm(m, "bn0", &(struct sl_batchnorm_options){.epsilon = 0}));
   OK(sl_activate(m, "act0", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
-  OK(sl_conv2d(m, "conv1", &(struct sl_conv2d_options){.channels = 4, .kernel_h = 3, .pad_h = 1,
-                                                      .activation = SL_ACTIVATION_TANH}));
+  OK(sl_conv2d(m, "conv1",
+               &(struct sl_conv2d_options){
+                   .channels = 4, .kernel_h = 3, .pad_h = 1, .activation = SL_ACTIVATION_TANH}));
   OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "act0,conv1"}));
   if (dropout) OK(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.4f}));
   OK(sl_avgpool2d(m, "pool", &(struct sl_pool2d_options){.kernel_h = 3}));
@@ -218,8 +230,8 @@ static double loss_at(struct sl_model *m, struct sl_dataset *data, float *after,
   struct sl_report report;
   bool reported;
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = 24}, &loader));
-  OK(sl_trainer_new(m, &(struct sl_optimizer){.lr = 1}, NULL, &(struct sl_trainer_options){.replicas = 1},
-                    &trainer));
+  OK(sl_trainer_new(m, &(struct sl_optimizer){.lr = 1}, NULL,
+                    &(struct sl_trainer_options){.replicas = 1}, &trainer));
   OK(sl_trainer_step(trainer, loader, &report, &reported));
   OK(sl_trainer_drain(trainer, &report, &reported));
   assert_true(reported);
@@ -234,8 +246,8 @@ static void restore(struct sl_model *m, float **saved) {
     OK(sl_model_set(m, sl_model_parameter(m, i, NULL), saved[i]));
 }
 
-/* A step of plain SGD at rate 1 moves each weight by its gradient; the loss at weights moved along and against that
- * direction tells the slope independently. */
+/* A step of plain SGD at rate 1 moves each weight by its gradient; the loss at weights moved along
+ * and against that direction tells the slope independently. */
 static void gradients_match_finite_differences(void **state) {
   (void)state;
   struct sl_model *m = residual_network(false);
@@ -262,7 +274,8 @@ static void gradients_match_finite_differences(void **state) {
       restore(m, saved);
       float *w = calloc((size_t)n, sizeof *w);
       for (int64_t k = 0; k < n; k++)
-        w[k] = saved[i][k] + (float)((side ? 1 : -1) * step * ((double)saved[i][k] - (double)moved[k]));
+        w[k] = saved[i][k] +
+               (float)((side ? 1 : -1) * step * ((double)saved[i][k] - (double)moved[k]));
       OK(sl_model_set(m, name, w));
       loss[side] = loss_at(m, data, NULL, NULL);
       free(w);
@@ -280,11 +293,13 @@ static void gradients_match_finite_differences(void **state) {
   sl_model_free(m);
 }
 
-/* Dropout's numbers belong to the batch's rows: any cut drops the same values (no normalisation in this network). */
+/* Dropout's numbers belong to the batch's rows: any cut drops the same values (no normalisation in
+ * this network). */
 static struct sl_model *dropout_network(void) {
   struct sl_model *m;
   OK(sl_model_new(context, &SL_SHAPE(1, 28, 28), &m));
-  OK(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 40, .activation = SL_ACTIVATION_RELU}));
+  OK(sl_dense(m, "fc1",
+              &(struct sl_dense_options){.features = 40, .activation = SL_ACTIVATION_RELU}));
   OK(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.5f}));
   OK(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 10}));
   OK(sl_model_build(m));
@@ -304,7 +319,10 @@ static void dropout_does_not_depend_on_the_cut(void **state) {
 
 static void residual_network_learns_with_replicas(void **state) {
   (void)state;
-  struct run run = {.replicas = 2, .microbatches = 2, .steps = 200, .batch = 64,
+  struct run run = {.replicas = 2,
+                    .microbatches = 2,
+                    .steps = 200,
+                    .batch = 64,
                     .optimizer = {.kind = SL_ADAM, .lr = 0.02f}};
   train(&run, residual_network(true));
   if (run.loss[199] > 0.6 * run.loss[0]) fail_msg("loss %g, then %g", run.loss[0], run.loss[199]);
@@ -368,8 +386,9 @@ static void what_does_not_fit_is_refused(void **state) {
   bool reported;
   OK(sl_digits_new(64, 4, true, &data));
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = 4}, &loader));
-  assert_int_equal(sl_trainer_new(m, &sgd, NULL, &(struct sl_trainer_options){.replicas = -1}, &trainer),
-                   SL_BAD_ARGUMENT);
+  assert_int_equal(
+      sl_trainer_new(m, &sgd, NULL, &(struct sl_trainer_options){.replicas = -1}, &trainer),
+      SL_BAD_ARGUMENT);
   assert_null(trainer);
   OK(sl_trainer_new(m, &sgd, NULL, &(struct sl_trainer_options){.replicas = 5}, &trainer));
   assert_int_equal(sl_trainer_step(trainer, loader, &report, &reported), SL_BAD_ARGUMENT);
@@ -409,7 +428,8 @@ static void memory_stays_flat(void **state) {
   long early = 0;
   OK(sl_digits_new(256, 4, true, &data));
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = 16, .shuffle = true}, &loader));
-  OK(sl_trainer_new(m, &sgd, NULL, &(struct sl_trainer_options){.replicas = 2, .microbatches = 2}, &trainer));
+  OK(sl_trainer_new(m, &sgd, NULL, &(struct sl_trainer_options){.replicas = 2, .microbatches = 2},
+                    &trainer));
   for (int s = 0; s < 2000; s++) {
     OK(sl_trainer_step(trainer, loader, &report, &reported));
     if (s == 300) early = resident_pages();

@@ -14,7 +14,7 @@ extern "C" {
 #define SL_PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
 
 /** \defgroup status Status codes and messages
- *  One list from which the codes and their names come. */
+ * One list from which the codes and their names come. */
 #define SL_STATUS_MAP(X)                                                                           \
   X(OK, "success")                                                                                 \
   X(BAD_ARGUMENT, "an argument is out of range or unknown")                                        \
@@ -40,7 +40,7 @@ SL_API const char *sl_error(void);
 SL_API const char *sl_status_name(enum sl_status status);
 
 /** \defgroup shape Shapes
- *  Row-major, batch first, at most SL_MAX_DIMS dimensions, every one at least 1. */
+ * Row-major, batch first, at most SL_MAX_DIMS dimensions, every one at least 1. */
 #define SL_MAX_DIMS 5
 
 struct sl_shape {
@@ -63,8 +63,8 @@ SL_API const char *sl_shape_text(const struct sl_shape *shape, char *text, size_
 SL_API bool sl_shape_equal(const struct sl_shape *a, const struct sl_shape *b);
 
 /** \defgroup context The context
- *  Starts StarPU and names the devices. A process that runs StarPU itself may open one too:
- *  StarPU counts its users. */
+ * Starts StarPU and names the devices. A process that runs StarPU itself may open one too:
+ * StarPU counts its users. */
 struct sl_context;
 
 /** What the library says on its own (failures go up as statuses instead). */
@@ -79,7 +79,8 @@ struct sl_context_options {
   /** Seed of everything random: initial weights, dropout, shuffling. */
   uint64_t seed;
   /** Measure the implementations of each product and convolution once, remember the fastest beside
-   *  StarPU's performance models and use what is remembered. Without it a fixed preference order holds. */
+   *  StarPU's performance models and use what is remembered. Without it a fixed preference order
+   * holds. */
   bool tune;
   /** Where lines go; NULL: the error stream, as "starling: warning: ...". */
   sl_log_function log;
@@ -89,9 +90,10 @@ struct sl_context_options {
 };
 
 /** Start StarPU (its own STARPU_* environment is respected) and find the devices.
- *  \return SL_NO_DEVICE where a named device does not exist, SL_BAD_ARGUMENT for a malformed list,
+ * \return SL_NO_DEVICE where a named device does not exist, SL_BAD_ARGUMENT for a malformed list,
  *          SL_STARPU where StarPU cannot start. */
-SL_API enum sl_status sl_open(const struct sl_context_options *options, struct sl_context **context);
+SL_API enum sl_status sl_open(const struct sl_context_options *options,
+                              struct sl_context **context);
 
 /** Wait for all tasks, stop StarPU, free. Objects made in the context must be freed before. */
 SL_API void sl_close(struct sl_context *context);

@@ -9,30 +9,30 @@ extern "C" {
 #endif
 
 /** \defgroup dataset Datasets
- *  Images (or vectors) of 8-bit values with one class label each, whole in memory. */
+ * Images (or vectors) of 8-bit values with one class label each, whole in memory. */
 struct sl_dataset;
 
 struct sl_dataset_info {
-  const char *name;        /**< "MNIST, training set", for messages */
-  struct sl_shape sample;  /**< [C, H, W] */
+  const char *name;       /**< "MNIST, training set", for messages */
+  struct sl_shape sample; /**< [C, H, W] */
   int64_t count;
-  int classes;             /**< labels are 0 .. classes - 1 */
+  int classes; /**< labels are 0 .. classes - 1 */
 };
 
 /** MNIST's IDX files, plain or .gz: train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-*
- *  (LeCun, Cortes, Burges; http://yann.lecun.com/exdb/mnist). A plain file is preferred to its .gz.
- *  Values become (v / 255 - 0.1307) / 0.3081.
- *  \return SL_IO for a file that is missing or unreadable, SL_BAD_FILE for a wrong magic number, a short
- *          or overlong file, counts that differ, a label above 9. */
+ * (LeCun, Cortes, Burges; http://yann.lecun.com/exdb/mnist). A plain file is preferred to its .gz.
+ * Values become (v / 255 - 0.1307) / 0.3081.
+ * \return SL_IO for a file that is missing or unreadable, SL_BAD_FILE for a wrong magic number, a
+ * short or overlong file, counts that differ, a label above 9. */
 SL_API enum sl_status sl_mnist_open(const char *folder, bool train, struct sl_dataset **dataset);
 
-/** CIFAR-10's binary version: data_batch_1.bin .. data_batch_5.bin, or test_batch.bin (Krizhevsky 2009),
- *  [3, 32, 32]; values are normalised by the training set's usual means and deviations per channel.
- *  The folder may be the one that holds cifar-10-batches-bin. Errors as sl_mnist_open. */
+/** CIFAR-10's binary version: data_batch_1.bin .. data_batch_5.bin, or test_batch.bin (Krizhevsky
+ * 2009), [3, 32, 32]; values are normalised by the training set's usual means and deviations per
+ * channel. The folder may be the one that holds cifar-10-batches-bin. Errors as sl_mnist_open. */
 SL_API enum sl_status sl_cifar10_open(const char *folder, bool train, struct sl_dataset **dataset);
 
-/** Generated digits, [1, 28, 28]: strokes with random slant, scale, shift, thickness and noise. Sample i
- *  depends on (seed, train, i) only. count 0: 10,000 for training and 2,000 for testing. */
+/** Generated digits, [1, 28, 28]: strokes with random slant, scale, shift, thickness and noise.
+ * Sample i depends on (seed, train, i) only. count 0: 10,000 for training and 2,000 for testing. */
 SL_API enum sl_status sl_digits_new(int64_t count, uint64_t seed, bool train,
                                     struct sl_dataset **dataset);
 
@@ -41,8 +41,8 @@ SL_API enum sl_status sl_dataset_open(const char *name, uint64_t seed, bool trai
                                       struct sl_dataset **dataset);
 
 /** A dataset of the caller's own values: samples [count, C, H, W] bytes and labels are copied;
- *  value = (byte / 255 - mean[c]) / deviation[c] (NULL: 0 and 1).
- *  \return SL_BAD_ARGUMENT for a label outside 0 .. classes - 1 or a deviation of 0. */
+ * value = (byte / 255 - mean[c]) / deviation[c] (NULL: 0 and 1).
+ * \return SL_BAD_ARGUMENT for a label outside 0 .. classes - 1 or a deviation of 0. */
 SL_API enum sl_status sl_dataset_new(const char *name, const struct sl_shape *sample, int64_t count,
                                      int classes, const uint8_t *samples, const uint8_t *labels,
                                      const float *mean, const float *deviation,
@@ -57,33 +57,33 @@ SL_API enum sl_status sl_dataset_get(const struct sl_dataset *dataset, int64_t i
 SL_API void sl_dataset_free(struct sl_dataset *dataset);
 
 /** \defgroup loader Loaders
- *  A thread of the loader's own fills batches ahead of the training. */
+ * A thread of the loader's own fills batches ahead of the training. */
 struct sl_loader;
 
 struct sl_loader_options {
-  int64_t batch;        /**< samples a batch; required */
-  uint64_t seed;        /**< of the order and the augmentation */
-  bool shuffle;         /**< a new order every epoch, from (seed, epoch) only */
-  int shift;            /**< augmentation: shift by up to this many pixels, 0 none; edges become 0 bytes */
-  bool flip;            /**< augmentation: mirror every second sample, left to right */
-  int64_t part_index;   /**< this loader reads part part_index of num_parts; */
-  int64_t num_parts;    /**< 0 means 1. All parts together are the set, each sample once an epoch. */
-  int slots;            /**< batches in memory at once; 0 means 4, at least 2 */
+  int64_t batch; /**< samples a batch; required */
+  uint64_t seed; /**< of the order and the augmentation */
+  bool shuffle;  /**< a new order every epoch, from (seed, epoch) only */
+  int shift;     /**< augmentation: shift by up to this many pixels, 0 none; edges become 0 bytes */
+  bool flip;     /**< augmentation: mirror every second sample, left to right */
+  int64_t part_index; /**< this loader reads part part_index of num_parts; */
+  int64_t num_parts;  /**< 0 means 1. All parts together are the set, each sample once an epoch. */
+  int slots;          /**< batches in memory at once; 0 means 4, at least 2 */
 };
 
-/** One batch. The last of an epoch may be short: then samples repeat from its first one, with the label
- *  SL_IGNORE, which counts neither in the loss nor in the accuracy. */
+/** One batch. The last of an epoch may be short: then samples repeat from its first one, with the
+ * label SL_IGNORE, which counts neither in the loss nor in the accuracy. */
 #define SL_IGNORE (-1)
 
 struct sl_batch {
-  const float *x;       /**< [batch, C, H, W] */
+  const float *x;        /**< [batch, C, H, W] */
   const int32_t *labels; /**< [batch] */
-  int64_t batch;        /**< rows, always the loader's batch */
-  int64_t valid;        /**< rows whose label counts */
-  int64_t epoch;        /**< from 0 */
-  int64_t index;        /**< of the batch in its epoch, from 0 */
-  bool last;            /**< last of its epoch */
-  int slot;             /**< to be handed back by sl_loader_recycle */
+  int64_t batch;         /**< rows, always the loader's batch */
+  int64_t valid;         /**< rows whose label counts */
+  int64_t epoch;         /**< from 0 */
+  int64_t index;         /**< of the batch in its epoch, from 0 */
+  bool last;             /**< last of its epoch */
+  int slot;              /**< to be handed back by sl_loader_recycle */
 };
 
 /** \return SL_BAD_ARGUMENT for a batch that is not positive, or a part without samples. */
@@ -97,12 +97,13 @@ SL_API int64_t sl_loader_batch(const struct sl_loader *loader);
 /** Batches an epoch. */
 SL_API int64_t sl_loader_length(const struct sl_loader *loader);
 
-/** The memory of one slot, fixed for the loader's life (so that it can be registered and pinned). */
+/** The memory of one slot, fixed for the loader's life (so that it can be registered and pinned).
+ */
 SL_API int sl_loader_slots(const struct sl_loader *loader);
 SL_API void sl_loader_slot(const struct sl_loader *loader, int slot, float **x, int32_t **labels);
 
 /** Wait for the next batch (epoch after epoch, without end). Each one is handed out once; at most
- *  slots - 1 may be out at a time. \return SL_BAD_ARGUMENT where all slots are out. */
+ * slots - 1 may be out at a time. \return SL_BAD_ARGUMENT where all slots are out. */
 SL_API enum sl_status sl_loader_next(struct sl_loader *loader, struct sl_batch *batch);
 
 /** The slot's memory may be filled again. */

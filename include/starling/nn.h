@@ -9,8 +9,8 @@ extern "C" {
 #endif
 
 /** \defgroup layer Layers
- *  A layer appended to a model takes the output of the one before it, unless it names its inputs. Shapes are
- *  those of one sample; the batch axis is the trainer's business. */
+ * A layer appended to a model takes the output of the one before it, unless it names its inputs.
+ * Shapes are those of one sample; the batch axis is the trainer's business. */
 enum sl_activation {
   SL_ACTIVATION_NONE,
   SL_ACTIVATION_RELU,
@@ -24,25 +24,29 @@ SL_API enum sl_status sl_activation_parse(const char *name, enum sl_activation *
 
 /** How a layer's weights begin. Fans are those of PyTorch's nn.init. */
 enum sl_init {
-  SL_INIT_DEFAULT,   /**< PyTorch's default for the layer: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), bias too */
-  SL_INIT_XAVIER,    /**< U(-a, a), a = sqrt(6 / (fan_in + fan_out)); bias 0 (Glorot, Bengio 2010) */
-  SL_INIT_HE,        /**< N(0, 2 / fan_in); bias 0 (He et al., arXiv 1502.01852) */
-  SL_INIT_UNIFORM,   /**< U(-0.07, 0.07), as MXNet's default; bias 0 */
+  SL_INIT_DEFAULT, /**< PyTorch's default for the layer: U(-1/sqrt(fan_in), 1/sqrt(fan_in)), bias
+                      too */
+  SL_INIT_XAVIER,  /**< U(-a, a), a = sqrt(6 / (fan_in + fan_out)); bias 0 (Glorot, Bengio 2010) */
+  SL_INIT_HE,      /**< N(0, 2 / fan_in); bias 0 (He et al., arXiv 1502.01852) */
+  SL_INIT_UNIFORM, /**< U(-0.07, 0.07), as MXNet's default; bias 0 */
   SL_INIT_ZERO
 };
 
 struct sl_model;
 
-/** Options every layer takes. Zero value: input from the layer before, PyTorch's initial weights. */
+/** Options every layer takes. Zero value: input from the layer before, PyTorch's initial weights.
+ */
 struct sl_layer_options {
-  const char *inputs;       /**< names of the input layers, "conv2" or "bn2,shortcut"; "input" is the model's */
+  const char
+      *inputs; /**< names of the input layers, "conv2" or "bn2,shortcut"; "input" is the model's */
   enum sl_init init;
 };
 
 SL_API enum sl_status sl_model_new(struct sl_context *context, const struct sl_shape *sample,
                                    struct sl_model **model);
 
-/** Dense, x [I...] -> [O]: all axes of a sample count as one, so no flatten is needed. weight [O, I], bias [O]. */
+/** Dense, x [I...] -> [O]: all axes of a sample count as one, so no flatten is needed. weight [O,
+ * I], bias [O]. */
 struct sl_dense_options {
   struct sl_layer_options layer;
   int64_t features;
@@ -52,9 +56,10 @@ struct sl_dense_options {
 SL_API enum sl_status sl_dense(struct sl_model *model, const char *name,
                                const struct sl_dense_options *options);
 
-/** 2-D convolution, cross-correlation as in PyTorch: x [C, H, W], weight [K, C, R, S], bias [K] -> y [K, H', W'],
- *  H' = (H + 2 pad - R) / stride + 1. stride 0 means 1; kernel_w, stride_w and pad_w follow *_h where they are 0.
- *  \return SL_BAD_SHAPE where the input is not [C, H, W] or H' or W' < 1. */
+/** 2-D convolution, cross-correlation as in PyTorch: x [C, H, W], weight [K, C, R, S], bias [K] ->
+ * y [K, H', W'], H' = (H + 2 pad - R) / stride + 1. stride 0 means 1; kernel_w, stride_w and pad_w
+ * follow *_h where they are 0. \return SL_BAD_SHAPE where the input is not [C, H, W] or H' or W'
+ * < 1. */
 struct sl_conv2d_options {
   struct sl_layer_options layer;
   int channels;
@@ -65,8 +70,8 @@ struct sl_conv2d_options {
 SL_API enum sl_status sl_conv2d(struct sl_model *model, const char *name,
                                 const struct sl_conv2d_options *options);
 
-/** Max and average pooling: x [C, H, W] -> [C, H', W'] as in sl_conv2d; stride 0 means the kernel's size;
- *  global: the kernel is the whole plane. */
+/** Max and average pooling: x [C, H, W] -> [C, H', W'] as in sl_conv2d; stride 0 means the kernel's
+ * size; global: the kernel is the whole plane. */
 struct sl_pool2d_options {
   struct sl_layer_options layer;
   int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
@@ -84,9 +89,10 @@ struct sl_activation_options {
 SL_API enum sl_status sl_activate(struct sl_model *model, const char *name,
                                   const struct sl_activation_options *options);
 
-/** Batch normalisation over the first axis of a sample (arXiv 1502.03167): x [C, ...], weight [C], bias [C],
- *  running_mean [C], running_var [C]. In training each slice of the batch (replica, microbatch) has its own
- *  statistics; the running ones are averaged over the slices. epsilon 0 means 1e-5, momentum 0 means 0.1. */
+/** Batch normalisation over the first axis of a sample (arXiv 1502.03167): x [C, ...], weight [C],
+ * bias [C], running_mean [C], running_var [C]. In training each slice of the batch (replica,
+ * microbatch) has its own statistics; the running ones are averaged over the slices. epsilon 0
+ * means 1e-5, momentum 0 means 0.1. */
 struct sl_batchnorm_options {
   struct sl_layer_options layer;
   float epsilon, momentum;
@@ -94,8 +100,9 @@ struct sl_batchnorm_options {
 SL_API enum sl_status sl_batchnorm(struct sl_model *model, const char *name,
                                    const struct sl_batchnorm_options *options);
 
-/** Dropout: in training each value is 0 with probability rate, else divided by 1 - rate. The same values are
- *  dropped whatever the number of replicas. \return SL_BAD_ARGUMENT unless 0 <= rate < 1. */
+/** Dropout: in training each value is 0 with probability rate, else divided by 1 - rate. The same
+ * values are dropped whatever the number of replicas. \return SL_BAD_ARGUMENT unless 0 <= rate < 1.
+ */
 struct sl_dropout_options {
   struct sl_layer_options layer;
   float rate;
@@ -111,7 +118,8 @@ struct sl_embedding_options {
 SL_API enum sl_status sl_embedding(struct sl_model *model, const char *name,
                                    const struct sl_embedding_options *options);
 
-/** y = a + b, the end of a residual edge: layer.inputs names both. \return SL_BAD_SHAPE where they differ. */
+/** y = a + b, the end of a residual edge: layer.inputs names both. \return SL_BAD_SHAPE where they
+ * differ. */
 struct sl_add_options {
   struct sl_layer_options layer;
 };
@@ -120,9 +128,9 @@ SL_API enum sl_status sl_add(struct sl_model *model, const char *name,
 
 /** \defgroup model Models */
 
-/** Fix the graph and draw the initial weights from the context's seed (each from the seed, the layer's name
- *  and the index: not from the order of the layers). The last layer's output are the logits [classes].
- *  The trainer calls it where it was not called. */
+/** Fix the graph and draw the initial weights from the context's seed (each from the seed, the
+ * layer's name and the index: not from the order of the layers). The last layer's output are the
+ * logits [classes]. The trainer calls it where it was not called. */
 SL_API enum sl_status sl_model_build(struct sl_model *model);
 
 SL_API void sl_model_free(struct sl_model *model);
@@ -130,24 +138,25 @@ SL_API void sl_model_free(struct sl_model *model);
 SL_API int64_t sl_model_parameters(const struct sl_model *model);
 SL_API const struct sl_shape *sl_model_output(const struct sl_model *model);
 
-/** A table of the layers: shapes, parameters, multiply-adds, memory; text is to be freed by free(). */
+/** A table of the layers: shapes, parameters, multiply-adds, memory; text is to be freed by free().
+ */
 SL_API enum sl_status sl_model_summary(const struct sl_model *model, char **text);
 
 /** Copy a parameter or buffer ("conv1.weight") out or in; values holds sl_shape_count of its shape.
- *  \return SL_BAD_ARGUMENT for an unknown name. */
+ * \return SL_BAD_ARGUMENT for an unknown name. */
 SL_API enum sl_status sl_model_get(struct sl_model *model, const char *parameter, float *values);
 SL_API enum sl_status sl_model_set(struct sl_model *model, const char *parameter,
                                    const float *values);
 
-/** Number of parameters and buffers, and the name and shape of one. The name lives as long as the model, once it
- *  is built. */
+/** Number of parameters and buffers, and the name and shape of one. The name lives as long as the
+ * model, once it is built. */
 SL_API int sl_model_parameter_count(const struct sl_model *model);
 SL_API const char *sl_model_parameter(const struct sl_model *model, int i, struct sl_shape *shape);
 
-/** safetensors with PyTorch's names and layouts. Saving writes aside, then renames. Loading changes nothing unless
- *  the file has every parameter, with its shape, and nothing else (num_batches_tracked may be there).
- *  \return SL_IO, SL_BAD_FILE; SL_BAD_SHAPE names the tensor and both shapes;
- *          SL_NOT_FINITE where a weight is not finite (nothing is written). */
+/** safetensors with PyTorch's names and layouts. Saving writes aside, then renames. Loading changes
+ * nothing unless the file has every parameter, with its shape, and nothing else
+ * (num_batches_tracked may be there). \return SL_IO, SL_BAD_FILE; SL_BAD_SHAPE names the tensor and
+ * both shapes; SL_NOT_FINITE where a weight is not finite (nothing is written). */
 SL_API enum sl_status sl_model_save(struct sl_model *model, const char *path);
 SL_API enum sl_status sl_model_load(struct sl_model *model, const char *path);
 
@@ -157,19 +166,20 @@ enum sl_optimizer_kind { SL_SGD, SL_ADAM, SL_ADAMW };
 /** Zero value: SGD at 0.01. Fields at 0 take the value in the comment. */
 struct sl_optimizer {
   enum sl_optimizer_kind kind;
-  float lr;             /**< 0.01 for SGD, 0.001 for Adam and AdamW */
-  float momentum;       /**< SGD: 0 */
-  bool nesterov;        /**< SGD; needs momentum > 0 */
-  float weight_decay;   /**< 0 */
-  float beta1, beta2;   /**< Adam: 0.9 and 0.999 */
-  float epsilon;        /**< Adam: 1e-8 */
-  float clip;           /**< 0: none; else the greatest global norm of the gradient */
+  float lr;           /**< 0.01 for SGD, 0.001 for Adam and AdamW */
+  float momentum;     /**< SGD: 0 */
+  bool nesterov;      /**< SGD; needs momentum > 0 */
+  float weight_decay; /**< 0 */
+  float beta1, beta2; /**< Adam: 0.9 and 0.999 */
+  float epsilon;      /**< Adam: 1e-8 */
+  float clip;         /**< 0: none; else the greatest global norm of the gradient */
 };
 
 /** "sgd", "nag", "adam", "adamw". \return SL_BAD_ARGUMENT for an unknown name. */
 SL_API enum sl_status sl_optimizer_parse(const char *name, struct sl_optimizer *optimizer);
 
-/** Fill in the values in the comments above and check. \return SL_BAD_ARGUMENT, naming the field. */
+/** Fill in the values in the comments above and check. \return SL_BAD_ARGUMENT, naming the field.
+ */
 SL_API enum sl_status sl_optimizer_check(struct sl_optimizer *optimizer);
 
 enum sl_schedule_kind { SL_CONSTANT, SL_STEP, SL_COSINE };
@@ -177,15 +187,15 @@ enum sl_schedule_kind { SL_CONSTANT, SL_STEP, SL_COSINE };
 /** Learning rate as a factor of the optimizer's. Zero value: constant, no warm-up. */
 struct sl_schedule {
   enum sl_schedule_kind kind;
-  int64_t warmup;       /**< steps of linear rise from 0, before all else */
-  int64_t period;       /**< SL_STEP: steps between two multiplications by gamma */
-  float gamma;          /**< SL_STEP; 0 means 0.1 */
-  int64_t total;        /**< SL_COSINE: steps until it reaches floor (arXiv 1608.03983, no restarts) */
-  float floor;          /**< SL_COSINE: the last factor, 0 by default */
+  int64_t warmup; /**< steps of linear rise from 0, before all else */
+  int64_t period; /**< SL_STEP: steps between two multiplications by gamma */
+  float gamma;    /**< SL_STEP; 0 means 0.1 */
+  int64_t total;  /**< SL_COSINE: steps until it reaches floor (arXiv 1608.03983, no restarts) */
+  float floor;    /**< SL_COSINE: the last factor, 0 by default */
 };
 
-/** "constant", "step:PERIOD[:GAMMA]", "cosine[:FLOOR]", each with ",warmup:STEPS"; total_steps is for the cosine.
- *  \return SL_BAD_ARGUMENT, saying what is understood. */
+/** "constant", "step:PERIOD[:GAMMA]", "cosine[:FLOOR]", each with ",warmup:STEPS"; total_steps is
+ * for the cosine. \return SL_BAD_ARGUMENT, saying what is understood. */
 SL_API enum sl_status sl_schedule_parse(const char *text, int64_t total_steps,
                                         struct sl_schedule *schedule);
 

@@ -11,34 +11,36 @@ extern "C" {
 #endif
 
 /** \defgroup kvstore The KVStore
- *  Who owns the parameters: an owner adds the replicas' gradients up, in their order, and runs the optimizer.
- *  A layer larger than a bound is cut into several shards, so that several workers update it at once and one big
- *  embedding does not fill one device. LOCAL: the CPU owns every shard, and any of its workers may update one.
- *  DEVICE: the shards go round the devices of the list, balanced by bytes. */
+ * Who owns the parameters: an owner adds the replicas' gradients up, in their order, and runs the
+ * optimizer. A layer larger than a bound is cut into several shards, so that several workers update
+ * it at once and one big embedding does not fill one device. LOCAL: the CPU owns every shard, and
+ * any of its workers may update one. DEVICE: the shards go round the devices of the list, balanced
+ * by bytes. */
 enum sl_kvstore_kind { SL_KVSTORE_LOCAL, SL_KVSTORE_DEVICE };
 
 /** "local", "device". \return SL_BAD_ARGUMENT for an unknown name. */
 SL_API enum sl_status sl_kvstore_parse(const char *name, enum sl_kvstore_kind *kind);
 
 /** \defgroup trainer The trainer
- *  A step cuts the batch into replicas x microbatches slices, by StarPU filters on the batch axis. Replica r runs on
- *  device r modulo the number of devices. All tasks of a step are submitted at once; up to in_flight
- *  steps are under way together, and nothing waits but for a finished step's loss.
+ * A step cuts the batch into replicas x microbatches slices, by StarPU filters on the batch axis.
+ * Replica r runs on device r modulo the number of devices. All tasks of a step are submitted at
+ * once; up to in_flight steps are under way together, and nothing waits but for a finished step's
+ * loss.
  *
- *  With a given seed and number of replicas the trained weights are the same to the bit, whatever the scheduler,
- *  the number of workers and the timing. */
+ * With a given seed and number of replicas the trained weights are the same to the bit, whatever
+ * the scheduler, the number of workers and the timing. */
 struct sl_trainer;
 
 struct sl_trainer_options {
-  int replicas;                 /**< 0: one a StarPU worker, or one a device where devices are listed */
-  int microbatches;             /**< slices of a replica's part in time; their gradients add up. 0 means 1 */
+  int replicas;     /**< 0: one a StarPU worker, or one a device where devices are listed */
+  int microbatches; /**< slices of a replica's part in time; their gradients add up. 0 means 1 */
   enum sl_kvstore_kind kvstore;
-  int64_t big_shard;            /**< elements above which a layer's block is cut; 0 means 250,000 */
-  int in_flight;                /**< steps submitted ahead; 0 means 2 */
+  int64_t big_shard; /**< elements above which a layer's block is cut; 0 means 250,000 */
+  int in_flight;     /**< steps submitted ahead; 0 means 2 */
 };
 
 /** The trainer borrows the model (and builds it where needed); schedule NULL is constant.
- *  \return SL_BAD_ARGUMENT for options out of range. */
+ * \return SL_BAD_ARGUMENT for options out of range. */
 SL_API enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer *optimizer,
                                      const struct sl_schedule *schedule,
                                      const struct sl_trainer_options *options,
@@ -48,20 +50,20 @@ SL_API int sl_trainer_replicas(const struct sl_trainer *trainer);
 
 /** What one finished step tells. */
 struct sl_report {
-  int64_t step;        /**< from 0 */
-  int64_t epoch;       /**< the loader's, from 0 */
-  bool last;           /**< last step of its epoch */
-  double loss;         /**< mean over the batch's valid samples */
-  double accuracy;     /**< share of them whose largest logit was right */
-  int64_t samples;     /**< valid ones */
+  int64_t step;    /**< from 0 */
+  int64_t epoch;   /**< the loader's, from 0 */
+  bool last;       /**< last step of its epoch */
+  double loss;     /**< mean over the batch's valid samples */
+  double accuracy; /**< share of them whose largest logit was right */
+  int64_t samples; /**< valid ones */
   double lr;
 };
 
-/** Take the loader's next batch and submit its step. *reported says whether *report was filled with an earlier
- *  step's result (the first in_flight calls have none yet). A loader's batch must be at least
- *  replicas x microbatches.
- *  \return SL_NOT_FINITE where a loss is: the weights are lost from that step on, saved ones are not;
- *          SL_BAD_ARGUMENT for a label outside the logits. After a failure only sl_trainer_free is legal. */
+/** Take the loader's next batch and submit its step. *reported says whether *report was filled with
+ * an earlier step's result (the first in_flight calls have none yet). A loader's batch must be at
+ * least replicas x microbatches. \return SL_NOT_FINITE where a loss is: the weights are lost from
+ * that step on, saved ones are not; SL_BAD_ARGUMENT for a label outside the logits. After a failure
+ * only sl_trainer_free is legal. */
 SL_API enum sl_status sl_trainer_step(struct sl_trainer *trainer, struct sl_loader *loader,
                                       struct sl_report *report, bool *reported);
 
@@ -69,8 +71,8 @@ SL_API enum sl_status sl_trainer_step(struct sl_trainer *trainer, struct sl_load
 SL_API enum sl_status sl_trainer_drain(struct sl_trainer *trainer, struct sl_report *report,
                                        bool *reported);
 
-/** Mean loss and accuracy over one epoch of the loader, from where it stands, with running statistics and without
- *  dropout. Every step must have been drained. */
+/** Mean loss and accuracy over one epoch of the loader, from where it stands, with running
+ * statistics and without dropout. Every step must have been drained. */
 SL_API enum sl_status sl_trainer_evaluate(struct sl_trainer *trainer, struct sl_loader *loader,
                                           double *loss, double *accuracy);
 
