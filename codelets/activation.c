@@ -9,8 +9,7 @@ struct activation_args {
   int32_t activation;
 };
 
-/* ---- CPU kernels
- * --------------------------------------------------------------------------------- */
+/* ---- CPU kernels ------------------------------------------------------------------------- */
 
 /* One loop an activation: inside, the choice is a constant and the loop vectorises. */
 #define SL_EACH_ACTIVATION(LOOP)                                                                   \
@@ -64,8 +63,7 @@ SL_KERNEL void activation_backward_inplace_cpu(void *buffers[], void *cl_arg) {
   backward(a->activation, sl__buffer(buffers, 0), dy, dy, a->count);
 }
 
-/* ---- submission
- * ---------------------------------------------------------------------------------- */
+/* ---- submission -------------------------------------------------------------------------- */
 
 bool sl__activation_saves_input(enum sl_activation activation) {
   return activation == SL_ACTIVATION_GELU;

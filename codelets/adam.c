@@ -2,8 +2,7 @@
  * torch.optim's. */
 #include "codelets/update.h"
 
-/* ---- CPU kernels
- * --------------------------------------------------------------------------------- */
+/* ---- CPU kernels ------------------------------------------------------------------------- */
 
 SL_SIMD SL_KERNEL void adam_cpu(void *buffers[], void *cl_arg) {
   const struct sl__update_args *a = sl__args(cl_arg);
@@ -30,8 +29,7 @@ SL_SIMD SL_KERNEL void adam_cpu(void *buffers[], void *cl_arg) {
   }
 }
 
-/* ---- submission
- * ---------------------------------------------------------------------------------- */
+/* ---- submission -------------------------------------------------------------------------- */
 
 enum sl_status sl__adam(struct sl_context *context, const struct sl__launch *l,
                         struct sl_tensor *param, struct sl_tensor *mean, struct sl_tensor *variance,

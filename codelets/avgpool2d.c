@@ -5,8 +5,7 @@
 #include "codelets/onednn.h"
 #include "codelets/pool2d.h"
 
-/* ---- CPU kernels
- * --------------------------------------------------------------------------------- */
+/* ---- CPU kernels ------------------------------------------------------------------------- */
 
 /* Planes count as images of one channel: pooling mixes neither. */
 static struct sl__onednn_window onednn_window(const struct sl__pool_args *a) {
@@ -57,8 +56,7 @@ SL_KERNEL void avgpool2d_backward_cpu(void *buffers[], void *cl_arg) {
            sl__accumulate(cl_arg));
 }
 
-/* ---- measuring
- * ----------------------------------------------------------------------------------- */
+/* ---- measuring --------------------------------------------------------------------------- */
 
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__pool_args a = *(const struct sl__pool_args *)args;
@@ -72,8 +70,7 @@ static void try_backward(enum sl__implementation i, const void *args, float *con
   backward(&a, m[0], m[1], false);
 }
 
-/* ---- submission
- * ---------------------------------------------------------------------------------- */
+/* ---- submission -------------------------------------------------------------------------- */
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              const struct sl__launch *l, struct sl_tensor *from,

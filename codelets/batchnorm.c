@@ -12,8 +12,7 @@ struct norm_args {
   double values;
 };
 
-/* ---- CPU kernels
- * --------------------------------------------------------------------------------- */
+/* ---- CPU kernels ------------------------------------------------------------------------- */
 
 /* Sum of f over one plane in eight interleaved parts. */
 #define SL_PLANE_SUM(sum, f)                                                                       \
@@ -203,8 +202,7 @@ SL_KERNEL void batchnorm_running_cpu(void *buffers[], void *cl_arg) {
   }
 }
 
-/* ---- measuring
- * ----------------------------------------------------------------------------------- */
+/* ---- measuring --------------------------------------------------------------------------- */
 
 /* memory: x, y (or dx), parameters, statistics */
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
@@ -238,8 +236,7 @@ static void choose(struct sl_context *context, const char *operation, struct nor
   a->implementation = sl__choose(context, &c, a);
 }
 
-/* ---- submission
- * ---------------------------------------------------------------------------------- */
+/* ---- submission -------------------------------------------------------------------------- */
 
 /* x [N, C, ...]; `pair` has 2C elements; like has x's size. */
 static enum sl_status check(const char *name, const struct sl_tensor *x,

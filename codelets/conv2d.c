@@ -33,8 +33,7 @@ static inline bool is_product(const struct conv_args *a) {
          !a->pad_h && !a->pad_w;
 }
 
-/* ---- CPU kernels
- * --------------------------------------------------------------------------------- */
+/* ---- CPU kernels ------------------------------------------------------------------------- */
 
 /* The output columns whose tap s falls inside the image: [*first, *end). */
 SL_INLINE void inside(const struct conv_args *a, int32_t s, int32_t *first, int32_t *end) {
@@ -203,8 +202,7 @@ SL_KERNEL void conv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
                   sl__buffer(buffers, 2), sl__buffer(buffers, 3), sl__accumulate(cl_arg));
 }
 
-/* ---- measuring
- * ----------------------------------------------------------------------------------- */
+/* ---- measuring --------------------------------------------------------------------------- */
 
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct conv_args a = *(const struct conv_args *)args;
@@ -224,8 +222,7 @@ static void try_backward_weight(enum sl__implementation i, const void *args, flo
   backward_weight(&a, m[0], m[1], m[2], m[3], false);
 }
 
-/* ---- submission
- * ---------------------------------------------------------------------------------- */
+/* ---- submission -------------------------------------------------------------------------- */
 
 static enum sl_status check(const char *name, const struct sl_tensor *x,
                             const struct sl_tensor *param, const struct sl_tensor *y,

@@ -9,8 +9,7 @@ struct dense_args {
   int32_t rows, in, out, has_bias, activation, implementation;
 };
 
-/* ---- CPU kernels
- * --------------------------------------------------------------------------------- */
+/* ---- CPU kernels ------------------------------------------------------------------------- */
 
 SL_SIMD static void add_bias(float *y, const float *bias, int64_t rows, int64_t out) {
   for (int64_t n = 0; n < rows; n++)
@@ -63,8 +62,7 @@ SL_KERNEL void dense_backward_weight_cpu(void *buffers[], void *cl_arg) {
                   sl__buffer(buffers, 2), sl__accumulate(cl_arg));
 }
 
-/* ---- measuring
- * ----------------------------------------------------------------------------------- */
+/* ---- measuring --------------------------------------------------------------------------- */
 
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct dense_args a = *(const struct dense_args *)args;
@@ -84,8 +82,7 @@ static void try_backward_weight(enum sl__implementation i, const void *args, flo
   backward_weight(&a, m[0], m[1], m[2], false);
 }
 
-/* ---- submission
- * ---------------------------------------------------------------------------------- */
+/* ---- submission -------------------------------------------------------------------------- */
 
 static enum sl_status check(const char *name, const struct sl_tensor *x,
                             const struct sl_tensor *param, const struct sl_tensor *y, bool has_bias,

@@ -9,8 +9,7 @@ struct dropout_args {
   struct sl__dropout d;
 };
 
-/* ---- CPU kernels
- * --------------------------------------------------------------------------------- */
+/* ---- CPU kernels ------------------------------------------------------------------------- */
 
 /* One call of the generator gives four neighbours their numbers; the first and the last group may
  * be partial. */
@@ -36,8 +35,7 @@ SL_KERNEL void dropout_backward_cpu(void *buffers[], void *cl_arg) {
   apply(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__accumulate(cl_arg));
 }
 
-/* ---- submission
- * ---------------------------------------------------------------------------------- */
+/* ---- submission -------------------------------------------------------------------------- */
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              const struct sl__launch *l, struct sl_tensor *x, struct sl_tensor *y,

@@ -8,8 +8,7 @@ struct embedding_args {
   int64_t tokens, vocabulary, features;
 };
 
-/* ---- CPU kernels
- * --------------------------------------------------------------------------------- */
+/* ---- CPU kernels ------------------------------------------------------------------------- */
 
 SL_KERNEL void embedding_forward_cpu(void *buffers[], void *cl_arg) {
   const struct embedding_args *a = sl__args(cl_arg);
@@ -39,8 +38,7 @@ SL_KERNEL void embedding_backward_weight_cpu(void *buffers[], void *cl_arg) {
   }
 }
 
-/* ---- submission
- * ---------------------------------------------------------------------------------- */
+/* ---- submission -------------------------------------------------------------------------- */
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              const struct sl__launch *l, struct sl_tensor *const *tensors,

@@ -4,8 +4,7 @@
 
 #include "codelets/pool2d.h"
 
-/* ---- CPU kernels
- * --------------------------------------------------------------------------------- */
+/* ---- CPU kernels ------------------------------------------------------------------------- */
 
 /* One row of 2x2 windows side by side, written so that it vectorises: pairs first, one condition a
  * select, and NaN (which wins, as in PyTorch) apart. */
@@ -76,8 +75,7 @@ SL_KERNEL void maxpool2d_backward_cpu(void *buffers[], void *cl_arg) {
   }
 }
 
-/* ---- submission
- * ---------------------------------------------------------------------------------- */
+/* ---- submission -------------------------------------------------------------------------- */
 
 enum sl_status sl__maxpool2d_forward(struct sl_context *context, const struct sl__launch *l,
                                      struct sl_tensor *x, struct sl_tensor *y,

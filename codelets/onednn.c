@@ -16,8 +16,7 @@
 #define SLOTS 7
 #define PLANS 64 /* a thread; the oldest gives way */
 
-/* ---- what differs between version 2 and 3
- * --------------------------------------------------------- */
+/* ---- what differs between version 2 and 3 ------------------------------------------------ */
 
 typedef dnnl_memory_desc_t description;
 
@@ -143,8 +142,7 @@ static dnnl_status_t create_norm(primitive_desc *pd, dnnl_engine_t engine, const
 #endif
 }
 
-/* ---- plans
- * ----------------------------------------------------------------------------------------- */
+/* ---- plans ------------------------------------------------------------------------------- */
 
 /* One argument of a primitive: the caller's plain array, and oneDNN's own memory where its layout
  * differs. */
@@ -376,8 +374,7 @@ static bool run(const struct key *key, const void *const *arrays) {
   return dnnl_stream_wait(t->stream) == dnnl_success && fine;
 }
 
-/* ---- operations
- * ------------------------------------------------------------------------------------ */
+/* ---- operations -------------------------------------------------------------------------- */
 
 bool sl__onednn_available(void) { return true; }
 

@@ -2,8 +2,7 @@
  * memory: gradients are added, clipped and applied while they are in the cache. */
 #include "codelets/update.h"
 
-/* ---- CPU kernels
- * --------------------------------------------------------------------------------- */
+/* ---- CPU kernels ------------------------------------------------------------------------- */
 
 SL_INLINE void step(void *buffers[], void *cl_arg, bool momentum) {
   const struct sl__update_args *a = sl__args(cl_arg);
@@ -34,8 +33,7 @@ SL_SIMD SL_KERNEL void sgd_momentum_cpu(void *buffers[], void *cl_arg) {
   step(buffers, cl_arg, true);
 }
 
-/* ---- submission
- * ---------------------------------------------------------------------------------- */
+/* ---- submission -------------------------------------------------------------------------- */
 
 enum sl_status sl__sgd(struct sl_context *context, const struct sl__launch *l,
                        struct sl_tensor *param, struct sl_tensor *velocity, int count,

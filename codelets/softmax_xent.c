@@ -12,8 +12,7 @@ struct xent_args {
   float scale;
 };
 
-/* ---- CPU kernels
- * --------------------------------------------------------------------------------- */
+/* ---- CPU kernels ------------------------------------------------------------------------- */
 
 /* A row's largest logit and where it is; NaN is never larger, so a row of NaN gives NaN below. */
 SL_INLINE int64_t largest(const float *row, int64_t classes) {
@@ -73,8 +72,7 @@ SL_SIMD SL_KERNEL void softmax_xent_gradient_cpu(void *buffers[], void *cl_arg) 
        sl__buffer(buffers, 3));
 }
 
-/* ---- submission
- * ---------------------------------------------------------------------------------- */
+/* ---- submission -------------------------------------------------------------------------- */
 
 enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__launch *l,
                                 struct sl_tensor *logits, struct sl_tensor *labels,
