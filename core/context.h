@@ -34,6 +34,12 @@ struct sl_context {
   char text[256];
 };
 
+/* Is this StarPU worker one that the place stands for? */
+bool sl__place_has(const struct sl__place *place, int worker);
+
+/* One worker as a device: "cpu:1", "cuda:0", or StarPU's name where it is of another kind. */
+void sl__device_of_worker(int worker, struct sl__device *device);
+
 /* Parse "cuda:0,cpu" against the running StarPU (core/device.c); devices is to be freed. */
 enum sl_status sl__devices_parse(const char *list, struct sl__device **devices, int *count);
 

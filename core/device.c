@@ -14,13 +14,35 @@ struct kind {
 };
 
 static const struct kind kinds[] = {{"cpu", STARPU_CPU_WORKER, STARPU_CPU},
-                                    {"cuda", STARPU_CUDA_WORKER, STARPU_CUDA}};
+                                    {"cuda", STARPU_CUDA_WORKER, STARPU_CUDA},
+                                    /* another process of a master-slave run; for tests */
+                                    {"slave", STARPU_TCPIP_MS_WORKER, STARPU_TCPIP_MS}};
 
 /* All workers of a kind, or anywhere. */
 static struct sl__device device_any(const char *name, uint32_t where, unsigned node) {
   struct sl__device d = {.place = {.where = where}, .node = node};
   snprintf(d.name, sizeof d.name, "%s", name);
   return d;
+}
+
+bool sl__place_has(const struct sl__place *place, int worker) {
+  uint32_t where = 0;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (starpu_worker_get_type(worker) == kinds[i].type) where = kinds[i].where;
+  if (place->worker) return place->worker == worker + 1;
+  return !place->where || place->where & where;
+}
+
+void sl__device_of_worker(int worker, struct sl__device *device) {
+  *device = (struct sl__device){.place.worker = worker + 1,
+                                .node = starpu_worker_get_memory_node((unsigned)worker)};
+  starpu_worker_get_name(worker, device->name, sizeof device->name);
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    for (int n = 0; n < starpu_worker_get_count_by_type(kinds[i].type); n++) {
+      if (starpu_worker_get_by_type(kinds[i].type, n) != worker) continue;
+      snprintf(device->name, sizeof device->name, "%s:%d", kinds[i].name, n);
+      device->place.where = kinds[i].where;
+    }
 }
 
 static unsigned kind_node(const struct kind *kind) {

@@ -38,6 +38,9 @@ enum key {
   KEY_DEVICES,
   KEY_REPLICAS,
   KEY_MICROBATCHES,
+  KEY_STAGES,
+  KEY_PLACEMENT,
+  KEY_PLACEMENT_FILE,
   KEY_KVSTORE,
   KEY_TUNE,
   KEY_LOAD,
@@ -79,6 +82,12 @@ static const struct argp_option options[] = {
     {"replicas", KEY_REPLICAS, "N", 0, "Slices of a batch (default: one a worker)", 3},
     {"microbatches", KEY_MICROBATCHES, "N", 0,
      "Cut each replica's slice further, to save memory (default 1)", 3},
+    {"stages", KEY_STAGES, "N", 0,
+     "Cut the model into N runs of layers of like cost, one a worker (a pipeline)", 3},
+    {"placement", KEY_PLACEMENT, "TEXT", 0,
+     "Which layers run where: 'conv1,conv2=cpu:0;fc1-2=cpu:1'; several devices are for replicas",
+     3},
+    {"placement-file", KEY_PLACEMENT_FILE, "FILE", 0, "The same, a rule a line", 3},
     {"kvstore", KEY_KVSTORE, "NAME", 0, "Who updates the weights: local (default), device", 3},
     {"tune", KEY_TUNE, NULL, 0, "Measure the kernels for each shape once and remember", 3},
 
@@ -180,6 +189,10 @@ static void check_all(struct cli *cli, const struct argp_state *state) {
   struct sl_schedule schedule;
   make_optimizer(cli, state);
   must(state, "--lr-schedule", sl_schedule_parse(cli->lr_schedule, 1000000, &schedule));
+  if ((cli->stages != 0) + (cli->placement != NULL) + (cli->placement_file != NULL) > 1)
+    cli_refuse(state,
+               "--stages, --placement and --placement-file: each says where layers run; "
+               "give one of them");
   if (cli->log && cli->save && strcmp(cli->log, cli->save) == 0)
     cli_refuse(state, "--log and --save: both name %s; the one would overwrite the other",
                cli->log);
@@ -218,6 +231,11 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_REPLICAS: cli->replicas = (int)cli_whole(state, "--replicas", text, 1, 4096); break;
     case KEY_MICROBATCHES:
       cli->microbatches = (int)cli_whole(state, "--microbatches", text, 1, 4096);
+      break;
+    case KEY_STAGES: cli->stages = (int)cli_whole(state, "--stages", text, 1, 4096); break;
+    case KEY_PLACEMENT: cli->placement = read_name(state, "--placement", text); break;
+    case KEY_PLACEMENT_FILE:
+      cli->placement_file = read_name(state, "--placement-file", text);
       break;
     case KEY_KVSTORE: must(state, "--kvstore", sl_kvstore_parse(text, &cli->kvstore)); break;
     case KEY_TUNE: cli->tune = true; break;

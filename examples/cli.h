@@ -22,7 +22,8 @@ struct cli {
   struct sl_optimizer optimizer;           /* made of the five above, checked */
   /* devices */
   const char *devices;
-  int replicas, microbatches;
+  int replicas, microbatches, stages;
+  const char *placement, *placement_file; /* NULL: none */
   enum sl_kvstore_kind kvstore;
   bool tune;
   /* files; NULL: none */

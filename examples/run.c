@@ -131,6 +131,9 @@ static enum sl_status open_model(struct run *run) {
   if (status == SL_OK) status = sl_model_new(run->context, &info->sample, &run->model);
   if (status == SL_OK) status = program->build(run->model, info, run->cli.init, program->input);
   if (status == SL_OK) status = sl_model_build(run->model);
+  if (status == SL_OK && run->cli.placement) status = sl_place(run->model, run->cli.placement);
+  if (status == SL_OK && run->cli.placement_file)
+    status = sl_place_file(run->model, run->cli.placement_file);
   if (status == SL_OK && run->cli.load) status = sl_model_load(run->model, run->cli.load);
   return status;
 }
@@ -138,8 +141,10 @@ static enum sl_status open_model(struct run *run) {
 static enum sl_status open_trainer(struct run *run) {
   const struct cli *cli = &run->cli;
   struct sl_schedule schedule;
-  struct sl_trainer_options options = {
-      .replicas = cli->replicas, .microbatches = cli->microbatches, .kvstore = cli->kvstore};
+  struct sl_trainer_options options = {.replicas = cli->replicas,
+                                       .microbatches = cli->microbatches,
+                                       .kvstore = cli->kvstore,
+                                       .stages = cli->stages};
   enum sl_status status = sl_schedule_parse(cli->lr_schedule, run->steps, &schedule);
   if (status != SL_OK) return status;
   return sl_trainer_new(run->model, &cli->optimizer, &schedule, &options, &run->trainer);

@@ -68,6 +68,7 @@ struct sl__layer {
   char *name;
   void *options; /* a copy; the struct of the public constructor */
   enum sl_init init;
+  char *group; /* for placement; or NULL */
   int input_count;
   int input[SL_MAX_INPUTS]; /* layer numbers, all smaller than this one's, or SL_INPUT */
   struct sl_shape in[SL_MAX_INPUTS], out; /* of one sample */
@@ -86,6 +87,7 @@ struct sl_model {
   int count, capacity;
   bool takes_tokens; /* the input is i32 (an embedding comes first) */
   bool built;
+  char *placement; /* which device has which layer (parallel/placement.c); NULL: any */
 };
 
 /* Append a layer: copies the options, resolves the inputs' names, infers the shapes. */

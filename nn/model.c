@@ -111,6 +111,7 @@ static void layer_clear(struct sl__layer *layer) {
   sl__tensor_free(layer->buffers.tensor);
   free(layer->options);
   free(layer->name);
+  free(layer->group);
 }
 
 static void name_parts(const struct sl__layer *layer, struct sl__block *block) {
@@ -137,9 +138,16 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
     goto out;
   }
   memcpy(layer.options, options, kind->options_size);
-  ((struct sl_layer_options *)layer.options)->inputs = NULL; /* the caller's text may not live on */
+  /* the caller's texts may not live on */
+  ((struct sl_layer_options *)layer.options)->inputs = NULL;
+  ((struct sl_layer_options *)layer.options)->group = NULL;
   /* every options struct begins with what all layers take */
   layer.init = ((const struct sl_layer_options *)options)->init;
+  const char *group = ((const struct sl_layer_options *)options)->group;
+  if (group && !(layer.group = sl__strdup(group))) {
+    status = SL_NO_MEMORY;
+    goto out;
+  }
   SL_TRY(resolve_inputs(model, &layer, ((const struct sl_layer_options *)options)->inputs));
   for (int i = 0; i < layer.input_count; i++)
     layer.in[i] = layer.input[i] == SL_INPUT ? model->sample : model->layers[layer.input[i]].out;
@@ -208,6 +216,7 @@ void sl_model_free(struct sl_model *model) {
   if (!model) return;
   for (int i = 0; i < model->count; i++) layer_clear(&model->layers[i]);
   free(model->layers);
+  free(model->placement);
   free(model);
 }
 

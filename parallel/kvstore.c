@@ -22,15 +22,8 @@ static int state_count(const struct sl_optimizer *optimizer) {
 
 /* One owner for each StarPU worker that a listed device stands for. */
 static bool worker_matches(const struct sl_context *context, int worker) {
-  enum starpu_worker_archtype type = starpu_worker_get_type(worker);
-  uint32_t where = type == STARPU_CUDA_WORKER  ? STARPU_CUDA
-                   : type == STARPU_CPU_WORKER ? STARPU_CPU
-                                               : 0;
-  for (int d = 0; d < context->device_count; d++) {
-    const struct sl__place *place = &context->devices[d].place;
-    if (place->worker ? place->worker == worker + 1 : !place->where || place->where & where)
-      return true;
-  }
+  for (int d = 0; d < context->device_count; d++)
+    if (sl__place_has(&context->devices[d].place, worker)) return true;
   return false;
 }
 
@@ -46,11 +39,7 @@ static enum sl_status find_owners(struct sl__kvstore *kv) {
   }
   for (int w = 0; w < workers; w++) {
     if (!worker_matches(kv->model->context, w)) continue;
-    struct sl__device *owner = &kv->owners[kv->owner_count++];
-    *owner = (struct sl__device){.place.worker = w + 1};
-    char name[64];
-    starpu_worker_get_name(w, name, sizeof name);
-    snprintf(owner->name, sizeof owner->name, "%.*s", (int)sizeof owner->name - 1, name);
+    sl__device_of_worker(w, &kv->owners[kv->owner_count++]);
   }
   return SL_OK;
 }
@@ -123,19 +112,38 @@ static enum sl_status make_shards(struct sl__kvstore *kv, int64_t big) {
   return SL_OK;
 }
 
+/* May this owner have the layer's shards? One of its stage's devices, where they are pinned. */
+static bool may_own(const struct sl__kvstore *kv, const struct sl__grid *grid, int owner,
+                    int layer) {
+  for (int r = 0; r < grid->replicas; r++)
+    if (sl__place_has(&sl__grid_device(grid, layer, r)->place, kv->owners[owner].place.worker - 1))
+      return true;
+  return false;
+}
+
+/* The one with the least so far, of those that may own the layer; of all, where none may. */
+static int lightest_owner(const struct sl__kvstore *kv, const struct sl__grid *grid, int layer,
+                          const int64_t *load) {
+  int lightest = -1;
+  for (int o = 0; kv->kind == SL_KVSTORE_DEVICE && o < kv->owner_count; o++)
+    if (may_own(kv, grid, o, layer) && (lightest < 0 || load[o] < load[lightest])) lightest = o;
+  for (int o = 0; lightest < 0 && o < kv->owner_count; o++)
+    if (lightest < 0 || load[o] < load[lightest]) lightest = o;
+  return lightest;
+}
+
 /* The largest shard first, each to the owner with the least so far (Graham's rule): within 4/3 of
- * even. */
-static enum sl_status choose_owners(struct sl__kvstore *kv) {
+ * even where every owner may have every shard. */
+static enum sl_status choose_owners(struct sl__kvstore *kv, const struct sl__grid *grid) {
   int64_t *load = sl__alloc((size_t)kv->owner_count, sizeof *load, "shards");
   bool *placed = sl__alloc((size_t)kv->shard_count + 1, sizeof *placed, "shards");
   enum sl_status status = load && placed ? SL_OK : SL_NO_MEMORY;
   for (int n = 0; n < kv->shard_count && status == SL_OK; n++) {
-    int largest = -1, lightest = 0;
+    int largest = -1;
     for (int s = 0; s < kv->shard_count; s++)
       if (!placed[s] && (largest < 0 || kv->shards[s].count > kv->shards[largest].count))
         largest = s;
-    for (int o = 1; o < kv->owner_count; o++)
-      if (load[o] < load[lightest]) lightest = o;
+    int lightest = lightest_owner(kv, grid, kv->shards[largest].layer, load);
     kv->shards[largest].owner = lightest;
     load[lightest] += kv->shards[largest].count;
     placed[largest] = true;
@@ -174,8 +182,8 @@ out:
 }
 
 enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer *optimizer,
-                               enum sl_kvstore_kind kind, int64_t big_shard, int replicas,
-                               struct sl__kvstore **kvstore) {
+                               enum sl_kvstore_kind kind, int64_t big_shard,
+                               const struct sl__grid *grid, struct sl__kvstore **kvstore) {
   enum sl_status status;
   *kvstore = NULL;
   struct sl__kvstore *kv = sl__alloc(1, sizeof *kv, "the KVStore");
@@ -183,10 +191,10 @@ enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer
   kv->model = model;
   kv->optimizer = *optimizer;
   kv->kind = kind;
-  kv->replicas = replicas;
+  kv->replicas = grid->replicas;
   SL_TRY(find_owners(kv));
   SL_TRY(make_shards(kv, big_shard));
-  SL_TRY(choose_owners(kv));
+  SL_TRY(choose_owners(kv, grid));
   SL_TRY(make_state(kv));
   *kvstore = kv;
   kv = NULL;

@@ -4,7 +4,7 @@
 
 #include <starling/parallel.h>
 
-#include "nn/layer.h"
+#include "parallel/grid.h"
 
 struct sl__shard {
   int layer;
@@ -30,8 +30,8 @@ struct sl__kvstore {
 };
 
 enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer *optimizer,
-                               enum sl_kvstore_kind kind, int64_t big_shard, int replicas,
-                               struct sl__kvstore **kvstore);
+                               enum sl_kvstore_kind kind, int64_t big_shard,
+                               const struct sl__grid *grid, struct sl__kvstore **kvstore);
 
 /* Submit, for every shard, the sum of the replicas' gradients in their order and the optimizer's
  * step (from 0). */

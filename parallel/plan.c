@@ -137,7 +137,8 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
   const struct sl__layer *layer = &plan->model->layers[i];
   struct sl__pass pass = {
       .context = plan->model->context,
-      .launch = {.name = layer->name, .place = plan->grid->place[slice->replica]},
+      .launch = {.name = layer->name,
+                 .place = sl__grid_device(plan->grid, i, slice->replica)->place},
       .y = slice->y[i],
       .saved = slice->saved[i],
       .dy = slice->dy[i],
@@ -173,8 +174,9 @@ static enum sl_status submit_forward(struct sl__plan *plan, const struct sl__ste
     if (!step->training) forget_inputs(plan, slice, i);
   }
   int last = model->count - 1;
-  struct sl__launch launch = {
-      .name = "loss", .place = plan->grid->place[slice->replica], .priority = SL_PRIORITY_LOSS};
+  struct sl__launch launch = {.name = "loss",
+                              .place = sl__grid_device(plan->grid, last, slice->replica)->place,
+                              .priority = SL_PRIORITY_LOSS};
   enum sl_status status =
       sl__softmax_xent(model->context, &launch, slice->y[last], sl__part(step->labels, s),
                        slice->stats, step->training ? slice->dy[last] : NULL, step->scale);

@@ -4,13 +4,7 @@
 #ifndef SL_PARALLEL_PLAN_H
 #define SL_PARALLEL_PLAN_H
 
-#include "nn/layer.h"
-
-/* The placement grid, device(stage, replica). There is one stage so far. */
-struct sl__grid {
-  int replicas, microbatches;
-  struct sl__place *place; /* [replicas] */
-};
+#include "parallel/grid.h"
 
 struct sl__slice {
   int replica, microbatch;

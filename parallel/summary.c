@@ -18,17 +18,27 @@ static double bytes_per_row(const struct sl_model *model) {
   return total;
 }
 
+/* "stage 1  cpu:0, cpu:1  conv2 fc1": the devices of replica 0, 1, ..., the layers. */
+static void print_stage(FILE *out, const struct sl_trainer *t, int stage) {
+  const struct sl__grid *g = &t->grid;
+  if (g->stages > 1)
+    fprintf(out, "  stage %d on", stage);
+  else
+    fprintf(out, "  on");
+  for (int r = 0; r < g->replicas; r++)
+    fprintf(out, "%s %s", r ? "," : "", g->devices[stage * g->replicas + r].name);
+  if (g->stages > 1) fprintf(out, ":");
+  for (int i = 0; i < g->layers && g->stages > 1; i++)
+    if (g->stage[i] == stage) fprintf(out, " %s", t->model->layers[i].name);
+  fputc('\n', out);
+}
+
 static void print_replicas(FILE *out, const struct sl_trainer *t) {
-  const struct sl_context *context = t->model->context;
   fprintf(out, "Replicas: %d x %d microbatches, %d steps in flight\n", t->grid.replicas,
           t->grid.microbatches, t->in_flight);
   fprintf(out, "  each: gradients %.2f MB, activations %.1f KB a sample\n",
           4e-6 * (double)sl_model_parameters(t->model), 1e-3 * bytes_per_row(t->model));
-  for (int d = 0; d < context->device_count && d < t->grid.replicas; d++) {
-    fprintf(out, "  on %-10s replicas", context->devices[d].name);
-    for (int r = d; r < t->grid.replicas; r += context->device_count) fprintf(out, " %d", r);
-    fputc('\n', out);
-  }
+  for (int s = 0; s < t->grid.stages; s++) print_stage(out, t, s);
 }
 
 static void print_owners(FILE *out, const struct sl__kvstore *kv) {

@@ -7,29 +7,6 @@
 #include "codelets/gemm.h"
 #include "core/log.h"
 
-/* How many workers a device list stands for: "cpu" is all cores, "cpu:0,cuda:0" is two. */
-static int default_replicas(const struct sl_context *context) {
-  if (context->device_count > 1 || context->devices[0].place.worker) return context->device_count;
-  uint32_t where = context->devices[0].place.where;
-  if (where == STARPU_CPU) return (int)starpu_cpu_worker_get_count();
-  if (where == STARPU_CUDA) return (int)starpu_cuda_worker_get_count();
-  return (int)starpu_worker_get_count();
-}
-
-static enum sl_status make_grid(struct sl_trainer *t, const struct sl_trainer_options *o) {
-  const struct sl_context *context = t->model->context;
-  if (o->replicas < 0 || o->replicas > 4096 || o->microbatches < 0 || o->microbatches > 4096)
-    return sl_fail(SL_BAD_ARGUMENT, "%d replicas x %d microbatches: each must be from 1 to 4096",
-                   o->replicas, o->microbatches);
-  t->grid.replicas = o->replicas ? o->replicas : default_replicas(context);
-  t->grid.microbatches = o->microbatches ? o->microbatches : 1;
-  t->grid.place = sl__alloc((size_t)t->grid.replicas, sizeof *t->grid.place, "the placement grid");
-  if (!t->grid.place) return SL_NO_MEMORY;
-  for (int r = 0; r < t->grid.replicas; r++)
-    t->grid.place[r] = context->devices[r % context->device_count].place;
-  return SL_OK;
-}
-
 static enum sl_status check_options(const struct sl_trainer_options *o) {
   if (o->in_flight < 0 || o->in_flight >= SL_MAX_IN_FLIGHT)
     return sl_fail(SL_BAD_ARGUMENT, "%d steps in flight: must be from 1 to %d", o->in_flight,
@@ -67,10 +44,9 @@ enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer 
     goto out;
   }
   if (sl__gemm_warning()) sl__log(model->context, SL_LOG_WARNING, "%s", sl__gemm_warning());
-  SL_TRY(make_grid(t, options));
+  SL_TRY(sl__grid_new(model, options, &t->grid));
   SL_TRY(sl__kvstore_new(model, &t->optimizer, options->kvstore,
-                         options->big_shard ? options->big_shard : 250000, t->grid.replicas,
-                         &t->kvstore));
+                         options->big_shard ? options->big_shard : 250000, &t->grid, &t->kvstore));
   for (int i = 0; i < t->in_flight; i++)
     SL_TRY(sl__tensor_host(model->context, &SL_SHAPE(4), SL_F32, NULL, &t->flights[i].stats));
   *trainer = t;
@@ -89,7 +65,7 @@ void sl_trainer_free(struct sl_trainer *t) {
   sl__kvstore_free(t->kvstore);
   free(t->feeds);
   free(t->plans);
-  free(t->grid.place);
+  sl__grid_clear(&t->grid);
   free(t);
 }
 

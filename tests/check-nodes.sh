@@ -42,4 +42,19 @@ for slaves in 1 2; do
     done
   done
 done
+
+# layers pinned: stages x replicas go round the nodes' workers
+for slaves in 1 2; do
+  name=$slaves-pinned
+  run "$name" "$launcher" -np "$slaves" -nobind -ncpus 1 "$program" "$work/$name" $((slaves + 1)) || continue
+  elsewhere=$(sed -n 's/^tasks run by other processes: //p' "$work/$name.log")
+  for model in lenet residual; do
+    if [ "${elsewhere:-0}" -ge 50 ] && cmp -s "$work/alone-$model.safetensors" "$work/$name-$model.safetensors"; then
+      echo "ok - $model, $((slaves + 1)) stages pinned to as many nodes: same weights to the bit ($elsewhere tasks ran elsewhere)"
+    else
+      echo "not ok - $model, $((slaves + 1)) stages pinned to as many nodes: weights differ, or too few tasks ran there (${elsewhere:-0})"
+      failed=$((failed + 1))
+    fi
+  done
+done
 exit $((failed > 0))

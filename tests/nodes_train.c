@@ -1,7 +1,7 @@
 /* Trains two small networks with replicas and writes their weights; run once alone and once with
  * master-slave processes as further memory nodes (check-nodes.sh), the files must be the same to
  * the bit. What it catches: wrong access modes, forgotten transfers, host pointers kept across
- * tasks. usage: nodes_train PREFIX; prints how many tasks other processes ran. */
+ * tasks. usage: nodes_train PREFIX [STAGES]; prints how many tasks other processes ran. */
 #include <starling.h>
 #include <starpu.h>
 #include <stdio.h>
@@ -45,6 +45,8 @@ static int residual(struct sl_context *context, struct sl_model **model) {
   return 0;
 }
 
+static int stages; /* 0: not cut */
+
 static int train(struct sl_context *context, struct sl_model *m,
                  const struct sl_optimizer *optimizer, enum sl_kvstore_kind kvstore,
                  const char *prefix, const char *name) {
@@ -59,10 +61,11 @@ static int train(struct sl_context *context, struct sl_model *m,
   TRY(sl_digits_new(100, 3, true, &data));
   TRY(sl_loader_new(data, &(struct sl_loader_options){.batch = 21, .seed = 5, .shuffle = true},
                     &loader));
-  TRY(sl_trainer_new(m, optimizer, NULL,
-                     &(struct sl_trainer_options){
-                         .replicas = 3, .microbatches = 2, .kvstore = kvstore, .big_shard = 500},
-                     &trainer));
+  TRY(sl_trainer_new(
+      m, optimizer, NULL,
+      &(struct sl_trainer_options){
+          .replicas = 3, .microbatches = 2, .kvstore = kvstore, .big_shard = 500, .stages = stages},
+      &trainer));
   for (int s = 0; s < 12; s++) TRY(sl_trainer_step(trainer, loader, &report, &reported));
   do TRY(sl_trainer_drain(trainer, &report, &reported));
   while (reported);
@@ -91,7 +94,8 @@ static long tasks_elsewhere(void) {
 int main(int argc, char **argv) {
   struct sl_context *context;
   struct sl_model *model;
-  if (argc != 2) return 2;
+  if (argc < 2 || argc > 3) return 2;
+  if (argc == 3) stages = atoi(argv[2]);
   TRY(sl_open(&(struct sl_context_options){.seed = 11}, &context));
   starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
   struct sl_optimizer sgd = {.lr = 0.05f, .momentum = 0.9f},

@@ -28,7 +28,7 @@ refused() {
 short="--steps 3 --quiet"
 
 # ---- numbers: zero, negative, absurd, rubbish ----
-for option in batch epochs steps replicas microbatches; do
+for option in batch epochs steps replicas microbatches stages; do
   for value in 0 -3 99999999999999999999 12x "" 1.5 " 7" 0x10; do
     refused 2 "--$option '$value'" "$lenet" "--$option=$value"
   done
@@ -52,6 +52,12 @@ refused 2 "schedule" "$lenet" --lr-schedule linear
 refused 2 "PERIOD" "$lenet" --lr-schedule step
 refused 2 "kvstore" "$lenet" --kvstore remote
 refused 2 "init" "$lenet" --init good
+refused 2 "give one" "$lenet" --stages 2 --placement 'conv1=cpu'
+refused 2 "at most 6 stages" "$lenet" --stages 7
+refused 2 "no rule places fc1, fc2" "$lenet" --placement 'conv1,pool1,conv2,pool2=cpu'
+refused 2 "no layer or group 'conv3'" "$lenet" --placement 'conv1,pool1,conv3=cpu'
+refused 2 "unknown device" "$lenet" --placement 'conv1-2,pool1-2,fc1-2=gpu'
+refused 1 "no-such-file" "$lenet" --placement-file no-such-file
 refused 2 "activation" "$lenet" --activation swish
 refused 2 "see --help" "$lenet" digits
 refused 2 "--help" "$lenet" --unknown

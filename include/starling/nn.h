@@ -40,6 +40,7 @@ struct sl_layer_options {
   const char
       *inputs; /**< names of the input layers, "conv2" or "bn2,shortcut"; "input" is the model's */
   enum sl_init init;
+  const char *group; /**< a name shared by layers that are placed together; see sl_place */
 };
 
 SL_API enum sl_status sl_model_new(struct sl_context *context, const struct sl_shape *sample,

@@ -21,6 +21,24 @@ enum sl_kvstore_kind { SL_KVSTORE_LOCAL, SL_KVSTORE_DEVICE };
 /** "local", "device". \return SL_BAD_ARGUMENT for an unknown name. */
 SL_API enum sl_status sl_kvstore_parse(const char *name, enum sl_kvstore_kind *kind);
 
+/** \defgroup placement Placement
+ * Model parallelism: which device computes which layer. Text: rules with ; (or line ends) between,
+ * each LAYERS=DEVICES. LAYERS: names, ranges ("lstm0-3") and groups (sl_layer_options.group) with
+ * commas between; every layer must be in exactly one rule. DEVICES: "cpu:0", "cuda:1", "cpu", "any";
+ * several with commas between: replica r runs on the r-th, round and round. # begins a comment.
+ *
+ *     sl_place(model, "embed,lstm0-3=cuda:0;lstm4-7,decoder=cuda:1");
+ *
+ * A rule is a stage. Microbatches flow through the stages as their data allow; results are those of
+ * the unplaced model, to the bit for the same replicas and microbatches on the same kind of device.
+ * Call it after the last layer, before sl_trainer_new.
+ * \return SL_BAD_ARGUMENT for a layer that is unknown, placed twice or left out, or text that is no
+ * rule; SL_NO_DEVICE for a device that is not there. The placement before stays then. */
+SL_API enum sl_status sl_place(struct sl_model *model, const char *text);
+
+/** The same text from a file. \return SL_IO too. */
+SL_API enum sl_status sl_place_file(struct sl_model *model, const char *path);
+
 /** \defgroup trainer The trainer
  * A step cuts the batch into replicas x microbatches slices, by StarPU filters on the batch axis.
  * Replica r runs on device r modulo the number of devices. All tasks of a step are submitted at
@@ -36,6 +54,8 @@ struct sl_trainer_options {
   int microbatches; /**< slices of a replica's part in time; their gradients add up. 0 means 1 */
   enum sl_kvstore_kind kvstore;
   int64_t big_shard; /**< elements above which a layer's block is cut; 0 means 250,000 */
+  int stages; /**< cut the model into so many runs of layers of like cost, one a worker (sl_place says
+                   it exactly); with r replicas, stages x r cells. 0: not cut */
   int in_flight;     /**< steps submitted ahead; 0 means 2 */
 };
 

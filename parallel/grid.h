@@ -1,0 +1,44 @@
+/* The placement grid: which stage each layer belongs to, and the device of each (stage, replica).
+ * Data, model and hybrid parallelism are all such grids. */
+#ifndef SL_PARALLEL_GRID_H
+#define SL_PARALLEL_GRID_H
+
+#include <starling/parallel.h>
+
+#include "nn/layer.h"
+
+struct sl__grid {
+  int replicas, microbatches, stages;
+  int layers;
+  int *stage;                 /* [layers] */
+  struct sl__device *devices; /* [stages * replicas], stage by stage */
+};
+
+/* The grid that the options and the model's placement (sl_place) ask for. */
+enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_trainer_options *options,
+                            struct sl__grid *grid);
+void sl__grid_clear(struct sl__grid *grid);
+
+static inline const struct sl__device *sl__grid_device(const struct sl__grid *grid, int layer,
+                                                       int replica) {
+  return &grid->devices[grid->stage[layer] * grid->replicas + replica];
+}
+
+/* "a,b0-3=cuda:0;c=cpu" (parallel/placement.c) into stages, one a rule in the order of their first
+ * layers: stage[layers], and each one's devices, one a replica. */
+struct sl__placement {
+  int stages;
+  int *stage;
+  struct sl__device **devices; /* [stages] */
+  int *device_count;           /* [stages] */
+};
+enum sl_status sl__placement_parse(const struct sl_model *model, const char *text,
+                                   struct sl__placement *placement);
+void sl__placement_clear(struct sl__placement *placement);
+
+/* Cut n costs into `parts` runs, none empty, so that the dearest run is as cheap as can be; ties go
+ * to the earliest cuts. first[parts] receives where each begins. O(n^2 parts) dynamic programming
+ * (the linear partition problem). n >= parts >= 1. */
+enum sl_status sl__partition(int n, const double *cost, int parts, int *first);
+
+#endif
