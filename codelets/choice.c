@@ -78,6 +78,12 @@ static enum sl__implementation fastest(struct sl_context *context, const struct 
   return best;
 }
 
+enum sl__implementation sl__product_choice(const struct sl_context *context) {
+  int forced = context->forced_implementation - 1;
+  if (forced >= 0 && sl__choice_products() >> forced & 1) return (enum sl__implementation)forced;
+  return sl__gemm_preferred() == SL_GEMM_ONEDNN ? SL_OWN_ONEDNN : SL_OWN_OPENBLAS;
+}
+
 enum sl__implementation sl__choose(struct sl_context *context, const struct sl__candidates *c,
                                    const void *args) {
   char key[256];

@@ -30,6 +30,10 @@ struct sl__candidates {
 enum sl__implementation sl__choose(struct sl_context *context,
                                    const struct sl__candidates *candidates, const void *args);
 
+/* For an operation of several products, not worth a measurement of its own: the preferred library,
+ * or the one that a test forces. */
+enum sl__implementation sl__product_choice(const struct sl_context *context);
+
 /* For tests: this implementation wherever it exists; a negative number ends that. */
 void sl__choice_force(struct sl_context *context, int implementation);
 

@@ -128,6 +128,28 @@ enum sl_status sl__embedding_backward_weight(struct sl_context *context, const s
                                              struct sl_tensor *tokens, struct sl_tensor *dy,
                                              struct sl_tensor *grad, int64_t vocabulary);
 
+/* LSTM over T time steps, as torch.nn.LSTM (batch first, one layer): x [N, T, I], y [N, T, H]; param
+ * weight_ih [4H, I], weight_hh [4H, H], bias_ih [4H], bias_hh [4H], the gates in the order i, f, g,
+ * o. state [N, 2H]: h then c, before the first step; after the last one when the task is done. saved
+ * [N, T, 6H] is for the backward half, whose first task turns it into the gates' gradients:
+ * dstate [N, 2H] goes from the state's gradient after the last step to that before the first. */
+enum sl_status sl__lstm_forward(struct sl_context *context, const struct sl__launch *l,
+                                struct sl_tensor *x, struct sl_tensor *param,
+                                struct sl_tensor *state, struct sl_tensor *y,
+                                struct sl_tensor *saved);
+enum sl_status sl__lstm_backward_gates(struct sl_context *context, const struct sl__launch *l,
+                                       struct sl_tensor *param, struct sl_tensor *saved,
+                                       struct sl_tensor *dy, struct sl_tensor *dstate,
+                                       int64_t features);
+/* dx (+)= dgates W_ih; dgates is saved after lstm_backward_gates */
+enum sl_status sl__lstm_backward_data(struct sl_context *context, const struct sl__launch *l,
+                                      struct sl_tensor *dgates, struct sl_tensor *param,
+                                      struct sl_tensor *dx);
+/* grad (+)= [dgates^T x, dgates^T (h of the step before), column sums twice] */
+enum sl_status sl__lstm_backward_weight(struct sl_context *context, const struct sl__launch *l,
+                                        struct sl_tensor *x, struct sl_tensor *dgates,
+                                        struct sl_tensor *grad);
+
 /* y = a + b */
 enum sl_status sl__add(struct sl_context *context, const struct sl__launch *l, struct sl_tensor *a,
                        struct sl_tensor *b, struct sl_tensor *y);

@@ -1,0 +1,277 @@
+/* Long short-term memory (Hochreiter, Schmidhuber 1997; forget gates: Gers et al. 2000) over a run
+ * of time steps, PyTorch's gates and layouts. The input's products for all steps are one matrix
+ * product, and so are the weights' gradients; only the state's products go step by step. */
+#include <string.h>
+
+#include "codelets/activation.h"
+#include "codelets/choice.h"
+#include "codelets/codelets.h"
+#include "codelets/gemm.h"
+#include "core/error.h"
+
+/* saved [N, T, 6H], a row: the gates i, f, g, o (after the backward pass: their gradients before
+ * the activation), then c and h of the step before. */
+struct lstm_args {
+  int32_t rows, steps, in, hidden, implementation;
+};
+
+/* The parts of a layer's parameters, and the distances between rows. */
+struct lstm_parts {
+  int64_t gates, width; /* 4H; 6H, a row of saved */
+  const float *w_ih, *w_hh, *b_ih, *b_hh;
+};
+
+static struct lstm_parts parts_of(const struct lstm_args *a, const float *param) {
+  int64_t gates = 4 * (int64_t)a->hidden;
+  struct lstm_parts p = {.gates = gates, .width = 6 * (int64_t)a->hidden, .w_ih = param};
+  p.w_hh = p.w_ih + gates * a->in;
+  p.b_ih = p.w_hh + gates * a->hidden;
+  p.b_hh = p.b_ih + gates;
+  return p;
+}
+
+/* ---- CPU kernels ------------------------------------------------------------------------- */
+
+static enum sl__gemm product(const struct lstm_args *a) {
+  return a->implementation == SL_OWN_ONEDNN ? SL_GEMM_ONEDNN : SL_GEMM_OPENBLAS;
+}
+
+/* One row's step: gates before their activation in row[0..4H), state h then c, both updated. */
+SL_HOST_DEVICE SL_INLINE void cell_forward(int64_t j, int64_t hidden, float *row, const float *b_ih,
+                                           const float *b_hh, float *h, float *c, float *y) {
+  float i = sl__sigmoid(row[j] + b_ih[j] + b_hh[j]);
+  float f = sl__sigmoid(row[hidden + j] + b_ih[hidden + j] + b_hh[hidden + j]);
+  float g = sl__tanh(row[2 * hidden + j] + b_ih[2 * hidden + j] + b_hh[2 * hidden + j]);
+  float o = sl__sigmoid(row[3 * hidden + j] + b_ih[3 * hidden + j] + b_hh[3 * hidden + j]);
+  float before = c[j], after = f * before + i * g;
+  row[j] = i;
+  row[hidden + j] = f;
+  row[2 * hidden + j] = g;
+  row[3 * hidden + j] = o;
+  row[4 * hidden + j] = before;
+  row[5 * hidden + j] = h[j];
+  c[j] = after;
+  y[j] = h[j] = o * sl__tanh(after);
+}
+
+/* row: as saved; its gates become their gradients before the activation. dh, dc: of this step's h
+ * (its y's gradient included) and c; dc becomes that of the step before. */
+SL_HOST_DEVICE SL_INLINE void cell_backward(int64_t j, int64_t hidden, float *row, const float *dh,
+                                            float *dc) {
+  float i = row[j], f = row[hidden + j], g = row[2 * hidden + j], o = row[3 * hidden + j];
+  float before = row[4 * hidden + j], t = sl__tanh(f * before + i * g);
+  float d = dc[j] + dh[j] * o * (1 - t * t);
+  row[j] = d * g * i * (1 - i);
+  row[hidden + j] = d * before * f * (1 - f);
+  row[2 * hidden + j] = d * i * (1 - g * g);
+  row[3 * hidden + j] = dh[j] * t * o * (1 - o);
+  dc[j] = d * f;
+}
+
+SL_SIMD static void step_forward(const struct lstm_args *a, const struct lstm_parts *p, int64_t t,
+                                 float *state, float *y, float *saved) {
+  int64_t hidden = a->hidden;
+  for (int64_t n = 0; n < a->rows; n++) {
+    float *restrict row = saved + (n * a->steps + t) * p->width;
+    float *restrict h = state + n * 2 * hidden, *restrict out = y + (n * a->steps + t) * hidden;
+#pragma GCC ivdep
+    for (int64_t j = 0; j < hidden; j++)
+      cell_forward(j, hidden, row, p->b_ih, p->b_hh, h, h + hidden, out);
+  }
+}
+
+SL_SIMD static void step_backward(const struct lstm_args *a, const struct lstm_parts *p, int64_t t,
+                                  const float *dy, float *dstate, float *saved) {
+  int64_t hidden = a->hidden;
+  for (int64_t n = 0; n < a->rows; n++) {
+    float *restrict row = saved + (n * a->steps + t) * p->width;
+    float *restrict dh = dstate + n * 2 * hidden;
+    const float *restrict out = dy + (n * a->steps + t) * hidden;
+    for (int64_t j = 0; j < hidden; j++) dh[j] += out[j];
+#pragma GCC ivdep
+    for (int64_t j = 0; j < hidden; j++) cell_backward(j, hidden, row, dh, dh + hidden);
+  }
+}
+
+/* to [columns, rows] = from [rows, columns] transposed, in tiles that stay in the first cache. */
+SL_SIMD static void transpose(const float *from, int64_t rows, int64_t columns, float *to) {
+  enum { TILE = 16 };
+  for (int64_t r = 0; r < rows; r += TILE)
+    for (int64_t c = 0; c < columns; c += TILE) {
+      int64_t r1 = r + TILE < rows ? r + TILE : rows, c1 = c + TILE < columns ? c + TILE : columns;
+      for (int64_t k = c; k < c1; k++)
+        for (int64_t i = r; i < r1; i++) to[k * rows + i] = from[i * columns + k];
+    }
+}
+
+static void forward(const struct lstm_args *a, const float *x, const float *param, float *state,
+                    float *y, float *saved, float *w_hh_t) {
+  struct lstm_parts p = parts_of(a, param);
+  int64_t hidden = a->hidden, row = a->steps * p.width;
+  sl__gemm(product(a), false, true, (int64_t)a->rows * a->steps, p.gates, a->in, 1, x, a->in,
+           p.w_ih, a->in, 0, saved, p.width);
+  /* few rows at a time multiply by a matrix twice as fast where it need not be transposed */
+  transpose(p.w_hh, p.gates, hidden, w_hh_t);
+  for (int64_t t = 0; t < a->steps; t++) {
+    sl__gemm(product(a), false, false, a->rows, p.gates, hidden, 1, state, 2 * hidden, w_hh_t,
+             p.gates, 1, saved + t * p.width, row);
+    step_forward(a, &p, t, state, y, saved);
+  }
+}
+
+static void backward_gates(const struct lstm_args *a, const float *param, float *saved,
+                           const float *dy, float *dstate) {
+  struct lstm_parts p = parts_of(a, param);
+  int64_t hidden = a->hidden, row = a->steps * p.width;
+  for (int64_t t = a->steps - 1; t >= 0; t--) {
+    step_backward(a, &p, t, dy, dstate, saved);
+    sl__gemm(product(a), false, false, a->rows, hidden, p.gates, 1, saved + t * p.width, row,
+             p.w_hh, hidden, 0, dstate, 2 * hidden);
+  }
+}
+
+static void backward_data(const struct lstm_args *a, const float *dgates, const float *param,
+                          float *dx, bool add) {
+  struct lstm_parts p = parts_of(a, param);
+  sl__gemm(product(a), false, false, (int64_t)a->rows * a->steps, a->in, p.gates, 1, dgates,
+           p.width, p.w_ih, a->in, add, dx, a->in);
+}
+
+SL_SIMD static void bias_gradient(const struct lstm_args *a, const struct lstm_parts *p,
+                                  const float *dgates, float *b_ih, float *b_hh, bool add) {
+  int64_t rows = (int64_t)a->rows * a->steps;
+  /* the sum is made apart: b_ih and b_hh get the same, however much they held */
+  for (int64_t at = 0; at < p->gates; at += 64) {
+    float sum[64] = {0};
+    int64_t count = p->gates - at < 64 ? p->gates - at : 64;
+    for (int64_t n = 0; n < rows; n++)
+      for (int64_t j = 0; j < count; j++) sum[j] += dgates[n * p->width + at + j];
+    for (int64_t j = 0; j < count; j++) {
+      b_ih[at + j] = (add ? b_ih[at + j] : 0) + sum[j];
+      b_hh[at + j] = (add ? b_hh[at + j] : 0) + sum[j];
+    }
+  }
+}
+
+static void backward_weight(const struct lstm_args *a, const float *x, const float *dgates,
+                            float *grad, bool add) {
+  struct lstm_parts p = parts_of(a, grad);
+  int64_t rows = (int64_t)a->rows * a->steps, hidden = a->hidden;
+  float *w_ih = grad, *w_hh = w_ih + p.gates * a->in, *b_ih = w_hh + p.gates * hidden;
+  sl__gemm(product(a), true, false, p.gates, a->in, rows, 1, dgates, p.width, x, a->in, add, w_ih,
+           a->in);
+  sl__gemm(product(a), true, false, p.gates, hidden, rows, 1, dgates, p.width, dgates + 5 * hidden,
+           p.width, add, w_hh, hidden);
+  bias_gradient(a, &p, dgates, b_ih, b_ih + p.gates, add);
+}
+
+SL_KERNEL void lstm_forward_cpu(void *buffers[], void *cl_arg) {
+  forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+          sl__buffer(buffers, 3), sl__buffer(buffers, 4), sl__buffer(buffers, 5));
+}
+
+SL_KERNEL void lstm_backward_gates_cpu(void *buffers[], void *cl_arg) {
+  backward_gates(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
+                 sl__buffer(buffers, 2), sl__buffer(buffers, 3));
+}
+
+SL_KERNEL void lstm_backward_data_cpu(void *buffers[], void *cl_arg) {
+  backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
+                sl__buffer(buffers, 2), sl__accumulate(cl_arg));
+}
+
+SL_KERNEL void lstm_backward_weight_cpu(void *buffers[], void *cl_arg) {
+  backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
+                  sl__buffer(buffers, 2), sl__accumulate(cl_arg));
+}
+
+/* ---- submission -------------------------------------------------------------------------- */
+
+/* Sizes from x [N, T, I] and saved [N, T, 6H]; block: parameters or their gradient. */
+static enum sl_status check(struct sl_context *context, const char *name, const struct sl_tensor *x,
+                            const struct sl_tensor *saved, const struct sl_tensor *block,
+                            struct lstm_args *a) {
+  char xt[96], st[96];
+  const int64_t *xd = x->shape.dim, *sd = saved->shape.dim;
+  if (x->shape.ndim == 3 && saved->shape.ndim == 3 && xd[0] == sd[0] && xd[1] == sd[1] &&
+      sd[2] % 6 == 0) {
+    int64_t hidden = sd[2] / 6;
+    *a = (struct lstm_args){.rows = (int32_t)xd[0],
+                            .steps = (int32_t)xd[1],
+                            .in = (int32_t)xd[2],
+                            .hidden = (int32_t)hidden,
+                            .implementation = sl__product_choice(context)};
+    if (block->shape.dim[0] == 4 * hidden * (xd[2] + hidden + 2)) return SL_OK;
+  }
+  return sl_fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,
+                 sl_shape_text(&x->shape, xt, sizeof xt),
+                 sl_shape_text(&saved->shape, st, sizeof st), (long long)block->shape.dim[0]);
+}
+
+static enum sl_status check_state(const char *name, const struct sl_tensor *state,
+                                  const struct sl_tensor *y, const struct lstm_args *a) {
+  if (sl_shape_equal(&state->shape, &SL_SHAPE(a->rows, 2 * a->hidden)) &&
+      sl_shape_equal(&y->shape, &SL_SHAPE(a->rows, a->steps, a->hidden)))
+    return SL_OK;
+  return sl_fail(SL_BAD_SHAPE, "%s: the state must be [%d, %d], y [%d, %d, %d]", name, a->rows,
+                 2 * a->hidden, a->rows, a->steps, a->hidden);
+}
+
+static double product_flops(const struct lstm_args *a, int64_t inputs) {
+  return 8.0 * (double)a->rows * (double)a->steps * (double)a->hidden * (double)inputs;
+}
+
+enum sl_status sl__lstm_forward(struct sl_context *context, const struct sl__launch *l,
+                                struct sl_tensor *x, struct sl_tensor *param,
+                                struct sl_tensor *state, struct sl_tensor *y,
+                                struct sl_tensor *saved) {
+  struct lstm_args a;
+  struct sl_tensor *scratch;
+  enum sl_status status;
+  SL_TRY(check(context, "lstm_forward", x, saved, param, &a));
+  SL_TRY(check_state("lstm_forward", state, y, &a));
+  SL_TRY(sl__scratch(context, (size_t)a.hidden * (size_t)a.hidden * 4 * sizeof(float), &scratch));
+  return sl__submit(context, &sl__op_lstm_forward, l, 6,
+                    (struct sl_tensor *[]){x, param, state, y, saved, scratch}, &a, sizeof a,
+                    product_flops(&a, a.in + a.hidden), 0);
+out:
+  return status;
+}
+
+enum sl_status sl__lstm_backward_gates(struct sl_context *context, const struct sl__launch *l,
+                                       struct sl_tensor *param, struct sl_tensor *saved,
+                                       struct sl_tensor *dy, struct sl_tensor *dstate,
+                                       int64_t features) {
+  struct lstm_args a;
+  struct sl_tensor x = {.shape = SL_SHAPE(dy->shape.dim[0], dy->shape.dim[1], features)};
+  enum sl_status status;
+  SL_TRY(check(context, "lstm_backward_gates", &x, saved, param, &a));
+  SL_TRY(check_state("lstm_backward_gates", dstate, dy, &a));
+  return sl__submit(context, &sl__op_lstm_backward_gates, l, 4,
+                    (struct sl_tensor *[]){param, saved, dy, dstate}, &a, sizeof a,
+                    product_flops(&a, a.hidden), 0);
+out:
+  return status;
+}
+
+enum sl_status sl__lstm_backward_data(struct sl_context *context, const struct sl__launch *l,
+                                      struct sl_tensor *dgates, struct sl_tensor *param,
+                                      struct sl_tensor *dx) {
+  struct lstm_args a;
+  enum sl_status status = check(context, "lstm_backward_data", dx, dgates, param, &a);
+  if (status != SL_OK) return status;
+  return sl__submit(context, &sl__op_lstm_backward_data, l, 3,
+                    (struct sl_tensor *[]){dgates, param, dx}, &a, sizeof a,
+                    product_flops(&a, a.in), 0);
+}
+
+enum sl_status sl__lstm_backward_weight(struct sl_context *context, const struct sl__launch *l,
+                                        struct sl_tensor *x, struct sl_tensor *dgates,
+                                        struct sl_tensor *grad) {
+  struct lstm_args a;
+  enum sl_status status = check(context, "lstm_backward_weight", x, dgates, grad, &a);
+  if (status != SL_OK) return status;
+  return sl__submit(context, &sl__op_lstm_backward_weight, l, 3,
+                    (struct sl_tensor *[]){x, dgates, grad}, &a, sizeof a,
+                    product_flops(&a, a.in + a.hidden), 0);
+}
