@@ -34,8 +34,8 @@ SL_KERNEL void accuracy_cpu(void *buffers[], void *cl_arg) {
 enum sl_status sl__accuracy(struct sl_context *context, const struct sl__launch *l,
                             struct sl_tensor *logits, struct sl_tensor *labels,
                             struct sl_tensor *count, int top) {
-  struct accuracy_args a = {.rows = logits->shape.dim[0], .top = top};
-  a.classes = sl_shape_count(&logits->shape) / a.rows;
+  struct accuracy_args a = {.classes = logits->shape.dim[logits->shape.ndim - 1], .top = top};
+  a.rows = sl_shape_count(&logits->shape) / a.classes;
   if (sl_shape_count(&labels->shape) != a.rows || count->shape.dim[0] != 2)
     return sl_fail(SL_BAD_SHAPE,
                    "accuracy: %lld rows of logits, but %lld labels (or count is not [2])",

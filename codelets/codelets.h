@@ -16,7 +16,8 @@
 #undef SL_OP
 
 /* Dense: y = act(x W^T + b). x [N, I] (further axes count as one), param W [O, I] then b [O] (or
- * none: has_bias false), y [N, O]. activation SL_ACTIVATION_NONE, RELU, TANH or SIGMOID is fused.
+ * none: has_bias false), y [N, O]; or x [N, T..., I], y [N, T..., O], each position alike.
+ * activation SL_ACTIVATION_NONE, RELU, TANH or SIGMOID is fused.
  */
 enum sl_status sl__dense_forward(struct sl_context *context, const struct sl__launch *l,
                                  struct sl_tensor *x, struct sl_tensor *param, struct sl_tensor *y,
@@ -128,11 +129,12 @@ enum sl_status sl__embedding_backward_weight(struct sl_context *context, const s
                                              struct sl_tensor *tokens, struct sl_tensor *dy,
                                              struct sl_tensor *grad, int64_t vocabulary);
 
-/* LSTM over T time steps, as torch.nn.LSTM (batch first, one layer): x [N, T, I], y [N, T, H]; param
- * weight_ih [4H, I], weight_hh [4H, H], bias_ih [4H], bias_hh [4H], the gates in the order i, f, g,
- * o. state [N, 2H]: h then c, before the first step; after the last one when the task is done. saved
- * [N, T, 6H] is for the backward half, whose first task turns it into the gates' gradients:
- * dstate [N, 2H] goes from the state's gradient after the last step to that before the first. */
+/* LSTM over T time steps, as torch.nn.LSTM (batch first, one layer): x [N, T, I], y [N, T, H];
+ * param weight_ih [4H, I], weight_hh [4H, H], bias_ih [4H], bias_hh [4H], the gates in the order i,
+ * f, g, o. state [N, 2H]: h then c, before the first step; after the last one when the task is
+ * done. saved [N, T, 6H] is for the backward half, whose first task turns it into the gates'
+ * gradients: dstate [N, 2H] goes from the state's gradient after the last step to that before the
+ * first. */
 enum sl_status sl__lstm_forward(struct sl_context *context, const struct sl__launch *l,
                                 struct sl_tensor *x, struct sl_tensor *param,
                                 struct sl_tensor *state, struct sl_tensor *y,
@@ -159,10 +161,11 @@ enum sl_status sl__axpy(struct sl_context *context, const struct sl__launch *l, 
 enum sl_status sl__fill(struct sl_context *context, const struct sl__launch *l, struct sl_tensor *y,
                         float value);
 
-/* Softmax and cross-entropy in one: logits [N, C], labels [N] i32, stats [4] f32:
- * sum of the rows' losses, rows whose largest logit is the label's, rows counted, rows with a label
- * outside 0..C-1 that is not SL_IGNORE (neither counted nor learned from: the caller reports them).
- * dlogits [N, C] = scale (softmax - one-hot), 0 for ignored rows. dlogits NULL: the loss only. */
+/* Softmax and cross-entropy in one: logits [N, C], labels [N] i32 (or [N, T, C], [N, T]), stats [4]
+ * f32: sum of the rows' losses, rows whose largest logit is the label's, rows counted, rows with a
+ * label outside 0..C-1 that is not SL_IGNORE (neither counted nor learned from: the caller reports
+ * them). dlogits [N, C] = scale (softmax - one-hot), 0 for ignored rows. dlogits NULL: the loss
+ * only. */
 enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__launch *l,
                                 struct sl_tensor *logits, struct sl_tensor *labels,
                                 struct sl_tensor *stats, struct sl_tensor *dlogits, float scale);

@@ -88,13 +88,15 @@ static enum sl_status check(const char *name, const struct sl_tensor *x,
                             const struct sl_tensor *param, const struct sl_tensor *y, bool has_bias,
                             struct dense_args *a) {
   char xt[96], yt[96];
-  int64_t rows = x->shape.dim[0];
+  int64_t out = y->shape.dim[y->shape.ndim - 1], rows = sl_shape_count(&y->shape) / out;
   a->rows = (int32_t)rows;
   a->in = (int32_t)(sl_shape_count(&x->shape) / rows);
-  a->out = (int32_t)(sl_shape_count(&y->shape) / rows);
+  a->out = (int32_t)out;
   a->has_bias = has_bias;
   int64_t needed = (int64_t)a->out * (a->in + has_bias);
-  if (y->shape.dim[0] == rows && param->shape.dim[0] == needed) return SL_OK;
+  if (sl_shape_count(&x->shape) == rows * a->in && y->shape.dim[0] == x->shape.dim[0] &&
+      param->shape.dim[0] == needed)
+    return SL_OK;
   return sl_fail(SL_BAD_SHAPE, "%s: x %s, y %s and %lld parameters do not fit; %lld are needed",
                  name, sl_shape_text(&x->shape, xt, sizeof xt),
                  sl_shape_text(&y->shape, yt, sizeof yt), (long long)param->shape.dim[0],
@@ -137,8 +139,8 @@ enum sl_status sl__dense_backward_data(struct sl_context *context, const struct 
                                        struct sl_tensor *dy, struct sl_tensor *param,
                                        struct sl_tensor *dx) {
   struct dense_args a = {0};
-  int64_t weights = sl_shape_count(&dx->shape) / dx->shape.dim[0] *
-                    (sl_shape_count(&dy->shape) / dy->shape.dim[0]);
+  int64_t out = dy->shape.dim[dy->shape.ndim - 1];
+  int64_t weights = sl_shape_count(&dx->shape) / (sl_shape_count(&dy->shape) / out) * out;
   /* the block may end with a bias, of which this pass has no use */
   enum sl_status status =
       check("dense_backward_data", dx, param, dy, param->shape.dim[0] != weights, &a);

@@ -77,8 +77,8 @@ SL_SIMD SL_KERNEL void softmax_xent_gradient_cpu(void *buffers[], void *cl_arg) 
 enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__launch *l,
                                 struct sl_tensor *logits, struct sl_tensor *labels,
                                 struct sl_tensor *stats, struct sl_tensor *dlogits, float scale) {
-  struct xent_args a = {.rows = logits->shape.dim[0], .scale = scale};
-  a.classes = sl_shape_count(&logits->shape) / a.rows;
+  struct xent_args a = {.classes = logits->shape.dim[logits->shape.ndim - 1], .scale = scale};
+  a.rows = sl_shape_count(&logits->shape) / a.classes;
   if (sl_shape_count(&labels->shape) != a.rows || stats->shape.dim[0] != 4 ||
       (dlogits && !sl_shape_equal(&dlogits->shape, &logits->shape)))
     return sl_fail(SL_BAD_SHAPE,

@@ -75,6 +75,7 @@ void sl_dataset_free(struct sl_dataset *set) {
   if (!set) return;
   free((char *)set->info.name);
   free(set->samples);
+  free(set->tokens);
   free(set->labels);
   free(set->table);
   free(set);
@@ -111,6 +112,42 @@ enum sl_status sl_dataset_new(const char *name, const struct sl_shape *sample, i
   if (status != SL_OK) return status;
   memcpy(set->samples, samples, (size_t)count * set->sample_size);
   memcpy(set->labels, labels, (size_t)count);
+  *result = set;
+  return SL_OK;
+}
+
+static enum sl_status check_tokens(const char *name, const int32_t *tokens, int64_t count,
+                                   int64_t steps, int classes) {
+  if (steps < 1 || steps > INT32_MAX || count <= steps)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "%s: %lld tokens are too few for a sample of %lld and the one after it; take "
+                   "fewer steps or more text",
+                   name, (long long)count, (long long)steps);
+  for (int64_t i = 0; i < count; i++)
+    if (tokens[i] < 0 || tokens[i] >= classes)
+      return sl_fail(SL_BAD_ARGUMENT, "%s: token %lld is %d, but the vocabulary has 0 to %d", name,
+                     (long long)i, tokens[i], classes - 1);
+  return SL_OK;
+}
+
+enum sl_status sl_tokens_new(const char *name, const int32_t *tokens, int64_t count, int64_t steps,
+                             int classes, struct sl_dataset **result) {
+  enum sl_status status = check_tokens(name, tokens, count, steps, classes);
+  if (status != SL_OK) return status;
+  struct sl_dataset *set = sl__alloc(1, sizeof *set, "a dataset");
+  if (!set) return SL_NO_MEMORY;
+  set->info = (struct sl_dataset_info){.name = sl__strdup(name),
+                                       .sample = SL_SHAPE(steps),
+                                       .count = (count - 1) / steps,
+                                       .classes = classes,
+                                       .tokens = true};
+  set->sample_size = (size_t)steps;
+  set->tokens = sl__alloc((size_t)count, sizeof *set->tokens, name);
+  if (!set->info.name || !set->tokens) {
+    sl_dataset_free(set);
+    return SL_NO_MEMORY;
+  }
+  memcpy(set->tokens, tokens, (size_t)count * sizeof *tokens);
   *result = set;
   return SL_OK;
 }
@@ -160,6 +197,9 @@ enum sl_status sl_dataset_get(const struct sl_dataset *set, int64_t i, float *va
   if (i < 0 || i >= set->info.count)
     return sl_fail(SL_BAD_ARGUMENT, "%s: no sample %lld; there are %lld", set->info.name,
                    (long long)i, (long long)set->info.count);
+  if (set->tokens)
+    return sl_fail(SL_UNSUPPORTED, "%s: its samples are tokens; a loader hands them out",
+                   set->info.name);
   sl__dataset_view(set, i, &(struct sl__view){0}, values);
   *label = set->labels[i];
   return SL_OK;

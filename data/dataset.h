@@ -9,7 +9,8 @@ struct sl_dataset {
   struct sl_dataset_info info; /* info.name is the dataset's own */
   size_t sample_size;          /* bytes of a sample, floats of a normalised one */
   size_t plane;                /* values a channel */
-  uint8_t *samples;
+  uint8_t *samples;            /* NULL where there are tokens */
+  int32_t *tokens;
   uint8_t *labels;
   /* normalised value of every byte, per channel; one table where all channels share it */
   float (*table)[256];

@@ -68,6 +68,11 @@ static struct sl__view draw_view(const struct sl_loader_options *options, int64_
 /* The sample at a position of the part's order in the current epoch. */
 static int64_t sample_at(const struct sl_loader *loader, int64_t position) {
   int64_t i = position * loader->options.num_parts + loader->options.part_index;
+  if (loader->options.contiguous) { /* row r of all parts' rows reads its own run of samples */
+    int64_t row = position % loader->options.batch, index = position / loader->options.batch;
+    int64_t run = loader->options.part_index * loader->options.batch + row;
+    return run * loader->length + index;
+  }
   return loader->options.shuffle ? loader->order[i] : i;
 }
 
@@ -76,23 +81,43 @@ static int64_t part_count(const struct sl_loader *loader) {
   return (count - loader->options.part_index + parts - 1) / parts;
 }
 
+/* Labels a sample has. */
+static size_t labels_a_sample(const struct sl_dataset *set) {
+  return set->tokens ? set->sample_size : 1;
+}
+
+static void fill_row(struct sl_loader *loader, struct slot *slot, int64_t row, int64_t i) {
+  const struct sl_dataset *set = loader->dataset;
+  float *x = slot->x + (size_t)row * set->sample_size;
+  int32_t *labels = slot->labels + (size_t)row * labels_a_sample(set);
+  if (set->tokens) {
+    const int32_t *tokens = set->tokens + (size_t)i * set->sample_size;
+    memcpy(x, tokens, set->sample_size * sizeof *tokens);
+    memcpy(labels, tokens + 1, set->sample_size * sizeof *tokens);
+    return;
+  }
+  struct sl__view view = draw_view(&loader->options, slot->batch.epoch, i);
+  sl__dataset_view(set, i, &view, x);
+  *labels = set->labels[i];
+}
+
+static void ignore_row(struct slot *slot, int64_t row, size_t labels) {
+  for (size_t k = 0; k < labels; k++) slot->labels[(size_t)row * labels + k] = SL_IGNORE;
+}
+
 /* Rows behind the last sample repeat the batch's first ones; a batch without any shows the epoch's
  * first. */
-static void fill_rows(struct sl_loader *loader, struct slot *slot, int64_t first) {
+static void fill_rows(struct sl_loader *loader, struct slot *slot, int64_t first, int64_t valid) {
   const struct sl_dataset *set = loader->dataset;
-  const struct sl_batch *batch = &slot->batch;
-  for (int64_t row = 0; row < batch->valid || (row == 0 && batch->valid == 0); row++) {
-    int64_t i = sample_at(loader, batch->valid ? first + row : 0);
-    struct sl__view view = draw_view(&loader->options, batch->epoch, i);
-    sl__dataset_view(set, i, &view, slot->x + (size_t)row * set->sample_size);
-    slot->labels[row] = batch->valid ? set->labels[i] : SL_IGNORE;
-  }
-  int64_t distinct = batch->valid ? batch->valid : 1;
-  for (int64_t row = distinct; row < batch->batch; row++) {
+  int64_t distinct = valid ? valid : 1;
+  for (int64_t row = 0; row < distinct; row++)
+    fill_row(loader, slot, row, sample_at(loader, valid ? first + row : 0));
+  if (!valid) ignore_row(slot, 0, labels_a_sample(set));
+  for (int64_t row = distinct; row < slot->batch.batch; row++) {
     memcpy(slot->x + (size_t)row * set->sample_size,
            slot->x + (size_t)(row - distinct) * set->sample_size,
            set->sample_size * sizeof *slot->x);
-    slot->labels[row] = SL_IGNORE;
+    ignore_row(slot, row, labels_a_sample(set));
   }
 }
 
@@ -104,17 +129,19 @@ static void fill_slot(struct sl_loader *loader, struct slot *slot, int64_t numbe
                     loader->order, (uint32_t)loader->dataset->info.count);
     loader->order_epoch = epoch;
   }
-  slot->batch = (struct sl_batch){.x = slot->x,
+  if (loader->options.contiguous) left = rows; /* every batch is full */
+  int64_t valid = left < 0 ? 0 : left < rows ? left : rows;
+  bool tokens = loader->dataset->tokens != NULL;
+  slot->batch = (struct sl_batch){.x = tokens ? NULL : slot->x,
+                                  .tokens = tokens ? (const int32_t *)(void *)slot->x : NULL,
                                   .labels = slot->labels,
                                   .batch = rows,
-                                  .valid = left < 0      ? 0
-                                           : left < rows ? left
-                                                         : rows,
+                                  .valid = valid * (int64_t)labels_a_sample(loader->dataset),
                                   .epoch = epoch,
                                   .index = index,
                                   .last = index == loader->length - 1,
                                   .slot = (int)(slot - loader->slots)};
-  fill_rows(loader, slot, index * rows);
+  fill_rows(loader, slot, index * rows, valid);
 }
 
 /* ---- the thread ---- */
@@ -206,6 +233,14 @@ static enum sl_status check_options(const struct sl_dataset_info *info,
   if (options->num_parts > info->count)
     return sl_fail(SL_BAD_ARGUMENT, "%s: %lld parts of %lld samples: one would be empty",
                    info->name, (long long)options->num_parts, (long long)info->count);
+  if (options->contiguous && (!info->tokens || options->shuffle))
+    return sl_fail(SL_BAD_ARGUMENT, "%s: only a text can be contiguous, and not shuffled",
+                   info->name);
+  if (options->contiguous && info->count / options->num_parts < options->batch)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "%s: %lld samples do not fill %lld rows; take a smaller batch or fewer steps",
+                   info->name, (long long)info->count,
+                   (long long)(options->batch * options->num_parts));
   return check_augmentation(info, options);
 }
 
@@ -229,7 +264,8 @@ static enum sl_status alloc_slots(struct sl_loader *loader) {
   enum sl_status status = check_memory(loader, (double)count * (double)rows * (double)row_bytes);
   if (status != SL_OK) return status;
   size_t x_bytes = whole_pages(rows * row_bytes);
-  size_t slot_bytes = x_bytes + whole_pages(rows * sizeof(int32_t));
+  size_t slot_bytes =
+      x_bytes + whole_pages(rows * labels_a_sample(loader->dataset) * sizeof(int32_t));
   loader->slots = sl__alloc(count, sizeof *loader->slots, "slots");
   loader->memory = sl__alloc(count * slot_bytes + PAGE, 1, "batches; a smaller one takes less");
   if (!loader->slots || !loader->memory) return SL_NO_MEMORY;
@@ -256,6 +292,8 @@ enum sl_status sl_loader_new(const struct sl_dataset *dataset,
   /* of the largest part, which is the first one: all parts have as many batches */
   int64_t parts = loader->options.num_parts, most = (dataset->info.count + parts - 1) / parts;
   loader->length = (most + loader->options.batch - 1) / loader->options.batch;
+  if (loader->options.contiguous)
+    loader->length = dataset->info.count / (parts * loader->options.batch);
   SL_TRY(alloc_slots(loader));
   if (loader->options.shuffle) {
     loader->order = sl__alloc((size_t)dataset->info.count, sizeof *loader->order, "an order");

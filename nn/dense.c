@@ -3,7 +3,8 @@
 
 static enum sl_status infer(struct sl__layer *layer) {
   const struct sl_dense_options *o = layer->options;
-  int64_t in = sl_shape_count(&layer->in[0]);
+  const struct sl_shape *x = &layer->in[0];
+  int64_t in = o->positions ? x->dim[x->ndim - 1] : sl_shape_count(x);
   if (layer->input_count != 1)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "takes one input, not %d", layer->input_count);
   if (o->features < 1)
@@ -13,7 +14,11 @@ static enum sl_status infer(struct sl__layer *layer) {
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "gelu needs the values before it: append it as a layer, sl_activate");
   layer->out = SL_SHAPE(o->features);
-  layer->flops = 2.0 * (double)in * (double)o->features;
+  if (o->positions) {
+    layer->out = *x;
+    layer->out.dim[x->ndim - 1] = o->features;
+  }
+  layer->flops = 2.0 * (double)sl_shape_count(x) * (double)o->features;
   struct sl__param *weight = sl__block_add(&layer->params, "weight", &SL_SHAPE(o->features, in));
   weight->fan_in = in;
   weight->fan_out = o->features;

@@ -40,6 +40,8 @@ struct sl__pass {
   struct sl_tensor *x[SL_MAX_INPUTS], *y, *saved;
   struct sl_tensor *dy, *dx[SL_MAX_INPUTS]; /* dx[i] NULL: nobody needs it */
   bool add_dx[SL_MAX_INPUTS]; /* another consumer of that input wrote its part before */
+  struct sl_tensor *state;    /* of a recurrent layer: before this slice's steps, then after them */
+  struct sl_tensor *dstate;   /* its gradient, the other way round */
   struct sl_tensor *grad;
   bool add_grad; /* an earlier microbatch wrote its part before */
   bool training;
@@ -77,7 +79,8 @@ struct sl__layer {
   struct sl_shape saved; /* what backward needs besides x and y; ndim 0: nothing */
   bool saved_per_row;    /* one such shape a sample, else one a slice */
   enum sl_type saved_type;
-  double flops; /* multiplications and additions of a forward pass of one sample */
+  struct sl_shape state; /* of one row, carried over time; ndim 0: none */
+  double flops;          /* multiplications and additions of a forward pass of one sample */
 };
 
 struct sl_model {

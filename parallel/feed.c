@@ -27,13 +27,16 @@ out:
 static enum sl_status open_slots(struct sl__feed *feed, struct sl_context *context,
                                  const struct sl__grid *grid, int64_t *rows) {
   struct sl_shape shape = batch_shape(feed->loader), labels = SL_SHAPE(shape.dim[0]);
+  const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(feed->loader));
   enum sl_status status = SL_OK;
+  if (info->tokens) labels = shape;
   sl__slice_rows(grid, shape.dim[0], rows);
   for (int i = 0; i < feed->slots; i++) {
     float *x;
     int32_t *y;
     sl_loader_slot(feed->loader, i, &x, &y);
-    SL_TRY(slot_tensor(context, &shape, SL_F32, x, grid, rows, &feed->x[i]));
+    SL_TRY(
+        slot_tensor(context, &shape, info->tokens ? SL_I32 : SL_F32, x, grid, rows, &feed->x[i]));
     SL_TRY(slot_tensor(context, &labels, SL_I32, y, grid, rows, &feed->labels[i]));
     if (feed->pinned) starpu_memory_pin(x, feed->x[i]->bytes);
   }

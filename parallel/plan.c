@@ -24,6 +24,19 @@ static enum sl_status saved_new(struct sl_context *context, const struct sl__lay
   return sl__tensor_temporary(context, &shape, layer->saved_type, saved);
 }
 
+/* A recurrent layer's state and, in training, its gradient: before the first step and after the
+ * last. */
+static enum sl_status state_new(const struct sl__plan *plan, struct sl__slice *slice, int i) {
+  const struct sl__layer *layer = &plan->model->layers[i];
+  if (!layer->state.ndim) return SL_OK;
+  struct sl_shape shape = with_rows(slice->rows, &layer->state);
+  enum sl_status status =
+      sl__tensor_temporary(plan->model->context, &shape, SL_F32, &slice->state[i]);
+  if (status == SL_OK && plan->training)
+    status = sl__tensor_temporary(plan->model->context, &shape, SL_F32, &slice->dstate[i]);
+  return status;
+}
+
 static enum sl_status slice_tensors(struct sl__plan *plan, struct sl__slice *slice) {
   struct sl_model *model = plan->model;
   enum sl_status status = SL_OK;
@@ -31,7 +44,10 @@ static enum sl_status slice_tensors(struct sl__plan *plan, struct sl__slice *sli
   slice->y = sl__alloc(layers, sizeof *slice->y, "a slice");
   slice->dy = sl__alloc(layers, sizeof *slice->dy, "a slice");
   slice->saved = sl__alloc(layers, sizeof *slice->saved, "a slice");
-  if (!slice->y || !slice->dy || !slice->saved) return SL_NO_MEMORY;
+  slice->state = sl__alloc(layers, sizeof *slice->state, "a slice");
+  slice->dstate = sl__alloc(layers, sizeof *slice->dstate, "a slice");
+  if (!slice->y || !slice->dy || !slice->saved || !slice->state || !slice->dstate)
+    return SL_NO_MEMORY;
   for (int i = 0; i < model->count && status == SL_OK; i++) {
     struct sl_shape shape = with_rows(slice->rows, &model->layers[i].out);
     status = sl__tensor_temporary(model->context, &shape, SL_F32, &slice->y[i]);
@@ -39,6 +55,7 @@ static enum sl_status slice_tensors(struct sl__plan *plan, struct sl__slice *sli
       status = sl__tensor_temporary(model->context, &shape, SL_F32, &slice->dy[i]);
     if (status == SL_OK)
       status = saved_new(model->context, &model->layers[i], slice->rows, &slice->saved[i]);
+    if (status == SL_OK) status = state_new(plan, slice, i);
   }
   struct sl_shape four = SL_SHAPE(4);
   if (status == SL_OK) status = sl__tensor_temporary(model->context, &four, SL_F32, &slice->stats);
@@ -122,6 +139,8 @@ void sl__plan_free(struct sl__plan *plan) {
     free_tensors(slice->y, plan->model->count);
     free_tensors(slice->dy, plan->model->count);
     free_tensors(slice->saved, plan->model->count);
+    free_tensors(slice->state, plan->model->count);
+    free_tensors(slice->dstate, plan->model->count);
     sl__tensor_free(slice->stats);
   }
   free(plan->slices);
@@ -142,6 +161,8 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
       .y = slice->y[i],
       .saved = slice->saved[i],
       .dy = slice->dy[i],
+      .state = slice->state[i],
+      .dstate = slice->dstate[i],
       .training = step->training,
       .step = step->number,
       .first_row = slice->first_row,
@@ -169,7 +190,9 @@ static enum sl_status submit_forward(struct sl__plan *plan, const struct sl__ste
   for (int i = 0; i < model->count; i++) {
     struct sl__pass pass = layer_pass(plan, step, s, i);
     pass.launch.priority = SL_PRIORITY_FORWARD + i;
-    enum sl_status status = model->layers[i].kind->forward(&model->layers[i], &pass);
+    enum sl_status status = SL_OK;
+    if (pass.state && !step->carry) status = sl__fill(model->context, &pass.launch, pass.state, 0);
+    if (status == SL_OK) status = model->layers[i].kind->forward(&model->layers[i], &pass);
     if (status != SL_OK) return status;
     if (!step->training) forget_inputs(plan, slice, i);
   }
@@ -207,6 +230,8 @@ static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__ste
   struct sl__pass pass = layer_pass(plan, step, s, i);
   enum sl_status status = SL_OK;
   pass.launch.priority = SL_PRIORITY_BACKWARD_DATA + i;
+  /* what comes after the slice's last step is not learned from: truncated back-propagation */
+  if (pass.dstate) SL_TRY(sl__fill(pass.context, &pass.launch, pass.dstate, 0));
   if (layer->kind->backward_begin) SL_TRY(layer->kind->backward_begin(layer, &pass));
   if (wants_dx(plan, slice, i, written, &pass)) SL_TRY(layer->kind->backward_data(layer, &pass));
   if (layer->params.total) {
@@ -229,6 +254,7 @@ static enum sl_status submit_backward(struct sl__plan *plan, const struct sl__st
     sl__tensor_invalidate(slice->y[i]);
     if (slice->dy[i]) sl__tensor_invalidate(slice->dy[i]);
     if (slice->saved[i]) sl__tensor_invalidate(slice->saved[i]);
+    if (slice->dstate[i]) sl__tensor_invalidate(slice->dstate[i]);
   }
   free(written);
   return status;

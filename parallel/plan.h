@@ -10,7 +10,8 @@ struct sl__slice {
   int replica, microbatch;
   int64_t first_row, rows;
   struct sl_tensor **y, **dy,
-      **saved;             /* one a layer; dy only where planned for training, saved may be NULL */
+      **saved,             /* one a layer; dy only where planned for training, saved may be NULL */
+      **state, **dstate;   /* of recurrent layers, else NULL */
   struct sl_tensor *stats; /* see sl__softmax_xent */
 };
 
@@ -29,6 +30,7 @@ struct sl__plan {
 struct sl__step {
   uint64_t number;
   bool training;
+  bool carry;  /* recurrent layers go on from the state that the step before left */
   float scale; /* of the loss's gradient: 1 / valid samples */
   struct sl_tensor *x,
       *labels; /* [batch, ...], split into the plan's slices where there are several */

@@ -34,15 +34,14 @@ enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer 
   SL_TRY(check_options(options));
   SL_TRY(sl_optimizer_check(&t->optimizer));
   SL_TRY(sl_model_build(model));
-  if (sl_model_output(model)->ndim != 1) {
-    status = sl_fail(SL_BAD_SHAPE, "the model's output must be [classes]: end with a dense layer");
+  if (sl_model_output(model)->ndim != (model->takes_tokens ? 2 : 1)) {
+    status = sl_fail(SL_BAD_SHAPE, "the model's output must be %s: end with a dense layer%s",
+                     model->takes_tokens ? "[T, classes]" : "[classes]",
+                     model->takes_tokens ? " over positions" : "");
     goto out;
   }
-  if (model->takes_tokens) {
-    status =
-        sl_fail(SL_UNSUPPORTED, "the loaders have images only so far, no tokens for an embedding");
-    goto out;
-  }
+  t->carry_state = options->carry_state;
+  for (int i = 0; i < model->count; i++) t->stateful |= model->layers[i].state.ndim > 0;
   if (sl__gemm_warning()) sl__log(model->context, SL_LOG_WARNING, "%s", sl__gemm_warning());
   SL_TRY(sl__grid_new(model, options, &t->grid));
   SL_TRY(sl__kvstore_new(model, &t->optimizer, options->kvstore,
@@ -78,9 +77,13 @@ static enum sl_status check_sample(const struct sl_trainer *t, const struct sl_l
     return sl_fail(SL_BAD_SHAPE, "%s has samples %s, but the model takes %s", info->name,
                    sl_shape_text(&info->sample, have, sizeof have),
                    sl_shape_text(&t->model->sample, want, sizeof want));
-  if (info->classes > sl_model_output(t->model)->dim[0])
+  if (info->tokens != t->model->takes_tokens)
+    return sl_fail(SL_BAD_ARGUMENT, "%s has %s, but the model's first layer takes %s", info->name,
+                   info->tokens ? "tokens" : "numbers", info->tokens ? "numbers" : "tokens");
+  const struct sl_shape *out = sl_model_output(t->model);
+  if (info->classes > out->dim[out->ndim - 1])
     return sl_fail(SL_BAD_SHAPE, "%s has %d classes, but the model's last layer only %lld outputs",
-                   info->name, info->classes, (long long)sl_model_output(t->model)->dim[0]);
+                   info->name, info->classes, (long long)out->dim[out->ndim - 1]);
   return SL_OK;
 }
 
@@ -105,7 +108,9 @@ static enum sl_status find_feed(struct sl_trainer *t, struct sl_loader *loader,
 static enum sl_status find_plan(struct sl_trainer *t, int64_t batch, bool training,
                                 struct sl__plan **plan) {
   for (int i = 0; i < t->plan_count; i++)
-    if (t->plans[i]->batch == batch && t->plans[i]->training >= training) {
+    /* an evaluation takes the training's plan, unless that holds a state to be carried on */
+    if (t->plans[i]->batch == batch &&
+        (t->stateful ? t->plans[i]->training == training : t->plans[i]->training >= training)) {
       *plan = t->plans[i];
       return SL_OK;
     }
@@ -148,6 +153,7 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
                                  .lr = t->optimizer.lr * sl_schedule_factor(&t->schedule, t->step)};
   struct sl__step step = {.number = (uint64_t)t->step,
                           .training = training,
+                          .carry = t->carry_state && batch.index > 0,
                           /* a part that has run out of samples learns nothing */
                           .scale = batch.valid ? 1.0f / (float)batch.valid : 0,
                           .x = f->feed->x[batch.slot],

@@ -32,6 +32,8 @@ struct sl_trainer {
   struct sl__flight flights[SL_MAX_IN_FLIGHT];
   int64_t submitted, finished; /* of all flights, training or not */
   int64_t step;                /* training steps submitted */
+  bool carry_state;            /* as the options say */
+  bool stateful;               /* a layer is recurrent */
   bool failed;
 };
 

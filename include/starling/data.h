@@ -17,6 +17,7 @@ struct sl_dataset_info {
   struct sl_shape sample; /**< [C, H, W] */
   int64_t count;
   int classes; /**< labels are 0 .. classes - 1 */
+  bool tokens; /**< samples are tokens (i32) [T], and each has a label of its own */
 };
 
 /** MNIST's IDX files, plain or .gz: train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-*
@@ -48,6 +49,13 @@ SL_API enum sl_status sl_dataset_new(const char *name, const struct sl_shape *sa
                                      const float *mean, const float *deviation,
                                      struct sl_dataset **dataset);
 
+/** A text of tokens 0 .. classes - 1 (copied), as samples of steps tokens each: sample i are tokens
+ * i steps, i steps + 1, ...; the label of each is the token after it. What does not fill a sample
+ * at the end is left out. \return SL_BAD_ARGUMENT for a token outside 0 .. classes - 1, or too few
+ * for one sample. */
+SL_API enum sl_status sl_tokens_new(const char *name, const int32_t *tokens, int64_t count,
+                                    int64_t steps, int classes, struct sl_dataset **dataset);
+
 SL_API const struct sl_dataset_info *sl_dataset_info(const struct sl_dataset *dataset);
 
 /** Sample i as floats [C, H, W] (normalised) and its label. */
@@ -61,11 +69,13 @@ SL_API void sl_dataset_free(struct sl_dataset *dataset);
 struct sl_loader;
 
 struct sl_loader_options {
-  int64_t batch; /**< samples a batch; required */
-  uint64_t seed; /**< of the order and the augmentation */
-  bool shuffle;  /**< a new order every epoch, from (seed, epoch) only */
-  int shift;     /**< augmentation: shift by up to this many pixels, 0 none; edges become 0 bytes */
-  bool flip;     /**< augmentation: mirror every second sample, left to right */
+  int64_t batch;   /**< samples a batch; required */
+  uint64_t seed;   /**< of the order and the augmentation */
+  bool contiguous; /**< tokens: each row of a batch goes on where it ended in the batch before; the
+                      text is cut into batch x num_parts runs, and what is over is left out */
+  bool shuffle;    /**< a new order every epoch, from (seed, epoch) only */
+  int shift; /**< augmentation: shift by up to this many pixels, 0 none; edges become 0 bytes */
+  bool flip; /**< augmentation: mirror every second sample, left to right */
   int64_t part_index; /**< this loader reads part part_index of num_parts; */
   int64_t num_parts;  /**< 0 means 1. All parts together are the set, each sample once an epoch. */
   int slots;          /**< batches in memory at once; 0 means 4, at least 2 */
@@ -76,10 +86,11 @@ struct sl_loader_options {
 #define SL_IGNORE (-1)
 
 struct sl_batch {
-  const float *x;        /**< [batch, C, H, W] */
-  const int32_t *labels; /**< [batch] */
+  const float *x;        /**< [batch, C, H, W]; NULL where the samples are tokens */
+  const int32_t *tokens; /**< [batch, T], or NULL */
+  const int32_t *labels; /**< [batch], or [batch, T] */
   int64_t batch;         /**< rows, always the loader's batch */
-  int64_t valid;         /**< rows whose label counts */
+  int64_t valid;         /**< labels that count */
   int64_t epoch;         /**< from 0 */
   int64_t index;         /**< of the batch in its epoch, from 0 */
   bool last;             /**< last of its epoch */

@@ -53,6 +53,7 @@ struct sl_dense_options {
   int64_t features;
   bool no_bias;
   enum sl_activation activation;
+  bool positions; /**< along the last axis only, x [T..., I] -> [T..., O], as torch.nn.Linear */
 };
 SL_API enum sl_status sl_dense(struct sl_model *model, const char *name,
                                const struct sl_dense_options *options);
@@ -119,6 +120,17 @@ struct sl_embedding_options {
 SL_API enum sl_status sl_embedding(struct sl_model *model, const char *name,
                                    const struct sl_embedding_options *options);
 
+/** LSTM over a sample's time steps: x [T, I] -> [T, H], H being features; as torch.nn.LSTM with one
+ * layer and batch_first: weight_ih_l0 [4H, I], weight_hh_l0 [4H, H], bias_ih_l0 [4H], bias_hh_l0
+ * [4H], gates in the order i, f, g, o (Hochreiter, Schmidhuber 1997). The state before the first
+ * step is zero, or the one after the batch before (sl_trainer_options.carry_state). */
+struct sl_lstm_options {
+  struct sl_layer_options layer;
+  int64_t features;
+};
+SL_API enum sl_status sl_lstm(struct sl_model *model, const char *name,
+                              const struct sl_lstm_options *options);
+
 /** y = a + b, the end of a residual edge: layer.inputs names both. \return SL_BAD_SHAPE where they
  * differ. */
 struct sl_add_options {
@@ -131,7 +143,8 @@ SL_API enum sl_status sl_add(struct sl_model *model, const char *name,
 
 /** Fix the graph and draw the initial weights from the context's seed (each from the seed, the
  * layer's name and the index: not from the order of the layers). The last layer's output are the
- * logits [classes]. The trainer calls it where it was not called. */
+ * logits [classes], or [T, classes] where the input are tokens [T]. The trainer calls it where it
+ * was not called. */
 SL_API enum sl_status sl_model_build(struct sl_model *model);
 
 SL_API void sl_model_free(struct sl_model *model);

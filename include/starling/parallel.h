@@ -24,8 +24,9 @@ SL_API enum sl_status sl_kvstore_parse(const char *name, enum sl_kvstore_kind *k
 /** \defgroup placement Placement
  * Model parallelism: which device computes which layer. Text: rules with ; (or line ends) between,
  * each LAYERS=DEVICES. LAYERS: names, ranges ("lstm0-3") and groups (sl_layer_options.group) with
- * commas between; every layer must be in exactly one rule. DEVICES: "cpu:0", "cuda:1", "cpu", "any";
- * several with commas between: replica r runs on the r-th, round and round. # begins a comment.
+ * commas between; every layer must be in exactly one rule. DEVICES: "cpu:0", "cuda:1", "cpu",
+ * "any"; several with commas between: replica r runs on the r-th, round and round. # begins a
+ * comment.
  *
  *     sl_place(model, "embed,lstm0-3=cuda:0;lstm4-7,decoder=cuda:1");
  *
@@ -54,9 +55,11 @@ struct sl_trainer_options {
   int microbatches; /**< slices of a replica's part in time; their gradients add up. 0 means 1 */
   enum sl_kvstore_kind kvstore;
   int64_t big_shard; /**< elements above which a layer's block is cut; 0 means 250,000 */
-  int stages; /**< cut the model into so many runs of layers of like cost, one a worker (sl_place says
-                   it exactly); with r replicas, stages x r cells. 0: not cut */
-  int in_flight;     /**< steps submitted ahead; 0 means 2 */
+  int stages; /**< cut the model into so many runs of layers of like cost, one a worker (sl_place
+                 says it exactly); with r replicas, stages x r cells. 0: not cut */
+  bool carry_state; /**< recurrent layers go on from the state that the batch before left, except
+                       at an epoch's first (truncated back-propagation through time) */
+  int in_flight;    /**< steps submitted ahead; 0 means 2 */
 };
 
 /** The trainer borrows the model (and builds it where needed); schedule NULL is constant.
