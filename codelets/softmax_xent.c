@@ -14,25 +14,41 @@ struct xent_args {
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-/* A row's largest logit and where it is; NaN is never larger, so a row of NaN gives NaN below. */
+/* Sums and maxima go over lanes: it vectorises, and the order is the same for every vector width.
+ */
+enum { LANES = 16 };
+
+/* Where a row's largest logit is, the first of equals; NaN is never larger. */
 SL_INLINE int64_t largest(const float *row, int64_t classes) {
-  int64_t best = 0;
-  for (int64_t c = 1; c < classes; c++)
-    if (row[c] > row[best]) best = c;
-  return best;
+  float lane[LANES], most = -INFINITY;
+  int64_t whole = classes / LANES * LANES, at = 0;
+  for (int l = 0; l < LANES; l++) lane[l] = -INFINITY;
+  for (int64_t c = 0; c < whole; c += LANES)
+    for (int l = 0; l < LANES; l++) lane[l] = row[c + l] > lane[l] ? row[c + l] : lane[l];
+  for (int l = 0; l < LANES; l++) most = lane[l] > most ? lane[l] : most;
+  for (int64_t c = whole; c < classes; c++) most = row[c] > most ? row[c] : most;
+  while (at < classes && row[at] != most) at++;
+  return at < classes ? at : 0; /* all NaN: the loss tells */
 }
 
-/* Softmax of one row into p (which may be NULL), the logarithm of its denominator returned. */
-SL_INLINE double row_softmax(const float *row, int64_t classes, float most, float *p) {
-  double sum = 0;
-  for (int64_t c = 0; c < classes; c++) {
-    float e = sl__exp(row[c] - most);
-    if (p) p[c] = e;
-    sum += (double)e;
+/* e^(row - most) into e (which may be NULL); their sum returned. */
+SL_INLINE double exponentials(const float *restrict row, int64_t classes, float most,
+                              float *restrict e) {
+  double lane[LANES] = {0}, sum = 0;
+  int64_t whole = classes / LANES * LANES;
+  for (int64_t c = 0; c < whole; c += LANES)
+    for (int l = 0; l < LANES; l++) {
+      float value = sl__exp(row[c + l] - most);
+      if (e) e[c + l] = value;
+      lane[l] += (double)value;
+    }
+  for (int64_t c = whole; c < classes; c++) {
+    float value = sl__exp(row[c] - most);
+    if (e) e[c] = value;
+    sum += (double)value;
   }
-  if (p)
-    for (int64_t c = 0; c < classes; c++) p[c] = (float)((double)p[c] / sum);
-  return log(sum);
+  for (int l = 0; l < LANES; l++) sum += lane[l];
+  return sum;
 }
 
 SL_INLINE void xent(const struct xent_args *a, const float *logits, const int32_t *labels,
@@ -49,12 +65,14 @@ SL_INLINE void xent(const struct xent_args *a, const float *logits, const int32_
       continue;
     }
     int64_t best = largest(row, a->classes);
-    loss += row_softmax(row, a->classes, row[best], out) - ((double)row[label] - (double)row[best]);
+    double sum = exponentials(row, a->classes, row[best], out);
+    loss += log(sum) - ((double)row[label] - (double)row[best]);
     right += best == label;
     counted++;
     if (!out) continue;
-    out[label] -= 1;
-    for (int64_t c = 0; c < a->classes; c++) out[c] *= a->scale;
+    float factor = (float)((double)a->scale / sum);
+    for (int64_t c = 0; c < a->classes; c++) out[c] *= factor;
+    out[label] -= a->scale;
   }
   stats[0] = (float)loss;
   stats[1] = (float)right;

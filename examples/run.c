@@ -3,6 +3,7 @@
 #include "run.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -83,9 +84,11 @@ static int check_outputs(struct run *run) {
 static enum sl_status open_loader(const struct run *run, const struct sl_dataset *set, bool train,
                                   struct sl_loader **loader) {
   const struct cli *cli = &run->cli;
-  bool colour = sl_dataset_info(set)->sample.dim[0] == 3;
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  bool colour = info->sample.dim[0] == 3;
   struct sl_loader_options options = {.batch = cli->batch, .seed = cli->seed};
-  if (train) {
+  options.contiguous = info->tokens;
+  if (train && !info->tokens) {
     options.shuffle = cli->shuffle;
     options.shift = !cli->augment ? 0 : colour ? 4 : 2;
     options.flip = cli->augment && colour; /* a mirrored digit is none */
@@ -95,8 +98,13 @@ static enum sl_status open_loader(const struct run *run, const struct sl_dataset
 
 static int open_data(struct run *run) {
   const struct cli *cli = &run->cli;
-  enum sl_status status = sl_dataset_open(cli->data, cli->seed, true, &run->train_set);
-  if (status == SL_OK) status = sl_dataset_open(cli->data, cli->seed, false, &run->test_set);
+  enum sl_status status;
+  if (run->program->open_data) {
+    status = run->program->open_data(cli, run->program->input, &run->train_set, &run->test_set);
+  } else {
+    status = sl_dataset_open(cli->data, cli->seed, true, &run->train_set);
+    if (status == SL_OK) status = sl_dataset_open(cli->data, cli->seed, false, &run->test_set);
+  }
   if (status != SL_OK) return fail_library(run, status);
   const struct sl_dataset_info *info = sl_dataset_info(run->train_set);
   if (cli->batch > info->count)
@@ -144,9 +152,15 @@ static enum sl_status open_trainer(struct run *run) {
   struct sl_trainer_options options = {.replicas = cli->replicas,
                                        .microbatches = cli->microbatches,
                                        .kvstore = cli->kvstore,
-                                       .stages = cli->stages};
+                                       .stages = cli->stages,
+                                       .carry_state = sl_dataset_info(run->train_set)->tokens};
   enum sl_status status = sl_schedule_parse(cli->lr_schedule, run->steps, &schedule);
   if (status != SL_OK) return status;
+  if (run->program->half_life && *run->program->half_life)
+    schedule = (struct sl_schedule){.kind = SL_STEP,
+                                    .warmup = schedule.warmup,
+                                    .period = *run->program->half_life * run->epoch_steps,
+                                    .gamma = 0.5f};
   return sl_trainer_new(run->model, &cli->optimizer, &schedule, &options, &run->trainer);
 }
 
@@ -211,10 +225,16 @@ static int evaluate(struct run *run, int64_t epoch) {
   enum sl_status status =
       sl_trainer_evaluate(run->trainer, run->test_loader, &run->test_loss, &run->test_accuracy);
   if (status != SL_OK) return fail_library(run, status);
-  progress_print(
-      &run->progress, "epoch %lld/%lld  train loss %.4f  test loss %.4f  test accuracy %.2f %%",
-      (long long)epoch, (long long)run->epochs, run->epoch_loss / (double)run->epoch_samples,
-      run->test_loss, 100 * run->test_accuracy);
+  if (sl_dataset_info(run->test_set)->tokens)
+    progress_print(&run->progress,
+                   "epoch %lld/%lld  train perplexity %.3f  validation perplexity %.3f",
+                   (long long)epoch, (long long)run->epochs,
+                   exp(run->epoch_loss / (double)run->epoch_samples), exp(run->test_loss));
+  else
+    progress_print(
+        &run->progress, "epoch %lld/%lld  train loss %.4f  test loss %.4f  test accuracy %.2f %%",
+        (long long)epoch, (long long)run->epochs, run->epoch_loss / (double)run->epoch_samples,
+        run->test_loss, 100 * run->test_accuracy);
   int error = log_evaluation(run->log, epoch, run->test_loss, run->test_accuracy);
   return error ? fail_file(run, run->cli.log, error) : EXIT_DONE;
 }
@@ -222,6 +242,8 @@ static int evaluate(struct run *run, int64_t epoch) {
 static int save(struct run *run) {
   if (!run->cli.save) return EXIT_DONE;
   enum sl_status status = sl_model_save(run->model, run->cli.save);
+  if (status == SL_OK && run->program->save)
+    status = run->program->save(run->cli.save, run->program->input);
   return status == SL_OK ? EXIT_DONE : fail_library(run, status);
 }
 
@@ -266,8 +288,15 @@ static void print_result(struct run *run) {
     progress_print(progress, "Stopped        by %s after step %lld of %lld",
                    interrupted == SIGINT ? "Ctrl-C (SIGINT)" : "SIGTERM", (long long)progress->done,
                    (long long)run->steps);
+  else if (sl_dataset_info(run->test_set)->tokens)
+    progress_print(progress, "Perplexity     %.3f (validation)", exp(run->test_loss));
   else
     progress_print(progress, "Test accuracy  %.2f %%", 100 * run->test_accuracy);
+  if (run->program->tell) {
+    char line[256];
+    run->program->tell(run->program->input, line, sizeof line);
+    progress_print(progress, "%s", line);
+  }
   progress_print(progress, "Devices        %s", sl_context_text(run->context));
   if (cli->log) progress_print(progress, "Log            %s", cli->log);
   if (cli->save) progress_print(progress, "Weights        %s", cli->save);
@@ -292,7 +321,9 @@ int run_program(const struct program *program, int argc, char **argv) {
   struct run run = {.program = program, .name = cli_name(argv[0])};
   cli_default(&run.cli);
   run.cli.batch = program->batch;
+  if (program->data) run.cli.data = program->data;
   run.cli.optimizer.lr = program->lr;
+  if (program->clip > 0) run.cli.clip = (double)program->clip;
   cli_parse(&run.cli, program->about, program->options, program->input, argc, argv);
   int code = start(&run);
   if (code == EXIT_DONE) code = train(&run);

@@ -6,15 +6,27 @@
 
 struct program {
   const char *about; /* the first lines of --help */
+  const char *data;  /* NULL: digits */
   /* defaults; lr is that of SGD (Adam's is the library's) */
   int64_t epochs, batch;
   float lr;
+  float clip; /* 0: none */
   /* options of its own, or NULL; input is handed to their parser and to build */
   const struct argp *options;
   void *input;
   /* Append the layers; the last one gives data->classes logits. */
   enum sl_status (*build)(struct sl_model *model, const struct sl_dataset_info *data,
                           enum sl_init init, const void *input);
+  /* NULL: images by --data. Else the training set and the one to evaluate on; of a text, what is
+   * told of them is the perplexity. */
+  enum sl_status (*open_data)(const struct cli *cli, void *input, struct sl_dataset **train,
+                              struct sl_dataset **test);
+  /* NULL, or what is to be written beside the weights at path. */
+  enum sl_status (*save)(const char *path, const void *input);
+  /* NULL, or after the last epoch: one more line of what came out. */
+  void (*tell)(const void *input, char *line, size_t size);
+  /* NULL, or epochs after which the learning rate is halved, again and again; 0: never. */
+  const int64_t *half_life;
 };
 
 /* Train as the command line says. Returns the exit code. */

@@ -3,6 +3,7 @@
  * Read the chapters in this order:
  *   starling/base.h      status codes, shapes, the context (devices, seed)
  *   starling/data.h      datasets, batches, shuffling, prefetch
+ *   starling/text.h      texts, vocabularies, generated sentences
  *   starling/nn.h        layers, models, losses, optimizers, schedules, weights
  *   starling/parallel.h  placement, replicas, the KVStore, the trainer
  *
@@ -18,5 +19,6 @@
 #include <starling/data.h>
 #include <starling/nn.h>
 #include <starling/parallel.h>
+#include <starling/text.h>
 
 #endif

@@ -1,0 +1,205 @@
+/* A language model of stacked LSTM layers (Zaremba et al., arXiv 1409.2329), learned by truncated
+ * back-propagation through time: the text is cut into as many runs as a batch has rows. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "run.h"
+
+enum { MOST_LAYERS = 64, GENERATED_SENTENCES = 20000, GENERATED_TEST_SENTENCES = 2000 };
+
+struct lstm_lm {
+  int64_t layers, hidden, embed, bptt, words, half_life;
+  double dropout;
+  enum sl_text_level level;
+  struct sl_vocabulary *vocabulary;
+  double entropy; /* of the generator, nats a word; 0: a file */
+};
+
+static enum sl_status build(struct sl_model *model, const struct sl_dataset_info *data,
+                            enum sl_init init, const void *input) {
+  const struct lstm_lm *lm = input;
+  const struct sl_layer_options layer = {.init = init};
+  const struct sl_dropout_options dropout = {.rate = (float)lm->dropout};
+  const struct sl_lstm_options lstm = {.layer = layer, .features = lm->hidden};
+  char name[24];
+  enum sl_status status =
+      sl_embedding(model, "embed",
+                   &(struct sl_embedding_options){
+                       .layer = layer, .vocabulary = data->classes, .features = lm->embed});
+  for (int64_t i = 0; i <= lm->layers && status == SL_OK; i++) {
+    /* between all layers, but never in time */
+    snprintf(name, sizeof name, "drop%lld", (long long)i);
+    if (lm->dropout > 0) status = sl_dropout(model, name, &dropout);
+    if (i == lm->layers || status != SL_OK) break;
+    snprintf(name, sizeof name, "lstm%lld", (long long)i);
+    status = sl_lstm(model, name, &lstm);
+  }
+  if (status != SL_OK) return status;
+  return sl_dense(
+      model, "decoder",
+      &(struct sl_dense_options){.layer = layer, .features = data->classes, .positions = true});
+}
+
+/* ---- the text ---- */
+
+struct part {
+  const char *name, *text;
+  size_t size;
+};
+
+static enum sl_status make_set(const struct lstm_lm *lm, const struct part *part,
+                               struct sl_dataset **set) {
+  int32_t *tokens = NULL;
+  int64_t count;
+  enum sl_status status =
+      sl_vocabulary_encode(lm->vocabulary, part->text, part->size, &tokens, &count);
+  if (status == SL_OK)
+    status = sl_tokens_new(part->name, tokens, count, lm->bptt,
+                           (int)sl_vocabulary_size(lm->vocabulary), set);
+  free(tokens);
+  return status;
+}
+
+static void vocabulary_path(const char *weights, char *path, size_t size) {
+  snprintf(path, size, "%s.vocabulary.json", weights);
+}
+
+/* The vocabulary of the weights that are loaded, else the training text's. */
+static enum sl_status open_vocabulary(const struct cli *cli, struct lstm_lm *lm,
+                                      const struct part *train) {
+  char path[4096];
+  if (cli->load) {
+    vocabulary_path(cli->load, path, sizeof path);
+    enum sl_status status = sl_vocabulary_load(path, &lm->vocabulary);
+    if (status == SL_OK && sl_vocabulary_level(lm->vocabulary) != lm->level) {
+      fprintf(stderr, "lstm_lm: %s is of another --level\n", path);
+      exit(EXIT_USAGE);
+    }
+    return status;
+  }
+  return sl_vocabulary_new(lm->level, train->text, train->size, 0, lm->words, &lm->vocabulary);
+}
+
+/* Nine tenths to learn from; the next twentieth to validate on; the last one is left untouched. */
+static void split(const char *text, size_t size, struct part *train, struct part *valid) {
+  size_t first = size / 10 * 9, second = first + size / 20;
+  while (first < size && text[first - 1] != '\n') first++;
+  while (second < size && text[second - 1] != '\n') second++;
+  *train = (struct part){"the text, training part", text, first};
+  *valid = (struct part){"the text, validation part", text + first, second - first};
+}
+
+static enum sl_status open_data(const struct cli *cli, void *input, struct sl_dataset **train_set,
+                                struct sl_dataset **test_set) {
+  struct lstm_lm *lm = input;
+  struct part train = {0}, valid = {0};
+  char *text = NULL, *more = NULL;
+  size_t size;
+  enum sl_status status;
+  if (!strcmp(cli->data, "grammar")) {
+    train.name = "generated sentences, training set";
+    valid.name = "generated sentences, validation set";
+    status = sl_grammar_new(cli->seed, true, GENERATED_SENTENCES, &text, &train.size, &lm->entropy);
+    if (status == SL_OK)
+      status = sl_grammar_new(cli->seed, false, GENERATED_TEST_SENTENCES, &more, &valid.size, NULL);
+    train.text = text;
+    valid.text = more;
+  } else {
+    status = sl_text_read(cli->data, &text, &size);
+    if (status == SL_OK) split(text, size, &train, &valid);
+  }
+  if (status == SL_OK) status = open_vocabulary(cli, lm, &train);
+  if (status == SL_OK) status = make_set(lm, &train, train_set);
+  if (status == SL_OK) status = make_set(lm, &valid, test_set);
+  free(text);
+  free(more);
+  return status;
+}
+
+static enum sl_status save(const char *weights, const void *input) {
+  const struct lstm_lm *lm = input;
+  char path[4096];
+  vocabulary_path(weights, path, sizeof path);
+  return sl_vocabulary_save(lm->vocabulary, path);
+}
+
+static void tell(const void *input, char *line, size_t size) {
+  const struct lstm_lm *lm = input;
+  int64_t words = sl_vocabulary_size(lm->vocabulary);
+  if (lm->entropy > 0)
+    snprintf(line, size, "Generator      %.3f: no model gets below it (%lld words)",
+             exp(lm->entropy), (long long)words);
+  else
+    snprintf(line, size, "Vocabulary     %lld %s", (long long)words,
+             lm->level == SL_TEXT_WORD ? "words" : "characters");
+}
+
+/* ---- its own options ---- */
+
+enum {
+  KEY_LEVEL = 1000,
+  KEY_WORDS,
+  KEY_LAYERS,
+  KEY_HIDDEN,
+  KEY_EMBED,
+  KEY_DROPOUT,
+  KEY_BPTT,
+  KEY_HALF_LIFE
+};
+
+static const struct argp_option options[] = {
+    {"level", KEY_LEVEL, "NAME", 0, "What a token is: word (default), char", 0},
+    {"words", KEY_WORDS, "N", 0, "Most entries of the vocabulary; rarer ones become <unk> (10000)",
+     0},
+    {"layers", KEY_LAYERS, "N", 0, "LSTM layers (default 2)", 0},
+    {"hidden", KEY_HIDDEN, "N", 0, "Width of each (default 200)", 0},
+    {"embed", KEY_EMBED, "N", 0, "Width of the embedding (default 200)", 0},
+    {"dropout", KEY_DROPOUT, "X", 0, "Between the layers (default 0)", 0},
+    {"bptt", KEY_BPTT, "N", 0, "Time steps that the gradient goes back (default 35)", 0},
+    {"half-life", KEY_HALF_LIFE, "N", 0, "Halve the learning rate every N epochs (default: never)",
+     0},
+    {0}};
+
+static error_t parse_option(int key, char *text, struct argp_state *state) {
+  struct lstm_lm *lm = state->input;
+  switch (key) {
+    case KEY_LEVEL:
+      if (sl_text_level_parse(text, &lm->level) != SL_OK)
+        cli_refuse(state, "--level: %s", sl_error());
+      break;
+    case KEY_WORDS: lm->words = cli_whole(state, "--words", text, 3, 10000000); break;
+    case KEY_LAYERS: lm->layers = cli_whole(state, "--layers", text, 1, MOST_LAYERS); break;
+    case KEY_HIDDEN: lm->hidden = cli_whole(state, "--hidden", text, 1, 100000); break;
+    case KEY_EMBED: lm->embed = cli_whole(state, "--embed", text, 1, 100000); break;
+    case KEY_DROPOUT: lm->dropout = cli_real(state, "--dropout", text, 0, 0.99); break;
+    case KEY_BPTT: lm->bptt = cli_whole(state, "--bptt", text, 1, 100000); break;
+    case KEY_HALF_LIFE: lm->half_life = cli_whole(state, "--half-life", text, 1, 100000); break;
+    default: return ARGP_ERR_UNKNOWN;
+  }
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  static const struct argp own = {options, parse_option, NULL, NULL, NULL, NULL, NULL};
+  struct lstm_lm lm = {.layers = 2, .hidden = 200, .embed = 200, .bptt = 35, .words = 10000};
+  const struct program program = {
+      .about = "Train a language model of LSTM layers on a text file or generated sentences.",
+      .data = "grammar",
+      .epochs = 5,
+      .batch = 20,
+      .lr = 20,
+      .clip = 0.25f,
+      .options = &own,
+      .input = &lm,
+      .build = build,
+      .open_data = open_data,
+      .save = save,
+      .tell = tell,
+      .half_life = &lm.half_life};
+  int code = run_program(&program, argc, argv);
+  sl_vocabulary_free(lm.vocabulary);
+  return code;
+}

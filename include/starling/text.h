@@ -1,0 +1,83 @@
+/* Text for language models: files, generated sentences, and vocabularies that turn both into
+ * numbers. */
+#ifndef STARLING_TEXT_H
+#define STARLING_TEXT_H
+
+#include <starling/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** \defgroup text Texts
+ * Bytes in memory, not ended by a zero; free() them. */
+
+/** A whole text file, plain or gzip, of at most 4 GB.
+ * \return SL_IO for a file that is missing or unreadable, SL_BAD_FILE for one that is empty, too
+ * large, or has zero bytes (then it is no text, or in UTF-16). */
+SL_API enum sl_status sl_text_read(const char *path, char **text, size_t *size);
+
+/** Generated English-like sentences, one a line, of 92 words, with the agreement of subject and
+ * verb over any distance: "the dogs that the old farmer near these rivers sees often sleep".
+ * Sentence i depends on (seed, train, i) only. *entropy_per_word (NULL is legal) becomes the
+ * generator's entropy in nats a word, the line end counted as one: a model of the words cannot get
+ * below the perplexity exp(entropy_per_word), but for luck.
+ * \return SL_BAD_ARGUMENT where sentences is not positive. */
+SL_API enum sl_status sl_grammar_new(uint64_t seed, bool train, int64_t sentences, char **text,
+                                     size_t *size, double *entropy_per_word);
+
+/** \defgroup vocabulary Vocabularies
+ * The words, or the bytes, that a model knows, each with a number (its id) from 0. */
+struct sl_vocabulary;
+
+enum sl_text_level {
+  SL_TEXT_WORD, /**< words are what blanks separate; every '\n' is the word <eos> */
+  SL_TEXT_CHAR  /**< every byte is a word, '\n' too */
+};
+
+/** "word" or "char". \return SL_BAD_ARGUMENT for anything else. */
+SL_API enum sl_status sl_text_level_parse(const char *name, enum sl_text_level *level);
+
+/** The vocabulary of a text. Words: <unk> is 0, <eos> is 1, then by falling count, equal counts by
+ * their bytes. Bytes: <unk> is 0, then by value. What occurs less than least_count times (0 means
+ * 1), or is not among the most frequent that fill most_words entries (<unk> and <eos> are two of
+ * them; 0: all), is left out. "<unk>" and "<eos>" written out in a text of words mean these two.
+ * \return SL_BAD_ARGUMENT for an empty text, one with zero bytes or more than 2^26 different words,
+ * a negative bound, or most_words 1. */
+SL_API enum sl_status sl_vocabulary_new(enum sl_text_level level, const char *text, size_t size,
+                                        int64_t least_count, int64_t most_words,
+                                        struct sl_vocabulary **vocabulary);
+
+SL_API enum sl_text_level sl_vocabulary_level(const struct sl_vocabulary *vocabulary);
+
+/** Number of entries, <unk> and <eos> among them: the classes of a model's output. */
+SL_API int64_t sl_vocabulary_size(const struct sl_vocabulary *vocabulary);
+
+/** An entry's bytes (of one byte, for SL_TEXT_CHAR), ended by a zero; NULL where there is no such
+ * id. */
+SL_API const char *sl_vocabulary_word(const struct sl_vocabulary *vocabulary, int64_t id);
+
+/** The id of a word of so many bytes, 0 (<unk>) where it is not in. */
+SL_API int32_t sl_vocabulary_find(const struct sl_vocabulary *vocabulary, const char *bytes,
+                                  size_t length);
+
+/** A text's ids, in a block to free(). A last line that does not end in '\n' gets no <eos>, so that
+ * it may be continued. An empty text has 0 tokens. */
+SL_API enum sl_status sl_vocabulary_encode(const struct sl_vocabulary *vocabulary, const char *text,
+                                           size_t size, int32_t **tokens, int64_t *count);
+
+/** As JSON: {"level":"word","words":["<unk>","<eos>","the", ...]}. A word that is not UTF-8 is a
+ * list of its bytes' values, a byte of SL_TEXT_CHAR just its value. Written aside and renamed.
+ * \return SL_IO where the file cannot be written. */
+SL_API enum sl_status sl_vocabulary_save(const struct sl_vocabulary *vocabulary, const char *path);
+
+/** \return SL_IO for a file that is missing or unreadable, SL_BAD_FILE for one that
+ * sl_vocabulary_save cannot have written: no JSON, cut short, an entry twice, <unk> not first. */
+SL_API enum sl_status sl_vocabulary_load(const char *path, struct sl_vocabulary **vocabulary);
+
+SL_API void sl_vocabulary_free(struct sl_vocabulary *vocabulary);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
