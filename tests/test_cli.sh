@@ -2,7 +2,7 @@
 # The trainers' command line as people mistype it: each mistake gets one clear line, the right exit code, and leaves
 # no half-written file behind. Then what must work: files whole after a run, an interrupted one, a second one from its weights.
 set -u
-lenet=${LENET:-examples/lenet} mlp=${MLP:-examples/mlp}
+lenet=${LENET:-examples/lenet} mlp=${MLP:-examples/mlp} lm=${LSTM_LM:-examples/lstm_lm}
 work=$(mktemp -d) || exit 1
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}" STARPU_NCPU=2 STARPU_NCUDA=0
@@ -84,6 +84,32 @@ refused 1 "zero.safetensors" "$lenet" $short --load "$work/zero.safetensors"
 "$mlp" $short --hidden 16 --save "$work/mlp.safetensors" 2>"$work/err" || not_ok "an MLP's weights could not be saved"
 refused 1 "mlp.safetensors" "$lenet" $short --load "$work/mlp.safetensors"
 refused 1 "fc1.weight" "$mlp" $short --hidden 17 --load "$work/mlp.safetensors"
+
+# ---- language models ----
+small="--quiet --steps 2 --layers 1 --hidden 8 --embed 8"
+for option in layers hidden embed bptt words half-life; do
+  for value in 0 -3 12x 99999999999999999999; do refused 2 "--$option '$value'" "$lm" "--$option=$value"; done
+done
+for value in 1 -0.5 nan; do refused 2 "--dropout '$value'" "$lm" "--dropout=$value"; done
+refused 2 "level" "$lm" --level sentence
+refused 1 "$work/nowhere" "$lm" $small --data "$work/nowhere"
+: >"$work/nothing.txt"; refused 1 "nothing.txt" "$lm" $small --data "$work/nothing.txt"
+printf 'a\000b c\n' >"$work/binary.txt"; refused 1 "binary.txt" "$lm" $small --data "$work/binary.txt"
+echo word >"$work/word.txt"; refused 2 "too few" "$lm" $small --data "$work/word.txt"
+refused 2 "no rule places" "$lm" $small --placement 'lstm0=cpu'
+yes 'the cat sat on the mat and it was flat' | head -n 400 >"$work/text.txt"
+if "$lm" --data "$work/text.txt" --epochs 8 --bptt 10 --lr 10 --layers 2 --hidden 16 --embed 16 --dropout 0.1 --half-life 4 --stages 2 \
+  --save "$work/lm.weights" >"$work/out" 2>"$work/err" && grep -q "^Vocabulary     11 words" "$work/out" &&
+  awk '/^Perplexity/ { found = $2 < 2 } END { exit !found }' "$work/out"; then ok "a text of one sentence is learned: $(grep Perplexity "$work/out")"
+else not_ok "a text of one sentence is not learned: $(tail -n 3 "$work/out" | tr '\n' ' ')"; fi
+if "$lm" --quiet --data "$work/text.txt" --steps 2 --bptt 10 --layers 2 --hidden 16 --embed 16 --load "$work/lm.weights" 2>"$work/err"; then
+  ok "a language model's weights and vocabulary load again"
+else not_ok "a language model's weights do not load"; fi
+refused 2 "level" "$lm" $small --data "$work/text.txt" --level char --load "$work/lm.weights"
+echo '{' >"$work/lm.weights.vocabulary.json"
+refused 1 "vocabulary.json" "$lm" $small --data "$work/text.txt" --load "$work/lm.weights"
+rm "$work/lm.weights.vocabulary.json"
+refused 1 "vocabulary.json" "$lm" $small --data "$work/text.txt" --load "$work/lm.weights"
 
 # ---- files to write ----
 for option in log save; do
