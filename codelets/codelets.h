@@ -107,10 +107,12 @@ enum sl_status sl__batchnorm_running(struct sl_context *context, const struct sl
 
 /* y = x / (1 - rate) where kept, else 0. Whether element i is kept depends on (seed, stream, first
  * + i) only, so that replicas drop what one device would; the backward draws the same numbers
- * again. */
+ * again. Where run is not 0, the numbers go on by stride after each run of so many elements: those
+ * of a part of each row. */
 struct sl__dropout {
   float rate;
   uint64_t seed, stream, first;
+  int64_t run, stride;
 };
 enum sl_status sl__dropout_forward(struct sl_context *context, const struct sl__launch *l,
                                    struct sl_tensor *x, struct sl_tensor *y,
@@ -120,14 +122,16 @@ enum sl_status sl__dropout_backward(struct sl_context *context, const struct sl_
                                     const struct sl__dropout *dropout);
 
 /* y[n] = table[tokens[n]]; tokens [N...] i32, param [V, D], y [N..., D]. A token outside 0..V-1
- * gives NaN, so that the loss tells. */
+ * gives NaN, so that the loss tells. y may have fewer positions [N, T', D] than the tokens [N, T]:
+ * it is about those from the position `from` on. */
 enum sl_status sl__embedding_forward(struct sl_context *context, const struct sl__launch *l,
                                      struct sl_tensor *tokens, struct sl_tensor *param,
-                                     struct sl_tensor *y, int64_t vocabulary);
+                                     struct sl_tensor *y, int64_t vocabulary, int64_t from);
 /* grad[tokens[n]] (+)= dy[n], in the order of n */
 enum sl_status sl__embedding_backward_weight(struct sl_context *context, const struct sl__launch *l,
                                              struct sl_tensor *tokens, struct sl_tensor *dy,
-                                             struct sl_tensor *grad, int64_t vocabulary);
+                                             struct sl_tensor *grad, int64_t vocabulary,
+                                             int64_t from);
 
 /* LSTM over T time steps, as torch.nn.LSTM (batch first, one layer): x [N, T, I], y [N, T, H];
  * param weight_ih [4H, I], weight_hh [4H, H], bias_ih [4H], bias_hh [4H], the gates in the order i,
@@ -165,10 +169,11 @@ enum sl_status sl__fill(struct sl_context *context, const struct sl__launch *l, 
  * f32: sum of the rows' losses, rows whose largest logit is the label's, rows counted, rows with a
  * label outside 0..C-1 that is not SL_IGNORE (neither counted nor learned from: the caller reports
  * them). dlogits [N, C] = scale (softmax - one-hot), 0 for ignored rows. dlogits NULL: the loss
- * only. */
+ * only. Logits [N, T', C] with labels [N, T], T' < T, are about the positions from `from` on. */
 enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__launch *l,
                                 struct sl_tensor *logits, struct sl_tensor *labels,
-                                struct sl_tensor *stats, struct sl_tensor *dlogits, float scale);
+                                struct sl_tensor *stats, struct sl_tensor *dlogits, float scale,
+                                int64_t from);
 /* count [2] f32: rows whose label is among the top largest logits, rows counted. */
 enum sl_status sl__accuracy(struct sl_context *context, const struct sl__launch *l,
                             struct sl_tensor *logits, struct sl_tensor *labels,

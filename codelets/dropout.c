@@ -13,8 +13,9 @@ struct dropout_args {
 
 /* One call of the generator gives four neighbours their numbers; the first and the last group may
  * be partial. */
-SL_INLINE void apply(const struct dropout_args *a, const float *x, float *y, bool add) {
-  uint64_t first = a->d.first, end = first + (uint64_t)a->count;
+SL_INLINE void apply_run(const struct dropout_args *a, uint64_t first, int64_t count,
+                         const float *x, float *y, bool add) {
+  uint64_t end = first + (uint64_t)count;
   float kept = 1.0f / (1.0f - a->d.rate);
   for (uint64_t group = first >> 2; group << 2 < end; group++) {
     struct sl_random4 r = sl__philox(a->d.seed, a->d.stream, group);
@@ -25,6 +26,13 @@ SL_INLINE void apply(const struct dropout_args *a, const float *x, float *y, boo
       y[index - first] = add ? y[index - first] + value : value;
     }
   }
+}
+
+SL_INLINE void apply(const struct dropout_args *a, const float *x, float *y, bool add) {
+  int64_t run = a->d.run ? a->d.run : a->count;
+  uint64_t first = a->d.first;
+  for (int64_t at = 0; at < a->count; at += run, first += (uint64_t)a->d.stride)
+    apply_run(a, first, run, x + at, y + at, add);
 }
 
 SL_KERNEL void dropout_forward_cpu(void *buffers[], void *cl_arg) {
@@ -46,6 +54,9 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
   if (status == SL_OK && !(dropout->rate >= 0 && dropout->rate < 1))
     status = sl_fail(SL_BAD_ARGUMENT, "%s: the rate is %g; it must be from 0 to below 1",
                      op->codelet.name, (double)dropout->rate);
+  if (status == SL_OK && dropout->run && a.count % dropout->run)
+    status = sl_fail(SL_BAD_SHAPE, "%s: %lld values are no whole runs of %lld", op->codelet.name,
+                     (long long)a.count, (long long)dropout->run);
   if (status != SL_OK) return status;
   return sl__submit(context, op, l, 2, tensors, &a, sizeof a, 10.0 * (double)a.count, 0);
 }

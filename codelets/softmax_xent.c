@@ -9,6 +9,7 @@
 
 struct xent_args {
   int64_t rows, classes;
+  int64_t columns, from, steps; /* row n's label is in line n / steps, column from + n % steps */
   float scale;
 };
 
@@ -58,7 +59,7 @@ SL_INLINE void xent(const struct xent_args *a, const float *logits, const int32_
   for (int64_t n = 0; n < a->rows; n++) {
     const float *row = logits + n * a->classes;
     float *out = dlogits ? dlogits + n * a->classes : NULL;
-    int32_t label = labels[n];
+    int32_t label = labels[n / a->steps * a->columns + a->from + n % a->steps];
     if (label < 0 || label >= a->classes) {
       outside += label != SL_IGNORE;
       for (int64_t c = 0; out && c < a->classes; c++) out[c] = 0;
@@ -94,11 +95,16 @@ SL_SIMD SL_KERNEL void softmax_xent_gradient_cpu(void *buffers[], void *cl_arg) 
 
 enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__launch *l,
                                 struct sl_tensor *logits, struct sl_tensor *labels,
-                                struct sl_tensor *stats, struct sl_tensor *dlogits, float scale) {
-  struct xent_args a = {.classes = logits->shape.dim[logits->shape.ndim - 1], .scale = scale};
+                                struct sl_tensor *stats, struct sl_tensor *dlogits, float scale,
+                                int64_t from) {
+  int64_t lines = logits->shape.dim[0];
+  struct xent_args a = {
+      .classes = logits->shape.dim[logits->shape.ndim - 1], .from = from, .scale = scale};
   a.rows = sl_shape_count(&logits->shape) / a.classes;
-  if (sl_shape_count(&labels->shape) != a.rows || stats->shape.dim[0] != 4 ||
-      (dlogits && !sl_shape_equal(&dlogits->shape, &logits->shape)))
+  a.steps = a.rows / lines;
+  a.columns = sl_shape_count(&labels->shape) / lines;
+  if (labels->shape.dim[0] != lines || from < 0 || from + a.steps > a.columns ||
+      stats->shape.dim[0] != 4 || (dlogits && !sl_shape_equal(&dlogits->shape, &logits->shape)))
     return sl_fail(SL_BAD_SHAPE,
                    "softmax_xent: %lld rows of logits, but %lld labels (or stats is not [4])",
                    (long long)a.rows, (long long)sl_shape_count(&labels->shape));

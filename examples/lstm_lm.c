@@ -11,7 +11,7 @@
 enum { MOST_LAYERS = 64, GENERATED_SENTENCES = 20000, GENERATED_TEST_SENTENCES = 2000 };
 
 struct lstm_lm {
-  int64_t layers, hidden, embed, bptt, words, half_life;
+  int64_t layers, hidden, embed, bptt, chunk, words, half_life;
   double dropout;
   enum sl_text_level level;
   struct sl_vocabulary *vocabulary;
@@ -147,6 +147,7 @@ enum {
   KEY_EMBED,
   KEY_DROPOUT,
   KEY_BPTT,
+  KEY_CHUNK,
   KEY_HALF_LIFE
 };
 
@@ -159,6 +160,8 @@ static const struct argp_option options[] = {
     {"embed", KEY_EMBED, "N", 0, "Width of the embedding (default 200)", 0},
     {"dropout", KEY_DROPOUT, "X", 0, "Between the layers (default 0)", 0},
     {"bptt", KEY_BPTT, "N", 0, "Time steps that the gradient goes back (default 35)", 0},
+    {"chunk", KEY_CHUNK, "N", 0,
+     "Time steps a task, so that layers overlap (default: all of --bptt)", 0},
     {"half-life", KEY_HALF_LIFE, "N", 0, "Halve the learning rate every N epochs (default: never)",
      0},
     {0}};
@@ -176,6 +179,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_EMBED: lm->embed = cli_whole(state, "--embed", text, 1, 100000); break;
     case KEY_DROPOUT: lm->dropout = cli_real(state, "--dropout", text, 0, 0.99); break;
     case KEY_BPTT: lm->bptt = cli_whole(state, "--bptt", text, 1, 100000); break;
+    case KEY_CHUNK: lm->chunk = cli_whole(state, "--chunk", text, 1, 100000); break;
     case KEY_HALF_LIFE: lm->half_life = cli_whole(state, "--half-life", text, 1, 100000); break;
     default: return ARGP_ERR_UNKNOWN;
   }
@@ -198,7 +202,8 @@ int main(int argc, char **argv) {
       .open_data = open_data,
       .save = save,
       .tell = tell,
-      .half_life = &lm.half_life};
+      .half_life = &lm.half_life,
+      .chunk = &lm.chunk};
   int code = run_program(&program, argc, argv);
   sl_vocabulary_free(lm.vocabulary);
   return code;

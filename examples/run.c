@@ -156,6 +156,7 @@ static enum sl_status open_trainer(struct run *run) {
                                        .carry_state = sl_dataset_info(run->train_set)->tokens};
   enum sl_status status = sl_schedule_parse(cli->lr_schedule, run->steps, &schedule);
   if (status != SL_OK) return status;
+  if (run->program->chunk) options.chunk = *run->program->chunk;
   if (run->program->half_life && *run->program->half_life)
     schedule = (struct sl_schedule){.kind = SL_STEP,
                                     .warmup = schedule.warmup,

@@ -27,6 +27,8 @@ struct program {
   void (*tell)(const void *input, char *line, size_t size);
   /* NULL, or epochs after which the learning rate is halved, again and again; 0: never. */
   const int64_t *half_life;
+  /* NULL, or time steps a task; 0: the whole sequence. */
+  const int64_t *chunk;
 };
 
 /* Train as the command line says. Returns the exit code. */

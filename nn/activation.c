@@ -28,6 +28,7 @@ static enum sl_status infer(struct sl__layer *layer) {
                           "activation is %d; it must be relu, tanh, sigmoid or gelu",
                           (int)o->activation);
   layer->out = layer->in[0];
+  layer->over_time = true;
   layer->flops = (double)sl_shape_count(&layer->out);
   return SL_OK;
 }

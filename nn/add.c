@@ -12,6 +12,7 @@ static enum sl_status infer(struct sl__layer *layer) {
                           sl_shape_text(&layer->in[0], a, sizeof a),
                           sl_shape_text(&layer->in[1], b, sizeof b));
   layer->out = layer->in[0];
+  layer->over_time = true;
   layer->flops = (double)sl_shape_count(&layer->out);
   return SL_OK;
 }

@@ -14,6 +14,7 @@ static enum sl_status infer(struct sl__layer *layer) {
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "gelu needs the values before it: append it as a layer, sl_activate");
   layer->out = SL_SHAPE(o->features);
+  layer->over_time = o->positions && x->ndim > 1;
   if (o->positions) {
     layer->out = *x;
     layer->out.dim[x->ndim - 1] = o->features;

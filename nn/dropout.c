@@ -12,6 +12,7 @@ static enum sl_status infer(struct sl__layer *layer) {
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "rate is %g; it must be at least 0 and below 1",
                           (double)o->rate);
   layer->out = layer->in[0];
+  layer->over_time = true;
   layer->flops = (double)sl_shape_count(&layer->out);
   return SL_OK;
 }
@@ -21,10 +22,13 @@ static enum sl_status infer(struct sl__layer *layer) {
 static struct sl__dropout drawn(const struct sl__layer *layer, const struct sl__pass *p) {
   const struct sl_dropout_options *o = layer->options;
   uint64_t number = sl__hash_name(layer->name) ^ p->step;
+  int64_t sample = sl_shape_count(&layer->out), step = sample / layer->out.dim[0];
   return (struct sl__dropout){.rate = o->rate,
                               .seed = p->context->seed,
                               .stream = sl__stream(SL_STREAM_DROPOUT, number),
-                              .first = (uint64_t)(p->first_row * sl_shape_count(&layer->out))};
+                              .first = (uint64_t)(p->first_row * sample + p->first_step * step),
+                              .run = p->steps * step,
+                              .stride = sample};
 }
 
 static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {

@@ -26,6 +26,7 @@ static enum sl_status infer(struct sl__layer *layer) {
   enum sl_status status = check_options(layer);
   if (status != SL_OK) return status;
   layer->out = layer->in[0];
+  layer->over_time = true;
   layer->out.dim[layer->out.ndim++] = o->features;
   struct sl__param *weight =
       sl__block_add(&layer->params, "weight", &SL_SHAPE(o->vocabulary, o->features));
@@ -37,7 +38,7 @@ static enum sl_status infer(struct sl__layer *layer) {
 static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
   const struct sl_embedding_options *o = layer->options;
   return sl__embedding_forward(p->context, &p->launch, p->x[0], layer->params.tensor, p->y,
-                               o->vocabulary);
+                               o->vocabulary, p->first_step);
 }
 
 /* Tokens have no gradient. */
@@ -50,7 +51,7 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
   const struct sl_embedding_options *o = layer->options;
   p->launch.accumulate = p->add_grad;
   return sl__embedding_backward_weight(p->context, &p->launch, p->x[0], p->dy, p->grad,
-                                       o->vocabulary);
+                                       o->vocabulary, p->first_step);
 }
 
 static const struct sl__layer_kind embedding = {.name = "embedding",

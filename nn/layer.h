@@ -45,9 +45,11 @@ struct sl__pass {
   struct sl_tensor *grad;
   bool add_grad; /* an earlier microbatch wrote its part before */
   bool training;
-  uint64_t step;     /* of the training, for random numbers */
-  int64_t first_row; /* of this slice in the whole batch */
-  int slices;        /* of the whole batch */
+  uint64_t step;      /* of the training, for random numbers */
+  int64_t first_row;  /* of this slice in the whole batch */
+  int64_t first_step; /* of this chunk in the sequence; 0 where there is one chunk */
+  int64_t steps;      /* of this chunk; 0: the whole sample */
+  int slices;         /* of the whole batch */
 };
 
 struct sl__layer_kind {
@@ -79,6 +81,8 @@ struct sl__layer {
   struct sl_shape saved; /* what backward needs besides x and y; ndim 0: nothing */
   bool saved_per_row;    /* one such shape a sample, else one a slice */
   enum sl_type saved_type;
+  bool
+      over_time; /* works on the first axis of a sample step by step, so that it may be cut there */
   struct sl_shape state; /* of one row, carried over time; ndim 0: none */
   double flops;          /* multiplications and additions of a forward pass of one sample */
 };

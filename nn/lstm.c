@@ -28,6 +28,7 @@ static enum sl_status infer(struct sl__layer *layer) {
   add_part(layer, "weight_hh_l0", &SL_SHAPE(4 * hidden, hidden), hidden);
   add_part(layer, "bias_ih_l0", &SL_SHAPE(4 * hidden), hidden);
   add_part(layer, "bias_hh_l0", &SL_SHAPE(4 * hidden), hidden);
+  layer->over_time = true;
   layer->out = SL_SHAPE(layer->in[0].dim[0], hidden);
   layer->saved = SL_SHAPE(layer->in[0].dim[0], 6 * hidden);
   layer->saved_per_row = true;

@@ -104,10 +104,20 @@ out:
 enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_trainer_options *o,
                             struct sl__grid *g) {
   *g = (struct sl__grid){.replicas = o->replicas,
-                         .microbatches = o->microbatches ? o->microbatches : 1};
+                         .microbatches = o->microbatches ? o->microbatches : 1,
+                         .chunk = o->chunk};
   if (o->replicas < 0 || o->replicas > 4096 || o->microbatches < 0 || o->microbatches > 4096)
     return sl_fail(SL_BAD_ARGUMENT, "%d replicas x %d microbatches: each must be from 1 to 4096",
                    o->replicas, o->microbatches);
+  if (o->chunk < 0)
+    return sl_fail(SL_BAD_ARGUMENT, "a chunk of %lld time steps: must be at least 1",
+                   (long long)o->chunk);
+  for (int i = 0; i < model->count && o->chunk; i++)
+    if (!model->layers[i].over_time || !model->takes_tokens)
+      return sl_fail(SL_BAD_ARGUMENT,
+                     "chunks: layer %s (%s) needs a whole sample at once; only models whose layers "
+                     "all work step by step can be cut in time",
+                     model->layers[i].name, model->layers[i].kind->name);
   if (o->stages < 0) return sl_fail(SL_BAD_ARGUMENT, "%d stages: must be at least 1", o->stages);
   if (o->stages && model->placement)
     return sl_fail(SL_BAD_ARGUMENT,

@@ -9,6 +9,7 @@
 
 struct sl__grid {
   int replicas, microbatches, stages;
+  int64_t chunk; /* time steps a task at most; 0: all of a sample's */
   int layers;
   int *stage;                 /* [layers] */
   struct sl__device *devices; /* [stages * replicas], stage by stage */

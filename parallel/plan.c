@@ -7,6 +7,12 @@ void sl__slice_rows(const struct sl__grid *grid, int64_t batch, int64_t *rows) {
   for (int64_t i = 0; i < count; i++) rows[i] = batch / count + (i < batch % count);
 }
 
+void sl__chunk_steps(const struct sl__plan *plan, int chunk, int64_t *first, int64_t *steps) {
+  int64_t all = plan->model->sample.dim[0], each = all / plan->chunks, over = all % plan->chunks;
+  *first = chunk * each + (chunk < over ? chunk : over);
+  *steps = each + (chunk < over);
+}
+
 struct sl_tensor *sl__part(struct sl_tensor *tensor, int i) {
   return tensor->view_count ? &tensor->views[i] : tensor;
 }
@@ -17,15 +23,16 @@ static struct sl_shape with_rows(int64_t rows, const struct sl_shape *sample) {
   return shape;
 }
 
-static enum sl_status saved_new(struct sl_context *context, const struct sl__layer *layer,
-                                int64_t rows, struct sl_tensor **saved) {
-  if (!layer->saved.ndim) return SL_OK;
-  struct sl_shape shape = layer->saved_per_row ? with_rows(rows, &layer->saved) : layer->saved;
-  return sl__tensor_temporary(context, &shape, layer->saved_type, saved);
+/* The rows of a slice and, where the sample is cut in time, a chunk's steps. */
+static struct sl_shape chunk_shape(const struct sl__plan *plan, int64_t rows, int chunk,
+                                   const struct sl_shape *sample) {
+  struct sl_shape shape = with_rows(rows, sample);
+  int64_t first;
+  if (plan->chunks > 1) sl__chunk_steps(plan, chunk, &first, &shape.dim[1]);
+  return shape;
 }
 
-/* A recurrent layer's state and, in training, its gradient: before the first step and after the
- * last. */
+/* A recurrent layer's state and, in training, its gradient. */
 static enum sl_status state_new(const struct sl__plan *plan, struct sl__slice *slice, int i) {
   const struct sl__layer *layer = &plan->model->layers[i];
   if (!layer->state.ndim) return SL_OK;
@@ -37,28 +44,40 @@ static enum sl_status state_new(const struct sl__plan *plan, struct sl__slice *s
   return status;
 }
 
+/* What layer i makes of one chunk of a slice. */
+static enum sl_status layer_new(const struct sl__plan *plan, struct sl__slice *slice, int chunk,
+                                int i) {
+  const struct sl__layer *layer = &plan->model->layers[i];
+  struct sl_context *context = plan->model->context;
+  int at = chunk * plan->model->count + i;
+  struct sl_shape shape = chunk_shape(plan, slice->rows, chunk, &layer->out);
+  enum sl_status status = sl__tensor_temporary(context, &shape, SL_F32, &slice->y[at]);
+  if (status == SL_OK && plan->training && plan->needs_gradient[i])
+    status = sl__tensor_temporary(context, &shape, SL_F32, &slice->dy[at]);
+  if (status != SL_OK || !layer->saved.ndim) return status;
+  shape =
+      layer->saved_per_row ? chunk_shape(plan, slice->rows, chunk, &layer->saved) : layer->saved;
+  return sl__tensor_temporary(context, &shape, layer->saved_type, &slice->saved[at]);
+}
+
 static enum sl_status slice_tensors(struct sl__plan *plan, struct sl__slice *slice) {
   struct sl_model *model = plan->model;
   enum sl_status status = SL_OK;
-  size_t layers = (size_t)model->count;
-  slice->y = sl__alloc(layers, sizeof *slice->y, "a slice");
-  slice->dy = sl__alloc(layers, sizeof *slice->dy, "a slice");
-  slice->saved = sl__alloc(layers, sizeof *slice->saved, "a slice");
+  size_t layers = (size_t)model->count, chunks = (size_t)plan->chunks, cells = layers * chunks;
+  slice->y = sl__alloc(cells, sizeof *slice->y, "a slice");
+  slice->dy = sl__alloc(cells, sizeof *slice->dy, "a slice");
+  slice->saved = sl__alloc(cells, sizeof *slice->saved, "a slice");
   slice->state = sl__alloc(layers, sizeof *slice->state, "a slice");
   slice->dstate = sl__alloc(layers, sizeof *slice->dstate, "a slice");
-  if (!slice->y || !slice->dy || !slice->saved || !slice->state || !slice->dstate)
+  slice->stats = sl__alloc(chunks, sizeof *slice->stats, "a slice");
+  if (!slice->y || !slice->dy || !slice->saved || !slice->state || !slice->dstate || !slice->stats)
     return SL_NO_MEMORY;
-  for (int i = 0; i < model->count && status == SL_OK; i++) {
-    struct sl_shape shape = with_rows(slice->rows, &model->layers[i].out);
-    status = sl__tensor_temporary(model->context, &shape, SL_F32, &slice->y[i]);
-    if (status == SL_OK && plan->training && plan->needs_gradient[i])
-      status = sl__tensor_temporary(model->context, &shape, SL_F32, &slice->dy[i]);
+  for (int i = 0; i < model->count && status == SL_OK; i++) status = state_new(plan, slice, i);
+  for (int c = 0; c < plan->chunks && status == SL_OK; c++) {
+    for (int i = 0; i < model->count && status == SL_OK; i++) status = layer_new(plan, slice, c, i);
     if (status == SL_OK)
-      status = saved_new(model->context, &model->layers[i], slice->rows, &slice->saved[i]);
-    if (status == SL_OK) status = state_new(plan, slice, i);
+      status = sl__tensor_temporary(model->context, &SL_SHAPE(4), SL_F32, &slice->stats[c]);
   }
-  struct sl_shape four = SL_SHAPE(4);
-  if (status == SL_OK) status = sl__tensor_temporary(model->context, &four, SL_F32, &slice->stats);
   return status;
 }
 
@@ -100,7 +119,9 @@ enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid,
     status = SL_NO_MEMORY;
     goto out;
   }
-  *plan = (struct sl__plan){.model = model, .grid = grid, .batch = batch, .training = training};
+  *plan = (struct sl__plan){
+      .model = model, .grid = grid, .batch = batch, .training = training, .chunks = 1};
+  if (grid->chunk) plan->chunks = (int)((model->sample.dim[0] + grid->chunk - 1) / grid->chunk);
   SL_TRY(study_graph(plan));
   plan->slices = sl__alloc((size_t)count, sizeof *plan->slices, "a plan");
   if (!plan->slices) {
@@ -136,12 +157,13 @@ void sl__plan_free(struct sl__plan *plan) {
   if (!plan) return;
   for (int i = 0; i < plan->count; i++) {
     struct sl__slice *slice = &plan->slices[i];
-    free_tensors(slice->y, plan->model->count);
-    free_tensors(slice->dy, plan->model->count);
-    free_tensors(slice->saved, plan->model->count);
+    int cells = plan->model->count * plan->chunks;
+    free_tensors(slice->y, cells);
+    free_tensors(slice->dy, cells);
+    free_tensors(slice->saved, cells);
     free_tensors(slice->state, plan->model->count);
     free_tensors(slice->dstate, plan->model->count);
-    sl__tensor_free(slice->stats);
+    free_tensors(slice->stats, plan->chunks);
   }
   free(plan->slices);
   free(plan->needs_gradient);
@@ -149,73 +171,88 @@ void sl__plan_free(struct sl__plan *plan) {
   free(plan);
 }
 
-/* The pass of layer i on a slice; dx and grad are for the backward half. */
-static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *step, int s,
+/* The pass of layer i on a chunk of a slice; dx and grad are for the backward half. */
+static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *step, int s, int c,
                                   int i) {
   const struct sl__slice *slice = &plan->slices[s];
   const struct sl__layer *layer = &plan->model->layers[i];
+  int chunk = c * plan->model->count;
   struct sl__pass pass = {
       .context = plan->model->context,
       .launch = {.name = layer->name,
                  .place = sl__grid_device(plan->grid, i, slice->replica)->place},
-      .y = slice->y[i],
-      .saved = slice->saved[i],
-      .dy = slice->dy[i],
+      .y = slice->y[chunk + i],
+      .saved = slice->saved[chunk + i],
+      .dy = slice->dy[chunk + i],
       .state = slice->state[i],
       .dstate = slice->dstate[i],
       .training = step->training,
       .step = step->number,
       .first_row = slice->first_row,
       .slices = plan->count};
+  if (plan->chunks > 1) sl__chunk_steps(plan, c, &pass.first_step, &pass.steps);
   for (int k = 0; k < layer->input_count; k++)
-    pass.x[k] = layer->input[k] == SL_INPUT ? sl__part(step->x, s) : slice->y[layer->input[k]];
+    pass.x[k] =
+        layer->input[k] == SL_INPUT ? sl__part(step->x, s) : slice->y[chunk + layer->input[k]];
   return pass;
 }
 
 /* In inference an output is of no use after its last reader. */
-static void forget_inputs(struct sl__plan *plan, const struct sl__slice *slice, int i) {
+static void forget_inputs(struct sl__plan *plan, const struct sl__slice *slice, int c, int i) {
   const struct sl__layer *layer = &plan->model->layers[i];
+  int chunk = c * plan->model->count;
   for (int k = 0; k < layer->input_count; k++) {
     int input = layer->input[k];
     bool again = k && layer->input[0] == input;
     if (input != SL_INPUT && !again && plan->last_use[input] == i)
-      sl__tensor_invalidate(slice->y[input]);
+      sl__tensor_invalidate(slice->y[chunk + input]);
   }
-  if (slice->saved[i]) sl__tensor_invalidate(slice->saved[i]);
+  if (slice->saved[chunk + i]) sl__tensor_invalidate(slice->saved[chunk + i]);
 }
 
-static enum sl_status submit_forward(struct sl__plan *plan, const struct sl__step *step, int s) {
+static enum sl_status submit_loss(struct sl__plan *plan, const struct sl__step *step, int s,
+                                  int c) {
   const struct sl__slice *slice = &plan->slices[s];
   struct sl_model *model = plan->model;
-  for (int i = 0; i < model->count; i++) {
-    struct sl__pass pass = layer_pass(plan, step, s, i);
-    pass.launch.priority = SL_PRIORITY_FORWARD + i;
-    enum sl_status status = SL_OK;
-    if (pass.state && !step->carry) status = sl__fill(model->context, &pass.launch, pass.state, 0);
-    if (status == SL_OK) status = model->layers[i].kind->forward(&model->layers[i], &pass);
-    if (status != SL_OK) return status;
-    if (!step->training) forget_inputs(plan, slice, i);
-  }
-  int last = model->count - 1;
+  int last = model->count - 1, at = c * model->count + last;
+  int64_t first = 0, steps;
   struct sl__launch launch = {.name = "loss",
                               .place = sl__grid_device(plan->grid, last, slice->replica)->place,
                               .priority = SL_PRIORITY_LOSS};
+  if (plan->chunks > 1) sl__chunk_steps(plan, c, &first, &steps);
   enum sl_status status =
-      sl__softmax_xent(model->context, &launch, slice->y[last], sl__part(step->labels, s),
-                       slice->stats, step->training ? slice->dy[last] : NULL, step->scale);
-  if (!step->training) sl__tensor_invalidate(slice->y[last]);
+      sl__softmax_xent(model->context, &launch, slice->y[at], sl__part(step->labels, s),
+                       slice->stats[c], step->training ? slice->dy[at] : NULL, step->scale, first);
+  if (!step->training) sl__tensor_invalidate(slice->y[at]);
+  return status;
+}
+
+static enum sl_status submit_forward(struct sl__plan *plan, const struct sl__step *step, int s,
+                                     int c) {
+  struct sl_model *model = plan->model;
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < model->count; i++) {
+    struct sl__pass pass = layer_pass(plan, step, s, c, i);
+    pass.launch.priority = SL_PRIORITY_FORWARD + i;
+    if (pass.state && !step->carry && c == 0)
+      SL_TRY(sl__fill(model->context, &pass.launch, pass.state, 0));
+    SL_TRY(model->layers[i].kind->forward(&model->layers[i], &pass));
+    if (!step->training) forget_inputs(plan, &plan->slices[s], c, i);
+  }
+  SL_TRY(submit_loss(plan, step, s, c));
+out:
   return status;
 }
 
 /* The gradients that layer i hands down: written by its first consumer, added to by the others. */
-static bool wants_dx(struct sl__plan *plan, const struct sl__slice *slice, int i, bool *written,
-                     struct sl__pass *pass) {
+static bool wants_dx(struct sl__plan *plan, const struct sl__slice *slice, int c, int i,
+                     bool *written, struct sl__pass *pass) {
   const struct sl__layer *layer = &plan->model->layers[i];
   bool any = false;
   for (int k = 0; k < layer->input_count; k++) {
     int input = layer->input[k];
     if (input == SL_INPUT || !plan->needs_gradient[input]) continue;
-    pass->dx[k] = slice->dy[input];
+    pass->dx[k] = slice->dy[c * plan->model->count + input];
     pass->add_dx[k] = written[input];
     written[input] = true;
     any = true;
@@ -224,19 +261,20 @@ static bool wants_dx(struct sl__plan *plan, const struct sl__slice *slice, int i
 }
 
 static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__step *step, int s,
-                                     int i, bool *written) {
+                                     int c, int i, bool *written) {
   const struct sl__slice *slice = &plan->slices[s];
   const struct sl__layer *layer = &plan->model->layers[i];
-  struct sl__pass pass = layer_pass(plan, step, s, i);
+  struct sl__pass pass = layer_pass(plan, step, s, c, i);
   enum sl_status status = SL_OK;
+  bool last_chunk = c == plan->chunks - 1;
   pass.launch.priority = SL_PRIORITY_BACKWARD_DATA + i;
-  /* what comes after the slice's last step is not learned from: truncated back-propagation */
-  if (pass.dstate) SL_TRY(sl__fill(pass.context, &pass.launch, pass.dstate, 0));
+  /* what comes after the last step is not learned from: truncated back-propagation */
+  if (pass.dstate && last_chunk) SL_TRY(sl__fill(pass.context, &pass.launch, pass.dstate, 0));
   if (layer->kind->backward_begin) SL_TRY(layer->kind->backward_begin(layer, &pass));
-  if (wants_dx(plan, slice, i, written, &pass)) SL_TRY(layer->kind->backward_data(layer, &pass));
+  if (wants_dx(plan, slice, c, i, written, &pass)) SL_TRY(layer->kind->backward_data(layer, &pass));
   if (layer->params.total) {
     pass.grad = step->grads[slice->replica][i];
-    pass.add_grad = slice->microbatch > 0;
+    pass.add_grad = slice->microbatch > 0 || !last_chunk;
     pass.launch.priority = SL_PRIORITY_BACKWARD_WEIGHT + i;
     SL_TRY(layer->kind->backward_weight(layer, &pass));
   }
@@ -244,17 +282,18 @@ out:
   return status;
 }
 
-static enum sl_status submit_backward(struct sl__plan *plan, const struct sl__step *step, int s) {
+static enum sl_status submit_backward(struct sl__plan *plan, const struct sl__step *step, int s,
+                                      int c) {
   const struct sl__slice *slice = &plan->slices[s];
-  int layers = plan->model->count;
+  int layers = plan->model->count, chunk = c * layers;
   bool *written = sl__alloc((size_t)layers, sizeof *written, "a backward pass");
   enum sl_status status = written ? SL_OK : SL_NO_MEMORY;
   for (int i = layers - 1; i >= 0 && status == SL_OK; i--) {
-    if (plan->needs_gradient[i]) status = backward_layer(plan, step, s, i, written);
-    sl__tensor_invalidate(slice->y[i]);
-    if (slice->dy[i]) sl__tensor_invalidate(slice->dy[i]);
-    if (slice->saved[i]) sl__tensor_invalidate(slice->saved[i]);
-    if (slice->dstate[i]) sl__tensor_invalidate(slice->dstate[i]);
+    if (plan->needs_gradient[i]) status = backward_layer(plan, step, s, c, i, written);
+    sl__tensor_invalidate(slice->y[chunk + i]);
+    if (slice->dy[chunk + i]) sl__tensor_invalidate(slice->dy[chunk + i]);
+    if (slice->saved[chunk + i]) sl__tensor_invalidate(slice->saved[chunk + i]);
+    if (slice->dstate[i] && c == 0) sl__tensor_invalidate(slice->dstate[i]);
   }
   free(written);
   return status;
@@ -264,10 +303,12 @@ enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *ste
   const struct sl__grid *grid = plan->grid;
   enum sl_status status = SL_OK;
   for (int m = 0; m < grid->microbatches; m++) {
-    for (int r = 0; r < grid->replicas; r++)
-      SL_TRY(submit_forward(plan, step, r * grid->microbatches + m));
-    for (int r = 0; step->training && r < grid->replicas; r++)
-      SL_TRY(submit_backward(plan, step, r * grid->microbatches + m));
+    for (int c = 0; c < plan->chunks; c++)
+      for (int r = 0; r < grid->replicas; r++)
+        SL_TRY(submit_forward(plan, step, r * grid->microbatches + m, c));
+    for (int c = plan->chunks - 1; step->training && c >= 0; c--)
+      for (int r = 0; r < grid->replicas; r++)
+        SL_TRY(submit_backward(plan, step, r * grid->microbatches + m, c));
   }
 out:
   return status;

@@ -9,10 +9,11 @@
 struct sl__slice {
   int replica, microbatch;
   int64_t first_row, rows;
-  struct sl_tensor **y, **dy,
-      **saved,             /* one a layer; dy only where planned for training, saved may be NULL */
-      **state, **dstate;   /* of recurrent layers, else NULL */
-  struct sl_tensor *stats; /* see sl__softmax_xent */
+  /* one a chunk and layer, [chunk * layers + layer]; dy only where planned for training, saved may
+   * be NULL */
+  struct sl_tensor **y, **dy, **saved;
+  struct sl_tensor **state, **dstate; /* one a layer: of recurrent ones, else NULL */
+  struct sl_tensor **stats;           /* one a chunk; see sl__softmax_xent */
 };
 
 struct sl__plan {
@@ -20,7 +21,8 @@ struct sl__plan {
   const struct sl__grid *grid;
   int64_t batch;
   bool training;
-  int count; /* replicas x microbatches; slice r * microbatches + m */
+  int chunks; /* in time; 1 for what is no sequence */
+  int count;  /* replicas x microbatches; slice r * microbatches + m */
   struct sl__slice *slices;
   bool *needs_gradient; /* a layer that has parameters, or comes after one that has */
   int *last_use;        /* the last layer that reads this one's output; count of layers: the loss */
@@ -44,6 +46,10 @@ void sl__plan_free(struct sl__plan *plan);
 /* The rows of each slice: as even as can be, the first ones longer. rows has replicas x
  * microbatches places. */
 void sl__slice_rows(const struct sl__grid *grid, int64_t batch, int64_t *rows);
+
+/* The time steps [first, first + steps) of a chunk: the first ones longer, where they are uneven.
+ */
+void sl__chunk_steps(const struct sl__plan *plan, int chunk, int64_t *first, int64_t *steps);
 
 /* Part i of a tensor that was split, or the tensor itself where there is one slice only. */
 struct sl_tensor *sl__part(struct sl_tensor *tensor, int i);

@@ -127,11 +127,12 @@ static enum sl_status find_plan(struct sl_trainer *t, int64_t batch, bool traini
 static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan,
                                    struct sl__flight *f) {
   struct sl__launch launch = {.name = "stats", .priority = SL_PRIORITY_LOSS};
-  struct sl_tensor **terms = sl__alloc((size_t)plan->count, sizeof *terms, "a step's statistics");
+  int count = plan->count * plan->chunks;
+  struct sl_tensor **terms = sl__alloc((size_t)count, sizeof *terms, "a step's statistics");
   if (!terms) return SL_NO_MEMORY;
-  for (int i = 0; i < plan->count; i++) terms[i] = plan->slices[i].stats;
-  enum sl_status status = sl__reduce(t->model->context, &launch, f->stats, plan->count, terms);
-  for (int i = 0; i < plan->count; i++) sl__tensor_invalidate(terms[i]);
+  for (int i = 0; i < count; i++) terms[i] = plan->slices[i / plan->chunks].stats[i % plan->chunks];
+  enum sl_status status = sl__reduce(t->model->context, &launch, f->stats, count, terms);
+  for (int i = 0; i < count; i++) sl__tensor_invalidate(terms[i]);
   free(terms);
   return status;
 }

@@ -87,7 +87,7 @@ refused 1 "fc1.weight" "$mlp" $short --hidden 17 --load "$work/mlp.safetensors"
 
 # ---- language models ----
 small="--quiet --steps 2 --layers 1 --hidden 8 --embed 8"
-for option in layers hidden embed bptt words half-life; do
+for option in layers hidden embed bptt chunk words half-life; do
   for value in 0 -3 12x 99999999999999999999; do refused 2 "--$option '$value'" "$lm" "--$option=$value"; done
 done
 for value in 1 -0.5 nan; do refused 2 "--dropout '$value'" "$lm" "--dropout=$value"; done
@@ -98,7 +98,7 @@ printf 'a\000b c\n' >"$work/binary.txt"; refused 1 "binary.txt" "$lm" $small --d
 echo word >"$work/word.txt"; refused 2 "too few" "$lm" $small --data "$work/word.txt"
 refused 2 "no rule places" "$lm" $small --placement 'lstm0=cpu'
 yes 'the cat sat on the mat and it was flat' | head -n 400 >"$work/text.txt"
-if "$lm" --data "$work/text.txt" --epochs 8 --bptt 10 --lr 10 --layers 2 --hidden 16 --embed 16 --dropout 0.1 --half-life 4 --stages 2 \
+if "$lm" --data "$work/text.txt" --epochs 8 --bptt 10 --lr 10 --layers 2 --hidden 16 --embed 16 --dropout 0.1 --half-life 4 --stages 2 --chunk 4 \
   --save "$work/lm.weights" >"$work/out" 2>"$work/err" && grep -q "^Vocabulary     11 words" "$work/out" &&
   awk '/^Perplexity/ { found = $2 < 2 } END { exit !found }' "$work/out"; then ok "a text of one sentence is learned: $(grep Perplexity "$work/out")"
 else not_ok "a text of one sentence is not learned: $(tail -n 3 "$work/out" | tr '\n' ' ')"; fi

@@ -18,8 +18,8 @@ static void rows_are_picked_and_gradients_added(void **state) {
     struct sl_tensor *tt = integers(SL_SHAPE(3, 3), tokens), *tp = tensor(SL_SHAPE(V * D), table);
     struct sl_tensor *ty = tensor(SL_SHAPE(3, 3, D), NULL), *tdy = tensor(SL_SHAPE(3, 3, D), dy);
     struct sl_tensor *tg = tensor(SL_SHAPE(V * D), old);
-    OK(sl__embedding_forward(context, &plain, tt, tp, ty, V));
-    OK(sl__embedding_backward_weight(context, add ? &adding : &plain, tt, tdy, tg, V));
+    OK(sl__embedding_forward(context, &plain, tt, tp, ty, V, 0));
+    OK(sl__embedding_backward_weight(context, add ? &adding : &plain, tt, tdy, tg, V, 0));
     assert_near("rows", take(ty), y, T * D, 0, 0);
     assert_near("gradient", take(tg), grad, V * D, 3, 3);
     sl__tensor_free(tt);
@@ -37,8 +37,8 @@ static void tokens_outside_give_nan(void **state) {
   struct sl_tensor *tt = integers(SL_SHAPE(3), bad), *tp = tensor(SL_SHAPE(V * D), table);
   struct sl_tensor *ty = tensor(SL_SHAPE(3, D), NULL), *tdy = tensor(SL_SHAPE(3, D), dy);
   struct sl_tensor *tg = tensor(SL_SHAPE(V * D), NULL);
-  OK(sl__embedding_forward(context, &plain, tt, tp, ty, V));
-  OK(sl__embedding_backward_weight(context, &plain, tt, tdy, tg, V));
+  OK(sl__embedding_forward(context, &plain, tt, tp, ty, V, 0));
+  OK(sl__embedding_backward_weight(context, &plain, tt, tdy, tg, V, 0));
   double *y = take(ty), *g = take(tg), sum = 0;
   for (int i = 0; i < 2 * D; i++) assert_true(isnan(y[i]));
   for (int i = 0; i < D; i++) assert_true(y[2 * D + i] == table[2 * D + i]);
@@ -55,11 +55,11 @@ static void shapes_are_checked(void **state) {
   struct sl_tensor *t = integers(SL_SHAPE(3), NULL), *floats = tensor(SL_SHAPE(3), NULL);
   struct sl_tensor *p = tensor(SL_SHAPE(V * D), NULL), *y = tensor(SL_SHAPE(3, D), NULL),
                    *y2 = tensor(SL_SHAPE(3, D + 1), NULL);
-  assert_int_equal(sl__embedding_forward(context, &plain, t, p, y2, V), SL_BAD_SHAPE);
-  assert_int_equal(sl__embedding_forward(context, &plain, t, p, y, V + 1), SL_BAD_SHAPE);
-  assert_int_equal(sl__embedding_forward(context, &plain, t, p, y, 0), SL_BAD_SHAPE);
-  assert_int_equal(sl__embedding_forward(context, &plain, floats, p, y, V), SL_BAD_SHAPE);
-  assert_int_equal(sl__embedding_backward_weight(context, &plain, t, y2, p, V), SL_BAD_SHAPE);
+  assert_int_equal(sl__embedding_forward(context, &plain, t, p, y2, V, 0), SL_BAD_SHAPE);
+  assert_int_equal(sl__embedding_forward(context, &plain, t, p, y, V + 1, 0), SL_BAD_SHAPE);
+  assert_int_equal(sl__embedding_forward(context, &plain, t, p, y, 0, 0), SL_BAD_SHAPE);
+  assert_int_equal(sl__embedding_forward(context, &plain, floats, p, y, V, 0), SL_BAD_SHAPE);
+  assert_int_equal(sl__embedding_backward_weight(context, &plain, t, y2, p, V, 0), SL_BAD_SHAPE);
   struct sl_tensor *all[] = {t, floats, p, y, y2};
   for (int i = 0; i < 5; i++) sl__tensor_free(all[i]);
 }

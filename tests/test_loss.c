@@ -59,8 +59,8 @@ static void check(int64_t rows, int64_t classes, double size, bool odd_labels) {
   struct sl_tensor *tz = tensor(SL_SHAPE(rows, classes), z), *tl = integers(SL_SHAPE(rows), labels);
   struct sl_tensor *stats = tensor(SL_SHAPE(4), NULL), *alone = tensor(SL_SHAPE(4), NULL);
   struct sl_tensor *dz = tensor(SL_SHAPE(rows, classes), z), *top = tensor(SL_SHAPE(2), NULL);
-  OK(sl__softmax_xent(context, &plain, tz, tl, stats, dz, (float)v.scale));
-  OK(sl__softmax_xent(context, &plain, tz, tl, alone, NULL, 0));
+  OK(sl__softmax_xent(context, &plain, tz, tl, stats, dz, (float)v.scale, 0));
+  OK(sl__softmax_xent(context, &plain, tz, tl, alone, NULL, 0, 0));
   OK(sl__accuracy(context, &plain, tz, tl, top, 2));
   double want[4] = {sum_of_losses(z, &v), (double)right_within(z, &v, 1), counted, outside};
   double want_top[2] = {(double)right_within(z, &v, 2), counted};
@@ -88,7 +88,7 @@ static void huge_logits_do_not_overflow(void **state) {
   int32_t labels[] = {0, 0};
   struct sl_tensor *tz = tensor(SL_SHAPE(2, 3), z), *tl = integers(SL_SHAPE(2), labels);
   struct sl_tensor *stats = tensor(SL_SHAPE(4), NULL), *dz = tensor(SL_SHAPE(2, 3), NULL);
-  OK(sl__softmax_xent(context, &plain, tz, tl, stats, dz, 1));
+  OK(sl__softmax_xent(context, &plain, tz, tl, stats, dz, 1, 0));
   assert_near("stats", take(stats), want, 4, 4, 1);
   double *g = take(dz);
   for (int i = 0; i < 6; i++) assert_true(isfinite(g[i]));
@@ -103,7 +103,7 @@ static void nan_reaches_the_loss(void **state) {
   int32_t label = 0;
   struct sl_tensor *tz = tensor(SL_SHAPE(1, 3), z), *tl = integers(SL_SHAPE(1), &label);
   struct sl_tensor *stats = tensor(SL_SHAPE(4), NULL);
-  OK(sl__softmax_xent(context, &plain, tz, tl, stats, NULL, 1));
+  OK(sl__softmax_xent(context, &plain, tz, tl, stats, NULL, 1, 0));
   double *s = take(stats);
   assert_true(isnan(s[0]));
   free(s);
@@ -116,9 +116,9 @@ static void shapes_are_checked(void **state) {
   struct sl_tensor *z = tensor(SL_SHAPE(4, 3), NULL), *l = integers(SL_SHAPE(5), NULL),
                    *l4 = integers(SL_SHAPE(4), NULL);
   struct sl_tensor *stats = tensor(SL_SHAPE(4), NULL), *two = tensor(SL_SHAPE(2), NULL);
-  assert_int_equal(sl__softmax_xent(context, &plain, z, l, stats, NULL, 1), SL_BAD_SHAPE);
-  assert_int_equal(sl__softmax_xent(context, &plain, z, l4, two, NULL, 1), SL_BAD_SHAPE);
-  assert_int_equal(sl__softmax_xent(context, &plain, z, l4, stats, stats, 1), SL_BAD_SHAPE);
+  assert_int_equal(sl__softmax_xent(context, &plain, z, l, stats, NULL, 1, 0), SL_BAD_SHAPE);
+  assert_int_equal(sl__softmax_xent(context, &plain, z, l4, two, NULL, 1, 0), SL_BAD_SHAPE);
+  assert_int_equal(sl__softmax_xent(context, &plain, z, l4, stats, stats, 1, 0), SL_BAD_SHAPE);
   assert_int_equal(sl__accuracy(context, &plain, z, l, two, 1), SL_BAD_SHAPE);
   assert_int_equal(sl__accuracy(context, &plain, z, l4, two, 0), SL_BAD_ARGUMENT);
   struct sl_tensor *t[] = {z, l, l4, stats, two};

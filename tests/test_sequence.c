@@ -125,17 +125,42 @@ static void any_cut_gives_the_serial_curve(void **state) {
     }
 }
 
+/* Chunks along time, even and uneven, of one step up to all, with replicas and microbatches; a
+ * chunk of all steps is none, to the bit. */
+static void any_chunk_gives_the_serial_curve(void **state) {
+  (void)state;
+  static const int64_t chunks[] = {1, 2, 3, 4, 6, 7, 100};
+  static struct run serial, run;
+  const struct run base = {
+      .window = 7, .batch = 12, .dropout = 0.3f, .options = {.replicas = 1, .carry_state = true}};
+  serial = base;
+  train(&serial);
+  for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++)
+    for (int replicas = 1; replicas <= 3; replicas += 2) {
+      run = base;
+      run.options.chunk = chunks[i];
+      run.options.replicas = replicas;
+      run.options.microbatches = 1 + (int)i % 2;
+      train(&run);
+      assert_same_curve(&run, &serial, "chunks");
+      if (chunks[i] >= 7 && replicas == 1 && run.options.microbatches == 1)
+        assert_memory_equal(run.weights, serial.weights, (size_t)run.count * sizeof(float));
+    }
+}
+
 /* Layers on devices of their own: the same bits. */
 static void any_placement_gives_the_same_bits(void **state) {
   (void)state;
   static const int stages[] = {2, 4, 5};
   static struct run flat, staged;
   for (int replicas = 1; replicas <= 2; replicas++) {
-    const struct run base = {
-        .window = 7,
-        .batch = 12,
-        .dropout = 0.3f,
-        .options = {.replicas = replicas, .microbatches = 3, .carry_state = true}};
+    const struct run base = {.window = 7,
+                             .batch = 12,
+                             .dropout = 0.3f,
+                             .options = {.replicas = replicas,
+                                         .microbatches = 4 - replicas,
+                                         .chunk = 2 * replicas,
+                                         .carry_state = true}};
     flat = base;
     train(&flat);
     for (size_t i = 0; i < sizeof stages / sizeof *stages; i++) {
@@ -185,6 +210,9 @@ static void a_carried_state_is_one_long_window(void **state) {
                             &(struct sl_trainer_options){.replicas = 2, .carry_state = true});
   double reset = evaluate(narrow, 5, 4, true, &(struct sl_trainer_options){.replicas = 2});
   if (fabs(carried - whole) > 1e-6 * whole) fail_msg("carried %.9g, whole %.9g", carried, whole);
+  double chunked =
+      evaluate(wide, 300, 4, true, &(struct sl_trainer_options){.replicas = 2, .chunk = 16});
+  assert_true(fabs(chunked - whole) <= 1e-6 * whole);
   assert_true(fabs(reset - whole) > 1e-4 * whole);
   sl_model_free(narrow);
   sl_model_free(wide);
@@ -359,6 +387,16 @@ static void what_does_not_fit_is_refused(void **state) {
                    SL_BAD_SHAPE);
   assert_non_null(strstr(sl_error(), "positions"));
   sl_model_free(m);
+  OK(sl_model_new(context, &SL_SHAPE(28, 28), &m)); /* a layer that needs all steps at once */
+  OK(sl_dense(m, "fc", &(struct sl_dense_options){.features = 4}));
+  assert_int_equal(sl_trainer_new(m, &(struct sl_optimizer){0}, NULL,
+                                  &(struct sl_trainer_options){.chunk = 2}, &trainer),
+                   SL_BAD_ARGUMENT);
+  assert_non_null(strstr(sl_error(), "layer fc"));
+  assert_int_equal(sl_trainer_new(m, &(struct sl_optimizer){0}, NULL,
+                                  &(struct sl_trainer_options){.chunk = -1}, &trainer),
+                   SL_BAD_ARGUMENT);
+  sl_model_free(m);
   sl_dataset_free(data);
   sl_dataset_free(images);
 }
@@ -367,6 +405,7 @@ int main(void) {
   setenv("STARPU_NCPU", "4", 0);
   setenv("STARPU_WORKERS_NOBIND", "1", 0);
   const struct CMUnitTest tests[] = {cmocka_unit_test(any_cut_gives_the_serial_curve),
+                                     cmocka_unit_test(any_chunk_gives_the_serial_curve),
                                      cmocka_unit_test(any_placement_gives_the_same_bits),
                                      cmocka_unit_test(a_carried_state_is_one_long_window),
                                      cmocka_unit_test(gradients_match_finite_differences),

@@ -55,8 +55,10 @@ struct sl_trainer_options {
   int microbatches; /**< slices of a replica's part in time; their gradients add up. 0 means 1 */
   enum sl_kvstore_kind kvstore;
   int64_t big_shard; /**< elements above which a layer's block is cut; 0 means 250,000 */
-  int stages; /**< cut the model into so many runs of layers of like cost, one a worker (sl_place
-                 says it exactly); with r replicas, stages x r cells. 0: not cut */
+  int stages;    /**< cut the model into so many runs of layers of like cost, one a worker (sl_place
+                    says it exactly); with r replicas, stages x r cells. 0: not cut */
+  int64_t chunk; /**< time steps a task computes at most, for models of sequences: the chunks of one
+                    layer flow on while it computes the next ones. 0: the whole sequence */
   bool carry_state; /**< recurrent layers go on from the state that the batch before left, except
                        at an epoch's first (truncated back-propagation through time) */
   int in_flight;    /**< steps submitted ahead; 0 means 2 */
