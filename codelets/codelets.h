@@ -156,6 +156,24 @@ enum sl_status sl__lstm_backward_weight(struct sl_context *context, const struct
                                         struct sl_tensor *x, struct sl_tensor *dgates,
                                         struct sl_tensor *grad);
 
+/* GRU over T time steps, as torch.nn.GRU, in the same four parts: param weight_ih [3H, I],
+ * weight_hh [3H, H], bias_ih [3H], bias_hh [3H], the gates in the order r, z, n; state [N, H];
+ * saved [N, T, 5H]. */
+enum sl_status sl__gru_forward(struct sl_context *context, const struct sl__launch *l,
+                               struct sl_tensor *x, struct sl_tensor *param,
+                               struct sl_tensor *state, struct sl_tensor *y,
+                               struct sl_tensor *saved);
+enum sl_status sl__gru_backward_gates(struct sl_context *context, const struct sl__launch *l,
+                                      struct sl_tensor *param, struct sl_tensor *saved,
+                                      struct sl_tensor *dy, struct sl_tensor *dstate,
+                                      int64_t features);
+enum sl_status sl__gru_backward_data(struct sl_context *context, const struct sl__launch *l,
+                                     struct sl_tensor *dgates, struct sl_tensor *param,
+                                     struct sl_tensor *dx);
+enum sl_status sl__gru_backward_weight(struct sl_context *context, const struct sl__launch *l,
+                                       struct sl_tensor *x, struct sl_tensor *dgates,
+                                       struct sl_tensor *grad);
+
 /* y = a + b */
 enum sl_status sl__add(struct sl_context *context, const struct sl__launch *l, struct sl_tensor *a,
                        struct sl_tensor *b, struct sl_tensor *y);

@@ -7,6 +7,7 @@
 #include "codelets/choice.h"
 #include "codelets/codelets.h"
 #include "codelets/gemm.h"
+#include "codelets/recurrent.h"
 #include "core/error.h"
 
 /* saved [N, T, 6H], a row: the gates i, f, g, o (after the backward pass: their gradients before
@@ -93,25 +94,13 @@ SL_SIMD static void step_backward(const struct lstm_args *a, const struct lstm_p
   }
 }
 
-/* to [columns, rows] = from [rows, columns] transposed, in tiles that stay in the first cache. */
-SL_SIMD static void transpose(const float *from, int64_t rows, int64_t columns, float *to) {
-  enum { TILE = 16 };
-  for (int64_t r = 0; r < rows; r += TILE)
-    for (int64_t c = 0; c < columns; c += TILE) {
-      int64_t r1 = r + TILE < rows ? r + TILE : rows, c1 = c + TILE < columns ? c + TILE : columns;
-      for (int64_t k = c; k < c1; k++)
-        for (int64_t i = r; i < r1; i++) to[k * rows + i] = from[i * columns + k];
-    }
-}
-
 static void forward(const struct lstm_args *a, const float *x, const float *param, float *state,
                     float *y, float *saved, float *w_hh_t) {
   struct lstm_parts p = parts_of(a, param);
   int64_t hidden = a->hidden, row = a->steps * p.width;
   sl__gemm(product(a), false, true, (int64_t)a->rows * a->steps, p.gates, a->in, 1, x, a->in,
            p.w_ih, a->in, 0, saved, p.width);
-  /* few rows at a time multiply by a matrix twice as fast where it need not be transposed */
-  transpose(p.w_hh, p.gates, hidden, w_hh_t);
+  sl__transpose(p.w_hh, p.gates, hidden, w_hh_t);
   for (int64_t t = 0; t < a->steps; t++) {
     sl__gemm(product(a), false, false, a->rows, p.gates, hidden, 1, state, 2 * hidden, w_hh_t,
              p.gates, 1, saved + t * p.width, row);
@@ -137,22 +126,6 @@ static void backward_data(const struct lstm_args *a, const float *dgates, const 
            p.width, p.w_ih, a->in, add, dx, a->in);
 }
 
-SL_SIMD static void bias_gradient(const struct lstm_args *a, const struct lstm_parts *p,
-                                  const float *dgates, float *b_ih, float *b_hh, bool add) {
-  int64_t rows = (int64_t)a->rows * a->steps;
-  /* the sum is made apart: b_ih and b_hh get the same, however much they held */
-  for (int64_t at = 0; at < p->gates; at += 64) {
-    float sum[64] = {0};
-    int64_t count = p->gates - at < 64 ? p->gates - at : 64;
-    for (int64_t n = 0; n < rows; n++)
-      for (int64_t j = 0; j < count; j++) sum[j] += dgates[n * p->width + at + j];
-    for (int64_t j = 0; j < count; j++) {
-      b_ih[at + j] = (add ? b_ih[at + j] : 0) + sum[j];
-      b_hh[at + j] = (add ? b_hh[at + j] : 0) + sum[j];
-    }
-  }
-}
-
 static void backward_weight(const struct lstm_args *a, const float *x, const float *dgates,
                             float *grad, bool add) {
   struct lstm_parts p = parts_of(a, grad);
@@ -162,7 +135,8 @@ static void backward_weight(const struct lstm_args *a, const float *x, const flo
            a->in);
   sl__gemm(product(a), true, false, p.gates, hidden, rows, 1, dgates, p.width, dgates + 5 * hidden,
            p.width, add, w_hh, hidden);
-  bias_gradient(a, &p, dgates, b_ih, b_ih + p.gates, add);
+  sl__column_sums(dgates, rows, p.width, p.gates, b_ih, add);
+  sl__column_sums(dgates, rows, p.width, p.gates, b_ih + p.gates, add);
 }
 
 SL_KERNEL void lstm_forward_cpu(void *buffers[], void *cl_arg) {

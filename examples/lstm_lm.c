@@ -12,6 +12,7 @@ enum { MOST_LAYERS = 64, GENERATED_SENTENCES = 20000, GENERATED_TEST_SENTENCES =
 
 struct lstm_lm {
   int64_t layers, hidden, embed, bptt, chunk, words, half_life;
+  bool gru;
   double dropout;
   enum sl_text_level level;
   struct sl_vocabulary *vocabulary;
@@ -24,6 +25,7 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
   const struct sl_layer_options layer = {.init = init};
   const struct sl_dropout_options dropout = {.rate = (float)lm->dropout};
   const struct sl_lstm_options lstm = {.layer = layer, .features = lm->hidden};
+  const struct sl_gru_options gru = {.layer = layer, .features = lm->hidden};
   char name[24];
   enum sl_status status =
       sl_embedding(model, "embed",
@@ -34,8 +36,8 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
     snprintf(name, sizeof name, "drop%lld", (long long)i);
     if (lm->dropout > 0) status = sl_dropout(model, name, &dropout);
     if (i == lm->layers || status != SL_OK) break;
-    snprintf(name, sizeof name, "lstm%lld", (long long)i);
-    status = sl_lstm(model, name, &lstm);
+    snprintf(name, sizeof name, "%s%lld", lm->gru ? "gru" : "lstm", (long long)i);
+    status = lm->gru ? sl_gru(model, name, &gru) : sl_lstm(model, name, &lstm);
   }
   if (status != SL_OK) return status;
   return sl_dense(
@@ -142,6 +144,7 @@ static void tell(const void *input, char *line, size_t size) {
 enum {
   KEY_LEVEL = 1000,
   KEY_WORDS,
+  KEY_CELL,
   KEY_LAYERS,
   KEY_HIDDEN,
   KEY_EMBED,
@@ -155,6 +158,7 @@ static const struct argp_option options[] = {
     {"level", KEY_LEVEL, "NAME", 0, "What a token is: word (default), char", 0},
     {"words", KEY_WORDS, "N", 0, "Most entries of the vocabulary; rarer ones become <unk> (10000)",
      0},
+    {"cell", KEY_CELL, "NAME", 0, "What the layers are: lstm (default), gru", 0},
     {"layers", KEY_LAYERS, "N", 0, "LSTM layers (default 2)", 0},
     {"hidden", KEY_HIDDEN, "N", 0, "Width of each (default 200)", 0},
     {"embed", KEY_EMBED, "N", 0, "Width of the embedding (default 200)", 0},
@@ -172,6 +176,11 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_LEVEL:
       if (sl_text_level_parse(text, &lm->level) != SL_OK)
         cli_refuse(state, "--level: %s", sl_error());
+      break;
+    case KEY_CELL:
+      lm->gru = !strcmp(text, "gru");
+      if (!lm->gru && strcmp(text, "lstm"))
+        cli_refuse(state, "--cell '%s': unknown; use lstm or gru", text);
       break;
     case KEY_WORDS: lm->words = cli_whole(state, "--words", text, 3, 10000000); break;
     case KEY_LAYERS: lm->layers = cli_whole(state, "--layers", text, 1, MOST_LAYERS); break;

@@ -92,6 +92,7 @@ for option in layers hidden embed bptt chunk words half-life; do
 done
 for value in 1 -0.5 nan; do refused 2 "--dropout '$value'" "$lm" "--dropout=$value"; done
 refused 2 "level" "$lm" --level sentence
+refused 2 "cell" "$lm" --cell rnn
 refused 1 "$work/nowhere" "$lm" $small --data "$work/nowhere"
 : >"$work/nothing.txt"; refused 1 "nothing.txt" "$lm" $small --data "$work/nothing.txt"
 printf 'a\000b c\n' >"$work/binary.txt"; refused 1 "binary.txt" "$lm" $small --data "$work/binary.txt"

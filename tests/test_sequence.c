@@ -44,14 +44,14 @@ static int close_context(void **state) {
   return 0;
 }
 
-/* embed, lstm0, drop, lstm1, decoder */
+/* embed, lstm0, drop, gru1, decoder */
 static struct sl_model *language_model(int64_t steps, float dropout) {
   struct sl_model *m;
   OK(sl_model_new(context, &SL_SHAPE(steps), &m));
   OK(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = WORDS, .features = 6}));
   OK(sl_lstm(m, "lstm0", &(struct sl_lstm_options){.features = 9}));
   if (dropout > 0) OK(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = dropout}));
-  OK(sl_lstm(m, "lstm1", &(struct sl_lstm_options){.features = 8}));
+  OK(sl_gru(m, "gru1", &(struct sl_gru_options){.features = 8}));
   OK(sl_dense(m, "decoder", &(struct sl_dense_options){.features = WORDS, .positions = true}));
   OK(sl_model_build(m));
   return m;

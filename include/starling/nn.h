@@ -131,6 +131,16 @@ struct sl_lstm_options {
 SL_API enum sl_status sl_lstm(struct sl_model *model, const char *name,
                               const struct sl_lstm_options *options);
 
+/** GRU over a sample's time steps: x [T, I] -> [T, H]; as torch.nn.GRU with one layer and
+ * batch_first: weight_ih_l0 [3H, I], weight_hh_l0 [3H, H], bias_ih_l0 [3H], bias_hh_l0 [3H], gates
+ * in the order r, z, n (Cho et al., arXiv 1406.1078). Its state is as sl_lstm's. */
+struct sl_gru_options {
+  struct sl_layer_options layer;
+  int64_t features;
+};
+SL_API enum sl_status sl_gru(struct sl_model *model, const char *name,
+                             const struct sl_gru_options *options);
+
 /** y = a + b, the end of a residual edge: layer.inputs names both. \return SL_BAD_SHAPE where they
  * differ. */
 struct sl_add_options {

@@ -1,0 +1,251 @@
+/* Gated recurrent unit (Cho et al., arXiv 1406.1078) over a run of time steps, as torch.nn.GRU: the
+ * reset gate multiplies the state's product, bias included. Organised as codelets/lstm.c. */
+#include <string.h>
+
+#include "codelets/activation.h"
+#include "codelets/choice.h"
+#include "codelets/codelets.h"
+#include "codelets/gemm.h"
+#include "codelets/recurrent.h"
+#include "core/error.h"
+
+/* saved [N, T, 5H], a row: the gates r, z, n and the state's part q of n (after the backward pass:
+ * their gradients before the activation), then h of the step before. */
+struct gru_args {
+  int32_t rows, steps, in, hidden, implementation;
+};
+
+struct gru_parts {
+  int64_t gates, width; /* 3H; 5H, a row of saved */
+  const float *w_ih, *w_hh, *b_ih, *b_hh;
+};
+
+static struct gru_parts parts_of(const struct gru_args *a, const float *param) {
+  int64_t gates = 3 * (int64_t)a->hidden;
+  struct gru_parts p = {.gates = gates, .width = 5 * (int64_t)a->hidden, .w_ih = param};
+  p.w_hh = p.w_ih + gates * a->in;
+  p.b_ih = p.w_hh + gates * a->hidden;
+  p.b_hh = p.b_ih + gates;
+  return p;
+}
+
+/* ---- CPU kernels ------------------------------------------------------------------------- */
+
+static enum sl__gemm product(const struct gru_args *a) {
+  return a->implementation == SL_OWN_ONEDNN ? SL_GEMM_ONEDNN : SL_GEMM_OPENBLAS;
+}
+
+SL_HOST_DEVICE SL_INLINE void cell_forward(int64_t j, int64_t hidden, float *row, const float *b_ih,
+                                           const float *b_hh, float *h, float *y) {
+  float r = sl__sigmoid(row[j] + b_ih[j] + b_hh[j]);
+  float z = sl__sigmoid(row[hidden + j] + b_ih[hidden + j] + b_hh[hidden + j]);
+  float q = row[3 * hidden + j] + b_hh[2 * hidden + j];
+  float n = sl__tanh(row[2 * hidden + j] + b_ih[2 * hidden + j] + r * q);
+  row[j] = r;
+  row[hidden + j] = z;
+  row[2 * hidden + j] = n;
+  row[3 * hidden + j] = q;
+  row[4 * hidden + j] = h[j];
+  y[j] = h[j] = (1 - z) * n + z * h[j];
+}
+
+/* dh: of this step's h; becomes the part of the step before's that does not pass a matrix. */
+SL_HOST_DEVICE SL_INLINE void cell_backward(int64_t j, int64_t hidden, float *row, float *dh) {
+  float r = row[j], z = row[hidden + j], n = row[2 * hidden + j], q = row[3 * hidden + j];
+  float before = row[4 * hidden + j], d = dh[j], dn = d * (1 - z) * (1 - n * n);
+  row[j] = dn * q * r * (1 - r);
+  row[hidden + j] = d * (before - n) * z * (1 - z);
+  row[2 * hidden + j] = dn;
+  row[3 * hidden + j] = dn * r;
+  dh[j] = d * z;
+}
+
+SL_SIMD static void step_forward(const struct gru_args *a, const struct gru_parts *p, int64_t t,
+                                 float *state, float *y, float *saved) {
+  int64_t hidden = a->hidden;
+  for (int64_t n = 0; n < a->rows; n++) {
+    float *restrict row = saved + (n * a->steps + t) * p->width;
+    float *restrict h = state + n * hidden, *restrict out = y + (n * a->steps + t) * hidden;
+#pragma GCC ivdep
+    for (int64_t j = 0; j < hidden; j++) cell_forward(j, hidden, row, p->b_ih, p->b_hh, h, out);
+  }
+}
+
+SL_SIMD static void step_backward(const struct gru_args *a, const struct gru_parts *p, int64_t t,
+                                  const float *dy, float *dstate, float *saved) {
+  int64_t hidden = a->hidden;
+  for (int64_t n = 0; n < a->rows; n++) {
+    float *restrict row = saved + (n * a->steps + t) * p->width;
+    float *restrict dh = dstate + n * hidden;
+    const float *restrict out = dy + (n * a->steps + t) * hidden;
+    for (int64_t j = 0; j < hidden; j++) dh[j] += out[j];
+#pragma GCC ivdep
+    for (int64_t j = 0; j < hidden; j++) cell_backward(j, hidden, row, dh);
+  }
+}
+
+static void forward(const struct gru_args *a, const float *x, const float *param, float *state,
+                    float *y, float *saved, float *w_hh_t) {
+  struct gru_parts p = parts_of(a, param);
+  int64_t hidden = a->hidden, row = a->steps * p.width;
+  sl__gemm(product(a), false, true, (int64_t)a->rows * a->steps, p.gates, a->in, 1, x, a->in,
+           p.w_ih, a->in, 0, saved, p.width);
+  sl__transpose(p.w_hh, p.gates, hidden, w_hh_t);
+  for (int64_t t = 0; t < a->steps; t++) {
+    float *now = saved + t * p.width;
+    sl__gemm(product(a), false, false, a->rows, 2 * hidden, hidden, 1, state, hidden, w_hh_t,
+             p.gates, 1, now, row);
+    sl__gemm(product(a), false, false, a->rows, hidden, hidden, 1, state, hidden,
+             w_hh_t + 2 * hidden, p.gates, 0, now + 3 * hidden, row);
+    step_forward(a, &p, t, state, y, saved);
+  }
+}
+
+static void backward_gates(const struct gru_args *a, const float *param, float *saved,
+                           const float *dy, float *dstate) {
+  struct gru_parts p = parts_of(a, param);
+  int64_t hidden = a->hidden, row = a->steps * p.width;
+  for (int64_t t = a->steps - 1; t >= 0; t--) {
+    float *now = saved + t * p.width;
+    step_backward(a, &p, t, dy, dstate, saved);
+    sl__gemm(product(a), false, false, a->rows, hidden, 2 * hidden, 1, now, row, p.w_hh, hidden, 1,
+             dstate, hidden);
+    sl__gemm(product(a), false, false, a->rows, hidden, hidden, 1, now + 3 * hidden, row,
+             p.w_hh + 2 * hidden * hidden, hidden, 1, dstate, hidden);
+  }
+}
+
+static void backward_data(const struct gru_args *a, const float *dgates, const float *param,
+                          float *dx, bool add) {
+  struct gru_parts p = parts_of(a, param);
+  sl__gemm(product(a), false, false, (int64_t)a->rows * a->steps, a->in, p.gates, 1, dgates,
+           p.width, p.w_ih, a->in, add, dx, a->in);
+}
+
+static void backward_weight(const struct gru_args *a, const float *x, const float *dgates,
+                            float *grad, bool add) {
+  struct gru_parts p = parts_of(a, grad);
+  int64_t rows = (int64_t)a->rows * a->steps, hidden = a->hidden;
+  float *w_ih = grad, *w_hh = w_ih + p.gates * a->in, *b_ih = w_hh + p.gates * hidden;
+  const float *before = dgates + 4 * hidden;
+  sl__gemm(product(a), true, false, p.gates, a->in, rows, 1, dgates, p.width, x, a->in, add, w_ih,
+           a->in);
+  sl__gemm(product(a), true, false, 2 * hidden, hidden, rows, 1, dgates, p.width, before, p.width,
+           add, w_hh, hidden);
+  sl__gemm(product(a), true, false, hidden, hidden, rows, 1, dgates + 3 * hidden, p.width, before,
+           p.width, add, w_hh + 2 * hidden * hidden, hidden);
+  sl__column_sums(dgates, rows, p.width, p.gates, b_ih, add);
+  sl__column_sums(dgates, rows, p.width, 2 * hidden, b_ih + p.gates, add);
+  sl__column_sums(dgates + 3 * hidden, rows, p.width, hidden, b_ih + p.gates + 2 * hidden, add);
+}
+
+SL_KERNEL void gru_forward_cpu(void *buffers[], void *cl_arg) {
+  forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+          sl__buffer(buffers, 3), sl__buffer(buffers, 4), sl__buffer(buffers, 5));
+}
+
+SL_KERNEL void gru_backward_gates_cpu(void *buffers[], void *cl_arg) {
+  backward_gates(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
+                 sl__buffer(buffers, 2), sl__buffer(buffers, 3));
+}
+
+SL_KERNEL void gru_backward_data_cpu(void *buffers[], void *cl_arg) {
+  backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
+                sl__buffer(buffers, 2), sl__accumulate(cl_arg));
+}
+
+SL_KERNEL void gru_backward_weight_cpu(void *buffers[], void *cl_arg) {
+  backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
+                  sl__buffer(buffers, 2), sl__accumulate(cl_arg));
+}
+
+/* ---- submission -------------------------------------------------------------------------- */
+
+/* Sizes from x [N, T, I] and saved [N, T, 5H]; block: parameters or their gradient. */
+static enum sl_status check(struct sl_context *context, const char *name, const struct sl_tensor *x,
+                            const struct sl_tensor *saved, const struct sl_tensor *block,
+                            struct gru_args *a) {
+  char xt[96], st[96];
+  const int64_t *xd = x->shape.dim, *sd = saved->shape.dim;
+  if (x->shape.ndim == 3 && saved->shape.ndim == 3 && xd[0] == sd[0] && xd[1] == sd[1] &&
+      sd[2] % 5 == 0) {
+    int64_t hidden = sd[2] / 5;
+    *a = (struct gru_args){.rows = (int32_t)xd[0],
+                           .steps = (int32_t)xd[1],
+                           .in = (int32_t)xd[2],
+                           .hidden = (int32_t)hidden,
+                           .implementation = sl__product_choice(context)};
+    if (block->shape.dim[0] == 3 * hidden * (xd[2] + hidden + 2)) return SL_OK;
+  }
+  return sl_fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,
+                 sl_shape_text(&x->shape, xt, sizeof xt),
+                 sl_shape_text(&saved->shape, st, sizeof st), (long long)block->shape.dim[0]);
+}
+
+static enum sl_status check_state(const char *name, const struct sl_tensor *state,
+                                  const struct sl_tensor *y, const struct gru_args *a) {
+  if (sl_shape_equal(&state->shape, &SL_SHAPE(a->rows, a->hidden)) &&
+      sl_shape_equal(&y->shape, &SL_SHAPE(a->rows, a->steps, a->hidden)))
+    return SL_OK;
+  return sl_fail(SL_BAD_SHAPE, "%s: the state must be [%d, %d], y [%d, %d, %d]", name, a->rows,
+                 a->hidden, a->rows, a->steps, a->hidden);
+}
+
+static double product_flops(const struct gru_args *a, int64_t inputs) {
+  return 6.0 * (double)a->rows * (double)a->steps * (double)a->hidden * (double)inputs;
+}
+
+enum sl_status sl__gru_forward(struct sl_context *context, const struct sl__launch *l,
+                               struct sl_tensor *x, struct sl_tensor *param,
+                               struct sl_tensor *state, struct sl_tensor *y,
+                               struct sl_tensor *saved) {
+  struct gru_args a;
+  struct sl_tensor *scratch;
+  enum sl_status status;
+  SL_TRY(check(context, "gru_forward", x, saved, param, &a));
+  SL_TRY(check_state("gru_forward", state, y, &a));
+  SL_TRY(sl__scratch(context, (size_t)a.hidden * (size_t)a.hidden * 3 * sizeof(float), &scratch));
+  return sl__submit(context, &sl__op_gru_forward, l, 6,
+                    (struct sl_tensor *[]){x, param, state, y, saved, scratch}, &a, sizeof a,
+                    product_flops(&a, a.in + a.hidden), 0);
+out:
+  return status;
+}
+
+enum sl_status sl__gru_backward_gates(struct sl_context *context, const struct sl__launch *l,
+                                      struct sl_tensor *param, struct sl_tensor *saved,
+                                      struct sl_tensor *dy, struct sl_tensor *dstate,
+                                      int64_t features) {
+  struct gru_args a;
+  struct sl_tensor x = {.shape = SL_SHAPE(dy->shape.dim[0], dy->shape.dim[1], features)};
+  enum sl_status status;
+  SL_TRY(check(context, "gru_backward_gates", &x, saved, param, &a));
+  SL_TRY(check_state("gru_backward_gates", dstate, dy, &a));
+  return sl__submit(context, &sl__op_gru_backward_gates, l, 4,
+                    (struct sl_tensor *[]){param, saved, dy, dstate}, &a, sizeof a,
+                    product_flops(&a, a.hidden), 0);
+out:
+  return status;
+}
+
+enum sl_status sl__gru_backward_data(struct sl_context *context, const struct sl__launch *l,
+                                     struct sl_tensor *dgates, struct sl_tensor *param,
+                                     struct sl_tensor *dx) {
+  struct gru_args a;
+  enum sl_status status = check(context, "gru_backward_data", dx, dgates, param, &a);
+  if (status != SL_OK) return status;
+  return sl__submit(context, &sl__op_gru_backward_data, l, 3,
+                    (struct sl_tensor *[]){dgates, param, dx}, &a, sizeof a,
+                    product_flops(&a, a.in), 0);
+}
+
+enum sl_status sl__gru_backward_weight(struct sl_context *context, const struct sl__launch *l,
+                                       struct sl_tensor *x, struct sl_tensor *dgates,
+                                       struct sl_tensor *grad) {
+  struct gru_args a;
+  enum sl_status status = check(context, "gru_backward_weight", x, dgates, grad, &a);
+  if (status != SL_OK) return status;
+  return sl__submit(context, &sl__op_gru_backward_weight, l, 3,
+                    (struct sl_tensor *[]){x, dgates, grad}, &a, sizeof a,
+                    product_flops(&a, a.in + a.hidden), 0);
+}
