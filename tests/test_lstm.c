@@ -1,6 +1,7 @@
 /* LSTM. References: a naive double-precision loop over PyTorch's equations, finite differences of
  * it, and a run in two chunks against one. */
 #include "check.h"
+#include "fixtures/recurrent.h"
 
 struct lstm {
   int64_t n, t, i, h;
@@ -201,6 +202,33 @@ static void chunks_are_one_run(void **state) {
   for (int i = 0; i < 7; i++) free(values[i]);
 }
 
+/* Numbers that PyTorch computed (tests/reference/recurrent.py). */
+static void check_pytorch(void) {
+  struct lstm l = {TORCH_N,      TORCH_T,          TORCH_I,         TORCH_H,
+                   torch_lstm_x, torch_lstm_param, torch_lstm_begin};
+  int64_t nx = l.n * l.t * l.i, ny = l.n * l.t * l.h, ns = l.n * 2 * TORCH_H;
+  double half[64];
+  for (int i = 0; i < 64; i++) half[i] = 0.5;
+  struct tensors v = make(&l);
+  struct sl_tensor *dy = tensor(SL_SHAPE(l.n, l.t, l.h), torch_lstm_weight),
+                   *dstate = tensor(SL_SHAPE(l.n, 2 * TORCH_H), half),
+                   *dx = tensor(SL_SHAPE(l.n, l.t, l.i), NULL),
+                   *grad = tensor(SL_SHAPE(params(&l)), NULL);
+  OK(sl__lstm_forward(context, &plain, v.x, v.param, v.state, v.y, v.saved));
+  OK(sl__lstm_backward_gates(context, &plain, v.param, v.saved, dy, dstate, l.i));
+  OK(sl__lstm_backward_data(context, &plain, v.saved, v.param, dx));
+  OK(sl__lstm_backward_weight(context, &plain, v.x, v.saved, grad));
+  assert_near("y", take(v.y), torch_lstm_y, ny, 20, 1);
+  assert_near("state", take(v.state), torch_lstm_end, ns, 20, 1);
+  assert_near("dx", take(dx), torch_lstm_dx, nx, 40, 2);
+  assert_near("dstate", take(dstate), torch_lstm_dbegin, ns, 40, 2);
+  assert_near("grad", take(grad), torch_lstm_grad, params(&l), 40, 4);
+  struct sl_tensor *rest[] = {v.x, v.param, v.saved, dy};
+  for (int i = 0; i < 4; i++) sl__tensor_free(rest[i]);
+}
+
+EACH_IMPLEMENTATION(numbers_are_pytorchs, check_pytorch)
+
 static void misfits_are_refused(void **state) {
   (void)state;
   struct lstm l = {2, 3, 4, 5, NULL, NULL, NULL};
@@ -225,9 +253,9 @@ static void misfits_are_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(forward_equals_the_naive_loop),
-                                     cmocka_unit_test(gradients_match_finite_differences),
-                                     cmocka_unit_test(chunks_are_one_run),
-                                     cmocka_unit_test(misfits_are_refused)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(forward_equals_the_naive_loop),
+      cmocka_unit_test(gradients_match_finite_differences), cmocka_unit_test(numbers_are_pytorchs),
+      cmocka_unit_test(chunks_are_one_run), cmocka_unit_test(misfits_are_refused)};
   return cmocka_run_group_tests_name("lstm", tests, open_context, close_context);
 }
