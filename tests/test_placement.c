@@ -47,7 +47,7 @@ static struct sl_model *deep(void) {
   OK(sl_conv2d(m, "conv", &(struct sl_conv2d_options){.channels = 4, .kernel_h = 5}));
   OK(sl_maxpool2d(m, "pool", &(struct sl_pool2d_options){.kernel_h = 4}));
   for (int i = 0; i < 7; i++) {
-    char name[8];
+    char name[16];
     snprintf(name, sizeof name, "fc%d", i);
     OK(sl_dense(m, name,
                 &(struct sl_dense_options){
