@@ -33,8 +33,8 @@ vocabulary = json.load(open(a.vocabulary))
 words = vocabulary["words"]
 text = open(a.data, "rb").read()
 first = len(text) // 10 * 9
-second = first + len(text) // 20
 while text[first - 1] != 10: first += 1
+second = first + len(text) // 20
 while text[second - 1] != 10: second += 1
 
 

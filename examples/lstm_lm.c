@@ -85,11 +85,16 @@ static enum sl_status open_vocabulary(const struct cli *cli, struct lstm_lm *lm,
   return sl_vocabulary_new(lm->level, train->text, train->size, 0, lm->words, &lm->vocabulary);
 }
 
+/* The end of the line that `at` is in. */
+static size_t line_end(const char *text, size_t size, size_t at) {
+  while (at < size && (!at || text[at - 1] != '\n')) at++;
+  return at;
+}
+
 /* Nine tenths to learn from; the next twentieth to validate on; the last one is left untouched. */
 static void split(const char *text, size_t size, struct part *train, struct part *valid) {
-  size_t first = size / 10 * 9, second = first + size / 20;
-  while (first < size && text[first - 1] != '\n') first++;
-  while (second < size && text[second - 1] != '\n') second++;
+  size_t first = line_end(text, size, size / 10 * 9);
+  size_t second = line_end(text, size, first + size / 20);
   *train = (struct part){"the text, training part", text, first};
   *valid = (struct part){"the text, validation part", text + first, second - first};
 }
