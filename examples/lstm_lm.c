@@ -85,10 +85,10 @@ static enum sl_status open_vocabulary(const struct cli *cli, struct lstm_lm *lm,
   return sl_vocabulary_new(lm->level, train->text, train->size, 0, lm->words, &lm->vocabulary);
 }
 
-/* The end of the line that `at` is in. */
+/* The end of the line that `at` is in, or the text's. */
 static size_t line_end(const char *text, size_t size, size_t at) {
   while (at < size && (!at || text[at - 1] != '\n')) at++;
-  return at;
+  return at < size ? at : size;
 }
 
 /* Nine tenths to learn from; the next twentieth to validate on; the last one is left untouched. */

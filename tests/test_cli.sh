@@ -98,7 +98,7 @@ refused 1 "$work/nowhere" "$lm" $small --data "$work/nowhere"
 printf 'a\000b c\n' >"$work/binary.txt"; refused 1 "binary.txt" "$lm" $small --data "$work/binary.txt"
 echo word >"$work/word.txt"; refused 2 "too few" "$lm" $small --data "$work/word.txt"
 head -c 3000 /dev/zero | tr '\000' x >"$work/long.txt"; refused 2 "too few" "$lm" $small --data "$work/long.txt"
-refused 2 "do not fill 20 rows" "$lm" $small --data "$work/long.txt" --level char
+refused 2 "0 tokens are too few" "$lm" $small --data "$work/long.txt" --level char
 refused 2 "no rule places" "$lm" $small --placement 'lstm0=cpu'
 yes 'the cat sat on the mat and it was flat' | head -n 400 >"$work/text.txt"
 if "$lm" --data "$work/text.txt" --epochs 8 --bptt 10 --lr 10 --layers 2 --hidden 16 --embed 16 --dropout 0.1 --half-life 4 --stages 2 --chunk 4 \
