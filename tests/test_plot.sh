@@ -67,5 +67,27 @@ refused 2 "must end in" -o "$work/x.jpg" "$work/good.jsonl"
 refused 1 "cannot be written" -o "$work/no/x.svg" "$work/good.jsonl"
 set -- "$work"/*.svg.*
 if [ -e "$1" ]; then not_ok "left behind: $*"; else ok "no file is left half-written"; fi
+# ---- starling-trace ----
+trace=${TRACE:-tools/starling-trace}
+task() { printf 'Name: %s\nModel: sl_%s\nWorkerId: %s\nStartTime: %s\nEndTime: %s\n\n' "$@"; }
+{ printf 'Name: _starpu_data_acquire_post\nJobId: 1\nSubmitTime: 1.5\n\n'; task 'a<b' dense_forward 0 100 106; task fc2 dense_backward_data 1 105 110
+  task 'a<b' sgd 0 106 110; printf 'Name: other\nModel: foreign\nWorkerId: 7\nStartTime: 0\nEndTime: 500\n'; } >"$work/tasks.rec"
+traced() { what=$1 want=$2; shift 2; "$trace" "$@" >"$work/out" 2>"$work/err"; if grep -q -e "$want" "$work/out"; then ok "$what"; else not_ok "$what: $(tr '\n' ';' <"$work/out")"; fi; }
+traced "the window is that of Starling's tasks" '^window  10.000 ms, 3 tasks' "$work/tasks.rec"
+traced "a busy worker" '^worker 0 .* 2 tasks .* 100.0 %' "$work/tasks.rec"
+traced "a waiting worker" '^worker 1 .* 1 tasks .* 50.0 %' "$work/tasks.rec"
+traced "the bubble" '^bubble  25.0 % of 2 workers' "$work/tasks.rec"
+traced "the theory" '^theory  15.8 %' --stages 4 --microbatches 16 "$work/tasks.rec"
+traced "a part of it" '^window  6.000 ms, 1 tasks' --to 6 "$work/tasks.rec"
+check "a picture of the tasks" "$trace" -o "$work/tasks.svg" "$work/tasks.rec"
+check "its names are escaped" grep -q 'a&lt;b' "$work/tasks.svg"
+plot=$trace
+refused 1 "nowhere.rec" "$work/nowhere.rec"
+: >"$work/empty.rec"; refused 1 "no task of Starling" "$work/empty.rec"
+task fc dense_forward 0 1 soon >"$work/bad.rec"; refused 1 "bad.rec, line 5" "$work/bad.rec"
+task fc dense_forward -1 1 2 >"$work/worker.rec"; refused 1 "line 3" "$work/worker.rec"
+refused 1 "no task lies between" --from 50 "$work/tasks.rec"
+refused 2 "belong together" --stages 4 "$work/tasks.rec"
+
 echo "1..$n"
 exit $failed

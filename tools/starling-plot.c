@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "chart.h"
+#include "output.h"
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "(unconfigured)"
@@ -84,52 +85,15 @@ static int fail(const char *format, const char *what, const char *detail) {
   return EXIT_FAILED;
 }
 
-static bool ends_in(const char *path, const char *end) {
-  size_t length = strlen(path), tail = strlen(end);
-  return length > tail && strcasecmp(path + length - tail, end) == 0;
-}
-
-/* Beside the file first, then renamed: a picture is whole or not there. Returns errno's value, or
- * 0. */
-static int write_file(const char *path, const char *bytes, size_t size) {
-  struct stat info;
-  char *aside;
-  int error = 0;
-  if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return EISDIR;
-  if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) return EEXIST;
-  if (asprintf(&aside, "%s.%d", path, (int)getpid()) < 0) return ENOMEM;
-  int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0) {
-    error = errno;
-    free(aside);
-    return error;
-  }
-  for (size_t done = 0; done < size && !error;) {
-    ssize_t count = write(fd, bytes + done, size - done);
-    if (count < 0 && errno != EINTR) error = errno;
-    if (count > 0) done += (size_t)count;
-  }
-  if (!error && fsync(fd) != 0) error = errno;
-  if (close(fd) != 0 && !error) error = errno;
-  if (!error && rename(aside, path) != 0) error = errno;
-  if (error) unlink(aside);
-  free(aside);
-  return error;
-}
-
 static int draw(const struct plot *plot, const struct run_curves *runs) {
   const struct chart_options *chart = &plot->chart;
-  char *bytes = NULL;
-  size_t size;
-  int code = EXIT_DONE;
-  struct canvas *canvas = ends_in(plot->output, ".png") ? canvas_png(chart->width, chart->height)
-                                                        : canvas_svg(chart->width, chart->height);
+  int code = EXIT_DONE, error = 0;
+  struct canvas *canvas = output_canvas(plot->output, chart->width, chart->height);
   if (!canvas || !chart_draw(canvas, chart, runs, plot->count) ||
-      !canvas->finish(canvas, &bytes, &size))
+      (error = output_write(plot->output, canvas)) == ENOMEM)
     code = fail("%s: cannot be drawn: %s", plot->output, "no memory");
-  int error = code == EXIT_DONE ? write_file(plot->output, bytes, size) : 0;
-  if (error) code = fail("%s: cannot be written: %s", plot->output, strerror(error));
-  free(bytes);
+  else if (error)
+    code = fail("%s: cannot be written: %s", plot->output, strerror(error));
   if (canvas) canvas->free(canvas);
   return code;
 }
@@ -157,11 +121,11 @@ int main(int argc, char **argv) {
   struct plot plot = {.chart = {.width = 800, .height = 560}, .output = "curve.svg"};
   argp_err_exit_status = EXIT_USAGE;
   argp_parse(&argp, argc, argv, 0, NULL, &plot);
-  if (!ends_in(plot.output, ".svg") && !ends_in(plot.output, ".png")) {
+  if (!output_name_is_fine(plot.output)) {
     fail("%s: the name must end in .svg or .png%s", plot.output, "");
     return EXIT_USAGE;
   }
-  if (ends_in(plot.output, ".png") && !canvas_has_png())
+  if (output_is_png(plot.output) && !canvas_has_png())
     return fail("%s: this build has no cairo, which writes PNG; name a .svg%s", plot.output, "");
   return read_and_draw(&plot);
 }
