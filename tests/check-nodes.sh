@@ -32,7 +32,7 @@ for slaves in 1 2; do
       echo "not ok - $slaves slaves, $scheduler: only ${elsewhere:-0} tasks ran in other processes"; failed=$((failed + 1))
       continue
     fi
-    for model in lenet residual; do
+    for model in lenet residual language; do
       if cmp -s "$work/alone-$model.safetensors" "$work/$name-$model.safetensors"; then
         echo "ok - $model, $slaves slaves, $scheduler: same weights to the bit ($elsewhere tasks ran elsewhere)"
       else
@@ -48,7 +48,7 @@ for slaves in 1 2; do
   name=$slaves-pinned
   run "$name" "$launcher" -np "$slaves" -nobind -ncpus 1 "$program" "$work/$name" $((slaves + 1)) || continue
   elsewhere=$(sed -n 's/^tasks run by other processes: //p' "$work/$name.log")
-  for model in lenet residual; do
+  for model in lenet residual language; do
     if [ "${elsewhere:-0}" -ge 50 ] && cmp -s "$work/alone-$model.safetensors" "$work/$name-$model.safetensors"; then
       echo "ok - $model, $((slaves + 1)) stages pinned to as many nodes: same weights to the bit ($elsewhere tasks ran elsewhere)"
     else

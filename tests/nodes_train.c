@@ -1,4 +1,4 @@
-/* Trains two small networks with replicas and writes their weights; run once alone and once with
+/* Trains three small networks with replicas and writes their weights; run once alone and once with
  * master-slave processes as further memory nodes (check-nodes.sh), the files must be the same to
  * the bit. What it catches: wrong access modes, forgotten transfers, host pointers kept across
  * tasks. usage: nodes_train PREFIX [STAGES]; prints how many tasks other processes ran. */
@@ -45,6 +45,28 @@ static int residual(struct sl_context *context, struct sl_model **model) {
   return 0;
 }
 
+static int language_model(struct sl_context *context, struct sl_model **model) {
+  TRY(sl_model_new(context, &SL_SHAPE(6), model));
+  struct sl_model *m = *model;
+  TRY(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = 13, .features = 7}));
+  TRY(sl_lstm(m, "lstm0", &(struct sl_lstm_options){.features = 9}));
+  TRY(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.2f}));
+  TRY(sl_gru(m, "gru1", &(struct sl_gru_options){.features = 8}));
+  TRY(sl_dense(m, "decoder", &(struct sl_dense_options){.features = 13, .positions = true}));
+  return 0;
+}
+
+/* Generated digits, or tokens that follow from one another. */
+static int open_data(bool tokens, struct sl_dataset **data) {
+  int32_t text[1000] = {1};
+  for (int i = 1; i < 1000; i++) text[i] = (text[i - 1] * 5 + (i % 7 == 0) + 3) % 13;
+  if (tokens)
+    TRY(sl_tokens_new("text", text, 1000, 6, 13, data));
+  else
+    TRY(sl_digits_new(100, 3, true, data));
+  return 0;
+}
+
 static int stages; /* 0: not cut */
 
 static int train(struct sl_context *context, struct sl_model *m,
@@ -58,14 +80,21 @@ static int train(struct sl_context *context, struct sl_model *m,
   char path[512];
   double loss, accuracy;
   (void)context;
-  TRY(sl_digits_new(100, 3, true, &data));
-  TRY(sl_loader_new(data, &(struct sl_loader_options){.batch = 21, .seed = 5, .shuffle = true},
-                    &loader));
-  TRY(sl_trainer_new(
-      m, optimizer, NULL,
-      &(struct sl_trainer_options){
-          .replicas = 3, .microbatches = 2, .kvstore = kvstore, .big_shard = 500, .stages = stages},
-      &trainer));
+  bool tokens = sl_model_output(m)->ndim == 2;
+  if (open_data(tokens, &data)) return 1;
+  TRY(sl_loader_new(
+      data,
+      &(struct sl_loader_options){.batch = 21, .seed = 5, .shuffle = !tokens, .contiguous = tokens},
+      &loader));
+  TRY(sl_trainer_new(m, optimizer, NULL,
+                     &(struct sl_trainer_options){.replicas = 3,
+                                                  .microbatches = 2,
+                                                  .kvstore = kvstore,
+                                                  .big_shard = 500,
+                                                  .stages = stages,
+                                                  .chunk = tokens ? 4 : 0,
+                                                  .carry_state = tokens},
+                     &trainer));
   for (int s = 0; s < 12; s++) TRY(sl_trainer_step(trainer, loader, &report, &reported));
   do TRY(sl_trainer_drain(trainer, &report, &reported));
   while (reported);
@@ -104,6 +133,9 @@ int main(int argc, char **argv) {
     return 1;
   if (residual(context, &model) ||
       train(context, model, &adam, SL_KVSTORE_DEVICE, argv[1], "residual"))
+    return 1;
+  if (language_model(context, &model) ||
+      train(context, model, &sgd, SL_KVSTORE_LOCAL, argv[1], "language"))
     return 1;
   printf("tasks run by other processes: %ld\n", tasks_elsewhere());
   sl_close(context);
