@@ -234,7 +234,7 @@ static enum sl_status submit_forward(struct sl__plan *plan, const struct sl__ste
   for (int i = 0; i < model->count; i++) {
     struct sl__pass pass = layer_pass(plan, step, s, c, i);
     pass.launch.priority = SL_PRIORITY_FORWARD + i;
-    if (pass.state && !step->carry && c == 0)
+    if (pass.state && c == 0 && !(step->carry && plan->has_state))
       SL_TRY(sl__fill(model->context, &pass.launch, pass.state, 0));
     SL_TRY(model->layers[i].kind->forward(&model->layers[i], &pass));
     if (!step->training) forget_inputs(plan, &plan->slices[s], c, i);
@@ -310,6 +310,7 @@ enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *ste
       for (int r = 0; r < grid->replicas; r++)
         SL_TRY(submit_backward(plan, step, r * grid->microbatches + m, c));
   }
+  plan->has_state = true;
 out:
   return status;
 }

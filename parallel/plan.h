@@ -21,8 +21,9 @@ struct sl__plan {
   const struct sl__grid *grid;
   int64_t batch;
   bool training;
-  int chunks; /* in time; 1 for what is no sequence */
-  int count;  /* replicas x microbatches; slice r * microbatches + m */
+  bool has_state; /* an earlier step left one in the recurrent layers */
+  int chunks;     /* in time; 1 for what is no sequence */
+  int count;      /* replicas x microbatches; slice r * microbatches + m */
   struct sl__slice *slices;
   bool *needs_gradient; /* a layer that has parameters, or comes after one that has */
   int *last_use;        /* the last layer that reads this one's output; count of layers: the loss */

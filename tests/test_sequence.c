@@ -218,6 +218,35 @@ static void a_carried_state_is_one_long_window(void **state) {
   sl_model_free(wide);
 }
 
+/* A loader that stands within its epoch: there is no state to go on from, so it is zero. */
+static void a_late_start_begins_with_zeros(void **state) {
+  (void)state;
+  struct sl_dataset *data;
+  struct sl_loader *loader;
+  struct sl_trainer *trainer;
+  struct sl_report report;
+  struct sl_batch batch;
+  bool reported;
+  double loss[2];
+  for (int carry = 0; carry < 2; carry++) {
+    struct sl_model *m = language_model(5, 0);
+    OK(sl_tokens_new("text", text, TOKENS, 5, WORDS, &data));
+    OK(sl_loader_new(data, &(struct sl_loader_options){.batch = 4, .contiguous = true}, &loader));
+    OK(sl_trainer_new(m, &(struct sl_optimizer){0}, NULL,
+                      &(struct sl_trainer_options){.carry_state = carry}, &trainer));
+    OK(sl_loader_next(loader, &batch));
+    sl_loader_recycle(loader, batch.slot);
+    OK(sl_trainer_step(trainer, loader, &report, &reported));
+    OK(sl_trainer_drain(trainer, &report, &reported));
+    loss[carry] = report.loss;
+    sl_trainer_free(trainer);
+    sl_model_free(m);
+    sl_loader_free(loader);
+    sl_dataset_free(data);
+  }
+  assert_true(loss[0] == loss[1]);
+}
+
 /* One step of plain SGD tells the gradient: its slope along itself is that of the loss. */
 static void gradients_match_finite_differences(void **state) {
   (void)state;
@@ -408,6 +437,7 @@ int main(void) {
                                      cmocka_unit_test(any_chunk_gives_the_serial_curve),
                                      cmocka_unit_test(any_placement_gives_the_same_bits),
                                      cmocka_unit_test(a_carried_state_is_one_long_window),
+                                     cmocka_unit_test(a_late_start_begins_with_zeros),
                                      cmocka_unit_test(gradients_match_finite_differences),
                                      cmocka_unit_test(contiguous_rows_go_on),
                                      cmocka_unit_test(windows_can_be_shuffled),
