@@ -125,10 +125,11 @@ static bool may_own(const struct sl__kvstore *kv, const struct sl__grid *grid, i
 static int lightest_owner(const struct sl__kvstore *kv, const struct sl__grid *grid, int layer,
                           const int64_t *load) {
   int lightest = -1;
-  for (int o = 0; kv->kind == SL_KVSTORE_DEVICE && o < kv->owner_count; o++)
-    if (may_own(kv, grid, o, layer) && (lightest < 0 || load[o] < load[lightest])) lightest = o;
-  for (int o = 0; lightest < 0 && o < kv->owner_count; o++)
-    if (lightest < 0 || load[o] < load[lightest]) lightest = o;
+  if (kv->kind == SL_KVSTORE_LOCAL) return 0; /* the CPU */
+  for (int all = 0; all < 2 && lightest < 0; all++)
+    for (int o = 0; o < kv->owner_count; o++)
+      if ((all || may_own(kv, grid, o, layer)) && (lightest < 0 || load[o] < load[lightest]))
+        lightest = o;
   return lightest;
 }
 

@@ -15,6 +15,7 @@
 
 #include "codelets/codelets.h"
 #include "parallel/grid.h"
+#include "parallel/kvstore.h"
 
 #define OK(call)                                                                                   \
   do {                                                                                             \
@@ -197,6 +198,32 @@ static void owners_follow_their_layers(void **state) {
   }
 }
 
+/* Layers on a device that is none of the list's: no owner is theirs, so all of the list share them.
+ */
+static void strangers_are_shared_by_all_owners(void **state) {
+  (void)state;
+  struct sl_context *two;
+  struct sl_model *m;
+  struct sl__grid grid;
+  struct sl__kvstore *kv;
+  if (starpu_cpu_worker_get_count() < 3) skip();
+  OK(sl_open(&(struct sl_context_options){.devices = "cpu:0,cpu:1"}, &two));
+  OK(sl_model_new(two, &SL_SHAPE(8), &m));
+  OK(sl_dense(m, "a", &(struct sl_dense_options){.features = 8}));
+  OK(sl_dense(m, "b", &(struct sl_dense_options){.features = 8}));
+  OK(sl_place(m, "a,b=cpu:2"));
+  OK(sl_model_build(m));
+  OK(sl__grid_new(m, &(struct sl_trainer_options){0}, &grid));
+  struct sl_optimizer sgd = {.lr = 1};
+  OK(sl__kvstore_new(m, &sgd, SL_KVSTORE_DEVICE, 1000, &grid, &kv));
+  assert_int_equal(kv->owner_count, 2);
+  assert_int_equal(sl__kvstore_bytes(kv, 0), sl__kvstore_bytes(kv, 1));
+  sl__kvstore_free(kv);
+  sl__grid_clear(&grid);
+  sl_model_free(m);
+  sl_close(two);
+}
+
 /* Several devices in a rule are the replicas': their number follows from the rule. */
 static void replicas_have_their_devices(void **state) {
   (void)state;
@@ -335,6 +362,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(any_grid_gives_the_unplaced_bits),
                                      cmocka_unit_test(placement_is_honoured),
                                      cmocka_unit_test(owners_follow_their_layers),
+                                     cmocka_unit_test(strangers_are_shared_by_all_owners),
                                      cmocka_unit_test(replicas_have_their_devices),
                                      cmocka_unit_test(bad_placements_are_refused),
                                      cmocka_unit_test(bad_stages_are_refused),
