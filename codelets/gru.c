@@ -1,7 +1,5 @@
 /* Gated recurrent unit (Cho et al., arXiv 1406.1078) over a run of time steps, as torch.nn.GRU: the
  * reset gate multiplies the state's product, bias included. Organised as codelets/lstm.c. */
-#include <string.h>
-
 #include "codelets/activation.h"
 #include "codelets/choice.h"
 #include "codelets/codelets.h"

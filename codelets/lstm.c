@@ -1,8 +1,6 @@
 /* Long short-term memory (Hochreiter, Schmidhuber 1997; forget gates: Gers et al. 2000) over a run
  * of time steps, PyTorch's gates and layouts. The input's products for all steps are one matrix
  * product, and so are the weights' gradients; only the state's products go step by step. */
-#include <string.h>
-
 #include "codelets/activation.h"
 #include "codelets/choice.h"
 #include "codelets/codelets.h"
