@@ -261,11 +261,12 @@ static size_t whole_pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAG
 static enum sl_status alloc_slots(struct sl_loader *loader) {
   size_t rows = (size_t)loader->options.batch, count = (size_t)loader->options.slots;
   size_t row_bytes = loader->dataset->sample_size * sizeof(float);
-  enum sl_status status = check_memory(loader, (double)count * (double)rows * (double)row_bytes);
+  size_t label_bytes = labels_a_sample(loader->dataset) * sizeof(int32_t);
+  enum sl_status status =
+      check_memory(loader, (double)count * (double)rows * (double)(row_bytes + label_bytes));
   if (status != SL_OK) return status;
   size_t x_bytes = whole_pages(rows * row_bytes);
-  size_t slot_bytes =
-      x_bytes + whole_pages(rows * labels_a_sample(loader->dataset) * sizeof(int32_t));
+  size_t slot_bytes = x_bytes + whole_pages(rows * label_bytes);
   loader->slots = sl__alloc(count, sizeof *loader->slots, "slots");
   loader->memory = sl__alloc(count * slot_bytes + PAGE, 1, "batches; a smaller one takes less");
   if (!loader->slots || !loader->memory) return SL_NO_MEMORY;

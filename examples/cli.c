@@ -54,8 +54,10 @@ enum key {
 
 static const struct argp_option options[] = {
     HEADER("Data:", 1),
-    {"data", KEY_DATA, "DIR|digits", 0,
-     "Folder with MNIST's or CIFAR-10's files, or the built-in generated digits (default)", 1},
+    {"data", KEY_DATA, "PATH|NAME", 0,
+     "Images: a folder with MNIST's or CIFAR-10's files, or generated digits (default: digits). A "
+     "language model: a text file, or generated sentences (default: grammar)",
+     1},
     {"batch", KEY_BATCH, "N", 0, "Samples a step", 1},
     {"no-shuffle", KEY_NO_SHUFFLE, NULL, 0, "Keep the order of the files", 1},
     {"augment", KEY_AUGMENT, NULL, 0,

@@ -10,7 +10,7 @@ enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
 struct cli {
   /* data */
-  const char *data; /* "digits" or a folder */
+  const char *data; /* a folder, a text file, "digits" or "grammar" */
   int64_t batch;
   bool shuffle, augment;
   /* training; steps 0: as many as the epochs have, epochs 0: as many as the steps need */

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "run.h"
 
@@ -164,7 +163,7 @@ static const struct argp_option options[] = {
     {"words", KEY_WORDS, "N", 0, "Most entries of the vocabulary; rarer ones become <unk> (10000)",
      0},
     {"cell", KEY_CELL, "NAME", 0, "What the layers are: lstm (default), gru", 0},
-    {"layers", KEY_LAYERS, "N", 0, "LSTM layers (default 2)", 0},
+    {"layers", KEY_LAYERS, "N", 0, "Recurrent layers (default 2)", 0},
     {"hidden", KEY_HIDDEN, "N", 0, "Width of each (default 200)", 0},
     {"embed", KEY_EMBED, "N", 0, "Width of the embedding (default 200)", 0},
     {"dropout", KEY_DROPOUT, "X", 0, "Between the layers (default 0)", 0},

@@ -119,6 +119,18 @@ static int open_data(struct run *run) {
   return status == SL_OK ? EXIT_DONE : fail_library(run, status);
 }
 
+/* What a program of its own kind of data or schedule cannot do is refused, not passed over. */
+static int check_own(struct run *run) {
+  const struct cli *cli = &run->cli;
+  const struct program *program = run->program;
+  if (cli->augment && sl_dataset_info(run->train_set)->tokens)
+    return fail(run, EXIT_USAGE, "--augment: a text cannot be shifted; leave it out");
+  if (program->half_life && *program->half_life && strncmp(cli->lr_schedule, "constant", 8) != 0)
+    return fail(run, EXIT_USAGE, "--half-life and --lr-schedule %s: give one of the two",
+                cli->lr_schedule);
+  return EXIT_DONE;
+}
+
 /* How long: --steps, --epochs, the shorter of both, or the program's default. */
 static void plan_steps(struct run *run) {
   const struct cli *cli = &run->cli;
@@ -188,6 +200,7 @@ static void print_plan(struct run *run) {
 static int start(struct run *run) {
   int code = check_outputs(run);
   if (code == EXIT_DONE) code = open_data(run);
+  if (code == EXIT_DONE) code = check_own(run);
   if (code != EXIT_DONE) return code;
   plan_steps(run);
   enum sl_status status = open_model(run);

@@ -93,6 +93,8 @@ done
 for value in 1 -0.5 nan; do refused 2 "--dropout '$value'" "$lm" "--dropout=$value"; done
 refused 2 "level" "$lm" --level sentence
 refused 2 "cell" "$lm" --cell rnn
+refused 2 "augment" "$lm" $small --augment
+refused 2 "give one" "$lm" $small --half-life 2 --lr-schedule cosine
 refused 1 "$work/nowhere" "$lm" $small --data "$work/nowhere"
 : >"$work/nothing.txt"; refused 1 "nothing.txt" "$lm" $small --data "$work/nothing.txt"
 printf 'a\000b c\n' >"$work/binary.txt"; refused 1 "binary.txt" "$lm" $small --data "$work/binary.txt"
