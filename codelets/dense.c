@@ -20,10 +20,11 @@ static enum sl__gemm product(const struct dense_args *a) {
   return a->implementation == SL_OWN_ONEDNN ? SL_GEMM_ONEDNN : SL_GEMM_OPENBLAS;
 }
 
-static void forward(const struct dense_args *a, const float *x, const float *param, float *y) {
+static void forward(const struct dense_args *a, const float *x, const float *weight,
+                    const float *bias, float *y) {
   int64_t out = a->out, in = a->in;
-  sl__gemm(product(a), false, true, a->rows, out, in, 1, x, in, param, in, 0, y, out);
-  if (a->has_bias) add_bias(y, param + out * in, a->rows, out);
+  sl__gemm(product(a), false, true, a->rows, out, in, 1, x, in, weight, in, 0, y, out);
+  if (a->has_bias) add_bias(y, bias, a->rows, out);
   sl__activate(a->activation, y, y, a->rows * out);
 }
 
@@ -49,7 +50,21 @@ static void backward_weight(const struct dense_args *a, const float *x, const fl
 }
 
 SL_KERNEL void dense_forward_cpu(void *buffers[], void *cl_arg) {
-  forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2));
+  const struct dense_args *a = sl__args(cl_arg);
+  const float *param = sl__buffer(buffers, 1);
+  forward(a, sl__buffer(buffers, 0), param, param + (int64_t)a->out * a->in,
+          sl__buffer(buffers, 2));
+}
+
+SL_KERNEL void dense_shared_forward_cpu(void *buffers[], void *cl_arg) {
+  forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+          sl__buffer(buffers, 3));
+}
+
+SL_KERNEL void bias_backward_cpu(void *buffers[], void *cl_arg) {
+  const struct dense_args *a = sl__args(cl_arg);
+  bias_gradient(sl__buffer(buffers, 0), sl__buffer(buffers, 1), a->rows, a->out,
+                sl__accumulate(cl_arg));
 }
 
 SL_KERNEL void dense_backward_data_cpu(void *buffers[], void *cl_arg) {
@@ -67,7 +82,13 @@ SL_KERNEL void dense_backward_weight_cpu(void *buffers[], void *cl_arg) {
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct dense_args a = *(const struct dense_args *)args;
   a.implementation = i;
-  forward(&a, m[0], m[1], m[2]);
+  forward(&a, m[0], m[1], m[1] + (int64_t)a.out * a.in, m[2]);
+}
+
+static void try_shared_forward(enum sl__implementation i, const void *args, float *const *m) {
+  struct dense_args a = *(const struct dense_args *)args;
+  a.implementation = i;
+  forward(&a, m[0], m[1], m[2], m[3]);
 }
 
 static void try_backward_data(enum sl__implementation i, const void *args, float *const *m) {
@@ -108,8 +129,8 @@ static double product_flops(const struct dense_args *a) {
 }
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
-                             const struct sl__launch *l, struct sl_tensor *const *tensors,
-                             struct dense_args *a,
+                             const struct sl__launch *l, int count,
+                             struct sl_tensor *const *tensors, struct dense_args *a,
                              void (*try)(enum sl__implementation, const void *, float *const *)) {
   struct sl__candidates c = {
       .operation = op->codelet.name,
@@ -117,11 +138,10 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
       .preferred = sl__gemm_preferred() == SL_GEMM_ONEDNN ? SL_OWN_ONEDNN : SL_OWN_OPENBLAS,
       .sizes = &a->rows,
       .size_count = (int)(offsetof(struct dense_args, implementation) / sizeof(int32_t)),
-      .run = try,
-      .elements = {sl_shape_count(&tensors[0]->shape), sl_shape_count(&tensors[1]->shape),
-                   sl_shape_count(&tensors[2]->shape)}};
+      .run = try};
+  for (int i = 0; i < count; i++) c.elements[i] = sl_shape_count(&tensors[i]->shape);
   a->implementation = sl__choose(context, &c, a);
-  return sl__submit(context, op, l, 3, tensors, a, sizeof *a, product_flops(a),
+  return sl__submit(context, op, l, count, tensors, a, sizeof *a, product_flops(a),
                     (uint32_t)a->activation);
 }
 
@@ -131,8 +151,34 @@ enum sl_status sl__dense_forward(struct sl_context *context, const struct sl__la
   struct dense_args a = {.activation = activation};
   enum sl_status status = check("dense_forward", x, param, y, has_bias, &a);
   if (status != SL_OK) return status;
-  return submit(context, &sl__op_dense_forward, l, (struct sl_tensor *[]){x, param, y}, &a,
+  return submit(context, &sl__op_dense_forward, l, 3, (struct sl_tensor *[]){x, param, y}, &a,
                 try_forward);
+}
+
+enum sl_status sl__dense_shared_forward(struct sl_context *context, const struct sl__launch *l,
+                                        struct sl_tensor *x, struct sl_tensor *weight,
+                                        struct sl_tensor *bias, struct sl_tensor *y,
+                                        enum sl_activation activation) {
+  struct dense_args a = {.activation = activation};
+  enum sl_status status = check("dense_shared_forward", x, weight, y, false, &a);
+  if (status != SL_OK) return status;
+  if (bias->shape.dim[0] != a.out)
+    return sl_fail(SL_BAD_SHAPE, "dense_shared_forward: a bias of %lld for %d outputs",
+                   (long long)bias->shape.dim[0], a.out);
+  a.has_bias = true;
+  return submit(context, &sl__op_dense_shared_forward, l, 4,
+                (struct sl_tensor *[]){x, weight, bias, y}, &a, try_shared_forward);
+}
+
+enum sl_status sl__bias_backward(struct sl_context *context, const struct sl__launch *l,
+                                 struct sl_tensor *dy, struct sl_tensor *grad) {
+  int64_t out = grad->shape.dim[0], rows = sl_shape_count(&dy->shape) / out;
+  struct dense_args a = {.rows = (int32_t)rows, .out = (int32_t)out};
+  if (dy->shape.dim[dy->shape.ndim - 1] != out)
+    return sl_fail(SL_BAD_SHAPE, "bias_backward: a bias of %lld for %lld outputs", (long long)out,
+                   (long long)dy->shape.dim[dy->shape.ndim - 1]);
+  return sl__submit(context, &sl__op_bias_backward, l, 2, (struct sl_tensor *[]){dy, grad}, &a,
+                    sizeof a, (double)rows * (double)out, 0);
 }
 
 enum sl_status sl__dense_backward_data(struct sl_context *context, const struct sl__launch *l,
@@ -145,8 +191,8 @@ enum sl_status sl__dense_backward_data(struct sl_context *context, const struct 
   enum sl_status status =
       check("dense_backward_data", dx, param, dy, param->shape.dim[0] != weights, &a);
   if (status != SL_OK) return status;
-  return submit(context, &sl__op_dense_backward_data, l, (struct sl_tensor *[]){dy, param, dx}, &a,
-                try_backward_data);
+  return submit(context, &sl__op_dense_backward_data, l, 3, (struct sl_tensor *[]){dy, param, dx},
+                &a, try_backward_data);
 }
 
 enum sl_status sl__dense_backward_weight(struct sl_context *context, const struct sl__launch *l,
@@ -155,6 +201,6 @@ enum sl_status sl__dense_backward_weight(struct sl_context *context, const struc
   struct dense_args a = {0};
   enum sl_status status = check("dense_backward_weight", x, grad, dy, has_bias, &a);
   if (status != SL_OK) return status;
-  return submit(context, &sl__op_dense_backward_weight, l, (struct sl_tensor *[]){x, dy, grad}, &a,
-                try_backward_weight);
+  return submit(context, &sl__op_dense_backward_weight, l, 3, (struct sl_tensor *[]){x, dy, grad},
+                &a, try_backward_weight);
 }

@@ -39,16 +39,27 @@ static enum sl_status tensor_new(struct sl_context *context, const struct sl_sha
   return SL_OK;
 }
 
-static void register_rows(struct sl_tensor *t, int home) {
+static void register_rows(struct sl_tensor *t, int home, size_t capacity) {
   size_t row = t->bytes / (size_t)t->shape.dim[0];
-  starpu_vector_data_register(&t->handle, home, (uintptr_t)t->host, (uint32_t)t->shape.dim[0], row);
+  starpu_vector_data_register_allocsize(&t->handle, home, (uintptr_t)t->host,
+                                        (uint32_t)t->shape.dim[0], row, capacity);
 }
 
 enum sl_status sl__tensor_temporary(struct sl_context *context, const struct sl_shape *shape,
                                     enum sl_type type, struct sl_tensor **tensor) {
-  enum sl_status status = tensor_new(context, shape, type, tensor);
-  if (status == SL_OK) register_rows(*tensor, -1);
-  return status;
+  return sl__tensor_temporary_in(context, shape, shape, type, tensor);
+}
+
+enum sl_status sl__tensor_temporary_in(struct sl_context *context, const struct sl_shape *shape,
+                                       const struct sl_shape *largest, enum sl_type type,
+                                       struct sl_tensor **tensor) {
+  size_t capacity;
+  enum sl_status status = check_shape(largest, type, &capacity);
+  *tensor = NULL;
+  if (status == SL_OK) status = tensor_new(context, shape, type, tensor);
+  if (status != SL_OK) return status;
+  register_rows(*tensor, -1, capacity > (*tensor)->bytes ? capacity : (*tensor)->bytes);
+  return SL_OK;
 }
 
 enum sl_status sl__tensor_host(struct sl_context *context, const struct sl_shape *shape,
@@ -67,7 +78,7 @@ enum sl_status sl__tensor_host(struct sl_context *context, const struct sl_shape
     t->owns_host = true;
     memset(t->host, 0, t->bytes);
   }
-  register_rows(t, STARPU_MAIN_RAM);
+  register_rows(t, STARPU_MAIN_RAM, t->bytes);
   return SL_OK;
 }
 

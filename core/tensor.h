@@ -24,6 +24,12 @@ size_t sl__type_size(enum sl_type type);
 enum sl_status sl__tensor_temporary(struct sl_context *context, const struct sl_shape *shape,
                                     enum sl_type type, struct sl_tensor **tensor);
 
+/* The same in a block that could hold the shape `largest`: tensors of different shapes with the
+ * same largest one take turns in the same memory, on every device. */
+enum sl_status sl__tensor_temporary_in(struct sl_context *context, const struct sl_shape *shape,
+                                       const struct sl_shape *largest, enum sl_type type,
+                                       struct sl_tensor **tensor);
+
 /* At home in host memory: the caller's (which must outlive the tensor), or, with host NULL, zeroed
  * memory of the tensor's own, pinned where there is a GPU. */
 enum sl_status sl__tensor_host(struct sl_context *context, const struct sl_shape *shape,

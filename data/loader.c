@@ -137,6 +137,7 @@ static void fill_slot(struct sl_loader *loader, struct slot *slot, int64_t numbe
                                   .labels = slot->labels,
                                   .batch = rows,
                                   .valid = valid * (int64_t)labels_a_sample(loader->dataset),
+                                  .steps = tokens ? loader->dataset->info.sample.dim[0] : 0,
                                   .epoch = epoch,
                                   .index = index,
                                   .last = index == loader->length - 1,

@@ -20,9 +20,17 @@ static enum sl_status infer(struct sl__layer *layer) {
     layer->out.dim[x->ndim - 1] = o->features;
   }
   layer->flops = 2.0 * (double)sl_shape_count(x) * (double)o->features;
-  struct sl__param *weight = sl__block_add(&layer->params, "weight", &SL_SHAPE(o->features, in));
-  weight->fan_in = in;
-  weight->fan_out = o->features;
+  if (layer->shares < 0) {
+    struct sl__param *weight = sl__block_add(&layer->params, "weight", &SL_SHAPE(o->features, in));
+    weight->fan_in = in;
+    weight->fan_out = o->features;
+  } else if (!sl_shape_equal(&layer->shared_shape, &SL_SHAPE(o->features, in))) {
+    char text[96];
+    return sl__layer_fail(layer, SL_BAD_SHAPE,
+                          "needs a weight [%lld, %lld], but the one it is to share is %s",
+                          (long long)o->features, (long long)in,
+                          sl_shape_text(&layer->shared_shape, text, sizeof text));
+  }
   if (!o->no_bias) {
     struct sl__param *bias = sl__block_add(&layer->params, "bias", &SL_SHAPE(o->features));
     bias->fan_in = in;
@@ -34,6 +42,12 @@ static enum sl_status infer(struct sl__layer *layer) {
 
 static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
   const struct sl_dense_options *o = layer->options;
+  if (p->shared && !o->no_bias)
+    return sl__dense_shared_forward(p->context, &p->launch, p->x[0], p->shared,
+                                    layer->params.tensor, p->y, o->activation);
+  if (p->shared)
+    return sl__dense_forward(p->context, &p->launch, p->x[0], p->shared, p->y, false,
+                             o->activation);
   return sl__dense_forward(p->context, &p->launch, p->x[0], layer->params.tensor, p->y, !o->no_bias,
                            o->activation);
 }
@@ -46,17 +60,27 @@ static enum sl_status backward_begin(const struct sl__layer *layer, struct sl__p
 
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
   p->launch.accumulate = p->add_dx[0];
-  return sl__dense_backward_data(p->context, &p->launch, p->dy, layer->params.tensor, p->dx[0]);
+  return sl__dense_backward_data(p->context, &p->launch, p->dy,
+                                 p->shared ? p->shared : layer->params.tensor, p->dx[0]);
 }
 
 static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__pass *p) {
   const struct sl_dense_options *o = layer->options;
+  if (p->shared) {
+    p->launch.accumulate = p->add_shared;
+    enum sl_status status =
+        sl__dense_backward_weight(p->context, &p->launch, p->x[0], p->dy, p->shared_grad, false);
+    p->launch.accumulate = p->add_grad;
+    if (status != SL_OK || o->no_bias) return status;
+    return sl__bias_backward(p->context, &p->launch, p->dy, p->grad);
+  }
   p->launch.accumulate = p->add_grad;
   return sl__dense_backward_weight(p->context, &p->launch, p->x[0], p->dy, p->grad, !o->no_bias);
 }
 
 static const struct sl__layer_kind dense = {.name = "dense",
                                             .options_size = sizeof(struct sl_dense_options),
+                                            .may_share = true,
                                             .infer = infer,
                                             .forward = forward,
                                             .backward_begin = backward_begin,

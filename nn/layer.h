@@ -43,7 +43,9 @@ struct sl__pass {
   struct sl_tensor *state;    /* of a recurrent layer: before this slice's steps, then after them */
   struct sl_tensor *dstate;   /* its gradient, the other way round */
   struct sl_tensor *grad;
-  bool add_grad; /* an earlier microbatch wrote its part before */
+  bool add_grad;                          /* an earlier microbatch wrote its part before */
+  struct sl_tensor *shared, *shared_grad; /* of the layer whose weight this one takes */
+  bool add_shared;
   bool training;
   uint64_t step;      /* of the training, for random numbers */
   int64_t first_row;  /* of this slice in the whole batch */
@@ -55,6 +57,7 @@ struct sl__pass {
 struct sl__layer_kind {
   const char *name; /* "conv2d" */
   size_t options_size;
+  bool may_share; /* may take another layer's weight */
   /* Inputs' shapes are known: check the options, declare output, parameters, saved tensor, flops.
    */
   enum sl_status (*infer)(struct sl__layer *layer);
@@ -77,6 +80,9 @@ struct sl__layer {
   int input[SL_MAX_INPUTS]; /* layer numbers, all smaller than this one's, or SL_INPUT */
   struct sl_shape in[SL_MAX_INPUTS], out; /* of one sample */
   int consumers;                          /* layers that take this one's output */
+  int shares;                   /* number of the layer whose weight this one takes, or -1 */
+  struct sl_shape shared_shape; /* of that weight */
+  bool is_shared;               /* a later layer takes this one's */
   struct sl__block params, buffers;
   struct sl_shape saved; /* what backward needs besides x and y; ndim 0: nothing */
   bool saved_per_row;    /* one such shape a sample, else one a slice */
@@ -100,6 +106,10 @@ struct sl_model {
 /* Append a layer: copies the options, resolves the inputs' names, infers the shapes. */
 enum sl_status sl__layer_append(struct sl_model *model, const char *name,
                                 const struct sl__layer_kind *kind, const void *options);
+
+/* The first layer that needs a whole sample at once, so that samples cannot be cut, or differ, in
+ * time; NULL: all work step by step on tokens. */
+const struct sl__layer *sl__model_whole_layer(const struct sl_model *model);
 
 /* For infer(): declare the next part of a block. */
 struct sl__param *sl__block_add(struct sl__block *block, const char *suffix,

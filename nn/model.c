@@ -79,6 +79,30 @@ static enum sl_status resolve_inputs(const struct sl_model *model, struct sl__la
   return status;
 }
 
+/* Whose weight the layer takes: an earlier one's, of which no other has taken it. */
+static enum sl_status resolve_shared(struct sl_model *model, struct sl__layer *layer,
+                                     const char *name) {
+  int from = SL_INPUT;
+  layer->shares = -1;
+  if (!name) return SL_OK;
+  if (!layer->kind->may_share)
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                          "cannot share the weight of '%s': only dense layers can", name);
+  enum sl_status status = find_input(model, layer, name, &from);
+  if (status != SL_OK) return status;
+  if (from == SL_INPUT || !model->layers[from].params.count ||
+      strcmp(model->layers[from].params.part[0].suffix, "weight") ||
+      model->layers[from].params.count > 1 || model->layers[from].is_shared)
+    return sl__layer_fail(
+        layer, SL_BAD_ARGUMENT,
+        "the weight of '%s' cannot be shared: name a layer that has nothing but a "
+        "weight, an embedding, and that no other layer shares",
+        name);
+  layer->shares = from;
+  layer->shared_shape = model->layers[from].params.part[0].shape;
+  return SL_OK;
+}
+
 /* Names become file entries ("conv1.weight"), log fields and option values. */
 static enum sl_status check_name(const struct sl_model *model, const char *name) {
   bool fits = name && *name && strlen(name) < 64 && strcmp(name, "input");
@@ -141,6 +165,7 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
   /* the caller's texts may not live on */
   ((struct sl_layer_options *)layer.options)->inputs = NULL;
   ((struct sl_layer_options *)layer.options)->group = NULL;
+  ((struct sl_layer_options *)layer.options)->shares = NULL;
   /* every options struct begins with what all layers take */
   layer.init = ((const struct sl_layer_options *)options)->init;
   const char *group = ((const struct sl_layer_options *)options)->group;
@@ -151,11 +176,13 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
   SL_TRY(resolve_inputs(model, &layer, ((const struct sl_layer_options *)options)->inputs));
   for (int i = 0; i < layer.input_count; i++)
     layer.in[i] = layer.input[i] == SL_INPUT ? model->sample : model->layers[layer.input[i]].out;
+  SL_TRY(resolve_shared(model, &layer, ((const struct sl_layer_options *)options)->shares));
   SL_TRY(kind->infer(&layer));
   name_parts(&layer, &layer.params);
   name_parts(&layer, &layer.buffers);
   for (int i = 0; i < layer.input_count; i++)
     if (layer.input[i] != SL_INPUT) model->layers[layer.input[i]].consumers++;
+  if (layer.shares >= 0) model->layers[layer.shares].is_shared = true;
   model->layers[model->count++] = layer;
   return SL_OK;
 out:
@@ -218,6 +245,12 @@ void sl_model_free(struct sl_model *model) {
   free(model->layers);
   free(model->placement);
   free(model);
+}
+
+const struct sl__layer *sl__model_whole_layer(const struct sl_model *model) {
+  for (int i = 0; i < model->count; i++)
+    if (!model->layers[i].over_time || !model->takes_tokens) return &model->layers[i];
+  return NULL;
 }
 
 int64_t sl_model_parameters(const struct sl_model *model) {

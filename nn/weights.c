@@ -206,12 +206,43 @@ static bool is_batch_count(const char *name) {
   return suffix && !strcmp(suffix, ".num_batches_tracked");
 }
 
-static enum sl_status check_surplus(const struct sl_model *model,
-                                    const struct sl_safetensors *file) {
+/* PyTorch writes a shared weight out under both layers' names. Same values: SL_OK. *found says
+ * whether it is one. */
+static enum sl_status check_shared(struct sl_model *model, const struct sl_safetensors *file,
+                                   const struct copy *copy, const char *name, bool *found) {
+  struct state own = {0};
+  char weight[96];
+  *found = false;
+  for (int i = 0; i < model->count; i++) {
+    const struct sl__layer *layer = &model->layers[i];
+    snprintf(weight, sizeof weight, "%s.weight", layer->name);
+    if (layer->shares < 0 || strcmp(weight, name)) continue;
+    *found = true;
+    const struct sl__param *part = &model->layers[layer->shares].params.part[0];
+    find_state(model, part->name, &own);
+    float *values = sl__alloc((size_t)sl_shape_count(&part->shape), sizeof *values, name);
+    if (!values) return SL_NO_MEMORY;
+    enum sl_status status = sl__safetensors_floats(file, name, &part->shape, values);
+    if (status == SL_OK && memcmp(values, copy_values(copy, model, &own), part_bytes(part)))
+      status = sl_fail(SL_BAD_FILE,
+                       "%s: \"%.60s\" and \"%.60s\" differ, but the model has one weight for both "
+                       "layers; it was trained without sharing",
+                       sl__safetensors_path(file), name, part->name);
+    free(values);
+    return status;
+  }
+  return SL_OK;
+}
+
+static enum sl_status check_surplus(struct sl_model *model, const struct sl_safetensors *file,
+                                    const struct copy *copy) {
   struct state state;
   for (size_t i = 0; i < sl__safetensors_count(file); i++) {
     const char *name = sl__safetensors_at(file, i)->name;
-    if (!find_state(model, name, &state) && !is_batch_count(name))
+    bool shared;
+    enum sl_status status = check_shared(model, file, copy, name, &shared);
+    if (status != SL_OK) return status;
+    if (!shared && !find_state(model, name, &state) && !is_batch_count(name))
       return sl_fail(SL_BAD_FILE,
                      "%s: tensor \"%.60s\" belongs to no layer; is it of another model?",
                      sl__safetensors_path(file), name);
@@ -240,7 +271,7 @@ enum sl_status sl_model_load(struct sl_model *model, const char *path) {
   SL_TRY(sl__safetensors_open(path, &file));
   SL_TRY(copy_new(model, &copy));
   SL_TRY(copy_file(model, file, &copy));
-  SL_TRY(check_surplus(model, file));
+  SL_TRY(check_surplus(model, file, &copy));
   for (int i = 0; i < copy.count; i++)
     if (copy.blocks[i]) SL_TRY(sl__tensor_write(block_at(model, i)->tensor, copy.blocks[i]));
 out:

@@ -112,12 +112,12 @@ enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_traine
   if (o->chunk < 0)
     return sl_fail(SL_BAD_ARGUMENT, "a chunk of %lld time steps: must be at least 1",
                    (long long)o->chunk);
-  for (int i = 0; i < model->count && o->chunk; i++)
-    if (!model->layers[i].over_time || !model->takes_tokens)
-      return sl_fail(SL_BAD_ARGUMENT,
-                     "chunks: layer %s (%s) needs a whole sample at once; only models whose layers "
-                     "all work step by step can be cut in time",
-                     model->layers[i].name, model->layers[i].kind->name);
+  const struct sl__layer *whole = sl__model_whole_layer(model);
+  if (o->chunk && whole)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "chunks: layer %s (%s) needs a whole sample at once; only models whose layers "
+                   "all work step by step can be cut in time",
+                   whole->name, whole->kind->name);
   if (o->stages < 0) return sl_fail(SL_BAD_ARGUMENT, "%d stages: must be at least 1", o->stages);
   if (o->stages && model->placement)
     return sl_fail(SL_BAD_ARGUMENT,

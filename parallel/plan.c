@@ -8,7 +8,7 @@ void sl__slice_rows(const struct sl__grid *grid, int64_t batch, int64_t *rows) {
 }
 
 void sl__chunk_steps(const struct sl__plan *plan, int chunk, int64_t *first, int64_t *steps) {
-  int64_t all = plan->model->sample.dim[0], each = all / plan->chunks, over = all % plan->chunks;
+  int64_t all = plan->steps, each = all / plan->chunks, over = all % plan->chunks;
   *first = chunk * each + (chunk < over ? chunk : over);
   *steps = each + (chunk < over);
 }
@@ -23,13 +23,16 @@ static struct sl_shape with_rows(int64_t rows, const struct sl_shape *sample) {
   return shape;
 }
 
-/* The rows of a slice and, where the sample is cut in time, a chunk's steps. */
-static struct sl_shape chunk_shape(const struct sl__plan *plan, int64_t rows, int chunk,
-                                   const struct sl_shape *sample) {
-  struct sl_shape shape = with_rows(rows, sample);
+/* For the rows of a slice and, of sequences, a chunk's steps: in a block for the longest chunk of
+ * any plan. */
+static enum sl_status chunk_tensor(const struct sl__plan *plan, int64_t rows, int chunk,
+                                   const struct sl_shape *sample, enum sl_type type,
+                                   struct sl_tensor **tensor) {
+  struct sl_shape shape = with_rows(rows, sample), largest = shape;
   int64_t first;
-  if (plan->chunks > 1) sl__chunk_steps(plan, chunk, &first, &shape.dim[1]);
-  return shape;
+  if (plan->steps) sl__chunk_steps(plan, chunk, &first, &shape.dim[1]);
+  if (plan->grid->chunk && plan->grid->chunk < largest.dim[1]) largest.dim[1] = plan->grid->chunk;
+  return sl__tensor_temporary_in(plan->model->context, &shape, &largest, type, tensor);
 }
 
 /* A recurrent layer's state and, in training, its gradient. */
@@ -48,16 +51,17 @@ static enum sl_status state_new(const struct sl__plan *plan, struct sl__slice *s
 static enum sl_status layer_new(const struct sl__plan *plan, struct sl__slice *slice, int chunk,
                                 int i) {
   const struct sl__layer *layer = &plan->model->layers[i];
-  struct sl_context *context = plan->model->context;
   int at = chunk * plan->model->count + i;
-  struct sl_shape shape = chunk_shape(plan, slice->rows, chunk, &layer->out);
-  enum sl_status status = sl__tensor_temporary(context, &shape, SL_F32, &slice->y[at]);
+  enum sl_status status =
+      chunk_tensor(plan, slice->rows, chunk, &layer->out, SL_F32, &slice->y[at]);
   if (status == SL_OK && plan->training && plan->needs_gradient[i])
-    status = sl__tensor_temporary(context, &shape, SL_F32, &slice->dy[at]);
+    status = chunk_tensor(plan, slice->rows, chunk, &layer->out, SL_F32, &slice->dy[at]);
   if (status != SL_OK || !layer->saved.ndim) return status;
-  shape =
-      layer->saved_per_row ? chunk_shape(plan, slice->rows, chunk, &layer->saved) : layer->saved;
-  return sl__tensor_temporary(context, &shape, layer->saved_type, &slice->saved[at]);
+  if (layer->saved_per_row)
+    return chunk_tensor(plan, slice->rows, chunk, &layer->saved, layer->saved_type,
+                        &slice->saved[at]);
+  return sl__tensor_temporary(plan->model->context, &layer->saved, layer->saved_type,
+                              &slice->saved[at]);
 }
 
 static enum sl_status slice_tensors(struct sl__plan *plan, struct sl__slice *slice) {
@@ -90,7 +94,7 @@ static enum sl_status study_graph(struct sl__plan *plan) {
   if (!plan->needs_gradient || !plan->last_use) return SL_NO_MEMORY;
   for (int i = 0; i < model->count; i++) {
     const struct sl__layer *layer = &model->layers[i];
-    plan->needs_gradient[i] = layer->params.total > 0;
+    plan->needs_gradient[i] = layer->params.total > 0 || layer->shares >= 0;
     plan->last_use[i] = model->count;
     for (int k = 0; k < layer->input_count; k++) {
       int input = layer->input[k];
@@ -102,17 +106,33 @@ static enum sl_status study_graph(struct sl__plan *plan) {
   return SL_OK;
 }
 
-enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid, int64_t batch,
-                            bool training, struct sl__plan **out) {
-  enum sl_status status;
-  int count = grid->replicas * grid->microbatches;
-  *out = NULL;
-  if (batch < count)
+static enum sl_status check_size(const struct sl_model *model, const struct sl__grid *grid,
+                                 int64_t batch, int64_t steps) {
+  const struct sl__layer *whole = sl__model_whole_layer(model);
+  if (batch < (int64_t)grid->replicas * grid->microbatches)
     return sl_fail(
         SL_BAD_ARGUMENT,
         "a batch of %lld cannot be cut into %d replicas x %d microbatches; take a larger "
         "batch or fewer of them",
         (long long)batch, grid->replicas, grid->microbatches);
+  if (!steps || (steps == model->sample.dim[0])) return SL_OK;
+  if (steps < 0 || steps > model->sample.dim[0])
+    return sl_fail(SL_BAD_SHAPE, "sequences of %lld steps: the model takes at most %lld",
+                   (long long)steps, (long long)model->sample.dim[0]);
+  if (!whole) return SL_OK;
+  return sl_fail(SL_BAD_SHAPE,
+                 "sequences of %lld steps: layer %s (%s) needs all %lld of a sample; only models "
+                 "whose layers all work step by step take shorter ones",
+                 (long long)steps, whole->name, whole->kind->name, (long long)model->sample.dim[0]);
+}
+
+enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid, int64_t batch,
+                            int64_t steps, bool training, struct sl__plan **out) {
+  enum sl_status status;
+  int count = grid->replicas * grid->microbatches;
+  *out = NULL;
+  status = check_size(model, grid, batch, steps);
+  if (status != SL_OK) return status;
   struct sl__plan *plan = sl__alloc(1, sizeof *plan, "a plan");
   int64_t *rows = sl__alloc((size_t)count, sizeof *rows, "a plan");
   if (!plan || !rows) {
@@ -121,7 +141,8 @@ enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid,
   }
   *plan = (struct sl__plan){
       .model = model, .grid = grid, .batch = batch, .training = training, .chunks = 1};
-  if (grid->chunk) plan->chunks = (int)((model->sample.dim[0] + grid->chunk - 1) / grid->chunk);
+  if (!sl__model_whole_layer(model)) plan->steps = steps ? steps : model->sample.dim[0];
+  if (grid->chunk) plan->chunks = (int)((plan->steps + grid->chunk - 1) / grid->chunk);
   SL_TRY(study_graph(plan));
   plan->slices = sl__alloc((size_t)count, sizeof *plan->slices, "a plan");
   if (!plan->slices) {
@@ -190,7 +211,10 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
       .step = step->number,
       .first_row = slice->first_row,
       .slices = plan->count};
-  if (plan->chunks > 1) sl__chunk_steps(plan, c, &pass.first_step, &pass.steps);
+  /* what is not cut has the whole sample, whatever its axes mean */
+  if (plan->chunks > 1 || (plan->steps && plan->steps < plan->model->sample.dim[0]))
+    sl__chunk_steps(plan, c, &pass.first_step, &pass.steps);
+  if (layer->shares >= 0) pass.shared = plan->model->layers[layer->shares].params.tensor;
   for (int k = 0; k < layer->input_count; k++)
     pass.x[k] =
         layer->input[k] == SL_INPUT ? sl__part(step->x, s) : slice->y[chunk + layer->input[k]];
@@ -238,8 +262,9 @@ static enum sl_status submit_forward(struct sl__plan *plan, const struct sl__ste
       SL_TRY(sl__fill(model->context, &pass.launch, pass.state, 0));
     SL_TRY(model->layers[i].kind->forward(&model->layers[i], &pass));
     if (!step->training) forget_inputs(plan, &plan->slices[s], c, i);
+    if (pass.state && c == plan->chunks - 1 && !step->keep) sl__tensor_invalidate(pass.state);
   }
-  SL_TRY(submit_loss(plan, step, s, c));
+  if (step->labels) SL_TRY(submit_loss(plan, step, s, c));
 out:
   return status;
 }
@@ -272,9 +297,12 @@ static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__ste
   if (pass.dstate && last_chunk) SL_TRY(sl__fill(pass.context, &pass.launch, pass.dstate, 0));
   if (layer->kind->backward_begin) SL_TRY(layer->kind->backward_begin(layer, &pass));
   if (wants_dx(plan, slice, c, i, written, &pass)) SL_TRY(layer->kind->backward_data(layer, &pass));
-  if (layer->params.total) {
+  if (layer->params.total || pass.shared) {
+    bool again = slice->microbatch > 0 || !last_chunk;
     pass.grad = step->grads[slice->replica][i];
-    pass.add_grad = slice->microbatch > 0 || !last_chunk;
+    pass.add_grad = again || layer->is_shared; /* the layer that shares it was there before */
+    pass.add_shared = again;
+    if (pass.shared) pass.shared_grad = step->grads[slice->replica][layer->shares];
     pass.launch.priority = SL_PRIORITY_BACKWARD_WEIGHT + i;
     SL_TRY(layer->kind->backward_weight(layer, &pass));
   }

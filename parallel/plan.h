@@ -1,6 +1,6 @@
 /* A plan: how a batch of a given size is cut into slices (replica x microbatch), where each slice
- * runs, and its tensors. Made once a batch size; the tensors' memory comes and goes with every
- * step. */
+ * runs, and its tensors. Made once a batch size and sequence length; the tensors' memory comes and
+ * goes with every step, and plans of shorter sequences use the blocks of the longest. */
 #ifndef SL_PARALLEL_PLAN_H
 #define SL_PARALLEL_PLAN_H
 
@@ -20,6 +20,7 @@ struct sl__plan {
   struct sl_model *model;
   const struct sl__grid *grid;
   int64_t batch;
+  int64_t steps; /* time steps of a sequence; 0: samples are none, or cannot be cut */
   bool training;
   bool has_state; /* an earlier step left one in the recurrent layers */
   int chunks;     /* in time; 1 for what is no sequence */
@@ -34,14 +35,17 @@ struct sl__step {
   uint64_t number;
   bool training;
   bool carry;  /* recurrent layers go on from the state that the step before left */
+  bool keep;   /* and leave theirs for the next one */
   float scale; /* of the loss's gradient: 1 / valid samples */
   struct sl_tensor *x,
-      *labels; /* [batch, ...], split into the plan's slices where there are several */
+      *labels; /* [batch, ...], split into the plan's slices where there are several. labels NULL:
+                  no loss, and the last layer's output stays; not in training */
   struct sl_tensor ***grads; /* [replica][layer] */
 };
 
+/* steps: of the sequences in the batch, at most the model's own; 0 means the model's own. */
 enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid, int64_t batch,
-                            bool training, struct sl__plan **plan);
+                            int64_t steps, bool training, struct sl__plan **plan);
 void sl__plan_free(struct sl__plan *plan);
 
 /* The rows of each slice: as even as can be, the first ones longer. rows has replicas x

@@ -105,11 +105,12 @@ static enum sl_status find_feed(struct sl_trainer *t, struct sl_loader *loader,
   return status;
 }
 
-static enum sl_status find_plan(struct sl_trainer *t, int64_t batch, bool training,
+static enum sl_status find_plan(struct sl_trainer *t, const struct sl_batch *batch, bool training,
                                 struct sl__plan **plan) {
   for (int i = 0; i < t->plan_count; i++)
     /* an evaluation takes the training's plan, unless that holds a state to be carried on */
-    if (t->plans[i]->batch == batch &&
+    if (t->plans[i]->batch == batch->batch &&
+        (!t->plans[i]->steps || t->plans[i]->steps == batch->steps) &&
         (t->stateful ? t->plans[i]->training == training : t->plans[i]->training >= training)) {
       *plan = t->plans[i];
       return SL_OK;
@@ -118,7 +119,8 @@ static enum sl_status find_plan(struct sl_trainer *t, int64_t batch, bool traini
       sl__realloc(t->plans, (size_t)t->plan_count + 1, sizeof *plans, "a trainer's plans");
   if (!plans) return SL_NO_MEMORY;
   t->plans = plans;
-  enum sl_status status = sl__plan_new(t->model, &t->grid, batch, training, plan);
+  enum sl_status status =
+      sl__plan_new(t->model, &t->grid, batch->batch, batch->steps, training, plan);
   if (status == SL_OK) t->plans[t->plan_count++] = *plan;
   return status;
 }
@@ -143,9 +145,13 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
   struct sl__plan *plan;
   struct sl_batch batch;
   enum sl_status status;
-  SL_TRY(find_plan(t, sl_loader_batch(loader), training, &plan));
   SL_TRY(find_feed(t, loader, &f->feed));
   SL_TRY(sl_loader_next(loader, &batch));
+  status = find_plan(t, &batch, training, &plan);
+  if (status != SL_OK) { /* nothing reads it yet */
+    sl_loader_recycle(loader, batch.slot);
+    return status;
+  }
   f->slot = batch.slot;
   f->report = (struct sl_report){.step = t->step,
                                  .epoch = batch.epoch,
@@ -155,6 +161,7 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
   struct sl__step step = {.number = (uint64_t)t->step,
                           .training = training,
                           .carry = t->carry_state && batch.index > 0,
+                          .keep = t->carry_state,
                           /* a part that has run out of samples learns nothing */
                           .scale = batch.valid ? 1.0f / (float)batch.valid : 0,
                           .x = f->feed->x[batch.slot],

@@ -105,6 +105,36 @@ static void check_backward_is_the_gradient(void) {
     }
 }
 
+/* Weight and bias in tensors of their own, and the bias's gradient on its own. */
+static void check_shared_is_the_sum(void) {
+  for (size_t c = 0; c < CASES; c++) {
+    struct dense d = cases[c];
+    d.bias = true;
+    int64_t weights = d.out * d.in, ys = d.rows * d.out;
+    double *x = random_values(d.rows * d.in, 1), *param = random_values(weights + d.out, 2);
+    double *dy = random_values(ys, 3), *want = zeros(ys), *sums = random_values(d.out, 4);
+    d.x = x;
+    d.param = param;
+    forward(&d, want);
+    struct sl_tensor *tx = tensor(SL_SHAPE(d.rows, d.in), x),
+                     *tdy = tensor(SL_SHAPE(ys / d.out, d.out), dy);
+    struct sl_tensor *weight = tensor(SL_SHAPE(weights), param);
+    struct sl_tensor *bias = tensor(SL_SHAPE(d.out), param + weights);
+    struct sl_tensor *ty = tensor(SL_SHAPE(d.rows, d.out), NULL);
+    struct sl_tensor *grad = tensor(SL_SHAPE(d.out), sums);
+    OK(sl__dense_shared_forward(context, &plain, tx, weight, bias, ty, d.activation));
+    assert_near("y", take(ty), want, ys, (double)d.in, 1);
+    OK(sl__bias_backward(context, &adding, tdy, grad));
+    for (int64_t i = 0; i < ys; i++) sums[i % d.out] += dy[i];
+    assert_near("bias", take(grad), sums, d.out, (double)d.rows, (double)d.rows);
+    sl__tensor_free(tx);
+    sl__tensor_free(tdy);
+    sl__tensor_free(weight);
+    sl__tensor_free(bias);
+    free(x), free(param), free(dy), free(want), free(sums);
+  }
+}
+
 static void shapes_are_checked(void **state) {
   (void)state;
   struct sl_tensor *x = tensor(SL_SHAPE(4, 3, 2), NULL), *param = tensor(SL_SHAPE(5 * 7), NULL);
@@ -125,11 +155,13 @@ static void shapes_are_checked(void **state) {
 
 EACH_IMPLEMENTATION(forward_is_the_sum, check_forward_is_the_sum)
 
+EACH_IMPLEMENTATION(shared_is_the_sum, check_shared_is_the_sum)
+
 EACH_IMPLEMENTATION(backward_is_the_gradient, check_backward_is_the_gradient)
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(forward_is_the_sum),
-                                     cmocka_unit_test(backward_is_the_gradient),
-                                     cmocka_unit_test(shapes_are_checked)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(forward_is_the_sum), cmocka_unit_test(shared_is_the_sum),
+      cmocka_unit_test(backward_is_the_gradient), cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("dense", tests, open_context, close_context);
 }

@@ -40,7 +40,10 @@ struct sl_layer_options {
   const char
       *inputs; /**< names of the input layers, "conv2" or "bn2,shortcut"; "input" is the model's */
   enum sl_init init;
-  const char *group; /**< a name shared by layers that are placed together; see sl_place */
+  const char *group;  /**< a name shared by layers that are placed together; see sl_place */
+  const char *shares; /**< sl_dense: name of an earlier layer whose weight this one takes instead of
+                         having its own, [O, I]: a decoder tied to the embedding (Press, Wolf: arXiv
+                         1608.05859) */
 };
 
 SL_API enum sl_status sl_model_new(struct sl_context *context, const struct sl_shape *sample,
