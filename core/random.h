@@ -60,7 +60,8 @@ enum sl_stream {
   SL_STREAM_DROPOUT,
   SL_STREAM_SHUFFLE,
   SL_STREAM_AUGMENT,
-  SL_STREAM_DATA
+  SL_STREAM_DATA,
+  SL_STREAM_SAMPLE
 };
 
 SL_HOST_DEVICE static inline uint64_t sl__stream(enum sl_stream use, uint64_t number) {

@@ -107,6 +107,21 @@ SL_API enum sl_status sl_trainer_summary(const struct sl_trainer *trainer, char 
 /** Waits for what is under way. The loaders used must still exist. NULL is legal. */
 SL_API void sl_trainer_free(struct sl_trainer *trainer);
 
+/** \defgroup generate Text from a model */
+struct sl_generate_options {
+  uint64_t seed;         /**< of the draws */
+  float temperature;     /**< logits are divided by it before the softmax; 0: the likeliest token */
+  const int32_t *prompt; /**< tokens that the model reads first, [prompt_count], at least one */
+  int64_t prompt_count;
+};
+
+/** Draw count tokens, one by one, each read by the model before the next is drawn; recurrent layers
+ * begin at zero. Layers run where sl_place says (replica 0), else on the context's first device.
+ * \return SL_BAD_ARGUMENT for a model that does not work step by step on tokens, an empty prompt, a
+ * token or a temperature out of range; SL_NOT_FINITE where the weights are broken. */
+SL_API enum sl_status sl_generate(struct sl_model *model, const struct sl_generate_options *options,
+                                  int64_t count, int32_t *tokens);
+
 #ifdef __cplusplus
 }
 #endif
