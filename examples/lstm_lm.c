@@ -7,12 +7,19 @@
 
 #include "run.h"
 
-enum { MOST_LAYERS = 64, GENERATED_SENTENCES = 20000, GENERATED_TEST_SENTENCES = 2000 };
+enum {
+  MOST_LAYERS = 64,
+  MOST_PROMPT = 10000,
+  GENERATED_SENTENCES = 20000,
+  GENERATED_TEST_SENTENCES = 2000
+};
 
 struct lstm_lm {
   int64_t layers, hidden, embed, bptt, chunk, words, half_life;
-  bool gru;
-  double dropout;
+  int64_t sample; /* tokens to generate instead of training; 0: train */
+  const char *prompt;
+  bool gru, tied;
+  double dropout, temperature;
   enum sl_text_level level;
   struct sl_vocabulary *vocabulary;
   double entropy; /* of the generator, nats a word; 0: a file */
@@ -25,11 +32,17 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
   const struct sl_dropout_options dropout = {.rate = (float)lm->dropout};
   const struct sl_lstm_options lstm = {.layer = layer, .features = lm->hidden};
   const struct sl_gru_options gru = {.layer = layer, .features = lm->hidden};
+  struct sl_layer_options table = layer, decoder = layer;
   char name[24];
+  if (lm->tied) {
+    decoder.shares = "embed";
+    /* the embedding's usual N(0, 1) would be far too much for a decoder */
+    if (init == SL_INIT_DEFAULT) table.init = SL_INIT_UNIFORM;
+  }
   enum sl_status status =
       sl_embedding(model, "embed",
                    &(struct sl_embedding_options){
-                       .layer = layer, .vocabulary = data->classes, .features = lm->embed});
+                       .layer = table, .vocabulary = data->classes, .features = lm->embed});
   for (int64_t i = 0; i <= lm->layers && status == SL_OK; i++) {
     /* between all layers, but never in time */
     snprintf(name, sizeof name, "drop%lld", (long long)i);
@@ -41,7 +54,7 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
   if (status != SL_OK) return status;
   return sl_dense(
       model, "decoder",
-      &(struct sl_dense_options){.layer = layer, .features = data->classes, .positions = true});
+      &(struct sl_dense_options){.layer = decoder, .features = data->classes, .positions = true});
 }
 
 /* ---- the text ---- */
@@ -132,6 +145,60 @@ static enum sl_status save(const char *weights, const void *input) {
   return sl_vocabulary_save(lm->vocabulary, path);
 }
 
+/* ---- text from a saved model ---- */
+
+/* Words with blanks between, lines as they were; bytes as they are. */
+static void print_tokens(const struct lstm_lm *lm, const int32_t *tokens, int64_t count) {
+  bool begun = false;
+  for (int64_t i = 0; i < count; i++) {
+    const char *word = sl_vocabulary_word(lm->vocabulary, tokens[i]);
+    bool ends = lm->level == SL_TEXT_WORD && !strcmp(word, "<eos>");
+    if (lm->level == SL_TEXT_WORD && begun && !ends) putchar(' ');
+    if (ends)
+      putchar('\n');
+    else
+      fputs(word, stdout);
+    begun = !ends;
+  }
+  putchar('\n');
+}
+
+/* The prompt's tokens behind a line's end, so that there is always one. */
+static enum sl_status encode_prompt(const struct lstm_lm *lm, int32_t **tokens, int64_t *count) {
+  char text[MOST_PROMPT + 2];
+  int size = snprintf(text, sizeof text, "\n%s", lm->prompt ? lm->prompt : "");
+  return sl_vocabulary_encode(lm->vocabulary, text, (size_t)size, tokens, count);
+}
+
+static enum sl_status sample(struct sl_context *context, const struct cli *cli, void *input) {
+  struct lstm_lm *lm = input;
+  struct sl_dataset_info data = {0};
+  struct sl_model *model = NULL;
+  int32_t *tokens = NULL, *prompt = NULL;
+  int64_t prompt_count = 0;
+  enum sl_status status = open_vocabulary(cli, lm, NULL);
+  if (status == SL_OK) data.classes = (int)sl_vocabulary_size(lm->vocabulary);
+  if (status == SL_OK) status = sl_model_new(context, &SL_SHAPE(lm->bptt), &model);
+  if (status == SL_OK) status = build(model, &data, cli->init, lm);
+  if (status == SL_OK && cli->placement) status = sl_place(model, cli->placement);
+  if (status == SL_OK && cli->placement_file) status = sl_place_file(model, cli->placement_file);
+  if (status == SL_OK) status = sl_model_load(model, cli->load);
+  if (status == SL_OK) status = encode_prompt(lm, &prompt, &prompt_count);
+  const struct sl_generate_options how = {.seed = cli->seed,
+                                          .temperature = (float)lm->temperature,
+                                          .prompt = prompt,
+                                          .prompt_count = prompt_count};
+  if (status == SL_OK) tokens = calloc((size_t)lm->sample, sizeof *tokens);
+  if (status == SL_OK) status = sl_generate(model, &how, lm->sample, tokens);
+  if (status == SL_OK && lm->prompt)
+    printf("%s%s", lm->prompt, lm->level == SL_TEXT_WORD ? " " : "");
+  if (status == SL_OK) print_tokens(lm, tokens, lm->sample);
+  free(tokens);
+  free(prompt);
+  sl_model_free(model);
+  return status;
+}
+
 static void tell(const void *input, char *line, size_t size) {
   const struct lstm_lm *lm = input;
   int64_t words = sl_vocabulary_size(lm->vocabulary);
@@ -155,7 +222,11 @@ enum {
   KEY_DROPOUT,
   KEY_BPTT,
   KEY_CHUNK,
-  KEY_HALF_LIFE
+  KEY_HALF_LIFE,
+  KEY_TIED,
+  KEY_SAMPLE,
+  KEY_TEMPERATURE,
+  KEY_PROMPT
 };
 
 static const struct argp_option options[] = {
@@ -172,6 +243,12 @@ static const struct argp_option options[] = {
      "Time steps a task, so that layers overlap (default: all of --bptt)", 0},
     {"half-life", KEY_HALF_LIFE, "N", 0, "Halve the learning rate every N epochs (default: never)",
      0},
+    {"tied", KEY_TIED, NULL, 0, "The decoder takes the embedding's weight (--embed = --hidden)", 0},
+    {"sample", KEY_SAMPLE, "N", 0,
+     "Print N tokens drawn from the weights of --load, instead of training", 0},
+    {"temperature", KEY_TEMPERATURE, "X", 0,
+     "Of --sample: below 1 is surer, 0 always takes the likeliest (default 1)", 0},
+    {"prompt", KEY_PROMPT, "TEXT", 0, "Of --sample: what the text begins with", 0},
     {0}};
 
 static error_t parse_option(int key, char *text, struct argp_state *state) {
@@ -194,6 +271,21 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_BPTT: lm->bptt = cli_whole(state, "--bptt", text, 1, 100000); break;
     case KEY_CHUNK: lm->chunk = cli_whole(state, "--chunk", text, 1, 100000); break;
     case KEY_HALF_LIFE: lm->half_life = cli_whole(state, "--half-life", text, 1, 100000); break;
+    case KEY_TIED: lm->tied = true; break;
+    case KEY_SAMPLE: lm->sample = cli_whole(state, "--sample", text, 1, 100000000); break;
+    case KEY_TEMPERATURE: lm->temperature = cli_real(state, "--temperature", text, 0, 1000); break;
+    case KEY_PROMPT:
+      if (strlen(text) > MOST_PROMPT)
+        cli_refuse(state, "--prompt: at most %d bytes, not %zu", MOST_PROMPT, strlen(text));
+      lm->prompt = text;
+      break;
+    case ARGP_KEY_END:
+      if (lm->tied && lm->embed != lm->hidden)
+        cli_refuse(state, "--tied: --embed %lld must be --hidden %lld", (long long)lm->embed,
+                   (long long)lm->hidden);
+      if (!lm->sample && (lm->prompt || lm->temperature != 1))
+        cli_refuse(state, "--prompt, --temperature: they belong to --sample");
+      break;
     default: return ARGP_ERR_UNKNOWN;
   }
   return 0;
@@ -201,7 +293,8 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
 
 int main(int argc, char **argv) {
   static const struct argp own = {options, parse_option, NULL, NULL, NULL, NULL, NULL};
-  struct lstm_lm lm = {.layers = 2, .hidden = 200, .embed = 200, .bptt = 35, .words = 10000};
+  struct lstm_lm lm = {
+      .layers = 2, .hidden = 200, .embed = 200, .bptt = 35, .words = 10000, .temperature = 1};
   const struct program program = {
       .about = "Train a language model of LSTM layers on a text file or generated sentences.",
       .data = "grammar",
@@ -215,6 +308,8 @@ int main(int argc, char **argv) {
       .open_data = open_data,
       .save = save,
       .tell = tell,
+      .asks_instead = &lm.sample,
+      .instead = sample,
       .half_life = &lm.half_life,
       .chunk = &lm.chunk};
   int code = run_program(&program, argc, argv);

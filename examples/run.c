@@ -331,6 +331,19 @@ static int finish(struct run *run, int code) {
   return code;
 }
 
+/* What needs the devices, but neither data nor a trainer. */
+static int run_instead(struct run *run) {
+  const struct cli *cli = &run->cli;
+  struct sl_context_options options = {
+      .devices = cli->devices, .seed = cli->seed, .tune = cli->tune};
+  if (!cli->load) return fail(run, EXIT_USAGE, "name the trained weights: --load FILE");
+  enum sl_status status = sl_open(&options, &run->context);
+  if (status == SL_OK) status = run->program->instead(run->context, cli, run->program->input);
+  int code = status == SL_OK ? EXIT_DONE : fail_library(run, status);
+  sl_close(run->context);
+  return code;
+}
+
 int run_program(const struct program *program, int argc, char **argv) {
   struct run run = {.program = program, .name = cli_name(argv[0])};
   cli_default(&run.cli);
@@ -339,6 +352,7 @@ int run_program(const struct program *program, int argc, char **argv) {
   run.cli.optimizer.lr = program->lr;
   if (program->clip > 0) run.cli.clip = (double)program->clip;
   cli_parse(&run.cli, program->about, program->options, program->input, argc, argv);
+  if (program->asks_instead && *program->asks_instead) return run_instead(&run);
   int code = start(&run);
   if (code == EXIT_DONE) code = train(&run);
   if (code == EXIT_DONE) print_result(&run);

@@ -25,6 +25,11 @@ struct program {
   enum sl_status (*save)(const char *path, const void *input);
   /* NULL, or after the last epoch: one more line of what came out. */
   void (*tell)(const void *input, char *line, size_t size);
+  /* NULL, or whether it is to be called instead of training, with the weights of --load: no data is
+   * opened. What fails is told
+   * by a status, as the library does. */
+  const int64_t *asks_instead;
+  enum sl_status (*instead)(struct sl_context *context, const struct cli *cli, void *input);
   /* NULL, or epochs after which the learning rate is halved, again and again; 0: never. */
   const int64_t *half_life;
   /* NULL, or time steps a task; 0: the whole sequence. */
