@@ -121,14 +121,22 @@ struct sl_loader_options {
 };
 
 /** One batch. The last of an epoch may be short: then samples repeat from its first one, with the
- * label SL_IGNORE, which counts neither in the loss nor in the accuracy. */
+ * label SL_IGNORE, which counts neither in the loss nor in the accuracy.
+ *
+ * Of sentences (sl_sentences_new), a batch is of one bucket, and the last one of each may be short.
+ * Behind a sentence's end stand tokens `end` with the label SL_IGNORE. Unshuffled, buckets come in
+ * ascending order, samples in the text's; shuffled, so are the samples of each bucket, and the
+ * batches of all. All parts have the same sequence of buckets; one without samples left in a bucket
+ * has valid 0. */
 #define SL_IGNORE (-1)
 
 struct sl_batch {
   const float *x;        /**< [batch, C, H, W]; NULL where the samples are tokens */
-  const int32_t *tokens; /**< [batch, T], or NULL */
+  const int32_t *tokens; /**< [batch, T], or NULL; T = info.sample.dim[0] whatever steps is */
   const int32_t *labels; /**< [batch], or [batch, T] */
   int64_t batch;         /**< rows, always the loader's batch */
+  int64_t steps;         /**< of tokens: time steps of this batch, its bucket's length (else T), 0
+                            for images; places behind them are padding */
   int64_t valid;         /**< labels that count */
   int64_t epoch;         /**< from 0 */
   int64_t index;         /**< of the batch in its epoch, from 0 */
@@ -136,7 +144,8 @@ struct sl_batch {
   int slot;              /**< to be handed back by sl_loader_recycle */
 };
 
-/** \return SL_BAD_ARGUMENT for a batch that is not positive, or a part without samples. */
+/** \return SL_BAD_ARGUMENT for a batch that is not positive, a part without samples (of sentences:
+ * more parts than samples in the fullest bucket), or sentences to be contiguous. */
 SL_API enum sl_status sl_loader_new(const struct sl_dataset *dataset,
                                     const struct sl_loader_options *options,
                                     struct sl_loader **loader);
@@ -144,7 +153,7 @@ SL_API enum sl_status sl_loader_new(const struct sl_dataset *dataset,
 SL_API const struct sl_dataset *sl_loader_dataset(const struct sl_loader *loader);
 SL_API int64_t sl_loader_batch(const struct sl_loader *loader);
 
-/** Batches an epoch. */
+/** Batches an epoch, of all buckets. */
 SL_API int64_t sl_loader_length(const struct sl_loader *loader);
 
 /** The memory of one slot, fixed for the loader's life (so that it can be registered and pinned).
