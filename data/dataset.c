@@ -77,6 +77,8 @@ void sl_dataset_free(struct sl_dataset *set) {
   free(set->samples);
   free(set->tokens);
   free(set->labels);
+  free(set->sentences);
+  free(set->buckets);
   free(set->table);
   free(set);
 }
@@ -116,6 +118,15 @@ enum sl_status sl_dataset_new(const char *name, const struct sl_shape *sample, i
   return SL_OK;
 }
 
+enum sl_status sl__dataset_check_tokens(const char *name, const int32_t *tokens, int64_t count,
+                                        int classes) {
+  for (int64_t i = 0; i < count; i++)
+    if (tokens[i] < 0 || tokens[i] >= classes)
+      return sl_fail(SL_BAD_ARGUMENT, "%s: token %lld is %d, but the vocabulary has 0 to %d", name,
+                     (long long)i, tokens[i], classes - 1);
+  return SL_OK;
+}
+
 static enum sl_status check_tokens(const char *name, const int32_t *tokens, int64_t count,
                                    int64_t steps, int classes) {
   if (steps < 1 || steps > INT32_MAX || count <= steps)
@@ -123,11 +134,7 @@ static enum sl_status check_tokens(const char *name, const int32_t *tokens, int6
                    "%s: %lld tokens are too few for a sample of %lld and the one after it; take "
                    "fewer steps or more text",
                    name, (long long)count, (long long)steps);
-  for (int64_t i = 0; i < count; i++)
-    if (tokens[i] < 0 || tokens[i] >= classes)
-      return sl_fail(SL_BAD_ARGUMENT, "%s: token %lld is %d, but the vocabulary has 0 to %d", name,
-                     (long long)i, tokens[i], classes - 1);
-  return SL_OK;
+  return sl__dataset_check_tokens(name, tokens, count, classes);
 }
 
 enum sl_status sl_tokens_new(const char *name, const int32_t *tokens, int64_t count, int64_t steps,

@@ -5,6 +5,13 @@
 
 #include <starling/data.h>
 
+/* A sample of a text in buckets: tokens first .. first + length - 1 of the set are its inputs, each
+ * one's label is the token after it. */
+struct sl__sentence {
+  int64_t first;
+  int32_t length, bucket;
+};
+
 struct sl_dataset {
   struct sl_dataset_info info; /* info.name is the dataset's own */
   size_t sample_size;          /* bytes of a sample, floats of a normalised one */
@@ -12,6 +19,9 @@ struct sl_dataset {
   uint8_t *samples;            /* NULL where there are tokens */
   int32_t *tokens;
   uint8_t *labels;
+  struct sl__sentence *sentences; /* NULL where there are no buckets */
+  int64_t *buckets;               /* lengths, then samples, as info shows them */
+  int32_t end;                    /* of a sentence */
   /* normalised value of every byte, per channel; one table where all channels share it */
   float (*table)[256];
   size_t tables;
@@ -24,6 +34,10 @@ enum sl_status sl__dataset_alloc(const char *name, const struct sl_shape *sample
 
 /* SL_BAD_FILE where a label is not below classes; path is for the message. */
 enum sl_status sl__dataset_check_labels(const char *path, const uint8_t *labels, int64_t count,
+                                        int classes);
+
+/* SL_BAD_ARGUMENT where a token is not in 0 .. classes - 1; name is for the message. */
+enum sl_status sl__dataset_check_tokens(const char *name, const int32_t *tokens, int64_t count,
                                         int classes);
 
 /* Sample i, mirrored and shifted by (dy, dx) pixels, as floats; what comes in from outside is byte

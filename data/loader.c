@@ -7,7 +7,10 @@
  * Part p of n takes every n-th sample of the common order, from the p-th on: so the k-th batches of
  * all parts together are the k-th batch of a single loader with n times the rows. All parts have
  * the same number of batches, or ranks would wait for each other; one that has no sample left gives
- * a batch with valid = 0. */
+ * a batch with valid = 0.
+ *
+ * A set in buckets is, in each epoch, grouped by bucket, and all of this holds for each bucket by
+ * itself; then the batches of all buckets are shuffled. Any other set is one bucket. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -20,6 +23,8 @@
 
 #define PAGE 4096
 #define MAX_SLOTS 1024
+/* Number of the stream that shuffles an epoch's batches, beside the epoch's own for the samples. */
+#define BATCHES_OF (1ull << 55)
 
 enum slot_state { FREE, FILLING, READY, OUT };
 
@@ -35,9 +40,12 @@ struct sl_loader {
   struct sl_loader_options options;
   int64_t length; /* batches an epoch */
   struct slot *slots;
-  void *memory;        /* of all slots, not yet aligned */
-  uint32_t *order;     /* of the epoch that the thread is in */
-  int64_t order_epoch; /* -1: none yet */
+  void *memory; /* of all slots, not yet aligned */
+  /* of the epoch that the thread is in; NULL where the set's own will do */
+  uint32_t *order;       /* samples, bucket by bucket */
+  uint32_t *drawn;       /* samples before they are grouped */
+  uint32_t *batch_order; /* batches, counted through all buckets */
+  int64_t order_epoch;   /* -1: none yet */
 
   pthread_t thread;
   bool thread_runs;
@@ -65,20 +73,52 @@ static struct sl__view draw_view(const struct sl_loader_options *options, int64_
   return view;
 }
 
-/* The sample at a position of the part's order in the current epoch. */
-static int64_t sample_at(const struct sl_loader *loader, int64_t position) {
+/* A batch of an epoch, as one of the batches of its bucket. */
+struct place {
+  int64_t first, count; /* the bucket's samples in the order of all parts */
+  int64_t index;        /* of the batch in its bucket */
+  int64_t steps;        /* of a token sample; 0 for images */
+};
+
+/* Batches that every part makes of so many samples: as many as the largest, which is the first. */
+static int64_t batches_of(const struct sl_loader_options *options, int64_t samples) {
+  int64_t most = (samples + options->num_parts - 1) / options->num_parts;
+  return (most + options->batch - 1) / options->batch;
+}
+
+static struct place place_of(const struct sl_loader *loader, int64_t index) {
+  const struct sl_dataset_info *info = &loader->dataset->info;
+  struct place place = {.count = info->count,
+                        .index = loader->batch_order ? loader->batch_order[index] : index,
+                        .steps = info->tokens ? info->sample.dim[0] : 0};
+  for (int b = 0; b < info->bucket_count; b++) {
+    int64_t batches = batches_of(&loader->options, info->bucket_samples[b]);
+    place.count = info->bucket_samples[b];
+    place.steps = info->buckets[b];
+    if (place.index < batches) break;
+    place.index -= batches;
+    place.first += place.count;
+  }
+  return place;
+}
+
+/* The sample at a position of the part's order of a bucket; its first where the part has none. */
+static int64_t sample_at(const struct sl_loader *loader, const struct place *place,
+                         int64_t position) {
   int64_t i = position * loader->options.num_parts + loader->options.part_index;
   if (loader->options.contiguous) { /* row r of all parts' rows reads its own run of samples */
     int64_t row = position % loader->options.batch, index = position / loader->options.batch;
     int64_t run = loader->options.part_index * loader->options.batch + row;
     return run * loader->length + index;
   }
-  return loader->options.shuffle ? loader->order[i] : i;
+  i = i < place->count ? place->first + i : place->first;
+  return loader->order ? loader->order[i] : i;
 }
 
-static int64_t part_count(const struct sl_loader *loader) {
-  int64_t parts = loader->options.num_parts, count = loader->dataset->info.count;
-  return (count - loader->options.part_index + parts - 1) / parts;
+/* Samples that the part has of so many. */
+static int64_t part_count(const struct sl_loader *loader, int64_t samples) {
+  int64_t parts = loader->options.num_parts;
+  return (samples - loader->options.part_index + parts - 1) / parts;
 }
 
 /* Labels a sample has. */
@@ -86,33 +126,55 @@ static size_t labels_a_sample(const struct sl_dataset *set) {
   return set->tokens ? set->sample_size : 1;
 }
 
-static void fill_row(struct sl_loader *loader, struct slot *slot, int64_t row, int64_t i) {
+/* A sentence, and padding behind it. */
+static int64_t fill_sentence(const struct sl_dataset *set, int64_t i, int32_t *tokens,
+                             int32_t *labels) {
+  const struct sl__sentence *sentence = &set->sentences[i];
+  const int32_t *text = set->tokens + sentence->first;
+  size_t length = (size_t)sentence->length;
+  memcpy(tokens, text, length * sizeof *text);
+  memcpy(labels, text + 1, length * sizeof *text);
+  for (size_t k = length; k < set->sample_size; k++) {
+    tokens[k] = set->end;
+    labels[k] = SL_IGNORE;
+  }
+  return sentence->length;
+}
+
+/* The labels that it has. */
+static int64_t fill_row(struct sl_loader *loader, struct slot *slot, int64_t row, int64_t i) {
   const struct sl_dataset *set = loader->dataset;
   float *x = slot->x + (size_t)row * set->sample_size;
   int32_t *labels = slot->labels + (size_t)row * labels_a_sample(set);
+  if (set->sentences) return fill_sentence(set, i, (int32_t *)(void *)x, labels);
   if (set->tokens) {
     const int32_t *tokens = set->tokens + (size_t)i * set->sample_size;
     memcpy(x, tokens, set->sample_size * sizeof *tokens);
     memcpy(labels, tokens + 1, set->sample_size * sizeof *tokens);
-    return;
+    return (int64_t)set->sample_size;
   }
   struct sl__view view = draw_view(&loader->options, slot->batch.epoch, i);
   sl__dataset_view(set, i, &view, x);
   *labels = set->labels[i];
+  return 1;
 }
 
 static void ignore_row(struct slot *slot, int64_t row, size_t labels) {
   for (size_t k = 0; k < labels; k++) slot->labels[(size_t)row * labels + k] = SL_IGNORE;
 }
 
-/* Rows behind the last sample repeat the batch's first ones; a batch without any shows the epoch's
- * first. */
-static void fill_rows(struct sl_loader *loader, struct slot *slot, int64_t first, int64_t valid) {
+/* Rows behind the last sample repeat the batch's first ones; a batch without any shows the first of
+ * the epoch, or of the bucket. */
+static void fill_rows(struct sl_loader *loader, struct slot *slot, const struct place *place,
+                      int64_t valid) {
   const struct sl_dataset *set = loader->dataset;
-  int64_t distinct = valid ? valid : 1;
+  int64_t distinct = valid ? valid : 1, first = valid ? place->index * slot->batch.batch : 0;
   for (int64_t row = 0; row < distinct; row++)
-    fill_row(loader, slot, row, sample_at(loader, valid ? first + row : 0));
-  if (!valid) ignore_row(slot, 0, labels_a_sample(set));
+    slot->batch.valid += fill_row(loader, slot, row, sample_at(loader, place, first + row));
+  if (!valid) {
+    ignore_row(slot, 0, labels_a_sample(set));
+    slot->batch.valid = 0;
+  }
   for (int64_t row = distinct; row < slot->batch.batch; row++) {
     memcpy(slot->x + (size_t)row * set->sample_size,
            slot->x + (size_t)(row - distinct) * set->sample_size,
@@ -121,14 +183,38 @@ static void fill_rows(struct sl_loader *loader, struct slot *slot, int64_t first
   }
 }
 
+/* Samples in the order drawn, but bucket after bucket. */
+static void group_by_bucket(const struct sl_dataset *set, const uint32_t *drawn, uint32_t *order) {
+  int64_t next[SL_MAX_BUCKETS] = {0};
+  for (int b = 1; b < set->info.bucket_count; b++)
+    next[b] = next[b - 1] + set->info.bucket_samples[b - 1];
+  for (int64_t k = 0; k < set->info.count; k++)
+    order[next[set->sentences[drawn[k]].bucket]++] = drawn[k];
+}
+
+static void draw_orders(struct sl_loader *loader, int64_t epoch) {
+  const struct sl_loader_options *options = &loader->options;
+  uint32_t count = (uint32_t)loader->dataset->info.count;
+  uint32_t *drawn = loader->drawn ? loader->drawn : loader->order;
+  if (!options->shuffle) epoch = 0; /* they are all alike */
+  if (!loader->order || loader->order_epoch == epoch) return;
+  if (options->shuffle)
+    sl__permutation(options->seed, sl__stream(SL_STREAM_SHUFFLE, (uint64_t)epoch), drawn, count);
+  else
+    for (uint32_t i = 0; i < count; i++) drawn[i] = i;
+  if (loader->drawn) group_by_bucket(loader->dataset, drawn, loader->order);
+  if (loader->batch_order)
+    sl__permutation(options->seed, sl__stream(SL_STREAM_SHUFFLE, (uint64_t)epoch | BATCHES_OF),
+                    loader->batch_order, (uint32_t)loader->length);
+  loader->order_epoch = epoch;
+}
+
 static void fill_slot(struct sl_loader *loader, struct slot *slot, int64_t number) {
   int64_t rows = loader->options.batch, epoch = number / loader->length;
-  int64_t index = number % loader->length, left = part_count(loader) - index * rows;
-  if (loader->options.shuffle && loader->order_epoch != epoch) {
-    sl__permutation(loader->options.seed, sl__stream(SL_STREAM_SHUFFLE, (uint64_t)epoch),
-                    loader->order, (uint32_t)loader->dataset->info.count);
-    loader->order_epoch = epoch;
-  }
+  int64_t index = number % loader->length;
+  draw_orders(loader, epoch);
+  struct place place = place_of(loader, index);
+  int64_t left = part_count(loader, place.count) - place.index * rows;
   if (loader->options.contiguous) left = rows; /* every batch is full */
   int64_t valid = left < 0 ? 0 : left < rows ? left : rows;
   bool tokens = loader->dataset->tokens != NULL;
@@ -136,13 +222,12 @@ static void fill_slot(struct sl_loader *loader, struct slot *slot, int64_t numbe
                                   .tokens = tokens ? (const int32_t *)(void *)slot->x : NULL,
                                   .labels = slot->labels,
                                   .batch = rows,
-                                  .valid = valid * (int64_t)labels_a_sample(loader->dataset),
-                                  .steps = tokens ? loader->dataset->info.sample.dim[0] : 0,
+                                  .steps = place.steps,
                                   .epoch = epoch,
                                   .index = index,
                                   .last = index == loader->length - 1,
                                   .slot = (int)(slot - loader->slots)};
-  fill_rows(loader, slot, index * rows, valid);
+  fill_rows(loader, slot, &place, valid);
 }
 
 /* ---- the thread ---- */
@@ -216,6 +301,15 @@ static enum sl_status check_augmentation(const struct sl_dataset_info *info,
   return SL_OK;
 }
 
+/* Samples of which each part must have one. */
+static int64_t shared_samples(const struct sl_dataset_info *info) {
+  if (!info->bucket_count) return info->count;
+  int64_t most = 0;
+  for (int b = 0; b < info->bucket_count; b++)
+    if (info->bucket_samples[b] > most) most = info->bucket_samples[b];
+  return most;
+}
+
 /* With the defaults filled in. */
 static enum sl_status check_options(const struct sl_dataset_info *info,
                                     struct sl_loader_options *options) {
@@ -231,9 +325,14 @@ static enum sl_status check_options(const struct sl_dataset_info *info,
       options->part_index >= options->num_parts)
     return sl_fail(SL_BAD_ARGUMENT, "%s: there is no part %lld of %lld", info->name,
                    (long long)options->part_index, (long long)options->num_parts);
-  if (options->num_parts > info->count)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: %lld parts of %lld samples: one would be empty",
-                   info->name, (long long)options->num_parts, (long long)info->count);
+  if (options->num_parts > shared_samples(info))
+    return sl_fail(SL_BAD_ARGUMENT, "%s: %lld parts of %lld samples%s: one would be empty",
+                   info->name, (long long)options->num_parts, (long long)shared_samples(info),
+                   info->bucket_count ? " in the fullest bucket" : "");
+  if (options->contiguous && info->bucket_count)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "%s: sentences in buckets cannot be contiguous; make the set by sl_tokens_new",
+                   info->name);
   if (options->contiguous && (!info->tokens || options->shuffle))
     return sl_fail(SL_BAD_ARGUMENT, "%s: only a text can be contiguous, and not shuffled",
                    info->name);
@@ -279,6 +378,32 @@ static enum sl_status alloc_slots(struct sl_loader *loader) {
   return SL_OK;
 }
 
+static int64_t count_batches(const struct sl_loader *loader) {
+  const struct sl_dataset_info *info = &loader->dataset->info;
+  const struct sl_loader_options *options = &loader->options;
+  int64_t length = 0;
+  if (options->contiguous) return info->count / (options->num_parts * options->batch);
+  if (!info->bucket_count) return batches_of(options, info->count);
+  for (int b = 0; b < info->bucket_count; b++)
+    length += batches_of(options, info->bucket_samples[b]);
+  return length;
+}
+
+static enum sl_status alloc_orders(struct sl_loader *loader) {
+  size_t count = (size_t)loader->dataset->info.count;
+  bool shuffle = loader->options.shuffle, buckets = loader->dataset->info.bucket_count > 0;
+  if (!shuffle && !buckets) return SL_OK;
+  loader->order = sl__alloc(count, sizeof *loader->order, "an order");
+  if (!loader->order) return SL_NO_MEMORY;
+  if (!buckets) return SL_OK;
+  loader->drawn = sl__alloc(count, sizeof *loader->drawn, "an order");
+  if (!loader->drawn) return SL_NO_MEMORY;
+  if (!shuffle) return SL_OK;
+  count = (size_t)loader->length;
+  loader->batch_order = sl__alloc(count, sizeof *loader->batch_order, "an order of batches");
+  return loader->batch_order ? SL_OK : SL_NO_MEMORY;
+}
+
 enum sl_status sl_loader_new(const struct sl_dataset *dataset,
                              const struct sl_loader_options *options, struct sl_loader **result) {
   enum sl_status status;
@@ -291,16 +416,9 @@ enum sl_status sl_loader_new(const struct sl_dataset *dataset,
   pthread_cond_init(&loader->freed, NULL);
   pthread_cond_init(&loader->filled, NULL);
   SL_TRY(check_options(&dataset->info, &loader->options));
-  /* of the largest part, which is the first one: all parts have as many batches */
-  int64_t parts = loader->options.num_parts, most = (dataset->info.count + parts - 1) / parts;
-  loader->length = (most + loader->options.batch - 1) / loader->options.batch;
-  if (loader->options.contiguous)
-    loader->length = dataset->info.count / (parts * loader->options.batch);
+  loader->length = count_batches(loader);
   SL_TRY(alloc_slots(loader));
-  if (loader->options.shuffle) {
-    loader->order = sl__alloc((size_t)dataset->info.count, sizeof *loader->order, "an order");
-    if (!loader->order) SL_TRY(SL_NO_MEMORY);
-  }
+  SL_TRY(alloc_orders(loader));
   SL_TRY(start_thread(loader));
   *result = loader;
   return SL_OK;
@@ -322,6 +440,8 @@ void sl_loader_free(struct sl_loader *loader) {
   pthread_cond_destroy(&loader->freed);
   pthread_mutex_destroy(&loader->lock);
   free(loader->order);
+  free(loader->drawn);
+  free(loader->batch_order);
   free(loader->memory);
   free(loader->slots);
   free(loader);

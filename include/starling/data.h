@@ -18,6 +18,13 @@ struct sl_dataset_info {
   int64_t count;
   int classes; /**< labels are 0 .. classes - 1 */
   bool tokens; /**< samples are tokens (i32) [T], and each has a label of its own */
+  /* of sentences in buckets (sl_sentences_new); 0 and NULL for all other sets */
+  int bucket_count;
+  const int64_t *buckets;        /**< [bucket_count], the buckets' lengths in tokens, ascending */
+  const int64_t *bucket_samples; /**< [bucket_count], samples in each */
+  int64_t padding; /**< label places of the whole set, each sample as long as its bucket, that are
+                      behind a sentence's end */
+  int64_t longer;  /**< sentences longer than the last bucket, which were cut or dropped */
 };
 
 /** MNIST's IDX files, plain or .gz: train-images-idx3-ubyte and train-labels-idx1-ubyte, or t10k-*
@@ -56,6 +63,38 @@ SL_API enum sl_status sl_dataset_new(const char *name, const struct sl_shape *sa
 SL_API enum sl_status sl_tokens_new(const char *name, const int32_t *tokens, int64_t count,
                                     int64_t steps, int classes, struct sl_dataset **dataset);
 
+#define SL_MAX_BUCKETS 64
+
+/** What happens to sentences longer than the last bucket. */
+enum sl_long {
+  SL_LONG_SPLIT, /**< they are cut into pieces, all but the last as long as the last bucket */
+  SL_LONG_DROP   /**< they are left out */
+};
+
+struct sl_sentences_options {
+  int32_t end; /**< token that ends a sentence; also the input before a sentence's first token */
+  const int64_t *buckets; /**< [bucket_count], ascending lengths in tokens, 1 or more; NULL: chosen
+                             from the text's lengths so that padding is least */
+  int bucket_count;       /**< 1 to SL_MAX_BUCKETS; with buckets NULL: how many to choose at most */
+  int64_t longest;        /**< with buckets NULL: the last bucket is at most this; 0: it is as long
+                             as the longest sentence */
+  enum sl_long longer;
+};
+
+/** A text of tokens 0 .. classes - 1 (copied), cut into sentences, which are sorted into buckets by
+ * their lengths: each goes to the shortest bucket that holds it, and a loader's batch is of one
+ * bucket. A sentence are the tokens w1 .. wn up to and with its `end`; the last one may lack it. It
+ * is one sample of n inputs `end`, w1 .. w(n-1) and n labels w1 .. wn; a lone `end` (an empty line)
+ * is a sentence of 1. Each piece of a cut sentence has as first input the token before its first
+ * label. So every token of the text is a label once, unless it was dropped. info.sample is [last
+ * bucket's length].
+ * \return SL_BAD_ARGUMENT for a token or `end` outside 0 .. classes - 1, no tokens, buckets that
+ * are too many, not ascending or below 1, a negative longest, or no sentence left after dropping.
+ */
+SL_API enum sl_status sl_sentences_new(const char *name, const int32_t *tokens, int64_t count,
+                                       int classes, const struct sl_sentences_options *options,
+                                       struct sl_dataset **dataset);
+
 SL_API const struct sl_dataset_info *sl_dataset_info(const struct sl_dataset *dataset);
 
 /** Sample i as floats [C, H, W] (normalised) and its label. */
@@ -82,24 +121,31 @@ struct sl_loader_options {
 };
 
 /** One batch. The last of an epoch may be short: then samples repeat from its first one, with the
- * label SL_IGNORE, which counts neither in the loss nor in the accuracy. */
+ * label SL_IGNORE, which counts neither in the loss nor in the accuracy.
+ *
+ * Of sentences (sl_sentences_new), a batch is of one bucket, and the last one of each may be short.
+ * Behind a sentence's end stand tokens `end` with the label SL_IGNORE. Unshuffled, buckets come in
+ * ascending order, samples in the text's; shuffled, so are the samples of each bucket, and the
+ * batches of all. All parts have the same sequence of buckets; one without samples left in a bucket
+ * has valid 0. */
 #define SL_IGNORE (-1)
 
 struct sl_batch {
   const float *x;        /**< [batch, C, H, W]; NULL where the samples are tokens */
-  const int32_t *tokens; /**< [batch, T], or NULL */
+  const int32_t *tokens; /**< [batch, T], or NULL; T = info.sample.dim[0] whatever steps is */
   const int32_t *labels; /**< [batch], or [batch, T] */
   int64_t batch;         /**< rows, always the loader's batch */
+  int64_t steps;         /**< of tokens: time steps of this batch, its bucket's length (else T), 0
+                            for images; places behind them are padding */
   int64_t valid;         /**< labels that count */
-  int64_t
-      steps; /**< of tokens: time steps of this batch, its bucket's length (else T); 0 for images */
   int64_t epoch; /**< from 0 */
   int64_t index; /**< of the batch in its epoch, from 0 */
   bool last;     /**< last of its epoch */
   int slot;      /**< to be handed back by sl_loader_recycle */
 };
 
-/** \return SL_BAD_ARGUMENT for a batch that is not positive, or a part without samples. */
+/** \return SL_BAD_ARGUMENT for a batch that is not positive, a part without samples (of sentences:
+ * more parts than samples in the fullest bucket), or sentences to be contiguous. */
 SL_API enum sl_status sl_loader_new(const struct sl_dataset *dataset,
                                     const struct sl_loader_options *options,
                                     struct sl_loader **loader);
@@ -107,7 +153,7 @@ SL_API enum sl_status sl_loader_new(const struct sl_dataset *dataset,
 SL_API const struct sl_dataset *sl_loader_dataset(const struct sl_loader *loader);
 SL_API int64_t sl_loader_batch(const struct sl_loader *loader);
 
-/** Batches an epoch. */
+/** Batches an epoch, of all buckets. */
 SL_API int64_t sl_loader_length(const struct sl_loader *loader);
 
 /** The memory of one slot, fixed for the loader's life (so that it can be registered and pinned).

@@ -1,0 +1,275 @@
+/* Sentences of a text, sorted into buckets by length.
+ *
+ * The set keeps the text whole, behind one `end`: as every sentence but the first stands behind the
+ * `end` of the one before it, a sentence's inputs are the tokens from one before its first on, and
+ * its labels the same shifted by one, as in any other text. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/error.h"
+#include "data/dataset.h"
+
+/* A text on its way to samples. */
+struct text {
+  const char *name;
+  const int32_t *tokens;
+  int64_t count;
+  const struct sl_sentences_options *options;
+  int64_t most;            /* tokens a sample */
+  int64_t samples, longer; /* as most makes them */
+  int64_t buckets[SL_MAX_BUCKETS];
+  int bucket_count;
+};
+
+/* ---- samples, one after another ---- */
+
+struct walk {
+  const struct text *text;
+  int64_t at, stop; /* what is left of the current sentence */
+  int64_t longer;
+};
+
+/* Sample of labels *first .. *first + *length - 1; false at the text's end. */
+static bool next_sample(struct walk *walk, int64_t *first, int64_t *length) {
+  const struct text *text = walk->text;
+  while (walk->at == walk->stop) {
+    if (walk->at == text->count) return false;
+    while (walk->stop < text->count && text->tokens[walk->stop++] != text->options->end) continue;
+    if (walk->stop - walk->at <= text->most) break;
+    walk->longer++;
+    if (text->options->longer == SL_LONG_DROP) walk->at = walk->stop;
+  }
+  int64_t left = walk->stop - walk->at;
+  *first = walk->at;
+  *length = left < text->most ? left : text->most;
+  walk->at += *length;
+  return true;
+}
+
+static int64_t longest_sentence(struct text *text) {
+  struct walk walk = {.text = text};
+  int64_t first, length, longest = 0;
+  text->most = INT64_MAX;
+  while (next_sample(&walk, &first, &length))
+    if (length > longest) longest = length;
+  return longest;
+}
+
+static enum sl_status count_samples(struct text *text) {
+  struct walk walk = {.text = text};
+  int64_t first, length;
+  while (next_sample(&walk, &first, &length)) text->samples++;
+  text->longer = walk.longer;
+  if (text->samples == 0)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "%s: all %lld sentences are longer than %lld tokens and dropped, nothing is "
+                   "left; allow longer ones or cut them",
+                   text->name, (long long)text->longer, (long long)text->most);
+  if (text->samples > UINT32_MAX)
+    return sl_fail(SL_BAD_ARGUMENT, "%s: %lld samples; a dataset has 1 to %lld", text->name,
+                   (long long)text->samples, (long long)UINT32_MAX);
+  return SL_OK;
+}
+
+/* ---- the choice of buckets ---- */
+
+/* Of the distinct lengths of all samples, ascending. */
+struct histogram {
+  int64_t count;
+  int64_t *length;        /* [count] */
+  int64_t *samples, *sum; /* [count + 1]: samples of the first i lengths, and their lengths' sum */
+  int64_t *before,
+      *best;      /* [count + 1]: least padding of the first j lengths in m - 1, m buckets */
+  uint32_t *from; /* [m, j]: how many of them are in the first m - 1 of these m buckets */
+};
+
+/* Padding where lengths i .. j - 1 share a bucket. */
+static int64_t padding_of(const struct histogram *h, int64_t i, int64_t j) {
+  return h->length[j - 1] * (h->samples[j] - h->samples[i]) - (h->sum[j] - h->sum[i]);
+}
+
+/* best[low .. high] for m buckets, whose last begins at least .. most: as (length[d] - length[c])
+ * (samples[b] - samples[a]) >= 0 where a <= b <= c <= d, the place where the last bucket best
+ * begins does not fall with j, and halving the range of j costs L log L, not L^2. */
+static void fill_best(struct histogram *h, uint32_t *from, int64_t low, int64_t high, int64_t least,
+                      int64_t most) {
+  if (low > high) return;
+  int64_t j = low + (high - low) / 2, begin = least;
+  h->best[j] = INT64_MAX;
+  for (int64_t i = least; i <= most && i < j; i++) {
+    int64_t padding = h->before[i] + padding_of(h, i, j);
+    if (padding >= h->best[j]) continue;
+    h->best[j] = padding;
+    begin = i;
+  }
+  from[j] = (uint32_t)begin;
+  fill_best(h, from, low, j - 1, least, begin);
+  fill_best(h, from, j + 1, high, begin, most);
+}
+
+/* One more bucket is always less padding while there are lengths that have none of their own. */
+static void choose_from(struct histogram *h, struct text *text) {
+  int64_t row = h->count + 1, j = h->count;
+  for (int64_t k = 1; k <= h->count; k++) h->best[k] = padding_of(h, 0, k);
+  for (int m = 2; m <= text->bucket_count; m++) {
+    int64_t *swap = h->before;
+    h->before = h->best;
+    h->best = swap;
+    fill_best(h, h->from + (m - 1) * row, m, h->count, m - 1, h->count - 1);
+  }
+  for (int m = text->bucket_count; m >= 1; m--) {
+    text->buckets[m - 1] = h->length[j - 1];
+    j = h->from[(m - 1) * row + j];
+  }
+}
+
+/* frequency [most + 1]: samples of every length. */
+static enum sl_status alloc_histogram(struct histogram *h, const int64_t *frequency, int64_t most,
+                                      int buckets) {
+  for (int64_t n = 1; n <= most; n++) h->count += frequency[n] > 0;
+  if (buckets > h->count) buckets = (int)h->count;
+  size_t row = (size_t)h->count + 1;
+  h->length = sl__alloc(5 * row, sizeof *h->length, "lengths of sentences");
+  h->from = sl__alloc((size_t)buckets * row, sizeof *h->from, "lengths of sentences");
+  if (!h->length || !h->from) return SL_NO_MEMORY;
+  h->samples = h->length + row;
+  h->sum = h->samples + row;
+  h->before = h->sum + row;
+  h->best = h->before + row;
+  int64_t i = 0;
+  for (int64_t n = 1; n <= most; n++) {
+    if (!frequency[n]) continue;
+    h->length[i] = n;
+    h->samples[i + 1] = h->samples[i] + frequency[n];
+    h->sum[i + 1] = h->sum[i] + frequency[n] * n;
+    i++;
+  }
+  return SL_OK;
+}
+
+static enum sl_status choose_buckets(struct text *text) {
+  enum sl_status status = SL_NO_MEMORY;
+  struct walk walk = {.text = text};
+  struct histogram h = {0};
+  int64_t first, length;
+  int64_t *frequency = sl__alloc((size_t)text->most + 1, sizeof *frequency, "lengths of sentences");
+  if (!frequency) goto out;
+  while (next_sample(&walk, &first, &length)) frequency[length]++;
+  SL_TRY(alloc_histogram(&h, frequency, text->most, text->options->bucket_count));
+  text->bucket_count = text->options->bucket_count;
+  if (text->bucket_count > h.count) text->bucket_count = (int)h.count;
+  choose_from(&h, text);
+out:
+  free(frequency);
+  free(h.length);
+  free(h.from);
+  return status;
+}
+
+/* ---- the set ---- */
+
+static enum sl_status check_buckets(const char *name, const int64_t *buckets, int count) {
+  for (int b = 0; buckets && b < count; b++) {
+    if (buckets[b] < 1 || buckets[b] > INT32_MAX)
+      return sl_fail(SL_BAD_ARGUMENT, "%s: bucket %d is %lld tokens long; give 1 to %d", name, b,
+                     (long long)buckets[b], INT32_MAX);
+    if (b > 0 && buckets[b] <= buckets[b - 1])
+      return sl_fail(SL_BAD_ARGUMENT,
+                     "%s: bucket %d is %lld tokens long, the one before it %lld; give ascending "
+                     "lengths",
+                     name, b, (long long)buckets[b], (long long)buckets[b - 1]);
+  }
+  return SL_OK;
+}
+
+static enum sl_status check_options(const struct text *text, int classes) {
+  const struct sl_sentences_options *options = text->options;
+  const char *name = text->name;
+  if (text->count < 1) return sl_fail(SL_BAD_ARGUMENT, "%s: a text without tokens", name);
+  if (options->end < 0 || options->end >= classes)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "%s: sentences end with token %d, but the vocabulary has 0 to %d", name,
+                   options->end, classes - 1);
+  if (options->bucket_count < 1 || options->bucket_count > SL_MAX_BUCKETS)
+    return sl_fail(SL_BAD_ARGUMENT, "%s: %d buckets; give 1 to %d", name, options->bucket_count,
+                   SL_MAX_BUCKETS);
+  if (options->longest < 0)
+    return sl_fail(SL_BAD_ARGUMENT, "%s: a longest bucket of %lld tokens; give 1 or more, or 0",
+                   name, (long long)options->longest);
+  if (options->longer != SL_LONG_SPLIT && options->longer != SL_LONG_DROP)
+    return sl_fail(SL_BAD_ARGUMENT, "%s: longer sentences are split (%d) or dropped (%d), not %d",
+                   name, SL_LONG_SPLIT, SL_LONG_DROP, (int)options->longer);
+  return check_buckets(name, options->buckets, options->bucket_count);
+}
+
+/* Lengths of buckets, given or chosen, and what that makes of the text. */
+static enum sl_status find_buckets(struct text *text) {
+  const struct sl_sentences_options *options = text->options;
+  if (options->buckets) {
+    text->bucket_count = options->bucket_count;
+    memcpy(text->buckets, options->buckets, (size_t)text->bucket_count * sizeof *text->buckets);
+    text->most = text->buckets[text->bucket_count - 1];
+    return count_samples(text);
+  }
+  int64_t longest = longest_sentence(text), most = options->longest;
+  if (most == 0 || most > INT32_MAX) most = INT32_MAX;
+  text->most = longest < most ? longest : most;
+  enum sl_status status = count_samples(text);
+  return status == SL_OK ? choose_buckets(text) : status;
+}
+
+static void fill_sentences(struct sl_dataset *set, const struct text *text) {
+  struct walk walk = {.text = text};
+  int64_t first, length, *samples = set->buckets + text->bucket_count;
+  for (int64_t i = 0; next_sample(&walk, &first, &length); i++) {
+    int bucket = 0;
+    while (text->buckets[bucket] < length) bucket++;
+    set->sentences[i] = (struct sl__sentence){first, (int32_t)length, bucket};
+    set->info.padding += text->buckets[bucket] - length;
+    samples[bucket]++;
+  }
+}
+
+static enum sl_status make_set(const struct text *text, int classes, struct sl_dataset **result) {
+  size_t buckets = (size_t)text->bucket_count, count = (size_t)text->count;
+  struct sl_dataset *set = sl__alloc(1, sizeof *set, "a dataset");
+  if (!set) return SL_NO_MEMORY;
+  int64_t last = text->buckets[buckets - 1];
+  set->buckets = sl__alloc(2 * buckets, sizeof *set->buckets, text->name);
+  set->sentences = sl__alloc((size_t)text->samples, sizeof *set->sentences, text->name);
+  set->tokens = sl__alloc(count + 1, sizeof *set->tokens, text->name);
+  set->sample_size = (size_t)last;
+  set->end = text->options->end;
+  set->info = (struct sl_dataset_info){.name = sl__strdup(text->name),
+                                       .sample = SL_SHAPE(last),
+                                       .count = text->samples,
+                                       .classes = classes,
+                                       .tokens = true,
+                                       .bucket_count = text->bucket_count,
+                                       .buckets = set->buckets,
+                                       .bucket_samples = set->buckets + buckets,
+                                       .longer = text->longer};
+  if (!set->info.name || !set->buckets || !set->sentences || !set->tokens) {
+    sl_dataset_free(set);
+    return SL_NO_MEMORY;
+  }
+  memcpy(set->buckets, text->buckets, buckets * sizeof *set->buckets);
+  set->tokens[0] = set->end;
+  memcpy(set->tokens + 1, text->tokens, count * sizeof *set->tokens);
+  fill_sentences(set, text);
+  *result = set;
+  return SL_OK;
+}
+
+enum sl_status sl_sentences_new(const char *name, const int32_t *tokens, int64_t count, int classes,
+                                const struct sl_sentences_options *options,
+                                struct sl_dataset **dataset) {
+  enum sl_status status;
+  struct text text = {.name = name, .tokens = tokens, .count = count, .options = options};
+  SL_TRY(check_options(&text, classes));
+  SL_TRY(sl__dataset_check_tokens(name, tokens, count, classes));
+  SL_TRY(find_buckets(&text));
+  SL_TRY(make_set(&text, classes, dataset));
+out:
+  return status;
+}
