@@ -1,5 +1,6 @@
 /* A language model of stacked LSTM layers (Zaremba et al., arXiv 1409.2329), learned by truncated
- * back-propagation through time: the text is cut into as many runs as a batch has rows. */
+ * back-propagation through time (the text is cut into as many runs as a batch has rows), or line by
+ * line, with lines of like length in a batch. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,13 @@ struct lstm_lm {
   bool gru, tied;
   double dropout, temperature;
   enum sl_text_level level;
+  struct buckets {
+    bool asked; /* else one long text */
+    int64_t length[SL_MAX_BUCKETS];
+    int count;
+    bool given; /* the lengths; else so many are to be chosen */
+    enum sl_long longer;
+  } buckets;
   struct sl_vocabulary *vocabulary;
   double entropy; /* of the generator, nats a word; 0: a file */
 };
@@ -64,15 +72,32 @@ struct part {
   size_t size;
 };
 
+/* The token at a line's end. */
+static int32_t line_end_token(const struct lstm_lm *lm) {
+  return lm->level == SL_TEXT_WORD ? sl_vocabulary_find(lm->vocabulary, "<eos>", 5)
+                                   : sl_vocabulary_find(lm->vocabulary, "\n", 1);
+}
+
+/* like: the set whose buckets this one is to have, or NULL. */
 static enum sl_status make_set(const struct lstm_lm *lm, const struct part *part,
-                               struct sl_dataset **set) {
+                               const struct sl_dataset *like, struct sl_dataset **set) {
+  const struct buckets *b = &lm->buckets;
+  struct sl_sentences_options sentences = {.end = line_end_token(lm),
+                                           .buckets = b->given ? b->length : NULL,
+                                           .bucket_count = b->count,
+                                           .longer = b->longer};
+  int words = (int)sl_vocabulary_size(lm->vocabulary);
   int32_t *tokens = NULL;
   int64_t count;
   enum sl_status status =
       sl_vocabulary_encode(lm->vocabulary, part->text, part->size, &tokens, &count);
+  if (like) {
+    sentences.buckets = sl_dataset_info(like)->buckets;
+    sentences.bucket_count = sl_dataset_info(like)->bucket_count;
+  }
   if (status == SL_OK)
-    status = sl_tokens_new(part->name, tokens, count, lm->bptt,
-                           (int)sl_vocabulary_size(lm->vocabulary), set);
+    status = b->asked ? sl_sentences_new(part->name, tokens, count, words, &sentences, set)
+                      : sl_tokens_new(part->name, tokens, count, lm->bptt, words, set);
   free(tokens);
   return status;
 }
@@ -131,8 +156,9 @@ static enum sl_status open_data(const struct cli *cli, void *input, struct sl_da
     if (status == SL_OK) split(text, size, &train, &valid);
   }
   if (status == SL_OK) status = open_vocabulary(cli, lm, &train);
-  if (status == SL_OK) status = make_set(lm, &train, train_set);
-  if (status == SL_OK) status = make_set(lm, &valid, test_set);
+  if (status == SL_OK) status = make_set(lm, &train, NULL, train_set);
+  if (status == SL_OK)
+    status = make_set(lm, &valid, lm->buckets.asked ? *train_set : NULL, test_set);
   free(text);
   free(more);
   return status;
@@ -226,7 +252,9 @@ enum {
   KEY_TIED,
   KEY_SAMPLE,
   KEY_TEMPERATURE,
-  KEY_PROMPT
+  KEY_PROMPT,
+  KEY_BUCKETS,
+  KEY_LONG
 };
 
 static const struct argp_option options[] = {
@@ -239,6 +267,11 @@ static const struct argp_option options[] = {
     {"embed", KEY_EMBED, "N", 0, "Width of the embedding (default 200)", 0},
     {"dropout", KEY_DROPOUT, "X", 0, "Between the layers (default 0)", 0},
     {"bptt", KEY_BPTT, "N", 0, "Time steps that the gradient goes back (default 35)", 0},
+    {"buckets", KEY_BUCKETS, "LIST", 0,
+     "Learn line by line, lines sorted into buckets of these lengths in tokens (8,16,32), or of so "
+     "many chosen ones (auto, auto:N); default: one long text in windows of --bptt",
+     0},
+    {"long", KEY_LONG, "NAME", 0, "Lines longer than the last bucket: split (default), drop", 0},
     {"chunk", KEY_CHUNK, "N", 0,
      "Time steps a task, so that layers overlap (default: all of --bptt)", 0},
     {"half-life", KEY_HALF_LIFE, "N", 0, "Halve the learning rate every N epochs (default: never)",
@@ -250,6 +283,28 @@ static const struct argp_option options[] = {
      "Of --sample: below 1 is surer, 0 always takes the likeliest (default 1)", 0},
     {"prompt", KEY_PROMPT, "TEXT", 0, "Of --sample: what the text begins with", 0},
     {0}};
+
+/* "8,16,32" or "auto" or "auto:N". */
+static void read_buckets(struct argp_state *state, const char *text, struct buckets *b) {
+  char copy[1024], *rest = copy;
+  *b = (struct buckets){.asked = true, .count = 5, .longer = b->longer};
+  if (!strncmp(text, "auto", 4) && (!text[4] || text[4] == ':')) {
+    if (text[4]) b->count = (int)cli_whole(state, "--buckets auto:N", text + 5, 1, SL_MAX_BUCKETS);
+    return;
+  }
+  if (strlen(text) >= sizeof copy) cli_refuse(state, "--buckets: the list is too long");
+  snprintf(copy, sizeof copy, "%s", text);
+  b->given = true;
+  b->count = 0;
+  for (char *item = strsep(&rest, ","); item; item = strsep(&rest, ",")) {
+    if (b->count == SL_MAX_BUCKETS)
+      cli_refuse(state, "--buckets: at most %d lengths", SL_MAX_BUCKETS);
+    b->length[b->count] = cli_whole(state, "--buckets", item, 1, 1000000);
+    if (b->count && b->length[b->count] <= b->length[b->count - 1])
+      cli_refuse(state, "--buckets %s: lengths must rise", text);
+    b->count++;
+  }
+}
 
 static error_t parse_option(int key, char *text, struct argp_state *state) {
   struct lstm_lm *lm = state->input;
@@ -269,6 +324,12 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_EMBED: lm->embed = cli_whole(state, "--embed", text, 1, 100000); break;
     case KEY_DROPOUT: lm->dropout = cli_real(state, "--dropout", text, 0, 0.99); break;
     case KEY_BPTT: lm->bptt = cli_whole(state, "--bptt", text, 1, 100000); break;
+    case KEY_BUCKETS: read_buckets(state, text, &lm->buckets); break;
+    case KEY_LONG:
+      lm->buckets.longer = !strcmp(text, "drop") ? SL_LONG_DROP : SL_LONG_SPLIT;
+      if (strcmp(text, "drop") && strcmp(text, "split"))
+        cli_refuse(state, "--long '%s': unknown; use split or drop", text);
+      break;
     case KEY_CHUNK: lm->chunk = cli_whole(state, "--chunk", text, 1, 100000); break;
     case KEY_HALF_LIFE: lm->half_life = cli_whole(state, "--half-life", text, 1, 100000); break;
     case KEY_TIED: lm->tied = true; break;

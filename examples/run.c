@@ -81,14 +81,19 @@ static int check_outputs(struct run *run) {
   return EXIT_DONE;
 }
 
+/* Else images, or sentences. */
+static bool is_one_text(const struct sl_dataset_info *info) {
+  return info->tokens && !info->bucket_count;
+}
+
 static enum sl_status open_loader(const struct run *run, const struct sl_dataset *set, bool train,
                                   struct sl_loader **loader) {
   const struct cli *cli = &run->cli;
   const struct sl_dataset_info *info = sl_dataset_info(set);
   bool colour = info->sample.dim[0] == 3;
   struct sl_loader_options options = {.batch = cli->batch, .seed = cli->seed};
-  options.contiguous = info->tokens;
-  if (train && !info->tokens) {
+  options.contiguous = is_one_text(info);
+  if (train && !options.contiguous) {
     options.shuffle = cli->shuffle;
     options.shift = !cli->augment ? 0 : colour ? 4 : 2;
     options.flip = cli->augment && colour; /* a mirrored digit is none */
@@ -165,7 +170,7 @@ static enum sl_status open_trainer(struct run *run) {
                                        .microbatches = cli->microbatches,
                                        .kvstore = cli->kvstore,
                                        .stages = cli->stages,
-                                       .carry_state = sl_dataset_info(run->train_set)->tokens};
+                                       .carry_state = is_one_text(sl_dataset_info(run->train_set))};
   enum sl_status status = sl_schedule_parse(cli->lr_schedule, run->steps, &schedule);
   if (status != SL_OK) return status;
   if (run->program->chunk) options.chunk = *run->program->chunk;
@@ -187,6 +192,23 @@ static enum sl_status print_summary(struct run *run) {
   return status;
 }
 
+/* "5 buckets 8 16 24 32 60, padding 8.1 %, 12 longer sentences split or dropped" */
+static void print_buckets(struct run *run, const struct sl_dataset_info *info) {
+  char lengths[512] = "";
+  size_t used = 0;
+  int64_t places = 0;
+  for (int b = 0; b < info->bucket_count; b++) {
+    if (used < sizeof lengths)
+      used += (size_t)snprintf(lengths + used, sizeof lengths - used, " %lld",
+                               (long long)info->buckets[b]);
+    places += info->buckets[b] * info->bucket_samples[b];
+  }
+  progress_print(&run->progress,
+                 "%d buckets:%s tokens; padding %.1f %%; %lld longer sentences split or dropped",
+                 info->bucket_count, lengths, 100.0 * (double)info->padding / (double)places,
+                 (long long)info->longer);
+}
+
 static void print_plan(struct run *run) {
   const struct sl_dataset_info *info = sl_dataset_info(run->train_set);
   progress_print(&run->progress, "%s", sl_context_text(run->context));
@@ -195,6 +217,7 @@ static void print_plan(struct run *run) {
                  info->name, (long long)info->count, (long long)sl_model_parameters(run->model),
                  sl_trainer_replicas(run->trainer), (long long)run->cli.batch,
                  run->cli.optimizer_name, run->cli.optimizer.lr);
+  if (info->bucket_count) print_buckets(run, info);
 }
 
 static int start(struct run *run) {

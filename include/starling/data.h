@@ -138,10 +138,10 @@ struct sl_batch {
   int64_t steps;         /**< of tokens: time steps of this batch, its bucket's length (else T), 0
                             for images; places behind them are padding */
   int64_t valid;         /**< labels that count */
-  int64_t epoch; /**< from 0 */
-  int64_t index; /**< of the batch in its epoch, from 0 */
-  bool last;     /**< last of its epoch */
-  int slot;      /**< to be handed back by sl_loader_recycle */
+  int64_t epoch;         /**< from 0 */
+  int64_t index;         /**< of the batch in its epoch, from 0 */
+  bool last;             /**< last of its epoch */
+  int slot;              /**< to be handed back by sl_loader_recycle */
 };
 
 /** \return SL_BAD_ARGUMENT for a batch that is not positive, a part without samples (of sentences:
