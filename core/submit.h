@@ -33,6 +33,25 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                           struct sl_tensor *const *tensors, const void *args, size_t args_size,
                           double flops, uint32_t footprint);
 
+/* A task that was noted, not run: enough to ask the performance models what it would take. */
+struct sl__rehearsed {
+  struct sl__op *op;
+  uint32_t footprint;
+  const char *name; /* of the layer, as in the launch */
+  int priority;
+  double flops, bytes;
+};
+
+struct sl__rehearsal {
+  struct sl__rehearsed *tasks;
+  int count, capacity;
+};
+
+/* Expected microseconds of a noted task on a worker's kind of device, from StarPU's performance
+ * models; NaN where these know nothing of it, or too little. They are read from disk when the first
+ * task of a kind is submitted. No task may be under way. */
+double sl__rehearsed_time(const struct sl__rehearsed *task, int worker);
+
 struct sl__args_header {
   uint32_t footprint;
   uint32_t accumulate;

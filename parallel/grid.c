@@ -2,9 +2,8 @@
 
 #include <stdlib.h>
 
-/* The workers that the context's device list stands for, one by one, in its order. */
-static enum sl_status list_workers(const struct sl_context *context, struct sl__device **out,
-                                   int *count) {
+enum sl_status sl__grid_workers(const struct sl_context *context, struct sl__device **out,
+                                int *count) {
   int workers = (int)starpu_worker_get_count();
   *count = 0;
   *out = sl__alloc((size_t)workers * (size_t)context->device_count + 1, sizeof **out, "devices");
@@ -81,7 +80,7 @@ static enum sl_status balanced(const struct sl_model *model, int stages, struct 
   g->stages = stages;
   if (!g->replicas) g->replicas = 1;
   SL_TRY(make_room(g, model));
-  SL_TRY(list_workers(model->context, &workers, &count));
+  SL_TRY(sl__grid_workers(model->context, &workers, &count));
   for (int i = 0; i < model->count; i++) cost[i] = layer_cost(&model->layers[i]);
   SL_TRY(sl__partition(model->count, cost, stages, first));
   first[stages] = model->count;

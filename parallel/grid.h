@@ -25,6 +25,10 @@ static inline const struct sl__device *sl__grid_device(const struct sl__grid *gr
   return &grid->devices[grid->stage[layer] * grid->replicas + replica];
 }
 
+/* The workers that the context's device list stands for, one by one, in its order; to be freed. */
+enum sl_status sl__grid_workers(const struct sl_context *context, struct sl__device **workers,
+                                int *count);
+
 /* "a,b0-3=cuda:0;c=cpu" (parallel/placement.c) into stages, one a rule in the order of their first
  * layers: stage[layers], and each one's devices, one a replica. */
 struct sl__placement {

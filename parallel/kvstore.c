@@ -16,7 +16,7 @@ enum sl_status sl_kvstore_parse(const char *name, enum sl_kvstore_kind *kind) {
   return SL_OK;
 }
 
-static int state_count(const struct sl_optimizer *optimizer) {
+int sl__kvstore_states(const struct sl_optimizer *optimizer) {
   return optimizer->kind == SL_SGD ? optimizer->momentum > 0 : 2;
 }
 
@@ -169,7 +169,7 @@ static enum sl_status make_state(struct sl__kvstore *kv) {
     struct sl__shard *shard = &kv->shards[s];
     struct sl__launch launch = shard_launch(kv, shard);
     struct sl_shape shape = SL_SHAPE(shard->count);
-    for (int k = 0; k < state_count(&kv->optimizer); k++) {
+    for (int k = 0; k < sl__kvstore_states(&kv->optimizer); k++) {
       SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &shard->state[k]));
       SL_TRY(sl__fill(context, &launch, shard->state[k], 0));
     }
@@ -274,7 +274,7 @@ int64_t sl__kvstore_bytes(const struct sl__kvstore *kv, int owner) {
   int64_t total = 0;
   for (int s = 0; s < kv->shard_count; s++)
     if (kv->shards[s].owner == owner)
-      total += kv->shards[s].count * 4 * (1 + state_count(&kv->optimizer));
+      total += kv->shards[s].count * 4 * (1 + sl__kvstore_states(&kv->optimizer));
   return total;
 }
 

@@ -37,6 +37,9 @@ enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer
  * step (from 0). */
 enum sl_status sl__kvstore_update(struct sl__kvstore *kvstore, int64_t step, float lr);
 
+/* Tensors of a parameter's size that the optimizer keeps: 0 to 2. */
+int sl__kvstore_states(const struct sl_optimizer *optimizer);
+
 /* Bytes of parameters and optimizer state that an owner holds. */
 int64_t sl__kvstore_bytes(const struct sl__kvstore *kvstore, int owner);
 

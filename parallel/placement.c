@@ -166,6 +166,8 @@ enum sl_status sl_place(struct sl_model *model, const char *text) {
   return SL_OK;
 }
 
+const char *sl_placement(const struct sl_model *model) { return model->placement; }
+
 enum sl_status sl_place_file(struct sl_model *model, const char *path) {
   uint8_t *bytes = NULL;
   char *text = NULL;

@@ -107,6 +107,24 @@ SL_API enum sl_status sl_trainer_summary(const struct sl_trainer *trainer, char 
 /** Waits for what is under way. The loaders used must still exist. NULL is legal. */
 SL_API void sl_trainer_free(struct sl_trainer *trainer);
 
+/** \defgroup automatic Automatic placement
+ * Cut the model into stages, runs of consecutive layers on a device each (of the context's list),
+ * such that the slowest stage is as fast as can be, transfers included, and each fits its device's
+ * memory: exact dynamic programming. Layers' times come from StarPU's performance models; what
+ * these do not know is measured by a few steps on every kind of device, which then know it for
+ * good. The result is a placement's text as if by sl_place. options: what the trainer will get;
+ * stages is the most to make (0: as many as there are devices), with r replicas each stage takes r
+ * devices. batch: rows of the trainer's batches, of the model's whole length. step_ms (or NULL):
+ * predicted time of a step, the steps following each other. table (or NULL): the plan as text, to
+ * be freed by free(). \return SL_BAD_ARGUMENT for options out of range; SL_NO_MEMORY where no
+ * placement fits. */
+SL_API enum sl_status sl_place_auto(struct sl_model *model, const struct sl_optimizer *optimizer,
+                                    const struct sl_trainer_options *options, int64_t batch,
+                                    double *step_ms, char **table);
+
+/** The placement in force, as text for sl_place or a file; NULL: none. Lives until the next one. */
+SL_API const char *sl_placement(const struct sl_model *model);
+
 /** \defgroup generate Text from a model */
 struct sl_generate_options {
   uint64_t seed;         /**< of the draws */
