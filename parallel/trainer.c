@@ -128,10 +128,14 @@ static enum sl_status find_plan(struct sl_trainer *t, const struct sl_batch *bat
 /* The slices' sums, in their order, into the flight's own tensor. */
 static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan,
                                    struct sl__flight *f) {
+  const struct sl__place *last = &sl__grid_device(&t->grid, t->model->count - 1, 0)->place;
   struct sl__launch launch = {.name = "stats", .priority = SL_PRIORITY_LOSS};
   int count = plan->count * plan->chunks;
   struct sl_tensor **terms = sl__alloc((size_t)count, sizeof *terms, "a step's statistics");
   if (!terms) return SL_NO_MEMORY;
+  /* A worker looks at the scheduler's tasks only when it has none of its own left. Where the loss
+   * is pinned, its sum must be as well, or the report waits until a stage runs dry. */
+  if (last->where & STARPU_CPU) launch.place = *last;
   for (int i = 0; i < count; i++) terms[i] = plan->slices[i / plan->chunks].stats[i % plan->chunks];
   enum sl_status status = sl__reduce(t->model->context, &launch, f->stats, count, terms);
   for (int i = 0; i < count; i++) sl__tensor_invalidate(terms[i]);
