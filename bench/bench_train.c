@@ -1,13 +1,17 @@
-/* How fast Starling trains: MLP 784-512-512-10 at batch 128, LeNet (relu) at batch 64 and 256, SGD
- * with momentum.
+/* How fast Starling trains: MLP 784-512-512-10 at batch 128, LeNet (relu) at batch 64 and 256, and
+ * language models of LSTM layers at batch 20, SGD with momentum.
  *
  * Prints one JSON line for the peak that OpenBLAS reaches here, and one a network:
- *   rate          samples/s, from the median time of a step
- *   gflops        products and convolutions only (forward, gradients of weights and inputs, none
- * for the data) peak_share    gflops over the measured peak start_s       from the start of the
- * process to the first finished step rss_mb        greatest resident memory of the process
- *   foreign_cpu   share of the machine's time that other programs took: believe no line where it is
- * high Each network has a process of its own, which the first one starts with --one. */
+ *   rate          samples/s or words/s (unit says which), from the median time of a step
+ *   gflops        products and convolutions only: forward, gradients of weights and inputs (none
+ *                 for images)
+ *   peak_share    gflops over the measured peak
+ *   start_s       from the start of the process to the first finished step
+ *   rss_mb        greatest resident memory of the process
+ *   foreign_cpu   share of the machine's time that other programs took: believe no line where it
+ *                 is high
+ *
+ * Each network has a process of its own, which the first one starts with --one. */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
@@ -25,59 +29,21 @@
 #include <starling.h>
 
 #include "bench.h"
+#include "networks.h"
 
 extern char **environ;
 
-/* ---- the networks ---- */
-
-static enum sl_status build_mlp(struct sl_model *model) {
-  const struct sl_dense_options hidden = {.features = 512, .activation = SL_ACTIVATION_RELU};
-  const struct sl_dense_options last = {.features = 10};
-  enum sl_status status = sl_dense(model, "fc1", &hidden);
-  if (status == SL_OK) status = sl_dense(model, "fc2", &hidden);
-  if (status == SL_OK) status = sl_dense(model, "fc3", &last);
-  return status;
-}
-
-static enum sl_status build_lenet(struct sl_model *model) {
-  const enum sl_activation relu = SL_ACTIVATION_RELU;
-  const struct sl_conv2d_options conv1 = {.channels = 20, .kernel_h = 5, .activation = relu};
-  const struct sl_conv2d_options conv2 = {.channels = 50, .kernel_h = 5, .activation = relu};
-  const struct sl_pool2d_options pool = {.kernel_h = 2};
-  const struct sl_dense_options fc1 = {.features = 500, .activation = relu};
-  const struct sl_dense_options fc2 = {.features = 10};
-  enum sl_status status = sl_conv2d(model, "conv1", &conv1);
-  if (status == SL_OK) status = sl_maxpool2d(model, "pool1", &pool);
-  if (status == SL_OK) status = sl_conv2d(model, "conv2", &conv2);
-  if (status == SL_OK) status = sl_maxpool2d(model, "pool2", &pool);
-  if (status == SL_OK) status = sl_dense(model, "fc1", &fc1);
-  if (status == SL_OK) status = sl_dense(model, "fc2", &fc2);
-  return status;
-}
-
-/* Multiply-adds of a sample, forward: of the first layer, which needs no gradient of its input, and
- * of the rest. */
-static const struct network {
-  const char *name;
-  int64_t batch;
-  enum sl_status (*build)(struct sl_model *model);
-  double first, rest;
-} networks[] = {
-    {"mlp", 128, build_mlp, 784.0 * 512, 512.0 * 512 + 512.0 * 10},
-    {"lenet64", 64, build_lenet, 24.0 * 24 * 20 * 25,
-     8.0 * 8 * 50 * 500 + 800.0 * 500 + 500.0 * 10},
-    {"lenet256", 256, build_lenet, 24.0 * 24 * 20 * 25,
-     8.0 * 8 * 50 * 500 + 800.0 * 500 + 500.0 * 10},
-};
-enum { NETWORKS = sizeof networks / sizeof *networks };
-
-static double gflop_step(const struct network *network) {
-  return 2e-9 * (double)network->batch * (2 * network->first + 3 * network->rest);
-}
-
 /* ---- options ---- */
 
-enum { KEY_ONE = 256, KEY_STARTED, KEY_PEAK };
+enum {
+  KEY_ONE = 256,
+  KEY_STARTED,
+  KEY_PEAK,
+  KEY_REPLICAS,
+  KEY_MICROBATCHES,
+  KEY_STAGES,
+  KEY_CHUNK
+};
 
 struct bench {
   double seconds;
@@ -85,23 +51,22 @@ struct bench {
   const char *devices;
   double started, peak; /* handed to the process of one network */
   bool tune;
+  struct sl_trainer_options trainer;
 };
 
 static const struct argp_option options[] = {
     {"seconds", 's', "X", 0, "Measure each network for so long (default 3)", 0},
-    {"only", 'n', "NAME", 0, "One of mlp, lenet64, lenet256 (default: all)", 0},
-    {"devices", 'd', "LIST", 0, "As for the trainers (default: all)", 0},
-    {"tune", 't', NULL, 0, "As for the trainers", 0},
+    {"only", 'n', "NAME", 0, "One of " NETWORK_NAMES " (default: all)", 0},
+    {"devices", 'd', "LIST", 0, "As for the trainers (default: all), as are the following", 0},
+    {"tune", 't', NULL, 0, "Measure the kernels for each shape first", 0},
+    {"replicas", KEY_REPLICAS, "N", 0, "Replicas of the model", 0},
+    {"microbatches", KEY_MICROBATCHES, "N", 0, "Slices of a replica's part of the batch", 0},
+    {"stages", KEY_STAGES, "N", 0, "Cut the model into so many runs of layers", 0},
+    {"chunk", KEY_CHUNK, "N", 0, "Time steps a task, in language models", 0},
     {"one", KEY_ONE, "NAME", OPTION_HIDDEN, NULL, 0},
     {"started", KEY_STARTED, "SECONDS", OPTION_HIDDEN, NULL, 0},
     {"peak", KEY_PEAK, "GFLOPS", OPTION_HIDDEN, NULL, 0},
     {0}};
-
-static const struct network *find(const char *name) {
-  for (int i = 0; i < NETWORKS; i++)
-    if (strcmp(name, networks[i].name) == 0) return &networks[i];
-  return NULL;
-}
 
 static double positive(struct argp_state *state, const char *text) {
   char *end;
@@ -110,26 +75,45 @@ static double positive(struct argp_state *state, const char *text) {
   return value;
 }
 
+static int whole(struct argp_state *state, const char *text) {
+  char *end;
+  long value = strtol(text, &end, 10);
+  if (end == text || *end || value < 1 || value > 100000)
+    argp_failure(state, 2, 0, "'%s': must be a whole number from 1 to 100000", text);
+  return (int)value;
+}
+
+static const char *name(struct argp_state *state, const char *text) {
+  if (!network_find(text))
+    argp_failure(state, 2, 0, "'%s': unknown; there are " NETWORK_NAMES, text);
+  return text;
+}
+
 static error_t parse_option(int key, char *text, struct argp_state *state) {
   struct bench *bench = state->input;
   switch (key) {
     case 's': bench->seconds = positive(state, text); break;
     case 'd': bench->devices = text; break;
     case 't': bench->tune = true; break;
-    case 'n': bench->only = text; break;
-    case KEY_ONE: bench->one = text; break;
+    case 'n': bench->only = name(state, text); break;
+    case KEY_REPLICAS: bench->trainer.replicas = whole(state, text); break;
+    case KEY_MICROBATCHES: bench->trainer.microbatches = whole(state, text); break;
+    case KEY_STAGES: bench->trainer.stages = whole(state, text); break;
+    case KEY_CHUNK: bench->trainer.chunk = whole(state, text); break;
+    case KEY_ONE: bench->one = name(state, text); break;
     case KEY_STARTED: bench->started = positive(state, text); break;
     case KEY_PEAK: bench->peak = positive(state, text); break;
     default: return ARGP_ERR_UNKNOWN;
   }
-  if ((key == 'n' || key == KEY_ONE) && !find(text))
-    argp_failure(state, 2, 0, "'%s': unknown; there are mlp, lenet64 and lenet256", text);
   return 0;
 }
 
 /* ---- one network, in its own process ---- */
 
-enum { MOST_STEPS = 200000, WARM_STEPS = 20 };
+/* Of the slow networks fewer steps are awaited, so that a comparison of them does not take hours.
+ */
+enum { MOST_STEPS = 200000, WARM_STEPS = 20, LEAST_WARM_STEPS = 3, LEAST_STEPS = 10 };
+static const double warm_s = 1;
 
 struct measured {
   double *step_s;
@@ -147,19 +131,25 @@ static enum sl_status run_steps(const struct bench *bench, struct sl_trainer *tr
                                 struct sl_loader *loader, struct measured *measured) {
   struct sl_report report;
   struct cpu_time begin = {0};
-  double last = 0;
+  double last = 0, first = 0;
+  bool warm = false;
   for (int64_t done = 0; done < MOST_STEPS;) {
     bool reported;
     enum sl_status status = sl_trainer_step(trainer, loader, &report, &reported);
     if (status != SL_OK) return status;
     if (!reported) continue;
     double now = bench_now();
-    if (done == 0) measured->start_s = now - bench->started;
-    if (done == WARM_STEPS) begin = bench_cpu_time();
-    if (done > WARM_STEPS) measured->step_s[measured->steps++] = now - last;
+    if (warm) measured->step_s[measured->steps++] = now - last;
     last = now;
-    done++;
-    if (measured->steps >= 20 && now - begin.wall > bench->seconds) break;
+    if (done++ == 0) {
+      first = now;
+      measured->start_s = first - bench->started;
+    }
+    if (!warm && (done > WARM_STEPS || (done > LEAST_WARM_STEPS && now - first > warm_s))) {
+      warm = true;
+      begin = bench_cpu_time();
+    }
+    if (measured->steps >= LEAST_STEPS && now - begin.wall > bench->seconds) break;
   }
   measured->foreign_cpu = bench_foreign_cpu(&begin);
   measured->loss = report.loss;
@@ -179,39 +169,47 @@ static double peak_memory_mb(void) {
 
 static int print_measured(const struct bench *bench, const struct network *network,
                           struct sl_context *context, int replicas, struct measured *m) {
+  const struct sl_trainer_options *trainer = &bench->trainer;
   qsort(m->step_s, (size_t)m->steps, sizeof *m->step_s, compare);
-  double median = m->step_s[m->steps / 2], gflops = gflop_step(network) / median;
+  double median = m->step_s[m->steps / 2], gflops = network_gflop(network) / median;
   json_t *line = json_pack(
-      "{s:s, s:s, s:s, s:i, s:i, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "peer",
-      "starling", "bench", network->name, "setup", sl_context_text(context), "workers",
-      sl_worker_count(context), "replicas", replicas, "steps", (json_int_t)m->steps, "rate",
-      (double)network->batch / median, "ms", 1e3 * median, "ms_p10", 1e3 * m->step_s[m->steps / 10],
-      "ms_p90", 1e3 * m->step_s[9 * m->steps / 10], "gflops", gflops, "peak_share",
-      bench->peak > 0 ? gflops / bench->peak : 0, "start_s", m->start_s, "rss_mb", peak_memory_mb(),
-      "foreign_cpu", m->foreign_cpu, "loss", m->loss);
+      "{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:I}", "peer", "starling", "bench", network->name,
+      "setup", sl_context_text(context), "workers", sl_worker_count(context), "replicas", replicas,
+      "microbatches", trainer->microbatches ? trainer->microbatches : 1, "stages",
+      trainer->stages ? trainer->stages : 1, "chunk", (json_int_t)trainer->chunk);
+  json_t *results = json_pack(
+      "{s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps", (json_int_t)m->steps,
+      "rate", network_units(network) / median, "unit", network_unit(network), "ms", 1e3 * median,
+      "ms_p10", 1e3 * m->step_s[m->steps / 10], "ms_p90", 1e3 * m->step_s[9 * m->steps / 10],
+      "gflops", gflops, "peak_share", bench->peak > 0 ? gflops / bench->peak : 0, "start_s",
+      m->start_s, "rss_mb", peak_memory_mb(), "foreign_cpu", m->foreign_cpu, "loss", m->loss);
+  bool whole = line && results && json_object_update(line, results) == 0;
+  json_decref(results);
+  if (!whole) {
+    json_decref(line);
+    line = NULL; /* which bench_print complains of */
+  }
   return bench_print(line);
 }
 
 static int bench_one(const struct bench *bench) {
-  const struct network *network = find(bench->one);
+  const struct network *network = network_find(bench->one);
   const struct sl_context_options context_options = {
       .devices = bench->devices, .seed = 1, .tune = bench->tune};
-  const struct sl_optimizer optimizer = {.lr = 0.01f, .momentum = 0.9f};
-  const struct sl_loader_options loader_options = {.batch = network->batch, .seed = 1};
-  const struct sl_trainer_options trainer_options = {0};
+  struct sl_trainer_options trainer_options = bench->trainer;
+  trainer_options.carry_state = network->seq > 0;
   struct measured measured = {.step_s = malloc(MOST_STEPS * sizeof(double))};
   struct sl_context *context = NULL;
   struct sl_dataset *data = NULL;
   struct sl_loader *loader = NULL;
   struct sl_model *model = NULL;
   struct sl_trainer *trainer = NULL;
-  /* ten batches, as a stand-in for data in memory: what a peer is given, too */
-  enum sl_status status = sl_digits_new(10 * network->batch, 1, true, &data);
-  if (status == SL_OK) status = sl_loader_new(data, &loader_options, &loader);
+  enum sl_status status = network_data(network, &data, &loader);
   if (status == SL_OK) status = sl_open(&context_options, &context);
-  if (status == SL_OK) status = sl_model_new(context, &SL_SHAPE(1, 28, 28), &model);
-  if (status == SL_OK) status = network->build(model);
-  if (status == SL_OK) status = sl_trainer_new(model, &optimizer, NULL, &trainer_options, &trainer);
+  if (status == SL_OK) status = sl_model_new(context, &sl_dataset_info(data)->sample, &model);
+  if (status == SL_OK) status = network->build(network, model);
+  if (status == SL_OK)
+    status = sl_trainer_new(model, &network->optimizer, NULL, &trainer_options, &trainer);
   if (status == SL_OK) status = run_steps(bench, trainer, loader, &measured);
   int code = 0;
   if (status != SL_OK) {
@@ -231,32 +229,19 @@ static int bench_one(const struct bench *bench) {
 
 /* ---- all of them ---- */
 
-/* The same program with --one; its output is ours. */
-static int spawn_one(const struct bench *bench, const struct network *network, double peak) {
-  char seconds[32], started[32], gflops[32];
-  snprintf(seconds, sizeof seconds, "%g", bench->seconds);
+/* The same program with the same options and --one; its output is ours. */
+static int spawn_one(const struct network *network, double peak, int argc, char **argv) {
+  char started[32], gflops[32];
+  char **arguments = calloc((size_t)argc + 7, sizeof *arguments);
+  if (!arguments) return 1;
   snprintf(gflops, sizeof gflops, "%.3f", peak);
   snprintf(started, sizeof started, "%.6f", bench_now());
-  char *arguments[] = {"bench_train",
-                       "--one",
-                       (char *)network->name,
-                       "--seconds",
-                       seconds,
-                       "--started",
-                       started,
-                       "--peak",
-                       gflops,
-                       bench->tune ? "--tune" : NULL,
-                       NULL,
-                       NULL,
-                       NULL};
-  if (bench->devices) {
-    int at = bench->tune ? 10 : 9;
-    arguments[at] = "--devices";
-    arguments[at + 1] = (char *)bench->devices;
-  }
+  char *more[] = {"--one", (char *)network->name, "--started", started, "--peak", gflops};
+  memcpy(arguments, argv, (size_t)argc * sizeof *arguments);
+  memcpy(arguments + argc, more, sizeof more);
   pid_t child;
   int state, error = posix_spawn(&child, "/proc/self/exe", NULL, NULL, arguments, environ);
+  free(arguments);
   if (error) {
     fprintf(stderr, "bench_train: cannot start itself again: %s\n", strerror(error));
     return 1;
@@ -275,8 +260,9 @@ int main(int argc, char **argv) {
   if (bench.one) return bench_one(&bench);
   double peak;
   int code = bench_peak(&peak);
-  for (int i = 0; i < NETWORKS && code == 0; i++)
-    if (!bench.only || strcmp(bench.only, networks[i].name) == 0)
-      code = spawn_one(&bench, &networks[i], peak);
+  const struct network *network;
+  for (int i = 0; (network = network_at(i)) && code == 0; i++)
+    if (!bench.only || strcmp(bench.only, network->name) == 0)
+      code = spawn_one(network, peak, argc, argv);
   return code;
 }

@@ -1,15 +1,24 @@
 #!/bin/sh
-# Starling beside PyTorch, in turns, so that both meet the same machine; prints each line and then the ratios (of the
-# turns in which no other program disturbed).
-#   bench/compare.sh --python PATH [--rounds 3] [--seconds 3] [--threads N] [--bench PROGRAM]
-# PATH is a Python that has torch; PROGRAM is bench_train (default: bench/bench_train, made by "make bench").
+# Starling beside its peers, in turns, so that all meet the same machine; prints each line and then
+# the ratios (of the pairs of turns in which no other program disturbed).
+#   bench/compare.sh --python PATH [--mxnet PATH] [--torch-best] [--networks LIST]
+#                    [--rounds 3] [--seconds 3] [--threads N] [--bench PROGRAM]
+# PATH is a Python that has torch, that of --mxnet one that has mxnet; --torch-best measures the
+# fastest settings of PyTorch, too. LIST has commas between (default: mlp,lenet64,lenet256); the
+# names are those of "bench_train --help". PROGRAM is bench_train (default: bench/bench_train, made
+# by "make bench").
 set -eu
-python= rounds=3 seconds=3 threads=$(nproc) program=bench/bench_train
-usage() { echo "usage: compare.sh --python PATH [--rounds N] [--seconds X] [--threads N] [--bench PROGRAM]" >&2; exit 2; }
+python= mxnet= best= networks=mlp,lenet64,lenet256
+rounds=3 seconds=3 threads=$(nproc) program=bench/bench_train
+usage() { sed -n 's/^#   //p' "$0" >&2; exit 2; }
+fail() { echo "compare.sh: $*" >&2; exit 1; }
 while [ $# -gt 0 ]; do
+  if [ "$1" = --torch-best ]; then best=1; shift; continue; fi
   [ $# -ge 2 ] || usage
   case $1 in
     --python) python=$2 ;;
+    --mxnet) mxnet=$2 ;;
+    --networks) networks=$2 ;;
     --rounds) rounds=$2 ;;
     --seconds) seconds=$2 ;;
     --threads) threads=$2 ;;
@@ -20,34 +29,62 @@ while [ $# -gt 0 ]; do
 done
 [ -n "$python" ] || usage
 here=$(dirname "$0")
-"$python" -c 'import torch' 2>/dev/null || { echo "compare.sh: $python has no torch: install it, or name another --python" >&2; exit 1; }
-[ -x "$program" ] || { echo "compare.sh: $program is missing: run 'make bench', or name it by --bench" >&2; exit 1; }
+has() {
+  "$2" -c "import $1" 2>/dev/null || fail "$2 has no $1: install it, or name another Python"
+}
+has torch "$python"
+[ -z "$mxnet" ] || has mxnet "$mxnet"
+[ -x "$program" ] || fail "$program is missing: run 'make bench', or name it by --bench"
 
-lines=$(mktemp)
-trap 'rm -f "$lines"' EXIT
-# the same number of processors for both
-cpus=0-$((threads - 1))
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+# The same number of processors for all. One that fails ends it: lines become pairs by their order.
+measure() {
+  taskset -c "0-$((threads - 1))" "$@" --seconds "$seconds" --only "$network" >"$folder/now" ||
+    fail "$* failed with $network"
+  tee -a "$folder/lines" <"$folder/now"
+}
 for round in $(seq "$rounds"); do
-  for network in mlp lenet64 lenet256; do
-    taskset -c "$cpus" "$program" --seconds "$seconds" --only "$network" | tee -a "$lines"
-    taskset -c "$cpus" "$python" "$here/torch_train.py" --threads "$threads" --seconds "$seconds" --only "$network" | tee -a "$lines"
+  for network in $(echo "$networks" | tr , ' '); do
+    measure "$program"
+    measure "$python" "$here/torch_train.py" --threads "$threads"
+    [ -z "$best" ] || measure "$python" "$here/torch_train.py" --threads "$threads" --best
+    [ -z "$mxnet" ] || measure "$mxnet" "$here/mxnet_train.py" --threads "$threads"
   done
 done
-"$python" - "$lines" <<'RATIOS'
+"$python" - "$folder/lines" <<'RATIOS'
 import json, statistics, sys
 MOST_FOREIGN = 0.1  # of the machine, taken by other programs: a pair with more is not counted
-lines = [json.loads(line) for line in open(sys.argv[1])]
-for network in "mlp", "lenet64", "lenet256":
-    mine, theirs = ([line for line in lines if line["peer"] == peer and line["bench"] == network]
-                    for peer in ("starling", "torch"))
+
+
+def compared(mine, theirs, peer):
+    """One line: the ratios to a peer, or that there are none."""
+    line = {"bench": mine[0]["bench"], "against": peer}
     pairs = [(a["rate"], b["rate"]) for a, b in zip(mine, theirs)
              if max(a["foreign_cpu"], b["foreign_cpu"]) <= MOST_FOREIGN]
     if not pairs:
-        print(json.dumps({"bench": network, "error": "other programs kept the machine busy; try again"}))
-        continue
+        return line | {"error": "other programs kept the machine busy; try again"}
     ratios = sorted(a / b for a, b in pairs)
-    print(json.dumps({"bench": network, "starling": round(statistics.median(a for a, _ in pairs)),
-                      "torch": round(statistics.median(b for _, b in pairs)),
-                      "ratio": round(statistics.median(ratios), 2), "ratio_least": round(ratios[0], 2),
-                      "ratio_most": round(ratios[-1], 2), "pairs": len(pairs), "dropped": len(mine) - len(pairs)}))
+    return line | {"unit": mine[0]["unit"],
+                   "starling": round(statistics.median(a for a, _ in pairs)),
+                   "theirs": round(statistics.median(b for _, b in pairs)),
+                   "ratio": round(statistics.median(ratios), 2),
+                   "ratio_least": round(ratios[0], 2), "ratio_most": round(ratios[-1], 2),
+                   "pairs": len(pairs), "dropped": len(mine) - len(pairs)}
+
+
+runs = {}  # network: peer: its lines
+for text in open(sys.argv[1]):
+    line = json.loads(text)
+    runs.setdefault(line["bench"], {}).setdefault(line["peer"], []).append(line)
+del runs["peak"]
+for peers in runs.values():
+    mine = peers.pop("starling")
+    results = [compared(mine, theirs, peer) for peer, theirs in peers.items()]
+    # a peer without a number may have been the best one
+    if len(results) > 1 and not any("error" in result for result in results):
+        best = max(results, key=lambda result: result["theirs"])
+        results.append(best | {"against": "best", "which": best["against"]})
+    for result in results:
+        print(json.dumps(result))
 RATIOS

@@ -1,20 +1,28 @@
 #!/usr/bin/env python3
-"""The networks of bench_train, trained by PyTorch as it comes (eager, SGD with momentum); prints JSON lines like its.
+"""The networks of bench_train, trained by PyTorch as it comes (eager, SGD with momentum); prints
+JSON lines like its.
 
-    torch_train.py [--threads 2] [--seconds 3] [--only mlp|lenet64|lenet256] [--channels-last] [--fused]
+    torch_train.py [--threads 2] [--seconds 3] [--only NAME]
+                   [--fused] [--channels-last] [--compile] | [--best]
+
+--best tries the fused optimizer with each choice of the others for a second and measures the
+fastest. Not tried: making MKL take an AMD processor for Intel's, for which it must be deceived.
 """
 import argparse
-import json
 import os
 import statistics
-import time
+import sys
+
+import peer
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--seconds", type=float, default=3)
-parser.add_argument("--only", choices=["mlp", "lenet64", "lenet256"])
+parser.add_argument("--only", choices=peer.BATCHES)
 parser.add_argument("--channels-last", action="store_true")
 parser.add_argument("--fused", action="store_true", help="PyTorch's fused SGD")
+parser.add_argument("--compile", action="store_true", help="torch.compile; needs a C++ compiler")
+parser.add_argument("--best", action="store_true", help="the fastest of them; peer torch-best")
 options = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(options.threads)  # read when the libraries load
 
@@ -25,74 +33,93 @@ torch.set_num_threads(options.threads)
 
 
 def mlp():
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(),
-                         nn.Linear(512, 10))
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512),
+                         nn.ReLU(), nn.Linear(512, 10))
 
 
 def lenet():
-    return nn.Sequential(nn.Conv2d(1, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.ReLU(),
-                         nn.MaxPool2d(2), nn.Flatten(), nn.Linear(800, 500), nn.ReLU(), nn.Linear(500, 10))
+    return nn.Sequential(nn.Conv2d(1, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5),
+                         nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(800, 500), nn.ReLU(),
+                         nn.Linear(500, 10))
 
 
-# name: batch, model, multiply-adds of a sample in the first layer (no gradient of its input) and in the rest
-NETWORKS = {
-    "mlp": (128, mlp, 784 * 512, 512 * 512 + 512 * 10),
-    "lenet64": (64, lenet, 24 * 24 * 20 * 25, 8 * 8 * 50 * 500 + 800 * 500 + 500 * 10),
-    "lenet256": (256, lenet, 24 * 24 * 20 * 25, 8 * 8 * 50 * 500 + 800 * 500 + 500 * 10),
-}
+class LanguageModel(nn.Module):
+    def __init__(self, layers, hidden, embed, dropout, **_):
+        super().__init__()
+        self.embed = nn.Embedding(peer.VOCABULARY, embed)
+        self.lstm = nn.LSTM(embed, hidden, layers, batch_first=True, dropout=dropout)
+        self.drop = nn.Dropout(dropout)
+        self.decoder = nn.Linear(hidden, peer.VOCABULARY)
+
+    def forward(self, x, state):
+        y, state = self.lstm(self.embed(x), state)
+        return self.decoder(self.drop(y)), state
 
 
-def busy_seconds():
-    """Processor time of all programs, and of this one."""
-    ticks = [int(word) for word in open("/proc/stat").readline().split()[1:9]]
-    work = sum(ticks) - ticks[3] - ticks[4]
-    own = os.times()
-    return work / os.sysconf("SC_CLK_TCK"), own.user + own.system
-
-
-def peak_memory_mb():
-    for line in open("/proc/self/status"):
-        if line.startswith("VmHWM"):
-            return int(line.split()[1]) / 1024
-
-
-def measure(name):
-    batch, build, first, rest = NETWORKS[name]
-    torch.manual_seed(1)
-    model = build()
+def image_loss(name, modes):
+    """The model, and what computes its loss on a batch."""
+    batch = peer.BATCHES[name]
+    model = mlp() if name == "mlp" else lenet()
     x, labels = torch.randn(batch, 1, 28, 28), torch.randint(0, 10, (batch,))
-    if options.channels_last:
-        model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, fused=options.fused or None)
+    if "channels-last" in modes:
+        model = model.to(memory_format=torch.channels_last)
+        x = x.to(memory_format=torch.channels_last)
+    run = torch.compile(model) if "compile" in modes else model
+    return model, lambda: nn.functional.cross_entropy(run(x), labels)
+
+
+def lstm_loss(name, modes):
+    net, batch = peer.LSTMS[name], peer.BATCHES[name]
+    model = LanguageModel(**net)
+    x, labels = torch.randint(0, peer.VOCABULARY, (2, batch, net["seq"]))
+    run = torch.compile(model) if "compile" in modes else model
+    state = [torch.zeros(net["layers"], batch, net["hidden"]) for _ in "hc"]
+
+    def loss():
+        logits, after = run(x, tuple(state))
+        state[:] = [part.detach() for part in after]  # goes on, but no gradient goes back further
+        return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+    return model, loss
+
+
+def measure(name, modes, seconds):
+    torch.manual_seed(1)
+    torch.compiler.reset()  # what was compiled for another try does not count
+    model, loss_of = (lstm_loss if name in peer.LSTMS else image_loss)(name, modes)
+    optimizer = torch.optim.SGD(model.parameters(), lr=peer.learning_rate(name),
+                                momentum=peer.MOMENTUM, fused="fused" in modes or None)
+    last = None
 
     def step():
+        nonlocal last
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x), labels)
-        loss.backward()
+        last = loss_of()
+        last.backward()
         optimizer.step()
-        return loss
 
-    for _ in range(20):
-        loss = step()
-    times, begin = [], time.perf_counter()
-    all_before, own_before = busy_seconds()
-    while len(times) < 20 or time.perf_counter() - begin < options.seconds:
-        before = time.perf_counter()
-        loss = step()
-        times.append(time.perf_counter() - before)
-    wall = time.perf_counter() - begin
-    all_after, own_after = busy_seconds()
-    foreign = max(0, (all_after - all_before) - (own_after - own_before)) / (wall * os.cpu_count())
-    times.sort()
-    median = statistics.median(times)
-    print(json.dumps({
-        "peer": "torch", "bench": name, "setup": "PyTorch " + torch.__version__, "threads": options.threads,
-        "steps": len(times), "rate": round(batch / median, 1), "ms": round(1e3 * median, 4),
-        "ms_p10": round(1e3 * times[len(times) // 10], 4), "ms_p90": round(1e3 * times[9 * len(times) // 10], 4),
-        "gflops": round(2e-9 * batch * (2 * first + 3 * rest) / median, 2),
-        "rss_mb": round(peak_memory_mb(), 1), "foreign_cpu": round(foreign, 4), "loss": round(loss.item(), 6)}),
-        flush=True)
+    times, foreign = peer.measure(step, seconds)
+    return times, foreign, last.item()
 
 
-for network in [options.only] if options.only else NETWORKS:
-    measure(network)
+def fastest(name):
+    """The settings whose steps are the shortest. One that does not work here cannot be the best."""
+    tried = [("fused",), ("fused", "compile")]
+    if name.startswith("lenet"):
+        tried += [modes + ("channels-last",) for modes in tried]
+    medians = {}
+    for modes in tried:
+        try:
+            medians[modes] = statistics.median(measure(name, modes, 1)[0])
+        except Exception as error:
+            print(f"torch_train.py: {name}, {'+'.join(modes)}: {error}", file=sys.stderr)
+    return min(medians, key=medians.get)
+
+
+chosen = [mode for mode in ("fused", "compile", "channels-last")
+          if getattr(options, mode.replace("-", "_"))]
+for network in [options.only] if options.only else peer.BATCHES:
+    used = fastest(network) if options.best else chosen
+    measured = measure(network, used, options.seconds)
+    peer.report("torch-best" if options.best else "torch", network, "PyTorch " + torch.__version__,
+                "+".join(used) or "stock", options.threads, *measured)

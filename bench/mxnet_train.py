@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""The networks of bench_train, trained by MXNet (Gluon, hybridized, SGD with momentum); prints JSON
+lines like its.
+
+    mxnet_train.py [--threads 2] [--seconds 3] [--only NAME]
+
+MXNet's last version, 1.9.1, wants a NumPy before 1.24, and that a Python up to 3.11:
+    pip install mxnet==1.9.1 'numpy==1.23.*'
+"""
+import argparse
+import os
+
+import peer
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--threads", type=int, default=2)
+parser.add_argument("--seconds", type=float, default=3)
+parser.add_argument("--only", choices=peer.BATCHES)
+options = parser.parse_args()
+for library in "OMP", "OPENBLAS":  # which read it when they load
+    os.environ[library + "_NUM_THREADS"] = str(options.threads)
+
+import mxnet as mx
+from mxnet import autograd, gluon, nd
+from mxnet.gluon import nn, rnn
+
+
+def mlp():
+    net = nn.HybridSequential()
+    net.add(nn.Dense(512, activation="relu"), nn.Dense(512, activation="relu"), nn.Dense(10))
+    return net
+
+
+def lenet():
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(20, 5, activation="relu"), nn.MaxPool2D(2),
+            nn.Conv2D(50, 5, activation="relu"), nn.MaxPool2D(2), nn.Flatten(),
+            nn.Dense(500, activation="relu"), nn.Dense(10))
+    return net
+
+
+class LanguageModel(gluon.HybridBlock):
+    """Time first, as its LSTM computes: it would transpose batches that come first."""
+    def __init__(self, layers, hidden, embed, dropout, **_):
+        super().__init__()
+        with self.name_scope():
+            self.embed = nn.Embedding(peer.VOCABULARY, embed)
+            self.lstm = rnn.LSTM(hidden, layers, layout="TNC", input_size=embed, dropout=dropout)
+            self.drop = nn.Dropout(dropout)
+            self.decoder = nn.Dense(peer.VOCABULARY, flatten=False, in_units=hidden)
+
+    def hybrid_forward(self, F, x, h, c):
+        y, state = self.lstm(self.embed(x), [h, c])
+        return [self.decoder(self.drop(y)).reshape((-1, peer.VOCABULARY))] + state
+
+
+def whole(most, *shape):
+    return nd.random.randint(0, most, shape=shape).astype("float32")
+
+
+def image_loss(name, loss_of):
+    """The model, and what computes its loss on a batch."""
+    batch = peer.BATCHES[name]
+    model = mlp() if name == "mlp" else lenet()
+    x, labels = nd.random.normal(shape=(batch, 1, 28, 28)), whole(10, batch)
+    return model, lambda: loss_of(model(x), labels)
+
+
+def lstm_loss(name, loss_of):
+    net, batch = peer.LSTMS[name], peer.BATCHES[name]
+    model = LanguageModel(**net)
+    x = whole(peer.VOCABULARY, net["seq"], batch)
+    labels = whole(peer.VOCABULARY, net["seq"] * batch)
+    state = [nd.zeros((net["layers"], batch, net["hidden"])) for _ in "hc"]
+
+    def loss():
+        logits, *after = model(x, *state)
+        # goes on, but no gradient goes back further; copied, as static memory is written again
+        state[:] = [part.detach().copy() for part in after]
+        return loss_of(logits, labels)
+
+    return model, loss
+
+
+def measure(name):
+    mx.random.seed(1)
+    loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
+    model, loss = (lstm_loss if name in peer.LSTMS else image_loss)(name, loss_of)
+    model.initialize(mx.init.Xavier())
+    for block in model, loss_of:
+        block.hybridize(static_alloc=True, static_shape=True)
+    sgd = {"learning_rate": peer.learning_rate(name), "momentum": peer.MOMENTUM}
+    trainer = gluon.Trainer(model.collect_params(), "sgd", sgd, kvstore=None)
+    last = None
+
+    def step():
+        nonlocal last
+        with autograd.record():
+            last = loss()
+        last.backward()
+        trainer.step(peer.units(name))
+        nd.waitall()
+
+    times, foreign = peer.measure(step, options.seconds)
+    peer.report("mxnet", name, "MXNet " + mx.__version__, "hybrid", options.threads, times,
+                foreign, last.mean().asscalar().item())
+
+
+for network in [options.only] if options.only else peer.BATCHES:
+    measure(network)

@@ -1,0 +1,124 @@
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "networks.h"
+
+enum { BATCHES = 10, VOCABULARY = 10000 };
+
+static enum sl_status build_mlp(const struct network *network, struct sl_model *model) {
+  (void)network;
+  const struct sl_dense_options hidden = {.features = 512, .activation = SL_ACTIVATION_RELU};
+  const struct sl_dense_options last = {.features = 10};
+  enum sl_status status = sl_dense(model, "fc1", &hidden);
+  if (status == SL_OK) status = sl_dense(model, "fc2", &hidden);
+  if (status == SL_OK) status = sl_dense(model, "fc3", &last);
+  return status;
+}
+
+static enum sl_status build_lenet(const struct network *network, struct sl_model *model) {
+  (void)network;
+  const enum sl_activation relu = SL_ACTIVATION_RELU;
+  const struct sl_conv2d_options conv1 = {.channels = 20, .kernel_h = 5, .activation = relu};
+  const struct sl_conv2d_options conv2 = {.channels = 50, .kernel_h = 5, .activation = relu};
+  const struct sl_pool2d_options pool = {.kernel_h = 2};
+  const struct sl_dense_options fc1 = {.features = 500, .activation = relu};
+  const struct sl_dense_options fc2 = {.features = 10};
+  enum sl_status status = sl_conv2d(model, "conv1", &conv1);
+  if (status == SL_OK) status = sl_maxpool2d(model, "pool1", &pool);
+  if (status == SL_OK) status = sl_conv2d(model, "conv2", &conv2);
+  if (status == SL_OK) status = sl_maxpool2d(model, "pool2", &pool);
+  if (status == SL_OK) status = sl_dense(model, "fc1", &fc1);
+  if (status == SL_OK) status = sl_dense(model, "fc2", &fc2);
+  return status;
+}
+
+/* Dropout after every LSTM layer, but not after the embedding: so it is in MXNet's example. */
+static enum sl_status build_lstm(const struct network *network, struct sl_model *model) {
+  const struct sl_embedding_options embedding = {.vocabulary = VOCABULARY,
+                                                 .features = network->embed};
+  const struct sl_lstm_options lstm = {.features = network->hidden};
+  const struct sl_dropout_options dropout = {.rate = network->dropout};
+  const struct sl_dense_options decoder = {.features = VOCABULARY, .positions = true};
+  char name[24];
+  enum sl_status status = sl_embedding(model, "embed", &embedding);
+  for (int64_t i = 0; i < network->layers && status == SL_OK; i++) {
+    snprintf(name, sizeof name, "lstm%lld", (long long)i);
+    status = sl_lstm(model, name, &lstm);
+    snprintf(name, sizeof name, "drop%lld", (long long)i);
+    if (status == SL_OK && network->dropout > 0) status = sl_dropout(model, name, &dropout);
+  }
+  return status == SL_OK ? sl_dense(model, "decoder", &decoder) : status;
+}
+
+#define IMAGES .optimizer = {.lr = 0.01f, .momentum = 0.9f}
+#define LSTM .optimizer = {.lr = 0.1f, .momentum = 0.9f}, .build = build_lstm
+#define LENET                                                                                      \
+  IMAGES, .build = build_lenet, .first = 24.0 * 24 * 20 * 25,                                      \
+          .rest = 8.0 * 8 * 50 * 500 + 800.0 * 500 + 500.0 * 10
+
+/* The last one is MXNet's example of model parallelism at its longest sentences. */
+static const struct network networks[] = {
+    {"mlp", 128, IMAGES, .build = build_mlp, .first = 784.0 * 512, .rest = 512.0 * 512 + 512 * 10},
+    {"lenet64", 64, LENET},
+    {"lenet256", 256, LENET},
+    {"lstm2x200", 20, LSTM, .seq = 35, .layers = 2, .hidden = 200, .embed = 200},
+    {"lstm2x650", 20, LSTM, .seq = 35, .layers = 2, .hidden = 650, .embed = 650},
+    {"lstm8x200", 20, LSTM, .seq = 35, .layers = 8, .hidden = 200, .embed = 200},
+    {"lstm_mxnet", 20, LSTM, .seq = 60, .layers = 8, .hidden = 400, .embed = 200, .dropout = 0.5f},
+};
+enum { NETWORKS = sizeof networks / sizeof *networks };
+
+const struct network *network_at(int i) { return i < NETWORKS ? &networks[i] : NULL; }
+
+const struct network *network_find(const char *name) {
+  for (int i = 0; i < NETWORKS; i++)
+    if (strcmp(name, networks[i].name) == 0) return &networks[i];
+  return NULL;
+}
+
+const char *network_unit(const struct network *network) {
+  return network->seq ? "words/s" : "samples/s";
+}
+
+double network_units(const struct network *network) {
+  return (double)network->batch * (double)(network->seq ? network->seq : 1);
+}
+
+double network_gflop(const struct network *network) {
+  double h = (double)network->hidden, e = (double)network->embed;
+  double lstm = 4 * h * (e + h) + (double)(network->layers - 1) * 4 * h * 2 * h + h * VOCABULARY;
+  double sample = network->seq ? 3 * lstm : 2 * network->first + 3 * network->rest;
+  return 2e-9 * network_units(network) * sample;
+}
+
+/* ---- data ---- */
+
+/* Words at random, always the same ones: Knuth's linear congruential generator. */
+static enum sl_status random_words(const struct network *network, struct sl_dataset **data) {
+  int64_t count = BATCHES * network->batch * network->seq + 1;
+  int32_t *tokens = malloc((size_t)count * sizeof *tokens);
+  if (!tokens) return SL_NO_MEMORY;
+  uint64_t state = 1;
+  for (int64_t i = 0; i < count; i++) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    tokens[i] = (int32_t)((state >> 33) % VOCABULARY);
+  }
+  enum sl_status status =
+      sl_tokens_new("random words", tokens, count, network->seq, VOCABULARY, data);
+  free(tokens);
+  return status;
+}
+
+enum sl_status network_data(const struct network *network, struct sl_dataset **data,
+                            struct sl_loader **loader) {
+  const struct sl_loader_options options = {
+      .batch = network->batch, .seed = 1, .contiguous = network->seq > 0};
+  enum sl_status status = network->seq ? random_words(network, data)
+                                       : sl_digits_new(BATCHES * network->batch, 1, true, data);
+  return status == SL_OK ? sl_loader_new(*data, &options, loader) : status;
+}

@@ -1,0 +1,37 @@
+/* The networks that are measured: those of torch_train.py and mxnet_train.py. */
+#ifndef SL_BENCH_NETWORKS_H
+#define SL_BENCH_NETWORKS_H
+
+#include <starling.h>
+
+struct network {
+  const char *name;
+  int64_t batch;
+  struct sl_optimizer optimizer;
+  enum sl_status (*build)(const struct network *network, struct sl_model *model);
+  /* Of images, the multiply-adds of a sample, forward: of the first layer, which needs no gradient
+   * of its input, and of the rest. */
+  double first, rest;
+  /* Of language models; seq is 0 for images. */
+  int64_t seq, layers, hidden, embed;
+  float dropout;
+};
+
+#define NETWORK_NAMES "mlp, lenet64, lenet256, lstm2x200, lstm2x650, lstm8x200, lstm_mxnet"
+
+/* The network at an index or of a name; NULL where there is none. */
+const struct network *network_at(int i);
+const struct network *network_find(const char *name);
+
+/* What a rate counts, and how many of them a step learns from. */
+const char *network_unit(const struct network *network);
+double network_units(const struct network *network);
+
+/* Of products and convolutions in a step: forward, gradients of weights and inputs. */
+double network_gflop(const struct network *network);
+
+/* Ten batches, as a stand-in for data in memory, and the loader of them. */
+enum sl_status network_data(const struct network *network, struct sl_dataset **data,
+                            struct sl_loader **loader);
+
+#endif

@@ -1,0 +1,87 @@
+"""Shared by torch_train.py and mxnet_train.py: the networks of bench_train, the time of a step, and
+the line that tells it."""
+import json
+import os
+import statistics
+import time
+
+VOCABULARY = 10000
+BATCHES = {"mlp": 128, "lenet64": 64, "lenet256": 256}
+LSTMS = {  # the last is MXNet's example of model parallelism at its longest sentences
+    "lstm2x200": dict(layers=2, hidden=200, embed=200, seq=35, dropout=0),
+    "lstm2x650": dict(layers=2, hidden=650, embed=650, seq=35, dropout=0),
+    "lstm8x200": dict(layers=8, hidden=200, embed=200, seq=35, dropout=0),
+    "lstm_mxnet": dict(layers=8, hidden=400, embed=200, seq=60, dropout=0.5),
+}
+BATCHES.update((name, 20) for name in LSTMS)
+LSTM_RATE, IMAGE_RATE, MOMENTUM = 0.1, 0.01, 0.9
+
+
+def learning_rate(name):
+    return LSTM_RATE if name in LSTMS else IMAGE_RATE
+
+
+def units(name):
+    """What a step learns from: samples, or words."""
+    return BATCHES[name] * (LSTMS[name]["seq"] if name in LSTMS else 1)
+
+
+def gflop_step(name):
+    """Products and convolutions: forward, gradients of weights and inputs (none for images)."""
+    if name in LSTMS:
+        net = LSTMS[name]
+        h, e = net["hidden"], net["embed"]
+        sample = 3 * (4 * h * (e + h) + (net["layers"] - 1) * 4 * h * 2 * h + h * VOCABULARY)
+    elif name == "mlp":
+        sample = 2 * 784 * 512 + 3 * (512 * 512 + 512 * 10)
+    else:
+        sample = 2 * 24 * 24 * 20 * 25 + 3 * (8 * 8 * 50 * 500 + 800 * 500 + 500 * 10)
+    return 2e-9 * units(name) * sample
+
+
+def busy_seconds():
+    """Processor time of all programs, and of this one."""
+    ticks = [int(word) for word in open("/proc/stat").readline().split()[1:9]]
+    work = sum(ticks) - ticks[3] - ticks[4]
+    own = os.times()
+    return work / os.sysconf("SC_CLK_TCK"), own.user + own.system
+
+
+def peak_memory_mb():
+    for line in open("/proc/self/status"):
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+
+
+def measure(step, seconds):
+    """Times of a step, sorted, and the share of the machine that other programs took. step()
+    returns when its work is done. Warms up, and is content with few steps of a slow network, as
+    bench_train does."""
+    step()
+    warm = 0
+    begin = time.perf_counter()
+    while warm < 3 or (warm < 20 and time.perf_counter() - begin < 1):
+        step()
+        warm += 1
+    times, begin = [], time.perf_counter()
+    all_before, own_before = busy_seconds()
+    while len(times) < 10 or time.perf_counter() - begin < seconds:
+        before = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - before)
+    wall = time.perf_counter() - begin
+    all_after, own_after = busy_seconds()
+    foreign = max(0, (all_after - all_before) - (own_after - own_before))
+    return sorted(times), foreign / (wall * os.cpu_count())
+
+
+def report(peer, name, setup, mode, threads, times, foreign, loss):
+    median = statistics.median(times)
+    print(json.dumps({
+        "peer": peer, "bench": name, "setup": setup, "mode": mode, "threads": threads,
+        "steps": len(times), "rate": round(units(name) / median, 1),
+        "unit": "words/s" if name in LSTMS else "samples/s", "ms": round(1e3 * median, 4),
+        "ms_p10": round(1e3 * times[len(times) // 10], 4),
+        "ms_p90": round(1e3 * times[9 * len(times) // 10], 4),
+        "gflops": round(gflop_step(name) / median, 2), "rss_mb": round(peak_memory_mb(), 1),
+        "foreign_cpu": round(foreign, 4), "loss": round(loss, 6)}), flush=True)
