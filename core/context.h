@@ -19,16 +19,17 @@ struct sl__device {
 
 struct sl__tuning; /* core/tuning.h: the fastest implementation per shape, as measured */
 
-struct sl__rehearsal; /* core/submit.h */
+struct sl__rehearsal;   /* core/submit.h */
+struct sl__calibration; /* core/calibration.h */
 
 struct sl_context {
   struct sl__device *devices;
   int device_count;
   uint64_t seed;
-  struct sl__tuning *tuning;       /* NULL without --tune */
-  int forced_implementation;       /* for tests: 1 + its number; 0: none */
-  struct sl__rehearsal *rehearsal; /* tasks are noted there instead of run; or NULL */
-  bool calibrating;                /* tasks' times go into StarPU's performance models */
+  struct sl__tuning *tuning;           /* NULL without --tune */
+  int forced_implementation;           /* for tests: 1 + its number; 0: none */
+  struct sl__rehearsal *rehearsal;     /* tasks are noted there instead of run; or NULL */
+  struct sl__calibration *calibration; /* tasks' times are taken; or NULL */
   struct sl_tensor
       *scratch[48]; /* one a power of two of bytes; StarPU gives each worker its own copy */
   sl_log_function log;

@@ -1,7 +1,6 @@
-#include "core/submit.h"
+#include "core/calibration.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,34 +100,6 @@ static double bytes_of(int count, struct sl_tensor *const *tensors) {
   return bytes;
 }
 
-/* The history itself is read: StarPU's own question prints a warning for each thing it does not
- * know. */
-double sl__rehearsed_time(const struct sl__rehearsed *task, int worker) {
-  enum { LEAST_SAMPLES = 4 };
-  if (!task->op->model.is_loaded) return NAN;
-  const struct starpu_perfmodel_per_arch *known = starpu_perfmodel_get_model_per_arch(
-      &task->op->model, starpu_worker_get_perf_archtype(worker, 0), 0);
-  const struct starpu_perfmodel_history_list *list = known ? known->list : NULL;
-  for (; list; list = list->next)
-    if (list->entry->footprint == task->footprint)
-      return list->entry->nsample < LEAST_SAMPLES ? NAN : list->entry->mean;
-  return NAN;
-}
-
-/* A task of a calibration has ended: the performance models learn how long it took. Schedulers that
- * use no models would not record it. */
-static void calibrated(void *argument) {
-  struct starpu_task *task = argument;
-  const struct starpu_profiling_task_info *info = task->profiling_info;
-  int worker = starpu_worker_get_id();
-  if (!info || worker < 0) return;
-  double us = starpu_timing_timespec_delay_us((struct timespec *)&info->start_time,
-                                              (struct timespec *)&info->end_time);
-  if (us > 0)
-    starpu_perfmodel_update_history(task->cl->model, task,
-                                    starpu_worker_get_perf_archtype(worker, 0), 0, 0, us);
-}
-
 enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                           const struct sl__launch *launch, int count,
                           struct sl_tensor *const *tensors, const void *args, size_t args_size,
@@ -149,10 +120,7 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
   task->name = launch->name ? launch->name : op->codelet.name;
   task->flops = flops;
   set_place(task, launch);
-  if (context->calibrating) {
-    task->callback_func = calibrated;
-    task->callback_arg = task;
-  }
+  if (context->calibration) sl__calibration_watch(context->calibration, task);
   enum sl_status status = attach_buffers(task, op->modes, launch->accumulate, count, tensors);
   if (status == SL_OK) status = attach_args(task, &header, args, args_size);
   if (status == SL_OK) {

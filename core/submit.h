@@ -47,11 +47,6 @@ struct sl__rehearsal {
   int count, capacity;
 };
 
-/* Expected microseconds of a noted task on a worker's kind of device, from StarPU's performance
- * models; NaN where these know nothing of it, or too little. They are read from disk when the first
- * task of a kind is submitted. No task may be under way. */
-double sl__rehearsed_time(const struct sl__rehearsed *task, int worker);
-
 struct sl__args_header {
   uint32_t footprint;
   uint32_t accumulate;

@@ -87,7 +87,8 @@ static const struct argp_option options[] = {
     {"stages", KEY_STAGES, "N", 0,
      "Cut the model into N runs of layers of like cost, one a worker (a pipeline)", 3},
     {"placement", KEY_PLACEMENT, "TEXT", 0,
-     "Which layers run where: 'conv1,conv2=cpu:0;fc1-2=cpu:1'; several devices are for replicas",
+     "Which layers run where: 'conv1,conv2=cpu:0;fc1-2=cpu:1'; several devices are for replicas. "
+     "auto: measure the layers and decide (--stages: at most so many)",
      3},
     {"placement-file", KEY_PLACEMENT_FILE, "FILE", 0, "The same, a rule a line", 3},
     {"kvstore", KEY_KVSTORE, "NAME", 0, "Who updates the weights: local (default), device", 3},
@@ -191,7 +192,9 @@ static void check_all(struct cli *cli, const struct argp_state *state) {
   struct sl_schedule schedule;
   make_optimizer(cli, state);
   must(state, "--lr-schedule", sl_schedule_parse(cli->lr_schedule, 1000000, &schedule));
-  if ((cli->stages != 0) + (cli->placement != NULL) + (cli->placement_file != NULL) > 1)
+  bool automatic = cli->placement && !strcmp(cli->placement, "auto"); /* --stages: at most */
+  if ((cli->stages != 0 && !automatic) + (cli->placement != NULL) + (cli->placement_file != NULL) >
+      1)
     cli_refuse(state,
                "--stages, --placement and --placement-file: each says where layers run; "
                "give one of them");

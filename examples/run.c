@@ -29,6 +29,13 @@ struct run {
   double epoch_loss;                  /* sum over the epoch's samples */
   int64_t epoch_samples;
   double test_loss, test_accuracy;
+  /* of --placement auto: what it says, and the time that steps really take */
+  char *automatic;
+  double predicted_ms;
+  struct step_clock {
+    double last, seconds; /* of the last report; between reports, without an epoch's first ones */
+    int64_t in_epoch, steps;
+  } clock;
 };
 
 /* ---- interruption ---- */
@@ -146,6 +153,11 @@ static void plan_steps(struct run *run) {
   run->epochs = (run->steps + run->epoch_steps - 1) / run->epoch_steps;
 }
 
+/* Else a text for sl_place, or none. */
+static bool is_automatic(const struct cli *cli) {
+  return cli->placement && !strcmp(cli->placement, "auto");
+}
+
 static enum sl_status open_model(struct run *run) {
   const struct program *program = run->program;
   const struct sl_dataset_info *info = sl_dataset_info(run->train_set);
@@ -156,7 +168,8 @@ static enum sl_status open_model(struct run *run) {
   if (status == SL_OK) status = sl_model_new(run->context, &info->sample, &run->model);
   if (status == SL_OK) status = program->build(run->model, info, run->cli.init, program->input);
   if (status == SL_OK) status = sl_model_build(run->model);
-  if (status == SL_OK && run->cli.placement) status = sl_place(run->model, run->cli.placement);
+  if (status == SL_OK && run->cli.placement && !is_automatic(&run->cli))
+    status = sl_place(run->model, run->cli.placement);
   if (status == SL_OK && run->cli.placement_file)
     status = sl_place_file(run->model, run->cli.placement_file);
   if (status == SL_OK && run->cli.load) status = sl_model_load(run->model, run->cli.load);
@@ -179,6 +192,12 @@ static enum sl_status open_trainer(struct run *run) {
                                     .warmup = schedule.warmup,
                                     .period = *run->program->half_life * run->epoch_steps,
                                     .gamma = 0.5f};
+  if (is_automatic(cli)) {
+    status = sl_place_auto(run->model, &cli->optimizer, &options, cli->batch, &run->predicted_ms,
+                           &run->automatic);
+    if (status != SL_OK) return status;
+    options.stages = 0; /* the placement has its own, at most so many */
+  }
   return sl_trainer_new(run->model, &cli->optimizer, &schedule, &options, &run->trainer);
 }
 
@@ -218,6 +237,11 @@ static void print_plan(struct run *run) {
                  sl_trainer_replicas(run->trainer), (long long)run->cli.batch,
                  run->cli.optimizer_name, run->cli.optimizer.lr);
   if (info->bucket_count) print_buckets(run, info);
+  if (run->automatic) { /* its lines one by one, the last one's end is there already */
+    char *rest = run->automatic;
+    for (char *line = strsep(&rest, "\n"); line && *line; line = strsep(&rest, "\n"))
+      progress_print(&run->progress, "%s", line);
+  }
 }
 
 static int start(struct run *run) {
@@ -236,8 +260,20 @@ static int start(struct run *run) {
 
 /* ---- training ---- */
 
+/* The first steps of an epoch fill the pipeline. */
+static void clock_step(struct step_clock *clock) {
+  enum { FILLING = 4 };
+  double now = seconds_now();
+  if (++clock->in_epoch > FILLING) {
+    clock->seconds += now - clock->last;
+    clock->steps++;
+  }
+  clock->last = now;
+}
+
 static int note_step(struct run *run, const struct sl_report *report) {
   double rate = meter_add(&run->meter, report->samples);
+  clock_step(&run->clock);
   run->epoch_loss += report->loss * (double)report->samples;
   run->epoch_samples += report->samples;
   progress_step(&run->progress, report, rate);
@@ -292,6 +328,7 @@ static int end_epoch(struct run *run, int64_t epoch) {
   if (code == EXIT_DONE) code = save(run);
   progress_resume(&run->progress);
   meter_restart(&run->meter);
+  run->clock.in_epoch = 0;
   run->epoch_loss = 0;
   run->epoch_samples = 0;
   return code;
@@ -334,6 +371,9 @@ static void print_result(struct run *run) {
     run->program->tell(run->program->input, line, sizeof line);
     progress_print(progress, "%s", line);
   }
+  if (run->automatic && run->clock.steps)
+    progress_print(progress, "Step           %.2f ms, predicted %.2f ms",
+                   1e3 * run->clock.seconds / (double)run->clock.steps, run->predicted_ms);
   progress_print(progress, "Devices        %s", sl_context_text(run->context));
   if (cli->log) progress_print(progress, "Log            %s", cli->log);
   if (cli->save) progress_print(progress, "Weights        %s", cli->save);
@@ -344,6 +384,7 @@ static void print_result(struct run *run) {
 static int finish(struct run *run, int code) {
   int error = log_close(run->log);
   if (error && code == EXIT_DONE) code = fail_file(run, run->cli.log, error);
+  free(run->automatic);
   sl_trainer_free(run->trainer);
   sl_model_free(run->model);
   sl_close(run->context);

@@ -5,9 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/calibration.h"
 #include "parallel/feed.h"
 
-enum { MOST_PROBES = 12 };
+enum { WARM_PROBES = 1, TIMED_PROBES = 6 };
 
 /* ---- memory ---- */
 
@@ -81,6 +82,7 @@ struct probe {
   struct sl__plan *plan;
   struct sl__kvstore *kvstore;
   struct sl_tensor *x, *labels;
+  double wall_ms; /* of a step without its update, the quickest */
 };
 
 /* Some data: zeros, which are tokens and labels, too. */
@@ -108,6 +110,7 @@ static enum sl_status probe_open(struct probe *p, const struct sl__cost_case *c,
                                  const struct sl__device *devices, int count) {
   enum sl_status status = SL_NO_MEMORY;
   *p = (struct probe){.c = c,
+                      .wall_ms = INFINITY,
                       .grid = {.replicas = count,
                                .microbatches = 1,
                                .stages = 1,
@@ -133,13 +136,19 @@ static void probe_close(struct probe *p) {
   sl__grid_clear(&p->grid);
 }
 
-/* The update adds as many gradients as the trainer's will. */
-static enum sl_status probe_step(struct probe *p) {
+/* The update adds as many gradients as the trainer's will. wait: between the two, to take the time.
+ */
+static enum sl_status probe_step(struct probe *p, bool wait) {
   const struct sl__step step = {
       .training = true, .scale = 1, .x = p->x, .labels = p->labels, .grads = p->kvstore->grads};
+  double start = starpu_timing_now();
   enum sl_status status = sl__plan_submit(p->plan, &step);
   int replicas = p->kvstore->replicas;
   if (status != SL_OK) return status;
+  if (wait) {
+    starpu_task_wait_for_all();
+    p->wall_ms = fmin(p->wall_ms, (starpu_timing_now() - start) / 1e3);
+  }
   if (p->c->replicas < replicas) p->kvstore->replicas = p->c->replicas;
   status = sl__kvstore_update(p->kvstore, 0, 0);
   p->kvstore->replicas = replicas;
@@ -150,39 +159,62 @@ static enum sl_status probe_step(struct probe *p) {
 static enum sl_status rehearse(struct probe *p, struct sl__rehearsal *noted) {
   struct sl_context *context = p->c->model->context;
   context->rehearsal = noted;
-  enum sl_status status = probe_step(p);
+  enum sl_status status = probe_step(p, false);
   context->rehearsal = NULL;
   return status;
 }
 
-/* Of what runs on the device itself; updates may be another's. */
-static bool all_known(const struct sl_model *model, const struct sl__rehearsal *noted,
+static bool is_update(const struct sl__rehearsed *task) {
+  return task->priority >= SL_PRIORITY_UPDATE && task->priority < SL_PRIORITY_BACKWARD_DATA;
+}
+
+/* Is it a layer's task that burdens this device? A local KVStore's updates burden the CPU. */
+static bool concerns(const struct sl__cost_case *c, const struct sl__rehearsed *task,
+                     const struct sl__device *device) {
+  if (layer_of(c->model, task->name) < 0) return false;
+  return !is_update(task) || c->kvstore == SL_KVSTORE_DEVICE || device->place.where != STARPU_CUDA;
+}
+
+static double expected_us(const struct sl__rehearsed *task, const struct sl__device *device) {
+  return sl__expected_us(task->op, task->footprint, device->place.worker - 1);
+}
+
+static bool all_known(const struct sl__cost_case *c, const struct sl__rehearsal *noted,
                       const struct sl__device *device) {
-  for (int i = 0; i < noted->count; i++) {
-    const struct sl__rehearsed *task = &noted->tasks[i];
-    bool update =
-        task->priority >= SL_PRIORITY_UPDATE && task->priority < SL_PRIORITY_BACKWARD_DATA;
-    if (update || layer_of(model, task->name) < 0) continue;
-    if (isnan(sl__rehearsed_time(task, device->place.worker - 1))) return false;
-  }
+  for (int i = 0; i < noted->count; i++)
+    if (concerns(c, &noted->tasks[i], device) && isnan(expected_us(&noted->tasks[i], device)))
+      return false;
   return true;
 }
 
-/* The first step brings the models from disk, too, and is the one that StarPU does not count. */
+/* The first step brings the models from disk, and memory from the system. Even where all is known
+ * some steps are timed: their wall time tells what is not the kernels'. */
 static enum sl_status calibrate(struct probe *p, const struct sl__rehearsal *noted,
                                 const struct sl__device *device) {
   struct sl_context *context = p->c->model->context;
-  enum sl_status status = SL_OK;
+  struct sl__calibration *calibration = NULL;
   int before = starpu_profiling_status_get();
-  starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
-  context->calibrating = true;
-  for (int i = 0; i < MOST_PROBES && status == SL_OK; i++) {
-    status = probe_step(p);
-    starpu_task_wait_for_all();
-    if (all_known(p->c->model, noted, device)) break;
+  enum sl_status status;
+  SL_TRY(sl__calibration_new(&calibration));
+  for (int i = 0; i < WARM_PROBES; i++) SL_TRY(probe_step(p, true));
+  starpu_task_wait_for_all();
+  bool known = all_known(p->c, noted, device);
+  if (!known) {
+    starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
+    context->calibration = calibration;
   }
-  context->calibrating = false;
+  p->wall_ms = INFINITY;
+  for (int i = 0; i < (known ? TIMED_PROBES / 2 : TIMED_PROBES); i++) SL_TRY(probe_step(p, true));
+  starpu_task_wait_for_all();
+  if (!known) {
+    sl__calibration_publish(calibration);
+    SL_TRY(probe_step(p, true));
+  }
+out:
+  starpu_task_wait_for_all();
+  context->calibration = NULL;
   starpu_profiling_status_set(before);
+  sl__calibration_free(calibration);
   return status;
 }
 
@@ -194,11 +226,11 @@ double sl__cost_estimate(const struct sl__rehearsed *task, const struct sl__devi
   return 1e3 * fmax(task->flops / flops, task->bytes / bytes);
 }
 
-static double *sum_of(const struct sl__costs *costs, int priority) {
-  if (priority >= SL_PRIORITY_LOSS || priority / 1000 == SL_PRIORITY_FORWARD / 1000)
-    return costs->forward;
-  if (priority >= SL_PRIORITY_BACKWARD_DATA) return costs->backward_data;
-  return priority >= SL_PRIORITY_UPDATE ? costs->update : costs->backward_weight;
+static double *sum_of(const struct sl__costs *costs, const struct sl__rehearsed *task) {
+  if (is_update(task)) return costs->update;
+  if (task->priority >= SL_PRIORITY_LOSS) return costs->forward;
+  if (task->priority >= SL_PRIORITY_BACKWARD_DATA) return costs->backward_data;
+  return task->priority >= SL_PRIORITY_FORWARD ? costs->forward : costs->backward_weight;
 }
 
 static enum sl_status costs_new(int layers, struct sl__costs *costs) {
@@ -221,21 +253,39 @@ void sl__costs_clear(struct sl__costs *costs) {
   *costs = (struct sl__costs){0};
 }
 
-/* Slices' tasks were noted once a device; a local KVStore's updates burden the CPU only. */
+/* Slices' tasks were noted once a device. */
 static void add_up(const struct sl__cost_case *c, const struct sl__rehearsal *noted,
                    const struct sl__device *device, int count, struct sl__costs *costs) {
-  bool owns = c->kvstore == SL_KVSTORE_DEVICE || device->place.where != STARPU_CUDA;
   for (int i = 0; i < noted->count; i++) {
     const struct sl__rehearsed *task = &noted->tasks[i];
-    int layer = layer_of(c->model, task->name);
-    double *sum = sum_of(costs, task->priority);
-    if (layer < 0 || (sum == costs->update && !owns)) continue;
-    double ms = sl__rehearsed_time(task, device->place.worker - 1) / 1e3;
+    if (!concerns(c, task, device)) continue;
+    double ms = expected_us(task, device) / 1e3;
     if (isnan(ms)) {
       ms = sl__cost_estimate(task, device);
       costs->estimated++;
     }
-    sum[layer] += sum == costs->update ? ms / c->replicas : ms / count;
+    sum_of(costs, task)[layer_of(c->model, task->name)] +=
+        is_update(task) ? ms / c->replicas : ms / count;
+  }
+}
+
+/* What a step took beyond its kernels' times is StarPU's share (and the machine's, where workers
+ * are more than processors): the same for every task. */
+static void add_overhead(const struct sl__cost_case *c, const struct sl__rehearsal *noted,
+                         const struct sl__device *device, const struct probe *p, int count,
+                         struct sl__costs *costs) {
+  double busy = 0, tasks = 0;
+  for (int i = 0; i < noted->count; i++)
+    tasks += concerns(c, &noted->tasks[i], device) && !is_update(&noted->tasks[i]);
+  for (int i = 0; i < c->model->count; i++)
+    busy += costs->forward[i] + costs->backward_data[i] + costs->backward_weight[i];
+  double each = (p->wall_ms - busy) / (tasks / count);
+  if (!(each > 0) || !isfinite(each)) return;
+  for (int i = 0; i < noted->count; i++) {
+    const struct sl__rehearsed *task = &noted->tasks[i];
+    if (!concerns(c, task, device)) continue;
+    sum_of(costs, task)[layer_of(c->model, task->name)] +=
+        is_update(task) ? each / c->replicas : each / count;
   }
 }
 
@@ -263,6 +313,7 @@ enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__
   }
   status = put_back(&aside, status);
   if (status == SL_OK) add_up(c, &noted, devices, count, costs);
+  if (status == SL_OK) add_overhead(c, &noted, devices, &probe, count, costs);
 out:
   probe_close(&probe);
   free(noted.tasks);

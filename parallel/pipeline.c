@@ -52,9 +52,12 @@ static double duration(const struct sl__pipeline *p, const struct place *at) {
 }
 
 static int priority(const struct place *at) {
-  static const int base[KINDS] = {SL_PRIORITY_FORWARD, SL_PRIORITY_BACKWARD_DATA,
-                                  SL_PRIORITY_BACKWARD_WEIGHT, SL_PRIORITY_UPDATE};
-  return base[at->kind] + (at->kind == UPDATE ? -at->layer : at->layer);
+  switch (at->kind) {
+    case FORWARD: return SL_PRIORITY_FORWARD + at->layer;
+    case DATA: return SL_PRIORITY_BACKWARD_DATA - at->layer;
+    case WEIGHT: return SL_PRIORITY_BACKWARD_WEIGHT + at->layer;
+    default: return SL_PRIORITY_UPDATE - at->layer;
+  }
 }
 
 static void make_ready(struct play *y, int n) {

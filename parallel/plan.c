@@ -292,7 +292,8 @@ static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__ste
   struct sl__pass pass = layer_pass(plan, step, s, c, i);
   enum sl_status status = SL_OK;
   bool last_chunk = c == plan->chunks - 1;
-  pass.launch.priority = SL_PRIORITY_BACKWARD_DATA + i;
+  /* towards the first layer, so that the stage before gets what it waits for */
+  pass.launch.priority = SL_PRIORITY_BACKWARD_DATA + plan->model->count - 1 - i;
   /* what comes after the last step is not learned from: truncated back-propagation */
   if (pass.dstate && last_chunk) SL_TRY(sl__fill(pass.context, &pass.launch, pass.dstate, 0));
   if (layer->kind->backward_begin) SL_TRY(layer->kind->backward_begin(layer, &pass));
