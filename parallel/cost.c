@@ -29,6 +29,48 @@ double sl__cost_memory(const struct sl__device *device) {
   return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 }
 
+/* Is it known in which memory such a device computes? */
+static bool is_definite(const struct sl__device *device) {
+  if (device->place.worker || device->place.where == STARPU_CPU) return true;
+  return starpu_cpu_worker_get_count() == starpu_worker_get_count();
+}
+
+/* What the layers on this memory node need at least, and the first stage that is there. */
+static double least_on_node(const struct sl_model *model, const struct sl__grid *grid,
+                            int64_t batch, unsigned node, int *stage) {
+  const struct sl_optimizer plain = {.kind = SL_SGD};
+  struct sl__cost_case c = {.model = (struct sl_model *)model, .optimizer = &plain};
+  double bytes = 0;
+  c.rows = batch / ((int64_t)grid->replicas * grid->microbatches);
+  *stage = -1;
+  for (int i = 0; i < model->count; i++)
+    for (int r = 0; r < grid->replicas; r++) {
+      const struct sl__device *device = sl__grid_device(grid, i, r);
+      if (device->node != node || !is_definite(device)) continue;
+      bytes += sl__cost_bytes(&c, i, 1);
+      if (r) bytes -= 4 * (double)model->layers[i].params.total; /* weights are shared */
+      if (*stage < 0) *stage = grid->stage[i];
+    }
+  return bytes;
+}
+
+enum sl_status sl__cost_check_memory(const struct sl_model *model, const struct sl__grid *grid,
+                                     int64_t batch) {
+  for (int d = 0; d < grid->stages * grid->replicas; d++) {
+    const struct sl__device *device = &grid->devices[d];
+    int stage;
+    double need = least_on_node(model, grid, batch, device->node, &stage);
+    double has = sl__cost_memory(device);
+    if (stage < 0 || need <= has) continue;
+    return sl_fail(SL_NO_MEMORY,
+                   "the placement cannot fit: the layers on %s (stage %d and what shares its "
+                   "memory) need at least %.1f MB, but it has %.1f MB; place layers elsewhere, or "
+                   "take a smaller batch or more microbatches",
+                   device->name, stage, need / 1e6, has / 1e6);
+  }
+  return SL_OK;
+}
+
 /* ---- the weights, put aside ---- */
 
 struct aside {

@@ -37,6 +37,11 @@ double sl__cost_estimate(const struct sl__rehearsed *task, const struct sl__devi
  * until they go backward. */
 double sl__cost_bytes(const struct sl__cost_case *c, int layer, int slices);
 
+/* SL_NO_MEMORY where a memory is smaller than what must be in it at the same time: parameters and
+ * gradients of the layers placed there, and one slice's values of each layer. */
+enum sl_status sl__cost_check_memory(const struct sl_model *model, const struct sl__grid *grid,
+                                     int64_t batch);
+
 /* Bytes that the memory near a device has in all; INFINITY where nothing limits it. */
 double sl__cost_memory(const struct sl__device *device);
 

@@ -6,6 +6,7 @@
 
 #include "codelets/gemm.h"
 #include "core/log.h"
+#include "parallel/cost.h"
 
 static enum sl_status check_options(const struct sl_trainer_options *o) {
   if (o->in_flight < 0 || o->in_flight >= SL_MAX_IN_FLIGHT)
@@ -120,7 +121,9 @@ static enum sl_status find_plan(struct sl_trainer *t, const struct sl_batch *bat
   if (!plans) return SL_NO_MEMORY;
   t->plans = plans;
   enum sl_status status =
-      sl__plan_new(t->model, &t->grid, batch->batch, batch->steps, training, plan);
+      training ? sl__cost_check_memory(t->model, &t->grid, batch->batch) : SL_OK;
+  if (status != SL_OK) return status;
+  status = sl__plan_new(t->model, &t->grid, batch->batch, batch->steps, training, plan);
   if (status == SL_OK) t->plans[t->plan_count++] = *plan;
   return status;
 }

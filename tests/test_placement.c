@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -356,7 +357,52 @@ static void partitions_are_the_best(void **state) {
   }
 }
 
+/* In a process of its own: StarPU reads the limit when it starts. */
+static int train_in_little_memory(void) {
+  struct sl_context *small;
+  struct sl_dataset *data;
+  struct sl_loader *loader;
+  struct sl_model *m;
+  struct sl_trainer *trainer;
+  struct sl_report report;
+  bool reported;
+  setenv("STARPU_LIMIT_CPU_MEM", "8", 1);
+  if (sl_open(NULL, &small) != SL_OK) return 2;
+  if (sl_model_new(small, &SL_SHAPE(1, 28, 28), &m) != SL_OK ||
+      sl_dense(m, "wide", &(struct sl_dense_options){.features = 4000}) != SL_OK ||
+      sl_dense(m, "out", &(struct sl_dense_options){.features = 10}) != SL_OK ||
+      sl_place(m, "wide=cpu:0;out=cpu:0") != SL_OK || sl_digits_new(64, 1, true, &data) != SL_OK ||
+      sl_loader_new(data, &(struct sl_loader_options){.batch = 16}, &loader) != SL_OK ||
+      sl_trainer_new(m, &(struct sl_optimizer){0}, NULL, NULL, &trainer) != SL_OK)
+    return 3;
+  enum sl_status status = sl_trainer_step(trainer, loader, &report, &reported);
+  fprintf(stderr, "%s\n", sl_error());
+  bool told = status == SL_NO_MEMORY && strstr(sl_error(), "cpu:0") && strstr(sl_error(), "8.4 MB");
+  sl_trainer_free(trainer);
+  sl_model_free(m);
+  sl_loader_free(loader);
+  sl_dataset_free(data);
+  sl_close(small);
+  return told ? 0 : 4;
+}
+
+static void what_cannot_fit_is_refused(void **state) {
+  (void)state;
+  int result;
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (!child) {
+    setenv("SL_TEST_LITTLE", "1", 1);
+    execl("/proc/self/exe", "test_placement", (char *)NULL);
+    _exit(1);
+  }
+  assert_int_equal(waitpid(child, &result, 0), child);
+  assert_true(WIFEXITED(result));
+  assert_int_equal(WEXITSTATUS(result), 0);
+}
+
 int main(void) {
+  if (getenv("SL_TEST_LITTLE")) return train_in_little_memory();
   setenv("STARPU_NCPU", "4", 0);
   setenv("STARPU_WORKERS_NOBIND", "1", 0);
   const struct CMUnitTest tests[] = {cmocka_unit_test(any_grid_gives_the_unplaced_bits),
@@ -367,6 +413,7 @@ int main(void) {
                                      cmocka_unit_test(bad_placements_are_refused),
                                      cmocka_unit_test(bad_stages_are_refused),
                                      cmocka_unit_test(files_are_read),
+                                     cmocka_unit_test(what_cannot_fit_is_refused),
                                      cmocka_unit_test(partitions_are_the_best)};
   return cmocka_run_group_tests_name("placement", tests, open_context, close_context);
 }
