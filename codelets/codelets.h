@@ -141,6 +141,26 @@ enum sl_status sl__embedding_backward_weight(struct sl_context *context, const s
                                              struct sl_tensor *tokens, struct sl_tensor *dy,
                                              struct sl_tensor *grad, int64_t vocabulary,
                                              int64_t from);
+/* The same as a row-sparse gradient (rows.c) of at most as many rows as there are tokens. */
+enum sl_status sl__embedding_backward_rows(struct sl_context *context, const struct sl__launch *l,
+                                           struct sl_tensor *tokens, struct sl_tensor *dy,
+                                           struct sl_tensor *rows, struct sl_tensor *values,
+                                           int64_t vocabulary, int64_t from);
+
+/* Row-sparse gradients of a table [table, D]: rows [1 + capacity] (i32), values [capacity, D]. */
+/* The terms' sum, in their order. */
+enum sl_status sl__rows_reduce(struct sl_context *context, const struct sl__launch *l,
+                               struct sl_tensor *rows, struct sl_tensor *values, int count,
+                               struct sl_tensor *const *term_rows,
+                               struct sl_tensor *const *term_values, int64_t table);
+/* sum [1] = the sum of their squares. */
+enum sl_status sl__rows_square(struct sl_context *context, const struct sl__launch *l,
+                               struct sl_tensor *rows, struct sl_tensor *values,
+                               struct sl_tensor *sum);
+/* dense [table * D], with zeros elsewhere. */
+enum sl_status sl__rows_dense(struct sl_context *context, const struct sl__launch *l,
+                              struct sl_tensor *rows, struct sl_tensor *values,
+                              struct sl_tensor *dense);
 
 /* LSTM over T time steps, as torch.nn.LSTM (batch first, one layer): x [N, T, I], y [N, T, H];
  * param weight_ih [4H, I], weight_hh [4H, H], bias_ih [4H], bias_hh [4H], the gates in the order i,
@@ -231,6 +251,13 @@ enum sl_status sl__sgd(struct sl_context *context, const struct sl__launch *l,
                        struct sl_tensor *param, struct sl_tensor *velocity, int count,
                        struct sl_tensor *const *gradients, struct sl_tensor *norm,
                        const struct sl__update *update);
+/* Plain descent (no momentum, no weight decay) of the touched rows alone; param are the elements of
+ * the table from `first` on. */
+enum sl_status sl__rows_sgd(struct sl_context *context, const struct sl__launch *l,
+                            struct sl_tensor *param, int64_t first, struct sl_tensor *rows,
+                            struct sl_tensor *values, struct sl_tensor *norm,
+                            const struct sl__update *update);
+
 /* Adam (Kingma, Ba, arXiv 1412.6980) and AdamW (Loshchilov, Hutter, arXiv 1711.05101), as
  * torch.optim's. */
 enum sl_status sl__adam(struct sl_context *context, const struct sl__launch *l,

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "codelets/elementwise.h"
+#include "codelets/rows.h"
 
 struct embedding_args {
   int64_t rows, columns, from, steps; /* tokens [rows, columns], of which `steps` columns count */
@@ -45,27 +46,59 @@ SL_KERNEL void embedding_backward_weight_cpu(void *buffers[], void *cl_arg) {
   }
 }
 
+struct embedding_rows_args {
+  struct embedding_args tokens;
+  struct sl__rows_args rows;
+};
+
+SL_SIMD static void collect(const struct embedding_args *a, const int32_t *tokens, const float *dy,
+                            struct sl__rows *rows) {
+  for (int64_t n = 0; n < a->rows * a->steps; n++, dy += a->features) {
+    int32_t token = token_at(a, tokens, n);
+    if (token >= 0 && token < a->vocabulary) sl__rows_add(rows, token, dy);
+  }
+}
+
+SL_KERNEL void embedding_backward_rows_cpu(void *buffers[], void *cl_arg) {
+  const struct embedding_rows_args *a = sl__args(cl_arg);
+  struct sl__rows rows = sl__rows_begin(&a->rows, sl__buffer(buffers, 2), sl__buffer(buffers, 3),
+                                        sl__buffer(buffers, 4), sl__accumulate(cl_arg));
+  collect(&a->tokens, sl__buffer(buffers, 0), sl__buffer(buffers, 1), &rows);
+  sl__rows_end(&rows);
+}
+
 /* ---- submission -------------------------------------------------------------------------- */
+
+/* features: values a row of the table; 0 where the table does not fit the vocabulary. */
+static enum sl_status check(const char *name, const struct sl_tensor *tokens,
+                            const struct sl_tensor *values, int64_t features, int64_t vocabulary,
+                            int64_t from, struct embedding_args *a) {
+  *a = (struct embedding_args){
+      .rows = tokens->shape.dim[0], .from = from, .vocabulary = vocabulary, .features = features};
+  a->columns = sl_shape_count(&tokens->shape) / a->rows;
+  if (features > 0) a->steps = sl_shape_count(&values->shape) / (a->rows * features);
+  if (features >= 1 && vocabulary >= 1 && a->steps >= 1 && from >= 0 &&
+      sl_shape_count(&values->shape) == a->rows * a->steps * features &&
+      from + a->steps <= a->columns && tokens->type == SL_I32)
+    return SL_OK;
+  return sl_fail(
+      SL_BAD_SHAPE,
+      "%s: %lld x %lld tokens (i32), %lld values from position %lld on and a table of %lld x "
+      "%lld do not fit",
+      name, (long long)a->rows, (long long)a->columns, (long long)sl_shape_count(&values->shape),
+      (long long)from, (long long)vocabulary, (long long)features);
+}
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              const struct sl__launch *l, struct sl_tensor *const *tensors,
                              const struct sl_tensor *table, const struct sl_tensor *values,
                              int64_t vocabulary, int64_t from) {
-  const struct sl_tensor *tokens = tensors[0];
-  struct embedding_args a = {.rows = tokens->shape.dim[0], .from = from, .vocabulary = vocabulary};
-  a.columns = sl_shape_count(&tokens->shape) / a.rows;
-  if (vocabulary > 0) a.features = sl_shape_count(&table->shape) / vocabulary;
-  if (a.features > 0) a.steps = sl_shape_count(&values->shape) / (a.rows * a.features);
-  if (a.features < 1 || sl_shape_count(&table->shape) != vocabulary * a.features || a.steps < 1 ||
-      sl_shape_count(&values->shape) != a.rows * a.steps * a.features || from < 0 ||
-      from + a.steps > a.columns || tokens->type != SL_I32)
-    return sl_fail(
-        SL_BAD_SHAPE,
-        "%s: %lld x %lld tokens (i32), %lld values from position %lld on and a table of %lld x "
-        "%lld do not fit",
-        op->codelet.name, (long long)a.rows, (long long)a.columns,
-        (long long)sl_shape_count(&values->shape), (long long)from, (long long)vocabulary,
-        (long long)a.features);
+  struct embedding_args a;
+  int64_t count = sl_shape_count(&table->shape);
+  int64_t features = vocabulary > 0 && count % vocabulary == 0 ? count / vocabulary : 0;
+  enum sl_status status =
+      check(op->codelet.name, tensors[0], values, features, vocabulary, from, &a);
+  if (status != SL_OK) return status;
   return sl__submit(context, op, l, 3, tensors, &a, sizeof a,
                     (double)(a.rows * a.steps * a.features), 0);
 }
@@ -83,4 +116,21 @@ enum sl_status sl__embedding_backward_weight(struct sl_context *context, const s
                                              int64_t from) {
   return submit(context, &sl__op_embedding_backward_weight, l,
                 (struct sl_tensor *[]){tokens, dy, grad}, grad, dy, vocabulary, from);
+}
+
+enum sl_status sl__embedding_backward_rows(struct sl_context *context, const struct sl__launch *l,
+                                           struct sl_tensor *tokens, struct sl_tensor *dy,
+                                           struct sl_tensor *rows, struct sl_tensor *values,
+                                           int64_t vocabulary, int64_t from) {
+  struct embedding_rows_args a = {0};
+  struct sl_tensor *scratch;
+  const char *name = "embedding_backward_rows";
+  enum sl_status status = sl__rows_check(name, rows, values, vocabulary, &a.rows);
+  if (status == SL_OK) status = check(name, tokens, dy, a.rows.width, vocabulary, from, &a.tokens);
+  if (status == SL_OK)
+    status = sl__scratch(context, (size_t)vocabulary * sizeof(int32_t), &scratch);
+  if (status != SL_OK) return status;
+  return sl__submit(context, &sl__op_embedding_backward_rows, l, 5,
+                    (struct sl_tensor *[]){tokens, dy, rows, values, scratch}, &a, sizeof a,
+                    (double)(a.tokens.rows * a.tokens.steps * a.tokens.features), 0);
 }

@@ -27,6 +27,7 @@ static enum sl_status infer(struct sl__layer *layer) {
   if (status != SL_OK) return status;
   layer->out = layer->in[0];
   layer->over_time = true;
+  layer->touches_rows = true;
   layer->out.dim[layer->out.ndim++] = o->features;
   struct sl__param *weight =
       sl__block_add(&layer->params, "weight", &SL_SHAPE(o->vocabulary, o->features));
@@ -50,6 +51,9 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
 static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__pass *p) {
   const struct sl_embedding_options *o = layer->options;
   p->launch.accumulate = p->add_grad;
+  if (p->grad_rows)
+    return sl__embedding_backward_rows(p->context, &p->launch, p->x[0], p->dy, p->grad_rows,
+                                       p->grad, o->vocabulary, p->first_step);
   return sl__embedding_backward_weight(p->context, &p->launch, p->x[0], p->dy, p->grad,
                                        o->vocabulary, p->first_step);
 }

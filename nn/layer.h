@@ -43,7 +43,8 @@ struct sl__pass {
   struct sl_tensor *state;    /* of a recurrent layer: before this slice's steps, then after them */
   struct sl_tensor *dstate;   /* its gradient, the other way round */
   struct sl_tensor *grad;
-  bool add_grad;                          /* an earlier microbatch wrote its part before */
+  struct sl_tensor *grad_rows; /* the gradient is row-sparse: its rows' numbers; else NULL */
+  bool add_grad;               /* an earlier microbatch wrote its part before */
   struct sl_tensor *shared, *shared_grad; /* of the layer whose weight this one takes */
   bool add_shared;
   bool training;
@@ -82,7 +83,8 @@ struct sl__layer {
   int consumers;                          /* layers that take this one's output */
   int shares;                   /* number of the layer whose weight this one takes, or -1 */
   struct sl_shape shared_shape; /* of that weight */
-  bool is_shared;               /* a later layer takes this one's */
+  bool touches_rows; /* its gradient is zero but for the rows of its weight that the tokens name */
+  bool is_shared;
   struct sl__block params, buffers;
   struct sl_shape saved; /* what backward needs besides x and y; ndim 0: nothing */
   bool saved_per_row;    /* one such shape a sample, else one a slice */

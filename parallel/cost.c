@@ -164,6 +164,7 @@ static enum sl_status probe_open(struct probe *p, const struct sl__cost_case *c,
   memcpy(p->grid.devices, devices, (size_t)count * sizeof *devices);
   SL_TRY(sl__plan_new(c->model, &p->grid, c->rows * count, 0, true, &p->plan));
   SL_TRY(sl__kvstore_new(c->model, c->optimizer, c->kvstore, c->big_shard, &p->grid, &p->kvstore));
+  SL_TRY(sl__kvstore_reserve(p->kvstore, sl__plan_positions(p->plan)));
   SL_TRY(probe_data(p, count));
 out:
   return status;
@@ -181,8 +182,12 @@ static void probe_close(struct probe *p) {
 /* The update adds as many gradients as the trainer's will. wait: between the two, to take the time.
  */
 static enum sl_status probe_step(struct probe *p, bool wait) {
-  const struct sl__step step = {
-      .training = true, .scale = 1, .x = p->x, .labels = p->labels, .grads = p->kvstore->grads};
+  const struct sl__step step = {.training = true,
+                                .scale = 1,
+                                .x = p->x,
+                                .labels = p->labels,
+                                .grads = p->kvstore->grads,
+                                .rows = p->kvstore->rows};
   double start = starpu_timing_now();
   enum sl_status status = sl__plan_submit(p->plan, &step);
   int replicas = p->kvstore->replicas;

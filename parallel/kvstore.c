@@ -75,12 +75,25 @@ static enum sl_status make_gradient(struct sl__kvstore *kv, int64_t total, int p
   return sl__tensor_host(kv->model->context, &shape, SL_F32, NULL, grad);
 }
 
+static bool is_sparse(const struct sl__kvstore *kv, int i) {
+  return kv->model->layers[i].touches_rows && !kv->model->layers[i].is_shared;
+}
+
+/* Momentum, decay and Adam move every row, touched or not. */
+static bool is_plain(const struct sl_optimizer *o) {
+  return o->kind == SL_SGD && o->momentum <= 0 && o->weight_decay <= 0;
+}
+
 static enum sl_status make_layer(struct sl__kvstore *kv, int i, int parts) {
   struct sl__block *block = &kv->model->layers[i].params;
   int64_t *lengths = sl__alloc((size_t)parts, sizeof *lengths, "shards");
   enum sl_status status = lengths ? SL_OK : SL_NO_MEMORY;
   if (status == SL_OK && !block->tensor->view_count) status = cut(block->tensor, parts, lengths);
-  for (int r = 0; r < kv->replicas && status == SL_OK; r++) {
+  if (is_sparse(kv, i) && !is_plain(&kv->optimizer) && status == SL_OK) {
+    status = make_gradient(kv, block->total, parts, &kv->sums[i].dense);
+    if (status == SL_OK) status = cut(kv->sums[i].dense, parts, lengths);
+  }
+  for (int r = 0; r < kv->replicas && status == SL_OK && !is_sparse(kv, i); r++) {
     status = make_gradient(kv, block->total, parts, &kv->grads[r][i]);
     if (status == SL_OK) status = cut(kv->grads[r][i], parts, lengths);
   }
@@ -98,11 +111,14 @@ static enum sl_status make_shards(struct sl__kvstore *kv, int64_t big) {
     if (model->layers[i].params.total) most += layer_parts(kv, i, big);
   kv->shards = sl__alloc((size_t)most, sizeof *kv->shards, "shards");
   kv->grads = sl__alloc((size_t)kv->replicas, sizeof *kv->grads, "gradients");
-  kv->terms = sl__alloc((size_t)kv->replicas, sizeof *kv->terms, "gradients");
-  if (!kv->shards || !kv->grads || !kv->terms) return SL_NO_MEMORY;
+  kv->terms = sl__alloc(2 * (size_t)kv->replicas, sizeof *kv->terms, "gradients");
+  kv->rows = sl__alloc((size_t)kv->replicas, sizeof *kv->rows, "gradients");
+  kv->sums = sl__alloc((size_t)model->count, sizeof *kv->sums, "gradients");
+  if (!kv->shards || !kv->grads || !kv->terms || !kv->rows || !kv->sums) return SL_NO_MEMORY;
   for (int r = 0; r < kv->replicas; r++) {
     kv->grads[r] = sl__alloc((size_t)model->count, sizeof **kv->grads, "gradients");
-    if (!kv->grads[r]) return SL_NO_MEMORY;
+    kv->rows[r] = sl__alloc((size_t)model->count, sizeof **kv->rows, "gradients");
+    if (!kv->grads[r] || !kv->rows[r]) return SL_NO_MEMORY;
   }
   for (int i = 0; i < model->count; i++) {
     if (!model->layers[i].params.total) continue;
@@ -173,8 +189,9 @@ static enum sl_status make_state(struct sl__kvstore *kv) {
       SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &shard->state[k]));
       SL_TRY(sl__fill(context, &launch, shard->state[k], 0));
     }
-    if (!(kv->optimizer.clip > 0)) continue;
-    SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &shard->sum));
+    if (!(kv->optimizer.clip > 0) || (is_sparse(kv, shard->layer) && shard->part)) continue;
+    if (!is_sparse(kv, shard->layer))
+      SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &shard->sum));
     SL_TRY(sl__tensor_temporary(context, &one, SL_F32, &shard->square));
   }
   if (kv->optimizer.clip > 0) SL_TRY(sl__tensor_temporary(context, &one, SL_F32, &kv->norm));
@@ -211,6 +228,87 @@ static struct sl_tensor **gather_terms(struct sl__kvstore *kv, const struct sl__
   return kv->terms;
 }
 
+/* ---- row-sparse gradients ---- */
+
+/* Room for `capacity` rows of layer i's weight. */
+static enum sl_status make_rows(struct sl__kvstore *kv, int i, int64_t capacity,
+                                struct sl_tensor **rows, struct sl_tensor **values) {
+  struct sl_context *context = kv->model->context;
+  const struct sl_shape *weight = &kv->model->layers[i].params.part[0].shape;
+  int64_t width = sl_shape_count(weight) / weight->dim[0];
+  if (capacity > weight->dim[0]) capacity = weight->dim[0];
+  enum sl_status status = sl__tensor_temporary(context, &SL_SHAPE(capacity + 1), SL_I32, rows);
+  if (status == SL_OK)
+    status = sl__tensor_temporary(context, &SL_SHAPE(capacity, width), SL_F32, values);
+  return status;
+}
+
+/* Else a single replica's gradient is the sum. */
+static bool has_own_sum(const struct sl__kvstore *kv, int i) {
+  return kv->sums[i].rows && kv->sums[i].rows != kv->rows[0][i];
+}
+
+static void free_rows(struct sl__kvstore *kv, int i) {
+  struct sl__row_sum *sum = &kv->sums[i];
+  if (has_own_sum(kv, i)) {
+    sl__tensor_free(sum->rows);
+    sl__tensor_free(sum->values);
+  }
+  sum->rows = sum->values = NULL;
+  for (int r = 0; r < kv->replicas; r++) {
+    sl__tensor_free(kv->rows[r][i]);
+    sl__tensor_free(kv->grads[r][i]);
+    kv->rows[r][i] = kv->grads[r][i] = NULL;
+  }
+}
+
+enum sl_status sl__kvstore_reserve(struct sl__kvstore *kv, int64_t positions) {
+  enum sl_status status = SL_OK;
+  if (positions <= kv->positions) return SL_OK;
+  starpu_task_wait_for_all();
+  for (int i = 0; i < kv->model->count; i++) {
+    struct sl__row_sum *sum = &kv->sums[i];
+    if (!is_sparse(kv, i)) continue;
+    free_rows(kv, i);
+    for (int r = 0; r < kv->replicas; r++)
+      SL_TRY(make_rows(kv, i, positions, &kv->rows[r][i], &kv->grads[r][i]));
+    if (kv->replicas > 1)
+      SL_TRY(make_rows(kv, i, positions * kv->replicas, &sum->rows, &sum->values));
+    else
+      *sum = (struct sl__row_sum){kv->rows[0][i], kv->grads[0][i], sum->dense};
+  }
+  kv->positions = positions;
+out:
+  return status;
+}
+
+/* Where the layer's first shard is. */
+static const struct sl__shard *first_shard(const struct sl__kvstore *kv, int layer) {
+  const struct sl__shard *shard = kv->shards;
+  while (shard->layer != layer) shard++;
+  return shard;
+}
+
+static enum sl_status submit_row_sum(struct sl__kvstore *kv, int i) {
+  struct sl_context *context = kv->model->context;
+  struct sl__row_sum *sum = &kv->sums[i];
+  struct sl__launch launch = shard_launch(kv, first_shard(kv, i));
+  struct sl_tensor **rows = kv->terms, **values = kv->terms + kv->replicas;
+  enum sl_status status = SL_OK;
+  for (int r = 0; r < kv->replicas; r++) {
+    rows[r] = kv->rows[r][i];
+    values[r] = kv->grads[r][i];
+  }
+  if (has_own_sum(kv, i))
+    status = sl__rows_reduce(context, &launch, sum->rows, sum->values, kv->replicas, rows, values,
+                             kv->model->layers[i].params.part[0].shape.dim[0]);
+  if (status == SL_OK && sum->dense)
+    status = sl__rows_dense(context, &launch, sum->rows, sum->values, sum->dense);
+  return status;
+}
+
+/* ---- the update ---- */
+
 /* The square of the global norm: every shard's sum first, then their squares, in the shards' order.
  */
 static enum sl_status submit_norm(struct sl__kvstore *kv) {
@@ -219,10 +317,15 @@ static enum sl_status submit_norm(struct sl__kvstore *kv) {
   for (int s = 0; s < kv->shard_count; s++) {
     struct sl__shard *shard = &kv->shards[s];
     struct sl__launch launch = shard_launch(kv, shard);
+    const struct sl__row_sum *sum = &kv->sums[shard->layer];
+    if (shard->square && sum->rows)
+      SL_TRY(sl__rows_square(context, &launch, sum->rows, sum->values, shard->square));
+    if (!shard->sum) continue;
     SL_TRY(sl__reduce(context, &launch, shard->sum, kv->replicas, gather_terms(kv, shard)));
     SL_TRY(sl__square_sum(context, &launch, shard->sum, shard->square));
   }
   for (int s = 0; s < kv->shard_count; s++) {
+    if (!kv->shards[s].square) continue; /* the layer's first one has it for all rows */
     struct sl__launch launch = {.name = "norm", .priority = SL_PRIORITY_LOSS, .accumulate = s > 0};
     SL_TRY(sl__reduce(context, &launch, kv->norm, 1, &kv->shards[s].square));
   }
@@ -230,13 +333,26 @@ out:
   return status;
 }
 
+/* Elements of the block before the shard. */
+static int64_t first_element(const struct sl__kvstore *kv, const struct sl__shard *shard) {
+  int64_t first = 0;
+  for (const struct sl__shard *s = first_shard(kv, shard->layer); s != shard; s++)
+    first += s->count;
+  return first;
+}
+
 static enum sl_status submit_update(struct sl__kvstore *kv, struct sl__shard *shard,
                                     const struct sl__update *update) {
   struct sl_context *context = kv->model->context;
   struct sl__launch launch = shard_launch(kv, shard);
   struct sl_tensor *param = sl__part(kv->model->layers[shard->layer].params.tensor, shard->part);
-  struct sl_tensor **terms = kv->norm ? &shard->sum : gather_terms(kv, shard);
-  int count = kv->norm ? 1 : kv->replicas;
+  const struct sl__row_sum *sum = &kv->sums[shard->layer];
+  if (is_sparse(kv, shard->layer) && !sum->dense)
+    return sl__rows_sgd(context, &launch, param, first_element(kv, shard), sum->rows, sum->values,
+                        kv->norm, update);
+  struct sl_tensor *dense = sum->dense ? sl__part(sum->dense, shard->part) : NULL;
+  struct sl_tensor **terms = dense ? &dense : kv->norm ? &shard->sum : gather_terms(kv, shard);
+  int count = dense || kv->norm ? 1 : kv->replicas;
   if (kv->optimizer.kind == SL_SGD)
     return sl__sgd(context, &launch, param, shard->state[0], count, terms, kv->norm, update);
   return sl__adam(context, &launch, param, shard->state[0], shard->state[1], count, terms, kv->norm,
@@ -247,7 +363,19 @@ static void forget_gradients(struct sl__kvstore *kv) {
   for (int r = 0; r < kv->replicas; r++)
     for (int i = 0; i < kv->model->count; i++)
       if (kv->grads[r][i] && !kv->grads[r][i]->view_count) sl__tensor_invalidate(kv->grads[r][i]);
-  for (int s = 0; s < kv->shard_count && kv->norm; s++) sl__tensor_invalidate(kv->shards[s].sum);
+  for (int r = 0; r < kv->replicas; r++)
+    for (int i = 0; i < kv->model->count; i++)
+      if (kv->rows[r][i]) sl__tensor_invalidate(kv->rows[r][i]);
+  for (int i = 0; i < kv->model->count; i++)
+    if (has_own_sum(kv, i)) {
+      sl__tensor_invalidate(kv->sums[i].rows);
+      sl__tensor_invalidate(kv->sums[i].values);
+    }
+  for (int i = 0; i < kv->model->count; i++)
+    if (kv->sums[i].dense && !kv->sums[i].dense->view_count)
+      sl__tensor_invalidate(kv->sums[i].dense);
+  for (int s = 0; s < kv->shard_count; s++)
+    if (kv->shards[s].sum) sl__tensor_invalidate(kv->shards[s].sum);
 }
 
 enum sl_status sl__kvstore_update(struct sl__kvstore *kv, int64_t step, float lr) {
@@ -263,6 +391,8 @@ enum sl_status sl__kvstore_update(struct sl__kvstore *kv, int64_t step, float lr
                               .step = step + 1,
                               .max_norm = o->clip};
   enum sl_status status = SL_OK;
+  for (int i = 0; i < kv->model->count; i++)
+    if (is_sparse(kv, i)) SL_TRY(submit_row_sum(kv, i));
   if (kv->norm) SL_TRY(submit_norm(kv));
   for (int s = 0; s < kv->shard_count; s++) SL_TRY(submit_update(kv, &kv->shards[s], &update));
   forget_gradients(kv);
@@ -280,6 +410,13 @@ int64_t sl__kvstore_bytes(const struct sl__kvstore *kv, int owner) {
 
 void sl__kvstore_free(struct sl__kvstore *kv) {
   if (!kv) return;
+  for (int i = 0; kv->rows && kv->sums && i < kv->model->count; i++) {
+    if (kv->rows[kv->replicas - 1] && is_sparse(kv, i)) free_rows(kv, i);
+    sl__tensor_free(kv->sums[i].dense);
+  }
+  for (int r = 0; kv->rows && r < kv->replicas; r++) free(kv->rows[r]);
+  free(kv->rows);
+  free(kv->sums);
   for (int r = 0; kv->grads && r < kv->replicas; r++) {
     for (int i = 0; kv->grads[r] && i < kv->model->count; i++) sl__tensor_free(kv->grads[r][i]);
     free(kv->grads[r]);

@@ -12,7 +12,13 @@ struct sl__shard {
   int owner;     /* index into kvstore->owners */
   int64_t count; /* elements */
   struct sl_tensor *state[2];     /* velocity, or mean and variance; NULL where not needed */
-  struct sl_tensor *sum, *square; /* only where gradients are clipped */
+  struct sl_tensor *sum, *square; /* only where gradients are clipped; NULL where others' serve */
+};
+
+/* The replicas' row-sparse gradients added up. */
+struct sl__row_sum {
+  struct sl_tensor *rows, *values; /* one replica's own where it is the only one */
+  struct sl_tensor *dense; /* cut like the block; NULL for plain descent, which needs none */
 };
 
 struct sl__kvstore {
@@ -25,13 +31,22 @@ struct sl__kvstore {
   int shard_count;
   int replicas;
   struct sl_tensor ***grads; /* [replica][layer]; cut like the block */
-  struct sl_tensor *norm;    /* square of the gradient's global norm; only where it is clipped */
-  struct sl_tensor **terms;  /* room for the arguments of one reduction */
+  /* A layer that touches rows only (an embedding that nobody shares) has a row-sparse gradient:
+   * grads are the rows' values, rows their numbers (codelets/rows.c); NULL for the others. */
+  struct sl_tensor ***rows;
+  struct sl__row_sum *sums; /* [layers] */
+  int64_t positions;        /* tokens there is room for */
+  struct sl_tensor *norm;   /* square of the gradient's global norm; only where it is clipped */
+  struct sl_tensor **terms; /* room for the arguments of one reduction: 2 a replica */
 };
 
 enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer *optimizer,
                                enum sl_kvstore_kind kind, int64_t big_shard,
                                const struct sl__grid *grid, struct sl__kvstore **kvstore);
+
+/* Make room for the rows that so many tokens of a replica can touch; waits for all tasks where it
+ * must. To be called before the first step with that many. */
+enum sl_status sl__kvstore_reserve(struct sl__kvstore *kvstore, int64_t positions);
 
 /* Submit, for every shard, the sum of the replicas' gradients in their order and the optimizer's
  * step (from 0). */

@@ -13,6 +13,16 @@ void sl__chunk_steps(const struct sl__plan *plan, int chunk, int64_t *first, int
   *steps = each + (chunk < over);
 }
 
+int64_t sl__plan_positions(const struct sl__plan *plan) {
+  int64_t most = 0, rows = 0;
+  if (!plan->model->takes_tokens) return 0;
+  for (int s = 0; s < plan->count; s++) {
+    rows = plan->slices[s].microbatch ? rows + plan->slices[s].rows : plan->slices[s].rows;
+    if (rows > most) most = rows;
+  }
+  return most * sl_shape_count(&plan->model->sample);
+}
+
 struct sl_tensor *sl__part(struct sl_tensor *tensor, int i) {
   return tensor->view_count ? &tensor->views[i] : tensor;
 }
@@ -301,6 +311,7 @@ static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__ste
   if (layer->params.total || pass.shared) {
     bool again = slice->microbatch > 0 || !last_chunk;
     pass.grad = step->grads[slice->replica][i];
+    pass.grad_rows = step->rows[slice->replica][i];
     pass.add_grad = again || layer->is_shared; /* the layer that shares it was there before */
     pass.add_shared = again;
     if (pass.shared) pass.shared_grad = step->grads[slice->replica][layer->shares];

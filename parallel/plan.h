@@ -40,7 +40,7 @@ struct sl__step {
   struct sl_tensor *x,
       *labels; /* [batch, ...], split into the plan's slices where there are several. labels NULL:
                   no loss, and the last layer's output stays; not in training */
-  struct sl_tensor ***grads; /* [replica][layer] */
+  struct sl_tensor ***grads, ***rows; /* [replica][layer]; see sl__kvstore */
 };
 
 /* steps: of the sequences in the batch, at most the model's own; 0 means the model's own. */
@@ -55,6 +55,9 @@ void sl__slice_rows(const struct sl__grid *grid, int64_t batch, int64_t *rows);
 /* The time steps [first, first + steps) of a chunk: the first ones longer, where they are uneven.
  */
 void sl__chunk_steps(const struct sl__plan *plan, int chunk, int64_t *first, int64_t *steps);
+
+/* Tokens that a replica reads in a step, at most; 0: the model takes none. */
+int64_t sl__plan_positions(const struct sl__plan *plan);
 
 /* Part i of a tensor that was split, or the tensor itself where there is one slice only. */
 struct sl_tensor *sl__part(struct sl_tensor *tensor, int i);

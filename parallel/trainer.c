@@ -125,6 +125,8 @@ static enum sl_status find_plan(struct sl_trainer *t, const struct sl_batch *bat
   if (status != SL_OK) return status;
   status = sl__plan_new(t->model, &t->grid, batch->batch, batch->steps, training, plan);
   if (status == SL_OK) t->plans[t->plan_count++] = *plan;
+  if (status == SL_OK && training)
+    status = sl__kvstore_reserve(t->kvstore, sl__plan_positions(*plan));
   return status;
 }
 
@@ -173,7 +175,8 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
                           .scale = batch.valid ? 1.0f / (float)batch.valid : 0,
                           .x = f->feed->x[batch.slot],
                           .labels = f->feed->labels[batch.slot],
-                          .grads = t->kvstore->grads};
+                          .grads = t->kvstore->grads,
+                          .rows = t->kvstore->rows};
   SL_TRY(sl__plan_submit(plan, &step));
   SL_TRY(submit_stats(t, plan, f));
   if (training) SL_TRY(sl__kvstore_update(t->kvstore, t->step++, (float)f->report.lr));

@@ -50,6 +50,112 @@ static void tokens_outside_give_nan(void **state) {
   free(y), free(g), free(table);
 }
 
+/* ---- row-sparse gradients ------------------------------------------------------------------- */
+
+/* The dense gradient that a pair stands for; each row must be there once only. Freed. */
+static double *spread(struct sl_tensor *rows, struct sl_tensor *values, int expected) {
+  int32_t numbers[2 * T + 1];
+  double *dense = zeros(V * D), *v;
+  OK(sl__tensor_read(rows, numbers));
+  v = take(values);
+  assert_int_equal(numbers[0], expected);
+  bool seen[V] = {false};
+  for (int k = 0; k < numbers[0]; k++) {
+    assert_in_range(numbers[1 + k], 0, V - 1);
+    assert_false(seen[numbers[1 + k]]);
+    seen[numbers[1 + k]] = true;
+    for (int d = 0; d < D; d++) dense[numbers[1 + k] * D + d] = v[k * D + d];
+  }
+  sl__tensor_free(rows);
+  free(v);
+  return dense;
+}
+
+/* Columns 1 and 2, then column 0 added: together the dense gradient of all. */
+static void touched_rows_are_collected(void **state) {
+  (void)state;
+  double *dy = random_values(T * D, 2), late[6 * D], early[3 * D], want[V * D] = {0};
+  for (int n = 0; n < T; n++)
+    for (int d = 0; d < D; d++) {
+      want[tokens[n] * D + d] += dy[n * D + d];
+      if (n % 3)
+        late[(n / 3 * 2 + n % 3 - 1) * D + d] = dy[n * D + d];
+      else
+        early[n / 3 * D + d] = dy[n * D + d];
+    }
+  struct sl_tensor *tt = integers(SL_SHAPE(3, 3), tokens);
+  struct sl_tensor *tl = tensor(SL_SHAPE(3, 2, D), late), *te = tensor(SL_SHAPE(3, 1, D), early);
+  struct sl_tensor *rows = integers(SL_SHAPE(V + 1), NULL);
+  struct sl_tensor *values = tensor(SL_SHAPE(V, D), NULL);
+  OK(sl__embedding_backward_rows(context, &plain, tt, tl, rows, values, V, 1));
+  OK(sl__embedding_backward_rows(context, &adding, tt, te, rows, values, V, 0));
+  double *got = spread(rows, values, 5); /* 0, 1, 2, 3, 6 */
+  assert_near("rows", got, want, V * D, 3, 3);
+  sl__tensor_free(tt);
+  sl__tensor_free(tl);
+  sl__tensor_free(te);
+  free(dy);
+}
+
+/* Two pairs, added up, made dense, squared, descended along; the table cut within a row. */
+static void rows_stand_for_the_dense_gradient(void **state) {
+  (void)state;
+  static const int32_t first[4] = {3, 6, 0, 2}, second[6] = {5, 2, 3, 1, 5, 4};
+  double *a = random_values(3 * D, 1), *b = random_values(5 * D, 2),
+         *table = random_values(V * D, 3);
+  double want[V * D] = {0}, square = 0;
+  for (int k = 0; k < 3; k++)
+    for (int d = 0; d < D; d++) want[first[1 + k] * D + d] += a[k * D + d];
+  for (int k = 0; k < 4; k++) /* one of five is not in use */
+    for (int d = 0; d < D; d++) want[second[1 + k] * D + d] += b[k * D + d];
+  for (int i = 0; i < V * D; i++) square += want[i] * want[i];
+  struct sl_tensor *rows[] = {integers(SL_SHAPE(4), first), integers(SL_SHAPE(6), second)};
+  struct sl_tensor *values[] = {tensor(SL_SHAPE(3, D), a), tensor(SL_SHAPE(5, D), b)};
+  int32_t four[6] = {4, 2, 3, 1, 5, 0};
+  OK(sl__tensor_write(rows[1], four));
+  struct sl_tensor *sum_rows = integers(SL_SHAPE(V + 1), NULL);
+  struct sl_tensor *sum = tensor(SL_SHAPE(V, D), NULL), *dense = tensor(SL_SHAPE(V * D), table);
+  struct sl_tensor *norm = tensor(SL_SHAPE(1), NULL);
+  OK(sl__rows_reduce(context, &plain, sum_rows, sum, 2, rows, values, V));
+  OK(sl__rows_dense(context, &plain, sum_rows, sum, dense));
+  OK(sl__rows_square(context, &plain, sum_rows, sum, norm));
+  const struct sl__update update = {.lr = 0.5f, .max_norm = 1};
+  int64_t cut = 2 * D + 2; /* within row 2 */
+  for (int clip = 0; clip < 2; clip++) {
+    struct sl_tensor *low = tensor(SL_SHAPE(cut), table);
+    struct sl_tensor *high = tensor(SL_SHAPE(V * D - cut), table + cut);
+    double factor = clip ? 0.5 / sqrt(square) : 0.5, *moved = zeros(V * D);
+    for (int i = 0; i < V * D; i++) moved[i] = table[i] - factor * want[i];
+    OK(sl__rows_sgd(context, &plain, low, 0, sum_rows, sum, clip ? norm : NULL, &update));
+    OK(sl__rows_sgd(context, &plain, high, cut, sum_rows, sum, clip ? norm : NULL, &update));
+    assert_near("low", take(low), moved, cut, 4, 3);
+    assert_near("high", take(high), moved + cut, V * D - cut, 4, 3);
+    free(moved);
+  }
+  assert_near("dense", take(dense), want, V * D, 2, 2);
+  assert_near("square", take(norm), &square, 1, V * D, square);
+  free(spread(sum_rows, sum, 6)); /* 0, 1, 2, 3, 5, 6 */
+  for (int i = 0; i < 2; i++) {
+    sl__tensor_free(rows[i]);
+    sl__tensor_free(values[i]);
+  }
+  free(a), free(b), free(table);
+}
+
+/* Too little room is not passed over in silence. */
+static void rows_without_room_give_nan(void **state) {
+  (void)state;
+  struct sl_tensor *tt = integers(SL_SHAPE(3, 3), tokens), *tdy = tensor(SL_SHAPE(3, 3, D), NULL);
+  struct sl_tensor *rows = integers(SL_SHAPE(3), NULL), *values = tensor(SL_SHAPE(2, D), NULL);
+  OK(sl__embedding_backward_rows(context, &plain, tt, tdy, rows, values, V, 0));
+  double *v = take(values);
+  assert_true(isnan(v[0]));
+  free(v);
+  sl__tensor_free(tt);
+  sl__tensor_free(tdy);
+  sl__tensor_free(rows);
+}
+
 static void shapes_are_checked(void **state) {
   (void)state;
   struct sl_tensor *t = integers(SL_SHAPE(3), NULL), *floats = tensor(SL_SHAPE(3), NULL);
@@ -60,6 +166,15 @@ static void shapes_are_checked(void **state) {
   assert_int_equal(sl__embedding_forward(context, &plain, t, p, y, 0, 0), SL_BAD_SHAPE);
   assert_int_equal(sl__embedding_forward(context, &plain, floats, p, y, V, 0), SL_BAD_SHAPE);
   assert_int_equal(sl__embedding_backward_weight(context, &plain, t, y2, p, V, 0), SL_BAD_SHAPE);
+  const struct sl__update heavy = {.momentum = 0.9f};
+  struct sl_tensor *rows = integers(SL_SHAPE(4), NULL), *values = tensor(SL_SHAPE(3, D), NULL);
+  assert_int_equal(sl__embedding_backward_rows(context, &plain, t, y2, rows, values, V, 0),
+                   SL_BAD_SHAPE);
+  assert_int_equal(sl__rows_square(context, &plain, t, values, p), SL_BAD_SHAPE);
+  assert_int_equal(sl__rows_dense(context, &plain, rows, values, y2), SL_BAD_SHAPE);
+  assert_int_equal(sl__rows_sgd(context, &plain, p, 0, rows, values, NULL, &heavy), SL_UNSUPPORTED);
+  sl__tensor_free(rows);
+  sl__tensor_free(values);
   struct sl_tensor *all[] = {t, floats, p, y, y2};
   for (int i = 0; i < 5; i++) sl__tensor_free(all[i]);
 }
@@ -67,6 +182,9 @@ static void shapes_are_checked(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(rows_are_picked_and_gradients_added),
                                      cmocka_unit_test(tokens_outside_give_nan),
+                                     cmocka_unit_test(touched_rows_are_collected),
+                                     cmocka_unit_test(rows_stand_for_the_dense_gradient),
+                                     cmocka_unit_test(rows_without_room_give_nan),
                                      cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("embedding", tests, open_context, close_context);
 }

@@ -60,7 +60,7 @@ static struct sl_model *language_model(int64_t steps, float dropout) {
 struct run {
   struct sl_trainer_options options;
   int64_t window, batch;
-  float dropout;
+  float dropout, momentum;
   double loss[STEPS];
   float weights[4000];
   int64_t count;
@@ -76,7 +76,8 @@ static void train(struct run *run) {
   OK(sl_tokens_new("text", text, TOKENS, run->window, WORDS, &data));
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = run->batch, .contiguous = true},
                    &loader));
-  OK(sl_trainer_new(m, &(struct sl_optimizer){.lr = 4, .clip = 5}, NULL, &run->options, &trainer));
+  const struct sl_optimizer optimizer = {.lr = 4, .clip = 5, .momentum = run->momentum};
+  OK(sl_trainer_new(m, &optimizer, NULL, &run->options, &trainer));
   for (int s = 0; s < STEPS; s++) {
     OK(sl_trainer_step(trainer, loader, &report, &reported));
     if (reported) run->loss[report.step] = report.loss;
@@ -122,6 +123,29 @@ static void any_cut_gives_the_serial_curve(void **state) {
       run.options.microbatches = microbatches;
       train(&run);
       assert_same_curve(&run, &serial, "cut");
+    }
+}
+
+/* The embedding's gradient has the touched rows only; a momentum of nearly nothing wants it dense:
+ * the same curve, cut into shards within rows, too. */
+static void touched_rows_are_enough(void **state) {
+  (void)state;
+  static struct run sparse, dense;
+  for (int replicas = 1; replicas <= 3; replicas++)
+    for (int cut = 0; cut < 2; cut++) {
+      sparse = (struct run){.window = 7,
+                            .batch = 12,
+                            .options = {.replicas = replicas,
+                                        .microbatches = 2,
+                                        .big_shard = cut ? 13 : 0,
+                                        .kvstore = cut ? SL_KVSTORE_DEVICE : SL_KVSTORE_LOCAL}};
+      dense = sparse;
+      dense.momentum = 1e-20f;
+      train(&sparse);
+      train(&dense);
+      assert_same_curve(&sparse, &dense, "rows");
+      for (int64_t i = 0; i < sparse.count; i++)
+        assert_true(fabsf(sparse.weights[i] - dense.weights[i]) < 1e-4f);
     }
 }
 
@@ -434,6 +458,7 @@ int main(void) {
   setenv("STARPU_NCPU", "4", 0);
   setenv("STARPU_WORKERS_NOBIND", "1", 0);
   const struct CMUnitTest tests[] = {cmocka_unit_test(any_cut_gives_the_serial_curve),
+                                     cmocka_unit_test(touched_rows_are_enough),
                                      cmocka_unit_test(any_chunk_gives_the_serial_curve),
                                      cmocka_unit_test(any_placement_gives_the_same_bits),
                                      cmocka_unit_test(a_carried_state_is_one_long_window),
