@@ -184,7 +184,7 @@ enum {
   OPERATIONS
 };
 
-#define SL_OP(name, modes, where) void name##_cpu(void *buffers[], void *cl_arg);
+#define SL_OP(name, modes, where) void sl__##name##_cpu(void *buffers[], void *cl_arg);
 #include "codelets/ops.def"
 #undef SL_OP
 
@@ -193,7 +193,7 @@ static const struct operation {
   struct sl__op *op;
   starpu_cpu_func_t kernel;
 } operations[OPERATIONS] = {
-#define SL_OP(name, modes, where) {#name, &sl__op_##name, name##_cpu},
+#define SL_OP(name, modes, where) {#name, &sl__op_##name, sl__##name##_cpu},
 #include "codelets/ops.def"
 #undef SL_OP
 };

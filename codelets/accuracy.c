@@ -16,7 +16,7 @@ static int64_t rank_of(const float *row, int64_t classes, int64_t label) {
   return rank;
 }
 
-SL_KERNEL void accuracy_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__accuracy_cpu(void *buffers[], void *cl_arg) {
   const struct accuracy_args *a = sl__args(cl_arg);
   const float *logits = sl__buffer(buffers, 0);
   const int32_t *labels = sl__buffer(buffers, 1);

@@ -45,19 +45,19 @@ SL_SIMD static void backward_add(enum sl_activation activation, const float *sav
 #undef SL_LOOP
 }
 
-SL_KERNEL void activation_forward_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__activation_forward_cpu(void *buffers[], void *cl_arg) {
   const struct activation_args *a = sl__args(cl_arg);
   sl__activate(a->activation, sl__buffer(buffers, 0), sl__buffer(buffers, 1), a->count);
 }
 
-SL_KERNEL void activation_backward_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__activation_backward_cpu(void *buffers[], void *cl_arg) {
   const struct activation_args *a = sl__args(cl_arg);
   (sl__accumulate(cl_arg) ? backward_add : backward)(a->activation, sl__buffer(buffers, 0),
                                                      sl__buffer(buffers, 1), sl__buffer(buffers, 2),
                                                      a->count);
 }
 
-SL_KERNEL void activation_backward_inplace_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__activation_backward_inplace_cpu(void *buffers[], void *cl_arg) {
   const struct activation_args *a = sl__args(cl_arg);
   float *dy = sl__buffer(buffers, 1);
   backward(a->activation, sl__buffer(buffers, 0), dy, dy, a->count);

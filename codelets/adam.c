@@ -4,7 +4,7 @@
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-SL_SIMD SL_KERNEL void adam_cpu(void *buffers[], void *cl_arg) {
+SL_SIMD SL_KERNEL void sl__adam_cpu(void *buffers[], void *cl_arg) {
   const struct sl__update_args *a = sl__args(cl_arg);
   int end = sl__buffer_count(cl_arg) - a->has_norm;
   float factor = sl__clip_factor(a, a->has_norm ? sl__buffer(buffers, end) : NULL);

@@ -5,7 +5,7 @@ SL_SIMD static void add(const float *a, const float *b, float *y, int64_t n) {
   for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
 }
 
-SL_KERNEL void add_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__add_cpu(void *buffers[], void *cl_arg) {
   add(sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
       *(const int64_t *)sl__args(cl_arg));
 }

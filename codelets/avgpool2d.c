@@ -47,11 +47,11 @@ static void backward(const struct sl__pool_args *a, const float *dy, float *dx, 
   }
 }
 
-SL_KERNEL void avgpool2d_forward_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__avgpool2d_forward_cpu(void *buffers[], void *cl_arg) {
   forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1));
 }
 
-SL_KERNEL void avgpool2d_backward_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__avgpool2d_backward_cpu(void *buffers[], void *cl_arg) {
   backward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
            sl__accumulate(cl_arg));
 }

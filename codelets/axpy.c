@@ -14,7 +14,7 @@ SL_SIMD static void scale_add(float alpha, const float *x, float *y, int64_t n) 
   for (int64_t i = 0; i < n; i++) y[i] += alpha * x[i];
 }
 
-SL_KERNEL void axpy_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__axpy_cpu(void *buffers[], void *cl_arg) {
   const struct axpy_args *a = sl__args(cl_arg);
   (sl__accumulate(cl_arg) ? scale_add : scale)(a->alpha, sl__buffer(buffers, 0),
                                                sl__buffer(buffers, 1), a->count);

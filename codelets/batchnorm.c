@@ -159,23 +159,23 @@ static void backward_data(const struct norm_args *a, const float *x, const float
   }
 }
 
-SL_KERNEL void batchnorm_forward_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__batchnorm_forward_cpu(void *buffers[], void *cl_arg) {
   forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
           sl__buffer(buffers, 3));
 }
 
-SL_KERNEL void batchnorm_inference_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__batchnorm_inference_cpu(void *buffers[], void *cl_arg) {
   inference(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
             sl__buffer(buffers, 2), sl__buffer(buffers, 3));
 }
 
-SL_KERNEL void batchnorm_backward_data_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__batchnorm_backward_data_cpu(void *buffers[], void *cl_arg) {
   backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                 sl__buffer(buffers, 2), sl__buffer(buffers, 3), sl__buffer(buffers, 4),
                 sl__accumulate(cl_arg));
 }
 
-SL_KERNEL void batchnorm_backward_weight_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__batchnorm_backward_weight_cpu(void *buffers[], void *cl_arg) {
   const struct norm_args *a = sl__args(cl_arg);
   const float *x = sl__buffer(buffers, 0), *saved = sl__buffer(buffers, 1),
               *dy = sl__buffer(buffers, 2);
@@ -189,7 +189,7 @@ SL_KERNEL void batchnorm_backward_weight_cpu(void *buffers[], void *cl_arg) {
   }
 }
 
-SL_KERNEL void batchnorm_running_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__batchnorm_running_cpu(void *buffers[], void *cl_arg) {
   const struct norm_args *a = sl__args(cl_arg);
   const float *saved = sl__buffer(buffers, 0);
   float *running = sl__buffer(buffers, 1), m = a->momentum;

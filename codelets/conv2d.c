@@ -187,17 +187,17 @@ static void backward_weight(const struct conv_args *a, const float *x, const flo
   if (a->has_bias) bias_gradient(dy, grad + k * t, a->images, k, p, add);
 }
 
-SL_KERNEL void conv2d_forward_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__conv2d_forward_cpu(void *buffers[], void *cl_arg) {
   forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
           sl__buffer(buffers, 3));
 }
 
-SL_KERNEL void conv2d_backward_data_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__conv2d_backward_data_cpu(void *buffers[], void *cl_arg) {
   backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                 sl__buffer(buffers, 2), sl__buffer(buffers, 3), sl__accumulate(cl_arg));
 }
 
-SL_KERNEL void conv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__conv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
   backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                   sl__buffer(buffers, 2), sl__buffer(buffers, 3), sl__accumulate(cl_arg));
 }

@@ -49,30 +49,30 @@ static void backward_weight(const struct dense_args *a, const float *x, const fl
   if (a->has_bias) bias_gradient(dy, grad + out * in, a->rows, out, add);
 }
 
-SL_KERNEL void dense_forward_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__dense_forward_cpu(void *buffers[], void *cl_arg) {
   const struct dense_args *a = sl__args(cl_arg);
   const float *param = sl__buffer(buffers, 1);
   forward(a, sl__buffer(buffers, 0), param, param + (int64_t)a->out * a->in,
           sl__buffer(buffers, 2));
 }
 
-SL_KERNEL void dense_shared_forward_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__dense_shared_forward_cpu(void *buffers[], void *cl_arg) {
   forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
           sl__buffer(buffers, 3));
 }
 
-SL_KERNEL void bias_backward_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__bias_backward_cpu(void *buffers[], void *cl_arg) {
   const struct dense_args *a = sl__args(cl_arg);
   bias_gradient(sl__buffer(buffers, 0), sl__buffer(buffers, 1), a->rows, a->out,
                 sl__accumulate(cl_arg));
 }
 
-SL_KERNEL void dense_backward_data_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__dense_backward_data_cpu(void *buffers[], void *cl_arg) {
   backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                 sl__buffer(buffers, 2), sl__accumulate(cl_arg));
 }
 
-SL_KERNEL void dense_backward_weight_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__dense_backward_weight_cpu(void *buffers[], void *cl_arg) {
   backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                   sl__buffer(buffers, 2), sl__accumulate(cl_arg));
 }

@@ -35,11 +35,11 @@ SL_INLINE void apply(const struct dropout_args *a, const float *x, float *y, boo
     apply_run(a, first, run, x + at, y + at, add);
 }
 
-SL_KERNEL void dropout_forward_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__dropout_forward_cpu(void *buffers[], void *cl_arg) {
   apply(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), false);
 }
 
-SL_KERNEL void dropout_backward_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__dropout_backward_cpu(void *buffers[], void *cl_arg) {
   apply(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__accumulate(cl_arg));
 }
 

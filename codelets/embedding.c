@@ -16,7 +16,7 @@ SL_INLINE int32_t token_at(const struct embedding_args *a, const int32_t *tokens
   return tokens[n / a->steps * a->columns + a->from + n % a->steps];
 }
 
-SL_KERNEL void embedding_forward_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__embedding_forward_cpu(void *buffers[], void *cl_arg) {
   const struct embedding_args *a = sl__args(cl_arg);
   const int32_t *tokens = sl__buffer(buffers, 0);
   const float *table = sl__buffer(buffers, 1);
@@ -31,7 +31,7 @@ SL_KERNEL void embedding_forward_cpu(void *buffers[], void *cl_arg) {
 }
 
 /* A token that comes twice gets both gradients, in the order of the batch. */
-SL_KERNEL void embedding_backward_weight_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__embedding_backward_weight_cpu(void *buffers[], void *cl_arg) {
   const struct embedding_args *a = sl__args(cl_arg);
   const int32_t *tokens = sl__buffer(buffers, 0);
   const float *dy = sl__buffer(buffers, 1);
@@ -59,7 +59,7 @@ SL_SIMD static void collect(const struct embedding_args *a, const int32_t *token
   }
 }
 
-SL_KERNEL void embedding_backward_rows_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__embedding_backward_rows_cpu(void *buffers[], void *cl_arg) {
   const struct embedding_rows_args *a = sl__args(cl_arg);
   struct sl__rows rows = sl__rows_begin(&a->rows, sl__buffer(buffers, 2), sl__buffer(buffers, 3),
                                         sl__buffer(buffers, 4), sl__accumulate(cl_arg));

@@ -6,7 +6,7 @@ struct fill_args {
   float value;
 };
 
-SL_KERNEL void fill_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__fill_cpu(void *buffers[], void *cl_arg) {
   const struct fill_args *a = sl__args(cl_arg);
   float *y = sl__buffer(buffers, 0);
   for (int64_t i = 0; i < a->count; i++) y[i] = a->value;

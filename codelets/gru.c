@@ -137,22 +137,22 @@ static void backward_weight(const struct gru_args *a, const float *x, const floa
   sl__column_sums(dgates + 3 * hidden, rows, p.width, hidden, b_ih + p.gates + 2 * hidden, add);
 }
 
-SL_KERNEL void gru_forward_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__gru_forward_cpu(void *buffers[], void *cl_arg) {
   forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
           sl__buffer(buffers, 3), sl__buffer(buffers, 4), sl__buffer(buffers, 5));
 }
 
-SL_KERNEL void gru_backward_gates_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__gru_backward_gates_cpu(void *buffers[], void *cl_arg) {
   backward_gates(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                  sl__buffer(buffers, 2), sl__buffer(buffers, 3));
 }
 
-SL_KERNEL void gru_backward_data_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__gru_backward_data_cpu(void *buffers[], void *cl_arg) {
   backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                 sl__buffer(buffers, 2), sl__accumulate(cl_arg));
 }
 
-SL_KERNEL void gru_backward_weight_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__gru_backward_weight_cpu(void *buffers[], void *cl_arg) {
   backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                   sl__buffer(buffers, 2), sl__accumulate(cl_arg));
 }

@@ -137,22 +137,22 @@ static void backward_weight(const struct lstm_args *a, const float *x, const flo
   sl__column_sums(dgates, rows, p.width, p.gates, b_ih + p.gates, add);
 }
 
-SL_KERNEL void lstm_forward_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__lstm_forward_cpu(void *buffers[], void *cl_arg) {
   forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
           sl__buffer(buffers, 3), sl__buffer(buffers, 4), sl__buffer(buffers, 5));
 }
 
-SL_KERNEL void lstm_backward_gates_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__lstm_backward_gates_cpu(void *buffers[], void *cl_arg) {
   backward_gates(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                  sl__buffer(buffers, 2), sl__buffer(buffers, 3));
 }
 
-SL_KERNEL void lstm_backward_data_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__lstm_backward_data_cpu(void *buffers[], void *cl_arg) {
   backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                 sl__buffer(buffers, 2), sl__accumulate(cl_arg));
 }
 
-SL_KERNEL void lstm_backward_weight_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__lstm_backward_weight_cpu(void *buffers[], void *cl_arg) {
   backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                   sl__buffer(buffers, 2), sl__accumulate(cl_arg));
 }

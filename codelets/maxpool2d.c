@@ -57,13 +57,13 @@ static bool is_2x2(const struct sl__pool2d *p) {
          !p->pad_h && !p->pad_w;
 }
 
-SL_KERNEL void maxpool2d_forward_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__maxpool2d_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__pool_args *a = sl__args(cl_arg);
   (is_2x2(&a->pool) ? forward_2x2 : forward_any)(a, sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                                                  sl__buffer(buffers, 2));
 }
 
-SL_KERNEL void maxpool2d_backward_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__maxpool2d_backward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__pool_args *a = sl__args(cl_arg);
   const float *dy = sl__buffer(buffers, 0);
   const int32_t *index = sl__buffer(buffers, 1);

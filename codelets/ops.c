@@ -5,16 +5,16 @@ static uint32_t task_footprint(struct starpu_task *task) {
   return ((const struct sl__args_header *)task->cl_arg)->footprint;
 }
 
-#define SL_OP(name, modes, where) SL_KERNEL void name##_cpu(void *buffers[], void *cl_arg);
+#define SL_OP(name, modes, where) SL_KERNEL void sl__##name##_cpu(void *buffers[], void *cl_arg);
 #include "codelets/ops.def"
 #undef SL_OP
 
 /* The CUDA half of a row: nothing for CPU, the kernel for BOTH where this build has CUDA. */
 #ifdef SL_HAVE_CUDA
 #define SL_CUDA_CPU(name)
-#define SL_CUDA_BOTH(name) .cuda_funcs = {name##_cuda}, .cuda_flags = {STARPU_CUDA_ASYNC},
+#define SL_CUDA_BOTH(name) .cuda_funcs = {sl__##name##_cuda}, .cuda_flags = {STARPU_CUDA_ASYNC},
 #define SL_PROTO_CPU(name)
-#define SL_PROTO_BOTH(name) void name##_cuda(void *buffers[], void *cl_arg);
+#define SL_PROTO_BOTH(name) void sl__##name##_cuda(void *buffers[], void *cl_arg);
 #define SL_OP(name, modes, where) SL_PROTO_##where(name)
 #include "codelets/ops.def"
 #undef SL_OP
@@ -25,8 +25,8 @@ static uint32_t task_footprint(struct starpu_task *task) {
 
 #define SL_OP(op_name, op_modes, op_where)                                                         \
   struct sl__op sl__op_##op_name = {                                                               \
-      .codelet = {.cpu_funcs = {op_name##_cpu},                                                    \
-                  .cpu_funcs_name = {#op_name "_cpu"},                                             \
+      .codelet = {.cpu_funcs = {sl__##op_name##_cpu},                                              \
+                  .cpu_funcs_name = {"sl__" #op_name "_cpu"},                                      \
                   SL_CUDA_##op_where(op_name).nbuffers = STARPU_VARIABLE_NBUFFERS,                 \
                   .name = #op_name,                                                                \
                   .model = &sl__op_##op_name.model},                                               \

@@ -12,7 +12,7 @@ SL_SIMD static void add(const float *x, float *y, int64_t n) {
 }
 
 /* In blocks that stay in the first-level cache, so that memory is read once and written once. */
-SL_KERNEL void reduce_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__reduce_cpu(void *buffers[], void *cl_arg) {
   int64_t n = *(const int64_t *)sl__args(cl_arg), block = 2048;
   int terms = sl__buffer_count(cl_arg) - 1;
   float *sum = sl__buffer(buffers, 0);

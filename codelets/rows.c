@@ -11,7 +11,7 @@
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-SL_KERNEL void rows_reduce_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__rows_reduce_cpu(void *buffers[], void *cl_arg) {
   const struct sl__rows_args *a = sl__args(cl_arg);
   struct sl__rows sum = sl__rows_begin(a, sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                                        sl__buffer(buffers, 2), false);
@@ -23,7 +23,7 @@ SL_KERNEL void rows_reduce_cpu(void *buffers[], void *cl_arg) {
   sl__rows_end(&sum);
 }
 
-SL_KERNEL void rows_square_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__rows_square_cpu(void *buffers[], void *cl_arg) {
   const struct sl__rows_args *a = sl__args(cl_arg);
   const int32_t *rows = sl__buffer(buffers, 0);
   const float *values = sl__buffer(buffers, 1);
@@ -34,7 +34,7 @@ SL_KERNEL void rows_square_cpu(void *buffers[], void *cl_arg) {
   *(float *)sl__buffer(buffers, 2) = (float)sum;
 }
 
-SL_KERNEL void rows_dense_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__rows_dense_cpu(void *buffers[], void *cl_arg) {
   const struct sl__rows_args *a = sl__args(cl_arg);
   const int32_t *rows = sl__buffer(buffers, 0);
   const float *values = sl__buffer(buffers, 1);
@@ -55,7 +55,7 @@ SL_SIMD static void descend(float *p, const float *g, int64_t n, float rate) {
 }
 
 /* The parts of the touched rows that lie in the shard. */
-SL_KERNEL void rows_sgd_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__rows_sgd_cpu(void *buffers[], void *cl_arg) {
   const struct rows_sgd_args *a = sl__args(cl_arg);
   float *p = sl__buffer(buffers, 0);
   const int32_t *rows = sl__buffer(buffers, 1);

@@ -27,9 +27,9 @@ SL_INLINE void step(void *buffers[], void *cl_arg, bool momentum) {
   }
 }
 
-SL_SIMD SL_KERNEL void sgd_cpu(void *buffers[], void *cl_arg) { step(buffers, cl_arg, false); }
+SL_SIMD SL_KERNEL void sl__sgd_cpu(void *buffers[], void *cl_arg) { step(buffers, cl_arg, false); }
 
-SL_SIMD SL_KERNEL void sgd_momentum_cpu(void *buffers[], void *cl_arg) {
+SL_SIMD SL_KERNEL void sl__sgd_momentum_cpu(void *buffers[], void *cl_arg) {
   step(buffers, cl_arg, true);
 }
 

@@ -81,12 +81,12 @@ SL_INLINE void xent(const struct xent_args *a, const float *logits, const int32_
   stats[3] = (float)outside;
 }
 
-SL_SIMD SL_KERNEL void softmax_xent_cpu(void *buffers[], void *cl_arg) {
+SL_SIMD SL_KERNEL void sl__softmax_xent_cpu(void *buffers[], void *cl_arg) {
   xent(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
        NULL);
 }
 
-SL_SIMD SL_KERNEL void softmax_xent_gradient_cpu(void *buffers[], void *cl_arg) {
+SL_SIMD SL_KERNEL void sl__softmax_xent_gradient_cpu(void *buffers[], void *cl_arg) {
   xent(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
        sl__buffer(buffers, 3));
 }

@@ -12,7 +12,7 @@ SL_SIMD static double square_sum(const float *x, int64_t n) {
   return sum;
 }
 
-SL_KERNEL void square_sum_cpu(void *buffers[], void *cl_arg) {
+SL_KERNEL void sl__square_sum_cpu(void *buffers[], void *cl_arg) {
   *(float *)sl__buffer(buffers, 1) =
       (float)square_sum(sl__buffer(buffers, 0), *(const int64_t *)sl__args(cl_arg));
 }

@@ -77,6 +77,8 @@ traced "the window is that of Starling's tasks" '^window  10.000 ms, 3 tasks' "$
 traced "a busy worker" '^worker 0 .* 2 tasks .* 100.0 %' "$work/tasks.rec"
 traced "a waiting worker" '^worker 1 .* 1 tasks .* 50.0 %' "$work/tasks.rec"
 traced "the bubble" '^bubble  25.0 % of 2 workers' "$work/tasks.rec"
+traced "work at once" '^overlap 50.0 %' "$work/tasks.rec"
+traced "where layers ran" '^worker 1 .* %  fc2$' "$work/tasks.rec"
 traced "the theory" '^theory  15.8 %' --stages 4 --microbatches 16 "$work/tasks.rec"
 traced "a part of it" '^window  6.000 ms, 1 tasks' --to 6 "$work/tasks.rec"
 check "a picture of the tasks" "$trace" -o "$work/tasks.svg" "$work/tasks.rec"

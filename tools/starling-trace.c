@@ -97,6 +97,41 @@ static bool cut_window(struct trace *trace, const struct question *q, double *be
   return kept > 0;
 }
 
+/* The layers whose tasks ran there, the optimizer's aside. */
+static void print_layers(const struct trace *trace, int worker) {
+  for (int l = 0; l < trace->layer_count; l++)
+    for (size_t i = 0; i < trace->count; i++) {
+      const struct trace_task *t = &trace->tasks[i];
+      if (t->worker != worker || t->layer != l || t->update) continue;
+      printf(" %s", trace->layers[l]);
+      break;
+    }
+}
+
+static int by_time(const void *a, const void *b) {
+  double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* ms in which two or more workers computed. Beginnings and ends are walked through side by side. */
+static double overlap(const struct trace *trace) {
+  size_t n = trace->count, ended = 0;
+  double *ends = malloc(n * sizeof *ends), sum = 0, since = 0;
+  if (!ends) return NAN;
+  for (size_t i = 0; i < n; i++) ends[i] = trace->tasks[i].end;
+  qsort(ends, n, sizeof *ends, by_time);
+  for (size_t begun = 0; ended < n;) { /* a worker runs one task at a time */
+    size_t busy = begun - ended;
+    bool begins = begun < n && trace->tasks[begun].start < ends[ended];
+    double now = begins ? trace->tasks[begun].start : ends[ended];
+    if (busy >= 2) sum += now - since;
+    since = now;
+    begins ? begun++ : ended++;
+  }
+  free(ends);
+  return sum;
+}
+
 static void print_shares(const struct trace *trace, const struct question *q, double begin,
                          double end) {
   double total = 0, span = end - begin;
@@ -111,11 +146,15 @@ static void print_shares(const struct trace *trace, const struct question *q, do
       tasks++;
     }
     if (!tasks) continue;
-    printf("worker %-3d %8zu tasks  busy %10.3f ms  %5.1f %%\n", w, tasks, busy, 100 * busy / span);
+    printf("worker %-3d %8zu tasks  busy %10.3f ms  %5.1f %% ", w, tasks, busy, 100 * busy / span);
+    print_layers(trace, w);
+    putchar('\n');
     total += busy;
     used++;
   }
   printf("bubble  %.1f %% of %d workers\n", 100 * (1 - total / (span * used)), used);
+  printf("overlap %.1f %% of the window: two or more workers at once\n",
+         100 * overlap(trace) / span);
   if (q->stages)
     printf("theory  %.1f %% for GPipe and 1F1B: (p - 1) / (m + p - 1), p = %d, m = %d\n",
            100.0 * (q->stages - 1) / (q->microbatches + q->stages - 1), q->stages, q->microbatches);

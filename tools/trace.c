@@ -28,9 +28,20 @@ static int find_layer(struct trace *trace, const char *name) {
   return layers[trace->layer_count] ? trace->layer_count++ : -1;
 }
 
+static bool is_any(const char *model, const char *const *names) {
+  for (; *names; names++)
+    if (strstr(model, *names)) return true;
+  return false;
+}
+
+static bool is_update(const char *model) {
+  static const char *const names[] = {"sgd", "adam", "reduce", "square", "rows_dense", NULL};
+  return is_any(model, names);
+}
+
 static bool is_backward(const char *model) {
-  return strstr(model, "backward") || strstr(model, "gradient") || strstr(model, "sgd") ||
-         strstr(model, "adam");
+  static const char *const names[] = {"backward", "gradient", "sgd", "adam", NULL};
+  return is_any(model, names);
 }
 
 /* false where there is no memory. */
@@ -49,6 +60,7 @@ static bool keep(struct trace *trace, const struct record *r, size_t *room) {
   trace->tasks[trace->count++] = (struct trace_task){.worker = (int)r->worker,
                                                      .layer = layer,
                                                      .backward = is_backward(r->model),
+                                                     .update = is_update(r->model),
                                                      .start = r->start,
                                                      .end = r->end};
   if (r->worker >= trace->workers) trace->workers = (int)r->worker + 1;

@@ -10,6 +10,7 @@ struct trace_task {
   int worker;
   int layer;         /* index into trace.layers */
   bool backward;     /* of its layer's backward half, or the optimizer's */
+  bool update;       /* the optimizer's, whose place is its owner's, not the layer's */
   double start, end; /* ms */
 };
 
