@@ -2,9 +2,13 @@
 """The language model of examples/lstm_lm in PyTorch: same split, vocabulary, batches, model and
 optimizer; prints the perplexities after each epoch, and words/s.
     lstm_lm --data FILE --save lm.safetensors ...
-    torch_lm.py --data FILE --vocabulary lm.safetensors.vocabulary.json ..."""
+    torch_lm.py --data FILE --vocabulary lm.safetensors.vocabulary.json ...
+From the very same initial weights, which one step at a rate of nearly nothing leaves as they are (a rounding at most):
+    lstm_lm --data FILE --steps 1 --lr 1e-12 --save begin.safetensors ...
+    torch_lm.py --data FILE --vocabulary begin.safetensors.vocabulary.json --load begin.safetensors ..."""
 import argparse
 import json
+import struct
 import math
 import time
 
@@ -23,6 +27,7 @@ p.add_argument("--half-life", type=int, default=0)
 p.add_argument("--dropout", type=float, default=0)
 p.add_argument("--lr", type=float, default=20)
 p.add_argument("--clip", type=float, default=0.25)
+p.add_argument("--load", help="initial weights, as lstm_lm saves them")
 p.add_argument("--threads", type=int, default=2)
 p.add_argument("--seed", type=int, default=1)
 a = p.parse_args()
@@ -74,7 +79,22 @@ class Model(torch.nn.Module):
         return self.decoder(self.drop(y)), state
 
 
+def tensors(path):
+    data = open(path, "rb").read()
+    end = 8 + struct.unpack("<Q", data[:8])[0]
+    for name, entry in json.loads(data[8:end]).items():
+        if name == "__metadata__": continue
+        first, last = entry["data_offsets"]
+        yield name, torch.frombuffer(bytearray(data[end + first:end + last]), dtype=torch.float32).view(entry["shape"])
+
+
+def named_as_torch(name):
+    layer, part = name.split(".")
+    return f"lstm.{part[:-1]}{layer[4:]}" if layer.startswith("lstm") else name  # lstm3.weight_ih_l0: lstm.weight_ih_l3
+
+
 model = Model()
+if a.load: model.load_state_dict({named_as_torch(name): t for name, t in tensors(a.load)})
 loss_of = torch.nn.CrossEntropyLoss()
 
 

@@ -76,7 +76,7 @@ static const struct argp_option options[] = {
     {"weight-decay", KEY_WEIGHT_DECAY, "X", 0, "Weight decay (default 0)", 2},
     {"lr-schedule", KEY_LR_SCHEDULE, "TEXT", 0,
      "constant (default), step:PERIOD[:GAMMA], cosine[:FLOOR]; each may end in ,warmup:STEPS", 2},
-    {"clip", KEY_CLIP, "X", 0, "Greatest global norm of the gradient (default: none)", 2},
+    {"clip", KEY_CLIP, "X", 0, "Greatest global norm of the gradient; 0: any", 2},
 
     HEADER("Devices:", 3),
     {"devices", KEY_DEVICES, "LIST", 0,
@@ -231,7 +231,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
       cli->weight_decay = cli_real(state, "--weight-decay", text, 0, 10);
       break;
     case KEY_LR_SCHEDULE: cli->lr_schedule = text; break;
-    case KEY_CLIP: cli->clip = cli_real(state, "--clip", text, 1e-9, 1e9); break;
+    case KEY_CLIP: cli->clip = cli_real(state, "--clip", text, 0, 1e9); break;
     case KEY_DEVICES: cli->devices = read_name(state, "--devices", text); break;
     case KEY_REPLICAS: cli->replicas = (int)cli_whole(state, "--replicas", text, 1, 4096); break;
     case KEY_MICROBATCHES:

@@ -341,6 +341,11 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
       lm->prompt = text;
       break;
     case ARGP_KEY_END:
+      if (lm->buckets.asked && lm->bptt)
+        cli_refuse(state, "--buckets and --bptt: a line is one sequence; give one of the two");
+      if (!lm->buckets.asked && lm->buckets.longer == SL_LONG_DROP)
+        cli_refuse(state, "--long: it belongs to --buckets");
+      if (!lm->bptt) lm->bptt = 35;
       if (lm->tied && lm->embed != lm->hidden)
         cli_refuse(state, "--tied: --embed %lld must be --hidden %lld", (long long)lm->embed,
                    (long long)lm->hidden);
@@ -354,8 +359,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
 
 int main(int argc, char **argv) {
   static const struct argp own = {options, parse_option, NULL, NULL, NULL, NULL, NULL};
-  struct lstm_lm lm = {
-      .layers = 2, .hidden = 200, .embed = 200, .bptt = 35, .words = 10000, .temperature = 1};
+  struct lstm_lm lm = {.layers = 2, .hidden = 200, .embed = 200, .words = 10000, .temperature = 1};
   const struct program program = {
       .about = "Train a language model of LSTM layers on a text file or generated sentences.",
       .data = "grammar",

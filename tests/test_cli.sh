@@ -36,7 +36,7 @@ done
 for value in 0 -0.1 1e9 0.1x nan inf "" 0x1p-3; do refused 2 "--lr '$value'" "$lenet" "--lr=$value"; done
 for value in 1 -0.5 2 nan rubbish; do refused 2 "--momentum '$value'" "$lenet" "--momentum=$value"; done
 for value in -1 1e9 nan; do refused 2 "--weight-decay '$value'" "$lenet" "--weight-decay=$value"; done
-for value in 0 -1 nan; do refused 2 "--clip '$value'" "$lenet" "--clip=$value"; done
+for value in -1 nan; do refused 2 "--clip '$value'" "$lenet" "--clip=$value"; done
 for value in -1 1e3 18446744073709551616 ""; do refused 2 "--seed '$value'" "$lenet" "--seed=$value"; done
 refused 2 "10000 samples" "$lenet" --batch 20000
 refused 2 "more slices" "$lenet" --batch 4 --replicas 3 --microbatches 2
@@ -102,6 +102,18 @@ echo word >"$work/word.txt"; refused 2 "too few" "$lm" $small --data "$work/word
 head -c 3000 /dev/zero | tr '\000' x >"$work/long.txt"; refused 2 "too few" "$lm" $small --data "$work/long.txt"
 refused 2 "0 tokens are too few" "$lm" $small --data "$work/long.txt" --level char
 refused 2 "no rule places" "$lm" $small --placement 'lstm0=cpu'
+refused 2 "must rise" "$lm" $small --buckets 8,4
+refused 2 "auto:N" "$lm" $small --buckets auto:0
+for value in "" 3, x -1 8,8; do refused 2 "--buckets" "$lm" $small --buckets "$value"; done
+refused 2 "--long" "$lm" $small --buckets 8 --long cut
+refused 2 "belongs to --buckets" "$lm" $small --long drop
+refused 2 "give one" "$lm" $small --buckets 8 --bptt 10
+refused 2 "nothing is left\|no sentence" "$lm" $small --data "$work/long.txt" --level char --buckets 8 --long drop
+refused 2 "must be --hidden" "$lm" --tied --hidden 8 --embed 9
+refused 2 "belong to --sample" "$lm" $small --temperature 2
+refused 2 "name the trained weights" "$lm" --sample 5
+for value in 0 -1 x; do refused 2 "--sample" "$lm" --sample "$value"; done
+refused 2 "more slices\|cannot be cut" "$lm" $small --placement auto --batch 2 --microbatches 3
 yes 'the cat sat on the mat and it was flat' | head -n 400 >"$work/text.txt"
 if "$lm" --data "$work/text.txt" --epochs 8 --bptt 10 --lr 10 --layers 2 --hidden 16 --embed 16 --dropout 0.1 --half-life 4 --stages 2 --chunk 4 \
   --save "$work/lm.weights" >"$work/out" 2>"$work/err" && grep -q "^Vocabulary     11 words" "$work/out" &&
@@ -110,6 +122,22 @@ else not_ok "a text of one sentence is not learned: $(tail -n 3 "$work/out" | tr
 if "$lm" --quiet --data "$work/text.txt" --steps 2 --bptt 10 --layers 2 --hidden 16 --embed 16 --load "$work/lm.weights" 2>"$work/err"; then
   ok "a language model's weights and vocabulary load again"
 else not_ok "a language model's weights do not load"; fi
+if "$lm" --layers 2 --hidden 16 --embed 16 --load "$work/lm.weights" --sample 12 --temperature 0 >"$work/out" 2>"$work/err" &&
+  grep -qE '^the cat sat on the mat and it was flat$' "$work/out"; then ok "text is sampled from the weights"
+else not_ok "sampled: $(head -n 3 "$work/out" | tr '\n' ' ')"; fi
+if "$lm" --layers 2 --hidden 16 --embed 16 --load "$work/lm.weights" --sample 4 --temperature 0 --prompt "the cat sat on" >"$work/out" 2>"$work/err" &&
+  grep -qE '^the cat sat on the mat and it$' "$work/out"; then ok "a prompt is gone on from"
+else not_ok "prompt: $(head -n 3 "$work/out" | tr '\n' ' ')"; fi
+{ yes 'a b' | head -n 100; yes 'a b a b a b a b' | head -n 100; yes 'b a b a b a b a b a b a b' | head -n 20; } >"$work/lines.txt"
+if "$lm" --data "$work/lines.txt" --steps 4 --hidden 8 --embed 8 --tied --buckets 3,9 >"$work/out" 2>"$work/err" &&
+  grep -q '^2 buckets: 3 9 tokens; padding .* %; [1-9][0-9]* longer' "$work/out"; then ok "lines in buckets: $(grep buckets: "$work/out")"
+else not_ok "lines in buckets: $(tail -n 3 "$work/out" | tr '\n' ' ')"; fi
+if "$lm" --data "$work/lines.txt" --steps 4 --hidden 8 --embed 8 --buckets auto:2 --placement auto --microbatches 2 --chunk 4 >"$work/out" 2>"$work/err" &&
+  grep -q 'ms predicted' "$work/out"; then ok "buckets, chunks and an automatic placement together"
+else not_ok "together: $(tail -n 3 "$work/out" | tr '\n' ' ')"; fi
+sed 's/"flat",*//; s/,]/]/' "$work/lm.weights.vocabulary.json" >"$work/other.vocabulary.json"
+cp "$work/lm.weights" "$work/other"
+refused 1 "embed.weight" "$lm" --quiet --steps 2 --bptt 10 --layers 2 --hidden 16 --embed 16 --data "$work/text.txt" --load "$work/other"
 refused 2 "level" "$lm" $small --data "$work/text.txt" --level char --load "$work/lm.weights"
 echo '{' >"$work/lm.weights.vocabulary.json"
 refused 1 "vocabulary.json" "$lm" $small --data "$work/text.txt" --load "$work/lm.weights"
