@@ -22,7 +22,6 @@
 enum sl_status sl__dense_forward(struct sl_context *context, const struct sl__launch *l,
                                  struct sl_tensor *x, struct sl_tensor *param, struct sl_tensor *y,
                                  bool has_bias, enum sl_activation activation);
-/* dx (+)= dy W */
 /* The same with weight [O, I] and bias [O] in tensors of their own: the weight is another layer's,
  * too. */
 enum sl_status sl__dense_shared_forward(struct sl_context *context, const struct sl__launch *l,
@@ -32,6 +31,7 @@ enum sl_status sl__dense_shared_forward(struct sl_context *context, const struct
 /* grad [O] (+)= the sum of dy's rows [..., O]. */
 enum sl_status sl__bias_backward(struct sl_context *context, const struct sl__launch *l,
                                  struct sl_tensor *dy, struct sl_tensor *grad);
+/* dx (+)= dy W */
 enum sl_status sl__dense_backward_data(struct sl_context *context, const struct sl__launch *l,
                                        struct sl_tensor *dy, struct sl_tensor *param,
                                        struct sl_tensor *dx);

@@ -109,23 +109,13 @@ enum sl_status sl__tensor_split(struct sl_tensor *t, int count, const int64_t *r
   }
   t->views = views;
   t->view_count = count;
+  t->view_handles = handles;
   free(lengths);
-  free(handles);
   return SL_OK;
 }
 
-/* The views' handles, as StarPU's partition calls want them. */
-static starpu_data_handle_t *view_handles(const struct sl_tensor *t) {
-  starpu_data_handle_t *handles = sl__alloc((size_t)t->view_count, sizeof *handles, "a split");
-  for (int i = 0; handles && i < t->view_count; i++) handles[i] = t->views[i].handle;
-  return handles;
-}
-
 enum sl_status sl__tensor_keep_split(struct sl_tensor *t) {
-  starpu_data_handle_t *handles = view_handles(t);
-  if (!handles) return SL_NO_MEMORY;
-  starpu_data_partition_submit(t->handle, (unsigned)t->view_count, handles);
-  free(handles);
+  starpu_data_partition_submit(t->handle, (unsigned)t->view_count, t->view_handles);
   return SL_OK;
 }
 
@@ -156,9 +146,8 @@ enum sl_status sl__tensor_write(struct sl_tensor *t, const void *values) {
 void sl__tensor_free(struct sl_tensor *t) {
   if (!t) return;
   if (t->views) {
-    starpu_data_handle_t *handles = view_handles(t);
-    if (handles) starpu_data_partition_clean(t->handle, (unsigned)t->view_count, handles);
-    free(handles);
+    starpu_data_partition_clean(t->handle, (unsigned)t->view_count, t->view_handles);
+    free(t->view_handles);
     free(t->views);
   }
   if (t->host)

@@ -15,6 +15,7 @@ struct sl_tensor {
   bool owns_host;
   struct sl_tensor *views; /* a partition of the rows, planned once; see sl__tensor_split */
   int view_count;
+  starpu_data_handle_t *view_handles; /* theirs, as StarPU's partition calls want them */
   bool is_view;
 };
 

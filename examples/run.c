@@ -400,6 +400,8 @@ static int run_instead(struct run *run) {
   const struct cli *cli = &run->cli;
   struct sl_context_options options = {
       .devices = cli->devices, .seed = cli->seed, .tune = cli->tune};
+  if (is_automatic(cli))
+    return fail(run, EXIT_USAGE, "--placement auto is for training; name the devices");
   if (!cli->load) return fail(run, EXIT_USAGE, "name the trained weights: --load FILE");
   enum sl_status status = sl_open(&options, &run->context);
   if (status == SL_OK) status = run->program->instead(run->context, cli, run->program->input);

@@ -102,6 +102,8 @@ struct sl_model {
   int count, capacity;
   bool takes_tokens; /* the input is i32 (an embedding comes first) */
   bool built;
+  int users; /* KVStores that hold shards of its blocks: these must not be cut otherwise meanwhile
+              */
   char *placement; /* which device has which layer (parallel/placement.c); NULL: any */
 };
 

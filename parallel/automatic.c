@@ -9,6 +9,7 @@
 #include "parallel/cost.h"
 #include "parallel/pipeline.h"
 #include "parallel/planner.h"
+#include "parallel/trainer.h"
 
 enum { MOST_CLASSES = 8 };
 
@@ -46,6 +47,20 @@ static void kind_of(const struct sl__device *device, char *kind, size_t size) {
   snprintf(kind, size, "%.*s %s", (int)letters, device->name, model ? model : "");
 }
 
+/* Each stage takes as many devices of a kind as there are replicas. */
+static enum sl_status count_sets(struct automatic *a) {
+  int most = 0;
+  for (int k = 0; k < a->class_count; k++) {
+    a->classes[k].sets = a->classes[k].count / a->c.replicas;
+    if (a->classes[k].count > most) most = a->classes[k].count;
+  }
+  if (most >= a->c.replicas) return SL_OK;
+  return sl_fail(SL_BAD_ARGUMENT,
+                 "%d replicas need as many devices of one kind for each stage, but there are %d; "
+                 "take fewer replicas",
+                 a->c.replicas, most);
+}
+
 static enum sl_status sort_devices(struct automatic *a) {
   enum sl_status status;
   struct sl__device *devices = NULL;
@@ -54,6 +69,9 @@ static enum sl_status sort_devices(struct automatic *a) {
   for (int d = 0; d < count; d++) {
     char kind[64];
     int k = 0;
+    bool again = false; /* a device may be in the list twice */
+    for (int e = 0; e < d; e++) again |= devices[e].place.worker == devices[d].place.worker;
+    if (again) continue;
     kind_of(&devices[d], kind, sizeof kind);
     while (k < a->class_count && strcmp(a->classes[k].kind, kind)) k++;
     if (k == MOST_CLASSES) {
@@ -70,7 +88,7 @@ static enum sl_status sort_devices(struct automatic *a) {
     }
     class->devices[class->count++] = devices[d];
   }
-  for (int k = 0; k < a->class_count; k++) a->classes[k].sets = a->classes[k].count / a->c.replicas;
+  status = count_sets(a);
 out:
   free(devices);
   return status;
@@ -115,9 +133,8 @@ static enum sl_status measure_class(struct automatic *a, struct class *class) {
 }
 
 /* CPU workers share one memory. */
-static double memory_of(const struct automatic *a, const struct class *class) {
+static double memory_of(const struct class *class) {
   double bytes = sl__cost_memory(&class->devices[0]);
-  (void)a;
   return class->devices[0].node == STARPU_MAIN_RAM ? bytes / class->count : bytes;
 }
 
@@ -138,6 +155,7 @@ static void measure_links(struct automatic *a) {
 
 static enum sl_status gather(struct automatic *a) {
   int layers = a->c.model->count;
+  bool some = false;
   enum sl_status status = SL_NO_MEMORY;
   a->bytes = sl__alloc((size_t)layers, sizeof *a->bytes, "costs");
   a->cut_bytes = sl__alloc((size_t)layers, sizeof *a->cut_bytes, "costs");
@@ -149,11 +167,16 @@ static enum sl_status gather(struct automatic *a) {
   for (int k = 0; k < a->class_count; k++) {
     struct class *class = &a->classes[k];
     SL_TRY(measure_class(a, class));
+    bool possible = !class->costs.impossible;
+    some |= possible && class->sets;
     a->planner_classes[k] = (struct sl__planner_device_class){
-        .ms = class->ms, .memory = memory_of(a, class), .count = class->sets};
+        .ms = class->ms, .memory = memory_of(class), .count = possible ? class->sets : 0};
   }
   measure_links(a);
-  status = SL_OK;
+  status = some ? SL_OK
+                : sl_fail(SL_NO_DEVICE,
+                          "none of the devices has all operations of the model; name "
+                          "others by --devices");
 out:
   return status;
 }
@@ -309,9 +332,11 @@ static enum sl_status check(const struct sl_model *model, const struct sl_traine
   const struct sl_trainer_options plain = {
       .replicas = o->replicas, .microbatches = o->microbatches, .chunk = o->chunk};
   /* what the trainer would refuse, with its own words */
-  enum sl_status status = sl__grid_new(model, &plain, &grid);
+  enum sl_status status = sl__trainer_check(o);
   if (status != SL_OK) return status;
+  status = sl__grid_new(model, &plain, &grid);
   sl__grid_clear(&grid);
+  if (status != SL_OK) return status;
   int64_t slices =
       (int64_t)(o->replicas ? o->replicas : 1) * (o->microbatches ? o->microbatches : 1);
   if (batch >= slices) return SL_OK;

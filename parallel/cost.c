@@ -12,14 +12,24 @@ enum { WARM_PROBES = 1, TIMED_PROBES = 6 };
 
 /* ---- memory ---- */
 
+/* Of a table whose rows alone are touched, as many rows as there are tokens; see sl__kvstore. */
+static double gradient_elements(const struct sl__cost_case *c, const struct sl__layer *layer) {
+  double all = (double)layer->params.total;
+  const struct sl_optimizer *o = c->optimizer;
+  bool plain = o->kind == SL_SGD && o->momentum <= 0 && o->weight_decay <= 0;
+  if (!layer->touches_rows || layer->is_shared || !plain) return all;
+  double tokens = (double)c->rows * c->microbatches * (double)sl_shape_count(&layer->in[0]);
+  double rows = (double)layer->params.part[0].shape.dim[0];
+  return tokens < rows ? all * tokens / rows : all;
+}
+
 double sl__cost_bytes(const struct sl__cost_case *c, int i, int slices) {
   const struct sl__layer *layer = &c->model->layers[i];
-  double out = (double)sl_shape_count(&layer->out), kept = out, rows = (double)c->rows;
+  double kept = (double)c->rows * (double)sl_shape_count(&layer->out);
   if (layer->saved.ndim)
-    kept += (double)sl_shape_count(&layer->saved) / (layer->saved_per_row ? 1 : rows);
-  double copies = 2 + sl__kvstore_states(c->optimizer);
-  /* the output's gradient is there for one slice at a time */
-  return 4 * (copies * (double)layer->params.total + rows * (kept * slices + out));
+    kept += (double)sl_shape_count(&layer->saved) * (layer->saved_per_row ? (double)c->rows : 1);
+  double params = (double)layer->params.total * (1 + sl__kvstore_states(c->optimizer));
+  return 4 * (params + gradient_elements(c, layer) + kept * slices);
 }
 
 double sl__cost_memory(const struct sl__device *device) {
@@ -36,30 +46,34 @@ static bool is_definite(const struct sl__device *device) {
 }
 
 /* What the layers on this memory node need at least, and the first stage that is there. */
-static double least_on_node(const struct sl_model *model, const struct sl__grid *grid,
-                            int64_t batch, unsigned node, int *stage) {
-  const struct sl_optimizer plain = {.kind = SL_SGD};
-  struct sl__cost_case c = {.model = (struct sl_model *)model, .optimizer = &plain};
+static double least_on_node(const struct sl__cost_case *c, const struct sl__grid *grid,
+                            unsigned node, int *stage) {
+  const struct sl_model *model = c->model;
   double bytes = 0;
-  c.rows = batch / ((int64_t)grid->replicas * grid->microbatches);
   *stage = -1;
   for (int i = 0; i < model->count; i++)
     for (int r = 0; r < grid->replicas; r++) {
       const struct sl__device *device = sl__grid_device(grid, i, r);
       if (device->node != node || !is_definite(device)) continue;
-      bytes += sl__cost_bytes(&c, i, 1);
-      if (r) bytes -= 4 * (double)model->layers[i].params.total; /* weights are shared */
+      bytes += sl__cost_bytes(c, i, 1);
+      if (r) /* weights and the optimizer's state are there once */
+        bytes -= 4 * (double)model->layers[i].params.total * (1 + sl__kvstore_states(c->optimizer));
       if (*stage < 0) *stage = grid->stage[i];
     }
   return bytes;
 }
 
-enum sl_status sl__cost_check_memory(const struct sl_model *model, const struct sl__grid *grid,
-                                     int64_t batch) {
+enum sl_status sl__cost_check_memory(const struct sl_model *model,
+                                     const struct sl_optimizer *optimizer,
+                                     const struct sl__grid *grid, int64_t batch) {
+  const struct sl__cost_case c = {.model = (struct sl_model *)model,
+                                  .optimizer = optimizer,
+                                  .rows = batch / ((int64_t)grid->replicas * grid->microbatches),
+                                  .microbatches = grid->microbatches};
   for (int d = 0; d < grid->stages * grid->replicas; d++) {
     const struct sl__device *device = &grid->devices[d];
     int stage;
-    double need = least_on_node(model, grid, batch, device->node, &stage);
+    double need = least_on_node(&c, grid, device->node, &stage);
     double has = sl__cost_memory(device);
     if (stage < 0 || need <= has) continue;
     return sl_fail(SL_NO_MEMORY,
@@ -76,6 +90,7 @@ enum sl_status sl__cost_check_memory(const struct sl_model *model, const struct 
 struct aside {
   const struct sl_model *model;
   float **values; /* [2 * layers]: parameters, buffers */
+  int count;      /* of them, read */
 };
 
 static const struct sl__block *block_at(const struct sl_model *model, int i) {
@@ -93,14 +108,16 @@ static enum sl_status put_aside(const struct sl_model *model, struct aside *asid
     aside->values[i] = sl__alloc((size_t)block->total, sizeof(float), "a copy of weights");
     if (!aside->values[i]) return SL_NO_MEMORY;
     status = sl__tensor_read(block->tensor, aside->values[i]);
+    if (status == SL_OK) aside->count = i + 1;
   }
   return status;
 }
 
+/* Whatever went wrong meanwhile; the first failure is the one told. */
 static enum sl_status put_back(struct aside *aside, enum sl_status status) {
   for (int i = 0; aside->values && i < 2 * aside->model->count; i++) {
     enum sl_status written = SL_OK;
-    if (aside->values[i] && status == SL_OK)
+    if (aside->values[i] && i < aside->count)
       written = sl__tensor_write(block_at(aside->model, i)->tensor, aside->values[i]);
     if (status == SL_OK) status = written;
     free(aside->values[i]);
@@ -336,6 +353,14 @@ static void add_overhead(const struct sl__cost_case *c, const struct sl__rehears
   }
 }
 
+/* Has every operation an implementation there? */
+static bool runs_on(const struct sl__rehearsal *noted, const struct sl__device *device) {
+  if (device->place.where != STARPU_CUDA) return true;
+  for (int i = 0; i < noted->count; i++)
+    if (!noted->tasks[i].op->codelet.cuda_funcs[0]) return false;
+  return true;
+}
+
 /* More than the device has: it could not be measured, only swapped. */
 static bool fits(const struct sl__cost_case *c, const struct sl__device *device, int count) {
   double bytes = 0;
@@ -353,9 +378,11 @@ enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__
   SL_TRY(costs_new(c->model->count, costs));
   SL_TRY(probe_open(&probe, c, devices, count));
   SL_TRY(rehearse(&probe, &noted));
+  costs->impossible = !runs_on(&noted, devices);
+  if (costs->impossible) goto out;
   if (fits(c, devices, count)) {
-    SL_TRY(put_aside(c->model, &aside));
-    status = calibrate(&probe, &noted, devices);
+    status = put_aside(c->model, &aside);
+    if (status == SL_OK) status = calibrate(&probe, &noted, devices);
     starpu_task_wait_for_all();
   }
   status = put_back(&aside, status);

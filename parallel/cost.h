@@ -19,6 +19,7 @@ struct sl__cost_case {
  */
 struct sl__costs {
   double *forward, *backward_data, *backward_weight, *update;
+  bool impossible; /* an operation has no implementation there; the times are nothing then */
   int estimated; /* tasks of which the performance models know nothing: from flops and bandwidth */
 };
 
@@ -34,13 +35,14 @@ void sl__costs_clear(struct sl__costs *costs);
 double sl__cost_estimate(const struct sl__rehearsed *task, const struct sl__device *device);
 
 /* Bytes of layer i: parameters, gradient and optimizer's state, and what is kept of `slices` slices
- * until they go backward. */
+ * until they go backward. (An output's gradient comes when its output goes.) */
 double sl__cost_bytes(const struct sl__cost_case *c, int layer, int slices);
 
 /* SL_NO_MEMORY where a memory is smaller than what must be in it at the same time: parameters and
  * gradients of the layers placed there, and one slice's values of each layer. */
-enum sl_status sl__cost_check_memory(const struct sl_model *model, const struct sl__grid *grid,
-                                     int64_t batch);
+enum sl_status sl__cost_check_memory(const struct sl_model *model,
+                                     const struct sl_optimizer *optimizer,
+                                     const struct sl__grid *grid, int64_t batch);
 
 /* Bytes that the memory near a device has in all; INFINITY where nothing limits it. */
 double sl__cost_memory(const struct sl__device *device);

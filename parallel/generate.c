@@ -14,9 +14,19 @@ struct generator {
   int64_t classes, steps;
 };
 
+/* The least of its embeddings. */
+static int64_t vocabulary_of(const struct sl_model *model) {
+  int64_t words = INT32_MAX;
+  for (int i = 0; i < model->count; i++)
+    if (model->layers[i].touches_rows && model->layers[i].params.part[0].shape.dim[0] < words)
+      words = model->layers[i].params.part[0].shape.dim[0];
+  return words;
+}
+
 static enum sl_status check(const struct sl_model *model, const struct sl_generate_options *o,
                             int64_t count, int64_t classes) {
   const struct sl__layer *whole = sl__model_whole_layer(model);
+  int64_t words = vocabulary_of(model);
   if (whole)
     return sl_fail(SL_BAD_ARGUMENT,
                    "layer %s (%s) needs a whole sample at once; only models of tokens whose layers "
@@ -29,9 +39,13 @@ static enum sl_status check(const struct sl_model *model, const struct sl_genera
   if (!(o->temperature >= 0) || !isfinite(o->temperature))
     return sl_fail(SL_BAD_ARGUMENT, "temperature %g: must be 0 or more", (double)o->temperature);
   for (int64_t i = 0; i < o->prompt_count; i++)
-    if (o->prompt[i] < 0 || o->prompt[i] >= classes)
+    if (o->prompt[i] < 0 || o->prompt[i] >= words)
       return sl_fail(SL_BAD_ARGUMENT, "token %lld of the prompt is %d, but the model has 0 to %lld",
-                     (long long)i, o->prompt[i], (long long)classes - 1);
+                     (long long)i, o->prompt[i], (long long)words - 1);
+  if (classes > words)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "the model's answers are of %lld words, of which its embedding knows %lld",
+                   (long long)classes, (long long)words);
   return SL_OK;
 }
 

@@ -126,6 +126,14 @@ enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_traine
   return o->stages ? balanced(model, o->stages, g) : one_stage(model, g);
 }
 
+enum sl_status sl__grid_check_batch(const struct sl__grid *g, int64_t batch) {
+  if (batch >= (int64_t)g->replicas * g->microbatches) return SL_OK;
+  return sl_fail(SL_BAD_ARGUMENT,
+                 "a batch of %lld cannot be cut into %d replicas x %d microbatches; take a larger "
+                 "batch or fewer of them",
+                 (long long)batch, g->replicas, g->microbatches);
+}
+
 void sl__grid_clear(struct sl__grid *g) {
   free(g->stage);
   free(g->devices);

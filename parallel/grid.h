@@ -25,6 +25,9 @@ static inline const struct sl__device *sl__grid_device(const struct sl__grid *gr
   return &grid->devices[grid->stage[layer] * grid->replicas + replica];
 }
 
+/* SL_BAD_ARGUMENT where a batch has fewer rows than it is to have slices. */
+enum sl_status sl__grid_check_batch(const struct sl__grid *grid, int64_t batch);
+
 /* The workers that the context's device list stands for, one by one, in its order; to be freed. */
 enum sl_status sl__grid_workers(const struct sl_context *context, struct sl__device **workers,
                                 int *count);

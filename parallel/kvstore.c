@@ -86,6 +86,11 @@ static bool is_plain(const struct sl_optimizer *o) {
 
 static enum sl_status make_layer(struct sl__kvstore *kv, int i, int parts) {
   struct sl__block *block = &kv->model->layers[i].params;
+  if (parts > 1 && !block->tensor->view_count && kv->model->users)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "layer %s: another trainer uses the model's parameters uncut; free it first, or "
+                   "take a big_shard of at least %lld",
+                   kv->model->layers[i].name, (long long)block->total);
   int64_t *lengths = sl__alloc((size_t)parts, sizeof *lengths, "shards");
   enum sl_status status = lengths ? SL_OK : SL_NO_MEMORY;
   if (status == SL_OK && !block->tensor->view_count) status = cut(block->tensor, parts, lengths);
@@ -98,9 +103,13 @@ static enum sl_status make_layer(struct sl__kvstore *kv, int i, int parts) {
     if (status == SL_OK) status = cut(kv->grads[r][i], parts, lengths);
   }
   free(lengths);
-  for (int p = 0; p < parts && status == SL_OK; p++)
+  int64_t first = 0;
+  for (int p = 0; p < parts && status == SL_OK; p++) {
+    int64_t count = part_length(block->total, parts, p);
     kv->shards[kv->shard_count++] =
-        (struct sl__shard){.layer = i, .part = p, .count = part_length(block->total, parts, p)};
+        (struct sl__shard){.layer = i, .part = p, .first = first, .count = count};
+    first += count;
+  }
   return status;
 }
 
@@ -214,6 +223,8 @@ enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer
   SL_TRY(make_shards(kv, big_shard));
   SL_TRY(choose_owners(kv, grid));
   SL_TRY(make_state(kv));
+  kv->counted = true;
+  model->users++;
   *kvstore = kv;
   kv = NULL;
 out:
@@ -282,17 +293,12 @@ out:
   return status;
 }
 
-/* Where the layer's first shard is. */
-static const struct sl__shard *first_shard(const struct sl__kvstore *kv, int layer) {
-  const struct sl__shard *shard = kv->shards;
-  while (shard->layer != layer) shard++;
-  return shard;
-}
-
-static enum sl_status submit_row_sum(struct sl__kvstore *kv, int i) {
+/* first: of the layer's shards. */
+static enum sl_status submit_row_sum(struct sl__kvstore *kv, const struct sl__shard *first) {
   struct sl_context *context = kv->model->context;
+  int i = first->layer;
   struct sl__row_sum *sum = &kv->sums[i];
-  struct sl__launch launch = shard_launch(kv, first_shard(kv, i));
+  struct sl__launch launch = shard_launch(kv, first);
   struct sl_tensor **rows = kv->terms, **values = kv->terms + kv->replicas;
   enum sl_status status = SL_OK;
   for (int r = 0; r < kv->replicas; r++) {
@@ -333,14 +339,6 @@ out:
   return status;
 }
 
-/* Elements of the block before the shard. */
-static int64_t first_element(const struct sl__kvstore *kv, const struct sl__shard *shard) {
-  int64_t first = 0;
-  for (const struct sl__shard *s = first_shard(kv, shard->layer); s != shard; s++)
-    first += s->count;
-  return first;
-}
-
 static enum sl_status submit_update(struct sl__kvstore *kv, struct sl__shard *shard,
                                     const struct sl__update *update) {
   struct sl_context *context = kv->model->context;
@@ -348,8 +346,8 @@ static enum sl_status submit_update(struct sl__kvstore *kv, struct sl__shard *sh
   struct sl_tensor *param = sl__part(kv->model->layers[shard->layer].params.tensor, shard->part);
   const struct sl__row_sum *sum = &kv->sums[shard->layer];
   if (is_sparse(kv, shard->layer) && !sum->dense)
-    return sl__rows_sgd(context, &launch, param, first_element(kv, shard), sum->rows, sum->values,
-                        kv->norm, update);
+    return sl__rows_sgd(context, &launch, param, shard->first, sum->rows, sum->values, kv->norm,
+                        update);
   struct sl_tensor *dense = sum->dense ? sl__part(sum->dense, shard->part) : NULL;
   struct sl_tensor **terms = dense ? &dense : kv->norm ? &shard->sum : gather_terms(kv, shard);
   int count = dense || kv->norm ? 1 : kv->replicas;
@@ -391,8 +389,9 @@ enum sl_status sl__kvstore_update(struct sl__kvstore *kv, int64_t step, float lr
                               .step = step + 1,
                               .max_norm = o->clip};
   enum sl_status status = SL_OK;
-  for (int i = 0; i < kv->model->count; i++)
-    if (is_sparse(kv, i)) SL_TRY(submit_row_sum(kv, i));
+  for (int s = 0; s < kv->shard_count; s++)
+    if (!kv->shards[s].part && is_sparse(kv, kv->shards[s].layer))
+      SL_TRY(submit_row_sum(kv, &kv->shards[s]));
   if (kv->norm) SL_TRY(submit_norm(kv));
   for (int s = 0; s < kv->shard_count; s++) SL_TRY(submit_update(kv, &kv->shards[s], &update));
   forget_gradients(kv);
@@ -410,8 +409,11 @@ int64_t sl__kvstore_bytes(const struct sl__kvstore *kv, int owner) {
 
 void sl__kvstore_free(struct sl__kvstore *kv) {
   if (!kv) return;
-  for (int i = 0; kv->rows && kv->sums && i < kv->model->count; i++) {
-    if (kv->rows[kv->replicas - 1] && is_sparse(kv, i)) free_rows(kv, i);
+  if (kv->counted) kv->model->users--;
+  bool whole = kv->rows && kv->sums && kv->grads && kv->rows[kv->replicas - 1] &&
+               kv->grads[kv->replicas - 1]; /* else it was never used */
+  for (int i = 0; kv->sums && i < kv->model->count; i++) {
+    if (whole && is_sparse(kv, i)) free_rows(kv, i);
     sl__tensor_free(kv->sums[i].dense);
   }
   for (int r = 0; kv->rows && r < kv->replicas; r++) free(kv->rows[r]);

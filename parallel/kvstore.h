@@ -10,6 +10,7 @@ struct sl__shard {
   int layer;
   int part;      /* of the layer's block; its tensors are views where the block is cut */
   int owner;     /* index into kvstore->owners */
+  int64_t first; /* element of the block */
   int64_t count; /* elements */
   struct sl_tensor *state[2];     /* velocity, or mean and variance; NULL where not needed */
   struct sl_tensor *sum, *square; /* only where gradients are clipped; NULL where others' serve */
@@ -23,6 +24,7 @@ struct sl__row_sum {
 
 struct sl__kvstore {
   struct sl_model *model;
+  bool counted; /* among the model's users */
   struct sl_optimizer optimizer;
   enum sl_kvstore_kind kind;
   struct sl__device *owners; /* who may own: the CPU, or every worker of the listed devices */

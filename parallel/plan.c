@@ -13,6 +13,11 @@ void sl__chunk_steps(const struct sl__plan *plan, int chunk, int64_t *first, int
   *steps = each + (chunk < over);
 }
 
+bool sl__plan_takes(const struct sl__plan *plan, int64_t steps) {
+  int64_t all = plan->model->sample.dim[0];
+  return plan->steps ? plan->steps == steps : !steps || steps == all;
+}
+
 int64_t sl__plan_positions(const struct sl__plan *plan) {
   int64_t most = 0, rows = 0;
   if (!plan->model->takes_tokens) return 0;
@@ -119,12 +124,8 @@ static enum sl_status study_graph(struct sl__plan *plan) {
 static enum sl_status check_size(const struct sl_model *model, const struct sl__grid *grid,
                                  int64_t batch, int64_t steps) {
   const struct sl__layer *whole = sl__model_whole_layer(model);
-  if (batch < (int64_t)grid->replicas * grid->microbatches)
-    return sl_fail(
-        SL_BAD_ARGUMENT,
-        "a batch of %lld cannot be cut into %d replicas x %d microbatches; take a larger "
-        "batch or fewer of them",
-        (long long)batch, grid->replicas, grid->microbatches);
+  enum sl_status status = sl__grid_check_batch(grid, batch);
+  if (status != SL_OK) return status;
   if (!steps || (steps == model->sample.dim[0])) return SL_OK;
   if (steps < 0 || steps > model->sample.dim[0])
     return sl_fail(SL_BAD_SHAPE, "sequences of %lld steps: the model takes at most %lld",

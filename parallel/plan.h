@@ -56,6 +56,9 @@ void sl__slice_rows(const struct sl__grid *grid, int64_t batch, int64_t *rows);
  */
 void sl__chunk_steps(const struct sl__plan *plan, int chunk, int64_t *first, int64_t *steps);
 
+/* Is it for batches of so many time steps (0: no sequences)? */
+bool sl__plan_takes(const struct sl__plan *plan, int64_t steps);
+
 /* Tokens that a replica reads in a step, at most; 0: the model takes none. */
 int64_t sl__plan_positions(const struct sl__plan *plan);
 

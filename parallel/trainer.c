@@ -8,7 +8,7 @@
 #include "core/log.h"
 #include "parallel/cost.h"
 
-static enum sl_status check_options(const struct sl_trainer_options *o) {
+enum sl_status sl__trainer_check(const struct sl_trainer_options *o) {
   if (o->in_flight < 0 || o->in_flight >= SL_MAX_IN_FLIGHT)
     return sl_fail(SL_BAD_ARGUMENT, "%d steps in flight: must be from 1 to %d", o->in_flight,
                    SL_MAX_IN_FLIGHT - 1);
@@ -32,7 +32,7 @@ enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer 
   t->optimizer = *optimizer;
   if (schedule) t->schedule = *schedule;
   t->in_flight = options->in_flight ? options->in_flight : 2;
-  SL_TRY(check_options(options));
+  SL_TRY(sl__trainer_check(options));
   SL_TRY(sl_optimizer_check(&t->optimizer));
   SL_TRY(sl_model_build(model));
   if (sl_model_output(model)->ndim != (model->takes_tokens ? 2 : 1)) {
@@ -81,6 +81,16 @@ static enum sl_status check_sample(const struct sl_trainer *t, const struct sl_l
   if (info->tokens != t->model->takes_tokens)
     return sl_fail(SL_BAD_ARGUMENT, "%s has %s, but the model's first layer takes %s", info->name,
                    info->tokens ? "tokens" : "numbers", info->tokens ? "numbers" : "tokens");
+  const struct sl__layer *whole = sl__model_whole_layer(t->model);
+  if (info->bucket_count && whole)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "%s has sentences of several lengths, but layer %s (%s) needs a whole sample; "
+                   "only models whose layers all work step by step take them",
+                   info->name, whole->name, whole->kind->name);
+  if (info->bucket_count && t->carry_state)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "%s has sentences, of which each begins anew; leave carry_state out",
+                   info->name);
   const struct sl_shape *out = sl_model_output(t->model);
   if (info->classes > out->dim[out->ndim - 1])
     return sl_fail(SL_BAD_SHAPE, "%s has %d classes, but the model's last layer only %lld outputs",
@@ -96,6 +106,7 @@ static enum sl_status find_feed(struct sl_trainer *t, struct sl_loader *loader,
       return SL_OK;
     }
   enum sl_status status = check_sample(t, loader);
+  if (status == SL_OK) status = sl__grid_check_batch(&t->grid, sl_loader_batch(loader));
   if (status != SL_OK) return status;
   struct sl__feed **feeds =
       sl__realloc(t->feeds, (size_t)t->feed_count + 1, sizeof *feeds, "a trainer's feeds");
@@ -110,8 +121,7 @@ static enum sl_status find_plan(struct sl_trainer *t, const struct sl_batch *bat
                                 struct sl__plan **plan) {
   for (int i = 0; i < t->plan_count; i++)
     /* an evaluation takes the training's plan, unless that holds a state to be carried on */
-    if (t->plans[i]->batch == batch->batch &&
-        (!t->plans[i]->steps || t->plans[i]->steps == batch->steps) &&
+    if (t->plans[i]->batch == batch->batch && sl__plan_takes(t->plans[i], batch->steps) &&
         (t->stateful ? t->plans[i]->training == training : t->plans[i]->training >= training)) {
       *plan = t->plans[i];
       return SL_OK;
@@ -121,7 +131,7 @@ static enum sl_status find_plan(struct sl_trainer *t, const struct sl_batch *bat
   if (!plans) return SL_NO_MEMORY;
   t->plans = plans;
   enum sl_status status =
-      training ? sl__cost_check_memory(t->model, &t->grid, batch->batch) : SL_OK;
+      training ? sl__cost_check_memory(t->model, &t->optimizer, &t->grid, batch->batch) : SL_OK;
   if (status != SL_OK) return status;
   status = sl__plan_new(t->model, &t->grid, batch->batch, batch->steps, training, plan);
   if (status == SL_OK) t->plans[t->plan_count++] = *plan;

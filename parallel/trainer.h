@@ -37,4 +37,7 @@ struct sl_trainer {
   bool failed;
 };
 
+/* SL_BAD_ARGUMENT for what no trainer could have, whatever the model. */
+enum sl_status sl__trainer_check(const struct sl_trainer_options *options);
+
 #endif

@@ -346,6 +346,28 @@ static void what_does_not_fit_is_refused(void **state) {
   sl_trainer_free(trainer);
   sl_model_free(m);
   sl_loader_free(loader);
+  /* a state cannot be carried from one sentence to the next, whichever comes first */
+  m = language_model(0);
+  OK(sl_loader_new(data, &(struct sl_loader_options){.batch = 4}, &loader));
+  OK(sl_trainer_new(m, &(struct sl_optimizer){0}, NULL,
+                    &(struct sl_trainer_options){.carry_state = true}, &trainer));
+  assert_int_equal(sl_trainer_step(trainer, loader, &report, &reported), SL_BAD_ARGUMENT);
+  assert_non_null(strstr(sl_error(), "carry_state"));
+  sl_trainer_free(trainer);
+  sl_model_free(m);
+  sl_loader_free(loader);
+  /* a layer that needs a whole sample: refused even where the first batch would do */
+  OK(sl_model_new(context, &SL_SHAPE(LONGEST), &m));
+  OK(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = WORDS, .features = 6}));
+  OK(sl_batchnorm(m, "norm", &(struct sl_batchnorm_options){0}));
+  OK(sl_dense(m, "decoder", &(struct sl_dense_options){.features = WORDS, .positions = true}));
+  OK(sl_loader_new(data, &(struct sl_loader_options){.batch = 4}, &loader));
+  OK(sl_trainer_new(m, &(struct sl_optimizer){0}, NULL, NULL, &trainer));
+  assert_int_equal(sl_trainer_step(trainer, loader, &report, &reported), SL_BAD_ARGUMENT);
+  assert_non_null(strstr(sl_error(), "layer norm (batchnorm)"));
+  sl_trainer_free(trainer);
+  sl_model_free(m);
+  sl_loader_free(loader);
   sl_dataset_free(data);
 }
 

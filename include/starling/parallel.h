@@ -87,8 +87,9 @@ struct sl_report {
 /** Take the loader's next batch and submit its step. *reported says whether *report was filled with
  * an earlier step's result (the first in_flight calls have none yet). A loader's batch must be at
  * least replicas x microbatches. \return SL_NOT_FINITE where a loss is: the weights are lost from
- * that step on, saved ones are not; SL_BAD_ARGUMENT for a label outside the logits. After a failure
- * only sl_trainer_free is legal. */
+ * that step on, saved ones are not; SL_BAD_ARGUMENT for a label outside the logits; SL_NO_MEMORY
+ * where the placement needs more than a device has. After a failure only sl_trainer_free is legal.
+ */
 SL_API enum sl_status sl_trainer_step(struct sl_trainer *trainer, struct sl_loader *loader,
                                       struct sl_report *report, bool *reported);
 
@@ -114,10 +115,11 @@ SL_API void sl_trainer_free(struct sl_trainer *trainer);
  * these do not know is measured by a few steps on every kind of device, which then know it for
  * good. The result is a placement's text as if by sl_place. options: what the trainer will get;
  * stages is the most to make (0: as many as there are devices), with r replicas each stage takes r
- * devices. batch: rows of the trainer's batches, of the model's whole length. step_ms (or NULL):
- * predicted time of a step, the steps following each other. table (or NULL): the plan as text, to
- * be freed by free(). \return SL_BAD_ARGUMENT for options out of range; SL_NO_MEMORY where no
- * placement fits. */
+ * devices; blocks are cut by big_shard as the trainer will cut them, so no other trainer on the
+ * model may be at work. batch: rows of the trainer's batches, of the model's whole length. step_ms
+ * (or NULL): predicted time of a step, the steps following each other. table (or NULL): the plan as
+ * text, to be freed by free(). \return SL_BAD_ARGUMENT for options out of range; SL_NO_MEMORY where
+ * no placement fits; SL_NO_DEVICE where no device has all operations. */
 SL_API enum sl_status sl_place_auto(struct sl_model *model, const struct sl_optimizer *optimizer,
                                     const struct sl_trainer_options *options, int64_t batch,
                                     double *step_ms, char **table);
