@@ -17,12 +17,7 @@
 #include "codelets/choice.h"
 #include "codelets/codelets.h"
 #include "core/random.h"
-
-#define OK(call)                                                                                   \
-  do {                                                                                             \
-    enum sl_status status_ = (call);                                                               \
-    if (status_ != SL_OK) fail_msg("%s: %s: %s", #call, sl_status_name(status_), sl_error());      \
-  } while (0)
+#include "tests/ok.h"
 
 static struct sl_context *context;
 static const struct sl__launch plain = {.name = "test"},

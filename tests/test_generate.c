@@ -10,11 +10,7 @@
 #include <cmocka.h>
 #include <starling.h>
 
-#define OK(call)                                                                                   \
-  do {                                                                                             \
-    enum sl_status status_ = (call);                                                               \
-    if (status_ != SL_OK) fail_msg("%s: %s: %s", #call, sl_status_name(status_), sl_error());      \
-  } while (0)
+#include "tests/ok.h"
 
 enum { WORDS = 7, WINDOW = 12, DRAWS = 120 };
 

@@ -17,12 +17,7 @@
 #include "codelets/codelets.h"
 #include "parallel/grid.h"
 #include "parallel/kvstore.h"
-
-#define OK(call)                                                                                   \
-  do {                                                                                             \
-    enum sl_status status_ = (call);                                                               \
-    if (status_ != SL_OK) fail_msg("%s: %s: %s", #call, sl_status_name(status_), sl_error());      \
-  } while (0)
+#include "tests/ok.h"
 
 #define LAYERS 9
 #define STEPS 50

@@ -6,12 +6,7 @@
 #include "core/random.h"
 #include "files.h"
 #include "parallel/planner.h"
-
-#define OK(call)                                                                                   \
-  do {                                                                                             \
-    enum sl_status status_ = (call);                                                               \
-    if (status_ != SL_OK) fail_msg("%s: %s: %s", #call, sl_status_name(status_), sl_error());      \
-  } while (0)
+#include "tests/ok.h"
 
 #define LAYERS 100
 #define CLASSES 10

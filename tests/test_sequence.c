@@ -12,12 +12,7 @@
 #include <starling.h>
 
 #include "core/random.h"
-
-#define OK(call)                                                                                   \
-  do {                                                                                             \
-    enum sl_status status_ = (call);                                                               \
-    if (status_ != SL_OK) fail_msg("%s: %s: %s", #call, sl_status_name(status_), sl_error());      \
-  } while (0)
+#include "tests/ok.h"
 
 #define WORDS 11
 #define TOKENS 1201

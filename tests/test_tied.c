@@ -13,12 +13,7 @@
 #include <starling.h>
 
 #include "core/random.h"
-
-#define OK(call)                                                                                   \
-  do {                                                                                             \
-    enum sl_status status_ = (call);                                                               \
-    if (status_ != SL_OK) fail_msg("%s: %s: %s", #call, sl_status_name(status_), sl_error());      \
-  } while (0)
+#include "tests/ok.h"
 
 enum { WORDS = 13, WIDTH = 7, TOKENS = 601, WINDOW = 6, BATCH = 12, STEPS = 50, TABLE = 13 * 7 };
 
