@@ -27,6 +27,7 @@ p.add_argument("--half-life", type=int, default=0)
 p.add_argument("--dropout", type=float, default=0)
 p.add_argument("--lr", type=float, default=20)
 p.add_argument("--clip", type=float, default=0.25)
+p.add_argument("--exact-norm", action="store_true", help="of the gradient, in double: PyTorch's own sum is float32")
 p.add_argument("--load", help="initial weights, as lstm_lm saves them")
 p.add_argument("--threads", type=int, default=2)
 p.add_argument("--seed", type=int, default=1)
@@ -98,6 +99,13 @@ if a.load: model.load_state_dict({named_as_torch(name): t for name, t in tensors
 loss_of = torch.nn.CrossEntropyLoss()
 
 
+def clip():
+    if not a.exact_norm: return torch.nn.utils.clip_grad_norm_(model.parameters(), a.clip)
+    norm = math.sqrt(sum(p.grad.double().square().sum().item() for p in model.parameters()))
+    for p in model.parameters():
+        if norm > a.clip: p.grad.mul_(a.clip / norm)
+
+
 def run(data, optimizer=None):
     model.train(optimizer is not None)
     state, total = None, 0.0
@@ -109,7 +117,7 @@ def run(data, optimizer=None):
         if optimizer is None: continue
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), a.clip)
+        clip()
         optimizer.step()
     return total / len(data)
 
