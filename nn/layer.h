@@ -115,6 +115,17 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
  * time; NULL: all work step by step on tokens. */
 const struct sl__layer *sl__model_whole_layer(const struct sl_model *model);
 
+/* A model's parameters and buffers, put aside. */
+struct sl__copy {
+  float **blocks; /* params and buffers of layer l at 2 l and 2 l + 1; NULL where there are none */
+  int count;
+};
+enum sl_status sl__copy_new(const struct sl_model *model, struct sl__copy *copy);
+enum sl_status sl__copy_read(const struct sl_model *model, struct sl__copy *copy);
+enum sl_status sl__copy_write(const struct sl_model *model, const struct sl__copy *copy);
+/* A zeroed or half-made one is legal. */
+void sl__copy_free(struct sl__copy *copy);
+
 /* For infer(): declare the next part of a block. */
 struct sl__param *sl__block_add(struct sl__block *block, const char *suffix,
                                 const struct sl_shape *shape);

@@ -105,17 +105,12 @@ out:
 
 /* ---- whole models: a copy of every block, so that all is checked before anything changes ---- */
 
-struct copy {
-  float **blocks; /* params and buffers of layer l at 2 l and 2 l + 1; NULL where there are none */
-  int count;
-};
-
 static struct sl__block *block_at(const struct sl_model *model, int i) {
   struct sl__layer *layer = &model->layers[i / 2];
   return i % 2 ? &layer->buffers : &layer->params;
 }
 
-static enum sl_status copy_new(const struct sl_model *model, struct copy *copy) {
+enum sl_status sl__copy_new(const struct sl_model *model, struct sl__copy *copy) {
   copy->blocks = sl__alloc((size_t)model->count * 2, sizeof *copy->blocks, "copies of weights");
   if (!copy->blocks) return SL_NO_MEMORY;
   copy->count = model->count * 2;
@@ -128,13 +123,29 @@ static enum sl_status copy_new(const struct sl_model *model, struct copy *copy) 
   return SL_OK;
 }
 
-static void copy_free(struct copy *copy) {
+enum sl_status sl__copy_read(const struct sl_model *model, struct sl__copy *copy) {
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < copy->count; i++)
+    if (copy->blocks[i]) SL_TRY(sl__tensor_read(block_at(model, i)->tensor, copy->blocks[i]));
+out:
+  return status;
+}
+
+enum sl_status sl__copy_write(const struct sl_model *model, const struct sl__copy *copy) {
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < copy->count; i++)
+    if (copy->blocks[i]) SL_TRY(sl__tensor_write(block_at(model, i)->tensor, copy->blocks[i]));
+out:
+  return status;
+}
+
+void sl__copy_free(struct sl__copy *copy) {
   for (int i = 0; i < copy->count; i++) free(copy->blocks[i]);
   free(copy->blocks);
 }
 
 /* Where a tensor's values are in the copy. */
-static float *copy_values(const struct copy *copy, const struct sl_model *model,
+static float *copy_values(const struct sl__copy *copy, const struct sl_model *model,
                           const struct state *state) {
   long layer = state->layer - model->layers;
   bool is_buffer = state->block == &state->layer->buffers;
@@ -155,11 +166,11 @@ static enum sl_status check_finite(const char *path, const struct state *state,
 
 /* ---- saving ---- */
 
-static enum sl_status copy_read(const struct sl_model *model, const char *path, struct copy *copy) {
-  enum sl_status status = SL_OK;
+static enum sl_status copy_read(const struct sl_model *model, const char *path,
+                                struct sl__copy *copy) {
+  enum sl_status status;
   struct state state;
-  for (int i = 0; i < copy->count; i++)
-    if (copy->blocks[i]) SL_TRY(sl__tensor_read(block_at(model, i)->tensor, copy->blocks[i]));
+  SL_TRY(sl__copy_read(model, copy));
   for (int i = 0; state_at(model, i, &state); i++)
     SL_TRY(check_finite(path, &state, copy_values(copy, model, &state)));
 out:
@@ -167,7 +178,7 @@ out:
 }
 
 static enum sl_status write_copy(const struct sl_model *model, const char *path,
-                                 const struct copy *copy) {
+                                 const struct sl__copy *copy) {
   static const char *const metadata[] = {"format", "pt", "producer", "starling", NULL};
   enum sl_status status = SL_NO_MEMORY;
   struct state state;
@@ -188,13 +199,13 @@ out:
 
 enum sl_status sl_model_save(struct sl_model *model, const char *path) {
   enum sl_status status;
-  struct copy copy = {0};
+  struct sl__copy copy = {0};
   SL_TRY(sl_model_build(model));
-  SL_TRY(copy_new(model, &copy));
+  SL_TRY(sl__copy_new(model, &copy));
   SL_TRY(copy_read(model, path, &copy));
   SL_TRY(write_copy(model, path, &copy));
 out:
-  copy_free(&copy);
+  sl__copy_free(&copy);
   return status;
 }
 
@@ -209,7 +220,7 @@ static bool is_batch_count(const char *name) {
 /* PyTorch writes a shared weight out under both layers' names. Same values: SL_OK. *found says
  * whether it is one. */
 static enum sl_status check_shared(struct sl_model *model, const struct sl_safetensors *file,
-                                   const struct copy *copy, const char *name, bool *found) {
+                                   const struct sl__copy *copy, const char *name, bool *found) {
   struct state own = {0};
   char weight[96];
   *found = false;
@@ -235,7 +246,7 @@ static enum sl_status check_shared(struct sl_model *model, const struct sl_safet
 }
 
 static enum sl_status check_surplus(struct sl_model *model, const struct sl_safetensors *file,
-                                    const struct copy *copy) {
+                                    const struct sl__copy *copy) {
   struct state state;
   for (size_t i = 0; i < sl__safetensors_count(file); i++) {
     const char *name = sl__safetensors_at(file, i)->name;
@@ -251,7 +262,7 @@ static enum sl_status check_surplus(struct sl_model *model, const struct sl_safe
 }
 
 static enum sl_status copy_file(const struct sl_model *model, const struct sl_safetensors *file,
-                                struct copy *copy) {
+                                struct sl__copy *copy) {
   enum sl_status status = SL_OK;
   struct state state;
   for (int i = 0; state_at(model, i, &state); i++) {
@@ -266,16 +277,15 @@ out:
 enum sl_status sl_model_load(struct sl_model *model, const char *path) {
   enum sl_status status;
   struct sl_safetensors *file = NULL;
-  struct copy copy = {0};
+  struct sl__copy copy = {0};
   SL_TRY(sl_model_build(model));
   SL_TRY(sl__safetensors_open(path, &file));
-  SL_TRY(copy_new(model, &copy));
+  SL_TRY(sl__copy_new(model, &copy));
   SL_TRY(copy_file(model, file, &copy));
   SL_TRY(check_surplus(model, file, &copy));
-  for (int i = 0; i < copy.count; i++)
-    if (copy.blocks[i]) SL_TRY(sl__tensor_write(block_at(model, i)->tensor, copy.blocks[i]));
+  status = sl__copy_write(model, &copy);
 out:
-  copy_free(&copy);
+  sl__copy_free(&copy);
   sl__safetensors_close(file);
   return status;
 }

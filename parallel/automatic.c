@@ -326,24 +326,18 @@ static enum sl_status text_of(const struct automatic *a,
 
 /* ---- all of it ---- */
 
+/* What the trainer would refuse, with its own words. */
 static enum sl_status check(const struct sl_model *model, const struct sl_trainer_options *o,
                             int64_t batch) {
-  struct sl__grid grid;
-  const struct sl_trainer_options plain = {
-      .replicas = o->replicas, .microbatches = o->microbatches, .chunk = o->chunk};
-  /* what the trainer would refuse, with its own words */
+  struct sl__grid grid = {0};
+  const struct sl_trainer_options plain = {.replicas = o->replicas ? o->replicas : 1,
+                                           .microbatches = o->microbatches,
+                                           .chunk = o->chunk};
   enum sl_status status = sl__trainer_check(o);
-  if (status != SL_OK) return status;
-  status = sl__grid_new(model, &plain, &grid);
+  if (status == SL_OK) status = sl__grid_new(model, &plain, &grid);
+  if (status == SL_OK) status = sl__grid_check_batch(&grid, batch);
   sl__grid_clear(&grid);
-  if (status != SL_OK) return status;
-  int64_t slices =
-      (int64_t)(o->replicas ? o->replicas : 1) * (o->microbatches ? o->microbatches : 1);
-  if (batch >= slices) return SL_OK;
-  return sl_fail(SL_BAD_ARGUMENT,
-                 "a batch of %lld cannot be cut into %lld slices; take fewer replicas or "
-                 "microbatches",
-                 (long long)batch, (long long)slices);
+  return status;
 }
 
 static enum sl_status fill_case(struct automatic *a, struct sl_model *model,

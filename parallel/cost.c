@@ -15,9 +15,7 @@ enum { WARM_PROBES = 1, TIMED_PROBES = 6 };
 /* Of a table whose rows alone are touched, as many rows as there are tokens; see sl__kvstore. */
 static double gradient_elements(const struct sl__cost_case *c, const struct sl__layer *layer) {
   double all = (double)layer->params.total;
-  const struct sl_optimizer *o = c->optimizer;
-  bool plain = o->kind == SL_SGD && o->momentum <= 0 && o->weight_decay <= 0;
-  if (!layer->touches_rows || layer->is_shared || !plain) return all;
+  if (!sl__kvstore_is_sparse(layer) || !sl__kvstore_is_plain(c->optimizer)) return all;
   double tokens = (double)c->rows * c->microbatches * (double)sl_shape_count(&layer->in[0]);
   double rows = (double)layer->params.part[0].shape.dim[0];
   return tokens < rows ? all * tokens / rows : all;
@@ -83,47 +81,6 @@ enum sl_status sl__cost_check_memory(const struct sl_model *model,
                    device->name, stage, need / 1e6, has / 1e6);
   }
   return SL_OK;
-}
-
-/* ---- the weights, put aside ---- */
-
-struct aside {
-  const struct sl_model *model;
-  float **values; /* [2 * layers]: parameters, buffers */
-  int count;      /* of them, read */
-};
-
-static const struct sl__block *block_at(const struct sl_model *model, int i) {
-  return i % 2 ? &model->layers[i / 2].buffers : &model->layers[i / 2].params;
-}
-
-static enum sl_status put_aside(const struct sl_model *model, struct aside *aside) {
-  enum sl_status status = SL_OK;
-  aside->model = model;
-  aside->values = sl__alloc(2 * (size_t)model->count, sizeof *aside->values, "weights");
-  if (!aside->values) return SL_NO_MEMORY;
-  for (int i = 0; i < 2 * model->count && status == SL_OK; i++) {
-    const struct sl__block *block = block_at(model, i);
-    if (!block->total) continue;
-    aside->values[i] = sl__alloc((size_t)block->total, sizeof(float), "a copy of weights");
-    if (!aside->values[i]) return SL_NO_MEMORY;
-    status = sl__tensor_read(block->tensor, aside->values[i]);
-    if (status == SL_OK) aside->count = i + 1;
-  }
-  return status;
-}
-
-/* Whatever went wrong meanwhile; the first failure is the one told. */
-static enum sl_status put_back(struct aside *aside, enum sl_status status) {
-  for (int i = 0; aside->values && i < 2 * aside->model->count; i++) {
-    enum sl_status written = SL_OK;
-    if (aside->values[i] && i < aside->count)
-      written = sl__tensor_write(block_at(aside->model, i)->tensor, aside->values[i]);
-    if (status == SL_OK) status = written;
-    free(aside->values[i]);
-  }
-  free(aside->values);
-  return status;
 }
 
 /* The layer that a noted task is for; -1: none (a norm, statistics). */
@@ -374,22 +331,25 @@ enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__
   enum sl_status status;
   struct probe probe = {0};
   struct sl__rehearsal noted = {0};
-  struct aside aside = {0};
+  struct sl__copy before = {0};
   SL_TRY(costs_new(c->model->count, costs));
   SL_TRY(probe_open(&probe, c, devices, count));
   SL_TRY(rehearse(&probe, &noted));
   costs->impossible = !runs_on(&noted, devices);
   if (costs->impossible) goto out;
   if (fits(c, devices, count)) {
-    status = put_aside(c->model, &aside);
-    if (status == SL_OK) status = calibrate(&probe, &noted, devices);
-    starpu_task_wait_for_all();
+    SL_TRY(sl__copy_new(c->model, &before));
+    SL_TRY(sl__copy_read(c->model, &before));
+    status = calibrate(&probe, &noted, devices);
+    /* whatever went wrong; the first failure is the one told */
+    enum sl_status written = sl__copy_write(c->model, &before);
+    if (status == SL_OK) status = written;
   }
-  status = put_back(&aside, status);
   if (status == SL_OK) add_up(c, &noted, devices, count, costs);
   if (status == SL_OK) add_overhead(c, &noted, devices, &probe, count, costs);
 out:
   probe_close(&probe);
+  sl__copy_free(&before);
   free(noted.tasks);
   if (status != SL_OK) sl__costs_clear(costs);
   return status;

@@ -75,13 +75,16 @@ static enum sl_status make_gradient(struct sl__kvstore *kv, int64_t total, int p
   return sl__tensor_host(kv->model->context, &shape, SL_F32, NULL, grad);
 }
 
-static bool is_sparse(const struct sl__kvstore *kv, int i) {
-  return kv->model->layers[i].touches_rows && !kv->model->layers[i].is_shared;
+bool sl__kvstore_is_sparse(const struct sl__layer *layer) {
+  return layer->touches_rows && !layer->is_shared;
 }
 
-/* Momentum, decay and Adam move every row, touched or not. */
-static bool is_plain(const struct sl_optimizer *o) {
+bool sl__kvstore_is_plain(const struct sl_optimizer *o) {
   return o->kind == SL_SGD && o->momentum <= 0 && o->weight_decay <= 0;
+}
+
+static bool is_sparse(const struct sl__kvstore *kv, int i) {
+  return sl__kvstore_is_sparse(&kv->model->layers[i]);
 }
 
 static enum sl_status make_layer(struct sl__kvstore *kv, int i, int parts) {
@@ -94,7 +97,7 @@ static enum sl_status make_layer(struct sl__kvstore *kv, int i, int parts) {
   int64_t *lengths = sl__alloc((size_t)parts, sizeof *lengths, "shards");
   enum sl_status status = lengths ? SL_OK : SL_NO_MEMORY;
   if (status == SL_OK && !block->tensor->view_count) status = cut(block->tensor, parts, lengths);
-  if (is_sparse(kv, i) && !is_plain(&kv->optimizer) && status == SL_OK) {
+  if (is_sparse(kv, i) && !sl__kvstore_is_plain(&kv->optimizer) && status == SL_OK) {
     status = make_gradient(kv, block->total, parts, &kv->sums[i].dense);
     if (status == SL_OK) status = cut(kv->sums[i].dense, parts, lengths);
   }

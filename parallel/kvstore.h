@@ -54,6 +54,12 @@ enum sl_status sl__kvstore_reserve(struct sl__kvstore *kvstore, int64_t position
  * step (from 0). */
 enum sl_status sl__kvstore_update(struct sl__kvstore *kvstore, int64_t step, float lr);
 
+/* Is the layer's gradient row-sparse? */
+bool sl__kvstore_is_sparse(const struct sl__layer *layer);
+
+/* Momentum, decay and Adam move every row, touched or not: for them it is spread out. */
+bool sl__kvstore_is_plain(const struct sl_optimizer *optimizer);
+
 /* Tensors of a parameter's size that the optimizer keeps: 0 to 2. */
 int sl__kvstore_states(const struct sl_optimizer *optimizer);
 
