@@ -187,12 +187,16 @@ static void make_optimizer(struct cli *cli, const struct argp_state *state) {
   must(state, "--optimizer", sl_optimizer_check(optimizer));
 }
 
+bool cli_is_automatic(const struct cli *cli) {
+  return cli->placement && !strcmp(cli->placement, "auto");
+}
+
 /* What only all options together can tell. */
 static void check_all(struct cli *cli, const struct argp_state *state) {
   struct sl_schedule schedule;
   make_optimizer(cli, state);
   must(state, "--lr-schedule", sl_schedule_parse(cli->lr_schedule, 1000000, &schedule));
-  bool automatic = cli->placement && !strcmp(cli->placement, "auto"); /* --stages: at most */
+  bool automatic = cli_is_automatic(cli); /* --stages: at most so many */
   if ((cli->stages != 0 && !automatic) + (cli->placement != NULL) + (cli->placement_file != NULL) >
       1)
     cli_refuse(state,

@@ -47,6 +47,9 @@ int64_t cli_whole(const struct argp_state *state, const char *option, const char
 double cli_real(const struct argp_state *state, const char *option, const char *text, double least,
                 double most);
 
+/* --placement auto: else a text for sl_place, or none. */
+bool cli_is_automatic(const struct cli *cli);
+
 /* One line and exit code 2. */
 void cli_refuse(const struct argp_state *state, const char *format, ...) SL_PRINTF(2, 3)
     __attribute__((noreturn));

@@ -153,11 +153,6 @@ static void plan_steps(struct run *run) {
   run->epochs = (run->steps + run->epoch_steps - 1) / run->epoch_steps;
 }
 
-/* Else a text for sl_place, or none. */
-static bool is_automatic(const struct cli *cli) {
-  return cli->placement && !strcmp(cli->placement, "auto");
-}
-
 static enum sl_status open_model(struct run *run) {
   const struct program *program = run->program;
   const struct sl_dataset_info *info = sl_dataset_info(run->train_set);
@@ -168,7 +163,7 @@ static enum sl_status open_model(struct run *run) {
   if (status == SL_OK) status = sl_model_new(run->context, &info->sample, &run->model);
   if (status == SL_OK) status = program->build(run->model, info, run->cli.init, program->input);
   if (status == SL_OK) status = sl_model_build(run->model);
-  if (status == SL_OK && run->cli.placement && !is_automatic(&run->cli))
+  if (status == SL_OK && run->cli.placement && !cli_is_automatic(&run->cli))
     status = sl_place(run->model, run->cli.placement);
   if (status == SL_OK && run->cli.placement_file)
     status = sl_place_file(run->model, run->cli.placement_file);
@@ -192,7 +187,7 @@ static enum sl_status open_trainer(struct run *run) {
                                     .warmup = schedule.warmup,
                                     .period = *run->program->half_life * run->epoch_steps,
                                     .gamma = 0.5f};
-  if (is_automatic(cli)) {
+  if (cli_is_automatic(cli)) {
     status = sl_place_auto(run->model, &cli->optimizer, &options, cli->batch, &run->predicted_ms,
                            &run->automatic);
     if (status != SL_OK) return status;
@@ -400,7 +395,7 @@ static int run_instead(struct run *run) {
   const struct cli *cli = &run->cli;
   struct sl_context_options options = {
       .devices = cli->devices, .seed = cli->seed, .tune = cli->tune};
-  if (is_automatic(cli))
+  if (cli_is_automatic(cli))
     return fail(run, EXIT_USAGE, "--placement auto is for training; name the devices");
   if (!cli->load) return fail(run, EXIT_USAGE, "name the trained weights: --load FILE");
   enum sl_status status = sl_open(&options, &run->context);
