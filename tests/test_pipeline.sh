@@ -12,10 +12,11 @@ n=0 failed=0
 ok() { n=$((n + 1)); echo "ok $n - $*"; }
 not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed 's/^/# /' "$work/out" "$work/err" | head -n 30; }
 
-# run ARGUMENTS...: a traced training of eight layers; what starling-trace says is in $work/out
+# run ARGUMENTS...: a traced training of eight layers; what starling-trace says is in $work/out. Kernels are long enough
+# (about a millisecond) that workers meet in them on a busy machine, too.
 run() {
   rm -rf "$work/fxt"; mkdir "$work/fxt"
-  STARPU_FXT_TRACE=1 STARPU_FXT_PREFIX=$work/fxt/ "$lm" --layers 8 --hidden 48 --embed 48 --words 60 --batch 16 --bptt 12 --steps 12 \
+  STARPU_FXT_TRACE=1 STARPU_FXT_PREFIX=$work/fxt/ "$lm" --layers 8 --hidden 160 --embed 160 --words 60 --batch 32 --bptt 20 --steps 12 \
     --microbatches 4 --kvstore device "$@" >"$work/log" 2>"$work/err" || return 1
   (cd "$work/fxt" && "$tool" -i prof_file_* >"$work/tool.log" 2>&1)
   [ -s "$work/fxt/tasks.rec" ] || { cp "$work/tool.log" "$work/err"; return 1; }
