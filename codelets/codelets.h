@@ -265,4 +265,18 @@ enum sl_status sl__adam(struct sl_context *context, const struct sl__launch *l,
                         int count, struct sl_tensor *const *gradients, struct sl_tensor *norm,
                         const struct sl__update *update);
 
+/* Ranks first .. first + count - 1 but for skip (-1: none). */
+struct sl__peers {
+  int first, count, skip;
+};
+/* Send the tensors, as one message, to each of the ranks; the task ends when their memory may
+ * change. l->name must outlive it; it runs on a CPU whatever l->place says. */
+enum sl_status sl__send(struct sl_context *context, const struct sl__launch *l, int tag,
+                        const struct sl__peers *to, int count, struct sl_tensor *const *tensors);
+/* Receive a message from each of the ranks, into count / ranks tensors for each, rank by rank. Where
+ * a rank is lost their contents are undefined, and sl__net_check says so. */
+enum sl_status sl__receive(struct sl_context *context, const struct sl__launch *l, int tag,
+                           const struct sl__peers *from, int count,
+                           struct sl_tensor *const *tensors);
+
 #endif

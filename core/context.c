@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/net.h"
 #include "core/pool.h"
 #include "core/tensor.h"
 #include "core/tuning.h"
@@ -39,6 +40,13 @@ static void describe(struct sl_context *c) {
            starpu_cuda_worker_get_count());
 }
 
+static enum sl_status join(struct sl_context *c, double timeout) {
+  const double usual = 60;
+  double seconds = timeout > 0 ? timeout : timeout < 0 ? 0 : usual;
+  enum sl_status status = sl__net_open(c, seconds, &c->net);
+  return status == SL_OK ? sl__net_agree_build(c->net) : status;
+}
+
 enum sl_status sl_open(const struct sl_context_options *options, struct sl_context **context) {
   static const struct sl_context_options defaults;
   enum sl_status status;
@@ -58,8 +66,10 @@ enum sl_status sl_open(const struct sl_context_options *options, struct sl_conte
     return status;
   }
   sl__pool_open();
-  SL_TRY(sl__devices_parse(options->devices, &c->devices, &c->device_count));
-  SL_TRY(sl__tuning_open(options->tune, &c->tuning));
+  if (options->distributed) SL_TRY(join(c, options->timeout));
+  status = sl__devices_parse(options->devices, &c->devices, &c->device_count);
+  if (status == SL_OK) status = sl__tuning_open(options->tune, &c->tuning);
+  SL_TRY(sl_share(c, status, sl_error()));
   describe(c);
   *context = c;
   c = NULL;
@@ -71,6 +81,7 @@ out:
 void sl_close(struct sl_context *c) {
   if (!c) return;
   starpu_task_wait_for_all();
+  sl__net_close(c->net);
   for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++)
     sl__tensor_free(c->scratch[i]);
   sl__tuning_close(c->tuning);
@@ -90,6 +101,24 @@ const char *sl_device_name(const struct sl_context *c, int device) {
 int sl_worker_count(const struct sl_context *c) {
   (void)c;
   return (int)starpu_worker_get_count();
+}
+
+int sl_rank(const struct sl_context *c) { return c->net ? sl__net_rank(c->net) : 0; }
+
+int sl_rank_count(const struct sl_context *c) { return c->net ? sl__net_size(c->net) : 1; }
+
+int sl_launched(int *rank) { return sl__launched(rank); }
+
+enum sl_status sl_agree(struct sl_context *c, const char *lines) {
+  return c->net ? sl__net_agree(c->net, lines) : SL_OK;
+}
+
+enum sl_status sl_share(struct sl_context *c, enum sl_status status, const char *why) {
+  return c->net ? sl__net_share(c->net, status, why) : status;
+}
+
+void sl_leave(struct sl_context *c, const char *why) {
+  if (c && c->net) sl__net_announce(c->net, why);
 }
 
 const char *sl_context_text(const struct sl_context *c) { return c->text; }

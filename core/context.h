@@ -19,6 +19,7 @@ struct sl__device {
 
 struct sl__tuning; /* core/tuning.h: the fastest implementation per shape, as measured */
 
+struct sl__net;         /* core/net.h: the other ranks */
 struct sl__rehearsal;   /* core/submit.h */
 struct sl__calibration; /* core/calibration.h */
 
@@ -26,6 +27,7 @@ struct sl_context {
   struct sl__device *devices;
   int device_count;
   uint64_t seed;
+  struct sl__net *net;                 /* NULL: not distributed */
   struct sl__tuning *tuning;           /* NULL without --tune */
   int forced_implementation;           /* for tests: 1 + its number; 0: none */
   struct sl__rehearsal *rehearsal;     /* tasks are noted there instead of run; or NULL */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/net.h"
 
 static uint32_t hash_tensors(int count, struct sl_tensor *const *tensors, uint32_t hash) {
   for (int i = 0; i < count; i++) {
@@ -120,6 +121,10 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
   task->name = launch->name ? launch->name : op->codelet.name;
   task->flops = flops;
   set_place(task, launch);
+  if (context->net) {
+    task->callback_func = sl__net_task_ended;
+    task->callback_arg = context->net;
+  }
   if (context->calibration) sl__calibration_watch(context->calibration, task);
   enum sl_status status = attach_buffers(task, op->modes, launch->accumulate, count, tensors);
   if (status == SL_OK) status = attach_args(task, &header, args, args_size);

@@ -24,6 +24,7 @@ extern "C" {
   X(NO_MEMORY, "memory is exhausted")                                                              \
   X(NO_DEVICE, "a device is not there")                                                            \
   X(NOT_FINITE, "a value is infinite or not a number")                                             \
+  X(LOST, "another process of the run is gone")                                                    \
   X(STARPU, "StarPU refused a request")                                                            \
   X(UNSUPPORTED, "this build cannot do it")
 
@@ -87,11 +88,19 @@ struct sl_context_options {
   void *log_user;
   /** Lines above this level are dropped; the default lets warnings through only. */
   enum sl_level log_level;
+  /** Join the other processes, called ranks, that the launcher (mpirun, srun) started: each makes
+   * the same calls. Without a launcher there is one rank. MPI is begun where it is not yet (with
+   * MPI_THREAD_SERIALIZED), and ended by sl_close then. */
+  bool distributed;
+  /** Seconds after which a rank that is not heard of, or that does nothing while others wait for
+   * it, is given up; 0 means 60, negative: never. */
+  double timeout;
 };
 
 /** Start StarPU (its own STARPU_* environment is respected) and find the devices.
  * \return SL_NO_DEVICE where a named device does not exist, SL_BAD_ARGUMENT for a malformed list,
- *          SL_STARPU where StarPU cannot start. */
+ *          SL_STARPU where StarPU cannot start; distributed: SL_UNSUPPORTED in a build without
+ *          MPI, SL_LOST or SL_IO where the ranks cannot reach each other. */
 SL_API enum sl_status sl_open(const struct sl_context_options *options,
                               struct sl_context **context);
 
@@ -107,6 +116,29 @@ SL_API int sl_worker_count(const struct sl_context *context);
 
 /** "StarPU 1.4.10, scheduler lws, 2 CPU workers, 0 CUDA workers, products by oneDNN 2.6". */
 SL_API const char *sl_context_text(const struct sl_context *context);
+
+/** \defgroup ranks The ranks of a distributed run
+ * All that is collective must be called by all ranks, in the same order, by one thread. What a rank
+ * does not do keeps the others waiting; after the context's timeout they fail with SL_LOST. */
+
+/** From 0; 0 of 1 where the context is not distributed. */
+SL_API int sl_rank(const struct sl_context *context);
+SL_API int sl_rank_count(const struct sl_context *context);
+
+/** Without a context: how many ranks a launcher (mpirun, srun) started, as its environment says,
+ * and which this one is; 0: there is none. */
+SL_API int sl_launched(int *rank);
+
+/** Collective: lines "NAME VALUE" with line ends that must be alike everywhere. \return
+ * SL_BAD_ARGUMENT on all ranks, with the same message: the first line that differs from rank 0's
+ * and whose it is. */
+SL_API enum sl_status sl_agree(struct sl_context *context, const char *lines);
+
+/** Collective: the first rank's status that is not SL_OK becomes that of all, with its message. */
+SL_API enum sl_status sl_share(struct sl_context *context, enum sl_status status, const char *why);
+
+/** This rank ends before its time: the others are told why and fail with SL_LOST. */
+SL_API void sl_leave(struct sl_context *context, const char *why);
 
 /** Wait until every submitted task has ended. */
 SL_API enum sl_status sl_wait(struct sl_context *context);

@@ -1,0 +1,474 @@
+#include "core/net.h"
+
+#include <mpi.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/watch.h"
+
+enum {
+  POLL_EVERY_US = 10, /* at most so often after tasks */
+  POLLER_US = 50,     /* an idle worker looks so long before it asks for work again */
+  STALL_EVERY_US = 50000
+};
+
+struct pending {
+  struct starpu_task *task; /* NULL: the main thread waits for it */
+  const char *name;
+  double since;
+  int peer;
+  bool is_send;
+};
+
+struct sl__net {
+  struct sl_context *context;
+  int rank, size;
+  double timeout;
+  bool began_mpi, alone; /* alone: one rank, without MPI */
+  MPI_Comm control, data;
+  struct sl__watch *watch; /* NULL: none */
+  pthread_mutex_t lock;    /* around MPI, and of what follows */
+  MPI_Request *requests;
+  struct pending *pending;
+  int *done, *indices; /* room for as many */
+  int count, capacity;
+  bool has_poller;
+  double polled, looked;
+  bool failed; /* for good; read without the lock, too */
+  char why[512];
+  int64_t sent;
+};
+
+static double now_us(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}
+
+int sl__net_rank(const struct sl__net *net) { return net->rank; }
+int sl__net_size(const struct sl__net *net) { return net->size; }
+
+static bool has_failed(struct sl__net *net) {
+  return __atomic_load_n(&net->failed, __ATOMIC_ACQUIRE);
+}
+
+/* With the lock. The first reason stays. */
+static void fail_locked(struct sl__net *net, const char *why) {
+  if (net->failed) return;
+  snprintf(net->why, sizeof net->why, "%s", why);
+  __atomic_store_n(&net->failed, true, __ATOMIC_RELEASE);
+}
+
+static enum sl_status failure(struct sl__net *net) { return sl_fail(SL_LOST, "%s", net->why); }
+
+/* With the lock: did the watch see a loss? */
+static bool look_locked(struct sl__net *net) {
+  char text[sizeof net->why];
+  if (!net->failed && net->watch && sl__watch_lost(net->watch) &&
+      sl__watch_text(net->watch, NULL, text, sizeof text))
+    fail_locked(net, text);
+  return net->failed;
+}
+
+enum sl_status sl__net_check(struct sl__net *net) {
+  if (net->alone) return SL_OK;
+  pthread_mutex_lock(&net->lock);
+  bool failed = look_locked(net);
+  pthread_mutex_unlock(&net->lock);
+  return failed ? failure(net) : SL_OK;
+}
+
+void sl__net_announce(struct sl__net *net, const char *why) {
+  if (!net->watch || has_failed(net)) return;
+  sl__watch_announce(net->watch, why);
+}
+
+static void mpi_failed(struct sl__net *net, int code, const char *what) {
+  char text[MPI_MAX_ERROR_STRING] = "?", why[sizeof net->why];
+  int length;
+  MPI_Error_string(code, text, &length);
+  snprintf(why, sizeof why, "%s: MPI says: %s", what, text);
+  fail_locked(net, why);
+}
+
+/* ---- what takes too long ---- */
+
+/* All are alive, but nobody has done any work for long: they wait for each other, such as when one
+ * has pushed a key that another has not. */
+static bool is_stalled(struct sl__net *net, const struct pending *p, double now) {
+  return net->watch && now - p->since > 1e6 * net->timeout &&
+         sl__watch_idle(net->watch, net->rank) > net->timeout &&
+         sl__watch_idle(net->watch, p->peer) > net->timeout;
+}
+
+static void stalled(struct sl__net *net, const struct pending *p, double now) {
+  char why[sizeof net->why];
+  if (p->is_send)
+    snprintf(why, sizeof why, "rank %d has not taken %s from rank %d for %.0f s; it does nothing",
+             p->peer, p->name, net->rank, 1e-6 * (now - p->since));
+  else
+    snprintf(why, sizeof why,
+             "rank %d waits for %s from rank %d for %.0f s, which does nothing: has it not pushed "
+             "it, or done fewer steps?",
+             net->rank, p->name, p->peer, 1e-6 * (now - p->since));
+  fail_locked(net, why);
+}
+
+static void look_for_stalls(struct sl__net *net, double now) {
+  if (!net->watch || now - net->looked < STALL_EVERY_US) return;
+  net->looked = now;
+  for (int i = 0; i < net->count && !net->failed; i++)
+    if (is_stalled(net, &net->pending[i], now)) stalled(net, &net->pending[i], now);
+}
+
+/* ---- messages under way ---- */
+
+static bool make_room(struct sl__net *net) {
+  if (net->count < net->capacity) return true;
+  int capacity = net->capacity ? 2 * net->capacity : 64;
+  size_t n = (size_t)capacity;
+  MPI_Request *requests = sl__realloc(net->requests, n, sizeof *requests, "messages");
+  if (requests) net->requests = requests;
+  struct pending *pending = sl__realloc(net->pending, n, sizeof *pending, "messages");
+  if (pending) net->pending = pending;
+  int *done = sl__realloc(net->done, n, sizeof *done, "messages");
+  if (done) net->done = done;
+  if (!requests || !pending || !done) return false;
+  net->capacity = capacity;
+  return true;
+}
+
+static void forget(struct sl__net *net, int i) {
+  net->count--;
+  net->requests[i] = net->requests[net->count];
+  net->pending[i] = net->pending[net->count];
+}
+
+static int downwards(const void *a, const void *b) { return *(const int *)b - *(const int *)a; }
+
+/* With the lock: take what has ended out of the list, at most `room` of it, into tasks. After a
+ * failure everything has. */
+static int collect(struct sl__net *net, struct starpu_task **tasks, int room) {
+  int ended = 0, released = 0;
+  if (look_locked(net)) {
+    while (net->count && released < room) {
+      struct starpu_task *task = net->pending[net->count - 1].task;
+      net->count--; /* MPI may never end it: left alone */
+      if (task) tasks[released++] = task;
+    }
+    return released;
+  }
+  if (!net->count) return 0;
+  int code = MPI_Testsome(net->count < room ? net->count : room, net->requests, &ended, net->done,
+                          MPI_STATUSES_IGNORE);
+  if (code != MPI_SUCCESS) {
+    mpi_failed(net, code, "a message between ranks");
+    return 0;
+  }
+  if (ended == MPI_UNDEFINED) ended = 0;
+  qsort(net->done, (size_t)ended, sizeof *net->done, downwards);
+  for (int i = 0; i < ended; i++) {
+    struct starpu_task *task = net->pending[net->done[i]].task;
+    if (task) tasks[released++] = task;
+    forget(net, net->done[i]);
+  }
+  return released;
+}
+
+/* Look after the messages; true where a task was let go. */
+static bool poll(struct sl__net *net) {
+  struct starpu_task *tasks[256];
+  if (pthread_mutex_trylock(&net->lock)) return false; /* another one does */
+  double now = now_us();
+  net->polled = now;
+  look_for_stalls(net, now);
+  int count = collect(net, tasks, (int)(sizeof tasks / sizeof *tasks));
+  pthread_mutex_unlock(&net->lock);
+  for (int i = 0; i < count; i++) starpu_task_end_dep_release(tasks[i]);
+  return count > 0;
+}
+
+/* ---- the poller: what an idle worker does while messages are under way ---- */
+
+static void poller_cpu(void *buffers[], void *argument) {
+  struct sl__net *net = argument;
+  double end = now_us() + POLLER_US;
+  (void)buffers;
+  while (!poll(net) && now_us() < end) sched_yield();
+}
+
+static struct starpu_codelet poller_codelet = {.cpu_funcs = {poller_cpu},
+                                               .nbuffers = 0,
+                                               .model = &starpu_perfmodel_nop,
+                                               .name = "wait for messages"};
+
+static void submit_poller(struct sl__net *net);
+
+static void poller_ended(void *argument) {
+  struct sl__net *net = argument;
+  pthread_mutex_lock(&net->lock);
+  bool again = net->count > 0;
+  if (!again) net->has_poller = false;
+  pthread_mutex_unlock(&net->lock);
+  if (again) submit_poller(net);
+}
+
+static void submit_poller(struct sl__net *net) {
+  struct starpu_task *task = starpu_task_create();
+  if (task) {
+    task->cl = &poller_codelet;
+    task->cl_arg = net;
+    task->priority = starpu_sched_ctx_get_min_priority(0);
+    task->callback_func = poller_ended;
+    task->callback_arg = net;
+    task->where = STARPU_CPU;
+    if (!starpu_task_submit(task)) return;
+    task->destroy = 0;
+    starpu_task_destroy(task);
+  }
+  pthread_mutex_lock(&net->lock); /* ended tasks look after them, as long as there are any */
+  net->has_poller = false;
+  pthread_mutex_unlock(&net->lock);
+}
+
+void sl__net_task_ended(void *argument) {
+  struct sl__net *net = argument;
+  if (net->watch) sl__watch_activity(net->watch);
+  if (__atomic_load_n(&net->count, __ATOMIC_RELAXED) && now_us() - net->polled > POLL_EVERY_US)
+    poll(net);
+}
+
+/* ---- beginning a message ---- */
+
+/* Several pieces travel as one message, without a copy of our own. */
+static int begin_pieces(struct sl__net *net, const struct sl__message *m, MPI_Request *request) {
+  int lengths[m->count];
+  MPI_Aint places[m->count];
+  MPI_Datatype type;
+  for (int i = 0; i < m->count; i++) {
+    lengths[i] = (int)m->bytes[i];
+    MPI_Get_address(m->memory[i], &places[i]);
+  }
+  int code = MPI_Type_create_hindexed(m->count, lengths, places, MPI_BYTE, &type);
+  if (code == MPI_SUCCESS) code = MPI_Type_commit(&type);
+  if (code != MPI_SUCCESS) return code;
+  code = m->is_send ? MPI_Isend(MPI_BOTTOM, 1, type, m->peer, m->tag, net->data, request)
+                    : MPI_Irecv(MPI_BOTTOM, 1, type, m->peer, m->tag, net->data, request);
+  MPI_Type_free(&type);
+  return code;
+}
+
+static int begin_one(struct sl__net *net, const struct sl__message *m, MPI_Request *request) {
+  int bytes = (int)m->bytes[0];
+  return m->is_send ? MPI_Isend(m->memory[0], bytes, MPI_BYTE, m->peer, m->tag, net->data, request)
+                    : MPI_Irecv(m->memory[0], bytes, MPI_BYTE, m->peer, m->tag, net->data, request);
+}
+
+/* With the lock; false: it has ended, or failed, already. */
+static bool begin_locked(struct sl__net *net, const struct sl__message *m) {
+  MPI_Request request;
+  int ended = 0;
+  if (look_locked(net)) return false;
+  if (!make_room(net)) {
+    fail_locked(net, "no memory for a message between ranks");
+    return false;
+  }
+  int code = m->count == 1 ? begin_one(net, m, &request) : begin_pieces(net, m, &request);
+  if (code == MPI_SUCCESS && m->is_send)
+    for (int i = 0; i < m->count; i++) net->sent += (int64_t)m->bytes[i];
+  if (code == MPI_SUCCESS) code = MPI_Test(&request, &ended, MPI_STATUS_IGNORE);
+  if (code != MPI_SUCCESS) mpi_failed(net, code, m->name);
+  if (code != MPI_SUCCESS || ended) return false;
+  struct starpu_task *task = starpu_task_get_current();
+  starpu_task_end_dep_add(task, 1);
+  net->requests[net->count] = request;
+  net->pending[net->count] = (struct pending){
+      .task = task, .name = m->name, .since = now_us(), .peer = m->peer, .is_send = m->is_send};
+  __atomic_store_n(&net->count, net->count + 1, __ATOMIC_RELAXED);
+  return true;
+}
+
+void sl__net_begin(struct sl__net *net, const struct sl__message *message) {
+  pthread_mutex_lock(&net->lock);
+  bool begun = begin_locked(net, message);
+  bool needs_poller = begun && !net->has_poller;
+  if (needs_poller) net->has_poller = true;
+  pthread_mutex_unlock(&net->lock);
+  if (needs_poller) submit_poller(net);
+}
+
+int64_t sl__net_bytes_sent(const struct sl__net *net) { return net->sent; }
+
+/* ---- small facts ---- */
+
+/* The main thread waits: it looks after all messages meanwhile. */
+static enum sl_status wait_for(struct sl__net *net, MPI_Request *request, const char *name,
+                               int peer) {
+  struct pending waiting = {.name = name, .since = now_us(), .peer = peer};
+  int ended = 0;
+  long pause = 1000; /* ns */
+  for (;;) {
+    pthread_mutex_lock(&net->lock);
+    int code = MPI_Test(request, &ended, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS) mpi_failed(net, code, name);
+    double now = now_us();
+    if (!ended && is_stalled(net, &waiting, now)) stalled(net, &waiting, now);
+    bool failed = look_locked(net);
+    pthread_mutex_unlock(&net->lock);
+    if (failed) return failure(net);
+    if (ended) return SL_OK;
+    poll(net);
+    nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
+    if (pause < 1000000) pause += pause / 4;
+  }
+}
+
+static enum sl_status transfer(struct sl__net *net, bool is_send, int peer, void *data,
+                               size_t bytes) {
+  enum sl_status status = SL_OK;
+  const size_t most = (size_t)1 << 30; /* MPI counts in int */
+  for (size_t first = 0; first < bytes && status == SL_OK; first += most) {
+    size_t length = bytes - first < most ? bytes - first : most;
+    char *place = (char *)data + first;
+    MPI_Request request;
+    pthread_mutex_lock(&net->lock);
+    int code = is_send ? MPI_Isend(place, (int)length, MPI_BYTE, peer, 0, net->control, &request)
+                       : MPI_Irecv(place, (int)length, MPI_BYTE, peer, 0, net->control, &request);
+    if (code != MPI_SUCCESS) mpi_failed(net, code, "a message between ranks");
+    bool failed = look_locked(net);
+    pthread_mutex_unlock(&net->lock);
+    status = failed ? failure(net) : wait_for(net, &request, "a word", peer);
+  }
+  return status;
+}
+
+enum sl_status sl__net_send(struct sl__net *net, int to, const void *data, size_t bytes) {
+  return transfer(net, true, to, (void *)data, bytes);
+}
+
+enum sl_status sl__net_receive(struct sl__net *net, int from, void *data, size_t bytes) {
+  return transfer(net, false, from, data, bytes);
+}
+
+enum sl_status sl__net_gather(struct sl__net *net, const void *mine, size_t bytes, void *all) {
+  enum sl_status status = SL_OK;
+  if (net->rank) return sl__net_send(net, 0, mine, bytes);
+  memcpy(all, mine, bytes);
+  for (int r = 1; r < net->size && status == SL_OK; r++)
+    status = sl__net_receive(net, r, (char *)all + (size_t)r * bytes, bytes);
+  return status;
+}
+
+/* A binomial tree: rank r has it from r without its lowest bit. */
+enum sl_status sl__net_broadcast(struct sl__net *net, void *data, size_t bytes) {
+  enum sl_status status = SL_OK;
+  int bit = 1;
+  while (bit < net->size && !(net->rank & bit)) bit <<= 1;
+  if (net->rank) status = sl__net_receive(net, net->rank & ~bit, data, bytes);
+  for (bit >>= 1; bit && status == SL_OK; bit >>= 1)
+    if (net->rank + bit < net->size) status = sl__net_send(net, net->rank + bit, data, bytes);
+  return status;
+}
+
+/* ---- start and end ---- */
+
+/* Open MPI keeps what processes of a machine send each other in /dev/shm, and dies by a signal
+ * where that is full. */
+static enum sl_status check_shared_memory(void) {
+  const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), *btl = getenv("OMPI_MCA_btl");
+  const double each = 5e6;
+  struct statvfs info;
+  long ranks = local ? strtol(local, NULL, 10) : 1;
+  if (ranks < 2 || (btl && !strstr(btl, "vader") && !strstr(btl, "sm"))) return SL_OK;
+  if (statvfs("/dev/shm", &info)) return SL_OK;
+  double all = (double)info.f_blocks * (double)info.f_frsize;
+  double left = (double)info.f_bavail * (double)info.f_frsize;
+  if (all >= each * (double)ranks && left >= each) return SL_OK;
+  return sl_fail(SL_BAD_ARGUMENT,
+                 "/dev/shm has %.1f MB, %.1f MB of them free: %ld ranks on a machine need about "
+                 "%.0f MB there; free some, or do without by mpirun --mca btl tcp,self",
+                 1e-6 * all, 1e-6 * left, ranks, 1e-6 * each * (double)ranks);
+}
+
+static enum sl_status begin_mpi(struct sl__net *net) {
+  int begun, ended, level;
+  MPI_Finalized(&ended);
+  if (ended)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "MPI has ended in this process: open one distributed context only, or call "
+                   "MPI_Init_thread before the first and MPI_Finalize after the last");
+  MPI_Initialized(&begun);
+  if (!begun) {
+    enum sl_status status = check_shared_memory();
+    if (status != SL_OK) return status;
+    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS)
+      return sl_fail(SL_LOST, "MPI does not start");
+    net->began_mpi = true;
+  }
+  MPI_Query_thread(&level);
+  if (level < MPI_THREAD_SERIALIZED)
+    return sl_fail(SL_UNSUPPORTED,
+                   "MPI was begun without threads: ask MPI_Init_thread for MPI_THREAD_SERIALIZED");
+  MPI_Comm_dup(MPI_COMM_WORLD, &net->control);
+  MPI_Comm_dup(MPI_COMM_WORLD, &net->data);
+  MPI_Comm_set_errhandler(net->control, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(net->data, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(net->control, &net->rank);
+  MPI_Comm_size(net->control, &net->size);
+  return SL_OK;
+}
+
+static enum sl_status begin_watch(struct sl__net *net) {
+  char address[1024] = "";
+  enum sl_status status =
+      sl__watch_new(net->rank, net->size, net->timeout, &net->watch, address, sizeof address);
+  MPI_Bcast(address, sizeof address, MPI_BYTE, 0, net->control);
+  if (status == SL_OK && !*address) return sl_fail(SL_LOST, "rank 0 cannot watch over the others");
+  if (status == SL_OK) status = sl__watch_start(net->watch, address);
+  return status;
+}
+
+enum sl_status sl__net_open(struct sl_context *context, double timeout, struct sl__net **out) {
+  enum sl_status status = SL_OK;
+  struct sl__net *net = sl__alloc(1, sizeof *net, "the ranks");
+  *out = NULL;
+  if (!net) return SL_NO_MEMORY;
+  net->context = context;
+  net->size = 1;
+  net->timeout = timeout;
+  pthread_mutex_init(&net->lock, NULL);
+  int begun = 0;
+  MPI_Initialized(&begun);
+  int rank;
+  net->alone = !begun && !sl__launched(&rank);
+  if (!net->alone) {
+    SL_TRY(begin_mpi(net));
+    if (timeout > 0 && net->size > 1) SL_TRY(begin_watch(net));
+  }
+  *out = net;
+  net = NULL;
+out:
+  sl__net_close(net);
+  return status;
+}
+
+void sl__net_close(struct sl__net *net) {
+  if (!net) return;
+  bool whole = !has_failed(net) && !(net->watch && sl__watch_lost(net->watch));
+  if (net->watch) sl__watch_leave(net->watch);
+  /* with a rank lost MPI would wait for it for ever */
+  if (net->began_mpi && whole) MPI_Finalize();
+  sl__watch_free(net->watch);
+  pthread_mutex_destroy(&net->lock);
+  free(net->requests);
+  free(net->pending);
+  free(net->done);
+  free(net);
+}

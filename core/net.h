@@ -1,0 +1,73 @@
+/* The other processes of a distributed run: small facts that all must know, and messages between
+ * tensors that StarPU tasks wait for (the communication lane).
+ *
+ * MPI is never called to wait, and by one thread at a time. A message that a task has begun is
+ * looked after by whoever ends a task next; a worker with nothing else to do runs a task that does
+ * only that. So no thread takes time slices from the workers, and a rank that is lost leaves
+ * nobody hanging: from then on all messages end at once and sl__net_check tells why. */
+#ifndef SL_CORE_NET_H
+#define SL_CORE_NET_H
+
+#include "core/context.h"
+
+struct sl__net;
+
+/* Ranks that a launcher started, as its environment says, and which this one is; 0: no launcher. */
+int sl__launched(int *rank);
+
+/* Join the processes that the launcher (mpirun, srun) started with this one; without a launcher
+ * there is one rank. timeout: seconds that a rank may be silent; 0: for ever.
+ * SL_UNSUPPORTED: several ranks, but a build without MPI. */
+enum sl_status sl__net_open(struct sl_context *context, double timeout, struct sl__net **net);
+/* Ends MPI if it was begun by sl__net_open. NULL is legal. */
+void sl__net_close(struct sl__net *net);
+
+int sl__net_rank(const struct sl__net *net);
+int sl__net_size(const struct sl__net *net);
+
+/* SL_LOST where a rank is gone: which one and since when. */
+enum sl_status sl__net_check(struct sl__net *net);
+/* This rank ends before its time: tell the others. */
+void sl__net_announce(struct sl__net *net, const char *why);
+
+/* ---- small facts: called by the main thread of all ranks in the same order ---- */
+
+/* all [ranks][bytes] is filled on rank 0; elsewhere it may be NULL. */
+enum sl_status sl__net_gather(struct sl__net *net, const void *mine, size_t bytes, void *all);
+/* From rank 0 to all. */
+enum sl_status sl__net_broadcast(struct sl__net *net, void *data, size_t bytes);
+enum sl_status sl__net_barrier(struct sl__net *net);
+/* From one rank to another. */
+enum sl_status sl__net_send(struct sl__net *net, int to, const void *data, size_t bytes);
+enum sl_status sl__net_receive(struct sl__net *net, int from, void *data, size_t bytes);
+/* Lines "NAME VALUE\n" that must be the same on all ranks; SL_BAD_ARGUMENT on all, with the first
+ * line that differs and the first rank that differs from rank 0. */
+enum sl_status sl__net_agree(struct sl__net *net, const char *lines);
+/* The same for what the build decides. */
+enum sl_status sl__net_agree_build(struct sl__net *net);
+/* The failure that any rank has becomes that of all, with its message. */
+enum sl_status sl__net_share(struct sl__net *net, enum sl_status status, const char *why);
+
+/* ---- the lane ---- */
+
+/* One message from or to one rank; its memory may be in several pieces. Messages between two ranks
+ * with the same tag arrive in the order in which they were begun. */
+struct sl__message {
+  bool is_send;
+  int peer, tag;
+  const char *name; /* for "rank 2 has not sent NAME"; must live on */
+  int count;
+  void *const *memory;
+  const size_t *bytes;
+};
+
+/* From within a running task: begin the message; the task ends when it has. */
+void sl__net_begin(struct sl__net *net, const struct sl__message *message);
+
+/* After a task: look after the messages under way, if any. */
+void sl__net_task_ended(void *net);
+
+/* Of tensors' memory, so far, without MPI's own. */
+int64_t sl__net_bytes_sent(const struct sl__net *net);
+
+#endif
