@@ -183,6 +183,21 @@ static void fill_rows(struct sl_loader *loader, struct slot *slot, const struct 
   }
 }
 
+/* Of all parts' batches together: they are one run of the common order. */
+static int64_t count_all(const struct sl_loader *loader, const struct place *place) {
+  const struct sl_loader_options *options = &loader->options;
+  int64_t rows = options->batch * options->num_parts, first = place->index * rows, count = 0;
+  if (options->contiguous) return rows * (int64_t)labels_a_sample(loader->dataset);
+  int64_t end = first + rows < place->count ? first + rows : place->count;
+  if (!loader->dataset->sentences)
+    return end > first ? (end - first) * (int64_t)labels_a_sample(loader->dataset) : 0;
+  for (int64_t i = first; i < end; i++) {
+    int64_t at = place->first + i;
+    count += loader->dataset->sentences[loader->order ? loader->order[at] : at].length;
+  }
+  return count;
+}
+
 /* Samples in the order drawn, but bucket after bucket. */
 static void group_by_bucket(const struct sl_dataset *set, const uint32_t *drawn, uint32_t *order) {
   int64_t next[SL_MAX_BUCKETS] = {0};
@@ -228,6 +243,7 @@ static void fill_slot(struct sl_loader *loader, struct slot *slot, int64_t numbe
                                   .last = index == loader->length - 1,
                                   .slot = (int)(slot - loader->slots)};
   fill_rows(loader, slot, &place, valid);
+  slot->batch.valid_all = count_all(loader, &place);
 }
 
 /* ---- the thread ---- */

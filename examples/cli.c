@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "(unconfigured)"
@@ -42,6 +43,9 @@ enum key {
   KEY_PLACEMENT,
   KEY_PLACEMENT_FILE,
   KEY_KVSTORE,
+  KEY_SERVERS,
+  KEY_BIGARRAY_BOUND,
+  KEY_TIMEOUT,
   KEY_TUNE,
   KEY_LOAD,
   KEY_SAVE,
@@ -91,23 +95,36 @@ static const struct argp_option options[] = {
      "auto: measure the layers and decide (--stages: at most so many)",
      3},
     {"placement-file", KEY_PLACEMENT_FILE, "FILE", 0, "The same, a rule a line", 3},
-    {"kvstore", KEY_KVSTORE, "NAME", 0, "Who updates the weights: local (default), device", 3},
+    {"kvstore", KEY_KVSTORE, "NAME", 0,
+     "Who updates the weights: local (default), device; over the ranks that mpirun started: "
+     "dist_sync, dist_async, dist_sync_device, dist_async_device",
+     3},
     {"tune", KEY_TUNE, NULL, 0, "Measure the kernels for each shape once and remember", 3},
 
-    HEADER("Files:", 4),
-    {"load", KEY_LOAD, "FILE", 0, "Start from these weights (safetensors, PyTorch's names)", 4},
-    {"save", KEY_SAVE, "FILE", 0, "Write the weights after every epoch and at the end", 4},
-    {"log", KEY_LOG, "FILE.jsonl", 0,
-     "Write a JSON line a step and an evaluation; starling-plot draws it", 4},
+    HEADER("Ranks (mpirun -np N ..., --kvstore dist_...):", 4),
+    {"servers", KEY_SERVERS, "K", 0, "The last K ranks only own parameters (default 0)", 4},
+    {"bigarray-bound", KEY_BIGARRAY_BOUND, "N", 0,
+     "Spread a layer with more parameters over all owners (default 1000000)", 4},
+    {"timeout", KEY_TIMEOUT, "SECONDS", 0,
+     "Give up a rank that is silent for so long; 0: never (default 60)", 4},
 
-    HEADER("Output:", 5),
+    HEADER("Files:", 5),
+    {"load", KEY_LOAD, "FILE", 0, "Start from these weights (safetensors, PyTorch's names)", 5},
+    {"save", KEY_SAVE, "FILE", 0, "Write the weights after every epoch and at the end", 5},
+    {"log", KEY_LOG, "FILE.jsonl", 0,
+     "Write a JSON line a step and an evaluation; starling-plot draws it", 5},
+
+    HEADER("Output:", 6),
     {"summary", KEY_SUMMARY, NULL, 0,
-     "Print layers, owners of the parameters and memory before training", 5},
-    {"quiet", 'q', NULL, 0, "Print nothing but errors", 5},
+     "Print layers, owners of the parameters and memory before training", 6},
+    {"quiet", 'q', NULL, 0, "Print nothing but errors", 6},
     {0}};
 
 void cli_refuse(const struct argp_state *state, const char *format, ...) {
   va_list list;
+  int rank;
+  /* of ranks that are started alike the first one speaks for all, and the launcher ends them */
+  if (sl_launched(&rank) > 1 && rank) sleep(1);
   va_start(list, format);
   fprintf(stderr, "%s: ", state->name);
   vfprintf(stderr, format, list);
@@ -202,6 +219,10 @@ static void check_all(struct cli *cli, const struct argp_state *state) {
     cli_refuse(state,
                "--stages, --placement and --placement-file: each says where layers run; "
                "give one of them");
+  if ((cli->servers || cli->bigarray_bound) && cli->kvstore < SL_KVSTORE_DIST_SYNC)
+    cli_refuse(state, "--servers and --bigarray-bound: only with --kvstore dist_...");
+  if (automatic && cli->kvstore >= SL_KVSTORE_DIST_SYNC)
+    cli_refuse(state, "--placement auto: not over ranks yet; name the devices");
   if (cli->log && cli->save && strcmp(cli->log, cli->save) == 0)
     cli_refuse(state, "--log and --save: both name %s; the one would overwrite the other",
                cli->log);
@@ -247,6 +268,11 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
       cli->placement_file = read_name(state, "--placement-file", text);
       break;
     case KEY_KVSTORE: must(state, "--kvstore", sl_kvstore_parse(text, &cli->kvstore)); break;
+    case KEY_SERVERS: cli->servers = (int)cli_whole(state, "--servers", text, 0, 100000); break;
+    case KEY_BIGARRAY_BOUND:
+      cli->bigarray_bound = cli_whole(state, "--bigarray-bound", text, 1, 500000000);
+      break;
+    case KEY_TIMEOUT: cli->timeout = cli_real(state, "--timeout", text, 0, 1e6); break;
     case KEY_TUNE: cli->tune = true; break;
     case KEY_LOAD: cli->load = read_name(state, "--load", text); break;
     case KEY_SAVE: cli->save = read_name(state, "--save", text); break;
@@ -272,7 +298,8 @@ void cli_default(struct cli *cli) {
                       .lr = -1,
                       .momentum = -1,
                       .weight_decay = -1,
-                      .clip = -1};
+                      .clip = -1,
+                      .timeout = 60};
 }
 
 /* The name without its folder, and without the "lt-" of libtool's wrappers. */

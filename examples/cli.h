@@ -26,6 +26,10 @@ struct cli {
   const char *placement, *placement_file; /* NULL: none */
   enum sl_kvstore_kind kvstore;
   bool tune;
+  /* ranks */
+  int servers;
+  int64_t bigarray_bound; /* 0: the library's */
+  double timeout;         /* seconds; 0: none */
   /* files; NULL: none */
   const char *load, *save, *log;
   /* output */

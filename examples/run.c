@@ -12,11 +12,17 @@
 
 #include "log.h"
 #include "progress.h"
+#include "ranks.h"
 
 struct run {
   const struct program *program;
   const char *name;
+  char message[1200]; /* why it failed; "": it did not */
   struct cli cli;
+  int rank;
+  bool stopped;  /* all ranks end here, because one was asked to */
+  bool common;   /* all ranks fail alike */
+  char *own_log; /* this rank's */
   struct sl_dataset *train_set, *test_set;
   struct sl_loader *train_loader, *test_loader;
   struct sl_context *context;
@@ -54,21 +60,29 @@ static void catch_signals(void) {
 
 /* ---- failures ---- */
 
-/* One line on the error stream, and what to exit with. */
+/* What goes to the error stream at the end, and what to exit with. */
 static int fail(struct run *run, int code, const char *format, ...) SL_PRINTF(3, 4);
 static int fail(struct run *run, int code, const char *format, ...) {
   va_list list;
   va_start(list, format);
-  progress_clear(&run->progress);
-  fprintf(stderr, "%s: ", run->name);
-  vfprintf(stderr, format, list);
-  fputc('\n', stderr);
+  vsnprintf(run->message, sizeof run->message, format, list);
   va_end(list);
   return code;
 }
 
+/* One line. What all ranks know, the first one says. */
+static void print_failure(struct run *run) {
+  progress_clear(&run->progress);
+  if (run->rank && run->common) return;
+  if (run->rank)
+    fprintf(stderr, "%s: rank %d: %s\n", run->name, run->rank, run->message);
+  else
+    fprintf(stderr, "%s: %s\n", run->name, run->message);
+}
+
 /* The library's message; arguments that it refuses are the user's. */
 static int fail_library(struct run *run, enum sl_status status) {
+  run->common |= status == SL_NOT_FINITE;
   return fail(run, status == SL_BAD_ARGUMENT ? EXIT_USAGE : EXIT_FAILED, "%s", sl_error());
 }
 
@@ -81,9 +95,9 @@ static int fail_file(struct run *run, const char *path, int error) {
 
 static int check_outputs(struct run *run) {
   const struct cli *cli = &run->cli;
-  int error = cli->log ? output_error(cli->log, false) : 0;
-  if (error) return fail_file(run, cli->log, error);
-  error = cli->save ? output_error(cli->save, true) : 0;
+  int error = cli->log ? output_error(run->own_log, false) : 0;
+  if (error) return fail_file(run, run->own_log, error);
+  error = cli->save && !run->rank ? output_error(cli->save, true) : 0;
   if (error) return fail_file(run, cli->save, error);
   return EXIT_DONE;
 }
@@ -99,6 +113,7 @@ static enum sl_status open_loader(const struct run *run, const struct sl_dataset
   const struct sl_dataset_info *info = sl_dataset_info(set);
   bool colour = info->sample.dim[0] == 3;
   struct sl_loader_options options = {.batch = cli->batch, .seed = cli->seed};
+  if (run->context) ranks_part(run->context, cli, &options);
   options.contiguous = is_one_text(info);
   if (train && !options.contiguous) {
     options.shuffle = cli->shuffle;
@@ -153,13 +168,22 @@ static void plan_steps(struct run *run) {
   run->epochs = (run->steps + run->epoch_steps - 1) / run->epoch_steps;
 }
 
+static enum sl_status open_context(struct run *run) {
+  const struct cli *cli = &run->cli;
+  struct sl_context_options options = {.devices = cli->devices,
+                                       .seed = cli->seed,
+                                       .tune = cli->tune,
+                                       .distributed = ranks_wanted(cli),
+                                       .timeout = cli->timeout > 0 ? cli->timeout : -1};
+  enum sl_status status = sl_open(&options, &run->context);
+  catch_signals(); /* after StarPU has installed its own handlers */
+  return status;
+}
+
 static enum sl_status open_model(struct run *run) {
   const struct program *program = run->program;
   const struct sl_dataset_info *info = sl_dataset_info(run->train_set);
-  struct sl_context_options options = {
-      .devices = run->cli.devices, .seed = run->cli.seed, .tune = run->cli.tune};
-  enum sl_status status = sl_open(&options, &run->context);
-  catch_signals(); /* after StarPU has installed its own handlers */
+  enum sl_status status = run->context ? SL_OK : open_context(run);
   if (status == SL_OK) status = sl_model_new(run->context, &info->sample, &run->model);
   if (status == SL_OK) status = program->build(run->model, info, run->cli.init, program->input);
   if (status == SL_OK) status = sl_model_build(run->model);
@@ -178,6 +202,8 @@ static enum sl_status open_trainer(struct run *run) {
                                        .microbatches = cli->microbatches,
                                        .kvstore = cli->kvstore,
                                        .stages = cli->stages,
+                                       .servers = cli->servers,
+                                       .bigarray_bound = cli->bigarray_bound,
                                        .carry_state = is_one_text(sl_dataset_info(run->train_set))};
   enum sl_status status = sl_schedule_parse(cli->lr_schedule, run->steps, &schedule);
   if (status != SL_OK) return status;
@@ -239,18 +265,61 @@ static void print_plan(struct run *run) {
   }
 }
 
-static int start(struct run *run) {
+/* What each rank does by itself: files, data, the model. */
+static int start_alone(struct run *run) {
   int code = check_outputs(run);
   if (code == EXIT_DONE) code = open_data(run);
   if (code == EXIT_DONE) code = check_own(run);
   if (code != EXIT_DONE) return code;
   plan_steps(run);
   enum sl_status status = open_model(run);
-  if (status == SL_OK) status = open_trainer(run);
-  if (status == SL_OK && run->cli.summary) status = print_summary(run);
+  return status == SL_OK ? EXIT_DONE : fail_library(run, status);
+}
+
+/* A rank's failure is that of all. */
+static int share(struct run *run, int code) {
+  enum sl_status mine = code == EXIT_DONE ? SL_OK : code == EXIT_USAGE ? SL_BAD_ARGUMENT : SL_IO;
+  enum sl_status status = sl_share(run->context, mine, run->message);
+  if (status == SL_OK) return EXIT_DONE;
+  run->common = status != SL_LOST;
+  return status == mine ? code : fail_library(run, status);
+}
+
+/* Before anything else: which part of the data is read depends on the rank. */
+static int join(struct run *run) {
+  enum sl_status status = open_context(run);
   if (status != SL_OK) return fail_library(run, status);
-  int error = log_open(run->cli.log, &run->log); /* last: a bad start leaves an older log alone */
-  return error ? fail_file(run, run->cli.log, error) : EXIT_DONE;
+  run->rank = sl_rank(run->context);
+  if (run->cli.servers < sl_rank_count(run->context)) return EXIT_DONE;
+  run->common = true;
+  return fail(run, EXIT_USAGE,
+              "--servers %d of %d ranks: at least one rank must be a worker; start more ranks "
+              "(mpirun -np %d) or take fewer servers",
+              run->cli.servers, sl_rank_count(run->context), run->cli.servers + 1);
+}
+
+static int agree(struct run *run) {
+  enum sl_status status = ranks_agree(run->context, &run->cli, sl_dataset_info(run->train_set));
+  if (status == SL_OK) return EXIT_DONE;
+  run->common = status != SL_LOST;
+  return fail_library(run, status);
+}
+
+static int start(struct run *run) {
+  bool distributed = ranks_wanted(&run->cli);
+  int code = distributed ? join(run) : EXIT_DONE;
+  if (code != EXIT_DONE) return code;
+  run->cli.quiet |= run->rank > 0;
+  run->own_log = run->cli.log ? ranks_path(run->cli.log, run->rank) : NULL;
+  code = start_alone(run);
+  if (distributed) code = share(run, code);
+  if (distributed && code == EXIT_DONE) code = agree(run);
+  if (code != EXIT_DONE) return code;
+  enum sl_status status = open_trainer(run);
+  if (status == SL_OK && run->cli.summary && !run->rank) status = print_summary(run);
+  if (status != SL_OK) return fail_library(run, status);
+  int error = log_open(run->own_log, &run->log); /* last: a bad start leaves an older log alone */
+  return error ? fail_file(run, run->own_log, error) : EXIT_DONE;
 }
 
 /* ---- training ---- */
@@ -267,13 +336,14 @@ static void clock_step(struct step_clock *clock) {
 }
 
 static int note_step(struct run *run, const struct sl_report *report) {
+  run->stopped |= report->stop;
   double rate = meter_add(&run->meter, report->samples);
   clock_step(&run->clock);
   run->epoch_loss += report->loss * (double)report->samples;
   run->epoch_samples += report->samples;
   progress_step(&run->progress, report, rate);
   int error = log_step(run->log, report, rate);
-  return error ? fail_file(run, run->cli.log, error) : EXIT_DONE;
+  return error ? fail_file(run, run->own_log, error) : EXIT_DONE;
 }
 
 /* Report all that is still under way. */
@@ -304,11 +374,11 @@ static int evaluate(struct run *run, int64_t epoch) {
         (long long)epoch, (long long)run->epochs, run->epoch_loss / (double)run->epoch_samples,
         run->test_loss, 100 * run->test_accuracy);
   int error = log_evaluation(run->log, epoch, run->test_loss, run->test_accuracy);
-  return error ? fail_file(run, run->cli.log, error) : EXIT_DONE;
+  return error ? fail_file(run, run->own_log, error) : EXIT_DONE;
 }
 
 static int save(struct run *run) {
-  if (!run->cli.save) return EXIT_DONE;
+  if (!run->cli.save || run->rank) return EXIT_DONE;
   enum sl_status status = sl_model_save(run->model, run->cli.save);
   if (status == SL_OK && run->program->save)
     status = run->program->save(run->cli.save, run->program->input);
@@ -319,7 +389,7 @@ static int save(struct run *run) {
 static int end_epoch(struct run *run, int64_t epoch) {
   int code = drain(run);
   progress_pause(&run->progress);
-  if (code == EXIT_DONE && !interrupted) code = evaluate(run, epoch);
+  if (code == EXIT_DONE && !run->stopped) code = evaluate(run, epoch);
   if (code == EXIT_DONE) code = save(run);
   progress_resume(&run->progress);
   meter_restart(&run->meter);
@@ -335,12 +405,13 @@ static int train(struct run *run) {
   progress_start(&run->progress, run->cli.quiet, run->steps, run->epochs);
   if (!run->cli.quiet) print_plan(run);
   meter_restart(&run->meter);
-  for (int64_t step = 0; step < run->steps && !interrupted; step++) {
+  for (int64_t step = 0; step < run->steps && !run->stopped; step++) {
+    if (interrupted) sl_trainer_stop(run->trainer); /* seen by all ranks after the same step */
     enum sl_status status = sl_trainer_step(run->trainer, run->train_loader, &report, &reported);
     if (status != SL_OK) return fail_library(run, status);
     int code = reported ? note_step(run, &report) : EXIT_DONE;
     bool last = (step + 1) % run->epoch_steps == 0 || step + 1 == run->steps;
-    if (code == EXIT_DONE && (last || interrupted))
+    if (code == EXIT_DONE && (last || run->stopped))
       code = end_epoch(run, step / run->epoch_steps + 1);
     if (code != EXIT_DONE) return code;
   }
@@ -353,10 +424,12 @@ static void print_result(struct run *run) {
   struct progress *progress = &run->progress;
   const struct cli *cli = &run->cli;
   progress_clear(progress);
-  if (interrupted)
+  if (run->stopped)
     progress_print(progress, "Stopped        by %s after step %lld of %lld",
-                   interrupted == SIGINT ? "Ctrl-C (SIGINT)" : "SIGTERM", (long long)progress->done,
-                   (long long)run->steps);
+                   interrupted == SIGINT    ? "Ctrl-C (SIGINT)"
+                   : interrupted == SIGTERM ? "SIGTERM"
+                                            : "another rank",
+                   (long long)progress->done, (long long)run->steps);
   else if (sl_dataset_info(run->test_set)->tokens)
     progress_print(progress, "Perplexity     %.3f (validation)", exp(run->test_loss));
   else
@@ -378,8 +451,11 @@ static void print_result(struct run *run) {
 /* Backwards, as it was opened. */
 static int finish(struct run *run, int code) {
   int error = log_close(run->log);
-  if (error && code == EXIT_DONE) code = fail_file(run, run->cli.log, error);
+  if (error && code == EXIT_DONE) code = fail_file(run, run->own_log, error);
+  if (code != EXIT_DONE) print_failure(run);
+  if (code != EXIT_DONE && !run->common) sl_leave(run->context, run->message);
   free(run->automatic);
+  free(run->own_log);
   sl_trainer_free(run->trainer);
   sl_model_free(run->model);
   sl_close(run->context);
@@ -405,6 +481,15 @@ static int run_instead(struct run *run) {
   return code;
 }
 
+static int refuse_stray(struct run *run) {
+  run->common = true;
+  int count = sl_launched(&run->rank);
+  return fail(run, EXIT_USAGE,
+              "started as one of %d ranks, but --kvstore %s does not talk to the others: take "
+              "--kvstore dist_sync",
+              count, sl_kvstore_name(run->cli.kvstore));
+}
+
 int run_program(const struct program *program, int argc, char **argv) {
   struct run run = {.program = program, .name = cli_name(argv[0])};
   cli_default(&run.cli);
@@ -413,12 +498,17 @@ int run_program(const struct program *program, int argc, char **argv) {
   run.cli.optimizer.lr = program->lr;
   if (program->clip > 0) run.cli.clip = (double)program->clip;
   cli_parse(&run.cli, program->about, program->options, program->input, argc, argv);
-  if (program->asks_instead && *program->asks_instead) return run_instead(&run);
-  int code = start(&run);
+  if (program->asks_instead && *program->asks_instead) {
+    int code = run_instead(&run);
+    if (code != EXIT_DONE) print_failure(&run);
+    return code;
+  }
+  int code = ranks_strayed(&run.cli) ? refuse_stray(&run) : start(&run);
   if (code == EXIT_DONE) code = train(&run);
   if (code == EXIT_DONE) print_result(&run);
   code = finish(&run, code);
-  if (code == EXIT_DONE && interrupted) { /* so that a shell's loop ends, too */
+  /* so that a shell's loop ends, too; a launcher would take it for a crash */
+  if (code == EXIT_DONE && interrupted && !ranks_wanted(&run.cli)) {
     signal(interrupted, SIG_DFL);
     raise(interrupted);
   }

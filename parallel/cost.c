@@ -137,7 +137,10 @@ static enum sl_status probe_open(struct probe *p, const struct sl__cost_case *c,
   if (!p->grid.stage || !p->grid.devices) goto out;
   memcpy(p->grid.devices, devices, (size_t)count * sizeof *devices);
   SL_TRY(sl__plan_new(c->model, &p->grid, c->rows * count, 0, true, &p->plan));
-  SL_TRY(sl__kvstore_new(c->model, c->optimizer, c->kvstore, c->big_shard, &p->grid, &p->kvstore));
+  SL_TRY(
+      sl__kvstore_new(c->model, c->optimizer,
+                      &(struct sl__kvstore_options){.kind = c->kvstore, .big_shard = c->big_shard},
+                      &p->grid, &p->kvstore));
   SL_TRY(sl__kvstore_reserve(p->kvstore, sl__plan_positions(p->plan)));
   SL_TRY(probe_data(p, count));
 out:

@@ -6,15 +6,26 @@
 
 #include "parallel/plan.h"
 
+static const char *const kinds[] = {[SL_KVSTORE_LOCAL] = "local",
+                                    [SL_KVSTORE_DEVICE] = "device",
+                                    [SL_KVSTORE_DIST_SYNC] = "dist_sync",
+                                    [SL_KVSTORE_DIST_ASYNC] = "dist_async",
+                                    [SL_KVSTORE_DIST_SYNC_DEVICE] = "dist_sync_device",
+                                    [SL_KVSTORE_DIST_ASYNC_DEVICE] = "dist_async_device"};
+
 enum sl_status sl_kvstore_parse(const char *name, enum sl_kvstore_kind *kind) {
-  if (!strcmp(name, "local"))
-    *kind = SL_KVSTORE_LOCAL;
-  else if (!strcmp(name, "device"))
-    *kind = SL_KVSTORE_DEVICE;
-  else
-    return sl_fail(SL_BAD_ARGUMENT, "unknown KVStore '%s': use local or device", name);
-  return SL_OK;
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (!strcmp(name, kinds[i])) {
+      *kind = (enum sl_kvstore_kind)i;
+      return SL_OK;
+    }
+  return sl_fail(SL_BAD_ARGUMENT,
+                 "unknown KVStore '%s': use local, device, dist_sync, dist_async, "
+                 "dist_sync_device or dist_async_device",
+                 name);
 }
+
+const char *sl_kvstore_name(enum sl_kvstore_kind kind) { return kinds[kind]; }
 
 int sl__kvstore_states(const struct sl_optimizer *optimizer) {
   return optimizer->kind == SL_SGD ? optimizer->momentum > 0 : 2;
@@ -31,7 +42,7 @@ static enum sl_status find_owners(struct sl__kvstore *kv) {
   int workers = (int)starpu_worker_get_count();
   kv->owners = sl__alloc((size_t)workers, sizeof *kv->owners, "the KVStore's owners");
   if (!kv->owners) return SL_NO_MEMORY;
-  if (kv->kind == SL_KVSTORE_LOCAL) {
+  if (!sl__kvstore_is_on_devices(kv->kind)) {
     kv->owner_count = 1;
     kv->owners[0] = (struct sl__device){.name = "cpu"};
     if (starpu_cpu_worker_get_count()) kv->owners[0].place.where = STARPU_CPU;
@@ -46,8 +57,12 @@ static enum sl_status find_owners(struct sl__kvstore *kv) {
 
 /* How many shards a block is cut into, each at most `big` elements: a question of its size alone.
  * If the kind of KVStore or the number of owners had a say, so would they in the rounding of the
- * norm. */
-static int parts_of(int64_t count, int64_t big) { return (int)((count + big - 1) / big); }
+ * norm. Over ranks they have: a large block is spread over all that own. */
+static int parts_of(const struct sl__kvstore *kv, int64_t count, int64_t big) {
+  int owners = kv->ranks.size - sl__first_owner(&kv->ranks);
+  if (!kv->ranks.size) return (int)((count + big - 1) / big);
+  return count > big ? (count < owners ? (int)count : owners) : 1;
+}
 
 static int64_t part_length(int64_t count, int parts, int i) {
   return count / parts + (i < count % parts);
@@ -63,7 +78,7 @@ static enum sl_status cut(struct sl_tensor *tensor, int parts, int64_t *lengths)
  * already. */
 static int layer_parts(const struct sl__kvstore *kv, int i, int64_t big) {
   const struct sl__block *block = &kv->model->layers[i].params;
-  return block->tensor->view_count ? block->tensor->view_count : parts_of(block->total, big);
+  return block->tensor->view_count ? block->tensor->view_count : parts_of(kv, block->total, big);
 }
 
 /* A gradient that is cut needs a home: StarPU lets the whole and its parts share memory only there.
@@ -97,7 +112,8 @@ static enum sl_status make_layer(struct sl__kvstore *kv, int i, int parts) {
   int64_t *lengths = sl__alloc((size_t)parts, sizeof *lengths, "shards");
   enum sl_status status = lengths ? SL_OK : SL_NO_MEMORY;
   if (status == SL_OK && !block->tensor->view_count) status = cut(block->tensor, parts, lengths);
-  if (is_sparse(kv, i) && !sl__kvstore_is_plain(&kv->optimizer) && status == SL_OK) {
+  if (is_sparse(kv, i) && status == SL_OK &&
+      (kv->ranks.size || !sl__kvstore_is_plain(&kv->optimizer))) {
     status = make_gradient(kv, block->total, parts, &kv->sums[i].dense);
     if (status == SL_OK) status = cut(kv->sums[i].dense, parts, lengths);
   }
@@ -153,7 +169,7 @@ static bool may_own(const struct sl__kvstore *kv, const struct sl__grid *grid, i
 static int lightest_owner(const struct sl__kvstore *kv, const struct sl__grid *grid, int layer,
                           const int64_t *load) {
   int lightest = -1;
-  if (kv->kind == SL_KVSTORE_LOCAL) return 0; /* the CPU */
+  if (!sl__kvstore_is_on_devices(kv->kind)) return 0; /* the CPU */
   for (int all = 0; all < 2 && lightest < 0; all++)
     for (int o = 0; o < kv->owner_count; o++)
       if ((all || may_own(kv, grid, o, layer)) && (lightest < 0 || load[o] < load[lightest]))
@@ -161,23 +177,41 @@ static int lightest_owner(const struct sl__kvstore *kv, const struct sl__grid *g
   return lightest;
 }
 
+/* The largest shard that is not placed yet. */
+static int largest_shard(const struct sl__kvstore *kv, const bool *placed) {
+  int largest = -1;
+  for (int s = 0; s < kv->shard_count; s++)
+    if (!placed[s] && (largest < 0 || kv->shards[s].count > kv->shards[largest].count)) largest = s;
+  return largest;
+}
+
+static int lightest_rank(const struct sl__kvstore *kv, const int64_t *load) {
+  int lightest = sl__first_owner(&kv->ranks);
+  for (int r = lightest; r < kv->ranks.size; r++)
+    if (load[r] < load[lightest]) lightest = r;
+  return lightest;
+}
+
 /* The largest shard first, each to the owner with the least so far (Graham's rule): within 4/3 of
- * even where every owner may have every shard. */
+ * even where every owner may have every shard. Ranks first, then the rank's devices; a rank knows
+ * the devices of its own shards only. */
 static enum sl_status choose_owners(struct sl__kvstore *kv, const struct sl__grid *grid) {
+  size_t ranks = (size_t)kv->ranks.size + 1;
   int64_t *load = sl__alloc((size_t)kv->owner_count, sizeof *load, "shards");
+  int64_t *rank_load = sl__alloc(ranks, sizeof *rank_load, "shards");
   bool *placed = sl__alloc((size_t)kv->shard_count + 1, sizeof *placed, "shards");
-  enum sl_status status = load && placed ? SL_OK : SL_NO_MEMORY;
+  enum sl_status status = load && rank_load && placed ? SL_OK : SL_NO_MEMORY;
   for (int n = 0; n < kv->shard_count && status == SL_OK; n++) {
-    int largest = -1;
-    for (int s = 0; s < kv->shard_count; s++)
-      if (!placed[s] && (largest < 0 || kv->shards[s].count > kv->shards[largest].count))
-        largest = s;
-    int lightest = lightest_owner(kv, grid, kv->shards[largest].layer, load);
-    kv->shards[largest].owner = lightest;
-    load[lightest] += kv->shards[largest].count;
+    int largest = largest_shard(kv, placed);
+    struct sl__shard *shard = &kv->shards[largest];
+    if (kv->ranks.size) shard->rank = lightest_rank(kv, rank_load);
+    rank_load[shard->rank] += shard->count;
+    shard->owner = lightest_owner(kv, grid, shard->layer, load);
+    if (sl__shard_is_mine(kv, shard)) load[shard->owner] += shard->count;
     placed[largest] = true;
   }
   free(load);
+  free(rank_load);
   free(placed);
   return status;
 }
@@ -188,31 +222,68 @@ static struct sl__launch shard_launch(const struct sl__kvstore *kv, const struct
                              .priority = SL_PRIORITY_UPDATE + kv->model->count - shard->layer};
 }
 
+/* Where gradients are clipped: what a shard needs for its part of the norm. */
+static enum sl_status make_norm(struct sl__kvstore *kv, struct sl__shard *shard) {
+  struct sl_context *context = kv->model->context;
+  bool rows = is_sparse(kv, shard->layer) && !kv->ranks.size;
+  enum sl_status status = SL_OK;
+  if (!(kv->optimizer.clip > 0) || (rows && shard->part)) return SL_OK;
+  if (!rows && sl__shard_is_mine(kv, shard))
+    status = sl__tensor_temporary(context, &SL_SHAPE(shard->count), SL_F32, &shard->sum);
+  if (status == SL_OK) status = sl__tensor_temporary(context, &SL_SHAPE(1), SL_F32, &shard->square);
+  return status;
+}
+
 /* State lives where the owner is: made there by its first task, never copied. */
 static enum sl_status make_state(struct sl__kvstore *kv) {
   struct sl_context *context = kv->model->context;
-  struct sl_shape one = SL_SHAPE(1);
   enum sl_status status = SL_OK;
   for (int s = 0; s < kv->shard_count; s++) {
     struct sl__shard *shard = &kv->shards[s];
     struct sl__launch launch = shard_launch(kv, shard);
     struct sl_shape shape = SL_SHAPE(shard->count);
-    for (int k = 0; k < sl__kvstore_states(&kv->optimizer); k++) {
+    for (int k = 0; k < sl__kvstore_states(&kv->optimizer) && sl__shard_is_mine(kv, shard); k++) {
       SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &shard->state[k]));
       SL_TRY(sl__fill(context, &launch, shard->state[k], 0));
     }
-    if (!(kv->optimizer.clip > 0) || (is_sparse(kv, shard->layer) && shard->part)) continue;
-    if (!is_sparse(kv, shard->layer))
-      SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &shard->sum));
-    SL_TRY(sl__tensor_temporary(context, &one, SL_F32, &shard->square));
+    SL_TRY(make_norm(kv, shard));
+    if (kv->ranks.size && kv->replicas > 1 && sl__is_worker(&kv->ranks) &&
+        !is_sparse(kv, shard->layer))
+      SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &shard->own));
   }
-  if (kv->optimizer.clip > 0) SL_TRY(sl__tensor_temporary(context, &one, SL_F32, &kv->norm));
+  if (kv->optimizer.clip > 0)
+    SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(1), SL_F32, &kv->norm));
 out:
   return status;
 }
 
+static struct sl_tensor *shard_param(const struct sl__kvstore *kv, const struct sl__shard *shard) {
+  return sl__part(kv->model->layers[shard->layer].params.tensor, shard->part);
+}
+
+static enum sl_status make_exchange(struct sl__kvstore *kv) {
+  enum sl_status status = SL_NO_MEMORY;
+  size_t count = (size_t)kv->shard_count;
+  int tags;
+  if (!kv->ranks.size) return SL_OK;
+  struct sl__parcel *parcels = sl__alloc(count, sizeof *parcels, "an exchange");
+  kv->lent = sl__alloc(count, sizeof *kv->lent, "an exchange");
+  if (!parcels || !kv->lent) goto out;
+  for (int s = 0; s < kv->shard_count; s++)
+    parcels[s] = (struct sl__parcel){.name = kv->model->layers[kv->shards[s].layer].name,
+                                     .owner = kv->shards[s].rank,
+                                     .count = kv->shards[s].count,
+                                     .launch = shard_launch(kv, &kv->shards[s]),
+                                     .param = shard_param(kv, &kv->shards[s])};
+  status = sl__exchange_new(kv->model->context, &kv->ranks, kv->shard_count, parcels,
+                            SL_TAG_EXCHANGE, &kv->exchange, &tags);
+out:
+  free(parcels);
+  return status;
+}
+
 enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer *optimizer,
-                               enum sl_kvstore_kind kind, int64_t big_shard,
+                               const struct sl__kvstore_options *options,
                                const struct sl__grid *grid, struct sl__kvstore **kvstore) {
   enum sl_status status;
   *kvstore = NULL;
@@ -220,12 +291,14 @@ enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer
   if (!kv) return SL_NO_MEMORY;
   kv->model = model;
   kv->optimizer = *optimizer;
-  kv->kind = kind;
+  kv->kind = options->kind;
+  kv->ranks = options->ranks;
   kv->replicas = grid->replicas;
   SL_TRY(find_owners(kv));
-  SL_TRY(make_shards(kv, big_shard));
+  SL_TRY(make_shards(kv, options->big_shard));
   SL_TRY(choose_owners(kv, grid));
   SL_TRY(make_state(kv));
+  SL_TRY(make_exchange(kv));
   kv->counted = true;
   model->users++;
   *kvstore = kv;
@@ -318,20 +391,39 @@ static enum sl_status submit_row_sum(struct sl__kvstore *kv, const struct sl__sh
 
 /* ---- the update ---- */
 
+/* What the owner adds up: its replicas' gradients, or those of all ranks. */
+static struct sl_tensor *const *shard_terms(struct sl__kvstore *kv, const struct sl__shard *shard,
+                                            int *count) {
+  if (kv->exchange) return sl__exchange_terms(kv->exchange, (int)(shard - kv->shards), count);
+  *count = kv->replicas;
+  return gather_terms(kv, shard);
+}
+
+/* A shard's sum, and its square. */
+static enum sl_status submit_square(struct sl__kvstore *kv, struct sl__shard *shard) {
+  struct sl_context *context = kv->model->context;
+  struct sl__launch launch = shard_launch(kv, shard);
+  const struct sl__row_sum *sum = &kv->sums[shard->layer];
+  int count;
+  if (shard->square && sum->rows && !kv->exchange)
+    return sl__rows_square(context, &launch, sum->rows, sum->values, shard->square);
+  if (!shard->sum) return SL_OK;
+  struct sl_tensor *const *terms = shard_terms(kv, shard, &count);
+  enum sl_status status = sl__reduce(context, &launch, shard->sum, count, terms);
+  if (status == SL_OK) status = sl__square_sum(context, &launch, shard->sum, shard->square);
+  return status;
+}
+
 /* The square of the global norm: every shard's sum first, then their squares, in the shards' order.
  */
 static enum sl_status submit_norm(struct sl__kvstore *kv) {
   struct sl_context *context = kv->model->context;
   enum sl_status status = SL_OK;
-  for (int s = 0; s < kv->shard_count; s++) {
-    struct sl__shard *shard = &kv->shards[s];
-    struct sl__launch launch = shard_launch(kv, shard);
-    const struct sl__row_sum *sum = &kv->sums[shard->layer];
-    if (shard->square && sum->rows)
-      SL_TRY(sl__rows_square(context, &launch, sum->rows, sum->values, shard->square));
-    if (!shard->sum) continue;
-    SL_TRY(sl__reduce(context, &launch, shard->sum, kv->replicas, gather_terms(kv, shard)));
-    SL_TRY(sl__square_sum(context, &launch, shard->sum, shard->square));
+  for (int s = 0; s < kv->shard_count; s++) SL_TRY(submit_square(kv, &kv->shards[s]));
+  if (kv->exchange) {
+    for (int s = 0; s < kv->shard_count; s++) kv->lent[s] = kv->shards[s].square;
+    SL_TRY(sl__exchange_share(kv->exchange, kv->lent));
+    if (kv->ranks.rank < sl__first_owner(&kv->ranks)) return SL_OK;
   }
   for (int s = 0; s < kv->shard_count; s++) {
     if (!kv->shards[s].square) continue; /* the layer's first one has it for all rows */
@@ -346,14 +438,16 @@ static enum sl_status submit_update(struct sl__kvstore *kv, struct sl__shard *sh
                                     const struct sl__update *update) {
   struct sl_context *context = kv->model->context;
   struct sl__launch launch = shard_launch(kv, shard);
-  struct sl_tensor *param = sl__part(kv->model->layers[shard->layer].params.tensor, shard->part);
+  struct sl_tensor *param = shard_param(kv, shard);
   const struct sl__row_sum *sum = &kv->sums[shard->layer];
   if (is_sparse(kv, shard->layer) && !sum->dense)
     return sl__rows_sgd(context, &launch, param, shard->first, sum->rows, sum->values, kv->norm,
                         update);
-  struct sl_tensor *dense = sum->dense ? sl__part(sum->dense, shard->part) : NULL;
-  struct sl_tensor **terms = dense ? &dense : kv->norm ? &shard->sum : gather_terms(kv, shard);
-  int count = dense || kv->norm ? 1 : kv->replicas;
+  struct sl_tensor *dense = sum->dense && !kv->exchange ? sl__part(sum->dense, shard->part) : NULL;
+  int count = 1;
+  struct sl_tensor *const *terms = dense        ? &dense
+                                   : shard->sum ? &shard->sum
+                                                : shard_terms(kv, shard, &count);
   if (kv->optimizer.kind == SL_SGD)
     return sl__sgd(context, &launch, param, shard->state[0], count, terms, kv->norm, update);
   return sl__adam(context, &launch, param, shard->state[0], shard->state[1], count, terms, kv->norm,
@@ -375,8 +469,40 @@ static void forget_gradients(struct sl__kvstore *kv) {
   for (int i = 0; i < kv->model->count; i++)
     if (kv->sums[i].dense && !kv->sums[i].dense->view_count)
       sl__tensor_invalidate(kv->sums[i].dense);
-  for (int s = 0; s < kv->shard_count; s++)
+  for (int s = 0; s < kv->shard_count; s++) {
     if (kv->shards[s].sum) sl__tensor_invalidate(kv->shards[s].sum);
+    if (kv->shards[s].own) sl__tensor_invalidate(kv->shards[s].own);
+  }
+}
+
+/* This rank's gradient of a shard: its replicas' added up, if there are several. */
+static enum sl_status submit_own(struct sl__kvstore *kv, int s) {
+  struct sl__shard *shard = &kv->shards[s];
+  struct sl__launch launch = shard_launch(kv, shard);
+  struct sl_tensor *dense = kv->sums[shard->layer].dense;
+  if (dense)
+    kv->lent[s] = sl__part(dense, shard->part);
+  else if (shard->own)
+    kv->lent[s] = shard->own;
+  else
+    kv->lent[s] = sl__part(kv->grads[0][shard->layer], shard->part);
+  if (!shard->own) return SL_OK;
+  return sl__reduce(kv->model->context, &launch, shard->own, kv->replicas, gather_terms(kv, shard));
+}
+
+/* Gradients go out last layer first, as they come; weights come back first layer first. */
+static enum sl_status update_distributed(struct sl__kvstore *kv, const struct sl__update *update) {
+  enum sl_status status = SL_OK;
+  int messages = sl__exchange_messages(kv->exchange);
+  for (int s = kv->shard_count - 1; s >= 0 && sl__is_worker(&kv->ranks); s--)
+    SL_TRY(submit_own(kv, s));
+  for (int m = 0; m < messages; m++) SL_TRY(sl__exchange_push(kv->exchange, m, kv->lent));
+  if (kv->norm) SL_TRY(submit_norm(kv));
+  for (int s = 0; s < kv->shard_count; s++)
+    if (sl__shard_is_mine(kv, &kv->shards[s])) SL_TRY(submit_update(kv, &kv->shards[s], update));
+  for (int m = messages - 1; m >= 0; m--) SL_TRY(sl__exchange_pull(kv->exchange, m));
+out:
+  return status;
 }
 
 enum sl_status sl__kvstore_update(struct sl__kvstore *kv, int64_t step, float lr) {
@@ -393,11 +519,16 @@ enum sl_status sl__kvstore_update(struct sl__kvstore *kv, int64_t step, float lr
                               .max_norm = o->clip};
   enum sl_status status = SL_OK;
   for (int s = 0; s < kv->shard_count; s++)
-    if (!kv->shards[s].part && is_sparse(kv, kv->shards[s].layer))
+    if (!kv->shards[s].part && is_sparse(kv, kv->shards[s].layer) &&
+        (!kv->exchange || sl__is_worker(&kv->ranks)))
       SL_TRY(submit_row_sum(kv, &kv->shards[s]));
-  if (kv->norm) SL_TRY(submit_norm(kv));
-  for (int s = 0; s < kv->shard_count; s++) SL_TRY(submit_update(kv, &kv->shards[s], &update));
-  forget_gradients(kv);
+  if (kv->exchange) {
+    SL_TRY(update_distributed(kv, &update));
+  } else {
+    if (kv->norm) SL_TRY(submit_norm(kv));
+    for (int s = 0; s < kv->shard_count; s++) SL_TRY(submit_update(kv, &kv->shards[s], &update));
+  }
+  if (!kv->exchange || sl__is_worker(&kv->ranks)) forget_gradients(kv);
 out:
   return status;
 }
@@ -405,7 +536,7 @@ out:
 int64_t sl__kvstore_bytes(const struct sl__kvstore *kv, int owner) {
   int64_t total = 0;
   for (int s = 0; s < kv->shard_count; s++)
-    if (kv->shards[s].owner == owner)
+    if (kv->shards[s].owner == owner && sl__shard_is_mine(kv, &kv->shards[s]))
       total += kv->shards[s].count * 4 * (1 + sl__kvstore_states(&kv->optimizer));
   return total;
 }
@@ -432,7 +563,10 @@ void sl__kvstore_free(struct sl__kvstore *kv) {
     sl__tensor_free(shard->state[1]);
     sl__tensor_free(shard->sum);
     sl__tensor_free(shard->square);
+    sl__tensor_free(shard->own);
   }
+  sl__exchange_free(kv->exchange);
+  free(kv->lent);
   sl__tensor_free(kv->norm);
   free(kv->grads);
   free(kv->terms);

@@ -4,16 +4,19 @@
 
 #include <starling/parallel.h>
 
+#include "parallel/exchange.h"
 #include "parallel/grid.h"
 
 struct sl__shard {
   int layer;
   int part;      /* of the layer's block; its tensors are views where the block is cut */
-  int owner;     /* index into kvstore->owners */
+  int rank;      /* that owns it: 0 where there is one */
+  int owner;     /* index into kvstore->owners, the devices of its rank */
   int64_t first; /* element of the block */
   int64_t count; /* elements */
   struct sl_tensor *state[2];     /* velocity, or mean and variance; NULL where not needed */
   struct sl_tensor *sum, *square; /* only where gradients are clipped; NULL where others' serve */
+  struct sl_tensor *own; /* distributed: this rank's replicas added up; NULL where one has it */
 };
 
 /* The replicas' row-sparse gradients added up. */
@@ -22,12 +25,21 @@ struct sl__row_sum {
   struct sl_tensor *dense; /* cut like the block; NULL for plain descent, which needs none */
 };
 
+struct sl__kvstore_options {
+  enum sl_kvstore_kind kind;
+  int64_t big_shard;      /* elements above which a block is cut */
+  struct sl__ranks ranks; /* size 0: not distributed */
+};
+
 struct sl__kvstore {
   struct sl_model *model;
   bool counted; /* among the model's users */
   struct sl_optimizer optimizer;
   enum sl_kvstore_kind kind;
-  struct sl__device *owners; /* who may own: the CPU, or every worker of the listed devices */
+  struct sl__ranks ranks;
+  struct sl__exchange *exchange; /* between the ranks; NULL: not distributed */
+  struct sl_tensor **lent;       /* [shards], room for the arguments of an exchange */
+  struct sl__device *owners;     /* who may own: the CPU, or every worker of the listed devices */
   int owner_count;
   struct sl__shard *shards;
   int shard_count;
@@ -43,7 +55,7 @@ struct sl__kvstore {
 };
 
 enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer *optimizer,
-                               enum sl_kvstore_kind kind, int64_t big_shard,
+                               const struct sl__kvstore_options *options,
                                const struct sl__grid *grid, struct sl__kvstore **kvstore);
 
 /* Make room for the rows that so many tokens of a replica can touch; waits for all tasks where it
@@ -60,6 +72,22 @@ bool sl__kvstore_is_sparse(const struct sl__layer *layer);
 /* Momentum, decay and Adam move every row, touched or not: for them it is spread out. */
 bool sl__kvstore_is_plain(const struct sl_optimizer *optimizer);
 
+/* Does this rank have the shard's optimizer state? */
+static inline bool sl__shard_is_mine(const struct sl__kvstore *kv, const struct sl__shard *shard) {
+  return shard->rank == kv->ranks.rank;
+}
+
+static inline bool sl__kvstore_is_distributed(enum sl_kvstore_kind kind) {
+  return kind >= SL_KVSTORE_DIST_SYNC;
+}
+static inline bool sl__kvstore_is_async(enum sl_kvstore_kind kind) {
+  return kind == SL_KVSTORE_DIST_ASYNC || kind == SL_KVSTORE_DIST_ASYNC_DEVICE;
+}
+/* Do the shards go round the devices? Else the CPU has them. */
+static inline bool sl__kvstore_is_on_devices(enum sl_kvstore_kind kind) {
+  return kind == SL_KVSTORE_DEVICE || kind == SL_KVSTORE_DIST_SYNC_DEVICE ||
+         kind == SL_KVSTORE_DIST_ASYNC_DEVICE;
+}
 /* Tensors of a parameter's size that the optimizer keeps: 0 to 2. */
 int sl__kvstore_states(const struct sl_optimizer *optimizer);
 

@@ -220,7 +220,7 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
       .dstate = slice->dstate[i],
       .training = step->training,
       .step = step->number,
-      .first_row = slice->first_row,
+      .first_row = step->first_row + slice->first_row,
       .slices = plan->count};
   /* what is not cut has the whole sample, whatever its axes mean */
   if (plan->chunks > 1 || (plan->steps && plan->steps < plan->model->sample.dim[0]))

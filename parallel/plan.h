@@ -34,9 +34,10 @@ struct sl__plan {
 struct sl__step {
   uint64_t number;
   bool training;
-  bool carry;  /* recurrent layers go on from the state that the step before left */
-  bool keep;   /* and leave theirs for the next one */
-  float scale; /* of the loss's gradient: 1 / valid samples */
+  bool carry;        /* recurrent layers go on from the state that the step before left */
+  bool keep;         /* and leave theirs for the next one */
+  float scale;       /* of the loss's gradient: 1 / valid samples */
+  int64_t first_row; /* of this rank's batch in that of all */
   struct sl_tensor *x,
       *labels; /* [batch, ...], split into the plan's slices where there are several. labels NULL:
                   no loss, and the last layer's output stays; not in training */
@@ -68,6 +69,9 @@ struct sl_tensor *sl__part(struct sl_tensor *tensor, int i);
 /* Submit the tasks of one step: all slices' forward passes and losses and, in training, backward
  * passes. */
 enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *step);
+
+/* Numbers of the messages between ranks. */
+enum { SL_TAG_STATS = 1, SL_TAG_EXCHANGE = 8 };
 
 /* Larger is sooner. What unblocks others goes first; weight gradients wait for idle time. */
 enum {

@@ -43,12 +43,12 @@ static void print_replicas(FILE *out, const struct sl_trainer *t) {
 
 static void print_owners(FILE *out, const struct sl__kvstore *kv) {
   fprintf(out, "KVStore %s: %d shards, parameters and optimizer state by owner\n",
-          kv->kind == SL_KVSTORE_LOCAL ? "local" : "device", kv->shard_count);
+          sl_kvstore_name(kv->kind), kv->shard_count);
   for (int o = 0; o < kv->owner_count; o++) {
     fprintf(out, "  %-24s %8.2f MB ", kv->owners[o].name, 1e-6 * (double)sl__kvstore_bytes(kv, o));
     for (int s = 0; s < kv->shard_count; s++) {
       const struct sl__shard *shard = &kv->shards[s];
-      if (shard->owner != o) continue;
+      if (shard->owner != o || !sl__shard_is_mine(kv, shard)) continue;
       fprintf(out, " %s", kv->model->layers[shard->layer].name);
       if (kv->model->layers[shard->layer].params.tensor->view_count)
         fprintf(out, "/%d", shard->part);

@@ -6,6 +6,7 @@
 
 #include "codelets/gemm.h"
 #include "core/log.h"
+#include "core/net.h"
 #include "parallel/cost.h"
 
 enum sl_status sl__trainer_check(const struct sl_trainer_options *o) {
@@ -15,7 +16,16 @@ enum sl_status sl__trainer_check(const struct sl_trainer_options *o) {
   if (o->big_shard < 0)
     return sl_fail(SL_BAD_ARGUMENT, "big_shard is %lld; it must be at least 1",
                    (long long)o->big_shard);
+  if (o->bigarray_bound < 0)
+    return sl_fail(SL_BAD_ARGUMENT, "bigarray_bound is %lld; it must be at least 1",
+                   (long long)o->bigarray_bound);
   return SL_OK;
+}
+
+static int64_t shard_bound(const struct sl_trainer_options *o) {
+  if (sl__kvstore_is_distributed(o->kvstore))
+    return o->bigarray_bound ? o->bigarray_bound : 1000000;
+  return o->big_shard ? o->big_shard : 250000;
 }
 
 enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer *optimizer,
@@ -44,11 +54,20 @@ enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer 
   t->carry_state = options->carry_state;
   for (int i = 0; i < model->count; i++) t->stateful |= model->layers[i].state.ndim > 0;
   if (sl__gemm_warning()) sl__log(model->context, SL_LOG_WARNING, "%s", sl__gemm_warning());
-  SL_TRY(sl__grid_new(model, options, &t->grid));
-  SL_TRY(sl__kvstore_new(model, &t->optimizer, options->kvstore,
-                         options->big_shard ? options->big_shard : 250000, &t->grid, &t->kvstore));
-  for (int i = 0; i < t->in_flight; i++)
+  SL_TRY(sl__trainer_ranks(model->context, options, &t->ranks));
+  status = sl__grid_new(model, options, &t->grid);
+  SL_TRY(sl_share(model->context, status, sl_error()));
+  if (t->ranks.size) SL_TRY(sl__trainer_meet(t, options));
+  SL_TRY(sl__kvstore_new(
+      model, &t->optimizer,
+      &(struct sl__kvstore_options){
+          .kind = options->kvstore, .big_shard = shard_bound(options), .ranks = t->ranks},
+      &t->grid, &t->kvstore));
+  SL_TRY(sl__tally_new(model->context, &t->ranks, &t->tally));
+  for (int i = 0; i < t->in_flight; i++) {
     SL_TRY(sl__tensor_host(model->context, &SL_SHAPE(4), SL_F32, NULL, &t->flights[i].stats));
+    SL_TRY(sl__tensor_host(model->context, &SL_SHAPE(4), SL_F32, NULL, &t->flights[i].flags));
+  }
   *trainer = t;
   t = NULL;
 out:
@@ -61,7 +80,11 @@ void sl_trainer_free(struct sl_trainer *t) {
   starpu_task_wait_for_all();
   for (int i = 0; i < t->feed_count; i++) sl__feed_close(t->feeds[i]);
   for (int i = 0; i < t->plan_count; i++) sl__plan_free(t->plans[i]);
-  for (int i = 0; i < SL_MAX_IN_FLIGHT; i++) sl__tensor_free(t->flights[i].stats);
+  for (int i = 0; i < SL_MAX_IN_FLIGHT; i++) {
+    sl__tensor_free(t->flights[i].stats);
+    sl__tensor_free(t->flights[i].flags);
+  }
+  sl__tally_free(t->tally);
   sl__kvstore_free(t->kvstore);
   free(t->feeds);
   free(t->plans);
@@ -152,15 +175,35 @@ static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan,
    * is pinned, its sum must be as well, or the report waits until a stage runs dry. */
   if (last->where & STARPU_CPU) launch.place = *last;
   for (int i = 0; i < count; i++) terms[i] = plan->slices[i / plan->chunks].stats[i % plan->chunks];
-  enum sl_status status = sl__reduce(t->model->context, &launch, f->stats, count, terms);
+  enum sl_status status =
+      sl__tally_submit(t->tally, &launch, count, terms, t->stop, f->stats, f->flags);
   for (int i = 0; i < count; i++) sl__tensor_invalidate(terms[i]);
   free(terms);
   return status;
 }
 
-/* Submit one flight; the caller made room. */
-static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, bool training) {
-  struct sl__flight *f = &t->flights[t->submitted % t->in_flight];
+static struct sl_report begin_report(const struct sl_trainer *t) {
+  return (struct sl_report){.step = t->step,
+                            .lr = t->optimizer.lr * sl_schedule_factor(&t->schedule, t->step)};
+}
+
+/* A rank that is no worker takes no batch. */
+static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *loader,
+                                    struct sl__flight *f, bool training) {
+  int64_t length = sl_loader_length(loader);
+  f->feed = NULL;
+  f->report = begin_report(t);
+  f->report.epoch = t->step / length;
+  f->report.last = (t->step + 1) % length == 0;
+  enum sl_status status =
+      sl__tally_submit(t->tally, &(struct sl__launch){0}, 0, NULL, t->stop, f->stats, f->flags);
+  if (status == SL_OK && training)
+    status = sl__kvstore_update(t->kvstore, t->step++, (float)f->report.lr);
+  return status;
+}
+
+static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *loader,
+                                    struct sl__flight *f, bool training) {
   struct sl__plan *plan;
   struct sl_batch batch;
   enum sl_status status;
@@ -172,17 +215,16 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
     return status;
   }
   f->slot = batch.slot;
-  f->report = (struct sl_report){.step = t->step,
-                                 .epoch = batch.epoch,
-                                 .last = batch.last,
-                                 .samples = batch.valid,
-                                 .lr = t->optimizer.lr * sl_schedule_factor(&t->schedule, t->step)};
+  f->report = begin_report(t);
+  f->report.epoch = batch.epoch;
+  f->report.last = batch.last;
   struct sl__step step = {.number = (uint64_t)t->step,
                           .training = training,
                           .carry = t->carry_state && batch.index > 0,
                           .keep = t->carry_state,
-                          /* a part that has run out of samples learns nothing */
-                          .scale = batch.valid ? 1.0f / (float)batch.valid : 0,
+                          /* parts that have all run out of samples learn nothing */
+                          .scale = batch.valid_all ? 1.0f / (float)batch.valid_all : 0,
+                          .first_row = t->ranks.rank * batch.batch,
                           .x = f->feed->x[batch.slot],
                           .labels = f->feed->labels[batch.slot],
                           .grads = t->kvstore->grads,
@@ -190,8 +232,16 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
   SL_TRY(sl__plan_submit(plan, &step));
   SL_TRY(submit_stats(t, plan, f));
   if (training) SL_TRY(sl__kvstore_update(t->kvstore, t->step++, (float)f->report.lr));
-  t->submitted++;
 out:
+  return status;
+}
+
+/* Submit one flight; the caller made room. */
+static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, bool training) {
+  struct sl__flight *f = &t->flights[t->submitted % t->in_flight];
+  bool is_worker = !t->ranks.size || sl__is_worker(&t->ranks);
+  enum sl_status status = (is_worker ? submit_worker : submit_server)(t, loader, f, training);
+  if (status == SL_OK) t->submitted++;
   return status;
 }
 
@@ -212,18 +262,29 @@ static enum sl_status check_stats(const struct sl_report *r, const float *stats)
 /* Wait for the oldest flight, hand its batch back, fill in its report. */
 static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
   struct sl__flight *f = &t->flights[t->finished % t->in_flight];
-  float stats[4];
+  float stats[4], flags[4] = {0};
   enum sl_status status;
   t->finished++;
   SL_TRY(sl__tensor_read(f->stats, stats));
-  SL_TRY(sl__feed_recycle(f->feed, f->slot));
+  if (t->ranks.size) SL_TRY(sl__tensor_read(f->flags, flags));
+  if (f->feed) SL_TRY(sl__feed_recycle(f->feed, f->slot));
+  if (t->ranks.size) SL_TRY(sl__net_check(t->model->context->net));
   SL_TRY(check_stats(&f->report, stats));
   *report = f->report;
+  report->samples = (int64_t)stats[2];
+  report->stop = t->ranks.size ? flags[0] > 0 : t->stop;
   if (stats[2] > 0) {
     report->loss = (double)stats[0] / (double)stats[2];
     report->accuracy = (double)stats[1] / (double)stats[2];
   }
 out:
+  return status;
+}
+
+/* What one rank cannot do, the others need not wait for. */
+static enum sl_status tell(struct sl_trainer *t, enum sl_status status) {
+  struct sl_context *context = t->model->context;
+  if (status != SL_OK && t->ranks.size) sl__net_announce(context->net, sl_error());
   return status;
 }
 
@@ -241,11 +302,13 @@ enum sl_status sl_trainer_step(struct sl_trainer *t, struct sl_loader *loader,
     status = finish(t, report);
     *reported = status == SL_OK;
   }
-  if (status == SL_OK) status = submit(t, loader, true);
+  if (status == SL_OK) status = tell(t, submit(t, loader, true));
   t->failed = status != SL_OK;
 out:
   return status;
 }
+
+void sl_trainer_stop(struct sl_trainer *t) { t->stop = true; }
 
 enum sl_status sl_trainer_drain(struct sl_trainer *t, struct sl_report *report, bool *reported) {
   enum sl_status status;
@@ -267,10 +330,11 @@ enum sl_status sl_trainer_evaluate(struct sl_trainer *t, struct sl_loader *loade
   if (t->submitted != t->finished)
     return sl_fail(SL_BAD_ARGUMENT,
                    "steps are under way; call sl_trainer_drain until none is reported");
+  if (t->ranks.size) SL_TRY(sl__trainer_share_buffers(t));
   int64_t left = sl_loader_length(loader);
   while (status == SL_OK && (left || t->submitted > t->finished)) {
     if (left && t->submitted - t->finished < t->in_flight) {
-      status = submit(t, loader, false);
+      status = tell(t, submit(t, loader, false));
       left--;
       continue;
     }

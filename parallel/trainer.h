@@ -7,6 +7,7 @@
 #include "parallel/feed.h"
 #include "parallel/kvstore.h"
 #include "parallel/plan.h"
+#include "parallel/tally.h"
 
 #define SL_MAX_IN_FLIGHT 16
 
@@ -14,7 +15,7 @@
 struct sl__flight {
   struct sl__feed *feed;
   int slot;
-  struct sl_tensor *stats; /* sum over the slices; see sl__softmax_xent */
+  struct sl_tensor *stats, *flags; /* see sl__tally_submit */
   struct sl_report report;
 };
 
@@ -23,7 +24,9 @@ struct sl_trainer {
   struct sl_optimizer optimizer;
   struct sl_schedule schedule;
   struct sl__grid grid;
+  struct sl__ranks ranks; /* size 0: not distributed */
   struct sl__kvstore *kvstore;
+  struct sl__tally *tally;
   struct sl__plan **plans; /* one a batch size and purpose */
   int plan_count;
   struct sl__feed **feeds; /* one a loader */
@@ -35,9 +38,19 @@ struct sl_trainer {
   bool carry_state;            /* as the options say */
   bool stateful;               /* a layer is recurrent */
   bool failed;
+  bool stop; /* somebody asked for it */
 };
 
 /* SL_BAD_ARGUMENT for what no trainer could have, whatever the model. */
 enum sl_status sl__trainer_check(const struct sl_trainer_options *options);
+
+/* Distributed (parallel/ranks.c): who takes part. */
+enum sl_status sl__trainer_ranks(const struct sl_context *context,
+                                 const struct sl_trainer_options *options, struct sl__ranks *ranks);
+/* All ranks have the same model, optimizer and options, and from here on rank 0's weights. */
+enum sl_status sl__trainer_meet(struct sl_trainer *trainer,
+                                const struct sl_trainer_options *options);
+/* Rank 0's buffers (running statistics) become those of all. */
+enum sl_status sl__trainer_share_buffers(struct sl_trainer *trainer);
 
 #endif

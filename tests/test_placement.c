@@ -211,7 +211,8 @@ static void strangers_are_shared_by_all_owners(void **state) {
   OK(sl_model_build(m));
   OK(sl__grid_new(m, &(struct sl_trainer_options){0}, &grid));
   struct sl_optimizer sgd = {.lr = 1};
-  OK(sl__kvstore_new(m, &sgd, SL_KVSTORE_DEVICE, 1000, &grid, &kv));
+  struct sl__kvstore_options options = {.kind = SL_KVSTORE_DEVICE, .big_shard = 1000};
+  OK(sl__kvstore_new(m, &sgd, &options, &grid, &kv));
   assert_int_equal(kv->owner_count, 2);
   assert_int_equal(sl__kvstore_bytes(kv, 0), sl__kvstore_bytes(kv, 1));
   sl__kvstore_free(kv);

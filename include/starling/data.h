@@ -138,6 +138,7 @@ struct sl_batch {
   int64_t steps;         /**< of tokens: time steps of this batch, its bucket's length (else T), 0
                             for images; places behind them are padding */
   int64_t valid;         /**< labels that count */
+  int64_t valid_all;     /**< the same of all parts' batches of this index together */
   int64_t epoch;         /**< from 0 */
   int64_t index;         /**< of the batch in its epoch, from 0 */
   bool last;             /**< last of its epoch */

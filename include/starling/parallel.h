@@ -16,10 +16,19 @@ extern "C" {
  * it at once and one big embedding does not fill one device. LOCAL: the CPU owns every shard, and
  * any of its workers may update one. DEVICE: the shards go round the devices of the list, balanced
  * by bytes. */
-enum sl_kvstore_kind { SL_KVSTORE_LOCAL, SL_KVSTORE_DEVICE };
+enum sl_kvstore_kind {
+  SL_KVSTORE_LOCAL,
+  SL_KVSTORE_DEVICE,
+  SL_KVSTORE_DIST_SYNC,
+  SL_KVSTORE_DIST_ASYNC,
+  SL_KVSTORE_DIST_SYNC_DEVICE,
+  SL_KVSTORE_DIST_ASYNC_DEVICE
+};
 
-/** "local", "device". \return SL_BAD_ARGUMENT for an unknown name. */
+/** "local", "device", "dist_sync" and so on. \return SL_BAD_ARGUMENT for an unknown name. */
 SL_API enum sl_status sl_kvstore_parse(const char *name, enum sl_kvstore_kind *kind);
+
+SL_API const char *sl_kvstore_name(enum sl_kvstore_kind kind);
 
 /** \defgroup placement Placement
  * Model parallelism: which device computes which layer. Text: rules with ; (or line ends) between,
@@ -62,6 +71,11 @@ struct sl_trainer_options {
   bool carry_state; /**< recurrent layers go on from the state that the batch before left, except
                        at an epoch's first (truncated back-propagation through time) */
   int in_flight;    /**< steps submitted ahead; 0 means 2 */
+  /* of dist_*; the same on all ranks */
+  int servers; /**< so many ranks, the last ones, only own shards; 0: every rank is a worker and
+                  owns shards */
+  int64_t bigarray_bound; /**< elements above which a block is spread over all owners; 0 means
+                             1,000,000 */
 };
 
 /** The trainer borrows the model (and builds it where needed); schedule NULL is constant.
@@ -82,6 +96,7 @@ struct sl_report {
   double accuracy; /**< share of them whose largest logit was right */
   int64_t samples; /**< valid ones */
   double lr;
+  bool stop; /**< sl_trainer_stop was called, on any rank */
 };
 
 /** Take the loader's next batch and submit its step. *reported says whether *report was filled with
@@ -92,6 +107,10 @@ struct sl_report {
  */
 SL_API enum sl_status sl_trainer_step(struct sl_trainer *trainer, struct sl_loader *loader,
                                       struct sl_report *report, bool *reported);
+
+/** Ask for an end: a later step's report has stop set, in dist_* kinds that of the same step on all
+ * ranks, so that all can leave their loops together. */
+SL_API void sl_trainer_stop(struct sl_trainer *trainer);
 
 /** Wait for the oldest step under way and report it; *reported false when there is none. */
 SL_API enum sl_status sl_trainer_drain(struct sl_trainer *trainer, struct sl_report *report,

@@ -1,0 +1,51 @@
+#include "ranks.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool ranks_wanted(const struct cli *cli) { return cli->kvstore >= SL_KVSTORE_DIST_SYNC; }
+
+bool ranks_strayed(const struct cli *cli) {
+  int rank;
+  return sl_launched(&rank) > 1 && !ranks_wanted(cli);
+}
+
+enum sl_status ranks_agree(struct sl_context *context, const struct cli *cli,
+                           const struct sl_dataset_info *train) {
+  char *lines = NULL;
+  size_t size;
+  FILE *out = open_memstream(&lines, &size);
+  if (!out) return SL_NO_MEMORY;
+  fprintf(out, "--batch %lld\n--epochs %lld\n--steps %lld\n--seed %llu\n--init %d\n",
+          (long long)cli->batch, (long long)cli->epochs, (long long)cli->steps,
+          (unsigned long long)cli->seed, (int)cli->init);
+  fprintf(out, "--no-shuffle %d\n--augment %d\n--lr-schedule %s\n--optimizer %s\n--lr %g\n",
+          !cli->shuffle, cli->augment, cli->lr_schedule, cli->optimizer_name,
+          (double)cli->optimizer.lr);
+  fprintf(out, "--momentum %g\n--weight-decay %g\n--clip %g\n--kvstore %s\n--servers %d\n",
+          (double)cli->optimizer.momentum, (double)cli->optimizer.weight_decay,
+          (double)cli->optimizer.clip, sl_kvstore_name(cli->kvstore), cli->servers);
+  fprintf(out, "--bigarray-bound %lld\ntraining samples %lld\n", (long long)cli->bigarray_bound,
+          (long long)train->count);
+  fclose(out);
+  enum sl_status status = sl_agree(context, lines);
+  free(lines);
+  return status;
+}
+
+char *ranks_path(const char *path, int rank) {
+  char *own = NULL;
+  const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
+  if (!rank) return strdup(path);
+  if (!dot || (slash && dot < slash)) dot = path + strlen(path);
+  if (asprintf(&own, "%.*s.rank%d%s", (int)(dot - path), path, rank, dot) < 0) return NULL;
+  return own;
+}
+
+void ranks_part(const struct sl_context *context, const struct cli *cli,
+                struct sl_loader_options *options) {
+  int workers = sl_rank_count(context) - cli->servers, rank = sl_rank(context);
+  options->num_parts = workers;
+  options->part_index = rank < workers ? rank : 0;
+}

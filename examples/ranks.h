@@ -1,0 +1,25 @@
+/* A trainer as one of several ranks (mpirun): what must be alike, and each one's own files. */
+#ifndef SL_EXAMPLES_RANKS_H
+#define SL_EXAMPLES_RANKS_H
+
+#include "cli.h"
+
+/* --kvstore dist_...? */
+bool ranks_wanted(const struct cli *cli);
+
+/* Were several started that will not talk to each other? */
+bool ranks_strayed(const struct cli *cli);
+
+/* Options and data that must be alike on all ranks; collective. */
+enum sl_status ranks_agree(struct sl_context *context, const struct cli *cli,
+                           const struct sl_dataset_info *train);
+
+/* "run.jsonl" on rank 0, "run.rank2.jsonl" on rank 2; to be freed, NULL without memory. */
+char *ranks_path(const char *path, int rank);
+
+/* Which part of the data is this rank's, of how many; ranks that only own shards take the first's.
+ */
+void ranks_part(const struct sl_context *context, const struct cli *cli,
+                struct sl_loader_options *options);
+
+#endif

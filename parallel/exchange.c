@@ -1,0 +1,215 @@
+#include "parallel/exchange.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+#include "core/error.h"
+#include "parallel/plan.h"
+
+/* Below this a message costs more to begin than to carry. */
+#define SMALL_BYTES 65536
+
+enum { TAG_SHARE, TAG_FIRST_MESSAGE };
+
+struct message {
+  int owner;
+  const int *parcels;
+  int count;
+};
+
+struct sl__exchange {
+  struct sl_context *context;
+  struct sl__ranks ranks;
+  struct sl__parcel *parcels;
+  int parcel_count;
+  int *order; /* parcels, message by message */
+  struct message *messages;
+  int message_count;
+  int tag;
+  struct sl_tensor ***terms; /* [parcel][worker], on its owner; a worker's own is set by its push */
+  struct sl_tensor **list;   /* room for the tensors of one task */
+};
+
+static bool is_mine(const struct sl__exchange *x, int parcel) {
+  return x->parcels[parcel].owner == x->ranks.rank;
+}
+
+/* Gradients come last layer first; so do the messages. */
+static void group(struct sl__exchange *x) {
+  bool *taken = sl__alloc((size_t)x->parcel_count + 1, sizeof *taken, "an exchange");
+  int at = 0;
+  x->message_count = -(taken == NULL);
+  for (int p = x->parcel_count - 1; taken && p >= 0; p--) {
+    if (taken[p]) continue;
+    struct message *m = &x->messages[x->message_count++];
+    int64_t bytes = 0;
+    *m = (struct message){.owner = x->parcels[p].owner, .parcels = x->order + at};
+    for (int q = p; q >= 0; q--) {
+      int64_t more = 4 * x->parcels[q].count;
+      if (taken[q] || x->parcels[q].owner != m->owner || (q < p && bytes + more > SMALL_BYTES))
+        continue;
+      bytes += more;
+      taken[q] = true;
+      x->order[at++] = q;
+      m->count++;
+    }
+  }
+  free(taken);
+}
+
+static enum sl_status make_terms(struct sl__exchange *x, int p) {
+  if (!is_mine(x, p)) return SL_OK;
+  enum sl_status status = SL_OK;
+  struct sl_shape shape = SL_SHAPE(x->parcels[p].count);
+  x->terms[p] = sl__alloc((size_t)x->ranks.workers, sizeof **x->terms, "an exchange");
+  if (!x->terms[p]) return SL_NO_MEMORY;
+  for (int w = 0; w < x->ranks.workers && status == SL_OK; w++)
+    if (w != x->ranks.rank)
+      status = sl__tensor_temporary(x->context, &shape, SL_F32, &x->terms[p][w]);
+  return status;
+}
+
+static enum sl_status check(int count, const struct sl__parcel *parcels) {
+  for (int p = 0; p < count; p++)
+    if (parcels[p].count > INT_MAX / 4)
+      return sl_fail(SL_BAD_ARGUMENT,
+                     "layer %s: a shard of %lld elements is too large for one message; take a "
+                     "smaller --bigarray-bound or more ranks",
+                     parcels[p].name, (long long)parcels[p].count);
+  return SL_OK;
+}
+
+enum sl_status sl__exchange_new(struct sl_context *context, const struct sl__ranks *ranks,
+                                int count, const struct sl__parcel *parcels, int tag,
+                                struct sl__exchange **out, int *tags) {
+  enum sl_status status;
+  *out = NULL;
+  struct sl__exchange *x = sl__alloc(1, sizeof *x, "an exchange");
+  if (!x) return SL_NO_MEMORY;
+  x->context = context;
+  x->ranks = *ranks;
+  x->tag = tag;
+  SL_TRY(check(count, parcels));
+  size_t n = (size_t)count;
+  x->parcels = sl__alloc(n, sizeof *x->parcels, "an exchange");
+  x->order = sl__alloc(n, sizeof *x->order, "an exchange");
+  x->messages = sl__alloc(n, sizeof *x->messages, "an exchange");
+  x->terms = sl__alloc(n, sizeof *x->terms, "an exchange");
+  x->list = sl__alloc(n * (size_t)ranks->size, sizeof *x->list, "an exchange");
+  status = SL_NO_MEMORY;
+  if (!x->parcels || !x->order || !x->messages || !x->terms || !x->list) goto out;
+  for (int p = 0; p < count; p++) x->parcels[p] = parcels[p];
+  x->parcel_count = count;
+  group(x);
+  if (x->message_count < 0) goto out;
+  status = SL_OK;
+  for (int p = 0; p < count; p++) SL_TRY(make_terms(x, p));
+  *tags = TAG_FIRST_MESSAGE + 2 * x->message_count;
+  *out = x;
+  x = NULL;
+out:
+  sl__exchange_free(x);
+  return status;
+}
+
+void sl__exchange_free(struct sl__exchange *x) {
+  if (!x) return;
+  for (int p = 0; p < x->parcel_count; p++) {
+    for (int w = 0; x->terms[p] && w < x->ranks.workers; w++)
+      if (w != x->ranks.rank) sl__tensor_free(x->terms[p][w]);
+    free(x->terms[p]);
+  }
+  free(x->parcels);
+  free(x->order);
+  free(x->messages);
+  free(x->terms);
+  free(x->list);
+  free(x);
+}
+
+int sl__exchange_messages(const struct sl__exchange *x) { return x->message_count; }
+
+int sl__exchange_parcels(const struct sl__exchange *x, int m, const int **parcels) {
+  *parcels = x->messages[m].parcels;
+  return x->messages[m].count;
+}
+
+static int push_tag(const struct sl__exchange *x, int m) {
+  return x->tag + TAG_FIRST_MESSAGE + 2 * m;
+}
+
+static struct sl__peers all_workers_but_me(const struct sl__exchange *x) {
+  return (struct sl__peers){0, x->ranks.workers, x->ranks.rank};
+}
+
+/* Beginning a message takes no time and lets others go on: before all else. */
+static struct sl__launch message_launch(const struct sl__exchange *x, const struct message *m) {
+  return (struct sl__launch){.name = x->parcels[m->parcels[0]].name, .priority = SL_PRIORITY_LOSS};
+}
+
+enum sl_status sl__exchange_push(struct sl__exchange *x, int m, struct sl_tensor *const *sums) {
+  const struct message *message = &x->messages[m];
+  struct sl__launch launch = message_launch(x, message);
+  struct sl__peers owner = {message->owner, 1, -1}, others = all_workers_but_me(x);
+  int n = 0;
+  if (message->owner != x->ranks.rank) {
+    if (!sl__is_worker(&x->ranks)) return SL_OK;
+    for (int i = 0; i < message->count; i++) x->list[n++] = sums[message->parcels[i]];
+    return sl__send(x->context, &launch, push_tag(x, m), &owner, n, x->list);
+  }
+  for (int w = 0; w < x->ranks.workers; w++)
+    for (int i = 0; i < message->count; i++) {
+      int p = message->parcels[i];
+      if (w == x->ranks.rank)
+        x->terms[p][w] = sums[p];
+      else
+        x->list[n++] = x->terms[p][w];
+    }
+  return sl__receive(x->context, &launch, push_tag(x, m), &others, n, x->list);
+}
+
+struct sl_tensor *const *sl__exchange_terms(struct sl__exchange *x, int parcel, int *count) {
+  *count = x->ranks.workers;
+  return x->terms[parcel];
+}
+
+/* What was received has been added up by tasks submitted before. */
+static void forget_terms(struct sl__exchange *x, const struct message *message) {
+  for (int i = 0; i < message->count; i++)
+    for (int w = 0; w < x->ranks.workers; w++)
+      if (w != x->ranks.rank) sl__tensor_invalidate(x->terms[message->parcels[i]][w]);
+}
+
+enum sl_status sl__exchange_pull(struct sl__exchange *x, int m) {
+  const struct message *message = &x->messages[m];
+  struct sl__launch launch = message_launch(x, message);
+  struct sl__peers owner = {message->owner, 1, -1}, others = all_workers_but_me(x);
+  for (int i = 0; i < message->count; i++) x->list[i] = x->parcels[message->parcels[i]].param;
+  if (message->owner == x->ranks.rank) {
+    forget_terms(x, message);
+    return sl__send(x->context, &launch, push_tag(x, m) + 1, &others, message->count, x->list);
+  }
+  if (!sl__is_worker(&x->ranks)) return SL_OK;
+  return sl__receive(x->context, &launch, push_tag(x, m) + 1, &owner, message->count, x->list);
+}
+
+enum sl_status sl__exchange_share(struct sl__exchange *x, struct sl_tensor *const *scalars) {
+  const struct sl__ranks *ranks = &x->ranks;
+  struct sl__launch launch = {.name = "norm", .priority = SL_PRIORITY_LOSS};
+  int first = sl__first_owner(ranks);
+  struct sl__peers owners = {first, ranks->size - first, ranks->rank};
+  enum sl_status status = SL_OK;
+  for (int owner = first; owner < ranks->size && ranks->rank >= first; owner++) {
+    struct sl__peers from = {owner, 1, -1};
+    int n = 0;
+    for (int p = 0; p < x->parcel_count; p++)
+      if (x->parcels[p].owner == owner) x->list[n++] = scalars[p];
+    if (!n) continue;
+    if (owner == ranks->rank)
+      SL_TRY(sl__send(x->context, &launch, x->tag + TAG_SHARE, &owners, n, x->list));
+    else
+      SL_TRY(sl__receive(x->context, &launch, x->tag + TAG_SHARE, &from, n, x->list));
+  }
+out:
+  return status;
+}
