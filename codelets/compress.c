@@ -28,12 +28,20 @@ struct compress_args {
 
 /* ---- CPU kernels: 2bit ------------------------------------------------------------------- */
 
+/* A table: not every vector unit shifts each value by its own distance. */
+#define FOUR(place, k) place(k), place(k + 1), place(k + 2), place(k + 3)
+#define SIXTEEN(place, k)                                                                          \
+  FOUR(place, k), FOUR(place, k + 4), FOUR(place, k + 8), FOUR(place, k + 12)
+static const uint32_t low_2bit[SL_2BIT_VALUES] = {SIXTEEN(SL_2BIT_LOW, 0)};
+static const uint32_t place_1bit[SL_1BIT_VALUES] = {SIXTEEN(SL_1BIT_PLACE, 0),
+                                                    SIXTEEN(SL_1BIT_PLACE, 16)};
+
 /* One word of `values` values; a constant number makes vector code. */
 SL_INLINE uint32_t pack_2bit(const float *restrict g, float *restrict r, int64_t values, float t) {
   uint32_t word = 0;
   for (int64_t k = 0; k < values; k++) {
     float sum = r[k] + g[k];
-    word |= sl__2bit_code(sum, t) << sl__2bit_shift((uint32_t)k);
+    word |= sl__2bit_code(sum, t, low_2bit[k]);
     r[k] = sl__2bit_rest(sum, t);
   }
   return word;
@@ -49,7 +57,7 @@ SL_SIMD static void compress_2bit(const float *restrict g, float *restrict r,
 
 SL_INLINE void unpack_2bit(uint32_t word, float *restrict y, int64_t values, float t, bool add) {
   for (int64_t k = 0; k < values; k++) {
-    float value = sl__2bit_value(word >> sl__2bit_shift((uint32_t)k) & 3, t);
+    float value = sl__2bit_value(word, t, low_2bit[k]);
     y[k] = add ? y[k] + value : value;
   }
 }
@@ -84,7 +92,7 @@ SL_INLINE void add_to_lanes(const float *restrict g, float *restrict r, int64_t 
                             struct lanes *restrict sum) {
   for (int64_t k = 0; k < values; k++) {
     float x = r[k] + g[k];
-    uint32_t bits = sl__float_bits(x), mask = 0u - (uint32_t)(x >= 0);
+    uint32_t bits = sl__float_bits(x), mask = sl__mask(x >= 0);
     r[k] = x;
     sum->above[k] += (double)sl__bits_float(bits & mask);
     sum->below[k] += (double)sl__bits_float(bits & ~mask);
@@ -111,8 +119,9 @@ SL_SIMD static struct sl__1bit_means means_1bit(const float *restrict g, float *
 SL_INLINE uint32_t pack_1bit(float *restrict r, int64_t values, struct sl__1bit_means m) {
   uint32_t word = 0;
   for (int64_t k = 0; k < values; k++) {
-    word |= (uint32_t)(r[k] >= 0) << sl__1bit_shift((uint32_t)k);
-    r[k] -= r[k] >= 0 ? m.upper : m.lower;
+    uint32_t up = sl__mask(r[k] >= 0);
+    word |= up & place_1bit[k];
+    r[k] -= sl__1bit_value(up, m);
   }
   return word;
 }
@@ -135,7 +144,7 @@ static void compress_1bit(const float *g, float *r, uint32_t *packed, int64_t n)
 SL_INLINE void unpack_1bit(uint32_t word, float *restrict y, int64_t values,
                            struct sl__1bit_means m, bool add) {
   for (int64_t k = 0; k < values; k++) {
-    float value = word >> sl__1bit_shift((uint32_t)k) & 1 ? m.upper : m.lower;
+    float value = sl__1bit_value(sl__mask((word & place_1bit[k]) != 0), m);
     y[k] = add ? y[k] + value : value;
   }
 }

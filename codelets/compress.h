@@ -3,6 +3,7 @@
 #define SL_CODELETS_COMPRESS_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -21,30 +22,37 @@ SL_HOST_DEVICE SL_INLINE float sl__bits_float(uint32_t u) {
   return x;
 }
 
+/* All bits or none, for a choice without a branch. */
+SL_HOST_DEVICE SL_INLINE uint32_t sl__mask(bool choice) { return 0u - (uint32_t)choice; }
+
 /* ---- two bits: 11 is +t, 10 is -t, 00 is 0; 01 says that the value was not finite ---- */
 
 #define SL_2BIT_VALUES 16 /* in a word */
 
-/* Where value k of a word lies: MXNet puts the first of four values into a byte's highest bits, the
- * first byte in front. */
-SL_HOST_DEVICE SL_INLINE uint32_t sl__2bit_shift(uint32_t k) { return 2 * (k ^ 3); }
+/* The lower bit of value k's two: MXNet puts the first of four values into a byte's highest bits,
+ * the first byte in front. */
+#define SL_2BIT_LOW(k) (1u << 2 * ((k) ^ 3))
 
-SL_HOST_DEVICE SL_INLINE uint32_t sl__2bit_code(float r, float t) {
+/* The code of r in its place in the word; low: the lower bit of that place. */
+SL_HOST_DEVICE SL_INLINE uint32_t sl__2bit_code(float r, float t, uint32_t low) {
   float size = fabsf(r);
-  uint32_t finite = size<INFINITY, sent = (size >= t) & finite, up = r> 0;
-  return sent << 1 | (sent & up) | (finite ^ 1);
+  uint32_t finite = sl__mask(size < INFINITY), sent = sl__mask(size >= t) & finite;
+  return (sent & 2 * low) | (((sent & sl__mask(r > 0)) | ~finite) & low);
 }
 
-SL_HOST_DEVICE SL_INLINE float sl__2bit_value(uint32_t code, float t) {
-  float sent = code & 1 ? t : -t;
-  return code & 2 ? sent : code & 1 ? NAN : 0.0f;
+SL_HOST_DEVICE SL_INLINE float sl__2bit_value(uint32_t word, float t, uint32_t low) {
+  uint32_t sent = sl__mask((word & 2 * low) != 0), up = sl__mask((word & low) != 0);
+  uint32_t value = sl__float_bits(t) | (~up & 0x80000000u);
+  return sl__bits_float((sent & value) | (~sent & up & sl__float_bits(NAN)));
 }
 
 /* What is left of r once its code's value is sent. Where r is not finite it stays as it is, and the
  * next step says so again. */
 SL_HOST_DEVICE SL_INLINE float sl__2bit_rest(float r, float t) {
-  float rest = r >= t ? r - t : r;
-  return r <= -t ? r + t : rest;
+  float size = fabsf(r);
+  uint32_t sign = sl__float_bits(r) & 0x80000000u;
+  uint32_t sent = sl__mask(size >= t) & (sl__float_bits(t) | sign);
+  return r - sl__bits_float(sent);
 }
 
 /* ---- one bit: 1 is the mean of the values >= 0, 0 the mean of those below ---- */
@@ -52,11 +60,17 @@ SL_HOST_DEVICE SL_INLINE float sl__2bit_rest(float r, float t) {
 #define SL_1BIT_VALUES 32 /* in a word */
 #define SL_1BIT_FRONT 2   /* words before the bits: the means, upper then lower, as floats */
 
-SL_HOST_DEVICE SL_INLINE uint32_t sl__1bit_shift(uint32_t k) { return k ^ 7; }
-
 struct sl__1bit_means {
   float upper, lower;
 };
+
+/* The place of value k: a byte's highest bit first, as above. */
+#define SL_1BIT_PLACE(k) (1u << ((k) ^ 7))
+
+/* up: all bits for the upper mean, none for the lower one. */
+SL_HOST_DEVICE SL_INLINE float sl__1bit_value(uint32_t up, struct sl__1bit_means m) {
+  return sl__bits_float((up & sl__float_bits(m.upper)) | (~up & sl__float_bits(m.lower)));
+}
 
 /* From the sums of the values >= 0 and of all others, the latter with every NaN. Doubles hold any
  * sum of floats, so a sum that is not finite had a value that was not: then the whole shard is NaN.
