@@ -233,6 +233,39 @@ enum sl_status sl__reduce(struct sl_context *context, const struct sl__launch *l
 enum sl_status sl__square_sum(struct sl_context *context, const struct sl__launch *l,
                               struct sl_tensor *x, struct sl_tensor *sum);
 
+/* Gradient compression: 32-bit words for a shard's n values (the forms and their sources:
+ * compress.c). A value that is not finite is so for who decompresses it, too (1bit: the whole
+ * shard). */
+enum sl__compression {
+  SL__COMPRESS_NONE,
+  SL__COMPRESS_2BIT,
+  SL__COMPRESS_1BIT,
+  SL__COMPRESS_FP16,
+  SL__COMPRESS_BF16
+};
+struct sl__compress {
+  enum sl__compression method;
+  float threshold; /* 2bit; above 0, finite */
+};
+/* "none", "2bit:0.5" ("2bit" alone is that), "1bit", "fp16", "bf16"; else SL_BAD_ARGUMENT, and c
+ * stays as it is. */
+enum sl_status sl__compress_parse(const char *text, struct sl__compress *c);
+/* Words of the packed form of count values: 2bit count / 16, 1bit 2 + count / 32, halves count / 2,
+ * all rounded up; none: count. */
+int64_t sl__compress_words(const struct sl__compress *c, int64_t count);
+/* What is not sent this time is kept for the next: 2bit and 1bit. */
+bool sl__compress_has_residual(const struct sl__compress *c);
+/* packed [words] i32 = gradient [n] (2bit, 1bit: gradient + residual, and residual [n] = what is
+ * left of that; zeros before the first step). residual NULL for fp16 and bf16. SL_BAD_ARGUMENT for
+ * none. */
+enum sl_status sl__compress(struct sl_context *context, const struct sl__launch *l,
+                            const struct sl__compress *c, struct sl_tensor *gradient,
+                            struct sl_tensor *residual, struct sl_tensor *packed);
+/* values [n] (+)= what packed [words] says; c as it was compressed. */
+enum sl_status sl__decompress(struct sl_context *context, const struct sl__launch *l,
+                              const struct sl__compress *c, struct sl_tensor *packed,
+                              struct sl_tensor *values);
+
 /* One optimizer step on a shard: the gradient is the sum of gradients[0..count-1] in that order;
  * where norm [1] (the square of the global norm) is given, it is scaled by min(1, max_norm /
  * sqrt(norm)). */

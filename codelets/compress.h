@@ -1,0 +1,124 @@
+/* Gradient compression: what CPU and CUDA compute per value. No branches, so that it vectorises. */
+#ifndef SL_CODELETS_COMPRESS_H
+#define SL_CODELETS_COMPRESS_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "core/random.h" /* SL_HOST_DEVICE */
+#include "core/simd.h"
+
+SL_HOST_DEVICE SL_INLINE uint32_t sl__float_bits(float x) {
+  uint32_t u;
+  memcpy(&u, &x, sizeof u);
+  return u;
+}
+
+SL_HOST_DEVICE SL_INLINE float sl__bits_float(uint32_t u) {
+  float x;
+  memcpy(&x, &u, sizeof x);
+  return x;
+}
+
+/* All bits or none, for a choice without a branch. */
+SL_HOST_DEVICE SL_INLINE uint32_t sl__mask(bool choice) { return 0u - (uint32_t)choice; }
+
+/* ---- two bits: 11 is +t, 10 is -t, 00 is 0; 01 says that the value was not finite ---- */
+
+#define SL_2BIT_VALUES 16 /* in a word */
+
+/* The lower bit of value k's two: MXNet puts the first of four values into a byte's highest bits,
+ * the first byte in front. */
+#define SL_2BIT_LOW(k) (1u << 2 * ((k) ^ 3))
+
+/* The code of r in its place in the word; low: the lower bit of that place. */
+SL_HOST_DEVICE SL_INLINE uint32_t sl__2bit_code(float r, float t, uint32_t low) {
+  float size = fabsf(r);
+  uint32_t finite = sl__mask(size < INFINITY), sent = sl__mask(size >= t) & finite;
+  return (sent & 2 * low) | (((sent & sl__mask(r > 0)) | ~finite) & low);
+}
+
+SL_HOST_DEVICE SL_INLINE float sl__2bit_value(uint32_t word, float t, uint32_t low) {
+  uint32_t sent = sl__mask((word & 2 * low) != 0), up = sl__mask((word & low) != 0);
+  uint32_t value = sl__float_bits(t) | (~up & 0x80000000u);
+  return sl__bits_float((sent & value) | (~sent & up & sl__float_bits(NAN)));
+}
+
+/* What is left of r once its code's value is sent. Where r is not finite it stays as it is, and the
+ * next step says so again. */
+SL_HOST_DEVICE SL_INLINE float sl__2bit_rest(float r, float t) {
+  float size = fabsf(r);
+  uint32_t sign = sl__float_bits(r) & 0x80000000u;
+  uint32_t sent = sl__mask(size >= t) & (sl__float_bits(t) | sign);
+  return r - sl__bits_float(sent);
+}
+
+/* ---- one bit: 1 is the mean of the values >= 0, 0 the mean of those below ---- */
+
+#define SL_1BIT_VALUES 32 /* in a word */
+#define SL_1BIT_FRONT 2   /* words before the bits: the means, upper then lower, as floats */
+
+struct sl__1bit_means {
+  float upper, lower;
+};
+
+/* The place of value k: a byte's highest bit first, as above. */
+#define SL_1BIT_PLACE(k) (1u << ((k) ^ 7))
+
+/* up: all bits for the upper mean, none for the lower one. */
+SL_HOST_DEVICE SL_INLINE float sl__1bit_value(uint32_t up, struct sl__1bit_means m) {
+  return sl__bits_float((up & sl__float_bits(m.upper)) | (~up & sl__float_bits(m.lower)));
+}
+
+/* From the sums of the values >= 0 and of all others, the latter with every NaN. Doubles hold any
+ * sum of floats, so a sum that is not finite had a value that was not: then the whole shard is NaN.
+ */
+SL_HOST_DEVICE SL_INLINE struct sl__1bit_means sl__1bit_means(double above, double below,
+                                                              int64_t count_above, int64_t count) {
+  int64_t count_below = count - count_above;
+  struct sl__1bit_means m = {
+      .upper = count_above ? (float)(above / (double)count_above) : 0.0f,
+      .lower = count_below ? (float)(below / (double)count_below) : 0.0f,
+  };
+  if (!(fabs(above) + fabs(below) < (double)INFINITY)) m.upper = m.lower = NAN;
+  return m;
+}
+
+/* ---- halves: IEEE binary16 and bfloat16, both rounded to nearest, ties to even ---- */
+
+SL_HOST_DEVICE SL_INLINE uint16_t sl__fp16_code(float x) {
+  uint32_t bits = sl__float_bits(x), size = bits & 0x7fffffffu;
+  /* exponents' biases are 127 and 15; of 13 lost bits the half goes up, less one where even */
+  uint32_t normal = (size - (112u << 23) + 0xfffu + (size >> 13 & 1)) >> 13;
+  /* below 2^-14 in steps of 2^-24, which is what the addition of 1/2 rounds to */
+  uint32_t small = sl__float_bits(sl__bits_float(size) + 0.5f) - sl__float_bits(0.5f);
+  uint32_t large = size > 0x7f800000u ? 0x7e00u : 0x7c00u; /* NaN or, from 2^16 on, infinity */
+  uint32_t code = size < 0x38800000u ? small : normal;
+  code = size >= 0x47800000u ? large : code;
+  return (uint16_t)(code | (bits >> 16 & 0x8000u));
+}
+
+SL_HOST_DEVICE SL_INLINE float sl__fp16_value(uint16_t code) {
+  uint32_t size = code & 0x7fffu;
+  uint32_t normal = (size << 13) + (112u << 23);
+  uint32_t large = size << 13 | 0x7f800000u;
+  uint32_t small = sl__float_bits((float)(int32_t)size * 0x1p-24f);
+  uint32_t bits = size < 0x400u ? small : normal;
+  bits = size >= 0x7c00u ? large : bits;
+  return sl__bits_float(bits | (uint32_t)(code & 0x8000u) << 16);
+}
+
+SL_HOST_DEVICE SL_INLINE uint16_t sl__bf16_code(float x) {
+  uint32_t bits = sl__float_bits(x);
+  uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+  uint32_t quiet = bits >> 16 | 0x40u; /* a NaN whose upper bits are all 0 would become infinity */
+  return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+}
+
+SL_HOST_DEVICE SL_INLINE float sl__bf16_value(uint16_t code) {
+  return sl__bits_float((uint32_t)code << 16);
+}
+
+#endif
