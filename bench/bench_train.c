@@ -42,7 +42,9 @@ enum {
   KEY_REPLICAS,
   KEY_MICROBATCHES,
   KEY_STAGES,
-  KEY_CHUNK
+  KEY_CHUNK,
+  KEY_KVSTORE,
+  KEY_SERVERS
 };
 
 struct bench {
@@ -50,6 +52,7 @@ struct bench {
   const char *only, *one;
   const char *devices;
   double started, peak; /* handed to the process of one network */
+  int rank, workers;    /* of it */
   bool tune;
   struct sl_trainer_options trainer;
 };
@@ -63,6 +66,10 @@ static const struct argp_option options[] = {
     {"microbatches", KEY_MICROBATCHES, "N", 0, "Slices of a replica's part of the batch", 0},
     {"stages", KEY_STAGES, "N", 0, "Cut the model into so many runs of layers", 0},
     {"chunk", KEY_CHUNK, "N", 0, "Time steps a task, in language models", 0},
+    {"kvstore", KEY_KVSTORE, "NAME", 0,
+     "local (default), device; started by mpirun, dist_sync and the like: each rank has a batch",
+     0},
+    {"servers", KEY_SERVERS, "K", 0, "Ranks that only own parameters", 0},
     {"one", KEY_ONE, "NAME", OPTION_HIDDEN, NULL, 0},
     {"started", KEY_STARTED, "SECONDS", OPTION_HIDDEN, NULL, 0},
     {"peak", KEY_PEAK, "GFLOPS", OPTION_HIDDEN, NULL, 0},
@@ -100,6 +107,11 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_MICROBATCHES: bench->trainer.microbatches = whole(state, text); break;
     case KEY_STAGES: bench->trainer.stages = whole(state, text); break;
     case KEY_CHUNK: bench->trainer.chunk = whole(state, text); break;
+    case KEY_KVSTORE:
+      if (sl_kvstore_parse(text, &bench->trainer.kvstore) != SL_OK)
+        argp_failure(state, 2, 0, "%s", sl_error());
+      break;
+    case KEY_SERVERS: bench->trainer.servers = whole(state, text); break;
     case KEY_ONE: bench->one = name(state, text); break;
     case KEY_STARTED: bench->started = positive(state, text); break;
     case KEY_PEAK: bench->peak = positive(state, text); break;
@@ -149,7 +161,10 @@ static enum sl_status run_steps(const struct bench *bench, struct sl_trainer *tr
       warm = true;
       begin = bench_cpu_time();
     }
-    if (measured->steps >= LEAST_STEPS && now - begin.wall > bench->seconds) break;
+    /* a rank may not leave the others behind: the first one's clock is that of all */
+    if (measured->steps >= LEAST_STEPS && now - begin.wall > bench->seconds && !bench->rank)
+      sl_trainer_stop(trainer);
+    if (report.stop) break;
   }
   measured->foreign_cpu = bench_foreign_cpu(&begin);
   measured->loss = report.loss;
@@ -171,18 +186,22 @@ static int print_measured(const struct bench *bench, const struct network *netwo
                           struct sl_context *context, int replicas, struct measured *m) {
   const struct sl_trainer_options *trainer = &bench->trainer;
   qsort(m->step_s, (size_t)m->steps, sizeof *m->step_s, compare);
-  double median = m->step_s[m->steps / 2], gflops = network_gflop(network) / median;
-  json_t *line = json_pack(
-      "{s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:I}", "peer", "starling", "bench", network->name,
-      "setup", sl_context_text(context), "workers", sl_worker_count(context), "replicas", replicas,
-      "microbatches", trainer->microbatches ? trainer->microbatches : 1, "stages",
-      trainer->stages ? trainer->stages : 1, "chunk", (json_int_t)trainer->chunk);
-  json_t *results = json_pack(
-      "{s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps", (json_int_t)m->steps,
-      "rate", network_units(network) / median, "unit", network_unit(network), "ms", 1e3 * median,
-      "ms_p10", 1e3 * m->step_s[m->steps / 10], "ms_p90", 1e3 * m->step_s[9 * m->steps / 10],
-      "gflops", gflops, "peak_share", bench->peak > 0 ? gflops / bench->peak : 0, "start_s",
-      m->start_s, "rss_mb", peak_memory_mb(), "foreign_cpu", m->foreign_cpu, "loss", m->loss);
+  double median = m->step_s[m->steps / 2], work = bench->workers;
+  double gflops = work * network_gflop(network) / median;
+  json_t *line =
+      json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:I}", "peer", "starling", "bench",
+                network->name, "setup", sl_context_text(context), "kvstore",
+                sl_kvstore_name(trainer->kvstore), "ranks", bench->workers, "workers",
+                sl_worker_count(context), "replicas", replicas, "microbatches",
+                trainer->microbatches ? trainer->microbatches : 1, "stages",
+                trainer->stages ? trainer->stages : 1, "chunk", (json_int_t)trainer->chunk);
+  json_t *results =
+      json_pack("{s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps",
+                (json_int_t)m->steps, "rate", work * network_units(network) / median, "unit",
+                network_unit(network), "ms", 1e3 * median, "ms_p10", 1e3 * m->step_s[m->steps / 10],
+                "ms_p90", 1e3 * m->step_s[9 * m->steps / 10], "gflops", gflops, "peak_share",
+                bench->peak > 0 ? gflops / bench->peak : 0, "start_s", m->start_s, "rss_mb",
+                peak_memory_mb(), "foreign_cpu", m->foreign_cpu, "loss", m->loss);
   bool whole = line && results && json_object_update(line, results) == 0;
   json_decref(results);
   if (!whole) {
@@ -192,10 +211,11 @@ static int print_measured(const struct bench *bench, const struct network *netwo
   return bench_print(line);
 }
 
-static int bench_one(const struct bench *bench) {
+static int bench_one(struct bench *bench) {
   const struct network *network = network_find(bench->one);
+  bool distributed = bench->trainer.kvstore >= SL_KVSTORE_DIST_SYNC;
   const struct sl_context_options context_options = {
-      .devices = bench->devices, .seed = 1, .tune = bench->tune};
+      .devices = bench->devices, .seed = 1, .tune = bench->tune, .distributed = distributed};
   struct sl_trainer_options trainer_options = bench->trainer;
   trainer_options.carry_state = network->seq > 0;
   struct measured measured = {.step_s = malloc(MOST_STEPS * sizeof(double))};
@@ -206,6 +226,8 @@ static int bench_one(const struct bench *bench) {
   struct sl_trainer *trainer = NULL;
   enum sl_status status = network_data(network, &data, &loader);
   if (status == SL_OK) status = sl_open(&context_options, &context);
+  if (status == SL_OK) bench->rank = sl_rank(context);
+  if (status == SL_OK) bench->workers = sl_rank_count(context) - bench->trainer.servers;
   if (status == SL_OK) status = sl_model_new(context, &sl_dataset_info(data)->sample, &model);
   if (status == SL_OK) status = network->build(network, model);
   if (status == SL_OK)
@@ -215,7 +237,7 @@ static int bench_one(const struct bench *bench) {
   if (status != SL_OK) {
     fprintf(stderr, "bench_train: %s\n", sl_error());
     code = 1;
-  } else {
+  } else if (!bench->rank) {
     code = print_measured(bench, network, context, sl_trainer_replicas(trainer), &measured);
   }
   sl_trainer_free(trainer);
