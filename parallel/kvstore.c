@@ -402,6 +402,32 @@ out:
   return status;
 }
 
+/* ---- the state, for checkpoints ---- */
+
+const char *sl__kvstore_state_name(const struct sl_optimizer *optimizer, int k) {
+  if (optimizer->kind == SL_SGD) return "momentum_buffer";
+  return k == 0 ? "exp_avg" : "exp_avg_sq";
+}
+
+enum sl_status sl__kvstore_read_state(struct sl__kvstore *kv, int layer, int k, float *block) {
+  enum sl_status status = SL_OK;
+  for (int s = 0; s < kv->shard_count; s++)
+    if (kv->shards[s].layer == layer)
+      SL_TRY(sl__tensor_read(kv->shards[s].state[k], block + kv->shards[s].first));
+out:
+  return status;
+}
+
+enum sl_status sl__kvstore_write_state(struct sl__kvstore *kv, int layer, int k,
+                                       const float *block) {
+  enum sl_status status = SL_OK;
+  for (int s = 0; s < kv->shard_count; s++)
+    if (kv->shards[s].layer == layer)
+      SL_TRY(sl__tensor_write(kv->shards[s].state[k], block + kv->shards[s].first));
+out:
+  return status;
+}
+
 int64_t sl__kvstore_bytes(const struct sl__kvstore *kv, int owner) {
   int64_t total = 0;
   for (int s = 0; s < kv->shard_count; s++)

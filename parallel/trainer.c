@@ -71,6 +71,10 @@ void sl_trainer_free(struct sl_trainer *t) {
 
 int sl_trainer_replicas(const struct sl_trainer *t) { return t->grid.replicas; }
 
+struct sl_position sl_trainer_position(const struct sl_trainer *t) {
+  return (struct sl_position){.step = t->step, .epoch = t->at.epoch, .index = t->at.index};
+}
+
 static enum sl_status check_sample(const struct sl_trainer *t, const struct sl_loader *loader) {
   const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(loader));
   char have[96], want[96];
@@ -117,7 +121,7 @@ static enum sl_status find_feed(struct sl_trainer *t, struct sl_loader *loader,
   return status;
 }
 
-static enum sl_status find_plan(struct sl_trainer *t, const struct sl_batch *batch, bool training,
+enum sl_status sl__trainer_plan(struct sl_trainer *t, const struct sl_batch *batch, bool training,
                                 struct sl__plan **plan) {
   for (int i = 0; i < t->plan_count; i++)
     /* an evaluation takes the training's plan, unless that holds a state to be carried on */
@@ -166,7 +170,7 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
   enum sl_status status;
   SL_TRY(find_feed(t, loader, &f->feed));
   SL_TRY(sl_loader_next(loader, &batch));
-  status = find_plan(t, &batch, training, &plan);
+  status = sl__trainer_plan(t, &batch, training, &plan);
   if (status != SL_OK) { /* nothing reads it yet */
     sl_loader_recycle(loader, batch.slot);
     return status;
@@ -189,7 +193,12 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
                           .rows = t->kvstore->rows};
   SL_TRY(sl__plan_submit(plan, &step));
   SL_TRY(submit_stats(t, plan, f));
-  if (training) SL_TRY(sl__kvstore_update(t->kvstore, t->step++, (float)f->report.lr));
+  if (training) {
+    SL_TRY(sl__kvstore_update(t->kvstore, t->step++, (float)f->report.lr));
+    t->at = (struct sl__reached){.loader = loader,
+                                 .epoch = batch.epoch + batch.last,
+                                 .index = batch.last ? 0 : batch.index + 1};
+  }
   t->submitted++;
 out:
   return status;
@@ -232,6 +241,13 @@ static enum sl_status alive(const struct sl_trainer *t) {
   return sl_fail(SL_BAD_ARGUMENT, "the trainer failed before; free it and make a new one");
 }
 
+enum sl_status sl__trainer_drained(const struct sl_trainer *t) {
+  enum sl_status status = alive(t);
+  if (status != SL_OK || t->submitted == t->finished) return status;
+  return sl_fail(SL_BAD_ARGUMENT,
+                 "steps are under way; call sl_trainer_drain until none is reported");
+}
+
 enum sl_status sl_trainer_step(struct sl_trainer *t, struct sl_loader *loader,
                                struct sl_report *report, bool *reported) {
   enum sl_status status;
@@ -263,10 +279,7 @@ enum sl_status sl_trainer_evaluate(struct sl_trainer *t, struct sl_loader *loade
                                    double *accuracy) {
   enum sl_status status;
   double losses = 0, right = 0, samples = 0;
-  SL_TRY(alive(t));
-  if (t->submitted != t->finished)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "steps are under way; call sl_trainer_drain until none is reported");
+  SL_TRY(sl__trainer_drained(t));
   int64_t left = sl_loader_length(loader);
   while (status == SL_OK && (left || t->submitted > t->finished)) {
     if (left && t->submitted - t->finished < t->in_flight) {
