@@ -28,6 +28,9 @@ struct cli {
   bool tune;
   /* files; NULL: none */
   const char *load, *save, *log;
+  const char *checkpoint;         /* a folder */
+  int64_t checkpoint_every, keep; /* steps, 0: each epoch; the newest ones */
+  bool resume;
   /* output */
   bool summary, quiet;
 };
