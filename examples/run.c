@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "checkpoints.h"
 #include "log.h"
@@ -45,12 +46,24 @@ struct run {
 
 static volatile sig_atomic_t interrupted;
 
-static void on_signal(int number) { interrupted = number; }
+/* The first signal ends the run orderly, a later one at once. What comes in the same second is the
+ * first one again: timeout(1) and batch systems signal a process and its group. */
+static void on_signal(int number) {
+  static struct timespec first;
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (!interrupted) {
+    interrupted = number;
+    first = now;
+  } else if (now.tv_sec - first.tv_sec > 1) {
+    signal(number, SIG_DFL);
+    raise(number);
+  }
+}
 
-/* The first signal ends the run orderly, a second one of the kind at once. */
 static void catch_signals(void) {
-  struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
-  sigemptyset(&action.sa_mask);
+  struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+  sigfillset(&action.sa_mask);
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
 }

@@ -61,7 +61,7 @@ for signal in TERM INT; do
     rm -rf "$work/$signal.dir" "$work/$signal.jsonl"
     "$@" >"$work/out" 2>"$work/err" & pid=$!
     while kill -0 "$pid" 2>/dev/null && [ "$(cat "$work/$signal.jsonl" 2>/dev/null | wc -l)" -lt 2 ]; do sleep 0.01; done
-    kill -"$signal" "$pid" 2>/dev/null
+    kill -"$signal" "$pid" "$pid" 2>/dev/null # twice, as timeout(1) does it
     wait "$pid" 2>/dev/null; got=$?
     [ "$got" -gt 128 ] && break
   done
