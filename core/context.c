@@ -117,6 +117,10 @@ enum sl_status sl_share(struct sl_context *c, enum sl_status status, const char 
   return c->net ? sl__net_share(c->net, status, why) : status;
 }
 
+enum sl_status sl_broadcast(struct sl_context *c, void *data, size_t bytes) {
+  return c->net && sl__net_size(c->net) > 1 ? sl__net_broadcast(c->net, data, bytes) : SL_OK;
+}
+
 void sl_leave(struct sl_context *c, const char *why) {
   if (c && c->net) sl__net_announce(c->net, why);
 }

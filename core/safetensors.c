@@ -252,6 +252,15 @@ const struct sl_safetensors_entry *sl__safetensors_find(const struct sl_safetens
 
 const char *sl__safetensors_path(const struct sl_safetensors *file) { return file->path; }
 
+const char *sl__safetensors_metadata(const struct sl_safetensors *file, const char *key) {
+  return json_string_value(json_object_get(json_object_get(file->header, METADATA), key));
+}
+
+const void *sl__safetensors_data(const struct sl_safetensors *file, size_t *size) {
+  *size = file->data_size;
+  return file->data;
+}
+
 /* ---- values as f32; the data need not be aligned ---- */
 
 static float float_of_bits(uint32_t bits) {

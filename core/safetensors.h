@@ -27,6 +27,10 @@ const struct sl_safetensors_entry *sl__safetensors_at(const struct sl_safetensor
 const struct sl_safetensors_entry *sl__safetensors_find(const struct sl_safetensors *file,
                                                         const char *name);
 const char *sl__safetensors_path(const struct sl_safetensors *file);
+/* The metadata's text of that key; NULL where there is none. */
+const char *sl__safetensors_metadata(const struct sl_safetensors *file, const char *key);
+/* What is behind the header, all of it. */
+const void *sl__safetensors_data(const struct sl_safetensors *file, size_t *size);
 /* values[count] as f32 from F32, F16, BF16 or F64. SL_BAD_FILE for another type, SL_BAD_SHAPE
  * unless entry has this shape. */
 enum sl_status sl__safetensors_floats(const struct sl_safetensors *file, const char *name,

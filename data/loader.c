@@ -469,6 +469,10 @@ const struct sl_dataset *sl_loader_dataset(const struct sl_loader *loader) {
   return loader->dataset;
 }
 
+const struct sl_loader_options *sl_loader_settings(const struct sl_loader *loader) {
+  return &loader->options;
+}
+
 int64_t sl_loader_batch(const struct sl_loader *loader) { return loader->options.batch; }
 
 int64_t sl_loader_length(const struct sl_loader *loader) { return loader->length; }
@@ -508,7 +512,14 @@ void sl_loader_recycle(struct sl_loader *loader, int slot) {
 }
 
 enum sl_status sl_loader_seek(struct sl_loader *loader, int64_t epoch) {
+  return sl_loader_seek_batch(loader, epoch, 0);
+}
+
+enum sl_status sl_loader_seek_batch(struct sl_loader *loader, int64_t epoch, int64_t index) {
   enum sl_status status = SL_OK;
+  if (index < 0 || index >= loader->length)
+    return sl_fail(SL_BAD_ARGUMENT, "there is no batch %lld; an epoch has %lld", (long long)index,
+                   (long long)loader->length);
   pthread_mutex_lock(&loader->lock);
   if (epoch < 0 || epoch > INT64_MAX / loader->length - 1) {
     status = sl_fail(SL_BAD_ARGUMENT, "there is no epoch %lld", (long long)epoch);
@@ -518,7 +529,7 @@ enum sl_status sl_loader_seek(struct sl_loader *loader, int64_t epoch) {
   } else {
     for (int s = 0; s < loader->options.slots; s++)
       if (loader->slots[s].state == READY) loader->slots[s].state = FREE;
-    loader->next = loader->handed = epoch * loader->length;
+    loader->next = loader->handed = epoch * loader->length + index;
     loader->seeks++;
     pthread_cond_signal(&loader->freed);
   }

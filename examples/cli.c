@@ -50,6 +50,10 @@ enum key {
   KEY_LOAD,
   KEY_SAVE,
   KEY_LOG,
+  KEY_CHECKPOINT,
+  KEY_CHECKPOINT_EVERY,
+  KEY_KEEP,
+  KEY_RESUME,
   KEY_SUMMARY
 };
 
@@ -113,6 +117,13 @@ static const struct argp_option options[] = {
     {"save", KEY_SAVE, "FILE", 0, "Write the weights after every epoch and at the end", 5},
     {"log", KEY_LOG, "FILE.jsonl", 0,
      "Write a JSON line a step and an evaluation; starling-plot draws it", 5},
+    {"checkpoint", KEY_CHECKPOINT, "DIR", 0,
+     "Write all that a run needs to go on, to the bit, into this folder; also when interrupted", 5},
+    {"checkpoint-every", KEY_CHECKPOINT_EVERY, "N", 0, "Steps between two (default: an epoch's)",
+     5},
+    {"keep", KEY_KEEP, "K", 0, "Keep the newest K checkpoints (default 3)", 5},
+    {"resume", KEY_RESUME, NULL, 0,
+     "Go on from the newest whole checkpoint; from the beginning where there is none", 5},
 
     HEADER("Output:", 6),
     {"summary", KEY_SUMMARY, NULL, 0,
@@ -223,6 +234,9 @@ static void check_all(struct cli *cli, const struct argp_state *state) {
     cli_refuse(state, "--servers and --bigarray-bound: only with --kvstore dist_...");
   if (automatic && cli->kvstore >= SL_KVSTORE_DIST_SYNC)
     cli_refuse(state, "--placement auto: not over ranks yet; name the devices");
+  if (!cli->checkpoint && (cli->checkpoint_every || cli->keep || cli->resume))
+    cli_refuse(state, "--checkpoint-every, --keep, --resume: they belong to --checkpoint DIR");
+  if (!cli->keep) cli->keep = 3;
   if (cli->log && cli->save && strcmp(cli->log, cli->save) == 0)
     cli_refuse(state, "--log and --save: both name %s; the one would overwrite the other",
                cli->log);
@@ -277,6 +291,12 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_LOAD: cli->load = read_name(state, "--load", text); break;
     case KEY_SAVE: cli->save = read_name(state, "--save", text); break;
     case KEY_LOG: cli->log = read_name(state, "--log", text); break;
+    case KEY_CHECKPOINT: cli->checkpoint = read_name(state, "--checkpoint", text); break;
+    case KEY_CHECKPOINT_EVERY:
+      cli->checkpoint_every = cli_whole(state, "--checkpoint-every", text, 1, 1000000000);
+      break;
+    case KEY_KEEP: cli->keep = cli_whole(state, "--keep", text, 1, 1000000); break;
+    case KEY_RESUME: cli->resume = true; break;
     case KEY_SUMMARY: cli->summary = true; break;
     case 'q': cli->quiet = true; break;
     case ARGP_KEY_ARG:

@@ -32,6 +32,9 @@ struct cli {
   double timeout;         /* seconds; 0: none */
   /* files; NULL: none */
   const char *load, *save, *log;
+  const char *checkpoint;         /* a folder */
+  int64_t checkpoint_every, keep; /* steps, 0: each epoch; the newest ones */
+  bool resume;
   /* output */
   bool summary, quiet;
 };

@@ -38,13 +38,40 @@ struct log {
   FILE *file; /* NULL: nowhere */
 };
 
-int log_open(const char *path, struct log **result) {
+/* Is it a whole line, and not of a step from `steps` on? */
+static bool is_kept(const char *line, int64_t steps) {
+  json_t *object = json_loads(line, 0, NULL);
+  json_t *step = json_object_get(object, "step");
+  bool kept = object && line[strlen(line) - 1] == '\n' &&
+              !(step && json_integer_value(step) >= (json_int_t)steps);
+  json_decref(object);
+  return kept;
+}
+
+/* Cut off what comes from step `steps` on. errno's value, or 0; no file is as good as an empty one.
+ */
+static int cut_log(const char *path, int64_t steps) {
+  FILE *file = fopen(path, "r+e");
+  char *line = NULL;
+  size_t size = 0;
+  if (!file) return errno == ENOENT ? 0 : errno;
+  off_t end = 0;
+  while (getline(&line, &size, file) > 0 && is_kept(line, steps)) end = ftello(file);
+  int error = ftruncate(fileno(file), end) == 0 ? 0 : errno;
+  free(line);
+  fclose(file);
+  return error;
+}
+
+int log_open(const char *path, int64_t steps, struct log **result) {
+  int error = path && steps ? cut_log(path, steps) : 0;
+  if (error) return error;
   struct log *log = calloc(1, sizeof *log);
   if (!log) return ENOMEM;
   if (path) {
-    log->file = fopen(path, "we");
+    log->file = fopen(path, steps ? "ae" : "we");
     if (!log->file) {
-      int error = errno;
+      error = errno;
       free(log);
       return error;
     }

@@ -11,8 +11,10 @@ struct log;
  * will be written aside and renamed, as weights are. */
 int output_error(const char *path, bool replace);
 
-/* Start the file anew. Returns errno's value, or 0. path NULL: a log that goes nowhere. */
-int log_open(const char *path, struct log **log);
+/* Start the file anew, or go on behind what it has of the first `steps` steps: a run that was
+ * killed may have logged more than its checkpoint has. Returns errno's value, or 0. path NULL: a
+ * log that goes nowhere. */
+int log_open(const char *path, int64_t steps, struct log **log);
 
 /* {"step","epoch","loss","lr","samples_per_s"}; step and epoch count from 0 and 1. Each returns
  * errno's value, or 0. */

@@ -51,12 +51,15 @@ static bool on_terminal(void) {
   return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
 }
 
-void progress_start(struct progress *progress, bool quiet, int64_t steps, int64_t epochs) {
+void progress_start(struct progress *progress, bool quiet, int64_t begun, int64_t steps,
+                    int64_t epochs) {
   setlocale(LC_CTYPE, "");
   *progress = (struct progress){.quiet = quiet,
                                 .live = !quiet && on_terminal(),
                                 .fancy = strcmp(nl_langinfo(CODESET), "UTF-8") == 0,
                                 .steps = steps,
+                                .done = begun,
+                                .begun = begun,
                                 .epochs = epochs,
                                 .loss = NAN};
   progress->resumed = progress->drawn = seconds_now();
@@ -137,7 +140,8 @@ void progress_step(struct progress *progress, const struct sl_report *report,
   if (now - progress->drawn < pause) return;
   progress->drawn = now;
   double spent = progress->busy + now - progress->resumed;
-  double left = spent / (double)progress->done * (double)(progress->steps - progress->done);
+  double left = spent / (double)(progress->done - progress->begun) *
+                (double)(progress->steps - progress->done);
   if (progress->live)
     draw_bar(progress, report->epoch, samples_per_s, left);
   else

@@ -19,14 +19,15 @@ double meter_add(struct meter *meter, int64_t samples);
 struct progress {
   bool quiet, live, fancy; /* fancy: the terminal shows UTF-8 */
   int64_t steps, epochs;   /* in all; epochs for display */
-  int64_t done;
-  double loss;    /* smoothed over some twenty steps */
-  double busy;    /* seconds in steps, without evaluations */
-  double resumed; /* when the current stretch of steps began */
-  double drawn;   /* when the bar was last drawn or a line last printed */
+  int64_t done, begun;     /* begun: done before this process took over */
+  double loss;             /* smoothed over some twenty steps */
+  double busy;             /* seconds in steps, without evaluations */
+  double resumed;          /* when the current stretch of steps began */
+  double drawn;            /* when the bar was last drawn or a line last printed */
 };
 
-void progress_start(struct progress *progress, bool quiet, int64_t steps, int64_t epochs);
+void progress_start(struct progress *progress, bool quiet, int64_t begun, int64_t steps,
+                    int64_t epochs);
 /* Between pause and resume the clock of "time left" stands still (evaluation, saving). */
 void progress_pause(struct progress *progress);
 void progress_resume(struct progress *progress);

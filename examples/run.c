@@ -9,7 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "checkpoints.h"
 #include "log.h"
 #include "progress.h"
 #include "ranks.h"
@@ -32,6 +34,9 @@ struct run {
   struct progress progress;
   struct meter meter;
   int64_t epoch_steps, steps, epochs; /* steps an epoch; steps and epochs in all */
+  int64_t begun_at;                   /* steps of this run's size that the data are on */
+  struct sl_position begun;           /* where this process took over; zero: it is the first */
+  char checkpoint[PATH_MAX];          /* the newest whole one; "" while there is none */
   double epoch_loss;                  /* sum over the epoch's samples */
   int64_t epoch_samples;
   double test_loss, test_accuracy;
@@ -48,12 +53,24 @@ struct run {
 
 static volatile sig_atomic_t interrupted;
 
-static void on_signal(int number) { interrupted = number; }
+/* The first signal ends the run orderly, a later one at once. What comes in the same second is the
+ * first one again: timeout(1) and batch systems signal a process and its group. */
+static void on_signal(int number) {
+  static struct timespec first;
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  if (!interrupted) {
+    interrupted = number;
+    first = now;
+  } else if (now.tv_sec - first.tv_sec > 1) {
+    signal(number, SIG_DFL);
+    raise(number);
+  }
+}
 
-/* The first signal ends the run orderly, a second one of the kind at once. */
 static void catch_signals(void) {
-  struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
-  sigemptyset(&action.sa_mask);
+  struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+  sigfillset(&action.sa_mask);
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
 }
@@ -258,6 +275,12 @@ static void print_plan(struct run *run) {
                  sl_trainer_replicas(run->trainer), (long long)run->cli.batch,
                  run->cli.optimizer_name, run->cli.optimizer.lr);
   if (info->bucket_count) print_buckets(run, info);
+  if (run->begun.step)
+    progress_print(&run->progress, "Going on from %s, after step %lld of %lld", run->checkpoint,
+                   (long long)run->begun.step, (long long)run->steps);
+  else if (run->cli.resume)
+    progress_print(&run->progress, "No whole checkpoint in %s: from the beginning",
+                   run->cli.checkpoint);
   if (run->automatic) { /* its lines one by one, the last one's end is there already */
     char *rest = run->automatic;
     for (char *line = strsep(&rest, "\n"); line && *line; line = strsep(&rest, "\n"))
@@ -265,9 +288,33 @@ static void print_plan(struct run *run) {
   }
 }
 
+static int check_folder(struct run *run) {
+  const char *folder = run->cli.checkpoint;
+  int error = checkpoints_open(folder);
+  if (error) return fail_file(run, folder, error);
+  if (run->cli.resume || !checkpoints_exist(folder)) return EXIT_DONE;
+  return fail(run, EXIT_USAGE,
+              "--checkpoint %s: has a run's checkpoints; add --resume to go on, or name another",
+              folder);
+}
+
+/* Over another number of ranks the data go on where they were, in batches of another size. */
+static int resume(struct run *run) {
+  struct sl_position *begun = &run->begun;
+  enum sl_status status = checkpoints_resume(run->cli.checkpoint, run->name, run->context,
+                                             run->trainer, run->train_loader, run->checkpoint);
+  if (status != SL_OK) return fail_library(run, status);
+  *begun = sl_trainer_position(run->trainer);
+  run->begun_at = begun->epoch * run->epoch_steps + begun->index;
+  if (run->begun_at == begun->step || ranks_wanted(&run->cli)) return EXIT_DONE;
+  return fail(run, EXIT_USAGE, "%s: step %lld is elsewhere in the data; was --batch another then?",
+              run->checkpoint, (long long)begun->step);
+}
+
 /* What each rank does by itself: files, data, the model. */
 static int start_alone(struct run *run) {
   int code = check_outputs(run);
+  if (code == EXIT_DONE && run->cli.checkpoint && !run->rank) code = check_folder(run);
   if (code == EXIT_DONE) code = open_data(run);
   if (code == EXIT_DONE) code = check_own(run);
   if (code != EXIT_DONE) return code;
@@ -318,7 +365,10 @@ static int start(struct run *run) {
   enum sl_status status = open_trainer(run);
   if (status == SL_OK && run->cli.summary && !run->rank) status = print_summary(run);
   if (status != SL_OK) return fail_library(run, status);
-  int error = log_open(run->own_log, &run->log); /* last: a bad start leaves an older log alone */
+  if (run->cli.checkpoint && run->cli.resume) code = resume(run);
+  if (code != EXIT_DONE) return code;
+  /* last: a bad start leaves an older log alone */
+  int error = log_open(run->own_log, run->begun.step, &run->log);
   return error ? fail_file(run, run->own_log, error) : EXIT_DONE;
 }
 
@@ -385,34 +435,63 @@ static int save(struct run *run) {
   return status == SL_OK ? EXIT_DONE : fail_library(run, status);
 }
 
+/* A checkpoint is due after so many steps; at the run's end and when it is stopped, in any case. */
+static bool is_due(const struct run *run, int64_t done) {
+  int64_t every = run->cli.checkpoint_every ? run->cli.checkpoint_every : run->epoch_steps;
+  return run->cli.checkpoint && (run->stopped || done == run->steps || done % every == 0);
+}
+
+static int write_checkpoint(struct run *run) {
+  enum sl_status status = checkpoints_write(run->cli.checkpoint, run->cli.keep, !run->rank,
+                                            run->trainer, run->checkpoint);
+  return status == SL_OK ? EXIT_DONE : fail_library(run, status);
+}
+
 /* The end of an epoch, or of the run in the midst of one. */
 static int end_epoch(struct run *run, int64_t epoch) {
-  int code = drain(run);
-  progress_pause(&run->progress);
-  if (code == EXIT_DONE && !run->stopped) code = evaluate(run, epoch);
+  int code = run->stopped ? EXIT_DONE : evaluate(run, epoch);
   if (code == EXIT_DONE) code = save(run);
-  progress_resume(&run->progress);
-  meter_restart(&run->meter);
-  run->clock.in_epoch = 0;
   run->epoch_loss = 0;
   run->epoch_samples = 0;
   return code;
 }
 
+/* No step is under way meanwhile. The checkpoint comes last: a run that goes on from it has all
+ * that came before. */
+static int halt(struct run *run, int64_t done) {
+  int code = drain(run);
+  bool ends = run->stopped || done % run->epoch_steps == 0 || done == run->steps;
+  progress_pause(&run->progress);
+  if (code == EXIT_DONE && ends) code = end_epoch(run, (done - 1) / run->epoch_steps + 1);
+  if (code == EXIT_DONE && is_due(run, done)) code = write_checkpoint(run);
+  progress_resume(&run->progress);
+  meter_restart(&run->meter);
+  run->clock.in_epoch = 0;
+  return code;
+}
+
+/* A checkpoint of a finished run. */
+static int tell_again(struct run *run) {
+  progress_print(&run->progress, "Nothing is left to train");
+  enum sl_status status =
+      sl_trainer_evaluate(run->trainer, run->test_loader, &run->test_loss, &run->test_accuracy);
+  return status == SL_OK ? save(run) : fail_library(run, status);
+}
+
 static int train(struct run *run) {
   struct sl_report report;
   bool reported;
-  progress_start(&run->progress, run->cli.quiet, run->steps, run->epochs);
+  progress_start(&run->progress, run->cli.quiet, run->begun_at, run->steps, run->epochs);
   if (!run->cli.quiet) print_plan(run);
+  if (run->begun_at >= run->steps) return tell_again(run);
   meter_restart(&run->meter);
-  for (int64_t step = 0; step < run->steps && !run->stopped; step++) {
+  for (int64_t done = run->begun_at + 1; done <= run->steps && !run->stopped; done++) {
     if (interrupted) sl_trainer_stop(run->trainer); /* seen by all ranks after the same step */
     enum sl_status status = sl_trainer_step(run->trainer, run->train_loader, &report, &reported);
     if (status != SL_OK) return fail_library(run, status);
     int code = reported ? note_step(run, &report) : EXIT_DONE;
-    bool last = (step + 1) % run->epoch_steps == 0 || step + 1 == run->steps;
-    if (code == EXIT_DONE && (last || run->stopped))
-      code = end_epoch(run, step / run->epoch_steps + 1);
+    bool halts = run->stopped || done % run->epoch_steps == 0 || is_due(run, done);
+    if (code == EXIT_DONE && (halts || done == run->steps)) code = halt(run, done);
     if (code != EXIT_DONE) return code;
   }
   return EXIT_DONE;
@@ -446,6 +525,9 @@ static void print_result(struct run *run) {
   if (cli->log) progress_print(progress, "Log            %s", cli->log);
   if (cli->save) progress_print(progress, "Weights        %s", cli->save);
   if (cli->log) progress_print(progress, "Curve          starling-plot -o curve.svg %s", cli->log);
+  if (interrupted && *run->checkpoint)
+    progress_print(progress, "To go on       the same command with --resume, from %s",
+                   run->checkpoint);
 }
 
 /* Backwards, as it was opened. */

@@ -123,6 +123,11 @@ struct sl__copy {
 enum sl_status sl__copy_new(const struct sl_model *model, struct sl__copy *copy);
 enum sl_status sl__copy_read(const struct sl_model *model, struct sl__copy *copy);
 enum sl_status sl__copy_write(const struct sl_model *model, const struct sl__copy *copy);
+/* In a copy, the values of the state dict's entry i, as sl_model_parameter counts. */
+float *sl__copy_values(const struct sl__copy *copy, const struct sl_model *model, int i);
+/* SL_NOT_FINITE names the first value that is not; path is for the message. */
+enum sl_status sl__copy_check(const struct sl__copy *copy, const struct sl_model *model,
+                              const char *path);
 /* A zeroed or half-made one is legal. */
 void sl__copy_free(struct sl__copy *copy);
 

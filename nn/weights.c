@@ -145,8 +145,8 @@ void sl__copy_free(struct sl__copy *copy) {
 }
 
 /* Where a tensor's values are in the copy. */
-static float *copy_values(const struct sl__copy *copy, const struct sl_model *model,
-                          const struct state *state) {
+static float *values_of(const struct sl__copy *copy, const struct sl_model *model,
+                        const struct state *state) {
   long layer = state->layer - model->layers;
   bool is_buffer = state->block == &state->layer->buffers;
   return copy->blocks[2 * layer + is_buffer] + state->part->offset;
@@ -164,18 +164,22 @@ static enum sl_status check_finite(const char *path, const struct state *state,
   return SL_OK;
 }
 
-/* ---- saving ---- */
-
-static enum sl_status copy_read(const struct sl_model *model, const char *path,
-                                struct sl__copy *copy) {
-  enum sl_status status;
+float *sl__copy_values(const struct sl__copy *copy, const struct sl_model *model, int i) {
   struct state state;
-  SL_TRY(sl__copy_read(model, copy));
+  return state_at(model, i, &state) ? values_of(copy, model, &state) : NULL;
+}
+
+enum sl_status sl__copy_check(const struct sl__copy *copy, const struct sl_model *model,
+                              const char *path) {
+  enum sl_status status = SL_OK;
+  struct state state;
   for (int i = 0; state_at(model, i, &state); i++)
-    SL_TRY(check_finite(path, &state, copy_values(copy, model, &state)));
+    SL_TRY(check_finite(path, &state, values_of(copy, model, &state)));
 out:
   return status;
 }
+
+/* ---- saving ---- */
 
 static enum sl_status write_copy(const struct sl_model *model, const char *path,
                                  const struct sl__copy *copy) {
@@ -189,7 +193,7 @@ static enum sl_status write_copy(const struct sl_model *model, const char *path,
     entries[i] = (struct sl_safetensors_entry){.name = state.part->name,
                                                .dtype = "F32",
                                                .shape = state.part->shape,
-                                               .data = copy_values(copy, model, &state),
+                                               .data = values_of(copy, model, &state),
                                                .bytes = part_bytes(state.part)};
   status = sl__safetensors_write(path, entries, count, metadata);
 out:
@@ -202,7 +206,8 @@ enum sl_status sl_model_save(struct sl_model *model, const char *path) {
   struct sl__copy copy = {0};
   SL_TRY(sl_model_build(model));
   SL_TRY(sl__copy_new(model, &copy));
-  SL_TRY(copy_read(model, path, &copy));
+  SL_TRY(sl__copy_read(model, &copy));
+  SL_TRY(sl__copy_check(&copy, model, path));
   SL_TRY(write_copy(model, path, &copy));
 out:
   sl__copy_free(&copy);
@@ -234,7 +239,7 @@ static enum sl_status check_shared(struct sl_model *model, const struct sl_safet
     float *values = sl__alloc((size_t)sl_shape_count(&part->shape), sizeof *values, name);
     if (!values) return SL_NO_MEMORY;
     enum sl_status status = sl__safetensors_floats(file, name, &part->shape, values);
-    if (status == SL_OK && memcmp(values, copy_values(copy, model, &own), part_bytes(part)))
+    if (status == SL_OK && memcmp(values, values_of(copy, model, &own), part_bytes(part)))
       status = sl_fail(SL_BAD_FILE,
                        "%s: \"%.60s\" and \"%.60s\" differ, but the model has one weight for both "
                        "layers; it was trained without sharing",
@@ -266,10 +271,10 @@ static enum sl_status copy_file(const struct sl_model *model, const struct sl_sa
   enum sl_status status = SL_OK;
   struct state state;
   for (int i = 0; state_at(model, i, &state); i++) {
-    float *values = copy_values(copy, model, &state);
-    SL_TRY(sl__safetensors_floats(file, state.part->name, &state.part->shape, values));
-    SL_TRY(check_finite(sl__safetensors_path(file), &state, values));
+    SL_TRY(sl__safetensors_floats(file, state.part->name, &state.part->shape,
+                                  values_of(copy, model, &state)));
   }
+  SL_TRY(sl__copy_check(copy, model, sl__safetensors_path(file)));
 out:
   return status;
 }

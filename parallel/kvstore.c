@@ -533,6 +533,46 @@ out:
   return status;
 }
 
+/* ---- the state, for checkpoints ---- */
+
+const char *sl__kvstore_state_name(const struct sl_optimizer *optimizer, int k) {
+  if (optimizer->kind == SL_SGD) return "momentum_buffer";
+  return k == 0 ? "exp_avg" : "exp_avg_sq";
+}
+
+/* A shard's state of another rank, on rank 0. */
+static enum sl_status fetch_state(struct sl__kvstore *kv, const struct sl__shard *shard, int k,
+                                  float *values) {
+  struct sl__net *net = kv->model->context->net;
+  size_t bytes = (size_t)shard->count * sizeof *values;
+  enum sl_status status = SL_OK;
+  if (sl__shard_is_mine(kv, shard)) SL_TRY(sl__tensor_read(shard->state[k], values));
+  if (!shard->rank) return SL_OK;
+  if (sl__shard_is_mine(kv, shard)) return sl__net_send(net, 0, values, bytes);
+  if (!kv->ranks.rank) status = sl__net_receive(net, shard->rank, values, bytes);
+out:
+  return status;
+}
+
+enum sl_status sl__kvstore_read_state(struct sl__kvstore *kv, int layer, int k, float *block) {
+  enum sl_status status = SL_OK;
+  for (int s = 0; s < kv->shard_count; s++)
+    if (kv->shards[s].layer == layer)
+      SL_TRY(fetch_state(kv, &kv->shards[s], k, block + kv->shards[s].first));
+out:
+  return status;
+}
+
+enum sl_status sl__kvstore_write_state(struct sl__kvstore *kv, int layer, int k,
+                                       const float *block) {
+  enum sl_status status = SL_OK;
+  for (int s = 0; s < kv->shard_count; s++)
+    if (kv->shards[s].layer == layer && sl__shard_is_mine(kv, &kv->shards[s]))
+      SL_TRY(sl__tensor_write(kv->shards[s].state[k], block + kv->shards[s].first));
+out:
+  return status;
+}
+
 int64_t sl__kvstore_bytes(const struct sl__kvstore *kv, int owner) {
   int64_t total = 0;
   for (int s = 0; s < kv->shard_count; s++)

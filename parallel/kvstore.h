@@ -91,6 +91,15 @@ static inline bool sl__kvstore_is_on_devices(enum sl_kvstore_kind kind) {
 /* Tensors of a parameter's size that the optimizer keeps: 0 to 2. */
 int sl__kvstore_states(const struct sl_optimizer *optimizer);
 
+/* What state k, from 0, is called in a checkpoint: as in PyTorch. */
+const char *sl__kvstore_state_name(const struct sl_optimizer *optimizer, int k);
+
+/* State k of a layer's whole block, in its order: out of all its shards, or into them. Waits for
+ * the tasks on it. block has params.total places. */
+enum sl_status sl__kvstore_read_state(struct sl__kvstore *kvstore, int layer, int k, float *block);
+enum sl_status sl__kvstore_write_state(struct sl__kvstore *kvstore, int layer, int k,
+                                       const float *block);
+
 /* Bytes of parameters and optimizer state that an owner holds. */
 int64_t sl__kvstore_bytes(const struct sl__kvstore *kvstore, int owner);
 

@@ -94,6 +94,10 @@ void sl_trainer_free(struct sl_trainer *t) {
 
 int sl_trainer_replicas(const struct sl_trainer *t) { return t->grid.replicas; }
 
+struct sl_position sl_trainer_position(const struct sl_trainer *t) {
+  return (struct sl_position){.step = t->step, .epoch = t->at.epoch, .index = t->at.index};
+}
+
 static enum sl_status check_sample(const struct sl_trainer *t, const struct sl_loader *loader) {
   const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(loader));
   char have[96], want[96];
@@ -140,7 +144,7 @@ static enum sl_status find_feed(struct sl_trainer *t, struct sl_loader *loader,
   return status;
 }
 
-static enum sl_status find_plan(struct sl_trainer *t, const struct sl_batch *batch, bool training,
+enum sl_status sl__trainer_plan(struct sl_trainer *t, const struct sl_batch *batch, bool training,
                                 struct sl__plan **plan) {
   for (int i = 0; i < t->plan_count; i++)
     /* an evaluation takes the training's plan, unless that holds a state to be carried on */
@@ -193,12 +197,15 @@ static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *load
   int64_t length = sl_loader_length(loader);
   f->feed = NULL;
   f->report = begin_report(t);
-  f->report.epoch = t->step / length;
-  f->report.last = (t->step + 1) % length == 0;
+  f->report.epoch = t->at.epoch;
+  f->report.last = t->at.index + 1 == length;
   enum sl_status status =
       sl__tally_submit(t->tally, &(struct sl__launch){0}, 0, NULL, t->stop, f->stats, f->flags);
-  if (status == SL_OK && training)
-    status = sl__kvstore_update(t->kvstore, t->step++, (float)f->report.lr);
+  if (status != SL_OK || !training) return status;
+  status = sl__kvstore_update(t->kvstore, t->step++, (float)f->report.lr);
+  int64_t batches = t->at.epoch * length + t->at.index + 1;
+  t->at =
+      (struct sl__reached){.loader = loader, .epoch = batches / length, .index = batches % length};
   return status;
 }
 
@@ -209,7 +216,7 @@ static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *load
   enum sl_status status;
   SL_TRY(find_feed(t, loader, &f->feed));
   SL_TRY(sl_loader_next(loader, &batch));
-  status = find_plan(t, &batch, training, &plan);
+  status = sl__trainer_plan(t, &batch, training, &plan);
   if (status != SL_OK) { /* nothing reads it yet */
     sl_loader_recycle(loader, batch.slot);
     return status;
@@ -231,7 +238,12 @@ static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *load
                           .rows = t->kvstore->rows};
   SL_TRY(sl__plan_submit(plan, &step));
   SL_TRY(submit_stats(t, plan, f));
-  if (training) SL_TRY(sl__kvstore_update(t->kvstore, t->step++, (float)f->report.lr));
+  if (training) {
+    SL_TRY(sl__kvstore_update(t->kvstore, t->step++, (float)f->report.lr));
+    t->at = (struct sl__reached){.loader = loader,
+                                 .epoch = batch.epoch + batch.last,
+                                 .index = batch.last ? 0 : batch.index + 1};
+  }
 out:
   return status;
 }
@@ -293,6 +305,13 @@ static enum sl_status alive(const struct sl_trainer *t) {
   return sl_fail(SL_BAD_ARGUMENT, "the trainer failed before; free it and make a new one");
 }
 
+enum sl_status sl__trainer_drained(const struct sl_trainer *t) {
+  enum sl_status status = alive(t);
+  if (status != SL_OK || t->submitted == t->finished) return status;
+  return sl_fail(SL_BAD_ARGUMENT,
+                 "steps are under way; call sl_trainer_drain until none is reported");
+}
+
 enum sl_status sl_trainer_step(struct sl_trainer *t, struct sl_loader *loader,
                                struct sl_report *report, bool *reported) {
   enum sl_status status;
@@ -326,10 +345,7 @@ enum sl_status sl_trainer_evaluate(struct sl_trainer *t, struct sl_loader *loade
                                    double *accuracy) {
   enum sl_status status;
   double losses = 0, right = 0, samples = 0;
-  SL_TRY(alive(t));
-  if (t->submitted != t->finished)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "steps are under way; call sl_trainer_drain until none is reported");
+  SL_TRY(sl__trainer_drained(t));
   if (t->ranks.size) SL_TRY(sl__trainer_share_buffers(t));
   int64_t left = sl_loader_length(loader);
   while (status == SL_OK && (left || t->submitted > t->finished)) {

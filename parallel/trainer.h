@@ -1,4 +1,5 @@
-/* The trainer's inside, shared by its steps (trainer.c) and its summary (summary.c). */
+/* The trainer's inside, shared by its steps (trainer.c), its summary (summary.c) and
+ * checkpoints (checkpoint.c). */
 #ifndef SL_PARALLEL_TRAINER_H
 #define SL_PARALLEL_TRAINER_H
 
@@ -19,6 +20,12 @@ struct sl__flight {
   struct sl_report report;
 };
 
+/* How far the training data has been read: the batch to come. */
+struct sl__reached {
+  struct sl_loader *loader; /* NULL: nothing read yet */
+  int64_t epoch, index;
+};
+
 struct sl_trainer {
   struct sl_model *model;
   struct sl_optimizer optimizer;
@@ -35,11 +42,19 @@ struct sl_trainer {
   struct sl__flight flights[SL_MAX_IN_FLIGHT];
   int64_t submitted, finished; /* of all flights, training or not */
   int64_t step;                /* training steps submitted */
+  struct sl__reached at;       /* after these */
   bool carry_state;            /* as the options say */
   bool stateful;               /* a layer is recurrent */
   bool failed;
   bool stop; /* somebody asked for it */
 };
+
+/* The plan for such a batch, made where there is none yet. */
+enum sl_status sl__trainer_plan(struct sl_trainer *trainer, const struct sl_batch *batch,
+                                bool training, struct sl__plan **plan);
+
+/* SL_BAD_ARGUMENT where steps are under way, or one has failed. */
+enum sl_status sl__trainer_drained(const struct sl_trainer *trainer);
 
 /* SL_BAD_ARGUMENT for what no trainer could have, whatever the model. */
 enum sl_status sl__trainer_check(const struct sl_trainer_options *options);

@@ -266,6 +266,37 @@ static void test_seek(void **state) {
   sl_dataset_free(set);
 }
 
+/* From any batch of any epoch on, as if the loader had come there by itself. */
+static void test_seek_batch(void **state) {
+  (void)state;
+  struct sl_dataset *set = numbered();
+  struct sl_loader *loader = loader_of(
+      set, (struct sl_loader_options){.batch = 8, .seed = 1, .shuffle = true, .shift = 1});
+  int64_t length = sl_loader_length(loader);
+  for (int64_t from = 0; from < 3 * length; from++) {
+    static float wanted[8 * SIZE];
+    assert_int_equal(sl_loader_seek(loader, 0), SL_OK);
+    for (int64_t number = 0; number <= from; number++) {
+      struct sl_batch batch = next(loader);
+      memcpy(wanted, batch.x, sizeof wanted);
+      sl_loader_recycle(loader, batch.slot);
+    }
+    assert_int_equal(sl_loader_seek_batch(loader, from / length, from % length), SL_OK);
+    for (int64_t number = from; number < from + 2; number++) {
+      struct sl_batch batch = next(loader);
+      assert_int_equal(batch.epoch, number / length);
+      assert_int_equal(batch.index, number % length);
+      if (number == from) assert_memory_equal(batch.x, wanted, sizeof wanted);
+      sl_loader_recycle(loader, batch.slot);
+    }
+  }
+  check_failed(sl_loader_seek_batch(loader, 0, -1), SL_BAD_ARGUMENT, "no batch -1");
+  check_failed(sl_loader_seek_batch(loader, 0, length), SL_BAD_ARGUMENT, "no batch 7");
+  check_failed(sl_loader_seek_batch(loader, -1, 0), SL_BAD_ARGUMENT, "no epoch -1");
+  sl_loader_free(loader);
+  sl_dataset_free(set);
+}
+
 static void test_slots(void **state) {
   (void)state;
   struct sl_dataset *set = numbered();
@@ -377,6 +408,7 @@ int main(void) {
       cmocka_unit_test(test_same_numbers),
       cmocka_unit_test(test_augmentation),
       cmocka_unit_test(test_seek),
+      cmocka_unit_test(test_seek_batch),
       cmocka_unit_test(test_slots),
       cmocka_unit_test(test_free_at_any_time),
       cmocka_unit_test(test_bad_options),

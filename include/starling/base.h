@@ -137,6 +137,9 @@ SL_API enum sl_status sl_agree(struct sl_context *context, const char *lines);
 /** Collective: the first rank's status that is not SL_OK becomes that of all, with its message. */
 SL_API enum sl_status sl_share(struct sl_context *context, enum sl_status status, const char *why);
 
+/** Collective: rank 0's bytes become those of all. */
+SL_API enum sl_status sl_broadcast(struct sl_context *context, void *data, size_t bytes);
+
 /** This rank ends before its time: the others are told why and fail with SL_LOST. */
 SL_API void sl_leave(struct sl_context *context, const char *why);
 

@@ -154,6 +154,9 @@ SL_API enum sl_status sl_loader_new(const struct sl_dataset *dataset,
 SL_API const struct sl_dataset *sl_loader_dataset(const struct sl_loader *loader);
 SL_API int64_t sl_loader_batch(const struct sl_loader *loader);
 
+/** The options in force, defaults filled in. */
+SL_API const struct sl_loader_options *sl_loader_settings(const struct sl_loader *loader);
+
 /** Batches an epoch, of all buckets. */
 SL_API int64_t sl_loader_length(const struct sl_loader *loader);
 
@@ -171,6 +174,10 @@ SL_API void sl_loader_recycle(struct sl_loader *loader, int slot);
 
 /** Start over at the first batch of an epoch; every slot must have been recycled. */
 SL_API enum sl_status sl_loader_seek(struct sl_loader *loader, int64_t epoch);
+
+/** The same at batch `index` of an epoch, from 0: what comes is what would have come there. \return
+ * SL_BAD_ARGUMENT for an epoch or a batch that there is not, or batches that are still out. */
+SL_API enum sl_status sl_loader_seek_batch(struct sl_loader *loader, int64_t epoch, int64_t index);
 
 SL_API void sl_loader_free(struct sl_loader *loader);
 

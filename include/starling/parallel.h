@@ -121,6 +121,36 @@ SL_API enum sl_status sl_trainer_drain(struct sl_trainer *trainer, struct sl_rep
 SL_API enum sl_status sl_trainer_evaluate(struct sl_trainer *trainer, struct sl_loader *loader,
                                           double *loss, double *accuracy);
 
+/** How far the training is: steps submitted, and the place of the batch to come in the data. */
+struct sl_position {
+  int64_t step; /**< from 0; the learning rate, dropout and Adam's bias correction go by it */
+  int64_t epoch, index; /**< the loader's, from 0 */
+};
+SL_API struct sl_position sl_trainer_position(const struct sl_trainer *trainer);
+
+/** A checkpoint: all that the training needs to go on as if it had never stopped, to the bit. One
+ * safetensors file, written aside and renamed: parameters and buffers by their names, the
+ * optimizer's state as optimizer.exp_avg.conv1.weight (and exp_avg_sq; momentum_buffer of SGD with
+ * momentum), the state that recurrent layers carry on (carry_state, in the midst of an epoch) as
+ * state.LAYER [batch, ...], and as metadata the step, the place in the data, the seeds, the
+ * optimizer's kind and a CRC-32 (zlib's, of the metadata's values and the data). The settings of
+ * the optimizer, its schedule and the trainer are not in it. Every step must have been drained.
+ * \return SL_BAD_ARGUMENT before the first step, or where steps are under way; SL_NOT_FINITE where
+ * a weight is not finite (nothing is written); SL_IO. */
+SL_API enum sl_status sl_trainer_save(struct sl_trainer *trainer, const char *path);
+
+/** The way back, into a trainer of the same model, kind of optimizer and seed, and with a loader
+ * (the training set's, of which no batch is out) that gives the same order: it is moved to the
+ * batch that comes next. Replicas, microbatches, placement and shards may differ, and so may the
+ * loader's batch and parts, as long as their product is the same. Where that differs, an order of
+ * single samples goes on at the last whole batch before the place; texts and buckets only at an
+ * epoch's begin. Nothing changes unless all fits.
+ * \return SL_BAD_FILE for a damaged file, or one that is no checkpoint; SL_BAD_SHAPE (naming the
+ * tensor and both shapes) or SL_BAD_ARGUMENT for one of another model, optimizer, seed or order;
+ * SL_UNSUPPORTED for one of a newer library; SL_IO. */
+SL_API enum sl_status sl_trainer_load(struct sl_trainer *trainer, struct sl_loader *loader,
+                                      const char *path);
+
 /** Devices, replicas, shards and owners, memory per device; to be freed by free(). */
 SL_API enum sl_status sl_trainer_summary(const struct sl_trainer *trainer, char **text);
 
