@@ -238,7 +238,7 @@ struct sl__link *sl__watch_open_link(struct sl__watch *watch, int fd, int rank) 
     if (link->fd >= 0) continue;
     link->fd = fd;
     link->rank = rank;
-    link->broken = 0;
+    link->broken = link->polled = 0;
     link->opened = sl__watch_now();
     return link;
   }
@@ -404,22 +404,26 @@ static void accept_all(struct sl__watch *watch) {
   }
 }
 
-static int fill_polls(struct sl__watch *watch) {
-  watch->polls[0] = (struct pollfd){watch->wake[0], POLLIN, 0};
-  watch->polls[1] = (struct pollfd){watch->listener, POLLIN, 0};
+/* Open ones only: poll() refuses more entries than the process may have files. */
+static nfds_t fill_polls(struct sl__watch *watch) {
+  int count = 0;
+  watch->polls[count++] = (struct pollfd){watch->wake[0], POLLIN, 0};
+  watch->polls[count++] = (struct pollfd){watch->listener, POLLIN, 0};
   for (int i = 0; i < watch->num_links; i++) {
-    const struct sl__link *link = &watch->links[i];
-    watch->polls[2 + i] =
-        (struct pollfd){link->fd, (short)(link->out_count ? POLLIN | POLLOUT : POLLIN), 0};
+    struct sl__link *link = &watch->links[i];
+    short events = link->out_count ? POLLIN | POLLOUT : POLLIN;
+    link->polled = link->fd < 0 ? 0 : count;
+    if (link->fd >= 0) watch->polls[count++] = (struct pollfd){link->fd, events, 0};
   }
-  return 2 + watch->num_links;
+  return (nfds_t)count;
 }
 
 /* Waits for so long at the most. The lock is held, but not while we wait. */
 void sl__watch_serve(struct sl__watch *watch, double seconds) {
-  int count = fill_polls(watch);
+  nfds_t count = fill_polls(watch);
   pthread_mutex_unlock(&watch->lock);
-  int ready = poll(watch->polls, (nfds_t)count, (int)ceil(fmax(seconds, 0) * 1e3));
+  int ready = poll(watch->polls, count, (int)ceil(fmax(seconds, 0) * 1e3));
+  if (ready < 0 && errno != EINTR) sl__watch_nap(0.01);
   pthread_mutex_lock(&watch->lock);
   /* if we were stopped, the others had no chance to be heard: they get a period from now on */
   double woken = sl__watch_now();
@@ -427,9 +431,11 @@ void sl__watch_serve(struct sl__watch *watch, double seconds) {
   watch->woken = woken;
   if (ready < 0) return;
   if (watch->polls[1].revents) accept_all(watch);
-  for (int i = 0; i < watch->num_links; i++)
-    if (watch->polls[2 + i].revents & ~POLLOUT && watch->links[i].fd == watch->polls[2 + i].fd)
-      receive(watch, &watch->links[i]);
+  for (int i = 0; i < watch->num_links; i++) {
+    struct sl__link *link = &watch->links[i];
+    if (link->fd >= 0 && link->polled && watch->polls[link->polled].revents & ~POLLOUT)
+      receive(watch, link);
+  }
   flush_all(watch);
   for (int i = 0; i < watch->num_links; i++) {
     struct sl__link *link = &watch->links[i];

@@ -39,6 +39,7 @@ struct sl__link {
   int rank;   /* whose it is; -1 for a stranger */
   bool ready; /* all was said that comes before START */
   int broken; /* errno of a failed send: closed once what came before it is read */
+  int polled; /* its place among polls; 0: none */
   double opened;
   struct sl__identity identity;
   uint8_t *in, *out;
@@ -56,7 +57,7 @@ struct sl__watch {
   int num_links;
   uint8_t *memory, *table;
   size_t in_size, out_size;
-  struct pollfd *polls; /* the pipe that wakes, the listener, the links */
+  struct pollfd *polls; /* the pipe that wakes, the listener, open links */
   char why[96];         /* the last connection was closed */
   atomic_uint_fast64_t activity;
   atomic_bool lost;

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -97,6 +98,11 @@ static void obey(int fd, const char *line, struct sl__watch **watch, bool *worki
     answer(fd, "%.9g", sl__watch_idle(*watch, rank));
   } else if (strncmp(line, "announce ", 9) == 0) {
     sl__watch_announce(*watch, line + 9);
+    answer(fd, "ok");
+  } else if (strcmp(line, "files") == 0) { /* no more than it has */
+    int next = dup(fd);
+    close(next);
+    setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)next, (rlim_t)next});
     answer(fd, "ok");
   } else if (strcmp(line, "work") == 0) {
     *working = true;
@@ -488,6 +494,18 @@ static void a_missing_rank_fails_the_start(void **state) {
   }
 }
 
+static void too_few_files_fail_the_start(void **state) {
+  (void)state;
+  char address[LINE];
+  make(2, LONG, address);
+  tell(0, "files");
+  hear_ok(0);
+  tell(0, "start ");
+  tell(1, "start %s", address);
+  const char *said = hear(0);
+  if (!strstr(said, "Too many open files") || !strstr(said, "ulimit -n")) fail_msg("%s", said);
+}
+
 static void a_missing_rank_0_fails_the_start(void **state) {
   (void)state;
   char address[LINE];
@@ -579,6 +597,7 @@ int main(void) {
       WITH_RANKS(strangers_do_no_harm),
       WITH_RANKS(halves_make_a_whole),
       WITH_RANKS(a_missing_rank_fails_the_start),
+      WITH_RANKS(too_few_files_fail_the_start),
       WITH_RANKS(a_missing_rank_0_fails_the_start),
       WITH_RANKS(a_late_rank_0_is_waited_for),
       cmocka_unit_test(arguments_are_checked),
