@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/log.h"
 #include "core/watch.h"
 
 enum {
@@ -32,6 +33,7 @@ struct sl__net {
   int rank, size;
   double timeout;
   bool began_mpi, alone; /* alone: one rank, without MPI */
+  bool is_open;
   MPI_Comm control, data;
   struct sl__watch *watch; /* NULL: none */
   pthread_mutex_t lock;    /* around MPI, and of what follows */
@@ -426,7 +428,7 @@ static enum sl_status begin_mpi(struct sl__net *net) {
 }
 
 static enum sl_status begin_watch(struct sl__net *net) {
-  char address[1024] = "";
+  char address[SL__WATCH_ADDRESS] = "";
   enum sl_status status =
       sl__watch_new(net->rank, net->size, net->timeout, &net->watch, address, sizeof address);
   MPI_Bcast(address, sizeof address, MPI_BYTE, 0, net->control);
@@ -452,6 +454,7 @@ enum sl_status sl__net_open(struct sl_context *context, double timeout, struct s
     SL_TRY(begin_mpi(net));
     if (timeout > 0 && net->size > 1) SL_TRY(begin_watch(net));
   }
+  net->is_open = true;
   *out = net;
   net = NULL;
 out:
@@ -461,7 +464,9 @@ out:
 
 void sl__net_close(struct sl__net *net) {
   if (!net) return;
-  bool whole = !has_failed(net) && !(net->watch && sl__watch_lost(net->watch));
+  /* nobody goes while others may wait for it */
+  bool whole = net->is_open && sl__net_barrier(net) == SL_OK;
+  if (net->is_open && !whole) sl__log(net->context, SL_LOG_WARNING, "%s", sl_error());
   if (net->watch) sl__watch_leave(net->watch);
   /* with a rank lost MPI would wait for it for ever */
   if (net->began_mpi && whole) MPI_Finalize();
