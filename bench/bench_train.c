@@ -44,7 +44,8 @@ enum {
   KEY_STAGES,
   KEY_CHUNK,
   KEY_KVSTORE,
-  KEY_SERVERS
+  KEY_SERVERS,
+  KEY_COMPRESS
 };
 
 struct bench {
@@ -70,6 +71,7 @@ static const struct argp_option options[] = {
      "local (default), device; started by mpirun, dist_sync and the like: each rank has a batch",
      0},
     {"servers", KEY_SERVERS, "K", 0, "Ranks that only own parameters", 0},
+    {"compress", KEY_COMPRESS, "NAME", 0, "How gradients are sent between ranks", 0},
     {"one", KEY_ONE, "NAME", OPTION_HIDDEN, NULL, 0},
     {"started", KEY_STARTED, "SECONDS", OPTION_HIDDEN, NULL, 0},
     {"peak", KEY_PEAK, "GFLOPS", OPTION_HIDDEN, NULL, 0},
@@ -112,6 +114,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
         argp_failure(state, 2, 0, "%s", sl_error());
       break;
     case KEY_SERVERS: bench->trainer.servers = whole(state, text); break;
+    case KEY_COMPRESS: bench->trainer.compress = text; break;
     case KEY_ONE: bench->one = name(state, text); break;
     case KEY_STARTED: bench->started = positive(state, text); break;
     case KEY_PEAK: bench->peak = positive(state, text); break;

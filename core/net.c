@@ -465,8 +465,9 @@ out:
 void sl__net_close(struct sl__net *net) {
   if (!net) return;
   /* nobody goes while others may wait for it */
-  bool whole = net->is_open && sl__net_barrier(net) == SL_OK;
-  if (net->is_open && !whole) sl__log(net->context, SL_LOG_WARNING, "%s", sl_error());
+  bool known = net->is_open && sl__net_check(net) != SL_OK;
+  bool whole = net->is_open && !known && sl__net_barrier(net) == SL_OK;
+  if (net->is_open && !known && !whole) sl__log(net->context, SL_LOG_WARNING, "%s", sl_error());
   if (net->watch) sl__watch_leave(net->watch);
   /* with a rank lost MPI would wait for it for ever */
   if (net->began_mpi && whole) MPI_Finalize();

@@ -45,6 +45,7 @@ enum key {
   KEY_KVSTORE,
   KEY_SERVERS,
   KEY_BIGARRAY_BOUND,
+  KEY_COMPRESS,
   KEY_TIMEOUT,
   KEY_TUNE,
   KEY_LOAD,
@@ -109,6 +110,10 @@ static const struct argp_option options[] = {
     {"servers", KEY_SERVERS, "K", 0, "The last K ranks only own parameters (default 0)", 4},
     {"bigarray-bound", KEY_BIGARRAY_BOUND, "N", 0,
      "Spread a layer with more parameters over all owners (default 1000000)", 4},
+    {"compress", KEY_COMPRESS, "NAME", 0,
+     "Gradients are sent as 2bit:THRESHOLD or 1bit, with error feedback, fp16, bf16 (default: "
+     "whole)",
+     4},
     {"timeout", KEY_TIMEOUT, "SECONDS", 0,
      "Give up a rank that is silent for so long; 0: never (default 60)", 4},
 
@@ -230,8 +235,8 @@ static void check_all(struct cli *cli, const struct argp_state *state) {
     cli_refuse(state,
                "--stages, --placement and --placement-file: each says where layers run; "
                "give one of them");
-  if ((cli->servers || cli->bigarray_bound) && cli->kvstore < SL_KVSTORE_DIST_SYNC)
-    cli_refuse(state, "--servers and --bigarray-bound: only with --kvstore dist_...");
+  if ((cli->servers || cli->bigarray_bound || cli->compress) && cli->kvstore < SL_KVSTORE_DIST_SYNC)
+    cli_refuse(state, "--servers, --bigarray-bound, --compress: only with --kvstore dist_...");
   if (automatic && cli->kvstore >= SL_KVSTORE_DIST_SYNC)
     cli_refuse(state, "--placement auto: not over ranks yet; name the devices");
   if (!cli->checkpoint && (cli->checkpoint_every || cli->keep || cli->resume))
@@ -286,6 +291,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_BIGARRAY_BOUND:
       cli->bigarray_bound = cli_whole(state, "--bigarray-bound", text, 1, 500000000);
       break;
+    case KEY_COMPRESS: cli->compress = read_name(state, "--compress", text); break;
     case KEY_TIMEOUT: cli->timeout = cli_real(state, "--timeout", text, 0, 1e6); break;
     case KEY_TUNE: cli->tune = true; break;
     case KEY_LOAD: cli->load = read_name(state, "--load", text); break;

@@ -29,6 +29,7 @@ struct cli {
   /* ranks */
   int servers;
   int64_t bigarray_bound; /* 0: the library's */
+  const char *compress;   /* NULL: nothing is */
   double timeout;         /* seconds; 0: none */
   /* files; NULL: none */
   const char *load, *save, *log;

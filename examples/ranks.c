@@ -26,7 +26,8 @@ enum sl_status ranks_agree(struct sl_context *context, const struct cli *cli,
   fprintf(out, "--momentum %g\n--weight-decay %g\n--clip %g\n--kvstore %s\n--servers %d\n",
           (double)cli->optimizer.momentum, (double)cli->optimizer.weight_decay,
           (double)cli->optimizer.clip, sl_kvstore_name(cli->kvstore), cli->servers);
-  fprintf(out, "--bigarray-bound %lld\ntraining samples %lld\n", (long long)cli->bigarray_bound,
+  fprintf(out, "--bigarray-bound %lld\n--compress %s\ntraining samples %lld\n",
+          (long long)cli->bigarray_bound, cli->compress ? cli->compress : "none",
           (long long)train->count);
   fclose(out);
   enum sl_status status = sl_agree(context, lines);

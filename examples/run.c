@@ -221,6 +221,7 @@ static enum sl_status open_trainer(struct run *run) {
                                        .stages = cli->stages,
                                        .servers = cli->servers,
                                        .bigarray_bound = cli->bigarray_bound,
+                                       .compress = cli->compress,
                                        .carry_state = is_one_text(sl_dataset_info(run->train_set))};
   enum sl_status status = sl_schedule_parse(cli->lr_schedule, run->steps, &schedule);
   if (status != SL_OK) return status;
@@ -363,6 +364,7 @@ static int start(struct run *run) {
   if (distributed && code == EXIT_DONE) code = agree(run);
   if (code != EXIT_DONE) return code;
   enum sl_status status = open_trainer(run);
+  run->common = distributed && status != SL_OK && status != SL_LOST;
   if (status == SL_OK && run->cli.summary && !run->rank) status = print_summary(run);
   if (status != SL_OK) return fail_library(run, status);
   if (run->cli.checkpoint && run->cli.resume) code = resume(run);

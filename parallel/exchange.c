@@ -27,7 +27,11 @@ struct sl__exchange {
   int message_count;
   int tag;
   struct sl_tensor ***terms; /* [parcel][worker], on its owner; a worker's own is set by its push */
-  struct sl_tensor **list;   /* room for the tensors of one task */
+  struct sl__compress compress;
+  /* [parcel], of compressed gradients; else NULL */
+  struct sl_tensor **packed, **residual; /* of a worker */
+  struct sl_tensor **total;              /* on the owner: all workers' added up */
+  struct sl_tensor **list;               /* room for the tensors of one task */
 };
 
 static bool is_mine(const struct sl__exchange *x, int parcel) {
@@ -57,15 +61,37 @@ static void group(struct sl__exchange *x) {
   free(taken);
 }
 
+static bool is_compressed(const struct sl__exchange *x) {
+  return x->compress.method != SL__COMPRESS_NONE;
+}
+
+static enum sl_status make_packed(struct sl__exchange *x, int p) {
+  struct sl_context *context = x->context;
+  const struct sl__parcel *parcel = &x->parcels[p];
+  struct sl_shape shape = SL_SHAPE(parcel->count);
+  enum sl_status status = SL_OK;
+  if (!is_compressed(x)) return SL_OK;
+  if (is_mine(x, p)) SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &x->total[p]));
+  if (!sl__is_worker(&x->ranks)) return SL_OK;
+  SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(sl__compress_words(&x->compress, parcel->count)),
+                              SL_I32, &x->packed[p]));
+  if (!sl__compress_has_residual(&x->compress)) return SL_OK;
+  SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &x->residual[p]));
+  SL_TRY(sl__fill(context, &parcel->launch, x->residual[p], 0));
+out:
+  return status;
+}
+
 static enum sl_status make_terms(struct sl__exchange *x, int p) {
   if (!is_mine(x, p)) return SL_OK;
   enum sl_status status = SL_OK;
-  struct sl_shape shape = SL_SHAPE(x->parcels[p].count);
+  enum sl_type type = is_compressed(x) ? SL_I32 : SL_F32;
+  struct sl_shape shape = SL_SHAPE(sl__compress_words(&x->compress, x->parcels[p].count));
   x->terms[p] = sl__alloc((size_t)x->ranks.workers, sizeof **x->terms, "an exchange");
   if (!x->terms[p]) return SL_NO_MEMORY;
   for (int w = 0; w < x->ranks.workers && status == SL_OK; w++)
     if (w != x->ranks.rank)
-      status = sl__tensor_temporary(x->context, &shape, SL_F32, &x->terms[p][w]);
+      status = sl__tensor_temporary(x->context, &shape, type, &x->terms[p][w]);
   return status;
 }
 
@@ -80,7 +106,8 @@ static enum sl_status check(int count, const struct sl__parcel *parcels) {
 }
 
 enum sl_status sl__exchange_new(struct sl_context *context, const struct sl__ranks *ranks,
-                                int count, const struct sl__parcel *parcels, int tag,
+                                int count, const struct sl__parcel *parcels,
+                                const struct sl__compress *compress, int tag,
                                 struct sl__exchange **out, int *tags) {
   enum sl_status status;
   *out = NULL;
@@ -89,6 +116,7 @@ enum sl_status sl__exchange_new(struct sl_context *context, const struct sl__ran
   x->context = context;
   x->ranks = *ranks;
   x->tag = tag;
+  x->compress = *compress;
   SL_TRY(check(count, parcels));
   size_t n = (size_t)count;
   x->parcels = sl__alloc(n, sizeof *x->parcels, "an exchange");
@@ -96,14 +124,21 @@ enum sl_status sl__exchange_new(struct sl_context *context, const struct sl__ran
   x->messages = sl__alloc(n, sizeof *x->messages, "an exchange");
   x->terms = sl__alloc(n, sizeof *x->terms, "an exchange");
   x->list = sl__alloc(n * (size_t)ranks->size, sizeof *x->list, "an exchange");
+  x->packed = sl__alloc(n, sizeof *x->packed, "an exchange");
+  x->residual = sl__alloc(n, sizeof *x->residual, "an exchange");
+  x->total = sl__alloc(n, sizeof *x->total, "an exchange");
   status = SL_NO_MEMORY;
+  if (!x->packed || !x->residual || !x->total) goto out;
   if (!x->parcels || !x->order || !x->messages || !x->terms || !x->list) goto out;
   for (int p = 0; p < count; p++) x->parcels[p] = parcels[p];
   x->parcel_count = count;
   group(x);
   if (x->message_count < 0) goto out;
   status = SL_OK;
-  for (int p = 0; p < count; p++) SL_TRY(make_terms(x, p));
+  for (int p = 0; p < count; p++) {
+    SL_TRY(make_terms(x, p));
+    SL_TRY(make_packed(x, p));
+  }
   *tags = TAG_FIRST_MESSAGE + 2 * x->message_count;
   *out = x;
   x = NULL;
@@ -118,7 +153,13 @@ void sl__exchange_free(struct sl__exchange *x) {
     for (int w = 0; x->terms[p] && w < x->ranks.workers; w++)
       if (w != x->ranks.rank) sl__tensor_free(x->terms[p][w]);
     free(x->terms[p]);
+    sl__tensor_free(x->packed[p]);
+    sl__tensor_free(x->residual[p]);
+    sl__tensor_free(x->total[p]);
   }
+  free(x->packed);
+  free(x->residual);
+  free(x->total);
   free(x->parcels);
   free(x->order);
   free(x->messages);
@@ -147,37 +188,80 @@ static struct sl__launch message_launch(const struct sl__exchange *x, const stru
   return (struct sl__launch){.name = x->parcels[m->parcels[0]].name, .priority = SL_PRIORITY_LOSS};
 }
 
+/* What a worker sends of its gradient. */
+static enum sl_status pack(struct sl__exchange *x, int p, struct sl_tensor *sum,
+                           struct sl_tensor **out) {
+  *out = is_compressed(x) ? x->packed[p] : sum;
+  if (!is_compressed(x)) return SL_OK;
+  return sl__compress(x->context, &x->parcels[p].launch, &x->compress, sum, x->residual[p],
+                      x->packed[p]);
+}
+
+/* All workers' gradients of a parcel, one after the other, into one sum. */
+static enum sl_status unpack(struct sl__exchange *x, int p) {
+  struct sl__launch launch = x->parcels[p].launch;
+  enum sl_status status = SL_OK;
+  for (int w = 0; w < x->ranks.workers && is_compressed(x); w++) {
+    launch.accumulate = w > 0;
+    SL_TRY(sl__decompress(x->context, &launch, &x->compress, x->terms[p][w], x->total[p]));
+  }
+out:
+  return status;
+}
+
+static enum sl_status push_to_owner(struct sl__exchange *x, int m, struct sl_tensor *const *sums) {
+  const struct message *message = &x->messages[m];
+  struct sl__launch launch = message_launch(x, message);
+  struct sl__peers owner = {message->owner, 1, -1};
+  enum sl_status status = SL_OK;
+  if (!sl__is_worker(&x->ranks)) return SL_OK;
+  for (int i = 0; i < message->count; i++) {
+    int p = message->parcels[i];
+    SL_TRY(pack(x, p, sums[p], &x->list[i]));
+  }
+  status = sl__send(x->context, &launch, push_tag(x, m), &owner, message->count, x->list);
+out:
+  return status;
+}
+
 enum sl_status sl__exchange_push(struct sl__exchange *x, int m, struct sl_tensor *const *sums) {
   const struct message *message = &x->messages[m];
   struct sl__launch launch = message_launch(x, message);
-  struct sl__peers owner = {message->owner, 1, -1}, others = all_workers_but_me(x);
+  struct sl__peers others = all_workers_but_me(x);
+  enum sl_status status = SL_OK;
   int n = 0;
-  if (message->owner != x->ranks.rank) {
-    if (!sl__is_worker(&x->ranks)) return SL_OK;
-    for (int i = 0; i < message->count; i++) x->list[n++] = sums[message->parcels[i]];
-    return sl__send(x->context, &launch, push_tag(x, m), &owner, n, x->list);
-  }
+  if (message->owner != x->ranks.rank) return push_to_owner(x, m, sums);
   for (int w = 0; w < x->ranks.workers; w++)
     for (int i = 0; i < message->count; i++) {
       int p = message->parcels[i];
       if (w == x->ranks.rank)
-        x->terms[p][w] = sums[p];
+        SL_TRY(pack(x, p, sums[p], &x->terms[p][w]));
       else
         x->list[n++] = x->terms[p][w];
     }
-  return sl__receive(x->context, &launch, push_tag(x, m), &others, n, x->list);
+  SL_TRY(sl__receive(x->context, &launch, push_tag(x, m), &others, n, x->list));
+  for (int i = 0; i < message->count; i++) SL_TRY(unpack(x, message->parcels[i]));
+out:
+  return status;
+}
+
+struct sl_tensor *sl__exchange_residual(const struct sl__exchange *x, int parcel) {
+  return x->residual[parcel];
 }
 
 struct sl_tensor *const *sl__exchange_terms(struct sl__exchange *x, int parcel, int *count) {
-  *count = x->ranks.workers;
-  return x->terms[parcel];
+  *count = is_compressed(x) ? 1 : x->ranks.workers;
+  return is_compressed(x) ? &x->total[parcel] : x->terms[parcel];
 }
 
 /* What was received has been added up by tasks submitted before. */
 static void forget_terms(struct sl__exchange *x, const struct message *message) {
-  for (int i = 0; i < message->count; i++)
+  for (int i = 0; i < message->count; i++) {
+    int p = message->parcels[i];
     for (int w = 0; w < x->ranks.workers; w++)
-      if (w != x->ranks.rank) sl__tensor_invalidate(x->terms[message->parcels[i]][w]);
+      if (w != x->ranks.rank || is_compressed(x)) sl__tensor_invalidate(x->terms[p][w]);
+    if (x->total[p]) sl__tensor_invalidate(x->total[p]);
+  }
 }
 
 enum sl_status sl__exchange_pull(struct sl__exchange *x, int m) {

@@ -33,10 +33,12 @@ static inline bool sl__is_worker(const struct sl__ranks *ranks) {
   return ranks->rank < ranks->workers;
 }
 
-/* parcels are copied. Neighbours of one owner that are small travel as one message. tag: the first
- * of those to be used; *tags receives how many are. */
+/* parcels are copied; compress: of the gradients, method SL__COMPRESS_NONE for none. Neighbours of
+ * one owner that are small travel as one message. tag: the first of those to be used; *tags
+ * receives how many are. */
 enum sl_status sl__exchange_new(struct sl_context *context, const struct sl__ranks *ranks,
-                                int count, const struct sl__parcel *parcels, int tag,
+                                int count, const struct sl__parcel *parcels,
+                                const struct sl__compress *compress, int tag,
                                 struct sl__exchange **exchange, int *tags);
 void sl__exchange_free(struct sl__exchange *exchange);
 
@@ -48,6 +50,9 @@ int sl__exchange_parcels(const struct sl__exchange *exchange, int m, const int *
  * that is no worker. */
 enum sl_status sl__exchange_push(struct sl__exchange *exchange, int m,
                                  struct sl_tensor *const *sums);
+
+/* What compression has kept back of this worker's gradients, f32 [count]; NULL where nothing is. */
+struct sl_tensor *sl__exchange_residual(const struct sl__exchange *exchange, int parcel);
 
 /* On the owner: what is to be added up for a parcel, in this order. */
 struct sl_tensor *const *sl__exchange_terms(struct sl__exchange *exchange, int parcel, int *count);

@@ -261,21 +261,24 @@ static struct sl_tensor *shard_param(const struct sl__kvstore *kv, const struct 
   return sl__part(kv->model->layers[shard->layer].params.tensor, shard->part);
 }
 
-static enum sl_status make_exchange(struct sl__kvstore *kv) {
+static enum sl_status make_exchange(struct sl__kvstore *kv, const char *compression) {
   enum sl_status status = SL_NO_MEMORY;
   size_t count = (size_t)kv->shard_count;
+  struct sl__compress compress = {.method = SL__COMPRESS_NONE};
   int tags;
   if (!kv->ranks.size) return SL_OK;
   struct sl__parcel *parcels = sl__alloc(count, sizeof *parcels, "an exchange");
   kv->lent = sl__alloc(count, sizeof *kv->lent, "an exchange");
   if (!parcels || !kv->lent) goto out;
+  status = compression ? sl__compress_parse(compression, &compress) : SL_OK;
+  if (status != SL_OK) goto out;
   for (int s = 0; s < kv->shard_count; s++)
     parcels[s] = (struct sl__parcel){.name = kv->model->layers[kv->shards[s].layer].name,
                                      .owner = kv->shards[s].rank,
                                      .count = kv->shards[s].count,
                                      .launch = shard_launch(kv, &kv->shards[s]),
                                      .param = shard_param(kv, &kv->shards[s])};
-  status = sl__exchange_new(kv->model->context, &kv->ranks, kv->shard_count, parcels,
+  status = sl__exchange_new(kv->model->context, &kv->ranks, kv->shard_count, parcels, &compress,
                             SL_TAG_EXCHANGE, &kv->exchange, &tags);
 out:
   free(parcels);
@@ -298,7 +301,7 @@ enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer
   SL_TRY(make_shards(kv, options->big_shard));
   SL_TRY(choose_owners(kv, grid));
   SL_TRY(make_state(kv));
-  SL_TRY(make_exchange(kv));
+  SL_TRY(make_exchange(kv, options->compress));
   kv->counted = true;
   model->users++;
   *kvstore = kv;

@@ -29,6 +29,7 @@ struct sl__kvstore_options {
   enum sl_kvstore_kind kind;
   int64_t big_shard;      /* elements above which a block is cut */
   struct sl__ranks ranks; /* size 0: not distributed */
+  const char *compress;   /* of the gradients between ranks; NULL: none */
 };
 
 struct sl__kvstore {

@@ -9,9 +9,10 @@ enum sl_status sl__trainer_ranks(const struct sl_context *context,
                                  const struct sl_trainer_options *o, struct sl__ranks *ranks) {
   *ranks = (struct sl__ranks){0};
   if (!sl__kvstore_is_distributed(o->kvstore)) {
-    if (!o->servers) return SL_OK;
-    return sl_fail(SL_BAD_ARGUMENT, "%d servers: KVStore %s has none; take a dist_* one",
-                   o->servers, sl_kvstore_name(o->kvstore));
+    if (!o->servers && !o->compress) return SL_OK;
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "KVStore %s has neither servers nor compression; take a dist_* one",
+                   sl_kvstore_name(o->kvstore));
   }
   if (!context->net)
     return sl_fail(SL_BAD_ARGUMENT,
@@ -34,8 +35,9 @@ static char *describe(const struct sl_trainer *t, const struct sl_trainer_option
   const struct sl_optimizer *p = &t->optimizer;
   FILE *out = open_memstream(&text, &size);
   if (!out) return NULL;
-  fprintf(out, "kvstore %s\nservers %d\nbigarray bound %lld\nsteps in flight %d\n",
-          sl_kvstore_name(o->kvstore), o->servers, (long long)o->bigarray_bound, t->in_flight);
+  fprintf(out, "kvstore %s\nservers %d\nbigarray bound %lld\ncompression %s\nsteps in flight %d\n",
+          sl_kvstore_name(o->kvstore), o->servers, (long long)o->bigarray_bound,
+          o->compress ? o->compress : "none", t->in_flight);
   fprintf(out,
           "optimizer %d: lr %g, momentum %g%s, weight decay %g, betas %g %g, epsilon %g, clip %g\n",
           (int)p->kind, (double)p->lr, (double)p->momentum, p->nesterov ? " (Nesterov)" : "",

@@ -28,6 +28,44 @@ static int64_t shard_bound(const struct sl_trainer_options *o) {
   return o->big_shard ? o->big_shard : 250000;
 }
 
+/* What a rank can find wrong before it has met the others. */
+static enum sl_status prepare(struct sl_trainer *t, const struct sl_trainer_options *options) {
+  struct sl_model *model = t->model;
+  enum sl_status status;
+  SL_TRY(sl__trainer_check(options));
+  SL_TRY(sl_optimizer_check(&t->optimizer));
+  SL_TRY(sl_model_build(model));
+  if (sl_model_output(model)->ndim != (model->takes_tokens ? 2 : 1))
+    return sl_fail(SL_BAD_SHAPE, "the model's output must be %s: end with a dense layer%s",
+                   model->takes_tokens ? "[T, classes]" : "[classes]",
+                   model->takes_tokens ? " over positions" : "");
+  t->carry_state = options->carry_state;
+  for (int i = 0; i < model->count; i++) t->stateful |= model->layers[i].state.ndim > 0;
+  if (sl__gemm_warning()) sl__log(model->context, SL_LOG_WARNING, "%s", sl__gemm_warning());
+  SL_TRY(sl__trainer_ranks(model->context, options, &t->ranks));
+  status = sl__grid_new(model, options, &t->grid);
+out:
+  return status;
+}
+
+static enum sl_status furnish(struct sl_trainer *t, const struct sl_trainer_options *options) {
+  struct sl_context *context = t->model->context;
+  enum sl_status status;
+  SL_TRY(sl__kvstore_new(t->model, &t->optimizer,
+                         &(struct sl__kvstore_options){.kind = options->kvstore,
+                                                       .big_shard = shard_bound(options),
+                                                       .ranks = t->ranks,
+                                                       .compress = options->compress},
+                         &t->grid, &t->kvstore));
+  SL_TRY(sl__tally_new(context, &t->ranks, &t->tally));
+  for (int i = 0; i < t->in_flight; i++) {
+    SL_TRY(sl__tensor_host(context, &SL_SHAPE(4), SL_F32, NULL, &t->flights[i].stats));
+    SL_TRY(sl__tensor_host(context, &SL_SHAPE(4), SL_F32, NULL, &t->flights[i].flags));
+  }
+out:
+  return status;
+}
+
 enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer *optimizer,
                               const struct sl_schedule *schedule,
                               const struct sl_trainer_options *options,
@@ -42,32 +80,14 @@ enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer 
   t->optimizer = *optimizer;
   if (schedule) t->schedule = *schedule;
   t->in_flight = options->in_flight ? options->in_flight : 2;
-  SL_TRY(sl__trainer_check(options));
-  SL_TRY(sl_optimizer_check(&t->optimizer));
-  SL_TRY(sl_model_build(model));
-  if (sl_model_output(model)->ndim != (model->takes_tokens ? 2 : 1)) {
-    status = sl_fail(SL_BAD_SHAPE, "the model's output must be %s: end with a dense layer%s",
-                     model->takes_tokens ? "[T, classes]" : "[classes]",
-                     model->takes_tokens ? " over positions" : "");
-    goto out;
-  }
-  t->carry_state = options->carry_state;
-  for (int i = 0; i < model->count; i++) t->stateful |= model->layers[i].state.ndim > 0;
-  if (sl__gemm_warning()) sl__log(model->context, SL_LOG_WARNING, "%s", sl__gemm_warning());
-  SL_TRY(sl__trainer_ranks(model->context, options, &t->ranks));
-  status = sl__grid_new(model, options, &t->grid);
-  SL_TRY(sl_share(model->context, status, sl_error()));
-  if (t->ranks.size) SL_TRY(sl__trainer_meet(t, options));
-  SL_TRY(sl__kvstore_new(
-      model, &t->optimizer,
-      &(struct sl__kvstore_options){
-          .kind = options->kvstore, .big_shard = shard_bound(options), .ranks = t->ranks},
-      &t->grid, &t->kvstore));
-  SL_TRY(sl__tally_new(model->context, &t->ranks, &t->tally));
-  for (int i = 0; i < t->in_flight; i++) {
-    SL_TRY(sl__tensor_host(model->context, &SL_SHAPE(4), SL_F32, NULL, &t->flights[i].stats));
-    SL_TRY(sl__tensor_host(model->context, &SL_SHAPE(4), SL_F32, NULL, &t->flights[i].flags));
-  }
+  bool distributed = sl__kvstore_is_distributed(options->kvstore);
+  status = prepare(t, options);
+  if (distributed) status = sl_share(model->context, status, sl_error());
+  if (distributed && status == SL_OK) status = sl__trainer_meet(t, options);
+  SL_TRY(status);
+  status = furnish(t, options);
+  if (distributed) status = sl_share(model->context, status, sl_error());
+  SL_TRY(status);
   *trainer = t;
   t = NULL;
 out:

@@ -76,6 +76,11 @@ struct sl_trainer_options {
                   owns shards */
   int64_t bigarray_bound; /**< elements above which a block is spread over all owners; 0 means
                              1,000,000 */
+  /** What is sent of gradients; NULL or "none": all. "2bit:0.5": -0.5, 0 or 0.5 of each, and what
+   * is left over is added to the next step's (MXNet's gradient compression); "1bit": signs, and the
+   * means of the positive and the negative ones (Seide et al. 2014), with the same error feedback;
+   * "fp16", "bf16": halves. Weights come back whole. */
+  const char *compress;
 };
 
 /** The trainer borrows the model (and builds it where needed); schedule NULL is constant.
