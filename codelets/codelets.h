@@ -298,6 +298,11 @@ enum sl_status sl__adam(struct sl_context *context, const struct sl__launch *l,
                         int count, struct sl_tensor *const *gradients, struct sl_tensor *norm,
                         const struct sl__update *update);
 
+/* y [n] = values, n at most SL_NOTE. */
+#define SL_NOTE 4
+enum sl_status sl__note(struct sl_context *context, const struct sl__launch *l, struct sl_tensor *y,
+                        const float *values);
+
 /* Ranks first .. first + count - 1 but for skip (-1: none). */
 struct sl__peers {
   int first, count, skip;
@@ -306,8 +311,8 @@ struct sl__peers {
  * change. l->name must outlive it; it runs on a CPU whatever l->place says. */
 enum sl_status sl__send(struct sl_context *context, const struct sl__launch *l, int tag,
                         const struct sl__peers *to, int count, struct sl_tensor *const *tensors);
-/* Receive a message from each of the ranks, into count / ranks tensors for each, rank by rank. Where
- * a rank is lost their contents are undefined, and sl__net_check says so. */
+/* Receive a message from each of the ranks, into count / ranks tensors for each, rank by rank.
+ * Where a rank is lost their contents are undefined, and sl__net_check says so. */
 enum sl_status sl__receive(struct sl_context *context, const struct sl__launch *l, int tag,
                            const struct sl__peers *from, int count,
                            struct sl_tensor *const *tensors);

@@ -46,6 +46,7 @@ enum key {
   KEY_SERVERS,
   KEY_BIGARRAY_BOUND,
   KEY_COMPRESS,
+  KEY_MAX_STALENESS,
   KEY_TIMEOUT,
   KEY_TUNE,
   KEY_LOAD,
@@ -114,6 +115,8 @@ static const struct argp_option options[] = {
      "Gradients are sent as 2bit:THRESHOLD or 1bit, with error feedback, fp16, bf16 (default: "
      "whole)",
      4},
+    {"max-staleness", KEY_MAX_STALENESS, "S", 0,
+     "dist_async: steps that a worker may be ahead of the slowest (default: any)", 4},
     {"timeout", KEY_TIMEOUT, "SECONDS", 0,
      "Give up a rank that is silent for so long; 0: never (default 60)", 4},
 
@@ -237,6 +240,9 @@ static void check_all(struct cli *cli, const struct argp_state *state) {
                "give one of them");
   if ((cli->servers || cli->bigarray_bound || cli->compress) && cli->kvstore < SL_KVSTORE_DIST_SYNC)
     cli_refuse(state, "--servers, --bigarray-bound, --compress: only with --kvstore dist_...");
+  if (cli->max_staleness && cli->kvstore != SL_KVSTORE_DIST_ASYNC &&
+      cli->kvstore != SL_KVSTORE_DIST_ASYNC_DEVICE)
+    cli_refuse(state, "--max-staleness: only with --kvstore dist_async");
   if (automatic && cli->kvstore >= SL_KVSTORE_DIST_SYNC)
     cli_refuse(state, "--placement auto: not over ranks yet; name the devices");
   if (!cli->checkpoint && (cli->checkpoint_every || cli->keep || cli->resume))
@@ -292,6 +298,9 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
       cli->bigarray_bound = cli_whole(state, "--bigarray-bound", text, 1, 500000000);
       break;
     case KEY_COMPRESS: cli->compress = read_name(state, "--compress", text); break;
+    case KEY_MAX_STALENESS:
+      cli->max_staleness = (int)cli_whole(state, "--max-staleness", text, 1, 1000000);
+      break;
     case KEY_TIMEOUT: cli->timeout = cli_real(state, "--timeout", text, 0, 1e6); break;
     case KEY_TUNE: cli->tune = true; break;
     case KEY_LOAD: cli->load = read_name(state, "--load", text); break;

@@ -101,9 +101,14 @@ static double as_written(double value) {
 
 int log_step(struct log *log, const struct sl_report *report, double samples_per_s) {
   if (!log->file) return 0;
-  return write_line(log, json_pack("{s:I, s:I, s:f, s:f, s:f}", "step", (json_int_t)report->step,
-                                   "epoch", (json_int_t)report->epoch + 1, "loss", report->loss,
-                                   "lr", as_written(report->lr), "samples_per_s", samples_per_s));
+  json_t *line = json_pack("{s:I, s:I, s:f, s:f, s:f}", "step", (json_int_t)report->step, "epoch",
+                           (json_int_t)report->epoch + 1, "loss", report->loss, "lr",
+                           as_written(report->lr), "samples_per_s", samples_per_s);
+  if (line && report->staleness >= 0) {
+    json_object_set_new(line, "staleness", json_real(report->staleness));
+    json_object_set_new(line, "most_staleness", json_integer(report->most_staleness));
+  }
+  return write_line(log, line);
 }
 
 int log_evaluation(struct log *log, int64_t epoch, double loss, double accuracy) {

@@ -6,6 +6,10 @@
 
 bool ranks_wanted(const struct cli *cli) { return cli->kvstore >= SL_KVSTORE_DIST_SYNC; }
 
+bool ranks_are_async(const struct cli *cli) {
+  return cli->kvstore == SL_KVSTORE_DIST_ASYNC || cli->kvstore == SL_KVSTORE_DIST_ASYNC_DEVICE;
+}
+
 bool ranks_strayed(const struct cli *cli) {
   int rank;
   return sl_launched(&rank) > 1 && !ranks_wanted(cli);
@@ -26,9 +30,9 @@ enum sl_status ranks_agree(struct sl_context *context, const struct cli *cli,
   fprintf(out, "--momentum %g\n--weight-decay %g\n--clip %g\n--kvstore %s\n--servers %d\n",
           (double)cli->optimizer.momentum, (double)cli->optimizer.weight_decay,
           (double)cli->optimizer.clip, sl_kvstore_name(cli->kvstore), cli->servers);
-  fprintf(out, "--bigarray-bound %lld\n--compress %s\ntraining samples %lld\n",
+  fprintf(out, "--bigarray-bound %lld\n--compress %s\n--max-staleness %d\ntraining samples %lld\n",
           (long long)cli->bigarray_bound, cli->compress ? cli->compress : "none",
-          (long long)train->count);
+          cli->max_staleness, (long long)train->count);
   fclose(out);
   enum sl_status status = sl_agree(context, lines);
   free(lines);

@@ -7,6 +7,9 @@
 /* --kvstore dist_...? */
 bool ranks_wanted(const struct cli *cli);
 
+/* --kvstore dist_async...? */
+bool ranks_are_async(const struct cli *cli);
+
 /* Were several started that will not talk to each other? */
 bool ranks_strayed(const struct cli *cli);
 

@@ -22,6 +22,7 @@ struct run {
   char message[1200]; /* why it failed; "": it did not */
   struct cli cli;
   int rank;
+  bool works;    /* it is a worker, not only a server */
   bool stopped;  /* all ranks end here, because one was asked to */
   bool common;   /* all ranks fail alike */
   char *own_log; /* this rank's */
@@ -130,7 +131,8 @@ static enum sl_status open_loader(const struct run *run, const struct sl_dataset
   const struct sl_dataset_info *info = sl_dataset_info(set);
   bool colour = info->sample.dim[0] == 3;
   struct sl_loader_options options = {.batch = cli->batch, .seed = cli->seed};
-  if (run->context) ranks_part(run->context, cli, &options);
+  /* out of step each rank that evaluates does so alone */
+  if (run->context && (train || !ranks_are_async(cli))) ranks_part(run->context, cli, &options);
   options.contiguous = is_one_text(info);
   if (train && !options.contiguous) {
     options.shuffle = cli->shuffle;
@@ -222,6 +224,7 @@ static enum sl_status open_trainer(struct run *run) {
                                        .servers = cli->servers,
                                        .bigarray_bound = cli->bigarray_bound,
                                        .compress = cli->compress,
+                                       .max_staleness = cli->max_staleness,
                                        .carry_state = is_one_text(sl_dataset_info(run->train_set))};
   enum sl_status status = sl_schedule_parse(cli->lr_schedule, run->steps, &schedule);
   if (status != SL_OK) return status;
@@ -338,6 +341,7 @@ static int join(struct run *run) {
   enum sl_status status = open_context(run);
   if (status != SL_OK) return fail_library(run, status);
   run->rank = sl_rank(run->context);
+  run->works = run->rank < sl_rank_count(run->context) - run->cli.servers;
   if (run->cli.servers < sl_rank_count(run->context)) return EXIT_DONE;
   run->common = true;
   return fail(run, EXIT_USAGE,
@@ -389,6 +393,7 @@ static void clock_step(struct step_clock *clock) {
 
 static int note_step(struct run *run, const struct sl_report *report) {
   run->stopped |= report->stop;
+  if (ranks_are_async(&run->cli) && !run->works) return EXIT_DONE; /* it has nothing to tell */
   double rate = meter_add(&run->meter, report->samples);
   clock_step(&run->clock);
   run->epoch_loss += report->loss * (double)report->samples;
@@ -451,21 +456,34 @@ static int write_checkpoint(struct run *run) {
 
 /* The end of an epoch, or of the run in the midst of one. */
 static int end_epoch(struct run *run, int64_t epoch) {
-  int code = run->stopped ? EXIT_DONE : evaluate(run, epoch);
+  bool elsewhere = ranks_are_async(&run->cli) && run->rank; /* the first rank does it alone */
+  int code = run->stopped || elsewhere ? EXIT_DONE : evaluate(run, epoch);
   if (code == EXIT_DONE) code = save(run);
   run->epoch_loss = 0;
   run->epoch_samples = 0;
   return code;
 }
 
+static int settle(struct run *run) {
+  bool stop;
+  enum sl_status status = sl_trainer_settle(run->trainer, &stop);
+  run->stopped |= stop;
+  return status == SL_OK ? EXIT_DONE : fail_library(run, status);
+}
+
 /* No step is under way meanwhile. The checkpoint comes last: a run that goes on from it has all
  * that came before. */
 static int halt(struct run *run, int64_t done) {
   int code = drain(run);
-  bool ends = run->stopped || done % run->epoch_steps == 0 || done == run->steps;
+  bool last = run->stopped || done == run->steps;
+  bool ends = last || done % run->epoch_steps == 0;
   progress_pause(&run->progress);
+  if (code == EXIT_DONE && last) code = settle(run);
   if (code == EXIT_DONE && ends) code = end_epoch(run, (done - 1) / run->epoch_steps + 1);
-  if (code == EXIT_DONE && is_due(run, done)) code = write_checkpoint(run);
+  if (code == EXIT_DONE && is_due(run, done)) {
+    code = write_checkpoint(run);
+    if (code == EXIT_DONE) code = settle(run); /* they are all here: did one ask for an end? */
+  }
   progress_resume(&run->progress);
   meter_restart(&run->meter);
   run->clock.in_epoch = 0;

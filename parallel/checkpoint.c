@@ -336,6 +336,7 @@ enum sl_status sl_trainer_save(struct sl_trainer *t, const char *path) {
   struct image image = {0};
   struct facts facts;
   SL_TRY(sl__trainer_drained(t));
+  SL_TRY(sl__kvstore_settle(t->kvstore));
   if (!t->at.loader)
     return sl_fail(SL_BAD_ARGUMENT, "%s: no step was made yet, so there is nothing to go on from",
                    path);
@@ -475,6 +476,7 @@ enum sl_status sl_trainer_load(struct sl_trainer *t, struct sl_loader *loader, c
   struct sl_position place = {0};
   struct sl__plan *plan;
   SL_TRY(sl__trainer_drained(t));
+  SL_TRY(sl__kvstore_settle(t->kvstore));
   SL_TRY(read_image(t, loader, path, &place, &image));
   SL_TRY(carrying_plan(t, &image, &plan));
   SL_TRY(sl_loader_seek_batch(loader, place.epoch, place.index)); /* the last that can refuse */

@@ -1,38 +1,10 @@
-#include "parallel/exchange.h"
+#include "parallel/exchange_state.h"
 
 #include <limits.h>
 #include <stdlib.h>
 
-#include "core/error.h"
-#include "parallel/plan.h"
-
 /* Below this a message costs more to begin than to carry. */
 #define SMALL_BYTES 65536
-
-enum { TAG_SHARE, TAG_FIRST_MESSAGE };
-
-struct message {
-  int owner;
-  const int *parcels;
-  int count;
-};
-
-struct sl__exchange {
-  struct sl_context *context;
-  struct sl__ranks ranks;
-  struct sl__parcel *parcels;
-  int parcel_count;
-  int *order; /* parcels, message by message */
-  struct message *messages;
-  int message_count;
-  int tag;
-  struct sl_tensor ***terms; /* [parcel][worker], on its owner; a worker's own is set by its push */
-  struct sl__compress compress;
-  /* [parcel], of compressed gradients; else NULL */
-  struct sl_tensor **packed, **residual; /* of a worker */
-  struct sl_tensor **total;              /* on the owner: all workers' added up */
-  struct sl_tensor **list;               /* room for the tensors of one task */
-};
 
 static bool is_mine(const struct sl__exchange *x, int parcel) {
   return x->parcels[parcel].owner == x->ranks.rank;
@@ -45,9 +17,9 @@ static void group(struct sl__exchange *x) {
   x->message_count = -(taken == NULL);
   for (int p = x->parcel_count - 1; taken && p >= 0; p--) {
     if (taken[p]) continue;
-    struct message *m = &x->messages[x->message_count++];
+    struct sl__exchange_message *m = &x->messages[x->message_count++];
     int64_t bytes = 0;
-    *m = (struct message){.owner = x->parcels[p].owner, .parcels = x->order + at};
+    *m = (struct sl__exchange_message){.owner = x->parcels[p].owner, .parcels = x->order + at};
     for (int q = p; q >= 0; q--) {
       int64_t more = 4 * x->parcels[q].count;
       if (taken[q] || x->parcels[q].owner != m->owner || (q < p && bytes + more > SMALL_BYTES))
@@ -61,16 +33,12 @@ static void group(struct sl__exchange *x) {
   free(taken);
 }
 
-static bool is_compressed(const struct sl__exchange *x) {
-  return x->compress.method != SL__COMPRESS_NONE;
-}
-
 static enum sl_status make_packed(struct sl__exchange *x, int p) {
   struct sl_context *context = x->context;
   const struct sl__parcel *parcel = &x->parcels[p];
   struct sl_shape shape = SL_SHAPE(parcel->count);
   enum sl_status status = SL_OK;
-  if (!is_compressed(x)) return SL_OK;
+  if (!sl__is_compressed(x)) return SL_OK;
   if (is_mine(x, p)) SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &x->total[p]));
   if (!sl__is_worker(&x->ranks)) return SL_OK;
   SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(sl__compress_words(&x->compress, parcel->count)),
@@ -85,7 +53,7 @@ out:
 static enum sl_status make_terms(struct sl__exchange *x, int p) {
   if (!is_mine(x, p)) return SL_OK;
   enum sl_status status = SL_OK;
-  enum sl_type type = is_compressed(x) ? SL_I32 : SL_F32;
+  enum sl_type type = sl__is_compressed(x) ? SL_I32 : SL_F32;
   struct sl_shape shape = SL_SHAPE(sl__compress_words(&x->compress, x->parcels[p].count));
   x->terms[p] = sl__alloc((size_t)x->ranks.workers, sizeof **x->terms, "an exchange");
   if (!x->terms[p]) return SL_NO_MEMORY;
@@ -123,7 +91,7 @@ enum sl_status sl__exchange_new(struct sl_context *context, const struct sl__ran
   x->order = sl__alloc(n, sizeof *x->order, "an exchange");
   x->messages = sl__alloc(n, sizeof *x->messages, "an exchange");
   x->terms = sl__alloc(n, sizeof *x->terms, "an exchange");
-  x->list = sl__alloc(n * (size_t)ranks->size, sizeof *x->list, "an exchange");
+  x->list = sl__alloc(n * (size_t)ranks->size + 2, sizeof *x->list, "an exchange");
   x->packed = sl__alloc(n, sizeof *x->packed, "an exchange");
   x->residual = sl__alloc(n, sizeof *x->residual, "an exchange");
   x->total = sl__alloc(n, sizeof *x->total, "an exchange");
@@ -139,7 +107,7 @@ enum sl_status sl__exchange_new(struct sl_context *context, const struct sl__ran
     SL_TRY(make_terms(x, p));
     SL_TRY(make_packed(x, p));
   }
-  *tags = TAG_FIRST_MESSAGE + 2 * x->message_count;
+  *tags = SL_TAG_MESSAGES + 2 * x->message_count;
   *out = x;
   x = NULL;
 out:
@@ -149,6 +117,7 @@ out:
 
 void sl__exchange_free(struct sl__exchange *x) {
   if (!x) return;
+  sl__service_free(x);
   for (int p = 0; p < x->parcel_count; p++) {
     for (int w = 0; x->terms[p] && w < x->ranks.workers; w++)
       if (w != x->ranks.rank) sl__tensor_free(x->terms[p][w]);
@@ -175,24 +144,14 @@ int sl__exchange_parcels(const struct sl__exchange *x, int m, const int **parcel
   return x->messages[m].count;
 }
 
-static int push_tag(const struct sl__exchange *x, int m) {
-  return x->tag + TAG_FIRST_MESSAGE + 2 * m;
-}
-
 static struct sl__peers all_workers_but_me(const struct sl__exchange *x) {
   return (struct sl__peers){0, x->ranks.workers, x->ranks.rank};
 }
 
-/* Beginning a message takes no time and lets others go on: before all else. */
-static struct sl__launch message_launch(const struct sl__exchange *x, const struct message *m) {
-  return (struct sl__launch){.name = x->parcels[m->parcels[0]].name, .priority = SL_PRIORITY_LOSS};
-}
-
-/* What a worker sends of its gradient. */
-static enum sl_status pack(struct sl__exchange *x, int p, struct sl_tensor *sum,
-                           struct sl_tensor **out) {
-  *out = is_compressed(x) ? x->packed[p] : sum;
-  if (!is_compressed(x)) return SL_OK;
+enum sl_status sl__exchange_pack(struct sl__exchange *x, int p, struct sl_tensor *sum,
+                                 struct sl_tensor **out) {
+  *out = sl__is_compressed(x) ? x->packed[p] : sum;
+  if (!sl__is_compressed(x)) return SL_OK;
   return sl__compress(x->context, &x->parcels[p].launch, &x->compress, sum, x->residual[p],
                       x->packed[p]);
 }
@@ -201,7 +160,7 @@ static enum sl_status pack(struct sl__exchange *x, int p, struct sl_tensor *sum,
 static enum sl_status unpack(struct sl__exchange *x, int p) {
   struct sl__launch launch = x->parcels[p].launch;
   enum sl_status status = SL_OK;
-  for (int w = 0; w < x->ranks.workers && is_compressed(x); w++) {
+  for (int w = 0; w < x->ranks.workers && sl__is_compressed(x); w++) {
     launch.accumulate = w > 0;
     SL_TRY(sl__decompress(x->context, &launch, &x->compress, x->terms[p][w], x->total[p]));
   }
@@ -210,23 +169,23 @@ out:
 }
 
 static enum sl_status push_to_owner(struct sl__exchange *x, int m, struct sl_tensor *const *sums) {
-  const struct message *message = &x->messages[m];
-  struct sl__launch launch = message_launch(x, message);
+  const struct sl__exchange_message *message = &x->messages[m];
+  struct sl__launch launch = sl__message_launch(x, m);
   struct sl__peers owner = {message->owner, 1, -1};
   enum sl_status status = SL_OK;
   if (!sl__is_worker(&x->ranks)) return SL_OK;
   for (int i = 0; i < message->count; i++) {
     int p = message->parcels[i];
-    SL_TRY(pack(x, p, sums[p], &x->list[i]));
+    SL_TRY(sl__exchange_pack(x, p, sums[p], &x->list[i]));
   }
-  status = sl__send(x->context, &launch, push_tag(x, m), &owner, message->count, x->list);
+  status = sl__send(x->context, &launch, sl__push_tag(x, m), &owner, message->count, x->list);
 out:
   return status;
 }
 
 enum sl_status sl__exchange_push(struct sl__exchange *x, int m, struct sl_tensor *const *sums) {
-  const struct message *message = &x->messages[m];
-  struct sl__launch launch = message_launch(x, message);
+  const struct sl__exchange_message *message = &x->messages[m];
+  struct sl__launch launch = sl__message_launch(x, m);
   struct sl__peers others = all_workers_but_me(x);
   enum sl_status status = SL_OK;
   int n = 0;
@@ -235,11 +194,11 @@ enum sl_status sl__exchange_push(struct sl__exchange *x, int m, struct sl_tensor
     for (int i = 0; i < message->count; i++) {
       int p = message->parcels[i];
       if (w == x->ranks.rank)
-        SL_TRY(pack(x, p, sums[p], &x->terms[p][w]));
+        SL_TRY(sl__exchange_pack(x, p, sums[p], &x->terms[p][w]));
       else
         x->list[n++] = x->terms[p][w];
     }
-  SL_TRY(sl__receive(x->context, &launch, push_tag(x, m), &others, n, x->list));
+  SL_TRY(sl__receive(x->context, &launch, sl__push_tag(x, m), &others, n, x->list));
   for (int i = 0; i < message->count; i++) SL_TRY(unpack(x, message->parcels[i]));
 out:
   return status;
@@ -250,31 +209,31 @@ struct sl_tensor *sl__exchange_residual(const struct sl__exchange *x, int parcel
 }
 
 struct sl_tensor *const *sl__exchange_terms(struct sl__exchange *x, int parcel, int *count) {
-  *count = is_compressed(x) ? 1 : x->ranks.workers;
-  return is_compressed(x) ? &x->total[parcel] : x->terms[parcel];
+  *count = sl__is_compressed(x) ? 1 : x->ranks.workers;
+  return sl__is_compressed(x) ? &x->total[parcel] : x->terms[parcel];
 }
 
 /* What was received has been added up by tasks submitted before. */
-static void forget_terms(struct sl__exchange *x, const struct message *message) {
+static void forget_terms(struct sl__exchange *x, const struct sl__exchange_message *message) {
   for (int i = 0; i < message->count; i++) {
     int p = message->parcels[i];
     for (int w = 0; w < x->ranks.workers; w++)
-      if (w != x->ranks.rank || is_compressed(x)) sl__tensor_invalidate(x->terms[p][w]);
+      if (w != x->ranks.rank || sl__is_compressed(x)) sl__tensor_invalidate(x->terms[p][w]);
     if (x->total[p]) sl__tensor_invalidate(x->total[p]);
   }
 }
 
 enum sl_status sl__exchange_pull(struct sl__exchange *x, int m) {
-  const struct message *message = &x->messages[m];
-  struct sl__launch launch = message_launch(x, message);
+  const struct sl__exchange_message *message = &x->messages[m];
+  struct sl__launch launch = sl__message_launch(x, m);
   struct sl__peers owner = {message->owner, 1, -1}, others = all_workers_but_me(x);
   for (int i = 0; i < message->count; i++) x->list[i] = x->parcels[message->parcels[i]].param;
   if (message->owner == x->ranks.rank) {
     forget_terms(x, message);
-    return sl__send(x->context, &launch, push_tag(x, m) + 1, &others, message->count, x->list);
+    return sl__send(x->context, &launch, sl__push_tag(x, m) + 1, &others, message->count, x->list);
   }
   if (!sl__is_worker(&x->ranks)) return SL_OK;
-  return sl__receive(x->context, &launch, push_tag(x, m) + 1, &owner, message->count, x->list);
+  return sl__receive(x->context, &launch, sl__push_tag(x, m) + 1, &owner, message->count, x->list);
 }
 
 enum sl_status sl__exchange_share(struct sl__exchange *x, struct sl_tensor *const *scalars) {
@@ -290,9 +249,9 @@ enum sl_status sl__exchange_share(struct sl__exchange *x, struct sl_tensor *cons
       if (x->parcels[p].owner == owner) x->list[n++] = scalars[p];
     if (!n) continue;
     if (owner == ranks->rank)
-      SL_TRY(sl__send(x->context, &launch, x->tag + TAG_SHARE, &owners, n, x->list));
+      SL_TRY(sl__send(x->context, &launch, x->tag + SL_TAG_SHARE, &owners, n, x->list));
     else
-      SL_TRY(sl__receive(x->context, &launch, x->tag + TAG_SHARE, &from, n, x->list));
+      SL_TRY(sl__receive(x->context, &launch, x->tag + SL_TAG_SHARE, &from, n, x->list));
   }
 out:
   return status;

@@ -63,4 +63,47 @@ enum sl_status sl__exchange_pull(struct sl__exchange *exchange, int m);
 /* Submit: each owner's scalars[parcel] to all other owners. */
 enum sl_status sl__exchange_share(struct sl__exchange *exchange, struct sl_tensor *const *scalars);
 
+/* ---- dist_async: the owner applies each worker's gradient when it comes ---- */
+
+/* On the owner: submit the optimizer's step on a shard's own copy of the parameters. Called by any
+ * thread. version: updates before this one. norm NULL: nothing is clipped. */
+typedef enum sl_status (*sl__apply)(void *user, int parcel, struct sl_tensor *master,
+                                    struct sl_tensor *gradient, struct sl_tensor *norm,
+                                    int64_t version, float lr);
+
+/* max_staleness: steps that a worker may be ahead of the slowest one (stale synchronous parallel,
+ * Ho et al. 2013); negative: any number. has_norm: a norm comes with each push. */
+enum sl_status sl__service_new(struct sl__exchange *exchange, sl__apply apply, void *user,
+                               int max_staleness, bool has_norm);
+
+/* From here on owners listen, with what the parameters are now; nothing where they do already.
+ * step: that all workers have made so many. */
+enum sl_status sl__service_open(struct sl__exchange *exchange, int64_t step);
+
+/* Submit, on a worker: the gradients of message m of its step, from 1, to their owner, and the
+ * owner's parameters back. */
+struct sl__push {
+  int64_t step;
+  float lr;
+  bool stop; /* this worker wants all to stop */
+  struct sl_tensor *norm;
+};
+enum sl_status sl__service_push(struct sl__exchange *exchange, int m, struct sl_tensor *const *sums,
+                                const struct sl__push *push);
+
+/* All ranks: wait until all workers have come here; then all have the owners' parameters, and
+ * nobody listens. Nothing where nobody does. */
+enum sl_status sl__service_settle(struct sl__exchange *exchange);
+
+/* What this worker's pushes since the last call met: other workers' updates between its pull and
+ * its push, and how many such counts. stop: some worker wants it. */
+struct sl__staleness {
+  int64_t sum, most, count;
+  bool stop;
+};
+void sl__service_staleness(struct sl__exchange *exchange, struct sl__staleness *staleness);
+
+/* By sl__exchange_free. */
+void sl__service_free(struct sl__exchange *exchange);
+
 #endif

@@ -222,6 +222,20 @@ static struct sl__launch shard_launch(const struct sl__kvstore *kv, const struct
                              .priority = SL_PRIORITY_UPDATE + kv->model->count - shard->layer};
 }
 
+/* step: from 0 */
+static struct sl__update update_of(const struct sl_optimizer *o, int64_t step, float lr) {
+  return (struct sl__update){.lr = lr,
+                             .weight_decay = o->weight_decay,
+                             .momentum = o->momentum,
+                             .nesterov = o->nesterov,
+                             .beta1 = o->beta1,
+                             .beta2 = o->beta2,
+                             .epsilon = o->epsilon,
+                             .decoupled = o->kind == SL_ADAMW,
+                             .step = step + 1,
+                             .max_norm = o->clip};
+}
+
 /* Where gradients are clipped: what a shard needs for its part of the norm. */
 static enum sl_status make_norm(struct sl__kvstore *kv, struct sl__shard *shard) {
   struct sl_context *context = kv->model->context;
@@ -261,7 +275,22 @@ static struct sl_tensor *shard_param(const struct sl__kvstore *kv, const struct 
   return sl__part(kv->model->layers[shard->layer].params.tensor, shard->part);
 }
 
-static enum sl_status make_exchange(struct sl__kvstore *kv, const char *compression) {
+/* dist_async: one worker's gradient, by whichever thread; nothing of the KVStore's is written. */
+static enum sl_status apply(void *user, int s, struct sl_tensor *master, struct sl_tensor *gradient,
+                            struct sl_tensor *norm, int64_t version, float lr) {
+  struct sl__kvstore *kv = user;
+  const struct sl__shard *shard = &kv->shards[s];
+  struct sl__launch launch = shard_launch(kv, shard);
+  struct sl__update update = update_of(&kv->optimizer, version, lr);
+  if (kv->optimizer.kind == SL_SGD)
+    return sl__sgd(kv->model->context, &launch, master, shard->state[0], 1, &gradient, norm,
+                   &update);
+  return sl__adam(kv->model->context, &launch, master, shard->state[0], shard->state[1], 1,
+                  &gradient, norm, &update);
+}
+
+static enum sl_status make_exchange(struct sl__kvstore *kv,
+                                    const struct sl__kvstore_options *options) {
   enum sl_status status = SL_NO_MEMORY;
   size_t count = (size_t)kv->shard_count;
   struct sl__compress compress = {.method = SL__COMPRESS_NONE};
@@ -270,7 +299,7 @@ static enum sl_status make_exchange(struct sl__kvstore *kv, const char *compress
   struct sl__parcel *parcels = sl__alloc(count, sizeof *parcels, "an exchange");
   kv->lent = sl__alloc(count, sizeof *kv->lent, "an exchange");
   if (!parcels || !kv->lent) goto out;
-  status = compression ? sl__compress_parse(compression, &compress) : SL_OK;
+  status = options->compress ? sl__compress_parse(options->compress, &compress) : SL_OK;
   if (status != SL_OK) goto out;
   for (int s = 0; s < kv->shard_count; s++)
     parcels[s] = (struct sl__parcel){.name = kv->model->layers[kv->shards[s].layer].name,
@@ -280,6 +309,10 @@ static enum sl_status make_exchange(struct sl__kvstore *kv, const char *compress
                                      .param = shard_param(kv, &kv->shards[s])};
   status = sl__exchange_new(kv->model->context, &kv->ranks, kv->shard_count, parcels, &compress,
                             SL_TAG_EXCHANGE, &kv->exchange, &tags);
+  if (status == SL_OK && sl__kvstore_is_async(kv->kind))
+    status =
+        sl__service_new(kv->exchange, apply, kv,
+                        options->max_staleness ? options->max_staleness : -1, kv->norm != NULL);
 out:
   free(parcels);
   return status;
@@ -301,7 +334,7 @@ enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer
   SL_TRY(make_shards(kv, options->big_shard));
   SL_TRY(choose_owners(kv, grid));
   SL_TRY(make_state(kv));
-  SL_TRY(make_exchange(kv, options->compress));
+  SL_TRY(make_exchange(kv, options));
   kv->counted = true;
   model->users++;
   *kvstore = kv;
@@ -355,7 +388,8 @@ static void free_rows(struct sl__kvstore *kv, int i) {
 enum sl_status sl__kvstore_reserve(struct sl__kvstore *kv, int64_t positions) {
   enum sl_status status = SL_OK;
   if (positions <= kv->positions) return SL_OK;
-  starpu_task_wait_for_all();
+  /* with dist_async there is always a task under way, which waits for another rank */
+  if (!sl__kvstore_is_async(kv->kind)) starpu_task_wait_for_all();
   for (int i = 0; i < kv->model->count; i++) {
     struct sl__row_sum *sum = &kv->sums[i];
     if (!is_sparse(kv, i)) continue;
@@ -508,24 +542,48 @@ out:
   return status;
 }
 
+/* The norm is that of this worker's own gradient: nobody has that of all at one time. */
+static enum sl_status submit_own_norm(struct sl__kvstore *kv) {
+  struct sl_context *context = kv->model->context;
+  enum sl_status status = SL_OK;
+  for (int s = 0; s < kv->shard_count; s++) {
+    struct sl__launch launch = shard_launch(kv, &kv->shards[s]);
+    SL_TRY(sl__square_sum(context, &launch, kv->lent[s], kv->shards[s].square));
+    launch.accumulate = s > 0;
+    SL_TRY(sl__reduce(context, &launch, kv->norm, 1, &kv->shards[s].square));
+  }
+out:
+  return status;
+}
+
+/* The owners' side of it goes on by itself. */
+static enum sl_status update_async(struct sl__kvstore *kv, int64_t step, float lr) {
+  enum sl_status status;
+  struct sl__push push = {.step = step + 1, .lr = lr, .stop = kv->stop, .norm = kv->norm};
+  SL_TRY(sl__service_open(kv->exchange, step));
+  if (!sl__is_worker(&kv->ranks)) return SL_OK;
+  for (int s = kv->shard_count - 1; s >= 0; s--) SL_TRY(submit_own(kv, s));
+  if (kv->norm) SL_TRY(submit_own_norm(kv));
+  for (int m = 0; m < sl__exchange_messages(kv->exchange); m++)
+    SL_TRY(sl__service_push(kv->exchange, m, kv->lent, &push));
+out:
+  return status;
+}
+
+enum sl_status sl__kvstore_settle(struct sl__kvstore *kv) {
+  return sl__kvstore_is_async(kv->kind) ? sl__service_settle(kv->exchange) : SL_OK;
+}
+
 enum sl_status sl__kvstore_update(struct sl__kvstore *kv, int64_t step, float lr) {
-  const struct sl_optimizer *o = &kv->optimizer;
-  struct sl__update update = {.lr = lr,
-                              .weight_decay = o->weight_decay,
-                              .momentum = o->momentum,
-                              .nesterov = o->nesterov,
-                              .beta1 = o->beta1,
-                              .beta2 = o->beta2,
-                              .epsilon = o->epsilon,
-                              .decoupled = o->kind == SL_ADAMW,
-                              .step = step + 1,
-                              .max_norm = o->clip};
+  struct sl__update update = update_of(&kv->optimizer, step, lr);
   enum sl_status status = SL_OK;
   for (int s = 0; s < kv->shard_count; s++)
     if (!kv->shards[s].part && is_sparse(kv, kv->shards[s].layer) &&
         (!kv->exchange || sl__is_worker(&kv->ranks)))
       SL_TRY(submit_row_sum(kv, &kv->shards[s]));
-  if (kv->exchange) {
+  if (sl__kvstore_is_async(kv->kind)) {
+    SL_TRY(update_async(kv, step, lr));
+  } else if (kv->exchange) {
     SL_TRY(update_distributed(kv, &update));
   } else {
     if (kv->norm) SL_TRY(submit_norm(kv));

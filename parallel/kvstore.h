@@ -30,6 +30,7 @@ struct sl__kvstore_options {
   int64_t big_shard;      /* elements above which a block is cut */
   struct sl__ranks ranks; /* size 0: not distributed */
   const char *compress;   /* of the gradients between ranks; NULL: none */
+  int max_staleness;      /* of dist_async; 0: any */
 };
 
 struct sl__kvstore {
@@ -52,6 +53,7 @@ struct sl__kvstore {
   struct sl__row_sum *sums; /* [layers] */
   int64_t positions;        /* tokens there is room for */
   struct sl_tensor *norm;   /* square of the gradient's global norm; only where it is clipped */
+  bool stop;                /* dist_async: this rank wants all to stop */
   struct sl_tensor **terms; /* room for the arguments of one reduction: 2 a replica */
 };
 
@@ -66,6 +68,9 @@ enum sl_status sl__kvstore_reserve(struct sl__kvstore *kvstore, int64_t position
 /* Submit, for every shard, the sum of the replicas' gradients in their order and the optimizer's
  * step (from 0). */
 enum sl_status sl__kvstore_update(struct sl__kvstore *kvstore, int64_t step, float lr);
+
+/* dist_async, all ranks: wait for each other; then all have the same parameters. Else nothing. */
+enum sl_status sl__kvstore_settle(struct sl__kvstore *kvstore);
 
 /* Is the layer's gradient row-sparse? */
 bool sl__kvstore_is_sparse(const struct sl__layer *layer);

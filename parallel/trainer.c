@@ -16,6 +16,9 @@ enum sl_status sl__trainer_check(const struct sl_trainer_options *o) {
   if (o->big_shard < 0)
     return sl_fail(SL_BAD_ARGUMENT, "big_shard is %lld; it must be at least 1",
                    (long long)o->big_shard);
+  if (o->max_staleness < 0 || (o->max_staleness && !sl__kvstore_is_async(o->kvstore)))
+    return sl_fail(SL_BAD_ARGUMENT, "max_staleness %d: at least 1, and of dist_async only",
+                   o->max_staleness);
   if (o->bigarray_bound < 0)
     return sl_fail(SL_BAD_ARGUMENT, "bigarray_bound is %lld; it must be at least 1",
                    (long long)o->bigarray_bound);
@@ -55,9 +58,11 @@ static enum sl_status furnish(struct sl_trainer *t, const struct sl_trainer_opti
                          &(struct sl__kvstore_options){.kind = options->kvstore,
                                                        .big_shard = shard_bound(options),
                                                        .ranks = t->ranks,
-                                                       .compress = options->compress},
+                                                       .compress = options->compress,
+                                                       .max_staleness = options->max_staleness},
                          &t->grid, &t->kvstore));
-  SL_TRY(sl__tally_new(context, &t->ranks, &t->tally));
+  const struct sl__ranks alone = {0};
+  SL_TRY(sl__tally_new(context, t->is_async ? &alone : &t->ranks, &t->tally));
   for (int i = 0; i < t->in_flight; i++) {
     SL_TRY(sl__tensor_host(context, &SL_SHAPE(4), SL_F32, NULL, &t->flights[i].stats));
     SL_TRY(sl__tensor_host(context, &SL_SHAPE(4), SL_F32, NULL, &t->flights[i].flags));
@@ -80,6 +85,7 @@ enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer 
   t->optimizer = *optimizer;
   if (schedule) t->schedule = *schedule;
   t->in_flight = options->in_flight ? options->in_flight : 2;
+  t->is_async = sl__kvstore_is_async(options->kvstore);
   bool distributed = sl__kvstore_is_distributed(options->kvstore);
   status = prepare(t, options);
   if (distributed) status = sl_share(model->context, status, sl_error());
@@ -97,6 +103,7 @@ out:
 
 void sl_trainer_free(struct sl_trainer *t) {
   if (!t) return;
+  if (t->kvstore) sl__kvstore_settle(t->kvstore); /* else there is always something under way */
   starpu_task_wait_for_all();
   for (int i = 0; i < t->feed_count; i++) sl__feed_close(t->feeds[i]);
   for (int i = 0; i < t->plan_count; i++) sl__plan_free(t->plans[i]);
@@ -208,6 +215,7 @@ static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan,
 
 static struct sl_report begin_report(const struct sl_trainer *t) {
   return (struct sl_report){.step = t->step,
+                            .staleness = -1,
                             .lr = t->optimizer.lr * sl_schedule_factor(&t->schedule, t->step)};
 }
 
@@ -219,8 +227,10 @@ static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *load
   f->report = begin_report(t);
   f->report.epoch = t->at.epoch;
   f->report.last = t->at.index + 1 == length;
-  enum sl_status status =
-      sl__tally_submit(t->tally, &(struct sl__launch){0}, 0, NULL, t->stop, f->stats, f->flags);
+  enum sl_status status = SL_OK;
+  if (!t->is_async)
+    status =
+        sl__tally_submit(t->tally, &(struct sl__launch){0}, 0, NULL, t->stop, f->stats, f->flags);
   if (status != SL_OK || !training) return status;
   status = sl__kvstore_update(t->kvstore, t->step++, (float)f->report.lr);
   int64_t batches = t->at.epoch * length + t->at.index + 1;
@@ -245,12 +255,13 @@ static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *load
   f->report = begin_report(t);
   f->report.epoch = batch.epoch;
   f->report.last = batch.last;
+  int64_t learn_from = t->is_async ? batch.valid : batch.valid_all;
   struct sl__step step = {.number = (uint64_t)t->step,
                           .training = training,
                           .carry = t->carry_state && batch.index > 0,
                           .keep = t->carry_state,
                           /* parts that have all run out of samples learn nothing */
-                          .scale = batch.valid_all ? 1.0f / (float)batch.valid_all : 0,
+                          .scale = learn_from ? 1.0f / (float)learn_from : 0,
                           .first_row = t->ranks.rank * batch.batch,
                           .x = f->feed->x[batch.slot],
                           .labels = f->feed->labels[batch.slot],
@@ -272,6 +283,7 @@ out:
 static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, bool training) {
   struct sl__flight *f = &t->flights[t->submitted % t->in_flight];
   bool is_worker = !t->ranks.size || sl__is_worker(&t->ranks);
+  if (t->is_async && !is_worker && !training) return SL_OK; /* each evaluates for itself */
   enum sl_status status = (is_worker ? submit_worker : submit_server)(t, loader, f, training);
   if (status == SL_OK) t->submitted++;
   return status;
@@ -291,6 +303,14 @@ static enum sl_status check_stats(const struct sl_report *r, const float *stats)
   return SL_OK;
 }
 
+static void note_staleness(struct sl_trainer *t, struct sl_report *report) {
+  struct sl__staleness met;
+  sl__service_staleness(t->kvstore->exchange, &met);
+  report->stop |= met.stop;
+  report->staleness = met.count ? (double)met.sum / (double)met.count : 0;
+  report->most_staleness = met.most;
+}
+
 /* Wait for the oldest flight, hand its batch back, fill in its report. */
 static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
   struct sl__flight *f = &t->flights[t->finished % t->in_flight];
@@ -298,13 +318,15 @@ static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
   enum sl_status status;
   t->finished++;
   SL_TRY(sl__tensor_read(f->stats, stats));
-  if (t->ranks.size) SL_TRY(sl__tensor_read(f->flags, flags));
+  bool in_step = t->ranks.size && !t->is_async;
+  if (in_step) SL_TRY(sl__tensor_read(f->flags, flags));
   if (f->feed) SL_TRY(sl__feed_recycle(f->feed, f->slot));
   if (t->ranks.size) SL_TRY(sl__net_check(t->model->context->net));
   SL_TRY(check_stats(&f->report, stats));
   *report = f->report;
   report->samples = (int64_t)stats[2];
-  report->stop = t->ranks.size ? flags[0] > 0 : t->stop;
+  report->stop = in_step ? flags[0] > 0 : t->stop;
+  if (t->is_async) note_staleness(t, report);
   if (stats[2] > 0) {
     report->loss = (double)stats[0] / (double)stats[2];
     report->accuracy = (double)stats[1] / (double)stats[2];
@@ -347,7 +369,16 @@ out:
   return status;
 }
 
-void sl_trainer_stop(struct sl_trainer *t) { t->stop = true; }
+void sl_trainer_stop(struct sl_trainer *t) { t->stop = t->kvstore->stop = true; }
+
+enum sl_status sl_trainer_settle(struct sl_trainer *t, bool *stop) {
+  struct sl__staleness met = {0};
+  enum sl_status status = sl__trainer_drained(t);
+  if (status == SL_OK) status = sl__kvstore_settle(t->kvstore);
+  if (t->is_async) sl__service_staleness(t->kvstore->exchange, &met);
+  if (stop) *stop = met.stop;
+  return status;
+}
 
 enum sl_status sl_trainer_drain(struct sl_trainer *t, struct sl_report *report, bool *reported) {
   enum sl_status status;
@@ -366,7 +397,7 @@ enum sl_status sl_trainer_evaluate(struct sl_trainer *t, struct sl_loader *loade
   enum sl_status status;
   double losses = 0, right = 0, samples = 0;
   SL_TRY(sl__trainer_drained(t));
-  if (t->ranks.size) SL_TRY(sl__trainer_share_buffers(t));
+  if (t->ranks.size && !t->is_async) SL_TRY(sl__trainer_share_buffers(t));
   int64_t left = sl_loader_length(loader);
   while (status == SL_OK && (left || t->submitted > t->finished)) {
     if (left && t->submitted - t->finished < t->in_flight) {

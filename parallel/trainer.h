@@ -46,7 +46,8 @@ struct sl_trainer {
   bool carry_state;            /* as the options say */
   bool stateful;               /* a layer is recurrent */
   bool failed;
-  bool stop; /* somebody asked for it */
+  bool stop;     /* sl_trainer_stop was called here */
+  bool is_async; /* each rank by itself, but for the KVStore */
 };
 
 /* The plan for such a batch, made where there is none yet. */

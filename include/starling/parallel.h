@@ -81,6 +81,7 @@ struct sl_trainer_options {
    * means of the positive and the negative ones (Seide et al. 2014), with the same error feedback;
    * "fp16", "bf16": halves. Weights come back whole. */
   const char *compress;
+  int max_staleness; /**< dist_async: steps that a worker may be ahead of the slowest; 0: any */
 };
 
 /** The trainer borrows the model (and builds it where needed); schedule NULL is constant.
@@ -102,6 +103,10 @@ struct sl_report {
   int64_t samples; /**< valid ones */
   double lr;
   bool stop; /**< sl_trainer_stop was called, on any rank */
+  /** dist_async: updates by others between a pull of parameters and the push of what was learned
+   * with them; mean and most over the messages since the last report. -1 in other kinds. */
+  double staleness;
+  int64_t most_staleness;
 };
 
 /** Take the loader's next batch and submit its step. *reported says whether *report was filled with
@@ -116,6 +121,12 @@ SL_API enum sl_status sl_trainer_step(struct sl_trainer *trainer, struct sl_load
 /** Ask for an end: a later step's report has stop set, in dist_* kinds that of the same step on all
  * ranks, so that all can leave their loops together. */
 SL_API void sl_trainer_stop(struct sl_trainer *trainer);
+
+/** dist_async, collective: wait until all ranks are here; then all have the same parameters, those
+ * of the owners. Every step must have been drained. *stop (or NULL): some rank has called
+ * sl_trainer_stop. In other kinds, where ranks never part, nothing. sl_trainer_save does it, too.
+ */
+SL_API enum sl_status sl_trainer_settle(struct sl_trainer *trainer, bool *stop);
 
 /** Wait for the oldest step under way and report it; *reported false when there is none. */
 SL_API enum sl_status sl_trainer_drain(struct sl_trainer *trainer, struct sl_report *report,
