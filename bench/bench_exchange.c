@@ -19,14 +19,16 @@
  *   worker   the thread that computes polls between two kernels; what blocks, blocks it
  *   starpu   StarPU's worker computes; StarPU-MPI has its own thread
  * A JSON line each:
- *   us, us_p90    an exchange of the slowest rank: median, and what 90 % stay below
+ *   us, us_p10, us_p90   an exchange of the slowest rank: median, what 10 and 90 % stay below; the
+ *                 tenth tells what an exchange costs even where other programs disturb
  *   sent          bytes that the rank that sends most hands over; null where the library decides
  *   theory        2 (ranks - 1) / ranks of the block: no exchange sends less from each rank
  *   ordered       the result has the bits of the sum in the ranks' order
  *   slowdown      share of its speed that computing loses while exchanges follow one another
- *   stolen_us     computing time that one exchange costs a rank (the mean of the ranks)
+ *   cpu_us        processor time that one exchange takes from a rank's computing: all but the
+ *                 kernels' (the mean of the ranks)
  *   foreign_cpu   share of the machine's time that other programs took
- * and one a way: us = alpha_us + sent / gb_s, fitted to the medians by least relative squares. */
+ * and one a way: us_p10 = alpha_us + sent / gb_s, fitted by least relative squares. */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
@@ -52,13 +54,14 @@
 enum computing { NONE, YIELD, SLEEP, LOW, WORKER, STARPU, COMPUTINGS };
 static const char *const computing_names[] = {"none", "yield", "sleep", "low", "worker", "starpu"};
 
+static const double QUIET = 0.05; /* share of the machine that others may take */
 enum { MOST_SIZES = 32, LEAST_REPETITIONS = 10, MOST_REPETITIONS = 20000 };
 
 struct bench {
   const char *ways, *computings; /* lists */
   int64_t bytes[MOST_SIZES];
   int sizes;
-  double seconds, sleep_us;
+  double seconds, sleep_us, patience;
   int side, tries;
   bool spread;
   int ranks, rank, node_rank;
@@ -73,6 +76,8 @@ static const struct argp_option options[] = {
     {"sleep", 'p', "US", 0, "Microseconds between two polls of 'sleep' (default 20)", 0},
     {"side", 'k', "N", 0, "A kernel multiplies N x N matrices (default 160)", 0},
     {"tries", 't', "N", 0, "Measure up to N times, until other programs are quiet (default 5)", 0},
+    {"patience", 'q', "S", 0, "Wait S seconds in all for other programs to be quiet (default 0)",
+     0},
     {"spread", 'r', NULL, 0, "Leave the ranks' processors to the system", 0},
     {0}};
 
@@ -128,6 +133,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case 'p': b->sleep_us = number(state, text, 1, 1e6); break;
     case 'k': b->side = (int)number(state, text, 8, 4096); break;
     case 't': b->tries = (int)number(state, text, 1, 1000); break;
+    case 'q': b->patience = number(state, text, 0, 1e6); break;
     case 'r': b->spread = true; break;
     default: return ARGP_ERR_UNKNOWN;
   }
@@ -140,14 +146,23 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
 static struct {
   int side;
   float *a, *b, *c;
-  atomic_long kernels;
+  atomic_long kernels, cpu_ns; /* run so far, and what they took */
   atomic_bool stop;
   pthread_t thread;
 } work;
 
+static long cpu_ns(clockid_t clock) {
+  struct timespec time;
+  clock_gettime(clock, &time);
+  return 1000000000L * time.tv_sec + time.tv_nsec;
+}
+
 static void kernel(void) {
+  long begin = cpu_ns(CLOCK_THREAD_CPUTIME_ID);
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, work.side, work.side, work.side, 1, work.a,
               work.side, work.b, work.side, 0, work.c, work.side);
+  atomic_fetch_add_explicit(&work.cpu_ns, cpu_ns(CLOCK_THREAD_CPUTIME_ID) - begin,
+                            memory_order_relaxed);
   atomic_fetch_add_explicit(&work.kernels, 1, memory_order_relaxed);
 }
 
@@ -252,7 +267,7 @@ static bool has_order(const struct exchange *x) {
 struct result {
   int repetitions, ordered;
   int64_t sent; /* of the rank that sends most */
-  double us, us_p90, slowdown, stolen_us, foreign;
+  double us, us_p10, us_p90, slowdown, cpu_us, foreign;
 };
 
 static int compare(const void *a, const void *b) {
@@ -283,14 +298,16 @@ static void measure_once(const struct bench *b, const struct way *way, struct ex
   double alone = computing == NONE ? 0 : speed_alone(b, computing);
   MPI_Barrier(MPI_COMM_WORLD);
   long kernels = atomic_load(&work.kernels);
+  long others_ns = cpu_ns(CLOCK_PROCESS_CPUTIME_ID) - atomic_load(&work.cpu_ns);
   double from = bench_now();
   for (int i = 0; i < r->repetitions; i++) own[i] = exchange_once(b, way, x, computing);
   double seconds = bench_now() - from;
+  others_ns = cpu_ns(CLOCK_PROCESS_CPUTIME_ID) - atomic_load(&work.cpu_ns) - others_ns;
   kernels = atomic_load(&work.kernels) - kernels;
   r->foreign = foreign_cpu(b, &begin);
   double slowdown = alone > 0 ? 1 - (double)kernels / seconds / alone : 0;
   r->slowdown = mean_of_ranks(b, slowdown);
-  r->stolen_us = mean_of_ranks(b, 1e6 * slowdown * seconds / r->repetitions);
+  r->cpu_us = mean_of_ranks(b, 1e-3 * (double)others_ns / r->repetitions);
   int ordered = has_order(x);
   MPI_Allreduce(&ordered, &r->ordered, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
   MPI_Allreduce(&x->sent, &r->sent, 1, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
@@ -298,33 +315,59 @@ static void measure_once(const struct bench *b, const struct way *way, struct ex
   if (b->rank != 0) return;
   qsort(slowest, (size_t)r->repetitions, sizeof *slowest, compare);
   r->us = 1e6 * slowest[r->repetitions / 2];
+  r->us_p10 = 1e6 * slowest[r->repetitions / 10];
   r->us_p90 = 1e6 * slowest[9 * r->repetitions / 10];
 }
 
-/* Again while other programs disturb; the least disturbed one counts. */
-static void measure(const struct bench *b, const struct way *way, struct exchange *x,
+/* Sleeps until the others are here; who waits in MPI_Barrier takes a processor. */
+static void meet_asleep(void) {
+  MPI_Request request;
+  int met = 0;
+  MPI_Ibarrier(MPI_COMM_WORLD, &request);
+  while (MPI_Test(&request, &met, MPI_STATUS_IGNORE) == MPI_SUCCESS && !met) sleep_for(1e-3);
+}
+
+/* Until other programs are quiet, or patience has an end. */
+static void wait_for_quiet(struct bench *b) {
+  static const double window_s = 0.1;
+  double foreign = 1;
+  while (b->rank == 0 && b->patience > 0 && foreign > QUIET) {
+    struct cpu_time begin = bench_cpu_time();
+    sleep_for(window_s);
+    foreign = bench_foreign_cpu(&begin);
+    b->patience -= window_s;
+  }
+  meet_asleep();
+}
+
+/* Again while other programs disturb; the least disturbed one counts. False where no thread for
+ * computing starts. */
+static bool measure(struct bench *b, const struct way *way, struct exchange *x,
                     enum computing computing, double *own, double *slowest, struct result *least) {
-  static const double quiet = 0.03;
   struct result r;
   least->foreign = 2;
-  for (int i = 0; i < b->tries && least->foreign > quiet; i++) {
+  for (int i = 0; i < b->tries && least->foreign > QUIET; i++) {
+    wait_for_quiet(b);
+    if (!start_computing(computing)) return false;
     measure_once(b, way, x, computing, own, slowest, &r);
+    if (!stop_computing(computing)) return false;
     MPI_Bcast(&r.foreign, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD); /* all decide alike */
     if (r.foreign < least->foreign) *least = r;
   }
+  return true;
 }
 
 static int print_result(const struct bench *b, const struct way *way, enum computing computing,
                         int64_t bytes, const struct result *r) {
   bool computes = computing != NONE;
   return bench_print(
-      json_pack("{s:s, s:s, s:s, s:i, s:I, s:f, s:f, s:o, s:f, s:b, s:o, s:o, s:i, s:f}", "bench",
-                "exchange", "way", way->name, "computing", computing_names[computing], "ranks",
-                b->ranks, "bytes", (json_int_t)bytes, "us", r->us, "us_p90", r->us_p90, "sent",
-                r->sent >= 0 ? json_integer(r->sent) : json_null(), "theory",
-                2.0 * (b->ranks - 1) / b->ranks * (double)bytes, "ordered", r->ordered, "slowdown",
-                computes ? json_real(r->slowdown) : json_null(), "stolen_us",
-                computes ? json_real(r->stolen_us) : json_null(), "repetitions", r->repetitions,
+      json_pack("{s:s, s:s, s:s, s:i, s:I, s:f, s:f, s:f, s:o, s:f, s:b, s:o, s:o, s:i, s:f}",
+                "bench", "exchange", "way", way->name, "computing", computing_names[computing],
+                "ranks", b->ranks, "bytes", (json_int_t)bytes, "us", r->us, "us_p10", r->us_p10,
+                "us_p90", r->us_p90, "sent", r->sent >= 0 ? json_integer(r->sent) : json_null(),
+                "theory", 2.0 * (b->ranks - 1) / b->ranks * (double)bytes, "ordered", r->ordered,
+                "slowdown", computes ? json_real(r->slowdown) : json_null(), "cpu_us",
+                computes ? json_real(r->cpu_us) : json_null(), "repetitions", r->repetitions,
                 "foreign_cpu", r->foreign));
 }
 
@@ -335,7 +378,7 @@ static int print_fit(const struct bench *b, const struct way *way, enum computin
   double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
   for (int i = 0; i < b->sizes; i++) {
     const struct result *r = &results[i];
-    double y = r->us, weight = 1 / (y * y);
+    double y = r->us_p10, weight = 1 / (y * y);
     double x =
         r->sent >= 0 ? (double)r->sent : 2.0 * (b->ranks - 1) / b->ranks * (double)b->bytes[i];
     w += weight;
@@ -353,23 +396,22 @@ static int print_fit(const struct bench *b, const struct way *way, enum computin
                                slope > 0 ? json_real(1e-3 / slope) : json_null()));
 }
 
-static int measure_sizes(const struct bench *b, const struct way *way, enum computing computing,
+static int measure_sizes(struct bench *b, const struct way *way, enum computing computing,
                          double *own, double *slowest) {
   struct result results[MOST_SIZES] = {0};
   int failed = 0;
-  for (int i = 0; i < b->sizes; i++) {
+  for (int i = 0; i < b->sizes && !failed; i++) {
     struct exchange x;
     if (!exchange_open(&x, way, b->bytes[i] / (int64_t)sizeof(float)) ||
-        !start_computing(computing)) {
-      fprintf(stderr, "bench_exchange: no memory for %lld bytes\n", (long long)b->bytes[i]);
+        !measure(b, way, &x, computing, own, slowest, &results[i])) {
+      fprintf(stderr, "bench_exchange: no memory or thread for %lld bytes\n",
+              (long long)b->bytes[i]);
       return 1; /* the others wait: the caller ends them */
     }
-    measure(b, way, &x, computing, own, slowest, &results[i]);
-    if (!stop_computing(computing)) return 1;
     exchange_close(&x);
-    if (b->rank == 0) failed |= print_result(b, way, computing, b->bytes[i], &results[i]);
+    if (b->rank == 0) failed = print_result(b, way, computing, b->bytes[i], &results[i]);
   }
-  if (b->rank == 0) failed |= print_fit(b, way, computing, results);
+  if (b->rank == 0 && !failed) failed = print_fit(b, way, computing, results);
   return failed;
 }
 
@@ -383,7 +425,7 @@ static bool suits(const struct way *way, enum computing computing) {
   return computing != STARPU && !(way->blocking && (computing == SLEEP || computing == LOW));
 }
 
-static int measure_ways(const struct bench *b, bool starpu) {
+static int measure_ways(struct bench *b, bool starpu) {
   double *own = malloc(MOST_REPETITIONS * sizeof *own);
   double *slowest = malloc(MOST_REPETITIONS * sizeof *slowest);
   const struct way *way;

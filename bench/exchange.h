@@ -60,7 +60,7 @@ void exchange_close(struct exchange *x);
 /* weights = sum of the gradients from begin on, in the ranks' order. */
 void exchange_add(struct exchange *x, int64_t begin, int64_t count);
 
-/* Gradient i of a rank: any value, but the order of such values' sum shows. */
+/* Gradient i of a rank: any value, but in such values' sum the order shows, from three ranks on. */
 float exchange_value(int rank, int64_t i);
 
 /* ---- exchange_starpu.c ---- */

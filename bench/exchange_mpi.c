@@ -14,7 +14,7 @@
 float exchange_value(int rank, int64_t i) {
   uint64_t bits = (uint64_t)i * 0x9e3779b97f4a7c15u + (uint64_t)rank * 0xd1b54a32d192ed03u;
   bits = (bits ^ (bits >> 29)) * 0xbf58476d1ce4e5b9u;
-  return (float)(bits >> 40) / 8388608.0f - 1;
+  return ((float)(bits >> 40) / 8388608.0f - 1) / (float)(1 + bits % 8);
 }
 
 void exchange_add(struct exchange *x, int64_t begin, int64_t count) {
