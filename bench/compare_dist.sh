@@ -34,6 +34,7 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 [ -n "$python" ] || usage
+whole_seconds=${seconds%.*}
 here=$(dirname "$0")
 has() {
   "$2" -c "import $1" 2>/dev/null || fail "$2 has no $1: install it, or name another Python"
@@ -47,7 +48,6 @@ export processors STARPU_NCPU=1 STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1
 export GLOO_SOCKET_IFNAME=lo DMLC_INTERFACE=lo OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 folder=$(mktemp -d)
 started=
-# One rank that failed leaves others that wait for it.
 end() { [ -z "$started" ] || kill $started 2>/dev/null || :; rm -rf "$folder"; }
 trap end EXIT
 trap 'exit 1' INT TERM
@@ -66,10 +66,12 @@ next_port() {
   export DMLC_PS_ROOT_URI=127.0.0.1 DMLC_PS_ROOT_PORT=$((port + 2)) DMLC_NUM_SERVER=1 \
     DMLC_NUM_WORKER="$ranks"
 }
+# Where one rank fails, others may wait for it for good.
+limit() { timeout $((300 + 20 * whole_seconds)) "$@"; }
 all_ranks() {
   failed=0
   for rank in $(seq 0 $((ranks - 1))); do
-    RANK=$rank taskset -c $((rank % processors)) "$@" &
+    RANK=$rank limit taskset -c $((rank % processors)) "$@" &
     started="$started $!"
   done
   for process in $started; do wait "$process" || failed=1; done
@@ -80,7 +82,7 @@ torch() { next_port; all_ranks "$python" "$here/torch_train.py" --threads 1 --dd
 mxnet() {
   next_port
   for role in scheduler server; do
-    DMLC_ROLE=$role "$mxnet" "$here/mxnet_train.py" --kvstore dist_sync &
+    DMLC_ROLE=$role limit "$mxnet" "$here/mxnet_train.py" --kvstore dist_sync &
     started="$started $!"
   done
   export DMLC_ROLE=worker

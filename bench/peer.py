@@ -85,6 +85,7 @@ class Ranks:
         address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]) + 1
         if self.rank == 0:
             with socket.create_server(address, backlog=self.count) as server:
+                server.settimeout(60)
                 links = [server.accept()[0] for _ in range(1, self.count)]
         else:
             links = [self._reach(address)]

@@ -26,8 +26,8 @@ SLOWER = 1.05  # a step that takes more than this times C does not hide its exch
 
 parser = argparse.ArgumentParser(formatter_class=argparse.RawDescriptionHelpFormatter,
                                  description=__doc__)
-parser.add_argument("--alpha-us", type=float, default=1.25, help="here, a message")
-parser.add_argument("--gb-s", type=float, default=10, help="here, sent by a rank")
+parser.add_argument("--alpha-us", type=float, default=1.5, help="here, a message")
+parser.add_argument("--gb-s", type=float, default=9.6, help="here, sent by a rank")
 parser.add_argument("--cpu", type=float, default=1, help="here, stolen_us / us")
 parser.add_argument("--lenet-ms", type=float, default=10.1, help="a step at batch 64")
 parser.add_argument("--lstm-ms", type=float, default=300, help="a step, batch 20 of 35 words")
