@@ -58,8 +58,8 @@ mpi() {
   $mpirun -np "$ranks" sh -c \
     'exec taskset -c $((OMPI_COMM_WORLD_LOCAL_RANK % processors)) "$@"' rank "$@"
 }
-# A free port is not known before it is tried; each run takes others.
-port=$((20000 + $$ % 1000 * 40))
+# Each run takes other ports, below those that the system gives to connections of its own.
+port=$((20000 + $$ % 250 * 50))
 next_port() {
   port=$((port + 3))
   export MASTER_ADDR=127.0.0.1 MASTER_PORT=$port WORLD_SIZE="$ranks"
@@ -69,12 +69,15 @@ next_port() {
 # Where one rank fails, others may wait for it for good.
 limit() { timeout $((300 + 20 * whole_seconds)) "$@"; }
 all_ranks() {
-  failed=0
+  failed=0 helpers=$started workers=
   for rank in $(seq 0 $((ranks - 1))); do
     RANK=$rank limit taskset -c $((rank % processors)) "$@" &
-    started="$started $!"
+    workers="$workers $!" started="$started $!"
   done
-  for process in $started; do wait "$process" || failed=1; done
+  for process in $workers; do wait "$process" || failed=1; done
+  # what serves workers ends with them, but not with those that failed
+  [ $failed -eq 0 ] || [ -z "$helpers" ] || kill $helpers 2>/dev/null || :
+  for process in $helpers; do wait "$process" || failed=1; done
   started=
   return $failed
 }
