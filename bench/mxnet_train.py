@@ -2,10 +2,16 @@
 """The networks of bench_train, trained by MXNet (Gluon, hybridized, SGD with momentum); prints JSON
 lines like its.
 
-    mxnet_train.py [--threads 2] [--seconds 3] [--only NAME]
+    mxnet_train.py [--threads 2] [--seconds 3] [--only NAME] [--kvstore dist_sync]
 
 MXNet's last version, 1.9.1, wants a NumPy before 1.24, and that a Python up to 3.11:
     pip install mxnet==1.9.1 'numpy==1.23.*'
+
+--kvstore dist_sync makes it one worker of several, each with a batch of its own: start one process
+a worker with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment and what MXNet wants
+(DMLC_ROLE=worker, DMLC_PS_ROOT_URI, ...), and the same command with DMLC_ROLE=scheduler and
+DMLC_ROLE=server once each; these end with the workers. Rank 0 prints the line; its rate is that of
+all workers, its foreign_cpu has the server's share in it.
 """
 import argparse
 import os
@@ -16,13 +22,16 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--seconds", type=float, default=3)
 parser.add_argument("--only", choices=peer.BATCHES)
+parser.add_argument("--kvstore", choices=["dist_sync"])
 options = parser.parse_args()
 for library in "OMP", "OPENBLAS":  # which read it when they load
     os.environ[library + "_NUM_THREADS"] = str(options.threads)
 
-import mxnet as mx
+import mxnet as mx  # does not return in a server or scheduler
 from mxnet import autograd, gluon, nd
 from mxnet.gluon import nn, rnn
+
+ranks = peer.Ranks() if options.kvstore else None
 
 
 def mlp():
@@ -90,7 +99,7 @@ def measure(name):
     for block in model, loss_of:
         block.hybridize(static_alloc=True, static_shape=True)
     sgd = {"learning_rate": peer.learning_rate(name), "momentum": peer.MOMENTUM}
-    trainer = gluon.Trainer(model.collect_params(), "sgd", sgd, kvstore=None)
+    trainer = gluon.Trainer(model.collect_params(), "sgd", sgd, kvstore=options.kvstore)
     last = None
 
     def step():
@@ -98,12 +107,13 @@ def measure(name):
         with autograd.record():
             last = loss()
         last.backward()
-        trainer.step(peer.units(name))
+        trainer.step(peer.units(name) * (ranks.count if ranks else 1))
         nd.waitall()
 
-    times, foreign = peer.measure(step, options.seconds)
+    times, foreign = (peer.measure_together(step, options.seconds, ranks) if ranks else
+                      peer.measure(step, options.seconds))
     peer.report("mxnet", name, "MXNet " + mx.__version__, "hybrid", options.threads, times,
-                foreign, last.mean().asscalar().item())
+                foreign, last.mean().asscalar().item(), ranks)
 
 
 for network in [options.only] if options.only else peer.BATCHES:

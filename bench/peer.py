@@ -2,6 +2,7 @@
 the line that tells it."""
 import json
 import os
+import socket
 import statistics
 import time
 
@@ -75,13 +76,73 @@ def measure(step, seconds):
     return sorted(times), foreign / (wall * os.cpu_count())
 
 
-def report(peer, name, setup, mode, threads, times, foreign, loss):
-    median = statistics.median(times)
+class Ranks:
+    """Processes that train together, each started with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+    in its environment. What they must agree on goes over sockets of their own, at the next port:
+    so it is the same for every framework, and no message of theirs."""
+    def __init__(self):
+        self.rank, self.count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]) + 1
+        if self.rank == 0:
+            with socket.create_server(address, backlog=self.count) as server:
+                server.settimeout(60)
+                links = [server.accept()[0] for _ in range(1, self.count)]
+        else:
+            links = [self._reach(address)]
+        self.links = [link.makefile("rw") for link in links]
+
+    @staticmethod
+    def _reach(address):
+        for _ in range(600):
+            try:
+                return socket.create_connection(address)
+            except ConnectionRefusedError:
+                time.sleep(0.1)
+        raise SystemExit(f"no rank 0 at {address[0]}:{address[1]} for a minute")
+
+    def agree(self, value, how):
+        """how(all ranks' numbers), for instance max, on all ranks."""
+        if self.rank == 0:
+            value = how([value] + [float(link.readline()) for link in self.links])
+        for link in self.links:
+            print(repr(float(value)), file=link, flush=True)
+        return value if self.rank == 0 else float(self.links[0].readline())
+
+
+def timed(step, count):
+    times = []
+    for _ in range(count):
+        before = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - before)
+    return times
+
+
+def measure_together(step, seconds, ranks):
+    """As measure(), on ranks that must all take the same number of steps."""
+    step()
+    slowest = ranks.agree(statistics.median(timed(step, 3)), max)
+    times = timed(step, max(3, min(17, int(1 / slowest))))
+    count = max(10, int(seconds / ranks.agree(statistics.median(times), max)))
+    all_before, own_before = busy_seconds()
+    begin = time.perf_counter()
+    times = timed(step, count)
+    wall = time.perf_counter() - begin
+    all_after, own_after = busy_seconds()
+    own = ranks.agree(own_after - own_before, sum)
+    return sorted(times), max(0, all_after - all_before - own) / (wall * os.cpu_count())
+
+
+def report(peer, name, setup, mode, threads, times, foreign, loss, ranks=None):
+    """The line; that of several ranks tells of all of them, and rank 0 prints it."""
+    if ranks and ranks.rank > 0:
+        return
+    median, count = statistics.median(times), ranks.count if ranks else 1
     print(json.dumps({
         "peer": peer, "bench": name, "setup": setup, "mode": mode, "threads": threads,
-        "steps": len(times), "rate": round(units(name) / median, 1),
+        "ranks": count, "steps": len(times), "rate": round(count * units(name) / median, 1),
         "unit": "words/s" if name in LSTMS else "samples/s", "ms": round(1e3 * median, 4),
         "ms_p10": round(1e3 * times[len(times) // 10], 4),
         "ms_p90": round(1e3 * times[9 * len(times) // 10], 4),
-        "gflops": round(gflop_step(name) / median, 2), "rss_mb": round(peak_memory_mb(), 1),
+        "gflops": round(count * gflop_step(name) / median, 2), "rss_mb": round(peak_memory_mb(), 1),
         "foreign_cpu": round(foreign, 4), "loss": round(loss, 6)}), flush=True)

@@ -3,10 +3,12 @@
 JSON lines like its.
 
     torch_train.py [--threads 2] [--seconds 3] [--only NAME]
-                   [--fused] [--channels-last] [--compile] | [--best]
+                   [--fused] [--channels-last] [--compile] | [--best] [--ddp]
 
---best tries the fused optimizer with each choice of the others for a second and measures the
-fastest. Not tried: making MKL take an AMD processor for Intel's, for which it must be deceived.
+--ddp makes it one rank of several (DistributedDataParallel over gloo), each with a batch of its own:
+start one process a rank, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment. Rank
+0 prints the line; its rate is that of all ranks. --best tries the fused optimizer with each choice of the others for a second and measures the
+fastest (of several ranks with gradients as views of DDP's buckets, too). Not tried: making MKL take an AMD processor for Intel's, for which it must be deceived.
 """
 import argparse
 import os
@@ -22,6 +24,7 @@ parser.add_argument("--only", choices=peer.BATCHES)
 parser.add_argument("--channels-last", action="store_true")
 parser.add_argument("--fused", action="store_true", help="PyTorch's fused SGD")
 parser.add_argument("--compile", action="store_true", help="torch.compile; needs a C++ compiler")
+parser.add_argument("--ddp", action="store_true", help="be one rank of several")
 parser.add_argument("--best", action="store_true", help="the fastest of them; peer torch-best")
 options = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(options.threads)  # read when the libraries load
@@ -30,6 +33,9 @@ import torch
 from torch import nn
 
 torch.set_num_threads(options.threads)
+ranks = peer.Ranks() if options.ddp else None
+if ranks:
+    torch.distributed.init_process_group("gloo")
 
 
 def mlp():
@@ -56,6 +62,13 @@ class LanguageModel(nn.Module):
         return self.decoder(self.drop(y)), state
 
 
+def prepared(model, modes):
+    """What runs the model."""
+    if ranks:
+        model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view="fused" in modes)
+    return torch.compile(model) if "compile" in modes else model
+
+
 def image_loss(name, modes):
     """The model, and what computes its loss on a batch."""
     batch = peer.BATCHES[name]
@@ -64,7 +77,7 @@ def image_loss(name, modes):
     if "channels-last" in modes:
         model = model.to(memory_format=torch.channels_last)
         x = x.to(memory_format=torch.channels_last)
-    run = torch.compile(model) if "compile" in modes else model
+    run = prepared(model, modes)
     return model, lambda: nn.functional.cross_entropy(run(x), labels)
 
 
@@ -72,7 +85,7 @@ def lstm_loss(name, modes):
     net, batch = peer.LSTMS[name], peer.BATCHES[name]
     model = LanguageModel(**net)
     x, labels = torch.randint(0, peer.VOCABULARY, (2, batch, net["seq"]))
-    run = torch.compile(model) if "compile" in modes else model
+    run = prepared(model, modes)
     state = [torch.zeros(net["layers"], batch, net["hidden"]) for _ in "hc"]
 
     def loss():
@@ -84,7 +97,7 @@ def lstm_loss(name, modes):
 
 
 def measure(name, modes, seconds):
-    torch.manual_seed(1)
+    torch.manual_seed(1 + (ranks.rank if ranks else 0))
     torch.compiler.reset()  # what was compiled for another try does not count
     model, loss_of = (lstm_loss if name in peer.LSTMS else image_loss)(name, modes)
     optimizer = torch.optim.SGD(model.parameters(), lr=peer.learning_rate(name),
@@ -98,7 +111,8 @@ def measure(name, modes, seconds):
         last.backward()
         optimizer.step()
 
-    times, foreign = peer.measure(step, seconds)
+    times, foreign = (peer.measure_together(step, seconds, ranks) if ranks else
+                      peer.measure(step, seconds))
     return times, foreign, last.item()
 
 
@@ -109,10 +123,12 @@ def fastest(name):
         tried += [modes + ("channels-last",) for modes in tried]
     medians = {}
     for modes in tried:
+        median = float("inf")
         try:
-            medians[modes] = statistics.median(measure(name, modes, 1)[0])
+            median = statistics.median(measure(name, modes, 1)[0])
         except Exception as error:
             print(f"torch_train.py: {name}, {'+'.join(modes)}: {error}", file=sys.stderr)
+        medians[modes] = ranks.agree(median, max) if ranks else median
     return min(medians, key=medians.get)
 
 
@@ -122,4 +138,6 @@ for network in [options.only] if options.only else peer.BATCHES:
     used = fastest(network) if options.best else chosen
     measured = measure(network, used, options.seconds)
     peer.report("torch-best" if options.best else "torch", network, "PyTorch " + torch.__version__,
-                "+".join(used) or "stock", options.threads, *measured)
+                "+".join(used) or "stock", options.threads, *measured, ranks)
+if ranks:
+    torch.distributed.destroy_process_group()

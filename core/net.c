@@ -168,13 +168,16 @@ static int collect(struct sl__net *net, struct starpu_task **tasks, int room) {
     return released;
   }
   if (!net->count) return 0;
-  int code = MPI_Testsome(net->count < room ? net->count : room, net->requests, &ended, net->done,
-                          MPI_STATUSES_IGNORE);
+  int most = net->count < room ? net->count : room, code = MPI_SUCCESS;
+  /* Open MPI looks for what has come in only when it finds nothing ended, and does not look at the
+   * requests again then */
+  for (int i = 0; i < 2 && code == MPI_SUCCESS && ended <= 0; i++)
+    code = MPI_Testsome(most, net->requests, &ended, net->done, MPI_STATUSES_IGNORE);
   if (code != MPI_SUCCESS) {
     mpi_failed(net, code, "a message between ranks");
     return 0;
   }
-  if (ended == MPI_UNDEFINED) ended = 0;
+  if (ended == MPI_UNDEFINED) ended = 0; /* which is negative, too */
   qsort(net->done, (size_t)ended, sizeof *net->done, downwards);
   for (int i = 0; i < ended; i++) {
     struct starpu_task *task = net->pending[net->done[i]].task;
