@@ -121,6 +121,22 @@ enum sl_status sl_broadcast(struct sl_context *c, void *data, size_t bytes) {
   return c->net && sl__net_size(c->net) > 1 ? sl__net_broadcast(c->net, data, bytes) : SL_OK;
 }
 
+enum sl_status sl_bytes_sent(struct sl_context *c, double *mean) {
+  enum sl_status status = SL_OK;
+  *mean = 0;
+  int size = sl_rank_count(c);
+  if (size < 2) return SL_OK;
+  double mine = (double)sl__net_bytes_sent(c->net);
+  double *all = sl__alloc((size_t)size, sizeof *all, "ranks");
+  if (!all) return SL_NO_MEMORY;
+  SL_TRY(sl__net_gather(c->net, &mine, sizeof mine, all));
+  for (int r = 0; r < size && !sl_rank(c); r++) *mean += all[r] / size;
+  status = sl__net_broadcast(c->net, mean, sizeof *mean);
+out:
+  free(all);
+  return status;
+}
+
 void sl_leave(struct sl_context *c, const char *why) {
   if (c && c->net) sl__net_announce(c->net, why);
 }

@@ -34,6 +34,7 @@ struct run {
   struct log *log;
   struct progress progress;
   struct meter meter;
+  double bytes_sent;                  /* a rank */
   int64_t epoch_steps, steps, epochs; /* steps an epoch; steps and epochs in all */
   int64_t begun_at;                   /* steps of this run's size that the data are on */
   struct sl_position begun;           /* where this process took over; zero: it is the first */
@@ -519,6 +520,21 @@ static int train(struct run *run) {
 
 /* ---- the end ---- */
 
+/* "Sent 0.43 MB a rank and step; uncompressed gradients and weights are 0.86 MB" */
+static void print_sent(struct run *run) {
+  int ranks = sl_rank_count(run->context);
+  double whole = 4e-6 * (double)sl_model_parameters(run->model) * 2 * (ranks - 1) / ranks;
+  progress_print(
+      &run->progress,
+      "Sent           %.3f MB a rank and step; 2 (N - 1) / N of the parameters are %.3f MB",
+      1e-6 * run->bytes_sent / (double)run->progress.done, whole);
+}
+
+static int count_bytes(struct run *run) {
+  enum sl_status status = sl_bytes_sent(run->context, &run->bytes_sent);
+  return status == SL_OK ? EXIT_DONE : fail_library(run, status);
+}
+
 static void print_result(struct run *run) {
   struct progress *progress = &run->progress;
   const struct cli *cli = &run->cli;
@@ -541,6 +557,7 @@ static void print_result(struct run *run) {
   if (run->automatic && run->clock.steps)
     progress_print(progress, "Step           %.2f ms, predicted %.2f ms",
                    1e3 * run->clock.seconds / (double)run->clock.steps, run->predicted_ms);
+  if (sl_rank_count(run->context) > 1) print_sent(run);
   progress_print(progress, "Devices        %s", sl_context_text(run->context));
   if (cli->log) progress_print(progress, "Log            %s", cli->log);
   if (cli->save) progress_print(progress, "Weights        %s", cli->save);
@@ -607,6 +624,7 @@ int run_program(const struct program *program, int argc, char **argv) {
   }
   int code = ranks_strayed(&run.cli) ? refuse_stray(&run) : start(&run);
   if (code == EXIT_DONE) code = train(&run);
+  if (code == EXIT_DONE) code = count_bytes(&run);
   if (code == EXIT_DONE) print_result(&run);
   code = finish(&run, code);
   /* so that a shell's loop ends, too; a launcher would take it for a crash */

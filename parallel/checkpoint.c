@@ -27,8 +27,9 @@ struct item {
 struct image {
   struct sl__copy weights;
   float **states; /* the optimizer's k-th of layer l's block at 2 l + k; NULL where there is none */
-  float **carried; /* [layers], [rows, ...] */
-  int layers;
+  float **carried;   /* [layers], [rows, ...] */
+  float **residuals; /* of what worker w kept back of layer l's gradient, at l * workers + w */
+  int layers, workers;
   int64_t rows; /* of the carried state; 0: none is carried over the place in the data */
   struct item *items;
   int count;
@@ -81,23 +82,42 @@ static enum sl_status list_carried(const struct sl_trainer *t, struct image *ima
   return SL_OK;
 }
 
-/* With room for everything, still empty. index: of the batch to come; of so many rows. */
+static enum sl_status list_residuals(const struct sl_trainer *t, struct image *image, int layer) {
+  const struct sl__block *block = &t->model->layers[layer].params;
+  for (int w = 0; block->total && w < image->workers; w++) {
+    float *values = sl__alloc((size_t)block->total, sizeof *values, "a checkpoint");
+    if (!values) return SL_NO_MEMORY;
+    image->residuals[layer * image->workers + w] = values;
+    struct item *item = add_item(image, &SL_SHAPE(block->total), values);
+    snprintf(item->name, sizeof item->name, "residual.%d.%s", w, t->model->layers[layer].name);
+  }
+  return SL_OK;
+}
+
+static int workers_of(const struct sl_trainer *t) { return t->ranks.size ? t->ranks.workers : 1; }
+
+/* With room for everything, still empty. index: of the batch to come; of so many rows, by so many
+ * workers. */
 static enum sl_status image_new(const struct sl_trainer *t, int64_t index, int64_t rows,
-                                struct image *image) {
+                                int workers, struct image *image) {
   enum sl_status status = SL_NO_MEMORY;
   int layers = t->model->count;
   /* an entry of the state dict may have two states, and a layer may carry one on */
-  size_t most = 3 * (size_t)sl_model_parameter_count(t->model) + (size_t)layers;
-  *image = (struct image){.layers = layers};
+  bool kept_back = sl__kvstore_has_residual(t->kvstore);
+  *image = (struct image){.layers = layers, .workers = kept_back ? workers : 0};
+  size_t residuals = (size_t)layers * (size_t)image->workers;
+  size_t most = 3 * (size_t)sl_model_parameter_count(t->model) + (size_t)layers + residuals;
   if (t->carry_state && t->stateful && index > 0) image->rows = rows;
   image->states = sl__alloc(2 * (size_t)layers, sizeof *image->states, "a checkpoint");
   image->carried = sl__alloc((size_t)layers, sizeof *image->carried, "a checkpoint");
   image->items = sl__alloc(most, sizeof *image->items, "a checkpoint");
-  if (!image->states || !image->carried || !image->items) goto out;
+  image->residuals = sl__alloc(residuals, sizeof *image->residuals, "a checkpoint");
+  if (!image->states || !image->carried || !image->items || !image->residuals) goto out;
   SL_TRY(sl__copy_new(t->model, &image->weights));
   list_weights(t->model, image);
   for (int l = 0; l < layers; l++) SL_TRY(list_states(t, image, l));
   for (int l = 0; l < layers; l++) SL_TRY(list_carried(t, image, l));
+  for (int l = 0; l < layers; l++) SL_TRY(list_residuals(t, image, l));
 out:
   return status;
 }
@@ -105,6 +125,9 @@ out:
 static void image_clear(struct image *image) {
   for (int i = 0; image->states && i < 2 * image->layers; i++) free(image->states[i]);
   for (int l = 0; image->carried && l < image->layers; l++) free(image->carried[l]);
+  for (int i = 0; image->residuals && i < image->layers * image->workers; i++)
+    free(image->residuals[i]);
+  free(image->residuals);
   free(image->states);
   free(image->carried);
   free(image->items);
@@ -148,6 +171,34 @@ out:
   return status;
 }
 
+static enum sl_status read_residuals(struct sl_trainer *t, const struct image *image) {
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < image->layers * image->workers; i++)
+    if (image->residuals[i])
+      SL_TRY(sl__kvstore_read_residual(t->kvstore, i / image->workers, i % image->workers,
+                                       image->residuals[i]));
+out:
+  return status;
+}
+
+/* Each worker's own; where they are fewer or more now, the first one gets the sum of all: nothing
+ * of any gradient is lost. */
+static enum sl_status write_residuals(struct sl_trainer *t, const struct image *image) {
+  enum sl_status status = SL_OK;
+  bool same = image->workers == workers_of(t);
+  for (int l = 0; l < image->layers && image->workers; l++) {
+    float **of = &image->residuals[l * image->workers];
+    int64_t total = t->model->layers[l].params.total;
+    for (int w = 1; w < image->workers && total && !same; w++)
+      for (int64_t i = 0; i < total; i++) of[0][i] += of[w][i];
+    for (int64_t i = 0; i < total && !same && t->ranks.rank; i++) of[0][i] = 0;
+    if (!total || !sl__is_worker(&t->ranks)) continue;
+    SL_TRY(sl__kvstore_write_residual(t->kvstore, l, of[same ? t->ranks.rank : 0]));
+  }
+out:
+  return status;
+}
+
 static enum sl_status carrying_plan(struct sl_trainer *t, const struct image *image,
                                     struct sl__plan **plan) {
   struct sl_batch batch = {.batch = image->rows / (t->ranks.size ? t->ranks.workers : 1)};
@@ -172,6 +223,7 @@ static enum sl_status image_from_trainer(struct sl_trainer *t, const char *path,
       if (plan) SL_TRY(move_carried(t, plan, l, image->carried[l], false));
       SL_TRY(gather_carried(t, image, l));
     }
+  SL_TRY(read_residuals(t, image));
 out:
   return status;
 }
@@ -186,6 +238,7 @@ static enum sl_status image_to_trainer(struct sl_trainer *t, struct sl__plan *pl
   for (int l = 0; l < image->layers; l++)
     if (image->carried[l] && plan) SL_TRY(move_carried(t, plan, l, image->carried[l], true));
   if (plan) plan->has_state = true;
+  SL_TRY(write_residuals(t, image));
 out:
   return status;
 }
@@ -200,13 +253,15 @@ enum key {
   KEY_EPOCH,
   KEY_SAMPLES,
   KEY_BATCH,
+  KEY_WORKERS,
   KEY_SEED,
   KEY_OPTIMIZER,
   KEY_ORDER,
   KEYS
 };
-static const char *const keys[KEYS] = {"format",  "version", "producer", "step",      "epoch",
-                                       "samples", "batch",   "seed",     "optimizer", "order"};
+static const char *const keys[KEYS] = {"format", "version",   "producer", "step",
+                                       "epoch",  "samples",   "batch",    "workers",
+                                       "seed",   "optimizer", "order"};
 #define KEY_OF_CRC "crc32"
 
 struct facts {
@@ -243,6 +298,7 @@ static void note_facts(const struct sl_trainer *t, struct facts *facts) {
   snprintf(facts->text[KEY_EPOCH], size, "%" PRId64, t->at.epoch);
   snprintf(facts->text[KEY_SAMPLES], size, "%" PRId64, t->at.index * batch);
   snprintf(facts->text[KEY_BATCH], size, "%" PRId64, batch);
+  snprintf(facts->text[KEY_WORKERS], size, "%d", workers_of(t));
   snprintf(facts->text[KEY_SEED], size, "%" PRIu64, t->model->context->seed);
   snprintf(facts->text[KEY_OPTIMIZER], size, "%s", optimizer_name(&t->optimizer));
   order_text(t->at.loader, facts->text[KEY_ORDER], size);
@@ -340,7 +396,7 @@ enum sl_status sl_trainer_save(struct sl_trainer *t, const char *path) {
   if (!t->at.loader)
     return sl_fail(SL_BAD_ARGUMENT, "%s: no step was made yet, so there is nothing to go on from",
                    path);
-  SL_TRY(image_new(t, t->at.index, whole_batch(t->at.loader), &image));
+  SL_TRY(image_new(t, t->at.index, whole_batch(t->at.loader), workers_of(t), &image));
   SL_TRY(image_from_trainer(t, path, &image));
   note_facts(t, &facts);
   if (!t->ranks.rank) status = write_image(&image, &facts, path);
@@ -438,28 +494,36 @@ out:
   return status;
 }
 
+struct place {
+  struct sl_position position;
+  int64_t workers; /* that there were */
+};
+
 /* What the file says of itself, and where it goes on. */
 static enum sl_status read_head(struct sl_trainer *t, struct sl_loader *loader, const char *path,
-                                struct sl_safetensors **file, struct sl_position *place) {
+                                struct sl_safetensors **file, struct place *place) {
   enum sl_status status;
   struct facts facts;
   SL_TRY(open_checkpoint(path, file, &facts));
   SL_TRY(check_facts(t, loader, path, &facts));
-  SL_TRY(find_place(*file, &facts, loader, place));
+  SL_TRY(find_place(*file, &facts, loader, &place->position));
+  SL_TRY(read_number(*file, &facts, KEY_WORKERS, 1, &place->workers));
+  if (place->workers > 1000000)
+    return sl_fail(SL_BAD_FILE, "%s: says it is of %" PRId64 " workers", path, place->workers);
 out:
   return status;
 }
 
 /* Rank 0 reads; what it has read, or what is wrong with it, all ranks get. */
 static enum sl_status read_image(struct sl_trainer *t, struct sl_loader *loader, const char *path,
-                                 struct sl_position *place, struct image *image) {
+                                 struct place *place, struct image *image) {
   struct sl_context *context = t->model->context;
   struct sl_safetensors *file = NULL;
   enum sl_status status = SL_OK;
   if (!t->ranks.rank) status = read_head(t, loader, path, &file, place);
   SL_TRY(sl_share(context, status, sl_error()));
   SL_TRY(sl_broadcast(context, place, sizeof *place));
-  status = image_new(t, place->index, whole_batch(loader), image);
+  status = image_new(t, place->position.index, whole_batch(loader), (int)place->workers, image);
   if (status == SL_OK && file) status = image_from_file(t->model, file, image);
   SL_TRY(sl_share(context, status, sl_error()));
   for (int i = 0; i < image->count && t->ranks.size > 1; i++)
@@ -473,16 +537,18 @@ out:
 enum sl_status sl_trainer_load(struct sl_trainer *t, struct sl_loader *loader, const char *path) {
   enum sl_status status;
   struct image image = {0};
-  struct sl_position place = {0};
+  struct place place = {0};
   struct sl__plan *plan;
   SL_TRY(sl__trainer_drained(t));
   SL_TRY(sl__kvstore_settle(t->kvstore));
   SL_TRY(read_image(t, loader, path, &place, &image));
   SL_TRY(carrying_plan(t, &image, &plan));
-  SL_TRY(sl_loader_seek_batch(loader, place.epoch, place.index)); /* the last that can refuse */
+  SL_TRY(sl_loader_seek_batch(loader, place.position.epoch,
+                              place.position.index)); /* the last that can refuse */
   SL_TRY(image_to_trainer(t, plan, &image));
-  t->step = place.step;
-  t->at = (struct sl__reached){.loader = loader, .epoch = place.epoch, .index = place.index};
+  t->step = place.position.step;
+  t->at = (struct sl__reached){
+      .loader = loader, .epoch = place.position.epoch, .index = place.position.index};
 out:
   image_clear(&image);
   return status;

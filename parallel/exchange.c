@@ -204,6 +204,10 @@ out:
   return status;
 }
 
+bool sl__exchange_has_residual(const struct sl__exchange *x) {
+  return sl__compress_has_residual(&x->compress);
+}
+
 struct sl_tensor *sl__exchange_residual(const struct sl__exchange *x, int parcel) {
   return x->residual[parcel];
 }

@@ -52,6 +52,7 @@ enum sl_status sl__exchange_push(struct sl__exchange *exchange, int m,
                                  struct sl_tensor *const *sums);
 
 /* What compression has kept back of this worker's gradients, f32 [count]; NULL where nothing is. */
+bool sl__exchange_has_residual(const struct sl__exchange *exchange);
 struct sl_tensor *sl__exchange_residual(const struct sl__exchange *exchange, int parcel);
 
 /* On the owner: what is to be added up for a parcel, in this order. */

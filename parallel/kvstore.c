@@ -601,16 +601,16 @@ const char *sl__kvstore_state_name(const struct sl_optimizer *optimizer, int k) 
   return k == 0 ? "exp_avg" : "exp_avg_sq";
 }
 
-/* A shard's state of another rank, on rank 0. */
-static enum sl_status fetch_state(struct sl__kvstore *kv, const struct sl__shard *shard, int k,
-                                  float *values) {
+/* A tensor of one rank, on rank 0; NULL elsewhere. */
+static enum sl_status fetch(struct sl__kvstore *kv, int rank, struct sl_tensor *tensor,
+                            int64_t count, float *values) {
   struct sl__net *net = kv->model->context->net;
-  size_t bytes = (size_t)shard->count * sizeof *values;
+  size_t bytes = (size_t)count * sizeof *values;
   enum sl_status status = SL_OK;
-  if (sl__shard_is_mine(kv, shard)) SL_TRY(sl__tensor_read(shard->state[k], values));
-  if (!shard->rank) return SL_OK;
-  if (sl__shard_is_mine(kv, shard)) return sl__net_send(net, 0, values, bytes);
-  if (!kv->ranks.rank) status = sl__net_receive(net, shard->rank, values, bytes);
+  if (rank == kv->ranks.rank) SL_TRY(sl__tensor_read(tensor, values));
+  if (!rank) return SL_OK;
+  if (rank == kv->ranks.rank) return sl__net_send(net, 0, values, bytes);
+  if (!kv->ranks.rank) status = sl__net_receive(net, rank, values, bytes);
 out:
   return status;
 }
@@ -619,7 +619,8 @@ enum sl_status sl__kvstore_read_state(struct sl__kvstore *kv, int layer, int k, 
   enum sl_status status = SL_OK;
   for (int s = 0; s < kv->shard_count; s++)
     if (kv->shards[s].layer == layer)
-      SL_TRY(fetch_state(kv, &kv->shards[s], k, block + kv->shards[s].first));
+      SL_TRY(fetch(kv, kv->shards[s].rank, kv->shards[s].state[k], kv->shards[s].count,
+                   block + kv->shards[s].first));
 out:
   return status;
 }
@@ -630,6 +631,31 @@ enum sl_status sl__kvstore_write_state(struct sl__kvstore *kv, int layer, int k,
   for (int s = 0; s < kv->shard_count; s++)
     if (kv->shards[s].layer == layer && sl__shard_is_mine(kv, &kv->shards[s]))
       SL_TRY(sl__tensor_write(kv->shards[s].state[k], block + kv->shards[s].first));
+out:
+  return status;
+}
+
+/* All parcels have one, or none has. */
+bool sl__kvstore_has_residual(const struct sl__kvstore *kv) {
+  return kv->exchange && sl__exchange_has_residual(kv->exchange);
+}
+
+enum sl_status sl__kvstore_read_residual(struct sl__kvstore *kv, int layer, int worker,
+                                         float *block) {
+  enum sl_status status = SL_OK;
+  for (int s = 0; s < kv->shard_count; s++)
+    if (kv->shards[s].layer == layer)
+      SL_TRY(fetch(kv, worker, sl__exchange_residual(kv->exchange, s), kv->shards[s].count,
+                   block + kv->shards[s].first));
+out:
+  return status;
+}
+
+enum sl_status sl__kvstore_write_residual(struct sl__kvstore *kv, int layer, const float *block) {
+  enum sl_status status = SL_OK;
+  for (int s = 0; s < kv->shard_count && sl__is_worker(&kv->ranks); s++)
+    if (kv->shards[s].layer == layer)
+      SL_TRY(sl__tensor_write(sl__exchange_residual(kv->exchange, s), block + kv->shards[s].first));
 out:
   return status;
 }

@@ -109,6 +109,14 @@ enum sl_status sl__kvstore_write_state(struct sl__kvstore *kvstore, int layer, i
 /* Bytes of parameters and optimizer state that an owner holds. */
 int64_t sl__kvstore_bytes(const struct sl__kvstore *kvstore, int owner);
 
+/* What compression keeps back of a worker's gradient of a layer, [total]. Reading is collective and
+ * gives rank 0 that of any worker; writing sets this rank's. */
+bool sl__kvstore_has_residual(const struct sl__kvstore *kvstore);
+enum sl_status sl__kvstore_read_residual(struct sl__kvstore *kvstore, int layer, int worker,
+                                         float *block);
+enum sl_status sl__kvstore_write_residual(struct sl__kvstore *kvstore, int layer,
+                                          const float *block);
+
 void sl__kvstore_free(struct sl__kvstore *kvstore);
 
 #endif

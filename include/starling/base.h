@@ -140,6 +140,9 @@ SL_API enum sl_status sl_share(struct sl_context *context, enum sl_status status
 /** Collective: rank 0's bytes become those of all. */
 SL_API enum sl_status sl_broadcast(struct sl_context *context, void *data, size_t bytes);
 
+/** Collective: bytes of tensors that a rank has sent to others so far, mean over the ranks. */
+SL_API enum sl_status sl_bytes_sent(struct sl_context *context, double *mean);
+
 /** This rank ends before its time: the others are told why and fail with SL_LOST. */
 SL_API void sl_leave(struct sl_context *context, const char *why);
 
