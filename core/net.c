@@ -286,7 +286,7 @@ static bool begin_locked(struct sl__net *net, const struct sl__message *m) {
     return false;
   }
   int code = m->count == 1 ? begin_one(net, m, &request) : begin_pieces(net, m, &request);
-  if (code == MPI_SUCCESS && m->is_send)
+  if (code == MPI_SUCCESS && m->is_send && m->peer != net->rank)
     for (int i = 0; i < m->count; i++) net->sent += (int64_t)m->bytes[i];
   if (code == MPI_SUCCESS) code = MPI_Test(&request, &ended, MPI_STATUS_IGNORE);
   if (code != MPI_SUCCESS) mpi_failed(net, code, m->name);

@@ -520,14 +520,13 @@ static int train(struct run *run) {
 
 /* ---- the end ---- */
 
-/* "Sent 0.43 MB a rank and step; uncompressed gradients and weights are 0.86 MB" */
+/* A gradient to its owner and weights from it, whole: what N ranks send, each, at least. */
 static void print_sent(struct run *run) {
-  int ranks = sl_rank_count(run->context);
-  double whole = 4e-6 * (double)sl_model_parameters(run->model) * 2 * (ranks - 1) / ranks;
-  progress_print(
-      &run->progress,
-      "Sent           %.3f MB a rank and step; 2 (N - 1) / N of the parameters are %.3f MB",
-      1e-6 * run->bytes_sent / (double)run->progress.done, whole);
+  int ranks = sl_rank_count(run->context), workers = ranks - run->cli.servers;
+  double share = run->cli.servers ? (double)workers / ranks : (ranks - 1.0) / ranks;
+  double whole = 8e-6 * share * (double)sl_model_parameters(run->model);
+  progress_print(&run->progress, "Sent           %.3f MB a rank and step (uncompressed %.3f MB)",
+                 1e-6 * run->bytes_sent / (double)(run->progress.done - run->begun_at), whole);
 }
 
 static int count_bytes(struct run *run) {
