@@ -46,9 +46,11 @@ double meter_add(struct meter *meter, int64_t samples) {
 
 /* ---- the bar ---- */
 
+/* mpirun gives its ranks a terminal, wherever its own output goes. */
 static bool on_terminal(void) {
   const char *term = getenv("TERM");
-  return isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
+  int rank;
+  return !sl_launched(&rank) && isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
 }
 
 void progress_start(struct progress *progress, bool quiet, int64_t begun, int64_t steps,

@@ -279,6 +279,13 @@ static void print_plan(struct run *run) {
                  info->name, (long long)info->count, (long long)sl_model_parameters(run->model),
                  sl_trainer_replicas(run->trainer), (long long)run->cli.batch,
                  run->cli.optimizer_name, run->cli.optimizer.lr);
+  if (ranks_wanted(&run->cli)) {
+    int ranks = sl_rank_count(run->context), servers = run->cli.servers;
+    progress_print(
+        &run->progress,
+        "%d ranks, KVStore %s: %d workers, each with such a batch; %d own the parameters", ranks,
+        sl_kvstore_name(run->cli.kvstore), ranks - servers, servers ? servers : ranks);
+  }
   if (info->bucket_count) print_buckets(run, info);
   if (run->begun.step)
     progress_print(&run->progress, "Going on from %s, after step %lld of %lld", run->checkpoint,
