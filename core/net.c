@@ -17,6 +17,8 @@
 enum {
   POLL_EVERY_US = 10, /* at most so often after tasks */
   POLLER_US = 50,     /* an idle worker looks so long before it asks for work again */
+  PATIENCE_US = 1000, /* after so long without a message it leaves the processor to others */
+  NAP_US = 20,
   STALL_EVERY_US = 50000
 };
 
@@ -42,8 +44,8 @@ struct sl__net {
   int *done, *indices; /* room for as many */
   int count, capacity;
   bool has_poller;
-  double polled, looked;
-  bool failed; /* for good; read without the lock, too */
+  double polled, looked, moved; /* when last: polled, looked for stalls, a message began or ended */
+  bool failed;                  /* for good; read without the lock, too */
   char why[512];
   int64_t sent;
 };
@@ -195,6 +197,7 @@ static bool poll(struct sl__net *net) {
   net->polled = now;
   look_for_stalls(net, now);
   int count = collect(net, tasks, (int)(sizeof tasks / sizeof *tasks));
+  if (count) net->moved = now;
   pthread_mutex_unlock(&net->lock);
   for (int i = 0; i < count; i++) starpu_task_end_dep_release(tasks[i]);
   return count > 0;
@@ -206,7 +209,11 @@ static void poller_cpu(void *buffers[], void *argument) {
   struct sl__net *net = argument;
   double end = now_us() + POLLER_US;
   (void)buffers;
-  while (!poll(net) && now_us() < end) sched_yield();
+  while (!poll(net) && now_us() < end)
+    if (now_us() - net->moved < PATIENCE_US)
+      sched_yield();
+    else
+      nanosleep(&(struct timespec){.tv_nsec = NAP_US * 1000}, NULL);
 }
 
 static struct starpu_codelet poller_codelet = {.cpu_funcs = {poller_cpu},
@@ -297,6 +304,7 @@ static bool begin_locked(struct sl__net *net, const struct sl__message *m) {
   net->pending[net->count] = (struct pending){
       .task = task, .name = m->name, .since = now_us(), .peer = m->peer, .is_send = m->is_send};
   __atomic_store_n(&net->count, net->count + 1, __ATOMIC_RELAXED);
+  net->moved = now_us();
   return true;
 }
 
