@@ -255,7 +255,8 @@ signals() {
     check "the checkpoint of step $step alone leads to the same weights" cmp -s "$lane/whole.weights" "$lane/cut.weights"
   done
   fresh cut
-  train cut 2 -- & job=$!
+  # nobody is left to tidy up: here it goes with the lane
+  OMPI_MCA_orte_tmpdir_base=$lane OMPI_MCA_btl_vader_backing_directory=$lane train cut 2 -- & job=$!
   victim=1
   until_ has_rank; until_ has_checkpoint
   kill -9 "$(pgrep -P "$(pgrep -P "$(pgrep -P "$job" timeout)")" mpirun)"
