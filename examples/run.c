@@ -75,6 +75,7 @@ static void catch_signals(void) {
   sigfillset(&action.sa_mask);
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
+  sigaction(SIGUSR1, &action, NULL); /* mpirun passes this one on; at others it kills the ranks */
 }
 
 /* ---- failures ---- */
@@ -549,6 +550,7 @@ static void print_result(struct run *run) {
     progress_print(progress, "Stopped        by %s after step %lld of %lld",
                    interrupted == SIGINT    ? "Ctrl-C (SIGINT)"
                    : interrupted == SIGTERM ? "SIGTERM"
+                   : interrupted == SIGUSR1 ? "SIGUSR1"
                                             : "another rank",
                    (long long)progress->done, (long long)run->steps);
   else if (sl_dataset_info(run->test_set)->tokens)
@@ -568,7 +570,7 @@ static void print_result(struct run *run) {
   if (cli->log) progress_print(progress, "Log            %s", cli->log);
   if (cli->save) progress_print(progress, "Weights        %s", cli->save);
   if (cli->log) progress_print(progress, "Curve          starling-plot -o curve.svg %s", cli->log);
-  if (interrupted && *run->checkpoint)
+  if ((run->stopped || interrupted) && *run->checkpoint)
     progress_print(progress, "To go on       the same command with --resume, from %s",
                    run->checkpoint);
 }
