@@ -11,6 +11,14 @@ bool ranks_strayed(const struct cli *cli) {
   return sl_launched(&rank) > 1 && !ranks_wanted(cli);
 }
 
+static void describe_own(const struct cli *cli, FILE *out) {
+  const struct argp_option *option = cli->own;
+  for (int i = 0; option && i < CLI_MOST_OWN && (option[i].name || option[i].doc); i++)
+    if (option[i].name)
+      fprintf(out, "--%s %s\n", option[i].name,
+              cli->own_text[i] ? cli->own_text[i] : "(not given)");
+}
+
 enum sl_status ranks_agree(struct sl_context *context, const struct cli *cli,
                            const struct sl_dataset_info *train) {
   char *lines = NULL;
@@ -28,6 +36,7 @@ enum sl_status ranks_agree(struct sl_context *context, const struct cli *cli,
           (double)cli->optimizer.clip, sl_kvstore_name(cli->kvstore), cli->servers);
   fprintf(out, "--bigarray-bound %lld\ntraining samples %lld\n", (long long)cli->bigarray_bound,
           (long long)train->count);
+  describe_own(cli, out);
   fclose(out);
   enum sl_status status = sl_agree(context, lines);
   free(lines);

@@ -22,6 +22,7 @@ struct run {
   int rank;
   bool stopped;  /* all ranks end here, because one was asked to */
   bool common;   /* all ranks fail alike */
+  bool apart;    /* before they knew of each other */
   char *own_log; /* this rank's */
   struct sl_dataset *train_set, *test_set;
   struct sl_loader *train_loader, *test_loader;
@@ -74,6 +75,7 @@ static int fail(struct run *run, int code, const char *format, ...) {
 static void print_failure(struct run *run) {
   progress_clear(&run->progress);
   if (run->rank && run->common) return;
+  if (run->apart) cli_let_first_speak();
   if (run->rank)
     fprintf(stderr, "%s: rank %d: %s\n", run->name, run->rank, run->message);
   else
@@ -288,7 +290,11 @@ static int share(struct run *run, int code) {
 /* Before anything else: which part of the data is read depends on the rank. */
 static int join(struct run *run) {
   enum sl_status status = open_context(run);
-  if (status != SL_OK) return fail_library(run, status);
+  if (status != SL_OK) {
+    sl_launched(&run->rank);
+    run->apart = true;
+    return fail_library(run, status);
+  }
   run->rank = sl_rank(run->context);
   if (run->cli.servers < sl_rank_count(run->context)) return EXIT_DONE;
   run->common = true;
@@ -482,7 +488,7 @@ static int run_instead(struct run *run) {
 }
 
 static int refuse_stray(struct run *run) {
-  run->common = true;
+  run->apart = true;
   int count = sl_launched(&run->rank);
   return fail(run, EXIT_USAGE,
               "started as one of %d ranks, but --kvstore %s does not talk to the others: take "
