@@ -120,9 +120,9 @@ static const struct argp_option options[] = {
     {"quiet", 'q', NULL, 0, "Print nothing but errors", 6},
     {0}};
 
-void cli_let_first_speak(void) {
+bool cli_let_first_speak(void) {
   int rank;
-  if (sl_launched(&rank) > 1 && rank) sleep(3);
+  return sl_launched(&rank) < 2 || !rank || sleep(3) == 0;
 }
 
 void cli_refuse(const struct argp_state *state, const char *format, ...) {

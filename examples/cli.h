@@ -60,8 +60,9 @@ double cli_real(const struct argp_state *state, const char *option, const char *
 bool cli_is_automatic(const struct cli *cli);
 
 /* Where several ranks fail for the same reason before they know of each other, the first one speaks
- * for all and the launcher ends the others (mpirun after a second): they wait for that. */
-void cli_let_first_speak(void);
+ * for all and the launcher ends the others (mpirun after a second): they wait for that. false: it
+ * asked this one to end. */
+bool cli_let_first_speak(void);
 
 /* One line and exit code 2. */
 void cli_refuse(const struct argp_state *state, const char *format, ...) SL_PRINTF(2, 3)

@@ -305,7 +305,7 @@ static int join(struct run *run) {
 }
 
 static int agree(struct run *run) {
-  enum sl_status status = ranks_agree(run->context, &run->cli, sl_dataset_info(run->train_set));
+  enum sl_status status = ranks_agree(run->context, &run->cli, run->train_set);
   if (status == SL_OK) return EXIT_DONE;
   run->common = status != SL_LOST;
   return fail_library(run, status);
