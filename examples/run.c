@@ -75,7 +75,7 @@ static int fail(struct run *run, int code, const char *format, ...) {
 static void print_failure(struct run *run) {
   progress_clear(&run->progress);
   if (run->rank && run->common) return;
-  if (run->apart) cli_let_first_speak();
+  if (run->apart && !cli_let_first_speak()) return;
   if (run->rank)
     fprintf(stderr, "%s: rank %d: %s\n", run->name, run->rank, run->message);
   else
@@ -396,7 +396,10 @@ static int end_epoch(struct run *run, int64_t epoch) {
   int code = drain(run);
   progress_pause(&run->progress);
   if (code == EXIT_DONE && !run->stopped) code = evaluate(run, epoch);
-  if (code == EXIT_DONE) code = save(run);
+  if (code == EXIT_DONE) {
+    code = save(run); /* by one rank; no other one shall think that all is well */
+    if (ranks_wanted(&run->cli)) code = share(run, code);
+  }
   progress_resume(&run->progress);
   meter_restart(&run->meter);
   run->clock.in_epoch = 0;
