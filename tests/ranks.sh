@@ -3,7 +3,7 @@
 lenet=${LENET:-examples/lenet}
 work=$(mktemp -d) || exit 1
 run=$work/run
-launcher= via= n=0 failed=0 ranks=0
+launcher= inside= via= n=0 failed=0 ranks=0
 export STARPU_NCPU=1 STARPU_NCUDA=0 STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}"
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
@@ -60,12 +60,12 @@ EOF
 chmod +x "$work/rank"
 
 # start N COMMAND...: in the background; $launcher is the process itself, no shell around it;
-# $via: more options of mpirun
+# $inside: a command that runs mpirun, $via: more options for it
 start() {
   ranks=$1; shift
   end_all
   rm -rf "$run"; mkdir "$run"
-  (exec timeout -k 10 100 mpirun $mpi $via -np "$ranks" "$work/rank" "$run" "$@") >"$run/mpirun" 2>&1 &
+  (exec $inside timeout -k 10 100 mpirun $mpi $via -np "$ranks" "$work/rank" "$run" "$@") >"$run/mpirun" 2>&1 &
   launcher=$!
 }
 

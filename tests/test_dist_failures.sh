@@ -9,10 +9,10 @@ soon=30 timeout=3
 begin() {
   name=$1 count=$2; shift 2
   start "$count" "$lenet" --kvstore dist_sync --timeout $timeout --batch 12 --steps 100000 --quiet $images --log "$run/log.jsonl" "$@"
-  until_true 60 has_begun && return 0
+  until_true 60 has_begun && [ -s "$run/log.jsonl" ] && return 0
   not_ok "$name: does not begin"; return 1
 }
-has_begun() { grep -q '"step"' "$run/log.jsonl" 2>/dev/null; }
+has_begun() { grep -q '"step"' "$run/log.jsonl" 2>/dev/null || has_ended "$launcher"; }
 
 # A moment within the first second of the training, always the same for a seed.
 wait_until() { sleep "$(awk -v seed="$1" 'BEGIN { srand(seed); printf "%.3f", rand() }')"; }
@@ -127,6 +127,44 @@ if until_true 60 has_begun && rmdir "$work/folder"; then
     else not_ok "$name: the others end with $(code_of 1) and $(code_of 2)"; fi
   fi
 else not_ok "$name: does not begin"; fi
+
+# ---- the link between two machines is cut: namespaces, each with a network of its own, play these ----
+a=slab$$ b=slbb$$ name="the link is cut"
+remove_link() { ip netns del $a; ip netns del $b; } 2>/dev/null
+trap 'end_all; remove_link; rm -rf "$work"' EXIT
+make_link() {
+  unshare -u true && ip netns add $a && ip netns add $b && ip link add va netns $a type veth peer name vb netns $b &&
+    ip -n $a addr add 10.99.0.1/24 dev va && ip -n $b addr add 10.99.0.2/24 dev vb &&
+    ip -n $a link set va up && ip -n $b link set vb up && ip -n $a link set lo up && ip -n $b link set lo up
+}
+cat >"$work/inside" <<'EOF'
+#!/bin/sh
+space=$1; shift
+exec ip netns exec "$space" unshare -u sh -c 'hostname "$0" && exec "$@"' "$space" "$@"
+EOF
+# what mpirun takes for ssh: HOST COMMAND
+cat >"$work/agent" <<EOF
+#!/bin/sh
+space=$b; [ "\$1" = 10.99.0.1 ] && space=$a
+shift
+exec "$work/inside" \$space sh -c "\$*"
+EOF
+chmod +x "$work/inside" "$work/agent"
+if make_link >"$work/log" 2>&1; then
+  inside="$work/inside $a"
+  via="--mca plm_rsh_agent $work/agent --mca btl tcp,self --mca btl_tcp_if_include 10.99.0.0/24 --mca oob_tcp_if_include 10.99.0.0/24"
+  via="$via --host 10.99.0.1:2,10.99.0.2:1"
+  if begin "$name" 3; then
+    wait_until 6
+    ip -n $a link set va down
+    # each side believes that the other one is gone
+    all_say 1 "rank 2 (.*) has not been heard of since" 0 1 && all_say 1 "rank 0 (.*) has not been heard of since" 2 &&
+      ok "$name: $(said 0); $(said 2)"
+    ip -n $a link set va up # mpirun's own daemons need it to end
+  fi
+else
+  n=$((n + 1)); echo "ok $n # SKIP the link is cut: no network namespaces of our own here: $(head -n 1 "$work/log")"
+fi
 
 echo "1..$n"
 exit $failed
