@@ -443,8 +443,10 @@ static enum sl_status begin_watch(struct sl__net *net) {
   enum sl_status status =
       sl__watch_new(net->rank, net->size, net->timeout, &net->watch, address, sizeof address);
   MPI_Bcast(address, sizeof address, MPI_BYTE, 0, net->control);
-  if (status == SL_OK && !*address) return sl_fail(SL_LOST, "rank 0 cannot watch over the others");
+  if (status == SL_OK && !*address)
+    status = sl_fail(SL_LOST, "rank 0 cannot watch over the others");
   if (status == SL_OK) status = sl__watch_start(net->watch, address);
+  if (status != SL_OK) fail_locked(net, sl_error()); /* who did not come will not for MPI either */
   return status;
 }
 
@@ -454,6 +456,7 @@ enum sl_status sl__net_open(struct sl_context *context, double timeout, struct s
   *out = NULL;
   if (!net) return SL_NO_MEMORY;
   net->context = context;
+  net->control = net->data = MPI_COMM_NULL;
   net->size = 1;
   net->timeout = timeout;
   pthread_mutex_init(&net->lock, NULL);
@@ -481,6 +484,8 @@ void sl__net_close(struct sl__net *net) {
   if (net->is_open && !known && !whole) sl__log(net->context, SL_LOG_WARNING, "%s", sl_error());
   if (net->watch) sl__watch_leave(net->watch);
   /* with a rank lost MPI would wait for it for ever */
+  if (whole && net->control != MPI_COMM_NULL) MPI_Comm_free(&net->control);
+  if (whole && net->data != MPI_COMM_NULL) MPI_Comm_free(&net->data);
   if (net->began_mpi && whole) MPI_Finalize();
   sl__watch_free(net->watch);
   pthread_mutex_destroy(&net->lock);

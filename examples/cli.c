@@ -139,11 +139,14 @@ static const struct argp_option options[] = {
     {"quiet", 'q', NULL, 0, "Print nothing but errors", 6},
     {0}};
 
+bool cli_let_first_speak(void) {
+  int rank;
+  return sl_launched(&rank) < 2 || !rank || sleep(3) == 0;
+}
+
 void cli_refuse(const struct argp_state *state, const char *format, ...) {
   va_list list;
-  int rank;
-  /* of ranks that are started alike the first one speaks for all, and the launcher ends them */
-  if (sl_launched(&rank) > 1 && rank) sleep(1);
+  cli_let_first_speak();
   va_start(list, format);
   fprintf(stderr, "%s: ", state->name);
   vfprintf(stderr, format, list);
@@ -255,15 +258,28 @@ static void check_all(struct cli *cli, const struct argp_state *state) {
 
 struct input {
   struct cli *cli;
-  void *own;
+  const struct argp *own;
+  void *own_input;
 };
+
+/* The program's own parser; what it takes is noted. */
+static error_t parse_own(int key, char *text, struct argp_state *state) {
+  struct input *input = state->input;
+  state->input = input->own_input;
+  error_t error = input->own->parser(key, text, state);
+  state->input = input;
+  const struct argp_option *option = input->own->options;
+  for (int i = 0; !error && i < CLI_MOST_OWN && (option[i].name || option[i].doc); i++)
+    if (option[i].name && option[i].key == key) input->cli->own_text[i] = text ? text : "";
+  return error;
+}
 
 static error_t parse_option(int key, char *text, struct argp_state *state) {
   struct input *input = state->input;
   struct cli *cli = input->cli;
   switch (key) {
     case ARGP_KEY_INIT:
-      if (state->root_argp->children) state->child_inputs[0] = input->own;
+      if (state->root_argp->children) state->child_inputs[0] = input;
       break;
     case KEY_DATA: cli->data = read_name(state, "--data", text); break;
     case KEY_BATCH: cli->batch = cli_whole(state, "--batch", text, 1, 1000000); break;
@@ -346,9 +362,12 @@ const char *cli_name(const char *path) {
 
 void cli_parse(struct cli *cli, const char *about, const struct argp *own, void *own_input,
                int argc, char **argv) {
-  struct argp_child children[] = {{own, 0, "The network:", 0}, {0}};
+  struct argp noted = own ? *own : (struct argp){0};
+  struct argp_child children[] = {{&noted, 0, "The network:", 0}, {0}};
   struct argp argp = {options, parse_option, NULL, about, own ? children : NULL, NULL, NULL};
-  struct input input = {cli, own_input};
+  struct input input = {cli, own, own_input};
+  noted.parser = parse_own;
+  cli->own = own ? own->options : NULL;
   argp_err_exit_status = EXIT_USAGE;
   argv[0] = (char *)cli_name(argv[0]);
   argp_parse(&argp, argc, argv, 0, NULL, &input);

@@ -8,6 +8,8 @@
 /* Exit codes of all programs. */
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 
+enum { CLI_MOST_OWN = 32 }; /* options of one program */
+
 struct cli {
   /* data */
   const char *data; /* a folder, a text file, "digits" or "grammar" */
@@ -39,6 +41,9 @@ struct cli {
   bool resume;
   /* output */
   bool summary, quiet;
+  /* the program's own options as they were given, for ranks to compare; NULL: not given */
+  const struct argp_option *own;
+  const char *own_text[CLI_MOST_OWN];
 };
 
 /* Read argv into cli, which holds the program's defaults (cli_default() first). own may be NULL:
@@ -58,6 +63,11 @@ double cli_real(const struct argp_state *state, const char *option, const char *
 
 /* --placement auto: else a text for sl_place, or none. */
 bool cli_is_automatic(const struct cli *cli);
+
+/* Where several ranks fail for the same reason before they know of each other, the first one speaks
+ * for all and the launcher ends the others (mpirun after a second): they wait for that. false: it
+ * asked this one to end. */
+bool cli_let_first_speak(void);
 
 /* One line and exit code 2. */
 void cli_refuse(const struct argp_state *state, const char *format, ...) SL_PRINTF(2, 3)

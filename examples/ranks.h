@@ -15,7 +15,7 @@ bool ranks_strayed(const struct cli *cli);
 
 /* Options and data that must be alike on all ranks; collective. */
 enum sl_status ranks_agree(struct sl_context *context, const struct cli *cli,
-                           const struct sl_dataset_info *train);
+                           const struct sl_dataset *train);
 
 /* "run.jsonl" on rank 0, "run.rank2.jsonl" on rank 2; to be freed, NULL without memory. */
 char *ranks_path(const char *path, int rank);

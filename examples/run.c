@@ -25,6 +25,7 @@ struct run {
   bool works;    /* it is a worker, not only a server */
   bool stopped;  /* all ranks end here, because one was asked to */
   bool common;   /* all ranks fail alike */
+  bool apart;    /* before they knew of each other */
   char *own_log; /* this rank's */
   struct sl_dataset *train_set, *test_set;
   struct sl_loader *train_loader, *test_loader;
@@ -94,6 +95,7 @@ static int fail(struct run *run, int code, const char *format, ...) {
 static void print_failure(struct run *run) {
   progress_clear(&run->progress);
   if (run->rank && run->common) return;
+  if (run->apart && !cli_let_first_speak()) return;
   if (run->rank)
     fprintf(stderr, "%s: rank %d: %s\n", run->name, run->rank, run->message);
   else
@@ -348,7 +350,11 @@ static int share(struct run *run, int code) {
 /* Before anything else: which part of the data is read depends on the rank. */
 static int join(struct run *run) {
   enum sl_status status = open_context(run);
-  if (status != SL_OK) return fail_library(run, status);
+  if (status != SL_OK) {
+    sl_launched(&run->rank);
+    run->apart = true;
+    return fail_library(run, status);
+  }
   run->rank = sl_rank(run->context);
   run->works = run->rank < sl_rank_count(run->context) - run->cli.servers;
   if (run->cli.servers < sl_rank_count(run->context)) return EXIT_DONE;
@@ -360,7 +366,7 @@ static int join(struct run *run) {
 }
 
 static int agree(struct run *run) {
-  enum sl_status status = ranks_agree(run->context, &run->cli, sl_dataset_info(run->train_set));
+  enum sl_status status = ranks_agree(run->context, &run->cli, run->train_set);
   if (status == SL_OK) return EXIT_DONE;
   run->common = status != SL_LOST;
   return fail_library(run, status);
@@ -465,9 +471,13 @@ static int write_checkpoint(struct run *run) {
 
 /* The end of an epoch, or of the run in the midst of one. */
 static int end_epoch(struct run *run, int64_t epoch) {
-  bool elsewhere = ranks_are_async(&run->cli) && run->rank; /* the first rank does it alone */
-  int code = run->stopped || elsewhere ? EXIT_DONE : evaluate(run, epoch);
-  if (code == EXIT_DONE) code = save(run);
+  bool alone = ranks_are_async(&run->cli);
+  int code = run->stopped || (alone && run->rank) ? EXIT_DONE : evaluate(run, epoch);
+  if (code == EXIT_DONE) {
+    code =
+        save(run); /* by one rank; where all come here together none shall think that all is well */
+    if (ranks_wanted(&run->cli) && !alone) code = share(run, code);
+  }
   run->epoch_loss = 0;
   run->epoch_samples = 0;
   return code;
@@ -609,7 +619,7 @@ static int run_instead(struct run *run) {
 }
 
 static int refuse_stray(struct run *run) {
-  run->common = true;
+  run->apart = true;
   int count = sl_launched(&run->rank);
   return fail(run, EXIT_USAGE,
               "started as one of %d ranks, but --kvstore %s does not talk to the others: take "

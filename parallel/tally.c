@@ -10,8 +10,8 @@ enum { FACTS = 2 }; /* stats and flags */
 struct sl__tally {
   struct sl_context *context;
   struct sl__ranks ranks;           /* size 0: not distributed */
-  struct sl_tensor *own[FACTS];     /* of this worker */
-  struct sl_tensor **theirs[FACTS]; /* [workers], on rank 0; [0] is its own */
+  struct sl_tensor *own[FACTS];     /* of this rank */
+  struct sl_tensor **theirs[FACTS]; /* [ranks], on rank 0; [0] is its own */
   struct sl_tensor **list;
 };
 
@@ -23,16 +23,16 @@ enum sl_status sl__tally_new(struct sl_context *context, const struct sl__ranks 
   if (!t) return status;
   t->context = context;
   t->ranks = *ranks;
-  size_t workers = (size_t)ranks->workers + 1;
-  t->list = sl__alloc(FACTS * workers, sizeof *t->list, "a tally");
+  size_t size = (size_t)ranks->size + 1;
+  t->list = sl__alloc(FACTS * size, sizeof *t->list, "a tally");
   if (!t->list) goto out;
   for (int k = 0; k < FACTS; k++) {
-    t->theirs[k] = sl__alloc(workers, sizeof **t->theirs, "a tally");
+    t->theirs[k] = sl__alloc(size, sizeof **t->theirs, "a tally");
     if (!t->theirs[k]) goto out;
     SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->own[k]));
     t->theirs[k][0] = t->own[k];
-    for (int w = 1; w < ranks->workers && ranks->rank == 0; w++)
-      SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->theirs[k][w]));
+    for (int r = 1; r < ranks->size && ranks->rank == 0; r++)
+      SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->theirs[k][r]));
   }
   status = SL_OK;
   *out = t;
@@ -45,7 +45,7 @@ out:
 void sl__tally_free(struct sl__tally *t) {
   if (!t) return;
   for (int k = 0; k < FACTS; k++) {
-    for (int w = 1; t->theirs[k] && w < t->ranks.workers; w++) sl__tensor_free(t->theirs[k][w]);
+    for (int r = 1; t->theirs[k] && r < t->ranks.size; r++) sl__tensor_free(t->theirs[k][r]);
     free(t->theirs[k]);
     sl__tensor_free(t->own[k]);
   }
@@ -53,18 +53,18 @@ void sl__tally_free(struct sl__tally *t) {
   free(t);
 }
 
-/* Rank 0 adds up, worker by worker, and tells all. */
+/* Rank 0 adds up, rank by rank, and tells all. */
 static enum sl_status submit_first(struct sl__tally *t, const struct sl__launch *launch,
                                    struct sl_tensor *const *sums) {
-  struct sl__peers workers = {1, t->ranks.workers - 1, -1}, all = {1, t->ranks.size - 1, -1};
+  struct sl__peers others = {1, t->ranks.size - 1, -1};
   enum sl_status status;
   int n = 0;
-  for (int w = 1; w < t->ranks.workers; w++)
-    for (int k = 0; k < FACTS; k++) t->list[n++] = t->theirs[k][w];
-  SL_TRY(sl__receive(t->context, launch, SL_TAG_STATS, &workers, n, t->list));
+  for (int r = 1; r < t->ranks.size; r++)
+    for (int k = 0; k < FACTS; k++) t->list[n++] = t->theirs[k][r];
+  SL_TRY(sl__receive(t->context, launch, SL_TAG_STATS, &others, n, t->list));
   for (int k = 0; k < FACTS; k++)
-    SL_TRY(sl__reduce(t->context, launch, sums[k], t->ranks.workers, t->theirs[k]));
-  status = sl__send(t->context, launch, SL_TAG_STATS + 1, &all, FACTS, sums);
+    SL_TRY(sl__reduce(t->context, launch, sums[k], t->ranks.size, t->theirs[k]));
+  status = sl__send(t->context, launch, SL_TAG_STATS + 1, &others, FACTS, sums);
 out:
   return status;
 }
@@ -77,12 +77,12 @@ enum sl_status sl__tally_submit(struct sl__tally *t, const struct sl__launch *la
   struct sl__launch message = {.name = "the step's loss", .priority = SL_PRIORITY_LOSS};
   enum sl_status status = SL_OK;
   if (!t->ranks.size) return sl__reduce(t->context, launch, stats, count, terms);
-  if (count) {
-    SL_TRY(sl__reduce(t->context, launch, t->own[0], count, terms));
-    SL_TRY(sl__fill(t->context, &message, t->own[1], stop ? 1 : 0));
-  }
+  /* a rank that is no worker has no loss, but may be asked to stop as well */
+  SL_TRY(count ? sl__reduce(t->context, launch, t->own[0], count, terms)
+               : sl__fill(t->context, &message, t->own[0], 0));
+  SL_TRY(sl__fill(t->context, &message, t->own[1], stop ? 1 : 0));
   if (!t->ranks.rank) return submit_first(t, &message, sums);
-  if (count) SL_TRY(sl__send(t->context, &message, SL_TAG_STATS, &first, FACTS, t->own));
+  SL_TRY(sl__send(t->context, &message, SL_TAG_STATS, &first, FACTS, t->own));
   status = sl__receive(t->context, &message, SL_TAG_STATS + 1, &first, FACTS, sums);
 out:
   return status;

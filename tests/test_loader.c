@@ -147,6 +147,52 @@ static void test_part_without_a_last_batch(void **state) {
   sl_dataset_free(set);
 }
 
+/* What a loss is divided by: of the k-th batches of all parts together, the same in each of them.
+ * COUNT is no multiple of anything, so the last batches are short, by different amounts, or empty.
+ */
+static void check_valid_all(const struct sl_dataset *set, struct sl_loader_options options,
+                            int64_t parts, int64_t a_row) {
+  int64_t valid[2 * COUNT] = {0}, all[2 * COUNT] = {0}, total = 0, length = 0;
+  for (int64_t part = 0; part < parts; part++) {
+    options.part_index = part;
+    options.num_parts = parts;
+    struct sl_loader *loader = loader_of(set, options);
+    length = 2 * sl_loader_length(loader); /* two epochs */
+    for (int64_t i = 0; i < length; i++) {
+      struct sl_batch batch = next(loader);
+      valid[i] += batch.valid;
+      if (part) assert_int_equal(batch.valid_all, all[i]);
+      all[i] = batch.valid_all;
+      sl_loader_recycle(loader, batch.slot);
+    }
+    sl_loader_free(loader);
+  }
+  for (int64_t i = 0; i < length; i++) {
+    assert_int_equal(all[i], valid[i]);
+    total += all[i];
+  }
+  int64_t runs = parts * options.batch, rows = sl_dataset_info(set)->count;
+  assert_int_equal(total, 2 * a_row * (options.contiguous ? rows / runs * runs : rows));
+}
+
+static void test_valid_of_all_parts(void **state) {
+  (void)state;
+  struct sl_dataset *set = numbered(), *text;
+  int32_t tokens[4 * COUNT + 3] = {0};
+  assert_int_equal(sl_tokens_new("text", tokens, 4 * COUNT + 3, 4, 2, &text), SL_OK);
+  static const int64_t batches[] = {1, 4, 7, COUNT};
+  for (int64_t parts = 1; parts <= 6; parts++)
+    for (int b = 0; b < 4; b++) {
+      struct sl_loader_options options = {.batch = batches[b], .seed = 3, .shuffle = true};
+      check_valid_all(set, options, parts, 1);
+      check_valid_all(text, options, parts, 4); /* each token has a label */
+      options = (struct sl_loader_options){.batch = batches[b], .contiguous = true};
+      if (batches[b] * parts <= COUNT) check_valid_all(text, options, parts, 4);
+    }
+  sl_dataset_free(text);
+  sl_dataset_free(set);
+}
+
 /* A number that any change of values, labels or order changes. */
 static uint64_t hash_epochs(struct sl_loader *loader, int64_t epochs) {
   uint64_t hash = 14695981039346656037u;
@@ -405,6 +451,7 @@ int main(void) {
       cmocka_unit_test(test_short_last_batch),
       cmocka_unit_test(test_parts),
       cmocka_unit_test(test_part_without_a_last_batch),
+      cmocka_unit_test(test_valid_of_all_parts),
       cmocka_unit_test(test_same_numbers),
       cmocka_unit_test(test_augmentation),
       cmocka_unit_test(test_seek),

@@ -466,6 +466,8 @@ static void check_parts(const struct sl_dataset *set, int64_t parts, bool shuffl
   int64_t stride = stride_of(set);
   struct sl_loader_options options = {.batch = BATCH * parts, .seed = 4, .shuffle = shuffle};
   struct sl_loader *whole = loader_of(set, options);
+  int64_t *valid = calloc((size_t)(2 * sl_loader_length(whole)), sizeof *valid);
+  assert_non_null(valid);
   for (int64_t part = 0; part < parts; part++) {
     options.batch = BATCH;
     options.part_index = part;
@@ -476,6 +478,10 @@ static void check_parts(const struct sl_dataset *set, int64_t parts, bool shuffl
     for (int64_t index = 0; index < 2 * sl_loader_length(loader); index++) {
       struct sl_batch all = next(whole), batch = next(loader);
       assert_int_equal(batch.steps, all.steps);
+      assert_int_equal(all.valid_all, all.valid);
+      assert_int_equal(batch.valid_all, all.valid); /* the words, not the places */
+      valid[index] += batch.valid;
+      if (part == parts - 1) assert_int_equal(batch.valid_all, valid[index]);
       for (int64_t row = 0; row < BATCH; row++) {
         int64_t same = row * parts + part, length = row_length(&all, stride, same);
         assert_int_equal(row_length(&batch, stride, row), length);
@@ -490,6 +496,7 @@ static void check_parts(const struct sl_dataset *set, int64_t parts, bool shuffl
     }
     sl_loader_free(loader);
   }
+  free(valid);
   sl_loader_free(whole);
 }
 
