@@ -303,12 +303,13 @@ enum sl_status sl__adam(struct sl_context *context, const struct sl__launch *l,
 enum sl_status sl__note(struct sl_context *context, const struct sl__launch *l, struct sl_tensor *y,
                         const float *values);
 
-/* Ranks first .. first + count - 1 but for skip (-1: none). */
+/* Ranks first, first + stride, ..., so many, but for skip (-1: none). */
 struct sl__peers {
   int first, count, skip;
+  int stride; /* 0 means 1 */
 };
 /* Send the tensors, as one message, to each of the ranks; the task ends when their memory may
- * change. l->name must outlive it; it runs on a CPU whatever l->place says. */
+ * change. l->name must outlive it; it runs on a CPU, that of l->place where it names one. */
 enum sl_status sl__send(struct sl_context *context, const struct sl__launch *l, int tag,
                         const struct sl__peers *to, int count, struct sl_tensor *const *tensors);
 /* Receive a message from each of the ranks, into count / ranks tensors for each, rank by rank.

@@ -8,7 +8,7 @@
 struct message_args {
   struct sl__net *net; /* of this process: such tasks run in the main one only */
   const char *name;
-  int32_t tag, first, count, skip;
+  int32_t tag, first, count, skip, stride;
   int32_t pieces; /* tensors a rank */
 };
 
@@ -17,7 +17,8 @@ static void begin(void *buffers[], const struct message_args *a, bool is_send) {
   void *memory[a->pieces];
   size_t bytes[a->pieces];
   int at = 0;
-  for (int r = a->first; r < a->first + a->count; r++) {
+  for (int peer = 0; peer < a->count; peer++) {
+    int r = a->first + peer * a->stride;
     if (r == a->skip) continue;
     for (int i = 0; i < a->pieces; i++) {
       void *buffer = buffers[is_send ? i : at++];
@@ -42,9 +43,13 @@ SL_KERNEL void sl__receive_cpu(void *buffers[], void *cl_arg) {
   begin(buffers, sl__args(cl_arg), false);
 }
 
+static int stride_of(const struct sl__peers *peers) { return peers->stride ? peers->stride : 1; }
+
 static int peers_of(const struct sl__peers *peers) {
-  bool skips = peers->skip >= peers->first && peers->skip < peers->first + peers->count;
-  return peers->count - skips;
+  int ranks = 0;
+  for (int i = 0; i < peers->count; i++)
+    ranks += peers->first + i * stride_of(peers) != peers->skip;
+  return ranks;
 }
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
@@ -57,11 +62,14 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                               .first = peers->first,
                               .count = peers->count,
                               .skip = peers->skip,
+                              .stride = stride_of(peers),
                               .pieces = op == &sl__op_send ? count
                                         : ranks            ? count / ranks
                                                            : 0};
   struct sl__launch launch = *l;
-  launch.place = (struct sl__place){.where = STARPU_CPU};
+  /* a pinned worker looks at what is for any only when it has nothing of its own left */
+  if (!l->place.worker || l->place.where != STARPU_CPU)
+    launch.place = (struct sl__place){.where = STARPU_CPU};
   if (!ranks) return SL_OK;
   return sl__submit(context, op, &launch, count, tensors, &args, sizeof args, 0, 0);
 }

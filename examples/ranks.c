@@ -80,8 +80,10 @@ char *ranks_path(const char *path, int rank) {
 }
 
 void ranks_part(const struct sl_context *context, const struct cli *cli,
-                struct sl_loader_options *options) {
-  int workers = sl_rank_count(context) - cli->servers, rank = sl_rank(context);
-  options->num_parts = workers;
-  options->part_index = rank < workers ? rank : 0;
+                const struct sl_model *model, struct sl_loader_options *options) {
+  int members = sl_placement_ranks(model);
+  int workers = (sl_rank_count(context) - cli->servers) / members;
+  int worker = sl_rank(context) / members;
+  options->num_parts = workers > 0 ? workers : 1; /* too few: the trainer tells */
+  options->part_index = worker < workers ? worker : 0;
 }

@@ -20,9 +20,9 @@ enum sl_status ranks_agree(struct sl_context *context, const struct cli *cli,
 /* "run.jsonl" on rank 0, "run.rank2.jsonl" on rank 2; to be freed, NULL without memory. */
 char *ranks_path(const char *path, int rank);
 
-/* Which part of the data is this rank's, of how many; ranks that only own shards take the first's.
- */
+/* Which part of the data is this rank's, of how many; those that have a model (placed already)
+ * between them take the same, ranks that only own shards the first. */
 void ranks_part(const struct sl_context *context, const struct cli *cli,
-                struct sl_loader_options *options);
+                const struct sl_model *model, struct sl_loader_options *options);
 
 #endif

@@ -136,7 +136,8 @@ static enum sl_status open_loader(const struct run *run, const struct sl_dataset
   bool colour = info->sample.dim[0] == 3;
   struct sl_loader_options options = {.batch = cli->batch, .seed = cli->seed};
   /* out of step each rank that evaluates does so alone */
-  if (run->context && (train || !ranks_are_async(cli))) ranks_part(run->context, cli, &options);
+  if (run->context && (train || !ranks_are_async(cli)))
+    ranks_part(run->context, cli, run->model, &options);
   options.contiguous = is_one_text(info);
   if (train && !options.contiguous) {
     options.shuffle = cli->shuffle;
@@ -164,9 +165,13 @@ static int open_data(struct run *run) {
     return fail(run, EXIT_USAGE,
                 "--replicas %d x --microbatches %d: more slices than a batch has samples (%lld)",
                 cli->replicas, cli->microbatches, (long long)cli->batch);
-  status = open_loader(run, run->train_set, true, &run->train_loader);
-  if (status == SL_OK) status = open_loader(run, run->test_set, false, &run->test_loader);
-  return status == SL_OK ? EXIT_DONE : fail_library(run, status);
+  return EXIT_DONE;
+}
+
+/* Which part of the data is this rank's depends on the model's placement. */
+static enum sl_status open_loaders(struct run *run) {
+  enum sl_status status = open_loader(run, run->train_set, true, &run->train_loader);
+  return status == SL_OK ? open_loader(run, run->test_set, false, &run->test_loader) : status;
 }
 
 /* What a program of its own kind of data or schedule cannot do is refused, not passed over. */
@@ -333,9 +338,11 @@ static int start_alone(struct run *run) {
   if (code == EXIT_DONE) code = open_data(run);
   if (code == EXIT_DONE) code = check_own(run);
   if (code != EXIT_DONE) return code;
-  plan_steps(run);
   enum sl_status status = open_model(run);
-  return status == SL_OK ? EXIT_DONE : fail_library(run, status);
+  if (status == SL_OK) status = open_loaders(run);
+  if (status != SL_OK) return fail_library(run, status);
+  plan_steps(run);
+  return EXIT_DONE;
 }
 
 /* A rank's failure is that of all. */
@@ -497,7 +504,9 @@ static int halt(struct run *run, int64_t done) {
   bool last = run->stopped || done == run->steps;
   bool ends = last || done % run->epoch_steps == 0;
   progress_pause(&run->progress);
-  if (code == EXIT_DONE && last) code = settle(run);
+  /* of a model over several ranks the first has its own layers only, until all have met */
+  bool gathers = last || (ends && run->cli.save && sl_placement_ranks(run->model) > 1);
+  if (code == EXIT_DONE && gathers) code = settle(run);
   if (code == EXIT_DONE && ends) code = end_epoch(run, (done - 1) / run->epoch_steps + 1);
   if (code == EXIT_DONE && is_due(run, done)) {
     code = write_checkpoint(run);

@@ -105,6 +105,7 @@ struct sl_model {
   int users; /* KVStores that hold shards of its blocks: these must not be cut otherwise meanwhile
               */
   char *placement; /* which device has which layer (parallel/placement.c); NULL: any */
+  int ranks;       /* that it is over; 0: unplaced */
 };
 
 /* Append a layer: copies the options, resolves the inputs' names, infers the shapes. */

@@ -141,7 +141,7 @@ static void image_clear(struct image *image) {
 static enum sl_status move_carried(const struct sl_trainer *t, const struct sl__plan *plan,
                                    int layer, float *values, bool into_plan) {
   int64_t width = sl_shape_count(&plan->model->layers[layer].state);
-  int64_t first = t->ranks.rank * plan->batch;
+  int64_t first = sl__worker(&t->ranks) * plan->batch;
   enum sl_status status = SL_OK;
   for (int s = 0; s < plan->count; s++) {
     const struct sl__slice *slice = &plan->slices[s];
@@ -159,14 +159,18 @@ out:
 static enum sl_status gather_carried(struct sl_trainer *t, const struct image *image, int layer) {
   struct sl__net *net = t->model->context->net;
   enum sl_status status = SL_OK;
+  int members = sl__members(&t->ranks);
+  int member = sl__grid_member(&t->grid, layer), worker = sl__worker(&t->ranks);
   if (t->ranks.size < 2 || !sl__is_worker(&t->ranks)) return SL_OK;
   int64_t width = sl_shape_count(&t->model->layers[layer].state);
   int64_t own = image->rows / t->ranks.workers * width;
   float *values = image->carried[layer];
   size_t bytes = (size_t)own * sizeof *values;
-  if (t->ranks.rank) return sl__net_send(net, 0, values + t->ranks.rank * own, bytes);
-  for (int w = 1; w < t->ranks.workers; w++)
-    SL_TRY(sl__net_receive(net, w, values + w * own, bytes));
+  if (t->ranks.rank)
+    return sl__grid_is_here(&t->grid, layer) ? sl__net_send(net, 0, values + worker * own, bytes)
+                                             : SL_OK;
+  for (int w = member ? 0 : 1; w < t->ranks.workers; w++)
+    SL_TRY(sl__net_receive(net, w * members + member, values + w * own, bytes));
 out:
   return status;
 }
@@ -213,6 +217,7 @@ static enum sl_status image_from_trainer(struct sl_trainer *t, const char *path,
   enum sl_status status;
   struct sl__plan *plan;
   SL_TRY(carrying_plan(t, image, &plan));
+  SL_TRY(sl__trainer_fetch_weights(t));
   SL_TRY(sl__copy_read(t->model, &image->weights));
   SL_TRY(sl__copy_check(&image->weights, t->model, path));
   for (int i = 0; i < 2 * image->layers; i++)
@@ -220,7 +225,8 @@ static enum sl_status image_from_trainer(struct sl_trainer *t, const char *path,
       SL_TRY(sl__kvstore_read_state(t->kvstore, i / 2, i % 2, image->states[i]));
   for (int l = 0; l < image->layers; l++)
     if (image->carried[l]) {
-      if (plan) SL_TRY(move_carried(t, plan, l, image->carried[l], false));
+      if (plan && sl__grid_is_here(&t->grid, l))
+        SL_TRY(move_carried(t, plan, l, image->carried[l], false));
       SL_TRY(gather_carried(t, image, l));
     }
   SL_TRY(read_residuals(t, image));
@@ -236,7 +242,8 @@ static enum sl_status image_to_trainer(struct sl_trainer *t, struct sl__plan *pl
     if (image->states[i])
       SL_TRY(sl__kvstore_write_state(t->kvstore, i / 2, i % 2, image->states[i]));
   for (int l = 0; l < image->layers; l++)
-    if (image->carried[l] && plan) SL_TRY(move_carried(t, plan, l, image->carried[l], true));
+    if (image->carried[l] && plan && sl__grid_is_here(&t->grid, l))
+      SL_TRY(move_carried(t, plan, l, image->carried[l], true));
   if (plan) plan->has_state = true;
   SL_TRY(write_residuals(t, image));
 out:

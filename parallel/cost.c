@@ -52,6 +52,7 @@ static double least_on_node(const struct sl__cost_case *c, const struct sl__grid
   for (int i = 0; i < model->count; i++)
     for (int r = 0; r < grid->replicas; r++) {
       const struct sl__device *device = sl__grid_device(grid, i, r);
+      if (!sl__grid_is_here(grid, i)) continue;
       if (device->node != node || !is_definite(device)) continue;
       bytes += sl__cost_bytes(c, i, 1);
       if (r) /* weights and the optimizer's state are there once */
@@ -73,6 +74,7 @@ enum sl_status sl__cost_check_memory(const struct sl_model *model,
     int stage;
     double need = least_on_node(&c, grid, device->node, &stage);
     double has = sl__cost_memory(device);
+    if (grid->member_of && grid->member_of[d / grid->replicas] != grid->member) continue;
     if (stage < 0 || need <= has) continue;
     return sl_fail(SL_NO_MEMORY,
                    "the placement cannot fit: the layers on %s (stage %d and what shares its "

@@ -6,6 +6,11 @@
 /* Below this a message costs more to begin than to carry. */
 #define SMALL_BYTES 65536
 
+/* Of an owner that is a worker, too. */
+static int own_term(const struct sl__exchange *x) {
+  return sl__is_worker(&x->ranks) ? sl__worker(&x->ranks) : -1;
+}
+
 static bool is_mine(const struct sl__exchange *x, int parcel) {
   return x->parcels[parcel].owner == x->ranks.rank;
 }
@@ -15,6 +20,7 @@ static void group(struct sl__exchange *x) {
   bool *taken = sl__alloc((size_t)x->parcel_count + 1, sizeof *taken, "an exchange");
   int at = 0;
   x->message_count = -(taken == NULL);
+  for (int p = 0; taken && p < x->parcel_count; p++) taken[p] = x->parcels[p].elsewhere;
   for (int p = x->parcel_count - 1; taken && p >= 0; p--) {
     if (taken[p]) continue;
     struct sl__exchange_message *m = &x->messages[x->message_count++];
@@ -38,7 +44,7 @@ static enum sl_status make_packed(struct sl__exchange *x, int p) {
   const struct sl__parcel *parcel = &x->parcels[p];
   struct sl_shape shape = SL_SHAPE(parcel->count);
   enum sl_status status = SL_OK;
-  if (!sl__is_compressed(x)) return SL_OK;
+  if (!sl__is_compressed(x) || parcel->elsewhere) return SL_OK;
   if (is_mine(x, p)) SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &x->total[p]));
   if (!sl__is_worker(&x->ranks)) return SL_OK;
   SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(sl__compress_words(&x->compress, parcel->count)),
@@ -58,8 +64,7 @@ static enum sl_status make_terms(struct sl__exchange *x, int p) {
   x->terms[p] = sl__alloc((size_t)x->ranks.workers, sizeof **x->terms, "an exchange");
   if (!x->terms[p]) return SL_NO_MEMORY;
   for (int w = 0; w < x->ranks.workers && status == SL_OK; w++)
-    if (w != x->ranks.rank)
-      status = sl__tensor_temporary(x->context, &shape, type, &x->terms[p][w]);
+    if (w != own_term(x)) status = sl__tensor_temporary(x->context, &shape, type, &x->terms[p][w]);
   return status;
 }
 
@@ -120,7 +125,7 @@ void sl__exchange_free(struct sl__exchange *x) {
   sl__service_free(x);
   for (int p = 0; p < x->parcel_count; p++) {
     for (int w = 0; x->terms[p] && w < x->ranks.workers; w++)
-      if (w != x->ranks.rank) sl__tensor_free(x->terms[p][w]);
+      if (w != own_term(x)) sl__tensor_free(x->terms[p][w]);
     free(x->terms[p]);
     sl__tensor_free(x->packed[p]);
     sl__tensor_free(x->residual[p]);
@@ -144,8 +149,12 @@ int sl__exchange_parcels(const struct sl__exchange *x, int m, const int **parcel
   return x->messages[m].count;
 }
 
+/* Those that have the same layers. */
 static struct sl__peers all_workers_but_me(const struct sl__exchange *x) {
-  return (struct sl__peers){0, x->ranks.workers, x->ranks.rank};
+  return (struct sl__peers){.first = sl__member(&x->ranks),
+                            .count = x->ranks.workers,
+                            .skip = x->ranks.rank,
+                            .stride = sl__members(&x->ranks)};
 }
 
 enum sl_status sl__exchange_pack(struct sl__exchange *x, int p, struct sl_tensor *sum,
@@ -193,7 +202,7 @@ enum sl_status sl__exchange_push(struct sl__exchange *x, int m, struct sl_tensor
   for (int w = 0; w < x->ranks.workers; w++)
     for (int i = 0; i < message->count; i++) {
       int p = message->parcels[i];
-      if (w == x->ranks.rank)
+      if (w == own_term(x))
         SL_TRY(sl__exchange_pack(x, p, sums[p], &x->terms[p][w]));
       else
         x->list[n++] = x->terms[p][w];
@@ -222,7 +231,7 @@ static void forget_terms(struct sl__exchange *x, const struct sl__exchange_messa
   for (int i = 0; i < message->count; i++) {
     int p = message->parcels[i];
     for (int w = 0; w < x->ranks.workers; w++)
-      if (w != x->ranks.rank || sl__is_compressed(x)) sl__tensor_invalidate(x->terms[p][w]);
+      if (w != own_term(x) || sl__is_compressed(x)) sl__tensor_invalidate(x->terms[p][w]);
     if (x->total[p]) sl__tensor_invalidate(x->total[p]);
   }
 }
@@ -240,22 +249,23 @@ enum sl_status sl__exchange_pull(struct sl__exchange *x, int m) {
   return sl__receive(x->context, &launch, sl__push_tag(x, m) + 1, &owner, message->count, x->list);
 }
 
-enum sl_status sl__exchange_share(struct sl__exchange *x, struct sl_tensor *const *scalars) {
-  const struct sl__ranks *ranks = &x->ranks;
+enum sl_status sl__owners_share(struct sl_context *context, const struct sl__ranks *ranks, int tag,
+                                int count, const int *owners, struct sl_tensor *const *scalars,
+                                struct sl_tensor **list) {
   struct sl__launch launch = {.name = "norm", .priority = SL_PRIORITY_LOSS};
   int first = sl__first_owner(ranks);
-  struct sl__peers owners = {first, ranks->size - first, ranks->rank};
+  struct sl__peers all = {.first = first, .count = ranks->size - first, .skip = ranks->rank};
   enum sl_status status = SL_OK;
   for (int owner = first; owner < ranks->size && ranks->rank >= first; owner++) {
-    struct sl__peers from = {owner, 1, -1};
+    struct sl__peers from = {.first = owner, .count = 1, .skip = -1};
     int n = 0;
-    for (int p = 0; p < x->parcel_count; p++)
-      if (x->parcels[p].owner == owner) x->list[n++] = scalars[p];
+    for (int i = 0; i < count; i++)
+      if (owners[i] == owner && scalars[i]) list[n++] = scalars[i];
     if (!n) continue;
     if (owner == ranks->rank)
-      SL_TRY(sl__send(x->context, &launch, x->tag + SL_TAG_SHARE, &owners, n, x->list));
+      SL_TRY(sl__send(context, &launch, tag, &all, n, list));
     else
-      SL_TRY(sl__receive(x->context, &launch, x->tag + SL_TAG_SHARE, &from, n, x->list));
+      SL_TRY(sl__receive(context, &launch, tag, &from, n, list));
   }
 out:
   return status;

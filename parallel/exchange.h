@@ -13,6 +13,7 @@
 struct sl__parcel {
   const char *name; /* of the layer; must live on */
   int owner;        /* rank */
+  bool elsewhere;   /* other members of the groups have it: it does not travel from or to here */
   int64_t count;    /* elements */
   struct sl__launch launch;
   struct sl_tensor *param; /* this rank's copy, f32 [count] */
@@ -20,17 +21,28 @@ struct sl__parcel {
 
 struct sl__exchange;
 
-/* Who takes part: ranks 0 .. workers - 1 are workers; the owners are all ranks, or those from
- * workers on where there are any. */
+/* Who takes part: so many workers, each a group of `members` ranks that have the model's layers
+ * between them (0 means 1), the first group ranks 0 .. members - 1. The owners of what member j has
+ * are the j-th of all groups; or, where there are ranks beyond the workers', these. */
 struct sl__ranks {
-  int rank, size, workers;
+  int rank, size, workers, members;
 };
 
+static inline int sl__members(const struct sl__ranks *ranks) {
+  return ranks->members > 1 ? ranks->members : 1;
+}
 static inline int sl__first_owner(const struct sl__ranks *ranks) {
-  return ranks->size > ranks->workers ? ranks->workers : 0;
+  return ranks->size > ranks->workers * sl__members(ranks) ? ranks->workers : 0;
 }
 static inline bool sl__is_worker(const struct sl__ranks *ranks) {
-  return ranks->rank < ranks->workers;
+  return ranks->rank < ranks->workers * sl__members(ranks);
+}
+/* This rank's worker; its place in that. */
+static inline int sl__worker(const struct sl__ranks *ranks) {
+  return ranks->rank / sl__members(ranks);
+}
+static inline int sl__member(const struct sl__ranks *ranks) {
+  return ranks->rank % sl__members(ranks);
 }
 
 /* parcels are copied; compress: of the gradients, method SL__COMPRESS_NONE for none. Neighbours of
@@ -61,8 +73,11 @@ struct sl_tensor *const *sl__exchange_terms(struct sl__exchange *exchange, int p
 /* Submit: the parameters of message m to all workers. */
 enum sl_status sl__exchange_pull(struct sl__exchange *exchange, int m);
 
-/* Submit: each owner's scalars[parcel] to all other owners. */
-enum sl_status sl__exchange_share(struct sl__exchange *exchange, struct sl_tensor *const *scalars);
+/* Submit: each owner's scalars [1] to all other owners; owners[i], a rank, has scalars[i], which
+ * may be NULL (on all ranks). list: room for as many. */
+enum sl_status sl__owners_share(struct sl_context *context, const struct sl__ranks *ranks, int tag,
+                                int count, const int *owners, struct sl_tensor *const *scalars,
+                                struct sl_tensor **list);
 
 /* ---- dist_async: the owner applies each worker's gradient when it comes ---- */
 

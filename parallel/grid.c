@@ -2,6 +2,9 @@
 
 #include <stdlib.h>
 
+#include "core/net.h"
+#include "parallel/kvstore.h"
+
 enum sl_status sl__grid_workers(const struct sl_context *context, struct sl__device **out,
                                 int *count) {
   int workers = (int)starpu_worker_get_count();
@@ -53,6 +56,12 @@ static enum sl_status placed(const struct sl_model *model, struct sl__grid *g) {
   if (!g->replicas) g->replicas = 1;
   g->stages = p.stages;
   SL_TRY(make_room(g, model));
+  if (p.ranks > 1) {
+    g->members = p.ranks;
+    g->member = sl__net_rank(model->context->net) % p.ranks;
+    g->member_of = p.rank;
+    p.rank = NULL;
+  }
   for (int i = 0; i < model->count; i++) g->stage[i] = p.stage[i];
   for (int s = 0; s < p.stages; s++)
     for (int r = 0; r < g->replicas; r++)
@@ -102,7 +111,8 @@ out:
 
 enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_trainer_options *o,
                             struct sl__grid *g) {
-  *g = (struct sl__grid){.replicas = o->replicas,
+  *g = (struct sl__grid){.members = 1,
+                         .replicas = o->replicas,
                          .microbatches = o->microbatches ? o->microbatches : 1,
                          .chunk = o->chunk};
   if (o->replicas < 0 || o->replicas > 4096 || o->microbatches < 0 || o->microbatches > 4096)
@@ -122,6 +132,13 @@ enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_traine
     return sl_fail(SL_BAD_ARGUMENT,
                    "stages and a placement: the placement has its own stages; "
                    "give one of the two");
+  if (sl_placement_ranks(model) > 1 &&
+      (!sl__kvstore_is_distributed(o->kvstore) || !model->context->net))
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "the placement is over %d ranks, but KVStore %s is of one; take dist_sync and "
+                   "start a multiple of %d ranks (mpirun -np %d)",
+                   sl_placement_ranks(model), sl_kvstore_name(o->kvstore),
+                   sl_placement_ranks(model), sl_placement_ranks(model));
   if (model->placement) return placed(model, g);
   return o->stages ? balanced(model, o->stages, g) : one_stage(model, g);
 }
@@ -137,5 +154,6 @@ enum sl_status sl__grid_check_batch(const struct sl__grid *g, int64_t batch) {
 void sl__grid_clear(struct sl__grid *g) {
   free(g->stage);
   free(g->devices);
+  free(g->member_of);
   *g = (struct sl__grid){0};
 }

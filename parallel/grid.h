@@ -12,7 +12,12 @@ struct sl__grid {
   int64_t chunk; /* time steps a task at most; 0: all of a sample's */
   int layers;
   int *stage;                 /* [layers] */
-  struct sl__device *devices; /* [stages * replicas], stage by stage */
+  struct sl__device *devices; /* [stages * replicas], stage by stage; known of this member's stages
+                                 only */
+  /* Ranks that have one copy of the model together, its group: one in all but placements over
+   * several, for which member_of is NULL, too. */
+  int members, member; /* how many, and which one this rank is */
+  int *member_of;      /* [stages] */
 };
 
 /* The grid that the options and the model's placement (sl_place) ask for. */
@@ -25,6 +30,14 @@ static inline const struct sl__device *sl__grid_device(const struct sl__grid *gr
   return &grid->devices[grid->stage[layer] * grid->replicas + replica];
 }
 
+/* Which rank of the group has a layer? */
+static inline int sl__grid_member(const struct sl__grid *grid, int layer) {
+  return grid->member_of ? grid->member_of[grid->stage[layer]] : 0;
+}
+static inline bool sl__grid_is_here(const struct sl__grid *grid, int layer) {
+  return sl__grid_member(grid, layer) == grid->member;
+}
+
 /* SL_BAD_ARGUMENT where a batch has fewer rows than it is to have slices. */
 enum sl_status sl__grid_check_batch(const struct sl__grid *grid, int64_t batch);
 
@@ -33,9 +46,11 @@ enum sl_status sl__grid_workers(const struct sl_context *context, struct sl__dev
                                 int *count);
 
 /* "a,b0-3=cuda:0;c=cpu" (parallel/placement.c) into stages, one a rule in the order of their first
- * layers: stage[layers], and each one's devices, one a replica. */
+ * layers: stage[layers], and each one's devices, one a replica. "a=rank0/cpu:0;b=rank1/cpu:0" is
+ * over two ranks: only this rank's devices must be there. */
 struct sl__placement {
-  int stages;
+  int stages, ranks;
+  int *rank; /* [stages] */
   int *stage;
   struct sl__device **devices; /* [stages] */
   int *device_count;           /* [stages] */

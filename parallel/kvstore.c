@@ -57,10 +57,10 @@ static enum sl_status find_owners(struct sl__kvstore *kv) {
 
 /* How many shards a block is cut into, each at most `big` elements: a question of its size alone.
  * If the kind of KVStore or the number of owners had a say, so would they in the rounding of the
- * norm. Over ranks they have: a large block is spread over all that own. */
+ * norm. Over ranks they have: a large block is spread over all that may own it. */
 static int parts_of(const struct sl__kvstore *kv, int64_t count, int64_t big) {
-  int owners = kv->ranks.size - sl__first_owner(&kv->ranks);
-  if (!kv->ranks.size) return (int)((count + big - 1) / big);
+  int owners = (kv->ranks.size - sl__first_owner(&kv->ranks)) / sl__members(&kv->ranks);
+  if (!kv->exchanges) return (int)((count + big - 1) / big);
   return count > big ? (count < owners ? (int)count : owners) : 1;
 }
 
@@ -102,6 +102,24 @@ static bool is_sparse(const struct sl__kvstore *kv, int i) {
   return sl__kvstore_is_sparse(&kv->model->layers[i]);
 }
 
+/* Else another member of the group has the layer, its gradient and its optimizer's state. */
+static bool is_here(const struct sl__kvstore *kv, int i) { return sl__grid_is_here(kv->grid, i); }
+
+/* A sparse one has its tensors when it is known how many tokens there are. */
+static enum sl_status make_gradients(struct sl__kvstore *kv, int i, int parts, int64_t *lengths) {
+  int64_t total = kv->model->layers[i].params.total;
+  bool spread = kv->exchanges || !sl__kvstore_is_plain(&kv->optimizer);
+  enum sl_status status = SL_OK;
+  if (is_sparse(kv, i) && !spread) return SL_OK;
+  for (int r = 0; r < (is_sparse(kv, i) ? 1 : kv->replicas) && status == SL_OK; r++) {
+    struct sl_tensor **grad = is_sparse(kv, i) ? &kv->sums[i].dense : &kv->grads[r][i];
+    status = make_gradient(kv, total, parts, grad);
+    if (status == SL_OK) status = cut(*grad, parts, lengths);
+  }
+  return status;
+}
+
+/* All ranks cut all layers alike, those elsewhere as well. */
 static enum sl_status make_layer(struct sl__kvstore *kv, int i, int parts) {
   struct sl__block *block = &kv->model->layers[i].params;
   if (parts > 1 && !block->tensor->view_count && kv->model->users)
@@ -112,15 +130,7 @@ static enum sl_status make_layer(struct sl__kvstore *kv, int i, int parts) {
   int64_t *lengths = sl__alloc((size_t)parts, sizeof *lengths, "shards");
   enum sl_status status = lengths ? SL_OK : SL_NO_MEMORY;
   if (status == SL_OK && !block->tensor->view_count) status = cut(block->tensor, parts, lengths);
-  if (is_sparse(kv, i) && status == SL_OK &&
-      (kv->ranks.size || !sl__kvstore_is_plain(&kv->optimizer))) {
-    status = make_gradient(kv, block->total, parts, &kv->sums[i].dense);
-    if (status == SL_OK) status = cut(kv->sums[i].dense, parts, lengths);
-  }
-  for (int r = 0; r < kv->replicas && status == SL_OK && !is_sparse(kv, i); r++) {
-    status = make_gradient(kv, block->total, parts, &kv->grads[r][i]);
-    if (status == SL_OK) status = cut(kv->grads[r][i], parts, lengths);
-  }
+  if (status == SL_OK && is_here(kv, i)) status = make_gradients(kv, i, parts, lengths);
   free(lengths);
   int64_t first = 0;
   for (int p = 0; p < parts && status == SL_OK; p++) {
@@ -185,9 +195,10 @@ static int largest_shard(const struct sl__kvstore *kv, const bool *placed) {
   return largest;
 }
 
-static int lightest_rank(const struct sl__kvstore *kv, const int64_t *load) {
-  int lightest = sl__first_owner(&kv->ranks);
-  for (int r = lightest; r < kv->ranks.size; r++)
+/* Of those that have the layer. */
+static int lightest_rank(const struct sl__kvstore *kv, int layer, const int64_t *load) {
+  int lightest = sl__first_owner(&kv->ranks) + sl__grid_member(kv->grid, layer);
+  for (int r = lightest; r < kv->ranks.size; r += sl__members(&kv->ranks))
     if (load[r] < load[lightest]) lightest = r;
   return lightest;
 }
@@ -204,7 +215,7 @@ static enum sl_status choose_owners(struct sl__kvstore *kv, const struct sl__gri
   for (int n = 0; n < kv->shard_count && status == SL_OK; n++) {
     int largest = largest_shard(kv, placed);
     struct sl__shard *shard = &kv->shards[largest];
-    if (kv->ranks.size) shard->rank = lightest_rank(kv, rank_load);
+    if (kv->ranks.size) shard->rank = lightest_rank(kv, shard->layer, rank_load);
     rank_load[shard->rank] += shard->count;
     shard->owner = lightest_owner(kv, grid, shard->layer, load);
     if (sl__shard_is_mine(kv, shard)) load[shard->owner] += shard->count;
@@ -239,7 +250,7 @@ static struct sl__update update_of(const struct sl_optimizer *o, int64_t step, f
 /* Where gradients are clipped: what a shard needs for its part of the norm. */
 static enum sl_status make_norm(struct sl__kvstore *kv, struct sl__shard *shard) {
   struct sl_context *context = kv->model->context;
-  bool rows = is_sparse(kv, shard->layer) && !kv->ranks.size;
+  bool rows = is_sparse(kv, shard->layer) && !kv->exchanges;
   enum sl_status status = SL_OK;
   if (!(kv->optimizer.clip > 0) || (rows && shard->part)) return SL_OK;
   if (!rows && sl__shard_is_mine(kv, shard))
@@ -261,8 +272,8 @@ static enum sl_status make_state(struct sl__kvstore *kv) {
       SL_TRY(sl__fill(context, &launch, shard->state[k], 0));
     }
     SL_TRY(make_norm(kv, shard));
-    if (kv->ranks.size && kv->replicas > 1 && sl__is_worker(&kv->ranks) &&
-        !is_sparse(kv, shard->layer))
+    if (kv->exchanges && kv->replicas > 1 && sl__is_worker(&kv->ranks) &&
+        is_here(kv, shard->layer) && !is_sparse(kv, shard->layer))
       SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &shard->own));
   }
   if (kv->optimizer.clip > 0)
@@ -297,13 +308,18 @@ static enum sl_status make_exchange(struct sl__kvstore *kv,
   int tags;
   if (!kv->ranks.size) return SL_OK;
   struct sl__parcel *parcels = sl__alloc(count, sizeof *parcels, "an exchange");
-  kv->lent = sl__alloc(count, sizeof *kv->lent, "an exchange");
-  if (!parcels || !kv->lent) goto out;
+  kv->lent = sl__alloc(2 * count, sizeof *kv->lent, "an exchange");
+  kv->lenders = sl__alloc(count, sizeof *kv->lenders, "an exchange");
+  if (!parcels || !kv->lent || !kv->lenders) goto out;
+  for (int s = 0; s < kv->shard_count; s++) kv->lenders[s] = kv->shards[s].rank;
+  status = SL_OK;
+  if (!kv->exchanges) goto out;
   status = options->compress ? sl__compress_parse(options->compress, &compress) : SL_OK;
   if (status != SL_OK) goto out;
   for (int s = 0; s < kv->shard_count; s++)
     parcels[s] = (struct sl__parcel){.name = kv->model->layers[kv->shards[s].layer].name,
                                      .owner = kv->shards[s].rank,
+                                     .elsewhere = !is_here(kv, kv->shards[s].layer),
                                      .count = kv->shards[s].count,
                                      .launch = shard_launch(kv, &kv->shards[s]),
                                      .param = shard_param(kv, &kv->shards[s])};
@@ -329,6 +345,8 @@ enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer
   kv->optimizer = *optimizer;
   kv->kind = options->kind;
   kv->ranks = options->ranks;
+  kv->grid = grid;
+  kv->exchanges = sl__kvstore_exchanges(options->kind, &options->ranks, options->compress);
   kv->replicas = grid->replicas;
   SL_TRY(find_owners(kv));
   SL_TRY(make_shards(kv, options->big_shard));
@@ -392,7 +410,7 @@ enum sl_status sl__kvstore_reserve(struct sl__kvstore *kv, int64_t positions) {
   if (!sl__kvstore_is_async(kv->kind)) starpu_task_wait_for_all();
   for (int i = 0; i < kv->model->count; i++) {
     struct sl__row_sum *sum = &kv->sums[i];
-    if (!is_sparse(kv, i)) continue;
+    if (!is_sparse(kv, i) || !is_here(kv, i)) continue;
     free_rows(kv, i);
     for (int r = 0; r < kv->replicas; r++)
       SL_TRY(make_rows(kv, i, positions, &kv->rows[r][i], &kv->grads[r][i]));
@@ -442,7 +460,7 @@ static enum sl_status submit_square(struct sl__kvstore *kv, struct sl__shard *sh
   struct sl__launch launch = shard_launch(kv, shard);
   const struct sl__row_sum *sum = &kv->sums[shard->layer];
   int count;
-  if (shard->square && sum->rows && !kv->exchange)
+  if (shard->square && sum->rows && !kv->exchange && sl__shard_is_mine(kv, shard))
     return sl__rows_square(context, &launch, sum->rows, sum->values, shard->square);
   if (!shard->sum) return SL_OK;
   struct sl_tensor *const *terms = shard_terms(kv, shard, &count);
@@ -457,9 +475,10 @@ static enum sl_status submit_norm(struct sl__kvstore *kv) {
   struct sl_context *context = kv->model->context;
   enum sl_status status = SL_OK;
   for (int s = 0; s < kv->shard_count; s++) SL_TRY(submit_square(kv, &kv->shards[s]));
-  if (kv->exchange) {
+  if (kv->ranks.size) {
     for (int s = 0; s < kv->shard_count; s++) kv->lent[s] = kv->shards[s].square;
-    SL_TRY(sl__exchange_share(kv->exchange, kv->lent));
+    SL_TRY(sl__owners_share(context, &kv->ranks, SL_TAG_EXCHANGE, kv->shard_count, kv->lenders,
+                            kv->lent, kv->lent + kv->shard_count));
     if (kv->ranks.rank < sl__first_owner(&kv->ranks)) return SL_OK;
   }
   for (int s = 0; s < kv->shard_count; s++) {
@@ -532,7 +551,7 @@ static enum sl_status update_distributed(struct sl__kvstore *kv, const struct sl
   enum sl_status status = SL_OK;
   int messages = sl__exchange_messages(kv->exchange);
   for (int s = kv->shard_count - 1; s >= 0 && sl__is_worker(&kv->ranks); s--)
-    SL_TRY(submit_own(kv, s));
+    if (is_here(kv, kv->shards[s].layer)) SL_TRY(submit_own(kv, s));
   for (int m = 0; m < messages; m++) SL_TRY(sl__exchange_push(kv->exchange, m, kv->lent));
   if (kv->norm) SL_TRY(submit_norm(kv));
   for (int s = 0; s < kv->shard_count; s++)
@@ -579,7 +598,7 @@ enum sl_status sl__kvstore_update(struct sl__kvstore *kv, int64_t step, float lr
   enum sl_status status = SL_OK;
   for (int s = 0; s < kv->shard_count; s++)
     if (!kv->shards[s].part && is_sparse(kv, kv->shards[s].layer) &&
-        (!kv->exchange || sl__is_worker(&kv->ranks)))
+        is_here(kv, kv->shards[s].layer) && (!kv->exchange || sl__is_worker(&kv->ranks)))
       SL_TRY(submit_row_sum(kv, &kv->shards[s]));
   if (sl__kvstore_is_async(kv->kind)) {
     SL_TRY(update_async(kv, step, lr));
@@ -587,7 +606,8 @@ enum sl_status sl__kvstore_update(struct sl__kvstore *kv, int64_t step, float lr
     SL_TRY(update_distributed(kv, &update));
   } else {
     if (kv->norm) SL_TRY(submit_norm(kv));
-    for (int s = 0; s < kv->shard_count; s++) SL_TRY(submit_update(kv, &kv->shards[s], &update));
+    for (int s = 0; s < kv->shard_count; s++)
+      if (sl__shard_is_mine(kv, &kv->shards[s])) SL_TRY(submit_update(kv, &kv->shards[s], &update));
   }
   if (!kv->exchange || sl__is_worker(&kv->ranks)) forget_gradients(kv);
 out:
@@ -694,6 +714,7 @@ void sl__kvstore_free(struct sl__kvstore *kv) {
   }
   sl__exchange_free(kv->exchange);
   free(kv->lent);
+  free(kv->lenders);
   sl__tensor_free(kv->norm);
   free(kv->grads);
   free(kv->terms);

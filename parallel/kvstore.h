@@ -16,7 +16,7 @@ struct sl__shard {
   int64_t count; /* elements */
   struct sl_tensor *state[2];     /* velocity, or mean and variance; NULL where not needed */
   struct sl_tensor *sum, *square; /* only where gradients are clipped; NULL where others' serve */
-  struct sl_tensor *own; /* distributed: this rank's replicas added up; NULL where one has it */
+  struct sl_tensor *own; /* of an exchange: this rank's replicas added up; NULL where one has it */
 };
 
 /* The replicas' row-sparse gradients added up. */
@@ -39,8 +39,11 @@ struct sl__kvstore {
   struct sl_optimizer optimizer;
   enum sl_kvstore_kind kind;
   struct sl__ranks ranks;
-  struct sl__exchange *exchange; /* between the ranks; NULL: not distributed */
-  struct sl_tensor **lent;       /* [shards], room for the arguments of an exchange */
+  const struct sl__grid *grid;   /* which layers are here */
+  bool exchanges;                /* gradients go to other ranks, all their rows */
+  struct sl__exchange *exchange; /* between the ranks; NULL: there is none */
+  struct sl_tensor **lent;       /* [2 x shards], room for the arguments of an exchange */
+  int *lenders;                  /* [shards], their ranks */
   struct sl__device *owners;     /* who may own: the CPU, or every worker of the listed devices */
   int owner_count;
   struct sl__shard *shards;
@@ -57,6 +60,7 @@ struct sl__kvstore {
   struct sl_tensor **terms; /* room for the arguments of one reduction: 2 a replica */
 };
 
+/* grid is borrowed. */
 enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer *optimizer,
                                const struct sl__kvstore_options *options,
                                const struct sl__grid *grid, struct sl__kvstore **kvstore);
@@ -88,6 +92,13 @@ static inline bool sl__kvstore_is_distributed(enum sl_kvstore_kind kind) {
 }
 static inline bool sl__kvstore_is_async(enum sl_kvstore_kind kind) {
   return kind == SL_KVSTORE_DIST_ASYNC || kind == SL_KVSTORE_DIST_ASYNC_DEVICE;
+}
+/* Are there other ranks to exchange gradients with, or are they to be as if? One worker that owns
+ * all is like KVStore local, to the bit. */
+static inline bool sl__kvstore_exchanges(enum sl_kvstore_kind kind, const struct sl__ranks *ranks,
+                                         const char *compress) {
+  return ranks->size &&
+         (ranks->size > sl__members(ranks) || sl__kvstore_is_async(kind) || compress);
 }
 /* Do the shards go round the devices? Else the CPU has them. */
 static inline bool sl__kvstore_is_on_devices(enum sl_kvstore_kind kind) {

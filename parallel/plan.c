@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "core/net.h"
+
 void sl__slice_rows(const struct sl__grid *grid, int64_t batch, int64_t *rows) {
   int64_t count = (int64_t)grid->replicas * grid->microbatches;
   for (int64_t i = 0; i < count; i++) rows[i] = batch / count + (i < batch % count);
@@ -53,7 +55,7 @@ static enum sl_status chunk_tensor(const struct sl__plan *plan, int64_t rows, in
 /* A recurrent layer's state and, in training, its gradient. */
 static enum sl_status state_new(const struct sl__plan *plan, struct sl__slice *slice, int i) {
   const struct sl__layer *layer = &plan->model->layers[i];
-  if (!layer->state.ndim) return SL_OK;
+  if (!layer->state.ndim || !sl__grid_is_here(plan->grid, i)) return SL_OK;
   struct sl_shape shape = with_rows(slice->rows, &layer->state);
   enum sl_status status =
       sl__tensor_temporary(plan->model->context, &shape, SL_F32, &slice->state[i]);
@@ -62,16 +64,26 @@ static enum sl_status state_new(const struct sl__plan *plan, struct sl__slice *s
   return status;
 }
 
+/* Does a layer here read layer i's output? */
+static bool is_read_here(const struct sl__plan *plan, int i) {
+  for (int to = i + 1; to < plan->model->count; to++)
+    for (int k = 0; k < plan->model->layers[to].input_count; k++)
+      if (plan->model->layers[to].input[k] == i && sl__grid_is_here(plan->grid, to)) return true;
+  return false;
+}
+
 /* What layer i makes of one chunk of a slice. */
 static enum sl_status layer_new(const struct sl__plan *plan, struct sl__slice *slice, int chunk,
                                 int i) {
   const struct sl__layer *layer = &plan->model->layers[i];
   int at = chunk * plan->model->count + i;
+  bool here = sl__grid_is_here(plan->grid, i);
+  if (!here && !is_read_here(plan, i)) return SL_OK;
   enum sl_status status =
       chunk_tensor(plan, slice->rows, chunk, &layer->out, SL_F32, &slice->y[at]);
   if (status == SL_OK && plan->training && plan->needs_gradient[i])
     status = chunk_tensor(plan, slice->rows, chunk, &layer->out, SL_F32, &slice->dy[at]);
-  if (status != SL_OK || !layer->saved.ndim) return status;
+  if (status != SL_OK || !layer->saved.ndim || !here) return status;
   if (layer->saved_per_row)
     return chunk_tensor(plan, slice->rows, chunk, &layer->saved, layer->saved_type,
                         &slice->saved[at]);
@@ -94,28 +106,47 @@ static enum sl_status slice_tensors(struct sl__plan *plan, struct sl__slice *sli
   for (int i = 0; i < model->count && status == SL_OK; i++) status = state_new(plan, slice, i);
   for (int c = 0; c < plan->chunks && status == SL_OK; c++) {
     for (int i = 0; i < model->count && status == SL_OK; i++) status = layer_new(plan, slice, c, i);
-    if (status == SL_OK)
+    if (status == SL_OK && sl__grid_is_here(plan->grid, model->count - 1))
       status = sl__tensor_temporary(model->context, &SL_SHAPE(4), SL_F32, &slice->stats[c]);
   }
   return status;
 }
 
-/* Which layers need a gradient, and which layer reads an output last. */
+/* Does this rank have nothing to do with layer i's output once it is made, but to send it? */
+static bool is_only_sent(const struct sl__plan *plan, int i) {
+  return plan->border[i] >= 0 && !is_read_here(plan, i);
+}
+
+static void find_borders(struct sl__plan *plan) {
+  const struct sl_model *model = plan->model;
+  for (int i = 0; i < model->count; i++) plan->border[i] = -1;
+  for (int to = 0; to < model->count; to++)
+    for (int k = 0; k < model->layers[to].input_count; k++) {
+      int from = model->layers[to].input[k];
+      if (from == SL_INPUT || plan->border[from] >= 0) continue;
+      if (sl__grid_member(plan->grid, from) != sl__grid_member(plan->grid, to))
+        plan->border[from] = plan->borders++;
+    }
+}
+
+/* Which layers need a gradient, which layer reads an output last, which outputs travel. */
 static enum sl_status study_graph(struct sl__plan *plan) {
   const struct sl_model *model = plan->model;
   size_t layers = (size_t)model->count;
   plan->needs_gradient = sl__alloc(layers, sizeof *plan->needs_gradient, "a plan");
   plan->last_use = sl__alloc(layers, sizeof *plan->last_use, "a plan");
-  if (!plan->needs_gradient || !plan->last_use) return SL_NO_MEMORY;
+  plan->border = sl__alloc(layers, sizeof *plan->border, "a plan");
+  if (!plan->needs_gradient || !plan->last_use || !plan->border) return SL_NO_MEMORY;
+  find_borders(plan);
   for (int i = 0; i < model->count; i++) {
     const struct sl__layer *layer = &model->layers[i];
     plan->needs_gradient[i] = layer->params.total > 0 || layer->shares >= 0;
-    plan->last_use[i] = model->count;
+    plan->last_use[i] = is_only_sent(plan, i) ? i : model->count;
     for (int k = 0; k < layer->input_count; k++) {
       int input = layer->input[k];
       if (input == SL_INPUT) continue;
       plan->needs_gradient[i] |= plan->needs_gradient[input];
-      plan->last_use[input] = i;
+      if (sl__grid_is_here(plan->grid, i)) plan->last_use[input] = i;
     }
   }
   return SL_OK;
@@ -200,6 +231,7 @@ void sl__plan_free(struct sl__plan *plan) {
   free(plan->slices);
   free(plan->needs_gradient);
   free(plan->last_use);
+  free(plan->border);
   free(plan);
 }
 
@@ -232,6 +264,87 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
   return pass;
 }
 
+/* ---- over the ranks of a group ---- */
+
+int sl__plan_tags(const struct sl__plan *plan) {
+  return 2 * plan->borders * plan->count * plan->chunks;
+}
+
+/* One way of one border, of a slice's chunk: its messages follow the tensor, so that they keep
+ * their order from step to step. */
+static int border_tag(const struct sl__plan *plan, int s, int c, int layer, bool is_gradient) {
+  int cell = (s * plan->chunks + c) * plan->borders + plan->border[layer];
+  return plan->tag + 2 * cell + is_gradient;
+}
+
+/* A member of this rank's own group, as a peer. */
+static struct sl__peers peer_of(const struct sl__plan *plan, int member) {
+  int own = sl__net_rank(plan->model->context->net);
+  return (struct sl__peers){own - plan->grid->member + member, 1, -1};
+}
+
+/* A message waits for its tensor, and others wait for the message. By the worker of a layer here:
+ * where that is pinned, it would see other workers' tasks too late. */
+static struct sl__launch border_launch(const struct sl__plan *plan, const struct sl__slice *slice,
+                                       int layer) {
+  return (struct sl__launch){.name = plan->model->layers[layer].name,
+                             .place = sl__grid_device(plan->grid, layer, slice->replica)->place,
+                             .priority = SL_PRIORITY_LOSS};
+}
+
+/* Is layer i the first one on its rank to read the output of `from`? */
+static bool is_first_reader(const struct sl__plan *plan, int from, int i) {
+  int member = sl__grid_member(plan->grid, i);
+  for (int to = from + 1; to < i; to++)
+    for (int k = 0; k < plan->model->layers[to].input_count; k++)
+      if (plan->model->layers[to].input[k] == from && sl__grid_member(plan->grid, to) == member)
+        return false;
+  return true;
+}
+
+/* The output of `from` goes to the rank of layer `to`, once. */
+static enum sl_status carry_output(const struct sl__plan *plan, int s, int c, int from, int to) {
+  const struct sl__slice *slice = &plan->slices[s];
+  struct sl_context *context = plan->model->context;
+  int sender = sl__grid_member(plan->grid, from), receiver = sl__grid_member(plan->grid, to);
+  struct sl_tensor **y = &slice->y[c * plan->model->count + from];
+  if (sender == receiver || !is_first_reader(plan, from, to)) return SL_OK;
+  int tag = border_tag(plan, s, c, from, false);
+  if (sender == plan->grid->member) {
+    struct sl__launch launch = border_launch(plan, slice, from);
+    struct sl__peers peer = peer_of(plan, receiver);
+    return sl__send(context, &launch, tag, &peer, 1, y);
+  }
+  if (receiver != plan->grid->member) return SL_OK;
+  struct sl__launch launch = border_launch(plan, slice, to);
+  struct sl__peers peer = peer_of(plan, sender);
+  return sl__receive(context, &launch, tag, &peer, 1, y);
+}
+
+/* The gradient of layer i's output visits those that read it in the order that one process has, the
+ * last one first, so that each adds to the same sum; in the end it is with layer i. It goes from
+ * the rank of layer `from` to that of layer `to`. */
+static enum sl_status carry_gradient(const struct sl__plan *plan, int s, int c, int i, int from,
+                                     int to) {
+  const struct sl__slice *slice = &plan->slices[s];
+  struct sl_context *context = plan->model->context;
+  int sender = sl__grid_member(plan->grid, from), receiver = sl__grid_member(plan->grid, to);
+  struct sl_tensor **dy = &slice->dy[c * plan->model->count + i];
+  if (sender == receiver) return SL_OK;
+  int tag = border_tag(plan, s, c, i, true);
+  if (sender == plan->grid->member) {
+    struct sl__launch launch = border_launch(plan, slice, from);
+    struct sl__peers peer = peer_of(plan, receiver);
+    return sl__send(context, &launch, tag, &peer, 1, dy);
+  }
+  if (receiver != plan->grid->member) return SL_OK;
+  struct sl__launch launch = border_launch(plan, slice, to);
+  struct sl__peers peer = peer_of(plan, sender);
+  return sl__receive(context, &launch, tag, &peer, 1, dy);
+}
+
+/* ---- forward ---- */
+
 /* In inference an output is of no use after its last reader. */
 static void forget_inputs(struct sl__plan *plan, const struct sl__slice *slice, int c, int i) {
   const struct sl__layer *layer = &plan->model->layers[i];
@@ -262,42 +375,94 @@ static enum sl_status submit_loss(struct sl__plan *plan, const struct sl__step *
   return status;
 }
 
+/* Its inputs come where they are from elsewhere; its output goes. */
+static enum sl_status carry_outputs(const struct sl__plan *plan, int s, int c, int i) {
+  enum sl_status status = SL_OK;
+  for (int to = i + 1; to < plan->model->count && plan->border[i] >= 0; to++) {
+    const struct sl__layer *reader = &plan->model->layers[to];
+    for (int k = 0; k < reader->input_count; k++) {
+      if (reader->input[k] != i) continue;
+      SL_TRY(carry_output(plan, s, c, i, to));
+      break; /* it may take the same input twice */
+    }
+  }
+out:
+  return status;
+}
+
+static enum sl_status forward_layer(struct sl__plan *plan, const struct sl__step *step, int s,
+                                    int c, int i) {
+  struct sl_model *model = plan->model;
+  struct sl__pass pass = layer_pass(plan, step, s, c, i);
+  enum sl_status status = SL_OK;
+  pass.launch.priority = SL_PRIORITY_FORWARD + i;
+  if (pass.state && c == 0 && !(step->carry && plan->has_state))
+    SL_TRY(sl__fill(model->context, &pass.launch, pass.state, 0));
+  SL_TRY(model->layers[i].kind->forward(&model->layers[i], &pass));
+  if (!step->training) forget_inputs(plan, &plan->slices[s], c, i);
+  if (pass.state && c == plan->chunks - 1 && !step->keep) sl__tensor_invalidate(pass.state);
+out:
+  return status;
+}
+
 static enum sl_status submit_forward(struct sl__plan *plan, const struct sl__step *step, int s,
                                      int c) {
   struct sl_model *model = plan->model;
   enum sl_status status = SL_OK;
   for (int i = 0; i < model->count; i++) {
-    struct sl__pass pass = layer_pass(plan, step, s, c, i);
-    pass.launch.priority = SL_PRIORITY_FORWARD + i;
-    if (pass.state && c == 0 && !(step->carry && plan->has_state))
-      SL_TRY(sl__fill(model->context, &pass.launch, pass.state, 0));
-    SL_TRY(model->layers[i].kind->forward(&model->layers[i], &pass));
-    if (!step->training) forget_inputs(plan, &plan->slices[s], c, i);
-    if (pass.state && c == plan->chunks - 1 && !step->keep) sl__tensor_invalidate(pass.state);
+    bool here = sl__grid_is_here(plan->grid, i);
+    if (here) SL_TRY(forward_layer(plan, step, s, c, i));
+    SL_TRY(carry_outputs(plan, s, c, i));
+    if (here && !step->training && plan->last_use[i] == i)
+      sl__tensor_invalidate(plan->slices[s].y[c * model->count + i]);
   }
-  if (step->labels) SL_TRY(submit_loss(plan, step, s, c));
+  if (step->labels && sl__grid_is_here(plan->grid, model->count - 1))
+    SL_TRY(submit_loss(plan, step, s, c));
 out:
   return status;
 }
 
-/* The gradients that layer i hands down: written by its first consumer, added to by the others. */
+/* ---- backward ---- */
+
+/* The gradients that layer i hands down: written by its first consumer, added to by the others.
+ * writer: the layer that wrote last; -1: none yet. */
 static bool wants_dx(struct sl__plan *plan, const struct sl__slice *slice, int c, int i,
-                     bool *written, struct sl__pass *pass) {
+                     const int *writer, struct sl__pass *pass) {
   const struct sl__layer *layer = &plan->model->layers[i];
   bool any = false;
   for (int k = 0; k < layer->input_count; k++) {
     int input = layer->input[k];
     if (input == SL_INPUT || !plan->needs_gradient[input]) continue;
     pass->dx[k] = slice->dy[c * plan->model->count + input];
-    pass->add_dx[k] = written[input];
-    written[input] = true;
+    pass->add_dx[k] = writer[input] >= 0 || (k && layer->input[0] == input);
     any = true;
   }
   return any;
 }
 
+/* What layer i adds its part to comes to it. */
+static enum sl_status carry_gradients(const struct sl__plan *plan, int s, int c, int i,
+                                      const int *writer) {
+  const struct sl__layer *layer = &plan->model->layers[i];
+  enum sl_status status = SL_OK;
+  for (int k = 0; k < layer->input_count; k++) {
+    int input = layer->input[k];
+    if (input == SL_INPUT || writer[input] < 0 || (k && layer->input[0] == input)) continue;
+    SL_TRY(carry_gradient(plan, s, c, input, writer[input], i));
+  }
+out:
+  return status;
+}
+
+static void note_writer(const struct sl__plan *plan, int i, int *writer) {
+  const struct sl__layer *layer = &plan->model->layers[i];
+  for (int k = 0; k < layer->input_count; k++)
+    if (layer->input[k] != SL_INPUT && plan->needs_gradient[layer->input[k]])
+      writer[layer->input[k]] = i;
+}
+
 static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__step *step, int s,
-                                     int c, int i, bool *written) {
+                                     int c, int i, const int *writer) {
   const struct sl__slice *slice = &plan->slices[s];
   const struct sl__layer *layer = &plan->model->layers[i];
   struct sl__pass pass = layer_pass(plan, step, s, c, i);
@@ -308,7 +473,7 @@ static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__ste
   /* what comes after the last step is not learned from: truncated back-propagation */
   if (pass.dstate && last_chunk) SL_TRY(sl__fill(pass.context, &pass.launch, pass.dstate, 0));
   if (layer->kind->backward_begin) SL_TRY(layer->kind->backward_begin(layer, &pass));
-  if (wants_dx(plan, slice, c, i, written, &pass)) SL_TRY(layer->kind->backward_data(layer, &pass));
+  if (wants_dx(plan, slice, c, i, writer, &pass)) SL_TRY(layer->kind->backward_data(layer, &pass));
   if (layer->params.total || pass.shared) {
     bool again = slice->microbatch > 0 || !last_chunk;
     pass.grad = step->grads[slice->replica][i];
@@ -323,20 +488,32 @@ out:
   return status;
 }
 
+static void forget_layer(const struct sl__plan *plan, const struct sl__slice *slice, int c, int i) {
+  int at = c * plan->model->count + i;
+  if (slice->y[at]) sl__tensor_invalidate(slice->y[at]);
+  if (slice->dy[at]) sl__tensor_invalidate(slice->dy[at]);
+  if (slice->saved[at]) sl__tensor_invalidate(slice->saved[at]);
+  if (slice->dstate[i] && c == 0) sl__tensor_invalidate(slice->dstate[i]);
+}
+
 static enum sl_status submit_backward(struct sl__plan *plan, const struct sl__step *step, int s,
                                       int c) {
-  const struct sl__slice *slice = &plan->slices[s];
-  int layers = plan->model->count, chunk = c * layers;
-  bool *written = sl__alloc((size_t)layers, sizeof *written, "a backward pass");
-  enum sl_status status = written ? SL_OK : SL_NO_MEMORY;
-  for (int i = layers - 1; i >= 0 && status == SL_OK; i--) {
-    if (plan->needs_gradient[i]) status = backward_layer(plan, step, s, c, i, written);
-    sl__tensor_invalidate(slice->y[chunk + i]);
-    if (slice->dy[chunk + i]) sl__tensor_invalidate(slice->dy[chunk + i]);
-    if (slice->saved[chunk + i]) sl__tensor_invalidate(slice->saved[chunk + i]);
-    if (slice->dstate[i] && c == 0) sl__tensor_invalidate(slice->dstate[i]);
+  int layers = plan->model->count;
+  int *writer = sl__alloc((size_t)layers, sizeof *writer, "a backward pass");
+  enum sl_status status = writer ? SL_OK : SL_NO_MEMORY;
+  if (!writer) return status;
+  for (int i = 0; i < layers; i++) writer[i] = -1;
+  for (int i = layers - 1; i >= 0; i--) {
+    if (plan->needs_gradient[i]) {
+      if (writer[i] >= 0) SL_TRY(carry_gradient(plan, s, c, i, writer[i], i));
+      SL_TRY(carry_gradients(plan, s, c, i, writer));
+      if (sl__grid_is_here(plan->grid, i)) SL_TRY(backward_layer(plan, step, s, c, i, writer));
+      note_writer(plan, i, writer);
+    }
+    forget_layer(plan, &plan->slices[s], c, i);
   }
-  free(written);
+out:
+  free(writer);
   return status;
 }
 

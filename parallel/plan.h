@@ -10,10 +10,10 @@ struct sl__slice {
   int replica, microbatch;
   int64_t first_row, rows;
   /* one a chunk and layer, [chunk * layers + layer]; dy only where planned for training, saved may
-   * be NULL */
+   * be NULL. Of layers on other ranks: y and dy of those that layers here read, else NULL */
   struct sl_tensor **y, **dy, **saved;
   struct sl_tensor **state, **dstate; /* one a layer: of recurrent ones, else NULL */
-  struct sl_tensor **stats;           /* one a chunk; see sl__softmax_xent */
+  struct sl_tensor **stats; /* one a chunk, where the last layer is; see sl__softmax_xent */
 };
 
 struct sl__plan {
@@ -27,7 +27,11 @@ struct sl__plan {
   int count;      /* replicas x microbatches; slice r * microbatches + m */
   struct sl__slice *slices;
   bool *needs_gradient; /* a layer that has parameters, or comes after one that has */
-  int *last_use;        /* the last layer that reads this one's output; count of layers: the loss */
+  int *last_use;        /* the last layer here that reads this one's output; itself where none does;
+                           count of layers: the loss */
+  int *border;          /* number of each layer whose output another rank reads; else -1 */
+  int borders;
+  int tag; /* of the first message; to be set by whoever makes several plans over ranks */
 };
 
 /* What all slices of one step share. */
@@ -66,12 +70,16 @@ int64_t sl__plan_positions(const struct sl__plan *plan);
 /* Part i of a tensor that was split, or the tensor itself where there is one slice only. */
 struct sl_tensor *sl__part(struct sl_tensor *tensor, int i);
 
+/* Tags that the plan's messages take, from plan->tag on. */
+int sl__plan_tags(const struct sl__plan *plan);
+
 /* Submit the tasks of one step: all slices' forward passes and losses and, in training, backward
- * passes. */
+ * passes; of the layers here, and what goes to and comes from the other ranks of the group. */
 enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *step);
 
-/* Numbers of the messages between ranks. */
-enum { SL_TAG_STATS = 1, SL_TAG_EXCHANGE = 8 };
+/* Numbers of the messages between ranks. Those of a group exchange no gradients, so borders and
+ * exchanges may have the same. */
+enum { SL_TAG_STATS = 1, SL_TAG_EXCHANGE = 8, SL_TAG_BORDERS = 16 };
 
 /* Larger is sooner. What unblocks others goes first; weight gradients wait for idle time. */
 enum {

@@ -26,7 +26,11 @@ static void print_stage(FILE *out, const struct sl_trainer *t, int stage) {
   else
     fprintf(out, "  on");
   for (int r = 0; r < g->replicas; r++)
-    fprintf(out, "%s %s", r ? "," : "", g->devices[stage * g->replicas + r].name);
+    if (g->member_of)
+      fprintf(out, "%s rank%d/%s", r ? "," : "", g->member_of[stage],
+              g->devices[stage * g->replicas + r].name);
+    else
+      fprintf(out, "%s %s", r ? "," : "", g->devices[stage * g->replicas + r].name);
   if (g->stages > 1) fprintf(out, ":");
   for (int i = 0; i < g->layers && g->stages > 1; i++)
     if (g->stage[i] == stage) fprintf(out, " %s", t->model->layers[i].name);

@@ -56,7 +56,7 @@ void sl__tally_free(struct sl__tally *t) {
 /* Rank 0 adds up, rank by rank, and tells all. */
 static enum sl_status submit_first(struct sl__tally *t, const struct sl__launch *launch,
                                    struct sl_tensor *const *sums) {
-  struct sl__peers others = {1, t->ranks.size - 1, -1};
+  struct sl__peers others = {.first = 1, .count = t->ranks.size - 1, .skip = -1};
   enum sl_status status;
   int n = 0;
   for (int r = 1; r < t->ranks.size; r++)
@@ -73,7 +73,7 @@ enum sl_status sl__tally_submit(struct sl__tally *t, const struct sl__launch *la
                                 struct sl_tensor *const *terms, bool stop, struct sl_tensor *stats,
                                 struct sl_tensor *flags) {
   struct sl_tensor *sums[FACTS] = {stats, flags};
-  struct sl__peers first = {0, 1, -1};
+  struct sl__peers first = {.first = 0, .count = 1, .skip = -1};
   struct sl__launch message = {.name = "the step's loss", .priority = SL_PRIORITY_LOSS};
   enum sl_status status = SL_OK;
   if (!t->ranks.size) return sl__reduce(t->context, launch, stats, count, terms);

@@ -13,7 +13,7 @@ void sl__tally_free(struct sl__tally *tally);
 
 /* stats, flags: f32 [4] at home in main memory, one pair a step under way. stats (see
  * sl__softmax_xent): the sum of terms[count], slice by slice, rank by rank; count 0 on a rank that
- * is no worker. flags[0]: how many ranks want to stop. */
+ * has no loss. flags[0]: how many ranks want to stop. */
 enum sl_status sl__tally_submit(struct sl__tally *tally, const struct sl__launch *launch, int count,
                                 struct sl_tensor *const *terms, bool stop, struct sl_tensor *stats,
                                 struct sl_tensor *flags);

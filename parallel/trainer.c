@@ -25,8 +25,8 @@ enum sl_status sl__trainer_check(const struct sl_trainer_options *o) {
   return SL_OK;
 }
 
-static int64_t shard_bound(const struct sl_trainer_options *o) {
-  if (sl__kvstore_is_distributed(o->kvstore))
+static int64_t shard_bound(const struct sl_trainer *t, const struct sl_trainer_options *o) {
+  if (sl__kvstore_exchanges(o->kvstore, &t->ranks, o->compress))
     return o->bigarray_bound ? o->bigarray_bound : 1000000;
   return o->big_shard ? o->big_shard : 250000;
 }
@@ -45,8 +45,8 @@ static enum sl_status prepare(struct sl_trainer *t, const struct sl_trainer_opti
   t->carry_state = options->carry_state;
   for (int i = 0; i < model->count; i++) t->stateful |= model->layers[i].state.ndim > 0;
   if (sl__gemm_warning()) sl__log(model->context, SL_LOG_WARNING, "%s", sl__gemm_warning());
-  SL_TRY(sl__trainer_ranks(model->context, options, &t->ranks));
-  status = sl__grid_new(model, options, &t->grid);
+  SL_TRY(sl__grid_new(model, options, &t->grid));
+  status = sl__trainer_ranks(model->context, options, &t->grid, &t->ranks);
 out:
   return status;
 }
@@ -56,7 +56,7 @@ static enum sl_status furnish(struct sl_trainer *t, const struct sl_trainer_opti
   enum sl_status status;
   SL_TRY(sl__kvstore_new(t->model, &t->optimizer,
                          &(struct sl__kvstore_options){.kind = options->kvstore,
-                                                       .big_shard = shard_bound(options),
+                                                       .big_shard = shard_bound(t, options),
                                                        .ranks = t->ranks,
                                                        .compress = options->compress,
                                                        .max_staleness = options->max_staleness},
@@ -86,6 +86,7 @@ enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer 
   if (schedule) t->schedule = *schedule;
   t->in_flight = options->in_flight ? options->in_flight : 2;
   t->is_async = sl__kvstore_is_async(options->kvstore);
+  t->next_tag = SL_TAG_BORDERS;
   bool distributed = sl__kvstore_is_distributed(options->kvstore);
   status = prepare(t, options);
   if (distributed) status = sl_share(model->context, status, sl_error());
@@ -188,7 +189,11 @@ enum sl_status sl__trainer_plan(struct sl_trainer *t, const struct sl_batch *bat
       training ? sl__cost_check_memory(t->model, &t->optimizer, &t->grid, batch->batch) : SL_OK;
   if (status != SL_OK) return status;
   status = sl__plan_new(t->model, &t->grid, batch->batch, batch->steps, training, plan);
-  if (status == SL_OK) t->plans[t->plan_count++] = *plan;
+  if (status == SL_OK) {
+    t->plans[t->plan_count++] = *plan;
+    (*plan)->tag = t->next_tag; /* plans are made in the same order on all ranks of a group */
+    t->next_tag += sl__plan_tags(*plan);
+  }
   if (status == SL_OK && training)
     status = sl__kvstore_reserve(t->kvstore, sl__plan_positions(*plan));
   return status;
@@ -197,9 +202,10 @@ enum sl_status sl__trainer_plan(struct sl_trainer *t, const struct sl_batch *bat
 /* The slices' sums, in their order, into the flight's own tensor. */
 static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan,
                                    struct sl__flight *f) {
+  bool here = sl__grid_is_here(&t->grid, t->model->count - 1);
   const struct sl__place *last = &sl__grid_device(&t->grid, t->model->count - 1, 0)->place;
   struct sl__launch launch = {.name = "stats", .priority = SL_PRIORITY_LOSS};
-  int count = plan->count * plan->chunks;
+  int count = here ? plan->count * plan->chunks : 0;
   struct sl_tensor **terms = sl__alloc((size_t)count, sizeof *terms, "a step's statistics");
   if (!terms) return SL_NO_MEMORY;
   /* A worker looks at the scheduler's tasks only when it has none of its own left. Where the loss
@@ -262,7 +268,7 @@ static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *load
                           .keep = t->carry_state,
                           /* parts that have all run out of samples learn nothing */
                           .scale = learn_from ? 1.0f / (float)learn_from : 0,
-                          .first_row = t->ranks.rank * batch.batch,
+                          .first_row = sl__worker(&t->ranks) * batch.batch,
                           .x = f->feed->x[batch.slot],
                           .labels = f->feed->labels[batch.slot],
                           .grads = t->kvstore->grads,
@@ -375,6 +381,7 @@ enum sl_status sl_trainer_settle(struct sl_trainer *t, bool *stop) {
   struct sl__staleness met = {0};
   enum sl_status status = sl__trainer_drained(t);
   if (status == SL_OK) status = sl__kvstore_settle(t->kvstore);
+  if (status == SL_OK) status = sl__trainer_fetch_weights(t);
   if (t->is_async) sl__service_staleness(t->kvstore->exchange, &met);
   if (stop) *stop = met.stop;
   return status;

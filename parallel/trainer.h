@@ -36,6 +36,7 @@ struct sl_trainer {
   struct sl__tally *tally;
   struct sl__plan **plans; /* one a batch size and purpose */
   int plan_count;
+  int next_tag;            /* of the messages of the plan to come */
   struct sl__feed **feeds; /* one a loader */
   int feed_count;
   int in_flight; /* steps that may be under way */
@@ -62,11 +63,15 @@ enum sl_status sl__trainer_check(const struct sl_trainer_options *options);
 
 /* Distributed (parallel/ranks.c): who takes part. */
 enum sl_status sl__trainer_ranks(const struct sl_context *context,
-                                 const struct sl_trainer_options *options, struct sl__ranks *ranks);
+                                 const struct sl_trainer_options *options,
+                                 const struct sl__grid *grid, struct sl__ranks *ranks);
 /* All ranks have the same model, optimizer and options, and from here on rank 0's weights. */
 enum sl_status sl__trainer_meet(struct sl_trainer *trainer,
                                 const struct sl_trainer_options *options);
-/* Rank 0's buffers (running statistics) become those of all. */
+/* The first worker's buffers (running statistics) become those of all. */
 enum sl_status sl__trainer_share_buffers(struct sl_trainer *trainer);
+/* All ranks: the first group's members give rank 0 the parameters and buffers of their layers.
+ * Where rank 0 has all layers itself, nothing. */
+enum sl_status sl__trainer_fetch_weights(struct sl_trainer *trainer);
 
 #endif

@@ -39,6 +39,13 @@ SL_API const char *sl_kvstore_name(enum sl_kvstore_kind kind);
  *
  *     sl_place(model, "embed,lstm0-3=cuda:0;lstm4-7,decoder=cuda:1");
  *
+ * Over ranks (mpirun): "a=rank0/cpu:0;b=rank1/cpu:0" is for groups of two ranks. Each group has one
+ * copy of the model, a rank the layers, activations, gradients and optimizer's state of its rules;
+ * several groups train it data-parallel, group g ranks 2 g and 2 g + 1. All ranks of a group read
+ * the same part of the data (of as many as there are groups). Results are those of one process. A
+ * rule's devices are of one rank, as are layers that share a weight; KVStore dist_sync or
+ * dist_sync_device, no servers. Only a rank's own devices are checked by it.
+ *
  * A rule is a stage. Microbatches flow through the stages as their data allow; results are those of
  * the unplaced model, to the bit for the same replicas and microbatches on the same kind of device.
  * Call it after the last layer, before sl_trainer_new.
@@ -48,6 +55,9 @@ SL_API enum sl_status sl_place(struct sl_model *model, const char *text);
 
 /** The same text from a file. \return SL_IO too. */
 SL_API enum sl_status sl_place_file(struct sl_model *model, const char *path);
+
+/** How many ranks one copy of the placed model takes: its highest rank + 1, else 1. */
+SL_API int sl_placement_ranks(const struct sl_model *model);
 
 /** \defgroup trainer The trainer
  * A step cuts the batch into replicas x microbatches slices, by StarPU filters on the batch axis.
@@ -122,10 +132,10 @@ SL_API enum sl_status sl_trainer_step(struct sl_trainer *trainer, struct sl_load
  * ranks, so that all can leave their loops together. */
 SL_API void sl_trainer_stop(struct sl_trainer *trainer);
 
-/** dist_async, collective: wait until all ranks are here; then all have the same parameters, those
+/** Collective. dist_async: wait until all ranks are here; then all have the same parameters, those
  * of the owners. Every step must have been drained. *stop (or NULL): some rank has called
- * sl_trainer_stop. In other kinds, where ranks never part, nothing. sl_trainer_save does it, too.
- */
+ * sl_trainer_stop. Where the model is over several ranks, rank 0 gets the parameters of the others'
+ * layers, to be called before sl_model_save. Else nothing. sl_trainer_save does it, too. */
 SL_API enum sl_status sl_trainer_settle(struct sl_trainer *trainer, bool *stop);
 
 /** Wait for the oldest step under way and report it; *reported false when there is none. */
