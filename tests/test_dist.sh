@@ -8,16 +8,17 @@ train=${DIST_TRAIN:-tests/dist_train}
 # ---- the same numbers as one process ----
 if [ -x "$train" ] && timeout 60 "$train" reference "$work/reference" 2>"$work/log"; then
   for count in 1 2 3 4; do
-    mpirun_for 100 -np $count "$train" compare "$work/reference" "$work/hashes-$count" 1 >"$work/out" 2>"$work/log"; code=$?
+    every=$((count < 4 ? 1 : 3)) # on two cores four ranks take their time
+    mpirun_for 100 -np $count "$train" compare "$work/reference" "$work/hashes-$count" $every >"$work/out" 2>"$work/log"; code=$?
     while read -r line; do
       case $line in
         "ok - "*) ok "${line#ok - }" ;;
         "not ok - "*) not_ok "${line#not ok - }" ;;
       esac
     done <"$work/out"
-    # 20 cases, with 0, 1 and 2 servers as far as there is a worker left
-    servers=$((count < 3 ? count : 3)) lines=$(grep -c '^ok - ' "$work/out")
-    if [ $code = 0 ] && [ "$lines" = $((20 * servers)) ]; then ok "$count ranks: all $lines set-ups came to their end"
+    # 20 cases, or every third, with 0, 1 and 2 servers as far as there is a worker left
+    want=$(((count < 3 ? count : 3) * (count < 4 ? 20 : 7))) lines=$(grep -c '^ok - ' "$work/out")
+    if [ $code = 0 ] && [ "$lines" = $want ]; then ok "$count ranks: all $lines set-ups came to their end"
     else not_ok "$count ranks: exit code $code, $lines set-ups are good: $(head -n 1 "$work/log")"; fi
   done
   # again, every third case: 3 has no factor in common with the ways to cut
