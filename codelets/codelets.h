@@ -306,6 +306,7 @@ enum sl_status sl__note(struct sl_context *context, const struct sl__launch *l, 
 /* Ranks first .. first + count - 1 but for skip (-1: none). */
 struct sl__peers {
   int first, count, skip;
+  int patience; /* enum sl__patience (core/net.h) */
 };
 /* Send the tensors, as one message, to each of the ranks; the task ends when their memory may
  * change. l->name must outlive it; it runs on a CPU whatever l->place says. */

@@ -8,7 +8,7 @@
 struct message_args {
   struct sl__net *net; /* of this process: such tasks run in the main one only */
   const char *name;
-  int32_t tag, first, count, skip;
+  int32_t tag, first, count, skip, patience;
   int32_t pieces; /* tensors a rank */
 };
 
@@ -27,6 +27,7 @@ static void begin(void *buffers[], const struct message_args *a, bool is_send) {
     sl__net_begin(a->net, &(struct sl__message){.is_send = is_send,
                                                 .peer = r,
                                                 .tag = a->tag,
+                                                .patience = (enum sl__patience)a->patience,
                                                 .name = a->name,
                                                 .count = a->pieces,
                                                 .memory = memory,
@@ -57,6 +58,7 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                               .first = peers->first,
                               .count = peers->count,
                               .skip = peers->skip,
+                              .patience = peers->patience,
                               .pieces = op == &sl__op_send ? count
                                         : ranks            ? count / ranks
                                                            : 0};

@@ -70,8 +70,9 @@ struct sl_tensor *sl__part(struct sl_tensor *tensor, int i);
  * passes. */
 enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *step);
 
-/* Numbers of the messages between ranks. */
-enum { SL_TAG_STATS = 1, SL_TAG_EXCHANGE = 8 };
+/* Numbers of the messages between ranks: the trainer's, and from SL_TAG_STORES on those of the
+ * public KVStores, each key its own (MPI has at least 32768). */
+enum { SL_TAG_STATS = 1, SL_TAG_EXCHANGE = 8, SL_TAG_STORES = 16384 };
 
 /* Larger is sooner. What unblocks others goes first; weight gradients wait for idle time. */
 enum {
