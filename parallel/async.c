@@ -12,9 +12,9 @@
 
 /* What stands at the head of a push, and of the answer to it. */
 enum { HEAD_STEP, HEAD_LR, HEAD_STOP, HEAD_KIND, HEAD_SIZE };
-/* A gradient that wants the parameters back, or does not; only a wish for them, or one that does
- * not wait for slower workers; the last message. */
-enum { KIND_PUSH, KIND_GIVE, KIND_ASK, KIND_ASK_AT_ONCE, KIND_BYE };
+/* A gradient that wants the parameters back, or does not; only a wish for them; the same from a
+ * worker that waits for all others then; the last message. */
+enum { KIND_PUSH, KIND_GIVE, KIND_ASK, KIND_REST, KIND_BYE };
 enum { ANSWER_STALENESS, ANSWER_STOP, ANSWER_SIZE };
 
 struct slot {
@@ -29,6 +29,7 @@ struct slot {
   int64_t staleness;            /* of its last push */
   int kind;                     /* of its last message */
   bool waits;                   /* for its answer */
+  bool rests;                   /* nobody waits for its next step */
   bool listens;
 };
 
@@ -248,7 +249,7 @@ static int64_t slowest(const struct sl__exchange *x, int m) {
   int64_t least = INT64_MAX;
   for (int w = 0; w < x->ranks.workers; w++) {
     const struct slot *slot = &x->service->slots[m][w];
-    if (slot->listens && slot->clock < least) least = slot->clock;
+    if (slot->listens && !slot->rests && slot->clock < least) least = slot->clock;
   }
   return least;
 }
@@ -261,7 +262,7 @@ static int due(struct sl__exchange *x, int m, struct slot **slots) {
   for (int w = 0; w < x->ranks.workers; w++) {
     struct slot *slot = &s->slots[m][w];
     bool early = s->max_staleness >= 0 && slot->clock - least > s->max_staleness;
-    if (!slot->waits || (early && slot->kind != KIND_ASK_AT_ONCE)) continue;
+    if (!slot->waits || (early && !slot->rests)) continue;
     slot->waits = false;
     slot->seen = s->version[m];
     slots[count++] = slot;
@@ -279,6 +280,8 @@ static int64_t enter(struct slot *slot, const float *head) {
     slot->listens = false;
     s->listening--;
   }
+  slot->rests = slot->kind == KIND_REST;
+  if (slot->rests) slot->clock = 0;
   if (slot->kind >= KIND_ASK) return -1;
   slot->clock = (int64_t)head[HEAD_STEP];
   slot->staleness = s->version[m] - slot->seen;
@@ -382,10 +385,10 @@ static enum sl_status say(struct sl__exchange *x, int m, int kind) {
   return sl__send(x->context, &launch, sl__push_tag(x, m), &owner, 1, &s->heads[m]);
 }
 
-enum sl_status sl__service_ask(struct sl__exchange *x, int m, bool at_once) {
+enum sl_status sl__service_ask(struct sl__exchange *x, int m, bool rests) {
   struct sl__peers owner = {x->messages[m].owner, 1, -1};
   enum sl_status status = check(x);
-  if (status == SL_OK) status = say(x, m, at_once ? KIND_ASK_AT_ONCE : KIND_ASK);
+  if (status == SL_OK) status = say(x, m, rests ? KIND_REST : KIND_ASK);
   return status == SL_OK ? pull(x, m, &owner) : status;
 }
 

@@ -99,8 +99,9 @@ enum sl_status sl__service_push(struct sl__exchange *exchange, int m, struct sl_
                                 const struct sl__push *push);
 
 /* Submit, on a worker: the owner's parameters of message m, with all that this worker has pushed.
- * at_once: even if this worker is ahead of the slowest one. */
-enum sl_status sl__service_ask(struct sl__exchange *exchange, int m, bool at_once);
+ * rests: this worker will wait for all others, so it gets them even if it is ahead, and nobody
+ * waits for it until its next message; its steps are counted from 1 again. */
+enum sl_status sl__service_ask(struct sl__exchange *exchange, int m, bool rests);
 
 /* The end in two parts, for all ranks, so that several exchanges can end together: this worker's
  * farewell; then wait, on an owner, for that of all workers. */

@@ -301,7 +301,7 @@ out:
 
 static enum sl_status push_out_of_step(struct sl__store_key *key, bool silent) {
   const struct sl__push push = {
-      .step = key->pushes + 1, .lr = key->store->optimizer.lr, .silent = silent};
+      .step = ++key->steps, .lr = key->store->optimizer.lr, .silent = silent};
   enum sl_status status = SL_OK;
   for (int m = 0; m < sl__exchange_messages(key->exchange) && status == SL_OK; m++)
     status = sl__service_push(key->exchange, m, key->sums, &push);

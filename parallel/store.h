@@ -30,6 +30,7 @@ struct sl__store_key {
   struct sl__exchange *exchange;
   int64_t pushes; /* by this worker; on a server: that it has applied */
   int64_t seen;   /* dist_async: of this worker's, known to have been applied */
+  int64_t steps;  /* dist_async: of this worker's since the last barrier */
   int64_t last;   /* on a server that closes: so many pushes come */
 };
 

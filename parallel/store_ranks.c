@@ -312,16 +312,18 @@ out:
 
 /* ---- barrier ---- */
 
-/* dist_async: what this worker pushed has been applied. */
-static enum sl_status flush(struct sl_kvstore *kv) {
+/* dist_async: what this worker pushed has been applied, and nobody who is ahead waits for it. */
+static enum sl_status rest(struct sl_kvstore *kv) {
   enum sl_status status = SL_OK;
   for (int k = 0; k < kv->key_count && kv->has_service; k++) {
     struct sl__store_key *key = kv->keys[k];
-    for (int m = 0; m < sl__exchange_messages(key->exchange) && key->seen < key->pushes; m++)
+    key->steps = 0;
+    if (key->seen == key->pushes && !kv->max_staleness) continue;
+    for (int m = 0; m < sl__exchange_messages(key->exchange); m++)
       SL_TRY(sl__service_ask(key->exchange, m, true));
   }
   for (int k = 0; k < kv->key_count && kv->has_service; k++) {
-    if (kv->keys[k]->seen < kv->keys[k]->pushes) SL_TRY(sl__store_wait(kv->keys[k]));
+    SL_TRY(sl__store_wait(kv->keys[k]));
     kv->keys[k]->seen = kv->keys[k]->pushes;
   }
 out:
@@ -339,7 +341,7 @@ enum sl_status sl_kvstore_barrier(struct sl_kvstore *kv) {
   struct command command = {.what = BARRIER};
   enum sl_status status;
   SL_TRY(check_worker(kv, "sl_kvstore_barrier"));
-  SL_TRY(agree(kv, &command, flush(kv)));
+  SL_TRY(agree(kv, &command, rest(kv)));
   status = meet_at_barrier(kv);
 out:
   return status;
