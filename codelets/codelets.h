@@ -307,6 +307,7 @@ enum sl_status sl__note(struct sl_context *context, const struct sl__launch *l, 
 struct sl__peers {
   int first, count, skip;
   int stride; /* 0 means 1 */
+  int patience; /* enum sl__patience (core/net.h) */
 };
 /* Send the tensors, as one message, to each of the ranks; the task ends when their memory may
  * change. l->name must outlive it; it runs on a CPU, that of l->place where it names one. */

@@ -8,7 +8,7 @@
 struct message_args {
   struct sl__net *net; /* of this process: such tasks run in the main one only */
   const char *name;
-  int32_t tag, first, count, skip, stride;
+  int32_t tag, first, count, skip, stride, patience;
   int32_t pieces; /* tensors a rank */
 };
 
@@ -28,6 +28,7 @@ static void begin(void *buffers[], const struct message_args *a, bool is_send) {
     sl__net_begin(a->net, &(struct sl__message){.is_send = is_send,
                                                 .peer = r,
                                                 .tag = a->tag,
+                                                .patience = (enum sl__patience)a->patience,
                                                 .name = a->name,
                                                 .count = a->pieces,
                                                 .memory = memory,
@@ -63,6 +64,7 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                               .count = peers->count,
                               .skip = peers->skip,
                               .stride = stride_of(peers),
+                              .patience = peers->patience,
                               .pieces = op == &sl__op_send ? count
                                         : ranks            ? count / ranks
                                                            : 0};

@@ -28,6 +28,7 @@ struct pending {
   double since;
   int peer;
   bool is_send;
+  enum sl__patience patience;
 };
 
 struct sl__net {
@@ -36,6 +37,7 @@ struct sl__net {
   double timeout;
   bool began_mpi, alone; /* alone: one rank, without MPI */
   bool is_open;
+  bool hears; /* the main thread waits as long as it takes */
   MPI_Comm control, data;
   struct sl__watch *watch; /* NULL: none */
   pthread_mutex_t lock;    /* around MPI, and of what follows */
@@ -46,6 +48,7 @@ struct sl__net {
   bool has_poller;
   double polled, looked, moved; /* when last: polled, looked for stalls, a message began or ended */
   bool failed;                  /* for good; read without the lock, too */
+  bool found_out;               /* it was this rank that found the failure */
   char why[512];
   int64_t sent;
 };
@@ -90,8 +93,14 @@ enum sl_status sl__net_check(struct sl__net *net) {
 }
 
 void sl__net_announce(struct sl__net *net, const char *why) {
-  if (!net->watch || has_failed(net)) return;
+  if (!net->watch || (has_failed(net) && !net->found_out)) return;
   sl__watch_announce(net->watch, why);
+}
+
+void sl__net_abandon(struct sl__net *net, const char *why) {
+  pthread_mutex_lock(&net->lock);
+  fail_locked(net, why);
+  pthread_mutex_unlock(&net->lock);
 }
 
 static void mpi_failed(struct sl__net *net, int code, const char *what) {
@@ -107,7 +116,8 @@ static void mpi_failed(struct sl__net *net, int code, const char *what) {
 /* All are alive, but nobody has done any work for long: they wait for each other, such as when one
  * has pushed a key that another has not. */
 static bool is_stalled(struct sl__net *net, const struct pending *p, double now) {
-  return net->watch && now - p->since > 1e6 * net->timeout &&
+  double patience = (p->patience == SL__WAITS_LONGER ? 1.5e6 : 1e6) * net->timeout;
+  return net->watch && p->patience != SL__LISTENS && now - p->since > patience &&
          sl__watch_idle(net->watch, net->rank) > net->timeout &&
          sl__watch_idle(net->watch, p->peer) > net->timeout;
 }
@@ -122,6 +132,7 @@ static void stalled(struct sl__net *net, const struct pending *p, double now) {
              "rank %d waits for %s from rank %d for %.0f s, which does nothing: has it not pushed "
              "it, or done fewer steps?",
              net->rank, p->name, p->peer, 1e-6 * (now - p->since));
+  net->found_out = !net->failed;
   fail_locked(net, why);
 }
 
@@ -155,6 +166,16 @@ static void forget(struct sl__net *net, int i) {
   net->pending[i] = net->pending[net->count];
 }
 
+/* With the lock: one of the messages that a task listens for has come; now it waits for the others.
+ */
+static void grow_impatient(struct sl__net *net, const struct starpu_task *task) {
+  for (int i = 0; i < net->count; i++)
+    if (net->pending[i].task == task && net->pending[i].patience == SL__LISTENS) {
+      net->pending[i].patience = SL__WAITS;
+      net->pending[i].since = now_us();
+    }
+}
+
 static int downwards(const void *a, const void *b) { return *(const int *)b - *(const int *)a; }
 
 /* With the lock: take what has ended out of the list, at most `room` of it, into tasks. After a
@@ -182,9 +203,10 @@ static int collect(struct sl__net *net, struct starpu_task **tasks, int room) {
   if (ended == MPI_UNDEFINED) ended = 0; /* which is negative, too */
   qsort(net->done, (size_t)ended, sizeof *net->done, downwards);
   for (int i = 0; i < ended; i++) {
-    struct starpu_task *task = net->pending[net->done[i]].task;
-    if (task) tasks[released++] = task;
+    struct pending ended_one = net->pending[net->done[i]];
+    if (ended_one.task) tasks[released++] = ended_one.task;
     forget(net, net->done[i]);
+    if (ended_one.patience == SL__LISTENS) grow_impatient(net, ended_one.task);
   }
   return released;
 }
@@ -295,14 +317,20 @@ static bool begin_locked(struct sl__net *net, const struct sl__message *m) {
   int code = m->count == 1 ? begin_one(net, m, &request) : begin_pieces(net, m, &request);
   if (code == MPI_SUCCESS && m->is_send && m->peer != net->rank)
     for (int i = 0; i < m->count; i++) net->sent += (int64_t)m->bytes[i];
-  if (code == MPI_SUCCESS) code = MPI_Test(&request, &ended, MPI_STATUS_IGNORE);
+  /* what is listened for ends in one place only: see collect() */
+  if (code == MPI_SUCCESS && m->patience != SL__LISTENS)
+    code = MPI_Test(&request, &ended, MPI_STATUS_IGNORE);
   if (code != MPI_SUCCESS) mpi_failed(net, code, m->name);
   if (code != MPI_SUCCESS || ended) return false;
   struct starpu_task *task = starpu_task_get_current();
   starpu_task_end_dep_add(task, 1);
   net->requests[net->count] = request;
-  net->pending[net->count] = (struct pending){
-      .task = task, .name = m->name, .since = now_us(), .peer = m->peer, .is_send = m->is_send};
+  net->pending[net->count] = (struct pending){.task = task,
+                                              .name = m->name,
+                                              .since = now_us(),
+                                              .peer = m->peer,
+                                              .is_send = m->is_send,
+                                              .patience = m->patience};
   __atomic_store_n(&net->count, net->count + 1, __ATOMIC_RELAXED);
   net->moved = now_us();
   return true;
@@ -324,7 +352,10 @@ int64_t sl__net_bytes_sent(const struct sl__net *net) { return net->sent; }
 /* The main thread waits: it looks after all messages meanwhile. */
 static enum sl_status wait_for(struct sl__net *net, MPI_Request *request, const char *name,
                                int peer) {
-  struct pending waiting = {.name = name, .since = now_us(), .peer = peer};
+  struct pending waiting = {.name = name,
+                            .since = now_us(),
+                            .peer = peer,
+                            .patience = net->hears ? SL__LISTENS : SL__WAITS};
   int ended = 0;
   long pause = 1000; /* ns */
   for (;;) {
@@ -387,6 +418,13 @@ enum sl_status sl__net_broadcast(struct sl__net *net, void *data, size_t bytes) 
   if (net->rank) status = sl__net_receive(net, net->rank & ~bit, data, bytes);
   for (bit >>= 1; bit && status == SL_OK; bit >>= 1)
     if (net->rank + bit < net->size) status = sl__net_send(net, net->rank + bit, data, bytes);
+  return status;
+}
+
+enum sl_status sl__net_hear(struct sl__net *net, void *data, size_t bytes) {
+  net->hears = true;
+  enum sl_status status = sl__net_broadcast(net, data, bytes);
+  net->hears = false;
   return status;
 }
 

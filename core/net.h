@@ -30,12 +30,17 @@ enum sl_status sl__net_check(struct sl__net *net);
 /* This rank ends before its time: tell the others. */
 void sl__net_announce(struct sl__net *net, const char *why);
 
+/* What the ranks wait for will never come: all messages end at once, and sl__net_check says why. */
+void sl__net_abandon(struct sl__net *net, const char *why);
+
 /* ---- small facts: called by the main thread of all ranks in the same order ---- */
 
 /* all [ranks][bytes] is filled on rank 0; elsewhere it may be NULL. */
 enum sl_status sl__net_gather(struct sl__net *net, const void *mine, size_t bytes, void *all);
 /* From rank 0 to all. */
 enum sl_status sl__net_broadcast(struct sl__net *net, void *data, size_t bytes);
+/* The same on a rank that has nothing else to do: it may take for ever. */
+enum sl_status sl__net_hear(struct sl__net *net, void *data, size_t bytes);
 enum sl_status sl__net_barrier(struct sl__net *net);
 /* From one rank to another. */
 enum sl_status sl__net_send(struct sl__net *net, int to, const void *data, size_t bytes);
@@ -50,12 +55,18 @@ enum sl_status sl__net_share(struct sl__net *net, enum sl_status status, const c
 
 /* ---- the lane ---- */
 
+/* How long a message may take where neither this rank nor the other does anything: the timeout, or
+ * longer for what the other one itself has to wait for (so that its message, which knows more,
+ * comes first), or for ever: it is no fault that nothing comes. */
+enum sl__patience { SL__WAITS, SL__WAITS_LONGER, SL__LISTENS };
+
 /* One message from or to one rank; its memory may be in several pieces. Messages between two ranks
  * with the same tag arrive in the order in which they were begun. */
 struct sl__message {
   bool is_send;
   int peer, tag;
-  const char *name; /* for "rank 2 has not sent NAME"; must live on */
+  enum sl__patience patience; /* of a task's messages: once one has come, all are waited for */
+  const char *name;           /* for "rank 2 has not sent NAME"; must live on */
   int count;
   void *const *memory;
   const size_t *bytes;

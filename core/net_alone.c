@@ -41,6 +41,11 @@ void sl__net_announce(struct sl__net *net, const char *why) {
   (void)why;
 }
 
+void sl__net_abandon(struct sl__net *net, const char *why) {
+  (void)net;
+  (void)why;
+}
+
 enum sl_status sl__net_gather(struct sl__net *net, const void *mine, size_t bytes, void *all) {
   (void)net;
   memcpy(all, mine, bytes);
@@ -52,6 +57,10 @@ enum sl_status sl__net_broadcast(struct sl__net *net, void *data, size_t bytes) 
   (void)data;
   (void)bytes;
   return SL_OK;
+}
+
+enum sl_status sl__net_hear(struct sl__net *net, void *data, size_t bytes) {
+  return sl__net_broadcast(net, data, bytes);
 }
 
 enum sl_status sl__net_send(struct sl__net *net, int to, const void *data, size_t bytes) {

@@ -158,6 +158,12 @@ void sl__tensor_free(struct sl_tensor *t) {
   free(t);
 }
 
+void sl__tensor_free_later(struct sl_tensor *t) {
+  if (!t) return;
+  starpu_data_unregister_submit(t->handle);
+  free(t);
+}
+
 enum sl_status sl__scratch(struct sl_context *context, size_t bytes, struct sl_tensor **scratch) {
   int power = 12;
   while (power < 47 && ((size_t)1 << power) < bytes) power++;

@@ -53,6 +53,9 @@ enum sl_status sl__tensor_write(struct sl_tensor *tensor, const void *values);
 /* Waits for the tasks that use it. NULL is legal. */
 void sl__tensor_free(struct sl_tensor *tensor);
 
+/* The same for a temporary, without waiting: it goes when the tasks submitted so far are done. */
+void sl__tensor_free_later(struct sl_tensor *tensor);
+
 /* Scratch memory of at least bytes, for mode 's'; each worker has its own copy, kept between tasks.
  */
 enum sl_status sl__scratch(struct sl_context *context, size_t bytes, struct sl_tensor **scratch);

@@ -6,6 +6,7 @@
  *   starling/text.h      texts, vocabularies, generated sentences
  *   starling/nn.h        layers, models, losses, optimizers, schedules, weights
  *   starling/parallel.h  placement, replicas, the KVStore, the trainer
+ *   starling/kvstore.h   the KVStore alone, for training loops of one's own
  *
  * Conventions.  A function that can fail returns enum sl_status; sl_error() then gives the calling
  * thread's message: what went wrong, where, and what to do.  Objects are opaque; sl_X_new or
@@ -17,6 +18,7 @@
 
 #include <starling/base.h>
 #include <starling/data.h>
+#include <starling/kvstore.h>
 #include <starling/nn.h>
 #include <starling/parallel.h>
 #include <starling/text.h>

@@ -11,7 +11,10 @@
 #include "parallel/exchange_state.h"
 
 /* What stands at the head of a push, and of the answer to it. */
-enum { HEAD_STEP, HEAD_LR, HEAD_STOP, HEAD_BYE, HEAD_SIZE };
+enum { HEAD_STEP, HEAD_LR, HEAD_STOP, HEAD_KIND, HEAD_SIZE };
+/* A gradient that wants the parameters back, or does not; only a wish for them; the same from a
+ * worker that waits for all others then; the last message. */
+enum { KIND_PUSH, KIND_GIVE, KIND_ASK, KIND_REST, KIND_BYE };
 enum { ANSWER_STALENESS, ANSWER_STOP, ANSWER_SIZE };
 
 struct slot {
@@ -24,7 +27,9 @@ struct slot {
   int64_t clock;                /* steps that the worker has made */
   int64_t seen;                 /* version that it has pulled */
   int64_t staleness;            /* of its last push */
+  int kind;                     /* of its last message */
   bool waits;                   /* for its answer */
+  bool rests;                   /* nobody waits for its next step */
   bool listens;
 };
 
@@ -190,7 +195,7 @@ static int add_parcels(const struct sl__exchange *x, int m, struct sl_tensor *co
 static enum sl_status listen_to(struct slot *slot) {
   struct sl__exchange *x = slot->x;
   struct sl__launch launch = sl__message_launch(x, slot->message);
-  struct sl__peers worker = {slot->worker, 1, -1};
+  struct sl__peers worker = {slot->worker, 1, -1, x->patience};
   int n = 0;
   slot->list[n++] = slot->head;
   if (x->service->has_norm) slot->list[n++] = slot->norm;
@@ -244,7 +249,7 @@ static int64_t slowest(const struct sl__exchange *x, int m) {
   int64_t least = INT64_MAX;
   for (int w = 0; w < x->ranks.workers; w++) {
     const struct slot *slot = &x->service->slots[m][w];
-    if (slot->listens && slot->clock < least) least = slot->clock;
+    if (slot->listens && !slot->rests && slot->clock < least) least = slot->clock;
   }
   return least;
 }
@@ -257,7 +262,7 @@ static int due(struct sl__exchange *x, int m, struct slot **slots) {
   for (int w = 0; w < x->ranks.workers; w++) {
     struct slot *slot = &s->slots[m][w];
     bool early = s->max_staleness >= 0 && slot->clock - least > s->max_staleness;
-    if (!slot->waits || early) continue;
+    if (!slot->waits || (early && !slot->rests)) continue;
     slot->waits = false;
     slot->seen = s->version[m];
     slots[count++] = slot;
@@ -265,16 +270,19 @@ static int due(struct sl__exchange *x, int m, struct slot **slots) {
   return count;
 }
 
-/* With the lock. Returns the version that the push is applied to, or -1 where it is a farewell. */
+/* With the lock. Returns the version that the push is applied to, or -1 where it is none. */
 static int64_t enter(struct slot *slot, const float *head) {
   struct sl__service *s = slot->x->service;
   int m = slot->message;
   s->met.stop |= head[HEAD_STOP] != 0;
-  if (head[HEAD_BYE] != 0) {
+  slot->kind = (int)head[HEAD_KIND];
+  if (slot->kind == KIND_BYE) {
     slot->listens = false;
     s->listening--;
-    return -1;
   }
+  slot->rests = slot->kind == KIND_REST;
+  if (slot->rests) slot->clock = 0;
+  if (slot->kind >= KIND_ASK) return -1;
   slot->clock = (int64_t)head[HEAD_STEP];
   slot->staleness = s->version[m] - slot->seen;
   return s->version[m]++;
@@ -290,16 +298,19 @@ static void arrived(void *argument) {
   const float *place = starpu_data_get_local_ptr(slot->head->handle);
   for (int i = 0; i < HEAD_SIZE; i++) head[i] = place[i];
   starpu_data_release(slot->head->handle);
-  if (sl__net_check(x->context->net) != SL_OK) head[HEAD_BYE] = 1; /* nothing came */
+  if (sl__net_check(x->context->net) != SL_OK) head[HEAD_KIND] = KIND_BYE; /* nothing came */
   pthread_mutex_lock(&s->lock);
   int64_t version = enter(slot, head);
+  int kind = slot->kind;
   pthread_mutex_unlock(&s->lock);
   if (version >= 0) note_failure(s, apply(slot, version, head[HEAD_LR]));
   pthread_mutex_lock(&s->lock);
-  slot->waits = version >= 0; /* only now: its answer, by any thread, has the update in it */
+  slot->waits = kind != KIND_BYE &&
+                kind != KIND_GIVE; /* only now: its answer, by any thread, has the update in it */
   int count = due(x, slot->message, answered);
   pthread_mutex_unlock(&s->lock);
   for (int i = 0; i < count; i++) note_failure(s, answer(answered[i]));
+  if (kind == KIND_GIVE) note_failure(s, listen_to(slot));
 }
 
 /* ---- a worker ---- */
@@ -343,8 +354,10 @@ enum sl_status sl__service_push(struct sl__exchange *x, int m, struct sl_tensor 
   const struct sl__exchange_message *message = &x->messages[m];
   struct sl__launch launch = sl__message_launch(x, m);
   struct sl__peers owner = {message->owner, 1, -1};
-  float head[HEAD_SIZE] = {
-      [HEAD_STEP] = (float)push->step, [HEAD_LR] = push->lr, [HEAD_STOP] = push->stop};
+  float head[HEAD_SIZE] = {[HEAD_STEP] = (float)push->step,
+                           [HEAD_LR] = push->lr,
+                           [HEAD_STOP] = push->stop,
+                           [HEAD_KIND] = push->silent ? KIND_GIVE : KIND_PUSH};
   enum sl_status status;
   int n = 0;
   SL_TRY(check(x));
@@ -356,9 +369,27 @@ enum sl_status sl__service_push(struct sl__exchange *x, int m, struct sl_tensor 
     SL_TRY(sl__exchange_pack(x, p, sums[p], &x->list[n++]));
   }
   SL_TRY(sl__send(x->context, &launch, sl__push_tag(x, m), &owner, n, x->list));
-  status = pull(x, m, &owner);
+  if (!push->silent) status = pull(x, m, &owner);
 out:
   return status;
+}
+
+/* A message that is a head only. */
+static enum sl_status say(struct sl__exchange *x, int m, int kind) {
+  struct sl__service *s = x->service;
+  const float head[HEAD_SIZE] = {[HEAD_KIND] = (float)kind};
+  struct sl__launch launch = sl__message_launch(x, m);
+  struct sl__peers owner = {x->messages[m].owner, 1, -1};
+  enum sl_status status = sl__note(x->context, &launch, s->heads[m], head);
+  if (status != SL_OK) return status;
+  return sl__send(x->context, &launch, sl__push_tag(x, m), &owner, 1, &s->heads[m]);
+}
+
+enum sl_status sl__service_ask(struct sl__exchange *x, int m, bool rests) {
+  struct sl__peers owner = {x->messages[m].owner, 1, -1};
+  enum sl_status status = check(x);
+  if (status == SL_OK) status = say(x, m, rests ? KIND_REST : KIND_ASK);
+  return status == SL_OK ? pull(x, m, &owner) : status;
 }
 
 void sl__service_staleness(struct sl__exchange *x, struct sl__staleness *staleness) {
@@ -401,22 +432,17 @@ out:
   return status;
 }
 
-static enum sl_status say_farewell(struct sl__exchange *x) {
+enum sl_status sl__service_leave(struct sl__exchange *x) {
   struct sl__service *s = x->service;
   enum sl_status status = SL_OK;
-  const float head[HEAD_SIZE] = {[HEAD_BYE] = 1};
-  for (int m = 0; m < x->message_count && sl__is_worker(&x->ranks); m++) {
-    struct sl__launch launch = sl__message_launch(x, m);
-    struct sl__peers owner = {x->messages[m].owner, 1, -1};
-    SL_TRY(sl__note(x->context, &launch, s->heads[m], head));
-    SL_TRY(sl__send(x->context, &launch, sl__push_tag(x, m), &owner, 1, &s->heads[m]));
-  }
-out:
+  if (!s->is_open) return SL_OK;
+  s->is_open = false;
+  for (int m = 0; m < x->message_count && sl__is_worker(&x->ranks) && status == SL_OK; m++)
+    status = say(x, m, KIND_BYE);
   return status;
 }
 
-/* Until all workers have said farewell to this owner. */
-static enum sl_status wait_for_all(struct sl__exchange *x) {
+enum sl_status sl__service_wait(struct sl__exchange *x) {
   struct sl__service *s = x->service;
   for (;;) {
     enum sl_status status = check(x);
@@ -471,9 +497,8 @@ enum sl_status sl__service_settle(struct sl__exchange *x) {
   struct sl__service *s = x->service;
   enum sl_status status;
   if (!s->is_open) return SL_OK;
-  s->is_open = false;
-  SL_TRY(say_farewell(x));
-  SL_TRY(wait_for_all(x));
+  SL_TRY(sl__service_leave(x));
+  SL_TRY(sl__service_wait(x));
   for (int m = 0; m < x->message_count; m++) SL_TRY(hand_out(x, m));
   starpu_task_wait_for_all();
   SL_TRY(share_stop(x));

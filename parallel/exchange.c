@@ -72,7 +72,7 @@ static enum sl_status check(int count, const struct sl__parcel *parcels) {
   for (int p = 0; p < count; p++)
     if (parcels[p].count > INT_MAX / 4)
       return sl_fail(SL_BAD_ARGUMENT,
-                     "layer %s: a shard of %lld elements is too large for one message; take a "
+                     "%s: a shard of %lld elements is too large for one message; take a "
                      "smaller --bigarray-bound or more ranks",
                      parcels[p].name, (long long)parcels[p].count);
   return SL_OK;
@@ -207,6 +207,7 @@ enum sl_status sl__exchange_push(struct sl__exchange *x, int m, struct sl_tensor
       else
         x->list[n++] = x->terms[p][w];
     }
+  others.patience = x->patience;
   SL_TRY(sl__receive(x->context, &launch, sl__push_tag(x, m), &others, n, x->list));
   for (int i = 0; i < message->count; i++) SL_TRY(unpack(x, message->parcels[i]));
 out:
@@ -215,6 +216,14 @@ out:
 
 bool sl__exchange_has_residual(const struct sl__exchange *x) {
   return sl__compress_has_residual(&x->compress);
+}
+
+void sl__exchange_listen(struct sl__exchange *x) { x->patience = SL__LISTENS; }
+
+enum sl_status sl__exchange_farewell(struct sl__exchange *x, int m, struct sl_tensor *word) {
+  struct sl__launch launch = sl__message_launch(x, m);
+  struct sl__peers owner = {x->messages[m].owner, 1, -1};
+  return sl__send(x->context, &launch, sl__push_tag(x, m), &owner, 1, &word);
 }
 
 struct sl_tensor *sl__exchange_residual(const struct sl__exchange *x, int parcel) {
@@ -239,7 +248,8 @@ static void forget_terms(struct sl__exchange *x, const struct sl__exchange_messa
 enum sl_status sl__exchange_pull(struct sl__exchange *x, int m) {
   const struct sl__exchange_message *message = &x->messages[m];
   struct sl__launch launch = sl__message_launch(x, m);
-  struct sl__peers owner = {message->owner, 1, -1}, others = all_workers_but_me(x);
+  struct sl__peers owner = {message->owner, 1, -1, SL__WAITS_LONGER},
+                   others = all_workers_but_me(x);
   for (int i = 0; i < message->count; i++) x->list[i] = x->parcels[message->parcels[i]].param;
   if (message->owner == x->ranks.rank) {
     forget_terms(x, message);

@@ -63,6 +63,12 @@ int sl__exchange_parcels(const struct sl__exchange *exchange, int m, const int *
 enum sl_status sl__exchange_push(struct sl__exchange *exchange, int m,
                                  struct sl_tensor *const *sums);
 
+/* On an owner that is no worker: from now on it waits for gradients as long as it takes. Each of
+ * its receptions is followed, on the workers, by a push or by a farewell, of which only the arrival
+ * counts: word is any tensor [1]. */
+void sl__exchange_listen(struct sl__exchange *exchange);
+enum sl_status sl__exchange_farewell(struct sl__exchange *exchange, int m, struct sl_tensor *word);
+
 /* What compression has kept back of this worker's gradients, f32 [count]; NULL where nothing is. */
 bool sl__exchange_has_residual(const struct sl__exchange *exchange);
 struct sl_tensor *sl__exchange_residual(const struct sl__exchange *exchange, int parcel);
@@ -101,11 +107,22 @@ enum sl_status sl__service_open(struct sl__exchange *exchange, int64_t step);
 struct sl__push {
   int64_t step;
   float lr;
-  bool stop; /* this worker wants all to stop */
+  bool stop;   /* this worker wants all to stop */
+  bool silent; /* the parameters are not wanted back */
   struct sl_tensor *norm;
 };
 enum sl_status sl__service_push(struct sl__exchange *exchange, int m, struct sl_tensor *const *sums,
                                 const struct sl__push *push);
+
+/* Submit, on a worker: the owner's parameters of message m, with all that this worker has pushed.
+ * rests: this worker will wait for all others, so it gets them even if it is ahead, and nobody
+ * waits for it until its next message; its steps are counted from 1 again. */
+enum sl_status sl__service_ask(struct sl__exchange *exchange, int m, bool rests);
+
+/* The end in two parts, for all ranks, so that several exchanges can end together: this worker's
+ * farewell; then wait, on an owner, for that of all workers. */
+enum sl_status sl__service_leave(struct sl__exchange *exchange);
+enum sl_status sl__service_wait(struct sl__exchange *exchange);
 
 /* All ranks: wait until all workers have come here; then all have the owners' parameters, and
  * nobody listens. Nothing where nobody does. */

@@ -30,6 +30,7 @@ struct sl__exchange {
   struct sl_tensor **total;              /* on the owner: all workers' added up */
   struct sl_tensor **list;               /* room for the tensors of one task */
   struct sl__service *service;           /* of dist_async; else NULL */
+  enum sl__patience patience;            /* with gradients */
 };
 
 static inline int sl__push_tag(const struct sl__exchange *x, int m) {

@@ -27,50 +27,9 @@ enum sl_status sl_kvstore_parse(const char *name, enum sl_kvstore_kind *kind) {
 
 const char *sl_kvstore_name(enum sl_kvstore_kind kind) { return kinds[kind]; }
 
-int sl__kvstore_states(const struct sl_optimizer *optimizer) {
-  return optimizer->kind == SL_SGD ? optimizer->momentum > 0 : 2;
-}
-
-/* One owner for each StarPU worker that a listed device stands for. */
-static bool worker_matches(const struct sl_context *context, int worker) {
-  for (int d = 0; d < context->device_count; d++)
-    if (sl__place_has(&context->devices[d].place, worker)) return true;
-  return false;
-}
-
-static enum sl_status find_owners(struct sl__kvstore *kv) {
-  int workers = (int)starpu_worker_get_count();
-  kv->owners = sl__alloc((size_t)workers, sizeof *kv->owners, "the KVStore's owners");
-  if (!kv->owners) return SL_NO_MEMORY;
-  if (!sl__kvstore_is_on_devices(kv->kind)) {
-    kv->owner_count = 1;
-    kv->owners[0] = (struct sl__device){.name = "cpu"};
-    if (starpu_cpu_worker_get_count()) kv->owners[0].place.where = STARPU_CPU;
-    return SL_OK;
-  }
-  for (int w = 0; w < workers; w++) {
-    if (!worker_matches(kv->model->context, w)) continue;
-    sl__device_of_worker(w, &kv->owners[kv->owner_count++]);
-  }
-  return SL_OK;
-}
-
-/* How many shards a block is cut into, each at most `big` elements: a question of its size alone.
- * If the kind of KVStore or the number of owners had a say, so would they in the rounding of the
- * norm. Over ranks they have: a large block is spread over all that may own it. */
-static int parts_of(const struct sl__kvstore *kv, int64_t count, int64_t big) {
-  int owners = (kv->ranks.size - sl__first_owner(&kv->ranks)) / sl__members(&kv->ranks);
-  if (!kv->exchanges) return (int)((count + big - 1) / big);
-  return count > big ? (count < owners ? (int)count : owners) : 1;
-}
-
-static int64_t part_length(int64_t count, int parts, int i) {
-  return count / parts + (i < count % parts);
-}
-
 static enum sl_status cut(struct sl_tensor *tensor, int parts, int64_t *lengths) {
   if (parts == 1) return SL_OK;
-  for (int i = 0; i < parts; i++) lengths[i] = part_length(tensor->shape.dim[0], parts, i);
+  for (int i = 0; i < parts; i++) lengths[i] = sl__part_length(tensor->shape.dim[0], parts, i);
   return sl__tensor_split(tensor, parts, lengths);
 }
 
@@ -78,7 +37,8 @@ static enum sl_status cut(struct sl_tensor *tensor, int parts, int64_t *lengths)
  * already. */
 static int layer_parts(const struct sl__kvstore *kv, int i, int64_t big) {
   const struct sl__block *block = &kv->model->layers[i].params;
-  return block->tensor->view_count ? block->tensor->view_count : parts_of(kv, block->total, big);
+  return block->tensor->view_count ? block->tensor->view_count
+                                   : sl__parts_of(&kv->ranks, block->total, big);
 }
 
 /* A gradient that is cut needs a home: StarPU lets the whole and its parts share memory only there.
@@ -134,7 +94,7 @@ static enum sl_status make_layer(struct sl__kvstore *kv, int i, int parts) {
   free(lengths);
   int64_t first = 0;
   for (int p = 0; p < parts && status == SL_OK; p++) {
-    int64_t count = part_length(block->total, parts, p);
+    int64_t count = sl__part_length(block->total, parts, p);
     kv->shards[kv->shard_count++] =
         (struct sl__shard){.layer = i, .part = p, .first = first, .count = count};
     first += count;
@@ -233,20 +193,6 @@ static struct sl__launch shard_launch(const struct sl__kvstore *kv, const struct
                              .priority = SL_PRIORITY_UPDATE + kv->model->count - shard->layer};
 }
 
-/* step: from 0 */
-static struct sl__update update_of(const struct sl_optimizer *o, int64_t step, float lr) {
-  return (struct sl__update){.lr = lr,
-                             .weight_decay = o->weight_decay,
-                             .momentum = o->momentum,
-                             .nesterov = o->nesterov,
-                             .beta1 = o->beta1,
-                             .beta2 = o->beta2,
-                             .epsilon = o->epsilon,
-                             .decoupled = o->kind == SL_ADAMW,
-                             .step = step + 1,
-                             .max_norm = o->clip};
-}
-
 /* Where gradients are clipped: what a shard needs for its part of the norm. */
 static enum sl_status make_norm(struct sl__kvstore *kv, struct sl__shard *shard) {
   struct sl_context *context = kv->model->context;
@@ -259,7 +205,6 @@ static enum sl_status make_norm(struct sl__kvstore *kv, struct sl__shard *shard)
   return status;
 }
 
-/* State lives where the owner is: made there by its first task, never copied. */
 static enum sl_status make_state(struct sl__kvstore *kv) {
   struct sl_context *context = kv->model->context;
   enum sl_status status = SL_OK;
@@ -267,10 +212,8 @@ static enum sl_status make_state(struct sl__kvstore *kv) {
     struct sl__shard *shard = &kv->shards[s];
     struct sl__launch launch = shard_launch(kv, shard);
     struct sl_shape shape = SL_SHAPE(shard->count);
-    for (int k = 0; k < sl__kvstore_states(&kv->optimizer) && sl__shard_is_mine(kv, shard); k++) {
-      SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &shard->state[k]));
-      SL_TRY(sl__fill(context, &launch, shard->state[k], 0));
-    }
+    if (sl__shard_is_mine(kv, shard))
+      SL_TRY(sl__states_new(context, &launch, &kv->optimizer, shard->count, shard->state));
     SL_TRY(make_norm(kv, shard));
     if (kv->exchanges && kv->replicas > 1 && sl__is_worker(&kv->ranks) &&
         is_here(kv, shard->layer) && !is_sparse(kv, shard->layer))
@@ -292,12 +235,9 @@ static enum sl_status apply(void *user, int s, struct sl_tensor *master, struct 
   struct sl__kvstore *kv = user;
   const struct sl__shard *shard = &kv->shards[s];
   struct sl__launch launch = shard_launch(kv, shard);
-  struct sl__update update = update_of(&kv->optimizer, version, lr);
-  if (kv->optimizer.kind == SL_SGD)
-    return sl__sgd(kv->model->context, &launch, master, shard->state[0], 1, &gradient, norm,
-                   &update);
-  return sl__adam(kv->model->context, &launch, master, shard->state[0], shard->state[1], 1,
-                  &gradient, norm, &update);
+  struct sl__update update = sl__update_of(&kv->optimizer, version, lr);
+  return sl__optimizer_step(kv->model->context, &launch, &kv->optimizer, master, shard->state, 1,
+                            &gradient, norm, &update);
 }
 
 static enum sl_status make_exchange(struct sl__kvstore *kv,
@@ -348,7 +288,7 @@ enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer
   kv->grid = grid;
   kv->exchanges = sl__kvstore_exchanges(options->kind, &options->ranks, options->compress);
   kv->replicas = grid->replicas;
-  SL_TRY(find_owners(kv));
+  SL_TRY(sl__owners_find(model->context, kv->kind, &kv->owners, &kv->owner_count));
   SL_TRY(make_shards(kv, options->big_shard));
   SL_TRY(choose_owners(kv, grid));
   SL_TRY(make_state(kv));
@@ -504,10 +444,8 @@ static enum sl_status submit_update(struct sl__kvstore *kv, struct sl__shard *sh
   struct sl_tensor *const *terms = dense        ? &dense
                                    : shard->sum ? &shard->sum
                                                 : shard_terms(kv, shard, &count);
-  if (kv->optimizer.kind == SL_SGD)
-    return sl__sgd(context, &launch, param, shard->state[0], count, terms, kv->norm, update);
-  return sl__adam(context, &launch, param, shard->state[0], shard->state[1], count, terms, kv->norm,
-                  update);
+  return sl__optimizer_step(context, &launch, &kv->optimizer, param, shard->state, count, terms,
+                            kv->norm, update);
 }
 
 static void forget_gradients(struct sl__kvstore *kv) {
@@ -594,7 +532,7 @@ enum sl_status sl__kvstore_settle(struct sl__kvstore *kv) {
 }
 
 enum sl_status sl__kvstore_update(struct sl__kvstore *kv, int64_t step, float lr) {
-  struct sl__update update = update_of(&kv->optimizer, step, lr);
+  struct sl__update update = sl__update_of(&kv->optimizer, step, lr);
   enum sl_status status = SL_OK;
   for (int s = 0; s < kv->shard_count; s++)
     if (!kv->shards[s].part && is_sparse(kv, kv->shards[s].layer) &&

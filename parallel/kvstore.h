@@ -4,8 +4,8 @@
 
 #include <starling/parallel.h>
 
-#include "parallel/exchange.h"
 #include "parallel/grid.h"
+#include "parallel/owner.h"
 
 struct sl__shard {
   int layer;
@@ -87,12 +87,6 @@ static inline bool sl__shard_is_mine(const struct sl__kvstore *kv, const struct 
   return shard->rank == kv->ranks.rank;
 }
 
-static inline bool sl__kvstore_is_distributed(enum sl_kvstore_kind kind) {
-  return kind >= SL_KVSTORE_DIST_SYNC;
-}
-static inline bool sl__kvstore_is_async(enum sl_kvstore_kind kind) {
-  return kind == SL_KVSTORE_DIST_ASYNC || kind == SL_KVSTORE_DIST_ASYNC_DEVICE;
-}
 /* Are there other ranks to exchange gradients with, or are they to be as if? One worker that owns
  * all is like KVStore local, to the bit. */
 static inline bool sl__kvstore_exchanges(enum sl_kvstore_kind kind, const struct sl__ranks *ranks,
@@ -100,13 +94,6 @@ static inline bool sl__kvstore_exchanges(enum sl_kvstore_kind kind, const struct
   return ranks->size &&
          (ranks->size > sl__members(ranks) || sl__kvstore_is_async(kind) || compress);
 }
-/* Do the shards go round the devices? Else the CPU has them. */
-static inline bool sl__kvstore_is_on_devices(enum sl_kvstore_kind kind) {
-  return kind == SL_KVSTORE_DEVICE || kind == SL_KVSTORE_DIST_SYNC_DEVICE ||
-         kind == SL_KVSTORE_DIST_ASYNC_DEVICE;
-}
-/* Tensors of a parameter's size that the optimizer keeps: 0 to 2. */
-int sl__kvstore_states(const struct sl_optimizer *optimizer);
 
 /* What state k, from 0, is called in a checkpoint: as in PyTorch. */
 const char *sl__kvstore_state_name(const struct sl_optimizer *optimizer, int k);

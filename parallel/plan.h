@@ -77,9 +77,10 @@ int sl__plan_tags(const struct sl__plan *plan);
  * passes; of the layers here, and what goes to and comes from the other ranks of the group. */
 enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *step);
 
-/* Numbers of the messages between ranks. Those of a group exchange no gradients, so borders and
- * exchanges may have the same. */
-enum { SL_TAG_STATS = 1, SL_TAG_EXCHANGE = 8, SL_TAG_BORDERS = 16 };
+/* Numbers of the messages between ranks: the trainer's, and from SL_TAG_STORES on those of the
+ * public KVStores, each key its own (MPI has at least 32768). Those of a group exchange no
+ * gradients, so borders and exchanges may have the same. */
+enum { SL_TAG_STATS = 1, SL_TAG_EXCHANGE = 8, SL_TAG_BORDERS = 16, SL_TAG_STORES = 16384 };
 
 /* Larger is sooner. What unblocks others goes first; weight gradients wait for idle time. */
 enum {

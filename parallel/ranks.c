@@ -29,30 +29,16 @@ static enum sl_status check_groups(const struct sl_trainer_options *o, int size,
 enum sl_status sl__trainer_ranks(const struct sl_context *context,
                                  const struct sl_trainer_options *o, const struct sl__grid *grid,
                                  struct sl__ranks *ranks) {
-  *ranks = (struct sl__ranks){0};
-  if (!sl__kvstore_is_distributed(o->kvstore)) {
-    if (!o->servers && !o->compress) return SL_OK;
+  if (!sl__kvstore_is_distributed(o->kvstore) && (o->servers || o->compress))
     return sl_fail(SL_BAD_ARGUMENT,
                    "KVStore %s has neither servers nor compression; take a dist_* one",
                    sl_kvstore_name(o->kvstore));
-  }
-  if (!context->net)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "KVStore %s: open the context with sl_context_options.distributed",
-                   sl_kvstore_name(o->kvstore));
-  int size = sl__net_size(context->net);
-  if (o->servers < 0 || o->servers >= size)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "%d servers of %d ranks: at least one rank must be a worker; start more ranks "
-                   "(mpirun -np %d) or take fewer servers",
-                   o->servers, size, o->servers + 1);
-  enum sl_status status = check_groups(o, size, grid->members);
-  if (status != SL_OK) return status;
-  *ranks = (struct sl__ranks){.rank = sl__net_rank(context->net),
-                              .size = size,
-                              .workers = (size - o->servers) / grid->members,
-                              .members = grid->members};
-  return SL_OK;
+  enum sl_status status = sl__ranks_find(context, o->kvstore, o->servers, ranks);
+  if (status != SL_OK || !ranks->size) return status;
+  status = check_groups(o, ranks->size, grid->members);
+  ranks->members = grid->members;
+  ranks->workers /= grid->members;
+  return status;
 }
 
 /* Line by line, so that what differs can be named. */

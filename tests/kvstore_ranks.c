@@ -1,0 +1,301 @@
+/* What test_store_ranks.sh runs on several ranks: kvstore_ranks WHAT KIND SERVERS. Each rank
+ * compares with what it can compute alone; one line a rank and exit code 0, or what differs and 1.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <starling.h>
+
+#define TRY(call)                                                                                  \
+  do {                                                                                             \
+    enum sl_status status_ = (call);                                                               \
+    if (status_ != SL_OK) die(#call, status_);                                                     \
+  } while (0)
+
+static int rank, workers;
+static struct sl_context *context;
+
+static void die(const char *what, enum sl_status status) {
+  printf("rank %d: %s: %s: %s\n", rank, what, sl_status_name(status), sl_error());
+  fflush(stdout);
+  sl_leave(context, sl_error());
+  _exit(1);
+}
+
+static void wrong(const char *what, int64_t i, double got, double want) {
+  printf("rank %d: %s: value %lld is %.9g, not %.9g\n", rank, what, (long long)i, got, want);
+  fflush(stdout);
+  sl_leave(context, "wrong values");
+  _exit(1);
+}
+
+/* Element i of what rank r pushes to a key as its n-th: of many magnitudes, so that the order of a
+ * sum shows. */
+static float pushed(int r, int key, int n, int64_t i) {
+  uint64_t u = (uint64_t)r * 1000003 + (uint64_t)key * 10007 + (uint64_t)n * 101 + (uint64_t)i;
+  u = (u ^ (u >> 7)) * 0x9e3779b97f4a7c15u;
+  u = (u ^ (u >> 31)) * 0xbf58476d1ce4e5b9u;
+  u ^= u >> 29;
+  float value = (float)(u >> 40) / (float)(1 << 24) - 0.5f;
+  return u & 1 ? value : value * 1e4f;
+}
+
+enum { KEYS = 3 };
+static const int numbers[KEYS] = {-7, 3, 1000};
+static const int64_t counts[KEYS] = {7, 5001, 100};
+
+static float *make(int r, int k, int n) {
+  float *values = calloc((size_t)counts[k], sizeof *values);
+  for (int64_t i = 0; i < counts[k]; i++) values[i] = pushed(r, k, n, i);
+  return values;
+}
+
+/* All workers' n-th push added up, in the ranks' order. */
+static float *add_up(int k, int n) {
+  float *sum = make(0, k, n);
+  for (int r = 1; r < workers; r++)
+    for (int64_t i = 0; i < counts[k]; i++) sum[i] += pushed(r, k, n, i);
+  return sum;
+}
+
+static void compare(const char *what, const float *got, const float *want, int64_t count,
+                    double tolerance) {
+  for (int64_t i = 0; i < count; i++) {
+    double difference = (double)got[i] - (double)want[i];
+    if (!(difference <= tolerance && difference >= -tolerance))
+      wrong(what, i, (double)got[i], (double)want[i]);
+  }
+}
+
+static void push(struct sl_kvstore *kv, int k, int n) {
+  float *values = make(rank, k, n);
+  TRY(sl_kvstore_push(kv, numbers[k], 1, (const float *[]){values}));
+  memset(values, 0xff, (size_t)counts[k] * sizeof *values); /* it is the caller's again */
+  free(values);
+}
+
+static uint64_t hash(uint64_t h, const float *values, int64_t count) {
+  const unsigned char *bytes = (const unsigned char *)values;
+  for (size_t i = 0; i < (size_t)count * sizeof *values; i++) h = (h ^ bytes[i]) * 0x100000001b3u;
+  return h;
+}
+
+static void init_all(struct sl_kvstore *kv) {
+  for (int k = 0; k < KEYS; k++) {
+    float *values = make(100, k, 0), *got = calloc((size_t)counts[k], sizeof *got);
+    TRY(sl_kvstore_init(kv, numbers[k], counts[k], rank == 0 ? values : rank == 1 ? got : NULL));
+    TRY(sl_kvstore_pull(kv, numbers[k], got));
+    compare("first pull", got, values, counts[k], 0);
+    free(values), free(got);
+  }
+}
+
+/* ---- dist_sync ---- */
+
+/* Without an optimizer the sum replaces the value. */
+static void check_sums(struct sl_kvstore *kv) {
+  for (int n = 0; n < 10; n++) {
+    for (int j = 0; j < KEYS; j++) push(kv, (j + rank + n) % KEYS, n); /* each in another order */
+    for (int k = 0; k < KEYS && n % 3 == 0; k++) {
+      float *got = calloc((size_t)counts[k], sizeof *got), *want = add_up(k, n);
+      TRY(sl_kvstore_pull(kv, numbers[k], got));
+      compare("sum", got, want, counts[k], 0);
+      free(got), free(want);
+    }
+  }
+}
+
+static void check_pushpull(struct sl_kvstore *kv) {
+  for (int k = 0; k < KEYS; k++) {
+    float *got = calloc((size_t)counts[k], sizeof *got);
+    float *twice[2] = {make(rank, k, 50), make(rank, k, 51)}, *want = NULL;
+    TRY(sl_kvstore_pushpull(kv, numbers[k], 2, (const float *const *)twice, got));
+    want = calloc((size_t)counts[k], sizeof *want);
+    for (int r = 0; r < workers; r++)
+      for (int64_t i = 0; i < counts[k]; i++) {
+        float own = pushed(r, k, 50, i) + pushed(r, k, 51, i);
+        want[i] = r ? want[i] + own : own;
+      }
+    compare("sum of two arrays each", got, want, counts[k], 0);
+    free(twice[0]), free(twice[1]), free(got), free(want);
+  }
+}
+
+/* Momentum, a learning rate that changes midway, no pull between. */
+static uint64_t check_momentum(struct sl_kvstore *kv) {
+  struct sl_optimizer optimizer = {.lr = 1e-3f, .momentum = 0.9f};
+  float *value[KEYS], *velocity[KEYS];
+  uint64_t h = 0xcbf29ce484222325u;
+  for (int k = 0; k < KEYS; k++) {
+    value[k] = calloc((size_t)counts[k], sizeof(float));
+    velocity[k] = calloc((size_t)counts[k], sizeof(float));
+    TRY(sl_kvstore_pull(kv, numbers[k], value[k]));
+  }
+  TRY(sl_kvstore_set_optimizer(kv, &optimizer));
+  for (int n = 100; n < 110; n++) {
+    if (n == 105) optimizer.lr = 5e-4f;
+    if (n == 105) TRY(sl_kvstore_set_optimizer(kv, &optimizer));
+    for (int j = 0; j < KEYS; j++) push(kv, (j + rank) % KEYS, n);
+    for (int k = 0; k < KEYS; k++) {
+      float *sum = add_up(k, n);
+      for (int64_t i = 0; i < counts[k]; i++) {
+        velocity[k][i] = 0.9f * velocity[k][i] + sum[i];
+        value[k][i] -= optimizer.lr * velocity[k][i];
+      }
+      free(sum);
+    }
+  }
+  for (int k = 0; k < KEYS; k++) {
+    float *got = calloc((size_t)counts[k], sizeof *got);
+    TRY(sl_kvstore_pull(kv, numbers[k], got));
+    compare("momentum", got, value[k], counts[k], 0.02); /* of values up to 10,000 */
+    h = hash(h, got, counts[k]);
+    free(got), free(value[k]), free(velocity[k]);
+  }
+  return h;
+}
+
+static void run_sync(struct sl_kvstore *kv) {
+  init_all(kv);
+  check_sums(kv);
+  TRY(sl_kvstore_barrier(kv));
+  check_pushpull(kv);
+  float one = 1, got;
+  TRY(sl_kvstore_init(kv, 5, 1, &one)); /* keys may come late */
+  TRY(sl_kvstore_pushpull(kv, 5, 1, (const float *[]){&one}, &got));
+  if (got != (float)workers) wrong("a late key", 0, (double)got, workers);
+  uint64_t h = check_momentum(kv);
+  push(kv, 1, 200); /* nobody waits for it */
+  TRY(sl_kvstore_close(kv));
+  printf("rank %d: done, bits %016llx\n", rank, (unsigned long long)h);
+}
+
+/* Each worker keeps what is left over: over many pushes nothing is lost. Threshold 0.5, gradients
+ * 0.3: the workers' sums of what was sent are multiples of 0.5, close to 0.3 n. */
+static void run_compressed(struct sl_kvstore *kv) {
+  float value[70] = {0}, gradient[70];
+  TRY(sl_kvstore_set_compression(kv, "2bit:0.5"));
+  TRY(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.lr = 1}));
+  TRY(sl_kvstore_init(kv, 3, 70, value));
+  for (int i = 0; i < 70; i++) gradient[i] = -0.3f;
+  for (int n = 1; n <= 20; n++) {
+    TRY(sl_kvstore_pushpull(kv, 3, 1, (const float *[]){gradient}, value));
+    double each = (double)value[0] / workers;
+    if (each < 0.3 * n - 0.5 || each > 0.3 * n + 1e-5) wrong("compressed", n, each, 0.3 * n);
+    for (int i = 1; i < 70; i++)
+      if (value[i] != value[0]) wrong("compressed", i, (double)value[i], (double)value[0]);
+  }
+  TRY(sl_kvstore_close(kv));
+  printf("rank %d: done\n", rank);
+}
+
+/* ---- dist_async: whole numbers, so that any order has the same sum ---- */
+
+static void run_async(struct sl_kvstore *kv) {
+  static float value[500], ones[500];
+  int total = 0, own = 10 + 7 * rank;
+  for (int i = 0; i < 500; i++) ones[i] = -1;
+  for (int r = 0; r < workers; r++) total += 10 + 7 * r;
+  TRY(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.lr = 1}));
+  TRY(sl_kvstore_init(kv, 3, 500, value));
+  TRY(sl_kvstore_init(kv, 4, 1, value));
+  float before = 0;
+  for (int n = 0; n < own; n++) {
+    TRY(sl_kvstore_push(kv, 3, 1, (const float *[]){ones}));
+    if (n % 3 == 1) TRY(sl_kvstore_pull(kv, 3, value));
+    TRY(sl_kvstore_pushpull(kv, 4, 1, (const float *[]){ones}, value));
+    if (value[0] < (float)(n + 1) || value[0] <= before || value[0] > (float)total)
+      wrong("own pushes are in it", n, (double)value[0], n + 1);
+    before = value[0];
+  }
+  TRY(sl_kvstore_barrier(kv));
+  TRY(sl_kvstore_pull(kv, 3, value));
+  for (int i = 0; i < 500; i++)
+    if (value[i] != (float)total) wrong("all pushes", i, (double)value[i], total);
+  TRY(sl_kvstore_pull(kv, 4, value));
+  if (value[0] != (float)total) wrong("all pushes", 0, (double)value[0], total);
+  TRY(sl_kvstore_close(kv));
+  printf("rank %d: done\n", rank);
+}
+
+/* ---- faults: each rank says what it was told ---- */
+
+static void tell(const char *what, enum sl_status status) {
+  printf("rank %d: %s: %s: %s\n", rank, what, sl_status_name(status),
+         status == SL_OK ? "" : sl_error());
+  fflush(stdout);
+}
+
+static void push_some(struct sl_kvstore *kv) {
+  float value[2] = {0};
+  TRY(sl_kvstore_init(kv, 3, 2, value));
+  for (int n = 0; n < 5 - rank % 2; n++) TRY(sl_kvstore_push(kv, 3, 1, (const float *[]){value}));
+}
+
+static void run_fault(struct sl_kvstore *kv, const char *what) {
+  float value[2] = {0}, many[20] = {0};
+  if (!strcmp(what, "pull")) { /* rank 1 never pushes */
+    TRY(sl_kvstore_init(kv, 3, 2, value));
+    if (rank != 1) TRY(sl_kvstore_push(kv, 3, 1, (const float *[]){value}));
+    if (rank == 1) sleep(12);
+    tell(what, rank != 1 ? sl_kvstore_pull(kv, 3, value) : sl_kvstore_barrier(kv));
+  } else if (!strcmp(what, "barrier")) {
+    push_some(kv);
+    tell(what, sl_kvstore_barrier(kv));
+    tell("pull", sl_kvstore_pull(kv, 3, value));
+  } else if (!strcmp(what, "close")) {
+    push_some(kv);
+    tell(what, sl_kvstore_close(kv));
+    kv = NULL;
+  } else if (!strcmp(what, "init")) { /* no harm is done: the right one succeeds then */
+    tell(what, sl_kvstore_init(kv, 3, 10 + rank, many));
+    TRY(sl_kvstore_init(kv, 3, 2, value));
+    tell("twice", sl_kvstore_init(kv, 3, 2, value));
+    TRY(sl_kvstore_pushpull(kv, 3, 1, (const float *[]){value}, value));
+    TRY(sl_kvstore_close(kv));
+    return;
+  } else {
+    tell(what, rank ? sl_kvstore_barrier(kv) : sl_kvstore_init(kv, 3, 2, value));
+    TRY(sl_kvstore_close(kv));
+    return;
+  }
+  sl_kvstore_close(kv);
+  sleep(1); /* MPI ends all as soon as one goes like this */
+}
+
+int main(int argc, char **argv) {
+  enum sl_kvstore_kind kind;
+  struct sl_kvstore *kv;
+  if (argc < 4) return 2;
+  const char *what = argv[1];
+  struct sl_kvstore_options options = {.servers = atoi(argv[3]),
+                                       .bigarray_bound = 200,
+                                       .max_staleness = argc > 4 ? atoi(argv[4]) : 0};
+  double timeout = !strcmp(what, "pull") ? 2 : 30;
+  TRY(sl_kvstore_parse(argv[2], &kind));
+  TRY(sl_open(&(struct sl_context_options){.distributed = true, .timeout = timeout}, &context));
+  rank = sl_rank(context);
+  TRY(sl_kvstore_open(context, kind, &options, &kv));
+  workers = sl_kvstore_num_workers(kv);
+  if (!sl_kvstore_is_worker(kv)) {
+    enum sl_status status = sl_kvstore_serve(kv);
+    tell("serve", status);
+    if (status == SL_OK) TRY(sl_kvstore_close(kv));
+    if (status != SL_OK) sl_leave(context, sl_error());
+    if (status != SL_OK) sleep(1);
+  } else if (!strcmp(what, "sync")) {
+    run_sync(kv);
+  } else if (!strcmp(what, "compressed")) {
+    run_compressed(kv);
+  } else if (!strcmp(what, "async")) {
+    run_async(kv);
+  } else {
+    run_fault(kv, what);
+  }
+  fflush(stdout);
+  sl_close(context);
+  return 0;
+}
