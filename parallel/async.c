@@ -195,7 +195,8 @@ static int add_parcels(const struct sl__exchange *x, int m, struct sl_tensor *co
 static enum sl_status listen_to(struct slot *slot) {
   struct sl__exchange *x = slot->x;
   struct sl__launch launch = sl__message_launch(x, slot->message);
-  struct sl__peers worker = {slot->worker, 1, -1, x->patience};
+  struct sl__peers worker = {
+      .first = slot->worker, .count = 1, .skip = -1, .patience = x->patience};
   int n = 0;
   slot->list[n++] = slot->head;
   if (x->service->has_norm) slot->list[n++] = slot->norm;

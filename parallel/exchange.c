@@ -248,7 +248,10 @@ static void forget_terms(struct sl__exchange *x, const struct sl__exchange_messa
 enum sl_status sl__exchange_pull(struct sl__exchange *x, int m) {
   const struct sl__exchange_message *message = &x->messages[m];
   struct sl__launch launch = sl__message_launch(x, m);
-  struct sl__peers owner = {message->owner, 1, -1, SL__WAITS_LONGER},
+  struct sl__peers owner = {.first = message->owner,
+                            .count = 1,
+                            .skip = -1,
+                            .patience = SL__WAITS_LONGER},
                    others = all_workers_but_me(x);
   for (int i = 0; i < message->count; i++) x->list[i] = x->parcels[message->parcels[i]].param;
   if (message->owner == x->ranks.rank) {

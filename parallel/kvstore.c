@@ -36,9 +36,10 @@ static enum sl_status cut(struct sl_tensor *tensor, int parts, int64_t *lengths)
 /* How many shards layer i's block has. A second trainer on the same model finds the block cut
  * already. */
 static int layer_parts(const struct sl__kvstore *kv, int i, int64_t big) {
+  static const struct sl__ranks alone;
   const struct sl__block *block = &kv->model->layers[i].params;
-  return block->tensor->view_count ? block->tensor->view_count
-                                   : sl__parts_of(&kv->ranks, block->total, big);
+  if (block->tensor->view_count) return block->tensor->view_count;
+  return sl__parts_of(kv->exchanges ? &kv->ranks : &alone, block->total, big);
 }
 
 /* A gradient that is cut needs a home: StarPU lets the whole and its parts share memory only there.
