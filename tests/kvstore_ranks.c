@@ -251,15 +251,20 @@ static void run_fault(struct sl_kvstore *kv, const char *what) {
     tell(what, sl_kvstore_close(kv));
     kv = NULL;
   } else if (!strcmp(what, "init")) { /* no harm is done: the right one succeeds then */
+    tell("call", rank ? sl_kvstore_barrier(kv) : sl_kvstore_init(kv, 3, 2, value));
     tell(what, sl_kvstore_init(kv, 3, 10 + rank, many));
     TRY(sl_kvstore_init(kv, 3, 2, value));
     tell("twice", sl_kvstore_init(kv, 3, 2, value));
     TRY(sl_kvstore_pushpull(kv, 3, 1, (const float *[]){value}, value));
     TRY(sl_kvstore_close(kv));
     return;
-  } else {
-    tell(what, rank ? sl_kvstore_barrier(kv) : sl_kvstore_init(kv, 3, 2, value));
+  } else { /* nobody pushes for longer than the timeout: no fault */
+    TRY(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.lr = 1}));
+    TRY(sl_kvstore_init(kv, 3, 2, value));
+    sleep(4);
+    TRY(sl_kvstore_pushpull(kv, 3, 1, (const float *[]){value}, value));
     TRY(sl_kvstore_close(kv));
+    printf("rank %d: done\n", rank);
     return;
   }
   sl_kvstore_close(kv);
@@ -274,7 +279,7 @@ int main(int argc, char **argv) {
   struct sl_kvstore_options options = {.servers = atoi(argv[3]),
                                        .bigarray_bound = 200,
                                        .max_staleness = argc > 4 ? atoi(argv[4]) : 0};
-  double timeout = !strcmp(what, "pull") ? 2 : 30;
+  double timeout = !strcmp(what, "pull") || !strcmp(what, "idle") ? 2 : 30;
   TRY(sl_kvstore_parse(argv[2], &kind));
   TRY(sl_open(&(struct sl_context_options){.distributed = true, .timeout = timeout}, &context));
   rank = sl_rank(context);
@@ -283,8 +288,8 @@ int main(int argc, char **argv) {
   if (!sl_kvstore_is_worker(kv)) {
     enum sl_status status = sl_kvstore_serve(kv);
     tell("serve", status);
-    if (status == SL_OK) TRY(sl_kvstore_close(kv));
     if (status != SL_OK) sl_leave(context, sl_error());
+    TRY(sl_kvstore_close(kv));
     if (status != SL_OK) sleep(1);
   } else if (!strcmp(what, "sync")) {
     run_sync(kv);
