@@ -1,8 +1,6 @@
 /* Linear regression by data-parallel gradient descent, with the KVStore alone: every rank has its
  * own samples of y = <truth, x> + noise, computes its gradient in plain C, and the store's owners
- * add the gradients up and update the weights.
- *
- *     mpirun -np 2 kvstore --kvstore dist_sync */
+ * add the gradients up and update the weights: mpirun -np 2 kvstore --kvstore dist_sync */
 #include <argp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +36,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   }
 }
 
-/* In [-1, 1): a small generator (Knuth's MMIX), enough for samples. */
+/* In [-1, 1), by Knuth's MMIX generator: enough for samples. */
 static float draw(uint64_t *state) {
   *state = *state * 6364136223846793005u + 1442695040888963407u;
   return (float)(*state >> 40) / (float)(1 << 23) - 1;
