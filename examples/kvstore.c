@@ -1,8 +1,6 @@
 /* Linear regression by data-parallel gradient descent, with the KVStore alone: every rank has its
  * own samples of y = <truth, x> + noise, computes its gradient in plain C, and the store's owners
- * add the gradients up and update the weights.
- *
- *     mpirun -np 2 kvstore --kvstore dist_sync */
+ * add the gradients up and update the weights: mpirun -np 2 kvstore --kvstore dist_sync */
 #include <argp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +36,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   }
 }
 
-/* In [-1, 1): a small generator (Knuth's MMIX), enough for samples. */
+/* In [-1, 1), by Knuth's MMIX generator: enough for samples. */
 static float draw(uint64_t *state) {
   *state = *state * 6364136223846793005u + 1442695040888963407u;
   return (float)(*state >> 40) / (float)(1 << 23) - 1;
@@ -91,6 +89,10 @@ static enum sl_status train(struct sl_kvstore *kv, const struct settings *s, str
   return status;
 }
 
+static void complain(enum sl_status status) {
+  if (status != SL_OK) fprintf(stderr, "kvstore: %s: %s\n", sl_status_name(status), sl_error());
+}
+
 int main(int argc, char **argv) {
   static const struct argp argp = {
       options, parse, NULL, "Linear regression over ranks with the KVStore alone.",
@@ -100,24 +102,17 @@ int main(int argc, char **argv) {
   struct sl_kvstore *kv = NULL;
   struct data *data = malloc(sizeof *data);
   argp_parse(&argp, argc, argv, 0, NULL, &s);
-  bool distributed = s.kind >= SL_KVSTORE_DIST_SYNC;
-  enum sl_status status =
-      data ? sl_open(&(struct sl_context_options){.distributed = distributed}, &context)
-           : SL_NO_MEMORY;
+  struct sl_context_options start = {.distributed = s.kind >= SL_KVSTORE_DIST_SYNC};
+  enum sl_status status = data ? sl_open(&start, &context) : SL_NO_MEMORY;
   if (status == SL_OK)
     status =
         sl_kvstore_open(context, s.kind, &(struct sl_kvstore_options){.servers = s.servers}, &kv);
   if (status == SL_OK)
     status = sl_kvstore_is_worker(kv) ? train(kv, &s, data) : sl_kvstore_serve(kv);
-  if (status == SL_OK) {
-    status = sl_kvstore_close(kv);
-    kv = NULL;
-  }
-  if (status != SL_OK) {
-    fprintf(stderr, "kvstore: %s: %s\n", sl_status_name(status), sl_error());
-    sl_leave(context, sl_error());
-  }
-  sl_kvstore_close(kv);
+  complain(status);
+  if (status != SL_OK) sl_leave(context, sl_error()); /* else the others would wait for this one */
+  enum sl_status closed = sl_kvstore_close(kv);
+  if (status == SL_OK) complain(status = closed);
   sl_close(context);
   free(data);
   return status != SL_OK;

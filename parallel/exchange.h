@@ -63,10 +63,12 @@ int sl__exchange_parcels(const struct sl__exchange *exchange, int m, const int *
 enum sl_status sl__exchange_push(struct sl__exchange *exchange, int m,
                                  struct sl_tensor *const *sums);
 
-/* On an owner that is no worker: from now on it waits for gradients as long as it takes. Each of
- * its receptions is followed, on the workers, by a push or by a farewell, of which only the arrival
- * counts: word is any tensor [1]. */
+/* From now on this owner waits for gradients as long as it takes: it does not know whether one will
+ * come. */
 void sl__exchange_listen(struct sl__exchange *exchange);
+
+/* Submit, on a worker: a message in place of a push, of which only the arrival counts, for an owner
+ * that listens and will know that no more comes. word: any tensor [1]. */
 enum sl_status sl__exchange_farewell(struct sl__exchange *exchange, int m, struct sl_tensor *word);
 
 /* What compression has kept back of this worker's gradients, f32 [count]; NULL where nothing is. */

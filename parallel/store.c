@@ -66,7 +66,17 @@ static enum sl_status choose_owners(struct sl__store_key *key) {
     if (is_mine(key, p)) kv->load[part->device] += part->count;
   }
   free(taken);
+  key->has_owners = true;
   return SL_OK;
+}
+
+/* A key that failed on one rank goes on all of them: their loads stay alike. */
+static void forget_owners(const struct sl__store_key *key) {
+  for (int p = 0; p < key->part_count && key->has_owners; p++) {
+    const struct sl__store_part *part = &key->parts[p];
+    key->store->rank_load[part->rank] -= part->count;
+    if (is_mine(key, p)) key->store->load[part->device] -= part->count;
+  }
 }
 
 static enum sl_status make_parts(struct sl__store_key *key) {
@@ -134,7 +144,7 @@ static enum sl_status apply(void *user, int p, struct sl_tensor *master, struct 
 
 static enum sl_status make_exchange(struct sl__store_key *key) {
   struct sl_kvstore *kv = key->store;
-  int tags, count = key->part_count;
+  int count = key->part_count;
   struct sl__parcel *parcels = sl__alloc((size_t)count, sizeof *parcels, "a key");
   if (!parcels) return SL_NO_MEMORY;
   for (int p = 0; p < count; p++)
@@ -145,10 +155,9 @@ static enum sl_status make_exchange(struct sl__store_key *key) {
                                      .param = key->parts[p].param};
   enum sl_status status =
       sl__exchange_new(kv->context, &kv->ranks, count, parcels, &kv->compress,
-                       SL_TAG_STORES + kv->context->tags, &key->exchange, &tags);
+                       SL_TAG_STORES + kv->context->tags, &key->exchange, &key->tags);
   free(parcels);
   if (status != SL_OK) return status;
-  if (sl__store_has_others(kv)) kv->context->tags += tags;
   if (kv->has_service || sl__store_serves(kv)) sl__exchange_listen(key->exchange);
   if (!kv->has_service) return SL_OK;
   return sl__service_new(key->exchange, apply, key, kv->max_staleness ? kv->max_staleness : -1,
@@ -188,6 +197,7 @@ enum sl_status sl__store_key_add(struct sl_kvstore *kv, struct sl__store_key *ke
           (size_t)(kv->key_count - place) * sizeof *kv->keys);
   kv->keys[place] = key;
   kv->key_count++;
+  if (sl__store_has_others(kv)) kv->context->tags += key->tags;
   for (int p = 0; p < key->part_count; p++)
     if (key->parts[p].param)
       SL_TRY(sl__tensor_write(key->parts[p].param, values + key->parts[p].first));
@@ -203,6 +213,7 @@ void sl__store_key_free(struct sl__store_key *key) {
   if (!key) return;
   sl__exchange_free(key->exchange);
   if (key->parts) free_states(key);
+  forget_owners(key);
   for (int p = 0; key->parts && p < key->part_count; p++) {
     sl__tensor_free(key->parts[p].param);
     sl__tensor_free(key->parts[p].sum);

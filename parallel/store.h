@@ -28,10 +28,12 @@ struct sl__store_key {
   struct sl__store_part *parts;
   struct sl_tensor **sums; /* the parts', as an exchange wants them */
   struct sl__exchange *exchange;
-  int64_t pushes; /* by this worker; on a server: that it has applied */
-  int64_t seen;   /* dist_async: of this worker's, known to have been applied */
-  int64_t steps;  /* dist_async: of this worker's since the last barrier */
-  int64_t last;   /* on a server that closes: so many pushes come */
+  int tags;        /* that it takes */
+  bool has_owners; /* and counts among their loads */
+  int64_t pushes;  /* by this worker; on a server: that it has applied */
+  int64_t seen;    /* dist_async: of this worker's, known to have been applied */
+  int64_t steps;   /* dist_async: of this worker's since the last barrier */
+  int64_t last;    /* on a server that closes: so many pushes come */
 };
 
 struct sl_kvstore {

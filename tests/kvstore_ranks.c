@@ -168,7 +168,7 @@ static void run_sync(struct sl_kvstore *kv) {
   TRY(sl_kvstore_pushpull(kv, 5, 1, (const float *[]){&one}, &got));
   if (got != (float)workers) wrong("a late key", 0, (double)got, workers);
   uint64_t h = check_momentum(kv);
-  push(kv, 1, 200); /* nobody waits for it */
+  for (int n = 200; n < 230; n++) push(kv, 1, n); /* on their way when the store is closed */
   TRY(sl_kvstore_close(kv));
   printf("rank %d: done, bits %016llx\n", rank, (unsigned long long)h);
 }
@@ -195,13 +195,15 @@ static void run_compressed(struct sl_kvstore *kv) {
 /* ---- dist_async: whole numbers, so that any order has the same sum ---- */
 
 static void run_async(struct sl_kvstore *kv) {
-  static float value[500], ones[500];
+  enum { MANY = 30000, LAST = 40 };
+  static float value[MANY], ones[MANY];
   int total = 0, own = 10 + 7 * rank;
-  for (int i = 0; i < 500; i++) ones[i] = -1;
+  for (int i = 0; i < MANY; i++) ones[i] = -1;
   for (int r = 0; r < workers; r++) total += 10 + 7 * r;
   TRY(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.lr = 1}));
-  TRY(sl_kvstore_init(kv, 3, 500, value));
+  TRY(sl_kvstore_init(kv, 3, MANY, value));
   TRY(sl_kvstore_init(kv, 4, 1, value));
+  int all = total + LAST * (workers - 1);
   float before = 0;
   for (int n = 0; n < own; n++) {
     TRY(sl_kvstore_push(kv, 3, 1, (const float *[]){ones}));
@@ -211,10 +213,12 @@ static void run_async(struct sl_kvstore *kv) {
       wrong("own pushes are in it", n, (double)value[0], n + 1);
     before = value[0];
   }
+  if (rank) /* many on their way when the others go on */
+    for (int n = 0; n < LAST; n++) TRY(sl_kvstore_push(kv, 3, 1, (const float *[]){ones}));
   TRY(sl_kvstore_barrier(kv));
   TRY(sl_kvstore_pull(kv, 3, value));
-  for (int i = 0; i < 500; i++)
-    if (value[i] != (float)total) wrong("all pushes", i, (double)value[i], total);
+  for (int i = 0; i < MANY; i++)
+    if (value[i] != (float)all) wrong("all pushes", i, (double)value[i], all);
   TRY(sl_kvstore_pull(kv, 4, value));
   if (value[0] != (float)total) wrong("all pushes", 0, (double)value[0], total);
   TRY(sl_kvstore_close(kv));
@@ -251,15 +255,20 @@ static void run_fault(struct sl_kvstore *kv, const char *what) {
     tell(what, sl_kvstore_close(kv));
     kv = NULL;
   } else if (!strcmp(what, "init")) { /* no harm is done: the right one succeeds then */
+    tell("call", rank ? sl_kvstore_barrier(kv) : sl_kvstore_init(kv, 3, 2, value));
     tell(what, sl_kvstore_init(kv, 3, 10 + rank, many));
     TRY(sl_kvstore_init(kv, 3, 2, value));
     tell("twice", sl_kvstore_init(kv, 3, 2, value));
     TRY(sl_kvstore_pushpull(kv, 3, 1, (const float *[]){value}, value));
     TRY(sl_kvstore_close(kv));
     return;
-  } else {
-    tell(what, rank ? sl_kvstore_barrier(kv) : sl_kvstore_init(kv, 3, 2, value));
+  } else { /* nobody pushes for longer than the timeout: no fault */
+    TRY(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.lr = 1}));
+    TRY(sl_kvstore_init(kv, 3, 2, value));
+    sleep(4);
+    TRY(sl_kvstore_pushpull(kv, 3, 1, (const float *[]){value}, value));
     TRY(sl_kvstore_close(kv));
+    printf("rank %d: done\n", rank);
     return;
   }
   sl_kvstore_close(kv);
@@ -274,7 +283,7 @@ int main(int argc, char **argv) {
   struct sl_kvstore_options options = {.servers = atoi(argv[3]),
                                        .bigarray_bound = 200,
                                        .max_staleness = argc > 4 ? atoi(argv[4]) : 0};
-  double timeout = !strcmp(what, "pull") ? 2 : 30;
+  double timeout = !strcmp(what, "pull") || !strcmp(what, "idle") ? 2 : 30;
   TRY(sl_kvstore_parse(argv[2], &kind));
   TRY(sl_open(&(struct sl_context_options){.distributed = true, .timeout = timeout}, &context));
   rank = sl_rank(context);
@@ -283,8 +292,8 @@ int main(int argc, char **argv) {
   if (!sl_kvstore_is_worker(kv)) {
     enum sl_status status = sl_kvstore_serve(kv);
     tell("serve", status);
-    if (status == SL_OK) TRY(sl_kvstore_close(kv));
     if (status != SL_OK) sl_leave(context, sl_error());
+    TRY(sl_kvstore_close(kv));
     if (status != SL_OK) sleep(1);
   } else if (!strcmp(what, "sync")) {
     run_sync(kv);

@@ -6,11 +6,15 @@ program=${SL_BUILDDIR:-.}/tests/kvstore_ranks example=${SL_BUILDDIR:-.}/examples
 if ! grep -q '^#define SL_HAVE_MPI 1' "${SL_BUILDDIR:-.}/config.h" || ! command -v mpirun >/dev/null; then
   echo "1..0 # SKIP no MPI in this build, or no mpirun"; exit 0
 fi
+if ! [ -x "$program" ]; then
+  echo "1..0 # SKIP $program is not built: it comes with the tests that need cmocka"; exit 0
+fi
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}" STARPU_NCPU=1 STARPU_NCUDA=0
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
+export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # MPI leaks
 n=0 failed=0
 
 ok() { n=$((n + 1)); echo "ok $n - $*"; }
@@ -54,12 +58,13 @@ for servers in 0 1; do
   check "$servers servers: then all is over" says 2 "rank [01]: pull: LOST: .*key 3 was pushed 5 times"
   ranks $np "$program" close dist_sync $servers
   check "$servers servers: so does a close" says 2 "close: BAD_ARGUMENT: .*key 3 was pushed 5 times by rank 0, 4 times by rank 1"
-  passes "$servers servers: another count on a rank" $np init dist_sync $servers
-  check "$servers servers: is told all" says 2 "init: BAD_ARGUMENT: .*key 3 with 11 values where rank 0 calls .*key 3 with 10 values"
+  passes "$servers servers: another call or count on a rank" $np init dist_sync $servers
+  check "$servers servers: is told all" says 2 "call: BAD_ARGUMENT: .*calls sl_kvstore_barrier where rank 0 calls sl_kvstore_init"
+  check "$servers servers: and so is the count" says 2 "init: BAD_ARGUMENT: .*key 3 with 11 values where rank 0 calls .*key 3 with 10 values"
   check "$servers servers: and so is a key that is there" says 2 "twice: BAD_ARGUMENT: .*key 3 is there already"
-  passes "$servers servers: another call on a rank" $np calls dist_sync $servers
-  check "$servers servers: is told all, too" says 2 "BAD_ARGUMENT: .*calls sl_kvstore_barrier where rank 0 calls sl_kvstore_init"
 done
+passes "a server may be idle for longer than the timeout" 3 idle dist_sync 1
+passes "owners of dist_async, too" 2 idle dist_async 0
 ranks 2 "$program" sync dist_sync 2
 check "no worker is left" grep -q "2 servers of 2 ranks" "$work/out"
 
