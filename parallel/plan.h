@@ -79,7 +79,7 @@ enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *ste
 
 /* Numbers of the messages between ranks. Those of a group exchange no gradients, so borders and
  * exchanges may have the same. */
-enum { SL_TAG_STATS = 1, SL_TAG_EXCHANGE = 8, SL_TAG_BORDERS = 16 };
+enum { SL_TAG_STATS = 1, SL_TAG_EXCHANGE = 8, SL_TAG_BORDERS = 16, SL_TAG_END = 16384 };
 
 /* Larger is sooner. What unblocks others goes first; weight gradients wait for idle time. */
 enum {
