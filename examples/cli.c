@@ -98,7 +98,8 @@ static const struct argp_option options[] = {
      "Cut the model into N runs of layers of like cost, one a worker (a pipeline)", 3},
     {"placement", KEY_PLACEMENT, "TEXT", 0,
      "Which layers run where: 'conv1,conv2=cpu:0;fc1-2=cpu:1'; several devices are for replicas. "
-     "auto: measure the layers and decide (--stages: at most so many)",
+     "'fc1-2=rank1/cpu:0': on that one of every group of ranks (--kvstore dist_sync). auto: "
+     "measure the layers and decide (--stages: at most so many)",
      3},
     {"placement-file", KEY_PLACEMENT_FILE, "FILE", 0, "The same, a rule a line", 3},
     {"kvstore", KEY_KVSTORE, "NAME", 0,

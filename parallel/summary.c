@@ -6,15 +6,25 @@
 #include "codelets/gemm.h"
 #include "parallel/trainer.h"
 
-/* Bytes of one replica's activations and their gradients, for one row of its slice. */
-static double bytes_per_row(const struct sl_model *model) {
+/* Bytes of one replica's activations and their gradients, for one row of its slice; of layers here.
+ */
+static double bytes_per_row(const struct sl_trainer *t) {
+  const struct sl_model *model = t->model;
   double total = 0;
   for (int i = 0; i < model->count; i++) {
     const struct sl__layer *layer = &model->layers[i];
+    if (!sl__grid_is_here(&t->grid, i)) continue;
     total += 8.0 * (double)sl_shape_count(&layer->out);
     if (layer->saved.ndim && layer->saved_per_row)
       total += 4.0 * (double)sl_shape_count(&layer->saved);
   }
+  return total;
+}
+
+static double gradient_bytes(const struct sl_trainer *t) {
+  double total = 0;
+  for (int i = 0; i < t->model->count; i++)
+    if (sl__grid_is_here(&t->grid, i)) total += 4.0 * (double)t->model->layers[i].params.total;
   return total;
 }
 
@@ -41,7 +51,7 @@ static void print_replicas(FILE *out, const struct sl_trainer *t) {
   fprintf(out, "Replicas: %d x %d microbatches, %d steps in flight\n", t->grid.replicas,
           t->grid.microbatches, t->in_flight);
   fprintf(out, "  each: gradients %.2f MB, activations %.1f KB a sample\n",
-          4e-6 * (double)sl_model_parameters(t->model), 1e-3 * bytes_per_row(t->model));
+          1e-6 * gradient_bytes(t), 1e-3 * bytes_per_row(t));
   for (int s = 0; s < t->grid.stages; s++) print_stage(out, t, s);
 }
 

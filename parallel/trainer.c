@@ -172,6 +172,17 @@ static enum sl_status find_feed(struct sl_trainer *t, struct sl_loader *loader,
   return status;
 }
 
+/* Plans are made in the same order on all ranks of a group. */
+static enum sl_status number_messages(struct sl_trainer *t, struct sl__plan *plan) {
+  plan->tag = t->next_tag;
+  t->next_tag += sl__plan_tags(plan);
+  if (t->next_tag <= SL_TAG_STORES) return SL_OK;
+  return sl_fail(SL_BAD_ARGUMENT,
+                 "the placement over ranks needs %d messages a step and more with each length of "
+                 "sequence, %d can be told apart; take fewer microbatches, replicas or chunks",
+                 sl__plan_tags(plan), SL_TAG_STORES - SL_TAG_BORDERS);
+}
+
 enum sl_status sl__trainer_plan(struct sl_trainer *t, const struct sl_batch *batch, bool training,
                                 struct sl__plan **plan) {
   for (int i = 0; i < t->plan_count; i++)
@@ -191,8 +202,7 @@ enum sl_status sl__trainer_plan(struct sl_trainer *t, const struct sl_batch *bat
   status = sl__plan_new(t->model, &t->grid, batch->batch, batch->steps, training, plan);
   if (status == SL_OK) {
     t->plans[t->plan_count++] = *plan;
-    (*plan)->tag = t->next_tag; /* plans are made in the same order on all ranks of a group */
-    t->next_tag += sl__plan_tags(*plan);
+    status = number_messages(t, *plan);
   }
   if (status == SL_OK && training)
     status = sl__kvstore_reserve(t->kvstore, sl__plan_positions(*plan));

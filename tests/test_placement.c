@@ -237,6 +237,40 @@ static void replicas_have_their_devices(void **state) {
   sl_model_free(m);
 }
 
+/* Over ranks: only this one's devices are looked for; one process alone cannot train it. */
+static void ranks_are_told_apart(void **state) {
+  (void)state;
+  struct sl_model *m = deep();
+  struct sl_trainer *trainer;
+  struct sl__placement p;
+  assert_int_equal(sl_placement_ranks(m), 1);
+  OK(sl_place(m, "conv,pool=rank0/cpu:0,rank0/cpu; fc0-6 = rank1/cuda:7, rank1/whatever"));
+  assert_int_equal(sl_placement_ranks(m), 2);
+  OK(sl__placement_parse(m, m->placement, &p));
+  assert_int_equal(p.ranks, 2);
+  assert_int_equal(p.rank[0], 0);
+  assert_int_equal(p.rank[1], 1);
+  assert_int_equal(p.device_count[1], 2);
+  assert_string_equal(p.devices[0][0].name, "cpu:0");
+  assert_string_equal(p.devices[1][1].name, "whatever");
+  sl__placement_clear(&p);
+  assert_int_equal(sl_trainer_new(m, &(struct sl_optimizer){.lr = 1}, NULL,
+                                  &(struct sl_trainer_options){0}, &trainer),
+                   SL_BAD_ARGUMENT);
+  assert_non_null(strstr(sl_error(), "over 2 ranks"));
+  OK(sl_place(m, "conv,pool,fc0-6=rank0/cpu"));
+  assert_int_equal(sl_placement_ranks(m), 1);
+  for (int i = 1;; i++) {
+    sl__alloc_fail_after(i);
+    enum sl_status status = sl_place(m, "conv,pool=rank0/cpu;fc0-6=rank1/cpu,rank1/cpu:1");
+    sl__alloc_fail_after(0);
+    if (status == SL_OK) break;
+    assert_int_equal(status, SL_NO_MEMORY);
+    assert_int_equal(sl_placement_ranks(m), 1);
+  }
+  sl_model_free(m);
+}
+
 /* ---- what is refused ------------------------------------------------------------------------ */
 
 static void bad_placements_are_refused(void **state) {
@@ -261,7 +295,15 @@ static void bad_placements_are_refused(void **state) {
                {"conv,pool,fc0-6=cpu,", "unknown device ''", SL_BAD_ARGUMENT},
                {"conv,pool,fc0-6=gpu7", "unknown device 'gpu7'", SL_BAD_ARGUMENT},
                {"conv,pool,fc0-6=cpu:4000", "cpu:4000", SL_NO_DEVICE},
-               {"conv,pool=cpu:0;fc0-6=cuda:99", "cuda:99", SL_NO_DEVICE}};
+               {"conv,pool=cpu:0;fc0-6=cuda:99", "cuda:99", SL_NO_DEVICE},
+               {"conv,pool=rank0/cpu;fc0-6=rank2/cpu", "rank 1 has no layer", SL_BAD_ARGUMENT},
+               {"conv,pool,fc0-6=rank1/cpu", "rank 0 has no layer", SL_BAD_ARGUMENT},
+               {"conv,pool=cpu;fc0-6=rank1/cpu", "rule 1 names no rank", SL_BAD_ARGUMENT},
+               {"conv,pool=rank0/cpu;fc0-6=rank1/cpu,cpu:1", "write rank1/cpu:1", SL_BAD_ARGUMENT},
+               {"conv,pool=rank0/cpu;fc0-6=rank1/cpu,rank0/any", "be of one rank", SL_BAD_ARGUMENT},
+               {"conv,pool=rank0/cpu,rank0/gpu7;fc0-6=rank1/cpu", "'gpu7'", SL_BAD_ARGUMENT},
+               {"conv,pool,fc0-6=rank/cpu", "unknown device 'rank/cpu'", SL_BAD_ARGUMENT},
+               {"conv,pool,fc0-6=rank999999/cpu", "unknown device 'rank99", SL_BAD_ARGUMENT}};
   struct sl_model *m = deep();
   OK(sl_place(m, "conv,pool,fc0-6=cpu"));
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -406,6 +448,7 @@ int main(void) {
                                      cmocka_unit_test(owners_follow_their_layers),
                                      cmocka_unit_test(strangers_are_shared_by_all_owners),
                                      cmocka_unit_test(replicas_have_their_devices),
+                                     cmocka_unit_test(ranks_are_told_apart),
                                      cmocka_unit_test(bad_placements_are_refused),
                                      cmocka_unit_test(bad_stages_are_refused),
                                      cmocka_unit_test(files_are_read),
