@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "core/net.h"
+#include "core/wait.h"
 #include "parallel/exchange_state.h"
 
 /* What stands at the head of a push, and of the answer to it. */
@@ -38,6 +39,7 @@ struct sl__service {
   struct sl_tensor **master;  /* [parcel], on its owner */
   struct sl_tensor **heads;   /* [message]: this worker's pushes */
   struct sl_tensor **answers; /* [message] */
+  struct sl_tensor *no_norm;  /* for a farewell; NULL where no norm comes with a push */
   pthread_mutex_t lock;       /* of what follows and the slots' counts */
   int64_t *version;           /* [message] */
   int listening;
@@ -128,6 +130,7 @@ enum sl_status sl__service_new(struct sl__exchange *x, sl__apply apply, void *us
   if (!s->slots || !s->heads || !s->answers || !s->version || !s->master) goto out;
   status = SL_OK;
   for (int m = 0; m < x->message_count; m++) SL_TRY(make_message(x, m));
+  if (has_norm) SL_TRY(sl__tensor_temporary(x->context, &SL_SHAPE(1), SL_F32, &s->no_norm));
 out:
   return status; /* sl__exchange_free ends what is half-made */
 }
@@ -143,6 +146,7 @@ void sl__service_free(struct sl__exchange *x) {
     if (s->answers) sl__tensor_free(s->answers[m]);
   }
   for (int p = 0; s->master && p < x->parcel_count; p++) sl__tensor_free(s->master[p]);
+  sl__tensor_free(s->no_norm);
   pthread_mutex_destroy(&s->lock);
   free(s->slots);
   free(s->heads);
@@ -401,6 +405,28 @@ out:
   return status;
 }
 
+/* What is awaited behind the head of a push. MPI takes a short message for a long one, StarPU-MPI
+ * has as many messages as tensors: there a farewell is as long as a push. */
+static enum sl_status fill_up(struct sl__exchange *x, int m, int *n) {
+  struct sl__service *s = x->service;
+  const struct sl__exchange_message *message = &x->messages[m];
+  struct sl__launch launch = sl__message_launch(x, m);
+  enum sl_status status = SL_OK;
+  if (!sl__net_has_starpu(x->context->net)) return SL_OK;
+  if (s->has_norm) {
+    SL_TRY(sl__fill(x->context, &launch, s->no_norm, 0));
+    x->list[(*n)++] = s->no_norm;
+  }
+  for (int i = 0; i < message->count; i++) {
+    int p = message->parcels[i];
+    struct sl_tensor *any = sl__is_compressed(x) ? x->packed[p] : x->parcels[p].param;
+    if (sl__is_compressed(x)) SL_TRY(sl__fill(x->context, &launch, any, 0));
+    x->list[(*n)++] = any;
+  }
+out:
+  return status;
+}
+
 static enum sl_status say_farewell(struct sl__exchange *x) {
   struct sl__service *s = x->service;
   enum sl_status status = SL_OK;
@@ -409,7 +435,10 @@ static enum sl_status say_farewell(struct sl__exchange *x) {
     struct sl__launch launch = sl__message_launch(x, m);
     struct sl__peers owner = {x->messages[m].owner, 1, -1};
     SL_TRY(sl__note(x->context, &launch, s->heads[m], head));
-    SL_TRY(sl__send(x->context, &launch, sl__push_tag(x, m), &owner, 1, &s->heads[m]));
+    int n = 1;
+    x->list[0] = s->heads[m];
+    SL_TRY(fill_up(x, m, &n));
+    SL_TRY(sl__send(x->context, &launch, sl__push_tag(x, m), &owner, n, x->list));
   }
 out:
   return status;
@@ -475,7 +504,7 @@ enum sl_status sl__service_settle(struct sl__exchange *x) {
   SL_TRY(say_farewell(x));
   SL_TRY(wait_for_all(x));
   for (int m = 0; m < x->message_count; m++) SL_TRY(hand_out(x, m));
-  starpu_task_wait_for_all();
+  SL_TRY(sl__wait_for_all(x->context));
   SL_TRY(share_stop(x));
   status = check(x);
 out:

@@ -71,7 +71,7 @@ struct sl_tensor *sl__part(struct sl_tensor *tensor, int i);
 enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *step);
 
 /* Numbers of the messages between ranks. */
-enum { SL_TAG_STATS = 1, SL_TAG_EXCHANGE = 8 };
+enum { SL_TAG_STATS = 1, SL_TAG_TRIAL = 3, SL_TAG_EXCHANGE = 8 };
 
 /* Larger is sooner. What unblocks others goes first; weight gradients wait for idle time. */
 enum {

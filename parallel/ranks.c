@@ -84,5 +84,6 @@ enum sl_status sl__trainer_meet(struct sl_trainer *t, const struct sl_trainer_op
   free(lines);
   for (int i = 0; i < t->model->count && status == SL_OK; i++)
     status = share_block(net, &t->model->layers[i].params);
-  return status == SL_OK ? sl__trainer_share_buffers(t) : status;
+  if (status == SL_OK) status = sl__trainer_share_buffers(t);
+  return status == SL_OK ? sl__choose_ways(t->model->context) : status;
 }
