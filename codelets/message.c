@@ -114,3 +114,16 @@ enum sl_status sl__receive(struct sl_context *context, const struct sl__launch *
                            struct sl_tensor *const *tensors) {
   return submit(context, &sl__op_receive, l, tag, from, count, tensors);
 }
+
+SL_KERNEL void sl__unite_cpu(void *buffers[], void *cl_arg) {
+  (void)buffers;
+  (void)cl_arg;
+}
+
+enum sl_status sl__unite(struct sl_context *context, const struct sl__launch *l, int count,
+                         struct sl_tensor *const *tensors) {
+  struct sl__launch launch = *l;
+  launch.place = (struct sl__place){.where = STARPU_CPU};
+  if (count < 2 || !sl__net_has_starpu(context->net)) return SL_OK;
+  return sl__submit(context, &sl__op_unite, &launch, count, tensors, NULL, 0, 0, 0);
+}

@@ -201,6 +201,9 @@ static enum sl_status listen_to(struct slot *slot) {
   for (int i = 0; i < x->messages[slot->message].count; i++) slot->list[n++] = slot->gradients[i];
   enum sl_status status =
       sl__receive(x->context, &launch, sl__push_tag(x, slot->message), &worker, n, slot->list);
+  /* Were the update submitted before its gradient has come, all that follows on these parameters
+   * would wait for another rank's computing, and that for ours. */
+  if (status == SL_OK) status = sl__unite(x->context, &launch, n, slot->list);
   if (status != SL_OK) return status;
   if (starpu_data_acquire_cb(slot->head->handle, STARPU_R, arrived, slot))
     return sl_fail(SL_STARPU, "StarPU cannot call back when a gradient arrives");
