@@ -45,7 +45,8 @@ enum {
   KEY_CHUNK,
   KEY_KVSTORE,
   KEY_SERVERS,
-  KEY_COMPRESS
+  KEY_COMPRESS,
+  KEY_EXCHANGE
 };
 
 struct bench {
@@ -55,6 +56,7 @@ struct bench {
   double started, peak; /* handed to the process of one network */
   int rank, workers;    /* of it */
   bool tune;
+  enum sl_exchange exchange;
   struct sl_trainer_options trainer;
 };
 
@@ -72,6 +74,7 @@ static const struct argp_option options[] = {
      0},
     {"servers", KEY_SERVERS, "K", 0, "Ranks that only own parameters", 0},
     {"compress", KEY_COMPRESS, "NAME", 0, "How gradients are sent between ranks", 0},
+    {"exchange", KEY_EXCHANGE, "NAME", 0, "How they travel: lane (default), starpu, auto", 0},
     {"one", KEY_ONE, "NAME", OPTION_HIDDEN, NULL, 0},
     {"started", KEY_STARTED, "SECONDS", OPTION_HIDDEN, NULL, 0},
     {"peak", KEY_PEAK, "GFLOPS", OPTION_HIDDEN, NULL, 0},
@@ -115,6 +118,10 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
       break;
     case KEY_SERVERS: bench->trainer.servers = whole(state, text); break;
     case KEY_COMPRESS: bench->trainer.compress = text; break;
+    case KEY_EXCHANGE:
+      if (sl_exchange_parse(text, &bench->exchange) != SL_OK)
+        argp_failure(state, 2, 0, "%s", sl_error());
+      break;
     case KEY_ONE: bench->one = name(state, text); break;
     case KEY_STARTED: bench->started = positive(state, text); break;
     case KEY_PEAK: bench->peak = positive(state, text); break;
@@ -192,11 +199,11 @@ static int print_measured(const struct bench *bench, const struct network *netwo
   double median = m->step_s[m->steps / 2], work = bench->workers;
   double gflops = work * network_gflop(network) / median;
   json_t *line =
-      json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:I}", "peer", "starling", "bench",
-                network->name, "setup", sl_context_text(context), "kvstore",
-                sl_kvstore_name(trainer->kvstore), "ranks", bench->workers, "workers",
-                sl_worker_count(context), "replicas", replicas, "microbatches",
-                trainer->microbatches ? trainer->microbatches : 1, "stages",
+      json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:I}", "peer", "starling",
+                "bench", network->name, "setup", sl_context_text(context), "kvstore",
+                sl_kvstore_name(trainer->kvstore), "exchange", sl_exchange_name(bench->exchange),
+                "ranks", bench->workers, "workers", sl_worker_count(context), "replicas", replicas,
+                "microbatches", trainer->microbatches ? trainer->microbatches : 1, "stages",
                 trainer->stages ? trainer->stages : 1, "chunk", (json_int_t)trainer->chunk);
   json_t *results =
       json_pack("{s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps",
@@ -217,8 +224,11 @@ static int print_measured(const struct bench *bench, const struct network *netwo
 static int bench_one(struct bench *bench) {
   const struct network *network = network_find(bench->one);
   bool distributed = bench->trainer.kvstore >= SL_KVSTORE_DIST_SYNC;
-  const struct sl_context_options context_options = {
-      .devices = bench->devices, .seed = 1, .tune = bench->tune, .distributed = distributed};
+  const struct sl_context_options context_options = {.devices = bench->devices,
+                                                     .seed = 1,
+                                                     .tune = bench->tune,
+                                                     .distributed = distributed,
+                                                     .exchange = bench->exchange};
   struct sl_trainer_options trainer_options = bench->trainer;
   trainer_options.carry_state = network->seq > 0;
   struct measured measured = {.step_s = malloc(MOST_STEPS * sizeof(double))};

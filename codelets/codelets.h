@@ -318,5 +318,10 @@ enum sl_status sl__send(struct sl_context *context, const struct sl__launch *l, 
 enum sl_status sl__receive(struct sl_context *context, const struct sl__launch *l, int tag,
                            const struct sl__peers *from, int count,
                            struct sl_tensor *const *tensors);
+/* What comes by StarPU-MPI comes tensor by tensor: tasks on the first one wait for all from here
+ * on.
+ */
+enum sl_status sl__unite(struct sl_context *context, const struct sl__launch *l, int count,
+                         struct sl_tensor *const *tensors);
 
 #endif

@@ -1,4 +1,5 @@
-/* Tensors from rank to rank: tasks that begin a message (core/net.h) and end when it has. */
+/* Tensors from rank to rank: tasks that begin a message (core/net.h) and end when it has; or
+ * StarPU-MPI's requests instead. */
 #include <stdlib.h>
 
 #include "codelets/codelets.h"
@@ -53,6 +54,41 @@ static int peers_of(const struct sl__peers *peers) {
   return ranks;
 }
 
+static size_t bytes_of(int count, struct sl_tensor *const *tensors) {
+  size_t bytes = 0;
+  for (int i = 0; i < count; i++) bytes += tensors[i]->bytes;
+  return bytes;
+}
+
+static int starpu_priority(const struct sl__launch *l) {
+  int least = starpu_sched_ctx_get_min_priority(0), most = starpu_sched_ctx_get_max_priority(0);
+  return l->priority < least ? least : l->priority > most ? most : l->priority;
+}
+
+/* The same messages by StarPU-MPI, which wants no task of ours. */
+static enum sl_status post(struct sl_context *context, const struct sl__launch *l,
+                           const struct message_args *a, bool is_send,
+                           struct sl_tensor *const *tensors) {
+  starpu_data_handle_t handles[a->pieces];
+  enum sl_status status = SL_OK;
+  for (int peer = 0; peer < a->count && status == SL_OK; peer++) {
+    int r = a->first + peer * a->stride;
+    if (r == a->skip) continue;
+    for (int i = 0; i < a->pieces; i++) handles[i] = tensors[i]->handle;
+    status = sl__net_post(context->net,
+                          &(struct sl__post){.is_send = is_send,
+                                             .peer = r,
+                                             .tag = a->tag,
+                                             .priority = starpu_priority(l),
+                                             .name = l->name,
+                                             .count = a->pieces,
+                                             .handles = handles},
+                          bytes_of(a->pieces, tensors));
+    if (!is_send) tensors += a->pieces;
+  }
+  return status;
+}
+
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              const struct sl__launch *l, int tag, const struct sl__peers *peers,
                              int count, struct sl_tensor *const *tensors) {
@@ -73,6 +109,10 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
   if (!l->place.worker || l->place.where != STARPU_CPU)
     launch.place = (struct sl__place){.where = STARPU_CPU};
   if (!ranks) return SL_OK;
+  bool to_self = ranks == 1 && peers->count == 1 && peers->first == sl__net_rank(context->net);
+  if (!to_self && tag < SL__TAG_LANE_ONLY &&
+      sl__net_by_starpu(context->net, bytes_of(args.pieces, tensors)))
+    return post(context, l, &args, op == &sl__op_send, tensors);
   return sl__submit(context, op, &launch, count, tensors, &args, sizeof args, 0, 0);
 }
 
@@ -85,4 +125,17 @@ enum sl_status sl__receive(struct sl_context *context, const struct sl__launch *
                            const struct sl__peers *from, int count,
                            struct sl_tensor *const *tensors) {
   return submit(context, &sl__op_receive, l, tag, from, count, tensors);
+}
+
+SL_KERNEL void sl__unite_cpu(void *buffers[], void *cl_arg) {
+  (void)buffers;
+  (void)cl_arg;
+}
+
+enum sl_status sl__unite(struct sl_context *context, const struct sl__launch *l, int count,
+                         struct sl_tensor *const *tensors) {
+  struct sl__launch launch = *l;
+  launch.place = (struct sl__place){.where = STARPU_CPU};
+  if (count < 2 || !sl__net_has_starpu(context->net)) return SL_OK;
+  return sl__submit(context, &sl__op_unite, &launch, count, tensors, NULL, 0, 0, 0);
 }

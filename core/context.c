@@ -9,6 +9,7 @@
 #include "core/pool.h"
 #include "core/tensor.h"
 #include "core/tuning.h"
+#include "core/wait.h"
 
 /* The default scheduler knows nothing of transfers or priorities: with a GPU a model-based one
  * serves better. STARPU_SCHED in the environment wins over both. */
@@ -40,11 +41,12 @@ static void describe(struct sl_context *c) {
            starpu_cuda_worker_get_count());
 }
 
-static enum sl_status join(struct sl_context *c, double timeout) {
+static enum sl_status join(struct sl_context *c, double timeout, enum sl_exchange exchange) {
   const double usual = 60;
   double seconds = timeout > 0 ? timeout : timeout < 0 ? 0 : usual;
-  enum sl_status status = sl__net_open(c, seconds, &c->net);
-  return status == SL_OK ? sl__net_agree_build(c->net) : status;
+  enum sl_status status = sl__net_open(c, seconds, exchange, &c->net);
+  if (status == SL_OK) status = sl__net_agree_build(c->net);
+  return status == SL_OK ? sl__net_open_starpu(c->net) : status;
 }
 
 enum sl_status sl_open(const struct sl_context_options *options, struct sl_context **context) {
@@ -66,7 +68,7 @@ enum sl_status sl_open(const struct sl_context_options *options, struct sl_conte
     return status;
   }
   sl__pool_open();
-  if (options->distributed) SL_TRY(join(c, options->timeout));
+  if (options->distributed) SL_TRY(join(c, options->timeout, options->exchange));
   status = sl__devices_parse(options->devices, &c->devices, &c->device_count);
   if (status == SL_OK) status = sl__tuning_open(options->tune, &c->tuning);
   SL_TRY(sl_share(c, status, sl_error()));
@@ -80,8 +82,8 @@ out:
 
 void sl_close(struct sl_context *c) {
   if (!c) return;
-  starpu_task_wait_for_all();
-  sl__net_close(c->net);
+  sl__wait_for_all(c);
+  if (!sl__net_close(c->net)) return; /* there are threads that may still look at all of it */
   for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++)
     sl__tensor_free(c->scratch[i]);
   sl__tuning_close(c->tuning);
@@ -106,6 +108,20 @@ int sl_worker_count(const struct sl_context *c) {
 int sl_rank(const struct sl_context *c) { return c->net ? sl__net_rank(c->net) : 0; }
 
 int sl_rank_count(const struct sl_context *c) { return c->net ? sl__net_size(c->net) : 1; }
+
+static const char *const exchanges[] = {
+    [SL_EXCHANGE_LANE] = "lane", [SL_EXCHANGE_STARPU] = "starpu", [SL_EXCHANGE_AUTO] = "auto"};
+
+enum sl_status sl_exchange_parse(const char *name, enum sl_exchange *exchange) {
+  for (size_t i = 0; i < sizeof exchanges / sizeof *exchanges; i++)
+    if (!strcmp(name, exchanges[i])) {
+      *exchange = (enum sl_exchange)i;
+      return SL_OK;
+    }
+  return sl_fail(SL_BAD_ARGUMENT, "unknown exchange '%s': use lane, starpu or auto", name);
+}
+
+const char *sl_exchange_name(enum sl_exchange exchange) { return exchanges[exchange]; }
 
 int sl_launched(int *rank) { return sl__launched(rank); }
 
@@ -143,8 +159,4 @@ void sl_leave(struct sl_context *c, const char *why) {
 
 const char *sl_context_text(const struct sl_context *c) { return c->text; }
 
-enum sl_status sl_wait(struct sl_context *c) {
-  (void)c;
-  int result = starpu_task_wait_for_all();
-  return result ? sl_fail(SL_STARPU, "waiting for tasks: %s", strerror(-result)) : SL_OK;
-}
+enum sl_status sl_wait(struct sl_context *c) { return sl__wait_for_all(c); }

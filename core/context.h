@@ -29,6 +29,7 @@ struct sl_context {
   uint64_t seed;
   struct sl__net *net;                 /* NULL: not distributed */
   int tags;                            /* given to KVStores: numbers of messages between ranks */
+  bool abandoned;                      /* see core/wait.h */
   struct sl__tuning *tuning;           /* NULL without --tune */
   int forced_implementation;           /* for tests: 1 + its number; 0: none */
   struct sl__rehearsal *rehearsal;     /* tasks are noted there instead of run; or NULL */

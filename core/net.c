@@ -51,6 +51,10 @@ struct sl__net {
   bool found_out;               /* it was this rank that found the failure */
   char why[512];
   int64_t sent;
+  enum sl_exchange exchange;
+  struct sl__starpu_mpi *starpu; /* NULL: not running */
+  bool by_starpu[SL__MESSAGE_SIZES];
+  char way[256]; /* in words */
 };
 
 static double now_us(void) {
@@ -84,9 +88,12 @@ static bool look_locked(struct sl__net *net) {
   return net->failed;
 }
 
+static void look_for_stalls(struct sl__net *net, double now);
+
 enum sl_status sl__net_check(struct sl__net *net) {
   if (net->alone) return SL_OK;
   pthread_mutex_lock(&net->lock);
+  if (net->starpu) look_for_stalls(net, now_us()); /* which no worker does */
   bool failed = look_locked(net);
   pthread_mutex_unlock(&net->lock);
   return failed ? failure(net) : SL_OK;
@@ -136,9 +143,37 @@ static void stalled(struct sl__net *net, const struct pending *p, double now) {
   fail_locked(net, why);
 }
 
+struct clock {
+  struct sl__net *net;
+  double now;
+};
+
+static struct pending pending_of(const struct sl__under_way *tensor) {
+  return (struct pending){.name = tensor->name,
+                          .since = tensor->since,
+                          .peer = tensor->peer,
+                          .is_send = tensor->is_send};
+}
+
+static bool is_post_stalled(void *argument, const struct sl__under_way *tensor) {
+  struct clock *clock = argument;
+  struct pending p = pending_of(tensor);
+  return is_stalled(clock->net, &p, clock->now);
+}
+
+static void look_for_stalled_posts(struct sl__net *net, double now) {
+  struct clock clock = {net, now};
+  struct sl__under_way tensor;
+  if (net->failed || !net->starpu) return;
+  if (!sl__starpu_mpi_find(net->starpu, is_post_stalled, &clock, &tensor)) return;
+  struct pending p = pending_of(&tensor);
+  stalled(net, &p, now);
+}
+
 static void look_for_stalls(struct sl__net *net, double now) {
   if (!net->watch || now - net->looked < STALL_EVERY_US) return;
   net->looked = now;
+  look_for_stalled_posts(net, now);
   for (int i = 0; i < net->count && !net->failed; i++)
     if (is_stalled(net, &net->pending[i], now)) stalled(net, &net->pending[i], now);
 }
@@ -345,6 +380,81 @@ void sl__net_begin(struct sl__net *net, const struct sl__message *message) {
   if (needs_poller) submit_poller(net);
 }
 
+/* ---- StarPU-MPI ---- */
+
+bool sl__net_has_starpu(const struct sl__net *net) { return net->starpu != NULL; }
+
+bool sl__net_is_undecided(const struct sl__net *net) {
+  return net->starpu && net->exchange == SL_EXCHANGE_AUTO;
+}
+
+const char *sl__net_way_text(const struct sl__net *net) { return net->way; }
+
+void sl__net_try_starpu(struct sl__net *net, const bool by_starpu[SL__MESSAGE_SIZES]) {
+  memcpy(net->by_starpu, by_starpu, sizeof net->by_starpu);
+}
+
+void sl__net_choose(struct sl__net *net, const bool by_starpu[SL__MESSAGE_SIZES], const char *why) {
+  sl__net_try_starpu(net, by_starpu);
+  net->exchange = SL_EXCHANGE_LANE;
+  for (int i = 0; i < SL__MESSAGE_SIZES; i++)
+    if (by_starpu[i]) net->exchange = SL_EXCHANGE_STARPU;
+  net->sent = 0; /* trials do not count */
+  snprintf(net->way, sizeof net->way, "%s", why);
+  if (net->exchange == SL_EXCHANGE_STARPU) return;
+  sl__starpu_mpi_close(net->starpu);
+  net->starpu = NULL;
+}
+
+static enum sl_status check_threads(void) {
+  int level;
+  MPI_Query_thread(&level);
+  if (level >= MPI_THREAD_MULTIPLE) return SL_OK;
+  return sl_fail(
+      SL_UNSUPPORTED,
+      "exchange starpu: MPI has no MPI_THREAD_MULTIPLE, which StarPU-MPI's thread needs; "
+      "ask MPI_Init_thread for it, or take --exchange lane");
+}
+
+enum sl_status sl__net_open_starpu(struct sl__net *net) {
+  const bool all[SL__MESSAGE_SIZES] = {true, true};
+  char line[64];
+  if (net->size == 1) return SL_OK;
+  snprintf(line, sizeof line, "exchange %s\n", sl_exchange_name(net->exchange));
+  enum sl_status status = sl__net_agree(net, line);
+  if (status != SL_OK || net->exchange == SL_EXCHANGE_LANE) return status;
+  status = check_threads();
+  if (status == SL_OK && !sl__starpu_mpi_is_there())
+    status = sl_fail(SL_UNSUPPORTED, "this build has no StarPU-MPI");
+  status = sl__net_share(net, status, sl_error());
+  if (status == SL_OK)
+    status = sl__starpu_mpi_open(net->size, sl__net_task_ended, net, &net->starpu);
+  if (status == SL_OK && net->exchange == SL_EXCHANGE_STARPU)
+    sl__net_choose(net, all, "by StarPU-MPI, as asked for");
+  if (status != SL_UNSUPPORTED || net->exchange != SL_EXCHANGE_AUTO) return status;
+  net->exchange = SL_EXCHANGE_LANE;
+  snprintf(net->way, sizeof net->way, "by the lane: %s", sl_error());
+  sl__log(net->context, SL_LOG_INFO, "messages between ranks: %s", net->way);
+  return SL_OK;
+}
+
+bool sl__net_by_starpu(const struct sl__net *net, size_t bytes) {
+  return net->starpu &&
+         net->by_starpu[bytes > SL__SMALL_MESSAGE_BYTES ? SL__LARGE_MESSAGE : SL__SMALL_MESSAGE];
+}
+
+enum sl_status sl__net_post(struct sl__net *net, const struct sl__post *post, size_t bytes) {
+  pthread_mutex_lock(&net->lock);
+  bool failed = look_locked(net);
+  if (!failed && post->is_send) net->sent += (int64_t)bytes;
+  pthread_mutex_unlock(&net->lock);
+  return failed ? failure(net) : sl__starpu_mpi_post(net->starpu, post, now_us());
+}
+
+int sl__net_posts(struct sl__net *net) {
+  return net->starpu ? sl__starpu_mpi_count(net->starpu) : 0;
+}
+
 int64_t sl__net_bytes_sent(const struct sl__net *net) { return net->sent; }
 
 /* ---- small facts ---- */
@@ -459,7 +569,9 @@ static enum sl_status begin_mpi(struct sl__net *net) {
   if (!begun) {
     enum sl_status status = check_shared_memory();
     if (status != SL_OK) return status;
-    if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS)
+    /* more threads, more locks: only for StarPU-MPI's */
+    int wanted = net->exchange == SL_EXCHANGE_LANE ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE;
+    if (MPI_Init_thread(NULL, NULL, wanted, &level) != MPI_SUCCESS)
       return sl_fail(SL_LOST, "MPI does not start");
     net->began_mpi = true;
   }
@@ -488,8 +600,17 @@ static enum sl_status begin_watch(struct sl__net *net) {
   return status;
 }
 
-enum sl_status sl__net_open(struct sl_context *context, double timeout, struct sl__net **out) {
-  enum sl_status status = SL_OK;
+static enum sl_status check_build(enum sl_exchange exchange) {
+  if (exchange != SL_EXCHANGE_STARPU || sl__starpu_mpi_is_there()) return SL_OK;
+  return sl_fail(SL_UNSUPPORTED,
+                 "exchange starpu: this build has no StarPU-MPI; take --exchange lane, or build "
+                 "StarPU with MPI (tools/get-starpu does) and configure again");
+}
+
+enum sl_status sl__net_open(struct sl_context *context, double timeout, enum sl_exchange exchange,
+                            struct sl__net **out) {
+  enum sl_status status = check_build(exchange);
+  if (status != SL_OK) return status;
   struct sl__net *net = sl__alloc(1, sizeof *net, "the ranks");
   *out = NULL;
   if (!net) return SL_NO_MEMORY;
@@ -497,6 +618,8 @@ enum sl_status sl__net_open(struct sl_context *context, double timeout, struct s
   net->control = net->data = MPI_COMM_NULL;
   net->size = 1;
   net->timeout = timeout;
+  net->exchange = exchange;
+  snprintf(net->way, sizeof net->way, "by the lane");
   pthread_mutex_init(&net->lock, NULL);
   int begun = 0;
   MPI_Initialized(&begun);
@@ -514,13 +637,22 @@ out:
   return status;
 }
 
-void sl__net_close(struct sl__net *net) {
-  if (!net) return;
+/* Not while something is under way, which only a loss can leave. */
+static bool end_starpu(struct sl__net *net) {
+  if (sl__net_posts(net) || net->context->abandoned) return false;
+  sl__starpu_mpi_close(net->starpu);
+  net->starpu = NULL;
+  return true;
+}
+
+bool sl__net_close(struct sl__net *net) {
+  if (!net) return true;
   /* nobody goes while others may wait for it */
   bool known = net->is_open && sl__net_check(net) != SL_OK;
   bool whole = net->is_open && !known && sl__net_barrier(net) == SL_OK;
   if (net->is_open && !known && !whole) sl__log(net->context, SL_LOG_WARNING, "%s", sl_error());
   if (net->watch) sl__watch_leave(net->watch);
+  if (!end_starpu(net)) return false;
   /* with a rank lost MPI would wait for it for ever */
   if (whole && net->control != MPI_COMM_NULL) MPI_Comm_free(&net->control);
   if (whole && net->data != MPI_COMM_NULL) MPI_Comm_free(&net->data);
@@ -531,4 +663,5 @@ void sl__net_close(struct sl__net *net) {
   free(net->pending);
   free(net->done);
   free(net);
+  return true;
 }

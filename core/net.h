@@ -9,6 +9,7 @@
 #define SL_CORE_NET_H
 
 #include "core/context.h"
+#include "core/net_starpu.h"
 
 struct sl__net;
 
@@ -17,10 +18,12 @@ int sl__launched(int *rank);
 
 /* Join the processes that the launcher (mpirun, srun) started with this one; without a launcher
  * there is one rank. timeout: seconds that a rank may be silent; 0: for ever.
- * SL_UNSUPPORTED: several ranks, but a build without MPI. */
-enum sl_status sl__net_open(struct sl_context *context, double timeout, struct sl__net **net);
-/* Ends MPI if it was begun by sl__net_open. NULL is legal. */
-void sl__net_close(struct sl__net *net);
+ * SL_UNSUPPORTED: several ranks, but a build without MPI, or one that lacks what exchange needs. */
+enum sl_status sl__net_open(struct sl_context *context, double timeout, enum sl_exchange exchange,
+                            struct sl__net **net);
+/* Ends MPI if it was begun by sl__net_open. NULL is legal. false: messages that never end have been
+ * given up, and StarPU-MPI's thread still looks after them. */
+bool sl__net_close(struct sl__net *net);
 
 int sl__net_rank(const struct sl__net *net);
 int sl__net_size(const struct sl__net *net);
@@ -60,6 +63,10 @@ enum sl_status sl__net_share(struct sl__net *net, enum sl_status status, const c
  * comes first), or for ever: it is no fault that nothing comes. */
 enum sl__patience { SL__WAITS, SL__WAITS_LONGER, SL__LISTENS };
 
+/* Messages with tags from here on go by the lane whatever --exchange says: theirs may be shorter
+ * than what is awaited. */
+enum { SL__TAG_LANE_ONLY = 16384 };
+
 /* One message from or to one rank; its memory may be in several pieces. Messages between two ranks
  * with the same tag arrive in the order in which they were begun. */
 struct sl__message {
@@ -77,6 +84,31 @@ void sl__net_begin(struct sl__net *net, const struct sl__message *message);
 
 /* After a task: look after the messages under way, if any. */
 void sl__net_task_ended(void *net);
+
+/* ---- StarPU-MPI instead of the lane: all ranks alike, or they would wait for each other ---- */
+
+enum { SL__SMALL_MESSAGE, SL__LARGE_MESSAGE, SL__MESSAGE_SIZES };
+/* Greatest small one, bytes: the geometric mean of the two that are measured. */
+#define SL__SMALL_MESSAGE_BYTES 65536
+
+/* All ranks together, after sl__net_open: start it where the exchange needs it. */
+enum sl_status sl__net_open_starpu(struct sl__net *net);
+/* Is it running? Then a wait may be one for ever once a rank is lost: see core/wait.h. */
+bool sl__net_has_starpu(const struct sl__net *net);
+/* With SL_EXCHANGE_AUTO, and nobody has chosen yet. */
+bool sl__net_is_undecided(const struct sl__net *net);
+/* Which sizes of messages go by it from now on; nothing may be under way. */
+void sl__net_try_starpu(struct sl__net *net, const bool by_starpu[SL__MESSAGE_SIZES]);
+/* The same for good; without any its thread ends. why: for the log and summaries; is copied. */
+void sl__net_choose(struct sl__net *net, const bool by_starpu[SL__MESSAGE_SIZES], const char *why);
+const char *sl__net_way_text(const struct sl__net *net);
+
+/* Does a message of so many bytes go by it? */
+bool sl__net_by_starpu(const struct sl__net *net, size_t bytes);
+/* Submit. SL_LOST once a rank is. */
+enum sl_status sl__net_post(struct sl__net *net, const struct sl__post *post, size_t bytes);
+/* Tensors under way. */
+int sl__net_posts(struct sl__net *net);
 
 /* Of tensors' memory, so far, without MPI's own. */
 int64_t sl__net_bytes_sent(const struct sl__net *net);

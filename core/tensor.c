@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/wait.h"
 
 size_t sl__type_size(enum sl_type type) { return type == SL_BF16 ? 2 : 4; }
 
@@ -121,14 +122,8 @@ enum sl_status sl__tensor_keep_split(struct sl_tensor *t) {
 
 void sl__tensor_invalidate(struct sl_tensor *t) { starpu_data_invalidate_submit(t->handle); }
 
-static enum sl_status acquire(struct sl_tensor *t, enum starpu_data_access_mode mode) {
-  int result = starpu_data_acquire(t->handle, mode);
-  if (!result) return SL_OK;
-  return sl_fail(SL_STARPU, "a tensor cannot be brought to main memory: %s", strerror(-result));
-}
-
 enum sl_status sl__tensor_read(struct sl_tensor *t, void *values) {
-  enum sl_status status = acquire(t, STARPU_R);
+  enum sl_status status = sl__acquire(t->context, t->handle, STARPU_R);
   if (status != SL_OK) return status;
   memcpy(values, starpu_data_get_local_ptr(t->handle), t->bytes);
   starpu_data_release(t->handle);
@@ -136,7 +131,7 @@ enum sl_status sl__tensor_read(struct sl_tensor *t, void *values) {
 }
 
 enum sl_status sl__tensor_write(struct sl_tensor *t, const void *values) {
-  enum sl_status status = acquire(t, STARPU_W);
+  enum sl_status status = sl__acquire(t->context, t->handle, STARPU_W);
   if (status != SL_OK) return status;
   memcpy(starpu_data_get_local_ptr(t->handle), values, t->bytes);
   starpu_data_release(t->handle);
@@ -144,7 +139,7 @@ enum sl_status sl__tensor_write(struct sl_tensor *t, const void *values) {
 }
 
 void sl__tensor_free(struct sl_tensor *t) {
-  if (!t) return;
+  if (!t || t->context->abandoned) return;
   if (t->views) {
     starpu_data_partition_clean(t->handle, (unsigned)t->view_count, t->view_handles);
     free(t->view_handles);

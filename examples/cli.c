@@ -47,6 +47,7 @@ enum key {
   KEY_BIGARRAY_BOUND,
   KEY_COMPRESS,
   KEY_MAX_STALENESS,
+  KEY_EXCHANGE,
   KEY_TIMEOUT,
   KEY_TUNE,
   KEY_LOAD,
@@ -118,6 +119,11 @@ static const struct argp_option options[] = {
      4},
     {"max-staleness", KEY_MAX_STALENESS, "S", 0,
      "dist_async: steps that a worker may be ahead of the slowest (default: any)", 4},
+    {"exchange", KEY_EXCHANGE, "NAME", 0,
+     "How gradients travel: lane (default; the workers see to it), starpu (StarPU-MPI, whose "
+     "thread "
+     "wants a core), auto (measured at the start)",
+     4},
     {"timeout", KEY_TIMEOUT, "SECONDS", 0,
      "Give up a rank that is silent for so long; 0: never (default 60)", 4},
 
@@ -244,6 +250,8 @@ static void check_all(struct cli *cli, const struct argp_state *state) {
                "give one of them");
   if ((cli->servers || cli->bigarray_bound || cli->compress) && cli->kvstore < SL_KVSTORE_DIST_SYNC)
     cli_refuse(state, "--servers, --bigarray-bound, --compress: only with --kvstore dist_...");
+  if (cli->exchange && cli->kvstore < SL_KVSTORE_DIST_SYNC)
+    cli_refuse(state, "--exchange: only with --kvstore dist_...");
   if (cli->max_staleness && cli->kvstore != SL_KVSTORE_DIST_ASYNC &&
       cli->kvstore != SL_KVSTORE_DIST_ASYNC_DEVICE)
     cli_refuse(state, "--max-staleness: only with --kvstore dist_async");
@@ -318,6 +326,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_MAX_STALENESS:
       cli->max_staleness = (int)cli_whole(state, "--max-staleness", text, 1, 1000000);
       break;
+    case KEY_EXCHANGE: must(state, "--exchange", sl_exchange_parse(text, &cli->exchange)); break;
     case KEY_TIMEOUT: cli->timeout = cli_real(state, "--timeout", text, 0, 1e6); break;
     case KEY_TUNE: cli->tune = true; break;
     case KEY_LOAD: cli->load = read_name(state, "--load", text); break;

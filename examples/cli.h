@@ -33,7 +33,8 @@ struct cli {
   int64_t bigarray_bound; /* 0: the library's */
   const char *compress;   /* NULL: nothing is */
   int max_staleness;      /* 0: any */
-  double timeout;         /* seconds; 0: none */
+  enum sl_exchange exchange;
+  double timeout; /* seconds; 0: none */
   /* files; NULL: none */
   const char *load, *save, *log;
   const char *checkpoint;         /* a folder */

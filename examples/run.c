@@ -202,6 +202,7 @@ static enum sl_status open_context(struct run *run) {
                                        .seed = cli->seed,
                                        .tune = cli->tune,
                                        .distributed = ranks_wanted(cli),
+                                       .exchange = cli->exchange,
                                        .timeout = cli->timeout > 0 ? cli->timeout : -1};
   enum sl_status status = sl_open(&options, &run->context);
   catch_signals(); /* after StarPU has installed its own handlers */

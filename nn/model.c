@@ -240,7 +240,7 @@ out:
 }
 
 void sl_model_free(struct sl_model *model) {
-  if (!model) return;
+  if (!model || model->context->abandoned) return;
   for (int i = 0; i < model->count; i++) layer_clear(&model->layers[i]);
   free(model->layers);
   free(model->placement);

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "core/net.h"
+#include "core/wait.h"
 #include "parallel/exchange_state.h"
 
 /* What stands at the head of a push, and of the answer to it. */
@@ -43,6 +44,7 @@ struct sl__service {
   struct sl_tensor **master;  /* [parcel], on its owner */
   struct sl_tensor **heads;   /* [message]: this worker's pushes */
   struct sl_tensor **answers; /* [message] */
+  struct sl_tensor *no_norm;  /* for a farewell; NULL where no norm comes with a push */
   pthread_mutex_t lock;       /* of what follows and the slots' counts */
   int64_t *version;           /* [message] */
   int listening;
@@ -133,6 +135,7 @@ enum sl_status sl__service_new(struct sl__exchange *x, sl__apply apply, void *us
   if (!s->slots || !s->heads || !s->answers || !s->version || !s->master) goto out;
   status = SL_OK;
   for (int m = 0; m < x->message_count; m++) SL_TRY(make_message(x, m));
+  if (has_norm) SL_TRY(sl__tensor_temporary(x->context, &SL_SHAPE(1), SL_F32, &s->no_norm));
 out:
   return status; /* sl__exchange_free ends what is half-made */
 }
@@ -148,6 +151,7 @@ void sl__service_free(struct sl__exchange *x) {
     if (s->answers) sl__tensor_free(s->answers[m]);
   }
   for (int p = 0; s->master && p < x->parcel_count; p++) sl__tensor_free(s->master[p]);
+  sl__tensor_free(s->no_norm);
   pthread_mutex_destroy(&s->lock);
   free(s->slots);
   free(s->heads);
@@ -203,6 +207,9 @@ static enum sl_status listen_to(struct slot *slot) {
   for (int i = 0; i < x->messages[slot->message].count; i++) slot->list[n++] = slot->gradients[i];
   enum sl_status status =
       sl__receive(x->context, &launch, sl__push_tag(x, slot->message), &worker, n, slot->list);
+  /* Were the update submitted before its gradient has come, all that follows on these parameters
+   * would wait for another rank's computing, and that for ours. */
+  if (status == SL_OK) status = sl__unite(x->context, &launch, n, slot->list);
   if (status != SL_OK) return status;
   if (starpu_data_acquire_cb(slot->head->handle, STARPU_R, arrived, slot))
     return sl_fail(SL_STARPU, "StarPU cannot call back when a gradient arrives");
@@ -375,15 +382,42 @@ out:
   return status;
 }
 
+/* What is awaited behind the head of a push. MPI takes a short message for a long one, StarPU-MPI
+ * has as many messages as tensors: there a farewell is as long as a push. */
+static enum sl_status fill_up(struct sl__exchange *x, int m, int *n) {
+  struct sl__service *s = x->service;
+  const struct sl__exchange_message *message = &x->messages[m];
+  struct sl__launch launch = sl__message_launch(x, m);
+  enum sl_status status = SL_OK;
+  if (!sl__net_has_starpu(x->context->net) || x->tag >= SL__TAG_LANE_ONLY) return SL_OK;
+  if (s->has_norm) {
+    SL_TRY(sl__fill(x->context, &launch, s->no_norm, 0));
+    x->list[(*n)++] = s->no_norm;
+  }
+  for (int i = 0; i < message->count; i++) {
+    int p = message->parcels[i];
+    struct sl_tensor *any = sl__is_compressed(x) ? x->packed[p] : x->parcels[p].param;
+    if (sl__is_compressed(x)) SL_TRY(sl__fill(x->context, &launch, any, 0));
+    x->list[(*n)++] = any;
+  }
+out:
+  return status;
+}
+
 /* A message that is a head only. */
 static enum sl_status say(struct sl__exchange *x, int m, int kind) {
   struct sl__service *s = x->service;
   const float head[HEAD_SIZE] = {[HEAD_KIND] = (float)kind};
   struct sl__launch launch = sl__message_launch(x, m);
   struct sl__peers owner = {x->messages[m].owner, 1, -1};
-  enum sl_status status = sl__note(x->context, &launch, s->heads[m], head);
-  if (status != SL_OK) return status;
-  return sl__send(x->context, &launch, sl__push_tag(x, m), &owner, 1, &s->heads[m]);
+  enum sl_status status;
+  int n = 1;
+  SL_TRY(sl__note(x->context, &launch, s->heads[m], head));
+  x->list[0] = s->heads[m];
+  SL_TRY(fill_up(x, m, &n));
+  status = sl__send(x->context, &launch, sl__push_tag(x, m), &owner, n, x->list);
+out:
+  return status;
 }
 
 enum sl_status sl__service_ask(struct sl__exchange *x, int m, bool rests) {
@@ -501,7 +535,7 @@ enum sl_status sl__service_settle(struct sl__exchange *x) {
   SL_TRY(sl__service_leave(x));
   SL_TRY(sl__service_wait(x));
   for (int m = 0; m < x->message_count; m++) SL_TRY(hand_out(x, m));
-  starpu_task_wait_for_all();
+  SL_TRY(sl__wait_for_all(x->context));
   SL_TRY(share_stop(x));
   status = check(x);
 out:

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/wait.h"
+
 static struct sl_shape batch_shape(const struct sl_loader *loader) {
   const struct sl_shape *sample = &sl_dataset_info(sl_loader_dataset(loader))->sample;
   struct sl_shape shape = {.ndim = sample->ndim + 1, .dim = {sl_loader_batch(loader)}};
@@ -71,9 +73,8 @@ out:
 static enum sl_status reclaim(struct sl_tensor *tensor) {
   for (int i = 0; i < (tensor->view_count ? tensor->view_count : 1); i++) {
     starpu_data_handle_t handle = sl__part(tensor, i)->handle;
-    int result = starpu_data_acquire(handle, STARPU_W);
-    if (result)
-      return sl_fail(SL_STARPU, "a batch's memory cannot be had back: %s", strerror(-result));
+    enum sl_status status = sl__acquire(tensor->context, handle, STARPU_W);
+    if (status != SL_OK) return status;
     starpu_data_release(handle);
   }
   return SL_OK;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/wait.h"
 #include "parallel/plan.h"
 
 static const char *const kinds[] = {[SL_KVSTORE_LOCAL] = "local",
@@ -348,7 +349,7 @@ enum sl_status sl__kvstore_reserve(struct sl__kvstore *kv, int64_t positions) {
   enum sl_status status = SL_OK;
   if (positions <= kv->positions) return SL_OK;
   /* with dist_async there is always a task under way, which waits for another rank */
-  if (!sl__kvstore_is_async(kv->kind)) starpu_task_wait_for_all();
+  if (!sl__kvstore_is_async(kv->kind)) SL_TRY(sl__wait_for_all(kv->model->context));
   for (int i = 0; i < kv->model->count; i++) {
     struct sl__row_sum *sum = &kv->sums[i];
     if (!is_sparse(kv, i) || !is_here(kv, i)) continue;

@@ -4,6 +4,7 @@
 #ifndef SL_PARALLEL_PLAN_H
 #define SL_PARALLEL_PLAN_H
 
+#include "core/net.h"
 #include "parallel/grid.h"
 
 struct sl__slice {
@@ -80,7 +81,13 @@ enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *ste
 /* Numbers of the messages between ranks: the trainer's, and from SL_TAG_STORES on those of the
  * public KVStores, each key its own (MPI has at least 32768). Those of a group exchange no
  * gradients, so borders and exchanges may have the same. */
-enum { SL_TAG_STATS = 1, SL_TAG_EXCHANGE = 8, SL_TAG_BORDERS = 16, SL_TAG_STORES = 16384 };
+enum {
+  SL_TAG_STATS = 1,
+  SL_TAG_TRIAL = 3,
+  SL_TAG_EXCHANGE = 8,
+  SL_TAG_BORDERS = 16,
+  SL_TAG_STORES = SL__TAG_LANE_ONLY
+};
 
 /* Larger is sooner. What unblocks others goes first; weight gradients wait for idle time. */
 enum {

@@ -125,5 +125,5 @@ enum sl_status sl__trainer_meet(struct sl_trainer *t, const struct sl_trainer_op
     status = spread_block(net, &t->model->layers[i].params, 0, true);
     if (status == SL_OK) status = spread_block(net, &t->model->layers[i].buffers, 0, true);
   }
-  return status;
+  return status == SL_OK ? sl__choose_ways(t->model->context) : status;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "codelets/gemm.h"
+#include "core/net.h"
 #include "parallel/trainer.h"
 
 /* Bytes of one replica's activations and their gradients, for one row of its slice; of layers here.
@@ -78,6 +79,8 @@ enum sl_status sl_trainer_summary(const struct sl_trainer *t, char **text) {
   if (!out) return sl_fail(SL_NO_MEMORY, "no memory for a summary");
   print_replicas(out, t);
   print_owners(out, t->kvstore);
+  if (t->ranks.size > 1)
+    fprintf(out, "Messages between ranks: %s\n", sl__net_way_text(t->model->context->net));
   fprintf(out, "Matrix products by %s\n", sl__gemm_text());
   if (fclose(out)) {
     free(*text);

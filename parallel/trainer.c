@@ -7,6 +7,7 @@
 #include "codelets/gemm.h"
 #include "core/log.h"
 #include "core/net.h"
+#include "core/wait.h"
 #include "parallel/cost.h"
 
 enum sl_status sl__trainer_check(const struct sl_trainer_options *o) {
@@ -105,7 +106,8 @@ out:
 void sl_trainer_free(struct sl_trainer *t) {
   if (!t) return;
   if (t->kvstore) sl__kvstore_settle(t->kvstore); /* else there is always something under way */
-  starpu_task_wait_for_all();
+  sl__wait_for_all(t->model->context);
+  if (t->model->context->abandoned) return; /* what never ends may look at any of it */
   for (int i = 0; i < t->feed_count; i++) sl__feed_close(t->feeds[i]);
   for (int i = 0; i < t->plan_count; i++) sl__plan_free(t->plans[i]);
   for (int i = 0; i < SL_MAX_IN_FLIGHT; i++) {

@@ -68,6 +68,8 @@ enum sl_status sl__trainer_ranks(const struct sl_context *context,
 /* All ranks have the same model, optimizer and options, and from here on rank 0's weights. */
 enum sl_status sl__trainer_meet(struct sl_trainer *trainer,
                                 const struct sl_trainer_options *options);
+/* --exchange auto (parallel/ways.c): measure which way messages take, once; else nothing. */
+enum sl_status sl__choose_ways(struct sl_context *context);
 /* The first worker's buffers (running statistics) become those of all. */
 enum sl_status sl__trainer_share_buffers(struct sl_trainer *trainer);
 /* All ranks: the first group's members give rank 0 the parameters and buffers of their layers.

@@ -74,6 +74,21 @@ enum sl_level { SL_LOG_WARNING, SL_LOG_INFO, SL_LOG_DEBUG };
 /** Called with one whole line at a time, never from two threads at once. */
 typedef void (*sl_log_function)(void *user, enum sl_level level, const char *line);
 
+/** How tensors travel between ranks. The results are the same to the bit. */
+enum sl_exchange {
+  /** By MPI messages that the workers themselves begin and look after, between two tasks. */
+  SL_EXCHANGE_LANE,
+  /** By StarPU-MPI, with a thread of its own, which wants a core of its own, too. */
+  SL_EXCHANGE_STARPU,
+  /** As measured for small and for large messages when the first trainer is made; needs some 0.1 s.
+   * Where there is no StarPU-MPI, the lane. */
+  SL_EXCHANGE_AUTO
+};
+
+/** By its name: "lane", "starpu", "auto". \return SL_BAD_ARGUMENT for any other. */
+SL_API enum sl_status sl_exchange_parse(const char *name, enum sl_exchange *exchange);
+SL_API const char *sl_exchange_name(enum sl_exchange exchange);
+
 struct sl_context_options {
   /** "cpu", "cpu:0,cpu:1", "cuda:0,cpu", "gpu-or-cpu"; NULL: every worker of StarPU. */
   const char *devices;
@@ -90,21 +105,28 @@ struct sl_context_options {
   enum sl_level log_level;
   /** Join the other processes, called ranks, that the launcher (mpirun, srun) started: each makes
    * the same calls. Without a launcher there is one rank. MPI is begun where it is not yet (with
-   * MPI_THREAD_SERIALIZED), and ended by sl_close then. */
+   * MPI_THREAD_SERIALIZED; MPI_THREAD_MULTIPLE where exchange wants it), and ended by sl_close
+   * then.
+   */
   bool distributed;
   /** Seconds after which a rank that is not heard of, or that does nothing while others wait for
    * it, is given up; 0 means 60, negative: never. */
   double timeout;
+  /** How tensors travel between ranks; the same on all. */
+  enum sl_exchange exchange;
 };
 
 /** Start StarPU (its own STARPU_* environment is respected) and find the devices.
  * \return SL_NO_DEVICE where a named device does not exist, SL_BAD_ARGUMENT for a malformed list,
  *          SL_STARPU where StarPU cannot start; distributed: SL_UNSUPPORTED in a build without
- *          MPI, SL_LOST or SL_IO where the ranks cannot reach each other. */
+ *          MPI, or where exchange needs what StarPU or MPI do not have, SL_LOST or SL_IO where the
+ *          ranks cannot reach each other. */
 SL_API enum sl_status sl_open(const struct sl_context_options *options,
                               struct sl_context **context);
 
-/** Wait for all tasks, stop StarPU, free. Objects made in the context must be freed before. */
+/** Wait for all tasks, stop StarPU, free. Objects made in the context must be freed before. Once a
+ * rank is lost, StarPU-MPI's messages never end: then sl_trainer_free, sl_model_free and sl_close
+ * wait no longer, leave StarPU's threads as they are and free nothing; the program should end. */
 SL_API void sl_close(struct sl_context *context);
 
 /** Number of devices in the list, and the name ("cuda:0", "cpu:1", "any") of one of them. */

@@ -1,0 +1,96 @@
+#include "core/wait.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/error.h"
+#include "core/net.h"
+
+static bool may_last_for_ever(const struct sl_context *c) {
+  return c->net && sl__net_has_starpu(c->net);
+}
+
+static void rest(long us) { nanosleep(&(struct timespec){.tv_nsec = 1000 * us}, NULL); }
+
+/* Tasks that run come to their end, no other one begins: what the caller frees next, such as a
+ * loader's batches, is not looked at any more. */
+static void abandon(struct sl_context *c) {
+  const int most_ms = 5000;
+  if (c->abandoned) return;
+  c->abandoned = true;
+  for (int ms = 0; ms < most_ms && starpu_task_nready() > 0; ms++) rest(1000);
+  starpu_pause();
+}
+
+static enum sl_status check(struct sl_context *c) {
+  enum sl_status status = sl__net_check(c->net);
+  if (status != SL_OK) abandon(c);
+  return status;
+}
+
+struct acquisition {
+  pthread_mutex_t lock;
+  pthread_cond_t cond;
+  bool done;
+};
+
+static void acquired(void *argument) {
+  struct acquisition *a = argument;
+  pthread_mutex_lock(&a->lock);
+  a->done = true;
+  pthread_cond_signal(&a->cond);
+  pthread_mutex_unlock(&a->lock);
+}
+
+static bool is_done_soon(struct acquisition *a) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += 20000000;
+  until.tv_sec += until.tv_nsec / 1000000000;
+  until.tv_nsec %= 1000000000;
+  pthread_mutex_lock(&a->lock);
+  if (!a->done) pthread_cond_timedwait(&a->cond, &a->lock, &until);
+  bool done = a->done;
+  pthread_mutex_unlock(&a->lock);
+  return done;
+}
+
+static enum sl_status acquire_or_lose(struct sl_context *c, starpu_data_handle_t handle,
+                                      enum starpu_data_access_mode mode) {
+  enum sl_status status = c->abandoned ? check(c) : SL_OK;
+  struct acquisition *a = status == SL_OK ? sl__alloc(1, sizeof *a, "a wait") : NULL;
+  if (!a) return status == SL_OK ? SL_NO_MEMORY : status;
+  pthread_mutex_init(&a->lock, NULL);
+  pthread_cond_init(&a->cond, NULL);
+  if (starpu_data_acquire_cb(handle, mode, acquired, a))
+    status = sl_fail(SL_STARPU, "StarPU cannot call back when a tensor can be had");
+  while (status == SL_OK && !is_done_soon(a)) status = check(c);
+  if (status == SL_LOST) return status; /* a is still waited with */
+  pthread_cond_destroy(&a->cond);
+  pthread_mutex_destroy(&a->lock);
+  free(a);
+  return status;
+}
+
+enum sl_status sl__acquire(struct sl_context *c, starpu_data_handle_t handle,
+                           enum starpu_data_access_mode mode) {
+  if (may_last_for_ever(c)) return acquire_or_lose(c, handle, mode);
+  int result = starpu_data_acquire(handle, mode);
+  if (!result) return SL_OK;
+  return sl_fail(SL_STARPU, "a tensor cannot be brought to main memory: %s", strerror(-result));
+}
+
+enum sl_status sl__wait_for_all(struct sl_context *c) {
+  enum sl_status status = SL_OK;
+  if (!may_last_for_ever(c)) {
+    int result = starpu_task_wait_for_all();
+    return result ? sl_fail(SL_STARPU, "waiting for tasks: %s", strerror(-result)) : SL_OK;
+  }
+  while (status == SL_OK && (starpu_task_nsubmitted() > 0 || sl__net_posts(c->net) > 0)) {
+    status = check(c);
+    rest(100);
+  }
+  return status;
+}

@@ -1,0 +1,17 @@
+/* Waiting for StarPU. With messages by StarPU-MPI a wait may be one for ever, once a rank is lost;
+ * so it looks for that. Then the context is *abandoned*: workers pause, StarPU's threads stay, and
+ * all that tasks or messages may still look at is left as it is. It is a leak on the way to the
+ * program's end, and the price of an end with a message. */
+#ifndef SL_CORE_WAIT_H
+#define SL_CORE_WAIT_H
+
+#include "core/context.h"
+
+/* As starpu_data_acquire; to be released. SL_LOST, SL_STARPU. */
+enum sl_status sl__acquire(struct sl_context *context, starpu_data_handle_t handle,
+                           enum starpu_data_access_mode mode);
+
+/* Until all submitted tasks and messages have ended. */
+enum sl_status sl__wait_for_all(struct sl_context *context);
+
+#endif
