@@ -46,6 +46,7 @@ enum {
   KEY_KVSTORE,
   KEY_SERVERS,
   KEY_COMPRESS,
+  KEY_BIGARRAY_BOUND,
   KEY_EXCHANGE
 };
 
@@ -75,6 +76,8 @@ static const struct argp_option options[] = {
     {"servers", KEY_SERVERS, "K", 0, "Ranks that only own parameters", 0},
     {"compress", KEY_COMPRESS, "NAME", 0, "How gradients are sent between ranks", 0},
     {"exchange", KEY_EXCHANGE, "NAME", 0, "How they travel: lane (default), starpu, auto", 0},
+    {"bigarray-bound", KEY_BIGARRAY_BOUND, "N", 0,
+     "Parameters above which a layer is spread over all ranks", 0},
     {"one", KEY_ONE, "NAME", OPTION_HIDDEN, NULL, 0},
     {"started", KEY_STARTED, "SECONDS", OPTION_HIDDEN, NULL, 0},
     {"peak", KEY_PEAK, "GFLOPS", OPTION_HIDDEN, NULL, 0},
@@ -90,8 +93,8 @@ static double positive(struct argp_state *state, const char *text) {
 static int whole(struct argp_state *state, const char *text) {
   char *end;
   long value = strtol(text, &end, 10);
-  if (end == text || *end || value < 1 || value > 100000)
-    argp_failure(state, 2, 0, "'%s': must be a whole number from 1 to 100000", text);
+  if (end == text || *end || value < 1 || value > 10000000)
+    argp_failure(state, 2, 0, "'%s': must be a whole number from 1 to 10000000", text);
   return (int)value;
 }
 
@@ -122,6 +125,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
       if (sl_exchange_parse(text, &bench->exchange) != SL_OK)
         argp_failure(state, 2, 0, "%s", sl_error());
       break;
+    case KEY_BIGARRAY_BOUND: bench->trainer.bigarray_bound = whole(state, text); break;
     case KEY_ONE: bench->one = name(state, text); break;
     case KEY_STARTED: bench->started = positive(state, text); break;
     case KEY_PEAK: bench->peak = positive(state, text); break;
