@@ -226,7 +226,7 @@ killed() {
 # stopped SIGNAL CODE WHOM: the signal goes to rank 1 or to the launcher; then the run goes on
 stopped() {
   signal=$1 want=$2 whom=$3
-  for _ in 1 2 3; do # where it has ended already, once more
+  for _ in 1 2 3 4 5 6 7 8 9 10; do # where it has ended already, once more
     fresh cut
     train cut 2 -- & job=$!
     victim=1
