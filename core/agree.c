@@ -28,6 +28,21 @@ struct word {
   char text[508];
 };
 
+enum { PARTS = -1 }; /* status of a rank that closes its context */
+
+/* Some part, others go on: they can do nothing together any more. */
+static void find_parting(int size, const struct word *all, struct word *word, int32_t *rank) {
+  int parting = 0, first = -1;
+  for (int r = 0; r < size; r++) {
+    parting += all[r].status == PARTS;
+    if (all[r].status == PARTS && first < 0) first = r;
+  }
+  if (!parting || parting == size) return;
+  *word = (struct word){.status = SL_LOST};
+  snprintf(word->text, sizeof word->text, "it has closed its context while others go on");
+  *rank = first;
+}
+
 /* The first rank's word that is not SL_OK becomes that of all; *from is that rank, or -1. */
 static enum sl_status first_word(struct sl__net *net, struct word *word, int *from) {
   enum sl_status status;
@@ -40,10 +55,11 @@ static enum sl_status first_word(struct sl__net *net, struct word *word, int *fr
   if (!sl__net_rank(net) && !all) return SL_NO_MEMORY;
   SL_TRY(sl__net_gather(net, word, sizeof *word, all));
   for (int r = 0; all && r < size && first.rank < 0; r++)
-    if (all[r].status != SL_OK) {
+    if (all[r].status != SL_OK && all[r].status != PARTS) {
       first.word = all[r];
       first.rank = r;
     }
+  if (all && first.rank < 0) find_parting(size, all, &first.word, &first.rank);
   SL_TRY(sl__net_broadcast(net, &first, sizeof first));
   *word = first.word;
   *from = first.rank;
@@ -55,7 +71,19 @@ out:
 enum sl_status sl__net_barrier(struct sl__net *net) {
   struct word word = {.status = SL_OK};
   int from;
-  return sl__net_size(net) > 1 ? first_word(net, &word, &from) : SL_OK;
+  if (sl__net_size(net) == 1) return SL_OK;
+  enum sl_status status = first_word(net, &word, &from);
+  if (status != SL_OK || from < 0) return status;
+  return sl_fail(word.status, "rank %d: %s", from, word.text);
+}
+
+enum sl_status sl__net_part(struct sl__net *net) {
+  struct word word = {.status = PARTS};
+  int from = -1;
+  if (sl__net_size(net) == 1) return SL_OK;
+  enum sl_status status = first_word(net, &word, &from);
+  if (status != SL_OK || from < 0) return status;
+  return sl_fail(SL_LOST, "rank %d: %s", from, word.text);
 }
 
 enum sl_status sl__net_share(struct sl__net *net, enum sl_status status, const char *why) {

@@ -1,5 +1,6 @@
 #include "core/net.h"
 
+#include <limits.h>
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
@@ -213,10 +214,33 @@ static void grow_impatient(struct sl__net *net, const struct starpu_task *task) 
 
 static int downwards(const void *a, const void *b) { return *(const int *)b - *(const int *)a; }
 
+/* Of the messages from the first-th on, at most `room`. */
+static int collect_from(struct sl__net *net, int first, struct starpu_task **tasks, int room) {
+  int most = net->count - first < room ? net->count - first : room;
+  int code = MPI_SUCCESS, ended = 0, released = 0;
+  /* Open MPI looks for what has come in only when it finds nothing ended, and does not look at the
+   * requests again then */
+  for (int i = 0; i < 2 && code == MPI_SUCCESS && ended <= 0; i++)
+    code = MPI_Testsome(most, net->requests + first, &ended, net->done, MPI_STATUSES_IGNORE);
+  if (code != MPI_SUCCESS) {
+    mpi_failed(net, code, "a message between ranks");
+    return 0;
+  }
+  if (ended == MPI_UNDEFINED) ended = 0; /* which is negative, too */
+  qsort(net->done, (size_t)ended, sizeof *net->done, downwards);
+  for (int i = 0; i < ended; i++) {
+    struct pending ended_one = net->pending[first + net->done[i]];
+    if (ended_one.task) tasks[released++] = ended_one.task;
+    forget(net, first + net->done[i]);
+    if (ended_one.patience == SL__LISTENS) grow_impatient(net, ended_one.task);
+  }
+  return released;
+}
+
 /* With the lock: take what has ended out of the list, at most `room` of it, into tasks. After a
  * failure everything has. */
 static int collect(struct sl__net *net, struct starpu_task **tasks, int room) {
-  int ended = 0, released = 0;
+  int released = 0;
   if (look_locked(net)) {
     while (net->count && released < room) {
       struct starpu_task *task = net->pending[net->count - 1].task;
@@ -225,24 +249,8 @@ static int collect(struct sl__net *net, struct starpu_task **tasks, int room) {
     }
     return released;
   }
-  if (!net->count) return 0;
-  int most = net->count < room ? net->count : room, code = MPI_SUCCESS;
-  /* Open MPI looks for what has come in only when it finds nothing ended, and does not look at the
-   * requests again then */
-  for (int i = 0; i < 2 && code == MPI_SUCCESS && ended <= 0; i++)
-    code = MPI_Testsome(most, net->requests, &ended, net->done, MPI_STATUSES_IGNORE);
-  if (code != MPI_SUCCESS) {
-    mpi_failed(net, code, "a message between ranks");
-    return 0;
-  }
-  if (ended == MPI_UNDEFINED) ended = 0; /* which is negative, too */
-  qsort(net->done, (size_t)ended, sizeof *net->done, downwards);
-  for (int i = 0; i < ended; i++) {
-    struct pending ended_one = net->pending[net->done[i]];
-    if (ended_one.task) tasks[released++] = ended_one.task;
-    forget(net, net->done[i]);
-    if (ended_one.patience == SL__LISTENS) grow_impatient(net, ended_one.task);
-  }
+  for (int first = 0; first < net->count && !released && !net->failed; first += room)
+    released = collect_from(net, first, tasks, room);
   return released;
 }
 
@@ -345,6 +353,13 @@ static bool begin_locked(struct sl__net *net, const struct sl__message *m) {
   MPI_Request request;
   int ended = 0;
   if (look_locked(net)) return false;
+  for (int i = 0; i < m->count; i++)
+    if (m->bytes[i] > INT_MAX) { /* MPI counts in int */
+      fail_locked(net,
+                  "a tensor of more than 2 GB is too large for one message between ranks; take "
+                  "more --microbatches");
+      return false;
+    }
   if (!make_room(net)) {
     fail_locked(net, "no memory for a message between ranks");
     return false;
@@ -429,6 +444,7 @@ enum sl_status sl__net_open_starpu(struct sl__net *net) {
   status = sl__net_share(net, status, sl_error());
   if (status == SL_OK)
     status = sl__starpu_mpi_open(net->size, sl__net_task_ended, net, &net->starpu);
+  status = sl__net_share(net, status, sl_error());
   if (status == SL_OK && net->exchange == SL_EXCHANGE_STARPU)
     sl__net_choose(net, all, "by StarPU-MPI, as asked for");
   if (status != SL_UNSUPPORTED || net->exchange != SL_EXCHANGE_AUTO) return status;
@@ -459,9 +475,20 @@ int64_t sl__net_bytes_sent(const struct sl__net *net) { return net->sent; }
 
 /* ---- small facts ---- */
 
+/* With the lock: one word for another means that the ranks do different things. */
+static void check_length(struct sl__net *net, const MPI_Status *told, size_t length, int peer) {
+  char why[160];
+  int count = 0;
+  MPI_Get_count(told, MPI_BYTE, &count);
+  if ((size_t)count == length) return;
+  snprintf(why, sizeof why,
+           "rank %d says something else than what is awaited: it has gone other ways", peer);
+  fail_locked(net, why);
+}
+
 /* The main thread waits: it looks after all messages meanwhile. */
 static enum sl_status wait_for(struct sl__net *net, MPI_Request *request, const char *name,
-                               int peer) {
+                               int peer, size_t length) {
   struct pending waiting = {.name = name,
                             .since = now_us(),
                             .peer = peer,
@@ -470,11 +497,15 @@ static enum sl_status wait_for(struct sl__net *net, MPI_Request *request, const 
   long pause = 1000; /* ns */
   for (;;) {
     pthread_mutex_lock(&net->lock);
-    int code = MPI_Test(request, &ended, MPI_STATUS_IGNORE);
+    MPI_Status told;
+    int code = look_locked(net) ? MPI_SUCCESS : MPI_Test(request, &ended, &told);
     if (code != MPI_SUCCESS) mpi_failed(net, code, name);
+    if (code == MPI_SUCCESS && ended && length) check_length(net, &told, length, peer);
     double now = now_us();
     if (!ended && is_stalled(net, &waiting, now)) stalled(net, &waiting, now);
     bool failed = look_locked(net);
+    /* nobody shall write there when the caller is gone */
+    if (failed && !ended && length) MPI_Cancel(request);
     pthread_mutex_unlock(&net->lock);
     if (failed) return failure(net);
     if (ended) return SL_OK;
@@ -492,13 +523,14 @@ static enum sl_status transfer(struct sl__net *net, bool is_send, int peer, void
     size_t length = bytes - first < most ? bytes - first : most;
     char *place = (char *)data + first;
     MPI_Request request;
+    if (has_failed(net)) return failure(net);
     pthread_mutex_lock(&net->lock);
     int code = is_send ? MPI_Isend(place, (int)length, MPI_BYTE, peer, 0, net->control, &request)
                        : MPI_Irecv(place, (int)length, MPI_BYTE, peer, 0, net->control, &request);
     if (code != MPI_SUCCESS) mpi_failed(net, code, "a message between ranks");
     bool failed = look_locked(net);
     pthread_mutex_unlock(&net->lock);
-    status = failed ? failure(net) : wait_for(net, &request, "a word", peer);
+    status = failed ? failure(net) : wait_for(net, &request, "a word", peer, is_send ? 0 : length);
   }
   return status;
 }
@@ -649,7 +681,7 @@ bool sl__net_close(struct sl__net *net) {
   if (!net) return true;
   /* nobody goes while others may wait for it */
   bool known = net->is_open && sl__net_check(net) != SL_OK;
-  bool whole = net->is_open && !known && sl__net_barrier(net) == SL_OK;
+  bool whole = net->is_open && !known && sl__net_part(net) == SL_OK;
   if (net->is_open && !known && !whole) sl__log(net->context, SL_LOG_WARNING, "%s", sl_error());
   if (net->watch) sl__watch_leave(net->watch);
   if (!end_starpu(net)) return false;

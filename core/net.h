@@ -45,6 +45,8 @@ enum sl_status sl__net_broadcast(struct sl__net *net, void *data, size_t bytes);
 /* The same on a rank that has nothing else to do: it may take for ever. */
 enum sl_status sl__net_hear(struct sl__net *net, void *data, size_t bytes);
 enum sl_status sl__net_barrier(struct sl__net *net);
+/* A barrier before the end: SL_LOST where others go on. */
+enum sl_status sl__net_part(struct sl__net *net);
 /* From one rank to another. */
 enum sl_status sl__net_send(struct sl__net *net, int to, const void *data, size_t bytes);
 enum sl_status sl__net_receive(struct sl__net *net, int from, void *data, size_t bytes);

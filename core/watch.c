@@ -170,8 +170,8 @@ double sl__watch_idle(struct sl__watch *watch, int rank) {
   if (rank < 0 || rank >= watch->size) return 0;
   pthread_mutex_lock(&watch->lock);
   note_own_activity(watch);
-  bool unknown = rank != watch->rank && (watch->peers[rank].left || watch->peers[0].left);
-  if (watch->started && !unknown) idle = fmax(sl__watch_now() - watch->peers[rank].active, 0);
+  /* one that has left does nothing, too */
+  if (watch->started) idle = fmax(sl__watch_now() - watch->peers[rank].active, 0);
   pthread_mutex_unlock(&watch->lock);
   return idle;
 }

@@ -104,7 +104,7 @@ static void print_failure(struct run *run) {
 
 /* The library's message; arguments that it refuses are the user's. */
 static int fail_library(struct run *run, enum sl_status status) {
-  run->common |= status == SL_NOT_FINITE;
+  run->common |= status == SL_NOT_FINITE && !ranks_are_async(&run->cli);
   return fail(run, status == SL_BAD_ARGUMENT ? EXIT_USAGE : EXIT_FAILED, "%s", sl_error());
 }
 

@@ -286,7 +286,6 @@ static int64_t enter(struct slot *slot, const float *head) {
   slot->kind = (int)head[HEAD_KIND];
   if (slot->kind == KIND_BYE) {
     slot->listens = false;
-    s->listening--;
   }
   slot->rests = slot->kind == KIND_REST;
   if (slot->rests) slot->clock = 0;
@@ -319,6 +318,10 @@ static void arrived(void *argument) {
   pthread_mutex_unlock(&s->lock);
   for (int i = 0; i < count; i++) note_failure(s, answer(answered[i]));
   if (kind == KIND_GIVE) note_failure(s, listen_to(slot));
+  if (kind != KIND_BYE) return;
+  pthread_mutex_lock(&s->lock);
+  s->listening--; /* last of all: at 0 the service may be freed */
+  pthread_mutex_unlock(&s->lock);
 }
 
 /* ---- a worker ---- */
@@ -450,6 +453,8 @@ enum sl_status sl__service_open(struct sl__exchange *x, int64_t step) {
   s->is_open = true;
   for (int p = 0; p < x->parcel_count; p++)
     if (s->master[p]) SL_TRY(copy(x, p, s->master[p], x->parcels[p].param));
+  for (int m = 0; m < x->message_count; m++) /* as many updates were made, also by a run before */
+    if (s->version[m] < step * x->ranks.workers) s->version[m] = step * x->ranks.workers;
   for (int m = 0; m < x->message_count; m++)
     for (int w = 0; s->slots[m] && w < x->ranks.workers; w++) {
       struct slot *slot = &s->slots[m][w];
@@ -475,6 +480,17 @@ enum sl_status sl__service_leave(struct sl__exchange *x) {
   for (int m = 0; m < x->message_count && sl__is_worker(&x->ranks) && status == SL_OK; m++)
     status = say(x, m, KIND_BYE);
   return status;
+}
+
+void sl__service_calm(struct sl__exchange *x) {
+  enum { MOST = 25000 }; /* times 0.2 ms */
+  struct sl__service *s = x->service;
+  for (int i = 0, listening = 1; s && listening && i < MOST; i++) {
+    pthread_mutex_lock(&s->lock);
+    listening = s->listening;
+    pthread_mutex_unlock(&s->lock);
+    if (listening) nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+  }
 }
 
 enum sl_status sl__service_wait(struct sl__exchange *x) {
@@ -534,6 +550,8 @@ enum sl_status sl__service_settle(struct sl__exchange *x) {
   if (!s->is_open) return SL_OK;
   SL_TRY(sl__service_leave(x));
   SL_TRY(sl__service_wait(x));
+  SL_TRY(
+      sl__wait_for_all(x->context)); /* the last answers are on their way before what comes now */
   for (int m = 0; m < x->message_count; m++) SL_TRY(hand_out(x, m));
   SL_TRY(sl__wait_for_all(x->context));
   SL_TRY(share_stop(x));

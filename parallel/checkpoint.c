@@ -190,14 +190,15 @@ out:
 static enum sl_status write_residuals(struct sl_trainer *t, const struct image *image) {
   enum sl_status status = SL_OK;
   bool same = image->workers == workers_of(t);
+  int worker = sl__worker(&t->ranks);
   for (int l = 0; l < image->layers && image->workers; l++) {
     float **of = &image->residuals[l * image->workers];
     int64_t total = t->model->layers[l].params.total;
     for (int w = 1; w < image->workers && total && !same; w++)
       for (int64_t i = 0; i < total; i++) of[0][i] += of[w][i];
-    for (int64_t i = 0; i < total && !same && t->ranks.rank; i++) of[0][i] = 0;
+    for (int64_t i = 0; i < total && !same && worker; i++) of[0][i] = 0;
     if (!total || !sl__is_worker(&t->ranks)) continue;
-    SL_TRY(sl__kvstore_write_residual(t->kvstore, l, of[same ? t->ranks.rank : 0]));
+    SL_TRY(sl__kvstore_write_residual(t->kvstore, l, of[same ? worker : 0]));
   }
 out:
   return status;
@@ -394,6 +395,11 @@ static enum sl_status write_image(const struct image *image, const struct facts 
   return status;
 }
 
+/* What one rank of a distributed training cannot do is not done by any. */
+static enum sl_status share(struct sl_trainer *t, enum sl_status status) {
+  return t->ranks.size ? sl_share(t->model->context, status, sl_error()) : status;
+}
+
 enum sl_status sl_trainer_save(struct sl_trainer *t, const char *path) {
   enum sl_status status;
   struct image image = {0};
@@ -403,11 +409,12 @@ enum sl_status sl_trainer_save(struct sl_trainer *t, const char *path) {
   if (!t->at.loader)
     return sl_fail(SL_BAD_ARGUMENT, "%s: no step was made yet, so there is nothing to go on from",
                    path);
-  SL_TRY(image_new(t, t->at.index, whole_batch(t->at.loader), workers_of(t), &image));
-  SL_TRY(image_from_trainer(t, path, &image));
+  status = image_new(t, t->at.index, whole_batch(t->at.loader), workers_of(t), &image);
+  SL_TRY(share(t, status));
+  status = image_from_trainer(t, path, &image);
   note_facts(t, &facts);
-  if (!t->ranks.rank) status = write_image(&image, &facts, path);
-  status = sl_share(t->model->context, status, sl_error());
+  if (!t->ranks.rank && status == SL_OK) status = write_image(&image, &facts, path);
+  status = share(t, status);
 out:
   image_clear(&image);
   return status;
@@ -528,11 +535,11 @@ static enum sl_status read_image(struct sl_trainer *t, struct sl_loader *loader,
   struct sl_safetensors *file = NULL;
   enum sl_status status = SL_OK;
   if (!t->ranks.rank) status = read_head(t, loader, path, &file, place);
-  SL_TRY(sl_share(context, status, sl_error()));
-  SL_TRY(sl_broadcast(context, place, sizeof *place));
+  SL_TRY(share(t, status));
+  if (t->ranks.size > 1) SL_TRY(sl_broadcast(context, place, sizeof *place));
   status = image_new(t, place->position.index, whole_batch(loader), (int)place->workers, image);
   if (status == SL_OK && file) status = image_from_file(t->model, file, image);
-  SL_TRY(sl_share(context, status, sl_error()));
+  SL_TRY(share(t, status));
   for (int i = 0; i < image->count && t->ranks.size > 1; i++)
     SL_TRY(sl_broadcast(context, image->items[i].values,
                         (size_t)sl_shape_count(&image->items[i].shape) * sizeof(float)));
@@ -549,9 +556,10 @@ enum sl_status sl_trainer_load(struct sl_trainer *t, struct sl_loader *loader, c
   SL_TRY(sl__trainer_drained(t));
   SL_TRY(sl__kvstore_settle(t->kvstore));
   SL_TRY(read_image(t, loader, path, &place, &image));
-  SL_TRY(carrying_plan(t, &image, &plan));
-  SL_TRY(sl_loader_seek_batch(loader, place.position.epoch,
-                              place.position.index)); /* the last that can refuse */
+  status = carrying_plan(t, &image, &plan);
+  if (status == SL_OK) /* the last that can refuse */
+    status = sl_loader_seek_batch(loader, place.position.epoch, place.position.index);
+  SL_TRY(share(t, status));
   SL_TRY(image_to_trainer(t, plan, &image));
   t->step = place.position.step;
   t->at = (struct sl__reached){

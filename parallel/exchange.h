@@ -130,6 +130,9 @@ enum sl_status sl__service_wait(struct sl__exchange *exchange);
  * nobody listens. Nothing where nobody does. */
 enum sl_status sl__service_settle(struct sl__exchange *exchange);
 
+/* After a failure: wait until no callback is under way any more. */
+void sl__service_calm(struct sl__exchange *exchange);
+
 /* What this worker's pushes since the last call met: other workers' updates between its pull and
  * its push, and how many such counts. stop: some worker wants it. */
 struct sl__staleness {

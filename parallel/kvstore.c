@@ -267,7 +267,7 @@ static enum sl_status make_exchange(struct sl__kvstore *kv,
                                      .param = shard_param(kv, &kv->shards[s])};
   status = sl__exchange_new(kv->model->context, &kv->ranks, kv->shard_count, parcels, &compress,
                             SL_TAG_EXCHANGE, &kv->exchange, &tags);
-  if (status == SL_OK && sl__kvstore_is_async(kv->kind))
+  if (status == SL_OK && kv->is_async)
     status =
         sl__service_new(kv->exchange, apply, kv,
                         options->max_staleness ? options->max_staleness : -1, kv->norm != NULL);
@@ -287,8 +287,9 @@ enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer
   kv->optimizer = *optimizer;
   kv->kind = options->kind;
   kv->ranks = options->ranks;
+  kv->is_async = sl__kvstore_is_async(kv->kind) && kv->ranks.size > 1;
   kv->grid = grid;
-  kv->exchanges = sl__kvstore_exchanges(options->kind, &options->ranks, options->compress);
+  kv->exchanges = sl__kvstore_exchanges(&options->ranks, options->compress);
   kv->replicas = grid->replicas;
   SL_TRY(sl__owners_find(model->context, kv->kind, &kv->owners, &kv->owner_count));
   SL_TRY(make_shards(kv, options->big_shard));
@@ -349,7 +350,7 @@ enum sl_status sl__kvstore_reserve(struct sl__kvstore *kv, int64_t positions) {
   enum sl_status status = SL_OK;
   if (positions <= kv->positions) return SL_OK;
   /* with dist_async there is always a task under way, which waits for another rank */
-  if (!sl__kvstore_is_async(kv->kind)) SL_TRY(sl__wait_for_all(kv->model->context));
+  if (!kv->is_async) SL_TRY(sl__wait_for_all(kv->model->context));
   for (int i = 0; i < kv->model->count; i++) {
     struct sl__row_sum *sum = &kv->sums[i];
     if (!is_sparse(kv, i) || !is_here(kv, i)) continue;
@@ -530,7 +531,7 @@ out:
 }
 
 enum sl_status sl__kvstore_settle(struct sl__kvstore *kv) {
-  return sl__kvstore_is_async(kv->kind) ? sl__service_settle(kv->exchange) : SL_OK;
+  return kv->is_async ? sl__service_settle(kv->exchange) : SL_OK;
 }
 
 enum sl_status sl__kvstore_update(struct sl__kvstore *kv, int64_t step, float lr) {
@@ -540,7 +541,7 @@ enum sl_status sl__kvstore_update(struct sl__kvstore *kv, int64_t step, float lr
     if (!kv->shards[s].part && is_sparse(kv, kv->shards[s].layer) &&
         is_here(kv, kv->shards[s].layer) && (!kv->exchange || sl__is_worker(&kv->ranks)))
       SL_TRY(submit_row_sum(kv, &kv->shards[s]));
-  if (sl__kvstore_is_async(kv->kind)) {
+  if (kv->is_async) {
     SL_TRY(update_async(kv, step, lr));
   } else if (kv->exchange) {
     SL_TRY(update_distributed(kv, &update));
@@ -605,7 +606,8 @@ enum sl_status sl__kvstore_read_residual(struct sl__kvstore *kv, int layer, int 
   enum sl_status status = SL_OK;
   for (int s = 0; s < kv->shard_count; s++)
     if (kv->shards[s].layer == layer)
-      SL_TRY(fetch(kv, worker, sl__exchange_residual(kv->exchange, s), kv->shards[s].count,
+      SL_TRY(fetch(kv, worker * sl__members(&kv->ranks) + sl__grid_member(kv->grid, layer),
+                   sl__exchange_residual(kv->exchange, s), kv->shards[s].count,
                    block + kv->shards[s].first));
 out:
   return status;
@@ -613,7 +615,8 @@ out:
 
 enum sl_status sl__kvstore_write_residual(struct sl__kvstore *kv, int layer, const float *block) {
   enum sl_status status = SL_OK;
-  for (int s = 0; s < kv->shard_count && sl__is_worker(&kv->ranks); s++)
+  if (!sl__is_worker(&kv->ranks) || !is_here(kv, layer)) return SL_OK;
+  for (int s = 0; s < kv->shard_count; s++)
     if (kv->shards[s].layer == layer)
       SL_TRY(sl__tensor_write(sl__exchange_residual(kv->exchange, s), block + kv->shards[s].first));
 out:

@@ -38,6 +38,7 @@ struct sl__kvstore {
   bool counted; /* among the model's users */
   struct sl_optimizer optimizer;
   enum sl_kvstore_kind kind;
+  bool is_async; /* dist_async, and there is somebody else */
   struct sl__ranks ranks;
   const struct sl__grid *grid;   /* which layers are here */
   bool exchanges;                /* gradients go to other ranks, all their rows */
@@ -89,10 +90,8 @@ static inline bool sl__shard_is_mine(const struct sl__kvstore *kv, const struct 
 
 /* Are there other ranks to exchange gradients with, or are they to be as if? One worker that owns
  * all is like KVStore local, to the bit. */
-static inline bool sl__kvstore_exchanges(enum sl_kvstore_kind kind, const struct sl__ranks *ranks,
-                                         const char *compress) {
-  return ranks->size &&
-         (ranks->size > sl__members(ranks) || sl__kvstore_is_async(kind) || compress);
+static inline bool sl__kvstore_exchanges(const struct sl__ranks *ranks, const char *compress) {
+  return ranks->size && (ranks->size > sl__members(ranks) || compress);
 }
 
 /* What state k, from 0, is called in a checkpoint: as in PyTorch. */

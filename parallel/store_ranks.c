@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/wait.h"
 #include "parallel/plan.h"
 #include "parallel/store.h"
 
@@ -431,6 +432,20 @@ enum sl_status sl_kvstore_serve(struct sl_kvstore *kv) {
   return status;
 }
 
+/* After a failure all messages end; callbacks still look at what is to be freed. */
+static void calm(struct sl_kvstore *kv) {
+  enum { MOST = 25000 }; /* times 0.2 ms */
+  if (!sl__store_has_others(kv) || sl__net_check(kv->context->net) == SL_OK) return;
+  for (int k = 0; k < kv->key_count; k++) sl__service_calm(kv->keys[k]->exchange);
+  for (int i = 0, listening = 1; listening && i < MOST; i++) {
+    pthread_mutex_lock(&kv->lock);
+    listening = kv->listening;
+    pthread_mutex_unlock(&kv->lock);
+    if (listening) nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+  }
+  sl__wait_for_all(kv->context);
+}
+
 /* With a failure here, what is under way would wait for ranks that do not come. */
 enum sl_status sl_kvstore_close(struct sl_kvstore *kv) {
   struct command command = {.what = CLOSE};
@@ -443,6 +458,7 @@ enum sl_status sl_kvstore_close(struct sl_kvstore *kv) {
     if (status == SL_OK) status = end(kv);
   }
   if (status != SL_OK && sl__store_has_others(kv)) sl__net_abandon(kv->context->net, sl_error());
+  calm(kv);
   sl__store_free(kv);
   return status;
 }

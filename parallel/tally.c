@@ -12,6 +12,7 @@ struct sl__tally {
   struct sl__ranks ranks;           /* size 0: not distributed */
   struct sl_tensor *own[FACTS];     /* of this rank */
   struct sl_tensor **theirs[FACTS]; /* [ranks], on rank 0; [0] is its own */
+  struct sl_tensor *result[FACTS];  /* one for all steps, so that they cannot overtake each other */
   struct sl_tensor **list;
 };
 
@@ -30,6 +31,7 @@ enum sl_status sl__tally_new(struct sl_context *context, const struct sl__ranks 
     t->theirs[k] = sl__alloc(size, sizeof **t->theirs, "a tally");
     if (!t->theirs[k]) goto out;
     SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->own[k]));
+    SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->result[k]));
     t->theirs[k][0] = t->own[k];
     for (int r = 1; r < ranks->size && ranks->rank == 0; r++)
       SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->theirs[k][r]));
@@ -48,14 +50,14 @@ void sl__tally_free(struct sl__tally *t) {
     for (int r = 1; t->theirs[k] && r < t->ranks.size; r++) sl__tensor_free(t->theirs[k][r]);
     free(t->theirs[k]);
     sl__tensor_free(t->own[k]);
+    sl__tensor_free(t->result[k]);
   }
   free(t->list);
   free(t);
 }
 
 /* Rank 0 adds up, rank by rank, and tells all. */
-static enum sl_status submit_first(struct sl__tally *t, const struct sl__launch *launch,
-                                   struct sl_tensor *const *sums) {
+static enum sl_status submit_first(struct sl__tally *t, const struct sl__launch *launch) {
   struct sl__peers others = {.first = 1, .count = t->ranks.size - 1, .skip = -1};
   enum sl_status status;
   int n = 0;
@@ -63,8 +65,8 @@ static enum sl_status submit_first(struct sl__tally *t, const struct sl__launch 
     for (int k = 0; k < FACTS; k++) t->list[n++] = t->theirs[k][r];
   SL_TRY(sl__receive(t->context, launch, SL_TAG_STATS, &others, n, t->list));
   for (int k = 0; k < FACTS; k++)
-    SL_TRY(sl__reduce(t->context, launch, sums[k], t->ranks.size, t->theirs[k]));
-  status = sl__send(t->context, launch, SL_TAG_STATS + 1, &others, FACTS, sums);
+    SL_TRY(sl__reduce(t->context, launch, t->result[k], t->ranks.size, t->theirs[k]));
+  status = sl__send(t->context, launch, SL_TAG_STATS + 1, &others, FACTS, t->result);
 out:
   return status;
 }
@@ -81,9 +83,14 @@ enum sl_status sl__tally_submit(struct sl__tally *t, const struct sl__launch *la
   SL_TRY(count ? sl__reduce(t->context, launch, t->own[0], count, terms)
                : sl__fill(t->context, &message, t->own[0], 0));
   SL_TRY(sl__fill(t->context, &message, t->own[1], stop ? 1 : 0));
-  if (!t->ranks.rank) return submit_first(t, &message, sums);
-  SL_TRY(sl__send(t->context, &message, SL_TAG_STATS, &first, FACTS, t->own));
-  status = sl__receive(t->context, &message, SL_TAG_STATS + 1, &first, FACTS, sums);
+  if (!t->ranks.rank) {
+    SL_TRY(submit_first(t, &message));
+  } else {
+    SL_TRY(sl__send(t->context, &message, SL_TAG_STATS, &first, FACTS, t->own));
+    SL_TRY(sl__receive(t->context, &message, SL_TAG_STATS + 1, &first, FACTS, t->result));
+  }
+  for (int k = 0; k < FACTS; k++)
+    SL_TRY(sl__reduce(t->context, &message, sums[k], 1, &t->result[k]));
 out:
   return status;
 }

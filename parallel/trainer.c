@@ -27,7 +27,7 @@ enum sl_status sl__trainer_check(const struct sl_trainer_options *o) {
 }
 
 static int64_t shard_bound(const struct sl_trainer *t, const struct sl_trainer_options *o) {
-  if (sl__kvstore_exchanges(o->kvstore, &t->ranks, o->compress))
+  if (sl__kvstore_exchanges(&t->ranks, o->compress))
     return o->bigarray_bound ? o->bigarray_bound : 1000000;
   return o->big_shard ? o->big_shard : 250000;
 }
@@ -86,10 +86,10 @@ enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer 
   t->optimizer = *optimizer;
   if (schedule) t->schedule = *schedule;
   t->in_flight = options->in_flight ? options->in_flight : 2;
-  t->is_async = sl__kvstore_is_async(options->kvstore);
   t->next_tag = SL_TAG_BORDERS;
   bool distributed = sl__kvstore_is_distributed(options->kvstore);
   status = prepare(t, options);
+  t->is_async = sl__kvstore_is_async(options->kvstore) && t->ranks.size > 1; /* else with whom? */
   if (distributed) status = sl_share(model->context, status, sl_error());
   if (distributed && status == SL_OK) status = sl__trainer_meet(t, options);
   SL_TRY(status);
@@ -321,6 +321,13 @@ static enum sl_status check_stats(const struct sl_report *r, const float *stats)
   return SL_OK;
 }
 
+/* What one rank cannot do, the others need not wait for. */
+static enum sl_status tell(struct sl_trainer *t, enum sl_status status) {
+  struct sl_context *context = t->model->context;
+  if (status != SL_OK && t->ranks.size) sl__net_announce(context->net, sl_error());
+  return status;
+}
+
 static void note_staleness(struct sl_trainer *t, struct sl_report *report) {
   struct sl__staleness met;
   sl__service_staleness(t->kvstore->exchange, &met);
@@ -340,7 +347,8 @@ static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
   if (in_step) SL_TRY(sl__tensor_read(f->flags, flags));
   if (f->feed) SL_TRY(sl__feed_recycle(f->feed, f->slot));
   if (t->ranks.size) SL_TRY(sl__net_check(t->model->context->net));
-  SL_TRY(check_stats(&f->report, stats));
+  status = check_stats(&f->report, stats);
+  SL_TRY(t->is_async ? tell(t, status) : status); /* in step all ranks see it */
   *report = f->report;
   report->samples = (int64_t)stats[2];
   report->stop = in_step ? flags[0] > 0 : t->stop;
@@ -350,13 +358,6 @@ static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
     report->accuracy = (double)stats[1] / (double)stats[2];
   }
 out:
-  return status;
-}
-
-/* What one rank cannot do, the others need not wait for. */
-static enum sl_status tell(struct sl_trainer *t, enum sl_status status) {
-  struct sl_context *context = t->model->context;
-  if (status != SL_OK && t->ranks.size) sl__net_announce(context->net, sl_error());
   return status;
 }
 

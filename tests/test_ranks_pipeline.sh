@@ -51,6 +51,17 @@ if over 2 "$lm" --data "$work/text" $small --kvstore dist_sync --placement 'embe
   cmp "$work/one" "$work/two" 2>"$work/err"; then ok "sentences over 2 ranks: the weights of one process"
 else not_ok "sentences over 2 ranks: other weights"; fi
 
+# what compression keeps back is part of a checkpoint, over a model's ranks and groups of them, too
+packed="--layers 2 --hidden 8 --embed 8 --words 60 --batch 8 --replicas 1 --quiet --kvstore dist_sync --compress 2bit:0.01"
+for ranks in 2 4; do
+  rm -rf "$work/packed"
+  if over $ranks "$lm" $packed --steps 12 --placement 'embed,lstm0=rank0/cpu:0;lstm1,decoder=rank1/cpu:0' --save "$work/one" &&
+    over $ranks "$lm" $packed --steps 7 --placement 'embed,lstm0=rank0/cpu:0;lstm1,decoder=rank1/cpu:0' --checkpoint "$work/packed" &&
+    over $ranks "$lm" $packed --steps 12 --placement 'embed,lstm0=rank0/cpu:0;lstm1,decoder=rank1/cpu:0' --checkpoint "$work/packed" --resume --save "$work/two" &&
+    cmp "$work/one" "$work/two" 2>"$work/err"; then ok "compressed, $ranks ranks: goes on to the same weights"
+  else not_ok "compressed, $ranks ranks: does not go on to the same weights"; fi
+done
+
 # refused WORDS RANKS ARGUMENTS...: exit code 2, one line of the trainer
 refused() {
   words=$1 ranks=$2; shift 2
