@@ -80,6 +80,25 @@ refused 2 "unknown KVStore 'nonsense'" 1 "" "--kvstore nonsense"
 refused 1 "cuda:0" 3 "--devices cuda:0"
 refused 1 "rank 2: device 'cuda:0'" 3 "" "--devices cuda:0"
 
+# ---- out of step: it learns as well, and says how stale gradients were ----
+
+# learns RANKS ARGUMENTS...: generated digits, two epochs
+learns() {
+  ranks=$1; shift
+  rm -f "$work/async.jsonl"
+  mpirun_for 100 -np "$ranks" "$lenet" --kvstore dist_async --epochs 2 --seed 1 --quiet --log "$work/async.jsonl" "$@" >"$work/out" 2>"$work/log"; got=$?
+  accuracy=$(sed -n 's/.*"test_accuracy": *\([0-9.e-]*\).*/\1/p' "$work/async.jsonl" | tail -n 1)
+  most=$(sed -n 's/.*"most_staleness": *\([0-9]*\).*/\1/p' "$work/async.jsonl" | sort -n | tail -n 1)
+  # the run of one process ends at 0.98
+  if [ $got = 0 ] && awk "BEGIN { exit !(${accuracy:-0} > 0.9) }"; then ok "dist_async, $ranks ranks $*: accuracy $accuracy"
+  else not_ok "dist_async, $ranks ranks $*: exit code $got, accuracy ${accuracy:-none}: $(head -n 3 "$work/log")"; fi
+}
+learns 2
+learns 3 --servers 1 --compress 1bit
+# between its pull and its push a worker misses at most the other's steps: the S that it is behind, as many that it may be overtaken by, and one under way
+learns 2 --max-staleness 1
+if [ "${most:-99}" -le 3 ]; then ok "at most 1 step ahead: staleness up to $most"; else not_ok "at most 1 step ahead: staleness ${most:-none}"; fi
+
 if unshare -m sh -c 'mount -t tmpfs -o size=1m none /dev/shm' 2>/dev/null; then
   mpirun_for 60 -np 2 unshare -m sh -c 'mount -t tmpfs -o size=1m none /dev/shm && exec "$@"' sh "$lenet" --kvstore dist_sync $short $images >"$work/out" 2>"$work/log"; got=$?
   if [ $got = 2 ] && grep -q '^lenet: /dev/shm has 1.0 MB' "$work/log"; then ok "$(grep /dev/shm "$work/log" | head -n 1)"
