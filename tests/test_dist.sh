@@ -51,7 +51,7 @@ else not_ok "logs: $(ls "$work")"; fi
 # refused CODE WORDS MOST [COMMON [THEIRS]]: mpirun's exit code, 1 to MOST lines of the trainer, of which the first has WORDS
 refused() {
   code=$1 words=$2 most=$3 common=${4-} theirs=${5-}
-  mpirun_for 60 -np 2 "$lenet" --kvstore dist_sync $short $images $common : -np 1 "$lenet" --kvstore dist_sync $short $images $common $theirs >"$work/out" 2>"$work/log"
+  mpirun_for 60 -np 2 "$lenet" --kvstore dist_sync --timeout 15 $short $images $common : -np 1 "$lenet" --kvstore dist_sync --timeout 15 $short $images $common $theirs >"$work/out" 2>"$work/log"
   got=$?
   grep "^lenet: " "$work/log" >"$work/lines"; lines=$(wc -l <"$work/lines")
   if [ $got = "$code" ] && [ "$lines" -ge 1 ] && [ "$lines" -le "$most" ] && head -n 1 "$work/lines" | grep -q -e "$words"; then
