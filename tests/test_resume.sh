@@ -51,9 +51,9 @@ common="--batch 500 --steps 20 --seed 3 --replicas 3"
 goes_on lenet "$lenet" $common --momentum 0.9 --augment --lr-schedule cosine
 goes_on mlp "$mlp" $common --batch 700 --optimizer adam --hidden 512,256
 # one rank: its updates come in one order
-goes_on dist_async "$mlp" $common --batch 700 --optimizer adam --hidden 64 --replicas 1 --kvstore dist_async
+goes_on dist_async "$mlp" $common --batch 700 --optimizer adam --hidden 256 --steps 60 --replicas 1 --kvstore dist_async
 yes 'the cat sat on the mat and it was flat' | head -n 4000 >"$work/text.txt"
-goes_on lstm_lm "$lm" --data "$work/text.txt" --steps 20 --layers 1 --hidden 128 --embed 64 --dropout 0.2 --replicas 2
+goes_on lstm_lm "$lm" --data "$work/text.txt" --steps 150 --layers 1 --hidden 128 --embed 64 --dropout 0.2 --replicas 2
 
 # ---- SIGTERM, SIGINT ----
 for signal in TERM INT; do
