@@ -306,9 +306,12 @@ enum sl_status sl__note(struct sl_context *context, const struct sl__launch *l, 
 /* Ranks first, first + stride, ..., so many, but for skip (-1: none). */
 struct sl__peers {
   int first, count, skip;
-  int stride; /* 0 means 1 */
+  int stride;   /* 0 means 1 */
   int patience; /* enum sl__patience (core/net.h) */
 };
+static inline struct sl__peers sl__peer(int rank) {
+  return (struct sl__peers){.first = rank, .count = 1, .skip = -1};
+}
 /* Send the tensors, as one message, to each of the ranks; the task ends when their memory may
  * change. l->name must outlive it; it runs on a CPU, that of l->place where it names one. */
 enum sl_status sl__send(struct sl_context *context, const struct sl__launch *l, int tag,

@@ -44,7 +44,7 @@ struct sl__net {
   pthread_mutex_t lock;    /* around MPI, and of what follows */
   MPI_Request *requests;
   struct pending *pending;
-  int *done, *indices; /* room for as many */
+  int *done; /* room for as many */
   int count, capacity;
   bool has_poller;
   double polled, looked, moved; /* when last: polled, looked for stalls, a message began or ended */
@@ -442,9 +442,10 @@ enum sl_status sl__net_open_starpu(struct sl__net *net) {
   if (status == SL_OK && !sl__starpu_mpi_is_there())
     status = sl_fail(SL_UNSUPPORTED, "this build has no StarPU-MPI");
   status = sl__net_share(net, status, sl_error());
-  if (status == SL_OK)
+  if (status == SL_OK) {
     status = sl__starpu_mpi_open(net->size, sl__net_task_ended, net, &net->starpu);
-  status = sl__net_share(net, status, sl_error());
+    status = sl__net_share(net, status, sl_error());
+  }
   if (status == SL_OK && net->exchange == SL_EXCHANGE_STARPU)
     sl__net_choose(net, all, "by StarPU-MPI, as asked for");
   if (status != SL_UNSUPPORTED || net->exchange != SL_EXCHANGE_AUTO) return status;

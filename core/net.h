@@ -1,10 +1,11 @@
 /* The other processes of a distributed run: small facts that all must know, and messages between
  * tensors that StarPU tasks wait for (the communication lane).
  *
- * MPI is never called to wait, and by one thread at a time. A message that a task has begun is
- * looked after by whoever ends a task next; a worker with nothing else to do runs a task that does
- * only that. So no thread takes time slices from the workers, and a rank that is lost leaves
- * nobody hanging: from then on all messages end at once and sl__net_check tells why. */
+ * Once the ranks have met, MPI is never called to wait, and by one thread at a time. A message that
+ * a task has begun is looked after by whoever ends a task next; a worker with nothing else to do
+ * runs a task that does only that. So no thread takes time slices from the workers, and a rank that
+ * is lost leaves nobody hanging: from then on all messages end at once and sl__net_check tells why.
+ */
 #ifndef SL_CORE_NET_H
 #define SL_CORE_NET_H
 

@@ -1,6 +1,5 @@
 #include "core/wait.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -93,4 +92,15 @@ enum sl_status sl__wait_for_all(struct sl_context *c) {
     rest(100);
   }
   return status;
+}
+
+bool sl__wait_for_none(pthread_mutex_t *lock, const int *count, double seconds) {
+  const long pause_us = 200;
+  for (double waited = 0;; waited += 1e-6 * (double)pause_us) {
+    pthread_mutex_lock(lock);
+    bool none = !*count;
+    pthread_mutex_unlock(lock);
+    if (none || waited >= seconds) return none;
+    rest(pause_us);
+  }
 }

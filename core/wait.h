@@ -5,6 +5,8 @@
 #ifndef SL_CORE_WAIT_H
 #define SL_CORE_WAIT_H
 
+#include <pthread.h>
+
 #include "core/context.h"
 
 /* As starpu_data_acquire; to be released. SL_LOST, SL_STARPU. */
@@ -13,5 +15,9 @@ enum sl_status sl__acquire(struct sl_context *context, starpu_data_handle_t hand
 
 /* Until all submitted tasks and messages have ended. */
 enum sl_status sl__wait_for_all(struct sl_context *context);
+
+/* Until a count that callbacks lower, with the lock, is 0; false: it is not after so many seconds.
+ */
+bool sl__wait_for_none(pthread_mutex_t *lock, const int *count, double seconds);
 
 #endif

@@ -79,11 +79,15 @@ char *ranks_path(const char *path, int rank) {
   return own;
 }
 
+int ranks_workers(const struct sl_context *context, const struct cli *cli,
+                  const struct sl_model *model) {
+  return (sl_rank_count(context) - cli->servers) / sl_placement_ranks(model);
+}
+
 void ranks_part(const struct sl_context *context, const struct cli *cli,
                 const struct sl_model *model, struct sl_loader_options *options) {
-  int members = sl_placement_ranks(model);
-  int workers = (sl_rank_count(context) - cli->servers) / members;
-  int worker = sl_rank(context) / members;
+  int workers = ranks_workers(context, cli, model);
+  int worker = sl_rank(context) / sl_placement_ranks(model);
   options->num_parts = workers > 0 ? workers : 1; /* too few: the trainer tells */
   options->part_index = worker < workers ? worker : 0;
 }

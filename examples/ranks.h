@@ -20,6 +20,10 @@ enum sl_status ranks_agree(struct sl_context *context, const struct cli *cli,
 /* "run.jsonl" on rank 0, "run.rank2.jsonl" on rank 2; to be freed, NULL without memory. */
 char *ranks_path(const char *path, int rank);
 
+/* How many batches a step there are: ranks that have a model between them work on one. */
+int ranks_workers(const struct sl_context *context, const struct cli *cli,
+                  const struct sl_model *model);
+
 /* Which part of the data is this rank's, of how many; those that have a model (placed already)
  * between them take the same, ranks that only own shards the first. */
 void ranks_part(const struct sl_context *context, const struct cli *cli,

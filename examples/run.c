@@ -293,7 +293,8 @@ static void print_plan(struct run *run) {
     progress_print(
         &run->progress,
         "%d ranks, KVStore %s: %d workers, each with such a batch; %d own the parameters", ranks,
-        sl_kvstore_name(run->cli.kvstore), ranks - servers, servers ? servers : ranks);
+        sl_kvstore_name(run->cli.kvstore), ranks_workers(run->context, &run->cli, run->model),
+        servers ? servers : ranks);
   }
   if (info->bucket_count) print_buckets(run, info);
   if (run->begun.step)
@@ -548,13 +549,18 @@ static int train(struct run *run) {
 
 /* ---- the end ---- */
 
-/* A gradient to its owner and weights from it, whole: what N ranks send, each, at least. */
+/* Uncompressed, a gradient goes to its owner and weights come from it: what N ranks send, each, at
+ * least. Ranks that have a model between them send what flows through it, too. */
 static void print_sent(struct run *run) {
   int ranks = sl_rank_count(run->context), workers = ranks - run->cli.servers;
   double share = run->cli.servers ? (double)workers / ranks : (ranks - 1.0) / ranks;
   double whole = 8e-6 * share * (double)sl_model_parameters(run->model);
-  progress_print(&run->progress, "Sent           %.3f MB a rank and step (uncompressed %.3f MB)",
-                 1e-6 * run->bytes_sent / (double)(run->progress.done - run->begun_at), whole);
+  double sent = 1e-6 * run->bytes_sent / (double)(run->progress.done - run->begun_at);
+  if (sl_placement_ranks(run->model) > 1)
+    progress_print(&run->progress, "Sent           %.3f MB a rank and step", sent);
+  else
+    progress_print(&run->progress, "Sent           %.3f MB a rank and step (uncompressed %.3f MB)",
+                   sent, whole);
 }
 
 static int count_bytes(struct run *run) {

@@ -5,7 +5,6 @@
  * not in the midst of a step. */
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "core/net.h"
 #include "core/wait.h"
@@ -199,8 +198,8 @@ static int add_parcels(const struct sl__exchange *x, int m, struct sl_tensor *co
 static enum sl_status listen_to(struct slot *slot) {
   struct sl__exchange *x = slot->x;
   struct sl__launch launch = sl__message_launch(x, slot->message);
-  struct sl__peers worker = {
-      .first = slot->worker, .count = 1, .skip = -1, .patience = x->patience};
+  struct sl__peers worker = sl__peer(slot->worker);
+  worker.patience = x->patience;
   int n = 0;
   slot->list[n++] = slot->head;
   if (x->service->has_norm) slot->list[n++] = slot->norm;
@@ -220,7 +219,7 @@ static enum sl_status answer(struct slot *slot) {
   struct sl__exchange *x = slot->x;
   struct sl__service *s = x->service;
   struct sl__launch launch = sl__message_launch(x, slot->message);
-  struct sl__peers worker = {slot->worker, 1, -1};
+  struct sl__peers worker = sl__peer(slot->worker);
   float facts[ANSWER_SIZE] = {
       [ANSWER_STALENESS] = (float)slot->staleness, [ANSWER_STOP] = s->met.stop};
   enum sl_status status = sl__note(x->context, &launch, slot->answer, facts);
@@ -364,7 +363,7 @@ enum sl_status sl__service_push(struct sl__exchange *x, int m, struct sl_tensor 
   struct sl__service *s = x->service;
   const struct sl__exchange_message *message = &x->messages[m];
   struct sl__launch launch = sl__message_launch(x, m);
-  struct sl__peers owner = {message->owner, 1, -1};
+  struct sl__peers owner = sl__peer(message->owner);
   float head[HEAD_SIZE] = {[HEAD_STEP] = (float)push->step,
                            [HEAD_LR] = push->lr,
                            [HEAD_STOP] = push->stop,
@@ -412,7 +411,7 @@ static enum sl_status say(struct sl__exchange *x, int m, int kind) {
   struct sl__service *s = x->service;
   const float head[HEAD_SIZE] = {[HEAD_KIND] = (float)kind};
   struct sl__launch launch = sl__message_launch(x, m);
-  struct sl__peers owner = {x->messages[m].owner, 1, -1};
+  struct sl__peers owner = sl__peer(x->messages[m].owner);
   enum sl_status status;
   int n = 1;
   SL_TRY(sl__note(x->context, &launch, s->heads[m], head));
@@ -424,7 +423,7 @@ out:
 }
 
 enum sl_status sl__service_ask(struct sl__exchange *x, int m, bool rests) {
-  struct sl__peers owner = {x->messages[m].owner, 1, -1};
+  struct sl__peers owner = sl__peer(x->messages[m].owner);
   enum sl_status status = check(x);
   if (status == SL_OK) status = say(x, m, rests ? KIND_REST : KIND_ASK);
   return status == SL_OK ? pull(x, m, &owner) : status;
@@ -483,33 +482,23 @@ enum sl_status sl__service_leave(struct sl__exchange *x) {
 }
 
 void sl__service_calm(struct sl__exchange *x) {
-  enum { MOST = 25000 }; /* times 0.2 ms */
-  struct sl__service *s = x->service;
-  for (int i = 0, listening = 1; s && listening && i < MOST; i++) {
-    pthread_mutex_lock(&s->lock);
-    listening = s->listening;
-    pthread_mutex_unlock(&s->lock);
-    if (listening) nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
-  }
+  const double most_s = 5;
+  if (x->service) sl__wait_for_none(&x->service->lock, &x->service->listening, most_s);
 }
 
 enum sl_status sl__service_wait(struct sl__exchange *x) {
+  const double between_checks_s = 0.01;
   struct sl__service *s = x->service;
-  for (;;) {
-    enum sl_status status = check(x);
-    if (status != SL_OK) return status;
-    pthread_mutex_lock(&s->lock);
-    int listening = s->listening;
-    pthread_mutex_unlock(&s->lock);
-    if (!listening) return SL_OK;
-    nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
-  }
+  enum sl_status status = check(x);
+  while (status == SL_OK && !sl__wait_for_none(&s->lock, &s->listening, between_checks_s))
+    status = check(x);
+  return status;
 }
 
 static enum sl_status hand_out(struct sl__exchange *x, int m) {
   const struct sl__exchange_message *message = &x->messages[m];
   struct sl__launch launch = sl__message_launch(x, m);
-  struct sl__peers owner = {message->owner, 1, -1};
+  struct sl__peers owner = sl__peer(message->owner);
   struct sl__peers workers = {0, x->ranks.workers, x->ranks.rank};
   enum sl_status status = SL_OK;
   int tag = sl__push_tag(x, m) + 1, n = 0;

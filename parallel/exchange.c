@@ -180,7 +180,7 @@ out:
 static enum sl_status push_to_owner(struct sl__exchange *x, int m, struct sl_tensor *const *sums) {
   const struct sl__exchange_message *message = &x->messages[m];
   struct sl__launch launch = sl__message_launch(x, m);
-  struct sl__peers owner = {message->owner, 1, -1};
+  struct sl__peers owner = sl__peer(message->owner);
   enum sl_status status = SL_OK;
   if (!sl__is_worker(&x->ranks)) return SL_OK;
   for (int i = 0; i < message->count; i++) {
@@ -222,7 +222,7 @@ void sl__exchange_listen(struct sl__exchange *x) { x->patience = SL__LISTENS; }
 
 enum sl_status sl__exchange_farewell(struct sl__exchange *x, int m, struct sl_tensor *word) {
   struct sl__launch launch = sl__message_launch(x, m);
-  struct sl__peers owner = {x->messages[m].owner, 1, -1};
+  struct sl__peers owner = sl__peer(x->messages[m].owner);
   return sl__send(x->context, &launch, sl__push_tag(x, m), &owner, 1, &word);
 }
 
@@ -248,11 +248,8 @@ static void forget_terms(struct sl__exchange *x, const struct sl__exchange_messa
 enum sl_status sl__exchange_pull(struct sl__exchange *x, int m) {
   const struct sl__exchange_message *message = &x->messages[m];
   struct sl__launch launch = sl__message_launch(x, m);
-  struct sl__peers owner = {.first = message->owner,
-                            .count = 1,
-                            .skip = -1,
-                            .patience = SL__WAITS_LONGER},
-                   others = all_workers_but_me(x);
+  struct sl__peers owner = sl__peer(message->owner), others = all_workers_but_me(x);
+  owner.patience = SL__WAITS_LONGER;
   for (int i = 0; i < message->count; i++) x->list[i] = x->parcels[message->parcels[i]].param;
   if (message->owner == x->ranks.rank) {
     forget_terms(x, message);
@@ -270,7 +267,7 @@ enum sl_status sl__owners_share(struct sl_context *context, const struct sl__ran
   struct sl__peers all = {.first = first, .count = ranks->size - first, .skip = ranks->rank};
   enum sl_status status = SL_OK;
   for (int owner = first; owner < ranks->size && ranks->rank >= first; owner++) {
-    struct sl__peers from = {.first = owner, .count = 1, .skip = -1};
+    struct sl__peers from = sl__peer(owner);
     int n = 0;
     for (int i = 0; i < count; i++)
       if (owners[i] == owner && scalars[i]) list[n++] = scalars[i];

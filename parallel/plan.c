@@ -280,7 +280,7 @@ static int border_tag(const struct sl__plan *plan, int s, int c, int layer, bool
 /* A member of this rank's own group, as a peer. */
 static struct sl__peers peer_of(const struct sl__plan *plan, int member) {
   int own = sl__net_rank(plan->model->context->net);
-  return (struct sl__peers){own - plan->grid->member + member, 1, -1};
+  return sl__peer(own - plan->grid->member + member);
 }
 
 /* A message waits for its tensor, and others wait for the message. By the worker of a layer here:
@@ -302,23 +302,24 @@ static bool is_first_reader(const struct sl__plan *plan, int from, int i) {
   return true;
 }
 
-/* The output of `from` goes to the rank of layer `to`, once. */
-static enum sl_status carry_output(const struct sl__plan *plan, int s, int c, int from, int to) {
+/* A tensor goes from the rank of layer `from` to that of layer `to`, where these are two. */
+static enum sl_status carry(const struct sl__plan *plan, int s, int tag, struct sl_tensor **tensor,
+                            int from, int to) {
   const struct sl__slice *slice = &plan->slices[s];
   struct sl_context *context = plan->model->context;
   int sender = sl__grid_member(plan->grid, from), receiver = sl__grid_member(plan->grid, to);
-  struct sl_tensor **y = &slice->y[c * plan->model->count + from];
-  if (sender == receiver || !is_first_reader(plan, from, to)) return SL_OK;
-  int tag = border_tag(plan, s, c, from, false);
-  if (sender == plan->grid->member) {
-    struct sl__launch launch = border_launch(plan, slice, from);
-    struct sl__peers peer = peer_of(plan, receiver);
-    return sl__send(context, &launch, tag, &peer, 1, y);
-  }
-  if (receiver != plan->grid->member) return SL_OK;
-  struct sl__launch launch = border_launch(plan, slice, to);
-  struct sl__peers peer = peer_of(plan, sender);
-  return sl__receive(context, &launch, tag, &peer, 1, y);
+  bool sends = sender == plan->grid->member, receives = receiver == plan->grid->member;
+  if (sends == receives) return SL_OK; /* both here, or neither */
+  struct sl__launch launch = border_launch(plan, slice, sends ? from : to);
+  struct sl__peers peer = peer_of(plan, sends ? receiver : sender);
+  return (sends ? sl__send : sl__receive)(context, &launch, tag, &peer, 1, tensor);
+}
+
+/* The output of `from` goes to the rank of layer `to`, once. */
+static enum sl_status carry_output(const struct sl__plan *plan, int s, int c, int from, int to) {
+  struct sl_tensor **y = &plan->slices[s].y[c * plan->model->count + from];
+  if (!is_first_reader(plan, from, to)) return SL_OK;
+  return carry(plan, s, border_tag(plan, s, c, from, false), y, from, to);
 }
 
 /* The gradient of layer i's output visits those that read it in the order that one process has, the
@@ -326,21 +327,8 @@ static enum sl_status carry_output(const struct sl__plan *plan, int s, int c, in
  * the rank of layer `from` to that of layer `to`. */
 static enum sl_status carry_gradient(const struct sl__plan *plan, int s, int c, int i, int from,
                                      int to) {
-  const struct sl__slice *slice = &plan->slices[s];
-  struct sl_context *context = plan->model->context;
-  int sender = sl__grid_member(plan->grid, from), receiver = sl__grid_member(plan->grid, to);
-  struct sl_tensor **dy = &slice->dy[c * plan->model->count + i];
-  if (sender == receiver) return SL_OK;
-  int tag = border_tag(plan, s, c, i, true);
-  if (sender == plan->grid->member) {
-    struct sl__launch launch = border_launch(plan, slice, from);
-    struct sl__peers peer = peer_of(plan, receiver);
-    return sl__send(context, &launch, tag, &peer, 1, dy);
-  }
-  if (receiver != plan->grid->member) return SL_OK;
-  struct sl__launch launch = border_launch(plan, slice, to);
-  struct sl__peers peer = peer_of(plan, sender);
-  return sl__receive(context, &launch, tag, &peer, 1, dy);
+  struct sl_tensor **dy = &plan->slices[s].dy[c * plan->model->count + i];
+  return carry(plan, s, border_tag(plan, s, c, i, true), dy, from, to);
 }
 
 /* ---- forward ---- */

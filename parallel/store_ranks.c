@@ -1,5 +1,6 @@
 /* What the ranks of a public KVStore do together. Rank 0 tells all what is called; the workers
  * compare it with what they call, the servers do it. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -366,14 +367,10 @@ out:
   return status;
 }
 
+/* A lost rank ends them, too. */
 static enum sl_status wait_for_farewells(struct sl_kvstore *kv) {
-  for (;;) {
-    pthread_mutex_lock(&kv->lock);
-    int listening = kv->listening;
-    pthread_mutex_unlock(&kv->lock);
-    if (!listening) return sl__net_check(kv->context->net);
-    nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
-  }
+  sl__wait_for_none(&kv->lock, &kv->listening, INFINITY);
+  return sl__net_check(kv->context->net);
 }
 
 static enum sl_status end_in_step(struct sl_kvstore *kv, const int64_t *pushes) {
@@ -434,15 +431,10 @@ enum sl_status sl_kvstore_serve(struct sl_kvstore *kv) {
 
 /* After a failure all messages end; callbacks still look at what is to be freed. */
 static void calm(struct sl_kvstore *kv) {
-  enum { MOST = 25000 }; /* times 0.2 ms */
+  const double most_s = 5;
   if (!sl__store_has_others(kv) || sl__net_check(kv->context->net) == SL_OK) return;
   for (int k = 0; k < kv->key_count; k++) sl__service_calm(kv->keys[k]->exchange);
-  for (int i = 0, listening = 1; listening && i < MOST; i++) {
-    pthread_mutex_lock(&kv->lock);
-    listening = kv->listening;
-    pthread_mutex_unlock(&kv->lock);
-    if (listening) nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
-  }
+  sl__wait_for_none(&kv->lock, &kv->listening, most_s);
   sl__wait_for_all(kv->context);
 }
 

@@ -75,7 +75,7 @@ enum sl_status sl__tally_submit(struct sl__tally *t, const struct sl__launch *la
                                 struct sl_tensor *const *terms, bool stop, struct sl_tensor *stats,
                                 struct sl_tensor *flags) {
   struct sl_tensor *sums[FACTS] = {stats, flags};
-  struct sl__peers first = {.first = 0, .count = 1, .skip = -1};
+  struct sl__peers first = sl__peer(0);
   struct sl__launch message = {.name = "the step's loss", .priority = SL_PRIORITY_LOSS};
   enum sl_status status = SL_OK;
   if (!t->ranks.size) return sl__reduce(t->context, launch, stats, count, terms);

@@ -60,7 +60,7 @@ static enum sl_status take_round(struct trial *t, int size, int hops, double *us
   const struct sl__launch message = {.name = "trial", .priority = SL_PRIORITY_LOSS};
   struct sl__net *net = t->context->net;
   int ranks = sl__net_size(net), rank = sl__net_rank(net);
-  struct sl__peers next = {(rank + 1) % ranks, 1, -1}, last = {(rank + ranks - 1) % ranks, 1, -1};
+  struct sl__peers next = sl__peer((rank + 1) % ranks), last = sl__peer((rank + ranks - 1) % ranks);
   double begin = starpu_timing_now();
   enum sl_status status;
   for (int hop = 0; hop < hops; hop++) {
