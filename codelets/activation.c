@@ -4,11 +4,6 @@
 #include "codelets/codelets.h"
 #include "core/error.h"
 
-struct activation_args {
-  int64_t count;
-  int32_t activation;
-};
-
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
 /* One loop an activation: inside, the choice is a constant and the loop vectorises. */
@@ -46,19 +41,19 @@ SL_SIMD static void backward_add(enum sl_activation activation, const float *sav
 }
 
 SL_KERNEL void sl__activation_forward_cpu(void *buffers[], void *cl_arg) {
-  const struct activation_args *a = sl__args(cl_arg);
+  const struct sl__activation_args *a = sl__args(cl_arg);
   sl__activate(a->activation, sl__buffer(buffers, 0), sl__buffer(buffers, 1), a->count);
 }
 
 SL_KERNEL void sl__activation_backward_cpu(void *buffers[], void *cl_arg) {
-  const struct activation_args *a = sl__args(cl_arg);
+  const struct sl__activation_args *a = sl__args(cl_arg);
   (sl__accumulate(cl_arg) ? backward_add : backward)(a->activation, sl__buffer(buffers, 0),
                                                      sl__buffer(buffers, 1), sl__buffer(buffers, 2),
                                                      a->count);
 }
 
 SL_KERNEL void sl__activation_backward_inplace_cpu(void *buffers[], void *cl_arg) {
-  const struct activation_args *a = sl__args(cl_arg);
+  const struct sl__activation_args *a = sl__args(cl_arg);
   float *dy = sl__buffer(buffers, 1);
   backward(a->activation, sl__buffer(buffers, 0), dy, dy, a->count);
 }
@@ -72,8 +67,8 @@ bool sl__activation_saves_input(enum sl_activation activation) {
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              const struct sl__launch *l, int count,
                              struct sl_tensor *const *tensors, enum sl_activation activation) {
-  struct activation_args a = {.count = sl_shape_count(&tensors[0]->shape),
-                              .activation = activation};
+  struct sl__activation_args a = {.count = sl_shape_count(&tensors[0]->shape),
+                                  .activation = activation};
   for (int i = 1; i < count; i++)
     if (sl_shape_count(&tensors[i]->shape) != a.count)
       return sl_fail(

@@ -91,6 +91,12 @@ SL_HOST_DEVICE SL_INLINE float sl__activation_slope(enum sl_activation a, float 
   }
 }
 
+/* Arguments of the operations in activation.c. */
+struct sl__activation_args {
+  int64_t count;
+  int32_t activation;
+};
+
 /* y[i] = act(x[i]) for n values; x and y may be the same. Host only. */
 void sl__activate(enum sl_activation activation, const float *x, float *y, int64_t n);
 

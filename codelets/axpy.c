@@ -1,11 +1,6 @@
 /* y (+)= alpha x: copies, scales, accumulates. */
 #include "codelets/elementwise.h"
 
-struct axpy_args {
-  int64_t count;
-  float alpha;
-};
-
 SL_SIMD static void scale(float alpha, const float *x, float *y, int64_t n) {
   for (int64_t i = 0; i < n; i++) y[i] = alpha * x[i];
 }
@@ -15,14 +10,14 @@ SL_SIMD static void scale_add(float alpha, const float *x, float *y, int64_t n) 
 }
 
 SL_KERNEL void sl__axpy_cpu(void *buffers[], void *cl_arg) {
-  const struct axpy_args *a = sl__args(cl_arg);
-  (sl__accumulate(cl_arg) ? scale_add : scale)(a->alpha, sl__buffer(buffers, 0),
+  const struct sl__scalar_args *a = sl__args(cl_arg);
+  (sl__accumulate(cl_arg) ? scale_add : scale)(a->scalar, sl__buffer(buffers, 0),
                                                sl__buffer(buffers, 1), a->count);
 }
 
 enum sl_status sl__axpy(struct sl_context *context, const struct sl__launch *l, float alpha,
                         struct sl_tensor *x, struct sl_tensor *y) {
-  struct axpy_args a = {.alpha = alpha};
+  struct sl__scalar_args a = {.scalar = alpha};
   struct sl_tensor *tensors[] = {x, y};
   enum sl_status status = sl__same_count("axpy", 2, tensors, &a.count);
   if (status != SL_OK) return status;

@@ -2,9 +2,19 @@
 #ifndef SL_CODELETS_ELEMENTWISE_H
 #define SL_CODELETS_ELEMENTWISE_H
 
+#include <stdint.h>
+
+#include "core/simd.h"
+
+/* Arguments of axpy (alpha) and fill (the value). */
+struct sl__scalar_args {
+  int64_t count;
+  float scalar;
+};
+
+#ifndef __cplusplus /* the CUDA halves have no part in checks and submission */
 #include "codelets/codelets.h"
 #include "core/error.h"
-#include "core/simd.h"
 
 /* The common number of elements, or SL_BAD_SHAPE. */
 static inline enum sl_status sl__same_count(const char *name, int count,
@@ -21,4 +31,5 @@ static inline enum sl_status sl__same_count(const char *name, int count,
 /* Room for the handles of one task with a variable number of buffers. */
 #define SL_FEW 16
 
+#endif
 #endif

@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/cuda.h"
 #include "core/error.h"
+#include "core/failure.h"
 #include "core/net.h"
 #include "core/pool.h"
 #include "core/tensor.h"
@@ -67,9 +69,11 @@ enum sl_status sl_open(const struct sl_context_options *options, struct sl_conte
     free(c);
     return status;
   }
+  sl__task_failure_clear();
   sl__pool_open();
   if (options->distributed) SL_TRY(join(c, options->timeout, options->exchange));
   status = sl__devices_parse(options->devices, &c->devices, &c->device_count);
+  if (status == SL_OK) status = sl__cuda_open(c);
   if (status == SL_OK) status = sl__tuning_open(options->tune, &c->tuning);
   SL_TRY(sl_share(c, status, sl_error()));
   describe(c);
@@ -87,6 +91,7 @@ void sl_close(struct sl_context *c) {
   for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++)
     sl__tensor_free(c->scratch[i]);
   sl__tuning_close(c->tuning);
+  sl__cuda_close(c);
   starpu_shutdown();
   sl__pool_close();
   starpu_pthread_mutex_destroy(&c->log_mutex);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/context.h"
+#include "core/cuda.h"
 #include "core/error.h"
 
 struct kind {
@@ -50,9 +51,19 @@ static unsigned kind_node(const struct kind *kind) {
   return worker < 0 ? STARPU_MAIN_RAM : starpu_worker_get_memory_node((unsigned)worker);
 }
 
+/* Why there are no more devices of a kind, or what to do. */
+static const char *advice(const struct kind *kind, int count, char *text, size_t size) {
+  char why[256];
+  if (kind->type != STARPU_CUDA_WORKER) return " (STARPU_NCPU sets how many)";
+  if (count) return " (gpu-or-cpu takes a GPU where there is one)";
+  snprintf(text, size, " (%s; gpu-or-cpu takes a GPU where there is one)",
+           sl__cuda_absence(why, sizeof why));
+  return text;
+}
+
 static enum sl_status find_worker(const struct kind *kind, const char *name, const char *number,
                                   struct sl__device *device) {
-  char *end;
+  char *end, why[320];
   errno = 0;
   long index = strtol(number, &end, 10);
   if (errno || end == number || *end || *number < '0' || *number > '9')
@@ -62,8 +73,7 @@ static enum sl_status find_worker(const struct kind *kind, const char *name, con
   if (index >= count)
     return sl_fail(SL_NO_DEVICE, "device '%s': there %s %d of kind %s here%s; see --devices", name,
                    count == 1 ? "is" : "are", count, kind->name,
-                   kind->type == STARPU_CUDA_WORKER ? " (gpu-or-cpu takes a GPU where there is one)"
-                                                    : " (STARPU_NCPU sets how many)");
+                   advice(kind, count, why, sizeof why));
   int worker = starpu_worker_get_by_type(kind->type, (int)index);
   *device = device_any(name, kind->where, starpu_worker_get_memory_node((unsigned)worker));
   device->place.worker = worker + 1;
@@ -71,6 +81,7 @@ static enum sl_status find_worker(const struct kind *kind, const char *name, con
 }
 
 static enum sl_status find_device(const char *name, struct sl__device *device) {
+  char why[320];
   if (strlen(name) >= sizeof device->name)
     return sl_fail(SL_BAD_ARGUMENT, "device '%.32s...' is too long for a device's name", name);
   if (!strcmp(name, "any")) {
@@ -85,7 +96,8 @@ static enum sl_status find_device(const char *name, struct sl__device *device) {
     if (name[length] == ':') return find_worker(&kinds[i], name, name + length + 1, device);
     if (name[length]) continue;
     if (!starpu_worker_get_count_by_type(kinds[i].type))
-      return sl_fail(SL_NO_DEVICE, "device '%s': StarPU has no worker of that kind here", name);
+      return sl_fail(SL_NO_DEVICE, "device '%s': StarPU has no worker of that kind here%s", name,
+                     advice(&kinds[i], 0, why, sizeof why));
     *device = device_any(name, kinds[i].where, kind_node(&kinds[i]));
     return SL_OK;
   }

@@ -15,6 +15,19 @@ static uint32_t hash_tensors(int count, struct sl_tensor *const *tensors, uint32
   return hash;
 }
 
+/* Which buffers are bf16, a bit each. */
+static enum sl_status find_halves(const struct sl__op *op, int count,
+                                  struct sl_tensor *const *tensors, uint32_t *halves) {
+  for (int i = 0; i < count; i++) {
+    if (tensors[i]->type != SL_BF16) continue;
+    if (i >= SL_MOST_HALVES)
+      return sl_fail(SL_UNSUPPORTED, "%s: buffer %d is bf16; only the first %d may be",
+                     op->codelet.name, i, SL_MOST_HALVES);
+    *halves |= 1u << i;
+  }
+  return SL_OK;
+}
+
 static enum starpu_data_access_mode access_mode(char letter, bool accumulate) {
   switch (letter) {
     case 'r': return STARPU_R;
@@ -105,9 +118,13 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                           const struct sl__launch *launch, int count,
                           struct sl_tensor *const *tensors, const void *args, size_t args_size,
                           double flops, uint32_t footprint) {
-  struct sl__args_header header = {.footprint = hash_tensors(count, tensors, footprint),
-                                   .accumulate = launch->accumulate,
-                                   .count = (uint32_t)count};
+  struct sl__args_header header = {
+      .accumulate = launch->accumulate, .count = (uint32_t)count, .tf32 = launch->tf32};
+  enum sl_status status = find_halves(op, count, tensors, &header.halves);
+  if (status != SL_OK) return status;
+  uint32_t math = header.halves << 1 | header.tf32;
+  header.footprint =
+      hash_tensors(count, tensors, math ? footprint ^ math * 2654435761u : footprint);
   if (context->rehearsal)
     return note(context->rehearsal, &(struct sl__rehearsed){.op = op,
                                                             .footprint = header.footprint,
@@ -126,7 +143,7 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
     task->callback_arg = context->net;
   }
   if (context->calibration) sl__calibration_watch(context->calibration, task);
-  enum sl_status status = attach_buffers(task, op->modes, launch->accumulate, count, tensors);
+  status = attach_buffers(task, op->modes, launch->accumulate, count, tensors);
   if (status == SL_OK) status = attach_args(task, &header, args, args_size);
   if (status == SL_OK) {
     int result = starpu_task_submit(task);

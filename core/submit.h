@@ -22,6 +22,7 @@ struct sl__launch {
   struct sl__place place;
   int priority;    /* larger is sooner; clamped to the scheduler's range */
   bool accumulate; /* add to the 'a' buffer instead of overwriting it */
+  bool tf32;       /* a GPU may round the factors of products to 10 bits (TensorFloat-32) */
 };
 
 /* args (plain data without pointers: they may travel to another process) are copied; kernels find
@@ -47,11 +48,15 @@ struct sl__rehearsal {
   int count, capacity;
 };
 
+#define SL_MOST_HALVES 16 /* bf16 tensors are among a task's first so many buffers */
+
 struct sl__args_header {
   uint32_t footprint;
   uint32_t accumulate;
-  uint32_t count; /* buffers of this task */
-  uint32_t unused;
+  uint32_t count;  /* buffers of this task */
+  uint32_t halves; /* bit i: buffer i is bf16 */
+  uint32_t tf32;
+  uint32_t unused; /* what follows begins at a multiple of 8 */
 };
 
 static inline const void *sl__args(const void *cl_arg) {
@@ -59,6 +64,13 @@ static inline const void *sl__args(const void *cl_arg) {
 }
 static inline bool sl__accumulate(const void *cl_arg) {
   return ((const struct sl__args_header *)cl_arg)->accumulate;
+}
+static inline uint32_t sl__halves(const void *cl_arg) {
+  return ((const struct sl__args_header *)cl_arg)->halves;
+}
+static inline bool sl__is_half(const void *cl_arg, int i) { return sl__halves(cl_arg) >> i & 1; }
+static inline bool sl__tf32(const void *cl_arg) {
+  return ((const struct sl__args_header *)cl_arg)->tf32;
 }
 static inline int sl__buffer_count(const void *cl_arg) {
   return (int)((const struct sl__args_header *)cl_arg)->count;

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "core/error.h"
+#include "core/failure.h"
 #include "core/net.h"
 
 static bool may_last_for_ever(const struct sl_context *c) {
@@ -56,6 +57,13 @@ static bool is_done_soon(struct acquisition *a) {
   return done;
 }
 
+/* What was acquired may be the work of a kernel that failed: then nobody has it. */
+static enum sl_status refuse_garbage(starpu_data_handle_t handle) {
+  enum sl_status status = sl__task_failure();
+  if (status != SL_OK) starpu_data_release(handle);
+  return status;
+}
+
 static enum sl_status acquire_or_lose(struct sl_context *c, starpu_data_handle_t handle,
                                       enum starpu_data_access_mode mode) {
   enum sl_status status = c->abandoned ? check(c) : SL_OK;
@@ -70,14 +78,14 @@ static enum sl_status acquire_or_lose(struct sl_context *c, starpu_data_handle_t
   pthread_cond_destroy(&a->cond);
   pthread_mutex_destroy(&a->lock);
   free(a);
-  return status;
+  return status == SL_OK ? refuse_garbage(handle) : status;
 }
 
 enum sl_status sl__acquire(struct sl_context *c, starpu_data_handle_t handle,
                            enum starpu_data_access_mode mode) {
   if (may_last_for_ever(c)) return acquire_or_lose(c, handle, mode);
   int result = starpu_data_acquire(handle, mode);
-  if (!result) return SL_OK;
+  if (!result) return refuse_garbage(handle);
   return sl_fail(SL_STARPU, "a tensor cannot be brought to main memory: %s", strerror(-result));
 }
 
@@ -85,13 +93,14 @@ enum sl_status sl__wait_for_all(struct sl_context *c) {
   enum sl_status status = SL_OK;
   if (!may_last_for_ever(c)) {
     int result = starpu_task_wait_for_all();
-    return result ? sl_fail(SL_STARPU, "waiting for tasks: %s", strerror(-result)) : SL_OK;
+    if (result) return sl_fail(SL_STARPU, "waiting for tasks: %s", strerror(-result));
+    return sl__task_failure();
   }
   while (status == SL_OK && (starpu_task_nsubmitted() > 0 || sl__net_posts(c->net) > 0)) {
     status = check(c);
     rest(100);
   }
-  return status;
+  return status == SL_OK ? sl__task_failure() : status;
 }
 
 bool sl__wait_for_none(pthread_mutex_t *lock, const int *count, double seconds) {

@@ -9,11 +9,12 @@
 
 #include "core/context.h"
 
-/* As starpu_data_acquire; to be released. SL_LOST, SL_STARPU. */
+/* As starpu_data_acquire; to be released where SL_OK. SL_LOST, SL_STARPU, and what a kernel failed
+ * with (core/failure.h). */
 enum sl_status sl__acquire(struct sl_context *context, starpu_data_handle_t handle,
                            enum starpu_data_access_mode mode);
 
-/* Until all submitted tasks and messages have ended. */
+/* Until all submitted tasks and messages have ended; SL_OK where none has failed. */
 enum sl_status sl__wait_for_all(struct sl_context *context);
 
 /* Until a count that callbacks lower, with the lock, is 0; false: it is not after so many seconds.

@@ -1,0 +1,57 @@
+/* Activations as operations of their own; the arithmetic is activation.h's. */
+#include "codelets/activation.h"
+
+#include "codelets/cuda.h"
+
+namespace {
+template <enum sl_activation A>
+struct forward {
+  __device__ float operator()(int64_t, float x) const { return sl__activation_value(A, x); }
+};
+
+template <enum sl_activation A>
+struct backward {
+  __device__ float operator()(int64_t, float saved, float dy) const {
+    return dy * sl__activation_slope(A, saved);
+  }
+  __device__ float operator()(int64_t, float saved, float dy, float dx) const {
+    return dx + dy * sl__activation_slope(A, saved);
+  }
+};
+
+/* f<A>() with the activation as a constant of the kernel. */
+template <template <enum sl_activation> class F, class... M>
+void each(const void *cl_arg, struct sl__cuda *cuda, M... m) {
+  const struct sl__activation_args *a = sl::args<sl__activation_args>(cl_arg);
+  switch (a->activation) {
+    case SL_ACTIVATION_RELU: sl::map(cuda, a->count, F<SL_ACTIVATION_RELU>(), m...); break;
+    case SL_ACTIVATION_TANH: sl::map(cuda, a->count, F<SL_ACTIVATION_TANH>(), m...); break;
+    case SL_ACTIVATION_SIGMOID: sl::map(cuda, a->count, F<SL_ACTIVATION_SIGMOID>(), m...); break;
+    case SL_ACTIVATION_GELU: sl::map(cuda, a->count, F<SL_ACTIVATION_GELU>(), m...); break;
+    default: sl::map(cuda, a->count, F<SL_ACTIVATION_NONE>(), m...); break;
+  }
+}
+}  // namespace
+
+SL_CUDA(activation_forward) {
+  SL_BY_TYPE(cl_arg, 0, T,
+             each<forward>(cl_arg, cuda, sl::out<T>(buffers, 1), sl::in<T>(buffers, 0)));
+}
+
+template <class T>
+static void backward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
+  const T *saved = sl::in<T>(buffers, 0), *dy = sl::in<T>(buffers, 1);
+  T *dx = sl::out<T>(buffers, 2);
+  if (sl__accumulate(cl_arg))
+    each<backward>(cl_arg, cuda, dx, saved, dy, (const T *)dx);
+  else
+    each<backward>(cl_arg, cuda, dx, saved, dy);
+}
+
+SL_CUDA(activation_backward) { SL_BY_TYPE(cl_arg, 0, T, backward_task<T>(buffers, cl_arg, cuda)); }
+
+SL_CUDA(activation_backward_inplace) {
+  SL_BY_TYPE(cl_arg, 0, T,
+             each<backward>(cl_arg, cuda, sl::out<T>(buffers, 1), sl::in<T>(buffers, 0),
+                            sl::in<T>(buffers, 1)));
+}

@@ -1,0 +1,15 @@
+/* y = value everywhere. */
+#include "codelets/cuda.h"
+#include "codelets/elementwise.h"
+
+namespace {
+struct constant {
+  float value;
+  __device__ float operator()(int64_t) const { return value; }
+};
+}  // namespace
+
+SL_CUDA(fill) {
+  const struct sl__scalar_args *a = sl::args<sl__scalar_args>(cl_arg);
+  SL_BY_TYPE(cl_arg, 0, T, sl::map(cuda, a->count, constant{a->scalar}, sl::out<T>(buffers, 0)));
+}

@@ -1,0 +1,102 @@
+#define SL_CUDA_SOURCE
+#include "core/cuda.h"
+
+#include <starpu_cuda.h>
+#include <stdio.h>
+#include <string.h>
+
+extern "C" {
+#include "core/error.h"
+}
+
+/* Kernels are handed no pointer of ours, so this cannot live in the context; StarPU, too, is one a
+ * process. Each entry is its worker's alone. */
+static struct sl__cuda workers[STARPU_NMAXWORKERS];
+static char opening[640]; /* the first failure while opening; written by workers in turn */
+
+struct sl__cuda *sl__cuda_here(void) {
+  return &workers[starpu_worker_get_id()];
+}
+
+static __global__ void probe(int *answer) { *answer = 1; }
+
+static void fail_opening(const char *what, const char *why) {
+  if (!*opening) snprintf(opening, sizeof opening, "%s: %s", what, why);
+}
+
+/* A launch tells whether there are kernels for this architecture. */
+static void try_kernel(struct sl__cuda *w) {
+  struct cudaDeviceProp p;
+  char what[448];
+  if (cudaGetDeviceProperties(&p, w->device) != cudaSuccess) memset(&p, 0, sizeof p);
+  SL_LAUNCH(probe, 1, 1, 0, w->stream, (int *)w->workspace);
+  cudaError_t result = cudaGetLastError();
+  if (result == cudaSuccess) result = cudaStreamSynchronize(w->stream);
+  if (result == cudaSuccess) return;
+  snprintf(what, sizeof what,
+           "GPU %d (%s, architecture %d%d) runs none of this build's kernels (%s); configure with "
+           "--with-cuda-arch=%d%d",
+           w->device, p.name, p.major, p.minor, SL_CUDA_ARCHITECTURES, p.major, p.minor);
+  fail_opening(what, cudaGetErrorString(result));
+}
+
+static void open_worker(void *unused) {
+  struct sl__cuda *w = sl__cuda_here();
+  (void)unused;
+  w->device = starpu_worker_get_devid(starpu_worker_get_id());
+  w->stream = starpu_cuda_get_local_stream();
+  cudaError_t memory = cudaMalloc(&w->workspace, SL_CUDA_WORKSPACE);
+  if (memory != cudaSuccess) {
+    w->workspace = NULL;
+    fail_opening("a GPU's workspace of 64 MiB", cudaGetErrorString(memory));
+    return;
+  }
+  try_kernel(w);
+  if (*opening) return;
+  cublasStatus_t blas = cublasLtCreate(&w->lt);
+  if (blas != CUBLAS_STATUS_SUCCESS) fail_opening("cuBLASLt", cublasLtGetStatusString(blas));
+  cudnnStatus_t dnn = cudnnCreate(&w->dnn);
+  if (dnn == CUDNN_STATUS_SUCCESS) dnn = cudnnSetStream(w->dnn, w->stream);
+  if (dnn != CUDNN_STATUS_SUCCESS) fail_opening("cuDNN", cudnnGetErrorString(dnn));
+}
+
+static void close_worker(void *unused) {
+  struct sl__cuda *w = sl__cuda_here();
+  (void)unused;
+  for (int i = 0; i < SL_CUDA_KEPT; i++)
+    if (w->kept[i].plans) w->kept[i].release(w->kept[i].plans);
+  if (w->dnn) cudnnDestroy(w->dnn);
+  if (w->lt) cublasLtDestroy(w->lt);
+  if (w->workspace) cudaFree(w->workspace);
+  *w = (struct sl__cuda){};
+}
+
+enum sl_status sl__cuda_open(struct sl_context *context) {
+  (void)context;
+  *opening = 0;
+  if (!starpu_cuda_worker_get_count()) return SL_OK;
+  /* one after the other: a failure's text is written without a lock */
+  for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
+    unsigned worker = (unsigned)starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
+    starpu_execute_on_specific_workers(open_worker, NULL, 1, &worker, "open");
+  }
+  return *opening ? sl_fail(SL_NO_DEVICE, "%s", opening) : SL_OK;
+}
+
+void sl__cuda_close(struct sl_context *context) {
+  (void)context;
+  if (starpu_cuda_worker_get_count())
+    starpu_execute_on_each_worker(close_worker, NULL, STARPU_CUDA);
+}
+
+const char *sl__cuda_absence(char *text, size_t size) {
+  int count = 0;
+  cudaError_t result = cudaGetDeviceCount(&count);
+  cudaGetLastError();
+  if (result == cudaSuccess && count)
+    snprintf(text, size, "StarPU uses none of the %d GPUs; STARPU_NCUDA may be why", count);
+  else
+    snprintf(text, size, "CUDA says: %s",
+             result == cudaSuccess ? "there is no GPU" : cudaGetErrorString(result));
+  return text;
+}

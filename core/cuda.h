@@ -1,0 +1,58 @@
+/* What a CUDA worker has for its kernels: a stream (StarPU's), library handles, a workspace. All of
+ * it is there before the first task, so that no task allocates or waits. */
+#ifndef SL_CORE_CUDA_H
+#define SL_CORE_CUDA_H
+
+#include "core/context.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* For every CUDA worker; none is fine. \return SL_NO_MEMORY, or SL_NO_DEVICE where a GPU is of an
+ * architecture that this build has no kernels for. */
+enum sl_status sl__cuda_open(struct sl_context *context);
+void sl__cuda_close(struct sl_context *context);
+
+/* Why there is no CUDA worker, into text: "CUDA says: no CUDA-capable device is detected". */
+const char *sl__cuda_absence(char *text, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef SL_CUDA_SOURCE /* *.cu only */
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+/* Bytes of scratch memory that the tasks of one worker share: they follow each other on its stream.
+ * cuBLAS asks for 32 MiB on Hopper; convolutions choose among algorithms that need no more. */
+#define SL_CUDA_WORKSPACE ((size_t)64 << 20)
+
+/* kernel<<<grid, block, shared, stream>>>(arguments); the stand-in has its own. */
+#ifndef SL_LAUNCH
+#define SL_LAUNCH(kernel, grid, block, shared, stream, ...)                                        \
+  kernel<<<grid, block, shared, stream>>>(__VA_ARGS__)
+#endif
+
+/* What an operation keeps between tasks (descriptors and algorithms by shape). */
+enum sl__cuda_kept { SL_CUDA_MATMULS, SL_CUDA_CONVOLUTIONS, SL_CUDA_KEPT };
+
+struct sl__cuda {
+  int device;
+  cudaStream_t stream;
+  cublasLtHandle_t lt;
+  cudnnHandle_t dnn;
+  void *workspace;
+  struct {
+    void *plans;
+    void (*release)(void *plans);
+  } kept[SL_CUDA_KEPT];
+};
+
+/* The calling worker's. */
+struct sl__cuda *sl__cuda_here(void);
+#endif
+
+#endif

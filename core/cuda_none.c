@@ -1,0 +1,16 @@
+/* A build without CUDA. */
+#include "core/cuda.h"
+
+#include <stdio.h>
+
+enum sl_status sl__cuda_open(struct sl_context *context) {
+  (void)context;
+  return SL_OK;
+}
+
+void sl__cuda_close(struct sl_context *context) { (void)context; }
+
+const char *sl__cuda_absence(char *text, size_t size) {
+  snprintf(text, size, "this build has no CUDA; configure says what it found");
+  return text;
+}

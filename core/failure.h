@@ -1,0 +1,23 @@
+/* Kernels cannot return a status: they leave word here, and whoever waits for their results finds
+ * it. StarPU is one a process, and so is this. */
+#ifndef SL_CORE_FAILURE_H
+#define SL_CORE_FAILURE_H
+
+#include <starling/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The running task failed, its outputs are worth nothing. The first failure is kept. The message
+ * begins with the task's operation, layer and device and ends with its buffers' sizes. */
+void sl__task_failed(enum sl_status status, const char *format, ...) SL_PRINTF(2, 3);
+
+/* SL_OK, or the first failure since the last clear: sets the message. Stays until cleared. */
+enum sl_status sl__task_failure(void);
+void sl__task_failure_clear(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
