@@ -20,14 +20,18 @@
 #include "tests/ok.h"
 
 static struct sl_context *context;
-static const struct sl__launch plain = {.name = "test"},
-                               adding = {.name = "test", .accumulate = true};
+/* Where operations run: where SL_TEST_DEVICE says ("cuda:0"), else anywhere. */
+static struct sl__launch plain = {.name = "test"}, adding = {.name = "test", .accumulate = true};
 
 static inline int open_context(void **state) {
+  struct sl_context_options options = {.devices = getenv("SL_TEST_DEVICE")};
   (void)state;
-  if (sl_open(NULL, &context) == SL_OK) return 0;
-  fprintf(stderr, "%s\n", sl_error());
-  return 1;
+  if (sl_open(&options, &context) != SL_OK) {
+    fprintf(stderr, "%s\n", sl_error());
+    return 1;
+  }
+  if (options.devices) plain.place = adding.place = context->devices[0].place;
+  return 0;
 }
 
 static inline int close_context(void **state) {
