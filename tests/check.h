@@ -16,6 +16,7 @@
 
 #include "codelets/choice.h"
 #include "codelets/codelets.h"
+#include "core/half.h"
 #include "core/random.h"
 #include "tests/ok.h"
 
@@ -80,14 +81,36 @@ static inline struct sl_tensor *integers(struct sl_shape shape, const int32_t *v
   return t;
 }
 
+/* The same as bf16. For values that it has no rounding of its own for: see round_bf16. */
+static inline struct sl_tensor *bf16_tensor(struct sl_shape shape, const double *values) {
+  struct sl_tensor *t;
+  int64_t n = sl_shape_count(&shape);
+  OK(sl__tensor_host(context, &shape, SL_BF16, NULL, &t));
+  uint16_t *codes = calloc((size_t)n, sizeof *codes);
+  for (int64_t i = 0; values && i < n; i++) codes[i] = sl__bf16_code((float)values[i]);
+  OK(sl__tensor_write(t, codes));
+  free(codes);
+  return t;
+}
+
+/* Values become ones that bf16 has, so that both sides start alike. */
+static inline double *round_bf16(double *values, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    values[i] = (double)sl__bf16_value(sl__bf16_code((float)values[i]));
+  return values;
+}
+
 /* The tensor's values; it is freed. */
 static inline double *take(struct sl_tensor *t) {
   int64_t n = sl_shape_count(&t->shape);
   float *f = calloc((size_t)n, sizeof *f);
+  uint16_t *codes = calloc((size_t)n, sizeof *codes);
   double *v = zeros(n);
-  OK(sl__tensor_read(t, f));
-  for (int64_t i = 0; i < n; i++) v[i] = (double)f[i];
+  OK(sl__tensor_read(t, t->type == SL_BF16 ? (void *)codes : f));
+  for (int64_t i = 0; i < n; i++)
+    v[i] = t->type == SL_BF16 ? (double)sl__bf16_value(codes[i]) : (double)f[i];
   free(f);
+  free(codes);
   sl__tensor_free(t);
   return v;
 }
@@ -101,6 +124,18 @@ static inline void assert_near(const char *what, double *got, const double *want
     if (!(fabs(got[i] - want[i]) <= tolerance))
       fail_msg("%s: element %lld of %lld is %.9g, the reference %.9g (tolerance %.2g)", what,
                (long long)i, (long long)n, got[i], want[i], tolerance);
+  free(got);
+}
+
+/* The same for what was stored as bf16: half a unit in its last place more. */
+static inline void assert_near_bf16(const char *what, double *got, const double *want, int64_t n,
+                                    double terms, double magnitude) {
+  for (int64_t i = 0; i < n; i++) {
+    double tolerance = fabs(want[i]) / 256 + (terms + 4) * 6e-8 * magnitude + 1e-38;
+    if (!(fabs(got[i] - want[i]) <= tolerance))
+      fail_msg("%s: element %lld of %lld is %.9g, the reference %.9g (tolerance %.2g)", what,
+               (long long)i, (long long)n, got[i], want[i], tolerance);
+  }
   free(got);
 }
 
