@@ -197,7 +197,7 @@ struct grid2d {
 
 /* Threads along a row first, then down the rows, which a thread takes in steps of the grid. */
 grid2d over(int64_t rows, int64_t packs) {
-  unsigned along = 32;
+  unsigned along = 1;
   while (along < packs && along < sl::THREADS) along *= 2;
   unsigned down = sl::THREADS / along;
   int64_t tall = (rows + 4 * down - 1) / (4 * down); /* about four rows a thread */
@@ -212,6 +212,7 @@ __global__ void add_bias_kernel(Y *y, int64_t rows, int64_t ld, int64_t packs, c
   int64_t pack = sl::thread_index();
   int64_t row = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
   int64_t step = static_cast<int64_t>(gridDim.y) * blockDim.y;
+  int64_t phase = cycle ? row % cycle : 0, hop = cycle ? step % cycle : 0;
   float add[N] = {};
   if (pack >= packs) return;
   if (bias && !cycle)
@@ -219,12 +220,13 @@ __global__ void add_bias_kernel(Y *y, int64_t rows, int64_t ld, int64_t packs, c
     for (int i = 0; i < N; i++) add[i] = sl::value(bias[pack * N + i]);
   for (; row < rows; row += step) {
     sl::pack<Y, N> *at = reinterpret_cast<sl::pack<Y, N> *>(y + row * ld) + pack, v = *at;
-    float whole = bias && cycle ? sl::value(bias[row % cycle]) : 0;
+    float whole = bias && cycle ? sl::value(bias[phase]) : 0;
 #pragma unroll
     for (int i = 0; i < N; i++)
-      v.v[i] = sl::narrow<Y>(
-          sl__activation_value(A, cycle ? sl::value(v.v[i]) + whole : sl::value(v.v[i]) + add[i]));
+      v.v[i] = sl::narrow<Y>(sl__activation_value(A, sl::value(v.v[i]) + (cycle ? whole : add[i])));
     *at = v;
+    phase += hop;
+    if (phase >= cycle) phase -= cycle;
   }
 }
 
