@@ -112,20 +112,23 @@ bool create(const key &q, plan *p) {
                                                        CUDNN_DATA_FLOAT));
 }
 
+/* False: more than the library takes. */
 bool set_images(const key &q, plan *p, int32_t images) {
   const sl__conv_args &a = q.a;
   cudnnDataType_t type = q.half ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
-  return sl::succeeded(cudnnSetTensor4dDescriptor(p->x, CUDNN_TENSOR_NCHW, type, images, a.channels,
-                                                  a.height, a.width)) &&
-         sl::succeeded(cudnnSetTensor4dDescriptor(p->y, CUDNN_TENSOR_NCHW, type, images,
-                                                  a.out_channels, a.out_height, a.out_width)) &&
-         sl::succeeded(cudnnSetConvolutionMathType(p->convolution, math(q)));
+  return cudnnSetTensor4dDescriptor(p->x, CUDNN_TENSOR_NCHW, type, images, a.channels, a.height,
+                                    a.width) == CUDNN_STATUS_SUCCESS &&
+         cudnnSetTensor4dDescriptor(p->y, CUDNN_TENSOR_NCHW, type, images, a.out_channels,
+                                    a.out_height, a.out_width) == CUDNN_STATUS_SUCCESS &&
+         cudnnSetConvolutionMathType(p->convolution, math(q)) == CUDNN_STATUS_SUCCESS;
 }
 
-/* The math type to run a choice with, or none where it computes what was not asked for. */
+/* Choices are offered for other math types than the one asked for, too. Where tensor cores may be
+ * used, the offered one becomes ours; plain floats stay plain, and the workspace's size tells
+ * whether the algorithm has them. */
 bool agree_on_math(const key &q, cudnnMathType_t offered, plan *p) {
+  if (math(q) == CUDNN_FMA_MATH) return true;
   if (offered == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION) return false; /* floats as binary16 */
-  if (math(q) == CUDNN_FMA_MATH) return offered != CUDNN_TENSOR_OP_MATH;
   return cudnnSetConvolutionMathType(p->convolution, offered) == CUDNN_STATUS_SUCCESS;
 }
 
@@ -150,8 +153,7 @@ template <enum way W>
 void make(struct sl__cuda *cuda, const key &q, plan *p) {
   if (!create(q, p)) return;
   for (int32_t images = q.a.images;; images = (images + 1) / 2) {
-    if (!set_images(q, p, images)) return;
-    if (choose<W>(cuda, q, p)) p->images = images;
+    if (set_images(q, p, images) && choose<W>(cuda, q, p)) p->images = images;
     if (p->images || images == 1) return;
   }
 }
