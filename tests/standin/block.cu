@@ -1,4 +1,5 @@
-/* The blocks of a kernel on the CPU, their threads as fibers. Part of the stand-in for a GPU, which only tests use. */
+/* The blocks of a kernel on the CPU, their threads as fibers. Part of the stand-in for a GPU, which
+ * only tests use. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -17,12 +18,15 @@ namespace sl_standin {
 
 __thread void *shared;
 
-/* ---- fibers ------------------------------------------------------------------------------------ */
-/* ucontext's switch is two system calls; kernels with barriers switch millions of times, so where we can we do it by hand. */
+/* ---- fibers ------------------------------------------------------------------------------------
+ */
+/* ucontext's switch is two system calls; kernels with barriers switch millions of times, so where
+ * we can we do it by hand. */
 #if defined(__x86_64__)
 typedef void *Context;
 extern "C" void sl_standin_switch(Context *from, Context to);
-asm(".text\n.hidden sl_standin_switch\n.globl sl_standin_switch\n.type sl_standin_switch, @function\n"
+asm(".text\n.hidden sl_standin_switch\n.globl sl_standin_switch\n.type sl_standin_switch, "
+    "@function\n"
     "sl_standin_switch:\n"
     "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
     "  movq %rsp, (%rdi)\n  movq %rsi, %rsp\n"
@@ -30,7 +34,8 @@ asm(".text\n.hidden sl_standin_switch\n.globl sl_standin_switch\n.type sl_standi
     ".size sl_standin_switch, . - sl_standin_switch\n");
 static void prepare(Context *context, char *stack, size_t size, void (*main)()) {
   void **top = (void **)(stack + size);
-  *--top = nullptr; /* a return address for nobody: main never returns, and the stack is aligned so */
+  *--top =
+      nullptr; /* a return address for nobody: main never returns, and the stack is aligned so */
   *--top = (void *)main;
   for (int i = 0; i < 6; i++) *--top = nullptr;
   *context = top;
@@ -65,7 +70,8 @@ struct Fiber {
   void *fake_stack = nullptr;
 
   Fiber() {
-    memory = (char *)mmap(nullptr, page + stack_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    memory = (char *)mmap(nullptr, page + stack_size, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) fprintf(stderr, "stand-in: no memory for a fiber's stack\n"), abort();
     mprotect(memory, page, PROT_NONE);
     reset();
@@ -80,7 +86,8 @@ struct Fiber {
   }
 };
 
-/* ---- a block ----------------------------------------------------------------------------------- */
+/* ---- a block -----------------------------------------------------------------------------------
+ */
 enum class State : unsigned char { fresh, ready, waiting, done };
 
 struct Thread {
@@ -125,7 +132,8 @@ void Executor::fail(const char *format, ...) {
   char text[400];
   vsnprintf(text, sizeof text, format, list);
   va_end(list);
-  fprintf(stderr, "stand-in: kernel %s, block (%u, %u, %u): %s\n", launch->name, blockIdx.x, blockIdx.y, blockIdx.z, text);
+  fprintf(stderr, "stand-in: kernel %s, block (%u, %u, %u): %s\n", launch->name, blockIdx.x,
+          blockIdx.y, blockIdx.z, text);
   failed = true;
 }
 
@@ -135,7 +143,8 @@ void Executor::enter(int thread) {
   current->thread = thread;
 }
 
-/* A fiber runs thread after thread until there is none that has not begun, or one waits (then its next switch is there). */
+/* A fiber runs thread after thread until there is none that has not begun, or one waits (then its
+ * next switch is there). */
 void Executor::run_fresh() {
   while (next < count && !failed) {
     int thread = nth(next++);
@@ -185,7 +194,8 @@ uint64_t wait(Wait kind, unsigned mask, uint64_t value, int source, int line) {
   Fiber *fiber = e->current;
   Thread *thread = &e->threads[fiber->thread];
   if (kind != Wait::barrier && !(mask >> (fiber->thread & 31) & 1))
-    e->fail("line %d: thread %d waits for lanes %#x, of which it is none", line, fiber->thread, mask);
+    e->fail("line %d: thread %d waits for lanes %#x, of which it is none", line, fiber->thread,
+            mask);
   *thread = Thread{State::waiting, kind, fiber, mask, line, source, value, 0};
   uint3 index = threadIdx;
   e->step_aside();
@@ -205,10 +215,12 @@ bool Executor::release_warp(int first) {
       if (!(t->mask >> i & 1)) continue;
       Thread *other = first + i < count ? &threads[first + i] : nullptr;
       if (!other || other->state == State::done) {
-        fail("line %d: thread %d waits for lane %d, which %s", t->line, first + lane, i, other ? "has ended" : "the block has not");
+        fail("line %d: thread %d waits for lane %d, which %s", t->line, first + lane, i,
+             other ? "has ended" : "the block has not");
         return false;
       }
-      complete &= other->state == State::waiting && other->kind == t->kind && other->mask == t->mask && other->line == t->line;
+      complete &= other->state == State::waiting && other->kind == t->kind &&
+                  other->mask == t->mask && other->line == t->line;
       ballot |= other->value ? 1ull << i : 0;
     }
     if (!complete) continue;
@@ -236,14 +248,18 @@ bool Executor::release_block() {
     if (t->state == State::done) continue;
     unfinished++;
     if (!line && t->kind == Wait::barrier) line = t->line;
-    if (t->kind == Wait::barrier && t->line == line) same++, voted += t->value;
-    else stray = t;
+    if (t->kind == Wait::barrier && t->line == line)
+      same++, voted += t->value;
+    else
+      stray = t;
   }
   if (stray || !same) {
     if (same)
-      fail("the barrier of line %d is reached by %d of %d threads; thread %d waits at line %d", line, same, unfinished,
-           (int)(stray - threads.data()), stray->line);
-    else fail("the lanes of a mask part: thread %d waits at line %d", (int)(stray - threads.data()), stray->line);
+      fail("the barrier of line %d is reached by %d of %d threads; thread %d waits at line %d",
+           line, same, unfinished, (int)(stray - threads.data()), stray->line);
+    else
+      fail("the lanes of a mask part: thread %d waits at line %d", (int)(stray - threads.data()),
+           stray->line);
     return false;
   }
   for (int i = 0; i < count; i++)
@@ -288,7 +304,8 @@ bool run_blocks(const Launch &launch, bool reverse) {
   e->count = (int)(launch.block.x * launch.block.y * launch.block.z);
   e->threads.resize(e->count);
   /* exactly as long as asked for: a sanitizer sees what lies beyond */
-  std::unique_ptr<void, void (*)(void *)> memory(aligned_alloc(16, (launch.shared + 15) & ~(size_t)15), free);
+  std::unique_ptr<void, void (*)(void *)> memory(
+      aligned_alloc(16, (launch.shared + 15) & ~(size_t)15), free);
   shared = memory.get();
   blockDim = uint3{launch.block.x, launch.block.y, launch.block.z};
   gridDim = uint3{launch.grid.x, launch.grid.y, launch.grid.z};
@@ -296,7 +313,7 @@ bool run_blocks(const Launch &launch, bool reverse) {
   for (uint64_t i = 0; i < blocks; i++) {
     uint64_t b = reverse ? blocks - 1 - i : i;
     blockIdx = uint3{(unsigned)(b % launch.grid.x), (unsigned)(b / launch.grid.x % launch.grid.y),
-                       (unsigned)(b / launch.grid.x / launch.grid.y)};
+                     (unsigned)(b / launch.grid.x / launch.grid.y)};
     if (launch.shared) memset(shared, 0xff, launch.shared);
     if (!e->run_block()) return false;
   }

@@ -1,4 +1,5 @@
-/* The kernels of smoke.c: y = factor * y + index of the part, and a sum over blocks with barriers. */
+/* The kernels of smoke.c: y = factor * y + index of the part, and a sum over blocks with barriers.
+ */
 #include <starpu.h>
 
 struct smoke_args {
@@ -26,7 +27,8 @@ __global__ void sum(const float *x, unsigned n, float *result) {
 extern "C" void smoke_scale_add_cuda(void *buffers[], void *arg) {
   float *y = (float *)STARPU_VECTOR_GET_PTR(buffers[0]);
   unsigned n = STARPU_VECTOR_GET_NX(buffers[0]);
-  SL_LAUNCH(scale_add, (n + 255) / 256, 256, 0, starpu_cuda_get_local_stream(), y, n, *(const smoke_args *)arg);
+  SL_LAUNCH(scale_add, (n + 255) / 256, 256, 0, starpu_cuda_get_local_stream(), y, n,
+            *(const smoke_args *)arg);
 }
 
 extern "C" void smoke_sum_cuda(void *buffers[], void *) {
