@@ -36,8 +36,9 @@ __device__ int count_before(bool flag, int *total) {
 
 /* Gives the term's rows that have none a place, in their order; no row is in the term twice. One
  * block. */
-__global__ void find_places(const int32_t *term, int32_t *rows, int32_t *place, int64_t capacity,
-                            progress *state) {
+__global__ void __launch_bounds__(BOOKKEEPERS)
+    find_places(const int32_t *term, int32_t *rows, int32_t *place, int64_t capacity,
+                progress *state) {
   int32_t count = rows[0], terms = term[0];
   bool full = false;
   if (threadIdx.x == 0) state->before = count;

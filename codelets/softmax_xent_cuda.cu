@@ -50,8 +50,8 @@ struct line {
 
 /* dlogits may be NULL. The sums: losses, right, counted, outside. */
 template <class T, class TEAM, bool KEEP>
-__global__ void xent(sl__xent_args a, const T *logits, const int32_t *labels, T *dlogits,
-                     sl::sums<4> sums) {
+__global__ void __launch_bounds__(1024)
+    xent(sl__xent_args a, const T *logits, const int32_t *labels, T *dlogits, sl::sums<4> sums) {
   SL_SHARED(float, kept);
   double v[4] = {0, 0, 0, 0};
   for (int64_t n = TEAM::first(); n < a.rows; n += TEAM::count()) {
