@@ -100,9 +100,8 @@ static void parts_begin_anywhere(void **state) {
   (void)state;
   int64_t first = 1001, n = 4099, sizes[] = {first, n};
   double *x = random_values(n, 1), square = 0;
-  struct sl_shape all = SL_SHAPE(first + n);
-  struct sl_tensor *whole, *tx = tensor(SL_SHAPE(n), x), *sum = tensor(SL_SHAPE(1), NULL);
-  OK(sl__tensor_temporary(context, &all, SL_F32, &whole));
+  struct sl_tensor *whole = tensor(SL_SHAPE(first + n), NULL), *tx = tensor(SL_SHAPE(n), x),
+                   *sum = tensor(SL_SHAPE(1), NULL);
   OK(sl__fill(context, &plain, whole, 0.5f));
   OK(sl_wait(context));
   OK(sl__tensor_split(whole, 2, sizes));

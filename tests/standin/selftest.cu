@@ -1,0 +1,2 @@
+#include <stdio.h>
+int main() { printf("1..0\n"); }
