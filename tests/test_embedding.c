@@ -152,7 +152,7 @@ static void rows_are_in_the_order_of_first_touch(void **state) {
   static int32_t order[TABLE + 1], place[TABLE];
   for (int width = WIDTH; width > WIDTH - 2; width--)
     for (int full = 0; full < 2; full++) {
-      int room = full ? 2000 : 3600, used = 0;
+      int room = full ? 2000 : 4101, used = 0;
       struct sl_tensor *rows[TERMS], *values[TERMS];
       memset(place, 0xff, sizeof place);
       memset(order, 0, sizeof order);
