@@ -95,28 +95,55 @@ static void bf16_tensors_match(void **state) {
   free(a), free(b), free(want);
 }
 
-/* A part of a tensor that is on the device already: it begins where no 16 bytes do. */
-static void parts_begin_anywhere(void **state) {
+/* Tensors in memory of the device's, a float behind where 16 bytes begin: halves of a shard, say.
+ */
+struct displaced {
+  struct sl_tensor tensor;
+  unsigned node;
+  uintptr_t memory;
+};
+
+static struct displaced displaced(int64_t n, const double *values, enum sl_type type) {
+  bool gpu = plain.place.where == STARPU_CUDA;
+  size_t size = type == SL_BF16 ? 2 : 4;
+  struct sl_tensor *from = (type == SL_BF16 ? bf16_tensor : tensor)(SL_SHAPE(n), values);
+  struct displaced d = {.tensor = {.context = context, .shape = SL_SHAPE(n), .type = type},
+                        .node = gpu ? context->devices[0].node : STARPU_MAIN_RAM};
+  d.tensor.bytes = (size_t)n * size;
+  d.memory = starpu_malloc_on_node(d.node, d.tensor.bytes + 4);
+  assert_true(d.memory != 0 && d.memory % 16 == 0);
+  starpu_vector_data_register(&d.tensor.handle, (int)d.node, d.memory + 4, (uint32_t)n, size);
+  OK(sl__axpy(context, &plain, 1, from, &d.tensor));
+  sl__tensor_free(from);
+  return d;
+}
+
+static void put_back(struct displaced *d) {
+  starpu_data_unregister_no_coherency(d->tensor.handle);
+  starpu_free_on_node(d->node, d->memory, d->tensor.bytes + 4);
+}
+
+static void tensors_may_begin_anywhere(void **state) {
   (void)state;
-  int64_t first = 1001, n = 4099, sizes[] = {first, n};
-  double *x = random_values(n, 1), square = 0;
-  struct sl_tensor *whole = tensor(SL_SHAPE(first + n), NULL), *tx = tensor(SL_SHAPE(n), x),
-                   *sum = tensor(SL_SHAPE(1), NULL);
-  OK(sl__fill(context, &plain, whole, 0.5f));
-  OK(sl_wait(context));
-  OK(sl__tensor_split(whole, 2, sizes));
-  struct sl_tensor *part = &whole->views[1];
-  OK(sl__reduce(context, &adding, part, 1, &tx));
-  OK(sl__axpy(context, &adding, 1, part, tx));
-  OK(sl__square_sum(context, &plain, part, sum));
+  int64_t n = 4099;
+  double *x = round_bf16(random_values(n, 1), n), *want = zeros(n), square = 0;
+  struct displaced part = displaced(n, x, SL_F32), half = displaced(n, x, SL_BF16);
+  struct sl_tensor *tx = tensor(SL_SHAPE(n), x), *sum = tensor(SL_SHAPE(1), NULL),
+                   *copy = tensor(SL_SHAPE(n), NULL), *y = bf16_tensor(SL_SHAPE(n), NULL);
+  OK(sl__reduce(context, &adding, &part.tensor, 1, &tx));
+  OK(sl__square_sum(context, &plain, &part.tensor, sum));
+  OK(sl__axpy(context, &plain, 0.5f, &part.tensor, copy));
+  OK(sl__add(context, &plain, &half.tensor, &half.tensor, y));
   for (int64_t i = 0; i < n; i++) {
-    square += ((double)(float)(x[i] + 0.5)) * ((double)(float)(x[i] + 0.5));
-    x[i] += x[i] + 0.5;
+    want[i] = 2 * x[i];
+    square += want[i] * want[i];
   }
-  assert_near("x + part", take(tx), x, n, 2, 3);
-  assert_near("its squares", take(sum), &square, 1, 0, square);
-  sl__tensor_free(whole);
-  free(x);
+  assert_near("half of x + x", take(copy), x, n, 0, 0);
+  assert_near("their squares", take(sum), &square, 1, 0, square);
+  assert_near("bf16 x + x", take(y), want, n, 0, 0);
+  sl__tensor_free(tx);
+  put_back(&part), put_back(&half);
+  free(x), free(want);
 }
 
 static void shapes_are_checked(void **state) {
@@ -135,6 +162,6 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(reduction_is_the_sum_in_order), cmocka_unit_test(square_sum_is_exact),
       cmocka_unit_test(elementwise_operations),        cmocka_unit_test(bf16_tensors_match),
-      cmocka_unit_test(parts_begin_anywhere),          cmocka_unit_test(shapes_are_checked)};
+      cmocka_unit_test(tensors_may_begin_anywhere),    cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("reduce", tests, open_context, close_context);
 }
