@@ -67,9 +67,10 @@ struct Fiber {
   Context context;
   char *memory; /* a page that nobody may touch, then the stack */
   int thread = -1;
+  size_t colour; /* stacks that begin at the same place of a page share few cache lines */
   void *fake_stack = nullptr;
 
-  Fiber() {
+  explicit Fiber(size_t index) : colour(index * 320 % page / 64 * 64) {
     memory = (char *)mmap(nullptr, page + stack_size, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) fprintf(stderr, "stand-in: no memory for a fiber's stack\n"), abort();
@@ -82,7 +83,7 @@ struct Fiber {
     ASAN_UNPOISON_MEMORY_REGION(memory + page, stack_size);
 #endif
     thread = -1;
-    prepare(&context, memory + page, stack_size, fiber_main);
+    prepare(&context, memory + page, stack_size - colour, fiber_main);
   }
 };
 
@@ -280,7 +281,7 @@ bool Executor::run_block() {
   for (int i = 0; i < count; i++) threads[i].state = State::fresh;
   while (next < count && !failed) {
     if (idle.empty()) {
-      fibers.push_back(std::make_unique<Fiber>());
+      fibers.push_back(std::make_unique<Fiber>(fibers.size()));
       idle.push_back(fibers.back().get());
     }
     Fiber *fiber = idle.back();
