@@ -194,6 +194,13 @@ static void types_agree_with_the_sums(void **state) {
     }
 }
 
+/* Images whose windows are more than a GPU's workspace holds: it takes some at a time. */
+static void batches_are_split(void **state) {
+  struct conv many = {11, 1, 304, 304, {2, 5, 5, 1, 1, 0, 0, true, SL_ACTIVATION_TANH}};
+  (void)state;
+  for (size_t k = 0; k < KINDS; k++) check_kind(&kinds[k], many, k == 1);
+}
+
 /* Images so large that a GPU widens them one by one. */
 static void halves_of_large_images(void **state) {
   struct conv large = {2, 1, 1500, 1500, {1, 1, 1, 1, 1, 0, 0, true, SL_ACTIVATION_TANH}};
@@ -225,8 +232,8 @@ EACH_IMPLEMENTATION(backward_is_the_gradient, check_backward_is_the_gradient)
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(forward_is_the_sum), cmocka_unit_test(backward_is_the_gradient),
-      cmocka_unit_test(types_agree_with_the_sums), cmocka_unit_test(halves_of_large_images),
-      cmocka_unit_test(shapes_are_checked)};
+      cmocka_unit_test(forward_is_the_sum),     cmocka_unit_test(backward_is_the_gradient),
+      cmocka_unit_test(batches_are_split),      cmocka_unit_test(types_agree_with_the_sums),
+      cmocka_unit_test(halves_of_large_images), cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("conv2d", tests, open_context, close_context);
 }

@@ -193,6 +193,14 @@ void store(const std::vector<double> &sums, float alpha, float beta, void *data,
   });
 }
 
+/* What an algorithm keeps and, where that is not nothing, the matrix of windows: more images need
+ * more. */
+size_t workspace_of(const Algorithm &algorithm, const Convolution &c) {
+  size_t windows = (size_t)c.y.dims[0] * c.y.dims[2] * c.y.dims[3];
+  size_t taps = (size_t)c.w.dims[1] * c.w.dims[2] * c.w.dims[3];
+  return algorithm.workspace ? algorithm.workspace + windows * taps * bytes_of(c.x.type) : 0;
+}
+
 /* Puts the work on the handle's stream. left and right are read, result is written. */
 template <class Compute>
 cudnnStatus_t enqueue(cudnnHandle_t handle, const char *name, const Convolution &c,
@@ -203,7 +211,7 @@ cudnnStatus_t enqueue(cudnnHandle_t handle, const char *name, const Convolution 
                       Compute compute) {
   if (!algorithm) UNSUPPORTED("%s: this algorithm is not here", name);
   if (!alpha || !beta || !left || !right || !result) BAD("%s: a pointer is NULL", name);
-  size_t needs = algorithm->workspace;
+  size_t needs = workspace_of(*algorithm, c);
   if (workspace_size < needs || (needs && !workspace))
     BAD("%s: a workspace of %zu bytes, %zu are needed", name, workspace_size, needs);
   float factor = *(const float *)alpha, keep = *(const float *)beta;
@@ -236,16 +244,16 @@ cudnnStatus_t offer(const Algorithm (&all)[4], const Convolution &c, int request
     result->algo = (decltype(result->algo))algorithm.number;
     result->status = algorithm.supported ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_NOT_SUPPORTED;
     result->time = -1; /* of a heuristic */
-    result->memory = algorithm.workspace;
+    result->memory = workspace_of(algorithm, c);
     result->determinism = algorithm.deterministic ? CUDNN_DETERMINISTIC : CUDNN_NON_DETERMINISTIC;
     result->mathType = c.c.math;
   }
   return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t workspace_size(const Algorithm *algorithm, size_t *bytes) {
+cudnnStatus_t workspace_size(const Algorithm *algorithm, const Convolution &c, size_t *bytes) {
   if (!algorithm) UNSUPPORTED("workspace: this algorithm is not here");
-  *bytes = algorithm->workspace;
+  *bytes = workspace_of(*algorithm, c);
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -397,7 +405,7 @@ cudnnStatus_t cudnnGetConvolutionForwardWorkspaceSize(
     cudnnConvolutionFwdAlgo_t algo, size_t *bytes) {
   Convolution c;
   CHECKED(check(&c, handle, x, w, conv, y));
-  return workspace_size(find(forward_algorithms, algo), bytes);
+  return workspace_size(find(forward_algorithms, algo), c, bytes);
 }
 cudnnStatus_t cudnnConvolutionForward(cudnnHandle_t handle, const void *alpha,
                                       const cudnnTensorDescriptor_t x_desc, const void *x,
@@ -437,7 +445,7 @@ cudnnStatus_t cudnnGetConvolutionBackwardDataWorkspaceSize(
     cudnnConvolutionBwdDataAlgo_t algo, size_t *bytes) {
   Convolution c;
   CHECKED(check(&c, handle, dx, w, conv, dy));
-  return workspace_size(find(data_algorithms, algo), bytes);
+  return workspace_size(find(data_algorithms, algo), c, bytes);
 }
 cudnnStatus_t cudnnConvolutionBackwardData(cudnnHandle_t handle, const void *alpha,
                                            const cudnnFilterDescriptor_t w_desc, const void *w,
@@ -477,7 +485,7 @@ cudnnStatus_t cudnnGetConvolutionBackwardFilterWorkspaceSize(
     cudnnConvolutionBwdFilterAlgo_t algo, size_t *bytes) {
   Convolution c;
   CHECKED(check(&c, handle, x, dw, conv, dy));
-  return workspace_size(find(filter_algorithms, algo), bytes);
+  return workspace_size(find(filter_algorithms, algo), c, bytes);
 }
 cudnnStatus_t cudnnConvolutionBackwardFilter(cudnnHandle_t handle, const void *alpha,
                                              const cudnnTensorDescriptor_t x_desc, const void *x,
