@@ -98,10 +98,10 @@ struct sl_trainer_options {
                     says it exactly); with r replicas, stages x r cells. 0: not cut */
   int64_t chunk; /**< time steps a task computes at most, for models of sequences: the chunks of one
                     layer flow on while it computes the next ones. 0: the whole sequence */
-  bool carry_state; /**< recurrent layers go on from the state that the batch before left, except
-                       at an epoch's first (truncated back-propagation through time) */
-  int in_flight;    /**< steps submitted ahead; 0 means 2 */
-  enum sl_math math;
+  bool carry_state;  /**< recurrent layers go on from the state that the batch before left, except
+                        at an epoch's first (truncated back-propagation through time) */
+  int in_flight;     /**< steps submitted ahead; 0 means 2 */
+  enum sl_math math; /**< types of activations and products */
   /* of dist_*; the same on all ranks */
   int servers; /**< so many ranks, the last ones, only own shards; 0: every rank is a worker and
                   owns shards */
@@ -180,8 +180,9 @@ SL_API struct sl_position sl_trainer_position(const struct sl_trainer *trainer);
  * optimizer's state as optimizer.exp_avg.conv1.weight (and exp_avg_sq; momentum_buffer of SGD with
  * momentum), the state that recurrent layers carry on (carry_state, in the midst of an epoch) as
  * state.LAYER [batch, ...], and as metadata the step, the place in the data, the seeds, the
- * optimizer's kind and a CRC-32 (zlib's, of the metadata's values and the data). The settings of
- * the optimizer, its schedule and the trainer are not in it. Every step must have been drained.
+ * math (for information: any goes on from any, and says so), the optimizer's kind and a CRC-32
+ * (zlib's, of the metadata's values and the data). The settings of the optimizer, its schedule and
+ * the trainer are not in it. Every step must have been drained.
  * \return SL_BAD_ARGUMENT before the first step, or where steps are under way; SL_NOT_FINITE where
  * a weight is not finite (nothing is written); SL_IO. */
 SL_API enum sl_status sl_trainer_save(struct sl_trainer *trainer, const char *path);
@@ -229,7 +230,7 @@ struct sl_generate_options {
   float temperature;     /**< logits are divided by it before the softmax; 0: the likeliest token */
   const int32_t *prompt; /**< tokens that the model reads first, [prompt_count], at least one */
   int64_t prompt_count;
-  enum sl_math math;
+  enum sl_math math; /**< that of the training, say */
 };
 
 /** Draw count tokens, one by one, each read by the model before the next is drawn; recurrent layers
