@@ -142,6 +142,55 @@ static void rows_stand_for_the_dense_gradient(void **state) {
   free(a), free(b), free(table);
 }
 
+/* Many rows of several terms: each in the place of its first touch, the sums in the terms' order to
+ * the bit; with too little room NaN, and the rows that were there first. */
+static void rows_are_in_the_order_of_first_touch(void **state) {
+  (void)state;
+  enum { TABLE = 6007, WIDTH = 12, TERMS = 3 };
+  static const int counts[TERMS] = {1500, 2600, 1}, steps[TERMS] = {7, 1000, 3};
+  static float sum[TABLE * WIDTH];
+  static int32_t order[TABLE + 1], place[TABLE];
+  for (int width = WIDTH; width > WIDTH - 2; width--)
+    for (int full = 0; full < 2; full++) {
+      int room = full ? 2000 : 4101, used = 0;
+      struct sl_tensor *rows[TERMS], *values[TERMS];
+      memset(place, 0xff, sizeof place);
+      memset(order, 0, sizeof order);
+      for (int t = 0; t < TERMS; t++) {
+        int32_t *numbers = calloc((size_t)counts[t] + 1, sizeof *numbers);
+        double *v = random_values((int64_t)counts[t] * width, (uint64_t)t);
+        numbers[0] = counts[t];
+        for (int k = 0; k < counts[t]; k++) {
+          int32_t row = (int32_t)((int64_t)k * steps[t] % TABLE); /* TABLE is prime: each once */
+          numbers[1 + k] = row;
+          bool is_new = place[row] < 0;
+          if (is_new && used == room) continue;
+          if (is_new) order[1 + used] = row, place[row] = used++;
+          for (int d = 0; d < width; d++) {
+            float x = (float)v[k * width + d], *s = &sum[place[row] * width + d];
+            *s = is_new ? x : *s + x;
+          }
+        }
+        rows[t] = integers(SL_SHAPE(counts[t] + 1), numbers);
+        values[t] = tensor(SL_SHAPE(counts[t], width), v);
+        free(numbers), free(v);
+      }
+      order[0] = used;
+      struct sl_tensor *sum_rows = integers(SL_SHAPE(room + 1), NULL),
+                       *sums = tensor(SL_SHAPE(room, width), NULL);
+      OK(sl__rows_reduce(context, &plain, sum_rows, sums, TERMS, rows, values, TABLE));
+      int32_t *got = calloc((size_t)room + 1, sizeof *got);
+      OK(sl__tensor_read(sum_rows, got));
+      assert_memory_equal(got, order, (size_t)(used + 1) * sizeof *got);
+      double *v = take(sums);
+      assert_int_equal(isnan(v[0]), full);
+      for (int i = full; i < used * width; i++) assert_true(v[i] == (double)sum[i]);
+      for (int t = 0; t < TERMS; t++) sl__tensor_free(rows[t]), sl__tensor_free(values[t]);
+      sl__tensor_free(sum_rows);
+      free(got), free(v);
+    }
+}
+
 /* Too little room is not passed over in silence. */
 static void rows_without_room_give_nan(void **state) {
   (void)state;
@@ -184,6 +233,7 @@ int main(void) {
                                      cmocka_unit_test(tokens_outside_give_nan),
                                      cmocka_unit_test(touched_rows_are_collected),
                                      cmocka_unit_test(rows_stand_for_the_dense_gradient),
+                                     cmocka_unit_test(rows_are_in_the_order_of_first_touch),
                                      cmocka_unit_test(rows_without_room_give_nan),
                                      cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("embedding", tests, open_context, close_context);
