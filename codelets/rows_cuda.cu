@@ -14,26 +14,6 @@ struct progress {
 
 constexpr int BOOKKEEPERS = 1024;
 
-/* How many of the threads before this one have flag, and of all in total. */
-__device__ int count_before(bool flag, int *total) {
-  __shared__ int part[32];
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32, sum = flag;
-  for (int offset = 1; offset < 32; offset *= 2) {
-    int below = __shfl_up_sync(0xffffffffu, sum, offset);
-    if (lane >= offset) sum += below;
-  }
-  __syncthreads(); /* part may still be read by an earlier call */
-  if (lane == 31) part[warp] = sum;
-  __syncthreads();
-  int before = sum - flag;
-  *total = 0;
-  for (int w = 0; w < warps; w++) {
-    before += w < warp ? part[w] : 0;
-    *total += part[w];
-  }
-  return before;
-}
-
 /* Gives the term's rows that have none a place, in their order; no row is in the term twice. One
  * block. */
 __global__ void __launch_bounds__(BOOKKEEPERS)
@@ -45,7 +25,7 @@ __global__ void __launch_bounds__(BOOKKEEPERS)
   for (int32_t base = 0; base < terms; base += BOOKKEEPERS) {
     int32_t k = base + static_cast<int32_t>(threadIdx.x), row = k < terms ? term[1 + k] : 0;
     bool is_new = k < terms && place[row] < 0;
-    int total, at = count + count_before(is_new, &total);
+    int32_t total, at = count + sl::sum_before(is_new, &total);
     if (is_new && at < capacity) {
       place[row] = at;
       rows[1 + at] = row;

@@ -52,6 +52,27 @@ void finish(struct sl__cuda *cuda, const sums<K> &s, unsigned grid) {
               static_cast<int>(grid), s.result);
 }
 
+/* The sum of v over the threads before this one; total: over the whole block, of whole warps. */
+__device__ inline int32_t sum_before(int32_t v, int32_t *total) {
+  __shared__ int32_t part[32];
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  int32_t sum = v;
+  for (int offset = 1; offset < 32; offset *= 2) {
+    int32_t below = __shfl_up_sync(0xffffffffu, sum, offset);
+    if (lane >= offset) sum += below;
+  }
+  __syncthreads(); /* part may still be read by an earlier call */
+  if (lane == 31) part[warp] = sum;
+  __syncthreads();
+  int32_t before = sum - v;
+  *total = 0;
+  for (int w = 0; w < warps; w++) {
+    before += w < warp ? part[w] : 0;
+    *total += part[w];
+  }
+  return before;
+}
+
 /* ---- squares -------------------------------------------------------------------------------- */
 
 template <int N>

@@ -1,4 +1,5 @@
-/* Embedding: rows by token, gradients of repeated tokens added, tokens outside the vocabulary. */
+/* Embedding: rows by token, gradients of repeated tokens added, tokens outside the vocabulary; long
+ * batches to the bit, in f32 and bf16. */
 #include "check.h"
 
 enum { V = 7, D = 5, T = 9 };
@@ -205,6 +206,120 @@ static void rows_without_room_give_nan(void **state) {
   sl__tensor_free(rows);
 }
 
+/* ---- batches that are longer than what a GPU sorts at once ---- */
+
+enum { ROWS = 90, COLUMNS = 103, FROM = 2, STEPS = 101, POSITIONS = ROWS * STEPS, WORDS = 700 };
+
+/* A third of all are one word, some are outside the table. */
+static int32_t *long_batch(void) {
+  int32_t *t = calloc(ROWS * COLUMNS, sizeof *t);
+  double *v = random_values(ROWS * COLUMNS, 11);
+  for (int i = 0; i < ROWS * COLUMNS; i++) {
+    t[i] = i % 3 ? (int32_t)((v[i] * v[i]) * WORDS) : 5;
+    if (i % 97 == 0) t[i] = i % 2 ? -1 : WORDS;
+  }
+  free(v);
+  return t;
+}
+
+static int32_t position(const int32_t *t, int n) {
+  int32_t token = t[n / STEPS * COLUMNS + FROM + n % STEPS];
+  return token >= 0 && token < WORDS ? token : -1;
+}
+
+/* Adds position by position, in floats; rows: in the order of first touch. Where there is no room
+ * the first value becomes NaN. \return the number of rows. */
+static int collect(const int32_t *t, const double *dy, int features, int room, int32_t *rows,
+                   double *sums) {
+  int count = 0, lost = 0;
+  for (int n = 0; n < POSITIONS; n++) {
+    int32_t token = position(t, n);
+    int k = 0;
+    while (k < count && rows[k] != token) k++;
+    if (token < 0) continue;
+    if (k == count && count == room) {
+      lost++;
+      continue;
+    }
+    if (k == count) rows[count++] = token;
+    for (int d = 0; d < features; d++)
+      sums[k * features + d] =
+          (double)((float)sums[k * features + d] + (float)dy[n * features + d]);
+  }
+  if (lost) sums[0] = NAN;
+  return count;
+}
+
+static void assert_same(const char *what, double *got, const double *want, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    if (got[i] != want[i] && !(isnan(got[i]) && isnan(want[i])))
+      fail_msg("%s: element %lld is %.9g, the reference %.9g", what, (long long)i, got[i], want[i]);
+  free(got);
+}
+
+static void check_long_batch(int features, bool half) {
+  int32_t *t = long_batch();
+  int64_t in = (int64_t)POSITIONS * features, all = (int64_t)WORDS * features;
+  struct sl_tensor *(*make)(struct sl_shape, const double *) = half ? bf16_tensor : tensor;
+  double *table = random_values(all, 1), *dy = random_values(in, 2), *y = zeros(in),
+         *grad = zeros(all);
+  if (half) round_bf16(table, all), round_bf16(dy, in);
+  for (int64_t i = 0; i < in; i++) {
+    int32_t token = position(t, (int)(i / features));
+    y[i] = token < 0 ? (double)NAN : table[token * features + i % features];
+  }
+  struct sl_tensor *tt = integers(SL_SHAPE(ROWS, COLUMNS), t);
+  struct sl_tensor *tp = make(SL_SHAPE(all), table), *tg = tensor(SL_SHAPE(all), table);
+  struct sl_tensor *ty = make(SL_SHAPE(ROWS, STEPS, features), NULL);
+  struct sl_tensor *tdy = make(SL_SHAPE(ROWS, STEPS, features), dy);
+  OK(sl__embedding_forward(context, &plain, tt, tp, ty, WORDS, FROM));
+  assert_same("y", take(ty), y, in);
+  OK(sl__embedding_backward_weight(context, &plain, tt, tdy, tg, WORDS, FROM));
+  OK(sl__embedding_backward_weight(context, &adding, tt, tdy, tg, WORDS, FROM));
+  for (int twice = 0; twice < 2; twice++)
+    for (int n = 0; n < POSITIONS; n++)
+      for (int d = 0; position(t, n) >= 0 && d < features; d++) {
+        double *sum = &grad[position(t, n) * features + d];
+        *sum = (double)((float)*sum + (float)dy[n * features + d]);
+      }
+  assert_same("gradient", take(tg), grad, all);
+  for (int room = 50; room <= WORDS; room += WORDS - 50) {
+    int32_t want[WORDS], got[WORDS + 1];
+    double *sums = zeros(all);
+    int count = 0;
+    struct sl_tensor *rows = integers(SL_SHAPE(room + 1), NULL);
+    struct sl_tensor *values = tensor(SL_SHAPE(room, features), NULL);
+    OK(sl__embedding_backward_rows(context, &plain, tt, tdy, rows, values, WORDS, FROM));
+    OK(sl__embedding_backward_rows(context, &adding, tt, tdy, rows, values, WORDS, FROM));
+    count = collect(t, dy, features, room, want, sums);
+    for (int n = 0; n < POSITIONS; n++) { /* once more, the rows being there */
+      int k = 0;
+      while (k < count && want[k] != position(t, n)) k++;
+      for (int d = 0; k < count && d < features; d++)
+        sums[k * features + d] =
+            (double)((float)sums[k * features + d] + (float)dy[n * features + d]);
+    }
+    OK(sl__tensor_read(rows, got));
+    assert_int_equal(got[0], count);
+    assert_memory_equal(got + 1, want, (size_t)count * sizeof *want);
+    assert_same("values", take(values), sums, (int64_t)count * features);
+    sl__tensor_free(rows);
+    free(sums);
+  }
+  struct sl_tensor *rest[] = {tt, tp, tdy};
+  for (int i = 0; i < 3; i++) sl__tensor_free(rest[i]);
+  free(t), free(table), free(dy), free(y), free(grad);
+}
+
+static void long_batches_are_added_in_order(void **state) {
+  (void)state;
+  for (int half = 0; half < 2; half++) {
+    check_long_batch(5, half);
+    check_long_batch(12, half);
+    check_long_batch(16, half);
+  }
+}
+
 static void shapes_are_checked(void **state) {
   (void)state;
   struct sl_tensor *t = integers(SL_SHAPE(3), NULL), *floats = tensor(SL_SHAPE(3), NULL);
@@ -235,6 +350,7 @@ int main(void) {
                                      cmocka_unit_test(rows_stand_for_the_dense_gradient),
                                      cmocka_unit_test(rows_are_in_the_order_of_first_touch),
                                      cmocka_unit_test(rows_without_room_give_nan),
+                                     cmocka_unit_test(long_batches_are_added_in_order),
                                      cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("embedding", tests, open_context, close_context);
 }

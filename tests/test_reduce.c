@@ -1,6 +1,7 @@
 /* Sums, copies and fills. The ordered reduction must equal the sequential float sum to the bit, for
  * more terms than a task has places for buffers. */
 #include "check.h"
+#include "displaced.h"
 
 enum { MOST = 130 }; /* terms; a GPU's kernel takes 64 at once */
 
@@ -95,39 +96,12 @@ static void bf16_tensors_match(void **state) {
   free(a), free(b), free(want);
 }
 
-/* Tensors in memory of the device's, a float behind where 16 bytes begin: halves of a shard, say.
- */
-struct displaced {
-  struct sl_tensor tensor;
-  unsigned node;
-  uintptr_t memory;
-};
-
-static struct displaced displaced(int64_t n, const double *values, enum sl_type type) {
-  bool gpu = plain.place.where == STARPU_CUDA;
-  size_t size = type == SL_BF16 ? 2 : 4;
-  struct sl_tensor *from = (type == SL_BF16 ? bf16_tensor : tensor)(SL_SHAPE(n), values);
-  struct displaced d = {.tensor = {.context = context, .shape = SL_SHAPE(n), .type = type},
-                        .node = gpu ? context->devices[0].node : STARPU_MAIN_RAM};
-  d.tensor.bytes = (size_t)n * size;
-  d.memory = starpu_malloc_on_node(d.node, d.tensor.bytes + 4);
-  assert_true(d.memory != 0 && d.memory % 16 == 0);
-  starpu_vector_data_register(&d.tensor.handle, (int)d.node, d.memory + 4, (uint32_t)n, size);
-  OK(sl__axpy(context, &plain, 1, from, &d.tensor));
-  sl__tensor_free(from);
-  return d;
-}
-
-static void put_back(struct displaced *d) {
-  starpu_data_unregister_no_coherency(d->tensor.handle);
-  starpu_free_on_node(d->node, d->memory, d->tensor.bytes + 4);
-}
-
 static void tensors_may_begin_anywhere(void **state) {
   (void)state;
   int64_t n = 4099;
   double *x = round_bf16(random_values(n, 1), n), *want = zeros(n), square = 0;
-  struct displaced part = displaced(n, x, SL_F32), half = displaced(n, x, SL_BF16);
+  struct displaced part = displaced(SL_SHAPE(n), x, SL_F32),
+                   half = displaced(SL_SHAPE(n), x, SL_BF16);
   struct sl_tensor *tx = tensor(SL_SHAPE(n), x), *sum = tensor(SL_SHAPE(1), NULL),
                    *copy = tensor(SL_SHAPE(n), NULL), *y = bf16_tensor(SL_SHAPE(n), NULL);
   OK(sl__reduce(context, &adding, &part.tensor, 1, &tx));
