@@ -15,21 +15,35 @@ static uint32_t hash_tensors(int count, struct sl_tensor *const *tensors, uint32
   return hash;
 }
 
-/* Which buffers are bf16, a bit each. */
+/* Is a tensor of this type what the letter stands for? half: of the task's capitals, -1 at first.
+ */
+static bool type_fits(char letter, enum sl_type type, int *half) {
+  bool capital = letter >= 'A' && letter <= 'Z';
+  if (strchr("xyz", letter)) return true;
+  if (!capital) return type != SL_BF16;
+  if (*half < 0) *half = type == SL_BF16;
+  return type != SL_I32 && *half == (type == SL_BF16);
+}
+
+/* Which buffers are bf16, a bit each; kernels that are told another type than they have would read
+ * past the end. */
 static enum sl_status find_halves(const struct sl__op *op, int count,
                                   struct sl_tensor *const *tensors, uint32_t *halves) {
+  static const char *const names[] = {[SL_F32] = "f32", [SL_I32] = "i32", [SL_BF16] = "bf16"};
+  const char *modes = op->modes;
+  int half = -1;
   for (int i = 0; i < count; i++) {
-    if (tensors[i]->type != SL_BF16) continue;
-    if (i >= SL_MOST_HALVES)
-      return sl_fail(SL_UNSUPPORTED, "%s: buffer %d is bf16; only the first %d may be",
-                     op->codelet.name, i, SL_MOST_HALVES);
-    *halves |= 1u << i;
+    if (!type_fits(*modes, tensors[i]->type, &half))
+      return sl_fail(SL_BAD_ARGUMENT, "%s: buffer %d is %s, which does not go with the others",
+                     op->codelet.name, i, names[tensors[i]->type]);
+    if (tensors[i]->type == SL_BF16 && i < SL_MOST_HALVES) *halves |= 1u << i;
+    if (modes[1] != '*' && modes[1]) modes++;
   }
   return SL_OK;
 }
 
 static enum starpu_data_access_mode access_mode(char letter, bool accumulate) {
-  switch (letter) {
+  switch (sl__access(letter)) {
     case 'r': return STARPU_R;
     case 'w': return STARPU_W;
     case 'm': return STARPU_RW;

@@ -9,12 +9,24 @@
 
 /* An operation: its codelet, performance model and access modes, expanded from codelets/ops.def.
  * modes has one letter a buffer: r read, w write, m read and write, s scratch,
- * a write, or read and write where the launch accumulates; '*' repeats the letter before it. */
+ * a write, or read and write where the launch accumulates; '*' repeats the letter before it. Small
+ * letters are of tensors that are never bf16; capitals of those that may be, all of a task alike;
+ * x, y and z are r, a and w of any type. */
 struct sl__op {
   struct starpu_codelet codelet;
   struct starpu_perfmodel model;
   const char *modes;
 };
+
+/* The letter's access alone, small. */
+static inline char sl__access(char letter) {
+  switch (letter) {
+    case 'x': return 'r';
+    case 'y': return 'a';
+    case 'z': return 'w';
+    default: return (char)(letter | 0x20);
+  }
+}
 
 /* What the caller says of one task; zero value: anywhere, priority 0. */
 struct sl__launch {

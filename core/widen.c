@@ -56,7 +56,7 @@ void sl__run_widened(sl__kernel *kernel, const char *modes, void *buffers[], voi
   if (!ready) sl__task_failed(SL_NO_MEMORY, "no memory for a task's %d buffers", count);
   for (int i = 0; ready && i < count; i++) {
     bool half = i < SL_MOST_HALVES && halves >> i & 1;
-    if (half) ready = begin(&wide[i], buffers[i], *modes, cl_arg);
+    if (half) ready = begin(&wide[i], buffers[i], sl__access(*modes), cl_arg);
     seen[i] = half ? &wide[i].as_seen : buffers[i];
     if (modes[1] != '*' && modes[1]) modes++;
   }
