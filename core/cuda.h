@@ -17,6 +17,11 @@ void sl__cuda_close(struct sl_context *context);
 /* Why there is no CUDA worker, into text: "CUDA says: no CUDA-capable device is detected". */
 const char *sl__cuda_absence(char *text, size_t size);
 
+/* What the calling thread was last told of the GPU that it works with: "CUDA: an illegal memory
+ * access was encountered", and the GPU's worker. NULL: nothing is wrong. For a handler of SIGABRT:
+ * asks CUDA for what it has noted, no more. */
+const char *sl__cuda_trouble(int *worker);
+
 #ifdef __cplusplus
 }
 #endif

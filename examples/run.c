@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "aborted.h"
 #include "checkpoints.h"
 #include "log.h"
 #include "progress.h"
@@ -96,6 +97,7 @@ static void print_failure(struct run *run) {
   progress_clear(&run->progress);
   if (run->rank && run->common) return;
   if (run->apart && !cli_let_first_speak()) return;
+  aborted_told();
   if (run->rank)
     fprintf(stderr, "%s: rank %d: %s\n", run->name, run->rank, run->message);
   else
@@ -206,6 +208,7 @@ static enum sl_status open_context(struct run *run) {
                                        .timeout = cli->timeout > 0 ? cli->timeout : -1};
   enum sl_status status = sl_open(&options, &run->context);
   catch_signals(); /* after StarPU has installed its own handlers */
+  if (status == SL_OK) aborted_catch(run->name, sl_rank(run->context));
   return status;
 }
 
@@ -628,6 +631,7 @@ static int run_instead(struct run *run) {
     return fail(run, EXIT_USAGE, "--placement auto is for training; name the devices");
   if (!cli->load) return fail(run, EXIT_USAGE, "name the trained weights: --load FILE");
   enum sl_status status = sl_open(&options, &run->context);
+  if (status == SL_OK) aborted_catch(run->name, 0);
   if (status == SL_OK) status = run->program->instead(run->context, cli, run->program->input);
   int code = status == SL_OK ? EXIT_DONE : fail_library(run, status);
   sl_close(run->context);
