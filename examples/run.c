@@ -47,6 +47,7 @@ struct run {
   /* of --placement auto: what it says, and the time that steps really take */
   char *automatic;
   double predicted_ms;
+  char *split, *split_table; /* of --split auto */
   struct step_clock {
     double last, seconds; /* of the last report; between reports, without an epoch's first ones */
     int64_t in_epoch, steps;
@@ -238,6 +239,7 @@ static enum sl_status open_trainer(struct run *run) {
                                        .bigarray_bound = cli->bigarray_bound,
                                        .compress = cli->compress,
                                        .max_staleness = cli->max_staleness,
+                                       .split = cli_splits_itself(cli) ? NULL : cli->split,
                                        .carry_state = is_one_text(sl_dataset_info(run->train_set))};
   enum sl_status status = sl_schedule_parse(cli->lr_schedule, run->steps, &schedule);
   if (status != SL_OK) return status;
@@ -252,6 +254,11 @@ static enum sl_status open_trainer(struct run *run) {
                            &run->automatic);
     if (status != SL_OK) return status;
     options.stages = 0; /* the placement has its own, at most so many */
+  }
+  if (cli_splits_itself(cli)) {
+    status = sl_split_auto(run->model, &cli->optimizer, &options, cli->batch, &run->split,
+                           &run->split_table);
+    if (status != SL_OK) return status;
   }
   return sl_trainer_new(run->model, &cli->optimizer, &schedule, &options, &run->trainer);
 }
@@ -283,6 +290,13 @@ static void print_buckets(struct run *run, const struct sl_dataset_info *info) {
                  (long long)info->longer);
 }
 
+/* One by one; the last one's end is there already. text may be NULL. */
+static void print_lines(struct run *run, char *text) {
+  char *rest = text;
+  for (char *line = strsep(&rest, "\n"); line && *line; line = strsep(&rest, "\n"))
+    progress_print(&run->progress, "%s", line);
+}
+
 static void print_plan(struct run *run) {
   const struct sl_dataset_info *info = sl_dataset_info(run->train_set);
   progress_print(&run->progress, "%s", sl_context_text(run->context));
@@ -306,11 +320,8 @@ static void print_plan(struct run *run) {
   else if (run->cli.resume)
     progress_print(&run->progress, "No whole checkpoint in %s: from the beginning",
                    run->cli.checkpoint);
-  if (run->automatic) { /* its lines one by one, the last one's end is there already */
-    char *rest = run->automatic;
-    for (char *line = strsep(&rest, "\n"); line && *line; line = strsep(&rest, "\n"))
-      progress_print(&run->progress, "%s", line);
-  }
+  print_lines(run, run->automatic);
+  print_lines(run, run->split_table);
 }
 
 static int check_folder(struct run *run) {
@@ -611,6 +622,8 @@ static int finish(struct run *run, int code) {
   if (code != EXIT_DONE) print_failure(run);
   if (code != EXIT_DONE && !run->common) sl_leave(run->context, run->message);
   free(run->automatic);
+  free(run->split);
+  free(run->split_table);
   free(run->own_log);
   sl_trainer_free(run->trainer);
   sl_model_free(run->model);
