@@ -44,6 +44,18 @@ static void try_kernel(struct sl__cuda *w) {
   fail_opening(SL_NO_DEVICE, what, cudaGetErrorString(result));
 }
 
+/* StarPU takes nine tenths of a GPU's memory for its own, whoever has it already, and waits for ever
+ * for what it believes to have. Where its limit is set lower, that holds. */
+static void account(struct sl__cuda *w) {
+  size_t left = 0, all = 0;
+  unsigned node = starpu_worker_get_memory_node(starpu_worker_get_id());
+  starpu_ssize_t limit = starpu_memory_get_total(node);
+  if (limit <= 0 || cudaMemGetInfo(&left, &all) != cudaSuccess) return;
+  size_t room = left / 10 * 9;
+  w->taken = (size_t)limit > room ? (size_t)limit - room : 0;
+  if (w->taken) starpu_memory_allocate(node, w->taken, STARPU_MEMORY_OVERFLOW);
+}
+
 static void open_worker(void *unused) {
   struct sl__cuda *w = sl__cuda_here();
   (void)unused;
@@ -59,6 +71,7 @@ static void open_worker(void *unused) {
     fail_opening(SL_NO_MEMORY, what, cudaGetErrorString(memory));
     return;
   }
+  account(w);
   try_kernel(w);
   if (*opening) return;
   cublasStatus_t blas = cublasLtCreate(&w->lt);
@@ -76,6 +89,8 @@ static void close_worker(void *unused) {
   if (w->dnn) cudnnDestroy(w->dnn);
   if (w->lt) cublasLtDestroy(w->lt);
   if (w->workspace) cudaFree(w->workspace);
+  if (w->taken)
+    starpu_memory_deallocate(starpu_worker_get_memory_node(starpu_worker_get_id()), w->taken);
   *w = (struct sl__cuda){};
 }
 
@@ -107,6 +122,15 @@ const char *sl__cuda_absence(char *text, size_t size) {
     snprintf(text, size, "CUDA says: %s",
              result == cudaSuccess ? "there is no GPU" : cudaGetErrorString(result));
   return text;
+}
+
+size_t sl__cuda_taken(unsigned node) {
+  size_t taken = 0;
+  for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
+    int worker = starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
+    if (starpu_worker_get_memory_node(worker) == node) taken += workers[worker].taken;
+  }
+  return taken;
 }
 
 const char *sl__cuda_trouble(int *worker) {
