@@ -54,11 +54,11 @@ struct sl__cuda {
   cublasLtHandle_t lt;
   cudnnHandle_t dnn;
   void *workspace;
-  size_t taken; /* see sl__cuda_taken */
   struct {
     void *plans;
     void (*release)(void *plans);
   } kept[SL_CUDA_KEPT];
+  size_t taken; /* see sl__cuda_taken */
 };
 
 /* The calling worker's. */
