@@ -8,7 +8,6 @@
 #include "core/calibration.h"
 #include "core/cuda.h"
 #include "core/failure.h"
-#include "core/log.h"
 #include "parallel/feed.h"
 
 enum { WARM_PROBES = 1, TIMED_PROBES = 6 };
@@ -46,25 +45,7 @@ static bool is_definite(const struct sl__device *device) {
   return starpu_cpu_worker_get_count() == starpu_worker_get_count();
 }
 
-/* A GPU whose memory is too small for all is swapped in and out by StarPU. What a task reads and
- * writes must be there at once; and that of the next two, which StarPU fetches meanwhile. */
-static double least_at_once(const struct sl__cost_case *c, const struct sl__grid *grid,
-                            const int64_t *rows, unsigned node) {
-  double most = 0;
-  for (int i = 0; i < c->model->count; i++)
-    for (int r = 0; r < grid->replicas; r++) {
-      const struct sl__layer *layer = &c->model->layers[i];
-      double row = 2 * (double)sl_shape_count(&layer->out), fixed = 2 * (double)layer->params.total;
-      for (int k = 0; k < layer->input_count; k++) row += (double)sl_shape_count(&layer->in[k]);
-      if (layer->saved.ndim)
-        *(layer->saved_per_row ? &row : &fixed) += (double)sl_shape_count(&layer->saved);
-      if (sl__grid_is_here(grid, i) && sl__grid_device(grid, i, r)->node == node)
-        most = fmax(most, 4 * (fixed + row * (double)rows[r * grid->microbatches]));
-    }
-  return 3 * most;
-}
-
-/* What the layers on this memory node need for themselves, and the first stage that is there. rows:
+/* What the layers on this memory node need at least, and the first stage that is there. rows:
  * of each slice. */
 static double least_on_node(struct sl__cost_case *c, const struct sl__grid *grid,
                             const int64_t *rows, unsigned node, int *stage) {
@@ -92,7 +73,6 @@ enum sl_status sl__cost_check_memory(const struct sl_model *model,
                             .optimizer = optimizer,
                             .microbatches = grid->microbatches};
   enum sl_status status = SL_OK;
-  bool told = false;
   int64_t *rows = sl__alloc((size_t)grid->replicas * (size_t)grid->microbatches, sizeof *rows,
                             "a placement's memory");
   if (!rows) return SL_NO_MEMORY;
@@ -104,16 +84,6 @@ enum sl_status sl__cost_check_memory(const struct sl_model *model,
     double has = sl__cost_memory(device);
     if (grid->member_of && grid->member_of[d / grid->replicas] != grid->member) continue;
     if (stage < 0 || need <= has) continue;
-    if (device->node != STARPU_MAIN_RAM && least_at_once(&c, grid, rows, device->node) <= has) {
-      if (!told) /* the same node has others of these devices, maybe */
-        sl__log(
-            model->context, SL_LOG_WARNING,
-            "%s has %.1f MB, the layers there need %.1f MB: StarPU moves them out and in, which "
-            "takes time; more microbatches or a smaller batch need less",
-            device->name, has / 1e6, need / 1e6);
-      told = true;
-      continue;
-    }
     status = sl_fail(SL_NO_MEMORY,
                      "the placement cannot fit: the layers on %s (stage %d and what shares its "
                      "memory) need at least %.1f MB, but it has %.1f MB; place layers elsewhere, "
