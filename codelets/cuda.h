@@ -25,6 +25,7 @@ extern "C" {
   static void name##_body(void *buffers[], void *cl_arg, struct sl__cuda *cuda);                   \
   extern "C" void sl__##name##_cuda(void *buffers[], void *cl_arg);                                \
   extern "C" void sl__##name##_cuda(void *buffers[], void *cl_arg) {                               \
+    sl__task_launched();                                                                           \
     name##_body(buffers, cl_arg, sl__cuda_here());                                                 \
     sl::succeeded(cudaGetLastError());                                                             \
   }                                                                                                \
@@ -85,10 +86,20 @@ T *out(void *buffers[], int i) {
 
 /* ---- failures: the task's, see core/failure.h --------------------------------------------- */
 
+/* Errors of kernels that were begun earlier: they come to whoever asks CUDA for something next, and
+ * the device is lost. CUDA's numbers from 700 on are such, but for a few that the call itself made. */
+inline bool is_late(cudaError_t result) {
+  return result >= cudaErrorIllegalAddress && result <= cudaErrorLaunchFailure &&
+         result != cudaErrorLaunchOutOfResources;
+}
+
 inline bool succeeded(cudaError_t result) {
   if (result == cudaSuccess) return true;
-  sl__task_failed(result == cudaErrorMemoryAllocation ? SL_NO_MEMORY : SL_STARPU, "CUDA: %s",
-                  cudaGetErrorString(result));
+  if (is_late(result))
+    sl__device_failed(SL_STARPU, cudaGetErrorString(result));
+  else
+    sl__task_failed(result == cudaErrorMemoryAllocation ? SL_NO_MEMORY : SL_STARPU, "CUDA: %s",
+                    cudaGetErrorString(result));
   return false;
 }
 inline bool succeeded(cublasStatus_t result) {

@@ -12,7 +12,9 @@ extern "C" {
 /* Kernels are handed no pointer of ours, so this cannot live in the context; StarPU, too, is one a
  * process. Each entry is its worker's alone. */
 static struct sl__cuda workers[STARPU_NMAXWORKERS];
-static char opening[640]; /* the first failure while opening; written by workers in turn */
+/* The first failure while opening; written by workers in turn. */
+static enum sl_status opening_status;
+static char opening[640];
 
 struct sl__cuda *sl__cuda_here(void) {
   return &workers[starpu_worker_get_id()];
@@ -20,8 +22,10 @@ struct sl__cuda *sl__cuda_here(void) {
 
 static __global__ void probe(int *answer) { *answer = 1; }
 
-static void fail_opening(const char *what, const char *why) {
-  if (!*opening) snprintf(opening, sizeof opening, "%s: %s", what, why);
+static void fail_opening(enum sl_status status, const char *what, const char *why) {
+  if (*opening) return;
+  opening_status = status;
+  snprintf(opening, sizeof opening, "%s: %s", what, why);
 }
 
 /* A launch tells whether there are kernels for this architecture. */
@@ -37,7 +41,19 @@ static void try_kernel(struct sl__cuda *w) {
            "GPU %d (%s, architecture %d%d) runs none of this build's kernels (%s); configure with "
            "--with-cuda-arch=%d%d",
            w->device, p.name, p.major, p.minor, SL_CUDA_ARCHITECTURES, p.major, p.minor);
-  fail_opening(what, cudaGetErrorString(result));
+  fail_opening(SL_NO_DEVICE, what, cudaGetErrorString(result));
+}
+
+/* StarPU takes nine tenths of a GPU's memory for its own, whoever has it already, and waits for ever
+ * for what it believes to have. Where its limit is set lower, that holds. */
+static void account(struct sl__cuda *w) {
+  size_t left = 0, all = 0;
+  unsigned node = starpu_worker_get_memory_node(starpu_worker_get_id());
+  starpu_ssize_t limit = starpu_memory_get_total(node);
+  if (limit <= 0 || cudaMemGetInfo(&left, &all) != cudaSuccess) return;
+  size_t room = left / 10 * 9;
+  w->taken = (size_t)limit > room ? (size_t)limit - room : 0;
+  if (w->taken) starpu_memory_allocate(node, w->taken, STARPU_MEMORY_OVERFLOW);
 }
 
 static void open_worker(void *unused) {
@@ -47,17 +63,22 @@ static void open_worker(void *unused) {
   w->stream = starpu_cuda_get_local_stream();
   cudaError_t memory = cudaMalloc(&w->workspace, SL_CUDA_WORKSPACE);
   if (memory != cudaSuccess) {
+    char what[96];
+    cudaGetLastError();
     w->workspace = NULL;
-    fail_opening("a GPU's workspace of 64 MiB", cudaGetErrorString(memory));
+    snprintf(what, sizeof what, "GPU %d has no room for a workspace of %zu MiB", w->device,
+             SL_CUDA_WORKSPACE >> 20);
+    fail_opening(SL_NO_MEMORY, what, cudaGetErrorString(memory));
     return;
   }
+  account(w);
   try_kernel(w);
   if (*opening) return;
   cublasStatus_t blas = cublasLtCreate(&w->lt);
-  if (blas != CUBLAS_STATUS_SUCCESS) fail_opening("cuBLASLt", cublasLtGetStatusString(blas));
+  if (blas != CUBLAS_STATUS_SUCCESS) fail_opening(SL_STARPU, "cuBLASLt does not start", cublasLtGetStatusString(blas));
   cudnnStatus_t dnn = cudnnCreate(&w->dnn);
   if (dnn == CUDNN_STATUS_SUCCESS) dnn = cudnnSetStream(w->dnn, w->stream);
-  if (dnn != CUDNN_STATUS_SUCCESS) fail_opening("cuDNN", cudnnGetErrorString(dnn));
+  if (dnn != CUDNN_STATUS_SUCCESS) fail_opening(SL_STARPU, "cuDNN does not start", cudnnGetErrorString(dnn));
 }
 
 static void close_worker(void *unused) {
@@ -68,6 +89,8 @@ static void close_worker(void *unused) {
   if (w->dnn) cudnnDestroy(w->dnn);
   if (w->lt) cublasLtDestroy(w->lt);
   if (w->workspace) cudaFree(w->workspace);
+  if (w->taken)
+    starpu_memory_deallocate(starpu_worker_get_memory_node(starpu_worker_get_id()), w->taken);
   *w = (struct sl__cuda){};
 }
 
@@ -80,7 +103,7 @@ enum sl_status sl__cuda_open(struct sl_context *context) {
     unsigned worker = (unsigned)starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
     starpu_execute_on_specific_workers(open_worker, NULL, 1, &worker, "open");
   }
-  return *opening ? sl_fail(SL_NO_DEVICE, "%s", opening) : SL_OK;
+  return *opening ? sl_fail(opening_status, "%s", opening) : SL_OK;
 }
 
 void sl__cuda_close(struct sl_context *context) {
@@ -99,4 +122,23 @@ const char *sl__cuda_absence(char *text, size_t size) {
     snprintf(text, size, "CUDA says: %s",
              result == cudaSuccess ? "there is no GPU" : cudaGetErrorString(result));
   return text;
+}
+
+size_t sl__cuda_taken(unsigned node) {
+  size_t taken = 0;
+  for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
+    int worker = starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
+    if (starpu_worker_get_memory_node(worker) == node) taken += workers[worker].taken;
+  }
+  return taken;
+}
+
+const char *sl__cuda_trouble(int *worker) {
+  int device;
+  cudaError_t result = cudaPeekAtLastError();
+  *worker = -1;
+  if (result == cudaSuccess || result == cudaErrorNotReady) return NULL;
+  if (cudaGetDevice(&device) == cudaSuccess)
+    *worker = starpu_worker_get_by_devid(STARPU_CUDA_WORKER, device);
+  return *worker < 0 ? NULL : cudaGetErrorString(result);
 }

@@ -17,6 +17,15 @@ void sl__cuda_close(struct sl_context *context);
 /* Why there is no CUDA worker, into text: "CUDA says: no CUDA-capable device is detected". */
 const char *sl__cuda_absence(char *text, size_t size);
 
+/* Bytes of a memory node that StarPU counts as its own but cannot have: other programs' on that GPU,
+ * the workspace, CUDA itself. 0 where the node is no GPU's. */
+size_t sl__cuda_taken(unsigned node);
+
+/* What the calling thread was last told of the GPU that it works with: "CUDA: an illegal memory
+ * access was encountered", and the GPU's worker. NULL: nothing is wrong. For a handler of SIGABRT:
+ * asks CUDA for what it has noted, no more. */
+const char *sl__cuda_trouble(int *worker);
+
 #ifdef __cplusplus
 }
 #endif
@@ -49,6 +58,7 @@ struct sl__cuda {
     void *plans;
     void (*release)(void *plans);
   } kept[SL_CUDA_KEPT];
+  size_t taken; /* see sl__cuda_taken */
 };
 
 /* The calling worker's. */

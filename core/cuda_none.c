@@ -14,3 +14,13 @@ const char *sl__cuda_absence(char *text, size_t size) {
   snprintf(text, size, "this build has no CUDA; configure says what it found");
   return text;
 }
+
+const char *sl__cuda_trouble(int *worker) {
+  *worker = -1;
+  return NULL;
+}
+
+size_t sl__cuda_taken(unsigned node) {
+  (void)node;
+  return 0;
+}

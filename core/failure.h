@@ -17,6 +17,16 @@ void sl__task_failed(enum sl_status status, const char *format, ...) SL_PRINTF(2
 enum sl_status sl__task_failure(void);
 void sl__task_failure_clear(void);
 
+/* ---- devices that work by themselves ---- */
+
+/* The running task gives its worker's device something to do that may fail when the call has long
+ * returned. The last few of each worker are remembered, for sl_last_words and: */
+void sl__task_launched(void);
+
+/* The device of the calling worker says that something has failed before: the running task, or one
+ * of those just before it. The message names them. */
+void sl__device_failed(enum sl_status status, const char *why);
+
 #ifdef __cplusplus
 }
 #endif

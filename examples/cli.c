@@ -39,6 +39,7 @@ enum key {
   KEY_DEVICES,
   KEY_REPLICAS,
   KEY_MICROBATCHES,
+  KEY_SPLIT,
   KEY_STAGES,
   KEY_PLACEMENT,
   KEY_PLACEMENT_FILE,
@@ -96,6 +97,11 @@ static const struct argp_option options[] = {
     {"replicas", KEY_REPLICAS, "N", 0, "Slices of a batch (default: one a worker)", 3},
     {"microbatches", KEY_MICROBATCHES, "N", 0,
      "Cut each replica's slice further, to save memory (default 1)", 3},
+    {"split", KEY_SPLIT, "WEIGHTS", 0,
+     "Rows of a batch by replica, for devices of unequal speed: '4,1', even (default), or auto: "
+     "measure the devices, and take the quickest of such a split, even slices, and more slices "
+     "than devices",
+     3},
     {"stages", KEY_STAGES, "N", 0,
      "Cut the model into N runs of layers of like cost, one a worker (a pipeline)", 3},
     {"placement", KEY_PLACEMENT, "TEXT", 0,
@@ -242,6 +248,8 @@ bool cli_is_automatic(const struct cli *cli) {
   return cli->placement && !strcmp(cli->placement, "auto");
 }
 
+bool cli_splits_itself(const struct cli *cli) { return cli->split && !strcmp(cli->split, "auto"); }
+
 /* What only all options together can tell. */
 static void check_all(struct cli *cli, const struct argp_state *state) {
   struct sl_schedule schedule;
@@ -262,6 +270,14 @@ static void check_all(struct cli *cli, const struct argp_state *state) {
     cli_refuse(state, "--max-staleness: only with --kvstore dist_async");
   if (automatic && cli->kvstore >= SL_KVSTORE_DIST_SYNC)
     cli_refuse(state, "--placement auto: not over ranks yet; name the devices");
+  if (cli_splits_itself(cli) && (cli->stages || cli->placement || cli->placement_file))
+    cli_refuse(state,
+               "--split auto: --stages and --placement say where layers run; give weights (--split "
+               "4,1) or leave them out");
+  if (automatic && cli->split && strcmp(cli->split, "even") != 0)
+    cli_refuse(state,
+               "--split and --placement auto: replicas get devices that are alike then; "
+               "leave --split out");
   if (!cli->checkpoint && (cli->checkpoint_every || cli->keep || cli->resume))
     cli_refuse(state, "--checkpoint-every, --keep, --resume: they belong to --checkpoint DIR");
   if (!cli->keep) cli->keep = 3;
@@ -317,6 +333,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_MICROBATCHES:
       cli->microbatches = (int)cli_whole(state, "--microbatches", text, 1, 4096);
       break;
+    case KEY_SPLIT: cli->split = read_name(state, "--split", text); break;
     case KEY_STAGES: cli->stages = (int)cli_whole(state, "--stages", text, 1, 4096); break;
     case KEY_PLACEMENT: cli->placement = read_name(state, "--placement", text); break;
     case KEY_PLACEMENT_FILE:

@@ -25,6 +25,7 @@ struct cli {
   /* devices */
   const char *devices;
   int replicas, microbatches, stages;
+  const char *split;                      /* NULL: even */
   const char *placement, *placement_file; /* NULL: none */
   enum sl_kvstore_kind kvstore;
   enum sl_math math;
@@ -65,6 +66,9 @@ double cli_real(const struct argp_state *state, const char *option, const char *
 
 /* --placement auto: else a text for sl_place, or none. */
 bool cli_is_automatic(const struct cli *cli);
+
+/* --split auto: else weights, or none. */
+bool cli_splits_itself(const struct cli *cli);
 
 /* Where several ranks fail for the same reason before they know of each other, the first one speaks
  * for all and the launcher ends the others (mpirun after a second): they wait for that. false: it

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "aborted.h"
 #include "checkpoints.h"
 #include "log.h"
 #include "progress.h"
@@ -46,6 +47,7 @@ struct run {
   /* of --placement auto: what it says, and the time that steps really take */
   char *automatic;
   double predicted_ms;
+  char *split, *split_table; /* of --split auto */
   struct step_clock {
     double last, seconds; /* of the last report; between reports, without an epoch's first ones */
     int64_t in_epoch, steps;
@@ -96,6 +98,7 @@ static void print_failure(struct run *run) {
   progress_clear(&run->progress);
   if (run->rank && run->common) return;
   if (run->apart && !cli_let_first_speak()) return;
+  aborted_told();
   if (run->rank)
     fprintf(stderr, "%s: rank %d: %s\n", run->name, run->rank, run->message);
   else
@@ -206,6 +209,7 @@ static enum sl_status open_context(struct run *run) {
                                        .timeout = cli->timeout > 0 ? cli->timeout : -1};
   enum sl_status status = sl_open(&options, &run->context);
   catch_signals(); /* after StarPU has installed its own handlers */
+  if (status == SL_OK) aborted_catch(run->name, sl_rank(run->context));
   return status;
 }
 
@@ -236,6 +240,7 @@ static enum sl_status open_trainer(struct run *run) {
                                        .bigarray_bound = cli->bigarray_bound,
                                        .compress = cli->compress,
                                        .max_staleness = cli->max_staleness,
+                                       .split = cli_splits_itself(cli) ? NULL : cli->split,
                                        .carry_state = is_one_text(sl_dataset_info(run->train_set))};
   enum sl_status status = sl_schedule_parse(cli->lr_schedule, run->steps, &schedule);
   if (status != SL_OK) return status;
@@ -250,6 +255,11 @@ static enum sl_status open_trainer(struct run *run) {
                            &run->automatic);
     if (status != SL_OK) return status;
     options.stages = 0; /* the placement has its own, at most so many */
+  }
+  if (cli_splits_itself(cli)) {
+    status = sl_split_auto(run->model, &cli->optimizer, &options, cli->batch, &run->split,
+                           &run->split_table);
+    if (status != SL_OK) return status;
   }
   return sl_trainer_new(run->model, &cli->optimizer, &schedule, &options, &run->trainer);
 }
@@ -281,6 +291,13 @@ static void print_buckets(struct run *run, const struct sl_dataset_info *info) {
                  (long long)info->longer);
 }
 
+/* One by one; the last one's end is there already. text may be NULL. */
+static void print_lines(struct run *run, char *text) {
+  char *rest = text;
+  for (char *line = strsep(&rest, "\n"); line && *line; line = strsep(&rest, "\n"))
+    progress_print(&run->progress, "%s", line);
+}
+
 static void print_plan(struct run *run) {
   const struct sl_dataset_info *info = sl_dataset_info(run->train_set);
   progress_print(&run->progress, "%s", sl_context_text(run->context));
@@ -305,11 +322,8 @@ static void print_plan(struct run *run) {
   else if (run->cli.resume)
     progress_print(&run->progress, "No whole checkpoint in %s: from the beginning",
                    run->cli.checkpoint);
-  if (run->automatic) { /* its lines one by one, the last one's end is there already */
-    char *rest = run->automatic;
-    for (char *line = strsep(&rest, "\n"); line && *line; line = strsep(&rest, "\n"))
-      progress_print(&run->progress, "%s", line);
-  }
+  print_lines(run, run->automatic);
+  print_lines(run, run->split_table);
 }
 
 static int check_folder(struct run *run) {
@@ -610,6 +624,8 @@ static int finish(struct run *run, int code) {
   if (code != EXIT_DONE) print_failure(run);
   if (code != EXIT_DONE && !run->common) sl_leave(run->context, run->message);
   free(run->automatic);
+  free(run->split);
+  free(run->split_table);
   free(run->own_log);
   sl_trainer_free(run->trainer);
   sl_model_free(run->model);
@@ -630,6 +646,7 @@ static int run_instead(struct run *run) {
     return fail(run, EXIT_USAGE, "--placement auto is for training; name the devices");
   if (!cli->load) return fail(run, EXIT_USAGE, "name the trained weights: --load FILE");
   enum sl_status status = sl_open(&options, &run->context);
+  if (status == SL_OK) aborted_catch(run->name, 0);
   if (status == SL_OK) status = run->program->instead(run->context, cli, run->program->input);
   int code = status == SL_OK ? EXIT_DONE : fail_library(run, status);
   sl_close(run->context);

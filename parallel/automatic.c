@@ -1,6 +1,5 @@
 /* Placement by a cost model: measure each layer on each kind of device, cut the model where the
  * slowest stage is fastest, say what to expect. */
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,15 +38,6 @@ struct automatic {
 
 /* ---- devices into classes ---- */
 
-/* "cpu", or "cuda Tesla V100": StarPU's names say in brackets what a device is. */
-static void kind_of(const struct sl__device *device, char *kind, size_t size) {
-  char name[128] = "";
-  starpu_worker_get_name(device->place.worker - 1, name, sizeof name);
-  const char *model = strchr(name, '(');
-  size_t letters = strspn(device->name, "abcdefghijklmnopqrstuvwxyz");
-  snprintf(kind, size, "%.*s %s", (int)letters, device->name, model ? model : "");
-}
-
 /* Each stage takes as many devices of a kind as there are replicas. */
 static enum sl_status count_sets(struct automatic *a) {
   int most = 0;
@@ -73,7 +63,7 @@ static enum sl_status sort_devices(struct automatic *a) {
     bool again = false; /* a device may be in the list twice */
     for (int e = 0; e < d; e++) again |= devices[e].place.worker == devices[d].place.worker;
     if (again) continue;
-    kind_of(&devices[d], kind, sizeof kind);
+    sl__device_kind(&devices[d], kind, sizeof kind);
     while (k < a->class_count && strcmp(a->classes[k].kind, kind)) k++;
     if (k == MOST_CLASSES) {
       status = sl_fail(SL_BAD_ARGUMENT, "more than %d kinds of devices; name fewer by --devices",
@@ -252,33 +242,6 @@ static enum sl_status predict(struct automatic *a) {
 
 /* ---- the plan as text ---- */
 
-/* The digits at a name's end: where they begin; its length where there are none, or too many. */
-static size_t digits_of(const char *name) {
-  size_t at = strlen(name), end = at;
-  while (at && isdigit((unsigned char)name[at - 1])) at--;
-  bool plain = end - at < 7 && (end - at < 2 || name[at] != '0');
-  return at && plain ? at : end;
-}
-
-/* Does b's name go on where a's ends: lstm3 after lstm2? */
-static bool follows(const char *a, const char *b) {
-  size_t at = digits_of(a);
-  return a[at] && digits_of(b) == at && b[at] && !strncmp(a, b, at) &&
-         atoi(b + at) == atoi(a + at) + 1;
-}
-
-/* "embed,lstm0-3" */
-static void print_layers(FILE *out, const struct sl_model *model, int from, int to) {
-  for (int i = from; i < to;) {
-    int last = i;
-    while (last + 1 < to && follows(model->layers[last].name, model->layers[last + 1].name)) last++;
-    fprintf(out, "%s%s", i > from ? "," : "", model->layers[i].name);
-    if (last > i)
-      fprintf(out, "-%s", model->layers[last].name + digits_of(model->layers[last].name));
-    i = last + 1;
-  }
-}
-
 /* Stage s has the next ones of its class, one a replica. */
 static void print_devices(FILE *out, const struct automatic *a, int stage) {
   const struct class *class = &a->classes[a->plan.device_class[stage]];
@@ -291,7 +254,7 @@ static void print_devices(FILE *out, const struct automatic *a, int stage) {
 static void print_rules(FILE *out, const struct automatic *a) {
   for (int s = 0; s < a->plan.stages; s++) {
     if (s) fputc(';', out);
-    print_layers(out, a->c.model, a->plan.first[s], last_of(a, s));
+    sl__print_layers(out, a->c.model, a->plan.first[s], last_of(a, s));
     fputc('=', out);
     print_devices(out, a, s);
   }
@@ -304,7 +267,7 @@ static void print_table(FILE *out, const struct automatic *a) {
     fprintf(out, "%5d  %10.2f  %8.1f  ", s, a->plan.stage_ms[s], 1e-6 * a->plan.stage_bytes[s]);
     print_devices(out, a, s);
     fprintf(out, ": ");
-    print_layers(out, a->c.model, a->plan.first[s], last_of(a, s));
+    sl__print_layers(out, a->c.model, a->plan.first[s], last_of(a, s));
     fputc('\n', out);
     estimated += a->classes[a->plan.device_class[s]].costs.estimated;
   }
@@ -337,6 +300,11 @@ static enum sl_status check(const struct sl_model *model, const struct sl_traine
                                            .microbatches = o->microbatches,
                                            .chunk = o->chunk,
                                            .math = o->math};
+  if (o->split && strcmp(o->split, "even") != 0)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "split '%s': an automatic placement takes devices that are alike for the "
+                   "replicas; leave the split out",
+                   o->split);
   enum sl_status status = sl__trainer_check(o);
   if (status == SL_OK) status = sl__grid_new(model, &plain, &grid);
   if (status == SL_OK) status = sl__grid_check_batch(&grid, batch);

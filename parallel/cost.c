@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "core/calibration.h"
+#include "core/cuda.h"
+#include "core/failure.h"
 #include "parallel/feed.h"
 #include "parallel/precision.h"
 
@@ -49,7 +51,7 @@ double sl__cost_bytes(const struct sl__cost_case *c, int i, int slices) {
 
 double sl__cost_memory(const struct sl__device *device) {
   starpu_ssize_t bytes = starpu_memory_get_total(device->node);
-  if (bytes > 0) return (double)bytes;
+  if (bytes > 0) return (double)bytes - (double)sl__cuda_taken(device->node);
   if (device->node != STARPU_MAIN_RAM || getenv("STARPU_DISK_SWAP")) return INFINITY;
   return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 }
@@ -60,9 +62,10 @@ static bool is_definite(const struct sl__device *device) {
   return starpu_cpu_worker_get_count() == starpu_worker_get_count();
 }
 
-/* What the layers on this memory node need at least, and the first stage that is there. */
-static double least_on_node(const struct sl__cost_case *c, const struct sl__grid *grid,
-                            unsigned node, int *stage) {
+/* What the layers on this memory node need at least, and the first stage that is there. rows:
+ * of each slice. */
+static double least_on_node(struct sl__cost_case *c, const struct sl__grid *grid,
+                            const int64_t *rows, unsigned node, int *stage) {
   const struct sl_model *model = c->model;
   double bytes = 0;
   *stage = -1;
@@ -71,6 +74,7 @@ static double least_on_node(const struct sl__cost_case *c, const struct sl__grid
       const struct sl__device *device = sl__grid_device(grid, i, r);
       if (!sl__grid_is_here(grid, i)) continue;
       if (device->node != node || !is_definite(device)) continue;
+      c->rows = rows[r * grid->microbatches];
       bytes += sl__cost_bytes(c, i, 1);
       if (r) bytes -= param_bytes(c, &model->layers[i]); /* these are there once */
       if (*stage < 0) *stage = grid->stage[i];
@@ -81,25 +85,30 @@ static double least_on_node(const struct sl__cost_case *c, const struct sl__grid
 enum sl_status sl__cost_check_memory(const struct sl_model *model,
                                      const struct sl_optimizer *optimizer,
                                      const struct sl__grid *grid, int64_t batch) {
-  const struct sl__cost_case c = {.model = (struct sl_model *)model,
-                                  .optimizer = optimizer,
-                                  .rows = batch / ((int64_t)grid->replicas * grid->microbatches),
-                                  .microbatches = grid->microbatches,
-                                  .math = grid->math};
-  for (int d = 0; d < grid->stages * grid->replicas; d++) {
+  struct sl__cost_case c = {.model = (struct sl_model *)model,
+                            .optimizer = optimizer,
+                            .microbatches = grid->microbatches,
+                            .math = grid->math};
+  enum sl_status status = SL_OK;
+  int64_t *rows = sl__alloc((size_t)grid->replicas * (size_t)grid->microbatches, sizeof *rows,
+                            "a placement's memory");
+  if (!rows) return SL_NO_MEMORY;
+  sl__slice_rows(grid, batch, rows);
+  for (int d = 0; d < grid->stages * grid->replicas && status == SL_OK; d++) {
     const struct sl__device *device = &grid->devices[d];
     int stage;
-    double need = least_on_node(&c, grid, device->node, &stage);
+    double need = least_on_node(&c, grid, rows, device->node, &stage);
     double has = sl__cost_memory(device);
     if (grid->member_of && grid->member_of[d / grid->replicas] != grid->member) continue;
     if (stage < 0 || need <= has) continue;
-    return sl_fail(SL_NO_MEMORY,
-                   "the placement cannot fit: the layers on %s (stage %d and what shares its "
-                   "memory) need at least %.1f MB, but it has %.1f MB; place layers elsewhere, or "
-                   "take a smaller batch or more microbatches",
-                   device->name, stage, need / 1e6, has / 1e6);
+    status = sl_fail(SL_NO_MEMORY,
+                     "the placement cannot fit: the layers on %s (stage %d and what shares its "
+                     "memory) need at least %.1f MB, but it has %.1f MB; place layers elsewhere, "
+                     "or take a smaller batch or more microbatches",
+                     device->name, stage, need / 1e6, has / 1e6);
   }
-  return SL_OK;
+  free(rows);
+  return status;
 }
 
 /* The layer that a noted task is for; -1: none (a norm, statistics). */
@@ -113,7 +122,7 @@ static int layer_of(const struct sl_model *model, const char *name) {
 
 struct probe {
   const struct sl__cost_case *c;
-  struct sl__grid grid;
+  const struct sl__grid *grid;
   struct sl__plan *plan;
   struct sl__kvstore *kvstore;
   struct sl_tensor *x, *labels;
@@ -121,48 +130,40 @@ struct probe {
 };
 
 /* Some data: zeros, which are tokens and labels, too. */
-static enum sl_status probe_data(struct probe *p, int count) {
+static enum sl_status probe_data(struct probe *p, int64_t batch) {
   const struct sl_model *model = p->c->model;
-  struct sl_shape x = {.ndim = model->sample.ndim + 1, .dim = {p->c->rows * count}};
-  int64_t rows[STARPU_NMAXWORKERS];
+  struct sl_shape x = {.ndim = model->sample.ndim + 1, .dim = {batch}};
+  int count = p->plan->count;
   enum sl_status status;
+  int64_t *rows = sl__alloc((size_t)count, sizeof *rows, "a probe");
+  if (!rows) return SL_NO_MEMORY;
   for (int i = 0; i < model->sample.ndim; i++) x.dim[i + 1] = model->sample.dim[i];
   struct sl_shape labels = model->takes_tokens ? x : SL_SHAPE(x.dim[0]);
   enum sl_type type = model->takes_tokens ? SL_I32 : SL_F32;
   SL_TRY(sl__tensor_host(model->context, &x, type, NULL, &p->x));
   SL_TRY(sl__tensor_host(model->context, &labels, SL_I32, NULL, &p->labels));
-  if (count < 2) return SL_OK;
-  for (int i = 0; i < count; i++) rows[i] = p->c->rows;
+  if (count < 2) goto out;
+  sl__slice_rows(p->grid, batch, rows);
   SL_TRY(sl__tensor_split(p->x, count, rows));
   SL_TRY(sl__tensor_keep_split(p->x));
   SL_TRY(sl__tensor_split(p->labels, count, rows));
   SL_TRY(sl__tensor_keep_split(p->labels));
 out:
+  free(rows);
   return status;
 }
 
 static enum sl_status probe_open(struct probe *p, const struct sl__cost_case *c,
-                                 const struct sl__device *devices, int count) {
-  enum sl_status status = SL_NO_MEMORY;
-  *p = (struct probe){.c = c,
-                      .wall_ms = INFINITY,
-                      .grid = {.replicas = count,
-                               .microbatches = 1,
-                               .stages = 1,
-                               .math = c->math,
-                               .chunk = c->chunk,
-                               .layers = c->model->count}};
-  p->grid.stage = sl__alloc((size_t)c->model->count, sizeof *p->grid.stage, "a probe");
-  p->grid.devices = sl__alloc((size_t)count, sizeof *p->grid.devices, "a probe");
-  if (!p->grid.stage || !p->grid.devices) goto out;
-  memcpy(p->grid.devices, devices, (size_t)count * sizeof *devices);
-  SL_TRY(sl__plan_new(c->model, &p->grid, c->rows * count, 0, true, &p->plan));
-  SL_TRY(
-      sl__kvstore_new(c->model, c->optimizer,
-                      &(struct sl__kvstore_options){.kind = c->kvstore, .big_shard = c->big_shard},
-                      &p->grid, &p->kvstore));
+                                 const struct sl__grid *grid, int64_t batch) {
+  const struct sl__kvstore_options options = {
+      .kind = sl__kvstore_is_on_devices(c->kvstore) ? SL_KVSTORE_DEVICE : SL_KVSTORE_LOCAL,
+      .big_shard = c->big_shard};
+  enum sl_status status;
+  *p = (struct probe){.c = c, .wall_ms = INFINITY, .grid = grid};
+  SL_TRY(sl__plan_new(c->model, grid, batch, 0, true, &p->plan));
+  SL_TRY(sl__kvstore_new(c->model, c->optimizer, &options, grid, &p->kvstore));
   SL_TRY(sl__kvstore_reserve(p->kvstore, sl__plan_positions(p->plan)));
-  SL_TRY(probe_data(p, count));
+  SL_TRY(probe_data(p, batch));
 out:
   return status;
 }
@@ -173,7 +174,23 @@ static void probe_close(struct probe *p) {
   sl__kvstore_free(p->kvstore);
   sl__tensor_free(p->x);
   sl__tensor_free(p->labels);
-  sl__grid_clear(&p->grid);
+}
+
+/* A grid of so many replicas, each of c->rows, on these devices. */
+static enum sl_status probe_grid(const struct sl__cost_case *c, const struct sl__device *devices,
+                                 int count, struct sl__grid *grid) {
+  *grid = (struct sl__grid){.members = 1,
+                            .replicas = count,
+                            .microbatches = 1,
+                            .stages = 1,
+                            .math = c->math,
+                            .chunk = c->chunk,
+                            .layers = c->model->count};
+  grid->stage = sl__alloc((size_t)c->model->count, sizeof *grid->stage, "a probe");
+  grid->devices = sl__alloc((size_t)count, sizeof *grid->devices, "a probe");
+  if (!grid->stage || !grid->devices) return SL_NO_MEMORY;
+  memcpy(grid->devices, devices, (size_t)count * sizeof *devices);
+  return SL_OK;
 }
 
 /* The update adds as many gradients as the trainer's will. wait: between the two, to take the time.
@@ -352,11 +369,13 @@ static bool fits(const struct sl__cost_case *c, const struct sl__device *device,
 enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__device *devices,
                                 int count, struct sl__costs *costs) {
   enum sl_status status;
+  struct sl__grid grid = {0};
   struct probe probe = {0};
   struct sl__rehearsal noted = {0};
   struct sl__copy before = {0};
   SL_TRY(costs_new(c->model->count, costs));
-  SL_TRY(probe_open(&probe, c, devices, count));
+  SL_TRY(probe_grid(c, devices, count, &grid));
+  SL_TRY(probe_open(&probe, c, &grid, c->rows * count));
   SL_TRY(rehearse(&probe, &noted));
   costs->impossible = !runs_on(&noted, devices);
   if (costs->impossible) goto out;
@@ -372,8 +391,46 @@ enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__
   if (status == SL_OK) add_overhead(c, &noted, devices, &probe, count, costs);
 out:
   probe_close(&probe);
+  sl__grid_clear(&grid);
   sl__copy_free(&before);
   free(noted.tasks);
   if (status != SL_OK) sl__costs_clear(costs);
+  return status;
+}
+
+/* ---- whole steps ---- */
+
+/* The first ones bring memory, and are not counted. */
+static enum sl_status time_steps(struct probe *p, double *ms) {
+  enum { TRIES = 3, STEPS = 3 };
+  enum sl_status status;
+  *ms = INFINITY;
+  for (int i = 0; i < WARM_PROBES; i++) SL_TRY(probe_step(p, true));
+  for (int try = 0; try < TRIES; try++) {
+    starpu_task_wait_for_all();
+    double start = starpu_timing_now();
+    for (int i = 0; i < STEPS; i++) SL_TRY(probe_step(p, false));
+    starpu_task_wait_for_all();
+    *ms = fmin(*ms, (starpu_timing_now() - start) / 1e3 / STEPS);
+  }
+  status = sl__task_failure();
+out:
+  return status;
+}
+
+enum sl_status sl__cost_step(const struct sl__cost_case *c, const struct sl__grid *grid,
+                             int64_t batch, double *ms) {
+  enum sl_status status;
+  struct probe probe;
+  struct sl__copy before = {0};
+  SL_TRY(probe_open(&probe, c, grid, batch));
+  SL_TRY(sl__copy_new(c->model, &before));
+  SL_TRY(sl__copy_read(c->model, &before));
+  status = time_steps(&probe, ms);
+  enum sl_status written = sl__copy_write(c->model, &before);
+  if (status == SL_OK) status = written;
+out:
+  probe_close(&probe);
+  sl__copy_free(&before);
   return status;
 }

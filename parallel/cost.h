@@ -31,6 +31,11 @@ enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__
                                 int count, struct sl__costs *costs);
 void sl__costs_clear(struct sl__costs *costs);
 
+/* ms of a whole training step of a batch on this grid, some steps following each other; the least
+ * of a few tries. Weights and buffers stay as they are; c->rows is not looked at. */
+enum sl_status sl__cost_step(const struct sl__cost_case *c, const struct sl__grid *grid,
+                             int64_t batch, double *ms);
+
 /* ms of a noted task where nothing is known of it: so many flops and bytes, at a rate that is
  * common for the kind of device. */
 double sl__cost_estimate(const struct sl__rehearsed *task, const struct sl__device *device);

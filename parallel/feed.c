@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/log.h"
 #include "core/wait.h"
 
 static struct sl_shape batch_shape(const struct sl_loader *loader) {
@@ -40,7 +41,10 @@ static enum sl_status open_slots(struct sl__feed *feed, struct sl_context *conte
     SL_TRY(
         slot_tensor(context, &shape, info->tokens ? SL_I32 : SL_F32, x, grid, rows, &feed->x[i]));
     SL_TRY(slot_tensor(context, &labels, SL_I32, y, grid, rows, &feed->labels[i]));
-    if (feed->pinned) starpu_memory_pin(x, feed->x[i]->bytes);
+    if (!feed->pinned) continue;
+    /* slower copies are all that a refusal costs */
+    if (starpu_memory_pin(x, feed->x[i]->bytes) || starpu_memory_pin(y, feed->labels[i]->bytes))
+      sl__log(context, SL_LOG_DEBUG, "a batch's memory cannot be pinned: it is copied slowly");
   }
 out:
   return status;
@@ -91,6 +95,8 @@ void sl__feed_close(struct sl__feed *feed) {
   if (!feed) return;
   for (int i = 0; i < feed->slots; i++) {
     if (feed->x[i] && feed->pinned) starpu_memory_unpin(feed->x[i]->host, feed->x[i]->bytes);
+    if (feed->labels[i] && feed->pinned)
+      starpu_memory_unpin(feed->labels[i]->host, feed->labels[i]->bytes);
     sl__tensor_free(feed->x[i]);
     sl__tensor_free(feed->labels[i]);
   }

@@ -1,9 +1,12 @@
 #include "parallel/grid.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/net.h"
 #include "parallel/kvstore.h"
+#include "parallel/split.h"
 
 enum sl_status sl__grid_workers(const struct sl_context *context, struct sl__device **out,
                                 int *count) {
@@ -18,6 +21,14 @@ enum sl_status sl__grid_workers(const struct sl_context *context, struct sl__dev
       if (sl__place_has(&device->place, w)) sl__device_of_worker(w, &(*out)[(*count)++]);
   }
   return SL_OK;
+}
+
+void sl__device_kind(const struct sl__device *device, char *kind, size_t size) {
+  char name[128] = "";
+  starpu_worker_get_name(device->place.worker - 1, name, sizeof name);
+  const char *model = strchr(name, '(');
+  size_t letters = strspn(device->name, "abcdefghijklmnopqrstuvwxyz");
+  snprintf(kind, size, "%.*s %s", (int)letters, device->name, model ? model : "");
 }
 
 /* How many replicas a device list stands for: "cpu" is all cores, "cpu:0,cuda:0" is two. */
@@ -142,8 +153,10 @@ enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_traine
                    "start a multiple of %d ranks (mpirun -np %d)",
                    sl_placement_ranks(model), sl_kvstore_name(o->kvstore),
                    sl_placement_ranks(model), sl_placement_ranks(model));
-  if (model->placement) return placed(model, g);
-  return o->stages ? balanced(model, o->stages, g) : one_stage(model, g);
+  enum sl_status status = model->placement ? placed(model, g)
+                          : o->stages      ? balanced(model, o->stages, g)
+                                           : one_stage(model, g);
+  return status == SL_OK ? sl__split_parse(o->split, g->replicas, &g->share) : status;
 }
 
 enum sl_status sl__grid_check_batch(const struct sl__grid *g, int64_t batch) {
@@ -155,6 +168,7 @@ enum sl_status sl__grid_check_batch(const struct sl__grid *g, int64_t batch) {
 }
 
 void sl__grid_clear(struct sl__grid *g) {
+  free(g->share);
   free(g->stage);
   free(g->devices);
   free(g->member_of);

@@ -4,6 +4,7 @@
 #define SL_PARALLEL_GRID_H
 
 #include <starling/parallel.h>
+#include <stdio.h>
 
 #include "nn/layer.h"
 
@@ -12,6 +13,7 @@ struct sl__grid {
   enum sl_math math;
   int64_t chunk; /* time steps a task at most; 0: all of a sample's */
   int layers;
+  double *share;              /* [replicas] of the batch's rows; NULL: all alike */
   int *stage;                 /* [layers] */
   struct sl__device *devices; /* [stages * replicas], stage by stage; known of this member's stages
                                  only */
@@ -59,6 +61,12 @@ struct sl__placement {
 enum sl_status sl__placement_parse(const struct sl_model *model, const char *text,
                                    struct sl__placement *placement);
 void sl__placement_clear(struct sl__placement *placement);
+
+/* The layers [from, to) as a rule names them: "embed,lstm0-3". */
+void sl__print_layers(FILE *out, const struct sl_model *model, int from, int to);
+
+/* What tells devices that are alike from others: "cpu", "cuda Tesla V100". Of one worker. */
+void sl__device_kind(const struct sl__device *device, char *kind, size_t size);
 
 /* Cut n costs into `parts` runs, none empty, so that the dearest run is as cheap as can be; ties go
  * to the earliest cuts. first[parts] receives where each begins. O(n^2 parts) dynamic programming

@@ -269,6 +269,32 @@ void sl__placement_clear(struct sl__placement *p) {
   *p = (struct sl__placement){0};
 }
 
+/* The digits at a name's end: where they begin; its length where there are none, or too many. */
+static size_t digits_of(const char *name) {
+  size_t at = strlen(name), end = at;
+  while (at && isdigit((unsigned char)name[at - 1])) at--;
+  bool plain = end - at < 7 && (end - at < 2 || name[at] != '0');
+  return at && plain ? at : end;
+}
+
+/* Does b's name go on where a's ends: lstm3 after lstm2? */
+static bool follows(const char *a, const char *b) {
+  size_t at = digits_of(a);
+  return a[at] && digits_of(b) == at && b[at] && !strncmp(a, b, at) &&
+         atoi(b + at) == atoi(a + at) + 1;
+}
+
+void sl__print_layers(FILE *out, const struct sl_model *model, int from, int to) {
+  for (int i = from; i < to;) {
+    int last = i;
+    while (last + 1 < to && follows(model->layers[last].name, model->layers[last + 1].name)) last++;
+    fprintf(out, "%s%s", i > from ? "," : "", model->layers[i].name);
+    if (last > i)
+      fprintf(out, "-%s", model->layers[last].name + digits_of(model->layers[last].name));
+    i = last + 1;
+  }
+}
+
 enum sl_status sl_place(struct sl_model *model, const char *text) {
   struct sl__placement placement;
   enum sl_status status = sl__placement_parse(model, text, &placement);

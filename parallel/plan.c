@@ -4,10 +4,19 @@
 
 #include "core/net.h"
 #include "parallel/precision.h"
+#include "parallel/split.h"
 
 void sl__slice_rows(const struct sl__grid *grid, int64_t batch, int64_t *rows) {
-  int64_t count = (int64_t)grid->replicas * grid->microbatches;
-  for (int64_t i = 0; i < count; i++) rows[i] = batch / count + (i < batch % count);
+  int replicas = grid->replicas, microbatches = grid->microbatches;
+  int64_t count = (int64_t)replicas * microbatches;
+  for (int64_t i = 0; i < count && !grid->share; i++) rows[i] = batch / count + (i < batch % count);
+  if (!grid->share) return;
+  sl__split_rows(grid->share, replicas, batch, microbatches, rows);
+  for (int r = replicas - 1; r >= 0; r--) { /* in place: a replica's slices are not before it */
+    int64_t own = rows[r];
+    for (int m = 0; m < microbatches; m++)
+      rows[r * microbatches + m] = own / microbatches + (m < own % microbatches);
+  }
 }
 
 void sl__chunk_steps(const struct sl__plan *plan, int chunk, int64_t *first, int64_t *steps) {

@@ -56,8 +56,8 @@ enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid,
                             int64_t steps, bool training, struct sl__plan **plan);
 void sl__plan_free(struct sl__plan *plan);
 
-/* The rows of each slice: as even as can be, the first ones longer. rows has replicas x
- * microbatches places. */
+/* The rows of each slice: as even as can be, the first ones longer; or a replica's in proportion to
+ * its share, and its microbatches as even as can be. rows has replicas x microbatches places. */
 void sl__slice_rows(const struct sl__grid *grid, int64_t batch, int64_t *rows);
 
 /* The time steps [first, first + steps) of a chunk: the first ones longer, where they are uneven.

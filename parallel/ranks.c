@@ -61,9 +61,11 @@ static char *describe(const struct sl_trainer *t, const struct sl_trainer_option
           (double)p->weight_decay, (double)p->beta1, (double)p->beta2, (double)p->epsilon,
           (double)p->clip);
   if (t->grid.members > 1) /* those of a group take a batch's slices from each other */
-    fprintf(out, "ranks a model %d\nreplicas %d\nmicrobatches %d\nchunk %lld\nbig shard %lld\n",
-            t->grid.members, t->grid.replicas, t->grid.microbatches, (long long)t->grid.chunk,
-            (long long)o->big_shard);
+    fprintf(
+        out,
+        "ranks a model %d\nreplicas %d\nmicrobatches %d\nchunk %lld\nbig shard %lld\nsplit %s\n",
+        t->grid.members, t->grid.replicas, t->grid.microbatches, (long long)t->grid.chunk,
+        (long long)o->big_shard, o->split ? o->split : "even");
   for (int i = 0; i < t->model->count; i++) {
     const struct sl__layer *layer = &t->model->layers[i];
     fprintf(out, "layer %s: %s to %s, %lld parameters, on rank %d of %d\n", layer->name,

@@ -59,9 +59,19 @@ static void print_stage(FILE *out, const struct sl_trainer *t, int stage) {
   fputc('\n', out);
 }
 
+/* "  shares of a batch: 80.0 %, 20.0 %" */
+static void print_shares(FILE *out, const struct sl__grid *g) {
+  double total = 0;
+  for (int r = 0; r < g->replicas && g->share; r++) total += g->share[r];
+  for (int r = 0; r < g->replicas && g->share; r++)
+    fprintf(out, "%s %.1f %%%s", r ? "," : "  shares of a batch:", 100 * g->share[r] / total,
+            r + 1 == g->replicas ? "\n" : "");
+}
+
 static void print_replicas(FILE *out, const struct sl_trainer *t) {
   fprintf(out, "Replicas: %d x %d microbatches, %d steps in flight\n", t->grid.replicas,
           t->grid.microbatches, t->in_flight);
+  print_shares(out, &t->grid);
   fprintf(out, "  each: gradients %.2f MB, activations %.1f KB a sample\n",
           1e-6 * gradient_bytes(t), 1e-3 * bytes_per_row(t));
   fprintf(out, "  math %s", sl_math_name(t->grid.math));

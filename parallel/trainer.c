@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "codelets/gemm.h"
+#include "core/failure.h"
 #include "core/log.h"
 #include "core/net.h"
 #include "core/wait.h"
@@ -342,7 +343,9 @@ static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
   float stats[4], flags[4] = {0};
   enum sl_status status;
   t->finished++;
-  SL_TRY(sl__tensor_read(f->stats, stats));
+  status = sl__tensor_read(f->stats, stats);
+  /* a kernel that failed here: what it made is on its way to the others */
+  SL_TRY(status == SL_LOST ? status : tell(t, status));
   bool in_step = t->ranks.size && !t->is_async;
   if (in_step) SL_TRY(sl__tensor_read(f->flags, flags));
   if (f->feed) SL_TRY(sl__feed_recycle(f->feed, f->slot));
@@ -400,13 +403,24 @@ enum sl_status sl_trainer_settle(struct sl_trainer *t, bool *stop) {
   return status;
 }
 
+/* The last step's updates come after its report, and may fail: nobody shall save what they left.
+ * Out of step there is always something under way. */
+static enum sl_status end_updates(struct sl_trainer *t) {
+  struct sl_context *context = t->model->context;
+  enum sl_status status = t->is_async ? sl__task_failure() : sl__wait_for_all(context);
+  return status == SL_LOST ? status : tell(t, status);
+}
+
 enum sl_status sl_trainer_drain(struct sl_trainer *t, struct sl_report *report, bool *reported) {
   enum sl_status status;
   *reported = false;
   SL_TRY(alive(t));
-  if (t->submitted == t->finished) return SL_OK;
-  status = finish(t, report);
-  *reported = status == SL_OK;
+  if (t->submitted == t->finished) {
+    status = end_updates(t);
+  } else {
+    status = finish(t, report);
+    *reported = status == SL_OK;
+  }
   t->failed = status != SL_OK;
 out:
   return status;

@@ -142,6 +142,7 @@ enum {
 struct setup {
   enum sl_kvstore_kind kvstore;
   int servers, replicas, microbatches;
+  const char *split; /* of each rank's batch; NULL: even */
   int64_t bound;
 };
 
@@ -218,6 +219,7 @@ static int train(struct sl_context *context, int number, const struct setup *set
                                                   .kvstore = setup->kvstore,
                                                   .carry_state = network->contiguous,
                                                   .servers = setup->servers,
+                                                  .split = setup->split,
                                                   .bigarray_bound = setup->bound},
                      &trainer));
   if (take_steps(trainer, loader, result)) return 1;
@@ -277,11 +279,12 @@ static bool judge(int number, const struct setup *s, const struct result *got,
   compare(got, want, &losses, &weights);
   bool good = alike && losses <= NEAR && weights <= NEAR;
   printf(
-      "%s - %s, %s: %d ranks, %d of them servers, %s, bound %lld, %d x %d slices: losses within "
-      "%.1e, weights %.1e%s\n",
+      "%s - %s, %s: %d ranks, %d of them servers, %s, bound %lld, %d x %d slices, %s: losses "
+      "within %.1e, weights %.1e%s\n",
       good ? "ok" : "not ok", networks[number / DESCENTS].name, descents[number % DESCENTS].name,
       ranks, s->servers, sl_kvstore_name(s->kvstore), (long long)s->bound, s->replicas,
-      s->microbatches, losses, weights, alike ? "" : "; ranks differ");
+      s->microbatches, s->split ? s->split : "even", losses, weights,
+      alike ? "" : "; ranks differ");
   fflush(stdout);
   return good;
 }
@@ -311,6 +314,7 @@ static struct setup setup_of(int number, int servers) {
       .servers = servers,
       .replicas = 1 + way % 2,
       .microbatches = 1 + way / 2 % 2,
+      .split = way == 3 || way == 5 ? "5,2" : NULL,
       .bound = way / 4 ? 20 : 0};
 }
 

@@ -40,6 +40,10 @@ for value in -1 nan; do refused 2 "--clip '$value'" "$lenet" "--clip=$value"; do
 for value in -1 1e3 18446744073709551616 ""; do refused 2 "--seed '$value'" "$lenet" "--seed=$value"; done
 refused 2 "10000 samples" "$lenet" --batch 20000
 refused 2 "more slices" "$lenet" --batch 4 --replicas 3 --microbatches 2
+for value in 0,1 -1,2 1,2,3 1 a,b 1, nan,1; do refused 2 "split '$value'" "$lenet" --replicas 2 --split "$value"; done
+refused 2 "name the devices" "$lenet" --split auto --devices any
+refused 2 "leave them out" "$lenet" --split auto --stages 2
+refused 2 "leave --split out" "$lenet" --split 2,1 --placement auto
 refused 2 "--hidden" "$mlp" --hidden 0
 refused 2 "--hidden" "$mlp" --hidden 512,,512
 refused 2 "--hidden" "$mlp" --hidden 512,

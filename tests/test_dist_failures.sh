@@ -117,6 +117,17 @@ if [ -e /dev/full ]; then
   all_say 1 "rank 1: $work/full/log.rank1.jsonl: cannot be written" 1 &&
     all_say 1 "rank 1 (.*) failed: $work/full/log.rank1.jsonl: cannot be written" 0 2 && ok "$name: $(said 2)"
 fi
+# a kernel, whose garbage is on its way to all: nobody saves it
+if [ -x tests/failing_lenet ]; then
+  name="rank 1's kernel fails in the last update of an epoch"
+  SL_FAIL=sgd:86:1 && export SL_FAIL # it owns one shard; an epoch has 86 steps
+  start 3 tests/failing_lenet --kvstore dist_sync --timeout $timeout --batch 12 --steps 100000 --quiet $images \
+    --checkpoint "$work/kept" --save "$work/saved"
+  all_say 1 "^failing_lenet: rank 1: sgd (layer .*) on cpu:0: no memory" 1 &&
+    all_say 1 "rank 1 (.*) failed: sgd (layer" 0 2 &&
+    if [ -e "$work/saved" ] || ls "$work/kept" 2>/dev/null | grep -q .; then not_ok "$name: something was saved"; else ok "$name: $(said 2)"; fi
+  unset SL_FAIL
+fi
 mkdir "$work/folder"
 name="the folder for the weights is gone"
 start 3 "$lenet" --kvstore dist_sync --timeout $timeout --batch 12 --steps 60 --quiet $images --log "$run/log.jsonl" --save "$work/folder/weights"

@@ -129,6 +129,14 @@ SL_API enum sl_status sl_open(const struct sl_context_options *options,
  * wait no longer, leave StarPU's threads as they are and free nothing; the program should end. */
 SL_API void sl_close(struct sl_context *context);
 
+/** A GPU works by itself: where it fails in the midst of a kernel (an address that is not its own,
+ * a defect), StarPU finds out when no call can return a status any more, and aborts the program.
+ * For a handler of SIGABRT in the thread that aborts, which should print text and _exit(1): what
+ * the device says, and the tasks (operation, layer, sizes) of which one was the cause. Takes no
+ * lock, allocates nothing. \return false where the abort has other reasons: leave it to the system.
+ */
+SL_API bool sl_last_words(char *text, size_t size);
+
 /** Number of devices in the list, and the name ("cuda:0", "cpu:1", "any") of one of them. */
 SL_API int sl_device_count(const struct sl_context *context);
 SL_API const char *sl_device_name(const struct sl_context *context, int device);

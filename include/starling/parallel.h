@@ -98,9 +98,14 @@ struct sl_trainer_options {
                     says it exactly); with r replicas, stages x r cells. 0: not cut */
   int64_t chunk; /**< time steps a task computes at most, for models of sequences: the chunks of one
                     layer flow on while it computes the next ones. 0: the whole sequence */
-  bool carry_state;  /**< recurrent layers go on from the state that the batch before left, except
-                        at an epoch's first (truncated back-propagation through time) */
-  int in_flight;     /**< steps submitted ahead; 0 means 2 */
+  bool carry_state; /**< recurrent layers go on from the state that the batch before left, except
+                       at an epoch's first (truncated back-propagation through time) */
+  int in_flight;    /**< steps submitted ahead; 0 means 2 */
+  /** Rows of a batch by replica, for devices of unequal speed: weights such as "4,1", one a
+   * replica, each above 0. Every replica gets its share within one row, but at least one row a
+   * microbatch. The loss curve is that of even slices, within rounding; to the bit it depends on
+   * the split. NULL or "even": all alike. sl_split_auto finds weights. */
+  const char *split;
   enum sl_math math; /**< types of activations and products */
   /* of dist_*; the same on all ranks */
   int servers; /**< so many ranks, the last ones, only own shards; 0: every rank is a worker and
@@ -220,6 +225,21 @@ SL_API void sl_trainer_free(struct sl_trainer *trainer);
 SL_API enum sl_status sl_place_auto(struct sl_model *model, const struct sl_optimizer *optimizer,
                                     const struct sl_trainer_options *options, int64_t batch,
                                     double *step_ms, char **table);
+
+/** Shares of a batch for devices of unequal speed ("cuda:0,cpu"). Each kind of device is measured
+ * by a few steps (whose times StarPU's performance models keep for later runs), rows are shared out
+ * so that all devices end together, and some whole steps tell which way is quicker: that split,
+ * even slices, or more slices than devices, which StarPU's scheduler hands out (only where the
+ * device list has all workers of its kinds). options: what the trainer will get; replicas and split
+ * are filled in, the split as a text to be freed by free() after the trainer was made (*split;
+ * NULL: even); for more slices the model is placed (sl_place). batch: rows of the trainer's
+ * batches. Times differ from run to run: to have the same bits again, give what table says by hand.
+ * table (or NULL): what was measured and taken, as text, to be freed by free(). Each rank of a
+ * distributed run asks for itself. \return SL_BAD_ARGUMENT where the model is placed, or a device
+ * is none with a speed of its own ("any"); SL_NO_DEVICE where one lacks an operation. */
+SL_API enum sl_status sl_split_auto(struct sl_model *model, const struct sl_optimizer *optimizer,
+                                    struct sl_trainer_options *options, int64_t batch, char **split,
+                                    char **table);
 
 /** The placement in force, as text for sl_place or a file; NULL: none. Lives until the next one. */
 SL_API const char *sl_placement(const struct sl_model *model);

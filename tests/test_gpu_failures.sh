@@ -1,0 +1,49 @@
+#!/bin/sh
+# What goes wrong with a GPU, on the stand-in for one (tests/standin): no GPU, no driver, no memory, a kernel that fails at
+# once or long after its launch. Each ends with one clear line as the last one, exit code 1, and whole checkpoints.
+set -u
+lenet=${LENET:-examples/lenet}
+skip_all() { echo "1..0 # SKIP $*"; exit 0; }
+[ -e tests/standin/.libs/libcudart.so ] || skip_all "a build without the stand-in (configure --with-cuda=standin): no GPU was made to fail"
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+n=0 failed=0
+ok() { n=$((n + 1)); echo "ok $n - $*"; }
+not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; grep . "$work/err" | tail -n 6 | sed 's/^/# /'; }
+export STARPU_NCPU=1 STARPU_NCUDA=1 SL_STANDIN_GPUS=1
+# black images, so that nothing is drawn and an evaluation is short
+mkdir "$work/black"
+for set in train:'\000\140':96 t10k:'\000\020':16; do
+  name=${set%%:*} count=${set##*:} bytes=${set#*:}; bytes=${bytes%:*}
+  { printf "\\000\\000\\010\\003\\000\\000$bytes\\000\\000\\000\\034\\000\\000\\000\\034"; head -c $((784 * count)) /dev/zero; } >"$work/black/$name-images-idx3-ubyte"
+  { printf "\\000\\000\\010\\001\\000\\000$bytes"; head -c "$count" /dev/zero; } >"$work/black/$name-labels-idx1-ubyte"
+done
+train() {
+  timeout -k 5 200 "$lenet" --quiet --data "$work/black" --batch 16 --steps 6 --devices cuda:0 --checkpoint "$work/c" --checkpoint-every 1 "$@" \
+    >"$work/out" 2>"$work/err"
+}
+last() { grep . "$work/err" | tail -n 1; }
+
+# fails NAME WORDS SETTING...: the environment that makes it fail
+fails() {
+  name=$1 words=$2; shift 2
+  rm -rf "$work/c"
+  (export "$@"; train); code=$?
+  # StarPU and the C library say their own where they abort; ours is said once, and last
+  if [ $code = 1 ] && last | grep -q -e "$words" && [ "$(grep -c '^lenet: [^.]' "$work/err")" = 1 ] && [ ! -s "$work/out" ]; then ok "$name: $(last)"
+  else not_ok "$name: code $code"; return 1; fi
+}
+fails "no GPU" "^lenet: device 'cuda:0': there are 0 .*no CUDA-capable device" SL_STANDIN_GPUS=0
+fails "a driver too old" "^lenet: device 'cuda:0': there are 0 .*driver version is insufficient" SL_STANDIN_DRIVER=none
+fails "no room for the workspace" "^lenet: GPU 0 has no room for a workspace" SL_STANDIN_MEMORY=30000000
+fails "no room for the largest layer" "^lenet: the placement cannot fit: the layers on cuda:0 .*, but it has" SL_STANDIN_MEMORY=70000000
+
+lines="^lenet: cuda:0: an illegal memory access was encountered, in [a-z0-9_]* (layer [a-z0-9]*) \[.* bytes\]"
+fails "the first kernel of a training fails, which is known late" "$lines" SL_STANDIN_FAIL=5
+if fails "a kernel in the midst of a training fails, which is known late" "$lines" SL_STANDIN_FAIL=70; then
+  left=$(ls "$work/c" | grep -c safetensors)
+  if [ "$left" -gt 0 ] && train --resume; then ok "one of $left checkpoints leads on"; else not_ok "no whole checkpoint of $left"; fi
+fi
+
+echo "1..$n"
+exit $failed
