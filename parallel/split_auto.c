@@ -297,6 +297,7 @@ enum sl_status sl_split_auto(struct sl_model *model, const struct sl_optimizer *
                           .optimizer = &checked,
                           .kvstore = options->kvstore,
                           .big_shard = options->big_shard ? options->big_shard : 250000,
+                          .math = options->math,
                           .chunk = options->chunk},
                     .batch = batch,
                     .even_ms = INFINITY,
