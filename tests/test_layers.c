@@ -197,8 +197,13 @@ static void running_statistics_average_the_slices(void **state) {
     draw(x, 24, 10 + (uint64_t)s);
     struct sl_shape shape = SL_SHAPE(2, 3, 2, 2), six = SL_SHAPE(6);
     struct sl_tensor *tx = floats(shape, x), *ty = floats(shape, NULL), *saved = floats(six, NULL);
-    struct sl__pass pass = {
-        .context = context, .training = true, .slices = 2, .x = {tx}, .y = ty, .saved = saved};
+    struct sl__pass pass = {.context = context,
+                            .training = true,
+                            .slices = 2,
+                            .param = bn->params.tensor,
+                            .x = {tx},
+                            .y = ty,
+                            .saved = saved};
     assert_ok(bn->kind->forward(bn, &pass));
     for (int c = 0; c < 3; c++) {
       double sum = 0, square = 0;
@@ -230,7 +235,12 @@ static void one_value_has_no_variance(void **state) {
   const float x[3] = {1, 2, 3};
   float y[3];
   struct sl_tensor *tx = floats(SL_SHAPE(1, 3), x), *ty = floats(SL_SHAPE(1, 3), NULL);
-  struct sl__pass pass = {.context = context, .training = true, .slices = 1, .x = {tx}, .y = ty};
+  struct sl__pass pass = {.context = context,
+                          .training = true,
+                          .slices = 1,
+                          .param = bn->params.tensor,
+                          .x = {tx},
+                          .y = ty};
   assert_refused(bn->kind->forward(bn, &pass), SL_BAD_SHAPE, "larger batch");
   pass.training = false; /* the running statistics are enough for one */
   assert_ok(bn->kind->forward(bn, &pass));
@@ -263,6 +273,7 @@ static void an_embedding_looks_up_and_adds(void **state) {
                           .x = {tx},
                           .y = ty,
                           .dy = tdy,
+                          .param = words->params.tensor,
                           .grad = tgrad};
   assert_ok(words->kind->forward(words, &pass));
   read_floats(ty, y);
