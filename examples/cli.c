@@ -111,7 +111,8 @@ static const struct argp_option options[] = {
      3},
     {"placement-file", KEY_PLACEMENT_FILE, "FILE", 0, "The same, a rule a line", 3},
     {"kvstore", KEY_KVSTORE, "NAME", 0,
-     "Who updates the weights: local (default), device; over the ranks that mpirun started: "
+     "Who updates the weights: local (the CPU; default), device (default where all devices are "
+     "GPUs); over the ranks that mpirun started: "
      "dist_sync, dist_async, dist_sync_device, dist_async_device",
      3},
     {"math", KEY_MATH, "NAME", 0,
@@ -339,7 +340,10 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_PLACEMENT_FILE:
       cli->placement_file = read_name(state, "--placement-file", text);
       break;
-    case KEY_KVSTORE: must(state, "--kvstore", sl_kvstore_parse(text, &cli->kvstore)); break;
+    case KEY_KVSTORE:
+      must(state, "--kvstore", sl_kvstore_parse(text, &cli->kvstore));
+      cli->has_kvstore = true;
+      break;
     case KEY_SERVERS: cli->servers = (int)cli_whole(state, "--servers", text, 0, 100000); break;
     case KEY_BIGARRAY_BOUND:
       cli->bigarray_bound = cli_whole(state, "--bigarray-bound", text, 1, 500000000);

@@ -199,6 +199,13 @@ static void plan_steps(struct run *run) {
   run->epochs = (run->steps + run->epoch_steps - 1) / run->epoch_steps;
 }
 
+/* Updates on the CPU would bring all gradients there and all weights back. */
+static bool has_gpus_alone(const struct sl_context *context) {
+  for (int d = 0; d < sl_device_count(context); d++)
+    if (strncmp(sl_device_name(context, d), "cuda", 4) != 0) return false;
+  return true;
+}
+
 static enum sl_status open_context(struct run *run) {
   const struct cli *cli = &run->cli;
   struct sl_context_options options = {.devices = cli->devices,
@@ -209,7 +216,9 @@ static enum sl_status open_context(struct run *run) {
                                        .timeout = cli->timeout > 0 ? cli->timeout : -1};
   enum sl_status status = sl_open(&options, &run->context);
   catch_signals(); /* after StarPU has installed its own handlers */
-  if (status == SL_OK) aborted_catch(run->name, sl_rank(run->context));
+  if (status != SL_OK) return status;
+  aborted_catch(run->name, sl_rank(run->context));
+  if (!cli->has_kvstore && has_gpus_alone(run->context)) run->cli.kvstore = SL_KVSTORE_DEVICE;
   return status;
 }
 

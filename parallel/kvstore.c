@@ -34,12 +34,35 @@ static enum sl_status cut(struct sl_tensor *tensor, int parts, int64_t *lengths)
   return sl__tensor_split(tensor, parts, lengths);
 }
 
+/* May this owner have the layer's shards? One of its stage's devices, where they are pinned. */
+static bool may_own(const struct sl__kvstore *kv, int owner, int layer) {
+  for (int r = 0; r < kv->grid->replicas; r++)
+    if (sl__place_has(&sl__grid_device(kv->grid, layer, r)->place,
+                      kv->owners[owner].place.worker - 1))
+      return true;
+  return false;
+}
+
+/* A block that GPUs alone own stays whole: one that is cut has its home in main memory, and would
+ * pass by there each step. A GPU updates it all at once anyway. */
+static bool lives_on_gpus(const struct sl__kvstore *kv, int layer) {
+  bool owned = false;
+  if (!sl__kvstore_is_on_devices(kv->kind) || kv->ranks.size > 1) return false;
+  for (int o = 0; o < kv->owner_count; o++) {
+    if (!may_own(kv, o, layer)) continue;
+    owned = true;
+    if (kv->owners[o].place.where != STARPU_CUDA) return false;
+  }
+  return owned;
+}
+
 /* How many shards layer i's block has. A second trainer on the same model finds the block cut
  * already. */
 static int layer_parts(const struct sl__kvstore *kv, int i, int64_t big) {
   static const struct sl__ranks alone;
   const struct sl__block *block = &kv->model->layers[i].params;
   if (block->tensor->view_count) return block->tensor->view_count;
+  if (lives_on_gpus(kv, i)) return 1;
   return sl__parts_of(kv->exchanges ? &kv->ranks : &alone, block->total, big);
 }
 
@@ -128,23 +151,13 @@ static enum sl_status make_shards(struct sl__kvstore *kv, int64_t big) {
   return SL_OK;
 }
 
-/* May this owner have the layer's shards? One of its stage's devices, where they are pinned. */
-static bool may_own(const struct sl__kvstore *kv, const struct sl__grid *grid, int owner,
-                    int layer) {
-  for (int r = 0; r < grid->replicas; r++)
-    if (sl__place_has(&sl__grid_device(grid, layer, r)->place, kv->owners[owner].place.worker - 1))
-      return true;
-  return false;
-}
-
 /* The one with the least so far, of those that may own the layer; of all, where none may. */
-static int lightest_owner(const struct sl__kvstore *kv, const struct sl__grid *grid, int layer,
-                          const int64_t *load) {
+static int lightest_owner(const struct sl__kvstore *kv, int layer, const int64_t *load) {
   int lightest = -1;
   if (!sl__kvstore_is_on_devices(kv->kind)) return 0; /* the CPU */
   for (int all = 0; all < 2 && lightest < 0; all++)
     for (int o = 0; o < kv->owner_count; o++)
-      if ((all || may_own(kv, grid, o, layer)) && (lightest < 0 || load[o] < load[lightest]))
+      if ((all || may_own(kv, o, layer)) && (lightest < 0 || load[o] < load[lightest]))
         lightest = o;
   return lightest;
 }
@@ -168,7 +181,7 @@ static int lightest_rank(const struct sl__kvstore *kv, int layer, const int64_t 
 /* The largest shard first, each to the owner with the least so far (Graham's rule): within 4/3 of
  * even where every owner may have every shard. Ranks first, then the rank's devices; a rank knows
  * the devices of its own shards only. */
-static enum sl_status choose_owners(struct sl__kvstore *kv, const struct sl__grid *grid) {
+static enum sl_status choose_owners(struct sl__kvstore *kv) {
   size_t ranks = (size_t)kv->ranks.size + 1;
   int64_t *load = sl__alloc((size_t)kv->owner_count, sizeof *load, "shards");
   int64_t *rank_load = sl__alloc(ranks, sizeof *rank_load, "shards");
@@ -179,7 +192,7 @@ static enum sl_status choose_owners(struct sl__kvstore *kv, const struct sl__gri
     struct sl__shard *shard = &kv->shards[largest];
     if (kv->ranks.size) shard->rank = lightest_rank(kv, shard->layer, rank_load);
     rank_load[shard->rank] += shard->count;
-    shard->owner = lightest_owner(kv, grid, shard->layer, load);
+    shard->owner = lightest_owner(kv, shard->layer, load);
     if (sl__shard_is_mine(kv, shard)) load[shard->owner] += shard->count;
     placed[largest] = true;
   }
@@ -293,7 +306,7 @@ enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer
   kv->replicas = grid->replicas;
   SL_TRY(sl__owners_find(model->context, kv->kind, &kv->owners, &kv->owner_count));
   SL_TRY(make_shards(kv, options->big_shard));
-  SL_TRY(choose_owners(kv, grid));
+  SL_TRY(choose_owners(kv));
   SL_TRY(make_state(kv));
   SL_TRY(make_exchange(kv, options));
   kv->counted = true;

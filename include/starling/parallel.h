@@ -15,7 +15,8 @@ extern "C" {
  * optimizer. A layer larger than a bound is cut into several shards, so that several workers update
  * it at once and one big embedding does not fill one device. LOCAL: the CPU owns every shard, and
  * any of its workers may update one. DEVICE: the shards go round the devices of the list, balanced
- * by bytes. */
+ * by bytes; a layer that GPUs alone own is not cut, since what is cut has its home in main memory.
+ */
 enum sl_kvstore_kind {
   SL_KVSTORE_LOCAL,
   SL_KVSTORE_DEVICE,
