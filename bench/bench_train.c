@@ -47,7 +47,8 @@ enum {
   KEY_SERVERS,
   KEY_COMPRESS,
   KEY_BIGARRAY_BOUND,
-  KEY_EXCHANGE
+  KEY_EXCHANGE,
+  KEY_MATH
 };
 
 struct bench {
@@ -78,6 +79,7 @@ static const struct argp_option options[] = {
     {"exchange", KEY_EXCHANGE, "NAME", 0, "How they travel: lane (default), starpu, auto", 0},
     {"bigarray-bound", KEY_BIGARRAY_BOUND, "N", 0,
      "Parameters above which a layer is spread over all ranks", 0},
+    {"math", KEY_MATH, "NAME", 0, "f32 (default), tf32, bf16", 0},
     {"one", KEY_ONE, "NAME", OPTION_HIDDEN, NULL, 0},
     {"started", KEY_STARTED, "SECONDS", OPTION_HIDDEN, NULL, 0},
     {"peak", KEY_PEAK, "GFLOPS", OPTION_HIDDEN, NULL, 0},
@@ -123,6 +125,10 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_COMPRESS: bench->trainer.compress = text; break;
     case KEY_EXCHANGE:
       if (sl_exchange_parse(text, &bench->exchange) != SL_OK)
+        argp_failure(state, 2, 0, "%s", sl_error());
+      break;
+    case KEY_MATH:
+      if (sl_math_parse(text, &bench->trainer.math) != SL_OK)
         argp_failure(state, 2, 0, "%s", sl_error());
       break;
     case KEY_BIGARRAY_BOUND: bench->trainer.bigarray_bound = whole(state, text); break;
@@ -202,13 +208,13 @@ static int print_measured(const struct bench *bench, const struct network *netwo
   qsort(m->step_s, (size_t)m->steps, sizeof *m->step_s, compare);
   double median = m->step_s[m->steps / 2], work = bench->workers;
   double gflops = work * network_gflop(network) / median;
-  json_t *line =
-      json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:I}", "peer", "starling",
-                "bench", network->name, "setup", sl_context_text(context), "kvstore",
-                sl_kvstore_name(trainer->kvstore), "exchange", sl_exchange_name(bench->exchange),
-                "ranks", bench->workers, "workers", sl_worker_count(context), "replicas", replicas,
-                "microbatches", trainer->microbatches ? trainer->microbatches : 1, "stages",
-                trainer->stages ? trainer->stages : 1, "chunk", (json_int_t)trainer->chunk);
+  json_t *line = json_pack(
+      "{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:I}", "peer", "starling", "bench",
+      network->name, "setup", sl_context_text(context), "kvstore",
+      sl_kvstore_name(trainer->kvstore), "exchange", sl_exchange_name(bench->exchange), "math",
+      sl_math_name(trainer->math), "ranks", bench->workers, "workers", sl_worker_count(context),
+      "replicas", replicas, "microbatches", trainer->microbatches ? trainer->microbatches : 1,
+      "stages", trainer->stages ? trainer->stages : 1, "chunk", (json_int_t)trainer->chunk);
   json_t *results =
       json_pack("{s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps",
                 (json_int_t)m->steps, "rate", work * network_units(network) / median, "unit",

@@ -74,7 +74,10 @@ static enum sl_status post(struct sl_context *context, const struct sl__launch *
   for (int peer = 0; peer < a->count && status == SL_OK; peer++) {
     int r = a->first + peer * a->stride;
     if (r == a->skip) continue;
-    for (int i = 0; i < a->pieces; i++) handles[i] = tensors[i]->handle;
+    for (int i = 0; i < a->pieces; i++) {
+      handles[i] = tensors[i]->handle;
+      if (!is_send) sl__tensor_written(tensors[i]);
+    }
     status = sl__net_post(context->net,
                           &(struct sl__post){.is_send = is_send,
                                              .peer = r,

@@ -52,6 +52,7 @@ static enum sl_status attach_buffers(struct starpu_task *task, const char *modes
   for (int i = 0; i < count; i++) {
     handles[i] = tensors[i]->handle;
     access[i] = access_mode(*modes, accumulate);
+    if (access[i] & STARPU_W) sl__tensor_written(tensors[i]);
     if (modes[1] != '*' && modes[1]) modes++;
   }
   task->nbuffers = count;

@@ -107,6 +107,7 @@ enum sl_status sl__tensor_split(struct sl_tensor *t, int count, const int64_t *r
     views[i].host = NULL;
     views[i].owns_host = false;
     views[i].is_view = true;
+    views[i].whole = t;
   }
   t->views = views;
   t->view_count = count;
@@ -122,6 +123,15 @@ enum sl_status sl__tensor_keep_split(struct sl_tensor *t) {
 
 void sl__tensor_invalidate(struct sl_tensor *t) { starpu_data_invalidate_submit(t->handle); }
 
+/* Messages out of step are submitted by any thread. */
+void sl__tensor_written(struct sl_tensor *t) {
+  for (; t; t = t->whole) __atomic_fetch_add(&t->writes, 1, __ATOMIC_RELAXED);
+}
+
+uint64_t sl__tensor_writes(const struct sl_tensor *t) {
+  return __atomic_load_n(&t->writes, __ATOMIC_RELAXED);
+}
+
 enum sl_status sl__tensor_read(struct sl_tensor *t, void *values) {
   enum sl_status status = sl__acquire(t->context, t->handle, STARPU_R);
   if (status != SL_OK) return status;
@@ -134,6 +144,7 @@ enum sl_status sl__tensor_write(struct sl_tensor *t, const void *values) {
   enum sl_status status = sl__acquire(t->context, t->handle, STARPU_W);
   if (status != SL_OK) return status;
   memcpy(starpu_data_get_local_ptr(t->handle), values, t->bytes);
+  sl__tensor_written(t);
   starpu_data_release(t->handle);
   return SL_OK;
 }

@@ -17,6 +17,8 @@ struct sl_tensor {
   int view_count;
   starpu_data_handle_t *view_handles; /* theirs, as StarPU's partition calls want them */
   bool is_view;
+  struct sl_tensor *whole; /* of a view */
+  uint64_t writes;         /* how often it, or a part of it, was to be written so far */
 };
 
 size_t sl__type_size(enum sl_type type);
@@ -45,6 +47,11 @@ enum sl_status sl__tensor_keep_split(struct sl_tensor *tensor);
 /* Contents are of no further use: its memory can serve the next tensor of that size. Asynchronous.
  */
 void sl__tensor_invalidate(struct sl_tensor *tensor);
+
+/* Somebody writes it, or a part of it: said for all that goes by sl__submit, messages and
+ * sl__tensor_write, so that who keeps a copy can see that it is out of date. */
+void sl__tensor_written(struct sl_tensor *tensor);
+uint64_t sl__tensor_writes(const struct sl_tensor *tensor);
 
 /* Copy all values to or from host memory; waits for earlier tasks on the tensor. */
 enum sl_status sl__tensor_read(struct sl_tensor *tensor, void *values);

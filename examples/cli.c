@@ -49,6 +49,7 @@ enum key {
   KEY_MAX_STALENESS,
   KEY_EXCHANGE,
   KEY_TIMEOUT,
+  KEY_MATH,
   KEY_TUNE,
   KEY_LOAD,
   KEY_SAVE,
@@ -106,6 +107,10 @@ static const struct argp_option options[] = {
     {"kvstore", KEY_KVSTORE, "NAME", 0,
      "Who updates the weights: local (default), device; over the ranks that mpirun started: "
      "dist_sync, dist_async, dist_sync_device, dist_async_device",
+     3},
+    {"math", KEY_MATH, "NAME", 0,
+     "f32 (default); tf32: a GPU may round the factors of products; bf16: activations in 16 bits, "
+     "parameters, sums and the optimizer's state stay f32",
      3},
     {"tune", KEY_TUNE, NULL, 0, "Measure the kernels for each shape once and remember", 3},
 
@@ -328,6 +333,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
       break;
     case KEY_EXCHANGE: must(state, "--exchange", sl_exchange_parse(text, &cli->exchange)); break;
     case KEY_TIMEOUT: cli->timeout = cli_real(state, "--timeout", text, 0, 1e6); break;
+    case KEY_MATH: must(state, "--math", sl_math_parse(text, &cli->math)); break;
     case KEY_TUNE: cli->tune = true; break;
     case KEY_LOAD: cli->load = read_name(state, "--load", text); break;
     case KEY_SAVE: cli->save = read_name(state, "--save", text); break;

@@ -27,6 +27,7 @@ struct cli {
   int replicas, microbatches, stages;
   const char *placement, *placement_file; /* NULL: none */
   enum sl_kvstore_kind kvstore;
+  enum sl_math math;
   bool tune;
   /* ranks */
   int servers;

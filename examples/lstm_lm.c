@@ -213,7 +213,8 @@ static enum sl_status sample(struct sl_context *context, const struct cli *cli, 
   const struct sl_generate_options how = {.seed = cli->seed,
                                           .temperature = (float)lm->temperature,
                                           .prompt = prompt,
-                                          .prompt_count = prompt_count};
+                                          .prompt_count = prompt_count,
+                                          .math = cli->math};
   if (status == SL_OK) tokens = calloc((size_t)lm->sample, sizeof *tokens);
   if (status == SL_OK) status = sl_generate(model, &how, lm->sample, tokens);
   if (status == SL_OK && lm->prompt)

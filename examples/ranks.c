@@ -56,9 +56,11 @@ enum sl_status ranks_agree(struct sl_context *context, const struct cli *cli,
   fprintf(out, "--no-shuffle %d\n--augment %d\n--lr-schedule %s\n--optimizer %s\n--lr %g\n",
           !cli->shuffle, cli->augment, cli->lr_schedule, cli->optimizer_name,
           (double)cli->optimizer.lr);
-  fprintf(out, "--momentum %g\n--weight-decay %g\n--clip %g\n--kvstore %s\n--servers %d\n",
+  fprintf(out,
+          "--momentum %g\n--weight-decay %g\n--clip %g\n--kvstore %s\n--math %s\n--servers %d\n",
           (double)cli->optimizer.momentum, (double)cli->optimizer.weight_decay,
-          (double)cli->optimizer.clip, sl_kvstore_name(cli->kvstore), cli->servers);
+          (double)cli->optimizer.clip, sl_kvstore_name(cli->kvstore), sl_math_name(cli->math),
+          cli->servers);
   fprintf(out, "--bigarray-bound %lld\n--compress %s\n--max-staleness %d\n",
           (long long)cli->bigarray_bound, cli->compress ? cli->compress : "none",
           cli->max_staleness);

@@ -230,6 +230,7 @@ static enum sl_status open_trainer(struct run *run) {
   struct sl_trainer_options options = {.replicas = cli->replicas,
                                        .microbatches = cli->microbatches,
                                        .kvstore = cli->kvstore,
+                                       .math = cli->math,
                                        .stages = cli->stages,
                                        .servers = cli->servers,
                                        .bigarray_bound = cli->bigarray_bound,
@@ -284,10 +285,11 @@ static void print_plan(struct run *run) {
   const struct sl_dataset_info *info = sl_dataset_info(run->train_set);
   progress_print(&run->progress, "%s", sl_context_text(run->context));
   progress_print(&run->progress,
-                 "%s: %lld samples; %lld parameters; %d replicas, batch %lld; %s, lr %g",
+                 "%s: %lld samples; %lld parameters; %d replicas, batch %lld; %s, lr %g%s%s",
                  info->name, (long long)info->count, (long long)sl_model_parameters(run->model),
                  sl_trainer_replicas(run->trainer), (long long)run->cli.batch,
-                 run->cli.optimizer_name, run->cli.optimizer.lr);
+                 run->cli.optimizer_name, run->cli.optimizer.lr, run->cli.math ? ", math " : "",
+                 run->cli.math ? sl_math_name(run->cli.math) : "");
   if (ranks_wanted(&run->cli)) {
     int ranks = sl_rank_count(run->context), servers = run->cli.servers;
     progress_print(

@@ -62,8 +62,8 @@ static enum sl_status forward_training(const struct sl__layer *layer, struct sl_
         layer, SL_BAD_SHAPE,
         "a slice of one sample has one value a channel, and that has no variance; use "
         "a larger batch, fewer replicas or fewer microbatches");
-  SL_TRY(sl__batchnorm_forward(p->context, &p->launch, p->x[0], layer->params.tensor, p->y,
-                               p->saved, epsilon_of(o)));
+  SL_TRY(sl__batchnorm_forward(p->context, &p->launch, p->x[0], p->param, p->y, p->saved,
+                               epsilon_of(o)));
   SL_TRY(sl__batchnorm_running(p->context, &p->launch, p->saved, layer->buffers.tensor,
                                slice_momentum(momentum_of(o), p->slices), epsilon_of(o), values));
 out:
@@ -72,14 +72,15 @@ out:
 
 static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
   if (p->training) return forward_training(layer, p);
-  return sl__batchnorm_inference(p->context, &p->launch, p->x[0], layer->params.tensor,
-                                 layer->buffers.tensor, p->y, epsilon_of(layer->options));
+  return sl__batchnorm_inference(p->context, &p->launch, p->x[0], p->param, layer->buffers.tensor,
+                                 p->y, epsilon_of(layer->options));
 }
 
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
+  (void)layer;
   p->launch.accumulate = p->add_dx[0];
-  return sl__batchnorm_backward_data(p->context, &p->launch, p->x[0], layer->params.tensor,
-                                     p->saved, p->dy, p->dx[0]);
+  return sl__batchnorm_backward_data(p->context, &p->launch, p->x[0], p->param, p->saved, p->dy,
+                                     p->dx[0]);
 }
 
 static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__pass *p) {
@@ -90,6 +91,7 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
 
 static const struct sl__layer_kind batchnorm = {.name = "batchnorm",
                                                 .options_size = sizeof(struct sl_batchnorm_options),
+                                                .wide_params = true,
                                                 .infer = infer,
                                                 .forward = forward,
                                                 .backward_data = backward_data,

@@ -46,7 +46,7 @@ static enum sl_status infer(struct sl__layer *layer) {
 
 static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
   struct sl__conv2d c = parameters(layer);
-  return sl__conv2d_forward(p->context, &p->launch, p->x[0], layer->params.tensor, p->y, &c);
+  return sl__conv2d_forward(p->context, &p->launch, p->x[0], p->param, p->y, &c);
 }
 
 static enum sl_status backward_begin(const struct sl__layer *layer, struct sl__pass *p) {
@@ -58,8 +58,7 @@ static enum sl_status backward_begin(const struct sl__layer *layer, struct sl__p
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
   struct sl__conv2d c = parameters(layer);
   p->launch.accumulate = p->add_dx[0];
-  return sl__conv2d_backward_data(p->context, &p->launch, p->dy, layer->params.tensor, p->dx[0],
-                                  &c);
+  return sl__conv2d_backward_data(p->context, &p->launch, p->dy, p->param, p->dx[0], &c);
 }
 
 static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__pass *p) {

@@ -43,12 +43,12 @@ static enum sl_status infer(struct sl__layer *layer) {
 static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
   const struct sl_dense_options *o = layer->options;
   if (p->shared && !o->no_bias)
-    return sl__dense_shared_forward(p->context, &p->launch, p->x[0], p->shared,
-                                    layer->params.tensor, p->y, o->activation);
+    return sl__dense_shared_forward(p->context, &p->launch, p->x[0], p->shared, p->param, p->y,
+                                    o->activation);
   if (p->shared)
     return sl__dense_forward(p->context, &p->launch, p->x[0], p->shared, p->y, false,
                              o->activation);
-  return sl__dense_forward(p->context, &p->launch, p->x[0], layer->params.tensor, p->y, !o->no_bias,
+  return sl__dense_forward(p->context, &p->launch, p->x[0], p->param, p->y, !o->no_bias,
                            o->activation);
 }
 
@@ -59,9 +59,10 @@ static enum sl_status backward_begin(const struct sl__layer *layer, struct sl__p
 }
 
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
+  (void)layer;
   p->launch.accumulate = p->add_dx[0];
-  return sl__dense_backward_data(p->context, &p->launch, p->dy,
-                                 p->shared ? p->shared : layer->params.tensor, p->dx[0]);
+  return sl__dense_backward_data(p->context, &p->launch, p->dy, p->shared ? p->shared : p->param,
+                                 p->dx[0]);
 }
 
 static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__pass *p) {

@@ -38,8 +38,8 @@ static enum sl_status infer(struct sl__layer *layer) {
 
 static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
   const struct sl_embedding_options *o = layer->options;
-  return sl__embedding_forward(p->context, &p->launch, p->x[0], layer->params.tensor, p->y,
-                               o->vocabulary, p->first_step);
+  return sl__embedding_forward(p->context, &p->launch, p->x[0], p->param, p->y, o->vocabulary,
+                               p->first_step);
 }
 
 /* Tokens have no gradient. */

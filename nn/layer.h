@@ -29,6 +29,9 @@ struct sl__block {
   int count;
   int64_t total;
   struct sl_tensor *tensor; /* f32 [total], at home in host memory; NULL where total is 0 */
+  struct sl_tensor *half;   /* the same as bf16, for passes (parallel/precision.h); NULL: nobody
+                               computes in that */
+  uint64_t half_of;         /* sl__tensor_writes of what the copy was made of */
 };
 
 struct sl__layer;
@@ -42,6 +45,7 @@ struct sl__pass {
   bool add_dx[SL_MAX_INPUTS]; /* another consumer of that input wrote its part before */
   struct sl_tensor *state;    /* of a recurrent layer: before this slice's steps, then after them */
   struct sl_tensor *dstate;   /* its gradient, the other way round */
+  struct sl_tensor *param;    /* the layer's own block, of its inputs' type unless wide_params */
   struct sl_tensor *grad;
   struct sl_tensor *grad_rows; /* the gradient is row-sparse: its rows' numbers; else NULL */
   bool add_grad;               /* an earlier microbatch wrote its part before */
@@ -58,7 +62,8 @@ struct sl__pass {
 struct sl__layer_kind {
   const char *name; /* "conv2d" */
   size_t options_size;
-  bool may_share; /* may take another layer's weight */
+  bool may_share;   /* may take another layer's weight */
+  bool wide_params; /* its passes take parameters as f32 whatever the activations are */
   /* Inputs' shapes are known: check the options, declare output, parameters, saved tensor, flops.
    */
   enum sl_status (*infer)(struct sl__layer *layer);
@@ -86,9 +91,9 @@ struct sl__layer {
   bool touches_rows; /* its gradient is zero but for the rows of its weight that the tokens name */
   bool is_shared;
   struct sl__block params, buffers;
-  struct sl_shape saved; /* what backward needs besides x and y; ndim 0: nothing */
-  bool saved_per_row;    /* one such shape a sample, else one a slice */
-  enum sl_type saved_type;
+  struct sl_shape saved;   /* what backward needs besides x and y; ndim 0: nothing */
+  bool saved_per_row;      /* one such shape a sample, else one a slice */
+  enum sl_type saved_type; /* f32 a sample: as the activations, which may be bf16 */
   bool
       over_time; /* works on the first axis of a sample step by step, so that it may be cut there */
   struct sl_shape state; /* of one row, carried over time; ndim 0: none */

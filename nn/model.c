@@ -131,6 +131,7 @@ static enum sl_status grow(struct sl_model *model) {
 }
 
 static void layer_clear(struct sl__layer *layer) {
+  sl__tensor_free(layer->params.half);
   sl__tensor_free(layer->params.tensor);
   sl__tensor_free(layer->buffers.tensor);
   free(layer->options);

@@ -83,19 +83,18 @@ static enum sl_status infer_gru(struct sl__layer *layer) {
 }
 
 static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
-  return cell_of(layer)->forward(p->context, &p->launch, p->x[0], layer->params.tensor, p->state,
-                                 p->y, p->saved);
+  return cell_of(layer)->forward(p->context, &p->launch, p->x[0], p->param, p->state, p->y,
+                                 p->saved);
 }
 
 static enum sl_status backward_begin(const struct sl__layer *layer, struct sl__pass *p) {
-  return cell_of(layer)->backward_gates(p->context, &p->launch, layer->params.tensor, p->saved,
-                                        p->dy, p->dstate, layer->in[0].dim[1]);
+  return cell_of(layer)->backward_gates(p->context, &p->launch, p->param, p->saved, p->dy,
+                                        p->dstate, layer->in[0].dim[1]);
 }
 
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
   p->launch.accumulate = p->add_dx[0];
-  return cell_of(layer)->backward_data(p->context, &p->launch, p->saved, layer->params.tensor,
-                                       p->dx[0]);
+  return cell_of(layer)->backward_data(p->context, &p->launch, p->saved, p->param, p->dx[0]);
 }
 
 static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__pass *p) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "parallel/cost.h"
+#include "parallel/precision.h"
 #include "parallel/pipeline.h"
 #include "parallel/planner.h"
 #include "parallel/trainer.h"
@@ -97,7 +98,8 @@ out:
 /* ---- what the planner wants to know ---- */
 
 static double output_bytes(const struct automatic *a, int layer) {
-  return 4.0 * (double)(a->c.rows * sl_shape_count(&a->c.model->layers[layer].out));
+  double value = (double)sl__type_size(sl__value_type(a->c.math));
+  return value * (double)(a->c.rows * sl_shape_count(&a->c.model->layers[layer].out));
 }
 
 /* What crosses before layer i, one way, of one microbatch: each output that is read behind the cut,
@@ -110,8 +112,9 @@ static double crossing(const struct automatic *a, int i) {
     for (int to = i; to < model->count; to++) {
       const struct sl__layer *layer = &model->layers[to];
       for (int k = 0; k < layer->input_count; k++) read |= layer->input[k] == from;
-      if (layer->shares == from)
-        bytes += 4.0 * (double)model->layers[from].params.total / a->c.microbatches;
+      if (layer->shares == from) /* there the weight, back its gradient, which is f32 */
+        bytes += (a->c.math == SL_MATH_BF16 ? 3.0 : 4.0) *
+                 (double)model->layers[from].params.total / a->c.microbatches;
     }
     if (read) bytes += output_bytes(a, from);
   }
@@ -332,7 +335,8 @@ static enum sl_status check(const struct sl_model *model, const struct sl_traine
   struct sl__grid grid = {0};
   const struct sl_trainer_options plain = {.replicas = o->replicas ? o->replicas : 1,
                                            .microbatches = o->microbatches,
-                                           .chunk = o->chunk};
+                                           .chunk = o->chunk,
+                                           .math = o->math};
   enum sl_status status = sl__trainer_check(o);
   if (status == SL_OK) status = sl__grid_new(model, &plain, &grid);
   if (status == SL_OK) status = sl__grid_check_batch(&grid, batch);
@@ -348,6 +352,7 @@ static enum sl_status fill_case(struct automatic *a, struct sl_model *model,
                                 .kvstore = o->kvstore,
                                 .big_shard = o->big_shard ? o->big_shard : 250000,
                                 .chunk = o->chunk,
+                                .math = o->math,
                                 .replicas = o->replicas ? o->replicas : 1,
                                 .microbatches = o->microbatches ? o->microbatches : 1};
   int64_t slices = (int64_t)a->c.replicas * a->c.microbatches, steps = model->sample.dim[0];

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <zlib.h>
 
+#include "core/log.h"
 #include "core/net.h"
 #include "core/safetensors.h"
 #include "parallel/trainer.h"
@@ -271,6 +272,7 @@ static const char *const keys[KEYS] = {"format", "version",   "producer", "step"
                                        "epoch",  "samples",   "batch",    "workers",
                                        "seed",   "optimizer", "order"};
 #define KEY_OF_CRC "crc32"
+#define KEY_OF_MATH "math" /* told, not asked for: any goes on with any */
 
 struct facts {
   char text[KEYS][160];
@@ -368,8 +370,8 @@ static uint32_t image_crc(const struct facts *facts, const struct sl_safetensors
 }
 
 static enum sl_status write_image(const struct image *image, const struct facts *facts,
-                                  const char *path) {
-  const char *metadata[2 * (KEYS + 1) + 1] = {NULL};
+                                  enum sl_math math, const char *path) {
+  const char *metadata[2 * (KEYS + 2) + 1] = {NULL};
   char crc[16];
   size_t count = (size_t)image->count;
   struct sl_safetensors_entry *entries = sl__alloc(count, sizeof *entries, "a checkpoint");
@@ -390,6 +392,8 @@ static enum sl_status write_image(const struct image *image, const struct facts 
   snprintf(crc, sizeof crc, "%08" PRIx32, image_crc(facts, entries, count));
   metadata[2 * KEYS] = KEY_OF_CRC;
   metadata[2 * KEYS + 1] = crc;
+  metadata[2 * KEYS + 2] = KEY_OF_MATH;
+  metadata[2 * KEYS + 3] = sl_math_name(math);
   enum sl_status status = sl__safetensors_write(path, entries, count, metadata);
   free(entries);
   return status;
@@ -413,7 +417,7 @@ enum sl_status sl_trainer_save(struct sl_trainer *t, const char *path) {
   SL_TRY(share(t, status));
   status = image_from_trainer(t, path, &image);
   note_facts(t, &facts);
-  if (!t->ranks.rank && status == SL_OK) status = write_image(&image, &facts, path);
+  if (!t->ranks.rank && status == SL_OK) status = write_image(&image, &facts, t->grid.math, path);
   status = share(t, status);
 out:
   image_clear(&image);
@@ -435,6 +439,14 @@ static enum sl_status open_checkpoint(const char *path, struct sl_safetensors **
   SL_TRY(check_crc(*file, facts));
 out:
   return status;
+}
+
+/* One that is older than the choice says nothing, and was f32 or TF32. */
+static void tell_math(const struct sl_trainer *t, const struct sl_safetensors *file) {
+  const char *was = sl__safetensors_metadata(file, KEY_OF_MATH), *is = sl_math_name(t->grid.math);
+  if (was && strcmp(was, is) != 0)
+    sl__log(t->model->context, SL_LOG_WARNING, "%s: was trained with math %.20s, goes on with %s",
+            sl__safetensors_path(file), was, is);
 }
 
 static enum sl_status check_facts(const struct sl_trainer *t, const struct sl_loader *loader,
@@ -524,6 +536,7 @@ static enum sl_status read_head(struct sl_trainer *t, struct sl_loader *loader, 
   SL_TRY(read_number(*file, &facts, KEY_WORKERS, 1, &place->workers));
   if (place->workers > 1000000)
     return sl_fail(SL_BAD_FILE, "%s: says it is of %" PRId64 " workers", path, place->workers);
+  tell_math(t, *file);
 out:
   return status;
 }

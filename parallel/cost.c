@@ -7,6 +7,7 @@
 
 #include "core/calibration.h"
 #include "parallel/feed.h"
+#include "parallel/precision.h"
 
 enum { WARM_PROBES = 1, TIMED_PROBES = 6 };
 
@@ -21,13 +22,29 @@ static double gradient_elements(const struct sl__cost_case *c, const struct sl__
   return tokens < rows ? all * tokens / rows : all;
 }
 
+/* Parameters, their bf16 copy, the optimizer's state: of a layer once in a memory. */
+static double param_bytes(const struct sl__cost_case *c, const struct sl__layer *layer) {
+  double each = 4 * (1 + sl__kvstore_states(c->optimizer));
+  if (sl__has_half(layer, c->math)) each += 2;
+  return each * (double)layer->params.total;
+}
+
+/* Of one slice; the input's bf16 copy counts with the layer that reads it first. */
+static double kept_bytes(const struct sl__cost_case *c, int i) {
+  const struct sl__layer *layer = &c->model->layers[i];
+  double rows = (double)c->rows, value = (double)sl__type_size(sl__value_type(c->math));
+  double saved = (double)sl__type_size(sl__saved_type(layer, c->math));
+  double bytes = value * rows * (double)sl_shape_count(&layer->out);
+  if (layer->saved.ndim)
+    bytes += saved * (double)sl_shape_count(&layer->saved) * (layer->saved_per_row ? rows : 1);
+  if (c->math == SL_MATH_BF16 && !i && !c->model->takes_tokens)
+    bytes += value * rows * (double)sl_shape_count(&c->model->sample);
+  return bytes;
+}
+
 double sl__cost_bytes(const struct sl__cost_case *c, int i, int slices) {
   const struct sl__layer *layer = &c->model->layers[i];
-  double kept = (double)c->rows * (double)sl_shape_count(&layer->out);
-  if (layer->saved.ndim)
-    kept += (double)sl_shape_count(&layer->saved) * (layer->saved_per_row ? (double)c->rows : 1);
-  double params = (double)layer->params.total * (1 + sl__kvstore_states(c->optimizer));
-  return 4 * (params + gradient_elements(c, layer) + kept * slices);
+  return param_bytes(c, layer) + 4 * gradient_elements(c, layer) + kept_bytes(c, i) * slices;
 }
 
 double sl__cost_memory(const struct sl__device *device) {
@@ -55,8 +72,7 @@ static double least_on_node(const struct sl__cost_case *c, const struct sl__grid
       if (!sl__grid_is_here(grid, i)) continue;
       if (device->node != node || !is_definite(device)) continue;
       bytes += sl__cost_bytes(c, i, 1);
-      if (r) /* weights and the optimizer's state are there once */
-        bytes -= 4 * (double)model->layers[i].params.total * (1 + sl__kvstore_states(c->optimizer));
+      if (r) bytes -= param_bytes(c, &model->layers[i]); /* these are there once */
       if (*stage < 0) *stage = grid->stage[i];
     }
   return bytes;
@@ -68,7 +84,8 @@ enum sl_status sl__cost_check_memory(const struct sl_model *model,
   const struct sl__cost_case c = {.model = (struct sl_model *)model,
                                   .optimizer = optimizer,
                                   .rows = batch / ((int64_t)grid->replicas * grid->microbatches),
-                                  .microbatches = grid->microbatches};
+                                  .microbatches = grid->microbatches,
+                                  .math = grid->math};
   for (int d = 0; d < grid->stages * grid->replicas; d++) {
     const struct sl__device *device = &grid->devices[d];
     int stage;
@@ -132,6 +149,7 @@ static enum sl_status probe_open(struct probe *p, const struct sl__cost_case *c,
                       .grid = {.replicas = count,
                                .microbatches = 1,
                                .stages = 1,
+                               .math = c->math,
                                .chunk = c->chunk,
                                .layers = c->model->count}};
   p->grid.stage = sl__alloc((size_t)c->model->count, sizeof *p->grid.stage, "a probe");

@@ -13,6 +13,7 @@ struct sl__cost_case {
   int64_t big_shard, chunk;
   int64_t rows; /* of one slice */
   int replicas, microbatches;
+  enum sl_math math;
 };
 
 /* [layers] ms; of one slice, the update's of one step. The last layer's forward has the loss in it.
@@ -34,8 +35,9 @@ void sl__costs_clear(struct sl__costs *costs);
  * common for the kind of device. */
 double sl__cost_estimate(const struct sl__rehearsed *task, const struct sl__device *device);
 
-/* Bytes of layer i: parameters, gradient and optimizer's state, and what is kept of `slices` slices
- * until they go backward. (An output's gradient comes when its output goes.) */
+/* Bytes of layer i: parameters (and their bf16 copy), gradient and optimizer's state, and what is
+ * kept of `slices` slices until they go backward. (An output's gradient comes when its output
+ * goes.) */
 double sl__cost_bytes(const struct sl__cost_case *c, int layer, int slices);
 
 /* SL_NO_MEMORY where a memory is smaller than what must be in it at the same time: parameters and

@@ -2,7 +2,9 @@
  * carried on. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "core/half.h"
 #include "core/random.h"
 #include "parallel/plan.h"
 
@@ -49,13 +51,27 @@ static enum sl_status check(const struct sl_model *model, const struct sl_genera
   return SL_OK;
 }
 
+/* The last layer's output, as floats. */
+static enum sl_status read_logits(struct generator *g) {
+  struct sl_tensor *y = g->plan->slices[0].y[g->plan->model->count - 1];
+  const char *codes = (const char *)g->logits;
+  enum sl_status status = sl__tensor_read(y, g->logits);
+  if (status != SL_OK || y->type != SL_BF16) return status;
+  for (int64_t c = g->classes - 1; c >= 0; c--) { /* in place, from the end */
+    uint16_t code;
+    memcpy(&code, codes + (size_t)c * sizeof code, sizeof code);
+    g->logits[c] = sl__bf16_value(code);
+  }
+  return SL_OK;
+}
+
 /* The model reads one token; its answer is in logits when asked for. */
 static enum sl_status feed(struct generator *g, int32_t token, bool answer) {
   enum sl_status status;
   const struct sl__step step = {.carry = g->steps++ > 0, .keep = true, .x = g->token};
   SL_TRY(sl__tensor_write(g->token, &token));
   SL_TRY(sl__plan_submit(g->plan, &step));
-  if (answer) SL_TRY(sl__tensor_read(g->plan->slices[0].y[g->plan->model->count - 1], g->logits));
+  if (answer) SL_TRY(read_logits(g));
 out:
   return status;
 }
@@ -83,8 +99,9 @@ static enum sl_status draw(const struct generator *g, float temperature, float u
   return SL_OK;
 }
 
-static enum sl_status open_generator(struct sl_model *model, struct generator *g) {
-  const struct sl_trainer_options options = {.replicas = 1};
+static enum sl_status open_generator(struct sl_model *model, enum sl_math math,
+                                     struct generator *g) {
+  const struct sl_trainer_options options = {.replicas = 1, .math = math};
   enum sl_status status;
   SL_TRY(sl__grid_new(model, &options, &g->grid));
   SL_TRY(sl__plan_new(model, &g->grid, 1, 1, false, &g->plan));
@@ -103,7 +120,7 @@ enum sl_status sl_generate(struct sl_model *model, const struct sl_generate_opti
   const struct sl_shape *out = sl_model_output(model);
   g.classes = out->dim[out->ndim - 1];
   SL_TRY(check(model, options, count, g.classes));
-  SL_TRY(open_generator(model, &g));
+  SL_TRY(open_generator(model, options->math, &g));
   for (int64_t i = 0; i < options->prompt_count && count; i++)
     SL_TRY(feed(&g, options->prompt[i], i == options->prompt_count - 1));
   for (int64_t i = 0; i < count; i++) {

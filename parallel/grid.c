@@ -114,10 +114,13 @@ enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_traine
   *g = (struct sl__grid){.members = 1,
                          .replicas = o->replicas,
                          .microbatches = o->microbatches ? o->microbatches : 1,
+                         .math = o->math,
                          .chunk = o->chunk};
   if (o->replicas < 0 || o->replicas > 4096 || o->microbatches < 0 || o->microbatches > 4096)
     return sl_fail(SL_BAD_ARGUMENT, "%d replicas x %d microbatches: each must be from 1 to 4096",
                    o->replicas, o->microbatches);
+  if ((unsigned)o->math > SL_MATH_BF16)
+    return sl_fail(SL_BAD_ARGUMENT, "%d is no kind of math (SL_MATH_*)", (int)o->math);
   if (o->chunk < 0)
     return sl_fail(SL_BAD_ARGUMENT, "a chunk of %lld time steps: must be at least 1",
                    (long long)o->chunk);

@@ -9,6 +9,7 @@
 
 struct sl__grid {
   int replicas, microbatches, stages;
+  enum sl_math math;
   int64_t chunk; /* time steps a task at most; 0: all of a sample's */
   int layers;
   int *stage;                 /* [layers] */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "core/net.h"
+#include "parallel/precision.h"
 
 void sl__slice_rows(const struct sl__grid *grid, int64_t batch, int64_t *rows) {
   int64_t count = (int64_t)grid->replicas * grid->microbatches;
@@ -79,16 +80,24 @@ static enum sl_status layer_new(const struct sl__plan *plan, struct sl__slice *s
   int at = chunk * plan->model->count + i;
   bool here = sl__grid_is_here(plan->grid, i);
   if (!here && !is_read_here(plan, i)) return SL_OK;
-  enum sl_status status =
-      chunk_tensor(plan, slice->rows, chunk, &layer->out, SL_F32, &slice->y[at]);
+  enum sl_type type = sl__value_type(plan->grid->math);
+  enum sl_type saved_type = sl__saved_type(layer, plan->grid->math);
+  enum sl_status status = chunk_tensor(plan, slice->rows, chunk, &layer->out, type, &slice->y[at]);
   if (status == SL_OK && plan->training && plan->needs_gradient[i])
-    status = chunk_tensor(plan, slice->rows, chunk, &layer->out, SL_F32, &slice->dy[at]);
+    status = chunk_tensor(plan, slice->rows, chunk, &layer->out, type, &slice->dy[at]);
   if (status != SL_OK || !layer->saved.ndim || !here) return status;
   if (layer->saved_per_row)
-    return chunk_tensor(plan, slice->rows, chunk, &layer->saved, layer->saved_type,
-                        &slice->saved[at]);
-  return sl__tensor_temporary(plan->model->context, &layer->saved, layer->saved_type,
-                              &slice->saved[at]);
+    return chunk_tensor(plan, slice->rows, chunk, &layer->saved, saved_type, &slice->saved[at]);
+  return sl__tensor_temporary(plan->model->context, &layer->saved, saved_type, &slice->saved[at]);
+}
+
+/* Numbers come as f32; tokens are what they are. */
+static enum sl_status input_new(const struct sl__plan *plan, struct sl__slice *slice) {
+  const struct sl_model *model = plan->model;
+  enum sl_type type = sl__value_type(plan->grid->math);
+  if (type == SL_F32 || model->takes_tokens || plan->input_reader < 0) return SL_OK;
+  struct sl_shape shape = with_rows(slice->rows, &model->sample);
+  return sl__tensor_temporary(model->context, &shape, type, &slice->x);
 }
 
 static enum sl_status slice_tensors(struct sl__plan *plan, struct sl__slice *slice) {
@@ -103,6 +112,7 @@ static enum sl_status slice_tensors(struct sl__plan *plan, struct sl__slice *sli
   slice->stats = sl__alloc(chunks, sizeof *slice->stats, "a slice");
   if (!slice->y || !slice->dy || !slice->saved || !slice->state || !slice->dstate || !slice->stats)
     return SL_NO_MEMORY;
+  status = input_new(plan, slice);
   for (int i = 0; i < model->count && status == SL_OK; i++) status = state_new(plan, slice, i);
   for (int c = 0; c < plan->chunks && status == SL_OK; c++) {
     for (int i = 0; i < model->count && status == SL_OK; i++) status = layer_new(plan, slice, c, i);
@@ -129,6 +139,14 @@ static void find_borders(struct sl__plan *plan) {
     }
 }
 
+static int find_input_reader(const struct sl__plan *plan) {
+  const struct sl_model *model = plan->model;
+  for (int i = 0; i < model->count; i++)
+    for (int k = 0; k < model->layers[i].input_count; k++)
+      if (model->layers[i].input[k] == SL_INPUT && sl__grid_is_here(plan->grid, i)) return i;
+  return -1;
+}
+
 /* Which layers need a gradient, which layer reads an output last, which outputs travel. */
 static enum sl_status study_graph(struct sl__plan *plan) {
   const struct sl_model *model = plan->model;
@@ -138,6 +156,7 @@ static enum sl_status study_graph(struct sl__plan *plan) {
   plan->border = sl__alloc(layers, sizeof *plan->border, "a plan");
   if (!plan->needs_gradient || !plan->last_use || !plan->border) return SL_NO_MEMORY;
   find_borders(plan);
+  plan->input_reader = find_input_reader(plan);
   for (int i = 0; i < model->count; i++) {
     const struct sl__layer *layer = &model->layers[i];
     plan->needs_gradient[i] = layer->params.total > 0 || layer->shares >= 0;
@@ -186,6 +205,9 @@ enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid,
   if (!sl__model_whole_layer(model)) plan->steps = steps ? steps : model->sample.dim[0];
   if (grid->chunk) plan->chunks = (int)((plan->steps + grid->chunk - 1) / grid->chunk);
   SL_TRY(study_graph(plan));
+  if (grid->math == SL_MATH_BF16)
+    for (int i = 0; i < model->count; i++)
+      if (sl__grid_is_here(grid, i)) SL_TRY(sl__half_make(model, i));
   plan->slices = sl__alloc((size_t)count, sizeof *plan->slices, "a plan");
   if (!plan->slices) {
     status = SL_NO_MEMORY;
@@ -227,6 +249,7 @@ void sl__plan_free(struct sl__plan *plan) {
     free_tensors(slice->state, plan->model->count);
     free_tensors(slice->dstate, plan->model->count);
     free_tensors(slice->stats, plan->chunks);
+    sl__tensor_free(slice->x);
   }
   free(plan->slices);
   free(plan->needs_gradient);
@@ -241,26 +264,28 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
   const struct sl__slice *slice = &plan->slices[s];
   const struct sl__layer *layer = &plan->model->layers[i];
   int chunk = c * plan->model->count;
-  struct sl__pass pass = {
-      .context = plan->model->context,
-      .launch = {.name = layer->name,
-                 .place = sl__grid_device(plan->grid, i, slice->replica)->place},
-      .y = slice->y[chunk + i],
-      .saved = slice->saved[chunk + i],
-      .dy = slice->dy[chunk + i],
-      .state = slice->state[i],
-      .dstate = slice->dstate[i],
-      .training = step->training,
-      .step = step->number,
-      .first_row = step->first_row + slice->first_row,
-      .slices = plan->count};
+  struct sl__pass pass = {.context = plan->model->context,
+                          .launch = {.name = layer->name,
+                                     .place = sl__grid_device(plan->grid, i, slice->replica)->place,
+                                     .tf32 = plan->grid->math == SL_MATH_TF32},
+                          .param = sl__param_of(plan->model, i, plan->grid->math),
+                          .y = slice->y[chunk + i],
+                          .saved = slice->saved[chunk + i],
+                          .dy = slice->dy[chunk + i],
+                          .state = slice->state[i],
+                          .dstate = slice->dstate[i],
+                          .training = step->training,
+                          .step = step->number,
+                          .first_row = step->first_row + slice->first_row,
+                          .slices = plan->count};
   /* what is not cut has the whole sample, whatever its axes mean */
   if (plan->chunks > 1 || (plan->steps && plan->steps < plan->model->sample.dim[0]))
     sl__chunk_steps(plan, c, &pass.first_step, &pass.steps);
-  if (layer->shares >= 0) pass.shared = plan->model->layers[layer->shares].params.tensor;
+  if (layer->shares >= 0) pass.shared = sl__param_of(plan->model, layer->shares, plan->grid->math);
   for (int k = 0; k < layer->input_count; k++)
-    pass.x[k] =
-        layer->input[k] == SL_INPUT ? sl__part(step->x, s) : slice->y[chunk + layer->input[k]];
+    pass.x[k] = layer->input[k] != SL_INPUT ? slice->y[chunk + layer->input[k]]
+                : slice->x                  ? slice->x
+                                            : sl__part(step->x, s);
   return pass;
 }
 
@@ -378,12 +403,34 @@ out:
   return status;
 }
 
+/* What bf16 passes of layer i read instead of f32: the input's copy, parameters' where these were
+ * written since. */
+static enum sl_status submit_halves(struct sl__plan *plan, const struct sl__step *step, int s,
+                                    int i) {
+  const struct sl__slice *slice = &plan->slices[s];
+  const struct sl__layer *layer = &plan->model->layers[i];
+  enum sl_status status = SL_OK;
+  if (plan->grid->math != SL_MATH_BF16) return SL_OK;
+  /* one copy is for all replicas; where the first one computes, it is soonest */
+  const struct sl__place *place = &sl__grid_device(plan->grid, i, 0)->place;
+  SL_TRY(sl__half_refresh(plan->model, i, place));
+  if (layer->shares >= 0) SL_TRY(sl__half_refresh(plan->model, layer->shares, place));
+  if (!slice->x || i != plan->input_reader) return SL_OK;
+  const struct sl__launch launch = {.name = layer->name,
+                                    .place = sl__grid_device(plan->grid, i, slice->replica)->place,
+                                    .priority = SL_PRIORITY_FORWARD + i};
+  status = sl__axpy(plan->model->context, &launch, 1.0f, sl__part(step->x, s), slice->x);
+out:
+  return status;
+}
+
 static enum sl_status forward_layer(struct sl__plan *plan, const struct sl__step *step, int s,
                                     int c, int i) {
   struct sl_model *model = plan->model;
   struct sl__pass pass = layer_pass(plan, step, s, c, i);
   enum sl_status status = SL_OK;
   pass.launch.priority = SL_PRIORITY_FORWARD + i;
+  SL_TRY(submit_halves(plan, step, s, i));
   if (pass.state && c == 0 && !(step->carry && plan->has_state))
     SL_TRY(sl__fill(model->context, &pass.launch, pass.state, 0));
   SL_TRY(model->layers[i].kind->forward(&model->layers[i], &pass));
@@ -404,6 +451,7 @@ static enum sl_status submit_forward(struct sl__plan *plan, const struct sl__ste
     if (here && !step->training && plan->last_use[i] == i)
       sl__tensor_invalidate(plan->slices[s].y[c * model->count + i]);
   }
+  if (plan->slices[s].x && !step->training) sl__tensor_invalidate(plan->slices[s].x);
   if (step->labels && sl__grid_is_here(plan->grid, model->count - 1))
     SL_TRY(submit_loss(plan, step, s, c));
 out:
@@ -482,6 +530,7 @@ static void forget_layer(const struct sl__plan *plan, const struct sl__slice *sl
   if (slice->dy[at]) sl__tensor_invalidate(slice->dy[at]);
   if (slice->saved[at]) sl__tensor_invalidate(slice->saved[at]);
   if (slice->dstate[i] && c == 0) sl__tensor_invalidate(slice->dstate[i]);
+  if (slice->x && i == plan->input_reader) sl__tensor_invalidate(slice->x);
 }
 
 static enum sl_status submit_backward(struct sl__plan *plan, const struct sl__step *step, int s,

@@ -14,6 +14,7 @@ struct sl__slice {
    * be NULL. Of layers on other ranks: y and dy of those that layers here read, else NULL */
   struct sl_tensor **y, **dy, **saved;
   struct sl_tensor **state, **dstate; /* one a layer: of recurrent ones, else NULL */
+  struct sl_tensor *x;      /* the input as bf16, where layers here read it as that; else NULL */
   struct sl_tensor **stats; /* one a chunk, where the last layer is; see sl__softmax_xent */
 };
 
@@ -28,6 +29,7 @@ struct sl__plan {
   int count;      /* replicas x microbatches; slice r * microbatches + m */
   struct sl__slice *slices;
   bool *needs_gradient; /* a layer that has parameters, or comes after one that has */
+  int input_reader;     /* the first layer here that reads the model's input; -1: none does */
   int *last_use;        /* the last layer here that reads this one's output; itself where none does;
                            count of layers: the loss */
   int *border;          /* number of each layer whose output another rank reads; else -1 */

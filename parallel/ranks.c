@@ -49,10 +49,12 @@ static char *describe(const struct sl_trainer *t, const struct sl_trainer_option
   FILE *out = open_memstream(&text, &size);
   if (!out) return NULL;
   fprintf(out,
-          "kvstore %s\nservers %d\nbigarray bound %lld\ncompression %s\nmost staleness %d\nsteps "
+          "kvstore %s\nmath %s\nservers %d\nbigarray bound %lld\ncompression %s\nmost staleness "
+          "%d\nsteps "
           "in flight %d\n",
-          sl_kvstore_name(o->kvstore), o->servers, (long long)o->bigarray_bound,
-          o->compress ? o->compress : "none", o->max_staleness, t->in_flight);
+          sl_kvstore_name(o->kvstore), sl_math_name(o->math), o->servers,
+          (long long)o->bigarray_bound, o->compress ? o->compress : "none", o->max_staleness,
+          t->in_flight);
   fprintf(out,
           "optimizer %d: lr %g, momentum %g%s, weight decay %g, betas %g %g, epsilon %g, clip %g\n",
           (int)p->kind, (double)p->lr, (double)p->momentum, p->nesterov ? " (Nesterov)" : "",

@@ -5,19 +5,21 @@
 
 #include "codelets/gemm.h"
 #include "core/net.h"
+#include "parallel/precision.h"
 #include "parallel/trainer.h"
 
 /* Bytes of one replica's activations and their gradients, for one row of its slice; of layers here.
  */
 static double bytes_per_row(const struct sl_trainer *t) {
   const struct sl_model *model = t->model;
-  double total = 0;
+  double total = 0, value = (double)sl__type_size(sl__value_type(t->grid.math));
   for (int i = 0; i < model->count; i++) {
     const struct sl__layer *layer = &model->layers[i];
     if (!sl__grid_is_here(&t->grid, i)) continue;
-    total += 8.0 * (double)sl_shape_count(&layer->out);
+    total += 2 * value * (double)sl_shape_count(&layer->out);
     if (layer->saved.ndim && layer->saved_per_row)
-      total += 4.0 * (double)sl_shape_count(&layer->saved);
+      total += (double)(sl__type_size(sl__saved_type(layer, t->grid.math)) *
+                        (size_t)sl_shape_count(&layer->saved));
   }
   return total;
 }
@@ -26,6 +28,15 @@ static double gradient_bytes(const struct sl_trainer *t) {
   double total = 0;
   for (int i = 0; i < t->model->count; i++)
     if (sl__grid_is_here(&t->grid, i)) total += 4.0 * (double)t->model->layers[i].params.total;
+  return total;
+}
+
+/* Of the parameters' bf16 copies, in each memory where they are used. */
+static double half_bytes(const struct sl_trainer *t) {
+  double total = 0;
+  for (int i = 0; i < t->model->count; i++)
+    if (sl__grid_is_here(&t->grid, i) && sl__has_half(&t->model->layers[i], t->grid.math))
+      total += 2.0 * (double)t->model->layers[i].params.total;
   return total;
 }
 
@@ -53,6 +64,9 @@ static void print_replicas(FILE *out, const struct sl_trainer *t) {
           t->grid.microbatches, t->in_flight);
   fprintf(out, "  each: gradients %.2f MB, activations %.1f KB a sample\n",
           1e-6 * gradient_bytes(t), 1e-3 * bytes_per_row(t));
+  fprintf(out, "  math %s", sl_math_name(t->grid.math));
+  if (half_bytes(t) > 0) fprintf(out, "; bf16 copies of parameters %.2f MB", 1e-6 * half_bytes(t));
+  fputc('\n', out);
   for (int s = 0; s < t->grid.stages; s++) print_stage(out, t, s);
 }
 

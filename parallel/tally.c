@@ -29,6 +29,7 @@ enum sl_status sl__tally_new(struct sl_context *context, const struct sl__ranks 
   if (!t->list) goto out;
   for (int k = 0; k < FACTS; k++) {
     t->theirs[k] = sl__alloc(size, sizeof **t->theirs, "a tally");
+    status = t->theirs[k] ? SL_OK : SL_NO_MEMORY;
     if (!t->theirs[k]) goto out;
     SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->own[k]));
     SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->result[k]));
@@ -36,7 +37,6 @@ enum sl_status sl__tally_new(struct sl_context *context, const struct sl__ranks 
     for (int r = 1; r < ranks->size && ranks->rank == 0; r++)
       SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->theirs[k][r]));
   }
-  status = SL_OK;
   *out = t;
   t = NULL;
 out:

@@ -39,6 +39,21 @@ if sed -n 's/.*"loss": *\([0-9.e-]*\).*/\1/p' "$work/local.jsonl" >"$work/local"
   ok "dist_sync without mpirun: one rank, the losses of local"
 else not_ok "dist_sync without mpirun: other losses than local: $(head -n 1 "$work/log")"; fi
 
+# ---- bf16: weights travel as f32, each rank refreshes its own copies ----
+losses_of() { sed -n 's/.*"loss": *\([0-9.e-]*\).*/\1/p' "$1"; }
+half="--math bf16 --steps 20 --quiet"
+"$lenet" $half --batch 30 --log "$work/one.jsonl" 2>"$work/log"
+for again in 1 2; do
+  mpirun_for 60 -np 2 "$lenet" $half --batch 15 --bigarray-bound 10000 --kvstore dist_sync --save "$work/half-$again" --log "$work/two.jsonl" >"$work/out" 2>>"$work/log"
+done
+losses_of "$work/one.jsonl" >"$work/one"; losses_of "$work/two.jsonl" >"$work/two"
+if [ "$(wc -l <"$work/one")" -ge 20 ] && paste "$work/one" "$work/two" |
+  awk '{ d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > 1e-2 * $1) bad = 1 } END { exit bad }'; then
+  ok "bf16, 2 ranks: the losses of one process within 1e-2"
+else not_ok "bf16, 2 ranks: other losses than one process: $(head -n 1 "$work/log")"; fi
+if [ -s "$work/half-1" ] && cmp -s "$work/half-1" "$work/half-2"; then ok "bf16, 2 ranks, a second time: the same to the bit"
+else not_ok "bf16, 2 ranks, a second time: other bits"; fi
+
 # ---- each rank's own log ----
 mpirun_for 60 -np 3 "$lenet" $short --batch 10 $images --kvstore dist_sync --servers 1 --log "$work/run.jsonl" >"$work/out" 2>"$work/log"
 losses() { grep '"step"' "$1" | sed 's/.*"loss": *\([0-9.e-]*\).*/\1/'; }
@@ -66,6 +81,7 @@ refused 2 'rank 2 has "--seed 2"' 1 "" "--seed 2"
 refused 2 'rank 2 has "--optimizer adam"' 1 "" "--optimizer adam"
 refused 2 'rank 2 has "--activation relu"' 1 "" "--activation relu"
 refused 2 'rank 2 has "--servers 1"' 1 "" "--servers 1"
+refused 2 'rank 2 has "--math bf16"' 1 "" "--math bf16"
 images "$work/other" 7
 refused 2 'rank 2 has "--data of 3072 samples' 1 "" "--data $work/other"
 refused 2 'rank 2 has "--data of 10000 samples' 1 "" "--data digits"
@@ -94,6 +110,7 @@ learns() {
   else not_ok "dist_async, $ranks ranks $*: exit code $got, accuracy ${accuracy:-none}: $(head -n 3 "$work/log")"; fi
 }
 learns 2
+learns 2 --math bf16
 learns 3 --servers 1 --compress 1bit
 # between its pull and its push a worker misses at most the other's steps: the S that it is behind, as many that it may be overtaken by, and one under way
 learns 2 --max-staleness 1

@@ -41,6 +41,11 @@ else not_ok "lstm_lm over 2 ranks saves other weights"; fi
 if "$lm" $small --checkpoint "$work/folder" --resume --save "$work/again" >"$work/out" 2>"$work/err" && cmp "$work/one" "$work/again" 2>"$work/err"; then
   ok "one process reads its checkpoint"
 else not_ok "one process does not read its checkpoint"; fi
+# what crosses is bf16, too
+if "$lm" $small --math bf16 --save "$work/half" >"$work/out" 2>"$work/err" && ! cmp -s "$work/one" "$work/half" &&
+  over 2 "$lm" $small --math bf16 --kvstore dist_sync --placement 'embed,lstm0=rank0/cpu:0;lstm1,decoder=rank1/cpu:0' --save "$work/two" &&
+  cmp "$work/half" "$work/two" 2>"$work/err"; then ok "bf16 over 2 ranks: the weights of one process"
+else not_ok "bf16 over 2 ranks: other weights"; fi
 # sentences of several lengths: a plan for each
 small="--layers 2 --hidden 8 --embed 8 --words 60 --batch 8 --buckets auto:3 --steps 12 --replicas 1 --microbatches 2 --quiet"
 for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do

@@ -59,6 +59,26 @@ SL_API enum sl_status sl_place_file(struct sl_model *model, const char *path);
 /** How many ranks one copy of the placed model takes: its highest rank + 1, else 1. */
 SL_API int sl_placement_ranks(const struct sl_model *model);
 
+/** \defgroup math Types
+ * What a training computes with. Parameters, their gradients, all sums, the loss and the
+ * optimizer's state are f32 in each.
+ *
+ * TF32: a GPU may round the factors of matrix products and convolutions to 10 bits of fraction
+ * (NVIDIA A100 Tensor Core GPU Architecture, 2020); on a CPU it is f32.
+ *
+ * BF16: activations and their gradients are stored as bfloat16 (8 bits of fraction, f32's range: no
+ * scaling of the loss; Kalamkar et al., arXiv 1905.12322), and the layers read a bf16 copy of the
+ * parameters, made anew after each update of the f32 ones (Micikevicius et al., Mixed Precision
+ * Training, arXiv 1710.03740). Batch normalisation's parameters and statistics and the state that
+ * recurrent layers carry on stay f32. Half the memory for activations. A CPU computes in f32
+ * between these roundings, which saves it no time. */
+enum sl_math { SL_MATH_F32, SL_MATH_TF32, SL_MATH_BF16 };
+
+/** "f32", "tf32", "bf16". \return SL_BAD_ARGUMENT for an unknown name. */
+SL_API enum sl_status sl_math_parse(const char *name, enum sl_math *math);
+
+SL_API const char *sl_math_name(enum sl_math math);
+
 /** \defgroup trainer The trainer
  * A step cuts the batch into replicas x microbatches slices, by StarPU filters on the batch axis.
  * Replica r runs on device r modulo the number of devices. All tasks of a step are submitted at
@@ -78,9 +98,10 @@ struct sl_trainer_options {
                     says it exactly); with r replicas, stages x r cells. 0: not cut */
   int64_t chunk; /**< time steps a task computes at most, for models of sequences: the chunks of one
                     layer flow on while it computes the next ones. 0: the whole sequence */
-  bool carry_state; /**< recurrent layers go on from the state that the batch before left, except
-                       at an epoch's first (truncated back-propagation through time) */
-  int in_flight;    /**< steps submitted ahead; 0 means 2 */
+  bool carry_state;  /**< recurrent layers go on from the state that the batch before left, except
+                        at an epoch's first (truncated back-propagation through time) */
+  int in_flight;     /**< steps submitted ahead; 0 means 2 */
+  enum sl_math math; /**< types of activations and products */
   /* of dist_*; the same on all ranks */
   int servers; /**< so many ranks, the last ones, only own shards; 0: every rank is a worker and
                   owns shards */
@@ -159,8 +180,9 @@ SL_API struct sl_position sl_trainer_position(const struct sl_trainer *trainer);
  * optimizer's state as optimizer.exp_avg.conv1.weight (and exp_avg_sq; momentum_buffer of SGD with
  * momentum), the state that recurrent layers carry on (carry_state, in the midst of an epoch) as
  * state.LAYER [batch, ...], and as metadata the step, the place in the data, the seeds, the
- * optimizer's kind and a CRC-32 (zlib's, of the metadata's values and the data). The settings of
- * the optimizer, its schedule and the trainer are not in it. Every step must have been drained.
+ * math (for information: any goes on from any, and says so), the optimizer's kind and a CRC-32
+ * (zlib's, of the metadata's values and the data). The settings of the optimizer, its schedule and
+ * the trainer are not in it. Every step must have been drained.
  * \return SL_BAD_ARGUMENT before the first step, or where steps are under way; SL_NOT_FINITE where
  * a weight is not finite (nothing is written); SL_IO. */
 SL_API enum sl_status sl_trainer_save(struct sl_trainer *trainer, const char *path);
@@ -208,6 +230,7 @@ struct sl_generate_options {
   float temperature;     /**< logits are divided by it before the softmax; 0: the likeliest token */
   const int32_t *prompt; /**< tokens that the model reads first, [prompt_count], at least one */
   int64_t prompt_count;
+  enum sl_math math; /**< that of the training, say */
 };
 
 /** Draw count tokens, one by one, each read by the model before the next is drawn; recurrent layers
