@@ -1,5 +1,6 @@
 /* How fast Starling trains: MLP 784-512-512-10 at batch 128, LeNet (relu) at batch 64 and 256, and
- * language models of LSTM layers at batch 20, SGD with momentum.
+ * language models of LSTM layers at batch 20, SGD with momentum; larger ones for GPUs where they
+ * are named.
  *
  * Prints one JSON line for the peak that OpenBLAS reaches here, and one a network:
  *   rate          samples/s or words/s (unit says which), from the median time of a step
@@ -8,6 +9,8 @@
  *   peak_share    gflops over the measured peak
  *   start_s       from the start of the process to the first finished step
  *   rss_mb        greatest resident memory of the process
+ *   gpu_idle      with --idle: share of the time in which no task was under way on the GPU, by
+ *                 StarPU's own clock (gaps within a task are not seen)
  *   foreign_cpu   share of the machine's time that other programs took: believe no line where it
  *                 is high
  *
@@ -27,6 +30,7 @@
 #include <unistd.h>
 
 #include <starling.h>
+#include <starpu.h>
 
 #include "bench.h"
 #include "networks.h"
@@ -48,7 +52,9 @@ enum {
   KEY_COMPRESS,
   KEY_BIGARRAY_BOUND,
   KEY_EXCHANGE,
-  KEY_MATH
+  KEY_MATH,
+  KEY_IDLE,
+  KEY_TINY
 };
 
 struct bench {
@@ -57,14 +63,17 @@ struct bench {
   const char *devices;
   double started, peak; /* handed to the process of one network */
   int rank, workers;    /* of it */
-  bool tune;
+  bool tune, idle, tiny;
   enum sl_exchange exchange;
   struct sl_trainer_options trainer;
 };
 
 static const struct argp_option options[] = {
     {"seconds", 's', "X", 0, "Measure each network for so long (default 3)", 0},
-    {"only", 'n', "NAME", 0, "One of " NETWORK_NAMES " (default: all)", 0},
+    {"only", 'n', "NAME", 0,
+     "One of " NETWORK_NAMES " (default: all but those for GPUs: mlp4096, "
+     "lenet512, resnet20, and those that end in _64)",
+     0},
     {"devices", 'd', "LIST", 0, "As for the trainers (default: all), as are the following", 0},
     {"tune", 't', NULL, 0, "Measure the kernels for each shape first", 0},
     {"replicas", KEY_REPLICAS, "N", 0, "Replicas of the model", 0},
@@ -80,6 +89,8 @@ static const struct argp_option options[] = {
     {"bigarray-bound", KEY_BIGARRAY_BOUND, "N", 0,
      "Parameters above which a layer is spread over all ranks", 0},
     {"math", KEY_MATH, "NAME", 0, "f32 (default), tf32, bf16", 0},
+    {"idle", KEY_IDLE, NULL, 0, "Tell how long GPUs were idle; StarPU's clocks cost some time", 0},
+    {"tiny", KEY_TINY, NULL, 0, "Small networks of the same layers: does it work?", 0},
     {"one", KEY_ONE, "NAME", OPTION_HIDDEN, NULL, 0},
     {"started", KEY_STARTED, "SECONDS", OPTION_HIDDEN, NULL, 0},
     {"peak", KEY_PEAK, "GFLOPS", OPTION_HIDDEN, NULL, 0},
@@ -131,6 +142,8 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
       if (sl_math_parse(text, &bench->trainer.math) != SL_OK)
         argp_failure(state, 2, 0, "%s", sl_error());
       break;
+    case KEY_IDLE: bench->idle = true; break;
+    case KEY_TINY: bench->tiny = true; break;
     case KEY_BIGARRAY_BOUND: bench->trainer.bigarray_bound = whole(state, text); break;
     case KEY_ONE: bench->one = name(state, text); break;
     case KEY_STARTED: bench->started = positive(state, text); break;
@@ -151,11 +164,26 @@ struct measured {
   double *step_s;
   int64_t steps;
   double start_s, foreign_cpu, loss;
+  double idle; /* share of the GPUs' time; below 0: there are none, or nobody asked */
 };
 
 static int compare(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
+}
+
+/* The share of the time since the last call in which the GPUs that worked had no task; below 0:
+ * none worked. */
+static double gpu_idle(void) {
+  double all = 0, busy = 0;
+  for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
+    struct starpu_profiling_worker_info info;
+    int worker = starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
+    if (starpu_profiling_worker_get_info(worker, &info) || !info.executed_tasks) continue;
+    all += starpu_timing_timespec_to_us(&info.total_time);
+    busy += starpu_timing_timespec_to_us(&info.executing_time);
+  }
+  return all > 0 ? 1 - busy / all : -1;
 }
 
 /* Steps are under way together, so a step's time is that between two reports. */
@@ -179,6 +207,7 @@ static enum sl_status run_steps(const struct bench *bench, struct sl_trainer *tr
     }
     if (!warm && (done > WARM_STEPS || (done > LEAST_WARM_STEPS && now - first > warm_s))) {
       warm = true;
+      gpu_idle();
       begin = bench_cpu_time();
     }
     /* a rank may not leave the others behind: the first one's clock is that of all */
@@ -186,6 +215,7 @@ static enum sl_status run_steps(const struct bench *bench, struct sl_trainer *tr
       sl_trainer_stop(trainer);
     if (report.stop) break;
   }
+  measured->idle = bench->idle ? gpu_idle() : -1;
   measured->foreign_cpu = bench_foreign_cpu(&begin);
   measured->loss = report.loss;
   return SL_OK;
@@ -222,6 +252,7 @@ static int print_measured(const struct bench *bench, const struct network *netwo
                 "ms_p90", 1e3 * m->step_s[9 * m->steps / 10], "gflops", gflops, "peak_share",
                 bench->peak > 0 ? gflops / bench->peak : 0, "start_s", m->start_s, "rss_mb",
                 peak_memory_mb(), "foreign_cpu", m->foreign_cpu, "loss", m->loss);
+  if (results && m->idle >= 0) json_object_set_new(results, "gpu_idle", json_real(m->idle));
   bool whole = line && results && json_object_update(line, results) == 0;
   json_decref(results);
   if (!whole) {
@@ -232,7 +263,9 @@ static int print_measured(const struct bench *bench, const struct network *netwo
 }
 
 static int bench_one(struct bench *bench) {
-  const struct network *network = network_find(bench->one);
+  struct network chosen = *network_find(bench->one);
+  const struct network *network = &chosen;
+  if (bench->tiny) network_shrink(&chosen);
   bool distributed = bench->trainer.kvstore >= SL_KVSTORE_DIST_SYNC;
   const struct sl_context_options context_options = {.devices = bench->devices,
                                                      .seed = 1,
@@ -249,6 +282,7 @@ static int bench_one(struct bench *bench) {
   struct sl_trainer *trainer = NULL;
   enum sl_status status = network_data(network, &data, &loader);
   if (status == SL_OK) status = sl_open(&context_options, &context);
+  if (bench->idle) starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
   if (status == SL_OK) bench->rank = sl_rank(context);
   if (status == SL_OK) bench->workers = sl_rank_count(context) - bench->trainer.servers;
   if (status == SL_OK) status = sl_model_new(context, &sl_dataset_info(data)->sample, &model);
@@ -307,7 +341,7 @@ int main(int argc, char **argv) {
   int code = bench_peak(&peak);
   const struct network *network;
   for (int i = 0; (network = network_at(i)) && code == 0; i++)
-    if (!bench.only || strcmp(bench.only, network->name) == 0)
+    if (bench.only ? !strcmp(bench.only, network->name) : !network->large)
       code = spawn_one(network, peak, argc, argv);
   return code;
 }
