@@ -19,6 +19,10 @@ static struct sums sums_of(double terms, double magnitude) {
 static struct sums products(double terms, double size) {
   return (struct sums){.terms = terms, .magnitude = size, .factors = size};
 }
+/* The same, and then bias and activation. */
+static struct sums fused(double terms, double size) {
+  return (struct sums){.terms = terms, .magnitude = size, .factors = size, .between = true};
+}
 /* Of elementwise arithmetic: a few roundings of values about so large. */
 static struct sums roundings(double magnitude) { return sums_of(8, magnitude); }
 
@@ -31,7 +35,7 @@ static struct sl_shape dense_shape(const int64_t *d, int64_t features) {
 static enum sl_status dense_forward(struct trial *t, const int64_t *d) {
   struct sl_tensor *x = given(t, t->type, dense_shape(d, d[1]));
   struct sl_tensor *param = given(t, t->type, SL_SHAPE(d[2] * (d[1] + d[3])));
-  struct sl_tensor *y = written(t, t->type, dense_shape(d, d[2]), products((double)d[1] + 1, 1));
+  struct sl_tensor *y = written(t, t->type, dense_shape(d, d[2]), fused((double)d[1] + 1, 1));
   if (t->status != SL_OK) return t->status;
   return sl__dense_forward(t->context, L, x, param, y, d[3] != 0, (enum sl_activation)d[4]);
 }
@@ -40,7 +44,7 @@ static enum sl_status dense_shared_forward(struct trial *t, const int64_t *d) {
   struct sl_tensor *x = given(t, t->type, dense_shape(d, d[1]));
   struct sl_tensor *weight = given(t, t->type, SL_SHAPE(d[2] * d[1]));
   struct sl_tensor *bias = given(t, t->type, SL_SHAPE(d[2]));
-  struct sl_tensor *y = written(t, t->type, dense_shape(d, d[2]), products((double)d[1] + 1, 1));
+  struct sl_tensor *y = written(t, t->type, dense_shape(d, d[2]), fused((double)d[1] + 1, 1));
   if (t->status != SL_OK) return t->status;
   return sl__dense_shared_forward(t->context, L, x, weight, bias, y, (enum sl_activation)d[4]);
 }
@@ -114,7 +118,7 @@ static enum sl_status conv2d_forward(struct trial *t, const int64_t *d) {
   struct conv c = conv_of(d);
   struct sl_tensor *x = given(t, t->type, c.x);
   struct sl_tensor *param = given(t, t->type, SL_SHAPE(c.params));
-  struct sl_tensor *y = written(t, t->type, c.y, products((double)c.taps + 1, 1));
+  struct sl_tensor *y = written(t, t->type, c.y, fused((double)c.taps + 1, 1));
   if (t->status != SL_OK) return t->status;
   return sl__conv2d_forward(t->context, L, x, param, y, &c.options);
 }

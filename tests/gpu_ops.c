@@ -299,6 +299,7 @@ static double tolerance(const struct trial *t, const struct buffer *b, double wa
   bool half = t->type == SL_BF16;
   double steps = s->steps > 1 ? s->steps : 1;
   double factor = t->launch.tf32 ? 0x1p-10 : half && s->steps > 0 ? 0x1p-8 : 0;
+  if (half && s->between) factor = 0x1p-9;
   double stored = b->tensor->type == SL_BF16 ? 0x1p-7 : 0x1p-22;
   return stored * fabs(want) + (s->terms + 4) * 0x1p-23 * s->magnitude * steps +
          4 * sqrt(s->terms) * factor * s->factors * steps;

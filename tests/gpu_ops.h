@@ -20,6 +20,7 @@ struct sums {
   double terms, magnitude; /* of a sum: how many terms, and the size of the largest */
   double factors;          /* of a product: its factors' size; 0: TF32 rounds nothing here */
   double steps;            /* the result feeds itself so many times, rounded as bf16 in between */
+  bool between;            /* bias and activation may find the products' sum stored as bf16 */
 };
 
 struct buffer {
