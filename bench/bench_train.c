@@ -4,6 +4,8 @@
  *
  * Prints one JSON line for the peak that OpenBLAS reaches here, and one a network:
  *   rate          samples/s or words/s (unit says which), from the median time of a step
+ *   rate_mean     the same from all steps together: where several are under way, as on a GPU, their
+ *                 ends come in bunches
  *   gflops        products and convolutions only: forward, gradients of weights and inputs (none
  *                 for images)
  *   peak_share    gflops over the measured peak
@@ -147,7 +149,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_BIGARRAY_BOUND: bench->trainer.bigarray_bound = whole(state, text); break;
     case KEY_ONE: bench->one = name(state, text); break;
     case KEY_STARTED: bench->started = positive(state, text); break;
-    case KEY_PEAK: bench->peak = positive(state, text); break;
+    case KEY_PEAK: bench->peak = strtod(text, NULL); break;
     default: return ARGP_ERR_UNKNOWN;
   }
   return 0;
@@ -164,7 +166,8 @@ struct measured {
   double *step_s;
   int64_t steps;
   double start_s, foreign_cpu, loss;
-  double idle; /* share of the GPUs' time; below 0: there are none, or nobody asked */
+  double all_s; /* of all steps */
+  double idle;  /* share of the GPUs' time; below 0: there are none, or nobody asked */
 };
 
 static int compare(const void *a, const void *b) {
@@ -199,7 +202,10 @@ static enum sl_status run_steps(const struct bench *bench, struct sl_trainer *tr
     if (status != SL_OK) return status;
     if (!reported) continue;
     double now = bench_now();
-    if (warm) measured->step_s[measured->steps++] = now - last;
+    if (warm) {
+      measured->step_s[measured->steps++] = now - last;
+      measured->all_s += now - last;
+    }
     last = now;
     if (done++ == 0) {
       first = now;
@@ -246,8 +252,9 @@ static int print_measured(const struct bench *bench, const struct network *netwo
       "replicas", replicas, "microbatches", trainer->microbatches ? trainer->microbatches : 1,
       "stages", trainer->stages ? trainer->stages : 1, "chunk", (json_int_t)trainer->chunk);
   json_t *results =
-      json_pack("{s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps",
-                (json_int_t)m->steps, "rate", work * network_units(network) / median, "unit",
+      json_pack("{s:I, s:f, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps",
+                (json_int_t)m->steps, "rate", work * network_units(network) / median, "rate_mean",
+                work * network_units(network) * (double)m->steps / m->all_s, "unit",
                 network_unit(network), "ms", 1e3 * median, "ms_p10", 1e3 * m->step_s[m->steps / 10],
                 "ms_p90", 1e3 * m->step_s[9 * m->steps / 10], "gflops", gflops, "peak_share",
                 bench->peak > 0 ? gflops / bench->peak : 0, "start_s", m->start_s, "rss_mb",
@@ -337,8 +344,8 @@ int main(int argc, char **argv) {
   argp_err_exit_status = 2;
   argp_parse(&argp, argc, argv, 0, NULL, &bench);
   if (bench.one) return bench_one(&bench);
-  double peak;
-  int code = bench_peak(&peak);
+  double peak = 0;
+  int code = bench.devices && !strncmp(bench.devices, "cuda", 4) ? 0 : bench_peak(&peak);
   const struct network *network;
   for (int i = 0; (network = network_at(i)) && code == 0; i++)
     if (bench.only ? !strcmp(bench.only, network->name) : !network->large)

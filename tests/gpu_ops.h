@@ -2,10 +2,12 @@
  *
  * How far the two may be apart: both take the same inputs (bf16 where the case is of that type) and
  * sum in float, in different orders. Of n terms of size m and random sign the partial sums are
- * about sqrt(n) m, and each of n roundings errs by at most 2^-24 of that: n 2^-24 m is many
+ * about sqrt(n) m, and each of n roundings errs by at most 2^-24 of that: n 2^-23 m is many
  * standard deviations. Where factors are rounded first (TF32: 2^-11 each; what a bf16 recurrence
  * keeps between steps: 2^-9) the n products' errors add up like a random walk: 4 sqrt(n) times
- * their size. A result that is stored as bf16 may be a unit of its last place, 2^-7, away. */
+ * their size. A result that is stored as bf16 may be a unit of its last place, 2^-7, away. Where a
+ * library stores a product's sum as bf16 before bias and activation, half a unit of that sum, 2^-8
+ * of at most about 2 sqrt(n) m, comes on top. */
 #ifndef SL_TESTS_GPU_OPS_H
 #define SL_TESTS_GPU_OPS_H
 
