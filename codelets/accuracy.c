@@ -1,12 +1,9 @@
 /* How many labels are among the largest logits of their rows. */
+#include "codelets/accuracy.h"
+
 #include <starling/data.h>
 
 #include "codelets/elementwise.h"
-
-struct accuracy_args {
-  int64_t rows, classes;
-  int32_t top;
-};
 
 /* The label's rank: how many logits are larger, or equal and before it. */
 static int64_t rank_of(const float *row, int64_t classes, int64_t label) {
@@ -17,7 +14,7 @@ static int64_t rank_of(const float *row, int64_t classes, int64_t label) {
 }
 
 SL_KERNEL void sl__accuracy_cpu(void *buffers[], void *cl_arg) {
-  const struct accuracy_args *a = sl__args(cl_arg);
+  const struct sl__accuracy_args *a = sl__args(cl_arg);
   const float *logits = sl__buffer(buffers, 0);
   const int32_t *labels = sl__buffer(buffers, 1);
   float *count = sl__buffer(buffers, 2);
@@ -34,7 +31,7 @@ SL_KERNEL void sl__accuracy_cpu(void *buffers[], void *cl_arg) {
 enum sl_status sl__accuracy(struct sl_context *context, const struct sl__launch *l,
                             struct sl_tensor *logits, struct sl_tensor *labels,
                             struct sl_tensor *count, int top) {
-  struct accuracy_args a = {.classes = logits->shape.dim[logits->shape.ndim - 1], .top = top};
+  struct sl__accuracy_args a = {.classes = logits->shape.dim[logits->shape.ndim - 1], .top = top};
   a.rows = sl_shape_count(&logits->shape) / a.classes;
   if (sl_shape_count(&labels->shape) != a.rows || count->shape.dim[0] != 2)
     return sl_fail(SL_BAD_SHAPE,

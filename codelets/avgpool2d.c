@@ -18,7 +18,7 @@ static struct sl__onednn_window onednn_window(const struct sl__pool_args *a) {
 static void forward(const struct sl__pool_args *a, const float *x, float *y) {
   struct sl__onednn_window o = onednn_window(a);
   if (a->implementation == SL_ONEDNN && sl__onednn_avgpool2d_forward(&o, x, y)) return;
-  float share = 1.0f / (float)(a->pool.kernel_h * a->pool.kernel_w);
+  float share = sl__pool_share(a);
   for (int32_t p = 0; p < a->planes; p++, x += (int64_t)a->height * a->width)
     for (int32_t oh = 0; oh < a->out_height; oh++)
       for (int32_t ow = 0; ow < a->out_width; ow++) {
@@ -33,7 +33,7 @@ static void forward(const struct sl__pool_args *a, const float *x, float *y) {
 static void backward(const struct sl__pool_args *a, const float *dy, float *dx, bool add) {
   struct sl__onednn_window o = onednn_window(a);
   if (a->implementation == SL_ONEDNN && !add && sl__onednn_avgpool2d_backward(&o, dy, dx)) return;
-  float share = 1.0f / (float)(a->pool.kernel_h * a->pool.kernel_w);
+  float share = sl__pool_share(a);
   int64_t plane = (int64_t)a->height * a->width;
   for (int32_t p = 0; p < a->planes; p++, dx += plane) {
     if (!add) memset(dx, 0, (size_t)plane * sizeof *dx);

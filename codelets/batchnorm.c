@@ -1,16 +1,10 @@
 /* Batch normalisation (Ioffe, Szegedy, arXiv 1502.03167) of x [N, C, plane]. Sums are in double
  * precision, a channel's planes one after the other: a fixed order. */
-#include <math.h>
+#include "codelets/batchnorm.h"
 
 #include "codelets/choice.h"
 #include "codelets/elementwise.h"
 #include "codelets/onednn.h"
-
-struct norm_args {
-  int32_t rows, channels, plane, implementation;
-  float epsilon, momentum;
-  double values;
-};
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
@@ -49,26 +43,25 @@ SL_SIMD static double product_plane(const float *x, const float *dy, double mean
   return sum;
 }
 
-/* y = scale (x - mean) + shift over one plane: the mean goes first, or a large one would cost
- * digits. */
+/* y over one plane */
 SL_SIMD static void affine(const float *x, float *y, float mean, float scale, float shift,
                            int64_t plane) {
-  for (int64_t i = 0; i < plane; i++) y[i] = scale * (x[i] - mean) + shift;
+  for (int64_t i = 0; i < plane; i++) y[i] = sl__norm_value(x[i], mean, scale, shift);
 }
 
 /* oneDNN hands out variances; saved holds 1 / sqrt(variance + epsilon). */
-static bool forward_by_onednn(const struct norm_args *a, const float *x, const float *param,
+static bool forward_by_onednn(const struct sl__norm_args *a, const float *x, const float *param,
                               float *y, float *saved) {
   float *inverse = saved + a->channels;
   if (!sl__onednn_batchnorm_forward(a->rows, a->channels, a->plane, a->epsilon, x, param, y, saved,
                                     inverse))
     return false;
   for (int32_t c = 0; c < a->channels; c++)
-    inverse[c] = (float)(1 / sqrt((double)inverse[c] + (double)a->epsilon));
+    inverse[c] = (float)sl__norm_inverse((double)inverse[c], a->epsilon);
   return true;
 }
 
-static void forward(const struct norm_args *a, const float *x, const float *param, float *y,
+static void forward(const struct sl__norm_args *a, const float *x, const float *param, float *y,
                     float *saved) {
   if (a->implementation == SL_ONEDNN && forward_by_onednn(a, x, param, y, saved)) return;
   int64_t stride = (int64_t)a->channels * a->plane;
@@ -80,7 +73,7 @@ static void forward(const struct norm_args *a, const float *x, const float *para
     mean /= count;
     for (int64_t n = 0; n < a->rows; n++)
       variance += deviation_plane(first + n * stride, mean, a->plane);
-    double inverse = 1 / sqrt(variance / count + (double)a->epsilon);
+    double inverse = sl__norm_inverse(variance / count, a->epsilon);
     saved[c] = (float)mean;
     saved[a->channels + c] = (float)inverse;
     float scale = (float)((double)param[c] * inverse);
@@ -90,7 +83,7 @@ static void forward(const struct norm_args *a, const float *x, const float *para
   }
 }
 
-static void inference(const struct norm_args *a, const float *x, const float *param,
+static void inference(const struct sl__norm_args *a, const float *x, const float *param,
                       const float *running, float *y) {
   if (a->implementation == SL_ONEDNN &&
       sl__onednn_batchnorm_inference(a->rows, a->channels, a->plane, a->epsilon, x, param, running,
@@ -98,14 +91,14 @@ static void inference(const struct norm_args *a, const float *x, const float *pa
     return;
   for (int64_t n = 0; n < a->rows; n++)
     for (int64_t c = 0; c < a->channels; c++, x += a->plane, y += a->plane) {
-      double inverse = 1 / sqrt((double)running[a->channels + c] + (double)a->epsilon);
+      double inverse = sl__norm_inverse((double)running[a->channels + c], a->epsilon);
       affine(x, y, running[c], (float)((double)param[c] * inverse), param[a->channels + c],
              a->plane);
     }
 }
 
 /* Of channel c: sum of dy, and sum of dy (x - mean). */
-static void channel_sums(const struct norm_args *a, const float *x, const float *dy,
+static void channel_sums(const struct sl__norm_args *a, const float *x, const float *dy,
                          const float *saved, int64_t c, double *sum, double *product) {
   int64_t stride = (int64_t)a->channels * a->plane;
   *sum = *product = 0;
@@ -116,19 +109,19 @@ static void channel_sums(const struct norm_args *a, const float *x, const float 
   }
 }
 
-/* dx (+)= k dy + b (x - mean) + s over one plane */
-SL_SIMD static void backward_plane(const float *x, const float *dy, float *dx, float mean, float k,
-                                   float b, float s, int64_t plane, bool add) {
+/* dx (+)= ... over one plane */
+SL_SIMD static void backward_plane(const float *x, const float *dy, float *dx, float mean,
+                                   struct sl__norm_slopes v, int64_t plane, bool add) {
   if (add)
-    for (int64_t i = 0; i < plane; i++) dx[i] += k * dy[i] + (b * (x[i] - mean) + s);
+    for (int64_t i = 0; i < plane; i++) dx[i] += sl__norm_slope(x[i], dy[i], mean, v);
   else
-    for (int64_t i = 0; i < plane; i++) dx[i] = k * dy[i] + (b * (x[i] - mean) + s);
+    for (int64_t i = 0; i < plane; i++) dx[i] = sl__norm_slope(x[i], dy[i], mean, v);
 }
 
 /* Channels whose variances fit on the stack; more are left to our own code. */
 #define CHANNELS_FOR_ONEDNN 4096
 
-static bool backward_by_onednn(const struct norm_args *a, const float *x, const float *param,
+static bool backward_by_onednn(const struct sl__norm_args *a, const float *x, const float *param,
                                const float *saved, const float *dy, float *dx) {
   float variance[CHANNELS_FOR_ONEDNN], unused[CHANNELS_FOR_ONEDNN];
   if (a->channels > CHANNELS_FOR_ONEDNN) return false;
@@ -140,21 +133,20 @@ static bool backward_by_onednn(const struct norm_args *a, const float *x, const 
                                             saved, variance, dy, dx, unused);
 }
 
-/* dx = gamma r (dy - mean(dy) - xhat mean(dy xhat)), xhat = (x - mean) r. */
-static void backward_data(const struct norm_args *a, const float *x, const float *param,
+static void backward_data(const struct sl__norm_args *a, const float *x, const float *param,
                           const float *saved, const float *dy, float *dx, bool add) {
   if (a->implementation == SL_ONEDNN && !add && backward_by_onednn(a, x, param, saved, dy, dx))
     return;
   int64_t stride = (int64_t)a->channels * a->plane;
   double count = (double)a->rows * (double)a->plane;
   for (int64_t c = 0; c < a->channels; c++) {
-    double sum, product, r = (double)saved[a->channels + c];
+    double sum, product;
     channel_sums(a, x, dy, saved, c, &sum, &product);
-    double k = (double)param[c] * r, b = -k * r * r * product / count, s = -k * sum / count;
+    struct sl__norm_slopes slopes =
+        sl__norm_slopes_of((double)param[c], (double)saved[a->channels + c], sum, product, count);
     for (int64_t n = 0; n < a->rows; n++) {
       int64_t at = n * stride + c * a->plane;
-      backward_plane(x + at, dy + at, dx + at, saved[c], (float)k, (float)b, (float)s, a->plane,
-                     add);
+      backward_plane(x + at, dy + at, dx + at, saved[c], slopes, a->plane, add);
     }
   }
 }
@@ -176,7 +168,7 @@ SL_KERNEL void sl__batchnorm_backward_data_cpu(void *buffers[], void *cl_arg) {
 }
 
 SL_KERNEL void sl__batchnorm_backward_weight_cpu(void *buffers[], void *cl_arg) {
-  const struct norm_args *a = sl__args(cl_arg);
+  const struct sl__norm_args *a = sl__args(cl_arg);
   const float *x = sl__buffer(buffers, 0), *saved = sl__buffer(buffers, 1),
               *dy = sl__buffer(buffers, 2);
   float *grad = sl__buffer(buffers, 3);
@@ -190,40 +182,34 @@ SL_KERNEL void sl__batchnorm_backward_weight_cpu(void *buffers[], void *cl_arg) 
 }
 
 SL_KERNEL void sl__batchnorm_running_cpu(void *buffers[], void *cl_arg) {
-  const struct norm_args *a = sl__args(cl_arg);
+  const struct sl__norm_args *a = sl__args(cl_arg);
   const float *saved = sl__buffer(buffers, 0);
-  float *running = sl__buffer(buffers, 1), m = a->momentum;
-  double unbiased = a->values > 1 ? a->values / (a->values - 1) : 1;
-  for (int64_t c = 0; c < a->channels; c++) {
-    double r = (double)saved[a->channels + c], variance = 1 / (r * r) - (double)a->epsilon;
-    float v = (float)(variance * unbiased);
-    running[c] = (1 - m) * running[c] + m * saved[c];
-    running[a->channels + c] = (1 - m) * running[a->channels + c] + m * v;
-  }
+  float *running = sl__buffer(buffers, 1);
+  for (int64_t c = 0; c < a->channels; c++) sl__norm_run(a, saved, running, c);
 }
 
 /* ---- measuring --------------------------------------------------------------------------- */
 
 /* memory: x, y (or dx), parameters, statistics */
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
-  struct norm_args a = *(const struct norm_args *)args;
+  struct sl__norm_args a = *(const struct sl__norm_args *)args;
   a.implementation = i;
   forward(&a, m[0], m[2], m[1], m[3]);
 }
 
 static void try_inference(enum sl__implementation i, const void *args, float *const *m) {
-  struct norm_args a = *(const struct norm_args *)args;
+  struct sl__norm_args a = *(const struct sl__norm_args *)args;
   a.implementation = i;
   inference(&a, m[0], m[2], m[3], m[1]);
 }
 
 static void try_backward_data(enum sl__implementation i, const void *args, float *const *m) {
-  struct norm_args a = *(const struct norm_args *)args;
+  struct sl__norm_args a = *(const struct sl__norm_args *)args;
   a.implementation = i;
   backward_data(&a, m[0], m[2], m[3], m[0], m[1], false);
 }
 
-static void choose(struct sl_context *context, const char *operation, struct norm_args *a,
+static void choose(struct sl_context *context, const char *operation, struct sl__norm_args *a,
                    void (*try)(enum sl__implementation, const void *, float *const *)) {
   int64_t size = (int64_t)a->rows * a->channels * a->plane, two = 2 * (int64_t)a->channels;
   struct sl__candidates c = {.operation = operation,
@@ -241,7 +227,7 @@ static void choose(struct sl_context *context, const char *operation, struct nor
 /* x [N, C, ...]; `pair` has 2C elements; like has x's size. */
 static enum sl_status check(const char *name, const struct sl_tensor *x,
                             const struct sl_tensor *like, struct sl_tensor *const *pairs, int count,
-                            struct norm_args *a) {
+                            struct sl__norm_args *a) {
   char text[96];
   a->rows = (int32_t)x->shape.dim[0];
   a->channels = x->shape.ndim > 1 ? (int32_t)x->shape.dim[1] : 0;
@@ -256,14 +242,14 @@ static enum sl_status check(const char *name, const struct sl_tensor *x,
                  sl_shape_text(&x->shape, text, sizeof text));
 }
 
-static double flops_of(const struct norm_args *a) {
+static double flops_of(const struct sl__norm_args *a) {
   return 6.0 * (double)a->rows * (double)a->channels * (double)a->plane;
 }
 
 enum sl_status sl__batchnorm_forward(struct sl_context *context, const struct sl__launch *l,
                                      struct sl_tensor *x, struct sl_tensor *param,
                                      struct sl_tensor *y, struct sl_tensor *saved, float epsilon) {
-  struct norm_args a = {.epsilon = epsilon};
+  struct sl__norm_args a = {.epsilon = epsilon};
   enum sl_status status =
       check("batchnorm_forward", x, y, (struct sl_tensor *[]){param, saved}, 2, &a);
   if (status != SL_OK) return status;
@@ -276,7 +262,7 @@ enum sl_status sl__batchnorm_inference(struct sl_context *context, const struct 
                                        struct sl_tensor *x, struct sl_tensor *param,
                                        struct sl_tensor *running, struct sl_tensor *y,
                                        float epsilon) {
-  struct norm_args a = {.epsilon = epsilon};
+  struct sl__norm_args a = {.epsilon = epsilon};
   enum sl_status status =
       check("batchnorm_inference", x, y, (struct sl_tensor *[]){param, running}, 2, &a);
   if (status != SL_OK) return status;
@@ -289,7 +275,7 @@ enum sl_status sl__batchnorm_backward_data(struct sl_context *context, const str
                                            struct sl_tensor *x, struct sl_tensor *param,
                                            struct sl_tensor *saved, struct sl_tensor *dy,
                                            struct sl_tensor *dx) {
-  struct norm_args a = {0};
+  struct sl__norm_args a = {0};
   enum sl_status status =
       check("batchnorm_backward_data", x, dy, (struct sl_tensor *[]){param, saved}, 2, &a);
   if (status == SL_OK && !sl_shape_equal(&dx->shape, &x->shape))
@@ -303,7 +289,7 @@ enum sl_status sl__batchnorm_backward_data(struct sl_context *context, const str
 enum sl_status sl__batchnorm_backward_weight(struct sl_context *context, const struct sl__launch *l,
                                              struct sl_tensor *x, struct sl_tensor *saved,
                                              struct sl_tensor *dy, struct sl_tensor *grad) {
-  struct norm_args a = {0};
+  struct sl__norm_args a = {0};
   enum sl_status status =
       check("batchnorm_backward_weight", x, dy, (struct sl_tensor *[]){saved, grad}, 2, &a);
   if (status != SL_OK) return status;
@@ -318,9 +304,9 @@ enum sl_status sl__batchnorm_running(struct sl_context *context, const struct sl
   struct sl_tensor *tensors[] = {saved, running};
   enum sl_status status = sl__same_count("batchnorm_running", 2, tensors, &n);
   if (status != SL_OK) return status;
-  struct norm_args a = {.channels = (int32_t)(n / 2),
-                        .epsilon = epsilon,
-                        .momentum = momentum,
-                        .values = (double)values};
+  struct sl__norm_args a = {.channels = (int32_t)(n / 2),
+                            .epsilon = epsilon,
+                            .momentum = momentum,
+                            .values = (double)values};
   return sl__submit(context, &sl__op_batchnorm_running, l, 2, tensors, &a, sizeof a, (double)n, 0);
 }

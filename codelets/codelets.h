@@ -10,6 +10,10 @@
 #include "core/submit.h"
 #include <starling/nn.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* The rows of ops.def, as sl__op_relu and so on. */
 #define SL_OP(name, modes, where) extern struct sl__op sl__op_##name;
 #include "codelets/ops.def"
@@ -310,7 +314,8 @@ struct sl__peers {
   int patience; /* enum sl__patience (core/net.h) */
 };
 static inline struct sl__peers sl__peer(int rank) {
-  return (struct sl__peers){.first = rank, .count = 1, .skip = -1};
+  struct sl__peers one = {rank, 1, -1, 0, 0};
+  return one;
 }
 /* Send the tensors, as one message, to each of the ranks; the task ends when their memory may
  * change. l->name must outlive it; it runs on a CPU, that of l->place where it names one. */
@@ -326,5 +331,9 @@ enum sl_status sl__receive(struct sl_context *context, const struct sl__launch *
  */
 enum sl_status sl__unite(struct sl_context *context, const struct sl__launch *l, int count,
                          struct sl_tensor *const *tensors);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

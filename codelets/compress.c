@@ -20,12 +20,6 @@
 
 #include "codelets/elementwise.h"
 
-struct compress_args {
-  int64_t count;
-  int32_t method; /* enum sl__compression */
-  float threshold;
-};
-
 /* ---- CPU kernels: 2bit ------------------------------------------------------------------- */
 
 /* A table: not every vector unit shifts each value by its own distance. */
@@ -195,7 +189,7 @@ SL_SIMD static void decompress_bf16(const uint16_t *restrict packed, float *rest
 /* ---- CPU kernels: by method -------------------------------------------------------------- */
 
 SL_KERNEL void sl__compress_residual_cpu(void *buffers[], void *cl_arg) {
-  const struct compress_args *a = sl__args(cl_arg);
+  const struct sl__compress_args *a = sl__args(cl_arg);
   const float *gradient = sl__buffer(buffers, 0);
   float *residual = sl__buffer(buffers, 1);
   uint32_t *packed = sl__buffer(buffers, 2);
@@ -206,7 +200,7 @@ SL_KERNEL void sl__compress_residual_cpu(void *buffers[], void *cl_arg) {
 }
 
 SL_KERNEL void sl__compress_half_cpu(void *buffers[], void *cl_arg) {
-  const struct compress_args *a = sl__args(cl_arg);
+  const struct sl__compress_args *a = sl__args(cl_arg);
   uint16_t *packed = sl__buffer(buffers, 1);
   (a->method == SL__COMPRESS_FP16 ? compress_fp16 : compress_bf16)(sl__buffer(buffers, 0), packed,
                                                                    a->count);
@@ -214,7 +208,7 @@ SL_KERNEL void sl__compress_half_cpu(void *buffers[], void *cl_arg) {
 }
 
 SL_KERNEL void sl__decompress_cpu(void *buffers[], void *cl_arg) {
-  const struct compress_args *a = sl__args(cl_arg);
+  const struct sl__compress_args *a = sl__args(cl_arg);
   const void *packed = sl__buffer(buffers, 0);
   float *y = sl__buffer(buffers, 1);
   bool add = sl__accumulate(cl_arg);
@@ -287,10 +281,10 @@ bool sl__compress_has_residual(const struct sl__compress *c) {
 
 static enum sl_status check(const char *name, const struct sl__compress *c,
                             const struct sl_tensor *values, const struct sl_tensor *packed,
-                            struct compress_args *a) {
-  *a = (struct compress_args){.count = sl_shape_count(&values->shape),
-                              .method = (int32_t)c->method,
-                              .threshold = c->threshold};
+                            struct sl__compress_args *a) {
+  *a = (struct sl__compress_args){.count = sl_shape_count(&values->shape),
+                                  .method = (int32_t)c->method,
+                                  .threshold = c->threshold};
   if (c->method <= SL__COMPRESS_NONE || c->method >= METHODS)
     return sl_fail(SL_BAD_ARGUMENT, "%s: method %d compresses nothing; copy instead", name,
                    (int)c->method);
@@ -307,7 +301,7 @@ static enum sl_status check(const char *name, const struct sl__compress *c,
 enum sl_status sl__compress(struct sl_context *context, const struct sl__launch *l,
                             const struct sl__compress *c, struct sl_tensor *gradient,
                             struct sl_tensor *residual, struct sl_tensor *packed) {
-  struct compress_args a;
+  struct sl__compress_args a;
   enum sl_status status = check("compress", c, gradient, packed, &a);
   if (status != SL_OK) return status;
   bool has_residual = sl__compress_has_residual(c);
@@ -328,7 +322,7 @@ enum sl_status sl__compress(struct sl_context *context, const struct sl__launch 
 enum sl_status sl__decompress(struct sl_context *context, const struct sl__launch *l,
                               const struct sl__compress *c, struct sl_tensor *packed,
                               struct sl_tensor *values) {
-  struct compress_args a;
+  struct sl__compress_args a;
   enum sl_status status = check("decompress", c, values, packed, &a);
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_decompress, l, 2, (struct sl_tensor *[]){packed, values}, &a,

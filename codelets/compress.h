@@ -9,6 +9,13 @@
 
 #include "core/half.h"
 
+/* Arguments of the operations in compress.c. */
+struct sl__compress_args {
+  int64_t count;
+  int32_t method; /* enum sl__compression */
+  float threshold;
+};
+
 /* All bits or none, for a choice without a branch. */
 SL_HOST_DEVICE SL_INLINE uint32_t sl__mask(bool choice) { return 0u - (uint32_t)choice; }
 

@@ -5,30 +5,13 @@
 #include "codelets/activation.h"
 #include "codelets/choice.h"
 #include "codelets/codelets.h"
+#include "codelets/conv2d.h"
 #include "codelets/gemm.h"
 #include "codelets/onednn.h"
 #include "core/error.h"
 
-struct conv_args {
-  int32_t images, channels, height, width;     /* of x: N, C, H, W */
-  int32_t out_channels, out_height, out_width; /* of y: K, H', W' */
-  int32_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
-  int32_t has_bias, activation, implementation;
-};
-
-/* Rows and columns of an image's matrix of windows, and elements of one image of x and of y. */
-static inline int64_t taps(const struct conv_args *a) {
-  return (int64_t)a->channels * a->kernel_h * a->kernel_w;
-}
-static inline int64_t pixels(const struct conv_args *a) {
-  return (int64_t)a->out_height * a->out_width;
-}
-static inline int64_t x_size(const struct conv_args *a) {
-  return (int64_t)a->channels * a->height * a->width;
-}
-
 /* A 1x1 convolution's matrix is the image itself. */
-static inline bool is_product(const struct conv_args *a) {
+static inline bool is_product(const struct sl__conv_args *a) {
   return a->kernel_h == 1 && a->kernel_w == 1 && a->stride_h == 1 && a->stride_w == 1 &&
          !a->pad_h && !a->pad_w;
 }
@@ -36,7 +19,7 @@ static inline bool is_product(const struct conv_args *a) {
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
 /* The output columns whose tap s falls inside the image: [*first, *end). */
-SL_INLINE void inside(const struct conv_args *a, int32_t s, int32_t *first, int32_t *end) {
+SL_INLINE void inside(const struct sl__conv_args *a, int32_t s, int32_t *first, int32_t *end) {
   int32_t before = a->pad_w - s; /* column ow reads ow stride - pad + s */
   *first = before > 0 ? (before + a->stride_w - 1) / a->stride_w : 0;
   int32_t last = a->width - 1 + a->pad_w - s;
@@ -46,7 +29,7 @@ SL_INLINE void inside(const struct conv_args *a, int32_t s, int32_t *first, int3
 }
 
 /* One row of the matrix: tap (c, r, s) of every window. */
-SL_INLINE void gather_row(const struct conv_args *a, const float *plane, int32_t r, int32_t s,
+SL_INLINE void gather_row(const struct sl__conv_args *a, const float *plane, int32_t r, int32_t s,
                           float *row) {
   int32_t first, end;
   inside(a, s, &first, &end);
@@ -66,14 +49,14 @@ SL_INLINE void gather_row(const struct conv_args *a, const float *plane, int32_t
   }
 }
 
-SL_SIMD static void im2col(const struct conv_args *a, const float *image, float *matrix) {
+SL_SIMD static void im2col(const struct sl__conv_args *a, const float *image, float *matrix) {
   for (int32_t c = 0; c < a->channels; c++)
     for (int32_t r = 0; r < a->kernel_h; r++)
-      for (int32_t s = 0; s < a->kernel_w; s++, matrix += pixels(a))
+      for (int32_t s = 0; s < a->kernel_w; s++, matrix += sl__conv_pixels(a))
         gather_row(a, image + (int64_t)c * a->height * a->width, r, s, matrix);
 }
 
-SL_INLINE void scatter_row(const struct conv_args *a, float *plane, int32_t r, int32_t s,
+SL_INLINE void scatter_row(const struct sl__conv_args *a, float *plane, int32_t r, int32_t s,
                            const float *row) {
   int32_t first, end;
   inside(a, s, &first, &end);
@@ -89,14 +72,14 @@ SL_INLINE void scatter_row(const struct conv_args *a, float *plane, int32_t r, i
 }
 
 /* Adds the matrix back into the image it would come from, tap after tap: a fixed order. */
-SL_SIMD static void col2im_add(const struct conv_args *a, const float *matrix, float *image) {
+SL_SIMD static void col2im_add(const struct sl__conv_args *a, const float *matrix, float *image) {
   for (int32_t c = 0; c < a->channels; c++)
     for (int32_t r = 0; r < a->kernel_h; r++)
-      for (int32_t s = 0; s < a->kernel_w; s++, matrix += pixels(a))
+      for (int32_t s = 0; s < a->kernel_w; s++, matrix += sl__conv_pixels(a))
         scatter_row(a, image + (int64_t)c * a->height * a->width, r, s, matrix);
 }
 
-static const float *windows(const struct conv_args *a, const float *image, float *scratch) {
+static const float *windows(const struct sl__conv_args *a, const float *image, float *scratch) {
   if (is_product(a)) return image;
   im2col(a, image, scratch);
   return scratch;
@@ -107,31 +90,31 @@ SL_SIMD static void add_bias(float *y, const float *bias, int64_t channels, int6
     for (int64_t p = 0; p < plane; p++) y[k * plane + p] += bias[k];
 }
 
-static enum sl__gemm product(const struct conv_args *a) {
+static enum sl__gemm product(const struct sl__conv_args *a) {
   return a->implementation == SL_OWN_OPENBLAS ? SL_GEMM_OPENBLAS : sl__gemm_preferred();
 }
 
-static struct sl__onednn_window onednn_window(const struct conv_args *a) {
+static struct sl__onednn_window onednn_window(const struct sl__conv_args *a) {
   return (struct sl__onednn_window){a->images,       a->channels,   a->height,    a->width,
                                     a->out_channels, a->out_height, a->out_width, a->kernel_h,
                                     a->kernel_w,     a->stride_h,   a->stride_w,  a->pad_h,
                                     a->pad_w};
 }
 
-static bool forward_by_onednn(const struct conv_args *a, const float *x, const float *weight,
+static bool forward_by_onednn(const struct sl__conv_args *a, const float *x, const float *weight,
                               float *y) {
   struct sl__onednn_window w = onednn_window(a);
-  const float *bias = a->has_bias ? weight + a->out_channels * taps(a) : NULL;
+  const float *bias = a->has_bias ? weight + a->out_channels * sl__conv_taps(a) : NULL;
   if (!sl__onednn_conv2d_forward(&w, x, weight, bias, y)) return false;
-  sl__activate(a->activation, y, y, a->images * a->out_channels * pixels(a));
+  sl__activate(a->activation, y, y, a->images * a->out_channels * sl__conv_pixels(a));
   return true;
 }
 
-static void forward(const struct conv_args *a, const float *x, const float *weight, float *y,
+static void forward(const struct sl__conv_args *a, const float *x, const float *weight, float *y,
                     float *scratch) {
-  int64_t k = a->out_channels, p = pixels(a), t = taps(a);
+  int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
   if (a->implementation == SL_ONEDNN && forward_by_onednn(a, x, weight, y)) return;
-  for (int32_t n = 0; n < a->images; n++, x += x_size(a), y += k * p) {
+  for (int32_t n = 0; n < a->images; n++, x += sl__conv_x_size(a), y += k * p) {
     sl__gemm(product(a), false, false, k, p, t, 1, weight, t, windows(a, x, scratch), p, 0, y, p);
     if (a->has_bias) add_bias(y, weight + k * t, k, p);
     sl__activate(a->activation, y, y, k * p);
@@ -139,19 +122,19 @@ static void forward(const struct conv_args *a, const float *x, const float *weig
 }
 
 /* oneDNN overwrites; where a gradient is added to another, our own code serves. */
-static void backward_data(const struct conv_args *a, const float *dy, const float *weight,
+static void backward_data(const struct sl__conv_args *a, const float *dy, const float *weight,
                           float *dx, float *scratch, bool add) {
-  int64_t k = a->out_channels, p = pixels(a), t = taps(a);
+  int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
   struct sl__onednn_window w = onednn_window(a);
   if (a->implementation == SL_ONEDNN && !add && sl__onednn_conv2d_backward_data(&w, dy, weight, dx))
     return;
-  for (int32_t n = 0; n < a->images; n++, dy += k * p, dx += x_size(a)) {
+  for (int32_t n = 0; n < a->images; n++, dy += k * p, dx += sl__conv_x_size(a)) {
     if (is_product(a)) {
       sl__gemm(product(a), true, false, t, p, k, 1, weight, t, dy, p, add, dx, p);
       continue;
     }
     sl__gemm(product(a), true, false, t, p, k, 1, weight, t, dy, p, 0, scratch, p);
-    if (!add) memset(dx, 0, (size_t)x_size(a) * sizeof *dx);
+    if (!add) memset(dx, 0, (size_t)sl__conv_x_size(a) * sizeof *dx);
     col2im_add(a, scratch, dx);
   }
 }
@@ -174,16 +157,16 @@ SL_SIMD static void bias_gradient(const float *dy, float *grad, int64_t images, 
   }
 }
 
-static void backward_weight(const struct conv_args *a, const float *x, const float *dy, float *grad,
-                            float *scratch, bool add) {
-  int64_t k = a->out_channels, p = pixels(a), t = taps(a);
+static void backward_weight(const struct sl__conv_args *a, const float *x, const float *dy,
+                            float *grad, float *scratch, bool add) {
+  int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
   struct sl__onednn_window w = onednn_window(a);
   if (a->implementation == SL_ONEDNN && !add &&
       sl__onednn_conv2d_backward_weight(&w, x, dy, grad, a->has_bias ? grad + k * t : NULL))
     return;
   for (int32_t n = 0; n < a->images; n++)
     sl__gemm(product(a), false, true, k, t, p, 1, dy + n * k * p, p,
-             windows(a, x + n * x_size(a), scratch), p, add || n, grad, t);
+             windows(a, x + n * sl__conv_x_size(a), scratch), p, add || n, grad, t);
   if (a->has_bias) bias_gradient(dy, grad + k * t, a->images, k, p, add);
 }
 
@@ -205,19 +188,19 @@ SL_KERNEL void sl__conv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
 /* ---- measuring --------------------------------------------------------------------------- */
 
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
-  struct conv_args a = *(const struct conv_args *)args;
+  struct sl__conv_args a = *(const struct sl__conv_args *)args;
   a.implementation = i;
   forward(&a, m[0], m[1], m[2], m[3]);
 }
 
 static void try_backward_data(enum sl__implementation i, const void *args, float *const *m) {
-  struct conv_args a = *(const struct conv_args *)args;
+  struct sl__conv_args a = *(const struct sl__conv_args *)args;
   a.implementation = i;
   backward_data(&a, m[0], m[1], m[2], m[3], false);
 }
 
 static void try_backward_weight(enum sl__implementation i, const void *args, float *const *m) {
-  struct conv_args a = *(const struct conv_args *)args;
+  struct sl__conv_args a = *(const struct sl__conv_args *)args;
   a.implementation = i;
   backward_weight(&a, m[0], m[1], m[2], m[3], false);
 }
@@ -226,18 +209,18 @@ static void try_backward_weight(enum sl__implementation i, const void *args, flo
 
 static enum sl_status check(const char *name, const struct sl_tensor *x,
                             const struct sl_tensor *param, const struct sl_tensor *y,
-                            const struct sl__conv2d *c, struct conv_args *a) {
+                            const struct sl__conv2d *c, struct sl__conv_args *a) {
   char xt[96], yt[96];
   if (x->shape.ndim == 4 && y->shape.ndim == 4) {
     const int64_t *xd = x->shape.dim, *yd = y->shape.dim;
-    *a = (struct conv_args){(int32_t)xd[0], (int32_t)xd[1], (int32_t)xd[2], (int32_t)xd[3],
-                            c->channels,    (int32_t)yd[2], (int32_t)yd[3], c->kernel_h,
-                            c->kernel_w,    c->stride_h,    c->stride_w,    c->pad_h,
-                            c->pad_w,       c->has_bias,    c->activation,  0};
+    *a = (struct sl__conv_args){(int32_t)xd[0], (int32_t)xd[1], (int32_t)xd[2], (int32_t)xd[3],
+                                c->channels,    (int32_t)yd[2], (int32_t)yd[3], c->kernel_h,
+                                c->kernel_w,    c->stride_h,    c->stride_w,    c->pad_h,
+                                c->pad_w,       c->has_bias,    c->activation,  0};
     int64_t h = xd[2] + 2 * c->pad_h - c->kernel_h, w = xd[3] + 2 * c->pad_w - c->kernel_w;
     if (h >= 0 && w >= 0 && c->stride_h > 0 && c->stride_w > 0 && yd[0] == xd[0] &&
         yd[1] == c->channels && yd[2] == h / c->stride_h + 1 && yd[3] == w / c->stride_w + 1 &&
-        param->shape.dim[0] == c->channels * (taps(a) + c->has_bias))
+        param->shape.dim[0] == c->channels * (sl__conv_taps(a) + c->has_bias))
       return SL_OK;
   }
   return sl_fail(SL_BAD_SHAPE,
@@ -250,29 +233,36 @@ static enum sl_status check(const char *name, const struct sl_tensor *x,
 }
 
 /* x, y and gradient tell the sizes; stride, padding and activation change the cost too. */
-static uint32_t footprint(const struct conv_args *a) {
-  return starpu_hash_crc32c_be_n(&a->kernel_h, sizeof *a - offsetof(struct conv_args, kernel_h), 0);
+static uint32_t footprint(const struct sl__conv_args *a) {
+  return starpu_hash_crc32c_be_n(&a->kernel_h, sizeof *a - offsetof(struct sl__conv_args, kernel_h),
+                                 0);
 }
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              const struct sl__launch *l, struct sl_tensor *first,
-                             struct sl_tensor *second, struct sl_tensor *out, struct conv_args *a,
+                             struct sl_tensor *second, struct sl_tensor *out,
+                             struct sl__conv_args *a,
                              void (*try)(enum sl__implementation, const void *, float *const *)) {
   struct sl_tensor *scratch;
-  int64_t matrix = is_product(a) ? 1 : taps(a) * pixels(a);
-  enum sl_status status = sl__scratch(context, (size_t)matrix * sizeof(float), &scratch);
+  int64_t matrix = is_product(a) ? 1 : sl__conv_taps(a) * sl__conv_pixels(a), room = matrix;
+  if (op == &sl__op_conv2d_backward_weight && first->type == SL_BF16) {
+    int64_t widened = sl__conv_widened(a) * (sl__conv_x_size(a) + sl__conv_y_size(a));
+    if (widened > room) room = widened;
+  }
+  enum sl_status status = sl__scratch(context, (size_t)room * sizeof(float), &scratch);
   if (status != SL_OK) return status;
   struct sl__candidates c = {
       .operation = op->codelet.name,
       .mask = sl__choice_products() | sl__choice_primitives(),
       .preferred = sl__gemm_preferred() == SL_GEMM_ONEDNN ? SL_OWN_ONEDNN : SL_OWN_OPENBLAS,
       .sizes = &a->images,
-      .size_count = (int)(offsetof(struct conv_args, implementation) / sizeof(int32_t)),
+      .size_count = (int)(offsetof(struct sl__conv_args, implementation) / sizeof(int32_t)),
       .run = try,
       .elements = {sl_shape_count(&first->shape), sl_shape_count(&second->shape),
                    sl_shape_count(&out->shape), matrix}};
   a->implementation = sl__choose(context, &c, a);
-  double flops = 2.0 * a->images * (double)a->out_channels * (double)pixels(a) * (double)taps(a);
+  double flops = 2.0 * a->images * (double)a->out_channels * (double)sl__conv_pixels(a) *
+                 (double)sl__conv_taps(a);
   return sl__submit(context, op, l, 4, (struct sl_tensor *[]){first, second, out, scratch}, a,
                     sizeof *a, flops, footprint(a));
 }
@@ -280,7 +270,7 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
 enum sl_status sl__conv2d_forward(struct sl_context *context, const struct sl__launch *l,
                                   struct sl_tensor *x, struct sl_tensor *param, struct sl_tensor *y,
                                   const struct sl__conv2d *conv) {
-  struct conv_args a;
+  struct sl__conv_args a;
   enum sl_status status = check("conv2d_forward", x, param, y, conv, &a);
   return status == SL_OK ? submit(context, &sl__op_conv2d_forward, l, x, param, y, &a, try_forward)
                          : status;
@@ -289,7 +279,7 @@ enum sl_status sl__conv2d_forward(struct sl_context *context, const struct sl__l
 enum sl_status sl__conv2d_backward_data(struct sl_context *context, const struct sl__launch *l,
                                         struct sl_tensor *dy, struct sl_tensor *param,
                                         struct sl_tensor *dx, const struct sl__conv2d *conv) {
-  struct conv_args a;
+  struct sl__conv_args a;
   enum sl_status status = check("conv2d_backward_data", dx, param, dy, conv, &a);
   return status == SL_OK ? submit(context, &sl__op_conv2d_backward_data, l, dy, param, dx, &a,
                                   try_backward_data)
@@ -299,7 +289,7 @@ enum sl_status sl__conv2d_backward_data(struct sl_context *context, const struct
 enum sl_status sl__conv2d_backward_weight(struct sl_context *context, const struct sl__launch *l,
                                           struct sl_tensor *x, struct sl_tensor *dy,
                                           struct sl_tensor *grad, const struct sl__conv2d *conv) {
-  struct conv_args a;
+  struct sl__conv_args a;
   enum sl_status status = check("conv2d_backward_weight", x, grad, dy, conv, &a);
   return status == SL_OK ? submit(context, &sl__op_conv2d_backward_weight, l, x, dy, grad, &a,
                                   try_backward_weight)

@@ -2,12 +2,9 @@
 #include "codelets/activation.h"
 #include "codelets/choice.h"
 #include "codelets/codelets.h"
+#include "codelets/dense.h"
 #include "codelets/gemm.h"
 #include "core/error.h"
-
-struct dense_args {
-  int32_t rows, in, out, has_bias, activation, implementation;
-};
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
@@ -16,11 +13,11 @@ SL_SIMD static void add_bias(float *y, const float *bias, int64_t rows, int64_t 
     for (int64_t o = 0; o < out; o++) y[n * out + o] += bias[o];
 }
 
-static enum sl__gemm product(const struct dense_args *a) {
+static enum sl__gemm product(const struct sl__dense_args *a) {
   return a->implementation == SL_OWN_ONEDNN ? SL_GEMM_ONEDNN : SL_GEMM_OPENBLAS;
 }
 
-static void forward(const struct dense_args *a, const float *x, const float *weight,
+static void forward(const struct sl__dense_args *a, const float *x, const float *weight,
                     const float *bias, float *y) {
   int64_t out = a->out, in = a->in;
   sl__gemm(product(a), false, true, a->rows, out, in, 1, x, in, weight, in, 0, y, out);
@@ -28,7 +25,7 @@ static void forward(const struct dense_args *a, const float *x, const float *wei
   sl__activate(a->activation, y, y, a->rows * out);
 }
 
-static void backward_data(const struct dense_args *a, const float *dy, const float *param,
+static void backward_data(const struct sl__dense_args *a, const float *dy, const float *param,
                           float *dx, bool add) {
   sl__gemm(product(a), false, false, a->rows, a->in, a->out, 1, dy, a->out, param, a->in, add, dx,
            a->in);
@@ -42,7 +39,7 @@ SL_SIMD static void bias_gradient(const float *dy, float *grad, int64_t rows, in
     for (int64_t o = 0; o < out; o++) grad[o] += dy[n * out + o];
 }
 
-static void backward_weight(const struct dense_args *a, const float *x, const float *dy,
+static void backward_weight(const struct sl__dense_args *a, const float *x, const float *dy,
                             float *grad, bool add) {
   int64_t out = a->out, in = a->in;
   sl__gemm(product(a), true, false, out, in, a->rows, 1, dy, out, x, in, add, grad, in);
@@ -50,7 +47,7 @@ static void backward_weight(const struct dense_args *a, const float *x, const fl
 }
 
 SL_KERNEL void sl__dense_forward_cpu(void *buffers[], void *cl_arg) {
-  const struct dense_args *a = sl__args(cl_arg);
+  const struct sl__dense_args *a = sl__args(cl_arg);
   const float *param = sl__buffer(buffers, 1);
   forward(a, sl__buffer(buffers, 0), param, param + (int64_t)a->out * a->in,
           sl__buffer(buffers, 2));
@@ -62,7 +59,7 @@ SL_KERNEL void sl__dense_shared_forward_cpu(void *buffers[], void *cl_arg) {
 }
 
 SL_KERNEL void sl__bias_backward_cpu(void *buffers[], void *cl_arg) {
-  const struct dense_args *a = sl__args(cl_arg);
+  const struct sl__dense_args *a = sl__args(cl_arg);
   bias_gradient(sl__buffer(buffers, 0), sl__buffer(buffers, 1), a->rows, a->out,
                 sl__accumulate(cl_arg));
 }
@@ -80,25 +77,25 @@ SL_KERNEL void sl__dense_backward_weight_cpu(void *buffers[], void *cl_arg) {
 /* ---- measuring --------------------------------------------------------------------------- */
 
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
-  struct dense_args a = *(const struct dense_args *)args;
+  struct sl__dense_args a = *(const struct sl__dense_args *)args;
   a.implementation = i;
   forward(&a, m[0], m[1], m[1] + (int64_t)a.out * a.in, m[2]);
 }
 
 static void try_shared_forward(enum sl__implementation i, const void *args, float *const *m) {
-  struct dense_args a = *(const struct dense_args *)args;
+  struct sl__dense_args a = *(const struct sl__dense_args *)args;
   a.implementation = i;
   forward(&a, m[0], m[1], m[2], m[3]);
 }
 
 static void try_backward_data(enum sl__implementation i, const void *args, float *const *m) {
-  struct dense_args a = *(const struct dense_args *)args;
+  struct sl__dense_args a = *(const struct sl__dense_args *)args;
   a.implementation = i;
   backward_data(&a, m[0], m[1], m[2], false);
 }
 
 static void try_backward_weight(enum sl__implementation i, const void *args, float *const *m) {
-  struct dense_args a = *(const struct dense_args *)args;
+  struct sl__dense_args a = *(const struct sl__dense_args *)args;
   a.implementation = i;
   backward_weight(&a, m[0], m[1], m[2], false);
 }
@@ -107,7 +104,7 @@ static void try_backward_weight(enum sl__implementation i, const void *args, flo
 
 static enum sl_status check(const char *name, const struct sl_tensor *x,
                             const struct sl_tensor *param, const struct sl_tensor *y, bool has_bias,
-                            struct dense_args *a) {
+                            struct sl__dense_args *a) {
   char xt[96], yt[96];
   int64_t out = y->shape.dim[y->shape.ndim - 1], rows = sl_shape_count(&y->shape) / out;
   a->rows = (int32_t)rows;
@@ -124,20 +121,20 @@ static enum sl_status check(const char *name, const struct sl_tensor *x,
                  (long long)needed);
 }
 
-static double product_flops(const struct dense_args *a) {
+static double product_flops(const struct sl__dense_args *a) {
   return 2.0 * (double)a->rows * (double)a->in * (double)a->out;
 }
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              const struct sl__launch *l, int count,
-                             struct sl_tensor *const *tensors, struct dense_args *a,
+                             struct sl_tensor *const *tensors, struct sl__dense_args *a,
                              void (*try)(enum sl__implementation, const void *, float *const *)) {
   struct sl__candidates c = {
       .operation = op->codelet.name,
       .mask = sl__choice_products(),
       .preferred = sl__gemm_preferred() == SL_GEMM_ONEDNN ? SL_OWN_ONEDNN : SL_OWN_OPENBLAS,
       .sizes = &a->rows,
-      .size_count = (int)(offsetof(struct dense_args, implementation) / sizeof(int32_t)),
+      .size_count = (int)(offsetof(struct sl__dense_args, implementation) / sizeof(int32_t)),
       .run = try};
   for (int i = 0; i < count; i++) c.elements[i] = sl_shape_count(&tensors[i]->shape);
   a->implementation = sl__choose(context, &c, a);
@@ -148,7 +145,7 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
 enum sl_status sl__dense_forward(struct sl_context *context, const struct sl__launch *l,
                                  struct sl_tensor *x, struct sl_tensor *param, struct sl_tensor *y,
                                  bool has_bias, enum sl_activation activation) {
-  struct dense_args a = {.activation = activation};
+  struct sl__dense_args a = {.activation = activation};
   enum sl_status status = check("dense_forward", x, param, y, has_bias, &a);
   if (status != SL_OK) return status;
   return submit(context, &sl__op_dense_forward, l, 3, (struct sl_tensor *[]){x, param, y}, &a,
@@ -159,7 +156,7 @@ enum sl_status sl__dense_shared_forward(struct sl_context *context, const struct
                                         struct sl_tensor *x, struct sl_tensor *weight,
                                         struct sl_tensor *bias, struct sl_tensor *y,
                                         enum sl_activation activation) {
-  struct dense_args a = {.activation = activation};
+  struct sl__dense_args a = {.activation = activation};
   enum sl_status status = check("dense_shared_forward", x, weight, y, false, &a);
   if (status != SL_OK) return status;
   if (bias->shape.dim[0] != a.out)
@@ -173,7 +170,7 @@ enum sl_status sl__dense_shared_forward(struct sl_context *context, const struct
 enum sl_status sl__bias_backward(struct sl_context *context, const struct sl__launch *l,
                                  struct sl_tensor *dy, struct sl_tensor *grad) {
   int64_t out = grad->shape.dim[0], rows = sl_shape_count(&dy->shape) / out;
-  struct dense_args a = {.rows = (int32_t)rows, .out = (int32_t)out};
+  struct sl__dense_args a = {.rows = (int32_t)rows, .out = (int32_t)out};
   if (dy->shape.dim[dy->shape.ndim - 1] != out)
     return sl_fail(SL_BAD_SHAPE, "bias_backward: a bias of %lld for %lld outputs", (long long)out,
                    (long long)dy->shape.dim[dy->shape.ndim - 1]);
@@ -184,7 +181,7 @@ enum sl_status sl__bias_backward(struct sl_context *context, const struct sl__la
 enum sl_status sl__dense_backward_data(struct sl_context *context, const struct sl__launch *l,
                                        struct sl_tensor *dy, struct sl_tensor *param,
                                        struct sl_tensor *dx) {
-  struct dense_args a = {0};
+  struct sl__dense_args a = {0};
   int64_t out = dy->shape.dim[dy->shape.ndim - 1];
   int64_t weights = sl_shape_count(&dx->shape) / (sl_shape_count(&dy->shape) / out) * out;
   /* the block may end with a bias, of which this pass has no use */
@@ -198,7 +195,7 @@ enum sl_status sl__dense_backward_data(struct sl_context *context, const struct 
 enum sl_status sl__dense_backward_weight(struct sl_context *context, const struct sl__launch *l,
                                          struct sl_tensor *x, struct sl_tensor *dy,
                                          struct sl_tensor *grad, bool has_bias) {
-  struct dense_args a = {0};
+  struct sl__dense_args a = {0};
   enum sl_status status = check("dense_backward_weight", x, grad, dy, has_bias, &a);
   if (status != SL_OK) return status;
   return submit(context, &sl__op_dense_backward_weight, l, 3, (struct sl_tensor *[]){x, dy, grad},

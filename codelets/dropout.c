@@ -4,16 +4,11 @@
 
 #include "codelets/elementwise.h"
 
-struct dropout_args {
-  int64_t count;
-  struct sl__dropout d;
-};
-
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
 /* One call of the generator gives four neighbours their numbers; the first and the last group may
  * be partial. */
-SL_INLINE void apply_run(const struct dropout_args *a, uint64_t first, int64_t count,
+SL_INLINE void apply_run(const struct sl__dropout_args *a, uint64_t first, int64_t count,
                          const float *x, float *y, bool add) {
   uint64_t end = first + (uint64_t)count;
   float kept = 1.0f / (1.0f - a->d.rate);
@@ -22,13 +17,13 @@ SL_INLINE void apply_run(const struct dropout_args *a, uint64_t first, int64_t c
     for (int k = 0; k < 4; k++) {
       uint64_t index = (group << 2) + (uint64_t)k;
       if (index < first || index >= end) continue;
-      float value = sl__unit(r.v[k]) < a->d.rate ? 0.0f : x[index - first] * kept;
+      float value = sl__dropout_value(r.v[k], a->d.rate, kept, x[index - first]);
       y[index - first] = add ? y[index - first] + value : value;
     }
   }
 }
 
-SL_INLINE void apply(const struct dropout_args *a, const float *x, float *y, bool add) {
+SL_INLINE void apply(const struct sl__dropout_args *a, const float *x, float *y, bool add) {
   int64_t run = a->d.run ? a->d.run : a->count;
   uint64_t first = a->d.first;
   for (int64_t at = 0; at < a->count; at += run, first += (uint64_t)a->d.stride)
@@ -48,7 +43,7 @@ SL_KERNEL void sl__dropout_backward_cpu(void *buffers[], void *cl_arg) {
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              const struct sl__launch *l, struct sl_tensor *x, struct sl_tensor *y,
                              const struct sl__dropout *dropout) {
-  struct dropout_args a = {.d = *dropout};
+  struct sl__dropout_args a = {.d = *dropout};
   struct sl_tensor *tensors[] = {x, y};
   enum sl_status status = sl__same_count(op->codelet.name, 2, tensors, &a.count);
   if (status == SL_OK && !(dropout->rate >= 0 && dropout->rate < 1))

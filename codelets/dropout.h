@@ -2,6 +2,7 @@
 #ifndef SL_CODELETS_DROPOUT_H
 #define SL_CODELETS_DROPOUT_H
 
+#include "codelets/codelets.h"
 #include "core/random.h"
 #include "core/simd.h"
 
@@ -10,5 +11,16 @@ SL_HOST_DEVICE SL_INLINE float sl__dropout_factor(float rate, uint64_t seed, uin
                                                   uint64_t index) {
   return sl__uniform(seed, stream, index) < rate ? 0.0f : 1.0f / (1.0f - rate);
 }
+
+/* x kept or dropped by an element's bits; kept: 1 / (1 - rate). */
+SL_HOST_DEVICE SL_INLINE float sl__dropout_value(uint32_t bits, float rate, float kept, float x) {
+  return sl__unit(bits) < rate ? 0.0f : x * kept;
+}
+
+/* Arguments of dropout.c's operations. */
+struct sl__dropout_args {
+  int64_t count;
+  struct sl__dropout d;
+};
 
 #endif

@@ -1,29 +1,21 @@
 /* Embedding: rows of a table, picked by token. */
+#include "codelets/embedding.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "codelets/elementwise.h"
-#include "codelets/rows.h"
-
-struct embedding_args {
-  int64_t rows, columns, from, steps; /* tokens [rows, columns], of which `steps` columns count */
-  int64_t vocabulary, features;
-};
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-SL_INLINE int32_t token_at(const struct embedding_args *a, const int32_t *tokens, int64_t n) {
-  return tokens[n / a->steps * a->columns + a->from + n % a->steps];
-}
-
 SL_KERNEL void sl__embedding_forward_cpu(void *buffers[], void *cl_arg) {
-  const struct embedding_args *a = sl__args(cl_arg);
+  const struct sl__embedding_args *a = sl__args(cl_arg);
   const int32_t *tokens = sl__buffer(buffers, 0);
   const float *table = sl__buffer(buffers, 1);
   float *y = sl__buffer(buffers, 2);
   for (int64_t n = 0; n < a->rows * a->steps; n++, y += a->features) {
-    int32_t token = token_at(a, tokens, n);
-    if (token >= 0 && token < a->vocabulary)
+    int32_t token = sl__embedding_token(a, tokens, n);
+    if (sl__embedding_has(a, token))
       memcpy(y, table + token * a->features, (size_t)a->features * sizeof *y);
     else
       for (int64_t d = 0; d < a->features; d++) y[d] = NAN; /* the loss will tell */
@@ -32,35 +24,30 @@ SL_KERNEL void sl__embedding_forward_cpu(void *buffers[], void *cl_arg) {
 
 /* A token that comes twice gets both gradients, in the order of the batch. */
 SL_KERNEL void sl__embedding_backward_weight_cpu(void *buffers[], void *cl_arg) {
-  const struct embedding_args *a = sl__args(cl_arg);
+  const struct sl__embedding_args *a = sl__args(cl_arg);
   const int32_t *tokens = sl__buffer(buffers, 0);
   const float *dy = sl__buffer(buffers, 1);
   float *grad = sl__buffer(buffers, 2);
   if (!sl__accumulate(cl_arg))
     memset(grad, 0, (size_t)(a->vocabulary * a->features) * sizeof *grad);
   for (int64_t n = 0; n < a->rows * a->steps; n++, dy += a->features) {
-    int32_t token = token_at(a, tokens, n);
-    if (token < 0 || token >= a->vocabulary) continue;
+    int32_t token = sl__embedding_token(a, tokens, n);
+    if (!sl__embedding_has(a, token)) continue;
     float *row = grad + token * a->features;
     for (int64_t d = 0; d < a->features; d++) row[d] += dy[d];
   }
 }
 
-struct embedding_rows_args {
-  struct embedding_args tokens;
-  struct sl__rows_args rows;
-};
-
-SL_SIMD static void collect(const struct embedding_args *a, const int32_t *tokens, const float *dy,
-                            struct sl__rows *rows) {
+SL_SIMD static void collect(const struct sl__embedding_args *a, const int32_t *tokens,
+                            const float *dy, struct sl__rows *rows) {
   for (int64_t n = 0; n < a->rows * a->steps; n++, dy += a->features) {
-    int32_t token = token_at(a, tokens, n);
-    if (token >= 0 && token < a->vocabulary) sl__rows_add(rows, token, dy);
+    int32_t token = sl__embedding_token(a, tokens, n);
+    if (sl__embedding_has(a, token)) sl__rows_add(rows, token, dy);
   }
 }
 
 SL_KERNEL void sl__embedding_backward_rows_cpu(void *buffers[], void *cl_arg) {
-  const struct embedding_rows_args *a = sl__args(cl_arg);
+  const struct sl__embedding_rows_args *a = sl__args(cl_arg);
   struct sl__rows rows = sl__rows_begin(&a->rows, sl__buffer(buffers, 2), sl__buffer(buffers, 3),
                                         sl__buffer(buffers, 4), sl__accumulate(cl_arg));
   collect(&a->tokens, sl__buffer(buffers, 0), sl__buffer(buffers, 1), &rows);
@@ -72,8 +59,8 @@ SL_KERNEL void sl__embedding_backward_rows_cpu(void *buffers[], void *cl_arg) {
 /* features: values a row of the table; 0 where the table does not fit the vocabulary. */
 static enum sl_status check(const char *name, const struct sl_tensor *tokens,
                             const struct sl_tensor *values, int64_t features, int64_t vocabulary,
-                            int64_t from, struct embedding_args *a) {
-  *a = (struct embedding_args){
+                            int64_t from, struct sl__embedding_args *a) {
+  *a = (struct sl__embedding_args){
       .rows = tokens->shape.dim[0], .from = from, .vocabulary = vocabulary, .features = features};
   a->columns = sl_shape_count(&tokens->shape) / a->rows;
   if (features > 0) a->steps = sl_shape_count(&values->shape) / (a->rows * features);
@@ -93,7 +80,7 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              const struct sl__launch *l, struct sl_tensor *const *tensors,
                              const struct sl_tensor *table, const struct sl_tensor *values,
                              int64_t vocabulary, int64_t from) {
-  struct embedding_args a;
+  struct sl__embedding_args a;
   int64_t count = sl_shape_count(&table->shape);
   int64_t features = vocabulary > 0 && count % vocabulary == 0 ? count / vocabulary : 0;
   enum sl_status status =
@@ -122,13 +109,13 @@ enum sl_status sl__embedding_backward_rows(struct sl_context *context, const str
                                            struct sl_tensor *tokens, struct sl_tensor *dy,
                                            struct sl_tensor *rows, struct sl_tensor *values,
                                            int64_t vocabulary, int64_t from) {
-  struct embedding_rows_args a = {0};
+  struct sl__embedding_rows_args a = {0};
   struct sl_tensor *scratch;
   const char *name = "embedding_backward_rows";
   enum sl_status status = sl__rows_check(name, rows, values, vocabulary, &a.rows);
   if (status == SL_OK) status = check(name, tokens, dy, a.rows.width, vocabulary, from, &a.tokens);
   if (status == SL_OK)
-    status = sl__scratch(context, (size_t)vocabulary * sizeof(int32_t), &scratch);
+    status = sl__scratch(context, ((size_t)vocabulary + 1) * sizeof(int32_t), &scratch);
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_embedding_backward_rows, l, 5,
                     (struct sl_tensor *[]){tokens, dy, rows, values, scratch}, &a, sizeof a,

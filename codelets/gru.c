@@ -1,24 +1,18 @@
 /* Gated recurrent unit (Cho et al., arXiv 1406.1078) over a run of time steps, as torch.nn.GRU: the
  * reset gate multiplies the state's product, bias included. Organised as codelets/lstm.c. */
-#include "codelets/activation.h"
+#include "codelets/gru.h"
+
 #include "codelets/choice.h"
 #include "codelets/codelets.h"
 #include "codelets/gemm.h"
-#include "codelets/recurrent.h"
 #include "core/error.h"
-
-/* saved [N, T, 5H], a row: the gates r, z, n and the state's part q of n (after the backward pass:
- * their gradients before the activation), then h of the step before. */
-struct gru_args {
-  int32_t rows, steps, in, hidden, implementation;
-};
 
 struct gru_parts {
   int64_t gates, width; /* 3H; 5H, a row of saved */
   const float *w_ih, *w_hh, *b_ih, *b_hh;
 };
 
-static struct gru_parts parts_of(const struct gru_args *a, const float *param) {
+static struct gru_parts parts_of(const struct sl__recurrent_args *a, const float *param) {
   int64_t gates = 3 * (int64_t)a->hidden;
   struct gru_parts p = {.gates = gates, .width = 5 * (int64_t)a->hidden, .w_ih = param};
   p.w_hh = p.w_ih + gates * a->in;
@@ -29,48 +23,24 @@ static struct gru_parts parts_of(const struct gru_args *a, const float *param) {
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-static enum sl__gemm product(const struct gru_args *a) {
+static enum sl__gemm product(const struct sl__recurrent_args *a) {
   return a->implementation == SL_OWN_ONEDNN ? SL_GEMM_ONEDNN : SL_GEMM_OPENBLAS;
 }
 
-SL_HOST_DEVICE SL_INLINE void cell_forward(int64_t j, int64_t hidden, float *row, const float *b_ih,
-                                           const float *b_hh, float *h, float *y) {
-  float r = sl__sigmoid(row[j] + b_ih[j] + b_hh[j]);
-  float z = sl__sigmoid(row[hidden + j] + b_ih[hidden + j] + b_hh[hidden + j]);
-  float q = row[3 * hidden + j] + b_hh[2 * hidden + j];
-  float n = sl__tanh(row[2 * hidden + j] + b_ih[2 * hidden + j] + r * q);
-  row[j] = r;
-  row[hidden + j] = z;
-  row[2 * hidden + j] = n;
-  row[3 * hidden + j] = q;
-  row[4 * hidden + j] = h[j];
-  y[j] = h[j] = (1 - z) * n + z * h[j];
-}
-
-/* dh: of this step's h; becomes the part of the step before's that does not pass a matrix. */
-SL_HOST_DEVICE SL_INLINE void cell_backward(int64_t j, int64_t hidden, float *row, float *dh) {
-  float r = row[j], z = row[hidden + j], n = row[2 * hidden + j], q = row[3 * hidden + j];
-  float before = row[4 * hidden + j], d = dh[j], dn = d * (1 - z) * (1 - n * n);
-  row[j] = dn * q * r * (1 - r);
-  row[hidden + j] = d * (before - n) * z * (1 - z);
-  row[2 * hidden + j] = dn;
-  row[3 * hidden + j] = dn * r;
-  dh[j] = d * z;
-}
-
-SL_SIMD static void step_forward(const struct gru_args *a, const struct gru_parts *p, int64_t t,
-                                 float *state, float *y, float *saved) {
+SL_SIMD static void step_forward(const struct sl__recurrent_args *a, const struct gru_parts *p,
+                                 int64_t t, float *state, float *y, float *saved) {
   int64_t hidden = a->hidden;
   for (int64_t n = 0; n < a->rows; n++) {
     float *restrict row = saved + (n * a->steps + t) * p->width;
     float *restrict h = state + n * hidden, *restrict out = y + (n * a->steps + t) * hidden;
 #pragma GCC ivdep
-    for (int64_t j = 0; j < hidden; j++) cell_forward(j, hidden, row, p->b_ih, p->b_hh, h, out);
+    for (int64_t j = 0; j < hidden; j++)
+      sl__gru_forward_cell(j, hidden, row, p->b_ih, p->b_hh, h, out);
   }
 }
 
-SL_SIMD static void step_backward(const struct gru_args *a, const struct gru_parts *p, int64_t t,
-                                  const float *dy, float *dstate, float *saved) {
+SL_SIMD static void step_backward(const struct sl__recurrent_args *a, const struct gru_parts *p,
+                                  int64_t t, const float *dy, float *dstate, float *saved) {
   int64_t hidden = a->hidden;
   for (int64_t n = 0; n < a->rows; n++) {
     float *restrict row = saved + (n * a->steps + t) * p->width;
@@ -78,12 +48,12 @@ SL_SIMD static void step_backward(const struct gru_args *a, const struct gru_par
     const float *restrict out = dy + (n * a->steps + t) * hidden;
     for (int64_t j = 0; j < hidden; j++) dh[j] += out[j];
 #pragma GCC ivdep
-    for (int64_t j = 0; j < hidden; j++) cell_backward(j, hidden, row, dh);
+    for (int64_t j = 0; j < hidden; j++) sl__gru_backward_cell(j, hidden, row, dh);
   }
 }
 
-static void forward(const struct gru_args *a, const float *x, const float *param, float *state,
-                    float *y, float *saved, float *w_hh_t) {
+static void forward(const struct sl__recurrent_args *a, const float *x, const float *param,
+                    float *state, float *y, float *saved, float *w_hh_t) {
   struct gru_parts p = parts_of(a, param);
   int64_t hidden = a->hidden, row = a->steps * p.width;
   sl__gemm(product(a), false, true, (int64_t)a->rows * a->steps, p.gates, a->in, 1, x, a->in,
@@ -99,7 +69,7 @@ static void forward(const struct gru_args *a, const float *x, const float *param
   }
 }
 
-static void backward_gates(const struct gru_args *a, const float *param, float *saved,
+static void backward_gates(const struct sl__recurrent_args *a, const float *param, float *saved,
                            const float *dy, float *dstate) {
   struct gru_parts p = parts_of(a, param);
   int64_t hidden = a->hidden, row = a->steps * p.width;
@@ -113,14 +83,14 @@ static void backward_gates(const struct gru_args *a, const float *param, float *
   }
 }
 
-static void backward_data(const struct gru_args *a, const float *dgates, const float *param,
-                          float *dx, bool add) {
+static void backward_data(const struct sl__recurrent_args *a, const float *dgates,
+                          const float *param, float *dx, bool add) {
   struct gru_parts p = parts_of(a, param);
   sl__gemm(product(a), false, false, (int64_t)a->rows * a->steps, a->in, p.gates, 1, dgates,
            p.width, p.w_ih, a->in, add, dx, a->in);
 }
 
-static void backward_weight(const struct gru_args *a, const float *x, const float *dgates,
+static void backward_weight(const struct sl__recurrent_args *a, const float *x, const float *dgates,
                             float *grad, bool add) {
   struct gru_parts p = parts_of(a, grad);
   int64_t rows = (int64_t)a->rows * a->steps, hidden = a->hidden;
@@ -162,17 +132,17 @@ SL_KERNEL void sl__gru_backward_weight_cpu(void *buffers[], void *cl_arg) {
 /* Sizes from x [N, T, I] and saved [N, T, 5H]; block: parameters or their gradient. */
 static enum sl_status check(struct sl_context *context, const char *name, const struct sl_tensor *x,
                             const struct sl_tensor *saved, const struct sl_tensor *block,
-                            struct gru_args *a) {
+                            struct sl__recurrent_args *a) {
   char xt[96], st[96];
   const int64_t *xd = x->shape.dim, *sd = saved->shape.dim;
   if (x->shape.ndim == 3 && saved->shape.ndim == 3 && xd[0] == sd[0] && xd[1] == sd[1] &&
       sd[2] % 5 == 0) {
     int64_t hidden = sd[2] / 5;
-    *a = (struct gru_args){.rows = (int32_t)xd[0],
-                           .steps = (int32_t)xd[1],
-                           .in = (int32_t)xd[2],
-                           .hidden = (int32_t)hidden,
-                           .implementation = sl__product_choice(context)};
+    *a = (struct sl__recurrent_args){.rows = (int32_t)xd[0],
+                                     .steps = (int32_t)xd[1],
+                                     .in = (int32_t)xd[2],
+                                     .hidden = (int32_t)hidden,
+                                     .implementation = sl__product_choice(context)};
     if (block->shape.dim[0] == 3 * hidden * (xd[2] + hidden + 2)) return SL_OK;
   }
   return sl_fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,
@@ -181,7 +151,7 @@ static enum sl_status check(struct sl_context *context, const char *name, const 
 }
 
 static enum sl_status check_state(const char *name, const struct sl_tensor *state,
-                                  const struct sl_tensor *y, const struct gru_args *a) {
+                                  const struct sl_tensor *y, const struct sl__recurrent_args *a) {
   if (sl_shape_equal(&state->shape, &SL_SHAPE(a->rows, a->hidden)) &&
       sl_shape_equal(&y->shape, &SL_SHAPE(a->rows, a->steps, a->hidden)))
     return SL_OK;
@@ -189,7 +159,7 @@ static enum sl_status check_state(const char *name, const struct sl_tensor *stat
                  a->hidden, a->rows, a->steps, a->hidden);
 }
 
-static double product_flops(const struct gru_args *a, int64_t inputs) {
+static double product_flops(const struct sl__recurrent_args *a, int64_t inputs) {
   return 6.0 * (double)a->rows * (double)a->steps * (double)a->hidden * (double)inputs;
 }
 
@@ -197,12 +167,12 @@ enum sl_status sl__gru_forward(struct sl_context *context, const struct sl__laun
                                struct sl_tensor *x, struct sl_tensor *param,
                                struct sl_tensor *state, struct sl_tensor *y,
                                struct sl_tensor *saved) {
-  struct gru_args a;
+  struct sl__recurrent_args a;
   struct sl_tensor *scratch;
   enum sl_status status;
   SL_TRY(check(context, "gru_forward", x, saved, param, &a));
   SL_TRY(check_state("gru_forward", state, y, &a));
-  SL_TRY(sl__scratch(context, (size_t)a.hidden * (size_t)a.hidden * 3 * sizeof(float), &scratch));
+  SL_TRY(sl__scratch(context, sl__recurrent_scratch(&a, 3, x->type == SL_BF16), &scratch));
   return sl__submit(context, &sl__op_gru_forward, l, 6,
                     (struct sl_tensor *[]){x, param, state, y, saved, scratch}, &a, sizeof a,
                     product_flops(&a, a.in + a.hidden), 0);
@@ -214,13 +184,15 @@ enum sl_status sl__gru_backward_gates(struct sl_context *context, const struct s
                                       struct sl_tensor *param, struct sl_tensor *saved,
                                       struct sl_tensor *dy, struct sl_tensor *dstate,
                                       int64_t features) {
-  struct gru_args a;
-  struct sl_tensor x = {.shape = SL_SHAPE(dy->shape.dim[0], dy->shape.dim[1], features)};
+  struct sl__recurrent_args a;
+  struct sl_tensor *scratch, x = {.shape = SL_SHAPE(dy->shape.dim[0], dy->shape.dim[1], features)};
   enum sl_status status;
   SL_TRY(check(context, "gru_backward_gates", &x, saved, param, &a));
   SL_TRY(check_state("gru_backward_gates", dstate, dy, &a));
-  return sl__submit(context, &sl__op_gru_backward_gates, l, 4,
-                    (struct sl_tensor *[]){param, saved, dy, dstate}, &a, sizeof a,
+  /* a GPU's: a step's gradients of r, z and q side by side, for one product */
+  SL_TRY(sl__scratch(context, sizeof(float) * 3 * (size_t)a.rows * (size_t)a.hidden, &scratch));
+  return sl__submit(context, &sl__op_gru_backward_gates, l, 5,
+                    (struct sl_tensor *[]){param, saved, dy, dstate, scratch}, &a, sizeof a,
                     product_flops(&a, a.hidden), 0);
 out:
   return status;
@@ -229,7 +201,7 @@ out:
 enum sl_status sl__gru_backward_data(struct sl_context *context, const struct sl__launch *l,
                                      struct sl_tensor *dgates, struct sl_tensor *param,
                                      struct sl_tensor *dx) {
-  struct gru_args a;
+  struct sl__recurrent_args a;
   enum sl_status status = check(context, "gru_backward_data", dx, dgates, param, &a);
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_gru_backward_data, l, 3,
@@ -240,7 +212,7 @@ enum sl_status sl__gru_backward_data(struct sl_context *context, const struct sl
 enum sl_status sl__gru_backward_weight(struct sl_context *context, const struct sl__launch *l,
                                        struct sl_tensor *x, struct sl_tensor *dgates,
                                        struct sl_tensor *grad) {
-  struct gru_args a;
+  struct sl__recurrent_args a;
   enum sl_status status = check(context, "gru_backward_weight", x, dgates, grad, &a);
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_gru_backward_weight, l, 3,

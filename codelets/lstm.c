@@ -1,18 +1,12 @@
 /* Long short-term memory (Hochreiter, Schmidhuber 1997; forget gates: Gers et al. 2000) over a run
  * of time steps, PyTorch's gates and layouts. The input's products for all steps are one matrix
  * product, and so are the weights' gradients; only the state's products go step by step. */
-#include "codelets/activation.h"
+#include "codelets/lstm.h"
+
 #include "codelets/choice.h"
 #include "codelets/codelets.h"
 #include "codelets/gemm.h"
-#include "codelets/recurrent.h"
 #include "core/error.h"
-
-/* saved [N, T, 6H], a row: the gates i, f, g, o (after the backward pass: their gradients before
- * the activation), then c and h of the step before. */
-struct lstm_args {
-  int32_t rows, steps, in, hidden, implementation;
-};
 
 /* The parts of a layer's parameters, and the distances between rows. */
 struct lstm_parts {
@@ -20,7 +14,7 @@ struct lstm_parts {
   const float *w_ih, *w_hh, *b_ih, *b_hh;
 };
 
-static struct lstm_parts parts_of(const struct lstm_args *a, const float *param) {
+static struct lstm_parts parts_of(const struct sl__recurrent_args *a, const float *param) {
   int64_t gates = 4 * (int64_t)a->hidden;
   struct lstm_parts p = {.gates = gates, .width = 6 * (int64_t)a->hidden, .w_ih = param};
   p.w_hh = p.w_ih + gates * a->in;
@@ -31,56 +25,24 @@ static struct lstm_parts parts_of(const struct lstm_args *a, const float *param)
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-static enum sl__gemm product(const struct lstm_args *a) {
+static enum sl__gemm product(const struct sl__recurrent_args *a) {
   return a->implementation == SL_OWN_ONEDNN ? SL_GEMM_ONEDNN : SL_GEMM_OPENBLAS;
 }
 
-/* One row's step: gates before their activation in row[0..4H), state h then c, both updated. */
-SL_HOST_DEVICE SL_INLINE void cell_forward(int64_t j, int64_t hidden, float *row, const float *b_ih,
-                                           const float *b_hh, float *h, float *c, float *y) {
-  float i = sl__sigmoid(row[j] + b_ih[j] + b_hh[j]);
-  float f = sl__sigmoid(row[hidden + j] + b_ih[hidden + j] + b_hh[hidden + j]);
-  float g = sl__tanh(row[2 * hidden + j] + b_ih[2 * hidden + j] + b_hh[2 * hidden + j]);
-  float o = sl__sigmoid(row[3 * hidden + j] + b_ih[3 * hidden + j] + b_hh[3 * hidden + j]);
-  float before = c[j], after = f * before + i * g;
-  row[j] = i;
-  row[hidden + j] = f;
-  row[2 * hidden + j] = g;
-  row[3 * hidden + j] = o;
-  row[4 * hidden + j] = before;
-  row[5 * hidden + j] = h[j];
-  c[j] = after;
-  y[j] = h[j] = o * sl__tanh(after);
-}
-
-/* row: as saved; its gates become their gradients before the activation. dh, dc: of this step's h
- * (its y's gradient included) and c; dc becomes that of the step before. */
-SL_HOST_DEVICE SL_INLINE void cell_backward(int64_t j, int64_t hidden, float *row, const float *dh,
-                                            float *dc) {
-  float i = row[j], f = row[hidden + j], g = row[2 * hidden + j], o = row[3 * hidden + j];
-  float before = row[4 * hidden + j], t = sl__tanh(f * before + i * g);
-  float d = dc[j] + dh[j] * o * (1 - t * t);
-  row[j] = d * g * i * (1 - i);
-  row[hidden + j] = d * before * f * (1 - f);
-  row[2 * hidden + j] = d * i * (1 - g * g);
-  row[3 * hidden + j] = dh[j] * t * o * (1 - o);
-  dc[j] = d * f;
-}
-
-SL_SIMD static void step_forward(const struct lstm_args *a, const struct lstm_parts *p, int64_t t,
-                                 float *state, float *y, float *saved) {
+SL_SIMD static void step_forward(const struct sl__recurrent_args *a, const struct lstm_parts *p,
+                                 int64_t t, float *state, float *y, float *saved) {
   int64_t hidden = a->hidden;
   for (int64_t n = 0; n < a->rows; n++) {
     float *restrict row = saved + (n * a->steps + t) * p->width;
     float *restrict h = state + n * 2 * hidden, *restrict out = y + (n * a->steps + t) * hidden;
 #pragma GCC ivdep
     for (int64_t j = 0; j < hidden; j++)
-      cell_forward(j, hidden, row, p->b_ih, p->b_hh, h, h + hidden, out);
+      sl__lstm_forward_cell(j, hidden, row, p->b_ih, p->b_hh, h, h + hidden, out);
   }
 }
 
-SL_SIMD static void step_backward(const struct lstm_args *a, const struct lstm_parts *p, int64_t t,
-                                  const float *dy, float *dstate, float *saved) {
+SL_SIMD static void step_backward(const struct sl__recurrent_args *a, const struct lstm_parts *p,
+                                  int64_t t, const float *dy, float *dstate, float *saved) {
   int64_t hidden = a->hidden;
   for (int64_t n = 0; n < a->rows; n++) {
     float *restrict row = saved + (n * a->steps + t) * p->width;
@@ -88,12 +50,12 @@ SL_SIMD static void step_backward(const struct lstm_args *a, const struct lstm_p
     const float *restrict out = dy + (n * a->steps + t) * hidden;
     for (int64_t j = 0; j < hidden; j++) dh[j] += out[j];
 #pragma GCC ivdep
-    for (int64_t j = 0; j < hidden; j++) cell_backward(j, hidden, row, dh, dh + hidden);
+    for (int64_t j = 0; j < hidden; j++) sl__lstm_backward_cell(j, hidden, row, dh, dh + hidden);
   }
 }
 
-static void forward(const struct lstm_args *a, const float *x, const float *param, float *state,
-                    float *y, float *saved, float *w_hh_t) {
+static void forward(const struct sl__recurrent_args *a, const float *x, const float *param,
+                    float *state, float *y, float *saved, float *w_hh_t) {
   struct lstm_parts p = parts_of(a, param);
   int64_t hidden = a->hidden, row = a->steps * p.width;
   sl__gemm(product(a), false, true, (int64_t)a->rows * a->steps, p.gates, a->in, 1, x, a->in,
@@ -106,7 +68,7 @@ static void forward(const struct lstm_args *a, const float *x, const float *para
   }
 }
 
-static void backward_gates(const struct lstm_args *a, const float *param, float *saved,
+static void backward_gates(const struct sl__recurrent_args *a, const float *param, float *saved,
                            const float *dy, float *dstate) {
   struct lstm_parts p = parts_of(a, param);
   int64_t hidden = a->hidden, row = a->steps * p.width;
@@ -117,14 +79,14 @@ static void backward_gates(const struct lstm_args *a, const float *param, float 
   }
 }
 
-static void backward_data(const struct lstm_args *a, const float *dgates, const float *param,
-                          float *dx, bool add) {
+static void backward_data(const struct sl__recurrent_args *a, const float *dgates,
+                          const float *param, float *dx, bool add) {
   struct lstm_parts p = parts_of(a, param);
   sl__gemm(product(a), false, false, (int64_t)a->rows * a->steps, a->in, p.gates, 1, dgates,
            p.width, p.w_ih, a->in, add, dx, a->in);
 }
 
-static void backward_weight(const struct lstm_args *a, const float *x, const float *dgates,
+static void backward_weight(const struct sl__recurrent_args *a, const float *x, const float *dgates,
                             float *grad, bool add) {
   struct lstm_parts p = parts_of(a, grad);
   int64_t rows = (int64_t)a->rows * a->steps, hidden = a->hidden;
@@ -162,17 +124,17 @@ SL_KERNEL void sl__lstm_backward_weight_cpu(void *buffers[], void *cl_arg) {
 /* Sizes from x [N, T, I] and saved [N, T, 6H]; block: parameters or their gradient. */
 static enum sl_status check(struct sl_context *context, const char *name, const struct sl_tensor *x,
                             const struct sl_tensor *saved, const struct sl_tensor *block,
-                            struct lstm_args *a) {
+                            struct sl__recurrent_args *a) {
   char xt[96], st[96];
   const int64_t *xd = x->shape.dim, *sd = saved->shape.dim;
   if (x->shape.ndim == 3 && saved->shape.ndim == 3 && xd[0] == sd[0] && xd[1] == sd[1] &&
       sd[2] % 6 == 0) {
     int64_t hidden = sd[2] / 6;
-    *a = (struct lstm_args){.rows = (int32_t)xd[0],
-                            .steps = (int32_t)xd[1],
-                            .in = (int32_t)xd[2],
-                            .hidden = (int32_t)hidden,
-                            .implementation = sl__product_choice(context)};
+    *a = (struct sl__recurrent_args){.rows = (int32_t)xd[0],
+                                     .steps = (int32_t)xd[1],
+                                     .in = (int32_t)xd[2],
+                                     .hidden = (int32_t)hidden,
+                                     .implementation = sl__product_choice(context)};
     if (block->shape.dim[0] == 4 * hidden * (xd[2] + hidden + 2)) return SL_OK;
   }
   return sl_fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,
@@ -181,7 +143,7 @@ static enum sl_status check(struct sl_context *context, const char *name, const 
 }
 
 static enum sl_status check_state(const char *name, const struct sl_tensor *state,
-                                  const struct sl_tensor *y, const struct lstm_args *a) {
+                                  const struct sl_tensor *y, const struct sl__recurrent_args *a) {
   if (sl_shape_equal(&state->shape, &SL_SHAPE(a->rows, 2 * a->hidden)) &&
       sl_shape_equal(&y->shape, &SL_SHAPE(a->rows, a->steps, a->hidden)))
     return SL_OK;
@@ -189,7 +151,7 @@ static enum sl_status check_state(const char *name, const struct sl_tensor *stat
                  2 * a->hidden, a->rows, a->steps, a->hidden);
 }
 
-static double product_flops(const struct lstm_args *a, int64_t inputs) {
+static double product_flops(const struct sl__recurrent_args *a, int64_t inputs) {
   return 8.0 * (double)a->rows * (double)a->steps * (double)a->hidden * (double)inputs;
 }
 
@@ -197,12 +159,12 @@ enum sl_status sl__lstm_forward(struct sl_context *context, const struct sl__lau
                                 struct sl_tensor *x, struct sl_tensor *param,
                                 struct sl_tensor *state, struct sl_tensor *y,
                                 struct sl_tensor *saved) {
-  struct lstm_args a;
+  struct sl__recurrent_args a;
   struct sl_tensor *scratch;
   enum sl_status status;
   SL_TRY(check(context, "lstm_forward", x, saved, param, &a));
   SL_TRY(check_state("lstm_forward", state, y, &a));
-  SL_TRY(sl__scratch(context, (size_t)a.hidden * (size_t)a.hidden * 4 * sizeof(float), &scratch));
+  SL_TRY(sl__scratch(context, sl__recurrent_scratch(&a, 4, x->type == SL_BF16), &scratch));
   return sl__submit(context, &sl__op_lstm_forward, l, 6,
                     (struct sl_tensor *[]){x, param, state, y, saved, scratch}, &a, sizeof a,
                     product_flops(&a, a.in + a.hidden), 0);
@@ -214,7 +176,7 @@ enum sl_status sl__lstm_backward_gates(struct sl_context *context, const struct 
                                        struct sl_tensor *param, struct sl_tensor *saved,
                                        struct sl_tensor *dy, struct sl_tensor *dstate,
                                        int64_t features) {
-  struct lstm_args a;
+  struct sl__recurrent_args a;
   struct sl_tensor x = {.shape = SL_SHAPE(dy->shape.dim[0], dy->shape.dim[1], features)};
   enum sl_status status;
   SL_TRY(check(context, "lstm_backward_gates", &x, saved, param, &a));
@@ -229,7 +191,7 @@ out:
 enum sl_status sl__lstm_backward_data(struct sl_context *context, const struct sl__launch *l,
                                       struct sl_tensor *dgates, struct sl_tensor *param,
                                       struct sl_tensor *dx) {
-  struct lstm_args a;
+  struct sl__recurrent_args a;
   enum sl_status status = check(context, "lstm_backward_data", dx, dgates, param, &a);
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_lstm_backward_data, l, 3,
@@ -240,7 +202,7 @@ enum sl_status sl__lstm_backward_data(struct sl_context *context, const struct s
 enum sl_status sl__lstm_backward_weight(struct sl_context *context, const struct sl__launch *l,
                                         struct sl_tensor *x, struct sl_tensor *dgates,
                                         struct sl_tensor *grad) {
-  struct lstm_args a;
+  struct sl__recurrent_args a;
   enum sl_status status = check(context, "lstm_backward_weight", x, dgates, grad, &a);
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_lstm_backward_weight, l, 3,

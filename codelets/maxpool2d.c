@@ -25,7 +25,6 @@ SL_INLINE void row_2x2(const float *restrict top, const float *restrict low, int
   }
 }
 
-/* 2x2 windows side by side, by far the most frequent. */
 SL_SIMD static void forward_2x2(const struct sl__pool_args *a, const float *x, float *y,
                                 int32_t *index) {
   int32_t width = a->width, count = a->out_width, rows = a->out_height;
@@ -43,24 +42,17 @@ static void forward_any(const struct sl__pool_args *a, const float *x, float *y,
         struct sl__pool_window v = sl__pool_window(a, oh, ow);
         int32_t best = v.h0 * a->width + v.w0;
         for (int32_t h = v.h0; h < v.h1; h++)
-          for (int32_t w = v.w0; w < v.w1; w++) {
-            float value = x[h * a->width + w];
-            if (value > x[best] || value != value) best = h * a->width + w;
-          }
+          for (int32_t w = v.w0; w < v.w1; w++)
+            if (sl__pool_wins(x[h * a->width + w], x[best])) best = h * a->width + w;
         *y++ = x[best];
         *index++ = best;
       }
 }
 
-static bool is_2x2(const struct sl__pool2d *p) {
-  return p->kernel_h == 2 && p->kernel_w == 2 && p->stride_h == 2 && p->stride_w == 2 &&
-         !p->pad_h && !p->pad_w;
-}
-
 SL_KERNEL void sl__maxpool2d_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__pool_args *a = sl__args(cl_arg);
-  (is_2x2(&a->pool) ? forward_2x2 : forward_any)(a, sl__buffer(buffers, 0), sl__buffer(buffers, 1),
-                                                 sl__buffer(buffers, 2));
+  (sl__pool_is_2x2(&a->pool) ? forward_2x2 : forward_any)(
+      a, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2));
 }
 
 SL_KERNEL void sl__maxpool2d_backward_cpu(void *buffers[], void *cl_arg) {

@@ -1,9 +1,10 @@
-/* What max and average pooling share: sizes, the window of an output, the shape check. */
+/* What max and average pooling share: sizes, the window of an output, the outputs whose windows
+ * contain an input, the shape check. */
 #ifndef SL_CODELETS_POOL2D_H
 #define SL_CODELETS_POOL2D_H
 
 #include "codelets/codelets.h"
-#include "core/error.h"
+#include "core/random.h" /* SL_HOST_DEVICE */
 #include "core/simd.h"
 
 struct sl__pool_args {
@@ -17,8 +18,8 @@ struct sl__pool_window {
   int32_t h0, h1, w0, w1;
 };
 
-SL_INLINE struct sl__pool_window sl__pool_window(const struct sl__pool_args *a, int32_t oh,
-                                                 int32_t ow) {
+SL_HOST_DEVICE SL_INLINE struct sl__pool_window sl__pool_window(const struct sl__pool_args *a,
+                                                                int32_t oh, int32_t ow) {
   int32_t h = oh * a->pool.stride_h - a->pool.pad_h, w = ow * a->pool.stride_w - a->pool.pad_w;
   struct sl__pool_window v = {h, h + a->pool.kernel_h, w, w + a->pool.kernel_w};
   if (v.h0 < 0) v.h0 = 0;
@@ -27,6 +28,40 @@ SL_INLINE struct sl__pool_window sl__pool_window(const struct sl__pool_args *a, 
   if (v.w1 > a->width) v.w1 = a->width;
   return v;
 }
+
+/* The outputs along one axis whose windows contain input i: [first, last], or none. */
+struct sl__pool_reach {
+  int32_t first, last;
+};
+
+SL_HOST_DEVICE SL_INLINE struct sl__pool_reach sl__pool_reach(int32_t i, int32_t outputs,
+                                                              int32_t kernel, int32_t stride,
+                                                              int32_t pad) {
+  int32_t before = i + pad - kernel; /* where the last window that ends too soon may begin */
+  struct sl__pool_reach r = {before < 0 ? 0 : before / stride + 1, (i + pad) / stride};
+  if (r.last > outputs - 1) r.last = outputs - 1;
+  return r;
+}
+
+/* Whether a later value of a window takes the maximum's place: of equals the first stays, and NaN
+ * wins, as in PyTorch. */
+SL_HOST_DEVICE SL_INLINE bool sl__pool_wins(float value, float best) {
+  return value > best || value != value;
+}
+
+/* Of each value in an average; what lies in the padding counts. */
+SL_HOST_DEVICE SL_INLINE float sl__pool_share(const struct sl__pool_args *a) {
+  return 1.0f / (float)(a->pool.kernel_h * a->pool.kernel_w);
+}
+
+/* Windows of 2x2 side by side, by far the most frequent. */
+SL_HOST_DEVICE SL_INLINE bool sl__pool_is_2x2(const struct sl__pool2d *p) {
+  return p->kernel_h == 2 && p->kernel_w == 2 && p->stride_h == 2 && p->stride_w == 2 &&
+         !p->pad_h && !p->pad_w;
+}
+
+#ifndef __cplusplus /* the CUDA halves have no part in checks and submission */
+#include "core/error.h"
 
 /* Fills in the args, or says what does not fit. */
 static inline enum sl_status sl__pool_check(const char *name, const struct sl_tensor *x,
@@ -62,4 +97,5 @@ static inline uint32_t sl__pool_footprint(const struct sl__pool_args *a) {
   return starpu_hash_crc32c_be_n(&a->pool, sizeof a->pool, 0);
 }
 
+#endif
 #endif

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "codelets/update.h"
-
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
 SL_KERNEL void sl__rows_reduce_cpu(void *buffers[], void *cl_arg) {
@@ -44,19 +42,13 @@ SL_KERNEL void sl__rows_dense_cpu(void *buffers[], void *cl_arg) {
     memcpy(dense + rows[1 + k] * a->width, values + k * a->width, (size_t)a->width * sizeof *dense);
 }
 
-struct rows_sgd_args {
-  struct sl__rows_args rows;
-  int64_t first, count; /* the shard's elements of the table */
-  struct sl__update_args update;
-};
-
 SL_SIMD static void descend(float *p, const float *g, int64_t n, float rate) {
   for (int64_t i = 0; i < n; i++) p[i] -= rate * g[i];
 }
 
 /* The parts of the touched rows that lie in the shard. */
 SL_KERNEL void sl__rows_sgd_cpu(void *buffers[], void *cl_arg) {
-  const struct rows_sgd_args *a = sl__args(cl_arg);
+  const struct sl__rows_sgd_args *a = sl__args(cl_arg);
   float *p = sl__buffer(buffers, 0);
   const int32_t *rows = sl__buffer(buffers, 1);
   const float *values = sl__buffer(buffers, 2);
@@ -147,9 +139,9 @@ enum sl_status sl__rows_sgd(struct sl_context *context, const struct sl__launch 
                             struct sl_tensor *param, int64_t first, struct sl_tensor *rows,
                             struct sl_tensor *values, struct sl_tensor *norm,
                             const struct sl__update *update) {
-  struct rows_sgd_args a = {.first = first,
-                            .count = sl_shape_count(&param->shape),
-                            .update = {.has_norm = norm != NULL, .u = *update}};
+  struct sl__rows_sgd_args a = {.first = first,
+                                .count = sl_shape_count(&param->shape),
+                                .update = {.has_norm = norm != NULL, .u = *update}};
   enum sl_status status = sl__rows_check("rows_sgd", rows, values, 0, &a.rows);
   if (status == SL_OK && (update->momentum > 0 || update->weight_decay > 0))
     status =

@@ -5,13 +5,20 @@
 #include <math.h>
 #include <string.h>
 
-#include "codelets/codelets.h"
-#include "core/simd.h"
+#include "codelets/update.h"
 
 struct sl__rows_args {
   int64_t capacity, width, table; /* rows there is room for, values a row, rows of the table */
 };
 
+/* Arguments of rows_sgd. */
+struct sl__rows_sgd_args {
+  struct sl__rows_args rows;
+  int64_t first, count; /* the shard's elements of the table */
+  struct sl__update_args update;
+};
+
+#ifndef __cplusplus /* the CUDA halves have ways of their own */
 struct sl__rows {
   const struct sl__rows_args *args;
   int32_t *rows;
@@ -53,5 +60,6 @@ SL_INLINE void sl__rows_end(struct sl__rows *r) { r->rows[0] = r->count; }
 enum sl_status sl__rows_check(const char *name, const struct sl_tensor *rows,
                               const struct sl_tensor *values, int64_t table,
                               struct sl__rows_args *args);
+#endif
 
 #endif

@@ -8,22 +8,17 @@ SL_INLINE void step(void *buffers[], void *cl_arg, bool momentum) {
   const struct sl__update_args *a = sl__args(cl_arg);
   int first = momentum ? 2 : 1, end = sl__buffer_count(cl_arg) - a->has_norm;
   float factor = sl__clip_factor(a, a->has_norm ? sl__buffer(buffers, end) : NULL);
+  const struct sl__update u = a->u;
   float gradient[SL_UPDATE_BLOCK];
   for (int64_t offset = 0; offset < a->count; offset += SL_UPDATE_BLOCK) {
     int64_t n = a->count - offset < SL_UPDATE_BLOCK ? a->count - offset : SL_UPDATE_BLOCK;
     float *p = (float *)sl__buffer(buffers, 0) + offset;
     sl__sum_gradients(buffers, first, end, offset, n, factor, gradient);
-    if (!momentum) {
-      for (int64_t i = 0; i < n; i++) p[i] -= a->u.lr * (gradient[i] + a->u.weight_decay * p[i]);
-      continue;
-    }
-    float *v = (float *)sl__buffer(buffers, 1) + offset;
-    float ahead = a->u.nesterov ? 1 : 0, behind = a->u.nesterov ? a->u.momentum : 1;
-    for (int64_t i = 0; i < n; i++) {
-      float g = gradient[i] + a->u.weight_decay * p[i];
-      v[i] = a->u.momentum * v[i] + g;
-      p[i] -= a->u.lr * (ahead * g + behind * v[i]);
-    }
+    float *v = momentum ? (float *)sl__buffer(buffers, 1) + offset : NULL;
+    if (momentum)
+      for (int64_t i = 0; i < n; i++) sl__momentum_step(&u, gradient[i], &p[i], &v[i]);
+    else
+      for (int64_t i = 0; i < n; i++) sl__sgd_step(&u, gradient[i], &p[i]);
   }
 }
 

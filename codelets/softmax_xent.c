@@ -1,4 +1,6 @@
 /* Softmax and cross-entropy in one, with its gradient. */
+#include "codelets/softmax_xent.h"
+
 #include <math.h>
 
 #include "codelets/activation.h"
@@ -6,12 +8,6 @@
 
 #include "codelets/codelets.h"
 #include "core/error.h"
-
-struct xent_args {
-  int64_t rows, classes;
-  int64_t columns, from, steps; /* row n's label is in line n / steps, column from + n % steps */
-  float scale;
-};
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
@@ -52,14 +48,14 @@ SL_INLINE double exponentials(const float *restrict row, int64_t classes, float 
   return sum;
 }
 
-SL_INLINE void xent(const struct xent_args *a, const float *logits, const int32_t *labels,
+SL_INLINE void xent(const struct sl__xent_args *a, const float *logits, const int32_t *labels,
                     float *stats, float *dlogits) {
   double loss = 0;
   int64_t right = 0, counted = 0, outside = 0;
   for (int64_t n = 0; n < a->rows; n++) {
     const float *row = logits + n * a->classes;
     float *out = dlogits ? dlogits + n * a->classes : NULL;
-    int32_t label = labels[n / a->steps * a->columns + a->from + n % a->steps];
+    int32_t label = sl__xent_label(a, labels, n);
     if (label < 0 || label >= a->classes) {
       outside += label != SL_IGNORE;
       for (int64_t c = 0; out && c < a->classes; c++) out[c] = 0;
@@ -98,7 +94,7 @@ enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__lau
                                 struct sl_tensor *stats, struct sl_tensor *dlogits, float scale,
                                 int64_t from) {
   int64_t lines = logits->shape.dim[0];
-  struct xent_args a = {
+  struct sl__xent_args a = {
       .classes = logits->shape.dim[logits->shape.ndim - 1], .from = from, .scale = scale};
   a.rows = sl_shape_count(&logits->shape) / a.classes;
   a.steps = a.rows / lines;

@@ -1,12 +1,14 @@
 /* What the optimizers' updates share: the sum of the replicas' gradients, clipped, block by block
- * in the cache. */
+ * in the cache; the arithmetic per element, which CPU and CUDA have in common. */
 #ifndef SL_CODELETS_UPDATE_H
 #define SL_CODELETS_UPDATE_H
 
 #include <math.h>
 #include <stdlib.h>
 
+#include "codelets/codelets.h"
 #include "codelets/elementwise.h"
+#include "core/random.h" /* SL_HOST_DEVICE */
 
 #define SL_UPDATE_BLOCK 1024
 
@@ -18,12 +20,52 @@ struct sl__update_args {
 
 /* The factor by which gradients shrink: 1, or max_norm / norm where the norm (given squared) is
  * larger. */
-static inline float sl__clip_factor(const struct sl__update_args *a, const float *norm_square) {
+SL_HOST_DEVICE SL_INLINE float sl__clip_factor(const struct sl__update_args *a,
+                                               const float *norm_square) {
   if (!a->has_norm) return 1;
   float norm = sqrtf(*norm_square);
   return norm > a->u.max_norm ? a->u.max_norm / norm : 1;
 }
 
+SL_HOST_DEVICE SL_INLINE void sl__sgd_step(const struct sl__update *u, float gradient, float *p) {
+  *p -= u->lr * (gradient + u->weight_decay * *p);
+}
+
+SL_HOST_DEVICE SL_INLINE void sl__momentum_step(const struct sl__update *u, float gradient,
+                                                float *p, float *v) {
+  float ahead = u->nesterov ? 1.0f : 0.0f, behind = u->nesterov ? u->momentum : 1.0f;
+  float g = gradient + u->weight_decay * *p;
+  *v = u->momentum * *v + g;
+  *p -= u->lr * (ahead * g + behind * *v);
+}
+
+/* What Adam's step is for all elements. */
+struct sl__adam_rates {
+  float b1, b2, coupled, keep, rate, scale, epsilon;
+};
+
+static inline struct sl__adam_rates sl__adam_begin(const struct sl__update *u) {
+  struct sl__adam_rates s;
+  s.b1 = u->beta1;
+  s.b2 = u->beta2;
+  s.coupled = u->decoupled ? 0 : u->weight_decay;
+  s.keep = u->decoupled ? 1 - u->lr * u->weight_decay : 1;
+  /* the moments start at 0: both are divided by how much of them has come in so far */
+  s.rate = (float)((double)u->lr / (1 - pow((double)u->beta1, (double)u->step)));
+  s.scale = (float)(1 / sqrt(1 - pow((double)u->beta2, (double)u->step)));
+  s.epsilon = u->epsilon;
+  return s;
+}
+
+SL_HOST_DEVICE SL_INLINE void sl__adam_step(const struct sl__adam_rates *s, float gradient,
+                                            float *p, float *m, float *v) {
+  float g = gradient + s->coupled * *p;
+  *m = s->b1 * *m + (1 - s->b1) * g;
+  *v = s->b2 * *v + (1 - s->b2) * g * g;
+  *p = s->keep * *p - s->rate * *m / (sqrtf(*v) * s->scale + s->epsilon);
+}
+
+#ifndef __cplusplus /* the CUDA halves have sums of their own, and no part in submission */
 /* gradient[0..n-1] = factor (g_0 + g_1 + ...), terms from buffer `first` on, in their order. */
 SL_INLINE void sl__sum_gradients(void *buffers[], int first, int end, int64_t offset, int64_t n,
                                  float factor, float *gradient) {
@@ -60,5 +102,6 @@ static inline enum sl_status sl__submit_update(struct sl_context *context, struc
   if (tensors != few) free(tensors);
   return status;
 }
+#endif
 
 #endif

@@ -272,10 +272,11 @@ static const char *const keys[KEYS] = {"format", "version",   "producer", "step"
                                        "epoch",  "samples",   "batch",    "workers",
                                        "seed",   "optimizer", "order"};
 #define KEY_OF_CRC "crc32"
-#define KEY_OF_MATH "math" /* told, not asked for: any goes on with any */
+#define KEY_OF_MATH "math" /* only where it is not f32: files without it are older, or that */
 
 struct facts {
   char text[KEYS][160];
+  char math[16]; /* told, not asked for: any goes on with any */
 };
 
 static const char *optimizer_name(const struct sl_optimizer *o) {
@@ -312,6 +313,11 @@ static void note_facts(const struct sl_trainer *t, struct facts *facts) {
   snprintf(facts->text[KEY_SEED], size, "%" PRIu64, t->model->context->seed);
   snprintf(facts->text[KEY_OPTIMIZER], size, "%s", optimizer_name(&t->optimizer));
   order_text(t->at.loader, facts->text[KEY_ORDER], size);
+  snprintf(facts->math, sizeof facts->math, "%s", sl_math_name(t->grid.math));
+}
+
+static bool notes_math(const struct facts *facts) {
+  return strcmp(facts->math, sl_math_name(SL_MATH_F32)) != 0;
 }
 
 /* The values, each with the 0 behind it. What else is in the header is checked by its reader and by
@@ -320,6 +326,7 @@ static uint32_t facts_crc(const struct facts *facts) {
   uLong crc = crc32(0, NULL, 0);
   for (int k = 0; k < KEYS; k++)
     crc = crc32_z(crc, (const Bytef *)facts->text[k], strlen(facts->text[k]) + 1);
+  if (notes_math(facts)) crc = crc32_z(crc, (const Bytef *)facts->math, strlen(facts->math) + 1);
   return (uint32_t)crc;
 }
 
@@ -334,6 +341,8 @@ static enum sl_status read_facts(const struct sl_safetensors *file, struct facts
       return sl_fail(SL_BAD_FILE, "%s: damaged: its metadata have no \"%s\"", path, keys[k]);
     snprintf(facts->text[k], sizeof facts->text[k], "%s", text);
   }
+  const char *math = sl__safetensors_metadata(file, KEY_OF_MATH);
+  snprintf(facts->math, sizeof facts->math, "%s", math ? math : sl_math_name(SL_MATH_F32));
   return SL_OK;
 }
 
@@ -370,7 +379,7 @@ static uint32_t image_crc(const struct facts *facts, const struct sl_safetensors
 }
 
 static enum sl_status write_image(const struct image *image, const struct facts *facts,
-                                  enum sl_math math, const char *path) {
+                                  const char *path) {
   const char *metadata[2 * (KEYS + 2) + 1] = {NULL};
   char crc[16];
   size_t count = (size_t)image->count;
@@ -392,8 +401,10 @@ static enum sl_status write_image(const struct image *image, const struct facts 
   snprintf(crc, sizeof crc, "%08" PRIx32, image_crc(facts, entries, count));
   metadata[2 * KEYS] = KEY_OF_CRC;
   metadata[2 * KEYS + 1] = crc;
-  metadata[2 * KEYS + 2] = KEY_OF_MATH;
-  metadata[2 * KEYS + 3] = sl_math_name(math);
+  if (notes_math(facts)) {
+    metadata[2 * KEYS + 2] = KEY_OF_MATH;
+    metadata[2 * KEYS + 3] = facts->math;
+  }
   enum sl_status status = sl__safetensors_write(path, entries, count, metadata);
   free(entries);
   return status;
@@ -417,7 +428,7 @@ enum sl_status sl_trainer_save(struct sl_trainer *t, const char *path) {
   SL_TRY(share(t, status));
   status = image_from_trainer(t, path, &image);
   note_facts(t, &facts);
-  if (!t->ranks.rank && status == SL_OK) status = write_image(&image, &facts, t->grid.math, path);
+  if (!t->ranks.rank && status == SL_OK) status = write_image(&image, &facts, path);
   status = share(t, status);
 out:
   image_clear(&image);
@@ -441,12 +452,11 @@ out:
   return status;
 }
 
-/* One that is older than the choice says nothing, and was f32 or TF32. */
-static void tell_math(const struct sl_trainer *t, const struct sl_safetensors *file) {
-  const char *was = sl__safetensors_metadata(file, KEY_OF_MATH), *is = sl_math_name(t->grid.math);
-  if (was && strcmp(was, is) != 0)
-    sl__log(t->model->context, SL_LOG_WARNING, "%s: was trained with math %.20s, goes on with %s",
-            sl__safetensors_path(file), was, is);
+static void tell_math(const struct sl_trainer *t, const char *path, const struct facts *facts) {
+  const char *math = sl_math_name(t->grid.math);
+  if (strcmp(facts->math, math) != 0)
+    sl__log(t->model->context, SL_LOG_WARNING, "%s: was trained with math %s, goes on with %s",
+            path, facts->math, math);
 }
 
 static enum sl_status check_facts(const struct sl_trainer *t, const struct sl_loader *loader,
@@ -536,7 +546,7 @@ static enum sl_status read_head(struct sl_trainer *t, struct sl_loader *loader, 
   SL_TRY(read_number(*file, &facts, KEY_WORKERS, 1, &place->workers));
   if (place->workers > 1000000)
     return sl_fail(SL_BAD_FILE, "%s: says it is of %" PRId64 " workers", path, place->workers);
-  tell_math(t, *file);
+  tell_math(t, path, &facts);
 out:
   return status;
 }

@@ -69,7 +69,7 @@ enum { BY_X, BY_PARAM, BY_STATE };
 struct question {
   struct cell l;
   int by;
-  const double *dy, *dstate;
+  const double *dy, *dstate, *dx, *grad; /* the last two: what is there to be added to */
 };
 
 static double scalar(const double *values, void *data) {
@@ -84,55 +84,138 @@ static double scalar(const double *values, void *data) {
   return sum;
 }
 
+/* Values for a shape; the parameters up to 1/sqrt(H) where an error shall not grow from step to
+ * step; rounded: such as bf16 has. */
+static struct question ask(const struct cell *shape, bool small, bool rounded) {
+  struct cell l = *shape;
+  int64_t nx = l.n * l.t * l.i, ny = l.n * l.t * l.h, ns = l.n * STATES * l.h, np = params(&l);
+  double *x = random_values(nx, 1), *param = random_values(np, 2), *dy = random_values(ny, 4),
+         *dx = random_values(nx, 8);
+  for (int64_t i = 0; small && i < np; i++) param[i] /= sqrt((double)l.h);
+  if (rounded) {
+    round_bf16(x, nx);
+    round_bf16(param, np);
+    round_bf16(dy, ny);
+    round_bf16(dx, nx);
+  }
+  l.x = x;
+  l.param = param;
+  l.state = random_values(ns, 3);
+  return (struct question){
+      .l = l, .dy = dy, .dstate = random_values(ns, 5), .dx = dx, .grad = random_values(np, 9)};
+}
+
+static void forget(struct question *q) {
+  const double *values[] = {q->l.x, q->l.param, q->l.state, q->dy, q->dstate, q->dx, q->grad};
+  for (int i = 0; i < 7; i++) free((double *)values[i]);
+}
+
+/* All four tasks on tensors that `of` makes (state, gradients of it and of parameters are floats
+ * in any case). */
+struct outcome {
+  double *y, *state, *dx, *grad, *dstate;
+};
+
+typedef struct sl_tensor *maker(struct sl_shape shape, const double *values);
+
+static struct outcome run(const struct question *q, maker *of, const struct sl__launch *launch) {
+  const struct cell *l = &q->l;
+  struct sl_shape xs = SL_SHAPE(l->n, l->t, l->i), ys = SL_SHAPE(l->n, l->t, l->h),
+                  ss = SL_SHAPE(l->n, STATES * l->h), ps = SL_SHAPE(params(l));
+  struct sl_tensor *x = of(xs, l->x), *param = of(ps, l->param), *state = tensor(ss, l->state),
+                   *y = of(ys, NULL), *saved = of(SL_SHAPE(l->n, l->t, SAVED * l->h), NULL),
+                   *dy = of(ys, q->dy), *dstate = tensor(ss, q->dstate), *dx = of(xs, q->dx),
+                   *grad = tensor(ps, q->grad);
+  OK(OP(forward)(context, launch, x, param, state, y, saved));
+  OK(OP(backward_gates)(context, launch, param, saved, dy, dstate, l->i));
+  OK(OP(backward_data)(context, launch, saved, param, dx));
+  OK(OP(backward_weight)(context, launch, x, saved, grad));
+  struct sl_tensor *rest[] = {x, param, saved, dy};
+  for (int i = 0; i < 4; i++) sl__tensor_free(rest[i]);
+  return (struct outcome){take(y), take(state), take(dx), take(grad), take(dstate)};
+}
+
 static void check_one_backward(struct question *q, bool add) {
   const struct cell *l = &q->l;
-  struct tensors v = make(l);
-  int64_t nx = l->n * l->t * l->i, ns = l->n * STATES * l->h;
-  double *x0 = random_values(nx, 8), *g0 = random_values(params(l), 9);
-  struct sl_tensor *dy = tensor(SL_SHAPE(l->n, l->t, l->h), q->dy),
-                   *dstate = tensor(SL_SHAPE(l->n, STATES * l->h), q->dstate),
-                   *dx = tensor(SL_SHAPE(l->n, l->t, l->i), x0),
-                   *grad = tensor(SL_SHAPE(params(l)), g0);
-  OK(OP(forward)(context, &plain, v.x, v.param, v.state, v.y, v.saved));
-  OK(OP(backward_gates)(context, &plain, v.param, v.saved, dy, dstate, l->i));
-  OK(OP(backward_data)(context, add ? &adding : &plain, v.saved, v.param, dx));
-  OK(OP(backward_weight)(context, add ? &adding : &plain, v.x, v.saved, grad));
-  double *by_x = take(dx), *by_param = take(grad), *by_state = take(dstate);
-  for (int64_t i = 0; add && i < nx; i++) by_x[i] -= x0[i];
-  for (int64_t i = 0; add && i < params(l); i++) by_param[i] -= g0[i];
+  int64_t nx = l->n * l->t * l->i;
+  struct outcome o = run(q, tensor, add ? &adding : &plain);
+  for (int64_t i = 0; add && i < nx; i++) o.dx[i] -= q->dx[i];
+  for (int64_t i = 0; add && i < params(l); i++) o.grad[i] -= q->grad[i];
   q->by = BY_X;
-  assert_slope("dx", scalar, q, l->x, by_x, nx);
+  assert_slope("dx", scalar, q, l->x, o.dx, nx);
   q->by = BY_PARAM;
-  assert_slope("grad", scalar, q, l->param, by_param, params(l));
+  assert_slope("grad", scalar, q, l->param, o.grad, params(l));
   q->by = BY_STATE;
-  assert_slope("dstate", scalar, q, l->state, by_state, ns);
-  struct sl_tensor *rest[] = {v.x, v.param, v.state, v.y, v.saved, dy};
-  for (int i = 0; i < 6; i++) sl__tensor_free(rest[i]);
-  double *values[] = {x0, g0, by_x, by_param, by_state};
+  assert_slope("dstate", scalar, q, l->state, o.dstate, l->n * STATES * l->h);
+  /* the two biases of LSTM's gates, of GRU's r and z: to the bit */
+  const double *bias = o.grad + GATES * l->h * (l->i + l->h);
+  if (!add)
+    assert_memory_equal(bias, bias + GATES * l->h,
+                        (size_t)((GATES == 4 ? 4 : 2) * l->h) * sizeof *bias);
+  double *values[] = {o.y, o.state, o.dx, o.grad, o.dstate};
   for (int i = 0; i < 5; i++) free(values[i]);
 }
 
 static void check_backward(void) {
   for (size_t s = 0; s < SHAPES; s++) {
-    struct question q = {.l = shapes[s]};
-    struct cell *l = &q.l;
-    l->x = random_values(l->n * l->t * l->i, 1);
-    l->param = random_values(params(l), 2);
-    l->state = random_values(l->n * STATES * l->h, 3);
-    q.dy = random_values(l->n * l->t * l->h, 4);
-    q.dstate = random_values(l->n * STATES * l->h, 5);
+    struct question q = ask(&shapes[s], false, false);
     check_one_backward(&q, false);
     check_one_backward(&q, true);
-    free((double *)l->x);
-    free((double *)l->param);
-    free((double *)l->state);
-    free((double *)q.dy);
-    free((double *)q.dstate);
+    forget(&q);
   }
 }
 
 EACH_IMPLEMENTATION(forward_equals_the_naive_loop, check_forward)
 EACH_IMPLEMENTATION(gradients_match_finite_differences, check_backward)
+
+/* ---- coarser numbers: against floats, which the cases above have checked ---- */
+
+/* The difference is at most a share of what is wanted, both by their Euclidean norm: roundings go
+ * either way, and single values may be small. Both are freed. */
+static void assert_share(const char *what, double *got, double *want, int64_t n, double share) {
+  double error = 0, size = 0;
+  for (int64_t i = 0; i < n; i++) {
+    error += (got[i] - want[i]) * (got[i] - want[i]);
+    size += want[i] * want[i];
+  }
+  if (!(sqrt(error) <= share * sqrt(size) + 1e-6))
+    fail_msg("%s: off by %.3g of its norm, %.3g is allowed", what, sqrt(error / size), share);
+  free(got);
+  free(want);
+}
+
+static void check_coarse(maker *of, const struct sl__launch *launch, double share) {
+  struct sl__launch exact = *launch;
+  exact.tf32 = false;
+  /* not the first shape: one value may be the small rest of terms that cancel */
+  for (size_t s = 1; s < SHAPES; s++) {
+    struct question q = ask(&shapes[s], true, of == bf16_tensor);
+    const struct cell *l = &q.l;
+    struct outcome got = run(&q, of, launch), want = run(&q, tensor, &exact);
+    assert_share("y", got.y, want.y, l->n * l->t * l->h, share);
+    assert_share("state", got.state, want.state, l->n * STATES * l->h, share);
+    assert_share("dx", got.dx, want.dx, l->n * l->t * l->i, share);
+    assert_share("grad", got.grad, want.grad, params(l), share);
+    assert_share("dstate", got.dstate, want.dstate, l->n * STATES * l->h, share);
+    forget(&q);
+  }
+}
+
+/* bf16 rounds by 2^-9 at most. A gradient passes through some four such values, h or a gate, and
+ * a few steps, of which the next forget a part. */
+static void bf16_is_near_floats(void **state) {
+  (void)state;
+  check_coarse(bf16_tensor, &plain, 4 * 0x1p-9);
+  check_coarse(bf16_tensor, &adding, 4 * 0x1p-9);
+}
+
+/* Factors rounded by 2^-11 at most; on a CPU they are not. */
+static void tf32_is_near_floats(void **state) {
+  struct sl__launch launch = plain;
+  (void)state;
+  launch.tf32 = true;
+  check_coarse(tensor, &launch, 4 * 0x1p-11);
+}
 
 /* ---- chunks ---- */
 
@@ -236,10 +319,13 @@ static void misfits_are_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(forward_equals_the_naive_loop),
-      cmocka_unit_test(gradients_match_finite_differences), cmocka_unit_test(numbers_are_pytorchs),
-      cmocka_unit_test(chunks_are_one_run), cmocka_unit_test(misfits_are_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(forward_equals_the_naive_loop),
+                                     cmocka_unit_test(gradients_match_finite_differences),
+                                     cmocka_unit_test(numbers_are_pytorchs),
+                                     cmocka_unit_test(bf16_is_near_floats),
+                                     cmocka_unit_test(tf32_is_near_floats),
+                                     cmocka_unit_test(chunks_are_one_run),
+                                     cmocka_unit_test(misfits_are_refused)};
   return cmocka_run_group_tests_name(CELL_NAME, tests, open_context, close_context);
 }
 

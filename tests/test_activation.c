@@ -116,6 +116,40 @@ static void operations_match(void **state) {
       }
 }
 
+/* The same arithmetic on values that bf16 has; only what is stored is rounded. */
+static void bf16_tensors_match(void **state) {
+  (void)state;
+  static const int64_t sizes[] = {1, 15, 1003};
+  for (size_t a = 0; a < sizeof all / sizeof *all; a++)
+    for (size_t s = 0; s < 3; s++) {
+      int64_t n = sizes[s];
+      double *x = random_values(n, 1), *dy = round_bf16(random_values(n, 2), n),
+             *old = round_bf16(random_values(n, 3), n), *want = zeros(n), *slope = zeros(n);
+      for (int64_t i = 0; i < n; i++) x[i] *= 4;
+      round_bf16(x, n);
+      for (int64_t i = 0; i < n; i++) want[i] = reference(all[a], x[i]);
+      struct sl_tensor *tx = bf16_tensor(SL_SHAPE(n), x), *ty = bf16_tensor(SL_SHAPE(n), NULL);
+      struct sl_tensor *tdy = bf16_tensor(SL_SHAPE(n), dy), *tdx = bf16_tensor(SL_SHAPE(n), old);
+      OK(sl__activation_forward(context, &plain, tx, ty, all[a]));
+      assert_near_bf16("bf16 y", take(ty), want, n, 8, 4);
+      /* relu, tanh and sigmoid know their slope by y: any y that bf16 has will do */
+      double *saved = sl__activation_saves_input(all[a]) ? x : round_bf16(want, n);
+      for (int64_t i = 0; i < n; i++)
+        slope[i] = dy[i] * (double)sl__activation_slope(all[a], (float)saved[i]);
+      struct sl_tensor *ts = bf16_tensor(SL_SHAPE(n), saved);
+      if (!sl__activation_saves_input(all[a])) {
+        struct sl_tensor *inplace = bf16_tensor(SL_SHAPE(n), dy);
+        OK(sl__activation_backward_inplace(context, &plain, ts, inplace, all[a]));
+        assert_near_bf16("bf16 in place", take(inplace), slope, n, 4, 2);
+      }
+      for (int64_t i = 0; i < n; i++) slope[i] += old[i];
+      OK(sl__activation_backward(context, &adding, ts, tdy, tdx, all[a]));
+      assert_near_bf16("bf16 dx", take(tdx), slope, n, 4, 3);
+      sl__tensor_free(tx), sl__tensor_free(tdy), sl__tensor_free(ts);
+      free(x), free(dy), free(old), free(want), free(slope);
+    }
+}
+
 static void shapes_are_checked(void **state) {
   (void)state;
   struct sl_tensor *a = tensor(SL_SHAPE(4), NULL), *b = tensor(SL_SHAPE(5), NULL);
@@ -129,6 +163,7 @@ static void shapes_are_checked(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(approximations_are_close), cmocka_unit_test(special_values_stay),
-      cmocka_unit_test(operations_match), cmocka_unit_test(shapes_are_checked)};
+      cmocka_unit_test(operations_match), cmocka_unit_test(bf16_tensors_match),
+      cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("activation", tests, open_context, close_context);
 }

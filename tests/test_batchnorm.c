@@ -1,5 +1,6 @@
-/* Batch normalisation against double precision and finite differences. Hard shapes: one row, one
- * value a plane, odd planes, a mean that is large beside the deviation. */
+/* Batch normalisation against double precision and finite differences; bf16 against the formula.
+ * Hard shapes: one row, one value a plane, odd planes, a mean that is large beside the deviation,
+ * channels whose sums come in several parts. */
 #include "check.h"
 
 struct norm {
@@ -53,7 +54,9 @@ static double of_param(const double *param, void *data) {
 }
 
 static const struct norm cases[] = {
-    {2, 1, 1, 0}, {5, 3, 1, 0}, {1, 2, 7, 0}, {4, 6, 33, 0.5}, {3, 2, 64, 100}};
+    {2, 1, 1, 0},    {5, 3, 1, 0},      {1, 2, 7, 0},      {4, 6, 33, 0.5},   {3, 2, 64, 100},
+    {300, 40, 1, 0}, {170, 3, 15, 0.5}, {4, 2, 4096, 0.5}, {5, 2, 4001, 0.5},
+};
 
 static void check(struct norm v, bool add) {
   const struct sl__launch *l = add ? &adding : &plain;
@@ -103,6 +106,67 @@ static void check_all_passes_match(void) {
     for (int add = 0; add < 2; add++) check(cases[c], add);
 }
 
+/* dx = gamma r (dy - mean(dy) - xhat mean(dy xhat)); gradients of gamma and beta: the sums. */
+static void slopes(const struct norm *v, double *dx, double *grad) {
+  for (int64_t c = 0; c < v->c; c++) {
+    double mean, variance, sum = 0, product = 0, values = (double)(v->n * v->plane);
+    statistics(v, c, &mean, &variance);
+    double r = 1 / sqrt(variance + epsilon);
+    for (int64_t n = 0; n < v->n; n++)
+      for (int64_t p = 0; p < v->plane; p++) {
+        int64_t i = at(v, n, c, p);
+        sum += v->dy[i];
+        product += v->dy[i] * (v->x[i] - mean) * r;
+      }
+    grad[c] += product;
+    grad[v->c + c] += sum;
+    for (int64_t n = 0; n < v->n; n++)
+      for (int64_t p = 0; p < v->plane; p++) {
+        int64_t i = at(v, n, c, p);
+        dx[i] +=
+            v->param[c] * r * (v->dy[i] - sum / values - (v->x[i] - mean) * r * product / values);
+      }
+  }
+}
+
+static void check_half(struct norm v, bool add) {
+  const struct sl__launch *l = add ? &adding : &plain;
+  int64_t size = count(&v), two = 2 * v.c;
+  double *x = random_values(size, 1), *param = random_values(two, 2);
+  double *dy = round_bf16(random_values(size, 3), size), *want = zeros(size), *running = zeros(two);
+  double *dx = round_bf16(random_values(size, 4), size), *grad = random_values(two, 5);
+  for (int64_t i = 0; i < size; i++) x[i] += v.mean;
+  for (int64_t c = 0; c < v.c; c++) running[c] = 0.25, running[v.c + c] = 1.5;
+  v.x = round_bf16(x, size), v.param = param, v.dy = dy;
+  struct sl_shape shape = SL_SHAPE(v.n, v.c, v.plane), pair = SL_SHAPE(two);
+  struct sl_tensor *tx = bf16_tensor(shape, x), *tp = tensor(pair, param),
+                   *ty = bf16_tensor(shape, NULL), *ti = bf16_tensor(shape, NULL);
+  struct sl_tensor *saved = tensor(pair, NULL), *tdy = bf16_tensor(shape, dy),
+                   *tdx = bf16_tensor(shape, dx), *tg = tensor(pair, grad),
+                   *tr = tensor(pair, running);
+  OK(sl__batchnorm_forward(context, &plain, tx, tp, ty, saved, (float)epsilon));
+  OK(sl__batchnorm_inference(context, &plain, tx, tp, tr, ti, (float)epsilon));
+  OK(sl__batchnorm_backward_data(context, l, tx, tp, saved, tdy, tdx));
+  OK(sl__batchnorm_backward_weight(context, l, tx, saved, tdy, tg));
+  normalise(&v, running, want);
+  assert_near_bf16("inference", take(ti), want, size, 8, 1 + 2 * v.mean);
+  normalise(&v, NULL, want);
+  assert_near_bf16("y", take(ty), want, size, 16, 4 + v.mean);
+  for (int64_t i = 0; !add && i < size; i++) dx[i] = 0;
+  for (int64_t i = 0; !add && i < two; i++) grad[i] = 0;
+  slopes(&v, dx, grad);
+  assert_near_bf16("dx", take(tdx), dx, size, 64, 4 + v.mean);
+  assert_near("grad", take(tg), grad, two, 64 * sqrt((double)size), 4 + v.mean);
+  struct sl_tensor *rest[] = {tx, tp, saved, tdy, tr};
+  for (int i = 0; i < 5; i++) sl__tensor_free(rest[i]);
+  free(x), free(param), free(dy), free(want), free(running), free(dx), free(grad);
+}
+
+static void check_halves_match(void) {
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+    for (int add = 0; add < 2; add++) check_half(cases[c], add);
+}
+
 static void shapes_are_checked(void **state) {
   (void)state;
   struct sl_tensor *x = tensor(SL_SHAPE(2, 3, 4), NULL), *y = tensor(SL_SHAPE(2, 3, 5), NULL);
@@ -118,9 +182,11 @@ static void shapes_are_checked(void **state) {
 }
 
 EACH_IMPLEMENTATION(all_passes_match, check_all_passes_match)
+EACH_IMPLEMENTATION(halves_match, check_halves_match)
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(all_passes_match),
+                                     cmocka_unit_test(halves_match),
                                      cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("batchnorm", tests, open_context, close_context);
 }

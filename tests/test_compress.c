@@ -7,6 +7,7 @@
 #include <float.h>
 
 #include "check.h"
+#include "displaced.h"
 
 static const int64_t sizes[] = {1, 2, 15, 16, 17, 31, 32, 33, 1000, 65537};
 static const struct sl__compress methods[] = {{SL__COMPRESS_2BIT, 0.5f},
@@ -417,6 +418,39 @@ static void two_runs_give_the_same_bits(void **state) {
   }
 }
 
+/* Where no vector is aligned, too. */
+static void shards_begin_anywhere(void **state) {
+  (void)state;
+  for (size_t m = 0; m < COUNT(methods); m++)
+    for (size_t k = 0; k < COUNT(sizes); k++) {
+      struct shard s = open_shard(methods[m], sizes[k]);
+      uint32_t *words = calloc((size_t)s.words, sizeof *words);
+      double *g = zeros(s.n);
+      fill_gradient(&s, 5);
+      for (int64_t i = 0; i < s.n; i++) g[i] = (double)s.g[i];
+      struct displaced gradient = displaced(SL_SHAPE(s.n), g, SL_F32);
+      struct displaced residual = displaced(SL_SHAPE(s.n), NULL, SL_F32);
+      struct displaced values = displaced(SL_SHAPE(s.n), g, SL_F32);
+      struct sl_tensor *r = tensor(SL_SHAPE(s.n), NULL), *y = tensor(SL_SHAPE(s.n), NULL);
+      exchange(&s);
+      OK(sl__compress(context, &plain, &s.c, &gradient.tensor, s.residual ? &residual.tensor : NULL,
+                      s.packed));
+      OK(sl__decompress(context, &plain, &s.c, s.packed, &values.tensor));
+      OK(sl__axpy(context, &plain, 1, &residual.tensor, r));
+      OK(sl__axpy(context, &plain, 1, &values.tensor, y));
+      OK(sl__tensor_read(s.packed, words));
+      assert_memory_equal(words, s.w, (size_t)s.words * sizeof *words);
+      double *left = take(r), *sent = take(y);
+      for (int64_t i = 0; i < s.n; i++) {
+        assert_true(left[i] == (double)s.r[i]);
+        assert_true(sent[i] == (double)s.y[i]);
+      }
+      put_back(&gradient), put_back(&residual), put_back(&values);
+      free(words), free(g), free(left), free(sent);
+      close_shard(&s);
+    }
+}
+
 /* ---- sizes, texts, arguments ---- */
 
 static void packed_forms_are_small(void **state) {
@@ -529,6 +563,7 @@ int main(void) {
       cmocka_unit_test(overflow_arrives),
       cmocka_unit_test(decompression_adds),
       cmocka_unit_test(two_runs_give_the_same_bits),
+      cmocka_unit_test(shards_begin_anywhere),
       cmocka_unit_test(packed_forms_are_small),
       cmocka_unit_test(texts_are_understood),
       cmocka_unit_test(bad_texts_are_refused),

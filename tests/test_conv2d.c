@@ -1,8 +1,8 @@
 /* Convolution against a naive loop in double precision and finite differences. Hard shapes: 1x1 (no
  * matrix of windows is made), stride 2 and beyond the kernel, padding up to the kernel, a batch of
  * one, one channel, odd numbers, windows and images that are not square, no bias, fused
- * activations, accumulation. */
-#include "check.h"
+ * activations, accumulation; sums over many pixels; bf16. */
+#include "products.h"
 
 struct conv {
   int n, c, h, w;
@@ -135,6 +135,79 @@ static void check_backward_is_the_gradient(void) {
     }
 }
 
+/* One window's part of dx and grad. */
+static void backward_window(const struct conv *v, int n, int k, int oh, int ow, double dy,
+                            double *dx, double *grad) {
+  for (int c = 0; c < v->c; c++)
+    for (int r = 0; r < v->o.kernel_h; r++)
+      for (int s = 0; s < v->o.kernel_w; s++) {
+        int h = oh * v->o.stride_h - v->o.pad_h + r, w = ow * v->o.stride_w - v->o.pad_w + s;
+        if (h < 0 || w < 0 || h >= v->h || w >= v->w) continue;
+        int64_t at_x = ((int64_t)(n * v->c + c) * v->h + h) * v->w + w;
+        int64_t at_w = ((int64_t)(k * v->c + c) * v->o.kernel_h + r) * v->o.kernel_w + s;
+        dx[at_x] += dy * v->param[at_w];
+        grad[at_w] += dy * v->x[at_x];
+      }
+  if (v->o.has_bias) grad[weights(v) + k] += dy;
+}
+
+static void backward(const struct conv *v, double *dx, double *grad) {
+  const double *dy = v->dy;
+  for (int n = 0; n < v->n; n++)
+    for (int k = 0; k < v->o.channels; k++)
+      for (int oh = 0; oh < out_h(v); oh++)
+        for (int ow = 0; ow < out_w(v); ow++) backward_window(v, n, k, oh, ow, *dy++, dx, grad);
+}
+
+static void check_kind(const struct kind *k, struct conv v, bool add) {
+  int64_t xs = x_count(&v), ps = params(&v), ys = y_count(&v);
+  double *x = values_of(k, xs, 1), *param = values_of(k, ps, 2), *dy = values_of(k, ys, 3);
+  double *want = zeros(ys), *dx = values_of(k, xs, 4), *grad = random_values(ps, 5);
+  struct sl__launch l = launch_of(k, add);
+  struct sl_shape x_shape = SL_SHAPE(v.n, v.c, v.h, v.w);
+  struct sl_shape y_shape = SL_SHAPE(v.n, v.o.channels, out_h(&v), out_w(&v));
+  v.x = x, v.param = param, v.dy = dy;
+  struct sl_tensor *tx = tensor_of(k, x_shape, x), *tp = tensor_of(k, SL_SHAPE(ps), param),
+                   *tdy = tensor_of(k, y_shape, dy), *ty = tensor_of(k, y_shape, NULL),
+                   *tdx = tensor_of(k, x_shape, dx), *tg = tensor(SL_SHAPE(ps), grad);
+  if (!add) memset(dx, 0, (size_t)xs * sizeof *dx), memset(grad, 0, (size_t)ps * sizeof *grad);
+  forward(&v, want);
+  backward(&v, dx, grad);
+  OK(sl__conv2d_forward(context, &l, tx, tp, ty, &v.o));
+  OK(sl__conv2d_backward_data(context, &l, tdy, tp, tdx, &v.o));
+  OK(sl__conv2d_backward_weight(context, &l, tx, tdy, tg, &v.o));
+  int64_t taps = v.c * v.o.kernel_h * v.o.kernel_w;
+  assert_sums(k, "y", ty, want, (double)taps + stored_twice(k, want, ys));
+  assert_sums(k, "dx", tdx, dx, v.o.channels * v.o.kernel_h * v.o.kernel_w);
+  assert_sums(k, "grad", tg, grad, (double)v.n * out_h(&v) * out_w(&v));
+  sl__tensor_free(tx), sl__tensor_free(tp), sl__tensor_free(tdy);
+  free(x), free(param), free(dy), free(want), free(dx), free(grad);
+}
+
+static void types_agree_with_the_sums(void **state) {
+  struct conv many_images = {20, 2, 24, 24, {5, 3, 3, 1, 1, 1, 1, true, SL_ACTIVATION_RELU}};
+  (void)state;
+  for (size_t k = 0; k < KINDS; k++)
+    for (int add = 0; add < 2; add++) {
+      for (size_t c = 0; c < CASES; c++) check_kind(&kinds[k], cases[c], add);
+      check_kind(&kinds[k], many_images, add);
+    }
+}
+
+/* Images whose windows are more than a GPU's workspace holds: it takes some at a time. */
+static void batches_are_split(void **state) {
+  struct conv many = {11, 1, 304, 304, {2, 5, 5, 1, 1, 0, 0, true, SL_ACTIVATION_TANH}};
+  (void)state;
+  for (size_t k = 0; k < KINDS; k++) check_kind(&kinds[k], many, k == 1);
+}
+
+/* Images so large that a GPU widens them one by one. */
+static void halves_of_large_images(void **state) {
+  struct conv large = {2, 1, 1500, 1500, {1, 1, 1, 1, 1, 0, 0, true, SL_ACTIVATION_TANH}};
+  (void)state;
+  check_kind(&kinds[KINDS - 1], large, false);
+}
+
 static void shapes_are_checked(void **state) {
   (void)state;
   struct sl__conv2d o = {4, 3, 3, 1, 1, 0, 0, true, 0}, large = {4, 9, 9, 1, 1, 0, 0, true, 0};
@@ -158,8 +231,9 @@ EACH_IMPLEMENTATION(forward_is_the_sum, check_forward_is_the_sum)
 EACH_IMPLEMENTATION(backward_is_the_gradient, check_backward_is_the_gradient)
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(forward_is_the_sum),
-                                     cmocka_unit_test(backward_is_the_gradient),
-                                     cmocka_unit_test(shapes_are_checked)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(forward_is_the_sum),     cmocka_unit_test(backward_is_the_gradient),
+      cmocka_unit_test(batches_are_split),      cmocka_unit_test(types_agree_with_the_sums),
+      cmocka_unit_test(halves_of_large_images), cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("conv2d", tests, open_context, close_context);
 }

@@ -51,6 +51,43 @@ static void slices_drop_what_the_whole_does(void **state) {
   free(x), free(y);
 }
 
+/* Runs of 6 values of lines of 13: what the whole lines would drop there. Each run begins in
+ * another place of a group of four numbers. */
+static void parts_of_lines_drop_what_the_lines_do(void **state) {
+  (void)state;
+  enum { LINES = 40, WIDTH = 13, RUN = 6, FROM = 3 };
+  double *x = random_values(LINES * WIDTH, 1), part[LINES * RUN];
+  for (int i = 0; i < LINES * RUN; i++) part[i] = x[i / RUN * WIDTH + FROM + i % RUN];
+  struct sl__dropout d = {.rate = 0.4f, .seed = 5, .stream = 6, .first = 1000001};
+  double *whole = drop(x, LINES * WIDTH, &d, false, false);
+  d.first += FROM, d.run = RUN, d.stride = WIDTH;
+  double *got = drop(part, LINES * RUN, &d, false, false);
+  for (int i = 0; i < LINES * RUN; i++)
+    assert_true(got[i] == whole[i / RUN * WIDTH + FROM + i % RUN]);
+  free(x), free(whole), free(got);
+}
+
+static void bf16_tensors_match(void **state) {
+  (void)state;
+  int64_t n = 1003;
+  double *x = round_bf16(random_values(n, 1), n), *old = round_bf16(random_values(n, 2), n),
+         *want = zeros(n);
+  for (int first = 0; first < 5; first++) {
+    struct sl__dropout d = {.rate = 0.25f, .seed = 5, .stream = 6, .first = (uint64_t)first};
+    for (int64_t i = 0; i < n; i++)
+      want[i] = x[i] * (double)sl__dropout_factor(d.rate, 5, 6, (uint64_t)(first + i));
+    struct sl_tensor *tx = bf16_tensor(SL_SHAPE(n), x), *ty = bf16_tensor(SL_SHAPE(n), NULL),
+                     *sum = bf16_tensor(SL_SHAPE(n), old);
+    OK(sl__dropout_forward(context, &plain, tx, ty, &d));
+    OK(sl__dropout_backward(context, &adding, tx, sum, &d));
+    assert_near_bf16("bf16 y", take(ty), want, n, 2, 2);
+    for (int64_t i = 0; i < n; i++) want[i] += old[i];
+    assert_near_bf16("bf16 dx", take(sum), want, n, 2, 3);
+    sl__tensor_free(tx);
+  }
+  free(x), free(old), free(want);
+}
+
 static void rates_and_shapes_are_checked(void **state) {
   (void)state;
   struct sl_tensor *a = tensor(SL_SHAPE(4), NULL), *b = tensor(SL_SHAPE(5), NULL);
@@ -67,6 +104,8 @@ static void rates_and_shapes_are_checked(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_dropped_and_scaled),
                                      cmocka_unit_test(slices_drop_what_the_whole_does),
+                                     cmocka_unit_test(parts_of_lines_drop_what_the_lines_do),
+                                     cmocka_unit_test(bf16_tensors_match),
                                      cmocka_unit_test(rates_and_shapes_are_checked)};
   return cmocka_run_group_tests_name("dropout", tests, open_context, close_context);
 }

@@ -30,6 +30,17 @@ static double scaled_loss(const double *z, void *data) {
   return v->scale * sum_of_losses(z, v);
 }
 
+static void gradient_of(const double *z, const struct loss *v, double *gradient) {
+  for (int64_t n = 0; n < v->rows; n++) {
+    if (!counts(v, n)) continue;
+    const double *row = z + n * v->classes;
+    double *out = gradient + n * v->classes, total = 0;
+    for (int64_t c = 0; c < v->classes; c++) total += exp(row[c]);
+    for (int64_t c = 0; c < v->classes; c++) out[c] = v->scale * exp(row[c]) / total;
+    out[v->labels[n]] -= v->scale;
+  }
+}
+
 /* rank of the label's logit, the first of equals first */
 static int64_t right_within(const double *z, const struct loss *v, int top) {
   int64_t right = 0;
@@ -44,11 +55,14 @@ static int64_t right_within(const double *z, const struct loss *v, int top) {
   return right;
 }
 
-static void check(int64_t rows, int64_t classes, double size, bool odd_labels) {
+/* bf16: the logits, and their gradient is rounded to it. */
+static void check(int64_t rows, int64_t classes, double size, bool odd_labels, bool bf16) {
+  struct sl_tensor *(*logits)(struct sl_shape, const double *) = bf16 ? bf16_tensor : tensor;
   int32_t *labels = calloc((size_t)rows, sizeof *labels);
   struct loss v = {rows, classes, labels, 0.125};
   double *z = random_values(rows * classes, 7), outside = 0, counted = 0;
   for (int64_t i = 0; i < rows * classes; i++) z[i] = (double)(float)(z[i] * size);
+  if (bf16) round_bf16(z, rows * classes);
   for (int64_t n = 0; n < rows; n++) {
     labels[n] = (int32_t)((n * 7 + 1) % classes);
     if (odd_labels && n % 5 == 1) labels[n] = SL_IGNORE;
@@ -56,9 +70,9 @@ static void check(int64_t rows, int64_t classes, double size, bool odd_labels) {
     outside += !counts(&v, n) && labels[n] != SL_IGNORE;
     counted += counts(&v, n);
   }
-  struct sl_tensor *tz = tensor(SL_SHAPE(rows, classes), z), *tl = integers(SL_SHAPE(rows), labels);
+  struct sl_tensor *tz = logits(SL_SHAPE(rows, classes), z), *tl = integers(SL_SHAPE(rows), labels);
   struct sl_tensor *stats = tensor(SL_SHAPE(4), NULL), *alone = tensor(SL_SHAPE(4), NULL);
-  struct sl_tensor *dz = tensor(SL_SHAPE(rows, classes), z), *top = tensor(SL_SHAPE(2), NULL);
+  struct sl_tensor *dz = logits(SL_SHAPE(rows, classes), z), *top = tensor(SL_SHAPE(2), NULL);
   OK(sl__softmax_xent(context, &plain, tz, tl, stats, dz, (float)v.scale, 0));
   OK(sl__softmax_xent(context, &plain, tz, tl, alone, NULL, 0, 0));
   OK(sl__accuracy(context, &plain, tz, tl, top, 2));
@@ -68,18 +82,35 @@ static void check(int64_t rows, int64_t classes, double size, bool odd_labels) {
   assert_near("stats without a gradient", take(alone), want, 4, 20, 1 + want[0]);
   assert_near("accuracy", take(top), want_top, 2, 0, 0);
   double *gradient = take(dz);
-  assert_slope("dlogits", scaled_loss, &v, z, gradient, rows * classes);
+  if (bf16) {
+    double *exact = zeros(rows * classes);
+    gradient_of(z, &v, exact);
+    assert_near_bf16("bf16 dlogits", gradient, exact, rows * classes, 20, v.scale);
+    free(exact);
+  } else {
+    assert_slope("dlogits", scaled_loss, &v, z, gradient, rows * classes);
+    free(gradient);
+  }
   sl__tensor_free(tz);
   sl__tensor_free(tl);
-  free(gradient), free(z), free(labels);
+  free(z), free(labels);
 }
 
 static void loss_matches(void **state) {
   (void)state;
-  check(1, 1, 1, false);
-  check(1, 10, 3, false);
-  check(37, 10, 5, true);
-  check(8, 1001, 2, true);
+  check(1, 1, 1, false, false);
+  check(1, 10, 3, false, false);
+  check(37, 10, 5, true, false);
+  check(8, 1001, 2, true, false);
+  check(7, 3001, 2, true, false);   /* on a GPU a block's row */
+  check(2, 10500, 2, false, false); /* one that its memory cannot hold */
+}
+
+static void bf16_logits_match(void **state) {
+  (void)state;
+  check(37, 10, 5, true, true);
+  check(5, 1001, 2, true, true);
+  check(5, 3001, 2, true, true);
 }
 
 static void huge_logits_do_not_overflow(void **state) {
@@ -127,7 +158,8 @@ static void shapes_are_checked(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(loss_matches), cmocka_unit_test(huge_logits_do_not_overflow),
-      cmocka_unit_test(nan_reaches_the_loss), cmocka_unit_test(shapes_are_checked)};
+      cmocka_unit_test(loss_matches), cmocka_unit_test(bf16_logits_match),
+      cmocka_unit_test(huge_logits_do_not_overflow), cmocka_unit_test(nan_reaches_the_loss),
+      cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("loss", tests, open_context, close_context);
 }

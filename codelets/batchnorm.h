@@ -1,0 +1,59 @@
+/* Batch normalisation: arguments, and what CPU and CUDA compute per channel and per value. */
+#ifndef SL_CODELETS_BATCHNORM_H
+#define SL_CODELETS_BATCHNORM_H
+
+#include <math.h>
+#include <stdint.h>
+
+#include "core/random.h" /* SL_HOST_DEVICE */
+#include "core/simd.h"
+
+/* x [rows, channels, plane] */
+struct sl__norm_args {
+  int32_t rows, channels, plane, implementation;
+  float epsilon, momentum;
+  double values;
+};
+
+/* 1 / the deviation. */
+SL_HOST_DEVICE SL_INLINE double sl__norm_inverse(double variance, float epsilon) {
+  return 1 / sqrt(variance + (double)epsilon);
+}
+
+/* y. The mean goes first, or a large one would cost digits. */
+SL_HOST_DEVICE SL_INLINE float sl__norm_value(float x, float mean, float scale, float shift) {
+  return scale * (x - mean) + shift;
+}
+
+/* dx = gamma r (dy - mean(dy) - xhat mean(dy xhat)), xhat = (x - mean) r, as k dy + b (x - mean) +
+ * s. */
+struct sl__norm_slopes {
+  float k, b, s;
+};
+
+/* sum: of the channel's dy; product: of its dy (x - mean). */
+SL_HOST_DEVICE SL_INLINE struct sl__norm_slopes sl__norm_slopes_of(double gamma, double r,
+                                                                   double sum, double product,
+                                                                   double count) {
+  double k = gamma * r, b = -k * r * r * product / count, s = -k * sum / count;
+  struct sl__norm_slopes slopes = {(float)k, (float)b, (float)s};
+  return slopes;
+}
+
+SL_HOST_DEVICE SL_INLINE float sl__norm_slope(float x, float dy, float mean,
+                                              struct sl__norm_slopes v) {
+  return v.k * dy + (v.b * (x - mean) + v.s);
+}
+
+/* Of the values of a step into those of all steps: channel c of saved and running. */
+SL_HOST_DEVICE SL_INLINE void sl__norm_run(const struct sl__norm_args *a, const float *saved,
+                                           float *running, int64_t c) {
+  float m = a->momentum;
+  double unbiased = a->values > 1 ? a->values / (a->values - 1) : 1;
+  double r = (double)saved[a->channels + c], variance = 1 / (r * r) - (double)a->epsilon;
+  float v = (float)(variance * unbiased);
+  running[c] = (1 - m) * running[c] + m * saved[c];
+  running[a->channels + c] = (1 - m) * running[a->channels + c] + m * v;
+}
+
+#endif

@@ -1,0 +1,21 @@
+/* What CPU and CUDA share of softmax and cross-entropy. */
+#ifndef SL_CODELETS_SOFTMAX_XENT_H
+#define SL_CODELETS_SOFTMAX_XENT_H
+
+#include <stdint.h>
+
+#include "core/random.h" /* SL_HOST_DEVICE */
+#include "core/simd.h"
+
+struct sl__xent_args {
+  int64_t rows, classes;
+  int64_t columns, from, steps; /* row n's label is in line n / steps, column from + n % steps */
+  float scale;
+};
+
+SL_HOST_DEVICE SL_INLINE int32_t sl__xent_label(const struct sl__xent_args *a,
+                                                const int32_t *labels, int64_t n) {
+  return labels[n / a->steps * a->columns + a->from + n % a->steps];
+}
+
+#endif

@@ -1,0 +1,109 @@
+/* Softmax and cross-entropy in one, with its gradient. */
+#include "codelets/softmax_xent.h"
+
+#include "codelets/activation.h"
+#include "codelets/team_cuda.h"
+#include <starling/data.h>
+
+namespace {
+constexpr int64_t ROOM = 10240; /* values of a row that are kept in shared memory */
+
+/* A row as a thread of its team sees it: every size-th value. Where there is room they are read
+ * from memory once. */
+template <class T, class TEAM, bool KEEP>
+struct line {
+  const T *from;
+  float *kept;
+  int32_t classes;
+
+  __device__ float at(int32_t c) const { return KEEP ? kept[c] : sl::value(from[c]); }
+
+  __device__ sl::peak largest() const {
+    sl::peak p = sl::peak::none();
+#pragma unroll 8
+    for (int32_t c = TEAM::rank(); c < classes; c += TEAM::size()) {
+      float x = sl::value(from[c]);
+      if (KEEP) kept[c] = x;
+      p.see(x, c);
+    }
+    p = TEAM::largest(p);
+    if (p.at >= classes) p = {sl::value(from[0]), 0}; /* all NaN: the loss tells */
+    return p;
+  }
+
+  __device__ double exponentials(float most) const {
+    double sum = 0;
+#pragma unroll 8
+    for (int32_t c = TEAM::rank(); c < classes; c += TEAM::size())
+      sum += static_cast<double>(sl__exp(at(c) - most));
+    return TEAM::sum(sum);
+  }
+
+  __device__ void gradient(float most, float factor, int32_t label, float scale, T *out) const {
+#pragma unroll 4
+    for (int32_t c = TEAM::rank(); c < classes; c += TEAM::size()) {
+      float e = sl__exp(at(c) - most) * factor;
+      out[c] = sl::narrow<T>(c == label ? e - scale : e);
+    }
+  }
+};
+
+/* dlogits may be NULL. The sums: losses, right, counted, outside. */
+template <class T, class TEAM, bool KEEP>
+__global__ void __launch_bounds__(1024)
+    xent(sl__xent_args a, const T *logits, const int32_t *labels, T *dlogits, sl::sums<4> sums) {
+  SL_SHARED(float, kept);
+  double v[4] = {0, 0, 0, 0};
+  for (int64_t n = TEAM::first(); n < a.rows; n += TEAM::count()) {
+    line<T, TEAM, KEEP> row = {logits + n * a.classes, kept, static_cast<int32_t>(a.classes)};
+    T *out = dlogits ? dlogits + n * a.classes : nullptr;
+    int32_t label = sl__xent_label(&a, labels, n);
+    bool mine = TEAM::rank() == 0;
+    if (label < 0 || label >= row.classes) {
+      v[3] += mine && label != SL_IGNORE;
+      for (int32_t c = TEAM::rank(); out && c < row.classes; c += TEAM::size())
+        out[c] = sl::narrow<T>(0);
+      continue;
+    }
+    sl::peak best = row.largest();
+    double sum = row.exponentials(best.value);
+    if (mine) {
+      double logit = static_cast<double>(sl::value(row.from[label]));
+      v[0] += log(sum) - (logit - static_cast<double>(best.value));
+      v[1] += best.at == label;
+      v[2] += 1;
+    }
+    float factor = static_cast<float>(static_cast<double>(a.scale) / sum);
+    if (out) row.gradient(best.value, factor, label, a.scale, out);
+  }
+  sums.leave(v);
+}
+
+template <class T, class TEAM, bool KEEP>
+void launch(const sl__xent_args &a, void *buffers[], T *dlogits, int threads,
+            struct sl__cuda *cuda) {
+  sl::sums<4> sums = sl::sums_into<4>(cuda, sl::out<float>(buffers, 2));
+  unsigned grid = sl::team_grid<TEAM>(a.rows, threads);
+  size_t shared = KEEP ? static_cast<size_t>(a.classes) * sizeof(float) : 0;
+  SL_LAUNCH((xent<T, TEAM, KEEP>), grid, threads, shared, cuda->stream, a, sl::in<T>(buffers, 0),
+            sl::in<int32_t>(buffers, 1), dlogits, sums);
+  sl::finish(cuda, sums, grid);
+}
+
+template <class T>
+void task(void *buffers[], void *cl_arg, T *dlogits, struct sl__cuda *cuda) {
+  const sl__xent_args *a = sl::args<sl__xent_args>(cl_arg);
+  if (a->classes <= sl::SHORT_ROW)
+    launch<T, sl::warp_team, false>(*a, buffers, dlogits, sl::THREADS, cuda);
+  else if (a->classes <= ROOM)
+    launch<T, sl::block_team, true>(*a, buffers, dlogits, sl::THREADS, cuda);
+  else /* few blocks at once, so that their rows stay in the second-level cache */
+    launch<T, sl::block_team, false>(*a, buffers, dlogits, 1024, cuda);
+}
+}  // namespace
+
+SL_CUDA(softmax_xent) { SL_BY_TYPE(cl_arg, 0, T, task<T>(buffers, cl_arg, nullptr, cuda)); }
+
+SL_CUDA(softmax_xent_gradient) {
+  SL_BY_TYPE(cl_arg, 0, T, task<T>(buffers, cl_arg, sl::out<T>(buffers, 3), cuda));
+}

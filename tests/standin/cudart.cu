@@ -1,0 +1,977 @@
+/* The CUDA runtime's interface without a GPU: devices are counters, streams are queues, kernels run
+ * on the CPU (block.cu). A vehicle for tests, never installed; what it promises is in README.md
+ * here.
+ *
+ * Work waits in its stream until somebody asks for it (synchronise, query, a wait in another
+ * stream), and the asking thread does it. So code that forgets to ask reads old values, always. One
+ * mutex guards all of it but is not held while work runs. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+
+using sl_standin::Launch;
+using sl_standin::Range;
+
+namespace {
+
+struct Stream;
+struct Record { /* one cudaEventRecord; the event itself may be recorded anew, or destroyed */
+  std::shared_ptr<Stream> stream;
+  uint64_t number;
+  bool done = false, asked = false;
+  double time = 0;
+};
+struct Op {
+  uint64_t number; /* of all work, in the order of the calls */
+  std::function<cudaError_t()> run;
+  std::shared_ptr<Record> waits, records;
+};
+struct Stream {
+  int device;
+  bool legacy, blocking; /* the null stream; one that waits for the null stream and is waited for */
+  std::deque<Op> queue;
+  bool busy = false, asked = false;
+};
+struct Event {
+  int device;
+  bool timing;
+  std::shared_ptr<Record> record;
+};
+struct Device {
+  std::shared_ptr<Stream> null_stream;
+  std::vector<std::shared_ptr<Stream>> streams;
+  std::set<int> peers;
+  size_t used = 0;
+  cudaError_t sticky = cudaSuccess;
+};
+struct Memory {
+  size_t size, charge;
+  int device;
+  bool on_device, registered; /* registered: the caller's own host memory */
+  char *block;
+};
+
+struct World {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<Device> devices;
+  std::map<uintptr_t, Memory> memory;
+  std::map<cudaStream_t, std::shared_ptr<Stream>> streams;
+  std::map<cudaEvent_t, std::shared_ptr<Event>> events;
+  std::map<const void *, size_t> shared_limits;
+  uint64_t number = 0;
+  long kernels = 0, fail_at = 0;
+  size_t limit = (size_t)1 << 30;
+  bool lazy = false, reverse = false;
+  cudaError_t absent = cudaSuccess; /* why there is no device */
+
+  World() {
+    const char *text;
+    long gpus = 1;
+    if ((text = getenv("SL_STANDIN_GPUS"))) gpus = strtol(text, nullptr, 10);
+    if ((text = getenv("SL_STANDIN_MEMORY"))) limit = strtoull(text, nullptr, 10);
+    if ((text = getenv("SL_STANDIN_FAIL"))) fail_at = strtol(text, nullptr, 10);
+    lazy = (text = getenv("SL_STANDIN_LAZY")) && *text == '1';
+    reverse = (text = getenv("SL_STANDIN_ORDER")) && !strcmp(text, "reverse");
+    if ((text = getenv("SL_STANDIN_DRIVER")) && !strcmp(text, "none"))
+      absent = cudaErrorInsufficientDriver;
+    else if (gpus <= 0)
+      absent = cudaErrorNoDevice;
+    devices.resize(absent ? 0 : gpus);
+    for (size_t i = 0; i < devices.size(); i++)
+      devices[i].null_stream = std::make_shared<Stream>(Stream{(int)i, true, true, {}});
+  }
+};
+
+/* Never destroyed: StarPU frees memory after main. */
+World &world() {
+  static World *it = new World;
+  return *it;
+}
+
+thread_local cudaError_t last_error = cudaSuccess;
+thread_local int current = 0;
+thread_local bool in_callback = false;
+
+cudaError_t note(cudaError_t error) {
+  if (error != cudaSuccess && error != cudaErrorNotReady)
+    last_error = error; /* "not ready" is no error to CUDA */
+  return error;
+}
+cudaError_t complain(cudaError_t error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+cudaError_t complain(cudaError_t error, const char *format, ...) {
+  char text[400];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  fprintf(stderr, "stand-in: %s\n", text);
+  return error;
+}
+
+/* A call of the interface: the lock, and the error that makes the call useless. */
+typedef std::unique_lock<std::mutex> Lock;
+struct Call {
+  World &w = world();
+  Lock lock{w.mutex, std::defer_lock};
+  cudaError_t error;
+  Call() {
+    if (in_callback) {
+      error = cudaErrorNotPermitted;
+      return;
+    }
+    lock.lock();
+    error = w.absent ? w.absent : w.devices[current].sticky;
+  }
+  Device &device() { return w.devices[current]; }
+};
+#define CALL()                                                                                     \
+  Call call;                                                                                       \
+  World &w = call.w;                                                                               \
+  (void)w;                                                                                         \
+  if (call.error) return note(call.error)
+
+double now() {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1e3 + t.tv_nsec * 1e-6;
+}
+
+/* ---- doing what waits ---------------------------------------------------------------------------
+ */
+void run_until(World &w, Lock &lock, std::shared_ptr<Stream> stream, uint64_t number);
+
+/* The first operation of a stream that nobody else is at. What it waits for has a smaller number,
+ * so this ends. */
+void run_first(World &w, Lock &lock, const std::shared_ptr<Stream> &stream) {
+  stream->busy = true;
+  Op &op = stream->queue.front(); /* a deque keeps it in place while others append */
+  Device &device = w.devices[stream->device];
+  if (op.waits && !op.waits->done) run_until(w, lock, op.waits->stream, op.waits->number);
+  if (stream->legacy) {
+    auto streams = device.streams;
+    for (auto &other : streams)
+      if (other->blocking) run_until(w, lock, other, op.number);
+  } else if (stream->blocking) {
+    run_until(w, lock, device.null_stream, op.number);
+  }
+  if (op.run && !device.sticky) {
+    lock.unlock();
+    cudaError_t error = op.run();
+    op.run = nullptr;
+    lock.lock();
+    if (error && !device.sticky) device.sticky = error;
+  }
+  if (op.records) op.records->done = true, op.records->time = now();
+  stream->queue.pop_front();
+  stream->busy = false;
+  w.changed.notify_all();
+}
+
+void run_until(World &w, Lock &lock, std::shared_ptr<Stream> stream, uint64_t number) {
+  while (!stream->queue.empty() && stream->queue.front().number <= number) {
+    if (stream->busy)
+      w.changed.wait(lock);
+    else
+      run_first(w, lock, stream);
+  }
+}
+
+void run_device(World &w, Lock &lock, int device) {
+  uint64_t number = w.number;
+  auto streams = w.devices[device].streams;
+  streams.push_back(w.devices[device].null_stream);
+  for (auto &stream : streams) run_until(w, lock, stream, number);
+}
+
+std::shared_ptr<Stream> find(World &w, cudaStream_t stream) {
+  if (stream == nullptr || stream == cudaStreamLegacy) return w.devices[current].null_stream;
+  auto it = w.streams.find(stream);
+  if (it != w.streams.end()) return it->second;
+  complain(cudaErrorInvalidResourceHandle, "%p is no stream (any more)", (void *)stream);
+  return nullptr;
+}
+std::shared_ptr<Event> find(World &w, cudaEvent_t event) {
+  auto it = w.events.find(event);
+  if (it != w.events.end()) return it->second;
+  complain(cudaErrorInvalidResourceHandle, "%p is no event (any more)", (void *)event);
+  return nullptr;
+}
+
+void enqueue(World &w, const std::shared_ptr<Stream> &stream, std::function<cudaError_t()> run,
+             std::shared_ptr<Record> waits = nullptr, std::shared_ptr<Record> records = nullptr) {
+  stream->asked = false;
+  stream->queue.push_back(Op{++w.number, std::move(run), std::move(waits), std::move(records)});
+}
+
+/* ---- memory -------------------------------------------------------------------------------------
+ */
+#ifdef __SANITIZE_ADDRESS__
+const size_t guard = 0; /* the sanitizer has better ones */
+#else
+const size_t guard = 256;
+#endif
+const unsigned char guard_byte = 0xa5;
+
+Memory *find(World &w, const void *pointer, size_t bytes = 0) {
+  auto it = w.memory.upper_bound((uintptr_t)pointer);
+  if (it == w.memory.begin()) return nullptr;
+  --it;
+  size_t offset = (uintptr_t)pointer - it->first;
+  return offset + (bytes ? bytes : 1) <= it->second.size ? &it->second : nullptr;
+}
+/* The allocation that a pointer lies in, whether or not the range does. */
+Memory *touches(World &w, const void *pointer) { return find(w, pointer, 0); }
+
+cudaError_t allocate(World &w, void **pointer, size_t size, bool on_device) {
+  *pointer = nullptr;
+  if (!size) return cudaSuccess;
+  Device &device = w.devices[current];
+  size_t charge = on_device ? (size + 511) / 512 * 512 : 0;
+  if (charge > w.limit - std::min(device.used, w.limit)) return cudaErrorMemoryAllocation;
+  void *block;
+  if (size > SIZE_MAX / 2 || posix_memalign(&block, on_device ? 256 : 4096, size + 2 * guard))
+    return cudaErrorMemoryAllocation;
+  memset(block, guard_byte, guard);
+  memset((char *)block + guard, 0xff, size); /* NaN, and an index that leads nowhere */
+  memset((char *)block + guard + size, guard_byte, guard);
+  device.used += charge;
+  *pointer = (char *)block + guard;
+  w.memory[(uintptr_t)*pointer] = Memory{size, charge, current, on_device, false, (char *)block};
+  return cudaSuccess;
+}
+
+cudaError_t release(World &w, std::map<uintptr_t, Memory>::iterator it) {
+  Memory m = it->second;
+  cudaError_t result = cudaSuccess;
+  for (size_t i = 0; i < guard; i++)
+    if ((unsigned char)m.block[i] != guard_byte ||
+        (unsigned char)m.block[guard + m.size + i] != guard_byte) {
+      result = w.devices[m.device].sticky =
+          complain(cudaErrorIllegalAddress, "somebody wrote beside the %zu bytes at %p", m.size,
+                   (void *)it->first);
+      break;
+    }
+  memset((void *)it->first, 0xff, m.size);
+  w.devices[m.device].used -= m.charge;
+  w.memory.erase(it);
+  free(m.block);
+  return result;
+}
+
+cudaError_t free_memory(Call &call, void *pointer, bool on_device) {
+  World &w = call.w;
+  if (!pointer) return cudaSuccess;
+  auto it = w.memory.find((uintptr_t)pointer);
+  if (it == w.memory.end() || it->second.on_device != on_device || it->second.registered)
+    return complain(cudaErrorInvalidValue, "%p to be freed is no allocation of this kind", pointer);
+  for (size_t d = 0; d < w.devices.size(); d++)
+    run_device(w, call.lock, (int)d); /* as the driver does: freeing waits */
+  it = w.memory.find((uintptr_t)pointer);
+  return it == w.memory.end() ? complain(cudaErrorInvalidValue, "%p is freed twice", pointer)
+                              : release(w, it);
+}
+
+/* Whether a device may touch a range: its own memory, a peer's, pinned memory. */
+bool may_touch(World &w, int device, const Range &range, const char *who) {
+  if (!range.pointer || !range.bytes) return true;
+  Memory *m = find(w, range.pointer, range.bytes);
+  if (m && m->on_device && m->device != device && !w.devices[device].peers.count(m->device)) {
+    complain(cudaErrorIllegalAddress, "%s on device %d gets %p of device %d", who, device,
+             range.pointer, m->device);
+    return false;
+  }
+  if (m) return true;
+  m = touches(w, range.pointer);
+  if (m)
+    complain(cudaErrorIllegalAddress, "%s reaches beyond its memory: %zu bytes at %p", who,
+             range.bytes, range.pointer);
+  else
+    complain(cudaErrorIllegalAddress, "%s gets %p, which is no memory of a device", who,
+             range.pointer);
+  return false;
+}
+
+/* ---- copies -------------------------------------------------------------------------------------
+ */
+/* height rows of width bytes, depth planes of them. */
+struct Side {
+  char *pointer;
+  size_t pitch, plane;
+  int device; /* -1: any */
+};
+struct Box {
+  size_t width, height, depth;
+};
+
+size_t span(const Side &s, const Box &b) {
+  return s.plane * (b.depth - 1) + s.pitch * (b.height - 1) + b.width;
+}
+
+bool side_is_right(World &w, const Side &side, const Box &box, bool device_side, bool any,
+                   const char *what) {
+  size_t bytes = span(side, box);
+  Memory *m = touches(w, side.pointer);
+  if (any && !(m && m->on_device)) return true;
+  if (!device_side && m && m->on_device)
+    return complain(cudaErrorInvalidValue, "copy: the %s %p is said to be on the host", what,
+                    (void *)side.pointer),
+           false;
+  if (!device_side) return true;
+  if (!m || (!m->on_device && !any))
+    return complain(cudaErrorInvalidValue, "copy: the %s %p is on no device", what,
+                    (void *)side.pointer),
+           false;
+  if (!find(w, side.pointer, bytes))
+    return complain(cudaErrorInvalidValue, "copy: %zu bytes at the %s %p reach beyond its memory",
+                    bytes, what, (void *)side.pointer),
+           false;
+  if (side.device >= 0 && m->device != side.device)
+    return complain(cudaErrorInvalidValue, "copy: the %s %p is on device %d", what,
+                    (void *)side.pointer, m->device),
+           false;
+  return true;
+}
+
+cudaError_t copy(Call &call, Side to, Side from, Box box, cudaMemcpyKind kind,
+                 const std::shared_ptr<Stream> &stream, bool blocks) {
+  World &w = call.w;
+  if (!stream) return cudaErrorInvalidResourceHandle;
+  if (!box.width || !box.height || !box.depth) return cudaSuccess;
+  if ((unsigned)kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
+  if (box.height > 1 && (to.pitch < box.width || from.pitch < box.width))
+    return cudaErrorInvalidPitchValue;
+  bool any = kind == cudaMemcpyDefault;
+  bool to_device = any || kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  bool from_device = any || kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  if (!side_is_right(w, to, box, to_device, any, "destination") ||
+      !side_is_right(w, from, box, from_device, any, "source"))
+    return cudaErrorInvalidValue;
+  Memory *m = touches(w, to.pointer), *n = touches(w, from.pointer);
+  bool host = !(m && m->on_device && n && n->on_device);
+  enqueue(w, stream, [to, from, box] {
+    for (size_t z = 0; z < box.depth; z++)
+      if (to.pitch == box.width && from.pitch == box.width)
+        memmove(to.pointer + z * to.plane, from.pointer + z * from.plane, box.width * box.height);
+      else
+        for (size_t y = 0; y < box.height; y++)
+          memmove(to.pointer + z * to.plane + y * to.pitch,
+                  from.pointer + z * from.plane + y * from.pitch, box.width);
+    return cudaSuccess;
+  });
+  /* between devices even the blocking calls return before the copy */
+  if (blocks && host) run_until(w, call.lock, stream, w.number);
+  return w.devices[stream->device].sticky;
+}
+
+Side line(const void *pointer, size_t bytes, int device = -1) {
+  return Side{(char *)pointer, bytes, bytes, device};
+}
+Side plane(const cudaPitchedPtr &p, const cudaPos &at, int device = -1) {
+  return Side{(char *)p.ptr + at.z * p.pitch * p.ysize + at.y * p.pitch + at.x, p.pitch,
+              p.pitch * p.ysize, device};
+}
+
+cudaError_t set(Call &call, void *pointer, size_t pitch, int value, Box box,
+                const std::shared_ptr<Stream> &stream) {
+  if (!stream) return cudaErrorInvalidResourceHandle;
+  if (!box.width || !box.height) return cudaSuccess;
+  Side side{(char *)pointer, pitch, 0, -1};
+  Memory *m = touches(call.w, pointer);
+  if (!m || !find(call.w, pointer, span(side, box)))
+    return complain(cudaErrorInvalidValue, "memset: %zu bytes at %p are no memory of a device",
+                    span(side, box), pointer);
+  enqueue(call.w, stream, [side, value, box] {
+    for (size_t y = 0; y < box.height; y++) memset(side.pointer + y * side.pitch, value, box.width);
+    return cudaSuccess;
+  });
+  return cudaSuccess;
+}
+
+/* A kernel, or a library's work: whether it is its turn to fail is settled now, the failure shows
+ * later. */
+cudaError_t enqueue_kernel(Call &call, cudaStream_t handle, const char *name,
+                           std::vector<Range> ranges, std::function<cudaError_t()> run) {
+  World &w = call.w;
+  auto stream = find(w, handle);
+  if (!stream) return cudaErrorInvalidResourceHandle;
+  int device = stream->device;
+  if (device != current)
+    return complain(cudaErrorInvalidResourceHandle,
+                    "%s: the stream is device %d's, the current one is %d", name, device, current);
+  if (w.devices[device].sticky) return w.devices[device].sticky;
+  bool fails = ++w.kernels == w.fail_at;
+  enqueue(w, stream, [=, ranges = std::move(ranges), run = std::move(run)]() -> cudaError_t {
+    if (fails)
+      return complain(cudaErrorIllegalAddress, "%s fails, as SL_STANDIN_FAIL asks for", name);
+    {
+      World &w = world();
+      Lock lock(w.mutex);
+      for (auto &range : ranges)
+        if (!may_touch(w, device, range, name)) return cudaErrorIllegalAddress;
+    }
+    int before = current;
+    current = device;
+    cudaError_t error = run();
+    current = before;
+    return error;
+  });
+  return cudaSuccess;
+}
+
+cudaError_t check_launch(World &w, const Launch &l) {
+  uint64_t threads = (uint64_t)l.block.x * l.block.y * l.block.z;
+  if (!threads || threads > 1024 || l.block.x > 1024 || l.block.y > 1024 || l.block.z > 64)
+    return complain(cudaErrorInvalidConfiguration, "kernel %s: a block of (%u, %u, %u)", l.name,
+                    l.block.x, l.block.y, l.block.z);
+  if (!l.grid.x || !l.grid.y || !l.grid.z || l.grid.x > INT32_MAX || l.grid.y > 65535 ||
+      l.grid.z > 65535)
+    return complain(cudaErrorInvalidConfiguration, "kernel %s: a grid of (%u, %u, %u)", l.name,
+                    l.grid.x, l.grid.y, l.grid.z);
+  auto it = w.shared_limits.find(l.function);
+  if (l.shared > (it == w.shared_limits.end() ? 48 * 1024 : it->second))
+    return complain(cudaErrorInvalidConfiguration, "kernel %s: %zu bytes of shared memory", l.name,
+                    l.shared);
+  return cudaSuccess;
+}
+
+cudaError_t launch_checked(cudaStream_t stream, Launch launch) {
+  CALL();
+  cudaError_t error = check_launch(w, launch);
+  if (error) return error;
+  std::vector<Range> ranges;
+  for (const void *p : launch.pointers) ranges.push_back(Range{p, 1});
+  const char *name = launch.name;
+  bool reverse = w.reverse;
+  return enqueue_kernel(
+      call, stream, name, std::move(ranges), [launch = std::move(launch), reverse] {
+        return sl_standin::run_blocks(launch, reverse) ? cudaSuccess : cudaErrorLaunchFailure;
+      });
+}
+
+} /* namespace */
+
+namespace sl_standin {
+void launch(cudaStream_t stream, Launch launch) { note(launch_checked(stream, std::move(launch))); }
+
+cudaError_t work(cudaStream_t stream, const char *name, std::vector<Range> ranges,
+                 std::function<void()> run) {
+  CALL();
+  return note(enqueue_kernel(call, stream, name, std::move(ranges), [run = std::move(run)] {
+    run();
+    return cudaSuccess;
+  }));
+}
+} /* namespace sl_standin */
+
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+extern "C" {
+
+/* ---- errors, versions, devices ------------------------------------------------------------------
+ */
+#define NAMES(X)                                                                                   \
+  X(cudaSuccess, "no error")                                                                       \
+  X(cudaErrorInvalidValue, "invalid argument")                                                     \
+  X(cudaErrorMemoryAllocation, "out of memory")                                                    \
+  X(cudaErrorInvalidConfiguration, "invalid configuration argument")                               \
+  X(cudaErrorInvalidPitchValue, "invalid pitch argument")                                          \
+  X(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy")                          \
+  X(cudaErrorInsufficientDriver, "CUDA driver version is insufficient for CUDA runtime version")   \
+  X(cudaErrorNoDevice, "no CUDA-capable device is detected")                                       \
+  X(cudaErrorInvalidDevice, "invalid device ordinal")                                              \
+  X(cudaErrorInvalidResourceHandle, "invalid resource handle")                                     \
+  X(cudaErrorNotReady, "device not ready")                                                         \
+  X(cudaErrorIllegalAddress, "an illegal memory access was encountered")                           \
+  X(cudaErrorLaunchFailure, "unspecified launch failure")                                          \
+  X(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled")                           \
+  X(cudaErrorPeerAccessNotEnabled, "peer access has not been enabled")                             \
+  X(cudaErrorHostMemoryAlreadyRegistered,                                                          \
+    "part or all of the requested memory range is already mapped")                                 \
+  X(cudaErrorHostMemoryNotRegistered, "pointer does not correspond to a registered memory region") \
+  X(cudaErrorNotPermitted, "operation not permitted")                                              \
+  X(cudaErrorNotSupported, "operation not supported")
+
+const char *cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+#define X(name, text)                                                                              \
+  case name: return text;
+    NAMES(X)
+#undef X
+    default: return "unrecognized error code";
+  }
+}
+const char *cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+#define X(name, text)                                                                              \
+  case name: return #name;
+    NAMES(X)
+#undef X
+    default: return "unrecognized error code";
+  }
+}
+
+cudaError_t cudaPeekAtLastError() {
+  Call call;
+  return call.error && call.error != cudaErrorNotPermitted ? call.error : last_error;
+}
+cudaError_t cudaGetLastError() {
+  cudaError_t error = cudaPeekAtLastError(); /* what broke the device cannot be taken back */
+  last_error = cudaSuccess;
+  return error;
+}
+cudaError_t cudaRuntimeGetVersion(int *version) { return *version = CUDART_VERSION, cudaSuccess; }
+cudaError_t cudaDriverGetVersion(int *version) {
+  *version = world().absent == cudaErrorInsufficientDriver ? 0 : CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int *count) {
+  *count = (int)world().devices.size();
+  return note(world().absent);
+}
+cudaError_t cudaSetDevice(int device) {
+  Call call;
+  if (call.error == cudaErrorNotPermitted || call.w.absent) return note(call.error);
+  if (device < 0 || (size_t)device >= call.w.devices.size()) return note(cudaErrorInvalidDevice);
+  current = device;
+  return note(call.device().sticky);
+}
+cudaError_t cudaGetDevice(int *device) {
+  if (world().absent) return note(world().absent);
+  *device = current;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDeviceFlags(unsigned) { return cudaSuccess; }
+cudaError_t cudaGetDeviceFlags(unsigned *flags) { return *flags = 0, cudaSuccess; }
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
+  World &w = world();
+  if (w.absent) return note(w.absent);
+  if (device < 0 || (size_t)device >= w.devices.size()) return note(cudaErrorInvalidDevice);
+  *p = cudaDeviceProp{};
+  snprintf(p->name, sizeof p->name, "Stand-in GPU");
+  p->uuid.bytes[0] = (char)(device + 1);
+  p->totalGlobalMem = w.limit;
+  p->sharedMemPerBlock = 48 * 1024;
+  p->sharedMemPerBlockOptin = 227 * 1024;
+  p->sharedMemPerMultiprocessor = 228 * 1024;
+  p->regsPerBlock = p->regsPerMultiprocessor = 65536;
+  p->warpSize = 32;
+  p->memPitch = INT32_MAX;
+  p->maxThreadsPerBlock = p->maxThreadsDim[0] = p->maxThreadsDim[1] = 1024;
+  p->maxThreadsDim[2] = 64;
+  p->maxGridSize[0] = INT32_MAX;
+  p->maxGridSize[1] = p->maxGridSize[2] = 65535;
+  p->maxThreadsPerMultiProcessor = 2048;
+  p->maxBlocksPerMultiProcessor = 32;
+  p->totalConstMem = 65536;
+  p->major = 9;
+  p->multiProcessorCount = 4;
+  p->textureAlignment = 512;
+  p->canMapHostMemory = p->concurrentKernels = p->unifiedAddressing = p->hostRegisterSupported = 1;
+  p->asyncEngineCount = 3;
+  p->l2CacheSize = 1 << 20;
+  p->pciDomainID = 0xffff; /* where no real one is */
+  p->pciBusID = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device) {
+  cudaDeviceProp p;
+  cudaError_t error = cudaGetDeviceProperties(&p, device);
+  if (error) return error;
+  switch (attribute) {
+    case cudaDevAttrMaxThreadsPerBlock: *value = p.maxThreadsPerBlock; break;
+    case cudaDevAttrMaxBlockDimX: *value = p.maxThreadsDim[0]; break;
+    case cudaDevAttrMaxBlockDimY: *value = p.maxThreadsDim[1]; break;
+    case cudaDevAttrMaxBlockDimZ: *value = p.maxThreadsDim[2]; break;
+    case cudaDevAttrMaxGridDimX: *value = p.maxGridSize[0]; break;
+    case cudaDevAttrMaxGridDimY: *value = p.maxGridSize[1]; break;
+    case cudaDevAttrMaxGridDimZ: *value = p.maxGridSize[2]; break;
+    case cudaDevAttrMaxSharedMemoryPerBlock: *value = (int)p.sharedMemPerBlock; break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *value = (int)p.sharedMemPerBlockOptin; break;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
+      *value = (int)p.sharedMemPerMultiprocessor;
+      break;
+    case cudaDevAttrWarpSize: *value = p.warpSize; break;
+    case cudaDevAttrMultiProcessorCount: *value = p.multiProcessorCount; break;
+    case cudaDevAttrMaxThreadsPerMultiProcessor: *value = p.maxThreadsPerMultiProcessor; break;
+    case cudaDevAttrComputeCapabilityMajor: *value = p.major; break;
+    case cudaDevAttrComputeCapabilityMinor: *value = p.minor; break;
+    case cudaDevAttrAsyncEngineCount: *value = p.asyncEngineCount; break;
+    case cudaDevAttrConcurrentKernels:
+    case cudaDevAttrUnifiedAddressing:
+    case cudaDevAttrCanMapHostMemory:
+    case cudaDevAttrHostRegisterSupported: *value = 1; break;
+    case cudaDevAttrL2CacheSize: *value = p.l2CacheSize; break;
+    case cudaDevAttrPciDomainId: *value = p.pciDomainID; break;
+    case cudaDevAttrPciBusId: *value = p.pciBusID; break;
+    default: *value = 0; /* managed memory, pools, exclusive mode, ...: no */
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetPCIBusId(char *text, int length, int device) {
+  cudaDeviceProp p;
+  cudaError_t error = cudaGetDeviceProperties(&p, device);
+  if (!error) snprintf(text, length, "%04x:%02x:00.0", p.pciDomainID, p.pciBusID);
+  return error;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  CALL();
+  run_device(w, call.lock, current);
+  return note(call.device().sticky);
+}
+cudaError_t cudaDeviceReset() {
+  Call call;
+  if (call.error == cudaErrorNotPermitted || call.w.absent) return note(call.error);
+  World &w = call.w;
+  run_device(w, call.lock, current);
+  for (auto it = w.memory.begin(); it != w.memory.end();) {
+    auto next = std::next(it);
+    if (it->second.device == current && !it->second.registered) release(w, it);
+    it = next;
+  }
+  std::erase_if(w.streams, [](auto &item) { return item.second->device == current; });
+  std::erase_if(w.events, [](auto &item) { return item.second->device == current; });
+  call.device().streams.clear();
+  call.device().peers.clear();
+  call.device().sticky = last_error = cudaSuccess;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
+  CALL();
+  int count = (int)w.devices.size();
+  if (device < 0 || peer < 0 || device >= count || peer >= count)
+    return note(cudaErrorInvalidDevice);
+  *can = device != peer;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+  CALL();
+  if (peer < 0 || peer == current || (size_t)peer >= w.devices.size())
+    return note(cudaErrorInvalidDevice);
+  return note(call.device().peers.insert(peer).second ? cudaSuccess
+                                                      : cudaErrorPeerAccessAlreadyEnabled);
+}
+cudaError_t cudaDeviceDisablePeerAccess(int peer) {
+  CALL();
+  return note(call.device().peers.erase(peer) ? cudaSuccess : cudaErrorPeerAccessNotEnabled);
+}
+
+/* ---- memory -------------------------------------------------------------------------------------
+ */
+cudaError_t cudaMalloc(void **pointer, size_t size) {
+  CALL();
+  return note(allocate(w, pointer, size, true));
+}
+cudaError_t cudaFree(void *pointer) {
+  CALL();
+  return note(free_memory(call, pointer, true));
+}
+cudaError_t cudaMallocAsync(void **pointer, size_t size, cudaStream_t) {
+  return cudaMalloc(pointer, size);
+}
+cudaError_t cudaFreeAsync(void *pointer, cudaStream_t) { return cudaFree(pointer); }
+cudaError_t cudaHostAlloc(void **pointer, size_t size, unsigned) {
+  CALL();
+  return note(allocate(w, pointer, size, false));
+}
+cudaError_t cudaMallocHost(void **pointer, size_t size) { return cudaHostAlloc(pointer, size, 0); }
+cudaError_t cudaFreeHost(void *pointer) {
+  CALL();
+  return note(free_memory(call, pointer, false));
+}
+cudaError_t cudaHostRegister(void *pointer, size_t size, unsigned) {
+  CALL();
+  if (!pointer || !size) return note(cudaErrorInvalidValue);
+  if (touches(w, pointer)) return note(cudaErrorHostMemoryAlreadyRegistered);
+  w.memory[(uintptr_t)pointer] = Memory{size, 0, current, false, true, nullptr};
+  return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void *pointer) {
+  CALL();
+  auto it = w.memory.find((uintptr_t)pointer);
+  if (it == w.memory.end() || !it->second.registered) return note(cudaErrorHostMemoryNotRegistered);
+  w.memory.erase(it);
+  return cudaSuccess;
+}
+cudaError_t cudaHostGetDevicePointer(void **on_device, void *on_host, unsigned) {
+  CALL();
+  Memory *m = touches(w, on_host);
+  if (!m || m->on_device) return note(cudaErrorInvalidValue);
+  *on_device = on_host;
+  return cudaSuccess;
+}
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *pointer) {
+  CALL();
+  *a = cudaPointerAttributes{};
+  Memory *m = touches(w, pointer);
+  a->type = !m             ? cudaMemoryTypeUnregistered
+            : m->on_device ? cudaMemoryTypeDevice
+                           : cudaMemoryTypeHost;
+  a->device = m ? m->device : -2; /* as CUDA says it of unknown memory */
+  a->devicePointer = m ? (void *)pointer : nullptr;
+  a->hostPointer = m && m->on_device ? nullptr : (void *)pointer;
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t *available, size_t *total) {
+  CALL();
+  *total = w.limit;
+  *available = w.limit - std::min(w.limit, call.device().used);
+  return cudaSuccess;
+}
+
+/* ---- copies -------------------------------------------------------------------------------------
+ */
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind kind) {
+  CALL();
+  return note(copy(call, line(to, bytes), line(from, bytes), Box{bytes, 1, 1}, kind,
+                   find(w, cudaStreamLegacy), true));
+}
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  CALL();
+  return note(copy(call, line(to, bytes), line(from, bytes), Box{bytes, 1, 1}, kind,
+                   find(w, stream), false));
+}
+cudaError_t cudaMemcpyPeer(void *to, int to_device, const void *from, int from_device,
+                           size_t bytes) {
+  CALL();
+  return note(copy(call, line(to, bytes, to_device), line(from, bytes, from_device),
+                   Box{bytes, 1, 1}, cudaMemcpyDeviceToDevice, find(w, cudaStreamLegacy), true));
+}
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t bytes, cudaStream_t stream) {
+  CALL();
+  return note(copy(call, line(to, bytes, to_device), line(from, bytes, from_device),
+                   Box{bytes, 1, 1}, cudaMemcpyDeviceToDevice, find(w, stream), false));
+}
+cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                         size_t width, size_t height, cudaMemcpyKind kind) {
+  CALL();
+  return note(copy(call, line(to, to_pitch), line(from, from_pitch), Box{width, height, 1}, kind,
+                   find(w, cudaStreamLegacy), true));
+}
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                              size_t width, size_t height, cudaMemcpyKind kind,
+                              cudaStream_t stream) {
+  CALL();
+  return note(copy(call, line(to, to_pitch), line(from, from_pitch), Box{width, height, 1}, kind,
+                   find(w, stream), false));
+}
+
+static cudaError_t copy_3d(const cudaMemcpy3DParms *p, cudaStream_t stream, bool blocks) {
+  CALL();
+  if (p->srcArray || p->dstArray) return note(cudaErrorNotSupported);
+  return note(copy(call, plane(p->dstPtr, p->dstPos), plane(p->srcPtr, p->srcPos),
+                   Box{p->extent.width, p->extent.height, p->extent.depth}, p->kind,
+                   find(w, stream), blocks));
+}
+cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms *p) { return copy_3d(p, cudaStreamLegacy, true); }
+cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms *p, cudaStream_t stream) {
+  return copy_3d(p, stream, false);
+}
+static cudaError_t copy_3d_peer(const cudaMemcpy3DPeerParms *p, cudaStream_t stream, bool blocks) {
+  CALL();
+  if (p->srcArray || p->dstArray) return note(cudaErrorNotSupported);
+  return note(copy(call, plane(p->dstPtr, p->dstPos, p->dstDevice),
+                   plane(p->srcPtr, p->srcPos, p->srcDevice),
+                   Box{p->extent.width, p->extent.height, p->extent.depth},
+                   cudaMemcpyDeviceToDevice, find(w, stream), blocks));
+}
+cudaError_t cudaMemcpy3DPeer(const cudaMemcpy3DPeerParms *p) {
+  return copy_3d_peer(p, cudaStreamLegacy, true);
+}
+cudaError_t cudaMemcpy3DPeerAsync(const cudaMemcpy3DPeerParms *p, cudaStream_t stream) {
+  return copy_3d_peer(p, stream, false);
+}
+
+cudaError_t cudaMemsetAsync(void *pointer, int value, size_t bytes, cudaStream_t stream) {
+  CALL();
+  return note(set(call, pointer, bytes, value, Box{bytes, 1, 1}, find(w, stream)));
+}
+cudaError_t cudaMemset(void *pointer, int value, size_t bytes) {
+  return cudaMemsetAsync(pointer, value, bytes, cudaStreamLegacy);
+}
+cudaError_t cudaMemset2DAsync(void *pointer, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t stream) {
+  CALL();
+  return note(set(call, pointer, pitch, value, Box{width, height, 1}, find(w, stream)));
+}
+cudaError_t cudaMemset2D(void *pointer, size_t pitch, int value, size_t width, size_t height) {
+  return cudaMemset2DAsync(pointer, pitch, value, width, height, cudaStreamLegacy);
+}
+
+/* ---- streams ------------------------------------------------------------------------------------
+ */
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *handle, unsigned flags, int) {
+  CALL();
+  auto stream =
+      std::make_shared<Stream>(Stream{current, false, !(flags & cudaStreamNonBlocking), {}});
+  *handle = (cudaStream_t)stream.get();
+  w.streams[*handle] = stream;
+  call.device().streams.push_back(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *handle, unsigned flags) {
+  return cudaStreamCreateWithPriority(handle, flags, 0);
+}
+cudaError_t cudaStreamCreate(cudaStream_t *handle) {
+  return cudaStreamCreateWithPriority(handle, cudaStreamDefault, 0);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+  return *least = *greatest = 0, cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t handle) {
+  CALL();
+  auto stream = find(w, handle);
+  if (!stream || stream->legacy) return note(cudaErrorInvalidResourceHandle);
+  run_until(w, call.lock, stream, w.number);
+  w.streams.erase(handle);
+  std::erase(w.devices[stream->device].streams, stream);
+  return note(w.devices[stream->device].sticky);
+}
+cudaError_t cudaStreamGetFlags(cudaStream_t handle, unsigned *flags) {
+  CALL();
+  auto stream = find(w, handle);
+  if (!stream) return note(cudaErrorInvalidResourceHandle);
+  *flags = stream->blocking ? cudaStreamDefault : cudaStreamNonBlocking;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
+  CALL();
+  auto stream = find(w, handle);
+  if (!stream) return note(cudaErrorInvalidResourceHandle);
+  run_until(w, call.lock, stream, w.number);
+  return note(w.devices[stream->device].sticky);
+}
+/* Asking is what makes progress here; a lazy stand-in is asked twice. */
+cudaError_t cudaStreamQuery(cudaStream_t handle) {
+  CALL();
+  auto stream = find(w, handle);
+  if (!stream) return note(cudaErrorInvalidResourceHandle);
+  if (!stream->queue.empty() && (stream->busy || (w.lazy && !stream->asked)))
+    return stream->asked = true, cudaErrorNotReady;
+  run_until(w, call.lock, stream, w.number);
+  return note(w.devices[stream->device].sticky);
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned) {
+  CALL();
+  auto stream = find(w, handle);
+  auto e = find(w, event);
+  if (!stream || !e) return note(cudaErrorInvalidResourceHandle);
+  if (e->record && !e->record->done) enqueue(w, stream, nullptr, e->record);
+  return cudaSuccess;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void *data) {
+  CALL();
+  auto stream = find(w, handle);
+  if (!stream || !function)
+    return note(stream ? cudaErrorInvalidValue : cudaErrorInvalidResourceHandle);
+  enqueue(w, stream, [=] {
+    in_callback = true; /* where calls of CUDA are not permitted */
+    function(data);
+    in_callback = false;
+    return cudaSuccess;
+  });
+  return cudaSuccess;
+}
+
+/* ---- events -------------------------------------------------------------------------------------
+ */
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *handle, unsigned flags) {
+  CALL();
+  auto event = std::make_shared<Event>(Event{current, !(flags & cudaEventDisableTiming), nullptr});
+  *handle = (cudaEvent_t)event.get();
+  w.events[*handle] = event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t *handle) {
+  return cudaEventCreateWithFlags(handle, cudaEventDefault);
+}
+cudaError_t cudaEventDestroy(cudaEvent_t handle) {
+  CALL();
+  if (!find(w, handle)) return note(cudaErrorInvalidResourceHandle);
+  w.events.erase(handle);
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
+  CALL();
+  auto stream = find(w, stream_handle);
+  auto event = find(w, handle);
+  if (!stream || !event) return note(cudaErrorInvalidResourceHandle);
+  if (stream->device != event->device)
+    return note(complain(cudaErrorInvalidResourceHandle,
+                         "an event of device %d is recorded on device %d", event->device,
+                         stream->device));
+  event->record = std::make_shared<Record>(Record{stream, w.number + 1});
+  enqueue(w, stream, nullptr, nullptr, event->record);
+  return note(w.devices[stream->device].sticky);
+}
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) {
+  return cudaEventRecord(event, stream);
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
+  CALL();
+  auto event = find(w, handle);
+  if (!event) return note(cudaErrorInvalidResourceHandle);
+  auto record = event->record;
+  if (record && !record->done) run_until(w, call.lock, record->stream, record->number);
+  return note(w.devices[event->device].sticky);
+}
+cudaError_t cudaEventQuery(cudaEvent_t handle) {
+  CALL();
+  auto event = find(w, handle);
+  if (!event) return note(cudaErrorInvalidResourceHandle);
+  auto record = event->record;
+  if (record && !record->done) {
+    if (record->stream->busy || (w.lazy && !record->asked))
+      return record->asked = true, cudaErrorNotReady;
+    run_until(w, call.lock, record->stream, record->number);
+  }
+  return note(w.devices[event->device].sticky);
+}
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  CALL();
+  auto a = find(w, from), b = find(w, to);
+  if (!a || !b || !a->timing || !b->timing || !a->record || !b->record)
+    return note(cudaErrorInvalidResourceHandle);
+  if (!a->record->done || !b->record->done) return cudaErrorNotReady;
+  *milliseconds = (float)(b->record->time - a->record->time);
+  return cudaSuccess;
+}
+
+/* ---- kernels ------------------------------------------------------------------------------------
+ */
+cudaError_t cudaFuncSetAttribute(const void *function, cudaFuncAttribute attribute, int value) {
+  CALL();
+  if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+  if (value < 0 || value > 227 * 1024) return note(cudaErrorInvalidValue);
+  w.shared_limits[function] = value;
+  return cudaSuccess;
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *function) {
+  CALL();
+  *attributes = cudaFuncAttributes{};
+  attributes->maxThreadsPerBlock = 1024;
+  auto it = w.shared_limits.find(function);
+  attributes->maxDynamicSharedSizeBytes = it == w.shared_limits.end() ? 48 * 1024 : (int)it->second;
+  return cudaSuccess;
+}
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *, int block_size,
+                                                          size_t) {
+  return *blocks = block_size > 0 ? 2048 / block_size : 0, cudaSuccess;
+}
+
+} /* extern "C" */
