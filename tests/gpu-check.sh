@@ -81,17 +81,20 @@ train() {
   cp "$work/$name.log" "$work/log"
   return $status
 }
-# curve NAME OTHER TOLERANCE: are the losses, step by step, within this share of each other? Says how far they are apart.
+# curve NAME OTHER TOLERANCE: are the losses, step by step, within this share of the first one of each other? Says how
+# far they are apart.
 curve() {
   for run in "$1" "$2"; do
     sed -n 's/.*"step": *\([0-9]*\),.*"loss": *\([^,}]*\).*/\1 \2/p' "$work/$run.jsonl" >"$work/$run.losses"
   done
   join "$work/$1.losses" "$work/$2.losses" >"$work/both"
   awk -v tolerance="$3" -v steps="$steps" '
-    { d = $2 - $3; d = (d < 0 ? -d : d) / ($2 < 0 ? -$2 : $2); if (!(d <= worst)) worst = d; if (!($3 == $3)) bad = 1 }
+    NR == 1 { first = $2 }
+    { d = $2 - $3; d = (d < 0 ? -d : d) / first; if (!(d <= worst)) worst = d; if (!($3 == $3)) bad = 1 }
     END { printf "at most %.2g apart, of %g allowed", worst, tolerance; exit !(NR == steps && worst <= tolerance && !bad) }' "$work/both"
 }
-# Steps of a few percent a loss that starts at a few units: rounding errors of the type grow by a small factor a step.
+# For the steps of these runs, which begin at losses of 2 to 5: some hundred units of the type (2^-23, 2^-10, 2^-8), since what
+# one step rounds the next ones carry on.
 tolerance() { case $1 in f32) echo 2e-4 ;; tf32) echo 5e-3 ;; bf16) echo 3e-2 ;; esac; }
 
 # follows NAME TRAINER MATH TEXT OPTIONS...: a run, and its losses beside those of the CPU
