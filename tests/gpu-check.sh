@@ -87,10 +87,10 @@ curve() {
   for run in "$1" "$2"; do
     sed -n 's/.*"step": *\([0-9]*\),.*"loss": *\([^,}]*\).*/\1 \2/p' "$work/$run.jsonl" >"$work/$run.losses"
   done
-  join "$work/$1.losses" "$work/$2.losses" >"$work/both"
+  paste -d ' ' "$work/$1.losses" "$work/$2.losses" >"$work/both"
   awk -v tolerance="$3" -v steps="$steps" '
     NR == 1 { first = $2 }
-    { d = $2 - $3; d = (d < 0 ? -d : d) / first; if (!(d <= worst)) worst = d; if (!($3 == $3)) bad = 1 }
+    { d = $2 - $4; d = (d < 0 ? -d : d) / first; if (!(d <= worst)) worst = d; if ($1 != $3 || $4 !~ /^[-+.0-9e]+$/) bad = 1 }
     END { printf "at most %.2g apart, of %g allowed", worst, tolerance; exit !(NR == steps && worst <= tolerance && !bad) }' "$work/both"
 }
 # For the steps of these runs, which begin at losses of 2 to 5: some hundred units of the type (2^-23, 2^-10, 2^-8), since what
