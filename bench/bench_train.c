@@ -1,13 +1,18 @@
 /* How fast Starling trains: MLP 784-512-512-10 at batch 128, LeNet (relu) at batch 64 and 256, and
- * language models of LSTM layers at batch 20, SGD with momentum.
+ * language models of LSTM layers at batch 20, SGD with momentum; larger ones for GPUs where they
+ * are named.
  *
  * Prints one JSON line for the peak that OpenBLAS reaches here, and one a network:
  *   rate          samples/s or words/s (unit says which), from the median time of a step
+ *   rate_mean     the same from all steps together: where several are under way, as on a GPU, their
+ *                 ends come in bunches
  *   gflops        products and convolutions only: forward, gradients of weights and inputs (none
  *                 for images)
  *   peak_share    gflops over the measured peak
  *   start_s       from the start of the process to the first finished step
  *   rss_mb        greatest resident memory of the process
+ *   gpu_idle      with --idle: share of the time in which no task was under way on the GPU, by
+ *                 StarPU's own clock (gaps within a task are not seen)
  *   foreign_cpu   share of the machine's time that other programs took: believe no line where it
  *                 is high
  *
@@ -27,6 +32,7 @@
 #include <unistd.h>
 
 #include <starling.h>
+#include <starpu.h>
 
 #include "bench.h"
 #include "networks.h"
@@ -48,7 +54,9 @@ enum {
   KEY_COMPRESS,
   KEY_BIGARRAY_BOUND,
   KEY_EXCHANGE,
-  KEY_MATH
+  KEY_MATH,
+  KEY_IDLE,
+  KEY_TINY
 };
 
 struct bench {
@@ -57,14 +65,17 @@ struct bench {
   const char *devices;
   double started, peak; /* handed to the process of one network */
   int rank, workers;    /* of it */
-  bool tune;
+  bool tune, idle, tiny;
   enum sl_exchange exchange;
   struct sl_trainer_options trainer;
 };
 
 static const struct argp_option options[] = {
     {"seconds", 's', "X", 0, "Measure each network for so long (default 3)", 0},
-    {"only", 'n', "NAME", 0, "One of " NETWORK_NAMES " (default: all)", 0},
+    {"only", 'n', "NAME", 0,
+     "One of " NETWORK_NAMES " (default: all but those for GPUs: mlp4096, "
+     "lenet512, resnet20, and those that end in _64)",
+     0},
     {"devices", 'd', "LIST", 0, "As for the trainers (default: all), as are the following", 0},
     {"tune", 't', NULL, 0, "Measure the kernels for each shape first", 0},
     {"replicas", KEY_REPLICAS, "N", 0, "Replicas of the model", 0},
@@ -80,6 +91,8 @@ static const struct argp_option options[] = {
     {"bigarray-bound", KEY_BIGARRAY_BOUND, "N", 0,
      "Parameters above which a layer is spread over all ranks", 0},
     {"math", KEY_MATH, "NAME", 0, "f32 (default), tf32, bf16", 0},
+    {"idle", KEY_IDLE, NULL, 0, "Tell how long GPUs were idle; StarPU's clocks cost some time", 0},
+    {"tiny", KEY_TINY, NULL, 0, "Small networks of the same layers: does it work?", 0},
     {"one", KEY_ONE, "NAME", OPTION_HIDDEN, NULL, 0},
     {"started", KEY_STARTED, "SECONDS", OPTION_HIDDEN, NULL, 0},
     {"peak", KEY_PEAK, "GFLOPS", OPTION_HIDDEN, NULL, 0},
@@ -131,10 +144,12 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
       if (sl_math_parse(text, &bench->trainer.math) != SL_OK)
         argp_failure(state, 2, 0, "%s", sl_error());
       break;
+    case KEY_IDLE: bench->idle = true; break;
+    case KEY_TINY: bench->tiny = true; break;
     case KEY_BIGARRAY_BOUND: bench->trainer.bigarray_bound = whole(state, text); break;
     case KEY_ONE: bench->one = name(state, text); break;
     case KEY_STARTED: bench->started = positive(state, text); break;
-    case KEY_PEAK: bench->peak = positive(state, text); break;
+    case KEY_PEAK: bench->peak = strtod(text, NULL); break;
     default: return ARGP_ERR_UNKNOWN;
   }
   return 0;
@@ -151,11 +166,27 @@ struct measured {
   double *step_s;
   int64_t steps;
   double start_s, foreign_cpu, loss;
+  double all_s; /* of all steps */
+  double idle;  /* share of the GPUs' time; below 0: there are none, or nobody asked */
 };
 
 static int compare(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
+}
+
+/* The share of the time since the last call in which the GPUs that worked had no task; below 0:
+ * none worked. */
+static double gpu_idle(void) {
+  double all = 0, busy = 0;
+  for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
+    struct starpu_profiling_worker_info info;
+    int worker = starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
+    if (starpu_profiling_worker_get_info(worker, &info) || !info.executed_tasks) continue;
+    all += starpu_timing_timespec_to_us(&info.total_time);
+    busy += starpu_timing_timespec_to_us(&info.executing_time);
+  }
+  return all > 0 ? 1 - busy / all : -1;
 }
 
 /* Steps are under way together, so a step's time is that between two reports. */
@@ -171,7 +202,10 @@ static enum sl_status run_steps(const struct bench *bench, struct sl_trainer *tr
     if (status != SL_OK) return status;
     if (!reported) continue;
     double now = bench_now();
-    if (warm) measured->step_s[measured->steps++] = now - last;
+    if (warm) {
+      measured->step_s[measured->steps++] = now - last;
+      measured->all_s += now - last;
+    }
     last = now;
     if (done++ == 0) {
       first = now;
@@ -179,6 +213,7 @@ static enum sl_status run_steps(const struct bench *bench, struct sl_trainer *tr
     }
     if (!warm && (done > WARM_STEPS || (done > LEAST_WARM_STEPS && now - first > warm_s))) {
       warm = true;
+      gpu_idle();
       begin = bench_cpu_time();
     }
     /* a rank may not leave the others behind: the first one's clock is that of all */
@@ -186,6 +221,7 @@ static enum sl_status run_steps(const struct bench *bench, struct sl_trainer *tr
       sl_trainer_stop(trainer);
     if (report.stop) break;
   }
+  measured->idle = bench->idle ? gpu_idle() : -1;
   measured->foreign_cpu = bench_foreign_cpu(&begin);
   measured->loss = report.loss;
   return SL_OK;
@@ -216,12 +252,14 @@ static int print_measured(const struct bench *bench, const struct network *netwo
       "replicas", replicas, "microbatches", trainer->microbatches ? trainer->microbatches : 1,
       "stages", trainer->stages ? trainer->stages : 1, "chunk", (json_int_t)trainer->chunk);
   json_t *results =
-      json_pack("{s:I, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps",
-                (json_int_t)m->steps, "rate", work * network_units(network) / median, "unit",
+      json_pack("{s:I, s:f, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps",
+                (json_int_t)m->steps, "rate", work * network_units(network) / median, "rate_mean",
+                work * network_units(network) * (double)m->steps / m->all_s, "unit",
                 network_unit(network), "ms", 1e3 * median, "ms_p10", 1e3 * m->step_s[m->steps / 10],
                 "ms_p90", 1e3 * m->step_s[9 * m->steps / 10], "gflops", gflops, "peak_share",
                 bench->peak > 0 ? gflops / bench->peak : 0, "start_s", m->start_s, "rss_mb",
                 peak_memory_mb(), "foreign_cpu", m->foreign_cpu, "loss", m->loss);
+  if (results && m->idle >= 0) json_object_set_new(results, "gpu_idle", json_real(m->idle));
   bool whole = line && results && json_object_update(line, results) == 0;
   json_decref(results);
   if (!whole) {
@@ -232,7 +270,9 @@ static int print_measured(const struct bench *bench, const struct network *netwo
 }
 
 static int bench_one(struct bench *bench) {
-  const struct network *network = network_find(bench->one);
+  struct network chosen = *network_find(bench->one);
+  const struct network *network = &chosen;
+  if (bench->tiny) network_shrink(&chosen);
   bool distributed = bench->trainer.kvstore >= SL_KVSTORE_DIST_SYNC;
   const struct sl_context_options context_options = {.devices = bench->devices,
                                                      .seed = 1,
@@ -249,6 +289,7 @@ static int bench_one(struct bench *bench) {
   struct sl_trainer *trainer = NULL;
   enum sl_status status = network_data(network, &data, &loader);
   if (status == SL_OK) status = sl_open(&context_options, &context);
+  if (bench->idle) starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
   if (status == SL_OK) bench->rank = sl_rank(context);
   if (status == SL_OK) bench->workers = sl_rank_count(context) - bench->trainer.servers;
   if (status == SL_OK) status = sl_model_new(context, &sl_dataset_info(data)->sample, &model);
@@ -303,11 +344,11 @@ int main(int argc, char **argv) {
   argp_err_exit_status = 2;
   argp_parse(&argp, argc, argv, 0, NULL, &bench);
   if (bench.one) return bench_one(&bench);
-  double peak;
-  int code = bench_peak(&peak);
+  double peak = 0;
+  int code = bench.devices && !strncmp(bench.devices, "cuda", 4) ? 0 : bench_peak(&peak);
   const struct network *network;
   for (int i = 0; (network = network_at(i)) && code == 0; i++)
-    if (!bench.only || strcmp(bench.only, network->name) == 0)
+    if (bench.only ? !strcmp(bench.only, network->name) : !network->large)
       code = spawn_one(network, peak, argc, argv);
   return code;
 }

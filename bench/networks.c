@@ -11,8 +11,8 @@
 enum { BATCHES = 10, VOCABULARY = 10000 };
 
 static enum sl_status build_mlp(const struct network *network, struct sl_model *model) {
-  (void)network;
-  const struct sl_dense_options hidden = {.features = 512, .activation = SL_ACTIVATION_RELU};
+  const struct sl_dense_options hidden = {.features = network->hidden,
+                                          .activation = SL_ACTIVATION_RELU};
   const struct sl_dense_options last = {.features = 10};
   enum sl_status status = sl_dense(model, "fc1", &hidden);
   if (status == SL_OK) status = sl_dense(model, "fc2", &hidden);
@@ -35,6 +35,63 @@ static enum sl_status build_lenet(const struct network *network, struct sl_model
   if (status == SL_OK) status = sl_dense(model, "fc1", &fc1);
   if (status == SL_OK) status = sl_dense(model, "fc2", &fc2);
   return status;
+}
+
+/* A convolution without bias, batch normalisation, and relu where wanted. */
+static enum sl_status add_conv(struct sl_model *model, const char *name, const char *input,
+                               int channels, int kernel, int stride, bool relu) {
+  char norm[32], act[32];
+  snprintf(norm, sizeof norm, "%s_norm", name);
+  snprintf(act, sizeof act, "%s_relu", name);
+  const struct sl_conv2d_options conv = {.layer.inputs = input,
+                                         .channels = channels,
+                                         .kernel_h = kernel,
+                                         .stride_h = stride,
+                                         .pad_h = kernel / 2,
+                                         .no_bias = true};
+  const struct sl_activation_options activation = {.activation = SL_ACTIVATION_RELU};
+  enum sl_status status = sl_conv2d(model, name, &conv);
+  if (status == SL_OK) status = sl_batchnorm(model, norm, &(struct sl_batchnorm_options){0});
+  if (status == SL_OK && relu) status = sl_activate(model, act, &activation);
+  return status;
+}
+
+/* relu(x + norm(conv(relu(norm(conv(x)))))); where it changes the shape, x goes through a 1 x 1
+ * convolution of stride 2. Leaves the name of its output in x. */
+static enum sl_status add_block(struct sl_model *model, char *x, size_t size, int stage, int i,
+                                int channels, bool shrinks) {
+  char conv1[16], conv2[16], shortcut[16], sum[16], act[16], ends[64];
+  snprintf(conv1, sizeof conv1, "s%db%d_conv1", stage, i);
+  snprintf(conv2, sizeof conv2, "s%db%d_conv2", stage, i);
+  snprintf(shortcut, sizeof shortcut, "s%db%d_short", stage, i);
+  snprintf(sum, sizeof sum, "s%db%d_sum", stage, i);
+  snprintf(act, sizeof act, "s%db%d_relu", stage, i);
+  enum sl_status status = add_conv(model, conv1, x, channels, 3, shrinks ? 2 : 1, true);
+  if (status == SL_OK) status = add_conv(model, conv2, NULL, channels, 3, 1, false);
+  if (status == SL_OK && shrinks) status = add_conv(model, shortcut, x, channels, 1, 2, false);
+  snprintf(ends, sizeof ends, "%s_norm,%s%s", conv2, shrinks ? shortcut : x,
+           shrinks ? "_norm" : "");
+  if (status == SL_OK) status = sl_add(model, sum, &(struct sl_add_options){.layer.inputs = ends});
+  if (status == SL_OK)
+    status =
+        sl_activate(model, act, &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU});
+  snprintf(x, size, "%s", act);
+  return status;
+}
+
+/* ResNet-20 for CIFAR-10 (He, Zhang, Ren, Sun, arXiv 1512.03385, section 4.2: n = 3), with
+ * projections where the shape changes (their option B; their own CIFAR networks pad with zeros). */
+static enum sl_status build_resnet(const struct network *network, struct sl_model *model) {
+  char x[32] = "conv0_relu";
+  enum sl_status status = add_conv(model, "conv0", NULL, 16, 3, 1, true);
+  for (int stage = 0; stage < 3; stage++)
+    for (int i = 0; i < 3 && status == SL_OK; i++)
+      status = add_block(model, x, sizeof x, stage, i, 16 << stage, stage > 0 && i == 0);
+  (void)network;
+  if (status == SL_OK)
+    status = sl_avgpool2d(model, "pool", &(struct sl_pool2d_options){.global = true});
+  return status == SL_OK ? sl_dense(model, "fc", &(struct sl_dense_options){.features = 10})
+                         : status;
 }
 
 /* Dropout after every LSTM layer, but not after the embedding: so it is in MXNet's example. */
@@ -60,16 +117,27 @@ static enum sl_status build_lstm(const struct network *network, struct sl_model 
 #define LENET                                                                                      \
   IMAGES, .build = build_lenet, .first = 24.0 * 24 * 20 * 25,                                      \
           .rest = 8.0 * 8 * 50 * 500 + 800.0 * 500 + 500.0 * 10
+/* Nine blocks of 16, 32 and 64 channels; two of them have a projection. */
+#define RESNET                                                                                     \
+  IMAGES, .build = build_resnet, .channels = 3, .side = 32, .first = 1024.0 * 16 * 27,             \
+          .rest = 1024.0 * 6 * 16 * 144 + 256 * (32 * 144 + 5 * 32 * 288 + 32 * 16.0) +            \
+                  64 * (64 * 288 + 5 * 64 * 576 + 64 * 32.0) + 640
 
 /* The last one is MXNet's example of model parallelism at its longest sentences. */
 static const struct network networks[] = {
-    {"mlp", 128, IMAGES, .build = build_mlp, .first = 784.0 * 512, .rest = 512.0 * 512 + 512 * 10},
-    {"lenet64", 64, LENET},
-    {"lenet256", 256, LENET},
-    {"lstm2x200", 20, LSTM, .seq = 35, .layers = 2, .hidden = 200, .embed = 200},
-    {"lstm2x650", 20, LSTM, .seq = 35, .layers = 2, .hidden = 650, .embed = 650},
-    {"lstm8x200", 20, LSTM, .seq = 35, .layers = 8, .hidden = 200, .embed = 200},
-    {"lstm_mxnet", 20, LSTM, .seq = 60, .layers = 8, .hidden = 400, .embed = 200, .dropout = 0.5f},
+    {"mlp", 128, false, IMAGES, .build = build_mlp, .hidden = 512},
+    {"mlp4096", 1024, true, IMAGES, .build = build_mlp, .hidden = 4096},
+    {"lenet64", 64, false, LENET},
+    {"lenet256", 256, false, LENET},
+    {"lenet512", 512, true, LENET},
+    {"resnet20", 512, true, RESNET},
+    {"lstm2x200", 20, false, LSTM, .seq = 35, .layers = 2, .hidden = 200, .embed = 200},
+    {"lstm2x650", 20, false, LSTM, .seq = 35, .layers = 2, .hidden = 650, .embed = 650},
+    {"lstm8x200", 20, false, LSTM, .seq = 35, .layers = 8, .hidden = 200, .embed = 200},
+    {"lstm2x650_64", 64, true, LSTM, .seq = 35, .layers = 2, .hidden = 650, .embed = 650},
+    {"lstm8x1024_64", 64, true, LSTM, .seq = 35, .layers = 8, .hidden = 1024, .embed = 1024},
+    {"lstm_mxnet", 20, false, LSTM, .seq = 60, .layers = 8, .hidden = 400, .embed = 200,
+     .dropout = 0.5f},
 };
 enum { NETWORKS = sizeof networks / sizeof *networks };
 
@@ -89,8 +157,18 @@ double network_units(const struct network *network) {
   return (double)network->batch * (double)(network->seq ? network->seq : 1);
 }
 
+/* The same layers with few samples, features and steps: to see that all works. */
+void network_shrink(struct network *network) {
+  network->batch = 4;
+  if (network->hidden) network->hidden = 16;
+  if (network->embed) network->embed = 16;
+  if (network->seq) network->seq = 5;
+}
+
 double network_gflop(const struct network *network) {
   double h = (double)network->hidden, e = (double)network->embed;
+  if (network->build == build_mlp)
+    return 2e-9 * network_units(network) * (2 * 784 * h + 3 * (h * h + h * 10));
   double lstm = 4 * h * (e + h) + (double)(network->layers - 1) * 4 * h * 2 * h + h * VOCABULARY;
   double sample = network->seq ? 3 * lstm : 2 * network->first + 3 * network->rest;
   return 2e-9 * network_units(network) * sample;
@@ -114,11 +192,29 @@ static enum sl_status random_words(const struct network *network, struct sl_data
   return status;
 }
 
+/* Bytes at random, for what digits do not look like. */
+static enum sl_status random_images(const struct network *network, struct sl_dataset **data) {
+  const struct sl_shape sample = SL_SHAPE(network->channels, network->side, network->side);
+  int64_t count = BATCHES * network->batch, bytes = count * sl_shape_count(&sample);
+  uint8_t *pixels = malloc((size_t)(bytes + count));
+  if (!pixels) return SL_NO_MEMORY;
+  uint64_t state = 1;
+  for (int64_t i = 0; i < bytes + count; i++) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    pixels[i] = (uint8_t)(i < bytes ? state >> 56 : (state >> 33) % 10);
+  }
+  enum sl_status status =
+      sl_dataset_new("random images", &sample, count, 10, pixels, pixels + bytes, NULL, NULL, data);
+  free(pixels);
+  return status;
+}
+
 enum sl_status network_data(const struct network *network, struct sl_dataset **data,
                             struct sl_loader **loader) {
   const struct sl_loader_options options = {
       .batch = network->batch, .seed = 1, .contiguous = network->seq > 0};
-  enum sl_status status = network->seq ? random_words(network, data)
-                                       : sl_digits_new(BATCHES * network->batch, 1, true, data);
+  enum sl_status status = network->seq    ? random_words(network, data)
+                          : network->side ? random_images(network, data)
+                                          : sl_digits_new(BATCHES * network->batch, 1, true, data);
   return status == SL_OK ? sl_loader_new(*data, &options, loader) : status;
 }

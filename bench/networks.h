@@ -7,21 +7,28 @@
 struct network {
   const char *name;
   int64_t batch;
+  bool large; /* for GPUs: measured where it is named */
   struct sl_optimizer optimizer;
   enum sl_status (*build)(const struct network *network, struct sl_model *model);
   /* Of images, the multiply-adds of a sample, forward: of the first layer, which needs no gradient
    * of its input, and of the rest. */
   double first, rest;
-  /* Of language models; seq is 0 for images. */
+  int channels, side; /* of the images; 0: digits */
+  /* Of language models; seq is 0 for images. hidden: of multilayer perceptrons, too. */
   int64_t seq, layers, hidden, embed;
   float dropout;
 };
 
-#define NETWORK_NAMES "mlp, lenet64, lenet256, lstm2x200, lstm2x650, lstm8x200, lstm_mxnet"
+#define NETWORK_NAMES                                                                              \
+  "mlp, mlp4096, lenet64, lenet256, lenet512, resnet20, lstm2x200, lstm2x650, lstm2x650_64, "      \
+  "lstm8x200, lstm8x1024_64, lstm_mxnet"
 
 /* The network at an index or of a name; NULL where there is none. */
 const struct network *network_at(int i);
 const struct network *network_find(const char *name);
+
+/* A small one of the same layers. */
+void network_shrink(struct network *network);
 
 /* What a rate counts, and how many of them a step learns from. */
 const char *network_unit(const struct network *network);

@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""The networks that gpu_bench.sh measures, trained by PyTorch on a GPU; prints JSON lines.
+
+    torch_gpu.py [--only NAME] [--math f32|tf32|bf16] [--compile] [--channels-last]
+                 [--device cuda:0] [--seconds 3] [--tiny]
+
+f32, tf32: without and with TensorFloat-32; bf16: autocast, parameters and their updates in float32. As in
+bench_train: ten batches in the host's (pinned) memory that travel to the GPU step by step, SGD with momentum,
+here the fused one. cuDNN chooses the fastest algorithms (benchmark). --compile: torch.compile."""
+import argparse
+import json
+import statistics
+import time
+
+import torch
+from torch import nn
+
+import peer
+
+NETWORKS = {
+    "mlp4096": dict(batch=1024, hidden=4096),
+    "lenet512": dict(batch=512),
+    "resnet20": dict(batch=512),
+    "lstm2x650_64": dict(batch=64, layers=2, hidden=650, seq=35),
+    "lstm8x1024_64": dict(batch=64, layers=8, hidden=1024, seq=35),
+}
+BATCHES = 10
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--only", choices=NETWORKS)
+parser.add_argument("--math", choices=("f32", "tf32", "bf16"), default="tf32")
+parser.add_argument("--compile", action="store_true")
+parser.add_argument("--channels-last", action="store_true", help="of images' networks")
+parser.add_argument("--device", default="cuda:0")
+parser.add_argument("--seconds", type=float, default=3)
+parser.add_argument("--tiny", action="store_true", help="small networks of the same layers")
+options = parser.parse_args()
+device = torch.device(options.device)
+on_gpu = device.type == "cuda"
+tf32 = options.math == "tf32"
+torch.backends.cuda.matmul.allow_tf32 = tf32
+torch.backends.cudnn.allow_tf32 = tf32
+torch.backends.cudnn.benchmark = True
+
+
+def mlp(net):
+    hidden = net["hidden"]
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, hidden),
+                         nn.ReLU(), nn.Linear(hidden, 10))
+
+
+def lenet(_):
+    return nn.Sequential(nn.Conv2d(1, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5),
+                         nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(800, 500), nn.ReLU(),
+                         nn.Linear(500, 10))
+
+
+def conv(inputs, outputs, kernel, stride):
+    return nn.Sequential(nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False),
+                         nn.BatchNorm2d(outputs))
+
+
+class Block(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv1, self.conv2 = conv(inputs, outputs, 3, stride), conv(outputs, outputs, 3, 1)
+        self.short = conv(inputs, outputs, 1, stride) if stride > 1 else nn.Identity()
+
+    def forward(self, x):
+        y = self.conv2(torch.relu(self.conv1(x)))
+        return torch.relu(y + self.short(x))
+
+
+def resnet(_):
+    """ResNet-20 for CIFAR-10 (arXiv 1512.03385), with projections where the shape changes."""
+    layers, inputs = [conv(3, 16, 3, 1), nn.ReLU()], 16
+    for stage, outputs in enumerate((16, 32, 64)):
+        for i in range(3):
+            layers.append(Block(inputs, outputs, 2 if stage and not i else 1))
+            inputs = outputs
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+class LanguageModel(nn.Module):
+    def __init__(self, net):
+        super().__init__()
+        hidden = net["hidden"]
+        self.embed = nn.Embedding(peer.VOCABULARY, hidden)
+        self.lstm = nn.LSTM(hidden, hidden, net["layers"], batch_first=True)
+        self.decoder = nn.Linear(hidden, peer.VOCABULARY)
+
+    def forward(self, x, state):
+        y, state = self.lstm(self.embed(x), state)
+        return self.decoder(y), state
+
+
+def batches_of(name, net):
+    """Inputs and labels in the host's memory."""
+    batch = net["batch"]
+    for _ in range(BATCHES):
+        if "seq" in net:
+            x, labels = torch.randint(0, peer.VOCABULARY, (2, batch, net["seq"]))
+        else:
+            shape = (3, 32, 32) if name == "resnet20" else (1, 28, 28)
+            x, labels = torch.randn(batch, *shape), torch.randint(0, 10, (batch,))
+        yield (x.pin_memory(), labels.pin_memory()) if on_gpu else (x, labels)
+
+
+def step_of(name, net):
+    """What makes one step, without waiting for it; returns the loss."""
+    language = "seq" in net
+    make = {"mlp4096": mlp, "lenet512": lenet, "resnet20": resnet}.get(name, LanguageModel)
+    model = make(net).to(device)
+    last = options.channels_last and not language and name != "mlp4096"
+    if last:
+        model = model.to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 if language else 0.01, momentum=0.9,
+                                fused=True if on_gpu else None)
+    run = torch.compile(model) if options.compile else model
+    data = list(batches_of(name, net))
+    zeros = [torch.zeros(net["layers"], net["batch"], net["hidden"], device=device)
+             for _ in "hc"] if language else None
+    state, count = zeros, 0
+
+    def step():
+        nonlocal state, count
+        x, labels = (part.to(device, non_blocking=True) for part in data[count % BATCHES])
+        count += 1
+        if last:
+            x = x.contiguous(memory_format=torch.channels_last)
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device.type, torch.bfloat16, enabled=options.math == "bf16"):
+            if language:
+                logits, after = run(x, tuple(state))
+                state = [part.detach().float() for part in after]
+                loss = nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+            else:
+                loss = nn.functional.cross_entropy(run(x).float(), labels)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+def wait():
+    if on_gpu:
+        torch.cuda.synchronize(device)
+
+
+def measure(step):
+    """Seconds of a step, of blocks of steps; nothing waits within a block."""
+    for _ in range(3):
+        step()
+    wait()
+    begin = time.perf_counter()
+    for _ in range(3):
+        step()
+    wait()
+    once = (time.perf_counter() - begin) / 3
+    count = max(1, int(min(0.2, options.seconds / 5) / once))
+    times, begin = [], time.perf_counter()
+    while len(times) < 3 or time.perf_counter() - begin < options.seconds:
+        before = time.perf_counter()
+        for _ in range(count):
+            loss = step()
+        wait()
+        times.append((time.perf_counter() - before) / count)
+    return sorted(times), count, loss.item()
+
+
+for name in [options.only] if options.only else NETWORKS:
+    net = dict(NETWORKS[name])
+    if options.tiny:
+        net.update({key: value for key, value in dict(batch=4, hidden=16, seq=5).items() if key in net})
+    torch.manual_seed(1)
+    times, count, loss = measure(step_of(name, net))
+    median, units = statistics.median(times), net["batch"] * net.get("seq", 1)
+    modes = ["compile"] * options.compile + ["channels-last"] * options.channels_last
+    print(json.dumps({
+        "peer": "torch-" + ("+".join(modes) or "eager"), "bench": name, "math": options.math,
+        "setup": f"PyTorch {torch.__version__} on " +
+                 (torch.cuda.get_device_name(device) if on_gpu else "a CPU"),
+        "steps": count * len(times), "rate": round(units / median, 1),
+        "unit": "words/s" if "seq" in net else "samples/s", "ms": round(1e3 * median, 4),
+        "ms_p10": round(1e3 * times[len(times) // 10], 4),
+        "ms_p90": round(1e3 * times[9 * len(times) // 10], 4), "loss": round(loss, 5)}), flush=True)

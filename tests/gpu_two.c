@@ -1,0 +1,131 @@
+/* Two models trained by turns in one program on one device, step by step: the weights must be those
+ * of each alone, to the bit.
+ *
+ *     gpu_two DEVICE */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <starling.h>
+
+enum { STEPS = 12, BATCH = 24, SAMPLES = 240 };
+
+struct training {
+  struct sl_dataset *data;
+  struct sl_loader *loader;
+  struct sl_model *model;
+  struct sl_trainer *trainer;
+  int done;
+};
+
+static enum sl_status build_dense(struct sl_model *model) {
+  enum sl_status status = sl_dense(
+      model, "fc1", &(struct sl_dense_options){.features = 70, .activation = SL_ACTIVATION_TANH});
+  if (status == SL_OK) status = sl_dense(model, "fc2", &(struct sl_dense_options){.features = 10});
+  return status;
+}
+
+static enum sl_status build_conv(struct sl_model *model) {
+  enum sl_status status =
+      sl_conv2d(model, "conv", &(struct sl_conv2d_options){.channels = 6, .kernel_h = 3});
+  if (status == SL_OK) status = sl_batchnorm(model, "norm", &(struct sl_batchnorm_options){0});
+  if (status == SL_OK)
+    status = sl_activate(model, "relu",
+                         &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU});
+  if (status == SL_OK)
+    status = sl_maxpool2d(model, "pool", &(struct sl_pool2d_options){.kernel_h = 2});
+  if (status == SL_OK) status = sl_dense(model, "fc", &(struct sl_dense_options){.features = 10});
+  return status;
+}
+
+static enum sl_status start(struct sl_context *context, struct training *t, bool conv) {
+  const struct sl_loader_options loader = {.batch = BATCH, .seed = 2};
+  const struct sl_optimizer optimizer = {.lr = 0.05f, .momentum = 0.9f};
+  const struct sl_trainer_options options = {.replicas = 1};
+  enum sl_status status = sl_digits_new(SAMPLES, 1, true, &t->data);
+  if (status == SL_OK) status = sl_loader_new(t->data, &loader, &t->loader);
+  if (status == SL_OK) status = sl_model_new(context, &sl_dataset_info(t->data)->sample, &t->model);
+  if (status == SL_OK) status = (conv ? build_conv : build_dense)(t->model);
+  if (status == SL_OK) status = sl_trainer_new(t->model, &optimizer, NULL, &options, &t->trainer);
+  return status;
+}
+
+static enum sl_status step(struct training *t) {
+  struct sl_report report;
+  bool reported;
+  return sl_trainer_step(t->trainer, t->loader, &report, &reported);
+}
+
+static void stop(struct training *t) {
+  sl_trainer_free(t->trainer);
+  sl_model_free(t->model);
+  sl_loader_free(t->loader);
+  sl_dataset_free(t->data);
+  *t = (struct training){0};
+}
+
+/* All parameters and buffers, one after the other; *count values. */
+static float *weights(struct sl_model *model, int64_t *count) {
+  struct sl_shape shape;
+  int64_t at = 0;
+  *count = 0;
+  for (int i = 0; i < sl_model_parameter_count(model); i++) {
+    sl_model_parameter(model, i, &shape);
+    *count += sl_shape_count(&shape);
+  }
+  float *values = calloc((size_t)*count, sizeof *values);
+  for (int i = 0; values && i < sl_model_parameter_count(model); i++) {
+    const char *name = sl_model_parameter(model, i, &shape);
+    if (sl_model_get(model, name, values + at) != SL_OK) {
+      free(values);
+      return NULL;
+    }
+    at += sl_shape_count(&shape);
+  }
+  return values;
+}
+
+/* How many of those trained by turns differ from those trained alone. */
+static enum sl_status compare(float *const alone[2], const struct training two[2], int *different) {
+  for (int i = 0; i < 2; i++) {
+    int64_t count;
+    float *together = weights(two[i].model, &count);
+    if (!together) return SL_NO_MEMORY;
+    *different += memcmp(together, alone[i], (size_t)count * sizeof *together) != 0;
+    free(together);
+  }
+  return SL_OK;
+}
+
+static enum sl_status try(struct sl_context *context, float *alone[2], int *different) {
+  struct training two[2] = {0};
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < 2 && status == SL_OK; i++) {
+    int64_t count;
+    status = start(context, &two[i], i == 1);
+    for (int s = 0; s < STEPS && status == SL_OK; s++) status = step(&two[i]);
+    if (status == SL_OK && !(alone[i] = weights(two[i].model, &count))) status = SL_NO_MEMORY;
+    stop(&two[i]);
+  }
+  for (int i = 0; i < 2 && status == SL_OK; i++) status = start(context, &two[i], i == 1);
+  for (int s = 0; s < 2 * STEPS && status == SL_OK; s++) status = step(&two[s % 2]);
+  if (status == SL_OK) status = compare(alone, two, different);
+  stop(&two[0]);
+  stop(&two[1]);
+  return status;
+}
+
+int main(int argc, char **argv) {
+  const struct sl_context_options options = {.devices = argc > 1 ? argv[1] : "cuda:0", .seed = 1};
+  struct sl_context *context = NULL;
+  float *alone[2] = {0};
+  int different = 0;
+  enum sl_status status = sl_open(&options, &context);
+  if (status == SL_OK) status = try(context, alone, &different);
+  if (status != SL_OK) fprintf(stderr, "gpu_two: %s\n", sl_error());
+  if (different) fprintf(stderr, "gpu_two: %d of 2 models have other weights\n", different);
+  free(alone[0]);
+  free(alone[1]);
+  sl_close(context);
+  return status == SL_NO_DEVICE ? 77 : status != SL_OK || different;
+}
