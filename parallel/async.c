@@ -384,14 +384,16 @@ out:
   return status;
 }
 
-/* What is awaited behind the head of a push. MPI takes a short message for a long one, StarPU-MPI
- * has as many messages as tensors: there a farewell is as long as a push. */
+/* What is awaited behind the head of a push. MPI takes a short message for a long one; where
+ * tensors may be a message each, by StarPU-MPI or from GPUs, a farewell is as long as a push. */
 static enum sl_status fill_up(struct sl__exchange *x, int m, int *n) {
   struct sl__service *s = x->service;
   const struct sl__exchange_message *message = &x->messages[m];
   struct sl__launch launch = sl__message_launch(x, m);
   enum sl_status status = SL_OK;
-  if (!sl__net_has_starpu(x->context->net) || x->tag >= SL__TAG_LANE_ONLY) return SL_OK;
+  struct sl__net *net = x->context->net;
+  bool split = sl__net_has_starpu(net) || sl__net_is_aware(net);
+  if (!split || x->tag >= SL__TAG_LANE_ONLY) return SL_OK;
   if (s->has_norm) {
     SL_TRY(sl__fill(x->context, &launch, s->no_norm, 0));
     x->list[(*n)++] = s->no_norm;
