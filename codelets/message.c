@@ -11,32 +11,43 @@ struct message_args {
   const char *name;
   int32_t tag, first, count, skip, stride, patience;
   int32_t pieces; /* tensors a rank */
+  int32_t apart;  /* a message each */
 };
 
 /* pieces buffers for each rank, the first ones for the first; or the same for all. */
 static void begin(void *buffers[], const struct message_args *a, bool is_send) {
+  struct starpu_task *task = starpu_task_get_current();
+  bool on_gpu = starpu_worker_get_type(starpu_worker_get_id()) == STARPU_CUDA_WORKER;
   void *memory[a->pieces];
   size_t bytes[a->pieces];
+  starpu_data_handle_t handles[a->pieces];
   int at = 0;
   for (int peer = 0; peer < a->count; peer++) {
     int r = a->first + peer * a->stride;
     if (r == a->skip) continue;
     for (int i = 0; i < a->pieces; i++) {
-      void *buffer = buffers[is_send ? i : at++];
+      int b = is_send ? i : at++;
+      void *buffer = buffers[b];
+      handles[i] = STARPU_TASK_GET_HANDLE(task, b);
       memory[i] = (void *)STARPU_VECTOR_GET_PTR(buffer);
       bytes[i] = (size_t)STARPU_VECTOR_GET_NX(buffer) * STARPU_VECTOR_GET_ELEMSIZE(buffer);
     }
     sl__net_begin(a->net, &(struct sl__message){.is_send = is_send,
+                                                .apart = a->apart,
                                                 .peer = r,
                                                 .tag = a->tag,
                                                 .patience = (enum sl__patience)a->patience,
                                                 .name = a->name,
                                                 .count = a->pieces,
                                                 .memory = memory,
-                                                .bytes = bytes});
+                                                .bytes = bytes,
+                                                .handles = on_gpu ? handles : NULL});
   }
 }
 
+/* On a GPU's worker the memory is the GPU's. What was computed there is complete, and nobody reads
+ * what a message will overwrite: StarPU ends a GPU's tasks and copies when the device has, and only
+ * then lets go tasks that depend on them. So nothing is waited for here. */
 SL_KERNEL void sl__send_cpu(void *buffers[], void *cl_arg) {
   begin(buffers, sl__args(cl_arg), true);
 }
@@ -58,6 +69,23 @@ static size_t bytes_of(int count, struct sl_tensor *const *tensors) {
   size_t bytes = 0;
   for (int i = 0; i < count; i++) bytes += tensors[i]->bytes;
   return bytes;
+}
+
+/* Many small buffers travel as one MPI datatype, which MPI may copy byte by byte out of a GPU, or,
+ * given pointers in a GPU and none to begin from, not see as a GPU's at all: not there. What has a
+ * large one goes one by one instead; both ranks see the sizes, and nothing else, alike. */
+static bool is_apart(const struct sl_context *context, int tag, int pieces,
+                     struct sl_tensor *const *tensors) {
+  bool large = false;
+  for (int i = 0; i < pieces; i++) large |= tensors[i]->bytes > SL__SMALL_MESSAGE_BYTES;
+  return large && pieces > 1 && tag < SL__TAG_LANE_ONLY && sl__net_is_aware(context->net);
+}
+
+/* Straight from and to a GPU's memory? */
+static bool is_direct(const struct sl_context *context, const struct sl__launch *l,
+                      const struct message_args *a) {
+  return l->place.where == STARPU_CUDA && (a->pieces == 1 || a->apart) &&
+         sl__net_is_aware(context->net);
 }
 
 static int starpu_priority(const struct sl__launch *l) {
@@ -108,8 +136,9 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                                         : ranks            ? count / ranks
                                                            : 0};
   struct sl__launch launch = *l;
+  args.apart = is_apart(context, tag, args.pieces, tensors);
   /* a pinned worker looks at what is for any only when it has nothing of its own left */
-  if (!l->place.worker || l->place.where != STARPU_CPU)
+  if ((!l->place.worker || l->place.where != STARPU_CPU) && !is_direct(context, l, &args))
     launch.place = (struct sl__place){.where = STARPU_CPU};
   if (!ranks) return SL_OK;
   bool to_self = ranks == 1 && peers->count == 1 && peers->first == sl__net_rank(context->net);

@@ -3,6 +3,7 @@
 
 #include <starpu_cuda.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 extern "C" {
@@ -141,4 +142,19 @@ const char *sl__cuda_trouble(int *worker) {
   if (cudaGetDevice(&device) == cudaSuccess)
     *worker = starpu_worker_get_by_devid(STARPU_CUDA_WORKER, device);
   return *worker < 0 ? NULL : cudaGetErrorString(result);
+}
+
+void sl__cuda_make_current(void) {
+  int worker = starpu_worker_get_id(), first = starpu_worker_get_by_type(STARPU_CUDA_WORKER, 0);
+  if (first < 0 || (worker >= 0 && starpu_worker_get_type(worker) == STARPU_CUDA_WORKER)) return;
+  cudaSetDevice(starpu_worker_get_devid(first));
+}
+
+bool sl__cuda_is_host(void) {
+#ifdef SL_CUDA_STANDIN
+  const char *wish = getenv("SL_STANDIN_MPI_AWARE");
+  return wish && *wish == '1';
+#else
+  return false;
+#endif
 }

@@ -17,14 +17,22 @@ void sl__cuda_close(struct sl_context *context);
 /* Why there is no CUDA worker, into text: "CUDA says: no CUDA-capable device is detected". */
 const char *sl__cuda_absence(char *text, size_t size);
 
-/* Bytes of a memory node that StarPU counts as its own but cannot have: other programs' on that GPU,
- * the workspace, CUDA itself. 0 where the node is no GPU's. */
+/* Bytes of a memory node that StarPU counts as its own but cannot have: other programs' on that
+ * GPU, the workspace, CUDA itself. 0 where the node is no GPU's. */
 size_t sl__cuda_taken(unsigned node);
 
 /* What the calling thread was last told of the GPU that it works with: "CUDA: an illegal memory
  * access was encountered", and the GPU's worker. NULL: nothing is wrong. For a handler of SIGABRT:
  * asks CUDA for what it has noted, no more. */
 const char *sl__cuda_trouble(int *worker);
+
+/* Device memory is given to MPI: it works with the calling thread's GPU, and threads that are no
+ * GPU's worker have none. They get the first worker's. */
+void sl__cuda_make_current(void);
+
+/* Is device memory the host's, and any MPI to be given it? Of the stand-in, where a test says so.
+ */
+bool sl__cuda_is_host(void);
 
 #ifdef __cplusplus
 }

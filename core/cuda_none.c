@@ -24,3 +24,7 @@ size_t sl__cuda_taken(unsigned node) {
   (void)node;
   return 0;
 }
+
+void sl__cuda_make_current(void) {}
+
+bool sl__cuda_is_host(void) { return false; }

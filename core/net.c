@@ -2,6 +2,9 @@
 
 #include <limits.h>
 #include <mpi.h>
+#ifdef HAVE_MPI_EXT_H
+#include <mpi-ext.h>
+#endif
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -11,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/cuda.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/watch.h"
@@ -30,6 +34,7 @@ struct pending {
   int peer;
   bool is_send;
   enum sl__patience patience;
+  starpu_data_handle_t held; /* its memory is a GPU's; NULL: it is not */
 };
 
 struct sl__net {
@@ -38,6 +43,7 @@ struct sl__net {
   double timeout;
   bool began_mpi, alone; /* alone: one rank, without MPI */
   bool is_open;
+  bool is_aware;
   bool hears; /* the main thread waits as long as it takes */
   MPI_Comm control, data;
   struct sl__watch *watch; /* NULL: none */
@@ -66,6 +72,13 @@ static double now_us(void) {
 
 int sl__net_rank(const struct sl__net *net) { return net->rank; }
 int sl__net_size(const struct sl__net *net) { return net->size; }
+bool sl__net_is_aware(const struct sl__net *net) { return net->is_aware; }
+
+/* What follows calls MPI. */
+static void lock(struct sl__net *net) {
+  if (net->is_aware) sl__cuda_make_current();
+  pthread_mutex_lock(&net->lock);
+}
 
 static bool has_failed(struct sl__net *net) {
   return __atomic_load_n(&net->failed, __ATOMIC_ACQUIRE);
@@ -196,10 +209,26 @@ static bool make_room(struct sl__net *net) {
   return true;
 }
 
+/* StarPU gives a task's memory free when its function returns, not when the task ends: a GPU that
+ * is full would take it from under the message. What is to be written through to a GPU stays there.
+ */
+static void hold(starpu_data_handle_t handle) {
+  starpu_data_set_wt_mask(handle,
+                          1u << starpu_worker_get_memory_node(starpu_worker_get_id_check()));
+}
+
+static void let_go(const struct sl__net *net, starpu_data_handle_t handle) {
+  for (int i = 0; i < net->count; i++)
+    if (net->pending[i].held == handle) return; /* sent to others, too */
+  starpu_data_set_wt_mask(handle, 0);
+}
+
 static void forget(struct sl__net *net, int i) {
+  starpu_data_handle_t held = net->pending[i].held;
   net->count--;
   net->requests[i] = net->requests[net->count];
   net->pending[i] = net->pending[net->count];
+  if (held) let_go(net, held);
 }
 
 /* With the lock: one of the messages that a task listens for has come; now it waits for the others.
@@ -257,6 +286,7 @@ static int collect(struct sl__net *net, struct starpu_task **tasks, int room) {
 /* Look after the messages; true where a task was let go. */
 static bool poll(struct sl__net *net) {
   struct starpu_task *tasks[256];
+  if (net->is_aware) sl__cuda_make_current();
   if (pthread_mutex_trylock(&net->lock)) return false; /* another one does */
   double now = now_us();
   net->polled = now;
@@ -380,15 +410,30 @@ static bool begin_locked(struct sl__net *net, const struct sl__message *m) {
                                               .since = now_us(),
                                               .peer = m->peer,
                                               .is_send = m->is_send,
-                                              .patience = m->patience};
+                                              .patience = m->patience,
+                                              .held = m->handles ? m->handles[0] : NULL};
+  if (m->handles) hold(m->handles[0]);
   __atomic_store_n(&net->count, net->count + 1, __ATOMIC_RELAXED);
   net->moved = now_us();
   return true;
 }
 
+static bool begin_apart(struct sl__net *net, const struct sl__message *message) {
+  bool begun = false;
+  for (int i = 0; i < message->count; i++) {
+    struct sl__message piece = *message;
+    piece.count = 1;
+    piece.memory += i;
+    piece.bytes += i;
+    if (piece.handles) piece.handles += i;
+    begun |= begin_locked(net, &piece);
+  }
+  return begun;
+}
+
 void sl__net_begin(struct sl__net *net, const struct sl__message *message) {
-  pthread_mutex_lock(&net->lock);
-  bool begun = begin_locked(net, message);
+  lock(net);
+  bool begun = message->apart ? begin_apart(net, message) : begin_locked(net, message);
   bool needs_poller = begun && !net->has_poller;
   if (needs_poller) net->has_poller = true;
   pthread_mutex_unlock(&net->lock);
@@ -497,7 +542,7 @@ static enum sl_status wait_for(struct sl__net *net, MPI_Request *request, const 
   int ended = 0;
   long pause = 1000; /* ns */
   for (;;) {
-    pthread_mutex_lock(&net->lock);
+    lock(net);
     MPI_Status told;
     int code = look_locked(net) ? MPI_SUCCESS : MPI_Test(request, &ended, &told);
     if (code != MPI_SUCCESS) mpi_failed(net, code, name);
@@ -525,7 +570,7 @@ static enum sl_status transfer(struct sl__net *net, bool is_send, int peer, void
     char *place = (char *)data + first;
     MPI_Request request;
     if (has_failed(net)) return failure(net);
-    pthread_mutex_lock(&net->lock);
+    lock(net);
     int code = is_send ? MPI_Isend(place, (int)length, MPI_BYTE, peer, 0, net->control, &request)
                        : MPI_Irecv(place, (int)length, MPI_BYTE, peer, 0, net->control, &request);
     if (code != MPI_SUCCESS) mpi_failed(net, code, "a message between ranks");
@@ -591,6 +636,13 @@ static enum sl_status check_shared_memory(void) {
                  1e-6 * all, 1e-6 * left, ranks, 1e-6 * each * (double)ranks);
 }
 
+static bool is_cuda_aware(void) {
+#if HAVE_DECL_MPIX_QUERY_CUDA_SUPPORT
+  if (MPIX_Query_cuda_support() == 1) return true;
+#endif
+  return sl__cuda_is_host();
+}
+
 static enum sl_status begin_mpi(struct sl__net *net) {
   int begun, ended, level;
   MPI_Finalized(&ended);
@@ -618,6 +670,9 @@ static enum sl_status begin_mpi(struct sl__net *net) {
   MPI_Comm_set_errhandler(net->data, MPI_ERRORS_RETURN);
   MPI_Comm_rank(net->control, &net->rank);
   MPI_Comm_size(net->control, &net->size);
+  int aware = is_cuda_aware();
+  MPI_Allreduce(MPI_IN_PLACE, &aware, 1, MPI_INT, MPI_MIN, net->control);
+  net->is_aware = aware;
   return SL_OK;
 }
 

@@ -29,6 +29,9 @@ bool sl__net_close(struct sl__net *net);
 int sl__net_rank(const struct sl__net *net);
 int sl__net_size(const struct sl__net *net);
 
+/* May MPI be given pointers into a GPU's memory, on all ranks? */
+bool sl__net_is_aware(const struct sl__net *net);
+
 /* SL_LOST where a rank is gone: which one and since when. */
 enum sl_status sl__net_check(struct sl__net *net);
 /* This rank ends before its time: tell the others. */
@@ -71,15 +74,18 @@ enum sl__patience { SL__WAITS, SL__WAITS_LONGER, SL__LISTENS };
 enum { SL__TAG_LANE_ONLY = 16384 };
 
 /* One message from or to one rank; its memory may be in several pieces. Messages between two ranks
- * with the same tag arrive in the order in which they were begun. */
+ * with the same tag arrive in the order in which they were begun. apart: each piece is a message to
+ * MPI, on both ranks. */
 struct sl__message {
-  bool is_send;
+  bool is_send, apart;
   int peer, tag;
   enum sl__patience patience; /* of a task's messages: once one has come, all are waited for */
   const char *name;           /* for "rank 2 has not sent NAME"; must live on */
   int count;
   void *const *memory;
   const size_t *bytes;
+  /* [count] where the memory is a GPU's: StarPU must not take it back before the end; else NULL */
+  const starpu_data_handle_t *handles;
 };
 
 /* From within a running task: begin the message; the task ends when it has. */

@@ -37,6 +37,11 @@ int sl__net_size(const struct sl__net *net) {
   return 1;
 }
 
+bool sl__net_is_aware(const struct sl__net *net) {
+  (void)net;
+  return false;
+}
+
 enum sl_status sl__net_check(struct sl__net *net) {
   (void)net;
   return SL_OK;

@@ -294,14 +294,14 @@ static int64_t enter(struct slot *slot, const float *head) {
   return s->version[m]++;
 }
 
-/* By any thread, when a slot's head can be read. */
+/* By any thread, also a GPU's, whose own memory is another one, when a slot's head can be read. */
 static void arrived(void *argument) {
   struct slot *slot = argument;
   struct sl__exchange *x = slot->x;
   struct sl__service *s = x->service;
   struct slot *answered[x->ranks.workers];
   float head[HEAD_SIZE];
-  const float *place = starpu_data_get_local_ptr(slot->head->handle);
+  const float *place = starpu_data_handle_to_pointer(slot->head->handle, STARPU_MAIN_RAM);
   for (int i = 0; i < HEAD_SIZE; i++) head[i] = place[i];
   starpu_data_release(slot->head->handle);
   if (sl__net_check(x->context->net) != SL_OK) head[HEAD_KIND] = KIND_BYE; /* nothing came */
@@ -328,7 +328,7 @@ static void arrived(void *argument) {
 static void answered(void *argument) {
   struct slot *slot = argument; /* of this worker's own, without gradients */
   struct sl__service *s = slot->x->service;
-  const float *facts = starpu_data_get_local_ptr(slot->answer->handle);
+  const float *facts = starpu_data_handle_to_pointer(slot->answer->handle, STARPU_MAIN_RAM);
   int64_t staleness = (int64_t)facts[ANSWER_STALENESS];
   bool stop = facts[ANSWER_STOP] != 0;
   starpu_data_release(slot->answer->handle);
@@ -384,14 +384,16 @@ out:
   return status;
 }
 
-/* What is awaited behind the head of a push. MPI takes a short message for a long one, StarPU-MPI
- * has as many messages as tensors: there a farewell is as long as a push. */
+/* What is awaited behind the head of a push. MPI takes a short message for a long one; where
+ * tensors may be a message each, by StarPU-MPI or from GPUs, a farewell is as long as a push. */
 static enum sl_status fill_up(struct sl__exchange *x, int m, int *n) {
   struct sl__service *s = x->service;
   const struct sl__exchange_message *message = &x->messages[m];
   struct sl__launch launch = sl__message_launch(x, m);
   enum sl_status status = SL_OK;
-  if (!sl__net_has_starpu(x->context->net) || x->tag >= SL__TAG_LANE_ONLY) return SL_OK;
+  struct sl__net *net = x->context->net;
+  bool split = sl__net_has_starpu(net) || sl__net_is_aware(net);
+  if (!split || x->tag >= SL__TAG_LANE_ONLY) return SL_OK;
   if (s->has_norm) {
     SL_TRY(sl__fill(x->context, &launch, s->no_norm, 0));
     x->list[(*n)++] = s->no_norm;

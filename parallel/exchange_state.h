@@ -40,10 +40,14 @@ static inline bool sl__is_compressed(const struct sl__exchange *x) {
   return x->compress.method != SL__COMPRESS_NONE;
 }
 
-/* Beginning a message takes no time and lets others go on: before all else. */
+/* Beginning a message takes no time and lets others go on: before all else. On the GPU that has the
+ * shard, if it may be; large ones have one each. */
 static inline struct sl__launch sl__message_launch(const struct sl__exchange *x, int m) {
-  return (struct sl__launch){.name = x->parcels[x->messages[m].parcels[0]].name,
-                             .priority = SL_PRIORITY_LOSS};
+  const struct sl__launch *first = &x->parcels[x->messages[m].parcels[0]].launch;
+  struct sl__launch launch = {.name = x->parcels[x->messages[m].parcels[0]].name,
+                              .priority = SL_PRIORITY_LOSS};
+  if (first->place.where == STARPU_CUDA) launch.place = first->place;
+  return launch;
 }
 
 /* Submit: what a worker sends of its gradient, compressed or not. */
