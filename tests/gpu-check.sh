@@ -28,7 +28,7 @@ verdict() { if [ "$1" -eq 0 ]; then ok "$2"; else not_ok "$2"; fi; }
 # quietly COMMAND...: its output goes to the log, which not_ok shows the end of; nothing may hang
 quietly() { timeout -k 10 "${GPU_CHECK_TIMEOUT:-600}" "$@" >"$work/log" 2>&1; }
 
-"$tests/gpu_ops" --device "$device" --only fill >"$work/log" 2>&1
+quietly "$tests/gpu_ops" --device "$device" --only fill
 status=$?
 if [ $status -eq 77 ]; then
   echo "SKIP: no GPU: $(sed -n 's/.*SKIP no GPU: //p' "$work/log")"
