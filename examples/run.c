@@ -237,6 +237,21 @@ static enum sl_status open_model(struct run *run) {
   return status;
 }
 
+/* What the options leave to measurements. */
+static enum sl_status measure(struct run *run, struct sl_trainer_options *options) {
+  const struct cli *cli = &run->cli;
+  enum sl_status status = SL_OK;
+  if (cli_is_automatic(cli)) {
+    status = sl_place_auto(run->model, &cli->optimizer, options, cli->batch, &run->predicted_ms,
+                           &run->automatic);
+    options->stages = 0; /* the placement has its own, at most so many */
+  }
+  if (status == SL_OK && cli_splits_itself(cli))
+    status = sl_split_auto(run->model, &cli->optimizer, options, cli->batch, &run->split,
+                           &run->split_table);
+  return status;
+}
+
 static enum sl_status open_trainer(struct run *run) {
   const struct cli *cli = &run->cli;
   struct sl_schedule schedule;
@@ -259,17 +274,10 @@ static enum sl_status open_trainer(struct run *run) {
                                     .warmup = schedule.warmup,
                                     .period = *run->program->half_life * run->epoch_steps,
                                     .gamma = 0.5f};
-  if (cli_is_automatic(cli)) {
-    status = sl_place_auto(run->model, &cli->optimizer, &options, cli->batch, &run->predicted_ms,
-                           &run->automatic);
-    if (status != SL_OK) return status;
-    options.stages = 0; /* the placement has its own, at most so many */
-  }
-  if (cli_splits_itself(cli)) {
-    status = sl_split_auto(run->model, &cli->optimizer, &options, cli->batch, &run->split,
-                           &run->split_table);
-    if (status != SL_OK) return status;
-  }
+  status = measure(run, &options);
+  /* they measure their own devices, and one may fail alone */
+  if (ranks_wanted(cli)) status = sl_share(run->context, status, sl_error());
+  if (status != SL_OK) return status;
   return sl_trainer_new(run->model, &cli->optimizer, &schedule, &options, &run->trainer);
 }
 

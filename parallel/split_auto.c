@@ -131,12 +131,16 @@ out:
 
 /* ---- more slices than devices ---- */
 
-/* Slices that go anywhere may go to any worker of the kinds: only where the list has all of them.
- */
-static bool has_all_of_its_kinds(struct study *s) {
+/* Where StarPU's scheduler may put such slices: of GPUs alone, too, the CPU is not left out. */
+static struct sl__place anywhere(const struct study *s) {
+  return (struct sl__place){.where = s->anywhere == STARPU_CPU ? STARPU_CPU : 0};
+}
+
+/* Only where the list has all workers that they may go to. */
+static bool may_go_anywhere(struct study *s) {
   s->anywhere = 0;
   for (int r = 0; r < s->grid.replicas; r++) s->anywhere |= s->device[r].place.where;
-  const struct sl__place place = {.where = s->anywhere};
+  const struct sl__place place = anywhere(s);
   for (int w = 0; w < (int)starpu_worker_get_count(); w++) {
     bool listed = false;
     for (int r = 0; r < s->grid.replicas; r++)
@@ -166,7 +170,7 @@ static int slices_of(const struct study *s) {
 static enum sl_status measure_slices(struct study *s) {
   enum sl_status status = SL_NO_MEMORY;
   struct sl__grid grid = s->grid;
-  if (!has_all_of_its_kinds(s)) return SL_OK;
+  if (!may_go_anywhere(s)) return SL_OK;
   s->slices = slices_of(s);
   if (s->slices <= s->grid.replicas) return SL_OK;
   grid.replicas = s->slices;
@@ -174,7 +178,7 @@ static enum sl_status measure_slices(struct study *s) {
   if (!grid.devices) return status;
   for (int r = 0; r < grid.replicas; r++) {
     grid.devices[r] = (struct sl__device){.node = STARPU_MAIN_RAM};
-    grid.devices[r].place.where = s->anywhere == STARPU_CPU ? STARPU_CPU : 0;
+    grid.devices[r].place = anywhere(s);
   }
   struct sl__cost_case c = s->c;
   c.replicas = grid.replicas;

@@ -95,6 +95,7 @@ refused 2 "unknown KVStore 'nonsense'" 3 "--kvstore nonsense"
 refused 2 "unknown KVStore 'nonsense'" 1 "" "--kvstore nonsense"
 refused 1 "cuda:0" 3 "--devices cuda:0"
 refused 1 "rank 2: device 'cuda:0'" 3 "" "--devices cuda:0"
+refused 2 "rank 2: split auto: 'any' is no device" 1 "" "--split auto"
 
 # ---- out of step: it learns as well, and says how stale gradients were ----
 
