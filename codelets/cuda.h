@@ -114,12 +114,14 @@ inline bool succeeded(cudaError_t result) {
                     cudaGetErrorString(result));
   return false;
 }
+
 /* CUDA remembers a thread's last error until somebody asks, and this thread is StarPU's, too: that
  * memory was short until it had made room, say. That is no failure of the task that comes next. */
 inline void forget_settled() {
   cudaError_t result = cudaGetLastError();
   if (is_late(result)) succeeded(result);
 }
+
 inline bool succeeded(cublasStatus_t result) {
   if (result == CUBLAS_STATUS_SUCCESS) return true;
   sl__task_failed(SL_STARPU, "cuBLAS: %s", cublasLtGetStatusString(result));
