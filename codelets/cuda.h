@@ -26,6 +26,7 @@ extern "C" {
   extern "C" void sl__##name##_cuda(void *buffers[], void *cl_arg);                                \
   extern "C" void sl__##name##_cuda(void *buffers[], void *cl_arg) {                               \
     sl__task_launched();                                                                           \
+    sl::forget_settled();                                                                          \
     name##_body(buffers, cl_arg, sl__cuda_here());                                                 \
     sl::succeeded(cudaGetLastError());                                                             \
   }                                                                                                \
@@ -87,10 +88,21 @@ T *out(void *buffers[], int i) {
 /* ---- failures: the task's, see core/failure.h --------------------------------------------- */
 
 /* Errors of kernels that were begun earlier: they come to whoever asks CUDA for something next, and
- * the device is lost. CUDA's numbers from 700 on are such, but for a few that the call itself made. */
+ * the device is lost. */
 inline bool is_late(cudaError_t result) {
-  return result >= cudaErrorIllegalAddress && result <= cudaErrorLaunchFailure &&
-         result != cudaErrorLaunchOutOfResources;
+  switch (result) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure: return true;
+    default: return false;
+  }
 }
 
 inline bool succeeded(cudaError_t result) {
@@ -102,6 +114,14 @@ inline bool succeeded(cudaError_t result) {
                     cudaGetErrorString(result));
   return false;
 }
+
+/* CUDA remembers a thread's last error until somebody asks, and this thread is StarPU's, too: that
+ * memory was short until it had made room, say. That is no failure of the task that comes next. */
+inline void forget_settled() {
+  cudaError_t result = cudaGetLastError();
+  if (is_late(result)) succeeded(result);
+}
+
 inline bool succeeded(cublasStatus_t result) {
   if (result == CUBLAS_STATUS_SUCCESS) return true;
   sl__task_failed(SL_STARPU, "cuBLAS: %s", cublasLtGetStatusString(result));

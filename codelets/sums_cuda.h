@@ -75,15 +75,22 @@ __device__ inline int32_t sum_before(int32_t v, int32_t *total) {
 
 /* ---- squares -------------------------------------------------------------------------------- */
 
-template <int N>
+/* PACKED only says how four values are loaded: each thread has the same values in the same order
+ * either way, for where a shard lies may change from run to run. */
+template <bool PACKED>
 __device__ inline double squares(const float *x, int64_t n) {
+  constexpr int N = 4, LOADED = PACKED ? N : 1;
   int64_t packs = n / N, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   double sum = 0;
 #pragma unroll 4
   for (int64_t p = thread_index(); p < packs; p += step) {
-    pack<float, N> v = reinterpret_cast<const pack<float, N> *>(x)[p];
 #pragma unroll
-    for (int j = 0; j < N; j++) sum += static_cast<double>(v.v[j]) * static_cast<double>(v.v[j]);
+    for (int k = 0; k < N; k += LOADED) {
+      pack<float, LOADED> v = *reinterpret_cast<const pack<float, LOADED> *>(x + p * N + k);
+#pragma unroll
+      for (int j = 0; j < LOADED; j++)
+        sum += static_cast<double>(v.v[j]) * static_cast<double>(v.v[j]);
+    }
   }
   for (int64_t i = packs * N + thread_index(); i < n; i += step)
     sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
@@ -91,9 +98,9 @@ __device__ inline double squares(const float *x, int64_t n) {
 }
 
 /* Of n values; where count is given, of count[0] rows of n. */
-template <int N>
+template <bool PACKED>
 __global__ void square_parts(const float *x, const int32_t *count, int64_t n, sums<1> s) {
-  double sum[1] = {squares<N>(x, count ? count[0] * n : n)};
+  double sum[1] = {squares<PACKED>(x, count ? count[0] * n : n)};
   s.leave(sum);
 }
 
@@ -104,9 +111,9 @@ inline void square_sum(struct sl__cuda *cuda, const float *x, const int32_t *cou
   int64_t wanted = blocks(most, 16 * THREADS); /* a few packs a thread */
   unsigned grid = static_cast<unsigned>(wanted < 1024 ? wanted : 1024);
   if (is_aligned(x))
-    SL_LAUNCH((square_parts<4>), grid, THREADS, 0, cuda->stream, x, count, n, s);
+    SL_LAUNCH((square_parts<true>), grid, THREADS, 0, cuda->stream, x, count, n, s);
   else
-    SL_LAUNCH((square_parts<1>), grid, THREADS, 0, cuda->stream, x, count, n, s);
+    SL_LAUNCH((square_parts<false>), grid, THREADS, 0, cuda->stream, x, count, n, s);
   finish(cuda, s, grid);
 }
 

@@ -34,6 +34,7 @@ static void try_kernel(struct sl__cuda *w) {
   struct cudaDeviceProp p;
   char what[448];
   if (cudaGetDeviceProperties(&p, w->device) != cudaSuccess) memset(&p, 0, sizeof p);
+  cudaGetLastError(); /* what StarPU met with while it started */
   SL_LAUNCH(probe, 1, 1, 0, w->stream, (int *)w->workspace);
   cudaError_t result = cudaGetLastError();
   if (result == cudaSuccess) result = cudaStreamSynchronize(w->stream);
@@ -52,7 +53,7 @@ static void account(struct sl__cuda *w) {
   unsigned node = starpu_worker_get_memory_node(starpu_worker_get_id());
   starpu_ssize_t limit = starpu_memory_get_total(node);
   if (limit <= 0 || cudaMemGetInfo(&left, &all) != cudaSuccess) return;
-  size_t room = left / 10 * 9;
+  size_t room = left / 10 * 9 + sl__cuda_taken(node); /* by other workers of this GPU */
   w->taken = (size_t)limit > room ? (size_t)limit - room : 0;
   if (w->taken) starpu_memory_allocate(node, w->taken, STARPU_MEMORY_OVERFLOW);
 }
@@ -80,6 +81,7 @@ static void open_worker(void *unused) {
   cudnnStatus_t dnn = cudnnCreate(&w->dnn);
   if (dnn == CUDNN_STATUS_SUCCESS) dnn = cudnnSetStream(w->dnn, w->stream);
   if (dnn != CUDNN_STATUS_SUCCESS) fail_opening(SL_STARPU, "cuDNN does not start", cudnnGetErrorString(dnn));
+  cudaStreamSynchronize(w->stream); /* StarPU aborts if this function left work behind */
 }
 
 static void close_worker(void *unused) {

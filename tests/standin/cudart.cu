@@ -58,6 +58,7 @@ struct Memory {
   int device;
   bool on_device, registered; /* registered: the caller's own host memory */
   char *block;
+  size_t shift;
 };
 
 struct World {
@@ -70,7 +71,7 @@ struct World {
   std::map<const void *, size_t> shared_limits;
   uint64_t number = 0;
   long kernels = 0, fail_at = 0;
-  size_t limit = (size_t)1 << 30;
+  size_t limit = (size_t)1 << 30, shift = 0;
   bool lazy = false, reverse = false;
   cudaError_t absent = cudaSuccess; /* why there is no device */
 
@@ -80,6 +81,7 @@ struct World {
     if ((text = getenv("SL_STANDIN_GPUS"))) gpus = strtol(text, nullptr, 10);
     if ((text = getenv("SL_STANDIN_MEMORY"))) limit = strtoull(text, nullptr, 10);
     if ((text = getenv("SL_STANDIN_FAIL"))) fail_at = strtol(text, nullptr, 10);
+    if ((text = getenv("SL_STANDIN_SHIFT"))) shift = strtoull(text, nullptr, 10);
     lazy = (text = getenv("SL_STANDIN_LAZY")) && *text == '1';
     reverse = (text = getenv("SL_STANDIN_ORDER")) && !strcmp(text, "reverse");
     if ((text = getenv("SL_STANDIN_DRIVER")) && !strcmp(text, "none"))
@@ -233,21 +235,27 @@ Memory *find(World &w, const void *pointer, size_t bytes = 0) {
 /* The allocation that a pointer lies in, whether or not the range does. */
 Memory *touches(World &w, const void *pointer) { return find(w, pointer, 0); }
 
+/* Larger blocks stay aligned: workspaces, whose users rely on it. */
+const size_t SHIFTED = (size_t)64 << 20;
+
 cudaError_t allocate(World &w, void **pointer, size_t size, bool on_device) {
   *pointer = nullptr;
   if (!size) return cudaSuccess;
   Device &device = w.devices[current];
   size_t charge = on_device ? (size + 511) / 512 * 512 : 0;
   if (charge > w.limit - std::min(device.used, w.limit)) return cudaErrorMemoryAllocation;
+  size_t shift = on_device && size < SHIFTED ? w.shift : 0;
   void *block;
-  if (size > SIZE_MAX / 2 || posix_memalign(&block, on_device ? 256 : 4096, size + 2 * guard))
+  if (size > SIZE_MAX / 2 ||
+      posix_memalign(&block, on_device ? 256 : 4096, shift + size + 2 * guard))
     return cudaErrorMemoryAllocation;
+  block = (char *)block + shift;
   memset(block, guard_byte, guard);
   memset((char *)block + guard, 0xff, size); /* NaN, and an index that leads nowhere */
   memset((char *)block + guard + size, guard_byte, guard);
   device.used += charge;
   *pointer = (char *)block + guard;
-  w.memory[(uintptr_t)*pointer] = Memory{size, charge, current, on_device, false, (char *)block};
+  w.memory[(uintptr_t)*pointer] = Memory{size, charge, current, on_device, false, (char *)block, shift};
   return cudaSuccess;
 }
 
@@ -265,7 +273,7 @@ cudaError_t release(World &w, std::map<uintptr_t, Memory>::iterator it) {
   memset((void *)it->first, 0xff, m.size);
   w.devices[m.device].used -= m.charge;
   w.memory.erase(it);
-  free(m.block);
+  free(m.block - m.shift);
   return result;
 }
 
@@ -696,7 +704,7 @@ cudaError_t cudaHostRegister(void *pointer, size_t size, unsigned) {
   CALL();
   if (!pointer || !size) return note(cudaErrorInvalidValue);
   if (touches(w, pointer)) return note(cudaErrorHostMemoryAlreadyRegistered);
-  w.memory[(uintptr_t)pointer] = Memory{size, 0, current, false, true, nullptr};
+  w.memory[(uintptr_t)pointer] = Memory{size, 0, current, false, true, nullptr, 0};
   return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void *pointer) {
