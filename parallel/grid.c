@@ -23,12 +23,22 @@ enum sl_status sl__grid_workers(const struct sl_context *context, struct sl__dev
   return SL_OK;
 }
 
+/* StarPU ends a GPU's name with its place on the bus, "139.8 GiB 0000:1b:00.0)": no two are alike
+ * in that. */
+static int without_bus(const char *name) {
+  const char *last = strrchr(name, ' ');
+  bool is_bus =
+      last && strchr(last, ':') && last[1 + strspn(last + 1, "0123456789abcdef:.")] == ')';
+  return (int)(is_bus ? (size_t)(last - name) : strlen(name));
+}
+
 void sl__device_kind(const struct sl__device *device, char *kind, size_t size) {
   char name[128] = "";
   starpu_worker_get_name(device->place.worker - 1, name, sizeof name);
   const char *model = strchr(name, '(');
   size_t letters = strspn(device->name, "abcdefghijklmnopqrstuvwxyz");
-  snprintf(kind, size, "%.*s %s", (int)letters, device->name, model ? model : "");
+  if (!model) model = "";
+  snprintf(kind, size, "%.*s %.*s", (int)letters, device->name, without_bus(model), model);
 }
 
 /* How many replicas a device list stands for: "cpu" is all cores, "cpu:0,cuda:0" is two. */

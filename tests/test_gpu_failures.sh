@@ -45,5 +45,10 @@ if fails "a kernel in the midst of a training fails, which is known late" "$line
   if [ "$left" -gt 0 ] && train --resume; then ok "one of $left checkpoints leads on"; else not_ok "no whole checkpoint of $left"; fi
 fi
 
+# ---- two GPUs that differ in their place on the bus only ----
+if SL_STANDIN_GPUS=2 STARPU_NCUDA=2 timeout -k 5 200 "$lenet" --data "$work/black" --batch 16 --steps 2 --devices cuda:0,cuda:1 --split auto >"$work/out" 2>"$work/err" &&
+  grep -q "the devices are alike" "$work/out" "$work/err"; then ok "two GPUs of a kind get the same"
+else not_ok "two GPUs of a kind: no even split"; fi
+
 echo "1..$n"
 exit $failed
