@@ -17,9 +17,13 @@ void sl__cuda_close(struct sl_context *context);
 /* Why there is no CUDA worker, into text: "CUDA says: no CUDA-capable device is detected". */
 const char *sl__cuda_absence(char *text, size_t size);
 
-/* Bytes of a memory node that StarPU counts as its own but cannot have: other programs' on that GPU,
- * the workspace, CUDA itself. 0 where the node is no GPU's. */
+/* Bytes of a memory node that StarPU counts as its own but cannot have: other programs' on that
+ * GPU, the workspace, CUDA itself. 0 where the node is no GPU's. */
 size_t sl__cuda_taken(unsigned node);
+
+/* What one task's tensors may take together in a memory node; 0: as much as they like. StarPU waits
+ * for ever for memory that no eviction can give. */
+size_t sl__cuda_room(unsigned node);
 
 /* What the calling thread was last told of the GPU that it works with: "CUDA: an illegal memory
  * access was encountered", and the GPU's worker. NULL: nothing is wrong. For a handler of SIGABRT:
