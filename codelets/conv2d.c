@@ -245,6 +245,7 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              void (*try)(enum sl__implementation, const void *, float *const *)) {
   struct sl_tensor *scratch;
   int64_t matrix = is_product(a) ? 1 : sl__conv_taps(a) * sl__conv_pixels(a), room = matrix;
+  if (l->place.where == STARPU_CUDA) room = 1; /* cuDNN has a workspace */
   if (op == &sl__op_conv2d_backward_weight && first->type == SL_BF16) {
     int64_t widened = sl__conv_widened(a) * (sl__conv_x_size(a) + sl__conv_y_size(a));
     if (widened > room) room = widened;

@@ -20,11 +20,32 @@ static const char *default_scheduler(const char *devices) {
   return gpu ? "dmdas" : "lws";
 }
 
+/* Has somebody told StarPU to take less of a GPU's memory than there is? */
+static bool is_limited(void) {
+  const int most = 64; /* GPUs of a machine */
+  char name[40];
+  bool limited = getenv("STARPU_LIMIT_CUDA_MEM");
+  for (int i = 0; i < most && !limited; i++) {
+    snprintf(name, sizeof name, "STARPU_LIMIT_CUDA_%d_MEM", i);
+    limited = getenv(name);
+  }
+  return limited;
+}
+
+/* StarPU 1.4 may stall for good where it fetches ahead into a memory that is full; and its chunks
+ * of 32 MB, each kept for whatever small lies in it, leave little of a small one. */
+static void prepare_for_little_memory(void) {
+  if (!is_limited()) return;
+  setenv("STARPU_PREFETCH", "0", 0);
+  setenv("STARPU_SUBALLOCATOR", "0", 0);
+}
+
 static enum sl_status start_starpu(const char *devices) {
   struct starpu_conf conf;
   starpu_conf_init(&conf);
   conf.sched_policy_name = default_scheduler(devices);
   starpu_malloc_set_align(64);
+  prepare_for_little_memory();
   int result = starpu_init(&conf);
   if (result == -ENODEV)
     return sl_fail(SL_STARPU, "StarPU finds no worker: are STARPU_NCPU or STARPU_NCUDA set to 0?");

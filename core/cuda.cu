@@ -136,6 +136,16 @@ size_t sl__cuda_taken(unsigned node) {
   return taken;
 }
 
+size_t sl__cuda_room(unsigned node) {
+  /* StarPU's chunks of small blocks: one that is not full for each end of the list */
+  const size_t chunks = (size_t)64 << 20;
+  starpu_ssize_t total = starpu_memory_get_total(node);
+  if (starpu_node_get_kind(node) != STARPU_CUDA_RAM || total <= 0) return 0;
+  size_t lost = sl__cuda_taken(node);
+  if (starpu_getenv_number("STARPU_SUBALLOCATOR") != 0) lost += chunks;
+  return (size_t)total > lost ? (size_t)total - lost : 1;
+}
+
 const char *sl__cuda_trouble(int *worker) {
   int device;
   cudaError_t result = cudaPeekAtLastError();

@@ -21,6 +21,10 @@ const char *sl__cuda_absence(char *text, size_t size);
  * GPU, the workspace, CUDA itself. 0 where the node is no GPU's. */
 size_t sl__cuda_taken(unsigned node);
 
+/* What one task's tensors may take together in a memory node; 0: as much as they like. StarPU waits
+ * for ever for memory that no eviction can give. */
+size_t sl__cuda_room(unsigned node);
+
 /* What the calling thread was last told of the GPU that it works with: "CUDA: an illegal memory
  * access was encountered", and the GPU's worker. NULL: nothing is wrong. For a handler of SIGABRT:
  * asks CUDA for what it has noted, no more. */

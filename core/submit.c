@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/cuda.h"
 #include "core/error.h"
 #include "core/net.h"
 
@@ -129,6 +130,44 @@ static double bytes_of(int count, struct sl_tensor *const *tensors) {
   return bytes;
 }
 
+/* The least room among the GPUs that may run it, and the device's worker; 0: unlimited, or none. */
+static size_t least_room(const struct sl__place *place, int *worker) {
+  size_t least = 0;
+  for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
+    int w = starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
+    if (!sl__place_has(place, w)) continue;
+    size_t room = sl__cuda_room(starpu_worker_get_memory_node((unsigned)w));
+    if (!room || (least && least <= room)) continue;
+    least = room;
+    *worker = w;
+  }
+  return least;
+}
+
+/* A task whose tensors cannot all be in a GPU's memory at once would be waited for for ever. It
+ * goes to a CPU where it may. */
+static enum sl_status find_room(struct starpu_task *task, const struct sl__launch *launch,
+                                int count, struct sl_tensor *const *tensors) {
+  size_t bytes = 0, room = 0;
+  int worker = -1;
+  if (!task->cl->cuda_funcs[0] || !starpu_cuda_worker_get_count()) return SL_OK;
+  for (int i = 0; i < count; i++) bytes += tensors[i]->capacity;
+  room = least_room(&launch->place, &worker);
+  if (!room || bytes <= room) return SL_OK;
+  if (!launch->place.worker && (!launch->place.where || launch->place.where & STARPU_CPU) &&
+      starpu_cpu_worker_get_count()) {
+    task->where = STARPU_CPU;
+    return SL_OK;
+  }
+  struct sl__device device;
+  sl__device_of_worker(worker, &device);
+  return sl_fail(SL_NO_MEMORY,
+                 "%s (layer %s) needs %.1f MB at once, but %s has room for %.1f MB; take a smaller "
+                 "batch or more microbatches, or place the layer elsewhere",
+                 task->cl->name, launch->name ? launch->name : "-", (double)bytes / 1e6,
+                 device.name, (double)room / 1e6);
+}
+
 enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                           const struct sl__launch *launch, int count,
                           struct sl_tensor *const *tensors, const void *args, size_t args_size,
@@ -158,7 +197,8 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
     task->callback_arg = context->net;
   }
   if (context->calibration) sl__calibration_watch(context->calibration, task);
-  status = attach_buffers(task, op->modes, launch->accumulate, count, tensors);
+  status = find_room(task, launch, count, tensors);
+  if (status == SL_OK) status = attach_buffers(task, op->modes, launch->accumulate, count, tensors);
   if (status == SL_OK) status = attach_args(task, &header, args, args_size);
   if (status == SL_OK) {
     int result = starpu_task_submit(task);

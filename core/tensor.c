@@ -42,6 +42,7 @@ static enum sl_status tensor_new(struct sl_context *context, const struct sl_sha
 
 static void register_rows(struct sl_tensor *t, int home, size_t capacity) {
   size_t row = t->bytes / (size_t)t->shape.dim[0];
+  t->capacity = capacity;
   starpu_vector_data_register_allocsize(&t->handle, home, (uintptr_t)t->host,
                                         (uint32_t)t->shape.dim[0], row, capacity);
 }
@@ -102,7 +103,7 @@ enum sl_status sl__tensor_split(struct sl_tensor *t, int count, const int64_t *r
   for (int i = 0; i < count; i++) {
     views[i] = *t;
     views[i].shape.dim[0] = rows[i];
-    views[i].bytes = row * (size_t)rows[i];
+    views[i].bytes = views[i].capacity = row * (size_t)rows[i];
     views[i].handle = handles[i];
     views[i].host = NULL;
     views[i].owns_host = false;

@@ -10,6 +10,7 @@ struct sl_tensor {
   struct sl_shape shape;
   enum sl_type type;
   size_t bytes;
+  size_t capacity; /* of its block: bytes or more */
   starpu_data_handle_t handle;
   void *host; /* home memory; NULL for temporaries and views */
   bool owns_host;

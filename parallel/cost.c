@@ -8,6 +8,7 @@
 #include "core/calibration.h"
 #include "core/cuda.h"
 #include "core/failure.h"
+#include "core/log.h"
 #include "parallel/feed.h"
 #include "parallel/precision.h"
 
@@ -31,12 +32,18 @@ static double param_bytes(const struct sl__cost_case *c, const struct sl__layer 
   return each * (double)layer->params.total;
 }
 
+/* A layer's output, of one slice. */
+static double value_bytes(const struct sl__cost_case *c, int i) {
+  return (double)sl__type_size(sl__value_type(c->math)) * (double)c->rows *
+         (double)sl_shape_count(&c->model->layers[i].out);
+}
+
 /* Of one slice; the input's bf16 copy counts with the layer that reads it first. */
 static double kept_bytes(const struct sl__cost_case *c, int i) {
   const struct sl__layer *layer = &c->model->layers[i];
   double rows = (double)c->rows, value = (double)sl__type_size(sl__value_type(c->math));
   double saved = (double)sl__type_size(sl__saved_type(layer, c->math));
-  double bytes = value * rows * (double)sl_shape_count(&layer->out);
+  double bytes = value_bytes(c, i);
   if (layer->saved.ndim)
     bytes += saved * (double)sl_shape_count(&layer->saved) * (layer->saved_per_row ? rows : 1);
   if (c->math == SL_MATH_BF16 && !i && !c->model->takes_tokens)
@@ -76,6 +83,8 @@ static double least_on_node(struct sl__cost_case *c, const struct sl__grid *grid
       if (device->node != node || !is_definite(device)) continue;
       c->rows = rows[r * grid->microbatches];
       bytes += sl__cost_bytes(c, i, 1);
+      /* on a GPU the gradients of all values, too: too much is better than a stall */
+      if (node != STARPU_MAIN_RAM) bytes += value_bytes(c, i);
       if (r) bytes -= param_bytes(c, &model->layers[i]); /* these are there once */
       if (*stage < 0) *stage = grid->stage[i];
     }
@@ -90,6 +99,7 @@ enum sl_status sl__cost_check_memory(const struct sl_model *model,
                             .microbatches = grid->microbatches,
                             .math = grid->math};
   enum sl_status status = SL_OK;
+  bool told = false;
   int64_t *rows = sl__alloc((size_t)grid->replicas * (size_t)grid->microbatches, sizeof *rows,
                             "a placement's memory");
   if (!rows) return SL_NO_MEMORY;
@@ -101,11 +111,23 @@ enum sl_status sl__cost_check_memory(const struct sl_model *model,
     double has = sl__cost_memory(device);
     if (grid->member_of && grid->member_of[d / grid->replicas] != grid->member) continue;
     if (stage < 0 || need <= has) continue;
-    status = sl_fail(SL_NO_MEMORY,
-                     "the placement cannot fit: the layers on %s (stage %d and what shares its "
-                     "memory) need at least %.1f MB, but it has %.1f MB; place layers elsewhere, "
-                     "or take a smaller batch or more microbatches",
-                     device->name, stage, need / 1e6, has / 1e6);
+    bool swaps = device->node != STARPU_MAIN_RAM && !starpu_get_prefetch_flag();
+    if (swaps && !told)
+      sl__log(model->context, SL_LOG_WARNING,
+              "%s has %.1f MB, the layers there need %.1f MB: StarPU moves them out and in, which "
+              "takes time; more microbatches or a smaller batch need less",
+              device->name, has / 1e6, need / 1e6);
+    told |= swaps;
+    if (swaps) continue;
+    status =
+        sl_fail(SL_NO_MEMORY,
+                "the placement cannot fit: the layers on %s (stage %d and what shares its "
+                "memory) need at least %.1f MB, but it has %.1f MB; place layers elsewhere, "
+                "or take a smaller batch or more microbatches%s",
+                device->name, stage, need / 1e6, has / 1e6,
+                device->node == STARPU_MAIN_RAM ? ""
+                                                : ", or set STARPU_PREFETCH=0: then "
+                                                  "tensors are moved out and in, which takes time");
   }
   free(rows);
   return status;

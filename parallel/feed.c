@@ -73,6 +73,23 @@ out:
   return status;
 }
 
+/* A part whose task waits for weights can cross meanwhile. Nothing is fetched ahead where there is
+ * little memory; see sl_open. */
+static void prefetch(struct sl_tensor *part, const struct sl__device *device) {
+  if (device->place.worker && device->node != STARPU_MAIN_RAM && starpu_get_prefetch_flag())
+    starpu_data_prefetch_on_node(part->handle, device->node, 1);
+}
+
+void sl__feed_prefetch(struct sl__feed *feed, int slot, const struct sl__grid *grid, int reader) {
+  int last = grid->layers - 1;
+  for (int s = 0; s < grid->replicas * grid->microbatches; s++) {
+    int replica = s / grid->microbatches;
+    if (reader >= 0) prefetch(sl__part(feed->x[slot], s), sl__grid_device(grid, reader, replica));
+    if (sl__grid_is_here(grid, last))
+      prefetch(sl__part(feed->labels[slot], s), sl__grid_device(grid, last, replica));
+  }
+}
+
 /* Writing, as StarPU sees it: the loader's thread does it after the release. */
 static enum sl_status reclaim(struct sl_tensor *tensor) {
   for (int i = 0; i < (tensor->view_count ? tensor->view_count : 1); i++) {

@@ -286,6 +286,7 @@ static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *load
                           .labels = f->feed->labels[batch.slot],
                           .grads = t->kvstore->grads,
                           .rows = t->kvstore->rows};
+  sl__feed_prefetch(f->feed, batch.slot, &t->grid, plan->input_reader);
   SL_TRY(sl__plan_submit(plan, &step));
   SL_TRY(submit_stats(t, plan, f));
   if (training) {

@@ -117,6 +117,8 @@ struct sl_context_options {
 };
 
 /** Start StarPU (its own STARPU_* environment is respected) and find the devices.
+ * Where that limits a GPU's memory (STARPU_LIMIT_CUDA_MEM), STARPU_PREFETCH=0 and
+ * STARPU_SUBALLOCATOR=0 are added unless they are set: with them StarPU can stall.
  * \return SL_NO_DEVICE where a named device does not exist, SL_BAD_ARGUMENT for a malformed list,
  *          SL_STARPU where StarPU cannot start; distributed: SL_UNSUPPORTED in a build without
  *          MPI, or where exchange needs what StarPU or MPI do not have, SL_LOST or SL_IO where the
