@@ -46,8 +46,8 @@ static void try_kernel(struct sl__cuda *w) {
   fail_opening(SL_NO_DEVICE, what, cudaGetErrorString(result));
 }
 
-/* StarPU takes nine tenths of a GPU's memory for its own, whoever has it already, and waits for ever
- * for what it believes to have. Where its limit is set lower, that holds. */
+/* StarPU takes nine tenths of a GPU's memory for its own, whoever has it already, and waits for
+ * ever for what it believes to have. Where its limit is set lower, that holds. */
 static void account(struct sl__cuda *w) {
   size_t left = 0, all = 0;
   unsigned node = starpu_worker_get_memory_node(starpu_worker_get_id());
@@ -77,10 +77,12 @@ static void open_worker(void *unused) {
   try_kernel(w);
   if (*opening) return;
   cublasStatus_t blas = cublasLtCreate(&w->lt);
-  if (blas != CUBLAS_STATUS_SUCCESS) fail_opening(SL_STARPU, "cuBLASLt does not start", cublasLtGetStatusString(blas));
+  if (blas != CUBLAS_STATUS_SUCCESS)
+    fail_opening(SL_STARPU, "cuBLASLt does not start", cublasLtGetStatusString(blas));
   cudnnStatus_t dnn = cudnnCreate(&w->dnn);
   if (dnn == CUDNN_STATUS_SUCCESS) dnn = cudnnSetStream(w->dnn, w->stream);
-  if (dnn != CUDNN_STATUS_SUCCESS) fail_opening(SL_STARPU, "cuDNN does not start", cudnnGetErrorString(dnn));
+  if (dnn != CUDNN_STATUS_SUCCESS)
+    fail_opening(SL_STARPU, "cuDNN does not start", cudnnGetErrorString(dnn));
   cudaStreamSynchronize(w->stream); /* StarPU aborts if this function left work behind */
 }
 
