@@ -108,7 +108,8 @@ enum sl_status sl__cuda_open(struct sl_context *context) {
     unsigned worker = (unsigned)starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
     starpu_execute_on_specific_workers(open_worker, NULL, 1, &worker, "open");
   }
-  return *opening ? sl_fail(opening_status, "%s", opening) : SL_OK;
+  if (!*opening) return SL_OK;
+  return sl_fail(opening_status, "%s; STARPU_NCUDA=0 leaves GPUs out", opening);
 }
 
 void sl__cuda_close(struct sl_context *context) {
