@@ -283,7 +283,8 @@ int main(int argc, char **argv) {
   struct sl_kvstore_options options = {.servers = atoi(argv[3]),
                                        .bigarray_bound = 200,
                                        .max_staleness = argc > 4 ? atoi(argv[4]) : 0};
-  double timeout = !strcmp(what, "pull") || !strcmp(what, "idle") ? 2 : 30;
+  /* pull: the owner is to be the first to give up, half a timeout ahead, on a busy machine, too */
+  double timeout = !strcmp(what, "pull") ? 6 : !strcmp(what, "idle") ? 2 : 30;
   TRY(sl_kvstore_parse(argv[2], &kind));
   TRY(sl_open(&(struct sl_context_options){.distributed = true, .timeout = timeout}, &context));
   rank = sl_rank(context);
