@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/failure.h"
 #include "parallel/plan.h"
 
 int sl_kvstore_rank(const struct sl_kvstore *kv) { return kv->ranks.rank; }
@@ -371,7 +372,8 @@ enum sl_status sl__store_wait(struct sl__store_key *key) {
       return sl_fail(SL_STARPU, "%s cannot be waited for", key->name);
     starpu_data_release(handle);
   }
-  return check_net(key->store);
+  enum sl_status status = sl__task_failure();
+  return status == SL_OK ? check_net(key->store) : status;
 }
 
 static enum sl_status read_value(struct sl__store_key *key, float *values) {

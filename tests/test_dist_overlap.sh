@@ -5,6 +5,10 @@
 set -u
 . "${SL_SRCDIR:-.}/tests/ranks.sh"
 tool=$(command -v starpu_fxt_tool || echo "${STARPU_PREFIX:-}/bin/starpu_fxt_tool")
+# the tool is StarPU's, linked with CUDA's own libraries: not with a stand-in that is built with sanitizers
+with_own_libraries() {
+  if [ -n "${SL_STANDIN:-}" ]; then LD_LIBRARY_PATH=${LD_LIBRARY_PATH#*:} "$@"; else "$@"; fi
+}
 [ -x "$tool" ] || skip_all "no starpu_fxt_tool: StarPU without FxT"
 
 cat >"$work/traced" <<'END'
@@ -18,7 +22,7 @@ if [ $got -ne 0 ]; then not_ok "two traced ranks ended with $got: $(head -n 3 "$
 
 # tasks RANK: "START MODEL LAYER", one a line, in their order
 tasks() {
-  (cd "$work/fxt.$1" && "$tool" -i prof_file_* >/dev/null 2>&1)
+  (cd "$work/fxt.$1" && with_own_libraries "$tool" -i prof_file_* >/dev/null 2>&1)
   awk '/^Name: / { name = $2 } /^Model: / { model = $2 } /^StartTime: / { start = $2 }
     /^$/ { if (start != "" && model ~ /^sl_/) print start, model, name; name = model = start = "" }' "$work/fxt.$1/tasks.rec" | sort -g
 }
