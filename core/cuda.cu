@@ -99,6 +99,18 @@ static void close_worker(void *unused) {
   *w = (struct sl__cuda){};
 }
 
+/* What is left in a worker's memory node for one task, when all workers have taken theirs. */
+static size_t measure_room(int worker) {
+  /* StarPU's chunks of small blocks: one that is not full for each end of the list */
+  const size_t chunks = (size_t)64 << 20;
+  unsigned node = starpu_worker_get_memory_node(worker);
+  starpu_ssize_t total = starpu_memory_get_total(node);
+  size_t lost = sl__cuda_taken(node);
+  if (total <= 0) return 0;
+  if (starpu_getenv_number("STARPU_SUBALLOCATOR") != 0) lost += chunks;
+  return (size_t)total > lost ? (size_t)total - lost : 1;
+}
+
 enum sl_status sl__cuda_open(struct sl_context *context) {
   (void)context;
   *opening = 0;
@@ -107,6 +119,10 @@ enum sl_status sl__cuda_open(struct sl_context *context) {
   for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
     unsigned worker = (unsigned)starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
     starpu_execute_on_specific_workers(open_worker, NULL, 1, &worker, "open");
+  }
+  for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
+    int worker = starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
+    workers[worker].room = measure_room(worker);
   }
   if (!*opening) return SL_OK;
   return sl_fail(opening_status, "%s; STARPU_NCUDA=0 leaves GPUs out", opening);
@@ -139,15 +155,7 @@ size_t sl__cuda_taken(unsigned node) {
   return taken;
 }
 
-size_t sl__cuda_room(unsigned node) {
-  /* StarPU's chunks of small blocks: one that is not full for each end of the list */
-  const size_t chunks = (size_t)64 << 20;
-  starpu_ssize_t total = starpu_memory_get_total(node);
-  if (starpu_node_get_kind(node) != STARPU_CUDA_RAM || total <= 0) return 0;
-  size_t lost = sl__cuda_taken(node);
-  if (starpu_getenv_number("STARPU_SUBALLOCATOR") != 0) lost += chunks;
-  return (size_t)total > lost ? (size_t)total - lost : 1;
-}
+size_t sl__cuda_room(int worker) { return workers[worker].room; }
 
 const char *sl__cuda_trouble(int *worker) {
   int device;

@@ -21,9 +21,9 @@ const char *sl__cuda_absence(char *text, size_t size);
  * GPU, the workspace, CUDA itself. 0 where the node is no GPU's. */
 size_t sl__cuda_taken(unsigned node);
 
-/* What one task's tensors may take together in a memory node; 0: as much as they like. StarPU waits
- * for ever for memory that no eviction can give. */
-size_t sl__cuda_room(unsigned node);
+/* What one task's tensors may take together in a CUDA worker's memory, as it was at the start; 0:
+ * as much as they like. StarPU waits for ever for memory that no eviction can give. */
+size_t sl__cuda_room(int worker);
 
 /* What the calling thread was last told of the GPU that it works with: "CUDA: an illegal memory
  * access was encountered", and the GPU's worker. NULL: nothing is wrong. For a handler of SIGABRT:
@@ -71,6 +71,7 @@ struct sl__cuda {
     void (*release)(void *plans);
   } kept[SL_CUDA_KEPT];
   size_t taken; /* see sl__cuda_taken */
+  size_t room;  /* see sl__cuda_room */
 };
 
 /* The calling worker's. */

@@ -29,7 +29,7 @@ void sl__cuda_make_current(void) {}
 
 bool sl__cuda_is_host(void) { return false; }
 
-size_t sl__cuda_room(unsigned node) {
-  (void)node;
+size_t sl__cuda_room(int worker) {
+  (void)worker;
   return 0;
 }

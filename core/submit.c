@@ -136,7 +136,7 @@ static size_t least_room(const struct sl__place *place, int *worker) {
   for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
     int w = starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
     if (!sl__place_has(place, w)) continue;
-    size_t room = sl__cuda_room(starpu_worker_get_memory_node((unsigned)w));
+    size_t room = sl__cuda_room(w);
     if (!room || (least && least <= room)) continue;
     least = room;
     *worker = w;
