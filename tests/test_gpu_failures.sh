@@ -3,23 +3,14 @@
 # once or long after its launch. Each ends with one clear line as the last one, exit code 1, and whole checkpoints.
 set -u
 lenet=${LENET:-examples/lenet}
-skip_all() { echo "1..0 # SKIP $*"; exit 0; }
-[ -e tests/standin/.libs/libcudart.so ] || skip_all "a build without the stand-in (configure --with-cuda=standin): no GPU was made to fail"
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-n=0 failed=0
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; grep . "$work/err" | tail -n 6 | sed 's/^/# /'; }
-export STARPU_NCPU=1 STARPU_NCUDA=1 SL_STANDIN_GPUS=1
+not_seen="no GPU was made to fail"
+. "${SL_SRCDIR:-.}/tests/standin.sh"
 # black images, so that nothing is drawn and an evaluation is short
-mkdir "$work/black"
-for set in train:'\000\140':96 t10k:'\000\020':16; do
-  name=${set%%:*} count=${set##*:} bytes=${set#*:}; bytes=${bytes%:*}
-  { printf "\\000\\000\\010\\003\\000\\000$bytes\\000\\000\\000\\034\\000\\000\\000\\034"; head -c $((784 * count)) /dev/zero; } >"$work/black/$name-images-idx3-ubyte"
-  { printf "\\000\\000\\010\\001\\000\\000$bytes"; head -c "$count" /dev/zero; } >"$work/black/$name-labels-idx1-ubyte"
-done
+zeros() { head -c "$1" /dev/zero; }
+pictures train 96 zeros zeros
+pictures t10k 16 zeros zeros
 train() {
-  timeout -k 5 200 "$lenet" --quiet --data "$work/black" --batch 16 --steps 6 --devices cuda:0 --checkpoint "$work/c" --checkpoint-every 1 "$@" \
+  timeout -k 5 200 "$lenet" --quiet --data "$work/data" --batch 16 --steps 6 --devices cuda:0 --checkpoint "$work/c" --checkpoint-every 1 "$@" \
     >"$work/out" 2>"$work/err"
 }
 last() { grep . "$work/err" | tail -n 1; }
@@ -46,7 +37,7 @@ if fails "a kernel in the midst of a training fails, which is known late" "$line
 fi
 
 # ---- two GPUs that differ in their place on the bus only ----
-if SL_STANDIN_GPUS=2 STARPU_NCUDA=2 timeout -k 5 200 "$lenet" --data "$work/black" --batch 16 --steps 2 --devices cuda:0,cuda:1 --split auto >"$work/out" 2>"$work/err" &&
+if SL_STANDIN_GPUS=2 STARPU_NCUDA=2 timeout -k 5 200 "$lenet" --data "$work/data" --batch 16 --steps 2 --devices cuda:0,cuda:1 --split auto >"$work/out" 2>"$work/err" &&
   grep -q "the devices are alike" "$work/out" "$work/err"; then ok "two GPUs of a kind get the same"
 else not_ok "two GPUs of a kind: no even split"; fi
 

@@ -3,24 +3,15 @@
 # and the bits are the same; what cannot be is refused, and nothing hangs; a steady state allocates nothing; two GPUs.
 set -u
 trainers=${TRAINERS:-examples}
-skip_all() { echo "1..0 # SKIP $*"; exit 0; }
-[ -e tests/standin/.libs/libcudart.so ] || skip_all "a build without the stand-in (configure --with-cuda=standin): no GPU's memory was limited"
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-n=0 failed=0
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; grep . "$work/err" | tail -n 6 | sed 's/^/# /'; }
+not_seen="no GPU's memory was limited"
+. "${SL_SRCDIR:-.}/tests/standin.sh"
 verdict() { if [ "$1" = 0 ]; then ok "$2"; else not_ok "$2"; fi; }
 unset STARPU_LIMIT_CUDA_MEM STARPU_PREFETCH STARPU_SUBALLOCATOR
-export STARPU_NCPU=1 STARPU_NCUDA=1 SL_STANDIN_GPUS=1
 # grey noise, the same each time, of four classes
-mkdir "$work/data"
-for set in train:'\001\000':256 t10k:'\000\020':16; do
-  name=${set%%:*} count=${set##*:} bytes=${set#*:}; bytes=${bytes%:*}
-  { printf "\\000\\000\\010\\003\\000\\000$bytes\\000\\000\\000\\034\\000\\000\\000\\034"
-    awk -v n=$((784 * count)) 'BEGIN { x = 1; for (i = 0; i < n; i++) { x = (x * 75 + 74) % 65537; printf "%c", 33 + x % 90 } }'; } >"$work/data/$name-images-idx3-ubyte"
-  { printf "\\000\\000\\010\\001\\000\\000$bytes"; awk -v n="$count" 'BEGIN { for (i = 0; i < n; i++) printf "%c", 1 + i % 4 }'; } >"$work/data/$name-labels-idx1-ubyte"
-done
+noise() { awk -v n="$1" 'BEGIN { x = 1; for (i = 0; i < n; i++) { x = (x * 75 + 74) % 65537; printf "%c", 33 + x % 90 } }'; }
+classes() { awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++) printf "%c", 1 + i % 4 }'; }
+pictures train 256 noise classes
+pictures t10k 16 noise classes
 # train NAME TRAINER OPTIONS...
 train() {
   name=$1 trainer=$2; shift 2
