@@ -18,31 +18,32 @@ struct message_args {
 static void begin(void *buffers[], const struct message_args *a, bool is_send) {
   struct starpu_task *task = starpu_task_get_current();
   bool on_gpu = starpu_worker_get_type(starpu_worker_get_id()) == STARPU_CUDA_WORKER;
-  void *memory[a->pieces];
-  size_t bytes[a->pieces];
-  starpu_data_handle_t handles[a->pieces];
-  int at = 0;
+  int own = is_send ? a->pieces : a->pieces * a->count, count = 0;
+  void *memory[own];
+  size_t bytes[own];
+  starpu_data_handle_t handles[own];
+  struct sl__message messages[a->count];
   for (int peer = 0; peer < a->count; peer++) {
-    int r = a->first + peer * a->stride;
+    int r = a->first + peer * a->stride, at = is_send ? 0 : count * a->pieces;
     if (r == a->skip) continue;
-    for (int i = 0; i < a->pieces; i++) {
-      int b = is_send ? i : at++;
+    for (int b = at; b < at + a->pieces; b++) {
       void *buffer = buffers[b];
-      handles[i] = STARPU_TASK_GET_HANDLE(task, b);
-      memory[i] = (void *)STARPU_VECTOR_GET_PTR(buffer);
-      bytes[i] = (size_t)STARPU_VECTOR_GET_NX(buffer) * STARPU_VECTOR_GET_ELEMSIZE(buffer);
+      handles[b] = STARPU_TASK_GET_HANDLE(task, b);
+      memory[b] = (void *)STARPU_VECTOR_GET_PTR(buffer);
+      bytes[b] = (size_t)STARPU_VECTOR_GET_NX(buffer) * STARPU_VECTOR_GET_ELEMSIZE(buffer);
     }
-    sl__net_begin(a->net, &(struct sl__message){.is_send = is_send,
-                                                .apart = a->apart,
-                                                .peer = r,
-                                                .tag = a->tag,
-                                                .patience = (enum sl__patience)a->patience,
-                                                .name = a->name,
-                                                .count = a->pieces,
-                                                .memory = memory,
-                                                .bytes = bytes,
-                                                .handles = on_gpu ? handles : NULL});
+    messages[count++] = (struct sl__message){.is_send = is_send,
+                                             .apart = a->apart,
+                                             .peer = r,
+                                             .tag = a->tag,
+                                             .patience = (enum sl__patience)a->patience,
+                                             .name = a->name,
+                                             .count = a->pieces,
+                                             .memory = memory + at,
+                                             .bytes = bytes + at,
+                                             .handles = on_gpu ? handles + at : NULL};
   }
+  sl__net_begin(a->net, count, messages);
 }
 
 /* On a GPU's worker the memory is the GPU's. What was computed there is complete, and nobody reads

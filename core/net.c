@@ -431,9 +431,13 @@ static bool begin_apart(struct sl__net *net, const struct sl__message *message) 
   return begun;
 }
 
-void sl__net_begin(struct sl__net *net, const struct sl__message *message) {
+/* Under one lock: were one to end before the next has begun, that one would be listened for, and
+ * never be missed. */
+void sl__net_begin(struct sl__net *net, int count, const struct sl__message *messages) {
+  bool begun = false;
   lock(net);
-  bool begun = message->apart ? begin_apart(net, message) : begin_locked(net, message);
+  for (int i = 0; i < count; i++)
+    begun |= messages[i].apart ? begin_apart(net, &messages[i]) : begin_locked(net, &messages[i]);
   bool needs_poller = begun && !net->has_poller;
   if (needs_poller) net->has_poller = true;
   pthread_mutex_unlock(&net->lock);

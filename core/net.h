@@ -88,8 +88,8 @@ struct sl__message {
   const starpu_data_handle_t *handles;
 };
 
-/* From within a running task: begin the message; the task ends when it has. */
-void sl__net_begin(struct sl__net *net, const struct sl__message *message);
+/* From within a running task: begin all its messages; the task ends when they have. */
+void sl__net_begin(struct sl__net *net, int count, const struct sl__message *messages);
 
 /* After a task: look after the messages under way, if any. */
 void sl__net_task_ended(void *net);

@@ -86,9 +86,10 @@ enum sl_status sl__net_receive(struct sl__net *net, int from, void *data, size_t
   return sl_fail(SL_BAD_ARGUMENT, "%zu bytes from rank %d: there is one rank", bytes, from);
 }
 
-void sl__net_begin(struct sl__net *net, const struct sl__message *message) {
+void sl__net_begin(struct sl__net *net, int count, const struct sl__message *messages) {
   (void)net;
-  (void)message;
+  (void)count;
+  (void)messages;
 }
 
 void sl__net_task_ended(void *net) { (void)net; }

@@ -327,7 +327,8 @@ static void all_buckets_need_the_memory_of_the_largest(void **state) {
     largest = alone > largest ? alone : largest;
     together = five < together ? five : together;
   }
-  if (together > largest + largest / 20)
+  /* memory of their own for all would be 2.3 times as much, for the two largest 1.5 times */
+  if (together > largest + largest / 4)
     fail_msg("five buckets need %ld kB, the largest alone %ld kB", together, largest);
 }
 
