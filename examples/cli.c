@@ -52,6 +52,9 @@ enum key {
   KEY_TIMEOUT,
   KEY_MATH,
   KEY_TUNE,
+  KEY_MEMORY_LIMIT,
+  KEY_SWAP,
+  KEY_STALL_TIMEOUT,
   KEY_LOAD,
   KEY_SAVE,
   KEY_LOG,
@@ -59,6 +62,8 @@ enum key {
   KEY_CHECKPOINT_EVERY,
   KEY_KEEP,
   KEY_RESUME,
+  KEY_TRACE,
+  KEY_TRACE_STEPS,
   KEY_SUMMARY
 };
 
@@ -120,6 +125,14 @@ static const struct argp_option options[] = {
      "parameters, sums and the optimizer's state stay f32",
      3},
     {"tune", KEY_TUNE, NULL, 0, "Measure the kernels for each shape once and remember", 3},
+    {"memory-limit", KEY_MEMORY_LIMIT, "LIST", 0,
+     "Memory for tensors, such as cpu=1G,cuda=8G (default: all there is); what does not fit waits "
+     "in main memory or in --swap's folder",
+     3},
+    {"swap", KEY_SWAP, "DIR", 0, "Folder on a disk for what main memory has no room for", 3},
+    {"stall-timeout", KEY_STALL_TIMEOUT, "SECONDS", 0,
+     "Tell what waits for what, and end, when no task has run for so long; 0: never (default 60)",
+     3},
 
     HEADER("Ranks (mpirun -np N ..., --kvstore dist_...):", 4),
     {"servers", KEY_SERVERS, "K", 0, "The last K ranks only own parameters (default 0)", 4},
@@ -151,6 +164,9 @@ static const struct argp_option options[] = {
     {"keep", KEY_KEEP, "K", 0, "Keep the newest K checkpoints (default 3)", 5},
     {"resume", KEY_RESUME, NULL, 0,
      "Go on from the newest whole checkpoint; from the beginning where there is none", 5},
+    {"trace", KEY_TRACE, "DIR", 0,
+     "Record which device did what when, and draw it into this folder at the end", 5},
+    {"trace-steps", KEY_TRACE_STEPS, "A-B", 0, "Record these steps alone (default 11-20)", 5},
 
     HEADER("Output:", 6),
     {"summary", KEY_SUMMARY, NULL, 0,
@@ -219,6 +235,18 @@ static enum sl_init read_init(const struct argp_state *state, const char *text) 
   cli_refuse(state, "--init '%s': unknown; there are default, xavier, he, uniform and zero", text);
 }
 
+/* "100-120", from 1 on */
+static void read_steps(const struct argp_state *state, const char *text, struct cli *cli) {
+  const int64_t most = 1000000000;
+  char first[24];
+  size_t digits = strspn(text, "0123456789");
+  if (!digits || digits >= sizeof first || text[digits] != '-')
+    cli_refuse(state, "--trace-steps '%s': must be like 100-120", text);
+  snprintf(first, digits + 1, "%s", text);
+  cli->trace_first = cli_whole(state, "--trace-steps", first, 1, most);
+  cli->trace_last = cli_whole(state, "--trace-steps", text + digits + 1, cli->trace_first, most);
+}
+
 static const char *read_name(const struct argp_state *state, const char *option, const char *text) {
   if (*text == '\0') cli_refuse(state, "%s: the name is empty", option);
   return text;
@@ -282,6 +310,10 @@ static void check_all(struct cli *cli, const struct argp_state *state) {
   if (!cli->checkpoint && (cli->checkpoint_every || cli->keep || cli->resume))
     cli_refuse(state, "--checkpoint-every, --keep, --resume: they belong to --checkpoint DIR");
   if (!cli->keep) cli->keep = 3;
+  if (cli->trace_first && !cli->trace)
+    cli_refuse(state, "--trace-steps: it belongs to --trace DIR");
+  if (cli->swap && !cli->memory_limit)
+    cli_refuse(state, "--swap: it belongs to --memory-limit, which says what main memory holds");
   if (cli->log && cli->save && strcmp(cli->log, cli->save) == 0)
     cli_refuse(state, "--log and --save: both name %s; the one would overwrite the other",
                cli->log);
@@ -305,18 +337,23 @@ static error_t parse_own(int key, char *text, struct argp_state *state) {
   return error;
 }
 
-static error_t parse_option(int key, char *text, struct argp_state *state) {
-  struct input *input = state->input;
-  struct cli *cli = input->cli;
+/* Each of the following takes the options of one group; false: it is none of them. */
+
+static bool parse_data(int key, const char *text, struct cli *cli, const struct argp_state *state) {
   switch (key) {
-    case ARGP_KEY_INIT:
-      if (state->root_argp->children) state->child_inputs[0] = input;
-      break;
     case KEY_DATA: cli->data = read_name(state, "--data", text); break;
     case KEY_BATCH: cli->batch = cli_whole(state, "--batch", text, 1, 1000000); break;
     case KEY_NO_SHUFFLE: cli->shuffle = false; break;
     case KEY_AUGMENT: cli->augment = true; break;
     case KEY_NO_AUGMENT: cli->augment = false; break;
+    default: return false;
+  }
+  return true;
+}
+
+static bool parse_training(int key, const char *text, struct cli *cli,
+                           const struct argp_state *state) {
+  switch (key) {
     case KEY_EPOCHS: cli->epochs = cli_whole(state, "--epochs", text, 1, 1000000); break;
     case KEY_STEPS: cli->steps = cli_whole(state, "--steps", text, 1, 1000000000); break;
     case KEY_SEED: cli->seed = read_seed(state, text); break;
@@ -329,6 +366,14 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
       break;
     case KEY_LR_SCHEDULE: cli->lr_schedule = text; break;
     case KEY_CLIP: cli->clip = cli_real(state, "--clip", text, 0, 1e9); break;
+    default: return false;
+  }
+  return true;
+}
+
+static bool parse_devices(int key, const char *text, struct cli *cli,
+                          const struct argp_state *state) {
+  switch (key) {
     case KEY_DEVICES: cli->devices = read_name(state, "--devices", text); break;
     case KEY_REPLICAS: cli->replicas = (int)cli_whole(state, "--replicas", text, 1, 4096); break;
     case KEY_MICROBATCHES:
@@ -344,6 +389,21 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
       must(state, "--kvstore", sl_kvstore_parse(text, &cli->kvstore));
       cli->has_kvstore = true;
       break;
+    case KEY_MATH: must(state, "--math", sl_math_parse(text, &cli->math)); break;
+    case KEY_TUNE: cli->tune = true; break;
+    case KEY_MEMORY_LIMIT: cli->memory_limit = read_name(state, "--memory-limit", text); break;
+    case KEY_SWAP: cli->swap = read_name(state, "--swap", text); break;
+    case KEY_STALL_TIMEOUT:
+      cli->stall_timeout = cli_real(state, "--stall-timeout", text, 0, 1e6);
+      break;
+    default: return false;
+  }
+  return true;
+}
+
+static bool parse_ranks(int key, const char *text, struct cli *cli,
+                        const struct argp_state *state) {
+  switch (key) {
     case KEY_SERVERS: cli->servers = (int)cli_whole(state, "--servers", text, 0, 100000); break;
     case KEY_BIGARRAY_BOUND:
       cli->bigarray_bound = cli_whole(state, "--bigarray-bound", text, 1, 500000000);
@@ -354,8 +414,14 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
       break;
     case KEY_EXCHANGE: must(state, "--exchange", sl_exchange_parse(text, &cli->exchange)); break;
     case KEY_TIMEOUT: cli->timeout = cli_real(state, "--timeout", text, 0, 1e6); break;
-    case KEY_MATH: must(state, "--math", sl_math_parse(text, &cli->math)); break;
-    case KEY_TUNE: cli->tune = true; break;
+    default: return false;
+  }
+  return true;
+}
+
+static bool parse_files(int key, const char *text, struct cli *cli,
+                        const struct argp_state *state) {
+  switch (key) {
     case KEY_LOAD: cli->load = read_name(state, "--load", text); break;
     case KEY_SAVE: cli->save = read_name(state, "--save", text); break;
     case KEY_LOG: cli->log = read_name(state, "--log", text); break;
@@ -365,12 +431,31 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
       break;
     case KEY_KEEP: cli->keep = cli_whole(state, "--keep", text, 1, 1000000); break;
     case KEY_RESUME: cli->resume = true; break;
+    case KEY_TRACE: cli->trace = read_name(state, "--trace", text); break;
+    case KEY_TRACE_STEPS: read_steps(state, text, cli); break;
+    default: return false;
+  }
+  return true;
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state) {
+  struct input *input = state->input;
+  struct cli *cli = input->cli;
+  switch (key) {
+    case ARGP_KEY_INIT:
+      if (state->root_argp->children) state->child_inputs[0] = input;
+      break;
     case KEY_SUMMARY: cli->summary = true; break;
     case 'q': cli->quiet = true; break;
     case ARGP_KEY_ARG:
       cli_refuse(state, "'%s': not understood; all input is given by options, see --help", text);
     case ARGP_KEY_END: check_all(cli, state); break;
-    default: return ARGP_ERR_UNKNOWN;
+    default:
+      if (parse_data(key, text, cli, state) || parse_training(key, text, cli, state) ||
+          parse_devices(key, text, cli, state) || parse_ranks(key, text, cli, state) ||
+          parse_files(key, text, cli, state))
+        break;
+      return ARGP_ERR_UNKNOWN;
   }
   return 0;
 }
@@ -387,7 +472,8 @@ void cli_default(struct cli *cli) {
                       .momentum = -1,
                       .weight_decay = -1,
                       .clip = -1,
-                      .timeout = 60};
+                      .timeout = 60,
+                      .stall_timeout = 60};
 }
 
 /* The name without its folder, and without the "lt-" of libtool's wrappers. */

@@ -31,6 +31,8 @@ struct cli {
   bool has_kvstore; /* given; else device where all devices are GPUs */
   enum sl_math math;
   bool tune;
+  const char *memory_limit, *swap; /* NULL: none */
+  double stall_timeout;            /* seconds; 0: none */
   /* ranks */
   int servers;
   int64_t bigarray_bound; /* 0: the library's */
@@ -43,6 +45,8 @@ struct cli {
   const char *checkpoint;         /* a folder */
   int64_t checkpoint_every, keep; /* steps, 0: each epoch; the newest ones */
   bool resume;
+  const char *trace;               /* a folder; NULL: none */
+  int64_t trace_first, trace_last; /* steps; 0: the default */
   /* output */
   bool summary, quiet;
   /* the program's own options as they were given, for ranks to compare; NULL: not given */
