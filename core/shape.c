@@ -5,7 +5,8 @@
 
 int64_t sl_shape_count(const struct sl_shape *shape) {
   int64_t count = 1;
-  for (int i = 0; i < shape->ndim; i++) count *= shape->dim[i];
+  for (int i = 0; i < shape->ndim; i++)
+    if (__builtin_mul_overflow(count, shape->dim[i], &count)) return INT64_MAX;
   return count;
 }
 

@@ -221,20 +221,6 @@ static uint64_t read_seed(const struct argp_state *state, const char *text) {
   return value;
 }
 
-static enum sl_init read_init(const struct argp_state *state, const char *text) {
-  static const struct {
-    const char *name;
-    enum sl_init init;
-  } table[] = {{"default", SL_INIT_DEFAULT},
-               {"xavier", SL_INIT_XAVIER},
-               {"he", SL_INIT_HE},
-               {"uniform", SL_INIT_UNIFORM},
-               {"zero", SL_INIT_ZERO}};
-  for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-    if (strcmp(text, table[i].name) == 0) return table[i].init;
-  cli_refuse(state, "--init '%s': unknown; there are default, xavier, he, uniform and zero", text);
-}
-
 /* "100-120", from 1 on */
 static void read_steps(const struct argp_state *state, const char *text, struct cli *cli) {
   const int64_t most = 1000000000;
@@ -357,7 +343,7 @@ static bool parse_training(int key, const char *text, struct cli *cli,
     case KEY_EPOCHS: cli->epochs = cli_whole(state, "--epochs", text, 1, 1000000); break;
     case KEY_STEPS: cli->steps = cli_whole(state, "--steps", text, 1, 1000000000); break;
     case KEY_SEED: cli->seed = read_seed(state, text); break;
-    case KEY_INIT: cli->init = read_init(state, text); break;
+    case KEY_INIT: must(state, "--init", sl_init_parse(text, &cli->init)); break;
     case KEY_OPTIMIZER: cli->optimizer_name = text; break;
     case KEY_LR: cli->lr = cli_real(state, "--lr", text, 1e-12, 1000); break;
     case KEY_MOMENTUM: cli->momentum = cli_real(state, "--momentum", text, 0, 0.9999); break;

@@ -3,12 +3,15 @@
 
 #include "nn/layer.h"
 
+static const char *const names[] = {[SL_ACTIVATION_NONE] = "none",
+                                    [SL_ACTIVATION_RELU] = "relu",
+                                    [SL_ACTIVATION_TANH] = "tanh",
+                                    [SL_ACTIVATION_SIGMOID] = "sigmoid",
+                                    [SL_ACTIVATION_GELU] = "gelu"};
+
+const char *sl__activation_name(enum sl_activation activation) { return names[activation]; }
+
 enum sl_status sl_activation_parse(const char *name, enum sl_activation *activation) {
-  static const char *const names[] = {[SL_ACTIVATION_NONE] = "none",
-                                      [SL_ACTIVATION_RELU] = "relu",
-                                      [SL_ACTIVATION_TANH] = "tanh",
-                                      [SL_ACTIVATION_SIGMOID] = "sigmoid",
-                                      [SL_ACTIVATION_GELU] = "gelu"};
   for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
     if (!strcmp(name, names[i])) {
       *activation = (enum sl_activation)i;
@@ -45,14 +48,18 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
   return sl__activation_backward(p->context, &p->launch, saved, p->dy, p->dx[0], o->activation);
 }
 
-static const struct sl__layer_kind activation = {
+static const struct sl__field fields[] = {SL__FIELD(sl_activation_options, ACTIVATION, activation),
+                                          {0}};
+
+const struct sl__layer_kind sl__activation_kind = {
     .name = "activation",
     .options_size = sizeof(struct sl_activation_options),
+    .fields = fields,
     .infer = infer,
     .forward = forward,
     .backward_data = backward_data};
 
 enum sl_status sl_activate(struct sl_model *model, const char *name,
                            const struct sl_activation_options *options) {
-  return sl__layer_append(model, name, &activation, options);
+  return sl__layer_append(model, name, &sl__activation_kind, options);
 }

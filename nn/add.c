@@ -33,13 +33,13 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
   return status;
 }
 
-static const struct sl__layer_kind add = {.name = "add",
-                                          .options_size = sizeof(struct sl_add_options),
-                                          .infer = infer,
-                                          .forward = forward,
-                                          .backward_data = backward_data};
+const struct sl__layer_kind sl__add_kind = {.name = "add",
+                                            .options_size = sizeof(struct sl_add_options),
+                                            .infer = infer,
+                                            .forward = forward,
+                                            .backward_data = backward_data};
 
 enum sl_status sl_add(struct sl_model *model, const char *name,
                       const struct sl_add_options *options) {
-  return sl__layer_append(model, name, &add, options);
+  return sl__layer_append(model, name, &sl__add_kind, options);
 }

@@ -89,15 +89,21 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
   return sl__batchnorm_backward_weight(p->context, &p->launch, p->x[0], p->saved, p->dy, p->grad);
 }
 
-static const struct sl__layer_kind batchnorm = {.name = "batchnorm",
-                                                .options_size = sizeof(struct sl_batchnorm_options),
-                                                .wide_params = true,
-                                                .infer = infer,
-                                                .forward = forward,
-                                                .backward_data = backward_data,
-                                                .backward_weight = backward_weight};
+static const struct sl__field fields[] = {SL__FIELD(sl_batchnorm_options, FLOAT, epsilon),
+                                          SL__FIELD(sl_batchnorm_options, FLOAT, momentum),
+                                          {0}};
+
+const struct sl__layer_kind sl__batchnorm_kind = {
+    .name = "batchnorm",
+    .options_size = sizeof(struct sl_batchnorm_options),
+    .fields = fields,
+    .wide_params = true,
+    .infer = infer,
+    .forward = forward,
+    .backward_data = backward_data,
+    .backward_weight = backward_weight};
 
 enum sl_status sl_batchnorm(struct sl_model *model, const char *name,
                             const struct sl_batchnorm_options *options) {
-  return sl__layer_append(model, name, &batchnorm, options);
+  return sl__layer_append(model, name, &sl__batchnorm_kind, options);
 }

@@ -67,15 +67,27 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
   return sl__conv2d_backward_weight(p->context, &p->launch, p->x[0], p->dy, p->grad, &c);
 }
 
-static const struct sl__layer_kind conv2d = {.name = "conv2d",
-                                             .options_size = sizeof(struct sl_conv2d_options),
-                                             .infer = infer,
-                                             .forward = forward,
-                                             .backward_begin = backward_begin,
-                                             .backward_data = backward_data,
-                                             .backward_weight = backward_weight};
+static const struct sl__field fields[] = {SL__FIELD(sl_conv2d_options, INT, channels),
+                                          SL__FIELD(sl_conv2d_options, INT, kernel_h),
+                                          SL__FIELD(sl_conv2d_options, INT, kernel_w),
+                                          SL__FIELD(sl_conv2d_options, INT, stride_h),
+                                          SL__FIELD(sl_conv2d_options, INT, stride_w),
+                                          SL__FIELD(sl_conv2d_options, INT, pad_h),
+                                          SL__FIELD(sl_conv2d_options, INT, pad_w),
+                                          SL__FIELD(sl_conv2d_options, BOOL, no_bias),
+                                          SL__FIELD(sl_conv2d_options, ACTIVATION, activation),
+                                          {0}};
+
+const struct sl__layer_kind sl__conv2d_kind = {.name = "conv2d",
+                                               .options_size = sizeof(struct sl_conv2d_options),
+                                               .fields = fields,
+                                               .infer = infer,
+                                               .forward = forward,
+                                               .backward_begin = backward_begin,
+                                               .backward_data = backward_data,
+                                               .backward_weight = backward_weight};
 
 enum sl_status sl_conv2d(struct sl_model *model, const char *name,
                          const struct sl_conv2d_options *options) {
-  return sl__layer_append(model, name, &conv2d, options);
+  return sl__layer_append(model, name, &sl__conv2d_kind, options);
 }

@@ -79,16 +79,23 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
   return sl__dense_backward_weight(p->context, &p->launch, p->x[0], p->dy, p->grad, !o->no_bias);
 }
 
-static const struct sl__layer_kind dense = {.name = "dense",
-                                            .options_size = sizeof(struct sl_dense_options),
-                                            .may_share = true,
-                                            .infer = infer,
-                                            .forward = forward,
-                                            .backward_begin = backward_begin,
-                                            .backward_data = backward_data,
-                                            .backward_weight = backward_weight};
+static const struct sl__field fields[] = {SL__FIELD(sl_dense_options, INT64, features),
+                                          SL__FIELD(sl_dense_options, BOOL, no_bias),
+                                          SL__FIELD(sl_dense_options, ACTIVATION, activation),
+                                          SL__FIELD(sl_dense_options, BOOL, positions),
+                                          {0}};
+
+const struct sl__layer_kind sl__dense_kind = {.name = "dense",
+                                              .options_size = sizeof(struct sl_dense_options),
+                                              .fields = fields,
+                                              .may_share = true,
+                                              .infer = infer,
+                                              .forward = forward,
+                                              .backward_begin = backward_begin,
+                                              .backward_data = backward_data,
+                                              .backward_weight = backward_weight};
 
 enum sl_status sl_dense(struct sl_model *model, const char *name,
                         const struct sl_dense_options *options) {
-  return sl__layer_append(model, name, &dense, options);
+  return sl__layer_append(model, name, &sl__dense_kind, options);
 }

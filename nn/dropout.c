@@ -44,13 +44,16 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
   return sl__dropout_backward(p->context, &p->launch, p->dy, p->dx[0], &dropout);
 }
 
-static const struct sl__layer_kind dropout = {.name = "dropout",
-                                              .options_size = sizeof(struct sl_dropout_options),
-                                              .infer = infer,
-                                              .forward = forward,
-                                              .backward_data = backward_data};
+static const struct sl__field fields[] = {SL__FIELD(sl_dropout_options, FLOAT, rate), {0}};
+
+const struct sl__layer_kind sl__dropout_kind = {.name = "dropout",
+                                                .options_size = sizeof(struct sl_dropout_options),
+                                                .fields = fields,
+                                                .infer = infer,
+                                                .forward = forward,
+                                                .backward_data = backward_data};
 
 enum sl_status sl_dropout(struct sl_model *model, const char *name,
                           const struct sl_dropout_options *options) {
-  return sl__layer_append(model, name, &dropout, options);
+  return sl__layer_append(model, name, &sl__dropout_kind, options);
 }

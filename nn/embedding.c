@@ -58,14 +58,20 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
                                        o->vocabulary, p->first_step);
 }
 
-static const struct sl__layer_kind embedding = {.name = "embedding",
-                                                .options_size = sizeof(struct sl_embedding_options),
-                                                .infer = infer,
-                                                .forward = forward,
-                                                .backward_data = backward_data,
-                                                .backward_weight = backward_weight};
+static const struct sl__field fields[] = {SL__FIELD(sl_embedding_options, INT64, vocabulary),
+                                          SL__FIELD(sl_embedding_options, INT64, features),
+                                          {0}};
+
+const struct sl__layer_kind sl__embedding_kind = {
+    .name = "embedding",
+    .options_size = sizeof(struct sl_embedding_options),
+    .fields = fields,
+    .infer = infer,
+    .forward = forward,
+    .backward_data = backward_data,
+    .backward_weight = backward_weight};
 
 enum sl_status sl_embedding(struct sl_model *model, const char *name,
                             const struct sl_embedding_options *options) {
-  return sl__layer_append(model, name, &embedding, options);
+  return sl__layer_append(model, name, &sl__embedding_kind, options);
 }

@@ -8,6 +8,24 @@
 #include "nn/hash.h"
 #include "nn/layer.h"
 
+static const char *const names[] = {[SL_INIT_DEFAULT] = "default",
+                                    [SL_INIT_XAVIER] = "xavier",
+                                    [SL_INIT_HE] = "he",
+                                    [SL_INIT_UNIFORM] = "uniform",
+                                    [SL_INIT_ZERO] = "zero"};
+
+const char *sl__init_name(enum sl_init init) { return names[init]; }
+
+enum sl_status sl_init_parse(const char *name, enum sl_init *init) {
+  for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+    if (!strcmp(name, names[i])) {
+      *init = (enum sl_init)i;
+      return SL_OK;
+    }
+  return sl_fail(SL_BAD_ARGUMENT, "'%s': unknown; there are default, xavier, he, uniform and zero",
+                 name ? name : "");
+}
+
 static void fill(float *values, int64_t count, float value) {
   for (int64_t i = 0; i < count; i++) values[i] = value;
 }

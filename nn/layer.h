@@ -36,6 +36,9 @@ struct sl__block {
 
 struct sl__layer;
 
+/* Values of a sample, and of a layer's block, at the most: their bytes can be counted. */
+#define SL__MOST_VALUES (1ll << 40)
+
 /* One layer on one slice (replica, microbatch) of a batch. */
 struct sl__pass {
   struct sl_context *context;
@@ -59,10 +62,21 @@ struct sl__pass {
   int slices;         /* of the whole batch */
 };
 
+/* One of a kind's own options, as a saved model's file has it (nn/architecture.c). */
+enum sl__field_type { SL__BOOL, SL__INT, SL__INT64, SL__FLOAT, SL__ACTIVATION };
+struct sl__field {
+  const char *name; /* NULL: the end */
+  enum sl__field_type type;
+  size_t offset;
+};
+#define SL__FIELD(options, type, name)                                                             \
+  { #name, SL__##type, offsetof(struct options, name) }
+
 struct sl__layer_kind {
   const char *name; /* "conv2d" */
   size_t options_size;
-  bool may_share;   /* may take another layer's weight */
+  const struct sl__field *fields; /* NULL: no option of its own */
+  bool may_share;                 /* may take another layer's weight */
   bool wide_params; /* its passes take parameters as f32 whatever the activations are */
   /* Inputs' shapes are known: check the options, declare output, parameters, saved tensor, flops.
    */
@@ -75,6 +89,11 @@ struct sl__layer_kind {
   /* NULL where the kind has no parameters. */
   enum sl_status (*backward_weight)(const struct sl__layer *layer, struct sl__pass *pass);
 };
+
+/* All kinds that there are: nn/kinds.def. */
+#define SL__KIND(name) extern const struct sl__layer_kind sl__##name##_kind;
+#include "nn/kinds.def"
+#undef SL__KIND
 
 struct sl__layer {
   const struct sl__layer_kind *kind;
@@ -140,6 +159,14 @@ void sl__copy_free(struct sl__copy *copy);
 /* For infer(): declare the next part of a block. */
 struct sl__param *sl__block_add(struct sl__block *block, const char *suffix,
                                 const struct sl_shape *shape);
+
+const char *sl__activation_name(enum sl_activation activation);
+const char *sl__init_name(enum sl_init init);
+
+/* A model's .json and the weights beside it (architecture.c). */
+bool sl__is_architecture(const char *path);
+enum sl_status sl__architecture_save(struct sl_model *model, const char *path);
+enum sl_status sl__architecture_load(struct sl_model *model, const char *path);
 
 /* Initial values of a block (init.c), and the state dict's entries (weights.c). */
 enum sl_status sl__layer_initialise(const struct sl__layer *layer, uint64_t seed);

@@ -22,9 +22,10 @@ enum sl_status sl_model_new(struct sl_context *context, const struct sl_shape *s
   *model = NULL;
   bool fits = sample->ndim >= 1 && sample->ndim < SL_MAX_DIMS;
   for (int i = 0; fits && i < sample->ndim; i++) fits = sample->dim[i] >= 1;
-  if (!fits)
+  if (!fits || sl_shape_count(sample) > SL__MOST_VALUES)
     return sl_fail(SL_BAD_SHAPE,
-                   "a model's sample cannot have shape %s: 1 to %d dimensions, each at least 1",
+                   "a model's sample cannot have shape %s: 1 to %d dimensions, each at least 1, "
+                   "and 2^40 values",
                    sl_shape_text(sample, text, sizeof text), SL_MAX_DIMS - 1);
   struct sl_model *m = sl__alloc(1, sizeof *m, "a model");
   if (!m) return SL_NO_MEMORY;
@@ -38,7 +39,8 @@ struct sl__param *sl__block_add(struct sl__block *block, const char *suffix,
                                 const struct sl_shape *shape) {
   struct sl__param *part = &block->part[block->count++];
   *part = (struct sl__param){.suffix = suffix, .shape = *shape, .offset = block->total};
-  block->total += sl_shape_count(shape);
+  if (__builtin_add_overflow(block->total, sl_shape_count(shape), &block->total))
+    block->total = INT64_MAX; /* check_size() refuses it */
   return part;
 }
 
@@ -145,6 +147,16 @@ static void name_parts(const struct sl__layer *layer, struct sl__block *block) {
              block->part[i].suffix);
 }
 
+static enum sl_status check_size(const struct sl__layer *layer) {
+  char text[96];
+  if (sl_shape_count(&layer->out) > SL__MOST_VALUES)
+    return sl__layer_fail(layer, SL_BAD_SHAPE, "its output of %s has more than 2^40 values",
+                          sl_shape_text(&layer->out, text, sizeof text));
+  if (layer->params.total > SL__MOST_VALUES || layer->buffers.total > SL__MOST_VALUES)
+    return sl__layer_fail(layer, SL_BAD_SHAPE, "it has more than 2^40 parameters");
+  return SL_OK;
+}
+
 enum sl_status sl__layer_append(struct sl_model *model, const char *name,
                                 const struct sl__layer_kind *kind, const void *options) {
   enum sl_status status = SL_OK;
@@ -179,6 +191,7 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
     layer.in[i] = layer.input[i] == SL_INPUT ? model->sample : model->layers[layer.input[i]].out;
   SL_TRY(resolve_shared(model, &layer, ((const struct sl_layer_options *)options)->shares));
   SL_TRY(kind->infer(&layer));
+  SL_TRY(check_size(&layer));
   name_parts(&layer, &layer.params);
   name_parts(&layer, &layer.buffers);
   for (int i = 0; i < layer.input_count; i++)

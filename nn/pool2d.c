@@ -60,24 +60,32 @@ static enum sl_status backward_average(const struct sl__layer *layer, struct sl_
   return sl__avgpool2d_backward(p->context, &p->launch, p->dy, p->dx[0], &pool);
 }
 
-static const struct sl__layer_kind maxpool2d = {.name = "maxpool2d",
-                                                .options_size = sizeof(struct sl_pool2d_options),
-                                                .infer = infer_max,
-                                                .forward = forward_max,
-                                                .backward_data = backward_max};
+static const struct sl__field fields[] = {
+    SL__FIELD(sl_pool2d_options, INT, kernel_h), SL__FIELD(sl_pool2d_options, INT, kernel_w),
+    SL__FIELD(sl_pool2d_options, INT, stride_h), SL__FIELD(sl_pool2d_options, INT, stride_w),
+    SL__FIELD(sl_pool2d_options, INT, pad_h),    SL__FIELD(sl_pool2d_options, INT, pad_w),
+    SL__FIELD(sl_pool2d_options, BOOL, global),  {0}};
 
-static const struct sl__layer_kind avgpool2d = {.name = "avgpool2d",
-                                                .options_size = sizeof(struct sl_pool2d_options),
-                                                .infer = infer,
-                                                .forward = forward_average,
-                                                .backward_data = backward_average};
+const struct sl__layer_kind sl__maxpool2d_kind = {.name = "maxpool2d",
+                                                  .options_size = sizeof(struct sl_pool2d_options),
+                                                  .fields = fields,
+                                                  .infer = infer_max,
+                                                  .forward = forward_max,
+                                                  .backward_data = backward_max};
+
+const struct sl__layer_kind sl__avgpool2d_kind = {.name = "avgpool2d",
+                                                  .options_size = sizeof(struct sl_pool2d_options),
+                                                  .fields = fields,
+                                                  .infer = infer,
+                                                  .forward = forward_average,
+                                                  .backward_data = backward_average};
 
 enum sl_status sl_maxpool2d(struct sl_model *model, const char *name,
                             const struct sl_pool2d_options *options) {
-  return sl__layer_append(model, name, &maxpool2d, options);
+  return sl__layer_append(model, name, &sl__maxpool2d_kind, options);
 }
 
 enum sl_status sl_avgpool2d(struct sl_model *model, const char *name,
                             const struct sl_pool2d_options *options) {
-  return sl__layer_append(model, name, &avgpool2d, options);
+  return sl__layer_append(model, name, &sl__avgpool2d_kind, options);
 }

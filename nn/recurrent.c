@@ -19,8 +19,6 @@ struct cell {
                                     struct sl_tensor *grad);
 };
 
-static const struct sl__layer_kind lstm, gru;
-
 static const struct cell *cell_of(const struct sl__layer *layer) {
   static const struct cell lstm_cell = {.gates = 4,
                                         .saved = 6,
@@ -36,7 +34,7 @@ static const struct cell *cell_of(const struct sl__layer *layer) {
                                        .backward_gates = sl__gru_backward_gates,
                                        .backward_data = sl__gru_backward_data,
                                        .backward_weight = sl__gru_backward_weight};
-  return layer->kind == &lstm ? &lstm_cell : &gru_cell;
+  return layer->kind == &sl__lstm_kind ? &lstm_cell : &gru_cell;
 }
 
 static void add_part(struct sl__layer *layer, const char *suffix, const struct sl_shape *shape,
@@ -102,28 +100,34 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
   return cell_of(layer)->backward_weight(p->context, &p->launch, p->x[0], p->saved, p->grad);
 }
 
-static const struct sl__layer_kind lstm = {.name = "lstm",
-                                           .options_size = sizeof(struct sl_lstm_options),
-                                           .infer = infer_lstm,
-                                           .forward = forward,
-                                           .backward_begin = backward_begin,
-                                           .backward_data = backward_data,
-                                           .backward_weight = backward_weight};
+static const struct sl__field lstm_fields[] = {SL__FIELD(sl_lstm_options, INT64, features), {0}};
 
-static const struct sl__layer_kind gru = {.name = "gru",
-                                          .options_size = sizeof(struct sl_gru_options),
-                                          .infer = infer_gru,
-                                          .forward = forward,
-                                          .backward_begin = backward_begin,
-                                          .backward_data = backward_data,
-                                          .backward_weight = backward_weight};
+const struct sl__layer_kind sl__lstm_kind = {.name = "lstm",
+                                             .options_size = sizeof(struct sl_lstm_options),
+                                             .fields = lstm_fields,
+                                             .infer = infer_lstm,
+                                             .forward = forward,
+                                             .backward_begin = backward_begin,
+                                             .backward_data = backward_data,
+                                             .backward_weight = backward_weight};
+
+static const struct sl__field gru_fields[] = {SL__FIELD(sl_gru_options, INT64, features), {0}};
+
+const struct sl__layer_kind sl__gru_kind = {.name = "gru",
+                                            .options_size = sizeof(struct sl_gru_options),
+                                            .fields = gru_fields,
+                                            .infer = infer_gru,
+                                            .forward = forward,
+                                            .backward_begin = backward_begin,
+                                            .backward_data = backward_data,
+                                            .backward_weight = backward_weight};
 
 enum sl_status sl_lstm(struct sl_model *model, const char *name,
                        const struct sl_lstm_options *options) {
-  return sl__layer_append(model, name, &lstm, options);
+  return sl__layer_append(model, name, &sl__lstm_kind, options);
 }
 
 enum sl_status sl_gru(struct sl_model *model, const char *name,
                       const struct sl_gru_options *options) {
-  return sl__layer_append(model, name, &gru, options);
+  return sl__layer_append(model, name, &sl__gru_kind, options);
 }

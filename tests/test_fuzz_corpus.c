@@ -13,6 +13,9 @@
 #define LLVMFuzzerTestOneInput fuzz_cifar
 #include "tests/fuzz/fuzz_cifar.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_model
+#include "tests/fuzz/fuzz_model.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_safetensors
 #include "tests/fuzz/fuzz_safetensors.c"
 #undef LLVMFuzzerTestOneInput
@@ -52,11 +55,17 @@ static void test_safetensors(void **state) {
   replay("safetensors", fuzz_safetensors);
 }
 
+static void test_model(void **state) {
+  (void)state;
+  replay("model", fuzz_model);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_idx),
       cmocka_unit_test(test_cifar),
       cmocka_unit_test(test_safetensors),
+      cmocka_unit_test(test_model),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,7 +55,7 @@ enum sl_type { SL_F32, SL_I32, SL_BF16 };
 #define SL_SHAPE(...)                                                                              \
   ((struct sl_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
 
-/** Number of elements; 1 for a shape without dimensions. */
+/** Number of elements; 1 for a shape without dimensions, INT64_MAX where they cannot be counted. */
 SL_API int64_t sl_shape_count(const struct sl_shape *shape);
 
 /** "[20, 24, 24]" into text (cut to size); returns text. */

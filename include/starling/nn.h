@@ -32,6 +32,9 @@ enum sl_init {
   SL_INIT_ZERO
 };
 
+/** "xavier" to SL_INIT_XAVIER, and so on. \return SL_BAD_ARGUMENT for an unknown name. */
+SL_API enum sl_status sl_init_parse(const char *name, enum sl_init *init);
+
 struct sl_model;
 
 /** Options every layer takes. Zero value: input from the layer before, PyTorch's initial weights.
@@ -186,6 +189,25 @@ SL_API const char *sl_model_parameter(const struct sl_model *model, int i, struc
  * both shapes; SL_NOT_FINITE where a weight is not finite (nothing is written). */
 SL_API enum sl_status sl_model_save(struct sl_model *model, const char *path);
 SL_API enum sl_status sl_model_load(struct sl_model *model, const char *path);
+
+/** A saved model is two files: its architecture, "lenet.json" (doc/model.md), and the weights
+ * beside it, "lenet.safetensors". sl_model_save writes both where path ends in ".json", each aside
+ * and renamed, the weights first; sl_model_load takes the weights alone from such a pair.
+ *
+ * sl_model_open makes the model that path describes, with the weights that it names, which are in
+ * the same folder; it is built then. \return as sl_model_load; SL_BAD_FILE for JSON that is
+ * damaged, or describes no model, naming the layer and the key; SL_UNSUPPORTED for a version, or a
+ * kind of layer, that is newer than the library. *model is NULL then. */
+SL_API enum sl_status sl_model_open(struct sl_context *context, const char *path,
+                                    struct sl_model **model);
+
+/** The architecture alone, as text, and back: without weights, not built yet. weights: the name of
+ * their file for the text, or NULL; path is for messages; text is to be freed by free(). \return
+ * as sl_model_open. */
+SL_API enum sl_status sl_model_architecture(const struct sl_model *model, const char *weights,
+                                            char **text);
+SL_API enum sl_status sl_model_parse(struct sl_context *context, const char *path, const char *text,
+                                     size_t size, struct sl_model **model);
 
 /** \defgroup optimizer Optimizers, schedules */
 enum sl_optimizer_kind { SL_SGD, SL_ADAM, SL_ADAMW };
