@@ -84,8 +84,10 @@ enum sl_status sl_open(const struct sl_context_options *options, struct sl_conte
   c->log_user = options->log_user;
   c->log_level = options->log_level;
   starpu_pthread_mutex_init(&c->log_mutex, NULL);
+  starpu_pthread_mutex_init(&c->submit_mutex, NULL);
   status = start_starpu(options->devices);
   if (status != SL_OK) {
+    starpu_pthread_mutex_destroy(&c->submit_mutex);
     starpu_pthread_mutex_destroy(&c->log_mutex);
     free(c);
     return status;
@@ -115,6 +117,7 @@ void sl_close(struct sl_context *c) {
   sl__cuda_close(c);
   starpu_shutdown();
   sl__pool_close();
+  starpu_pthread_mutex_destroy(&c->submit_mutex);
   starpu_pthread_mutex_destroy(&c->log_mutex);
   free(c->devices);
   free(c);

@@ -7,6 +7,7 @@
  *   starling/nn.h        layers, models, losses, optimizers, schedules, weights
  *   starling/parallel.h  placement, replicas, the KVStore, the trainer
  *   starling/kvstore.h   the KVStore alone, for training loops of one's own
+ *   starling/predict.h   inference: requests from any thread, batched
  *
  * Conventions.  A function that can fail returns enum sl_status; sl_error() then gives the calling
  * thread's message: what went wrong, where, and what to do.  Objects are opaque; sl_X_new or
@@ -21,6 +22,7 @@
 #include <starling/kvstore.h>
 #include <starling/nn.h>
 #include <starling/parallel.h>
+#include <starling/predict.h>
 #include <starling/text.h>
 
 #endif

@@ -140,6 +140,9 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
  * time; NULL: all work step by step on tokens. */
 const struct sl__layer *sl__model_whole_layer(const struct sl_model *model);
 
+/* Tokens that it can read: 0 to one less. The least of its embeddings. */
+int64_t sl__model_words(const struct sl_model *model);
+
 /* A model's parameters and buffers, put aside. */
 struct sl__copy {
   float **blocks; /* params and buffers of layer l at 2 l and 2 l + 1; NULL where there are none */

@@ -267,6 +267,14 @@ const struct sl__layer *sl__model_whole_layer(const struct sl_model *model) {
   return NULL;
 }
 
+int64_t sl__model_words(const struct sl_model *model) {
+  int64_t words = INT32_MAX;
+  for (int i = 0; i < model->count; i++)
+    if (model->layers[i].touches_rows && model->layers[i].params.part[0].shape.dim[0] < words)
+      words = model->layers[i].params.part[0].shape.dim[0];
+  return words;
+}
+
 int64_t sl_model_parameters(const struct sl_model *model) {
   int64_t total = 0;
   for (int i = 0; i < model->count; i++) total += model->layers[i].params.total;

@@ -16,19 +16,10 @@ struct generator {
   int64_t classes, steps;
 };
 
-/* The least of its embeddings. */
-static int64_t vocabulary_of(const struct sl_model *model) {
-  int64_t words = INT32_MAX;
-  for (int i = 0; i < model->count; i++)
-    if (model->layers[i].touches_rows && model->layers[i].params.part[0].shape.dim[0] < words)
-      words = model->layers[i].params.part[0].shape.dim[0];
-  return words;
-}
-
 static enum sl_status check(const struct sl_model *model, const struct sl_generate_options *o,
                             int64_t count, int64_t classes) {
   const struct sl__layer *whole = sl__model_whole_layer(model);
-  int64_t words = vocabulary_of(model);
+  int64_t words = sl__model_words(model);
   if (whole)
     return sl_fail(SL_BAD_ARGUMENT,
                    "layer %s (%s) needs a whole sample at once; only models of tokens whose layers "

@@ -24,6 +24,7 @@ extern "C" {
   X(NO_MEMORY, "memory is exhausted")                                                              \
   X(NO_DEVICE, "a device is not there")                                                            \
   X(NOT_FINITE, "a value is infinite or not a number")                                             \
+  X(CLOSED, "it was closed")                                                                       \
   X(LOST, "another process of the run is gone")                                                    \
   X(STARPU, "StarPU refused a request")                                                            \
   X(UNSUPPORTED, "this build cannot do it")
