@@ -414,7 +414,7 @@ enum sl_status sl__safetensors_write(const char *path, const struct sl_safetenso
   enum sl_status status;
   struct sl_file *file = NULL;
   char *text = NULL;
-  size_t length;
+  size_t length = 0;
   size_t *places = sl__alloc(count * 2, sizeof *places, "safetensors places");
   if (!places) SL_TRY(SL_NO_MEMORY);
   size_t *order = places + count;
