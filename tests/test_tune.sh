@@ -42,7 +42,9 @@ case " $FAKE " in *' gpus '*) gpus=2 ;; *) gpus=0 ;; esac
 case " $FAKE " in *' small '*) [ "$microbatches" = 4 ] && { echo 'a library warns' >&2; echo 'fake: no memory for 4' >&2; exit 1; } ;; esac
 case " $FAKE " in *' stuck '*) [ "${STARPU_SCHED:-}" = prio ] && sleep 1000 ;; esac
 case " $FAKE " in *' killed '*) kill -9 $$ ;; esac
-echo "StarPU 1.4.10, scheduler lws, 2 CPU and $gpus CUDA workers"
+scheduler=${STARPU_SCHED:-lws}
+[ "$scheduler" = nosuch ] && scheduler=lws
+echo "StarPU 1.4.10, scheduler $scheduler, 2 CPU and $gpus CUDA workers"
 echo "digits: 100 samples; 1000 parameters; 2 replicas, batch 64; sgd, lr 0.1"
 {
   echo '{"format": "starling log", "version": 1, "samples_per_s": 1}'
@@ -89,17 +91,20 @@ tuned "$work/fake" --no-shuffle
 has "without -- before the program" "^STARPU_SCHED=prio $work/fake --no-shuffle --replicas 1\$"
 tuned --same-bits -- "$work/fake"
 has "--same-bits: the scheduler may be another" "^STARPU_SCHED=prio $work/fake\$"
-has_not "--same-bits: nothing that adds up otherwise" "--replicas\|--microbatches\|--stages\|--tune\|STARPU_NCPU"
+has_not "--same-bits: nothing that adds up otherwise" "--replicas\|--microbatches\|--stages\|--tune\|STARPU_NCPU\|MAIN_THREAD"
 tuned --schedulers ws,prio --replicas 3 --microbatches 2 --workers 5 -- "$work/fake"
 has "as quick within the noise: the first one wins" "^STARPU_SCHED=ws $work/fake\$"
 has "candidates of one's own" "STARPU_NCPU=5"
 has_not "and no others" "eager\|--replicas 1"
-FAKE=gpus tuned --rounds 2 -- "$work/fake"
+FAKE=gpus; tuned --rounds 2 -- "$work/fake"
 has "GPUs: the devices" "--devices cuda:0,cuda:1"
 has "GPUs: tasks ahead" "STARPU_CUDA_PIPELINE=4"
+FAKE=''
 
 # ---- what the user has fixed ----
-STARPU_SCHED=dmda tuned -- "$work/fake" --repl 2
+export STARPU_SCHED=dmda
+tuned -- "$work/fake" --repl 2
+unset STARPU_SCHED
 has "what is fixed is told again" "^STARPU_SCHED=dmda $work/fake --repl 2\$"
 has_not "a variable and an abbreviated option stay" "eager\|--replicas"
 tuned -- env STARPU_SCHED=ws "$work/fake" --replicas=2
@@ -112,26 +117,31 @@ then ok "trials touch neither weights nor checkpoints, logs, traces"; else cp "$
 has "but the command line has them" "--save $work/w --checkpoint=$work/c"
 
 # ---- noise, drift, failures ----
-FAKE=noise tuned -- "$work/fake"
+FAKE=noise; tuned -- "$work/fake"
 has "a difference below the noise is none" "^Nothing that was tried is better"
-FAKE=drift tuned -- "$work/fake"
+FAKE=drift; tuned -- "$work/fake"
 has "a machine that becomes slower favours nobody" "^Nothing that was tried is better"
-FAKE=same tuned --least 0 --rounds 2 -- "$work/fake"
+FAKE=same; tuned --least 0 --rounds 2 -- "$work/fake"
 has "equal is not better" "^Nothing that was tried is better"
-FAKE=small tuned -- "$work/fake"
+FAKE=small; tuned -- "$work/fake"
 has "a failing setting is shown with its message" "--microbatches 4  FAILED: fake: no memory for 4\$"
 has "and does not end the search" "^STARPU_SCHED=prio $work/fake --replicas 1\$"
-FAKE=stuck tuned --limit 2 -- "$work/fake"
+FAKE=stuck; tuned --limit 2 -- "$work/fake"
 has "a setting that hangs is shown" "STARPU_SCHED=prio  FAILED: no step for 2 s"
 has "and the next best is taken" "^STARPU_SCHED=ws $work/fake --replicas 1\$"
+FAKE=''
 
 # ---- given settings beside each other ----
 tuned --rounds 4 --compare "STARPU_SCHED=dmda" --compare "--replicas 1 STARPU_NCPU=1" -- "$work/fake"
 if [ "$(sed -n 3,4p "$work/out" | tr -s ' ')" = " 7000 0.0 0.700 0.000 4 STARPU_SCHED=dmda
  4000 0.0 0.400 0.000 4 --replicas 1 STARPU_NCPU=1" ]; then ok "--compare"; else not_ok "--compare"; fi
-FAKE=small tuned --compare "--microbatches 4" --compare "STARPU_SCHED=prio" -- "$work/fake"
+FAKE=small; tuned --compare "--microbatches 4" --compare "STARPU_SCHED=prio" -- "$work/fake"
 has "--compare: a failure" "--microbatches 4  FAILED: fake: no memory"
 has "--compare: and what comes after it" " 1.300 .*STARPU_SCHED=prio"
+FAKE=''
+
+tuned --compare "STARPU_SCHED=nosuch" -- "$work/fake"
+has "--compare: a scheduler that StarPU does not know" "STARPU_SCHED=nosuch  FAILED: StarPU takes lws for it"
 
 # ---- the time ----
 export FAKE=slow
@@ -162,7 +172,8 @@ refused 2 "oh: no" -- sh -c 'echo warning >&2; echo "oh: no" >&2; exit 2'
 refused 1 "sh: ended with code 3" -- sh -c 'exit 3'
 refused 1 "true: wrote no step with samples_per_s" true
 refused 1 "no step for 1 s" --limit 1 -- sh -c 'sleep 1000'
-FAKE=killed refused 1 "ended by signal 9" -- "$work/fake"
+FAKE=killed; refused 1 "ended by signal 9" -- "$work/fake"
+FAKE=''
 refused 2 "--seconds '0': must be a number from 1" --seconds 0 "$work/fake"
 refused 2 "--seconds 'soon'" --seconds soon "$work/fake"
 refused 2 "--workers '1;2': must be a list" --workers '1;2' "$work/fake"

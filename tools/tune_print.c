@@ -60,10 +60,14 @@ void print_table(const struct tuner *tuner, bool sorted) {
   free(order);
 }
 
-static bool changes_bits(const char *setting) {
-  static const char *const signs[] = {"STARPU_NCPU", "--replicas", "--microbatches",
-                                      "--stages",    "--tune",     "--devices"};
-  for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
+/* Replicas follow the number of workers where nobody says how many. */
+static bool changes_bits(const char *setting, char *const *program) {
+  static const char *const signs[] = {
+      "--replicas",  "--microbatches",         "--stages", "--tune", "--devices",
+      "STARPU_NCPU", "STARPU_MAIN_THREAD_BIND"};
+  size_t count = sizeof signs / sizeof *signs;
+  if (is_fixed(program, "--replicas")) count -= 2;
+  for (size_t i = 0; i < count; i++)
     if (strstr(setting, signs[i])) return true;
   return false;
 }
@@ -82,7 +86,7 @@ void print_verdict(const struct tuner *tuner, const struct verdict *verdict, cha
   else
     printf("Best so far, not confirmed:\n");
   printf("%s\n", line);
-  if (changes_bits(verdict->setting))
+  if (changes_bits(verdict->setting, program))
     printf(
         "(It adds up in another order: not the same bits as the command line as given. "
         "--same-bits leaves such settings out.)\n");

@@ -92,6 +92,11 @@ static void add_devices(struct space *space, const struct search *search, int gp
   free(all);
 }
 
+/* Replicas follow the number of workers where nobody says how many. */
+static bool workers_are_free(const struct search *search) {
+  return !search->wishes.same_bits || is_fixed(search->program, "--replicas");
+}
+
 /* All but the number that is there by default: few each, many where there are many. */
 static void add_workers(struct space *space, const struct search *search, int cpus) {
   const int few = 8;
@@ -155,7 +160,9 @@ static void add_binding(struct space *space, const struct search *search) {
       add_dimension(space, search, "binding",
                     "STARPU_WORKERS_NOBIND STARPU_MAIN_THREAD_BIND STARPU_WORKERS_CPUID "
                     "STARPU_WORKERS_COREID STARPU_MAIN_THREAD_CPUID");
-  if (d) add_list(d, "", "STARPU_WORKERS_NOBIND=1,STARPU_MAIN_THREAD_BIND=1");
+  if (!d) return;
+  add_choice(d, "STARPU_WORKERS_NOBIND=1");
+  if (workers_are_free(search)) add_choice(d, "STARPU_MAIN_THREAD_BIND=1"); /* takes a core */
 }
 
 static void add_flag(struct space *space, const struct search *search, const char *name,
@@ -165,13 +172,13 @@ static void add_flag(struct space *space, const struct search *search, const cha
 }
 
 /* In the order of what they mostly bring. Those that change how numbers are added up may be left
- * out: replicas follow the number of workers where nobody says how many. */
+ * out. */
 static void make_space(struct space *space, const struct search *search,
                        const struct trial *first) {
   bool same = search->wishes.same_bits, many = first->cpus != 1;
   *space = (struct space){0};
   if (first->gpus > 0 && !same) add_devices(space, search, first->gpus);
-  if (!same || is_fixed(search->program, "--replicas")) add_workers(space, search, first->cpus);
+  if (workers_are_free(search)) add_workers(space, search, first->cpus);
   if (!same) add_replicas(space, search, first);
   add_schedulers(space, search, first);
   if (!same) add_microbatches(space, search);

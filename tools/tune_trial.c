@@ -211,6 +211,20 @@ static void read_plan(const char *path, struct trial *trial) {
   if (file) fclose(file);
 }
 
+/* A scheduler that StarPU does not know is replaced by its default with no more than a warning. */
+static void check_scheduler(const char *setting, struct trial *trial) {
+  static const char name[] = "STARPU_SCHED=";
+  struct words words = words_of_setting(setting);
+  for (size_t i = 0; i < words.count && trial->end == TRIAL_DONE && trial->cpus >= 0; i++) {
+    const char *wanted = words.word[i] + strlen(name);
+    if (strncmp(words.word[i], name, strlen(name)) != 0 || !strcmp(wanted, trial->scheduler))
+      continue;
+    trial->end = TRIAL_FAILED;
+    snprintf(trial->failure, sizeof trial->failure, "StarPU takes %s for it", trial->scheduler);
+  }
+  words_free(&words);
+}
+
 /* Of the later half; the meter's window reaches back into the warm-up before. */
 static double median_rate(const struct watched *w) {
   size_t first = w->count / 2;
@@ -234,6 +248,7 @@ void trial_run(const struct runner *runner, const char *setting, double deadline
     if (trial->end == TRIAL_FAILED && w.ended) explain(&w, trial);
     end(&w);
     read_plan(w.out, trial);
+    check_scheduler(setting, trial);
   }
   trial->steps = (long)w.count;
   if (w.count) trial->rate = median_rate(&w);
