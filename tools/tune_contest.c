@@ -178,9 +178,7 @@ static void note_ratios(const struct contest *contest, struct participant *list,
     }
 }
 
-/* Of those that are better the quickest; but an earlier one, if it is as quick within the noise.
- * The default, where it is no slower than the setting to beat, wins over that, too: it is simpler.
- */
+/* Of those that are better the quickest; but an earlier one, if it is as quick within the noise. */
 static size_t judge(const struct tuner *tuner, const struct contest *contest,
                     const struct estimate *gains) {
   size_t best = 0;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tune.h"
 
@@ -115,16 +116,15 @@ static void add_workers(struct space *space, const struct search *search, int cp
     add_number(d, "STARPU_NCPU=%d", n);
 }
 
-static void add_replicas(struct space *space, const struct search *search,
-                         const struct trial *first) {
+/* usual: how many there are as given. */
+static void add_replicas(struct space *space, const struct search *search, int cpus, int usual) {
   const char *list = search->wishes.replicas;
   struct dimension *d =
       add_dimension(space, search, "replicas", "--replicas --split --placement --placement-file");
   if (!d) return;
-  int workers = first->cpus > 0 ? first->cpus : 2;
-  int numbers[] = {1, 2, workers / 2, workers, 2 * workers, 4 * workers};
+  int numbers[] = {1, 2, cpus / 2, cpus, 2 * cpus, 4 * cpus};
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers && !list; i++)
-    if (numbers[i] > 0 && numbers[i] != first->replicas) add_number(d, "--replicas %d", numbers[i]);
+    if (numbers[i] > 0 && numbers[i] != usual) add_number(d, "--replicas %d", numbers[i]);
   if (list) add_list(d, "--replicas ", list);
 }
 
@@ -175,16 +175,17 @@ static void add_flag(struct space *space, const struct search *search, const cha
  * out. */
 static void make_space(struct space *space, const struct search *search,
                        const struct trial *first) {
-  bool same = search->wishes.same_bits, many = first->cpus != 1;
+  bool same = search->wishes.same_bits;
+  int cpus = first->cpus >= 0 ? first->cpus : (int)sysconf(_SC_NPROCESSORS_ONLN);
   *space = (struct space){0};
   if (first->gpus > 0 && !same) add_devices(space, search, first->gpus);
-  if (workers_are_free(search)) add_workers(space, search, first->cpus);
-  if (!same) add_replicas(space, search, first);
+  if (workers_are_free(search)) add_workers(space, search, cpus);
+  if (!same) add_replicas(space, search, cpus, first->replicas);
   add_schedulers(space, search, first);
   if (!same) add_microbatches(space, search);
   if (first->gpus > 0) add_pipeline(space, search);
   add_binding(space, search);
-  if (!same && many)
+  if (!same && cpus != 1)
     add_flag(space, search, "stages", "--stages 2",
              "--stages --placement --placement-file --split");
   if (!same) add_flag(space, search, "kernels", "--tune", "--tune");
