@@ -39,11 +39,11 @@ static void print_entry(const struct entry *entry) {
   char rate[32], share[32], ratio[32], spread[32];
   struct estimate rates = estimate_of(entry->rates, entry->rate_count);
   struct estimate ratios = estimate_of(entry->ratios, entry->ratio_count);
-  printf("%10s %6s %7s %6s %5zu  %s", number(rate, "%.4g", rates.value),
-         number(share, "%.1f", 100 * rates.spread / rates.value),
-         number(ratio, "%.3f", ratios.value),
-         number(spread, "%.3f", *entry->setting ? ratios.spread : NAN), entry->rate_count,
-         *entry->setting ? entry->setting : "(as given)");
+  printf(
+      "%10s %6s %7s %6s %5zu  %s", number(rate, rates.value < 100 ? "%.3g" : "%.0f", rates.value),
+      number(share, "%.1f", 100 * rates.spread / rates.value), number(ratio, "%.3f", ratios.value),
+      number(spread, "%.3f", *entry->setting ? ratios.spread : NAN), entry->rate_count,
+      *entry->setting ? entry->setting : "(as given)");
   if (entry->failed) printf("  FAILED: %s", entry->failure);
   putchar('\n');
 }
