@@ -81,20 +81,17 @@ struct question {
 
 /* ---- what is asked for ---- */
 
-static double read_number(const struct argp_state *state, const char *option, const char *text,
-                          double least, double most) {
+static double read_number(const char *option, const char *text, double least, double most) {
   char *end;
   double value = strtod(text, &end);
   if (strspn(text, "0123456789.") != strlen(text) || !*text || *end ||
       !(value >= least && value <= most))
     tune_die(EXIT_USAGE, "%s '%s': must be a number from %g to %g", option, text, least, most);
-  (void)state;
   return value;
 }
 
-static int read_whole(const struct argp_state *state, const char *option, const char *text,
-                      double most) {
-  double value = read_number(state, option, text, 1, most);
+static int read_whole(const char *option, const char *text, double most) {
+  double value = read_number(option, text, 1, most);
   if (value != floor(value)) tune_die(EXIT_USAGE, "%s '%s': must be a whole number", option, text);
   return (int)value;
 }
@@ -136,14 +133,14 @@ static bool parse_candidates(int key, char *text, struct question *q) {
 static error_t parse_option(int key, char *text, struct argp_state *state) {
   struct question *q = state->input;
   switch (key) {
-    case KEY_SECONDS: q->seconds = read_number(state, "--seconds", text, 1, 1e6); break;
+    case KEY_SECONDS: q->seconds = read_number("--seconds", text, 1, 1e6); break;
     case KEY_TRIAL_SECONDS:
-      q->trial_seconds = read_number(state, "--trial-seconds", text, 0.01, 1e5);
+      q->trial_seconds = read_number("--trial-seconds", text, 0.01, 1e5);
       break;
-    case KEY_LIMIT: q->limit = read_number(state, "--limit", text, 0.1, 1e6); break;
-    case KEY_LEAST: q->least = read_number(state, "--least", text, 0, 100) / 100; break;
-    case KEY_ROUNDS: q->rounds = read_whole(state, "--rounds", text, 1000); break;
-    case KEY_STEPS: q->steps = read_whole(state, "--steps", text, 1e9); break;
+    case KEY_LIMIT: q->limit = read_number("--limit", text, 0.1, 1e6); break;
+    case KEY_LEAST: q->least = read_number("--least", text, 0, 100) / 100; break;
+    case KEY_ROUNDS: q->rounds = read_whole("--rounds", text, 1000); break;
+    case KEY_STEPS: q->steps = read_whole("--steps", text, 1e9); break;
     case KEY_JSON: q->json = text; break;
     case 'q': q->quiet = true; break;
     case ARGP_KEY_ARG: /* it and all that follows is the program's */
