@@ -41,6 +41,8 @@ struct sl_context {
   enum sl_level log_level;
   starpu_pthread_mutex_t log_mutex;
   char text[256];
+  char version[32]; /* StarPU's */
+  char scheduler[64];
 };
 
 /* Is this StarPU worker one that the place stands for? */

@@ -221,17 +221,17 @@ static uint64_t read_seed(const struct argp_state *state, const char *text) {
   return value;
 }
 
+static const char *const inits[] = {[SL_INIT_DEFAULT] = "default",
+                                    [SL_INIT_XAVIER] = "xavier",
+                                    [SL_INIT_HE] = "he",
+                                    [SL_INIT_UNIFORM] = "uniform",
+                                    [SL_INIT_ZERO] = "zero"};
+
+const char *cli_init_name(enum sl_init init) { return inits[init]; }
+
 static enum sl_init read_init(const struct argp_state *state, const char *text) {
-  static const struct {
-    const char *name;
-    enum sl_init init;
-  } table[] = {{"default", SL_INIT_DEFAULT},
-               {"xavier", SL_INIT_XAVIER},
-               {"he", SL_INIT_HE},
-               {"uniform", SL_INIT_UNIFORM},
-               {"zero", SL_INIT_ZERO}};
-  for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-    if (strcmp(text, table[i].name) == 0) return table[i].init;
+  for (size_t i = 0; i < sizeof inits / sizeof *inits; i++)
+    if (strcmp(text, inits[i]) == 0) return (enum sl_init)i;
   cli_refuse(state, "--init '%s': unknown; there are default, xavier, he, uniform and zero", text);
 }
 

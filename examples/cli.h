@@ -69,6 +69,9 @@ int64_t cli_whole(const struct argp_state *state, const char *option, const char
 double cli_real(const struct argp_state *state, const char *option, const char *text, double least,
                 double most);
 
+/* "default", "xavier" and so on. */
+const char *cli_init_name(enum sl_init init);
+
 /* --placement auto: else a text for sl_place, or none. */
 bool cli_is_automatic(const struct cli *cli);
 

@@ -165,6 +165,19 @@ SL_API void sl_model_free(struct sl_model *model);
 SL_API int64_t sl_model_parameters(const struct sl_model *model);
 SL_API const struct sl_shape *sl_model_output(const struct sl_model *model);
 
+/** One layer of a model; the texts live as long as the model. */
+struct sl_layer_info {
+  const char *name, *kind; /**< "conv1", "conv2d" */
+  struct sl_shape output;  /**< of one sample */
+  int64_t parameters;      /**< its own: a shared weight counts where it is */
+  double flops;            /**< multiplications and additions of a forward pass of one sample */
+};
+SL_API int sl_model_layer_count(const struct sl_model *model);
+
+/** Layer i, from 0, in the order of the model. \return SL_BAD_ARGUMENT where there is none. */
+SL_API enum sl_status sl_model_layer(const struct sl_model *model, int i,
+                                     struct sl_layer_info *info);
+
 /** A table of the layers: shapes, parameters, multiply-adds, memory; text is to be freed by free().
  */
 SL_API enum sl_status sl_model_summary(const struct sl_model *model, char **text);
