@@ -49,13 +49,22 @@ static json_t *training_options(const struct description *run) {
                    cli->lr_schedule, "clip", log_number(optimizer->clip));
 }
 
+static int stages_of(const struct description *run) {
+  struct sl_layer_place place;
+  int last = sl_model_layer_count(run->model) - 1;
+  if (sl_trainer_place(run->trainer, last, &place) != SL_OK) return 1;
+  free(place.devices);
+  free(place.owners);
+  return place.stage + 1;
+}
+
 static json_t *device_options(const struct description *run) {
   const struct cli *cli = run->cli;
   const char *split = run->split ? run->split : cli->split ? cli->split : "even";
   return json_pack("{s:o, s:i, s:i, s:s, s:i, s:o, s:s, s:s, s:b, s:o, s:o, s:f}", "devices",
                    text_value(cli->devices), "replicas", sl_trainer_replicas(run->trainer),
                    "microbatches", cli->microbatches ? cli->microbatches : 1, "split", split,
-                   "stages", cli->stages, "placement", text_value(sl_placement(run->model)),
+                   "stages", stages_of(run), "placement", text_value(sl_placement(run->model)),
                    "kvstore", sl_kvstore_name(cli->kvstore), "math", sl_math_name(cli->math),
                    "tune", cli->tune, "memory-limit", text_value(cli->memory_limit), "swap",
                    text_value(cli->swap), "stall-timeout", cli->stall_timeout);

@@ -38,12 +38,13 @@ struct log {
   FILE *file; /* NULL: nowhere */
 };
 
-/* Is it a whole line, and not of a step from `steps` on? A checkpoint's line counts the steps that
- * are in it. */
+/* Is it a whole line, and not of a step from `steps` on? The lines of a checkpoint, and
+ * of going on from one, tell how many steps are in it. */
 static bool is_kept(const char *line, int64_t steps) {
   json_t *object = json_loads(line, 0, NULL);
   json_t *step = json_object_get(object, "step");
-  json_int_t most = (json_int_t)steps - !json_object_get(object, "checkpoint");
+  bool counts = json_object_get(object, "checkpoint") || json_object_get(object, "resumed");
+  json_int_t most = (json_int_t)steps - !counts;
   bool kept =
       object && line[strlen(line) - 1] == '\n' && !(step && json_integer_value(step) > most);
   json_decref(object);

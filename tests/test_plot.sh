@@ -34,6 +34,17 @@ check "it shows the test accuracy" grep -q 'test accuracy' "$work/one.svg"
 check "several runs, one without evaluations" "$plot" --title "A & B" --log-scale --smooth 5 -o "$work/two.svg" "$work/good.jsonl" "$work/a<b&c.jsonl"
 check "names are escaped" grep -qF 'a&lt;b&amp;c' "$work/two.svg"
 check "the title is there" grep -qF 'A &amp; B' "$work/two.svg"
+for accuracy in 0 1; do
+  sed "s/\"test_accuracy\": [0-9.]*/\"test_accuracy\": $accuracy/" "$work/good.jsonl" >"$work/all$accuracy.jsonl"
+  check "test accuracy $accuracy throughout" "$plot" -o "$work/all$accuracy.svg" "$work/all$accuracy.jsonl"
+done
+cat >"$work/odd.jsonl" <<'EOF'
+{"step": 0, "epoch": 1, "loss": 1e308, "lr": 1e-320, "samples_per_s": 1e308}
+{"step": 1, "epoch": 1, "loss": -5, "lr": 0, "samples_per_s": -1}
+{"step": 999999999999, "epoch": 1, "loss": 1e-310, "lr": 1e-300, "samples_per_s": 0}
+EOF
+check "numbers that no training has" "$plot" -o "$work/odd.svg" "$work/odd.jsonl"
+check "nor on a logarithmic axis" "$plot" --log-scale -o "$work/odd-log.svg" "$work/odd.jsonl"
 check "a single step" "$plot" -o "$work/step.svg" "$work/one.jsonl"
 if grep -qE 'nan|inf' "$work"/*.svg; then not_ok "a picture holds a point at infinity"; else ok "every point is a number"; fi
 awk 'BEGIN { for (i = 0; i < 100000; i++) printf "{\"step\": %d, \"epoch\": 1, \"loss\": %.6f}\n", i, (i * 7919 % 1000) / 1000 }' >"$work/long.jsonl"

@@ -123,6 +123,9 @@ struct curve {
   struct series raw, bold, tested;
 };
 
+/* Beyond e^34 nobody reads it. */
+static double perplexity(double loss) { return exp(fmin(loss, 34)); }
+
 static double same(double value) { return value; }
 
 static bool append_all(struct series *to, const struct series *from, double (*map)(double)) {
@@ -146,8 +149,8 @@ static bool make_curve(enum chart_kind kind, const struct run_curves *run, doubl
              smooth_all(&curve->bold, &run->loss, window, same) &&
              append_all(&curve->tested, &run->test_loss, same);
     case CHART_PERPLEXITY:
-      return !run->tokens || (smooth_all(&curve->bold, &run->loss, window, exp) &&
-                              append_all(&curve->tested, &run->test_loss, exp));
+      return !run->tokens || (smooth_all(&curve->bold, &run->loss, window, perplexity) &&
+                              append_all(&curve->tested, &run->test_loss, perplexity));
     case CHART_ACCURACY: return append_all(&curve->tested, &run->test_accuracy, same);
     case CHART_LR: return append_all(&curve->bold, &run->lr, same);
     case CHART_RATE:
@@ -271,7 +274,10 @@ static void range_of(const struct curve *curves, size_t count, double *least, do
     widen(&curves[i].bold, least, most);
     widen(&curves[i].tested, least, most);
   }
-  if (*most <= 0) *least = *most = 1; /* all zero */
+  if (*most <= 1e-200) *least = *most = 1; /* all zero */
+  /* what no training has must not break the arithmetic to come */
+  *most = fmin(*most, 1e200);
+  *least = fmin(fmax(*least, 1e-200), *most);
 }
 
 static struct axis axis_from_zero(const struct curve *curves, size_t count, bool log_scale) {
@@ -293,11 +299,13 @@ static struct axis perplexity_axis(const struct curve *curves, size_t count) {
 
 /* From a round number below the worst to 100 %. */
 static struct axis accuracy_axis(const struct curve *curves, size_t count) {
-  double least = 1, most = 0;
-  for (size_t i = 0; i < count; i++) widen(&curves[i].tested, &least, &most);
+  double least = 1;
+  for (size_t i = 0; i < count; i++)
+    for (size_t k = 0; k < curves[i].tested.count; k++)
+      least = fmin(least, curves[i].tested.samples[k].y);
   double distance = tick_distance(fmax(1 - least, 1e-3) * 1.1, 5);
-  return (struct axis){fmax(0, floor((least - 0.02 * (1 - least)) / distance) * distance), 1,
-                       false};
+  double foot = floor((least - 0.02 * (1 - least)) / distance) * distance;
+  return (struct axis){fmax(0, fmin(foot, 1 - distance)), 1, false}; /* also where all is right */
 }
 
 static double last_step(const struct run_curves *runs, size_t count) {

@@ -81,6 +81,6 @@ const char report_style[] =
     ".chart [stroke='#56b4e9']{stroke:var(--c5)}.chart [fill='#56b4e9']{fill:var(--c5)}"
     ".chart [stroke='#444444']{stroke:var(--c6)}.chart [fill='#444444']{fill:var(--c6)}\n"
     "}\n"
-    "@media print{nav{display:none}body{font-size:10pt}h2{break-after:avoid}"
+    "@media print{nav{display:none}body{font-size:10pt}h2,h3{break-after:avoid}"
     "tr,.tile{break-inside:avoid}.wide{overflow:visible}header,main,footer{max-width:none;"
     "padding:0}}\n";

@@ -305,12 +305,11 @@ static void write_end(FILE *out, const json_t *end) {
   fputs("</td>", out);
 }
 
-/* What resuming changed, in the trainer's own words. */
 static void write_resumed(FILE *out, const json_t *note) {
   char text[64];
   html_element(out, "td", "num", "%s", grouped(number_at(note, "after"), text, sizeof text));
   html_element(out, "td", NULL, "resumed");
-  html_element(out, "td", NULL, "%s", text_at(note, "resumed"));
+  html_element(out, "td", NULL, "from %s", text_at(note, "resumed"));
 }
 
 static void write_events(FILE *out, const json_t *notes) {

@@ -63,7 +63,7 @@ static void read_picture(const char *path, struct trace_report *trace) {
     return;
   }
   trace->picture = bytes;
-  trace->picture_size = end;
+  trace->picture_size = count;
 }
 
 bool trace_read(const char *folder, struct trace_report *trace, char *message, size_t size) {
