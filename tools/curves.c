@@ -40,6 +40,8 @@ __attribute__((format(printf, 2, 3))) static bool refuse(struct reader *reader, 
   va_start(list, format);
   vsnprintf(reader->message + at, reader->size - at, format, list);
   va_end(list);
+  for (char *c = reader->message; *c; c++)
+    if ((unsigned char)*c < ' ' || *c == 127) *c = '?'; /* one line, whatever the log has in it */
   return false;
 }
 
@@ -95,27 +97,19 @@ static bool read_evaluation(struct reader *reader, const json_t *object, struct 
   return true;
 }
 
-/* A message is one line, whatever the log has in it. */
-static void plain_text(const char *text, char *plain, size_t size) {
-  snprintf(plain, size, "%s", text ? text : "?");
-  for (char *c = plain; *c; c++)
-    if ((unsigned char)*c < ' ' || *c == 127) *c = '?';
-}
-
 static bool check_version(struct reader *reader, const json_t *object) {
   const char *format = json_string_value(json_object_get(object, "format"));
   const json_t *version = json_object_get(object, "version");
-  char producer[48];
+  const char *producer = json_string_value(json_object_get(object, "producer"));
   if (!format || strcmp(format, LOG_FORMAT) != 0)
     return refuse(reader, "\"format\" is not \"" LOG_FORMAT "\"; is this a training log?");
   if (!json_is_integer(version) || json_integer_value(version) < 1)
     return refuse(reader, "\"version\" is not a whole number from 1 on");
   if (json_integer_value(version) <= LOG_VERSION) return true;
-  plain_text(json_string_value(json_object_get(object, "producer")), producer, sizeof producer);
   return refuse(reader,
-                "the log is of version %lld (by %s), this program (Starling " PACKAGE_VERSION
+                "the log is of version %lld (by %.40s), this program (Starling " PACKAGE_VERSION
                 ") reads up to version %d; take a newer one",
-                (long long)json_integer_value(version), producer, LOG_VERSION);
+                (long long)json_integer_value(version), producer ? producer : "?", LOG_VERSION);
 }
 
 /* What is neither a step nor an evaluation; kinds that are not known here may be of use elsewhere.

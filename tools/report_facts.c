@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "report.h"
+#include "report_page.h"
 
 const char *text_at(const json_t *object, const char *key) {
   return json_string_value(json_object_get(object, key));

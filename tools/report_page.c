@@ -10,7 +10,7 @@
 #include "canvas.h"
 #include "chart.h"
 #include "html.h"
-#include "report.h"
+#include "report_page.h"
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "(unconfigured)"

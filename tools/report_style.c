@@ -1,6 +1,6 @@
 /* How the page looks: light or dark as the reader's system is set, light on paper; nothing is
  * fetched. */
-#include "report.h"
+#include "report_page.h"
 
 const char report_style[] =
     ":root{color-scheme:light dark;--paper:#fff;--ink:#1f2328;--soft:#59636e;--line:#d8dee4;"

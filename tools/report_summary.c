@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "html.h"
-#include "report.h"
+#include "report_page.h"
 
 /* ---- one fact of one run, as text; nothing where it is unknown ---- */
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "html.h"
-#include "report.h"
+#include "report_page.h"
 
 static const char unknown[] = "The log has no line about this: it is of an older version.";
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "html.h"
-#include "report.h"
+#include "report_page.h"
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "(unconfigured)"
@@ -188,7 +188,7 @@ static void write_facts(FILE *out, const json_t *trace) {
   if (!isnan(bubble)) html_text(out, "Devices wait %.1f %% of the time. ", 100 * bubble);
   if (!isnan(compute)) html_text(out, "Two or more compute at once %.1f %% of it. ", 100 * compute);
   if (!isnan(sent))
-    html_text(out, "%.1f %% of the communication is hidden behind computing.", 100 * sent);
+    html_text(out, "During %.1f %% of the transfers' time some device computes.", 100 * sent);
   fputs("</p>\n", out);
 }
 
@@ -276,8 +276,8 @@ static void write_path(FILE *out, const json_t *path) {
 }
 
 static void write_longest(FILE *out, const json_t *tasks) {
-  static const char *const titles[] = {"Task",    "Layer",     "Pass", "#Worker",
-                                       "#Begins", "#Takes ms", NULL};
+  static const char *const titles[] = {"Task",    "Layer",   "Pass",      "#Step",
+                                       "#Worker", "#Begins", "#Takes ms", NULL};
   size_t i;
   json_t *task;
   if (!json_array_size(tasks)) return;
@@ -289,6 +289,7 @@ static void write_longest(FILE *out, const json_t *tasks) {
     write_text(out, "td", task, "name");
     write_text(out, "td", task, "layer");
     write_text(out, "td", task, "pass");
+    write_number(out, task, "step", 0, 1, "");
     write_number(out, task, "worker", 0, 1, "");
     write_number(out, task, "start_ms", 2, 1, "");
     write_number(out, task, "ms", 3, 1, "");

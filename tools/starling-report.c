@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "output.h"
-#include "report.h"
+#include "report_page.h"
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "(unconfigured)"

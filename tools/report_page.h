@@ -1,7 +1,7 @@
 /* The report of runs as one HTML page: what the logs say (report_facts.c), the page
  * (report_page.c), its tables (report_tables.c) and traces (report_trace.c). */
-#ifndef SL_TOOLS_REPORT_H
-#define SL_TOOLS_REPORT_H
+#ifndef SL_TOOLS_REPORT_PAGE_H
+#define SL_TOOLS_REPORT_PAGE_H
 
 #include <jansson.h>
 #include <stdio.h>
