@@ -59,9 +59,10 @@ static void describe(struct sl_context *c) {
   int major, minor, release;
   starpu_get_version(&major, &minor, &release);
   const struct starpu_sched_policy *policy = starpu_sched_get_sched_policy();
-  snprintf(c->text, sizeof c->text, "StarPU %d.%d.%d, scheduler %s, %u CPU and %u CUDA workers",
-           major, minor, release, policy ? policy->policy_name : "?", starpu_cpu_worker_get_count(),
-           starpu_cuda_worker_get_count());
+  snprintf(c->version, sizeof c->version, "%d.%d.%d", major, minor, release);
+  snprintf(c->scheduler, sizeof c->scheduler, "%s", policy ? policy->policy_name : "?");
+  snprintf(c->text, sizeof c->text, "StarPU %s, scheduler %s, %u CPU and %u CUDA workers",
+           c->version, c->scheduler, starpu_cpu_worker_get_count(), starpu_cuda_worker_get_count());
 }
 
 static enum sl_status join(struct sl_context *c, double timeout, enum sl_exchange exchange) {
@@ -134,6 +135,20 @@ int sl_worker_count(const struct sl_context *c) {
   return (int)starpu_worker_get_count();
 }
 
+enum sl_status sl_worker(const struct sl_context *c, int worker, struct sl_worker_info *info) {
+  int count = (int)starpu_worker_get_count();
+  *info = (struct sl_worker_info){0};
+  if (worker < 0 || worker >= count)
+    return sl_fail(SL_BAD_ARGUMENT, "worker %d: there are %d, from 0", worker, count);
+  struct sl__device device;
+  sl__device_of_worker(worker, &device);
+  snprintf(info->name, sizeof info->name, "%s", device.name);
+  starpu_worker_get_name(worker, info->description, sizeof info->description);
+  for (int d = 0; d < c->device_count; d++)
+    info->listed |= sl__place_has(&c->devices[d].place, worker);
+  return SL_OK;
+}
+
 int sl_rank(const struct sl_context *c) { return c->net ? sl__net_rank(c->net) : 0; }
 
 int sl_rank_count(const struct sl_context *c) { return c->net ? sl__net_size(c->net) : 1; }
@@ -185,6 +200,10 @@ out:
 void sl_leave(struct sl_context *c, const char *why) {
   if (c && c->net) sl__net_announce(c->net, why);
 }
+
+const char *sl_scheduler(const struct sl_context *c) { return c->scheduler; }
+
+const char *sl_starpu_version(const struct sl_context *c) { return c->version; }
 
 const char *sl_context_text(const struct sl_context *c) { return c->text; }
 

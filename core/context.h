@@ -42,6 +42,8 @@ struct sl_context {
   starpu_pthread_mutex_t submit_mutex; /* of predictors, which submit from threads of their own */
   starpu_pthread_mutex_t log_mutex;
   char text[256];
+  char version[32]; /* StarPU's */
+  char scheduler[64];
 };
 
 /* Is this StarPU worker one that the place stands for? */

@@ -38,12 +38,15 @@ struct log {
   FILE *file; /* NULL: nowhere */
 };
 
-/* Is it a whole line, and not of a step from `steps` on? */
+/* Is it a whole line, and not of a step from `steps` on? The lines of a checkpoint, and
+ * of going on from one, tell how many steps are in it. */
 static bool is_kept(const char *line, int64_t steps) {
   json_t *object = json_loads(line, 0, NULL);
   json_t *step = json_object_get(object, "step");
-  bool kept = object && line[strlen(line) - 1] == '\n' &&
-              !(step && json_integer_value(step) >= (json_int_t)steps);
+  bool counts = json_object_get(object, "checkpoint") || json_object_get(object, "resumed");
+  json_int_t most = (json_int_t)steps - !counts;
+  bool kept =
+      object && line[strlen(line) - 1] == '\n' && !(step && json_integer_value(step) > most);
   json_decref(object);
   return kept;
 }
@@ -75,13 +78,18 @@ int log_open(const char *path, int64_t steps, struct log **result) {
       free(log);
       return error;
     }
+    /* a line is one write, also that of a model of many layers */
+    setvbuf(log->file, NULL, _IOFBF, 1 << 20);
   }
   *result = log;
   return 0;
 }
 
-/* The line in one write. Takes the object; NULL for one that could not be made. */
-static int write_line(struct log *log, json_t *object) {
+int log_line(struct log *log, json_t *object) {
+  if (!log->file) {
+    json_decref(object);
+    return 0;
+  }
   char *text = object ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL;
   json_decref(object);
   if (!text) return ENOMEM;
@@ -92,8 +100,7 @@ static int write_line(struct log *log, json_t *object) {
   return error;
 }
 
-/* The library's rates are floats: 0.1, not 0.100000001. */
-static double as_written(double value) {
+double log_number(double value) {
   char text[32];
   snprintf(text, sizeof text, "%.7g", value);
   return strtod(text, NULL);
@@ -103,18 +110,26 @@ int log_step(struct log *log, const struct sl_report *report, double samples_per
   if (!log->file) return 0;
   json_t *line = json_pack("{s:I, s:I, s:f, s:f, s:f}", "step", (json_int_t)report->step, "epoch",
                            (json_int_t)report->epoch + 1, "loss", report->loss, "lr",
-                           as_written(report->lr), "samples_per_s", samples_per_s);
+                           log_number(report->lr), "samples_per_s", samples_per_s);
   if (line && report->staleness >= 0) {
     json_object_set_new(line, "staleness", json_real(report->staleness));
     json_object_set_new(line, "most_staleness", json_integer(report->most_staleness));
   }
-  return write_line(log, line);
+  return log_line(log, line);
 }
 
 int log_evaluation(struct log *log, int64_t epoch, double loss, double accuracy) {
   if (!log->file) return 0;
-  return write_line(log, json_pack("{s:I, s:f, s:f}", "epoch", (json_int_t)epoch, "test_loss", loss,
-                                   "test_accuracy", accuracy));
+  return log_line(log, json_pack("{s:I, s:f, s:f}", "epoch", (json_int_t)epoch, "test_loss", loss,
+                                 "test_accuracy", accuracy));
+}
+
+int log_end(struct log *log, const char *end, double seconds, double samples_per_s,
+            const char *message) {
+  json_t *rate = samples_per_s >= 0 ? json_real(samples_per_s) : json_null();
+  json_t *why = message ? json_string(message) : NULL; /* NULL, too, where it is no UTF-8 */
+  return log_line(log, json_pack("{s:s, s:f, s:o, s:o}", "end", end, "seconds", seconds,
+                                 "samples_per_s", rate, "message", why ? why : json_null()));
 }
 
 int log_close(struct log *log) {

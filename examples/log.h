@@ -3,7 +3,11 @@
 #ifndef SL_EXAMPLES_LOG_H
 #define SL_EXAMPLES_LOG_H
 
+#include <jansson.h>
 #include <starling.h>
+
+#define LOG_FORMAT "starling log"
+enum { LOG_VERSION = 1 };
 
 struct log;
 
@@ -16,11 +20,24 @@ int output_error(const char *path, bool replace);
  * log that goes nowhere. */
 int log_open(const char *path, int64_t steps, struct log **log);
 
+/* A line of any kind; the format is in doc/log.md. Takes the object; NULL: one that could not be
+ * made. Returns errno's value, or 0. */
+int log_line(struct log *log, json_t *object);
+
 /* {"step","epoch","loss","lr","samples_per_s"}; step and epoch count from 0 and 1. Each returns
  * errno's value, or 0. */
 int log_step(struct log *log, const struct sl_report *report, double samples_per_s);
 /* {"epoch","test_loss","test_accuracy"}; epoch: how many were trained, from 1. */
 int log_evaluation(struct log *log, int64_t epoch, double loss, double accuracy);
+
+/* The last line of a process: {"end","seconds","samples_per_s","message"}. end: "done",
+ * "interrupted", "failed"; message: why, NULL: nothing more to say; samples_per_s: below 0: no step
+ * was made. */
+int log_end(struct log *log, const char *end, double seconds, double samples_per_s,
+            const char *message);
+
+/* The library's rates are floats: 0.1, not 0.100000001. */
+double log_number(double value);
 
 /* NULL is legal. */
 int log_close(struct log *log);

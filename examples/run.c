@@ -13,6 +13,7 @@
 
 #include "aborted.h"
 #include "checkpoints.h"
+#include "describe.h"
 #include "log.h"
 #include "progress.h"
 #include "ranks.h"
@@ -34,6 +35,7 @@ struct run {
   struct sl_model *model;
   struct sl_trainer *trainer;
   struct log *log;
+  double log_opened; /* when */
   struct progress progress;
   struct meter meter;
   double bytes_sent;                  /* a rank */
@@ -42,7 +44,7 @@ struct run {
   struct sl_position begun;           /* where this process took over; zero: it is the first */
   char checkpoint[PATH_MAX];          /* the newest whole one; "" while there is none */
   double epoch_loss;                  /* sum over the epoch's samples */
-  int64_t epoch_samples;
+  int64_t epoch_samples, samples;     /* of this epoch, and of this process in all */
   double test_loss, test_accuracy;
   /* of --placement auto: what it says, and the time that steps really take */
   char *automatic;
@@ -414,6 +416,25 @@ static int agree(struct run *run) {
   return fail_library(run, status);
 }
 
+/* The last thing of all: a bad start leaves an older log alone. */
+static int open_log(struct run *run) {
+  const struct description description = {.program = run->name,
+                                          .cli = &run->cli,
+                                          .context = run->context,
+                                          .model = run->model,
+                                          .trainer = run->trainer,
+                                          .train_set = run->train_set,
+                                          .test_set = run->test_set,
+                                          .split = run->split,
+                                          .epochs = run->epochs,
+                                          .steps = run->steps,
+                                          .from = run->begun.step};
+  run->log_opened = seconds_now();
+  int error = log_open(run->own_log, run->begun.step, &run->log);
+  if (!error && run->own_log) error = log_line(run->log, describe_run(&description));
+  return error ? fail_file(run, run->own_log, error) : EXIT_DONE;
+}
+
 static int start(struct run *run) {
   bool distributed = ranks_wanted(&run->cli);
   int code = distributed ? join(run) : EXIT_DONE;
@@ -430,9 +451,7 @@ static int start(struct run *run) {
   if (status != SL_OK) return fail_library(run, status);
   if (run->cli.checkpoint && run->cli.resume) code = resume(run);
   if (code != EXIT_DONE) return code;
-  /* last: a bad start leaves an older log alone */
-  int error = log_open(run->own_log, run->begun.step, &run->log);
-  return error ? fail_file(run, run->own_log, error) : EXIT_DONE;
+  return open_log(run);
 }
 
 /* ---- training ---- */
@@ -455,6 +474,7 @@ static int note_step(struct run *run, const struct sl_report *report) {
   clock_step(&run->clock);
   run->epoch_loss += report->loss * (double)report->samples;
   run->epoch_samples += report->samples;
+  run->samples += report->samples;
   progress_step(&run->progress, report, rate);
   int error = log_step(run->log, report, rate);
   return error ? fail_file(run, run->own_log, error) : EXIT_DONE;
@@ -601,16 +621,20 @@ static int count_bytes(struct run *run) {
   return status == SL_OK ? EXIT_DONE : fail_library(run, status);
 }
 
+/* What ended an orderly run early. */
+static const char *stopper(void) {
+  return interrupted == SIGINT    ? "Ctrl-C (SIGINT)"
+         : interrupted == SIGTERM ? "SIGTERM"
+         : interrupted == SIGUSR1 ? "SIGUSR1"
+                                  : "another rank";
+}
+
 static void print_result(struct run *run) {
   struct progress *progress = &run->progress;
   const struct cli *cli = &run->cli;
   progress_clear(progress);
   if (run->stopped)
-    progress_print(progress, "Stopped        by %s after step %lld of %lld",
-                   interrupted == SIGINT    ? "Ctrl-C (SIGINT)"
-                   : interrupted == SIGTERM ? "SIGTERM"
-                   : interrupted == SIGUSR1 ? "SIGUSR1"
-                                            : "another rank",
+    progress_print(progress, "Stopped        by %s after step %lld of %lld", stopper(),
                    (long long)progress->done, (long long)run->steps);
   else if (sl_dataset_info(run->test_set)->tokens)
     progress_print(progress, "Perplexity     %.3f (validation)", exp(run->test_loss));
@@ -634,9 +658,26 @@ static void print_result(struct run *run) {
                    run->checkpoint);
 }
 
+/* The log's last line. errno's value, or 0. */
+static int end_log(struct run *run, int code) {
+  const struct progress *progress = &run->progress;
+  bool failed = code != EXIT_DONE, stopped = run->stopped && progress->done < run->steps;
+  const char *message = failed ? run->message : stopped ? stopper() : NULL;
+  if (!run->log) return 0;
+  return log_end(run->log,
+                 failed    ? "failed"
+                 : stopped ? "interrupted"
+                           : "done",
+                 seconds_now() - run->log_opened,
+                 !failed && progress->busy > 0 ? (double)run->samples / progress->busy : -1,
+                 message);
+}
+
 /* Backwards, as it was opened. */
 static int finish(struct run *run, int code) {
-  int error = log_close(run->log);
+  int error = end_log(run, code);
+  int closing = log_close(run->log);
+  if (!error) error = closing;
   if (error && code == EXIT_DONE) code = fail_file(run, run->own_log, error);
   if (code != EXIT_DONE) print_failure(run);
   if (code != EXIT_DONE && !run->common) sl_leave(run->context, run->message);

@@ -79,7 +79,7 @@ static json_t *input_names(const struct sl_model *model, const struct sl__layer 
 static json_t *layer_object(const struct sl_model *model, const struct sl__layer *layer) {
   json_t *object = json_pack("{s:s, s:s, s:o}", "name", layer->name, "kind", layer->kind->name,
                              "inputs", input_names(model, layer));
-  if (layer->init) json_object_set_new(object, "init", json_string(sl__init_name(layer->init)));
+  if (layer->init) json_object_set_new(object, "init", json_string(sl_init_name(layer->init)));
   if (layer->group) json_object_set_new(object, "group", json_string(layer->group));
   if (layer->shares >= 0)
     json_object_set_new(object, "shares", json_string(model->layers[layer->shares].name));

@@ -14,7 +14,7 @@ static const char *const names[] = {[SL_INIT_DEFAULT] = "default",
                                     [SL_INIT_UNIFORM] = "uniform",
                                     [SL_INIT_ZERO] = "zero"};
 
-const char *sl__init_name(enum sl_init init) { return names[init]; }
+const char *sl_init_name(enum sl_init init) { return names[init]; }
 
 enum sl_status sl_init_parse(const char *name, enum sl_init *init) {
   for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)

@@ -164,7 +164,6 @@ struct sl__param *sl__block_add(struct sl__block *block, const char *suffix,
                                 const struct sl_shape *shape);
 
 const char *sl__activation_name(enum sl_activation activation);
-const char *sl__init_name(enum sl_init init);
 
 /* A model's .json and the weights beside it (architecture.c). */
 bool sl__is_architecture(const char *path);

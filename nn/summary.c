@@ -1,4 +1,4 @@
-/* A model as a table that people read. */
+/* A model as a table that people read, and its rows one by one for programs. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,4 +147,19 @@ enum sl_status sl_model_summary(const struct sl_model *model, char **text) {
   free(*text);
   *text = NULL;
   return sl_fail(SL_NO_MEMORY, "no memory for the model's summary");
+}
+
+int sl_model_layer_count(const struct sl_model *model) { return model->count; }
+
+enum sl_status sl_model_layer(const struct sl_model *model, int i, struct sl_layer_info *info) {
+  *info = (struct sl_layer_info){0};
+  if (i < 0 || i >= model->count)
+    return sl_fail(SL_BAD_ARGUMENT, "layer %d: the model has %d, from 0", i, model->count);
+  const struct sl__layer *layer = &model->layers[i];
+  *info = (struct sl_layer_info){.name = layer->name,
+                                 .kind = layer->kind->name,
+                                 .output = layer->out,
+                                 .parameters = layer->params.total,
+                                 .flops = layer->flops};
+  return SL_OK;
 }

@@ -40,19 +40,24 @@ static double half_bytes(const struct sl_trainer *t) {
   return total;
 }
 
+/* A stage's devices, a replica each; of another rank's no name is known. */
+static void print_devices(FILE *out, const struct sl__grid *g, int stage, const char *between) {
+  for (int r = 0; r < g->replicas; r++) {
+    const char *name = g->devices[stage * g->replicas + r].name;
+    if (r) fputs(between, out);
+    if (g->member_of) fprintf(out, "rank%d%s", g->member_of[stage], *name ? "/" : "");
+    fputs(name, out);
+  }
+}
+
 /* "stage 1  cpu:0, cpu:1  conv2 fc1": the devices of replica 0, 1, ..., the layers. */
 static void print_stage(FILE *out, const struct sl_trainer *t, int stage) {
   const struct sl__grid *g = &t->grid;
   if (g->stages > 1)
-    fprintf(out, "  stage %d on", stage);
+    fprintf(out, "  stage %d on ", stage);
   else
-    fprintf(out, "  on");
-  for (int r = 0; r < g->replicas; r++)
-    if (g->member_of)
-      fprintf(out, "%s rank%d/%s", r ? "," : "", g->member_of[stage],
-              g->devices[stage * g->replicas + r].name);
-    else
-      fprintf(out, "%s %s", r ? "," : "", g->devices[stage * g->replicas + r].name);
+    fprintf(out, "  on ");
+  print_devices(out, g, stage, ", ");
   if (g->stages > 1) fprintf(out, ":");
   for (int i = 0; i < g->layers && g->stages > 1; i++)
     if (g->stage[i] == stage) fprintf(out, " %s", t->model->layers[i].name);
@@ -112,4 +117,57 @@ enum sl_status sl_trainer_summary(const struct sl_trainer *t, char **text) {
     return sl_fail(SL_NO_MEMORY, "no memory for a summary");
   }
   return SL_OK;
+}
+
+/* Has none of the layer's shards before this one the same owner? Of other ranks' owners no more
+ * than the rank is known. */
+static bool is_first_of_owner(const struct sl__kvstore *kv, int number) {
+  const struct sl__shard *shard = &kv->shards[number];
+  for (int s = 0; s < number; s++) {
+    const struct sl__shard *other = &kv->shards[s];
+    if (other->layer != shard->layer || other->rank != shard->rank) continue;
+    if (other->owner == shard->owner || !sl__shard_is_mine(kv, shard)) return false;
+  }
+  return true;
+}
+
+static void print_layer_owners(FILE *out, const struct sl__kvstore *kv, int layer) {
+  bool first = true;
+  for (int s = 0; s < kv->shard_count; s++) {
+    const struct sl__shard *shard = &kv->shards[s];
+    bool mine = sl__shard_is_mine(kv, shard);
+    if (shard->layer != layer || !is_first_of_owner(kv, s)) continue;
+    if (!first) fputc(',', out);
+    first = false;
+    if (kv->ranks.size > 1) fprintf(out, "rank%d%s", shard->rank, mine ? "/" : "");
+    if (mine) fputs(kv->owners[shard->owner].name, out);
+  }
+}
+
+static enum sl_status place_text(const struct sl_trainer *t, int layer, bool owners, char **text) {
+  size_t size;
+  FILE *out = open_memstream(text, &size);
+  if (!out) return sl_fail(SL_NO_MEMORY, "no memory for a layer's place");
+  if (owners)
+    print_layer_owners(out, t->kvstore, layer);
+  else
+    print_devices(out, &t->grid, t->grid.stage[layer], ",");
+  return fclose(out) ? sl_fail(SL_NO_MEMORY, "no memory for a layer's place") : SL_OK;
+}
+
+enum sl_status sl_trainer_place(const struct sl_trainer *t, int layer,
+                                struct sl_layer_place *place) {
+  enum sl_status status;
+  *place = (struct sl_layer_place){0};
+  if (layer < 0 || layer >= t->model->count)
+    return sl_fail(SL_BAD_ARGUMENT, "layer %d: the model has %d, from 0", layer, t->model->count);
+  place->stage = t->grid.stage[layer];
+  SL_TRY(place_text(t, layer, false, &place->devices));
+  SL_TRY(place_text(t, layer, true, &place->owners));
+out:
+  if (status == SL_OK) return SL_OK;
+  free(place->devices);
+  free(place->owners);
+  *place = (struct sl_layer_place){0};
+  return status;
 }

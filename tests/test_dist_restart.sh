@@ -149,7 +149,7 @@ until_writing() {
 }
 pause() { sleep "$(printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)))"; }
 
-losses() { sed 's/, "samples_per_s".*//' "$1"; }
+losses() { grep 'loss"' "$1" | sed 's/, "samples_per_s".*//'; }
 same_log() { losses "$lane/whole.jsonl" >"$lane/a"; losses "$lane/cut.jsonl" >"$lane/b"; cmp -s "$lane/a" "$lane/b"; }
 # The folder has the files of the undisturbed run, and no other.
 same_checkpoints() { diff -rq "$lane/whole" "$lane/cut" >>"$lane/err"; }

@@ -34,6 +34,17 @@ check "it shows the test accuracy" grep -q 'test accuracy' "$work/one.svg"
 check "several runs, one without evaluations" "$plot" --title "A & B" --log-scale --smooth 5 -o "$work/two.svg" "$work/good.jsonl" "$work/a<b&c.jsonl"
 check "names are escaped" grep -qF 'a&lt;b&amp;c' "$work/two.svg"
 check "the title is there" grep -qF 'A &amp; B' "$work/two.svg"
+for accuracy in 0 1; do
+  sed "s/\"test_accuracy\": [0-9.]*/\"test_accuracy\": $accuracy/" "$work/good.jsonl" >"$work/all$accuracy.jsonl"
+  check "test accuracy $accuracy throughout" "$plot" -o "$work/all$accuracy.svg" "$work/all$accuracy.jsonl"
+done
+cat >"$work/odd.jsonl" <<'EOF'
+{"step": 0, "epoch": 1, "loss": 1e308, "lr": 1e-320, "samples_per_s": 1e308}
+{"step": 1, "epoch": 1, "loss": -5, "lr": 0, "samples_per_s": -1}
+{"step": 999999999999, "epoch": 1, "loss": 1e-310, "lr": 1e-300, "samples_per_s": 0}
+EOF
+check "numbers that no training has" "$plot" -o "$work/odd.svg" "$work/odd.jsonl"
+check "nor on a logarithmic axis" "$plot" --log-scale -o "$work/odd-log.svg" "$work/odd.jsonl"
 check "a single step" "$plot" -o "$work/step.svg" "$work/one.jsonl"
 if grep -qE 'nan|inf' "$work"/*.svg; then not_ok "a picture holds a point at infinity"; else ok "every point is a number"; fi
 awk 'BEGIN { for (i = 0; i < 100000; i++) printf "{\"step\": %d, \"epoch\": 1, \"loss\": %.6f}\n", i, (i * 7919 % 1000) / 1000 }' >"$work/long.jsonl"
@@ -51,12 +62,23 @@ fi
 refused 1 "cut.jsonl:8: not JSON" "$work/cut.jsonl"
 : >"$work/empty.jsonl"; refused 1 "empty.jsonl: holds no training step" "$work/empty.jsonl"
 echo '[1]' >"$work/list.jsonl"; refused 1 "list.jsonl:1: not a JSON object" "$work/list.jsonl"
-echo '{"name": 1}' >"$work/other.jsonl"; refused 1 'other.jsonl:1: has no "test_loss"' "$work/other.jsonl"
+echo '{"name": 1}' >"$work/other.jsonl"; refused 1 'other.jsonl: holds no training step' "$work/other.jsonl"
+echo '{"epoch": 1, "test_accuracy": 1}' >"$work/half.jsonl"; refused 1 'half.jsonl:1: has no "test_loss"' "$work/half.jsonl"
 echo '{"step": 0}' >"$work/bare.jsonl"; refused 1 'bare.jsonl:1: has no "loss"' "$work/bare.jsonl"
 echo '{"step": 0, "loss": "x"}' >"$work/word.jsonl"; refused 1 'word.jsonl:1: "loss" is not a number' "$work/word.jsonl"
 echo '{"step": 0, "loss": NaN}' >"$work/nan.jsonl"; refused 1 'nan.jsonl:1: not JSON' "$work/nan.jsonl"
 cat "$work/one.jsonl" "$work/one.jsonl" >"$work/twice.jsonl"; refused 1 'twice.jsonl:2: the step is not after' "$work/twice.jsonl"
 echo '{"epoch": 1, "test_loss": 1, "test_accuracy": 50}' >"$work/percent.jsonl"; refused 1 'percent.jsonl:1:' "$work/percent.jsonl"
+# lines about the run and of kinds to come are passed over; what a newer version means nobody knows
+run='"format": "starling log", "version"'
+{ echo "{$run: 1, \"options\": {\"lr\": 0.1}}"; echo '{"step": 1, "checkpoint": "x"}'; cat "$work/good.jsonl"; echo '{"end": "done"}'; echo '{"new": 1}'; } >"$work/first.jsonl"
+check "a log with a line about the run" "$plot" -o "$work/first.svg" "$work/first.jsonl"
+sed 's/first</good</' "$work/first.svg" >"$work/named.svg"
+check "gives the same picture" cmp "$work/one.svg" "$work/named.svg"
+{ printf '{%s: 2, "producer": "Starling 9\\u0001.0"}\n' "$run"; cat "$work/good.jsonl"; } >"$work/newer.jsonl"
+refused 1 'newer.jsonl:1: the log is of version 2 (by Starling 9?.0), this program (Starling ' "$work/newer.jsonl"
+sed "1s/.*/{$run: \"x\"}/" "$work/newer.jsonl" >"$work/no-version.jsonl"; refused 1 'no-version.jsonl:1: "version" is not' "$work/no-version.jsonl"
+sed '1s/.*/{"format": "other"}/' "$work/newer.jsonl" >"$work/foreign.jsonl"; refused 1 'foreign.jsonl:1: "format" is not' "$work/foreign.jsonl"
 head -c 3000 /dev/urandom >"$work/noise.jsonl"; refused 1 'noise.jsonl:1: not JSON' "$work/noise.jsonl"
 refused 1 "nowhere: cannot be opened" "$work/good.jsonl" "$work/nowhere"
 refused 1 "cannot be read" "$work"

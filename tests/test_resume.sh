@@ -14,8 +14,8 @@ check() { what=$1; shift; if "$@"; then ok "$what"; else not_ok "$what"; fi; }
 
 names() { (cd "$1" && echo *) | sed 's/checkpoint-0*//g; s/\.safetensors//g'; }
 newest() { ls "$1" 2>/dev/null | grep -c . ; ls "$1" 2>/dev/null | tail -n 1; }
-# a log without its rates, which no two runs share
-losses() { sed 's/, "samples_per_s".*//' "$1"; }
+# a log's steps and evaluations without their rates, which no two runs share
+losses() { grep 'loss"' "$1" | sed 's/, "samples_per_s".*//'; }
 same_losses() { losses "$1" >"$work/a"; losses "$2" >"$work/b"; cmp -s "$work/a" "$work/b"; }
 
 # until_killed FOLDER COMMAND...: killed as soon as it has written one more checkpoint; says whether it was in time

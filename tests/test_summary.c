@@ -70,9 +70,89 @@ static void a_model_without_layers_has_one_too(void **state) {
   sl_model_free(model);
 }
 
+/* ---- the same for programs ---- */
+
+static void layers_tell_their_kind_and_size(void **state) {
+  (void)state;
+  struct sl_model *model = new_model(SL_SHAPE(2, 8, 8));
+  struct sl_layer_info info;
+  assert_ok(sl_conv2d(model, "conv", &(struct sl_conv2d_options){.channels = 3, .kernel_h = 3}));
+  add_dense(model, "out", 5, SL_INIT_DEFAULT);
+  assert_int_equal(sl_model_layer_count(model), 2);
+  assert_ok(sl_model_layer(model, 0, &info));
+  assert_string_equal(info.name, "conv");
+  assert_string_equal(info.kind, "conv2d");
+  assert_true(sl_shape_equal(&info.output, &SL_SHAPE(3, 6, 6)));
+  assert_int_equal(info.parameters, 3 * 2 * 9 + 3);
+  assert_refused(sl_model_layer(model, 2, &info), SL_BAD_ARGUMENT, "has 2");
+  assert_refused(sl_model_layer(model, -1, &info), SL_BAD_ARGUMENT, "layer -1");
+  sl_model_free(model);
+}
+
+/* Two stages of two replicas each: 4 stage cells on whatever workers there are. */
+static void a_trainer_tells_where_layers_are(void **state) {
+  (void)state;
+  struct sl_model *model = new_model(SL_SHAPE(6));
+  struct sl_trainer *trainer;
+  struct sl_layer_place place;
+  add_dense(model, "a", 4, SL_INIT_DEFAULT);
+  assert_ok(sl_activate(model, "relu",
+                        &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
+  add_dense(model, "b", 3, SL_INIT_DEFAULT);
+  assert_ok(sl_place(model, "a,relu=cpu:0;b=cpu:0,cpu"));
+  assert_ok(sl_trainer_new(model, &(struct sl_optimizer){.lr = 0.1f}, NULL,
+                           &(struct sl_trainer_options){.replicas = 2}, &trainer));
+  const char *const devices[] = {"cpu:0,cpu:0", "cpu:0,cpu:0", "cpu:0,cpu"};
+  const char *const owners[] = {"cpu", "", "cpu"};
+  for (int i = 0; i < 3; i++) {
+    assert_ok(sl_trainer_place(trainer, i, &place));
+    assert_int_equal(place.stage, i / 2);
+    assert_string_equal(place.devices, devices[i]);
+    assert_string_equal(place.owners, owners[i]);
+    free(place.devices);
+    free(place.owners);
+  }
+  assert_refused(sl_trainer_place(trainer, 3, &place), SL_BAD_ARGUMENT, "has 3");
+  sl_trainer_free(trainer);
+  sl_model_free(model);
+}
+
+static void owners_are_named_once(void **state) {
+  (void)state;
+  struct sl_model *model = new_model(SL_SHAPE(64));
+  struct sl_trainer *trainer;
+  struct sl_layer_place place;
+  add_dense(model, "wide", 64, SL_INIT_DEFAULT);
+  assert_ok(sl_trainer_new(model, &(struct sl_optimizer){.lr = 0.1f}, NULL,
+                           &(struct sl_trainer_options){.replicas = 1, .big_shard = 100},
+                           &trainer));
+  assert_ok(sl_trainer_place(trainer, 0, &place));
+  assert_string_equal(place.owners, "cpu"); /* of 42 shards */
+  free(place.devices);
+  free(place.owners);
+  sl_trainer_free(trainer);
+  sl_model_free(model);
+}
+
+static void workers_have_names(void **state) {
+  (void)state;
+  struct sl_worker_info info;
+  assert_ok(sl_worker(context, 0, &info));
+  assert_string_equal(info.name, "cpu:0");
+  assert_string_equal(info.description, "CPU 0");
+  assert_true(info.listed);
+  assert_refused(sl_worker(context, sl_worker_count(context), &info), SL_BAD_ARGUMENT, "from 0");
+  assert_non_null(strstr(sl_context_text(context), sl_scheduler(context)));
+  assert_non_null(strstr(sl_context_text(context), sl_starpu_version(context)));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(lenet_is_a_chain),
                                      cmocka_unit_test(a_residual_block_names_its_inputs),
-                                     cmocka_unit_test(a_model_without_layers_has_one_too)};
+                                     cmocka_unit_test(a_model_without_layers_has_one_too),
+                                     cmocka_unit_test(layers_tell_their_kind_and_size),
+                                     cmocka_unit_test(a_trainer_tells_where_layers_are),
+                                     cmocka_unit_test(owners_are_named_once),
+                                     cmocka_unit_test(workers_have_names)};
   return cmocka_run_group_tests(tests, group_setup, group_teardown);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "canvas.h"
+#include "escape.h"
 
 struct svg {
   struct canvas canvas;
@@ -39,23 +40,13 @@ static void svg_box(struct canvas *canvas, struct point corner, double width, do
           corner.x, corner.y, width, height, colour, opacity);
 }
 
-static void put_escaped(FILE *out, const char *text) {
-  for (; *text; text++) switch (*text) {
-      case '&': fputs("&amp;", out); break;
-      case '<': fputs("&lt;", out); break;
-      case '>': fputs("&gt;", out); break;
-      default:
-        if ((unsigned char)*text >= ' ') fputc(*text, out); /* no control characters in XML */
-    }
-}
-
 static void svg_text(struct canvas *canvas, struct point at, enum anchor anchor, double size,
                      unsigned colour, const char *text) {
   static const char *const anchors[] = {"start", "middle", "end"};
   FILE *out = ((struct svg *)canvas)->stream;
   fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\" font-size=\"%g\" fill=\"#%06x\">",
           at.x, at.y, anchors[anchor], size, colour);
-  put_escaped(out, text);
+  escape_text(out, text);
   fputs("</text>\n", out);
 }
 

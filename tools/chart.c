@@ -8,9 +8,8 @@
 
 /* Okabe and Ito's colours, which colour-blind people tell apart; yellow left out, it is too pale
  * for lines. */
-static const unsigned colours[] = {0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7,
-                                   0xe69f00, 0x56b4e9, 0x444444};
-enum { COLOURS = sizeof colours / sizeof *colours };
+const unsigned chart_colours[CHART_COLOURS] = {0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7,
+                                               0xe69f00, 0x56b4e9, 0x444444};
 static const unsigned INK = 0x333333, FAINT = 0xdddddd, PAPER = 0xffffff;
 enum {
   FONT = 12,
@@ -119,11 +118,74 @@ static void draw_axes(struct canvas *canvas, const struct panel *panel, const ch
 
 /* ---- curves ---- */
 
+/* What a run draws into one coordinate system; empty series draw nothing. */
+struct curve {
+  struct series raw, bold, tested;
+};
+
+/* Beyond e^34 nobody reads it. */
+static double perplexity(double loss) { return exp(fmin(loss, 34)); }
+
+static double same(double value) { return value; }
+
+static bool append_all(struct series *to, const struct series *from, double (*map)(double)) {
+  for (size_t i = 0; i < from->count; i++)
+    if (!series_append(to, from->samples[i].x, map(from->samples[i].y))) return false;
+  return true;
+}
+
+static bool smooth_all(struct series *to, const struct series *from, double window,
+                       double (*map)(double)) {
+  if (!series_smooth(from, window, to)) return false;
+  for (size_t i = 0; i < to->count; i++) to->samples[i].y = map(to->samples[i].y);
+  return true;
+}
+
+static bool make_curve(enum chart_kind kind, const struct run_curves *run, double window,
+                       struct curve *curve) {
+  switch (kind) {
+    case CHART_LOSS:
+      return append_all(&curve->raw, &run->loss, same) &&
+             smooth_all(&curve->bold, &run->loss, window, same) &&
+             append_all(&curve->tested, &run->test_loss, same);
+    case CHART_PERPLEXITY:
+      return !run->tokens || (smooth_all(&curve->bold, &run->loss, window, perplexity) &&
+                              append_all(&curve->tested, &run->test_loss, perplexity));
+    case CHART_ACCURACY: return append_all(&curve->tested, &run->test_accuracy, same);
+    case CHART_LR: return append_all(&curve->bold, &run->lr, same);
+    case CHART_RATE:
+      return append_all(&curve->raw, &run->rate, same) &&
+             smooth_all(&curve->bold, &run->rate, window, same);
+    default: return true;
+  }
+}
+
+static void free_curves(struct curve *curves, size_t count) {
+  for (size_t i = 0; curves && i < count; i++) {
+    free(curves[i].raw.samples);
+    free(curves[i].bold.samples);
+    free(curves[i].tested.samples);
+  }
+  free(curves);
+}
+
+static struct curve *make_curves(enum chart_kind kind, const struct run_curves *runs, size_t count,
+                                 double window) {
+  struct curve *curves = calloc(count, sizeof *curves);
+  for (size_t i = 0; i < count && curves; i++)
+    if (!make_curve(kind, &runs[i], window, &curves[i])) {
+      free_curves(curves, count);
+      return NULL;
+    }
+  return curves;
+}
+
 /* A million steps would make a picture of a million points: of every pixel column, the least and
  * the greatest are enough to look the same. */
 static bool draw_series(struct canvas *canvas, const struct panel *panel,
                         const struct series *series, const struct pen *pen) {
   size_t columns = (size_t)panel->width, stride = series->count / columns + 1, used = 0;
+  if (!series->count) return true;
   struct point *points = malloc((2 * (series->count / stride) + 2) * sizeof *points);
   if (!points) return false;
   for (size_t first = 0; first < series->count; first += stride) {
@@ -150,25 +212,13 @@ static bool draw_evaluations(struct canvas *canvas, const struct panel *panel,
   return draw_series(canvas, panel, series, &pen);
 }
 
-static bool draw_loss(struct canvas *canvas, const struct panel *panel,
-                      const struct run_curves *runs, const struct series *smooth, size_t count) {
-  for (size_t i = 0; i < count; i++) {
-    const struct pen raw = {colours[i % COLOURS], 0.7, 0.25, false};
-    const struct pen bold = {colours[i % COLOURS], 1.8, 1, false};
-    if (!draw_series(canvas, panel, &runs[i].loss, &raw) ||
-        !draw_series(canvas, panel, &smooth[i], &bold) ||
-        !draw_evaluations(canvas, panel, &runs[i].test_loss, colours[i % COLOURS]))
-      return false;
-  }
-  return true;
-}
-
-static bool draw_accuracy(struct canvas *canvas, const struct panel *panel,
-                          const struct run_curves *runs, size_t count) {
-  for (size_t i = 0; i < count; i++)
-    if (!draw_evaluations(canvas, panel, &runs[i].test_accuracy, colours[i % COLOURS]))
-      return false;
-  return true;
+static bool draw_curve(struct canvas *canvas, const struct panel *panel, const struct curve *curve,
+                       unsigned colour) {
+  const struct pen raw = {colour, 0.7, 0.25, false};
+  const struct pen bold = {colour, 1.8, 1, false};
+  return draw_series(canvas, panel, &curve->raw, &raw) &&
+         draw_series(canvas, panel, &curve->bold, &bold) &&
+         draw_evaluations(canvas, panel, &curve->tested, colour);
 }
 
 /* ---- the legend ---- */
@@ -198,7 +248,7 @@ static void draw_legend(struct canvas *canvas, const struct panel *panel,
   canvas->box(canvas, (struct point){at.x + 6 - width, at.y - 14}, width,
               18 * (double)(count + 2) + 4, PAPER, 0.85);
   for (size_t i = 0; i < count; i++, at.y += 18) {
-    const struct pen pen = {colours[i % COLOURS], 4, 1, false};
+    const struct pen pen = {chart_colours[i % CHART_COLOURS], 4, 1, false};
     draw_legend_row(canvas, at, &pen, false, runs[i].label);
   }
   draw_legend_row(canvas, at, &bold, false, training);
@@ -216,25 +266,46 @@ static void widen(const struct series *series, double *least, double *most) {
   }
 }
 
-static struct axis loss_axis(const struct run_curves *runs, const struct series *smooth,
-                             size_t count, bool log_scale) {
-  double least = DBL_MAX, most = 0;
+/* Raw values may lie outside: they are many, and one among them would flatten the others. */
+static void range_of(const struct curve *curves, size_t count, double *least, double *most) {
+  *least = DBL_MAX;
+  *most = 0;
   for (size_t i = 0; i < count; i++) {
-    widen(&smooth[i], &least, &most);
-    widen(&runs[i].test_loss, &least, &most);
+    widen(&curves[i].bold, least, most);
+    widen(&curves[i].tested, least, most);
   }
-  if (most <= 0) least = most = 1; /* all zero */
+  if (*most <= 1e-200) *least = *most = 1; /* all zero */
+  /* what no training has must not break the arithmetic to come */
+  *most = fmin(*most, 1e200);
+  *least = fmin(fmax(*least, 1e-200), *most);
+}
+
+static struct axis axis_from_zero(const struct curve *curves, size_t count, bool log_scale) {
+  double least, most;
+  range_of(curves, count, &least, &most);
   if (!log_scale) return (struct axis){0, 1.05 * most, false};
   return (struct axis){least / 1.2, 1.2 * most, true};
 }
 
+/* It falls by orders of magnitude, or hardly at all. */
+static struct axis perplexity_axis(const struct curve *curves, size_t count) {
+  double least, most;
+  range_of(curves, count, &least, &most);
+  most = fmin(most, 1e15);
+  if (most > 4 * least) return (struct axis){least / 1.2, 1.2 * most, true};
+  double margin = fmax(0.05 * (most - least), 0.01 * most);
+  return (struct axis){least - margin, most + margin, false};
+}
+
 /* From a round number below the worst to 100 %. */
-static struct axis accuracy_axis(const struct run_curves *runs, size_t count) {
-  double least = 1, most = 0;
-  for (size_t i = 0; i < count; i++) widen(&runs[i].test_accuracy, &least, &most);
+static struct axis accuracy_axis(const struct curve *curves, size_t count) {
+  double least = 1;
+  for (size_t i = 0; i < count; i++)
+    for (size_t k = 0; k < curves[i].tested.count; k++)
+      least = fmin(least, curves[i].tested.samples[k].y);
   double distance = tick_distance(fmax(1 - least, 1e-3) * 1.1, 5);
-  return (struct axis){fmax(0, floor((least - 0.02 * (1 - least)) / distance) * distance), 1,
-                       false};
+  double foot = floor((least - 0.02 * (1 - least)) / distance) * distance;
+  return (struct axis){fmax(0, fmin(foot, 1 - distance)), 1, false}; /* also where all is right */
 }
 
 static double last_step(const struct run_curves *runs, size_t count) {
@@ -244,42 +315,77 @@ static double last_step(const struct run_curves *runs, size_t count) {
   return last;
 }
 
-static bool draw_panels(struct canvas *canvas, const struct chart_options *options,
-                        const struct run_curves *runs, const struct series *smooth, size_t count,
-                        double window) {
-  bool accuracy = false;
-  for (size_t i = 0; i < count; i++) accuracy |= runs[i].test_accuracy.count > 0;
+static struct axis axis_of(enum chart_kind kind, const struct curve *curves, size_t count,
+                           bool log_scale) {
+  switch (kind) {
+    case CHART_ACCURACY: return accuracy_axis(curves, count);
+    case CHART_PERPLEXITY: return perplexity_axis(curves, count);
+    default: return axis_from_zero(curves, count, kind == CHART_LOSS && log_scale);
+  }
+}
+
+/* The panel's place is the caller's. */
+static bool draw_panel(struct canvas *canvas, const struct chart_options *options,
+                       enum chart_kind kind, const struct run_curves *runs, size_t count,
+                       struct panel panel) {
+  static const char *const names[] = {[CHART_LOSS] = "loss",
+                                      [CHART_ACCURACY] = "test accuracy",
+                                      [CHART_PERPLEXITY] = "perplexity",
+                                      [CHART_LR] = "learning rate",
+                                      [CHART_RATE] = "samples/s"};
+  double window = options->smooth > 0 ? options->smooth : chart_window(runs, count);
+  struct curve *curves = make_curves(kind, runs, count, window);
+  bool good = curves != NULL;
+  if (good) {
+    panel.x = (struct axis){0, last_step(runs, count), false};
+    panel.y = axis_of(kind, curves, count, options->log_scale);
+    draw_axes(canvas, &panel, names[kind], kind == CHART_ACCURACY);
+  }
+  for (size_t i = 0; i < count && good; i++)
+    good = draw_curve(canvas, &panel, &curves[i], chart_colours[i % CHART_COLOURS]);
+  free_curves(curves, count);
+  return good;
+}
+
+static bool draw_overview(struct canvas *canvas, const struct chart_options *options,
+                          const struct run_curves *runs, size_t count) {
+  bool accuracy = chart_has(CHART_ACCURACY, runs, count);
+  double window = options->smooth > 0 ? options->smooth : chart_window(runs, count);
   double top = MARGIN_TOP + (options->title ? 22 : 0);
   double room = options->height - top - MARGIN_BOTTOM - (accuracy ? GAP : 0);
   struct panel panel = {.corner = {MARGIN_LEFT, top},
                         .width = options->width - MARGIN_LEFT - MARGIN_RIGHT,
-                        .height = accuracy ? 0.6 * room : room,
-                        .x = {0, last_step(runs, count), false},
-                        .y = loss_axis(runs, smooth, count, options->log_scale)};
-  draw_axes(canvas, &panel, "loss", false);
-  if (!draw_loss(canvas, &panel, runs, smooth, count)) return false;
-  draw_legend(canvas, &panel, runs, count, window);
-  if (!accuracy) return true;
-  panel.corner.y += panel.height + GAP;
-  panel.height = 0.4 * room;
-  panel.y = accuracy_axis(runs, count);
-  draw_axes(canvas, &panel, "test accuracy", true);
-  return draw_accuracy(canvas, &panel, runs, count);
-}
-
-bool chart_draw(struct canvas *canvas, const struct chart_options *options,
-                const struct run_curves *runs, size_t count) {
-  struct series *smooth = calloc(count, sizeof *smooth);
-  double window = options->smooth > 0 ? options->smooth : floor(last_step(runs, count) / 100);
-  bool good = smooth != NULL;
-  for (size_t i = 0; i < count && good; i++)
-    good = series_smooth(&runs[i].loss, window, &smooth[i]);
+                        .height = accuracy ? 0.6 * room : room};
   canvas->box(canvas, (struct point){0, 0}, options->width, options->height, PAPER, 1);
   if (options->title)
     canvas->text(canvas, (struct point){options->width / 2.0, 22}, ANCHOR_MIDDLE, FONT + 4, INK,
                  options->title);
-  if (good) good = draw_panels(canvas, options, runs, smooth, count, window);
-  for (size_t i = 0; i < count && smooth; i++) free(smooth[i].samples);
-  free(smooth);
-  return good;
+  if (!draw_panel(canvas, options, CHART_LOSS, runs, count, panel)) return false;
+  draw_legend(canvas, &panel, runs, count, window);
+  if (!accuracy) return true;
+  panel.corner.y += panel.height + GAP;
+  panel.height = 0.4 * room;
+  return draw_panel(canvas, options, CHART_ACCURACY, runs, count, panel);
+}
+
+bool chart_has(enum chart_kind kind, const struct run_curves *runs, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if ((kind == CHART_ACCURACY && runs[i].test_accuracy.count) ||
+        (kind == CHART_PERPLEXITY && runs[i].tokens) || (kind == CHART_LR && runs[i].lr.count) ||
+        (kind == CHART_RATE && runs[i].rate.count) || kind == CHART_LOSS || kind == CHART_OVERVIEW)
+      return true;
+  return false;
+}
+
+double chart_window(const struct run_curves *runs, size_t count) {
+  return floor(last_step(runs, count) / 100);
+}
+
+bool chart_draw(struct canvas *canvas, const struct chart_options *options,
+                const struct run_curves *runs, size_t count) {
+  if (options->kind == CHART_OVERVIEW) return draw_overview(canvas, options, runs, count);
+  struct panel panel = {.corner = {MARGIN_LEFT, MARGIN_TOP},
+                        .width = options->width - MARGIN_LEFT - MARGIN_RIGHT,
+                        .height = options->height - MARGIN_TOP - MARGIN_BOTTOM};
+  return draw_panel(canvas, options, options->kind, runs, count, panel);
 }

@@ -2,6 +2,7 @@
 #ifndef SL_TOOLS_CURVES_H
 #define SL_TOOLS_CURVES_H
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -17,7 +18,11 @@ struct series {
 /* One run's log. x is the number of steps done. */
 struct run_curves {
   char *label;
+  bool tokens; /* of a text: its loss is told as perplexity */
   struct series loss, test_loss, test_accuracy;
+  struct series lr, rate; /* empty where the log has none */
+  json_t *notes; /* all other lines' objects, an array; each gets the key "after", the steps
+                    done before it */
 };
 
 /* false: message (of size bytes) holds one line that names the file and the line in it. */

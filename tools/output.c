@@ -14,9 +14,8 @@ static bool ends_in(const char *path, const char *end) {
   return length > tail && strcasecmp(path + length - tail, end) == 0;
 }
 
-/* Beside the file first, then renamed: a picture is whole or not there. Returns errno's value, or
- * 0. */
-static int write_file(const char *path, const char *bytes, size_t size) {
+/* Beside the file first, then renamed: it is whole or not there. */
+int output_bytes(const char *path, const char *bytes, size_t size) {
   struct stat info;
   char *aside;
   int error = 0;
@@ -53,7 +52,7 @@ struct canvas *output_canvas(const char *path, int width, int height) {
 int output_write(const char *path, struct canvas *canvas) {
   char *bytes = NULL;
   size_t size;
-  int error = canvas->finish(canvas, &bytes, &size) ? write_file(path, bytes, size) : ENOMEM;
+  int error = canvas->finish(canvas, &bytes, &size) ? output_bytes(path, bytes, size) : ENOMEM;
   free(bytes);
   return error;
 }

@@ -147,6 +147,21 @@ SL_API const char *sl_device_name(const struct sl_context *context, int device);
 /** Number of StarPU workers of all kinds: the default number of replicas. */
 SL_API int sl_worker_count(const struct sl_context *context);
 
+/** One of StarPU's workers, from 0. */
+struct sl_worker_info {
+  char name[24];         /**< as device lists have it: "cpu:1", "cuda:0" */
+  char description[128]; /**< StarPU's: "CPU 1", "CUDA 0.0 (NVIDIA A100 79.1 GiB 00:00.0)" */
+  bool listed;           /**< the context's device list has it, by name or by kind */
+};
+
+/** \return SL_BAD_ARGUMENT where there is no such worker. */
+SL_API enum sl_status sl_worker(const struct sl_context *context, int worker,
+                                struct sl_worker_info *info);
+
+/** StarPU's scheduling policy, "lws", and its version, "1.4.10". */
+SL_API const char *sl_scheduler(const struct sl_context *context);
+SL_API const char *sl_starpu_version(const struct sl_context *context);
+
 /** "StarPU 1.4.10, scheduler lws, 2 CPU workers, 0 CUDA workers, products by oneDNN 2.6". */
 SL_API const char *sl_context_text(const struct sl_context *context);
 

@@ -34,6 +34,7 @@ enum sl_init {
 
 /** "xavier" to SL_INIT_XAVIER, and so on. \return SL_BAD_ARGUMENT for an unknown name. */
 SL_API enum sl_status sl_init_parse(const char *name, enum sl_init *init);
+SL_API const char *sl_init_name(enum sl_init init);
 
 struct sl_model;
 
@@ -167,6 +168,19 @@ SL_API void sl_model_free(struct sl_model *model);
 
 SL_API int64_t sl_model_parameters(const struct sl_model *model);
 SL_API const struct sl_shape *sl_model_output(const struct sl_model *model);
+
+/** One layer of a model; the texts live as long as the model. */
+struct sl_layer_info {
+  const char *name, *kind; /**< "conv1", "conv2d" */
+  struct sl_shape output;  /**< of one sample */
+  int64_t parameters;      /**< its own: a shared weight counts where it is */
+  double flops;            /**< multiplications and additions of a forward pass of one sample */
+};
+SL_API int sl_model_layer_count(const struct sl_model *model);
+
+/** Layer i, from 0, in the order of the model. \return SL_BAD_ARGUMENT where there is none. */
+SL_API enum sl_status sl_model_layer(const struct sl_model *model, int i,
+                                     struct sl_layer_info *info);
 
 /** A table of the layers: shapes, parameters, multiply-adds, memory; text is to be freed by free().
  */

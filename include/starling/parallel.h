@@ -205,6 +205,17 @@ SL_API enum sl_status sl_trainer_save(struct sl_trainer *trainer, const char *pa
 SL_API enum sl_status sl_trainer_load(struct sl_trainer *trainer, struct sl_loader *loader,
                                       const char *path);
 
+/** Where a layer is: its stage (from 0), the devices of its replicas in their order ("cpu:0,cpu:1";
+ * over ranks "rank1/cpu:0") and those that own its parameters ("cpu"; "rank0/cpu,rank1", of other
+ * ranks only the number is known; "" where it has none). The texts are to be freed by free().
+ * \return SL_BAD_ARGUMENT where there is no such layer; SL_NO_MEMORY. */
+struct sl_layer_place {
+  int stage;
+  char *devices, *owners;
+};
+SL_API enum sl_status sl_trainer_place(const struct sl_trainer *trainer, int layer,
+                                       struct sl_layer_place *place);
+
 /** Devices, replicas, shards and owners, memory per device; to be freed by free(). */
 SL_API enum sl_status sl_trainer_summary(const struct sl_trainer *trainer, char **text);
 
