@@ -195,7 +195,7 @@ static enum sl_status write_copy(const struct sl_model *model, const char *path,
                                                .shape = state.part->shape,
                                                .data = values_of(copy, model, &state),
                                                .bytes = part_bytes(state.part)};
-  status = sl__safetensors_write(path, entries, count, metadata);
+  status = sl__safetensors_write(path, entries, count, metadata, NULL);
 out:
   free(entries);
   return status;

@@ -101,7 +101,7 @@ static enum sl_status write_text(const char *path, const char *text) {
   enum sl_status status = sl__file_create(path, &file);
   if (status != SL_OK) return status;
   sl__file_write(file, text, strlen(text));
-  return sl__file_commit(file);
+  return sl__file_commit(file, NULL);
 }
 
 static void test_write(void **state) {
@@ -130,8 +130,8 @@ static void test_two_writers_at_once(void **state) {
   assert_int_equal(sl__file_create(path, &other), SL_OK);
   sl__file_write(one, "one", 3);
   sl__file_write(other, "other", 5);
-  assert_int_equal(sl__file_commit(one), SL_OK);
-  assert_int_equal(sl__file_commit(other), SL_OK);
+  assert_int_equal(sl__file_commit(one, NULL), SL_OK);
+  assert_int_equal(sl__file_commit(other, NULL), SL_OK);
   check_content(path, "other", 5);
 }
 
@@ -167,7 +167,7 @@ static void test_write_fails(void **state) {
   setrlimit(RLIMIT_FSIZE, &small);
   sl__file_write(file, big, sizeof big);
   sl__file_write(file, big, 10); /* the first error counts */
-  enum sl_status status = sl__file_commit(file);
+  enum sl_status status = sl__file_commit(file, NULL);
   setrlimit(RLIMIT_FSIZE, &before);
   check_failed(status, SL_IO, "File too large");
   check_content(path, "old", 3);
