@@ -23,6 +23,7 @@ static const char *remedy(int error) {
     case EROFS: return "; check the permissions or choose another place";
     case ENOSPC:
     case EDQUOT: return "; free some space or choose another place";
+    case EFBIG: return "; is there a limit on the size of files (ulimit -f)?";
     case EISDIR: return "; name a file, not a folder";
     default: return "";
   }

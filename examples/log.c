@@ -117,6 +117,21 @@ int log_evaluation(struct log *log, int64_t epoch, double loss, double accuracy)
                                    "test_accuracy", accuracy));
 }
 
+int log_checkpoint(struct log *log, const char *path, double stopped_s,
+                   const struct sl_saved *saved) {
+  if (!log->file) return 0;
+  return write_line(log,
+                    json_pack("{s:I, s:s, s:f, s:f, s:I}", "step", (json_int_t)saved->position.step,
+                              "checkpoint", path, "stopped_s", as_written(stopped_s), "write_s",
+                              as_written(saved->write_s), "bytes", (json_int_t)saved->bytes));
+}
+
+int log_resumed(struct log *log, const char *path, int64_t step, const char *changes) {
+  if (!log->file) return 0;
+  return write_line(log, json_pack("{s:I, s:s, s:s}", "step", (json_int_t)step, "resumed", path,
+                                   "changed", changes));
+}
+
 int log_close(struct log *log) {
   if (!log) return 0;
   int error = log->file && fclose(log->file) != 0 ? errno : 0;

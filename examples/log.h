@@ -22,6 +22,13 @@ int log_step(struct log *log, const struct sl_report *report, double samples_per
 /* {"epoch","test_loss","test_accuracy"}; epoch: how many were trained, from 1. */
 int log_evaluation(struct log *log, int64_t epoch, double loss, double accuracy);
 
+/* {"step","checkpoint","stopped_s","write_s","bytes"}: after so many steps; it comes when the file
+ * is whole. stopped_s: how long the training stood still for it. */
+int log_checkpoint(struct log *log, const char *path, double stopped_s,
+                   const struct sl_saved *saved);
+/* {"step","resumed","changed"}: from which file, and what options have changed. */
+int log_resumed(struct log *log, const char *path, int64_t step, const char *changes);
+
 /* NULL is legal. */
 int log_close(struct log *log);
 

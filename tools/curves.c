@@ -1,6 +1,6 @@
 /* A log is JSON lines: {"step","epoch","loss","lr","samples_per_s"} a step,
  * {"epoch","test_loss","test_accuracy"} an evaluation. An evaluation belongs to the last step
- * before it. */
+ * before it. What is told of checkpoints is passed over. */
 #include "curves.h"
 
 #include <errno.h>
@@ -85,6 +85,8 @@ static bool read_line(struct reader *reader, const char *text, size_t length,
     good = REFUSE(reader, "not JSON: %s; was the log cut short?", error.text);
   else if (!json_is_object(object))
     good = REFUSE(reader, "not a JSON object%s; is this a training log?", "");
+  else if (json_object_get(object, "checkpoint") || json_object_get(object, "resumed"))
+    good = true;
   else if (json_object_get(object, "step"))
     good = read_step(reader, object, run);
   else
