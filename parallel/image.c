@@ -30,7 +30,7 @@ static void list_weights(const struct sl_model *model, struct sl__image *image) 
 static enum sl_status list_states(const struct sl_trainer *t, struct sl__image *image, int layer) {
   const struct sl__block *block = &t->model->layers[layer].params;
   for (int k = 0; block->total && k < sl__kvstore_states(&t->optimizer); k++) {
-    float *values = sl__alloc((size_t)block->total, sizeof *values, "a checkpoint");
+    float *values = sl__alloc_large((size_t)block->total, sizeof *values, "a checkpoint");
     if (!values) return SL_NO_MEMORY;
     image->states[2 * layer + k] = values;
     for (int p = 0; p < block->count; p++) {
@@ -59,7 +59,7 @@ static enum sl_status list_residuals(const struct sl_trainer *t, struct sl__imag
                                      int layer) {
   const struct sl__block *block = &t->model->layers[layer].params;
   for (int w = 0; block->total && w < image->workers; w++) {
-    float *values = sl__alloc((size_t)block->total, sizeof *values, "a checkpoint");
+    float *values = sl__alloc_large((size_t)block->total, sizeof *values, "a checkpoint");
     if (!values) return SL_NO_MEMORY;
     image->residuals[layer * image->workers + w] = values;
     struct sl__item *item = add_item(image, &SL_SHAPE(block->total), values);
