@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static __thread char message[1024];
 static __thread long fail_countdown;
@@ -37,6 +38,16 @@ void sl__alloc_fail_after(long n) { fail_countdown = n; }
 void *sl__alloc(size_t count, size_t size, const char *what) {
   void *block = must_fail() ? NULL : calloc(count ? count : 1, size ? size : 1);
   if (!block) sl_fail(SL_NO_MEMORY, "no memory for %zu x %zu bytes (%s)", count, size, what);
+  return block;
+}
+
+void *sl__alloc_large(size_t count, size_t size, const char *what) {
+  static const uintptr_t page = 1 << 21;
+  void *block = sl__alloc(count, size, what);
+  uintptr_t first = ((uintptr_t)block + page - 1) / page * page;
+  uintptr_t end = ((uintptr_t)block + count * size) / page * page;
+  /* a wish: where it is not granted all is as before */
+  if (block && end > first) madvise((void *)first, end - first, MADV_HUGEPAGE);
   return block;
 }
 

@@ -13,6 +13,9 @@ enum sl_status sl__fail(enum sl_status status, const char *format, ...) SL_PRINT
  * message; the caller returns SL_NO_MEMORY. */
 void *sl__alloc(size_t count, size_t size, const char *what);
 char *sl__strdup(const char *text);
+/* The same for what is filled at once and may be large: the system is asked for large pages, whose
+ * first use takes a fraction of the time. */
+void *sl__alloc_large(size_t count, size_t size, const char *what);
 /* realloc to count elements; NULL (and a message) when there is no memory, the old block stays. */
 void *sl__realloc(void *block, size_t count, size_t size, const char *what);
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 #include <zlib.h>
 
 #include "core/error.h"
@@ -22,6 +23,7 @@ static const char *remedy(int error) {
     case EROFS: return "; check the permissions or choose another place";
     case ENOSPC:
     case EDQUOT: return "; free some space or choose another place";
+    case EFBIG: return "; is there a limit on the size of files (ulimit -f)?";
     case EISDIR: return "; name a file, not a folder";
     default: return "";
   }
@@ -190,10 +192,13 @@ struct sl_file {
   char *aside; /* where it is until then */
   FILE *stream;
   int error; /* errno of the first write that failed */
+  XXH64_state_t *hash;
+  uint64_t bytes;
 };
 
 static void file_free(struct sl_file *file) {
   if (file->stream) fclose(file->stream);
+  XXH64_freeState(file->hash);
   free(file->path);
   free(file->aside);
   free(file);
@@ -238,10 +243,18 @@ static enum sl_status open_aside(struct sl_file *file) {
   }
 }
 
+static enum sl_status new_hash(XXH64_state_t **hash) {
+  *hash = XXH64_createState();
+  if (!*hash) return sl_fail(SL_NO_MEMORY, "no memory for a checksum");
+  XXH64_reset(*hash, 0);
+  return SL_OK;
+}
+
 enum sl_status sl__file_create(const char *path, struct sl_file **result) {
   enum sl_status status;
   struct sl_file *file = sl__alloc(1, sizeof *file, "a file");
   if (!file) return SL_NO_MEMORY;
+  SL_TRY(new_hash(&file->hash));
   SL_TRY(find_target(path, &file->path));
   SL_TRY(open_aside(file));
   *result = file;
@@ -255,6 +268,8 @@ void sl__file_write(struct sl_file *file, const void *bytes, size_t size) {
   if (file->error || size == 0) return;
   errno = 0;
   if (fwrite(bytes, 1, size, file->stream) != size) file->error = errno ? errno : EIO;
+  XXH64_update(file->hash, bytes, size);
+  file->bytes += size;
 }
 
 /* The new name itself must survive a power cut. */
@@ -283,7 +298,7 @@ static int flush_to_disk(struct sl_file *file) {
   return error;
 }
 
-enum sl_status sl__file_commit(struct sl_file *file) {
+enum sl_status sl__file_commit(struct sl_file *file, struct sl__file_sum *sum) {
   enum sl_status status = SL_OK;
   int error = flush_to_disk(file);
   if (!error && rename(file->aside, file->path) != 0) error = errno;
@@ -292,6 +307,7 @@ enum sl_status sl__file_commit(struct sl_file *file) {
   else
     error = sync_folder_of(file->path);
   if (error) status = fail_io(file->path, "written", error);
+  if (sum) *sum = (struct sl__file_sum){file->bytes, XXH64_digest(file->hash)};
   file_free(file);
   return status;
 }
@@ -300,4 +316,47 @@ void sl__file_abandon(struct sl_file *file) {
   if (!file) return;
   unlink(file->aside);
   file_free(file);
+}
+
+/* ---- for programs ---- */
+
+enum sl_status sl_file_write(const char *path, const void *bytes, size_t size) {
+  struct sl_file *file;
+  enum sl_status status = sl__file_create(path, &file);
+  if (status != SL_OK) return status;
+  sl__file_write(file, bytes, size);
+  return sl__file_commit(file, NULL);
+}
+
+/* From where fd stands to its end; errno's value, or 0. */
+static int sum_up(int fd, XXH64_state_t *hash, uint64_t *bytes) {
+  static const size_t most = 1 << 20;
+  char *block = malloc(most);
+  if (!block) return ENOMEM;
+  ssize_t got;
+  while ((got = read(fd, block, most)) > 0 || (got < 0 && errno == EINTR)) {
+    if (got < 0) continue;
+    XXH64_update(hash, block, (size_t)got);
+    *bytes += (uint64_t)got;
+  }
+  int error = got < 0 ? errno : 0;
+  free(block);
+  return error;
+}
+
+enum sl_status sl_file_sum(const char *path, uint64_t *bytes, uint64_t *xxh64) {
+  enum sl_status status;
+  XXH64_state_t *hash = NULL;
+  size_t size;
+  int fd = -1;
+  *bytes = *xxh64 = 0;
+  SL_TRY(open_regular(path, &fd, &size));
+  SL_TRY(new_hash(&hash));
+  int error = sum_up(fd, hash, bytes);
+  if (error) SL_TRY(fail_io(path, "read", error));
+  *xxh64 = XXH64_digest(hash);
+out:
+  XXH64_freeState(hash);
+  if (fd >= 0) close(fd);
+  return status;
 }

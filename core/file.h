@@ -8,12 +8,18 @@
  * the unpacked size, against a file that would fill the memory: SL_BAD_FILE above it. */
 enum sl_status sl__file_read(const char *path, size_t limit, uint8_t **bytes, size_t *size);
 
+/* What was written, as far as the program knows: its length and the XXH64 (seed 0) of its bytes. */
+struct sl__file_sum {
+  uint64_t bytes, xxh64;
+};
+
 /* A file being written aside (path.XXXXXX in the same folder). commit does fsync, rename and fsync
  * of the folder; abandon removes it. Errors of write are kept and reported by commit. */
 struct sl_file;
 enum sl_status sl__file_create(const char *path, struct sl_file **file);
 void sl__file_write(struct sl_file *file, const void *bytes, size_t size);
-enum sl_status sl__file_commit(struct sl_file *file); /* frees file in any case */
-void sl__file_abandon(struct sl_file *file);          /* NULL is legal */
+/* Frees file in any case. sum may be NULL. */
+enum sl_status sl__file_commit(struct sl_file *file, struct sl__file_sum *sum);
+void sl__file_abandon(struct sl_file *file); /* NULL is legal */
 
 #endif

@@ -410,7 +410,8 @@ out:
 }
 
 enum sl_status sl__safetensors_write(const char *path, const struct sl_safetensors_entry *entries,
-                                     size_t count, const char *const *metadata) {
+                                     size_t count, const char *const *metadata,
+                                     struct sl__file_sum *sum) {
   enum sl_status status;
   struct sl_file *file = NULL;
   char *text = NULL;
@@ -426,7 +427,7 @@ enum sl_status sl__safetensors_write(const char *path, const struct sl_safetenso
   sl__file_write(file, text, length);
   for (size_t i = 0; i < count; i++)
     sl__file_write(file, entries[order[i]].data, entries[order[i]].bytes);
-  status = sl__file_commit(file);
+  status = sl__file_commit(file, sum);
 out:
   free(text);
   free(places);

@@ -5,6 +5,8 @@
 
 #include <starling/base.h>
 
+#include "core/file.h"
+
 /* An opened file: header checked, every range inside the data, no overlap and no hole. */
 struct sl_safetensors;
 enum sl_status sl__safetensors_open(const char *path, struct sl_safetensors **file);
@@ -37,8 +39,9 @@ enum sl_status sl__safetensors_floats(const struct sl_safetensors *file, const c
                                       const struct sl_shape *shape, float *values);
 
 /* Write F32/I64 entries, in the given order, aside and renamed. metadata: a JSON-free list of
- * key, value, key, value, ..., NULL; may be NULL. */
+ * key, value, key, value, ..., NULL; may be NULL, as may sum: of the file. */
 enum sl_status sl__safetensors_write(const char *path, const struct sl_safetensors_entry *entries,
-                                     size_t count, const char *const *metadata);
+                                     size_t count, const char *const *metadata,
+                                     struct sl__file_sum *sum);
 
 #endif

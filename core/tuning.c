@@ -115,7 +115,7 @@ static enum sl_status write_choices(struct sl__tuning *t) {
   enum sl_status status = sl__file_create(t->path, &file);
   if (status == SL_OK) {
     sl__file_write(file, text, strlen(text));
-    status = sl__file_commit(file);
+    status = sl__file_commit(file, NULL);
   }
   free(text);
   return status;

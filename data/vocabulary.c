@@ -313,7 +313,7 @@ enum sl_status sl_vocabulary_save(const struct sl_vocabulary *v, const char *pat
   /* no line end behind it: then a file cut anywhere is seen to be */
   if (json_dump_callback(root, write_piece, file, JSON_COMPACT) != 0)
     SL_TRY(sl_fail(SL_NO_MEMORY, "%s: no memory to write it", path));
-  status = sl__file_commit(file);
+  status = sl__file_commit(file, NULL);
   file = NULL;
 out:
   sl__file_abandon(file);

@@ -159,8 +159,8 @@ static const struct argp_option options[] = {
      "Write a JSON line a step and an evaluation; starling-plot draws it", 5},
     {"checkpoint", KEY_CHECKPOINT, "DIR", 0,
      "Write all that a run needs to go on, to the bit, into this folder; also when interrupted", 5},
-    {"checkpoint-every", KEY_CHECKPOINT_EVERY, "N", 0, "Steps between two (default: an epoch's)",
-     5},
+    {"checkpoint-every", KEY_CHECKPOINT_EVERY, "N|Nmin", 0,
+     "Steps between two, or minutes: 10min (default: an epoch's steps)", 5},
     {"keep", KEY_KEEP, "K", 0, "Keep the newest K checkpoints (default 3)", 5},
     {"resume", KEY_RESUME, NULL, 0,
      "Go on from the newest whole checkpoint; from the beginning where there is none", 5},
@@ -233,6 +233,23 @@ static void read_steps(const struct argp_state *state, const char *text, struct 
   cli->trace_last = cli_whole(state, "--trace-steps", text + digits + 1, cli->trace_first, most);
 }
 
+/* "200" steps, or "10min" */
+static void read_interval(const struct argp_state *state, const char *text, struct cli *cli) {
+  static const char unit[] = "min";
+  const char *option = "--checkpoint-every";
+  char number[32];
+  size_t length = strlen(text);
+  bool minutes = length >= strlen(unit) && !strcmp(text + length - strlen(unit), unit);
+  cli->checkpoint_every = 0;
+  cli->checkpoint_minutes = 0;
+  if (!minutes) {
+    cli->checkpoint_every = cli_whole(state, option, text, 1, 1000000000);
+    return;
+  }
+  snprintf(number, sizeof number, "%.*s", (int)(length - strlen(unit)), text);
+  cli->checkpoint_minutes = cli_real(state, option, number, 1e-5, 1e6);
+}
+
 static const char *read_name(const struct argp_state *state, const char *option, const char *text) {
   if (*text == '\0') cli_refuse(state, "%s: the name is empty", option);
   return text;
@@ -265,6 +282,19 @@ bool cli_is_automatic(const struct cli *cli) {
 
 bool cli_splits_itself(const struct cli *cli) { return cli->split && !strcmp(cli->split, "auto"); }
 
+static void check_checkpoint(struct cli *cli, const struct argp_state *state) {
+  if (!cli->checkpoint &&
+      (cli->checkpoint_every || cli->checkpoint_minutes > 0 || cli->keep || cli->resume))
+    cli_refuse(state, "--checkpoint-every, --keep, --resume: they belong to --checkpoint DIR");
+  if (cli->checkpoint_minutes > 0 &&
+      (cli->kvstore == SL_KVSTORE_DIST_ASYNC || cli->kvstore == SL_KVSTORE_DIST_ASYNC_DEVICE))
+    cli_refuse(state,
+               "--checkpoint-every %gmin: ranks out of step (dist_async) meet after a number of "
+               "steps; name one",
+               cli->checkpoint_minutes);
+  if (!cli->keep) cli->keep = 3;
+}
+
 /* What only all options together can tell. */
 static void check_all(struct cli *cli, const struct argp_state *state) {
   struct sl_schedule schedule;
@@ -293,9 +323,7 @@ static void check_all(struct cli *cli, const struct argp_state *state) {
     cli_refuse(state,
                "--split and --placement auto: replicas get devices that are alike then; "
                "leave --split out");
-  if (!cli->checkpoint && (cli->checkpoint_every || cli->keep || cli->resume))
-    cli_refuse(state, "--checkpoint-every, --keep, --resume: they belong to --checkpoint DIR");
-  if (!cli->keep) cli->keep = 3;
+  check_checkpoint(cli, state);
   if (cli->trace_first && !cli->trace)
     cli_refuse(state, "--trace-steps: it belongs to --trace DIR");
   if (cli->swap && !cli->memory_limit)
@@ -412,9 +440,7 @@ static bool parse_files(int key, const char *text, struct cli *cli,
     case KEY_SAVE: cli->save = read_name(state, "--save", text); break;
     case KEY_LOG: cli->log = read_name(state, "--log", text); break;
     case KEY_CHECKPOINT: cli->checkpoint = read_name(state, "--checkpoint", text); break;
-    case KEY_CHECKPOINT_EVERY:
-      cli->checkpoint_every = cli_whole(state, "--checkpoint-every", text, 1, 1000000000);
-      break;
+    case KEY_CHECKPOINT_EVERY: read_interval(state, text, cli); break;
     case KEY_KEEP: cli->keep = cli_whole(state, "--keep", text, 1, 1000000); break;
     case KEY_RESUME: cli->resume = true; break;
     case KEY_TRACE: cli->trace = read_name(state, "--trace", text); break;

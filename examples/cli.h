@@ -44,6 +44,7 @@ struct cli {
   const char *load, *save, *log;
   const char *checkpoint;         /* a folder */
   int64_t checkpoint_every, keep; /* steps, 0: each epoch; the newest ones */
+  double checkpoint_minutes;      /* above 0: by the clock instead */
   bool resume;
   const char *trace;               /* a folder; NULL: none */
   int64_t trace_first, trace_last; /* steps; 0: the default */

@@ -79,13 +79,20 @@ static json_t *rank_options(const struct cli *cli) {
                    sl_exchange_name(cli->exchange), "timeout", cli->timeout);
 }
 
+static json_t *checkpoint_interval(const struct cli *cli) {
+  char text[32];
+  if (!(cli->checkpoint_minutes > 0)) return json_integer(cli->checkpoint_every);
+  snprintf(text, sizeof text, "%gmin", cli->checkpoint_minutes);
+  return json_string(text);
+}
+
 static json_t *file_options(const struct cli *cli) {
   json_t *options = json_pack("{s:o, s:o, s:o, s:o}", "load", text_value(cli->load), "save",
                               text_value(cli->save), "log", text_value(cli->log), "trace",
                               text_value(cli->trace));
   if (!options || !cli->checkpoint) return options;
   json_object_set_new(options, "checkpoint", text_value(cli->checkpoint));
-  json_object_set_new(options, "checkpoint-every", json_integer(cli->checkpoint_every));
+  json_object_set_new(options, "checkpoint-every", checkpoint_interval(cli));
   json_object_set_new(options, "keep", json_integer(cli->keep));
   json_object_set_new(options, "resume", json_boolean(cli->resume));
   return options;

@@ -132,6 +132,21 @@ int log_end(struct log *log, const char *end, double seconds, double samples_per
                                  "samples_per_s", rate, "message", why ? why : json_null()));
 }
 
+int log_checkpoint(struct log *log, const char *path, double stopped_s,
+                   const struct sl_saved *saved) {
+  if (!log->file) return 0;
+  return log_line(log,
+                  json_pack("{s:I, s:s, s:f, s:f, s:I}", "step", (json_int_t)saved->position.step,
+                            "checkpoint", path, "stopped_s", log_number(stopped_s), "write_s",
+                            log_number(saved->write_s), "bytes", (json_int_t)saved->bytes));
+}
+
+int log_resumed(struct log *log, const char *path, int64_t step, const char *changes) {
+  if (!log->file) return 0;
+  return log_line(log, json_pack("{s:I, s:s, s:s}", "step", (json_int_t)step, "resumed", path,
+                                 "changed", changes));
+}
+
 int log_close(struct log *log) {
   if (!log) return 0;
   int error = log->file && fclose(log->file) != 0 ? errno : 0;

@@ -39,6 +39,13 @@ int log_end(struct log *log, const char *end, double seconds, double samples_per
 /* The library's rates are floats: 0.1, not 0.100000001. */
 double log_number(double value);
 
+/* {"step","checkpoint","stopped_s","write_s","bytes"}: after so many steps; it comes when the file
+ * is whole. stopped_s: how long the training stood still for it. */
+int log_checkpoint(struct log *log, const char *path, double stopped_s,
+                   const struct sl_saved *saved);
+/* {"step","resumed","changed"}: from which file, and what options have changed. */
+int log_resumed(struct log *log, const char *path, int64_t step, const char *changes);
+
 /* NULL is legal. */
 int log_close(struct log *log);
 

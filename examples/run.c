@@ -15,6 +15,7 @@
 #include "checkpoints.h"
 #include "describe.h"
 #include "log.h"
+#include "options.h"
 #include "progress.h"
 #include "ranks.h"
 
@@ -42,9 +43,16 @@ struct run {
   int64_t epoch_steps, steps, epochs; /* steps an epoch; steps and epochs in all */
   int64_t begun_at;                   /* steps of this run's size that the data are on */
   struct sl_position begun;           /* where this process took over; zero: it is the first */
-  char checkpoint[PATH_MAX];          /* the newest whole one; "" while there is none */
-  double epoch_loss;                  /* sum over the epoch's samples */
-  int64_t epoch_samples, samples;     /* of this epoch, and of this process in all */
+  struct {
+    struct checkpoints folder;
+    char *options, *changes; /* the run's, as JSON; what has changed since the one resumed from */
+    double stopped_s, begun; /* for the one being written or the last one; when that began */
+    bool due;                /* by the clock, on all ranks */
+    bool failed;             /* the last one tried */
+  } checkpoint;
+  char *command;                  /* that was typed, to be pasted */
+  double epoch_loss;              /* sum over the epoch's samples */
+  int64_t epoch_samples, samples; /* of this epoch, and of this process in all */
   double test_loss, test_accuracy;
   /* of --placement auto: what it says, and the time that steps really take */
   char *automatic;
@@ -81,6 +89,7 @@ static void catch_signals(void) {
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
   sigaction(SIGUSR1, &action, NULL); /* mpirun passes this one on; at others it kills the ranks */
+  signal(SIGXFSZ, SIG_IGN);          /* a file that may not grow is a write that fails */
 }
 
 /* ---- failures ---- */
@@ -336,8 +345,9 @@ static void print_plan(struct run *run) {
   }
   if (info->bucket_count) print_buckets(run, info);
   if (run->begun.step)
-    progress_print(&run->progress, "Going on from %s, after step %lld of %lld", run->checkpoint,
-                   (long long)run->begun.step, (long long)run->steps);
+    progress_print(&run->progress, "Going on from %s, after step %lld of %lld%s%s",
+                   run->checkpoint.folder.newest, (long long)run->begun.step, (long long)run->steps,
+                   *run->checkpoint.changes ? "; changed: " : "", run->checkpoint.changes);
   else if (run->cli.resume)
     progress_print(&run->progress, "No whole checkpoint in %s: from the beginning",
                    run->cli.checkpoint);
@@ -347,9 +357,9 @@ static void print_plan(struct run *run) {
 
 static int check_folder(struct run *run) {
   const char *folder = run->cli.checkpoint;
-  int error = checkpoints_open(folder);
+  int error = checkpoints_open(&run->checkpoint.folder);
   if (error) return fail_file(run, folder, error);
-  if (run->cli.resume || !checkpoints_exist(folder)) return EXIT_DONE;
+  if (run->cli.resume || !checkpoints_exist(&run->checkpoint.folder)) return EXIT_DONE;
   return fail(run, EXIT_USAGE,
               "--checkpoint %s: has a run's checkpoints; add --resume to go on, or name another",
               folder);
@@ -358,14 +368,26 @@ static int check_folder(struct run *run) {
 /* Over another number of ranks the data go on where they were, in batches of another size. */
 static int resume(struct run *run) {
   struct sl_position *begun = &run->begun;
-  enum sl_status status = checkpoints_resume(run->cli.checkpoint, run->name, run->context,
-                                             run->trainer, run->train_loader, run->checkpoint);
+  enum sl_status status = checkpoints_resume(&run->checkpoint.folder, run->name, run->context,
+                                             run->trainer, run->train_loader);
   if (status != SL_OK) return fail_library(run, status);
+  run->checkpoint.changes =
+      options_changes(sl_trainer_loaded_options(run->trainer), run->checkpoint.options);
+  if (!run->checkpoint.changes) return fail(run, EXIT_FAILED, "no memory for the options");
   *begun = sl_trainer_position(run->trainer);
   run->begun_at = begun->epoch * run->epoch_steps + begun->index;
   if (run->begun_at == begun->step || ranks_wanted(&run->cli)) return EXIT_DONE;
   return fail(run, EXIT_USAGE, "%s: step %lld is elsewhere in the data; was --batch another then?",
-              run->checkpoint, (long long)begun->step);
+              run->checkpoint.folder.newest, (long long)begun->step);
+}
+
+/* What checkpoints say of the run, and the newest of them where it goes on from one. */
+static int open_checkpoints(struct run *run) {
+  if (!run->cli.checkpoint) return EXIT_DONE;
+  run->checkpoint.options =
+      options_text(&run->cli, run->context, run->trainer, run->split ? run->split : run->cli.split);
+  if (!run->checkpoint.options) return fail(run, EXIT_FAILED, "no memory for the options");
+  return run->cli.resume ? resume(run) : EXIT_DONE;
 }
 
 /* What each rank does by itself: files, data, the model. */
@@ -432,6 +454,9 @@ static int open_log(struct run *run) {
   run->log_opened = seconds_now();
   int error = log_open(run->own_log, run->begun.step, &run->log);
   if (!error && run->own_log) error = log_line(run->log, describe_run(&description));
+  if (!error && run->begun.step)
+    error = log_resumed(run->log, run->checkpoint.folder.newest, run->begun.step,
+                        run->checkpoint.changes);
   return error ? fail_file(run, run->own_log, error) : EXIT_DONE;
 }
 
@@ -449,9 +474,8 @@ static int start(struct run *run) {
   run->common = distributed && status != SL_OK && status != SL_LOST;
   if (status == SL_OK && run->cli.summary && !run->rank) status = print_summary(run);
   if (status != SL_OK) return fail_library(run, status);
-  if (run->cli.checkpoint && run->cli.resume) code = resume(run);
-  if (code != EXIT_DONE) return code;
-  return open_log(run);
+  code = open_checkpoints(run);
+  return code == EXIT_DONE ? open_log(run) : code;
 }
 
 /* ---- training ---- */
@@ -469,6 +493,7 @@ static void clock_step(struct step_clock *clock) {
 
 static int note_step(struct run *run, const struct sl_report *report) {
   run->stopped |= report->stop;
+  run->checkpoint.due |= report->save;
   if (ranks_are_async(&run->cli) && !run->works) return EXIT_DONE; /* it has nothing to tell */
   double rate = meter_add(&run->meter, report->samples);
   clock_step(&run->clock);
@@ -519,17 +544,77 @@ static int save(struct run *run) {
   return status == SL_OK ? EXIT_DONE : fail_library(run, status);
 }
 
-/* A checkpoint is due after so many steps; at the run's end and when it is stopped, in any case. */
+/* ---- checkpoints ---- */
+
+/* After so many steps or minutes; at the run's end and when it is stopped, in any case. */
 static bool is_due(const struct run *run, int64_t done) {
-  int64_t every = run->cli.checkpoint_every ? run->cli.checkpoint_every : run->epoch_steps;
-  return run->cli.checkpoint && (run->stopped || done == run->steps || done % every == 0);
+  const struct cli *cli = &run->cli;
+  int64_t every = cli->checkpoint_every ? cli->checkpoint_every : run->epoch_steps;
+  bool by_steps = cli->checkpoint_minutes == 0 && done % every == 0;
+  return cli->checkpoint && (run->stopped || done == run->steps || by_steps || run->checkpoint.due);
 }
 
-static int write_checkpoint(struct run *run) {
-  enum sl_status status = checkpoints_write(run->cli.checkpoint, run->cli.keep, !run->rank,
-                                            run->trainer, run->checkpoint);
-  return status == SL_OK ? EXIT_DONE : fail_library(run, status);
+/* Rank 0's clock holds for all; they learn it with a step's loss. */
+static void watch_clock(struct run *run) {
+  double period = 60 * run->cli.checkpoint_minutes;
+  if (period > 0 && !run->rank && seconds_now() - run->checkpoint.begun >= period)
+    sl_trainer_ask_save(run->trainer);
 }
+
+/* A full disk and the like: told, and tried again at the next one. */
+static bool is_passing(enum sl_status status) { return status == SL_IO || status == SL_NO_MEMORY; }
+
+/* last: no step follows, and the failure is the run's; finish() says it. */
+static int miss_checkpoint(struct run *run, enum sl_status status, int64_t step, const char *why,
+                           bool last) {
+  run->checkpoint.failed = true;
+  fail(run, EXIT_FAILED, "no checkpoint after step %lld: %s", (long long)step, why);
+  if (!is_passing(status)) return EXIT_FAILED;
+  if (run->rank || last) return EXIT_DONE;
+  progress_clear(&run->progress);
+  fprintf(stderr, "%s: %s; the training goes on\n", run->name, run->message);
+  return EXIT_DONE;
+}
+
+static int note_checkpoint(struct run *run, const struct sl_saved *saved) {
+  if (!saved->position.step) return EXIT_DONE; /* there was none, or it is noted */
+  run->checkpoint.failed = false;
+  int error =
+      log_checkpoint(run->log, run->checkpoint.folder.newest, run->checkpoint.stopped_s, saved);
+  return error ? fail_file(run, run->own_log, error) : EXIT_DONE;
+}
+
+/* Has the one being written come to its end? */
+static int poll_checkpoint(struct run *run) {
+  struct sl_saved saved;
+  if (!sl_trainer_save_ended(run->trainer, &saved)) return EXIT_DONE;
+  if (saved.status == SL_OK) return note_checkpoint(run, &saved);
+  return miss_checkpoint(run, saved.status, saved.position.step, saved.message, false);
+}
+
+/* The same of all ranks together, waiting for it. */
+static int end_checkpoint(struct run *run, bool last) {
+  struct sl_saved saved;
+  enum sl_status status = sl_trainer_save_wait(run->trainer, &saved);
+  if (status == SL_OK) return note_checkpoint(run, &saved);
+  return miss_checkpoint(run, status, saved.position.step, sl_error(), last);
+}
+
+static int begin_checkpoint(struct run *run, bool last) {
+  double begun = seconds_now();
+  int code = end_checkpoint(run, false);
+  if (code != EXIT_DONE) return code;
+  enum sl_status status =
+      checkpoints_begin(&run->checkpoint.folder, run->trainer, run->checkpoint.options);
+  if (status != SL_OK)
+    code = miss_checkpoint(run, status, sl_trainer_position(run->trainer).step, sl_error(), last);
+  run->checkpoint.due = false;
+  run->checkpoint.begun = seconds_now();
+  run->checkpoint.stopped_s = run->checkpoint.begun - begun;
+  return code;
+}
+
+/* ---- epochs and pauses ---- */
 
 /* The end of an epoch, or of the run in the midst of one. */
 static int end_epoch(struct run *run, int64_t epoch) {
@@ -564,7 +649,7 @@ static int halt(struct run *run, int64_t done) {
   if (code == EXIT_DONE && gathers) code = settle(run);
   if (code == EXIT_DONE && ends) code = end_epoch(run, (done - 1) / run->epoch_steps + 1);
   if (code == EXIT_DONE && is_due(run, done)) {
-    code = write_checkpoint(run);
+    code = begin_checkpoint(run, last);
     if (code == EXIT_DONE) code = settle(run); /* they are all here: did one ask for an end? */
   }
   progress_resume(&run->progress);
@@ -588,16 +673,19 @@ static int train(struct run *run) {
   if (!run->cli.quiet) print_plan(run);
   if (run->begun_at >= run->steps) return tell_again(run);
   meter_restart(&run->meter);
+  run->checkpoint.begun = seconds_now();
   for (int64_t done = run->begun_at + 1; done <= run->steps && !run->stopped; done++) {
     if (interrupted) sl_trainer_stop(run->trainer); /* seen by all ranks after the same step */
+    watch_clock(run);
     enum sl_status status = sl_trainer_step(run->trainer, run->train_loader, &report, &reported);
     if (status != SL_OK) return fail_library(run, status);
     int code = reported ? note_step(run, &report) : EXIT_DONE;
+    if (code == EXIT_DONE) code = poll_checkpoint(run);
     bool halts = run->stopped || done % run->epoch_steps == 0 || is_due(run, done);
     if (code == EXIT_DONE && (halts || done == run->steps)) code = halt(run, done);
     if (code != EXIT_DONE) return code;
   }
-  return EXIT_DONE;
+  return run->cli.checkpoint ? end_checkpoint(run, true) : EXIT_DONE;
 }
 
 /* ---- the end ---- */
@@ -629,6 +717,18 @@ static const char *stopper(void) {
                                   : "another rank";
 }
 
+/* The last line is for people and for scripts: all that is behind "with: " can be pasted. */
+static void print_way_on(struct run *run) {
+  int ranks = sl_rank_count(run->context);
+  char over[40] = "";
+  if (*run->checkpoint.folder.newest)
+    progress_print(&run->progress, "Checkpoint     %s", run->checkpoint.folder.newest);
+  if (ranks > 1) snprintf(over, sizeof over, ", over %d ranks,", ranks);
+  progress_print(&run->progress, "Stopped by %s after step %lld of %lld; go on%s with: %s%s",
+                 stopper(), (long long)run->progress.done, (long long)run->steps, over,
+                 run->command, run->cli.resume ? "" : " --resume");
+}
+
 static void print_result(struct run *run) {
   struct progress *progress = &run->progress;
   const struct cli *cli = &run->cli;
@@ -653,9 +753,7 @@ static void print_result(struct run *run) {
   if (cli->log) progress_print(progress, "Log            %s", cli->log);
   if (cli->save) progress_print(progress, "Weights        %s", cli->save);
   if (cli->log) progress_print(progress, "Curve          starling-plot -o curve.svg %s", cli->log);
-  if ((run->stopped || interrupted) && *run->checkpoint)
-    progress_print(progress, "To go on       the same command with --resume, from %s",
-                   run->checkpoint);
+  if (run->stopped && cli->checkpoint) print_way_on(run);
 }
 
 /* The log's last line. errno's value, or 0. */
@@ -685,7 +783,11 @@ static int finish(struct run *run, int code) {
   free(run->split);
   free(run->split_table);
   free(run->own_log);
-  sl_trainer_free(run->trainer);
+  sl_trainer_free(run->trainer); /* a checkpoint being written needs what follows */
+  checkpoints_close(&run->checkpoint.folder);
+  free(run->checkpoint.options);
+  free(run->checkpoint.changes);
+  free(run->command);
   sl_model_free(run->model);
   sl_close(run->context);
   sl_loader_free(run->test_loader);
@@ -711,6 +813,39 @@ static int run_instead(struct run *run) {
   return code;
 }
 
+/* A word as a shell wants it. */
+static void print_word(FILE *out, const char *word) {
+  static const char plain[] =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+./:=,@%";
+  if (*word && strspn(word, plain) == strlen(word)) {
+    fputs(word, out);
+    return;
+  }
+  fputc('\'', out);
+  for (; *word; word++) fputs(*word == '\'' ? "'\\''" : (char[]){*word, '\0'}, out);
+  fputc('\'', out);
+}
+
+/* The command line, to be pasted; in a build folder by libtool's wrapper. "" without memory. */
+static char *command_text(int argc, char **argv) {
+  static const char hidden[] = ".libs/";
+  char *text = NULL;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+  if (!out) return strdup("");
+  const char *folder = strstr(argv[0], hidden);
+  if (folder)
+    fprintf(out, "%.*s%s", (int)(folder - argv[0]), argv[0], cli_name(argv[0]));
+  else
+    print_word(out, argv[0]);
+  for (int i = 1; i < argc; i++) {
+    fputc(' ', out);
+    print_word(out, argv[i]);
+  }
+  fclose(out);
+  return text;
+}
+
 static int refuse_stray(struct run *run) {
   run->apart = true;
   int count = sl_launched(&run->rank);
@@ -722,12 +857,14 @@ static int refuse_stray(struct run *run) {
 
 int run_program(const struct program *program, int argc, char **argv) {
   struct run run = {.program = program, .name = cli_name(argv[0])};
+  run.command = command_text(argc, argv); /* the options' parser reorders them */
   cli_default(&run.cli);
   run.cli.batch = program->batch;
   if (program->data) run.cli.data = program->data;
   run.cli.optimizer.lr = program->lr;
   if (program->clip > 0) run.cli.clip = (double)program->clip;
   cli_parse(&run.cli, program->about, program->options, program->input, argc, argv);
+  run.checkpoint.folder = (struct checkpoints){.folder = run.cli.checkpoint, .keep = run.cli.keep};
   if (program->asks_instead && *program->asks_instead) {
     int code = run_instead(&run);
     if (code != EXIT_DONE) print_failure(&run);
@@ -737,9 +874,14 @@ int run_program(const struct program *program, int argc, char **argv) {
   if (code == EXIT_DONE) code = train(&run);
   if (code == EXIT_DONE) code = count_bytes(&run);
   if (code == EXIT_DONE) print_result(&run);
+  if (code == EXIT_DONE && run.checkpoint.failed) {
+    run.common = true; /* the last one is of all ranks */
+    code = EXIT_FAILED;
+  }
   code = finish(&run, code);
-  /* so that a shell's loop ends, too; a launcher would take it for a crash */
-  if (code == EXIT_DONE && interrupted && !ranks_wanted(&run.cli)) {
+  /* so that a shell's loop ends, too; a launcher would take it for a crash, and so would a batch
+   * system that is to go on from the checkpoint */
+  if (code == EXIT_DONE && interrupted && !ranks_wanted(&run.cli) && !run.cli.checkpoint) {
     signal(interrupted, SIG_DFL);
     raise(interrupted);
   }

@@ -117,7 +117,7 @@ enum sl_status sl__copy_new(const struct sl_model *model, struct sl__copy *copy)
   for (int i = 0; i < copy->count; i++) {
     int64_t total = block_at(model, i)->total;
     if (!total) continue;
-    copy->blocks[i] = sl__alloc((size_t)total, sizeof(float), "a copy of weights");
+    copy->blocks[i] = sl__alloc_large((size_t)total, sizeof(float), "a copy of weights");
     if (!copy->blocks[i]) return SL_NO_MEMORY;
   }
   return SL_OK;
@@ -195,7 +195,7 @@ static enum sl_status write_copy(const struct sl_model *model, const char *path,
                                                .shape = state.part->shape,
                                                .data = values_of(copy, model, &state),
                                                .bytes = part_bytes(state.part)};
-  status = sl__safetensors_write(path, entries, count, metadata);
+  status = sl__safetensors_write(path, entries, count, metadata, NULL);
 out:
   free(entries);
   return status;

@@ -1,256 +1,24 @@
 /* Checkpoints: a trainer's whole state as one safetensors file, and back. The file is mirrored by
- * an image in host memory, a list of items: saving fills it from the trainer and writes it out,
- * loading fills it from the file and, once all is checked, writes it into the trainer. */
+ * an image in host memory: saving fills it from the trainer, and a thread writes it out while the
+ * training goes on; loading fills it from the file and, once all is checked, writes it into the
+ * trainer. */
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <zlib.h>
 
 #include "core/log.h"
 #include "core/net.h"
 #include "core/safetensors.h"
-#include "parallel/trainer.h"
+#include "parallel/image.h"
 
 #define FORMAT_NAME "starling checkpoint"
 #define FORMAT_VERSION 1
-
-/* ---- the image ---- */
-
-/* One tensor of the file. */
-struct item {
-  char name[128];
-  struct sl_shape shape;
-  float *values; /* in the image's blocks */
-};
-
-struct image {
-  struct sl__copy weights;
-  float **states; /* the optimizer's k-th of layer l's block at 2 l + k; NULL where there is none */
-  float **carried;   /* [layers], [rows, ...] */
-  float **residuals; /* of what worker w kept back of layer l's gradient, at l * workers + w */
-  int layers, workers;
-  int64_t rows; /* of the carried state; 0: none is carried over the place in the data */
-  struct item *items;
-  int count;
-};
-
-static bool is_carried(const struct sl_trainer *t, const struct image *image, int layer) {
-  return image->rows && t->model->layers[layer].state.ndim > 0;
-}
-
-static struct item *add_item(struct image *image, const struct sl_shape *shape, float *values) {
-  struct item *item = &image->items[image->count++];
-  item->shape = *shape;
-  item->values = values;
-  return item;
-}
-
-static void list_weights(const struct sl_model *model, struct image *image) {
-  for (int i = 0; i < sl_model_parameter_count(model); i++) {
-    struct sl_shape shape;
-    const char *name = sl_model_parameter(model, i, &shape);
-    struct item *item = add_item(image, &shape, sl__copy_values(&image->weights, model, i));
-    snprintf(item->name, sizeof item->name, "%s", name);
-  }
-}
-
-static enum sl_status list_states(const struct sl_trainer *t, struct image *image, int layer) {
-  const struct sl__block *block = &t->model->layers[layer].params;
-  for (int k = 0; block->total && k < sl__kvstore_states(&t->optimizer); k++) {
-    float *values = sl__alloc((size_t)block->total, sizeof *values, "a checkpoint");
-    if (!values) return SL_NO_MEMORY;
-    image->states[2 * layer + k] = values;
-    for (int p = 0; p < block->count; p++) {
-      struct item *item = add_item(image, &block->part[p].shape, values + block->part[p].offset);
-      snprintf(item->name, sizeof item->name, "optimizer.%s.%s",
-               sl__kvstore_state_name(&t->optimizer, k), block->part[p].name);
-    }
-  }
-  return SL_OK;
-}
-
-static enum sl_status list_carried(const struct sl_trainer *t, struct image *image, int layer) {
-  const struct sl__layer *of = &t->model->layers[layer];
-  if (!is_carried(t, image, layer)) return SL_OK;
-  struct sl_shape shape = {.ndim = of->state.ndim + 1, .dim = {image->rows}};
-  for (int i = 0; i < of->state.ndim; i++) shape.dim[i + 1] = of->state.dim[i];
-  image->carried[layer] = sl__alloc((size_t)sl_shape_count(&shape), sizeof(float), "a checkpoint");
-  if (!image->carried[layer]) return SL_NO_MEMORY;
-  struct item *item = add_item(image, &shape, image->carried[layer]);
-  snprintf(item->name, sizeof item->name, "state.%s", of->name);
-  return SL_OK;
-}
-
-static enum sl_status list_residuals(const struct sl_trainer *t, struct image *image, int layer) {
-  const struct sl__block *block = &t->model->layers[layer].params;
-  for (int w = 0; block->total && w < image->workers; w++) {
-    float *values = sl__alloc((size_t)block->total, sizeof *values, "a checkpoint");
-    if (!values) return SL_NO_MEMORY;
-    image->residuals[layer * image->workers + w] = values;
-    struct item *item = add_item(image, &SL_SHAPE(block->total), values);
-    snprintf(item->name, sizeof item->name, "residual.%d.%s", w, t->model->layers[layer].name);
-  }
-  return SL_OK;
-}
-
-static int workers_of(const struct sl_trainer *t) { return t->ranks.size ? t->ranks.workers : 1; }
-
-/* With room for everything, still empty. index: of the batch to come; of so many rows, by so many
- * workers. */
-static enum sl_status image_new(const struct sl_trainer *t, int64_t index, int64_t rows,
-                                int workers, struct image *image) {
-  enum sl_status status = SL_NO_MEMORY;
-  int layers = t->model->count;
-  /* an entry of the state dict may have two states, and a layer may carry one on */
-  bool kept_back = sl__kvstore_has_residual(t->kvstore);
-  *image = (struct image){.layers = layers, .workers = kept_back ? workers : 0};
-  size_t residuals = (size_t)layers * (size_t)image->workers;
-  size_t most = 3 * (size_t)sl_model_parameter_count(t->model) + (size_t)layers + residuals;
-  if (t->carry_state && t->stateful && index > 0) image->rows = rows;
-  image->states = sl__alloc(2 * (size_t)layers, sizeof *image->states, "a checkpoint");
-  image->carried = sl__alloc((size_t)layers, sizeof *image->carried, "a checkpoint");
-  image->items = sl__alloc(most, sizeof *image->items, "a checkpoint");
-  image->residuals = sl__alloc(residuals, sizeof *image->residuals, "a checkpoint");
-  if (!image->states || !image->carried || !image->items || !image->residuals) goto out;
-  SL_TRY(sl__copy_new(t->model, &image->weights));
-  list_weights(t->model, image);
-  for (int l = 0; l < layers; l++) SL_TRY(list_states(t, image, l));
-  for (int l = 0; l < layers; l++) SL_TRY(list_carried(t, image, l));
-  for (int l = 0; l < layers; l++) SL_TRY(list_residuals(t, image, l));
-out:
-  return status;
-}
-
-static void image_clear(struct image *image) {
-  for (int i = 0; image->states && i < 2 * image->layers; i++) free(image->states[i]);
-  for (int l = 0; image->carried && l < image->layers; l++) free(image->carried[l]);
-  for (int i = 0; image->residuals && i < image->layers * image->workers; i++)
-    free(image->residuals[i]);
-  free(image->residuals);
-  free(image->states);
-  free(image->carried);
-  free(image->items);
-  sl__copy_free(&image->weights);
-}
-
-/* ---- between the image and the trainer ---- */
-
-/* The slices' states, one after the other, are the batch's, and the workers' batches one after the
- * other that of all: whatever the cut. */
-static enum sl_status move_carried(const struct sl_trainer *t, const struct sl__plan *plan,
-                                   int layer, float *values, bool into_plan) {
-  int64_t width = sl_shape_count(&plan->model->layers[layer].state);
-  int64_t first = sl__worker(&t->ranks) * plan->batch;
-  enum sl_status status = SL_OK;
-  for (int s = 0; s < plan->count; s++) {
-    const struct sl__slice *slice = &plan->slices[s];
-    float *rows = values + (first + slice->first_row) * width;
-    if (into_plan)
-      SL_TRY(sl__tensor_write(slice->state[layer], rows));
-    else
-      SL_TRY(sl__tensor_read(slice->state[layer], rows));
-  }
-out:
-  return status;
-}
-
-/* Rank 0 gets the other workers' rows. */
-static enum sl_status gather_carried(struct sl_trainer *t, const struct image *image, int layer) {
-  struct sl__net *net = t->model->context->net;
-  enum sl_status status = SL_OK;
-  int members = sl__members(&t->ranks);
-  int member = sl__grid_member(&t->grid, layer), worker = sl__worker(&t->ranks);
-  if (t->ranks.size < 2 || !sl__is_worker(&t->ranks)) return SL_OK;
-  int64_t width = sl_shape_count(&t->model->layers[layer].state);
-  int64_t own = image->rows / t->ranks.workers * width;
-  float *values = image->carried[layer];
-  size_t bytes = (size_t)own * sizeof *values;
-  if (t->ranks.rank)
-    return sl__grid_is_here(&t->grid, layer) ? sl__net_send(net, 0, values + worker * own, bytes)
-                                             : SL_OK;
-  for (int w = member ? 0 : 1; w < t->ranks.workers; w++)
-    SL_TRY(sl__net_receive(net, w * members + member, values + w * own, bytes));
-out:
-  return status;
-}
-
-static enum sl_status read_residuals(struct sl_trainer *t, const struct image *image) {
-  enum sl_status status = SL_OK;
-  for (int i = 0; i < image->layers * image->workers; i++)
-    if (image->residuals[i])
-      SL_TRY(sl__kvstore_read_residual(t->kvstore, i / image->workers, i % image->workers,
-                                       image->residuals[i]));
-out:
-  return status;
-}
-
-/* Each worker's own; where they are fewer or more now, the first one gets the sum of all: nothing
- * of any gradient is lost. */
-static enum sl_status write_residuals(struct sl_trainer *t, const struct image *image) {
-  enum sl_status status = SL_OK;
-  bool same = image->workers == workers_of(t);
-  int worker = sl__worker(&t->ranks);
-  for (int l = 0; l < image->layers && image->workers; l++) {
-    float **of = &image->residuals[l * image->workers];
-    int64_t total = t->model->layers[l].params.total;
-    for (int w = 1; w < image->workers && total && !same; w++)
-      for (int64_t i = 0; i < total; i++) of[0][i] += of[w][i];
-    for (int64_t i = 0; i < total && !same && worker; i++) of[0][i] = 0;
-    if (!total || !sl__is_worker(&t->ranks)) continue;
-    SL_TRY(sl__kvstore_write_residual(t->kvstore, l, of[same ? worker : 0]));
-  }
-out:
-  return status;
-}
-
-static enum sl_status carrying_plan(struct sl_trainer *t, const struct image *image,
-                                    struct sl__plan **plan) {
-  struct sl_batch batch = {.batch = image->rows / (t->ranks.size ? t->ranks.workers : 1)};
-  if (t->model->takes_tokens) batch.steps = t->model->sample.dim[0];
-  *plan = NULL;
-  if (!image->rows || (t->ranks.size && !sl__is_worker(&t->ranks))) return SL_OK;
-  return sl__trainer_plan(t, &batch, true, plan);
-}
-
-static enum sl_status image_from_trainer(struct sl_trainer *t, const char *path,
-                                         struct image *image) {
-  enum sl_status status;
-  struct sl__plan *plan;
-  SL_TRY(carrying_plan(t, image, &plan));
-  SL_TRY(sl__trainer_fetch_weights(t));
-  SL_TRY(sl__copy_read(t->model, &image->weights));
-  SL_TRY(sl__copy_check(&image->weights, t->model, path));
-  for (int i = 0; i < 2 * image->layers; i++)
-    if (image->states[i])
-      SL_TRY(sl__kvstore_read_state(t->kvstore, i / 2, i % 2, image->states[i]));
-  for (int l = 0; l < image->layers; l++)
-    if (image->carried[l]) {
-      if (plan && sl__grid_is_here(&t->grid, l))
-        SL_TRY(move_carried(t, plan, l, image->carried[l], false));
-      SL_TRY(gather_carried(t, image, l));
-    }
-  SL_TRY(read_residuals(t, image));
-out:
-  return status;
-}
-
-static enum sl_status image_to_trainer(struct sl_trainer *t, struct sl__plan *plan,
-                                       const struct image *image) {
-  enum sl_status status;
-  SL_TRY(sl__copy_write(t->model, &image->weights));
-  for (int i = 0; i < 2 * image->layers; i++)
-    if (image->states[i])
-      SL_TRY(sl__kvstore_write_state(t->kvstore, i / 2, i % 2, image->states[i]));
-  for (int l = 0; l < image->layers; l++)
-    if (image->carried[l] && plan && sl__grid_is_here(&t->grid, l))
-      SL_TRY(move_carried(t, plan, l, image->carried[l], true));
-  if (plan) plan->has_state = true;
-  SL_TRY(write_residuals(t, image));
-out:
-  return status;
-}
 
 /* ---- metadata ---- */
 
@@ -272,11 +40,13 @@ static const char *const keys[KEYS] = {"format", "version",   "producer", "step"
                                        "epoch",  "samples",   "batch",    "workers",
                                        "seed",   "optimizer", "order"};
 #define KEY_OF_CRC "crc32"
-#define KEY_OF_MATH "math" /* only where it is not f32: files without it are older, or that */
+#define KEY_OF_MATH "math"       /* only where it is not f32: files without it are older, or that */
+#define KEY_OF_OPTIONS "options" /* only where there are some: the program's */
 
 struct facts {
   char text[KEYS][160];
-  char math[16]; /* told, not asked for: any goes on with any */
+  char math[16];       /* told, not asked for: any goes on with any */
+  const char *options; /* NULL: none */
 };
 
 static const char *optimizer_name(const struct sl_optimizer *o) {
@@ -309,7 +79,7 @@ static void note_facts(const struct sl_trainer *t, struct facts *facts) {
   snprintf(facts->text[KEY_EPOCH], size, "%" PRId64, t->at.epoch);
   snprintf(facts->text[KEY_SAMPLES], size, "%" PRId64, t->at.index * batch);
   snprintf(facts->text[KEY_BATCH], size, "%" PRId64, batch);
-  snprintf(facts->text[KEY_WORKERS], size, "%d", workers_of(t));
+  snprintf(facts->text[KEY_WORKERS], size, "%d", sl__workers(t));
   snprintf(facts->text[KEY_SEED], size, "%" PRIu64, t->model->context->seed);
   snprintf(facts->text[KEY_OPTIMIZER], size, "%s", optimizer_name(&t->optimizer));
   order_text(t->at.loader, facts->text[KEY_ORDER], size);
@@ -327,6 +97,7 @@ static uint32_t facts_crc(const struct facts *facts) {
   for (int k = 0; k < KEYS; k++)
     crc = crc32_z(crc, (const Bytef *)facts->text[k], strlen(facts->text[k]) + 1);
   if (notes_math(facts)) crc = crc32_z(crc, (const Bytef *)facts->math, strlen(facts->math) + 1);
+  if (facts->options) crc = crc32_z(crc, (const Bytef *)facts->options, strlen(facts->options) + 1);
   return (uint32_t)crc;
 }
 
@@ -343,6 +114,7 @@ static enum sl_status read_facts(const struct sl_safetensors *file, struct facts
   }
   const char *math = sl__safetensors_metadata(file, KEY_OF_MATH);
   snprintf(facts->math, sizeof facts->math, "%s", math ? math : sl_math_name(SL_MATH_F32));
+  facts->options = sl__safetensors_metadata(file, KEY_OF_OPTIONS);
   return SL_OK;
 }
 
@@ -378,15 +150,35 @@ static uint32_t image_crc(const struct facts *facts, const struct sl_safetensors
   return (uint32_t)crc;
 }
 
-static enum sl_status write_image(const struct image *image, const struct facts *facts,
-                                  const char *path) {
-  const char *metadata[2 * (KEYS + 2) + 1] = {NULL};
+/* Keys and values, one after the other; returns the place of the next. */
+static int list_facts(const struct facts *facts, const char *crc, const char **metadata) {
+  int n = 0;
+  for (int k = 0; k < KEYS; k++) {
+    metadata[n++] = keys[k];
+    metadata[n++] = facts->text[k];
+  }
+  metadata[n++] = KEY_OF_CRC;
+  metadata[n++] = crc;
+  if (notes_math(facts)) {
+    metadata[n++] = KEY_OF_MATH;
+    metadata[n++] = facts->math;
+  }
+  if (facts->options) {
+    metadata[n++] = KEY_OF_OPTIONS;
+    metadata[n++] = facts->options;
+  }
+  return n;
+}
+
+static enum sl_status write_image(const struct sl__image *image, const struct facts *facts,
+                                  const char *path, struct sl__file_sum *sum) {
+  const char *metadata[2 * (KEYS + 3) + 1];
   char crc[16];
   size_t count = (size_t)image->count;
   struct sl_safetensors_entry *entries = sl__alloc(count, sizeof *entries, "a checkpoint");
   if (!entries) return SL_NO_MEMORY;
   for (size_t i = 0; i < count; i++) {
-    const struct item *item = &image->items[i];
+    const struct sl__item *item = &image->items[i];
     entries[i] = (struct sl_safetensors_entry){
         .name = item->name,
         .dtype = "F32", /* all alike: so the data lie in this order */
@@ -394,45 +186,153 @@ static enum sl_status write_image(const struct image *image, const struct facts 
         .data = item->values,
         .bytes = (size_t)sl_shape_count(&item->shape) * sizeof(float)};
   }
-  for (int k = 0; k < KEYS; k++) {
-    metadata[2 * k] = keys[k];
-    metadata[2 * k + 1] = facts->text[k];
-  }
   snprintf(crc, sizeof crc, "%08" PRIx32, image_crc(facts, entries, count));
-  metadata[2 * KEYS] = KEY_OF_CRC;
-  metadata[2 * KEYS + 1] = crc;
-  if (notes_math(facts)) {
-    metadata[2 * KEYS + 2] = KEY_OF_MATH;
-    metadata[2 * KEYS + 3] = facts->math;
-  }
-  enum sl_status status = sl__safetensors_write(path, entries, count, metadata);
+  metadata[list_facts(facts, crc, metadata)] = NULL;
+  enum sl_status status = sl__safetensors_write(path, entries, count, metadata, sum);
   free(entries);
   return status;
 }
+
+/* ---- saving: the writer ---- */
+
+/* What is being written, or was. All of it is the thread's until `over` is set. */
+struct sl__saving {
+  struct sl__image image;
+  struct facts facts;
+  struct sl_save_options then;
+  char *path, *options; /* copies */
+  pthread_t thread;
+  bool has_thread;
+  bool over; /* atomic */
+  struct sl_saved saved;
+};
+
+static double seconds_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void *write_out(void *argument) {
+  struct sl__saving *s = argument;
+  struct sl_saved *saved = &s->saved;
+  struct sl__file_sum sum = {0};
+  double begun = seconds_now();
+  saved->status = write_image(&s->image, &s->facts, s->path, &sum);
+  saved->bytes = sum.bytes;
+  saved->xxh64 = sum.xxh64;
+  saved->write_s = seconds_now() - begun;
+  if (saved->status == SL_OK && s->then.committed)
+    saved->status = s->then.committed(s->then.user, saved);
+  if (saved->status != SL_OK) snprintf(saved->message, sizeof saved->message, "%s", sl_error());
+  __atomic_store_n(&s->over, true, __ATOMIC_RELEASE);
+  return NULL;
+}
+
+/* Signals are for the program's own threads. One of them, SIGXFSZ, would end it where a limit on
+ * files' sizes is met: blocked, the write fails instead. */
+static bool begin_thread(struct sl__saving *s) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  s->has_thread = pthread_create(&s->thread, NULL, write_out, s) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return s->has_thread;
+}
+
+static void saving_free(struct sl__saving *s) {
+  if (!s) return;
+  if (s->has_thread) pthread_join(s->thread, NULL);
+  sl__image_clear(&s->image);
+  free(s->path);
+  free(s->options);
+  free(s);
+}
+
+void sl__saving_end(struct sl_trainer *t) {
+  saving_free(t->saving);
+  t->saving = NULL;
+}
+
+/* ---- saving ---- */
 
 /* What one rank of a distributed training cannot do is not done by any. */
 static enum sl_status share(struct sl_trainer *t, enum sl_status status) {
   return t->ranks.size ? sl_share(t->model->context, status, sl_error()) : status;
 }
 
-enum sl_status sl_trainer_save(struct sl_trainer *t, const char *path) {
+bool sl_trainer_save_ended(struct sl_trainer *t, struct sl_saved *saved) {
+  if (!t->saving || !__atomic_load_n(&t->saving->over, __ATOMIC_ACQUIRE)) return false;
+  if (saved) *saved = t->saving->saved;
+  sl__saving_end(t);
+  return true;
+}
+
+enum sl_status sl_trainer_save_wait(struct sl_trainer *t, struct sl_saved *saved) {
+  struct sl_saved mine = {.status = SL_OK};
+  if (t->saving && t->saving->has_thread) {
+    pthread_join(t->saving->thread, NULL);
+    t->saving->has_thread = false;
+  }
+  sl_trainer_save_ended(t, &mine);
+  if (saved) *saved = mine;
+  if (mine.status != SL_OK) sl_fail(mine.status, "%s", mine.message);
+  return share(t, mine.status);
+}
+
+static enum sl_status saving_new(struct sl_trainer *t, const char *path,
+                                 const struct sl_save_options *then, struct sl__saving **saving) {
   enum sl_status status;
-  struct image image = {0};
-  struct facts facts;
+  struct sl__saving *s = sl__alloc(1, sizeof *s, "a checkpoint");
+  if (!s) return SL_NO_MEMORY;
+  if (then) s->then = *then;
+  s->saved.position = sl_trainer_position(t);
+  s->path = sl__strdup(path);
+  if (!s->path) SL_TRY(SL_NO_MEMORY);
+  s->options = s->then.options ? sl__strdup(s->then.options) : NULL;
+  if (s->then.options && !s->options) SL_TRY(SL_NO_MEMORY);
+  SL_TRY(sl__image_new(t, t->at.index, whole_batch(t->at.loader), sl__workers(t), &s->image));
+  note_facts(t, &s->facts);
+  s->facts.options = s->options;
+  *saving = s;
+  return SL_OK;
+out:
+  saving_free(s);
+  return status;
+}
+
+/* Only rank 0 keeps what was copied. */
+static enum sl_status save(struct sl_trainer *t, const char *path,
+                           const struct sl_save_options *then, bool aside) {
+  enum sl_status status;
+  struct sl__saving *s = NULL;
   SL_TRY(sl__trainer_drained(t));
-  SL_TRY(sl__kvstore_settle(t->kvstore));
   if (!t->at.loader)
     return sl_fail(SL_BAD_ARGUMENT, "%s: no step was made yet, so there is nothing to go on from",
                    path);
-  status = image_new(t, t->at.index, whole_batch(t->at.loader), workers_of(t), &image);
+  t->save_asked = false;
+  SL_TRY(sl_trainer_save_wait(t, NULL));
+  SL_TRY(sl__kvstore_settle(t->kvstore));
+  status = saving_new(t, path, then, &s);
   SL_TRY(share(t, status));
-  status = image_from_trainer(t, path, &image);
-  note_facts(t, &facts);
-  if (!t->ranks.rank && status == SL_OK) status = write_image(&image, &facts, path);
-  status = share(t, status);
+  status = share(t, sl__image_from_trainer(t, path, &s->image));
+  if (status != SL_OK || t->ranks.rank) goto out;
+  t->saving = s;
+  if (!aside || !begin_thread(s)) write_out(s);
+  s = NULL;
 out:
-  image_clear(&image);
+  saving_free(s);
   return status;
+}
+
+enum sl_status sl_trainer_save_begin(struct sl_trainer *t, const char *path,
+                                     const struct sl_save_options *then) {
+  return save(t, path, then, true);
+}
+
+enum sl_status sl_trainer_save(struct sl_trainer *t, const char *path) {
+  enum sl_status status = save(t, path, NULL, false);
+  return status == SL_OK ? sl_trainer_save_wait(t, NULL) : status;
 }
 
 /* ---- loading ---- */
@@ -499,31 +399,72 @@ out:
   return status;
 }
 
-static const struct item *find_item(const struct image *image, const char *name) {
+static const struct sl__item *find_item(const struct sl__image *image, const char *name) {
   for (int i = 0; i < image->count; i++)
     if (!strcmp(image->items[i].name, name)) return &image->items[i];
   return NULL;
 }
 
+/* The file's i-th parameter, in the order of its model; NULL: it has fewer. */
+static const struct sl_safetensors_entry *parameter_at(const struct sl_safetensors *file, int i) {
+  static const char *const others[] = {"optimizer.", "state.", "residual."};
+  for (size_t k = 0; k < sl__safetensors_count(file); k++) {
+    const struct sl_safetensors_entry *entry = sl__safetensors_at(file, k);
+    bool other = false;
+    for (size_t o = 0; o < sizeof others / sizeof *others; o++)
+      other |= !strncmp(entry->name, others[o], strlen(others[o]));
+    if (!other && i-- == 0) return entry;
+  }
+  return NULL;
+}
+
+/* "layer fc1 (weight [20, 784])" of fc1.weight */
+static const char *parameter_text(const char *name, const struct sl_shape *shape, char text[256]) {
+  char dims[96];
+  const char *dot = name ? strrchr(name, '.') : NULL;
+  if (dot)
+    snprintf(text, 256, "layer %.*s (%s %s)", (int)(dot - name < 60 ? dot - name : 60), name,
+             dot + 1, sl_shape_text(shape, dims, sizeof dims));
+  else
+    snprintf(text, 256, "no more layers");
+  return text;
+}
+
+/* Of another model: the first parameter that differs, there and here. */
+static enum sl_status check_model(const struct sl_model *model, const struct sl_safetensors *file) {
+  char there[256], here[256];
+  for (int i = 0, count = sl_model_parameter_count(model);; i++) {
+    struct sl_shape shape;
+    const char *name = i < count ? sl_model_parameter(model, i, &shape) : NULL;
+    const struct sl_safetensors_entry *entry = parameter_at(file, i);
+    if (!name && !entry) return SL_OK;
+    if (name && entry && !strcmp(name, entry->name) && sl_shape_equal(&shape, &entry->shape))
+      continue;
+    return sl_fail(SL_BAD_SHAPE, "%s: is of another model, which has %s where this one has %s",
+                   sl__safetensors_path(file),
+                   parameter_text(entry ? entry->name : NULL, entry ? &entry->shape : NULL, there),
+                   parameter_text(name, &shape, here));
+  }
+}
+
 static enum sl_status image_from_file(const struct sl_model *model,
-                                      const struct sl_safetensors *file, struct image *image) {
+                                      const struct sl_safetensors *file, struct sl__image *image) {
   enum sl_status status = SL_OK;
   const char *path = sl__safetensors_path(file);
+  SL_TRY(check_model(model, file));
   for (int i = 0; i < image->count; i++) {
-    const struct item *item = &image->items[i];
+    const struct sl__item *item = &image->items[i];
     if (!sl__safetensors_find(file, item->name))
-      return sl_fail(SL_BAD_ARGUMENT, "%s: has no \"%s\"; it is of another model or trainer", path,
+      return sl_fail(SL_BAD_ARGUMENT, "%s: has no \"%s\"; it is of another trainer", path,
                      item->name);
     SL_TRY(sl__safetensors_floats(file, item->name, &item->shape, item->values));
   }
   for (size_t i = 0; i < sl__safetensors_count(file); i++) {
     const char *name = sl__safetensors_at(file, i)->name;
     if (!find_item(image, name))
-      return sl_fail(
-          SL_BAD_ARGUMENT,
-          "%s: has a \"%.60s\", which belongs to nothing here; it is of another model or "
-          "trainer",
-          path, name);
+      return sl_fail(SL_BAD_ARGUMENT,
+                     "%s: has a \"%.60s\", which belongs to nothing here; it is of another trainer",
+                     path, name);
   }
   SL_TRY(sl__copy_check(&image->weights, model, path));
 out:
@@ -547,20 +488,25 @@ static enum sl_status read_head(struct sl_trainer *t, struct sl_loader *loader, 
   if (place->workers > 1000000)
     return sl_fail(SL_BAD_FILE, "%s: says it is of %" PRId64 " workers", path, place->workers);
   tell_math(t, path, &facts);
+  free(t->loaded_options);
+  t->loaded_options = facts.options ? sl__strdup(facts.options) : NULL;
+  if (facts.options && !t->loaded_options) status = SL_NO_MEMORY;
 out:
   return status;
 }
 
+const char *sl_trainer_loaded_options(const struct sl_trainer *t) { return t->loaded_options; }
+
 /* Rank 0 reads; what it has read, or what is wrong with it, all ranks get. */
 static enum sl_status read_image(struct sl_trainer *t, struct sl_loader *loader, const char *path,
-                                 struct place *place, struct image *image) {
+                                 struct place *place, struct sl__image *image) {
   struct sl_context *context = t->model->context;
   struct sl_safetensors *file = NULL;
   enum sl_status status = SL_OK;
   if (!t->ranks.rank) status = read_head(t, loader, path, &file, place);
   SL_TRY(share(t, status));
   if (t->ranks.size > 1) SL_TRY(sl_broadcast(context, place, sizeof *place));
-  status = image_new(t, place->position.index, whole_batch(loader), (int)place->workers, image);
+  status = sl__image_new(t, place->position.index, whole_batch(loader), (int)place->workers, image);
   if (status == SL_OK && file) status = image_from_file(t->model, file, image);
   SL_TRY(share(t, status));
   for (int i = 0; i < image->count && t->ranks.size > 1; i++)
@@ -573,21 +519,22 @@ out:
 
 enum sl_status sl_trainer_load(struct sl_trainer *t, struct sl_loader *loader, const char *path) {
   enum sl_status status;
-  struct image image = {0};
+  struct sl__image image = {0};
   struct place place = {0};
   struct sl__plan *plan;
   SL_TRY(sl__trainer_drained(t));
+  SL_TRY(sl_trainer_save_wait(t, NULL)); /* it may be the one to be read */
   SL_TRY(sl__kvstore_settle(t->kvstore));
   SL_TRY(read_image(t, loader, path, &place, &image));
-  status = carrying_plan(t, &image, &plan);
+  status = sl__carrying_plan(t, &image, &plan);
   if (status == SL_OK) /* the last that can refuse */
     status = sl_loader_seek_batch(loader, place.position.epoch, place.position.index);
   SL_TRY(share(t, status));
-  SL_TRY(image_to_trainer(t, plan, &image));
+  SL_TRY(sl__image_to_trainer(t, plan, &image));
   t->step = place.position.step;
   t->at = (struct sl__reached){
       .loader = loader, .epoch = place.position.epoch, .index = place.position.index};
 out:
-  image_clear(&image);
+  sl__image_clear(&image);
   return status;
 }

@@ -72,8 +72,8 @@ out:
 }
 
 enum sl_status sl__tally_submit(struct sl__tally *t, const struct sl__launch *launch, int count,
-                                struct sl_tensor *const *terms, bool stop, struct sl_tensor *stats,
-                                struct sl_tensor *flags) {
+                                struct sl_tensor *const *terms, const float wants[SL__WANTS],
+                                struct sl_tensor *stats, struct sl_tensor *flags) {
   struct sl_tensor *sums[FACTS] = {stats, flags};
   struct sl__peers first = sl__peer(0);
   struct sl__launch message = {.name = "the step's loss", .priority = SL_PRIORITY_LOSS};
@@ -82,7 +82,7 @@ enum sl_status sl__tally_submit(struct sl__tally *t, const struct sl__launch *la
   /* a rank that is no worker has no loss, but may be asked to stop as well */
   SL_TRY(count ? sl__reduce(t->context, launch, t->own[0], count, terms)
                : sl__fill(t->context, &message, t->own[0], 0));
-  SL_TRY(sl__fill(t->context, &message, t->own[1], stop ? 1 : 0));
+  SL_TRY(sl__note(t->context, &message, t->own[1], wants));
   if (!t->ranks.rank) {
     SL_TRY(submit_first(t, &message));
   } else {

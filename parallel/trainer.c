@@ -106,6 +106,8 @@ out:
 
 void sl_trainer_free(struct sl_trainer *t) {
   if (!t) return;
+  sl__saving_end(t);
+  free(t->loaded_options);
   if (t->kvstore) sl__kvstore_settle(t->kvstore); /* else there is always something under way */
   sl__wait_for_all(t->model->context);
   if (t->model->context->abandoned) return; /* what never ends may look at any of it */
@@ -212,6 +214,13 @@ enum sl_status sl__trainer_plan(struct sl_trainer *t, const struct sl_batch *bat
   return status;
 }
 
+static const float *wants(const struct sl_trainer *t, float flags[SL__WANTS]) {
+  for (int i = 0; i < SL__WANTS; i++) flags[i] = 0;
+  flags[SL__WANT_STOP] = t->stop;
+  flags[SL__WANT_SAVE] = t->save_asked;
+  return flags;
+}
+
 /* The slices' sums, in their order, into the flight's own tensor. */
 static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan,
                                    struct sl__flight *f) {
@@ -225,8 +234,9 @@ static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan,
    * is pinned, its sum must be as well, or the report waits until a stage runs dry. */
   if (last->where & STARPU_CPU) launch.place = *last;
   for (int i = 0; i < count; i++) terms[i] = plan->slices[i / plan->chunks].stats[i % plan->chunks];
+  float flags[SL__WANTS];
   enum sl_status status =
-      sl__tally_submit(t->tally, &launch, count, terms, t->stop, f->stats, f->flags);
+      sl__tally_submit(t->tally, &launch, count, terms, wants(t, flags), f->stats, f->flags);
   for (int i = 0; i < count; i++) sl__tensor_invalidate(terms[i]);
   free(terms);
   return status;
@@ -247,9 +257,10 @@ static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *load
   f->report.epoch = t->at.epoch;
   f->report.last = t->at.index + 1 == length;
   enum sl_status status = SL_OK;
+  float flags[SL__WANTS];
   if (!t->is_async)
-    status =
-        sl__tally_submit(t->tally, &(struct sl__launch){0}, 0, NULL, t->stop, f->stats, f->flags);
+    status = sl__tally_submit(t->tally, &(struct sl__launch){0}, 0, NULL, wants(t, flags), f->stats,
+                              f->flags);
   if (status != SL_OK || !training) return status;
   status = sl__kvstore_update(t->kvstore, t->step++, (float)f->report.lr);
   int64_t batches = t->at.epoch * length + t->at.index + 1;
@@ -341,7 +352,7 @@ static void note_staleness(struct sl_trainer *t, struct sl_report *report) {
 /* Wait for the oldest flight, hand its batch back, fill in its report. */
 static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
   struct sl__flight *f = &t->flights[t->finished % t->in_flight];
-  float stats[4], flags[4] = {0};
+  float stats[4], flags[SL__WANTS] = {0};
   enum sl_status status;
   t->finished++;
   status = sl__tensor_read(f->stats, stats);
@@ -355,7 +366,8 @@ static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
   SL_TRY(t->is_async ? tell(t, status) : status); /* in step all ranks see it */
   *report = f->report;
   report->samples = (int64_t)stats[2];
-  report->stop = in_step ? flags[0] > 0 : t->stop;
+  report->stop = in_step ? flags[SL__WANT_STOP] > 0 : t->stop;
+  report->save = in_step ? flags[SL__WANT_SAVE] > 0 : t->save_asked;
   if (t->is_async) note_staleness(t, report);
   if (stats[2] > 0) {
     report->loss = (double)stats[0] / (double)stats[2];
@@ -393,6 +405,8 @@ out:
 }
 
 void sl_trainer_stop(struct sl_trainer *t) { t->stop = t->kvstore->stop = true; }
+
+void sl_trainer_ask_save(struct sl_trainer *t) { t->save_asked = true; }
 
 enum sl_status sl_trainer_settle(struct sl_trainer *t, bool *stop) {
   struct sl__staleness met = {0};

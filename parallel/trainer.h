@@ -47,8 +47,11 @@ struct sl_trainer {
   bool carry_state;            /* as the options say */
   bool stateful;               /* a layer is recurrent */
   bool failed;
-  bool stop;     /* sl_trainer_stop was called here */
-  bool is_async; /* each rank by itself, but for the KVStore */
+  bool stop;                 /* sl_trainer_stop was called here */
+  bool save_asked;           /* sl_trainer_ask_save was, and nothing was saved since */
+  struct sl__saving *saving; /* being written, or nobody was told of its end; NULL: none */
+  char *loaded_options;      /* of the checkpoint loaded last; NULL: it had none */
+  bool is_async;             /* each rank by itself, but for the KVStore */
 };
 
 /* The plan for such a batch, made where there is none yet. */
@@ -60,6 +63,9 @@ enum sl_status sl__trainer_drained(const struct sl_trainer *trainer);
 
 /* SL_BAD_ARGUMENT for what no trainer could have, whatever the model. */
 enum sl_status sl__trainer_check(const struct sl_trainer_options *options);
+
+/* Wait for the checkpoint being written, and forget it (parallel/checkpoint.c). */
+void sl__saving_end(struct sl_trainer *trainer);
 
 /* Distributed (parallel/ranks.c): who takes part. */
 enum sl_status sl__trainer_ranks(const struct sl_context *context,

@@ -2,6 +2,7 @@
  * loaded must end with the same checkpoint file to the byte: weights, optimizer's state, place in
  * the data. A file that is damaged or of another training is refused, and nothing changes. */
 #include <math.h>
+#include <pthread.h>
 
 #include "tests/files.h"
 
@@ -244,6 +245,143 @@ static void a_used_trainer_loads(void **state) {
   end(&t);
 }
 
+/* ---- in the background ---- */
+
+static struct training bystander(const struct setup *s);
+
+/* Holds the writer until it is let go; then it fails, if it is to. */
+struct gate {
+  pthread_mutex_t lock;
+  pthread_cond_t moved;
+  bool reached, open;
+  enum sl_status status;
+  struct sl_saved saved;
+};
+
+static enum sl_status wait_at_gate(void *user, const struct sl_saved *saved) {
+  struct gate *gate = user;
+  pthread_mutex_lock(&gate->lock);
+  gate->saved = *saved;
+  gate->reached = true;
+  pthread_cond_broadcast(&gate->moved);
+  while (!gate->open) pthread_cond_wait(&gate->moved, &gate->lock);
+  pthread_mutex_unlock(&gate->lock);
+  return gate->status == SL_OK ? SL_OK : sl_fail(gate->status, "the gate is shut");
+}
+
+static void reach_gate(struct gate *gate) {
+  pthread_mutex_lock(&gate->lock);
+  while (!gate->reached) pthread_cond_wait(&gate->moved, &gate->lock);
+  pthread_mutex_unlock(&gate->lock);
+}
+
+static void open_gate(struct gate *gate) {
+  pthread_mutex_lock(&gate->lock);
+  gate->open = true;
+  pthread_cond_broadcast(&gate->moved);
+  pthread_mutex_unlock(&gate->lock);
+}
+
+#define GATE(...)                                                                                  \
+  { .lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER, __VA_ARGS__ }
+
+/* While it is written the training goes on, for as long as it takes; what is written is the state
+ * at the call. */
+static void training_goes_on_meanwhile(void **state) {
+  (void)state;
+  const struct setup setups[] = {{MLP, .optimizer = adam, .options = {.replicas = 2}},
+                                 {LANGUAGE, .optimizer = momentum, .options = {.replicas = 2}}};
+  for (size_t i = 0; i < 2; i++) {
+    struct training t = begin(&setups[i]), same = begin(&setups[i]);
+    struct gate gate = GATE(0);
+    struct sl_saved what;
+    uint64_t bytes, hash;
+    train(&t, 3);
+    train(&same, 3);
+    OK(sl_trainer_save_begin(t.trainer, in_folder("slow"),
+                             &(struct sl_save_options){.committed = wait_at_gate, .user = &gate}));
+    train(&t, 5);
+    reach_gate(&gate);
+    train(&t, 4);
+    assert_false(sl_trainer_save_ended(t.trainer, &what));
+    open_gate(&gate);
+    OK(sl_trainer_save_wait(t.trainer, &what));
+    assert_int_equal(what.position.step, 3);
+    assert_same_file(in_folder("slow"), saved(&same, "quick"));
+    OK(sl_file_sum(in_folder("slow"), &bytes, &hash));
+    assert_true(bytes == what.bytes && hash == what.xxh64 && hash == gate.saved.xxh64);
+    assert_false(sl_trainer_save_ended(t.trainer, &what)); /* told already */
+    OK(sl_trainer_save_wait(t.trainer, &what));
+    assert_int_equal(what.position.step, 0);
+    train(&same, 9);
+    assert_same_file(saved(&t, "end"), saved(&same, "other end"));
+    end(&same);
+    end(&t);
+  }
+}
+
+/* A failure of the writer's is told once, by whichever call comes next; then all goes on. */
+static void late_failures_are_told(void **state) {
+  (void)state;
+  struct setup s = {MLP, .optimizer = plain};
+  struct training t = bystander(&s);
+  struct gate gate = GATE(.open = true, .status = SL_IO);
+  const struct sl_save_options shut = {.committed = wait_at_gate, .user = &gate};
+  const char *nowhere = in_folder("no/folder");
+  struct sl_saved saved;
+  OK(sl_trainer_save_begin(t.trainer, nowhere, NULL));
+  train(&t, 1);
+  check_failed(sl_trainer_save_wait(t.trainer, &saved), SL_IO, "its folder does not exist");
+  assert_string_equal(saved.message, sl_error());
+  assert_int_equal(saved.position.step, 2);
+  OK(sl_trainer_save_begin(t.trainer, nowhere, NULL));
+  check_failed(sl_trainer_save_begin(t.trainer, in_folder("good"), NULL), SL_IO, "no/folder");
+  assert_int_equal(access(in_folder("good"), F_OK), -1);
+  OK(sl_trainer_save_begin(t.trainer, nowhere, NULL));
+  while (!sl_trainer_save_ended(t.trainer, &saved)) usleep(1000);
+  assert_int_equal(saved.status, SL_IO);
+  OK(sl_trainer_save_begin(t.trainer, in_folder("good"), &shut));
+  check_failed(sl_trainer_save(t.trainer, in_folder("good")), SL_IO, "the gate is shut");
+  OK(sl_trainer_save(t.trainer, in_folder("good")));
+  OK(sl_trainer_save_begin(t.trainer, in_folder("last"), NULL));
+  end(&t); /* waits */
+  assert_same_file(in_folder("good"), in_folder("last"));
+}
+
+static void options_are_kept(void **state) {
+  (void)state;
+  static const char text[] = "{\"batch\":24,\"data\":\"d\\u00e4ta \\\"x\\\"\"}";
+  struct setup s = {MLP, .optimizer = plain};
+  struct training t = bystander(&s);
+  char own[sizeof text];
+  memcpy(own, text, sizeof text);
+  OK(sl_trainer_save_begin(t.trainer, in_folder("with"),
+                           &(struct sl_save_options){.options = own}));
+  memset(own, 0, sizeof own); /* a copy was made */
+  OK(sl_trainer_load(t.trainer, t.loader, in_folder("with")));
+  assert_string_equal(sl_trainer_loaded_options(t.trainer), text);
+  OK(sl_trainer_load(t.trainer, t.loader, in_folder("bystander")));
+  assert_null(sl_trainer_loaded_options(t.trainer));
+  end(&t);
+}
+
+static void wishes_are_reported(void **state) {
+  (void)state;
+  struct setup s = {MLP, .optimizer = plain};
+  struct training t = begin(&s);
+  struct sl_report report = {0};
+  bool reported = true;
+  sl_trainer_ask_save(t.trainer);
+  while (!report.save) OK(sl_trainer_step(t.trainer, t.loader, &report, &reported));
+  while (reported) OK(sl_trainer_drain(t.trainer, &report, &reported));
+  saved(&t, "wish");
+  OK(sl_trainer_step(t.trainer, t.loader, &report, &reported));
+  OK(sl_trainer_drain(t.trainer, &report, &reported));
+  assert_true(reported && !report.save);
+  OK(sl_trainer_drain(t.trainer, &report, &reported));
+  end(&t);
+}
+
 /* ---- the place in the data ---- */
 
 static void assert_place(const struct setup *s, const char *path, int64_t epoch, int64_t index) {
@@ -332,10 +470,13 @@ static void other_trainings_are_refused(void **state) {
   end(&t);
   other.features = 21;
   assert_refused(&other, "other", SL_BAD_SHAPE,
-                 "\"fc1.weight\" is [20, 784], the model needs [21, 784]");
+                 "another model, which has layer fc1 (weight [20, 784]) where this one has layer "
+                 "fc1 (weight [21, 784])");
   other = s;
   other.network = LENET;
-  assert_refused(&other, "other", SL_BAD_ARGUMENT, "has no \"conv1.weight\"");
+  assert_refused(
+      &other, "other", SL_BAD_SHAPE,
+      "layer fc1 (weight [20, 784]) where this one has layer conv1 (weight [3, 1, 3, 3])");
   other = s;
   other.optimizer = plain;
   assert_refused(&other, "other", SL_BAD_ARGUMENT,
@@ -358,19 +499,22 @@ static void other_trainings_are_refused(void **state) {
   OK(sl_model_save(t.model, in_folder("weights")));
   end(&t);
   s.network = MLP;
-  assert_refused(&s, "other", SL_BAD_SHAPE, "\"fc1.weight\"");
+  assert_refused(&s, "other", SL_BAD_SHAPE, "where this one has layer fc1 (weight [20, 784])");
   assert_refused(&s, "weights", SL_BAD_FILE, "is not a checkpoint");
   assert_refused(&s, "nowhere", SL_IO, "nowhere");
 }
 
 static void damaged_files_are_refused(void **state) {
   (void)state;
-  /* not f32, so that the metadata have all that there can be */
+  /* not f32, and with options, so that the metadata have all that there can be */
   const struct setup s = {MLP, .optimizer = adam, .features = 2, .options.math = SL_MATH_BF16};
   struct training t = bystander(&s);
   size_t size, length;
   train(&t, 1);
-  uint8_t *bytes = bytes_of(saved(&t, "good"), &size);
+  OK(sl_trainer_save_begin(t.trainer, in_folder("good"),
+                           &(struct sl_save_options){.options = "{\"batch\": 24}"}));
+  OK(sl_trainer_save_wait(t.trainer, NULL));
+  uint8_t *bytes = bytes_of(in_folder("good"), &size);
   OK(sl_trainer_load(t.trainer, t.loader, in_folder("bystander")));
   memcpy(&length, bytes, 8);
   for (size_t cut = 0; cut < size; cut += cut < 8 + length ? 7 : 401)
@@ -471,6 +615,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(images_go_on_to_the_bit),    cmocka_unit_test(texts_go_on_to_the_bit),
       cmocka_unit_test(weights_alone_do_not_go_on), cmocka_unit_test(other_cuts_load),
+      cmocka_unit_test(training_goes_on_meanwhile), cmocka_unit_test(late_failures_are_told),
+      cmocka_unit_test(options_are_kept),           cmocka_unit_test(wishes_are_reported),
       cmocka_unit_test(a_used_trainer_loads),       cmocka_unit_test(other_batches_find_the_place),
       cmocka_unit_test(texts_need_the_same_batch),  cmocka_unit_test(other_trainings_are_refused),
       cmocka_unit_test(damaged_files_are_refused),  cmocka_unit_test(wrong_moments_are_refused),

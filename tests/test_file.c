@@ -39,6 +39,31 @@ static void test_plain_and_gzip(void **state) {
   free(bytes);
 }
 
+/* Against the numbers of xxHash's own test vectors and xxh64sum. */
+static void test_sums(void **state) {
+  (void)state;
+  uint64_t bytes, hash;
+  assert_int_equal(sl_file_sum(put("nothing", "", 0), &bytes, &hash), SL_OK);
+  assert_true(bytes == 0 && hash == 0xef46db3751d8e999u);
+  assert_int_equal(sl_file_sum(put("abc", "abc", 3), &bytes, &hash), SL_OK);
+  assert_true(bytes == 3 && hash == 0x44bc2cf5ad770999u);
+  static char big[3000001];
+  struct sl__file_sum sum;
+  struct sl_file *file;
+  memset(big, 'x', sizeof big);
+  assert_int_equal(sl__file_create(in_folder("big"), &file), SL_OK);
+  for (size_t i = 0; i < sizeof big; i += 1000)
+    sl__file_write(file, big + i, sizeof big - i < 1000 ? sizeof big - i : 1000);
+  assert_int_equal(sl__file_commit(file, &sum), SL_OK);
+  assert_int_equal(sl_file_sum(in_folder("big"), &bytes, &hash), SL_OK);
+  assert_true(bytes == sizeof big && sum.bytes == bytes && sum.xxh64 == hash);
+  check_failed(sl_file_sum(in_folder("nowhere"), &bytes, &hash), SL_IO, "nowhere");
+  check_failed(sl_file_sum(test_folder, &bytes, &hash), SL_IO, "folder");
+  assert_int_equal(sl_file_write(in_folder("big"), "small", 5), SL_OK);
+  check_content(in_folder("big"), "small", 5);
+  check_failed(sl_file_write(in_folder("no/folder"), "x", 1), SL_IO, "folder does not exist");
+}
+
 static void test_not_a_file(void **state) {
   (void)state;
   check_failed(read_status(in_folder("none"), LIMIT), SL_IO, "No such file");
@@ -101,7 +126,7 @@ static enum sl_status write_text(const char *path, const char *text) {
   enum sl_status status = sl__file_create(path, &file);
   if (status != SL_OK) return status;
   sl__file_write(file, text, strlen(text));
-  return sl__file_commit(file);
+  return sl__file_commit(file, NULL);
 }
 
 static void test_write(void **state) {
@@ -130,8 +155,8 @@ static void test_two_writers_at_once(void **state) {
   assert_int_equal(sl__file_create(path, &other), SL_OK);
   sl__file_write(one, "one", 3);
   sl__file_write(other, "other", 5);
-  assert_int_equal(sl__file_commit(one), SL_OK);
-  assert_int_equal(sl__file_commit(other), SL_OK);
+  assert_int_equal(sl__file_commit(one, NULL), SL_OK);
+  assert_int_equal(sl__file_commit(other, NULL), SL_OK);
   check_content(path, "other", 5);
 }
 
@@ -167,7 +192,7 @@ static void test_write_fails(void **state) {
   setrlimit(RLIMIT_FSIZE, &small);
   sl__file_write(file, big, sizeof big);
   sl__file_write(file, big, 10); /* the first error counts */
-  enum sl_status status = sl__file_commit(file);
+  enum sl_status status = sl__file_commit(file, NULL);
   setrlimit(RLIMIT_FSIZE, &before);
   check_failed(status, SL_IO, "File too large");
   check_content(path, "old", 3);
@@ -190,15 +215,11 @@ static void test_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_plain_and_gzip),
-      cmocka_unit_test(test_not_a_file),
-      cmocka_unit_test(test_limit),
-      cmocka_unit_test(test_damaged_gzip),
-      cmocka_unit_test(test_two_members),
-      cmocka_unit_test(test_write),
-      cmocka_unit_test(test_two_writers_at_once),
-      cmocka_unit_test(test_targets),
-      cmocka_unit_test(test_write_fails),
+      cmocka_unit_test(test_plain_and_gzip), cmocka_unit_test(test_sums),
+      cmocka_unit_test(test_not_a_file),     cmocka_unit_test(test_limit),
+      cmocka_unit_test(test_damaged_gzip),   cmocka_unit_test(test_two_members),
+      cmocka_unit_test(test_write),          cmocka_unit_test(test_two_writers_at_once),
+      cmocka_unit_test(test_targets),        cmocka_unit_test(test_write_fails),
       cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);

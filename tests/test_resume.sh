@@ -12,8 +12,9 @@ ok() { n=$((n + 1)); echo "ok $n - $*"; }
 not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed "s|$work/||g; s/^/# /" "$work/err" | head -n 5; }
 check() { what=$1; shift; if "$@"; then ok "$what"; else not_ok "$what"; fi; }
 
-names() { (cd "$1" && echo *) | sed 's/checkpoint-0*//g; s/\.safetensors//g'; }
-newest() { ls "$1" 2>/dev/null | grep -c . ; ls "$1" 2>/dev/null | tail -n 1; }
+files() { (cd "$1" 2>/dev/null && ls | grep '^checkpoint-'); }
+names() { files "$1" | sed 's/checkpoint-0*//g; s/\.safetensors//g' | tr '\n' ' ' | sed 's/ $//'; }
+newest() { files "$1" | grep -c 'safetensors$'; files "$1" | grep 'safetensors$' | tail -n 1; }
 # a log's steps and evaluations without their rates, which no two runs share
 losses() { grep 'loss"' "$1" | sed 's/, "samples_per_s".*//'; }
 same_losses() { losses "$1" >"$work/a"; losses "$2" >"$work/b"; cmp -s "$work/a" "$work/b"; }
@@ -57,21 +58,22 @@ goes_on lstm_lm "$lm" --data "$work/text.txt" --steps 150 --layers 1 --hidden 12
 
 # ---- SIGTERM, SIGINT ----
 for signal in TERM INT; do
-  set -- "$lenet" $common --momentum 0.9 --augment --lr-schedule cosine --checkpoint "$work/$signal.dir" --log "$work/$signal.jsonl" \
+  set -- "$lenet" $common --momentum 0.9 --augment --lr-schedule cosine --checkpoint "$work/$signal's dir" --log "$work/$signal.jsonl" \
     --save "$work/$signal.cut"
   for attempt in 1 2 3; do # on a machine so fast that it has ended, once more
-    rm -rf "$work/$signal.dir" "$work/$signal.jsonl"
+    rm -rf "$work/$signal's dir" "$work/$signal.jsonl"
     "$@" >"$work/out" 2>"$work/err" & pid=$!
     while kill -0 "$pid" 2>/dev/null && [ "$(cat "$work/$signal.jsonl" 2>/dev/null | wc -l)" -lt 2 ]; do sleep 0.01; done
     kill -"$signal" "$pid" "$pid" 2>/dev/null # twice, as timeout(1) does it
     wait "$pid" 2>/dev/null; got=$?
-    [ "$got" -gt 128 ] && break
+    grep -q "^Stopped by" "$work/out" && break
   done
-  if [ "$got" -gt 128 ] && [ "$got" != 137 ] && tail -n 1 "$work/out" | grep -q -e '--resume, from .*/checkpoint-0'; then
-    ok "SIG$signal: the last line says how to go on"
-  else not_ok "SIG$signal: exit code $got, last line $(tail -n 1 "$work/out")"; fi
-  "$@" --resume >"$work/out" 2>"$work/err"
-  check "SIG$signal: told where it goes on" grep -q "^Going on from .*/checkpoint-0.*, after step [1-9][0-9]* of 20" "$work/out"
+  check "SIG$signal: exit code 0" test "$got" = 0
+  check "SIG$signal: the last line says how to go on" \
+    sh -c "tail -n 1 '$work/out' | grep -q '^Stopped by .*SIG$signal.* after step [1-9][0-9]* of 20; go on with: .*lenet .* --resume\$'"
+  way=$(tail -n 1 "$work/out" | sed 's/.*go on with: //')
+  eval "$way" >"$work/out" 2>"$work/err"
+  check "SIG$signal: pasted, it goes on" grep -q "^Going on from .*/checkpoint-0.*, after step [1-9][0-9]* of 20" "$work/out"
   check "SIG$signal: the same weights as undisturbed" cmp -s "$work/lenet.whole" "$work/$signal.cut"
   check "SIG$signal: the same log" same_losses "$work/lenet.whole.jsonl" "$work/$signal.jsonl"
 done
@@ -101,6 +103,88 @@ truncate -s 100 "$work/k/checkpoint-000000020.safetensors"
 "$@" --resume >"$work/out" 2>"$work/err"
 check "none is whole: from the beginning, and said" grep -q "^No whole checkpoint in .*: from the beginning" "$work/out"
 check "to the same weights" cmp -s "$work/k.weights" "$work/k.whole"
+
+# ---- the manifest: lengths and XXH64, beside the files' own CRC-32 ----
+set -- "$lenet" --steps 12 --batch 100 --replicas 2 --checkpoint "$work/m" --checkpoint-every 3 --save "$work/m.weights"
+again() { rm -rf "$work/m"; cp -r "$work/m.kept" "$work/m"; }
+last=$work/m/checkpoint-000000012.safetensors manifest=$work/m/manifest.json
+# goes_on_from STEP LINES WHAT: from there, after so many lines on the error stream, to the same weights
+goes_on_from() {
+  step=$1 lines=$2 what=$3
+  "$lenet" --steps 12 --batch 100 --replicas 2 --checkpoint "$work/m" --checkpoint-every 3 --save "$work/m.weights" --resume >"$work/out" 2>"$work/err"; got=$?
+  if [ $got = 0 ] && [ "$(wc -l <"$work/err")" = "$lines" ] && grep -q "^Going on from .*checkpoint-0*$step\.safetensors" "$work/out" &&
+    cmp -s "$work/m.weights" "$work/m.whole"; then ok "$what: $(sed "s|$work/||g" "$work/err" | head -n 1)"
+  else not_ok "$what: code $got, $(grep "Going on" "$work/out")"; fi
+}
+"$@" --quiet >"$work/out" 2>"$work/err"
+cp -r "$work/m" "$work/m.kept"; cp "$work/m.weights" "$work/m.whole"
+check "it lists the newest first" test "$(sed -n 's/.*"file": "checkpoint-0*\([0-9]*\)\..*/\1/p' "$manifest" | tr '\n' ' ')" = "12 9 6 "
+check "with their lengths" grep -q "\"bytes\": $(wc -c <"$last")," "$manifest"
+if command -v xxh64sum >/dev/null; then
+  check "and what xxh64sum says of them" grep -q "\"xxh64\": \"$(xxh64sum "$last" | cut -d ' ' -f 1)\"" "$manifest"
+else ok "and their XXH64 # SKIP no xxh64sum"; fi
+cp "$work/m/checkpoint-000000009.safetensors" "$last"
+goes_on_from 9 1 "a whole file of other contents is passed over"
+again; printf x | dd of="$last" bs=1 seek=100000 conv=notrunc 2>/dev/null
+goes_on_from 9 1 "a changed byte"
+again; rm "$last"
+goes_on_from 9 1 "a file that is gone"
+again; rm "$manifest"
+goes_on_from 12 1 "no manifest"
+check "which is there again after the next checkpoint" sh -c "'$lenet' --steps 13 --batch 100 --replicas 2 --checkpoint '$work/m' --resume --quiet && grep -q 000000013 '$manifest'"
+again; rm "$manifest"; truncate -s 100000 "$last"
+goes_on_from 9 2 "no manifest, and a file cut short: its own checksum finds it"
+again; truncate -s 200 "$manifest"
+goes_on_from 12 1 "a manifest cut short"
+again; sed -i 's/"bytes": [0-9]*/"bytes": "many"/' "$manifest"
+goes_on_from 12 1 "a manifest with something else in it"
+again; cp "$last" "$work/m/checkpoint-000000015.safetensors" # as if killed between the two
+goes_on_from 15 0 "a file that came after the manifest counts"
+
+# ---- other devices, and other options: told ----
+again; "$@" --steps 14 --replicas 1 --stages 2 --lr 0.05 --log "$work/m.jsonl" --resume >"$work/out" 2>"$work/err"; got=$?
+check "what has changed is told" test "$got" = 0 -a \
+  "$(sed -n 's/^Going on .*changed: //p' "$work/out")" = "steps 12 -> 14, lr 0.1 -> 0.05, replicas 2 -> 1, stages 1 -> 2"
+check "and logged" grep -q '"resumed": ".*000000012.safetensors", "changed": "steps 12 -> 14, lr' "$work/m.jsonl"
+check "checkpoints are logged, with their times" grep -q '{"step": 14, "checkpoint": ".*", "stopped_s": .*, "write_s": .*, "bytes": [1-9]' "$work/m.jsonl"
+plot=${PLOT:-tools/starling-plot}
+check "which starling-plot passes over" "$plot" -o "$work/m.svg" "$work/m.jsonl"
+"$lenet" --steps 40 --batch 50 --checkpoint "$work/t" --checkpoint-every 0.0001min --keep 99 --quiet >"$work/out" 2>"$work/err"
+check "by the clock: $(files "$work/t" | wc -l) checkpoints" test "$(files "$work/t" | wc -l)" -gt 3
+"$lenet" --steps 1 --checkpoint "$work/no" --checkpoint-every 3h >"$work/out" 2>"$work/err"; got=$?
+check "neither steps nor minutes: $(cat "$work/err")" test "$got" = 2 -a "$(wc -l <"$work/err")" = 1
+
+# ---- no room, no folder: the run goes on, and what was whole stays so ----
+# no_room WHAT COMMAND...: it tells of each checkpoint that failed, and ends with code 1; "$work/m" is as it was
+no_room() {
+  what=$1; shift
+  "$@" >"$work/out" 2>"$work/err"; got=$?
+  if [ $got = 1 ] && [ "$(grep -c "no checkpoint after step [0-9]*: .*; the training goes on" "$work/err")" -ge 1 ] &&
+    [ "$(grep -c "no checkpoint after step 20: " "$work/err")" = 1 ] && [ "$(grep -vc "no checkpoint after" "$work/err")" = 0 ] &&
+    grep -q "^Test accuracy" "$work/out"; then ok "$what: $(sed "s|$work/||g" "$work/err" | head -n 1)"
+  else not_ok "$what: code $got"; fi
+}
+again
+no_room "files may not grow (RLIMIT_FSIZE)" sh -c "ulimit -f 1000; exec '$lenet' --batch 100 --replicas 2 --steps 20 --checkpoint '$work/m' --checkpoint-every 3 --resume"
+check "nothing half-written is left" test "$(ls -a "$work/m" | tr '\n' ' ')" = "$(ls -a "$work/m.kept" | tr '\n' ' ')"
+goes_on_from 12 0 "the checkpoints before are whole"
+again
+mkdir "$work/gone"; cp "$work/m.kept"/* "$work/gone/"
+no_room "the folder vanishes" sh -c "'$lenet' --batch 100 --replicas 2 --steps 20 --checkpoint '$work/gone' --checkpoint-every 1 --resume & pid=\$!
+  while kill -0 \$pid 2>/dev/null && [ ! -e '$work/gone/checkpoint-000000013.safetensors' ]; do sleep 0.01; done
+  mv '$work/gone' '$work/elsewhere'; wait \$pid"
+mkdir -p "$work/disk"
+if mount -t tmpfs -o size=6m tmpfs "$work/disk" 2>/dev/null; then
+  cp -r "$work/m.kept" "$work/disk/m" # three of 1.7 MB
+  no_room "the disk is full" "$lenet" --batch 100 --replicas 2 --steps 20 --checkpoint "$work/disk/m" --checkpoint-every 3 --resume
+  check "the one before is whole" cmp -s "$work/disk/m/checkpoint-000000012.safetensors" "$work/m.kept/checkpoint-000000012.safetensors"
+  umount "$work/disk"
+else ok "the disk is full # SKIP no tmpfs may be mounted here"; fi
+for place in /proc/here /sys/here; do
+  "$lenet" --steps 1 --checkpoint $place --quiet >"$work/out" 2>"$work/err"; got=$?
+  check "a file system that takes no folder: $(cat "$work/err")" test "$got" = 1 -a "$(wc -l <"$work/err")" = 1
+done
+
 "$lenet" --epochs 2 --batch 1000 --checkpoint "$work/e" --quiet >"$work/out" 2>"$work/err"
 check "one an epoch by default: $(names "$work/e")" test "$(names "$work/e")" = "10 20"
 "$lenet" --steps 1 --checkpoint "$work/no/folder" --quiet >"$work/out" 2>"$work/err"; got=$?

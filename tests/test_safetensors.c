@@ -140,7 +140,7 @@ static void test_round_trip(void **state) {
   const char *path = in_folder("round.safetensors");
   struct sl_safetensors *file;
   float values[6];
-  assert_int_equal(sl__safetensors_write(path, entries, 4, metadata), SL_OK);
+  assert_int_equal(sl__safetensors_write(path, entries, 4, metadata, NULL), SL_OK);
   assert_int_equal(sl__safetensors_open(path, &file), SL_OK);
   assert_int_equal(sl__safetensors_count(file), 4);
   assert_string_equal(sl__safetensors_path(file), path);
@@ -181,7 +181,7 @@ static void test_float_types(void **state) {
   };
   struct sl_safetensors *file;
   float values[8];
-  assert_int_equal(sl__safetensors_write(in_folder("types"), entries, 3, NULL), SL_OK);
+  assert_int_equal(sl__safetensors_write(in_folder("types"), entries, 3, NULL, NULL), SL_OK);
   assert_int_equal(sl__safetensors_open(in_folder("types"), &file), SL_OK);
   assert_int_equal(sl__safetensors_floats(file, "half", &SL_SHAPE(8), values), SL_OK);
   assert_memory_equal(values, half_values, sizeof half_values);
@@ -222,12 +222,13 @@ static void test_bad_writes(void **state) {
   };
   int files = count_files();
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    check_failed(sl__safetensors_write(in_folder("bad"), cases[i].entries, 2, NULL),
+    check_failed(sl__safetensors_write(in_folder("bad"), cases[i].entries, 2, NULL, NULL),
                  cases[i].status, cases[i].message);
   assert_int_equal(count_files(), files);
-  check_failed(sl__safetensors_write(in_folder("none/file"), cases[0].entries, 1, NULL), SL_IO,
-               "folder does not exist");
-  check_failed(sl__safetensors_write(test_folder, cases[0].entries, 1, NULL), SL_IO, "folder");
+  check_failed(sl__safetensors_write(in_folder("none/file"), cases[0].entries, 1, NULL, NULL),
+               SL_IO, "folder does not exist");
+  check_failed(sl__safetensors_write(test_folder, cases[0].entries, 1, NULL, NULL), SL_IO,
+               "folder");
 }
 
 /* The i-th value is i / 4 - (length of the name). */
@@ -266,7 +267,7 @@ static enum sl_status write_one(void) {
   static const float values[4];
   const struct sl_safetensors_entry entry = {"a", "F32", SL_SHAPE(4), values, sizeof values};
   const char *const metadata[] = {"key", "value", NULL};
-  return sl__safetensors_write(in_folder("one"), &entry, 1, metadata);
+  return sl__safetensors_write(in_folder("one"), &entry, 1, metadata, NULL);
 }
 
 static enum sl_status open_one(void) {

@@ -64,6 +64,16 @@ SL_API const char *sl_shape_text(const struct sl_shape *shape, char *text, size_
 
 SL_API bool sl_shape_equal(const struct sl_shape *a, const struct sl_shape *b);
 
+/** \defgroup files Whole files
+ * For what programs keep beside the library's own files. */
+
+/** Write a file whole or not at all: aside (PATH.1a2b3c), fsync, rename, fsync of the folder.
+ * \return SL_IO; a file that was there before stays then. */
+SL_API enum sl_status sl_file_write(const char *path, const void *bytes, size_t size);
+
+/** Length and XXH64 (seed 0; Y. Collet, https://xxhash.com) of a regular file. \return SL_IO. */
+SL_API enum sl_status sl_file_sum(const char *path, uint64_t *bytes, uint64_t *xxh64);
+
 /** \defgroup context The context
  * Starts StarPU and names the devices. A process that runs StarPU itself may open one too:
  * StarPU counts its users. */

@@ -140,6 +140,7 @@ struct sl_report {
   int64_t samples; /**< valid ones */
   double lr;
   bool stop; /**< sl_trainer_stop was called, on any rank */
+  bool save; /**< sl_trainer_ask_save was called, on any rank (dist_async: on this one) */
   /** dist_async: updates by others between a pull of parameters and the push of what was learned
    * with them; mean and most over the messages since the last report. -1 in other kinds. */
   double staleness;
@@ -158,6 +159,11 @@ SL_API enum sl_status sl_trainer_step(struct sl_trainer *trainer, struct sl_load
 /** Ask for an end: a later step's report has stop set, in dist_* kinds that of the same step on all
  * ranks, so that all can leave their loops together. */
 SL_API void sl_trainer_stop(struct sl_trainer *trainer);
+
+/** Ask for a checkpoint: as sl_trainer_stop, with the report's save, so that all ranks call
+ * sl_trainer_save or sl_trainer_save_begin after the same step; each ends the wish. dist_async has
+ * no common step: there only this rank's own reports tell it. */
+SL_API void sl_trainer_ask_save(struct sl_trainer *trainer);
 
 /** Collective. dist_async: wait until all ranks are here; then all have the same parameters, those
  * of the owners. Every step must have been drained. *stop (or NULL): some rank has called
@@ -193,6 +199,42 @@ SL_API struct sl_position sl_trainer_position(const struct sl_trainer *trainer);
  * a weight is not finite (nothing is written); SL_IO. */
 SL_API enum sl_status sl_trainer_save(struct sl_trainer *trainer, const char *path);
 
+/** What has become of a checkpoint that was written while the training went on. */
+struct sl_saved {
+  enum sl_status status;
+  char message[512];           /**< sl_error()'s; "" where status is SL_OK */
+  struct sl_position position; /**< that it is of */
+  uint64_t bytes, xxh64;       /**< the file's length and XXH64 (seed 0) */
+  double write_s;              /**< how long writing took, fsync included */
+};
+
+struct sl_save_options {
+  /** Kept in the metadata as "options", for information: one JSON object, by custom; a copy is
+   * made. NULL: none. */
+  const char *options;
+  /** Called by the thread that writes, on rank 0, once the file is whole and in its place; *saved
+   * has all but a message. Its failure becomes the checkpoint's. NULL: none. */
+  enum sl_status (*committed)(void *user, const struct sl_saved *saved);
+  void *user;
+};
+
+/** The same as sl_trainer_save, but for the writing: training stands still only while the state is
+ * copied to main memory (which holds it twice until it is written); then a thread, of rank 0 alone,
+ * writes the copy. One is written at a time: this call waits for the one before, and where that has
+ * failed and nobody was told, returns its failure on all ranks and begins nothing. Collective.
+ * options may be NULL. */
+SL_API enum sl_status sl_trainer_save_begin(struct sl_trainer *trainer, const char *path,
+                                            const struct sl_save_options *options);
+
+/** Has a write ended, of which nobody was told yet? Then *saved (or NULL) says how: this rank is
+ * told by it. Does not wait; of several ranks, only rank 0's may be true. */
+SL_API bool sl_trainer_save_ended(struct sl_trainer *trainer, struct sl_saved *saved);
+
+/** Wait for the checkpoint being written. \return its failure, on all ranks, unless rank 0 was told
+ * before. *saved (or NULL) is filled on rank 0; of position step 0: nothing was there to be told.
+ * Collective. */
+SL_API enum sl_status sl_trainer_save_wait(struct sl_trainer *trainer, struct sl_saved *saved);
+
 /** The way back, into a trainer of the same model, kind of optimizer and seed, and with a loader
  * (the training set's, of which no batch is out) that gives the same order: it is moved to the
  * batch that comes next. Replicas, microbatches, placement and shards may differ, and so may the
@@ -216,10 +258,14 @@ struct sl_layer_place {
 SL_API enum sl_status sl_trainer_place(const struct sl_trainer *trainer, int layer,
                                        struct sl_layer_place *place);
 
+/** sl_save_options.options of the checkpoint that was loaded last; NULL: it had none. On rank 0. */
+SL_API const char *sl_trainer_loaded_options(const struct sl_trainer *trainer);
+
 /** Devices, replicas, shards and owners, memory per device; to be freed by free(). */
 SL_API enum sl_status sl_trainer_summary(const struct sl_trainer *trainer, char **text);
 
-/** Waits for what is under way. The loaders used must still exist. NULL is legal. */
+/** Waits for what is under way, a checkpoint being written included. The loaders used must still
+ * exist. NULL is legal. */
 SL_API void sl_trainer_free(struct sl_trainer *trainer);
 
 /** \defgroup automatic Automatic placement

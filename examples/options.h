@@ -1,0 +1,17 @@
+/* A run's options as one JSON object, which its checkpoints keep, and what has changed since. */
+#ifndef SL_EXAMPLES_OPTIONS_H
+#define SL_EXAMPLES_OPTIONS_H
+
+#include "cli.h"
+
+/* All that has a say in the training or in where it runs, defaults filled in; what a measurement
+ * has decided is there as decided (split: the text; NULL: none). To be freed; NULL without memory.
+ */
+char *options_text(const struct cli *cli, const struct sl_context *context,
+                   const struct sl_trainer *trainer, const char *split);
+
+/* "replicas 2 -> 4, stages none -> 2", or "" where nothing has changed; before may be NULL: not
+ * known. To be freed; NULL without memory. */
+char *options_changes(const char *before, const char *now);
+
+#endif
