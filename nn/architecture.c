@@ -394,7 +394,7 @@ static enum sl_status write_text(const char *path, const char *text) {
   enum sl_status status = sl__file_create(path, &file);
   if (status != SL_OK) return status;
   sl__file_write(file, text, strlen(text));
-  return sl__file_commit(file);
+  return sl__file_commit(file, NULL);
 }
 
 /* The weights first: an architecture never names a file that was not there. */
