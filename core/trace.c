@@ -186,3 +186,12 @@ void sl__trace_task(struct sl__trace *t, struct starpu_task *task, const struct 
   task->name = kept->text;
   task->color = kept->colour;
 }
+
+void sl__trace_message(struct sl__trace *t, bool is_send, int peer, const char *name,
+                       double microseconds) {
+  char text[160];
+  if (!t->recording) return;
+  snprintf(text, sizeof text, "message %s %d %.0f us %.100s", is_send ? "to" : "from", peer,
+           microseconds, name ? name : "-");
+  starpu_fxt_trace_user_event_string(text);
+}

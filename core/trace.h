@@ -15,4 +15,9 @@ void sl__trace_close(struct sl__trace *trace); /* NULL is legal; after StarPU ha
 void sl__trace_task(struct sl__trace *trace, struct starpu_task *task, const struct sl__op *op,
                     const struct sl__launch *launch);
 
+/* A message to or from a rank has just ended, so many microseconds after it was begun: an event
+ * "message to 2 1234 us conv1". */
+void sl__trace_message(struct sl__trace *trace, bool is_send, int peer, const char *name,
+                       double microseconds);
+
 #endif

@@ -120,24 +120,27 @@ out:
   return status;
 }
 
-/* StarPU 1.4 writes a task's own colour from 0 to 255 where Paje's readers want 0 to 1. */
-static void write_colour(FILE *out, const char *line) {
+/* StarPU 1.4 writes a task's own colour from 0 to 255 where Paje's readers want 0 to 1, and its
+ * name without quotes, which it needs where it has blanks. */
+static void write_definition(FILE *out, const char *line) {
   double c[3];
-  const char *quote = strchr(line, '"');
-  if (line[0] != '6' || !quote || sscanf(quote, "\"%lf %lf %lf\"", &c[0], &c[1], &c[2]) != 3 ||
-      (c[0] <= 1 && c[1] <= 1 && c[2] <= 1))
+  char alias[200], type[40], name[200];
+  if (line[0] != '6' || sscanf(line, "6\t%199[^\t\"]\t%39[^\t]\t%199[^\t\"]\t\"%lf %lf %lf\"",
+                               alias, type, name, &c[0], &c[1], &c[2]) != 6) {
     fputs(line, out);
-  else
-    fprintf(out, "%.*s\"%.3f %.3f %.3f\"\n", (int)(quote - line), line, c[0] / 255, c[1] / 255,
-            c[2] / 255);
+    return;
+  }
+  double most = c[0] > 1 || c[1] > 1 || c[2] > 1 ? 255 : 1;
+  fprintf(out, "6\t\"%s\"\t%s\t\"%s\"\t\"%.3f %.3f %.3f\"\n", alias, type, name, c[0] / most,
+          c[1] / most, c[2] / most);
 }
 
-static void mend_colours(const char *path) {
+static void mend_definitions(const char *path) {
   char aside[PATH_MAX + 8], *line = NULL;
   size_t capacity = 0;
   snprintf(aside, sizeof aside, "%s.new", path);
   FILE *in = fopen(path, "r"), *out = in ? fopen(aside, "w") : NULL;
-  while (out && getline(&line, &capacity, in) > 0) write_colour(out, line);
+  while (out && getline(&line, &capacity, in) > 0) write_definition(out, line);
   free(line);
   if (in) fclose(in);
   if (!out) return;
@@ -157,7 +160,7 @@ static bool convert(const char *folder, int count, char *const *files, struct so
   int status = run_tool(folder, count, files, source->tasks, log);
   if (worked(status, source->tasks)) {
     unlink(log);
-    mend_colours(source->paje);
+    mend_definitions(source->paje);
     return true;
   }
   if (status < 0)

@@ -33,13 +33,16 @@ static const struct {
 } others[] = {{IDLE, "idle"},
               {OVERHEAD, "StarPU's own work"},
               {WAITING, "waiting for data"},
-              {MOVING, "transfer"},
+              {MOVING, "transfer or message"},
               {PATH, "critical path"}};
 
-/* A line of the picture: a worker, or what comes into its memory (worker's the first there). */
+/* A line of the picture: a worker, or what comes into its memory, or goes between its rank and
+ * others (the worker is the first there). */
+enum kind { WORKER, TRANSFERS, MESSAGES };
+
 struct lane {
   int worker;
-  bool moves;
+  enum kind kind;
 };
 
 struct picture {
@@ -66,10 +69,15 @@ static bool has_tasks(const struct report *r, int worker) {
   return r->numbers->devices[worker].tasks > 0;
 }
 
-static bool receives(const struct trace *t, int worker) {
-  const struct trace_worker *w = &t->workers[worker];
+/* Is it drawn in such a lane of this worker's memory node, or rank? */
+static bool belongs(const struct trace_transfer *t, const struct trace_worker *w, enum kind kind) {
+  if (t->rank != w->rank || (t->peer >= 0) != (kind == MESSAGES)) return false;
+  return kind == MESSAGES || t->to == w->node;
+}
+
+static bool has_any(const struct trace *t, int worker, enum kind kind) {
   for (size_t i = 0; i < t->transfer_count; i++)
-    if (t->transfers[i].to == w->node && t->transfers[i].rank == w->rank) return true;
+    if (belongs(&t->transfers[i], &t->workers[worker], kind)) return true;
   return false;
 }
 
@@ -89,29 +97,35 @@ static bool is_first_of_node(const struct picture *p, int lane) {
   return before->node != own->node || before->rank != own->rank;
 }
 
-/* Workers without a task are left out, unless all are; a memory's transfers come before its
- * workers. */
+static void add_lane(struct picture *p, int worker, enum kind kind) {
+  p->lanes[p->lane_count++] = (struct lane){worker, kind};
+}
+
+/* A node's transfers come before its workers, a rank's messages with its first node. */
+static void add_lanes(struct picture *p, int worker, bool is_first) {
+  add_lane(p, worker, WORKER);
+  bool first_of_node = is_first_of_node(p, p->lane_count - 1);
+  p->lane_count--;
+  if (is_first && has_any(p->trace, worker, MESSAGES)) add_lane(p, worker, MESSAGES);
+  if (first_of_node && has_any(p->trace, worker, TRANSFERS)) add_lane(p, worker, TRANSFERS);
+  if (has_tasks(p->report, worker)) add_lane(p, worker, WORKER);
+}
+
+/* Workers without a task are left out, unless something comes into their memory. */
 static bool list_lanes(struct picture *p) {
   const struct trace *t = p->trace;
-  int count = 0, kept = 0;
-  p->lanes = calloc(2 * (size_t)t->worker_count, sizeof *p->lanes);
+  size_t count = 0;
+  p->lanes = calloc(3 * (size_t)t->worker_count + 1, sizeof *p->lanes);
   struct lane *workers = calloc((size_t)t->worker_count, sizeof *workers);
-  if (!p->lanes || !workers) {
-    free(workers);
-    return false;
+  for (int w = 0; p->lanes && workers && w < t->worker_count; w++)
+    if (has_tasks(p->report, w) || has_any(t, w, TRANSFERS)) workers[count++].worker = w;
+  if (count) qsort_r(workers, count, sizeof *workers, by_node, t->workers);
+  for (size_t i = 0; i < count; i++) {
+    const struct trace_worker *w = &t->workers[workers[i].worker];
+    add_lanes(p, workers[i].worker, !i || t->workers[workers[i - 1].worker].rank != w->rank);
   }
-  for (int w = 0; w < t->worker_count; w++)
-    if (has_tasks(p->report, w) || receives(t, w)) workers[count++].worker = w;
-  qsort_r(workers, (size_t)count, sizeof *workers, by_node, t->workers);
-  for (int i = 0; i < count; i++) {
-    p->lanes[kept] = workers[i];
-    p->lane_count = kept + 1;
-    if (is_first_of_node(p, kept) && receives(t, workers[i].worker)) p->lanes[kept++].moves = true;
-    if (has_tasks(p->report, workers[i].worker)) p->lanes[kept++] = workers[i];
-  }
-  p->lane_count = kept;
   free(workers);
-  return true;
+  return p->lanes && count;
 }
 
 static bool list_steps(struct picture *p) {
@@ -246,14 +260,15 @@ static void draw_worker(struct picture *p, const struct panel *v, int worker, do
   }
 }
 
-static void draw_moves(struct picture *p, const struct panel *v, int worker, double y) {
-  const struct trace_worker *w = &p->trace->workers[worker];
+static void draw_moves(struct picture *p, const struct panel *v, const struct lane *lane,
+                       double y) {
+  const struct trace_worker *w = &p->trace->workers[lane->worker];
   for (size_t i = 0; i < p->trace->transfer_count; i++) {
     const struct trace_transfer *t = &p->trace->transfers[i];
-    if (t->to != w->node || t->rank != w->rank || t->end <= v->from || t->start >= v->to) continue;
+    if (!belongs(t, w, lane->kind) || t->end <= v->from || t->start >= v->to) continue;
     double x = x_of(v, t->start), width = x_of(v, t->end) - x;
     p->canvas->box(p->canvas, (struct point){x, y}, width < 0.5 ? 0.5 : width, v->height, MOVING,
-                   0.8);
+                   lane->kind == MESSAGES ? 0.35 : 0.8); /* messages lie over each other */
   }
 }
 
@@ -283,10 +298,11 @@ static void name_lane(struct picture *p, const struct panel *v, int lane, double
   if (is_first_of_node(p, lane))
     p->canvas->text(p->canvas, (struct point){16, y + (small ? 12 : 16)}, ANCHOR_START, 13, FAINT,
                     node);
-  snprintf(text, sizeof text, l->moves ? "transfers in" : "%s", w->name);
+  static const char *const names[] = {"%s", "transfers in", "messages"};
+  snprintf(text, sizeof text, names[l->kind], w->name);
   p->canvas->text(p->canvas, (struct point){LEFT - 10, y + (small ? v->height / 2 + 4 : 16)},
                   ANCHOR_END, small ? 11 : 14, INK, text);
-  if (small || l->moves) return;
+  if (small || l->kind != WORKER) return;
   if (stage >= 0)
     snprintf(text, sizeof text, "stage %d, %.0f %% busy", stage, 100 * busy);
   else
@@ -331,7 +347,7 @@ static void draw_steps(struct picture *p, const struct panel *v, double top, dou
 }
 
 static double lane_height(const struct panel *v, const struct lane *lane) {
-  return lane->moves ? v->height * 0.4 : v->height;
+  return lane->kind == WORKER ? v->height : v->height * 0.4;
 }
 
 static double panel_height(const struct picture *p, const struct panel *v) {
@@ -355,7 +371,10 @@ static void draw_panel(struct picture *p, const struct panel *v, const char *hea
   for (int i = 0; i < p->lane_count; i++) {
     struct panel lane = *v;
     lane.height = lane_height(v, &p->lanes[i]);
-    (p->lanes[i].moves ? draw_moves : draw_worker)(p, &lane, p->lanes[i].worker, y);
+    if (p->lanes[i].kind == WORKER)
+      draw_worker(p, &lane, p->lanes[i].worker, y);
+    else
+      draw_moves(p, &lane, &p->lanes[i], y);
     name_lane(p, &lane, i, y);
     y += lane.height + GAP;
   }

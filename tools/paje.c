@@ -122,12 +122,14 @@ static bool create(struct reader *r, char **field, int count) {
 /* ---- states ---- */
 
 /* StarPU's own short names; all others are tasks'. Asleep, or looking for work in vain: idle.
- * Fetching a task's data, and letting go of it: transfer. */
+ * Fetching a task's data, and letting go of it: transfer, and so is Starling's task in which a
+ * worker without work waits for other ranks. */
 static enum trace_state state_of(const char *name) {
   static const char *const overheads[] = {"In", "D", "C",  "B",  "Ps", "Sc", "P",
                                           "U",  "H", "Bu", "Su", "Th", "MD", NULL};
   if (!strcmp(name, "I") || !strcmp(name, "Sl")) return STATE_IDLE;
-  if (!strcmp(name, "Fi") || !strcmp(name, "Po")) return STATE_TRANSFER;
+  if (!strcmp(name, "Fi") || !strcmp(name, "Po") || !strcmp(name, "wait for messages"))
+    return STATE_TRANSFER;
   for (int i = 0; overheads[i]; i++)
     if (!strcmp(name, overheads[i])) return STATE_OVERHEAD;
   return STATE_BUSY;
@@ -170,8 +172,8 @@ static bool begin_link(struct reader *r, double time, char **field, int count) {
   if (!keys) return false;
   r->open_key = keys;
   keys[r->open_count] = key;
-  open[r->open_count++] =
-      (struct trace_transfer){.rank = rank, .from = node, .start = time, .bytes = bytes};
+  open[r->open_count++] = (struct trace_transfer){
+      .rank = rank, .from = node, .peer = -1, .start = time, .bytes = bytes};
   return true;
 }
 
@@ -196,12 +198,30 @@ static bool end_link(struct reader *r, double time, char **field, int count) {
   return true;
 }
 
+/* An event of Starling's own, at a message's end: "message to 2 1234 us conv1". */
+static bool note_message(struct reader *r, double time, const char *container, const char *text) {
+  struct trace *t = r->trace;
+  int rank = isdigit((unsigned char)*container) ? atoi(container) : -1, peer;
+  double microseconds;
+  char way[8];
+  if (sscanf(text, "message %7s %d %lf us", way, &peer, &microseconds) != 3 || peer < 0)
+    return true;
+  struct trace_transfer *transfers =
+      trace_grow(t->transfers, t->transfer_count, &t->transfer_room, sizeof *transfers);
+  if (!transfers) return false;
+  t->transfers = transfers;
+  transfers[t->transfer_count++] = (struct trace_transfer){
+      .rank = rank, .peer = peer, .start = time - microseconds / 1e3, .end = time};
+  return true;
+}
+
 /* ---- recording ---- */
 
 /* TIME prog_event CONTAINER TEXT */
 static bool note_event(struct reader *r, double time, char **field, int count) {
   struct trace *t = r->trace;
   if (count < 5) return true;
+  if (!strncmp(field[4], "message ", 8)) return note_message(r, time, field[2], field[4]);
   t->flushed |= !strcmp(field[4], "fxt flush");
   if (!strcmp(field[4], "stop_profiling") && r->recording) {
     t->spans[t->span_count - 1].end = time;

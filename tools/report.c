@@ -86,8 +86,8 @@ static void print_summary(const struct report *r, FILE *out) {
             r->microbatches);
   if (n->transfer_ms > 0)
     fprintf(out,
-            "moves   %.1f %% of the window, tensors between memories; %.1f %% of that while "
-            "tasks ran\n",
+            "moves   %.1f %% of the window: tensors on their way between memories or ranks; in "
+            "%.1f %% of that time tasks ran\n",
             100 * n->transfer_ms / t->window, 100 * n->communication);
   if (t->flushed)
     fprintf(out,

@@ -224,6 +224,11 @@ static bool take_field(struct record *r, const char *line) {
   return true;
 }
 
+/* StarPU 1.4 leaves out the empty line after this field. */
+static bool ends_record(const char *line) {
+  return line[0] == '\n' || starts(line, "EndDependencies:");
+}
+
 static bool read_lines(FILE *f, const char *path, struct trace *trace, char *message, size_t size) {
   struct record *record = malloc(sizeof *record);
   char *line = NULL;
@@ -233,7 +238,7 @@ static bool read_lines(FILE *f, const char *path, struct trace *trace, char *mes
   if (fine) clear(record);
   for (long n = 1; fine && (length = getline(&line, &capacity, f)) > 0; n++) {
     bool whole = line[length - 1] == '\n';
-    if (line[0] == '\n') {
+    if (ends_record(line)) {
       fine = keep(trace, record);
       clear(record);
     } else if (!whole || !take_field(record, line)) {
@@ -299,6 +304,32 @@ bool trace_read_tasks(const char *path, struct trace *trace, char *message, size
 }
 
 /* ---- the window ---- */
+
+static int by_number(const void *a, const void *b, void *workers) {
+  const struct trace_worker *v = (const struct trace_worker *)workers + *(const int *)a;
+  const struct trace_worker *w = (const struct trace_worker *)workers + *(const int *)b;
+  return v->rank != w->rank ? v->rank - w->rank : v->number - w->number;
+}
+
+/* By rank and number, not by who came first. false: no memory. */
+static bool sort_workers(struct trace *trace) {
+  size_t count = (size_t)trace->worker_count;
+  int *order = calloc(2 * count + 1, sizeof *order), *place = order + count;
+  struct trace_worker *sorted = calloc(count + 1, sizeof *sorted);
+  bool fine = order && sorted;
+  for (size_t i = 0; fine && i < count; i++) order[i] = (int)i;
+  if (fine && count) qsort_r(order, count, sizeof *order, by_number, trace->workers);
+  for (size_t i = 0; fine && i < count; i++) {
+    sorted[i] = trace->workers[order[i]];
+    place[order[i]] = (int)i;
+  }
+  for (size_t i = 0; fine && i < trace->count; i++)
+    trace->tasks[i].worker = place[trace->tasks[i].worker];
+  if (fine && count) memcpy(trace->workers, sorted, count * sizeof *sorted);
+  free(order);
+  free(sorted);
+  return fine;
+}
 
 /* Where a time lies once the pauses are cut out. */
 static double squeeze(const struct trace *trace, double time) {
@@ -389,7 +420,7 @@ static bool choose_span(struct trace *trace, double from, double to) {
 
 bool trace_cut(struct trace *trace, double from, double to) {
   bool all = from <= 0 && isinf(to), recorded = all && trace->span_count;
-  if (!recorded && !choose_span(trace, from, to)) return false;
+  if (!sort_workers(trace) || (!recorded && !choose_span(trace, from, to))) return false;
   cut_tasks(trace);
   for (int w = 0; w < trace->worker_count; w++) cut_states(trace, &trace->workers[w], recorded);
   cut_transfers(trace);

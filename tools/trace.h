@@ -43,8 +43,11 @@ struct trace_worker {
   size_t state_count, state_room;
 };
 
+/* Between memory nodes, or a message to or from another rank, from when it was begun or waited for.
+ */
 struct trace_transfer {
   int rank, from, to; /* memory nodes */
+  int peer;           /* a message's other rank; -1: it is none */
   double start, end, bytes;
 };
 
