@@ -163,6 +163,7 @@ static bool convert(const char *folder, int count, char *const *files, struct so
     mend_definitions(source->paje);
     return true;
   }
+  unlink(source->tasks); /* half of it would pass for all of it the next time */
   if (status < 0)
     snprintf(message, size,
              "%s: starpu_fxt_tool, which reads it, is neither in PATH nor in %s; is StarPU built "

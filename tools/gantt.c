@@ -22,7 +22,7 @@ enum { INK = 0x1d2733, FAINT = 0x6b7785, PAPER = 0xffffff };
 enum {
   IDLE = 0xedf0f3,
   OVERHEAD = 0xb4bdc8,
-  WAITING = 0xd81b78,
+  WAITING = 0xf0b9b9,
   MOVING = 0x7b3fb8,
   PATH = 0x101418
 };
@@ -387,7 +387,7 @@ static double draw_legend(struct picture *p, double y) {
   double x = 16, begun = y;
   for (int l = 0; l < p->trace->layer_count; l++) {
     const char *name = p->trace->layers[l];
-    double width = 72 + width_of(name, 13);
+    double width = 82 + width_of(name, 13);
     if (x + width > RIGHT) {
       x = 16;
       y += ROW;
@@ -420,11 +420,12 @@ static void draw_title(struct picture *p) {
   int used = 0;
   for (int w = 0; w < p->trace->worker_count; w++) used += has_tasks(r, w);
   if (r->window->known)
-    snprintf(text, sizeof text, "%s: steps %ld to %ld on %d workers, %.2f ms a step",
-             r->window->program, r->window->first, r->window->last, used,
+    snprintf(text, sizeof text, "%s: steps %ld to %ld on %d worker%s, %.2f ms a step",
+             r->window->program, r->window->first, r->window->last, used, used == 1 ? "" : "s",
              p->trace->window / (double)(r->window->last - r->window->first + 1));
   else
-    snprintf(text, sizeof text, "%.2f ms on %d workers", p->trace->window, used);
+    snprintf(text, sizeof text, "%.2f ms on %d worker%s", p->trace->window, used,
+             used == 1 ? "" : "s");
   p->canvas->text(p->canvas, (struct point){16, 36}, ANCHOR_START, 22, INK, text);
   snprintf(
       text, sizeof text,
