@@ -746,8 +746,11 @@ int run_program(const struct program *program, int argc, char **argv) {
     return code;
   }
   int code = ranks_strayed(&run.cli) ? refuse_stray(&run) : EXIT_DONE;
-  if (code == EXIT_DONE && !trace_prepare(&run.trace, argv[0], &run.cli))
-    code = fail_file(&run, run.cli.trace, errno);
+  if (code == EXIT_DONE && !trace_prepare(&run.trace, argv[0], &run.cli)) {
+    int error = errno;
+    run.apart = sl_launched(&run.rank) > 1;
+    code = fail_file(&run, run.cli.trace, error);
+  }
   if (code == EXIT_DONE) code = start(&run);
   if (code == EXIT_DONE) code = train(&run);
   if (code == EXIT_DONE) code = count_bytes(&run);
