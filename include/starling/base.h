@@ -116,7 +116,7 @@ struct sl_context_options {
   enum sl_exchange exchange;
   /** A folder for StarPU's trace (FxT) of what runs between sl_trace_start and sl_trace_stop,
    * written by sl_close; made where it is not there, each rank needs its own. Sets STARPU_FXT_TRACE
-   * and STARPU_FXT_PREFIX. NULL: none. */
+   * and STARPU_FXT_PREFIX; older prof_file_* there are removed. NULL: none. */
   const char *trace;
 };
 
