@@ -10,6 +10,7 @@
 #include "core/net.h"
 #include "core/pool.h"
 #include "core/tensor.h"
+#include "core/trace.h"
 #include "core/tuning.h"
 #include "core/wait.h"
 
@@ -86,8 +87,10 @@ enum sl_status sl_open(const struct sl_context_options *options, struct sl_conte
   c->log_level = options->log_level;
   starpu_pthread_mutex_init(&c->log_mutex, NULL);
   starpu_pthread_mutex_init(&c->submit_mutex, NULL);
-  status = start_starpu(options->devices);
+  status = sl__trace_open(options->trace, &c->trace);
+  if (status == SL_OK) status = start_starpu(options->devices);
   if (status != SL_OK) {
+    sl__trace_close(c->trace);
     starpu_pthread_mutex_destroy(&c->submit_mutex);
     starpu_pthread_mutex_destroy(&c->log_mutex);
     free(c);
@@ -116,7 +119,9 @@ void sl_close(struct sl_context *c) {
     sl__tensor_free(c->scratch[i]);
   sl__tuning_close(c->tuning);
   sl__cuda_close(c);
+  sl_trace_stop(c);
   starpu_shutdown();
+  sl__trace_close(c->trace);
   sl__pool_close();
   starpu_pthread_mutex_destroy(&c->submit_mutex);
   starpu_pthread_mutex_destroy(&c->log_mutex);

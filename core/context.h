@@ -22,6 +22,7 @@ struct sl__tuning; /* core/tuning.h: the fastest implementation per shape, as me
 struct sl__net;         /* core/net.h: the other ranks */
 struct sl__rehearsal;   /* core/submit.h */
 struct sl__calibration; /* core/calibration.h */
+struct sl__trace;       /* core/trace.h */
 
 struct sl_context {
   struct sl__device *devices;
@@ -34,6 +35,7 @@ struct sl_context {
   int forced_implementation;           /* for tests: 1 + its number; 0: none */
   struct sl__rehearsal *rehearsal;     /* tasks are noted there instead of run; or NULL */
   struct sl__calibration *calibration; /* tasks' times are taken; or NULL */
+  struct sl__trace *trace;             /* NULL: none is recorded */
   struct sl_tensor
       *scratch[48]; /* one a power of two of bytes; StarPU gives each worker its own copy */
   sl_log_function log;

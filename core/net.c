@@ -17,6 +17,7 @@
 #include "core/cuda.h"
 #include "core/error.h"
 #include "core/log.h"
+#include "core/trace.h"
 #include "core/watch.h"
 
 enum {
@@ -241,6 +242,13 @@ static void grow_impatient(struct sl__net *net, const struct starpu_task *task) 
     }
 }
 
+/* The task that began the message is over long since, as the trace sees it. What is listened for
+ * has no beginning. */
+static void tell_trace(const struct sl__net *net, const struct pending *p) {
+  if (net->context->trace && p->task && p->patience != SL__LISTENS)
+    sl__trace_message(net->context->trace, p->is_send, p->peer, p->name, now_us() - p->since);
+}
+
 static int downwards(const void *a, const void *b) { return *(const int *)b - *(const int *)a; }
 
 /* Of the messages from the first-th on, at most `room`. */
@@ -260,6 +268,7 @@ static int collect_from(struct sl__net *net, int first, struct starpu_task **tas
   for (int i = 0; i < ended; i++) {
     struct pending ended_one = net->pending[first + net->done[i]];
     if (ended_one.task) tasks[released++] = ended_one.task;
+    tell_trace(net, &ended_one);
     forget(net, first + net->done[i]);
     if (ended_one.patience == SL__LISTENS) grow_impatient(net, ended_one.task);
   }

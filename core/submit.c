@@ -7,6 +7,7 @@
 #include "core/cuda.h"
 #include "core/error.h"
 #include "core/net.h"
+#include "core/trace.h"
 
 static uint32_t hash_tensors(int count, struct sl_tensor *const *tensors, uint32_t hash) {
   for (int i = 0; i < count; i++) {
@@ -191,6 +192,7 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
   task->cl = &op->codelet;
   task->name = launch->name ? launch->name : op->codelet.name;
   task->flops = flops;
+  if (context->trace) sl__trace_task(context->trace, task, op, launch);
   set_place(task, launch);
   if (context->net) {
     task->callback_func = sl__net_task_ended;

@@ -28,6 +28,11 @@ static inline char sl__access(char letter) {
   }
 }
 
+/* Which part of the work a task is, for traces; each 1 + its number, 0: not told apart. */
+struct sl__slice_mark {
+  int stage, replica, microbatch, chunk;
+};
+
 /* What the caller says of one task; zero value: anywhere, priority 0. */
 struct sl__launch {
   const char *name; /* of the layer, for traces; must outlive the task */
@@ -35,6 +40,7 @@ struct sl__launch {
   int priority;    /* larger is sooner; clamped to the scheduler's range */
   bool accumulate; /* add to the 'a' buffer instead of overwriting it */
   bool tf32;       /* a GPU may round the factors of products to 10 bits (TensorFloat-32) */
+  struct sl__slice_mark mark;
 };
 
 /* args (plain data without pointers: they may travel to another process) are copied; kernels find

@@ -18,6 +18,7 @@
 #include "options.h"
 #include "progress.h"
 #include "ranks.h"
+#include "trace.h"
 
 struct run {
   const struct program *program;
@@ -58,6 +59,7 @@ struct run {
   char *automatic;
   double predicted_ms;
   char *split, *split_table; /* of --split auto */
+  struct trace trace;
   struct step_clock {
     double last, seconds; /* of the last report; between reports, without an epoch's first ones */
     int64_t in_epoch, steps;
@@ -224,6 +226,7 @@ static enum sl_status open_context(struct run *run) {
                                        .tune = cli->tune,
                                        .distributed = ranks_wanted(cli),
                                        .exchange = cli->exchange,
+                                       .trace = *run->trace.folder ? run->trace.folder : NULL,
                                        .timeout = cli->timeout > 0 ? cli->timeout : -1};
   enum sl_status status = sl_open(&options, &run->context);
   catch_signals(); /* after StarPU has installed its own handlers */
@@ -404,6 +407,14 @@ static int start_alone(struct run *run) {
   return EXIT_DONE;
 }
 
+static int plan_trace(struct run *run) {
+  if (trace_plan(&run->trace, &run->cli, run->begun_at, run->steps)) return EXIT_DONE;
+  run->common = ranks_wanted(&run->cli);
+  return fail(run, EXIT_USAGE, "--trace-steps %lld-%lld: this run has steps %lld to %lld",
+              (long long)run->cli.trace_first, (long long)run->cli.trace_last,
+              (long long)run->begun_at + 1, (long long)run->steps);
+}
+
 /* A rank's failure is that of all. */
 static int share(struct run *run, int code) {
   enum sl_status mine = code == EXIT_DONE ? SL_OK : code == EXIT_USAGE ? SL_BAD_ARGUMENT : SL_IO;
@@ -475,6 +486,7 @@ static int start(struct run *run) {
   if (status == SL_OK && run->cli.summary && !run->rank) status = print_summary(run);
   if (status != SL_OK) return fail_library(run, status);
   code = open_checkpoints(run);
+  if (code == EXIT_DONE && run->begun_at < run->steps) code = plan_trace(run);
   return code == EXIT_DONE ? open_log(run) : code;
 }
 
@@ -666,6 +678,24 @@ static int tell_again(struct run *run) {
   return status == SL_OK ? save(run) : fail_library(run, status);
 }
 
+/* Recorded steps begin and end with nothing under way, so that they are whole. */
+static int stop_trace(struct run *run, int64_t done) {
+  if (!(run->trace.since > 0)) return EXIT_DONE;
+  int code = drain(run);
+  enum sl_status status = code == EXIT_DONE ? sl_wait(run->context) : SL_OK;
+  trace_stop(&run->trace, run->context, done);
+  return status == SL_OK ? code : fail_library(run, status);
+}
+
+static int start_trace(struct run *run, int64_t step) {
+  if (!trace_takes(&run->trace, step) || run->trace.since > 0) return EXIT_DONE;
+  int code = drain(run);
+  if (code != EXIT_DONE || run->stopped) return code;
+  enum sl_status status = sl_wait(run->context);
+  if (status == SL_OK) status = trace_start(&run->trace, run->context, step);
+  return status == SL_OK ? EXIT_DONE : fail_library(run, status);
+}
+
 static int train(struct run *run) {
   struct sl_report report;
   bool reported;
@@ -677,11 +707,15 @@ static int train(struct run *run) {
   for (int64_t done = run->begun_at + 1; done <= run->steps && !run->stopped; done++) {
     if (interrupted) sl_trainer_stop(run->trainer); /* seen by all ranks after the same step */
     watch_clock(run);
+    int code = start_trace(run, done);
+    if (code != EXIT_DONE) return code;
     enum sl_status status = sl_trainer_step(run->trainer, run->train_loader, &report, &reported);
     if (status != SL_OK) return fail_library(run, status);
-    int code = reported ? note_step(run, &report) : EXIT_DONE;
+    code = reported ? note_step(run, &report) : EXIT_DONE;
     if (code == EXIT_DONE) code = poll_checkpoint(run);
     bool halts = run->stopped || done % run->epoch_steps == 0 || is_due(run, done);
+    if (code == EXIT_DONE && (halts || !trace_takes(&run->trace, done + 1)))
+      code = stop_trace(run, done); /* what a halt does is none of a step's work */
     if (code == EXIT_DONE && (halts || done == run->steps)) code = halt(run, done);
     if (code != EXIT_DONE) return code;
   }
@@ -771,6 +805,24 @@ static int end_log(struct run *run, int code) {
                  message);
 }
 
+/* StarPU's files are there once it has ended. */
+static int draw_trace(struct run *run, int code) {
+  const struct trace *trace = &run->trace;
+  if (code != EXIT_DONE || !*trace->folder) return code;
+  if (!trace->begun) {
+    fprintf(stderr, "%s: --trace: the run ended before step %lld, nothing was recorded\n",
+            run->name, (long long)trace->first);
+    return code;
+  }
+  int error = trace_write_window(trace, &run->cli);
+  if (error) {
+    code = fail_file(run, trace->folder, error);
+    print_failure(run);
+    return code;
+  }
+  return trace_draw(trace, run->cli.quiet) ? code : EXIT_FAILED;
+}
+
 /* Backwards, as it was opened. */
 static int finish(struct run *run, int code) {
   int error = end_log(run, code);
@@ -779,6 +831,7 @@ static int finish(struct run *run, int code) {
   if (error && code == EXIT_DONE) code = fail_file(run, run->own_log, error);
   if (code != EXIT_DONE) print_failure(run);
   if (code != EXIT_DONE && !run->common) sl_leave(run->context, run->message);
+  if (code == EXIT_DONE) trace_measure_peak(&run->trace);
   free(run->automatic);
   free(run->split);
   free(run->split_table);
@@ -794,7 +847,7 @@ static int finish(struct run *run, int code) {
   sl_loader_free(run->train_loader);
   sl_dataset_free(run->test_set);
   sl_dataset_free(run->train_set);
-  return code;
+  return draw_trace(run, code);
 }
 
 /* What needs the devices, but neither data nor a trainer. */
@@ -870,7 +923,13 @@ int run_program(const struct program *program, int argc, char **argv) {
     if (code != EXIT_DONE) print_failure(&run);
     return code;
   }
-  int code = ranks_strayed(&run.cli) ? refuse_stray(&run) : start(&run);
+  int code = ranks_strayed(&run.cli) ? refuse_stray(&run) : EXIT_DONE;
+  if (code == EXIT_DONE && !trace_prepare(&run.trace, argv[0], &run.cli)) {
+    int error = errno;
+    run.apart = sl_launched(&run.rank) > 1;
+    code = fail_file(&run, run.cli.trace, error);
+  }
+  if (code == EXIT_DONE) code = start(&run);
   if (code == EXIT_DONE) code = train(&run);
   if (code == EXIT_DONE) code = count_bytes(&run);
   if (code == EXIT_DONE) print_result(&run);

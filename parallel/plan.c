@@ -267,6 +267,16 @@ void sl__plan_free(struct sl__plan *plan) {
   free(plan);
 }
 
+/* What a trace tells of a slice's tasks; what there is only one of it leaves out. */
+static struct sl__slice_mark mark_of(const struct sl__plan *plan, const struct sl__slice *slice,
+                                     int c, int layer) {
+  const struct sl__grid *grid = plan->grid;
+  return (struct sl__slice_mark){.stage = grid->stages > 1 ? 1 + grid->stage[layer] : 0,
+                                 .replica = grid->replicas > 1 ? 1 + slice->replica : 0,
+                                 .microbatch = grid->microbatches > 1 ? 1 + slice->microbatch : 0,
+                                 .chunk = plan->chunks > 1 ? 1 + c : 0};
+}
+
 /* The pass of layer i on a chunk of a slice; dx and grad are for the backward half. */
 static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *step, int s, int c,
                                   int i) {
@@ -276,7 +286,8 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
   struct sl__pass pass = {.context = plan->model->context,
                           .launch = {.name = layer->name,
                                      .place = sl__grid_device(plan->grid, i, slice->replica)->place,
-                                     .tf32 = plan->grid->math == SL_MATH_TF32},
+                                     .tf32 = plan->grid->math == SL_MATH_TF32,
+                                     .mark = mark_of(plan, slice, c, i)},
                           .param = sl__param_of(plan->model, i, plan->grid->math),
                           .y = slice->y[chunk + i],
                           .saved = slice->saved[chunk + i],
@@ -323,7 +334,8 @@ static struct sl__launch border_launch(const struct sl__plan *plan, const struct
                                        int layer) {
   return (struct sl__launch){.name = plan->model->layers[layer].name,
                              .place = sl__grid_device(plan->grid, layer, slice->replica)->place,
-                             .priority = SL_PRIORITY_LOSS};
+                             .priority = SL_PRIORITY_LOSS,
+                             .mark = mark_of(plan, slice, 0, layer)};
 }
 
 /* Is layer i the first one on its rank to read the output of `from`? */
@@ -388,7 +400,8 @@ static enum sl_status submit_loss(struct sl__plan *plan, const struct sl__step *
   int64_t first = 0, steps;
   struct sl__launch launch = {.name = "loss",
                               .place = sl__grid_device(plan->grid, last, slice->replica)->place,
-                              .priority = SL_PRIORITY_LOSS};
+                              .priority = SL_PRIORITY_LOSS,
+                              .mark = mark_of(plan, slice, c, last)};
   if (plan->chunks > 1) sl__chunk_steps(plan, c, &first, &steps);
   enum sl_status status =
       sl__softmax_xent(model->context, &launch, slice->y[at], sl__part(step->labels, s),
@@ -427,7 +440,8 @@ static enum sl_status submit_halves(struct sl__plan *plan, const struct sl__step
   if (!slice->x || i != plan->input_reader) return SL_OK;
   const struct sl__launch launch = {.name = layer->name,
                                     .place = sl__grid_device(plan->grid, i, slice->replica)->place,
-                                    .priority = SL_PRIORITY_FORWARD + i};
+                                    .priority = SL_PRIORITY_FORWARD + i,
+                                    .mark = mark_of(plan, slice, 0, i)};
   status = sl__axpy(plan->model->context, &launch, 1.0f, sl__part(step->x, s), slice->x);
 out:
   return status;

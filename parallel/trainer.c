@@ -315,7 +315,9 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
   struct sl__flight *f = &t->flights[t->submitted % t->in_flight];
   bool is_worker = !t->ranks.size || sl__is_worker(&t->ranks);
   if (t->is_async && !is_worker && !training) return SL_OK; /* each evaluates for itself */
+  if (t->model->context->trace) starpu_iteration_push((unsigned long)t->step + 1);
   enum sl_status status = (is_worker ? submit_worker : submit_server)(t, loader, f, training);
+  if (t->model->context->trace) starpu_iteration_pop();
   if (status == SL_OK) t->submitted++;
   return status;
 }

@@ -105,11 +105,38 @@ traced "the theory" '^theory  15.8 %' --stages 4 --microbatches 16 "$work/tasks.
 traced "a part of it" '^window  6.000 ms, 1 tasks' --to 6 "$work/tasks.rec"
 check "a picture of the tasks" "$trace" -o "$work/tasks.svg" "$work/tasks.rec"
 check "its names are escaped" grep -q 'a&lt;b' "$work/tasks.svg"
+# a CPU and a GPU, recorded for 10 ms: conv1 at once, then over the GPU's bus, for 2 ms, to fc1 on the GPU, which waits for a task of
+# StarPU's own that waits for conv1; meanwhile fc2 runs on the CPU
+mkdir "$work/gpu"
+record() { printf 'Name: %s\nModel: sl_%s\nJobId: %s\nDependsOn: %s\nWorkerId: %s\nStartTime: %s\nEndTime: %s\nGFlop: %s\nIteration: %s\nModes: R S\nSizes: 2000000 9\nMPIRank: -1\n\n' "$@"; }
+{ record conv1.forward/r0 conv2d_forward 1 0 0 100 104 0.04 7; printf 'Name: _starpu_data_acquire\nJobId: 2\nDependsOn: 1\nMPIRank: -1\nEndDependencies: 9 \n'
+  record fc1.backward_weight/r1 dense_backward_weight 3 2 1 105 109 4 7; record fc2.forward dense_forward 4 '' 0 105 110 0 8; } >"$work/gpu/tasks.rec"
+container() { printf '7\t1\t%s\t%s\t%s\t%s\n' "$@"; }
+state() { printf '10\t%s\t%s\tWS\t"%s"\n' "$@"; }
+{ echo '%EventDef PajeCreateContainer 7'; container mn0 Mn p MEMNODE0; container mn1 Mn p MEMNODE1; container t5 T mn0 T0; container w0 W t5 CPU0
+  container t6 T mn1 T1; container w1 W t6 CUDA0_0; state 50 w0 B; state 50 w1 B; printf '9\t100\tprog_event\tp\t"start_profiling"\n'
+  state 100 w0 conv1.forward/r0; state 104 w0 Fi; printf '24\t104\tF\tp\t2000000\tmm0\tcom_3\tabc\t"x"\t0\t0\n'; state 104.5 w0 B
+  state 105 w0 fc2.forward; state 105 w1 fc1.backward_weight/r1; printf '19\t106\tF\tp\t2000000\tmm1\tcom_3\n'; state 109 w1 Sl; state 110 w0 B
+  printf '9\t110\tprog_event\tp\t"stop_profiling"\n'; } >"$work/gpu/paje.trace"
+traced "what was recorded is the window" '^window  10.000 ms, 3 tasks' "$work/gpu"
+traced "a device's time: the CPU's" '^CPU 0  *RAM  *2  *90.0 %  *5.0 %  *5.0 %  *0.0 %' "$work/gpu"
+traced "the GPU's, asleep before its first task" "^CUDA 0  *CUDA 0's memory  *1  *40.0 %  *0.0 %  *0.0 %  *60.0 %" "$work/gpu"
+traced "the path through StarPU's own tasks" '^critical path  8.000 ms, 80.0 % of the window, 2 tasks: conv1 50.0 %, fc1 50.0 %' "$work/gpu"
+traced "transfers, and what they hide behind" '^moves   20.0 % of the window: .* in 50.0 % of that time' "$work/gpu"
+traced "a layer's backward pass" '^fc1  *0.000  *0.000  *4.000  *0.000  *-  *-' "$work/gpu"
+traced "the roof of a core" '^conv1  *4.000  *0.000  *0.000  *0.000  *10.0  *50.0 %' --peak 20 "$work/gpu"
+traced "that of its memory: 20 operations a byte, scratch aside" '^conv1 .* 10.0  *100.0 %' --peak 20 --bandwidth 0.5 "$work/gpu"
+traced "the longest first" '^fc2.forward  *CPU 0  *8  *5.000  *5.000' "$work/gpu"
+check "a picture with a GPU" "$trace" -o "$work/gpu.svg" "$work/gpu"
+check "its memory" grep -q ">CUDA 0's memory<" "$work/gpu.svg"
+check "and what comes into it" grep -q '>transfers in<' "$work/gpu.svg"
 plot=$trace
 refused 1 "nowhere.rec" "$work/nowhere.rec"
 : >"$work/empty.rec"; refused 1 "no task of Starling" "$work/empty.rec"
 task fc dense_forward 0 1 soon >"$work/bad.rec"; refused 1 "bad.rec, line 5" "$work/bad.rec"
 task fc dense_forward -1 1 2 >"$work/worker.rec"; refused 1 "line 3" "$work/worker.rec"
+sed '/stop_profiling/d' "$work/gpu/paje.trace" >"$work/paje" && mv "$work/paje" "$work/gpu/paje.trace"
+refused 1 "recording begins but does not end" "$work/gpu"
 refused 1 "no task lies between" --from 50 "$work/tasks.rec"
 refused 2 "belong together" --stages 4 "$work/tasks.rec"
 

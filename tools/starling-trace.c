@@ -1,4 +1,4 @@
-/* starling-trace: how busy the devices were, from StarPU's trace, and a picture of it. */
+/* starling-trace: how busy the devices were, from StarPU's trace: numbers, and a picture. */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gantt.h"
 #include "output.h"
-#include "trace.h"
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "(unconfigured)"
@@ -22,20 +22,41 @@ __attribute__((visibility("default"))) const char *argp_program_version =
     "Starling " PACKAGE_VERSION;
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
-enum { KEY_FROM = 256, KEY_TO, KEY_STAGES, KEY_MICROBATCHES };
+enum { MOST_PATHS = 64 };
+enum {
+  KEY_FROM = 256,
+  KEY_TO,
+  KEY_STAGES,
+  KEY_MICROBATCHES,
+  KEY_JSON,
+  KEY_PEAK,
+  KEY_BANDWIDTH,
+  KEY_DRAW
+};
 
 static const struct argp_option options[] = {
     {"output", 'o', "FILE", 0, "Draw the tasks, .svg or .png, a line a worker", 0},
+    {"json", KEY_JSON, "FILE", 0, "Write the numbers there, as JSON", 0},
+    {"draw", KEY_DRAW, NULL, 0,
+     "Write trace.svg, trace.txt, trace.json and, with cairo, trace.png into DIR, print nothing",
+     0},
     {"from", KEY_FROM, "MS", 0, "Leave out what began before, from the first task on", 0},
     {"to", KEY_TO, "MS", 0, "Leave out what ended after", 0},
+    {"peak", KEY_PEAK, "GFLOPS", 0,
+     "What one CPU core can do in f32 (default: as the trainer measured)", 0},
+    {"bandwidth", KEY_BANDWIDTH, "GB/S", 0, "Memory's for one CPU core: the roof's other half", 0},
     {"stages", KEY_STAGES, "P", 0, "With --microbatches: the theory of GPipe and 1F1B beside it",
      0},
     {"microbatches", KEY_MICROBATCHES, "M", 0, "Microbatches a step", 0},
     {0}};
 
 struct question {
-  const char *path, *output;
+  char *paths[MOST_PATHS];
+  int path_count;
+  const char *output, *json;
+  bool draw;
   double from, to;
+  struct roof roof;
   int stages, microbatches;
 };
 
@@ -50,25 +71,39 @@ static double read_number(const struct argp_state *state, const char *option, co
   return value;
 }
 
+static void take_path(struct question *q, char *text, const struct argp_state *state) {
+  if (q->path_count == MOST_PATHS)
+    argp_failure(state, EXIT_USAGE, 0, "'%s': more than %d files", text, MOST_PATHS);
+  q->paths[q->path_count++] = text;
+}
+
+static void check(const struct question *q, const struct argp_state *state) {
+  if (!q->path_count)
+    argp_failure(state, EXIT_USAGE, 0, "no trace is named: a folder, or files; see --help");
+  if (!q->stages != !q->microbatches)
+    argp_failure(state, EXIT_USAGE, 0, "--stages and --microbatches belong together");
+  if (q->draw && (q->path_count > 1 || q->output || q->json))
+    argp_failure(state, EXIT_USAGE, 0, "--draw: takes one folder, and no -o or --json");
+}
+
 static error_t parse_option(int key, char *text, struct argp_state *state) {
   struct question *q = state->input;
   switch (key) {
     case 'o': q->output = text; break;
+    case KEY_JSON: q->json = text; break;
+    case KEY_DRAW: q->draw = true; break;
     case KEY_FROM: q->from = read_number(state, "--from", text, 0, 1e12); break;
     case KEY_TO: q->to = read_number(state, "--to", text, 0, 1e12); break;
+    case KEY_PEAK: q->roof.gflops = read_number(state, "--peak", text, 1e-3, 1e9); break;
+    case KEY_BANDWIDTH:
+      q->roof.gigabytes = read_number(state, "--bandwidth", text, 1e-3, 1e9);
+      break;
     case KEY_STAGES: q->stages = (int)read_number(state, "--stages", text, 1, 4096); break;
     case KEY_MICROBATCHES:
       q->microbatches = (int)read_number(state, "--microbatches", text, 1, 1e6);
       break;
-    case ARGP_KEY_ARG:
-      if (q->path) argp_failure(state, EXIT_USAGE, 0, "'%s': one trace at a time", text);
-      q->path = text;
-      break;
-    case ARGP_KEY_END:
-      if (!q->path) argp_failure(state, EXIT_USAGE, 0, "no tasks.rec is named; see --help");
-      if (!q->stages != !q->microbatches)
-        argp_failure(state, EXIT_USAGE, 0, "--stages and --microbatches belong together");
-      break;
+    case ARGP_KEY_ARG: take_path(q, text, state); break;
+    case ARGP_KEY_END: check(q, state); break;
     default: return ARGP_ERR_UNKNOWN;
   }
   return 0;
@@ -81,155 +116,106 @@ static int fail(const char *format, const char *what, const char *detail) {
   return EXIT_FAILED;
 }
 
-/* Only the window's tasks; its ends are those of its first and last task. */
-static bool cut_window(struct trace *trace, const struct question *q, double *begin, double *end) {
-  double first = trace->tasks[0].start;
-  size_t kept = 0;
-  *end = -INFINITY;
-  for (size_t i = 0; i < trace->count; i++) {
-    const struct trace_task *t = &trace->tasks[i];
-    if (t->start < first + q->from || t->end > first + q->to) continue;
-    if (t->end > *end) *end = t->end;
-    trace->tasks[kept++] = *t;
+static int fail_file(const char *path, int error) {
+  return fail("%s: cannot be written: %s", path, strerror(error));
+}
+
+/* ---- what comes out ---- */
+
+static int write_text(const struct report *report, const char *path) {
+  FILE *out = fopen(path, "w");
+  if (!out) return errno;
+  report_print(report, out);
+  bool whole = !ferror(out);
+  return fclose(out) == 0 && whole ? 0 : EIO;
+}
+
+/* All that a folder can hold. */
+static int draw_folder(const struct report *report, const char *folder) {
+  char path[PATH_MAX];
+  int error;
+  snprintf(path, sizeof path, "%s/trace.txt", folder);
+  error = write_text(report, path);
+  if (error) return fail_file(path, error);
+  snprintf(path, sizeof path, "%s/trace.json", folder);
+  error = report_write_json(report, path);
+  if (error) return fail_file(path, error);
+  snprintf(path, sizeof path, "%s/trace.svg", folder);
+  error = gantt_draw(report, path);
+  if (error || !canvas_has_png()) return error ? fail_file(path, error) : EXIT_DONE;
+  snprintf(path, sizeof path, "%s/trace.png", folder);
+  error = gantt_draw(report, path);
+  return error ? fail_file(path, error) : EXIT_DONE;
+}
+
+static int tell(const struct question *q, const struct report *report) {
+  if (q->draw) return draw_folder(report, q->paths[0]);
+  report_print(report, stdout);
+  int error = q->json ? report_write_json(report, q->json) : 0;
+  if (error) return fail_file(q->json, error);
+  error = q->output ? gantt_draw(report, q->output) : 0;
+  return error ? fail_file(q->output, error) : EXIT_DONE;
+}
+
+/* ---- what goes in ---- */
+
+/* What the trainer noted stands in for what is not given. */
+static int read_trace(struct question *q, const struct source *source, struct trace *trace,
+                      struct window *window) {
+  char message[PATH_MAX + 512];
+  bool fine = !*source->window || window_read(source->window, window, message, sizeof message);
+  fine = fine && trace_read_tasks(source->tasks, trace, message, sizeof message);
+  if (fine && *source->paje) fine = trace_read_paje(source->paje, trace, message, sizeof message);
+  if (!fine) return fail("%s%s", message, "");
+  if (!trace_cut(trace, q->from, q->to))
+    return fail("%s: no task lies between --from and --to%s", q->paths[0], "");
+  if (q->from > 0 || isfinite(q->to)) window->known = false; /* it tells of all steps */
+  if (!q->roof.gflops) q->roof.gflops = window->peak;
+  if (!q->stages && window->stages > 1) {
+    q->stages = window->stages;
+    q->microbatches = window->microbatches;
   }
-  trace->count = kept;
-  *begin = kept ? trace->tasks[0].start : 0;
-  return kept > 0;
+  return EXIT_DONE;
 }
 
-/* The layers whose tasks ran there, the optimizer's aside. */
-static void print_layers(const struct trace *trace, int worker) {
-  for (int l = 0; l < trace->layer_count; l++)
-    for (size_t i = 0; i < trace->count; i++) {
-      const struct trace_task *t = &trace->tasks[i];
-      if (t->worker != worker || t->layer != l || t->update) continue;
-      printf(" %s", trace->layers[l]);
-      break;
-    }
+static int work(struct question *q, const struct source *source) {
+  struct trace trace = {0};
+  struct window window = {0};
+  struct numbers numbers = {0};
+  int code = read_trace(q, source, &trace, &window);
+  if (code == EXIT_DONE && !numbers_take(&trace, &q->roof, &numbers))
+    code = fail("%s: no memory%s", q->paths[0], "");
+  const struct report report = {.trace = &trace,
+                                .numbers = &numbers,
+                                .window = &window,
+                                .roof = &q->roof,
+                                .stages = q->stages,
+                                .microbatches = q->microbatches};
+  if (code == EXIT_DONE) code = tell(q, &report);
+  numbers_free(&numbers);
+  trace_free(&trace);
+  return code;
 }
 
-static int by_time(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-/* ms in which two or more workers computed. Beginnings and ends are walked through side by side. */
-static double overlap(const struct trace *trace) {
-  size_t n = trace->count, ended = 0;
-  double *ends = malloc(n * sizeof *ends), sum = 0, since = 0;
-  if (!ends) return NAN;
-  for (size_t i = 0; i < n; i++) ends[i] = trace->tasks[i].end;
-  qsort(ends, n, sizeof *ends, by_time);
-  for (size_t begun = 0; ended < n;) { /* a worker runs one task at a time */
-    size_t busy = begun - ended;
-    bool begins = begun < n && trace->tasks[begun].start < ends[ended];
-    double now = begins ? trace->tasks[begun].start : ends[ended];
-    if (busy >= 2) sum += now - since;
-    since = now;
-    begins ? begun++ : ended++;
-  }
-  free(ends);
-  return sum;
-}
-
-static void print_shares(const struct trace *trace, const struct question *q, double begin,
-                         double end) {
-  double total = 0, span = end - begin;
-  int used = 0;
-  printf("window  %.3f ms, %zu tasks\n", span, trace->count);
-  for (int w = 0; w < trace->workers; w++) {
-    double busy = 0;
-    size_t tasks = 0;
-    for (size_t i = 0; i < trace->count; i++) {
-      if (trace->tasks[i].worker != w) continue;
-      busy += trace->tasks[i].end - trace->tasks[i].start;
-      tasks++;
-    }
-    if (!tasks) continue;
-    printf("worker %-3d %8zu tasks  busy %10.3f ms  %5.1f %% ", w, tasks, busy, 100 * busy / span);
-    print_layers(trace, w);
-    putchar('\n');
-    total += busy;
-    used++;
-  }
-  printf("bubble  %.1f %% of %d workers\n", 100 * (1 - total / (span * used)), used);
-  printf("overlap %.1f %% of the window: two or more workers at once\n",
-         100 * overlap(trace) / span);
-  if (q->stages)
-    printf("theory  %.1f %% for GPipe and 1F1B: (p - 1) / (m + p - 1), p = %d, m = %d\n",
-           100.0 * (q->stages - 1) / (q->microbatches + q->stages - 1), q->stages, q->microbatches);
-}
-
-/* Colours that differ by the layer; what goes backwards is darker. */
-static unsigned layer_colour(int layer, bool backward) {
-  static const unsigned light[] = {0x56b4e9, 0xe69f00, 0x35c49a, 0xe08bb8,
-                                   0xd9c828, 0xff8f4d, 0x9a9af0, 0xb0b0b0};
-  unsigned c = light[layer % 8];
-  if (!backward) return c;
-  return (c >> 16 & 0xff) * 3 / 5 << 16 | (c >> 8 & 0xff) * 3 / 5 << 8 | (c & 0xff) * 3 / 5;
-}
-
-enum { WIDTH = 1000, LEFT = 80, LANE = 44, TOP = 30, LEGEND = 22 };
-
-static void draw_legend(struct canvas *canvas, const struct trace *trace, double y) {
-  double x = LEFT;
-  for (int i = 0; i < trace->layer_count; i++) {
-    canvas->box(canvas, (struct point){x, y - 9}, 10, 10, layer_colour(i, false), 1);
-    canvas->box(canvas, (struct point){x + 10, y - 9}, 10, 10, layer_colour(i, true), 1);
-    canvas->text(canvas, (struct point){x + 24, y}, ANCHOR_START, 11, 0x333333, trace->layers[i]);
-    x += 34 + 7 * (double)strlen(trace->layers[i]);
-    if (x < WIDTH - 100) continue;
-    x = LEFT;
-    y += LEGEND;
-  }
-}
-
-static void draw_tasks(struct canvas *canvas, const struct trace *trace, double begin, double end) {
-  char text[64];
-  double scale = (WIDTH - LEFT - 20) / (end - begin);
-  for (int w = 0; w < trace->workers; w++) {
-    snprintf(text, sizeof text, "worker %d", w);
-    canvas->text(canvas, (struct point){LEFT - 8, TOP + LANE * w + 20}, ANCHOR_END, 12, 0x333333,
-                 text);
-    canvas->box(canvas, (struct point){LEFT, TOP + LANE * w}, WIDTH - LEFT - 20, LANE - 10,
-                0xeeeeee, 1);
-  }
-  for (size_t i = 0; i < trace->count; i++) {
-    const struct trace_task *t = &trace->tasks[i];
-    canvas->box(canvas, (struct point){LEFT + (t->start - begin) * scale, TOP + LANE * t->worker},
-                (t->end - t->start) * scale, LANE - 10, layer_colour(t->layer, t->backward), 1);
-  }
-  snprintf(text, sizeof text, "%.2f ms", end - begin);
-  canvas->text(canvas, (struct point){WIDTH - 20, TOP - 10}, ANCHOR_END, 12, 0x333333, text);
-}
-
-static int draw(const struct trace *trace, const char *output, double begin, double end) {
-  int lines = 1 + trace->layer_count / 8, error;
-  int height = TOP + LANE * trace->workers + LEGEND * (lines + 1);
-  struct canvas *canvas = output_canvas(output, WIDTH, height);
-  if (!canvas) return fail("%s: cannot be drawn: %s", output, "no memory");
-  canvas->box(canvas, (struct point){0, 0}, WIDTH, height, 0xffffff, 1);
-  draw_tasks(canvas, trace, begin, end);
-  draw_legend(canvas, trace, TOP + LANE * trace->workers + 14);
-  error = output_write(output, canvas);
-  canvas->free(canvas);
-  return error ? fail("%s: cannot be written: %s", output, strerror(error)) : EXIT_DONE;
-}
+static const char about[] =
+    "How busy the devices were, from a trace that a trainer recorded with --trace DIR, or from "
+    "StarPU's own: its prof_file_*, which are read by starpu_fxt_tool, or the tasks.rec that it "
+    "makes of them.\v"
+    "busy: a task runs. transfer: its data are fetched or let go, or it waits for other ranks. "
+    "overhead: StarPU looks for a "
+    "task, or releases those that waited. idle: there is no task that the worker could run.\n\n"
+    "bubble: share of the time of the workers that had tasks in which they ran none.\n\n"
+    "critical path: of all chains of tasks in which each waits for the one before, the one whose "
+    "times add up to most; two tasks of one worker do not wait for each other. No number of "
+    "workers makes these steps shorter.\n\n"
+    "of roof: what a layer's tasks on CPUs compute a second, against the peak of one core, or "
+    "against what --bandwidth lets them have where that is less.";
 
 int main(int argc, char **argv) {
-  static const struct argp argp = {
-      options,
-      parse_option,
-      "tasks.rec",
-      "Busy shares and pipeline bubbles from a trace of StarPU. Run the program with "
-      "STARPU_FXT_TRACE=1 STARPU_FXT_PREFIX=DIR/, then in DIR: starpu_fxt_tool -i prof_file_*",
-      NULL,
-      NULL,
-      NULL};
+  static const struct argp argp = {options, parse_option, "DIR\nFILE...", about, NULL, NULL, NULL};
   struct question q = {.to = INFINITY};
-  struct trace trace;
-  char message[512];
-  double begin, end;
+  struct source source;
+  char message[PATH_MAX + 512];
   argp_err_exit_status = EXIT_USAGE;
   argp_parse(&argp, argc, argv, 0, NULL, &q);
   if (q.output && !output_name_is_fine(q.output)) {
@@ -238,12 +224,8 @@ int main(int argc, char **argv) {
   }
   if (q.output && output_is_png(q.output) && !canvas_has_png())
     return fail("%s: this build has no cairo, which writes PNG; name a .svg%s", q.output, "");
-  if (!trace_read(q.path, &trace, message, sizeof message)) return fail("%s%s", message, "");
-  int code = EXIT_DONE;
-  if (!cut_window(&trace, &q, &begin, &end))
-    code = fail("%s: no task lies between --from and --to%s", q.path, "");
-  if (code == EXIT_DONE) print_shares(&trace, &q, begin, end);
-  if (code == EXIT_DONE && q.output) code = draw(&trace, q.output, begin, end);
-  trace_free(&trace);
+  bool fine = source_open(&source, q.path_count, q.paths, message, sizeof message);
+  int code = fine ? work(&q, &source) : fail("%s%s", message, "");
+  source_close(&source);
   return code;
 }

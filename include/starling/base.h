@@ -125,6 +125,10 @@ struct sl_context_options {
   double timeout;
   /** How tensors travel between ranks; the same on all. */
   enum sl_exchange exchange;
+  /** A folder for StarPU's trace (FxT) of what runs between sl_trace_start and sl_trace_stop,
+   * written by sl_close; made where it is not there, each rank needs its own. Sets STARPU_FXT_TRACE
+   * and STARPU_FXT_PREFIX; older prof_file_* there are removed. NULL: none. */
+  const char *trace;
 };
 
 /** Start StarPU (its own STARPU_* environment is respected) and find the devices.
@@ -132,8 +136,8 @@ struct sl_context_options {
  * STARPU_SUBALLOCATOR=0 are added unless they are set: with them StarPU can stall.
  * \return SL_NO_DEVICE where a named device does not exist, SL_BAD_ARGUMENT for a malformed list,
  *          SL_STARPU where StarPU cannot start; distributed: SL_UNSUPPORTED in a build without
- *          MPI, or where exchange needs what StarPU or MPI do not have, SL_LOST or SL_IO where the
- *          ranks cannot reach each other. */
+ *          MPI, or where exchange or trace need what StarPU or MPI do not have, SL_LOST or SL_IO
+ * where the ranks cannot reach each other. */
 SL_API enum sl_status sl_open(const struct sl_context_options *options,
                               struct sl_context **context);
 
@@ -174,6 +178,22 @@ SL_API const char *sl_starpu_version(const struct sl_context *context);
 
 /** "StarPU 1.4.10, scheduler lws, 2 CPU workers, 0 CUDA workers, products by oneDNN 2.6". */
 SL_API const char *sl_context_text(const struct sl_context *context);
+
+/** \defgroup trace Traces
+ * What ran when, for `starling-trace` and for StarPU's tools. While it is recorded, tasks are named
+ * by layer, operation, stage, replica, microbatch and chunk ("conv2.forward/s1/r0/m2"), have a
+ * colour by layer, and the training step (from 1) as StarPU's iteration. */
+
+/** Was StarPU built with FxT? */
+SL_API bool sl_trace_supported(void);
+
+/** Record from here on. Tasks that are under way are seen in part: wait for them before, to have
+ * whole steps. May be called again after a stop. \return SL_BAD_ARGUMENT where the context has no
+ * folder for it. */
+SL_API enum sl_status sl_trace_start(struct sl_context *context);
+
+/** Record no longer. Nothing where nothing is recorded. */
+SL_API void sl_trace_stop(struct sl_context *context);
 
 /** \defgroup ranks The ranks of a distributed run
  * All that is collective must be called by all ranks, in the same order, by one thread. What a rank

@@ -1,0 +1,138 @@
+#!/bin/sh
+# --trace: the steps that were asked for are recorded whole, drawn, and counted: a device's shares add up to the time that the trainer
+# measured itself. The run's bits stay what they are; damaged traces get one line.
+set -u
+lenet=${LENET:-examples/lenet} mlp=${MLP:-examples/mlp} lm=${LSTM_LM:-examples/lstm_lm} trace=${TRACE:-tools/starling-trace}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+# the font library behind cairo keeps its memory
+export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0"
+export STARPU_NCPU=2 STARPU_NCUDA=0 STARPU_WORKERS_NOBIND=1
+n=0 failed=0
+ok() { n=$((n + 1)); echo "ok $n - $*"; }
+not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; tail -n 5 "$work/out" "$work/err" | sed 's/^/# /'; }
+check() { what=$1; shift; if "$@" >"$work/checked" 2>&1; then ok "$what"; else not_ok "$what"; fi; }
+run() { "$@" >"$work/out" 2>"$work/err"; }
+
+if ! run "$mlp" --steps 1 --trace "$work/first" && grep -q 'without FxT' "$work/err"; then
+  [ "$(wc -l <"$work/err")" = 1 ] || { echo "1..1"; echo "not ok 1 - more than a line without FxT"; exit 1; }
+  echo "1..0 # SKIP StarPU without FxT: no trace was recorded"; exit 0
+fi
+
+# adds_up JSON: window and wall time are alike within 2 %, and so is each device's sum
+adds_up() {
+  awk '{ gsub(",", "") } /"wall_ms"/ { wall = $2 } /"window_ms"/ { window = $2 }
+    /"(busy|transfer|overhead|idle)_ms"/ { sum += $2; if (++parts == 4) { bad += off(sum, wall); devices++; sum = parts = 0 } }
+    function off(a, b) { return a > 1.02 * b || a < 0.98 * b }
+    END { print window, wall, devices, bad; exit !(wall > 0 && devices == '"$2"' && !bad && !off(window, wall)) }' "$1"
+}
+# recorded PROGRAM... : a trace into $work/t that adds up. The two clocks are not read at once, so a busy machine has some tries.
+recorded() {
+  for try in 1 2 3 4 5; do
+    rm -rf "$work/t"
+    run "$@" --trace "$work/t" || return 1
+    adds_up "$work/t/trace.json" 2 >"$work/checked" && return 0
+  done
+  cp "$work/checked" "$work/out"
+  return 1
+}
+has() { grep -qE -e "$2" "$work/t/$1"; }
+lacks() { ! has "$@"; }
+steps_are() { tr -d ' \n' <"$work/t/trace.json" | grep -qF "\"steps\":[$1,$2]"; }
+
+# ---- what is recorded ----
+if recorded "$lenet" --steps 24 --save "$work/traced.safetensors"; then ok "lenet: times add up to the wall time, within 2 %"; else not_ok "lenet: $(cat "$work/checked")"; fi
+check "the trainer says where to look" grep -q "^Trace .*$work/t/trace.svg, .*trace.txt, .*trace.json" "$work/out"
+check "steps 11 to 20 by default" steps_are 11 20
+check "tasks have their step: the first" has tasks.rec '^Iteration: 11$'
+check "the last" has tasks.rec '^Iteration: 20$'
+check "and no other" lacks tasks.rec '^Iteration: (10|21)$'
+check "layer, pass and replica" has tasks.rec '^Name: conv2.backward_weight/r1$'
+check "what has no replica has none" has tasks.rec '^Name: conv1\.sgd$'
+check "each is counted for its layer" has trace.json '"name": "conv1",'
+check "a colour of its own" has paje.trace '^6[[:space:]]"conv1.forward/r0"[[:space:]]WS.*"0\.[0-9]+ 0\.[0-9]+ 0\.[0-9]+"'
+check "as Paje has them, from 0 to 1" lacks paje.trace '^6.*"[0-9]*[2-9][0-9]*\.[0-9.]+ '
+check "the picture is whole" has trace.svg '</svg>'
+check "it has both workers" has trace.svg '>CPU 1<'
+check "the steps" has trace.svg '>step 11<'
+check "the layers" has trace.svg '>conv2<'
+check "and its place is told" has trace.svg '>RAM<'
+check "every point is a number" lacks trace.svg 'nan|inf'
+check "the roof was measured" has trace.txt '^roof: [0-9.]+ GFLOP/s'
+check "a critical path" has trace.txt '^critical path  [0-9.]+ ms, [0-9.]+ % of the window'
+check "at most as long as the window" awk '/^critical path/ { exit !($5 > 0 && $5 <= 100) }' "$work/t/trace.txt"
+check "ten longest tasks" awk '/^longest tasks/ { seen = NR } seen && NR > seen { rows++ } END { exit rows != 10 }' "$work/t/trace.txt"
+if command -v python3 >/dev/null; then check "the JSON is JSON" python3 -c "import json; json.load(open('$work/t/trace.json'))"; else ok "JSON # SKIP no python3"; fi
+run "$lenet" --steps 24 --save "$work/plain.safetensors"
+check "the weights are the same to the bit" cmp "$work/traced.safetensors" "$work/plain.safetensors"
+
+if recorded "$lm" --layers 2 --hidden 32 --embed 32 --steps 6 --stages 2 --microbatches 4 --trace-steps 3-5; then ok "lstm_lm: a pipeline's times add up"; else not_ok "lstm_lm: $(cat "$work/checked")"; fi
+check "the steps that were asked for" steps_are 3 5
+check "stage and microbatch" has tasks.rec '^Name: lstm0.forward/s0/m3$'
+check "the other stage" has tasks.rec '^Name: decoder.forward/s1/m0$'
+check "the picture tells a worker's stage" has trace.svg '>stage 1, '
+check "the theory of pipelines" has trace.txt '^theory  20.0 %'
+
+# four steps an epoch: an evaluation lies within, and is left out
+if recorded "$mlp" --batch 1500 --steps 8 --trace-steps 3-6; then ok "mlp: times add up over an epoch's end"; else not_ok "mlp: $(cat "$work/checked")"; fi
+check "its evaluation is no step's" lacks tasks.rec '^Model: sl_accuracy'
+check "steps of both epochs are there" has tasks.rec '^Iteration: 5$'
+check "a short run: what there is" run "$mlp" --steps 5 --trace "$work/t"
+check "all its steps" steps_are 1 5
+
+"$mlp" --steps 100000000 --trace "$work/t" --trace-steps 1-100000000 --log "$work/log" >"$work/out" 2>"$work/err" &
+pid=$!
+tries=0
+until [ "$(grep -c step "$work/log" 2>/dev/null)" -gt 3 ] 2>/dev/null || [ $tries -gt 300 ]; do sleep 0.1; tries=$((tries + 1)); done
+kill -INT $pid
+wait $pid
+check "an interrupted run draws what it has" has trace.txt '^window .* steps 1-[0-9]+:'
+
+# refused CODE TEXT COMMAND...
+refused() {
+  code=$1 text=$2; shift 2
+  timeout 60 "$@" >"$work/out" 2>"$work/err"; got=$?
+  if [ "$got" = "$code" ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -qF -e "$text" "$work/err"; then
+    ok "$(sed "s|$work/||g" "$work/err")"
+  else
+    not_ok "$*: exit code $got, not $code"
+  fi
+}
+refused 2 'this run has steps 1 to 20' "$mlp" --steps 20 --trace "$work/t2" --trace-steps 30-40
+: >"$work/file"
+refused 1 'Not a directory' "$mlp" --steps 20 --trace "$work/file"
+refused 1 'No such file' "$mlp" --steps 20 --trace "$work/no/such"
+
+# ---- damaged ones ----
+raw=$(ls "$work"/t/prof_file_* | head -n 1)
+# damaged NAME: a folder like a trainer's, without StarPU's trace
+damaged() { rm -rf "$work/$1"; mkdir "$work/$1"; cp "$work/t/trace.window.json" "$work/$1"; }
+damaged cut; head -c $(($(wc -c <"$raw") / 2)) "$raw" >"$work/cut/prof_file_x_0"
+refused 1 'cut short' "$trace" "$work/cut"
+damaged short; head -c 100 "$raw" >"$work/short/prof_file_x_0"
+refused 1 'starpu_fxt_tool cannot read it' "$trace" "$work/short"
+refused 1 'starpu_fxt_tool cannot read it' "$trace" "$work/short"
+damaged noise; head -c 100000 /dev/urandom >"$work/noise/prof_file_x_0"
+refused 1 'starpu_fxt_tool cannot read it' "$trace" "$work/noise"
+damaged none; refused 1 'has neither prof_file_* nor tasks.rec' "$trace" "$work/none"
+damaged later; cp "$work"/t/tasks.rec "$work"/t/paje.trace "$work/later"
+sed -i 's/"version": 1/"version": 2/' "$work/later/trace.window.json"
+refused 1 'has version 2' "$trace" "$work/later"
+echo '{' >"$work/later/trace.window.json"; refused 1 'not JSON' "$trace" "$work/later"
+echo '{"format": "x", "version": 1}' >"$work/later/trace.window.json"; refused 1 "is not a trainer's" "$trace" "$work/later"
+damaged half; head -n 300 "$work/t/tasks.rec" | head -c -5 >"$work/half/tasks.rec"; cp "$work/t/paje.trace" "$work/half"
+refused 1 'cut short' "$trace" "$work/half"
+mkdir "$work/foreign"; printf 'Name: other\nModel: foreign\nJobId: 1\nWorkerId: 7\nStartTime: 0\nEndTime: 500\n\n' >"$work/foreign/tasks.rec"
+refused 1 'holds no task of Starling' "$trace" "$work/foreign"
+mkdir "$work/ranks" "$work/ranks/rank0"; refused 1 'a folder for each rank' "$trace" "$work/ranks"
+refused 2 'no trace is named' "$trace"
+refused 2 '--peak' "$trace" --peak fast "$work/t"
+
+# ---- and whole ones, once more ----
+check "StarPU's own file alone will do" sh -c '"$0" "$1" -o "$2" | grep -q "^window"' "$trace" "$raw" "$work/again.svg"
+check "numbers as JSON where one wants them" sh -c '"$0" --json "$2" "$1" >/dev/null && grep -q roofline_share "$2"' "$trace" "$work/t" "$work/numbers.json"
+check "a roof of one's own" sh -c '"$0" --peak 10 --bandwidth 5 "$1" | grep -q "^roof: 10.0 GFLOP/s, one CPU core; 5.0 GB/s"' "$trace" "$work/t"
+check "part of it" sh -c '"$0" --from 1 --to 20 "$1" | grep -q "^window"' "$trace" "$work/t"
+
+echo "1..$n"
+exit $failed
