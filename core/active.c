@@ -150,6 +150,19 @@ void sl__active_forget(struct sl_tensor *tensor) {
   pthread_mutex_unlock(&a->mutex);
 }
 
+bool sl__active_task_is_running(const struct sl__active_task *t) {
+  return __atomic_load_n(&t->task->status, __ATOMIC_RELAXED) == STARPU_TASK_RUNNING;
+}
+
+bool sl__active_is_running(struct sl__active *a) {
+  bool running = false;
+  pthread_mutex_lock(&a->mutex);
+  for (const struct sl__active_task *t = a->first; t && !running; t = t->next)
+    running = sl__active_task_is_running(t);
+  pthread_mutex_unlock(&a->mutex);
+  return running;
+}
+
 /* ---- is there room? ---- */
 
 /* What StarPU has still to allocate for a task in main memory, at most. */
@@ -194,11 +207,12 @@ static bool may_wait(void) { return starpu_worker_get_id() < 0; }
 static enum sl_status refuse(const struct sl__active *a, const struct sl__active_task *t,
                              size_t need) {
   if (sl__memory_swaps(a->context->memory))
-    return sl_fail(SL_NO_MEMORY,
-                   "%s (layer %s) needs %.1f MB of main memory at once, but the limit is %.1f MB; "
-                   "raise it to cpu=%zuM at least, or take a smaller batch or more microbatches",
-                   t->operation, t->layer, (double)need / 1e6, (double)a->limit / 1e6,
-                   (need + (1 << 20) - 1) >> 20);
+    return sl_fail(
+        SL_NO_MEMORY,
+        "%s (layer %s) needs %.1f MB of main memory at once, but the limit is %.1f MB; "
+        "raise it (this task alone takes cpu=%zuM), or take a smaller batch or more microbatches",
+        t->operation, t->layer, (double)need / 1e6, (double)a->limit / 1e6,
+        (need + (1 << 20) - 1) >> 20);
   return sl_fail(
       SL_NO_MEMORY,
       "%s (layer %s): main memory's limit of %.1f MB is used up, %.1f MB would be needed "

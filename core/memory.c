@@ -73,6 +73,7 @@ static bool read_gpu(const char *name, char *setting, size_t size) {
     snprintf(setting, size, "STARPU_LIMIT_CUDA_MEM");
     return true;
   }
+  if (strncmp(name, "cuda:", 5) != 0 || !isdigit((unsigned char)name[5])) return false;
   if (sscanf(name, "cuda:%2u%n", &number, &length) != 1 || name[length]) return false;
   snprintf(setting, size, "STARPU_LIMIT_CUDA_%u_MEM", number);
   return true;

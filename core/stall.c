@@ -47,10 +47,6 @@ void sl__stall_waits(struct sl_context *context, bool waits) {
 
 /* ---- what waits for what; the list's mutex is held ---- */
 
-static bool is_running(const struct sl__active_task *t) {
-  return __atomic_load_n(&t->task->status, __ATOMIC_RELAXED) == STARPU_TASK_RUNNING;
-}
-
 static bool writes(const struct starpu_task *task, starpu_data_handle_t handle) {
   for (unsigned i = 0; i < STARPU_TASK_GET_NBUFFERS(task); i++)
     if (STARPU_TASK_GET_HANDLE(task, i) == handle && STARPU_TASK_GET_MODE(task, i) & STARPU_W)
@@ -74,7 +70,7 @@ static void tell_task(struct sl_context *c, const struct sl__active_task *t) {
   if (before)
     sl__log(c, SL_LOG_WARNING, "  %s (layer %s) waits for %s (layer %s)", t->operation, t->layer,
             before->operation, before->layer);
-  else if (__atomic_load_n(&t->task->status, __ATOMIC_RELAXED) == STARPU_TASK_BLOCKED)
+  else if (__atomic_load_n(&t->task->status, __ATOMIC_RELAXED) != STARPU_TASK_READY)
     sl__log(c, SL_LOG_WARNING, "  %s (layer %s) waits for something that is no task of ours",
             t->operation, t->layer);
   else
@@ -113,7 +109,7 @@ static void tell(struct sl__stall *s, const struct sl__active *a) {
 
 static void warn_of_long_ones(struct sl__stall *s, struct sl__active *a, double now) {
   for (struct sl__active_task *t = a->first; t; t = t->next) {
-    if (!is_running(t) || t->told) continue;
+    if (t->told || !sl__active_task_is_running(t)) continue;
     t->told = true;
     sl__log(s->context, SL_LOG_WARNING,
             "%s (layer %s) runs, but no task has ended for %.0f s; waiting on", t->operation,
@@ -139,8 +135,8 @@ static bool is_stalled(struct sl__stall *s, struct sl__active *a, double now) {
   }
   /* a wait that began a moment ago is none of what was before it */
   if (!a->count && a->fetching_since > s->moved) s->moved = a->fetching_since;
-  if (now - s->moved < s->timeout) return false;
-  if (has_one(a, is_running)) {
+  if (now - s->moved < s->timeout || s->context->abandoned) return false;
+  if (has_one(a, sl__active_task_is_running)) {
     warn_of_long_ones(s, a, now);
     return false;
   }

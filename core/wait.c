@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/active.h"
 #include "core/error.h"
 #include "core/failure.h"
 #include "core/net.h"
@@ -16,13 +17,18 @@ static bool may_last_for_ever(const struct sl_context *c) {
 
 static void rest(long us) { nanosleep(&(struct timespec){.tv_nsec = 1000 * us}, NULL); }
 
+/* What waits for memory is ready for ever. */
+static bool is_working(const struct sl_context *c) {
+  return c->active ? sl__active_is_running(c->active) : starpu_task_nready() > 0;
+}
+
 /* Tasks that run come to their end, no other one begins: what the caller frees next, such as a
  * loader's batches, is not looked at any more. */
 static void abandon(struct sl_context *c) {
   const int most_ms = 5000;
   if (c->abandoned) return;
   c->abandoned = true;
-  for (int ms = 0; ms < most_ms && starpu_task_nready() > 0; ms++) rest(1000);
+  for (int ms = 0; ms < most_ms && is_working(c); ms++) rest(1000);
   starpu_pause();
 }
 

@@ -133,7 +133,7 @@ enum sl_status sl__cost_check_memory(const struct sl_model *model,
                 "memory) need at least %.1f MB, but it has %.1f MB; place layers elsewhere, "
                 "or take a smaller batch or more microbatches%s",
                 device->name, stage, need / 1e6, has / 1e6,
-                device->node == STARPU_MAIN_RAM ? ""
+                device->node == STARPU_MAIN_RAM ? ", or name a swap folder (--swap)"
                                                 : ", or set STARPU_PREFETCH=0: then "
                                                   "tensors are moved out and in, which takes time");
   }
