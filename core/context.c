@@ -61,6 +61,15 @@ static enum sl_status watch_memory(struct sl_context *c, double stall_timeout) {
   return status == SL_OK && stall_timeout > 0 ? sl__stall_open(c, stall_timeout) : status;
 }
 
+/* StarPU takes a task's memory back when its function has returned, while its messages are still
+ * under way. */
+static enum sl_status check_ranks(const struct sl_context *c) {
+  if (!sl__memory_swaps(c->memory) || sl_rank_count(c) == 1) return SL_OK;
+  return sl_fail(SL_UNSUPPORTED,
+                 "a swap folder serves one rank only: leave it out, or cut the batch or the layers "
+                 "over more ranks instead");
+}
+
 enum sl_status sl_open(const struct sl_context_options *options, struct sl_context **context) {
   static const struct sl_context_options defaults;
   enum sl_status status;
@@ -85,6 +94,7 @@ enum sl_status sl_open(const struct sl_context_options *options, struct sl_conte
   if (!sl__memory_limit(c->memory)) sl__pool_open(); /* what is freed must be free */
   SL_TRY(watch_memory(c, options->stall_timeout));
   if (options->distributed) SL_TRY(join(c, options->timeout, options->exchange));
+  SL_TRY(check_ranks(c));
   status = sl__devices_parse(options->devices, &c->devices, &c->device_count);
   if (status == SL_OK) status = sl__cuda_open(c);
   if (status == SL_OK) status = sl__tuning_open(options->tune, &c->tuning);

@@ -29,7 +29,7 @@ enum sl_status sl_kvstore_parse(const char *name, enum sl_kvstore_kind *kind) {
 
 const char *sl_kvstore_name(enum sl_kvstore_kind kind) { return kinds[kind]; }
 
-/* What goes to other ranks must be cut for StarPU, too, and stays in main memory. */
+/* What is exchanged must be cut for StarPU, too, and stays in main memory. */
 static bool takes_pieces(const struct sl__kvstore *kv) {
   return sl__memory_swaps(kv->model->context->memory) && !kv->exchanges;
 }

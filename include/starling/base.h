@@ -125,7 +125,8 @@ struct sl_context_options {
   const char *memory_limit;
   /** Folder for what main memory has no room for; needs a limit for cpu. One file without a name,
    * gone with the process. NULL: none, and a training that needs more is refused. The results are
-   * the same to the bit. */
+   * the same to the bit. Not with several ranks, whose messages need their tensors where they are:
+   * SL_UNSUPPORTED. */
   const char *swap;
   /** After so many seconds in which no task has ended, though some are under way and none runs,
    * what waits for what is logged (SL_LOG_WARNING), and all that waits fails with SL_STALLED; 0:
