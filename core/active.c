@@ -158,7 +158,7 @@ bool sl__active_is_running(struct sl__active *a) {
   bool running = false;
   pthread_mutex_lock(&a->mutex);
   for (const struct sl__active_task *t = a->first; t && !running; t = t->next)
-    running = sl__active_task_is_running(t);
+    running = !t->is_message && sl__active_task_is_running(t);
   pthread_mutex_unlock(&a->mutex);
   return running;
 }

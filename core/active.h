@@ -55,7 +55,7 @@ void sl__active_fix(struct sl_context *context, int64_t bytes);
 /* The most that StarPU had in main memory when a task came or went. */
 size_t sl__active_peak(const struct sl_context *context);
 
-/* Does a worker execute the task, or any of them? It has its tensors then. */
+/* Does a worker execute the task, or, messages aside, any of them? It has its tensors then. */
 bool sl__active_task_is_running(const struct sl__active_task *task);
 bool sl__active_is_running(struct sl__active *active);
 

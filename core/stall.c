@@ -136,11 +136,10 @@ static bool is_stalled(struct sl__stall *s, struct sl__active *a, double now) {
   /* a wait that began a moment ago is none of what was before it */
   if (!a->count && a->fetching_since > s->moved) s->moved = a->fetching_since;
   if (now - s->moved < s->timeout || s->context->abandoned) return false;
-  if (has_one(a, sl__active_task_is_running)) {
-    warn_of_long_ones(s, a, now);
-    return false;
-  }
-  return !has_one(a, is_message) && !(net && sl__net_posts(net) > 0);
+  if (has_one(a, is_message) || (net && sl__net_posts(net) > 0)) return false;
+  if (!has_one(a, sl__active_task_is_running)) return true;
+  warn_of_long_ones(s, a, now);
+  return false;
 }
 
 static void look(struct sl__stall *s) {
