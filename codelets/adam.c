@@ -12,10 +12,10 @@ SL_SIMD SL_KERNEL void sl__adam_cpu(void *buffers[], void *cl_arg) {
   float gradient[SL_UPDATE_BLOCK];
   for (int64_t offset = 0; offset < a->count; offset += SL_UPDATE_BLOCK) {
     int64_t n = a->count - offset < SL_UPDATE_BLOCK ? a->count - offset : SL_UPDATE_BLOCK;
-    float *p = (float *)sl__buffer(buffers, 0) + offset;
+    float *p = (float *)sl__buffer(buffers, 0) + a->param_first + offset;
     float *m = (float *)sl__buffer(buffers, 1) + offset,
           *v = (float *)sl__buffer(buffers, 2) + offset;
-    sl__sum_gradients(buffers, 3, end, offset, n, factor, gradient);
+    sl__sum_gradients(buffers, 3, end, a->gradient_first + offset, n, factor, gradient);
     for (int64_t i = 0; i < n; i++) sl__adam_step(&s, gradient[i], &p[i], &m[i], &v[i]);
   }
 }

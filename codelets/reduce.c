@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "codelets/elementwise.h"
+#include "codelets/reduce.h"
 
 SL_SIMD static void copy(const float *x, float *y, int64_t n) {
   for (int64_t i = 0; i < n; i++) y[i] = x[i];
@@ -13,13 +14,14 @@ SL_SIMD static void add(const float *x, float *y, int64_t n) {
 
 /* In blocks that stay in the first-level cache, so that memory is read once and written once. */
 SL_KERNEL void sl__reduce_cpu(void *buffers[], void *cl_arg) {
-  int64_t n = *(const int64_t *)sl__args(cl_arg), block = 2048;
+  const struct sl__reduce_args *a = sl__args(cl_arg);
+  int64_t n = a->count, block = 2048;
   int terms = sl__buffer_count(cl_arg) - 1;
   float *sum = sl__buffer(buffers, 0);
   for (int64_t first = 0; first < n; first += block) {
     int64_t length = n - first < block ? n - first : block;
     for (int t = 0; t < terms; t++) {
-      const float *term = (const float *)sl__buffer(buffers, t + 1) + first;
+      const float *term = (const float *)sl__buffer(buffers, t + 1) + a->first + first;
       (t || sl__accumulate(cl_arg) ? add : copy)(term, sum + first, length);
     }
   }
@@ -28,7 +30,8 @@ SL_KERNEL void sl__reduce_cpu(void *buffers[], void *cl_arg) {
 enum sl_status sl__reduce(struct sl_context *context, const struct sl__launch *l,
                           struct sl_tensor *sum, int count, struct sl_tensor *const *terms) {
   struct sl_tensor *few[SL_FEW], **tensors = few;
-  int64_t n;
+  struct sl__reduce_args a = {0};
+  struct sl__launch launch = *l;
   if (count < 1)
     return sl_fail(SL_BAD_ARGUMENT, "reduce: at least one term is needed, not %d", count);
   if (count + 1 > SL_FEW &&
@@ -36,10 +39,12 @@ enum sl_status sl__reduce(struct sl_context *context, const struct sl__launch *l
     return SL_NO_MEMORY;
   tensors[0] = sum;
   for (int i = 0; i < count; i++) tensors[i + 1] = terms[i];
-  enum sl_status status = sl__same_count("reduce", count + 1, tensors, &n);
+  enum sl_status status = sl__same_count("reduce", count + 1, tensors, &a.count);
+  a.first = (int64_t)terms[0]->first;
+  launch.pieces = !sum->is_piece;
   if (status == SL_OK)
-    status = sl__submit(context, &sl__op_reduce, l, count + 1, tensors, &n, sizeof n,
-                        (double)n * count, (uint32_t)count);
+    status = sl__submit(context, &sl__op_reduce, &launch, count + 1, tensors, &a, sizeof a,
+                        (double)a.count * count, (uint32_t)count);
   if (tensors != few) free(tensors);
   return status;
 }

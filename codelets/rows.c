@@ -49,7 +49,7 @@ SL_SIMD static void descend(float *p, const float *g, int64_t n, float rate) {
 /* The parts of the touched rows that lie in the shard. */
 SL_KERNEL void sl__rows_sgd_cpu(void *buffers[], void *cl_arg) {
   const struct sl__rows_sgd_args *a = sl__args(cl_arg);
-  float *p = sl__buffer(buffers, 0);
+  float *p = (float *)sl__buffer(buffers, 0) + a->update.param_first;
   const int32_t *rows = sl__buffer(buffers, 1);
   const float *values = sl__buffer(buffers, 2);
   float rate = a->update.u.lr *
@@ -139,16 +139,19 @@ enum sl_status sl__rows_sgd(struct sl_context *context, const struct sl__launch 
                             struct sl_tensor *param, int64_t first, struct sl_tensor *rows,
                             struct sl_tensor *values, struct sl_tensor *norm,
                             const struct sl__update *update) {
-  struct sl__rows_sgd_args a = {.first = first,
-                                .count = sl_shape_count(&param->shape),
-                                .update = {.has_norm = norm != NULL, .u = *update}};
+  struct sl__rows_sgd_args a = {
+      .first = first,
+      .count = sl_shape_count(&param->shape),
+      .update = {.param_first = (int64_t)param->first, .has_norm = norm != NULL, .u = *update}};
+  struct sl__launch launch = *l;
+  launch.pieces = true;
   enum sl_status status = sl__rows_check("rows_sgd", rows, values, 0, &a.rows);
   if (status == SL_OK && (update->momentum > 0 || update->weight_decay > 0))
     status =
         sl_fail(SL_UNSUPPORTED,
                 "rows_sgd: momentum and weight decay move the other rows, too; rows_dense first");
   if (status != SL_OK) return status;
-  return sl__submit(context, &sl__op_rows_sgd, l, norm ? 4 : 3,
+  return sl__submit(context, &sl__op_rows_sgd, &launch, norm ? 4 : 3,
                     (struct sl_tensor *[]){param, rows, values, norm}, &a, sizeof a,
                     2.0 * (double)(a.rows.capacity * a.rows.width), 0);
 }

@@ -143,6 +143,6 @@ static __global__ void descend(sl__rows_sgd_args a, float *p, const int32_t *row
 SL_CUDA(rows_sgd) {
   const sl__rows_sgd_args *a = sl::args<sl__rows_sgd_args>(cl_arg);
   SL_LAUNCH(descend, warps_grid(a->rows.capacity), sl::THREADS, 0, cuda->stream, *a,
-            sl::out<float>(buffers, 0), sl::in<int32_t>(buffers, 1), sl::in<float>(buffers, 2),
-            a->update.has_norm ? sl::in<float>(buffers, 3) : nullptr);
+            sl::out<float>(buffers, 0) + a->update.param_first, sl::in<int32_t>(buffers, 1),
+            sl::in<float>(buffers, 2), a->update.has_norm ? sl::in<float>(buffers, 3) : nullptr);
 }

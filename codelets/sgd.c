@@ -12,8 +12,8 @@ SL_INLINE void step(void *buffers[], void *cl_arg, bool momentum) {
   float gradient[SL_UPDATE_BLOCK];
   for (int64_t offset = 0; offset < a->count; offset += SL_UPDATE_BLOCK) {
     int64_t n = a->count - offset < SL_UPDATE_BLOCK ? a->count - offset : SL_UPDATE_BLOCK;
-    float *p = (float *)sl__buffer(buffers, 0) + offset;
-    sl__sum_gradients(buffers, first, end, offset, n, factor, gradient);
+    float *p = (float *)sl__buffer(buffers, 0) + a->param_first + offset;
+    sl__sum_gradients(buffers, first, end, a->gradient_first + offset, n, factor, gradient);
     float *v = momentum ? (float *)sl__buffer(buffers, 1) + offset : NULL;
     if (momentum)
       for (int64_t i = 0; i < n; i++) sl__momentum_step(&u, gradient[i], &p[i], &v[i]);

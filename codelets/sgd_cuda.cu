@@ -24,7 +24,7 @@ void descend(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   F f;
   f.a = *a;
   f.norm = a->has_norm ? sl::in<float>(buffers, end) : nullptr;
-  sl::update<M>(cuda, f, a->count, buffers, end);
+  sl::update<M>(cuda, f, buffers, end);
 }
 }  // namespace
 

@@ -14,6 +14,7 @@
 
 struct sl__update_args {
   int64_t count;
+  int64_t param_first, gradient_first; /* elements of their tensors before those */
   int32_t has_norm;
   struct sl__update u;
 };
@@ -87,7 +88,11 @@ static inline enum sl_status sl__submit_update(struct sl_context *context, struc
                                                struct sl_tensor *norm,
                                                const struct sl__update *update) {
   struct sl_tensor *few[SL_FEW], **tensors = few;
-  struct sl__update_args a = {.has_norm = norm != NULL, .u = *update};
+  struct sl__launch launch = *l;
+  struct sl__update_args a = {.param_first = (int64_t)own[0]->first,
+                              .gradient_first = count > 0 ? (int64_t)gradients[0]->first : 0,
+                              .has_norm = norm != NULL,
+                              .u = *update};
   int n = 0, all = own_count + count + (norm != NULL);
   if (count < 1) return sl_fail(SL_BAD_ARGUMENT, "%s: no gradient is given", op->codelet.name);
   if (all > SL_FEW && !(tensors = sl__alloc((size_t)all, sizeof *tensors, "an update")))
@@ -95,10 +100,11 @@ static inline enum sl_status sl__submit_update(struct sl_context *context, struc
   for (int i = 0; i < own_count; i++) tensors[n++] = own[i];
   for (int i = 0; i < count; i++) tensors[n++] = gradients[i];
   enum sl_status status = sl__same_count(op->codelet.name, n, tensors, &a.count);
+  launch.pieces = true;
   if (norm) tensors[n++] = norm;
   if (status == SL_OK)
-    status =
-        sl__submit(context, op, l, all, tensors, &a, sizeof a, (double)a.count * (count + 4), 0);
+    status = sl__submit(context, op, &launch, all, tensors, &a, sizeof a,
+                        (double)a.count * (count + 4), 0);
   if (tensors != few) free(tensors);
   return status;
 }

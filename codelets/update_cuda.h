@@ -80,17 +80,18 @@ struct take_sum {
   __device__ void operator()(float sum, float *own) const { own[0] = sum; }
 };
 
-/* own = f(factor (lead + the buffers first..end-1), own) for n elements from `offset` on; lead may
- * be NULL. Sums of more than TERMS terms begin in `into`, which has room for n. f: a functor with
+/* own = f(factor (lead + the buffers first..end-1), own) for n elements from `offset` on, in the
+ * buffers `skip` later; lead may be NULL. Sums of more than TERMS terms begin in `into`, which has room for n. f: a functor with
  * __device__ members factor() -> float and operator()(float sum, float *own). */
 template <int M, class F>
-void step(struct sl__cuda *cuda, const F &f, int64_t offset, int64_t n, const float *lead,
+void step(struct sl__cuda *cuda, const F &f, int64_t offset, int64_t skip, int64_t n,
+          const float *lead,
           void *buffers[], int first, int end, owned<M> own, float *into) {
   terms t;
   for (;;) {
     t.count = 0;
     if (lead) t.at[t.count++] = lead;
-    while (first < end && t.count < TERMS) t.at[t.count++] = in<float>(buffers, first++) + offset;
+    while (first < end && t.count < TERMS) t.at[t.count++] = in<float>(buffers, first++) + skip + offset;
     if (first == end) break;
     step_launch<1>(cuda, take_sum(), n, t, owned<1>{{into}});
     lead = into;
@@ -102,14 +103,15 @@ void step(struct sl__cuda *cuda, const F &f, int64_t offset, int64_t n, const fl
 /* The same for an optimizer: gradients are the buffers from M on, but for the norm at the end. Long
  * sums begin in the workspace, a part of the elements after the other. */
 template <int M, class F>
-void update(struct sl__cuda *cuda, const F &f, int64_t n, void *buffers[], int end) {
+void update(struct sl__cuda *cuda, const F &f, void *buffers[], int end) {
   constexpr int64_t ROOM = SL_CUDA_WORKSPACE / sizeof(float);
   owned<M> own;
   for (int m = 0; m < M; m++) own.at[m] = out<float>(buffers, m);
-  int64_t part = end - M > TERMS ? ROOM : n;
+  own.at[0] += f.a.param_first;
+  int64_t n = f.a.count, part = end - M > TERMS ? ROOM : n;
   for (int64_t offset = 0; offset < n; offset += part)
-    step<M>(cuda, f, offset, n - offset < part ? n - offset : part, nullptr, buffers, M, end, own,
-            static_cast<float *>(cuda->workspace));
+    step<M>(cuda, f, offset, f.a.gradient_first, n - offset < part ? n - offset : part, nullptr,
+            buffers, M, end, own, static_cast<float *>(cuda->workspace));
 }
 
 }  // namespace sl

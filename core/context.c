@@ -4,11 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/active.h"
 #include "core/cuda.h"
 #include "core/error.h"
 #include "core/failure.h"
+#include "core/memory.h"
 #include "core/net.h"
 #include "core/pool.h"
+#include "core/stall.h"
+#include "core/swap.h"
 #include "core/tensor.h"
 #include "core/trace.h"
 #include "core/tuning.h"
@@ -21,32 +25,11 @@ static const char *default_scheduler(const char *devices) {
   return gpu ? "dmdas" : "lws";
 }
 
-/* Has somebody told StarPU to take less of a GPU's memory than there is? */
-static bool is_limited(void) {
-  const int most = 64; /* GPUs of a machine */
-  char name[40];
-  bool limited = getenv("STARPU_LIMIT_CUDA_MEM");
-  for (int i = 0; i < most && !limited; i++) {
-    snprintf(name, sizeof name, "STARPU_LIMIT_CUDA_%d_MEM", i);
-    limited = getenv(name);
-  }
-  return limited;
-}
-
-/* StarPU 1.4 may stall for good where it fetches ahead into a memory that is full; and its chunks
- * of 32 MB, each kept for whatever small lies in it, leave little of a small one. */
-static void prepare_for_little_memory(void) {
-  if (!is_limited()) return;
-  setenv("STARPU_PREFETCH", "0", 0);
-  setenv("STARPU_SUBALLOCATOR", "0", 0);
-}
-
 static enum sl_status start_starpu(const char *devices) {
   struct starpu_conf conf;
   starpu_conf_init(&conf);
   conf.sched_policy_name = default_scheduler(devices);
   starpu_malloc_set_align(64);
-  prepare_for_little_memory();
   int result = starpu_init(&conf);
   if (result == -ENODEV)
     return sl_fail(SL_STARPU, "StarPU finds no worker: are STARPU_NCPU or STARPU_NCUDA set to 0?");
@@ -74,6 +57,21 @@ static enum sl_status join(struct sl_context *c, double timeout, enum sl_exchang
   return status == SL_OK ? sl__net_open_starpu(c->net) : status;
 }
 
+static enum sl_status watch_memory(struct sl_context *c, double stall_timeout) {
+  enum sl_status status = sl__memory_open(c->memory);
+  if (status == SL_OK) status = sl__active_open(c, stall_timeout > 0);
+  return status == SL_OK && stall_timeout > 0 ? sl__stall_open(c, stall_timeout) : status;
+}
+
+/* StarPU takes a task's memory back when its function has returned, while its messages are still
+ * under way. */
+static enum sl_status check_ranks(const struct sl_context *c) {
+  if (!sl__memory_swaps(c->memory) || sl_rank_count(c) == 1) return SL_OK;
+  return sl_fail(SL_UNSUPPORTED,
+                 "a swap folder serves one rank only: leave it out, or cut the batch or the layers "
+                 "over more ranks instead");
+}
+
 enum sl_status sl_open(const struct sl_context_options *options, struct sl_context **context) {
   static const struct sl_context_options defaults;
   enum sl_status status;
@@ -88,8 +86,10 @@ enum sl_status sl_open(const struct sl_context_options *options, struct sl_conte
   starpu_pthread_mutex_init(&c->log_mutex, NULL);
   starpu_pthread_mutex_init(&c->submit_mutex, NULL);
   status = sl__trace_open(options->trace, &c->trace);
+  if (status == SL_OK) status = sl__memory_begin(options, &c->memory);
   if (status == SL_OK) status = start_starpu(options->devices);
   if (status != SL_OK) {
+    sl__memory_close(c->memory);
     sl__trace_close(c->trace);
     starpu_pthread_mutex_destroy(&c->submit_mutex);
     starpu_pthread_mutex_destroy(&c->log_mutex);
@@ -97,8 +97,10 @@ enum sl_status sl_open(const struct sl_context_options *options, struct sl_conte
     return status;
   }
   sl__task_failure_clear();
-  sl__pool_open();
+  if (!sl__memory_limit(c->memory)) sl__pool_open(); /* what is freed must be free */
+  SL_TRY(watch_memory(c, options->stall_timeout));
   if (options->distributed) SL_TRY(join(c, options->timeout, options->exchange));
+  SL_TRY(check_ranks(c));
   status = sl__devices_parse(options->devices, &c->devices, &c->device_count);
   if (status == SL_OK) status = sl__cuda_open(c);
   if (status == SL_OK) status = sl__tuning_open(options->tune, &c->tuning);
@@ -114,15 +116,19 @@ out:
 void sl_close(struct sl_context *c) {
   if (!c) return;
   sl__wait_for_all(c);
+  if (c->abandoned && !c->net) return;
   if (!sl__net_close(c->net)) return; /* there are threads that may still look at all of it */
   for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++)
     sl__tensor_free(c->scratch[i]);
   sl__tuning_close(c->tuning);
   sl__cuda_close(c);
   sl_trace_stop(c);
+  sl__stall_close(c->stall);
   starpu_shutdown();
   sl__trace_close(c->trace);
-  sl__pool_close();
+  if (!sl__memory_limit(c->memory)) sl__pool_close();
+  sl__active_close(c);
+  sl__memory_close(c->memory);
   starpu_pthread_mutex_destroy(&c->submit_mutex);
   starpu_pthread_mutex_destroy(&c->log_mutex);
   free(c->devices);
@@ -211,5 +217,12 @@ const char *sl_scheduler(const struct sl_context *c) { return c->scheduler; }
 const char *sl_starpu_version(const struct sl_context *c) { return c->version; }
 
 const char *sl_context_text(const struct sl_context *c) { return c->text; }
+
+void sl_memory_use(const struct sl_context *c, struct sl_memory_use *use) {
+  *use = (struct sl_memory_use){.limit = (int64_t)sl__memory_limit(c->memory)};
+  if (!use->limit) return;
+  use->peak = (int64_t)sl__active_peak(c);
+  if (sl__memory_swaps(c->memory)) sl__swap_count(&use->swap_out, &use->swap_in, &use->swap_size);
+}
 
 enum sl_status sl_wait(struct sl_context *c) { return sl__wait_for_all(c); }

@@ -23,6 +23,9 @@ struct sl__net;         /* core/net.h: the other ranks */
 struct sl__rehearsal;   /* core/submit.h */
 struct sl__calibration; /* core/calibration.h */
 struct sl__trace;       /* core/trace.h */
+struct sl__memory;      /* core/memory.h: limits, and the swap folder */
+struct sl__active;      /* core/active.h: the tasks under way */
+struct sl__stall;       /* core/stall.h: the watch over them */
 
 struct sl_context {
   struct sl__device *devices;
@@ -31,6 +34,9 @@ struct sl_context {
   struct sl__net *net;                 /* NULL: not distributed */
   int tags;                            /* given to KVStores: numbers of messages between ranks */
   bool abandoned;                      /* see core/wait.h */
+  struct sl__memory *memory;           /* its limits */
+  struct sl__active *active;           /* NULL: memory is not limited, and nobody watches */
+  struct sl__stall *stall;             /* NULL: nobody watches */
   struct sl__tuning *tuning;           /* NULL without --tune */
   int forced_implementation;           /* for tests: 1 + its number; 0: none */
   struct sl__rehearsal *rehearsal;     /* tasks are noted there instead of run; or NULL */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/active.h"
 #include "core/cuda.h"
 #include "core/error.h"
 #include "core/net.h"
@@ -169,6 +170,16 @@ static enum sl_status find_room(struct starpu_task *task, const struct sl__launc
                  device.name, (double)room / 1e6);
 }
 
+/* A kernel that takes the whole for its piece would be wrong without a word. */
+static enum sl_status check_pieces(const struct sl__op *op, const struct sl__launch *launch,
+                                   int count, struct sl_tensor *const *tensors) {
+  for (int i = 0; i < count && !launch->pieces; i++)
+    if (tensors[i]->is_piece)
+      return sl_fail(SL_UNSUPPORTED, "%s (layer %s) cannot work on a piece of a tensor",
+                     op->codelet.name, launch->name ? launch->name : "-");
+  return SL_OK;
+}
+
 enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                           const struct sl__launch *launch, int count,
                           struct sl_tensor *const *tensors, const void *args, size_t args_size,
@@ -176,6 +187,7 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
   struct sl__args_header header = {
       .accumulate = launch->accumulate, .count = (uint32_t)count, .tf32 = launch->tf32};
   enum sl_status status = find_halves(op, count, tensors, &header.halves);
+  if (status == SL_OK) status = check_pieces(op, launch, count, tensors);
   if (status != SL_OK) return status;
   uint32_t math = header.halves << 1 | header.tf32;
   header.footprint =
@@ -202,9 +214,11 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
   status = find_room(task, launch, count, tensors);
   if (status == SL_OK) status = attach_buffers(task, op->modes, launch->accumulate, count, tensors);
   if (status == SL_OK) status = attach_args(task, &header, args, args_size);
+  if (status == SL_OK) status = sl__active_admit(context, task, op, launch, count, tensors);
   if (status == SL_OK) {
     int result = starpu_task_submit(task);
     if (!result) return SL_OK;
+    sl__active_withdraw(task);
     status = refused(result, op, launch);
   }
   task->destroy = 0;

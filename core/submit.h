@@ -39,6 +39,7 @@ struct sl__launch {
   struct sl__place place;
   int priority;    /* larger is sooner; clamped to the scheduler's range */
   bool accumulate; /* add to the 'a' buffer instead of overwriting it */
+  bool pieces;     /* the kernel knows where in a tensor a piece begins */
   bool tf32;       /* a GPU may round the factors of products to 10 bits (TensorFloat-32) */
   struct sl__slice_mark mark;
 };

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/active.h"
 #include "core/error.h"
+#include "core/memory.h"
 #include "core/wait.h"
 
 size_t sl__type_size(enum sl_type type) { return type == SL_BF16 ? 2 : 4; }
@@ -64,6 +66,16 @@ enum sl_status sl__tensor_temporary_in(struct sl_context *context, const struct 
   return SL_OK;
 }
 
+static enum sl_status own_host(struct sl_tensor *t) {
+  if (starpu_malloc(&t->host, t->bytes) || !t->host) {
+    t->host = NULL;
+    return sl_fail(SL_NO_MEMORY, "no memory for a tensor of %zu bytes", t->bytes);
+  }
+  t->owns_host = true;
+  sl__active_fix(t->context, (int64_t)t->bytes);
+  return SL_OK;
+}
+
 enum sl_status sl__tensor_host(struct sl_context *context, const struct sl_shape *shape,
                                enum sl_type type, void *host, struct sl_tensor **tensor) {
   enum sl_status status = tensor_new(context, shape, type, tensor);
@@ -71,18 +83,72 @@ enum sl_status sl__tensor_host(struct sl_context *context, const struct sl_shape
   struct sl_tensor *t = *tensor;
   t->host = host;
   if (!host) {
-    if (starpu_malloc(&t->host, t->bytes) || !t->host) {
-      sl_fail(SL_NO_MEMORY, "no memory for a tensor of %zu bytes", t->bytes);
+    status = own_host(t);
+    if (status != SL_OK) {
       free(t);
       *tensor = NULL;
-      return SL_NO_MEMORY;
+      return status;
     }
-    t->owns_host = true;
     memset(t->host, 0, t->bytes);
   }
   register_rows(t, STARPU_MAIN_RAM, t->bytes);
   return SL_OK;
 }
+
+enum sl_status sl__tensor_kept(struct sl_context *context, const struct sl_shape *shape,
+                               enum sl_type type, struct sl_tensor **tensor) {
+  if (!sl__memory_swaps(context->memory))
+    return sl__tensor_host(context, shape, type, NULL, tensor);
+  return sl__tensor_temporary(context, shape, type, tensor);
+}
+
+enum sl_status sl__tensor_bring_home(struct sl_tensor *t) {
+  if (t->host) return SL_OK;
+  enum sl_status status = own_host(t);
+  void *host = t->host;
+  t->host = NULL; /* it is not the handle's yet */
+  if (status == SL_OK) status = sl__tensor_read(t, host);
+  if (status != SL_OK) {
+    if (host) starpu_free_noflag(host, t->bytes);
+    if (host) sl__active_fix(t->context, -(int64_t)t->bytes);
+    t->owns_host = false;
+    return status;
+  }
+  starpu_data_unregister_no_coherency(t->handle);
+  sl__active_forget(t);
+  t->host = host;
+  register_rows(t, STARPU_MAIN_RAM, t->bytes);
+  return SL_OK;
+}
+
+static void set_part(struct sl_tensor *t, struct sl_tensor *part, int64_t rows) {
+  size_t row = t->bytes / (size_t)t->shape.dim[0];
+  *part = *t;
+  part->shape.dim[0] = rows;
+  part->bytes = part->capacity = row * (size_t)rows;
+  part->host = NULL;
+  part->hold = NULL;
+  part->owns_host = false;
+  part->is_view = true;
+  part->whole = t;
+}
+
+enum sl_status sl__tensor_pieces(struct sl_tensor *t, int count, const int64_t *rows) {
+  struct sl_tensor *views = sl__alloc((size_t)count, sizeof *views, "a split");
+  size_t first = 0;
+  if (!views) return SL_NO_MEMORY;
+  for (int i = 0; i < count; i++) {
+    set_part(t, &views[i], rows[i]);
+    views[i].is_piece = true;
+    views[i].first = first;
+    first += (size_t)rows[i];
+  }
+  t->views = views;
+  t->view_count = count;
+  return SL_OK;
+}
+
+bool sl__tensor_is_cut(const struct sl_tensor *t) { return t->view_handles; }
 
 enum sl_status sl__tensor_split(struct sl_tensor *t, int count, const int64_t *rows) {
   uint32_t *lengths = sl__alloc((size_t)count, sizeof *lengths, "a split");
@@ -99,16 +165,9 @@ enum sl_status sl__tensor_split(struct sl_tensor *t, int count, const int64_t *r
                                       .nchildren = (unsigned)count,
                                       .filter_arg_ptr = lengths};
   starpu_data_partition_plan(t->handle, &filter, handles);
-  size_t row = t->bytes / (size_t)t->shape.dim[0];
   for (int i = 0; i < count; i++) {
-    views[i] = *t;
-    views[i].shape.dim[0] = rows[i];
-    views[i].bytes = views[i].capacity = row * (size_t)rows[i];
+    set_part(t, &views[i], rows[i]);
     views[i].handle = handles[i];
-    views[i].host = NULL;
-    views[i].owns_host = false;
-    views[i].is_view = true;
-    views[i].whole = t;
   }
   t->views = views;
   t->view_count = count;
@@ -133,18 +192,24 @@ uint64_t sl__tensor_writes(const struct sl_tensor *t) {
   return __atomic_load_n(&t->writes, __ATOMIC_RELAXED);
 }
 
+static char *local(struct sl_tensor *t) {
+  size_t row = t->bytes / (size_t)t->shape.dim[0];
+  return (char *)starpu_data_get_local_ptr(t->handle) + t->first * row;
+}
+
 enum sl_status sl__tensor_read(struct sl_tensor *t, void *values) {
   enum sl_status status = sl__acquire(t->context, t->handle, STARPU_R);
   if (status != SL_OK) return status;
-  memcpy(values, starpu_data_get_local_ptr(t->handle), t->bytes);
+  memcpy(values, local(t), t->bytes);
   starpu_data_release(t->handle);
   return SL_OK;
 }
 
 enum sl_status sl__tensor_write(struct sl_tensor *t, const void *values) {
-  enum sl_status status = sl__acquire(t->context, t->handle, STARPU_W);
+  enum starpu_data_access_mode mode = t->is_piece ? STARPU_RW : STARPU_W;
+  enum sl_status status = sl__acquire(t->context, t->handle, mode);
   if (status != SL_OK) return status;
-  memcpy(starpu_data_get_local_ptr(t->handle), values, t->bytes);
+  memcpy(local(t), values, t->bytes);
   sl__tensor_written(t);
   starpu_data_release(t->handle);
   return SL_OK;
@@ -152,22 +217,24 @@ enum sl_status sl__tensor_write(struct sl_tensor *t, const void *values) {
 
 void sl__tensor_free(struct sl_tensor *t) {
   if (!t || t->context->abandoned) return;
-  if (t->views) {
+  if (t->view_handles)
     starpu_data_partition_clean(t->handle, (unsigned)t->view_count, t->view_handles);
-    free(t->view_handles);
-    free(t->views);
-  }
+  free(t->view_handles);
+  free(t->views);
   if (t->host)
     starpu_data_unregister(t->handle);
   else
     starpu_data_unregister_no_coherency(t->handle);
   if (t->owns_host) starpu_free_noflag(t->host, t->bytes);
+  if (t->owns_host) sl__active_fix(t->context, -(int64_t)t->bytes);
+  sl__active_forget(t);
   free(t);
 }
 
 void sl__tensor_free_later(struct sl_tensor *t) {
   if (!t) return;
   starpu_data_unregister_submit(t->handle);
+  sl__active_forget(t);
   free(t);
 }
 

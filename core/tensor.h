@@ -19,7 +19,10 @@ struct sl_tensor {
   starpu_data_handle_t *view_handles; /* theirs, as StarPU's partition calls want them */
   bool is_view;
   struct sl_tensor *whole; /* of a view */
-  uint64_t writes;         /* how often it, or a part of it, was to be written so far */
+  size_t first;            /* of a piece: the whole's rows before it; see sl__tensor_pieces */
+  bool is_piece;
+  struct sl__hold *hold; /* what tasks under way have of it (core/active.h); or NULL */
+  uint64_t writes;       /* how often it, or a part of it, was to be written so far */
 };
 
 size_t sl__type_size(enum sl_type type);
@@ -44,6 +47,22 @@ enum sl_status sl__tensor_host(struct sl_context *context, const struct sl_shape
  * from now on, call sl__tensor_keep_split once: then StarPU need not switch back and forth. */
 enum sl_status sl__tensor_split(struct sl_tensor *tensor, int count, const int64_t *rows);
 enum sl_status sl__tensor_keep_split(struct sl_tensor *tensor);
+
+/* Parameters and the like: as sl__tensor_host with host NULL; but not zeroed, and without a home
+ * where there is a swap folder, so that StarPU can move them there. */
+enum sl_status sl__tensor_kept(struct sl_context *context, const struct sl_shape *shape,
+                               enum sl_type type, struct sl_tensor **tensor);
+
+/* As sl__tensor_split, but nothing StarPU knows of: a task that gets such a piece gets the whole,
+ * and its kernel must begin at the piece's first row. For operations whose launch says `pieces`.
+ * StarPU cannot cut what it may move to the swap folder. */
+enum sl_status sl__tensor_pieces(struct sl_tensor *tensor, int count, const int64_t *rows);
+
+/* Is it cut for good, so that StarPU has its parts instead? */
+bool sl__tensor_is_cut(const struct sl_tensor *tensor);
+
+/* Give it a home in main memory; waits for the tasks on it. Nothing where it has one. */
+enum sl_status sl__tensor_bring_home(struct sl_tensor *tensor);
 
 /* Contents are of no further use: its memory can serve the next tensor of that size. Asynchronous.
  */

@@ -4,15 +4,23 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/active.h"
 #include "core/error.h"
 #include "core/failure.h"
 #include "core/net.h"
+#include "core/stall.h"
+#include "core/swap.h"
 
 static bool may_last_for_ever(const struct sl_context *c) {
-  return c->net && sl__net_has_starpu(c->net);
+  return c->active || (c->net && sl__net_has_starpu(c->net));
 }
 
 static void rest(long us) { nanosleep(&(struct timespec){.tv_nsec = 1000 * us}, NULL); }
+
+/* What waits for memory is ready for ever. */
+static bool is_working(const struct sl_context *c) {
+  return c->active ? sl__active_is_running(c->active) : starpu_task_nready() > 0;
+}
 
 /* Tasks that run come to their end, no other one begins: what the caller frees next, such as a
  * loader's batches, is not looked at any more. */
@@ -20,12 +28,15 @@ static void abandon(struct sl_context *c) {
   const int most_ms = 5000;
   if (c->abandoned) return;
   c->abandoned = true;
-  for (int ms = 0; ms < most_ms && starpu_task_nready() > 0; ms++) rest(1000);
+  for (int ms = 0; ms < most_ms && is_working(c); ms++) rest(1000);
   starpu_pause();
 }
 
-static enum sl_status check(struct sl_context *c) {
-  enum sl_status status = sl__net_check(c->net);
+enum sl_status sl__wait_check(struct sl_context *c) {
+  bool lost = c->net && sl__net_has_starpu(c->net);
+  enum sl_status status = lost ? sl__net_check(c->net) : SL_OK;
+  if (status == SL_OK && c->active) status = sl__swap_trouble();
+  if (status == SL_OK) status = sl__stall_check(c->stall);
   if (status != SL_OK) abandon(c);
   return status;
 }
@@ -66,15 +77,18 @@ static enum sl_status refuse_garbage(starpu_data_handle_t handle) {
 
 static enum sl_status acquire_or_lose(struct sl_context *c, starpu_data_handle_t handle,
                                       enum starpu_data_access_mode mode) {
-  enum sl_status status = c->abandoned ? check(c) : SL_OK;
+  enum sl_status status = c->abandoned ? sl__wait_check(c) : SL_OK;
   struct acquisition *a = status == SL_OK ? sl__alloc(1, sizeof *a, "a wait") : NULL;
   if (!a) return status == SL_OK ? SL_NO_MEMORY : status;
   pthread_mutex_init(&a->lock, NULL);
   pthread_cond_init(&a->cond, NULL);
   if (starpu_data_acquire_cb(handle, mode, acquired, a))
     status = sl_fail(SL_STARPU, "StarPU cannot call back when a tensor can be had");
-  while (status == SL_OK && !is_done_soon(a)) status = check(c);
-  if (status == SL_LOST) return status; /* a is still waited with */
+  else
+    sl__stall_waits(c, true);
+  while (status == SL_OK && !is_done_soon(a)) status = sl__wait_check(c);
+  sl__stall_waits(c, false);
+  if (c->abandoned) return status; /* a is still waited with */
   pthread_cond_destroy(&a->cond);
   pthread_mutex_destroy(&a->lock);
   free(a);
@@ -96,8 +110,9 @@ enum sl_status sl__wait_for_all(struct sl_context *c) {
     if (result) return sl_fail(SL_STARPU, "waiting for tasks: %s", strerror(-result));
     return sl__task_failure();
   }
-  while (status == SL_OK && (starpu_task_nsubmitted() > 0 || sl__net_posts(c->net) > 0)) {
-    status = check(c);
+  while (status == SL_OK &&
+         (starpu_task_nsubmitted() > 0 || (c->net && sl__net_posts(c->net) > 0))) {
+    status = sl__wait_check(c);
     rest(100);
   }
   return status == SL_OK ? sl__task_failure() : status;

@@ -227,6 +227,9 @@ static enum sl_status open_context(struct run *run) {
                                        .distributed = ranks_wanted(cli),
                                        .exchange = cli->exchange,
                                        .trace = *run->trace.folder ? run->trace.folder : NULL,
+                                       .memory_limit = cli->memory_limit,
+                                       .swap = cli->swap,
+                                       .stall_timeout = cli->stall_timeout,
                                        .timeout = cli->timeout > 0 ? cli->timeout : -1};
   enum sl_status status = sl_open(&options, &run->context);
   catch_signals(); /* after StarPU has installed its own handlers */
@@ -763,6 +766,17 @@ static void print_way_on(struct run *run) {
                  run->command, run->cli.resume ? "" : " --resume");
 }
 
+/* What a limit costs. */
+static void print_memory(struct run *run) {
+  struct sl_memory_use use;
+  sl_memory_use(run->context, &use);
+  if (!use.limit) return;
+  progress_print(&run->progress,
+                 "Memory         at most %.1f of %.1f MB; %.1f MB swapped out, %.1f MB in",
+                 (double)use.peak / 1e6, (double)use.limit / 1e6, (double)use.swap_out / 1e6,
+                 (double)use.swap_in / 1e6);
+}
+
 static void print_result(struct run *run) {
   struct progress *progress = &run->progress;
   const struct cli *cli = &run->cli;
@@ -783,6 +797,7 @@ static void print_result(struct run *run) {
     progress_print(progress, "Step           %.2f ms, predicted %.2f ms",
                    1e3 * run->clock.seconds / (double)run->clock.steps, run->predicted_ms);
   if (sl_rank_count(run->context) > 1) print_sent(run);
+  print_memory(run);
   progress_print(progress, "Devices        %s", sl_context_text(run->context));
   if (cli->log) progress_print(progress, "Log            %s", cli->log);
   if (cli->save) progress_print(progress, "Weights        %s", cli->save);

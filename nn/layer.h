@@ -28,7 +28,7 @@ struct sl__block {
   struct sl__param part[SL_MAX_PARAMS];
   int count;
   int64_t total;
-  struct sl_tensor *tensor; /* f32 [total], at home in host memory; NULL where total is 0 */
+  struct sl_tensor *tensor; /* f32 [total], see sl__tensor_kept; NULL where total is 0 */
   struct sl_tensor *half;   /* the same as bf16, for passes (parallel/precision.h); NULL: nobody
                                computes in that */
   uint64_t half_of;         /* sl__tensor_writes of what the copy was made of */

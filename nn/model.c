@@ -207,7 +207,7 @@ out:
 static enum sl_status build_block(struct sl_context *context, struct sl__block *block) {
   if (!block->total) return SL_OK;
   struct sl_shape shape = SL_SHAPE(block->total);
-  return sl__tensor_host(context, &shape, SL_F32, NULL, &block->tensor);
+  return sl__tensor_kept(context, &shape, SL_F32, &block->tensor);
 }
 
 static bool is_embedding(const struct sl__layer *layer) {

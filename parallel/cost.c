@@ -56,10 +56,18 @@ double sl__cost_bytes(const struct sl__cost_case *c, int i, int slices) {
   return param_bytes(c, layer) + 4 * gradient_elements(c, layer) + kept_bytes(c, i) * slices;
 }
 
+/* StarPU moves what has no room there. */
+static bool has_disk(void) {
+  for (unsigned node = 0; node < starpu_memory_nodes_get_count(); node++)
+    if (starpu_node_get_kind(node) == STARPU_DISK_RAM) return true;
+  return false;
+}
+
 double sl__cost_memory(const struct sl__device *device) {
   starpu_ssize_t bytes = starpu_memory_get_total(device->node);
+  if (device->node == STARPU_MAIN_RAM && has_disk()) return INFINITY;
   if (bytes > 0) return (double)bytes - (double)sl__cuda_taken(device->node);
-  if (device->node != STARPU_MAIN_RAM || getenv("STARPU_DISK_SWAP")) return INFINITY;
+  if (device->node != STARPU_MAIN_RAM) return INFINITY;
   return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 }
 
@@ -125,7 +133,7 @@ enum sl_status sl__cost_check_memory(const struct sl_model *model,
                 "memory) need at least %.1f MB, but it has %.1f MB; place layers elsewhere, "
                 "or take a smaller batch or more microbatches%s",
                 device->name, stage, need / 1e6, has / 1e6,
-                device->node == STARPU_MAIN_RAM ? ""
+                device->node == STARPU_MAIN_RAM ? ", or name a swap folder (--swap)"
                                                 : ", or set STARPU_PREFETCH=0: then "
                                                   "tensors are moved out and in, which takes time");
   }

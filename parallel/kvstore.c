@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/memory.h"
 #include "core/wait.h"
 #include "parallel/plan.h"
 
@@ -28,10 +29,17 @@ enum sl_status sl_kvstore_parse(const char *name, enum sl_kvstore_kind *kind) {
 
 const char *sl_kvstore_name(enum sl_kvstore_kind kind) { return kinds[kind]; }
 
-static enum sl_status cut(struct sl_tensor *tensor, int parts, int64_t *lengths) {
+/* What is exchanged must be cut for StarPU, too, and stays in main memory. */
+static bool takes_pieces(const struct sl__kvstore *kv) {
+  return sl__memory_swaps(kv->model->context->memory) && !kv->exchanges;
+}
+
+static enum sl_status cut(struct sl_tensor *tensor, bool pieces, int parts, int64_t *lengths) {
   if (parts == 1) return SL_OK;
   for (int i = 0; i < parts; i++) lengths[i] = sl__part_length(tensor->shape.dim[0], parts, i);
-  return sl__tensor_split(tensor, parts, lengths);
+  if (pieces) return sl__tensor_pieces(tensor, parts, lengths);
+  enum sl_status status = sl__tensor_bring_home(tensor);
+  return status == SL_OK ? sl__tensor_split(tensor, parts, lengths) : status;
 }
 
 /* May this owner have the layer's shards? One of its stage's devices, where they are pinned. */
@@ -71,7 +79,8 @@ static int layer_parts(const struct sl__kvstore *kv, int i, int64_t big) {
 static enum sl_status make_gradient(struct sl__kvstore *kv, int64_t total, int parts,
                                     struct sl_tensor **grad) {
   struct sl_shape shape = SL_SHAPE(total);
-  if (parts == 1) return sl__tensor_temporary(kv->model->context, &shape, SL_F32, grad);
+  if (parts == 1 || takes_pieces(kv))
+    return sl__tensor_temporary(kv->model->context, &shape, SL_F32, grad);
   return sl__tensor_host(kv->model->context, &shape, SL_F32, NULL, grad);
 }
 
@@ -99,7 +108,7 @@ static enum sl_status make_gradients(struct sl__kvstore *kv, int i, int parts, i
   for (int r = 0; r < (is_sparse(kv, i) ? 1 : kv->replicas) && status == SL_OK; r++) {
     struct sl_tensor **grad = is_sparse(kv, i) ? &kv->sums[i].dense : &kv->grads[r][i];
     status = make_gradient(kv, total, parts, grad);
-    if (status == SL_OK) status = cut(*grad, parts, lengths);
+    if (status == SL_OK) status = cut(*grad, takes_pieces(kv), parts, lengths);
   }
   return status;
 }
@@ -114,7 +123,8 @@ static enum sl_status make_layer(struct sl__kvstore *kv, int i, int parts) {
                    kv->model->layers[i].name, (long long)block->total);
   int64_t *lengths = sl__alloc((size_t)parts, sizeof *lengths, "shards");
   enum sl_status status = lengths ? SL_OK : SL_NO_MEMORY;
-  if (status == SL_OK && !block->tensor->view_count) status = cut(block->tensor, parts, lengths);
+  if (status == SL_OK && !block->tensor->view_count)
+    status = cut(block->tensor, takes_pieces(kv), parts, lengths);
   if (status == SL_OK && is_here(kv, i)) status = make_gradients(kv, i, parts, lengths);
   free(lengths);
   int64_t first = 0;
@@ -467,7 +477,8 @@ static enum sl_status submit_update(struct sl__kvstore *kv, struct sl__shard *sh
 static void forget_gradients(struct sl__kvstore *kv) {
   for (int r = 0; r < kv->replicas; r++)
     for (int i = 0; i < kv->model->count; i++)
-      if (kv->grads[r][i] && !kv->grads[r][i]->view_count) sl__tensor_invalidate(kv->grads[r][i]);
+      if (kv->grads[r][i] && !sl__tensor_is_cut(kv->grads[r][i]))
+        sl__tensor_invalidate(kv->grads[r][i]);
   for (int r = 0; r < kv->replicas; r++)
     for (int i = 0; i < kv->model->count; i++)
       if (kv->rows[r][i]) sl__tensor_invalidate(kv->rows[r][i]);
@@ -477,7 +488,7 @@ static void forget_gradients(struct sl__kvstore *kv) {
       sl__tensor_invalidate(kv->sums[i].values);
     }
   for (int i = 0; i < kv->model->count; i++)
-    if (kv->sums[i].dense && !kv->sums[i].dense->view_count)
+    if (kv->sums[i].dense && !sl__tensor_is_cut(kv->sums[i].dense))
       sl__tensor_invalidate(kv->sums[i].dense);
   for (int s = 0; s < kv->shard_count; s++) {
     if (kv->shards[s].sum) sl__tensor_invalidate(kv->shards[s].sum);

@@ -1,9 +1,11 @@
 /* Part of tests/failing_lenet, which is lenet but for a kernel that fails where SL_FAIL says so:
- * "sgd:5" at its fifth call, "sgd:5:1" on rank 1 only. There is no memory, says the kernel. */
+ * "sgd:5" at its fifth call, "sgd:5:1" on rank 1 only. There is no memory, says the kernel. Where
+ * SL_FAIL_BY says "stall" it pauses StarPU instead, "sleep": it takes 3 s. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "codelets/codelets.h"
 #include "core/failure.h"
@@ -22,7 +24,11 @@ static bool is_due(void) {
 
 /* What is not computed may be anything; here it is finite, so that nothing else notices. */
 static void fail_or_run(void *buffers[], void *cl_arg) {
-  if (is_due())
+  const char *by = getenv("SL_FAIL_BY");
+  bool due = is_due();
+  if (due && by && !strcmp(by, "stall")) starpu_pause(); /* no worker takes another task */
+  if (due && by && !strcmp(by, "sleep")) sleep(3);
+  if (due && !by)
     sl__task_failed(SL_NO_MEMORY, "no memory for what the test takes away");
   else
     kernel(buffers, cl_arg);

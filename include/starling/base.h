@@ -26,6 +26,7 @@ extern "C" {
   X(NOT_FINITE, "a value is infinite or not a number")                                             \
   X(CLOSED, "it was closed")                                                                       \
   X(LOST, "another process of the run is gone")                                                    \
+  X(STALLED, "no task ends any more")                                                              \
   X(STARPU, "StarPU refused a request")                                                            \
   X(UNSUPPORTED, "this build cannot do it")
 
@@ -129,15 +130,34 @@ struct sl_context_options {
    * written by sl_close; made where it is not there, each rank needs its own. Sets STARPU_FXT_TRACE
    * and STARPU_FXT_PREFIX; older prof_file_* there are removed. NULL: none. */
   const char *trace;
+  /** "cpu=1G,cuda=8G,cuda:1=4G": at most so many bytes of tensors there (K, M, G, T: powers of
+   * 1024; StarPU counts in MiB, rounded down); NULL: all there is. What a GPU has no room for waits
+   * in main memory, what main memory has no room for in the swap folder. Counted are tensors
+   * (parameters, gradients, optimizer's state, activations), not the data set, programs, buffers of
+   * libraries. Tasks come in only as far as what they touch fits at once; one that alone does not
+   * is refused with SL_NO_MEMORY. StarPU learns the limits from its environment: no other context
+   * may be open, and what STARPU_LIMIT_* there says must not differ. */
+  const char *memory_limit;
+  /** Folder for what main memory has no room for; needs a limit for cpu. One file without a name,
+   * gone with the process. NULL: none, and a training that needs more is refused. The results are
+   * the same to the bit. Not with several ranks, whose messages need their tensors where they are:
+   * SL_UNSUPPORTED. */
+  const char *swap;
+  /** After so many seconds in which no task has ended, though some are under way and none runs,
+   * what waits for what is logged (SL_LOG_WARNING), and all that waits fails with SL_STALLED; 0:
+   * never. A context that has stalled is left as it is, as one that has lost a rank: the program
+   * should end. */
+  double stall_timeout;
 };
 
 /** Start StarPU (its own STARPU_* environment is respected) and find the devices.
  * Where that limits a GPU's memory (STARPU_LIMIT_CUDA_MEM), STARPU_PREFETCH=0 and
  * STARPU_SUBALLOCATOR=0 are added unless they are set: with them StarPU can stall.
  * \return SL_NO_DEVICE where a named device does not exist, SL_BAD_ARGUMENT for a malformed list,
- *          SL_STARPU where StarPU cannot start; distributed: SL_UNSUPPORTED in a build without
- *          MPI, or where exchange or trace need what StarPU or MPI do not have, SL_LOST or SL_IO
- * where the ranks cannot reach each other. */
+ *          SL_STARPU where StarPU cannot start; SL_IO or SL_NO_MEMORY where the swap folder cannot
+ * be used or is too small; SL_UNSUPPORTED where exchange or trace need what StarPU or MPI do not
+ * have; distributed: SL_UNSUPPORTED in a build without MPI, SL_LOST or SL_IO where the ranks cannot
+ * reach each other. */
 SL_API enum sl_status sl_open(const struct sl_context_options *options,
                               struct sl_context **context);
 
@@ -223,6 +243,16 @@ SL_API enum sl_status sl_bytes_sent(struct sl_context *context, double *mean);
 
 /** This rank ends before its time: the others are told why and fail with SL_LOST. */
 SL_API void sl_leave(struct sl_context *context, const char *why);
+
+/** What limited memory costs so far, in bytes. */
+struct sl_memory_use {
+  int64_t limit;     /* of main memory; 0: there is none, and the others are 0, too */
+  int64_t peak;      /* of StarPU's in main memory */
+  int64_t swap_out;  /* written to the swap file */
+  int64_t swap_in;   /* and read from it */
+  int64_t swap_size; /* of that file */
+};
+SL_API void sl_memory_use(const struct sl_context *context, struct sl_memory_use *use);
 
 /** Wait until every submitted task has ended. */
 SL_API enum sl_status sl_wait(struct sl_context *context);
