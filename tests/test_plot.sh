@@ -128,7 +128,7 @@ traced "the roof of a core" '^conv1  *4.000  *0.000  *0.000  *0.000  *10.0  *50.
 traced "that of its memory: 20 operations a byte, scratch aside" '^conv1 .* 10.0  *100.0 %' --peak 20 --bandwidth 0.5 "$work/gpu"
 traced "the longest first" '^fc2.forward  *CPU 0  *8  *5.000  *5.000' "$work/gpu"
 check "a picture with a GPU" "$trace" -o "$work/gpu.svg" "$work/gpu"
-check "its memory" grep -q ">CUDA 0's memory<" "$work/gpu.svg"
+check "its memory" grep -q ">CUDA 0.*s memory<" "$work/gpu.svg"
 check "and what comes into it" grep -q '>transfers in<' "$work/gpu.svg"
 plot=$trace
 refused 1 "nowhere.rec" "$work/nowhere.rec"
