@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "core/net.h"
 #include "core/stall.h"
 #include "core/swap.h"
 #include "core/wait.h"
@@ -84,6 +85,7 @@ static void give_back(struct sl__active *a, struct sl__active_task *t) {
 
 static void note_peak(struct sl__active *a) {
   size_t used = starpu_memory_get_used(STARPU_MAIN_RAM);
+  if (!sl__memory_swaps(a->context->memory)) used += a->fixed;
   if (used > a->peak) a->peak = used;
 }
 
@@ -165,20 +167,33 @@ bool sl__active_is_running(struct sl__active *a) {
 
 /* ---- is there room? ---- */
 
+/* The same tensor as an earlier one of the task's? */
+static bool is_again(const struct sl__active_task *t, int i) {
+  for (int k = 0; k < i; k++)
+    if (t->hold[k] == t->hold[i]) return true;
+  return false;
+}
+
 /* What StarPU has still to allocate for a task in main memory, at most. */
 static size_t fresh_bytes(const struct sl__active_task *t, int count,
                           struct sl_tensor *const *tensors) {
   size_t bytes = t->scratch;
   for (int i = 0; i < count; i++)
-    if (t->hold[i] && !starpu_data_test_if_allocated_on_node(tensors[i]->handle, STARPU_MAIN_RAM))
+    if (t->hold[i] && !is_again(t, i) &&
+        !starpu_data_test_if_allocated_on_node(tensors[i]->handle, STARPU_MAIN_RAM))
       bytes += t->hold[i]->bytes;
   return bytes;
+}
+
+static void note_fresh(const struct sl__active *a, struct sl__active_task *t, int count,
+                       struct sl_tensor *const *tensors) {
+  if (a->limit && !sl__memory_swaps(a->context->memory)) t->fresh = fresh_bytes(t, count, tensors);
 }
 
 /* With a swap folder all that no task under way touches can leave; without one nothing can. */
 static size_t needed(const struct sl__active *a, const struct sl__active_task *t) {
   if (sl__memory_swaps(a->context->memory)) return a->held + a->fixed;
-  return starpu_memory_get_used(STARPU_MAIN_RAM) + a->promised + t->fresh;
+  return starpu_memory_get_used(STARPU_MAIN_RAM) + a->fixed + a->promised + t->fresh;
 }
 
 static bool has_room(const struct sl__active *a, const struct sl__active_task *t) {
@@ -223,17 +238,15 @@ static enum sl_status refuse(const struct sl__active *a, const struct sl__active
 /* What its own tensors take, and those that never leave. */
 static size_t own_bytes(const struct sl__active *a, const struct sl__active_task *t) {
   size_t bytes = t->scratch + a->fixed;
-  for (int i = 0; i < t->count; i++) {
-    bool again = false;
-    for (int k = 0; k < i; k++) again |= t->hold[k] == t->hold[i];
-    if (t->hold[i] && !again) bytes += t->hold[i]->bytes;
-  }
+  for (int i = 0; i < t->count; i++)
+    if (t->hold[i] && !is_again(t, i)) bytes += t->hold[i]->bytes;
   return bytes;
 }
 
 /* The mutex is held. Tasks that wait for messages may wait for what this rank has still to send: so
  * where ranks are there, nobody is kept out for ever. */
-static enum sl_status wait_for_room(struct sl__active *a, struct sl__active_task *t) {
+static enum sl_status wait_for_room(struct sl__active *a, struct sl__active_task *t, int count,
+                                    struct sl_tensor *const *tensors) {
   const double grace = 0.5, patience = 2; /* StarPU frees what was invalidated a little later */
   double begun = seconds(), moved = begun;
   uint64_t ends = a->ends;
@@ -245,11 +258,14 @@ static enum sl_status wait_for_room(struct sl__active *a, struct sl__active_task
     status = sl__wait_check(a->context);
     pthread_mutex_lock(&a->mutex);
     take(a, t);
+    note_fresh(a, t, count, tensors); /* others have allocated some of it meanwhile */
     if (a->ends != ends || a->computing) begun = seconds();
     if (a->ends != ends) moved = seconds();
     ends = a->ends;
     if (status != SL_OK || has_room(a, t)) break;
-    if (!a->computing && seconds() - begun > grace) return refuse(a, t, needed(a, t));
+    /* messages under way give their memory back when they have come */
+    bool is_quiet = !a->count && !(a->context->net && sl__net_posts(a->context->net) > 0);
+    if (is_quiet && seconds() - begun > grace) return refuse(a, t, needed(a, t));
     if (a->context->net && seconds() - moved > patience) break;
   }
   return status;
@@ -289,11 +305,11 @@ enum sl_status sl__active_admit(struct sl_context *context, struct starpu_task *
     t->list = a;
     t->task = task;
     take(a, t);
-    if (a->limit && !sl__memory_swaps(context->memory)) t->fresh = fresh_bytes(t, count, tensors);
+    note_fresh(a, t, count, tensors);
     /* what can never be is said at once */
     size_t need = own_bytes(a, t);
     if (a->limit && !t->is_message && need > a->limit) status = refuse(a, t, need);
-    if (status == SL_OK) status = wait_for_room(a, t);
+    if (status == SL_OK) status = wait_for_room(a, t, count, tensors);
     if (status == SL_OK) enter(a, t);
   }
   if (t && status != SL_OK) {

@@ -75,6 +75,8 @@ void sl__task_failed(enum sl_status status, const char *format, ...) {
   keep(status, text);
 }
 
+void sl__data_failed(enum sl_status status, const char *text) { keep(status, text); }
+
 enum sl_status sl__task_failure(void) {
   pthread_mutex_lock(&first.mutex);
   enum sl_status status = first.status;

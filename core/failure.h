@@ -13,6 +13,9 @@ extern "C" {
  * begins with the task's operation, layer and device and ends with its buffers' sizes. */
 void sl__task_failed(enum sl_status status, const char *format, ...) SL_PRINTF(2, 3);
 
+/* The same where no task is to blame, and the text is the whole message. */
+void sl__data_failed(enum sl_status status, const char *text);
+
 /* SL_OK, or the first failure since the last clear: sets the message. Stays until cleared. */
 enum sl_status sl__task_failure(void);
 void sl__task_failure_clear(void);

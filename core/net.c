@@ -354,6 +354,10 @@ static void submit_poller(struct sl__net *net) {
   pthread_mutex_unlock(&net->lock);
 }
 
+void sl__net_active(struct sl__net *net) {
+  if (net && net->watch) sl__watch_activity(net->watch);
+}
+
 void sl__net_task_ended(void *argument) {
   struct sl__net *net = argument;
   if (net->watch) sl__watch_activity(net->watch);

@@ -91,6 +91,9 @@ struct sl__message {
 /* From within a running task: begin all its messages; the task ends when they have. */
 void sl__net_begin(struct sl__net *net, int count, const struct sl__message *messages);
 
+/* This rank works, though no task ends: a long write, say. NULL is legal. */
+void sl__net_active(struct sl__net *net);
+
 /* After a task: look after the messages under way, if any. */
 void sl__net_task_ended(void *net);
 

@@ -92,6 +92,8 @@ void sl__net_begin(struct sl__net *net, int count, const struct sl__message *mes
   (void)messages;
 }
 
+void sl__net_active(struct sl__net *net) { (void)net; }
+
 void sl__net_task_ended(void *net) { (void)net; }
 
 enum sl_status sl__net_open_starpu(struct sl__net *net) {

@@ -16,10 +16,12 @@ struct sl__stall {
   pthread_t thread;
   pthread_mutex_t mutex;
   pthread_cond_t wake;
-  double timeout; /* seconds */
+  double timeout, step; /* seconds; between two looks */
   bool closing, stalled;
-  uint64_t ends; /* tasks ended when last looked */
-  double moved;  /* seconds: when one was last seen to */
+  uint64_t ends;   /* tasks ended when last looked */
+  double moved;    /* seconds: when one was last seen to */
+  double looked;   /* the last time */
+  int64_t swapped; /* as sl__swap_moved said */
   char why[700];
 };
 
@@ -129,7 +131,12 @@ static bool is_message(const struct sl__active_task *t) { return t->is_message; 
 static bool is_stalled(struct sl__stall *s, struct sl__active *a, double now) {
   struct sl__net *net = s->context->net;
   bool idle = !a->count && !(a->fetching_since > 0);
-  if (a->ends != s->ends || idle) {
+  /* this very thread stood still, too: a stopped process, or a paused machine */
+  bool paused = now - s->looked > 3 * s->step + 1;
+  int64_t swapped = sl__swap_moved();
+  s->looked = now;
+  if (a->ends != s->ends || idle || paused || swapped != s->swapped) {
+    s->swapped = swapped;
     s->ends = a->ends;
     s->moved = now;
   }
@@ -163,12 +170,11 @@ static void look(struct sl__stall *s) {
 
 static void *watch(void *argument) {
   struct sl__stall *s = argument;
-  double step = s->timeout / 8 < 1 ? s->timeout / 8 : 1;
   pthread_mutex_lock(&s->mutex);
   while (!s->closing && !s->stalled) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += (long)(1e9 * step);
+    until.tv_nsec += (long)(1e9 * s->step);
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_cond_timedwait(&s->wake, &s->mutex, &until);
@@ -186,7 +192,8 @@ enum sl_status sl__stall_open(struct sl_context *context, double timeout) {
   if (!s) return SL_NO_MEMORY;
   s->context = context;
   s->timeout = timeout;
-  s->moved = seconds();
+  s->step = timeout / 8 < 1 ? timeout / 8 : 1;
+  s->moved = s->looked = seconds();
   pthread_mutex_init(&s->mutex, NULL);
   pthread_cond_init(&s->wake, NULL);
   if (pthread_create(&s->thread, NULL, watch, s)) {

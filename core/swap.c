@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "core/error.h"
+#include "core/failure.h"
 
 /* A piece of the file: a tensor's, or free. */
 struct extent {
@@ -29,7 +30,7 @@ static struct {
   off_t end;
   size_t most; /* bytes; 0: what the disk has */
   struct extent *free;
-  int64_t out, in;
+  int64_t out, in, moved; /* bytes; the last one while they are on their way */
   enum sl_status status;
   char why[PATH_MAX + 256];
   bool probing; /* StarPU measures the disk, by its own means */
@@ -42,6 +43,7 @@ static void fail(enum sl_status status, const char *what, int error) {
     swap.status = status;
     snprintf(swap.why, sizeof swap.why, "%s: %s%s%s", swap.folder, what, error ? ": " : "",
              error ? strerror(error) : "");
+    sl__data_failed(status, swap.why); /* whatever is acquired from now on may be of zeros */
   }
   pthread_mutex_unlock(&swap.mutex);
 }
@@ -112,11 +114,17 @@ static void extent_free(void *base, void *object, size_t size) {
 
 /* ---- transfers ---- */
 
+int64_t sl__swap_moved(void) { return __atomic_load_n(&swap.moved, __ATOMIC_RELAXED); }
+
+/* Pieces that even a slow disk takes in a second or two, so that the watch sees it move. */
+static size_t piece_of(size_t size) { return size < (64u << 20) ? size : 64u << 20; }
+
 static bool write_all(const char *from, off_t at, size_t size) {
   while (size) {
-    ssize_t n = pwrite(swap.file, from, size, at);
+    ssize_t n = pwrite(swap.file, from, piece_of(size), at);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
+    __atomic_fetch_add(&swap.moved, n, __ATOMIC_RELAXED);
     from += n;
     at += n;
     size -= (size_t)n;
@@ -126,9 +134,10 @@ static bool write_all(const char *from, off_t at, size_t size) {
 
 static bool read_all(char *to, off_t at, size_t size) {
   while (size) {
-    ssize_t n = pread(swap.file, to, size, at);
+    ssize_t n = pread(swap.file, to, piece_of(size), at);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
+    __atomic_fetch_add(&swap.moved, n, __ATOMIC_RELAXED);
     to += n;
     at += n;
     size -= (size_t)n;

@@ -19,6 +19,9 @@ enum sl_status sl__swap_trouble(void);
 /* Bytes written and read so far, and of the file. */
 void sl__swap_count(int64_t *out, int64_t *in, int64_t *size);
 
+/* Grows while bytes are on their way. */
+int64_t sl__swap_moved(void);
+
 /* Bytes that the folder has room for, those in use included. */
 int64_t sl__swap_room(void);
 

@@ -1,7 +1,7 @@
 #include "core/trace.h"
 
+#include <dirent.h>
 #include <errno.h>
-#include <glob.h>
 #include <limits.h>
 #include <search.h>
 #include <stdio.h>
@@ -19,7 +19,12 @@ struct name {
   char text[160];
 };
 
+/* Of the environment, while the context is open. */
+enum { VARIABLES = 2 };
+static const char *const variables[VARIABLES] = {"STARPU_FXT_TRACE", "STARPU_FXT_PREFIX"};
+
 struct sl__trace {
+  char *before[VARIABLES];      /* NULL: not set */
   starpu_pthread_mutex_t mutex; /* callbacks submit tasks, too */
   _Atomic bool recording;
   void *names;   /* tsearch(3) */
@@ -35,12 +40,13 @@ static enum sl_status refuse(const char *folder, int error) {
 
 /* An older trace's raw data would be taken for this one's. */
 static void remove_old(const char *folder) {
-  char pattern[PATH_MAX];
-  glob_t found;
-  snprintf(pattern, sizeof pattern, "%s/prof_file_*", folder);
-  if (glob(pattern, 0, NULL, &found)) return;
-  for (size_t i = 0; i < found.gl_pathc; i++) unlink(found.gl_pathv[i]);
-  globfree(&found);
+  char path[PATH_MAX];
+  DIR *directory = opendir(folder);
+  for (struct dirent *entry; directory && (entry = readdir(directory));)
+    if (!strncmp(entry->d_name, "prof_file_", 10) &&
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) < PATH_MAX)
+      unlink(path);
+  if (directory) closedir(directory);
 }
 
 static enum sl_status make_folder(const char *folder) {
@@ -68,11 +74,20 @@ enum sl_status sl__trace_open(const char *folder, struct sl__trace **trace) {
     return sl_fail(SL_UNSUPPORTED,
                    "no trace can be recorded: StarPU was built without FxT; rebuild it "
                    "--with-fxt (tools/get-starpu does), then Starling");
+  if (starpu_is_initialized())
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "%s: StarPU runs already, and records from its start or not at all; open the "
+                   "context with a trace first",
+                   folder);
   enum sl_status status = make_folder(folder);
   if (status != SL_OK) return status;
   struct sl__trace *t = sl__alloc(1, sizeof *t, "a trace");
   if (!t) return SL_NO_MEMORY;
   starpu_pthread_mutex_init(&t->mutex, NULL);
+  for (int i = 0; i < VARIABLES; i++) {
+    const char *value = getenv(variables[i]);
+    t->before[i] = value ? strdup(value) : NULL;
+  }
   setenv("STARPU_FXT_TRACE", "1", 1);
   setenv("STARPU_FXT_PREFIX", folder, 1);
   starpu_fxt_autostart_profiling(0);
@@ -82,6 +97,10 @@ enum sl_status sl__trace_open(const char *folder, struct sl__trace **trace) {
 
 void sl__trace_close(struct sl__trace *t) {
   if (!t) return;
+  for (int i = 0; i < VARIABLES; i++) { /* the next context's are its own */
+    t->before[i] ? setenv(variables[i], t->before[i], 1) : unsetenv(variables[i]);
+    free(t->before[i]);
+  }
   tdestroy(t->names, free);
   for (int i = 0; i < t->layer_count; i++) free(t->layers[i]);
   free(t->layers);

@@ -26,8 +26,7 @@ static bool is_working(const struct sl_context *c) {
  * loader's batches, is not looked at any more. */
 static void abandon(struct sl_context *c) {
   const int most_ms = 5000;
-  if (c->abandoned) return;
-  c->abandoned = true;
+  if (__atomic_exchange_n(&c->abandoned, true, __ATOMIC_ACQ_REL)) return;
   for (int ms = 0; ms < most_ms && is_working(c); ms++) rest(1000);
   starpu_pause();
 }

@@ -24,23 +24,11 @@ static json_t *seed_value(uint64_t seed) {
   return json_string(text);
 }
 
-/* Names from the command line may be no UTF-8, which JSON must be: such bytes become '?'. */
-static json_t *text_value(const char *text) {
-  json_t *value = text ? json_string(text) : json_null();
-  if (value) return value;
-  char *copy = strdup(text);
-  for (char *c = copy; copy && *c; c++)
-    if ((unsigned char)*c >= 0x80) *c = '?';
-  value = copy ? json_string(copy) : NULL;
-  free(copy);
-  return value;
-}
-
 static json_t *training_options(const struct description *run) {
   const struct cli *cli = run->cli;
   const struct sl_optimizer *optimizer = &cli->optimizer;
   return json_pack("{s:o, s:I, s:b, s:b, s:I, s:I, s:o, s:s, s:s, s:f, s:f, s:f, s:s, s:f}", "data",
-                   text_value(cli->data), "batch", (json_int_t)cli->batch, "shuffle", cli->shuffle,
+                   log_text(cli->data), "batch", (json_int_t)cli->batch, "shuffle", cli->shuffle,
                    "augment", cli->augment, "epochs", (json_int_t)run->epochs, "steps",
                    (json_int_t)run->steps, "seed", seed_value(cli->seed), "init",
                    sl_init_name(cli->init), "optimizer", cli->optimizer_name, "lr",
@@ -62,12 +50,12 @@ static json_t *device_options(const struct description *run) {
   const struct cli *cli = run->cli;
   const char *split = run->split ? run->split : cli->split ? cli->split : "even";
   return json_pack("{s:o, s:i, s:i, s:s, s:i, s:o, s:s, s:s, s:b, s:o, s:o, s:f}", "devices",
-                   text_value(cli->devices), "replicas", sl_trainer_replicas(run->trainer),
+                   log_text(cli->devices), "replicas", sl_trainer_replicas(run->trainer),
                    "microbatches", cli->microbatches ? cli->microbatches : 1, "split", split,
-                   "stages", stages_of(run), "placement", text_value(sl_placement(run->model)),
+                   "stages", stages_of(run), "placement", log_text(sl_placement(run->model)),
                    "kvstore", sl_kvstore_name(cli->kvstore), "math", sl_math_name(cli->math),
-                   "tune", cli->tune, "memory-limit", text_value(cli->memory_limit), "swap",
-                   text_value(cli->swap), "stall-timeout", cli->stall_timeout);
+                   "tune", cli->tune, "memory-limit", log_text(cli->memory_limit), "swap",
+                   log_text(cli->swap), "stall-timeout", cli->stall_timeout);
 }
 
 /* Without other ranks they say nothing. */
@@ -75,7 +63,7 @@ static json_t *rank_options(const struct cli *cli) {
   if (!ranks_wanted(cli)) return json_object();
   return json_pack("{s:i, s:I, s:o, s:i, s:s, s:f}", "servers", cli->servers, "bigarray-bound",
                    (json_int_t)(cli->bigarray_bound ? cli->bigarray_bound : 1000000), "compress",
-                   text_value(cli->compress), "max-staleness", cli->max_staleness, "exchange",
+                   log_text(cli->compress), "max-staleness", cli->max_staleness, "exchange",
                    sl_exchange_name(cli->exchange), "timeout", cli->timeout);
 }
 
@@ -87,11 +75,11 @@ static json_t *checkpoint_interval(const struct cli *cli) {
 }
 
 static json_t *file_options(const struct cli *cli) {
-  json_t *options = json_pack("{s:o, s:o, s:o, s:o}", "load", text_value(cli->load), "save",
-                              text_value(cli->save), "log", text_value(cli->log), "trace",
-                              text_value(cli->trace));
+  json_t *options =
+      json_pack("{s:o, s:o, s:o, s:o}", "load", log_text(cli->load), "save", log_text(cli->save),
+                "log", log_text(cli->log), "trace", log_text(cli->trace));
   if (!options || !cli->checkpoint) return options;
-  json_object_set_new(options, "checkpoint", text_value(cli->checkpoint));
+  json_object_set_new(options, "checkpoint", log_text(cli->checkpoint));
   json_object_set_new(options, "checkpoint-every", checkpoint_interval(cli));
   json_object_set_new(options, "keep", json_integer(cli->keep));
   json_object_set_new(options, "resume", json_boolean(cli->resume));
@@ -102,7 +90,7 @@ static json_t *own_options(const struct cli *cli) {
   const struct argp_option *option = cli->own;
   json_t *options = json_object();
   for (int i = 0; options && option && i < CLI_MOST_OWN && (option[i].name || option[i].doc); i++)
-    if (option[i].name) json_object_set_new(options, option[i].name, text_value(cli->own_text[i]));
+    if (option[i].name) json_object_set_new(options, option[i].name, log_text(cli->own_text[i]));
   return options;
 }
 
@@ -130,9 +118,8 @@ static json_t *describe_devices(const struct sl_context *context) {
   json_t *devices = json_array();
   for (int w = 0; devices && w < sl_worker_count(context); w++)
     if (sl_worker(context, w, &info) == SL_OK)
-      json_array_append_new(devices,
-                            json_pack("{s:s, s:o, s:b}", "name", info.name, "description",
-                                      text_value(info.description), "listed", info.listed));
+      json_array_append_new(devices, json_pack("{s:s, s:o, s:b}", "name", info.name, "description",
+                                               log_text(info.description), "listed", info.listed));
   return devices;
 }
 
@@ -146,12 +133,12 @@ static json_t *describe_processor(void) {
   if (!name) return json_null();
   name += strspn(name, ": \t");
   name[strcspn(name, "\n")] = '\0';
-  return text_value(name);
+  return log_text(name);
 }
 
 static json_t *describe_data(const struct description *run) {
   const struct sl_dataset_info *train = sl_dataset_info(run->train_set);
-  return json_pack("{s:o, s:I, s:I, s:i, s:b}", "name", text_value(train->name), "train_samples",
+  return json_pack("{s:o, s:I, s:I, s:i, s:b}", "name", log_text(train->name), "train_samples",
                    (json_int_t)train->count, "test_samples",
                    (json_int_t)sl_dataset_info(run->test_set)->count, "classes", train->classes,
                    "tokens", train->tokens);
@@ -174,11 +161,11 @@ static json_t *describe_layer(const struct description *run, int number) {
   if (sl_model_layer(run->model, number, &layer) != SL_OK ||
       sl_trainer_place(run->trainer, number, &place) != SL_OK)
     return NULL;
-  json_t *line = json_pack(
-      "{s:o, s:s, s:s, s:I, s:i, s:o, s:o}", "name", text_value(layer.name), "kind", layer.kind,
-      "output", shape_text(&layer.output, shape, sizeof shape), "parameters",
-      (json_int_t)layer.parameters, "stage", place.stage, "devices", text_value(place.devices),
-      "owner", text_value(*place.owners ? place.owners : NULL));
+  json_t *line =
+      json_pack("{s:o, s:s, s:s, s:I, s:i, s:o, s:o}", "name", log_text(layer.name), "kind",
+                layer.kind, "output", shape_text(&layer.output, shape, sizeof shape), "parameters",
+                (json_int_t)layer.parameters, "stage", place.stage, "devices",
+                log_text(place.devices), "owner", log_text(*place.owners ? place.owners : NULL));
   free(place.devices);
   free(place.owners);
   return line;
@@ -205,8 +192,8 @@ json_t *describe_run(const struct description *run) {
   if (uname(&system) != 0) system.nodename[0] = '\0';
   json_t *line = json_pack("{s:s, s:i, s:s, s:o, s:s, s:o, s:o, s:I, s:i, s:i, s:I}", "format",
                            LOG_FORMAT, "version", LOG_VERSION, "producer", argp_program_version,
-                           "program", text_value(run->program), "time", text, "host",
-                           text_value(system.nodename), "processor", describe_processor(), "cores",
+                           "program", log_text(run->program), "time", text, "host",
+                           log_text(system.nodename), "processor", describe_processor(), "cores",
                            (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "rank", sl_rank(run->context),
                            "ranks", sl_rank_count(run->context), "from", (json_int_t)run->from);
   json_t *rest = json_pack("{s:o, s:o, s:s, s:s, s:o, s:o}", "options", describe_options(run),

@@ -106,6 +106,17 @@ double log_number(double value) {
   return strtod(text, NULL);
 }
 
+json_t *log_text(const char *text) {
+  json_t *value = text ? json_string(text) : json_null();
+  if (value) return value;
+  char *copy = strdup(text);
+  for (char *c = copy; copy && *c; c++)
+    if ((unsigned char)*c >= 0x80) *c = '?';
+  value = copy ? json_string(copy) : NULL;
+  free(copy);
+  return value;
+}
+
 int log_step(struct log *log, const struct sl_report *report, double samples_per_s) {
   if (!log->file) return 0;
   json_t *line = json_pack("{s:I, s:I, s:f, s:f, s:f}", "step", (json_int_t)report->step, "epoch",
@@ -135,16 +146,16 @@ int log_end(struct log *log, const char *end, double seconds, double samples_per
 int log_checkpoint(struct log *log, const char *path, double stopped_s,
                    const struct sl_saved *saved) {
   if (!log->file) return 0;
-  return log_line(log,
-                  json_pack("{s:I, s:s, s:f, s:f, s:I}", "step", (json_int_t)saved->position.step,
-                            "checkpoint", path, "stopped_s", log_number(stopped_s), "write_s",
-                            log_number(saved->write_s), "bytes", (json_int_t)saved->bytes));
+  return log_line(
+      log, json_pack("{s:I, s:o, s:f, s:f, s:I}", "step", (json_int_t)saved->position.step,
+                     "checkpoint", log_text(path), "stopped_s", log_number(stopped_s), "write_s",
+                     log_number(saved->write_s), "bytes", (json_int_t)saved->bytes));
 }
 
 int log_resumed(struct log *log, const char *path, int64_t step, const char *changes) {
   if (!log->file) return 0;
-  return log_line(log, json_pack("{s:I, s:s, s:s}", "step", (json_int_t)step, "resumed", path,
-                                 "changed", changes));
+  return log_line(log, json_pack("{s:I, s:o, s:o}", "step", (json_int_t)step, "resumed",
+                                 log_text(path), "changed", log_text(changes)));
 }
 
 int log_close(struct log *log) {

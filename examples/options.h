@@ -2,13 +2,11 @@
 #ifndef SL_EXAMPLES_OPTIONS_H
 #define SL_EXAMPLES_OPTIONS_H
 
-#include "cli.h"
+#include "describe.h"
 
 /* All that has a say in the training or in where it runs, defaults filled in; what a measurement
- * has decided is there as decided (split: the text; NULL: none). To be freed; NULL without memory.
- */
-char *options_text(const struct cli *cli, const struct sl_context *context,
-                   const struct sl_trainer *trainer, const char *split);
+ * has decided is there as decided. To be freed; NULL without memory. */
+char *options_text(const struct description *run);
 
 /* "replicas 2 -> 4, stages none -> 2", or "" where nothing has changed; before may be NULL: not
  * known. To be freed; NULL without memory. */

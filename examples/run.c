@@ -387,11 +387,25 @@ static int resume(struct run *run) {
               run->checkpoint.folder.newest, (long long)begun->step);
 }
 
+static struct description describe(const struct run *run) {
+  return (struct description){.program = run->name,
+                              .cli = &run->cli,
+                              .context = run->context,
+                              .model = run->model,
+                              .trainer = run->trainer,
+                              .train_set = run->train_set,
+                              .test_set = run->test_set,
+                              .split = run->split,
+                              .epochs = run->epochs,
+                              .steps = run->steps,
+                              .from = run->begun.step};
+}
+
 /* What checkpoints say of the run, and the newest of them where it goes on from one. */
 static int open_checkpoints(struct run *run) {
   if (!run->cli.checkpoint) return EXIT_DONE;
-  run->checkpoint.options =
-      options_text(&run->cli, run->context, run->trainer, run->split ? run->split : run->cli.split);
+  const struct description description = describe(run);
+  run->checkpoint.options = options_text(&description);
   if (!run->checkpoint.options) return fail(run, EXIT_FAILED, "no memory for the options");
   return run->cli.resume ? resume(run) : EXIT_DONE;
 }
@@ -411,6 +425,15 @@ static int start_alone(struct run *run) {
 }
 
 static int plan_trace(struct run *run) {
+  /* the same command once more, after a crash: they are recorded already */
+  if (run->begun_at && run->cli.trace_last && run->cli.trace_last <= run->begun_at) {
+    *run->trace.folder = '\0';
+    if (!run->cli.quiet)
+      progress_print(&run->progress,
+                     "Trace          steps %lld-%lld were done before: none is recorded",
+                     (long long)run->cli.trace_first, (long long)run->cli.trace_last);
+    return EXIT_DONE;
+  }
   if (trace_plan(&run->trace, &run->cli, run->begun_at, run->steps)) return EXIT_DONE;
   run->common = ranks_wanted(&run->cli);
   return fail(run, EXIT_USAGE, "--trace-steps %lld-%lld: this run has steps %lld to %lld",
@@ -454,17 +477,7 @@ static int agree(struct run *run) {
 
 /* The last thing of all: a bad start leaves an older log alone. */
 static int open_log(struct run *run) {
-  const struct description description = {.program = run->name,
-                                          .cli = &run->cli,
-                                          .context = run->context,
-                                          .model = run->model,
-                                          .trainer = run->trainer,
-                                          .train_set = run->train_set,
-                                          .test_set = run->test_set,
-                                          .split = run->split,
-                                          .epochs = run->epochs,
-                                          .steps = run->steps,
-                                          .from = run->begun.step};
+  const struct description description = describe(run);
   run->log_opened = seconds_now();
   int error = log_open(run->own_log, run->begun.step, &run->log);
   if (!error && run->own_log) error = log_line(run->log, describe_run(&description));
@@ -623,6 +636,8 @@ static int begin_checkpoint(struct run *run, bool last) {
       checkpoints_begin(&run->checkpoint.folder, run->trainer, run->checkpoint.options);
   if (status != SL_OK)
     code = miss_checkpoint(run, status, sl_trainer_position(run->trainer).step, sl_error(), last);
+  else
+    run->checkpoint.failed = false; /* what becomes of this one is all ranks' to know */
   run->checkpoint.due = false;
   run->checkpoint.begun = seconds_now();
   run->checkpoint.stopped_s = run->checkpoint.begun - begun;
@@ -718,7 +733,8 @@ static int train(struct run *run) {
     if (code == EXIT_DONE) code = poll_checkpoint(run);
     bool halts = run->stopped || done % run->epoch_steps == 0 || is_due(run, done);
     if (code == EXIT_DONE && (halts || !trace_takes(&run->trace, done + 1)))
-      code = stop_trace(run, done); /* what a halt does is none of a step's work */
+      code = stop_trace(run, done);             /* what a halt does is none of a step's work */
+    halts |= run->stopped || is_due(run, done); /* the last steps may have told of it */
     if (code == EXIT_DONE && (halts || done == run->steps)) code = halt(run, done);
     if (code != EXIT_DONE) return code;
   }

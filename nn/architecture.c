@@ -221,7 +221,8 @@ static bool is_common(const char *key) {
 static enum sl_status read_inputs(const struct reader *r, const json_t *object, char **names) {
   const json_t *array = json_object_get(object, "inputs");
   size_t count = json_array_size(array), size = 1;
-  if (count < 1) return bad(r, "inputs", "must be there, a list of one or more names");
+  if (count < 1 || count > SL_MAX_INPUTS)
+    return bad(r, "inputs", "must be there, a list of one or two names");
   for (size_t i = 0; i < count; i++) {
     const char *name = json_string_value(json_array_get(array, i));
     if (!name || !*name || strchr(name, ',')) return bad(r, "inputs", "must be a list of names");

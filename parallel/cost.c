@@ -9,6 +9,7 @@
 #include "core/cuda.h"
 #include "core/failure.h"
 #include "core/log.h"
+#include "core/wait.h"
 #include "parallel/feed.h"
 #include "parallel/precision.h"
 
@@ -199,7 +200,7 @@ out:
 }
 
 static void probe_close(struct probe *p) {
-  starpu_task_wait_for_all();
+  sl__wait_for_all(p->c->model->context);
   sl__plan_free(p->plan);
   sl__kvstore_free(p->kvstore);
   sl__tensor_free(p->x);
@@ -237,7 +238,8 @@ static enum sl_status probe_step(struct probe *p, bool wait) {
   int replicas = p->kvstore->replicas;
   if (status != SL_OK) return status;
   if (wait) {
-    starpu_task_wait_for_all();
+    status = sl__wait_for_all(p->c->model->context);
+    if (status != SL_OK) return status;
     p->wall_ms = fmin(p->wall_ms, (starpu_timing_now() - start) / 1e3);
   }
   if (p->c->replicas < replicas) p->kvstore->replicas = p->c->replicas;
@@ -288,7 +290,7 @@ static enum sl_status calibrate(struct probe *p, const struct sl__rehearsal *not
   enum sl_status status;
   SL_TRY(sl__calibration_new(&calibration));
   for (int i = 0; i < WARM_PROBES; i++) SL_TRY(probe_step(p, true));
-  starpu_task_wait_for_all();
+  SL_TRY(sl__wait_for_all(context));
   bool known = all_known(p->c, noted, device);
   if (!known) {
     starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
@@ -296,13 +298,13 @@ static enum sl_status calibrate(struct probe *p, const struct sl__rehearsal *not
   }
   p->wall_ms = INFINITY;
   for (int i = 0; i < (known ? TIMED_PROBES / 2 : TIMED_PROBES); i++) SL_TRY(probe_step(p, true));
-  starpu_task_wait_for_all();
+  SL_TRY(sl__wait_for_all(context));
   if (!known) {
     sl__calibration_publish(calibration);
     SL_TRY(probe_step(p, true));
   }
 out:
-  starpu_task_wait_for_all();
+  sl__wait_for_all(context);
   context->calibration = NULL;
   starpu_profiling_status_set(before);
   sl__calibration_free(calibration);
@@ -433,14 +435,15 @@ out:
 /* The first ones bring memory, and are not counted. */
 static enum sl_status time_steps(struct probe *p, double *ms) {
   enum { TRIES = 3, STEPS = 3 };
+  struct sl_context *context = p->c->model->context;
   enum sl_status status;
   *ms = INFINITY;
   for (int i = 0; i < WARM_PROBES; i++) SL_TRY(probe_step(p, true));
   for (int try = 0; try < TRIES; try++) {
-    starpu_task_wait_for_all();
+    SL_TRY(sl__wait_for_all(context));
     double start = starpu_timing_now();
     for (int i = 0; i < STEPS; i++) SL_TRY(probe_step(p, false));
-    starpu_task_wait_for_all();
+    SL_TRY(sl__wait_for_all(context));
     *ms = fmin(*ms, (starpu_timing_now() - start) / 1e3 / STEPS);
   }
   status = sl__task_failure();

@@ -65,6 +65,7 @@ struct sl_predictor {
   pthread_mutex_t lock;
   pthread_cond_t news; /* a request, a lane that is free, or the close */
   bool closed;
+  bool broken; /* the context has stalled: StarPU may still come back to all that there is */
   struct sl_prediction *first, *last; /* of which not all is taken */
   int64_t waiting;                    /* samples of these that are not taken */
   int waiters;                        /* threads in sl_predict_wait */
@@ -205,12 +206,16 @@ static void end_batch(struct lane *lane, enum sl_status status) {
   pthread_mutex_unlock(&p->lock);
 }
 
-/* StarPU's callback: the last layer's output is in main memory. */
+/* StarPU's callback: the last layer's output is in main memory. With the lock, lest a batch that
+ * was given up be written to where its requests were. */
 static void batch_computed(void *argument) {
   struct lane *lane = argument;
   enum sl_status status = sl__task_failure();
+  pthread_mutex_lock(&lane->predictor->lock);
   if (status == SL_OK) hand_out(lane, starpu_data_get_local_ptr(lane->y->handle));
+  pthread_mutex_unlock(&lane->predictor->lock);
   starpu_data_release(lane->y->handle);
+  sl__tensor_invalidate(lane->y);
   end_batch(lane, status);
 }
 
@@ -250,13 +255,44 @@ static bool is_due(struct sl_predictor *p, double *until_us) {
   return now_us() >= *until_us;
 }
 
+/* Nothing comes back any more: with the lock. */
+static void give_up(struct sl_predictor *p, enum sl_status status) {
+  char why[sizeof p->first->message];
+  snprintf(why, sizeof why, "%s", sl_error());
+  p->closed = p->broken = true;
+  for (struct sl_prediction *r = p->first; r; r = r->next) fail_request(r, status, why);
+  drop_failed(p);
+  for (int i = 0; i < p->lane_count; i++) {
+    struct lane *lane = &p->lanes[i];
+    for (int k = 0; k < lane->count && lane->busy; k++) {
+      fail_request(lane->pieces[k].request, status, why);
+      answer(lane->pieces[k].request, lane->pieces[k].rows);
+    }
+    lane->count = 0;
+  }
+}
+
+/* A context that watches over stalls tells of them to who asks. */
+static void look_for_stalls(struct sl_predictor *p) {
+  struct sl_context *context = p->model->context;
+  if (!context->active) return;
+  pthread_mutex_unlock(&p->lock);
+  enum sl_status status = sl__wait_check(context);
+  pthread_mutex_lock(&p->lock);
+  if (status != SL_OK && !p->broken) give_up(p, status);
+}
+
 static void wait_for_news(struct sl_predictor *p, double until_us) {
+  const double look_us = 50000;
+  bool watched = p->model->context->active != NULL;
+  if (watched && (!(until_us > 0) || until_us > now_us() + look_us)) until_us = now_us() + look_us;
   struct timespec until = {.tv_sec = (time_t)(until_us / 1e6)};
   until.tv_nsec = (long)((until_us - 1e6 * (double)until.tv_sec) * 1e3);
   if (until_us > 0)
     pthread_cond_timedwait(&p->news, &p->lock, &until);
   else
     pthread_cond_wait(&p->news, &p->lock);
+  if (watched) look_for_stalls(p);
 }
 
 static bool any_busy(const struct sl_predictor *p) {
@@ -283,7 +319,7 @@ static void *dispatch(void *argument) {
     pthread_mutex_lock(&p->lock);
   }
   refuse_all(p);
-  while (any_busy(p)) pthread_cond_wait(&p->news, &p->lock);
+  while (!p->broken && any_busy(p)) wait_for_news(p, 0);
   pthread_mutex_unlock(&p->lock);
   return NULL;
 }
@@ -413,6 +449,7 @@ void sl_predictor_free(struct sl_predictor *p) {
     pthread_mutex_lock(&p->lock);
     while (p->waiters) pthread_cond_wait(&p->news, &p->lock);
     pthread_mutex_unlock(&p->lock);
+    if (p->broken) return; /* left as it is, as its context */
     pthread_cond_destroy(&p->news);
     pthread_mutex_destroy(&p->lock);
   }

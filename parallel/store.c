@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/failure.h"
+#include "core/wait.h"
 #include "parallel/plan.h"
 
 int sl_kvstore_rank(const struct sl_kvstore *kv) { return kv->ranks.rank; }
@@ -283,10 +284,7 @@ static enum sl_status take(struct sl__store_key *key, int p, int n, const float 
   struct sl_tensor *copy;
   enum sl_status status = sl__tensor_temporary(context, &SL_SHAPE(part->count), SL_F32, &copy);
   if (status != SL_OK) return status;
-  if (starpu_data_acquire(copy->handle, STARPU_W)) {
-    status = sl_fail(SL_STARPU, "%s: StarPU gives no memory for a push", key->name);
-    goto out;
-  }
+  SL_TRY(sl__acquire(context, copy->handle, STARPU_W));
   float *sum = starpu_data_get_local_ptr(copy->handle);
   memcpy(sum, values[0] + part->first, copy->bytes);
   for (int t = 1; t < n; t++) {
@@ -368,8 +366,8 @@ out:
 enum sl_status sl__store_wait(struct sl__store_key *key) {
   for (int p = 0; p < key->part_count; p++) {
     starpu_data_handle_t handle = key->parts[p].param->handle;
-    if (starpu_data_acquire(handle, STARPU_R))
-      return sl_fail(SL_STARPU, "%s cannot be waited for", key->name);
+    enum sl_status status = sl__acquire(key->store->context, handle, STARPU_R);
+    if (status != SL_OK) return status;
     starpu_data_release(handle);
   }
   enum sl_status status = sl__task_failure();

@@ -26,10 +26,10 @@ if [ "$(code_of 0)" = 0 ] && grep -q "; changed: batch 32 -> 64, .*ranks 2 -> 1"
 else not_ok "one rank does not go on from two"; fi
 
 # the folder is gone once the first one is whole: rank 0 tells, both train on and end with code 1
-start 2 $train --checkpoint "$work/lost" --checkpoint-every 20 --steps 400
+start 2 $train --checkpoint "$work/lost" --checkpoint-every 20 --steps 4000
 until_true 60 test -e "$work/lost/manifest.json" && mv "$work/lost" "$work/kept"
 until_true 100 have_ended 0 1
-if code_is 1 && [ "$(grep -c "no checkpoint after step 400: " "$run/err.0")" = 1 ] && [ "$(grep -vc "no checkpoint after step" "$run/err.0")" = 0 ] &&
+if code_is 1 && [ "$(grep -c "no checkpoint after step 4000: " "$run/err.0")" = 1 ] && [ "$(grep -vc "no checkpoint after step" "$run/err.0")" = 0 ] &&
   [ ! -s "$run/err.1" ] && grep -q "^Test accuracy" "$run/out.0"; then ok "a folder that vanishes: $(head -n 1 "$run/err.0" | sed "s|$work/||g")"
 else not_ok "a folder that vanishes: codes $(code_of 0) and $(code_of 1)"; fi
 echo "1..$n"

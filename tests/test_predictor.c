@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/context.h"
@@ -285,6 +286,46 @@ static void what_waits_is_refused_at_a_close(void **state) {
   sl_model_free(m);
 }
 
+/* ---- a context that stalls: in a process of its own, since it is left as it is ---- */
+
+static void *ask_once(void *argument) {
+  static float got[CLASSES];
+  return sl_predict(argument, pixels, 1, got) == SL_STALLED ? argument : NULL;
+}
+
+static int stall(void) {
+  pthread_t thread;
+  void *stalled;
+  assert_ok(sl_open(&(struct sl_context_options){.seed = 1, .stall_timeout = 1}, &context));
+  struct sl_model *m = images();
+  struct sl_predictor *p = predictor(m, 4, 0, 2);
+  float got[CLASSES], after[9 * CLASSES];
+  assert_ok(sl_predict(p, pixels, 1, got));
+  starpu_pause();
+  if (pthread_create(&thread, NULL, ask_once, p)) return 1;
+  bool late = sl_predict(p, pixels, 9, after) != SL_STALLED;
+  pthread_join(thread, &stalled);
+  if (late || !stalled) return 2;
+  if (sl_predict(p, pixels, 1, got) != SL_CLOSED) return 3;
+  sl_predictor_free(p);
+  return 0;
+}
+
+static void a_stall_is_told(void **state) {
+  int status = -1;
+  (void)state;
+  pid_t child = fork();
+  assert_true(child >= 0);
+  if (!child) {
+    setenv("SL_TEST_STALL", "1", 1);
+    execl("/proc/self/exe", "test_predictor", (char *)NULL);
+    _exit(100);
+  }
+  waitpid(child, &status, 0);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 /* ---- refusals ---- */
 
 static void strange_requests_are_refused(void **state) {
@@ -322,12 +363,19 @@ static int setup(void **state) {
 
 int main(void) {
   setenv("STARPU_NCPU", "2", 0);
+  if (getenv("SL_TEST_STALL")) {
+    make_inputs();
+    int code = stall();
+    fflush(stdout);
+    _exit(code); /* StarPU does not end any more */
+  }
   const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits_as_the_training),
                                      cmocka_unit_test(large_requests_are_cut),
                                      cmocka_unit_test(requests_that_wait_are_run_together),
                                      cmocka_unit_test(threads_get_their_own_answers),
                                      cmocka_unit_test(a_close_leaves_nobody_waiting),
                                      cmocka_unit_test(what_waits_is_refused_at_a_close),
+                                     cmocka_unit_test(a_stall_is_told),
                                      cmocka_unit_test(strange_requests_are_refused)};
   return cmocka_run_group_tests_name("predictor", tests, setup, group_teardown);
 }

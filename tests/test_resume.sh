@@ -155,28 +155,28 @@ check "by the clock: $(files "$work/t" | wc -l) checkpoints" test "$(files "$wor
 check "neither steps nor minutes: $(cat "$work/err")" test "$got" = 2 -a "$(wc -l <"$work/err")" = 1
 
 # ---- no room, no folder: the run goes on, and what was whole stays so ----
-# no_room WHAT COMMAND...: it tells of each checkpoint that failed, and ends with code 1; "$work/m" is as it was
+# no_room WHAT LAST_STEP COMMAND...: it tells of each checkpoint that failed, and ends with code 1; "$work/m" is as it was
 no_room() {
-  what=$1; shift
+  what=$1 last=$2; shift 2
   "$@" >"$work/out" 2>"$work/err"; got=$?
   if [ $got = 1 ] && [ "$(grep -c "no checkpoint after step [0-9]*: .*; the training goes on" "$work/err")" -ge 1 ] &&
-    [ "$(grep -c "no checkpoint after step 20: " "$work/err")" = 1 ] && [ "$(grep -vc "no checkpoint after" "$work/err")" = 0 ] &&
+    [ "$(grep -c "no checkpoint after step $last: " "$work/err")" = 1 ] && [ "$(grep -vc "no checkpoint after" "$work/err")" = 0 ] &&
     grep -q "^Test accuracy" "$work/out"; then ok "$what: $(sed "s|$work/||g" "$work/err" | head -n 1)"
   else not_ok "$what: code $got"; fi
 }
 again
-no_room "files may not grow (RLIMIT_FSIZE)" sh -c "ulimit -f 1000; exec '$lenet' --batch 100 --replicas 2 --steps 20 --checkpoint '$work/m' --checkpoint-every 3 --resume"
+no_room "files may not grow (RLIMIT_FSIZE)" 20 sh -c "ulimit -f 1000; exec '$lenet' --batch 100 --replicas 2 --steps 20 --checkpoint '$work/m' --checkpoint-every 3 --resume"
 check "nothing half-written is left" test "$(ls -a "$work/m" | tr '\n' ' ')" = "$(ls -a "$work/m.kept" | tr '\n' ' ')"
 goes_on_from 12 0 "the checkpoints before are whole"
 again
 mkdir "$work/gone"; cp "$work/m.kept"/* "$work/gone/"
-no_room "the folder vanishes" sh -c "'$lenet' --batch 100 --replicas 2 --steps 20 --checkpoint '$work/gone' --checkpoint-every 1 --resume & pid=\$!
+no_room "the folder vanishes" 200 sh -c "'$lenet' --batch 100 --replicas 2 --steps 200 --checkpoint '$work/gone' --checkpoint-every 1 --resume & pid=\$!
   while kill -0 \$pid 2>/dev/null && [ ! -e '$work/gone/checkpoint-000000013.safetensors' ]; do sleep 0.01; done
   mv '$work/gone' '$work/elsewhere'; wait \$pid"
 mkdir -p "$work/disk"
 if mount -t tmpfs -o size=6m tmpfs "$work/disk" 2>/dev/null; then
   cp -r "$work/m.kept" "$work/disk/m" # three of 1.7 MB
-  no_room "the disk is full" "$lenet" --batch 100 --replicas 2 --steps 20 --checkpoint "$work/disk/m" --checkpoint-every 3 --resume
+  no_room "the disk is full" 20 "$lenet" --batch 100 --replicas 2 --steps 20 --checkpoint "$work/disk/m" --checkpoint-every 3 --resume
   check "the one before is whole" cmp -s "$work/disk/m/checkpoint-000000012.safetensors" "$work/m.kept/checkpoint-000000012.safetensors"
   umount "$work/disk"
 else ok "the disk is full # SKIP no tmpfs may be mounted here"; fi

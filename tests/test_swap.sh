@@ -95,7 +95,7 @@ if [ -x "$failing" ]; then
   timeout -k 5 100 $lenet --resume >"$work/out" 2>"$work/err" && [ -e "$work/w" ]
   verdict $? "its last checkpoint is whole"
   rm -rf "$work/l"
-  SL_FAIL=sgd:9 SL_FAIL_BY=sleep timeout -k 5 100 $lenet --stall-timeout 1 >"$work/out" 2>"$work/err" &&
+  SL_FAIL=sgd:9 SL_FAIL_BY=sleep timeout -k 5 100 $lenet --stall-timeout 2 >"$work/out" 2>"$work/err" &&
     grep -q "sgd (layer .*) runs, but no task has ended" "$work/err"
   verdict $? "a task that takes long is none"
 fi

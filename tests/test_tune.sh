@@ -56,7 +56,8 @@ echo "digits: 100 samples; 1000 parameters; 2 replicas, batch 64; sgd, lr 0.1"
   done
   echo '{"epoch": 1, "test_loss": 1, "test_accuracy": 0.1}'
   printf '{"step": 20, "samp'
-} >"$log"
+} >"$log.new"
+mv "$log.new" "$log" # all at once: a slow machine must not make it read half
 case " $FAKE " in *' slow '*) sleep 0.2 ;; *' long '*) echo $$ >"$RUNS.pid"; sleep 1000 ;; esac
 exit 0
 END

@@ -178,10 +178,22 @@ static bool convert(const char *folder, int count, char *const *files, struct so
 
 /* ---- what the user names ---- */
 
+/* For glob(): "[a]" as "\\[a]". Cut where it is too long, which no folder that was recorded into
+ * is. */
+static const char *without_wildcards(const char *folder, char plain[PATH_MAX]) {
+  size_t at = 0;
+  for (const char *c = folder; *c && at + 2 < PATH_MAX; c++) {
+    if (strchr("*?[\\", *c)) plain[at++] = '\\';
+    plain[at++] = *c;
+  }
+  plain[at] = '\0';
+  return plain;
+}
+
 static bool open_folder(struct source *s, const char *folder, char *message, size_t size) {
-  char pattern[PATH_MAX];
+  char pattern[PATH_MAX], plain[PATH_MAX];
   glob_t found = {0};
-  join(pattern, folder, "prof_file_*");
+  join(pattern, without_wildcards(folder, plain), "prof_file_*");
   glob(pattern, 0, NULL, &found);
   join(s->tasks, folder, "tasks.rec");
   join(s->paje, folder, "paje.trace");

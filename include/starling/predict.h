@@ -16,8 +16,8 @@ extern "C" {
  * is run together, as one batch of up to max_batch samples (dynamic batching), and several batches
  * are under way at once, on the devices of the context or where sl_place says (batch b as replica b
  * of its rules, round and round). Activations' memory is that of the passes under way alone.
- * Several predictors, of the same model or of different ones, may share a context; a model that is
- * being trained meanwhile may not have one.
+ * Several predictors, of the same model or of different ones, may share a context; while one is
+ * open, nothing is trained, placed automatically or measured in it.
  *
  * A sample's answer depends on its values, the weights and the kind of device; to the last bit also
  * on how many samples were run together (matrix products add up in another order). With
@@ -43,7 +43,8 @@ SL_API enum sl_status sl_predictor_open(struct sl_model *model,
  * other, float, or int32_t tokens where its first layer is an embedding. outputs: n times
  * sl_model_output, float: the last layer's output, logits. From any thread.
  * \return SL_BAD_ARGUMENT for n < 1, or a token that the embedding does not have, saying which;
- * SL_CLOSED after sl_predictor_close; what a kernel failed with. */
+ * SL_CLOSED after sl_predictor_close; what a kernel failed with; SL_STALLED
+ * where the context watches for it. */
 SL_API enum sl_status sl_predict(struct sl_predictor *predictor, const void *inputs, int64_t n,
                                  float *outputs);
 

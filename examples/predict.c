@@ -1,0 +1,62 @@
+/* A trained model in a program of one's own: classify images, from a loop, by several requests at
+ * once. Built with nothing but pkg-config:
+ *
+ *     lenet --data mnist/ --save lenet.json
+ *     gcc predict.c $(pkg-config --cflags --libs starling) -o predict && ./predict lenet.json
+ * mnist/
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <starling.h>
+
+#define TRY(call)                                                                                  \
+  if ((call) != SL_OK) return fprintf(stderr, "predict: %s\n", sl_error()), 1
+
+enum { AT_ONCE = 4, SAMPLES = 16 }; /* requests under way, and images in each */
+
+int main(int argc, char **argv) {
+  struct sl_context *context;
+  struct sl_model *model;
+  struct sl_dataset *images;
+  struct sl_predictor *predictor;
+  struct sl_prediction *requests[AT_ONCE];
+  if (argc != 3) return fprintf(stderr, "Usage: predict MODEL.json FOLDER|digits\n"), 2;
+
+  TRY(sl_open(&(struct sl_context_options){.seed = 1}, &context));
+  TRY(sl_model_open(context, argv[1], &model));
+  TRY(sl_predictor_open(model, NULL, &predictor));
+  TRY(sl_dataset_open(argv[2], 1, false, &images));
+
+  const struct sl_dataset_info *info = sl_dataset_info(images);
+  int64_t pixels = sl_shape_count(&info->sample), classes = sl_shape_count(sl_model_output(model));
+  int64_t rounds = info->count / (AT_ONCE * SAMPLES), right = 0;
+  size_t all = AT_ONCE * SAMPLES;
+  float *x = malloc(all * (size_t)pixels * sizeof *x),
+        *y = malloc(all * (size_t)classes * sizeof *y);
+  int32_t *labels = malloc(all * sizeof *labels);
+  if (!x || !y || !labels) return fprintf(stderr, "predict: no memory\n"), 1;
+
+  for (int64_t round = 0; round < rounds; round++) {
+    for (int64_t i = 0; i < (int64_t)all; i++)
+      TRY(sl_dataset_get(images, round * (int64_t)all + i, x + i * pixels, &labels[i]));
+    for (int r = 0; r < AT_ONCE; r++)
+      TRY(sl_predict_submit(predictor, x + r * SAMPLES * pixels, SAMPLES, y + r * SAMPLES * classes,
+                            &requests[r]));
+    for (int r = 0; r < AT_ONCE; r++) TRY(sl_predict_wait(requests[r]));
+    for (int64_t i = 0; i < (int64_t)all; i++) {
+      int64_t best = 0;
+      for (int64_t c = 1; c < classes; c++)
+        if (y[i * classes + c] > y[i * classes + best]) best = c;
+      right += best == labels[i];
+    }
+  }
+  printf("%lld of %lld right\n", (long long)right, (long long)(rounds * (int64_t)all));
+
+  free(x), free(y), free(labels);
+  sl_dataset_free(images);
+  sl_predictor_free(predictor);
+  sl_model_free(model);
+  sl_close(context);
+  return 0;
+}
