@@ -200,7 +200,7 @@ out:
 }
 
 static void probe_close(struct probe *p) {
-  sl__wait_for_all(p->c->model->context);
+  if (p->c) sl__wait_for_all(p->c->model->context); /* else nothing has begun */
   sl__plan_free(p->plan);
   sl__kvstore_free(p->kvstore);
   sl__tensor_free(p->x);
