@@ -952,6 +952,7 @@ int run_program(const struct program *program, int argc, char **argv) {
   if (program->asks_instead && *program->asks_instead) {
     int code = run_instead(&run);
     if (code != EXIT_DONE) print_failure(&run);
+    free(run.command);
     return code;
   }
   int code = ranks_strayed(&run.cli) ? refuse_stray(&run) : EXIT_DONE;
