@@ -136,9 +136,10 @@ static void mpi_failed(struct sl__net *net, int code, const char *what) {
 /* ---- what takes too long ---- */
 
 /* All are alive, but nobody has done any work for long: they wait for each other, such as when one
- * has pushed a key that another has not. */
+ * has pushed a key that another has not. Longer than the timeout, after which a rank that is silent
+ * counts as lost: that is the better message, and this rank may hear of it from another one. */
 static bool is_stalled(struct sl__net *net, const struct pending *p, double now) {
-  double patience = (p->patience == SL__WAITS_LONGER ? 1.5e6 : 1e6) * net->timeout;
+  double patience = (p->patience == SL__WAITS_LONGER ? 2e6 : 1.5e6) * net->timeout;
   return net->watch && p->patience != SL__LISTENS && now - p->since > patience &&
          sl__watch_idle(net->watch, net->rank) > net->timeout &&
          sl__watch_idle(net->watch, p->peer) > net->timeout;

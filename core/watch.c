@@ -170,7 +170,8 @@ double sl__watch_idle(struct sl__watch *watch, int rank) {
   if (rank < 0 || rank >= watch->size) return 0;
   pthread_mutex_lock(&watch->lock);
   note_own_activity(watch);
-  if (watch->started) idle = sl__watch_idle_at(watch, rank, sl__watch_now());
+  /* one that has left does nothing, too */
+  if (watch->started) idle = fmax(sl__watch_now() - watch->peers[rank].active, 0);
   pthread_mutex_unlock(&watch->lock);
   return idle;
 }

@@ -36,9 +36,8 @@ enum sl_status sl__watch_start(struct sl__watch *watch, const char *address);
 /* This rank has done some work. Any thread; one addition. */
 void sl__watch_activity(struct sl__watch *watch);
 
-/* Seconds since that rank's last activity when it was last heard of, two heartbeats late at the
- * most: of one that is silent nobody can say that it does nothing. 0 before the start; one that has
- * left does nothing. Any thread. */
+/* Seconds since that rank's last activity as far as is known here, two heartbeats late at the most.
+ * 0 before the start; one that has left does nothing. Any thread. */
 double sl__watch_idle(struct sl__watch *watch, int rank);
 
 /* Whether a rank is lost; on a rank that announced its own failure and on one that was taken for

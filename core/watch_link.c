@@ -148,7 +148,7 @@ void sl__watch_post_beat(struct sl__watch *watch) {
   if (watch->rank == 0) {
     length = 4 * (size_t)watch->size;
     for (int r = 0; r < watch->size; r++) {
-      double idle = fmin(sl__watch_idle_at(watch, r, time) * 1e3, (double)(HAS_LEFT - 1));
+      double idle = fmin((time - watch->peers[r].active) * 1e3, (double)(HAS_LEFT - 1));
       put32(watch->table + 4 * r, watch->peers[r].left ? HAS_LEFT : (uint32_t)idle);
     }
   } else {
@@ -303,13 +303,6 @@ void sl__watch_begin(struct sl__watch *watch) {
   watch->next_beat = watch->fresh;
   for (int r = 0; r < watch->size; r++)
     watch->peers[r].heard = watch->peers[r].active = watch->fresh;
-}
-
-double sl__watch_idle_at(const struct sl__watch *watch, int rank, double time) {
-  const struct sl__peer *peer = &watch->peers[rank];
-  double known = watch->rank ? watch->peers[0].heard : peer->heard;
-  if (rank == watch->rank || peer->left) known = time;
-  return fmax(known - peer->active, 0);
 }
 
 static bool take_beat(struct sl__peer *peer, const uint8_t *body) {

@@ -102,9 +102,6 @@ void sl__watch_close_link(struct sl__watch *watch, struct sl__link *link, const 
 
 /* All ranks are there, and count as heard and active now. */
 void sl__watch_begin(struct sl__watch *watch);
-/* With the lock: how long a rank had done nothing when it was last heard of, directly or through
- * rank 0; one that has left does nothing from then on. */
-double sl__watch_idle_at(const struct sl__watch *watch, int rank, double time);
 
 /* Waits for so long at the most, reads, writes. The lock is given up while it waits. */
 void sl__watch_serve(struct sl__watch *watch, double seconds);

@@ -244,7 +244,7 @@ static void run_fault(struct sl_kvstore *kv, const char *what) {
   if (!strcmp(what, "pull")) { /* rank 1 never pushes */
     TRY(sl_kvstore_init(kv, 3, 2, value));
     if (rank != 1) TRY(sl_kvstore_push(kv, 3, 1, (const float *[]){value}));
-    if (rank == 1) sleep(12);
+    if (rank == 1) sleep(16);
     tell(what, rank != 1 ? sl_kvstore_pull(kv, 3, value) : sl_kvstore_barrier(kv));
   } else if (!strcmp(what, "barrier")) {
     push_some(kv);
