@@ -25,7 +25,8 @@ enum {
   POLLER_US = 50,     /* an idle worker looks so long before it asks for work again */
   PATIENCE_US = 1000, /* after so long without a message it leaves the processor to others */
   NAP_US = 20,
-  STALL_EVERY_US = 50000
+  STALL_EVERY_US = 50000,
+  PAUSE_US = 1000000
 };
 
 struct pending {
@@ -55,6 +56,7 @@ struct sl__net {
   int count, capacity;
   bool has_poller;
   double polled, looked, moved; /* when last: polled, looked for stalls, a message began or ended */
+  double fresh;                 /* when looking began anew, after a pause of this process */
   bool failed;                  /* for good; read without the lock, too */
   bool found_out;               /* it was this rank that found the failure */
   char why[512];
@@ -140,7 +142,8 @@ static void mpi_failed(struct sl__net *net, int code, const char *what) {
  * counts as lost: that is the better message, and this rank may hear of it from another one. */
 static bool is_stalled(struct sl__net *net, const struct pending *p, double now) {
   double patience = (p->patience == SL__WAITS_LONGER ? 2e6 : 1.5e6) * net->timeout;
-  return net->watch && p->patience != SL__LISTENS && now - p->since > patience &&
+  double since = p->since > net->fresh ? p->since : net->fresh;
+  return net->watch && p->patience != SL__LISTENS && now - since > patience &&
          sl__watch_idle(net->watch, net->rank) > net->timeout &&
          sl__watch_idle(net->watch, p->peer) > net->timeout;
 }
@@ -188,6 +191,8 @@ static void look_for_stalled_posts(struct sl__net *net, double now) {
 
 static void look_for_stalls(struct sl__net *net, double now) {
   if (!net->watch || now - net->looked < STALL_EVERY_US) return;
+  if (now - net->looked > PAUSE_US)
+    net->fresh = now; /* nobody waited meanwhile: stopped, or paused */
   net->looked = now;
   look_for_stalled_posts(net, now);
   for (int i = 0; i < net->count && !net->failed; i++)
