@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/memory.h"
 #include "core/net.h"
@@ -200,12 +201,6 @@ static bool has_room(const struct sl__active *a, const struct sl__active_task *t
   return !a->limit || t->is_message || needed(a, t) <= a->limit;
 }
 
-static double seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void wait_for_an_end(struct sl__active *a) {
   struct timespec until;
   clock_gettime(CLOCK_MONOTONIC, &until);
@@ -248,7 +243,7 @@ static size_t own_bytes(const struct sl__active *a, const struct sl__active_task
 static enum sl_status wait_for_room(struct sl__active *a, struct sl__active_task *t, int count,
                                     struct sl_tensor *const *tensors) {
   const double grace = 0.5, patience = 2; /* StarPU frees what was invalidated a little later */
-  double begun = seconds(), moved = begun;
+  double begun = sl__seconds(), moved = begun;
   uint64_t ends = a->ends;
   enum sl_status status = SL_OK;
   while (!has_room(a, t) && status == SL_OK && may_wait()) {
@@ -259,14 +254,14 @@ static enum sl_status wait_for_room(struct sl__active *a, struct sl__active_task
     pthread_mutex_lock(&a->mutex);
     take(a, t);
     note_fresh(a, t, count, tensors); /* others have allocated some of it meanwhile */
-    if (a->ends != ends || a->computing) begun = seconds();
-    if (a->ends != ends) moved = seconds();
+    if (a->ends != ends || a->computing) begun = sl__seconds();
+    if (a->ends != ends) moved = sl__seconds();
     ends = a->ends;
     if (status != SL_OK || has_room(a, t)) break;
     /* messages under way give their memory back when they have come */
     bool is_quiet = !a->count && !(a->context->net && sl__net_posts(a->context->net) > 0);
-    if (is_quiet && seconds() - begun > grace) return refuse(a, t, needed(a, t));
-    if (a->context->net && seconds() - moved > patience) break;
+    if (is_quiet && sl__seconds() - begun > grace) return refuse(a, t, needed(a, t));
+    if (a->context->net && sl__seconds() - moved > patience) break;
   }
   return status;
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/cuda.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/trace.h"
@@ -67,12 +68,6 @@ struct sl__net {
   char way[256]; /* in words */
 };
 
-static double now_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
-}
-
 int sl__net_rank(const struct sl__net *net) { return net->rank; }
 int sl__net_size(const struct sl__net *net) { return net->size; }
 bool sl__net_is_aware(const struct sl__net *net) { return net->is_aware; }
@@ -110,7 +105,7 @@ static void look_for_stalls(struct sl__net *net, double now);
 enum sl_status sl__net_check(struct sl__net *net) {
   if (net->alone) return SL_OK;
   pthread_mutex_lock(&net->lock);
-  if (net->starpu) look_for_stalls(net, now_us()); /* which no worker does */
+  if (net->starpu) look_for_stalls(net, sl__microseconds()); /* which no worker does */
   bool failed = look_locked(net);
   pthread_mutex_unlock(&net->lock);
   return failed ? failure(net) : SL_OK;
@@ -244,7 +239,7 @@ static void grow_impatient(struct sl__net *net, const struct starpu_task *task) 
   for (int i = 0; i < net->count; i++)
     if (net->pending[i].task == task && net->pending[i].patience == SL__LISTENS) {
       net->pending[i].patience = SL__WAITS;
-      net->pending[i].since = now_us();
+      net->pending[i].since = sl__microseconds();
     }
 }
 
@@ -252,7 +247,8 @@ static void grow_impatient(struct sl__net *net, const struct starpu_task *task) 
  * has no beginning. */
 static void tell_trace(const struct sl__net *net, const struct pending *p) {
   if (net->context->trace && p->task && p->patience != SL__LISTENS)
-    sl__trace_message(net->context->trace, p->is_send, p->peer, p->name, now_us() - p->since);
+    sl__trace_message(net->context->trace, p->is_send, p->peer, p->name,
+                      sl__microseconds() - p->since);
 }
 
 static int downwards(const void *a, const void *b) { return *(const int *)b - *(const int *)a; }
@@ -303,7 +299,7 @@ static bool poll(struct sl__net *net) {
   struct starpu_task *tasks[256];
   if (net->is_aware) sl__cuda_make_current();
   if (pthread_mutex_trylock(&net->lock)) return false; /* another one does */
-  double now = now_us();
+  double now = sl__microseconds();
   net->polled = now;
   look_for_stalls(net, now);
   int count = collect(net, tasks, (int)(sizeof tasks / sizeof *tasks));
@@ -317,10 +313,10 @@ static bool poll(struct sl__net *net) {
 
 static void poller_cpu(void *buffers[], void *argument) {
   struct sl__net *net = argument;
-  double end = now_us() + POLLER_US;
+  double end = sl__microseconds() + POLLER_US;
   (void)buffers;
-  while (!poll(net) && now_us() < end)
-    if (now_us() - net->moved < PATIENCE_US)
+  while (!poll(net) && sl__microseconds() < end)
+    if (sl__microseconds() - net->moved < PATIENCE_US)
       sched_yield();
     else
       nanosleep(&(struct timespec){.tv_nsec = NAP_US * 1000}, NULL);
@@ -367,7 +363,8 @@ void sl__net_active(struct sl__net *net) {
 void sl__net_task_ended(void *argument) {
   struct sl__net *net = argument;
   if (net->watch) sl__watch_activity(net->watch);
-  if (__atomic_load_n(&net->count, __ATOMIC_RELAXED) && now_us() - net->polled > POLL_EVERY_US)
+  if (__atomic_load_n(&net->count, __ATOMIC_RELAXED) &&
+      sl__microseconds() - net->polled > POLL_EVERY_US)
     poll(net);
 }
 
@@ -426,14 +423,14 @@ static bool begin_locked(struct sl__net *net, const struct sl__message *m) {
   net->requests[net->count] = request;
   net->pending[net->count] = (struct pending){.task = task,
                                               .name = m->name,
-                                              .since = now_us(),
+                                              .since = sl__microseconds(),
                                               .peer = m->peer,
                                               .is_send = m->is_send,
                                               .patience = m->patience,
                                               .held = m->handles ? m->handles[0] : NULL};
   if (m->handles) hold(m->handles[0]);
   __atomic_store_n(&net->count, net->count + 1, __ATOMIC_RELAXED);
-  net->moved = now_us();
+  net->moved = sl__microseconds();
   return true;
 }
 
@@ -533,7 +530,7 @@ enum sl_status sl__net_post(struct sl__net *net, const struct sl__post *post, si
   bool failed = look_locked(net);
   if (!failed && post->is_send) net->sent += (int64_t)bytes;
   pthread_mutex_unlock(&net->lock);
-  return failed ? failure(net) : sl__starpu_mpi_post(net->starpu, post, now_us());
+  return failed ? failure(net) : sl__starpu_mpi_post(net->starpu, post, sl__microseconds());
 }
 
 int sl__net_posts(struct sl__net *net) {
@@ -559,7 +556,7 @@ static void check_length(struct sl__net *net, const MPI_Status *told, size_t len
 static enum sl_status wait_for(struct sl__net *net, MPI_Request *request, const char *name,
                                int peer, size_t length) {
   struct pending waiting = {.name = name,
-                            .since = now_us(),
+                            .since = sl__microseconds(),
                             .peer = peer,
                             .patience = net->hears ? SL__LISTENS : SL__WAITS};
   int ended = 0;
@@ -570,7 +567,7 @@ static enum sl_status wait_for(struct sl__net *net, MPI_Request *request, const 
     int code = look_locked(net) ? MPI_SUCCESS : MPI_Test(request, &ended, &told);
     if (code != MPI_SUCCESS) mpi_failed(net, code, name);
     if (code == MPI_SUCCESS && ended && length) check_length(net, &told, length, peer);
-    double now = now_us();
+    double now = sl__microseconds();
     if (!ended && is_stalled(net, &waiting, now)) stalled(net, &waiting, now);
     bool failed = look_locked(net);
     /* nobody shall write there when the caller is gone */

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "core/active.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/log.h"
 #include "core/net.h"
@@ -25,12 +26,6 @@ struct sl__stall {
   char why[700];
 };
 
-static double seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 enum sl_status sl__stall_check(struct sl__stall *s) {
   if (!s) return SL_OK;
   pthread_mutex_lock(&s->mutex);
@@ -43,7 +38,7 @@ void sl__stall_waits(struct sl_context *context, bool waits) {
   struct sl__active *a = context->active;
   if (!a) return;
   pthread_mutex_lock(&a->mutex);
-  a->fetching_since = waits ? seconds() : 0;
+  a->fetching_since = waits ? sl__seconds() : 0;
   pthread_mutex_unlock(&a->mutex);
 }
 
@@ -98,12 +93,12 @@ static void tell(struct sl__stall *s, const struct sl__active *a) {
   sl__log(s->context, SL_LOG_WARNING,
           "no task has ended for %.0f s, and none runs: %d tasks are under way, %d of them ready; "
           "the oldest ones:",
-          seconds() - s->moved, a->count, starpu_task_nready());
+          sl__seconds() - s->moved, a->count, starpu_task_nready());
   for (const struct sl__active_task *t = a->first; t && told < most; t = t->next, told++)
     tell_task(s->context, t);
   if (a->fetching_since > 0)
     sl__log(s->context, SL_LOG_WARNING, "  the main thread waits for a tensor for %.0f s",
-            seconds() - a->fetching_since);
+            sl__seconds() - a->fetching_since);
   tell_memory(s->context);
 }
 
@@ -152,7 +147,7 @@ static bool is_stalled(struct sl__stall *s, struct sl__active *a, double now) {
 static void look(struct sl__stall *s) {
   struct sl__active *a = s->context->active;
   pthread_mutex_lock(&a->mutex);
-  bool stalled = is_stalled(s, a, seconds());
+  bool stalled = is_stalled(s, a, sl__seconds());
   if (stalled) tell(s, a);
   const char *limit = a->limit ? "raise the memory limit, or take a smaller batch or more "
                                  "microbatches, or fewer workers (STARPU_NCPU)"
@@ -161,7 +156,7 @@ static void look(struct sl__stall *s) {
   if (stalled)
     snprintf(s->why, sizeof s->why,
              "stalled: no task has ended for %.0f s and none runs, %d are under way; %s",
-             seconds() - s->moved, a->count, limit);
+             sl__seconds() - s->moved, a->count, limit);
   s->stalled = stalled;
   pthread_mutex_unlock(&s->mutex);
   pthread_cond_broadcast(&a->ended);
@@ -193,7 +188,7 @@ enum sl_status sl__stall_open(struct sl_context *context, double timeout) {
   s->context = context;
   s->timeout = timeout;
   s->step = timeout / 8 < 1 ? timeout / 8 : 1;
-  s->moved = s->looked = seconds();
+  s->moved = s->looked = sl__seconds();
   pthread_mutex_init(&s->mutex, NULL);
   pthread_cond_init(&s->wake, NULL);
   if (pthread_create(&s->thread, NULL, watch, s)) {

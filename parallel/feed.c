@@ -8,9 +8,7 @@
 
 static struct sl_shape batch_shape(const struct sl_loader *loader) {
   const struct sl_shape *sample = &sl_dataset_info(sl_loader_dataset(loader))->sample;
-  struct sl_shape shape = {.ndim = sample->ndim + 1, .dim = {sl_loader_batch(loader)}};
-  for (int i = 0; i < sample->ndim; i++) shape.dim[i + 1] = sample->dim[i];
-  return shape;
+  return sl__with_rows(sl_loader_batch(loader), sample);
 }
 
 /* A tensor over the loader's memory, cut into slices for good. */

@@ -44,7 +44,7 @@ struct sl_tensor *sl__part(struct sl_tensor *tensor, int i) {
   return tensor->view_count ? &tensor->views[i] : tensor;
 }
 
-static struct sl_shape with_rows(int64_t rows, const struct sl_shape *sample) {
+struct sl_shape sl__with_rows(int64_t rows, const struct sl_shape *sample) {
   struct sl_shape shape = {.ndim = sample->ndim + 1, .dim = {rows}};
   for (int i = 0; i < sample->ndim; i++) shape.dim[i + 1] = sample->dim[i];
   return shape;
@@ -55,7 +55,7 @@ static struct sl_shape with_rows(int64_t rows, const struct sl_shape *sample) {
 static enum sl_status chunk_tensor(const struct sl__plan *plan, int64_t rows, int chunk,
                                    const struct sl_shape *sample, enum sl_type type,
                                    struct sl_tensor **tensor) {
-  struct sl_shape shape = with_rows(rows, sample), largest = shape;
+  struct sl_shape shape = sl__with_rows(rows, sample), largest = shape;
   int64_t first;
   if (plan->steps) sl__chunk_steps(plan, chunk, &first, &shape.dim[1]);
   if (plan->grid->chunk && plan->grid->chunk < largest.dim[1]) largest.dim[1] = plan->grid->chunk;
@@ -66,7 +66,7 @@ static enum sl_status chunk_tensor(const struct sl__plan *plan, int64_t rows, in
 static enum sl_status state_new(const struct sl__plan *plan, struct sl__slice *slice, int i) {
   const struct sl__layer *layer = &plan->model->layers[i];
   if (!layer->state.ndim || !sl__grid_is_here(plan->grid, i)) return SL_OK;
-  struct sl_shape shape = with_rows(slice->rows, &layer->state);
+  struct sl_shape shape = sl__with_rows(slice->rows, &layer->state);
   enum sl_status status =
       sl__tensor_temporary(plan->model->context, &shape, SL_F32, &slice->state[i]);
   if (status == SL_OK && plan->training)
@@ -105,7 +105,7 @@ static enum sl_status input_new(const struct sl__plan *plan, struct sl__slice *s
   const struct sl_model *model = plan->model;
   enum sl_type type = sl__value_type(plan->grid->math);
   if (type == SL_F32 || model->takes_tokens || plan->input_reader < 0) return SL_OK;
-  struct sl_shape shape = with_rows(slice->rows, &model->sample);
+  struct sl_shape shape = sl__with_rows(slice->rows, &model->sample);
   return sl__tensor_temporary(model->context, &shape, type, &slice->x);
 }
 

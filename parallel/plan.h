@@ -70,6 +70,9 @@ bool sl__plan_takes(const struct sl__plan *plan, int64_t steps);
 /* Tokens that a replica reads in a step, at most; 0: the model takes none. */
 int64_t sl__plan_positions(const struct sl__plan *plan);
 
+/* [rows, ...] of samples of that shape. */
+struct sl_shape sl__with_rows(int64_t rows, const struct sl_shape *sample);
+
 /* Part i of a tensor that was split, or the tensor itself where there is one slice only. */
 struct sl_tensor *sl__part(struct sl_tensor *tensor, int i);
 

@@ -9,6 +9,7 @@
 
 #include <starling/predict.h>
 
+#include "core/clock.h"
 #include "core/failure.h"
 #include "core/half.h"
 #include "core/wait.h"
@@ -72,12 +73,6 @@ struct sl_predictor {
   struct sl_predictor_counts counts;
 };
 
-static double now_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
-}
-
 /* ---- requests; all with the lock ---- */
 
 static void fail_request(struct sl_prediction *r, enum sl_status status, const char *message) {
@@ -139,15 +134,9 @@ static void refuse_all(struct sl_predictor *p) {
 
 /* ---- batches ---- */
 
-static struct sl_shape with_rows(int64_t rows, const struct sl_shape *sample) {
-  struct sl_shape shape = {.ndim = sample->ndim + 1, .dim = {rows}};
-  for (int i = 0; i < sample->ndim; i++) shape.dim[i + 1] = sample->dim[i];
-  return shape;
-}
-
 static enum sl_status work_of(struct lane *lane, struct work **work) {
   struct sl_model *model = lane->predictor->model;
-  struct sl_shape shape = with_rows(lane->rows, &model->sample);
+  struct sl_shape shape = sl__with_rows(lane->rows, &model->sample);
   enum sl_type type = lane->predictor->words ? SL_I32 : SL_F32;
   enum sl_status status = SL_OK;
   *work = &lane->works[lane->rows];
@@ -252,7 +241,7 @@ static bool is_due(struct sl_predictor *p, double *until_us) {
   if (!p->first || !free_lane(p)) return false;
   if (!p->options.max_delay_us || p->waiting >= p->options.max_batch) return true;
   *until_us = p->first->since_us + (double)p->options.max_delay_us;
-  return now_us() >= *until_us;
+  return sl__microseconds() >= *until_us;
 }
 
 /* Nothing comes back any more: with the lock. */
@@ -285,7 +274,8 @@ static void look_for_stalls(struct sl_predictor *p) {
 static void wait_for_news(struct sl_predictor *p, double until_us) {
   const double look_us = 50000;
   bool watched = p->model->context->active != NULL;
-  if (watched && (!(until_us > 0) || until_us > now_us() + look_us)) until_us = now_us() + look_us;
+  if (watched && (!(until_us > 0) || until_us > sl__microseconds() + look_us))
+    until_us = sl__microseconds() + look_us;
   struct timespec until = {.tv_sec = (time_t)(until_us / 1e6)};
   until.tv_nsec = (long)((until_us - 1e6 * (double)until.tv_sec) * 1e3);
   if (until_us > 0)
@@ -489,7 +479,7 @@ static enum sl_status enqueue(struct sl_predictor *p, struct sl_prediction *r, c
   if (status != SL_OK) return status;
   *r = (struct sl_prediction){.predictor = p, .inputs = inputs, .outputs = outputs, .n = n};
   pthread_cond_init(&r->ended, NULL);
-  r->since_us = p->options.max_delay_us ? now_us() : 0;
+  r->since_us = p->options.max_delay_us ? sl__microseconds() : 0;
   pthread_mutex_lock(&p->lock);
   bool closed = p->closed;
   if (!closed) {
