@@ -116,7 +116,7 @@ static void forward(const struct sl__conv_args *a, const float *x, const float *
   int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
   if (a->implementation == SL_ONEDNN && forward_by_onednn(a, x, weight, y)) return;
   if (a->implementation == SL_DIRECT) {
-    sl__direct_forward(a, x, weight, a->has_bias ? weight + k * t : NULL, y, scratch);
+    sl__direct_forward(a, x, weight, a->has_bias ? weight + k * t : NULL, y, scratch, 0);
     sl__activate(a->activation, y, y, a->images * k * p);
     return;
   }

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/simd.h"
+#include "codelets/tiles.h"
 
 /* Where a vector of outputs begins. */
 struct start {
@@ -25,63 +25,33 @@ struct shape {
   struct start *start;   /* [starts] */
 };
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 &&           \
-    !defined(SL_SANITIZE)
-#define HAVE_WIDTHS 1
-#endif
-
-/* ---- the widths ---- */
-
-enum { CHANNELS = 8, VECTORS = 5 }; /* of a tile, at the most */
-
 /* Outputs of so many channels at so many vectors, that begin where `at` says. */
 typedef void run_tile(const struct shape *g, const float *image, const struct start *at,
                       const float *weight, const float *bias, float *y);
 
-/* Of 16 registers, and of 32: sums, pixels and a weight. */
-#define TILES_12(use)                                                                              \
-  use(1, 1) use(2, 1) use(3, 1) use(4, 1) use(5, 1) use(6, 1) use(7, 1) use(8, 1) use(1, 2)        \
-      use(2, 2) use(3, 2) use(4, 2) use(5, 2) use(6, 2) use(1, 3) use(2, 3) use(3, 3) use(4, 3)    \
-          use(1, 4) use(2, 4) use(3, 4) use(1, 5) use(2, 5)
-#define TILES_25(use)                                                                              \
-  TILES_12(use)                                                                                    \
-  use(7, 2) use(8, 2) use(5, 3) use(6, 3) use(7, 3) use(8, 3) use(4, 4) use(5, 4) use(6, 4)        \
-      use(3, 5) use(4, 5) use(5, 5)
-
 #define LANES 4
-#define TILES TILES_12
-#define TARGET
 #include "codelets/direct_tile.h"
 #undef LANES
-#undef TILES
-#undef TARGET
-
-#ifdef HAVE_WIDTHS
+#ifdef SL_WIDTHS
 #define LANES 8
-#define TILES TILES_12
-#define TARGET __attribute__((target("arch=x86-64-v3")))
 #include "codelets/direct_tile.h"
 #undef LANES
-#undef TILES
-#undef TARGET
 #define LANES 16
-#define TILES TILES_25
-#define TARGET __attribute__((target("arch=x86-64-v4")))
 #include "codelets/direct_tile.h"
+#undef LANES
 #endif
 
 struct width {
   int lanes;
-  run_tile *const (*tiles)[CHANNELS + 1];
+  run_tile *const (*tiles)[SL_TILE_ROWS + 1];
 };
 
-/* The widest that this processor has. */
-static struct width widest(void) {
-#ifdef HAVE_WIDTHS
-  if (__builtin_cpu_supports("x86-64-v4")) return (struct width){16, tiles_16};
-  if (__builtin_cpu_supports("x86-64-v3")) return (struct width){8, tiles_8};
+static struct width width_of(int lanes) {
+#ifdef SL_WIDTHS
+  if (lanes == 16) return (struct width){16, tiles_16};
+  if (lanes == 8) return (struct width){8, tiles_8};
 #endif
-  return (struct width){4, tiles_4};
+  return (struct width){lanes, tiles_4};
 }
 
 /* All channels at some vectors, as many at a time as registers hold. */
@@ -89,7 +59,7 @@ static void run_channels(const struct width *w, const struct shape *g, int vecto
                          const float *image, const struct start *at, const float *weight,
                          const float *bias, float *y) {
   run_tile *const *tiles = w->tiles[vectors];
-  int most = CHANNELS, k = 0;
+  int most = SL_TILE_ROWS, k = 0;
   while (!tiles[most]) most--;
   for (; k < g->channels; k += most) {
     int channels = g->channels - k < most ? g->channels - k : most;
@@ -103,7 +73,7 @@ static void run_image(const struct width *w, const struct shape *g, const float 
                       const float *weight, const float *bias, float *y) {
   for (int v = 0, vectors; v < g->starts; v += vectors) {
     int left = g->starts - v;
-    vectors = left <= VECTORS ? left : 3;
+    vectors = left <= SL_TILE_COLUMNS ? left : 3;
     run_channels(w, g, vectors, image, g->start + v, weight, bias, y);
   }
 }
@@ -209,8 +179,8 @@ SL_SIMD static void gather(const struct shape *g, const float *from, float *y) {
 }
 
 void sl__direct_forward(const struct sl__conv_args *a, const float *x, const float *weight,
-                        const float *bias, float *y, float *scratch) {
-  const struct width w = widest();
+                        const float *bias, float *y, float *scratch, int most_lanes) {
+  const struct width w = width_of(sl__lanes(most_lanes));
   struct shape g = shape_of(a);
   cut(&g, w.lanes);
   int32_t *offset = (int32_t *)scratch;

@@ -17,8 +17,8 @@ bool sl__direct_fits(const struct sl__conv_args *a);
 int64_t sl__direct_scratch(const struct sl__conv_args *a);
 
 /* y [N, K, H', W'] of x [N, C, H, W], weight [K, C, R, S] and bias [K] (NULL: none), no activation.
- */
+ * most_lanes: as sl__lanes. */
 void sl__direct_forward(const struct sl__conv_args *a, const float *x, const float *weight,
-                        const float *bias, float *y, float *scratch);
+                        const float *bias, float *y, float *scratch, int most_lanes);
 
 #endif

@@ -51,6 +51,7 @@ struct sl__program {
   int used_count, used_room;
   struct sl__segment *segments;
   int segment_count;
+  const struct sl_tensor *result;
 };
 
 enum { ALIGNMENT = 256 }; /* what CUDA's own allocations have */
@@ -340,6 +341,7 @@ enum sl_status sl__program_compile(struct sl__program *p, struct sl_tensor *resu
   p->context->program = NULL;
   if (status != SL_OK) return status;
   if (!p->call_count) return sl_fail(SL_BAD_ARGUMENT, "a program without calls");
+  p->result = result;
   SL_TRY(cut(p));
   find_uses(p, result);
   for (int s = 0; s < p->segment_count; s++) {
@@ -359,20 +361,28 @@ extern struct sl__op sl__op_program;
 static void forget(struct sl__program *p, int segment) {
   for (int i = 0; i < p->used_count; i++) {
     const struct used *u = &p->used[i];
-    bool passes = u->is_written_first && !u->is_inner && u->first_segment != u->last_segment;
+    bool passes = u->is_written_first && !u->is_inner && u->tensor != p->result &&
+                  u->first_segment != u->last_segment;
     if (passes && u->last_segment == segment) sl__tensor_invalidate(u->tensor);
   }
 }
 
-enum sl_status sl__program_submit(struct sl__program *p, int priority) {
+static enum sl_status submit(const struct sl__program *p, const struct sl__segment *s, int priority,
+                             struct sl_tensor *result) {
+  const struct sl__launch launch = {
+      .name = s->name, .place = s->place, .priority = priority, .modes = s->modes};
+  struct sl_tensor *tensors[s->count];
+  for (int i = 0; i < s->count; i++)
+    tensors[i] = result && s->tensors[i] == p->result ? result : s->tensors[i];
+  /* the argument is an address: the task runs in this process */
+  return sl__submit(p->context, &sl__op_program, &launch, s->count, tensors, &s, sizeof s, s->flops,
+                    s->footprint);
+}
+
+enum sl_status sl__program_submit(struct sl__program *p, int priority, struct sl_tensor *result) {
   enum sl_status status = SL_OK;
   for (int i = 0; i < p->segment_count && status == SL_OK; i++) {
-    struct sl__segment *s = &p->segments[i];
-    const struct sl__launch launch = {
-        .name = s->name, .place = s->place, .priority = priority + i, .modes = s->modes};
-    const struct sl__segment *argument = s; /* to be found in this process */
-    status = sl__submit(p->context, &sl__op_program, &launch, s->count, s->tensors, &argument,
-                        sizeof argument, s->flops, s->footprint);
+    status = submit(p, &p->segments[i], priority + i, result);
     if (status == SL_OK) forget(p, i);
   }
   return status;

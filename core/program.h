@@ -24,8 +24,10 @@ void sl__program_record(struct sl__program *program);
 enum sl_status sl__program_compile(struct sl__program *program, struct sl_tensor *result,
                                    enum sl_status status);
 
-/* Submit the tasks, at that priority. */
-enum sl_status sl__program_submit(struct sl__program *program, int priority);
+/* Submit the tasks, at that priority. result: instead of the one that it was compiled with, one of
+ * the same shape and type; or NULL. */
+enum sl_status sl__program_submit(struct sl__program *program, int priority,
+                                  struct sl_tensor *result);
 
 int sl__program_tasks(const struct sl__program *program);
 
