@@ -4,9 +4,8 @@
  * footprints goes by the public headers. */
 #include <math.h>
 #include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "files.h"
 #include "nn/layer.h"
 #include "small_model.h"
 
@@ -309,8 +308,6 @@ static void time_may_be_cut_too(void **state) {
 
 /* ---- files ---- */
 
-static char folder[] = "/tmp/starling_custom_XXXXXX";
-
 static void predict(struct sl_model *m, float *y) {
   struct sl_predictor *p;
   static float x[5 * 784];
@@ -322,13 +319,13 @@ static void predict(struct sl_model *m, float *y) {
 
 static void a_saved_model_opens_to_the_bit(void **state) {
   (void)state;
-  char path[64], *first, *second;
+  const char *path = in_folder("gate.json");
+  char *first, *second;
   float y[50], again[50];
   struct run run = {.options.replicas = 2};
   struct sl_model *m = images(0), *opened;
   train(&run, m);
   assert_ok(run.status);
-  snprintf(path, sizeof path, "%s/gate.json", folder);
   assert_ok(sl_model_save(m, path));
   assert_ok(sl_model_open(context, path, &opened));
   assert_ok(sl_model_architecture(m, NULL, &first));
@@ -374,12 +371,11 @@ static void files_that_do_not_fit_are_refused(void **state) {
 /* Another context has other kinds. */
 static void a_kind_is_its_contexts(void **state) {
   (void)state;
-  char path[64];
   struct sl_model *m;
-  snprintf(path, sizeof path, "%s/gate.json", folder);
   sl_close(context);
   begin();
-  assert_refused(sl_model_open(context, path, &m), SL_UNSUPPORTED, "register it first");
+  assert_refused(sl_model_open(context, in_folder("gate.json"), &m), SL_UNSUPPORTED,
+                 "register it first");
   assert_null(m);
   m = new_model(SL_SHAPE(4));
   assert_refused(sl_layer(m, "l", "gate", &(struct gate_options){0}), SL_UNSUPPORTED,
@@ -431,6 +427,28 @@ static void wrong_kinds_are_refused(void **state) {
           FIELDS({"scale", SL_FIELD_INT, inside}, {"scale", SL_FIELD_INT, inside}));
 #undef FIELDS
 #undef REFUSED
+}
+
+/* A kind and a layer of it, of which any allocation may fail; each success has a name of its own.
+ */
+static enum sl_status register_and_append(void) {
+  static int number;
+  struct sl_layer_kind k = gate;
+  struct sl_model *m;
+  char name[16];
+  snprintf(name, sizeof name, "gate%d", number++);
+  k.name = name;
+  enum sl_status status = sl_layer_register(context, &k);
+  if (status == SL_OK) status = sl_model_new(context, &SL_SHAPE(3), &m);
+  if (status != SL_OK) return status;
+  status = sl_layer(m, "l", name, &(struct gate_options){.layer.inputs = "input,input"});
+  sl_model_free(m);
+  return status;
+}
+
+static void memory_may_end_anywhere(void **state) {
+  (void)state;
+  check_allocations(register_and_append);
 }
 
 /* ---- infer functions that say nonsense ---- */
@@ -599,21 +617,20 @@ static void kinds_and_options_have_times_of_their_own(void **state) {
 
 int main(void) {
 #define CASE(function) cmocka_unit_test_setup_teardown(function, setup, group_teardown)
-  const struct CMUnitTest tests[] = {
-      CASE(gradients_are_those_of_the_loss),      CASE(any_cut_of_the_batch_gives_the_serial_curve),
-      CASE(a_training_in_bf16_goes_the_same_way), CASE(time_may_be_cut_too),
-      CASE(a_saved_model_opens_to_the_bit),       CASE(a_kind_is_its_contexts),
-      CASE(files_that_do_not_fit_are_refused),    CASE(wrong_kinds_are_refused),
-      CASE(nonsense_of_infer_is_refused),         CASE(a_failing_kernel_tells_who_waits),
-      CASE(a_failure_without_a_word_is_one_too),  CASE(a_failing_backward_ends_the_training),
-      CASE(a_trainer_refuses_what_cannot_learn),  CASE(kinds_and_options_have_times_of_their_own)};
-  if (!mkdtemp(folder)) return 1;
-  int failed = cmocka_run_group_tests(tests, NULL, NULL);
-  char path[64];
-  snprintf(path, sizeof path, "%s/gate.json", folder);
-  unlink(path);
-  snprintf(path, sizeof path, "%s/gate.safetensors", folder);
-  unlink(path);
-  rmdir(folder);
-  return failed;
+  const struct CMUnitTest tests[] = {CASE(gradients_are_those_of_the_loss),
+                                     CASE(any_cut_of_the_batch_gives_the_serial_curve),
+                                     CASE(a_training_in_bf16_goes_the_same_way),
+                                     CASE(time_may_be_cut_too),
+                                     CASE(a_saved_model_opens_to_the_bit),
+                                     CASE(a_kind_is_its_contexts),
+                                     CASE(files_that_do_not_fit_are_refused),
+                                     CASE(wrong_kinds_are_refused),
+                                     CASE(memory_may_end_anywhere),
+                                     CASE(nonsense_of_infer_is_refused),
+                                     CASE(a_failing_kernel_tells_who_waits),
+                                     CASE(a_failure_without_a_word_is_one_too),
+                                     CASE(a_failing_backward_ends_the_training),
+                                     CASE(a_trainer_refuses_what_cannot_learn),
+                                     CASE(kinds_and_options_have_times_of_their_own)};
+  return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

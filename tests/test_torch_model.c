@@ -3,10 +3,10 @@
  * answers, within 1e-5 of the largest. What is saved again is what was read. */
 #include <math.h>
 #include <stdio.h>
-#include <unistd.h>
 
-#include "core/safetensors.h"
 #include "core/file.h"
+#include "core/safetensors.h"
+#include "files.h"
 #include "small_model.h"
 
 enum { SAMPLES = 7, MOST = 1 << 14 };
@@ -14,9 +14,8 @@ enum { SAMPLES = 7, MOST = 1 << 14 };
 static const char *fixture(const char *name) {
   static char path[2][4096];
   static int turn;
-  const char *folder = getenv("SL_SRCDIR");
   turn = !turn;
-  snprintf(path[turn], sizeof path[turn], "%s/tests/fixtures/%s", folder ? folder : ".", name);
+  snprintf(path[turn], sizeof path[turn], "%s/tests/fixtures/%s", source_folder(), name);
   return path[turn];
 }
 
@@ -65,18 +64,13 @@ static double distance(const float *ours, const float *theirs, int64_t count) {
 }
 
 static void check_again(struct sl_model *m, const void *inputs, const float *first, int64_t count) {
-  char path[64];
   static float again[MOST];
   struct sl_model *opened;
-  snprintf(path, sizeof path, "/tmp/starling_torch_%d.json", (int)getpid());
-  assert_ok(sl_model_save(m, path));
-  assert_ok(sl_model_open(context, path, &opened));
+  assert_ok(sl_model_save(m, in_folder("again.json")));
+  assert_ok(sl_model_open(context, in_folder("again.json"), &opened));
   predict(opened, inputs, again);
   assert_memory_equal(first, again, (size_t)count * sizeof *again);
   sl_model_free(opened);
-  unlink(path);
-  snprintf(path, sizeof path, "/tmp/starling_torch_%d.safetensors", (int)getpid());
-  unlink(path);
 }
 
 static void images_are_answered_as_by_pytorch(void **state) {
@@ -121,8 +115,11 @@ static void words_are_answered_as_by_pytorch(void **state) {
   sl_model_free(m);
 }
 
+static int setup(void **state) { return folder_setup(state) || group_setup(state); }
+static int teardown(void **state) { return group_teardown(state) || folder_teardown(state); }
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(images_are_answered_as_by_pytorch),
                                      cmocka_unit_test(words_are_answered_as_by_pytorch)};
-  return cmocka_run_group_tests(tests, group_setup, group_teardown);
+  return cmocka_run_group_tests(tests, setup, teardown);
 }
