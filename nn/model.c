@@ -144,9 +144,12 @@ static void layer_clear(struct sl__layer *layer) {
 }
 
 static void name_parts(const struct sl__layer *layer, struct sl__block *block) {
-  for (int i = 0; i < block->count; i++)
-    snprintf(block->part[i].name, sizeof block->part[i].name, "%s.%s", layer->name,
-             block->part[i].suffix);
+  for (int i = 0; i < block->count; i++) {
+    struct sl__param *part = &block->part[i];
+    char suffix[sizeof part->suffix]; /* snprintf is not to read what it writes into */
+    memcpy(suffix, part->suffix, sizeof suffix);
+    snprintf(part->name, sizeof part->name, "%s.%s", layer->name, suffix);
+  }
 }
 
 static enum sl_status check_size(const struct sl__layer *layer) {
