@@ -28,6 +28,8 @@ struct sl__memory;      /* core/memory.h: limits, and the swap folder */
 struct sl__active;      /* core/active.h: the tasks under way */
 struct sl__stall;       /* core/stall.h: the watch over them */
 
+struct sl__kinds; /* nn/kinds.c: kinds of layers that the program registered */
+
 struct sl_context {
   struct sl__device *devices;
   int device_count;
@@ -43,7 +45,9 @@ struct sl_context {
   struct sl__rehearsal *rehearsal;     /* tasks are noted there instead of run; or NULL */
   struct sl__program *program;         /* tasks are noted there instead of run; or NULL */
   struct sl__calibration *calibration; /* tasks' times are taken; or NULL */
-  struct sl__trace *trace;             /* NULL: none is recorded */
+  struct sl__kinds *kinds;             /* NULL: none */
+  void (*kinds_free)(struct sl__kinds *kinds);
+  struct sl__trace *trace; /* NULL: none is recorded */
   struct sl_tensor
       *scratch[48]; /* one a power of two of bytes; StarPU gives each worker its own copy */
   sl_log_function log;
