@@ -258,6 +258,7 @@ void sl_model_free(struct sl_model *model) {
   for (int i = 0; i < model->count; i++) layer_clear(&model->layers[i]);
   free(model->layers);
   free(model->placement);
+  sl__notes_free(model);
   free(model);
 }
 
