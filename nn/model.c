@@ -282,6 +282,8 @@ int64_t sl_model_parameters(const struct sl_model *model) {
   return total;
 }
 
+const struct sl_shape *sl_model_input(const struct sl_model *model) { return &model->sample; }
+
 const struct sl_shape *sl_model_output(const struct sl_model *model) {
   return model->count ? &model->layers[model->count - 1].out : &model->sample;
 }

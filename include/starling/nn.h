@@ -167,7 +167,8 @@ SL_API enum sl_status sl_model_build(struct sl_model *model);
 SL_API void sl_model_free(struct sl_model *model);
 
 SL_API int64_t sl_model_parameters(const struct sl_model *model);
-SL_API const struct sl_shape *sl_model_output(const struct sl_model *model);
+SL_API const struct sl_shape *sl_model_input(const struct sl_model *model);  /**< of one sample */
+SL_API const struct sl_shape *sl_model_output(const struct sl_model *model); /**< of one sample */
 
 /** One layer of a model; the texts live as long as the model. */
 struct sl_layer_info {
