@@ -120,6 +120,7 @@ static int print_json(const struct engine *e, const struct bench_options *o,
                       const struct result *r) {
   const struct histogram *h = &r->latency;
   const struct sl_predictor_options *p = &e->options->predictor;
+  int batches = p->batches ? p->batches : 2 * sl_worker_count(e->context);
   json_t *latency = json_pack("{s:f, s:f, s:f, s:f, s:f}", "mean", h->sum / (double)h->count / 1e3,
                               "p50", percentile(h, 0.5) / 1e3, "p90", percentile(h, 0.9) / 1e3,
                               "p99", percentile(h, 0.99) / 1e3, "max", h->most / 1e3);
@@ -128,7 +129,7 @@ static int print_json(const struct engine *e, const struct bench_options *o,
       "format", "starling predict bench", "version", 1, "model", e->options->model, "machine",
       sl_context_text(e->context), "input", shape_json(&e->input), "concurrency", o->clients,
       "batch", (json_int_t)o->batch, "max_batch", (json_int_t)(p->max_batch ? p->max_batch : 64),
-      "max_delay_us", (json_int_t)p->max_delay_us, "batches", p->batches, "math",
+      "max_delay_us", (json_int_t)p->max_delay_us, "batches", batches, "math",
       sl_math_name(p->math), "seconds", r->seconds, "requests", (json_int_t)h->count, "latency_ms",
       latency, "requests_per_s", (double)h->count / r->seconds, "samples_per_s", r->samples_per_s,
       "samples_per_batch", r->batch);

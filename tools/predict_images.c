@@ -16,7 +16,8 @@ struct images {
   enum format format;
   const char *path;
   struct stream *stream, *labels; /* labels: beside an IDX file, or NULL */
-  int64_t index, count;           /* samples so far, and in all; count -1: not known */
+  char *label_path;
+  int64_t index, count; /* samples so far, and in all; count -1: not known */
   struct picture picture;
   uint8_t *bytes; /* a sample's, or all of a file of pictures */
   size_t size, at;
@@ -88,9 +89,9 @@ static int open_labels(struct images *s) {
   const char *path = s->options->labels;
   if (!path && find_labels(s->path, beside)) path = beside;
   if (!path) return EXIT_DONE;
-  char *name = strdup(path); /* in messages, as long as the program lives */
-  if (!name) return fail_memory();
-  s->labels = stream_open(name);
+  s->label_path = strdup(path);
+  if (!s->label_path) return fail_memory();
+  s->labels = stream_open(s->label_path);
   int code = s->labels ? idx_header(s->labels, 1, &count) : EXIT_FAILED;
   if (code == EXIT_DONE && count != s->count)
     code = fail(EXIT_FAILED, "%s: has %u labels, but %s has %lld images; are they of one set?",
@@ -290,6 +291,7 @@ void images_close(struct images *s) {
   if (!s) return;
   stream_close(s->stream);
   stream_close(s->labels);
+  free(s->label_path);
   sl_dataset_free(s->set);
   free(s->picture.values);
   free(s->bytes);

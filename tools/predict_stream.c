@@ -20,8 +20,8 @@ struct stream {
   bool whole; /* packed: at the end of a member */
   bool ended;
   z_stream z;
-  uint8_t raw[RAW]; /* packed bytes */
-  uint8_t *bytes;   /* at .. end are there */
+  uint8_t raw[RAW + 1]; /* packed bytes; at first what was looked at */
+  uint8_t *bytes;       /* at .. end are there */
   size_t at, end, room;
 };
 
@@ -92,7 +92,7 @@ static bool look(struct stream *s) {
   if (s->end < 2 || s->bytes[0] != 0x1f || s->bytes[1] != 0x8b) return true;
   const int gzip = 16 + MAX_WBITS;
   if (inflateInit2(&s->z, gzip) != Z_OK) return fail_memory(), false;
-  memcpy(s->raw, s->bytes, s->end); /* one or two reads: fewer than RAW */
+  memcpy(s->raw, s->bytes, s->end); /* one byte and a read's */
   s->z.next_in = s->raw;
   s->z.avail_in = (uInt)s->end;
   s->end = 0;

@@ -34,12 +34,12 @@ static int read_numbers(struct lines *l, const char *line, size_t length) {
     while (line < end && (*line == ' ' || *line == '\t' || *line == '\r')) line++;
     if (line == end) break;
     const char *first = line;
-    for (; line < end && *line >= '0' && *line <= '9' && value < words; line++)
-      value = 10 * value + *line - '0';
+    for (; line < end && *line >= '0' && *line <= '9'; line++)
+      if (value < words) value = 10 * value + *line - '0';
     if (value >= words)
       return fail(EXIT_FAILED,
-                  "%s: line %lld: token %.12s is outside the vocabulary: it has 0 to %lld", l->name,
-                  (long long)l->index + 1, first, (long long)words - 1);
+                  "%s: line %lld: token %.*s is outside the vocabulary: it has 0 to %lld", l->name,
+                  (long long)l->index + 1, (int)(line - first), first, (long long)words - 1);
     if (line == first || (line < end && !strchr(" \t\r", *line)))
       return bad(l, "is no list of token numbers");
     l->tokens[l->count] = (int32_t)value;
