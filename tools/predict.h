@@ -115,6 +115,7 @@ struct slot {
   int64_t unknown;  /* words outside the vocabulary */
   int32_t *targets; /* [steps] */
   size_t room;      /* bytes of inputs, for growing ones */
+  size_t bytes;     /* that it takes in all, where they count */
   struct sl_prediction *request;
 };
 
@@ -123,8 +124,9 @@ struct slot {
 struct flow;
 typedef int (*flow_print)(void *user, const struct slot *slot);
 struct flow *flow_open(int slots, flow_print print, void *user);
-/* One that is free; waits for it. NULL: what was sent before has failed. */
-struct slot *flow_slot(struct flow *flow);
+/* One that is free; waits for it, and until so many bytes more are not too many (0: they are the
+ * same in all slots). NULL: what was sent before has failed. */
+struct slot *flow_slot(struct flow *flow, size_t bytes);
 /* false: failed. */
 bool flow_send(struct flow *flow, struct slot *slot);
 /* Waits for all, and ends it. */
@@ -172,7 +174,9 @@ struct engine {
 };
 int engine_open(struct engine *engine, const struct engine_options *options);
 int engine_predictor(struct engine *engine); /* opens engine->predictor */
-/* One for lines of at least so many tokens; *steps becomes its length. NULL: failed. */
+/* One for lines of at least so many tokens, MOST_STEPS at most; *steps becomes its length. NULL:
+ * failed. */
+enum { MOST_STEPS = 1 << 16 };
 struct sl_predictor *engine_for(struct engine *engine, int64_t *steps);
 void engine_close(struct engine *engine);
 
@@ -196,5 +200,32 @@ struct bench_options {
   bool json;
 };
 int bench_run(struct engine *engine, const struct bench_options *options);
+
+/* ---- the program: what its command line says, and the run (predict_run.c) ---- */
+
+struct numbers {
+  float value[3];
+  int count;
+};
+
+struct program {
+  struct engine_options engine;
+  struct image_options images;
+  struct text_options text;
+  struct bench_options bench;
+  const char *normalize; /* NULL: as the model says */
+  struct numbers mean, deviation;
+  bool benches, quiet;
+  int top;
+  bool logits;
+  char **inputs; /* their names live as long as the program */
+  int input_count;
+};
+
+void add_input(struct program *program, const char *name);
+/* Folders become their files; what is not there is told before anything else is done. */
+int find_inputs(struct program *program);
+/* All samples of all inputs, and the summary. */
+int answer(struct program *program, struct engine *engine);
 
 #endif

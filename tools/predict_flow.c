@@ -5,9 +5,12 @@
 
 #include "predict.h"
 
+enum { BUDGET = 1 << 28, KEPT = 1 << 20 };
+
 struct flow {
   struct slot *slots; /* a ring: sent - done of them are under way */
   int count;
+  size_t bytes; /* that those of lines hold */
   int64_t sent, done;
   flow_print print;
   void *user;
@@ -17,6 +20,15 @@ struct flow {
   pthread_mutex_t lock;
   pthread_cond_t news;
 };
+
+static void free_buffers(struct slot *slot) {
+  free(slot->inputs);
+  free(slot->outputs);
+  free(slot->targets);
+  slot->inputs = slot->outputs = NULL;
+  slot->targets = NULL;
+  slot->room = 0;
+}
 
 static int finish(struct flow *f, struct slot *slot, bool failed) {
   enum sl_status status = sl_predict_wait(slot->request);
@@ -42,7 +54,9 @@ static void *work(void *argument) {
     bool failed = f->code != EXIT_DONE;
     pthread_mutex_unlock(&f->lock);
     int code = finish(f, slot, failed);
+    if (slot->bytes > KEPT) free_buffers(slot);
     pthread_mutex_lock(&f->lock);
+    f->bytes -= slot->bytes;
     if (!f->code) f->code = code;
     f->done++;
     pthread_cond_signal(&f->news);
@@ -69,12 +83,18 @@ struct flow *flow_open(int slots, flow_print print, void *user) {
   return NULL;
 }
 
-struct slot *flow_slot(struct flow *f) {
+static bool is_full(const struct flow *f, size_t bytes) {
+  return f->sent - f->done == f->count || (f->sent > f->done && f->bytes + bytes > BUDGET);
+}
+
+struct slot *flow_slot(struct flow *f, size_t bytes) {
   pthread_mutex_lock(&f->lock);
-  while (f->sent - f->done == f->count) pthread_cond_wait(&f->news, &f->lock);
+  while (is_full(f, bytes)) pthread_cond_wait(&f->news, &f->lock);
   bool failed = f->code != EXIT_DONE;
   pthread_mutex_unlock(&f->lock);
-  return failed ? NULL : &f->slots[f->sent % f->count];
+  struct slot *slot = &f->slots[f->sent % f->count];
+  slot->bytes = bytes;
+  return failed ? NULL : slot;
 }
 
 bool flow_send(struct flow *f, struct slot *slot) {
@@ -83,6 +103,7 @@ bool flow_send(struct flow *f, struct slot *slot) {
   if (status != SL_OK) return fail_library(status), false;
   pthread_mutex_lock(&f->lock);
   f->sent++;
+  f->bytes += slot->bytes;
   pthread_cond_signal(&f->news);
   pthread_mutex_unlock(&f->lock);
   return true;
@@ -97,9 +118,7 @@ int flow_close(struct flow *f) {
   int code = f->code;
   for (int i = 0; i < f->count; i++) {
     free(f->slots[i].origins);
-    free(f->slots[i].inputs);
-    free(f->slots[i].outputs);
-    free(f->slots[i].targets);
+    free_buffers(&f->slots[i]);
   }
   pthread_cond_destroy(&f->news);
   pthread_mutex_destroy(&f->lock);

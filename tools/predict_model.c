@@ -6,7 +6,7 @@
 
 #include "predict.h"
 
-enum { SHORTEST = 8, MOST_STEPS = 1 << 20 };
+enum { SHORTEST = 8 };
 
 static enum sl_status read_model(struct engine *e) {
   enum sl_status status = sl_model_open(e->context, e->options->model, &e->model);
@@ -84,7 +84,7 @@ static char *text_for(struct engine *e, int64_t steps) {
 }
 
 static int open_length(struct engine *e, int64_t steps, struct length *length) {
-  const int64_t budget = 1 << 24; /* logits of a batch */
+  const int64_t budget = 1 << 23; /* logits of a batch */
   struct sl_predictor_options options = e->options->predictor;
   int64_t fits = budget / (steps * e->words);
   char *text = text_for(e, steps);
@@ -105,11 +105,6 @@ struct sl_predictor *engine_for(struct engine *e, int64_t *steps) {
   int64_t length = SHORTEST;
   int i = 0;
   for (; length < *steps; length *= 2) i++;
-  if (length > MOST_STEPS) {
-    fail(EXIT_FAILED, "a line of %lld tokens is too long: at most %d", (long long)*steps,
-         MOST_STEPS);
-    return NULL;
-  }
   *steps = length;
   if (!e->lengths[i].predictor && open_length(e, length, &e->lengths[i]) != EXIT_DONE) return NULL;
   return e->lengths[i].predictor;

@@ -66,7 +66,7 @@ static bool room_for(struct slot *slot, int64_t steps, int64_t words) {
     free(slot->outputs);
     slot->inputs = malloc(bytes);
     slot->targets = malloc(bytes);
-    slot->outputs = malloc((size_t)steps * (size_t)words * sizeof(float));
+    slot->outputs = malloc((size_t)(steps * words) * sizeof(float));
     slot->room = slot->inputs && slot->targets && slot->outputs ? bytes : 0;
     if (!slot->room) return false;
   }
@@ -94,11 +94,13 @@ static void fill(const struct lines *l, struct slot *slot) {
 }
 
 static int send(struct lines *l, struct flow *flow) {
-  struct slot *slot = flow_slot(flow);
   int64_t steps = l->count + (l->vocabulary != NULL);
+  if (steps > MOST_STEPS) return bad(l, "has more than 65536 tokens");
+  struct sl_predictor *predictor = engine_for(l->engine, &steps);
+  if (!predictor) return EXIT_FAILED;
+  struct slot *slot = flow_slot(flow, (size_t)(steps * l->engine->words) * sizeof(float));
   if (!slot) return EXIT_FAILED_QUIETLY;
-  slot->predictor = engine_for(l->engine, &steps);
-  if (!slot->predictor) return EXIT_FAILED;
+  slot->predictor = predictor;
   if (!room_for(slot, steps, l->engine->words)) return fail_memory();
   fill(l, slot);
   if (slot->unknown && l->options->strict)
