@@ -48,8 +48,8 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
   return sl__activation_backward(p->context, &p->launch, saved, p->dy, p->dx[0], o->activation);
 }
 
-static const struct sl__field fields[] = {SL__FIELD(sl_activation_options, ACTIVATION, activation),
-                                          {0}};
+static const struct sl_field fields[] = {SL_FIELD(sl_activation_options, ACTIVATION, activation),
+                                         {0}};
 
 const struct sl__layer_kind sl__activation_kind = {
     .name = "activation",

@@ -89,9 +89,9 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
   return sl__batchnorm_backward_weight(p->context, &p->launch, p->x[0], p->saved, p->dy, p->grad);
 }
 
-static const struct sl__field fields[] = {SL__FIELD(sl_batchnorm_options, FLOAT, epsilon),
-                                          SL__FIELD(sl_batchnorm_options, FLOAT, momentum),
-                                          {0}};
+static const struct sl_field fields[] = {SL_FIELD(sl_batchnorm_options, FLOAT, epsilon),
+                                         SL_FIELD(sl_batchnorm_options, FLOAT, momentum),
+                                         {0}};
 
 const struct sl__layer_kind sl__batchnorm_kind = {
     .name = "batchnorm",

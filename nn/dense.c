@@ -79,11 +79,11 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
   return sl__dense_backward_weight(p->context, &p->launch, p->x[0], p->dy, p->grad, !o->no_bias);
 }
 
-static const struct sl__field fields[] = {SL__FIELD(sl_dense_options, INT64, features),
-                                          SL__FIELD(sl_dense_options, BOOL, no_bias),
-                                          SL__FIELD(sl_dense_options, ACTIVATION, activation),
-                                          SL__FIELD(sl_dense_options, BOOL, positions),
-                                          {0}};
+static const struct sl_field fields[] = {SL_FIELD(sl_dense_options, INT64, features),
+                                         SL_FIELD(sl_dense_options, BOOL, no_bias),
+                                         SL_FIELD(sl_dense_options, ACTIVATION, activation),
+                                         SL_FIELD(sl_dense_options, BOOL, positions),
+                                         {0}};
 
 const struct sl__layer_kind sl__dense_kind = {.name = "dense",
                                               .options_size = sizeof(struct sl_dense_options),

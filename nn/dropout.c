@@ -44,7 +44,7 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
   return sl__dropout_backward(p->context, &p->launch, p->dy, p->dx[0], &dropout);
 }
 
-static const struct sl__field fields[] = {SL__FIELD(sl_dropout_options, FLOAT, rate), {0}};
+static const struct sl_field fields[] = {SL_FIELD(sl_dropout_options, FLOAT, rate), {0}};
 
 const struct sl__layer_kind sl__dropout_kind = {.name = "dropout",
                                                 .options_size = sizeof(struct sl_dropout_options),

@@ -58,9 +58,9 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
                                        o->vocabulary, p->first_step);
 }
 
-static const struct sl__field fields[] = {SL__FIELD(sl_embedding_options, INT64, vocabulary),
-                                          SL__FIELD(sl_embedding_options, INT64, features),
-                                          {0}};
+static const struct sl_field fields[] = {SL_FIELD(sl_embedding_options, INT64, vocabulary),
+                                         SL_FIELD(sl_embedding_options, INT64, features),
+                                         {0}};
 
 const struct sl__layer_kind sl__embedding_kind = {
     .name = "embedding",

@@ -100,7 +100,7 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
   return cell_of(layer)->backward_weight(p->context, &p->launch, p->x[0], p->saved, p->grad);
 }
 
-static const struct sl__field lstm_fields[] = {SL__FIELD(sl_lstm_options, INT64, features), {0}};
+static const struct sl_field lstm_fields[] = {SL_FIELD(sl_lstm_options, INT64, features), {0}};
 
 const struct sl__layer_kind sl__lstm_kind = {.name = "lstm",
                                              .options_size = sizeof(struct sl_lstm_options),
@@ -111,7 +111,7 @@ const struct sl__layer_kind sl__lstm_kind = {.name = "lstm",
                                              .backward_data = backward_data,
                                              .backward_weight = backward_weight};
 
-static const struct sl__field gru_fields[] = {SL__FIELD(sl_gru_options, INT64, features), {0}};
+static const struct sl_field gru_fields[] = {SL_FIELD(sl_gru_options, INT64, features), {0}};
 
 const struct sl__layer_kind sl__gru_kind = {.name = "gru",
                                             .options_size = sizeof(struct sl_gru_options),

@@ -86,6 +86,9 @@ struct origin {
   int64_t index, label; /* label -1: none */
 };
 
+/* "digits", where no file is called so. */
+bool is_generated(const char *name);
+
 /* All samples of one input, one after the other. NULL: failed. */
 struct images;
 struct images *images_open(const struct image_options *options, const char *path);

@@ -21,7 +21,7 @@ struct images {
   struct picture picture;
   uint8_t *bytes; /* a sample's, or all of a file of pictures */
   size_t size, at;
-  struct sl_dataset *set; /* generated digits */
+  struct sl_dataset *set; /* a generated one */
 };
 
 static int bad(const struct images *s, const char *why) {
@@ -181,31 +181,41 @@ static int next_raw(struct images *s, float *values, bool *none) {
   return code;
 }
 
-/* ---- generated digits ---- */
+/* ---- generated sets ---- */
 
-static int open_digits(struct images *s) {
-  enum sl_status status = sl_digits_new(0, s->options->seed, s->options->train, &s->set);
+bool is_generated(const char *name) { return !strcmp(name, "digits") && access(name, F_OK) != 0; }
+
+static int open_generated(struct images *s) {
+  enum sl_status status = sl_dataset_open(s->path, s->options->seed, s->options->train, &s->set);
   if (status != SL_OK) return fail_library(status);
   const struct sl_dataset_info *info = sl_dataset_info(s->set);
-  const char *why = picture_room(&s->picture, info->sample.dim[2], info->sample.dim[1], 1);
+  const int64_t *dim = info->sample.dim;
+  const char *why = picture_room(&s->picture, dim[2], dim[1], (int)dim[0]);
   if (why) return bad(s, why);
+  s->size = (size_t)sl_shape_count(&info->sample) * sizeof(float);
+  s->bytes = malloc(s->size);
   s->count = info->count;
   s->picture.most = 255;
-  return EXIT_DONE;
+  return s->bytes ? EXIT_DONE : fail_memory();
 }
 
 /* Back to bytes: they are normalised as the model wants it. */
-static int next_digit(struct images *s, int64_t *label, bool *none) {
+static int next_generated(struct images *s, int64_t *label, bool *none) {
   const struct sl_dataset_info *info = sl_dataset_info(s->set);
-  float values[28 * 28];
-  int32_t digit;
+  int64_t channels = info->sample.dim[0], plane = info->sample.dim[1] * info->sample.dim[2];
+  float *values = (float *)s->bytes;
+  int32_t class;
   *none = s->index == s->count;
   if (*none) return EXIT_DONE;
-  enum sl_status status = sl_dataset_get(s->set, s->index, values, &digit);
+  enum sl_status status = sl_dataset_get(s->set, s->index, values, &class);
   if (status != SL_OK) return fail_library(status);
-  for (int i = 0; i < 28 * 28; i++)
-    s->picture.values[i] = (uint16_t)lrintf((values[i] * info->deviation[0] + info->mean[0]) * 255);
-  *label = digit;
+  for (int64_t c = 0; c < channels; c++) {
+    int k = info->channels > 1 ? (int)c : 0;
+    for (int64_t i = 0; i < plane; i++)
+      s->picture.values[i * channels + c] =
+          (uint16_t)lrintf((values[c * plane + i] * info->deviation[k] + info->mean[k]) * 255);
+  }
+  *label = class;
   return EXIT_DONE;
 }
 
@@ -237,7 +247,7 @@ static int choose(struct images *s) {
 }
 
 static int open_one(struct images *s) {
-  if (!strcmp(s->path, "digits") && access(s->path, F_OK) != 0) return open_digits(s);
+  if (is_generated(s->path)) return open_generated(s);
   s->stream = stream_open(s->path);
   if (!s->stream) return EXIT_FAILED;
   int code = choose(s);
@@ -270,7 +280,7 @@ bool images_next(struct images *s, float *values, struct origin *origin, int *co
   int64_t *label = &origin->label;
   *origin = (struct origin){s->path, s->index, -1};
   if (s->set)
-    *code = next_digit(s, label, &none);
+    *code = next_generated(s, label, &none);
   else if (s->format == FORMAT_IDX)
     *code = next_idx(s, label, &none);
   else if (s->format == FORMAT_CIFAR10)
