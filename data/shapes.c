@@ -92,19 +92,21 @@ struct pose {
 
 static struct pose draw_pose(struct sl__source *random) {
   struct pose pose;
-  float size = sl__between(random, 6.5f, 13), stretch = sl__between(random, .75f, 1);
+  float size = sl__between(random, 8, 14), stretch = sl__between(random, .75f, 1);
   float along = sl__between(random, 0, TURN), turn = sl__between(random, 0, TURN);
   float room = SIDE / 2.0f - .8f * size; /* a corner may stick out */
   float c = cosf(along), s = sinf(along), ct = cosf(turn), st = sinf(turn);
   pose.x = SIDE / 2.0f + sl__between(random, -room, room);
   pose.y = SIDE / 2.0f + sl__between(random, -room, room);
   pose.reach = 1.2f * size;
-  /* turned to the stretch's direction, stretched, turned by any angle */
+  /* stretched along some direction, then turned */
   float wide = 1 / size, narrow = 1 / (size * stretch);
-  pose.xx = ct * c * wide - st * -s * narrow;
-  pose.xy = ct * s * wide - st * c * narrow;
-  pose.yx = st * c * wide + ct * -s * narrow;
-  pose.yy = st * s * wide + ct * c * narrow;
+  float xx = wide * c * c + narrow * s * s, xy = (wide - narrow) * c * s;
+  float yy = wide * s * s + narrow * c * c;
+  pose.xx = ct * xx - st * xy;
+  pose.xy = ct * xy - st * yy;
+  pose.yx = st * xx + ct * xy;
+  pose.yy = st * xy + ct * yy;
   return pose;
 }
 
@@ -139,7 +141,7 @@ static struct texture draw_texture(struct sl__source *random) {
   texture.phase = sl__between(random, 0, TURN);
   for (int c = 0; c < CHANNELS; c++) {
     texture.colour[0][c] = sl__between(random, 0, 255);
-    texture.colour[1][c] = sl__clamp(texture.colour[0][c] + sl__between(random, -80, 80), 0, 255);
+    texture.colour[1][c] = sl__clamp(texture.colour[0][c] + sl__between(random, -50, 50), 0, 255);
   }
   return texture;
 }
@@ -177,7 +179,7 @@ static void lay(const struct texture *texture, float share, int x, int y, float 
 /* ---- a sample ---- */
 
 static void add_noise(float *values, struct sl__source *random, uint8_t *pixels) {
-  float noise = sl__between(random, 2, 16) / SL__BELL_DEVIATION;
+  float noise = sl__between(random, 2, 10) / SL__BELL_DEVIATION;
   uint64_t first = (random->next + 3) / 4; /* whole blocks of four numbers from here on */
   for (int i = 0; i < CHANNELS * PLANE; i += 4) {
     struct sl_random4 r = sl__philox(random->seed, random->stream, first + (uint64_t)i / 4);
@@ -189,7 +191,7 @@ static void add_noise(float *values, struct sl__source *random, uint8_t *pixels)
 }
 
 static uint8_t draw_shape(uint64_t seed, bool train, int64_t i, uint8_t *pixels) {
-  enum { LEAST_CONTRAST = 120, TRIES = 16 };
+  enum { LEAST_CONTRAST = 200, TRIES = 16 };
   struct sl__source random = sl__source(SL__SOURCE_SHAPES, seed, train, i);
   float values[CHANNELS * PLANE];
   struct texture back = draw_texture(&random), front = draw_texture(&random);
