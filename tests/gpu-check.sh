@@ -82,7 +82,7 @@ options() {
     mlp) echo "--data $images --batch 64 --optimizer adam --lr 0.001" ;;
     lstm_lm) echo "--data $corpus --batch 4 --hidden 40 --embed 40 --bptt 12 --lr 1 --dropout 0.2" ;;
     # normalised by its batch, and deep: rounding grows faster than elsewhere, the more so the higher the rate
-    resnet) echo "--data $colours --depth 8 --no-augment --batch 32 --momentum 0 --lr 0.002" ;;
+    resnet) echo "--data $colours --depth 8 --no-augment --batch 32 --momentum 0 --lr 0.0005" ;;
     gru) echo "--data $corpus --cell gru --tied --batch 4 --hidden 40 --embed 40 --bptt 12 --chunk 5 --lr 1" ;;
   esac
 }
