@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/resnet_model.h"
 #include "networks.h"
 
 enum { BATCHES = 10, VOCABULARY = 10000 };
@@ -37,61 +38,9 @@ static enum sl_status build_lenet(const struct network *network, struct sl_model
   return status;
 }
 
-/* A convolution without bias, batch normalisation, and relu where wanted. */
-static enum sl_status add_conv(struct sl_model *model, const char *name, const char *input,
-                               int channels, int kernel, int stride, bool relu) {
-  char norm[32], act[32];
-  snprintf(norm, sizeof norm, "%s_norm", name);
-  snprintf(act, sizeof act, "%s_relu", name);
-  const struct sl_conv2d_options conv = {.layer.inputs = input,
-                                         .channels = channels,
-                                         .kernel_h = kernel,
-                                         .stride_h = stride,
-                                         .pad_h = kernel / 2,
-                                         .no_bias = true};
-  const struct sl_activation_options activation = {.activation = SL_ACTIVATION_RELU};
-  enum sl_status status = sl_conv2d(model, name, &conv);
-  if (status == SL_OK) status = sl_batchnorm(model, norm, &(struct sl_batchnorm_options){0});
-  if (status == SL_OK && relu) status = sl_activate(model, act, &activation);
-  return status;
-}
-
-/* relu(x + norm(conv(relu(norm(conv(x)))))); where it changes the shape, x goes through a 1 x 1
- * convolution of stride 2. Leaves the name of its output in x. */
-static enum sl_status add_block(struct sl_model *model, char *x, size_t size, int stage, int i,
-                                int channels, bool shrinks) {
-  char conv1[16], conv2[16], shortcut[16], sum[16], act[16], ends[64];
-  snprintf(conv1, sizeof conv1, "s%db%d_conv1", stage, i);
-  snprintf(conv2, sizeof conv2, "s%db%d_conv2", stage, i);
-  snprintf(shortcut, sizeof shortcut, "s%db%d_short", stage, i);
-  snprintf(sum, sizeof sum, "s%db%d_sum", stage, i);
-  snprintf(act, sizeof act, "s%db%d_relu", stage, i);
-  enum sl_status status = add_conv(model, conv1, x, channels, 3, shrinks ? 2 : 1, true);
-  if (status == SL_OK) status = add_conv(model, conv2, NULL, channels, 3, 1, false);
-  if (status == SL_OK && shrinks) status = add_conv(model, shortcut, x, channels, 1, 2, false);
-  snprintf(ends, sizeof ends, "%s_norm,%s%s", conv2, shrinks ? shortcut : x,
-           shrinks ? "_norm" : "");
-  if (status == SL_OK) status = sl_add(model, sum, &(struct sl_add_options){.layer.inputs = ends});
-  if (status == SL_OK)
-    status =
-        sl_activate(model, act, &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU});
-  snprintf(x, size, "%s", act);
-  return status;
-}
-
-/* ResNet-20 for CIFAR-10 (He, Zhang, Ren, Sun, arXiv 1512.03385, section 4.2: n = 3), with
- * projections where the shape changes (their option B; their own CIFAR networks pad with zeros). */
 static enum sl_status build_resnet(const struct network *network, struct sl_model *model) {
-  char x[32] = "conv0_relu";
-  enum sl_status status = add_conv(model, "conv0", NULL, 16, 3, 1, true);
-  for (int stage = 0; stage < 3; stage++)
-    for (int i = 0; i < 3 && status == SL_OK; i++)
-      status = add_block(model, x, sizeof x, stage, i, 16 << stage, stage > 0 && i == 0);
   (void)network;
-  if (status == SL_OK)
-    status = sl_avgpool2d(model, "pool", &(struct sl_pool2d_options){.global = true});
-  return status == SL_OK ? sl_dense(model, "fc", &(struct sl_dense_options){.features = 10})
-                         : status;
+  return resnet_build(model, 20, 10, SL_INIT_DEFAULT);
 }
 
 /* Dropout after every LSTM layer, but not after the embedding: so it is in MXNet's example. */

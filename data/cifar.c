@@ -16,6 +16,8 @@
 #define MAX_FILE ((size_t)1 << 30)
 #define TRAINING_FILES 5
 
+static const struct sl_shape sample_shape = {3, {3, 32, 32}};
+
 /* Records of a file that is not empty and ends with a whole one. */
 static enum sl_status count_records(const char *path, size_t size, int64_t *count) {
   *count = (int64_t)(size / RECORD);
@@ -41,11 +43,15 @@ static enum sl_status check_files(const char *const *paths, const size_t *sizes,
   return SL_OK;
 }
 
-enum sl_status sl__cifar10_parse(const char *name, const char *const *paths, uint8_t *const *bytes,
-                                 const size_t *sizes, int files, struct sl_dataset **result) {
+enum sl_status sl__cifar10_alloc(const char *name, int64_t count, struct sl_dataset **set) {
   /* means and deviations of the training set's values / 255 */
   static const float mean[3] = {0.4914f, 0.4822f, 0.4465f};
   static const float deviation[3] = {0.2470f, 0.2435f, 0.2616f};
+  return sl__dataset_alloc(name, &sample_shape, count, CLASSES, mean, deviation, set);
+}
+
+enum sl_status sl__cifar10_parse(const char *name, const char *const *paths, uint8_t *const *bytes,
+                                 const size_t *sizes, int files, struct sl_dataset **result) {
   /* batches.meta.txt */
   static const char *const names[CLASSES] = {"airplane", "automobile", "bird",  "cat",  "deer",
                                              "dog",      "frog",       "horse", "ship", "truck"};
@@ -53,8 +59,7 @@ enum sl_status sl__cifar10_parse(const char *name, const char *const *paths, uin
   struct sl_dataset *set = NULL;
   int64_t each = 0;
   SL_TRY(check_files(paths, sizes, files, &each));
-  SL_TRY(
-      sl__dataset_alloc(name, &SL_SHAPE(3, 32, 32), each * files, CLASSES, mean, deviation, &set));
+  SL_TRY(sl__cifar10_alloc(name, each * files, &set));
   set->info.class_names = names;
   for (int f = 0; f < files; f++) {
     uint8_t *samples = set->samples + (size_t)f * (size_t)each * PIXELS;
@@ -123,4 +128,45 @@ out:
 bool sl__cifar10_is_in(const char *folder) {
   return holds_files(folder) || sl__has_file(folder, "cifar-10-batches-bin/data_batch_1.bin") ||
          sl__has_file(folder, "cifar-10-batches-bin/test_batch.bin");
+}
+
+/* ---- writing ---- */
+
+static enum sl_status check_writable(const struct sl_dataset *set, bool train) {
+  const struct sl_dataset_info *info = &set->info;
+  if (!set->samples || info->classes > CLASSES || !sl_shape_equal(&info->sample, &sample_shape))
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "%s: CIFAR-10's files hold images [3, 32, 32] of at most %d classes", info->name,
+                   CLASSES);
+  if (train && info->count % TRAINING_FILES != 0)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "%s: %lld samples do not fill CIFAR-10's %d training files evenly; take a "
+                   "multiple of %d",
+                   info->name, (long long)info->count, TRAINING_FILES, TRAINING_FILES);
+  return SL_OK;
+}
+
+/* Samples first .. first + count - 1. */
+static enum sl_status write_file(const struct sl_dataset *set, int64_t first, int64_t count,
+                                 const char *path) {
+  struct sl_file *file;
+  enum sl_status status = sl__file_create(path, &file);
+  if (status != SL_OK) return status;
+  for (int64_t i = first; i < first + count; i++) {
+    sl__file_write(file, &set->labels[i], 1);
+    sl__file_write(file, set->samples + (size_t)i * PIXELS, PIXELS);
+  }
+  return sl__file_commit(file, NULL);
+}
+
+enum sl_status sl_cifar10_write(const struct sl_dataset *set, const char *folder, bool train) {
+  const int files = train ? TRAINING_FILES : 1;
+  const int64_t each = set->info.count / files;
+  enum sl_status status = check_writable(set, train);
+  for (int f = 0; f < files && status == SL_OK; f++) {
+    char name[32], *path = sl__join(folder, file_name(train, f, name));
+    status = path ? write_file(set, f * each, each, path) : SL_NO_MEMORY;
+    free(path);
+  }
+  return status;
 }

@@ -239,9 +239,12 @@ enum sl_status sl_dataset_open(const char *name, uint64_t seed, bool train,
                                struct sl_dataset **dataset) {
   struct stat info;
   if (strcmp(name, "digits") == 0) return sl_digits_new(0, seed, train, dataset);
+  if (strcmp(name, "shapes") == 0) return sl_shapes_new(0, seed, train, dataset);
   if (stat(name, &info) != 0 || !S_ISDIR(info.st_mode))
-    return sl_fail(
-        SL_IO, "%s: no such folder; name one with MNIST or CIFAR-10 in it, or \"digits\"", name);
+    return sl_fail(SL_IO,
+                   "%s: no such folder; name one with MNIST or CIFAR-10 in it, or \"digits\" or "
+                   "\"shapes\"",
+                   name);
   if (sl__mnist_is_in(name)) return sl_mnist_open(name, train, dataset);
   if (sl__cifar10_is_in(name)) return sl_cifar10_open(name, train, dataset);
   return sl_fail(SL_IO,

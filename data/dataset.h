@@ -73,6 +73,8 @@ bool sl__mnist_is_in(const char *folder);
 enum sl_status sl__cifar10_parse(const char *name, const char *const *paths, uint8_t *const *bytes,
                                  const size_t *sizes, int files, struct sl_dataset **dataset);
 bool sl__cifar10_is_in(const char *folder);
+/* A set of this format, zeroed, normalised as CIFAR-10 is. */
+enum sl_status sl__cifar10_alloc(const char *name, int64_t count, struct sl_dataset **dataset);
 
 /* MNIST's usual mean and deviation, which the generated digits share. */
 #define SL__MNIST_MEAN 0.1307f

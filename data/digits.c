@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "core/error.h"
-#include "core/random.h"
 #include "data/dataset.h"
+#include "data/source.h"
 
 #define SIDE 28
 #define HALF_HEIGHT 9.5f /* pixels from the middle to the top of a digit of scale 1 */
@@ -63,15 +63,6 @@ static const struct piece digits[10][VARIANTS][PIECES] = {
      {{ARC, {0, -.45f, .55f, .52f, 0, 360}}, {ARC, {-.55f, -.45f, 1.1f, 1.45f, 0, 80}}}},
 };
 
-/* A sample's own random numbers, one after the other. */
-struct source {
-  uint64_t seed, stream, next;
-};
-
-static float between(struct source *random, float low, float high) {
-  return low + (high - low) * sl__uniform(random->seed, random->stream, random->next++);
-}
-
 /* How this sample is written: a bend, then a linear map to pixels. */
 struct hand {
   float bend_x, bend_y, phase_x, phase_y;
@@ -79,23 +70,23 @@ struct hand {
   float radius; /* of the pen, in pixels */
 };
 
-static struct hand draw_hand(struct source *random) {
+static struct hand draw_hand(struct sl__source *random) {
   struct hand hand;
-  hand.bend_x = between(random, -.14f, .14f);
-  hand.bend_y = between(random, -.1f, .1f);
-  hand.phase_x = between(random, 0, 6.2831853f);
-  hand.phase_y = between(random, 0, 6.2831853f);
-  float height = HALF_HEIGHT * between(random, .75f, 1.08f);
-  float width = height * between(random, .75f, 1.2f);
-  float slant = between(random, -.4f, .25f), turn = between(random, -.2f, .2f);
+  hand.bend_x = sl__between(random, -.14f, .14f);
+  hand.bend_y = sl__between(random, -.1f, .1f);
+  hand.phase_x = sl__between(random, 0, 6.2831853f);
+  hand.phase_y = sl__between(random, 0, 6.2831853f);
+  float height = HALF_HEIGHT * sl__between(random, .75f, 1.08f);
+  float width = height * sl__between(random, .75f, 1.2f);
+  float slant = sl__between(random, -.4f, .25f), turn = sl__between(random, -.2f, .2f);
   float c = cosf(turn), s = sinf(turn);
   hand.xx = c * width;
   hand.xy = c * slant * height - s * height;
   hand.yx = s * width;
   hand.yy = s * slant * height + c * height;
-  hand.x = SIDE / 2.0f + between(random, -2.5f, 2.5f);
-  hand.y = SIDE / 2.0f + between(random, -2.5f, 2.5f);
-  hand.radius = between(random, .6f, 1.5f);
+  hand.x = SIDE / 2.0f + sl__between(random, -2.5f, 2.5f);
+  hand.y = SIDE / 2.0f + sl__between(random, -2.5f, 2.5f);
+  hand.radius = sl__between(random, .6f, 1.5f);
   return hand;
 }
 
@@ -110,14 +101,10 @@ static struct point place(const struct hand *hand, float x, float y) {
                         hand->yx * bent_x + hand->yy * bent_y + hand->y};
 }
 
-static float clamp(float value, float low, float high) {
-  return value < low ? low : value > high ? high : value;
-}
-
 /* The first and last pixel that a stroke from a to b can touch. */
 static void reach(float a, float b, float radius, int *first, int *last) {
-  *first = (int)clamp(floorf(fminf(a, b) - radius - .5f), 0, SIDE - 1);
-  *last = (int)clamp(ceilf(fmaxf(a, b) + radius + .5f), 0, SIDE - 1);
+  *first = (int)sl__clamp(floorf(fminf(a, b) - radius - .5f), 0, SIDE - 1);
+  *last = (int)sl__clamp(ceilf(fmaxf(a, b) + radius + .5f), 0, SIDE - 1);
 }
 
 /* Ink covers a pixel by how far its middle lies inside the pen's edge: this is the anti-aliasing */
@@ -131,7 +118,7 @@ static void draw_segment(struct point a, struct point b, float radius, float ink
   for (int y = top; y <= bottom; y++)
     for (int x = left; x <= right; x++) {
       float px = (float)x + .5f - a.x, py = (float)y + .5f - a.y;
-      float along = clamp((px * dx + py * dy) * scale, 0, 1);
+      float along = sl__clamp((px * dx + py * dy) * scale, 0, 1);
       float ex = px - along * dx, ey = py - along * dy;
       float square = ex * ex + ey * ey;
       if (square >= edge * edge) continue;
@@ -161,26 +148,24 @@ static void draw_piece(const struct piece *piece, const struct hand *hand, float
   }
 }
 
-/* Ink to bytes, with noise: the sum of a random number's four bytes is nearly normal, deviation
- * 148. */
-static void develop(float ink[SIDE][SIDE], struct source *random, uint8_t *pixels) {
-  float strength = between(random, 150, 255), noise = between(random, 2, 26) / 148.0f;
+/* Ink to bytes, with noise. */
+static void develop(float ink[SIDE][SIDE], struct sl__source *random, uint8_t *pixels) {
+  float strength = sl__between(random, 150, 255),
+        noise = sl__between(random, 2, 26) / SL__BELL_DEVIATION;
   uint64_t first = (random->next + 3) / 4; /* whole blocks of four numbers from here on */
   for (int i = 0; i < SIDE * SIDE; i += 4) {
     struct sl_random4 r = sl__philox(random->seed, random->stream, first + (uint64_t)i / 4);
     for (int j = 0; j < 4; j++) {
-      uint32_t b = r.v[j];
-      int sum = (int)((b & 255) + (b >> 8 & 255) + (b >> 16 & 255) + (b >> 24)) - 510;
-      float value = strength * (&ink[0][0])[i + j] + noise * (float)sum;
-      pixels[i + j] = (uint8_t)clamp(value + .5f, 0, 255);
+      float value = strength * (&ink[0][0])[i + j] + noise * (float)sl__bell(r.v[j]);
+      pixels[i + j] = (uint8_t)sl__clamp(value + .5f, 0, 255);
     }
   }
 }
 
 static uint8_t draw_digit(uint64_t seed, bool train, int64_t i, uint8_t *pixels) {
-  struct source random = {seed, sl__stream(SL_STREAM_DATA, (uint64_t)train << 48 | (uint64_t)i), 0};
+  struct sl__source random = sl__source(SL__SOURCE_DIGITS, seed, train, i);
   float ink[SIDE][SIDE] = {{0}};
-  int digit = (int)between(&random, 0, 10), variant = (int)between(&random, 0, VARIANTS);
+  int digit = (int)sl__between(&random, 0, 10), variant = (int)sl__between(&random, 0, VARIANTS);
   struct hand hand = draw_hand(&random);
   for (int p = 0; p < PIECES && digits[digit][variant][p].kind != END; p++)
     draw_piece(&digits[digit][variant][p], &hand, ink);

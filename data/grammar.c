@@ -11,7 +11,7 @@
 #include <starling/text.h>
 
 #include "core/error.h"
-#include "core/random.h"
+#include "data/source.h"
 
 enum symbol {
   END, /* of a rule's body */
@@ -152,13 +152,8 @@ static double entropy_per_word(void) {
 
 /* ---- sentences ---- */
 
-/* A sentence's own random numbers, one after the other. */
-struct source {
-  uint64_t seed, stream, next;
-};
-
 /* Way i with probability weight / total, to 2^-26 of it. */
-static int choose(struct source *random, int symbol, int number) {
+static int choose(struct sl__source *random, int symbol, int number) {
   uint32_t bits = sl__philox(random->seed, random->stream, random->next >> 2).v[random->next & 3];
   int left = (int)((uint64_t)bits * (uint64_t)total_weight(symbol, number) >> 32), i = 0;
   random->next++;
@@ -187,7 +182,7 @@ static enum sl_status add_word(struct output *to, const char *word, char after) 
 }
 
 /* Goes as deep as the sentence is nested: 4 more with probability (3/16)^4, so never far. */
-static enum sl_status expand(struct source *random, int symbol, int number, struct output *to) {
+static enum sl_status expand(struct sl__source *random, int symbol, int number, struct output *to) {
   int way = choose(random, symbol, number);
   if (symbol >= DETERMINER) return add_word(to, words_of(symbol, number)[way], ' ');
   const uint8_t *body = rules[symbol][way].body;
@@ -199,11 +194,6 @@ static enum sl_status expand(struct source *random, int symbol, int number, stru
   return SL_OK;
 }
 
-/* The generated digits have sets 0 and 1 of this stream. */
-static uint64_t stream_of(bool train, int64_t i) {
-  return sl__stream(SL_STREAM_DATA, (train ? 3ull : 2ull) << 48 | (uint64_t)i);
-}
-
 enum sl_status sl_grammar_new(uint64_t seed, bool train, int64_t sentences, char **text,
                               size_t *size, double *entropy) {
   enum sl_status status = SL_OK;
@@ -212,7 +202,7 @@ enum sl_status sl_grammar_new(uint64_t seed, bool train, int64_t sentences, char
     return sl_fail(SL_BAD_ARGUMENT, "cannot make %lld sentences; ask for at least one",
                    (long long)sentences);
   for (int64_t i = 0; i < sentences; i++) {
-    struct source random = {seed, stream_of(train, i), 0};
+    struct sl__source random = sl__source(SL__SOURCE_GRAMMAR, seed, train, i);
     SL_TRY(expand(&random, SENTENCE, 0, &to));
     to.text[to.size - 1] = '\n'; /* instead of the last word's blank */
   }

@@ -73,8 +73,8 @@ enum key {
 static const struct argp_option options[] = {
     HEADER("Data:", 1),
     {"data", KEY_DATA, "PATH|NAME", 0,
-     "Images: a folder with MNIST's or CIFAR-10's files, or generated digits (default: digits). A "
-     "language model: a text file, or generated sentences (default: grammar)",
+     "Images: a folder with MNIST's or CIFAR-10's files, or generated digits or shapes "
+     "(default: digits). A language model: a text file, or generated sentences (default: grammar)",
      1},
     {"batch", KEY_BATCH, "N", 0, "Samples a step", 1},
     {"no-shuffle", KEY_NO_SHUFFLE, NULL, 0, "Keep the order of the files", 1},
@@ -93,7 +93,9 @@ static const struct argp_option options[] = {
     {"momentum", KEY_MOMENTUM, "X", 0, "Momentum of sgd and nag, from 0 to below 1", 2},
     {"weight-decay", KEY_WEIGHT_DECAY, "X", 0, "Weight decay (default 0)", 2},
     {"lr-schedule", KEY_LR_SCHEDULE, "TEXT", 0,
-     "constant (default), step:PERIOD[:GAMMA], cosine[:FLOOR]; each may end in ,warmup:STEPS", 2},
+     "constant (default), step:PERIOD[:GAMMA], drops:STEP[:STEP...] (to a tenth at each), "
+     "cosine[:FLOOR]; each may end in ,warmup:STEPS. Steps may be shares of all: 50%",
+     2},
     {"clip", KEY_CLIP, "X", 0, "Greatest global norm of the gradient; 0: any", 2},
 
     HEADER("Devices:", 3),
@@ -262,13 +264,17 @@ static void must(const struct argp_state *state, const char *option, enum sl_sta
 
 static void make_optimizer(struct cli *cli, const struct argp_state *state) {
   struct sl_optimizer *optimizer = &cli->optimizer;
-  double lr = optimizer->lr; /* the program's default, for SGD */
+  const struct sl_optimizer own = *optimizer; /* the program's default, for SGD */
   *optimizer = (struct sl_optimizer){0};
   must(state, "--optimizer", sl_optimizer_parse(cli->optimizer_name, optimizer));
   bool sgd = optimizer->kind == SL_SGD;
   if (cli->momentum > 0 && !sgd)
     cli_refuse(state, "--momentum: %s has none of this kind; leave it out", cli->optimizer_name);
-  if (sgd) optimizer->lr = (float)lr;
+  if (sgd) {
+    optimizer->lr = own.lr;
+    optimizer->weight_decay = own.weight_decay;
+    if (own.momentum > 0) optimizer->momentum = own.momentum;
+  }
   if (cli->lr >= 0) optimizer->lr = (float)cli->lr;
   if (cli->momentum >= 0) optimizer->momentum = (float)cli->momentum;
   if (cli->weight_decay >= 0) optimizer->weight_decay = (float)cli->weight_decay;

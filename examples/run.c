@@ -956,7 +956,11 @@ int run_program(const struct program *program, int argc, char **argv) {
   cli_default(&run.cli);
   run.cli.batch = program->batch;
   if (program->data) run.cli.data = program->data;
-  run.cli.optimizer.lr = program->lr;
+  if (program->lr_schedule) run.cli.lr_schedule = program->lr_schedule;
+  run.cli.init = program->init;
+  run.cli.augment = program->augment;
+  run.cli.optimizer = (struct sl_optimizer){
+      .lr = program->lr, .momentum = program->momentum, .weight_decay = program->weight_decay};
   if (program->clip > 0) run.cli.clip = (double)program->clip;
   cli_parse(&run.cli, program->about, program->options, program->input, argc, argv);
   run.checkpoint.folder = (struct checkpoints){.folder = run.cli.checkpoint, .keep = run.cli.keep};

@@ -7,10 +7,13 @@
 struct program {
   const char *about; /* the first lines of --help */
   const char *data;  /* NULL: digits */
-  /* defaults; lr is that of SGD (Adam's is the library's) */
+  /* defaults; lr, momentum and weight_decay are those of SGD (Adam's are the library's) */
   int64_t epochs, batch;
-  float lr;
-  float clip; /* 0: none */
+  float lr, momentum, weight_decay;
+  float clip;              /* 0: none */
+  const char *lr_schedule; /* NULL: constant */
+  enum sl_init init;
+  bool augment; /* of images, unless told otherwise */
   /* options of its own, or NULL; input is handed to their parser and to build */
   const struct argp *options;
   void *input;

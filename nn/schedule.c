@@ -14,13 +14,30 @@
 
 static enum sl_status fail_schedule(const char *text, const char *why) {
   return sl_fail(SL_BAD_ARGUMENT,
-                 "schedule '%s': %s; understood are constant, step:PERIOD[:GAMMA] and "
-                 "cosine[:FLOOR], each with ,warmup:STEPS",
+                 "schedule '%s': %s; understood are constant, step:PERIOD[:GAMMA], "
+                 "drops:STEP[:STEP...] and cosine[:FLOOR], each with ,warmup:STEPS",
                  text, why);
 }
 
-static bool parse_steps(const char *word, int64_t least, int64_t *steps) {
+/* "12.5%" of all steps, rounded down; of few steps it may be none. */
+static bool parse_share(const char *word, int64_t total, int64_t *steps) {
   char *end = NULL;
+  double share = strtod(word, &end) / 100;
+  if (end == word || strspn(word, "0123456789.") + 1 != strlen(word) || strcmp(end, "%") ||
+      !(share <= 1) || total < 1 || total > MOST_STEPS)
+    return false;
+  *steps = (int64_t)(share * (double)total);
+  return true;
+}
+
+/* Where the share of all steps is below the least, the least. */
+static bool parse_steps(const char *word, int64_t least, int64_t total, int64_t *steps) {
+  char *end = NULL;
+  if (strchr(word, '%')) {
+    if (!parse_share(word, total, steps)) return false;
+    if (*steps < least) *steps = least;
+    return true;
+  }
   errno = 0;
   long long value = strtoll(word, &end, 10);
   *steps = value;
@@ -34,10 +51,10 @@ static bool parse_factor(const char *word, float *factor) {
 }
 
 static enum sl_status parse_step(const char *text, const char *period, const char *gamma,
-                                 struct sl_schedule *s) {
+                                 int64_t total, struct sl_schedule *s) {
   s->kind = SL_STEP;
-  if (!period || !parse_steps(period, 1, &s->period))
-    return fail_schedule(text, "step needs a PERIOD, a whole number of steps from 1");
+  if (!period || !parse_steps(period, 1, total, &s->period))
+    return fail_schedule(text, "step needs a PERIOD, a whole number of steps from 1, or 25%");
   if (gamma && (!parse_factor(gamma, &s->gamma) || s->gamma == 0))
     return fail_schedule(text, "GAMMA must be above 0 and at most 1");
   return SL_OK;
@@ -55,23 +72,40 @@ static enum sl_status parse_cosine(const char *text, const char *floor, int64_t 
   return SL_OK;
 }
 
+static enum sl_status parse_drops(const char *text, char *part, int64_t total,
+                                  struct sl_schedule *s) {
+  const char *word;
+  s->kind = SL_DROPS;
+  while ((word = strsep(&part, ":"))) {
+    int64_t *step = &s->drop[s->drop_count];
+    if (s->drop_count == SL_MAX_DROPS) return fail_schedule(text, "too many STEPs");
+    if (!parse_steps(word, 0, total, step))
+      return fail_schedule(text, "a drop's STEP must be a whole number, or 50%");
+    if (s->drop_count++ && step[0] < step[-1])
+      return fail_schedule(text, "the drops' STEPs must ascend");
+  }
+  return s->drop_count ? SL_OK : fail_schedule(text, "drops needs a STEP");
+}
+
 static enum sl_status parse_kind(const char *text, char *part, int64_t total,
                                  struct sl_schedule *s) {
   const char *kind = strsep(&part, ":");
+  if (!strcmp(kind, "drops")) return parse_drops(text, part, total, s);
   const char *first = strsep(&part, ":"), *second = strsep(&part, ":");
   bool is_step = !strcmp(kind, "step");
   if (part || (second && !is_step)) return fail_schedule(text, "too many values");
-  if (is_step) return parse_step(text, first, second, s);
+  if (is_step) return parse_step(text, first, second, total, s);
   if (!strcmp(kind, "cosine")) return parse_cosine(text, first, total, s);
   if (strcmp(kind, "constant")) return fail_schedule(text, "its kind is unknown");
   return first ? fail_schedule(text, "constant takes no value") : SL_OK;
 }
 
-static enum sl_status parse_warmup(const char *text, char *part, struct sl_schedule *s) {
+static enum sl_status parse_warmup(const char *text, char *part, int64_t total,
+                                   struct sl_schedule *s) {
   const char *kind = strsep(&part, ":");
   if (strcmp(kind, "warmup")) return fail_schedule(text, "after the comma comes warmup:STEPS");
-  if (!part || !parse_steps(part, 0, &s->warmup))
-    return fail_schedule(text, "warmup needs STEPS, a whole number from 0");
+  if (!part || !parse_steps(part, 0, total, &s->warmup))
+    return fail_schedule(text, "warmup needs STEPS, a whole number from 0, or 2%");
   if (s->kind == SL_COSINE && s->warmup >= s->total)
     return sl_fail(SL_BAD_ARGUMENT,
                    "schedule '%s': a warm-up of %" PRId64 " steps leaves nothing of %" PRId64
@@ -88,7 +122,7 @@ enum sl_status sl_schedule_parse(const char *text, int64_t total_steps,
   char *copy = sl__strdup(text), *rest = copy;
   if (!copy) return SL_NO_MEMORY;
   SL_TRY(parse_kind(text, strsep(&rest, ","), total_steps, &s));
-  if (rest) SL_TRY(parse_warmup(text, rest, &s));
+  if (rest) SL_TRY(parse_warmup(text, rest, total_steps, &s));
   *schedule = s;
 out:
   free(copy);
@@ -102,6 +136,12 @@ static double step_factor(const struct sl_schedule *s, int64_t step) {
   return s->period > 0 ? pow(gamma, (double)(step / s->period)) : 1.0;
 }
 
+static double drops_factor(const struct sl_schedule *s, int64_t step) {
+  double gamma = s->gamma != 0 ? (double)s->gamma : 0.1, factor = 1;
+  for (int i = 0; i < s->drop_count && i < SL_MAX_DROPS && step >= s->drop[i]; i++) factor *= gamma;
+  return factor;
+}
+
 static double cosine_factor(const struct sl_schedule *s, int64_t step) {
   const double pi = 3.14159265358979323846;
   int64_t length = s->total - s->warmup;
@@ -111,10 +151,11 @@ static double cosine_factor(const struct sl_schedule *s, int64_t step) {
 }
 
 /* The warm-up's first step is one part of warmup, not 0: a step at rate 0 would waste its batch.
- * What comes after the warm-up counts from its end; the cosine still reaches its floor at step
- * total. */
+ * What comes after the warm-up counts from its end, but for the drops; the cosine still reaches its
+ * floor at step total. */
 float sl_schedule_factor(const struct sl_schedule *schedule, int64_t step) {
   if (step < schedule->warmup) return (float)((double)(step + 1) / (double)schedule->warmup);
+  if (schedule->kind == SL_DROPS) return (float)drops_factor(schedule, step);
   step -= schedule->warmup;
   switch (schedule->kind) {
     case SL_STEP: return (float)step_factor(schedule, step);

@@ -1,6 +1,6 @@
 #!/bin/bash
 # gpu-check.sh TRAINERS TESTS: does all of Starling work on this machine's GPU? TRAINERS is the folder with lenet,
-# mlp and lstm_lm, TESTS the one with gpu_ops and the operations' own tests; "make gpu-check" and the bundle's
+# mlp, lstm_lm and resnet, TESTS the one with gpu_ops and the operations' own tests; "make gpu-check" and the bundle's
 # check-gpu call it. Prints TAP and a last line; exit status 77 where there is no GPU.
 #   GPU_CHECK_DEVICE  another device than cuda:0, to see what these tests themselves say (cpu:0 is as good as a CPU)
 #   GPU_CHECK_STEPS   of each training run (default 20; with a stand-in 6)
@@ -70,10 +70,10 @@ pictures() {
   { printf "\\0\\0\\10\\3\\0\\0\\0$count\\0\\0\\0\\34\\0\\0\\0\\34"; noise $(($2 * 784)) 128; } >"$work/images/$1-images-idx3-ubyte"
   { printf "\\0\\0\\10\\1\\0\\0\\0$count"; noise "$2" 10; } >"$work/images/$1-labels-idx1-ubyte"
 }
-images=digits corpus=grammar
+images=digits colours=shapes corpus=grammar
 if [ -n "$small" ]; then # the evaluation at the end would take longer than all steps
   mkdir "$work/images" && pictures train 192 && pictures t10k 10
-  images=$work/images corpus=$0
+  images=$work/images colours=$work/images corpus=$0
 fi
 # options TRAINER: such that a CPU is done in seconds
 options() {
@@ -81,6 +81,8 @@ options() {
     lenet) echo "--data $images --batch 32 --momentum 0.9 --lr 0.02" ;;
     mlp) echo "--data $images --batch 64 --optimizer adam --lr 0.001" ;;
     lstm_lm) echo "--data $corpus --batch 4 --hidden 40 --embed 40 --bptt 12 --lr 1 --dropout 0.2" ;;
+    # normalised by its batch, and deep: rounding grows faster than elsewhere, the more so the higher the rate
+    resnet) echo "--data $colours --depth 8 --no-augment --batch 32 --momentum 0 --lr 0.0005" ;;
     gru) echo "--data $corpus --cell gru --tied --batch 4 --hidden 40 --embed 40 --bptt 12 --chunk 5 --lr 1" ;;
   esac
 }
@@ -121,7 +123,7 @@ follows() {
   verdict $status "$text: losses $said"
 }
 
-for trainer in lenet mlp lstm_lm gru; do
+for trainer in lenet mlp lstm_lm gru resnet; do
   for math in f32 tf32 bf16; do
     if [ $math = tf32 ]; then # is f32 on a CPU
       cp "$work/$trainer-cpu-f32.jsonl" "$work/$trainer-cpu-tf32.jsonl" 2>/dev/null || continue

@@ -63,11 +63,38 @@ static void cosine_falls_to_its_floor(void **state) {
     assert_true(sl_schedule_factor(&floor, step) < sl_schedule_factor(&floor, step - 1));
 }
 
+/* As in arXiv 1512.03385: a tenth after half of the steps, again after three quarters; counted from
+ * the first step, warm-up or not. */
+static void drops_come_at_their_steps(void **state) {
+  (void)state;
+  struct sl_schedule s = parsed("drops:50%:75%,warmup:2%", 200), at = parsed("drops:3:5", 0);
+  const double expected[] = {1, 1, 1, 0.1, 0.1, 0.01, 0.01};
+  for (int step = 0; step < 7; step++) assert_factor(&at, step, expected[step]);
+  assert_int_equal(s.warmup, 4);
+  assert_factor(&s, 0, 0.25);
+  assert_factor(&s, 4, 1);
+  assert_factor(&s, 99, 1);
+  assert_factor(&s, 100, 0.1);
+  assert_factor(&s, 149, 0.1);
+  assert_factor(&s, 150, 0.01);
+  assert_factor(&s, INT64_MAX, 0.01);
+}
+
+static void shares_of_all_steps(void **state) {
+  (void)state;
+  struct sl_schedule few = parsed("step:25%,warmup:2%", 3), many = parsed("step:12.5%", 1000);
+  assert_int_equal(few.period, 1); /* not 0 */
+  assert_int_equal(few.warmup, 0);
+  assert_int_equal(many.period, 125);
+}
+
 /* A struct filled in by hand need not have passed the parser. */
 static void odd_structs_give_a_factor(void **state) {
   (void)state;
   struct sl_schedule no_period = {.kind = SL_STEP}, no_total = {.kind = SL_COSINE, .floor = 0.2f};
+  struct sl_schedule no_drops = {.kind = SL_DROPS};
   assert_factor(&no_period, 5, 1);
+  assert_factor(&no_drops, 5, 1);
   assert_factor(&no_total, 5, 0.2);
 }
 
@@ -91,6 +118,16 @@ static void bad_texts_are_refused(void **state) {
              {"step:10:2", "GAMMA"},
              {"step:10:nan", "GAMMA"},
              {"step:10:0.1:3", "too many"},
+             {"step:101%", "PERIOD"},
+             {"step:-1%", "PERIOD"},
+             {"step:5%%", "PERIOD"},
+             {"step:%", "PERIOD"},
+             {"step:nan%", "PERIOD"},
+             {"drops", "needs a STEP"},
+             {"drops:", "STEP must be"},
+             {"drops:50%:x", "STEP must be"},
+             {"drops:50%:25%", "ascend"},
+             {"drops:1:2:3:4:5:6:7:8:9", "too many"},
              {"cosine:-1", "FLOOR"},
              {"cosine:2", "FLOOR"},
              {"cosine:0:0", "too many"},
@@ -108,12 +145,14 @@ static void bad_texts_are_refused(void **state) {
   }
   struct sl_schedule s;
   assert_refused(sl_schedule_parse("cosine", 0, &s), SL_BAD_ARGUMENT, "number of steps");
+  assert_refused(sl_schedule_parse("drops:50%", 0, &s), SL_BAD_ARGUMENT, "STEP");
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(constant_is_one),           cmocka_unit_test(warmup_rises_to_one),
       cmocka_unit_test(step_multiplies_by_gamma),  cmocka_unit_test(cosine_falls_to_its_floor),
+      cmocka_unit_test(drops_come_at_their_steps), cmocka_unit_test(shares_of_all_steps),
       cmocka_unit_test(odd_structs_give_a_factor), cmocka_unit_test(bad_texts_are_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,7 +86,7 @@ struct origin {
   int64_t index, label; /* label -1: none */
 };
 
-/* "digits", where no file is called so. */
+/* "digits" or "shapes", where no file is called so. */
 bool is_generated(const char *name);
 
 /* All samples of one input, one after the other. NULL: failed. */

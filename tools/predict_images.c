@@ -183,7 +183,10 @@ static int next_raw(struct images *s, float *values, bool *none) {
 
 /* ---- generated sets ---- */
 
-bool is_generated(const char *name) { return !strcmp(name, "digits") && access(name, F_OK) != 0; }
+bool is_generated(const char *name) {
+  bool known = !strcmp(name, "digits") || !strcmp(name, "shapes");
+  return known && access(name, F_OK) != 0;
+}
 
 static int open_generated(struct images *s) {
   enum sl_status status = sl_dataset_open(s->path, s->options->seed, s->options->train, &s->set);

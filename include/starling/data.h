@@ -47,7 +47,21 @@ SL_API enum sl_status sl_cifar10_open(const char *folder, bool train, struct sl_
 SL_API enum sl_status sl_digits_new(int64_t count, uint64_t seed, bool train,
                                     struct sl_dataset **dataset);
 
-/** "digits", or a folder in which MNIST's or CIFAR-10's files are found. */
+/** The same images as CIFAR-10's files in a folder, which must be there: data_batch_1.bin ..
+ * data_batch_5.bin, or test_batch.bin. \return SL_BAD_ARGUMENT where the samples are not [3, 32,
+ * 32] of at most 10 classes, or training samples no multiple of 5; SL_IO. */
+SL_API enum sl_status sl_cifar10_write(const struct sl_dataset *dataset, const char *folder,
+                                       bool train);
+
+/** Generated shapes in CIFAR-10's format, [3, 32, 32]: disc, square, triangle, star, cross, ring,
+ * crescent, arrow, heart, bolt (classes 0 to 9), each at random place, size, angle and stretch, on
+ * a background, both with random colours and textures, which say nothing of the class, and noise.
+ * Sample i depends on (seed, train, i) only. count 0: 10,000 for training and 2,000 for testing.
+ * Normalised as CIFAR-10 is. */
+SL_API enum sl_status sl_shapes_new(int64_t count, uint64_t seed, bool train,
+                                    struct sl_dataset **dataset);
+
+/** "digits", "shapes", or a folder in which MNIST's or CIFAR-10's files are found. */
 SL_API enum sl_status sl_dataset_open(const char *name, uint64_t seed, bool train,
                                       struct sl_dataset **dataset);
 

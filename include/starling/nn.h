@@ -264,20 +264,26 @@ SL_API enum sl_status sl_optimizer_parse(const char *name, struct sl_optimizer *
  */
 SL_API enum sl_status sl_optimizer_check(struct sl_optimizer *optimizer);
 
-enum sl_schedule_kind { SL_CONSTANT, SL_STEP, SL_COSINE };
+enum sl_schedule_kind { SL_CONSTANT, SL_STEP, SL_COSINE, SL_DROPS };
+
+#define SL_MAX_DROPS 8
 
 /** Learning rate as a factor of the optimizer's. Zero value: constant, no warm-up. */
 struct sl_schedule {
   enum sl_schedule_kind kind;
   int64_t warmup; /**< steps of linear rise from 0, before all else */
   int64_t period; /**< SL_STEP: steps between two multiplications by gamma */
-  float gamma;    /**< SL_STEP; 0 means 0.1 */
+  float gamma;    /**< SL_STEP, SL_DROPS; 0 means 0.1 */
   int64_t total;  /**< SL_COSINE: steps until it reaches floor (arXiv 1608.03983, no restarts) */
   float floor;    /**< SL_COSINE: the last factor, 0 by default */
+  int64_t drop[SL_MAX_DROPS]; /**< SL_DROPS: from each of these steps on once more times gamma;
+                                 ascending, counted from the training's first step */
+  int drop_count;
 };
 
-/** "constant", "step:PERIOD[:GAMMA]", "cosine[:FLOOR]", each with ",warmup:STEPS"; total_steps is
- * for the cosine. \return SL_BAD_ARGUMENT, saying what is understood. */
+/** "constant", "step:PERIOD[:GAMMA]", "drops:STEP[:STEP...]", "cosine[:FLOOR]", each with
+ * ",warmup:STEPS". Steps are whole numbers or shares of total_steps, "50%"; the cosine needs
+ * total_steps, too. \return SL_BAD_ARGUMENT, saying what is understood. */
 SL_API enum sl_status sl_schedule_parse(const char *text, int64_t total_steps,
                                         struct sl_schedule *schedule);
 

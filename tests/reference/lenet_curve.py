@@ -18,6 +18,8 @@ import sys
 import torch
 from torch import nn
 
+from weights import read_weights, write_weights
+
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--write", metavar="FILE")
 parser.add_argument("--weights", metavar="FILE")
@@ -48,34 +50,6 @@ class LeNet(nn.Module):
         x = nn.functional.max_pool2d(self.activation(self.conv1(x)), 2)
         x = nn.functional.max_pool2d(self.activation(self.conv2(x)), 2)
         return self.fc2(self.activation(self.fc1(x.flatten(1))))
-
-
-def write_weights(model, path):
-    """safetensors: length of the header, the header (JSON), the values."""
-    header, values = {}, b""
-    for name, tensor in model.state_dict().items():
-        raw = struct.pack("<%df" % tensor.numel(), *tensor.flatten().tolist())
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape),
-                        "data_offsets": [len(values), len(values) + len(raw)]}
-        values += raw
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + values)
-
-
-def read_weights(path):
-    raw = open(path, "rb").read()
-    length, = struct.unpack("<Q", raw[:8])
-    header, values = json.loads(raw[8:8 + length]), raw[8 + length:]
-    tensors = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        begin, end = entry["data_offsets"]
-        numbers = struct.unpack("<%df" % ((end - begin) // 4), values[begin:end])
-        tensors[name] = torch.tensor(numbers).reshape(entry["shape"])
-    return tensors
 
 
 def read_idx(folder, name):
