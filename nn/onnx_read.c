@@ -14,7 +14,8 @@
 
 /* What reading may cost beside the file's own bytes, and a multiple of these. */
 #define ROOM ((size_t)32 << 20)
-enum { TIMES = 12 };
+#define PARAMETER_ROOM ((size_t)4 << 20) /* and the parameters, bytes of f32 */
+enum { TIMES = 12, PARAMETER_TIMES = 4 };
 
 enum sl_status sl__onnx_refuse(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                enum sl_status status, const char *format, ...) {
@@ -215,6 +216,8 @@ static void foreign_name(const struct sl__onnx_reader *r, const struct sl__onnx_
   char path[256] = "";
   size_t most = 48; /* leaves room for a number */
   weight_layer(weight, path, sizeof path);
+  /* an exporter names equal weights once */
+  if (*node->name == '/' && is_taken(r->model, path)) *path = 0;
   if (!*path && *node->name == '/') module_path(node->name, path, sizeof path);
   if (!*path) snprintf(path, sizeof path, "%.200s", *node->name ? node->name : node->op);
   const char *from = *path == '/' ? path + 1 : path;
@@ -260,7 +263,7 @@ enum sl_status sl__onnx_append(struct sl__onnx_reader *r, const struct sl__onnx_
 static enum sl_status count_bytes(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                   int64_t count) {
   r->parameter_bytes += (size_t)count * sizeof(float);
-  if (r->parameter_bytes <= r->graph.most) return SL_OK;
+  if (r->parameter_bytes <= r->most_parameters) return SL_OK;
   return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                          "the layers so far have more parameters than the file; weights in common "
                          "are had by a dense layer and an embedding only");
@@ -449,6 +452,9 @@ static enum sl_status check_end(const struct sl__onnx_reader *r) {
   if (!end || end->is != SL__ONNX_OUTPUT)
     return sl_fail(SL_BAD_FILE, "%s: no node makes the output '%.64s' of the input", r->graph.path,
                    name);
+  if (!r->model->count)
+    return sl_fail(SL_UNSUPPORTED, "%s: its output is its input; the model has no layers",
+                   r->graph.path);
   if (end->order != SL__ONNX_BATCH_FIRST || end->factor != 1 || !end->has_x ||
       end->erf != SL__ONNX_PLAIN || end->layer != r->model->count - 1)
     return sl_fail(SL_UNSUPPORTED,
@@ -503,7 +509,8 @@ static enum sl_status fill_copy(const struct sl__onnx_reader *r, struct sl__copy
 
 enum sl_status sl__onnx_parse(struct sl_context *context, const char *path, const uint8_t *bytes,
                               size_t size, struct sl_model **model, struct sl__copy *copy) {
-  struct sl__onnx_reader r = {.graph = {.path = path, .most = ROOM + TIMES * size}};
+  struct sl__onnx_reader r = {.graph = {.path = path, .most = ROOM + TIMES * size},
+                              .most_parameters = PARAMETER_ROOM + PARAMETER_TIMES * size};
   enum sl_status status;
   *model = NULL;
   SL_TRY(sl__onnx_file_parse(&r.graph, bytes, size));

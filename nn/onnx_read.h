@@ -51,7 +51,7 @@ struct sl__onnx_reader {
   bool *needed, *done;
   struct sl__onnx_setting *settings;
   int setting_count, setting_room;
-  size_t parameter_bytes;
+  size_t parameter_bytes, most_parameters;
   const struct sl__onnx_tensor *embedding; /* the weight of the first embedding */
   int embedding_layer;
 };

@@ -16,6 +16,9 @@
 #define LLVMFuzzerTestOneInput fuzz_model
 #include "tests/fuzz/fuzz_model.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_onnx
+#include "tests/fuzz/fuzz_onnx.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_safetensors
 #include "tests/fuzz/fuzz_safetensors.c"
 #undef LLVMFuzzerTestOneInput
@@ -60,12 +63,18 @@ static void test_model(void **state) {
   replay("model", fuzz_model);
 }
 
+static void test_onnx(void **state) {
+  (void)state;
+  replay("onnx", fuzz_onnx);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_idx),
       cmocka_unit_test(test_cifar),
       cmocka_unit_test(test_safetensors),
       cmocka_unit_test(test_model),
+      cmocka_unit_test(test_onnx),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
