@@ -184,6 +184,9 @@ static enum sl_status write_layers(struct sl__onnx_writer *w) {
   w->value = piece(w, (size_t)model->count, sizeof *w->value);
   for (int l = 0; l < model->count && w->status == SL_OK; l++) {
     w->layer = &model->layers[l];
+    if (!w->layer->kind->onnx_write)
+      return sl__layer_fail(w->layer, SL_UNSUPPORTED,
+                            "ONNX has no operator for this kind of layer; save the model as .json");
     w->value[l] = w->layer->kind->onnx_write(w->layer, w);
   }
   if (w->status != SL_OK) return w->status;

@@ -6,9 +6,8 @@
 /* What sets the two apart; sizes are in units of H. */
 struct cell {
   int64_t gates, saved, state;
-  const char *op; /* ONNX's operator */
-  const char
-      *to_onnx; /* its gates, as letters' places in ours: "0321" is i, o, f, c of i, f, g, o */
+  const char *op;      /* ONNX's operator */
+  const char *to_onnx; /* which of our gates each of ONNX's is: of i, f, g, o its i, o, f, c */
   enum sl_status (*forward)(struct sl_context *, const struct sl__launch *, struct sl_tensor *x,
                             struct sl_tensor *param, struct sl_tensor *state, struct sl_tensor *y,
                             struct sl_tensor *saved);

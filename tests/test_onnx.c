@@ -219,12 +219,12 @@ static void an_older_exporters_file_is_read(void **state) {
   (void)state;
   struct sl_model *m;
   float *x, *y;
-  assert_ok(sl_model_open(context, fixture("torch_residual.onnx"), &m));
+  assert_ok(sl_model_open(context, fixture("onnx_residual.onnx"), &m));
   char *text = text_of(m);
   assert_non_null(strstr(text, "\"name\": \"conv1\", \"kind\": \"conv2d\""));
   assert_non_null(strstr(text, "\"kind\": \"batchnorm\""));
   assert_non_null(strstr(text, "\"activation\": \"gelu\""));
-  read_recorded("torch_residual.safetensors", &SL_SHAPE(3, 2, 6, 6), &SL_SHAPE(3, 3), &x, &y);
+  read_recorded("onnx_residual.safetensors", &SL_SHAPE(3, 2, 6, 6), &SL_SHAPE(3, 3), &x, &y);
   float *own = answers(m, x, 3);
   check_close(own, y, 9);
   free(own), free(x), free(y), free(text);
@@ -236,8 +236,8 @@ static void a_newer_exporters_file_is_read(void **state) {
   struct sl_model *m;
   int32_t tokens[12];
   float *x, *y;
-  assert_ok(sl_model_open(context, fixture("torch_words.onnx"), &m));
-  read_recorded("torch_words.safetensors", &SL_SHAPE(3, 4), &SL_SHAPE(3, 4, 13), &x, &y);
+  assert_ok(sl_model_open(context, fixture("onnx_words.onnx"), &m));
+  read_recorded("onnx_words.safetensors", &SL_SHAPE(3, 4), &SL_SHAPE(3, 4, 13), &x, &y);
   for (int i = 0; i < 12; i++) tokens[i] = (int32_t)x[i];
   float *own = answers(m, tokens, 3);
   check_close(own, y, 3 * 4 * 13);
@@ -557,7 +557,7 @@ static enum sl_status parse(const uint8_t *bytes, size_t size) {
 
 /* A file may end in any place; the last field says of which operator set it is. */
 static void cut_files_are_refused(void **state) {
-  static const char *const names[] = {"torch_residual.onnx", "torch_words.onnx"};
+  static const char *const names[] = {"onnx_residual.onnx", "onnx_words.onnx"};
   (void)state;
   for (int i = 0; i < 2; i++) {
     struct bytes b = read_bytes(fixture(names[i]));
@@ -574,7 +574,7 @@ static void cut_files_are_refused(void **state) {
 
 /* Any bytes changed: a model or a message, never anything else. */
 static void damage_does_no_harm(void **state) {
-  static const char *const names[] = {"torch_residual.onnx", "torch_words.onnx"};
+  static const char *const names[] = {"onnx_residual.onnx", "onnx_words.onnx"};
   uint64_t random = 88172645463325252ull;
   int read = 0;
   (void)state;
@@ -594,7 +594,7 @@ static void damage_does_no_harm(void **state) {
 static void other_files_are_not_read(void **state) {
   static const uint8_t more[] = {0x3a, 7, 0x2a, 5, 0x42, 1, 'x', 0x70, 1};
   (void)state;
-  struct bytes b = read_bytes(fixture("torch_residual.onnx"));
+  struct bytes b = read_bytes(fixture("onnx_residual.onnx"));
   uint8_t *both = malloc(b.size + sizeof more);
   memcpy(both, b.at, b.size);
   memcpy(both + b.size, more, sizeof more);
@@ -618,7 +618,7 @@ static void small_files_stay_small(void **state) {
 
 static enum sl_status parse_fixture(void) {
   struct bytes b = {0};
-  enum sl_status status = sl__file_read(fixture("torch_words.onnx"), 1 << 20, &b.at, &b.size);
+  enum sl_status status = sl__file_read(fixture("onnx_words.onnx"), 1 << 20, &b.at, &b.size);
   if (status == SL_OK) status = parse(b.at, b.size);
   free(b.at);
   return status;
@@ -636,7 +636,7 @@ static void without_protobuf_it_says_so(void **state) {
   struct sl_model *m = filled(positions);
   assert_refused(sl_model_save(m, in_folder("m.onnx")), SL_UNSUPPORTED, "libprotobuf-c-dev");
   sl_model_free(m);
-  assert_refused(sl_model_open(context, fixture("torch_words.onnx"), &m), SL_UNSUPPORTED,
+  assert_refused(sl_model_open(context, fixture("onnx_words.onnx"), &m), SL_UNSUPPORTED,
                  "libprotobuf-c-dev");
   assert_null(m);
 }

@@ -3,7 +3,7 @@
 
     make_fixture.py small FILE           every value follows a formula that tests/test_safetensors.c repeats
     make_fixture.py lenet FILE [SEED]    LeNet (conv1, conv2, fc1, fc2) with PyTorch's initial weights
-    make_fixture.py onnx FOLDER          torch_residual.onnx by PyTorch's older exporter, torch_words.onnx by the
+    make_fixture.py onnx FOLDER          onnx_residual.onnx by PyTorch's older exporter, onnx_words.onnx by the
                                          newer one; for each an input and PyTorch's answer in .safetensors
 
 Needs the packages torch and safetensors, and for onnx: onnx, onnxscript; the tests that read the files need none.
@@ -76,8 +76,8 @@ def write_onnx(folder):
     axes = {"input": {0: "N"}, "output": {0: "N"}}
     older = {"dynamo": False, "dynamic_axes": axes, "opset_version": 17, "training": torch.onnx.TrainingMode.PRESERVE}
     newer = {"dynamo": True, "external_data": False, "dynamic_shapes": ({0: torch.export.Dim("N")},)}
-    cases = [("torch_residual", Residual(), torch.randn(3, 2, 6, 6), older),
-             ("torch_words", Words(), torch.randint(0, 13, (3, 4)), newer)]
+    cases = [("onnx_residual", Residual(), torch.randn(3, 2, 6, 6), older),
+             ("onnx_words", Words(), torch.randint(0, 13, (3, 4)), newer)]
     for name, model, x, options in cases:
         model.train()
         model(x)  # running statistics that are not the first ones
