@@ -494,7 +494,7 @@ static void weights_in_common_are_counted(void **state) {
   enum { NODES = 200, SIDE = 200 };
   struct sl__onnx_node node[NODES];
   const char *in[NODES][2], *out[NODES][1];
-  char names[NODES + 1][8];
+  char names[NODES + 1][16];
   float *weight = calloc(SIDE * SIDE, sizeof *weight);
   struct sl__onnx_tensor w = {"w", SL__ONNX_FLOAT, 4, {SIDE, SIDE, 1, 1}, SIDE * SIDE, weight};
   struct sl__onnx_end x = {"v0", SL__ONNX_FLOAT, 4, {-1, SIDE, 1, 1}}, y = x;
