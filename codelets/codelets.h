@@ -8,6 +8,7 @@
 #define SL_CODELETS_CODELETS_H
 
 #include "core/submit.h"
+#include <starling/layer.h>
 #include <starling/nn.h>
 
 #ifdef __cplusplus
@@ -301,6 +302,35 @@ enum sl_status sl__adam(struct sl_context *context, const struct sl__launch *l,
                         struct sl_tensor *param, struct sl_tensor *mean, struct sl_tensor *variance,
                         int count, struct sl_tensor *const *gradients, struct sl_tensor *norm,
                         const struct sl__update *update);
+
+/* Layers whose kernels are the program's (starling/layer.h). What their tasks are told must outlive
+ * these. */
+struct sl__custom {
+  const struct sl_layer_kind *kind;
+  const void *options;
+  int inputs, params;
+  int64_t offset[SL_LAYER_PARAMETERS], total; /* of the parameters in their block */
+  double flops;                               /* of a sample */
+  uint32_t footprint;                         /* of the kind and its options */
+};
+/* param, f32, and saved may be NULL. */
+enum sl_status sl__custom_forward(struct sl_context *context, const struct sl__launch *l,
+                                  const struct sl__custom *layer, struct sl_tensor *const *x,
+                                  struct sl_tensor *param, struct sl_tensor *y,
+                                  struct sl_tensor *saved, bool training);
+struct sl__custom_buffers {
+  struct sl_tensor *const *x;
+  struct sl_tensor *param, *y, *saved, *dy;
+};
+/* dx (+)= the gradient of x[input] */
+enum sl_status sl__custom_backward_data(struct sl_context *context, const struct sl__launch *l,
+                                        const struct sl__custom *layer,
+                                        const struct sl__custom_buffers *buffers, int input,
+                                        struct sl_tensor *dx);
+enum sl_status sl__custom_backward_weight(struct sl_context *context, const struct sl__launch *l,
+                                          const struct sl__custom *layer,
+                                          const struct sl__custom_buffers *buffers,
+                                          struct sl_tensor *grad);
 
 /* y [n] = values, n at most SL_NOTE. */
 #define SL_NOTE 4

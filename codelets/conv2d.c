@@ -6,6 +6,7 @@
 #include "codelets/choice.h"
 #include "codelets/codelets.h"
 #include "codelets/conv2d.h"
+#include "codelets/direct.h"
 #include "codelets/gemm.h"
 #include "codelets/onednn.h"
 #include "core/error.h"
@@ -114,6 +115,11 @@ static void forward(const struct sl__conv_args *a, const float *x, const float *
                     float *scratch) {
   int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
   if (a->implementation == SL_ONEDNN && forward_by_onednn(a, x, weight, y)) return;
+  if (a->implementation == SL_DIRECT) {
+    sl__direct_forward(a, x, weight, a->has_bias ? weight + k * t : NULL, y, scratch, 0);
+    sl__activate(a->activation, y, y, a->images * k * p);
+    return;
+  }
   for (int32_t n = 0; n < a->images; n++, x += sl__conv_x_size(a), y += k * p) {
     sl__gemm(product(a), false, false, k, p, t, 1, weight, t, windows(a, x, scratch), p, 0, y, p);
     if (a->has_bias) add_bias(y, weight + k * t, k, p);
@@ -245,6 +251,8 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              void (*try)(enum sl__implementation, const void *, float *const *)) {
   struct sl_tensor *scratch;
   int64_t matrix = is_product(a) ? 1 : sl__conv_taps(a) * sl__conv_pixels(a), room = matrix;
+  bool direct = op == &sl__op_conv2d_forward && sl__direct_fits(a);
+  if (direct && sl__direct_scratch(a) > room) room = matrix = sl__direct_scratch(a);
   if (l->place.where == STARPU_CUDA) room = 1; /* cuDNN has a workspace */
   if (op == &sl__op_conv2d_backward_weight && first->type == SL_BF16) {
     int64_t widened = sl__conv_widened(a) * (sl__conv_x_size(a) + sl__conv_y_size(a));
@@ -254,8 +262,10 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
   if (status != SL_OK) return status;
   struct sl__candidates c = {
       .operation = op->codelet.name,
-      .mask = sl__choice_products() | sl__choice_primitives(),
-      .preferred = sl__gemm_preferred() == SL_GEMM_ONEDNN ? SL_OWN_ONEDNN : SL_OWN_OPENBLAS,
+      .mask = sl__choice_products() | sl__choice_primitives() | (uint32_t)direct << SL_DIRECT,
+      .preferred = direct                                   ? SL_DIRECT
+                   : sl__gemm_preferred() == SL_GEMM_ONEDNN ? SL_OWN_ONEDNN
+                                                            : SL_OWN_OPENBLAS,
       .sizes = &a->images,
       .size_count = (int)(offsetof(struct sl__conv_args, implementation) / sizeof(int32_t)),
       .run = try,

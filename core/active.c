@@ -270,7 +270,7 @@ static struct sl__active_task *task_new(const struct sl__op *op, const struct sl
                                         int count, struct sl_tensor *const *tensors) {
   struct sl__active_task *t =
       sl__alloc(1, sizeof *t + (size_t)count * sizeof *t->hold, "a task under way");
-  const char *modes = op->modes;
+  const char *modes = sl__modes(op, launch);
   bool found = true;
   if (!t) return NULL;
   t->operation = op->codelet.name;

@@ -131,6 +131,7 @@ void sl_close(struct sl_context *c) {
   sl__memory_close(c->memory);
   starpu_pthread_mutex_destroy(&c->submit_mutex);
   starpu_pthread_mutex_destroy(&c->log_mutex);
+  if (c->kinds_free) c->kinds_free(c->kinds);
   free(c->devices);
   free(c);
 }

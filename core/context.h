@@ -22,10 +22,13 @@ struct sl__tuning; /* core/tuning.h: the fastest implementation per shape, as me
 struct sl__net;         /* core/net.h: the other ranks */
 struct sl__rehearsal;   /* core/submit.h */
 struct sl__calibration; /* core/calibration.h */
+struct sl__program;     /* core/program.h */
 struct sl__trace;       /* core/trace.h */
 struct sl__memory;      /* core/memory.h: limits, and the swap folder */
 struct sl__active;      /* core/active.h: the tasks under way */
 struct sl__stall;       /* core/stall.h: the watch over them */
+
+struct sl__kinds; /* nn/kinds.c: kinds of layers that the program registered */
 
 struct sl_context {
   struct sl__device *devices;
@@ -40,8 +43,11 @@ struct sl_context {
   struct sl__tuning *tuning;           /* NULL without --tune */
   int forced_implementation;           /* for tests: 1 + its number; 0: none */
   struct sl__rehearsal *rehearsal;     /* tasks are noted there instead of run; or NULL */
+  struct sl__program *program;         /* tasks are noted there instead of run; or NULL */
   struct sl__calibration *calibration; /* tasks' times are taken; or NULL */
-  struct sl__trace *trace;             /* NULL: none is recorded */
+  struct sl__kinds *kinds;             /* NULL: none */
+  void (*kinds_free)(struct sl__kinds *kinds);
+  struct sl__trace *trace; /* NULL: none is recorded */
   struct sl_tensor
       *scratch[48]; /* one a power of two of bytes; StarPU gives each worker its own copy */
   sl_log_function log;

@@ -8,6 +8,7 @@
 #include "core/cuda.h"
 #include "core/error.h"
 #include "core/net.h"
+#include "core/program.h"
 #include "core/trace.h"
 
 static uint32_t hash_tensors(int count, struct sl_tensor *const *tensors, uint32_t hash) {
@@ -30,10 +31,9 @@ static bool type_fits(char letter, enum sl_type type, int *half) {
 
 /* Which buffers are bf16, a bit each; kernels that are told another type than they have would read
  * past the end. */
-static enum sl_status find_halves(const struct sl__op *op, int count,
+static enum sl_status find_halves(const struct sl__op *op, const char *modes, int count,
                                   struct sl_tensor *const *tensors, uint32_t *halves) {
   static const char *const names[] = {[SL_F32] = "f32", [SL_I32] = "i32", [SL_BF16] = "bf16"};
-  const char *modes = op->modes;
   int half = -1;
   for (int i = 0; i < count; i++) {
     if (!type_fits(*modes, tensors[i]->type, &half))
@@ -186,7 +186,8 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                           double flops, uint32_t footprint) {
   struct sl__args_header header = {
       .accumulate = launch->accumulate, .count = (uint32_t)count, .tf32 = launch->tf32};
-  enum sl_status status = find_halves(op, count, tensors, &header.halves);
+  const char *modes = sl__modes(op, launch);
+  enum sl_status status = find_halves(op, modes, count, tensors, &header.halves);
   if (status == SL_OK) status = check_pieces(op, launch, count, tensors);
   if (status != SL_OK) return status;
   uint32_t math = header.halves << 1 | header.tf32;
@@ -199,6 +200,15 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                                                             .priority = launch->priority,
                                                             .flops = flops,
                                                             .bytes = bytes_of(count, tensors)});
+  if (context->program)
+    return sl__program_note(context->program, &(struct sl__call){.op = op,
+                                                                 .launch = launch,
+                                                                 .count = count,
+                                                                 .tensors = tensors,
+                                                                 .header = &header,
+                                                                 .args = args,
+                                                                 .args_size = args_size,
+                                                                 .flops = flops});
   struct starpu_task *task = starpu_task_create();
   if (!task) return sl_fail(SL_NO_MEMORY, "no memory for a task");
   task->cl = &op->codelet;
@@ -212,7 +222,7 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
   }
   if (context->calibration) sl__calibration_watch(context->calibration, task);
   status = find_room(task, launch, count, tensors);
-  if (status == SL_OK) status = attach_buffers(task, op->modes, launch->accumulate, count, tensors);
+  if (status == SL_OK) status = attach_buffers(task, modes, launch->accumulate, count, tensors);
   if (status == SL_OK) status = attach_args(task, &header, args, args_size);
   if (status == SL_OK) status = sl__active_admit(context, task, op, launch, count, tensors);
   if (status == SL_OK) {

@@ -41,8 +41,13 @@ struct sl__launch {
   bool accumulate; /* add to the 'a' buffer instead of overwriting it */
   bool pieces;     /* the kernel knows where in a tensor a piece begins */
   bool tf32;       /* a GPU may round the factors of products to 10 bits (TensorFloat-32) */
+  const char *modes;        /* of a task of its own: instead of the operation's; or NULL */
   struct sl__slice_mark mark;
 };
+
+static inline const char *sl__modes(const struct sl__op *op, const struct sl__launch *launch) {
+  return launch->modes ? launch->modes : op->modes;
+}
 
 /* args (plain data without pointers: they may travel to another process) are copied; kernels find
  * them by sl__args(cl_arg), and the accumulate flag by sl__accumulate(cl_arg). flops of this task.

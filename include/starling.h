@@ -5,6 +5,7 @@
  *   starling/data.h      datasets, batches, shuffling, prefetch
  *   starling/text.h      texts, vocabularies, generated sentences
  *   starling/nn.h        layers, models, losses, optimizers, schedules, weights
+ *   starling/layer.h     kinds of layers of one's own
  *   starling/parallel.h  placement, replicas, the KVStore, the trainer
  *   starling/kvstore.h   the KVStore alone, for training loops of one's own
  *   starling/predict.h   inference: requests from any thread, batched
@@ -20,6 +21,7 @@
 #include <starling/base.h>
 #include <starling/data.h>
 #include <starling/kvstore.h>
+#include <starling/layer.h>
 #include <starling/nn.h>
 #include <starling/parallel.h>
 #include <starling/predict.h>

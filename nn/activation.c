@@ -78,8 +78,8 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
   return sl__onnx_node(w, NULL, operators[o->activation], SL__ONNX_NAMES(x), NULL);
 }
 
-static const struct sl__field fields[] = {SL__FIELD(sl_activation_options, ACTIVATION, activation),
-                                          {0}};
+static const struct sl_field fields[] = {SL_FIELD(sl_activation_options, ACTIVATION, activation),
+                                         {0}};
 
 const struct sl__layer_kind sl__activation_kind = {
     .name = "activation",

@@ -25,13 +25,6 @@
 #define MOST_BYTES (64u << 20)
 enum { MOST_LAYERS = 100000 };
 
-#define KIND_ADDRESS(name) &sl__##name##_kind,
-#define SL__KIND KIND_ADDRESS
-static const struct sl__layer_kind *const kinds[] = {
-#include "nn/kinds.def"
-};
-#undef SL__KIND
-
 #define COUNT(table) ((int)(sizeof(table) / sizeof *(table)))
 
 /* What every layer may have beside its kind's fields. */
@@ -50,18 +43,18 @@ static json_t *real(float value) {
 }
 
 /* NULL: as where it is not there. */
-static json_t *field_value(const struct sl__field *field, const void *options) {
+static json_t *field_value(const struct sl_field *field, const void *options) {
   const void *at = (const char *)options + field->offset;
   int64_t whole = 0;
   switch (field->type) {
-    case SL__BOOL: return *(const bool *)at ? json_true() : NULL;
-    case SL__FLOAT: return *(const float *)at != 0 ? real(*(const float *)at) : NULL;
-    case SL__ACTIVATION: {
+    case SL_FIELD_BOOL: return *(const bool *)at ? json_true() : NULL;
+    case SL_FIELD_FLOAT: return *(const float *)at != 0 ? real(*(const float *)at) : NULL;
+    case SL_FIELD_ACTIVATION: {
       enum sl_activation activation = *(const enum sl_activation *)at;
       return activation ? json_string(sl__activation_name(activation)) : NULL;
     }
-    case SL__INT: whole = *(const int *)at; break;
-    case SL__INT64: whole = *(const int64_t *)at; break;
+    case SL_FIELD_INT: whole = *(const int *)at; break;
+    case SL_FIELD_INT64: whole = *(const int64_t *)at; break;
   }
   return whole ? json_integer((json_int_t)whole) : NULL;
 }
@@ -83,7 +76,7 @@ static json_t *layer_object(const struct sl_model *model, const struct sl__layer
   if (layer->group) json_object_set_new(object, "group", json_string(layer->group));
   if (layer->shares >= 0)
     json_object_set_new(object, "shares", json_string(model->layers[layer->shares].name));
-  for (const struct sl__field *field = layer->kind->fields; field && field->name; field++) {
+  for (const struct sl_field *field = layer->kind->fields; field && field->name; field++) {
     json_t *value = field_value(field, layer->options);
     if (value) json_object_set_new(object, field->name, value);
   }
@@ -177,41 +170,41 @@ static enum sl_status of_file(const struct reader *r, enum sl_status status) {
   return sl_fail(SL_BAD_FILE, "%s: %s", r->path, text);
 }
 
-static enum sl_status read_field(const struct reader *r, const struct sl__field *field,
+static enum sl_status read_field(const struct reader *r, const struct sl_field *field,
                                  const json_t *value, void *options) {
   void *at = (char *)options + field->offset;
   enum sl_status status = SL_OK;
   int64_t whole;
   switch (field->type) {
-    case SL__BOOL:
+    case SL_FIELD_BOOL:
       if (!json_is_boolean(value)) return bad(r, field->name, "must be true or false");
       *(bool *)at = json_is_true(value);
       break;
-    case SL__FLOAT:
+    case SL_FIELD_FLOAT:
       if (!json_is_number(value) || !isfinite((float)json_number_value(value)))
         return bad(r, field->name, "must be a number, and not as large");
       *(float *)at = (float)json_number_value(value);
       break;
-    case SL__ACTIVATION:
+    case SL_FIELD_ACTIVATION:
       if (!json_is_string(value)) return bad(r, field->name, "must be a name");
       status = of_file(r, sl_activation_parse(json_string_value(value), at));
       break;
-    case SL__INT:
+    case SL_FIELD_INT:
       status = read_whole(r, field->name, value, INT_MAX, &whole);
       if (status == SL_OK) *(int *)at = (int)whole;
       break;
-    case SL__INT64: status = read_whole(r, field->name, value, MOST_NUMBER, at); break;
+    case SL_FIELD_INT64: status = read_whole(r, field->name, value, MOST_NUMBER, at); break;
   }
   return status;
 }
 
-static const struct sl__field *find_field(const struct sl__layer_kind *kind, const char *name) {
-  for (const struct sl__field *field = kind->fields; field && field->name; field++)
+static const struct sl_field *find_field(const struct sl__layer_kind *kind, const char *name) {
+  for (const struct sl_field *field = kind->fields; field && field->name; field++)
     if (!strcmp(field->name, name)) return field;
   return NULL;
 }
 
-static bool is_common(const char *key) {
+bool sl__is_common_key(const char *key) {
   for (int i = 0; i < COUNT(common); i++)
     if (!strcmp(key, common[i])) return true;
   return false;
@@ -259,27 +252,25 @@ static enum sl_status read_options(const struct reader *r, json_t *object,
   SL_TRY(read_optional(r, object, "group", &layer->group));
   SL_TRY(read_optional(r, object, "shares", &layer->shares));
   json_object_foreach(object, key, value) {
-    const struct sl__field *field = find_field(kind, key);
-    if (!field && !is_common(key)) return bad(r, key, "is no option of this kind of layer");
+    const struct sl_field *field = find_field(kind, key);
+    if (!field && !sl__is_common_key(key)) return bad(r, key, "is no option of this kind of layer");
     if (field) SL_TRY(read_field(r, field, value, options));
   }
 out:
   return status;
 }
 
-static enum sl_status find_kind(struct reader *r, const json_t *object,
-                                const struct sl__layer_kind **kind) {
+static enum sl_status find_kind(const struct reader *r, const struct sl_context *context,
+                                const json_t *object, const struct sl__layer_kind **kind) {
   const char *name;
   enum sl_status status = read_text(r, object, "kind", &name);
   if (status != SL_OK) return status;
-  for (int i = 0; i < COUNT(kinds); i++)
-    if (!strcmp(kinds[i]->name, name)) {
-      *kind = kinds[i];
-      return SL_OK;
-    }
+  *kind = sl__kind_find(context, name);
+  if (*kind) return SL_OK;
   return sl_fail(SL_UNSUPPORTED,
                  "%s: layer %.64s is of kind \"%.64s\", which this version of the library does not "
-                 "have; is there a newer one?",
+                 "have: register it first if it is a program's own (sl_layer_register), or is "
+                 "there a newer library?",
                  r->path, r->layer, name);
 }
 
@@ -293,7 +284,7 @@ static enum sl_status read_layer(struct reader *r, struct sl_model *model, json_
   if (!json_is_object(object)) return bad(r, "layers", "must be a list of objects");
   SL_TRY(read_text(r, object, "name", &name));
   r->layer = name;
-  SL_TRY(find_kind(r, object, &kind));
+  SL_TRY(find_kind(r, model->context, object, &kind));
   options = sl__alloc(1, kind->options_size, "a layer's options");
   if (!options) return SL_NO_MEMORY;
   SL_TRY(read_options(r, object, kind, &names, options));

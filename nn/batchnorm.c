@@ -101,9 +101,9 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
                                            SL__ONNX_REAL("momentum", kept)));
 }
 
-static const struct sl__field fields[] = {SL__FIELD(sl_batchnorm_options, FLOAT, epsilon),
-                                          SL__FIELD(sl_batchnorm_options, FLOAT, momentum),
-                                          {0}};
+static const struct sl_field fields[] = {SL_FIELD(sl_batchnorm_options, FLOAT, epsilon),
+                                         SL_FIELD(sl_batchnorm_options, FLOAT, momentum),
+                                         {0}};
 
 const struct sl__layer_kind sl__batchnorm_kind = {
     .name = "batchnorm",

@@ -80,16 +80,16 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
   return sl__onnx_activated(w, c.activation, y);
 }
 
-static const struct sl__field fields[] = {SL__FIELD(sl_conv2d_options, INT, channels),
-                                          SL__FIELD(sl_conv2d_options, INT, kernel_h),
-                                          SL__FIELD(sl_conv2d_options, INT, kernel_w),
-                                          SL__FIELD(sl_conv2d_options, INT, stride_h),
-                                          SL__FIELD(sl_conv2d_options, INT, stride_w),
-                                          SL__FIELD(sl_conv2d_options, INT, pad_h),
-                                          SL__FIELD(sl_conv2d_options, INT, pad_w),
-                                          SL__FIELD(sl_conv2d_options, BOOL, no_bias),
-                                          SL__FIELD(sl_conv2d_options, ACTIVATION, activation),
-                                          {0}};
+static const struct sl_field fields[] = {SL_FIELD(sl_conv2d_options, INT, channels),
+                                         SL_FIELD(sl_conv2d_options, INT, kernel_h),
+                                         SL_FIELD(sl_conv2d_options, INT, kernel_w),
+                                         SL_FIELD(sl_conv2d_options, INT, stride_h),
+                                         SL_FIELD(sl_conv2d_options, INT, stride_w),
+                                         SL_FIELD(sl_conv2d_options, INT, pad_h),
+                                         SL_FIELD(sl_conv2d_options, INT, pad_w),
+                                         SL_FIELD(sl_conv2d_options, BOOL, no_bias),
+                                         SL_FIELD(sl_conv2d_options, ACTIVATION, activation),
+                                         {0}};
 
 const struct sl__layer_kind sl__conv2d_kind = {.name = "conv2d",
                                                .options_size = sizeof(struct sl_conv2d_options),

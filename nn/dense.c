@@ -105,11 +105,11 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
   return sl__onnx_activated(w, o->activation, y);
 }
 
-static const struct sl__field fields[] = {SL__FIELD(sl_dense_options, INT64, features),
-                                          SL__FIELD(sl_dense_options, BOOL, no_bias),
-                                          SL__FIELD(sl_dense_options, ACTIVATION, activation),
-                                          SL__FIELD(sl_dense_options, BOOL, positions),
-                                          {0}};
+static const struct sl_field fields[] = {SL_FIELD(sl_dense_options, INT64, features),
+                                         SL_FIELD(sl_dense_options, BOOL, no_bias),
+                                         SL_FIELD(sl_dense_options, ACTIVATION, activation),
+                                         SL_FIELD(sl_dense_options, BOOL, positions),
+                                         {0}};
 
 const struct sl__layer_kind sl__dense_kind = {.name = "dense",
                                               .options_size = sizeof(struct sl_dense_options),

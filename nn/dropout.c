@@ -51,7 +51,7 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
   return sl__onnx_node(w, NULL, "Dropout", SL__ONNX_NAMES(x, ratio), NULL);
 }
 
-static const struct sl__field fields[] = {SL__FIELD(sl_dropout_options, FLOAT, rate), {0}};
+static const struct sl_field fields[] = {SL_FIELD(sl_dropout_options, FLOAT, rate), {0}};
 
 const struct sl__layer_kind sl__dropout_kind = {.name = "dropout",
                                                 .options_size = sizeof(struct sl_dropout_options),

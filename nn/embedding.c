@@ -64,9 +64,9 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
   return sl__onnx_node(w, NULL, "Gather", SL__ONNX_NAMES(weight, tokens), NULL);
 }
 
-static const struct sl__field fields[] = {SL__FIELD(sl_embedding_options, INT64, vocabulary),
-                                          SL__FIELD(sl_embedding_options, INT64, features),
-                                          {0}};
+static const struct sl_field fields[] = {SL_FIELD(sl_embedding_options, INT64, vocabulary),
+                                         SL_FIELD(sl_embedding_options, INT64, features),
+                                         {0}};
 
 const struct sl__layer_kind sl__embedding_kind = {
     .name = "embedding",

@@ -7,14 +7,14 @@
 #include "core/error.h"
 #include "core/tensor.h"
 
-#define SL_MAX_INPUTS 2
-#define SL_MAX_PARAMS 4
+#define SL_MAX_INPUTS SL_LAYER_INPUTS
+#define SL_MAX_PARAMS SL_LAYER_PARAMETERS
 #define SL_INPUT (-1) /* the model's own input, as a layer's number */
 
 /* One tensor of PyTorch's state dict; it lies at offset in the layer's flat block. */
 struct sl__param {
-  const char *suffix; /* "weight", "running_mean" */
-  char name[96];      /* "conv1.weight"; filled in when the layer is appended */
+  char suffix[32]; /* "weight", "running_mean" */
+  char name[96];   /* "conv1.weight"; filled in when the layer is appended */
   struct sl_shape shape;
   int64_t offset;
   int64_t fan_in, fan_out; /* of the layer's weight, for initialisation */
@@ -63,21 +63,12 @@ struct sl__pass {
   int slices;         /* of the whole batch */
 };
 
-/* One of a kind's own options, as a saved model's file has it (nn/architecture.c). */
-enum sl__field_type { SL__BOOL, SL__INT, SL__INT64, SL__FLOAT, SL__ACTIVATION };
-struct sl__field {
-  const char *name; /* NULL: the end */
-  enum sl__field_type type;
-  size_t offset;
-};
-#define SL__FIELD(options, type, name)                                                             \
-  { #name, SL__##type, offsetof(struct options, name) }
-
 struct sl__layer_kind {
   const char *name; /* "conv2d" */
   size_t options_size;
-  const struct sl__field *fields; /* NULL: no option of its own */
-  bool may_share;                 /* may take another layer's weight */
+  const struct sl_field *fields;      /* NULL: no option of its own */
+  const struct sl_layer_kind *custom; /* what the program registered; NULL: one of the library's */
+  bool may_share;                     /* may take another layer's weight */
   bool wide_params; /* its passes take parameters as f32 whatever the activations are */
   /* Inputs' shapes are known: check the options, declare output, parameters, saved tensor, flops.
    */
@@ -97,6 +88,12 @@ struct sl__layer_kind {
 #define SL__KIND(name) extern const struct sl__layer_kind sl__##name##_kind;
 #include "nn/kinds.def"
 #undef SL__KIND
+
+/* One of these, or one that the program registered; NULL: there is none (kinds.c). */
+const struct sl__layer_kind *sl__kind_find(const struct sl_context *context, const char *name);
+
+/* Of a kind that the program registered: what runs its functions (custom.c). */
+struct sl__layer_kind sl__custom_kind(const struct sl_layer_kind *kind);
 
 struct sl__layer {
   const struct sl__layer_kind *kind;
@@ -118,8 +115,9 @@ struct sl__layer {
   enum sl_type saved_type; /* f32 a sample: as the activations, which may be bf16 */
   bool
       over_time; /* works on the first axis of a sample step by step, so that it may be cut there */
-  struct sl_shape state; /* of one row, carried over time; ndim 0: none */
-  double flops;          /* multiplications and additions of a forward pass of one sample */
+  struct sl__custom *custom; /* of a registered kind: what its tasks are told */
+  struct sl_shape state;     /* of one row, carried over time; ndim 0: none */
+  double flops;              /* multiplications and additions of a forward pass of one sample */
 };
 
 struct sl_model {
@@ -142,6 +140,9 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
 /* The first layer that needs a whole sample at once, so that samples cannot be cut, or differ, in
  * time; NULL: all work step by step on tokens. */
 const struct sl__layer *sl__model_whole_layer(const struct sl_model *model);
+
+/* SL_UNSUPPORTED names the first layer that is for inference only. */
+enum sl_status sl__model_check_trains(const struct sl_model *model);
 
 /* Tokens that it can read: 0 to one less. The least of its embeddings. */
 int64_t sl__model_words(const struct sl_model *model);
@@ -170,6 +171,8 @@ const char *sl__activation_name(enum sl_activation activation);
 
 /* A model's .json and the weights beside it (architecture.c). */
 bool sl__is_architecture(const char *path);
+/* Is it a key of every layer's, which no option may have? */
+bool sl__is_common_key(const char *key);
 enum sl_status sl__architecture_save(struct sl_model *model, const char *path);
 enum sl_status sl__architecture_load(struct sl_model *model, const char *path);
 

@@ -38,7 +38,8 @@ enum sl_status sl_model_new(struct sl_context *context, const struct sl_shape *s
 struct sl__param *sl__block_add(struct sl__block *block, const char *suffix,
                                 const struct sl_shape *shape) {
   struct sl__param *part = &block->part[block->count++];
-  *part = (struct sl__param){.suffix = suffix, .shape = *shape, .offset = block->total};
+  *part = (struct sl__param){.shape = *shape, .offset = block->total};
+  snprintf(part->suffix, sizeof part->suffix, "%s", suffix);
   if (__builtin_add_overflow(block->total, sl_shape_count(shape), &block->total))
     block->total = INT64_MAX; /* check_size() refuses it */
   return part;
@@ -139,12 +140,16 @@ static void layer_clear(struct sl__layer *layer) {
   free(layer->options);
   free(layer->name);
   free(layer->group);
+  free(layer->custom);
 }
 
 static void name_parts(const struct sl__layer *layer, struct sl__block *block) {
-  for (int i = 0; i < block->count; i++)
-    snprintf(block->part[i].name, sizeof block->part[i].name, "%s.%s", layer->name,
-             block->part[i].suffix);
+  for (int i = 0; i < block->count; i++) {
+    struct sl__param *part = &block->part[i];
+    char suffix[sizeof part->suffix]; /* snprintf is not to read what it writes into */
+    memcpy(suffix, part->suffix, sizeof suffix);
+    snprintf(part->name, sizeof part->name, "%s.%s", layer->name, suffix);
+  }
 }
 
 static enum sl_status check_size(const struct sl__layer *layer) {
@@ -265,6 +270,23 @@ const struct sl__layer *sl__model_whole_layer(const struct sl_model *model) {
   for (int i = 0; i < model->count; i++)
     if (!model->layers[i].over_time || !model->takes_tokens) return &model->layers[i];
   return NULL;
+}
+
+enum sl_status sl__model_check_trains(const struct sl_model *model) {
+  for (int i = 0; i < model->count; i++) {
+    const struct sl__layer *layer = &model->layers[i];
+    const struct sl_layer_kind *kind = layer->kind->custom;
+    const char *lacks = !kind                                           ? NULL
+                        : !kind->backward_data                          ? "backward_data"
+                        : layer->params.total && !kind->backward_weight ? "backward_weight"
+                                                                        : NULL;
+    if (lacks)
+      return sl__layer_fail(layer, SL_UNSUPPORTED,
+                            "is for inference only: its kind was registered without %s, and "
+                            "cannot be trained",
+                            lacks);
+  }
+  return SL_OK;
 }
 
 int64_t sl__model_words(const struct sl_model *model) {

@@ -91,11 +91,11 @@ static const char *onnx_write_average(const struct sl__layer *layer, struct sl__
                 : write_window(layer, w, "AveragePool", true);
 }
 
-static const struct sl__field fields[] = {
-    SL__FIELD(sl_pool2d_options, INT, kernel_h), SL__FIELD(sl_pool2d_options, INT, kernel_w),
-    SL__FIELD(sl_pool2d_options, INT, stride_h), SL__FIELD(sl_pool2d_options, INT, stride_w),
-    SL__FIELD(sl_pool2d_options, INT, pad_h),    SL__FIELD(sl_pool2d_options, INT, pad_w),
-    SL__FIELD(sl_pool2d_options, BOOL, global),  {0}};
+static const struct sl_field fields[] = {
+    SL_FIELD(sl_pool2d_options, INT, kernel_h), SL_FIELD(sl_pool2d_options, INT, kernel_w),
+    SL_FIELD(sl_pool2d_options, INT, stride_h), SL_FIELD(sl_pool2d_options, INT, stride_w),
+    SL_FIELD(sl_pool2d_options, INT, pad_h),    SL_FIELD(sl_pool2d_options, INT, pad_w),
+    SL_FIELD(sl_pool2d_options, BOOL, global),  {0}};
 
 const struct sl__layer_kind sl__maxpool2d_kind = {.name = "maxpool2d",
                                                   .options_size = sizeof(struct sl_pool2d_options),

@@ -147,7 +147,7 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
   return sl__onnx_node(w, "batch_first", "Transpose", SL__ONNX_NAMES(states), turn);
 }
 
-static const struct sl__field lstm_fields[] = {SL__FIELD(sl_lstm_options, INT64, features), {0}};
+static const struct sl_field lstm_fields[] = {SL_FIELD(sl_lstm_options, INT64, features), {0}};
 
 const struct sl__layer_kind sl__lstm_kind = {.name = "lstm",
                                              .options_size = sizeof(struct sl_lstm_options),
@@ -159,7 +159,7 @@ const struct sl__layer_kind sl__lstm_kind = {.name = "lstm",
                                              .backward_weight = backward_weight,
                                              .onnx_write = onnx_write};
 
-static const struct sl__field gru_fields[] = {SL__FIELD(sl_gru_options, INT64, features), {0}};
+static const struct sl_field gru_fields[] = {SL_FIELD(sl_gru_options, INT64, features), {0}};
 
 const struct sl__layer_kind sl__gru_kind = {.name = "gru",
                                             .options_size = sizeof(struct sl_gru_options),

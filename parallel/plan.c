@@ -202,6 +202,7 @@ enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid,
   int count = grid->replicas * grid->microbatches;
   *out = NULL;
   status = check_size(model, grid, batch, steps);
+  if (status == SL_OK && training) status = sl__model_check_trains(model);
   if (status != SL_OK) return status;
   struct sl__plan *plan = sl__alloc(1, sizeof *plan, "a plan");
   int64_t *rows = sl__alloc((size_t)count, sizeof *rows, "a plan");

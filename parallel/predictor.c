@@ -1,6 +1,8 @@
 /* The predictor: a queue of requests, a thread that makes batches of them, and lanes, each with its
- * own tensors, in which batches run side by side. A batch's end is a callback of StarPU's, which
- * hands out the answers. */
+ * own tensors, in which batches run side by side. A batch is a program (core/program.h): a task
+ * where the model is on one device, a task a stage where it is on several. Its end is a callback of
+ * StarPU's, which hands out the answers. A request that needs no company is begun by the thread
+ * that brings it: the fewer threads an answer passes through, the sooner it is there. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,8 +14,10 @@
 #include "core/clock.h"
 #include "core/failure.h"
 #include "core/half.h"
+#include "core/program.h"
 #include "core/wait.h"
 #include "parallel/plan.h"
+#include "parallel/precision.h"
 
 enum { MOST_BATCH = 1 << 20, MOST_LANES = 256, DEFAULT_BATCH = 64 };
 
@@ -39,6 +43,7 @@ struct piece {
 /* What a batch of so many rows takes; made when the first one comes. */
 struct work {
   struct sl__plan *plan;
+  struct sl__program *program;
   struct sl_tensor *x; /* over the lane's memory */
 };
 
@@ -51,7 +56,8 @@ struct lane {
   int count;
   int64_t rows;
   bool busy;
-  struct sl_tensor *y; /* of the batch under way */
+  struct sl_tensor *y;   /* of the batch under way */
+  struct sl_tensor *own; /* over the outputs of a request, of its last batch that was a whole one */
 };
 
 struct sl_predictor {
@@ -134,16 +140,45 @@ static void refuse_all(struct sl_predictor *p) {
 
 /* ---- batches ---- */
 
-static enum sl_status work_of(struct lane *lane, struct work **work) {
+/* What bf16 passes read of parameters that were written since. */
+static enum sl_status refresh(const struct lane *lane) {
+  struct sl_model *model = lane->predictor->model;
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < model->count && status == SL_OK && lane->grid.math == SL_MATH_BF16; i++)
+    status = sl__half_refresh(model, i, &sl__grid_device(&lane->grid, i, 0)->place);
+  return status;
+}
+
+static enum sl_status record(const struct lane *lane, struct work *work) {
+  struct sl_model *model = lane->predictor->model;
+  struct sl__step step = {.x = work->x};
+  enum sl_status status = refresh(lane); /* once, not in every pass */
+  if (status == SL_OK) status = sl__program_new(model->context, &work->program);
+  if (status != SL_OK) return status;
+  sl__program_record(work->program);
+  status = sl__plan_submit(work->plan, &step);
+  return sl__program_compile(work->program, work->plan->slices[0].y[model->count - 1], status);
+}
+
+static void work_free(struct work *work) {
+  sl__program_free(work->program);
+  sl__plan_free(work->plan);
+  sl__tensor_free(work->x);
+  *work = (struct work){0};
+}
+
+static enum sl_status work_of(struct lane *lane, struct work **out) {
   struct sl_model *model = lane->predictor->model;
   struct sl_shape shape = sl__with_rows(lane->rows, &model->sample);
   enum sl_type type = lane->predictor->words ? SL_I32 : SL_F32;
+  struct work *work = *out = &lane->works[lane->rows];
   enum sl_status status = SL_OK;
-  *work = &lane->works[lane->rows];
-  if (!(*work)->x) SL_TRY(sl__tensor_host(model->context, &shape, type, lane->inputs, &(*work)->x));
-  if (!(*work)->plan)
-    SL_TRY(sl__plan_new(model, &lane->grid, lane->rows, 0, false, &(*work)->plan));
+  if (work->program) return SL_OK;
+  SL_TRY(sl__tensor_host(model->context, &shape, type, lane->inputs, &work->x));
+  SL_TRY(sl__plan_new(model, &lane->grid, lane->rows, 0, false, &work->plan));
+  SL_TRY(record(lane, work));
 out:
+  if (status != SL_OK) work_free(work);
   return status;
 }
 
@@ -191,7 +226,7 @@ static void end_batch(struct lane *lane, enum sl_status status) {
   }
   p->counts.batches++;
   lane->busy = false;
-  pthread_cond_broadcast(&p->news);
+  if (p->first || p->closed) pthread_cond_broadcast(&p->news);
   pthread_mutex_unlock(&p->lock);
 }
 
@@ -201,29 +236,62 @@ static void batch_computed(void *argument) {
   struct lane *lane = argument;
   enum sl_status status = sl__task_failure();
   pthread_mutex_lock(&lane->predictor->lock);
-  if (status == SL_OK) hand_out(lane, starpu_data_get_local_ptr(lane->y->handle));
+  if (status == SL_OK && lane->y != lane->own)
+    hand_out(lane, starpu_data_get_local_ptr(lane->y->handle));
   pthread_mutex_unlock(&lane->predictor->lock);
   starpu_data_release(lane->y->handle);
   sl__tensor_invalidate(lane->y);
   end_batch(lane, status);
 }
 
+/* Large answers go straight to where the request wants them, if the batch is one request, or a part
+ * of one. Not where a stall may end the wait: the answer would come behind its back. */
+static bool is_direct(const struct lane *lane, const struct sl_tensor *y) {
+  const size_t large = (size_t)256 << 10;
+  return lane->count == 1 && y->type == SL_F32 && y->bytes >= large &&
+         !lane->predictor->model->context->active;
+}
+
+/* A tensor over the request's outputs; that of the last batch, where they are the same ones. */
+static enum sl_status own_output(struct lane *lane, const struct sl_tensor *y) {
+  const struct piece *piece = &lane->pieces[0];
+  float *to = piece->request->outputs + piece->first * lane->predictor->out_count;
+  if (lane->own && lane->own->host == to && lane->own->bytes == y->bytes) return SL_OK;
+  sl__tensor_free(lane->own);
+  lane->own = NULL;
+  return sl__tensor_host(y->context, &y->shape, y->type, to, &lane->own);
+}
+
 static enum sl_status begin_batch(struct lane *lane) {
   struct sl_context *context = lane->predictor->model->context;
-  struct sl__step step = {0};
   struct work *work;
   enum sl_status status;
   starpu_pthread_mutex_lock(&context->submit_mutex);
   SL_TRY(work_of(lane, &work));
   SL_TRY(fill(lane, work->x));
-  step.x = work->x;
-  SL_TRY(sl__plan_submit(work->plan, &step));
+  SL_TRY(refresh(lane));
   lane->y = work->plan->slices[0].y[lane->predictor->model->count - 1];
+  bool direct = is_direct(lane, lane->y);
+  if (direct) SL_TRY(own_output(lane, lane->y));
+  if (direct) lane->y = lane->own;
+  SL_TRY(sl__program_submit(work->program, SL_PRIORITY_FORWARD, direct ? lane->own : NULL));
   if (starpu_data_acquire_cb(lane->y->handle, STARPU_R, batch_computed, lane))
     status = sl_fail(SL_STARPU, "StarPU cannot call back when an answer is there");
 out:
   starpu_pthread_mutex_unlock(&context->submit_mutex);
   return status;
+}
+
+/* With the lock. */
+static void claim(struct sl_predictor *p, struct lane *lane) {
+  take(p, lane);
+  lane->busy = true;
+}
+
+/* What it fails with, its requests are told. */
+static void run_batch(struct lane *lane) {
+  enum sl_status status = begin_batch(lane);
+  if (status != SL_OK) end_batch(lane, status);
 }
 
 /* ---- the thread ---- */
@@ -301,11 +369,9 @@ static void *dispatch(void *argument) {
       continue;
     }
     struct lane *lane = free_lane(p);
-    take(p, lane);
-    lane->busy = true;
+    claim(p, lane);
     pthread_mutex_unlock(&p->lock);
-    enum sl_status status = begin_batch(lane);
-    if (status != SL_OK) end_batch(lane, status);
+    run_batch(lane);
     pthread_mutex_lock(&p->lock);
   }
   refuse_all(p);
@@ -421,10 +487,9 @@ void sl_predictor_close(struct sl_predictor *p) {
 }
 
 static void lane_free(struct sl_predictor *p, struct lane *lane) {
-  for (int64_t rows = 0; lane->works && rows <= p->options.max_batch; rows++) {
-    sl__plan_free(lane->works[rows].plan);
-    sl__tensor_free(lane->works[rows].x);
-  }
+  for (int64_t rows = 0; lane->works && rows <= p->options.max_batch; rows++)
+    work_free(&lane->works[rows]);
+  sl__tensor_free(lane->own);
   free(lane->works);
   free(lane->pieces);
   free(lane->inputs);
@@ -472,7 +537,14 @@ static enum sl_status check_request(const struct sl_predictor *p, const void *in
   return SL_OK;
 }
 
-/* Into the queue; sl_predict's is on its stack. */
+/* With the lock: a lane for a request that is a batch by itself, and has nobody before it; or NULL.
+ */
+static struct lane *own_lane(struct sl_predictor *p, int64_t n) {
+  bool alone = n >= p->options.max_batch || !p->options.max_delay_us;
+  return !p->first && alone && n <= p->options.max_batch ? free_lane(p) : NULL;
+}
+
+/* Begun at once, or into the queue; sl_predict's is on its stack. */
 static enum sl_status enqueue(struct sl_predictor *p, struct sl_prediction *r, const void *inputs,
                               int64_t n, float *outputs) {
   enum sl_status status = check_request(p, inputs, n, outputs);
@@ -482,14 +554,19 @@ static enum sl_status enqueue(struct sl_predictor *p, struct sl_prediction *r, c
   r->since_us = p->options.max_delay_us ? sl__microseconds() : 0;
   pthread_mutex_lock(&p->lock);
   bool closed = p->closed;
+  struct lane *lane = closed ? NULL : own_lane(p, n);
   if (!closed) {
     r->queued = true;
     *(p->last ? &p->last->next : &p->first) = r;
     p->last = r;
     p->waiting += n;
-    pthread_cond_broadcast(&p->news);
+    if (lane)
+      claim(p, lane);
+    else
+      pthread_cond_broadcast(&p->news);
   }
   pthread_mutex_unlock(&p->lock);
+  if (lane) run_batch(lane);
   if (!closed) return SL_OK;
   pthread_cond_destroy(&r->ended);
   return sl_fail(SL_CLOSED, "a request of %lld samples came after the predictor was closed",
@@ -502,7 +579,7 @@ static enum sl_status wait_for(struct sl_prediction *r) {
   p->waiters++;
   while (!is_over(r)) pthread_cond_wait(&r->ended, &p->lock);
   p->waiters--;
-  pthread_cond_broadcast(&p->news);
+  if (p->closed) pthread_cond_broadcast(&p->news);
   pthread_mutex_unlock(&p->lock);
   pthread_cond_destroy(&r->ended);
   return r->status == SL_OK ? SL_OK : sl_fail(r->status, "%s", r->message);

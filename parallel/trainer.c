@@ -40,6 +40,7 @@ static enum sl_status prepare(struct sl_trainer *t, const struct sl_trainer_opti
   SL_TRY(sl__trainer_check(options));
   SL_TRY(sl_optimizer_check(&t->optimizer));
   SL_TRY(sl_model_build(model));
+  SL_TRY(sl__model_check_trains(model));
   if (sl_model_output(model)->ndim != (model->takes_tokens ? 2 : 1))
     return sl_fail(SL_BAD_SHAPE, "the model's output must be %s: end with a dense layer%s",
                    model->takes_tokens ? "[T, classes]" : "[classes]",

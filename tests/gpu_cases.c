@@ -7,6 +7,7 @@
 #include <starling/data.h>
 
 #include "core/error.h"
+#include "tests/gpu_custom.h"
 #include "tests/gpu_ops.h"
 
 static const struct sums exact = {0};
@@ -587,6 +588,82 @@ CELL(gru, backward_weight)
   CASE(__VA_ARGS__, {5, 3, 33, 31})                                                                \
   CASE(__VA_ARGS__, {70, 2, 10, 65})
 
+/* ---- a layer kind as a program registers it: rows, values of a sample ----------------------- */
+
+static enum sl_status scale(struct sl_layer_task *t) {
+  for (int64_t i = 0; i < t->rows * t->out.dim[0]; i++) {
+    t->y[i] = *t->param[0] * t->x[0][i];
+    if (t->saved) t->saved[i] = t->x[0][i] / 2;
+  }
+  return SL_OK;
+}
+
+static enum sl_status add_scaled(struct sl_layer_task *t) {
+  for (int64_t i = 0; i < t->rows * t->out.dim[0]; i++) t->dx[i] += *t->param[0] * t->dy[i];
+  return SL_OK;
+}
+
+static enum sl_status add_products(struct sl_layer_task *t) {
+  float sum = 0;
+  for (int64_t i = 0; i < t->rows * t->out.dim[0]; i++) sum += t->x[0][i] * t->dy[i];
+  *t->grad[0] += sum;
+  return SL_OK;
+}
+
+/* Tasks hold its address. */
+static const struct sl__custom *scaling(void) {
+  static struct sl_layer_kind kind = {.name = "scale",
+                                      .forward = scale,
+                                      .backward_data = add_scaled,
+                                      .backward_weight = add_products};
+  static const struct sl__custom layer = {.kind = &kind, .inputs = 1, .params = 1, .total = 1};
+  gpu_custom_kernels(&kind);
+  return &layer;
+}
+
+static enum sl_status custom(struct trial *t, const int64_t *d, bool saves) {
+  struct sl_tensor *param = given(t, SL_F32, SL_SHAPE(1));
+  struct sl_tensor *x = given(t, t->type, SL_SHAPE(d[0], d[1]));
+  struct sl_tensor *y = written(t, t->type, SL_SHAPE(d[0], d[1]), exact);
+  struct sl_tensor *saved = saves ? written(t, t->type, SL_SHAPE(d[0], d[1]), exact) : NULL;
+  if (t->status != SL_OK) return t->status;
+  return sl__custom_forward(t->context, L, scaling(), &x, param, y, saved, true);
+}
+
+static enum sl_status custom_forward(struct trial *t, const int64_t *d) {
+  return custom(t, d, false);
+}
+
+static enum sl_status custom_forward_saving(struct trial *t, const int64_t *d) {
+  return custom(t, d, true);
+}
+
+static enum sl_status custom_backward(struct trial *t, const int64_t *d, bool of_weight) {
+  struct sl_tensor *x = given(t, t->type, SL_SHAPE(d[0], d[1]));
+  struct sl__custom_buffers b = {.x = &x, .param = given(t, SL_F32, SL_SHAPE(1))};
+  b.y = given(t, t->type, SL_SHAPE(d[0], d[1]));
+  b.dy = given(t, t->type, SL_SHAPE(d[0], d[1]));
+  struct sl_tensor *result =
+      of_weight ? added(t, SL_F32, SL_SHAPE(1), sums_of((double)(d[0] * d[1]) + 1, 1))
+                : added(t, t->type, SL_SHAPE(d[0], d[1]), roundings(2));
+  if (t->status != SL_OK) return t->status;
+  return of_weight ? sl__custom_backward_weight(t->context, L, scaling(), &b, result)
+                   : sl__custom_backward_data(t->context, L, scaling(), &b, 0, result);
+}
+
+static enum sl_status custom_backward_data(struct trial *t, const int64_t *d) {
+  return custom_backward(t, d, false);
+}
+
+static enum sl_status custom_backward_weight(struct trial *t, const int64_t *d) {
+  return custom_backward(t, d, true);
+}
+
+#define CUSTOM_SIZES(CASE, ...)                                                                    \
+  CASE(__VA_ARGS__, {1, 1})                                                                        \
+  CASE(__VA_ARGS__, {3, 67})                                                                       \
+  CASE(__VA_ARGS__, {130, 33})
+
 /* ---- elementwise --------------------------------------------------------------------------- */
 
 static enum sl_status add(struct trial *t, const int64_t *d) {
@@ -801,74 +878,90 @@ static const struct gpu_case cases[] = {
     CASES(dense_forward, DENSE_SIZES, GPU_ALL) CASES(
         dense_shared_forward, DENSE_SIZES, GPU_ALL) CASES(dense_backward_data, DENSE_SIZES, GPU_ALL)
         CASES(dense_backward_weight, DENSE_SIZES, GPU_ALL) CASES(
-            bias_backward, DENSE_SIZES, GPU_HALVES) CASES(conv2d_forward, CONV_SIZES, GPU_ALL)
-            CASES(conv2d_backward_data, CONV_SIZES, GPU_ALL) CASES(
-                conv2d_backward_weight, CONV_SIZES,
-                GPU_ALL) CASES(maxpool2d_forward, POOL_SIZES,
-                               GPU_HALVES) CASES(maxpool2d_backward, POOL_SIZES, GPU_HALVES)
-                CASES(avgpool2d_forward, POOL_SIZES, GPU_HALVES) CASES(
-                    avgpool2d_backward, POOL_SIZES, GPU_HALVES) CASES(activation_forward,
-                                                                      ACTIVATION_SIZES, GPU_HALVES)
-                    CASES(activation_backward, ACTIVATION_SIZES, GPU_HALVES) CASES(
-                        activation_backward_inplace, SATURATING_SIZES,
-                        GPU_HALVES) CASES(batchnorm_forward, NORM_SIZES, GPU_HALVES)
-                        CASES(batchnorm_inference, NORM_SIZES, GPU_HALVES) CASES(
-                            batchnorm_backward_data, NORM_SIZES,
-                            GPU_HALVES) CASES(batchnorm_backward_weight, NORM_SIZES, GPU_HALVES)
-                            CASES(batchnorm_running, NORM_SIZES, GPU_F32) CASES(
-                                dropout_forward, DROPOUT_SIZES,
-                                GPU_HALVES) CASES(dropout_backward, DROPOUT_SIZES, GPU_HALVES)
-                                CASES(embedding_forward, EMBEDDING_SIZES, GPU_HALVES) CASES(
-                                    embedding_backward_weight,
-                                    EMBEDDING_SIZES, GPU_HALVES) CASES(embedding_backward_rows,
-                                                                       EMBEDDING_SIZES, GPU_HALVES)
-                                    CASES(rows_reduce, ROWS_REDUCE_SIZES, GPU_F32) CASES(
-                                        rows_square, ROWS_SIZES,
-                                        GPU_F32) CASES(rows_dense, ROWS_SIZES,
-                                                       GPU_F32) CASES(rows_sgd, ROWS_SIZES, GPU_F32)
-                                        CASES(lstm_forward, CELL_SIZES, GPU_ALL) CASES(
-                                            lstm_backward_gates,
-                                            CELL_SIZES,
-                                            GPU_ALL) CASES(lstm_backward_data, CELL_SIZES, GPU_ALL)
-                                            CASES(lstm_backward_weight, CELL_SIZES, GPU_ALL) CASES(
-                                                gru_forward, CELL_SIZES,
-                                                GPU_ALL) CASES(gru_backward_gates, CELL_SIZES,
-                                                               GPU_ALL)
-                                                CASES(gru_backward_data, CELL_SIZES, GPU_ALL) CASES(
-                                                    gru_backward_weight,
+            bias_backward, DENSE_SIZES,
+            GPU_HALVES) CASES(conv2d_forward, CONV_SIZES,
+                              GPU_ALL) CASES(conv2d_backward_data, CONV_SIZES,
+                                             GPU_ALL) CASES(conv2d_backward_weight, CONV_SIZES,
+                                                            GPU_ALL) CASES(maxpool2d_forward,
+                                                                           POOL_SIZES, GPU_HALVES)
+            CASES(maxpool2d_backward, POOL_SIZES, GPU_HALVES) CASES(
+                avgpool2d_forward,
+                POOL_SIZES,
+                GPU_HALVES) CASES(avgpool2d_backward, POOL_SIZES, GPU_HALVES)
+                CASES(activation_forward, ACTIVATION_SIZES, GPU_HALVES) CASES(
+                    activation_backward,
+                    ACTIVATION_SIZES,
+                    GPU_HALVES) CASES(activation_backward_inplace, SATURATING_SIZES, GPU_HALVES)
+                    CASES(batchnorm_forward, NORM_SIZES, GPU_HALVES) CASES(
+                        batchnorm_inference,
+                        NORM_SIZES,
+                        GPU_HALVES) CASES(batchnorm_backward_data, NORM_SIZES, GPU_HALVES)
+                        CASES(batchnorm_backward_weight, NORM_SIZES, GPU_HALVES) CASES(
+                            batchnorm_running,
+                            NORM_SIZES,
+                            GPU_F32) CASES(custom_forward, CUSTOM_SIZES, GPU_F32)
+                            CASES(custom_forward_saving, CUSTOM_SIZES, GPU_F32) CASES(
+                                custom_backward_data,
+                                CUSTOM_SIZES,
+                                GPU_F32) CASES(custom_backward_weight, CUSTOM_SIZES, GPU_F32)
+                                CASES(dropout_forward, DROPOUT_SIZES, GPU_HALVES) CASES(
+                                    dropout_backward,
+                                    DROPOUT_SIZES,
+                                    GPU_HALVES) CASES(embedding_forward, EMBEDDING_SIZES, GPU_HALVES)
+                                    CASES(embedding_backward_weight, EMBEDDING_SIZES, GPU_HALVES) CASES(
+                                        embedding_backward_rows,
+                                        EMBEDDING_SIZES,
+                                        GPU_HALVES) CASES(rows_reduce, ROWS_REDUCE_SIZES, GPU_F32)
+                                        CASES(rows_square, ROWS_SIZES, GPU_F32) CASES(
+                                            rows_dense,
+                                            ROWS_SIZES,
+                                            GPU_F32) CASES(rows_sgd, ROWS_SIZES, GPU_F32)
+                                            CASES(lstm_forward, CELL_SIZES, GPU_ALL) CASES(
+                                                lstm_backward_gates,
+                                                CELL_SIZES,
+                                                GPU_ALL) CASES(lstm_backward_data, CELL_SIZES, GPU_ALL)
+                                                CASES(lstm_backward_weight, CELL_SIZES, GPU_ALL) CASES(
+                                                    gru_forward,
                                                     CELL_SIZES,
-                                                    GPU_ALL) CASES(add, COUNT_SIZES, GPU_HALVES)
-                                                    CASES(axpy, COUNT_SIZES, GPU_HALVES) CASES(
-                                                        fill, COUNT_SIZES, GPU_HALVES)
-                                                        CASES(softmax_xent, LOSS_SIZES, GPU_HALVES)
-                                                            CASES(softmax_xent_gradient, LOSS_SIZES,
-                                                                  GPU_HALVES) CASES(accuracy,
-                                                                                    LOSS_SIZES,
-                                                                                    GPU_HALVES)
-                                                                CASES(reduce, UPDATE_SIZES,
-                                                                      GPU_F32) CASES(square_sum,
-                                                                                     UPDATE_SIZES,
-                                                                                     GPU_F32)
-                                                                    CASES(sgd, UPDATE_SIZES,
-                                                                          GPU_F32)
+                                                    GPU_ALL) CASES(gru_backward_gates, CELL_SIZES, GPU_ALL)
+                                                    CASES(gru_backward_data, CELL_SIZES, GPU_ALL) CASES(
+                                                        gru_backward_weight,
+                                                        CELL_SIZES,
+                                                        GPU_ALL) CASES(add, COUNT_SIZES, GPU_HALVES)
+                                                        CASES(axpy, COUNT_SIZES, GPU_HALVES) CASES(
+                                                            fill, COUNT_SIZES,
+                                                            GPU_HALVES)
+                                                            CASES(softmax_xent, LOSS_SIZES, GPU_HALVES) CASES(
+                                                                softmax_xent_gradient,
+                                                                LOSS_SIZES,
+                                                                GPU_HALVES)
+                                                                CASES(accuracy, LOSS_SIZES, GPU_HALVES) CASES(
+                                                                    reduce,
+                                                                    UPDATE_SIZES,
+                                                                    GPU_F32)
+                                                                    CASES(square_sum, UPDATE_SIZES,
+                                                                          GPU_F32) CASES(sgd, UPDATE_SIZES,
+                                                                                         GPU_F32)
                                                                         MOMENTUM_SIZES(
-                                                                            CASE, sgd_momentum, sgd,
-                                                                            GPU_F32) CASES(adam,
-                                                                                           UPDATE_SIZES,
-                                                                                           GPU_F32)
-                                                                            RESIDUAL_SIZES(
-                                                                                CASE,
-                                                                                compress_residual,
-                                                                                compress, GPU_F32)
-                                                                                HALF_SIZES(
+                                                                            CASE, sgd_momentum,
+                                                                            sgd, GPU_F32)
+                                                                            CASES(adam,
+                                                                                  UPDATE_SIZES,
+                                                                                  GPU_F32)
+                                                                                RESIDUAL_SIZES(
                                                                                     CASE,
-                                                                                    compress_half,
+                                                                                    compress_residual,
                                                                                     compress,
                                                                                     GPU_F32)
-                                                                                    CASES(
-                                                                                        decompress,
-                                                                                        PACKED_SIZES,
-                                                                                        GPU_F32)};
+                                                                                    HALF_SIZES(
+                                                                                        CASE,
+                                                                                        compress_half,
+                                                                                        compress,
+                                                                                        GPU_F32)
+                                                                                        CASES(
+                                                                                            decompress,
+                                                                                            PACKED_SIZES,
+                                                                                            GPU_F32)};
 
 const struct gpu_case *gpu_case_at(int i) {
   return i < (int)(sizeof cases / sizeof *cases) ? &cases[i] : NULL;

@@ -426,7 +426,7 @@ static void try_kind(struct program *p, struct score *s, const struct sl__op *op
     if (c->op != op || !(c->math & kinds[kind].math) || !is_wanted(p, s, c, kind)) continue;
     s->shapes++;
     for (int v = 0; v < VARIANTS; v++)
-      if (!variants[v].accumulate || strchr(op->modes, 'a'))
+      if (!variants[v].accumulate || strpbrk(op->modes, "aAy"))
         try_variant(p, s, c, kind, &variants[v]);
   }
 }

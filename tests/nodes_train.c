@@ -2,6 +2,7 @@
  * master-slave processes as further memory nodes (check-nodes.sh), the files must be the same to
  * the bit. What it catches: wrong access modes, forgotten transfers, host pointers kept across
  * tasks. usage: nodes_train PREFIX [STAGES]; prints how many tasks other processes ran. */
+#include <math.h>
 #include <starling.h>
 #include <starpu.h>
 #include <stdio.h>
@@ -15,6 +16,45 @@
     }                                                                                              \
   } while (0)
 
+/* A layer of this program's own, x / (1 + e^-wx): its kernels' addresses mean nothing in another
+ * process, so that its tasks must stay, wherever it is placed. */
+static enum sl_status swish_infer(struct sl_layer_plan *plan) {
+  plan->out = plan->in[0];
+  plan->parameter[plan->parameter_count++] =
+      (struct sl_layer_parameter){.suffix = "weight", .shape = {1, {1}}, .filled = true, .fill = 1};
+  return SL_OK;
+}
+
+static enum sl_status swish(struct sl_layer_task *t) {
+  for (int64_t i = 0; i < t->rows * sl_shape_count(&t->out); i++)
+    t->y[i] = t->x[0][i] / (1 + expf(-*t->param[0] * t->x[0][i]));
+  return SL_OK;
+}
+
+static enum sl_status swish_data(struct sl_layer_task *t) {
+  for (int64_t i = 0; i < t->rows * sl_shape_count(&t->out); i++) {
+    float wx = *t->param[0] * t->x[0][i], s = 1 / (1 + expf(-wx));
+    t->dx[i] += t->dy[i] * s * (1 + wx * (1 - s));
+  }
+  return SL_OK;
+}
+
+static enum sl_status swish_weight(struct sl_layer_task *t) {
+  for (int64_t i = 0; i < t->rows * sl_shape_count(&t->out); i++) {
+    float x = t->x[0][i], s = 1 / (1 + expf(-*t->param[0] * x));
+    *t->grad[0] += t->dy[i] * x * x * s * (1 - s);
+  }
+  return SL_OK;
+}
+
+static const struct sl_layer_kind swish_kind = {.version = SL_LAYER_VERSION,
+                                                .name = "swish",
+                                                .options_size = sizeof(struct sl_layer_options),
+                                                .infer = swish_infer,
+                                                .forward = swish,
+                                                .backward_data = swish_data,
+                                                .backward_weight = swish_weight};
+
 static int lenet(struct sl_context *context, struct sl_model **model) {
   TRY(sl_model_new(context, &SL_SHAPE(1, 28, 28), model));
   struct sl_model *m = *model;
@@ -25,6 +65,7 @@ static int lenet(struct sl_context *context, struct sl_model **model) {
   TRY(sl_conv2d(m, "conv2", &(struct sl_conv2d_options){.channels = 8, .kernel_h = 5}));
   TRY(sl_activate(m, "act2", &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
   TRY(sl_avgpool2d(m, "pool2", &(struct sl_pool2d_options){.kernel_h = 2}));
+  TRY(sl_layer(m, "swish", "swish", &(struct sl_layer_options){0}));
   TRY(sl_dense(m, "fc1",
                &(struct sl_dense_options){.features = 32, .activation = SL_ACTIVATION_SIGMOID}));
   TRY(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.2f}));
@@ -126,6 +167,7 @@ int main(int argc, char **argv) {
   if (argc < 2 || argc > 3) return 2;
   if (argc == 3) stages = atoi(argv[2]);
   TRY(sl_open(&(struct sl_context_options){.seed = 11}, &context));
+  TRY(sl_layer_register(context, &swish_kind));
   starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
   struct sl_optimizer sgd = {.lr = 0.05f, .momentum = 0.9f},
                       adam = {.kind = SL_ADAMW, .clip = 0.5f};

@@ -28,7 +28,8 @@ static struct sl_context *context;
 
 static inline void open_context(uint64_t seed) {
   setenv("STARPU_SILENT", "1", 0);
-  assert_ok(sl_open(&(struct sl_context_options){.seed = seed}, &context));
+  assert_ok(sl_open(&(struct sl_context_options){.seed = seed, .devices = getenv("SL_TEST_DEVICE")},
+                    &context));
 }
 
 static inline int group_setup(void **state) {

@@ -186,6 +186,33 @@ static void init_and_group_are_lost(void **state) {
   sl_model_free(m);
 }
 
+/* ---- a kind that a program has registered: ONNX has no operator for it ---- */
+
+static enum sl_status same_shape(struct sl_layer_plan *plan) {
+  plan->out = plan->in[0];
+  return SL_OK;
+}
+
+static enum sl_status copy_values(struct sl_layer_task *task) {
+  memcpy(task->y, task->x[0], (size_t)(task->rows * sl_shape_count(&task->out)) * sizeof *task->y);
+  return SL_OK;
+}
+
+static void a_programs_own_kind_is_refused(void **state) {
+  static const struct sl_layer_kind kind = {.version = SL_LAYER_VERSION,
+                                            .name = "copy",
+                                            .options_size = sizeof(struct sl_layer_options),
+                                            .infer = same_shape,
+                                            .forward = copy_values};
+  (void)state;
+  struct sl_model *m = new_model(SL_SHAPE(3));
+  assert_ok(sl_layer_register(context, &kind));
+  assert_ok(sl_layer(m, "own", "copy", &(struct sl_layer_options){0}));
+  assert_refused(sl_model_save(m, in_folder("own.onnx")), SL_UNSUPPORTED, "layer own (copy): ONNX");
+  assert_int_equal(access(in_folder("own.onnx"), F_OK), -1);
+  sl_model_free(m);
+}
+
 /* ---- files of PyTorch's exporters ---- */
 
 static const char *fixture(const char *name) {
@@ -654,6 +681,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_saved_reads_back),
                                      cmocka_unit_test(weights_are_loaded),
                                      cmocka_unit_test(init_and_group_are_lost),
+                                     cmocka_unit_test(a_programs_own_kind_is_refused),
                                      cmocka_unit_test(an_older_exporters_file_is_read),
                                      cmocka_unit_test(a_newer_exporters_file_is_read),
                                      cmocka_unit_test(what_is_not_had_is_refused),

@@ -3,7 +3,6 @@
  * waiting.
  */
 #include <pthread.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -120,6 +119,28 @@ static void same_bits_as_the_training(void **state) {
   check_bits(w, tokens);
   sl_model_free(m);
   sl_model_free(w);
+}
+
+/* Large answers go straight to the caller's memory, which is another one each time. */
+static void large_answers(void **state) {
+  (void)state;
+  enum { OUT = 9000, BATCH = 8 };
+  struct sl_model *m = new_model(SL_SHAPE(2, 9, 8));
+  assert_ok(sl_dense(m, "fc", &(struct sl_dense_options){.features = OUT}));
+  assert_ok(sl_model_build(m));
+  float *want = reference(m, pixels, BATCH);
+  for (int batches = 1; batches <= 2; batches++) {
+    struct sl_predictor *p = predictor(m, BATCH, 0, batches);
+    for (int again = 0; again < 6; again++) {
+      float *got = malloc((3 * BATCH + 1) * OUT * sizeof *got);
+      assert_ok(sl_predict(p, pixels, again % 2 ? 3 * BATCH : BATCH, got + again));
+      assert_memory_equal(got + again, want, BATCH * OUT * sizeof *got);
+      free(got);
+    }
+    sl_predictor_free(p);
+  }
+  free(want);
+  sl_model_free(m);
 }
 
 static void large_requests_are_cut(void **state) {
@@ -286,6 +307,68 @@ static void what_waits_is_refused_at_a_close(void **state) {
   sl_model_free(m);
 }
 
+/* ---- devices ---- */
+
+/* Edges that jump over others. */
+static struct sl_model *residual(void) {
+  struct sl_model *m = new_model(SL_SHAPE(2, 9, 8));
+  const struct sl_conv2d_options conv = {.channels = 4, .kernel_h = 3, .pad_h = 1};
+  assert_ok(sl_conv2d(m, "conv1", &conv));
+  assert_ok(sl_conv2d(m, "conv2", &conv));
+  assert_ok(
+      sl_activate(m, "act", &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
+  assert_ok(sl_conv2d(m, "conv3", &conv));
+  assert_ok(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "conv3,conv1"}));
+  assert_ok(sl_dense(m, "fc", &(struct sl_dense_options){.features = CLASSES}));
+  return m;
+}
+
+/* Stages on the listed devices, two of them in turn; a GPU's sums are in another order. */
+static void stages_over_devices(void **state) {
+  (void)state;
+  static const char *const rules[] = {"conv1,conv2,act=%s;conv3,sum,fc=%s",
+                                      "conv1,act,sum=%s;conv2,conv3,fc=%s"};
+  const char *device = getenv("SL_TEST_DEVICE");
+  float got[MOST * CLASSES];
+  char text[200];
+  for (size_t i = 0; i < 2; i++) {
+    struct sl_model *m = residual();
+    snprintf(text, sizeof text, rules[i], device ? device : "cpu:0", device ? "cpu:0" : "cpu:1");
+    assert_ok(sl_place(m, text));
+    assert_ok(sl_model_build(m));
+    float *want = reference(m, pixels, MOST);
+    struct sl_predictor *p = predictor(m, MOST, 0, 3);
+    for (int again = 0; again < 4; again++) {
+      assert_ok(sl_predict(p, pixels, MOST, got));
+      assert_memory_equal(got, want, sizeof got);
+    }
+    struct client clients[CLIENTS], like = client_of(p, m, want);
+    pthread_t threads[CLIENTS];
+    start(clients, threads, &like);
+    join(clients, threads);
+    sl_predictor_free(p);
+    free(want);
+    sl_model_free(m);
+  }
+}
+
+static void bf16_is_that_of_the_training(void **state) {
+  (void)state;
+  struct sl_model *m = images();
+  struct sl_predictor *p;
+  float *want = reference(m, pixels, MOST), got[2][MOST * CLASSES];
+  const struct sl_predictor_options options = {.max_batch = MOST, .math = SL_MATH_BF16};
+  assert_ok(sl_predictor_open(m, &options, &p));
+  for (int i = 0; i < 2; i++) assert_ok(sl_predict(p, pixels, MOST, got[i]));
+  sl_predictor_free(p);
+  assert_memory_equal(got[0], got[1], sizeof *got);
+  double apart = 0;
+  for (int i = 0; i < MOST * CLASSES; i++) apart = fmax(apart, fabsf(got[0][i] - want[i]));
+  assert_true(apart > 0 && apart < 0.05);
+  free(want);
+  sl_model_free(m);
+}
+
 /* ---- a context that stalls: in a process of its own, since it is left as it is ---- */
 
 static void *ask_once(void *argument) {
@@ -370,11 +453,14 @@ int main(void) {
     _exit(code); /* StarPU does not end any more */
   }
   const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits_as_the_training),
+                                     cmocka_unit_test(large_answers),
                                      cmocka_unit_test(large_requests_are_cut),
                                      cmocka_unit_test(requests_that_wait_are_run_together),
                                      cmocka_unit_test(threads_get_their_own_answers),
                                      cmocka_unit_test(a_close_leaves_nobody_waiting),
                                      cmocka_unit_test(what_waits_is_refused_at_a_close),
+                                     cmocka_unit_test(stages_over_devices),
+                                     cmocka_unit_test(bf16_is_that_of_the_training),
                                      cmocka_unit_test(a_stall_is_told),
                                      cmocka_unit_test(strange_requests_are_refused)};
   return cmocka_run_group_tests_name("predictor", tests, setup, group_teardown);

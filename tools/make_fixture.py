@@ -3,16 +3,22 @@
 
     make_fixture.py small FILE           every value follows a formula that tests/test_safetensors.c repeats
     make_fixture.py lenet FILE [SEED]    LeNet (conv1, conv2, fc1, fc2) with PyTorch's initial weights
+    make_fixture.py trained FOLDER       two networks that PyTorch has trained for a moment, as Starling's saved models
+                                         (torch_images and torch_words, .json and .safetensors), and their answers to some
+                                         inputs (torch_answers.safetensors), for tests/test_torch_model.c
     make_fixture.py onnx FOLDER          onnx_residual.onnx by PyTorch's older exporter, onnx_words.onnx by the
                                          newer one; for each an input and PyTorch's answer in .safetensors
 
 Needs the packages torch and safetensors, and for onnx: onnx, onnxscript; the tests that read the files need none.
 """
+import json
+import os
 import sys
 
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from torch.nn import functional
 
 
 class Small(nn.Module):
@@ -37,7 +43,101 @@ class LeNet(nn.Module):
         self.fc2 = nn.Linear(500, 10)
 
 
-class Residual(nn.Module):
+class Images(nn.Module):
+    """What a convolutional network is made of: strides, padding, statistics, a residual edge, both poolings, fused activations."""
+    sample = [2, 12, 10]
+    layers = [
+        {"name": "conv1", "kind": "conv2d", "inputs": ["input"], "channels": 8, "kernel_h": 3, "kernel_w": 5, "stride_w": 2,
+         "pad_h": 1, "pad_w": 2, "no_bias": True},
+        {"name": "bn1", "kind": "batchnorm", "inputs": ["conv1"]},
+        {"name": "gelu", "kind": "activation", "inputs": ["bn1"], "activation": "gelu"},
+        {"name": "block.conv2", "kind": "conv2d", "inputs": ["gelu"], "channels": 8, "kernel_h": 3, "pad_h": 1, "activation": "relu"},
+        {"name": "sum", "kind": "add", "inputs": ["block.conv2", "gelu"]},
+        {"name": "max", "kind": "maxpool2d", "inputs": ["sum"], "kernel_h": 3, "stride_h": 2, "pad_h": 1},
+        {"name": "mean", "kind": "avgpool2d", "inputs": ["max"], "kernel_h": 2, "kernel_w": 3, "stride_h": 2, "stride_w": 1},
+        {"name": "drop", "kind": "dropout", "inputs": ["mean"], "rate": 0.25},
+        {"name": "fc1", "kind": "dense", "inputs": ["drop"], "features": 16, "activation": "tanh"},
+        {"name": "fc2", "kind": "dense", "inputs": ["fc1"], "features": 5, "no_bias": True},
+    ]
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(2, 8, (3, 5), (1, 2), (1, 2), bias=False)
+        self.bn1 = nn.BatchNorm2d(8)
+        self.block = nn.Module()
+        self.block.conv2 = nn.Conv2d(8, 8, 3, padding=1)
+        self.drop = nn.Dropout(0.25)
+        self.fc1 = nn.Linear(24, 16)
+        self.fc2 = nn.Linear(16, 5, bias=False)
+
+    def forward(self, x):
+        x = functional.gelu(self.bn1(self.conv1(x)))
+        x = functional.max_pool2d(torch.relu(self.block.conv2(x)) + x, 3, 2, 1)
+        x = self.drop(functional.avg_pool2d(x, (2, 3), (2, 1)))
+        return self.fc2(torch.tanh(self.fc1(x.flatten(1))))
+
+    def batch(self, count):
+        x = torch.randn([count, *self.sample])
+        return x, (x.mean([1, 2, 3]) * 20).long().clamp(-2, 2) + 2
+
+
+class Words(nn.Module):
+    """A language model: tokens, LSTM, GRU, a decoder tied to the embedding."""
+    sample = [11]
+    layers = [
+        {"name": "embed", "kind": "embedding", "inputs": ["input"], "vocabulary": 20, "features": 12},
+        {"name": "lstm", "kind": "lstm", "inputs": ["embed"], "features": 16},
+        {"name": "gru", "kind": "gru", "inputs": ["lstm"], "features": 12},
+        {"name": "decoder", "kind": "dense", "inputs": ["gru"], "features": 20, "positions": True, "shares": "embed"},
+    ]
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(20, 12)
+        self.lstm = nn.LSTM(12, 16, batch_first=True)
+        self.gru = nn.GRU(16, 12, batch_first=True)
+        self.decoder = nn.Linear(12, 20)
+        self.decoder.weight = self.embed.weight
+
+    def forward(self, tokens):
+        return self.decoder(self.gru(self.lstm(self.embed(tokens))[0])[0]).transpose(1, 2)
+
+    def batch(self, count):
+        tokens = torch.randint(20, [count, *self.sample])
+        return tokens, (tokens * 3 + 1) % 20
+
+
+def train(network, steps):
+    optimizer = torch.optim.Adam(network.parameters(), 0.01)
+    for _ in range(steps):
+        x, labels = network.batch(32)
+        loss = functional.cross_entropy(network(x), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return network.eval()
+
+
+def write_trained(folder):
+    answers = {}
+    for network in (Images(), Words()):
+        name = type(network).__name__.lower()
+        file = "torch_" + name
+        train(network, 60)
+        x, _ = network.batch(7)
+        y = network(x).detach()
+        answers[name + ".input"] = x.float()
+        answers[name + ".output"] = (y.transpose(1, 2) if y.dim() == 3 else y).contiguous()
+        state = {key: tensor.clone() for key, tensor in network.state_dict().items()}
+        save_file(state, os.path.join(folder, file + ".safetensors"), metadata={"format": "pt"})
+        layers = ",\n    ".join(json.dumps(layer) for layer in network.layers)
+        with open(os.path.join(folder, file + ".json"), "w") as out:
+            out.write(f'{{\n  "format": "starling model",\n  "version": 1,\n  "weights": "{file}.safetensors",\n'
+                      f'  "input": {network.sample},\n  "layers": [\n    {layers}\n  ]\n}}\n')
+    save_file(answers, os.path.join(folder, "torch_answers.safetensors"))
+
+
+class ExportedResidual(nn.Module):
     def __init__(self):
         super().__init__()
         self.conv1, self.bn1 = nn.Conv2d(2, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4)
@@ -51,7 +151,7 @@ class Residual(nn.Module):
         return self.fc2(self.drop(self.act(self.fc1(x.view(x.size(0), -1)))))
 
 
-class Words(nn.Module):
+class ExportedWords(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed, self.lstm = nn.Embedding(13, 6), nn.LSTM(6, 5, batch_first=True)
@@ -76,8 +176,8 @@ def write_onnx(folder):
     axes = {"input": {0: "N"}, "output": {0: "N"}}
     older = {"dynamo": False, "dynamic_axes": axes, "opset_version": 17, "training": torch.onnx.TrainingMode.PRESERVE}
     newer = {"dynamo": True, "external_data": False, "dynamic_shapes": ({0: torch.export.Dim("N")},)}
-    cases = [("onnx_residual", Residual(), torch.randn(3, 2, 6, 6), older),
-             ("onnx_words", Words(), torch.randint(0, 13, (3, 4)), newer)]
+    cases = [("onnx_residual", ExportedResidual(), torch.randn(3, 2, 6, 6), older),
+             ("onnx_words", ExportedWords(), torch.randint(0, 13, (3, 4)), newer)]
     for name, model, x, options in cases:
         model.train()
         model(x)  # running statistics that are not the first ones
@@ -97,11 +197,15 @@ def fill_by_formula(state):
 
 
 def main(arguments):
-    if len(arguments) not in (2, 3) or arguments[0] not in ("small", "lenet", "onnx"):
+    if len(arguments) not in (2, 3) or arguments[0] not in ("small", "lenet", "trained", "onnx"):
         sys.exit(__doc__)
     torch.manual_seed(int(arguments[2]) if len(arguments) == 3 else 1)
+    if arguments[0] == "trained":
+        write_trained(arguments[1])
+        return
     if arguments[0] == "onnx":
-        return write_onnx(arguments[1])
+        write_onnx(arguments[1])
+        return
     model = Small() if arguments[0] == "small" else LeNet()
     state = model.state_dict()
     if arguments[0] == "small":

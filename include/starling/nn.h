@@ -210,8 +210,9 @@ SL_API enum sl_status sl_model_load(struct sl_model *model, const char *path);
  *
  * sl_model_open makes the model that path describes, with the weights that it names, which are in
  * the same folder; it is built then. \return as sl_model_load; SL_BAD_FILE for JSON that is
- * damaged, or describes no model, naming the layer and the key; SL_UNSUPPORTED for a version, or a
- * kind of layer, that is newer than the library. *model is NULL then. */
+ * damaged, or describes no model, naming the layer and the key; SL_UNSUPPORTED for a version that
+ * is newer than the library, or a kind of layer that is neither the library's nor registered
+ * (starling/layer.h). *model is NULL then. */
 SL_API enum sl_status sl_model_open(struct sl_context *context, const char *path,
                                     struct sl_model **model);
 

@@ -1,0 +1,122 @@
+/* Layers that the program registered (starling/layer.h): one operation a kernel, whatever it does.
+ */
+#include "codelets/custom.h"
+
+#include "codelets/codelets.h"
+
+/* ---- CPU kernels ------------------------------------------------------------------------- */
+
+static void run_forward(void *buffers[], const void *cl_arg) {
+  const struct sl__custom_args *a = sl__args(cl_arg);
+  struct sl_layer_task task = sl__custom_forward_task(a, buffers);
+  sl__custom_ended(a, a->layer->kind->forward(&task), &task);
+}
+
+SL_KERNEL void sl__custom_forward_cpu(void *buffers[], void *cl_arg) {
+  run_forward(buffers, cl_arg);
+}
+
+SL_KERNEL void sl__custom_forward_saving_cpu(void *buffers[], void *cl_arg) {
+  run_forward(buffers, cl_arg);
+}
+
+SL_KERNEL void sl__custom_backward_data_cpu(void *buffers[], void *cl_arg) {
+  const struct sl__custom_args *a = sl__args(cl_arg);
+  struct sl_layer_task task = sl__custom_backward_task(a, buffers);
+  task.dx = sl__buffer(buffers, 1);
+  if (!sl__accumulate(cl_arg)) memset(task.dx, 0, sl__custom_dx_bytes(a));
+  sl__custom_ended(a, a->layer->kind->backward_data(&task), &task);
+}
+
+SL_KERNEL void sl__custom_backward_weight_cpu(void *buffers[], void *cl_arg) {
+  const struct sl__custom_args *a = sl__args(cl_arg);
+  struct sl_layer_task task = sl__custom_backward_task(a, buffers);
+  float *grad = sl__buffer(buffers, 1);
+  for (int i = 0; i < a->layer->params; i++) task.grad[i] = grad + a->layer->offset[i];
+  if (!sl__accumulate(cl_arg)) memset(grad, 0, sl__custom_grad_bytes(a));
+  sl__custom_ended(a, a->layer->kind->backward_weight(&task), &task);
+}
+
+/* ---- submission -------------------------------------------------------------------------- */
+
+/* A CPU where there is no kernel for a GPU; never another process, where the kernels' addresses
+ * mean nothing. */
+static enum sl_status find_place(const struct sl__custom *layer, bool on_gpu,
+                                 struct sl__launch *launch) {
+  const uint32_t own = STARPU_CPU | (on_gpu ? (uint32_t)STARPU_CUDA : 0);
+  struct sl__place *place = &launch->place;
+  place->where = place->where & own ? place->where & own : place->where ? STARPU_CPU : own;
+  if (place->worker) {
+    struct sl__place pinned = {.where = place->where};
+    if (!sl__place_has(&pinned, place->worker - 1)) place->worker = 0;
+  }
+  if (place->where != STARPU_CPU || starpu_cpu_worker_get_count()) return SL_OK;
+  return sl_fail(SL_NO_DEVICE,
+                 "layer %s (%s) needs a CPU worker: its kind has no CUDA kernel for this, or none "
+                 "for bf16; let STARPU_NCPU be 1 or more",
+                 launch->name, layer->kind->name);
+}
+
+static enum sl_status submit(struct sl_context *context, struct sl__op *op,
+                             const struct sl__launch *l, const struct sl__custom *layer,
+                             bool on_gpu, const struct sl__custom_args *args, int count,
+                             struct sl_tensor *const *tensors) {
+  struct sl__launch launch = *l;
+  enum sl_status status = find_place(layer, on_gpu, &launch);
+  if (status != SL_OK) return status;
+  return sl__submit(context, op, &launch, count, tensors, args, sizeof *args,
+                    layer->flops * (double)args->y.dim[0], layer->footprint);
+}
+
+static struct sl__custom_args args_of(const struct sl__custom *layer, struct sl_tensor *const *x,
+                                      const struct sl_tensor *y, const struct sl_tensor *saved) {
+  struct sl__custom_args args = {.layer = layer, .y = y->shape};
+  for (int i = 0; i < layer->inputs; i++) args.x[i] = x[i]->shape;
+  if (saved) args.saved = saved->shape;
+  return args;
+}
+
+enum sl_status sl__custom_forward(struct sl_context *context, const struct sl__launch *l,
+                                  const struct sl__custom *layer, struct sl_tensor *const *x,
+                                  struct sl_tensor *param, struct sl_tensor *y,
+                                  struct sl_tensor *saved, bool training) {
+  struct sl__custom_args args = args_of(layer, x, y, saved);
+  struct sl_tensor *tensors[3 + SL_LAYER_INPUTS] = {param ? param : x[0], y};
+  int count = 2;
+  args.training = training;
+  if (saved) tensors[count++] = saved;
+  for (int i = 0; i < layer->inputs; i++) tensors[count++] = x[i];
+  return submit(context, saved ? &sl__op_custom_forward_saving : &sl__op_custom_forward, l, layer,
+                layer->kind->forward_cuda && y->type == SL_F32, &args, count, tensors);
+}
+
+static enum sl_status backward(struct sl_context *context, struct sl__op *op,
+                               const struct sl__launch *l, const struct sl__custom *layer,
+                               bool has_cuda, int input, const struct sl__custom_buffers *b,
+                               struct sl_tensor *result) {
+  struct sl__custom_args args = args_of(layer, b->x, b->y, b->saved);
+  struct sl_tensor *tensors[5 + SL_LAYER_INPUTS] = {b->param ? b->param : b->dy, result, b->dy,
+                                                    b->y};
+  int count = 4;
+  args.input = input;
+  args.training = true;
+  for (int i = 0; i < layer->inputs; i++) tensors[count++] = b->x[i];
+  if (b->saved) tensors[count++] = b->saved;
+  return submit(context, op, l, layer, has_cuda && b->y->type == SL_F32, &args, count, tensors);
+}
+
+enum sl_status sl__custom_backward_data(struct sl_context *context, const struct sl__launch *l,
+                                        const struct sl__custom *layer,
+                                        const struct sl__custom_buffers *b, int input,
+                                        struct sl_tensor *dx) {
+  return backward(context, &sl__op_custom_backward_data, l, layer,
+                  layer->kind->backward_data_cuda != NULL, input, b, dx);
+}
+
+enum sl_status sl__custom_backward_weight(struct sl_context *context, const struct sl__launch *l,
+                                          const struct sl__custom *layer,
+                                          const struct sl__custom_buffers *b,
+                                          struct sl_tensor *grad) {
+  return backward(context, &sl__op_custom_backward_weight, l, layer,
+                  layer->kind->backward_weight_cuda != NULL, 0, b, grad);
+}

@@ -1,0 +1,88 @@
+/* Layers that the program registered: what their tasks are told, on CPU and CUDA alike. */
+#ifndef SL_CODELETS_CUSTOM_H
+#define SL_CODELETS_CUSTOM_H
+
+#include <string.h>
+
+#include "codelets/codelets.h"
+#include "core/error.h"
+#include "core/failure.h"
+
+/* It holds pointers, which no other operation's arguments do: these tasks stay in their process. */
+struct sl__custom_args {
+  const struct sl__custom *layer;
+  struct sl_shape x[SL_LAYER_INPUTS], y, saved; /* of the tensors, rows in front */
+  int32_t input;
+  bool training;
+};
+
+static inline struct sl_shape sl__of_sample(const struct sl_shape *shape) {
+  struct sl_shape sample;
+  memset(&sample, 0, sizeof sample);
+  sample.ndim = shape->ndim ? shape->ndim - 1 : 0;
+  memcpy(sample.dim, shape->dim + 1, (size_t)sample.ndim * sizeof *sample.dim);
+  return sample;
+}
+
+static inline struct sl_layer_task sl__custom_task(const struct sl__custom_args *a) {
+  struct sl_layer_task task;
+  memset(&task, 0, sizeof task);
+  task.options = a->layer->options;
+  task.rows = a->y.dim[0];
+  task.input_count = a->layer->inputs;
+  task.out = sl__of_sample(&a->y);
+  task.saved_shape = sl__of_sample(&a->saved);
+  for (int i = 0; i < task.input_count; i++) task.in[i] = sl__of_sample(&a->x[i]);
+  task.input = a->input;
+  task.training = a->training;
+  return task;
+}
+
+static inline struct sl_layer_task sl__custom_forward_task(const struct sl__custom_args *a,
+                                                           void *buffers[]) {
+  struct sl_layer_task task = sl__custom_task(a);
+  const float *param = (const float *)sl__buffer(buffers, 0);
+  int at = 2;
+  for (int i = 0; i < a->layer->params; i++) task.param[i] = param + a->layer->offset[i];
+  task.y = (float *)sl__buffer(buffers, 1);
+  if (a->saved.ndim) task.saved = (float *)sl__buffer(buffers, at++);
+  for (int i = 0; i < task.input_count; i++) task.x[i] = (const float *)sl__buffer(buffers, at + i);
+  return task;
+}
+
+/* But for what it writes, buffer 1. */
+static inline struct sl_layer_task sl__custom_backward_task(const struct sl__custom_args *a,
+                                                            void *buffers[]) {
+  struct sl_layer_task task = sl__custom_task(a);
+  const float *param = (const float *)sl__buffer(buffers, 0);
+  for (int i = 0; i < a->layer->params; i++) task.param[i] = param + a->layer->offset[i];
+  task.dy = (const float *)sl__buffer(buffers, 2);
+  task.y = (float *)sl__buffer(buffers, 3);
+  for (int i = 0; i < task.input_count; i++) task.x[i] = (const float *)sl__buffer(buffers, 4 + i);
+  if (a->saved.ndim) task.saved = (float *)sl__buffer(buffers, 4 + task.input_count);
+  return task;
+}
+
+/* Bytes of what a kernel adds to. */
+static inline size_t sl__custom_dx_bytes(const struct sl__custom_args *a) {
+  return (size_t)sl_shape_count(&a->x[a->input]) * sizeof(float);
+}
+static inline size_t sl__custom_grad_bytes(const struct sl__custom_args *a) {
+  return (size_t)a->layer->total * sizeof(float);
+}
+
+/* A kernel's answer: who waits for its results gets it. A number that is no status is a failure,
+ * too. */
+static inline void sl__custom_ended(const struct sl__custom_args *a, enum sl_status status,
+                                    const struct sl_layer_task *task) {
+  if (status == SL_OK) return;
+  enum sl_status known = *sl_status_name(status) == '?' ? SL_BAD_ARGUMENT : status;
+  if (*task->message)
+    sl__task_failed(known, "%s: %.*s", a->layer->kind->name, (int)sizeof task->message - 1,
+                    task->message);
+  else
+    sl__task_failed(known, "%s: its kernel returned %s (%d) and left no message",
+                    a->layer->kind->name, sl_status_name(status), (int)status);
+}
+
+#endif

@@ -1,0 +1,24 @@
+/* Convolution without a matrix: sums stay in registers while they grow, and neighbouring windows
+ * are read as they lie in the image (Georganas et al., Anatomy of high-performance deep learning
+ * convolutions on SIMD architectures, 2018; here with pixels across a vector, so that images and
+ * weights keep their layouts). Each output is summed over channel, row and column of its window, in
+ * this order, whatever the batch. */
+#ifndef SL_CODELETS_DIRECT_H
+#define SL_CODELETS_DIRECT_H
+
+#include <stdbool.h>
+
+#include "codelets/conv2d.h"
+
+/* Are its offsets within 32 bits? */
+bool sl__direct_fits(const struct sl__conv_args *a);
+
+/* Floats of scratch memory that it needs. */
+int64_t sl__direct_scratch(const struct sl__conv_args *a);
+
+/* y [N, K, H', W'] of x [N, C, H, W], weight [K, C, R, S] and bias [K] (NULL: none), no activation.
+ * most_lanes: as sl__lanes. */
+void sl__direct_forward(const struct sl__conv_args *a, const float *x, const float *weight,
+                        const float *bias, float *y, float *scratch, int most_lanes);
+
+#endif

@@ -1,0 +1,9 @@
+/* Many calls as one task (core/program.h). */
+#include "codelets/codelets.h"
+#include "core/program.h"
+
+SL_KERNEL void sl__program_cpu(void *buffers[], void *cl_arg) {
+  const struct sl__segment *segment = *(const struct sl__segment *const *)sl__args(cl_arg);
+  bool on_gpu = starpu_worker_get_type(starpu_worker_get_id()) == STARPU_CUDA_WORKER;
+  sl__segment_run(segment, buffers, on_gpu);
+}

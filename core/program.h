@@ -1,0 +1,53 @@
+/* A program: calls of operations, noted once instead of submitted, that then run as few tasks: what
+ * follows each other on the same device is one. What is only used within a task is memory of that
+ * task's worker, where what is no longer read makes room for what is written next. For passes that
+ * are short and come again and again, which as a task a layer would be mostly bookkeeping. */
+#ifndef SL_CORE_PROGRAM_H
+#define SL_CORE_PROGRAM_H
+
+#include "core/submit.h"
+
+struct sl__program;
+
+enum sl_status sl__program_new(struct sl_context *context, struct sl__program **program);
+/* Waits for nothing: its tasks must have ended. NULL is legal. */
+void sl__program_free(struct sl__program *program);
+
+/* From here to sl__program_compile, what the context's sl__submit and sl__tensor_invalidate are
+ * called for is noted. To be called with nobody else submitting to the context. */
+void sl__program_record(struct sl__program *program);
+
+/* Note no more, and make tasks of what was noted. result: the tensor that is asked for afterwards;
+ * other tensors that the calls write before they read them are not: their contents are lost, and
+ * they may have no memory at all. status: how the recording went; what it failed with is returned.
+ */
+enum sl_status sl__program_compile(struct sl__program *program, struct sl_tensor *result,
+                                   enum sl_status status);
+
+/* Submit the tasks, at that priority. result: instead of the one that it was compiled with, one of
+ * the same shape and type; or NULL. */
+enum sl_status sl__program_submit(struct sl__program *program, int priority,
+                                  struct sl_tensor *result);
+
+int sl__program_tasks(const struct sl__program *program);
+
+/* ---- for sl__submit, and for the kernel of the operation "program" ---- */
+
+struct sl__call {
+  struct sl__op *op;
+  const struct sl__launch *launch;
+  int count;
+  struct sl_tensor *const *tensors;
+  const struct sl__args_header *header;
+  const void *args;
+  size_t args_size;
+  double flops;
+};
+
+enum sl_status sl__program_note(struct sl__program *program, const struct sl__call *call);
+
+struct sl__segment;
+/* What one task does; its buffers are a segment's. */
+void sl__segment_run(const struct sl__segment *segment, void *buffers[], bool on_gpu);
+
+#endif

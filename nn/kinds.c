@@ -1,0 +1,168 @@
+/* The kinds of layers that there are: the library's (kinds.def), and those that the program
+ * registered with the context. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "nn/layer.h"
+
+#define KIND_ADDRESS(name) &sl__##name##_kind,
+#define SL__KIND KIND_ADDRESS
+static const struct sl__layer_kind *const own[] = {
+#include "nn/kinds.def"
+};
+#undef SL__KIND
+
+enum { MOST_FIELDS = 256 };
+
+/* One that was registered; a list, since layers hold its address. */
+struct sl__kinds {
+  struct sl__layer_kind kind;
+  struct sl_layer_kind custom;
+  char *name;
+  struct sl_field *fields;
+  struct sl__kinds *next;
+};
+
+const struct sl__layer_kind *sl__kind_find(const struct sl_context *context, const char *name) {
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+    if (!strcmp(own[i]->name, name)) return own[i];
+  for (const struct sl__kinds *k = context->kinds; k; k = k->next)
+    if (!strcmp(k->name, name)) return &k->kind;
+  return NULL;
+}
+
+/* ---- what is refused ---- */
+
+static bool is_name(const char *name, const char *more) {
+  if (!name || !*name || strlen(name) > 63) return false;
+  for (const char *c = name; *c; c++)
+    if (!isalnum((unsigned char)*c) && !strchr(more, *c)) return false;
+  return true;
+}
+
+static size_t field_size(enum sl_field_type type) {
+  switch (type) {
+    case SL_FIELD_BOOL: return sizeof(bool);
+    case SL_FIELD_INT: return sizeof(int);
+    case SL_FIELD_INT64: return sizeof(int64_t);
+    case SL_FIELD_FLOAT: return sizeof(float);
+    case SL_FIELD_ACTIVATION: return sizeof(enum sl_activation);
+  }
+  return 0;
+}
+
+static enum sl_status check_field(const struct sl_layer_kind *kind, int i) {
+  const struct sl_field *field = &kind->fields[i];
+  size_t size = field_size(field->type), from = sizeof(struct sl_layer_options);
+  if (!is_name(field->name, "_") || sl__is_common_key(field->name))
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "layer kind %s: '%s' cannot name an option: letters, digits and _, and not what "
+                   "every layer has (name, kind, inputs, init, group, shares)",
+                   kind->name, field->name);
+  for (int k = 0; k < i; k++)
+    if (!strcmp(field->name, kind->fields[k].name))
+      return sl_fail(SL_BAD_ARGUMENT, "layer kind %s: option %s is there twice", kind->name,
+                     field->name);
+  if (size && field->offset >= from && field->offset <= kind->options_size &&
+      size <= kind->options_size - field->offset)
+    return SL_OK;
+  return sl_fail(SL_BAD_ARGUMENT,
+                 "layer kind %s: option %s (type %d, at byte %zu) does not lie in a struct of %zu "
+                 "bytes behind its struct sl_layer_options; is its row SL_FIELD(STRUCT, TYPE, %s)?",
+                 kind->name, field->name, (int)field->type, field->offset, kind->options_size,
+                 field->name);
+}
+
+static enum sl_status check_kind(const struct sl_context *context, const struct sl_layer_kind *kind,
+                                 int *fields) {
+  enum sl_status status = SL_OK;
+  *fields = 0;
+  if (kind->version != SL_LAYER_VERSION)
+    return sl_fail(SL_UNSUPPORTED,
+                   "a layer kind of version %d: this library takes %d; set version to "
+                   "SL_LAYER_VERSION and build the program with this library's headers",
+                   kind->version, SL_LAYER_VERSION);
+  if (!is_name(kind->name, "_.-"))
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "'%.70s' cannot name a kind of layer: 1 to 63 letters, digits, _ . -",
+                   kind->name ? kind->name : "");
+  if (sl__kind_find(context, kind->name))
+    return sl_fail(SL_BAD_ARGUMENT, "there is a layer kind '%s' already; take another name",
+                   kind->name);
+  if (!kind->infer || !kind->forward)
+    return sl_fail(SL_BAD_ARGUMENT, "layer kind %s: infer and forward must be there", kind->name);
+  if (kind->options_size < sizeof(struct sl_layer_options))
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "layer kind %s: its options are a struct that begins with struct "
+                   "sl_layer_options, of at least %zu bytes, not %zu",
+                   kind->name, sizeof(struct sl_layer_options), kind->options_size);
+  for (int i = 0; kind->fields && kind->fields[i].name; i++) {
+    if (i == MOST_FIELDS)
+      return sl_fail(SL_BAD_ARGUMENT, "layer kind %s: more than %d options; do they end with {0}?",
+                     kind->name, MOST_FIELDS);
+    SL_TRY(check_field(kind, i));
+    *fields = i + 1;
+  }
+out:
+  return status;
+}
+
+/* ---- registration ---- */
+
+static void free_kind(struct sl__kinds *k) {
+  for (struct sl_field *field = k->fields; field && field->name; field++) free((char *)field->name);
+  free(k->fields);
+  free(k->name);
+  free(k);
+}
+
+static void free_kinds(struct sl__kinds *k) {
+  while (k) {
+    struct sl__kinds *next = k->next;
+    free_kind(k);
+    k = next;
+  }
+}
+
+static bool copy_fields(struct sl__kinds *k, const struct sl_field *fields, int count) {
+  k->fields = sl__alloc((size_t)count + 1, sizeof *k->fields, "a layer kind's options");
+  if (!k->fields) return false;
+  for (int i = 0; i < count; i++) {
+    char *name = sl__strdup(fields[i].name);
+    if (!name) return false;
+    k->fields[i] = fields[i];
+    k->fields[i].name = name;
+  }
+  return true;
+}
+
+enum sl_status sl_layer_register(struct sl_context *context, const struct sl_layer_kind *kind) {
+  int fields;
+  enum sl_status status = check_kind(context, kind, &fields);
+  if (status != SL_OK) return status;
+  struct sl__kinds *k = sl__alloc(1, sizeof *k, "a layer kind");
+  if (!k) return SL_NO_MEMORY;
+  k->name = sl__strdup(kind->name);
+  if (!k->name || !copy_fields(k, kind->fields, fields)) {
+    free_kind(k);
+    return SL_NO_MEMORY;
+  }
+  k->custom = *kind;
+  k->custom.name = k->name;
+  k->custom.fields = k->fields;
+  k->kind = sl__custom_kind(&k->custom);
+  k->next = context->kinds;
+  context->kinds = k;
+  context->kinds_free = free_kinds;
+  return SL_OK;
+}
+
+enum sl_status sl_layer(struct sl_model *model, const char *name, const char *kind,
+                        const void *options) {
+  const struct sl__layer_kind *found = kind ? sl__kind_find(model->context, kind) : NULL;
+  if (found) return sl__layer_append(model, name, found, options);
+  return sl_fail(SL_UNSUPPORTED,
+                 "layer %s: there is no kind of layer '%s'; register it first (sl_layer_register)",
+                 name ? name : "?", kind ? kind : "");
+}

@@ -1,0 +1,181 @@
+/* Convolution without a matrix (codelets/direct.c) against a naive loop in double precision, for
+ * each width of vectors that this processor has: random shapes and those at which vectors begin or
+ * end somewhere else; nothing is written behind the end of y, or of the scratch memory. */
+#include "check.h"
+#include "codelets/direct.h"
+#include "codelets/tiles.h"
+
+static const float guard = 12345.5f;
+enum { GUARDS = 64 };
+
+static float *guarded(int64_t n) {
+  float *v = calloc((size_t)(n + GUARDS), sizeof *v);
+  for (int i = 0; i < GUARDS; i++) v[n + i] = guard;
+  return v;
+}
+
+static void check_guards(const float *v, int64_t n) {
+  for (int i = 0; i < GUARDS; i++) assert_true(v[n + i] == guard);
+}
+
+static double naive(const struct sl__conv_args *a, const float *x, const float *weight, double sum,
+                    int k, int oh, int ow) {
+  for (int c = 0; c < a->channels; c++)
+    for (int r = 0; r < a->kernel_h; r++)
+      for (int s = 0; s < a->kernel_w; s++) {
+        int h = oh * a->stride_h - a->pad_h + r, w = ow * a->stride_w - a->pad_w + s;
+        if (h < 0 || w < 0 || h >= a->height || w >= a->width) continue;
+        sum += (double)x[(c * a->height + h) * a->width + w] *
+               (double)weight[((k * a->channels + c) * a->kernel_h + r) * a->kernel_w + s];
+      }
+  return sum;
+}
+
+static void compare(const struct sl__conv_args *a, const float *x, const float *weight,
+                    const float *bias, const float *y) {
+  for (int n = 0; n < a->images; n++, x += sl__conv_x_size(a))
+    for (int k = 0; k < a->out_channels; k++)
+      for (int oh = 0; oh < a->out_height; oh++)
+        for (int ow = 0; ow < a->out_width; ow++, y++) {
+          double want = naive(a, x, weight, bias ? (double)bias[k] : 0, k, oh, ow);
+          if (!(fabs((double)*y - want) <= 1e-5 * (1 + fabs(want))))
+            fail_msg("image %d channel %d (%d, %d): %g, not %g", n, k, oh, ow, (double)*y, want);
+        }
+}
+
+static float *random_floats(int64_t n, uint64_t stream) {
+  float *v = calloc((size_t)n, sizeof *v);
+  for (int64_t i = 0; i < n; i++) v[i] = 2 * sl__uniform(1, stream, (uint64_t)i) - 1;
+  return v;
+}
+
+static void check(struct sl__conv_args a, int most_lanes) {
+  a.out_height = (a.height + 2 * a.pad_h - a.kernel_h) / a.stride_h + 1;
+  a.out_width = (a.width + 2 * a.pad_w - a.kernel_w) / a.stride_w + 1;
+  int64_t ys = a.images * sl__conv_y_size(&a), scratches = sl__direct_scratch(&a);
+  float *x = random_floats(a.images * sl__conv_x_size(&a), 1);
+  float *weight = random_floats(a.out_channels * sl__conv_taps(&a), 2);
+  float *bias = a.has_bias ? random_floats(a.out_channels, 3) : NULL;
+  float *y = guarded(ys), *scratch = guarded(scratches);
+  assert_true(sl__direct_fits(&a));
+  for (int64_t i = 0; i < scratches; i++) scratch[i] = NAN; /* nothing is hoped for */
+  for (int64_t i = 0; i < ys; i++) y[i] = NAN;
+  sl__direct_forward(&a, x, weight, bias, y, scratch, most_lanes);
+  compare(&a, x, weight, bias, y);
+  check_guards(y, ys);
+  check_guards(scratch, scratches);
+  free(x);
+  free(weight);
+  free(bias);
+  free(y);
+  free(scratch);
+}
+
+static int from(int first, int last, uint64_t stream, int i) {
+  return first + (int)(sl__uniform(7, stream, (uint64_t)i) * (float)(last - first + 1));
+}
+
+static struct sl__conv_args random_shape(int i) {
+  struct sl__conv_args a = {.images = from(1, 3, 0, i),
+                            .channels = from(1, 5, 1, i),
+                            .out_channels = from(1, 19, 2, i),
+                            .kernel_h = from(1, 5, 3, i),
+                            .kernel_w = from(1, 5, 4, i),
+                            .stride_h = from(1, 3, 5, i),
+                            .stride_w = from(1, 3, 6, i),
+                            .has_bias = i % 2};
+  a.pad_h = from(0, a.kernel_h, 7, i);
+  a.pad_w = from(0, a.kernel_w, 8, i);
+  a.height = a.kernel_h + from(0, 12, 9, i);
+  a.width = a.kernel_w + from(0, 37, 10, i);
+  return a;
+}
+
+static const int widths[] = {4, 8, 16};
+
+static bool has_width(int lanes) { return sl__lanes(lanes) == lanes; }
+
+static void random_shapes(void **state) {
+  (void)state;
+  for (int w = 0; w < 3; w++)
+    for (int i = 0; i < 150 && has_width(widths[w]); i++) check(random_shape(i), widths[w]);
+}
+
+/* Every number of vectors and of channels that a tile may have, with outputs as wide as vectors and
+ * one more or less. */
+static void every_tile(void **state) {
+  (void)state;
+  for (int w = 0; w < 3; w++)
+    for (int width = 15; width <= 17 && has_width(widths[w]); width++)
+      for (int height = 1; height <= 6; height++)
+        for (int channels = 1; channels <= 9; channels++)
+          check((struct sl__conv_args){.images = 1,
+                                       .channels = 2,
+                                       .height = height,
+                                       .width = width,
+                                       .out_channels = channels,
+                                       .kernel_h = 3,
+                                       .kernel_w = 3,
+                                       .stride_h = 1,
+                                       .stride_w = 1,
+                                       .pad_h = 1,
+                                       .pad_w = 1},
+                widths[w]);
+}
+
+/* An image's outputs are the same bits alone and among others. */
+static void the_batch_changes_nothing(void **state) {
+  (void)state;
+  struct sl__conv_args a = {.images = 5,
+                            .channels = 3,
+                            .height = 10,
+                            .width = 9,
+                            .out_channels = 7,
+                            .out_height = 10,
+                            .out_width = 9,
+                            .kernel_h = 3,
+                            .kernel_w = 3,
+                            .stride_h = 1,
+                            .stride_w = 1,
+                            .pad_h = 1,
+                            .pad_w = 1};
+  int64_t each = sl__conv_y_size(&a), in = sl__conv_x_size(&a);
+  float *x = random_floats(5 * in, 1), *weight = random_floats(7 * sl__conv_taps(&a), 2);
+  float *all = calloc((size_t)(5 * each), sizeof *all), *one = calloc((size_t)each, sizeof *one);
+  float *scratch = calloc((size_t)sl__direct_scratch(&a), sizeof *scratch);
+  sl__direct_forward(&a, x, weight, NULL, all, scratch, 0);
+  a.images = 1;
+  for (int n = 0; n < 5; n++) {
+    sl__direct_forward(&a, x + n * in, weight, NULL, one, scratch, 0);
+    assert_memory_equal(one, all + n * each, (size_t)each * sizeof *one);
+  }
+  free(x);
+  free(weight);
+  free(all);
+  free(one);
+  free(scratch);
+}
+
+static void what_needs_more_than_32_bits_is_not_for_it(void **state) {
+  (void)state;
+  struct sl__conv_args a = {.images = 1,
+                            .channels = 70000,
+                            .height = 300,
+                            .width = 300,
+                            .out_channels = 1,
+                            .out_height = 300,
+                            .out_width = 300,
+                            .kernel_h = 1,
+                            .kernel_w = 1,
+                            .stride_h = 1,
+                            .stride_w = 1};
+  assert_false(sl__direct_fits(&a));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(random_shapes), cmocka_unit_test(every_tile),
+                                     cmocka_unit_test(the_batch_changes_nothing),
+                                     cmocka_unit_test(what_needs_more_than_32_bits_is_not_for_it)};
+  (void)plain, (void)adding, (void)context;
+  return cmocka_run_group_tests_name("direct", tests, NULL, NULL);
+}

@@ -1,0 +1,168 @@
+/* Programs (core/program.h): calls noted once and run as few tasks give the bits of the same calls
+ * submitted one by one; a task a device; inner tensors take turns in the worker's memory. */
+#include "check.h"
+#include "core/error.h"
+#include "core/program.h"
+
+enum { N = 6, WIDTH = 40 };
+
+static struct sl_tensor *temporary(void) {
+  struct sl_tensor *t;
+  OK(sl__tensor_temporary(context, &SL_SHAPE(N, WIDTH), SL_F32, &t));
+  return t;
+}
+
+static struct sl__launch on(int device) {
+  return (struct sl__launch){.name = "test", .place = context->devices[device].place};
+}
+
+struct chain {
+  struct sl_tensor *x, *t[5], *result;
+};
+
+static void chain_new(struct chain *c) {
+  double *values = random_values(N * WIDTH, 3);
+  *c = (struct chain){.x = tensor(SL_SHAPE(N, WIDTH), values), .result = temporary()};
+  for (int i = 0; i < 5; i++) c->t[i] = temporary();
+  free(values);
+}
+
+static void chain_free(struct chain *c) {
+  sl__tensor_free(c->x);
+  sl__tensor_free(c->result);
+  for (int i = 0; i < 5; i++) sl__tensor_free(c->t[i]);
+}
+
+/* result = sigmoid(t + relu(t)) + x, t = tanh(x): a branch, and an input that is read twice. The
+ * middle is on a device of its own. */
+static enum sl_status chain_calls(const struct chain *c, int middle) {
+  struct sl__launch first = on(0), second = on(middle);
+  struct sl_tensor *const *t = c->t;
+  enum sl_status status;
+  SL_TRY(sl__activation_forward(context, &first, c->x, t[0], SL_ACTIVATION_TANH));
+  SL_TRY(sl__activation_forward(context, &second, t[0], t[1], SL_ACTIVATION_RELU));
+  SL_TRY(sl__add(context, &second, t[0], t[1], t[2]));
+  sl__tensor_invalidate(t[0]);
+  sl__tensor_invalidate(t[1]);
+  SL_TRY(sl__activation_forward(context, &first, t[2], t[3], SL_ACTIVATION_SIGMOID));
+  SL_TRY(sl__add(context, &first, t[3], c->x, c->result));
+out:
+  return status;
+}
+
+static void expect(struct sl_tensor *result, float *want) {
+  float got[N * WIDTH];
+  OK(sl__tensor_read(result, got));
+  assert_memory_equal(got, want, sizeof got);
+}
+
+static struct sl__program *compiled(const struct chain *c, int middle) {
+  struct sl__program *program;
+  OK(sl__program_new(context, &program));
+  sl__program_record(program);
+  OK(sl__program_compile(program, c->result, chain_calls(c, middle)));
+  return program;
+}
+
+static void a_task_a_device(void **state) {
+  (void)state;
+  float want[N * WIDTH];
+  for (int middle = 0; middle < 2; middle++) {
+    struct chain c;
+    chain_new(&c);
+    OK(chain_calls(&c, middle));
+    OK(sl__tensor_read(c.result, want));
+    sl__tensor_invalidate(c.result);
+    struct sl__program *program = compiled(&c, middle);
+    assert_int_equal(sl__program_tasks(program), middle ? 3 : 1);
+    for (int again = 0; again < 20; again++) {
+      OK(sl__program_submit(program, 0, NULL));
+      expect(c.result, want);
+      sl__tensor_invalidate(c.result);
+    }
+    sl__program_free(program);
+    chain_free(&c);
+  }
+}
+
+/* Elsewhere than where it was compiled to. */
+static void another_result(void **state) {
+  (void)state;
+  float want[N * WIDTH], got[N * WIDTH];
+  struct chain c;
+  struct sl_tensor *own;
+  chain_new(&c);
+  OK(chain_calls(&c, 0));
+  OK(sl__tensor_read(c.result, want));
+  struct sl__program *program = compiled(&c, 1);
+  OK(sl__tensor_host(context, &SL_SHAPE(N, WIDTH), SL_F32, got, &own));
+  for (int again = 0; again < 3; again++) {
+    memset(got, 0xff, sizeof got);
+    OK(sl__program_submit(program, 0, own));
+    expect(own, want);
+  }
+  sl__tensor_free(own);
+  assert_memory_equal(got, want, sizeof got);
+  sl__program_free(program);
+  chain_free(&c);
+}
+
+static void what_cannot_be_recorded_is_told(void **state) {
+  (void)state;
+  struct sl__program *program;
+  struct chain c;
+  chain_new(&c);
+  OK(sl__program_new(context, &program));
+  sl__program_record(program);
+  assert_int_equal(sl__program_compile(program, c.result, SL_OK), SL_BAD_ARGUMENT);
+  sl__program_free(program);
+  OK(sl__program_new(context, &program));
+  sl__program_record(program);
+  enum sl_status status = sl__add(context, &plain, c.x, c.t[0], context->scratch[12]);
+  assert_int_equal(sl__program_compile(program, c.result, status), status);
+  assert_int_not_equal(status, SL_OK);
+  sl__program_free(program);
+  sl__program_free(NULL);
+  OK(chain_calls(&c, 0)); /* recording has ended */
+  chain_free(&c);
+}
+
+/* Every allocation of recording and compiling fails in turn. */
+static void no_memory(void **state) {
+  (void)state;
+  struct chain c;
+  enum sl_status status = SL_NO_MEMORY;
+  chain_new(&c);
+  for (long n = 1; status != SL_OK; n++) {
+    struct sl__program *program = NULL;
+    assert_true(n < 200);
+    sl__alloc_fail_after(n);
+    status = sl__program_new(context, &program);
+    if (status == SL_OK) {
+      sl__program_record(program);
+      status = sl__program_compile(program, c.result, chain_calls(&c, 1));
+    }
+    sl__alloc_fail_after(0);
+    if (status != SL_OK) assert_int_equal(status, SL_NO_MEMORY);
+    sl__program_free(program);
+  }
+  chain_free(&c);
+}
+
+static int open_two(void **state) {
+  (void)state;
+  const struct sl_context_options options = {.devices = "cpu:0,cpu:1"};
+  if (sl_open(&options, &context) == SL_OK) return 0;
+  fprintf(stderr, "%s\n", sl_error());
+  return 1;
+}
+
+int main(void) {
+  setenv("STARPU_NCPU", "2", 0);
+  setenv("STARPU_SILENT", "1", 0);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(a_task_a_device), cmocka_unit_test(another_result),
+      cmocka_unit_test(what_cannot_be_recorded_is_told), cmocka_unit_test(no_memory)};
+  (void)adding;
+  return cmocka_run_group_tests_name("program", tests, open_two, close_context);
+}

@@ -1,0 +1,485 @@
+#!/usr/bin/env python3
+"""Does Starling give PyTorch's answers? Weights go both ways, in safetensors files.
+
+    compare_torch.py [--library libstarling.so] [--only TEXT]
+        every kind of layer with its options, and whole networks: PyTorch's weights loaded by Starling, and Starling's own,
+        drawn and saved, loaded by PyTorch (load_state_dict(strict=True)); one line a case with the largest error
+    compare_torch.py [--library libstarling.so] --lenet FOLDER [--steps N]
+        LeNet trained by PyTorch on the MNIST files of the folder (200 steps), opened here: logits and classes of all test images
+
+An error is relative to PyTorch's largest output; above 1e-5 a case fails, and the exit code is 1.
+Needs the packages torch, safetensors and numpy.
+"""
+import argparse
+import copy
+import ctypes
+import gzip
+import json
+import os
+import sys
+import tempfile
+
+import numpy
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from torch.nn import functional
+
+TOLERANCE = 1e-5
+
+
+# ---- Starling, by its C interface ----
+
+class Starling:
+    def __init__(self, path):
+        self.library = ctypes.CDLL(path)
+        self.library.sl_error.restype = ctypes.c_char_p
+        self.library.sl_model_output.restype = ctypes.POINTER(Shape)
+        self.context = ctypes.c_void_p()
+        self.call("sl_open", None, ctypes.byref(self.context))
+
+    def call(self, function, *arguments):
+        if getattr(self.library, function)(*arguments):
+            raise RuntimeError(f"{function}: {self.library.sl_error().decode()}")
+
+    def close(self):
+        self.library.sl_close(self.context)
+
+
+class Shape(ctypes.Structure):
+    _fields_ = [("ndim", ctypes.c_int), ("dim", ctypes.c_int64 * 5)]
+
+
+class Model:
+    """Made from an architecture as a saved model's file has it (doc/model.md)."""
+
+    def __init__(self, starling, architecture):
+        self.starling, self.handle = starling, ctypes.c_void_p()
+        text = json.dumps(architecture).encode()
+        starling.call("sl_model_parse", starling.context, b"compare", text, ctypes.c_size_t(len(text)),
+                      ctypes.byref(self.handle))
+
+    def load(self, path):
+        self.starling.call("sl_model_load", self.handle, path.encode())
+
+    def save(self, path):
+        self.starling.call("sl_model_save", self.handle, path.encode())
+
+    def predict(self, inputs):
+        shape = self.starling.library.sl_model_output(self.handle).contents
+        outputs = numpy.empty([len(inputs), *shape.dim[:shape.ndim]], numpy.float32)
+        predictor = ctypes.c_void_p()
+        self.starling.call("sl_predictor_open", self.handle, None, ctypes.byref(predictor))
+        try:
+            self.starling.call("sl_predict", predictor, inputs.ctypes.data_as(ctypes.c_void_p),
+                               ctypes.c_int64(len(inputs)), outputs.ctypes.data_as(ctypes.c_void_p))
+        finally:
+            self.starling.library.sl_predictor_free(predictor)
+        return outputs
+
+    def free(self):
+        self.starling.library.sl_model_free(self.handle)
+
+
+# ---- PyTorch: a network from the same architecture, layer by layer ----
+
+def pair(layer, name, default):
+    height = layer.get(name + "_h") or default[0]
+    return height, layer.get(name + "_w") or (height if layer.get(name + "_h") else default[1])
+
+
+def module_of(layer, shape):
+    """The module that has the layer's parameters; shape: its input's, with the batch's axis."""
+    kind = layer["kind"]
+    if kind == "conv2d":
+        return nn.Conv2d(shape[1], layer["channels"], pair(layer, "kernel", (0, 0)), pair(layer, "stride", (1, 1)),
+                         pair(layer, "pad", (0, 0)), bias=not layer.get("no_bias"))
+    if kind in ("maxpool2d", "avgpool2d"):
+        kernel = tuple(shape[2:]) if layer.get("global") else pair(layer, "kernel", (0, 0))
+        pool = nn.MaxPool2d if kind == "maxpool2d" else nn.AvgPool2d
+        return pool(kernel, pair(layer, "stride", kernel), pair(layer, "pad", (0, 0)))
+    if kind == "batchnorm":
+        norm = nn.BatchNorm2d if len(shape) == 4 else nn.BatchNorm1d
+        return norm(shape[1], layer.get("epsilon") or 1e-5, layer.get("momentum") or 0.1)
+    if kind == "dense":
+        features = shape[-1] if layer.get("positions") else int(numpy.prod(shape[1:]))
+        return nn.Linear(features, layer["features"], bias=not layer.get("no_bias"))
+    if kind == "embedding":
+        return nn.Embedding(layer["vocabulary"], layer["features"])
+    if kind in ("lstm", "gru"):
+        return (nn.LSTM if kind == "lstm" else nn.GRU)(shape[-1], layer["features"], batch_first=True)
+    return nn.Dropout(layer["rate"]) if kind == "dropout" else nn.Identity()
+
+
+def attach(root, name, module):
+    """A name with dots is a module in a module, as in torchvision's layer1.0.conv1."""
+    *path, last = name.split(".")
+    for part in path:
+        if not hasattr(root, part):
+            root.add_module(part, nn.Module())
+        root = getattr(root, part)
+    root.add_module(last, module)
+
+
+ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "gelu": functional.gelu}
+
+
+class Network(nn.Module):
+    def __init__(self, architecture, inputs):
+        super().__init__()
+        self.layers = architecture["layers"]
+        values = {"input": inputs}
+        for layer in self.layers:
+            module = module_of(layer, values[layer["inputs"][0]].shape)
+            attach(self, layer["name"], module.eval())
+            if "shares" in layer:
+                module.weight = self.get_submodule(layer["shares"]).weight
+            values[layer["name"]] = self.output(layer, values)
+
+    def output(self, layer, values):
+        x = [values[name] for name in layer["inputs"]]
+        if layer["kind"] == "add":
+            return x[0] + x[1]
+        if layer["kind"] == "dense" and not layer.get("positions"):
+            x = [x[0].flatten(1)]
+        y = self.get_submodule(layer["name"])(x[0])
+        y = y[0] if layer["kind"] in ("lstm", "gru") else y
+        return ACTIVATIONS[layer["activation"]](y) if "activation" in layer else y
+
+    def forward(self, x):
+        values = {"input": x}
+        for layer in self.layers:
+            values[layer["name"]] = self.output(layer, values)
+        return values[self.layers[-1]["name"]]
+
+
+# ---- PyTorch: whole networks, written as their users would ----
+
+class LeNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 20, 5)
+        self.conv2 = nn.Conv2d(20, 50, 5)
+        self.fc1 = nn.Linear(800, 500)
+        self.fc2 = nn.Linear(500, 10)
+
+    def forward(self, x):
+        x = functional.max_pool2d(torch.tanh(self.conv1(x)), 2)
+        x = functional.max_pool2d(torch.tanh(self.conv2(x)), 2)
+        return self.fc2(torch.tanh(self.fc1(x.flatten(1))))
+
+
+class Block(nn.Module):
+    def __init__(self, inputs, outputs, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.downsample = nn.Sequential()
+        if stride > 1:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
+        return torch.relu(y + self.downsample(x))
+
+
+class ResNet(nn.Module):
+    """The names of torchvision's."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(8)
+        self.layer1 = nn.Sequential(Block(8, 8, 1), Block(8, 8, 1))
+        self.layer2 = nn.Sequential(Block(8, 16, 2), Block(16, 16, 1))
+        self.fc = nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = torch.relu(self.bn1(self.conv1(x)))
+        x = self.layer2(self.layer1(x))
+        return self.fc(functional.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+class LanguageModel(nn.Module):
+    def __init__(self, tied):
+        super().__init__()
+        self.embed = nn.Embedding(50, 24)
+        self.dropout = nn.Dropout(0.3)
+        self.lstm0 = nn.LSTM(24, 24, batch_first=True)
+        self.lstm1 = nn.LSTM(24, 24, batch_first=True)
+        self.decoder = nn.Linear(24, 50)
+        if tied:
+            self.decoder.weight = self.embed.weight
+
+    def forward(self, tokens):
+        x = self.lstm0(self.dropout(self.embed(tokens)))[0]
+        return self.decoder(self.dropout(self.lstm1(self.dropout(x))[0]))
+
+
+# ---- the same networks' architectures ----
+
+def chain(shape, *layers):
+    """Layers, each the next one's input unless it names its own."""
+    before, named = "input", []
+    for i, layer in enumerate(layers):
+        named.append({"name": f"layer{i}", "inputs": [before], **layer})
+        before = named[-1]["name"]
+    return {"format": "starling model", "version": 1, "input": shape, "layers": named}
+
+
+def lenet():
+    def conv(name, channels):
+        return dict(name=name, kind="conv2d", channels=channels, kernel_h=5, activation="tanh")
+    return chain([1, 28, 28], conv("conv1", 20), dict(kind="maxpool2d", kernel_h=2),
+                 conv("conv2", 50), dict(kind="maxpool2d", kernel_h=2),
+                 dict(name="fc1", kind="dense", features=500, activation="tanh"), dict(name="fc2", kind="dense", features=10))
+
+
+def block(name, before, channels, stride):
+    def conv(part, inputs, kernel, step):
+        return dict(name=f"{name}.{part}", kind="conv2d", inputs=[inputs], channels=channels, kernel_h=kernel,
+                    stride_h=step, pad_h=kernel // 2, no_bias=True)
+    layers = [conv("conv1", before, 3, stride), dict(name=f"{name}.bn1", kind="batchnorm", inputs=[f"{name}.conv1"]),
+              dict(name=f"{name}.relu1", kind="activation", inputs=[f"{name}.bn1"], activation="relu"),
+              conv("conv2", f"{name}.relu1", 3, 1), dict(name=f"{name}.bn2", kind="batchnorm", inputs=[f"{name}.conv2"])]
+    edge = before
+    if stride > 1:
+        edge = f"{name}.downsample.1"
+        layers += [conv("downsample.0", before, 1, stride),
+                   dict(name=edge, kind="batchnorm", inputs=[f"{name}.downsample.0"])]
+    return layers + [dict(name=f"{name}.sum", kind="add", inputs=[f"{name}.bn2", edge]),
+                     dict(name=name, kind="activation", inputs=[f"{name}.sum"], activation="relu")]
+
+
+def resnet():
+    return chain([3, 16, 16], dict(name="conv1", kind="conv2d", channels=8, kernel_h=3, pad_h=1, no_bias=True),
+                 dict(name="bn1", kind="batchnorm"), dict(name="relu", kind="activation", activation="relu"),
+                 *block("layer1.0", "relu", 8, 1), *block("layer1.1", "layer1.0", 8, 1),
+                 *block("layer2.0", "layer1.1", 16, 2), *block("layer2.1", "layer2.0", 16, 1),
+                 {"kind": "avgpool2d", "global": True}, dict(name="fc", kind="dense", features=10))
+
+
+def language_model(tied):
+    decoder = dict(name="decoder", kind="dense", features=50, positions=True)
+    drop = dict(kind="dropout", rate=0.3)
+    return chain([17], dict(name="embed", kind="embedding", vocabulary=50, features=24), drop,
+                 dict(name="lstm0", kind="lstm", features=24), drop, dict(name="lstm1", kind="lstm", features=24), drop,
+                 {**decoder, "shares": "embed"} if tied else decoder)
+
+
+# ---- cases ----
+
+IMAGE, SEQUENCE = [3, 13, 11], [9, 7]
+
+
+def convolutions():
+    base = dict(kind="conv2d", channels=6, kernel_h=3)
+    for text, options in [("3x3", {}), ("3x3, no bias", dict(no_bias=True)), ("1x1", dict(kernel_h=1)),
+                          ("3x5", dict(kernel_w=5)), ("stride 2", dict(stride_h=2)), ("stride 2x3", dict(stride_h=2, stride_w=3)),
+                          ("padding 1", dict(pad_h=1)), ("padding 2x1", dict(kernel_h=5, kernel_w=4, pad_h=2, pad_w=1)),
+                          ("1x1, stride 2", dict(kernel_h=1, stride_h=2, no_bias=True)), ("the whole plane", dict(kernel_h=13, kernel_w=11)),
+                          *((a, dict(activation=a, pad_h=1)) for a in ("relu", "tanh", "sigmoid"))]:
+        yield "conv2d, " + text, chain(IMAGE, {**base, **options})
+
+
+def pools():
+    for kind in ("maxpool2d", "avgpool2d"):
+        for text, options in [("2x2", dict(kernel_h=2)), ("3x2", dict(kernel_h=3, kernel_w=2)),
+                              ("3x3, stride 2", dict(kernel_h=3, stride_h=2)), ("3x3, stride 1x2", dict(kernel_h=3, stride_h=1, stride_w=2)),
+                              ("3x3, padding 1", dict(kernel_h=3, stride_h=2, pad_h=1)),
+                              ("4x5, padding 1x2", dict(kernel_h=4, kernel_w=5, pad_h=1, pad_w=2)), ("global", {"global": True})]:
+            yield f"{kind}, {text}", chain(IMAGE, dict(kind=kind, **options))
+
+
+def small_ones():
+    for text, shape, options in [("images", IMAGE, {}), ("epsilon 0.1", IMAGE, dict(epsilon=0.1)), ("momentum 0.3", IMAGE, dict(momentum=0.3)),
+                                 ("features", [21], {}), ("sequences", SEQUENCE, {})]:
+        yield "batchnorm, " + text, chain(shape, dict(kind="batchnorm", **options))
+    for text, shape, options in [("features", [21], {}), ("no bias", [21], dict(no_bias=True)), ("images", IMAGE, {}),
+                                 ("positions", SEQUENCE, dict(positions=True)), ("positions, no bias", SEQUENCE, dict(positions=True, no_bias=True)),
+                                 *((a, [21], dict(activation=a)) for a in ("relu", "tanh", "sigmoid"))]:
+        yield "dense, " + text, chain(shape, dict(kind="dense", features=10, **options))
+    for activation in ACTIVATIONS:
+        yield "activation, " + activation, chain(IMAGE, dict(kind="activation", activation=activation))
+    yield "dropout", chain(IMAGE, dict(kind="dropout", rate=0.5))
+    dense = dict(kind="dense", features=8)
+    yield "add", chain([12], dict(name="a", **dense), dict(name="b", **{**dense, "inputs": ["input"]}), dict(kind="add", inputs=["a", "b"]))
+    yield "add, one layer twice", chain([12], dict(name="a", **dense), dict(kind="add", inputs=["a", "a"]))
+
+
+def recurrent():
+    embed = dict(name="embed", kind="embedding", vocabulary=31, features=10)
+    yield "embedding", chain([9], embed)
+    for kind in ("lstm", "gru"):
+        yield kind, chain(SEQUENCE, dict(kind=kind, features=12))
+        yield kind + ", one step", chain([1, 7], dict(kind=kind, features=5))
+        yield kind + ", two of tokens", chain([9], embed, dict(kind=kind, features=12), dict(kind=kind, features=6))
+    decoder = dict(kind="dense", features=31, positions=True, shares="embed")
+    yield "tied decoder", chain([9], embed, dict(kind="lstm", features=10), decoder)
+    yield "tied decoder, no bias", chain([9], embed, dict(kind="gru", features=10), dict(**decoder, no_bias=True))
+
+
+def networks():
+    """With a network of PyTorch's own for each."""
+    yield "LeNet", lenet(), LeNet()
+    yield "ResNet, names with dots", resnet(), ResNet()
+    yield "LSTM language model", language_model(False), LanguageModel(False)
+    yield "LSTM language model, tied", language_model(True), LanguageModel(True)
+
+
+# ---- comparison ----
+
+def inputs_of(architecture, count):
+    shape = [count, *architecture["input"]]
+    embeddings = [layer for layer in architecture["layers"] if layer["kind"] == "embedding"]
+    if embeddings:
+        return torch.randint(embeddings[0]["vocabulary"], shape, dtype=torch.int32)
+    return torch.randn(shape)
+
+
+def disturb(network):
+    """Statistics and scales that a training might have left, rather than ones and zeros."""
+    for module in network.modules():
+        if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            nn.init.normal_(module.running_mean)
+            nn.init.uniform_(module.running_var, 0.3, 3)
+            nn.init.normal_(module.weight, 1, 0.3)
+            nn.init.normal_(module.bias)
+
+
+def error_of(ours, theirs):
+    theirs = theirs.detach().numpy()
+    if ours.shape != theirs.shape:
+        raise RuntimeError(f"PyTorch's output is {list(theirs.shape)}, Starling's {list(ours.shape)}")
+    return float(numpy.abs(ours - theirs).max() / numpy.abs(theirs).max())
+
+
+def from_torch(network, model, inputs, path):
+    state = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    if state:
+        save_file(state, path)
+        model.load(path)
+    return error_of(model.predict(inputs.numpy()), network(inputs))
+
+
+def to_torch(network, model, inputs, path):
+    """What PyTorch alone has: counts of batches, and a tied weight's second name."""
+    model.save(path)
+    state, own = load_file(path), network.state_dict()
+    kept = {own[name].data_ptr(): tensor for name, tensor in state.items() if name in own}
+    for name in own.keys() - state.keys():
+        if name.endswith(".num_batches_tracked"):
+            state[name] = own[name]
+        elif own[name].data_ptr() in kept:
+            state[name] = kept[own[name].data_ptr()]
+    network.load_state_dict(state, strict=True)
+    return error_of(model.predict(inputs.numpy()), network(inputs))
+
+
+def compare(starling, name, architecture, network, folder):
+    inputs = inputs_of(architecture, 5)
+    network = (network or Network(architecture, inputs)).eval()
+    disturb(network)
+    model = Model(starling, architecture)
+    drawn = Model(starling, architecture)
+    path = os.path.join(folder, "weights.safetensors")
+    try:
+        there = from_torch(network, model, inputs, path)
+        back = to_torch(copy.deepcopy(network), drawn, inputs, path)
+    finally:
+        model.free()
+        drawn.free()
+    fine = max(there, back) <= TOLERANCE  # false for NaN
+    print(f"{'ok' if fine else 'BEYOND':7}{name:32}PyTorch's weights {there:.1e}  Starling's {back:.1e}", flush=True)
+    return fine
+
+
+def compare_all(starling, only):
+    cases = [(name, architecture, None) for make in (convolutions, pools, small_ones, recurrent) for name, architecture in make()]
+    cases = [case for case in [*cases, *networks()] if only in case[0]]
+    if not cases:
+        sys.exit(f"compare_torch: no case's name has '{only}' in it")
+    with tempfile.TemporaryDirectory() as folder:
+        fine = sum(compare(starling, *case, folder) for case in cases)
+    print(f"{fine} of {len(cases)} cases within {TOLERANCE:g}")
+    return fine == len(cases)
+
+
+# ---- LeNet, trained by PyTorch ----
+
+def read_idx(path):
+    with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+        data = file.read()
+    shape = [int.from_bytes(data[4 + 4 * i:8 + 4 * i], "big") for i in range(data[3])]
+    return numpy.frombuffer(data, numpy.uint8, offset=4 + 4 * len(shape)).reshape(shape)
+
+
+def read_mnist(folder, name):
+    def find(part):
+        for ending in (".gz", ""):
+            path = os.path.join(folder, f"{name}-{part}-ubyte{ending}")
+            if os.path.exists(path):
+                return read_idx(path)
+        sys.exit(f"compare_torch: {folder} has no {name}-{part}-ubyte[.gz]; which folder has MNIST's four files?")
+    images = torch.from_numpy(find("images-idx3").astype(numpy.float32) / 255).unsqueeze(1)
+    return images, torch.from_numpy(find("labels-idx1").astype(numpy.int64))
+
+
+def train_lenet(folder, steps):
+    images, labels = read_mnist(folder, "train")
+    network = LeNet()
+    optimizer = torch.optim.SGD(network.parameters(), 0.05, momentum=0.9)
+    for _ in range(steps):
+        chosen = torch.randint(len(images), [64])
+        loss = functional.cross_entropy(network(images[chosen]), labels[chosen])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return network.eval()
+
+
+def compare_lenet(starling, data, steps):
+    network = train_lenet(data, steps)
+    images, labels = read_mnist(data, "t10k")
+    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        theirs = network(images)
+        path = os.path.join(folder, "lenet.safetensors")
+        save_file(network.state_dict(), path)
+        model = Model(starling, lenet())
+        model.load(path)
+        ours = model.predict(images.numpy())
+        model.free()
+    error, classes = error_of(ours, theirs), theirs.argmax(1).numpy()
+    alike, right = int((ours.argmax(1) == classes).sum()), int((classes == labels.numpy()).sum())
+    print(f"LeNet after {steps} steps in PyTorch, {len(images)} test images: {right} right in PyTorch, "
+          f"{alike} of the same class here, largest error of a logit {error:.1e}")
+    # two logits that PyTorch itself cannot tell apart may change places
+    return error <= TOLERANCE and alike >= len(images) - 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", default="libstarling.so", help="libstarling.so, where it is not installed")
+    parser.add_argument("--only", default="", help="cases with this text in their names")
+    parser.add_argument("--lenet", metavar="FOLDER", help="train LeNet on the MNIST of this folder instead")
+    parser.add_argument("--steps", type=int, default=200, help="of that training")
+    options = parser.parse_args()
+    torch.manual_seed(1)
+    torch.set_num_threads(1)
+    try:
+        starling = Starling(options.library)
+        if options.lenet:
+            fine = compare_lenet(starling, options.lenet, options.steps)
+        else:
+            with torch.no_grad():
+                fine = compare_all(starling, options.only)
+        starling.close()
+    except (OSError, RuntimeError) as failure:
+        sys.exit(f"compare_torch: {failure}")
+    sys.exit(0 if fine else 1)
+
+
+if __name__ == "__main__":
+    main()
