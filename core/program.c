@@ -407,6 +407,7 @@ void sl__segment_run(const struct sl__segment *s, void *buffers[], bool on_gpu) 
   const struct sl__program *p = s->program;
   struct starpu_task *task = starpu_task_get_current();
   const char *name = task ? task->name : NULL;
+  struct starpu_codelet *codelet = task ? task->cl : NULL;
   char *inner = (char *)STARPU_VECTOR_GET_PTR(buffers[0]);
   for (int c = s->first; c < s->end; c++) {
     const struct call *call = &p->calls[c];
@@ -419,8 +420,13 @@ void sl__segment_run(const struct sl__segment *s, void *buffers[], bool on_gpu) 
       if (buffer < 0) view[k] = view_of(u->tensor, inner + offset);
       given[k] = buffer < 0 ? (void *)&view[k] : buffers[buffer];
     }
-    if (task) task->name = call->name; /* for what a failing kernel says */
+    if (task) { /* for what a failing kernel says */
+      task->name = call->name;
+      task->cl = &call->op->codelet;
+    }
     (on_gpu ? call->op->codelet.cuda_funcs[0] : call->op->codelet.cpu_funcs[0])(given, call->args);
   }
-  if (task) task->name = name;
+  if (!task) return;
+  task->name = name;
+  task->cl = codelet;
 }

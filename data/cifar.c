@@ -46,12 +46,16 @@ enum sl_status sl__cifar10_parse(const char *name, const char *const *paths, uin
   /* means and deviations of the training set's values / 255 */
   static const float mean[3] = {0.4914f, 0.4822f, 0.4465f};
   static const float deviation[3] = {0.2470f, 0.2435f, 0.2616f};
+  /* batches.meta.txt */
+  static const char *const names[CLASSES] = {"airplane", "automobile", "bird",  "cat",  "deer",
+                                             "dog",      "frog",       "horse", "ship", "truck"};
   enum sl_status status;
   struct sl_dataset *set = NULL;
   int64_t each = 0;
   SL_TRY(check_files(paths, sizes, files, &each));
   SL_TRY(
       sl__dataset_alloc(name, &SL_SHAPE(3, 32, 32), each * files, CLASSES, mean, deviation, &set));
+  set->info.class_names = names;
   for (int f = 0; f < files; f++) {
     uint8_t *samples = set->samples + (size_t)f * (size_t)each * PIXELS;
     uint8_t *labels = set->labels + (size_t)f * (size_t)each;

@@ -42,8 +42,13 @@ static enum sl_status fill_tables(struct sl_dataset *set, const float *mean,
     if (!isfinite(m) || !isfinite(d) || d == 0.0f)
       return sl_fail(SL_BAD_ARGUMENT, "%s: channel %zu has mean %g and deviation %g",
                      set->info.name, c, m, d);
+    set->normal[c] = m;
+    set->normal[set->tables + c] = d;
     for (int v = 0; v < 256; v++) set->table[c][v] = ((float)v / 255.0f - m) / d;
   }
+  set->info.channels = (int)set->tables;
+  set->info.mean = set->normal;
+  set->info.deviation = set->normal + set->tables;
   return SL_OK;
 }
 
@@ -62,7 +67,9 @@ enum sl_status sl__dataset_alloc(const char *name, const struct sl_shape *sample
   set->samples = sl__alloc((size_t)count, set->sample_size, name);
   set->labels = sl__alloc((size_t)count, 1, name);
   set->table = sl__alloc(set->tables, sizeof *set->table, name);
-  if (!set->info.name || !set->samples || !set->labels || !set->table) SL_TRY(SL_NO_MEMORY);
+  set->normal = sl__alloc(2 * set->tables, sizeof *set->normal, name);
+  if (!set->info.name || !set->samples || !set->labels || !set->table || !set->normal)
+    SL_TRY(SL_NO_MEMORY);
   SL_TRY(fill_tables(set, mean, deviation));
   *result = set;
   return SL_OK;
@@ -79,6 +86,7 @@ void sl_dataset_free(struct sl_dataset *set) {
   free(set->labels);
   free(set->sentences);
   free(set->buckets);
+  free(set->normal);
   free(set->table);
   free(set);
 }

@@ -239,6 +239,16 @@ static enum sl_status open_context(struct run *run) {
   return status;
 }
 
+/* What a saved model is to say of its inputs and outputs. */
+static enum sl_status note_data(struct sl_model *model, const struct sl_dataset_info *info) {
+  const struct sl_model_notes notes = {.channels = info->channels,
+                                       .mean = info->mean,
+                                       .deviation = info->deviation,
+                                       .class_count = info->class_names ? info->classes : 0,
+                                       .class_names = info->class_names};
+  return sl_model_note(model, &notes);
+}
+
 static enum sl_status open_model(struct run *run) {
   const struct program *program = run->program;
   const struct sl_dataset_info *info = sl_dataset_info(run->train_set);
@@ -246,6 +256,7 @@ static enum sl_status open_model(struct run *run) {
   if (status == SL_OK) status = sl_model_new(run->context, &info->sample, &run->model);
   if (status == SL_OK) status = program->build(run->model, info, run->cli.init, program->input);
   if (status == SL_OK) status = sl_model_build(run->model);
+  if (status == SL_OK) status = note_data(run->model, info);
   if (status == SL_OK && run->cli.placement && !cli_is_automatic(&run->cli))
     status = sl_place(run->model, run->cli.placement);
   if (status == SL_OK && run->cli.placement_file)

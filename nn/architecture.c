@@ -32,15 +32,7 @@ static const char *const common[] = {"name", "kind", "inputs", "init", "group", 
 
 /* ---- writing ---- */
 
-/* 0.1f as 0.1: the shortest text that reads back as the same float. */
-static json_t *real(float value) {
-  char text[32];
-  for (int digits = 6; digits <= 9; digits++) {
-    snprintf(text, sizeof text, "%.*g", digits, (double)value);
-    if (strtof(text, NULL) == value) break;
-  }
-  return json_real(strtod(text, NULL));
-}
+static json_t *real(float value) { return json_real(sl__short_real(value)); }
 
 /* NULL: as where it is not there. */
 static json_t *field_value(const struct sl_field *field, const void *options) {
@@ -92,7 +84,7 @@ static json_t *model_object(const struct sl_model *model, const char *weights) {
   json_t *object = json_pack("{s:s, s:i, s:s}", "format", FORMAT_NAME, "version", FORMAT_VERSION,
                              "producer", "Starling " PACKAGE_VERSION);
   if (weights && object) json_object_set_new(object, "weights", json_string(weights));
-  if (!object || json_object_set_new(object, "input", shape) ||
+  if (!object || json_object_set_new(object, "input", shape) || !sl__notes_write(model, object) ||
       json_object_set_new(object, "layers", layers)) {
     json_decref(object);
     return NULL;
@@ -335,6 +327,7 @@ static enum sl_status read_model(struct reader *r, struct sl_context *context, c
   if (count < 1 || count > MOST_LAYERS) return bad(r, "layers", "must be there, a list of layers");
   SL_TRY(of_file(r, sl_model_new(context, &sample, model)));
   for (size_t i = 0; i < count; i++) SL_TRY(read_layer(r, *model, json_array_get(layers, i)));
+  SL_TRY(sl__notes_read(*model, r->path, object));
 out:
   return status;
 }

@@ -129,8 +129,9 @@ struct sl_model {
   bool built;
   int users; /* KVStores that hold shards of its blocks: these must not be cut otherwise meanwhile
               */
-  char *placement; /* which device has which layer (parallel/placement.c); NULL: any */
-  int ranks;       /* that it is over; 0: unplaced */
+  char *placement;             /* which device has which layer (parallel/placement.c); NULL: any */
+  int ranks;                   /* that it is over; 0: unplaced */
+  struct sl_model_notes notes; /* its own copy */
 };
 
 /* Append a layer: copies the options, resolves the inputs' names, infers the shapes. */
@@ -175,6 +176,14 @@ bool sl__is_architecture(const char *path);
 bool sl__is_common_key(const char *key);
 enum sl_status sl__architecture_save(struct sl_model *model, const char *path);
 enum sl_status sl__architecture_load(struct sl_model *model, const char *path);
+
+/* A model's notes in its text (notes.c): json_t objects. \return false without memory. */
+bool sl__notes_write(const struct sl_model *model, void *object);
+enum sl_status sl__notes_read(struct sl_model *model, const char *path, const void *object);
+void sl__notes_free(struct sl_model *model);
+
+/* 0.1f as 0.1: the shortest number that reads back as the same float. */
+double sl__short_real(float value);
 
 /* Initial values of a block (init.c), and the state dict's entries (weights.c). */
 enum sl_status sl__layer_initialise(const struct sl__layer *layer, uint64_t seed);

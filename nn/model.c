@@ -263,6 +263,7 @@ void sl_model_free(struct sl_model *model) {
   for (int i = 0; i < model->count; i++) layer_clear(&model->layers[i]);
   free(model->layers);
   free(model->placement);
+  sl__notes_free(model);
   free(model);
 }
 
@@ -302,6 +303,8 @@ int64_t sl_model_parameters(const struct sl_model *model) {
   for (int i = 0; i < model->count; i++) total += model->layers[i].params.total;
   return total;
 }
+
+const struct sl_shape *sl_model_input(const struct sl_model *model) { return &model->sample; }
 
 const struct sl_shape *sl_model_output(const struct sl_model *model) {
   return model->count ? &model->layers[model->count - 1].out : &model->sample;

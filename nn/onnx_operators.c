@@ -468,12 +468,7 @@ out:
 
 /* ONNX keeps so much of the past, our momentum is what is new; 0.9f is 0.1f, not a bit beside. */
 static float momentum_of(float kept) {
-  char text[32];
-  for (int digits = 6; digits <= 9; digits++) {
-    snprintf(text, sizeof text, "%.*g", digits, (double)kept);
-    if (strtof(text, NULL) == kept) break;
-  }
-  float momentum = (float)(1.0 - strtod(text, NULL));
+  float momentum = (float)(1.0 - sl__short_real(kept));
   return momentum > 0 && momentum <= 1 && momentum != 0.1f ? momentum : 0;
 }
 

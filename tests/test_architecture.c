@@ -103,6 +103,38 @@ static void the_text_is_readable(void **state) {
   sl_model_free(m);
 }
 
+/* Means, deviations and names of classes go into the text and come back; older models have none. */
+static void notes_are_kept(void **state) {
+  (void)state;
+  static const float mean[3] = {0.4914f, 0.1f, -2}, deviation[3] = {0.2470f, 1e-3f, 3};
+  static const char *const names[5] = {"a", "b \"quoted\"", "\303\251", "d", ""};
+  const struct sl_model_notes notes = {3, mean, deviation, 5, names};
+  struct sl_model *m = images(), *read;
+  assert_int_equal(sl_model_notes(m)->channels, 0);
+  assert_ok(sl_model_note(m, &notes));
+  char *text = text_of(m);
+  assert_non_null(
+      strstr(text, "\"normalize\": {\"mean\": [0.4914, 0.1, -2.0], \"deviation\": [0.247, 0.001"));
+  assert_ok(sl_model_parse(context, "text", text, strlen(text), &read));
+  const struct sl_model_notes *back = sl_model_notes(read);
+  assert_int_equal(back->channels, 3);
+  assert_memory_equal(back->mean, mean, sizeof mean);
+  assert_memory_equal(back->deviation, deviation, sizeof deviation);
+  assert_int_equal(back->class_count, 5);
+  for (int i = 0; i < 5; i++) assert_string_equal(back->class_names[i], names[i]);
+  assert_refused(sl_model_note(read, &(struct sl_model_notes){2, mean, deviation, 0, NULL}),
+                 SL_BAD_ARGUMENT, "2 channels");
+  assert_refused(
+      sl_model_note(read, &(struct sl_model_notes){.class_count = 4, .class_names = names}),
+      SL_BAD_ARGUMENT, "has 5");
+  assert_refused(sl_model_note(read, &(struct sl_model_notes){1, mean, (float[]){0}, 0, NULL}),
+                 SL_BAD_ARGUMENT, "deviation 0");
+  assert_int_equal(sl_model_notes(read)->channels, 3); /* what was refused changes nothing */
+  free(text);
+  sl_model_free(read);
+  check_round_trip(m);
+}
+
 static void assert_same_values(struct sl_model *a, struct sl_model *b) {
   struct sl_shape shape;
   assert_int_equal(sl_model_parameter_count(a), sl_model_parameter_count(b));
@@ -203,6 +235,17 @@ static void strange_texts_are_refused(void **state) {
        "cannot be shared"},
       {"\"no_bias\": true", "\"no_bias\": 1", SL_BAD_FILE, "layer fc: \"no_bias\""},
       {"]}", "]", SL_BAD_FILE, "line"},
+      {"]}", "], \"normalize\": 3}", SL_BAD_FILE, "\"normalize\""},
+      {"]}", "], \"normalize\": {\"mean\": [0, 0], \"deviation\": [1, 1]}}", SL_BAD_FILE,
+       "2 channels"},
+      {"]}", "], \"normalize\": {\"mean\": [0], \"deviation\": [1, 1]}}", SL_BAD_FILE,
+       "one length"},
+      {"]}", "], \"normalize\": {\"mean\": [0], \"deviation\": [0]}}", SL_BAD_FILE, "deviation 0"},
+      {"]}", "], \"normalize\": {\"mean\": [1e99], \"deviation\": [1]}}", SL_BAD_FILE, "mean inf"},
+      {"]}", "], \"normalize\": {\"mean\": [\"x\"], \"deviation\": [1]}}", SL_BAD_FILE, "\"mean\""},
+      {"]}", "], \"classes\": [\"a\"]}", SL_BAD_FILE, "has 10"},
+      {"]}", "], \"classes\": [1]}", SL_BAD_FILE, "\"classes\""},
+      {"]}", "], \"classes\": []}", SL_BAD_FILE, "\"classes\""},
   };
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -285,8 +328,9 @@ static int teardown(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_is_written_reads_back), cmocka_unit_test(the_text_is_readable),
-      cmocka_unit_test(files_keep_the_weights),     cmocka_unit_test(strange_texts_are_refused),
-      cmocka_unit_test(strange_files_are_refused),  cmocka_unit_test(damage_does_no_harm)};
+      cmocka_unit_test(what_is_written_reads_back), cmocka_unit_test(notes_are_kept),
+      cmocka_unit_test(the_text_is_readable),       cmocka_unit_test(files_keep_the_weights),
+      cmocka_unit_test(strange_texts_are_refused),  cmocka_unit_test(strange_files_are_refused),
+      cmocka_unit_test(damage_does_no_harm)};
   return cmocka_run_group_tests_name("architecture", tests, setup, teardown);
 }

@@ -239,6 +239,8 @@ static void test_cifar(void **state) {
   assert_int_equal(sl_dataset_open(test_folder, 1, true, &set), SL_OK);
   assert_int_equal(sl_dataset_info(set)->count, 15);
   assert_true(sl_shape_equal(&sl_dataset_info(set)->sample, &SL_SHAPE(3, 32, 32)));
+  assert_int_equal(sl_dataset_info(set)->channels, 3);
+  assert_string_equal(sl_dataset_info(set)->class_names[9], "truck");
   assert_int_equal(sl_dataset_get(set, 7, values, &label), SL_OK); /* record 1 of the third file */
   assert_int_equal(label, 5);
   for (size_t p = 0; p < RECORD - 1; p += 1024) { /* the first pixel of each colour */
@@ -299,11 +301,17 @@ static void test_own_dataset(void **state) {
   assert_true(fabsf(values[0] + 0.4f) < 1e-6f && fabsf(values[1] - 1.6f) < 1e-6f &&
               fabsf(values[2]) < 1e-6f && values[3] == 0);
   assert_string_equal(sl_dataset_info(set)->name, "own");
+  assert_int_equal(sl_dataset_info(set)->channels, 2);
+  assert_memory_equal(sl_dataset_info(set)->mean, mean, sizeof mean);
+  assert_memory_equal(sl_dataset_info(set)->deviation, deviation, sizeof deviation);
+  assert_null(sl_dataset_info(set)->class_names);
   sl_dataset_free(set);
   assert_int_equal(sl_dataset_new("own", &SL_SHAPE(6), 2, 3, samples, own_labels, NULL, NULL, &set),
                    SL_OK);
   assert_int_equal(sl_dataset_get(set, 0, values, &label), SL_OK);
   assert_true(values[1] == 1.0f && values[2] == 0.2f);
+  assert_int_equal(sl_dataset_info(set)->channels, 1); /* one for all */
+  assert_true(sl_dataset_info(set)->mean[0] == 0 && sl_dataset_info(set)->deviation[0] == 1);
   sl_dataset_free(set);
   check_failed(sl_dataset_new("own", &shape, 2, 2, samples, own_labels, NULL, NULL, &set),
                SL_BAD_ARGUMENT, "label 1 is 2");

@@ -22,6 +22,9 @@
 #define LLVMFuzzerTestOneInput fuzz_safetensors
 #include "tests/fuzz/fuzz_safetensors.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_pnm
+#include "tests/fuzz/fuzz_pnm.c"
+#undef LLVMFuzzerTestOneInput
 
 static void replay(const char *reader, int (*fuzz)(const uint8_t *bytes, size_t size)) {
   char folder[2048], path[4096];
@@ -68,13 +71,16 @@ static void test_onnx(void **state) {
   replay("onnx", fuzz_onnx);
 }
 
+static void test_pnm(void **state) {
+  (void)state;
+  replay("pnm", fuzz_pnm);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_idx),
-      cmocka_unit_test(test_cifar),
-      cmocka_unit_test(test_safetensors),
-      cmocka_unit_test(test_model),
-      cmocka_unit_test(test_onnx),
+      cmocka_unit_test(test_idx),         cmocka_unit_test(test_cifar),
+      cmocka_unit_test(test_safetensors), cmocka_unit_test(test_model),
+      cmocka_unit_test(test_onnx),        cmocka_unit_test(test_pnm),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,4 @@
 /* starling-plot: learning curves from training logs, as a picture. */
-#ifdef HAVE_CONFIG_H
-#include "config.h"
-#endif
-
-#include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -16,16 +11,8 @@
 
 #include "chart.h"
 #include "output.h"
+#include "start.h"
 
-#ifndef PACKAGE_VERSION
-#define PACKAGE_VERSION "(unconfigured)"
-#endif
-
-/* visible, or argp does not find it */
-__attribute__((visibility("default"))) const char *argp_program_version =
-    "Starling " PACKAGE_VERSION;
-
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 enum { KEY_SMOOTH = 256, KEY_WIDTH, KEY_HEIGHT, KEY_TITLE };
 
 static const struct argp_option options[] = {
@@ -119,8 +106,7 @@ int main(int argc, char **argv) {
       options, parse_option, "LOG.jsonl...", "Draw the learning curves in training logs.", NULL,
       NULL,    NULL};
   struct plot plot = {.chart = {.width = 800, .height = 560}, .output = "curve.svg"};
-  argp_err_exit_status = EXIT_USAGE;
-  argp_parse(&argp, argc, argv, 0, NULL, &plot);
+  start_program(&argp, 0, argc, argv, &plot);
   if (!output_name_is_fine(plot.output)) {
     fail("%s: the name must end in .svg or .png%s", plot.output, "");
     return EXIT_USAGE;

@@ -1,9 +1,4 @@
 /* starling-report: what training logs and traces tell, as one HTML page. */
-#ifdef HAVE_CONFIG_H
-#include "config.h"
-#endif
-
-#include <argp.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,16 +6,9 @@
 
 #include "output.h"
 #include "report_page.h"
+#include "start.h"
 
-#ifndef PACKAGE_VERSION
-#define PACKAGE_VERSION "(unconfigured)"
-#endif
-
-/* visible, or argp does not find it */
-__attribute__((visibility("default"))) const char *argp_program_version =
-    "Starling " PACKAGE_VERSION;
-
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, MOST_TRACES = 64 };
+enum { MOST_TRACES = 64 };
 enum { KEY_SMOOTH = 256, KEY_TITLE, KEY_TRACE };
 
 static const struct argp_option options[] = {
@@ -155,8 +143,7 @@ int main(int argc, char **argv) {
   static const struct argp argp = {options, parse_option, "LOG.jsonl...", about, NULL, NULL, NULL};
   struct input input = {.output = "report.html"};
   struct report *report = &input.report;
-  argp_err_exit_status = EXIT_USAGE;
-  argp_parse(&argp, argc, argv, 0, NULL, &input);
+  start_program(&argp, 0, argc, argv, &input);
   int code = read_all(&input);
   if (code == EXIT_DONE) code = write_page(&input);
   for (size_t i = 0; i < report->count; i++) curves_free(&report->runs[i]);

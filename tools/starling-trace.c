@@ -1,9 +1,4 @@
 /* starling-trace: how busy the devices were, from StarPU's trace: numbers, and a picture. */
-#ifdef HAVE_CONFIG_H
-#include "config.h"
-#endif
-
-#include <argp.h>
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,16 +7,8 @@
 
 #include "gantt.h"
 #include "output.h"
+#include "start.h"
 
-#ifndef PACKAGE_VERSION
-#define PACKAGE_VERSION "(unconfigured)"
-#endif
-
-/* visible, or argp does not find it */
-__attribute__((visibility("default"))) const char *argp_program_version =
-    "Starling " PACKAGE_VERSION;
-
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
 enum { MOST_PATHS = 64 };
 enum {
   KEY_FROM = 256,
@@ -216,8 +203,7 @@ int main(int argc, char **argv) {
   struct question q = {.to = INFINITY};
   struct source source;
   char message[PATH_MAX + 512];
-  argp_err_exit_status = EXIT_USAGE;
-  argp_parse(&argp, argc, argv, 0, NULL, &q);
+  start_program(&argp, 0, argc, argv, &q);
   if (q.output && !output_name_is_fine(q.output)) {
     fail("%s: the name must end in .svg or .png%s", q.output, "");
     return EXIT_USAGE;

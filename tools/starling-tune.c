@@ -1,10 +1,5 @@
 /* starling-tune: tries a trainer's settings for a few steps each and tells the best command line.
  */
-#ifdef HAVE_CONFIG_H
-#include "config.h"
-#endif
-
-#include <argp.h>
 #include <errno.h>
 #include <ftw.h>
 #include <math.h>
@@ -17,14 +12,6 @@
 #include <unistd.h>
 
 #include "tune.h"
-
-#ifndef PACKAGE_VERSION
-#define PACKAGE_VERSION "(unconfigured)"
-#endif
-
-/* visible, or argp does not find it */
-__attribute__((visibility("default"))) const char *argp_program_version =
-    "Starling " PACKAGE_VERSION;
 
 enum {
   KEY_SECONDS = 256,
@@ -302,8 +289,7 @@ int main(int argc, char **argv) {
       NULL};
   struct question q = {.trial_seconds = 1.5, .limit = 60, .least = 0.02};
   double began = tune_now();
-  argp_err_exit_status = EXIT_USAGE;
-  argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &q);
+  start_program(&argp, ARGP_IN_ORDER, argc, argv, &q);
   if (q.json) check_json(q.json);
   make_folder();
   catch_signals();

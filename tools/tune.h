@@ -6,8 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Exit codes of all programs. */
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+#include "start.h"
 
 /* One line on the error stream, and the end: for what cannot go on. */
 void tune_die(int code, const char *format, ...) __attribute__((format(printf, 2, 3), noreturn));

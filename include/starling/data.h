@@ -16,8 +16,11 @@ struct sl_dataset_info {
   const char *name;       /**< "MNIST, training set", for messages */
   struct sl_shape sample; /**< [C, H, W] */
   int64_t count;
-  int classes; /**< labels are 0 .. classes - 1 */
-  bool tokens; /**< samples are tokens (i32) [T], and each has a label of its own */
+  int classes;  /**< labels are 0 .. classes - 1 */
+  bool tokens;  /**< samples are tokens (i32) [T], and each has a label of its own */
+  int channels; /**< entries of mean and deviation: one for all channels, or one each; 0: tokens */
+  const float *mean, *deviation;  /**< value = (byte / 255 - mean[c]) / deviation[c] */
+  const char *const *class_names; /**< [classes], or NULL: they are numbers */
   /* of sentences in buckets (sl_sentences_new); 0 and NULL for all other sets */
   int bucket_count;
   const int64_t *buckets;        /**< [bucket_count], the buckets' lengths in tokens, ascending */

@@ -167,7 +167,8 @@ SL_API enum sl_status sl_model_build(struct sl_model *model);
 SL_API void sl_model_free(struct sl_model *model);
 
 SL_API int64_t sl_model_parameters(const struct sl_model *model);
-SL_API const struct sl_shape *sl_model_output(const struct sl_model *model);
+SL_API const struct sl_shape *sl_model_input(const struct sl_model *model);  /**< of one sample */
+SL_API const struct sl_shape *sl_model_output(const struct sl_model *model); /**< of one sample */
 
 /** One layer of a model; the texts live as long as the model. */
 struct sl_layer_info {
@@ -230,6 +231,23 @@ SL_API enum sl_status sl_model_architecture(const struct sl_model *model, const 
                                             char **text);
 SL_API enum sl_status sl_model_parse(struct sl_context *context, const char *path, const char *text,
                                      size_t size, struct sl_model **model);
+
+/** What a model's layers do not say of its inputs and outputs, for whoever prepares the ones and
+ * reads the others; a saved model's file has it. Zero value: nothing is known. */
+struct sl_model_notes {
+  int channels; /**< entries of mean and deviation: one for all channels, or one each; 0: unknown */
+  const float *mean, *deviation;  /**< value = (byte / 255 - mean[c]) / deviation[c] */
+  int class_count;                /**< 0: classes have no names */
+  const char *const *class_names; /**< of the logits, in UTF-8 */
+};
+
+/** Set them, once all layers are there; a copy is made. \return SL_BAD_ARGUMENT for a number that
+ * is not finite, a deviation of 0, channels other than 1 and the input's, or another number of
+ * names than there are logits. */
+SL_API enum sl_status sl_model_note(struct sl_model *model, const struct sl_model_notes *notes);
+
+/** What is known; lives until the next sl_model_note, or as long as the model. */
+SL_API const struct sl_model_notes *sl_model_notes(const struct sl_model *model);
 
 /** \defgroup optimizer Optimizers, schedules */
 enum sl_optimizer_kind { SL_SGD, SL_ADAM, SL_ADAMW };

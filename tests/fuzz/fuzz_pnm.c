@@ -1,0 +1,20 @@
+/* PGM and PPM: one picture after the other, as starling-predict reads them. */
+#include <stdlib.h>
+
+#include "tools/predict_picture.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+  struct picture picture = {0};
+  size_t used = 0;
+  while (size && !pnm_read(bytes, size, &picture, &used)) {
+    size_t count = (size_t)(picture.width * picture.height) * (size_t)picture.channels;
+    /* what it promises is there */
+    for (size_t i = 0; i < count; i++)
+      if (picture.values[i] > picture.most) abort();
+    if (!used || used > size) abort();
+    bytes += used;
+    size -= used;
+  }
+  free(picture.values);
+  return 0;
+}
