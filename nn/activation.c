@@ -1,7 +1,7 @@
 /* Activations as layers of their own; dense and convolution layers can fuse theirs. */
 #include <string.h>
 
-#include "nn/layer.h"
+#include "nn/onnx.h"
 
 static const char *const names[] = {[SL_ACTIVATION_NONE] = "none",
                                     [SL_ACTIVATION_RELU] = "relu",
@@ -48,6 +48,36 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
   return sl__activation_backward(p->context, &p->launch, saved, p->dy, p->dx[0], o->activation);
 }
 
+/* x Phi(x) as x (1 + erf(x / sqrt 2)) / 2: the operator Gelu is younger than our operator set. The
+ * last node has the layer's name. */
+static const char *write_gelu(struct sl__onnx_writer *w, const char *x) {
+  const char *root = sl__onnx_scalar(w, "sqrt2", 1.41421356f);
+  const char *scaled = sl__onnx_node(w, "div", "Div", SL__ONNX_NAMES(x, root), NULL);
+  const char *erf = sl__onnx_node(w, "erf", "Erf", SL__ONNX_NAMES(scaled), NULL);
+  const char *one = sl__onnx_scalar(w, "one", 1.0f);
+  const char *sum = sl__onnx_node(w, "add", "Add", SL__ONNX_NAMES(erf, one), NULL);
+  const char *product = sl__onnx_node(w, "mul", "Mul", SL__ONNX_NAMES(x, sum), NULL);
+  const char *half = sl__onnx_scalar(w, "half", 0.5f);
+  return sl__onnx_node(w, NULL, "Mul", SL__ONNX_NAMES(product, half), NULL);
+}
+
+static const char *const operators[] = {[SL_ACTIVATION_RELU] = "Relu",
+                                        [SL_ACTIVATION_TANH] = "Tanh",
+                                        [SL_ACTIVATION_SIGMOID] = "Sigmoid"};
+
+const char *sl__onnx_activated(struct sl__onnx_writer *w, enum sl_activation activation,
+                               const char *x) {
+  if (activation == SL_ACTIVATION_NONE) return x;
+  return sl__onnx_node(w, names[activation], operators[activation], SL__ONNX_NAMES(x), NULL);
+}
+
+static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
+  const struct sl_activation_options *o = layer->options;
+  const char *x = sl__onnx_input(w, 0);
+  if (o->activation == SL_ACTIVATION_GELU) return write_gelu(w, x);
+  return sl__onnx_node(w, NULL, operators[o->activation], SL__ONNX_NAMES(x), NULL);
+}
+
 static const struct sl_field fields[] = {SL_FIELD(sl_activation_options, ACTIVATION, activation),
                                          {0}};
 
@@ -57,7 +87,8 @@ const struct sl__layer_kind sl__activation_kind = {
     .fields = fields,
     .infer = infer,
     .forward = forward,
-    .backward_data = backward_data};
+    .backward_data = backward_data,
+    .onnx_write = onnx_write};
 
 enum sl_status sl_activate(struct sl_model *model, const char *name,
                            const struct sl_activation_options *options) {

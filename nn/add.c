@@ -1,5 +1,5 @@
 /* Addition of two layers' outputs: the end of a residual edge (He et al., arXiv 1512.03385). */
-#include "nn/layer.h"
+#include "nn/onnx.h"
 
 static enum sl_status infer(struct sl__layer *layer) {
   char a[96], b[96];
@@ -33,11 +33,18 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
   return status;
 }
 
+static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
+  (void)layer;
+  const char *a = sl__onnx_input(w, 0), *b = sl__onnx_input(w, 1);
+  return sl__onnx_node(w, NULL, "Add", SL__ONNX_NAMES(a, b), NULL);
+}
+
 const struct sl__layer_kind sl__add_kind = {.name = "add",
                                             .options_size = sizeof(struct sl_add_options),
                                             .infer = infer,
                                             .forward = forward,
-                                            .backward_data = backward_data};
+                                            .backward_data = backward_data,
+                                            .onnx_write = onnx_write};
 
 enum sl_status sl_add(struct sl_model *model, const char *name,
                       const struct sl_add_options *options) {

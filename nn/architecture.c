@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/file.h"
-#include "nn/layer.h"
+#include "nn/onnx.h"
 
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -439,6 +439,7 @@ enum sl_status sl_model_open(struct sl_context *context, const char *path,
   uint8_t *bytes = NULL;
   size_t size;
   *model = NULL;
+  if (sl__is_onnx(path)) return sl__onnx_open(context, path, model);
   SL_TRY(sl__file_read(path, MOST_BYTES, &bytes, &size));
   SL_TRY(sl_model_parse(context, path, (const char *)bytes, size, model));
   status = sl__architecture_load(*model, path);

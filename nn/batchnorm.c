@@ -1,7 +1,7 @@
 /* Batch normalisation (Ioffe, Szegedy, arXiv 1502.03167) over the first axis of a sample. */
 #include <math.h>
 
-#include "nn/layer.h"
+#include "nn/onnx.h"
 
 static float epsilon_of(const struct sl_batchnorm_options *o) {
   return o->epsilon != 0 ? o->epsilon : 1e-5f;
@@ -89,6 +89,18 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
   return sl__batchnorm_backward_weight(p->context, &p->launch, p->x[0], p->saved, p->dy, p->grad);
 }
 
+/* ONNX's momentum is what is kept of the past. */
+static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
+  const struct sl_batchnorm_options *o = layer->options;
+  float kept = (float)(1.0 - (double)momentum_of(o));
+  const char *x = sl__onnx_input(w, 0), *weight = sl__onnx_param(w, "weight"),
+             *bias = sl__onnx_param(w, "bias"), *mean = sl__onnx_param(w, "running_mean"),
+             *var = sl__onnx_param(w, "running_var");
+  return sl__onnx_node(w, NULL, "BatchNormalization", SL__ONNX_NAMES(x, weight, bias, mean, var),
+                       SL__ONNX_ATTRIBUTES(SL__ONNX_REAL("epsilon", epsilon_of(o)),
+                                           SL__ONNX_REAL("momentum", kept)));
+}
+
 static const struct sl_field fields[] = {SL_FIELD(sl_batchnorm_options, FLOAT, epsilon),
                                          SL_FIELD(sl_batchnorm_options, FLOAT, momentum),
                                          {0}};
@@ -101,7 +113,8 @@ const struct sl__layer_kind sl__batchnorm_kind = {
     .infer = infer,
     .forward = forward,
     .backward_data = backward_data,
-    .backward_weight = backward_weight};
+    .backward_weight = backward_weight,
+    .onnx_write = onnx_write};
 
 enum sl_status sl_batchnorm(struct sl_model *model, const char *name,
                             const struct sl_batchnorm_options *options) {

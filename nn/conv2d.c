@@ -1,4 +1,5 @@
 /* 2-D convolution layer. */
+#include "nn/onnx.h"
 #include "nn/window.h"
 
 /* The width follows the height where it is not given. */
@@ -67,6 +68,18 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
   return sl__conv2d_backward_weight(p->context, &p->launch, p->x[0], p->dy, p->grad, &c);
 }
 
+static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
+  struct sl__conv2d c = parameters(layer);
+  const char *x = sl__onnx_input(w, 0), *weight = sl__onnx_param(w, "weight"),
+             *bias = sl__onnx_param(w, "bias");
+  const char *y =
+      sl__onnx_node(w, NULL, "Conv", SL__ONNX_NAMES(x, weight, bias),
+                    SL__ONNX_ATTRIBUTES(SL__ONNX_LIST("kernel_shape", c.kernel_h, c.kernel_w),
+                                        SL__ONNX_LIST("strides", c.stride_h, c.stride_w),
+                                        SL__ONNX_LIST("pads", c.pad_h, c.pad_w, c.pad_h, c.pad_w)));
+  return sl__onnx_activated(w, c.activation, y);
+}
+
 static const struct sl_field fields[] = {SL_FIELD(sl_conv2d_options, INT, channels),
                                          SL_FIELD(sl_conv2d_options, INT, kernel_h),
                                          SL_FIELD(sl_conv2d_options, INT, kernel_w),
@@ -85,7 +98,8 @@ const struct sl__layer_kind sl__conv2d_kind = {.name = "conv2d",
                                                .forward = forward,
                                                .backward_begin = backward_begin,
                                                .backward_data = backward_data,
-                                               .backward_weight = backward_weight};
+                                               .backward_weight = backward_weight,
+                                               .onnx_write = onnx_write};
 
 enum sl_status sl_conv2d(struct sl_model *model, const char *name,
                          const struct sl_conv2d_options *options) {

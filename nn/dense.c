@@ -1,5 +1,5 @@
 /* Dense layer: y = act(x W^T + b). */
-#include "nn/layer.h"
+#include "nn/onnx.h"
 
 static enum sl_status infer(struct sl__layer *layer) {
   const struct sl_dense_options *o = layer->options;
@@ -79,6 +79,32 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
   return sl__dense_backward_weight(p->context, &p->launch, p->x[0], p->dy, p->grad, !o->no_bias);
 }
 
+/* Along the last axis: the weight stays as PyTorch has it, and as an embedding that shares it. */
+static const char *write_positions(struct sl__onnx_writer *w, const char *x) {
+  const char *weight = sl__onnx_param(w, "weight"), *bias = sl__onnx_param(w, "bias");
+  const char *turned = sl__onnx_node(w, "transpose", "Transpose", SL__ONNX_NAMES(weight),
+                                     SL__ONNX_ATTRIBUTES(SL__ONNX_LIST("perm", 1, 0)));
+  const char *y = sl__onnx_node(w, NULL, "MatMul", SL__ONNX_NAMES(x, turned), NULL);
+  return bias ? sl__onnx_node(w, "bias", "Add", SL__ONNX_NAMES(y, bias), NULL) : y;
+}
+
+static const char *write_flat(const struct sl__layer *layer, struct sl__onnx_writer *w,
+                              const char *x) {
+  const char *weight = sl__onnx_param(w, "weight"), *bias = sl__onnx_param(w, "bias");
+  if (layer->in[0].ndim > 1)
+    x = sl__onnx_node(w, "flatten", "Flatten", SL__ONNX_NAMES(x),
+                      SL__ONNX_ATTRIBUTES(SL__ONNX_WHOLE("axis", 1)));
+  return sl__onnx_node(w, NULL, "Gemm", SL__ONNX_NAMES(x, weight, bias),
+                       SL__ONNX_ATTRIBUTES(SL__ONNX_WHOLE("transB", 1)));
+}
+
+static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
+  const struct sl_dense_options *o = layer->options;
+  const char *x = sl__onnx_input(w, 0);
+  const char *y = o->positions ? write_positions(w, x) : write_flat(layer, w, x);
+  return sl__onnx_activated(w, o->activation, y);
+}
+
 static const struct sl_field fields[] = {SL_FIELD(sl_dense_options, INT64, features),
                                          SL_FIELD(sl_dense_options, BOOL, no_bias),
                                          SL_FIELD(sl_dense_options, ACTIVATION, activation),
@@ -93,7 +119,8 @@ const struct sl__layer_kind sl__dense_kind = {.name = "dense",
                                               .forward = forward,
                                               .backward_begin = backward_begin,
                                               .backward_data = backward_data,
-                                              .backward_weight = backward_weight};
+                                              .backward_weight = backward_weight,
+                                              .onnx_write = onnx_write};
 
 enum sl_status sl_dense(struct sl_model *model, const char *name,
                         const struct sl_dense_options *options) {

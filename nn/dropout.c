@@ -2,7 +2,7 @@
  */
 #include "core/random.h"
 #include "nn/hash.h"
-#include "nn/layer.h"
+#include "nn/onnx.h"
 
 static enum sl_status infer(struct sl__layer *layer) {
   const struct sl_dropout_options *o = layer->options;
@@ -44,6 +44,13 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
   return sl__dropout_backward(p->context, &p->launch, p->dy, p->dx[0], &dropout);
 }
 
+/* In inference it hands its input on: it is written for those who train on. */
+static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
+  const struct sl_dropout_options *o = layer->options;
+  const char *x = sl__onnx_input(w, 0), *ratio = sl__onnx_scalar(w, "ratio", o->rate);
+  return sl__onnx_node(w, NULL, "Dropout", SL__ONNX_NAMES(x, ratio), NULL);
+}
+
 static const struct sl_field fields[] = {SL_FIELD(sl_dropout_options, FLOAT, rate), {0}};
 
 const struct sl__layer_kind sl__dropout_kind = {.name = "dropout",
@@ -51,7 +58,8 @@ const struct sl__layer_kind sl__dropout_kind = {.name = "dropout",
                                                 .fields = fields,
                                                 .infer = infer,
                                                 .forward = forward,
-                                                .backward_data = backward_data};
+                                                .backward_data = backward_data,
+                                                .onnx_write = onnx_write};
 
 enum sl_status sl_dropout(struct sl_model *model, const char *name,
                           const struct sl_dropout_options *options) {

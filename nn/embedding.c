@@ -1,5 +1,5 @@
 /* Embedding: y[n] = weight[tokens[n]]. */
-#include "nn/layer.h"
+#include "nn/onnx.h"
 
 static enum sl_status check_options(const struct sl__layer *layer) {
   const struct sl_embedding_options *o = layer->options;
@@ -58,6 +58,12 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
                                        o->vocabulary, p->first_step);
 }
 
+static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
+  (void)layer;
+  const char *weight = sl__onnx_param(w, "weight"), *tokens = sl__onnx_input(w, 0);
+  return sl__onnx_node(w, NULL, "Gather", SL__ONNX_NAMES(weight, tokens), NULL);
+}
+
 static const struct sl_field fields[] = {SL_FIELD(sl_embedding_options, INT64, vocabulary),
                                          SL_FIELD(sl_embedding_options, INT64, features),
                                          {0}};
@@ -69,7 +75,8 @@ const struct sl__layer_kind sl__embedding_kind = {
     .infer = infer,
     .forward = forward,
     .backward_data = backward_data,
-    .backward_weight = backward_weight};
+    .backward_weight = backward_weight,
+    .onnx_write = onnx_write};
 
 enum sl_status sl_embedding(struct sl_model *model, const char *name,
                             const struct sl_embedding_options *options) {

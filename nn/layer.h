@@ -35,6 +35,7 @@ struct sl__block {
 };
 
 struct sl__layer;
+struct sl__onnx_writer;
 
 /* Values of a sample, and of a layer's block, at the most: their bytes can be counted. */
 #define SL__MOST_VALUES (1ll << 40)
@@ -79,6 +80,8 @@ struct sl__layer_kind {
   enum sl_status (*backward_data)(const struct sl__layer *layer, struct sl__pass *pass);
   /* NULL where the kind has no parameters. */
   enum sl_status (*backward_weight)(const struct sl__layer *layer, struct sl__pass *pass);
+  /* Its nodes in an ONNX graph, for inference (nn/onnx.h); gives the name of its output. */
+  const char *(*onnx_write)(const struct sl__layer *layer, struct sl__onnx_writer *writer);
 };
 
 /* All kinds that there are: nn/kinds.def. */

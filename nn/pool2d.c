@@ -1,4 +1,5 @@
 /* Max and average pooling: one options struct, two kinds. */
+#include "nn/onnx.h"
 #include "nn/window.h"
 
 /* The width follows the height, the stride the kernel; a global window is the whole plane. */
@@ -60,6 +61,36 @@ static enum sl_status backward_average(const struct sl__layer *layer, struct sl_
   return sl__avgpool2d_backward(p->context, &p->launch, p->dy, p->dx[0], &pool);
 }
 
+/* counts_padding: ONNX's averages leave the padding out of account unless told. */
+static const char *write_window(const struct sl__layer *layer, struct sl__onnx_writer *w,
+                                const char *op, bool counts_padding) {
+  struct sl__pool2d p = parameters(layer);
+  const char *x = sl__onnx_input(w, 0);
+  return sl__onnx_node(
+      w, NULL, op, SL__ONNX_NAMES(x),
+      SL__ONNX_ATTRIBUTES(
+          SL__ONNX_LIST("kernel_shape", p.kernel_h, p.kernel_w),
+          SL__ONNX_LIST("strides", p.stride_h, p.stride_w),
+          SL__ONNX_LIST("pads", p.pad_h, p.pad_w, p.pad_h, p.pad_w),
+          {.name = counts_padding ? "count_include_pad" : NULL, .type = SL__ONNX_I, .i = 1}));
+}
+
+static const char *write_global(struct sl__onnx_writer *w, const char *op) {
+  const char *x = sl__onnx_input(w, 0);
+  return sl__onnx_node(w, NULL, op, SL__ONNX_NAMES(x), NULL);
+}
+
+static const char *onnx_write_max(const struct sl__layer *layer, struct sl__onnx_writer *w) {
+  bool global = ((const struct sl_pool2d_options *)layer->options)->global;
+  return global ? write_global(w, "GlobalMaxPool") : write_window(layer, w, "MaxPool", false);
+}
+
+static const char *onnx_write_average(const struct sl__layer *layer, struct sl__onnx_writer *w) {
+  bool global = ((const struct sl_pool2d_options *)layer->options)->global;
+  return global ? write_global(w, "GlobalAveragePool")
+                : write_window(layer, w, "AveragePool", true);
+}
+
 static const struct sl_field fields[] = {
     SL_FIELD(sl_pool2d_options, INT, kernel_h), SL_FIELD(sl_pool2d_options, INT, kernel_w),
     SL_FIELD(sl_pool2d_options, INT, stride_h), SL_FIELD(sl_pool2d_options, INT, stride_w),
@@ -71,14 +102,16 @@ const struct sl__layer_kind sl__maxpool2d_kind = {.name = "maxpool2d",
                                                   .fields = fields,
                                                   .infer = infer_max,
                                                   .forward = forward_max,
-                                                  .backward_data = backward_max};
+                                                  .backward_data = backward_max,
+                                                  .onnx_write = onnx_write_max};
 
 const struct sl__layer_kind sl__avgpool2d_kind = {.name = "avgpool2d",
                                                   .options_size = sizeof(struct sl_pool2d_options),
                                                   .fields = fields,
                                                   .infer = infer,
                                                   .forward = forward_average,
-                                                  .backward_data = backward_average};
+                                                  .backward_data = backward_average,
+                                                  .onnx_write = onnx_write_average};
 
 enum sl_status sl_maxpool2d(struct sl_model *model, const char *name,
                             const struct sl_pool2d_options *options) {

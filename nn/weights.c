@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/safetensors.h"
-#include "nn/layer.h"
+#include "nn/onnx.h"
 
 /* ---- walking through a model's state dict ---- */
 
@@ -205,6 +205,7 @@ enum sl_status sl_model_save(struct sl_model *model, const char *path) {
   enum sl_status status;
   struct sl__copy copy = {0};
   if (sl__is_architecture(path)) return sl__architecture_save(model, path);
+  if (sl__is_onnx(path)) return sl__onnx_save(model, path);
   SL_TRY(sl_model_build(model));
   SL_TRY(sl__copy_new(model, &copy));
   SL_TRY(sl__copy_read(model, &copy));
@@ -285,6 +286,7 @@ enum sl_status sl_model_load(struct sl_model *model, const char *path) {
   struct sl_safetensors *file = NULL;
   struct sl__copy copy = {0};
   if (sl__is_architecture(path)) return sl__architecture_load(model, path);
+  if (sl__is_onnx(path)) return sl__onnx_load(model, path);
   SL_TRY(sl_model_build(model));
   SL_TRY(sl__safetensors_open(path, &file));
   SL_TRY(sl__copy_new(model, &copy));

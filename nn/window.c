@@ -17,7 +17,8 @@ enum sl_status sl__window_output(const struct sl__layer *layer, const struct sl_
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "padding %dx%d must be from 0 to below the kernel's %dx%d", w->pad_h,
                           w->pad_w, w->kernel_h, w->kernel_w);
-  int64_t h = in->dim[1] + 2 * w->pad_h - w->kernel_h, v = in->dim[2] + 2 * w->pad_w - w->kernel_w;
+  int64_t h = in->dim[1] + 2 * (int64_t)w->pad_h - w->kernel_h,
+          v = in->dim[2] + 2 * (int64_t)w->pad_w - w->kernel_w;
   if (h < 0 || v < 0)
     return sl__layer_fail(layer, SL_BAD_SHAPE,
                           "a %dx%d window does not fit into %s with padding %dx%d", w->kernel_h,

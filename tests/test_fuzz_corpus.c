@@ -16,6 +16,9 @@
 #define LLVMFuzzerTestOneInput fuzz_model
 #include "tests/fuzz/fuzz_model.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_onnx
+#include "tests/fuzz/fuzz_onnx.c"
+#undef LLVMFuzzerTestOneInput
 #define LLVMFuzzerTestOneInput fuzz_safetensors
 #include "tests/fuzz/fuzz_safetensors.c"
 #undef LLVMFuzzerTestOneInput
@@ -63,6 +66,11 @@ static void test_model(void **state) {
   replay("model", fuzz_model);
 }
 
+static void test_onnx(void **state) {
+  (void)state;
+  replay("onnx", fuzz_onnx);
+}
+
 static void test_pnm(void **state) {
   (void)state;
   replay("pnm", fuzz_pnm);
@@ -72,7 +80,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_idx),         cmocka_unit_test(test_cifar),
       cmocka_unit_test(test_safetensors), cmocka_unit_test(test_model),
-      cmocka_unit_test(test_pnm),
+      cmocka_unit_test(test_onnx),        cmocka_unit_test(test_pnm),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

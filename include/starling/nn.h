@@ -217,6 +217,13 @@ SL_API enum sl_status sl_model_load(struct sl_model *model, const char *path);
 SL_API enum sl_status sl_model_open(struct sl_context *context, const char *path,
                                     struct sl_model **model);
 
+/** ONNX: where path ends in ".onnx", sl_model_save writes one file with architecture and weights,
+ * for inference elsewhere (operator set 17, the batch's axis open, "input" to "output"), and
+ * sl_model_open reads such a file, or another program's of which every operator is a layer;
+ * sl_model_load takes the weights alone, of the same layers. What is lost and what is read:
+ * doc/model.md. \return SL_UNSUPPORTED names the node, its operator and what of it no layer has, or
+ * says that the build has no protobuf-c; SL_BAD_FILE for a damaged file. */
+
 /** The architecture alone, as text, and back: without weights, not built yet. weights: the name of
  * their file for the text, or NULL; path is for messages; text is to be freed by free(). \return
  * as sl_model_open. */

@@ -1,0 +1,395 @@
+#!/usr/bin/env python3
+"""Are the answers of ONNX files those of onnxruntime?
+
+    check_onnx.py [--library libstarling.so] [--quick] [FILE.json|FILE.onnx ...]
+
+A FILE is opened by the library; its ONNX file (a .json is saved as one first) is checked by ONNX's own
+checker and run by onnxruntime, on the same random input as sl_predict. Without files: models that have all
+layers between them, and, where there is PyTorch, models that its exporters write (--quick: in one way). One line a model: the
+greatest difference over the greatest value. Exit: 0 all below 1e-5, 1 not, 77 without onnx and onnxruntime.
+"""
+import argparse
+import contextlib
+import ctypes
+import json
+import os
+import sys
+import tempfile
+import warnings
+
+try:
+    import numpy as np
+    import onnx
+    import onnxruntime
+except ImportError as missing:
+    print(f"check_onnx: skipped: {missing}")
+    sys.exit(77)
+
+LIMIT = 1e-5
+BATCH = 6  # a multiple of what fixed ones are exported with
+
+
+class Shape(ctypes.Structure):
+    _fields_ = [("ndim", ctypes.c_int), ("dim", ctypes.c_int64 * 5)]
+
+    def tuple(self):
+        return tuple(self.dim[: self.ndim])
+
+
+class Library:
+    """The few calls of libstarling that are needed. A call that fails raises its message."""
+
+    def __init__(self, path):
+        self.lib = ctypes.CDLL(path)
+        self.lib.sl_error.restype = ctypes.c_char_p
+        self.lib.sl_model_output.restype = ctypes.POINTER(Shape)
+        self.lib.sl_model_parameter.restype = ctypes.c_char_p
+        self.context = ctypes.c_void_p()
+        # a struct of options that is all zero: the defaults
+        self.call("sl_open", ctypes.create_string_buffer(1024), ctypes.byref(self.context))
+
+    def call(self, name, *arguments):
+        if getattr(self.lib, name)(*arguments) != 0:
+            raise RuntimeError(f"{name}: {self.lib.sl_error().decode(errors='replace')}")
+
+    def close(self):
+        self.lib.sl_close(self.context)
+
+    def parse(self, architecture):
+        text, model = json.dumps(architecture).encode(), ctypes.c_void_p()
+        self.call("sl_model_parse", self.context, b"check_onnx", text, ctypes.c_size_t(len(text)), ctypes.byref(model))
+        return Model(self, model)
+
+    def open(self, path):
+        model = ctypes.c_void_p()
+        self.call("sl_model_open", self.context, path.encode(), ctypes.byref(model))
+        return Model(self, model)
+
+
+class Model:
+    def __init__(self, library, pointer):
+        self.library, self.lib, self.pointer = library, library.lib, pointer
+
+    def free(self):
+        self.lib.sl_model_free(self.pointer)
+
+    def save(self, path):
+        self.library.call("sl_model_save", self.pointer, path.encode())
+
+    def architecture(self):
+        text = ctypes.c_char_p()
+        self.library.call("sl_model_architecture", self.pointer, None, ctypes.byref(text))
+        return json.loads(text.value)
+
+    def randomise(self, random):
+        """Values for all parameters, so that no bias and no statistic is what it begins as."""
+        self.library.call("sl_model_build", self.pointer)
+        for i in range(self.lib.sl_model_parameter_count(self.pointer)):
+            shape = Shape()
+            name = self.lib.sl_model_parameter(self.pointer, i, ctypes.byref(shape))
+            size = shape.tuple()
+            values = random.normal(0, 1 / np.sqrt(max(1, np.prod(size[1:]))), size)
+            if name.endswith(b"running_var"):
+                values = np.abs(values) + 0.5
+            values = np.ascontiguousarray(values, np.float32)
+            self.library.call("sl_model_set", self.pointer, name, values.ctypes.data_as(ctypes.c_void_p))
+
+    def predict(self, x):
+        predictor = ctypes.c_void_p()
+        self.library.call("sl_predictor_open", self.pointer, ctypes.create_string_buffer(256), ctypes.byref(predictor))
+        x = np.ascontiguousarray(x, np.float32 if x.dtype.kind == "f" else np.int32)
+        shape = self.lib.sl_model_output(self.pointer).contents.tuple()
+        y = np.zeros((len(x),) + shape, np.float32)
+        try:
+            self.library.call("sl_predict", predictor, x.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(len(x)),
+                              y.ctypes.data_as(ctypes.c_void_p))
+        finally:
+            self.lib.sl_predictor_free(predictor)
+        return y
+
+
+def run(path, x):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    given = session.get_inputs()[0]
+    kinds = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
+    if isinstance(given.shape[0], int):  # a file for one batch size
+        parts = [x[i : i + given.shape[0]] for i in range(0, len(x), given.shape[0])]
+        return np.concatenate([session.run(None, {given.name: p.astype(kinds[given.type])})[0] for p in parts])
+    return session.run(None, {given.name: x.astype(kinds[given.type])})[0]
+
+
+def make_input(model, random):
+    architecture = model.architecture()
+    size = (BATCH, *architecture["input"])
+    tokens = [layer["vocabulary"] for layer in architecture["layers"] if layer["kind"] == "embedding"]
+    return random.integers(0, min(tokens), size) if tokens else random.normal(0, 1, size).astype(np.float32)
+
+
+def compare(label, model, path, random):
+    """Does the model answer as the file does in onnxruntime? Prints one line."""
+    onnx.checker.check_model(onnx.shape_inference.infer_shapes(onnx.load(path), strict_mode=True), full_check=True)
+    x = make_input(model, random)
+    expected = run(path, x)
+    own = model.predict(x).reshape(expected.shape)
+    error = float(np.max(np.abs(own - expected)) / np.max(np.abs(expected)))
+    fine = error < LIMIT and bool(np.all(np.isfinite(own)))
+    print(f"{label:34} {len(model.architecture()['layers']):3} layers {error:.1e} {'ok' if fine else 'DIFFERS'}")
+    return fine
+
+
+# ---- models of ours ----
+
+def layer(kind, name, *inputs, **options):
+    return {"name": name, "kind": kind, "inputs": list(inputs), **options}
+
+
+def architecture(shape, *layers):
+    for i, one in enumerate(layers):
+        one["inputs"] = one["inputs"] or ([layers[i - 1]["name"]] if i else ["input"])
+    return {"format": "starling model", "version": 1, "input": shape, "layers": list(layers)}
+
+
+OWN = {
+    "lenet": architecture(
+        [1, 28, 28],
+        layer("conv2d", "conv1", channels=20, kernel_h=5, activation="tanh"),
+        layer("maxpool2d", "pool1", kernel_h=2),
+        layer("conv2d", "conv2", channels=50, kernel_h=5, activation="sigmoid"),
+        layer("maxpool2d", "pool2", kernel_h=2),
+        layer("dense", "fc1", features=500, activation="relu"),
+        layer("dropout", "drop", rate=0.25),
+        layer("dense", "fc2", features=10)),
+    "residual": architecture(
+        [3, 12, 10],
+        layer("conv2d", "conv1", channels=4, kernel_h=3, kernel_w=5, stride_h=2, stride_w=1, pad_h=1, pad_w=2,
+              no_bias=True, activation="relu"),
+        layer("batchnorm", "bn1", epsilon=0.001, momentum=0.3),
+        layer("conv2d", "conv2", "bn1", channels=4, kernel_h=3, pad_h=1),
+        layer("add", "sum", "conv2", "bn1"),
+        layer("activation", "relu", activation="relu"),
+        layer("maxpool2d", "pool1", kernel_h=2, stride_h=1, pad_h=1),
+        layer("avgpool2d", "pool2", kernel_h=3, stride_h=2, pad_h=1),
+        layer("activation", "gelu", activation="gelu"),
+        layer("avgpool2d", "pool3", **{"global": True}),
+        layer("dense", "fc", features=5, no_bias=True)),
+    "global maximum, no dense": architecture(
+        [2, 9, 9],
+        layer("conv2d", "conv", channels=6, kernel_h=2, activation="relu"),
+        layer("maxpool2d", "pool", **{"global": True})),
+    "lstm, gru, tied": architecture(
+        [7],
+        layer("embedding", "embed", vocabulary=11, features=6),
+        layer("lstm", "lstm", features=8),
+        layer("dropout", "drop", rate=0.5),
+        layer("gru", "gru", features=6),
+        layer("dense", "decoder", features=11, positions=True, shares="embed")),
+    "lstm on numbers": architecture(
+        [5, 4],
+        layer("lstm", "lstm1", features=8),
+        layer("lstm", "lstm2", features=3),
+        layer("dense", "fc", features=6, activation="tanh"),
+        layer("activation", "act", activation="sigmoid"),
+        layer("dense", "last", features=2, positions=True)),
+    "norm over positions": architecture(
+        [4, 6],
+        layer("batchnorm", "bn"),
+        layer("dense", "d1", features=5, positions=True, activation="relu", no_bias=True),
+        layer("activation", "tanh", activation="tanh"),
+        layer("add", "twice", "tanh", "tanh"),
+        layer("dense", "d2", features=3)),
+}
+
+
+def check_own(library, folder, random):
+    fine = True
+    for label, description in OWN.items():
+        path = os.path.join(folder, "own.onnx")
+        model = library.parse(description)
+        model.randomise(random)
+        model.save(path)
+        fine &= compare(label, model, path, random)
+        again = library.open(path)
+        same = again.architecture() == model.architecture()
+        if not same:
+            print(f"{label}: reads back as another model:\n{again.architecture()}\n{model.architecture()}")
+        fine &= same
+        again.free()
+        model.free()
+    return fine
+
+
+# ---- models of PyTorch's exporters ----
+
+def torch_models(torch):
+    nn = torch.nn
+
+    class LeNet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv1, self.conv2 = nn.Conv2d(1, 6, 5), nn.Conv2d(6, 16, 5)
+            self.fc1, self.fc2 = nn.Linear(256, 60), nn.Linear(60, 10)
+            self.pool = nn.MaxPool2d(2)
+
+        def forward(self, x):
+            x = self.pool(torch.relu(self.conv1(x)))
+            x = self.pool(torch.tanh(self.conv2(x)))
+            return self.fc2(torch.sigmoid(self.fc1(x.view(x.size(0), -1))))
+
+    class Block(nn.Module):
+        def __init__(self, channels, out, stride):
+            super().__init__()
+            self.conv1, self.bn1 = nn.Conv2d(channels, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out)
+            self.conv2, self.bn2 = nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out)
+            self.downsample = None
+            if stride != 1 or channels != out:
+                self.downsample = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+        def forward(self, x):
+            y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
+            return torch.relu(y + (self.downsample(x) if self.downsample else x))
+
+    class ResNet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv1, self.bn1 = nn.Conv2d(3, 8, 7, 2, 3, bias=False), nn.BatchNorm2d(8)
+            self.maxpool = nn.MaxPool2d(3, 2, 1)
+            self.layer1 = nn.Sequential(Block(8, 8, 1), Block(8, 8, 1))
+            self.layer2 = nn.Sequential(Block(8, 16, 2), Block(16, 16, 1))
+            self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(16, 10)
+
+        def forward(self, x):
+            x = self.layer2(self.layer1(self.maxpool(torch.relu(self.bn1(self.conv1(x))))))
+            return self.fc(torch.flatten(self.avgpool(x), 1))
+
+    class Gelus(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.pool = nn.Conv2d(2, 4, 3), nn.AvgPool2d(2, padding=1)
+            self.flat, self.fc1, self.fc2 = nn.Flatten(), nn.Linear(64, 9), nn.Linear(9, 3)
+            self.act, self.drop = nn.GELU(), nn.Dropout(0.3)
+
+        def forward(self, x):
+            x = self.act(self.fc1(self.drop(self.flat(self.pool(self.conv(x))))))
+            return self.fc2(x)
+
+    class Words(nn.Module):
+        def __init__(self, cell, layers, tied):
+            super().__init__()
+            self.embed, self.rnn = nn.Embedding(23, 12), cell(12, 12, layers, batch_first=True)
+            self.decoder = nn.Linear(12, 23)
+            if tied:
+                self.decoder.weight = self.embed.weight
+
+        def forward(self, x):
+            return self.decoder(self.rnn(self.embed(x))[0])
+
+    tokens, pixels = torch.zeros(2, 6, dtype=torch.long), torch.zeros
+    return {
+        "lenet": (LeNet(), pixels(2, 1, 28, 28)),
+        "resnet": (ResNet(), pixels(2, 3, 32, 32)),
+        "gelu, average": (Gelus(), pixels(2, 2, 8, 8)),
+        "lstm": (Words(nn.LSTM, 1, False), tokens),
+        "lstm of 2, tied": (Words(nn.LSTM, 2, True), tokens),
+        "gru of 2": (Words(nn.GRU, 2, False), tokens),
+    }
+
+
+def export_ways(torch, quick):
+    """Label and arguments of torch.onnx.export."""
+    dynamic = {"input": {0: "N"}, "output": {0: "N"}}
+    yield "", {"dynamo": False, "dynamic_axes": dynamic}
+    if quick:
+        return
+    yield ", opset 11", {"dynamo": False, "dynamic_axes": dynamic, "opset_version": 11}
+    yield ", fixed batch", {"dynamo": False}
+    yield ", unfolded", {"dynamo": False, "dynamic_axes": dynamic, "opset_version": 17, "do_constant_folding": False,
+                         "training": torch.onnx.TrainingMode.PRESERVE}
+    try:
+        import onnxscript  # noqa: F401
+    except ImportError:
+        print("check_onnx: no onnxscript: PyTorch's newer exporter is left out")
+        return
+    yield ", dynamo", {"dynamo": True, "external_data": False, "verbose": False,
+                       "dynamic_shapes": ({0: torch.export.Dim("N")},)}
+
+
+@contextlib.contextmanager
+def quiet():
+    """Exporters say more than one wants to read."""
+    sys.stdout.flush()
+    nothing, kept = os.open(os.devnull, os.O_WRONLY), (os.dup(1), os.dup(2))
+    os.dup2(nothing, 1), os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        sys.stdout.flush(), sys.stderr.flush()
+        os.dup2(kept[0], 1), os.dup2(kept[1], 2)
+        for descriptor in (nothing, *kept):
+            os.close(descriptor)
+
+
+def check_torch(library, folder, random, quick):
+    try:
+        import torch
+    except ImportError:
+        print("check_onnx: no PyTorch: its exporters' files are left out")
+        return True
+    fine = True
+    warnings.filterwarnings("ignore")
+    torch.manual_seed(1)
+    for name, (module, x) in torch_models(torch).items():
+        for part in module.modules():  # statistics as after a training
+            if isinstance(part, torch.nn.BatchNorm2d):
+                part.running_mean.normal_()
+                part.running_var.uniform_(0.5, 2)
+        for label, options in export_ways(torch, quick):
+            path = os.path.join(folder, "torch.onnx")
+            with quiet():
+                torch.onnx.export(module.eval(), (x,), path, input_names=["input"], output_names=["output"], **options)
+            try:
+                model = library.open(path)
+            except RuntimeError as error:
+                print(f"torch {name}{label}: {error}")
+                fine = False
+                continue
+            fine &= compare(f"torch {name}{label}", model, path, random)
+            model.free()
+    return fine
+
+
+def check_file(library, path, folder, random):
+    model = library.open(path)
+    if not path.endswith(".onnx"):
+        saved = os.path.join(folder, "file.onnx")
+        model.save(saved)
+        fine = compare(path, model, saved, random)
+    else:
+        fine = compare(path, model, path, random)
+    model.free()
+    return fine
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--library", default="libstarling.so")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("files", nargs="*")
+    arguments = parser.parse_args()
+    os.environ.setdefault("STARPU_SILENT", "1")
+    random = np.random.default_rng(1)
+    library = Library(arguments.library)
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.files:
+            fine = all([check_file(library, path, folder, random) for path in arguments.files])
+        else:
+            fine = check_own(library, folder, random)
+            sys.stdout.flush()
+            fine &= check_torch(library, folder, random, arguments.quick)
+    library.close()
+    return 0 if fine else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
