@@ -13,8 +13,8 @@ enum sl_status sl__program_new(struct sl_context *context, struct sl__program **
 /* Waits for nothing: its tasks must have ended. NULL is legal. */
 void sl__program_free(struct sl__program *program);
 
-/* From here to sl__program_compile, what the context's sl__submit and sl__tensor_invalidate are
- * called for is noted. To be called with nobody else submitting to the context. */
+/* From here to sl__program_compile, what the context's sl__submit is called for is noted. To be
+ * called with nobody else submitting to the context. */
 void sl__program_record(struct sl__program *program);
 
 /* Note no more, and make tasks of what was noted. result: the tensor that is asked for afterwards;

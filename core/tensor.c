@@ -181,9 +181,7 @@ enum sl_status sl__tensor_keep_split(struct sl_tensor *t) {
   return SL_OK;
 }
 
-void sl__tensor_invalidate(struct sl_tensor *t) {
-  if (!t->context->program) starpu_data_invalidate_submit(t->handle);
-}
+void sl__tensor_invalidate(struct sl_tensor *t) { starpu_data_invalidate_submit(t->handle); }
 
 /* Messages out of step are submitted by any thread. */
 void sl__tensor_written(struct sl_tensor *t) {
