@@ -17,6 +17,7 @@ struct shape {
   int32_t channels;              /* K */
   int32_t out_height, out_width; /* H', W' */
   int32_t height, pitch;         /* of one remainder's plane: rows, and floats a row */
+  int32_t across;                /* remainders side by side: those that a tap of the window has */
   int64_t plane;                 /* floats of a channel, all remainders */
   bool by_rows;                  /* vectors do not reach from row to row */
   int64_t to_plane;              /* floats of a channel's outputs, where tiles write them */
@@ -82,6 +83,8 @@ static void run_image(const struct width *w, const struct shape *g, const float 
 
 static int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
+static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
+
 static struct shape shape_of(const struct sl__conv_args *a) {
   struct shape g = {.taps = sl__conv_taps(a),
                     .pixels = sl__conv_pixels(a),
@@ -90,7 +93,8 @@ static struct shape shape_of(const struct sl__conv_args *a) {
                     .out_width = a->out_width};
   g.height = a->out_height + (a->kernel_h - 1) / a->stride_h;
   g.pitch = a->out_width + (a->kernel_w - 1) / a->stride_w;
-  g.plane = (int64_t)a->stride_h * a->stride_w * g.height * g.pitch;
+  g.across = least(a->stride_w, a->kernel_w);
+  g.plane = (int64_t)least(a->stride_h, a->kernel_h) * g.across * g.height * g.pitch;
   return g;
 }
 
@@ -105,18 +109,28 @@ static void cut(struct shape *g, int lanes) {
 
 static int64_t floats_of(size_t bytes) { return (int64_t)((bytes + 63) / 64 * 16); }
 
+/* Kernels and outputs are 32 bits wide each: products of four of them need not fit into 64. */
 bool sl__direct_fits(const struct sl__conv_args *a) {
-  struct shape g = shape_of(a);
-  return a->channels * g.plane < INT32_MAX && g.taps < INT32_MAX / 4;
+  int64_t size = a->channels;
+  const int64_t factors[] = {least(a->stride_h, a->kernel_h), least(a->stride_w, a->kernel_w),
+                             a->out_height + (a->kernel_h - 1) / a->stride_h,
+                             a->out_width + (a->kernel_w - 1) / a->stride_w};
+  for (int i = 0; i < 4; i++)
+    if (__builtin_mul_overflow(size, factors[i], &size)) return false;
+  return size < INT32_MAX / 2 && sl__conv_taps(a) < INT32_MAX / 4;
 }
 
-/* The tables, the image, and the plane of outputs: for the narrowest vectors, which are the most,
- * and for the widest, which read and write furthest behind the end. */
+/* The tables, the image, and the plane of outputs, for whatever width: the narrowest vectors are
+ * not always the most, and the widest read and write furthest behind the end. */
 int64_t sl__direct_scratch(const struct sl__conv_args *a) {
   struct shape g = shape_of(a);
-  cut(&g, 4);
+  int32_t starts = 0;
+  for (int lanes = 4; lanes <= 16; lanes *= 2) {
+    cut(&g, lanes);
+    if (g.starts > starts) starts = g.starts;
+  }
   return floats_of((size_t)g.taps * sizeof *g.offset) +
-         floats_of((size_t)g.starts * sizeof *g.start) + a->channels * g.plane + 64 +
+         floats_of((size_t)starts * sizeof *g.start) + a->channels * g.plane + 64 +
          g.channels * ((int64_t)g.out_height * g.pitch + 16);
 }
 
@@ -124,7 +138,7 @@ static void find_offsets(const struct sl__conv_args *a, const struct shape *g, i
   for (int32_t c = 0; c < a->channels; c++)
     for (int32_t r = 0; r < a->kernel_h; r++)
       for (int32_t s = 0; s < a->kernel_w; s++) {
-        int32_t remainder = r % a->stride_h * a->stride_w + s % a->stride_w;
+        int32_t remainder = r % a->stride_h * g->across + s % a->stride_w;
         *offset++ = (int32_t)(c * g->plane) + (remainder * g->height + r / a->stride_h) * g->pitch +
                     s / a->stride_w;
       }
@@ -197,7 +211,7 @@ SL_SIMD static void frame(const struct sl__conv_args *a, const struct shape *g, 
   for (int32_t c = 0; c < a->channels; c++, image += (int64_t)a->height * a->width, to += g->plane)
     for (int32_t rh = 0; rh < a->stride_h && rh < a->kernel_h; rh++)
       for (int32_t rw = 0; rw < a->stride_w && rw < a->kernel_w; rw++)
-        frame_plane(a, g, image, rh, rw, to + (rh * a->stride_w + rw) * each);
+        frame_plane(a, g, image, rh, rw, to + (rh * g->across + rw) * each);
 }
 
 /* Outputs out of planes as wide as the frame. */

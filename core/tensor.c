@@ -244,7 +244,7 @@ enum sl_status sl__scratch(struct sl_context *context, size_t bytes, struct sl_t
   struct sl_tensor **slot = &context->scratch[power];
   enum sl_status status = SL_OK;
   if (!*slot) {
-    struct sl_shape shape = SL_SHAPE(((int64_t)1 << power) / 4);
+    struct sl_shape shape = SL_SHAPE((int64_t)1 << (power - 12), 1024); /* rows have 32 bits */
     status = sl__tensor_temporary(context, &shape, SL_F32, slot);
   }
   *scratch = *slot;
