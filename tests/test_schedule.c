@@ -1,5 +1,6 @@
 /* Schedules: the factors against values worked out by hand, and the texts that are refused. */
 #include <math.h>
+#include <stdio.h>
 
 #include "small_model.h"
 
