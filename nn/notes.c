@@ -31,9 +31,16 @@ static void clear(struct sl_model_notes *notes) {
 
 void sl__notes_free(struct sl_model *model) { clear(&model->notes); }
 
+/* The last dimension that is not 1: of [10], [10, 1, 1] and, for each of 7 positions, [7, 10]. */
+static int64_t count_classes(const struct sl_shape *output) {
+  int last = output->ndim - 1;
+  while (last > 0 && output->dim[last] == 1) last--;
+  return output->dim[last];
+}
+
 static enum sl_status check(const struct sl_model *model, const struct sl_model_notes *notes) {
   const struct sl_shape *output = sl_model_output(model);
-  int64_t channels = model->sample.dim[0], classes = output->dim[output->ndim - 1];
+  int64_t channels = model->sample.dim[0], classes = count_classes(output);
   if (notes->channels && notes->channels != 1 && notes->channels != channels)
     return sl_fail(
         SL_BAD_ARGUMENT,

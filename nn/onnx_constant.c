@@ -244,7 +244,7 @@ static enum sl_status fold_concat(struct sl__onnx_reader *r, const struct sl__on
   if (!to) return sl__onnx_no_memory(&r->graph);
   for (int d = 0; d < axis; d++) outer *= x->dim[d];
   for (int d = axis + 1; d < x->ndim; d++) row *= (size_t)x->dim[d];
-  for (int64_t o = 0; o < outer; o++)
+  for (int64_t o = 0; y->count && o < outer; o++)
     for (int i = 0; i < node->inputs; i++) {
       const struct sl__onnx_tensor *part = sl__onnx_constant(r, node, i);
       size_t size = (size_t)part->dim[axis] * row;
@@ -269,6 +269,9 @@ static enum sl_status fold_slice(struct sl__onnx_reader *r, const struct sl__onn
   enum sl_status status;
   *y = *x;
   if (x->zeros) return SL_OK;
+  if (!has_values(x))
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "its input 0 has no values of a type that is read (here %d)", x->type);
   SL_TRY(sl__onnx_get_either(r, node, "starts", 1, &starts, &count));
   SL_TRY(sl__onnx_get_either(r, node, "ends", 2, &ends, &same));
   SL_TRY(sl__onnx_get_either(r, node, "axes", 3, &axes, &axes_count));

@@ -270,8 +270,9 @@ static enum sl_status take_shape(const struct sl__onnx_graph *graph, const SlOnn
   to->count = 1;
   for (int i = 0; i < to->ndim; i++) {
     to->dim[i] = from->dims[i];
-    if (to->dim[i] < 0 || __builtin_mul_overflow(to->count, to->dim[i], &to->count) ||
-        to->count > MOST_VALUES)
+    /* none is large, beside one that is 0 neither */
+    if (to->dim[i] < 0 || to->dim[i] > MOST_VALUES ||
+        __builtin_mul_overflow(to->count, to->dim[i], &to->count) || to->count > MOST_VALUES)
       return sl_fail(SL_BAD_FILE, "%s: tensor %.64s: dimension %d is %lld", graph->path, to->name,
                      i, (long long)to->dim[i]);
   }

@@ -501,18 +501,38 @@ out:
   return status;
 }
 
-/* Tied: the weight is the embedding's own tensor, or its transpose; an exporter that has turned the
- * weight itself leaves but equal values. */
-static bool is_tied(const reader *r, const struct sl__onnx_tensor *weight, bool turned) {
+/* A layer's weight may be shared once, and where it has nothing else. */
+static bool may_give(const reader *r, int layer) {
+  const struct sl__layer *from = &r->model->layers[layer];
+  return from->params.count == 1 && !from->is_shared;
+}
+
+/* The weight is the first embedding's table, turned: an exporter that has turned it itself leaves
+ * but equal values. */
+static bool is_table(const reader *r, const struct sl__onnx_tensor *weight, bool turned) {
   const struct sl__onnx_tensor *table = r->embedding;
-  if (!table || r->model->layers[r->embedding_layer].is_shared) return false;
-  if (turned ? weight->transposed == table : weight == table) return true;
+  if (!table || !may_give(r, r->embedding_layer)) return false;
   if (r->own || !turned || weight->dim[0] != table->dim[1] || weight->dim[1] != table->dim[0])
     return false;
   for (int64_t i = 0; i < table->dim[0]; i++)
     for (int64_t k = 0; k < table->dim[1]; k++)
       if (table->reals[i * table->dim[1] + k] != weight->reals[k * table->dim[0] + i]) return false;
   return true;
+}
+
+/* The layer before that has taken the same tensor for its weight, or the one that this is the
+ * transpose of; -1: none. how: says for later ones what was taken. */
+static int find_tied(const reader *r, const struct sl__onnx_tensor *weight, bool turned,
+                     struct sl__onnx_setting *how) {
+  bool back = turned && weight->transposed;
+  how->matrix = back ? weight->transposed : weight;
+  how->turned = turned && !back;
+  for (int i = 0; i < r->setting_count; i++) {
+    const struct sl__onnx_setting *s = &r->settings[i];
+    if (s->matrix == how->matrix && s->turned == how->turned && may_give(r, s->layer))
+      return s->layer;
+  }
+  return is_table(r, weight, turned) ? r->embedding_layer : -1;
 }
 
 struct dense {
@@ -536,11 +556,12 @@ static enum sl_status append_dense(reader *r, const node_of *node, const value_o
   if (x->view.dim[x->view.ndim - 1] != inputs)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "its weight takes %lld values, its input has %lld",
                            (long long)inputs, (long long)x->view.dim[x->view.ndim - 1]);
-  if (is_tied(r, w, d->turned)) o.layer.shares = r->model->layers[r->embedding_layer].name;
+  struct sl__onnx_setting how = {.columns = d->turned ? inputs : 0};
+  int from = find_tied(r, w, d->turned, &how);
+  if (from >= 0) o.layer.shares = r->model->layers[from].name;
   const char *name = w->name && strstr(w->name, ".weight") ? w->name : d->bias_name;
   SL_TRY(sl__onnx_append(r, node, name, &sl__dense_kind, &o, x, NULL));
-  struct sl__onnx_setting turn = {.columns = d->turned ? inputs : 0};
-  if (!o.layer.shares) SL_TRY(sl__onnx_set(r, node, "weight", w->reals, w->count, &turn));
+  if (from < 0) SL_TRY(sl__onnx_set(r, node, "weight", w->reals, w->count, &how));
   if (d->bias) SL_TRY(sl__onnx_set(r, node, "bias", d->bias, features, NULL));
   value_of seen = {.view = r->model->layers[r->model->count - 1].out, .order = x->order};
   status = give_first(r, last, &seen);
@@ -623,8 +644,9 @@ static enum sl_status read_gather(reader *r, const node_of *node) {
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "takes rows by other than the model's input, whole numbers");
   struct sl_embedding_options o = {.vocabulary = table->dim[0], .features = table->dim[1]};
+  struct sl__onnx_setting how = {.matrix = table};
   SL_TRY(sl__onnx_append(r, node, table->name, &sl__embedding_kind, &o, &tokens, NULL));
-  SL_TRY(sl__onnx_set(r, node, "weight", table->reals, table->count, NULL));
+  SL_TRY(sl__onnx_set(r, node, "weight", table->reals, table->count, &how));
   if (!r->embedding) {
     r->embedding = table;
     r->embedding_layer = r->model->count - 1;

@@ -15,7 +15,7 @@
 /* What reading may cost beside the file's own bytes, and a multiple of these. */
 #define ROOM ((size_t)32 << 20)
 #define PARAMETER_ROOM ((size_t)4 << 20) /* and the parameters, bytes of f32 */
-enum { TIMES = 12, PARAMETER_TIMES = 4 };
+enum { TIMES = 12, PARAMETER_TIMES = 4, MOST_PROBES = 512 };
 
 enum sl_status sl__onnx_refuse(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                enum sl_status status, const char *format, ...) {
@@ -28,25 +28,32 @@ enum sl_status sl__onnx_refuse(const struct sl__onnx_reader *r, const struct sl_
   return sl_fail(status, "%s: node %.64s (%.32s): %s", r->graph.path, name, node->op, text);
 }
 
-/* ---- names: a table by hash, never full ---- */
+/* ---- names: a table by hash, never more than half full ---- */
 
+/* NULL: neither the name nor a free place is near its hash's, which some hundred thousand names
+ * that are not made so do not come to. */
 static struct sl__onnx_value *place_of(const struct sl__onnx_reader *r, const char *name) {
   size_t place = (size_t)sl__hash_name(name);
-  for (;; place++) {
+  for (int i = 0; i < MOST_PROBES; i++, place++) {
     struct sl__onnx_value *value = &r->table[place & (r->places - 1)];
     if (!value->name || !strcmp(value->name, name)) return value;
   }
+  return NULL;
 }
 
 struct sl__onnx_value *sl__onnx_find(const struct sl__onnx_reader *r, const char *name) {
   struct sl__onnx_value *value = place_of(r, name);
-  return value->name ? value : NULL;
+  return value && value->name ? value : NULL;
 }
 
-static struct sl__onnx_value *find_or_add(struct sl__onnx_reader *r, const char *name) {
-  struct sl__onnx_value *value = place_of(r, name);
-  value->name = name;
-  return value;
+static enum sl_status find_or_add(struct sl__onnx_reader *r, const char *name,
+                                  struct sl__onnx_value **value) {
+  *value = place_of(r, name);
+  if (!*value)
+    return sl_fail(SL_BAD_FILE, "%s: its names are made to collide: no place is left near '%.64s'",
+                   r->graph.path, name);
+  (*value)->name = name;
+  return SL_OK;
 }
 
 static enum sl_status make_table(struct sl__onnx_reader *r) {
@@ -74,7 +81,9 @@ const struct sl__onnx_tensor *sl__onnx_constant(const struct sl__onnx_reader *r,
 
 enum sl_status sl__onnx_define(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                const char *name, const struct sl__onnx_value *value) {
-  struct sl__onnx_value *place = find_or_add(r, name);
+  struct sl__onnx_value *place;
+  enum sl_status status = find_or_add(r, name, &place);
+  if (status != SL_OK) return status;
   struct sl__onnx_value old = *place;
   if (old.is != SL__ONNX_NOTHING || !*name)
     return node ? sl__onnx_refuse(r, node, SL_BAD_FILE, "'%.64s' is made twice, or has no name",
@@ -210,7 +219,7 @@ static void weight_layer(const char *weight, char *name, size_t size) {
 }
 
 /* Of a stranger's file: after the weight, as PyTorch's state dict has it, or after the node. */
-static void foreign_name(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+static void foreign_name(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                          const char *weight, char name[64]) {
   static const char prefix[] = "node_"; /* of PyTorch's newer exporter */
   char path[256] = "";
@@ -227,7 +236,8 @@ static void foreign_name(const struct sl__onnx_reader *r, const struct sl__onnx_
   for (char *c = name; *c; c++)
     if (!isalnum((unsigned char)*c) && !strchr("_.-", *c)) *c = '_';
   size_t length = strlen(name);
-  if (is_taken(r->model, name)) snprintf(name + length, 64 - length, "_%d", r->model->count);
+  if (r->number < r->model->count) r->number = r->model->count;
+  while (is_taken(r->model, name)) snprintf(name + length, 64 - length, "_%d", r->number++);
 }
 
 static const char *name_of(const struct sl__onnx_reader *r, const struct sl__onnx_value *value) {
@@ -353,9 +363,11 @@ static enum sl_status take_input(struct sl__onnx_reader *r, const struct sl__onn
 }
 
 /* Backwards from the output: which nodes are of use, and how many take each value. */
-static void mark(struct sl__onnx_reader *r) {
+static enum sl_status mark(struct sl__onnx_reader *r) {
   const struct sl__onnx_graph *g = &r->graph;
-  struct sl__onnx_value *end = find_or_add(r, g->output[0].name);
+  struct sl__onnx_value *end, *input;
+  enum sl_status status;
+  SL_TRY(find_or_add(r, g->output[0].name, &end));
   end->uses = 1;
   end->user = -1;
   for (int n = g->nodes - 1; n >= 0; n--) {
@@ -366,11 +378,13 @@ static void mark(struct sl__onnx_reader *r) {
     }
     for (int i = 0; i < node->inputs && r->needed[n]; i++) {
       if (!*node->input[i]) continue;
-      struct sl__onnx_value *input = find_or_add(r, node->input[i]);
+      SL_TRY(find_or_add(r, node->input[i], &input));
       input->uses++;
       input->user = n;
     }
   }
+out:
+  return status;
 }
 
 static enum sl_status begin(struct sl__onnx_reader *r, struct sl_context *context) {
@@ -393,11 +407,11 @@ static enum sl_status begin(struct sl__onnx_reader *r, struct sl_context *contex
   }
   if (status != SL_OK) goto out;
   r->own = !strcmp(g->producer, SL__ONNX_PRODUCER);
-  status = sl__onnx_define(
+  SL_TRY(sl__onnx_define(
       r, NULL, input->name,
       &(struct sl__onnx_value){
-          .is = SL__ONNX_OUTPUT, .layer = SL_INPUT, .view = sample, .factor = 1, .has_x = true});
-  mark(r);
+          .is = SL__ONNX_OUTPUT, .layer = SL_INPUT, .view = sample, .factor = 1, .has_x = true}));
+  status = mark(r);
 out:
   return status;
 }
@@ -546,13 +560,12 @@ out:
   return status;
 }
 
-/* Do both have the same parameters in the same order, so that a copy of one is one of the other? */
+/* Do both have the same parameters in the same order? Layers without any may lie elsewhere. */
 static enum sl_status check_alike(const struct sl_model *model, const struct sl_model *other,
                                   const char *path) {
   int count = sl_model_parameter_count(model), others = sl_model_parameter_count(other);
-  if (model->count != other->count || count != others)
-    return sl_fail(SL_BAD_FILE, "%s: has %d layers and %d parameters, the model %d and %d", path,
-                   other->count, others, model->count, count);
+  if (count != others)
+    return sl_fail(SL_BAD_FILE, "%s: has %d parameters, the model %d", path, others, count);
   for (int i = 0; i < count; i++) {
     struct sl_shape a, b;
     char own[96], theirs[96];
@@ -567,9 +580,22 @@ static enum sl_status check_alike(const struct sl_model *model, const struct sl_
   return SL_OK;
 }
 
+/* A copy for the model of another one's: their blocks need not lie alike. */
+static enum sl_status copy_for(const struct sl_model *model, const struct sl_model *other,
+                               const struct sl__copy *theirs, struct sl__copy *own) {
+  struct sl_shape shape;
+  enum sl_status status = sl__copy_new(model, own);
+  for (int i = 0; status == SL_OK && i < sl_model_parameter_count(model); i++) {
+    sl_model_parameter(model, i, &shape);
+    memcpy(sl__copy_values(own, model, i), sl__copy_values(theirs, other, i),
+           (size_t)sl_shape_count(&shape) * sizeof(float));
+  }
+  return status;
+}
+
 enum sl_status sl__onnx_load(struct sl_model *model, const char *path) {
   struct sl_model *other = NULL;
-  struct sl__copy copy = {0};
+  struct sl__copy copy = {0}, own = {0};
   enum sl_status status;
   uint8_t *bytes = NULL;
   size_t size;
@@ -577,10 +603,12 @@ enum sl_status sl__onnx_load(struct sl_model *model, const char *path) {
   SL_TRY(sl__file_read(path, SL__ONNX_MOST_BYTES, &bytes, &size));
   SL_TRY(sl__onnx_parse(model->context, path, bytes, size, &other, &copy));
   SL_TRY(check_alike(model, other, path));
-  status = sl__copy_write(model, &copy);
+  SL_TRY(copy_for(model, other, &copy, &own));
+  status = sl__copy_write(model, &own);
 out:
   sl_model_free(other);
   sl__copy_free(&copy);
+  sl__copy_free(&own);
   free(bytes);
   return status;
 }

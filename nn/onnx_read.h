@@ -38,6 +38,8 @@ struct sl__onnx_setting {
   const float *values; /* NULL: zeros */
   int64_t columns;     /* above 0: values is the transpose, with so many rows */
   const char *gates;   /* which of the file's gates each of ours is, digits; NULL: as they lie */
+  const struct sl__onnx_tensor *matrix; /* a weight that a dense layer may share; NULL: none such */
+  bool turned;                          /* that matrix is the weight's transpose */
 };
 
 struct sl__onnx_reader {
@@ -51,6 +53,7 @@ struct sl__onnx_reader {
   bool *needed, *done;
   struct sl__onnx_setting *settings;
   int setting_count, setting_room;
+  int number; /* the next behind a name that is taken; only grows, so that it is soon found */
   size_t parameter_bytes, most_parameters;
   const struct sl__onnx_tensor *embedding; /* the weight of the first embedding */
   int embedding_layer;

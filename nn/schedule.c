@@ -22,11 +22,11 @@ static enum sl_status fail_schedule(const char *text, const char *why) {
 /* "12.5%" of all steps, rounded down; of few steps it may be none. */
 static bool parse_share(const char *word, int64_t total, int64_t *steps) {
   char *end = NULL;
-  double share = strtod(word, &end) / 100;
+  double percent = strtod(word, &end);
   if (end == word || strspn(word, "0123456789.") + 1 != strlen(word) || strcmp(end, "%") ||
-      !(share <= 1) || total < 1 || total > MOST_STEPS)
+      !(percent <= 100) || total < 1 || total > MOST_STEPS)
     return false;
-  *steps = (int64_t)(share * (double)total);
+  *steps = (int64_t)(percent * (double)total / 100); /* 29 / 100 is not exact */
   return true;
 }
 

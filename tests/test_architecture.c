@@ -103,6 +103,19 @@ static void the_text_is_readable(void **state) {
   sl_model_free(m);
 }
 
+/* Of a plane of one pixel, as a global pooling leaves it, the channels are the classes. */
+static void classes_of_one_pixel_have_names(void **state) {
+  (void)state;
+  static const char *const names[3] = {"a", "b", "c"};
+  struct sl_model *m = new_model(SL_SHAPE(3, 4, 4));
+  assert_ok(sl_avgpool2d(m, "pool", &(struct sl_pool2d_options){.global = true}));
+  assert_int_equal(sl_model_output(m)->ndim, 3);
+  assert_ok(sl_model_note(m, &(struct sl_model_notes){.class_count = 3, .class_names = names}));
+  assert_refused(sl_model_note(m, &(struct sl_model_notes){.class_count = 1, .class_names = names}),
+                 SL_BAD_ARGUMENT, "has 3");
+  sl_model_free(m);
+}
+
 /* Means, deviations and names of classes go into the text and come back; older models have none. */
 static void notes_are_kept(void **state) {
   (void)state;
@@ -327,10 +340,13 @@ static int teardown(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(what_is_written_reads_back), cmocka_unit_test(notes_are_kept),
-      cmocka_unit_test(the_text_is_readable),       cmocka_unit_test(files_keep_the_weights),
-      cmocka_unit_test(strange_texts_are_refused),  cmocka_unit_test(strange_files_are_refused),
-      cmocka_unit_test(damage_does_no_harm)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_written_reads_back),
+                                     cmocka_unit_test(notes_are_kept),
+                                     cmocka_unit_test(classes_of_one_pixel_have_names),
+                                     cmocka_unit_test(the_text_is_readable),
+                                     cmocka_unit_test(files_keep_the_weights),
+                                     cmocka_unit_test(strange_texts_are_refused),
+                                     cmocka_unit_test(strange_files_are_refused),
+                                     cmocka_unit_test(damage_does_no_harm)};
   return cmocka_run_group_tests_name("architecture", tests, setup, teardown);
 }

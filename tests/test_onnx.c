@@ -7,10 +7,62 @@
 #include <math.h>
 
 #include "core/safetensors.h"
+#include "nn/hash.h"
 #include "nn/onnx.h"
 #include "tests/files.h"
 
 enum { SAMPLES = 3 };
+
+static struct sl_model *positions(void) {
+  struct sl_model *m = new_model(SL_SHAPE(9));
+  assert_ok(sl_dense(
+      m, "fc1",
+      &(struct sl_dense_options){
+          .features = 6, .positions = true, .no_bias = true, .activation = SL_ACTIVATION_SIGMOID}));
+  assert_ok(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 2}));
+  return m;
+}
+
+/* No bias and no statistic is what it begins as. */
+static struct sl_model *filled(struct sl_model *(*make)(void)) {
+  struct sl_model *m = make();
+  struct sl_shape shape;
+  uint32_t random = 12345;
+  assert_ok(sl_model_build(m));
+  for (int i = 0; i < sl_model_parameter_count(m); i++) {
+    const char *name = sl_model_parameter(m, i, &shape);
+    float *values = get_values(m, name);
+    for (int64_t k = 0; k < sl_shape_count(&shape); k++) {
+      random = random * 1664525u + 1013904223u;
+      values[k] = (float)(random >> 8) / (float)(1 << 24) - (strstr(name, "var") ? -0.5f : 0.5f);
+    }
+    assert_ok(sl_model_set(m, name, values));
+    free(values);
+  }
+  return m;
+}
+
+static const char *fixture(const char *name) {
+  static char path[4096];
+  snprintf(path, sizeof path, "%s/tests/fixtures/%s", source_folder(), name);
+  return path;
+}
+
+#ifndef SL_HAVE_ONNX
+
+/* ---- a build without protobuf-c ---- */
+
+static void without_protobuf_it_says_so(void **state) {
+  (void)state;
+  struct sl_model *m = filled(positions);
+  assert_refused(sl_model_save(m, in_folder("m.onnx")), SL_UNSUPPORTED, "libprotobuf-c-dev");
+  sl_model_free(m);
+  assert_refused(sl_model_open(context, fixture("onnx_words.onnx"), &m), SL_UNSUPPORTED,
+                 "libprotobuf-c-dev");
+  assert_null(m);
+}
+
+#else
 
 /* ---- models with every kind of layer and every option that an ONNX file keeps ---- */
 
@@ -73,37 +125,32 @@ static struct sl_model *words(void) {
   return m;
 }
 
-static struct sl_model *positions(void) {
-  struct sl_model *m = new_model(SL_SHAPE(9));
+/* Weights in common with others than the first embedding. */
+static struct sl_model *tied(void) {
+  struct sl_model *m = new_model(SL_SHAPE(7));
+  assert_ok(
+      sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = 11, .features = 6}));
+  assert_ok(sl_embedding(
+      m, "other",
+      &(struct sl_embedding_options){.vocabulary = 11, .features = 6, .layer.inputs = "input"}));
+  assert_ok(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "embed,other"}));
   assert_ok(sl_dense(
-      m, "fc1",
-      &(struct sl_dense_options){
-          .features = 6, .positions = true, .no_bias = true, .activation = SL_ACTIVATION_SIGMOID}));
-  assert_ok(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 2}));
+      m, "same", &(struct sl_dense_options){.features = 6, .positions = true, .no_bias = true}));
+  assert_ok(sl_dense(m, "again",
+                     &(struct sl_dense_options){.features = 6,
+                                                .positions = true,
+                                                .activation = SL_ACTIVATION_TANH,
+                                                .layer.shares = "same"}));
+  assert_ok(sl_dense(
+      m, "words",
+      &(struct sl_dense_options){.features = 11, .positions = true, .layer.shares = "other"}));
+  assert_ok(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 77, .no_bias = true}));
+  assert_ok(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 77, .layer.shares = "fc1"}));
   return m;
 }
 
-static struct sl_model *(*const models[])(void) = {images, flat, words, positions};
+static struct sl_model *(*const models[])(void) = {images, flat, words, positions, tied};
 enum { MODELS = sizeof models / sizeof *models };
-
-/* No bias and no statistic is what it begins as. */
-static struct sl_model *filled(struct sl_model *(*make)(void)) {
-  struct sl_model *m = make();
-  struct sl_shape shape;
-  uint32_t random = 12345;
-  assert_ok(sl_model_build(m));
-  for (int i = 0; i < sl_model_parameter_count(m); i++) {
-    const char *name = sl_model_parameter(m, i, &shape);
-    float *values = get_values(m, name);
-    for (int64_t k = 0; k < sl_shape_count(&shape); k++) {
-      random = random * 1664525u + 1013904223u;
-      values[k] = (float)(random >> 8) / (float)(1 << 24) - (strstr(name, "var") ? -0.5f : 0.5f);
-    }
-    assert_ok(sl_model_set(m, name, values));
-    free(values);
-  }
-  return m;
-}
 
 /* ---- answers ---- */
 
@@ -168,6 +215,69 @@ static void weights_are_loaded(void **state) {
   sl_model_free(m);
 }
 
+static struct sl_model *conv_relu_bn(void) {
+  struct sl_model *m = new_model(SL_SHAPE(1, 6, 6));
+  assert_ok(sl_conv2d(m, "conv1", &(struct sl_conv2d_options){.channels = 4, .kernel_h = 3}));
+  assert_ok(
+      sl_activate(m, "relu", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
+  assert_ok(sl_batchnorm(m, "bn1", &(struct sl_batchnorm_options){0}));
+  return m;
+}
+
+static struct sl_model *conv_bn_relu(void) {
+  struct sl_model *m = new_model(SL_SHAPE(1, 6, 6));
+  assert_ok(sl_conv2d(m, "conv1", &(struct sl_conv2d_options){.channels = 4, .kernel_h = 3}));
+  assert_ok(sl_batchnorm(m, "bn1", &(struct sl_batchnorm_options){0}));
+  assert_ok(
+      sl_activate(m, "relu", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
+  return m;
+}
+
+static struct sl_model *dense_act(void) {
+  struct sl_model *m = new_model(SL_SHAPE(40));
+  assert_ok(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 90}));
+  assert_ok(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 40}));
+  assert_ok(
+      sl_activate(m, "act", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
+  return m;
+}
+
+static struct sl_model *act_dense(void) {
+  struct sl_model *m = new_model(SL_SHAPE(40));
+  assert_ok(
+      sl_activate(m, "act", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
+  assert_ok(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 90}));
+  assert_ok(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 40}));
+  return m;
+}
+
+static struct sl_model *dense_only(void) {
+  struct sl_model *m = new_model(SL_SHAPE(40));
+  assert_ok(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 90}));
+  assert_ok(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 40}));
+  return m;
+}
+
+/* The same parameters in the same order, but layers without any in other places. */
+static void weights_go_by_parameter(void **state) {
+  static struct sl_model *(*const pairs[][2])(void) = {
+      {conv_relu_bn, conv_bn_relu}, {dense_act, act_dense}, {dense_only, act_dense}};
+  (void)state;
+  for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+    struct sl_model *own = pairs[i][0](), *file = filled(pairs[i][1]);
+    struct sl_shape shape;
+    assert_ok(sl_model_save(file, in_folder("m.onnx")));
+    assert_ok(sl_model_load(own, in_folder("m.onnx")));
+    for (int k = 0; k < sl_model_parameter_count(own); k++) {
+      const char *name = sl_model_parameter(own, k, &shape);
+      float *a = get_values(own, name), *b = get_values(file, name);
+      assert_memory_equal(a, b, (size_t)sl_shape_count(&shape) * sizeof *a);
+      free(a), free(b);
+    }
+    sl_model_free(own), sl_model_free(file);
+  }
+}
+
 /* doc/model.md says what is lost. */
 static void init_and_group_are_lost(void **state) {
   (void)state;
@@ -214,12 +324,6 @@ static void a_programs_own_kind_is_refused(void **state) {
 }
 
 /* ---- files of PyTorch's exporters ---- */
-
-static const char *fixture(const char *name) {
-  static char path[4096];
-  snprintf(path, sizeof path, "%s/tests/fixtures/%s", source_folder(), name);
-  return path;
-}
 
 /* The recorded input and output; both to be freed. */
 static void read_recorded(const char *name, const struct sl_shape *in, const struct sl_shape *out,
@@ -559,6 +663,89 @@ static void weights_in_common_are_counted(void **state) {
   free(weight);
 }
 
+/* ---- constants without values, or of a size that only an empty tensor can have ---- */
+
+/* The weight is Slice(w2, [0], [rows]); its values are of another type, or it is empty. */
+static void slice_of(struct small *s, int type, const int64_t *dim, int ndim) {
+  s->graph.nodes = 3;
+  s->attribute[4][0] = s->attribute[3][0];
+  add_node(s, "Slice", "slice", "w2", NULL, NULL, "cut");
+  set_list(s, 3, "starts", (int64_t[]){0}, 1);
+  set_list(s, 3, "ends", (int64_t[]){2}, 1);
+  add_node(s, "Gemm", "fc", "f", "cut", "b2", "y");
+  s->node[4].attributes = 1;
+  s->tensor[1].type = type;
+  s->tensor[1].ndim = ndim;
+  memcpy(s->tensor[1].dim, dim, (size_t)ndim * sizeof *dim);
+}
+
+static void check_slice(int type, const int64_t *dim, int ndim, const char *words) {
+  struct small s;
+  struct sl_model *m;
+  make_small(&s);
+  slice_of(&s, type, dim, ndim);
+  s.tensor[1].reals = NULL;
+  s.tensor[1].wholes = NULL;
+  s.tensor[1].count = 0;
+  assert_ok(sl__onnx_file_write(&s.graph, in_folder("x.onnx")));
+  sl__onnx_graph_free(&s.graph);
+  enum sl_status status = sl_model_open(context, in_folder("x.onnx"), &m);
+  assert_int_not_equal(status, SL_OK);
+  if (!strstr(sl_error(), words)) fail_msg("%s; expected \"%s\"", sl_error(), words);
+}
+
+static void constants_without_values_are_refused(void **state) {
+  const int64_t large = (int64_t)1 << 62;
+  (void)state;
+  check_slice(2, (int64_t[]){4}, 1, "node slice (Slice): its input 0 has no values");
+  check_slice(SL__ONNX_FLOAT, (int64_t[]){4, 0}, 2, "its input 0 has no values");
+  check_slice(SL__ONNX_FLOAT, (int64_t[]){1ll << 50, 0, 5}, 3, "tensor w2: dimension 0 is");
+  check_slice(SL__ONNX_FLOAT, (int64_t[]){0, large, large, 2}, 4, "tensor w2: dimension 1 is");
+}
+
+/* ---- names whose hashes fall together ---- */
+
+static void colliding_names_are_refused(void **state) {
+  enum { NAMES = 800, PLACES = 4096 }; /* more than twice all names: the table has no more */
+  (void)state;
+  static struct sl__onnx_tensor tensor[3 + NAMES];
+  static char names[NAMES][16];
+  struct small s;
+  struct sl_model *m;
+  make_small(&s);
+  memcpy(tensor, s.tensor, 3 * sizeof *tensor);
+  for (int i = 0, number = 0; i < NAMES; number++) {
+    snprintf(names[i], sizeof names[i], "n%d", number);
+    if (sl__hash_name(names[i]) % PLACES) continue;
+    tensor[3 + i] = (struct sl__onnx_tensor){names[i], SL__ONNX_FLOAT, 1, {4}, 4, bias2};
+    i++;
+  }
+  s.graph.tensor = tensor;
+  s.graph.tensors = 3 + NAMES;
+  const char *path = write_small(&s);
+  assert_refused(sl_model_open(context, path, &m), SL_BAD_FILE, "names are made to collide");
+  assert_null(m);
+}
+
+/* Two layers called alike, and a third that has the name a number would give. */
+static void layers_get_names_of_their_own(void **state) {
+  (void)state;
+  struct small s;
+  struct sl_model *m;
+  make_small(&s);
+  s.graph.nodes = 0;
+  add_node(&s, "Tanh", "a", "x", NULL, NULL, "t");
+  add_node(&s, "Relu", "a_2", "t", NULL, NULL, "u");
+  add_node(&s, "Tanh", "a", "u", NULL, NULL, "v");
+  add_node(&s, "Tanh", "a", "v", NULL, NULL, "y");
+  s.node[1].attributes = s.node[2].attributes = s.node[3].attributes = 0;
+  assert_ok(sl_model_open(context, write_small(&s), &m));
+  char *text = text_of(m);
+  assert_non_null(strstr(text, "\"name\": \"a_3\""));
+  free(text);
+  sl_model_free(m);
+}
+
 /* ---- damage ---- */
 
 struct bytes {
@@ -656,17 +843,7 @@ static void every_allocation_may_fail(void **state) {
   check_allocations(parse_fixture);
 }
 
-/* ---- a build without protobuf-c ---- */
-
-static void without_protobuf_it_says_so(void **state) {
-  (void)state;
-  struct sl_model *m = filled(positions);
-  assert_refused(sl_model_save(m, in_folder("m.onnx")), SL_UNSUPPORTED, "libprotobuf-c-dev");
-  sl_model_free(m);
-  assert_refused(sl_model_open(context, fixture("onnx_words.onnx"), &m), SL_UNSUPPORTED,
-                 "libprotobuf-c-dev");
-  assert_null(m);
-}
+#endif
 
 static int setup(void **state) { return folder_setup(state) || group_setup(state); }
 
@@ -677,15 +854,18 @@ static int teardown(void **state) {
 
 int main(void) {
 #ifdef SL_HAVE_ONNX
-  (void)without_protobuf_it_says_so;
   const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_saved_reads_back),
                                      cmocka_unit_test(weights_are_loaded),
+                                     cmocka_unit_test(weights_go_by_parameter),
                                      cmocka_unit_test(init_and_group_are_lost),
                                      cmocka_unit_test(a_programs_own_kind_is_refused),
                                      cmocka_unit_test(an_older_exporters_file_is_read),
                                      cmocka_unit_test(a_newer_exporters_file_is_read),
                                      cmocka_unit_test(what_is_not_had_is_refused),
                                      cmocka_unit_test(weights_in_common_are_counted),
+                                     cmocka_unit_test(constants_without_values_are_refused),
+                                     cmocka_unit_test(colliding_names_are_refused),
+                                     cmocka_unit_test(layers_get_names_of_their_own),
                                      cmocka_unit_test(cut_files_are_refused),
                                      cmocka_unit_test(damage_does_no_harm),
                                      cmocka_unit_test(other_files_are_not_read),

@@ -57,6 +57,11 @@ gzip -c images-idx3-ubyte >packed.gz
 predicted packed "$x" packed.gz
 check "the same from gzip, of any name" "$files" same "$work/packed.jsonl" "$work/idx.jsonl"
 check "no labels beside that" sh -c "! grep -q '\"label\"' '$work/packed.jsonl'"
+mkdir digits.gz.d
+cp labels-idx1-ubyte digits.gz.d
+gzip -c images-idx3-ubyte >digits.gz.d/images-idx3-ubyte.gz
+predicted folder "$x" digits.gz.d/images-idx3-ubyte.gz
+check "and beside packed ones, in a folder of any name" sh -c "[ \$(grep -c '\"label\"' '$work/folder.jsonl') = 130 ]"
 predicted given --labels labels-idx1-ubyte "$x" packed.gz
 check "labels by --labels" grep -q '"label"' "$work/given.jsonl"
 timeout 100 "$predict" --max-batch 7 "$x" - <images-idx3-ubyte >"$work/stdin.jsonl" 2>"$work/err"
@@ -75,6 +80,9 @@ done
 predicted smooth --resize=bilinear "$x" large.pgm
 check "bilinear: one answer" test "$(wc -l <"$work/smooth.jsonl")" = 1
 cat digit.pgm digit.pgm text.pgm >three.pgm
+{ cat digit.pgm; printf '\n \r\n'; } >blank.pgm
+predicted blank "$x" blank.pgm
+check "blanks behind a picture are none" "$files" same "$work/blank.jsonl" "$work/first"
 predicted many --top 0 "$x" three.pgm digit.pgm images-idx3-ubyte
 check "several files, several pictures in one" test "$(wc -l <"$work/many.jsonl")" = 134
 has "where labels are known, accuracy" "of 130 with labels"
@@ -102,6 +110,16 @@ predicted numbers --mean 0.1307 --deviation 0.3081 old.json digit.pgm
 check "--mean, --deviation" "$files" same "$work/numbers.jsonl" "$work/first"
 predicted other --normalize none "$x" images-idx3-ubyte
 check "another range of values: other answers" sh -c "! '$files' same '$work/other.jsonl' '$work/idx.jsonl'"
+
+# made NAME INPUT LAYERS TENSORS BYTES [MORE]: a model whose weights are all zeros
+made() {
+  printf '{"format": "starling model", "version": 1, "weights": "%s.safetensors", "input": %s, "layers": [%s]%s}\n' "$1" "$2" "$3" "${6:-}" >"$1.json"
+  { printf '\000\001\000\000\000\000\000\000%-256s' "$4"; head -c "$5" /dev/zero; } >"$1.safetensors"
+}
+made maps '[1, 28, 28]' '{"name": "conv", "kind": "conv2d", "inputs": ["input"], "channels": 10, "kernel_h": 28, "no_bias": true}' \
+  '{"conv.weight": {"dtype": "F32", "shape": [10, 1, 28, 28], "data_offsets": [0, 31360]}}' 31360 ', "classes": ["zero", "one", "2", "3", "4", "5", "6", "7", "8", "9"]'
+predicted maps --normalize mnist maps.json digit.pgm
+check "an output of 10 x 1 x 1 is one of 10 classes, with names" grep -q '"class": 0, "name": "zero", "probability": 0.1' "$work/maps.jsonl"
 
 # ---- CIFAR-10 ----
 mkdir "$work/c"
@@ -160,11 +178,16 @@ check "and its neighbours, in order" sh -c "sed -n '2s/.*\"tokens\": 3,.*/yes/p;
 printf '2 3 4\n2\n' >numbers
 predicted tokens --format tokens "$l" numbers
 has "token numbers, no vocabulary" '"next": [{"token": '
-{ echo the cat; sleep 2; echo the dog; } | timeout 100 "$predict" -q "$l" - >"$work/typed" 2>"$work/err" &
-for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19; do [ -s "$work/typed" ] && break; sleep 0.1; done
+mkfifo "$work/lines"
+timeout 100 "$predict" -q "$l" - <"$work/lines" >"$work/typed" 2>"$work/err" &
+exec 3>"$work/lines"
+echo the cat >&3
+for i in $(seq 600); do [ -s "$work/typed" ] && break; sleep 0.1; done
 early=$(wc -l <"$work/typed")
+echo the dog >&3
+exec 3>&-
 wait
-if [ "$early" = 1 ]; then ok "a line is answered before the next one comes"; else skip "a line is answered at once" "a slow machine"; fi
+check "a line is answered before the next one comes" test "$early" = 1
 check "and so is that one" test "$(wc -l <"$work/typed")" = 2
 check "characters" "$lm" --data text --level char --layers 1 --hidden 16 --embed 16 --batch 5 --steps 20 --save "$work/char.json"
 predicted char "$work/char.json" valid
@@ -184,6 +207,12 @@ has "the bench of a language model" '"requests_per_s": '
 # ---- where the output goes ----
 "$predict" "$x" digits 2>"$work/said" | head -n 1 >"$work/out"
 check "a closed pipe: one line, and no complaint" sh -c "[ ! -s '$work/said' ] && [ \$(wc -l <'$work/out') = 1 ]"
+mkfifo "$work/gone"
+head -c $((16 + 784 * 40 + 100)) images-idx3-ubyte >torn
+: <"$work/gone" &
+reader=$!
+{ wait $reader; trap '' PIPE; timeout 100 "$predict" "$x" torn 2>"$work/said"; code=$?; trap - PIPE; } >"$work/gone"
+check "where SIGPIPE is ignored, it hides no failure" sh -c "[ $code = 1 ] && grep -q 'cut short in sample 40' '$work/said'"
 if [ -w /dev/full ]; then
   "$predict" "$x" digits >/dev/full 2>"$work/said"; code=$?
   check "a full disk" sh -c "[ $code = 1 ] && grep -q 'output cannot be written' '$work/said'"
@@ -229,6 +258,14 @@ refused 1 "is 56 x 56 in grey, the model takes 28 x 28 in grey" "$x" large.pgm
 refused 1 "in colour, the model takes 28 x 28 in grey" "$x" colour.ppm
 head -c 200 digit.pgm >cut.pgm; refused 1 "cut short" "$x" cut.pgm
 { cat digit.pgm; echo rest; } >rest.pgm; refused 1 "is neither PGM" "$x" rest.pgm
+refused 1 "--format raw is of files" --format raw "$x" digits
+made flat '[784]' '{"name": "fc", "kind": "dense", "inputs": ["input"], "features": 10, "no_bias": true}' '{"fc.weight": {"dtype": "F32", "shape": [10, 784], "data_offsets": [0, 31360]}}' 31360
+refused 1 "takes no pictures" --resize flat.json digits
+refused 1 "takes no pictures" flat.json shapes
+made wide '[8]' '{"name": "e", "kind": "embedding", "inputs": ["input"], "vocabulary": 5000, "features": 1}, {"name": "fc", "kind": "dense", "inputs": ["e"], "features": 5000, "no_bias": true, "positions": true}' \
+  '{"e.weight": {"dtype": "F32", "shape": [5000, 1], "data_offsets": [0, 20000]}, "fc.weight": {"dtype": "F32", "shape": [5000, 1], "data_offsets": [20000, 40000]}}' 40000
+awk 'BEGIN { for (i = 0; i < 40000; i++) printf "1 "; print "" }' >endless; refused 1 "more than 1 GiB" --format tokens wide.json endless
+printf '1 2 3\n' >brief; refused 1 "a smaller --max-batch" --max-batch 100000 --format tokens wide.json brief
 printf 'P4\n1 1\n\000' >bits.pbm; refused 1 "is neither PGM" "$x" bits.pbm
 printf 'P2 1 1 9 10' >above.pgm; refused 1 "a number is too large" "$x" above.pgm
 printf 'P5 99999 99999 255\n' >huge.pgm; refused 1 "cut short" "$x" huge.pgm

@@ -1,5 +1,6 @@
 /* Schedules: the factors against values worked out by hand, and the texts that are refused. */
 #include <math.h>
+#include <stdio.h>
 
 #include "small_model.h"
 
@@ -86,6 +87,12 @@ static void shares_of_all_steps(void **state) {
   assert_int_equal(few.period, 1); /* not 0 */
   assert_int_equal(few.warmup, 0);
   assert_int_equal(many.period, 125);
+  for (int percent = 1; percent <= 100; percent++) { /* no less by rounding */
+    char text[32];
+    snprintf(text, sizeof text, "step:%d%%", percent);
+    assert_int_equal(parsed(text, 100).period, percent);
+    assert_int_equal(parsed(text, 700).period, 7 * percent);
+  }
 }
 
 /* A struct filled in by hand need not have passed the parser. */

@@ -75,9 +75,9 @@ static bool find_labels(const char *path, char found[PATH_MAX]) {
   if (!at || strlen(path) + sizeof ".gz" > PATH_MAX) return false;
   snprintf(found, PATH_MAX, "%.*s%s%s", (int)(at - path), path, labels, at + strlen(images));
   if (access(found, F_OK) == 0) return true;
-  char *suffix = strstr(found, ".gz");
-  if (suffix)
-    *suffix = '\0';
+  size_t length = strlen(found), suffix = strlen(".gz");
+  if (!strcmp(found + length - suffix, ".gz")) /* it is longer: it has "labels-idx1" */
+    found[length - suffix] = '\0';
   else
     strcat(found, ".gz");
   return access(found, F_OK) == 0;
@@ -250,7 +250,12 @@ static int choose(struct images *s) {
 }
 
 static int open_one(struct images *s) {
-  if (is_generated(s->path)) return open_generated(s);
+  bool generated = is_generated(s->path);
+  if (generated && s->options->format == FORMAT_RAW)
+    return bad(s, "is generated, pictures; --format raw is of files");
+  if (generated && !s->options->preparation.pictures)
+    return bad(s, "the model takes no pictures, and these are some");
+  if (generated) return open_generated(s);
   s->stream = stream_open(s->path);
   if (!s->stream) return EXIT_FAILED;
   int code = choose(s);

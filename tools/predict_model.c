@@ -84,12 +84,18 @@ static char *text_for(struct engine *e, int64_t steps) {
 }
 
 static int open_length(struct engine *e, int64_t steps, struct length *length) {
-  const int64_t budget = 1 << 23; /* logits of a batch */
+  const int64_t budget = 1 << 23, most = 1 << 28; /* logits of a batch: usual, and 1 GiB */
   struct sl_predictor_options options = e->options->predictor;
   int64_t fits = budget / (steps * e->words);
+  if (!options.max_batch) options.max_batch = fits < 1 ? 1 : fits < 64 ? fits : 64;
+  if (options.max_batch > most / (steps * e->words))
+    return fail(EXIT_FAILED,
+                "a batch of %lld lines of up to %lld tokens, of %lld words each, has logits of "
+                "more than 1 GiB; give shorter lines%s",
+                (long long)options.max_batch, (long long)steps, (long long)e->words,
+                options.max_batch > 1 ? ", or a smaller --max-batch" : "");
   char *text = text_for(e, steps);
   if (!text) return fail_memory();
-  if (!options.max_batch) options.max_batch = fits < 1 ? 1 : fits < 64 ? fits : 64;
   enum sl_status status =
       sl_model_parse(e->context, e->options->model, text, strlen(text), &length->model);
   if (status == SL_OK) status = sl_model_build(length->model);

@@ -89,6 +89,13 @@ static const char *read_picture(struct reader *r, struct picture *picture) {
   return why ? why : text ? read_text(r, picture, count) : read_bytes(r, picture, count);
 }
 
+/* To the end, where nothing but blanks is left. */
+static void skip_end(struct reader *r) {
+  const uint8_t *at = r->at;
+  while (at < r->end && is_blank(*at)) at++;
+  if (at == r->end) r->at = at;
+}
+
 const char *pnm_read(const uint8_t *bytes, size_t size, struct picture *picture, size_t *used) {
   struct reader r = {bytes, bytes + size};
   if (size < 2 || bytes[0] != 'P' ||
@@ -96,6 +103,7 @@ const char *pnm_read(const uint8_t *bytes, size_t size, struct picture *picture,
     return "is neither PGM (P2, P5) nor PPM (P3, P6)";
   const char *why = read_picture(&r, picture);
   if (!why && bytes[1] < '5') skip_blanks(&r); /* the line's end behind the last number */
+  if (!why) skip_end(&r);                      /* as editors and echo leave it */
   *used = (size_t)(r.at - bytes);
   return why;
 }

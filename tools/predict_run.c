@@ -238,12 +238,18 @@ static int run_text(struct program *p, struct engine *engine, const struct sl_vo
 
 /* ---- the run ---- */
 
+/* As in the model's notes: the last dimension that is not 1, of [10] and of [10, 1, 1]. */
+static int64_t count_classes(const struct sl_shape *output) {
+  int last = output->ndim - 1;
+  while (last > 0 && output->dim[last] == 1) last--;
+  return output->dim[last];
+}
+
 static int check_output(const struct program *p, const struct engine *engine) {
   char text[96];
   const struct sl_shape *output = sl_model_output(engine->model);
   sl_shape_text(output, text, sizeof text);
-  bool one = output->ndim >= 1;
-  for (int i = 1; i < output->ndim; i++) one &= output->dim[i] == 1;
+  bool one = count_classes(output) == sl_shape_count(output);
   if (engine->tokens && (output->ndim != 2 || output->dim[1] != engine->words))
     return fail(EXIT_FAILED, "%s: its output %s is not a choice of %lld words for each token",
                 p->engine.model, text, (long long)engine->words);
@@ -297,7 +303,7 @@ int answer(struct program *p, struct engine *engine) {
   struct sl_vocabulary *vocabulary = NULL;
   const struct sl_shape *output = sl_model_output(engine->model);
   struct printer printer = {.notes = sl_model_notes(engine->model),
-                            .classes = engine->tokens ? engine->words : output->dim[0],
+                            .classes = engine->tokens ? engine->words : count_classes(output),
                             .top = p->top,
                             .logits = p->logits};
   struct flow *flow = NULL;
@@ -318,7 +324,8 @@ int answer(struct program *p, struct engine *engine) {
   if (flow) {
     code = engine->tokens ? run_text(p, engine, vocabulary, flow) : run_images(p, engine, flow);
     int end = flow_close(flow);
-    if (end != EXIT_DONE) code = end;
+    /* a reader of the output that has gone hides no failure */
+    if (code == EXIT_DONE || code == EXIT_FAILED_QUIETLY) code = end != EXIT_DONE ? end : code;
   }
   if (code == EXIT_DONE) code = print_end();
   if (code == EXIT_DONE && !p->quiet) print_summary(&printer, engine->tokens, now() - begun);

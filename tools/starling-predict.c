@@ -60,9 +60,9 @@ static const struct argp_option options[] = {
     {"deviation", KEY_DEVIATION, "LIST", 0, "With --mean: the values' standard deviations", 1},
     {"labels", KEY_LABELS, "FILE", 0,
      "Labels of the one IDX file (default: beside it, labels-idx1 for images-idx3)", 1},
-    {"train", KEY_TRAIN, NULL, 0, "Of folders and digits take the training set, not the test set",
-     1},
-    {"seed", KEY_SEED, "N", 0, "Seed of generated digits (default 1)", 1},
+    {"train", KEY_TRAIN, NULL, 0,
+     "Of folders, digits and shapes take the training set, not the test set", 1},
+    {"seed", KEY_SEED, "N", 0, "Seed of generated digits and shapes (default 1)", 1},
     {"vocabulary", KEY_VOCABULARY, "FILE", 0,
      "Words of a language model (default: MODEL.vocabulary.json, which lstm_lm --save writes)", 1},
     {"strict", KEY_STRICT, NULL, 0,
@@ -95,9 +95,13 @@ static const struct argp_option options[] = {
 static const char about[] =
     "Let a saved model classify pictures, or tell how likely lines of text are and how they go on."
     "\v"
-    "MODEL is what a trainer's --save lenet.json wrote. INPUT: IDX images (MNIST's), CIFAR-10's "
+    "MODEL is what a trainer's --save lenet.json wrote, or an ONNX file, lenet.onnx, which does "
+    "not "
+    "say how its inputs were normalised or what its classes are called. INPUT: IDX images "
+    "(MNIST's), CIFAR-10's "
     "binary files, PGM, PPM, PNG, each plain or gzip; a folder with MNIST's or CIFAR-10's files; "
-    "digits (generated ones); text for a language model, line by line; - is standard input.\n\n"
+    "digits, shapes (generated ones, shapes in colour); text for a language model, line by line; - "
+    "is standard input.\n\n"
     "Output is a JSON line a sample, in the inputs' order: class, probability, the likeliest "
     "classes, the label where the input has one. For a line of text: its tokens (a line end is "
     "one), their log-likelihood (natural), the perplexity, and the likeliest next tokens. A "

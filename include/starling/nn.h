@@ -237,7 +237,7 @@ SL_API enum sl_status sl_model_parse(struct sl_context *context, const char *pat
 struct sl_model_notes {
   int channels; /**< entries of mean and deviation: one for all channels, or one each; 0: unknown */
   const float *mean, *deviation;  /**< value = (byte / 255 - mean[c]) / deviation[c] */
-  int class_count;                /**< 0: classes have no names */
+  int class_count;                /**< the output's last dimension other than 1; 0: no names */
   const char *const *class_names; /**< of the logits, in UTF-8 */
 };
 
