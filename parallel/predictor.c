@@ -240,7 +240,8 @@ static void batch_computed(void *argument) {
     hand_out(lane, starpu_data_get_local_ptr(lane->y->handle));
   pthread_mutex_unlock(&lane->predictor->lock);
   starpu_data_release(lane->y->handle);
-  sl__tensor_invalidate(lane->y);
+  /* not sl__tensor_invalidate: meanwhile another thread may record a program */
+  starpu_data_invalidate_submit(lane->y->handle);
   end_batch(lane, status);
 }
 
