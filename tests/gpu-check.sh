@@ -61,6 +61,12 @@ for test in activation batchnorm compress conv2d custom dense dropout embedding 
   verdict $status "test_$test on $device"
 done
 
+# As a program finds it: batches go where StarPU sends them.
+if [ -x "$tests/test_predictor" ]; then
+  CMOCKA_MESSAGE_OUTPUT=TAP quietly "$tests/test_predictor"
+  verdict $? "test_predictor on all devices at once"
+fi
+
 # ---- trainers ------------------------------------------------------------------------------------
 # noise COUNT MOST: bytes below MOST, always the same
 noise() { LC_ALL=C awk -v n="$1" -v most="$2" 'BEGIN { srand(1); for (i = 0; i < n; i++) printf "%c", 1 + rand() * (most - 1) }'; }
