@@ -174,6 +174,7 @@ static double in_kernels(void) {
 static enum sl_status measure(const struct bench *bench, struct client *clients,
                               struct sl_predictor *predictor, struct measured *m) {
   int workers = (int)starpu_worker_get_count(), best = 1;
+  if (workers > MOST_CLIENTS) workers = MOST_CLIENTS;
   double rate = 0;
   enum sl_status status = SL_OK;
   for (int n = 1; n <= (clients[0].batch > 1 ? workers : 1) && status == SL_OK; n++) {

@@ -9,6 +9,7 @@ fastest of: one request at a time on all threads, or as many at once as threads,
 The ONNX files are those of PyTorch's own exporter.
 """
 import argparse
+import atexit
 import json
 import os
 import tempfile
@@ -102,6 +103,7 @@ class Onnxruntime:
         self.example = example
         handle, self.path = tempfile.mkstemp(suffix=".onnx")
         os.close(handle)
+        atexit.register(os.remove, self.path)
         torch.onnx.export(model, (example(2),), self.path, input_names=["x"], dynamo=False,
                           dynamic_axes={"x": {0: "n"}, }, opset_version=17)
 

@@ -1,5 +1,6 @@
-/* 2-D convolution as a matrix product per image: the windows of an image become the columns of a
- * matrix (im2col; Chellapilla, Puri, Simard 2006) in scratch memory that stays in the cache. */
+/* 2-D convolution. Forward without a matrix (codelets/direct.c); else a matrix product per image:
+ * the windows of an image become the columns of a matrix (im2col; Chellapilla, Puri, Simard 2006)
+ * in scratch memory that stays in the cache. */
 #include <string.h>
 
 #include "codelets/activation.h"

@@ -17,6 +17,7 @@ struct shape {
   int32_t channels;              /* K */
   int32_t out_height, out_width; /* H', W' */
   int32_t height, pitch;         /* of one remainder's plane: rows, and floats a row */
+  int32_t across;                /* remainders side by side: those that a tap of the window has */
   int64_t plane;                 /* floats of a channel, all remainders */
   bool by_rows;                  /* vectors do not reach from row to row */
   int64_t to_plane;              /* floats of a channel's outputs, where tiles write them */
@@ -82,6 +83,8 @@ static void run_image(const struct width *w, const struct shape *g, const float 
 
 static int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
+static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
+
 static struct shape shape_of(const struct sl__conv_args *a) {
   struct shape g = {.taps = sl__conv_taps(a),
                     .pixels = sl__conv_pixels(a),
@@ -90,7 +93,8 @@ static struct shape shape_of(const struct sl__conv_args *a) {
                     .out_width = a->out_width};
   g.height = a->out_height + (a->kernel_h - 1) / a->stride_h;
   g.pitch = a->out_width + (a->kernel_w - 1) / a->stride_w;
-  g.plane = (int64_t)a->stride_h * a->stride_w * g.height * g.pitch;
+  g.across = least(a->stride_w, a->kernel_w);
+  g.plane = (int64_t)least(a->stride_h, a->kernel_h) * g.across * g.height * g.pitch;
   return g;
 }
 
@@ -105,18 +109,28 @@ static void cut(struct shape *g, int lanes) {
 
 static int64_t floats_of(size_t bytes) { return (int64_t)((bytes + 63) / 64 * 16); }
 
+/* Kernels and outputs are 32 bits wide each: products of four of them need not fit into 64. */
 bool sl__direct_fits(const struct sl__conv_args *a) {
-  struct shape g = shape_of(a);
-  return a->channels * g.plane < INT32_MAX && g.taps < INT32_MAX / 4;
+  int64_t size = a->channels;
+  const int64_t factors[] = {least(a->stride_h, a->kernel_h), least(a->stride_w, a->kernel_w),
+                             a->out_height + (a->kernel_h - 1) / a->stride_h,
+                             a->out_width + (a->kernel_w - 1) / a->stride_w};
+  for (int i = 0; i < 4; i++)
+    if (__builtin_mul_overflow(size, factors[i], &size)) return false;
+  return size < INT32_MAX / 2 && sl__conv_taps(a) < INT32_MAX / 4;
 }
 
-/* The tables, the image, and the plane of outputs: for the narrowest vectors, which are the most,
- * and for the widest, which read and write furthest behind the end. */
+/* The tables, the image, and the plane of outputs, for whatever width: the narrowest vectors are
+ * not always the most, and the widest read and write furthest behind the end. */
 int64_t sl__direct_scratch(const struct sl__conv_args *a) {
   struct shape g = shape_of(a);
-  cut(&g, 4);
+  int32_t starts = 0;
+  for (int lanes = 4; lanes <= 16; lanes *= 2) {
+    cut(&g, lanes);
+    if (g.starts > starts) starts = g.starts;
+  }
   return floats_of((size_t)g.taps * sizeof *g.offset) +
-         floats_of((size_t)g.starts * sizeof *g.start) + a->channels * g.plane + 64 +
+         floats_of((size_t)starts * sizeof *g.start) + a->channels * g.plane + 64 +
          g.channels * ((int64_t)g.out_height * g.pitch + 16);
 }
 
@@ -124,7 +138,7 @@ static void find_offsets(const struct sl__conv_args *a, const struct shape *g, i
   for (int32_t c = 0; c < a->channels; c++)
     for (int32_t r = 0; r < a->kernel_h; r++)
       for (int32_t s = 0; s < a->kernel_w; s++) {
-        int32_t remainder = r % a->stride_h * a->stride_w + s % a->stride_w;
+        int32_t remainder = r % a->stride_h * g->across + s % a->stride_w;
         *offset++ = (int32_t)(c * g->plane) + (remainder * g->height + r / a->stride_h) * g->pitch +
                     s / a->stride_w;
       }
@@ -137,45 +151,74 @@ static void find_starts(const struct shape *g, int lanes, struct start *start) {
   }
 }
 
-/* Row h of a remainder's plane, from the image's row that it is; NULL: all zero. */
-SL_INLINE void frame_row(const struct sl__conv_args *a, const struct shape *g, const float *row,
-                         int32_t remainder, float *to) {
-  for (int32_t i = 0; i < g->pitch; i++) {
-    int32_t w = i * a->stride_w + remainder - a->pad_w;
-    to[i] = row && w >= 0 && w < a->width ? row[w] : 0;
+/* The part of a row's outputs [*first, *end) that a remainder's row of `width` values has: output i
+ * is value i stride + remainder - pad. */
+SL_INLINE void inside(int32_t width, int32_t outputs, int32_t stride, int32_t remainder,
+                      int32_t pad, int32_t *first, int32_t *end) {
+  int32_t before = pad - remainder, last = width - 1 + before;
+  *first = before > 0 ? ceil_div(before, stride) : 0;
+  *end = last < 0 ? 0 : last / stride + 1;
+  if (*end > outputs) *end = outputs;
+}
+
+/* Rows are short: whole vectors, the last of which may lie over the one before. */
+SL_INLINE void copy_row(float *restrict to, const float *restrict from, int32_t count) {
+  int32_t i = 0;
+  for (; i + 16 <= count; i += 16) memcpy(to + i, from + i, 16 * sizeof *to);
+  if (count < 16 && i + 8 <= count) {
+    memcpy(to, from, 8 * sizeof *to);
+    i = 8;
+  }
+  if (i == count) return;
+  if (count >= 16) {
+    memcpy(to + count - 16, from + count - 16, 16 * sizeof *to);
+  } else if (count >= 4) {
+    for (; i + 4 <= count; i += 4) memcpy(to + i, from + i, 4 * sizeof *to);
+    memcpy(to + count - 4, from + count - 4, 4 * sizeof *to);
+  } else {
+    for (; i < count; i++) to[i] = from[i];
   }
 }
 
-/* The same for stride 1, where all but the ends is a copy. */
-SL_INLINE void frame_row_1(const struct sl__conv_args *a, const struct shape *g, const float *row,
-                           float *to) {
-  int32_t last = a->width + a->pad_w < g->pitch ? a->width + a->pad_w : g->pitch;
-  int32_t first = a->pad_w < last ? a->pad_w : last;
-  for (int32_t i = 0; i < first; i++) to[i] = 0;
-  for (int32_t i = first; i < last; i++) to[i] = row[i - a->pad_w];
-  for (int32_t i = last; i < g->pitch; i++) to[i] = 0;
+SL_INLINE void spread_row(float *restrict to, const float *restrict from, int32_t count,
+                          int32_t stride) {
+  for (int32_t i = 0; i < count; i++) to[i] = from[(int64_t)i * stride];
 }
 
+/* One remainder of one channel, into a plane that is zero wherever the image is not. */
+SL_INLINE void frame_plane(const struct sl__conv_args *a, const struct shape *g, const float *image,
+                           int32_t rh, int32_t rw, float *to) {
+  int32_t top, bottom, first, end;
+  inside(a->height, g->height, a->stride_h, rh, a->pad_h, &top, &bottom);
+  inside(a->width, g->pitch, a->stride_w, rw, a->pad_w, &first, &end);
+  for (int32_t i = top; i < bottom && first < end; i++) {
+    int64_t h = (int64_t)i * a->stride_h + rh - a->pad_h;
+    const float *from = image + h * a->width + (int64_t)first * a->stride_w + rw - a->pad_w;
+    float *row = to + (int64_t)i * g->pitch + first;
+    if (a->stride_w == 1)
+      copy_row(row, from, end - first);
+    else if (a->stride_w == 2)
+      spread_row(row, from, end - first, 2);
+    else
+      spread_row(row, from, end - first, a->stride_w);
+  }
+}
+
+/* Remainders that no tap of the window has are left out. */
 SL_SIMD static void frame(const struct sl__conv_args *a, const struct shape *g, const float *image,
                           float *to) {
-  for (int32_t c = 0; c < a->channels; c++, image += (int64_t)a->height * a->width)
-    for (int32_t rh = 0; rh < a->stride_h; rh++)
-      for (int32_t rw = 0; rw < a->stride_w; rw++)
-        for (int32_t i = 0; i < g->height; i++, to += g->pitch) {
-          int32_t h = i * a->stride_h + rh - a->pad_h;
-          const float *row = h >= 0 && h < a->height ? image + (int64_t)h * a->width : NULL;
-          if (row && a->stride_w == 1)
-            frame_row_1(a, g, row, to);
-          else
-            frame_row(a, g, row, rw, to);
-        }
+  int64_t each = (int64_t)g->height * g->pitch;
+  for (int32_t c = 0; c < a->channels; c++, image += (int64_t)a->height * a->width, to += g->plane)
+    for (int32_t rh = 0; rh < a->stride_h && rh < a->kernel_h; rh++)
+      for (int32_t rw = 0; rw < a->stride_w && rw < a->kernel_w; rw++)
+        frame_plane(a, g, image, rh, rw, to + (rh * g->across + rw) * each);
 }
 
 /* Outputs out of planes as wide as the frame. */
 SL_SIMD static void gather(const struct shape *g, const float *from, float *y) {
   for (int32_t k = 0; k < g->channels; k++, from += g->to_plane)
     for (int32_t h = 0; h < g->out_height; h++, y += g->out_width)
-      for (int32_t w = 0; w < g->out_width; w++) y[w] = from[(int64_t)h * g->pitch + w];
+      copy_row(y, from + (int64_t)h * g->pitch, g->out_width);
 }
 
 void sl__direct_forward(const struct sl__conv_args *a, const float *x, const float *weight,
@@ -191,6 +234,7 @@ void sl__direct_forward(const struct sl__conv_args *a, const float *x, const flo
   find_starts(&g, w.lanes, start);
   g.offset = offset;
   g.start = start;
+  memset(image, 0, (size_t)(a->channels * g.plane) * sizeof *image);
   for (int32_t n = 0; n < a->images; n++, y += sl__conv_y_size(a)) {
     frame(a, &g, x + n * sl__conv_x_size(a), image);
     run_image(&w, &g, image, weight, bias, g.by_rows ? y : to);

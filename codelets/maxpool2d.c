@@ -25,13 +25,58 @@ SL_INLINE void row_2x2(const float *restrict top, const float *restrict low, int
   }
 }
 
+/* Four of them: rows are often too short for the widest vectors. */
+typedef float quad __attribute__((vector_size(16)));
+typedef float loose_quad __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t quad_index __attribute__((vector_size(16)));
+typedef int32_t loose_index __attribute__((vector_size(16), aligned(4), may_alias));
+
+#define EVEN(row)                                                                                  \
+  __builtin_shuffle(*(const loose_quad *)(row), *(const loose_quad *)((row) + 4),                  \
+                    (quad_index){0, 2, 4, 6})
+#define ODD(row)                                                                                   \
+  __builtin_shuffle(*(const loose_quad *)(row), *(const loose_quad *)((row) + 4),                  \
+                    (quad_index){1, 3, 5, 7})
+#define CHOOSE(type, which, one, other)                                                            \
+  ((type)(((quad_index)(one) & (which)) | ((quad_index)(other) & ~(which))))
+
+SL_INLINE void quad_2x2(const float *restrict top, const float *restrict low, int32_t at,
+                        int32_t width, float *restrict y, int32_t *restrict index) {
+  const quad a = EVEN(top), b = ODD(top), c = EVEN(low), d = ODD(low);
+  const quad_index right = b > a, under_right = d > c; /* -1 where it is */
+  const quad_index upper = (quad_index){0, 2, 4, 6} + at - right;
+  const quad_index lower = (quad_index){0, 2, 4, 6} + at + width - under_right;
+  const quad above = CHOOSE(quad, right, b, a), below = CHOOSE(quad, under_right, d, c);
+  const quad_index under = below > above;
+  quad best = CHOOSE(quad, under, below, above);
+  best = CHOOSE(quad, a != a, a, best);
+  best = CHOOSE(quad, b != b, b, best);
+  best = CHOOSE(quad, c != c, c, best);
+  best = CHOOSE(quad, d != d, d, best);
+  *(loose_quad *)y = best;
+  *(loose_index *)index = CHOOSE(quad_index, under, lower, upper);
+}
+
+SL_INLINE void short_row_2x2(const float *restrict top, const float *restrict low, int32_t at,
+                             int32_t width, int32_t count, float *restrict y,
+                             int32_t *restrict index) {
+  int32_t ow = 0;
+  for (; ow + 4 <= count; ow += 4)
+    quad_2x2(top + 2 * ow, low + 2 * ow, at + 2 * ow, width, y + ow, index + ow);
+  for (; ow < count; ow++)
+    row_2x2(top + 2 * ow, low + 2 * ow, at + 2 * ow, width, 1, y + ow, index + ow);
+}
+
 SL_SIMD static void forward_2x2(const struct sl__pool_args *a, const float *x, float *y,
                                 int32_t *index) {
   int32_t width = a->width, count = a->out_width, rows = a->out_height;
   for (int32_t p = 0; p < a->planes; p++, x += (int64_t)a->height * width)
     for (int32_t oh = 0; oh < rows; oh++, y += count, index += count) {
       const float *top = x + (int64_t)2 * oh * width;
-      row_2x2(top, top + width, 2 * oh * width, width, count, y, index);
+      int32_t wide = count / 16 * 16, at = 2 * oh * width;
+      row_2x2(top, top + width, at, width, wide, y, index);
+      short_row_2x2(top + 2 * wide, top + width + 2 * wide, at + 2 * wide, width, count - wide,
+                    y + wide, index + wide);
     }
 }
 

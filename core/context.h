@@ -2,6 +2,7 @@
 #ifndef SL_CORE_CONTEXT_H
 #define SL_CORE_CONTEXT_H
 
+#include <pthread.h>
 #include <starpu.h>
 #include <starling/base.h>
 
@@ -43,7 +44,8 @@ struct sl_context {
   struct sl__tuning *tuning;           /* NULL without --tune */
   int forced_implementation;           /* for tests: 1 + its number; 0: none */
   struct sl__rehearsal *rehearsal;     /* tasks are noted there instead of run; or NULL */
-  struct sl__program *program;         /* tasks are noted there instead of run; or NULL */
+  struct sl__program *program;         /* the recorder's tasks are noted there, not run; or NULL */
+  pthread_t recorder;                  /* the thread; see sl__program_records */
   struct sl__calibration *calibration; /* tasks' times are taken; or NULL */
   struct sl__kinds *kinds;             /* NULL: none */
   void (*kinds_free)(struct sl__kinds *kinds);

@@ -46,6 +46,7 @@ struct sl__segment {
 
 struct sl__program {
   struct sl_context *context;
+  struct sl__op *op;
   struct call *calls;
   int call_count, call_room;
   struct used *used;
@@ -57,10 +58,12 @@ struct sl__program {
 
 enum { ALIGNMENT = 256 }; /* what CUDA's own allocations have */
 
-enum sl_status sl__program_new(struct sl_context *context, struct sl__program **program) {
+enum sl_status sl__program_new(struct sl_context *context, struct sl__op *op,
+                               struct sl__program **program) {
   *program = sl__alloc(1, sizeof **program, "a program");
   if (!*program) return SL_NO_MEMORY;
   (*program)->context = context;
+  (*program)->op = op;
   return SL_OK;
 }
 
@@ -85,7 +88,16 @@ void sl__program_free(struct sl__program *p) {
   free(p);
 }
 
-void sl__program_record(struct sl__program *program) { program->context->program = program; }
+/* Other threads may ask meanwhile whether it is theirs. */
+void sl__program_record(struct sl__program *program) {
+  __atomic_store_n(&program->context->recorder, pthread_self(), __ATOMIC_RELAXED);
+  __atomic_store_n(&program->context->program, program, __ATOMIC_RELEASE);
+}
+
+bool sl__program_records(const struct sl_context *context) {
+  return __atomic_load_n(&context->program, __ATOMIC_ACQUIRE) &&
+         pthread_equal(__atomic_load_n(&context->recorder, __ATOMIC_RELAXED), pthread_self());
+}
 
 int sl__program_tasks(const struct sl__program *program) { return program->segment_count; }
 
@@ -117,14 +129,30 @@ static char access_of(char letter, bool accumulate) {
   return access == 'a' ? (accumulate ? 'm' : 'w') : access;
 }
 
+/* Never in another process, where a program's address means nothing; and two calls that may run at
+ * the same places say so in the same words. A GPU that is asked for in vain is refused later. */
+static struct sl__place place_of(const struct sl__call *call) {
+  struct sl__place place = call->launch->place;
+  bool on_gpu = call->op->codelet.cuda_funcs[0] && starpu_cuda_worker_get_count();
+  const uint32_t own = STARPU_CPU | (on_gpu ? (uint32_t)STARPU_CUDA : 0);
+  if (place.where == STARPU_CUDA) return place;
+  place.where = place.where & own ? place.where & own : place.where ? STARPU_CPU : own;
+  if (place.worker) {
+    struct sl__place pinned = {.where = place.where};
+    if (!sl__place_has(&pinned, place.worker - 1)) place.worker = 0;
+  }
+  return place;
+}
+
 enum sl_status sl__program_note(struct sl__program *p, const struct sl__call *from) {
   const char *modes = from->op->modes;
+  int scratches = 0;
   if (!grow((void **)&p->calls, p->call_count, &p->call_room, sizeof *p->calls))
     return SL_NO_MEMORY;
   struct call *call = &p->calls[p->call_count];
   *call = (struct call){.op = from->op,
                         .name = from->launch->name ? from->launch->name : from->op->codelet.name,
-                        .place = from->launch->place,
+                        .place = place_of(from),
                         .flops = from->flops,
                         .count = from->count};
   call->tensor = sl__alloc((size_t)from->count, sizeof *call->tensor, "a program");
@@ -137,6 +165,10 @@ enum sl_status sl__program_note(struct sl__program *p, const struct sl__call *fr
     char access = access_of(*modes, from->header->accumulate);
     call->tensor[i] = number_of(p, from->tensors[i], access);
     if (call->tensor[i] < 0) return SL_NO_MEMORY;
+    scratches += access == 's'; /* all of a task's are one place */
+    if (scratches > 1)
+      return sl_fail(SL_UNSUPPORTED, "%s: two scratch tensors in a program's call",
+                     from->op->codelet.name);
     if (modes[1] != '*' && modes[1]) modes++;
   }
   return SL_OK;
@@ -145,10 +177,12 @@ enum sl_status sl__program_note(struct sl__program *p, const struct sl__call *fr
 /* ---- cutting ---- */
 
 /* Of a task's tensors together, so that a model that is larger than a device's memory, or the limit
- * on it, can still go through it piece by piece. 0: as much as they like. */
+ * on it, can still go through it piece by piece. Each worker has scratch memory of its own, of up
+ * to twice what is asked for. 0: as much as they like. */
 static size_t most_bytes(const struct sl_context *context) {
-  size_t most = sl__memory_limit(context->memory) / 4;
-  for (int w = 0; w < (int)starpu_worker_get_count(); w++) {
+  size_t workers = starpu_worker_get_count(), most = sl__memory_limit(context->memory);
+  most /= 4 * (workers ? workers : 1);
+  for (int w = 0; w < (int)workers; w++) {
     size_t room = sl__cuda_room(w) / 4;
     if (room && (!most || room < most)) most = room;
   }
@@ -244,7 +278,7 @@ static enum sl_status place_inner(struct sl__program *p, int segment) {
   if (!placed) return SL_NO_MEMORY;
   for (int i = 0; i < p->used_count; i++) {
     struct used *u = &p->used[i];
-    if (!u->is_inner || u->first_segment != segment) continue;
+    if (u->is_scratch || !u->is_inner || u->first_segment != segment) continue;
     u->offset = lowest_place(placed, count, u, u->tensor->bytes);
     if (u->offset + u->tensor->bytes > end) end = u->offset + u->tensor->bytes;
     placed[count++] = u;
@@ -315,7 +349,6 @@ out:
 static enum sl_status describe(struct sl__program *p, struct sl__segment *s) {
   const char *first = p->calls[s->first].name, *last = p->calls[s->end - 1].name;
   size_t size = strlen(first) + strlen(last) + 3;
-  bool everywhere = true;
   s->name = sl__alloc(size, 1, "a program");
   if (!s->name) return SL_NO_MEMORY;
   snprintf(s->name, size, "%s%s%s", first, strcmp(first, last) ? ".." : "",
@@ -325,7 +358,6 @@ static enum sl_status describe(struct sl__program *p, struct sl__segment *s) {
     uint32_t part[] = {call->args->footprint, starpu_hash_crc32c_string(call->op->codelet.name, 0)};
     s->footprint = starpu_hash_crc32c_be_n(part, sizeof part, s->footprint);
     s->flops += call->flops;
-    everywhere = everywhere && call->op->codelet.cuda_funcs[0];
     if (!call->op->codelet.cuda_funcs[0] && s->place.where == STARPU_CUDA)
       return sl_fail(
           SL_NO_DEVICE,
@@ -333,13 +365,12 @@ static enum sl_status describe(struct sl__program *p, struct sl__segment *s) {
           "of it for that device; place it on cpu",
           call->op->codelet.name, call->name);
   }
-  if (!everywhere) s->place.where = STARPU_CPU;
   return SL_OK;
 }
 
 enum sl_status sl__program_compile(struct sl__program *p, struct sl_tensor *result,
                                    enum sl_status status) {
-  p->context->program = NULL;
+  __atomic_store_n(&p->context->program, NULL, __ATOMIC_RELEASE);
   if (status != SL_OK) return status;
   if (!p->call_count) return sl_fail(SL_BAD_ARGUMENT, "a program without calls");
   p->result = result;
@@ -355,8 +386,6 @@ out:
 }
 
 /* ---- running ---- */
-
-extern struct sl__op sl__op_program;
 
 /* What goes from task to task is of no use after its last one. */
 static void forget(struct sl__program *p, int segment) {
@@ -376,7 +405,7 @@ static enum sl_status submit(const struct sl__program *p, const struct sl__segme
   for (int i = 0; i < s->count; i++)
     tensors[i] = result && s->tensors[i] == p->result ? result : s->tensors[i];
   /* the argument is an address: the task runs in this process */
-  return sl__submit(p->context, &sl__op_program, &launch, s->count, tensors, &s, sizeof s, s->flops,
+  return sl__submit(p->context, p->op, &launch, s->count, tensors, &s, sizeof s, s->flops,
                     s->footprint);
 }
 

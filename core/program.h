@@ -9,13 +9,18 @@
 
 struct sl__program;
 
-enum sl_status sl__program_new(struct sl_context *context, struct sl__program **program);
+/* op: the operation whose kernel is sl__segment_run (codelets/program.c). */
+enum sl_status sl__program_new(struct sl_context *context, struct sl__op *op,
+                               struct sl__program **program);
 /* Waits for nothing: its tasks must have ended. NULL is legal. */
 void sl__program_free(struct sl__program *program);
 
-/* From here to sl__program_compile, what the context's sl__submit and sl__tensor_invalidate are
- * called for is noted. To be called with nobody else submitting to the context. */
+/* From here to sl__program_compile, what the calling thread calls the context's sl__submit for is
+ * noted. One at a time. */
 void sl__program_record(struct sl__program *program);
+
+/* Is the calling thread recording? */
+bool sl__program_records(const struct sl_context *context);
 
 /* Note no more, and make tasks of what was noted. result: the tensor that is asked for afterwards;
  * other tensors that the calls write before they read them are not: their contents are lost, and

@@ -200,7 +200,7 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                                                             .priority = launch->priority,
                                                             .flops = flops,
                                                             .bytes = bytes_of(count, tensors)});
-  if (context->program)
+  if (sl__program_records(context))
     return sl__program_note(context->program, &(struct sl__call){.op = op,
                                                                  .launch = launch,
                                                                  .count = count,

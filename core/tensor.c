@@ -181,9 +181,7 @@ enum sl_status sl__tensor_keep_split(struct sl_tensor *t) {
   return SL_OK;
 }
 
-void sl__tensor_invalidate(struct sl_tensor *t) {
-  if (!t->context->program) starpu_data_invalidate_submit(t->handle);
-}
+void sl__tensor_invalidate(struct sl_tensor *t) { starpu_data_invalidate_submit(t->handle); }
 
 /* Messages out of step are submitted by any thread. */
 void sl__tensor_written(struct sl_tensor *t) {
@@ -246,7 +244,7 @@ enum sl_status sl__scratch(struct sl_context *context, size_t bytes, struct sl_t
   struct sl_tensor **slot = &context->scratch[power];
   enum sl_status status = SL_OK;
   if (!*slot) {
-    struct sl_shape shape = SL_SHAPE(((int64_t)1 << power) / 4);
+    struct sl_shape shape = SL_SHAPE((int64_t)1 << (power - 12), 1024); /* rows have 32 bits */
     status = sl__tensor_temporary(context, &shape, SL_F32, slot);
   }
   *scratch = *slot;

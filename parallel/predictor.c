@@ -153,7 +153,7 @@ static enum sl_status record(const struct lane *lane, struct work *work) {
   struct sl_model *model = lane->predictor->model;
   struct sl__step step = {.x = work->x};
   enum sl_status status = refresh(lane); /* once, not in every pass */
-  if (status == SL_OK) status = sl__program_new(model->context, &work->program);
+  if (status == SL_OK) status = sl__program_new(model->context, &sl__op_program, &work->program);
   if (status != SL_OK) return status;
   sl__program_record(work->program);
   status = sl__plan_submit(work->plan, &step);
@@ -161,9 +161,9 @@ static enum sl_status record(const struct lane *lane, struct work *work) {
 }
 
 static void work_free(struct work *work) {
-  sl__program_free(work->program);
-  sl__plan_free(work->plan);
+  sl__plan_free(work->plan); /* waits for the tasks, which need the program */
   sl__tensor_free(work->x);
+  sl__program_free(work->program);
   *work = (struct work){0};
 }
 
@@ -240,8 +240,7 @@ static void batch_computed(void *argument) {
     hand_out(lane, starpu_data_get_local_ptr(lane->y->handle));
   pthread_mutex_unlock(&lane->predictor->lock);
   starpu_data_release(lane->y->handle);
-  /* not sl__tensor_invalidate: meanwhile another thread may record a program */
-  starpu_data_invalidate_submit(lane->y->handle);
+  sl__tensor_invalidate(lane->y);
   end_batch(lane, status);
 }
 

@@ -123,6 +123,34 @@ static void every_tile(void **state) {
                 widths[w]);
 }
 
+static struct sl__conv_args plain_shape(int kernel_h, int kernel_w, int stride, int height,
+                                        int width) {
+  return (struct sl__conv_args){.images = 1,
+                                .channels = 1,
+                                .height = height,
+                                .width = width,
+                                .out_channels = 4,
+                                .kernel_h = kernel_h,
+                                .kernel_w = kernel_w,
+                                .stride_h = stride,
+                                .stride_w = stride};
+}
+
+/* Long kernels on narrow images, where wide vectors are more than narrow ones; strides beyond the
+ * kernel and beyond the image. */
+static void odd_shapes(void **state) {
+  (void)state;
+  for (int w = 0; w < 3; w++) {
+    if (!has_width(widths[w])) continue;
+    check(plain_shape(1, 7, 1, 148, 10), widths[w]);
+    check(plain_shape(1, 31, 1, 60, 34), widths[w]);
+    check(plain_shape(1, 29, 1, 200, 36), widths[w]);
+    check(plain_shape(1, 1, 2, 9, 9), widths[w]);
+    check(plain_shape(2, 2, 7, 23, 30), widths[w]);
+    check(plain_shape(3, 3, 2000000000, 5, 5), widths[w]);
+  }
+}
+
 /* An image's outputs are the same bits alone and among others. */
 static void the_batch_changes_nothing(void **state) {
   (void)state;
@@ -174,6 +202,7 @@ static void what_needs_more_than_32_bits_is_not_for_it(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(random_shapes), cmocka_unit_test(every_tile),
+                                     cmocka_unit_test(odd_shapes),
                                      cmocka_unit_test(the_batch_changes_nothing),
                                      cmocka_unit_test(what_needs_more_than_32_bits_is_not_for_it)};
   (void)plain, (void)adding, (void)context;

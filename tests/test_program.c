@@ -59,7 +59,7 @@ static void expect(struct sl_tensor *result, float *want) {
 
 static struct sl__program *compiled(const struct chain *c, int middle) {
   struct sl__program *program;
-  OK(sl__program_new(context, &program));
+  OK(sl__program_new(context, &sl__op_program, &program));
   sl__program_record(program);
   OK(sl__program_compile(program, c->result, chain_calls(c, middle)));
   return program;
@@ -113,11 +113,11 @@ static void what_cannot_be_recorded_is_told(void **state) {
   struct sl__program *program;
   struct chain c;
   chain_new(&c);
-  OK(sl__program_new(context, &program));
+  OK(sl__program_new(context, &sl__op_program, &program));
   sl__program_record(program);
   assert_int_equal(sl__program_compile(program, c.result, SL_OK), SL_BAD_ARGUMENT);
   sl__program_free(program);
-  OK(sl__program_new(context, &program));
+  OK(sl__program_new(context, &sl__op_program, &program));
   sl__program_record(program);
   enum sl_status status = sl__add(context, &plain, c.x, c.t[0], context->scratch[12]);
   assert_int_equal(sl__program_compile(program, c.result, status), status);
@@ -138,7 +138,7 @@ static void no_memory(void **state) {
     struct sl__program *program = NULL;
     assert_true(n < 200);
     sl__alloc_fail_after(n);
-    status = sl__program_new(context, &program);
+    status = sl__program_new(context, &sl__op_program, &program);
     if (status == SL_OK) {
       sl__program_record(program);
       status = sl__program_compile(program, c.result, chain_calls(&c, 1));

@@ -15,7 +15,8 @@ extern "C" {
  * statistics, recurrent layers begin at zero. Requests wait in one queue; what waits there together
  * is run together, as one batch of up to max_batch samples (dynamic batching), and several batches
  * are under way at once, on the devices of the context or where sl_place says (batch b as replica b
- * of its rules, round and round). Activations' memory is that of the passes under way alone.
+ * of its rules, round and round). Activations' memory is that of a worker's largest pass, kept until
+ * sl_close: each lies where one that is no longer needed was.
  * Several predictors, of the same model or of different ones, may share a context; while one is
  * open, nothing is trained, placed automatically or measured in it.
  *
@@ -48,7 +49,8 @@ SL_API enum sl_status sl_predictor_open(struct sl_model *model,
 SL_API enum sl_status sl_predict(struct sl_predictor *predictor, const void *inputs, int64_t n,
                                  float *outputs);
 
-/** The same without waiting: inputs and outputs are the predictor's until sl_predict_wait, which
+/** The same without waiting for the answer (the first batch of a size is prepared here, and a
+ * memory limit may be waited for): inputs and outputs are the predictor's until sl_predict_wait, which
  * must be called once for each, waits, tells how it went, and ends the request. NULL is legal
  * there. */
 struct sl_prediction;
