@@ -94,19 +94,26 @@ enum { UNDER_WAY = 2 };
 static struct {
   struct subject task[UNDER_WAY];
   unsigned count;
+  bool many; /* the running task launches more than once */
   char device[32];
 } launched[STARPU_NMAXWORKERS];
 
 void sl__task_launched(void) {
   int worker = starpu_worker_get_id();
   const struct starpu_task *task = starpu_task_get_current();
-  if (worker < 0 || !task) return;
+  if (worker < 0 || !task || launched[worker].many) return;
   if (!*launched[worker].device) {
     struct sl__device device;
     sl__device_of_worker(worker, &device);
     snprintf(launched[worker].device, sizeof launched[worker].device, "%s", device.name);
   }
   note_subject(task, &launched[worker].task[launched[worker].count++ % UNDER_WAY]);
+}
+
+void sl__task_launches(bool many) {
+  int worker = starpu_worker_get_id();
+  if (many) sl__task_launched();
+  if (worker >= 0) launched[worker].many = many;
 }
 
 /* "cuda:0: WHY, in dense_forward (layer fc1) [...] or ...". Nothing here allocates or locks: a

@@ -26,6 +26,10 @@ void sl__task_failure_clear(void);
  * returned. The last few of each worker are remembered, for sl_last_words and: */
 void sl__task_launched(void);
 
+/* true: from here on all that the running task launches is remembered as one, under the name that
+ * it has now; false: no longer. */
+void sl__task_launches(bool many);
+
 /* The device of the calling worker says that something has failed before: the running task, or one
  * of those just before it. The message names them. */
 void sl__device_failed(enum sl_status status, const char *why);

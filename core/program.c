@@ -5,6 +5,7 @@
 
 #include "core/cuda.h"
 #include "core/error.h"
+#include "core/failure.h"
 #include "core/memory.h"
 
 /* A call, copied. */
@@ -438,6 +439,7 @@ void sl__segment_run(const struct sl__segment *s, void *buffers[], bool on_gpu) 
   const char *name = task ? task->name : NULL;
   struct starpu_codelet *codelet = task ? task->cl : NULL;
   char *inner = (char *)STARPU_VECTOR_GET_PTR(buffers[0]);
+  if (on_gpu) sl__task_launches(true); /* of what fails later nobody knows which call it was */
   for (int c = s->first; c < s->end; c++) {
     const struct call *call = &p->calls[c];
     struct starpu_vector_interface view[call->count];
@@ -449,12 +451,13 @@ void sl__segment_run(const struct sl__segment *s, void *buffers[], bool on_gpu) 
       if (buffer < 0) view[k] = view_of(u->tensor, inner + offset);
       given[k] = buffer < 0 ? (void *)&view[k] : buffers[buffer];
     }
-    if (task && !on_gpu) { /* for what a failing kernel says; a GPU's fails later */
+    if (task) { /* for what a kernel says that fails at once */
       task->name = call->name;
       task->cl = &call->op->codelet;
     }
     (on_gpu ? call->op->codelet.cuda_funcs[0] : call->op->codelet.cpu_funcs[0])(given, call->args);
   }
+  if (on_gpu) sl__task_launches(false);
   if (!task) return;
   task->name = name;
   task->cl = codelet;

@@ -52,13 +52,20 @@ SL_STANDIN_ORDER=reverse quietly "$tests/gpu_ops" --device "$device" --seed "$se
 verdict $? "gpu_ops in another process: the same bits"
 
 # The operations' own tests: naive sums in double precision, finite differences.
-for test in activation batchnorm compress conv2d dense dropout embedding gru loss lstm optimizer_ops pool2d predictor reduce; do
+for test in activation batchnorm compress conv2d custom dense dropout embedding gru loss lstm optimizer_ops pool2d predictor program \
+  reduce; do
   [ -x "$tests/test_$test" ] || { skip "test_$test on $device" "it is not here"; continue; }
   SL_TEST_DEVICE=$device CMOCKA_MESSAGE_OUTPUT=TAP quietly "$tests/test_$test"
   status=$?
   grep '^not ok' "$work/log" | grep -v '# SKIP' | sed 's/^/# /'
   verdict $status "test_$test on $device"
 done
+
+# As a program finds it: batches go where StarPU sends them.
+if [ -x "$tests/test_predictor" ]; then
+  CMOCKA_MESSAGE_OUTPUT=TAP quietly "$tests/test_predictor"
+  verdict $? "test_predictor on all devices at once"
+fi
 
 # ---- trainers ------------------------------------------------------------------------------------
 # noise COUNT MOST: bytes below MOST, always the same

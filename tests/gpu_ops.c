@@ -23,13 +23,14 @@
 #include "core/error.h"
 #include "core/half.h"
 
-/* They compute nothing, or are about messages, which have tests of their own. */
+/* They compute nothing themselves, or are about messages, which have tests of their own. */
 static const struct {
   const char *name, *why;
 } without[] = {{"note", "writes what the host knows"},
                {"send", "sends"},
                {"receive", "receives"},
-               {"unite", "makes tasks wait for each other"}};
+               {"unite", "makes tasks wait for each other"},
+               {"program", "runs others' functions: see test_program and test_predictor"}};
 
 enum { SMALL = 8192 }; /* elements of a case where only small ones are wanted */
 

@@ -2,7 +2,7 @@
 # What goes wrong with a GPU, on the stand-in for one (tests/standin): no GPU, no driver, no memory, a kernel that fails at
 # once or long after its launch. Each ends with one clear line as the last one, exit code 1, and whole checkpoints.
 set -u
-lenet=${LENET:-examples/lenet}
+lenet=${LENET:-examples/lenet} predict=${PREDICT:-tools/starling-predict}
 not_seen="no GPU was made to fail"
 . "${SL_SRCDIR:-.}/tests/standin.sh"
 # black images, so that nothing is drawn and an evaluation is short
@@ -35,6 +35,18 @@ if fails "a kernel in the midst of a training fails, which is known late" "$line
   left=$(ls "$work/c" | grep -c safetensors)
   if [ "$left" -gt 0 ] && train --resume; then ok "one of $left checkpoints leads on"; else not_ok "no whole checkpoint of $left"; fi
 fi
+
+# ---- answers: a batch is one task, of whose kernels nobody knows which it was ----
+rm -rf "$work/c"
+train --devices cpu:0 --steps 1 --save "$work/lenet.json"
+for kernel in 5 30; do
+  SL_STANDIN_FAIL=$kernel timeout -k 5 100 "$predict" --devices cuda:0 --batches 1 --max-batch 4 --top 0 "$work/lenet.json" \
+    "$work/data/t10k-images-idx3-ubyte" >"$work/out" 2>"$work/err"
+  code=$?
+  said="an answer's kernel $kernel fails: code $code, $(last)"
+  if [ $code = 1 ] && last | grep -qE '^starling-predict: cuda:0: an illegal memory access was encountered, in program \(layer conv1\.\.fc2\) \[.* bytes\]'
+  then ok "$said"; else not_ok "$said"; fi
+done
 
 # ---- two GPUs that differ in their place on the bus only ----
 if SL_STANDIN_GPUS=2 STARPU_NCUDA=2 timeout -k 5 200 "$lenet" --data "$work/data" --batch 16 --steps 2 --devices cuda:0,cuda:1 --split auto >"$work/out" 2>"$work/err" &&

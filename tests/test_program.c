@@ -1,5 +1,6 @@
 /* Programs (core/program.h): calls noted once and run as few tasks give the bits of the same calls
- * submitted one by one; a task a device; inner tensors take turns in the worker's memory. */
+ * submitted one by one; a task a device; inner tensors take turns in the worker's memory. Where
+ * SL_TEST_DEVICE names a device ("cuda:0"), it is the first of the two. */
 #include "check.h"
 #include "core/error.h"
 #include "core/program.h"
@@ -151,7 +152,10 @@ static void no_memory(void **state) {
 
 static int open_two(void **state) {
   (void)state;
-  const struct sl_context_options options = {.devices = "cpu:0,cpu:1"};
+  const char *device = getenv("SL_TEST_DEVICE");
+  char devices[64];
+  snprintf(devices, sizeof devices, "%s,%s", device ? device : "cpu:0", device ? "cpu:0" : "cpu:1");
+  const struct sl_context_options options = {.devices = devices};
   if (sl_open(&options, &context) == SL_OK) return 0;
   fprintf(stderr, "%s\n", sl_error());
   return 1;

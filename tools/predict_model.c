@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/aborted.h"
 #include "predict.h"
 
 enum { SHORTEST = 8 };
@@ -44,6 +45,7 @@ int engine_open(struct engine *e, const struct engine_options *options) {
   e->options = options;
   const struct sl_context_options context = {.devices = options->devices, .seed = options->seed};
   enum sl_status status = sl_open(&context, &e->context);
+  if (status == SL_OK) aborted_catch("starling-predict", 0);
   if (status == SL_OK) status = read_model(e);
   if (status != SL_OK) return fail_library(status);
   if (e->tokens) e->words = count_words(e);

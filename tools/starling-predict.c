@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "examples/aborted.h"
 #include "predict.h"
 
 enum {
@@ -130,6 +131,7 @@ int fail(int code, const char *format, ...) {
     fputc('\n', stderr);
   }
   said = true;
+  aborted_told();
   pthread_mutex_unlock(&lock);
   va_end(list);
   return code;
