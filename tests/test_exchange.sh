@@ -1,5 +1,5 @@
 #!/bin/sh
-# Messages between ranks by StarPU-MPI or by the lane: the same weights to the bit after 50 steps and the same bytes sent, whatever the
+# Messages between ranks by StarPU-MPI or by the lane: the same weights to the bit after 20 steps and the same bytes sent, whatever the
 # ranks, servers and compression; then a rank that is killed, with StarPU-MPI's requests under way, which nobody can call back.
 # Out of step only one worker has an order; of two we see that they come to an end.
 set -u
@@ -20,7 +20,7 @@ check() { what=$1; shift; if "$@"; then ok "$what"; else not_ok "$what"; fi; }
 # train NAME RANKS OPTIONS...: NAME.weights, NAME.sent
 train() {
   name=$1 ranks=$2; shift 2
-  timeout 60 mpirun -np "$ranks" "$mlp" --steps 50 --batch 100 --hidden 64 --momentum 0.9 --kvstore dist_sync --summary \
+  timeout 60 mpirun -np "$ranks" "$mlp" --steps 20 --batch 100 --hidden 64 --momentum 0.9 --kvstore dist_sync --summary \
     --save "$work/$name.weights" "$@" >"$work/out" 2>&1 </dev/null || return 1
   tr '\r' '\n' <"$work/out" | grep 'a rank and step' >"$work/$name.sent" || test "$ranks" = 1
 }
