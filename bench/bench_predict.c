@@ -121,7 +121,7 @@ static void client_free(struct client *c) {
 
 struct measured {
   int at_once, requests;
-  double p50, p99, rate, foreign_cpu, kernels; /* seconds; samples/s */
+  double p50, p99, rate, foreign_cpu, kernels, overhead; /* seconds; samples/s */
 };
 
 static int compare(const void *a, const void *b) {
@@ -189,6 +189,7 @@ static enum sl_status measure(const struct bench *bench, struct client *clients,
   in_kernels();
   if (status == SL_OK) status = run(clients, predictor, bench->seconds / 3, &alone);
   m->kernels = in_kernels() / alone.requests;
+  m->overhead = alone.p50 - m->kernels;
   starpu_profiling_status_set(STARPU_PROFILING_DISABLE);
   m->at_once = best;
   return status == SL_OK ? run(clients, predictor, bench->seconds, m) : status;
@@ -203,7 +204,7 @@ static int print(const struct network *network, const char *name, const char *se
                            "kernels_us", 1e6 * m->kernels, "foreign_cpu", m->foreign_cpu);
   (void)network;
   if (line && m->at_once == 1)
-    json_object_set_new(line, "overhead_us", json_real(1e6 * (m->p50 - m->kernels)));
+    json_object_set_new(line, "overhead_us", json_real(1e6 * m->overhead));
   return bench_print(line);
 }
 
