@@ -137,7 +137,10 @@ static enum sl_status run(struct client *clients, struct sl_predictor *predictor
   for (int i = 0; i < m->at_once; i++) {
     clients[i].predictor = predictor;
     clients[i].until = begin + seconds;
-    if (pthread_create(&clients[i].thread, NULL, ask, &clients[i])) abort();
+    if (pthread_create(&clients[i].thread, NULL, ask, &clients[i])) {
+      perror("bench_predict: a thread");
+      exit(1);
+    }
   }
   m->requests = 0;
   for (int i = 0; i < m->at_once; i++) {
@@ -195,14 +198,12 @@ static enum sl_status measure(const struct bench *bench, struct client *clients,
   return status == SL_OK ? run(clients, predictor, bench->seconds, m) : status;
 }
 
-static int print(const struct network *network, const char *name, const char *setup, int64_t batch,
-                 const struct measured *m) {
+static int print(const char *name, const char *setup, int64_t batch, const struct measured *m) {
   json_t *line = json_pack("{s:s, s:s, s:s, s:I, s:i, s:i, s:f, s:f, s:f, s:s, s:f, s:f}", "peer",
                            "starling", "bench", name, "setup", setup, "batch", (json_int_t)batch,
                            "at_once", m->at_once, "requests", m->requests, "p50_us", 1e6 * m->p50,
                            "p99_us", 1e6 * m->p99, "rate", m->rate, "unit", "samples/s",
                            "kernels_us", 1e6 * m->kernels, "foreign_cpu", m->foreign_cpu);
-  (void)network;
   if (line && m->at_once == 1)
     json_object_set_new(line, "overhead_us", json_real(1e6 * m->overhead));
   return bench_print(line);
@@ -221,7 +222,7 @@ static enum sl_status one_batch(const struct bench *bench, struct sl_context *co
   for (int i = 0; i < count && status == SL_OK; i++)
     status = client_new(&clients[i], model, network, batch);
   if (status == SL_OK) status = measure(bench, clients, predictor, &m);
-  if (status == SL_OK && print(network, name, sl_context_text(context), batch, &m)) status = SL_IO;
+  if (status == SL_OK && print(name, sl_context_text(context), batch, &m)) status = SL_IO;
   sl_predictor_free(predictor);
   for (int i = 0; i < count; i++) client_free(&clients[i]);
   return status;

@@ -43,14 +43,8 @@ SL_KERNEL void sl__custom_backward_weight_cpu(void *buffers[], void *cl_arg) {
  * mean nothing. */
 static enum sl_status find_place(const struct sl__custom *layer, bool on_gpu,
                                  struct sl__launch *launch) {
-  const uint32_t own = STARPU_CPU | (on_gpu ? (uint32_t)STARPU_CUDA : 0);
-  struct sl__place *place = &launch->place;
-  place->where = place->where & own ? place->where & own : place->where ? STARPU_CPU : own;
-  if (place->worker) {
-    struct sl__place pinned = {.where = place->where};
-    if (!sl__place_has(&pinned, place->worker - 1)) place->worker = 0;
-  }
-  if (place->where != STARPU_CPU || starpu_cpu_worker_get_count()) return SL_OK;
+  sl__place_here(&launch->place, on_gpu);
+  if (launch->place.where != STARPU_CPU || starpu_cpu_worker_get_count()) return SL_OK;
   return sl_fail(SL_NO_DEVICE,
                  "layer %s (%s) needs a CPU worker: its kind has no CUDA kernel for this, or none "
                  "for bf16; let STARPU_NCPU be 1 or more",

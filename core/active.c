@@ -281,7 +281,7 @@ static struct sl__active_task *task_new(const struct sl__op *op, const struct sl
     if (scratch) t->scratch += tensors[i]->capacity;
     if (!scratch) found = find_hold(tensors[i], &t->hold[i]);
     t->count = i + 1;
-    if (modes[1] != '*' && modes[1]) modes++;
+    modes = sl__next_mode(modes);
   }
   if (found) return t;
   task_free(t);

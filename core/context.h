@@ -65,6 +65,10 @@ struct sl_context {
 /* Is this StarPU worker one that the place stands for? */
 bool sl__place_has(const struct sl__place *place, int worker);
 
+/* Where it may be without leaving this process, where addresses mean something: on CPUs, and on
+ * GPUs where there is a kernel. What is placed elsewhere goes to any CPU. */
+void sl__place_here(struct sl__place *place, bool on_gpu);
+
 /* One worker as a device: "cpu:1", "cuda:0", or StarPU's name where it is of another kind. */
 void sl__device_of_worker(int worker, struct sl__device *device);
 

@@ -34,6 +34,14 @@ bool sl__place_has(const struct sl__place *place, int worker) {
   return !place->where || place->where & where;
 }
 
+void sl__place_here(struct sl__place *place, bool on_gpu) {
+  const uint32_t own = STARPU_CPU | (on_gpu ? (uint32_t)STARPU_CUDA : 0);
+  place->where = place->where & own ? place->where & own : place->where ? STARPU_CPU : own;
+  if (!place->worker) return;
+  struct sl__place pinned = {.where = place->where};
+  if (!sl__place_has(&pinned, place->worker - 1)) place->worker = 0;
+}
+
 void sl__device_of_worker(int worker, struct sl__device *device) {
   *device = (struct sl__device){.place.worker = worker + 1,
                                 .node = starpu_worker_get_memory_node((unsigned)worker)};

@@ -36,8 +36,7 @@ struct sl__segment {
   int count;      /* buffers: that memory, then tensors */
   struct sl_tensor **tensors;
   char *modes;
-  int *number; /* [count], of each buffer in the program's list; -1: the memory */
-  int *buffer; /* [used], the other way round; -1: not its */
+  int *buffer; /* [used], of each in the program's list; -1: none, it is inner or not its */
   char *name;
   struct sl__place place;
   double flops;
@@ -70,7 +69,6 @@ enum sl_status sl__program_new(struct sl_context *context, struct sl__op *op,
 static void segment_clear(struct sl__segment *s) {
   free(s->tensors);
   free(s->modes);
-  free(s->number);
   free(s->buffer);
   free(s->name);
 }
@@ -129,32 +127,20 @@ static char access_of(char letter, bool accumulate) {
   return access == 'a' ? (accumulate ? 'm' : 'w') : access;
 }
 
-/* Never in another process, where a program's address means nothing; and two calls that may run at
- * the same places say so in the same words. A GPU that is asked for in vain is refused later. */
-static struct sl__place place_of(const struct sl__call *call) {
-  struct sl__place place = call->launch->place;
-  bool on_gpu = call->op->codelet.cuda_funcs[0] && starpu_cuda_worker_get_count();
-  const uint32_t own = STARPU_CPU | (on_gpu ? (uint32_t)STARPU_CUDA : 0);
-  if (place.where == STARPU_CUDA) return place;
-  place.where = place.where & own ? place.where & own : place.where ? STARPU_CPU : own;
-  if (place.worker) {
-    struct sl__place pinned = {.where = place.where};
-    if (!sl__place_has(&pinned, place.worker - 1)) place.worker = 0;
-  }
-  return place;
-}
-
 enum sl_status sl__program_note(struct sl__program *p, const struct sl__call *from) {
   const char *modes = from->op->modes;
   int scratches = 0;
   if (!grow((void **)&p->calls, p->call_count, &p->call_room, sizeof *p->calls))
     return SL_NO_MEMORY;
+  bool on_gpu = from->op->codelet.cuda_funcs[0] && starpu_cuda_worker_get_count();
   struct call *call = &p->calls[p->call_count];
   *call = (struct call){.op = from->op,
                         .name = from->launch->name ? from->launch->name : from->op->codelet.name,
-                        .place = place_of(from),
+                        .place = from->launch->place,
                         .flops = from->flops,
                         .count = from->count};
+  /* two calls that may run at the same places say so in the same words */
+  if (call->place.where != STARPU_CUDA) sl__place_here(&call->place, on_gpu);
   call->tensor = sl__alloc((size_t)from->count, sizeof *call->tensor, "a program");
   call->args = sl__alloc(1, sizeof *call->args + from->args_size, "a program");
   p->call_count++; /* freed with the program */
@@ -169,7 +155,7 @@ enum sl_status sl__program_note(struct sl__program *p, const struct sl__call *fr
     if (scratches > 1)
       return sl_fail(SL_UNSUPPORTED, "%s: two scratch tensors in a program's call",
                      from->op->codelet.name);
-    if (modes[1] != '*' && modes[1]) modes++;
+    modes = sl__next_mode(modes);
   }
   return SL_OK;
 }
@@ -248,8 +234,9 @@ static void find_uses(struct sl__program *p, const struct sl_tensor *result) {
       }
   for (int i = 0; i < p->used_count; i++) {
     struct used *u = &p->used[i];
-    u->is_inner = u->is_written_first && u->tensor != result && !u->tensor->host &&
-                  u->first_segment == u->last_segment;
+    bool passes = u->first_segment != u->last_segment;
+    u->is_inner = u->is_scratch ||
+                  (u->is_written_first && u->tensor != result && !u->tensor->host && !passes);
   }
 }
 
@@ -292,8 +279,6 @@ static enum sl_status place_inner(struct sl__program *p, int segment) {
       if (u->tensor->bytes > scratch) scratch = u->tensor->bytes;
     }
   p->segments[segment].inner = end + scratch;
-  for (int i = 0; i < p->used_count; i++) /* the same tensor in several segments: see offset_of */
-    if (p->used[i].is_scratch) p->used[i].is_inner = true;
   return SL_OK;
 }
 
@@ -306,7 +291,7 @@ static char mode_in(const struct sl__program *p, const struct sl__segment *s, in
     const char *modes = p->calls[c].op->modes;
     for (int k = 0; k < p->calls[c].count; k++) {
       char access = access_of(*modes, p->calls[c].args->accumulate);
-      if (modes[1] != '*' && modes[1]) modes++;
+      modes = sl__next_mode(modes);
       if (p->calls[c].tensor[k] != number) continue;
       if (!mode) mode = access == 'w' ? 'z' : access == 'r' ? 'x' : 'm';
       if (access != 'r' && mode == 'x') mode = 'm';
@@ -318,7 +303,6 @@ static char mode_in(const struct sl__program *p, const struct sl__segment *s, in
 static void add_buffer(struct sl__segment *s, struct sl_tensor *tensor, char mode, int number) {
   s->tensors[s->count] = tensor;
   s->modes[s->count] = mode;
-  s->number[s->count] = number;
   if (number >= 0) s->buffer[number] = s->count;
   s->count++;
 }
@@ -330,9 +314,8 @@ static enum sl_status find_buffers(struct sl__program *p, int segment) {
   enum sl_status status = SL_OK;
   s->tensors = sl__alloc(most, sizeof *s->tensors, "a program");
   s->modes = sl__alloc(most + 1, 1, "a program");
-  s->number = sl__alloc(most, sizeof *s->number, "a program");
   s->buffer = sl__alloc(most, sizeof *s->buffer, "a program");
-  if (!s->tensors || !s->modes || !s->number || !s->buffer) return SL_NO_MEMORY;
+  if (!s->tensors || !s->modes || !s->buffer) return SL_NO_MEMORY;
   for (int i = 0; i < p->used_count; i++) s->buffer[i] = -1;
   SL_TRY(sl__scratch(p->context, s->inner ? s->inner : 1, &memory));
   add_buffer(s, memory, 's', -1);
@@ -358,12 +341,6 @@ static enum sl_status describe(struct sl__program *p, struct sl__segment *s) {
     uint32_t part[] = {call->args->footprint, starpu_hash_crc32c_string(call->op->codelet.name, 0)};
     s->footprint = starpu_hash_crc32c_be_n(part, sizeof part, s->footprint);
     s->flops += call->flops;
-    if (!call->op->codelet.cuda_funcs[0] && s->place.where == STARPU_CUDA)
-      return sl_fail(
-          SL_NO_DEVICE,
-          "%s (layer %s) cannot run where it is placed: this build has no implementation "
-          "of it for that device; place it on cpu",
-          call->op->codelet.name, call->name);
   }
   return SL_OK;
 }

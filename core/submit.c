@@ -40,7 +40,7 @@ static enum sl_status find_halves(const struct sl__op *op, const char *modes, in
       return sl_fail(SL_BAD_ARGUMENT, "%s: buffer %d is %s, which does not go with the others",
                      op->codelet.name, i, names[tensors[i]->type]);
     if (tensors[i]->type == SL_BF16 && i < SL_MOST_HALVES) *halves |= 1u << i;
-    if (modes[1] != '*' && modes[1]) modes++;
+    modes = sl__next_mode(modes);
   }
   return SL_OK;
 }
@@ -70,7 +70,7 @@ static enum sl_status attach_buffers(struct starpu_task *task, const char *modes
     handles[i] = tensors[i]->handle;
     access[i] = access_mode(*modes, accumulate);
     if (access[i] & STARPU_W) sl__tensor_written(tensors[i]);
-    if (modes[1] != '*' && modes[1]) modes++;
+    modes = sl__next_mode(modes);
   }
   task->nbuffers = count;
   return SL_OK;
@@ -200,15 +200,18 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                                                             .priority = launch->priority,
                                                             .flops = flops,
                                                             .bytes = bytes_of(count, tensors)});
+  bool has_no_kernel = launch->place.where == STARPU_CUDA && !op->codelet.cuda_funcs[0];
   if (sl__program_records(context))
-    return sl__program_note(context->program, &(struct sl__call){.op = op,
-                                                                 .launch = launch,
-                                                                 .count = count,
-                                                                 .tensors = tensors,
-                                                                 .header = &header,
-                                                                 .args = args,
-                                                                 .args_size = args_size,
-                                                                 .flops = flops});
+    return has_no_kernel
+               ? refused(-ENODEV, op, launch)
+               : sl__program_note(context->program, &(struct sl__call){.op = op,
+                                                                       .launch = launch,
+                                                                       .count = count,
+                                                                       .tensors = tensors,
+                                                                       .header = &header,
+                                                                       .args = args,
+                                                                       .args_size = args_size,
+                                                                       .flops = flops});
   struct starpu_task *task = starpu_task_create();
   if (!task) return sl_fail(SL_NO_MEMORY, "no memory for a task");
   task->cl = &op->codelet;

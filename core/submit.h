@@ -33,15 +33,20 @@ struct sl__slice_mark {
   int stage, replica, microbatch, chunk;
 };
 
+/* The mode of the buffer after the one that `modes` begins with. */
+static inline const char *sl__next_mode(const char *modes) {
+  return modes[1] != '*' && modes[1] ? modes + 1 : modes;
+}
+
 /* What the caller says of one task; zero value: anywhere, priority 0. */
 struct sl__launch {
   const char *name; /* of the layer, for traces; must outlive the task */
   struct sl__place place;
-  int priority;    /* larger is sooner; clamped to the scheduler's range */
-  bool accumulate; /* add to the 'a' buffer instead of overwriting it */
-  bool pieces;     /* the kernel knows where in a tensor a piece begins */
-  bool tf32;       /* a GPU may round the factors of products to 10 bits (TensorFloat-32) */
-  const char *modes;        /* of a task of its own: instead of the operation's; or NULL */
+  int priority;      /* larger is sooner; clamped to the scheduler's range */
+  bool accumulate;   /* add to the 'a' buffer instead of overwriting it */
+  bool pieces;       /* the kernel knows where in a tensor a piece begins */
+  bool tf32;         /* a GPU may round the factors of products to 10 bits (TensorFloat-32) */
+  const char *modes; /* of a task of its own: instead of the operation's; or NULL */
   struct sl__slice_mark mark;
 };
 
