@@ -38,6 +38,19 @@ static inline const char *sl__next_mode(const char *modes) {
   return modes[1] != '*' && modes[1] ? modes + 1 : modes;
 }
 
+/* How an operation's work may be cut into parts, for a program (core/program.h) that has several
+ * cores for it, or caches to mind; zero value: not at all. Whatever the cut, the bits are the same.
+ * No part writes what another one of the same phase reads or writes, and with phases the scratch
+ * memory is common to all parts. */
+struct sl__cut {
+  int64_t units; /* alike: parts are cut between them */
+  bool flat;     /* unit i is the i-th of equal runs of every output, and a row of the outputs needs
+                    only that row of what has rows */
+  bool
+      pointwise; /* flat, and a value needs of what is as large as the outputs only its own place */
+  int phases;    /* one begins when all parts of the one before have ended; 0: there are none */
+};
+
 /* What the caller says of one task; zero value: anywhere, priority 0. */
 struct sl__launch {
   const char *name; /* of the layer, for traces; must outlive the task */
@@ -48,6 +61,7 @@ struct sl__launch {
   bool tf32;         /* a GPU may round the factors of products to 10 bits (TensorFloat-32) */
   const char *modes; /* of a task of its own: instead of the operation's; or NULL */
   struct sl__slice_mark mark;
+  struct sl__cut cut; /* the operation's own word, not the layer's */
 };
 
 static inline const char *sl__modes(const struct sl__op *op, const struct sl__launch *launch) {
@@ -85,7 +99,9 @@ struct sl__args_header {
   uint32_t count;  /* buffers of this task */
   uint32_t halves; /* bit i: buffer i is bf16 */
   uint32_t tf32;
-  uint32_t unused; /* what follows begins at a multiple of 8 */
+  uint32_t part, parts; /* of a call that is cut; 0 parts: it is not */
+  uint32_t phase;       /* 1 + its number; 0: all of them, one after the other */
+  int64_t units;        /* that parts are cut between; 0: those that the kernel says */
 };
 
 static inline const void *sl__args(const void *cl_arg) {
@@ -100,6 +116,24 @@ static inline uint32_t sl__halves(const void *cl_arg) {
 static inline bool sl__is_half(const void *cl_arg, int i) { return sl__halves(cl_arg) >> i & 1; }
 static inline bool sl__tf32(const void *cl_arg) {
   return ((const struct sl__args_header *)cl_arg)->tf32;
+}
+
+/* What a kernel is to do of its cut. units: the cut's, or a multiple of them where it is flat, or
+ * those of this phase. */
+struct sl__share {
+  int64_t first, end;
+};
+static inline struct sl__share sl__share(const void *cl_arg, int64_t units) {
+  const struct sl__args_header *h = (const struct sl__args_header *)cl_arg;
+  int64_t parts = h->parts ? h->parts : 1, part = h->part;
+  int64_t cuts = h->units ? h->units : units, each = units / cuts;
+  struct sl__share share = {cuts * part / parts * each, cuts * (part + 1) / parts * each};
+  return share;
+}
+/* Is this phase (from 0 on) to be done in this call? */
+static inline bool sl__in_phase(const void *cl_arg, int phase) {
+  uint32_t of_call = ((const struct sl__args_header *)cl_arg)->phase;
+  return !of_call || of_call == (uint32_t)phase + 1;
 }
 static inline int sl__buffer_count(const void *cl_arg) {
   return (int)((const struct sl__args_header *)cl_arg)->count;
