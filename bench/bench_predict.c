@@ -163,15 +163,16 @@ static enum sl_status run(struct client *clients, struct sl_predictor *predictor
   return status;
 }
 
-/* Seconds that all workers have spent in kernels since the last call. */
+/* Seconds that the busiest worker has spent in kernels since the last call: others only assist. */
 static double in_kernels(void) {
-  double us = 0;
+  double most = 0;
   for (unsigned w = 0; w < starpu_worker_get_count(); w++) {
     struct starpu_profiling_worker_info info;
     if (starpu_profiling_worker_get_info((int)w, &info)) continue;
-    us += starpu_timing_timespec_to_us(&info.executing_time);
+    double us = starpu_timing_timespec_to_us(&info.executing_time);
+    if (us > most) most = us;
   }
-  return us / 1e6;
+  return most / 1e6;
 }
 
 static enum sl_status measure(const struct bench *bench, struct client *clients,
