@@ -77,6 +77,12 @@ static int number_of(struct sl__program *p, struct sl_tensor *tensor, char acces
   return p->used_count++;
 }
 
+void sl__program_pack(struct sl__program *program, struct sl__pack *pack,
+                      const struct sl_tensor *input) {
+  program->pack = pack;
+  program->input = input;
+}
+
 void sl__program_cores(struct sl__program *program, int most) { program->cores = most; }
 
 void sl__program_cut(struct sl__program *program, int parts) { program->forced_parts = parts; }
@@ -113,6 +119,7 @@ enum sl_status sl__program_note(struct sl__program *p, const struct sl__call *fr
     char access = access_of(*modes, from->header->accumulate);
     call->tensor[i] = number_of(p, from->tensors[i], access);
     if (call->tensor[i] < 0) return SL_NO_MEMORY;
+    if (access != 'r') p->used[call->tensor[i]].is_written = true;
     scratches += access == 's'; /* all of a task's are one place */
     if (access == 'w' && !call->rows) {
       call->rows = from->tensors[i]->shape.dim[0];
@@ -219,7 +226,11 @@ static enum sl_status find_buffers(struct sl__program *p, int segment) {
   for (int i = 0; i < p->used_count; i++) {
     const struct used *u = &p->used[i];
     char mode = u->is_inner ? 0 : mode_in(p, s, i);
-    if (mode) add_buffer(s, u->tensor, mode, i);
+    if (mode && u->is_packed && !s->pack) {
+      s->pack = s->count;
+      add_buffer(s, sl__pack_tensor(p->pack), 'x', -1);
+    }
+    if (mode && !u->is_packed) add_buffer(s, u->tensor, mode, i);
   }
 out:
   return status;
@@ -242,6 +253,23 @@ static enum sl_status describe(struct sl__program *p, struct sl__segment *s) {
   return SL_OK;
 }
 
+/* Several tasks: each would need the whole pack where it needs a part of it. */
+static enum sl_status find_packed(struct sl__program *p) {
+  enum sl_status status = SL_OK;
+  if (p->segment_count > 1) return SL_OK;
+  bool fills = p->pack && !sl__pack_is_closed(p->pack);
+  for (int i = 0; i < p->used_count && status == SL_OK && fills; i++)
+    if (!p->used[i].is_written && p->used[i].tensor != p->input)
+      status = sl__pack_add(p->pack, p->used[i].tensor);
+  if (status == SL_OK && fills) status = sl__pack_close(p->pack);
+  for (int i = 0; i < p->used_count && status == SL_OK && p->pack; i++) {
+    int64_t offset = sl__pack_offset(p->pack, p->used[i].tensor);
+    p->used[i].is_packed = offset >= 0;
+    if (offset >= 0) p->used[i].offset = (size_t)offset;
+  }
+  return status;
+}
+
 enum sl_status sl__program_compile(struct sl__program *p, struct sl_tensor *result,
                                    enum sl_status status) {
   __atomic_store_n(&p->context->program, NULL, __ATOMIC_RELEASE);
@@ -249,6 +277,7 @@ enum sl_status sl__program_compile(struct sl__program *p, struct sl_tensor *resu
   if (!p->call_count) return sl_fail(SL_BAD_ARGUMENT, "a program without calls");
   p->result = result;
   SL_TRY(cut(p));
+  SL_TRY(find_packed(p));
   sl__program_find_uses(p, result);
   for (int s = 0; s < p->segment_count; s++) {
     SL_TRY(sl__segment_place(p, s));

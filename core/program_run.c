@@ -34,6 +34,7 @@ static char *memory_of(const struct job *j, const struct call *call, const struc
                        const struct turn *turn) {
   const struct sl__segment *s = j->segment;
   char *own = j->memory + s->members_at + (size_t)turn->member * s->member_bytes;
+  if (u->is_packed) return (char *)STARPU_VECTOR_GET_PTR(j->buffers[s->pack]) + u->offset;
   if (u->is_scratch) return call->cut.phases ? j->memory + s->common_at : own;
   if (!u->is_local) return j->memory + u->offset;
   int64_t before = call->rows * turn->part / turn->parts;

@@ -4,6 +4,7 @@
 #ifndef SL_CORE_PROGRAM_STATE_H
 #define SL_CORE_PROGRAM_STATE_H
 
+#include "core/pack.h"
 #include "core/program.h"
 #include "core/team.h"
 
@@ -27,9 +28,11 @@ struct used {
   int first_segment, last_segment;
   int first_call, last_call; /* within its only segment, where it is inner */
   bool is_written_first, is_scratch;
-  bool is_inner; /* only one segment knows it: it lies in the worker's memory */
+  bool is_inner;  /* only one segment knows it: it lies in the worker's memory */
+  bool is_packed; /* it lies in the program's pack */
   bool is_local; /* only one stretch that goes by rows does: it lies in its member's part of that */
   size_t offset; /* there */
+  bool is_written;
 };
 
 /* Calls of a segment that each part does one after the other. */
@@ -56,6 +59,7 @@ struct sl__segment {
   int members; /* at most */
   struct sl__team *team;
   size_t common_at, members_at, local_at; /* the last: in a member's memory */
+  int pack;                               /* the buffer that is the program's pack; 0: none */
   size_t member_bytes, inner;             /* inner: all together */
   int count;                              /* buffers: that memory, then tensors */
   struct sl_tensor **tensors;
@@ -77,6 +81,8 @@ struct sl__program {
   struct sl__segment *segments;
   int segment_count;
   const struct sl_tensor *result;
+  struct sl__pack *pack; /* or NULL */
+  const struct sl_tensor *input;
   int cores;        /* see sl__program_cores */
   int forced_parts; /* see sl__program_cut */
   int assistants;   /* tasks that will still look at the program */

@@ -14,6 +14,7 @@
 #include "core/clock.h"
 #include "core/failure.h"
 #include "core/half.h"
+#include "core/pack.h"
 #include "core/program.h"
 #include "core/wait.h"
 #include "parallel/plan.h"
@@ -63,6 +64,7 @@ struct lane {
 struct sl_predictor {
   struct sl_model *model;
   struct sl_predictor_options options;
+  struct sl__pack *pack; /* the parameters */
   struct lane *lanes;
   int lane_count;
   int64_t in_bytes, out_count; /* of a sample */
@@ -146,7 +148,7 @@ static enum sl_status refresh(const struct lane *lane) {
   enum sl_status status = SL_OK;
   for (int i = 0; i < model->count && status == SL_OK && lane->grid.math == SL_MATH_BF16; i++)
     status = sl__half_refresh(model, i, &sl__grid_device(&lane->grid, i, 0)->place);
-  return status;
+  return status == SL_OK ? sl__pack_refresh(lane->predictor->pack) : status;
 }
 
 static enum sl_status record(const struct lane *lane, struct work *work) {
@@ -156,6 +158,7 @@ static enum sl_status record(const struct lane *lane, struct work *work) {
   if (status == SL_OK)
     status = sl__program_new(model->context, &sl__op_program, &sl__op_assist, &work->program);
   if (status != SL_OK) return status;
+  sl__program_pack(work->program, lane->predictor->pack, work->x);
   sl__program_cores(work->program, lane->predictor->options.cores);
   sl__program_record(work->program);
   status = sl__plan_submit(work->plan, &step);
@@ -483,6 +486,7 @@ enum sl_status sl_predictor_open(struct sl_model *model, const struct sl_predict
   p->words = model->takes_tokens ? sl__model_words(model) : 0;
   p->in_bytes = sl_shape_count(&model->sample) * (int64_t)sizeof(float); /* or int32_t */
   p->out_count = sl_shape_count(sl_model_output(model));
+  SL_TRY(sl__pack_new(model->context, &sl__op_pack, &p->pack));
   SL_TRY(open_lanes(p));
   SL_TRY(start(p));
   *predictor = p;
@@ -523,6 +527,7 @@ void sl_predictor_free(struct sl_predictor *p) {
     pthread_mutex_destroy(&p->lock);
   }
   for (int i = 0; i < p->lane_count; i++) lane_free(p, &p->lanes[i]);
+  sl__pack_free(p->pack);
   free(p->lanes);
   free(p);
 }

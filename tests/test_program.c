@@ -3,6 +3,7 @@
  * SL_TEST_DEVICE names a device ("cuda:0"), it is the first of the two. */
 #include "check.h"
 #include "core/error.h"
+#include "core/pack.h"
 #include "core/program.h"
 
 enum { N = 6, WIDTH = 40 };
@@ -147,7 +148,7 @@ static void images_free(struct images *m) {
 }
 
 /* A residual block, pooled and classified. */
-static enum sl_status images_calls(const struct images *m) {
+static enum sl_status images_calls(const struct images *m, struct sl__place place) {
   const struct sl__conv2d conv = {.channels = CHANNELS,
                                   .kernel_h = 3,
                                   .kernel_w = 3,
@@ -157,7 +158,7 @@ static enum sl_status images_calls(const struct images *m) {
                                   .pad_w = 1,
                                   .has_bias = true};
   const struct sl__pool2d pool = {2, 2, 2, 2, 0, 0};
-  struct sl__launch l = {.name = "test", .place = {.where = STARPU_CPU}};
+  struct sl__launch l = {.name = "test", .place = place};
   struct sl_tensor *const *t = m->t;
   enum sl_status status;
   SL_TRY(sl__conv2d_forward(context, &l, m->x, m->filter, t[0], &conv));
@@ -174,18 +175,19 @@ out:
 /* Whatever the parts, and whoever does them, the bits are those of the calls one by one. */
 static void parts_give_the_same_bits(void **state) {
   (void)state;
+  const struct sl__place cpu = {.where = STARPU_CPU};
   for (int64_t rows = 1; rows <= 7; rows += rows < 3 ? 1 : 4)
     for (int parts = 0; parts <= 5; parts++) {
       struct images m;
       struct sl__program *program;
       float want[7 * 5], got[7 * 5];
       images_new(&m, rows);
-      OK(images_calls(&m));
+      OK(images_calls(&m, cpu));
       OK(sl__tensor_read(m.result, want));
       OK(sl__program_new(context, &sl__op_program, &sl__op_assist, &program));
       sl__program_cut(program, parts);
       sl__program_record(program);
-      OK(sl__program_compile(program, m.result, images_calls(&m)));
+      OK(sl__program_compile(program, m.result, images_calls(&m, cpu)));
       for (int again = 0; again < (parts ? 2 : 50); again++) {
         memset(got, 0xff, sizeof got);
         OK(sl__program_submit_to_all(program, 0, NULL));
@@ -195,6 +197,69 @@ static void parts_give_the_same_bits(void **state) {
       sl__program_free(program);
       images_free(&m);
     }
+}
+
+/* What is only read comes from a copy, which is made again when one of them was written. */
+static void parameters_in_a_pack(void **state) {
+  (void)state;
+  const struct sl__place cpu = {.where = STARPU_CPU};
+  struct images m;
+  struct sl__program *program[2];
+  struct sl__pack *pack;
+  float want[2 * 5], got[2 * 5], other[CHANNELS * 28];
+  images_new(&m, 2);
+  OK(sl__pack_new(context, &sl__op_pack, &pack));
+  for (int i = 0; i < 2; i++) {
+    OK(sl__program_new(context, &sl__op_program, &sl__op_assist, &program[i]));
+    sl__program_pack(program[i], pack, m.x);
+    sl__program_record(program[i]);
+    OK(sl__program_compile(program[i], m.result, images_calls(&m, cpu)));
+    assert_true(sl__pack_is_closed(pack));
+  }
+  assert_true(sl__pack_offset(pack, m.filter) >= 0);
+  assert_true(sl__pack_offset(pack, m.x) < 0 && sl__pack_offset(pack, m.t[0]) < 0);
+  for (int again = 0; again < 4; again++) {
+    for (int i = 0; i < CHANNELS * 28; i++) other[i] = (float)(i * (again + 3) % 17) / 16 - 0.5f;
+    if (again) OK(sl__tensor_write(m.filter, other));
+    OK(images_calls(&m, cpu));
+    OK(sl__tensor_read(m.result, want));
+    OK(sl__pack_refresh(pack));
+    OK(sl__program_submit(program[again % 2], 0, NULL));
+    OK(sl__tensor_read(m.result, got));
+    assert_memory_equal(got, want, sizeof got);
+  }
+  for (int i = 0; i < 2; i++) sl__program_free(program[i]);
+  sl__pack_free(pack);
+  images_free(&m);
+}
+
+/* One that is too small to be worth it is empty; every allocation fails in turn. */
+static void packs_of_few(void **state) {
+  (void)state;
+  struct sl_tensor *t[6];
+  struct sl__pack *pack;
+  for (int i = 0; i < 6; i++) t[i] = temporary();
+  OK(sl__pack_new(context, &sl__op_pack, &pack));
+  OK(sl__pack_add(pack, t[0]));
+  OK(sl__pack_add(pack, t[0]));
+  OK(sl__pack_close(pack));
+  assert_null(sl__pack_tensor(pack));
+  assert_true(sl__pack_offset(pack, t[0]) < 0);
+  OK(sl__pack_refresh(pack));
+  sl__pack_free(pack);
+  sl__pack_free(NULL);
+  enum sl_status status = SL_NO_MEMORY;
+  for (long n = 1; status != SL_OK; n++) {
+    assert_true(n < 10);
+    sl__alloc_fail_after(n);
+    status = sl__pack_new(context, &sl__op_pack, &pack);
+    for (int i = 0; i < 6 && status == SL_OK; i++) status = sl__pack_add(pack, t[i]);
+    if (status == SL_OK) status = sl__pack_close(pack);
+    sl__alloc_fail_after(0);
+    if (status == SL_OK) assert_int_equal(sl__pack_offset(pack, t[5]), 5 * 1024);
+    sl__pack_free(pack);
+  }
+  for (int i = 0; i < 6; i++) sl__tensor_free(t[i]);
 }
 
 static void what_cannot_be_recorded_is_told(void **state) {
@@ -253,10 +318,13 @@ static int open_two(void **state) {
 int main(void) {
   setenv("STARPU_NCPU", "2", 0);
   setenv("STARPU_SILENT", "1", 0);
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_task_a_device), cmocka_unit_test(another_result),
-      cmocka_unit_test(parts_give_the_same_bits), cmocka_unit_test(what_cannot_be_recorded_is_told),
-      cmocka_unit_test(no_memory)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(a_task_a_device),
+                                     cmocka_unit_test(another_result),
+                                     cmocka_unit_test(parts_give_the_same_bits),
+                                     cmocka_unit_test(parameters_in_a_pack),
+                                     cmocka_unit_test(packs_of_few),
+                                     cmocka_unit_test(what_cannot_be_recorded_is_told),
+                                     cmocka_unit_test(no_memory)};
   (void)adding;
   return cmocka_run_group_tests_name("program", tests, open_two, close_context);
 }
