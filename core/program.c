@@ -315,6 +315,7 @@ static enum sl_status submit(const struct sl__program *p, const struct sl__segme
 
 enum sl_status sl__program_submit(struct sl__program *p, int priority, struct sl_tensor *result) {
   enum sl_status status = SL_OK;
+  p->leader = 0;
   for (int i = 0; i < p->segment_count && status == SL_OK; i++) {
     const struct sl__segment *s = &p->segments[i];
     status = submit(p, s, &s->place, priority + i, result, 0);
@@ -342,14 +343,25 @@ static void ask(struct sl__program *p, int member, int priority) {
   __atomic_fetch_sub(&p->assistants, 1, __ATOMIC_RELAXED);
 }
 
+/* This thread still has its core for a moment: a worker that has another one begins at once. */
+static int leader_of(const struct sl__segment *s) {
+  int core = sched_getcpu();
+  for (int member = 0; member < s->members && core >= 0; member++)
+    if (starpu_worker_get_bindid(starpu_worker_get_by_type(STARPU_CPU_WORKER, member)) != core)
+      return member;
+  return 0;
+}
+
 enum sl_status sl__program_submit_to_all(struct sl__program *p, int priority,
                                          struct sl_tensor *result) {
   const struct sl__segment *s = &p->segments[0];
   if (p->segment_count > 1 || s->members < 2 || p->forced_parts)
     return sl__program_submit(p, priority, result);
-  const struct sl__place place = member_place(0);
+  p->leader = leader_of(s);
+  const struct sl__place place = member_place(p->leader);
   /* what it takes is another matter than alone: a footprint of its own */
   enum sl_status status = submit(p, s, &place, priority, result, (uint32_t)s->members);
-  for (int member = 1; member < s->members && status == SL_OK; member++) ask(p, member, priority);
+  for (int member = 0; member < s->members && status == SL_OK; member++)
+    if (member != p->leader) ask(p, member, priority);
   return status;
 }

@@ -105,7 +105,7 @@ void sl__segment_work(void *job, int round, int part, int parts, int member) {
 void sl__segment_run(const struct sl__segment *s, void *buffers[], bool on_gpu) {
   struct job job = {s, buffers, (char *)STARPU_VECTOR_GET_PTR(buffers[0]), on_gpu};
   if (s->team) {
-    sl__team_lead(s->team, &job);
+    sl__team_lead(s->team, s->program->leader, &job);
     return;
   }
   if (on_gpu) sl__task_launches(true); /* of what fails later nobody knows which call it was */

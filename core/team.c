@@ -17,11 +17,14 @@ struct state {
 struct sl__team {
   sl__team_work *work;
   void *job;
-  uint32_t present; /* bit i: member i; the leader's from the begin of a job to its end */
+  uint32_t present; /* bit i: member i; OPEN from the begin of a job to its end */
+  int leader;
   int count;
   struct sl__round *rounds;
   struct state *states;
 };
+
+static const uint32_t OPEN = UINT32_C(1) << 31;
 
 enum sl_status sl__team_new(int count, const struct sl__round *rounds, sl__team_work *work,
                             struct sl__team **team) {
@@ -67,7 +70,6 @@ static uint64_t all_of(const struct sl__round *round) {
 /* A part that nobody has taken: the member's own one, or the first; -1: there is none. */
 static int take(struct state *s, const struct sl__round *round, int member) {
   uint64_t taken = __atomic_load_n(&s->taken, __ATOMIC_RELAXED);
-  if (round->parts == 1 && member) return -1;
   for (;;) {
     uint64_t left = all_of(round) & ~taken;
     if (!left) return -1;
@@ -80,7 +82,8 @@ static int take(struct state *s, const struct sl__round *round, int member) {
 
 static bool take_all(struct sl__team *t, struct state *s, const struct sl__round *round) {
   uint64_t none = 0;
-  return round->may_join && __atomic_load_n(&t->present, __ATOMIC_RELAXED) == 1 &&
+  uint32_t alone = OPEN | UINT32_C(1) << t->leader;
+  return round->may_join && __atomic_load_n(&t->present, __ATOMIC_RELAXED) == alone &&
          __atomic_compare_exchange_n(&s->taken, &none, all_of(round), false, __ATOMIC_ACQ_REL,
                                      __ATOMIC_RELAXED);
 }
@@ -88,25 +91,28 @@ static bool take_all(struct sl__team *t, struct state *s, const struct sl__round
 static void do_round(struct sl__team *t, int number, int member) {
   const struct sl__round *round = &t->rounds[number];
   struct state *s = &t->states[number];
-  if (member == 0 && take_all(t, s, round)) {
+  if (member == t->leader && take_all(t, s, round)) {
     t->work(t->job, number, 0, 1, member);
     __atomic_store_n(&s->done, round->parts, __ATOMIC_RELEASE);
     return;
   }
-  for (int part; (part = take(s, round, member)) >= 0;) {
+  bool may = round->parts > 1 || member == t->leader;
+  for (int part; may && (part = take(s, round, member)) >= 0;) {
     t->work(t->job, number, part, round->parts, member);
     __atomic_fetch_add(&s->done, 1, __ATOMIC_ACQ_REL);
   }
   wait_until_done(s, round->parts);
 }
 
-void sl__team_lead(struct sl__team *t, void *job) {
+void sl__team_lead(struct sl__team *t, int member, void *job) {
+  uint32_t own = UINT32_C(1) << member;
   t->job = job;
+  t->leader = member;
   memset(t->states, 0, (size_t)t->count * sizeof *t->states);
-  __atomic_store_n(&t->present, 1, __ATOMIC_SEQ_CST);
-  for (int i = 0; i < t->count; i++) do_round(t, i, 0);
+  __atomic_store_n(&t->present, OPEN | own, __ATOMIC_SEQ_CST);
+  for (int i = 0; i < t->count; i++) do_round(t, i, member);
   /* from here on nobody joins; who is there has nothing left to do but to find that out */
-  uint32_t present = __atomic_and_fetch(&t->present, ~UINT32_C(1), __ATOMIC_SEQ_CST);
+  uint32_t present = __atomic_and_fetch(&t->present, ~(OPEN | own), __ATOMIC_SEQ_CST);
   for (unsigned turn = 1; present; turn++) {
     if (turn % 4096)
       rest();
@@ -116,11 +122,11 @@ void sl__team_lead(struct sl__team *t, void *job) {
   }
 }
 
-/* Only beside the leader, and beside nobody of the same number. */
+/* Only while there is a job, and beside nobody of the same number. */
 static bool enter(struct sl__team *t, int member) {
   uint32_t own = UINT32_C(1) << member, present = __atomic_load_n(&t->present, __ATOMIC_RELAXED);
   do {
-    if (!(present & 1) || present & own) return false;
+    if (!(present & OPEN) || present & own) return false;
   } while (!__atomic_compare_exchange_n(&t->present, &present, present | own, false,
                                         __ATOMIC_SEQ_CST, __ATOMIC_RELAXED));
   return true;

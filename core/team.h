@@ -16,8 +16,8 @@ struct sl__round {
   bool may_join; /* its parts may be done as one where nobody else is there */
 };
 
-/* One part of a round, of `parts` (which is 1 where they were joined). member: who does it, from 0
- * (the leader) on: two at the same time are never the same. */
+/* One part of a round, of `parts` (which is 1 where they were joined). member: who does it: two at
+ * the same time are never the same. */
 typedef void sl__team_work(void *job, int round, int part, int parts, int member);
 
 struct sl__team;
@@ -27,12 +27,13 @@ enum sl_status sl__team_new(int count, const struct sl__round *rounds, sl__team_
                             struct sl__team **team);
 void sl__team_free(struct sl__team *team);
 
-/* Do the job, with who joins; nobody of them is in it any more when it returns. One at a time. */
-void sl__team_lead(struct sl__team *team, void *job);
+/* Do the job as that member (0 to SL_TEAM_MOST - 1), with who joins; nobody of them is in it any
+ * more when it returns. One at a time. */
+void sl__team_lead(struct sl__team *team, int member, void *job);
 
-/* Take part in the job, as that member (1 to SL_TEAM_MOST - 1), until it ends; or in none, if none
- * begins within so long. Parts with the member's own number are its first: what they need may
- * still be in its caches. */
+/* Take part in the job as that member, if the leader or somebody else is not, until it ends; or in
+ * none, if none begins within so long. Parts with the member's own number are its first: what they
+ * need may still be in its caches. */
 void sl__team_join(struct sl__team *team, int member, double patience_us);
 
 #endif
