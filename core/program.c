@@ -133,6 +133,72 @@ enum sl_status sl__program_note(struct sl__program *p, const struct sl__call *fr
   return SL_OK;
 }
 
+static bool same_place(const struct sl__place *a, const struct sl__place *b) {
+  return a->where == b->where && a->worker == b->worker;
+}
+
+/* ---- calls that do the next one, too ---- */
+
+static int first_written(const struct call *call) {
+  const char *modes = call->op->modes;
+  for (int k = 0; k < call->count; k++, modes = sl__next_mode(modes))
+    if (access_of(*modes, call->args->accumulate) == 'w') return k;
+  return -1;
+}
+
+/* Which of call c + 1's buffers is what call c wrote, if nobody else knows of that; or -1. */
+static int handed_on(const struct sl__program *p, int c, const struct sl_tensor *result) {
+  int written = first_written(&p->calls[c]), which = -1, uses = 0;
+  if (written < 0) return -1;
+  int number = p->calls[c].tensor[written];
+  const struct used *u = &p->used[number];
+  if (!u->is_written_first || u->tensor == result || u->tensor->host) return -1;
+  for (int i = 0; i < p->call_count; i++)
+    for (int k = 0; k < p->calls[i].count; k++) {
+      if (p->calls[i].tensor[k] != number) continue;
+      if (i == c + 1) which = k;
+      uses++;
+    }
+  return uses == 2 ? which : -1;
+}
+
+/* Call c becomes itself and c + 1. */
+static enum sl_status join(struct sl__program *p, int c, int which) {
+  struct call *call = &p->calls[c], *next = &p->calls[c + 1];
+  const char *modes = next->op->modes;
+  int *tensor =
+      sl__realloc(call->tensor, (size_t)(call->count + next->count), sizeof *tensor, "a program");
+  if (!tensor) return SL_NO_MEMORY;
+  call->tensor = tensor;
+  tensor[first_written(call)] = next->tensor[first_written(next)];
+  for (int k = 0; k < next->count; k++, modes = sl__next_mode(modes))
+    if (k != which && access_of(*modes, false) == 'r') tensor[call->count++] = next->tensor[k];
+  call->args->count = (uint32_t)call->count;
+  call->args->footprint = starpu_hash_crc32c_be(next->args->footprint, call->args->footprint);
+  call->flops += next->flops;
+  free(next->tensor);
+  free(next->args);
+  p->call_count--;
+  memmove(next, next + 1, (size_t)(p->call_count - c - 1) * sizeof *next);
+  return SL_OK;
+}
+
+static enum sl_status absorb(struct sl__program *p, const struct sl_tensor *result) {
+  enum sl_status status = SL_OK;
+  for (int c = 0; c + 1 < p->call_count && status == SL_OK;) {
+    const struct call *call = &p->calls[c], *next = &p->calls[c + 1];
+    bool may = call->cut.absorb &&
+               !(call->place.where & STARPU_CUDA && starpu_cuda_worker_get_count()) &&
+               same_place(&call->place, &next->place) && !next->args->halves;
+    int which = may ? handed_on(p, c, result) : -1;
+    if (which >= 0 && call->cut.absorb(call->args + 1, next->op, next->args + 1, which))
+      status = join(p, c, which);
+    else
+      c++;
+  }
+  return status;
+}
+
 /* ---- cutting ---- */
 
 /* Of a task's tensors together, so that a model that is larger than a device's memory, or the limit
@@ -160,10 +226,6 @@ static size_t added_bytes(const struct sl__program *p, int first, int at) {
     if (!known) bytes += p->used[call->tensor[i]].tensor->capacity;
   }
   return bytes;
-}
-
-static bool same_place(const struct sl__place *a, const struct sl__place *b) {
-  return a->where == b->where && a->worker == b->worker;
 }
 
 static enum sl_status cut(struct sl__program *p) {
@@ -276,6 +338,7 @@ enum sl_status sl__program_compile(struct sl__program *p, struct sl_tensor *resu
   if (status != SL_OK) return status;
   if (!p->call_count) return sl_fail(SL_BAD_ARGUMENT, "a program without calls");
   p->result = result;
+  SL_TRY(absorb(p, result));
   SL_TRY(cut(p));
   SL_TRY(find_packed(p));
   sl__program_find_uses(p, result);

@@ -47,8 +47,12 @@ struct sl__cut {
   bool flat;     /* unit i is the i-th of equal runs of every output, and a row of the outputs needs
                     only that row of what has rows */
   bool
-      pointwise; /* flat, and a value needs of what is as large as the outputs only its own place */
+      pointwise; /* flat, and a value needs only its own place of what is as large as the outputs */
   int phases;    /* one begins when all parts of the one before have ended; 0: there are none */
+
+  /* Can the kernel do the next call, too, which alone reads what it wrote, as its buffer `which`?
+   * Then the arguments are told so; the call's other inputs follow the own buffers. Or NULL. */
+  bool (*absorb)(void *args, const struct sl__op *next, const void *next_args, int which);
 };
 
 /* What the caller says of one task; zero value: anywhere, priority 0. */
