@@ -171,11 +171,13 @@ static void find_offsets(const struct sl__conv_args *a, const struct shape *g) {
 }
 
 static void find_starts(const struct shape *g, int lanes) {
-  int64_t last = g->gathers ? INT64_MAX : g->pixels - lanes;
-  for (int32_t i = 0; i < g->starts; i++) {
-    int64_t at = (int64_t)i * lanes < last ? (int64_t)i * lanes : last;
-    int64_t row = g->gathers ? 0 : at / g->out_width; /* there, what lies between is counted */
-    g->start[i] = (struct start){.offset = at + row * (g->pitch - g->out_width), .to = at};
+  int64_t last = g->gathers ? INT64_MAX : g->pixels - lanes, at = 0, skipped = 0, column = 0;
+  int64_t between = g->gathers ? 0 : g->pitch - g->out_width; /* else vectors end with the rows */
+  for (int32_t i = 0; i < g->starts; i++, at += lanes) {
+    if (at > last) at = last;
+    g->start[i] = (struct start){.offset = at + skipped, .to = at};
+    column += lanes;
+    if (column == g->out_width) column = 0, skipped += between;
   }
 }
 
@@ -252,54 +254,71 @@ SL_INLINE void spread_row_2(float *restrict to, const float *restrict from, int3
 }
 #endif
 
-/* Rows [top, bottom) of a plane whose rows are as long as the image's, `by` columns further left: a
- * single copy, and what came over from the row before or behind. */
-SL_INLINE void slide_plane(const float *restrict from, int32_t rows, int32_t width, int32_t by,
-                           float *restrict to) {
+SL_INLINE void clear_column(float *column, int32_t rows, int32_t pitch) {
+  for (int64_t i = 0; i < rows; i++) column[i * pitch] = 0;
+}
+
+/* Rows as long as the image's, `by` columns further left: a single copy, and what came over from
+ * the row before or behind. */
+SL_INLINE void slide_rows(float *restrict to, const float *restrict from, int32_t rows,
+                          int32_t width, int32_t by) {
   int32_t right = by < 0 ? -by : 0, left = by > 0 ? by : 0;
   if (rows <= 0 || right + left >= width) return;
   copy_row(to + right, from + left, rows * width - right - left);
-  for (int32_t i = 0; i < rows && by; i++, to += width) {
-    for (int32_t j = 0; j < right; j++) to[j] = 0;
-    for (int32_t j = width - left; j < width; j++) to[j] = 0;
-  }
+  for (int32_t j = 0; j < right; j++) clear_column(to + j, rows, width);
+  for (int32_t j = width - left; j < width; j++) clear_column(to + j, rows, width);
 }
 
 /* One remainder of one channel, into a plane that is zero wherever the image is not. */
 SL_INLINE void frame_plane(const struct sl__conv_args *a, const struct shape *g, const float *image,
-                           int32_t rh, int32_t rw, float *to) {
+                           int32_t stride_h, int32_t stride_w, int32_t rh, int32_t rw, float *to) {
   int32_t top, bottom, first, end;
-  inside(a->height, g->height, a->stride_h, rh, a->pad_h, &top, &bottom);
-  inside(a->width, g->pitch, a->stride_w, rw, a->pad_w, &first, &end);
-  if (a->stride_h == 1 && a->stride_w == 1 && g->pitch == a->width) {
-    slide_plane(image + (int64_t)(top + rh - a->pad_h) * a->width, bottom - top, a->width,
-                rw - a->pad_w, to + (int64_t)top * g->pitch);
+  inside(a->height, g->height, stride_h, rh, a->pad_h, &top, &bottom);
+  inside(a->width, g->pitch, stride_w, rw, a->pad_w, &first, &end);
+  if (stride_h == 1 && stride_w == 1 && g->pitch == a->width) {
+    slide_rows(to + (int64_t)top * g->pitch, image + (int64_t)(top + rh - a->pad_h) * a->width,
+               bottom - top, a->width, rw - a->pad_w);
     return;
   }
+  const float *from = image + ((int64_t)top * stride_h + rh - a->pad_h) * a->width +
+                      (int64_t)first * stride_w + rw - a->pad_w;
+  to += (int64_t)top * g->pitch + first;
   for (int32_t i = top; i < bottom && first < end; i++) {
-    int64_t h = (int64_t)i * a->stride_h + rh - a->pad_h;
-    const float *from = image + h * a->width + (int64_t)first * a->stride_w + rw - a->pad_w;
-    float *row = to + (int64_t)i * g->pitch + first;
-    if (a->stride_w == 1)
-      copy_row(row, from, end - first);
-    else if (a->stride_w == 2)
-      spread_row_2(row, from, end - first);
+    if (stride_w == 1)
+      copy_row(to, from, end - first);
+    else if (stride_w == 2)
+      spread_row_2(to, from, end - first);
     else
-      spread_row(row, from, end - first, a->stride_w);
+      spread_row(to, from, end - first, stride_w);
+    from += (int64_t)stride_h * a->width;
+    to += g->pitch;
   }
 }
 
 /* Channels of an image. Remainders that no tap of the window has are left out. */
-SL_SIMD static void frame(const struct sl__conv_args *a, const struct shape *g,
-                          struct sl__share channels, bool clear, const float *x, float *image) {
+SL_INLINE void frame_channels(const struct sl__conv_args *a, const struct shape *g,
+                              int32_t stride_h, int32_t stride_w, struct sl__share channels,
+                              bool clear, const float *x, float *image) {
   int64_t each = (int64_t)g->height * g->pitch;
   for (int64_t c = channels.first; c < channels.end; c++) {
     float *to = image + c * g->plane;
     const float *from = x + c * a->height * a->width;
     if (clear) memset(to, 0, (size_t)g->plane * sizeof *to);
     for (int32_t rh = 0; rh < g->down; rh++)
-      for (int32_t rw = 0; rw < g->across; rw++, to += each) frame_plane(a, g, from, rh, rw, to);
+      for (int32_t rw = 0; rw < g->across; rw++, to += each)
+        frame_plane(a, g, from, stride_h, stride_w, rh, rw, to);
   }
+}
+
+/* Small planes take longer to divide by a stride than to copy: the usual ones are constants. */
+SL_SIMD static void frame(const struct sl__conv_args *a, const struct shape *g,
+                          struct sl__share channels, bool clear, const float *x, float *image) {
+  if (a->stride_h == 1 && a->stride_w == 1)
+    frame_channels(a, g, 1, 1, channels, clear, x, image);
+  else if (a->stride_h == 2 && a->stride_w == 2)
+    frame_channels(a, g, 2, 2, channels, clear, x, image);
+  else
+    frame_channels(a, g, a->stride_h, a->stride_w, channels, clear, x, image);
 }
 
 /* Outputs out of planes as wide as the frame. */
