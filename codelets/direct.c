@@ -263,7 +263,6 @@ SL_INLINE void clear_column(float *column, int32_t rows, int32_t pitch) {
 SL_INLINE void slide_rows(float *restrict to, const float *restrict from, int32_t rows,
                           int32_t width, int32_t by) {
   int32_t right = by < 0 ? -by : 0, left = by > 0 ? by : 0;
-  if (rows <= 0 || right + left >= width) return;
   copy_row(to + right, from + left, rows * width - right - left);
   for (int32_t j = 0; j < right; j++) clear_column(to + j, rows, width);
   for (int32_t j = width - left; j < width; j++) clear_column(to + j, rows, width);
@@ -275,6 +274,7 @@ SL_INLINE void frame_plane(const struct sl__conv_args *a, const struct shape *g,
   int32_t top, bottom, first, end;
   inside(a->height, g->height, stride_h, rh, a->pad_h, &top, &bottom);
   inside(a->width, g->pitch, stride_w, rw, a->pad_w, &first, &end);
+  if (top >= bottom || first >= end) return;
   if (stride_h == 1 && stride_w == 1 && g->pitch == a->width) {
     slide_rows(to + (int64_t)top * g->pitch, image + (int64_t)(top + rh - a->pad_h) * a->width,
                bottom - top, a->width, rw - a->pad_w);
@@ -283,7 +283,7 @@ SL_INLINE void frame_plane(const struct sl__conv_args *a, const struct shape *g,
   const float *from = image + ((int64_t)top * stride_h + rh - a->pad_h) * a->width +
                       (int64_t)first * stride_w + rw - a->pad_w;
   to += (int64_t)top * g->pitch + first;
-  for (int32_t i = top; i < bottom && first < end; i++) {
+  for (int32_t i = top; i < bottom; i++) {
     if (stride_w == 1)
       copy_row(to, from, end - first);
     else if (stride_w == 2)
@@ -310,7 +310,8 @@ SL_INLINE void frame_channels(const struct sl__conv_args *a, const struct shape 
   }
 }
 
-/* Small planes take longer to divide by a stride than to copy: the usual ones are constants. */
+/* To divide by a stride would take as long as to copy a small plane: usual strides are constants.
+ */
 SL_SIMD static void frame(const struct sl__conv_args *a, const struct shape *g,
                           struct sl__share channels, bool clear, const float *x, float *image) {
   if (a->stride_h == 1 && a->stride_w == 1)
