@@ -112,13 +112,45 @@ static bool forward_by_onednn(const struct sl__conv_args *a, const float *x, con
   return true;
 }
 
+/* Channels between which the work is not cut: a tile has so many. */
+static int64_t together(const struct sl__conv_args *a) { return a->out_channels % 8 ? 1 : 8; }
+
+/* Of several images each part frames those that it needs; of a single one a share, for all. */
+static struct sl__cut direct_cut(const struct sl__conv_args *a) {
+  return (struct sl__cut){.units = (int64_t)a->images * a->out_channels / together(a),
+                          .flat = true,
+                          .phases = a->images == 1 ? 2 : 0};
+}
+
+static struct sl__share planes_of(const struct sl__conv_args *a, const void *cl_arg) {
+  int64_t each = a->images == 1 ? together(a) : 1;
+  struct sl__share units = sl__share(cl_arg, (int64_t)a->images * a->out_channels / each);
+  return (struct sl__share){units.first * each, units.end * each};
+}
+
+static void forward_directly(const struct sl__conv_args *a, const float *x, const float *weight,
+                             float *y, float *scratch, const void *cl_arg) {
+  int64_t p = sl__conv_pixels(a);
+  const float *bias = a->has_bias ? weight + a->out_channels * sl__conv_taps(a) : NULL;
+  struct sl__share planes = planes_of(a, cl_arg);
+  if (!sl__in_phase(cl_arg, 1)) {
+    sl__direct_frame(a, x, scratch, sl__share(cl_arg, a->channels), 0);
+    return;
+  }
+  if (sl__in_phase(cl_arg, 0))
+    sl__direct_forward(a, x, weight, bias, y, scratch, planes, 0);
+  else
+    sl__direct_planes(a, weight, bias, y, scratch, planes, 0);
+  y += planes.first * p;
+  sl__activate(a->activation, y, y, (planes.end - planes.first) * p);
+}
+
 static void forward(const struct sl__conv_args *a, const float *x, const float *weight, float *y,
-                    float *scratch) {
+                    float *scratch, const void *cl_arg) {
   int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
   if (a->implementation == SL_ONEDNN && forward_by_onednn(a, x, weight, y)) return;
   if (a->implementation == SL_DIRECT) {
-    sl__direct_forward(a, x, weight, a->has_bias ? weight + k * t : NULL, y, scratch, 0);
-    sl__activate(a->activation, y, y, a->images * k * p);
+    forward_directly(a, x, weight, y, scratch, cl_arg);
     return;
   }
   for (int32_t n = 0; n < a->images; n++, x += sl__conv_x_size(a), y += k * p) {
@@ -179,7 +211,7 @@ static void backward_weight(const struct sl__conv_args *a, const float *x, const
 
 SL_KERNEL void sl__conv2d_forward_cpu(void *buffers[], void *cl_arg) {
   forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-          sl__buffer(buffers, 3));
+          sl__buffer(buffers, 3), cl_arg);
 }
 
 SL_KERNEL void sl__conv2d_backward_data_cpu(void *buffers[], void *cl_arg) {
@@ -197,7 +229,7 @@ SL_KERNEL void sl__conv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__conv_args a = *(const struct sl__conv_args *)args;
   a.implementation = i;
-  forward(&a, m[0], m[1], m[2], m[3]);
+  forward(&a, m[0], m[1], m[2], m[3], &(struct sl__args_header){0});
 }
 
 static void try_backward_data(enum sl__implementation i, const void *args, float *const *m) {
@@ -275,7 +307,10 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
   a->implementation = sl__choose(context, &c, a);
   double flops = 2.0 * a->images * (double)a->out_channels * (double)sl__conv_pixels(a) *
                  (double)sl__conv_taps(a);
-  return sl__submit(context, op, l, 4, (struct sl_tensor *[]){first, second, out, scratch}, a,
+  struct sl__launch own = *l;
+  own.cut = (struct sl__cut){0};
+  if (op == &sl__op_conv2d_forward && a->implementation == SL_DIRECT) own.cut = direct_cut(a);
+  return sl__submit(context, op, &own, 4, (struct sl_tensor *[]){first, second, out, scratch}, a,
                     sizeof *a, flops, footprint(a));
 }
 

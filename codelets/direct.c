@@ -11,19 +11,21 @@ struct start {
 };
 
 /* Images are copied into a frame of zeros, a stride's remainders apart from each other: so that the
- * windows of neighbouring outputs lie side by side, and nothing needs to be asked at the edges. */
+ * windows of neighbouring outputs lie side by side, and nothing needs to be asked at the edges.
+ * Where rows are not whole vectors, each column of the window may have a copy of its own, of the
+ * values that the outputs meet there: then a row follows the one before as outputs do. */
 struct shape {
   int64_t taps, pixels;          /* C R S; H' W' */
-  int32_t channels;              /* K */
   int32_t out_height, out_width; /* H', W' */
+  int32_t down, across;          /* remainders of rows and columns that a tap of the window has, or
+                                    columns of the window */
   int32_t height, pitch;         /* of one remainder's plane: rows, and floats a row */
-  int32_t across;                /* remainders side by side: those that a tap of the window has */
   int64_t plane;                 /* floats of a channel, all remainders */
-  bool by_rows;                  /* vectors do not reach from row to row */
+  bool gathers;                  /* tiles write what is between rows, too, or behind them */
   int64_t to_plane;              /* floats of a channel's outputs, where tiles write them */
   int32_t starts;
-  const int32_t *offset; /* [taps], from the window's first tap */
-  struct start *start;   /* [starts] */
+  int32_t *offset;     /* [taps], from the window's first tap */
+  struct start *start; /* [starts] */
 };
 
 /* Outputs of so many channels at so many vectors, that begin where `at` says. */
@@ -55,27 +57,26 @@ static struct width width_of(int lanes) {
   return (struct width){lanes, tiles_4};
 }
 
-/* All channels at some vectors, as many at a time as registers hold. */
-static void run_channels(const struct width *w, const struct shape *g, int vectors,
+/* Channels at some vectors, as many at a time as registers hold. */
+static void run_channels(const struct width *w, const struct shape *g, int channels, int vectors,
                          const float *image, const struct start *at, const float *weight,
                          const float *bias, float *y) {
   run_tile *const *tiles = w->tiles[vectors];
-  int most = SL_TILE_ROWS, k = 0;
+  int most = SL_TILE_ROWS;
   while (!tiles[most]) most--;
-  for (; k < g->channels; k += most) {
-    int channels = g->channels - k < most ? g->channels - k : most;
-    tiles[channels](g, image, at, weight + k * g->taps, bias ? bias + k : NULL,
-                    y + k * g->to_plane);
+  for (int k = 0; k < channels; k += most) {
+    int count = channels - k < most ? channels - k : most;
+    tiles[count](g, image, at, weight + k * g->taps, bias ? bias + k : NULL, y + k * g->to_plane);
   }
 }
 
 /* Three vectors at a time use the registers best; two less than six are more than three. */
-static void run_image(const struct width *w, const struct shape *g, const float *image,
-                      const float *weight, const float *bias, float *y) {
+static void run_image(const struct width *w, const struct shape *g, int channels,
+                      const float *image, const float *weight, const float *bias, float *y) {
   for (int v = 0, vectors; v < g->starts; v += vectors) {
     int left = g->starts - v;
     vectors = left <= SL_TILE_COLUMNS ? left : 3;
-    run_channels(w, g, vectors, image, g->start + v, weight, bias, y);
+    run_channels(w, g, channels, vectors, image, g->start + v, weight, bias, y);
   }
 }
 
@@ -85,26 +86,38 @@ static int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 
-static struct shape shape_of(const struct sl__conv_args *a) {
+/* With so many planes side by side. Vectors lie within the rows, where these are whole vectors;
+ * else over all rows, with what is between two of them. If nothing is, the last one begins where it
+ * ends with the outputs; else these go through a plane as wide as the frame. */
+static struct shape shape_with(const struct sl__conv_args *a, int lanes, int32_t across) {
   struct shape g = {.taps = sl__conv_taps(a),
                     .pixels = sl__conv_pixels(a),
-                    .channels = a->out_channels,
                     .out_height = a->out_height,
-                    .out_width = a->out_width};
-  g.height = a->out_height + (a->kernel_h - 1) / a->stride_h;
-  g.pitch = a->out_width + (a->kernel_w - 1) / a->stride_w;
-  g.across = least(a->stride_w, a->kernel_w);
-  g.plane = (int64_t)least(a->stride_h, a->kernel_h) * g.across * g.height * g.pitch;
+                    .out_width = a->out_width,
+                    .down = least(a->stride_h, a->kernel_h),
+                    .across = across,
+                    .height = a->out_height + (a->kernel_h - 1) / a->stride_h,
+                    .pitch = a->out_width + (a->kernel_w - 1) / across};
+  bool by_rows = a->out_width % lanes == 0;
+  int64_t all = by_rows ? g.pixels : (g.out_height - 1) * (int64_t)g.pitch + g.out_width;
+  g.plane = (int64_t)g.down * across * g.height * g.pitch;
+  g.starts = (int32_t)((all + lanes - 1) / lanes);
+  g.gathers = !by_rows && (g.pitch > g.out_width || all < lanes);
+  g.to_plane = g.gathers ? (int64_t)g.starts * lanes : g.pixels;
   return g;
 }
 
-/* Within the rows, where these are whole vectors; else over all rows, with what is between two of
- * them: then outputs go through a plane as wide as the frame. */
-static void cut(struct shape *g, int lanes) {
-  int32_t all = (g->out_height - 1) * g->pitch + g->out_width;
-  g->by_rows = g->out_width % lanes == 0;
-  g->starts = g->by_rows ? (int32_t)(g->pixels / lanes) : ceil_div(all, lanes);
-  g->to_plane = (int64_t)g->starts * lanes;
+/* A copy for each column of the window pays where it saves more than the copies cost, in vectors'
+ * products (two a cycle; a copied row takes ten), and where caches keep them. */
+static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
+  const double row = 20, most = 1 << 18;
+  struct shape few = shape_with(a, lanes, least(a->stride_w, a->kernel_w));
+  if (!few.gathers) return few;
+  struct shape all = shape_with(a, lanes, a->kernel_w);
+  double saved = (double)(few.starts - all.starts) * (double)few.taps * a->out_channels;
+  if (!all.gathers) saved += row * a->out_channels * a->out_height;
+  double cost = row * a->channels * (double)all.down * all.height * (all.across - few.across);
+  return saved > cost && (double)all.plane * a->channels <= most ? all : few;
 }
 
 static int64_t floats_of(size_t bytes) { return (int64_t)((bytes + 63) / 64 * 16); }
@@ -120,34 +133,51 @@ bool sl__direct_fits(const struct sl__conv_args *a) {
   return size < INT32_MAX / 2 && sl__conv_taps(a) < INT32_MAX / 4;
 }
 
-/* The tables, the image, and the plane of outputs, for whatever width: the narrowest vectors are
- * not always the most, and the widest read and write furthest behind the end. */
+/* Where what is in the scratch memory begins, and where it ends. */
+struct layout {
+  int64_t start, image, to, end;
+};
+
+static struct layout layout_of(const struct sl__conv_args *a, const struct shape *g) {
+  struct layout l;
+  l.start = floats_of((size_t)g->taps * sizeof *g->offset);
+  l.image = l.start + floats_of((size_t)g->starts * sizeof *g->start);
+  l.to = l.image + (a->channels * g->plane + 63) / 16 * 16; /* more than the widest vector */
+  l.end = l.to + (g->gathers ? a->out_channels * g->to_plane : 0);
+  return l;
+}
+
+/* For whatever width: which one needs most depends on the shape. */
 int64_t sl__direct_scratch(const struct sl__conv_args *a) {
-  struct shape g = shape_of(a);
-  int32_t starts = 0;
+  int64_t most = 0;
   for (int lanes = 4; lanes <= 16; lanes *= 2) {
-    cut(&g, lanes);
-    if (g.starts > starts) starts = g.starts;
+    struct shape g = shape_of(a, lanes);
+    struct layout l = layout_of(a, &g);
+    if (l.end > most) most = l.end;
   }
-  return floats_of((size_t)g.taps * sizeof *g.offset) +
-         floats_of((size_t)starts * sizeof *g.start) + a->channels * g.plane + 64 +
-         g.channels * ((int64_t)g.out_height * g.pitch + 16);
+  return most;
 }
 
-static void find_offsets(const struct sl__conv_args *a, const struct shape *g, int32_t *offset) {
-  for (int32_t c = 0; c < a->channels; c++)
-    for (int32_t r = 0; r < a->kernel_h; r++)
-      for (int32_t s = 0; s < a->kernel_w; s++) {
-        int32_t remainder = r % a->stride_h * g->across + s % a->stride_w;
-        *offset++ = (int32_t)(c * g->plane) + (remainder * g->height + r / a->stride_h) * g->pitch +
-                    s / a->stride_w;
-      }
+/* The first channel's, and the others' so many planes further. */
+static void find_offsets(const struct sl__conv_args *a, const struct shape *g) {
+  int32_t *to = g->offset, window = a->kernel_h * a->kernel_w;
+  for (int32_t r = 0; r < a->kernel_h; r++)
+    for (int32_t s = 0; s < a->kernel_w; s++) {
+      int32_t remainder = r % g->down * g->across + s % g->across;
+      *to++ = (remainder * g->height + r / g->down) * g->pitch + s / g->across;
+    }
+  for (int32_t c = 1; c < a->channels; c++)
+    for (int32_t i = 0; i < window; i++) *to++ = g->offset[i] + (int32_t)(c * g->plane);
 }
 
-static void find_starts(const struct shape *g, int lanes, struct start *start) {
-  for (int32_t i = 0; i < g->starts; i++, start++) {
-    int32_t each = g->by_rows ? g->out_width : g->pitch, at = i * lanes;
-    *start = (struct start){.offset = (int64_t)(at / each) * g->pitch + at % each, .to = at};
+static void find_starts(const struct shape *g, int lanes) {
+  int64_t last = g->gathers ? INT64_MAX : g->pixels - lanes, at = 0, skipped = 0, column = 0;
+  int64_t between = g->gathers ? 0 : g->pitch - g->out_width; /* else vectors end with the rows */
+  for (int32_t i = 0; i < g->starts; i++, at += lanes) {
+    if (at > last) at = last;
+    g->start[i] = (struct start){.offset = at + skipped, .to = at};
+    column += lanes;
+    if (column == g->out_width) column = 0, skipped += between;
   }
 }
 
@@ -185,59 +215,182 @@ SL_INLINE void spread_row(float *restrict to, const float *restrict from, int32_
   for (int32_t i = 0; i < count; i++) to[i] = from[(int64_t)i * stride];
 }
 
+#if defined(__clang__) || __GNUC__ >= 12
+typedef float four __attribute__((vector_size(16)));
+typedef float eight __attribute__((vector_size(32)));
+
+/* Nothing is read behind the last value that is asked for. */
+SL_INLINE void spread_four(float *restrict to, const float *restrict from) {
+  four low, high;
+  memcpy(&low, from, sizeof low);
+  memcpy(&high, from + 3, sizeof high);
+  low = __builtin_shufflevector(low, high, 0, 2, 5, 7);
+  memcpy(to, &low, sizeof low);
+}
+SL_INLINE void spread_eight(float *restrict to, const float *restrict from) {
+  eight low, high;
+  memcpy(&low, from, sizeof low);
+  memcpy(&high, from + 7, sizeof high);
+  low = __builtin_shufflevector(low, high, 0, 2, 4, 6, 9, 11, 13, 15);
+  memcpy(to, &low, sizeof low);
+}
+
+/* As copy_row. */
+SL_INLINE void spread_row_2(float *restrict to, const float *restrict from, int32_t count) {
+  int32_t i = 0;
+  if (count >= 8) {
+    for (; i + 8 <= count; i += 8) spread_eight(to + i, from + 2 * (int64_t)i);
+    if (i < count) spread_eight(to + count - 8, from + 2 * (int64_t)(count - 8));
+  } else if (count >= 4) {
+    spread_four(to, from);
+    spread_four(to + count - 4, from + 2 * (int64_t)(count - 4));
+  } else {
+    spread_row(to, from, count, 2);
+  }
+}
+#else
+SL_INLINE void spread_row_2(float *restrict to, const float *restrict from, int32_t count) {
+  spread_row(to, from, count, 2);
+}
+#endif
+
+SL_INLINE void clear_column(float *column, int32_t rows, int32_t pitch) {
+  for (int64_t i = 0; i < rows; i++) column[i * pitch] = 0;
+}
+
+/* Rows as long as the image's, `by` columns further left: a single copy, and what came over from
+ * the row before or behind. */
+SL_INLINE void slide_rows(float *restrict to, const float *restrict from, int32_t rows,
+                          int32_t width, int32_t by) {
+  int32_t right = by < 0 ? -by : 0, left = by > 0 ? by : 0;
+  copy_row(to + right, from + left, rows * width - right - left);
+  for (int32_t j = 0; j < right; j++) clear_column(to + j, rows, width);
+  for (int32_t j = width - left; j < width; j++) clear_column(to + j, rows, width);
+}
+
 /* One remainder of one channel, into a plane that is zero wherever the image is not. */
 SL_INLINE void frame_plane(const struct sl__conv_args *a, const struct shape *g, const float *image,
-                           int32_t rh, int32_t rw, float *to) {
+                           int32_t stride_h, int32_t stride_w, int32_t rh, int32_t rw, float *to) {
   int32_t top, bottom, first, end;
-  inside(a->height, g->height, a->stride_h, rh, a->pad_h, &top, &bottom);
-  inside(a->width, g->pitch, a->stride_w, rw, a->pad_w, &first, &end);
-  for (int32_t i = top; i < bottom && first < end; i++) {
-    int64_t h = (int64_t)i * a->stride_h + rh - a->pad_h;
-    const float *from = image + h * a->width + (int64_t)first * a->stride_w + rw - a->pad_w;
-    float *row = to + (int64_t)i * g->pitch + first;
-    if (a->stride_w == 1)
-      copy_row(row, from, end - first);
-    else if (a->stride_w == 2)
-      spread_row(row, from, end - first, 2);
+  inside(a->height, g->height, stride_h, rh, a->pad_h, &top, &bottom);
+  inside(a->width, g->pitch, stride_w, rw, a->pad_w, &first, &end);
+  if (top >= bottom || first >= end) return;
+  if (stride_h == 1 && stride_w == 1 && g->pitch == a->width) {
+    slide_rows(to + (int64_t)top * g->pitch, image + (int64_t)(top + rh - a->pad_h) * a->width,
+               bottom - top, a->width, rw - a->pad_w);
+    return;
+  }
+  const float *from = image + ((int64_t)top * stride_h + rh - a->pad_h) * a->width +
+                      (int64_t)first * stride_w + rw - a->pad_w;
+  to += (int64_t)top * g->pitch + first;
+  for (int32_t i = top; i < bottom; i++) {
+    if (stride_w == 1)
+      copy_row(to, from, end - first);
+    else if (stride_w == 2)
+      spread_row_2(to, from, end - first);
     else
-      spread_row(row, from, end - first, a->stride_w);
+      spread_row(to, from, end - first, stride_w);
+    from += (int64_t)stride_h * a->width;
+    to += g->pitch;
   }
 }
 
-/* Remainders that no tap of the window has are left out. */
-SL_SIMD static void frame(const struct sl__conv_args *a, const struct shape *g, const float *image,
-                          float *to) {
+/* Channels of an image. Remainders that no tap of the window has are left out. */
+SL_INLINE void frame_channels(const struct sl__conv_args *a, const struct shape *g,
+                              int32_t stride_h, int32_t stride_w, struct sl__share channels,
+                              bool clear, const float *x, float *image) {
   int64_t each = (int64_t)g->height * g->pitch;
-  for (int32_t c = 0; c < a->channels; c++, image += (int64_t)a->height * a->width, to += g->plane)
-    for (int32_t rh = 0; rh < a->stride_h && rh < a->kernel_h; rh++)
-      for (int32_t rw = 0; rw < a->stride_w && rw < a->kernel_w; rw++)
-        frame_plane(a, g, image, rh, rw, to + (rh * g->across + rw) * each);
+  for (int64_t c = channels.first; c < channels.end; c++) {
+    float *to = image + c * g->plane;
+    const float *from = x + c * a->height * a->width;
+    if (clear) memset(to, 0, (size_t)g->plane * sizeof *to);
+    for (int32_t rh = 0; rh < g->down; rh++)
+      for (int32_t rw = 0; rw < g->across; rw++, to += each)
+        frame_plane(a, g, from, stride_h, stride_w, rh, rw, to);
+  }
+}
+
+/* To divide by a stride would take as long as to copy a small plane: usual strides are constants.
+ */
+SL_SIMD static void frame(const struct sl__conv_args *a, const struct shape *g,
+                          struct sl__share channels, bool clear, const float *x, float *image) {
+  if (a->stride_h == 1 && a->stride_w == 1)
+    frame_channels(a, g, 1, 1, channels, clear, x, image);
+  else if (a->stride_h == 2 && a->stride_w == 2)
+    frame_channels(a, g, 2, 2, channels, clear, x, image);
+  else
+    frame_channels(a, g, a->stride_h, a->stride_w, channels, clear, x, image);
 }
 
 /* Outputs out of planes as wide as the frame. */
-SL_SIMD static void gather(const struct shape *g, const float *from, float *y) {
-  for (int32_t k = 0; k < g->channels; k++, from += g->to_plane)
+SL_SIMD static void gather(const struct shape *g, int64_t channels, const float *from, float *y) {
+  for (int64_t k = 0; k < channels; k++, from += g->to_plane)
     for (int32_t h = 0; h < g->out_height; h++, y += g->out_width)
       copy_row(y, from + (int64_t)h * g->pitch, g->out_width);
 }
 
+/* ---- what is called ---- */
+
+struct work {
+  const struct sl__conv_args *args;
+  struct width width;
+  struct shape shape;
+  float *image, *to;
+};
+
+static struct work work_of(const struct sl__conv_args *a, float *scratch, int most_lanes) {
+  struct work w = {.args = a, .width = width_of(sl__lanes(most_lanes))};
+  w.shape = shape_of(a, w.width.lanes);
+  struct layout at = layout_of(a, &w.shape);
+  w.shape.offset = (int32_t *)scratch;
+  w.shape.start = (struct start *)(scratch + at.start);
+  w.image = scratch + at.image;
+  w.to = scratch + at.to;
+  return w;
+}
+
+static void find_tables(const struct work *w) {
+  find_offsets(w->args, &w->shape);
+  find_starts(&w->shape, w->width.lanes);
+}
+
+/* Channels of the image that is in the frame; y: that image's. */
+static void run_share(const struct work *w, struct sl__share channels, const float *weight,
+                      const float *bias, float *y) {
+  const struct shape *g = &w->shape;
+  int64_t first = channels.first, count = channels.end - first;
+  float *to = g->gathers ? w->to + first * g->to_plane : y + first * g->pixels;
+  if (count <= 0) return;
+  run_image(&w->width, g, (int)count, w->image, weight + first * g->taps,
+            bias ? bias + first : NULL, to);
+  if (g->gathers) gather(g, count, to, y + first * g->pixels);
+}
+
+void sl__direct_frame(const struct sl__conv_args *a, const float *x, float *scratch,
+                      struct sl__share channels, int most_lanes) {
+  struct work w = work_of(a, scratch, most_lanes);
+  if (channels.first == 0 && channels.end > 0) find_tables(&w); /* that part is the only one */
+  frame(a, &w.shape, channels, true, x, w.image);
+}
+
+void sl__direct_planes(const struct sl__conv_args *a, const float *weight, const float *bias,
+                       float *y, float *scratch, struct sl__share planes, int most_lanes) {
+  struct work w = work_of(a, scratch, most_lanes);
+  run_share(&w, planes, weight, bias, y);
+}
+
 void sl__direct_forward(const struct sl__conv_args *a, const float *x, const float *weight,
-                        const float *bias, float *y, float *scratch, int most_lanes) {
-  const struct width w = width_of(sl__lanes(most_lanes));
-  struct shape g = shape_of(a);
-  cut(&g, w.lanes);
-  int32_t *offset = (int32_t *)scratch;
-  struct start *start = (struct start *)(scratch + floats_of((size_t)g.taps * sizeof *offset));
-  float *image = (float *)start + floats_of((size_t)g.starts * sizeof *start);
-  float *to = image + (a->channels * g.plane + 63) / 16 * 16; /* more than the widest vector */
-  find_offsets(a, &g, offset);
-  find_starts(&g, w.lanes, start);
-  g.offset = offset;
-  g.start = start;
-  memset(image, 0, (size_t)(a->channels * g.plane) * sizeof *image);
-  for (int32_t n = 0; n < a->images; n++, y += sl__conv_y_size(a)) {
-    frame(a, &g, x + n * sl__conv_x_size(a), image);
-    run_image(&w, &g, image, weight, bias, g.by_rows ? y : to);
-    if (!g.by_rows) gather(&g, to, y);
+                        const float *bias, float *y, float *scratch, struct sl__share planes,
+                        int most_lanes) {
+  struct work w = work_of(a, scratch, most_lanes);
+  int64_t k = a->out_channels, n = planes.first / k;
+  if (planes.first >= planes.end) return;
+  find_tables(&w);
+  for (bool clear = true; n * k < planes.end; n++, clear = false) {
+    struct sl__share mine = {n * k < planes.first ? planes.first - n * k : 0,
+                             (n + 1) * k > planes.end ? planes.end - n * k : k};
+    frame(a, &w.shape, (struct sl__share){0, a->channels}, clear, x + n * sl__conv_x_size(a),
+          w.image);
+    run_share(&w, mine, weight, bias, y + n * sl__conv_y_size(a));
   }
 }

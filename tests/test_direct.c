@@ -1,6 +1,7 @@
 /* Convolution without a matrix (codelets/direct.c) against a naive loop in double precision, for
  * each width of vectors that this processor has: random shapes and those at which vectors begin or
- * end somewhere else; nothing is written behind the end of y, or of the scratch memory. */
+ * end somewhere else; nothing is written behind the end of y, or of the scratch memory. In parts it
+ * gives the same bits, each part its own planes and nothing else. */
 #include "check.h"
 #include "codelets/direct.h"
 #include "codelets/tiles.h"
@@ -49,9 +50,18 @@ static float *random_floats(int64_t n, uint64_t stream) {
   return v;
 }
 
-static void check(struct sl__conv_args a, int most_lanes) {
+static struct sl__conv_args with_outputs(struct sl__conv_args a) {
   a.out_height = (a.height + 2 * a.pad_h - a.kernel_h) / a.stride_h + 1;
   a.out_width = (a.width + 2 * a.pad_w - a.kernel_w) / a.stride_w + 1;
+  return a;
+}
+
+static struct sl__share all_planes(const struct sl__conv_args *a) {
+  return (struct sl__share){0, (int64_t)a->images * a->out_channels};
+}
+
+static void check(struct sl__conv_args a, int most_lanes) {
+  a = with_outputs(a);
   int64_t ys = a.images * sl__conv_y_size(&a), scratches = sl__direct_scratch(&a);
   float *x = random_floats(a.images * sl__conv_x_size(&a), 1);
   float *weight = random_floats(a.out_channels * sl__conv_taps(&a), 2);
@@ -60,7 +70,7 @@ static void check(struct sl__conv_args a, int most_lanes) {
   assert_true(sl__direct_fits(&a));
   for (int64_t i = 0; i < scratches; i++) scratch[i] = NAN; /* nothing is hoped for */
   for (int64_t i = 0; i < ys; i++) y[i] = NAN;
-  sl__direct_forward(&a, x, weight, bias, y, scratch, most_lanes);
+  sl__direct_forward(&a, x, weight, bias, y, scratch, all_planes(&a), most_lanes);
   compare(&a, x, weight, bias, y);
   check_guards(y, ys);
   check_guards(scratch, scratches);
@@ -171,10 +181,10 @@ static void the_batch_changes_nothing(void **state) {
   float *x = random_floats(5 * in, 1), *weight = random_floats(7 * sl__conv_taps(&a), 2);
   float *all = calloc((size_t)(5 * each), sizeof *all), *one = calloc((size_t)each, sizeof *one);
   float *scratch = calloc((size_t)sl__direct_scratch(&a), sizeof *scratch);
-  sl__direct_forward(&a, x, weight, NULL, all, scratch, 0);
+  sl__direct_forward(&a, x, weight, NULL, all, scratch, all_planes(&a), 0);
   a.images = 1;
   for (int n = 0; n < 5; n++) {
-    sl__direct_forward(&a, x + n * in, weight, NULL, one, scratch, 0);
+    sl__direct_forward(&a, x + n * in, weight, NULL, one, scratch, all_planes(&a), 0);
     assert_memory_equal(one, all + n * each, (size_t)each * sizeof *one);
   }
   free(x);
@@ -182,6 +192,194 @@ static void the_batch_changes_nothing(void **state) {
   free(all);
   free(one);
   free(scratch);
+}
+
+/* ---- in parts ---- */
+
+struct task {
+  struct sl__args_header header;
+  struct sl__conv_args args;
+};
+
+/* What a task works on; weight: and the bias behind. */
+struct memory {
+  int64_t xs, weights, ys, scratches;
+  float *x, *weight, *whole, *y, *scratch;
+  float *before, *after; /* scratch, as this phase found it and as its parts leave it */
+  bool *written;         /* there, by one of them */
+};
+
+static struct memory memory_of(const struct sl__conv_args *a) {
+  struct memory m = {.xs = a->images * sl__conv_x_size(a),
+                     .weights = a->out_channels * (sl__conv_taps(a) + a->has_bias),
+                     .ys = a->images * sl__conv_y_size(a),
+                     .scratches = sl__direct_scratch(a)};
+  m.x = random_floats(m.xs, 1);
+  m.weight = random_floats(m.weights, 2);
+  m.whole = guarded(m.ys);
+  m.y = guarded(m.ys);
+  m.scratch = guarded(m.scratches);
+  m.before = guarded(m.scratches);
+  m.after = guarded(m.scratches);
+  m.written = calloc((size_t)m.scratches, sizeof *m.written);
+  return m;
+}
+
+static void free_memory(struct memory *m) {
+  free(m->x);
+  free(m->weight);
+  free(m->whole);
+  free(m->y);
+  free(m->scratch);
+  free(m->before);
+  free(m->after);
+  free(m->written);
+}
+
+static void fill(float *v, int64_t n, float value) {
+  for (int64_t i = 0; i < n; i++) v[i] = value;
+}
+
+/* As a program calls it. */
+static void call_kernel(struct task *task, const struct memory *m, float *y, int most_lanes) {
+  struct starpu_vector_interface v[] = {{.ptr = (uintptr_t)m->x},
+                                        {.ptr = (uintptr_t)m->weight},
+                                        {.ptr = (uintptr_t)y},
+                                        {.ptr = (uintptr_t)m->scratch}};
+  (void)most_lanes;
+  sl__op_conv2d_forward.codelet.cpu_funcs[0]((void *[]){&v[0], &v[1], &v[2], &v[3]}, task);
+}
+
+/* The same for vectors of any width, without the kernel's activation; cut between any channels. */
+static void call_width(struct task *task, const struct memory *m, float *y, int most_lanes) {
+  const struct sl__conv_args *a = &task->args;
+  const float *bias = a->has_bias ? m->weight + a->out_channels * sl__conv_taps(a) : NULL;
+  struct sl__share planes = sl__share(task, (int64_t)a->images * a->out_channels);
+  if (!task->header.phase)
+    sl__direct_forward(a, m->x, m->weight, bias, y, m->scratch, planes, most_lanes);
+  else if (task->header.phase == 1)
+    sl__direct_frame(a, m->x, m->scratch, sl__share(task, a->channels), most_lanes);
+  else
+    sl__direct_planes(a, m->weight, bias, y, m->scratch, planes, most_lanes);
+}
+
+typedef void call(struct task *task, const struct memory *m, float *y, int most_lanes);
+
+/* A part's planes are the whole's, and all others as they were. */
+static void check_part(const struct task *task, const struct memory *m, int64_t units) {
+  struct sl__share share = sl__share(task, units);
+  int64_t each = m->ys / units * (int64_t)sizeof *m->y;
+  const char *y = (const char *)m->y, *whole = (const char *)m->whole;
+  assert_int_equal(m->ys % units, 0);
+  assert_memory_equal(y + share.first * each, whole + share.first * each,
+                      (size_t)((share.end - share.first) * each));
+  for (int64_t i = 0; i < m->ys; i++)
+    if (i * units / m->ys < share.first || i * units / m->ys >= share.end)
+      assert_true(m->y[i] == guard);
+  check_guards(m->y, m->ys);
+  check_guards(m->scratch, m->scratches);
+}
+
+static void copy(float *to, const float *from, int64_t n) {
+  memcpy(to, from, (size_t)n * sizeof *to);
+}
+
+/* As if all parts of a phase ran at the same time: each finds the memory that is common to them as
+ * the phase did, and writes where no other one does. */
+static void run_at_once(call *run, struct task *task, const struct memory *m, int most_lanes) {
+  copy(m->scratch, m->before, m->scratches);
+  run(task, m, m->y, most_lanes);
+  for (int64_t i = 0; i < m->scratches; i++) {
+    if (!memcmp(m->before + i, m->scratch + i, sizeof *m->before)) continue;
+    assert_false(m->written[i]);
+    m->written[i] = true;
+    m->after[i] = m->scratch[i];
+  }
+}
+
+static void check_frames(call *run, struct task *task, const struct memory *m, int most_lanes) {
+  fill(m->before, m->scratches, NAN);
+  fill(m->after, m->scratches, NAN);
+  task->header.phase = 1;
+  for (task->header.part = task->header.parts; task->header.part--;)
+    run_at_once(run, task, m, most_lanes);
+  memset(m->written, 0, (size_t)m->scratches * sizeof *m->written);
+  copy(m->before, m->after, m->scratches);
+}
+
+static void check_parts(call *run, struct sl__conv_args a, int64_t units, int parts,
+                        int most_lanes) {
+  struct memory m = memory_of(&a);
+  struct task task = {.args = a};
+  run(&task, &m, m.whole, most_lanes);
+  task.header.parts = (uint32_t)parts;
+  if (a.images == 1) check_frames(run, &task, &m, most_lanes);
+  task.header.units = a.images > 1 ? units : 0;
+  task.header.phase = a.images > 1 ? 0 : 2;
+  for (int part = parts; part--;) {
+    task.header.part = (uint32_t)part;
+    fill(m.y, m.ys, guard);
+    if (a.images > 1) {
+      fill(m.scratch, m.scratches, NAN); /* it has its own */
+      run(&task, &m, m.y, most_lanes);
+    } else {
+      run_at_once(run, &task, &m, most_lanes);
+    }
+    check_part(&task, &m, units);
+  }
+  free_memory(&m);
+}
+
+static void parts_give_the_bits_of_the_whole(void **state) {
+  static const int parts[] = {2, 3, 5};
+  (void)state;
+  for (int w = 0; w < 3; w++)
+    for (int i = 0; i < 150 && has_width(widths[w]); i++) {
+      struct sl__conv_args a = with_outputs(random_shape(i));
+      check_parts(call_width, a, all_planes(&a).end, parts[i % 3], widths[w]);
+    }
+}
+
+/* So does the kernel, with activations, cut between the units that it names. */
+static void the_kernel_is_cut_alike(void **state) {
+  static const int parts[] = {2, 3, 5};
+  (void)state;
+  for (int i = 0; i < 150; i++) {
+    struct sl__conv_args a = with_outputs(random_shape(i));
+    if (i % 4 == 1) a.out_channels = a.out_channels % 3 * 8 + 8;
+    a.activation = from(SL_ACTIVATION_NONE, SL_ACTIVATION_GELU, 11, i);
+    a.implementation = SL_DIRECT;
+    check_parts(call_kernel, a, all_planes(&a).end / (a.out_channels % 8 ? 1 : 8), parts[i % 3], 0);
+  }
+}
+
+/* Networks' shapes: rows that are whole vectors or not, and frames with and without copies. */
+static void networks_in_parts(void **state) {
+  static const int shapes[][7] = {/* C, H = W, K, R = S, stride, pad, N */
+                                  {16, 32, 16, 3, 1, 1, 1}, {64, 8, 64, 3, 1, 1, 1},
+                                  {64, 8, 64, 3, 1, 1, 3},  {16, 32, 32, 3, 2, 1, 1},
+                                  {32, 16, 64, 3, 2, 1, 2}, {16, 32, 32, 1, 2, 0, 1},
+                                  {1, 28, 20, 5, 1, 0, 1},  {20, 12, 50, 5, 1, 0, 2},
+                                  {3, 30, 8, 3, 1, 1, 1},   {5, 13, 8, 11, 4, 5, 1}};
+  (void)state;
+  for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+    for (int w = 0; w < 3; w++) {
+      const int *v = shapes[i];
+      struct sl__conv_args a = with_outputs((struct sl__conv_args){.images = v[6],
+                                                                   .channels = v[0],
+                                                                   .height = v[1],
+                                                                   .width = v[1],
+                                                                   .out_channels = v[2],
+                                                                   .kernel_h = v[3],
+                                                                   .kernel_w = v[3],
+                                                                   .stride_h = v[4],
+                                                                   .stride_w = v[4],
+                                                                   .pad_h = v[5],
+                                                                   .pad_w = v[5]});
+      if (!has_width(widths[w])) continue;
+      check(a, widths[w]);
+      check_parts(call_width, a, all_planes(&a).end, 3, widths[w]);
+    }
 }
 
 static void what_needs_more_than_32_bits_is_not_for_it(void **state) {
@@ -201,9 +399,13 @@ static void what_needs_more_than_32_bits_is_not_for_it(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(random_shapes), cmocka_unit_test(every_tile),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(random_shapes),
+                                     cmocka_unit_test(every_tile),
                                      cmocka_unit_test(odd_shapes),
                                      cmocka_unit_test(the_batch_changes_nothing),
+                                     cmocka_unit_test(parts_give_the_bits_of_the_whole),
+                                     cmocka_unit_test(the_kernel_is_cut_alike),
+                                     cmocka_unit_test(networks_in_parts),
                                      cmocka_unit_test(what_needs_more_than_32_bits_is_not_for_it)};
   (void)plain, (void)adding, (void)context;
   return cmocka_run_group_tests_name("direct", tests, NULL, NULL);
