@@ -42,7 +42,10 @@ SL_SIMD static void backward_add(enum sl_activation activation, const float *sav
 
 SL_KERNEL void sl__activation_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__activation_args *a = sl__args(cl_arg);
-  sl__activate(a->activation, sl__buffer(buffers, 0), sl__buffer(buffers, 1), a->count);
+  const float *x = sl__buffer(buffers, 0);
+  float *y = sl__buffer(buffers, 1);
+  struct sl__share s = sl__share(cl_arg, a->count);
+  sl__activate(a->activation, x + s.first, y + s.first, s.end - s.first);
 }
 
 SL_KERNEL void sl__activation_backward_cpu(void *buffers[], void *cl_arg) {
@@ -81,7 +84,10 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
 enum sl_status sl__activation_forward(struct sl_context *context, const struct sl__launch *l,
                                       struct sl_tensor *x, struct sl_tensor *y,
                                       enum sl_activation activation) {
-  return submit(context, &sl__op_activation_forward, l, 2, (struct sl_tensor *[]){x, y},
+  struct sl__launch launch = *l;
+  launch.cut =
+      (struct sl__cut){.units = sl_shape_count(&x->shape), .flat = true, .pointwise = true};
+  return submit(context, &sl__op_activation_forward, &launch, 2, (struct sl_tensor *[]){x, y},
                 activation);
 }
 

@@ -6,8 +6,10 @@ SL_SIMD static void add(const float *a, const float *b, float *y, int64_t n) {
 }
 
 SL_KERNEL void sl__add_cpu(void *buffers[], void *cl_arg) {
-  add(sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-      *(const int64_t *)sl__args(cl_arg));
+  const float *a = sl__buffer(buffers, 0), *b = sl__buffer(buffers, 1);
+  float *y = sl__buffer(buffers, 2);
+  struct sl__share s = sl__share(cl_arg, *(const int64_t *)sl__args(cl_arg));
+  add(a + s.first, b + s.first, y + s.first, s.end - s.first);
 }
 
 enum sl_status sl__add(struct sl_context *context, const struct sl__launch *l, struct sl_tensor *a,
@@ -16,5 +18,7 @@ enum sl_status sl__add(struct sl_context *context, const struct sl__launch *l, s
   struct sl_tensor *tensors[] = {a, b, y};
   enum sl_status status = sl__same_count("add", 3, tensors, &n);
   if (status != SL_OK) return status;
-  return sl__submit(context, &sl__op_add, l, 3, tensors, &n, sizeof n, (double)n, 0);
+  struct sl__launch launch = *l;
+  launch.cut = (struct sl__cut){.units = n, .flat = true, .pointwise = true};
+  return sl__submit(context, &sl__op_add, &launch, 3, tensors, &n, sizeof n, (double)n, 0);
 }

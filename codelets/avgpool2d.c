@@ -48,7 +48,12 @@ static void backward(const struct sl__pool_args *a, const float *dy, float *dx, 
 }
 
 SL_KERNEL void sl__avgpool2d_forward_cpu(void *buffers[], void *cl_arg) {
-  forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1));
+  const struct sl__pool_args *all = sl__args(cl_arg);
+  struct sl__share share = sl__share(cl_arg, all->planes);
+  struct sl__pool_args a = sl__pool_part(all, share);
+  const float *x = sl__buffer(buffers, 0);
+  float *y = sl__buffer(buffers, 1);
+  forward(&a, x + share.first * a.height * a.width, y + share.first * a.out_height * a.out_width);
 }
 
 SL_KERNEL void sl__avgpool2d_backward_cpu(void *buffers[], void *cl_arg) {
@@ -85,7 +90,10 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
       .run = try,
       .elements = {sl_shape_count(&from->shape), sl_shape_count(&to->shape)}};
   a->implementation = sl__choose(context, &c, a);
-  return sl__submit(context, op, l, 2, (struct sl_tensor *[]){from, to}, a, sizeof *a,
+  struct sl__launch launch = *l;
+  if (op == &sl__op_avgpool2d_forward && a->implementation != SL_ONEDNN)
+    launch.cut = sl__pool_cut(a);
+  return sl__submit(context, op, &launch, 2, (struct sl_tensor *[]){from, to}, a, sizeof *a,
                     sl__pool_flops(a), sl__pool_footprint(a));
 }
 

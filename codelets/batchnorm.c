@@ -83,18 +83,21 @@ static void forward(const struct sl__norm_args *a, const float *x, const float *
   }
 }
 
+static int64_t planes_of(const struct sl__norm_args *a) { return (int64_t)a->rows * a->channels; }
+
+/* Planes [first, end) of all images; oneDNN takes all. */
 static void inference(const struct sl__norm_args *a, const float *x, const float *param,
-                      const float *running, float *y) {
+                      const float *running, float *y, struct sl__share share) {
   if (a->implementation == SL_ONEDNN &&
       sl__onednn_batchnorm_inference(a->rows, a->channels, a->plane, a->epsilon, x, param, running,
                                      running + a->channels, y))
     return;
-  for (int64_t n = 0; n < a->rows; n++)
-    for (int64_t c = 0; c < a->channels; c++, x += a->plane, y += a->plane) {
-      double inverse = sl__norm_inverse((double)running[a->channels + c], a->epsilon);
-      affine(x, y, running[c], (float)((double)param[c] * inverse), param[a->channels + c],
-             a->plane);
-    }
+  for (int64_t i = share.first; i < share.end; i++) {
+    int64_t c = i % a->channels;
+    double inverse = sl__norm_inverse((double)running[a->channels + c], a->epsilon);
+    affine(x + i * a->plane, y + i * a->plane, running[c], (float)((double)param[c] * inverse),
+           param[a->channels + c], a->plane);
+  }
 }
 
 /* Of channel c: sum of dy, and sum of dy (x - mean). */
@@ -157,8 +160,9 @@ SL_KERNEL void sl__batchnorm_forward_cpu(void *buffers[], void *cl_arg) {
 }
 
 SL_KERNEL void sl__batchnorm_inference_cpu(void *buffers[], void *cl_arg) {
-  inference(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
-            sl__buffer(buffers, 2), sl__buffer(buffers, 3));
+  const struct sl__norm_args *a = sl__args(cl_arg);
+  inference(a, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+            sl__buffer(buffers, 3), sl__share(cl_arg, planes_of(a)));
 }
 
 SL_KERNEL void sl__batchnorm_backward_data_cpu(void *buffers[], void *cl_arg) {
@@ -200,7 +204,7 @@ static void try_forward(enum sl__implementation i, const void *args, float *cons
 static void try_inference(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__norm_args a = *(const struct sl__norm_args *)args;
   a.implementation = i;
-  inference(&a, m[0], m[2], m[3], m[1]);
+  inference(&a, m[0], m[2], m[3], m[1], (struct sl__share){0, planes_of(&a)});
 }
 
 static void try_backward_data(enum sl__implementation i, const void *args, float *const *m) {
@@ -267,7 +271,10 @@ enum sl_status sl__batchnorm_inference(struct sl_context *context, const struct 
       check("batchnorm_inference", x, y, (struct sl_tensor *[]){param, running}, 2, &a);
   if (status != SL_OK) return status;
   choose(context, "batchnorm_inference", &a, try_inference);
-  return sl__submit(context, &sl__op_batchnorm_inference, l, 4,
+  struct sl__launch launch = *l;
+  if (a.implementation != SL_ONEDNN)
+    launch.cut = (struct sl__cut){.units = planes_of(&a), .flat = true, .pointwise = true};
+  return sl__submit(context, &sl__op_batchnorm_inference, &launch, 4,
                     (struct sl_tensor *[]){x, param, running, y}, &a, sizeof a, flops_of(&a), 0);
 }
 

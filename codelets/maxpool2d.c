@@ -95,9 +95,14 @@ static void forward_any(const struct sl__pool_args *a, const float *x, float *y,
 }
 
 SL_KERNEL void sl__maxpool2d_forward_cpu(void *buffers[], void *cl_arg) {
-  const struct sl__pool_args *a = sl__args(cl_arg);
-  (sl__pool_is_2x2(&a->pool) ? forward_2x2 : forward_any)(
-      a, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2));
+  const struct sl__pool_args *all = sl__args(cl_arg);
+  struct sl__share share = sl__share(cl_arg, all->planes);
+  struct sl__pool_args a = sl__pool_part(all, share);
+  const float *x = sl__buffer(buffers, 0);
+  float *y = sl__buffer(buffers, 1);
+  int32_t *index = sl__buffer(buffers, 2);
+  int64_t from = share.first * a.height * a.width, to = share.first * a.out_height * a.out_width;
+  (sl__pool_is_2x2(&a.pool) ? forward_2x2 : forward_any)(&a, x + from, y + to, index + to);
 }
 
 SL_KERNEL void sl__maxpool2d_backward_cpu(void *buffers[], void *cl_arg) {
@@ -122,8 +127,11 @@ enum sl_status sl__maxpool2d_forward(struct sl_context *context, const struct sl
   if (status == SL_OK && !sl_shape_equal(&index->shape, &y->shape))
     status = sl_fail(SL_BAD_SHAPE, "maxpool2d_forward: index must have y's shape");
   if (status != SL_OK) return status;
-  return sl__submit(context, &sl__op_maxpool2d_forward, l, 3, (struct sl_tensor *[]){x, y, index},
-                    &a, sizeof a, sl__pool_flops(&a), sl__pool_footprint(&a));
+  struct sl__launch launch = *l;
+  launch.cut = sl__pool_cut(&a);
+  return sl__submit(context, &sl__op_maxpool2d_forward, &launch, 3,
+                    (struct sl_tensor *[]){x, y, index}, &a, sizeof a, sl__pool_flops(&a),
+                    sl__pool_footprint(&a));
 }
 
 enum sl_status sl__maxpool2d_backward(struct sl_context *context, const struct sl__launch *l,

@@ -89,6 +89,18 @@ static inline enum sl_status sl__pool_check(const char *name, const struct sl_te
                  p->kernel_h, p->kernel_w, p->stride_h, p->stride_w, p->pad_h, p->pad_w);
 }
 
+/* Planes [first, end) of all, as a kernel's args. */
+static inline struct sl__pool_args sl__pool_part(const struct sl__pool_args *a,
+                                                 struct sl__share share) {
+  struct sl__pool_args part = *a;
+  part.planes = (int32_t)(share.end - share.first);
+  return part;
+}
+
+static inline struct sl__cut sl__pool_cut(const struct sl__pool_args *a) {
+  return (struct sl__cut){.units = a->planes, .flat = true};
+}
+
 static inline double sl__pool_flops(const struct sl__pool_args *a) {
   return (double)a->planes * a->out_height * a->out_width * a->pool.kernel_h * a->pool.kernel_w;
 }

@@ -55,6 +55,7 @@ struct sl_context {
   sl_log_function log;
   void *log_user;
   enum sl_level log_level;
+  int batches;                         /* of predictors, that are under way */
   starpu_pthread_mutex_t submit_mutex; /* of predictors, which submit from threads of their own */
   starpu_pthread_mutex_t log_mutex;
   char text[256];

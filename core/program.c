@@ -1,72 +1,27 @@
-#include "core/program.h"
+#include "core/program_state.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/cuda.h"
 #include "core/error.h"
-#include "core/failure.h"
 #include "core/memory.h"
 
-/* A call, copied. */
-struct call {
-  struct sl__op *op;
-  const char *name;
-  struct sl__place place;
-  double flops;
-  int count;
-  int *tensor; /* [count], numbers in the program's list */
-  struct sl__args_header *args;
-};
-
-/* A tensor that calls use. */
-struct used {
-  struct sl_tensor *tensor;
-  int first_segment, last_segment;
-  int first_call, last_call; /* within its only segment, where it is inner */
-  bool is_written_first, is_scratch;
-  bool is_inner; /* only one segment knows it: it lies in the worker's memory */
-  size_t offset; /* there */
-};
-
-struct sl__segment {
-  const struct sl__program *program;
-  int first, end; /* calls */
-  size_t inner;   /* bytes of the worker's memory */
-  int count;      /* buffers: that memory, then tensors */
-  struct sl_tensor **tensors;
-  char *modes;
-  int *buffer; /* [used], of each in the program's list; -1: none, it is inner or not its */
-  char *name;
-  struct sl__place place;
-  double flops;
-  uint32_t footprint;
-};
-
-struct sl__program {
-  struct sl_context *context;
-  struct sl__op *op;
-  struct call *calls;
-  int call_count, call_room;
-  struct used *used;
-  int used_count, used_room;
-  struct sl__segment *segments;
-  int segment_count;
-  const struct sl_tensor *result;
-};
-
-enum { ALIGNMENT = 256 }; /* what CUDA's own allocations have */
-
-enum sl_status sl__program_new(struct sl_context *context, struct sl__op *op,
+enum sl_status sl__program_new(struct sl_context *context, struct sl__op *op, struct sl__op *assist,
                                struct sl__program **program) {
   *program = sl__alloc(1, sizeof **program, "a program");
   if (!*program) return SL_NO_MEMORY;
   (*program)->context = context;
   (*program)->op = op;
+  (*program)->assist = assist;
   return SL_OK;
 }
 
 static void segment_clear(struct sl__segment *s) {
+  sl__team_free(s->team);
+  free(s->steps);
+  free(s->stretches);
   free(s->tensors);
   free(s->modes);
   free(s->buffer);
@@ -75,6 +30,7 @@ static void segment_clear(struct sl__segment *s) {
 
 void sl__program_free(struct sl__program *p) {
   if (!p) return;
+  while (__atomic_load_n(&p->assistants, __ATOMIC_ACQUIRE)) sched_yield();
   for (int i = 0; i < p->segment_count; i++) segment_clear(&p->segments[i]);
   for (int i = 0; i < p->call_count; i++) {
     free(p->calls[i].tensor);
@@ -121,6 +77,16 @@ static int number_of(struct sl__program *p, struct sl_tensor *tensor, char acces
   return p->used_count++;
 }
 
+void sl__program_pack(struct sl__program *program, struct sl__pack *pack,
+                      const struct sl_tensor *input) {
+  program->pack = pack;
+  program->input = input;
+}
+
+void sl__program_cores(struct sl__program *program, int most) { program->cores = most; }
+
+void sl__program_cut(struct sl__program *program, int parts) { program->forced_parts = parts; }
+
 /* 'r', 'w', 'm' or 's': of a call's buffer. */
 static char access_of(char letter, bool accumulate) {
   char access = sl__access(letter);
@@ -138,11 +104,13 @@ enum sl_status sl__program_note(struct sl__program *p, const struct sl__call *fr
                         .name = from->launch->name ? from->launch->name : from->op->codelet.name,
                         .place = from->launch->place,
                         .flops = from->flops,
-                        .count = from->count};
+                        .count = from->count,
+                        .args_size = sizeof *call->args + from->args_size};
   /* two calls that may run at the same places say so in the same words */
   if (call->place.where != STARPU_CUDA) sl__place_here(&call->place, on_gpu);
   call->tensor = sl__alloc((size_t)from->count, sizeof *call->tensor, "a program");
-  call->args = sl__alloc(1, sizeof *call->args + from->args_size, "a program");
+  call->args = sl__alloc(1, call->args_size, "a program");
+  if (!from->header->halves) call->cut = from->launch->cut;
   p->call_count++; /* freed with the program */
   if (!call->tensor || !call->args) return SL_NO_MEMORY;
   *call->args = *from->header;
@@ -151,7 +119,12 @@ enum sl_status sl__program_note(struct sl__program *p, const struct sl__call *fr
     char access = access_of(*modes, from->header->accumulate);
     call->tensor[i] = number_of(p, from->tensors[i], access);
     if (call->tensor[i] < 0) return SL_NO_MEMORY;
+    if (access != 'r') p->used[call->tensor[i]].is_written = true;
     scratches += access == 's'; /* all of a task's are one place */
+    if (access == 'w' && !call->rows) {
+      call->rows = from->tensors[i]->shape.dim[0];
+      call->outputs = sl_shape_count(&from->tensors[i]->shape);
+    }
     if (scratches > 1)
       return sl_fail(SL_UNSUPPORTED, "%s: two scratch tensors in a program's call",
                      from->op->codelet.name);
@@ -213,75 +186,6 @@ static enum sl_status cut(struct sl__program *p) {
   return SL_OK;
 }
 
-/* ---- who uses what ---- */
-
-static void note_use(struct used *u, int segment, int call, bool is_first) {
-  if (is_first) {
-    u->first_segment = segment;
-    u->first_call = call;
-  }
-  u->last_segment = segment;
-  u->last_call = call;
-}
-
-static void find_uses(struct sl__program *p, const struct sl_tensor *result) {
-  for (int i = 0; i < p->used_count; i++) p->used[i].first_segment = -1;
-  for (int s = 0; s < p->segment_count; s++)
-    for (int c = p->segments[s].first; c < p->segments[s].end; c++)
-      for (int k = 0; k < p->calls[c].count; k++) {
-        struct used *u = &p->used[p->calls[c].tensor[k]];
-        note_use(u, s, c, u->first_segment < 0);
-      }
-  for (int i = 0; i < p->used_count; i++) {
-    struct used *u = &p->used[i];
-    bool passes = u->first_segment != u->last_segment;
-    u->is_inner = u->is_scratch ||
-                  (u->is_written_first && u->tensor != result && !u->tensor->host && !passes);
-  }
-}
-
-/* The lowest place for `bytes` beside what lies in [0, count) of `others` while it is needed. */
-static size_t lowest_place(struct used *const *others, int count, const struct used *u,
-                           size_t bytes) {
-  size_t at = 0;
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int i = 0; i < count; i++) {
-      const struct used *o = others[i];
-      bool together = o->first_call <= u->last_call && u->first_call <= o->last_call;
-      if (!together || o->offset >= at + bytes || at >= o->offset + o->tensor->bytes) continue;
-      at = (o->offset + o->tensor->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-      moved = true;
-    }
-  }
-  return at;
-}
-
-/* Scratch memory is a call's own; so all that of a segment is one place, behind the rest. */
-static enum sl_status place_inner(struct sl__program *p, int segment) {
-  struct used **placed = sl__alloc((size_t)p->used_count + 1, sizeof *placed, "a program");
-  size_t end = 0, scratch = 0;
-  int count = 0;
-  if (!placed) return SL_NO_MEMORY;
-  for (int i = 0; i < p->used_count; i++) {
-    struct used *u = &p->used[i];
-    if (u->is_scratch || !u->is_inner || u->first_segment != segment) continue;
-    u->offset = lowest_place(placed, count, u, u->tensor->bytes);
-    if (u->offset + u->tensor->bytes > end) end = u->offset + u->tensor->bytes;
-    placed[count++] = u;
-  }
-  free(placed);
-  end = (end + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-  for (int c = p->segments[segment].first; c < p->segments[segment].end; c++)
-    for (int k = 0; k < p->calls[c].count; k++) {
-      struct used *u = &p->used[p->calls[c].tensor[k]];
-      if (!u->is_scratch) continue;
-      if (u->tensor->bytes > scratch) scratch = u->tensor->bytes;
-    }
-  p->segments[segment].inner = end + scratch;
-  return SL_OK;
-}
-
 /* ---- a segment's task ---- */
 
 /* How the segment's calls use it, as a letter of a task whose tensors are of any type. */
@@ -322,7 +226,11 @@ static enum sl_status find_buffers(struct sl__program *p, int segment) {
   for (int i = 0; i < p->used_count; i++) {
     const struct used *u = &p->used[i];
     char mode = u->is_inner ? 0 : mode_in(p, s, i);
-    if (mode) add_buffer(s, u->tensor, mode, i);
+    if (mode && u->is_packed && !s->pack) {
+      s->pack = s->count;
+      add_buffer(s, sl__pack_tensor(p->pack), 'x', -1);
+    }
+    if (mode && !u->is_packed) add_buffer(s, u->tensor, mode, i);
   }
 out:
   return status;
@@ -345,6 +253,23 @@ static enum sl_status describe(struct sl__program *p, struct sl__segment *s) {
   return SL_OK;
 }
 
+/* Several tasks: each would need the whole pack where it needs a part of it. */
+static enum sl_status find_packed(struct sl__program *p) {
+  enum sl_status status = SL_OK;
+  if (p->segment_count > 1) return SL_OK;
+  bool fills = p->pack && !sl__pack_is_closed(p->pack);
+  for (int i = 0; i < p->used_count && status == SL_OK && fills; i++)
+    if (!p->used[i].is_written && p->used[i].tensor != p->input)
+      status = sl__pack_add(p->pack, p->used[i].tensor);
+  if (status == SL_OK && fills) status = sl__pack_close(p->pack);
+  for (int i = 0; i < p->used_count && status == SL_OK && p->pack; i++) {
+    int64_t offset = sl__pack_offset(p->pack, p->used[i].tensor);
+    p->used[i].is_packed = offset >= 0;
+    if (offset >= 0) p->used[i].offset = (size_t)offset;
+  }
+  return status;
+}
+
 enum sl_status sl__program_compile(struct sl__program *p, struct sl_tensor *result,
                                    enum sl_status status) {
   __atomic_store_n(&p->context->program, NULL, __ATOMIC_RELEASE);
@@ -352,9 +277,10 @@ enum sl_status sl__program_compile(struct sl__program *p, struct sl_tensor *resu
   if (!p->call_count) return sl_fail(SL_BAD_ARGUMENT, "a program without calls");
   p->result = result;
   SL_TRY(cut(p));
-  find_uses(p, result);
+  SL_TRY(find_packed(p));
+  sl__program_find_uses(p, result);
   for (int s = 0; s < p->segment_count; s++) {
-    SL_TRY(place_inner(p, s));
+    SL_TRY(sl__segment_place(p, s));
     SL_TRY(find_buffers(p, s));
     SL_TRY(describe(p, &p->segments[s]));
   }
@@ -374,68 +300,68 @@ static void forget(struct sl__program *p, int segment) {
   }
 }
 
-static enum sl_status submit(const struct sl__program *p, const struct sl__segment *s, int priority,
-                             struct sl_tensor *result) {
+static enum sl_status submit(const struct sl__program *p, const struct sl__segment *s,
+                             const struct sl__place *place, int priority, struct sl_tensor *result,
+                             uint32_t footprint) {
   const struct sl__launch launch = {
-      .name = s->name, .place = s->place, .priority = priority, .modes = s->modes};
+      .name = s->name, .place = *place, .priority = priority, .modes = s->modes};
   struct sl_tensor *tensors[s->count];
   for (int i = 0; i < s->count; i++)
     tensors[i] = result && s->tensors[i] == p->result ? result : s->tensors[i];
   /* the argument is an address: the task runs in this process */
   return sl__submit(p->context, p->op, &launch, s->count, tensors, &s, sizeof s, s->flops,
-                    s->footprint);
+                    s->footprint ^ footprint);
 }
 
 enum sl_status sl__program_submit(struct sl__program *p, int priority, struct sl_tensor *result) {
   enum sl_status status = SL_OK;
+  p->leader = 0;
   for (int i = 0; i < p->segment_count && status == SL_OK; i++) {
-    status = submit(p, &p->segments[i], priority + i, result);
+    const struct sl__segment *s = &p->segments[i];
+    status = submit(p, s, &s->place, priority + i, result, 0);
     if (status == SL_OK) forget(p, i);
   }
   return status;
 }
 
-/* A buffer as StarPU would hand it to the call's kernel. */
-static struct starpu_vector_interface view_of(const struct sl_tensor *tensor, void *memory) {
-  size_t rows = (size_t)tensor->shape.dim[0];
-  return (struct starpu_vector_interface){.id = STARPU_VECTOR_INTERFACE_ID,
-                                          .ptr = (uintptr_t)memory,
-                                          .dev_handle = (uintptr_t)memory,
-                                          .nx = (uint32_t)rows,
-                                          .elemsize = tensor->bytes / rows,
-                                          .allocsize = tensor->bytes};
+static struct sl__place member_place(int member) {
+  int worker = starpu_worker_get_by_type(STARPU_CPU_WORKER, member);
+  return (struct sl__place){.where = STARPU_CPU, .worker = worker + 1};
 }
 
-static size_t scratch_offset(const struct sl__segment *s, const struct sl_tensor *tensor) {
-  return s->inner - tensor->bytes; /* the largest one begins where the rest ends */
+/* That member, unless it is on its way already. Without it the others do its part. */
+static void ask(struct sl__program *p, int member, int priority) {
+  const struct sl__launch launch = {
+      .name = p->segments[0].name, .place = member_place(member), .priority = priority};
+  const struct sl__assist_args args = {p, member};
+  uint32_t own = UINT32_C(1) << member;
+  if (__atomic_fetch_or(&p->asked, own, __ATOMIC_RELAXED) & own) return;
+  __atomic_fetch_add(&p->assistants, 1, __ATOMIC_RELAXED);
+  if (sl__submit(p->context, p->assist, &launch, 0, NULL, &args, sizeof args, 0, 0) == SL_OK)
+    return;
+  __atomic_fetch_and(&p->asked, ~own, __ATOMIC_RELAXED);
+  __atomic_fetch_sub(&p->assistants, 1, __ATOMIC_RELAXED);
 }
 
-void sl__segment_run(const struct sl__segment *s, void *buffers[], bool on_gpu) {
-  const struct sl__program *p = s->program;
-  struct starpu_task *task = starpu_task_get_current();
-  const char *name = task ? task->name : NULL;
-  struct starpu_codelet *codelet = task ? task->cl : NULL;
-  char *inner = (char *)STARPU_VECTOR_GET_PTR(buffers[0]);
-  if (on_gpu) sl__task_launches(true); /* of what fails later nobody knows which call it was */
-  for (int c = s->first; c < s->end; c++) {
-    const struct call *call = &p->calls[c];
-    struct starpu_vector_interface view[call->count];
-    void *given[call->count];
-    for (int k = 0; k < call->count; k++) {
-      const struct used *u = &p->used[call->tensor[k]];
-      int buffer = s->buffer[call->tensor[k]];
-      size_t offset = u->is_scratch ? scratch_offset(s, u->tensor) : u->offset;
-      if (buffer < 0) view[k] = view_of(u->tensor, inner + offset);
-      given[k] = buffer < 0 ? (void *)&view[k] : buffers[buffer];
-    }
-    if (task) { /* for what a kernel says that fails at once */
-      task->name = call->name;
-      task->cl = &call->op->codelet;
-    }
-    (on_gpu ? call->op->codelet.cuda_funcs[0] : call->op->codelet.cpu_funcs[0])(given, call->args);
-  }
-  if (on_gpu) sl__task_launches(false);
-  if (!task) return;
-  task->name = name;
-  task->cl = codelet;
+/* This thread still has its core for a moment: a worker that has another one begins at once. */
+static int leader_of(const struct sl__segment *s) {
+  int core = sched_getcpu();
+  for (int member = 0; member < s->members && core >= 0; member++)
+    if (starpu_worker_get_bindid(starpu_worker_get_by_type(STARPU_CPU_WORKER, member)) != core)
+      return member;
+  return 0;
+}
+
+enum sl_status sl__program_submit_to_all(struct sl__program *p, int priority,
+                                         struct sl_tensor *result) {
+  const struct sl__segment *s = &p->segments[0];
+  if (p->segment_count > 1 || s->members < 2 || p->forced_parts)
+    return sl__program_submit(p, priority, result);
+  p->leader = leader_of(s);
+  const struct sl__place place = member_place(p->leader);
+  /* what it takes is another matter than alone: a footprint of its own */
+  enum sl_status status = submit(p, s, &place, priority, result, (uint32_t)s->members);
+  for (int member = 0; member < s->members && status == SL_OK; member++)
+    if (member != p->leader) ask(p, member, priority);
+  return status;
 }

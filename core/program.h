@@ -9,10 +9,11 @@
 
 struct sl__program;
 
-/* op: the operation whose kernel is sl__segment_run (codelets/program.c). */
-enum sl_status sl__program_new(struct sl_context *context, struct sl__op *op,
+/* op, assist: the operations whose kernels are sl__segment_run and sl__program_assist
+ * (codelets/program.c). */
+enum sl_status sl__program_new(struct sl_context *context, struct sl__op *op, struct sl__op *assist,
                                struct sl__program **program);
-/* Waits for nothing: its tasks must have ended. NULL is legal. */
+/* Its tasks must have ended; what waits to assist is waited for. NULL is legal. */
 void sl__program_free(struct sl__program *program);
 
 /* From here to sl__program_compile, what the calling thread calls the context's sl__submit for is
@@ -30,13 +31,33 @@ enum sl_status sl__program_compile(struct sl__program *program, struct sl_tensor
                                    enum sl_status status);
 
 /* Submit the tasks, at that priority. result: instead of the one that it was compiled with, one of
- * the same shape and type; or NULL. */
+ * the same shape and type; or NULL. One submission's tasks must follow those of the one before, as
+ * they do where both write the same tensor. */
 enum sl_status sl__program_submit(struct sl__program *program, int priority,
                                   struct sl_tensor *result);
 
+/* The same by all CPU workers together, where its place is any of them: for when there is nothing
+ * else to do. Calls whose kernels can be cut are done in parts; who of the others does not come in
+ * time is done without, and the bits are the same. */
+enum sl_status sl__program_submit_to_all(struct sl__program *program, int priority,
+                                         struct sl_tensor *result);
+
+/* Before compiling: no more workers than this together; 0: up to SL_TEAM_MOST (core/team.h). */
+void sl__program_cores(struct sl__program *program, int most);
+
+/* Before compiling: what is only read, but for `input`, is read from the pack. The first program
+ * that is compiled with a pack fills it and closes it. It must outlive the program; who submits
+ * refreshes it. */
+struct sl__pack;
+void sl__program_pack(struct sl__program *program, struct sl__pack *pack,
+                      const struct sl_tensor *input);
+
+/* For tests, before compiling: whoever does them, what can be cut is done in so many parts. */
+void sl__program_cut(struct sl__program *program, int parts);
+
 int sl__program_tasks(const struct sl__program *program);
 
-/* ---- for sl__submit, and for the kernel of the operation "program" ---- */
+/* ---- for sl__submit, and for the kernels of the operations "program" and "assist" ---- */
 
 struct sl__call {
   struct sl__op *op;
@@ -54,5 +75,12 @@ enum sl_status sl__program_note(struct sl__program *program, const struct sl__ca
 struct sl__segment;
 /* What one task does; its buffers are a segment's. */
 void sl__segment_run(const struct sl__segment *segment, void *buffers[], bool on_gpu);
+
+struct sl__assist_args {
+  struct sl__program *program;
+  int member;
+};
+/* Take part in the program's task, if there is one soon. */
+void sl__program_assist(struct sl__program *program, int member);
 
 #endif

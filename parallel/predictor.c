@@ -14,6 +14,7 @@
 #include "core/clock.h"
 #include "core/failure.h"
 #include "core/half.h"
+#include "core/pack.h"
 #include "core/program.h"
 #include "core/wait.h"
 #include "parallel/plan.h"
@@ -63,6 +64,7 @@ struct lane {
 struct sl_predictor {
   struct sl_model *model;
   struct sl_predictor_options options;
+  struct sl__pack *pack; /* the parameters */
   struct lane *lanes;
   int lane_count;
   int64_t in_bytes, out_count; /* of a sample */
@@ -146,15 +148,18 @@ static enum sl_status refresh(const struct lane *lane) {
   enum sl_status status = SL_OK;
   for (int i = 0; i < model->count && status == SL_OK && lane->grid.math == SL_MATH_BF16; i++)
     status = sl__half_refresh(model, i, &sl__grid_device(&lane->grid, i, 0)->place);
-  return status;
+  return status == SL_OK ? sl__pack_refresh(lane->predictor->pack) : status;
 }
 
 static enum sl_status record(const struct lane *lane, struct work *work) {
   struct sl_model *model = lane->predictor->model;
   struct sl__step step = {.x = work->x};
   enum sl_status status = refresh(lane); /* once, not in every pass */
-  if (status == SL_OK) status = sl__program_new(model->context, &sl__op_program, &work->program);
+  if (status == SL_OK)
+    status = sl__program_new(model->context, &sl__op_program, &sl__op_assist, &work->program);
   if (status != SL_OK) return status;
+  sl__program_pack(work->program, lane->predictor->pack, work->x);
+  sl__program_cores(work->program, lane->predictor->options.cores);
   sl__program_record(work->program);
   status = sl__plan_submit(work->plan, &step);
   return sl__program_compile(work->program, work->plan->slices[0].y[model->count - 1], status);
@@ -226,6 +231,7 @@ static void end_batch(struct lane *lane, enum sl_status status) {
   }
   p->counts.batches++;
   lane->busy = false;
+  __atomic_fetch_sub(&p->model->context->batches, 1, __ATOMIC_RELAXED);
   if (p->first || p->closed) pthread_cond_broadcast(&p->news);
   pthread_mutex_unlock(&p->lock);
 }
@@ -262,6 +268,14 @@ static enum sl_status own_output(struct lane *lane, const struct sl_tensor *y) {
   return sl__tensor_host(y->context, &y->shape, y->type, to, &lane->own);
 }
 
+/* The only batch under way gets all cores; of several each has one. */
+static enum sl_status submit(const struct lane *lane, struct sl__program *program,
+                             struct sl_tensor *own) {
+  bool alone = __atomic_load_n(&lane->predictor->model->context->batches, __ATOMIC_RELAXED) == 1;
+  return (alone ? sl__program_submit_to_all : sl__program_submit)(program, SL_PRIORITY_FORWARD,
+                                                                  own);
+}
+
 static enum sl_status begin_batch(struct lane *lane) {
   struct sl_context *context = lane->predictor->model->context;
   struct work *work;
@@ -274,7 +288,7 @@ static enum sl_status begin_batch(struct lane *lane) {
   bool direct = is_direct(lane, lane->y);
   if (direct) SL_TRY(own_output(lane, lane->y));
   if (direct) lane->y = lane->own;
-  SL_TRY(sl__program_submit(work->program, SL_PRIORITY_FORWARD, direct ? lane->own : NULL));
+  SL_TRY(submit(lane, work->program, direct ? lane->own : NULL));
   if (starpu_data_acquire_cb(lane->y->handle, STARPU_R, batch_computed, lane))
     status = sl_fail(SL_STARPU, "StarPU cannot call back when an answer is there");
 out:
@@ -286,6 +300,7 @@ out:
 static void claim(struct sl_predictor *p, struct lane *lane) {
   take(p, lane);
   lane->busy = true;
+  __atomic_fetch_add(&p->model->context->batches, 1, __ATOMIC_RELAXED);
 }
 
 /* What it fails with, its requests are told. */
@@ -392,6 +407,8 @@ static enum sl_status check(struct sl_predictor_options *o, const struct sl_mode
   if (o->batches < 0 || o->batches > MOST_LANES)
     return sl_fail(SL_BAD_ARGUMENT, "%d batches under way: must be from 1 to %d", o->batches,
                    MOST_LANES);
+  if (o->cores < 0)
+    return sl_fail(SL_BAD_ARGUMENT, "a predictor of %d cores: must be at least 1", o->cores);
   if (sl_placement_ranks(model) > 1)
     return sl_fail(SL_BAD_ARGUMENT, "the model is placed over %d ranks; a predictor is of one",
                    sl_placement_ranks(model));
@@ -469,6 +486,7 @@ enum sl_status sl_predictor_open(struct sl_model *model, const struct sl_predict
   p->words = model->takes_tokens ? sl__model_words(model) : 0;
   p->in_bytes = sl_shape_count(&model->sample) * (int64_t)sizeof(float); /* or int32_t */
   p->out_count = sl_shape_count(sl_model_output(model));
+  SL_TRY(sl__pack_new(model->context, &sl__op_pack, &p->pack));
   SL_TRY(open_lanes(p));
   SL_TRY(start(p));
   *predictor = p;
@@ -509,6 +527,7 @@ void sl_predictor_free(struct sl_predictor *p) {
     pthread_mutex_destroy(&p->lock);
   }
   for (int i = 0; i < p->lane_count; i++) lane_free(p, &p->lanes[i]);
+  sl__pack_free(p->pack);
   free(p->lanes);
   free(p);
 }

@@ -15,10 +15,10 @@ extern "C" {
  * statistics, recurrent layers begin at zero. Requests wait in one queue; what waits there together
  * is run together, as one batch of up to max_batch samples (dynamic batching), and several batches
  * are under way at once, on the devices of the context or where sl_place says (batch b as replica b
- * of its rules, round and round). Activations' memory is that of a worker's largest pass, kept until
- * sl_close: each lies where one that is no longer needed was.
- * Several predictors, of the same model or of different ones, may share a context; while one is
- * open, nothing is trained, placed automatically or measured in it.
+ * of its rules, round and round). Activations' memory is that of a worker's largest pass, kept
+ * until sl_close: each lies where one that is no longer needed was. Several predictors, of the same
+ * model or of different ones, may share a context; while one is open, nothing is trained, placed
+ * automatically or measured in it.
  *
  * A sample's answer depends on its values, the weights and the kind of device; to the last bit also
  * on how many samples were run together (matrix products add up in another order). With
@@ -32,6 +32,8 @@ struct sl_predictor_options {
   int64_t max_delay_us; /**< a batch that is not full waits so long for more requests; 0: not */
   int batches;          /**< under way at once; 0: two a worker */
   enum sl_math math;    /**< that of the training, say */
+  int cores; /**< CPU workers that compute a batch together while no other one is under way in the
+                  context, where the model may be on any of them; 0: up to 16 */
 };
 
 /** Needs the model until sl_predictor_free; builds it where it is not built.
@@ -50,8 +52,8 @@ SL_API enum sl_status sl_predict(struct sl_predictor *predictor, const void *inp
                                  float *outputs);
 
 /** The same without waiting for the answer (the first batch of a size is prepared here, and a
- * memory limit may be waited for): inputs and outputs are the predictor's until sl_predict_wait, which
- * must be called once for each, waits, tells how it went, and ends the request. NULL is legal
+ * memory limit may be waited for): inputs and outputs are the predictor's until sl_predict_wait,
+ * which must be called once for each, waits, tells how it went, and ends the request. NULL is legal
  * there. */
 struct sl_prediction;
 SL_API enum sl_status sl_predict_submit(struct sl_predictor *predictor, const void *inputs,

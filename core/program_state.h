@@ -1,0 +1,105 @@
+/* What the files of programs share (core/program.h): program.c notes calls, cuts them into tasks
+ * and submits these; program_place.c finds what of a task can be done in parts, and a place for
+ * what only it uses; program_run.c does it. */
+#ifndef SL_CORE_PROGRAM_STATE_H
+#define SL_CORE_PROGRAM_STATE_H
+
+#include "core/pack.h"
+#include "core/program.h"
+#include "core/team.h"
+
+/* A call, copied. */
+struct call {
+  struct sl__op *op;
+  const char *name;
+  struct sl__place place;
+  double flops;
+  struct sl__cut cut;
+  int64_t rows, outputs; /* of its first output; outputs: values */
+  int count;
+  int *tensor; /* [count], numbers in the program's list */
+  struct sl__args_header *args;
+  size_t args_size; /* with the header */
+};
+
+/* A tensor that calls use. */
+struct used {
+  struct sl_tensor *tensor;
+  int first_segment, last_segment;
+  int first_call, last_call; /* within its only segment, where it is inner */
+  bool is_written_first, is_scratch;
+  bool is_inner;  /* only one segment knows it: it lies in the worker's memory */
+  bool is_packed; /* it lies in the program's pack */
+  bool is_local; /* only one stretch that goes by rows does: it lies in its member's part of that */
+  size_t offset; /* there */
+  bool is_written;
+};
+
+/* Calls of a segment that each part does one after the other. */
+struct stretch {
+  int first, end;
+  int64_t units; /* that parts are cut between; 0: there is one part */
+  int phases;    /* of the first call; the others follow its last one */
+  int slices;    /* parts of some rows each, which all fit a cache; 0: as many parts as members */
+};
+
+/* A round of the team: a phase of a stretch. */
+struct step {
+  int stretch, phase;
+};
+
+/* A segment's memory: inner tensors; scratch memory of calls with phases; and then what each member
+ * has for itself: scratch memory of other calls, and local tensors. */
+struct sl__segment {
+  const struct sl__program *program;
+  int first, end; /* calls */
+  struct stretch *stretches;
+  int stretch_count;
+  struct step *steps;
+  int members; /* at most */
+  struct sl__team *team;
+  size_t common_at, members_at, local_at; /* the last: in a member's memory */
+  int pack;                               /* the buffer that is the program's pack; 0: none */
+  size_t member_bytes, inner;             /* inner: all together */
+  int count;                              /* buffers: that memory, then tensors */
+  struct sl_tensor **tensors;
+  char *modes;
+  int *buffer; /* [used], of each in the program's list; -1: none, it is inner or not its */
+  char *name;
+  struct sl__place place;
+  double flops;
+  uint32_t footprint;
+};
+
+struct sl__program {
+  struct sl_context *context;
+  struct sl__op *op, *assist;
+  struct call *calls;
+  int call_count, call_room;
+  struct used *used;
+  int used_count, used_room;
+  struct sl__segment *segments;
+  int segment_count;
+  const struct sl_tensor *result;
+  struct sl__pack *pack; /* or NULL */
+  const struct sl_tensor *input;
+  int cores;        /* see sl__program_cores */
+  int forced_parts; /* see sl__program_cut */
+  int leader;       /* of the team: which member's worker the task was given to */
+  int assistants;   /* tasks that will still look at the program */
+  uint32_t asked;   /* bit i: member i's has not begun yet */
+};
+
+/* ---- core/program_place.c ---- */
+
+void sl__program_find_uses(struct sl__program *program, const struct sl_tensor *result);
+
+/* Stretches, and where inner tensors lie. */
+enum sl_status sl__segment_place(struct sl__program *program, int segment);
+
+/* ---- core/program_run.c ---- */
+
+/* One part of a segment's round. */
+sl__team_work sl__segment_work;
+
+#endif
