@@ -22,7 +22,7 @@ static enum sl__gemm product(const struct sl__dense_args *a) {
  * measured against oneDNN. Between one row, which needs no matrix turned round, and `some` it is
  * for matrices that do not fit into a core's cache. */
 static bool few_rows_pay(const struct sl__dense_args *a) {
-  const int32_t some = 16, very_few = 4, most = 128;
+  const int32_t some = 16, very_few = 4, most = 64;
   const int64_t large = 1 << 20;
   if (a->rows == 1) return true;
   return a->rows <= most && a->rows >= ((int64_t)a->in * a->out >= large ? very_few : some);
