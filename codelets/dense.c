@@ -3,6 +3,7 @@
 #include "codelets/choice.h"
 #include "codelets/codelets.h"
 #include "codelets/dense.h"
+#include "codelets/few.h"
 #include "codelets/gemm.h"
 #include "core/error.h"
 
@@ -17,11 +18,47 @@ static enum sl__gemm product(const struct sl__dense_args *a) {
   return a->implementation == SL_OWN_ONEDNN ? SL_GEMM_ONEDNN : SL_GEMM_OPENBLAS;
 }
 
-static void forward(const struct sl__dense_args *a, const float *x, const float *weight,
-                    const float *bias, float *y) {
+/* From how many rows on to how many our own product (codelets/few.h) is the faster one, or as fast:
+ * measured against oneDNN. Between one row, which needs no matrix turned round, and `some` it is
+ * for matrices that do not fit into a core's cache. */
+static bool few_rows_pay(const struct sl__dense_args *a) {
+  const int32_t some = 16, very_few = 4, most = 48;
+  const int64_t large = 1 << 20;
+  if (a->rows == 1) return true;
+  return a->rows <= most && a->rows >= ((int64_t)a->in * a->out >= large ? very_few : some);
+}
+
+/* One row is cut anywhere, between vectors where these are whole; more are cut between blocks of
+ * columns. */
+static struct sl__cut cut_of(const struct sl__dense_args *a) {
+  if (a->rows > 1) return (struct sl__cut){.units = sl__few_blocks(a->out)};
+  int32_t run = 16;
+  while (a->out % run) run /= 2;
+  return (struct sl__cut){.units = a->out / run, .flat = true};
+}
+
+static void few_forward(const struct sl__dense_args *a, struct sl__share share, const float *x,
+                        const float *weight, const float *bias, float *y) {
+  int64_t out = a->out, in = a->in, each = a->rows > 1 ? SL_FEW_COLUMNS : out / cut_of(a).units;
+  int64_t first = share.first * each, end = share.end * each < out ? share.end * each : out;
+  if (a->rows == 1)
+    sl__few_dots(in, x, weight, bias, y, first, end, 0);
+  else
+    sl__few_product(a->rows, out, in, x, weight, bias, y, out, share.first, share.end, 0);
+  for (int64_t n = 0; n < a->rows && first < end; n++)
+    sl__activate(a->activation, y + n * out + first, y + n * out + first, end - first);
+}
+
+static void forward(const struct sl__dense_args *a, struct sl__share share, const float *x,
+                    const float *weight, const float *bias, float *y) {
   int64_t out = a->out, in = a->in;
+  if (!a->has_bias) bias = NULL;
+  if (a->implementation == SL_DIRECT) {
+    few_forward(a, share, x, weight, bias, y);
+    return;
+  }
   sl__gemm(product(a), false, true, a->rows, out, in, 1, x, in, weight, in, 0, y, out);
-  if (a->has_bias) add_bias(y, bias, a->rows, out);
+  if (bias) add_bias(y, bias, a->rows, out);
   sl__activate(a->activation, y, y, a->rows * out);
 }
 
@@ -46,16 +83,20 @@ static void backward_weight(const struct sl__dense_args *a, const float *x, cons
   if (a->has_bias) bias_gradient(dy, grad + out * in, a->rows, out, add);
 }
 
+static struct sl__share share_of(const void *cl_arg) {
+  return sl__share(cl_arg, cut_of(sl__args(cl_arg)).units);
+}
+
 SL_KERNEL void sl__dense_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__dense_args *a = sl__args(cl_arg);
   const float *param = sl__buffer(buffers, 1);
-  forward(a, sl__buffer(buffers, 0), param, param + (int64_t)a->out * a->in,
+  forward(a, share_of(cl_arg), sl__buffer(buffers, 0), param, param + (int64_t)a->out * a->in,
           sl__buffer(buffers, 2));
 }
 
 SL_KERNEL void sl__dense_shared_forward_cpu(void *buffers[], void *cl_arg) {
-  forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-          sl__buffer(buffers, 3));
+  forward(sl__args(cl_arg), share_of(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
+          sl__buffer(buffers, 2), sl__buffer(buffers, 3));
 }
 
 SL_KERNEL void sl__bias_backward_cpu(void *buffers[], void *cl_arg) {
@@ -76,16 +117,22 @@ SL_KERNEL void sl__dense_backward_weight_cpu(void *buffers[], void *cl_arg) {
 
 /* ---- measuring --------------------------------------------------------------------------- */
 
+typedef void try_dense(enum sl__implementation i, const void *args, float *const *m);
+
+static struct sl__share whole(const struct sl__dense_args *a) {
+  return (struct sl__share){0, cut_of(a).units};
+}
+
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__dense_args a = *(const struct sl__dense_args *)args;
   a.implementation = i;
-  forward(&a, m[0], m[1], m[1] + (int64_t)a.out * a.in, m[2]);
+  forward(&a, whole(&a), m[0], m[1], m[1] + (int64_t)a.out * a.in, m[2]);
 }
 
 static void try_shared_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__dense_args a = *(const struct sl__dense_args *)args;
   a.implementation = i;
-  forward(&a, m[0], m[1], m[2], m[3]);
+  forward(&a, whole(&a), m[0], m[1], m[2], m[3]);
 }
 
 static void try_backward_data(enum sl__implementation i, const void *args, float *const *m) {
@@ -125,10 +172,9 @@ static double product_flops(const struct sl__dense_args *a) {
   return 2.0 * (double)a->rows * (double)a->in * (double)a->out;
 }
 
-static enum sl_status submit(struct sl_context *context, struct sl__op *op,
-                             const struct sl__launch *l, int count,
-                             struct sl_tensor *const *tensors, struct sl__dense_args *a,
-                             void (*try)(enum sl__implementation, const void *, float *const *)) {
+static enum sl__implementation choose(struct sl_context *context, const struct sl__op *op,
+                                      int count, struct sl_tensor *const *tensors,
+                                      const struct sl__dense_args *a, try_dense *try) {
   struct sl__candidates c = {
       .operation = op->codelet.name,
       .mask = sl__choice_products(),
@@ -136,9 +182,22 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
       .sizes = &a->rows,
       .size_count = (int)(offsetof(struct sl__dense_args, implementation) / sizeof(int32_t)),
       .run = try};
+  if (try == try_forward || try == try_shared_forward) {
+    c.mask |= 1u << SL_DIRECT;
+    if (few_rows_pay(a)) c.preferred = SL_DIRECT;
+  }
   for (int i = 0; i < count; i++) c.elements[i] = sl_shape_count(&tensors[i]->shape);
-  a->implementation = sl__choose(context, &c, a);
-  return sl__submit(context, op, l, count, tensors, a, sizeof *a, product_flops(a),
+  return sl__choose(context, &c, a);
+}
+
+static enum sl_status submit(struct sl_context *context, struct sl__op *op,
+                             const struct sl__launch *l, int count,
+                             struct sl_tensor *const *tensors, struct sl__dense_args *a,
+                             try_dense *try) {
+  struct sl__launch own = *l;
+  a->implementation = choose(context, op, count, tensors, a, try);
+  if (a->implementation == SL_DIRECT && tensors[0]->type != SL_BF16) own.cut = cut_of(a);
+  return sl__submit(context, op, &own, count, tensors, a, sizeof *a, product_flops(a),
                     (uint32_t)a->activation);
 }
 

@@ -3,8 +3,11 @@
  * product, and so are the weights' gradients; only the state's products go step by step. */
 #include "codelets/lstm.h"
 
+#include <string.h>
+
 #include "codelets/choice.h"
 #include "codelets/codelets.h"
+#include "codelets/few.h"
 #include "codelets/gemm.h"
 #include "core/error.h"
 
@@ -68,6 +71,111 @@ static void forward(const struct sl__recurrent_args *a, const float *x, const fl
   }
 }
 
+/* ---- few rows: in units of the hidden values, that cores may share out ---- */
+
+/* Measured: with more rows a library's product is faster than ours on one core; a single step does
+ * not make up for packing the state's weights. */
+enum { FEW_ROWS = 4, FEW_STEPS = 2, UNIT = SL_RECURRENT_UNIT };
+
+static bool is_few(const struct sl__recurrent_args *a) {
+  return a->rows <= FEW_ROWS && a->steps >= FEW_STEPS;
+}
+
+/* What a call works on. */
+struct few {
+  const struct sl__recurrent_args *a;
+  struct lstm_parts p;
+  const float *x;
+  float *state, *y, *saved, *packed;
+};
+
+static int64_t units_end(const struct few *f, int64_t unit) {
+  return (unit + 1) * UNIT < f->a->hidden ? (unit + 1) * UNIT : f->a->hidden;
+}
+
+/* The state's weights of a unit's four gates. */
+static void pack_unit(const struct few *f, int64_t unit) {
+  const float *column[SL_FEW_COLUMNS];
+  int64_t hidden = f->a->hidden, last = units_end(f, unit) - 1;
+  for (int64_t i = 0; i < SL_FEW_COLUMNS; i++) {
+    int64_t j = unit * UNIT + i % UNIT;
+    column[i] = f->p.w_hh + (i / UNIT * hidden + (j < last ? j : last)) * hidden;
+  }
+  sl__few_pack(column, hidden, f->packed + unit * SL_FEW_COLUMNS * hidden, 0);
+}
+
+/* The input's products of all steps, as many columns as a unit has gates; h before the first step
+ * goes where steps look for it. */
+static void few_begin(const struct few *f, struct sl__share share) {
+  const struct sl__recurrent_args *a = f->a;
+  int64_t hidden = a->hidden, width = f->p.width, first = share.first * UNIT;
+  if (share.first == share.end) return;
+  sl__few_product((int64_t)a->rows * a->steps, f->p.gates, a->in, f->x, f->p.w_ih, NULL, f->saved,
+                  width, share.first, share.end, 0);
+  for (int64_t unit = share.first; unit < share.end; unit++) pack_unit(f, unit);
+  for (int64_t n = 0; n < a->rows; n++)
+    memcpy(f->saved + n * a->steps * width + 5 * hidden + first, f->state + n * 2 * hidden + first,
+           (size_t)(units_end(f, share.end - 1) - first) * sizeof *f->saved);
+}
+
+/* The state's products of a unit's gates, of every row. */
+SL_SIMD static void few_add_gates(const struct few *f, int64_t t, int64_t unit, const float *sums) {
+  int64_t hidden = f->a->hidden, first = unit * UNIT, count = units_end(f, unit) - first;
+  for (int64_t n = 0; n < f->a->rows; n++, sums += SL_FEW_COLUMNS) {
+    float *row = f->saved + (n * f->a->steps + t) * f->p.width + first;
+    for (int64_t g = 0; g < 4; g++)
+      for (int64_t j = 0; j < count; j++) row[g * hidden + j] += sums[g * UNIT + j];
+  }
+}
+
+/* A unit's step of a row. count is a constant for all units but the last, so that a value is
+ * computed alike whoever does it. */
+SL_INLINE void few_unit(const struct few *f, int64_t n, int64_t t, int64_t first, int64_t count) {
+  int64_t hidden = f->a->hidden, steps = f->a->steps;
+  float *restrict row = f->saved + (n * steps + t) * f->p.width;
+  float *restrict state = f->state + n * 2 * hidden;
+  float *restrict h = t + 1 < steps ? row + f->p.width + 5 * hidden : state;
+  float *restrict y = f->y + (n * steps + t) * hidden;
+#pragma GCC ivdep
+  for (int64_t j = 0; j < count; j++)
+    sl__lstm_forward_unit(first + j, hidden, row, f->p.b_ih, f->p.b_hh, h, state + hidden, y);
+}
+
+SL_SIMD static void few_cells(const struct few *f, int64_t t, struct sl__share share) {
+  int64_t whole = f->a->hidden / UNIT, rest = f->a->hidden % UNIT;
+  for (int64_t n = 0; n < f->a->rows; n++) {
+    for (int64_t unit = share.first; unit < share.end && unit < whole; unit++)
+      few_unit(f, n, t, unit * UNIT, UNIT);
+    if (share.first < share.end && share.end > whole) few_unit(f, n, t, whole * UNIT, rest);
+  }
+}
+
+static void few_step(const struct few *f, int64_t t, struct sl__share share) {
+  int64_t hidden = f->a->hidden, width = f->p.width;
+  for (int64_t unit = share.first; unit < share.end; unit++) {
+    float sums[FEW_ROWS * SL_FEW_COLUMNS] = {0};
+    sl__few_add(f->a->rows, f->saved + t * width + 5 * hidden, f->a->steps * width, hidden,
+                f->packed + unit * SL_FEW_COLUMNS * hidden, sums, 0);
+    few_add_gates(f, t, unit, sums);
+  }
+  few_cells(f, t, share);
+}
+
+/* A step's h is read by all, so it is kept with the step and never changed: a phase writes the next
+ * one's. */
+static void few_forward(const void *cl_arg, void *buffers[]) {
+  const struct sl__recurrent_args *a = sl__args(cl_arg);
+  struct few f = {a, parts_of(a, sl__buffer(buffers, 1)), sl__buffer(buffers, 0)};
+  f.state = sl__buffer(buffers, 2);
+  f.y = sl__buffer(buffers, 3);
+  f.saved = sl__buffer(buffers, 4);
+  f.packed = (float *)(((uintptr_t)sl__buffer(buffers, 5) + 63) & ~(uintptr_t)63);
+  struct sl__share share = sl__share(cl_arg, sl__recurrent_units(a));
+  if (sl__in_phase(cl_arg, 0)) few_begin(&f, share);
+  for (int t = 0; t < a->steps; t++)
+    if (sl__in_phase(cl_arg, 1 + t)) few_step(&f, t, share);
+}
+
 static void backward_gates(const struct sl__recurrent_args *a, const float *param, float *saved,
                            const float *dy, float *dstate) {
   struct lstm_parts p = parts_of(a, param);
@@ -100,7 +208,12 @@ static void backward_weight(const struct sl__recurrent_args *a, const float *x, 
 }
 
 SL_KERNEL void sl__lstm_forward_cpu(void *buffers[], void *cl_arg) {
-  forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+  const struct sl__recurrent_args *a = sl__args(cl_arg);
+  if (a->implementation == SL_DIRECT) {
+    few_forward(cl_arg, buffers);
+    return;
+  }
+  forward(a, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
           sl__buffer(buffers, 3), sl__buffer(buffers, 4), sl__buffer(buffers, 5));
 }
 
@@ -159,13 +272,19 @@ enum sl_status sl__lstm_forward(struct sl_context *context, const struct sl__lau
                                 struct sl_tensor *x, struct sl_tensor *param,
                                 struct sl_tensor *state, struct sl_tensor *y,
                                 struct sl_tensor *saved) {
+  struct sl__launch own = *l;
   struct sl__recurrent_args a;
   struct sl_tensor *scratch;
   enum sl_status status;
   SL_TRY(check(context, "lstm_forward", x, saved, param, &a));
   SL_TRY(check_state("lstm_forward", state, y, &a));
+  if (is_few(&a)) {
+    a.implementation = SL_DIRECT;
+    if (x->type != SL_BF16)
+      own.cut = (struct sl__cut){.units = sl__recurrent_units(&a), .phases = 1 + a.steps};
+  }
   SL_TRY(sl__scratch(context, sl__recurrent_scratch(&a, 4, x->type == SL_BF16), &scratch));
-  return sl__submit(context, &sl__op_lstm_forward, l, 6,
+  return sl__submit(context, &sl__op_lstm_forward, &own, 6,
                     (struct sl_tensor *[]){x, param, state, y, saved, scratch}, &a, sizeof a,
                     product_flops(&a, a.in + a.hidden), 0);
 out:

@@ -8,8 +8,9 @@
 /* saved [N, T, 6H], a row: the gates i, f, g, o (after the backward pass: their gradients before
  * the activation), then c and h of the step before. */
 
-/* One row's step: gates before their activation in row[0..4H), state h then c, both updated. */
-SL_HOST_DEVICE SL_INLINE void sl__lstm_forward_cell(int64_t j, int64_t hidden, float *row,
+/* One row's step: gates before their activation in row[0..4H); c is updated, this step's h goes to
+ * `h` and y. The h of the step before is in its place already. */
+SL_HOST_DEVICE SL_INLINE void sl__lstm_forward_unit(int64_t j, int64_t hidden, float *row,
                                                     const float *b_ih, const float *b_hh, float *h,
                                                     float *c, float *y) {
   float i = sl__sigmoid(row[j] + b_ih[j] + b_hh[j]);
@@ -22,9 +23,16 @@ SL_HOST_DEVICE SL_INLINE void sl__lstm_forward_cell(int64_t j, int64_t hidden, f
   row[2 * hidden + j] = g;
   row[3 * hidden + j] = o;
   row[4 * hidden + j] = before;
-  row[5 * hidden + j] = h[j];
   c[j] = after;
   y[j] = h[j] = o * sl__tanh(after);
+}
+
+/* The same where the state's h, then c, are both updated. */
+SL_HOST_DEVICE SL_INLINE void sl__lstm_forward_cell(int64_t j, int64_t hidden, float *row,
+                                                    const float *b_ih, const float *b_hh, float *h,
+                                                    float *c, float *y) {
+  row[5 * hidden + j] = h[j];
+  sl__lstm_forward_unit(j, hidden, row, b_ih, b_hh, h, c, y);
 }
 
 /* row: as saved; its gates become their gradients before the activation. dh, dc: of this step's h

@@ -27,12 +27,19 @@ static inline int64_t sl__recurrent_state_floats(const struct sl__recurrent_args
   return ((int64_t)a->rows * gates * a->hidden + 63) / 64 * 64;
 }
 
-/* Bytes of a forward task's scratch: on the CPU the state's weights turned round; on a GPU the
+/* What a core does of a step is some of these: so many of the hidden values, the last less. */
+enum { SL_RECURRENT_UNIT = 16 };
+static inline int64_t sl__recurrent_units(const struct sl__recurrent_args *a) {
+  return ((int64_t)a->hidden + SL_RECURRENT_UNIT - 1) / SL_RECURRENT_UNIT;
+}
+
+/* Bytes of a forward task's scratch: on the CPU the state's weights turned round, from 64 bytes on
+ * for vectors; on a GPU the
  * state's products of a step, and for bf16 after them the input's, of all steps or one. */
 static inline size_t sl__recurrent_scratch(const struct sl__recurrent_args *a, int64_t gates,
                                            bool half) {
   int64_t step = sl__recurrent_state_floats(a, gates), all = sl__recurrent_input_floats(a, gates);
-  int64_t cpu = (int64_t)a->hidden * a->hidden * gates;
+  int64_t cpu = sl__recurrent_units(a) * SL_RECURRENT_UNIT * a->hidden * gates + 16;
   int64_t gpu = step + (!half ? 0 : all ? all : step);
   return sizeof(float) * (size_t)(cpu > gpu ? cpu : gpu);
 }

@@ -1,0 +1,35 @@
+/* Products of few rows by a matrix [columns, length] as layers have it, transposed: y = x W^T. What
+ * a library spends on few rows goes into turning W round; here that is done once a block of
+ * columns, which then stays in the first cache. Every sum is one chain of additions in an order of
+ * its own, whatever else is computed with it: so blocks may be cut between cores, and the bits
+ * stay. */
+#ifndef SL_CODELETS_FEW_H
+#define SL_CODELETS_FEW_H
+
+#include <stdint.h>
+
+enum { SL_FEW_COLUMNS = 64 }; /* of a block, the last one may have less */
+
+static inline int64_t sl__few_blocks(int64_t columns) {
+  return (columns + SL_FEW_COLUMNS - 1) / SL_FEW_COLUMNS;
+}
+
+/* most_lanes: floats of a vector at the most, 0: any (tests try all). */
+
+/* y [rows, columns], rows y_pitch apart: bias (or NULL: 0) + x W^T, of the blocks [first, end). */
+void sl__few_product(int64_t rows, int64_t columns, int64_t length, const float *x,
+                     const float *weight, const float *bias, float *y, int64_t y_pitch,
+                     int64_t first, int64_t end, int most_lanes);
+
+/* The same of one row, of the columns [first, end): W is read once, as it lies. */
+void sl__few_dots(int64_t length, const float *x, const float *weight, const float *bias, float *y,
+                  int64_t first, int64_t end, int most_lanes);
+
+/* A block that is used often: to [length SL_FEW_COLUMNS] from those columns. */
+void sl__few_pack(const float *const column[SL_FEW_COLUMNS], int64_t length, float *to,
+                  int most_lanes);
+/* y [rows, SL_FEW_COLUMNS] += x packed, where rows of x are x_pitch apart. */
+void sl__few_add(int64_t rows, const float *x, int64_t x_pitch, int64_t length, const float *packed,
+                 float *y, int most_lanes);
+
+#endif
