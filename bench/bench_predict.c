@@ -32,6 +32,7 @@
 struct bench {
   double seconds;
   const char *only, *devices;
+  int cores;
   bool tune, tiny;
 };
 
@@ -39,6 +40,7 @@ static const struct argp_option options[] = {
     {"seconds", 's', "X", 0, "Measure each so long (default 3)", 0},
     {"only", 'n', "NAME", 0, "One of " NAMES " (default: the first three)", 0},
     {"devices", 'd', "LIST", 0, "As for the trainers (default: all)", 0},
+    {"cores", 'c', "N", 0, "Workers that compute a batch together at the most (default: all)", 0},
     {"tune", 't', NULL, 0, "Measure the kernels for each shape first", 0},
     {"tiny", 'y', NULL, 0, "Small networks of the same layers: does it work?", 0},
     {0}};
@@ -54,6 +56,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
       break;
     case 'n': bench->only = text; break;
     case 'd': bench->devices = text; break;
+    case 'c': bench->cores = atoi(text); break;
     case 't': bench->tune = true; break;
     case 'y': bench->tiny = true; break;
     default: return ARGP_ERR_UNKNOWN;
@@ -158,6 +161,7 @@ static enum sl_status run(struct client *clients, struct sl_predictor *predictor
     at += clients[i].count;
   }
   qsort(all, (size_t)m->requests, sizeof *all, compare);
+  if (getenv("DIST")) fprintf(stderr, "min %.1f p10 %.1f p25 %.1f p50 %.1f p75 %.1f p90 %.1f\n", 1e6*all[0], 1e6*all[m->requests/10], 1e6*all[m->requests/4], 1e6*all[m->requests/2], 1e6*all[(int64_t)m->requests*3/4],1e6*all[(int64_t)m->requests*9/10]);
   m->p50 = all[m->requests / 2];
   m->p99 = all[(int64_t)m->requests * 99 / 100];
   free(all);
@@ -216,7 +220,7 @@ static int print(const char *name, const char *setup, int64_t batch, const struc
 static enum sl_status one_batch(const struct bench *bench, struct sl_context *context,
                                 const char *name, const struct network *network,
                                 struct sl_model *model, int64_t batch) {
-  const struct sl_predictor_options o = {.max_batch = batch};
+  const struct sl_predictor_options o = {.max_batch = batch, .cores = bench->cores};
   struct client clients[MOST_CLIENTS] = {0};
   struct sl_predictor *predictor = NULL;
   struct measured m = {0};

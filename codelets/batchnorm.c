@@ -94,9 +94,9 @@ static void inference(const struct sl__norm_args *a, const float *x, const float
     return;
   for (int64_t i = share.first; i < share.end; i++) {
     int64_t c = i % a->channels;
-    double inverse = sl__norm_inverse((double)running[a->channels + c], a->epsilon);
-    affine(x + i * a->plane, y + i * a->plane, running[c], (float)((double)param[c] * inverse),
-           param[a->channels + c], a->plane);
+    affine(x + i * a->plane, y + i * a->plane, running[c],
+           sl__norm_scale(param[c], running[a->channels + c], a->epsilon), param[a->channels + c],
+           a->plane);
   }
 }
 

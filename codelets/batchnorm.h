@@ -20,6 +20,11 @@ SL_HOST_DEVICE SL_INLINE double sl__norm_inverse(double variance, float epsilon)
   return 1 / sqrt(variance + (double)epsilon);
 }
 
+/* gamma's part in it. */
+SL_HOST_DEVICE SL_INLINE float sl__norm_scale(float gamma, float variance, float epsilon) {
+  return (float)((double)gamma * sl__norm_inverse((double)variance, epsilon));
+}
+
 /* y. The mean goes first, or a large one would cost digits. */
 SL_HOST_DEVICE SL_INLINE float sl__norm_value(float x, float mean, float scale, float shift) {
   return scale * (x - mean) + shift;

@@ -7,6 +7,7 @@
 #include "codelets/choice.h"
 #include "codelets/codelets.h"
 #include "codelets/conv2d.h"
+#include "codelets/batchnorm.h"
 #include "codelets/direct.h"
 #include "codelets/gemm.h"
 #include "codelets/onednn.h"
@@ -115,42 +116,67 @@ static bool forward_by_onednn(const struct sl__conv_args *a, const float *x, con
 /* Channels between which the work is not cut: a tile has so many. */
 static int64_t together(const struct sl__conv_args *a) { return a->out_channels % 8 ? 1 : 8; }
 
-/* Of several images each part frames those that it needs; of a single one a share, for all. */
-static struct sl__cut direct_cut(const struct sl__conv_args *a) {
-  return (struct sl__cut){.units = (int64_t)a->images * a->out_channels / together(a),
-                          .flat = true,
-                          .phases = a->images == 1 ? 2 : 0};
-}
-
-static struct sl__share planes_of(const struct sl__conv_args *a, const void *cl_arg) {
-  int64_t each = a->images == 1 ? together(a) : 1;
-  struct sl__share units = sl__share(cl_arg, (int64_t)a->images * a->out_channels / each);
-  return (struct sl__share){units.first * each, units.end * each};
-}
-
-static void forward_directly(const struct sl__conv_args *a, const float *x, const float *weight,
-                             float *y, float *scratch, const void *cl_arg) {
-  int64_t p = sl__conv_pixels(a);
-  const float *bias = a->has_bias ? weight + a->out_channels * sl__conv_taps(a) : NULL;
-  struct sl__share planes = planes_of(a, cl_arg);
-  if (!sl__in_phase(cl_arg, 1)) {
-    sl__direct_frame(a, x, scratch, sl__share(cl_arg, a->channels), 0);
-    return;
+/* Calls that follow may be done with it, in this order, each at most once: batch normalisation by
+ * running statistics, a sum, an activation. */
+static bool absorb(void *args, const struct sl__op *next, const void *next_args, int which) {
+  struct sl__conv_args *a = args;
+  if (a->activation != SL_ACTIVATION_NONE) return false;
+  if (next == &sl__op_activation_forward) {
+    a->activation = ((const struct sl__activation_args *)next_args)->activation;
+    return true;
   }
-  if (sl__in_phase(cl_arg, 0))
-    sl__direct_forward(a, x, weight, bias, y, scratch, planes, 0);
-  else
-    sl__direct_planes(a, weight, bias, y, scratch, planes, 0);
-  y += planes.first * p;
-  sl__activate(a->activation, y, y, (planes.end - planes.first) * p);
+  if (next == &sl__op_add && !a->residual) {
+    a->residual = true;
+    return true;
+  }
+  const struct sl__norm_args *norm = next_args;
+  if (next != &sl__op_batchnorm_inference || which != 0 || a->norm || a->residual ||
+      norm->implementation == SL_ONEDNN)
+    return false;
+  a->norm = true;
+  a->epsilon = norm->epsilon;
+  return true;
+}
+
+/* A part frames all of an image that it needs, even where others do so, too: their caches are
+ * further away than the image is large. */
+static struct sl__cut direct_cut(const struct sl__conv_args *a) {
+  return (struct sl__cut){
+      .units = (int64_t)a->images * a->out_channels / together(a), .flat = true, .absorb = absorb};
+}
+
+/* The buffers of absorbed calls follow the four that it has. scale [K] is made here. */
+static struct sl__direct_after after_of(const struct sl__conv_args *a, void *buffers[],
+                                        float *scale) {
+  struct sl__direct_after after = {.residual =
+                                       a->residual ? sl__buffer(buffers, 4 + 2 * a->norm) : NULL};
+  if (!a->norm) return after;
+  const float *norm = sl__buffer(buffers, 4), *running = sl__buffer(buffers, 5);
+  for (int32_t c = 0; c < a->out_channels; c++)
+    scale[c] = sl__norm_scale(norm[c], running[a->out_channels + c], a->epsilon);
+  after.mean = running;
+  after.scale = scale;
+  after.shift = norm + a->out_channels;
+  return after;
+}
+
+static void forward_directly(const struct sl__conv_args *a, void *buffers[], const void *cl_arg) {
+  const float *weight = sl__buffer(buffers, 1);
+  const float *bias = a->has_bias ? weight + a->out_channels * sl__conv_taps(a) : NULL;
+  float *scratch = sl__buffer(buffers, 3);
+  struct sl__direct_after after = after_of(a, buffers, scratch + sl__direct_scratch(a));
+  sl__direct_forward(a, sl__buffer(buffers, 0), weight, bias, &after, sl__buffer(buffers, 2),
+                     scratch, sl__share(cl_arg, (int64_t)a->images * a->out_channels), 0);
 }
 
 static void forward(const struct sl__conv_args *a, const float *x, const float *weight, float *y,
-                    float *scratch, const void *cl_arg) {
+                    float *scratch) {
   int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
   if (a->implementation == SL_ONEDNN && forward_by_onednn(a, x, weight, y)) return;
   if (a->implementation == SL_DIRECT) {
-    forward_directly(a, x, weight, y, scratch, cl_arg);
+    const struct sl__direct_after nothing = {0};
+    sl__direct_forward(a, x, weight, a->has_bias ? weight + k * t : NULL, &nothing, y, scratch,
+                       (struct sl__share){0, a->images * k}, 0);
     return;
   }
   for (int32_t n = 0; n < a->images; n++, x += sl__conv_x_size(a), y += k * p) {
@@ -210,8 +236,12 @@ static void backward_weight(const struct sl__conv_args *a, const float *x, const
 }
 
 SL_KERNEL void sl__conv2d_forward_cpu(void *buffers[], void *cl_arg) {
-  forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-          sl__buffer(buffers, 3), cl_arg);
+  const struct sl__conv_args *a = sl__args(cl_arg);
+  if (a->implementation == SL_DIRECT)
+    forward_directly(a, buffers, cl_arg);
+  else
+    forward(a, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
+            sl__buffer(buffers, 3));
 }
 
 SL_KERNEL void sl__conv2d_backward_data_cpu(void *buffers[], void *cl_arg) {
@@ -229,7 +259,7 @@ SL_KERNEL void sl__conv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__conv_args a = *(const struct sl__conv_args *)args;
   a.implementation = i;
-  forward(&a, m[0], m[1], m[2], m[3], &(struct sl__args_header){0});
+  forward(&a, m[0], m[1], m[2], m[3]);
 }
 
 static void try_backward_data(enum sl__implementation i, const void *args, float *const *m) {
@@ -252,10 +282,25 @@ static enum sl_status check(const char *name, const struct sl_tensor *x,
   char xt[96], yt[96];
   if (x->shape.ndim == 4 && y->shape.ndim == 4) {
     const int64_t *xd = x->shape.dim, *yd = y->shape.dim;
-    *a = (struct sl__conv_args){(int32_t)xd[0], (int32_t)xd[1], (int32_t)xd[2], (int32_t)xd[3],
-                                c->channels,    (int32_t)yd[2], (int32_t)yd[3], c->kernel_h,
-                                c->kernel_w,    c->stride_h,    c->stride_w,    c->pad_h,
-                                c->pad_w,       c->has_bias,    c->activation,  0};
+    *a = (struct sl__conv_args){(int32_t)xd[0],
+                                (int32_t)xd[1],
+                                (int32_t)xd[2],
+                                (int32_t)xd[3],
+                                c->channels,
+                                (int32_t)yd[2],
+                                (int32_t)yd[3],
+                                c->kernel_h,
+                                c->kernel_w,
+                                c->stride_h,
+                                c->stride_w,
+                                c->pad_h,
+                                c->pad_w,
+                                c->has_bias,
+                                c->activation,
+                                0,
+                                0,
+                                0,
+                                0};
     int64_t h = xd[2] + 2 * c->pad_h - c->kernel_h, w = xd[3] + 2 * c->pad_w - c->kernel_w;
     if (h >= 0 && w >= 0 && c->stride_h > 0 && c->stride_w > 0 && yd[0] == xd[0] &&
         yd[1] == c->channels && yd[2] == h / c->stride_h + 1 && yd[3] == w / c->stride_w + 1 &&
@@ -285,7 +330,8 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
   struct sl_tensor *scratch;
   int64_t matrix = is_product(a) ? 1 : sl__conv_taps(a) * sl__conv_pixels(a), room = matrix;
   bool direct = op == &sl__op_conv2d_forward && sl__direct_fits(a);
-  if (direct && sl__direct_scratch(a) > room) room = matrix = sl__direct_scratch(a);
+  int64_t own = direct ? sl__direct_scratch(a) + a->out_channels : 0; /* with after_of's scale */
+  if (own > room) room = matrix = own;
   if (l->place.where == STARPU_CUDA) room = 1; /* cuDNN has a workspace */
   if (op == &sl__op_conv2d_backward_weight && first->type == SL_BF16) {
     int64_t widened = sl__conv_widened(a) * (sl__conv_x_size(a) + sl__conv_y_size(a));
@@ -307,10 +353,9 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
   a->implementation = sl__choose(context, &c, a);
   double flops = 2.0 * a->images * (double)a->out_channels * (double)sl__conv_pixels(a) *
                  (double)sl__conv_taps(a);
-  struct sl__launch own = *l;
-  own.cut = (struct sl__cut){0};
-  if (op == &sl__op_conv2d_forward && a->implementation == SL_DIRECT) own.cut = direct_cut(a);
-  return sl__submit(context, op, &own, 4, (struct sl_tensor *[]){first, second, out, scratch}, a,
+  struct sl__launch launch = *l;
+  if (op == &sl__op_conv2d_forward && a->implementation == SL_DIRECT) launch.cut = direct_cut(a);
+  return sl__submit(context, op, &launch, 4, (struct sl_tensor *[]){first, second, out, scratch}, a,
                     sizeof *a, flops, footprint(a));
 }
 

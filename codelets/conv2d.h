@@ -10,6 +10,8 @@ struct sl__conv_args {
   int32_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
   int32_t has_bias, activation;
   int32_t implementation; /* on a CPU */
+  int32_t norm, residual; /* of calls that it absorbed, before its activation; see conv2d.c */
+  float epsilon;
 };
 
 /* Rows and columns of an image's matrix of windows, and elements of one image of x and of y. */

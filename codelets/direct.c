@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "codelets/activation.h"
+#include "codelets/batchnorm.h"
 #include "codelets/tiles.h"
 
 /* Where a vector of outputs begins. */
@@ -70,14 +72,64 @@ static void run_channels(const struct width *w, const struct shape *g, int chann
   }
 }
 
-/* Three vectors at a time use the registers best; two less than six are more than three. */
-static void run_image(const struct width *w, const struct shape *g, int channels,
-                      const float *image, const float *weight, const float *bias, float *y) {
-  for (int v = 0, vectors; v < g->starts; v += vectors) {
-    int left = g->starts - v;
-    vectors = left <= SL_TILE_COLUMNS ? left : 3;
-    run_channels(w, g, channels, vectors, image, g->start + v, weight, bias, y);
+/* ---- what comes after ---- */
+
+/* Of some channels the same run of values each, `plane` apart. */
+struct runs {
+  int64_t channels, plane, count;
+  float *y;
+  const float *mean, *scale, *shift, *residual; /* those of the first channel and value */
+};
+
+/* The choices are constants wherever it is called. */
+SL_INLINE void finish_as(const struct runs *r, const bool norm, const bool residual,
+                         const bool relu) {
+  for (int64_t k = 0; k < r->channels; k++) {
+    float *restrict y = r->y + k * r->plane;
+    const float *restrict other = residual ? r->residual + k * r->plane : NULL;
+    float mean = norm ? r->mean[k] : 0, scale = norm ? r->scale[k] : 1;
+    float shift = norm ? r->shift[k] : 0;
+    for (int64_t i = 0; i < r->count; i++) {
+      float v = y[i];
+      if (norm) v = sl__norm_value(v, mean, scale, shift);
+      if (residual) v = v + other[i];
+      y[i] = relu ? sl__activation_value(SL_ACTIVATION_RELU, v) : v;
+    }
   }
+}
+
+SL_SIMD static void finish(const struct runs *r, bool relu) {
+  bool norm = r->scale, residual = r->residual;
+  if (norm && residual && relu)
+    finish_as(r, true, true, true);
+  else if (norm && residual)
+    finish_as(r, true, true, false);
+  else if (norm && relu)
+    finish_as(r, true, false, true);
+  else if (norm)
+    finish_as(r, true, false, false);
+  else if (residual && relu)
+    finish_as(r, false, true, true);
+  else if (residual)
+    finish_as(r, false, true, false);
+  else if (relu)
+    finish_as(r, false, false, true);
+}
+
+static void finish_all(const struct runs *r, enum sl_activation activation) {
+  finish(r, activation == SL_ACTIVATION_RELU);
+  for (int64_t k = 0; k < r->channels && activation != SL_ACTIVATION_RELU; k++)
+    sl__activate(activation, r->y + k * r->plane, r->y + k * r->plane, r->count);
+}
+
+/* These of r's values, counted in each plane. */
+static void finish_part(const struct runs *r, enum sl_activation activation, int64_t from,
+                        int64_t end) {
+  struct runs part = *r;
+  part.y += from;
+  part.count = end - from;
+  if (part.residual) part.residual += from;
+  finish_all(&part, activation);
 }
 
 /* ---- the frame ---- */
@@ -295,12 +347,12 @@ SL_INLINE void frame_plane(const struct sl__conv_args *a, const struct shape *g,
   }
 }
 
-/* Channels of an image. Remainders that no tap of the window has are left out. */
+/* All channels. Remainders that no tap of the window has are left out. */
 SL_INLINE void frame_channels(const struct sl__conv_args *a, const struct shape *g,
-                              int32_t stride_h, int32_t stride_w, struct sl__share channels,
-                              bool clear, const float *x, float *image) {
+                              int32_t stride_h, int32_t stride_w, bool clear, const float *x,
+                              float *image) {
   int64_t each = (int64_t)g->height * g->pitch;
-  for (int64_t c = channels.first; c < channels.end; c++) {
+  for (int64_t c = 0; c < a->channels; c++) {
     float *to = image + c * g->plane;
     const float *from = x + c * a->height * a->width;
     if (clear) memset(to, 0, (size_t)g->plane * sizeof *to);
@@ -312,14 +364,14 @@ SL_INLINE void frame_channels(const struct sl__conv_args *a, const struct shape 
 
 /* To divide by a stride would take as long as to copy a small plane: usual strides are constants.
  */
-SL_SIMD static void frame(const struct sl__conv_args *a, const struct shape *g,
-                          struct sl__share channels, bool clear, const float *x, float *image) {
+SL_SIMD static void frame(const struct sl__conv_args *a, const struct shape *g, bool clear,
+                          const float *x, float *image) {
   if (a->stride_h == 1 && a->stride_w == 1)
-    frame_channels(a, g, 1, 1, channels, clear, x, image);
+    frame_channels(a, g, 1, 1, clear, x, image);
   else if (a->stride_h == 2 && a->stride_w == 2)
-    frame_channels(a, g, 2, 2, channels, clear, x, image);
+    frame_channels(a, g, 2, 2, clear, x, image);
   else
-    frame_channels(a, g, a->stride_h, a->stride_w, channels, clear, x, image);
+    frame_channels(a, g, a->stride_h, a->stride_w, clear, x, image);
 }
 
 /* Outputs out of planes as wide as the frame. */
@@ -337,6 +389,22 @@ struct work {
   struct shape shape;
   float *image, *to;
 };
+
+/* Three vectors at a time use the registers best; two less than six are more than three. What
+ * follows takes them while they are in the first cache. */
+static void run_image(const struct work *w, const float *weight, const float *bias,
+                      const struct runs *out) {
+  const struct shape *g = &w->shape;
+  for (int v = 0, vectors; v < g->starts; v += vectors) {
+    const struct start *at = g->start + v;
+    int left = g->starts - v;
+    vectors = left <= SL_TILE_COLUMNS ? left : 3;
+    run_channels(&w->width, g, (int)out->channels, vectors, w->image, at, weight, bias, out->y);
+    if (!g->gathers)
+      finish_part(out, (enum sl_activation)w->args->activation, at->to,
+                  at[vectors - 1].to + w->width.lanes);
+  }
+}
 
 static struct work work_of(const struct sl__conv_args *a, float *scratch, int most_lanes) {
   struct work w = {.args = a, .width = width_of(sl__lanes(most_lanes))};
@@ -356,32 +424,27 @@ static void find_tables(const struct work *w) {
 
 /* Channels of the image that is in the frame; y: that image's. */
 static void run_share(const struct work *w, struct sl__share channels, const float *weight,
-                      const float *bias, float *y) {
+                      const float *bias, const struct sl__direct_after *after, float *y) {
   const struct shape *g = &w->shape;
-  int64_t first = channels.first, count = channels.end - first;
-  float *to = g->gathers ? w->to + first * g->to_plane : y + first * g->pixels;
-  if (count <= 0) return;
-  run_image(&w->width, g, (int)count, w->image, weight + first * g->taps,
-            bias ? bias + first : NULL, to);
-  if (g->gathers) gather(g, count, to, y + first * g->pixels);
-}
-
-void sl__direct_frame(const struct sl__conv_args *a, const float *x, float *scratch,
-                      struct sl__share channels, int most_lanes) {
-  struct work w = work_of(a, scratch, most_lanes);
-  if (channels.first == 0 && channels.end > 0) find_tables(&w); /* that part is the only one */
-  frame(a, &w.shape, channels, true, x, w.image);
-}
-
-void sl__direct_planes(const struct sl__conv_args *a, const float *weight, const float *bias,
-                       float *y, float *scratch, struct sl__share planes, int most_lanes) {
-  struct work w = work_of(a, scratch, most_lanes);
-  run_share(&w, planes, weight, bias, y);
+  int64_t first = channels.first, count = channels.end - first, at = first * g->pixels;
+  struct runs out = {.channels = count, .plane = g->pixels, .count = g->pixels, .y = y + at};
+  if (after->scale) {
+    out.mean = after->mean + first;
+    out.scale = after->scale + first;
+    out.shift = after->shift + first;
+  }
+  if (after->residual) out.residual = after->residual + at;
+  struct runs wide = out;
+  if (g->gathers) wide.y = w->to + first * g->to_plane;
+  run_image(w, weight + first * g->taps, bias ? bias + first : NULL, &wide);
+  if (!g->gathers) return;
+  gather(g, count, wide.y, out.y);
+  finish_all(&out, (enum sl_activation)w->args->activation);
 }
 
 void sl__direct_forward(const struct sl__conv_args *a, const float *x, const float *weight,
-                        const float *bias, float *y, float *scratch, struct sl__share planes,
-                        int most_lanes) {
+                        const float *bias, const struct sl__direct_after *after, float *y,
+                        float *scratch, struct sl__share planes, int most_lanes) {
   struct work w = work_of(a, scratch, most_lanes);
   int64_t k = a->out_channels, n = planes.first / k;
   if (planes.first >= planes.end) return;
@@ -389,8 +452,9 @@ void sl__direct_forward(const struct sl__conv_args *a, const float *x, const flo
   for (bool clear = true; n * k < planes.end; n++, clear = false) {
     struct sl__share mine = {n * k < planes.first ? planes.first - n * k : 0,
                              (n + 1) * k > planes.end ? planes.end - n * k : k};
-    frame(a, &w.shape, (struct sl__share){0, a->channels}, clear, x + n * sl__conv_x_size(a),
-          w.image);
-    run_share(&w, mine, weight, bias, y + n * sl__conv_y_size(a));
+    frame(a, &w.shape, clear, x + n * sl__conv_x_size(a), w.image);
+    struct sl__direct_after of_image = *after;
+    if (after->residual) of_image.residual += n * sl__conv_y_size(a);
+    run_share(&w, mine, weight, bias, &of_image, y + n * sl__conv_y_size(a));
   }
 }

@@ -17,17 +17,16 @@ bool sl__direct_fits(const struct sl__conv_args *a);
 /* Floats of scratch memory that it needs. */
 int64_t sl__direct_scratch(const struct sl__conv_args *a);
 
-/* y [N, K, H', W'] of x [N, C, H, W], weight [K, C, R, S] and bias [K] (NULL: none), no activation:
- * these of its N K planes. most_lanes: as sl__lanes. */
-void sl__direct_forward(const struct sl__conv_args *a, const float *x, const float *weight,
-                        const float *bias, float *y, float *scratch, struct sl__share planes,
-                        int most_lanes);
+/* What an output goes through while it is in the cache: normalisation, where there is a scale, [K]
+ * each; a sum, where there is a residual, as y; the activation of the arguments. */
+struct sl__direct_after {
+  const float *mean, *scale, *shift, *residual;
+};
 
-/* The same of one image in two steps, each of which several threads may share, on one and the same
- * scratch memory: its channels are made ready, and, when all are, its planes come of them. */
-void sl__direct_frame(const struct sl__conv_args *a, const float *x, float *scratch,
-                      struct sl__share channels, int most_lanes);
-void sl__direct_planes(const struct sl__conv_args *a, const float *weight, const float *bias,
-                       float *y, float *scratch, struct sl__share planes, int most_lanes);
+/* y [N, K, H', W'] of x [N, C, H, W], weight [K, C, R, S] and bias [K] (NULL: none): these of its
+ * N K planes. most_lanes: as sl__lanes. */
+void sl__direct_forward(const struct sl__conv_args *a, const float *x, const float *weight,
+                        const float *bias, const struct sl__direct_after *after, float *y,
+                        float *scratch, struct sl__share planes, int most_lanes);
 
 #endif

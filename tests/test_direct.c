@@ -7,6 +7,7 @@
 #include "codelets/tiles.h"
 
 static const float guard = 12345.5f;
+static const struct sl__direct_after nothing;
 enum { GUARDS = 64 };
 
 static float *guarded(int64_t n) {
@@ -70,7 +71,7 @@ static void check(struct sl__conv_args a, int most_lanes) {
   assert_true(sl__direct_fits(&a));
   for (int64_t i = 0; i < scratches; i++) scratch[i] = NAN; /* nothing is hoped for */
   for (int64_t i = 0; i < ys; i++) y[i] = NAN;
-  sl__direct_forward(&a, x, weight, bias, y, scratch, all_planes(&a), most_lanes);
+  sl__direct_forward(&a, x, weight, bias, &nothing, y, scratch, all_planes(&a), most_lanes);
   compare(&a, x, weight, bias, y);
   check_guards(y, ys);
   check_guards(scratch, scratches);
@@ -181,10 +182,10 @@ static void the_batch_changes_nothing(void **state) {
   float *x = random_floats(5 * in, 1), *weight = random_floats(7 * sl__conv_taps(&a), 2);
   float *all = calloc((size_t)(5 * each), sizeof *all), *one = calloc((size_t)each, sizeof *one);
   float *scratch = calloc((size_t)sl__direct_scratch(&a), sizeof *scratch);
-  sl__direct_forward(&a, x, weight, NULL, all, scratch, all_planes(&a), 0);
+  sl__direct_forward(&a, x, weight, NULL, &nothing, all, scratch, all_planes(&a), 0);
   a.images = 1;
   for (int n = 0; n < 5; n++) {
-    sl__direct_forward(&a, x + n * in, weight, NULL, one, scratch, all_planes(&a), 0);
+    sl__direct_forward(&a, x + n * in, weight, NULL, &nothing, one, scratch, all_planes(&a), 0);
     assert_memory_equal(one, all + n * each, (size_t)each * sizeof *one);
   }
   free(x);
@@ -205,8 +206,6 @@ struct task {
 struct memory {
   int64_t xs, weights, ys, scratches;
   float *x, *weight, *whole, *y, *scratch;
-  float *before, *after; /* scratch, as this phase found it and as its parts leave it */
-  bool *written;         /* there, by one of them */
 };
 
 static struct memory memory_of(const struct sl__conv_args *a) {
@@ -219,9 +218,6 @@ static struct memory memory_of(const struct sl__conv_args *a) {
   m.whole = guarded(m.ys);
   m.y = guarded(m.ys);
   m.scratch = guarded(m.scratches);
-  m.before = guarded(m.scratches);
-  m.after = guarded(m.scratches);
-  m.written = calloc((size_t)m.scratches, sizeof *m.written);
   return m;
 }
 
@@ -231,9 +227,6 @@ static void free_memory(struct memory *m) {
   free(m->whole);
   free(m->y);
   free(m->scratch);
-  free(m->before);
-  free(m->after);
-  free(m->written);
 }
 
 static void fill(float *v, int64_t n, float value) {
@@ -255,12 +248,7 @@ static void call_width(struct task *task, const struct memory *m, float *y, int 
   const struct sl__conv_args *a = &task->args;
   const float *bias = a->has_bias ? m->weight + a->out_channels * sl__conv_taps(a) : NULL;
   struct sl__share planes = sl__share(task, (int64_t)a->images * a->out_channels);
-  if (!task->header.phase)
-    sl__direct_forward(a, m->x, m->weight, bias, y, m->scratch, planes, most_lanes);
-  else if (task->header.phase == 1)
-    sl__direct_frame(a, m->x, m->scratch, sl__share(task, a->channels), most_lanes);
-  else
-    sl__direct_planes(a, m->weight, bias, y, m->scratch, planes, most_lanes);
+  sl__direct_forward(a, m->x, m->weight, bias, &nothing, y, m->scratch, planes, most_lanes);
 }
 
 typedef void call(struct task *task, const struct memory *m, float *y, int most_lanes);
@@ -280,51 +268,18 @@ static void check_part(const struct task *task, const struct memory *m, int64_t 
   check_guards(m->scratch, m->scratches);
 }
 
-static void copy(float *to, const float *from, int64_t n) {
-  memcpy(to, from, (size_t)n * sizeof *to);
-}
-
-/* As if all parts of a phase ran at the same time: each finds the memory that is common to them as
- * the phase did, and writes where no other one does. */
-static void run_at_once(call *run, struct task *task, const struct memory *m, int most_lanes) {
-  copy(m->scratch, m->before, m->scratches);
-  run(task, m, m->y, most_lanes);
-  for (int64_t i = 0; i < m->scratches; i++) {
-    if (!memcmp(m->before + i, m->scratch + i, sizeof *m->before)) continue;
-    assert_false(m->written[i]);
-    m->written[i] = true;
-    m->after[i] = m->scratch[i];
-  }
-}
-
-static void check_frames(call *run, struct task *task, const struct memory *m, int most_lanes) {
-  fill(m->before, m->scratches, NAN);
-  fill(m->after, m->scratches, NAN);
-  task->header.phase = 1;
-  for (task->header.part = task->header.parts; task->header.part--;)
-    run_at_once(run, task, m, most_lanes);
-  memset(m->written, 0, (size_t)m->scratches * sizeof *m->written);
-  copy(m->before, m->after, m->scratches);
-}
-
 static void check_parts(call *run, struct sl__conv_args a, int64_t units, int parts,
                         int most_lanes) {
   struct memory m = memory_of(&a);
   struct task task = {.args = a};
   run(&task, &m, m.whole, most_lanes);
   task.header.parts = (uint32_t)parts;
-  if (a.images == 1) check_frames(run, &task, &m, most_lanes);
-  task.header.units = a.images > 1 ? units : 0;
-  task.header.phase = a.images > 1 ? 0 : 2;
+  task.header.units = units;
   for (int part = parts; part--;) {
     task.header.part = (uint32_t)part;
     fill(m.y, m.ys, guard);
-    if (a.images > 1) {
-      fill(m.scratch, m.scratches, NAN); /* it has its own */
-      run(&task, &m, m.y, most_lanes);
-    } else {
-      run_at_once(run, &task, &m, most_lanes);
-    }
+    fill(m.scratch, m.scratches, NAN); /* it has its own */
+    run(&task, &m, m.y, most_lanes);
     check_part(&task, &m, units);
   }
   free_memory(&m);

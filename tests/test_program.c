@@ -114,7 +114,7 @@ static void another_result(void **state) {
 enum { CHANNELS = 10, SIDE = 7, PLANE = SIDE * SIDE };
 
 struct images {
-  struct sl_tensor *x, *filter, *norm, *running, *index, *flat_param, *t[6], *result;
+  struct sl_tensor *x, *filter, *second, *norm, *running, *index, *flat_param, *t[8], *result;
 };
 
 static struct sl_tensor *drawn(struct sl_shape shape, uint64_t stream) {
@@ -128,23 +128,24 @@ static void images_new(struct images *m, int64_t rows) {
   const struct sl_shape inner = SL_SHAPE(rows, CHANNELS, SIDE, SIDE);
   *m = (struct images){.x = drawn(SL_SHAPE(rows, 3, SIDE, SIDE), 1),
                        .filter = drawn(SL_SHAPE(CHANNELS * (3 * 9 + 1)), 2),
+                       .second = drawn(SL_SHAPE(CHANNELS * CHANNELS * 9), 4),
                        .norm = drawn(SL_SHAPE(2 * CHANNELS), 3),
                        .flat_param = drawn(SL_SHAPE(5 * (CHANNELS * 9 + 1)), 5)};
   double running[2 * CHANNELS];
   for (int i = 0; i < 2 * CHANNELS; i++) running[i] = 0.25 + i / 16.0;
   m->running = tensor(SL_SHAPE(2 * CHANNELS), running);
-  for (int i = 0; i < 5; i++) OK(sl__tensor_temporary(context, &inner, SL_F32, &m->t[i]));
+  for (int i = 0; i < 7; i++) OK(sl__tensor_temporary(context, &inner, SL_F32, &m->t[i]));
   const struct sl_shape small = SL_SHAPE(rows, CHANNELS, 3, 3);
-  OK(sl__tensor_temporary(context, &small, SL_F32, &m->t[5]));
+  OK(sl__tensor_temporary(context, &small, SL_F32, &m->t[7]));
   OK(sl__tensor_temporary(context, &small, SL_I32, &m->index));
   OK(sl__tensor_temporary(context, &SL_SHAPE(rows, 5), SL_F32, &m->result));
 }
 
 static void images_free(struct images *m) {
-  struct sl_tensor *const all[] = {m->x,     m->filter,     m->norm,  m->running,
-                                   m->index, m->flat_param, m->result};
+  struct sl_tensor *const all[] = {m->x,       m->filter, m->second,     m->norm,
+                                   m->running, m->index,  m->flat_param, m->result};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) sl__tensor_free(all[i]);
-  for (int i = 0; i < 6; i++) sl__tensor_free(m->t[i]);
+  for (int i = 0; i < 8; i++) sl__tensor_free(m->t[i]);
 }
 
 /* A residual block, pooled and classified. */
@@ -157,6 +158,8 @@ static enum sl_status images_calls(const struct images *m, struct sl__place plac
                                   .pad_h = 1,
                                   .pad_w = 1,
                                   .has_bias = true};
+  struct sl__conv2d without_bias = conv;
+  without_bias.has_bias = false;
   const struct sl__pool2d pool = {2, 2, 2, 2, 0, 0};
   struct sl__launch l = {.name = "test", .place = place};
   struct sl_tensor *const *t = m->t;
@@ -164,10 +167,12 @@ static enum sl_status images_calls(const struct images *m, struct sl__place plac
   SL_TRY(sl__conv2d_forward(context, &l, m->x, m->filter, t[0], &conv));
   SL_TRY(sl__batchnorm_inference(context, &l, t[0], m->norm, m->running, t[1], 1e-5f));
   SL_TRY(sl__activation_forward(context, &l, t[1], t[2], SL_ACTIVATION_RELU));
-  SL_TRY(sl__add(context, &l, t[2], t[0], t[3]));
-  SL_TRY(sl__activation_forward(context, &l, t[3], t[4], SL_ACTIVATION_TANH));
-  SL_TRY(sl__maxpool2d_forward(context, &l, t[4], t[5], m->index, &pool));
-  SL_TRY(sl__dense_forward(context, &l, t[5], m->flat_param, m->result, true, SL_ACTIVATION_NONE));
+  SL_TRY(sl__conv2d_forward(context, &l, t[2], m->second, t[3], &without_bias));
+  SL_TRY(sl__batchnorm_inference(context, &l, t[3], m->norm, m->running, t[4], 1e-3f));
+  SL_TRY(sl__add(context, &l, t[2], t[4], t[5]));
+  SL_TRY(sl__activation_forward(context, &l, t[5], t[6], SL_ACTIVATION_TANH));
+  SL_TRY(sl__maxpool2d_forward(context, &l, t[6], t[7], m->index, &pool));
+  SL_TRY(sl__dense_forward(context, &l, t[7], m->flat_param, m->result, true, SL_ACTIVATION_NONE));
 out:
   return status;
 }
