@@ -161,24 +161,25 @@ static enum sl_status run(struct client *clients, struct sl_predictor *predictor
     at += clients[i].count;
   }
   qsort(all, (size_t)m->requests, sizeof *all, compare);
-  if (getenv("DIST")) fprintf(stderr, "min %.1f p10 %.1f p25 %.1f p50 %.1f p75 %.1f p90 %.1f\n", 1e6*all[0], 1e6*all[m->requests/10], 1e6*all[m->requests/4], 1e6*all[m->requests/2], 1e6*all[(int64_t)m->requests*3/4],1e6*all[(int64_t)m->requests*9/10]);
   m->p50 = all[m->requests / 2];
   m->p99 = all[(int64_t)m->requests * 99 / 100];
   free(all);
   return status;
 }
 
-/* Seconds that the busiest worker has spent in kernels since the last call: others only assist. */
-static double in_kernels(void) {
-  double most = 0;
+/* Seconds in kernels since the last call: of all workers where each request has one, else of the
+ * busiest, since the others assist. */
+static double in_kernels(bool together) {
+  double most = 0, sum = 0;
   usleep(2000);
   for (unsigned w = 0; w < starpu_worker_get_count(); w++) {
     struct starpu_profiling_worker_info info;
     if (starpu_profiling_worker_get_info((int)w, &info)) continue;
     double us = starpu_timing_timespec_to_us(&info.executing_time);
     if (us > most) most = us;
+    sum += us;
   }
-  return most / 1e6;
+  return (together ? most : sum) / 1e6;
 }
 
 static enum sl_status measure(const struct bench *bench, struct client *clients,
@@ -197,9 +198,9 @@ static enum sl_status measure(const struct bench *bench, struct client *clients,
   struct measured alone = {.at_once = 1};
   starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
   if (status == SL_OK) status = run(clients, predictor, 0.05, &alone);
-  in_kernels(); /* from here on, when nobody is within one */
+  in_kernels(bench->cores != 1); /* from here on, when nobody is within one */
   if (status == SL_OK) status = run(clients, predictor, bench->seconds / 3, &alone);
-  m->kernels = in_kernels() / alone.requests;
+  m->kernels = in_kernels(bench->cores != 1) / alone.requests;
   m->overhead = alone.p50 - m->kernels;
   starpu_profiling_status_set(STARPU_PROFILING_DISABLE);
   m->at_once = best;

@@ -113,9 +113,6 @@ static bool forward_by_onednn(const struct sl__conv_args *a, const float *x, con
   return true;
 }
 
-/* Channels between which the work is not cut: a tile has so many. */
-static int64_t together(const struct sl__conv_args *a) { return a->out_channels % 8 ? 1 : 8; }
-
 /* Calls that follow may be done with it, in this order, each at most once: batch normalisation by
  * running statistics, a sum, an activation. */
 static bool absorb(void *args, const struct sl__op *next, const void *next_args, int which) {
@@ -138,11 +135,13 @@ static bool absorb(void *args, const struct sl__op *next, const void *next_args,
   return true;
 }
 
-/* A part frames all of an image that it needs, even where others do so, too: their caches are
- * further away than the image is large. */
+/* Between planes as many as a tile has. */
 static struct sl__cut direct_cut(const struct sl__conv_args *a) {
-  return (struct sl__cut){
-      .units = (int64_t)a->images * a->out_channels / together(a), .flat = true, .absorb = absorb};
+  bool planes;
+  int64_t units = sl__direct_units(a, &planes, 0);
+  return (struct sl__cut){.units = planes && a->out_channels % 8 == 0 ? units / 8 : units,
+                          .flat = planes,
+                          .absorb = absorb};
 }
 
 /* The buffers of absorbed calls follow the four that it has. scale [K] is made here. */
@@ -165,8 +164,9 @@ static void forward_directly(const struct sl__conv_args *a, void *buffers[], con
   const float *bias = a->has_bias ? weight + a->out_channels * sl__conv_taps(a) : NULL;
   float *scratch = sl__buffer(buffers, 3);
   struct sl__direct_after after = after_of(a, buffers, scratch + sl__direct_scratch(a));
+  bool planes;
   sl__direct_forward(a, sl__buffer(buffers, 0), weight, bias, &after, sl__buffer(buffers, 2),
-                     scratch, sl__share(cl_arg, (int64_t)a->images * a->out_channels), 0);
+                     scratch, sl__share(cl_arg, sl__direct_units(a, &planes, 0)), 0);
 }
 
 static void forward(const struct sl__conv_args *a, const float *x, const float *weight, float *y,
@@ -175,8 +175,9 @@ static void forward(const struct sl__conv_args *a, const float *x, const float *
   if (a->implementation == SL_ONEDNN && forward_by_onednn(a, x, weight, y)) return;
   if (a->implementation == SL_DIRECT) {
     const struct sl__direct_after nothing = {0};
+    bool planes;
     sl__direct_forward(a, x, weight, a->has_bias ? weight + k * t : NULL, &nothing, y, scratch,
-                       (struct sl__share){0, a->images * k}, 0);
+                       (struct sl__share){0, sl__direct_units(a, &planes, 0)}, 0);
     return;
   }
   for (int32_t n = 0; n < a->images; n++, x += sl__conv_x_size(a), y += k * p) {

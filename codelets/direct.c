@@ -320,11 +320,19 @@ SL_INLINE void slide_rows(float *restrict to, const float *restrict from, int32_
   for (int32_t j = width - left; j < width; j++) clear_column(to + j, rows, width);
 }
 
+/* Of each plane of the frame. */
+struct rows {
+  int32_t first, end;
+};
+
 /* One remainder of one channel, into a plane that is zero wherever the image is not. */
-SL_INLINE void frame_plane(const struct sl__conv_args *a, const struct shape *g, const float *image,
-                           int32_t stride_h, int32_t stride_w, int32_t rh, int32_t rw, float *to) {
+SL_INLINE void frame_plane(const struct sl__conv_args *a, const struct shape *g, struct rows rows,
+                           const float *image, int32_t stride_h, int32_t stride_w, int32_t rh,
+                           int32_t rw, float *to) {
   int32_t top, bottom, first, end;
   inside(a->height, g->height, stride_h, rh, a->pad_h, &top, &bottom);
+  if (top < rows.first) top = rows.first;
+  if (bottom > rows.end) bottom = rows.end;
   inside(a->width, g->pitch, stride_w, rw, a->pad_w, &first, &end);
   if (top >= bottom || first >= end) return;
   if (stride_h == 1 && stride_w == 1 && g->pitch == a->width) {
@@ -349,29 +357,32 @@ SL_INLINE void frame_plane(const struct sl__conv_args *a, const struct shape *g,
 
 /* All channels. Remainders that no tap of the window has are left out. */
 SL_INLINE void frame_channels(const struct sl__conv_args *a, const struct shape *g,
-                              int32_t stride_h, int32_t stride_w, bool clear, const float *x,
-                              float *image) {
+                              struct rows rows, int32_t stride_h, int32_t stride_w, bool clear,
+                              const float *x, float *image) {
   int64_t each = (int64_t)g->height * g->pitch;
   for (int64_t c = 0; c < a->channels; c++) {
     float *to = image + c * g->plane;
     const float *from = x + c * a->height * a->width;
-    if (clear) memset(to, 0, (size_t)g->plane * sizeof *to);
     for (int32_t rh = 0; rh < g->down; rh++)
-      for (int32_t rw = 0; rw < g->across; rw++, to += each)
-        frame_plane(a, g, from, stride_h, stride_w, rh, rw, to);
+      for (int32_t rw = 0; rw < g->across; rw++, to += each) {
+        float *begin = to + (int64_t)rows.first * g->pitch;
+        size_t count = (size_t)(rows.end - rows.first) * (size_t)g->pitch;
+        if (clear) memset(begin, 0, count * sizeof *begin);
+        frame_plane(a, g, rows, from, stride_h, stride_w, rh, rw, to);
+      }
   }
 }
 
 /* To divide by a stride would take as long as to copy a small plane: usual strides are constants.
  */
-SL_SIMD static void frame(const struct sl__conv_args *a, const struct shape *g, bool clear,
-                          const float *x, float *image) {
+SL_SIMD static void frame(const struct sl__conv_args *a, const struct shape *g, struct rows rows,
+                          bool clear, const float *x, float *image) {
   if (a->stride_h == 1 && a->stride_w == 1)
-    frame_channels(a, g, 1, 1, clear, x, image);
+    frame_channels(a, g, rows, 1, 1, clear, x, image);
   else if (a->stride_h == 2 && a->stride_w == 2)
-    frame_channels(a, g, 2, 2, clear, x, image);
+    frame_channels(a, g, rows, 2, 2, clear, x, image);
   else
-    frame_channels(a, g, a->stride_h, a->stride_w, clear, x, image);
+    frame_channels(a, g, rows, a->stride_h, a->stride_w, clear, x, image);
 }
 
 /* Outputs out of planes as wide as the frame. */
@@ -390,16 +401,17 @@ struct work {
   float *image, *to;
 };
 
-/* Three vectors at a time use the registers best; two less than six are more than three. What
- * follows takes them while they are in the first cache. */
-static void run_image(const struct work *w, const float *weight, const float *bias,
-                      const struct runs *out) {
+/* Vectors of all that an image's outputs are. Three at a time use the registers best; two less than
+ * six are more than three. What follows takes them while they are in the first cache. */
+static void run_image(const struct work *w, struct sl__share all, const float *weight,
+                      const float *bias, const struct runs *out) {
   const struct shape *g = &w->shape;
-  for (int v = 0, vectors; v < g->starts; v += vectors) {
+  for (int64_t v = all.first, vectors; v < all.end; v += vectors) {
     const struct start *at = g->start + v;
-    int left = g->starts - v;
+    int64_t left = all.end - v;
     vectors = left <= SL_TILE_COLUMNS ? left : 3;
-    run_channels(&w->width, g, (int)out->channels, vectors, w->image, at, weight, bias, out->y);
+    run_channels(&w->width, g, (int)out->channels, (int)vectors, w->image, at, weight, bias,
+                 out->y);
     if (!g->gathers)
       finish_part(out, (enum sl_activation)w->args->activation, at->to,
                   at[vectors - 1].to + w->width.lanes);
@@ -423,8 +435,9 @@ static void find_tables(const struct work *w) {
 }
 
 /* Channels of the image that is in the frame; y: that image's. */
-static void run_share(const struct work *w, struct sl__share channels, const float *weight,
-                      const float *bias, const struct sl__direct_after *after, float *y) {
+static void run_share(const struct work *w, struct sl__share channels, struct sl__share vectors,
+                      const float *weight, const float *bias, const struct sl__direct_after *after,
+                      float *y) {
   const struct shape *g = &w->shape;
   int64_t first = channels.first, count = channels.end - first, at = first * g->pixels;
   struct runs out = {.channels = count, .plane = g->pixels, .count = g->pixels, .y = y + at};
@@ -436,25 +449,69 @@ static void run_share(const struct work *w, struct sl__share channels, const flo
   if (after->residual) out.residual = after->residual + at;
   struct runs wide = out;
   if (g->gathers) wide.y = w->to + first * g->to_plane;
-  run_image(w, weight + first * g->taps, bias ? bias + first : NULL, &wide);
+  run_image(w, vectors, weight + first * g->taps, bias ? bias + first : NULL, &wide);
   if (!g->gathers) return;
   gather(g, count, wide.y, out.y);
   finish_all(&out, (enum sl_activation)w->args->activation);
 }
 
-void sl__direct_forward(const struct sl__conv_args *a, const float *x, const float *weight,
-                        const float *bias, const struct sl__direct_after *after, float *y,
-                        float *scratch, struct sl__share planes, int most_lanes) {
-  struct work w = work_of(a, scratch, most_lanes);
+/* One image is cut between its pixels, so that who has a part of it finds most of what it reads in
+ * its own caches: what it wrote itself. */
+static bool goes_by_vectors(const struct sl__conv_args *a, const struct shape *g) {
+  return a->images == 1 && !g->gathers;
+}
+
+/* The last vector may lie over a part of the one before: then they stay together. */
+static int64_t units_of(const struct sl__conv_args *a, const struct shape *g, int lanes) {
+  if (!goes_by_vectors(a, g)) return (int64_t)a->images * a->out_channels;
+  return g->starts - (g->starts > 1 && g->pixels % lanes != 0);
+}
+
+int64_t sl__direct_units(const struct sl__conv_args *a, bool *planes, int most_lanes) {
+  int lanes = width_of(sl__lanes(most_lanes)).lanes;
+  struct shape g = shape_of(a, lanes);
+  *planes = !goes_by_vectors(a, &g);
+  return units_of(a, &g, lanes);
+}
+
+/* Rows of the frame that the windows of these vectors' outputs have. */
+static struct rows rows_of(const struct work *w, struct sl__share vectors) {
+  const struct shape *g = &w->shape;
+  int64_t last = g->start[vectors.end - 1].to + w->width.lanes - 1;
+  return (struct rows){(int32_t)(g->start[vectors.first].to / g->out_width),
+                       (int32_t)(last / g->out_width) + g->height - g->out_height + 1};
+}
+
+static void run_vectors(const struct work *w, const float *x, struct sl__share vectors,
+                        const float *weight, const float *bias,
+                        const struct sl__direct_after *after, float *y) {
+  if (vectors.end == units_of(w->args, &w->shape, w->width.lanes)) vectors.end = w->shape.starts;
+  frame(w->args, &w->shape, rows_of(w, vectors), true, x, w->image);
+  run_share(w, (struct sl__share){0, w->args->out_channels}, vectors, weight, bias, after, y);
+}
+
+static void run_planes(const struct work *w, const float *x, struct sl__share planes,
+                       const float *weight, const float *bias, const struct sl__direct_after *after,
+                       float *y) {
+  const struct sl__conv_args *a = w->args;
+  const struct sl__share vectors = {0, w->shape.starts};
   int64_t k = a->out_channels, n = planes.first / k;
-  if (planes.first >= planes.end) return;
-  find_tables(&w);
   for (bool clear = true; n * k < planes.end; n++, clear = false) {
     struct sl__share mine = {n * k < planes.first ? planes.first - n * k : 0,
                              (n + 1) * k > planes.end ? planes.end - n * k : k};
-    frame(a, &w.shape, clear, x + n * sl__conv_x_size(a), w.image);
     struct sl__direct_after of_image = *after;
     if (after->residual) of_image.residual += n * sl__conv_y_size(a);
-    run_share(&w, mine, weight, bias, &of_image, y + n * sl__conv_y_size(a));
+    frame(a, &w->shape, (struct rows){0, w->shape.height}, clear, x + n * sl__conv_x_size(a),
+          w->image);
+    run_share(w, mine, vectors, weight, bias, &of_image, y + n * sl__conv_y_size(a));
   }
+}
+
+void sl__direct_forward(const struct sl__conv_args *a, const float *x, const float *weight,
+                        const float *bias, const struct sl__direct_after *after, float *y,
+                        float *scratch, struct sl__share share, int most_lanes) {
+  struct work w = work_of(a, scratch, most_lanes);
+  if (share.first >= share.end) return;
+  find_tables(&w);
+  (goes_by_vectors(a, &w.shape) ? run_vectors : run_planes)(&w, x, share, weight, bias, after, y);
 }

@@ -23,10 +23,14 @@ struct sl__direct_after {
   const float *mean, *scale, *shift, *residual;
 };
 
+/* Units that its work can be cut between: the planes of y, all images' one after the other, or
+ * pixels of a single image, in the order of its rows. most_lanes: as sl__lanes. */
+int64_t sl__direct_units(const struct sl__conv_args *a, bool *planes, int most_lanes);
+
 /* y [N, K, H', W'] of x [N, C, H, W], weight [K, C, R, S] and bias [K] (NULL: none): these of its
- * N K planes. most_lanes: as sl__lanes. */
+ * units. */
 void sl__direct_forward(const struct sl__conv_args *a, const float *x, const float *weight,
                         const float *bias, const struct sl__direct_after *after, float *y,
-                        float *scratch, struct sl__share planes, int most_lanes);
+                        float *scratch, struct sl__share share, int most_lanes);
 
 #endif
