@@ -187,11 +187,8 @@ out:
   return status;
 }
 
-static enum sl_status fill(struct lane *lane, struct sl_tensor *x) {
-  struct sl_predictor *p = lane->predictor;
-  size_t sample = (size_t)p->in_bytes;
-  enum sl_status status = sl__acquire(p->model->context, x->handle, STARPU_W);
-  if (status != SL_OK) return status;
+static void gather(struct lane *lane) {
+  size_t sample = (size_t)lane->predictor->in_bytes;
   char *at = lane->inputs;
   for (int i = 0; i < lane->count; i++) {
     const struct piece *piece = &lane->pieces[i];
@@ -199,6 +196,17 @@ static enum sl_status fill(struct lane *lane, struct sl_tensor *x) {
     memcpy(at, piece->request->inputs + (size_t)piece->first * sample, bytes);
     at += bytes;
   }
+}
+
+/* Where nothing but CPUs reads it, StarPU need not know: the batch before has been answered. */
+static enum sl_status fill(struct lane *lane, struct sl_tensor *x) {
+  if (!starpu_cuda_worker_get_count()) {
+    gather(lane);
+    return SL_OK;
+  }
+  enum sl_status status = sl__acquire(x->context, x->handle, STARPU_W);
+  if (status != SL_OK) return status;
+  gather(lane);
   sl__tensor_written(x);
   starpu_data_release(x->handle);
   return SL_OK;
@@ -220,41 +228,55 @@ static void hand_out(const struct lane *lane, const void *values) {
   }
 }
 
-/* The lane is free again. The last that is done with the predictor here: it may be freed then. */
-static void end_batch(struct lane *lane, enum sl_status status) {
+/* Who asked goes on; with the lock. */
+static void answer_batch(struct lane *lane, enum sl_status status) {
   struct sl_predictor *p = lane->predictor;
-  pthread_mutex_lock(&p->lock);
   for (int i = 0; i < lane->count; i++) {
     struct piece *piece = &lane->pieces[i];
     if (status != SL_OK) fail_request(piece->request, status, sl_error());
     answer(piece->request, piece->rows);
   }
+  lane->count = 0;
   p->counts.batches++;
-  lane->busy = false;
   __atomic_fetch_sub(&p->model->context->batches, 1, __ATOMIC_RELAXED);
+}
+
+/* The lane is free again. The last that is done with the predictor here: it may be freed then. */
+static void end_batch(struct lane *lane) {
+  struct sl_predictor *p = lane->predictor;
+  pthread_mutex_lock(&p->lock);
+  lane->busy = false;
   if (p->first || p->closed) pthread_cond_broadcast(&p->news);
   pthread_mutex_unlock(&p->lock);
 }
 
+static bool is_large(const struct sl_tensor *y) { return y->bytes >= (size_t)256 << 10; }
+
 /* StarPU's callback: the last layer's output is in main memory. With the lock, lest a batch that
- * was given up be written to where its requests were. */
+ * was given up be written to where its requests were. The answer first, then what StarPU wants;
+ * but what it has in the request's memory it must let go of before. */
 static void batch_computed(void *argument) {
   struct lane *lane = argument;
+  struct sl_tensor *y = lane->y;
   enum sl_status status = sl__task_failure();
+  bool own = y == lane->own;
+  if (own) {
+    starpu_data_release(y->handle);
+    sl__tensor_invalidate(y);
+  }
   pthread_mutex_lock(&lane->predictor->lock);
-  if (status == SL_OK && lane->y != lane->own)
-    hand_out(lane, starpu_data_get_local_ptr(lane->y->handle));
+  if (status == SL_OK && !own) hand_out(lane, starpu_data_get_local_ptr(y->handle));
+  answer_batch(lane, status);
   pthread_mutex_unlock(&lane->predictor->lock);
-  starpu_data_release(lane->y->handle);
-  sl__tensor_invalidate(lane->y);
-  end_batch(lane, status);
+  if (!own) starpu_data_release(y->handle);
+  if (!own && is_large(y)) sl__tensor_invalidate(y); /* a small one may keep its memory */
+  end_batch(lane);
 }
 
 /* Large answers go straight to where the request wants them, if the batch is one request, or a part
  * of one. Not where a stall may end the wait: the answer would come behind its back. */
 static bool is_direct(const struct lane *lane, const struct sl_tensor *y) {
-  const size_t large = (size_t)256 << 10;
-  return lane->count == 1 && y->type == SL_F32 && y->bytes >= large &&
+  return lane->count == 1 && y->type == SL_F32 && is_large(y) &&
          !lane->predictor->model->context->active;
 }
 
@@ -306,7 +328,11 @@ static void claim(struct sl_predictor *p, struct lane *lane) {
 /* What it fails with, its requests are told. */
 static void run_batch(struct lane *lane) {
   enum sl_status status = begin_batch(lane);
-  if (status != SL_OK) end_batch(lane, status);
+  if (status == SL_OK) return;
+  pthread_mutex_lock(&lane->predictor->lock);
+  answer_batch(lane, status);
+  pthread_mutex_unlock(&lane->predictor->lock);
+  end_batch(lane);
 }
 
 /* ---- the thread ---- */
