@@ -458,7 +458,8 @@ static void run_share(const struct work *w, struct sl__share channels, struct sl
 /* One image is cut between its pixels, so that who has a part of it finds most of what it reads in
  * its own caches: what it wrote itself. */
 static bool goes_by_vectors(const struct sl__conv_args *a, const struct shape *g) {
-  return a->images == 1 && !g->gathers;
+  int64_t weights = g->taps * a->out_channels;
+  return a->images == 1 && !g->gathers && weights < sl__conv_x_size(a) + sl__conv_y_size(a);
 }
 
 /* The last vector may lie over a part of the one before: then they stay together. */

@@ -124,6 +124,18 @@ static enum sl_status find_stretches(struct sl__program *p, struct sl__segment *
   return SL_OK;
 }
 
+/* Of a long call, of which little is lost between two parts, several a member: who is faster, or
+ * there sooner, does more of them. */
+static int parts_of(const struct sl__program *p, const struct sl__segment *s,
+                    const struct stretch *st) {
+  const double is_long = 2e7; /* flops: some hundred microseconds */
+  if (st->slices || !st->units) return st->slices ? st->slices : 1;
+  int parts = 4 * s->members;
+  bool fine = !st->phases && p->calls[st->first].flops >= is_long && st->units >= 4 * parts &&
+              parts <= SL_TEAM_PARTS;
+  return fine && !p->forced_parts ? parts : s->members;
+}
+
 static enum sl_status make_team(const struct sl__program *p, struct sl__segment *s) {
   int count = 0;
   for (int i = 0; i < s->stretch_count; i++)
@@ -133,9 +145,9 @@ static enum sl_status make_team(const struct sl__program *p, struct sl__segment 
   enum sl_status status = rounds && s->steps ? SL_OK : SL_NO_MEMORY;
   for (int i = 0, r = 0; i < s->stretch_count && status == SL_OK; i++) {
     const struct stretch *st = &s->stretches[i];
-    int parts = st->slices ? st->slices : st->units ? s->members : 1;
+    int parts = parts_of(p, s, st), members = st->slices || !st->units ? 0 : s->members;
     for (int phase = 0; phase < st->phases || !phase; phase++, r++) {
-      rounds[r] = (struct sl__round){parts, !st->slices && !p->forced_parts};
+      rounds[r] = (struct sl__round){parts, !st->slices && !p->forced_parts, members};
       s->steps[r] = (struct step){i, phase};
     }
   }

@@ -63,18 +63,26 @@ static void wait_until_done(const struct state *s, int parts) {
       sched_yield();
 }
 
-static uint64_t all_of(const struct sl__round *round) {
-  return ~UINT64_C(0) >> (64 - round->parts);
+/* Parts [first, end) as bits. */
+static uint64_t bits(int first, int end) {
+  return end <= first ? 0 : ~UINT64_C(0) >> (64 - (end - first)) << first;
 }
 
-/* A part that nobody has taken: the member's own one, or the first; -1: there is none. */
+static uint64_t own_parts(const struct sl__round *r, int member) {
+  if (member >= r->members) return 0;
+  return bits(member * r->parts / r->members, (member + 1) * r->parts / r->members);
+}
+
+/* A part that nobody has taken: the first of the member's own, or the last of all, which its owner
+ * would come to last; without owners the first. -1: there is none. */
 static int take(struct state *s, const struct sl__round *round, int member) {
-  uint64_t taken = __atomic_load_n(&s->taken, __ATOMIC_RELAXED);
+  uint64_t taken = __atomic_load_n(&s->taken, __ATOMIC_RELAXED), own = own_parts(round, member);
   for (;;) {
-    uint64_t left = all_of(round) & ~taken;
+    uint64_t left = bits(0, round->parts) & ~taken;
     if (!left) return -1;
-    bool own = member < round->parts && left >> member & 1;
-    int part = own ? member : __builtin_ctzll(left);
+    int part = left & own       ? __builtin_ctzll(left & own)
+               : round->members ? 63 - __builtin_clzll(left)
+                                : __builtin_ctzll(left);
     taken = __atomic_fetch_or(&s->taken, UINT64_C(1) << part, __ATOMIC_ACQ_REL);
     if (!(taken >> part & 1)) return part;
   }
@@ -84,8 +92,8 @@ static bool take_all(struct sl__team *t, struct state *s, const struct sl__round
   uint64_t none = 0;
   uint32_t alone = OPEN | UINT32_C(1) << t->leader;
   return round->may_join && __atomic_load_n(&t->present, __ATOMIC_RELAXED) == alone &&
-         __atomic_compare_exchange_n(&s->taken, &none, all_of(round), false, __ATOMIC_ACQ_REL,
-                                     __ATOMIC_RELAXED);
+         __atomic_compare_exchange_n(&s->taken, &none, bits(0, round->parts), false,
+                                     __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
 static void do_round(struct sl__team *t, int number, int member) {

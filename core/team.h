@@ -14,6 +14,7 @@ enum { SL_TEAM_MOST = 16, SL_TEAM_PARTS = 64 };
 struct sl__round {
   int parts;     /* 1 (the leader does it) to SL_TEAM_PARTS */
   bool may_join; /* its parts may be done as one where nobody else is there */
+  int members;   /* among whom the parts are shared out at first, one run of them each; 0: nobody */
 };
 
 /* One part of a round, of `parts` (which is 1 where they were joined). member: who does it: two at
@@ -32,8 +33,8 @@ void sl__team_free(struct sl__team *team);
 void sl__team_lead(struct sl__team *team, int member, void *job);
 
 /* Take part in the job as that member, if the leader or somebody else is not, until it ends; or in
- * none, if none begins within so long. Parts with the member's own number are its first: what they
- * need may still be in its caches. */
+ * none, if none begins within so long. A member's share of the parts comes first: what they need
+ * may still be in its caches. */
 void sl__team_join(struct sl__team *team, int member, double patience_us);
 
 #endif

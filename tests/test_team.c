@@ -51,7 +51,7 @@ static struct sl__team *team_new(void) {
   struct sl__team *team;
   for (int r = 0; r < ROUNDS; r++) {
     static const int parts[] = {1, MEMBERS, 7, SL_TEAM_PARTS, 2};
-    rounds[r] = (struct sl__round){parts[r % 5], r % 3 == 0};
+    rounds[r] = (struct sl__round){parts[r % 5], r % 3 == 0, r % 4};
   }
   OK(sl__team_new(ROUNDS, rounds, work, &team));
   return team;
