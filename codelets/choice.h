@@ -10,7 +10,7 @@ enum sl__implementation {
   SL_OWN_OPENBLAS, /* our own loops; products by OpenBLAS */
   SL_OWN_ONEDNN,   /* our own loops; products by oneDNN */
   SL_ONEDNN,       /* oneDNN's primitive for the whole operation */
-  SL_DIRECT,       /* our own loops, and no product (codelets/direct.c) */
+  SL_DIRECT,       /* our own loops, products too (codelets/direct.c, few.c) */
   SL_IMPLEMENTATIONS
 };
 

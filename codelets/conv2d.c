@@ -319,8 +319,8 @@ static enum sl_status check(const char *name, const struct sl_tensor *x,
 
 /* x, y and gradient tell the sizes; stride, padding and activation change the cost too. */
 static uint32_t footprint(const struct sl__conv_args *a) {
-  return starpu_hash_crc32c_be_n(&a->kernel_h, sizeof *a - offsetof(struct sl__conv_args, kernel_h),
-                                 0);
+  size_t size = offsetof(struct sl__conv_args, norm) - offsetof(struct sl__conv_args, kernel_h);
+  return starpu_hash_crc32c_be_n(&a->kernel_h, size, 0);
 }
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
@@ -338,8 +338,6 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
     int64_t widened = sl__conv_widened(a) * (sl__conv_x_size(a) + sl__conv_y_size(a));
     if (widened > room) room = widened;
   }
-  enum sl_status status = sl__scratch(context, (size_t)room * sizeof(float), &scratch);
-  if (status != SL_OK) return status;
   struct sl__candidates c = {
       .operation = op->codelet.name,
       .mask = sl__choice_products() | sl__choice_primitives() | (uint32_t)direct << SL_DIRECT,
@@ -355,7 +353,12 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
   double flops = 2.0 * a->images * (double)a->out_channels * (double)sl__conv_pixels(a) *
                  (double)sl__conv_taps(a);
   struct sl__launch launch = *l;
-  if (op == &sl__op_conv2d_forward && a->implementation == SL_DIRECT) launch.cut = direct_cut(a);
+  if (direct && a->implementation == SL_DIRECT && l->place.where != STARPU_CUDA) {
+    launch.cut = direct_cut(a);
+    room = own;
+  }
+  enum sl_status status = sl__scratch(context, (size_t)room * sizeof(float), &scratch);
+  if (status != SL_OK) return status;
   return sl__submit(context, op, &launch, 4, (struct sl_tensor *[]){first, second, out, scratch}, a,
                     sizeof *a, flops, footprint(a));
 }

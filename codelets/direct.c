@@ -134,7 +134,7 @@ static void finish_part(const struct runs *r, enum sl_activation activation, int
 
 /* ---- the frame ---- */
 
-static int32_t ceil_div(int32_t a, int32_t b) { return (a + b - 1) / b; }
+static int32_t ceil_div(int32_t a, int32_t b) { return a / b + (a % b != 0); }
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 

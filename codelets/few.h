@@ -1,8 +1,8 @@
 /* Products of few rows by a matrix [columns, length] as layers have it, transposed: y = x W^T. What
  * a library spends on few rows goes into turning W round; here that is done once a block of
- * columns, which then stays in the first cache. Every sum is one chain of additions in an order of
- * its own, whatever else is computed with it: so blocks may be cut between cores, and the bits
- * stay. */
+ * columns, which then stays in the first cache. Every sum has an order of its own, whatever else
+ * is computed with it (one chain; of a single row as many as a vector has floats): so blocks may be
+ * cut between cores, and the bits stay. */
 #ifndef SL_CODELETS_FEW_H
 #define SL_CODELETS_FEW_H
 
@@ -21,7 +21,8 @@ void sl__few_product(int64_t rows, int64_t columns, int64_t length, const float 
                      const float *weight, const float *bias, float *y, int64_t y_pitch,
                      int64_t first, int64_t end, int most_lanes);
 
-/* The same of one row, of the columns [first, end): W is read once, as it lies. */
+/* Of one row, which has bits of its own, of the columns [first, end): W is read once, as it lies.
+ */
 void sl__few_dots(int64_t length, const float *x, const float *weight, const float *bias, float *y,
                   int64_t first, int64_t end, int most_lanes);
 

@@ -73,12 +73,12 @@ static void forward(const struct sl__recurrent_args *a, const float *x, const fl
 
 /* ---- few rows: in units of the hidden values, that cores may share out ---- */
 
-/* Measured: with more rows a library's product is faster than ours on one core; a single step does
- * not make up for packing the state's weights. */
-enum { FEW_ROWS = 4, FEW_STEPS = 2, UNIT = SL_RECURRENT_UNIT };
+/* Measured: with more rows, or more of the inputs' together, a library's product is faster than
+ * ours on one core; a single step does not make up for packing the state's weights. */
+enum { FEW_ROWS = 4, FEW_STEPS = 2, FEW_INPUTS = 256, UNIT = SL_RECURRENT_UNIT };
 
 static bool is_few(const struct sl__recurrent_args *a) {
-  return a->rows <= FEW_ROWS && a->steps >= FEW_STEPS;
+  return a->rows <= FEW_ROWS && a->steps >= FEW_STEPS && a->steps <= FEW_INPUTS / a->rows;
 }
 
 /* What a call works on. */
@@ -171,9 +171,10 @@ static void few_forward(const void *cl_arg, void *buffers[]) {
   f.saved = sl__buffer(buffers, 4);
   f.packed = (float *)(((uintptr_t)sl__buffer(buffers, 5) + 63) & ~(uintptr_t)63);
   struct sl__share share = sl__share(cl_arg, sl__recurrent_units(a));
-  if (sl__in_phase(cl_arg, 0)) few_begin(&f, share);
-  for (int t = 0; t < a->steps; t++)
-    if (sl__in_phase(cl_arg, 1 + t)) few_step(&f, t, share);
+  int phase = sl__phase(cl_arg);
+  if (phase <= 0) few_begin(&f, share);
+  for (int t = phase > 0 ? phase - 1 : 0; phase && t < (phase > 0 ? phase : a->steps); t++)
+    few_step(&f, t, share);
 }
 
 static void backward_gates(const struct sl__recurrent_args *a, const float *param, float *saved,

@@ -198,7 +198,7 @@ static size_t needed(const struct sl__active *a, const struct sl__active_task *t
 }
 
 static bool has_room(const struct sl__active *a, const struct sl__active_task *t) {
-  return !a->limit || t->is_message || needed(a, t) <= a->limit;
+  return !a->limit || t->is_message || !t->count || needed(a, t) <= a->limit;
 }
 
 static void wait_for_an_end(struct sl__active *a) {

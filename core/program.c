@@ -30,7 +30,10 @@ static void segment_clear(struct sl__segment *s) {
 
 void sl__program_free(struct sl__program *p) {
   if (!p) return;
-  while (__atomic_load_n(&p->assistants, __ATOMIC_ACQUIRE)) sched_yield();
+  while (__atomic_load_n(&p->assistants, __ATOMIC_ACQUIRE)) {
+    if (__atomic_load_n(&p->context->abandoned, __ATOMIC_ACQUIRE)) return; /* they may come yet */
+    sched_yield();
+  }
   for (int i = 0; i < p->segment_count; i++) segment_clear(&p->segments[i]);
   for (int i = 0; i < p->call_count; i++) {
     free(p->calls[i].tensor);
@@ -153,12 +156,14 @@ static int handed_on(const struct sl__program *p, int c, const struct sl_tensor 
   int number = p->calls[c].tensor[written];
   const struct used *u = &p->used[number];
   if (!u->is_written_first || u->tensor == result || u->tensor->host) return -1;
-  for (int i = 0; i < p->call_count; i++)
-    for (int k = 0; k < p->calls[i].count; k++) {
+  for (int i = 0; i < p->call_count; i++) {
+    const char *modes = p->calls[i].op->modes;
+    for (int k = 0; k < p->calls[i].count; k++, modes = sl__next_mode(modes)) {
       if (p->calls[i].tensor[k] != number) continue;
-      if (i == c + 1) which = k;
+      if (i == c + 1 && access_of(*modes, false) == 'r') which = k;
       uses++;
     }
+  }
   return uses == 2 ? which : -1;
 }
 
@@ -315,10 +320,10 @@ static enum sl_status describe(struct sl__program *p, struct sl__segment *s) {
   return SL_OK;
 }
 
-/* Several tasks: each would need the whole pack where it needs a part of it. */
+/* Several tasks would each need the whole pack where they need a part of it; and CPUs make it. */
 static enum sl_status find_packed(struct sl__program *p) {
   enum sl_status status = SL_OK;
-  if (p->segment_count > 1) return SL_OK;
+  if (p->segment_count > 1 || !starpu_cpu_worker_get_count()) return SL_OK;
   bool fills = p->pack && !sl__pack_is_closed(p->pack);
   for (int i = 0; i < p->used_count && status == SL_OK && fills; i++)
     if (!p->used[i].is_written && p->used[i].tensor != p->input)
@@ -326,8 +331,8 @@ static enum sl_status find_packed(struct sl__program *p) {
   if (status == SL_OK && fills) status = sl__pack_close(p->pack);
   for (int i = 0; i < p->used_count && status == SL_OK && p->pack; i++) {
     int64_t offset = sl__pack_offset(p->pack, p->used[i].tensor);
-    p->used[i].is_packed = offset >= 0;
-    if (offset >= 0) p->used[i].offset = (size_t)offset;
+    p->used[i].is_packed = offset >= 0 && !p->used[i].is_written && p->used[i].tensor != p->input;
+    if (p->used[i].is_packed) p->used[i].offset = (size_t)offset;
   }
   return status;
 }
@@ -357,8 +362,8 @@ out:
 static void forget(struct sl__program *p, int segment) {
   for (int i = 0; i < p->used_count; i++) {
     const struct used *u = &p->used[i];
-    bool passes = u->is_written_first && !u->is_inner && u->tensor != p->result &&
-                  u->first_segment != u->last_segment;
+    bool passes = u->is_written_first && !u->is_inner && u->first_segment >= 0 &&
+                  u->tensor != p->result && u->first_segment != u->last_segment;
     if (passes && u->last_segment == segment) sl__tensor_invalidate(u->tensor);
   }
 }
@@ -371,6 +376,7 @@ static enum sl_status submit(const struct sl__program *p, const struct sl__segme
   struct sl_tensor *tensors[s->count];
   for (int i = 0; i < s->count; i++)
     tensors[i] = result && s->tensors[i] == p->result ? result : s->tensors[i];
+  if (s->team) sl__team_expect(s->team);
   /* the argument is an address: the task runs in this process */
   return sl__submit(p->context, p->op, &launch, s->count, tensors, &s, sizeof s, s->flops,
                     s->footprint ^ footprint);
@@ -394,8 +400,7 @@ static struct sl__place member_place(int member) {
 
 /* That member, unless it is on its way already. Without it the others do its part. */
 static void ask(struct sl__program *p, int member, int priority) {
-  const struct sl__launch launch = {
-      .name = p->segments[0].name, .place = member_place(member), .priority = priority};
+  const struct sl__launch launch = {.place = member_place(member), .priority = priority};
   const struct sl__assist_args args = {p, member};
   uint32_t own = UINT32_C(1) << member;
   if (__atomic_fetch_or(&p->asked, own, __ATOMIC_RELAXED) & own) return;

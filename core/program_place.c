@@ -156,6 +156,17 @@ static enum sl_status make_team(const struct sl__program *p, struct sl__segment 
   return status;
 }
 
+/* Who would find nothing to do is not asked. */
+static void limit_members(const struct sl__program *p, struct sl__segment *s) {
+  int most = s->members ? 1 : 0;
+  for (int i = 0; i < s->stretch_count; i++) {
+    const struct stretch *st = &s->stretches[i];
+    int parts = st->slices ? st->slices : st->units ? s->members : 1;
+    if (parts > most) most = parts;
+  }
+  if (most < s->members && !p->forced_parts) s->members = most;
+}
+
 /* ---- places ---- */
 
 static const struct stretch *stretch_of(const struct sl__segment *s, int call) {
@@ -226,13 +237,15 @@ static size_t place_tensors(struct sl__program *p, struct sl__segment *s, int se
   return aligned(end);
 }
 
-/* Of calls with phases, or of those without: it is a call's own, so all have the same place. */
-static size_t scratch_bytes(const struct sl__program *p, const struct sl__segment *s, bool phased) {
+/* Of calls that several members do at a time without phases each needs its own; others have one for
+ * all. It is a call's own, so all of a kind have the same place. */
+static size_t scratch_bytes(const struct sl__program *p, const struct sl__segment *s, bool own) {
   size_t most = 0;
   for (int c = s->first; c < s->end; c++)
     for (int k = 0; k < p->calls[c].count; k++) {
       const struct used *u = &p->used[p->calls[c].tensor[k]];
-      if (!u->is_scratch || (p->calls[c].cut.phases > 0) != phased) continue;
+      bool is_own = stretch_of(s, c)->units && !p->calls[c].cut.phases;
+      if (!u->is_scratch || is_own != own) continue;
       if (u->tensor->bytes > most) most = u->tensor->bytes;
     }
   return aligned(most);
@@ -242,13 +255,14 @@ enum sl_status sl__segment_place(struct sl__program *p, int segment) {
   struct sl__segment *s = &p->segments[segment];
   s->members = members_of(p, s);
   enum sl_status status = find_stretches(p, s);
+  limit_members(p, s);
   if (status == SL_OK && s->members) status = make_team(p, s);
   if (status != SL_OK) return status;
   struct placed *placed = sl__alloc((size_t)p->used_count + 1, sizeof *placed, "a program");
   if (!placed) return SL_NO_MEMORY;
   s->common_at = place_tensors(p, s, segment, false, placed);
-  s->members_at = s->common_at + scratch_bytes(p, s, true);
-  s->local_at = scratch_bytes(p, s, false);
+  s->members_at = s->common_at + scratch_bytes(p, s, false);
+  s->local_at = scratch_bytes(p, s, true);
   s->member_bytes = s->local_at + place_tensors(p, s, segment, true, placed);
   s->inner = s->members_at + (size_t)(s->members ? s->members : 1) * s->member_bytes;
   free(placed);

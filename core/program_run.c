@@ -35,7 +35,7 @@ static char *memory_of(const struct job *j, const struct call *call, const struc
   const struct sl__segment *s = j->segment;
   char *own = j->memory + s->members_at + (size_t)turn->member * s->member_bytes;
   if (u->is_packed) return (char *)STARPU_VECTOR_GET_PTR(j->buffers[s->pack]) + u->offset;
-  if (u->is_scratch) return call->cut.phases ? j->memory + s->common_at : own;
+  if (u->is_scratch) return turn->stretch && !call->cut.phases ? own : j->memory + s->common_at;
   if (!u->is_local) return j->memory + u->offset;
   int64_t before = call->rows * turn->part / turn->parts;
   return own + s->local_at + u->offset - u->tensor->bytes / (size_t)call->rows * (size_t)before;

@@ -48,8 +48,8 @@ struct step {
   int stretch, phase;
 };
 
-/* A segment's memory: inner tensors; scratch memory of calls with phases; and then what each member
- * has for itself: scratch memory of other calls, and local tensors. */
+/* A segment's memory: inner tensors; scratch memory of calls that are whole or have phases; and
+ * then what each member has for itself: scratch memory of other calls, and local tensors. */
 struct sl__segment {
   const struct sl__program *program;
   int first, end; /* calls */

@@ -134,10 +134,9 @@ static inline struct sl__share sl__share(const void *cl_arg, int64_t units) {
   struct sl__share share = {cuts * part / parts * each, cuts * (part + 1) / parts * each};
   return share;
 }
-/* Is this phase (from 0 on) to be done in this call? */
-static inline bool sl__in_phase(const void *cl_arg, int phase) {
-  uint32_t of_call = ((const struct sl__args_header *)cl_arg)->phase;
-  return !of_call || of_call == (uint32_t)phase + 1;
+/* The phase, from 0 on, that is to be done in this call; -1: all. */
+static inline int sl__phase(const void *cl_arg) {
+  return (int)((const struct sl__args_header *)cl_arg)->phase - 1;
 }
 static inline int sl__buffer_count(const void *cl_arg) {
   return (int)((const struct sl__args_header *)cl_arg)->count;

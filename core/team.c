@@ -19,6 +19,7 @@ struct sl__team {
   void *job;
   uint32_t present; /* bit i: member i; OPEN from the begin of a job to its end */
   int leader;
+  uint32_t expected, ended; /* jobs */
   int count;
   struct sl__round *rounds;
   struct state *states;
@@ -128,6 +129,14 @@ void sl__team_lead(struct sl__team *t, int member, void *job) {
       sched_yield();
     present = __atomic_load_n(&t->present, __ATOMIC_ACQUIRE);
   }
+  __atomic_fetch_add(&t->ended, 1, __ATOMIC_RELAXED);
+}
+
+void sl__team_expect(struct sl__team *t) { __atomic_fetch_add(&t->expected, 1, __ATOMIC_RELAXED); }
+
+static bool is_expecting(const struct sl__team *t) {
+  return __atomic_load_n(&t->expected, __ATOMIC_RELAXED) !=
+         __atomic_load_n(&t->ended, __ATOMIC_RELAXED);
 }
 
 /* Only while there is a job, and beside nobody of the same number. */
@@ -144,7 +153,7 @@ void sl__team_join(struct sl__team *t, int member, double patience_us) {
   double until = sl__microseconds() + patience_us;
   for (unsigned turn = 1; !enter(t, member); turn++) {
     rest();
-    if (turn % 64 == 0 && sl__microseconds() > until) return;
+    if (!is_expecting(t) || (turn % 64 == 0 && sl__microseconds() > until)) return;
   }
   for (int i = 0; i < t->count; i++) do_round(t, i, member);
   __atomic_and_fetch(&t->present, ~(UINT32_C(1) << member), __ATOMIC_SEQ_CST);

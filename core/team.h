@@ -1,6 +1,7 @@
 /* Threads that do a job's rounds together: each round is some parts, and begins when all parts of
- * the one before have ended. Nobody is waited for: the leader does what nobody else has taken, and
- * who comes late takes part from then on. Waiting is spinning, since rounds are microseconds. */
+ * the one before have ended. Nobody is waited for who has not taken a part: the leader does what
+ * nobody else does, and who comes late takes part from then on. Waiting is spinning, since rounds
+ * are microseconds. */
 #ifndef SL_CORE_TEAM_H
 #define SL_CORE_TEAM_H
 
@@ -33,8 +34,11 @@ void sl__team_free(struct sl__team *team);
 void sl__team_lead(struct sl__team *team, int member, void *job);
 
 /* Take part in the job as that member, if the leader or somebody else is not, until it ends; or in
- * none, if none begins within so long. A member's share of the parts comes first: what they need
- * may still be in its caches. */
+ * none, if none is expected, or the one that is does not begin within so long. A member's share of
+ * the parts comes first: what they need may still be in its caches. */
 void sl__team_join(struct sl__team *team, int member, double patience_us);
+
+/* There will be a job: who joins waits, with patience, as long as fewer have ended. */
+void sl__team_expect(struct sl__team *team);
 
 #endif

@@ -198,9 +198,10 @@ static void gather(struct lane *lane) {
   }
 }
 
-/* Where nothing but CPUs reads it, StarPU need not know: the batch before has been answered. */
+/* Where nothing but CPUs reads it, StarPU need not know: the batch before has been answered. But
+ * where a stall may end the wait, the request's memory may go meanwhile. */
 static enum sl_status fill(struct lane *lane, struct sl_tensor *x) {
-  if (!starpu_cuda_worker_get_count()) {
+  if (!starpu_cuda_worker_get_count() && !x->context->active) {
     gather(lane);
     return SL_OK;
   }

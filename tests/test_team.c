@@ -62,6 +62,7 @@ static void alone(void **state) {
   struct sl__team *team = team_new();
   for (int i = 0; i < 5; i++) {
     struct job job = {.leader = i};
+    sl__team_expect(team);
     sl__team_lead(team, i, &job);
     expect_all_done(&job);
     assert_int_equal(job.joined, 11); /* of 14 that may be, the others are one part */
@@ -94,6 +95,7 @@ static void together(void **state) {
   }
   for (int i = 0; i < JOBS; i++) {
     struct job job = {.leader = i % 3};
+    sl__team_expect(team);
     sl__team_lead(team, i % 3, &job);
     expect_all_done(&job);
   }
@@ -105,6 +107,8 @@ static void together(void **state) {
 static void nobody_leads(void **state) {
   (void)state;
   struct sl__team *team = team_new();
+  sl__team_join(team, 1, 1e9); /* nobody is expected to */
+  sl__team_expect(team);
   sl__team_join(team, 1, 100);
   sl__team_free(team);
 }

@@ -33,7 +33,7 @@ struct sl_predictor_options {
   int batches;          /**< under way at once; 0: two a worker */
   enum sl_math math;    /**< that of the training, say */
   int cores; /**< CPU workers that compute a batch together while no other one is under way in the
-                  context, where the model may be on any of them; 0: up to 16 */
+                  context, where the model may be on any of them; 0: 16, which are the most */
 };
 
 /** Needs the model until sl_predictor_free; builds it where it is not built.
