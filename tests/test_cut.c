@@ -129,6 +129,8 @@ static void dense_parts_are_the_whole(void **state) {
   (void)state;
   for (size_t o = 0; o < sizeof outs / sizeof *outs; o++)
     for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+      for (int32_t in = 1; in < 16; in += 7)
+        check_dense(rows[r], in, outs[o], SL_ACTIVATION_NONE, 0);
       check_dense(rows[r], 45, outs[o], SL_ACTIVATION_TANH, 0);
       check_dense(rows[r], 130, outs[o], SL_ACTIVATION_GELU, 0);
     }

@@ -206,7 +206,7 @@ struct task {
 /* What a task works on; weight: and the bias behind. */
 struct memory {
   int64_t xs, weights, ys, scratches;
-  float *x, *weight, *whole, *y, *scratch;
+  float *x, *weight, *whole, *y, *scratch, *after;
 };
 
 static struct memory memory_of(const struct sl__conv_args *a) {
@@ -219,6 +219,7 @@ static struct memory memory_of(const struct sl__conv_args *a) {
   m.whole = guarded(m.ys);
   m.y = guarded(m.ys);
   m.scratch = guarded(m.scratches);
+  m.after = random_floats(m.ys + a->out_channels + 3, 3);
   return m;
 }
 
@@ -228,6 +229,7 @@ static void free_memory(struct memory *m) {
   free(m->whole);
   free(m->y);
   free(m->scratch);
+  free(m->after);
 }
 
 static void fill(float *v, int64_t n, float value) {
@@ -250,6 +252,39 @@ static void call_width(struct task *task, const struct memory *m, float *y, int 
   const float *bias = a->has_bias ? m->weight + a->out_channels * sl__conv_taps(a) : NULL;
   struct sl__share share = sl__share(task, all_of(a, most_lanes).end);
   sl__direct_forward(a, m->x, m->weight, bias, &nothing, y, m->scratch, share, most_lanes);
+}
+
+/* With all that may come after an output; the vectors of channels are parts of x. */
+static struct sl__direct_after after_of(const struct memory *m) {
+  return (struct sl__direct_after){m->after, m->after + 1, m->after + 2, m->after + 3};
+}
+
+static void call_after(struct task *task, const struct memory *m, float *y, int most_lanes) {
+  const struct sl__conv_args *a = &task->args;
+  const float *bias = a->has_bias ? m->weight + a->out_channels * sl__conv_taps(a) : NULL;
+  struct sl__share share = sl__share(task, all_of(a, most_lanes).end);
+  struct sl__direct_after after = after_of(m);
+  sl__direct_forward(a, m->x, m->weight, bias, &after, y, m->scratch, share, most_lanes);
+}
+
+/* What comes after is that of values that were written before. */
+static void check_after(struct sl__conv_args a, int most_lanes) {
+  struct memory m = memory_of(&a);
+  struct task task = {.args = a};
+  struct sl__direct_after after = after_of(&m);
+  task.args.activation = SL_ACTIVATION_NONE;
+  call_width(&task, &m, m.whole, most_lanes);
+  task.args.activation = a.activation;
+  call_after(&task, &m, m.y, most_lanes);
+  for (int64_t i = 0; i < m.ys; i++) {
+    int64_t k = i / sl__conv_pixels(&a) % a.out_channels;
+    double v = (double)after.scale[k] * ((double)m.whole[i] - (double)after.mean[k]) +
+               (double)after.shift[k] + (double)after.residual[i];
+    if (a.activation == SL_ACTIVATION_RELU && v < 0) v = 0;
+    if (a.activation == SL_ACTIVATION_TANH) v = tanh(v);
+    assert_true(fabs(v - (double)m.y[i]) < 1e-5 * (1 + fabs(v)));
+  }
+  free_memory(&m);
 }
 
 typedef void call(struct task *task, const struct memory *m, float *y, int most_lanes);
@@ -288,6 +323,11 @@ static void parts_give_the_bits_of_the_whole(void **state) {
     for (int i = 0; i < 150 && has_width(widths[w]); i++) {
       struct sl__conv_args a = with_outputs(random_shape(i));
       check_parts(call_width, a, all_of(&a, widths[w]).end, parts[i % 3], widths[w]);
+      a.activation = i % 3 == 0   ? SL_ACTIVATION_NONE
+                     : i % 3 == 1 ? SL_ACTIVATION_RELU
+                                  : SL_ACTIVATION_TANH;
+      check_after(a, widths[w]);
+      check_parts(call_after, a, all_of(&a, widths[w]).end, parts[i % 3], widths[w]);
     }
 }
 
