@@ -135,6 +135,84 @@ static void same_bits_as_the_training(void **state) {
   sl_model_free(w);
 }
 
+/* ---- all cores for a batch that is alone ---- */
+
+enum { SIDE = 16, MAPS = 24, WIDE = 2 * SIDE * SIDE, VOCABULARY = 700 };
+
+static void norm_and_relu(struct sl_model *m, const char *bn, const char *relu) {
+  assert_ok(sl_batchnorm(m, bn, &(struct sl_batchnorm_options){0}));
+  if (relu)
+    assert_ok(
+        sl_activate(m, relu, &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
+}
+
+/* Large enough that its layers are cut between cores: between pixels and between channels, with
+ * what convolutions take over. */
+static struct sl_model *block(void) {
+  const struct sl_conv2d_options same = {
+      .channels = MAPS, .kernel_h = 3, .pad_h = 1, .no_bias = true};
+  struct sl_conv2d_options half = same;
+  half.stride_h = 2;
+  half.channels = 2 * MAPS;
+  struct sl_model *m = new_model(SL_SHAPE(2, SIDE, SIDE));
+  assert_ok(sl_conv2d(m, "conv1", &same));
+  norm_and_relu(m, "bn1", "relu1");
+  assert_ok(sl_conv2d(m, "conv2", &same));
+  norm_and_relu(m, "bn2", NULL);
+  assert_ok(sl_add(m, "add", &(struct sl_add_options){.layer.inputs = "bn2,relu1"}));
+  assert_ok(
+      sl_activate(m, "relu2", &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
+  assert_ok(sl_maxpool2d(m, "pool", &(struct sl_pool2d_options){.kernel_h = 2}));
+  assert_ok(sl_conv2d(m, "conv3", &half));
+  norm_and_relu(m, "bn3", "relu3");
+  assert_ok(sl_dense(m, "fc", &(struct sl_dense_options){.features = 300}));
+  assert_ok(sl_model_build(m));
+  return m;
+}
+
+static struct sl_model *language(void) {
+  struct sl_model *m = new_model(SL_SHAPE(TOKENS));
+  assert_ok(sl_embedding(m, "embed",
+                         &(struct sl_embedding_options){.vocabulary = VOCABULARY, .features = 70}));
+  assert_ok(sl_lstm(m, "lstm", &(struct sl_lstm_options){.features = 90}));
+  assert_ok(sl_dense(m, "decoder",
+                     &(struct sl_dense_options){.features = VOCABULARY, .positions = true}));
+  assert_ok(sl_model_build(m));
+  return m;
+}
+
+static void check_cores(struct sl_model *m, const void *inputs) {
+  int64_t each = sl_shape_count(sl_model_output(m));
+  float *got = calloc((size_t)(9 * each), sizeof *got);
+  for (int cores = 0; cores <= 2; cores++)
+    for (int64_t n = 1; n <= 9; n += n < 3 ? 1 : 3) {
+      struct sl_predictor *p;
+      float *want = reference(m, inputs, n);
+      assert_ok(sl_predictor_open(m, &(struct sl_predictor_options){.cores = cores}, &p));
+      for (int again = 0; again < 30; again++) {
+        memset(got, 0xff, (size_t)(n * each) * sizeof *got);
+        assert_ok(sl_predict(p, inputs, n, got));
+        assert_same(got, want, n * each);
+      }
+      sl_predictor_free(p);
+      free(want);
+    }
+  free(got);
+  sl_model_free(m);
+}
+
+static void all_cores_give_the_same_bits(void **state) {
+  (void)state;
+  float *images = calloc(9 * WIDE, sizeof *images);
+  int32_t text[9 * TOKENS];
+  for (int i = 0; i < 9 * WIDE; i++) images[i] = noise(i);
+  for (int i = 0; i < 9 * TOKENS; i++)
+    text[i] = (int32_t)((noise(i) + 0.5f) * VOCABULARY) % VOCABULARY;
+  check_cores(block(), images);
+  check_cores(language(), text);
+  free(images);
+}
+
 /* Large answers go straight to the caller's memory, which is another one each time. */
 static void large_answers(void **state) {
   (void)state;
@@ -432,9 +510,9 @@ static void strange_requests_are_refused(void **state) {
   struct sl_predictor *p = (struct sl_predictor *)m;
   float got[TOKENS * WORDS];
   int32_t bad[2 * TOKENS] = {0};
-  const struct sl_predictor_options wrong[] = {{.max_batch = -1},    {.max_batch = INT64_MAX},
-                                               {.max_delay_us = -1}, {.batches = -1},
-                                               {.batches = 5000},    {.math = (enum sl_math)7}};
+  const struct sl_predictor_options wrong[] = {
+      {.max_batch = -1}, {.max_batch = INT64_MAX},  {.max_delay_us = -1}, {.batches = -1},
+      {.batches = 5000}, {.math = (enum sl_math)7}, {.cores = -1}};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     assert_int_equal(sl_predictor_open(m, &wrong[i], &p), SL_BAD_ARGUMENT);
     assert_null(p);
@@ -468,6 +546,7 @@ int main(void) {
     _exit(code); /* StarPU does not end any more */
   }
   const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits_as_the_training),
+                                     cmocka_unit_test(all_cores_give_the_same_bits),
                                      cmocka_unit_test(large_answers),
                                      cmocka_unit_test(large_requests_are_cut),
                                      cmocka_unit_test(requests_that_wait_are_run_together),
