@@ -27,6 +27,8 @@
 static const struct {
   const char *name, *why;
 } without[] = {{"note", "writes what the host knows"},
+               {"pack", "copies in main memory"},
+               {"assist", "helps CPU workers"},
                {"send", "sends"},
                {"receive", "receives"},
                {"unite", "makes tasks wait for each other"},
