@@ -56,7 +56,10 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
       break;
     case 'n': bench->only = text; break;
     case 'd': bench->devices = text; break;
-    case 'c': bench->cores = atoi(text); break;
+    case 'c':
+      bench->cores = (int)strtol(text, &end, 10);
+      if (*end || bench->cores < 1) argp_failure(state, 2, 0, "'%s': must be at least 1", text);
+      break;
     case 't': bench->tune = true; break;
     case 'y': bench->tiny = true; break;
     default: return ARGP_ERR_UNKNOWN;
@@ -171,7 +174,7 @@ static enum sl_status run(struct client *clients, struct sl_predictor *predictor
  * busiest, since the others assist. */
 static double in_kernels(bool together) {
   double most = 0, sum = 0;
-  usleep(2000);
+  usleep(2000); /* who assisted ends, too */
   for (unsigned w = 0; w < starpu_worker_get_count(); w++) {
     struct starpu_profiling_worker_info info;
     if (starpu_profiling_worker_get_info((int)w, &info)) continue;

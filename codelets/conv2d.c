@@ -159,27 +159,19 @@ static struct sl__direct_after after_of(const struct sl__conv_args *a, void *buf
   return after;
 }
 
-static void forward_directly(const struct sl__conv_args *a, void *buffers[], const void *cl_arg) {
-  const float *weight = sl__buffer(buffers, 1);
+static void forward_directly(const struct sl__conv_args *a, const float *x, const float *weight,
+                             float *y, float *scratch, const struct sl__direct_after *after,
+                             const void *cl_arg) {
   const float *bias = a->has_bias ? weight + a->out_channels * sl__conv_taps(a) : NULL;
-  float *scratch = sl__buffer(buffers, 3);
-  struct sl__direct_after after = after_of(a, buffers, scratch + sl__direct_scratch(a));
   bool planes;
-  sl__direct_forward(a, sl__buffer(buffers, 0), weight, bias, &after, sl__buffer(buffers, 2),
-                     scratch, sl__share(cl_arg, sl__direct_units(a, &planes, 0)), 0);
+  struct sl__share share = sl__share(cl_arg, sl__direct_units(a, &planes, 0));
+  sl__direct_forward(a, x, weight, bias, after, y, scratch, share, 0);
 }
 
 static void forward(const struct sl__conv_args *a, const float *x, const float *weight, float *y,
                     float *scratch) {
   int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
   if (a->implementation == SL_ONEDNN && forward_by_onednn(a, x, weight, y)) return;
-  if (a->implementation == SL_DIRECT) {
-    const struct sl__direct_after nothing = {0};
-    bool planes;
-    sl__direct_forward(a, x, weight, a->has_bias ? weight + k * t : NULL, &nothing, y, scratch,
-                       (struct sl__share){0, sl__direct_units(a, &planes, 0)}, 0);
-    return;
-  }
   for (int32_t n = 0; n < a->images; n++, x += sl__conv_x_size(a), y += k * p) {
     sl__gemm(product(a), false, false, k, p, t, 1, weight, t, windows(a, x, scratch), p, 0, y, p);
     if (a->has_bias) add_bias(y, weight + k * t, k, p);
@@ -238,11 +230,14 @@ static void backward_weight(const struct sl__conv_args *a, const float *x, const
 
 SL_KERNEL void sl__conv2d_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__conv_args *a = sl__args(cl_arg);
-  if (a->implementation == SL_DIRECT)
-    forward_directly(a, buffers, cl_arg);
-  else
-    forward(a, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-            sl__buffer(buffers, 3));
+  const float *x = sl__buffer(buffers, 0), *weight = sl__buffer(buffers, 1);
+  float *y = sl__buffer(buffers, 2), *scratch = sl__buffer(buffers, 3);
+  if (a->implementation != SL_DIRECT) {
+    forward(a, x, weight, y, scratch);
+    return;
+  }
+  struct sl__direct_after after = after_of(a, buffers, scratch + sl__direct_scratch(a));
+  forward_directly(a, x, weight, y, scratch, &after, cl_arg);
 }
 
 SL_KERNEL void sl__conv2d_backward_data_cpu(void *buffers[], void *cl_arg) {
@@ -259,8 +254,12 @@ SL_KERNEL void sl__conv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
 
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__conv_args a = *(const struct sl__conv_args *)args;
+  const struct sl__direct_after nothing = {0};
   a.implementation = i;
-  forward(&a, m[0], m[1], m[2], m[3]);
+  if (i == SL_DIRECT)
+    forward_directly(&a, m[0], m[1], m[2], m[3], &nothing, &(struct sl__args_header){0});
+  else
+    forward(&a, m[0], m[1], m[2], m[3]);
 }
 
 static void try_backward_data(enum sl__implementation i, const void *args, float *const *m) {

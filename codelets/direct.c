@@ -34,17 +34,8 @@ struct shape {
 typedef void run_tile(const struct shape *g, const float *image, const struct start *at,
                       const float *weight, const float *bias, float *y);
 
-#define LANES 4
-#include "codelets/direct_tile.h"
-#undef LANES
-#ifdef SL_WIDTHS
-#define LANES 8
-#include "codelets/direct_tile.h"
-#undef LANES
-#define LANES 16
-#include "codelets/direct_tile.h"
-#undef LANES
-#endif
+#define SL_TILE_FILE "codelets/direct_tile.h"
+#include "codelets/widths.h"
 
 struct width {
   int lanes;

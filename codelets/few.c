@@ -30,17 +30,8 @@ enum {
 #define IN_REGISTER(v) (void)(v)
 #endif
 
-#define LANES 4
-#include "codelets/few_tile.h"
-#undef LANES
-#ifdef SL_WIDTHS
-#define LANES 8
-#include "codelets/few_tile.h"
-#undef LANES
-#define LANES 16
-#include "codelets/few_tile.h"
-#undef LANES
-#endif
+#define SL_TILE_FILE "codelets/few_tile.h"
+#include "codelets/widths.h"
 
 struct width {
   int lanes;

@@ -173,8 +173,8 @@ static void few_forward(const void *cl_arg, void *buffers[]) {
   struct sl__share share = sl__share(cl_arg, sl__recurrent_units(a));
   int phase = sl__phase(cl_arg);
   if (phase <= 0) few_begin(&f, share);
-  for (int t = phase > 0 ? phase - 1 : 0; phase && t < (phase > 0 ? phase : a->steps); t++)
-    few_step(&f, t, share);
+  if (phase > 0) few_step(&f, phase - 1, share);
+  for (int t = 0; phase < 0 && t < a->steps; t++) few_step(&f, t, share);
 }
 
 static void backward_gates(const struct sl__recurrent_args *a, const float *param, float *saved,

@@ -34,8 +34,8 @@ static inline int64_t sl__recurrent_units(const struct sl__recurrent_args *a) {
 }
 
 /* Bytes of a forward task's scratch: on the CPU the state's weights turned round, from 64 bytes on
- * for vectors; on a GPU the
- * state's products of a step, and for bf16 after them the input's, of all steps or one. */
+ * for vectors; on a GPU the state's products of a step, and for bf16 after them the input's, of all
+ * steps or one. */
 static inline size_t sl__recurrent_scratch(const struct sl__recurrent_args *a, int64_t gates,
                                            bool half) {
   int64_t step = sl__recurrent_state_floats(a, gates), all = sl__recurrent_input_floats(a, gates);

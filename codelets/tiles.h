@@ -1,7 +1,8 @@
 /* Tiles: sums of a small matrix, of constant size, that stay in registers while they grow. Kernels
- * that use them are written once for vectors of LANES floats in a file NAME_tile.h, which is
- * included once a width; sums have names, not numbers, lest the compiler keep them in memory, and
- * each size is a function of its own, since one of all of them is too much for its registers. */
+ * that use them are written once for vectors of LANES floats in a file NAME_tile.h, which
+ * codelets/widths.h includes once a width; sums have names, not numbers, lest the compiler keep
+ * them in memory, and each size is a function of its own, since one of all of them is too much for
+ * its registers. */
 #ifndef SL_CODELETS_TILES_H
 #define SL_CODELETS_TILES_H
 

@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 
-enum { FEW = 4, ALIGNMENT = 256 };
+enum { FEW = 4 };
 static const size_t MOST_BYTES = (size_t)32 << 20; /* more take longer to read than to bind */
 
 struct packed {
@@ -55,7 +55,7 @@ enum sl_status sl__pack_add(struct sl__pack *p, struct sl_tensor *tensor) {
     p->room = room;
   }
   p->parts[p->count++] = (struct packed){tensor, p->bytes};
-  p->bytes += (tensor->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  p->bytes += sl__pack_room(tensor->bytes);
   if (p->bytes > MOST_BYTES) p->bytes = MOST_BYTES;
   return SL_OK;
 }

@@ -7,6 +7,9 @@
 
 struct sl__pack;
 
+/* What a tensor takes in it: each begins at a multiple of 256 bytes, as CUDA's own allocations. */
+static inline size_t sl__pack_room(size_t bytes) { return (bytes + 255) / 256 * 256; }
+
 /* op: the operation "pack" (codelets/pack.c). */
 enum sl_status sl__pack_new(struct sl_context *context, struct sl__op *op, struct sl__pack **pack);
 /* Waits for the tasks that use it. NULL is legal. */
@@ -19,7 +22,7 @@ enum sl_status sl__pack_add(struct sl__pack *pack, struct sl_tensor *tensor);
 enum sl_status sl__pack_close(struct sl__pack *pack);
 bool sl__pack_is_closed(const struct sl__pack *pack);
 
-/* Where the tensor begins in it (a multiple of 256 bytes); -1: it is not in it. */
+/* Where the tensor begins in it; -1: it is not in it. */
 int64_t sl__pack_offset(const struct sl__pack *pack, const struct sl_tensor *tensor);
 /* NULL: it is empty. */
 struct sl_tensor *sl__pack_tensor(const struct sl__pack *pack);

@@ -161,8 +161,7 @@ static void limit_members(const struct sl__program *p, struct sl__segment *s) {
   int most = s->members ? 1 : 0;
   for (int i = 0; i < s->stretch_count; i++) {
     const struct stretch *st = &s->stretches[i];
-    int parts = st->slices ? st->slices : st->units ? s->members : 1;
-    if (parts > most) most = parts;
+    if (parts_of(p, s, st) > most) most = parts_of(p, s, st);
   }
   if (most < s->members && !p->forced_parts) s->members = most;
 }

@@ -46,9 +46,8 @@ struct sl__cut {
   int64_t units; /* alike: parts are cut between them */
   bool flat;     /* unit i is the i-th of equal runs of every output, and a row of the outputs needs
                     only that row of what has rows */
-  bool
-      pointwise; /* flat, and a value needs only its own place of what is as large as the outputs */
-  int phases;    /* one begins when all parts of the one before have ended; 0: there are none */
+  bool pointwise; /* flat, and a value needs its own place alone of what is as large as outputs */
+  int phases;     /* one begins when all parts of the one before have ended; 0: there are none */
 
   /* Can the kernel do the next call, too, which alone reads what it wrote, as its buffer `which`?
    * Then the arguments are told so; the call's other inputs follow the own buffers. Or NULL. */

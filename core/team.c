@@ -47,7 +47,9 @@ void sl__team_free(struct sl__team *team) {
   free(team);
 }
 
-static inline void rest(void) {
+/* Who is waited for may have lost its core to another thread: now and then it gets this one. */
+static inline void rest(unsigned turn) {
+  if (turn % 4096 == 0) sched_yield();
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -55,13 +57,8 @@ static inline void rest(void) {
 #endif
 }
 
-/* Who is waited for may have lost its core to another thread: then it gets this one. */
 static void wait_until_done(const struct state *s, int parts) {
-  for (unsigned turn = 1; __atomic_load_n(&s->done, __ATOMIC_ACQUIRE) < parts; turn++)
-    if (turn % 4096)
-      rest();
-    else
-      sched_yield();
+  for (unsigned turn = 1; __atomic_load_n(&s->done, __ATOMIC_ACQUIRE) < parts; turn++) rest(turn);
 }
 
 /* Parts [first, end) as bits. */
@@ -123,10 +120,7 @@ void sl__team_lead(struct sl__team *t, int member, void *job) {
   /* from here on nobody joins; who is there has nothing left to do but to find that out */
   uint32_t present = __atomic_and_fetch(&t->present, ~(OPEN | own), __ATOMIC_SEQ_CST);
   for (unsigned turn = 1; present; turn++) {
-    if (turn % 4096)
-      rest();
-    else
-      sched_yield();
+    rest(turn);
     present = __atomic_load_n(&t->present, __ATOMIC_ACQUIRE);
   }
   __atomic_fetch_add(&t->ended, 1, __ATOMIC_RELAXED);
@@ -152,7 +146,7 @@ static bool enter(struct sl__team *t, int member) {
 void sl__team_join(struct sl__team *t, int member, double patience_us) {
   double until = sl__microseconds() + patience_us;
   for (unsigned turn = 1; !enter(t, member); turn++) {
-    rest();
+    rest(turn);
     if (!is_expecting(t) || (turn % 64 == 0 && sl__microseconds() > until)) return;
   }
   for (int i = 0; i < t->count; i++) do_round(t, i, member);

@@ -16,7 +16,8 @@ extern "C" {
  * is run together, as one batch of up to max_batch samples (dynamic batching), and several batches
  * are under way at once, on the devices of the context or where sl_place says (batch b as replica b
  * of its rules, round and round). Activations' memory is that of a worker's largest pass, kept
- * until sl_close: each lies where one that is no longer needed was. Several predictors, of the same
+ * until sl_close: each lies where one that is no longer needed was. Many small parameters are
+ * there twice: as the model has them, and packed, up to 32 MB a predictor. Several predictors, of the same
  * model or of different ones, may share a context; while one is open, nothing is trained, placed
  * automatically or measured in it.
  *
