@@ -1,4 +1,5 @@
-/* 2-D convolution. Forward without a matrix (codelets/direct.c); else a matrix product per image:
+/* 2-D convolution. Forward without a matrix (codelets/winograd.c, direct.c); else a matrix product
+ * per image:
  * the windows of an image become the columns of a matrix (im2col; Chellapilla, Puri, Simard 2006)
  * in scratch memory that stays in the cache. */
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "codelets/direct.h"
 #include "codelets/gemm.h"
 #include "codelets/onednn.h"
+#include "codelets/winograd.h"
 #include "core/error.h"
 
 /* A 1x1 convolution's matrix is the image itself. */
@@ -135,20 +137,35 @@ static bool absorb(void *args, const struct sl__op *next, const void *next_args,
   return true;
 }
 
+/* One of those whose sums stay in registers. */
+static bool is_own(const struct sl__conv_args *a) {
+  return a->implementation == SL_DIRECT || a->implementation == SL_WINOGRAD;
+}
+
+static int64_t own_units(const struct sl__conv_args *a, bool *planes) {
+  return a->implementation == SL_WINOGRAD ? sl__winograd_units(a, planes, 0)
+                                          : sl__direct_units(a, planes, 0);
+}
+
+/* Of the implementations that there are. */
+static int64_t own_scratch(const struct sl__conv_args *a) {
+  int64_t direct = sl__direct_scratch(a);
+  int64_t winograd = sl__winograd_serves(a) ? sl__winograd_scratch(a) : 0;
+  return direct > winograd ? direct : winograd;
+}
+
 /* Between planes as many as a tile has. */
-static struct sl__cut direct_cut(const struct sl__conv_args *a) {
+static struct sl__cut own_cut(const struct sl__conv_args *a) {
   bool planes;
-  int64_t units = sl__direct_units(a, &planes, 0);
+  int64_t units = own_units(a, &planes);
   return (struct sl__cut){.units = planes && a->out_channels % 8 == 0 ? units / 8 : units,
                           .flat = planes,
                           .absorb = absorb};
 }
 
 /* The buffers of absorbed calls follow the four that it has. scale [K] is made here. */
-static struct sl__direct_after after_of(const struct sl__conv_args *a, void *buffers[],
-                                        float *scale) {
-  struct sl__direct_after after = {.residual =
-                                       a->residual ? sl__buffer(buffers, 4 + 2 * a->norm) : NULL};
+static struct sl__after after_of(const struct sl__conv_args *a, void *buffers[], float *scale) {
+  struct sl__after after = {.residual = a->residual ? sl__buffer(buffers, 4 + 2 * a->norm) : NULL};
   if (!a->norm) return after;
   const float *norm = sl__buffer(buffers, 4), *running = sl__buffer(buffers, 5);
   for (int32_t c = 0; c < a->out_channels; c++)
@@ -159,13 +176,30 @@ static struct sl__direct_after after_of(const struct sl__conv_args *a, void *buf
   return after;
 }
 
-static void forward_directly(const struct sl__conv_args *a, const float *x, const float *weight,
-                             float *y, float *scratch, const struct sl__direct_after *after,
-                             const void *cl_arg) {
-  const float *bias = a->has_bias ? weight + a->out_channels * sl__conv_taps(a) : NULL;
-  bool planes;
-  struct sl__share share = sl__share(cl_arg, sl__direct_units(a, &planes, 0));
-  sl__direct_forward(a, x, weight, bias, after, y, scratch, share, 0);
+/* Transformed weights, and the biases. */
+static int64_t formed_size(const struct sl__conv_args *a) {
+  return sl__winograd_weights(a) + a->has_bias * a->out_channels;
+}
+
+static void make_form(const void *args, const void *from, void *to) {
+  const struct sl__conv_args *a = args;
+  const float *bias = (const float *)from + a->out_channels * sl__conv_taps(a);
+  sl__winograd_transform(a, from, 0, a->out_channels, to);
+  if (a->has_bias)
+    memcpy((float *)to + sl__winograd_weights(a), bias, (size_t)a->out_channels * sizeof *bias);
+}
+
+static void own_forward(const struct sl__conv_args *a, const float *x, const float *weight,
+                        float *y, float *scratch, const struct sl__after *after,
+                        const void *cl_arg) {
+  bool planes, is_formed = sl__is_formed(cl_arg);
+  int64_t weights = is_formed ? sl__winograd_weights(a) : a->out_channels * sl__conv_taps(a);
+  const float *bias = a->has_bias ? weight + weights : NULL;
+  struct sl__share share = sl__share(cl_arg, own_units(a, &planes));
+  if (a->implementation == SL_WINOGRAD)
+    sl__winograd_forward(a, x, weight, is_formed, bias, after, y, scratch, share, 0);
+  else
+    sl__direct_forward(a, x, weight, bias, after, y, scratch, share, 0);
 }
 
 static void forward(const struct sl__conv_args *a, const float *x, const float *weight, float *y,
@@ -232,12 +266,12 @@ SL_KERNEL void sl__conv2d_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__conv_args *a = sl__args(cl_arg);
   const float *x = sl__buffer(buffers, 0), *weight = sl__buffer(buffers, 1);
   float *y = sl__buffer(buffers, 2), *scratch = sl__buffer(buffers, 3);
-  if (a->implementation != SL_DIRECT) {
+  if (!is_own(a)) {
     forward(a, x, weight, y, scratch);
     return;
   }
-  struct sl__direct_after after = after_of(a, buffers, scratch + sl__direct_scratch(a));
-  forward_directly(a, x, weight, y, scratch, &after, cl_arg);
+  struct sl__after after = after_of(a, buffers, scratch + own_scratch(a));
+  own_forward(a, x, weight, y, scratch, &after, cl_arg);
 }
 
 SL_KERNEL void sl__conv2d_backward_data_cpu(void *buffers[], void *cl_arg) {
@@ -254,10 +288,10 @@ SL_KERNEL void sl__conv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
 
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__conv_args a = *(const struct sl__conv_args *)args;
-  const struct sl__direct_after nothing = {0};
+  const struct sl__after nothing = {0};
   a.implementation = i;
-  if (i == SL_DIRECT)
-    forward_directly(&a, m[0], m[1], m[2], m[3], &nothing, &(struct sl__args_header){0});
+  if (is_own(&a))
+    own_forward(&a, m[0], m[1], m[2], m[3], &nothing, &(struct sl__args_header){0});
   else
     forward(&a, m[0], m[1], m[2], m[3]);
 }
@@ -330,7 +364,8 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
   struct sl_tensor *scratch;
   int64_t matrix = is_product(a) ? 1 : sl__conv_taps(a) * sl__conv_pixels(a), room = matrix;
   bool direct = op == &sl__op_conv2d_forward && sl__direct_fits(a);
-  int64_t own = direct ? sl__direct_scratch(a) + a->out_channels : 0; /* with after_of's scale */
+  bool winograd = direct && sl__winograd_serves(a);
+  int64_t own = direct ? own_scratch(a) + a->out_channels : 0; /* with after_of's scale */
   if (own > room) room = matrix = own;
   if (l->place.where == STARPU_CUDA) room = 1; /* cuDNN has a workspace */
   if (op == &sl__op_conv2d_backward_weight && first->type == SL_BF16) {
@@ -339,8 +374,10 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
   }
   struct sl__candidates c = {
       .operation = op->codelet.name,
-      .mask = sl__choice_products() | sl__choice_primitives() | (uint32_t)direct << SL_DIRECT,
-      .preferred = direct                                   ? SL_DIRECT
+      .mask = sl__choice_products() | sl__choice_primitives() | (uint32_t)direct << SL_DIRECT |
+              (uint32_t)winograd << SL_WINOGRAD,
+      .preferred = winograd                                 ? SL_WINOGRAD
+                   : direct                                 ? SL_DIRECT
                    : sl__gemm_preferred() == SL_GEMM_ONEDNN ? SL_OWN_ONEDNN
                                                             : SL_OWN_OPENBLAS,
       .sizes = &a->images,
@@ -352,10 +389,12 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
   double flops = 2.0 * a->images * (double)a->out_channels * (double)sl__conv_pixels(a) *
                  (double)sl__conv_taps(a);
   struct sl__launch launch = *l;
-  if (direct && a->implementation == SL_DIRECT && l->place.where != STARPU_CUDA) {
-    launch.cut = direct_cut(a);
+  if (direct && is_own(a) && l->place.where != STARPU_CUDA) {
+    launch.cut = own_cut(a);
     room = own;
   }
+  if (launch.cut.units && a->implementation == SL_WINOGRAD)
+    launch.form = (struct sl__form){make_form, 1, (size_t)formed_size(a) * sizeof(float)};
   enum sl_status status = sl__scratch(context, (size_t)room * sizeof(float), &scratch);
   if (status != SL_OK) return status;
   return sl__submit(context, op, &launch, 4, (struct sl_tensor *[]){first, second, out, scratch}, a,

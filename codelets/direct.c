@@ -2,8 +2,7 @@
 
 #include <string.h>
 
-#include "codelets/activation.h"
-#include "codelets/batchnorm.h"
+#include "codelets/copy.h"
 #include "codelets/tiles.h"
 
 /* Where a vector of outputs begins. */
@@ -61,66 +60,6 @@ static void run_channels(const struct width *w, const struct shape *g, int chann
     int count = channels - k < most ? channels - k : most;
     tiles[count](g, image, at, weight + k * g->taps, bias ? bias + k : NULL, y + k * g->to_plane);
   }
-}
-
-/* ---- what comes after ---- */
-
-/* Of some channels the same run of values each, `plane` apart. */
-struct runs {
-  int64_t channels, plane, count;
-  float *y;
-  const float *mean, *scale, *shift, *residual; /* those of the first channel and value */
-};
-
-/* The choices are constants wherever it is called. */
-SL_INLINE void finish_as(const struct runs *r, const bool norm, const bool residual,
-                         const bool relu) {
-  for (int64_t k = 0; k < r->channels; k++) {
-    float *restrict y = r->y + k * r->plane;
-    const float *restrict other = residual ? r->residual + k * r->plane : NULL;
-    float mean = norm ? r->mean[k] : 0, scale = norm ? r->scale[k] : 1;
-    float shift = norm ? r->shift[k] : 0;
-    for (int64_t i = 0; i < r->count; i++) {
-      float v = y[i];
-      if (norm) v = sl__norm_value(v, mean, scale, shift);
-      if (residual) v = v + other[i];
-      y[i] = relu ? sl__activation_value(SL_ACTIVATION_RELU, v) : v;
-    }
-  }
-}
-
-SL_SIMD static void finish(const struct runs *r, bool relu) {
-  bool norm = r->scale, residual = r->residual;
-  if (norm && residual && relu)
-    finish_as(r, true, true, true);
-  else if (norm && residual)
-    finish_as(r, true, true, false);
-  else if (norm && relu)
-    finish_as(r, true, false, true);
-  else if (norm)
-    finish_as(r, true, false, false);
-  else if (residual && relu)
-    finish_as(r, false, true, true);
-  else if (residual)
-    finish_as(r, false, true, false);
-  else if (relu)
-    finish_as(r, false, false, true);
-}
-
-static void finish_all(const struct runs *r, enum sl_activation activation) {
-  finish(r, activation == SL_ACTIVATION_RELU);
-  for (int64_t k = 0; k < r->channels && activation != SL_ACTIVATION_RELU; k++)
-    sl__activate(activation, r->y + k * r->plane, r->y + k * r->plane, r->count);
-}
-
-/* These of r's values, counted in each plane. */
-static void finish_part(const struct runs *r, enum sl_activation activation, int64_t from,
-                        int64_t end) {
-  struct runs part = *r;
-  part.y += from;
-  part.count = end - from;
-  if (part.residual) part.residual += from;
-  finish_all(&part, activation);
 }
 
 /* ---- the frame ---- */
@@ -234,25 +173,6 @@ SL_INLINE void inside(int32_t width, int32_t outputs, int32_t stride, int32_t re
   if (*end > outputs) *end = outputs;
 }
 
-/* Rows are short: whole vectors, the last of which may lie over the one before. */
-SL_INLINE void copy_row(float *restrict to, const float *restrict from, int32_t count) {
-  int32_t i = 0;
-  for (; i + 16 <= count; i += 16) memcpy(to + i, from + i, 16 * sizeof *to);
-  if (count < 16 && i + 8 <= count) {
-    memcpy(to, from, 8 * sizeof *to);
-    i = 8;
-  }
-  if (i == count) return;
-  if (count >= 16) {
-    memcpy(to + count - 16, from + count - 16, 16 * sizeof *to);
-  } else if (count >= 4) {
-    for (; i + 4 <= count; i += 4) memcpy(to + i, from + i, 4 * sizeof *to);
-    memcpy(to + count - 4, from + count - 4, 4 * sizeof *to);
-  } else {
-    for (; i < count; i++) to[i] = from[i];
-  }
-}
-
 SL_INLINE void spread_row(float *restrict to, const float *restrict from, int32_t count,
                           int32_t stride) {
   for (int32_t i = 0; i < count; i++) to[i] = from[(int64_t)i * stride];
@@ -278,7 +198,7 @@ SL_INLINE void spread_eight(float *restrict to, const float *restrict from) {
   memcpy(to, &low, sizeof low);
 }
 
-/* As copy_row. */
+/* As sl__copy_row. */
 SL_INLINE void spread_row_2(float *restrict to, const float *restrict from, int32_t count) {
   int32_t i = 0;
   if (count >= 8) {
@@ -306,7 +226,7 @@ SL_INLINE void clear_column(float *column, int32_t rows, int32_t pitch) {
 SL_INLINE void slide_rows(float *restrict to, const float *restrict from, int32_t rows,
                           int32_t width, int32_t by) {
   int32_t right = by < 0 ? -by : 0, left = by > 0 ? by : 0;
-  copy_row(to + right, from + left, rows * width - right - left);
+  sl__copy_row(to + right, from + left, rows * width - right - left);
   for (int32_t j = 0; j < right; j++) clear_column(to + j, rows, width);
   for (int32_t j = width - left; j < width; j++) clear_column(to + j, rows, width);
 }
@@ -336,7 +256,7 @@ SL_INLINE void frame_plane(const struct sl__conv_args *a, const struct shape *g,
   to += (int64_t)top * g->pitch + first;
   for (int32_t i = top; i < bottom; i++) {
     if (stride_w == 1)
-      copy_row(to, from, end - first);
+      sl__copy_row(to, from, end - first);
     else if (stride_w == 2)
       spread_row_2(to, from, end - first);
     else
@@ -380,7 +300,7 @@ SL_SIMD static void frame(const struct sl__conv_args *a, const struct shape *g, 
 SL_SIMD static void gather(const struct shape *g, int64_t channels, const float *from, float *y) {
   for (int64_t k = 0; k < channels; k++, from += g->to_plane)
     for (int32_t h = 0; h < g->out_height; h++, y += g->out_width)
-      copy_row(y, from + (int64_t)h * g->pitch, g->out_width);
+      sl__copy_row(y, from + (int64_t)h * g->pitch, g->out_width);
 }
 
 /* ---- what is called ---- */
@@ -395,7 +315,7 @@ struct work {
 /* Vectors of all that an image's outputs are. Three at a time use the registers best; two less than
  * six are more than three. What follows takes them while they are in the first cache. */
 static void run_image(const struct work *w, struct sl__share all, const float *weight,
-                      const float *bias, const struct runs *out) {
+                      const float *bias, const struct sl__runs *out) {
   const struct shape *g = &w->shape;
   for (int64_t v = all.first, vectors; v < all.end; v += vectors) {
     const struct start *at = g->start + v;
@@ -404,8 +324,8 @@ static void run_image(const struct work *w, struct sl__share all, const float *w
     run_channels(&w->width, g, (int)out->channels, (int)vectors, w->image, at, weight, bias,
                  out->y);
     if (!g->gathers)
-      finish_part(out, (enum sl_activation)w->args->activation, at->to,
-                  at[vectors - 1].to + w->width.lanes);
+      sl__finish(out, (enum sl_activation)w->args->activation, at->to,
+                 at[vectors - 1].to + w->width.lanes);
   }
 }
 
@@ -427,23 +347,17 @@ static void find_tables(const struct work *w) {
 
 /* Channels of the image that is in the frame; y: that image's. */
 static void run_share(const struct work *w, struct sl__share channels, struct sl__share vectors,
-                      const float *weight, const float *bias, const struct sl__direct_after *after,
+                      const float *weight, const float *bias, const struct sl__after *after,
                       float *y) {
   const struct shape *g = &w->shape;
-  int64_t first = channels.first, count = channels.end - first, at = first * g->pixels;
-  struct runs out = {.channels = count, .plane = g->pixels, .count = g->pixels, .y = y + at};
-  if (after->scale) {
-    out.mean = after->mean + first;
-    out.scale = after->scale + first;
-    out.shift = after->shift + first;
-  }
-  if (after->residual) out.residual = after->residual + at;
-  struct runs wide = out;
+  int64_t first = channels.first;
+  struct sl__runs out = sl__runs_of(w->args, after, y, first, channels.end);
+  struct sl__runs wide = out;
   if (g->gathers) wide.y = w->to + first * g->to_plane;
   run_image(w, vectors, weight + first * g->taps, bias ? bias + first : NULL, &wide);
   if (!g->gathers) return;
-  gather(g, count, wide.y, out.y);
-  finish_all(&out, (enum sl_activation)w->args->activation);
+  gather(g, out.channels, wide.y, out.y);
+  sl__finish(&out, (enum sl_activation)w->args->activation, 0, out.count);
 }
 
 /* One image is cut between its pixels, so that who has a part of it finds most of what it reads in
@@ -475,15 +389,15 @@ static struct rows rows_of(const struct work *w, struct sl__share vectors) {
 }
 
 static void run_vectors(const struct work *w, const float *x, struct sl__share vectors,
-                        const float *weight, const float *bias,
-                        const struct sl__direct_after *after, float *y) {
+                        const float *weight, const float *bias, const struct sl__after *after,
+                        float *y) {
   if (vectors.end == units_of(w->args, &w->shape, w->width.lanes)) vectors.end = w->shape.starts;
   frame(w->args, &w->shape, rows_of(w, vectors), true, x, w->image);
   run_share(w, (struct sl__share){0, w->args->out_channels}, vectors, weight, bias, after, y);
 }
 
 static void run_planes(const struct work *w, const float *x, struct sl__share planes,
-                       const float *weight, const float *bias, const struct sl__direct_after *after,
+                       const float *weight, const float *bias, const struct sl__after *after,
                        float *y) {
   const struct sl__conv_args *a = w->args;
   const struct sl__share vectors = {0, w->shape.starts};
@@ -491,7 +405,7 @@ static void run_planes(const struct work *w, const float *x, struct sl__share pl
   for (bool clear = true; n * k < planes.end; n++, clear = false) {
     struct sl__share mine = {n * k < planes.first ? planes.first - n * k : 0,
                              (n + 1) * k > planes.end ? planes.end - n * k : k};
-    struct sl__direct_after of_image = *after;
+    struct sl__after of_image = *after;
     if (after->residual) of_image.residual += n * sl__conv_y_size(a);
     frame(a, &w->shape, (struct rows){0, w->shape.height}, clear, x + n * sl__conv_x_size(a),
           w->image);
@@ -500,8 +414,8 @@ static void run_planes(const struct work *w, const float *x, struct sl__share pl
 }
 
 void sl__direct_forward(const struct sl__conv_args *a, const float *x, const float *weight,
-                        const float *bias, const struct sl__direct_after *after, float *y,
-                        float *scratch, struct sl__share share, int most_lanes) {
+                        const float *bias, const struct sl__after *after, float *y, float *scratch,
+                        struct sl__share share, int most_lanes) {
   struct work w = work_of(a, scratch, most_lanes);
   if (share.first >= share.end) return;
   find_tables(&w);

@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "codelets/conv2d.h"
+#include "codelets/finish.h"
 #include "core/submit.h"
 
 /* Are its offsets within 32 bits? */
@@ -17,12 +17,6 @@ bool sl__direct_fits(const struct sl__conv_args *a);
 /* Floats of scratch memory that it needs. */
 int64_t sl__direct_scratch(const struct sl__conv_args *a);
 
-/* What an output goes through while it is in the cache: normalisation, where there is a scale, [K]
- * each; a sum, where there is a residual, as y; the activation of the arguments. */
-struct sl__direct_after {
-  const float *mean, *scale, *shift, *residual;
-};
-
 /* Units that its work can be cut between: the planes of y, all images' one after the other, or
  * pixels of a single image, in the order of its rows. most_lanes: as sl__lanes. */
 int64_t sl__direct_units(const struct sl__conv_args *a, bool *planes, int most_lanes);
@@ -30,7 +24,7 @@ int64_t sl__direct_units(const struct sl__conv_args *a, bool *planes, int most_l
 /* y [N, K, H', W'] of x [N, C, H, W], weight [K, C, R, S] and bias [K] (NULL: none): these of its
  * units. */
 void sl__direct_forward(const struct sl__conv_args *a, const float *x, const float *weight,
-                        const float *bias, const struct sl__direct_after *after, float *y,
+                        const float *bias, const struct sl__after *after, float *y,
                         float *scratch, struct sl__share share, int most_lanes);
 
 #endif

@@ -17,12 +17,6 @@ enum {
 };
 #define SL_FEW_EACH(use) use(0) use(1) use(2) use(3) use(4) use(5) use(6) use(7)
 
-#define EACH_4(s, use) use(0, s), use(1, s), use(2, s), use(3, s)
-#define EACH_8(s, use) EACH_4(s, use), use(4, s), use(5, s), use(6, s), use(7, s)
-#define EACH_16(s, use)                                                                            \
-  EACH_8(s, use), use(8, s), use(9, s), use(10, s), use(11, s), use(12, s), use(13, s),            \
-      use(14, s), use(15, s)
-
 /* Read once, not by each instruction that it is a factor of. */
 #ifdef SL_WIDTHS
 #define IN_REGISTER(v) __asm__("" : "+v"(v))

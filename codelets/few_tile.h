@@ -10,7 +10,7 @@ typedef int32_t BITS __attribute__((vector_size(LANES * 4)));
 
 /* ---- a panel: columns of a matrix turned into rows ---- */
 
-#define EACH(s, use) SL_JOIN(EACH_, LANES)(s, use)
+#define EACH(s, use) SL_JOIN(SL_LANES_, LANES)(s, use)
 #define LOW(l, s) ((l) & (s) ? LANES + (l) - (s) : (l))
 #define HIGH(l, s) ((l) & (s) ? LANES + (l) : (l) + (s))
 

@@ -21,16 +21,27 @@
 enum { SL_TILE_ROWS = 8, SL_TILE_COLUMNS = 5 }; /* at the most */
 
 /* The sizes (rows, columns) whose sums, factors and one factor more fit into 16 registers, and into
- * 32. */
-#define SL_TILES_4(use)                                                                            \
+ * 32; and those of up to two columns. */
+#define SL_TILES_OF_TWO_4(use)                                                                     \
   use(1, 1) use(2, 1) use(3, 1) use(4, 1) use(5, 1) use(6, 1) use(7, 1) use(8, 1) use(1, 2)        \
-      use(2, 2) use(3, 2) use(4, 2) use(5, 2) use(6, 2) use(1, 3) use(2, 3) use(3, 3) use(4, 3)    \
-          use(1, 4) use(2, 4) use(3, 4) use(1, 5) use(2, 5)
+      use(2, 2) use(3, 2) use(4, 2) use(5, 2) use(6, 2)
+#define SL_TILES_OF_TWO_8 SL_TILES_OF_TWO_4
+#define SL_TILES_OF_TWO_16(use) SL_TILES_OF_TWO_4(use) use(7, 2) use(8, 2)
+#define SL_TILES_4(use)                                                                            \
+  SL_TILES_OF_TWO_4(use)                                                                           \
+  use(1, 3) use(2, 3) use(3, 3) use(4, 3) use(1, 4) use(2, 4) use(3, 4) use(1, 5) use(2, 5)
 #define SL_TILES_8 SL_TILES_4
 #define SL_TILES_16(use)                                                                           \
   SL_TILES_4(use)                                                                                  \
   use(7, 2) use(8, 2) use(5, 3) use(6, 3) use(7, 3) use(8, 3) use(4, 4) use(5, 4) use(6, 4)        \
       use(3, 5) use(4, 5) use(5, 5)
+
+/* use(lane, s) of all lanes, as a list. */
+#define SL_LANES_4(s, use) use(0, s), use(1, s), use(2, s), use(3, s)
+#define SL_LANES_8(s, use) SL_LANES_4(s, use), use(4, s), use(5, s), use(6, s), use(7, s)
+#define SL_LANES_16(s, use)                                                                        \
+  SL_LANES_8(s, use), use(8, s), use(9, s), use(10, s), use(11, s), use(12, s), use(13, s),        \
+      use(14, s), use(15, s)
 
 /* use(row, column) of all sums, use(row), use(column): those beyond a tile's size are left out by
  * comparing constants. */

@@ -1,5 +1,6 @@
 /* Copies of many small tensors in one: a task that reads them all costs StarPU as much as a task
- * with one. For what is written seldom and read by many short tasks. */
+ * with one. And forms of tensors that kernels would else make at each call (struct sl__form). For
+ * what is written seldom and read by many short tasks. */
 #ifndef SL_CORE_PACK_H
 #define SL_CORE_PACK_H
 
@@ -15,19 +16,32 @@ enum sl_status sl__pack_new(struct sl_context *context, struct sl__op *op, struc
 /* Waits for the tasks that use it. NULL is legal. */
 void sl__pack_free(struct sl__pack *pack);
 
-/* Add a tensor, which must outlive the pack; not any more once it is closed, nor what would make it
- * too large: SL_OK all the same. */
-enum sl_status sl__pack_add(struct sl__pack *pack, struct sl_tensor *tensor);
-/* From here on it stays as it is. Too few tensors are no pack: then it is empty. */
+/* What is in it: a tensor as it is, or with `make` that form of it; args: the kernel's arguments.
+ */
+struct sl__pack_item {
+  struct sl_tensor *tensor;
+  void (*make)(const void *args, const void *from, void *to);
+  size_t bytes;
+  const void *args;
+  size_t args_size;
+};
+
+/* Add an item, whose tensor must outlive the pack; args are copied. Not any more once it is closed,
+ * nor what would make it too large: SL_OK all the same. */
+enum sl_status sl__pack_add(struct sl__pack *pack, const struct sl__pack_item *item);
+/* From here on it stays as it is. A few tensors without forms are no pack: then it is empty. */
 enum sl_status sl__pack_close(struct sl__pack *pack);
 bool sl__pack_is_closed(const struct sl__pack *pack);
 
-/* Where the tensor begins in it; -1: it is not in it. */
-int64_t sl__pack_offset(const struct sl__pack *pack, const struct sl_tensor *tensor);
+/* Where such an item begins in it, whatever its arguments; -1: it is not in it. */
+int64_t sl__pack_offset(const struct sl__pack *pack, const struct sl__pack_item *item);
 /* NULL: it is empty. */
 struct sl_tensor *sl__pack_tensor(const struct sl__pack *pack);
 
 /* Copy again, by a task, where one of them was written since. */
 enum sl_status sl__pack_refresh(struct sl__pack *pack);
+
+/* What the task does: item i from its tensor's memory into the pack's. */
+void sl__pack_fill(const struct sl__pack *pack, int i, const void *from, char *to);
 
 #endif

@@ -113,7 +113,10 @@ enum sl_status sl__program_note(struct sl__program *p, const struct sl__call *fr
   if (call->place.where != STARPU_CUDA) sl__place_here(&call->place, on_gpu);
   call->tensor = sl__alloc((size_t)from->count, sizeof *call->tensor, "a program");
   call->args = sl__alloc(1, call->args_size, "a program");
-  if (!from->header->halves) call->cut = from->launch->cut;
+  if (!from->header->halves) {
+    call->cut = from->launch->cut;
+    call->form = from->launch->form;
+  }
   p->call_count++; /* freed with the program */
   if (!call->tensor || !call->args) return SL_NO_MEMORY;
   *call->args = *from->header;
@@ -134,6 +137,11 @@ enum sl_status sl__program_note(struct sl__program *p, const struct sl__call *fr
     modes = sl__next_mode(modes);
   }
   return SL_OK;
+}
+
+/* Its kernel runs on CPUs only, so it may be told what only that one knows of. */
+static bool is_for_cpus(const struct call *call) {
+  return !(call->place.where & STARPU_CUDA && starpu_cuda_worker_get_count());
 }
 
 static bool same_place(const struct sl__place *a, const struct sl__place *b) {
@@ -192,9 +200,8 @@ static enum sl_status absorb(struct sl__program *p, const struct sl_tensor *resu
   enum sl_status status = SL_OK;
   for (int c = 0; c + 1 < p->call_count && status == SL_OK;) {
     const struct call *call = &p->calls[c], *next = &p->calls[c + 1];
-    bool may = call->cut.absorb &&
-               !(call->place.where & STARPU_CUDA && starpu_cuda_worker_get_count()) &&
-               same_place(&call->place, &next->place) && !next->args->halves;
+    bool may = call->cut.absorb && is_for_cpus(call) && same_place(&call->place, &next->place) &&
+               !next->args->halves;
     int which = may ? handed_on(p, c, result) : -1;
     if (which >= 0 && call->cut.absorb(call->args + 1, next->op, next->args + 1, which))
       status = join(p, c, which);
@@ -320,20 +327,82 @@ static enum sl_status describe(struct sl__program *p, struct sl__segment *s) {
   return SL_OK;
 }
 
+static bool may_pack(const struct sl__program *p, const struct used *u) {
+  return !u->is_written && u->tensor != p->input;
+}
+
+/* Is it read as it is? */
+static bool is_read_plain(const struct sl__program *p, int number) {
+  for (int c = 0; c < p->call_count; c++)
+    for (int k = 0; k < p->calls[c].count; k++) {
+      const struct call *call = &p->calls[c];
+      bool formed = call->form.make && call->form.buffer == k;
+      if (call->tensor[k] == number && !formed) return true;
+    }
+  return false;
+}
+
+static struct sl__pack_item plain_item(const struct used *u) {
+  return (struct sl__pack_item){.tensor = u->tensor, .bytes = u->tensor->bytes};
+}
+
+static struct sl__pack_item formed_item(const struct sl__program *p, const struct call *call) {
+  return (struct sl__pack_item){p->used[call->tensor[call->form.buffer]].tensor, call->form.make,
+                                call->form.bytes, call->args + 1,
+                                call->args_size - sizeof *call->args};
+}
+
+static enum sl_status fill_pack(struct sl__program *p) {
+  enum sl_status status = SL_OK;
+  for (int c = 0; c < p->call_count; c++) {
+    if (!p->calls[c].form.make) continue;
+    const struct sl__pack_item item = formed_item(p, &p->calls[c]);
+    SL_TRY(sl__pack_add(p->pack, &item));
+  }
+  for (int i = 0; i < p->used_count; i++) {
+    const struct sl__pack_item item = plain_item(&p->used[i]);
+    if (may_pack(p, &p->used[i]) && is_read_plain(p, i)) SL_TRY(sl__pack_add(p->pack, &item));
+  }
+  SL_TRY(sl__pack_close(p->pack));
+out:
+  return status;
+}
+
+/* The call reads that, which counts as a tensor of its own. */
+static enum sl_status use_form(struct sl__program *p, struct call *call, int64_t offset) {
+  int *tensor = &call->tensor[call->form.buffer];
+  if (!grow((void **)&p->used, p->used_count, &p->used_room, sizeof *p->used)) return SL_NO_MEMORY;
+  p->used[p->used_count] =
+      (struct used){.tensor = p->used[*tensor].tensor, .is_packed = true, .offset = (size_t)offset};
+  *tensor = p->used_count++;
+  call->args->is_formed = 1;
+  return SL_OK;
+}
+
 /* Several tasks would each need the whole pack where they need a part of it; and CPUs make it. */
 static enum sl_status find_packed(struct sl__program *p) {
   enum sl_status status = SL_OK;
-  if (p->segment_count > 1 || !starpu_cpu_worker_get_count()) return SL_OK;
-  bool fills = p->pack && !sl__pack_is_closed(p->pack);
-  for (int i = 0; i < p->used_count && status == SL_OK && fills; i++)
-    if (!p->used[i].is_written && p->used[i].tensor != p->input)
-      status = sl__pack_add(p->pack, p->used[i].tensor);
-  if (status == SL_OK && fills) status = sl__pack_close(p->pack);
-  for (int i = 0; i < p->used_count && status == SL_OK && p->pack; i++) {
-    int64_t offset = sl__pack_offset(p->pack, p->used[i].tensor);
-    p->used[i].is_packed = offset >= 0 && !p->used[i].is_written && p->used[i].tensor != p->input;
-    if (p->used[i].is_packed) p->used[i].offset = (size_t)offset;
+  if (!p->pack || p->segment_count > 1 || !starpu_cpu_worker_get_count()) return SL_OK;
+  for (int c = 0; c < p->call_count; c++) {
+    struct call *call = &p->calls[c];
+    bool may = call->form.make && is_for_cpus(call);
+    if (!may || !may_pack(p, &p->used[call->tensor[call->form.buffer]])) call->form.make = NULL;
   }
+  if (!sl__pack_is_closed(p->pack)) SL_TRY(fill_pack(p));
+  int count = p->used_count;
+  for (int c = 0; c < p->call_count; c++) {
+    if (!p->calls[c].form.make) continue;
+    const struct sl__pack_item item = formed_item(p, &p->calls[c]);
+    int64_t offset = sl__pack_offset(p->pack, &item);
+    if (offset >= 0) SL_TRY(use_form(p, &p->calls[c], offset));
+  }
+  for (int i = 0; i < count; i++) {
+    const struct sl__pack_item item = plain_item(&p->used[i]);
+    int64_t offset = may_pack(p, &p->used[i]) ? sl__pack_offset(p->pack, &item) : -1;
+    p->used[i].is_packed = offset >= 0;
+    if (offset >= 0) p->used[i].offset = (size_t)offset;
+  }
+out:
   return status;
 }
 

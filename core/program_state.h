@@ -15,6 +15,7 @@ struct call {
   struct sl__place place;
   double flops;
   struct sl__cut cut;
+  struct sl__form form;
   int64_t rows, outputs; /* of its first output; outputs: values */
   int count;
   int *tensor; /* [count], numbers in the program's list */

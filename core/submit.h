@@ -54,6 +54,15 @@ struct sl__cut {
   bool (*absorb)(void *args, const struct sl__op *next, const void *next_args, int which);
 };
 
+/* Another form of a parameter, that the kernel would else make of it at each call: who calls it
+ * often with the same parameter keeps one (core/pack.h). It depends on the parameter and, of the
+ * arguments, on what its shape tells. */
+struct sl__form {
+  void (*make)(const void *args, const void *from, void *to); /* NULL: there is none */
+  int buffer;                                                 /* the parameter's */
+  size_t bytes;
+};
+
 /* What the caller says of one task; zero value: anywhere, priority 0. */
 struct sl__launch {
   const char *name; /* of the layer, for traces; must outlive the task */
@@ -64,7 +73,8 @@ struct sl__launch {
   bool tf32;         /* a GPU may round the factors of products to 10 bits (TensorFloat-32) */
   const char *modes; /* of a task of its own: instead of the operation's; or NULL */
   struct sl__slice_mark mark;
-  struct sl__cut cut; /* the operation's own word, not the layer's */
+  struct sl__cut cut; /* this and what follows is the operation's own word, not the layer's */
+  struct sl__form form;
 };
 
 static inline const char *sl__modes(const struct sl__op *op, const struct sl__launch *launch) {
@@ -104,6 +114,7 @@ struct sl__args_header {
   uint32_t tf32;
   uint32_t part, parts; /* of a call that is cut; 0 parts: it is not */
   uint32_t phase;       /* 1 + its number; 0: all of them, one after the other */
+  uint32_t is_formed;   /* the launch's form is there instead of the parameter */
   int64_t units;        /* that parts are cut between; 0: those that the kernel says */
 };
 
@@ -136,6 +147,9 @@ static inline struct sl__share sl__share(const void *cl_arg, int64_t units) {
 /* The phase, from 0 on, that is to be done in this call; -1: all. */
 static inline int sl__phase(const void *cl_arg) {
   return (int)((const struct sl__args_header *)cl_arg)->phase - 1;
+}
+static inline bool sl__is_formed(const void *cl_arg) {
+  return ((const struct sl__args_header *)cl_arg)->is_formed;
 }
 static inline int sl__buffer_count(const void *cl_arg) {
   return (int)((const struct sl__args_header *)cl_arg)->count;

@@ -7,7 +7,7 @@
 #include "codelets/tiles.h"
 
 static const float guard = 12345.5f;
-static const struct sl__direct_after nothing;
+static const struct sl__after nothing;
 enum { GUARDS = 64 };
 
 static float *guarded(int64_t n) {
@@ -255,15 +255,15 @@ static void call_width(struct task *task, const struct memory *m, float *y, int 
 }
 
 /* With all that may come after an output; the vectors of channels are parts of x. */
-static struct sl__direct_after after_of(const struct memory *m) {
-  return (struct sl__direct_after){m->after, m->after + 1, m->after + 2, m->after + 3};
+static struct sl__after after_of(const struct memory *m) {
+  return (struct sl__after){m->after, m->after + 1, m->after + 2, m->after + 3};
 }
 
 static void call_after(struct task *task, const struct memory *m, float *y, int most_lanes) {
   const struct sl__conv_args *a = &task->args;
   const float *bias = a->has_bias ? m->weight + a->out_channels * sl__conv_taps(a) : NULL;
   struct sl__share share = sl__share(task, all_of(a, most_lanes).end);
-  struct sl__direct_after after = after_of(m);
+  struct sl__after after = after_of(m);
   sl__direct_forward(a, m->x, m->weight, bias, &after, y, m->scratch, share, most_lanes);
 }
 
@@ -271,7 +271,7 @@ static void call_after(struct task *task, const struct memory *m, float *y, int 
 static void check_after(struct sl__conv_args a, int most_lanes) {
   struct memory m = memory_of(&a);
   struct task task = {.args = a};
-  struct sl__direct_after after = after_of(&m);
+  struct sl__after after = after_of(&m);
   task.args.activation = SL_ACTIVATION_NONE;
   call_width(&task, &m, m.whole, most_lanes);
   task.args.activation = a.activation;

@@ -1,0 +1,414 @@
+#include "codelets/winograd.h"
+
+#include <string.h>
+
+#include "codelets/copy.h"
+#include "codelets/tiles.h"
+
+/* An image's tiles of 2x2 outputs are counted row after row, `pitch` a row; a vector has as many as
+ * it has floats. Whole rows in whole vectors are a unit. */
+struct shape {
+  int32_t lanes;
+  int64_t channels;
+  int32_t height, width;
+  int32_t down, across; /* rows and columns of tiles */
+  int32_t pitch;        /* tiles from row to row */
+  int32_t unit_rows, unit_vectors;
+  int32_t units; /* of an image, the last one may have less rows */
+  int32_t block; /* units that are worked on at a time */
+  bool halves;   /* two rows of y are a vector of outputs */
+  bool gathers;  /* vectors are neither these nor parts of a row: they go through a buffer */
+
+  /* A channel of an image is split into four planes, of even and odd rows and columns, in which
+   * neighbouring tiles' values lie side by side; with a row before and behind. */
+  int64_t plane; /* floats */
+
+  int64_t windows;        /* from place to place of the 16 */
+  int64_t sums, sums_row; /* the same, and from channel to channel */
+  int32_t *edges; /* [unit's vectors][2][lanes]: all bits where a window has a column at its left,
+                     and at its right */
+  int32_t *at;    /* [image's vectors][2]: where the halves of their even rows' outputs go */
+  int64_t below;  /* from there to the odd rows' */
+};
+
+typedef void split_rows(const struct shape *g, const float *x, int32_t first, int32_t end,
+                        float *to);
+typedef void make_windows(const struct shape *g, const float *frame, int32_t first, int32_t end,
+                          float *to);
+/* Sums of so many rows of weights by so many vectors. */
+typedef void run_tile(const struct shape *g, const float *weight, const float *window, float *to);
+typedef void make_outputs(const struct shape *g, const float *sums, float bias, int32_t vectors,
+                          const int32_t *at, float *to);
+
+/* Behind the first plane's beginning is room for what is read at the left of its first value. */
+enum { BEFORE = 16,BLOCK = 4 /* vectors */, MOST_VECTORS = 16 /* of a unit of several rows */ };
+
+#define SL_TILE_FILE "codelets/winograd_tile.h"
+#include "codelets/widths.h"
+
+struct width {
+  int lanes;
+  split_rows *split;
+  make_windows *windows;
+  run_tile *const (*tiles)[SL_TILE_ROWS + 1];
+  make_outputs *outputs;
+};
+
+static struct width width_of(int lanes) {
+#ifdef SL_WIDTHS
+  if (lanes == 16) return (struct width){16, split_16, windows_16, tiles_16, outputs_16};
+  if (lanes == 8) return (struct width){8, split_8, windows_8, tiles_8, outputs_8};
+#endif
+  return (struct width){lanes, split_4, windows_4, tiles_4, outputs_4};
+}
+
+bool sl__winograd_serves(const struct sl__conv_args *a) {
+  const int32_t least = 16;
+  bool same = a->kernel_h == 3 && a->kernel_w == 3 && a->stride_h == 1 && a->stride_w == 1 &&
+              a->pad_h == 1 && a->pad_w == 1;
+  return same && a->channels >= least && a->out_channels >= least &&
+         sl__conv_x_size(a) < INT32_MAX / 4 && sl__conv_y_size(a) < INT32_MAX / 4;
+}
+
+/* ---- tables and memory ---- */
+
+static int32_t ceil_div(int32_t a, int32_t b) { return a / b + (a % b != 0); }
+
+static int64_t aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
+
+static int32_t gcd(int32_t a, int32_t b) { return b ? gcd(b, a % b) : a; }
+
+/* So many rows of tiles, which are whole vectors or all that there are. */
+static void try_rows(struct shape *g, int32_t rows, int32_t pitch) {
+  struct shape other = *g;
+  other.pitch = pitch;
+  other.unit_rows = rows;
+  other.unit_vectors = ceil_div(rows * pitch, g->lanes);
+  other.units = ceil_div(g->down, rows);
+  int64_t before = (int64_t)g->units * g->unit_vectors;
+  if (!before || (int64_t)other.units * other.unit_vectors < before) *g = other;
+}
+
+static void find_units(struct shape *g) {
+  int32_t lanes = g->lanes, exact = lanes / gcd(g->across, lanes);
+  if (exact < g->down) try_rows(g, exact, g->across);
+  if (g->down * (int64_t)g->across <= MOST_VECTORS * lanes) try_rows(g, g->down, g->across);
+  try_rows(g, 1, ceil_div(g->across, lanes) * lanes);
+  g->block = g->unit_vectors < BLOCK ? BLOCK / g->unit_vectors : 1;
+}
+
+static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
+  struct shape g = {.lanes = lanes,
+                    .channels = a->channels,
+                    .height = a->height,
+                    .width = a->width,
+                    .down = ceil_div(a->height, 2),
+                    .across = ceil_div(a->width, 2)};
+  find_units(&g);
+  bool whole = a->height % 2 == 0 && g.pitch == g.across && g.down % g.unit_rows == 0;
+  g.halves = whole && 2 * a->width == lanes;
+  g.gathers = !whole || (!g.halves && a->width % lanes);
+  int64_t rows = g.units * (int64_t)g.unit_rows + 2, vectors = g.block * (int64_t)g.unit_vectors;
+  g.plane = aligned(BEFORE + rows * g.pitch + lanes + 1);
+  g.sums_row = vectors * lanes;
+  /* so that a channel's sixteen are not all in one set of a cache */
+  g.windows = g.sums_row * a->channels + 16;
+  g.sums = g.sums_row * a->out_channels + 16;
+  g.below = g.gathers ? 2 * g.sums_row : a->width;
+  return g;
+}
+
+/* Images that share a block, where one has less units. */
+static int32_t together(const struct sl__conv_args *a, const struct shape *g) {
+  int32_t most = g->units < g->block ? g->block / g->units : 1;
+  return most < a->images ? most : a->images;
+}
+
+/* Where what is in the scratch memory begins, behind what aligns it. */
+struct layout {
+  int64_t edges, at, frame, windows, sums, buffer, weight, end;
+};
+
+static struct layout layout_of(const struct sl__conv_args *a, const struct shape *g) {
+  struct layout l = {0};
+  l.at = l.edges + aligned(2 * (int64_t)g->unit_vectors * g->lanes);
+  l.frame = l.at + aligned(2 * (int64_t)g->units * g->unit_vectors);
+  l.windows = l.frame + 4 * g->plane;
+  l.sums = l.windows + 16 * g->windows;
+  l.buffer = l.sums + 16 * g->sums;
+  l.weight = l.buffer + (g->gathers ? 4 * g->sums_row : 0);
+  l.end = l.weight + sl__winograd_weights(a);
+  return l;
+}
+
+/* Floats from place to place of the weights, which so are not all in one set of a cache. */
+static int64_t place_of(int64_t rows, int64_t channels) { return rows * channels + 16; }
+
+int64_t sl__winograd_weights(const struct sl__conv_args *a) {
+  return 16 * place_of(a->out_channels, a->channels);
+}
+
+/* For whatever width: which one needs most depends on the shape. */
+int64_t sl__winograd_scratch(const struct sl__conv_args *a) {
+  int64_t most = 0;
+  for (int lanes = 4; lanes <= 16; lanes *= 2) {
+    struct shape g = shape_of(a, lanes);
+    struct layout l = layout_of(a, &g);
+    if (l.end > most) most = l.end;
+  }
+  return most + 16;
+}
+
+static void find_tables(const struct shape *g) {
+  int32_t lanes = g->lanes, tiles = g->unit_vectors * lanes, width = 2 * g->across;
+  for (int32_t i = 0; i < tiles; i++) {
+    int32_t *edges = g->edges + i / lanes * 2 * lanes + i % lanes, column = i % g->pitch;
+    edges[0] = column > 0 ? -1 : 0;
+    edges[lanes] = column < g->across - 1 ? -1 : 0;
+  }
+  int32_t halves = 2 * g->units * g->unit_vectors;
+  for (int32_t i = 0; i < halves; i++) {
+    int32_t pixel = i * lanes; /* of the even rows' */
+    g->at[i] = g->gathers ? pixel : pixel / width * 2 * width + pixel % width;
+  }
+}
+
+/* ---- weights ---- */
+
+/* Of one output channel and up to 16 others; to: the first place's. */
+SL_INLINE void transform_some(const float *weight, const int32_t count, int64_t pitch, float *to) {
+  float g[9][16], t[4][3][16], u[4][4][16];
+  for (int j = 0; j < 9; j++)
+    for (int32_t i = 0; i < 16; i++) g[j][i] = i < count ? weight[i * 9 + j] : 0;
+  for (int j = 0; j < 3; j++)
+    for (int i = 0; i < 16; i++) {
+      float sum = 0.5f * (g[j][i] + g[6 + j][i]), middle = 0.5f * g[3 + j][i];
+      t[0][j][i] = g[j][i];
+      t[1][j][i] = sum + middle;
+      t[2][j][i] = sum - middle;
+      t[3][j][i] = g[6 + j][i];
+    }
+  for (int r = 0; r < 4; r++)
+    for (int i = 0; i < 16; i++) {
+      float sum = 0.5f * (t[r][0][i] + t[r][2][i]), middle = 0.5f * t[r][1][i];
+      u[r][0][i] = t[r][0][i];
+      u[r][1][i] = sum + middle;
+      u[r][2][i] = sum - middle;
+      u[r][3][i] = t[r][2][i];
+    }
+  for (int place = 0; place < 16; place++, to += pitch)
+    memcpy(to, u[place / 4][place % 4], (size_t)count * sizeof *to);
+}
+
+SL_SIMD static void transform(const float *weight, int64_t rows, int32_t channels, float *to) {
+  int64_t pitch = place_of(rows, channels);
+  for (int64_t k = 0; k < rows; k++)
+    for (int32_t c = 0; c < channels; c += 16) {
+      const float *from = weight + (k * channels + c) * 9;
+      if (channels - c >= 16)
+        transform_some(from, 16, pitch, to + k * channels + c);
+      else
+        transform_some(from, channels - c, pitch, to + k * channels + c);
+    }
+}
+
+void sl__winograd_transform(const struct sl__conv_args *a, const float *weight, int64_t first,
+                            int64_t end, float *to) {
+  transform(weight + first * a->channels * 9, end - first, a->channels, to);
+}
+
+/* ---- blocks ---- */
+
+struct work {
+  const struct sl__conv_args *args;
+  struct width width;
+  struct shape shape;
+  struct sl__share channels; /* of the outputs */
+  const float *weight;       /* transformed, from the first of these on */
+  int64_t weights;           /* from place to place */
+  const float *bias, *x;
+  float *y;
+  const struct sl__after *after;
+  float *frame, *windows, *sums, *buffer;
+};
+
+/* Units of each of some images. */
+struct block {
+  int64_t image, images;
+  int32_t first, end;
+};
+
+static struct work work_of(const struct sl__conv_args *a, float *scratch, int most_lanes) {
+  float *begin = (float *)(((uintptr_t)scratch + 63) / 64 * 64);
+  struct work w = {.args = a, .width = width_of(sl__lanes(most_lanes))};
+  w.shape = shape_of(a, w.width.lanes);
+  struct layout at = layout_of(a, &w.shape);
+  w.shape.edges = (int32_t *)(begin + at.edges);
+  w.shape.at = (int32_t *)(begin + at.at);
+  w.frame = begin + at.frame;
+  w.windows = begin + at.windows;
+  w.sums = begin + at.sums;
+  w.buffer = begin + at.buffer;
+  w.weight = begin + at.weight;
+  return w;
+}
+
+static split_rows *split_of(const struct work *w) {
+  int lanes = w->width.lanes, columns = w->args->width;
+  while (lanes > 4 && columns < lanes) lanes /= 2;
+  if (columns != lanes && lanes > 4 && columns / 2 < lanes) lanes /= 2;
+  return width_of(lanes).split;
+}
+
+/* Channel by channel, each through a frame that stays in the first cache. */
+static void transform_windows(const struct work *w, const struct block *b) {
+  const struct shape *g = &w->shape;
+  split_rows *split = split_of(w);
+  int64_t each = (int64_t)g->height * g->width;
+  int32_t first = b->first * g->unit_vectors, end = b->end * g->unit_vectors;
+  const float *x = w->x + b->image * g->channels * each;
+  for (int64_t i = 0; i < b->images; i++) {
+    float *to = w->windows + i * (end - first) * g->channels * g->lanes;
+    for (int64_t c = 0; c < g->channels; c++, x += each) {
+      split(g, x, b->first * g->unit_rows - 1, b->end * g->unit_rows + 1, w->frame);
+      w->width.windows(g, w->frame, first, end, to + c * g->lanes);
+    }
+  }
+}
+
+/* Vectors in twos, as many channels at a time as registers hold. */
+static void multiply(const struct work *w, int64_t vectors) {
+  const struct shape *g = &w->shape;
+  int64_t rows = w->channels.end - w->channels.first;
+  for (int place = 0; place < 16; place++)
+    for (int64_t v = 0; v < vectors; v += 2) {
+      run_tile *const *tiles = w->width.tiles[v + 1 < vectors ? 2 : 1];
+      const float *weight = w->weight + place * w->weights;
+      const float *window = w->windows + place * g->windows + v * g->channels * g->lanes;
+      int most = SL_TILE_ROWS;
+      while (!tiles[most]) most--;
+      for (int64_t k = 0; k < rows; k += most)
+        tiles[rows - k < most ? rows - k : most](
+            g, weight + k * g->channels, window,
+            w->sums + place * g->sums + k * g->sums_row + v * g->lanes);
+    }
+}
+
+static void gather(const struct work *w, int32_t first, int32_t end, float *y) {
+  const struct shape *g = &w->shape;
+  const float *even = w->buffer, *odd = even + 2 * g->sums_row;
+  for (int32_t i = first; i < end; i++, even += 2 * g->pitch, odd += 2 * g->pitch) {
+    sl__copy_row(y + 2 * i * (int64_t)g->width, even, g->width);
+    if (2 * i + 1 < g->height) sl__copy_row(y + (2 * i + 1) * (int64_t)g->width, odd, g->width);
+  }
+}
+
+/* One image's, all channels. */
+static void write_image(const struct work *w, const struct block *b, int64_t image,
+                        const float *sums) {
+  const struct shape *g = &w->shape;
+  const struct sl__conv_args *a = w->args;
+  int32_t v = b->first * g->unit_vectors, end = b->end * g->unit_vectors;
+  int32_t row = b->first * g->unit_rows, last = b->end * g->unit_rows;
+  if (last > g->down) last = g->down;
+  struct sl__after after = *w->after;
+  if (after.residual) after.residual += image * sl__conv_y_size(a);
+  struct sl__runs out =
+      sl__runs_of(a, &after, w->y + image * sl__conv_y_size(a), w->channels.first, w->channels.end);
+  for (int64_t k = 0; k < out.channels; k++, sums += g->sums_row) {
+    float bias = w->bias ? w->bias[w->channels.first + k] : 0, *y = out.y + k * out.plane;
+    if (!g->gathers) {
+      w->width.outputs(g, sums, bias, end - v, g->at + 2 * v, y);
+    } else {
+      w->width.outputs(g, sums, bias, end - v, g->at, w->buffer);
+      gather(w, row, last, y);
+    }
+  }
+  int32_t below = 2 * last < g->height ? 2 * last : g->height;
+  sl__finish(&out, (enum sl_activation)a->activation, 2 * row * (int64_t)g->width,
+             below * (int64_t)g->width);
+}
+
+static void run_block(const struct work *w, const struct block *b) {
+  int64_t each = (int64_t)(b->end - b->first) * w->shape.unit_vectors;
+  transform_windows(w, b);
+  multiply(w, b->images * each);
+  for (int64_t i = 0; i < b->images; i++)
+    write_image(w, b, b->image + i, w->sums + i * each * w->shape.lanes);
+}
+
+/* Units [first, end) of images [image, last). */
+static void run_images(const struct work *w, int64_t image, int64_t last, int32_t first,
+                       int32_t end) {
+  const struct shape *g = &w->shape;
+  int32_t most = together(w->args, g);
+  for (int64_t n = image; n < last; n += most) {
+    struct block b = {n, last - n < most ? last - n : most, first, end};
+    for (; b.first < end; b.first = b.end) {
+      b.end = end - b.first < g->block ? end : b.first + g->block;
+      run_block(w, &b);
+    }
+  }
+}
+
+/* ---- what is called ---- */
+
+/* As in codelets/direct.c. */
+static bool goes_by_units(const struct sl__conv_args *a, const struct shape *g) {
+  return a->images == 1 && g->units > 1 &&
+         sl__winograd_weights(a) < 2 * (sl__conv_x_size(a) + sl__conv_y_size(a));
+}
+
+int64_t sl__winograd_units(const struct sl__conv_args *a, bool *planes, int most_lanes) {
+  struct shape g = shape_of(a, width_of(sl__lanes(most_lanes)).lanes);
+  *planes = !goes_by_units(a, &g);
+  return *planes ? (int64_t)a->images * a->out_channels : g.units;
+}
+
+/* Of these images, if any, some channels of the outputs. */
+static void run_channels(struct work *w, const float *weight, bool is_transformed, int64_t image,
+                         int64_t last, struct sl__share channels, struct sl__share units) {
+  const struct sl__conv_args *a = w->args;
+  float *own = (float *)w->weight;
+  if (image >= last || channels.first >= channels.end) return;
+  struct work some = *w;
+  some.channels = channels;
+  if (is_transformed) {
+    some.weight = weight + channels.first * a->channels;
+    some.weights = place_of(a->out_channels, a->channels);
+  } else {
+    some.weights = place_of(channels.end - channels.first, a->channels);
+    sl__winograd_transform(a, weight, channels.first, channels.end, own);
+  }
+  run_images(&some, image, last, (int32_t)units.first, (int32_t)units.end);
+}
+
+void sl__winograd_forward(const struct sl__conv_args *a, const float *x, const float *weight,
+                          bool is_transformed, const float *bias, const struct sl__after *after,
+                          float *y, float *scratch, struct sl__share share, int most_lanes) {
+  struct work w = work_of(a, scratch, most_lanes);
+  int64_t k = a->out_channels;
+  struct sl__share whole = {0, k}, units = {0, w.shape.units};
+  if (share.first >= share.end) return;
+  find_tables(&w.shape);
+  w.x = x;
+  w.y = y;
+  w.bias = bias;
+  w.after = after;
+  if (goes_by_units(a, &w.shape)) {
+    run_channels(&w, weight, is_transformed, 0, 1, whole, share);
+    return;
+  }
+  int64_t first = share.first / k, last = share.end / k;
+  int64_t from = share.first % k, to = share.end % k;
+  if (first == last) {
+    run_channels(&w, weight, is_transformed, first, first + 1, (struct sl__share){from, to}, units);
+    return;
+  }
+  if (from) {
+    run_channels(&w, weight, is_transformed, first, first + 1, (struct sl__share){from, k}, units);
+    first++;
+  }
+  run_channels(&w, weight, is_transformed, first, last, whole, units);
+  run_channels(&w, weight, is_transformed, last, last + 1, (struct sl__share){0, to}, units);
+}

@@ -1,0 +1,35 @@
+/* Convolution by 3x3 windows, stride 1, one zero around the image: four outputs of a square from a
+ * window of 4x4, by 16 products a channel instead of 36 (Winograd's F(2x2, 3x3); Lavin and Gray,
+ * Fast algorithms for convolutional neural networks, 2016). Windows of all tiles and weights are
+ * transformed, B' d B and G g G'; for each of the 16 places a product of the weights' matrix by the
+ * windows' is what remains; A' m A of its results are outputs. Each product is summed over channels
+ * in their order, whatever the batch. An output's error is about twice that of a plain sum. */
+#ifndef SL_CODELETS_WINOGRAD_H
+#define SL_CODELETS_WINOGRAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "codelets/finish.h"
+#include "core/submit.h"
+
+/* Is it such a convolution, of enough channels that products are most of its work? */
+bool sl__winograd_serves(const struct sl__conv_args *a);
+
+/* Floats of scratch memory that it needs, and of transformed weights. */
+int64_t sl__winograd_scratch(const struct sl__conv_args *a);
+int64_t sl__winograd_weights(const struct sl__conv_args *a);
+
+/* to [16, K, C] from weight [K, C, 3, 3]: of channels [first, end), the first one's first. */
+void sl__winograd_transform(const struct sl__conv_args *a, const float *weight, int64_t first,
+                            int64_t end, float *to);
+
+/* As sl__direct_units: planes, or whole rows of a single image. */
+int64_t sl__winograd_units(const struct sl__conv_args *a, bool *planes, int most_lanes);
+
+/* As sl__direct_forward. is_transformed: weight is [16, K, C]. */
+void sl__winograd_forward(const struct sl__conv_args *a, const float *x, const float *weight,
+                          bool is_transformed, const float *bias, const struct sl__after *after,
+                          float *y, float *scratch, struct sl__share share, int most_lanes);
+
+#endif
