@@ -37,24 +37,38 @@ static struct sl__cut cut_of(const struct sl__dense_args *a) {
   return (struct sl__cut){.units = a->out / run, .flat = true};
 }
 
+/* W turned round, and after it the biases. */
+static int64_t formed_size(const struct sl__dense_args *a) {
+  return sl__few_turned(a->out, a->in) + (a->has_bias ? a->out : 0);
+}
+
+static void make_form(const void *args, const void *from, void *to) {
+  const struct sl__dense_args *a = args;
+  sl__few_turn(a->out, a->in, from, to, 0);
+  const float *bias = (const float *)from + (int64_t)a->out * a->in;
+  if (a->has_bias)
+    memcpy((float *)to + sl__few_turned(a->out, a->in), bias, (size_t)a->out * sizeof *bias);
+}
+
 static void few_forward(const struct sl__dense_args *a, struct sl__share share, const float *x,
-                        const float *weight, const float *bias, float *y) {
+                        const float *weight, bool is_formed, const float *bias, float *y) {
   int64_t out = a->out, in = a->in, each = a->rows > 1 ? SL_FEW_COLUMNS : out / cut_of(a).units;
   int64_t first = share.first * each, end = share.end * each < out ? share.end * each : out;
   if (a->rows == 1)
     sl__few_dots(in, x, weight, bias, y, first, end, 0);
   else
-    sl__few_product(a->rows, out, in, x, weight, bias, y, out, share.first, share.end, 0);
+    sl__few_product(a->rows, out, in, x, weight, is_formed, bias, y, out, share.first, share.end,
+                    0);
   for (int64_t n = 0; n < a->rows && first < end; n++)
     sl__activate(a->activation, y + n * out + first, y + n * out + first, end - first);
 }
 
 static void forward(const struct sl__dense_args *a, struct sl__share share, const float *x,
-                    const float *weight, const float *bias, float *y) {
+                    const float *weight, bool is_formed, const float *bias, float *y) {
   int64_t out = a->out, in = a->in;
   if (!a->has_bias) bias = NULL;
   if (a->implementation == SL_DIRECT) {
-    few_forward(a, share, x, weight, bias, y);
+    few_forward(a, share, x, weight, is_formed, bias, y);
     return;
   }
   sl__gemm(product(a), false, true, a->rows, out, in, 1, x, in, weight, in, 0, y, out);
@@ -90,12 +104,14 @@ static struct sl__share share_of(const void *cl_arg) {
 SL_KERNEL void sl__dense_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__dense_args *a = sl__args(cl_arg);
   const float *param = sl__buffer(buffers, 1);
-  forward(a, share_of(cl_arg), sl__buffer(buffers, 0), param, param + (int64_t)a->out * a->in,
+  bool is_formed = sl__is_formed(cl_arg);
+  int64_t weights = is_formed ? sl__few_turned(a->out, a->in) : (int64_t)a->out * a->in;
+  forward(a, share_of(cl_arg), sl__buffer(buffers, 0), param, is_formed, param + weights,
           sl__buffer(buffers, 2));
 }
 
 SL_KERNEL void sl__dense_shared_forward_cpu(void *buffers[], void *cl_arg) {
-  forward(sl__args(cl_arg), share_of(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
+  forward(sl__args(cl_arg), share_of(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), false,
           sl__buffer(buffers, 2), sl__buffer(buffers, 3));
 }
 
@@ -126,13 +142,13 @@ static struct sl__share whole(const struct sl__dense_args *a) {
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__dense_args a = *(const struct sl__dense_args *)args;
   a.implementation = i;
-  forward(&a, whole(&a), m[0], m[1], m[1] + (int64_t)a.out * a.in, m[2]);
+  forward(&a, whole(&a), m[0], m[1], false, m[1] + (int64_t)a.out * a.in, m[2]);
 }
 
 static void try_shared_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__dense_args a = *(const struct sl__dense_args *)args;
   a.implementation = i;
-  forward(&a, whole(&a), m[0], m[1], m[2], m[3]);
+  forward(&a, whole(&a), m[0], m[1], false, m[2], m[3]);
 }
 
 static void try_backward_data(enum sl__implementation i, const void *args, float *const *m) {
@@ -196,7 +212,11 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              try_dense *try) {
   struct sl__launch own = *l;
   a->implementation = choose(context, op, count, tensors, a, try);
-  if (a->implementation == SL_DIRECT && tensors[0]->type != SL_BF16) own.cut = cut_of(a);
+  if (a->implementation == SL_DIRECT && tensors[0]->type != SL_BF16) {
+    own.cut = cut_of(a);
+    if (a->rows > 1 && op == &sl__op_dense_forward)
+      own.form = (struct sl__form){make_form, 1, (size_t)formed_size(a) * sizeof(float)};
+  }
   return sl__submit(context, op, &own, count, tensors, a, sizeof *a, product_flops(a),
                     (uint32_t)a->activation);
 }

@@ -99,21 +99,29 @@ static void run_rows_apart(run_tile *const *tiles, int64_t rows, const float *x,
   }
 }
 
+/* W's values [k, k + count) of so many columns, of which there are less in the last vector. */
+static void turn(const struct width *w, int columns, int64_t length, const float *weight, int64_t k,
+                 int64_t count, float *panel) {
+  const float *row[SL_FEW_COLUMNS];
+  int vectors = (columns + w->lanes - 1) / w->lanes;
+  for (int c = 0; c < vectors * w->lanes; c++)
+    row[c] = weight + (c < columns ? c : columns - 1) * length + k;
+  w->pack(row, vectors, count, panel);
+}
+
 /* Some columns of W, as wide as a panel at the most, into y. */
 static void run_panel(const struct width *w, int64_t rows, int columns, int64_t length,
-                      const float *x, const float *weight, int64_t more, float *y,
+                      const float *x, const float *weight, bool is_turned, int64_t more, float *y,
                       int64_t y_pitch) {
-  _Alignas(64) float panel[LENGTH * SL_FEW_COLUMNS];
-  const float *row[SL_FEW_COLUMNS];
+  _Alignas(64) float own[LENGTH * SL_FEW_COLUMNS];
   int vectors = (columns + w->lanes - 1) / w->lanes;
   int64_t times = (length + LENGTH - 1) / LENGTH;
   struct ahead ahead = {.weight = weight};
   if (more) ahead = next_panel(w->tiles[vectors], rows, columns, length, weight, more, y);
   for (int64_t i = 0; i < times; i++) {
     int64_t k = length * i / times, count = length * (i + 1) / times - k;
-    for (int c = 0; c < vectors * w->lanes; c++)
-      row[c] = weight + (c < columns ? c : columns - 1) * length + k;
-    w->pack(row, vectors, count, panel);
+    const float *panel = is_turned ? weight + k * vectors * w->lanes : own;
+    if (!is_turned) turn(w, columns, length, weight, k, count, own);
     if (columns % w->lanes)
       run_rows_apart(w->tiles[vectors], rows, x + k, length, panel, count, y, y_pitch, columns);
     else
@@ -122,16 +130,25 @@ static void run_panel(const struct width *w, int64_t rows, int columns, int64_t 
 }
 
 void sl__few_product(int64_t rows, int64_t columns, int64_t length, const float *x,
-                     const float *weight, const float *bias, float *y, int64_t y_pitch,
-                     int64_t first, int64_t end, int most_lanes) {
+                     const float *weight, bool is_turned, const float *bias, float *y,
+                     int64_t y_pitch, int64_t first, int64_t end, int most_lanes) {
   const struct width w = width_of(sl__lanes(most_lanes));
   int64_t last = end * SL_FEW_COLUMNS < columns ? end * SL_FEW_COLUMNS : columns;
   for (int64_t c = first * SL_FEW_COLUMNS, now; c < last; c += now) {
     now = last - c < VECTORS * w.lanes ? last - c : VECTORS * w.lanes;
     for (int64_t r = 0; r < rows; r++)
       for (int64_t i = 0; i < now; i++) y[r * y_pitch + c + i] = bias ? bias[c + i] : 0;
-    run_panel(&w, rows, (int)now, length, x, weight + c * length,
+    run_panel(&w, rows, (int)now, length, x, weight + c * length, is_turned,
               last - c - now < now ? last - c - now : now, y + c, y_pitch);
+  }
+}
+
+void sl__few_turn(int64_t columns, int64_t length, const float *weight, float *to, int most_lanes) {
+  const struct width w = width_of(sl__lanes(most_lanes));
+  int64_t panel = VECTORS * w.lanes;
+  for (int64_t c = 0; c < columns; c += panel) {
+    int64_t now = columns - c < panel ? columns - c : panel;
+    turn(&w, (int)now, length, weight + c * length, 0, length, to + c * length);
   }
 }
 

@@ -6,6 +6,7 @@
 #ifndef SL_CODELETS_FEW_H
 #define SL_CODELETS_FEW_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { SL_FEW_COLUMNS = 64 }; /* of a block, the last one may have less */
@@ -16,10 +17,17 @@ static inline int64_t sl__few_blocks(int64_t columns) {
 
 /* most_lanes: floats of a vector at the most, 0: any (tests try all). */
 
-/* y [rows, columns], rows y_pitch apart: bias (or NULL: 0) + x W^T, of the blocks [first, end). */
+/* y [rows, columns], rows y_pitch apart: bias (or NULL: 0) + x W^T, of the blocks [first, end).
+ * is_turned: weight is all of W as sl__few_turn left it. */
 void sl__few_product(int64_t rows, int64_t columns, int64_t length, const float *x,
-                     const float *weight, const float *bias, float *y, int64_t y_pitch,
-                     int64_t first, int64_t end, int most_lanes);
+                     const float *weight, bool is_turned, const float *bias, float *y,
+                     int64_t y_pitch, int64_t first, int64_t end, int most_lanes);
+
+/* W turned round, for many products: to [sl__few_turned]. */
+static inline int64_t sl__few_turned(int64_t columns, int64_t length) {
+  return (columns + 15) / 16 * 16 * length;
+}
+void sl__few_turn(int64_t columns, int64_t length, const float *weight, float *to, int most_lanes);
 
 /* Of one row, which has bits of its own, of the columns [first, end): W is read once, as it lies.
  */

@@ -86,22 +86,46 @@ struct few {
   const struct sl__recurrent_args *a;
   struct lstm_parts p;
   const float *x;
-  float *state, *y, *saved, *packed;
+  float *state, *y, *saved;
+  const float *packed; /* the state's weights, in units */
+  float *own;          /* the same, where this call packs them; or NULL */
 };
 
-static int64_t units_end(const struct few *f, int64_t unit) {
-  return (unit + 1) * UNIT < f->a->hidden ? (unit + 1) * UNIT : f->a->hidden;
+static int64_t units_end(const struct sl__recurrent_args *a, int64_t unit) {
+  return (unit + 1) * UNIT < a->hidden ? (unit + 1) * UNIT : a->hidden;
 }
 
 /* The state's weights of a unit's four gates. */
-static void pack_unit(const struct few *f, int64_t unit) {
+static void pack_unit(const struct sl__recurrent_args *a, const float *w_hh, int64_t unit,
+                      float *packed) {
   const float *column[SL_FEW_COLUMNS];
-  int64_t hidden = f->a->hidden, last = units_end(f, unit) - 1;
+  int64_t hidden = a->hidden, last = units_end(a, unit) - 1;
   for (int64_t i = 0; i < SL_FEW_COLUMNS; i++) {
     int64_t j = unit * UNIT + i % UNIT;
-    column[i] = f->p.w_hh + (i / UNIT * hidden + (j < last ? j : last)) * hidden;
+    column[i] = w_hh + (i / UNIT * hidden + (j < last ? j : last)) * hidden;
   }
-  sl__few_pack(column, hidden, f->packed + unit * SL_FEW_COLUMNS * hidden, 0);
+  sl__few_pack(column, hidden, packed + unit * SL_FEW_COLUMNS * hidden, 0);
+}
+
+/* The input's weights turned round, the state's in units, the biases. */
+static int64_t packed_at(const struct sl__recurrent_args *a) {
+  return sl__few_turned(4 * (int64_t)a->hidden, a->in);
+}
+static int64_t biases_at(const struct sl__recurrent_args *a) {
+  return packed_at(a) + sl__recurrent_units(a) * SL_FEW_COLUMNS * a->hidden;
+}
+static size_t formed_bytes(const struct sl__recurrent_args *a) {
+  return (size_t)(biases_at(a) + 8 * (int64_t)a->hidden) * sizeof(float);
+}
+
+static void make_form(const void *args, const void *from, void *to) {
+  const struct sl__recurrent_args *a = args;
+  struct lstm_parts p = parts_of(a, from);
+  float *form = to;
+  sl__few_turn(p.gates, a->in, p.w_ih, form, 0);
+  for (int64_t unit = 0; unit < sl__recurrent_units(a); unit++)
+    pack_unit(a, p.w_hh, unit, form + packed_at(a));
+  memcpy(form + biases_at(a), p.b_ih, 2 * (size_t)p.gates * sizeof *form);
 }
 
 /* The input's products of all steps, as many columns as a unit has gates; h before the first step
@@ -110,17 +134,18 @@ static void few_begin(const struct few *f, struct sl__share share) {
   const struct sl__recurrent_args *a = f->a;
   int64_t hidden = a->hidden, width = f->p.width, first = share.first * UNIT;
   if (share.first == share.end) return;
-  sl__few_product((int64_t)a->rows * a->steps, f->p.gates, a->in, f->x, f->p.w_ih, NULL, f->saved,
-                  width, share.first, share.end, 0);
-  for (int64_t unit = share.first; unit < share.end; unit++) pack_unit(f, unit);
+  sl__few_product((int64_t)a->rows * a->steps, f->p.gates, a->in, f->x, f->p.w_ih, !f->own, NULL,
+                  f->saved, width, share.first, share.end, 0);
+  for (int64_t unit = share.first; unit < share.end && f->own; unit++)
+    pack_unit(a, f->p.w_hh, unit, f->own);
   for (int64_t n = 0; n < a->rows; n++)
     memcpy(f->saved + n * a->steps * width + 5 * hidden + first, f->state + n * 2 * hidden + first,
-           (size_t)(units_end(f, share.end - 1) - first) * sizeof *f->saved);
+           (size_t)(units_end(a, share.end - 1) - first) * sizeof *f->saved);
 }
 
 /* The state's products of a unit's gates, of every row. */
 SL_SIMD static void few_add_gates(const struct few *f, int64_t t, int64_t unit, const float *sums) {
-  int64_t hidden = f->a->hidden, first = unit * UNIT, count = units_end(f, unit) - first;
+  int64_t hidden = f->a->hidden, first = unit * UNIT, count = units_end(f->a, unit) - first;
   for (int64_t n = 0; n < f->a->rows; n++, sums += SL_FEW_COLUMNS) {
     float *row = f->saved + (n * f->a->steps + t) * f->p.width + first;
     for (int64_t g = 0; g < 4; g++)
@@ -165,11 +190,18 @@ static void few_step(const struct few *f, int64_t t, struct sl__share share) {
  * one's. */
 static void few_forward(const void *cl_arg, void *buffers[]) {
   const struct sl__recurrent_args *a = sl__args(cl_arg);
-  struct few f = {a, parts_of(a, sl__buffer(buffers, 1)), sl__buffer(buffers, 0)};
+  const float *param = sl__buffer(buffers, 1);
+  struct few f = {a, parts_of(a, param), sl__buffer(buffers, 0)};
   f.state = sl__buffer(buffers, 2);
   f.y = sl__buffer(buffers, 3);
   f.saved = sl__buffer(buffers, 4);
-  f.packed = (float *)(((uintptr_t)sl__buffer(buffers, 5) + 63) & ~(uintptr_t)63);
+  if (sl__is_formed(cl_arg)) {
+    f.packed = param + packed_at(a);
+    f.p.b_ih = param + biases_at(a);
+    f.p.b_hh = f.p.b_ih + f.p.gates;
+  } else {
+    f.packed = f.own = (float *)(((uintptr_t)sl__buffer(buffers, 5) + 63) & ~(uintptr_t)63);
+  }
   struct sl__share share = sl__share(cl_arg, sl__recurrent_units(a));
   int phase = sl__phase(cl_arg);
   if (phase <= 0) few_begin(&f, share);
@@ -281,8 +313,10 @@ enum sl_status sl__lstm_forward(struct sl_context *context, const struct sl__lau
   SL_TRY(check_state("lstm_forward", state, y, &a));
   if (is_few(&a)) {
     a.implementation = SL_DIRECT;
-    if (x->type != SL_BF16)
+    if (x->type != SL_BF16) {
       own.cut = (struct sl__cut){.units = sl__recurrent_units(&a), .phases = 1 + a.steps};
+      own.form = (struct sl__form){make_form, 1, formed_bytes(&a)};
+    }
   }
   SL_TRY(sl__scratch(context, sl__recurrent_scratch(&a, 4, x->type == SL_BF16), &scratch));
   return sl__submit(context, &sl__op_lstm_forward, &own, 6,

@@ -5,23 +5,24 @@
 
 #include "core/error.h"
 
-enum { FEW = 4 };
-static const size_t MOST_BYTES = (size_t)32 << 20; /* more take longer to read than to bind */
+enum { FEW = 4, MOST_MEMBERS = 8 };
+static const size_t MOST_BYTES = (size_t)64 << 20; /* more take longer to read than to bind */
 
 struct packed {
   struct sl__pack_item item; /* with arguments of its own */
   size_t offset;
 };
 
+/* One member of the list that a pack is. */
 struct sl__pack {
   struct sl_context *context;
   struct sl__op *op;
   struct packed *parts;
   int count, room, forms;
   size_t bytes;
-  struct sl_tensor *tensor;
-  bool is_closed, is_empty;
-  uint64_t copied; /* writes of all parts when they were copied */
+  struct sl_tensor *tensor; /* NULL: it is open */
+  uint64_t copied;          /* writes of all parts when they were copied */
+  struct sl__pack *next;
 };
 
 enum sl_status sl__pack_new(struct sl_context *context, struct sl__op *op, struct sl__pack **pack) {
@@ -31,21 +32,40 @@ enum sl_status sl__pack_new(struct sl_context *context, struct sl__op *op, struc
   return SL_OK;
 }
 
+static void clear(struct sl__pack *p) {
+  for (int i = 0; i < p->count; i++) free((void *)p->parts[i].item.args);
+  p->count = p->forms = 0;
+  p->bytes = 0;
+}
+
 void sl__pack_free(struct sl__pack *pack) {
   if (!pack || pack->context->abandoned) return; /* its task may read it yet */
-  sl__tensor_free(pack->tensor);
-  for (int i = 0; i < pack->count; i++) free((void *)pack->parts[i].item.args);
-  free(pack->parts);
-  free(pack);
+  for (struct sl__pack *p = pack, *next; p; p = next) {
+    next = p->next;
+    sl__tensor_free(p->tensor);
+    clear(p);
+    free(p->parts);
+    free(p);
+  }
+}
+
+static const struct packed *find(const struct sl__pack *p, const struct sl__pack_item *item) {
+  for (int i = 0; i < p->count; i++) {
+    const struct sl__pack_item *it = &p->parts[i].item;
+    if (it->tensor == item->tensor && it->make == item->make && it->bytes == item->bytes)
+      return &p->parts[i];
+  }
+  return NULL;
+}
+
+const struct sl__pack *sl__pack_member(const struct sl__pack *p, const struct sl__pack_item *item) {
+  while (p && !(p->tensor && find(p, item))) p = p->next;
+  return p;
 }
 
 int64_t sl__pack_offset(const struct sl__pack *pack, const struct sl__pack_item *item) {
-  for (int i = 0; i < pack->count && !pack->is_empty; i++) {
-    const struct sl__pack_item *it = &pack->parts[i].item;
-    if (it->tensor == item->tensor && it->make == item->make && it->bytes == item->bytes)
-      return (int64_t)pack->parts[i].offset;
-  }
-  return -1;
+  const struct sl__pack *p = sl__pack_member(pack, item);
+  return p ? (int64_t)find(p, item)->offset : -1;
 }
 
 static enum sl_status add(struct sl__pack *p, const struct sl__pack_item *item) {
@@ -57,44 +77,58 @@ static enum sl_status add(struct sl__pack *p, const struct sl__pack_item *item) 
     p->parts = parts;
     p->room = room;
   }
+  own.args = NULL;
   if (item->make) {
     void *args = sl__alloc(1, item->args_size, "a pack of tensors");
     if (!args) return SL_NO_MEMORY;
     own.args = memcpy(args, item->args, item->args_size);
     p->forms++;
-  } else {
-    own.args = NULL;
   }
   p->parts[p->count++] = (struct packed){own, p->bytes};
   p->bytes += sl__pack_room(item->bytes);
   return SL_OK;
 }
 
-enum sl_status sl__pack_add(struct sl__pack *p, const struct sl__pack_item *item) {
+enum sl_status sl__pack_add(struct sl__pack *pack, const struct sl__pack_item *item) {
   const struct sl_tensor *t = item->tensor;
+  struct sl__pack *p = pack;
+  size_t bytes = p->bytes;
+  int members = 1;
+  for (; p->next; members++) {
+    p = p->next;
+    bytes += p->bytes;
+  }
   bool is_part = t->is_view || t->is_piece || sl__tensor_is_cut(t);
-  bool is_full = p->bytes > MOST_BYTES || item->bytes > MOST_BYTES - p->bytes;
-  if (p->is_closed || is_part || is_full || sl__pack_offset(p, item) >= 0) return SL_OK;
+  bool is_known = sl__pack_member(pack, item) || (!p->tensor && find(p, item));
+  bool is_full = bytes > MOST_BYTES || item->bytes > MOST_BYTES - bytes;
+  if (is_part || is_known || is_full || (p->tensor && members == MOST_MEMBERS)) return SL_OK;
+  if (p->tensor) {
+    enum sl_status status = sl__pack_new(pack->context, pack->op, &p->next);
+    if (status != SL_OK) return status;
+    p = p->next;
+  }
   return add(p, item);
 }
 
-enum sl_status sl__pack_close(struct sl__pack *p) {
-  p->is_closed = true;
-  p->is_empty = p->count < FEW && !p->forms;
-  if (p->is_empty) return SL_OK;
+enum sl_status sl__pack_close(struct sl__pack *pack) {
+  struct sl__pack *p = pack;
+  while (p->next) p = p->next;
+  if (p->tensor || !p->count) return SL_OK;
+  if (p->count < FEW && !p->forms) {
+    clear(p);
+    return SL_OK;
+  }
   const struct sl_shape shape = SL_SHAPE((int64_t)(p->bytes / sizeof(float)));
   enum sl_status status = sl__tensor_temporary(p->context, &shape, SL_F32, &p->tensor);
-  if (status != SL_OK) p->is_empty = true;
+  if (status != SL_OK) p->tensor = NULL;
   return status;
 }
-
-bool sl__pack_is_closed(const struct sl__pack *pack) { return pack->is_closed; }
 
 struct sl_tensor *sl__pack_tensor(const struct sl__pack *pack) {
   return pack->tensor;
 }
 
-enum sl_status sl__pack_refresh(struct sl__pack *p) {
+static enum sl_status refresh(struct sl__pack *p) {
   const struct sl__launch launch = {.name = "pack", .place = {.where = STARPU_CPU}};
   uint64_t writes = 0;
   for (int i = 0; i < p->count; i++) writes += sl__tensor_writes(p->parts[i].item.tensor);
@@ -109,8 +143,14 @@ enum sl_status sl__pack_refresh(struct sl__pack *p) {
   return status;
 }
 
-void sl__pack_fill(const struct sl__pack *pack, int i, const void *from, char *to) {
-  const struct packed *part = &pack->parts[i];
+enum sl_status sl__pack_refresh(struct sl__pack *pack) {
+  enum sl_status status = SL_OK;
+  for (struct sl__pack *p = pack; p && status == SL_OK; p = p->next) status = refresh(p);
+  return status;
+}
+
+void sl__pack_fill(const struct sl__pack *member, int i, const void *from, char *to) {
+  const struct packed *part = &member->parts[i];
   if (part->item.make)
     part->item.make(part->item.args, from, to + part->offset);
   else

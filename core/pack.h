@@ -26,22 +26,25 @@ struct sl__pack_item {
   size_t args_size;
 };
 
-/* Add an item, whose tensor must outlive the pack; args are copied. Not any more once it is closed,
- * nor what would make it too large: SL_OK all the same. */
+/* Add an item, whose tensor must outlive the pack; args are copied. Not twice, nor what would make
+ * it too large: SL_OK all the same. */
 enum sl_status sl__pack_add(struct sl__pack *pack, const struct sl__pack_item *item);
-/* From here on it stays as it is. A few tensors without forms are no pack: then it is empty. */
+/* What was added since the last time is a tensor from here on, a member of the pack, that stays as
+ * it is. A few items without forms are not worth it, and forgotten. */
 enum sl_status sl__pack_close(struct sl__pack *pack);
-bool sl__pack_is_closed(const struct sl__pack *pack);
 
-/* Where such an item begins in it, whatever its arguments; -1: it is not in it. */
+/* The member that has such an item, whatever its arguments; NULL: none. */
+const struct sl__pack *sl__pack_member(const struct sl__pack *pack,
+                                       const struct sl__pack_item *item);
+/* Where it begins in the member's tensor; -1: no member has it. */
 int64_t sl__pack_offset(const struct sl__pack *pack, const struct sl__pack_item *item);
-/* NULL: it is empty. */
-struct sl_tensor *sl__pack_tensor(const struct sl__pack *pack);
+/* A member's; the pack's first one is the pack itself. NULL: it is not closed. */
+struct sl_tensor *sl__pack_tensor(const struct sl__pack *member);
 
-/* Copy again, by a task, where one of them was written since. */
+/* Copy again, by a task a member, where one of its items was written since. */
 enum sl_status sl__pack_refresh(struct sl__pack *pack);
 
-/* What the task does: item i from its tensor's memory into the pack's. */
-void sl__pack_fill(const struct sl__pack *pack, int i, const void *from, char *to);
+/* What the task does: item i from its tensor's memory into the member's. */
+void sl__pack_fill(const struct sl__pack *member, int i, const void *from, char *to);
 
 #endif

@@ -300,11 +300,11 @@ static enum sl_status find_buffers(struct sl__program *p, int segment) {
   for (int i = 0; i < p->used_count; i++) {
     const struct used *u = &p->used[i];
     char mode = u->is_inner ? 0 : mode_in(p, s, i);
-    if (mode && u->is_packed && !s->pack) {
-      s->pack = s->count;
-      add_buffer(s, sl__pack_tensor(p->pack), 'x', -1);
-    }
-    if (mode && !u->is_packed) add_buffer(s, u->tensor, mode, i);
+    if (!mode) continue;
+    struct sl_tensor *tensor = u->pack ? sl__pack_tensor(u->pack) : u->tensor;
+    for (int b = 1; b < s->count && u->pack; b++)
+      if (s->tensors[b] == tensor) s->buffer[i] = b;
+    if (s->buffer[i] < 0) add_buffer(s, tensor, mode, i);
   }
 out:
   return status;
@@ -369,11 +369,14 @@ out:
 }
 
 /* The call reads that, which counts as a tensor of its own. */
-static enum sl_status use_form(struct sl__program *p, struct call *call, int64_t offset) {
+static enum sl_status use_form(struct sl__program *p, struct call *call) {
+  const struct sl__pack_item item = formed_item(p, call);
+  const struct sl__pack *member = sl__pack_member(p->pack, &item);
+  if (!member) return SL_OK;
   int *tensor = &call->tensor[call->form.buffer];
   if (!grow((void **)&p->used, p->used_count, &p->used_room, sizeof *p->used)) return SL_NO_MEMORY;
-  p->used[p->used_count] =
-      (struct used){.tensor = p->used[*tensor].tensor, .is_packed = true, .offset = (size_t)offset};
+  p->used[p->used_count] = (struct used){
+      .tensor = item.tensor, .pack = member, .offset = (size_t)sl__pack_offset(member, &item)};
   *tensor = p->used_count++;
   call->args->is_formed = 1;
   return SL_OK;
@@ -388,19 +391,15 @@ static enum sl_status find_packed(struct sl__program *p) {
     bool may = call->form.make && is_for_cpus(call);
     if (!may || !may_pack(p, &p->used[call->tensor[call->form.buffer]])) call->form.make = NULL;
   }
-  if (!sl__pack_is_closed(p->pack)) SL_TRY(fill_pack(p));
+  SL_TRY(fill_pack(p));
   int count = p->used_count;
-  for (int c = 0; c < p->call_count; c++) {
-    if (!p->calls[c].form.make) continue;
-    const struct sl__pack_item item = formed_item(p, &p->calls[c]);
-    int64_t offset = sl__pack_offset(p->pack, &item);
-    if (offset >= 0) SL_TRY(use_form(p, &p->calls[c], offset));
-  }
+  for (int c = 0; c < p->call_count; c++)
+    if (p->calls[c].form.make) SL_TRY(use_form(p, &p->calls[c]));
   for (int i = 0; i < count; i++) {
-    const struct sl__pack_item item = plain_item(&p->used[i]);
-    int64_t offset = may_pack(p, &p->used[i]) ? sl__pack_offset(p->pack, &item) : -1;
-    p->used[i].is_packed = offset >= 0;
-    if (offset >= 0) p->used[i].offset = (size_t)offset;
+    struct used *u = &p->used[i];
+    const struct sl__pack_item item = plain_item(u);
+    u->pack = may_pack(p, u) ? sl__pack_member(p->pack, &item) : NULL;
+    if (u->pack) u->offset = (size_t)sl__pack_offset(u->pack, &item);
   }
 out:
   return status;

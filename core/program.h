@@ -45,9 +45,9 @@ enum sl_status sl__program_submit_to_all(struct sl__program *program, int priori
 /* Before compiling: no more workers than this together; 0: up to SL_TEAM_MOST (core/team.h). */
 void sl__program_cores(struct sl__program *program, int most);
 
-/* Before compiling: what is only read, but for `input`, is read from the pack. The first program
- * that is compiled with a pack fills it and closes it. It must outlive the program; who submits
- * refreshes it. */
+/* Before compiling: what is only read, but for `input`, is read from the pack, and calls whose
+ * kernels take another form of a parameter (struct sl__form) find it there. Compiling adds what the
+ * pack does not have yet. It must outlive the program; who submits refreshes it. */
 struct sl__pack;
 void sl__program_pack(struct sl__program *program, struct sl__pack *pack,
                       const struct sl_tensor *input);

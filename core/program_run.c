@@ -28,13 +28,13 @@ static struct starpu_vector_interface view_of(const struct sl_tensor *tensor, vo
                                           .allocsize = tensor->bytes};
 }
 
-/* Where a tensor that is no buffer lies. A local one is no more than the part's rows: the address
- * is where its first row would be. */
+/* Where a tensor that is no buffer of its own lies. A local one is no more than the part's rows:
+ * the address is where its first row would be. */
 static char *memory_of(const struct job *j, const struct call *call, const struct used *u,
-                       const struct turn *turn) {
+                       int buffer, const struct turn *turn) {
   const struct sl__segment *s = j->segment;
   char *own = j->memory + s->members_at + (size_t)turn->member * s->member_bytes;
-  if (u->is_packed) return (char *)STARPU_VECTOR_GET_PTR(j->buffers[s->pack]) + u->offset;
+  if (u->pack) return (char *)STARPU_VECTOR_GET_PTR(j->buffers[buffer]) + u->offset;
   if (u->is_scratch) return turn->stretch && !call->cut.phases ? own : j->memory + s->common_at;
   if (!u->is_local) return j->memory + u->offset;
   int64_t before = call->rows * turn->part / turn->parts;
@@ -49,8 +49,9 @@ static void run_call(const struct job *j, const struct call *call, const struct 
   for (int k = 0; k < call->count; k++) {
     const struct used *u = &s->program->used[call->tensor[k]];
     int buffer = s->buffer[call->tensor[k]];
-    if (buffer < 0) view[k] = view_of(u->tensor, memory_of(j, call, u, turn));
-    given[k] = buffer < 0 ? (void *)&view[k] : j->buffers[buffer];
+    bool is_own = buffer >= 0 && !u->pack;
+    if (!is_own) view[k] = view_of(u->tensor, memory_of(j, call, u, buffer, turn));
+    given[k] = is_own ? j->buffers[buffer] : (void *)&view[k];
   }
   (j->on_gpu ? call->op->codelet.cuda_funcs[0] : call->op->codelet.cpu_funcs[0])(given, args);
 }

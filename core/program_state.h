@@ -29,8 +29,8 @@ struct used {
   int first_segment, last_segment;
   int first_call, last_call; /* within its only segment, where it is inner */
   bool is_written_first, is_scratch;
-  bool is_inner;  /* only one segment knows it: it lies in the worker's memory */
-  bool is_packed; /* it lies in the program's pack */
+  bool is_inner;               /* only one segment knows it: it lies in the worker's memory */
+  const struct sl__pack *pack; /* it lies there, in this member of the program's pack; or NULL */
   bool is_local; /* only one stretch that goes by rows does: it lies in its member's part of that */
   size_t offset; /* there */
   bool is_written;
@@ -60,12 +60,12 @@ struct sl__segment {
   int members; /* at most */
   struct sl__team *team;
   size_t common_at, members_at, local_at; /* the last: in a member's memory */
-  int pack;                               /* the buffer that is the program's pack; 0: none */
   size_t member_bytes, inner;             /* inner: all together */
   int count;                              /* buffers: that memory, then tensors */
   struct sl_tensor **tensors;
   char *modes;
-  int *buffer; /* [used], of each in the program's list; -1: none, it is inner or not its */
+  int *buffer; /* [used], of each in the program's list, or the pack's that it lies in; -1: none, it
+                  is inner or not its */
   char *name;
   struct sl__place place;
   double flops;

@@ -43,12 +43,27 @@ static void compare(const struct product *p, const float *y, int64_t pitch) {
     }
 }
 
+/* By W turned round before, the same bits, and nothing is written behind that. */
+static void check_turned(const struct product *p, const float *want, int lanes) {
+  int64_t pitch = p->columns + GUARD, blocks = sl__few_blocks(p->columns);
+  int64_t size = sl__few_turned(p->columns, p->length);
+  float *turned = unset(size + GUARD), *y = unset(p->rows * pitch);
+  sl__few_turn(p->columns, p->length, p->weight, turned, lanes);
+  for (int i = 0; i < GUARD; i++) assert_true(isnan(turned[size + i]));
+  sl__few_product(p->rows, p->columns, p->length, p->x, turned, true, p->bias, y, pitch, 0, blocks,
+                  lanes);
+  for (int64_t i = 0; i < p->rows; i++)
+    assert_memory_equal(y + i * pitch, want + i * pitch, (size_t)p->columns * sizeof *y);
+  free(turned), free(y);
+}
+
 static void check_product(const struct product *p, int lanes) {
   int64_t pitch = p->columns + GUARD, blocks = sl__few_blocks(p->columns);
   float *y = unset(p->rows * pitch);
-  sl__few_product(p->rows, p->columns, p->length, p->x, p->weight, p->bias, y, pitch, 0, blocks,
-                  lanes);
+  sl__few_product(p->rows, p->columns, p->length, p->x, p->weight, false, p->bias, y, pitch, 0,
+                  blocks, lanes);
   compare(p, y, pitch);
+  check_turned(p, y, lanes);
   free(y);
   if (p->rows > 1) return;
   y = unset(pitch);
@@ -112,7 +127,7 @@ static void rows_do_not_meet(void **state) {
     float y[2][COLUMNS];
     for (int i = 0; i < LENGTH; i++) weight[4 * LENGTH + i] = INFINITY;
     sl__few_dots(LENGTH, x, weight, NULL, y[0], 0, COLUMNS, lanes);
-    sl__few_product(1, COLUMNS, LENGTH, x, weight, NULL, y[1], COLUMNS, 0, 1, lanes);
+    sl__few_product(1, COLUMNS, LENGTH, x, weight, false, NULL, y[1], COLUMNS, 0, 1, lanes);
     for (int i = 0; i < 2 * COLUMNS; i++)
       assert_true(isfinite(y[i / COLUMNS][i % COLUMNS]) == (i % COLUMNS != 4));
     free(x), free(weight);
