@@ -16,10 +16,11 @@ extern "C" {
  * is run together, as one batch of up to max_batch samples (dynamic batching), and several batches
  * are under way at once, on the devices of the context or where sl_place says (batch b as replica b
  * of its rules, round and round). Activations' memory is that of a worker's largest pass, kept
- * until sl_close: each lies where one that is no longer needed was. Many small parameters are
- * there twice: as the model has them, and packed, up to 32 MB a predictor. Several predictors, of the same
- * model or of different ones, may share a context; while one is open, nothing is trained, placed
- * automatically or measured in it.
+ * until sl_close: each lies where one that is no longer needed was. Parameters are there more than
+ * once: as the model has them, and, up to 64 MB a predictor, packed and in the forms that the CPU's
+ * kernels take (up to 16/9 of their size). Several predictors, of the same model or of different
+ * ones, may share a context; while one is open, nothing is trained, placed automatically or
+ * measured in it.
  *
  * A sample's answer depends on its values, the weights and the kind of device; to the last bit also
  * on how many samples were run together (matrix products add up in another order). With
