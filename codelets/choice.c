@@ -90,7 +90,8 @@ enum sl__implementation sl__choose(struct sl_context *context, const struct sl__
   int forced = context->forced_implementation - 1;
   if (forced >= 0) return c->mask >> forced & 1 ? (enum sl__implementation)forced : c->preferred;
   if (!context->tuning || !(c->mask & (c->mask - 1))) return c->preferred;
-  size_t at = (size_t)snprintf(key, sizeof key, "%s", c->operation);
+  /* what was measured before there was another candidate is no answer */
+  size_t at = (size_t)snprintf(key, sizeof key, "%s of %x", c->operation, (unsigned)c->mask);
   for (int i = 0; i < c->size_count && at < sizeof key; i++)
     at += (size_t)snprintf(key + at, sizeof key - at, " %d", (int)c->sizes[i]);
   int known = sl__tuning_find(context->tuning, key);

@@ -11,7 +11,7 @@ enum sl__implementation {
   SL_OWN_ONEDNN,   /* our own loops; products by oneDNN */
   SL_ONEDNN,       /* oneDNN's primitive for the whole operation */
   SL_DIRECT,       /* our own loops, products too (codelets/direct.c, few.c) */
-  SL_WINOGRAD,     /* the same with fewer products (codelets/winograd.c) */
+  SL_WINOGRAD,     /* a convolution with fewer products (codelets/winograd.c) */
   SL_IMPLEMENTATIONS
 };
 

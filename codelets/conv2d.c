@@ -1,7 +1,6 @@
 /* 2-D convolution. Forward without a matrix (codelets/winograd.c, direct.c); else a matrix product
- * per image:
- * the windows of an image become the columns of a matrix (im2col; Chellapilla, Puri, Simard 2006)
- * in scratch memory that stays in the cache. */
+ * an image: its windows become the columns of a matrix (im2col; Chellapilla, Puri, Simard 2006) in
+ * scratch memory that stays in the cache. */
 #include <string.h>
 
 #include "codelets/activation.h"
@@ -147,11 +146,14 @@ static int64_t own_units(const struct sl__conv_args *a, bool *planes) {
                                           : sl__direct_units(a, planes, 0);
 }
 
-/* Of the implementations that there are. */
-static int64_t own_scratch(const struct sl__conv_args *a) {
-  int64_t direct = sl__direct_scratch(a);
-  int64_t winograd = sl__winograd_serves(a) ? sl__winograd_scratch(a) : 0;
-  return direct > winograd ? direct : winograd;
+/* Floats before a kernel's own scratch memory: after_of's. */
+static int64_t after_room(const struct sl__conv_args *a) {
+  return ((int64_t)a->out_channels + 15) / 16 * 16;
+}
+
+static int64_t own_scratch(const struct sl__conv_args *a, bool is_formed) {
+  return after_room(a) + (a->implementation == SL_WINOGRAD ? sl__winograd_scratch(a, is_formed)
+                                                           : sl__direct_scratch(a));
 }
 
 /* Between planes as many as a tile has. */
@@ -187,6 +189,14 @@ static void make_form(const void *args, const void *from, void *to) {
   sl__winograd_transform(a, from, 0, a->out_channels, to);
   if (a->has_bias)
     memcpy((float *)to + sl__winograd_weights(a), bias, (size_t)a->out_channels * sizeof *bias);
+}
+
+static struct sl__form own_form(const struct sl__conv_args *a) {
+  return (struct sl__form){.make = make_form,
+                           .buffer = 1,
+                           .bytes = (size_t)formed_size(a) * sizeof(float),
+                           .key = (uint64_t)a->channels << 32 | (uint32_t)a->out_channels,
+                           .scratch = (size_t)own_scratch(a, true) * sizeof(float)};
 }
 
 static void own_forward(const struct sl__conv_args *a, const float *x, const float *weight,
@@ -270,8 +280,8 @@ SL_KERNEL void sl__conv2d_forward_cpu(void *buffers[], void *cl_arg) {
     forward(a, x, weight, y, scratch);
     return;
   }
-  struct sl__after after = after_of(a, buffers, scratch + own_scratch(a));
-  own_forward(a, x, weight, y, scratch, &after, cl_arg);
+  struct sl__after after = after_of(a, buffers, scratch);
+  own_forward(a, x, weight, y, scratch + after_room(a), &after, cl_arg);
 }
 
 SL_KERNEL void sl__conv2d_backward_data_cpu(void *buffers[], void *cl_arg) {
@@ -286,6 +296,7 @@ SL_KERNEL void sl__conv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
 
 /* ---- measuring --------------------------------------------------------------------------- */
 
+/* A program that keeps transformed weights is faster than this says. */
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__conv_args a = *(const struct sl__conv_args *)args;
   const struct sl__after nothing = {0};
@@ -356,22 +367,24 @@ static uint32_t footprint(const struct sl__conv_args *a) {
   return starpu_hash_crc32c_be_n(&a->kernel_h, size, 0);
 }
 
-static enum sl_status submit(struct sl_context *context, struct sl__op *op,
-                             const struct sl__launch *l, struct sl_tensor *first,
-                             struct sl_tensor *second, struct sl_tensor *out,
-                             struct sl__conv_args *a,
-                             void (*try)(enum sl__implementation, const void *, float *const *)) {
-  struct sl_tensor *scratch;
-  int64_t matrix = is_product(a) ? 1 : sl__conv_taps(a) * sl__conv_pixels(a), room = matrix;
+typedef void try_conv(enum sl__implementation i, const void *args, float *const *m);
+
+/* Floats of scratch memory, whichever implementation it will be. */
+static int64_t most_scratch(const struct sl__conv_args *a, uint32_t mask) {
+  int64_t most = is_product(a) ? 1 : sl__conv_taps(a) * sl__conv_pixels(a);
+  struct sl__conv_args other = *a;
+  for (int i = SL_DIRECT; i <= SL_WINOGRAD; i++) {
+    other.implementation = i;
+    if (mask >> i & 1 && own_scratch(&other, false) > most) most = own_scratch(&other, false);
+  }
+  return most;
+}
+
+/* Returns the scratch memory that was counted with. */
+static int64_t choose(struct sl_context *context, const struct sl__op *op, struct sl_tensor **t,
+                      struct sl__conv_args *a, try_conv *try) {
   bool direct = op == &sl__op_conv2d_forward && sl__direct_fits(a);
   bool winograd = direct && sl__winograd_serves(a);
-  int64_t own = direct ? own_scratch(a) + a->out_channels : 0; /* with after_of's scale */
-  if (own > room) room = matrix = own;
-  if (l->place.where == STARPU_CUDA) room = 1; /* cuDNN has a workspace */
-  if (op == &sl__op_conv2d_backward_weight && first->type == SL_BF16) {
-    int64_t widened = sl__conv_widened(a) * (sl__conv_x_size(a) + sl__conv_y_size(a));
-    if (widened > room) room = widened;
-  }
   struct sl__candidates c = {
       .operation = op->codelet.name,
       .mask = sl__choice_products() | sl__choice_primitives() | (uint32_t)direct << SL_DIRECT |
@@ -383,22 +396,37 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
       .sizes = &a->images,
       .size_count = (int)(offsetof(struct sl__conv_args, implementation) / sizeof(int32_t)),
       .run = try,
-      .elements = {sl_shape_count(&first->shape), sl_shape_count(&second->shape),
-                   sl_shape_count(&out->shape), matrix}};
+      .elements = {sl_shape_count(&t[0]->shape), sl_shape_count(&t[1]->shape),
+                   sl_shape_count(&t[2]->shape)}};
+  c.elements[3] = most_scratch(a, c.mask);
   a->implementation = sl__choose(context, &c, a);
+  return c.elements[3];
+}
+
+static enum sl_status submit(struct sl_context *context, struct sl__op *op,
+                             const struct sl__launch *l, struct sl_tensor *first,
+                             struct sl_tensor *second, struct sl_tensor *out,
+                             struct sl__conv_args *a, try_conv *try) {
+  struct sl_tensor *t[4] = {first, second, out};
+  struct sl__launch launch = *l;
+  int64_t room = choose(context, op, t, a, try);
+  if (l->place.where == STARPU_CUDA) {
+    room = 1; /* cuDNN has a workspace */
+  } else if (is_own(a)) {
+    room = own_scratch(a, false);
+    launch.cut = own_cut(a);
+    launch.cut.scratch = (size_t)room * sizeof(float);
+    if (a->implementation == SL_WINOGRAD) launch.form = own_form(a);
+  }
+  if (op == &sl__op_conv2d_backward_weight && first->type == SL_BF16) {
+    int64_t widened = sl__conv_widened(a) * (sl__conv_x_size(a) + sl__conv_y_size(a));
+    if (widened > room) room = widened;
+  }
+  enum sl_status status = sl__scratch(context, (size_t)room * sizeof(float), &t[3]);
+  if (status != SL_OK) return status;
   double flops = 2.0 * a->images * (double)a->out_channels * (double)sl__conv_pixels(a) *
                  (double)sl__conv_taps(a);
-  struct sl__launch launch = *l;
-  if (direct && is_own(a) && l->place.where != STARPU_CUDA) {
-    launch.cut = own_cut(a);
-    room = own;
-  }
-  if (launch.cut.units && a->implementation == SL_WINOGRAD)
-    launch.form = (struct sl__form){make_form, 1, (size_t)formed_size(a) * sizeof(float)};
-  enum sl_status status = sl__scratch(context, (size_t)room * sizeof(float), &scratch);
-  if (status != SL_OK) return status;
-  return sl__submit(context, op, &launch, 4, (struct sl_tensor *[]){first, second, out, scratch}, a,
-                    sizeof *a, flops, footprint(a));
+  return sl__submit(context, op, &launch, 4, t, a, sizeof *a, flops, footprint(a));
 }
 
 enum sl_status sl__conv2d_forward(struct sl_context *context, const struct sl__launch *l,

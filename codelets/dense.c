@@ -215,7 +215,10 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
   if (a->implementation == SL_DIRECT && tensors[0]->type != SL_BF16) {
     own.cut = cut_of(a);
     if (a->rows > 1 && op == &sl__op_dense_forward)
-      own.form = (struct sl__form){make_form, 1, (size_t)formed_size(a) * sizeof(float)};
+      own.form = (struct sl__form){.make = make_form,
+                                   .buffer = 1,
+                                   .bytes = (size_t)formed_size(a) * sizeof(float),
+                                   .key = (uint64_t)a->in << 32 | (uint32_t)a->out};
   }
   return sl__submit(context, op, &own, count, tensors, a, sizeof *a, product_flops(a),
                     (uint32_t)a->activation);

@@ -315,7 +315,10 @@ enum sl_status sl__lstm_forward(struct sl_context *context, const struct sl__lau
     a.implementation = SL_DIRECT;
     if (x->type != SL_BF16) {
       own.cut = (struct sl__cut){.units = sl__recurrent_units(&a), .phases = 1 + a.steps};
-      own.form = (struct sl__form){make_form, 1, formed_bytes(&a)};
+      own.form = (struct sl__form){.make = make_form,
+                                   .buffer = 1,
+                                   .bytes = formed_bytes(&a),
+                                   .key = (uint64_t)a.in << 32 | (uint32_t)a.hidden};
     }
   }
   SL_TRY(sl__scratch(context, sl__recurrent_scratch(&a, 4, x->type == SL_BF16), &scratch));

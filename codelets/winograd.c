@@ -40,8 +40,11 @@ typedef void run_tile(const struct shape *g, const float *weight, const float *w
 typedef void make_outputs(const struct shape *g, const float *sums, float bias, int32_t vectors,
                           const int32_t *at, float *to);
 
-/* Behind the first plane's beginning is room for what is read at the left of its first value. */
-enum { BEFORE = 16,BLOCK = 4 /* vectors */, MOST_VECTORS = 16 /* of a unit of several rows */ };
+enum {
+  BEFORE = 16,      /* floats before a plane's first row: its first tile reads one; aligned */
+  BLOCK = 4,        /* vectors */
+  MOST_VECTORS = 16 /* of a unit that is a whole image */
+};
 
 #define SL_TILE_FILE "codelets/winograd_tile.h"
 #include "codelets/widths.h"
@@ -62,14 +65,6 @@ static struct width width_of(int lanes) {
   return (struct width){lanes, split_4, windows_4, tiles_4, outputs_4};
 }
 
-bool sl__winograd_serves(const struct sl__conv_args *a) {
-  const int32_t least = 16;
-  bool same = a->kernel_h == 3 && a->kernel_w == 3 && a->stride_h == 1 && a->stride_w == 1 &&
-              a->pad_h == 1 && a->pad_w == 1;
-  return same && a->channels >= least && a->out_channels >= least &&
-         sl__conv_x_size(a) < INT32_MAX / 4 && sl__conv_y_size(a) < INT32_MAX / 4;
-}
-
 /* ---- tables and memory ---- */
 
 static int32_t ceil_div(int32_t a, int32_t b) { return a / b + (a % b != 0); }
@@ -78,7 +73,8 @@ static int64_t aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
 
 static int32_t gcd(int32_t a, int32_t b) { return b ? gcd(b, a % b) : a; }
 
-/* So many rows of tiles, which are whole vectors or all that there are. */
+/* So many rows of tiles, which are whole vectors or all that there are. Larger units are worth it
+ * where a tenth of the vectors or more is saved. */
 static void try_rows(struct shape *g, int32_t rows, int32_t pitch) {
   struct shape other = *g;
   other.pitch = pitch;
@@ -86,15 +82,16 @@ static void try_rows(struct shape *g, int32_t rows, int32_t pitch) {
   other.unit_vectors = ceil_div(rows * pitch, g->lanes);
   other.units = ceil_div(g->down, rows);
   int64_t before = (int64_t)g->units * g->unit_vectors;
-  if (!before || (int64_t)other.units * other.unit_vectors < before) *g = other;
+  if (!before || (int64_t)other.units * other.unit_vectors * 10 <= 9 * before) *g = other;
 }
 
-static void find_units(struct shape *g) {
+static void find_units(struct shape *g, int32_t images) {
   int32_t lanes = g->lanes, exact = lanes / gcd(g->across, lanes);
+  try_rows(g, 1, ceil_div(g->across, lanes) * lanes);
   if (exact < g->down) try_rows(g, exact, g->across);
   if (g->down * (int64_t)g->across <= MOST_VECTORS * lanes) try_rows(g, g->down, g->across);
-  try_rows(g, 1, ceil_div(g->across, lanes) * lanes);
   g->block = g->unit_vectors < BLOCK ? BLOCK / g->unit_vectors : 1;
+  if (g->block > (int64_t)g->units * images) g->block = g->units * images;
 }
 
 static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
@@ -104,8 +101,9 @@ static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
                     .width = a->width,
                     .down = ceil_div(a->height, 2),
                     .across = ceil_div(a->width, 2)};
-  find_units(&g);
-  bool whole = a->height % 2 == 0 && g.pitch == g.across && g.down % g.unit_rows == 0;
+  find_units(&g, a->images);
+  bool whole = a->height % 2 == 0 && g.pitch == g.across && g.down % g.unit_rows == 0 &&
+               g.unit_rows * g.pitch % lanes == 0;
   g.halves = whole && 2 * a->width == lanes;
   g.gathers = !whole || (!g.halves && a->width % lanes);
   int64_t rows = g.units * (int64_t)g.unit_rows + 2, vectors = g.block * (int64_t)g.unit_vectors;
@@ -126,7 +124,7 @@ static int32_t together(const struct sl__conv_args *a, const struct shape *g) {
 
 /* Where what is in the scratch memory begins, behind what aligns it. */
 struct layout {
-  int64_t edges, at, frame, windows, sums, buffer, weight, end;
+  int64_t edges, at, frame, windows, sums, buffer, own; /* own: at the end */
 };
 
 static struct layout layout_of(const struct sl__conv_args *a, const struct shape *g) {
@@ -136,8 +134,7 @@ static struct layout layout_of(const struct sl__conv_args *a, const struct shape
   l.windows = l.frame + 4 * g->plane;
   l.sums = l.windows + 16 * g->windows;
   l.buffer = l.sums + 16 * g->sums;
-  l.weight = l.buffer + (g->gathers ? 4 * g->sums_row : 0);
-  l.end = l.weight + sl__winograd_weights(a);
+  l.own = l.buffer + (g->gathers ? 4 * g->sums_row : 0);
   return l;
 }
 
@@ -149,14 +146,31 @@ int64_t sl__winograd_weights(const struct sl__conv_args *a) {
 }
 
 /* For whatever width: which one needs most depends on the shape. */
-int64_t sl__winograd_scratch(const struct sl__conv_args *a) {
+int64_t sl__winograd_scratch(const struct sl__conv_args *a, bool is_transformed) {
   int64_t most = 0;
   for (int lanes = 4; lanes <= 16; lanes *= 2) {
     struct shape g = shape_of(a, lanes);
     struct layout l = layout_of(a, &g);
-    if (l.end > most) most = l.end;
+    if (l.own > most) most = l.own;
   }
-  return most + 16;
+  return most + (is_transformed ? 0 : sl__winograd_weights(a)) + 16;
+}
+
+/* Of tiles that fill vectors the products are 16 of 36; the rest takes about a third of what that
+ * saves. More weights than these do not stay in a core's caches. */
+bool sl__winograd_serves(const struct sl__conv_args *a) {
+  const int32_t least = 16;
+  const int64_t most_weights = 1 << 16, most_scratch = 1 << 21;
+  bool same = a->kernel_h == 3 && a->kernel_w == 3 && a->stride_h == 1 && a->stride_w == 1 &&
+              a->pad_h == 1 && a->pad_w == 1;
+  if (!same || a->channels < least || a->out_channels < least ||
+      (int64_t)a->channels * a->out_channels > most_weights || sl__conv_x_size(a) > INT32_MAX / 4 ||
+      sl__conv_y_size(a) > INT32_MAX / 4)
+    return false;
+  struct shape g = shape_of(a, width_of(sl__lanes(0)).lanes);
+  double products = 16.0 * g.units * g.unit_vectors * g.lanes;
+  return products <= 0.7 * 9 * (double)sl__conv_pixels(a) &&
+         sl__winograd_scratch(a, false) <= most_scratch;
 }
 
 static void find_tables(const struct shape *g) {
@@ -223,13 +237,14 @@ struct work {
   const struct sl__conv_args *args;
   struct width width;
   struct shape shape;
-  struct sl__share channels; /* of the outputs */
-  const float *weight;       /* transformed, from the first of these on */
-  int64_t weights;           /* from place to place */
+  struct sl__share channels;     /* of the outputs */
+  const float *weight;           /* transformed, of channels from first_weight on */
+  int64_t first_weight, weights; /* weights: from place to place */
   const float *bias, *x;
   float *y;
   const struct sl__after *after;
-  float *frame, *windows, *sums, *buffer;
+  float *frame, *windows, *sums, *buffer,
+      *own; /* own: room for weights that this call transforms */
 };
 
 /* Units of each of some images. */
@@ -249,7 +264,7 @@ static struct work work_of(const struct sl__conv_args *a, float *scratch, int mo
   w.windows = begin + at.windows;
   w.sums = begin + at.sums;
   w.buffer = begin + at.buffer;
-  w.weight = begin + at.weight;
+  w.own = begin + at.own;
   return w;
 }
 
@@ -283,7 +298,8 @@ static void multiply(const struct work *w, int64_t vectors) {
   for (int place = 0; place < 16; place++)
     for (int64_t v = 0; v < vectors; v += 2) {
       run_tile *const *tiles = w->width.tiles[v + 1 < vectors ? 2 : 1];
-      const float *weight = w->weight + place * w->weights;
+      const float *weight =
+          w->weight + place * w->weights + (w->channels.first - w->first_weight) * g->channels;
       const float *window = w->windows + place * g->windows + v * g->channels * g->lanes;
       int most = SL_TILE_ROWS;
       while (!tiles[most]) most--;
@@ -353,7 +369,8 @@ static void run_images(const struct work *w, int64_t image, int64_t last, int32_
 
 /* ---- what is called ---- */
 
-/* As in codelets/direct.c. */
+/* As in codelets/direct.c: with this cut each part reads all weights, with the other one each makes
+ * the windows of all channels, which costs about twice as much a value. */
 static bool goes_by_units(const struct sl__conv_args *a, const struct shape *g) {
   return a->images == 1 && g->units > 1 &&
          sl__winograd_weights(a) < 2 * (sl__conv_x_size(a) + sl__conv_y_size(a));
@@ -365,50 +382,57 @@ int64_t sl__winograd_units(const struct sl__conv_args *a, bool *planes, int most
   return *planes ? (int64_t)a->images * a->out_channels : g.units;
 }
 
-/* Of these images, if any, some channels of the outputs. */
-static void run_channels(struct work *w, const float *weight, bool is_transformed, int64_t image,
-                         int64_t last, struct sl__share channels, struct sl__share units) {
+/* Of the channels that the call has anything of. */
+static void find_weights(struct work *w, const float *weight, bool is_transformed,
+                         struct sl__share channels) {
   const struct sl__conv_args *a = w->args;
-  float *own = (float *)w->weight;
-  if (image >= last || channels.first >= channels.end) return;
+  w->weight = is_transformed ? weight : w->own;
+  w->first_weight = is_transformed ? 0 : channels.first;
+  w->weights =
+      place_of(is_transformed ? a->out_channels : channels.end - channels.first, a->channels);
+  if (!is_transformed) sl__winograd_transform(a, weight, channels.first, channels.end, w->own);
+}
+
+/* Of images [image, last), if any, some channels of the outputs. */
+static void run_channels(const struct work *w, int64_t image, int64_t last,
+                         struct sl__share channels) {
   struct work some = *w;
   some.channels = channels;
-  if (is_transformed) {
-    some.weight = weight + channels.first * a->channels;
-    some.weights = place_of(a->out_channels, a->channels);
-  } else {
-    some.weights = place_of(channels.end - channels.first, a->channels);
-    sl__winograd_transform(a, weight, channels.first, channels.end, own);
+  if (image < last && channels.first < channels.end)
+    run_images(&some, image, last, 0, w->shape.units);
+}
+
+/* Planes of one image after the other: the first and the last one may be in part. */
+static void run_planes(struct work *w, const float *weight, bool is_transformed,
+                       struct sl__share planes) {
+  int64_t k = w->args->out_channels, first = planes.first / k, last = planes.end / k;
+  int64_t from = planes.first % k, to = planes.end % k;
+  struct sl__share whole = {0, k}, inside = {from, to};
+  find_weights(w, weight, is_transformed, first == last ? inside : whole);
+  if (first == last) {
+    run_channels(w, first, first + 1, inside);
+    return;
   }
-  run_images(&some, image, last, (int32_t)units.first, (int32_t)units.end);
+  if (from) run_channels(w, first, first + 1, (struct sl__share){from, k});
+  run_channels(w, first + (from > 0), last, whole);
+  run_channels(w, last, last + 1, (struct sl__share){0, to});
 }
 
 void sl__winograd_forward(const struct sl__conv_args *a, const float *x, const float *weight,
                           bool is_transformed, const float *bias, const struct sl__after *after,
                           float *y, float *scratch, struct sl__share share, int most_lanes) {
   struct work w = work_of(a, scratch, most_lanes);
-  int64_t k = a->out_channels;
-  struct sl__share whole = {0, k}, units = {0, w.shape.units};
   if (share.first >= share.end) return;
   find_tables(&w.shape);
   w.x = x;
   w.y = y;
   w.bias = bias;
   w.after = after;
-  if (goes_by_units(a, &w.shape)) {
-    run_channels(&w, weight, is_transformed, 0, 1, whole, share);
+  if (!goes_by_units(a, &w.shape)) {
+    run_planes(&w, weight, is_transformed, share);
     return;
   }
-  int64_t first = share.first / k, last = share.end / k;
-  int64_t from = share.first % k, to = share.end % k;
-  if (first == last) {
-    run_channels(&w, weight, is_transformed, first, first + 1, (struct sl__share){from, to}, units);
-    return;
-  }
-  if (from) {
-    run_channels(&w, weight, is_transformed, first, first + 1, (struct sl__share){from, k}, units);
-    first++;
-  }
-  run_channels(&w, weight, is_transformed, first, last, whole, units);
-  run_channels(&w, weight, is_transformed, last, last + 1, (struct sl__share){0, to}, units);
+  w.channels = (struct sl__share){0, a->out_channels};
+  find_weights(&w, weight, is_transformed, w.channels);
+  run_images(&w, 0, 1, (int32_t)share.first, (int32_t)share.end);
 }

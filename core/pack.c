@@ -4,9 +4,11 @@
 #include <string.h>
 
 #include "core/error.h"
+#include "core/memory.h"
 
 enum { FEW = 4, MOST_MEMBERS = 8 };
-static const size_t MOST_BYTES = (size_t)64 << 20; /* more take longer to read than to bind */
+static const size_t MOST_BYTES = (size_t)64 << 20;
+static const size_t MOST_PLAIN = (size_t)1 << 20; /* to copy more is worse than a tensor more */
 
 struct packed {
   struct sl__pack_item item; /* with arguments of its own */
@@ -39,10 +41,10 @@ static void clear(struct sl__pack *p) {
 }
 
 void sl__pack_free(struct sl__pack *pack) {
-  if (!pack || pack->context->abandoned) return; /* its task may read it yet */
   for (struct sl__pack *p = pack, *next; p; p = next) {
     next = p->next;
     sl__tensor_free(p->tensor);
+    if (__atomic_load_n(&p->context->abandoned, __ATOMIC_ACQUIRE)) return; /* a task may read it */
     clear(p);
     free(p->parts);
     free(p);
@@ -52,7 +54,8 @@ void sl__pack_free(struct sl__pack *pack) {
 static const struct packed *find(const struct sl__pack *p, const struct sl__pack_item *item) {
   for (int i = 0; i < p->count; i++) {
     const struct sl__pack_item *it = &p->parts[i].item;
-    if (it->tensor == item->tensor && it->make == item->make && it->bytes == item->bytes)
+    if (it->tensor == item->tensor && it->make == item->make && it->key == item->key &&
+        it->bytes == item->bytes)
       return &p->parts[i];
   }
   return NULL;
@@ -89,19 +92,31 @@ static enum sl_status add(struct sl__pack *p, const struct sl__pack_item *item) 
   return SL_OK;
 }
 
+bool sl__pack_holds(const struct sl__pack *p, const struct sl__pack_item *item) {
+  while (p && !find(p, item)) p = p->next;
+  return p;
+}
+
+/* A part of main memory, where that is limited. */
+static size_t most_bytes(const struct sl__pack *p) {
+  size_t limit = sl__memory_limit(p->context->memory) / 8;
+  return limit && limit < MOST_BYTES ? limit : MOST_BYTES;
+}
+
 enum sl_status sl__pack_add(struct sl__pack *pack, const struct sl__pack_item *item) {
   const struct sl_tensor *t = item->tensor;
   struct sl__pack *p = pack;
-  size_t bytes = p->bytes;
+  size_t bytes = p->bytes, most = most_bytes(p);
   int members = 1;
   for (; p->next; members++) {
     p = p->next;
     bytes += p->bytes;
   }
   bool is_part = t->is_view || t->is_piece || sl__tensor_is_cut(t);
-  bool is_known = sl__pack_member(pack, item) || (!p->tensor && find(p, item));
-  bool is_full = bytes > MOST_BYTES || item->bytes > MOST_BYTES - bytes;
-  if (is_part || is_known || is_full || (p->tensor && members == MOST_MEMBERS)) return SL_OK;
+  bool is_large = !item->make && item->bytes > MOST_PLAIN;
+  bool is_full =
+      bytes > most || item->bytes > most - bytes || (p->tensor && members == MOST_MEMBERS);
+  if (is_part || is_large || is_full || sl__pack_holds(pack, item)) return SL_OK;
   if (p->tensor) {
     enum sl_status status = sl__pack_new(pack->context, pack->op, &p->next);
     if (status != SL_OK) return status;

@@ -22,6 +22,7 @@ struct sl__pack_item {
   struct sl_tensor *tensor;
   void (*make)(const void *args, const void *from, void *to);
   size_t bytes;
+  uint64_t key; /* the form's */
   const void *args;
   size_t args_size;
 };
@@ -33,7 +34,9 @@ enum sl_status sl__pack_add(struct sl__pack *pack, const struct sl__pack_item *i
  * it is. A few items without forms are not worth it, and forgotten. */
 enum sl_status sl__pack_close(struct sl__pack *pack);
 
-/* The member that has such an item, whatever its arguments; NULL: none. */
+/* Has it been added, whether its member is closed or not? */
+bool sl__pack_holds(const struct sl__pack *pack, const struct sl__pack_item *item);
+/* The member that has such an item, whatever its other arguments; NULL: none. */
 const struct sl__pack *sl__pack_member(const struct sl__pack *pack,
                                        const struct sl__pack_item *item);
 /* Where it begins in the member's tensor; -1: no member has it. */

@@ -320,7 +320,8 @@ static enum sl_status describe(struct sl__program *p, struct sl__segment *s) {
            strcmp(first, last) ? last : "");
   for (int c = s->first; c < s->end; c++) {
     const struct call *call = &p->calls[c];
-    uint32_t part[] = {call->args->footprint, starpu_hash_crc32c_string(call->op->codelet.name, 0)};
+    uint32_t part[] = {call->args->footprint, call->args->is_formed,
+                       starpu_hash_crc32c_string(call->op->codelet.name, 0)};
     s->footprint = starpu_hash_crc32c_be_n(part, sizeof part, s->footprint);
     s->flops += call->flops;
   }
@@ -347,18 +348,25 @@ static struct sl__pack_item plain_item(const struct used *u) {
 }
 
 static struct sl__pack_item formed_item(const struct sl__program *p, const struct call *call) {
-  return (struct sl__pack_item){p->used[call->tensor[call->form.buffer]].tensor, call->form.make,
-                                call->form.bytes, call->args + 1,
-                                call->args_size - sizeof *call->args};
+  return (struct sl__pack_item){.tensor = p->used[call->tensor[call->form.buffer]].tensor,
+                                .make = call->form.make,
+                                .bytes = call->form.bytes,
+                                .key = call->form.key,
+                                .args = call->args + 1,
+                                .args_size = call->args_size - sizeof *call->args};
 }
 
+/* Forms first: what they stand for is then not needed as it is. A GPU, which does not read forms,
+ * gets a member without them. */
 static enum sl_status fill_pack(struct sl__program *p) {
   enum sl_status status = SL_OK;
   for (int c = 0; c < p->call_count; c++) {
     if (!p->calls[c].form.make) continue;
     const struct sl__pack_item item = formed_item(p, &p->calls[c]);
     SL_TRY(sl__pack_add(p->pack, &item));
+    if (!sl__pack_holds(p->pack, &item)) p->calls[c].form.make = NULL;
   }
+  if (starpu_cuda_worker_get_count()) SL_TRY(sl__pack_close(p->pack));
   for (int i = 0; i < p->used_count; i++) {
     const struct sl__pack_item item = plain_item(&p->used[i]);
     if (may_pack(p, &p->used[i]) && is_read_plain(p, i)) SL_TRY(sl__pack_add(p->pack, &item));

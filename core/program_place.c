@@ -236,6 +236,12 @@ static size_t place_tensors(struct sl__program *p, struct sl__segment *s, int se
   return aligned(end);
 }
 
+static size_t scratch_of(const struct call *call, const struct sl_tensor *tensor) {
+  size_t bytes = call->cut.scratch;
+  if (call->args->is_formed && call->form.scratch) bytes = call->form.scratch;
+  return bytes ? bytes : tensor->bytes;
+}
+
 /* Of calls that several members do at a time without phases each needs its own; others have one for
  * all. It is a call's own, so all of a kind have the same place. */
 static size_t scratch_bytes(const struct sl__program *p, const struct sl__segment *s, bool own) {
@@ -245,7 +251,8 @@ static size_t scratch_bytes(const struct sl__program *p, const struct sl__segmen
       const struct used *u = &p->used[p->calls[c].tensor[k]];
       bool is_own = stretch_of(s, c)->units && !p->calls[c].cut.phases;
       if (!u->is_scratch || is_own != own) continue;
-      if (u->tensor->bytes > most) most = u->tensor->bytes;
+      size_t bytes = scratch_of(&p->calls[c], u->tensor);
+      if (bytes > most) most = bytes;
     }
   return aligned(most);
 }

@@ -43,9 +43,10 @@ static inline const char *sl__next_mode(const char *modes) {
  * No part writes what another one of the same phase reads or writes, and with phases the scratch
  * memory is common to all parts. */
 struct sl__cut {
-  int64_t units; /* alike: parts are cut between them */
-  bool flat;     /* unit i is the i-th of equal runs of every output, and a row of the outputs needs
-                    only that row of what has rows */
+  int64_t units;  /* alike: parts are cut between them */
+  size_t scratch; /* bytes of its scratch memory that the call uses; 0: all */
+  bool flat; /* unit i is the i-th of equal runs of every output, and a row of the outputs needs
+                only that row of what has rows */
   bool pointwise; /* flat, and a value needs its own place alone of what is as large as outputs */
   int phases;     /* one begins when all parts of the one before have ended; 0: there are none */
 
@@ -55,12 +56,13 @@ struct sl__cut {
 };
 
 /* Another form of a parameter, that the kernel would else make of it at each call: who calls it
- * often with the same parameter keeps one (core/pack.h). It depends on the parameter and, of the
- * arguments, on what its shape tells. */
+ * often with the same parameter keeps one (core/pack.h). */
 struct sl__form {
   void (*make)(const void *args, const void *from, void *to); /* NULL: there is none */
   int buffer;                                                 /* the parameter's */
   size_t bytes;
+  uint64_t key;   /* what of the arguments it depends on */
+  size_t scratch; /* as in struct sl__cut, with the form; 0: the same */
 };
 
 /* What the caller says of one task; zero value: anywhere, priority 0. */

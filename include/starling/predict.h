@@ -17,8 +17,8 @@ extern "C" {
  * are under way at once, on the devices of the context or where sl_place says (batch b as replica b
  * of its rules, round and round). Activations' memory is that of a worker's largest pass, kept
  * until sl_close: each lies where one that is no longer needed was. Parameters are there more than
- * once: as the model has them, and, up to 64 MB a predictor, packed and in the forms that the CPU's
- * kernels take (up to 16/9 of their size). Several predictors, of the same model or of different
+ * once: as the model has them, and, up to 64 MB a predictor (and an eighth of a limit on main
+ * memory), packed or in the forms that the CPU's kernels take. Several predictors, of the same model or of different
  * ones, may share a context; while one is open, nothing is trained, placed automatically or
  * measured in it.
  *
