@@ -105,7 +105,8 @@ static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
                     .down = ceil_div(a->height, 2),
                     .across = ceil_div(a->width, 2)};
   find_units(&g);
-  bool whole = a->height % 2 == 0 && g.pitch == g.across && g.down % g.unit_rows == 0;
+  bool whole = a->height % 2 == 0 && g.pitch == g.across && g.down % g.unit_rows == 0 &&
+               g.unit_rows * g.pitch % lanes == 0; /* nothing behind the last row */
   g.halves = whole && 2 * a->width == lanes;
   g.gathers = !whole || (!g.halves && a->width % lanes);
   int64_t rows = g.units * (int64_t)g.unit_rows + 2, vectors = g.block * (int64_t)g.unit_vectors;
