@@ -328,11 +328,11 @@ out:
   return status;
 }
 
-static enum sl_status formed_program(const struct formed *f, struct sl__pack *pack,
-                                     struct sl__program **program) {
+static enum sl_status formed_program(const struct formed *f, const struct sl_tensor *input,
+                                     struct sl__pack *pack, struct sl__program **program) {
   enum sl_status status = sl__program_new(context, &sl__op_program, &sl__op_assist, program);
   if (status != SL_OK) return status;
-  sl__program_pack(*program, pack, f->x);
+  sl__program_pack(*program, pack, input);
   sl__program_record(*program);
   return sl__program_compile(*program, f->result, formed_calls(f));
 }
@@ -366,7 +366,7 @@ static void forms_in_a_pack(void **state) {
   struct sl__program *program[2];
   formed_new(&f);
   OK(sl__pack_new(context, &sl__op_pack, &pack));
-  for (int i = 0; i < 2; i++) OK(formed_program(&f, pack, &program[i]));
+  for (int i = 0; i < 2; i++) OK(formed_program(&f, f.x, pack, &program[i]));
   assert_int_equal(4 * sl_shape_count(&sl__pack_tensor(pack)->shape), formed_bytes());
   assert_true(plain_offset(pack, f.param) >= 0 && plain_offset(pack, f.biased) < 0);
   for (int again = 0; again < 6; again++) {
@@ -390,6 +390,29 @@ static void forms_in_a_pack(void **state) {
   formed_free(&f);
 }
 
+/* What changes from run to run has no form, even where a parameter would be. */
+static void inputs_have_no_form(void **state) {
+  static float want[RESULTS], got[RESULTS];
+  (void)state;
+  struct formed f;
+  struct sl__pack *pack;
+  struct sl__program *program;
+  formed_new(&f);
+  OK(sl__pack_new(context, &sl__op_pack, &pack));
+  OK(formed_program(&f, f.param, pack, &program));
+  OK(sl__pack_refresh(pack));
+  for (int again = 0; again < 3; again++) {
+    write_again(f.param, again);
+    formed_want(&f, want);
+    OK(sl__program_submit(program, 0, NULL)); /* without refreshing */
+    formed_read(&f, got);
+    assert_memory_equal(got, want, sizeof got);
+  }
+  sl__program_free(program);
+  sl__pack_free(pack);
+  formed_free(&f);
+}
+
 /* With other tensors, or with none: forms are another member. */
 static void packs_that_were_closed_before(void **state) {
   static float want[RESULTS], got[RESULTS];
@@ -404,7 +427,7 @@ static void packs_that_were_closed_before(void **state) {
     for (int i = 0; i < 4 && !empty; i++) OK(add_plain(pack, in_it[i]));
     OK(sl__pack_close(pack));
     assert_int_equal(sl__pack_tensor(pack) == NULL, empty);
-    OK(formed_program(&f, pack, &program));
+    OK(formed_program(&f, f.x, pack, &program));
     for (int again = 0; again < 3; again++) {
       if (again) write_again(again % 2 ? f.param : f.biased, again);
       formed_want(&f, want);
@@ -434,7 +457,7 @@ static void no_memory_for_forms(void **state) {
     assert_true(n < 200);
     sl__alloc_fail_after(n);
     status = sl__pack_new(context, &sl__op_pack, &pack);
-    if (status == SL_OK) status = formed_program(&f, pack, &program);
+    if (status == SL_OK) status = formed_program(&f, f.x, pack, &program);
     sl__alloc_fail_after(0);
     if (status == SL_OK) {
       OK(sl__pack_refresh(pack));
@@ -593,6 +616,7 @@ int main(void) {
                                      cmocka_unit_test(packs_of_few),
                                      cmocka_unit_test(packs_of_forms),
                                      cmocka_unit_test(forms_in_a_pack),
+                                     cmocka_unit_test(inputs_have_no_form),
                                      cmocka_unit_test(packs_that_were_closed_before),
                                      cmocka_unit_test(no_memory_for_forms),
                                      cmocka_unit_test(what_cannot_be_recorded_is_told),
