@@ -127,7 +127,7 @@ struct layout {
   int64_t edges, at, frame, windows, sums, buffer, own; /* own: at the end */
 };
 
-static struct layout layout_of(const struct sl__conv_args *a, const struct shape *g) {
+static struct layout layout_of(const struct shape *g) {
   struct layout l = {0};
   l.at = l.edges + aligned(2 * (int64_t)g->unit_vectors * g->lanes);
   l.frame = l.at + aligned(2 * (int64_t)g->units * g->unit_vectors);
@@ -150,7 +150,7 @@ int64_t sl__winograd_scratch(const struct sl__conv_args *a, bool is_transformed)
   int64_t most = 0;
   for (int lanes = 4; lanes <= 16; lanes *= 2) {
     struct shape g = shape_of(a, lanes);
-    struct layout l = layout_of(a, &g);
+    struct layout l = layout_of(&g);
     if (l.own > most) most = l.own;
   }
   return most + (is_transformed ? 0 : sl__winograd_weights(a)) + 16;
@@ -169,7 +169,7 @@ bool sl__winograd_serves(const struct sl__conv_args *a) {
     return false;
   struct shape g = shape_of(a, width_of(sl__lanes(0)).lanes);
   double products = 16.0 * g.units * g.unit_vectors * g.lanes;
-  return products <= 0.7 * 9 * (double)sl__conv_pixels(a) &&
+  return products <= 0.8 * 9 * (double)sl__conv_pixels(a) &&
          sl__winograd_scratch(a, false) <= most_scratch;
 }
 
@@ -257,7 +257,7 @@ static struct work work_of(const struct sl__conv_args *a, float *scratch, int mo
   float *begin = (float *)(((uintptr_t)scratch + 63) / 64 * 64);
   struct work w = {.args = a, .width = width_of(sl__lanes(most_lanes))};
   w.shape = shape_of(a, w.width.lanes);
-  struct layout at = layout_of(a, &w.shape);
+  struct layout at = layout_of(&w.shape);
   w.shape.edges = (int32_t *)(begin + at.edges);
   w.shape.at = (int32_t *)(begin + at.at);
   w.frame = begin + at.frame;

@@ -1,7 +1,7 @@
 /* Convolution against a naive loop in double precision and finite differences. Hard shapes: 1x1 (no
  * matrix of windows is made), stride 2 and beyond the kernel, padding up to the kernel, a batch of
  * one, one channel, odd numbers, windows and images that are not square, no bias, fused
- * activations, accumulation; sums over many pixels; bf16. */
+ * activations, accumulation; sums over many pixels; channels enough for Winograd's; bf16. */
 #include "products.h"
 
 struct conv {
@@ -79,7 +79,9 @@ static const struct conv cases[] = {
     {2, 3, 8, 10, {5, 2, 2, 3, 4, 0, 0, true, 0}},
     {4, 3, 5, 5, {6, 5, 3, 1, 2, 4, 2, true, SL_ACTIVATION_RELU}},
     {2, 4, 6, 6, {3, 1, 1, 2, 2, 0, 0, true, 0}},
-    {1, 3, 7, 9, {2, 7, 9, 1, 1, 0, 0, true, 0}}};
+    {1, 3, 7, 9, {2, 7, 9, 1, 1, 0, 0, true, 0}},
+    {2, 16, 6, 7, {18, 3, 3, 1, 1, 1, 1, true, SL_ACTIVATION_TANH}},
+    {1, 17, 8, 8, {16, 3, 3, 1, 1, 1, 1, false, SL_ACTIVATION_RELU}}};
 #define CASES (sizeof cases / sizeof *cases)
 
 static struct sl_tensor *image(const struct conv *v, const double *x) {
