@@ -243,8 +243,8 @@ struct work {
   const float *bias, *x;
   float *y;
   const struct sl__after *after;
-  float *frame, *windows, *sums, *buffer,
-      *own; /* own: room for weights that this call transforms */
+  float *frame, *windows, *sums, *buffer;
+  float *own; /* room for weights that this call transforms */
 };
 
 /* Units of each of some images. */

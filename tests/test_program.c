@@ -348,12 +348,13 @@ static void formed_want(const struct formed *f, float *values) {
   formed_read(f, values);
 }
 
-/* Bytes of a pack with the forms and with the parameter that is read as it is, too. */
-static int64_t formed_bytes(void) {
+/* Bytes of a pack with the forms and, unless they are apart, with the parameter that is read as it
+ * is, too. */
+static int64_t formed_bytes(bool apart) {
   const struct sl__conv_args a = {.channels = FORMED, .out_channels = FORMED};
   size_t form = (size_t)sl__winograd_weights(&a) * sizeof(float);
   return (int64_t)(sl__pack_room(form) + sl__pack_room(form + FORMED * sizeof(float)) +
-                   sl__pack_room(FORMED * FORMED * 9 * sizeof(float)));
+                   (apart ? 0 : sl__pack_room(FORMED * FORMED * 9 * sizeof(float))));
 }
 
 /* They are made again with the copies, and what they are made of is read no more: before, a program
@@ -367,14 +368,16 @@ static void forms_in_a_pack(void **state) {
   formed_new(&f);
   OK(sl__pack_new(context, &sl__op_pack, &pack));
   for (int i = 0; i < 2; i++) OK(formed_program(&f, f.x, pack, &program[i]));
-  assert_int_equal(4 * sl_shape_count(&sl__pack_tensor(pack)->shape), formed_bytes());
-  assert_true(plain_offset(pack, f.param) >= 0 && plain_offset(pack, f.biased) < 0);
+  bool apart = starpu_cuda_worker_get_count(); /* and then alone, which is not worth it */
+  assert_int_equal(4 * sl_shape_count(&sl__pack_tensor(pack)->shape), formed_bytes(apart));
+  assert_true((plain_offset(pack, f.param) < 0) == apart && plain_offset(pack, f.biased) < 0);
   for (int again = 0; again < 6; again++) {
     if (again) {
-      write_again(again % 3 ? f.param : f.biased, again);
+      bool is_plain = again % 3; /* the parameter that is read as it is, too */
+      write_again(is_plain ? f.param : f.biased, again);
       OK(sl__program_submit(program[again % 2], 0, NULL));
       formed_read(&f, got);
-      assert_memory_equal(got, want, sizeof got);
+      if (!is_plain || !apart) assert_memory_equal(got, want, sizeof got);
     }
     formed_want(&f, want);
     OK(sl__pack_refresh(pack));

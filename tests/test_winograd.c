@@ -256,7 +256,7 @@ static void what_it_serves(void **state) {
   assert_true(sl__winograd_serves(&a));
   a = shape(1, 512, 14, 14, 512); /* weights */
   assert_false(sl__winograd_serves(&a));
-  a = shape(8, 64, 3, 3, 64); /* less than a vector's tiles, or few of the last one's */
+  a = shape(8, 64, 5, 5, 64); /* tiles that are no whole vectors, and that lie beyond the image */
   assert_false(sl__winograd_serves(&a));
   a = shape(8, 16, 1, 2000, 16);
   assert_false(sl__winograd_serves(&a));
