@@ -374,7 +374,7 @@ static int64_t units_of(const struct sl__conv_args *a, const struct shape *g, in
 }
 
 int64_t sl__direct_units(const struct sl__conv_args *a, bool *planes, int most_lanes) {
-  int lanes = width_of(sl__lanes(most_lanes)).lanes;
+  int lanes = sl__lanes(most_lanes);
   struct shape g = shape_of(a, lanes);
   *planes = !goes_by_vectors(a, &g);
   return units_of(a, &g, lanes);

@@ -1,10 +1,5 @@
 /* The inner loops of codelets/direct.c for vectors of LANES floats: tiles_LANES has a function for
  * each number of channels (rows of a tile) and vectors (its columns). See codelets/tiles.h. */
-#define VEC SL_JOIN(sl__vec, LANES)
-#define LOOSE SL_JOIN(sl__loose, LANES)
-
-typedef float VEC __attribute__((vector_size(LANES * 4)));
-typedef float LOOSE __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
 #define BEGIN(k, v) VEC sum##k##v = (k < channels && bias ? bias[k] : 0) - (VEC){0};
 #define FROM(v) const float *from##v = v < vectors ? image + at[v].offset : NULL;
@@ -49,5 +44,3 @@ static run_tile *const SL_JOIN(tiles_, LANES)[SL_TILE_COLUMNS + 1][SL_TILE_ROWS 
 #undef READ
 #undef FROM
 #undef BEGIN
-#undef LOOSE
-#undef VEC

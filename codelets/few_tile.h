@@ -1,12 +1,5 @@
 /* The inner loops of codelets/few.c for vectors of LANES floats: tiles_LANES has a function for
  * each number of rows and vectors (a tile's columns). See codelets/tiles.h. */
-#define VEC SL_JOIN(sl__vec, LANES)
-#define LOOSE SL_JOIN(sl__loose, LANES)
-#define BITS SL_JOIN(sl__bits, LANES)
-
-typedef float VEC __attribute__((vector_size(LANES * 4)));
-typedef float LOOSE __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-typedef int32_t BITS __attribute__((vector_size(LANES * 4)));
 
 /* ---- a panel: columns of a matrix turned into rows ---- */
 
@@ -160,6 +153,3 @@ static SL_JOIN(SL_TARGET_, LANES)
 #undef HIGH
 #undef LOW
 #undef EACH
-#undef BITS
-#undef LOOSE
-#undef VEC

@@ -6,6 +6,8 @@
 #ifndef SL_CODELETS_TILES_H
 #define SL_CODELETS_TILES_H
 
+#include <stdint.h>
+
 #include "core/simd.h"
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 &&           \
@@ -56,6 +58,15 @@ enum { SL_TILE_ROWS = 8, SL_TILE_COLUMNS = 5 }; /* at the most */
 
 #define SL_JOIN_(a, b) a##b
 #define SL_JOIN(a, b) SL_JOIN_(a, b)
+
+/* Vectors of floats; at any address; of the bits of floats. */
+#define SL_VECTORS(lanes)                                                                          \
+  typedef float sl__vec##lanes __attribute__((vector_size(lanes * 4)));                            \
+  typedef float sl__loose##lanes __attribute__((vector_size(lanes * 4), aligned(4), may_alias));   \
+  typedef int32_t sl__bits##lanes __attribute__((vector_size(lanes * 4)));
+SL_VECTORS(4)
+SL_VECTORS(8)
+SL_VECTORS(16)
 
 /* Floats of the widest vector that this processor has, of at most `most` (0: any; tests try all).
  */

@@ -1,5 +1,9 @@
-/* Includes SL_TILE_FILE once for each width of vectors that this build has, as LANES (see
- * codelets/tiles.h). No guard: each kernel with such a file includes it. */
+/* Includes SL_TILE_FILE once for each width of vectors that this build has, as LANES, with the
+ * types VEC, LOOSE and BITS of that width (see codelets/tiles.h). No guard: each kernel with such a
+ * file includes it. */
+#define VEC SL_JOIN(sl__vec, LANES)
+#define LOOSE SL_JOIN(sl__loose, LANES)
+#define BITS SL_JOIN(sl__bits, LANES)
 #define LANES 4
 #include SL_TILE_FILE
 #undef LANES
@@ -11,4 +15,7 @@
 #include SL_TILE_FILE
 #undef LANES
 #endif
+#undef BITS
+#undef LOOSE
+#undef VEC
 #undef SL_TILE_FILE

@@ -1,11 +1,4 @@
 /* The inner loops of codelets/winograd.c for vectors of LANES floats. See codelets/tiles.h. */
-#define VEC SL_JOIN(sl__vec, LANES)
-#define LOOSE SL_JOIN(sl__loose, LANES)
-#define BITS SL_JOIN(sl__bits, LANES)
-
-typedef float VEC __attribute__((vector_size(LANES * 4)));
-typedef float LOOSE __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-typedef int32_t BITS __attribute__((vector_size(LANES * 4)));
 
 #define AT(from) (*(const LOOSE *)(from))
 #define EVEN(l, s) (2 * (l))
@@ -227,6 +220,3 @@ static SL_JOIN(SL_TARGET_, LANES)
 #undef ODD
 #undef EVEN
 #undef AT
-#undef BITS
-#undef LOOSE
-#undef VEC

@@ -18,9 +18,9 @@ extern "C" {
  * of its rules, round and round). Activations' memory is that of a worker's largest pass, kept
  * until sl_close: each lies where one that is no longer needed was. Parameters are there more than
  * once: as the model has them, and, up to 64 MB a predictor (and an eighth of a limit on main
- * memory), packed or in the forms that the CPU's kernels take. Several predictors, of the same model or of different
- * ones, may share a context; while one is open, nothing is trained, placed automatically or
- * measured in it.
+ * memory), packed or in the forms that the CPU's kernels take. Several predictors, of the same
+ * model or of different ones, may share a context; while one is open, nothing is trained, placed
+ * automatically or measured in it.
  *
  * A sample's answer depends on its values, the weights and the kind of device; to the last bit also
  * on how many samples were run together (matrix products add up in another order). With
