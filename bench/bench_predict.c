@@ -6,9 +6,9 @@
  *   rate            samples/s of all threads together
  *   at_once         threads that ask, each for one request after the other: 1 for one sample; for
  *                   more whatever was faster of 1 and as many as workers
- *   kernels_us      of a request alone: what the workers' kernels take of its time, by StarPU's
- *                   clock, and
- *   overhead_us     what else there is: p50 of the same requests less kernels_us
+ *   kernels_us      of requests that come one by one: from the first kernel to the end of the last
+ *                   one (on GPUs: what StarPU says that kernels take), the mean, and
+ *   overhead_us     what else there is of such a request's time, the median
  *   foreign_cpu     share of the machine's time that other programs took */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <starling.h>
 #include <starpu.h>
@@ -170,19 +169,50 @@ static enum sl_status run(struct client *clients, struct sl_predictor *predictor
   return status;
 }
 
-/* Seconds in kernels since the last call: of all workers where each request has one, else of the
- * busiest, since the others assist. */
-static double in_kernels(bool together) {
-  double most = 0, sum = 0;
-  usleep(2000); /* who assisted ends, too */
+/* Microseconds in kernels since the last call, of all workers. */
+static double in_kernels(void) {
+  double sum = 0;
   for (unsigned w = 0; w < starpu_worker_get_count(); w++) {
     struct starpu_profiling_worker_info info;
-    if (starpu_profiling_worker_get_info((int)w, &info)) continue;
-    double us = starpu_timing_timespec_to_us(&info.executing_time);
-    if (us > most) most = us;
-    sum += us;
+    if (!starpu_profiling_worker_get_info((int)w, &info))
+      sum += starpu_timing_timespec_to_us(&info.executing_time);
   }
-  return (together ? most : sum) / 1e6;
+  return sum;
+}
+
+/* What is not in kernels, request by request; nobody else asks meanwhile. */
+static enum sl_status measure_alone(struct client *c, struct sl_predictor *predictor,
+                                    double seconds, struct measured *m) {
+  enum sl_status status = SL_OK;
+  double until = bench_now() + seconds, kernels = 0,
+         in = sl_predictor_count(predictor).computing_us;
+  for (c->count = 0; c->count < MOST_REQUESTS && status == SL_OK && bench_now() < until;) {
+    double before = bench_now(), us = in;
+    status = sl_predict(predictor, c->inputs, c->batch, c->outputs);
+    double now = bench_now();
+    in = sl_predictor_count(predictor).computing_us;
+    kernels += (in - us) / 1e6;
+    c->times[c->count++] = now - before - (in - us) / 1e6;
+  }
+  qsort(c->times, (size_t)c->count, sizeof *c->times, compare);
+  m->kernels = kernels / c->count;
+  m->overhead = c->times[c->count / 2];
+  return status;
+}
+
+/* A predictor does not know how long GPUs compute, but StarPU does. */
+static enum sl_status measure_kernels(struct client *c, struct sl_predictor *predictor,
+                                      double seconds, struct measured *m) {
+  if (!starpu_cuda_worker_get_count()) return measure_alone(c, predictor, seconds, m);
+  struct measured alone = {.at_once = 1};
+  starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
+  enum sl_status status = run(c, predictor, 0.05, &alone);
+  in_kernels();
+  if (status == SL_OK) status = run(c, predictor, seconds, &alone);
+  m->kernels = in_kernels() / 1e6 / alone.requests;
+  m->overhead = alone.p50 - m->kernels;
+  starpu_profiling_status_set(STARPU_PROFILING_DISABLE);
+  return status;
 }
 
 static enum sl_status measure(const struct bench *bench, struct client *clients,
@@ -198,14 +228,7 @@ static enum sl_status measure(const struct bench *bench, struct client *clients,
     if (m->rate > rate) best = n;
     if (m->rate > rate) rate = m->rate;
   }
-  struct measured alone = {.at_once = 1};
-  starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
-  if (status == SL_OK) status = run(clients, predictor, 0.05, &alone);
-  in_kernels(bench->cores != 1); /* from here on, when nobody is within one */
-  if (status == SL_OK) status = run(clients, predictor, bench->seconds / 3, &alone);
-  m->kernels = in_kernels(bench->cores != 1) / alone.requests;
-  m->overhead = alone.p50 - m->kernels;
-  starpu_profiling_status_set(STARPU_PROFILING_DISABLE);
+  if (status == SL_OK) status = measure_kernels(clients, predictor, bench->seconds / 3, m);
   m->at_once = best;
   return status == SL_OK ? run(clients, predictor, bench->seconds, m) : status;
 }

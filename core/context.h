@@ -56,6 +56,7 @@ struct sl_context {
   void *log_user;
   enum sl_level log_level;
   int batches;                         /* of predictors, that are under way */
+  struct sl__errand *posts[16];        /* of CPU workers that stay; see core/assist.h */
   starpu_pthread_mutex_t submit_mutex; /* of predictors, which submit from threads of their own */
   starpu_pthread_mutex_t log_mutex;
   char text[256];

@@ -15,6 +15,7 @@ enum sl_status sl__program_new(struct sl_context *context, struct sl__op *op, st
   (*program)->context = context;
   (*program)->op = op;
   (*program)->assist = assist;
+  (*program)->take_part.run = sl__program_take_part;
   return SL_OK;
 }
 
@@ -452,7 +453,6 @@ static enum sl_status submit(const struct sl__program *p, const struct sl__segme
   struct sl_tensor *tensors[s->count];
   for (int i = 0; i < s->count; i++)
     tensors[i] = result && s->tensors[i] == p->result ? result : s->tensors[i];
-  if (s->team) sl__team_expect(s->team);
   /* the argument is an address: the task runs in this process */
   return sl__submit(p->context, p->op, &launch, s->count, tensors, &s, sizeof s, s->flops,
                     s->footprint ^ footprint);
@@ -467,24 +467,6 @@ enum sl_status sl__program_submit(struct sl__program *p, int priority, struct sl
     if (status == SL_OK) forget(p, i);
   }
   return status;
-}
-
-static struct sl__place member_place(int member) {
-  int worker = starpu_worker_get_by_type(STARPU_CPU_WORKER, member);
-  return (struct sl__place){.where = STARPU_CPU, .worker = worker + 1};
-}
-
-/* That member, unless it is on its way already. Without it the others do its part. */
-static void ask(struct sl__program *p, int member, int priority) {
-  const struct sl__launch launch = {.place = member_place(member), .priority = priority};
-  const struct sl__assist_args args = {p, member};
-  uint32_t own = UINT32_C(1) << member;
-  if (__atomic_fetch_or(&p->asked, own, __ATOMIC_RELAXED) & own) return;
-  __atomic_fetch_add(&p->assistants, 1, __ATOMIC_RELAXED);
-  if (sl__submit(p->context, p->assist, &launch, 0, NULL, &args, sizeof args, 0, 0) == SL_OK)
-    return;
-  __atomic_fetch_and(&p->asked, ~own, __ATOMIC_RELAXED);
-  __atomic_fetch_sub(&p->assistants, 1, __ATOMIC_RELAXED);
 }
 
 /* This thread still has its core for a moment: a worker that has another one begins at once. */
@@ -502,10 +484,11 @@ enum sl_status sl__program_submit_to_all(struct sl__program *p, int priority,
   if (p->segment_count > 1 || s->members < 2 || p->forced_parts)
     return sl__program_submit(p, priority, result);
   p->leader = leader_of(s);
-  const struct sl__place place = member_place(p->leader);
+  const struct sl__place place = sl__member_place(p->leader);
+  sl__team_expect(s->team);
   /* what it takes is another matter than alone: a footprint of its own */
   enum sl_status status = submit(p, s, &place, priority, result, (uint32_t)s->members);
   for (int member = 0; member < s->members && status == SL_OK; member++)
-    if (member != p->leader) ask(p, member, priority);
+    if (member != p->leader) sl__program_ask(p, member, priority);
   return status;
 }

@@ -57,6 +57,9 @@ void sl__program_cut(struct sl__program *program, int parts);
 
 int sl__program_tasks(const struct sl__program *program);
 
+/* Microseconds that its tasks took so far, summed; of a GPU's, to launch kernels. */
+double sl__program_computed(const struct sl__program *program);
+
 /* ---- for sl__submit, and for the kernels of the operations "program" and "assist" ---- */
 
 struct sl__call {

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "core/clock.h"
 #include "core/failure.h"
 
 struct job {
@@ -105,18 +106,18 @@ void sl__segment_work(void *job, int round, int part, int parts, int member) {
 
 void sl__segment_run(const struct sl__segment *s, void *buffers[], bool on_gpu) {
   struct job job = {s, buffers, (char *)STARPU_VECTOR_GET_PTR(buffers[0]), on_gpu};
+  double begin = sl__microseconds();
   if (s->team) {
     sl__team_lead(s->team, s->program->leader, &job);
-    return;
+  } else {
+    if (on_gpu) sl__task_launches(true); /* of what fails later nobody knows which call it was */
+    run_whole(&job, s->first, s->end);
+    if (on_gpu) sl__task_launches(false);
   }
-  if (on_gpu) sl__task_launches(true); /* of what fails later nobody knows which call it was */
-  run_whole(&job, s->first, s->end);
-  if (on_gpu) sl__task_launches(false);
+  int64_t ns = (int64_t)(1e3 * (sl__microseconds() - begin));
+  __atomic_fetch_add(&s->program->computed_ns, ns, __ATOMIC_RELAXED);
 }
 
-void sl__program_assist(struct sl__program *p, int member) {
-  const double patience_us = 200;
-  __atomic_fetch_and(&p->asked, ~(UINT32_C(1) << member), __ATOMIC_RELAXED);
-  sl__team_join(p->segments[0].team, member, patience_us);
-  __atomic_fetch_sub(&p->assistants, 1, __ATOMIC_RELEASE); /* it may be freed from here on */
+double sl__program_computed(const struct sl__program *program) {
+  return 1e-3 * (double)__atomic_load_n(&program->computed_ns, __ATOMIC_RELAXED);
 }

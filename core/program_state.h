@@ -6,6 +6,7 @@
 
 #include "core/pack.h"
 #include "core/program.h"
+#include "core/assist.h"
 #include "core/team.h"
 
 /* A call, copied. */
@@ -52,7 +53,7 @@ struct step {
 /* A segment's memory: inner tensors; scratch memory of calls that are whole or have phases; and
  * then what each member has for itself: scratch memory of other calls, and local tensors. */
 struct sl__segment {
-  const struct sl__program *program;
+  struct sl__program *program;
   int first, end; /* calls */
   struct stretch *stretches;
   int stretch_count;
@@ -84,12 +85,24 @@ struct sl__program {
   const struct sl_tensor *result;
   struct sl__pack *pack; /* or NULL */
   const struct sl_tensor *input;
-  int cores;        /* see sl__program_cores */
-  int forced_parts; /* see sl__program_cut */
-  int leader;       /* of the team: which member's worker the task was given to */
-  int assistants;   /* tasks that will still look at the program */
-  uint32_t asked;   /* bit i: member i's has not begun yet */
+  int cores;                   /* see sl__program_cores */
+  int forced_parts;            /* see sl__program_cut */
+  int leader;                  /* of the team: which member's worker the task was given to */
+  int assistants;              /* tasks that will still look at the program */
+  uint32_t asked;              /* bit i: member i's has not begun yet */
+  struct sl__errand take_part; /* what an assistant does */
+  int64_t computed_ns;
 };
+
+/* ---- core/assist.c ---- */
+
+struct sl__place sl__member_place(int member);
+
+/* What the errand of a program is. */
+void sl__program_take_part(struct sl__errand *errand, int member);
+
+/* That member, unless it is on its way already. Without it the others do its part. */
+void sl__program_ask(struct sl__program *program, int member, int priority);
 
 /* ---- core/program_place.c ---- */
 

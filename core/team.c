@@ -19,7 +19,7 @@ struct sl__team {
   void *job;
   uint32_t present; /* bit i: member i; OPEN from the begin of a job to its end */
   int leader;
-  uint32_t expected, ended; /* jobs */
+  bool expected;
   int count;
   struct sl__round *rounds;
   struct state *states;
@@ -123,15 +123,10 @@ void sl__team_lead(struct sl__team *t, int member, void *job) {
     rest(turn);
     present = __atomic_load_n(&t->present, __ATOMIC_ACQUIRE);
   }
-  __atomic_fetch_add(&t->ended, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&t->expected, false, __ATOMIC_RELAXED);
 }
 
-void sl__team_expect(struct sl__team *t) { __atomic_fetch_add(&t->expected, 1, __ATOMIC_RELAXED); }
-
-static bool is_expecting(const struct sl__team *t) {
-  return __atomic_load_n(&t->expected, __ATOMIC_RELAXED) !=
-         __atomic_load_n(&t->ended, __ATOMIC_RELAXED);
-}
+void sl__team_expect(struct sl__team *t) { __atomic_store_n(&t->expected, true, __ATOMIC_RELAXED); }
 
 /* Only while there is a job, and beside nobody of the same number. */
 static bool enter(struct sl__team *t, int member) {
@@ -147,7 +142,9 @@ void sl__team_join(struct sl__team *t, int member, double patience_us) {
   double until = sl__microseconds() + patience_us;
   for (unsigned turn = 1; !enter(t, member); turn++) {
     rest(turn);
-    if (!is_expecting(t) || (turn % 64 == 0 && sl__microseconds() > until)) return;
+    if (!__atomic_load_n(&t->expected, __ATOMIC_RELAXED) ||
+        (turn % 64 == 0 && sl__microseconds() > until))
+      return;
   }
   for (int i = 0; i < t->count; i++) do_round(t, i, member);
   __atomic_and_fetch(&t->present, ~(UINT32_C(1) << member), __ATOMIC_SEQ_CST);

@@ -5,12 +5,15 @@
  * that brings it: the fewer threads an answer passes through, the sooner it is there. */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include <starling/predict.h>
 
+#include "core/assist.h"
 #include "core/clock.h"
 #include "core/failure.h"
 #include "core/half.h"
@@ -30,7 +33,8 @@ struct sl_prediction {
   double since_us;
   enum sl_status status; /* of the first failure */
   char message[512];
-  pthread_cond_t ended;
+  sem_t ended;
+  int core;    /* on which is waited for it; -1: it is not known yet */
   bool queued; /* some of it is not taken yet */
   struct sl_prediction *next;
 };
@@ -57,7 +61,12 @@ struct lane {
   int count;
   int64_t rows;
   bool busy;
-  struct sl_tensor *y;   /* of the batch under way */
+  int ends;               /* what is left to be done with the batch: see end_batch */
+  struct sl__errand tell; /* who asked for what is over, by a worker on their own core */
+  int over;
+  struct sl__program *program; /* of the batch under way; NULL: it could not begin */
+  double before_us;            /* what the program's batches before this one took */
+  struct sl_tensor *y;         /* of the batch under way */
   struct sl_tensor *own; /* over the outputs of a request, of its last batch that was a whole one */
 };
 
@@ -91,15 +100,18 @@ static void fail_request(struct sl_prediction *r, enum sl_status status, const c
 
 static bool is_over(const struct sl_prediction *r) { return !r->queued && r->answered == r->taken; }
 
-/* Of a request, `rows` samples more are done with, one way or the other. The waiting thread frees
- * what is over. */
-static void answer(struct sl_prediction *r, int64_t rows) {
+/* Of a request, `rows` samples more are done with, one way or the other. Is it over? Then it has to
+ * be told of, once: the waiting thread frees it. */
+static bool answer(struct sl_prediction *r, int64_t rows) {
   struct sl_predictor *p = r->predictor;
   r->answered += rows;
   p->counts.samples += rows;
-  if (!is_over(r)) return;
-  p->counts.requests++;
-  pthread_cond_broadcast(&r->ended);
+  p->counts.requests += is_over(r);
+  return is_over(r);
+}
+
+static void answer_and_tell(struct sl_prediction *r, int64_t rows) {
+  if (answer(r, rows)) sem_post(&r->ended);
 }
 
 static struct sl_prediction *leave_queue(struct sl_predictor *p) {
@@ -113,7 +125,7 @@ static struct sl_prediction *leave_queue(struct sl_predictor *p) {
 
 /* What failed is not begun any further. */
 static void drop_failed(struct sl_predictor *p) {
-  while (p->first && p->first->status != SL_OK) answer(leave_queue(p), 0);
+  while (p->first && p->first->status != SL_OK) answer_and_tell(leave_queue(p), 0);
 }
 
 /* As many samples as there are, the first ones first. */
@@ -229,26 +241,52 @@ static void hand_out(const struct lane *lane, const void *values) {
   }
 }
 
-/* Who asked goes on; with the lock. */
+/* With the lock: of these, so many are over. */
 static void answer_batch(struct lane *lane, enum sl_status status) {
   struct sl_predictor *p = lane->predictor;
+  lane->over = 0;
   for (int i = 0; i < lane->count; i++) {
     struct piece *piece = &lane->pieces[i];
     if (status != SL_OK) fail_request(piece->request, status, sl_error());
-    answer(piece->request, piece->rows);
+    if (answer(piece->request, piece->rows)) lane->pieces[lane->over++].request = piece->request;
   }
   lane->count = 0;
   p->counts.batches++;
+  if (lane->program)
+    p->counts.computing_us += sl__program_computed(lane->program) - lane->before_us;
   __atomic_fetch_sub(&p->model->context->batches, 1, __ATOMIC_RELAXED);
 }
 
-/* The lane is free again. The last that is done with the predictor here: it may be freed then. */
+/* When all is done with its batch the lane is free again. The last that is done with the predictor
+ * here: it may be freed then. */
 static void end_batch(struct lane *lane) {
   struct sl_predictor *p = lane->predictor;
   pthread_mutex_lock(&p->lock);
-  lane->busy = false;
-  if (p->first || p->closed) pthread_cond_broadcast(&p->news);
+  lane->busy = --lane->ends > 0;
+  if (!lane->busy && (p->first || p->closed)) pthread_cond_broadcast(&p->news);
   pthread_mutex_unlock(&p->lock);
+}
+
+static void tell(const struct lane *lane) {
+  for (int i = 0; i < lane->over; i++) sem_post(&lane->pieces[i].request->ended);
+}
+
+static void tell_here(struct sl__errand *errand, int member) {
+  struct lane *lane = (struct lane *)((char *)errand - offsetof(struct lane, tell));
+  (void)member;
+  tell(lane);
+  end_batch(lane);
+}
+
+/* Who asked goes on; core: where they wait. Without the lock, which would stop who wakes up at
+ * once; and from their own core, if a worker stays there: to wake up a thread on another one takes
+ * 30 us on a virtual machine. */
+static void tell_batch(struct lane *lane, int core) {
+  lane->tell.run = tell_here;
+  if (lane->over == 1 && sl__errand_give_core(lane->predictor->model->context, core, &lane->tell))
+    return;
+  tell(lane);
+  end_batch(lane);
 }
 
 static bool is_large(const struct sl_tensor *y) { return y->bytes >= (size_t)256 << 10; }
@@ -268,7 +306,10 @@ static void batch_computed(void *argument) {
   pthread_mutex_lock(&lane->predictor->lock);
   if (status == SL_OK && !own) hand_out(lane, starpu_data_get_local_ptr(y->handle));
   answer_batch(lane, status);
+  int core = lane->over == 1 ? lane->pieces[0].request->core : -1;
+  lane->ends = 2;
   pthread_mutex_unlock(&lane->predictor->lock);
+  tell_batch(lane, core);
   if (!own) starpu_data_release(y->handle);
   if (!own && is_large(y)) sl__tensor_invalidate(y); /* a small one may keep its memory */
   end_batch(lane);
@@ -303,6 +344,7 @@ static enum sl_status begin_batch(struct lane *lane) {
   struct sl_context *context = lane->predictor->model->context;
   struct work *work;
   enum sl_status status;
+  lane->program = NULL;
   starpu_pthread_mutex_lock(&context->submit_mutex);
   SL_TRY(work_of(lane, &work));
   SL_TRY(fill(lane, work->x));
@@ -311,6 +353,8 @@ static enum sl_status begin_batch(struct lane *lane) {
   bool direct = is_direct(lane, lane->y);
   if (direct) SL_TRY(own_output(lane, lane->y));
   if (direct) lane->y = lane->own;
+  lane->program = work->program;
+  lane->before_us = sl__program_computed(work->program);
   SL_TRY(submit(lane, work->program, direct ? lane->own : NULL));
   if (starpu_data_acquire_cb(lane->y->handle, STARPU_R, batch_computed, lane))
     status = sl_fail(SL_STARPU, "StarPU cannot call back when an answer is there");
@@ -332,8 +376,9 @@ static void run_batch(struct lane *lane) {
   if (status == SL_OK) return;
   pthread_mutex_lock(&lane->predictor->lock);
   answer_batch(lane, status);
+  lane->ends = 1;
   pthread_mutex_unlock(&lane->predictor->lock);
-  end_batch(lane);
+  tell_batch(lane, -1);
 }
 
 /* ---- the thread ---- */
@@ -365,7 +410,7 @@ static void give_up(struct sl_predictor *p, enum sl_status status) {
     struct lane *lane = &p->lanes[i];
     for (int k = 0; k < lane->count && lane->busy; k++) {
       fail_request(lane->pieces[k].request, status, why);
-      answer(lane->pieces[k].request, lane->pieces[k].rows);
+      answer_and_tell(lane->pieces[k].request, lane->pieces[k].rows);
     }
     lane->count = 0;
   }
@@ -595,8 +640,9 @@ static enum sl_status enqueue(struct sl_predictor *p, struct sl_prediction *r, c
                               int64_t n, float *outputs) {
   enum sl_status status = check_request(p, inputs, n, outputs);
   if (status != SL_OK) return status;
-  *r = (struct sl_prediction){.predictor = p, .inputs = inputs, .outputs = outputs, .n = n};
-  pthread_cond_init(&r->ended, NULL);
+  *r = (struct sl_prediction){
+      .predictor = p, .inputs = inputs, .outputs = outputs, .n = n, .core = -1};
+  sem_init(&r->ended, 0, 0);
   r->since_us = p->options.max_delay_us ? sl__microseconds() : 0;
   pthread_mutex_lock(&p->lock);
   bool closed = p->closed;
@@ -614,7 +660,7 @@ static enum sl_status enqueue(struct sl_predictor *p, struct sl_prediction *r, c
   pthread_mutex_unlock(&p->lock);
   if (lane) run_batch(lane);
   if (!closed) return SL_OK;
-  pthread_cond_destroy(&r->ended);
+  sem_destroy(&r->ended);
   return sl_fail(SL_CLOSED, "a request of %lld samples came after the predictor was closed",
                  (long long)n);
 }
@@ -623,11 +669,14 @@ static enum sl_status wait_for(struct sl_prediction *r) {
   struct sl_predictor *p = r->predictor;
   pthread_mutex_lock(&p->lock);
   p->waiters++;
-  while (!is_over(r)) pthread_cond_wait(&r->ended, &p->lock);
+  r->core = sched_getcpu();
+  pthread_mutex_unlock(&p->lock);
+  while (sem_wait(&r->ended) != 0) continue; /* a signal came */
+  pthread_mutex_lock(&p->lock);
   p->waiters--;
   if (p->closed) pthread_cond_broadcast(&p->news);
   pthread_mutex_unlock(&p->lock);
-  pthread_cond_destroy(&r->ended);
+  sem_destroy(&r->ended);
   return r->status == SL_OK ? SL_OK : sl_fail(r->status, "%s", r->message);
 }
 

@@ -122,6 +122,7 @@ static void check_bits(struct sl_model *m, const void *inputs) {
   assert_int_equal(counts.requests, 3 * 5); /* of 1, 3, 7, 15, 31 */
   assert_int_equal(counts.batches, counts.requests);
   assert_int_equal(counts.samples, 3 * 57);
+  assert_true(counts.computing_us > 0);
   sl_predictor_free(p);
   free(got);
 }

@@ -3,9 +3,13 @@
  * SL_TEST_DEVICE names a device ("cuda:0"), it is the first of the two. */
 #include "check.h"
 #include "codelets/winograd.h"
+#include "core/assist.h"
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/pack.h"
 #include "core/program.h"
+#include "core/team.h"
+#include "core/wait.h"
 
 enum { N = 6, WIDTH = 40 };
 
@@ -213,6 +217,56 @@ static void parts_give_the_same_bits(void **state) {
   for (int c = 0; c < 2; c++)
     for (int64_t rows = 1; rows <= 7; rows += rows < 3 ? 1 : 4)
       for (int parts = 0; parts <= 5; parts++) check_parts(rows, channels[c], parts);
+}
+
+struct counted {
+  struct sl__errand errand; /* first */
+  int member, runs;
+};
+
+static void count_run(struct sl__errand *errand, int member) {
+  struct counted *c = (struct counted *)errand;
+  if (member == c->member) __atomic_fetch_add(&c->runs, 1, __ATOMIC_RELEASE);
+}
+
+/* To each worker but the submitting thread's leader, for as long as it may stay; how many took it.
+ */
+static int give_errands(struct counted *errands, int members) {
+  int given = 0;
+  for (double until = sl__microseconds() + 300; !given && sl__microseconds() < until;)
+    for (int m = 0; m < members; m++) given += sl__errand_give(context, m, &errands[m].errand);
+  return given;
+}
+
+/* Who has taken part in a job stays, and runs once what it is given; later nobody takes it. */
+static void who_stays_runs_errands(void **state) {
+  const struct sl__place cpu = {.where = STARPU_CPU};
+  struct counted errands[SL_TEAM_MOST] = {0};
+  float got[5];
+  struct images m;
+  struct sl__program *program;
+  int members = (int)starpu_cpu_worker_get_count(), given = 0, runs = 0;
+  (void)state;
+  if (members < 2) skip();
+  if (members > SL_TEAM_MOST) members = SL_TEAM_MOST;
+  for (int i = 0; i < members; i++)
+    errands[i] = (struct counted){.errand = {count_run}, .member = i};
+  images_new(&m, 1, channels[1]);
+  OK(sl__program_new(context, &sl__op_program, &sl__op_assist, &program));
+  sl__program_record(program);
+  OK(sl__program_compile(program, m.result, images_calls(&m, cpu)));
+  for (int again = 0; again < 5000 && given < 10; again++) {
+    OK(sl__program_submit_to_all(program, 0, NULL));
+    OK(sl__tensor_read(m.result, got));
+    given += give_errands(errands, members);
+  }
+  sl__program_free(program);
+  OK(sl__wait_for_all(context)); /* the assistants' tasks, too */
+  for (int i = 0; i < members; i++) runs += errands[i].runs;
+  assert_true(given >= 10);
+  assert_int_equal(runs, given);
+  assert_int_equal(give_errands(errands, members), 0);
+  images_free(&m);
 }
 
 /* A tensor as it is, in a pack. */
@@ -618,6 +672,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(a_task_a_device),
                                      cmocka_unit_test(another_result),
                                      cmocka_unit_test(parts_give_the_same_bits),
+                                     cmocka_unit_test(who_stays_runs_errands),
                                      cmocka_unit_test(parameters_in_a_pack),
                                      cmocka_unit_test(packs_of_few),
                                      cmocka_unit_test(packs_of_forms),

@@ -73,6 +73,8 @@ SL_API void sl_predictor_free(struct sl_predictor *predictor);
 /** What a predictor has done so far. */
 struct sl_predictor_counts {
   int64_t requests, samples, batches; /**< ended */
+  double computing_us; /**< from a batch's first kernel to its last one, summed over batches (and
+                            stages); of GPUs, the time to launch them */
 };
 SL_API struct sl_predictor_counts sl_predictor_count(struct sl_predictor *predictor);
 
