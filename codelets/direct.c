@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "codelets/copy.h"
+#include "codelets/lines.h"
 #include "codelets/tiles.h"
 
 /* Where a vector of outputs begins. */
@@ -407,8 +408,13 @@ static void run_planes(const struct work *w, const float *x, struct sl__share pl
                              (n + 1) * k > planes.end ? planes.end - n * k : k};
     struct sl__after of_image = *after;
     if (after->residual) of_image.residual += n * sl__conv_y_size(a);
+    bool is_shared = mine.end - mine.first < k;
+    if (is_shared) sl__fetch_lines(x + n * sl__conv_x_size(a), sl__conv_x_size(a));
     frame(a, &w->shape, (struct rows){0, w->shape.height}, clear, x + n * sl__conv_x_size(a),
           w->image);
+    if (is_shared)
+      sl__claim_lines(y + n * sl__conv_y_size(a) + mine.first * w->shape.pixels,
+                      (mine.end - mine.first) * w->shape.pixels);
     run_share(w, mine, vectors, weight, bias, &of_image, y + n * sl__conv_y_size(a));
   }
 }

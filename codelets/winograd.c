@@ -3,12 +3,14 @@
 #include <string.h>
 
 #include "codelets/copy.h"
+#include "codelets/lines.h"
 #include "codelets/tiles.h"
 
-/* An image's tiles of 2x2 outputs are counted row after row, `pitch` a row; a vector has as many as
- * it has floats. Whole rows in whole vectors are a unit. */
+/* An image's tiles of 2x2 or 4x4 outputs are counted row after row, `pitch` a row; a vector has as
+ * many as it has floats. Whole rows in whole vectors are a unit. */
 struct shape {
   int32_t lanes;
+  int32_t side, places; /* of a tile: outputs; values of its transformed window */
   int64_t channels;
   int32_t height, width;
   int32_t down, across; /* rows and columns of tiles */
@@ -16,19 +18,21 @@ struct shape {
   int32_t unit_rows, unit_vectors;
   int32_t units; /* of an image, the last one may have less rows */
   int32_t block; /* units that are worked on at a time */
-  bool halves;   /* two rows of y are a vector of outputs */
+  bool halves;   /* side 2: two rows of y are a vector of outputs */
+  int32_t group; /* side 4: rows of tiles whose rows of x are as many vectors as they are planes of
+                    columns; 0: none */
   bool gathers;  /* vectors are neither these nor parts of a row: they go through a buffer */
 
-  /* A channel of an image is split into four planes, of even and odd rows and columns, in which
-   * neighbouring tiles' values lie side by side; with a row before and behind. */
+  /* A channel of an image is split into a plane for each of a tile's outputs, in which neighbouring
+   * tiles' values lie side by side; with a row before and behind. */
   int64_t plane; /* floats */
 
-  int64_t windows;        /* from place to place of the 16 */
+  int64_t windows;        /* from place to place */
   int64_t sums, sums_row; /* the same, and from channel to channel */
   int32_t *edges; /* [unit's vectors][2][lanes]: all bits where a window has a column at its left,
                      and at its right */
-  int32_t *at;    /* [image's vectors][2]: where the halves of their even rows' outputs go */
-  int64_t below;  /* from there to the odd rows' */
+  int32_t *at;    /* [image's vectors][side]: where the parts of their first rows' outputs go */
+  int64_t below;  /* from there to the next rows' */
 };
 
 typedef void split_rows(const struct shape *g, const float *x, int32_t first, int32_t end,
@@ -48,6 +52,8 @@ enum {
 
 #define SL_TILE_FILE "codelets/winograd_tile.h"
 #include "codelets/widths.h"
+#define SL_TILE_FILE "codelets/winograd4_tile.h"
+#include "codelets/widths.h"
 
 struct width {
   split_rows *split;
@@ -56,12 +62,16 @@ struct width {
   make_outputs *outputs;
 };
 
-static struct width width_of(int lanes) {
+static struct width width_of(int lanes, int side) {
 #ifdef SL_WIDTHS
+  if (lanes == 16 && side == 4)
+    return (struct width){split4_16, windows4_16, tiles_16, outputs4_16};
   if (lanes == 16) return (struct width){split_16, windows_16, tiles_16, outputs_16};
+  if (lanes == 8 && side == 4) return (struct width){split4_8, windows4_8, tiles_8, outputs4_8};
   if (lanes == 8) return (struct width){split_8, windows_8, tiles_8, outputs_8};
 #endif
   (void)lanes;
+  if (side == 4) return (struct width){split4_4, windows4_4, tiles_4, outputs4_4};
   return (struct width){split_4, windows_4, tiles_4, outputs_4};
 }
 
@@ -94,25 +104,48 @@ static void find_units(struct shape *g, int32_t images) {
   if (g->block > (int64_t)g->units * images) g->block = g->units * images;
 }
 
+/* Outputs a side of the tiles: 4, with 36 products instead of 64, where not too many tiles lie
+ * beyond the image; but more weights are to stay in a core's caches. Of the image alone: weights
+ * are transformed before it is known who computes. */
+static int32_t side_of(const struct sl__conv_args *a) {
+  const int64_t most_weights = 1 << 13;
+  int64_t fours = aligned((int64_t)ceil_div(a->height, 4) * ceil_div(a->width, 4));
+  int64_t twos = aligned((int64_t)ceil_div(a->height, 2) * ceil_div(a->width, 2));
+  bool few = (int64_t)a->channels * a->out_channels <= most_weights;
+  return few && 36 * fours < 16 * twos ? 4 : 2;
+}
+
+/* See group. */
+static int32_t group_of(const struct shape *g) {
+  int32_t columns = 4 * g->lanes;
+  if (g->width % columns == 0) return 1;
+  bool whole = g->width % g->lanes == 0 && columns % g->width == 0 && g->pitch == g->across;
+  return whole ? columns / g->width : 0;
+}
+
 static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
+  int32_t side = side_of(a);
   struct shape g = {.lanes = lanes,
+                    .side = side,
+                    .places = (side + 2) * (side + 2),
                     .channels = a->channels,
                     .height = a->height,
                     .width = a->width,
-                    .down = ceil_div(a->height, 2),
-                    .across = ceil_div(a->width, 2)};
+                    .down = ceil_div(a->height, side),
+                    .across = ceil_div(a->width, side)};
   find_units(&g, a->images);
-  bool whole = a->height % 2 == 0 && g.pitch == g.across && g.down % g.unit_rows == 0 &&
+  bool whole = a->height % side == 0 && g.pitch == g.across && g.down % g.unit_rows == 0 &&
                g.unit_rows * g.pitch % lanes == 0;
-  g.halves = whole && 2 * a->width == lanes;
+  g.halves = whole && side == 2 && 2 * a->width == lanes;
+  g.group = side == 4 ? group_of(&g) : 0;
   g.gathers = !whole || (!g.halves && a->width % lanes);
   int64_t rows = g.units * (int64_t)g.unit_rows + 2, vectors = g.block * (int64_t)g.unit_vectors;
   g.plane = aligned(BEFORE + rows * g.pitch + lanes + 1);
   g.sums_row = vectors * lanes;
-  /* so that a channel's sixteen are not all in one set of a cache */
+  /* so that a channel's places are not all in one set of a cache */
   g.windows = g.sums_row * a->channels + 16;
   g.sums = g.sums_row * a->out_channels + 16;
-  g.below = g.gathers ? 2 * g.sums_row : a->width;
+  g.below = g.gathers ? side * g.sums_row : a->width;
   return g;
 }
 
@@ -130,11 +163,11 @@ struct layout {
 static struct layout layout_of(const struct shape *g) {
   struct layout l = {0};
   l.at = l.edges + aligned(2 * (int64_t)g->unit_vectors * g->lanes);
-  l.frame = l.at + aligned(2 * (int64_t)g->units * g->unit_vectors);
-  l.windows = l.frame + 4 * g->plane;
-  l.sums = l.windows + 16 * g->windows;
-  l.buffer = l.sums + 16 * g->sums;
-  l.own = l.buffer + (g->gathers ? 4 * g->sums_row : 0);
+  l.frame = l.at + aligned(g->side * (int64_t)g->units * g->unit_vectors);
+  l.windows = l.frame + g->side * g->side * g->plane;
+  l.sums = l.windows + g->places * g->windows;
+  l.buffer = l.sums + g->places * g->sums;
+  l.own = l.buffer + (g->gathers ? g->side * g->side * g->sums_row : 0);
   return l;
 }
 
@@ -142,7 +175,8 @@ static struct layout layout_of(const struct shape *g) {
 static int64_t place_of(int64_t rows, int64_t channels) { return rows * channels + 16; }
 
 int64_t sl__winograd_weights(const struct sl__conv_args *a) {
-  return 16 * place_of(a->out_channels, a->channels);
+  int32_t side = side_of(a);
+  return (side + 2) * (side + 2) * place_of(a->out_channels, a->channels);
 }
 
 /* For whatever width: which one needs most depends on the shape. */
@@ -156,8 +190,8 @@ int64_t sl__winograd_scratch(const struct sl__conv_args *a, bool is_transformed)
   return most + (is_transformed ? 0 : sl__winograd_weights(a)) + 16;
 }
 
-/* Of tiles that fill vectors the products are 16 of 36, of others more: measured, it pays up to
- * 0.8. More weights than these do not stay in a core's caches. */
+/* Of tiles that fill vectors the products are 36 of 144 or 16 of 36, of others more: measured, it
+ * pays up to 0.8. More weights than these do not stay in a core's caches. */
 bool sl__winograd_serves(const struct sl__conv_args *a) {
   const int32_t least = 16;
   const int64_t most_weights = 1 << 16, most_scratch = 1 << 21;
@@ -168,67 +202,98 @@ bool sl__winograd_serves(const struct sl__conv_args *a) {
       sl__conv_y_size(a) > INT32_MAX / 4)
     return false;
   struct shape g = shape_of(a, sl__lanes(0));
-  double products = 16.0 * g.units * g.unit_vectors * g.lanes;
+  double products = (double)g.places * g.units * g.unit_vectors * g.lanes;
   return products <= 0.8 * 9 * (double)sl__conv_pixels(a) &&
          sl__winograd_scratch(a, false) <= most_scratch;
 }
 
 static void find_tables(const struct shape *g) {
-  int32_t lanes = g->lanes, tiles = g->unit_vectors * lanes, width = 2 * g->across;
+  int32_t lanes = g->lanes, tiles = g->unit_vectors * lanes, width = g->side * g->across;
   for (int32_t i = 0; i < tiles; i++) {
     int32_t *edges = g->edges + i / lanes * 2 * lanes + i % lanes, column = i % g->pitch;
     edges[0] = column > 0 ? -1 : 0;
     edges[lanes] = column < g->across - 1 ? -1 : 0;
   }
-  int32_t halves = 2 * g->units * g->unit_vectors;
-  for (int32_t i = 0; i < halves; i++) {
-    int32_t pixel = i * lanes; /* of the even rows' */
-    g->at[i] = g->gathers ? pixel : pixel / width * 2 * width + pixel % width;
+  int32_t parts = g->side * g->units * g->unit_vectors;
+  for (int32_t i = 0; i < parts; i++) {
+    int32_t pixel = i * lanes; /* of the first rows' */
+    g->at[i] = g->gathers ? pixel : pixel / width * g->side * width + pixel % width;
   }
 }
 
 /* ---- weights ---- */
 
-/* Of one output channel and up to 16 others; to: the first place's. */
-SL_INLINE void transform_some(const float *weight, const int32_t count, int64_t pitch, float *to) {
-  float g[9][16], t[4][3][16], u[4][4][16];
-  for (int j = 0; j < 9; j++)
-    for (int32_t i = 0; i < 16; i++) g[j][i] = i < count ? weight[i * 9 + j] : 0;
-  for (int j = 0; j < 3; j++)
-    for (int i = 0; i < 16; i++) {
-      float sum = 0.5f * (g[j][i] + g[6 + j][i]), middle = 0.5f * g[3 + j][i];
-      t[0][j][i] = g[j][i];
-      t[1][j][i] = sum + middle;
-      t[2][j][i] = sum - middle;
-      t[3][j][i] = g[6 + j][i];
-    }
-  for (int r = 0; r < 4; r++)
-    for (int i = 0; i < 16; i++) {
-      float sum = 0.5f * (t[r][0][i] + t[r][2][i]), middle = 0.5f * t[r][1][i];
-      u[r][0][i] = t[r][0][i];
-      u[r][1][i] = sum + middle;
-      u[r][2][i] = sum - middle;
-      u[r][3][i] = t[r][2][i];
-    }
-  for (int place = 0; place < 16; place++, to += pitch)
-    memcpy(to, u[place / 4][place % 4], (size_t)count * sizeof *to);
+/* G g: of three values, u has `step` from one to the next. */
+SL_INLINE void times_2(const float *g0, const float *g1, const float *g2, float *u, int64_t step) {
+  for (int i = 0; i < 16; i++) {
+    float sum = 0.5f * (g0[i] + g2[i]), middle = 0.5f * g1[i];
+    u[i] = g0[i];
+    u[step + i] = sum + middle;
+    u[2 * step + i] = sum - middle;
+    u[3 * step + i] = g2[i];
+  }
 }
 
-SL_SIMD static void transform(const float *weight, int64_t rows, int32_t channels, float *to) {
+/* With the points of codelets/winograd4_tile.h. */
+SL_INLINE void times_4(const float *g0, const float *g1, const float *g2, float *u, int64_t step) {
+  const float p = 0.625f, q = 1.5f, none = 1 / (p * p * q * q);
+  const float by_p = 1 / (2 * p * p * (p * p - q * q)), by_q = 1 / (2 * q * q * (q * q - p * p));
+  for (int i = 0; i < 16; i++) {
+    float even_p = by_p * (g0[i] + p * p * g2[i]), odd_p = by_p * p * g1[i];
+    float even_q = by_q * (g0[i] + q * q * g2[i]), odd_q = by_q * q * g1[i];
+    u[i] = none * g0[i];
+    u[step + i] = even_p + odd_p;
+    u[2 * step + i] = even_p - odd_p;
+    u[3 * step + i] = even_q + odd_q;
+    u[4 * step + i] = even_q - odd_q;
+    u[5 * step + i] = g2[i];
+  }
+}
+
+SL_INLINE void times(const int side, const float *g0, const float *g1, const float *g2, float *u,
+                     int64_t step) {
+  if (side == 4)
+    times_4(g0, g1, g2, u, step);
+  else
+    times_2(g0, g1, g2, u, step);
+}
+
+/* Of one output channel and up to 16 others; to: the first place's. */
+SL_INLINE void transform_some(const float *weight, const int32_t count, const int side,
+                              int64_t pitch, float *to) {
+  float g[9][16], t[6][3][16], u[6][6][16];
+  const int n = side + 2;
+  for (int j = 0; j < 9; j++)
+    for (int32_t i = 0; i < 16; i++) g[j][i] = i < count ? weight[i * 9 + j] : 0;
+  for (int j = 0; j < 3; j++) times(side, g[j], g[3 + j], g[6 + j], t[0][j], 3 * 16);
+  for (int r = 0; r < n; r++) times(side, t[r][0], t[r][1], t[r][2], u[r][0], 16);
+  for (int r = 0; r < n; r++)
+    for (int c = 0; c < n; c++, to += pitch) memcpy(to, u[r][c], (size_t)count * sizeof *to);
+}
+
+SL_INLINE void transform(const float *weight, int64_t rows, int32_t channels, const int side,
+                         float *to) {
   int64_t pitch = place_of(rows, channels);
   for (int64_t k = 0; k < rows; k++)
     for (int32_t c = 0; c < channels; c += 16) {
       const float *from = weight + (k * channels + c) * 9;
-      if (channels - c >= 16)
-        transform_some(from, 16, pitch, to + k * channels + c);
-      else
-        transform_some(from, channels - c, pitch, to + k * channels + c);
+      int32_t count = channels - c < 16 ? channels - c : 16;
+      transform_some(from, count, side, pitch, to + k * channels + c);
     }
+}
+
+SL_SIMD static void weights_of_2(const float *weight, int64_t rows, int32_t channels, float *to) {
+  transform(weight, rows, channels, 2, to);
+}
+
+SL_SIMD static void weights_of_4(const float *weight, int64_t rows, int32_t channels, float *to) {
+  transform(weight, rows, channels, 4, to);
 }
 
 void sl__winograd_transform(const struct sl__conv_args *a, const float *weight, int64_t first,
                             int64_t end, float *to) {
-  transform(weight + first * a->channels * 9, end - first, a->channels, to);
+  (side_of(a) == 4 ? weights_of_4 : weights_of_2)(weight + first * a->channels * 9, end - first,
+                                                  a->channels, to);
 }
 
 /* ---- blocks ---- */
@@ -244,7 +309,8 @@ struct work {
   float *y;
   const struct sl__after *after;
   float *frame, *windows, *sums, *buffer;
-  float *own; /* room for weights that this call transforms */
+  float *own;     /* room for weights that this call transforms */
+  bool is_shared; /* others compute the other channels of the same image meanwhile */
 };
 
 /* Units of each of some images. */
@@ -256,8 +322,9 @@ struct block {
 static struct work work_of(const struct sl__conv_args *a, float *scratch, int most_lanes) {
   float *begin = (float *)(((uintptr_t)scratch + 63) / 64 * 64);
   int lanes = sl__lanes(most_lanes);
-  struct work w = {.args = a, .width = width_of(lanes), .shape = shape_of(a, lanes)};
+  struct work w = {.args = a, .shape = shape_of(a, lanes)};
   struct layout at = layout_of(&w.shape);
+  w.width = width_of(lanes, w.shape.side);
   w.shape.edges = (int32_t *)(begin + at.edges);
   w.shape.at = (int32_t *)(begin + at.at);
   w.frame = begin + at.frame;
@@ -268,11 +335,13 @@ static struct work work_of(const struct sl__conv_args *a, float *scratch, int mo
   return w;
 }
 
+/* With tiles of 2x2, vectors that are not longer than a row. */
 static split_rows *split_of(const struct work *w) {
   int lanes = w->shape.lanes, columns = w->args->width;
+  if (w->shape.side == 4) return w->width.split;
   while (lanes > 4 && columns < lanes) lanes /= 2;
   if (columns != lanes && lanes > 4 && columns / 2 < lanes) lanes /= 2;
-  return width_of(lanes).split;
+  return width_of(lanes, 2).split;
 }
 
 /* Channel by channel, each through a frame that stays in the first cache. */
@@ -295,7 +364,7 @@ static void transform_windows(const struct work *w, const struct block *b) {
 static void multiply(const struct work *w, int64_t vectors) {
   const struct shape *g = &w->shape;
   int64_t rows = w->channels.end - w->channels.first;
-  for (int place = 0; place < 16; place++)
+  for (int place = 0; place < g->places; place++)
     for (int64_t v = 0; v < vectors; v += 2) {
       run_tile *const *tiles = w->width.tiles[v + 1 < vectors ? 2 : 1];
       const float *weight =
@@ -310,13 +379,13 @@ static void multiply(const struct work *w, int64_t vectors) {
     }
 }
 
+/* Rows of tiles [first, end) from the buffer, which has the tiles' rows one behind the other. */
 static void gather(const struct work *w, int32_t first, int32_t end, float *y) {
   const struct shape *g = &w->shape;
-  const float *even = w->buffer, *odd = even + 2 * g->sums_row;
-  for (int32_t i = first; i < end; i++, even += 2 * g->pitch, odd += 2 * g->pitch) {
-    sl__copy_row(y + 2 * i * (int64_t)g->width, even, g->width);
-    if (2 * i + 1 < g->height) sl__copy_row(y + (2 * i + 1) * (int64_t)g->width, odd, g->width);
-  }
+  const float *from = w->buffer;
+  for (int32_t i = first; i < end; i++, from += g->side * g->pitch)
+    for (int32_t r = 0; r < g->side && g->side * i + r < g->height; r++)
+      sl__copy_row(y + (g->side * i + r) * (int64_t)g->width, from + r * g->below, g->width);
 }
 
 /* One image's, all channels. */
@@ -334,20 +403,25 @@ static void write_image(const struct work *w, const struct block *b, int64_t ima
   for (int64_t k = 0; k < out.channels; k++, sums += g->sums_row) {
     float bias = w->bias ? w->bias[w->channels.first + k] : 0, *y = out.y + k * out.plane;
     if (!g->gathers) {
-      w->width.outputs(g, sums, bias, end - v, g->at + 2 * v, y);
+      w->width.outputs(g, sums, bias, end - v, g->at + g->side * v, y);
     } else {
       w->width.outputs(g, sums, bias, end - v, g->at, w->buffer);
       gather(w, row, last, y);
     }
   }
-  int32_t below = 2 * last < g->height ? 2 * last : g->height;
-  sl__finish(&out, (enum sl_activation)a->activation, 2 * row * (int64_t)g->width,
+  int32_t below = g->side * last < g->height ? g->side * last : g->height;
+  sl__finish(&out, (enum sl_activation)a->activation, g->side * row * (int64_t)g->width,
              below * (int64_t)g->width);
 }
 
 static void run_block(const struct work *w, const struct block *b) {
   int64_t each = (int64_t)(b->end - b->first) * w->shape.unit_vectors;
   transform_windows(w, b);
+  if (w->is_shared && b->first == 0) {
+    int64_t plane = (int64_t)w->shape.height * w->shape.width;
+    sl__claim_lines(w->y + (b->image * w->args->out_channels + w->channels.first) * plane,
+                    (w->channels.end - w->channels.first) * plane);
+  }
   multiply(w, b->images * each);
   for (int64_t i = 0; i < b->images; i++)
     write_image(w, b, b->image + i, w->sums + i * each * w->shape.lanes);
@@ -397,9 +471,12 @@ static void find_weights(struct work *w, const float *weight, bool is_transforme
 static void run_channels(const struct work *w, int64_t image, int64_t last,
                          struct sl__share channels) {
   struct work some = *w;
+  if (image >= last || channels.first >= channels.end) return;
   some.channels = channels;
-  if (image < last && channels.first < channels.end)
-    run_images(&some, image, last, 0, w->shape.units);
+  some.is_shared = channels.end - channels.first < w->args->out_channels;
+  if (some.is_shared)
+    sl__fetch_lines(w->x + image * sl__conv_x_size(w->args), sl__conv_x_size(w->args));
+  run_images(&some, image, last, 0, w->shape.units);
 }
 
 /* Planes of one image after the other: the first and the last one may be in part. */

@@ -88,8 +88,8 @@ static void random_shapes(void **state) {
 static void every_small_image(void **state) {
   (void)state;
   for (int w = 0; w < 3; w++)
-    for (int height = 1; height <= 18 && has_width(widths[w]); height++)
-      for (int width = 1; width <= 18; width++) {
+    for (int height = 1; height <= 21 && has_width(widths[w]); height++)
+      for (int width = 1; width <= 21; width++) {
         struct sl__conv_args a = shape(1, 2, height, width, 1);
         a.has_bias = width % 2;
         check(&winograd, a, widths[w]);
@@ -111,7 +111,9 @@ static const int networks[][5] = {
     {16, 7, 7, 18, 3},   {17, 13, 13, 16, 2}, {16, 28, 28, 8, 2}, {3, 40, 40, 17, 1},
     {16, 56, 17, 9, 1},  {2, 3, 1001, 3, 2},  {2, 1001, 3, 3, 2}, {16, 1, 50, 16, 1},
     {16, 50, 1, 16, 2},  {16, 1, 1, 16, 20},  {5, 2, 2, 8, 33},   {16, 4, 4, 16, 40},
-    {1, 64, 64, 1, 1},   {130, 6, 6, 4, 1},   {3, 34, 64, 5, 1}};
+    {1, 64, 64, 1, 1},   {2, 128, 8, 3, 2},   {2, 12, 128, 3, 1}, {2, 16, 192, 9, 1},
+    {64, 16, 16, 32, 3}, {5, 14, 14, 6, 3},   {3, 33, 32, 4, 1},  {3, 30, 64, 4, 1},
+    {130, 6, 6, 4, 1},   {3, 34, 64, 5, 1}};
 #define NETWORKS (sizeof networks / sizeof *networks)
 
 static struct sl__conv_args network(size_t i) {
@@ -194,31 +196,49 @@ static void the_kernel_is_cut_alike(void **state) {
   }
 }
 
-/* G g G' of one window's weights. */
-static void in_double(const float *weight, double to[4][4]) {
-  static const double g[4][3] = {{1, 0, 0}, {0.5, 0.5, 0.5}, {0.5, -0.5, 0.5}, {0, 0, 1}};
-  for (int i = 0; i < 4; i++)
-    for (int j = 0; j < 4; j++) {
+/* Row i of G: powers of a point of the transform over its distances from the others; at infinity
+ * the last power. */
+static void row_of_g(int count, const double *points, int i, double row[3]) {
+  double apart = 1;
+  row[0] = row[1] = 0;
+  row[2] = 1;
+  if (i == count) return;
+  for (int j = 0; j < count; j++)
+    if (j != i) apart *= points[i] - points[j];
+  for (int k = 0; k < 3; k++) row[k] = pow(points[i], k) / apart;
+}
+
+/* G g G' of one window's weights. With few points the first row's sign is another. */
+static void in_double(const float *weight, int n, double to[6][6]) {
+  static const double few[] = {0, 1, -1}, many[] = {0, 0.625, -0.625, 1.5, -1.5};
+  double g[6][3];
+  for (int i = 0; i < n; i++) row_of_g(n - 1, n == 4 ? few : many, i, g[i]);
+  if (n == 4) g[0][0] = 1;
+  for (int i = 0; i < n; i++)
+    for (int j = 0; j < n; j++) {
       to[i][j] = 0;
       for (int r = 0; r < 3; r++)
         for (int s = 0; s < 3; s++) to[i][j] += g[i][r] * (double)weight[r * 3 + s] * g[j][s];
     }
 }
 
-static void check_transform(int channels, int out_channels, int first, int end) {
-  struct sl__conv_args a = shape(1, channels, 4, 4, out_channels), some = a;
+/* n: values a side of what becomes of a window. */
+static void check_transform(int n, int channels, int out_channels, int first, int end) {
+  int side = n == 6 ? 16 : 8;
+  struct sl__conv_args a = shape(1, channels, side, side, out_channels), some = a;
   some.out_channels = end - first;
-  int64_t n = sl__winograd_weights(&some), each = n / 16;
-  float *weight = random_floats(out_channels * sl__conv_taps(&a), 4), *to = guarded(n);
+  int64_t count = sl__winograd_weights(&some), each = count / (n * n);
+  assert_int_equal(count, n * n * (some.out_channels * channels + 16));
+  float *weight = random_floats(out_channels * sl__conv_taps(&a), 4), *to = guarded(count);
   sl__winograd_transform(&a, weight, first, end, to);
-  check_guards(to, n);
+  check_guards(to, count);
   for (int64_t k = 0; k < end - first; k++)
     for (int64_t c = 0; c < channels; c++) {
-      double want[4][4];
-      in_double(weight + ((first + k) * channels + c) * 9, want);
-      for (int64_t place = 0; place < 16; place++) {
+      double want[6][6];
+      in_double(weight + ((first + k) * channels + c) * 9, n, want);
+      for (int64_t place = 0; place < n * n; place++) {
         double got = (double)to[place * each + k * channels + c];
-        assert_true(fabs(got - want[place / 4][place % 4]) < 5e-7);
+        assert_true(fabs(got - want[place / n][place % n]) < 1e-6);
       }
     }
   free(weight);
@@ -227,9 +247,11 @@ static void check_transform(int channels, int out_channels, int first, int end) 
 
 static void weights_are_transformed(void **state) {
   (void)state;
-  for (int channels = 1; channels <= 50; channels++) check_transform(channels, 6, 0, 6);
-  for (int first = 0; first < 7; first++)
-    for (int end = first + 1; end <= 7; end++) check_transform(16 + first, 7, first, end);
+  for (int n = 4; n <= 6; n += 2) {
+    for (int channels = 1; channels <= 50; channels++) check_transform(n, channels, 6, 0, 6);
+    for (int first = 0; first < 7; first++)
+      for (int end = first + 1; end <= 7; end++) check_transform(n, 16 + first, 7, first, end);
+  }
 }
 
 static void what_it_serves(void **state) {
