@@ -191,6 +191,7 @@ static void make_form(const void *args, const void *from, void *to) {
     memcpy((float *)to + sl__winograd_weights(a), bias, (size_t)a->out_channels * sizeof *bias);
 }
 
+/* Of images of other sizes it may be another one, but then of another size, too. */
 static struct sl__form own_form(const struct sl__conv_args *a) {
   return (struct sl__form){.make = make_form,
                            .buffer = 1,

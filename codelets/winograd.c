@@ -19,9 +19,9 @@ struct shape {
   int32_t units; /* of an image, the last one may have less rows */
   int32_t block; /* units that are worked on at a time */
   bool halves;   /* side 2: two rows of y are a vector of outputs */
-  int32_t group; /* side 4: rows of tiles whose rows of x are as many vectors as they are planes of
-                    columns; 0: none */
-  bool gathers;  /* vectors are neither these nor parts of a row: they go through a buffer */
+  int32_t
+      group;    /* side 4: rows of tiles whose rows of x, together, are vectors in fours; 0: none */
+  bool gathers; /* vectors are neither these nor parts of a row: they go through a buffer */
 
   /* A channel of an image is split into a plane for each of a tile's outputs, in which neighbouring
    * tiles' values lie side by side; with a row before and behind. */
@@ -47,7 +47,7 @@ typedef void make_outputs(const struct shape *g, const float *sums, float bias, 
 enum {
   BEFORE = 16,      /* floats before a plane's first row: its first tile reads one; aligned */
   BLOCK = 4,        /* vectors */
-  MOST_VECTORS = 16 /* of a unit that is a whole image */
+  MOST_VECTORS = 16 /* of a unit of several rows */
 };
 
 #define SL_TILE_FILE "codelets/winograd_tile.h"
@@ -98,7 +98,8 @@ static void try_rows(struct shape *g, int32_t rows, int32_t pitch) {
 static void find_units(struct shape *g, int32_t images) {
   int32_t lanes = g->lanes, exact = lanes / gcd(g->across, lanes);
   try_rows(g, 1, ceil_div(g->across, lanes) * lanes);
-  if (exact < g->down) try_rows(g, exact, g->across);
+  bool fits = (int64_t)exact * g->across <= (int64_t)MOST_VECTORS * lanes; /* into caches */
+  if (exact < g->down && fits) try_rows(g, exact, g->across);
   if (g->down * (int64_t)g->across <= MOST_VECTORS * lanes) try_rows(g, g->down, g->across);
   g->block = g->unit_vectors < BLOCK ? BLOCK / g->unit_vectors : 1;
   if (g->block > (int64_t)g->units * images) g->block = g->units * images;

@@ -40,7 +40,8 @@ SL_INLINE void split_row_by_four(const struct shape *g, const float *from, float
 }
 #endif
 
-/* As many rows of tiles as are whole vectors: their rows of one phase, four apart in the image. */
+/* So many rows of tiles that their rows of one phase, four apart in the image, are vectors in
+ * fours. */
 SL_INLINE void SL_JOIN(split_rows_, LANES)(const struct shape *g, const float *from, float *to) {
   const int32_t width = g->width, columns = g->group * width;
   for (int32_t j = 0; j < columns; j += 4 * LANES) {
@@ -60,13 +61,14 @@ static SL_JOIN(SL_TARGET_, LANES)
   for (int r = 0; r < 4; r++) {
     int32_t last = r > 0 ? end - 1 : end;
     for (int32_t t = r < 3 ? first + 1 : first; t < last;) {
-      const float *from = x + (4 * (int64_t)t + r) * g->width;
+      const bool inside = t >= 0 && 4 * t + r < g->height;
+      const float *from = inside ? x + (4 * (int64_t)t + r) * g->width : NULL;
       float *at = to + 4 * r * g->plane + BEFORE + (t + 1) * (int64_t)g->pitch;
-      if (g->group && t >= 0 && 4 * (t + g->group - 1) + r < g->height) {
+      if (g->group && inside && 4 * (t + g->group - 1) + r < g->height) {
         SL_JOIN(split_rows_, LANES)(g, from, at);
         t += g->group;
       } else {
-        split_row_by_four(g, t >= 0 && 4 * t + r < g->height ? from : NULL, at);
+        split_row_by_four(g, from, at);
         t++;
       }
     }

@@ -5,6 +5,7 @@
 #define SL_CORE_ASSIST_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 struct sl_context;
 
@@ -13,9 +14,22 @@ struct sl__errand {
   void (*run)(struct sl__errand *errand, int member);
 };
 
-/* To the CPU worker of that number, or of that core; false: it does not stay. The errand must not
- * go away before it has run. */
+enum { SL_MAILBOXES = 16 };
+
+/* A worker's, in the context. */
+struct sl__mailbox {
+  struct sl__errand *errand;
+  int64_t seen_us; /* when the worker looked last */
+};
+
+/* To the CPU worker of that number; false: it does not stay. The errand must not go away before it
+ * has run. NULL: the worker is to stay no longer. */
 bool sl__errand_give(struct sl_context *context, int member, struct sl__errand *errand);
+
+/* To the one of that core (as sched_getcpu counts), unless another thread has the core. */
 bool sl__errand_give_core(struct sl_context *context, int core, struct sl__errand *errand);
+
+/* The core of a CPU worker; -1: it has none. */
+int sl__member_core(int member);
 
 #endif

@@ -6,6 +6,8 @@
 #include <starpu.h>
 #include <starling/base.h>
 
+#include "core/assist.h"
+
 /* Where a task may run. Zero value: anywhere. */
 struct sl__place {
   uint32_t where; /* STARPU_CPU, STARPU_CUDA; 0: any */
@@ -55,8 +57,8 @@ struct sl_context {
   sl_log_function log;
   void *log_user;
   enum sl_level log_level;
-  int batches;                         /* of predictors, that are under way */
-  struct sl__errand *posts[16];        /* of CPU workers that stay; see core/assist.h */
+  int batches;                                /* of predictors, that are under way */
+  struct sl__mailbox mailboxes[SL_MAILBOXES]; /* of CPU workers that stay */
   starpu_pthread_mutex_t submit_mutex; /* of predictors, which submit from threads of their own */
   starpu_pthread_mutex_t log_mutex;
   char text[256];

@@ -473,8 +473,7 @@ enum sl_status sl__program_submit(struct sl__program *p, int priority, struct sl
 static int leader_of(const struct sl__segment *s) {
   int core = sched_getcpu();
   for (int member = 0; member < s->members && core >= 0; member++)
-    if (starpu_worker_get_bindid(starpu_worker_get_by_type(STARPU_CPU_WORKER, member)) != core)
-      return member;
+    if (sl__member_core(member) != core) return member;
   return 0;
 }
 
@@ -488,6 +487,7 @@ enum sl_status sl__program_submit_to_all(struct sl__program *p, int priority,
   sl__team_expect(s->team);
   /* what it takes is another matter than alone: a footprint of its own */
   enum sl_status status = submit(p, s, &place, priority, result, (uint32_t)s->members);
+  sl__errand_give(p->context, p->leader, NULL); /* it has a task now */
   for (int member = 0; member < s->members && status == SL_OK; member++)
     if (member != p->leader) sl__program_ask(p, member, priority);
   return status;

@@ -88,7 +88,7 @@ struct sl__program {
   int cores;                   /* see sl__program_cores */
   int forced_parts;            /* see sl__program_cut */
   int leader;                  /* of the team: which member's worker the task was given to */
-  int assistants;              /* tasks that will still look at the program */
+  int assistants;              /* tasks and errands that will still look at the program */
   uint32_t asked;              /* bit i: member i's has not begun yet */
   struct sl__errand take_part; /* what an assistant does */
   int64_t computed_ns;

@@ -38,7 +38,7 @@ void sl__team_lead(struct sl__team *team, int member, void *job);
  * the parts comes first: what they need may still be in its caches. */
 void sl__team_join(struct sl__team *team, int member, double patience_us);
 
-/* There will be a job: who joins waits for it, with patience. */
+/* There will be a job: until one ends who joins waits for it, with patience. */
 void sl__team_expect(struct sl__team *team);
 
 #endif

@@ -273,9 +273,10 @@ static void tell(const struct lane *lane) {
 
 static void tell_here(struct sl__errand *errand, int member) {
   struct lane *lane = (struct lane *)((char *)errand - offsetof(struct lane, tell));
+  struct sl_prediction *request = lane->pieces[0].request; /* it lives until it is told of */
   (void)member;
-  tell(lane);
   end_batch(lane);
+  sem_post(&request->ended); /* last: who wakes up takes this core, and may ask again */
 }
 
 /* Who asked goes on; core: where they wait. Without the lock, which would stop who wakes up at
@@ -671,7 +672,7 @@ static enum sl_status wait_for(struct sl_prediction *r) {
   p->waiters++;
   r->core = sched_getcpu();
   pthread_mutex_unlock(&p->lock);
-  while (sem_wait(&r->ended) != 0) continue; /* a signal came */
+  while (sem_wait(&r->ended) != 0 && errno == EINTR) continue;
   pthread_mutex_lock(&p->lock);
   p->waiters--;
   if (p->closed) pthread_cond_broadcast(&p->news);

@@ -229,8 +229,7 @@ static void count_run(struct sl__errand *errand, int member) {
   if (member == c->member) __atomic_fetch_add(&c->runs, 1, __ATOMIC_RELEASE);
 }
 
-/* To each worker but the submitting thread's leader, for as long as it may stay; how many took it.
- */
+/* To each worker, for as long as one may stay; how many took it. */
 static int give_errands(struct counted *errands, int members) {
   int given = 0;
   for (double until = sl__microseconds() + 300; !given && sl__microseconds() < until;)
@@ -338,7 +337,7 @@ static void parameters_in_a_pack(void **state) {
 
 /* ---- forms of parameters in a pack ---- */
 
-enum { FORMED = 16, HEIGHT = 11, ACROSS = 8, RESULTS = 3 * FORMED * (HEIGHT - 2) * (ACROSS - 2) };
+enum { FORMED = 16, HEIGHT = 16, ACROSS = 15, RESULTS = 3 * FORMED * (HEIGHT - 2) * (ACROSS - 2) };
 
 /* A parameter that two convolutions read, one of them in another form; and one with biases. */
 struct formed {
@@ -408,7 +407,8 @@ static void formed_want(const struct formed *f, float *values) {
 /* Bytes of a pack with the forms and, unless they are apart, with the parameter that is read as it
  * is, too. */
 static int64_t formed_bytes(bool apart) {
-  const struct sl__conv_args a = {.channels = FORMED, .out_channels = FORMED};
+  const struct sl__conv_args a = {
+      .channels = FORMED, .out_channels = FORMED, .height = HEIGHT, .width = ACROSS};
   size_t form = (size_t)sl__winograd_weights(&a) * sizeof(float);
   return (int64_t)(sl__pack_room(form) + sl__pack_room(form + FORMED * sizeof(float)) +
                    (apart ? 0 : sl__pack_room(FORMED * FORMED * 9 * sizeof(float))));
