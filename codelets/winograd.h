@@ -1,14 +1,14 @@
-/* Convolution by 3x3 windows, stride 1, one zero around the image: sixteen outputs of a square from
- * a window of 6x6, by 36 products a channel instead of 144, or four from one of 4x4, by 16 instead
- * of 36 (Winograd's F(4x4, 3x3) and F(2x2, 3x3); Lavin and Gray, Fast algorithms for convolutional
- * neural networks, 2016). Windows of all tiles and weights are transformed, B' d B and G g G'; for
- * each of the 36 or 16 places a product of the weights' matrix by the windows' is what remains;
- * A' m A of its results are outputs. Each product is summed over channels in their order, whatever the
- * batch.
+/* Convolution by 3x3 windows, stride 1, one zero around the image: sixteen outputs of a square
+ * from a window of 6x6, by 36 products a channel instead of 144, or four from one of 4x4, by 16
+ * instead of 36 (Winograd's F(4x4, 3x3) and F(2x2, 3x3); Lavin and Gray, Fast algorithms for
+ * convolutional neural networks, 2016). Windows of all tiles and weights are transformed, B' d B
+ * and G g G'; for each of the 36 or 16 places a product of the weights' matrix by the windows' is
+ * what remains; A' m A of its results are outputs. Each product is summed over channels in their
+ * order, whatever the batch.
  * Rounding errors of random values, of 16 to 64 channels, are 2 to 3 times a plain convolution's
  * with the large tiles, 0.6 to 0.75 times with the small ones, whose sums are a ninth as long. The
- * points of the large tiles' transforms, 0, +-5/8, +-3/2 and infinity, have about the least error of
- * ten pairs tried, half of that of the usual +-1 and +-2 (Barabasz et al., Error analysis and
+ * points of the large tiles' transforms, 0, +-5/8, +-3/2 and infinity, have about the least error
+ * of ten pairs tried, half of that of the usual +-1 and +-2 (Barabasz et al., Error analysis and
  * improving the accuracy of Winograd convolution, 2020, for why they matter). An infinite value
  * may make its neighbours no number. */
 #ifndef SL_CODELETS_WINOGRAD_H
