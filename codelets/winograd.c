@@ -52,8 +52,6 @@ enum {
 
 #define SL_TILE_FILE "codelets/winograd_tile.h"
 #include "codelets/widths.h"
-#define SL_TILE_FILE "codelets/winograd4_tile.h"
-#include "codelets/widths.h"
 
 struct width {
   split_rows *split;

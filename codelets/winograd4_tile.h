@@ -1,12 +1,6 @@
 /* The inner loops of codelets/winograd.c that differ where tiles have 4x4 outputs, for vectors of
- * LANES floats. Points of the transforms: 0, +-P, +-Q and infinity. See codelets/tiles.h. */
-
-#define AT(from) (*(const LOOSE *)(from))
-#define EVEN(l, s) (2 * (l))
-#define ODD(l, s) (2 * (l) + 1)
-#define LOW(l, s) ((l) / 2 + (l) % 2 * LANES)
-#define HIGH(l, s) (LANES / 2 + (l) / 2 + (l) % 2 * LANES)
-#define EACH(use) SL_JOIN(SL_LANES_, LANES)(0, use)
+ * LANES floats. Points of the transforms: 0, +-P, +-Q and infinity. codelets/winograd_tile.h
+ * includes it, and has its names. */
 
 /* ---- the frame ---- */
 
@@ -177,9 +171,3 @@ static SL_JOIN(SL_TARGET_, LANES)
 
 #undef Q
 #undef P
-#undef EACH
-#undef HIGH
-#undef LOW
-#undef ODD
-#undef EVEN
-#undef AT

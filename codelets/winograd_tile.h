@@ -205,6 +205,8 @@ static SL_JOIN(SL_TARGET_, LANES)
   }
 }
 
+#include "codelets/winograd4_tile.h"
+
 #undef SECOND
 #undef FIRST
 #undef HIGH
