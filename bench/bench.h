@@ -1,6 +1,6 @@
 /* Shared by the benchmarks: time, how much of the machine others took, the peak of OpenBLAS. */
-#ifndef SL_BENCH_H
-#define SL_BENCH_H
+#ifndef SL_BENCH_BENCH_H
+#define SL_BENCH_BENCH_H
 
 #include <jansson.h>
 

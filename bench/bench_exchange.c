@@ -46,8 +46,8 @@
 #include <sys/prctl.h>
 #include <time.h>
 
-#include "bench.h"
-#include "exchange.h"
+#include "bench/bench.h"
+#include "bench/exchange.h"
 
 /* ---- options ---- */
 

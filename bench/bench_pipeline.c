@@ -39,9 +39,9 @@
 
 #include <starling.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 #include "codelets/codelets.h"
-#include "parallel/trainer.h"
+#include "parallel/train/trainer.h"
 
 /* ---- options ---- */
 

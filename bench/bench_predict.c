@@ -23,8 +23,8 @@
 #include <starling.h>
 #include <starpu.h>
 
-#include "bench.h"
-#include "networks.h"
+#include "bench/bench.h"
+#include "bench/networks.h"
 
 #define NAMES "lenet, resnet20, lstm2x200, lstm2x650"
 

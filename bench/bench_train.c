@@ -34,8 +34,8 @@
 #include <starling.h>
 #include <starpu.h>
 
-#include "bench.h"
-#include "networks.h"
+#include "bench/bench.h"
+#include "bench/networks.h"
 
 extern char **environ;
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "exchange.h"
+#include "bench/exchange.h"
 
 /* ---- the block and its pieces ---- */
 

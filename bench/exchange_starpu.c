@@ -11,7 +11,7 @@
 #include <starpu.h>
 #include <starpu_mpi.h>
 
-#include "exchange.h"
+#include "bench/exchange.h"
 
 /* ---- one worker, which computes ---- */
 

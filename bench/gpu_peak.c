@@ -18,9 +18,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 #include "codelets/codelets.h"
-#include "core/half.h"
+#include "core/base/half.h"
 
 enum { WORKSPACE = 64 << 20, ALGORITHMS = 8, WARM = 3 };
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "examples/resnet_model.h"
-#include "networks.h"
+#include "bench/networks.h"
 
 enum { BATCHES = 10, VOCABULARY = 10000 };
 

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "bench.h"
+#include "bench/bench.h"
 
 enum { SIZE = 2048, PRODUCTS = 12, MOST_THREADS = 256 };
 

@@ -3,7 +3,7 @@
 
 #include <starling/data.h>
 
-#include "codelets/elementwise.h"
+#include "codelets/kernels/elementwise.h"
 
 /* The label's rank: how many logits are larger, or equal and before it. */
 static int64_t rank_of(const float *row, int64_t classes, int64_t label) {

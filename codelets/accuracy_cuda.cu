@@ -1,7 +1,7 @@
 /* How many labels are among the largest logits of their rows. */
 #include "codelets/accuracy.h"
 
-#include "codelets/team_cuda.h"
+#include "codelets/kernels/team_cuda.h"
 
 namespace {
 /* The label's rank: how many logits are larger, or equal and before it. */

@@ -2,7 +2,7 @@
 #include "codelets/activation.h"
 
 #include "codelets/codelets.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 

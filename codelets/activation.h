@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/random.h" /* SL_HOST_DEVICE */
-#include "core/simd.h"
+#include "core/base/random.h" /* SL_HOST_DEVICE */
+#include "core/base/simd.h"
 #include <starling/nn.h>
 
 /* e^x within 1 ulp (test_activation.c measures); 0 below -87.3, infinity above 88.7, NaN stays.

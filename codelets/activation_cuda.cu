@@ -1,7 +1,7 @@
 /* Activations as operations of their own; the arithmetic is activation.h's. */
 #include "codelets/activation.h"
 
-#include "codelets/cuda.h"
+#include "codelets/kernels/cuda.h"
 
 namespace {
 template <enum sl_activation A>

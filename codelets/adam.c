@@ -1,6 +1,6 @@
 /* Adam (Kingma, Ba, arXiv 1412.6980) and AdamW (Loshchilov, Hutter, arXiv 1711.05101), as
  * torch.optim's. */
-#include "codelets/update.h"
+#include "codelets/kernels/update.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 

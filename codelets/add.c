@@ -1,5 +1,5 @@
 /* y = a + b: the end of a residual edge. */
-#include "codelets/elementwise.h"
+#include "codelets/kernels/elementwise.h"
 
 SL_SIMD static void add(const float *a, const float *b, float *y, int64_t n) {
   for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];

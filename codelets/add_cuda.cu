@@ -1,5 +1,5 @@
 /* y = a + b. */
-#include "codelets/cuda.h"
+#include "codelets/kernels/cuda.h"
 
 namespace {
 struct sum {

@@ -1,9 +1,9 @@
 /* Average pooling; padding counts as zeros and in the divisor, PyTorch's default. */
 #include <string.h>
 
-#include "codelets/choice.h"
-#include "codelets/onednn.h"
-#include "codelets/pool2d.h"
+#include "codelets/kernels/choice.h"
+#include "codelets/kernels/onednn.h"
+#include "codelets/kernels/pool2d.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 

@@ -1,8 +1,8 @@
 /* Average pooling. Large windows (a whole plane, as a rule) are summed by a warp each. The gradient
  * is gathered: each input adds the shares of the windows that contain it, in their order. */
-#include "codelets/cuda.h"
-#include "codelets/index_cuda.h"
-#include "codelets/pool2d.h"
+#include "codelets/kernels/cuda.h"
+#include "codelets/kernels/index_cuda.h"
+#include "codelets/kernels/pool2d.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 /* y (+)= alpha x: copies, scales, accumulates. */
-#include "codelets/elementwise.h"
+#include "codelets/kernels/elementwise.h"
 
 SL_SIMD static void scale(float alpha, const float *x, float *y, int64_t n) {
   for (int64_t i = 0; i < n; i++) y[i] = alpha * x[i];

@@ -1,6 +1,6 @@
 /* y (+)= alpha x; a change of type where x and y have different ones. */
-#include "codelets/cuda.h"
-#include "codelets/elementwise.h"
+#include "codelets/kernels/cuda.h"
+#include "codelets/kernels/elementwise.h"
 
 namespace {
 struct scale {

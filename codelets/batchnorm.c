@@ -2,9 +2,9 @@
  * precision, a channel's planes one after the other: a fixed order. */
 #include "codelets/batchnorm.h"
 
-#include "codelets/choice.h"
-#include "codelets/elementwise.h"
-#include "codelets/onednn.h"
+#include "codelets/kernels/choice.h"
+#include "codelets/kernels/elementwise.h"
+#include "codelets/kernels/onednn.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 

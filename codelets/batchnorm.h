@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "core/random.h" /* SL_HOST_DEVICE */
-#include "core/simd.h"
+#include "core/base/random.h" /* SL_HOST_DEVICE */
+#include "core/base/simd.h"
 
 /* x [rows, channels, plane] */
 struct sl__norm_args {

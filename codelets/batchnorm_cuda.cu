@@ -7,8 +7,8 @@
  * value taken off each, so that a large mean costs no digits. */
 #include "codelets/batchnorm.h"
 
-#include "codelets/cuda.h"
-#include "codelets/index_cuda.h"
+#include "codelets/kernels/cuda.h"
+#include "codelets/kernels/index_cuda.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #ifndef SL_CODELETS_CODELETS_H
 #define SL_CODELETS_CODELETS_H
 
-#include "core/submit.h"
+#include "core/runtime/submit.h"
 #include <starling/layer.h>
 #include <starling/nn.h>
 
@@ -341,7 +341,7 @@ enum sl_status sl__note(struct sl_context *context, const struct sl__launch *l, 
 struct sl__peers {
   int first, count, skip;
   int stride;   /* 0 means 1 */
-  int patience; /* enum sl__patience (core/net.h) */
+  int patience; /* enum sl__patience (core/net/net.h) */
 };
 static inline struct sl__peers sl__peer(int rank) {
   struct sl__peers one = {rank, 1, -1, 0, 0};

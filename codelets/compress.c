@@ -18,7 +18,7 @@
 
 #include <stdlib.h>
 
-#include "codelets/elementwise.h"
+#include "codelets/kernels/elementwise.h"
 
 /* ---- CPU kernels: 2bit ------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/half.h"
+#include "core/base/half.h"
 
 /* Arguments of the operations in compress.c. */
 struct sl__compress_args {

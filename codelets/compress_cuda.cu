@@ -3,7 +3,7 @@
 #include "codelets/compress.h"
 
 #include "codelets/codelets.h"
-#include "codelets/cuda.h"
+#include "codelets/kernels/cuda.h"
 
 namespace sl {
 

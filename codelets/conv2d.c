@@ -1,18 +1,18 @@
-/* 2-D convolution. Forward without a matrix (codelets/winograd.c, direct.c); else a matrix product
+/* 2-D convolution. Forward without a matrix (codelets/kernels/winograd.c, direct.c); else a matrix product
  * an image: its windows become the columns of a matrix (im2col; Chellapilla, Puri, Simard 2006) in
  * scratch memory that stays in the cache. */
 #include <string.h>
 
 #include "codelets/activation.h"
-#include "codelets/choice.h"
+#include "codelets/kernels/choice.h"
 #include "codelets/codelets.h"
-#include "codelets/conv2d.h"
+#include "codelets/kernels/conv.h"
 #include "codelets/batchnorm.h"
-#include "codelets/direct.h"
-#include "codelets/gemm.h"
-#include "codelets/onednn.h"
-#include "codelets/winograd.h"
-#include "core/error.h"
+#include "codelets/kernels/direct_conv.h"
+#include "codelets/kernels/gemm.h"
+#include "codelets/kernels/onednn.h"
+#include "codelets/kernels/winograd.h"
+#include "core/base/error.h"
 
 /* A 1x1 convolution's matrix is the image itself. */
 static inline bool is_product(const struct sl__conv_args *a) {

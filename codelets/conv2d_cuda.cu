@@ -6,10 +6,10 @@
  * The weights' gradient is in floats. From bf16 cuDNN would give it in bf16: sums over all images,
  * rounded to 8 bits. So x and dy are widened to floats, some images at a time, and convolved with
  * TensorFloat-32 allowed: it has more bits than bf16, and the products are exact. */
-#include "codelets/conv2d.h"
+#include "codelets/kernels/conv.h"
 
-#include "codelets/gemm_cuda.h"
-#include "codelets/kept_cuda.h"
+#include "codelets/kernels/gemm_cuda.h"
+#include "codelets/kernels/plan_cache.h"
 
 namespace {
 

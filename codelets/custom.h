@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "codelets/codelets.h"
-#include "core/error.h"
-#include "core/failure.h"
+#include "core/base/error.h"
+#include "core/runtime/failure.h"
 
 /* It holds pointers, which no other operation's arguments do: these tasks stay in their process. */
 struct sl__custom_args {

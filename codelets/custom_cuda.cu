@@ -1,5 +1,5 @@
 /* Layers that the program registered: its own CUDA kernels, by their launchers. */
-#include "codelets/cuda.h"
+#include "codelets/kernels/cuda.h"
 extern "C" {
 #include "codelets/custom.h"
 }

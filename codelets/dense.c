@@ -1,11 +1,11 @@
 /* Dense layer: y = act(x W^T + b), W [O, I] as in PyTorch, the flat parameter block is W then b. */
 #include "codelets/activation.h"
-#include "codelets/choice.h"
+#include "codelets/kernels/choice.h"
 #include "codelets/codelets.h"
 #include "codelets/dense.h"
-#include "codelets/few.h"
-#include "codelets/gemm.h"
-#include "core/error.h"
+#include "codelets/kernels/skinny_gemm.h"
+#include "codelets/kernels/gemm.h"
+#include "core/base/error.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
@@ -18,7 +18,7 @@ static enum sl__gemm product(const struct sl__dense_args *a) {
   return a->implementation == SL_OWN_ONEDNN ? SL_GEMM_ONEDNN : SL_GEMM_OPENBLAS;
 }
 
-/* From how many rows on to how many our own product (codelets/few.h) is the faster one, or as fast:
+/* From how many rows on to how many our own product (codelets/kernels/skinny_gemm.h) is the faster one, or as fast:
  * measured against oneDNN. Between one row, which needs no matrix turned round, and `some` it is
  * for matrices that do not fit into a core's cache. */
 static bool few_rows_pay(const struct sl__dense_args *a) {

@@ -3,7 +3,7 @@
  * would hide from the loss. */
 #include "codelets/dense.h"
 
-#include "codelets/gemm_cuda.h"
+#include "codelets/kernels/gemm_cuda.h"
 
 namespace {
 

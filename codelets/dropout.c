@@ -2,7 +2,7 @@
  * numbers again. */
 #include "codelets/dropout.h"
 
-#include "codelets/elementwise.h"
+#include "codelets/kernels/elementwise.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 

@@ -3,8 +3,8 @@
 #define SL_CODELETS_DROPOUT_H
 
 #include "codelets/codelets.h"
-#include "core/random.h"
-#include "core/simd.h"
+#include "core/base/random.h"
+#include "core/base/simd.h"
 
 /* 1 / (1 - rate) where element `index` is kept, else 0. */
 SL_HOST_DEVICE SL_INLINE float sl__dropout_factor(float rate, uint64_t seed, uint64_t stream,

@@ -2,7 +2,7 @@
  */
 #include "codelets/dropout.h"
 
-#include "codelets/cuda.h"
+#include "codelets/kernels/cuda.h"
 
 namespace {
 /* The index-th number belongs to the run's value index - first. A run's first and last group may be

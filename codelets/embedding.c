@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "codelets/elementwise.h"
+#include "codelets/kernels/elementwise.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 

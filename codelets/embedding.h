@@ -5,8 +5,8 @@
 #include <stdint.h>
 
 #include "codelets/rows.h"
-#include "core/random.h" /* SL_HOST_DEVICE */
-#include "core/simd.h"
+#include "core/base/random.h" /* SL_HOST_DEVICE */
+#include "core/base/simd.h"
 
 struct sl__embedding_args {
   int64_t rows, columns, from, steps; /* tokens [rows, columns], of which `steps` columns count */

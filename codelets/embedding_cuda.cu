@@ -4,8 +4,8 @@
  * runs follow each other. */
 #include "codelets/embedding.h"
 
-#include "codelets/index_cuda.h"
-#include "codelets/sums_cuda.h"
+#include "codelets/kernels/index_cuda.h"
+#include "codelets/kernels/sums_cuda.h"
 
 namespace {
 

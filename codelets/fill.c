@@ -1,5 +1,5 @@
 /* y = value everywhere. */
-#include "codelets/elementwise.h"
+#include "codelets/kernels/elementwise.h"
 
 SL_KERNEL void sl__fill_cpu(void *buffers[], void *cl_arg) {
   const struct sl__scalar_args *a = sl__args(cl_arg);

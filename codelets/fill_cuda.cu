@@ -1,6 +1,6 @@
 /* y = value everywhere. */
-#include "codelets/cuda.h"
-#include "codelets/elementwise.h"
+#include "codelets/kernels/cuda.h"
+#include "codelets/kernels/elementwise.h"
 
 namespace {
 struct constant {

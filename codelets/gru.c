@@ -2,10 +2,10 @@
  * reset gate multiplies the state's product, bias included. Organised as codelets/lstm.c. */
 #include "codelets/gru.h"
 
-#include "codelets/choice.h"
+#include "codelets/kernels/choice.h"
 #include "codelets/codelets.h"
-#include "codelets/gemm.h"
-#include "core/error.h"
+#include "codelets/kernels/gemm.h"
+#include "core/base/error.h"
 
 struct gru_parts {
   int64_t gates, width; /* 3H; 5H, a row of saved */

@@ -3,7 +3,7 @@
 #define SL_CODELETS_GRU_H
 
 #include "codelets/activation.h"
-#include "codelets/recurrent.h"
+#include "codelets/kernels/recurrent.h"
 
 /* saved [N, T, 5H], a row: the gates r, z, n and the state's part q of n (after the backward pass:
  * their gradients before the activation), then h of the step before. */

@@ -1,7 +1,7 @@
 /* GRU on a GPU: a cell's arithmetic is gru.h's, all else recurrent_cuda.h's. */
 #include "codelets/gru.h"
 
-#include "codelets/recurrent_cuda.h"
+#include "codelets/kernels/recurrent_cuda.h"
 
 namespace {
 struct gru {

@@ -5,11 +5,11 @@
 
 #include <string.h>
 
-#include "codelets/choice.h"
+#include "codelets/kernels/choice.h"
 #include "codelets/codelets.h"
-#include "codelets/few.h"
-#include "codelets/gemm.h"
-#include "core/error.h"
+#include "codelets/kernels/skinny_gemm.h"
+#include "codelets/kernels/gemm.h"
+#include "core/base/error.h"
 
 /* The parts of a layer's parameters, and the distances between rows. */
 struct lstm_parts {

@@ -3,7 +3,7 @@
 #define SL_CODELETS_LSTM_H
 
 #include "codelets/activation.h"
-#include "codelets/recurrent.h"
+#include "codelets/kernels/recurrent.h"
 
 /* saved [N, T, 6H], a row: the gates i, f, g, o (after the backward pass: their gradients before
  * the activation), then c and h of the step before. */

@@ -1,7 +1,7 @@
 /* LSTM on a GPU: a cell's arithmetic is lstm.h's, all else recurrent_cuda.h's. */
 #include "codelets/lstm.h"
 
-#include "codelets/recurrent_cuda.h"
+#include "codelets/kernels/recurrent_cuda.h"
 
 namespace {
 struct lstm {

@@ -2,7 +2,7 @@
  * gradient. */
 #include <string.h>
 
-#include "codelets/pool2d.h"
+#include "codelets/kernels/pool2d.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 

@@ -1,8 +1,8 @@
 /* Max pooling. The gradient is gathered: each input looks at the windows that contain it, in their
  * order, for those whose maximum it was; scattering would need atomics. */
-#include "codelets/cuda.h"
-#include "codelets/index_cuda.h"
-#include "codelets/pool2d.h"
+#include "codelets/kernels/cuda.h"
+#include "codelets/kernels/index_cuda.h"
+#include "codelets/kernels/pool2d.h"
 
 namespace {
 

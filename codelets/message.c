@@ -1,10 +1,10 @@
-/* Tensors from rank to rank: tasks that begin a message (core/net.h) and end when it has; or
+/* Tensors from rank to rank: tasks that begin a message (core/net/net.h) and end when it has; or
  * StarPU-MPI's requests instead. */
 #include <stdlib.h>
 
 #include "codelets/codelets.h"
-#include "core/error.h"
-#include "core/net.h"
+#include "core/base/error.h"
+#include "core/net/net.h"
 
 struct message_args {
   struct sl__net *net; /* of this process: such tasks run in the main one only */

@@ -1,6 +1,6 @@
 /* The table of operations becomes codelets: static storage, a performance model each. */
 #include "codelets/codelets.h"
-#include "core/widen.h"
+#include "codelets/kernels/bf16_adapter.h"
 
 static uint32_t task_footprint(struct starpu_task *task) {
   return ((const struct sl__args_header *)task->cl_arg)->footprint;

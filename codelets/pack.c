@@ -1,6 +1,6 @@
-/* Tensors one after the other in one (core/pack.h). */
+/* Tensors one after the other in one (core/graph/weight_cache.h). */
 #include "codelets/codelets.h"
-#include "core/pack.h"
+#include "core/graph/weight_cache.h"
 
 SL_KERNEL void sl__pack_cpu(void *buffers[], void *cl_arg) {
   const struct sl__pack *pack = *(const struct sl__pack *const *)sl__args(cl_arg);

@@ -1,7 +1,7 @@
 /* sum (+)= terms[0] + terms[1] + ..., element by element, in that order. */
 #include <stdlib.h>
 
-#include "codelets/elementwise.h"
+#include "codelets/kernels/elementwise.h"
 #include "codelets/reduce.h"
 
 SL_SIMD static void copy(const float *x, float *y, int64_t n) {

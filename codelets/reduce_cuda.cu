@@ -1,6 +1,6 @@
 /* sum (+)= terms[0] + terms[1] + ..., element by element, in that order: the CPU's bits. */
 #include "codelets/reduce.h"
-#include "codelets/update_cuda.h"
+#include "codelets/kernels/update_cuda.h"
 
 SL_CUDA(reduce) {
   const sl__reduce_args *a = sl::args<sl__reduce_args>(cl_arg);

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "codelets/update.h"
+#include "codelets/kernels/update.h"
 
 struct sl__rows_args {
   int64_t capacity, width, table; /* rows there is room for, values a row, rows of the table */

@@ -3,7 +3,7 @@
  */
 #include "codelets/rows.h"
 
-#include "codelets/sums_cuda.h"
+#include "codelets/kernels/sums_cuda.h"
 
 namespace {
 /* What the launches of one reduction tell each other, in the workspace. */

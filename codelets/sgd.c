@@ -1,6 +1,6 @@
 /* Stochastic gradient descent with momentum, as torch.optim.SGD (dampening 0). One pass over
  * memory: gradients are added, clipped and applied while they are in the cache. */
-#include "codelets/update.h"
+#include "codelets/kernels/update.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 

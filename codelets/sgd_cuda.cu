@@ -1,7 +1,7 @@
 /* Stochastic gradient descent, one pass over memory; the arithmetic is update.h's. */
-#include "codelets/update_cuda.h"
+#include "codelets/kernels/update_cuda.h"
 
-#include "codelets/update.h"
+#include "codelets/kernels/update.h"
 
 namespace {
 struct plain {

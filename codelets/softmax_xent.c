@@ -7,7 +7,7 @@
 #include <starling/data.h>
 
 #include "codelets/codelets.h"
-#include "core/error.h"
+#include "core/base/error.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 

@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-#include "core/random.h" /* SL_HOST_DEVICE */
-#include "core/simd.h"
+#include "core/base/random.h" /* SL_HOST_DEVICE */
+#include "core/base/simd.h"
 
 struct sl__xent_args {
   int64_t rows, classes;

@@ -2,7 +2,7 @@
 #include "codelets/softmax_xent.h"
 
 #include "codelets/activation.h"
-#include "codelets/team_cuda.h"
+#include "codelets/kernels/team_cuda.h"
 #include <starling/data.h>
 
 namespace {

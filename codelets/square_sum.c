@@ -1,5 +1,5 @@
 /* sum [1] = the sum of x's squares, in double precision and in a fixed order. */
-#include "codelets/elementwise.h"
+#include "codelets/kernels/elementwise.h"
 
 /* Sixteen interleaved sums, whatever the vectors' width. */
 SL_SIMD static double square_sum(const float *x, int64_t n) {

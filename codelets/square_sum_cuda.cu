@@ -1,5 +1,5 @@
 /* sum [1] = the sum of x's squares, in double precision and in a fixed order. */
-#include "codelets/sums_cuda.h"
+#include "codelets/kernels/sums_cuda.h"
 
 SL_CUDA(square_sum) {
   int64_t n = *sl::args<int64_t>(cl_arg);

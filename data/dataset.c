@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 
 /* Bytes of a sample, or 0 where the shape or the whole set cannot be. */
 static size_t sample_bytes(const struct sl_shape *sample, int64_t count) {

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "data/dataset.h"
 #include "data/source.h"
 

@@ -10,7 +10,7 @@
 
 #include <starling/text.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include "data/source.h"
 
 enum symbol {

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
-#include "core/file.h"
+#include "core/base/error.h"
+#include "core/base/file.h"
 #include "data/dataset.h"
 
 #define MAX_FILE ((size_t)1 << 30) /* 20 times MNIST: nothing that a packed file can blow up to */

@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "core/random.h"
+#include "core/base/random.h"
 
 enum sl__source_kind { SL__SOURCE_DIGITS, SL__SOURCE_GRAMMAR, SL__SOURCE_SHAPES };
 

@@ -4,8 +4,8 @@
 
 #include <starling/text.h>
 
-#include "core/error.h"
-#include "core/file.h"
+#include "core/base/error.h"
+#include "core/base/file.h"
 
 #define MAX_FILE ((size_t)4 << 30)
 

@@ -5,8 +5,8 @@
 
 #include <starling/text.h>
 
-#include "core/error.h"
-#include "core/file.h"
+#include "core/base/error.h"
+#include "core/base/file.h"
 
 #define MAX_ENTRIES ((size_t)1 << 26) /* ids and slots fit 32 bits with room to spare */
 #define MAX_FILE ((size_t)4 << 30)

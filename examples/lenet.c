@@ -1,6 +1,6 @@
 /* LeNet (LeCun et al. 1998) in the shape that MXNet made known: two convolutions, two dense layers.
  */
-#include "run.h"
+#include "tools/train/run.h"
 
 struct lenet {
   enum sl_activation activation;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "run.h"
+#include "tools/train/run.h"
 
 enum { MOST_LAYERS = 32 };
 

@@ -1,8 +1,8 @@
 /* A ResNet for CIFAR-10, trained as in its paper (see resnet_model.c). */
 #include <stdlib.h>
 
-#include "resnet_model.h"
-#include "run.h"
+#include "examples/resnet_model.h"
+#include "tools/train/run.h"
 
 struct resnet {
   int depth;

@@ -3,7 +3,7 @@
  * channel, a dense layer. Where a block halves the image its shortcut is a 1 x 1 convolution of
  * stride 2 with batch normalisation (the paper's option B; its own CIFAR networks take every second
  * pixel and pad with channels of zeros, option A). */
-#include "resnet_model.h"
+#include "examples/resnet_model.h"
 
 #include <stdio.h>
 

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/random.h"
-#include "nn/hash.h"
+#include "core/base/random.h"
+#include "core/base/hash.h"
 #include "nn/layer.h"
 
 static const char *const names[] = {[SL_INIT_DEFAULT] = "default",

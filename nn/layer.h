@@ -4,8 +4,8 @@
 #define SL_NN_LAYER_H
 
 #include "codelets/codelets.h"
-#include "core/error.h"
-#include "core/tensor.h"
+#include "core/base/error.h"
+#include "core/runtime/tensor.h"
 
 #define SL_MAX_INPUTS SL_LAYER_INPUTS
 #define SL_MAX_PARAMS SL_LAYER_PARAMETERS
@@ -29,7 +29,7 @@ struct sl__block {
   int count;
   int64_t total;
   struct sl_tensor *tensor; /* f32 [total], see sl__tensor_kept; NULL where total is 0 */
-  struct sl_tensor *half;   /* the same as bf16, for passes (parallel/precision.h); NULL: nobody
+  struct sl_tensor *half;   /* the same as bf16, for passes (parallel/step/precision.h); NULL: nobody
                                computes in that */
   uint64_t half_of;         /* sl__tensor_writes of what the copy was made of */
 };
@@ -80,7 +80,7 @@ struct sl__layer_kind {
   enum sl_status (*backward_data)(const struct sl__layer *layer, struct sl__pass *pass);
   /* NULL where the kind has no parameters. */
   enum sl_status (*backward_weight)(const struct sl__layer *layer, struct sl__pass *pass);
-  /* Its nodes in an ONNX graph, for inference (nn/onnx.h); gives the name of its output. */
+  /* Its nodes in an ONNX graph, for inference (nn/formats/onnx.h); gives the name of its output. */
   const char *(*onnx_write)(const struct sl__layer *layer, struct sl__onnx_writer *writer);
 };
 
@@ -129,7 +129,7 @@ struct sl_model {
   bool built;
   int users; /* KVStores that hold shards of its blocks: these must not be cut otherwise meanwhile
               */
-  char *placement;             /* which device has which layer (parallel/placement.c); NULL: any */
+  char *placement;             /* which device has which layer (parallel/step/placement.c); NULL: any */
   int ranks;                   /* that it is over; 0: unplaced */
   struct sl_model_notes notes; /* its own copy */
 };

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include <starling/nn.h>
 
 enum sl_status sl_optimizer_parse(const char *name, struct sl_optimizer *optimizer) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "core/base/error.h"
 #include <starling/nn.h>
 
 #define MOST_STEPS ((int64_t)1 << 52) /* steps stay exact in double precision */

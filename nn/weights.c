@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/safetensors.h"
-#include "nn/onnx.h"
+#include "core/base/safetensors.h"
+#include "nn/formats/onnx.h"
 
 /* ---- walking through a model's state dict ---- */
 

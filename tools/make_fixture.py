@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Write weight files with PyTorch, as its users would, for Starling's tests.
 
-    make_fixture.py small FILE           every value follows a formula that tests/test_safetensors.c repeats
+    make_fixture.py small FILE           every value follows a formula that tests/core/test_safetensors.c repeats
     make_fixture.py lenet FILE [SEED]    LeNet (conv1, conv2, fc1, fc2) with PyTorch's initial weights
     make_fixture.py trained FOLDER       two networks that PyTorch has trained for a moment, as Starling's saved models
                                          (torch_images and torch_words, .json and .safetensors), and their answers to some
-                                         inputs (torch_answers.safetensors), for tests/test_torch_model.c
+                                         inputs (torch_answers.safetensors), for tests/nn/test_torch_model.c
     make_fixture.py onnx FOLDER          onnx_residual.onnx by PyTorch's older exporter, onnx_words.onnx by the
                                          newer one; for each an input and PyTorch's answer in .safetensors
 

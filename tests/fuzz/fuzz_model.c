@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/context.h"
+#include "core/runtime/context.h"
 #include "nn/layer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/context.h"
-#include "nn/onnx.h"
+#include "core/runtime/context.h"
+#include "nn/formats/onnx.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
   static struct sl_context context; /* nothing is built, so StarPU need not run */

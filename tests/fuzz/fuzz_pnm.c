@@ -1,7 +1,7 @@
 /* PGM and PPM: one picture after the other, as starling-predict reads them. */
 #include <stdlib.h>
 
-#include "tools/predict_picture.h"
+#include "tools/predict/picture.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
   struct picture picture = {0};

@@ -1,7 +1,7 @@
 /* safetensors: whatever parses is read through to its last byte, by entry and as floats. */
 #include <stdlib.h>
 
-#include "core/safetensors.h"
+#include "core/base/safetensors.h"
 
 static void read_entry(const struct sl_safetensors *file,
                        const struct sl_safetensors_entry *entry) {

@@ -6,8 +6,8 @@
  * The threads of a block are fibers of one OS thread. One fiber runs thread after thread as long as
  * none waits, so that a kernel without barriers costs no switches; at a barrier or shuffle the
  * fiber steps aside for the next one. */
-#ifndef SL_STANDIN_CUDA_HOST_H
-#define SL_STANDIN_CUDA_HOST_H
+#ifndef SL_TESTS_STANDIN_CUDA_HOST_H
+#define SL_TESTS_STANDIN_CUDA_HOST_H
 
 #define __DEVICE_LAUNCH_PARAMETERS_H__ /* threadIdx and its like are ours */
 #include <cuda_runtime.h>

@@ -1,0 +1,30 @@
+/* Cache lines that are in another core's caches, asked for all at once. Else a kernel that is cut
+ * meets them one by one, and waits for each. */
+#ifndef SL_CODELETS_KERNELS_CACHE_PREFETCH_H
+#define SL_CODELETS_KERNELS_CACHE_PREFETCH_H
+
+#include <stdint.h>
+
+enum {
+  SL_LINE = 16,               /* floats */
+  SL_LINES_FLOATS = 16 * 1024 /* no more than these: they have to stay in the own caches */
+};
+
+/* What is read soon. Loads, since processors take few prefetches at a time. */
+static inline void sl__fetch_lines(const float *x, int64_t count) {
+  const volatile float *from = x;
+  for (int64_t i = 0; i < count && count <= SL_LINES_FLOATS; i += SL_LINE) (void)from[i];
+}
+
+/* What is written a little later: until then the lines are on their way. */
+static inline void sl__claim_lines(float *y, int64_t count) {
+  for (int64_t i = 0; i < count && count <= SL_LINES_FLOATS; i += SL_LINE) {
+#if defined(__x86_64__) && defined(__GNUC__) /* a plain prefetch would ask for a copy */
+    __asm__ volatile("prefetchw %0" : : "m"(y[i]));
+#else
+    __builtin_prefetch(y + i, 1, 3);
+#endif
+  }
+}
+
+#endif

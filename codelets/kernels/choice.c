@@ -1,0 +1,101 @@
+/* Preferences, and measurement where the user asked for it. */
+#include "codelets/kernels/choice.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "codelets/kernels/gemm.h"
+#include "codelets/kernels/onednn.h"
+#include "core/base/error.h"
+#include "core/runtime/log.h"
+#include "codelets/kernels/tuning.h"
+
+#define REPEATS 7
+
+uint32_t sl__choice_products(void) {
+  return 1u << SL_OWN_OPENBLAS | (uint32_t)sl__gemm_available(SL_GEMM_ONEDNN) << SL_OWN_ONEDNN;
+}
+
+uint32_t sl__choice_primitives(void) {
+  return 1u << SL_OWN_OPENBLAS | (uint32_t)sl__onednn_available() << SL_ONEDNN;
+}
+
+void sl__choice_force(struct sl_context *context, int implementation) {
+  context->forced_implementation = implementation + 1;
+}
+
+static double seconds(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The least time of some runs: what disturbs only makes them longer. */
+static double measure(const struct sl__candidates *c, enum sl__implementation i, const void *args,
+                      float *const *memory) {
+  double least = 1e9;
+  c->run(i, args, memory);
+  for (int k = 0; k < REPEATS; k++) {
+    double start = seconds();
+    c->run(i, args, memory);
+    double taken = seconds() - start;
+    if (taken < least) least = taken;
+  }
+  return least;
+}
+
+static bool make_memory(const struct sl__candidates *c, float **memory) {
+  bool fine = true;
+  for (int m = 0; m < 4; m++) {
+    memory[m] =
+        c->elements[m] ? sl__alloc((size_t)c->elements[m], sizeof **memory, "tuning") : NULL;
+    fine = fine && (memory[m] || !c->elements[m]);
+    for (int64_t i = 0; memory[m] && i < c->elements[m]; i++)
+      memory[m][i] = (float)(i % 17) * 0.01f;
+  }
+  return fine;
+}
+
+static enum sl__implementation fastest(struct sl_context *context, const struct sl__candidates *c,
+                                       const void *args, const char *key) {
+  enum sl__implementation best = c->preferred;
+  double least = 1e9;
+  float *memory[4] = {NULL};
+  if (make_memory(c, memory)) {
+    for (int i = 0; i < SL_IMPLEMENTATIONS; i++) {
+      if (!(c->mask >> i & 1)) continue;
+      double taken = measure(c, (enum sl__implementation)i, args, memory);
+      sl__log(context, SL_LOG_INFO, "tuning: %s by %d: %.1f us", key, i, 1e6 * taken);
+      if (taken < least) {
+        least = taken;
+        best = (enum sl__implementation)i;
+      }
+    }
+    sl__tuning_set(context->tuning, key, (int)best);
+  }
+  for (int m = 0; m < 4; m++) free(memory[m]);
+  return best;
+}
+
+enum sl__implementation sl__product_choice(const struct sl_context *context) {
+  int forced = context->forced_implementation - 1;
+  if (forced >= 0 && sl__choice_products() >> forced & 1) return (enum sl__implementation)forced;
+  return sl__gemm_preferred() == SL_GEMM_ONEDNN ? SL_OWN_ONEDNN : SL_OWN_OPENBLAS;
+}
+
+enum sl__implementation sl__choose(struct sl_context *context, const struct sl__candidates *c,
+                                   const void *args) {
+  char key[256];
+  int forced = context->forced_implementation - 1;
+  if (forced >= 0) return c->mask >> forced & 1 ? (enum sl__implementation)forced : c->preferred;
+  if (!context->tuning || !(c->mask & (c->mask - 1))) return c->preferred;
+  /* what was measured before there was another candidate is no answer */
+  size_t at = (size_t)snprintf(key, sizeof key, "%s of %x", c->operation, (unsigned)c->mask);
+  for (int i = 0; i < c->size_count && at < sizeof key; i++)
+    at += (size_t)snprintf(key + at, sizeof key - at, " %d", (int)c->sizes[i]);
+  int known = sl__tuning_find(context->tuning, key);
+  if (known >= 0 && known < SL_IMPLEMENTATIONS && c->mask >> known & 1)
+    return (enum sl__implementation)known;
+  return fastest(context, c, args, key);
+}

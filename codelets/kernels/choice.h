@@ -1,0 +1,47 @@
+/* Which implementation serves an operation on a shape. It is fixed before the task is submitted and
+ * travels in the task's arguments, never decided task by task: else no run would give the same bits
+ * twice. */
+#ifndef SL_CODELETS_KERNELS_CHOICE_H
+#define SL_CODELETS_KERNELS_CHOICE_H
+
+#include "core/runtime/context.h"
+
+enum sl__implementation {
+  SL_OWN_OPENBLAS, /* our own loops; products by OpenBLAS */
+  SL_OWN_ONEDNN,   /* our own loops; products by oneDNN */
+  SL_ONEDNN,       /* oneDNN's primitive for the whole operation */
+  SL_DIRECT,       /* our own loops, products too (codelets/kernels/direct_conv.c, few.c) */
+  SL_WINOGRAD,     /* a convolution with fewer products (codelets/kernels/winograd.c) */
+  SL_IMPLEMENTATIONS
+};
+
+struct sl__candidates {
+  const char *operation;
+  uint32_t mask; /* bit i: implementation i exists in this build */
+  enum sl__implementation preferred;
+  const int32_t
+      *sizes; /* what tells shapes apart; part of the key under which a choice is remembered */
+  int size_count;
+  /* Run the operation once by an implementation on scratch memory, for measuring. */
+  void (*run)(enum sl__implementation implementation, const void *args, float *const *memory);
+  int64_t elements[4]; /* of memory[0] to memory[3] */
+};
+
+/* The preferred one, or with the context's tuning the one that was measured fastest: now, or in an
+ * earlier run. */
+enum sl__implementation sl__choose(struct sl_context *context,
+                                   const struct sl__candidates *candidates, const void *args);
+
+/* For an operation of several products, not worth a measurement of its own: the preferred library,
+ * or the one that a test forces. */
+enum sl__implementation sl__product_choice(const struct sl_context *context);
+
+/* For tests: this implementation wherever it exists; a negative number ends that. */
+void sl__choice_force(struct sl_context *context, int implementation);
+
+/* Masks. */
+uint32_t sl__choice_products(void); /* OpenBLAS, and oneDNN where it is built in */
+uint32_t sl__choice_primitives(
+    void); /* our own code, and oneDNN's primitive where it is built in */
+
+#endif

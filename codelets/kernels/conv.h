@@ -1,0 +1,38 @@
+/* What the halves of the convolutions share: a task's sizes. */
+#ifndef SL_CODELETS_KERNELS_CONV_H
+#define SL_CODELETS_KERNELS_CONV_H
+
+#include <stdint.h>
+
+struct sl__conv_args {
+  int32_t images, channels, height, width;     /* of x: N, C, H, W */
+  int32_t out_channels, out_height, out_width; /* of y: K, H', W' */
+  int32_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+  int32_t has_bias, activation;
+  int32_t implementation; /* on a CPU */
+  int32_t norm, residual; /* of calls that it absorbed, before its activation; see conv2d.c */
+  float epsilon;
+};
+
+/* Rows and columns of an image's matrix of windows, and elements of one image of x and of y. */
+static inline int64_t sl__conv_taps(const struct sl__conv_args *a) {
+  return (int64_t)a->channels * a->kernel_h * a->kernel_w;
+}
+static inline int64_t sl__conv_pixels(const struct sl__conv_args *a) {
+  return (int64_t)a->out_height * a->out_width;
+}
+static inline int64_t sl__conv_x_size(const struct sl__conv_args *a) {
+  return (int64_t)a->channels * a->height * a->width;
+}
+static inline int64_t sl__conv_y_size(const struct sl__conv_args *a) {
+  return (int64_t)a->out_channels * sl__conv_pixels(a);
+}
+
+/* Images whose x and dy a GPU widens from bf16 at a time, see conv2d_cuda.cu: as many as 32 MiB of
+ * scratch memory hold, at least one. */
+static inline int64_t sl__conv_widened(const struct sl__conv_args *a) {
+  int64_t image = sl__conv_x_size(a) + sl__conv_y_size(a), most = ((int64_t)8 << 20) / image;
+  return most < 1 ? 1 : most < a->images ? most : a->images;
+}
+
+#endif

@@ -1,0 +1,213 @@
+/* What the CUDA halves share; included by *_cuda.cu only. A kernel of an operation:
+ *
+ *     SL_CUDA(add) {
+ *       int64_t n = *sl::args<int64_t>(cl_arg);
+ *       SL_BY_TYPE(cl_arg, 2, T,
+ *                  sl::map(cuda, n, sl::sum(), sl::out<T>(buffers, 2), sl::in<T>(buffers, 0),
+ *                          sl::in<T>(buffers, 1)));
+ *     }
+ *
+ * Everything goes to cuda->stream, nothing waits. All sums have a fixed order: no atomics. */
+#ifndef SL_CODELETS_KERNELS_CUDA_H
+#define SL_CODELETS_KERNELS_CUDA_H
+
+#define SL_CUDA_SOURCE
+#include "core/runtime/cuda.h"
+extern "C" {
+#include "core/runtime/submit.h"
+}
+#include "core/runtime/failure.h"
+#include "core/base/half.h"
+
+/* The function that StarPU calls: it runs what follows in braces, with buffers, cl_arg and cuda
+ * (the worker's), and looks for launches that failed. */
+#define SL_CUDA(name)                                                                              \
+  static void name##_body(void *buffers[], void *cl_arg, struct sl__cuda *cuda);                   \
+  extern "C" void sl__##name##_cuda(void *buffers[], void *cl_arg);                                \
+  extern "C" void sl__##name##_cuda(void *buffers[], void *cl_arg) {                               \
+    sl__task_launched();                                                                           \
+    sl::forget_settled();                                                                          \
+    name##_body(buffers, cl_arg, sl__cuda_here());                                                 \
+    sl::succeeded(cudaGetLastError());                                                             \
+  }                                                                                                \
+  static void name##_body([[maybe_unused]] void *buffers[], [[maybe_unused]] void *cl_arg,         \
+                          [[maybe_unused]] struct sl__cuda *cuda)
+
+/* The expression with T as the type of the task's i-th buffer, float or sl::bf16. */
+#define SL_BY_TYPE(cl_arg, i, T, ...)                                                              \
+  do {                                                                                             \
+    if (sl__is_half(cl_arg, i)) {                                                                  \
+      using T = sl::bf16;                                                                          \
+      __VA_ARGS__;                                                                                 \
+    } else {                                                                                       \
+      using T = float;                                                                             \
+      __VA_ARGS__;                                                                                 \
+    }                                                                                              \
+  } while (0)
+
+/* Dynamic shared memory; the stand-in has its own. */
+#ifndef SL_SHARED
+#define SL_SHARED(type, name) extern __shared__ type name[]
+#endif
+
+namespace sl {
+
+/* ---- types ------------------------------------------------------------------------------- */
+
+struct bf16 {
+  uint16_t code;
+};
+
+__host__ __device__ inline float value(float x) { return x; }
+__host__ __device__ inline float value(bf16 x) { return sl__bf16_value(x.code); }
+
+template <class T>
+__host__ __device__ inline T narrow(float x);
+template <>
+__host__ __device__ inline float narrow<float>(float x) {
+  return x;
+}
+template <>
+__host__ __device__ inline bf16 narrow<bf16>(float x) {
+  return bf16{sl__bf16_code(x)};
+}
+
+template <class A>
+const A *args(const void *cl_arg) {
+  return static_cast<const A *>(sl__args(cl_arg));
+}
+template <class T>
+const T *in(void *buffers[], int i) {
+  return static_cast<const T *>(sl__buffer(buffers, i));
+}
+template <class T>
+T *out(void *buffers[], int i) {
+  return static_cast<T *>(sl__buffer(buffers, i));
+}
+
+/* ---- failures: the task's, see core/runtime/failure.h --------------------------------------------- */
+
+/* Errors of kernels that were begun earlier: they come to whoever asks CUDA for something next, and
+ * the device is lost. */
+inline bool is_late(cudaError_t result) {
+  switch (result) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure: return true;
+    default: return false;
+  }
+}
+
+inline bool succeeded(cudaError_t result) {
+  if (result == cudaSuccess) return true;
+  if (is_late(result))
+    sl__device_failed(SL_STARPU, cudaGetErrorString(result));
+  else
+    sl__task_failed(result == cudaErrorMemoryAllocation ? SL_NO_MEMORY : SL_STARPU, "CUDA: %s",
+                    cudaGetErrorString(result));
+  return false;
+}
+
+/* CUDA remembers a thread's last error until somebody asks, and this thread is StarPU's, too: that
+ * memory was short until it had made room, say. That is no failure of the task that comes next. */
+inline void forget_settled() {
+  cudaError_t result = cudaGetLastError();
+  if (is_late(result)) succeeded(result);
+}
+
+inline bool succeeded(cublasStatus_t result) {
+  if (result == CUBLAS_STATUS_SUCCESS) return true;
+  sl__task_failed(SL_STARPU, "cuBLAS: %s", cublasLtGetStatusString(result));
+  return false;
+}
+inline bool succeeded(cudnnStatus_t result) {
+  if (result == CUDNN_STATUS_SUCCESS) return true;
+  sl__task_failed(SL_STARPU, "cuDNN: %s", cudnnGetErrorString(result));
+  return false;
+}
+
+/* ---- launches ---------------------------------------------------------------------------- */
+
+constexpr int THREADS = 256; /* of a block where nothing else is to be said */
+
+inline unsigned blocks(int64_t threads, int a_block = THREADS) {
+  return static_cast<unsigned>((threads + a_block - 1) / a_block);
+}
+
+__device__ inline int64_t thread_index() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+
+/* ---- elementwise: y[i] = f(i, x0[i], x1[i], ...), 16 bytes at a time where they are aligned ----
+ */
+
+template <class T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) pack {
+  T v[N];
+};
+
+template <int N, class F, class Y, class... X>
+__device__ inline void map_pack(const F &f, int64_t i, pack<Y, N> *y, pack<X, N>... x) {
+  pack<Y, N> result;
+#pragma unroll
+  for (int k = 0; k < N; k++) result.v[k] = narrow<Y>(f(i + k, value(x.v[k])...));
+  *y = result;
+}
+
+/* A thread a pack; the one after the last pack takes the values that are left. */
+template <int N, class F, class Y, class... X>
+__global__ void map_packs(F f, int64_t n, Y *y, const X *...x) {
+  int64_t packs = n / N, p = thread_index();
+  if (p < packs)
+    map_pack<N>(f, p * N, reinterpret_cast<pack<Y, N> *>(y) + p,
+                reinterpret_cast<const pack<X, N> *>(x)[p]...);
+  else if (p == packs)
+    for (int64_t i = packs * N; i < n; i++)
+      map_pack<1>(f, i, reinterpret_cast<pack<Y, 1> *>(y) + i,
+                  reinterpret_cast<const pack<X, 1> *>(x)[i]...);
+}
+
+inline bool is_aligned(const void *p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+/* y may be one of the x, for f to read what was there. f: a functor whose operator() is
+ * __device__, (int64_t i, float x0, float x1, ...) -> float. */
+template <class F, class Y, class... X>
+void map(struct sl__cuda *cuda, int64_t n, F f, Y *y, const X *...x) {
+  constexpr int N = (sizeof(Y) == 2 && (... && (sizeof(X) == 2))) ? 8 : 4;
+  if (is_aligned(y) && (... && is_aligned(x)))
+    SL_LAUNCH((map_packs<N, F, Y, X...>), blocks(n / N + 1), THREADS, 0, cuda->stream, f, n, y,
+              x...);
+  else
+    SL_LAUNCH((map_packs<1, F, Y, X...>), blocks(n + 1), THREADS, 0, cuda->stream, f, n, y, x...);
+}
+
+/* ---- sums in a fixed order ---------------------------------------------------------------- */
+
+template <class T>
+__device__ inline T warp_sum(T v) {
+  for (int offset = 16; offset; offset /= 2) v += __shfl_xor_sync(0xffffffffu, v, offset);
+  return v;
+}
+
+/* The sum of v over the block, in all its threads; the block is of whole warps. */
+template <class T>
+__device__ inline T block_sum(T v) {
+  __shared__ T part[32];
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  v = warp_sum(v);
+  __syncthreads(); /* part may still be read by an earlier call */
+  if (lane == 0) part[warp] = v;
+  __syncthreads();
+  return warp_sum(lane < warps ? part[lane] : T(0));
+}
+
+}  // namespace sl
+
+#endif

@@ -1,0 +1,35 @@
+/* For operations on tensors of equal size: the check, and a sum whose order is fixed. */
+#ifndef SL_CODELETS_KERNELS_ELEMENTWISE_H
+#define SL_CODELETS_KERNELS_ELEMENTWISE_H
+
+#include <stdint.h>
+
+#include "core/base/simd.h"
+
+/* Arguments of axpy (alpha) and fill (the value). */
+struct sl__scalar_args {
+  int64_t count;
+  float scalar;
+};
+
+#ifndef __cplusplus /* the CUDA halves have no part in checks and submission */
+#include "codelets/codelets.h"
+#include "core/base/error.h"
+
+/* The common number of elements, or SL_BAD_SHAPE. */
+static inline enum sl_status sl__same_count(const char *name, int count,
+                                            struct sl_tensor *const *tensors, int64_t *elements) {
+  *elements = sl_shape_count(&tensors[0]->shape);
+  for (int i = 1; i < count; i++)
+    if (sl_shape_count(&tensors[i]->shape) != *elements)
+      return sl_fail(SL_BAD_SHAPE,
+                     "%s: its tensors have %lld and %lld elements; they must be alike", name,
+                     (long long)*elements, (long long)sl_shape_count(&tensors[i]->shape));
+  return SL_OK;
+}
+
+/* Room for the handles of one task with a variable number of buffers. */
+#define SL_FEW 16
+
+#endif
+#endif

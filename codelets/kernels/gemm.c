@@ -1,0 +1,79 @@
+#include "codelets/kernels/gemm.h"
+
+#include <cblas.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#ifdef SL_HAVE_ONEDNN
+#include <oneapi/dnnl/dnnl.h>
+
+void omp_set_num_threads(int threads); /* of the OpenMP that oneDNN is linked with */
+#endif
+
+/* StarPU's workers are the threads here: a library that starts more of them makes workers fight for
+ * cores. */
+static void one_thread_for_openblas(void) { openblas_set_num_threads(1); }
+
+void sl__one_thread(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, one_thread_for_openblas);
+#ifdef SL_HAVE_ONEDNN
+  static __thread bool done; /* OpenMP keeps the number per thread */
+  if (!done) omp_set_num_threads(1);
+  done = true;
+#endif
+}
+
+enum sl__gemm sl__gemm_preferred(void) {
+  return sl__gemm_available(SL_GEMM_ONEDNN) ? SL_GEMM_ONEDNN : SL_GEMM_OPENBLAS;
+}
+
+bool sl__gemm_available(enum sl__gemm who) {
+#ifdef SL_HAVE_ONEDNN
+  return who == SL_GEMM_OPENBLAS || who == SL_GEMM_ONEDNN;
+#else
+  return who == SL_GEMM_OPENBLAS;
+#endif
+}
+
+void sl__gemm(enum sl__gemm who, bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha,
+              const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
+              int64_t ldc) {
+  sl__one_thread();
+#ifdef SL_HAVE_ONEDNN
+  if (who == SL_GEMM_ONEDNN && dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b,
+                                          ldb, beta, c, ldc) == dnnl_success)
+    return;
+#endif
+  (void)who;
+  cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m,
+              (int)n, (int)k, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
+}
+
+const char *sl__gemm_text(void) {
+  static char text[96];
+#ifdef SL_HAVE_ONEDNN
+  const dnnl_version_t *v = dnnl_version();
+  snprintf(text, sizeof text, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
+#else
+  char version[32] = "";
+  sscanf(openblas_get_config(), "OpenBLAS %31s", version);
+  snprintf(text, sizeof text, "OpenBLAS %s (%s)", version, openblas_get_corename());
+#endif
+  return text;
+}
+
+const char *sl__gemm_warning(void) {
+#if defined(__x86_64__)
+  static const char *const wide[] = {"SkylakeX", "Cooperlake", "Sapphirerapids", "Zen4", "Zen5"};
+  if (sl__gemm_preferred() != SL_GEMM_OPENBLAS || !__builtin_cpu_supports("avx512f")) return NULL;
+  for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
+    if (!strcasecmp(openblas_get_corename(), wide[i])) return NULL;
+  return "OpenBLAS uses kernels below this processor's AVX-512: set OPENBLAS_CORETYPE=SkylakeX in "
+         "the "
+         "environment, or build with oneDNN";
+#else
+  return NULL;
+#endif
+}

@@ -1,0 +1,357 @@
+/* Products by cuBLASLt. It is column-major, and so is our C read as its transpose: C^T = op(B)^T
+ * op(A)^T, with the memory of B and A as it is. A bias, one value a column of C, is one a row
+ * there, as the library's epilogue wants it.
+ *
+ * Its heuristics are asked once per shape. The same bits every run:
+ * - Alignments are those of the pointers up to 16 bytes, beyond which no kernel cares: else the
+ *   choice would depend on where memory happened to be.
+ * - Of the ways to split a sum, those that write all parts in the compute type (float) to the
+ *   workspace and add them in a pass of their own. Not in place: parts are added in the output's
+ *   type, in turns; nor in the output's type: bf16 would be rounded part by part. */
+#include "codelets/kernels/gemm_cuda.h"
+
+#include "codelets/activation.h"
+#include "codelets/kernels/plan_cache.h"
+
+namespace {
+
+struct key {
+  int64_t m, n, k, lda, ldb, ldc;
+  int32_t ta, tb, half_in, half_out, tf32, adds, bias;
+  int32_t align_a, align_b, align_c;
+};
+
+struct plan {
+  cublasLtMatmulDesc_t matmul = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  cublasLtMatmulAlgo_t algorithm;
+  bool found = false;
+
+  ~plan() {
+    if (c) cublasLtMatrixLayoutDestroy(c);
+    if (b) cublasLtMatrixLayoutDestroy(b);
+    if (a) cublasLtMatrixLayoutDestroy(a);
+    if (matmul) cublasLtMatmulDescDestroy(matmul);
+  }
+};
+
+template <class V>
+cublasStatus_t set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t name, V value) {
+  return cublasLtMatmulDescSetAttribute(d, name, &value, sizeof value);
+}
+template <class V>
+cublasStatus_t set(cublasLtMatmulPreference_t d, cublasLtMatmulPreferenceAttributes_t name,
+                   V value) {
+  return cublasLtMatmulPreferenceSetAttribute(d, name, &value, sizeof value);
+}
+
+/* Power of two, at most 16. */
+int32_t alignment(const void *p) {
+  uintptr_t address = reinterpret_cast<uintptr_t>(p) | 16;
+  return static_cast<int32_t>(address & -address);
+}
+
+cudaDataType_t type(int32_t half) { return half ? CUDA_R_16BF : CUDA_R_32F; }
+
+bool describe(const key &q, plan *p) {
+  /* the library's first factor is our B */
+  cublasOperation_t first = q.tb ? CUBLAS_OP_T : CUBLAS_OP_N;
+  cublasOperation_t second = q.ta ? CUBLAS_OP_T : CUBLAS_OP_N;
+  cublasComputeType_t compute = q.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+  uint64_t b_rows = static_cast<uint64_t>(q.tb ? q.k : q.n);
+  uint64_t b_columns = static_cast<uint64_t>(q.tb ? q.n : q.k);
+  uint64_t a_rows = static_cast<uint64_t>(q.ta ? q.m : q.k);
+  uint64_t a_columns = static_cast<uint64_t>(q.ta ? q.k : q.m);
+  if (!sl::succeeded(cublasLtMatmulDescCreate(&p->matmul, compute, CUDA_R_32F)) ||
+      !sl::succeeded(set(p->matmul, CUBLASLT_MATMUL_DESC_TRANSA, first)) ||
+      !sl::succeeded(set(p->matmul, CUBLASLT_MATMUL_DESC_TRANSB, second)))
+    return false;
+  /* the heuristics look at the bias's address for its alignment only */
+  if (q.bias &&
+      (!sl::succeeded(set(p->matmul, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS)) ||
+       !sl::succeeded(set(p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, uintptr_t(16)))))
+    return false;
+  return sl::succeeded(
+             cublasLtMatrixLayoutCreate(&p->b, type(q.half_in), b_rows, b_columns, q.ldb)) &&
+         sl::succeeded(
+             cublasLtMatrixLayoutCreate(&p->a, type(q.half_in), a_rows, a_columns, q.lda)) &&
+         sl::succeeded(cublasLtMatrixLayoutCreate(&p->c, type(q.half_out),
+                                                  static_cast<uint64_t>(q.n),
+                                                  static_cast<uint64_t>(q.m), q.ldc));
+}
+
+bool prefer(const key &q, cublasLtMatmulPreference_t preference) {
+  uint32_t sums = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  uint32_t a = static_cast<uint32_t>(q.align_a), b = static_cast<uint32_t>(q.align_b),
+           c = static_cast<uint32_t>(q.align_c);
+  return sl::succeeded(set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                           static_cast<uint64_t>(sl::GEMM_WORKSPACE))) &&
+         sl::succeeded(set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, sums)) &&
+         sl::succeeded(set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, b)) &&
+         sl::succeeded(set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, a)) &&
+         sl::succeeded(set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c)) &&
+         sl::succeeded(set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c));
+}
+
+/* Leaves p->found false where the library has no algorithm. */
+void choose(struct sl__cuda *cuda, const key &q, plan *p) {
+  cublasLtMatmulPreference_t preference;
+  cublasLtMatmulHeuristicResult_t result;
+  int count = 0;
+  if (!describe(q, p) || !sl::succeeded(cublasLtMatmulPreferenceCreate(&preference))) return;
+  if (prefer(q, preference) &&
+      cublasLtMatmulAlgoGetHeuristic(cuda->lt, p->matmul, p->b, p->a, p->c, p->c, preference, 1,
+                                     &result, &count) == CUBLAS_STATUS_SUCCESS &&
+      count > 0 && result.state == CUBLAS_STATUS_SUCCESS) {
+    p->algorithm = result.algo;
+    p->found = true;
+  }
+  cublasLtMatmulPreferenceDestroy(preference);
+}
+
+key key_of(const sl::product &p, bool half_in, bool half_out, const void *a, const void *b,
+           const void *c) {
+  key q;
+  memset(&q, 0, sizeof q);
+  q.m = p.m;
+  q.n = p.n;
+  q.k = p.k;
+  q.lda = p.lda;
+  q.ldb = p.ldb;
+  q.ldc = p.ldc;
+  q.ta = p.ta;
+  q.tb = p.tb;
+  q.half_in = half_in;
+  q.half_out = half_out;
+  q.tf32 = p.tf32 && !half_in;
+  q.adds = p.beta != 0;
+  q.align_a = alignment(a);
+  q.align_b = alignment(b);
+  q.align_c = alignment(c);
+  return q;
+}
+
+/* The plan, or NULL where there is none. */
+plan *find(struct sl__cuda *cuda, const key &q) {
+  bool made;
+  sl::kept<key, plan> *plans = sl::kept<key, plan>::of(cuda, SL_CUDA_MATMULS);
+  plan *p = plans ? plans->find(q, &made) : nullptr;
+  if (p && made) choose(cuda, q, p);
+  return p && p->found ? p : nullptr;
+}
+
+/* *biased: the product adds the bias itself. */
+bool multiply(struct sl__cuda *cuda, const sl::product &p, key q, const void *a, const void *b,
+              void *c, bool *biased) {
+  plan *found = nullptr;
+  *biased = p.epilogue == sl::EPILOGUE_BIAS && q.half_in == q.half_out && alignment(p.bias) == 16;
+  if (*biased) {
+    q.bias = true;
+    found = find(cuda, q);
+    *biased = found != nullptr;
+    q.bias = false;
+  }
+  if (!found) found = find(cuda, q);
+  if (!found) {
+    sl__task_failed(SL_UNSUPPORTED,
+                    "cuBLAS has no algorithm for a product of %s, [%lld, %lld] by [%lld, %lld]",
+                    q.half_in ? "bf16" : "floats", (long long)p.m, (long long)p.k, (long long)p.k,
+                    (long long)p.n);
+    return false;
+  }
+  if (*biased && !sl::succeeded(set(found->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias)))
+    return false;
+  return sl::succeeded(cublasLtMatmul(cuda->lt, found->matmul, &p.alpha, b, found->b, a, found->a,
+                                      &p.beta, c, found->c, c, found->c, &found->algorithm,
+                                      cuda->workspace, sl::GEMM_WORKSPACE, cuda->stream));
+}
+
+}  // namespace
+
+namespace sl {
+
+template <class T, class C>
+bool gemm(struct sl__cuda *cuda, const product &p, const T *a, const T *b, C *c) {
+  bool biased;
+  key q = key_of(p, sizeof(T) == 2, sizeof(C) == 2, a, b, c);
+  if (!multiply(cuda, p, q, a, b, c, &biased)) return false;
+  const T *bias = p.epilogue == EPILOGUE_BIAS && !biased ? static_cast<const T *>(p.bias) : nullptr;
+  if (bias || p.activation != SL_ACTIVATION_NONE)
+    add_bias(cuda, c, p.m, p.ldc, p.n, bias, 0, p.activation);
+  return true;
+}
+
+template bool gemm(struct sl__cuda *, const product &, const float *, const float *, float *);
+template bool gemm(struct sl__cuda *, const product &, const bf16 *, const bf16 *, bf16 *);
+template bool gemm(struct sl__cuda *, const product &, const bf16 *, const bf16 *, float *);
+
+}  // namespace sl
+
+/* ---- bias and activation ----------------------------------------------------------------- */
+
+namespace {
+
+struct grid2d {
+  dim3 blocks, threads;
+};
+
+/* Threads along a row first, then down the rows, which a thread takes in steps of the grid. */
+grid2d over(int64_t rows, int64_t packs) {
+  unsigned along = 1;
+  while (along < packs && along < sl::THREADS) along *= 2;
+  unsigned down = sl::THREADS / along;
+  int64_t tall = (rows + 4 * down - 1) / (4 * down); /* about four rows a thread */
+  return {dim3(sl::blocks(packs, static_cast<int>(along)),
+               static_cast<unsigned>(tall < 65535 ? tall : 65535)),
+          dim3(along, down)};
+}
+
+template <enum sl_activation A, int N, class Y, class B>
+__global__ void add_bias_kernel(Y *y, int64_t rows, int64_t ld, int64_t packs, const B *bias,
+                                int64_t cycle) {
+  int64_t pack = sl::thread_index();
+  int64_t row = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
+  int64_t step = static_cast<int64_t>(gridDim.y) * blockDim.y;
+  int64_t phase = cycle ? row % cycle : 0, hop = cycle ? step % cycle : 0;
+  float add[N] = {};
+  if (pack >= packs) return;
+  if (bias && !cycle)
+#pragma unroll
+    for (int i = 0; i < N; i++) add[i] = sl::value(bias[pack * N + i]);
+  for (; row < rows; row += step) {
+    sl::pack<Y, N> *at = reinterpret_cast<sl::pack<Y, N> *>(y + row * ld) + pack, v = *at;
+    float whole = bias && cycle ? sl::value(bias[phase]) : 0;
+#pragma unroll
+    for (int i = 0; i < N; i++)
+      v.v[i] = sl::narrow<Y>(sl__activation_value(A, sl::value(v.v[i]) + (cycle ? whole : add[i])));
+    *at = v;
+    phase += hop;
+    if (phase >= cycle) phase -= cycle;
+  }
+}
+
+template <enum sl_activation A, class Y, class B>
+void launch_add_bias(struct sl__cuda *cuda, Y *y, int64_t rows, int64_t ld, int64_t columns,
+                     const B *bias, int64_t cycle) {
+  constexpr int N = 16 / sizeof(Y);
+  bool packed = sl::is_aligned(y) && ld % N == 0 && columns % N == 0;
+  int64_t packs = packed ? columns / N : columns;
+  grid2d g = over(rows, packs);
+  if (packed)
+    SL_LAUNCH((add_bias_kernel<A, N, Y, B>), g.blocks, g.threads, 0, cuda->stream, y, rows, ld,
+              packs, bias, cycle);
+  else
+    SL_LAUNCH((add_bias_kernel<A, 1, Y, B>), g.blocks, g.threads, 0, cuda->stream, y, rows, ld,
+              packs, bias, cycle);
+}
+
+}  // namespace
+
+namespace sl {
+
+template <class Y, class B>
+void add_bias(struct sl__cuda *cuda, Y *y, int64_t rows, int64_t ld, int64_t columns, const B *bias,
+              int64_t cycle, enum sl_activation activation) {
+  switch (activation) {
+#define CASE(A)                                                                                    \
+  case A: launch_add_bias<A>(cuda, y, rows, ld, columns, bias, cycle); break
+    CASE(SL_ACTIVATION_RELU);
+    CASE(SL_ACTIVATION_TANH);
+    CASE(SL_ACTIVATION_SIGMOID);
+    CASE(SL_ACTIVATION_GELU);
+    CASE(SL_ACTIVATION_NONE);
+#undef CASE
+  }
+}
+
+template void add_bias(struct sl__cuda *, float *, int64_t, int64_t, int64_t, const float *,
+                       int64_t, enum sl_activation);
+template void add_bias(struct sl__cuda *, float *, int64_t, int64_t, int64_t, const bf16 *, int64_t,
+                       enum sl_activation);
+template void add_bias(struct sl__cuda *, bf16 *, int64_t, int64_t, int64_t, const bf16 *, int64_t,
+                       enum sl_activation);
+
+}  // namespace sl
+
+/* ---- sums over rows ---------------------------------------------------------------------- */
+
+namespace {
+
+constexpr int LANES = 32, DOWN = 8; /* a block's threads: along a row, and down the rows */
+
+/* What 8 rows of threads have summed, in their order; lanes hold N columns each. */
+template <int N>
+__device__ void sum_down(float (&sum)[N]) {
+  __shared__ float part[DOWN][LANES][N];
+#pragma unroll
+  for (int i = 0; i < N; i++) part[threadIdx.y][threadIdx.x][i] = sum[i];
+  __syncthreads();
+  if (threadIdx.y) return;
+  for (int d = 1; d < DOWN; d++)
+#pragma unroll
+    for (int i = 0; i < N; i++) sum[i] += part[d][threadIdx.x][i];
+}
+
+/* Block (., c) sums the rows from c * chunk on; its sums go to out + c * columns. */
+template <int N, class T>
+__global__ void sum_columns(const T *x, int64_t rows, int64_t ld, int64_t columns, int64_t chunk,
+                            float *out, bool add) {
+  int64_t column = (static_cast<int64_t>(blockIdx.x) * LANES + threadIdx.x) * N;
+  int64_t first = blockIdx.y * chunk, end = first + chunk < rows ? first + chunk : rows;
+  float sum[N] = {};
+  if (column < columns) {
+#pragma unroll 4
+    for (int64_t row = first + threadIdx.y; row < end; row += DOWN) {
+      sl::pack<T, N> v = *reinterpret_cast<const sl::pack<T, N> *>(x + row * ld + column);
+#pragma unroll
+      for (int i = 0; i < N; i++) sum[i] += sl::value(v.v[i]);
+    }
+  }
+  sum_down(sum);
+  if (threadIdx.y || column >= columns) return;
+  out += blockIdx.y * columns + column;
+#pragma unroll
+  for (int i = 0; i < N; i++) out[i] = add ? out[i] + sum[i] : sum[i];
+}
+
+template <class T>
+void launch_sum_columns(struct sl__cuda *cuda, const T *x, int64_t rows, int64_t ld,
+                        int64_t columns, int64_t chunk, float *out, bool add) {
+  constexpr int N = 16 / sizeof(T);
+  unsigned chunks = static_cast<unsigned>((rows + chunk - 1) / chunk);
+  if (sl::is_aligned(x) && ld % N == 0 && columns % N == 0)
+    SL_LAUNCH((sum_columns<N, T>), dim3(sl::blocks(columns, LANES * N), chunks), dim3(LANES, DOWN),
+              0, cuda->stream, x, rows, ld, columns, chunk, out, add);
+  else
+    SL_LAUNCH((sum_columns<1, T>), dim3(sl::blocks(columns, LANES), chunks), dim3(LANES, DOWN), 0,
+              cuda->stream, x, rows, ld, columns, chunk, out, add);
+}
+
+}  // namespace
+
+namespace sl {
+
+/* In one pass where rows are few, else in parts of at least 64 rows, at most 256 parts, that the
+ * workspace has room for; and then over the parts. */
+template <class T>
+void column_sums(struct sl__cuda *cuda, const T *x, int64_t rows, int64_t ld, int64_t columns,
+                 float *out, bool add) {
+  int64_t room = static_cast<int64_t>(GEMM_WORKSPACE / sizeof(float)) / columns;
+  int64_t most = room < 256 ? room : 256, parts = rows / 64 < most ? rows / 64 : most;
+  if (parts <= 1) {
+    launch_sum_columns(cuda, x, rows, ld, columns, rows, out, add);
+    return;
+  }
+  float *partial = static_cast<float *>(cuda->workspace);
+  int64_t chunk = (rows + parts - 1) / parts;
+  launch_sum_columns(cuda, x, rows, ld, columns, chunk, partial, false);
+  parts = (rows + chunk - 1) / chunk;
+  launch_sum_columns(cuda, (const float *)partial, parts, columns, columns, parts, out, add);
+}
+
+template void column_sums(struct sl__cuda *, const float *, int64_t, int64_t, int64_t, float *,
+                          bool);
+template void column_sums(struct sl__cuda *, const bf16 *, int64_t, int64_t, int64_t, float *,
+                          bool);
+
+}  // namespace sl

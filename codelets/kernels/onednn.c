@@ -1,0 +1,495 @@
+/* oneDNN's C API, versions 2 and 3. A plan is a primitive with the reorders around it; plans are
+ * made once a shape and thread and kept there: oneDNN's memory objects must not be shared, and a
+ * worker meets the same few shapes for ever. */
+#include "codelets/kernels/onednn.h"
+
+#ifdef SL_HAVE_ONEDNN
+
+#include <oneapi/dnnl/dnnl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "codelets/kernels/gemm.h"
+
+#define DIMS 12 /* as many as oneDNN's own arrays have */
+#define SLOTS 7
+#define PLANS 64 /* a thread; the oldest gives way */
+
+/* ---- what differs between version 2 and 3 ------------------------------------------------ */
+
+typedef dnnl_memory_desc_t description;
+
+#if DNNL_VERSION_MAJOR >= 3
+typedef const_dnnl_memory_desc_t description_ref;
+#define REF(d) (d)
+#define DESCRIBE(d, n, dims, tag) dnnl_memory_desc_create_with_tag(&(d), n, dims, dnnl_f32, tag)
+#define FORGET(d) dnnl_memory_desc_destroy(d)
+#else
+typedef const dnnl_memory_desc_t *description_ref;
+#define REF(d) (&(d))
+#define DESCRIBE(d, n, dims, tag) dnnl_memory_desc_init_by_tag(&(d), n, dims, dnnl_f32, tag)
+#define FORGET(d) ((void)(d))
+#endif
+
+enum operation {
+  CONV_FORWARD,
+  CONV_BACKWARD_DATA,
+  CONV_BACKWARD_WEIGHT,
+  POOL_FORWARD,
+  POOL_BACKWARD,
+  NORM_FORWARD,
+  NORM_INFERENCE,
+  NORM_BACKWARD
+};
+
+/* What a primitive is made of. Zero where unused; compared as bytes. */
+struct key {
+  int64_t operation;
+  int64_t x[DIMS], weight[DIMS], y[DIMS], stride[DIMS], kernel[DIMS], pad[DIMS];
+  int64_t has_bias;
+  double epsilon;
+};
+
+/* The layouts of x, weight, bias and y: free for oneDNN to choose, or plain. */
+struct layouts {
+  description x, weight, bias, y;
+};
+
+typedef dnnl_primitive_desc_t primitive_desc;
+
+static dnnl_status_t create_convolution(primitive_desc *pd, dnnl_engine_t engine,
+                                        const struct key *k, struct layouts *l,
+                                        primitive_desc hint) {
+  const dnnl_alg_kind_t how = dnnl_convolution_auto;
+  description_ref bias = k->has_bias ? REF(l->bias) : NULL;
+#if DNNL_VERSION_MAJOR >= 3
+  const dnnl_dims_t none = {0};
+  switch (k->operation) {
+    case CONV_FORWARD:
+      return dnnl_convolution_forward_primitive_desc_create(pd, engine, dnnl_forward_training, how,
+                                                            l->x, l->weight, bias, l->y, k->stride,
+                                                            none, k->pad, k->pad, NULL);
+    case CONV_BACKWARD_DATA:
+      return dnnl_convolution_backward_data_primitive_desc_create(
+          pd, engine, how, l->x, l->weight, l->y, k->stride, none, k->pad, k->pad, hint, NULL);
+    default:
+      return dnnl_convolution_backward_weights_primitive_desc_create(
+          pd, engine, how, l->x, l->weight, bias, l->y, k->stride, none, k->pad, k->pad, hint,
+          NULL);
+  }
+#else
+  dnnl_convolution_desc_t d;
+  dnnl_status_t status =
+      k->operation == CONV_FORWARD
+          ? dnnl_convolution_forward_desc_init(&d, dnnl_forward_training, how, &l->x, &l->weight,
+                                               bias, &l->y, k->stride, k->pad, k->pad)
+      : k->operation == CONV_BACKWARD_DATA
+          ? dnnl_convolution_backward_data_desc_init(&d, how, &l->x, &l->weight, &l->y, k->stride,
+                                                     k->pad, k->pad)
+          : dnnl_convolution_backward_weights_desc_init(&d, how, &l->x, &l->weight, bias, &l->y,
+                                                        k->stride, k->pad, k->pad);
+  return status == dnnl_success ? dnnl_primitive_desc_create(pd, &d, NULL, engine, hint) : status;
+#endif
+}
+
+static dnnl_status_t create_pooling(primitive_desc *pd, dnnl_engine_t engine, const struct key *k,
+                                    struct layouts *l, primitive_desc hint) {
+  const dnnl_alg_kind_t how = dnnl_pooling_avg_include_padding;
+#if DNNL_VERSION_MAJOR >= 3
+  const dnnl_dims_t none = {0};
+  if (k->operation == POOL_FORWARD)
+    return dnnl_pooling_forward_primitive_desc_create(pd, engine, dnnl_forward_training, how, l->x,
+                                                      l->y, k->stride, k->kernel, none, k->pad,
+                                                      k->pad, NULL);
+  return dnnl_pooling_backward_primitive_desc_create(pd, engine, how, l->x, l->y, k->stride,
+                                                     k->kernel, none, k->pad, k->pad, hint, NULL);
+#else
+  dnnl_pooling_desc_t d;
+  dnnl_status_t status =
+      k->operation == POOL_FORWARD
+          ? dnnl_pooling_forward_desc_init(&d, dnnl_forward_training, how, &l->x, &l->y, k->stride,
+                                           k->kernel, k->pad, k->pad)
+          : dnnl_pooling_backward_desc_init(&d, how, &l->x, &l->y, k->stride, k->kernel, k->pad,
+                                            k->pad);
+  return status == dnnl_success ? dnnl_primitive_desc_create(pd, &d, NULL, engine, hint) : status;
+#endif
+}
+
+static dnnl_status_t create_norm(primitive_desc *pd, dnnl_engine_t engine, const struct key *k,
+                                 struct layouts *l, primitive_desc hint) {
+  unsigned flags = dnnl_use_scale | dnnl_use_shift;
+  if (k->operation == NORM_INFERENCE) flags |= dnnl_use_global_stats;
+  if (k->operation == NORM_BACKWARD) flags = dnnl_use_scale; /* the shift has no part in dx */
+  dnnl_prop_kind_t prop = k->operation == NORM_FORWARD ? dnnl_forward_training
+                          : k->operation == NORM_INFERENCE
+                              ? dnnl_forward_inference
+                              : dnnl_backward; /* with a scale, dx comes with all */
+#if DNNL_VERSION_MAJOR >= 3
+  if (k->operation == NORM_BACKWARD)
+    return dnnl_batch_normalization_backward_primitive_desc_create(
+        pd, engine, prop, l->x, l->y, l->x, (float)k->epsilon, flags, hint, NULL);
+  return dnnl_batch_normalization_forward_primitive_desc_create(pd, engine, prop, l->x, l->y,
+                                                                (float)k->epsilon, flags, NULL);
+#else
+  dnnl_batch_normalization_desc_t d;
+  dnnl_status_t status =
+      k->operation == NORM_BACKWARD
+          ? dnnl_batch_normalization_backward_desc_init(&d, prop, &l->x, &l->x, (float)k->epsilon,
+                                                        flags)
+          : dnnl_batch_normalization_forward_desc_init(&d, prop, &l->x, (float)k->epsilon, flags);
+  return status == dnnl_success ? dnnl_primitive_desc_create(pd, &d, NULL, engine, hint) : status;
+#endif
+}
+
+/* ---- plans ------------------------------------------------------------------------------- */
+
+/* One argument of a primitive: the caller's plain array, and oneDNN's own memory where its layout
+ * differs. */
+struct slot {
+  int argument;
+  bool is_output;
+  dnnl_memory_t plain, inner;
+  dnnl_primitive_t reorder;
+};
+
+struct plan {
+  struct key key;
+  dnnl_primitive_t primitive; /* NULL: oneDNN refuses this shape */
+  struct slot slot[SLOTS];
+  int slots;
+};
+
+struct thread_state {
+  dnnl_engine_t engine;
+  dnnl_stream_t stream;
+  struct plan plan[PLANS];
+  int plans;
+  unsigned next; /* the plan that gives way when all are taken */
+};
+
+static void plan_clear(struct plan *plan) {
+  for (int i = 0; i < plan->slots; i++) {
+    struct slot *s = &plan->slot[i];
+    dnnl_memory_destroy(s->plain);
+    if (s->inner) dnnl_memory_destroy(s->inner);
+    if (s->reorder) dnnl_primitive_destroy(s->reorder);
+  }
+  if (plan->primitive) dnnl_primitive_destroy(plan->primitive);
+  memset(plan, 0, sizeof *plan);
+}
+
+static void thread_end(void *memory) {
+  struct thread_state *t = memory;
+  for (int i = 0; i < t->plans; i++) plan_clear(&t->plan[i]);
+  if (t->stream) dnnl_stream_destroy(t->stream);
+  if (t->engine) dnnl_engine_destroy(t->engine);
+  free(t);
+}
+
+static pthread_key_t thread_key;
+static void make_thread_key(void) { pthread_key_create(&thread_key, thread_end); }
+
+static struct thread_state *this_thread(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, make_thread_key);
+  struct thread_state *t = pthread_getspecific(thread_key);
+  if (t) return t;
+  sl__one_thread();
+  t = calloc(1, sizeof *t);
+  if (!t) return NULL;
+  if (dnnl_engine_create(&t->engine, dnnl_cpu, 0) != dnnl_success ||
+      dnnl_stream_create(&t->stream, t->engine, dnnl_stream_default_flags) != dnnl_success) {
+    thread_end(t);
+    return NULL;
+  }
+  pthread_setspecific(thread_key, t);
+  return t;
+}
+
+/* The caller's array is [dims] in plain order. */
+static bool add_slot(struct thread_state *t, struct plan *plan, primitive_desc pd, int argument,
+                     bool is_output, int ndims, const int64_t dims[DIMS]) {
+  static const dnnl_format_tag_t plain_tag[] = {0, dnnl_a, dnnl_ab, dnnl_abc, dnnl_abcd};
+  struct slot *s = &plan->slot[plan->slots];
+  *s = (struct slot){.argument = argument, .is_output = is_output};
+  description plain;
+  primitive_desc reorder = NULL;
+  if (DESCRIBE(plain, ndims, dims, plain_tag[ndims]) != dnnl_success) return false;
+  /* vectors have one layout, and version 2 does not tell that of a normalisation's */
+  description_ref inner =
+      ndims == 1 ? REF(plain) : dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, argument);
+  bool fine = inner && dnnl_memory_create(&s->plain, REF(plain), t->engine, NULL) == dnnl_success;
+  if (fine) plan->slots++;
+  if (fine && !dnnl_memory_desc_equal(REF(plain), inner)) {
+    description_ref from = is_output ? inner : REF(plain), to = is_output ? REF(plain) : inner;
+    fine = dnnl_memory_create(&s->inner, inner, t->engine, DNNL_MEMORY_ALLOCATE) == dnnl_success &&
+           dnnl_reorder_primitive_desc_create(&reorder, from, t->engine, to, t->engine, NULL) ==
+               dnnl_success &&
+           dnnl_primitive_create(&s->reorder, reorder) == dnnl_success;
+    if (reorder) dnnl_primitive_desc_destroy(reorder);
+  }
+  FORGET(plain);
+  return fine;
+}
+
+static bool add_slots(struct thread_state *t, struct plan *plan, primitive_desc pd) {
+  const struct key *k = &plan->key;
+  const int64_t channels[DIMS] = {k->x[1]}, filters[DIMS] = {k->weight[0]};
+  bool add_bias = k->has_bias;
+  switch (k->operation) {
+    case CONV_FORWARD:
+      return add_slot(t, plan, pd, DNNL_ARG_SRC, false, 4, k->x) &&
+             add_slot(t, plan, pd, DNNL_ARG_WEIGHTS, false, 4, k->weight) &&
+             add_slot(t, plan, pd, DNNL_ARG_DST, true, 4, k->y) &&
+             (!add_bias || add_slot(t, plan, pd, DNNL_ARG_BIAS, false, 1, filters));
+    case CONV_BACKWARD_DATA:
+      return add_slot(t, plan, pd, DNNL_ARG_DIFF_DST, false, 4, k->y) &&
+             add_slot(t, plan, pd, DNNL_ARG_WEIGHTS, false, 4, k->weight) &&
+             add_slot(t, plan, pd, DNNL_ARG_DIFF_SRC, true, 4, k->x);
+    case CONV_BACKWARD_WEIGHT:
+      return add_slot(t, plan, pd, DNNL_ARG_SRC, false, 4, k->x) &&
+             add_slot(t, plan, pd, DNNL_ARG_DIFF_DST, false, 4, k->y) &&
+             add_slot(t, plan, pd, DNNL_ARG_DIFF_WEIGHTS, true, 4, k->weight) &&
+             (!add_bias || add_slot(t, plan, pd, DNNL_ARG_DIFF_BIAS, true, 1, filters));
+    case POOL_FORWARD:
+      return add_slot(t, plan, pd, DNNL_ARG_SRC, false, 4, k->x) &&
+             add_slot(t, plan, pd, DNNL_ARG_DST, true, 4, k->y);
+    case POOL_BACKWARD:
+      return add_slot(t, plan, pd, DNNL_ARG_DIFF_DST, false, 4, k->y) &&
+             add_slot(t, plan, pd, DNNL_ARG_DIFF_SRC, true, 4, k->x);
+    case NORM_BACKWARD:
+      return add_slot(t, plan, pd, DNNL_ARG_SRC, false, 3, k->x) &&
+             add_slot(t, plan, pd, DNNL_ARG_SCALE, false, 1, channels) &&
+             add_slot(t, plan, pd, DNNL_ARG_MEAN, false, 1, channels) &&
+             add_slot(t, plan, pd, DNNL_ARG_VARIANCE, false, 1, channels) &&
+             add_slot(t, plan, pd, DNNL_ARG_DIFF_DST, false, 3, k->x) &&
+             add_slot(t, plan, pd, DNNL_ARG_DIFF_SRC, true, 3, k->x) &&
+             add_slot(t, plan, pd, DNNL_ARG_DIFF_SCALE, true, 1, channels);
+    default: {
+      bool batch = k->operation == NORM_FORWARD; /* statistics come out */
+      return add_slot(t, plan, pd, DNNL_ARG_SRC, false, 3, k->x) &&
+             add_slot(t, plan, pd, DNNL_ARG_SCALE, false, 1, channels) &&
+             add_slot(t, plan, pd, DNNL_ARG_SHIFT, false, 1, channels) &&
+             add_slot(t, plan, pd, DNNL_ARG_MEAN, batch, 1, channels) &&
+             add_slot(t, plan, pd, DNNL_ARG_VARIANCE, batch, 1, channels) &&
+             add_slot(t, plan, pd, DNNL_ARG_DST, true, 3, k->x);
+    }
+  }
+}
+
+static dnnl_status_t create(primitive_desc *pd, dnnl_engine_t engine, const struct key *k,
+                            struct layouts *l, primitive_desc hint) {
+  if (k->operation <= CONV_BACKWARD_WEIGHT) return create_convolution(pd, engine, k, l, hint);
+  if (k->operation <= POOL_BACKWARD) return create_pooling(pd, engine, k, l, hint);
+  return create_norm(pd, engine, k, l, hint);
+}
+
+/* The forward operation that a backward one needs as a hint, or itself. */
+static int64_t forward_of(int64_t operation) {
+  switch (operation) {
+    case CONV_BACKWARD_DATA:
+    case CONV_BACKWARD_WEIGHT: return CONV_FORWARD;
+    case POOL_BACKWARD: return POOL_FORWARD;
+    case NORM_BACKWARD: return NORM_FORWARD;
+    default: return operation;
+  }
+}
+
+/* Convolutions choose their layouts; pooling and normalisation take what there is. */
+static bool describe_all(const struct key *k, struct layouts *l) {
+  bool conv = k->operation <= CONV_BACKWARD_WEIGHT, norm = k->operation >= NORM_FORWARD;
+  dnnl_format_tag_t tag = conv ? dnnl_format_tag_any : norm ? dnnl_abc : dnnl_abcd;
+  memset(l, 0, sizeof *l);
+  bool fine = DESCRIBE(l->x, norm ? 3 : 4, k->x, tag) == dnnl_success &&
+              DESCRIBE(l->y, norm ? 3 : 4, norm ? k->x : k->y, tag) == dnnl_success;
+  if (fine && conv)
+    fine = DESCRIBE(l->weight, 4, k->weight, dnnl_format_tag_any) == dnnl_success &&
+           DESCRIBE(l->bias, 1, k->weight, dnnl_a) == dnnl_success;
+  return fine;
+}
+
+static void forget_all(struct layouts *l, bool conv) {
+  FORGET(l->x);
+  FORGET(l->y);
+  if (!conv) return;
+  FORGET(l->weight);
+  FORGET(l->bias);
+}
+
+static bool plan_make(struct thread_state *t, struct plan *plan) {
+  struct layouts l;
+  struct key forward = plan->key;
+  primitive_desc hint = NULL, pd = NULL;
+  bool fine = describe_all(&plan->key, &l);
+  forward.operation = forward_of(plan->key.operation);
+  if (fine && forward.operation != plan->key.operation)
+    fine = create(&hint, t->engine, &forward, &l, NULL) == dnnl_success;
+  fine = fine && create(&pd, t->engine, &plan->key, &l, hint) == dnnl_success &&
+         dnnl_primitive_create(&plan->primitive, pd) == dnnl_success && add_slots(t, plan, pd);
+  forget_all(&l, plan->key.operation <= CONV_BACKWARD_WEIGHT);
+  if (hint) dnnl_primitive_desc_destroy(hint);
+  if (pd) dnnl_primitive_desc_destroy(pd);
+  if (!fine) {
+    struct key key = plan->key;
+    plan_clear(plan);
+    plan->key = key; /* remembered as refused */
+  }
+  return fine;
+}
+
+static struct plan *find_plan(struct thread_state *t, const struct key *key) {
+  for (int i = 0; i < t->plans; i++)
+    if (!memcmp(&t->plan[i].key, key, sizeof *key)) return &t->plan[i];
+  struct plan *plan = &t->plan[t->plans < PLANS ? t->plans++ : (int)(t->next++ % PLANS)];
+  plan_clear(plan);
+  plan->key = *key;
+  plan_make(t, plan);
+  return plan;
+}
+
+static bool reorder(struct thread_state *t, struct slot *s) {
+  dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, s->is_output ? s->inner : s->plain},
+                            {DNNL_ARG_TO, s->is_output ? s->plain : s->inner}};
+  return dnnl_primitive_execute(s->reorder, t->stream, 2, args) == dnnl_success;
+}
+
+/* arrays: the callers' data, in the order of add_slots. */
+static bool run(const struct key *key, const void *const *arrays) {
+  struct thread_state *t = this_thread();
+  struct plan *plan = t ? find_plan(t, key) : NULL;
+  if (!plan || !plan->primitive) return false;
+  dnnl_exec_arg_t args[SLOTS];
+  bool fine = true;
+  for (int i = 0; i < plan->slots; i++) {
+    struct slot *s = &plan->slot[i];
+    fine = fine && dnnl_memory_set_data_handle(s->plain, (void *)arrays[i]) == dnnl_success;
+    if (fine && s->inner && !s->is_output) fine = reorder(t, s);
+    args[i] = (dnnl_exec_arg_t){s->argument, s->inner ? s->inner : s->plain};
+  }
+  fine =
+      fine && dnnl_primitive_execute(plan->primitive, t->stream, plan->slots, args) == dnnl_success;
+  for (int i = 0; i < plan->slots; i++)
+    if (fine && plan->slot[i].inner && plan->slot[i].is_output) fine = reorder(t, &plan->slot[i]);
+  return dnnl_stream_wait(t->stream) == dnnl_success && fine;
+}
+
+/* ---- operations -------------------------------------------------------------------------- */
+
+bool sl__onednn_available(void) { return true; }
+
+static struct key window_key(enum operation operation, const struct sl__onednn_window *w,
+                             bool bias) {
+  struct key k;
+  memset(&k, 0, sizeof k); /* padding too: keys are compared as bytes */
+  k.operation = operation;
+  k.has_bias = bias;
+  k.x[0] = k.y[0] = w->images;
+  k.x[1] = k.weight[1] = w->channels;
+  k.x[2] = w->height;
+  k.x[3] = w->width;
+  k.y[1] = k.weight[0] = w->out_channels;
+  k.y[2] = w->out_height;
+  k.y[3] = w->out_width;
+  k.weight[2] = k.kernel[0] = w->kernel_h;
+  k.weight[3] = k.kernel[1] = w->kernel_w;
+  k.stride[0] = w->stride_h;
+  k.stride[1] = w->stride_w;
+  k.pad[0] = w->pad_h;
+  k.pad[1] = w->pad_w;
+  return k;
+}
+
+bool sl__onednn_conv2d_forward(const struct sl__onednn_window *w, const float *x,
+                               const float *weight, const float *bias, float *y) {
+  struct key k = window_key(CONV_FORWARD, w, bias != NULL);
+  return run(&k, (const void *[]){x, weight, y, bias});
+}
+
+bool sl__onednn_conv2d_backward_data(const struct sl__onednn_window *w, const float *dy,
+                                     const float *weight, float *dx) {
+  struct key k = window_key(CONV_BACKWARD_DATA, w, false);
+  return run(&k, (const void *[]){dy, weight, dx});
+}
+
+bool sl__onednn_conv2d_backward_weight(const struct sl__onednn_window *w, const float *x,
+                                       const float *dy, float *grad, float *bias_grad) {
+  struct key k = window_key(CONV_BACKWARD_WEIGHT, w, bias_grad != NULL);
+  return run(&k, (const void *[]){x, dy, grad, bias_grad});
+}
+
+bool sl__onednn_avgpool2d_forward(const struct sl__onednn_window *w, const float *x, float *y) {
+  struct key k = window_key(POOL_FORWARD, w, false);
+  return run(&k, (const void *[]){x, y});
+}
+
+bool sl__onednn_avgpool2d_backward(const struct sl__onednn_window *w, const float *dy, float *dx) {
+  struct key k = window_key(POOL_BACKWARD, w, false);
+  return run(&k, (const void *[]){dy, dx});
+}
+
+static struct key norm_key(enum operation operation, int64_t rows, int64_t channels, int64_t plane,
+                           float epsilon) {
+  struct key k;
+  memset(&k, 0, sizeof k);
+  k.operation = operation;
+  k.x[0] = rows;
+  k.x[1] = channels;
+  k.x[2] = plane;
+  k.epsilon = (double)epsilon;
+  return k;
+}
+
+bool sl__onednn_batchnorm_forward(int64_t rows, int64_t channels, int64_t plane, float epsilon,
+                                  const float *x, const float *param, float *y, float *mean,
+                                  float *variance) {
+  struct key k = norm_key(NORM_FORWARD, rows, channels, plane, epsilon);
+  return run(&k, (const void *[]){x, param, param + channels, mean, variance, y});
+}
+
+bool sl__onednn_batchnorm_inference(int64_t rows, int64_t channels, int64_t plane, float epsilon,
+                                    const float *x, const float *param, const float *mean,
+                                    const float *variance, float *y) {
+  struct key k = norm_key(NORM_INFERENCE, rows, channels, plane, epsilon);
+  return run(&k, (const void *[]){x, param, param + channels, mean, variance, y});
+}
+
+bool sl__onednn_batchnorm_backward_data(int64_t rows, int64_t channels, int64_t plane,
+                                        float epsilon, const float *x, const float *param,
+                                        const float *mean, const float *variance, const float *dy,
+                                        float *dx, float *scale_grad) {
+  struct key k = norm_key(NORM_BACKWARD, rows, channels, plane, epsilon);
+  return run(&k, (const void *[]){x, param, mean, variance, dy, dx, scale_grad});
+}
+
+#else
+
+bool sl__onednn_available(void) { return false; }
+
+#define REFUSE(...)                                                                                \
+  _Pragma("GCC diagnostic push")                                                                   \
+      _Pragma("GCC diagnostic ignored \"-Wunused-parameter\"") bool __VA_ARGS__ {                  \
+    return false;                                                                                  \
+  }                                                                                                \
+  _Pragma("GCC diagnostic pop")
+
+REFUSE(sl__onednn_conv2d_forward(const struct sl__onednn_window *w, const float *x,
+                                 const float *weight, const float *bias, float *y))
+REFUSE(sl__onednn_conv2d_backward_data(const struct sl__onednn_window *w, const float *dy,
+                                       const float *weight, float *dx))
+REFUSE(sl__onednn_conv2d_backward_weight(const struct sl__onednn_window *w, const float *x,
+                                         const float *dy, float *grad, float *bias_grad))
+REFUSE(sl__onednn_avgpool2d_forward(const struct sl__onednn_window *w, const float *x, float *y))
+REFUSE(sl__onednn_avgpool2d_backward(const struct sl__onednn_window *w, const float *dy, float *dx))
+REFUSE(sl__onednn_batchnorm_forward(int64_t rows, int64_t channels, int64_t plane, float epsilon,
+                                    const float *x, const float *param, float *y, float *mean,
+                                    float *variance))
+REFUSE(sl__onednn_batchnorm_inference(int64_t rows, int64_t channels, int64_t plane, float epsilon,
+                                      const float *x, const float *param, const float *mean,
+                                      const float *variance, float *y))
+REFUSE(sl__onednn_batchnorm_backward_data(int64_t rows, int64_t channels, int64_t plane,
+                                          float epsilon, const float *x, const float *param,
+                                          const float *mean, const float *variance, const float *dy,
+                                          float *dx, float *scale_grad))
+
+#endif

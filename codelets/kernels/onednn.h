@@ -1,0 +1,48 @@
+/* oneDNN's primitives as a second implementation. Each function returns false where it cannot serve
+ * (a build without oneDNN, a shape that oneDNN refuses): the caller then uses our own code, for a
+ * given shape always. All data are plain row-major arrays; where oneDNN prefers a blocked layout,
+ * it is reordered inside. One thread. */
+#ifndef SL_CODELETS_KERNELS_ONEDNN_H
+#define SL_CODELETS_KERNELS_ONEDNN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* True in a build with oneDNN. */
+bool sl__onednn_available(void);
+
+/* x [images, channels, height, width], y [images, out_channels, out_height, out_width]; pooling:
+ * out_channels is channels. */
+struct sl__onednn_window {
+  int32_t images, channels, height, width, out_channels, out_height, out_width;
+  int32_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+};
+
+/* bias and its gradient may be NULL. */
+bool sl__onednn_conv2d_forward(const struct sl__onednn_window *w, const float *x,
+                               const float *weight, const float *bias, float *y);
+bool sl__onednn_conv2d_backward_data(const struct sl__onednn_window *w, const float *dy,
+                                     const float *weight, float *dx);
+bool sl__onednn_conv2d_backward_weight(const struct sl__onednn_window *w, const float *x,
+                                       const float *dy, float *grad, float *bias_grad);
+
+/* Padding counts. There is no max pooling: where the maximum was is oneDNN's secret, and our index
+ * must not be. */
+bool sl__onednn_avgpool2d_forward(const struct sl__onednn_window *w, const float *x, float *y);
+bool sl__onednn_avgpool2d_backward(const struct sl__onednn_window *w, const float *dy, float *dx);
+
+/* x, y [rows, channels, plane]; param gamma, then beta. The batch's own statistics come out, or
+ * given ones (running, or a forward pass's) go in. */
+bool sl__onednn_batchnorm_forward(int64_t rows, int64_t channels, int64_t plane, float epsilon,
+                                  const float *x, const float *param, float *y, float *mean,
+                                  float *variance);
+bool sl__onednn_batchnorm_inference(int64_t rows, int64_t channels, int64_t plane, float epsilon,
+                                    const float *x, const float *param, const float *mean,
+                                    const float *variance, float *y);
+/* gamma's gradient [channels] comes with it. */
+bool sl__onednn_batchnorm_backward_data(int64_t rows, int64_t channels, int64_t plane,
+                                        float epsilon, const float *x, const float *param,
+                                        const float *mean, const float *variance, const float *dy,
+                                        float *dx, float *scale_grad);
+
+#endif

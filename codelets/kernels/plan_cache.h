@@ -1,0 +1,71 @@
+/* Plans that a worker keeps between tasks: a small hash table, key to plan. Included by *_cuda.cu.
+ * A Key is plain data whose padding is zeroed by whoever makes it; a Plan is freed by its
+ * destructor. */
+#ifndef SL_CODELETS_KERNELS_PLAN_CACHE_H
+#define SL_CODELETS_KERNELS_PLAN_CACHE_H
+
+#include <new>
+#include <stdint.h>
+#include <string.h>
+
+#include "codelets/kernels/cuda.h"
+
+namespace sl {
+
+template <class Key, class Plan>
+class kept {
+  struct node {
+    Key key;
+    Plan plan;
+    node *next;
+  };
+  static constexpr unsigned BUCKETS = 256;
+  node *bucket[BUCKETS] = {};
+
+  static unsigned hash(const Key &key) { /* FNV-1a */
+    const unsigned char *bytes = reinterpret_cast<const unsigned char *>(&key);
+    uint32_t h = 2166136261u;
+    for (size_t i = 0; i < sizeof key; i++) h = (h ^ bytes[i]) * 16777619u;
+    return (h ^ h >> 16) % BUCKETS;
+  }
+  static void release(void *plans) { delete static_cast<kept *>(plans); }
+
+ public:
+  ~kept() {
+    for (node *first : bucket)
+      for (node *n = first, *next; n; n = next) {
+        next = n->next;
+        delete n;
+      }
+  }
+
+  /* The worker's table; made at its first use. NULL: the task has failed. */
+  static kept *of(struct sl__cuda *cuda, enum sl__cuda_kept which) {
+    if (!cuda->kept[which].plans) {
+      cuda->kept[which].plans = new (std::nothrow) kept;
+      cuda->kept[which].release = release;
+    }
+    if (!cuda->kept[which].plans) sl__task_failed(SL_NO_MEMORY, "no memory for a GPU's plans");
+    return static_cast<kept *>(cuda->kept[which].plans);
+  }
+
+  /* The key's plan; *made says that it is new, and empty. NULL: the task has failed. */
+  Plan *find(const Key &key, bool *made) {
+    node **first = &bucket[hash(key)];
+    *made = false;
+    for (node *n = *first; n; n = n->next)
+      if (!memcmp(&n->key, &key, sizeof key)) return &n->plan;
+    node *n = new (std::nothrow) node{key, {}, *first};
+    if (!n) {
+      sl__task_failed(SL_NO_MEMORY, "no memory for a GPU's plan");
+      return nullptr;
+    }
+    *made = true;
+    *first = n;
+    return &n->plan;
+  }
+};
+
+}  // namespace sl
+
+#endif

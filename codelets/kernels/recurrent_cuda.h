@@ -1,0 +1,286 @@
+/* What LSTM and GRU do alike on a GPU; included by their *_cuda.cu only. The input's products of
+ * all time steps are one matrix product; a step is one more, the state's, and one kernel that does
+ * all else. A Cell says what sets the two apart:
+ *
+ *     GATES, STATES, SAVED    in units of H: a row of the weights, of the state, of saved (whose
+ *                             last H are h of the step before; four others become gradients)
+ *     TOGETHER                so many first gates add the input's product and the state's; the
+ *                             rest of the state's products has gradients of its own, one H on
+ *     PASSES_BY               whether h reaches the next step by other ways than products, too
+ *     forward, backward       one element of one row's step
+ *
+ * State and its gradient are f32. As a factor of products h is of type T, and so are the gates'
+ * gradients; the gates before their activation are f32. */
+#ifndef SL_CODELETS_KERNELS_RECURRENT_CUDA_H
+#define SL_CODELETS_KERNELS_RECURRENT_CUDA_H
+
+#include <type_traits>
+
+#include "codelets/kernels/cuda.h"
+#include "codelets/kernels/gemm_cuda.h"
+#include "codelets/kernels/recurrent.h"
+
+namespace sl {
+
+/* A task's sizes, and where the parts of its parameters or their gradient begin. */
+template <class Cell>
+struct recurrent {
+  struct sl__cuda *cuda;
+  int64_t rows, steps, in, hidden, gates, width, w_hh, bias;
+  bool tf32;
+
+  recurrent(struct sl__cuda *on, const void *cl_arg) : cuda(on), tf32(sl__tf32(cl_arg)) {
+    const struct sl__recurrent_args *a = args<sl__recurrent_args>(cl_arg);
+    rows = a->rows;
+    steps = a->steps;
+    in = a->in;
+    hidden = a->hidden;
+    gates = Cell::GATES * hidden;
+    width = Cell::SAVED * hidden;
+    w_hh = gates * in;
+    bias = w_hh + gates * hidden; /* b_ih, then b_hh */
+  }
+
+  /* C = op(A) op(B) + beta C, as codelets/kernels/gemm_cuda.h */
+  template <class T, class C>
+  bool multiply(bool ta, bool tb, int64_t m, int64_t n, int64_t k, const T *a, int64_t lda,
+                const T *b, int64_t ldb, float beta, C *c, int64_t ldc) const {
+    product p{};
+    p.ta = ta;
+    p.tb = tb;
+    p.m = m;
+    p.n = n;
+    p.k = k;
+    p.alpha = 1;
+    p.lda = lda;
+    p.ldb = ldb;
+    p.beta = beta;
+    p.ldc = ldc;
+    p.tf32 = tf32;
+    return gemm<T, C>(cuda, p, a, b, c);
+  }
+};
+
+/* ---- a step's kernels: a thread an element, neighbours in j --------------------------------- */
+
+constexpr int STEP_THREADS = 128; /* few: a step is short, and should reach all multiprocessors */
+
+struct step_grid {
+  unsigned parts, blocks; /* of a row; in all */
+  int threads;
+};
+
+inline step_grid grid_of(int64_t rows, int64_t hidden) {
+  int threads = hidden < STEP_THREADS ? static_cast<int>((hidden + 31) / 32 * 32) : STEP_THREADS;
+  unsigned parts = blocks(hidden, threads);
+  return {parts, static_cast<unsigned>(rows) * parts, threads};
+}
+
+__device__ inline int64_t step_row(unsigned parts) { return blockIdx.x / parts; }
+__device__ inline int64_t step_column(unsigned parts) {
+  return static_cast<int64_t>(blockIdx.x % parts) * blockDim.x + threadIdx.x;
+}
+
+/* What distances there are between rows, in elements, besides those of [N, H]. */
+struct strides {
+  int64_t by_x, y, saved;
+};
+
+/* h before the first step is in `saved`, too; each step puts it there for the next one. */
+template <class Cell, class T>
+__global__ void first_state(unsigned parts, int64_t hidden, int64_t stride, const float *state,
+                            T *saved) {
+  int64_t n = step_row(parts), j = step_column(parts);
+  if (j >= hidden) return;
+  saved[n * stride + (Cell::SAVED - 1) * hidden + j] =
+      narrow<T>(state[n * Cell::STATES * hidden + j]);
+}
+
+/* by_x, by_h: products of the input and of the state; by_x may be in saved's row. */
+template <class Cell, class T>
+__global__ void step_forward(unsigned parts, int64_t hidden, strides by, bool is_last,
+                             const float *by_x, const float *by_h, const T *bias, float *state,
+                             T *y, T *saved) {
+  constexpr int GATES = Cell::GATES, STATES = Cell::STATES, SAVED = Cell::SAVED;
+  int64_t n = step_row(parts), j = step_column(parts);
+  if (j >= hidden) return;
+  float from_x[GATES], from_h[GATES], b_ih[GATES], b_hh[GATES], row[SAVED], now[STATES];
+  by_x += n * by.by_x + j;
+  by_h += n * GATES * hidden + j;
+  state += n * STATES * hidden + j;
+  saved += n * by.saved + j;
+#pragma unroll
+  for (int g = 0; g < GATES; g++) {
+    from_x[g] = by_x[g * hidden];
+    from_h[g] = by_h[g * hidden];
+    b_ih[g] = value(bias[g * hidden + j]);
+    b_hh[g] = value(bias[(GATES + g) * hidden + j]);
+  }
+#pragma unroll
+  for (int k = 0; k < STATES; k++) now[k] = state[k * hidden];
+  Cell::forward(from_x, from_h, b_ih, b_hh, row, now);
+#pragma unroll
+  for (int k = 0; k < STATES; k++) state[k * hidden] = now[k];
+#pragma unroll
+  for (int k = 0; k < SAVED - 1; k++) saved[k * hidden] = narrow<T>(row[k]);
+  y[n * by.y + j] = narrow<T>(now[0]);
+  if (!is_last) saved[(2 * SAVED - 1) * hidden] = narrow<T>(now[0]); /* the next step's row */
+}
+
+/* dstate: h's becomes what of the step before's passes no matrix, if there is such a thing.
+ * of_state [N, gates H]: the gradients that the state's product needs, where saved has them not
+ * together. */
+template <class Cell, class T>
+__global__ void step_backward(unsigned parts, int64_t hidden, strides by, const T *dy,
+                              float *dstate, T *saved, T *of_state) {
+  constexpr int STATES = Cell::STATES, SAVED = Cell::SAVED;
+  int64_t n = step_row(parts), j = step_column(parts);
+  if (j >= hidden) return;
+  float row[SAVED], now[STATES];
+  dstate += n * STATES * hidden + j;
+  saved += n * by.saved + j;
+#pragma unroll
+  for (int k = 0; k < SAVED; k++) row[k] = value(saved[k * hidden]);
+#pragma unroll
+  for (int k = 0; k < STATES; k++) now[k] = dstate[k * hidden];
+  now[0] += value(dy[n * by.y + j]);
+  Cell::backward(row, now);
+#pragma unroll
+  for (int k = Cell::PASSES_BY ? 0 : 1; k < STATES; k++) dstate[k * hidden] = now[k];
+#pragma unroll
+  for (int g = 0; g < 4; g++) saved[g * hidden] = narrow<T>(row[g]);
+  if (of_state) {
+    of_state += n * Cell::GATES * hidden + j;
+#pragma unroll
+    for (int g = 0; g < Cell::GATES; g++)
+      of_state[g * hidden] = narrow<T>(row[g < Cell::TOGETHER ? g : g + 1]);
+  }
+}
+
+/* ---- tasks ---------------------------------------------------------------------------------- */
+
+/* Where a step finds the input's products: in saved (T is float), in memory for all steps, or made
+ * for this step alone. */
+template <class Cell, class T>
+const float *input_products(const recurrent<Cell> &r, bool whole, int64_t t, const T *x,
+                            const T *param, float *products) {
+  if (std::is_same_v<T, float>) return products + t * r.width;
+  if (whole) return products + t * r.gates;
+  bool made = r.multiply(false, true, r.rows, r.gates, r.in, x + t * r.in, r.steps * r.in, param,
+                         r.in, 0, products, r.gates);
+  return made ? products : NULL;
+}
+
+template <class Cell, class T>
+void recurrent_forward(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
+  constexpr bool in_saved = std::is_same_v<T, float>;
+  const struct sl__recurrent_args *a = args<sl__recurrent_args>(cl_arg);
+  const recurrent<Cell> r(cuda, cl_arg);
+  const T *x = in<T>(buffers, 0), *param = in<T>(buffers, 1);
+  float *state = out<float>(buffers, 2), *by_h = out<float>(buffers, 5);
+  T *y = out<T>(buffers, 3), *saved = out<T>(buffers, 4);
+  float *products =
+      in_saved ? out<float>(buffers, 4) : by_h + sl__recurrent_state_floats(a, Cell::GATES);
+  bool whole = in_saved || sl__recurrent_input_floats(a, Cell::GATES);
+  int64_t ld = in_saved ? r.width : r.gates, row = r.steps * r.width;
+  const strides by{whole ? r.steps * ld : ld, r.steps * r.hidden, row};
+  const step_grid g = grid_of(r.rows, r.hidden);
+  if (whole && !r.multiply(false, true, r.rows * r.steps, r.gates, r.in, x, r.in, param, r.in, 0,
+                           products, ld))
+    return;
+  SL_LAUNCH((first_state<Cell, T>), g.blocks, g.threads, 0, cuda->stream, g.parts, r.hidden, row,
+            state, saved);
+  for (int64_t t = 0; t < r.steps; t++) {
+    T *now = saved + t * r.width;
+    const float *by_x = input_products(r, whole, t, x, param, products);
+    if (!by_x ||
+        !r.multiply(false, true, r.rows, r.gates, r.hidden, now + (Cell::SAVED - 1) * r.hidden, row,
+                    param + r.w_hh, r.hidden, 0, by_h, r.gates))
+      return;
+    SL_LAUNCH((step_forward<Cell, T>), g.blocks, g.threads, 0, cuda->stream, g.parts, r.hidden, by,
+              t == r.steps - 1, by_x, by_h, param + r.bias, state, y + t * r.hidden, now);
+  }
+}
+
+template <class Cell, class T>
+void recurrent_backward_gates(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
+  constexpr bool together = Cell::TOGETHER == Cell::GATES;
+  const recurrent<Cell> r(cuda, cl_arg);
+  const T *param = in<T>(buffers, 0), *dy = in<T>(buffers, 2);
+  T *saved = out<T>(buffers, 1), *of_state = together ? NULL : out<T>(buffers, 4);
+  float *dstate = out<float>(buffers, 3);
+  int64_t row = r.steps * r.width;
+  const strides by{0, r.steps * r.hidden, row};
+  const step_grid g = grid_of(r.rows, r.hidden);
+  for (int64_t t = r.steps - 1; t >= 0; t--) {
+    T *now = saved + t * r.width;
+    SL_LAUNCH((step_backward<Cell, T>), g.blocks, g.threads, 0, cuda->stream, g.parts, r.hidden, by,
+              dy + t * r.hidden, dstate, now, of_state);
+    if (!r.multiply(false, false, r.rows, r.hidden, r.gates, together ? now : of_state,
+                    together ? row : r.gates, param + r.w_hh, r.hidden, Cell::PASSES_BY, dstate,
+                    Cell::STATES * r.hidden))
+      return;
+  }
+}
+
+template <class Cell, class T>
+void recurrent_backward_data(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
+  const recurrent<Cell> r(cuda, cl_arg);
+  r.multiply(false, false, r.rows * r.steps, r.in, r.gates, in<T>(buffers, 0), r.width,
+             in<T>(buffers, 1), r.in, sl__accumulate(cl_arg), out<T>(buffers, 2), r.in);
+}
+
+/* Sums by column of saved's four gradients become those of both biases. */
+struct spread {
+  const float *sums;
+  int64_t gates, together, hidden;
+  __device__ float operator()(int64_t i) const {
+    int64_t j = i < gates ? i : i - gates;
+    return sums[i < gates || j < together ? j : j + hidden];
+  }
+  __device__ float operator()(int64_t i, float before) const { return before + (*this)(i); }
+};
+
+template <class Cell, class T>
+void recurrent_backward_weight(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
+  const recurrent<Cell> r(cuda, cl_arg);
+  const T *x = in<T>(buffers, 0), *dgates = in<T>(buffers, 1);
+  const T *before = dgates + (Cell::SAVED - 1) * r.hidden;
+  float *grad = out<float>(buffers, 2), *bias = grad + r.bias;
+  float add = sl__accumulate(cl_arg);
+  int64_t count = r.rows * r.steps, together = Cell::TOGETHER * r.hidden;
+  if (!r.multiply(true, false, r.gates, r.in, count, dgates, r.width, x, r.in, add, grad, r.in) ||
+      !r.multiply(true, false, together, r.hidden, count, dgates, r.width, before, r.width, add,
+                  grad + r.w_hh, r.hidden))
+    return;
+  if (together < r.gates &&
+      !r.multiply(true, false, r.gates - together, r.hidden, count, dgates + together + r.hidden,
+                  r.width, before, r.width, add, grad + r.w_hh + together * r.hidden, r.hidden))
+    return;
+  float *sums = reinterpret_cast<float *>(static_cast<char *>(cuda->workspace) + GEMM_WORKSPACE);
+  column_sums<T>(cuda, dgates, count, r.width, 4 * r.hidden, sums, false);
+  const spread both{sums, r.gates, together, r.hidden};
+  if (sl__accumulate(cl_arg))
+    map(cuda, 2 * r.gates, both, bias, (const float *)bias);
+  else
+    map(cuda, 2 * r.gates, both, bias);
+}
+
+}  // namespace sl
+
+/* The four operations' CUDA halves. */
+#define SL_RECURRENT(name, Cell)                                                                   \
+  SL_CUDA(name##_forward) {                                                                        \
+    SL_BY_TYPE(cl_arg, 0, T, sl::recurrent_forward<Cell, T>(buffers, cl_arg, cuda));               \
+  }                                                                                                \
+  SL_CUDA(name##_backward_gates) {                                                                 \
+    SL_BY_TYPE(cl_arg, 0, T, sl::recurrent_backward_gates<Cell, T>(buffers, cl_arg, cuda));        \
+  }                                                                                                \
+  SL_CUDA(name##_backward_data) {                                                                  \
+    SL_BY_TYPE(cl_arg, 0, T, sl::recurrent_backward_data<Cell, T>(buffers, cl_arg, cuda));         \
+  }                                                                                                \
+  SL_CUDA(name##_backward_weight) {                                                                \
+    SL_BY_TYPE(cl_arg, 0, T, sl::recurrent_backward_weight<Cell, T>(buffers, cl_arg, cuda));       \
+  }
+
+#endif

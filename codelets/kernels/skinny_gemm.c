@@ -1,0 +1,182 @@
+#include "codelets/kernels/skinny_gemm.h"
+
+#include <string.h>
+
+#include "codelets/kernels/tiles.h"
+
+/* to [rows of a tile, its columns] += x panel */
+typedef void run_tile(const float *x, int64_t x_pitch, const float *panel, int64_t count, float *to,
+                      int64_t pitch, const float *ahead, int64_t step);
+typedef void pack_panel(const float *const *row, int vectors, int64_t count, float *to);
+typedef void run_dots(const float *const *row, const float *x, int64_t length, float *to);
+
+enum {
+  VECTORS = 4,    /* of a panel: a block has one panel or more */
+  LENGTH = 112,   /* of a panel at the most: with its rows it stays in the first cache */
+  SL_FEW_DOTS = 8 /* columns at a time */
+};
+#define SL_FEW_EACH(use) use(0) use(1) use(2) use(3) use(4) use(5) use(6) use(7)
+
+/* Read once, not by each instruction that it is a factor of. */
+#ifdef SL_WIDTHS
+#define IN_REGISTER(v) __asm__("" : "+v"(v))
+#else
+#define IN_REGISTER(v) (void)(v)
+#endif
+
+#define SL_TILE_FILE "codelets/kernels/skinny_gemm_tile.h"
+#include "codelets/kernels/simd_variants.h"
+
+struct width {
+  int lanes;
+  run_tile *const (*tiles)[SL_TILE_ROWS + 1];
+  pack_panel *pack;
+  run_dots *dots_many, *dots_one;
+};
+
+static struct width width_of(int lanes) {
+#ifdef SL_WIDTHS
+  if (lanes == 16) return (struct width){16, tiles_16, pack_16, dots_many_16, dots_one_16};
+  if (lanes == 8) return (struct width){8, tiles_8, pack_8, dots_many_8, dots_one_8};
+#endif
+  return (struct width){lanes, tiles_4, pack_4, dots_many_4, dots_one_4};
+}
+
+/* What comes next, which is asked for while the last panel is worked on: W from `weight` on, `step`
+ * floats a product of a tile, and as many columns of y. */
+struct ahead {
+  const float *weight;
+  int64_t step;
+  float *y;
+};
+
+static int most_rows(run_tile *const *tiles) {
+  int most = SL_TILE_ROWS;
+  while (!tiles[most]) most--;
+  return most;
+}
+
+/* The columns after these, `more` of them: their floats are asked for in equal steps, of a cache's
+ * line at the most. */
+static struct ahead next_panel(run_tile *const *tiles, int64_t rows, int columns, int64_t length,
+                               const float *weight, int64_t more, float *y) {
+  int most = most_rows(tiles);
+  int64_t step = more / ((rows + most - 1) / most);
+  return (struct ahead){weight + columns * length, step < 16 ? step : 16, y + columns};
+}
+
+/* All rows by a panel, as many at a time as registers hold, about alike. */
+static void run_rows(run_tile *const *tiles, int64_t rows, const float *x, int64_t x_pitch,
+                     const float *panel, int64_t count, float *to, int64_t pitch,
+                     struct ahead *ahead) {
+  int most = most_rows(tiles);
+  int64_t times = (rows + most - 1) / most;
+  for (int64_t i = 0; i < times; i++) {
+    int64_t r = rows * i / times, next = rows * (i + 1) / times;
+    if (ahead->y)
+      for (int64_t n = r; n < next; n++)
+        for (int c = 0; c < SL_FEW_COLUMNS; c += 16)
+          __builtin_prefetch(ahead->y + n * pitch + c, 1, 3);
+    tiles[next - r](x + r * x_pitch, x_pitch, panel, count, to + r * pitch, pitch, ahead->weight,
+                    ahead->step);
+    ahead->weight += ahead->step * count;
+  }
+}
+
+/* The last vector has columns that y has not: by way of a tile of its own. */
+static void run_rows_apart(run_tile *const *tiles, int64_t rows, const float *x, int64_t x_pitch,
+                           const float *panel, int64_t count, float *to, int64_t pitch,
+                           int columns) {
+  float apart[SL_TILE_ROWS][SL_FEW_COLUMNS] = {{0}};
+  int most = most_rows(tiles);
+  for (int64_t r = 0; r < rows; r += most) {
+    int64_t now = rows - r < most ? rows - r : most;
+    for (int64_t i = 0; i < now; i++)
+      memcpy(apart[i], to + (r + i) * pitch, (size_t)columns * sizeof *to);
+    tiles[now](x + r * x_pitch, x_pitch, panel, count, apart[0], SL_FEW_COLUMNS, panel, 0);
+    for (int64_t i = 0; i < now; i++)
+      memcpy(to + (r + i) * pitch, apart[i], (size_t)columns * sizeof *to);
+  }
+}
+
+/* W's values [k, k + count) of so many columns, of which there are less in the last vector. */
+static void turn(const struct width *w, int columns, int64_t length, const float *weight, int64_t k,
+                 int64_t count, float *panel) {
+  const float *row[SL_FEW_COLUMNS];
+  int vectors = (columns + w->lanes - 1) / w->lanes;
+  for (int c = 0; c < vectors * w->lanes; c++)
+    row[c] = weight + (c < columns ? c : columns - 1) * length + k;
+  w->pack(row, vectors, count, panel);
+}
+
+/* Some columns of W, as wide as a panel at the most, into y. */
+static void run_panel(const struct width *w, int64_t rows, int columns, int64_t length,
+                      const float *x, const float *weight, bool is_turned, int64_t more, float *y,
+                      int64_t y_pitch) {
+  _Alignas(64) float own[LENGTH * SL_FEW_COLUMNS];
+  int vectors = (columns + w->lanes - 1) / w->lanes;
+  int64_t times = (length + LENGTH - 1) / LENGTH;
+  struct ahead ahead = {.weight = weight};
+  if (more) ahead = next_panel(w->tiles[vectors], rows, columns, length, weight, more, y);
+  for (int64_t i = 0; i < times; i++) {
+    int64_t k = length * i / times, count = length * (i + 1) / times - k;
+    const float *panel = is_turned ? weight + k * vectors * w->lanes : own;
+    if (!is_turned) turn(w, columns, length, weight, k, count, own);
+    if (columns % w->lanes)
+      run_rows_apart(w->tiles[vectors], rows, x + k, length, panel, count, y, y_pitch, columns);
+    else
+      run_rows(w->tiles[vectors], rows, x + k, length, panel, count, y, y_pitch, &ahead);
+  }
+}
+
+void sl__few_product(int64_t rows, int64_t columns, int64_t length, const float *x,
+                     const float *weight, bool is_turned, const float *bias, float *y,
+                     int64_t y_pitch, int64_t first, int64_t end, int most_lanes) {
+  const struct width w = width_of(sl__lanes(most_lanes));
+  int64_t last = end * SL_FEW_COLUMNS < columns ? end * SL_FEW_COLUMNS : columns;
+  for (int64_t c = first * SL_FEW_COLUMNS, now; c < last; c += now) {
+    now = last - c < VECTORS * w.lanes ? last - c : VECTORS * w.lanes;
+    for (int64_t r = 0; r < rows; r++)
+      for (int64_t i = 0; i < now; i++) y[r * y_pitch + c + i] = bias ? bias[c + i] : 0;
+    run_panel(&w, rows, (int)now, length, x, weight + c * length, is_turned,
+              last - c - now < now ? last - c - now : now, y + c, y_pitch);
+  }
+}
+
+void sl__few_turn(int64_t columns, int64_t length, const float *weight, float *to, int most_lanes) {
+  const struct width w = width_of(sl__lanes(most_lanes));
+  int64_t panel = VECTORS * w.lanes;
+  for (int64_t c = 0; c < columns; c += panel) {
+    int64_t now = columns - c < panel ? columns - c : panel;
+    turn(&w, (int)now, length, weight + c * length, 0, length, to + c * length);
+  }
+}
+
+void sl__few_dots(int64_t length, const float *x, const float *weight, const float *bias, float *y,
+                  int64_t first, int64_t end, int most_lanes) {
+  const struct width w = width_of(sl__lanes(most_lanes));
+  const float *row[SL_FEW_DOTS];
+  for (int64_t c = first, now; c < end; c += now) {
+    now = end - c < SL_FEW_DOTS ? 1 : SL_FEW_DOTS;
+    for (int64_t i = 0; i < now; i++) {
+      row[i] = weight + (c + i) * length;
+      y[c + i] = bias ? bias[c + i] : 0;
+    }
+    (now == 1 ? w.dots_one : w.dots_many)(row, x, length, y + c);
+  }
+}
+
+void sl__few_pack(const float *const column[SL_FEW_COLUMNS], int64_t length, float *to,
+                  int most_lanes) {
+  const struct width w = width_of(sl__lanes(most_lanes));
+  for (int c = 0; c < SL_FEW_COLUMNS; c += VECTORS * w.lanes)
+    w.pack(column + c, VECTORS, length, to + c * length);
+}
+
+void sl__few_add(int64_t rows, const float *x, int64_t x_pitch, int64_t length, const float *packed,
+                 float *y, int most_lanes) {
+  const struct width w = width_of(sl__lanes(most_lanes));
+  for (int c = 0; c < SL_FEW_COLUMNS; c += VECTORS * w.lanes)
+    run_rows(w.tiles[VECTORS], rows, x, x_pitch, packed + c * length, length, y + c, SL_FEW_COLUMNS,
+             &(struct ahead){.weight = packed});
+}

@@ -1,0 +1,155 @@
+/* The inner loops of codelets/kernels/skinny_gemm.c for vectors of LANES floats: tiles_LANES has a function for
+ * each number of rows and vectors (a tile's columns). See codelets/kernels/tiles.h. */
+
+/* ---- a panel: columns of a matrix turned into rows ---- */
+
+#define EACH(s, use) SL_JOIN(SL_LANES_, LANES)(s, use)
+#define LOW(l, s) ((l) & (s) ? LANES + (l) - (s) : (l))
+#define HIGH(l, s) ((l) & (s) ? LANES + (l) : (l) + (s))
+
+/* Of rows and lanes whose numbers differ in the bit s: they change places. */
+#define EXCHANGE(s)                                                                                \
+  _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) if (!(i & s)) {                         \
+    VEC a = v[i], b = v[i | s];                                                                    \
+    v[i] = __builtin_shufflevector(a, b, EACH(s, LOW));                                            \
+    v[i | s] = __builtin_shufflevector(a, b, EACH(s, HIGH));                                       \
+  }
+
+SL_INLINE void SL_JOIN(square_, LANES)(const float *const *row, int64_t k, float *to,
+                                       int64_t pitch) {
+  VEC v[LANES];
+  _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) v[i] = *(const LOOSE *)(row[i] + k);
+  EXCHANGE(1)
+  EXCHANGE(2)
+#if LANES > 4
+  EXCHANGE(4)
+#endif
+#if LANES > 8
+  EXCHANGE(8)
+#endif
+  _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) * (LOOSE *)(to + (k + i) * pitch) = v[i];
+}
+
+/* to[k][c] = row[c][k], of `vectors` vectors' rows. The last square may lie over the one before. */
+static SL_JOIN(SL_TARGET_, LANES)
+    __attribute__((noinline)) void SL_JOIN(pack_, LANES)(const float *const *row, int vectors,
+                                                         int64_t count, float *to) {
+  int64_t pitch = (int64_t)vectors * LANES;
+  for (int v = 0; v < vectors; v++, row += LANES, to += LANES) {
+    for (int64_t k = 0; k + LANES <= count; k += LANES) SL_JOIN(square_, LANES)(row, k, to, pitch);
+    if (count % LANES && count > LANES) SL_JOIN(square_, LANES)(row, count - LANES, to, pitch);
+    for (int64_t k = 0; k < count && count < LANES; k++)
+      for (int i = 0; i < LANES; i++) to[k * pitch + i] = row[i][k];
+  }
+}
+
+/* ---- sums of rows by a panel ---- */
+
+#define BEGIN(r, v)                                                                                \
+  VEC sum##r##v = {0};                                                                             \
+  if (r < rows && v < vectors) sum##r##v = *(const LOOSE *)(to + r * pitch + v * LANES);
+#define READ(v)                                                                                    \
+  VEC w##v = {0};                                                                                  \
+  if (v < vectors) w##v = *(const LOOSE *)(panel + (k * vectors + v) * LANES);                     \
+  if (v < vectors && rows > 1) IN_REGISTER(w##v);
+#define MULTIPLY(r, v)                                                                             \
+  if (r < rows && v < vectors) sum##r##v += x[r * x_pitch + k] * w##v;
+#define WRITE(r, v)                                                                                \
+  if (r < rows && v < vectors) *(LOOSE *)(to + r * pitch + v * LANES) = sum##r##v;
+
+/* to[r] += x[r] panel, each sum one chain over k; rows and vectors are constants wherever it is
+ * called. */
+SL_INLINE void SL_JOIN(tile_, LANES)(const int rows, const int vectors, const float *x,
+                                     int64_t x_pitch, const float *panel, int64_t count, float *to,
+                                     int64_t pitch, const float *ahead, int64_t step) {
+  SL_TILE_ALL(BEGIN)
+  for (int64_t k = 0; k < count; k++) {
+    __builtin_prefetch(ahead + k * step, 0, 2);
+    SL_TILE_EACH_COLUMN(READ)
+    SL_TILE_ALL(MULTIPLY)
+  }
+  SL_TILE_ALL(WRITE)
+}
+
+#define NAMED(r, v) SL_JOIN(SL_JOIN(SL_JOIN(tile_, LANES), _##r), _##v)
+#define DEFINE(r, v)                                                                               \
+  static SL_JOIN(SL_TARGET_, LANES) __attribute__((noinline)) void NAMED(r, v)(                    \
+      const float *x, int64_t x_pitch, const float *panel, int64_t count, float *to,               \
+      int64_t pitch, const float *ahead, int64_t step) {                                           \
+    SL_JOIN(tile_, LANES)(r, v, x, x_pitch, panel, count, to, pitch, ahead, step);                 \
+  }
+SL_JOIN(SL_TILES_, LANES)
+(DEFINE)
+#define ENTRY(r, v) [v][r] = NAMED(r, v),
+    static run_tile *const SL_JOIN(tiles_, LANES)[SL_TILE_COLUMNS + 1][SL_TILE_ROWS + 1] = {
+        SL_JOIN(SL_TILES_, LANES)(ENTRY)};
+
+/* ---- one row by rows of a matrix as it lies ---- */
+
+#define FROM(i) const float *row##i = row[i < count ? i : 0];
+#define ZERO(i) VEC dot##i = {0};
+#define ADD(i)                                                                                     \
+  if (i < count) dot##i += *(const LOOSE *)(row##i + k) * xk;
+#define LAST(i)                                                                                    \
+  if (i < count) dot##i += (VEC)((BITS) * (const LOOSE *)(row##i + length - LANES) & rest) * xk;
+#define SUM(i)                                                                                     \
+  if (i < count) to[i] += SL_JOIN(total_, LANES)(&dot##i);
+
+/* In pairs: the same order whatever the number of rows at a time. */
+SL_INLINE float SL_JOIN(total_, LANES)(const VEC *v) {
+  float part[LANES];
+  memcpy(part, v, sizeof part);
+  for (int half = LANES / 2; half; half /= 2)
+    for (int i = 0; i < half; i++) part[i] += part[i + half];
+  return part[0];
+}
+
+/* to[i] += row[i] x; `count` is a constant wherever it is called. */
+SL_INLINE void SL_JOIN(dots_, LANES)(const int count, const float *const *row, const float *x,
+                                     int64_t length, float *to) {
+  SL_FEW_EACH(FROM)
+  SL_FEW_EACH(ZERO)
+  for (int64_t k = 0; k + LANES <= length; k += LANES) {
+    VEC xk = *(const LOOSE *)(x + k);
+    SL_FEW_EACH(ADD)
+  }
+  if (length >= LANES && length % LANES) { /* the last vector again, but for what was added */
+    BITS rest;
+    for (int i = 0; i < LANES; i++) rest[i] = i < LANES - length % LANES ? 0 : -1;
+    VEC xk = (VEC)((BITS) * (const LOOSE *)(x + length - LANES) & rest);
+    SL_FEW_EACH(LAST)
+  }
+  SL_FEW_EACH(SUM)
+  for (int i = 0; i < count && length < LANES; i++)
+    for (int64_t k = 0; k < length; k++) to[i] += row[i][k] * x[k];
+}
+
+static SL_JOIN(SL_TARGET_, LANES)
+    __attribute__((noinline)) void SL_JOIN(dots_many_, LANES)(const float *const *row,
+                                                              const float *x, int64_t length,
+                                                              float *to) {
+  SL_JOIN(dots_, LANES)(SL_FEW_DOTS, row, x, length, to);
+}
+static SL_JOIN(SL_TARGET_, LANES)
+    __attribute__((noinline)) void SL_JOIN(dots_one_, LANES)(const float *const *row,
+                                                             const float *x, int64_t length,
+                                                             float *to) {
+  SL_JOIN(dots_, LANES)(1, row, x, length, to);
+}
+
+#undef SUM
+#undef LAST
+#undef ADD
+#undef ZERO
+#undef FROM
+#undef ENTRY
+#undef DEFINE
+#undef NAMED
+#undef WRITE
+#undef MULTIPLY
+#undef READ
+#undef BEGIN
+#undef EXCHANGE
+#undef HIGH
+#undef LOW
+#undef EACH

@@ -1,0 +1,122 @@
+/* Sums of a task's blocks, in a fixed order: each block leaves its own in the workspace, a second
+ * launch of one block adds them up. Included by *_cuda.cu only. */
+#ifndef SL_CODELETS_KERNELS_SUMS_CUDA_H
+#define SL_CODELETS_KERNELS_SUMS_CUDA_H
+
+#include "codelets/kernels/cuda.h"
+
+namespace sl {
+
+constexpr int64_t PARTS = 4096; /* most blocks whose sums are added up */
+
+/* A launch's results, K of them: with one block they are there at once. */
+template <int K>
+struct sums {
+  double *part; /* [blocks, K] */
+  float *result;
+
+  /* By all threads of the block, whose sums v are. */
+  __device__ void leave(const double (&v)[K]) const {
+    for (int k = 0; k < K; k++) {
+      double sum = block_sum(v[k]);
+      if (threadIdx.x) continue;
+      if (gridDim.x == 1)
+        result[k] = static_cast<float>(sum);
+      else
+        part[static_cast<int64_t>(blockIdx.x) * K + k] = sum;
+    }
+  }
+};
+
+template <int K>
+__global__ void add_parts(const double *part, int count, float *result) {
+  for (int k = 0; k < K; k++) {
+    double sum = 0;
+#pragma unroll 4
+    for (int i = threadIdx.x; i < count; i += blockDim.x) sum += part[i * K + k];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) result[k] = static_cast<float>(sum);
+  }
+}
+
+template <int K>
+sums<K> sums_into(struct sl__cuda *cuda, float *result) {
+  return {static_cast<double *>(cuda->workspace), result};
+}
+
+/* After a launch of so many blocks, PARTS at most. */
+template <int K>
+void finish(struct sl__cuda *cuda, const sums<K> &s, unsigned grid) {
+  if (grid > 1)
+    SL_LAUNCH((add_parts<K>), 1, THREADS, 0, cuda->stream, static_cast<const double *>(s.part),
+              static_cast<int>(grid), s.result);
+}
+
+/* The sum of v over the threads before this one; total: over the whole block, of whole warps. */
+__device__ inline int32_t sum_before(int32_t v, int32_t *total) {
+  __shared__ int32_t part[32];
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+  int32_t sum = v;
+  for (int offset = 1; offset < 32; offset *= 2) {
+    int32_t below = __shfl_up_sync(0xffffffffu, sum, offset);
+    if (lane >= offset) sum += below;
+  }
+  __syncthreads(); /* part may still be read by an earlier call */
+  if (lane == 31) part[warp] = sum;
+  __syncthreads();
+  int32_t before = sum - v;
+  *total = 0;
+  for (int w = 0; w < warps; w++) {
+    before += w < warp ? part[w] : 0;
+    *total += part[w];
+  }
+  return before;
+}
+
+/* ---- squares -------------------------------------------------------------------------------- */
+
+/* PACKED only says how four values are loaded: each thread has the same values in the same order
+ * either way, for where a shard lies may change from run to run. */
+template <bool PACKED>
+__device__ inline double squares(const float *x, int64_t n) {
+  constexpr int N = 4, LOADED = PACKED ? N : 1;
+  int64_t packs = n / N, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
+  double sum = 0;
+#pragma unroll 4
+  for (int64_t p = thread_index(); p < packs; p += step) {
+#pragma unroll
+    for (int k = 0; k < N; k += LOADED) {
+      pack<float, LOADED> v = *reinterpret_cast<const pack<float, LOADED> *>(x + p * N + k);
+#pragma unroll
+      for (int j = 0; j < LOADED; j++)
+        sum += static_cast<double>(v.v[j]) * static_cast<double>(v.v[j]);
+    }
+  }
+  for (int64_t i = packs * N + thread_index(); i < n; i += step)
+    sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  return sum;
+}
+
+/* Of n values; where count is given, of count[0] rows of n. */
+template <bool PACKED>
+__global__ void square_parts(const float *x, const int32_t *count, int64_t n, sums<1> s) {
+  double sum[1] = {squares<PACKED>(x, count ? count[0] * n : n)};
+  s.leave(sum);
+}
+
+/* most: how many values there can be. */
+inline void square_sum(struct sl__cuda *cuda, const float *x, const int32_t *count, int64_t n,
+                       int64_t most, float *result) {
+  sums<1> s = sums_into<1>(cuda, result);
+  int64_t wanted = blocks(most, 16 * THREADS); /* a few packs a thread */
+  unsigned grid = static_cast<unsigned>(wanted < 1024 ? wanted : 1024);
+  if (is_aligned(x))
+    SL_LAUNCH((square_parts<true>), grid, THREADS, 0, cuda->stream, x, count, n, s);
+  else
+    SL_LAUNCH((square_parts<false>), grid, THREADS, 0, cuda->stream, x, count, n, s);
+  finish(cuda, s, grid);
+}
+
+}  // namespace sl
+
+#endif

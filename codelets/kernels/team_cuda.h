@@ -1,0 +1,82 @@
+/* The threads that go over a row together: a warp where rows are short, else a block. Included by
+ * *_cuda.cu only. */
+#ifndef SL_CODELETS_KERNELS_TEAM_CUDA_H
+#define SL_CODELETS_KERNELS_TEAM_CUDA_H
+
+#include "codelets/kernels/sums_cuda.h"
+
+namespace sl {
+
+constexpr int64_t SHORT_ROW = 1024; /* at most so many values: a warp's */
+
+/* The largest value of those seen, and where the first of equals is; NaN is never larger. */
+struct peak {
+  float value;
+  int32_t at;
+
+  __device__ static peak none() { return {-INFINITY, INT32_MAX}; }
+  __device__ void see(float x, int32_t i) {
+    if (x > value || (x == value && i < at)) {
+      value = x;
+      at = i;
+    }
+  }
+};
+
+__device__ inline peak warp_peak(peak p) {
+  for (int offset = 16; offset; offset /= 2) {
+    float value = __shfl_xor_sync(0xffffffffu, p.value, offset);
+    int at = __shfl_xor_sync(0xffffffffu, p.at, offset);
+    p.see(value, at);
+  }
+  return p;
+}
+
+struct warp_team {
+  static constexpr int WIDTH = 32;
+  __device__ static int rank() { return static_cast<int>(threadIdx.x) % 32; }
+  __device__ static int size() { return 32; }
+  __device__ static int64_t first() { return thread_index() / 32; }
+  __device__ static int64_t count() { return static_cast<int64_t>(gridDim.x) * blockDim.x / 32; }
+  template <class T>
+  __device__ static T sum(T v) {
+    return warp_sum(v);
+  }
+  __device__ static peak largest(peak p) { return warp_peak(p); }
+};
+
+struct block_team {
+  static constexpr int WIDTH = 0; /* whatever the block is */
+  __device__ static int rank() { return static_cast<int>(threadIdx.x); }
+  __device__ static int size() { return static_cast<int>(blockDim.x); }
+  __device__ static int64_t first() { return blockIdx.x; }
+  __device__ static int64_t count() { return gridDim.x; }
+  template <class T>
+  __device__ static T sum(T v) {
+    return block_sum(v);
+  }
+  __device__ static peak largest(peak p) {
+    __shared__ float value[32];
+    __shared__ int32_t at[32];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    p = warp_peak(p);
+    __syncthreads(); /* they may still be read for an earlier row */
+    if (lane == 0) value[warp] = p.value;
+    if (lane == 0) at[warp] = p.at;
+    __syncthreads();
+    p = peak::none();
+    if (lane < warps) p.see(value[lane], at[lane]);
+    return warp_peak(p);
+  }
+};
+
+/* The grid of blocks of so many threads in which each team has a row, or some. */
+template <class TEAM>
+unsigned team_grid(int64_t rows, int threads) {
+  int64_t teams = TEAM::WIDTH ? threads / 32 : 1, grid = (rows + teams - 1) / teams;
+  return static_cast<unsigned>(grid < PARTS ? grid : PARTS);
+}
+
+}  // namespace sl
+
+#endif

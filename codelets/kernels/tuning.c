@@ -1,0 +1,146 @@
+/* The remembered choices: one JSON object, {"machine": ..., "choices": {key: implementation}}, in
+ * StarPU's own folder of performance models, since like them it holds for one machine. */
+#include "codelets/kernels/tuning.h"
+
+#include <cblas.h>
+#ifdef SL_HAVE_ONEDNN
+#include <dnnl.h>
+#endif
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+
+struct sl__tuning {
+  char path[PATH_MAX];
+  char machine[512];
+  json_t *choices;
+  bool changed;
+  pthread_mutex_t mutex;
+};
+
+/* Where StarPU keeps its models: STARPU_PERF_MODEL_DIR, or .starpu/sampling in STARPU_HOME or HOME.
+ */
+static void make_folder(char *folder, size_t size) {
+  const char *models = getenv("STARPU_PERF_MODEL_DIR"), *home = getenv("STARPU_HOME");
+  if (models) {
+    snprintf(folder, size, "%s", models);
+    return;
+  }
+  if (!home) home = getenv("HOME");
+  snprintf(folder, size, "%s/.starpu", home ? home : "/tmp");
+  mkdir(folder, 0777); /* an error shows when the file is written */
+  snprintf(folder, size, "%s/.starpu/sampling", home ? home : "/tmp");
+  mkdir(folder, 0777);
+}
+
+/* The processor's name and the libraries' versions: choices made with others are worth nothing. */
+static void name_machine(char *machine, size_t size) {
+  char line[256], libraries[160];
+  int used = snprintf(libraries, sizeof libraries, "; %.100s", openblas_get_config());
+#ifdef SL_HAVE_ONEDNN
+  const dnnl_version_t *v = dnnl_version();
+  snprintf(libraries + used, sizeof libraries - (size_t)used, "; oneDNN %d.%d.%d", v->major,
+           v->minor, v->patch);
+#else
+  (void)used;
+#endif
+  snprintf(machine, size, "unknown%s", libraries);
+  FILE *f = fopen("/proc/cpuinfo", "r");
+  while (f && fgets(line, sizeof line, f)) {
+    char *name = strncmp(line, "model name", 10) ? NULL : strchr(line, ':');
+    if (!name) continue;
+    name[strcspn(name, "\n")] = 0;
+    snprintf(machine, size, "%s%s", name + 2, libraries);
+    break;
+  }
+  if (f) fclose(f);
+}
+
+/* A file that is missing, damaged or of another machine counts as empty. */
+static json_t *read_choices(const struct sl__tuning *t) {
+  uint8_t *bytes = NULL;
+  size_t size = 0;
+  json_t *choices = NULL;
+  if (access(t->path, R_OK) == 0 && sl__file_read(t->path, 16 << 20, &bytes, &size) == SL_OK) {
+    json_t *root = json_loadb((const char *)bytes, size, 0, NULL);
+    const char *machine = json_string_value(json_object_get(root, "machine"));
+    if (machine && !strcmp(machine, t->machine)) {
+      choices = json_object_get(root, "choices");
+      choices = json_is_object(choices) ? json_incref(choices) : NULL;
+    }
+    if (!root)
+      fprintf(stderr, "starling: warning: %s is damaged; it is measured and written anew\n",
+              t->path);
+    json_decref(root);
+  }
+  free(bytes);
+  return choices ? choices : json_object();
+}
+
+enum sl_status sl__tuning_open(bool tune, struct sl__tuning **tuning) {
+  char folder[PATH_MAX - 128], host[64] = "";
+  *tuning = NULL;
+  if (!tune) return SL_OK;
+  struct sl__tuning *t = sl__alloc(1, sizeof *t, "tuning");
+  if (!t) return SL_NO_MEMORY;
+  make_folder(folder, sizeof folder);
+  gethostname(host, sizeof host - 1);
+  snprintf(t->path, sizeof t->path, "%s/starling-tuning.%s.json", folder, host);
+  name_machine(t->machine, sizeof t->machine);
+  t->choices = read_choices(t);
+  if (!t->choices) {
+    free(t);
+    return sl_fail(SL_NO_MEMORY, "no memory for the remembered implementations");
+  }
+  pthread_mutex_init(&t->mutex, NULL);
+  *tuning = t;
+  return SL_OK;
+}
+
+static enum sl_status write_choices(struct sl__tuning *t) {
+  struct sl_file *file;
+  json_t *root = json_pack("{s:s, s:O}", "machine", t->machine, "choices", t->choices);
+  char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS) : NULL;
+  json_decref(root);
+  if (!text) return sl_fail(SL_NO_MEMORY, "no memory to write %s", t->path);
+  enum sl_status status = sl__file_create(t->path, &file);
+  if (status == SL_OK) {
+    sl__file_write(file, text, strlen(text));
+    status = sl__file_commit(file, NULL);
+  }
+  free(text);
+  return status;
+}
+
+void sl__tuning_close(struct sl__tuning *t) {
+  if (!t) return;
+  if (t->changed && write_choices(t) != SL_OK)
+    fprintf(stderr, "starling: warning: what was measured is not remembered: %s\n", sl_error());
+  json_decref(t->choices);
+  pthread_mutex_destroy(&t->mutex);
+  free(t);
+}
+
+int sl__tuning_find(struct sl__tuning *t, const char *key) {
+  pthread_mutex_lock(&t->mutex);
+  json_t *value = json_object_get(t->choices, key);
+  int implementation = json_is_integer(value) ? (int)json_integer_value(value) : -1;
+  pthread_mutex_unlock(&t->mutex);
+  return implementation;
+}
+
+void sl__tuning_set(struct sl__tuning *t, const char *key, int implementation) {
+  pthread_mutex_lock(&t->mutex);
+  json_object_set_new(t->choices, key, json_integer(implementation));
+  t->changed = true;
+  pthread_mutex_unlock(&t->mutex);
+}

@@ -1,0 +1,362 @@
+/* Whole files in, whole files out: nothing is ever half-written. */
+#include "core/base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+#include <zlib.h>
+
+#include "core/base/error.h"
+
+/* What to do about a failed open, read or write; "" where errno's own text says it. */
+static const char *remedy(int error) {
+  switch (error) {
+    case ENOENT: return "; is the path right?";
+    case EACCES:
+    case EPERM:
+    case EROFS: return "; check the permissions or choose another place";
+    case ENOSPC:
+    case EDQUOT: return "; free some space or choose another place";
+    case EFBIG: return "; is there a limit on the size of files (ulimit -f)?";
+    case EISDIR: return "; name a file, not a folder";
+    default: return "";
+  }
+}
+
+static enum sl_status fail_io(const char *path, const char *what, int error) {
+  return sl_fail(SL_IO, "%s: cannot be %s: %s%s", path, what, strerror(error), remedy(error));
+}
+
+/* ---- reading ---- */
+
+static enum sl_status fail_limit(const char *path, size_t limit) {
+  return sl_fail(SL_BAD_FILE, "%s: holds more than the %zu bytes that such a file may have", path,
+                 limit);
+}
+
+/* A descriptor of a regular file. Pipes and devices are refused: they might never end. */
+static enum sl_status open_regular(const char *path, int *fd, size_t *size) {
+  struct stat info;
+  *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no waiting for a pipe's writer */
+  if (*fd < 0) return fail_io(path, "opened", errno);
+  if (fstat(*fd, &info) != 0) return fail_io(path, "read", errno);
+  if (S_ISDIR(info.st_mode)) return fail_io(path, "read", EISDIR);
+  if (!S_ISREG(info.st_mode)) return sl_fail(SL_IO, "%s: is not a regular file", path);
+  *size = (size_t)info.st_size;
+  return SL_OK;
+}
+
+/* The file as it lies there. One that shrinks meanwhile gives what is left of it. */
+static enum sl_status read_plain(const char *path, size_t limit, uint8_t **bytes, size_t *size) {
+  enum sl_status status;
+  uint8_t *block = NULL;
+  size_t filled = 0, length = 0;
+  int fd = -1;
+  SL_TRY(open_regular(path, &fd, &length));
+  if (length > limit) SL_TRY(fail_limit(path, limit));
+  block = sl__alloc(length, 1, path);
+  if (!block) SL_TRY(SL_NO_MEMORY);
+  while (filled < length) {
+    ssize_t got = read(fd, block + filled, length - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) SL_TRY(fail_io(path, "read", errno));
+    if (got == 0) break;
+    filled += (size_t)got;
+  }
+  *bytes = block;
+  *size = filled;
+  block = NULL;
+out:
+  free(block);
+  if (fd >= 0) close(fd);
+  return status;
+}
+
+/* RFC 1952: two bytes of identification, 8 for deflate, three reserved flags that are 0. */
+static bool is_gzip(const uint8_t *bytes, size_t size) {
+  return size >= 4 && bytes[0] == 0x1f && bytes[1] == 0x8b && bytes[2] == 8 && bytes[3] < 0x20;
+}
+
+static void *zlib_alloc(void *unused, unsigned count, unsigned size) {
+  (void)unused;
+  return sl__alloc(count, size, "unpacking");
+}
+
+static void zlib_free(void *unused, void *block) {
+  (void)unused;
+  free(block);
+}
+
+struct unpacked {
+  uint8_t *bytes;
+  size_t size, capacity;
+};
+
+/* Room for more, but never for more than limit + 1 bytes: the one byte above shows the excess. */
+static enum sl_status make_room(struct unpacked *to, size_t limit) {
+  size_t capacity = to->capacity < 32768 ? 65536 : to->capacity * 2;
+  if (capacity > limit) capacity = limit + 1;
+  uint8_t *grown = sl__realloc(to->bytes, capacity, 1, "an unpacked file");
+  if (!grown) return SL_NO_MEMORY;
+  to->bytes = grown;
+  to->capacity = capacity;
+  return SL_OK;
+}
+
+/* One call of inflate, on pieces that fit zlib's 32-bit counts. */
+static int inflate_piece(z_stream *stream, const uint8_t **from, size_t *left,
+                         struct unpacked *to) {
+  size_t room = to->capacity - to->size;
+  unsigned in = *left < UINT_MAX ? (unsigned)*left : UINT_MAX;
+  unsigned out = room < UINT_MAX ? (unsigned)room : UINT_MAX;
+  stream->next_in = (uint8_t *)*from;
+  stream->avail_in = in;
+  stream->next_out = to->bytes + to->size;
+  stream->avail_out = out;
+  int result = inflate(stream, Z_NO_FLUSH);
+  *from += in - stream->avail_in;
+  *left -= in - stream->avail_in;
+  to->size += out - stream->avail_out;
+  return result;
+}
+
+/* Every member of a gzip file, one after the other, as gunzip does. */
+static enum sl_status inflate_all(const char *path, z_stream *stream, const uint8_t *from,
+                                  size_t left, size_t limit, struct unpacked *to) {
+  for (;;) {
+    if (to->size == to->capacity) {
+      enum sl_status status = make_room(to, limit);
+      if (status != SL_OK) return status;
+    }
+    int result = inflate_piece(stream, &from, &left, to);
+    if (to->size > limit) return fail_limit(path, limit);
+    if (result == Z_STREAM_END) {
+      if (left == 0) return SL_OK;
+      if (!is_gzip(from, left))
+        return sl_fail(SL_BAD_FILE, "%s: %zu bytes too many after the gzip data", path, left);
+      inflateReset(stream);
+    } else if (result == Z_MEM_ERROR) {
+      return SL_NO_MEMORY;
+    } else if (result != Z_OK && result != Z_BUF_ERROR) {
+      return sl_fail(SL_BAD_FILE, "%s: the gzip data are damaged (%s); fetch the file again", path,
+                     stream->msg ? stream->msg : "no detail");
+    } else if (left == 0 && to->size < to->capacity) {
+      return sl_fail(SL_BAD_FILE, "%s: the gzip data are cut short; was the download complete?",
+                     path);
+    }
+  }
+}
+
+static enum sl_status gunzip(const char *path, const uint8_t *packed, size_t packed_size,
+                             size_t limit, uint8_t **bytes, size_t *size) {
+  struct unpacked to = {0};
+  z_stream stream = {.zalloc = zlib_alloc, .zfree = zlib_free};
+  if (inflateInit2(&stream, 15 + 16) != Z_OK) return SL_NO_MEMORY;
+  enum sl_status status = inflate_all(path, &stream, packed, packed_size, limit, &to);
+  inflateEnd(&stream);
+  if (status != SL_OK) {
+    free(to.bytes);
+    return status;
+  }
+  *bytes = to.bytes;
+  *size = to.size;
+  return SL_OK;
+}
+
+enum sl_status sl__file_read(const char *path, size_t limit, uint8_t **bytes, size_t *size) {
+  uint8_t *packed = NULL;
+  size_t packed_size = 0;
+  if (limit == SIZE_MAX) limit--; /* limit + 1 must not wrap */
+  enum sl_status status = read_plain(path, limit, &packed, &packed_size);
+  if (status != SL_OK) return status;
+  if (!is_gzip(packed, packed_size)) {
+    *bytes = packed;
+    *size = packed_size;
+    return SL_OK;
+  }
+  status = gunzip(path, packed, packed_size, limit, bytes, size);
+  free(packed);
+  return status;
+}
+
+/* ---- writing ---- */
+
+struct sl_file {
+  char *path;  /* where the file goes */
+  char *aside; /* where it is until then */
+  FILE *stream;
+  int error; /* errno of the first write that failed */
+  XXH64_state_t *hash;
+  uint64_t bytes;
+};
+
+static void file_free(struct sl_file *file) {
+  if (file->stream) fclose(file->stream);
+  XXH64_freeState(file->hash);
+  free(file->path);
+  free(file->aside);
+  free(file);
+}
+
+/* Where the bytes really go: a symbolic link stays one. A folder or a device is never replaced. */
+static enum sl_status find_target(const char *path, char **target) {
+  struct stat info;
+  if (stat(path, &info) != 0) {
+    *target = sl__strdup(path);
+    return *target ? SL_OK : SL_NO_MEMORY;
+  }
+  if (S_ISDIR(info.st_mode)) return fail_io(path, "written", EISDIR);
+  if (!S_ISREG(info.st_mode))
+    return sl_fail(SL_IO, "%s: is not a regular file and will not be replaced", path);
+  if (access(path, W_OK) != 0) return fail_io(path, "written", errno);
+  char resolved[PATH_MAX];
+  if (!realpath(path, resolved)) return fail_io(path, "written", errno);
+  *target = sl__strdup(resolved);
+  return *target ? SL_OK : SL_NO_MEMORY;
+}
+
+/* open() instead of mkstemp(), whose files only their owner may read. */
+static enum sl_status open_aside(struct sl_file *file) {
+  size_t size = strlen(file->path) + 8;
+  file->aside = sl__alloc(size, 1, "a file name");
+  if (!file->aside) return SL_NO_MEMORY;
+  for (unsigned attempt = 0;; attempt++) {
+    unsigned number = ((unsigned)getpid() * 2654435761u + attempt * 40503u) & 0xffffff;
+    snprintf(file->aside, size, "%s.%06x", file->path, number);
+    int fd = open(file->aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0 && errno == EEXIST && attempt < 1000) continue;
+    if (fd < 0 && errno == ENOENT)
+      return sl_fail(SL_IO, "%s: cannot be written: its folder does not exist; make it first",
+                     file->path);
+    if (fd < 0) return fail_io(file->path, "written", errno);
+    file->stream = fdopen(fd, "wb");
+    if (file->stream) return SL_OK;
+    close(fd);
+    unlink(file->aside);
+    return fail_io(file->path, "written", errno);
+  }
+}
+
+static enum sl_status new_hash(XXH64_state_t **hash) {
+  *hash = XXH64_createState();
+  if (!*hash) return sl_fail(SL_NO_MEMORY, "no memory for a checksum");
+  XXH64_reset(*hash, 0);
+  return SL_OK;
+}
+
+enum sl_status sl__file_create(const char *path, struct sl_file **result) {
+  enum sl_status status;
+  struct sl_file *file = sl__alloc(1, sizeof *file, "a file");
+  if (!file) return SL_NO_MEMORY;
+  SL_TRY(new_hash(&file->hash));
+  SL_TRY(find_target(path, &file->path));
+  SL_TRY(open_aside(file));
+  *result = file;
+  return SL_OK;
+out:
+  file_free(file);
+  return status;
+}
+
+void sl__file_write(struct sl_file *file, const void *bytes, size_t size) {
+  if (file->error || size == 0) return;
+  errno = 0;
+  if (fwrite(bytes, 1, size, file->stream) != size) file->error = errno ? errno : EIO;
+  XXH64_update(file->hash, bytes, size);
+  file->bytes += size;
+}
+
+/* The new name itself must survive a power cut. */
+static int sync_folder_of(const char *path) {
+  char folder[PATH_MAX];
+  const char *slash = strrchr(path, '/');
+  size_t length = slash ? (size_t)(slash - path) : 1;
+  if (slash == path) length = 1; /* a file in the root */
+  if (length >= sizeof folder) return ENAMETOOLONG;
+  memcpy(folder, slash ? path : ".", length);
+  folder[length] = '\0';
+  int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), error = 0;
+  /* a folder that may be written but not read, or a file system without this call: nothing to do */
+  if (fd < 0) return 0;
+  if (fsync(fd) != 0 && errno != EINVAL && errno != EBADF) error = errno;
+  close(fd);
+  return error;
+}
+
+/* Everything to the disk; errno's value, or 0. */
+static int flush_to_disk(struct sl_file *file) {
+  int error = file->error;
+  if (!error && (fflush(file->stream) != 0 || fsync(fileno(file->stream)) != 0)) error = errno;
+  if (fclose(file->stream) != 0 && !error) error = errno;
+  file->stream = NULL;
+  return error;
+}
+
+enum sl_status sl__file_commit(struct sl_file *file, struct sl__file_sum *sum) {
+  enum sl_status status = SL_OK;
+  int error = flush_to_disk(file);
+  if (!error && rename(file->aside, file->path) != 0) error = errno;
+  if (error)
+    unlink(file->aside);
+  else
+    error = sync_folder_of(file->path);
+  if (error) status = fail_io(file->path, "written", error);
+  if (sum) *sum = (struct sl__file_sum){file->bytes, XXH64_digest(file->hash)};
+  file_free(file);
+  return status;
+}
+
+void sl__file_abandon(struct sl_file *file) {
+  if (!file) return;
+  unlink(file->aside);
+  file_free(file);
+}
+
+/* ---- for programs ---- */
+
+enum sl_status sl_file_write(const char *path, const void *bytes, size_t size) {
+  struct sl_file *file;
+  enum sl_status status = sl__file_create(path, &file);
+  if (status != SL_OK) return status;
+  sl__file_write(file, bytes, size);
+  return sl__file_commit(file, NULL);
+}
+
+/* From where fd stands to its end; errno's value, or 0. */
+static int sum_up(int fd, XXH64_state_t *hash, uint64_t *bytes) {
+  static const size_t most = 1 << 20;
+  char *block = malloc(most);
+  if (!block) return ENOMEM;
+  ssize_t got;
+  while ((got = read(fd, block, most)) > 0 || (got < 0 && errno == EINTR)) {
+    if (got < 0) continue;
+    XXH64_update(hash, block, (size_t)got);
+    *bytes += (uint64_t)got;
+  }
+  int error = got < 0 ? errno : 0;
+  free(block);
+  return error;
+}
+
+enum sl_status sl_file_sum(const char *path, uint64_t *bytes, uint64_t *xxh64) {
+  enum sl_status status;
+  XXH64_state_t *hash = NULL;
+  size_t size;
+  int fd = -1;
+  *bytes = *xxh64 = 0;
+  SL_TRY(open_regular(path, &fd, &size));
+  SL_TRY(new_hash(&hash));
+  int error = sum_up(fd, hash, bytes);
+  if (error) SL_TRY(fail_io(path, "read", error));
+  *xxh64 = XXH64_digest(hash);
+out:
+  XXH64_freeState(hash);
+  if (fd >= 0) close(fd);
+  return status;
+}

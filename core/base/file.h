@@ -1,0 +1,25 @@
+/* Whole files in, whole files out: nothing is ever half-written. */
+#ifndef SL_CORE_BASE_FILE_H
+#define SL_CORE_BASE_FILE_H
+
+#include <starling/base.h>
+
+/* The whole file, plain or gzip (by its first bytes), into *bytes (free() it), *size. limit bounds
+ * the unpacked size, against a file that would fill the memory: SL_BAD_FILE above it. */
+enum sl_status sl__file_read(const char *path, size_t limit, uint8_t **bytes, size_t *size);
+
+/* What was written, as far as the program knows: its length and the XXH64 (seed 0) of its bytes. */
+struct sl__file_sum {
+  uint64_t bytes, xxh64;
+};
+
+/* A file being written aside (path.XXXXXX in the same folder). commit does fsync, rename and fsync
+ * of the folder; abandon removes it. Errors of write are kept and reported by commit. */
+struct sl_file;
+enum sl_status sl__file_create(const char *path, struct sl_file **file);
+void sl__file_write(struct sl_file *file, const void *bytes, size_t size);
+/* Frees file in any case. sum may be NULL. */
+enum sl_status sl__file_commit(struct sl_file *file, struct sl__file_sum *sum);
+void sl__file_abandon(struct sl_file *file); /* NULL is legal */
+
+#endif

@@ -1,0 +1,19 @@
+/* Colours of layers in traces: the same for StarPU's own files (ViTE) and for starling-trace. */
+#ifndef SL_CORE_BASE_PALETTE_H
+#define SL_CORE_BASE_PALETTE_H
+
+/* What of a layer's work a task is. */
+enum sl__work { SL_WORK_FORWARD, SL_WORK_BACKWARD_DATA, SL_WORK_BACKWARD_WEIGHT, SL_WORK_UPDATE };
+
+/* 0xrrggbb: the hue by the layer, the darker the later in a step. Light enough for black text
+ * forwards, dark enough for white text from backward-weight on. */
+static inline unsigned sl__layer_colour(int layer, enum sl__work work) {
+  static const unsigned hues[] = {0x6cb6f0, 0xf2ae49, 0x54c9a0, 0xea8fbf, 0xd6c93a, 0xa795ee,
+                                  0xf28a6a, 0x5cc8d8, 0xa6c96a, 0xc79a7b, 0xf0a0a0, 0x9fb0c0};
+  static const unsigned shares[] = {100, 80, 60, 42}; /* percent of the light, by enum sl__work */
+  unsigned hue = hues[(unsigned)layer % (sizeof hues / sizeof *hues)], share = shares[work];
+  return (hue >> 16 & 255) * share / 100 << 16 | (hue >> 8 & 255) * share / 100 << 8 |
+         (hue & 255) * share / 100;
+}
+
+#endif

@@ -1,0 +1,319 @@
+#include "core/memory/admission.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/base/clock.h"
+#include "core/base/error.h"
+#include "core/memory/limits.h"
+#include "core/net/net.h"
+#include "core/memory/watchdog.h"
+#include "core/memory/swap.h"
+#include "core/runtime/wait.h"
+
+/* What the tasks under way have of a tensor; all fields under the list's mutex. */
+struct sl__hold {
+  int tasks, users; /* tasks under way that touch it; those, and the tensor itself */
+  size_t bytes;
+};
+
+enum sl_status sl__active_open(struct sl_context *context, bool watched) {
+  size_t limit = sl__memory_limit(context->memory);
+  pthread_condattr_t attributes;
+  if (!limit && !watched) return SL_OK;
+  struct sl__active *a = sl__alloc(1, sizeof *a, "the tasks under way");
+  if (!a) return SL_NO_MEMORY;
+  a->context = context;
+  a->limit = limit;
+  pthread_mutex_init(&a->mutex, NULL);
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(&a->ended, &attributes);
+  pthread_condattr_destroy(&attributes);
+  context->active = a;
+  return SL_OK;
+}
+
+void sl__active_close(struct sl_context *context) {
+  struct sl__active *a = context->active;
+  if (!a) return;
+  pthread_cond_destroy(&a->ended);
+  pthread_mutex_destroy(&a->mutex);
+  free(a);
+  context->active = NULL;
+}
+
+/* ---- what tasks hold ---- */
+
+static struct sl_tensor *root_of(struct sl_tensor *tensor) {
+  while (tensor->whole) tensor = tensor->whole;
+  return tensor;
+}
+
+static void hold_release(struct sl__hold *hold) {
+  if (hold && !--hold->users) free(hold);
+}
+
+/* NULL for what has its home in main memory, which is there in any case. */
+static bool find_hold(struct sl_tensor *tensor, struct sl__hold **hold) {
+  struct sl_tensor *root = root_of(tensor);
+  *hold = NULL;
+  if (root->host) return true;
+  if (!root->hold) {
+    root->hold = sl__alloc(1, sizeof *root->hold, "a task's memory");
+    if (!root->hold) return false;
+    *root->hold = (struct sl__hold){.users = 1, .bytes = root->capacity};
+  }
+  root->hold->users++;
+  *hold = root->hold;
+  return true;
+}
+
+static void take(struct sl__active *a, struct sl__active_task *t) {
+  for (int i = 0; i < t->count; i++)
+    if (t->hold[i] && !t->hold[i]->tasks++) a->held += t->hold[i]->bytes;
+  a->held += t->scratch;
+}
+
+static void give_back(struct sl__active *a, struct sl__active_task *t) {
+  for (int i = 0; i < t->count; i++)
+    if (t->hold[i] && !--t->hold[i]->tasks) a->held -= t->hold[i]->bytes;
+  a->held -= t->scratch;
+}
+
+/* ---- in and out ---- */
+
+static void note_peak(struct sl__active *a) {
+  size_t used = starpu_memory_get_used(STARPU_MAIN_RAM);
+  if (!sl__memory_swaps(a->context->memory)) used += a->fixed;
+  if (used > a->peak) a->peak = used;
+}
+
+size_t sl__active_peak(const struct sl_context *context) {
+  return context->active ? context->active->peak : 0;
+}
+
+static void enter(struct sl__active *a, struct sl__active_task *t) {
+  t->previous = a->last;
+  *(a->last ? &a->last->next : &a->first) = t;
+  a->last = t;
+  a->count++;
+  a->computing += !t->is_message;
+  a->promised += t->fresh;
+  if (a->limit) note_peak(a);
+}
+
+static void leave(struct sl__active *a, struct sl__active_task *t) {
+  *(t->previous ? &t->previous->next : &a->first) = t->next;
+  *(t->next ? &t->next->previous : &a->last) = t->previous;
+  a->count--;
+  a->computing -= !t->is_message;
+  a->promised -= t->fresh;
+  give_back(a, t);
+  if (a->limit) note_peak(a);
+}
+
+static void task_free(struct sl__active_task *t) {
+  for (int i = 0; i < t->count; i++) hold_release(t->hold[i]);
+  free(t);
+}
+
+/* StarPU has let go of the task's tensors already. */
+static void ended(void *argument) {
+  struct sl__active_task *t = argument;
+  struct sl__active *a = t->list;
+  pthread_mutex_lock(&a->mutex);
+  leave(a, t);
+  task_free(t);
+  a->ends++;
+  pthread_cond_broadcast(&a->ended);
+  pthread_mutex_unlock(&a->mutex);
+}
+
+void sl__active_withdraw(struct starpu_task *task) {
+  if (task->epilogue_callback_func == ended) ended(task->epilogue_callback_arg);
+  task->epilogue_callback_func = NULL;
+}
+
+void sl__active_fix(struct sl_context *context, int64_t bytes) {
+  struct sl__active *a = context->active;
+  if (!a) return;
+  pthread_mutex_lock(&a->mutex);
+  a->fixed += (size_t)bytes;
+  pthread_mutex_unlock(&a->mutex);
+}
+
+void sl__active_forget(struct sl_tensor *tensor) {
+  struct sl__active *a = tensor->context->active;
+  if (!a || !tensor->hold) return;
+  pthread_mutex_lock(&a->mutex);
+  hold_release(tensor->hold);
+  tensor->hold = NULL;
+  pthread_mutex_unlock(&a->mutex);
+}
+
+bool sl__active_task_is_running(const struct sl__active_task *t) {
+  return __atomic_load_n(&t->task->status, __ATOMIC_RELAXED) == STARPU_TASK_RUNNING;
+}
+
+bool sl__active_is_running(struct sl__active *a) {
+  bool running = false;
+  pthread_mutex_lock(&a->mutex);
+  for (const struct sl__active_task *t = a->first; t && !running; t = t->next)
+    running = !t->is_message && sl__active_task_is_running(t);
+  pthread_mutex_unlock(&a->mutex);
+  return running;
+}
+
+/* ---- is there room? ---- */
+
+/* The same tensor as an earlier one of the task's? */
+static bool is_again(const struct sl__active_task *t, int i) {
+  for (int k = 0; k < i; k++)
+    if (t->hold[k] == t->hold[i]) return true;
+  return false;
+}
+
+/* What StarPU has still to allocate for a task in main memory, at most. */
+static size_t fresh_bytes(const struct sl__active_task *t, int count,
+                          struct sl_tensor *const *tensors) {
+  size_t bytes = t->scratch;
+  for (int i = 0; i < count; i++)
+    if (t->hold[i] && !is_again(t, i) &&
+        !starpu_data_test_if_allocated_on_node(tensors[i]->handle, STARPU_MAIN_RAM))
+      bytes += t->hold[i]->bytes;
+  return bytes;
+}
+
+static void note_fresh(const struct sl__active *a, struct sl__active_task *t, int count,
+                       struct sl_tensor *const *tensors) {
+  if (a->limit && !sl__memory_swaps(a->context->memory)) t->fresh = fresh_bytes(t, count, tensors);
+}
+
+/* With a swap folder all that no task under way touches can leave; without one nothing can. */
+static size_t needed(const struct sl__active *a, const struct sl__active_task *t) {
+  if (sl__memory_swaps(a->context->memory)) return a->held + a->fixed;
+  return starpu_memory_get_used(STARPU_MAIN_RAM) + a->fixed + a->promised + t->fresh;
+}
+
+static bool has_room(const struct sl__active *a, const struct sl__active_task *t) {
+  return !a->limit || t->is_message || !t->count || needed(a, t) <= a->limit;
+}
+
+static void wait_for_an_end(struct sl__active *a) {
+  struct timespec until;
+  clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_nsec += 20000000;
+  until.tv_sec += until.tv_nsec / 1000000000;
+  until.tv_nsec %= 1000000000;
+  pthread_cond_timedwait(&a->ended, &a->mutex, &until);
+}
+
+/* Who runs tasks, or lets them go on, must not wait for them. */
+static bool may_wait(void) { return starpu_worker_get_id() < 0; }
+
+/* need: bytes */
+static enum sl_status refuse(const struct sl__active *a, const struct sl__active_task *t,
+                             size_t need) {
+  if (sl__memory_swaps(a->context->memory))
+    return sl_fail(
+        SL_NO_MEMORY,
+        "%s (layer %s) needs %.1f MB of main memory at once, but the limit is %.1f MB; "
+        "raise it (this task alone takes cpu=%zuM), or take a smaller batch or more microbatches",
+        t->operation, t->layer, (double)need / 1e6, (double)a->limit / 1e6,
+        (need + (1 << 20) - 1) >> 20);
+  return sl_fail(
+      SL_NO_MEMORY,
+      "%s (layer %s): main memory's limit of %.1f MB is used up, %.1f MB would be needed "
+      "by now; raise it, or name a swap folder (--swap) for what does not fit",
+      t->operation, t->layer, (double)a->limit / 1e6, (double)need / 1e6);
+}
+
+/* What its own tensors take, and those that never leave. */
+static size_t own_bytes(const struct sl__active *a, const struct sl__active_task *t) {
+  size_t bytes = t->scratch + a->fixed;
+  for (int i = 0; i < t->count; i++)
+    if (t->hold[i] && !is_again(t, i)) bytes += t->hold[i]->bytes;
+  return bytes;
+}
+
+/* The mutex is held. Tasks that wait for messages may wait for what this rank has still to send: so
+ * where ranks are there, nobody is kept out for ever. */
+static enum sl_status wait_for_room(struct sl__active *a, struct sl__active_task *t, int count,
+                                    struct sl_tensor *const *tensors) {
+  const double grace = 0.5, patience = 2; /* StarPU frees what was invalidated a little later */
+  double begun = sl__seconds(), moved = begun;
+  uint64_t ends = a->ends;
+  enum sl_status status = SL_OK;
+  while (!has_room(a, t) && status == SL_OK && may_wait()) {
+    give_back(a, t);
+    wait_for_an_end(a);
+    pthread_mutex_unlock(&a->mutex);
+    status = sl__wait_check(a->context);
+    pthread_mutex_lock(&a->mutex);
+    take(a, t);
+    note_fresh(a, t, count, tensors); /* others have allocated some of it meanwhile */
+    if (a->ends != ends || a->computing) begun = sl__seconds();
+    if (a->ends != ends) moved = sl__seconds();
+    ends = a->ends;
+    if (status != SL_OK || has_room(a, t)) break;
+    /* messages under way give their memory back when they have come */
+    bool is_quiet = !a->count && !(a->context->net && sl__net_posts(a->context->net) > 0);
+    if (is_quiet && sl__seconds() - begun > grace) return refuse(a, t, needed(a, t));
+    if (a->context->net && sl__seconds() - moved > patience) break;
+  }
+  return status;
+}
+
+static struct sl__active_task *task_new(const struct sl__op *op, const struct sl__launch *launch,
+                                        int count, struct sl_tensor *const *tensors) {
+  struct sl__active_task *t =
+      sl__alloc(1, sizeof *t + (size_t)count * sizeof *t->hold, "a task under way");
+  const char *modes = sl__modes(op, launch);
+  bool found = true;
+  if (!t) return NULL;
+  t->operation = op->codelet.name;
+  t->layer = launch->name ? launch->name : "-";
+  t->is_message = !strcmp(t->operation, "send") || !strcmp(t->operation, "receive");
+  for (int i = 0; i < count && found; i++) {
+    bool scratch = sl__access(*modes) == 's';
+    if (scratch) t->scratch += tensors[i]->capacity;
+    if (!scratch) found = find_hold(tensors[i], &t->hold[i]);
+    t->count = i + 1;
+    modes = sl__next_mode(modes);
+  }
+  if (found) return t;
+  task_free(t);
+  return NULL;
+}
+
+enum sl_status sl__active_admit(struct sl_context *context, struct starpu_task *task,
+                                const struct sl__op *op, const struct sl__launch *launch, int count,
+                                struct sl_tensor *const *tensors) {
+  struct sl__active *a = context->active;
+  if (!a) return SL_OK;
+  pthread_mutex_lock(&a->mutex);
+  struct sl__active_task *t = task_new(op, launch, count, tensors);
+  enum sl_status status = t ? SL_OK : SL_NO_MEMORY;
+  if (t) {
+    t->list = a;
+    t->task = task;
+    take(a, t);
+    note_fresh(a, t, count, tensors);
+    /* what can never be is said at once */
+    size_t need = own_bytes(a, t);
+    if (a->limit && !t->is_message && need > a->limit) status = refuse(a, t, need);
+    if (status == SL_OK) status = wait_for_room(a, t, count, tensors);
+    if (status == SL_OK) enter(a, t);
+  }
+  if (t && status != SL_OK) {
+    give_back(a, t);
+    task_free(t);
+  }
+  pthread_mutex_unlock(&a->mutex);
+  if (status != SL_OK) return status;
+  task->epilogue_callback_func = ended;
+  task->epilogue_callback_arg = t;
+  return SL_OK;
+}

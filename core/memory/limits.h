@@ -1,0 +1,26 @@
+/* Limits to StarPU's memory, which it learns from its environment before it starts, and the swap
+ * folder behind main memory. */
+#ifndef SL_CORE_MEMORY_LIMITS_H
+#define SL_CORE_MEMORY_LIMITS_H
+
+#include "core/runtime/context.h"
+
+/* Before StarPU starts: read the options and tell it by its environment. SL_BAD_ARGUMENT for a
+ * malformed list, or where the environment says something else; SL_IO and SL_NO_MEMORY of the swap
+ * folder. */
+enum sl_status sl__memory_begin(const struct sl_context_options *options,
+                                struct sl__memory **memory);
+
+/* StarPU runs: hang the swap folder on. memory may be NULL. */
+enum sl_status sl__memory_open(struct sl__memory *memory);
+
+/* StarPU has ended: the environment is as it was. NULL is legal. */
+void sl__memory_close(struct sl__memory *memory);
+
+/* Main memory's limit, bytes; 0: there is none. memory may be NULL. */
+size_t sl__memory_limit(const struct sl__memory *memory);
+
+/* Is there a swap folder, so that tensors must be StarPU's to move? */
+bool sl__memory_swaps(const struct sl__memory *memory);
+
+#endif

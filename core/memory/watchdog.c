@@ -1,0 +1,214 @@
+#include "core/memory/watchdog.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/memory/admission.h"
+#include "core/base/clock.h"
+#include "core/base/error.h"
+#include "core/runtime/log.h"
+#include "core/net/net.h"
+#include "core/memory/swap.h"
+
+struct sl__stall {
+  struct sl_context *context;
+  pthread_t thread;
+  pthread_mutex_t mutex;
+  pthread_cond_t wake;
+  double timeout, step; /* seconds; between two looks */
+  bool closing, stalled;
+  uint64_t ends;   /* tasks ended when last looked */
+  double moved;    /* seconds: when one was last seen to */
+  double looked;   /* the last time */
+  int64_t swapped; /* as sl__swap_moved said */
+  char why[700];
+};
+
+enum sl_status sl__stall_check(struct sl__stall *s) {
+  if (!s) return SL_OK;
+  pthread_mutex_lock(&s->mutex);
+  enum sl_status status = s->stalled ? sl_fail(SL_STALLED, "%s", s->why) : SL_OK;
+  pthread_mutex_unlock(&s->mutex);
+  return status;
+}
+
+void sl__stall_waits(struct sl_context *context, bool waits) {
+  struct sl__active *a = context->active;
+  if (!a) return;
+  pthread_mutex_lock(&a->mutex);
+  a->fetching_since = waits ? sl__seconds() : 0;
+  pthread_mutex_unlock(&a->mutex);
+}
+
+/* ---- what waits for what; the list's mutex is held ---- */
+
+static bool writes(const struct starpu_task *task, starpu_data_handle_t handle) {
+  for (unsigned i = 0; i < STARPU_TASK_GET_NBUFFERS(task); i++)
+    if (STARPU_TASK_GET_HANDLE(task, i) == handle && STARPU_TASK_GET_MODE(task, i) & STARPU_W)
+      return true;
+  return false;
+}
+
+/* The last one before it that one of both keeps from running at the same time; NULL: none. */
+static const struct sl__active_task *awaited(const struct sl__active_task *t) {
+  for (const struct sl__active_task *p = t->previous; p; p = p->previous) {
+    for (unsigned i = 0; i < STARPU_TASK_GET_NBUFFERS(t->task); i++)
+      if (writes(p->task, STARPU_TASK_GET_HANDLE(t->task, i))) return p;
+    for (unsigned i = 0; i < STARPU_TASK_GET_NBUFFERS(p->task); i++)
+      if (writes(t->task, STARPU_TASK_GET_HANDLE(p->task, i))) return p;
+  }
+  return NULL;
+}
+
+static void tell_task(struct sl_context *c, const struct sl__active_task *t) {
+  const struct sl__active_task *before = awaited(t);
+  if (before)
+    sl__log(c, SL_LOG_WARNING, "  %s (layer %s) waits for %s (layer %s)", t->operation, t->layer,
+            before->operation, before->layer);
+  else if (__atomic_load_n(&t->task->status, __ATOMIC_RELAXED) != STARPU_TASK_READY)
+    sl__log(c, SL_LOG_WARNING, "  %s (layer %s) waits for something that is no task of ours",
+            t->operation, t->layer);
+  else
+    sl__log(c, SL_LOG_WARNING,
+            "  %s (layer %s) could run: its worker waits for memory, or has no turn", t->operation,
+            t->layer);
+}
+
+static void tell_memory(struct sl_context *c) {
+  for (unsigned node = 0; node < starpu_memory_nodes_get_count(); node++) {
+    char name[32];
+    starpu_ssize_t total = starpu_memory_get_total(node);
+    starpu_memory_node_get_name(node, name, sizeof name);
+    if (total > 0)
+      sl__log(c, SL_LOG_WARNING, "  memory of %s: %.1f of %.1f MB in use", name,
+              (double)starpu_memory_get_used(node) / 1e6, (double)total / 1e6);
+  }
+}
+
+static void tell(struct sl__stall *s, const struct sl__active *a) {
+  const int most = 8;
+  int told = 0;
+  sl__log(s->context, SL_LOG_WARNING,
+          "no task has ended for %.0f s, and none runs: %d tasks are under way, %d of them ready; "
+          "the oldest ones:",
+          sl__seconds() - s->moved, a->count, starpu_task_nready());
+  for (const struct sl__active_task *t = a->first; t && told < most; t = t->next, told++)
+    tell_task(s->context, t);
+  if (a->fetching_since > 0)
+    sl__log(s->context, SL_LOG_WARNING, "  the main thread waits for a tensor for %.0f s",
+            sl__seconds() - a->fetching_since);
+  tell_memory(s->context);
+}
+
+/* ---- looking ---- */
+
+static void warn_of_long_ones(struct sl__stall *s, struct sl__active *a, double now) {
+  for (struct sl__active_task *t = a->first; t; t = t->next) {
+    if (t->told || !sl__active_task_is_running(t)) continue;
+    t->told = true;
+    sl__log(s->context, SL_LOG_WARNING,
+            "%s (layer %s) runs, but no task has ended for %.0f s; waiting on", t->operation,
+            t->layer, now - s->moved);
+  }
+}
+
+static bool has_one(const struct sl__active *a, bool (*is)(const struct sl__active_task *)) {
+  for (const struct sl__active_task *t = a->first; t; t = t->next)
+    if (is(t)) return true;
+  return false;
+}
+
+static bool is_message(const struct sl__active_task *t) { return t->is_message; }
+
+/* The list's mutex is held. */
+static bool is_stalled(struct sl__stall *s, struct sl__active *a, double now) {
+  struct sl__net *net = s->context->net;
+  bool idle = !a->count && !(a->fetching_since > 0);
+  /* this very thread stood still, too: a stopped process, or a paused machine */
+  bool paused = now - s->looked > 3 * s->step + 1;
+  int64_t swapped = sl__swap_moved();
+  s->looked = now;
+  if (a->ends != s->ends || idle || paused || swapped != s->swapped) {
+    s->swapped = swapped;
+    s->ends = a->ends;
+    s->moved = now;
+  }
+  /* a wait that began a moment ago is none of what was before it */
+  if (!a->count && a->fetching_since > s->moved) s->moved = a->fetching_since;
+  if (now - s->moved < s->timeout || s->context->abandoned) return false;
+  if (has_one(a, is_message) || (net && sl__net_posts(net) > 0)) return false;
+  if (!has_one(a, sl__active_task_is_running)) return true;
+  warn_of_long_ones(s, a, now);
+  return false;
+}
+
+static void look(struct sl__stall *s) {
+  struct sl__active *a = s->context->active;
+  pthread_mutex_lock(&a->mutex);
+  bool stalled = is_stalled(s, a, sl__seconds());
+  if (stalled) tell(s, a);
+  const char *limit = a->limit ? "raise the memory limit, or take a smaller batch or more "
+                                 "microbatches, or fewer workers (STARPU_NCPU)"
+                               : "is a memory full? the lines above say more";
+  pthread_mutex_lock(&s->mutex);
+  if (stalled)
+    snprintf(s->why, sizeof s->why,
+             "stalled: no task has ended for %.0f s and none runs, %d are under way; %s",
+             sl__seconds() - s->moved, a->count, limit);
+  s->stalled = stalled;
+  pthread_mutex_unlock(&s->mutex);
+  pthread_cond_broadcast(&a->ended);
+  pthread_mutex_unlock(&a->mutex);
+}
+
+static void *watch(void *argument) {
+  struct sl__stall *s = argument;
+  pthread_mutex_lock(&s->mutex);
+  while (!s->closing && !s->stalled) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += (long)(1e9 * s->step);
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&s->wake, &s->mutex, &until);
+    if (s->closing) break;
+    pthread_mutex_unlock(&s->mutex);
+    look(s);
+    pthread_mutex_lock(&s->mutex);
+  }
+  pthread_mutex_unlock(&s->mutex);
+  return NULL;
+}
+
+enum sl_status sl__stall_open(struct sl_context *context, double timeout) {
+  struct sl__stall *s = sl__alloc(1, sizeof *s, "the watch over stalls");
+  if (!s) return SL_NO_MEMORY;
+  s->context = context;
+  s->timeout = timeout;
+  s->step = timeout / 8 < 1 ? timeout / 8 : 1;
+  s->moved = s->looked = sl__seconds();
+  pthread_mutex_init(&s->mutex, NULL);
+  pthread_cond_init(&s->wake, NULL);
+  if (pthread_create(&s->thread, NULL, watch, s)) {
+    pthread_cond_destroy(&s->wake);
+    pthread_mutex_destroy(&s->mutex);
+    free(s);
+    return sl_fail(SL_NO_MEMORY, "the watch over stalls: no thread can be started");
+  }
+  context->stall = s;
+  return SL_OK;
+}
+
+void sl__stall_close(struct sl__stall *s) {
+  if (!s) return;
+  pthread_mutex_lock(&s->mutex);
+  s->closing = true;
+  pthread_cond_signal(&s->wake);
+  pthread_mutex_unlock(&s->mutex);
+  pthread_join(s->thread, NULL);
+  pthread_cond_destroy(&s->wake);
+  pthread_mutex_destroy(&s->mutex);
+  free(s);
+}

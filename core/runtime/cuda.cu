@@ -1,0 +1,183 @@
+#define SL_CUDA_SOURCE
+#include "core/runtime/cuda.h"
+
+#include <starpu_cuda.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern "C" {
+#include "core/base/error.h"
+}
+
+/* Kernels are handed no pointer of ours, so this cannot live in the context; StarPU, too, is one a
+ * process. Each entry is its worker's alone. */
+static struct sl__cuda workers[STARPU_NMAXWORKERS];
+/* The first failure while opening; written by workers in turn. */
+static enum sl_status opening_status;
+static char opening[640];
+
+struct sl__cuda *sl__cuda_here(void) {
+  return &workers[starpu_worker_get_id()];
+}
+
+static __global__ void probe(int *answer) { *answer = 1; }
+
+static void fail_opening(enum sl_status status, const char *what, const char *why) {
+  if (*opening) return;
+  opening_status = status;
+  snprintf(opening, sizeof opening, "%s: %s", what, why);
+}
+
+/* A launch tells whether there are kernels for this architecture. */
+static void try_kernel(struct sl__cuda *w) {
+  struct cudaDeviceProp p;
+  char what[448];
+  if (cudaGetDeviceProperties(&p, w->device) != cudaSuccess) memset(&p, 0, sizeof p);
+  cudaGetLastError(); /* what StarPU met with while it started */
+  SL_LAUNCH(probe, 1, 1, 0, w->stream, (int *)w->workspace);
+  cudaError_t result = cudaGetLastError();
+  if (result == cudaSuccess) result = cudaStreamSynchronize(w->stream);
+  if (result == cudaSuccess) return;
+  snprintf(what, sizeof what,
+           "GPU %d (%s, architecture %d%d) runs none of this build's kernels (%s); configure with "
+           "--with-cuda-arch=%d%d",
+           w->device, p.name, p.major, p.minor, SL_CUDA_ARCHITECTURES, p.major, p.minor);
+  fail_opening(SL_NO_DEVICE, what, cudaGetErrorString(result));
+}
+
+/* StarPU takes nine tenths of a GPU's memory for its own, whoever has it already, and waits for
+ * ever for what it believes to have. Where its limit is set lower, that holds. */
+static void account(struct sl__cuda *w) {
+  size_t left = 0, all = 0;
+  unsigned node = starpu_worker_get_memory_node(starpu_worker_get_id());
+  starpu_ssize_t limit = starpu_memory_get_total(node);
+  if (limit <= 0 || cudaMemGetInfo(&left, &all) != cudaSuccess) return;
+  size_t room = left / 10 * 9 + sl__cuda_taken(node); /* by other workers of this GPU */
+  w->taken = (size_t)limit > room ? (size_t)limit - room : 0;
+  if (w->taken) starpu_memory_allocate(node, w->taken, STARPU_MEMORY_OVERFLOW);
+}
+
+static void open_worker(void *unused) {
+  struct sl__cuda *w = sl__cuda_here();
+  (void)unused;
+  w->device = starpu_worker_get_devid(starpu_worker_get_id());
+  w->stream = starpu_cuda_get_local_stream();
+  cudaError_t memory = cudaMalloc(&w->workspace, SL_CUDA_WORKSPACE);
+  if (memory != cudaSuccess) {
+    char what[96];
+    cudaGetLastError();
+    w->workspace = NULL;
+    snprintf(what, sizeof what, "GPU %d has no room for a workspace of %zu MiB", w->device,
+             SL_CUDA_WORKSPACE >> 20);
+    fail_opening(SL_NO_MEMORY, what, cudaGetErrorString(memory));
+    return;
+  }
+  account(w);
+  try_kernel(w);
+  if (*opening) return;
+  cublasStatus_t blas = cublasLtCreate(&w->lt);
+  if (blas != CUBLAS_STATUS_SUCCESS)
+    fail_opening(SL_STARPU, "cuBLASLt does not start", cublasLtGetStatusString(blas));
+  cudnnStatus_t dnn = cudnnCreate(&w->dnn);
+  if (dnn == CUDNN_STATUS_SUCCESS) dnn = cudnnSetStream(w->dnn, w->stream);
+  if (dnn != CUDNN_STATUS_SUCCESS)
+    fail_opening(SL_STARPU, "cuDNN does not start", cudnnGetErrorString(dnn));
+  cudaStreamSynchronize(w->stream); /* StarPU aborts if this function left work behind */
+}
+
+static void close_worker(void *unused) {
+  struct sl__cuda *w = sl__cuda_here();
+  (void)unused;
+  for (int i = 0; i < SL_CUDA_KEPT; i++)
+    if (w->kept[i].plans) w->kept[i].release(w->kept[i].plans);
+  if (w->dnn) cudnnDestroy(w->dnn);
+  if (w->lt) cublasLtDestroy(w->lt);
+  if (w->workspace) cudaFree(w->workspace);
+  if (w->taken)
+    starpu_memory_deallocate(starpu_worker_get_memory_node(starpu_worker_get_id()), w->taken);
+  *w = (struct sl__cuda){};
+}
+
+/* What is left in a worker's memory node for one task, when all workers have taken theirs. */
+static size_t measure_room(int worker) {
+  /* StarPU's chunks of small blocks: one that is not full for each end of the list */
+  const size_t chunks = (size_t)64 << 20;
+  unsigned node = starpu_worker_get_memory_node(worker);
+  starpu_ssize_t total = starpu_memory_get_total(node);
+  size_t lost = sl__cuda_taken(node);
+  if (total <= 0) return 0;
+  if (starpu_getenv_number("STARPU_SUBALLOCATOR") != 0) lost += chunks;
+  return (size_t)total > lost ? (size_t)total - lost : 1;
+}
+
+enum sl_status sl__cuda_open(struct sl_context *context) {
+  (void)context;
+  *opening = 0;
+  if (!starpu_cuda_worker_get_count()) return SL_OK;
+  /* one after the other: a failure's text is written without a lock */
+  for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
+    unsigned worker = (unsigned)starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
+    starpu_execute_on_specific_workers(open_worker, NULL, 1, &worker, "open");
+  }
+  for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
+    int worker = starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
+    workers[worker].room = measure_room(worker);
+  }
+  if (!*opening) return SL_OK;
+  return sl_fail(opening_status, "%s; STARPU_NCUDA=0 leaves GPUs out", opening);
+}
+
+void sl__cuda_close(struct sl_context *context) {
+  (void)context;
+  if (starpu_cuda_worker_get_count())
+    starpu_execute_on_each_worker(close_worker, NULL, STARPU_CUDA);
+}
+
+const char *sl__cuda_absence(char *text, size_t size) {
+  int count = 0;
+  cudaError_t result = cudaGetDeviceCount(&count);
+  cudaGetLastError();
+  if (result == cudaSuccess && count)
+    snprintf(text, size, "StarPU uses none of the %d GPUs; STARPU_NCUDA may be why", count);
+  else
+    snprintf(text, size, "CUDA says: %s",
+             result == cudaSuccess ? "there is no GPU" : cudaGetErrorString(result));
+  return text;
+}
+
+size_t sl__cuda_taken(unsigned node) {
+  size_t taken = 0;
+  for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
+    int worker = starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
+    if (starpu_worker_get_memory_node(worker) == node) taken += workers[worker].taken;
+  }
+  return taken;
+}
+
+size_t sl__cuda_room(int worker) { return workers[worker].room; }
+
+const char *sl__cuda_trouble(int *worker) {
+  int device;
+  cudaError_t result = cudaPeekAtLastError();
+  *worker = -1;
+  if (result == cudaSuccess || result == cudaErrorNotReady) return NULL;
+  if (cudaGetDevice(&device) == cudaSuccess)
+    *worker = starpu_worker_get_by_devid(STARPU_CUDA_WORKER, device);
+  return *worker < 0 ? NULL : cudaGetErrorString(result);
+}
+
+void sl__cuda_make_current(void) {
+  int worker = starpu_worker_get_id(), first = starpu_worker_get_by_type(STARPU_CUDA_WORKER, 0);
+  if (first < 0 || (worker >= 0 && starpu_worker_get_type(worker) == STARPU_CUDA_WORKER)) return;
+  cudaSetDevice(starpu_worker_get_devid(first));
+}
+
+bool sl__cuda_is_host(void) {
+#ifdef SL_CUDA_STANDIN
+  const char *wish = getenv("SL_STANDIN_MPI_AWARE");
+  return wish && *wish == '1';
+#else
+  return false;
+#endif
+}

@@ -1,0 +1,81 @@
+/* What a CUDA worker has for its kernels: a stream (StarPU's), library handles, a workspace. All of
+ * it is there before the first task, so that no task allocates or waits. */
+#ifndef SL_CORE_RUNTIME_CUDA_H
+#define SL_CORE_RUNTIME_CUDA_H
+
+#include "core/runtime/context.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* For every CUDA worker; none is fine. \return SL_NO_MEMORY, or SL_NO_DEVICE where a GPU is of an
+ * architecture that this build has no kernels for. */
+enum sl_status sl__cuda_open(struct sl_context *context);
+void sl__cuda_close(struct sl_context *context);
+
+/* Why there is no CUDA worker, into text: "CUDA says: no CUDA-capable device is detected". */
+const char *sl__cuda_absence(char *text, size_t size);
+
+/* Bytes of a memory node that StarPU counts as its own but cannot have: other programs' on that
+ * GPU, the workspace, CUDA itself. 0 where the node is no GPU's. */
+size_t sl__cuda_taken(unsigned node);
+
+/* What one task's tensors may take together in a CUDA worker's memory, as it was at the start; 0:
+ * as much as they like. StarPU waits for ever for memory that no eviction can give. */
+size_t sl__cuda_room(int worker);
+
+/* What the calling thread was last told of the GPU that it works with: "CUDA: an illegal memory
+ * access was encountered", and the GPU's worker. NULL: nothing is wrong. For a handler of SIGABRT:
+ * asks CUDA for what it has noted, no more. */
+const char *sl__cuda_trouble(int *worker);
+
+/* Device memory is given to MPI: it works with the calling thread's GPU, and threads that are no
+ * GPU's worker have none. They get the first worker's. */
+void sl__cuda_make_current(void);
+
+/* Is device memory the host's, and any MPI to be given it? Of the stand-in, where a test says so.
+ */
+bool sl__cuda_is_host(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#ifdef SL_CUDA_SOURCE /* *.cu only */
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+#include <cudnn.h>
+
+/* Bytes of scratch memory that the tasks of one worker share: they follow each other on its stream.
+ * cuBLAS asks for 32 MiB on Hopper; convolutions choose among algorithms that need no more. */
+#define SL_CUDA_WORKSPACE ((size_t)64 << 20)
+
+/* kernel<<<grid, block, shared, stream>>>(arguments); the stand-in has its own. */
+#ifndef SL_LAUNCH
+#define SL_LAUNCH(kernel, grid, block, shared, stream, ...)                                        \
+  kernel<<<grid, block, shared, stream>>>(__VA_ARGS__)
+#endif
+
+/* What an operation keeps between tasks (descriptors and algorithms by shape). */
+enum sl__cuda_kept { SL_CUDA_MATMULS, SL_CUDA_CONVOLUTIONS, SL_CUDA_KEPT };
+
+struct sl__cuda {
+  int device;
+  cudaStream_t stream;
+  cublasLtHandle_t lt;
+  cudnnHandle_t dnn;
+  void *workspace;
+  struct {
+    void *plans;
+    void (*release)(void *plans);
+  } kept[SL_CUDA_KEPT];
+  size_t taken; /* see sl__cuda_taken */
+  size_t room;  /* see sl__cuda_room */
+};
+
+/* The calling worker's. */
+struct sl__cuda *sl__cuda_here(void);
+#endif
+
+#endif

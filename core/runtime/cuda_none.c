@@ -1,0 +1,35 @@
+/* A build without CUDA. */
+#include "core/runtime/cuda.h"
+
+#include <stdio.h>
+
+enum sl_status sl__cuda_open(struct sl_context *context) {
+  (void)context;
+  return SL_OK;
+}
+
+void sl__cuda_close(struct sl_context *context) { (void)context; }
+
+const char *sl__cuda_absence(char *text, size_t size) {
+  snprintf(text, size, "this build has no CUDA; configure says what it found");
+  return text;
+}
+
+const char *sl__cuda_trouble(int *worker) {
+  *worker = -1;
+  return NULL;
+}
+
+size_t sl__cuda_taken(unsigned node) {
+  (void)node;
+  return 0;
+}
+
+void sl__cuda_make_current(void) {}
+
+bool sl__cuda_is_host(void) { return false; }
+
+size_t sl__cuda_room(int worker) {
+  (void)worker;
+  return 0;
+}

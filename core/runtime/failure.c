@@ -1,0 +1,157 @@
+#include "core/runtime/failure.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/runtime/context.h"
+#include "core/runtime/cuda.h"
+#include "core/base/error.h"
+
+static struct {
+  pthread_mutex_t mutex;
+  enum sl_status status;
+  char text[900];
+} first = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* What a message says of a task, without pointers into it. */
+struct subject {
+  const char *operation; /* a codelet's name lives for ever */
+  char layer[48];
+  int buffers;
+  struct {
+    uint32_t rows;
+    size_t row_bytes;
+  } buffer[8];
+};
+
+static void note_subject(const struct starpu_task *task, struct subject *s) {
+  const int room = sizeof s->buffer / sizeof *s->buffer;
+  *s = (struct subject){.operation = task->cl ? task->cl->name : "a task",
+                        .buffers = STARPU_TASK_GET_NBUFFERS(task)};
+  snprintf(s->layer, sizeof s->layer, "%s", task->name ? task->name : "-");
+  for (int i = 0; i < s->buffers && i < room; i++) {
+    starpu_data_handle_t handle = STARPU_TASK_GET_HANDLE(task, i);
+    s->buffer[i].rows = starpu_vector_get_nx(handle);
+    s->buffer[i].row_bytes = starpu_vector_get_elemsize(handle);
+  }
+}
+
+/* " [64 x 3136 bytes, ...]": rows and bytes of each row of a task's buffers, as far as they fit. */
+static size_t describe_buffers(const struct subject *s, char *text, size_t size) {
+  const int room = sizeof s->buffer / sizeof *s->buffer;
+  size_t at = 0;
+  for (int i = 0; i < s->buffers && i < room && at + 48 < size; i++)
+    at += (size_t)snprintf(text + at, size - at, "%s%u x %zu", i ? ", " : " [", s->buffer[i].rows,
+                           s->buffer[i].row_bytes);
+  if (at) at += (size_t)snprintf(text + at, size - at, " bytes]");
+  return at;
+}
+
+static void keep(enum sl_status status, const char *text) {
+  pthread_mutex_lock(&first.mutex);
+  if (first.status == SL_OK) {
+    first.status = status;
+    snprintf(first.text, sizeof first.text, "%s", text);
+  }
+  pthread_mutex_unlock(&first.mutex);
+}
+
+void sl__task_failed(enum sl_status status, const char *format, ...) {
+  char what[320], buffers[200] = "", text[sizeof first.text];
+  struct sl__device device = {.name = "?"};
+  struct subject subject = {.operation = "a task", .layer = "-"};
+  const struct starpu_task *task = starpu_task_get_current();
+  va_list list;
+  va_start(list, format);
+  vsnprintf(what, sizeof what, format, list);
+  va_end(list);
+  if (task) note_subject(task, &subject);
+  describe_buffers(&subject, buffers, sizeof buffers);
+  if (starpu_worker_get_id() >= 0) sl__device_of_worker(starpu_worker_get_id(), &device);
+  snprintf(text, sizeof text, "%s (layer %s) on %s: %s%s", subject.operation, subject.layer,
+           device.name, what, buffers);
+  keep(status, text);
+}
+
+void sl__data_failed(enum sl_status status, const char *text) { keep(status, text); }
+
+enum sl_status sl__task_failure(void) {
+  pthread_mutex_lock(&first.mutex);
+  enum sl_status status = first.status;
+  if (status != SL_OK) sl_fail(status, "%s", first.text);
+  pthread_mutex_unlock(&first.mutex);
+  return status;
+}
+
+/* ---- devices that work by themselves ---- */
+
+/* As many tasks as StarPU lets a CUDA worker have under way, by default. */
+enum { UNDER_WAY = 2 };
+
+/* Each entry is written by its worker alone; others read it at the program's end only. */
+static struct {
+  struct subject task[UNDER_WAY];
+  unsigned count;
+  bool many; /* the running task launches more than once */
+  char device[32];
+} launched[STARPU_NMAXWORKERS];
+
+void sl__task_launched(void) {
+  int worker = starpu_worker_get_id();
+  const struct starpu_task *task = starpu_task_get_current();
+  if (worker < 0 || !task || launched[worker].many) return;
+  if (!*launched[worker].device) {
+    struct sl__device device;
+    sl__device_of_worker(worker, &device);
+    snprintf(launched[worker].device, sizeof launched[worker].device, "%s", device.name);
+  }
+  note_subject(task, &launched[worker].task[launched[worker].count++ % UNDER_WAY]);
+}
+
+void sl__task_launches(bool many) {
+  int worker = starpu_worker_get_id();
+  if (many) sl__task_launched();
+  if (worker >= 0) launched[worker].many = many;
+}
+
+/* "cuda:0: WHY, in dense_forward (layer fc1) [...] or ...". Nothing here allocates or locks: a
+ * handler of SIGABRT calls it. */
+static void describe_device(int worker, const char *why, char *text, size_t size) {
+  unsigned count = launched[worker].count, tasks = count < UNDER_WAY ? count : UNDER_WAY;
+  int written = snprintf(text, size, "%s: %s", launched[worker].device, why);
+  size_t at = written < 0 ? 0 : (size_t)written;
+  for (unsigned i = count - tasks; i < count && at + 120 < size; i++) {
+    const struct subject *s = &launched[worker].task[i % UNDER_WAY];
+    at += (size_t)snprintf(text + at, size - at, "%s%s (layer %s)",
+                           i + tasks == count ? ", in " : " or ", s->operation, s->layer);
+    at += describe_buffers(s, text + at, size - at);
+  }
+}
+
+void sl__device_failed(enum sl_status status, const char *why) {
+  char text[sizeof first.text];
+  int worker = starpu_worker_get_id();
+  if (worker < 0 || !launched[worker].count) {
+    sl__task_failed(status, "%s", why);
+    return;
+  }
+  describe_device(worker, why, text, sizeof text);
+  keep(status, text);
+}
+
+bool sl_last_words(char *text, size_t size) {
+  int worker;
+  const char *why = sl__cuda_trouble(&worker);
+  if (!why || !launched[worker].count) return false;
+  describe_device(worker, why, text, size);
+  return true;
+}
+
+void sl__task_failure_clear(void) {
+  pthread_mutex_lock(&first.mutex);
+  first.status = SL_OK;
+  memset(launched, 0, sizeof launched);
+  pthread_mutex_unlock(&first.mutex);
+}

@@ -1,0 +1,165 @@
+/* The one way to submit a task: model, footprint, flops, name, priority and place are set here. */
+#ifndef SL_CORE_RUNTIME_SUBMIT_H
+#define SL_CORE_RUNTIME_SUBMIT_H
+
+#include "core/runtime/tensor.h"
+
+#define SL_KERNEL                                                                                  \
+  __attribute__((visibility("default"))) /* slaves of a master-slave run find it by name */
+
+/* An operation: its codelet, performance model and access modes, expanded from codelets/ops.def.
+ * modes has one letter a buffer: r read, w write, m read and write, s scratch,
+ * a write, or read and write where the launch accumulates; '*' repeats the letter before it. Small
+ * letters are of tensors that are never bf16; capitals of those that may be, all of a task alike;
+ * x, y and z are r, a and w of any type. */
+struct sl__op {
+  struct starpu_codelet codelet;
+  struct starpu_perfmodel model;
+  const char *modes;
+};
+
+/* The letter's access alone, small. */
+static inline char sl__access(char letter) {
+  switch (letter) {
+    case 'x': return 'r';
+    case 'y': return 'a';
+    case 'z': return 'w';
+    default: return (char)(letter | 0x20);
+  }
+}
+
+/* Which part of the work a task is, for traces; each 1 + its number, 0: not told apart. */
+struct sl__slice_mark {
+  int stage, replica, microbatch, chunk;
+};
+
+/* The mode of the buffer after the one that `modes` begins with. */
+static inline const char *sl__next_mode(const char *modes) {
+  return modes[1] != '*' && modes[1] ? modes + 1 : modes;
+}
+
+/* How an operation's work may be cut into parts, for a program (core/graph/graph.h) that has several
+ * cores for it, or caches to mind; zero value: not at all. Whatever the cut, the bits are the same.
+ * No part writes what another one of the same phase reads or writes, and with phases the scratch
+ * memory is common to all parts. */
+struct sl__cut {
+  int64_t units;  /* alike: parts are cut between them */
+  size_t scratch; /* bytes of its scratch memory that the call uses; 0: all */
+  bool flat; /* unit i is the i-th of equal runs of every output, and a row of the outputs needs
+                only that row of what has rows */
+  bool pointwise; /* flat, and a value needs its own place alone of what is as large as outputs */
+  int phases;     /* one begins when all parts of the one before have ended; 0: there are none */
+
+  /* Can the kernel do the next call, too, which alone reads what it wrote, as its buffer `which`?
+   * Then the arguments are told so; the call's other inputs follow the own buffers. Or NULL. */
+  bool (*absorb)(void *args, const struct sl__op *next, const void *next_args, int which);
+};
+
+/* Another form of a parameter, that the kernel would else make of it at each call: who calls it
+ * often with the same parameter keeps one (core/graph/weight_cache.h). */
+struct sl__form {
+  void (*make)(const void *args, const void *from, void *to); /* NULL: there is none */
+  int buffer;                                                 /* the parameter's */
+  size_t bytes;
+  uint64_t key;   /* what of the arguments it depends on */
+  size_t scratch; /* as in struct sl__cut, with the form; 0: the same */
+};
+
+/* What the caller says of one task; zero value: anywhere, priority 0. */
+struct sl__launch {
+  const char *name; /* of the layer, for traces; must outlive the task */
+  struct sl__place place;
+  int priority;      /* larger is sooner; clamped to the scheduler's range */
+  bool accumulate;   /* add to the 'a' buffer instead of overwriting it */
+  bool pieces;       /* the kernel knows where in a tensor a piece begins */
+  bool tf32;         /* a GPU may round the factors of products to 10 bits (TensorFloat-32) */
+  const char *modes; /* of a task of its own: instead of the operation's; or NULL */
+  struct sl__slice_mark mark;
+  struct sl__cut cut; /* this and what follows is the operation's own word, not the layer's */
+  struct sl__form form;
+};
+
+static inline const char *sl__modes(const struct sl__op *op, const struct sl__launch *launch) {
+  return launch->modes ? launch->modes : op->modes;
+}
+
+/* args (plain data without pointers: they may travel to another process) are copied; kernels find
+ * them by sl__args(cl_arg), and the accumulate flag by sl__accumulate(cl_arg). flops of this task.
+ * footprint: a hash of what in args changes the cost (sizes are hashed already); 0 if nothing does.
+ */
+enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
+                          const struct sl__launch *launch, int count,
+                          struct sl_tensor *const *tensors, const void *args, size_t args_size,
+                          double flops, uint32_t footprint);
+
+/* A task that was noted, not run: enough to ask the performance models what it would take. */
+struct sl__rehearsed {
+  struct sl__op *op;
+  uint32_t footprint;
+  const char *name; /* of the layer, as in the launch */
+  int priority;
+  double flops, bytes;
+};
+
+struct sl__rehearsal {
+  struct sl__rehearsed *tasks;
+  int count, capacity;
+};
+
+#define SL_MOST_HALVES 16 /* bf16 tensors are among a task's first so many buffers */
+
+struct sl__args_header {
+  uint32_t footprint;
+  uint32_t accumulate;
+  uint32_t count;  /* buffers of this task */
+  uint32_t halves; /* bit i: buffer i is bf16 */
+  uint32_t tf32;
+  uint32_t part, parts; /* of a call that is cut; 0 parts: it is not */
+  uint32_t phase;       /* 1 + its number; 0: all of them, one after the other */
+  uint32_t is_formed;   /* the launch's form is there instead of the parameter */
+  int64_t units;        /* that parts are cut between; 0: those that the kernel says */
+};
+
+static inline const void *sl__args(const void *cl_arg) {
+  return (const struct sl__args_header *)cl_arg + 1;
+}
+static inline bool sl__accumulate(const void *cl_arg) {
+  return ((const struct sl__args_header *)cl_arg)->accumulate;
+}
+static inline uint32_t sl__halves(const void *cl_arg) {
+  return ((const struct sl__args_header *)cl_arg)->halves;
+}
+static inline bool sl__is_half(const void *cl_arg, int i) { return sl__halves(cl_arg) >> i & 1; }
+static inline bool sl__tf32(const void *cl_arg) {
+  return ((const struct sl__args_header *)cl_arg)->tf32;
+}
+
+/* What a kernel is to do of its cut. units: the cut's, or a multiple of them where it is flat, or
+ * those of this phase. */
+struct sl__share {
+  int64_t first, end;
+};
+static inline struct sl__share sl__share(const void *cl_arg, int64_t units) {
+  const struct sl__args_header *h = (const struct sl__args_header *)cl_arg;
+  int64_t parts = h->parts ? h->parts : 1, part = h->part;
+  int64_t cuts = h->units ? h->units : units, each = units / cuts;
+  struct sl__share share = {cuts * part / parts * each, cuts * (part + 1) / parts * each};
+  return share;
+}
+/* The phase, from 0 on, that is to be done in this call; -1: all. */
+static inline int sl__phase(const void *cl_arg) {
+  return (int)((const struct sl__args_header *)cl_arg)->phase - 1;
+}
+static inline bool sl__is_formed(const void *cl_arg) {
+  return ((const struct sl__args_header *)cl_arg)->is_formed;
+}
+static inline int sl__buffer_count(const void *cl_arg) {
+  return (int)((const struct sl__args_header *)cl_arg)->count;
+}
+
+/* The memory of a kernel's i-th buffer. */
+static inline void *sl__buffer(void *buffers[], int i) {
+  return (void *)STARPU_VECTOR_GET_PTR(buffers[i]);
+}
+
+#endif

@@ -1,0 +1,23 @@
+/* StarPU's traces (FxT): what is recorded, and what tasks are called there. */
+#ifndef SL_CORE_RUNTIME_TRACE_H
+#define SL_CORE_RUNTIME_TRACE_H
+
+#include "core/runtime/submit.h"
+
+struct sl__trace;
+
+/* Before StarPU starts: the folder is made, and StarPU told of it. */
+enum sl_status sl__trace_open(const char *folder, struct sl__trace **trace);
+void sl__trace_close(struct sl__trace *trace); /* NULL is legal; after StarPU has ended */
+
+/* "conv2.forward/s1/r0/m2": layer, operation, stage, replica, microbatch, chunk, those that it has;
+ * and a colour. Without memory the task keeps the name it has. */
+void sl__trace_task(struct sl__trace *trace, struct starpu_task *task, const struct sl__op *op,
+                    const struct sl__launch *launch);
+
+/* A message to or from a rank has just ended, so many microseconds after it was begun: an event
+ * "message to 2 1234 us conv1". */
+void sl__trace_message(struct sl__trace *trace, bool is_send, int peer, const char *name,
+                       double microseconds);
+
+#endif

@@ -1,0 +1,129 @@
+#include "core/runtime/wait.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/memory/admission.h"
+#include "core/base/error.h"
+#include "core/runtime/failure.h"
+#include "core/net/net.h"
+#include "core/memory/watchdog.h"
+#include "core/memory/swap.h"
+
+static bool may_last_for_ever(const struct sl_context *c) {
+  return c->active || (c->net && sl__net_has_starpu(c->net));
+}
+
+static void rest(long us) { nanosleep(&(struct timespec){.tv_nsec = 1000 * us}, NULL); }
+
+/* What waits for memory is ready for ever. */
+static bool is_working(const struct sl_context *c) {
+  return c->active ? sl__active_is_running(c->active) : starpu_task_nready() > 0;
+}
+
+/* Tasks that run come to their end, no other one begins: what the caller frees next, such as a
+ * loader's batches, is not looked at any more. */
+static void abandon(struct sl_context *c) {
+  const int most_ms = 5000;
+  if (__atomic_exchange_n(&c->abandoned, true, __ATOMIC_ACQ_REL)) return;
+  for (int ms = 0; ms < most_ms && is_working(c); ms++) rest(1000);
+  starpu_pause();
+}
+
+enum sl_status sl__wait_check(struct sl_context *c) {
+  bool lost = c->net && sl__net_has_starpu(c->net);
+  enum sl_status status = lost ? sl__net_check(c->net) : SL_OK;
+  if (status == SL_OK && c->active) status = sl__swap_trouble();
+  if (status == SL_OK) status = sl__stall_check(c->stall);
+  if (status != SL_OK) abandon(c);
+  return status;
+}
+
+struct acquisition {
+  pthread_mutex_t lock;
+  pthread_cond_t cond;
+  bool done;
+};
+
+static void acquired(void *argument) {
+  struct acquisition *a = argument;
+  pthread_mutex_lock(&a->lock);
+  a->done = true;
+  pthread_cond_signal(&a->cond);
+  pthread_mutex_unlock(&a->lock);
+}
+
+static bool is_done_soon(struct acquisition *a) {
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_nsec += 20000000;
+  until.tv_sec += until.tv_nsec / 1000000000;
+  until.tv_nsec %= 1000000000;
+  pthread_mutex_lock(&a->lock);
+  if (!a->done) pthread_cond_timedwait(&a->cond, &a->lock, &until);
+  bool done = a->done;
+  pthread_mutex_unlock(&a->lock);
+  return done;
+}
+
+/* What was acquired may be the work of a kernel that failed: then nobody has it. */
+static enum sl_status refuse_garbage(starpu_data_handle_t handle) {
+  enum sl_status status = sl__task_failure();
+  if (status != SL_OK) starpu_data_release(handle);
+  return status;
+}
+
+static enum sl_status acquire_or_lose(struct sl_context *c, starpu_data_handle_t handle,
+                                      enum starpu_data_access_mode mode) {
+  enum sl_status status = c->abandoned ? sl__wait_check(c) : SL_OK;
+  struct acquisition *a = status == SL_OK ? sl__alloc(1, sizeof *a, "a wait") : NULL;
+  if (!a) return status == SL_OK ? SL_NO_MEMORY : status;
+  pthread_mutex_init(&a->lock, NULL);
+  pthread_cond_init(&a->cond, NULL);
+  if (starpu_data_acquire_cb(handle, mode, acquired, a))
+    status = sl_fail(SL_STARPU, "StarPU cannot call back when a tensor can be had");
+  else
+    sl__stall_waits(c, true);
+  while (status == SL_OK && !is_done_soon(a)) status = sl__wait_check(c);
+  sl__stall_waits(c, false);
+  if (c->abandoned) return status; /* a is still waited with */
+  pthread_cond_destroy(&a->cond);
+  pthread_mutex_destroy(&a->lock);
+  free(a);
+  return status == SL_OK ? refuse_garbage(handle) : status;
+}
+
+enum sl_status sl__acquire(struct sl_context *c, starpu_data_handle_t handle,
+                           enum starpu_data_access_mode mode) {
+  if (may_last_for_ever(c)) return acquire_or_lose(c, handle, mode);
+  int result = starpu_data_acquire(handle, mode);
+  if (!result) return refuse_garbage(handle);
+  return sl_fail(SL_STARPU, "a tensor cannot be brought to main memory: %s", strerror(-result));
+}
+
+enum sl_status sl__wait_for_all(struct sl_context *c) {
+  enum sl_status status = SL_OK;
+  if (!may_last_for_ever(c)) {
+    int result = starpu_task_wait_for_all();
+    if (result) return sl_fail(SL_STARPU, "waiting for tasks: %s", strerror(-result));
+    return sl__task_failure();
+  }
+  while (status == SL_OK &&
+         (starpu_task_nsubmitted() > 0 || (c->net && sl__net_posts(c->net) > 0))) {
+    status = sl__wait_check(c);
+    rest(100);
+  }
+  return status == SL_OK ? sl__task_failure() : status;
+}
+
+bool sl__wait_for_none(pthread_mutex_t *lock, const int *count, double seconds) {
+  const long pause_us = 200;
+  for (double waited = 0;; waited += 1e-6 * (double)pause_us) {
+    pthread_mutex_lock(lock);
+    bool none = !*count;
+    pthread_mutex_unlock(lock);
+    if (none || waited >= seconds) return none;
+    rest(pause_us);
+  }
+}

@@ -1,0 +1,452 @@
+/* A model's architecture as JSON text, and back (doc/model.md describes it). What a layer's options
+ * are, its kind's fields say; nothing here knows one kind from another. */
+#include <jansson.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/file.h"
+#include "nn/formats/onnx.h"
+
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+#ifndef PACKAGE_VERSION
+#define PACKAGE_VERSION "(unconfigured)"
+#endif
+
+#define FORMAT_NAME "starling model"
+#define FORMAT_VERSION 1
+#define JSON_SUFFIX ".json"
+#define WEIGHTS_SUFFIX ".safetensors"
+#define MOST_NUMBER (1ll << 40) /* so that products of two do not overflow */
+#define MOST_BYTES (64u << 20)
+enum { MOST_LAYERS = 100000 };
+
+#define COUNT(table) ((int)(sizeof(table) / sizeof *(table)))
+
+/* What every layer may have beside its kind's fields. */
+static const char *const common[] = {"name", "kind", "inputs", "init", "group", "shares"};
+
+/* ---- writing ---- */
+
+static json_t *real(float value) { return json_real(sl__short_real(value)); }
+
+/* NULL: as where it is not there. */
+static json_t *field_value(const struct sl_field *field, const void *options) {
+  const void *at = (const char *)options + field->offset;
+  int64_t whole = 0;
+  switch (field->type) {
+    case SL_FIELD_BOOL: return *(const bool *)at ? json_true() : NULL;
+    case SL_FIELD_FLOAT: return *(const float *)at != 0 ? real(*(const float *)at) : NULL;
+    case SL_FIELD_ACTIVATION: {
+      enum sl_activation activation = *(const enum sl_activation *)at;
+      return activation ? json_string(sl__activation_name(activation)) : NULL;
+    }
+    case SL_FIELD_INT: whole = *(const int *)at; break;
+    case SL_FIELD_INT64: whole = *(const int64_t *)at; break;
+  }
+  return whole ? json_integer((json_int_t)whole) : NULL;
+}
+
+static json_t *input_names(const struct sl_model *model, const struct sl__layer *layer) {
+  json_t *names = json_array();
+  for (int i = 0; i < layer->input_count; i++) {
+    int from = layer->input[i];
+    json_array_append_new(names,
+                          json_string(from == SL_INPUT ? "input" : model->layers[from].name));
+  }
+  return names;
+}
+
+static json_t *layer_object(const struct sl_model *model, const struct sl__layer *layer) {
+  json_t *object = json_pack("{s:s, s:s, s:o}", "name", layer->name, "kind", layer->kind->name,
+                             "inputs", input_names(model, layer));
+  if (layer->init) json_object_set_new(object, "init", json_string(sl_init_name(layer->init)));
+  if (layer->group) json_object_set_new(object, "group", json_string(layer->group));
+  if (layer->shares >= 0)
+    json_object_set_new(object, "shares", json_string(model->layers[layer->shares].name));
+  for (const struct sl_field *field = layer->kind->fields; field && field->name; field++) {
+    json_t *value = field_value(field, layer->options);
+    if (value) json_object_set_new(object, field->name, value);
+  }
+  return object;
+}
+
+static json_t *model_object(const struct sl_model *model, const char *weights) {
+  json_t *shape = json_array(), *layers = json_array();
+  for (int i = 0; i < model->sample.ndim; i++)
+    json_array_append_new(shape, json_integer((json_int_t)model->sample.dim[i]));
+  for (int l = 0; l < model->count; l++)
+    json_array_append_new(layers, layer_object(model, &model->layers[l]));
+  json_t *object = json_pack("{s:s, s:i, s:s}", "format", FORMAT_NAME, "version", FORMAT_VERSION,
+                             "producer", "Starling " PACKAGE_VERSION);
+  if (weights && object) json_object_set_new(object, "weights", json_string(weights));
+  if (!object || json_object_set_new(object, "input", shape) || !sl__notes_write(model, object) ||
+      json_object_set_new(object, "layers", layers)) {
+    json_decref(object);
+    return NULL;
+  }
+  return object;
+}
+
+/* One layer a line. */
+static char *text_of(const json_t *object) {
+  const size_t flags = JSON_REAL_PRECISION(9);
+  char *text = NULL;
+  size_t size = 0;
+  FILE *out = open_memstream(&text, &size);
+  const char *key, *between = "{";
+  json_t *value;
+  if (!out) return NULL;
+  json_object_foreach((json_t *)object, key, value) {
+    fprintf(out, "%s\n  \"%s\": ", between, key);
+    between = ",";
+    if (strcmp(key, "layers") != 0) {
+      json_dumpf(value, out, flags | JSON_ENCODE_ANY);
+      continue;
+    }
+    for (size_t i = 0; i < json_array_size(value); i++) {
+      fputs(i ? ",\n    " : "[\n    ", out);
+      json_dumpf(json_array_get(value, i), out, flags);
+    }
+    fputs("\n  ]", out);
+  }
+  fputs("\n}\n", out);
+  bool failed = ferror(out) != 0;
+  if (fclose(out) == 0 && !failed) return text;
+  free(text);
+  return NULL;
+}
+
+enum sl_status sl_model_architecture(const struct sl_model *model, const char *weights,
+                                     char **text) {
+  json_t *object = model_object(model, weights);
+  *text = object ? text_of(object) : NULL;
+  json_decref(object);
+  return *text ? SL_OK : sl_fail(SL_NO_MEMORY, "no memory for a model's description");
+}
+
+/* ---- reading: whatever the text holds, it ends in a model or a message ---- */
+
+struct reader {
+  const char *path;  /* for messages */
+  const char *layer; /* in which it reads; "" before the first one */
+};
+
+static enum sl_status bad(const struct reader *r, const char *key, const char *what) {
+  return sl_fail(SL_BAD_FILE, "%s: %s%.64s%s\"%.64s\" %s", r->path, *r->layer ? "layer " : "",
+                 r->layer, *r->layer ? ": " : "", key, what);
+}
+
+static enum sl_status read_text(const struct reader *r, const json_t *object, const char *key,
+                                const char **text) {
+  *text = json_string_value(json_object_get(object, key));
+  return *text ? SL_OK : bad(r, key, "must be there, and a text");
+}
+
+static enum sl_status read_whole(const struct reader *r, const char *key, const json_t *value,
+                                 int64_t most, int64_t *whole) {
+  *whole = (int64_t)json_integer_value(value);
+  if (json_is_integer(value) && *whole >= 0 && *whole <= most) return SL_OK;
+  return bad(r, key, "must be a whole number, not negative and not as large");
+}
+
+/* The message of what was refused, with the file's name before it. */
+static enum sl_status of_file(const struct reader *r, enum sl_status status) {
+  char text[512];
+  if (status == SL_OK || status == SL_NO_MEMORY) return status;
+  snprintf(text, sizeof text, "%s", sl_error());
+  return sl_fail(SL_BAD_FILE, "%s: %s", r->path, text);
+}
+
+static enum sl_status read_field(const struct reader *r, const struct sl_field *field,
+                                 const json_t *value, void *options) {
+  void *at = (char *)options + field->offset;
+  enum sl_status status = SL_OK;
+  int64_t whole;
+  switch (field->type) {
+    case SL_FIELD_BOOL:
+      if (!json_is_boolean(value)) return bad(r, field->name, "must be true or false");
+      *(bool *)at = json_is_true(value);
+      break;
+    case SL_FIELD_FLOAT:
+      if (!json_is_number(value) || !isfinite((float)json_number_value(value)))
+        return bad(r, field->name, "must be a number, and not as large");
+      *(float *)at = (float)json_number_value(value);
+      break;
+    case SL_FIELD_ACTIVATION:
+      if (!json_is_string(value)) return bad(r, field->name, "must be a name");
+      status = of_file(r, sl_activation_parse(json_string_value(value), at));
+      break;
+    case SL_FIELD_INT:
+      status = read_whole(r, field->name, value, INT_MAX, &whole);
+      if (status == SL_OK) *(int *)at = (int)whole;
+      break;
+    case SL_FIELD_INT64: status = read_whole(r, field->name, value, MOST_NUMBER, at); break;
+  }
+  return status;
+}
+
+static const struct sl_field *find_field(const struct sl__layer_kind *kind, const char *name) {
+  for (const struct sl_field *field = kind->fields; field && field->name; field++)
+    if (!strcmp(field->name, name)) return field;
+  return NULL;
+}
+
+bool sl__is_common_key(const char *key) {
+  for (int i = 0; i < COUNT(common); i++)
+    if (!strcmp(key, common[i])) return true;
+  return false;
+}
+
+/* "a,b" of ["a", "b"], to be freed. */
+static enum sl_status read_inputs(const struct reader *r, const json_t *object, char **names) {
+  const json_t *array = json_object_get(object, "inputs");
+  size_t count = json_array_size(array), size = 1;
+  if (count < 1 || count > SL_MAX_INPUTS)
+    return bad(r, "inputs", "must be there, a list of one or two names");
+  for (size_t i = 0; i < count; i++) {
+    const char *name = json_string_value(json_array_get(array, i));
+    if (!name || !*name || strchr(name, ',')) return bad(r, "inputs", "must be a list of names");
+    size += strlen(name) + 1;
+  }
+  *names = sl__alloc(size, 1, "a layer's inputs");
+  if (!*names) return SL_NO_MEMORY;
+  for (size_t i = 0; i < count; i++) {
+    if (i) strcat(*names, ",");
+    strcat(*names, json_string_value(json_array_get(array, i)));
+  }
+  return SL_OK;
+}
+
+/* An optional text. */
+static enum sl_status read_optional(const struct reader *r, const json_t *object, const char *key,
+                                    const char **text) {
+  const json_t *value = json_object_get(object, key);
+  *text = json_string_value(value);
+  return *text || !value ? SL_OK : bad(r, key, "must be a text");
+}
+
+static enum sl_status read_options(const struct reader *r, json_t *object,
+                                   const struct sl__layer_kind *kind, char **names, void *options) {
+  struct sl_layer_options *layer = options; /* every options struct begins with it */
+  const json_t *init = json_object_get(object, "init");
+  enum sl_status status;
+  const char *key;
+  json_t *value;
+  SL_TRY(read_inputs(r, object, names));
+  layer->inputs = *names;
+  if (init && !json_is_string(init)) return bad(r, "init", "must be a name");
+  if (init) SL_TRY(of_file(r, sl_init_parse(json_string_value(init), &layer->init)));
+  SL_TRY(read_optional(r, object, "group", &layer->group));
+  SL_TRY(read_optional(r, object, "shares", &layer->shares));
+  json_object_foreach(object, key, value) {
+    const struct sl_field *field = find_field(kind, key);
+    if (!field && !sl__is_common_key(key)) return bad(r, key, "is no option of this kind of layer");
+    if (field) SL_TRY(read_field(r, field, value, options));
+  }
+out:
+  return status;
+}
+
+static enum sl_status find_kind(const struct reader *r, const struct sl_context *context,
+                                const json_t *object, const struct sl__layer_kind **kind) {
+  const char *name;
+  enum sl_status status = read_text(r, object, "kind", &name);
+  if (status != SL_OK) return status;
+  *kind = sl__kind_find(context, name);
+  if (*kind) return SL_OK;
+  return sl_fail(SL_UNSUPPORTED,
+                 "%s: layer %.64s is of kind \"%.64s\", which this version of the library does not "
+                 "have: register it first if it is a program's own (sl_layer_register), or is "
+                 "there a newer library?",
+                 r->path, r->layer, name);
+}
+
+static enum sl_status read_layer(struct reader *r, struct sl_model *model, json_t *object) {
+  const struct sl__layer_kind *kind = NULL;
+  enum sl_status status;
+  void *options = NULL;
+  char *names = NULL;
+  const char *name;
+  r->layer = "";
+  if (!json_is_object(object)) return bad(r, "layers", "must be a list of objects");
+  SL_TRY(read_text(r, object, "name", &name));
+  r->layer = name;
+  SL_TRY(find_kind(r, model->context, object, &kind));
+  options = sl__alloc(1, kind->options_size, "a layer's options");
+  if (!options) return SL_NO_MEMORY;
+  SL_TRY(read_options(r, object, kind, &names, options));
+  status = of_file(r, sl__layer_append(model, r->layer, kind, options));
+out:
+  free(names);
+  free(options);
+  return status;
+}
+
+static enum sl_status read_input(const struct reader *r, const json_t *object,
+                                 struct sl_shape *shape) {
+  const json_t *array = json_object_get(object, "input");
+  size_t count = json_array_size(array);
+  enum sl_status status = SL_OK;
+  if (count < 1 || count > SL_MAX_DIMS)
+    return bad(r, "input", "must be there, a sample's shape such as [1, 28, 28]");
+  shape->ndim = (int)count;
+  for (size_t i = 0; i < count; i++)
+    SL_TRY(read_whole(r, "input", json_array_get(array, i), MOST_NUMBER, &shape->dim[i]));
+out:
+  return status;
+}
+
+static enum sl_status check_head(const struct reader *r, const json_t *object) {
+  const char *format = json_string_value(json_object_get(object, "format"));
+  const json_t *version = json_object_get(object, "version");
+  if (!format || strcmp(format, FORMAT_NAME) != 0)
+    return sl_fail(SL_BAD_FILE, "%s: is no model: it has no \"format\": \"" FORMAT_NAME "\"",
+                   r->path);
+  if (!json_is_integer(version) || json_integer_value(version) < 1)
+    return bad(r, "version", "must be there, a whole number");
+  if (json_integer_value(version) > FORMAT_VERSION)
+    return sl_fail(SL_UNSUPPORTED,
+                   "%s: is of version %lld, this library reads %d; take a newer one", r->path,
+                   (long long)json_integer_value(version), FORMAT_VERSION);
+  return SL_OK;
+}
+
+static enum sl_status read_model(struct reader *r, struct sl_context *context, const json_t *object,
+                                 struct sl_model **model) {
+  const json_t *layers = json_object_get(object, "layers");
+  struct sl_shape sample = {0};
+  enum sl_status status;
+  SL_TRY(check_head(r, object));
+  SL_TRY(read_input(r, object, &sample));
+  size_t count = json_array_size(layers);
+  if (count < 1 || count > MOST_LAYERS) return bad(r, "layers", "must be there, a list of layers");
+  SL_TRY(of_file(r, sl_model_new(context, &sample, model)));
+  for (size_t i = 0; i < count; i++) SL_TRY(read_layer(r, *model, json_array_get(layers, i)));
+  SL_TRY(sl__notes_read(*model, r->path, object));
+out:
+  return status;
+}
+
+static enum sl_status parse(const char *path, const char *text, size_t size, json_t **object) {
+  json_error_t error;
+  *object = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
+  if (json_is_object(*object)) return SL_OK;
+  if (*object) return sl_fail(SL_BAD_FILE, "%s: is no model: a JSON object is needed", path);
+  return sl_fail(SL_BAD_FILE, "%s: line %d: damaged: %.100s", path, error.line, error.text);
+}
+
+enum sl_status sl_model_parse(struct sl_context *context, const char *path, const char *text,
+                              size_t size, struct sl_model **model) {
+  struct reader r = {.path = path, .layer = ""};
+  json_t *object = NULL;
+  enum sl_status status;
+  *model = NULL;
+  SL_TRY(parse(path, text, size, &object));
+  SL_TRY(read_model(&r, context, object, model));
+out:
+  json_decref(object);
+  if (status == SL_OK) return SL_OK;
+  sl_model_free(*model);
+  *model = NULL;
+  return status;
+}
+
+/* ---- files ---- */
+
+static bool ends_with(const char *text, const char *suffix) {
+  size_t length = strlen(text), more = strlen(suffix);
+  return length > more && !strcmp(text + length - more, suffix);
+}
+
+bool sl__is_architecture(const char *path) { return ends_with(path, JSON_SUFFIX); }
+
+/* "a/lenet.json" to "a/lenet.safetensors", to be freed. */
+static char *weights_beside(const char *path) {
+  size_t stem = strlen(path) - strlen(JSON_SUFFIX);
+  char *beside = sl__alloc(stem + sizeof WEIGHTS_SUFFIX, 1, "a file's name");
+  if (beside)
+    snprintf(beside, stem + sizeof WEIGHTS_SUFFIX, "%.*s" WEIGHTS_SUFFIX, (int)stem, path);
+  return beside;
+}
+
+static enum sl_status write_text(const char *path, const char *text) {
+  struct sl_file *file;
+  enum sl_status status = sl__file_create(path, &file);
+  if (status != SL_OK) return status;
+  sl__file_write(file, text, strlen(text));
+  return sl__file_commit(file, NULL);
+}
+
+/* The weights first: an architecture never names a file that was not there. */
+enum sl_status sl__architecture_save(struct sl_model *model, const char *path) {
+  enum sl_status status = SL_NO_MEMORY;
+  char *weights = weights_beside(path), *text = NULL;
+  if (!weights) return SL_NO_MEMORY;
+  const char *slash = strrchr(weights, '/');
+  SL_TRY(sl_model_save(model, weights));
+  SL_TRY(sl_model_architecture(model, slash ? slash + 1 : weights, &text));
+  status = write_text(path, text);
+out:
+  free(text);
+  free(weights);
+  return status;
+}
+
+/* The file of weights lies in the architecture's folder, whatever a stranger's file says. */
+static enum sl_status find_weights(const char *path, const char *text, size_t size,
+                                   char **weights) {
+  json_t *object = NULL;
+  enum sl_status status = parse(path, text, size, &object);
+  const char *name = json_string_value(json_object_get(object, "weights"));
+  const char *slash = strrchr(path, '/');
+  int folder = slash ? (int)(slash - path) + 1 : 0;
+  if (status == SL_OK && (!name || !*name || strchr(name, '/') || sl__is_architecture(name)))
+    status = sl_fail(
+        SL_BAD_FILE,
+        "%s: \"weights\" must be there, the name of a safetensors file in the same folder", path);
+  if (status == SL_OK) {
+    size_t room = (size_t)folder + strlen(name) + 1;
+    *weights = sl__alloc(room, 1, "a file's name");
+    if (*weights) snprintf(*weights, room, "%.*s%s", folder, path, name);
+    if (!*weights) status = SL_NO_MEMORY;
+  }
+  json_decref(object);
+  return status;
+}
+
+enum sl_status sl__architecture_load(struct sl_model *model, const char *path) {
+  enum sl_status status;
+  uint8_t *bytes = NULL;
+  char *weights = NULL;
+  size_t size;
+  SL_TRY(sl__file_read(path, MOST_BYTES, &bytes, &size));
+  SL_TRY(find_weights(path, (const char *)bytes, size, &weights));
+  status = sl_model_load(model, weights);
+out:
+  free(weights);
+  free(bytes);
+  return status;
+}
+
+enum sl_status sl_model_open(struct sl_context *context, const char *path,
+                             struct sl_model **model) {
+  enum sl_status status;
+  uint8_t *bytes = NULL;
+  size_t size;
+  *model = NULL;
+  if (sl__is_onnx(path)) return sl__onnx_open(context, path, model);
+  SL_TRY(sl__file_read(path, MOST_BYTES, &bytes, &size));
+  SL_TRY(sl_model_parse(context, path, (const char *)bytes, size, model));
+  status = sl__architecture_load(*model, path);
+out:
+  free(bytes);
+  if (status == SL_OK) return SL_OK;
+  sl_model_free(*model);
+  *model = NULL;
+  return status;
+}

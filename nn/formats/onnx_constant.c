@@ -1,0 +1,410 @@
+/* Nodes of constants alone, as exporters leave them: weights turned and cut, shapes computed from
+ * the batch's size. Each becomes a constant. What it costs is counted (sl__onnx_alloc). */
+#include <string.h>
+
+#include "nn/formats/onnx_read.h"
+
+typedef enum sl_status fold(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                            const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y);
+
+static bool has_values(const struct sl__onnx_tensor *t) { return t->reals || t->wholes; }
+
+static size_t width(const struct sl__onnx_tensor *t) {
+  return t->reals ? sizeof *t->reals : sizeof *t->wholes;
+}
+
+static const char *bytes_of(const struct sl__onnx_tensor *t) {
+  return t->reals ? (const char *)t->reals : (const char *)t->wholes;
+}
+
+/* Memory for y's values, of x's type. */
+static char *values_for(struct sl__onnx_reader *r, const struct sl__onnx_tensor *x,
+                        struct sl__onnx_tensor *y) {
+  void *values = sl__onnx_alloc(&r->graph, (size_t)y->count, width(x));
+  if (x->reals)
+    y->reals = values;
+  else
+    y->wholes = values;
+  return values;
+}
+
+static void count_values(struct sl__onnx_tensor *y) {
+  y->count = 1;
+  for (int i = 0; i < y->ndim; i++) y->count *= y->dim[i]; /* no more than some x has */
+}
+
+/* y[i, j, ...] = x[offset + i stride[0] + j stride[1] ...] */
+static enum sl_status copy_strided(struct sl__onnx_reader *r, const struct sl__onnx_tensor *x,
+                                   int64_t offset, const int64_t *stride,
+                                   struct sl__onnx_tensor *y) {
+  int64_t at[SL__ONNX_DIMS] = {0};
+  char *to = values_for(r, x, y);
+  if (!to) return sl__onnx_no_memory(&r->graph);
+  for (int64_t n = 0; n < y->count; n++, to += width(x)) {
+    memcpy(to, bytes_of(x) + (size_t)offset * width(x), width(x));
+    for (int d = y->ndim - 1; d >= 0; d--) {
+      offset += stride[d];
+      if (++at[d] < y->dim[d]) break;
+      offset -= stride[d] * y->dim[d];
+      at[d] = 0;
+    }
+  }
+  return SL_OK;
+}
+
+static void strides_of(const struct sl__onnx_tensor *x, int64_t *stride) {
+  int64_t step = 1;
+  for (int d = x->ndim - 1; d >= 0; d--) {
+    stride[d] = step;
+    step *= x->dim[d];
+  }
+}
+
+/* ---- one operator each ---- */
+
+static enum sl_status fold_constant(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                    const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+  (void)x;
+  if (node->attributes != 1)
+    return sl__onnx_refuse(r, node, SL_BAD_FILE, "has %d attributes, not one", node->attributes);
+  const struct sl__onnx_attribute *a = node->attribute;
+  if (a->type == SL__ONNX_T && a->t) {
+    *y = *a->t;
+    return SL_OK;
+  }
+  *y = (struct sl__onnx_tensor){.count = 1};
+  switch (a->type) {
+    case SL__ONNX_F: y->reals = &a->f; break;
+    case SL__ONNX_I: y->wholes = &a->i; break;
+    case SL__ONNX_FLOATS: y->reals = a->floats; break;
+    case SL__ONNX_INTS: y->wholes = a->ints; break;
+    default:
+      return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute %.32s is of type %d", a->name,
+                             a->type);
+  }
+  if (a->type == SL__ONNX_FLOATS || a->type == SL__ONNX_INTS) {
+    y->ndim = 1;
+    y->count = y->dim[0] = a->count;
+  }
+  return SL_OK;
+}
+
+static enum sl_status fold_identity(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                    const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+  (void)r, (void)node;
+  *y = *x;
+  return SL_OK;
+}
+
+static enum sl_status fold_cast(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+  int64_t to;
+  enum sl_status status = sl__onnx_get_whole(r, node, "to", 0, &to);
+  bool whole = to == SL__ONNX_INT64 || to == SL__ONNX_INT32;
+  if (status != SL_OK) return status;
+  if ((whole && !x->wholes) || (!whole && (to != SL__ONNX_FLOAT || !x->reals)))
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "attribute to is %lld; constants stay whole "
+                           "or real",
+                           (long long)to);
+  return fold_identity(r, node, x, y);
+}
+
+static enum sl_status fold_transpose(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                     const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+  int64_t stride[SL__ONNX_DIMS], turned[SL__ONNX_DIMS];
+  const int64_t *perm;
+  int count, axis, seen = 0;
+  enum sl_status status = sl__onnx_get_list(r, node, "perm", &perm, &count);
+  if (status != SL_OK) return status;
+  if (perm && count != x->ndim)
+    return sl__onnx_refuse(r, node, SL_BAD_FILE, "perm has %d axes of %d", count, x->ndim);
+  strides_of(x, stride);
+  *y = (struct sl__onnx_tensor){.ndim = x->ndim, .count = x->count};
+  for (int d = 0; d < x->ndim; d++) {
+    SL_TRY(sl__onnx_axis(r, node, perm ? perm[d] : x->ndim - 1 - d, x->ndim, &axis));
+    y->dim[d] = x->dim[axis];
+    turned[d] = stride[axis];
+    seen |= 1 << axis;
+  }
+  if (seen != (1 << x->ndim) - 1)
+    return sl__onnx_refuse(r, node, SL_BAD_FILE, "perm names an axis twice");
+  if (x->ndim == 2 && turned[0] == stride[1]) y->transposed = x;
+  status = copy_strided(r, x, 0, turned, y);
+out:
+  return status;
+}
+
+static enum sl_status fold_reshape(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                   const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+  const struct sl__onnx_tensor *shape = sl__onnx_constant(r, node, 1);
+  int64_t known = 1;
+  int free_axis = -1;
+  if (!shape || !shape->wholes || shape->ndim != 1 || shape->count > SL__ONNX_DIMS)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "its shape is no short list");
+  *y = *x;
+  y->transposed = NULL;
+  y->ndim = (int)shape->count;
+  for (int d = 0; d < y->ndim; d++) {
+    int64_t n = shape->wholes[d];
+    if (n == 0 && d < x->ndim) n = x->dim[d];
+    y->dim[d] = n;
+    if (n == -1 && free_axis < 0)
+      free_axis = d;
+    else if (n < 1 || __builtin_mul_overflow(known, n, &known))
+      return sl__onnx_refuse(r, node, SL_BAD_FILE, "dimension %d of its shape is %lld", d,
+                             (long long)n);
+  }
+  if (free_axis >= 0) y->dim[free_axis] = x->count / known;
+  if (free_axis >= 0 ? x->count % known : known != x->count)
+    return sl__onnx_refuse(r, node, SL_BAD_FILE, "%lld values do not fit its shape",
+                           (long long)x->count);
+  return SL_OK;
+}
+
+/* Squeeze and Unsqueeze: marks which axes, of the longer shape. */
+static enum sl_status mark_axes(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                bool longer, int ndim, bool *marked, int *count) {
+  const int64_t *axes;
+  enum sl_status status;
+  int axis;
+  SL_TRY(sl__onnx_get_either(r, node, "axes", 1, &axes, count));
+  if (!axes || ndim + (longer ? *count : 0) > SL__ONNX_DIMS)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "needs axes, and at most %d dimensions",
+                           SL__ONNX_DIMS);
+  for (int i = 0; i < *count; i++) {
+    SL_TRY(sl__onnx_axis(r, node, axes[i], ndim + (longer ? *count : 0), &axis));
+    if (marked[axis]) return sl__onnx_refuse(r, node, SL_BAD_FILE, "names axis %d twice", axis);
+    marked[axis] = true;
+  }
+out:
+  return status;
+}
+
+static enum sl_status fold_squeeze(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                   const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+  bool marked[SL__ONNX_DIMS] = {false};
+  int count;
+  enum sl_status status = mark_axes(r, node, false, x->ndim, marked, &count);
+  if (status != SL_OK) return status;
+  *y = *x;
+  y->transposed = NULL;
+  y->ndim = 0;
+  for (int d = 0; d < x->ndim; d++) {
+    if (!marked[d])
+      y->dim[y->ndim++] = x->dim[d];
+    else if (x->dim[d] != 1)
+      return sl__onnx_refuse(r, node, SL_BAD_FILE, "axis %d is %lld, not 1", d,
+                             (long long)x->dim[d]);
+  }
+  return SL_OK;
+}
+
+static enum sl_status fold_unsqueeze(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                     const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+  bool marked[SL__ONNX_DIMS] = {false};
+  int count, from = 0;
+  enum sl_status status = mark_axes(r, node, true, x->ndim, marked, &count);
+  if (status != SL_OK) return status;
+  *y = *x;
+  y->transposed = NULL;
+  y->ndim = x->ndim + count;
+  for (int d = 0; d < y->ndim; d++) y->dim[d] = marked[d] ? 1 : x->dim[from++];
+  return SL_OK;
+}
+
+static enum sl_status check_parts(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                  int axis, struct sl__onnx_tensor *y) {
+  const struct sl__onnx_tensor *x = sl__onnx_constant(r, node, 0);
+  y->ndim = x->ndim;
+  memcpy(y->dim, x->dim, sizeof y->dim);
+  y->dim[axis] = 0;
+  for (int i = 0; i < node->inputs; i++) {
+    const struct sl__onnx_tensor *part = sl__onnx_constant(r, node, i);
+    bool fits = part && has_values(part) && part->ndim == x->ndim && !part->reals == !x->reals;
+    for (int d = 0; fits && d < x->ndim; d++) fits = d == axis || part->dim[d] == x->dim[d];
+    if (!fits) return sl__onnx_refuse(r, node, SL_BAD_FILE, "its inputs do not fit together");
+    y->dim[axis] += part->dim[axis];
+    y->count += part->count;
+  }
+  return SL_OK;
+}
+
+static enum sl_status fold_concat(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                  const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+  int64_t number, outer = 1;
+  size_t row = width(x);
+  enum sl_status status;
+  int axis;
+  *y = (struct sl__onnx_tensor){0};
+  SL_TRY(sl__onnx_get_whole(r, node, "axis", 0, &number));
+  SL_TRY(sl__onnx_axis(r, node, number, x->ndim, &axis));
+  SL_TRY(check_parts(r, node, axis, y));
+  char *to = values_for(r, x, y);
+  if (!to) return sl__onnx_no_memory(&r->graph);
+  for (int d = 0; d < axis; d++) outer *= x->dim[d];
+  for (int d = axis + 1; d < x->ndim; d++) row *= (size_t)x->dim[d];
+  for (int64_t o = 0; y->count && o < outer; o++)
+    for (int i = 0; i < node->inputs; i++) {
+      const struct sl__onnx_tensor *part = sl__onnx_constant(r, node, i);
+      size_t size = (size_t)part->dim[axis] * row;
+      memcpy(to, bytes_of(part) + (size_t)o * size, size);
+      to += size;
+    }
+out:
+  return status;
+}
+
+/* From where to where along an axis, as numpy does. */
+static int64_t clamp(int64_t at, int64_t size) {
+  if (at < 0) at = at < -size ? 0 : at + size;
+  return at > size ? size : at;
+}
+
+static enum sl_status fold_slice(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                 const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+  const int64_t *starts, *ends, *axes, *steps;
+  int count, same, axis, axes_count, step_count;
+  int64_t stride[SL__ONNX_DIMS], offset = 0;
+  enum sl_status status;
+  *y = *x;
+  if (x->zeros) return SL_OK;
+  if (!has_values(x))
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "its input 0 has no values of a type that is read (here %d)", x->type);
+  SL_TRY(sl__onnx_get_either(r, node, "starts", 1, &starts, &count));
+  SL_TRY(sl__onnx_get_either(r, node, "ends", 2, &ends, &same));
+  SL_TRY(sl__onnx_get_either(r, node, "axes", 3, &axes, &axes_count));
+  SL_TRY(sl__onnx_get_either(r, node, "steps", 4, &steps, &step_count));
+  if (!starts || same != count || (axes && axes_count != count) || (steps && step_count != count))
+    return sl__onnx_refuse(r, node, SL_BAD_FILE, "starts, ends and axes differ in length");
+  strides_of(x, stride);
+  *y = (struct sl__onnx_tensor){.ndim = x->ndim};
+  memcpy(y->dim, x->dim, sizeof y->dim);
+  for (int i = 0; i < count; i++) {
+    SL_TRY(sl__onnx_axis(r, node, axes ? axes[i] : i, x->ndim, &axis));
+    int64_t from = clamp(starts[i], x->dim[axis]), to = clamp(ends[i], x->dim[axis]);
+    if ((steps && steps[i] != 1) || from >= to)
+      return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "steps other than 1, or nothing left");
+    offset += from * stride[axis];
+    y->dim[axis] = to - from;
+  }
+  count_values(y);
+  /* the same axis twice: the second would begin inside the first */
+  for (int i = 0; axes && i < count; i++)
+    for (int k = 0; k < i; k++)
+      if (axes[i] == axes[k] || axes[i] == axes[k] + x->ndim || axes[k] == axes[i] + x->ndim)
+        return sl__onnx_refuse(r, node, SL_BAD_FILE, "names an axis twice");
+  status = copy_strided(r, x, offset, stride, y);
+out:
+  return status;
+}
+
+/* Of a list: what shapes are computed with. */
+static enum sl_status fold_gather(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                  const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+  const struct sl__onnx_tensor *which = sl__onnx_constant(r, node, 1);
+  if (x->ndim != 1 || !which || !which->wholes || which->ndim > 1 || which->count > SL__ONNX_DIMS)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "takes something out of a constant that is no "
+                           "list");
+  *y = (struct sl__onnx_tensor){.ndim = which->ndim, .dim = {which->count}, .count = which->count};
+  char *to = values_for(r, x, y);
+  if (!to) return sl__onnx_no_memory(&r->graph);
+  for (int64_t i = 0; i < y->count; i++, to += width(x)) {
+    int at;
+    enum sl_status status = x->count > INT32_MAX
+                                ? SL_UNSUPPORTED
+                                : sl__onnx_axis(r, node, which->wholes[i], (int)x->count, &at);
+    if (status != SL_OK) return status;
+    memcpy(to, bytes_of(x) + (size_t)at * width(x), width(x));
+  }
+  return SL_OK;
+}
+
+/* Of two short lists of dimensions. */
+static enum sl_status fold_mul(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                               const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+  const struct sl__onnx_tensor *other = sl__onnx_constant(r, node, 1);
+  if (!x->wholes || !other || !other->wholes || x->count != other->count || x->ndim > 1 ||
+      other->ndim != x->ndim || x->count > SL__ONNX_DIMS)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "of constants other than dimensions");
+  int64_t *product = sl__onnx_alloc(&r->graph, (size_t)x->count, sizeof *product);
+  if (!product) return sl__onnx_no_memory(&r->graph);
+  *y = *x;
+  y->wholes = product;
+  for (int64_t i = 0; i < x->count; i++) {
+    int64_t a = x->wholes[i], b = other->wholes[i];
+    if (a == 1 || b == 1)
+      product[i] = a == 1 ? b : a;
+    else if (a == SL__ONNX_BATCH || b == SL__ONNX_BATCH ||
+             __builtin_mul_overflow(a, b, &product[i]))
+      return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "multiplies the batch's size");
+  }
+  return SL_OK;
+}
+
+/* Zeros for a recurrent layer's first state. */
+static enum sl_status fold_zeros(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                 const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+  (void)x;
+  const struct sl__onnx_tensor *value = NULL;
+  for (int i = 0; i < node->attributes; i++) value = node->attribute[i].t;
+  bool zero = !value || (value->count == 1 && ((value->reals && value->reals[0] == 0) ||
+                                               (value->wholes && value->wholes[0] == 0)));
+  if (!zero) return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "of other than zeros");
+  *y = (struct sl__onnx_tensor){.zeros = true};
+  return SL_OK;
+}
+
+static enum sl_status fold_expand(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                                  const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
+  bool zero = x->zeros || x->reals;
+  for (int64_t i = 0; x->reals && zero && i < x->count; i++) zero = x->reals[i] == 0;
+  if (!zero) return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "of other than zeros");
+  *y = (struct sl__onnx_tensor){.zeros = true};
+  return SL_OK;
+}
+
+/* takes_any: also x without values (zeros of a shape that is not known), or no x. */
+static const struct {
+  const char *op;
+  fold *fold;
+  bool takes_any;
+} folds[] = {{"Cast", fold_cast, false},          {"Concat", fold_concat, false},
+             {"Constant", fold_constant, true},   {"ConstantOfShape", fold_zeros, true},
+             {"Expand", fold_expand, true},       {"Gather", fold_gather, false},
+             {"Identity", fold_identity, true},   {"Mul", fold_mul, false},
+             {"Reshape", fold_reshape, false},    {"Slice", fold_slice, true},
+             {"Squeeze", fold_squeeze, false},    {"Transpose", fold_transpose, false},
+             {"Unsqueeze", fold_unsqueeze, false}};
+
+static enum sl_status define(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                             struct sl__onnx_tensor *y) {
+  if (node->outputs < 1) return sl__onnx_refuse(r, node, SL_BAD_FILE, "has no output");
+  return sl__onnx_define(r, node, node->output[0],
+                         &(struct sl__onnx_value){.is = SL__ONNX_CONSTANT, .constant = y});
+}
+
+enum sl_status sl__onnx_fold(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
+                             bool *folded) {
+  const struct sl__onnx_tensor *x = sl__onnx_constant(r, node, 0);
+  *folded = false;
+  for (size_t i = 0; i < sizeof folds / sizeof *folds; i++) {
+    if (strcmp(folds[i].op, node->op) != 0) continue;
+    if (!x && folds[i].fold != fold_constant) return SL_OK;
+    if (x && !folds[i].takes_any && !has_values(x)) return SL_OK;
+    if (!strcmp(node->op, "Identity")) { /* the same tensor, so that it can be shared */
+      *folded = true;
+      return define(r, node, (struct sl__onnx_tensor *)x);
+    }
+    struct sl__onnx_tensor *y = sl__onnx_alloc(&r->graph, 1, sizeof *y);
+    if (!y) return sl__onnx_no_memory(&r->graph);
+    enum sl_status status = folds[i].fold(r, node, x, y);
+    if (status != SL_OK) return status;
+    y->name = node->output && node->outputs ? node->output[0] : "";
+    *folded = true;
+    return define(r, node, y);
+  }
+  return SL_OK;
+}

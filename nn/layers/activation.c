@@ -1,0 +1,96 @@
+/* Activations as layers of their own; dense and convolution layers can fuse theirs. */
+#include <string.h>
+
+#include "nn/formats/onnx.h"
+
+static const char *const names[] = {[SL_ACTIVATION_NONE] = "none",
+                                    [SL_ACTIVATION_RELU] = "relu",
+                                    [SL_ACTIVATION_TANH] = "tanh",
+                                    [SL_ACTIVATION_SIGMOID] = "sigmoid",
+                                    [SL_ACTIVATION_GELU] = "gelu"};
+
+const char *sl__activation_name(enum sl_activation activation) { return names[activation]; }
+
+enum sl_status sl_activation_parse(const char *name, enum sl_activation *activation) {
+  for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+    if (!strcmp(name, names[i])) {
+      *activation = (enum sl_activation)i;
+      return SL_OK;
+    }
+  return sl_fail(SL_BAD_ARGUMENT,
+                 "activation '%s' is unknown; use none, relu, tanh, sigmoid or gelu",
+                 name ? name : "");
+}
+
+static enum sl_status infer(struct sl__layer *layer) {
+  const struct sl_activation_options *o = layer->options;
+  if (layer->input_count != 1)
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "takes one input, not %d", layer->input_count);
+  if (o->activation == SL_ACTIVATION_NONE || (unsigned)o->activation > SL_ACTIVATION_GELU)
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                          "activation is %d; it must be relu, tanh, sigmoid or gelu",
+                          (int)o->activation);
+  layer->out = layer->in[0];
+  layer->over_time = true;
+  layer->flops = (double)sl_shape_count(&layer->out);
+  return SL_OK;
+}
+
+static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
+  const struct sl_activation_options *o = layer->options;
+  return sl__activation_forward(p->context, &p->launch, p->x[0], p->y, o->activation);
+}
+
+static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
+  const struct sl_activation_options *o = layer->options;
+  struct sl_tensor *saved = sl__activation_saves_input(o->activation) ? p->x[0] : p->y;
+  p->launch.accumulate = p->add_dx[0];
+  return sl__activation_backward(p->context, &p->launch, saved, p->dy, p->dx[0], o->activation);
+}
+
+/* x Phi(x) as x (1 + erf(x / sqrt 2)) / 2: the operator Gelu is younger than our operator set. The
+ * last node has the layer's name. */
+static const char *write_gelu(struct sl__onnx_writer *w, const char *x) {
+  const char *root = sl__onnx_scalar(w, "sqrt2", 1.41421356f);
+  const char *scaled = sl__onnx_node(w, "div", "Div", SL__ONNX_NAMES(x, root), NULL);
+  const char *erf = sl__onnx_node(w, "erf", "Erf", SL__ONNX_NAMES(scaled), NULL);
+  const char *one = sl__onnx_scalar(w, "one", 1.0f);
+  const char *sum = sl__onnx_node(w, "add", "Add", SL__ONNX_NAMES(erf, one), NULL);
+  const char *product = sl__onnx_node(w, "mul", "Mul", SL__ONNX_NAMES(x, sum), NULL);
+  const char *half = sl__onnx_scalar(w, "half", 0.5f);
+  return sl__onnx_node(w, NULL, "Mul", SL__ONNX_NAMES(product, half), NULL);
+}
+
+static const char *const operators[] = {[SL_ACTIVATION_RELU] = "Relu",
+                                        [SL_ACTIVATION_TANH] = "Tanh",
+                                        [SL_ACTIVATION_SIGMOID] = "Sigmoid"};
+
+const char *sl__onnx_activated(struct sl__onnx_writer *w, enum sl_activation activation,
+                               const char *x) {
+  if (activation == SL_ACTIVATION_NONE) return x;
+  return sl__onnx_node(w, names[activation], operators[activation], SL__ONNX_NAMES(x), NULL);
+}
+
+static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
+  const struct sl_activation_options *o = layer->options;
+  const char *x = sl__onnx_input(w, 0);
+  if (o->activation == SL_ACTIVATION_GELU) return write_gelu(w, x);
+  return sl__onnx_node(w, NULL, operators[o->activation], SL__ONNX_NAMES(x), NULL);
+}
+
+static const struct sl_field fields[] = {SL_FIELD(sl_activation_options, ACTIVATION, activation),
+                                         {0}};
+
+const struct sl__layer_kind sl__activation_kind = {
+    .name = "activation",
+    .options_size = sizeof(struct sl_activation_options),
+    .fields = fields,
+    .infer = infer,
+    .forward = forward,
+    .backward_data = backward_data,
+    .onnx_write = onnx_write};
+
+enum sl_status sl_activate(struct sl_model *model, const char *name,
+                           const struct sl_activation_options *options) {
+  return sl__layer_append(model, name, &sl__activation_kind, options);
+}

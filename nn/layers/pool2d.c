@@ -1,0 +1,124 @@
+/* Max and average pooling: one options struct, two kinds. */
+#include "nn/formats/onnx.h"
+#include "nn/layers/window.h"
+
+/* The width follows the height, the stride the kernel; a global window is the whole plane. */
+static struct sl__pool2d parameters(const struct sl__layer *layer) {
+  const struct sl_pool2d_options *o = layer->options;
+  if (o->global) {
+    int h = (int)layer->in[0].dim[1], w = (int)layer->in[0].dim[2];
+    return (struct sl__pool2d){h, w, h, w, 0, 0};
+  }
+  int kernel_w = o->kernel_w ? o->kernel_w : o->kernel_h;
+  return (struct sl__pool2d){.kernel_h = o->kernel_h,
+                             .kernel_w = kernel_w,
+                             .stride_h = o->stride_h ? o->stride_h : o->kernel_h,
+                             .stride_w = o->stride_w   ? o->stride_w
+                                         : o->stride_h ? o->stride_h
+                                                       : kernel_w,
+                             .pad_h = o->pad_h,
+                             .pad_w = o->pad_w ? o->pad_w : o->pad_h};
+}
+
+static enum sl_status infer(struct sl__layer *layer) {
+  struct sl__pool2d p = parameters(layer);
+  struct sl__window window = {p.kernel_h, p.kernel_w, p.stride_h, p.stride_w, p.pad_h, p.pad_w};
+  int64_t height, width;
+  enum sl_status status = sl__window_output(layer, &window, &height, &width);
+  if (status != SL_OK) return status;
+  layer->out = SL_SHAPE(layer->in[0].dim[0], height, width);
+  layer->flops = (double)sl_shape_count(&layer->out) * p.kernel_h * p.kernel_w;
+  return SL_OK;
+}
+
+static enum sl_status infer_max(struct sl__layer *layer) {
+  enum sl_status status = infer(layer);
+  layer->saved = layer->out; /* where each maximum was */
+  layer->saved_per_row = true;
+  layer->saved_type = SL_I32;
+  return status;
+}
+
+static enum sl_status forward_max(const struct sl__layer *layer, struct sl__pass *p) {
+  struct sl__pool2d pool = parameters(layer);
+  return sl__maxpool2d_forward(p->context, &p->launch, p->x[0], p->y, p->saved, &pool);
+}
+
+static enum sl_status backward_max(const struct sl__layer *layer, struct sl__pass *p) {
+  struct sl__pool2d pool = parameters(layer);
+  p->launch.accumulate = p->add_dx[0];
+  return sl__maxpool2d_backward(p->context, &p->launch, p->dy, p->saved, p->dx[0], &pool);
+}
+
+static enum sl_status forward_average(const struct sl__layer *layer, struct sl__pass *p) {
+  struct sl__pool2d pool = parameters(layer);
+  return sl__avgpool2d_forward(p->context, &p->launch, p->x[0], p->y, &pool);
+}
+
+static enum sl_status backward_average(const struct sl__layer *layer, struct sl__pass *p) {
+  struct sl__pool2d pool = parameters(layer);
+  p->launch.accumulate = p->add_dx[0];
+  return sl__avgpool2d_backward(p->context, &p->launch, p->dy, p->dx[0], &pool);
+}
+
+/* counts_padding: ONNX's averages leave the padding out of account unless told. */
+static const char *write_window(const struct sl__layer *layer, struct sl__onnx_writer *w,
+                                const char *op, bool counts_padding) {
+  struct sl__pool2d p = parameters(layer);
+  const char *x = sl__onnx_input(w, 0);
+  return sl__onnx_node(
+      w, NULL, op, SL__ONNX_NAMES(x),
+      SL__ONNX_ATTRIBUTES(
+          SL__ONNX_LIST("kernel_shape", p.kernel_h, p.kernel_w),
+          SL__ONNX_LIST("strides", p.stride_h, p.stride_w),
+          SL__ONNX_LIST("pads", p.pad_h, p.pad_w, p.pad_h, p.pad_w),
+          {.name = counts_padding ? "count_include_pad" : NULL, .type = SL__ONNX_I, .i = 1}));
+}
+
+static const char *write_global(struct sl__onnx_writer *w, const char *op) {
+  const char *x = sl__onnx_input(w, 0);
+  return sl__onnx_node(w, NULL, op, SL__ONNX_NAMES(x), NULL);
+}
+
+static const char *onnx_write_max(const struct sl__layer *layer, struct sl__onnx_writer *w) {
+  bool global = ((const struct sl_pool2d_options *)layer->options)->global;
+  return global ? write_global(w, "GlobalMaxPool") : write_window(layer, w, "MaxPool", false);
+}
+
+static const char *onnx_write_average(const struct sl__layer *layer, struct sl__onnx_writer *w) {
+  bool global = ((const struct sl_pool2d_options *)layer->options)->global;
+  return global ? write_global(w, "GlobalAveragePool")
+                : write_window(layer, w, "AveragePool", true);
+}
+
+static const struct sl_field fields[] = {
+    SL_FIELD(sl_pool2d_options, INT, kernel_h), SL_FIELD(sl_pool2d_options, INT, kernel_w),
+    SL_FIELD(sl_pool2d_options, INT, stride_h), SL_FIELD(sl_pool2d_options, INT, stride_w),
+    SL_FIELD(sl_pool2d_options, INT, pad_h),    SL_FIELD(sl_pool2d_options, INT, pad_w),
+    SL_FIELD(sl_pool2d_options, BOOL, global),  {0}};
+
+const struct sl__layer_kind sl__maxpool2d_kind = {.name = "maxpool2d",
+                                                  .options_size = sizeof(struct sl_pool2d_options),
+                                                  .fields = fields,
+                                                  .infer = infer_max,
+                                                  .forward = forward_max,
+                                                  .backward_data = backward_max,
+                                                  .onnx_write = onnx_write_max};
+
+const struct sl__layer_kind sl__avgpool2d_kind = {.name = "avgpool2d",
+                                                  .options_size = sizeof(struct sl_pool2d_options),
+                                                  .fields = fields,
+                                                  .infer = infer,
+                                                  .forward = forward_average,
+                                                  .backward_data = backward_average,
+                                                  .onnx_write = onnx_write_average};
+
+enum sl_status sl_maxpool2d(struct sl_model *model, const char *name,
+                            const struct sl_pool2d_options *options) {
+  return sl__layer_append(model, name, &sl__maxpool2d_kind, options);
+}
+
+enum sl_status sl_avgpool2d(struct sl_model *model, const char *name,
+                            const struct sl_pool2d_options *options) {
+  return sl__layer_append(model, name, &sl__avgpool2d_kind, options);
+}

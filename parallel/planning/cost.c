@@ -1,0 +1,469 @@
+#include "parallel/planning/cost.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/runtime/calibration.h"
+#include "core/runtime/cuda.h"
+#include "core/runtime/failure.h"
+#include "core/runtime/log.h"
+#include "core/runtime/wait.h"
+#include "parallel/step/batch_tensors.h"
+#include "parallel/step/precision.h"
+
+enum { WARM_PROBES = 1, TIMED_PROBES = 6 };
+
+/* ---- memory ---- */
+
+/* Of a table whose rows alone are touched, as many rows as there are tokens; see sl__kvstore. */
+static double gradient_elements(const struct sl__cost_case *c, const struct sl__layer *layer) {
+  double all = (double)layer->params.total;
+  if (!sl__kvstore_is_sparse(layer) || !sl__kvstore_is_plain(c->optimizer)) return all;
+  double tokens = (double)c->rows * c->microbatches * (double)sl_shape_count(&layer->in[0]);
+  double rows = (double)layer->params.part[0].shape.dim[0];
+  return tokens < rows ? all * tokens / rows : all;
+}
+
+/* Parameters, their bf16 copy, the optimizer's state: of a layer once in a memory. */
+static double param_bytes(const struct sl__cost_case *c, const struct sl__layer *layer) {
+  double each = 4 * (1 + sl__kvstore_states(c->optimizer));
+  if (sl__has_half(layer, c->math)) each += 2;
+  return each * (double)layer->params.total;
+}
+
+/* A layer's output, of one slice. */
+static double value_bytes(const struct sl__cost_case *c, int i) {
+  return (double)sl__type_size(sl__value_type(c->math)) * (double)c->rows *
+         (double)sl_shape_count(&c->model->layers[i].out);
+}
+
+/* Of one slice; the input's bf16 copy counts with the layer that reads it first. */
+static double kept_bytes(const struct sl__cost_case *c, int i) {
+  const struct sl__layer *layer = &c->model->layers[i];
+  double rows = (double)c->rows, value = (double)sl__type_size(sl__value_type(c->math));
+  double saved = (double)sl__type_size(sl__saved_type(layer, c->math));
+  double bytes = value_bytes(c, i);
+  if (layer->saved.ndim)
+    bytes += saved * (double)sl_shape_count(&layer->saved) * (layer->saved_per_row ? rows : 1);
+  if (c->math == SL_MATH_BF16 && !i && !c->model->takes_tokens)
+    bytes += value * rows * (double)sl_shape_count(&c->model->sample);
+  return bytes;
+}
+
+double sl__cost_bytes(const struct sl__cost_case *c, int i, int slices) {
+  const struct sl__layer *layer = &c->model->layers[i];
+  return param_bytes(c, layer) + 4 * gradient_elements(c, layer) + kept_bytes(c, i) * slices;
+}
+
+/* StarPU moves what has no room there. */
+static bool has_disk(void) {
+  for (unsigned node = 0; node < starpu_memory_nodes_get_count(); node++)
+    if (starpu_node_get_kind(node) == STARPU_DISK_RAM) return true;
+  return false;
+}
+
+double sl__cost_memory(const struct sl__device *device) {
+  starpu_ssize_t bytes = starpu_memory_get_total(device->node);
+  if (device->node == STARPU_MAIN_RAM && has_disk()) return INFINITY;
+  if (bytes > 0) return (double)bytes - (double)sl__cuda_taken(device->node);
+  if (device->node != STARPU_MAIN_RAM) return INFINITY;
+  return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* Is it known in which memory such a device computes? */
+static bool is_definite(const struct sl__device *device) {
+  if (device->place.worker || device->place.where == STARPU_CPU) return true;
+  return starpu_cpu_worker_get_count() == starpu_worker_get_count();
+}
+
+/* What the layers on this memory node need at least, and the first stage that is there. rows:
+ * of each slice. */
+static double least_on_node(struct sl__cost_case *c, const struct sl__grid *grid,
+                            const int64_t *rows, unsigned node, int *stage) {
+  const struct sl_model *model = c->model;
+  double bytes = 0;
+  *stage = -1;
+  for (int i = 0; i < model->count; i++)
+    for (int r = 0; r < grid->replicas; r++) {
+      const struct sl__device *device = sl__grid_device(grid, i, r);
+      if (!sl__grid_is_here(grid, i)) continue;
+      if (device->node != node || !is_definite(device)) continue;
+      c->rows = rows[r * grid->microbatches];
+      bytes += sl__cost_bytes(c, i, 1);
+      /* on a GPU the gradients of all values, too: too much is better than a stall */
+      if (node != STARPU_MAIN_RAM) bytes += value_bytes(c, i);
+      if (r) bytes -= param_bytes(c, &model->layers[i]); /* these are there once */
+      if (*stage < 0) *stage = grid->stage[i];
+    }
+  return bytes;
+}
+
+enum sl_status sl__cost_check_memory(const struct sl_model *model,
+                                     const struct sl_optimizer *optimizer,
+                                     const struct sl__grid *grid, int64_t batch) {
+  struct sl__cost_case c = {.model = (struct sl_model *)model,
+                            .optimizer = optimizer,
+                            .microbatches = grid->microbatches,
+                            .math = grid->math};
+  enum sl_status status = SL_OK;
+  bool told = false;
+  int64_t *rows = sl__alloc((size_t)grid->replicas * (size_t)grid->microbatches, sizeof *rows,
+                            "a placement's memory");
+  if (!rows) return SL_NO_MEMORY;
+  sl__slice_rows(grid, batch, rows);
+  for (int d = 0; d < grid->stages * grid->replicas && status == SL_OK; d++) {
+    const struct sl__device *device = &grid->devices[d];
+    int stage;
+    double need = least_on_node(&c, grid, rows, device->node, &stage);
+    double has = sl__cost_memory(device);
+    if (grid->member_of && grid->member_of[d / grid->replicas] != grid->member) continue;
+    if (stage < 0 || need <= has) continue;
+    bool swaps = device->node != STARPU_MAIN_RAM && !starpu_get_prefetch_flag();
+    if (swaps && !told)
+      sl__log(model->context, SL_LOG_WARNING,
+              "%s has %.1f MB, the layers there need %.1f MB: StarPU moves them out and in, which "
+              "takes time; more microbatches or a smaller batch need less",
+              device->name, has / 1e6, need / 1e6);
+    told |= swaps;
+    if (swaps) continue;
+    status =
+        sl_fail(SL_NO_MEMORY,
+                "the placement cannot fit: the layers on %s (stage %d and what shares its "
+                "memory) need at least %.1f MB, but it has %.1f MB; place layers elsewhere, "
+                "or take a smaller batch or more microbatches%s",
+                device->name, stage, need / 1e6, has / 1e6,
+                device->node == STARPU_MAIN_RAM ? ", or name a swap folder (--swap)"
+                                                : ", or set STARPU_PREFETCH=0: then "
+                                                  "tensors are moved out and in, which takes time");
+  }
+  free(rows);
+  return status;
+}
+
+/* The layer that a noted task is for; -1: none (a norm, statistics). */
+static int layer_of(const struct sl_model *model, const char *name) {
+  for (int i = 0; i < model->count; i++)
+    if (name == model->layers[i].name) return i;
+  return name && !strcmp(name, "loss") ? model->count - 1 : -1;
+}
+
+/* ---- a probe: steps of the whole model on each device of the class ---- */
+
+struct probe {
+  const struct sl__cost_case *c;
+  const struct sl__grid *grid;
+  struct sl__plan *plan;
+  struct sl__kvstore *kvstore;
+  struct sl_tensor *x, *labels;
+  double wall_ms; /* of a step without its update, the quickest */
+};
+
+/* Some data: zeros, which are tokens and labels, too. */
+static enum sl_status probe_data(struct probe *p, int64_t batch) {
+  const struct sl_model *model = p->c->model;
+  struct sl_shape x = {.ndim = model->sample.ndim + 1, .dim = {batch}};
+  int count = p->plan->count;
+  enum sl_status status;
+  int64_t *rows = sl__alloc((size_t)count, sizeof *rows, "a probe");
+  if (!rows) return SL_NO_MEMORY;
+  for (int i = 0; i < model->sample.ndim; i++) x.dim[i + 1] = model->sample.dim[i];
+  struct sl_shape labels = model->takes_tokens ? x : SL_SHAPE(x.dim[0]);
+  enum sl_type type = model->takes_tokens ? SL_I32 : SL_F32;
+  SL_TRY(sl__tensor_host(model->context, &x, type, NULL, &p->x));
+  SL_TRY(sl__tensor_host(model->context, &labels, SL_I32, NULL, &p->labels));
+  if (count < 2) goto out;
+  sl__slice_rows(p->grid, batch, rows);
+  SL_TRY(sl__tensor_split(p->x, count, rows));
+  SL_TRY(sl__tensor_keep_split(p->x));
+  SL_TRY(sl__tensor_split(p->labels, count, rows));
+  SL_TRY(sl__tensor_keep_split(p->labels));
+out:
+  free(rows);
+  return status;
+}
+
+static enum sl_status probe_open(struct probe *p, const struct sl__cost_case *c,
+                                 const struct sl__grid *grid, int64_t batch) {
+  const struct sl__kvstore_options options = {
+      .kind = sl__kvstore_is_on_devices(c->kvstore) ? SL_KVSTORE_DEVICE : SL_KVSTORE_LOCAL,
+      .big_shard = c->big_shard};
+  enum sl_status status;
+  *p = (struct probe){.c = c, .wall_ms = INFINITY, .grid = grid};
+  SL_TRY(sl__plan_new(c->model, grid, batch, 0, true, &p->plan));
+  SL_TRY(sl__kvstore_new(c->model, c->optimizer, &options, grid, &p->kvstore));
+  SL_TRY(sl__kvstore_reserve(p->kvstore, sl__plan_positions(p->plan)));
+  SL_TRY(probe_data(p, batch));
+out:
+  return status;
+}
+
+static void probe_close(struct probe *p) {
+  if (p->c) sl__wait_for_all(p->c->model->context); /* else nothing has begun */
+  sl__plan_free(p->plan);
+  sl__kvstore_free(p->kvstore);
+  sl__tensor_free(p->x);
+  sl__tensor_free(p->labels);
+}
+
+/* A grid of so many replicas, each of c->rows, on these devices. */
+static enum sl_status probe_grid(const struct sl__cost_case *c, const struct sl__device *devices,
+                                 int count, struct sl__grid *grid) {
+  *grid = (struct sl__grid){.members = 1,
+                            .replicas = count,
+                            .microbatches = 1,
+                            .stages = 1,
+                            .math = c->math,
+                            .chunk = c->chunk,
+                            .layers = c->model->count};
+  grid->stage = sl__alloc((size_t)c->model->count, sizeof *grid->stage, "a probe");
+  grid->devices = sl__alloc((size_t)count, sizeof *grid->devices, "a probe");
+  if (!grid->stage || !grid->devices) return SL_NO_MEMORY;
+  memcpy(grid->devices, devices, (size_t)count * sizeof *devices);
+  return SL_OK;
+}
+
+/* The update adds as many gradients as the trainer's will. wait: between the two, to take the time.
+ */
+static enum sl_status probe_step(struct probe *p, bool wait) {
+  const struct sl__step step = {.training = true,
+                                .scale = 1,
+                                .x = p->x,
+                                .labels = p->labels,
+                                .grads = p->kvstore->grads,
+                                .rows = p->kvstore->rows};
+  double start = starpu_timing_now();
+  enum sl_status status = sl__plan_submit(p->plan, &step);
+  int replicas = p->kvstore->replicas;
+  if (status != SL_OK) return status;
+  if (wait) {
+    status = sl__wait_for_all(p->c->model->context);
+    if (status != SL_OK) return status;
+    p->wall_ms = fmin(p->wall_ms, (starpu_timing_now() - start) / 1e3);
+  }
+  if (p->c->replicas < replicas) p->kvstore->replicas = p->c->replicas;
+  status = sl__kvstore_update(p->kvstore, 0, 0);
+  p->kvstore->replicas = replicas;
+  return status;
+}
+
+/* The step's tasks, noted instead of run. */
+static enum sl_status rehearse(struct probe *p, struct sl__rehearsal *noted) {
+  struct sl_context *context = p->c->model->context;
+  context->rehearsal = noted;
+  enum sl_status status = probe_step(p, false);
+  context->rehearsal = NULL;
+  return status;
+}
+
+static bool is_update(const struct sl__rehearsed *task) {
+  return task->priority >= SL_PRIORITY_UPDATE && task->priority < SL_PRIORITY_BACKWARD_DATA;
+}
+
+/* Is it a layer's task that burdens this device? A local KVStore's updates burden the CPU. */
+static bool concerns(const struct sl__cost_case *c, const struct sl__rehearsed *task,
+                     const struct sl__device *device) {
+  if (layer_of(c->model, task->name) < 0) return false;
+  return !is_update(task) || c->kvstore == SL_KVSTORE_DEVICE || device->place.where != STARPU_CUDA;
+}
+
+static double expected_us(const struct sl__rehearsed *task, const struct sl__device *device) {
+  return sl__expected_us(task->op, task->footprint, device->place.worker - 1);
+}
+
+static bool all_known(const struct sl__cost_case *c, const struct sl__rehearsal *noted,
+                      const struct sl__device *device) {
+  for (int i = 0; i < noted->count; i++)
+    if (concerns(c, &noted->tasks[i], device) && isnan(expected_us(&noted->tasks[i], device)))
+      return false;
+  return true;
+}
+
+/* The first step brings the models from disk, and memory from the system. Even where all is known
+ * some steps are timed: their wall time tells what is not the kernels'. */
+static enum sl_status calibrate(struct probe *p, const struct sl__rehearsal *noted,
+                                const struct sl__device *device) {
+  struct sl_context *context = p->c->model->context;
+  struct sl__calibration *calibration = NULL;
+  int before = starpu_profiling_status_get();
+  enum sl_status status;
+  SL_TRY(sl__calibration_new(&calibration));
+  for (int i = 0; i < WARM_PROBES; i++) SL_TRY(probe_step(p, true));
+  SL_TRY(sl__wait_for_all(context));
+  bool known = all_known(p->c, noted, device);
+  if (!known) {
+    starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
+    context->calibration = calibration;
+  }
+  p->wall_ms = INFINITY;
+  for (int i = 0; i < (known ? TIMED_PROBES / 2 : TIMED_PROBES); i++) SL_TRY(probe_step(p, true));
+  SL_TRY(sl__wait_for_all(context));
+  if (!known) {
+    sl__calibration_publish(calibration);
+    SL_TRY(probe_step(p, true));
+  }
+out:
+  sl__wait_for_all(context);
+  context->calibration = NULL;
+  starpu_profiling_status_set(before);
+  sl__calibration_free(calibration);
+  return status;
+}
+
+/* ---- from tasks to layers ---- */
+
+double sl__cost_estimate(const struct sl__rehearsed *task, const struct sl__device *device) {
+  bool gpu = device->place.where == STARPU_CUDA;
+  double flops = gpu ? 1e13 : 3e10, bytes = gpu ? 1e12 : 1e10; /* a second */
+  return 1e3 * fmax(task->flops / flops, task->bytes / bytes);
+}
+
+static double *sum_of(const struct sl__costs *costs, const struct sl__rehearsed *task) {
+  if (is_update(task)) return costs->update;
+  if (task->priority >= SL_PRIORITY_LOSS) return costs->forward;
+  if (task->priority >= SL_PRIORITY_BACKWARD_DATA) return costs->backward_data;
+  return task->priority >= SL_PRIORITY_FORWARD ? costs->forward : costs->backward_weight;
+}
+
+static enum sl_status costs_new(int layers, struct sl__costs *costs) {
+  size_t count = (size_t)layers;
+  *costs = (struct sl__costs){
+      .forward = sl__alloc(count, sizeof(double), "costs"),
+      .backward_data = sl__alloc(count, sizeof(double), "costs"),
+      .backward_weight = sl__alloc(count, sizeof(double), "costs"),
+      .update = sl__alloc(count, sizeof(double), "costs"),
+  };
+  bool all = costs->forward && costs->backward_data && costs->backward_weight && costs->update;
+  return all ? SL_OK : SL_NO_MEMORY;
+}
+
+void sl__costs_clear(struct sl__costs *costs) {
+  free(costs->forward);
+  free(costs->backward_data);
+  free(costs->backward_weight);
+  free(costs->update);
+  *costs = (struct sl__costs){0};
+}
+
+/* Slices' tasks were noted once a device. */
+static void add_up(const struct sl__cost_case *c, const struct sl__rehearsal *noted,
+                   const struct sl__device *device, int count, struct sl__costs *costs) {
+  for (int i = 0; i < noted->count; i++) {
+    const struct sl__rehearsed *task = &noted->tasks[i];
+    if (!concerns(c, task, device)) continue;
+    double ms = expected_us(task, device) / 1e3;
+    if (isnan(ms)) {
+      ms = sl__cost_estimate(task, device);
+      costs->estimated++;
+    }
+    sum_of(costs, task)[layer_of(c->model, task->name)] +=
+        is_update(task) ? ms / c->replicas : ms / count;
+  }
+}
+
+/* What a step took beyond its kernels' times is StarPU's share (and the machine's, where workers
+ * are more than processors): the same for every task. */
+static void add_overhead(const struct sl__cost_case *c, const struct sl__rehearsal *noted,
+                         const struct sl__device *device, const struct probe *p, int count,
+                         struct sl__costs *costs) {
+  double busy = 0, tasks = 0;
+  for (int i = 0; i < noted->count; i++)
+    tasks += concerns(c, &noted->tasks[i], device) && !is_update(&noted->tasks[i]);
+  for (int i = 0; i < c->model->count; i++)
+    busy += costs->forward[i] + costs->backward_data[i] + costs->backward_weight[i];
+  double each = (p->wall_ms - busy) / (tasks / count);
+  if (!(each > 0) || !isfinite(each)) return;
+  for (int i = 0; i < noted->count; i++) {
+    const struct sl__rehearsed *task = &noted->tasks[i];
+    if (!concerns(c, task, device)) continue;
+    sum_of(costs, task)[layer_of(c->model, task->name)] +=
+        is_update(task) ? each / c->replicas : each / count;
+  }
+}
+
+/* Has every operation an implementation there? */
+static bool runs_on(const struct sl__rehearsal *noted, const struct sl__device *device) {
+  if (device->place.where != STARPU_CUDA) return true;
+  for (int i = 0; i < noted->count; i++)
+    if (!noted->tasks[i].op->codelet.cuda_funcs[0]) return false;
+  return true;
+}
+
+/* More than the device has: it could not be measured, only swapped. */
+static bool fits(const struct sl__cost_case *c, const struct sl__device *device, int count) {
+  double bytes = 0;
+  for (int i = 0; i < c->model->count; i++) bytes += sl__cost_bytes(c, i, 1);
+  if (device->node == STARPU_MAIN_RAM) bytes *= count;
+  return bytes < sl__cost_memory(device);
+}
+
+enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__device *devices,
+                                int count, struct sl__costs *costs) {
+  enum sl_status status;
+  struct sl__grid grid = {0};
+  struct probe probe = {0};
+  struct sl__rehearsal noted = {0};
+  struct sl__copy before = {0};
+  SL_TRY(costs_new(c->model->count, costs));
+  SL_TRY(probe_grid(c, devices, count, &grid));
+  SL_TRY(probe_open(&probe, c, &grid, c->rows * count));
+  SL_TRY(rehearse(&probe, &noted));
+  costs->impossible = !runs_on(&noted, devices);
+  if (costs->impossible) goto out;
+  if (fits(c, devices, count)) {
+    SL_TRY(sl__copy_new(c->model, &before));
+    SL_TRY(sl__copy_read(c->model, &before));
+    status = calibrate(&probe, &noted, devices);
+    /* whatever went wrong; the first failure is the one told */
+    enum sl_status written = sl__copy_write(c->model, &before);
+    if (status == SL_OK) status = written;
+  }
+  if (status == SL_OK) add_up(c, &noted, devices, count, costs);
+  if (status == SL_OK) add_overhead(c, &noted, devices, &probe, count, costs);
+out:
+  probe_close(&probe);
+  sl__grid_clear(&grid);
+  sl__copy_free(&before);
+  free(noted.tasks);
+  if (status != SL_OK) sl__costs_clear(costs);
+  return status;
+}
+
+/* ---- whole steps ---- */
+
+/* The first ones bring memory, and are not counted. */
+static enum sl_status time_steps(struct probe *p, double *ms) {
+  enum { TRIES = 3, STEPS = 3 };
+  struct sl_context *context = p->c->model->context;
+  enum sl_status status;
+  *ms = INFINITY;
+  for (int i = 0; i < WARM_PROBES; i++) SL_TRY(probe_step(p, true));
+  for (int try = 0; try < TRIES; try++) {
+    SL_TRY(sl__wait_for_all(context));
+    double start = starpu_timing_now();
+    for (int i = 0; i < STEPS; i++) SL_TRY(probe_step(p, false));
+    SL_TRY(sl__wait_for_all(context));
+    *ms = fmin(*ms, (starpu_timing_now() - start) / 1e3 / STEPS);
+  }
+  status = sl__task_failure();
+out:
+  return status;
+}
+
+enum sl_status sl__cost_step(const struct sl__cost_case *c, const struct sl__grid *grid,
+                             int64_t batch, double *ms) {
+  enum sl_status status;
+  struct probe probe;
+  struct sl__copy before = {0};
+  SL_TRY(probe_open(&probe, c, grid, batch));
+  SL_TRY(sl__copy_new(c->model, &before));
+  SL_TRY(sl__copy_read(c->model, &before));
+  status = time_steps(&probe, ms);
+  enum sl_status written = sl__copy_write(c->model, &before);
+  if (status == SL_OK) status = written;
+out:
+  probe_close(&probe);
+  sl__copy_free(&before);
+  return status;
+}

@@ -1,0 +1,57 @@
+/* What layers cost on a device: time, from StarPU's performance models, and memory. */
+#ifndef SL_PARALLEL_PLANNING_COST_H
+#define SL_PARALLEL_PLANNING_COST_H
+
+#include "parallel/params/model_shards.h"
+#include "parallel/step/plan.h"
+
+/* One step's shape, as the trainer will cut it. */
+struct sl__cost_case {
+  struct sl_model *model;
+  const struct sl_optimizer *optimizer;
+  enum sl_kvstore_kind kvstore;
+  int64_t big_shard, chunk;
+  int64_t rows; /* of one slice */
+  int replicas, microbatches;
+  enum sl_math math;
+};
+
+/* [layers] ms; of one slice, the update's of one step. The last layer's forward has the loss in it.
+ */
+struct sl__costs {
+  double *forward, *backward_data, *backward_weight, *update;
+  bool impossible; /* an operation has no implementation there; the times are nothing then */
+  int estimated; /* tasks of which the performance models know nothing: from flops and bandwidth */
+};
+
+/* On devices of one class, all of them at work at once, so that what they share is felt. Runs steps
+ * until the performance models know every task, where they do not already; weights and buffers stay
+ * as they are. */
+enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__device *devices,
+                                int count, struct sl__costs *costs);
+void sl__costs_clear(struct sl__costs *costs);
+
+/* ms of a whole training step of a batch on this grid, some steps following each other; the least
+ * of a few tries. Weights and buffers stay as they are; c->rows is not looked at. */
+enum sl_status sl__cost_step(const struct sl__cost_case *c, const struct sl__grid *grid,
+                             int64_t batch, double *ms);
+
+/* ms of a noted task where nothing is known of it: so many flops and bytes, at a rate that is
+ * common for the kind of device. */
+double sl__cost_estimate(const struct sl__rehearsed *task, const struct sl__device *device);
+
+/* Bytes of layer i: parameters (and their bf16 copy), gradient and optimizer's state, and what is
+ * kept of `slices` slices until they go backward. (An output's gradient comes when its output
+ * goes.) */
+double sl__cost_bytes(const struct sl__cost_case *c, int layer, int slices);
+
+/* SL_NO_MEMORY where a memory is smaller than what must be in it at the same time: parameters and
+ * gradients of the layers placed there, and one slice's values of each layer. */
+enum sl_status sl__cost_check_memory(const struct sl_model *model,
+                                     const struct sl_optimizer *optimizer,
+                                     const struct sl__grid *grid, int64_t batch);
+
+/* Bytes that the memory near a device has in all; INFINITY where nothing limits it. */
+double sl__cost_memory(const struct sl__device *device);
+
+#endif

@@ -1,0 +1,30 @@
+/* A loader's slots as tensors: registered once, split into the plan's slices, handed back when a
+ * step is over. */
+#ifndef SL_PARALLEL_STEP_BATCH_TENSORS_H
+#define SL_PARALLEL_STEP_BATCH_TENSORS_H
+
+#include <starling/data.h>
+
+#include "parallel/step/plan.h"
+
+struct sl__feed {
+  struct sl_loader *loader;
+  int slots;
+  bool pinned;
+  struct sl_tensor **x, **labels; /* [slots] */
+};
+
+enum sl_status sl__feed_open(struct sl_context *context, struct sl_loader *loader,
+                             const struct sl__grid *grid, struct sl__feed **feed);
+
+/* Bring a filled slot's slices to the GPUs whose tasks will read them: layer `reader` the samples
+ * (-1: none here), the last one the labels. Asynchronous. */
+void sl__feed_prefetch(struct sl__feed *feed, int slot, const struct sl__grid *grid, int reader);
+
+/* Wait until no task reads the slot any more, drop copies on other devices, let the loader fill it
+ * again. */
+enum sl_status sl__feed_recycle(struct sl__feed *feed, int slot);
+
+void sl__feed_close(struct sl__feed *feed);
+
+#endif

@@ -1,0 +1,337 @@
+/* Placements as people write them: "embed,lstm0-3=cuda:0;lstm4-7,decoder=cuda:1", or over the ranks
+ * of a group: "embed=rank0/cpu:0;decoder=rank1/cpu:0". */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/file.h"
+#include "core/net/net.h"
+#include "parallel/step/grid.h"
+
+static char *trim(char *text) {
+  while (isspace((unsigned char)*text)) text++;
+  size_t length = strlen(text);
+  while (length && isspace((unsigned char)text[length - 1])) text[--length] = 0;
+  return text;
+}
+
+static enum sl_status claim(const struct sl_model *model, struct sl__placement *p, int layer,
+                            int stage) {
+  if (p->stage[layer] >= 0)
+    return sl_fail(SL_BAD_ARGUMENT, "placement: layer %s is placed twice; name it in one rule only",
+                   model->layers[layer].name);
+  p->stage[layer] = stage;
+  return SL_OK;
+}
+
+static int find_layer(const struct sl_model *model, const char *name) {
+  for (int i = 0; i < model->count; i++)
+    if (!strcmp(model->layers[i].name, name)) return i;
+  return -1;
+}
+
+/* "lstm0-3": the prefix's length and both numbers. */
+static bool is_range(const char *name, size_t *prefix, long *from, long *to) {
+  const char *dash = strrchr(name, '-');
+  if (!dash || dash == name || !isdigit((unsigned char)dash[-1])) return false;
+  const char *digits = dash;
+  while (digits > name && isdigit((unsigned char)digits[-1])) digits--;
+  if (!dash[1] || strspn(dash + 1, "0123456789") != strlen(dash + 1) || strlen(dash + 1) > 6 ||
+      dash - digits > 6)
+    return false;
+  *prefix = (size_t)(digits - name);
+  *from = strtol(digits, NULL, 10);
+  *to = strtol(dash + 1, NULL, 10);
+  return true;
+}
+
+static enum sl_status unknown(const struct sl_model *model, const char *name) {
+  char names[400] = "";
+  size_t used = 0;
+  for (int i = 0; i < model->count && used < sizeof names; i++)
+    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "",
+                             model->layers[i].name);
+  return sl_fail(SL_BAD_ARGUMENT, "placement: there is no layer or group '%s'; there are %s", name,
+                 names);
+}
+
+static enum sl_status claim_range(const struct sl_model *model, struct sl__placement *p,
+                                  const char *text, int stage) {
+  size_t prefix;
+  long from, to;
+  enum sl_status status = SL_OK;
+  if (!is_range(text, &prefix, &from, &to)) return unknown(model, text);
+  if (from > to)
+    return sl_fail(SL_BAD_ARGUMENT, "placement: the range '%s' runs backwards; write %.*s%ld-%ld",
+                   text, (int)prefix, text, to, from);
+  for (long n = from; n <= to && status == SL_OK; n++) {
+    char name[128];
+    snprintf(name, sizeof name, "%.*s%ld", (int)(prefix < 96 ? prefix : 96), text, n);
+    int layer = find_layer(model, name);
+    status = layer < 0 ? unknown(model, name) : claim(model, p, layer, stage);
+  }
+  return status;
+}
+
+/* A layer's name, a group's, or a range of names. */
+static enum sl_status claim_name(const struct sl_model *model, struct sl__placement *p,
+                                 const char *name, int stage) {
+  enum sl_status status = SL_OK;
+  bool found = false;
+  int layer = find_layer(model, name);
+  if (layer >= 0) return claim(model, p, layer, stage);
+  for (int i = 0; i < model->count && status == SL_OK; i++)
+    if (model->layers[i].group && !strcmp(model->layers[i].group, name)) {
+      status = claim(model, p, i, stage);
+      found = true;
+    }
+  return found ? status : claim_range(model, p, name, stage);
+}
+
+static enum sl_status parse_rule(const struct sl_model *model, char *rule, int stage,
+                                 struct sl__placement *p, char **devices) {
+  enum sl_status status = SL_OK;
+  char *equals = strchr(rule, '='), *rest = rule;
+  if (!equals || strchr(equals + 1, '='))
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "placement: '%s' is no rule; write LAYERS=DEVICE, rules with ; between", rule);
+  *equals = 0;
+  for (char *name = strsep(&rest, ","); name && status == SL_OK; name = strsep(&rest, ",")) {
+    name = trim(name);
+    status = *name ? claim_name(model, p, name, stage)
+                   : sl_fail(SL_BAD_ARGUMENT, "placement: a layer's name is empty before '=%s'",
+                             equals + 1);
+  }
+  *devices = trim(equals + 1);
+  return status;
+}
+
+/* ---- over several ranks ---- */
+
+#define RANK_PREFIX "rank"
+
+/* "rank1/cpu:0": 1, and the device behind it. -1: there is no such prefix. */
+static int split_rank(char *name, char **device) {
+  char *digits = name + strlen(RANK_PREFIX);
+  *device = name;
+  if (strncmp(name, RANK_PREFIX, strlen(RANK_PREFIX)) != 0) return -1;
+  size_t count = strspn(digits, "0123456789");
+  if (!count || count > 5 || digits[count] != '/') return -1;
+  *device = digits + count + 1;
+  return (int)strtol(digits, NULL, 10);
+}
+
+/* A rule's devices are one rank's. Takes the prefixes out of the text. */
+static enum sl_status find_rank(char *devices, int *rank) {
+  char *rest = devices, *to = devices, *device;
+  bool first = true;
+  for (char *name = strsep(&rest, ","); name; name = strsep(&rest, ","), first = false) {
+    int its = split_rank(trim(name), &device);
+    if (first) *rank = its;
+    if (its < 0 && *rank >= 0)
+      return sl_fail(SL_BAD_ARGUMENT, "placement: device '%s' names no rank; write rank%d/%s",
+                     device, *rank, device);
+    if (its != *rank)
+      return sl_fail(
+          SL_BAD_ARGUMENT,
+          "placement: device '%s' is of rank %d, others of its rule of another; a rule's "
+          "devices must be of one rank (for several copies start more ranks)",
+          device, its);
+    if (!first) *to++ = ',';
+    size_t length = strlen(device);
+    memmove(to, device, length);
+    to += length;
+  }
+  *to = 0;
+  return SL_OK;
+}
+
+/* Every rank from 0 on has a rule, or none is named at all. */
+static enum sl_status count_ranks(struct sl__placement *p) {
+  bool some = false;
+  for (int s = 0; s < p->stages; s++) {
+    some |= p->rank[s] >= 0;
+    if (p->rank[s] >= p->ranks) p->ranks = p->rank[s] + 1;
+  }
+  for (int s = 0; s < p->stages && some; s++)
+    if (p->rank[s] < 0)
+      return sl_fail(SL_BAD_ARGUMENT,
+                     "placement: rule %d names no rank, others do; write rank0/ before its device",
+                     s + 1);
+  for (int rank = 0; rank < p->ranks && some; rank++) {
+    bool has = false;
+    for (int s = 0; s < p->stages; s++) has |= p->rank[s] == rank;
+    if (!has)
+      return sl_fail(SL_BAD_ARGUMENT,
+                     "placement: rank %d has no layer, though rank %d has; leave no rank out", rank,
+                     p->ranks - 1);
+  }
+  for (int s = 0; s < p->stages && !some; s++) p->rank[s] = 0;
+  return SL_OK;
+}
+
+/* What another rank has cannot be known here: how many, and what they are called. */
+static enum sl_status note_devices(char *devices, int stage, struct sl__placement *p) {
+  size_t most = 1;
+  for (const char *c = devices; *c; c++) most += *c == ',';
+  struct sl__device *list = sl__alloc(most, sizeof *list, "a placement");
+  if (!list) return SL_NO_MEMORY;
+  p->devices[stage] = list;
+  for (char *name = strsep(&devices, ","); name; name = strsep(&devices, ","))
+    snprintf(list[p->device_count[stage]++].name, sizeof list->name, "%s", name);
+  return SL_OK;
+}
+
+static enum sl_status find_devices(const struct sl_context *context, char **texts,
+                                   struct sl__placement *p) {
+  enum sl_status status = SL_OK;
+  for (int s = 0; s < p->stages; s++) SL_TRY(find_rank(texts[s], &p->rank[s]));
+  p->ranks = 1;
+  SL_TRY(count_ranks(p));
+  int own = context->net ? sl__net_rank(context->net) % p->ranks : 0;
+  for (int s = 0; s < p->stages; s++)
+    if (p->rank[s] == own)
+      SL_TRY(sl__devices_parse(texts[s], &p->devices[s], &p->device_count[s]));
+    else
+      SL_TRY(note_devices(texts[s], s, p));
+out:
+  return status;
+}
+
+/* One block, one gradient, one owner's rank. */
+static enum sl_status check_shared(const struct sl_model *model, const struct sl__placement *p) {
+  for (int i = 0; i < model->count; i++) {
+    const struct sl__layer *layer = &model->layers[i];
+    if (layer->shares < 0) continue;
+    int mine = p->rank[p->stage[i]], theirs = p->rank[p->stage[layer->shares]];
+    if (mine != theirs)
+      return sl_fail(SL_BAD_ARGUMENT,
+                     "placement: layer %s (rank %d) shares the weight of %s (rank %d); layers that "
+                     "share a weight must be on one rank",
+                     layer->name, mine, model->layers[layer->shares].name, theirs);
+  }
+  return SL_OK;
+}
+
+/* Names the layers that no rule has named. */
+static enum sl_status check_complete(const struct sl_model *model, const struct sl__placement *p) {
+  char names[300] = "";
+  size_t used = 0;
+  for (int i = 0; i < model->count && used < sizeof names; i++)
+    if (p->stage[i] < 0)
+      used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                               model->layers[i].name);
+  if (!used) return SL_OK;
+  return sl_fail(SL_BAD_ARGUMENT, "placement: no rule places %s; name them too (any: anywhere)",
+                 names);
+}
+
+enum sl_status sl__placement_parse(const struct sl_model *model, const char *text,
+                                   struct sl__placement *p) {
+  enum sl_status status = SL_NO_MEMORY;
+  size_t rules = 1;
+  for (const char *c = text; *c; c++) rules += *c == ';' || *c == '\n';
+  char *copy = sl__strdup(text), *rest = copy;
+  char **devices = sl__alloc(rules + 1, sizeof *devices, "a placement");
+  *p = (struct sl__placement){
+      .stage = sl__alloc((size_t)model->count, sizeof *p->stage, "a placement"),
+      .devices = sl__alloc(rules + 1, sizeof *p->devices, "a placement"),
+      .device_count = sl__alloc(rules + 1, sizeof *p->device_count, "a placement"),
+      .rank = sl__alloc(rules + 1, sizeof *p->rank, "a placement")};
+  if (!copy || !devices || !p->stage || !p->devices || !p->device_count || !p->rank) goto out;
+  for (int i = 0; i < model->count; i++) p->stage[i] = -1;
+  for (char *rule = strsep(&rest, ";\n"); rule; rule = strsep(&rest, ";\n")) {
+    char *hash = strchr(rule, '#'); /* in a file: a comment */
+    if (hash) *hash = 0;
+    rule = trim(rule);
+    if (!*rule) continue; /* a ; at the end, an empty line */
+    SL_TRY(parse_rule(model, rule, p->stages, p, &devices[p->stages]));
+    p->stages++;
+  }
+  SL_TRY(check_complete(model, p));
+  SL_TRY(find_devices(model->context, devices, p));
+  SL_TRY(check_shared(model, p));
+out:
+  free(devices);
+  free(copy);
+  if (status != SL_OK) sl__placement_clear(p);
+  return status;
+}
+
+void sl__placement_clear(struct sl__placement *p) {
+  for (int s = 0; p->devices && p->device_count && s <= p->stages; s++)
+    if (p->device_count[s]) free(p->devices[s]);
+  free(p->devices);
+  free(p->device_count);
+  free(p->rank);
+  free(p->stage);
+  *p = (struct sl__placement){0};
+}
+
+/* The digits at a name's end: where they begin; its length where there are none, or too many. */
+static size_t digits_of(const char *name) {
+  size_t at = strlen(name), end = at;
+  while (at && isdigit((unsigned char)name[at - 1])) at--;
+  bool plain = end - at < 7 && (end - at < 2 || name[at] != '0');
+  return at && plain ? at : end;
+}
+
+/* Does b's name go on where a's ends: lstm3 after lstm2? */
+static bool follows(const char *a, const char *b) {
+  size_t at = digits_of(a);
+  return a[at] && digits_of(b) == at && b[at] && !strncmp(a, b, at) &&
+         atoi(b + at) == atoi(a + at) + 1;
+}
+
+void sl__print_layers(FILE *out, const struct sl_model *model, int from, int to) {
+  for (int i = from; i < to;) {
+    int last = i;
+    while (last + 1 < to && follows(model->layers[last].name, model->layers[last + 1].name)) last++;
+    fprintf(out, "%s%s", i > from ? "," : "", model->layers[i].name);
+    if (last > i)
+      fprintf(out, "-%s", model->layers[last].name + digits_of(model->layers[last].name));
+    i = last + 1;
+  }
+}
+
+enum sl_status sl_place(struct sl_model *model, const char *text) {
+  struct sl__placement placement;
+  enum sl_status status = sl__placement_parse(model, text, &placement);
+  if (status != SL_OK) return status;
+  int ranks = placement.ranks;
+  sl__placement_clear(&placement);
+  char *copy = sl__strdup(text);
+  if (!copy) return SL_NO_MEMORY;
+  free(model->placement);
+  model->placement = copy;
+  model->ranks = ranks;
+  return SL_OK;
+}
+
+int sl_placement_ranks(const struct sl_model *model) { return model->ranks > 1 ? model->ranks : 1; }
+
+const char *sl_placement(const struct sl_model *model) { return model->placement; }
+
+enum sl_status sl_place_file(struct sl_model *model, const char *path) {
+  uint8_t *bytes = NULL;
+  char *text = NULL;
+  size_t size;
+  enum sl_status status;
+  SL_TRY(sl__file_read(path, 1 << 20, &bytes, &size));
+  if (memchr(bytes, 0, size)) {
+    status = sl_fail(SL_BAD_FILE, "%s: is no text; a placement has rules LAYERS=DEVICE", path);
+    goto out;
+  }
+  text = sl__alloc(size + 1, 1, "a placement");
+  if (!text) {
+    status = SL_NO_MEMORY;
+    goto out;
+  }
+  memcpy(text, bytes, size);
+  SL_TRY(sl_place(model, text));
+out:
+  free(bytes);
+  free(text);
+  return status;
+}

@@ -1,0 +1,106 @@
+/* A plan: how a batch of a given size is cut into slices (replica x microbatch), where each slice
+ * runs, and its tensors. Made once a batch size and sequence length; the tensors' memory comes and
+ * goes with every step, and plans of shorter sequences use the blocks of the longest. */
+#ifndef SL_PARALLEL_STEP_PLAN_H
+#define SL_PARALLEL_STEP_PLAN_H
+
+#include "core/net/net.h"
+#include "parallel/step/grid.h"
+
+struct sl__slice {
+  int replica, microbatch;
+  int64_t first_row, rows;
+  /* one a chunk and layer, [chunk * layers + layer]; dy only where planned for training, saved may
+   * be NULL. Of layers on other ranks: y and dy of those that layers here read, else NULL */
+  struct sl_tensor **y, **dy, **saved;
+  struct sl_tensor **state, **dstate; /* one a layer: of recurrent ones, else NULL */
+  struct sl_tensor *x;      /* the input as bf16, where layers here read it as that; else NULL */
+  struct sl_tensor **stats; /* one a chunk, where the last layer is; see sl__softmax_xent */
+};
+
+struct sl__plan {
+  struct sl_model *model;
+  const struct sl__grid *grid;
+  int64_t batch;
+  int64_t steps; /* time steps of a sequence; 0: samples are none, or cannot be cut */
+  bool training;
+  bool has_state; /* an earlier step left one in the recurrent layers */
+  int chunks;     /* in time; 1 for what is no sequence */
+  int count;      /* replicas x microbatches; slice r * microbatches + m */
+  struct sl__slice *slices;
+  bool *needs_gradient; /* a layer that has parameters, or comes after one that has */
+  int input_reader;     /* the first layer here that reads the model's input; -1: none does */
+  int *last_use;        /* the last layer here that reads this one's output; itself where none does;
+                           count of layers: the loss */
+  int *border;          /* number of each layer whose output another rank reads; else -1 */
+  int borders;
+  int tag; /* of the first message; to be set by whoever makes several plans over ranks */
+};
+
+/* What all slices of one step share. */
+struct sl__step {
+  uint64_t number;
+  bool training;
+  bool carry;        /* recurrent layers go on from the state that the step before left */
+  bool keep;         /* and leave theirs for the next one */
+  float scale;       /* of the loss's gradient: 1 / valid samples */
+  int64_t first_row; /* of this rank's batch in that of all */
+  struct sl_tensor *x,
+      *labels; /* [batch, ...], split into the plan's slices where there are several. labels NULL:
+                  no loss, and the last layer's output stays; not in training */
+  struct sl_tensor ***grads, ***rows; /* [replica][layer]; see sl__kvstore */
+};
+
+/* steps: of the sequences in the batch, at most the model's own; 0 means the model's own. */
+enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid, int64_t batch,
+                            int64_t steps, bool training, struct sl__plan **plan);
+void sl__plan_free(struct sl__plan *plan);
+
+/* The rows of each slice: as even as can be, the first ones longer; or a replica's in proportion to
+ * its share, and its microbatches as even as can be. rows has replicas x microbatches places. */
+void sl__slice_rows(const struct sl__grid *grid, int64_t batch, int64_t *rows);
+
+/* The time steps [first, first + steps) of a chunk: the first ones longer, where they are uneven.
+ */
+void sl__chunk_steps(const struct sl__plan *plan, int chunk, int64_t *first, int64_t *steps);
+
+/* Is it for batches of so many time steps (0: no sequences)? */
+bool sl__plan_takes(const struct sl__plan *plan, int64_t steps);
+
+/* Tokens that a replica reads in a step, at most; 0: the model takes none. */
+int64_t sl__plan_positions(const struct sl__plan *plan);
+
+/* [rows, ...] of samples of that shape. */
+struct sl_shape sl__with_rows(int64_t rows, const struct sl_shape *sample);
+
+/* Part i of a tensor that was split, or the tensor itself where there is one slice only. */
+struct sl_tensor *sl__part(struct sl_tensor *tensor, int i);
+
+/* Tags that the plan's messages take, from plan->tag on. */
+int sl__plan_tags(const struct sl__plan *plan);
+
+/* Submit the tasks of one step: all slices' forward passes and losses and, in training, backward
+ * passes; of the layers here, and what goes to and comes from the other ranks of the group. */
+enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *step);
+
+/* Numbers of the messages between ranks: the trainer's, and from SL_TAG_STORES on those of the
+ * public KVStores, each key its own (MPI has at least 32768). Those of a group exchange no
+ * gradients, so borders and exchanges may have the same. */
+enum {
+  SL_TAG_STATS = 1,
+  SL_TAG_TRIAL = 3,
+  SL_TAG_EXCHANGE = 8,
+  SL_TAG_BORDERS = 16,
+  SL_TAG_STORES = SL__TAG_LANE_ONLY
+};
+
+/* Larger is sooner. What unblocks others goes first; weight gradients wait for idle time. */
+enum {
+  SL_PRIORITY_BACKWARD_WEIGHT = 1000,
+  SL_PRIORITY_FORWARD = 2000,
+  SL_PRIORITY_UPDATE = 3000,
+  SL_PRIORITY_BACKWARD_DATA = 4000,
+  SL_PRIORITY_LOSS = 5000
+};
+
+#endif

@@ -1,0 +1,44 @@
+#include "parallel/step/precision.h"
+
+#include <string.h>
+
+#include "core/graph/graph.h"
+
+#include "parallel/step/plan.h"
+
+static const char *const names[] = {
+    [SL_MATH_F32] = "f32", [SL_MATH_TF32] = "tf32", [SL_MATH_BF16] = "bf16"};
+
+enum sl_status sl_math_parse(const char *name, enum sl_math *math) {
+  for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+    if (!strcmp(name, names[i])) {
+      *math = (enum sl_math)i;
+      return SL_OK;
+    }
+  return sl_fail(SL_BAD_ARGUMENT, "math '%s' is unknown; use f32, tf32 or bf16", name ? name : "");
+}
+
+const char *sl_math_name(enum sl_math math) { return names[math]; }
+
+enum sl_status sl__half_make(struct sl_model *model, int i) {
+  struct sl__block *block = &model->layers[i].params;
+  if (block->half || !sl__has_half(&model->layers[i], SL_MATH_BF16)) return SL_OK;
+  block->half_of = UINT64_MAX;
+  return sl__tensor_temporary(model->context, &SL_SHAPE(block->total), SL_BF16, &block->half);
+}
+
+/* A rehearsal wants to know of the task, done or not. */
+enum sl_status sl__half_refresh(struct sl_model *model, int i, const struct sl__place *place) {
+  struct sl__layer *layer = &model->layers[i];
+  struct sl__block *block = &layer->params;
+  bool rehearsed = model->context->rehearsal != NULL;
+  const struct sl__launch launch = {
+      .name = layer->name, .place = *place, .priority = SL_PRIORITY_UPDATE + model->count - i};
+  if (!sl__has_half(layer, SL_MATH_BF16)) return SL_OK;
+  if (sl__program_records(model->context)) return SL_OK; /* who runs it does so before each run */
+  uint64_t writes = sl__tensor_writes(block->tensor);
+  if (block->half_of == writes && !rehearsed) return SL_OK;
+  enum sl_status status = sl__axpy(model->context, &launch, 1.0f, block->tensor, block->half);
+  if (status == SL_OK && !rehearsed) block->half_of = writes;
+  return status;
+}

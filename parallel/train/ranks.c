@@ -1,0 +1,133 @@
+/* How the ranks of a distributed training find together: who does what, the same model and options
+ * everywhere, the same weights to begin with; and again in the end, where the model is spread. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "parallel/train/trainer.h"
+
+/* A model over several ranks: what it cannot have, or not yet. */
+static enum sl_status check_groups(const struct sl_trainer_options *o, int size, int members) {
+  if (members == 1) return SL_OK;
+  if (o->servers)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "%d servers and a placement over %d ranks: each layer's own ranks own its "
+                   "shards; leave the servers out",
+                   o->servers, members);
+  if (sl__kvstore_is_async(o->kvstore))
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "KVStore %s and a placement over %d ranks: the ranks of a model go in step; "
+                   "take dist_sync",
+                   sl_kvstore_name(o->kvstore), members);
+  if (size % members)
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "the placement is over %d ranks, and %d were started: start a multiple of %d "
+                   "(mpirun -np %d)",
+                   members, size, members, (size / members + 1) * members);
+  return SL_OK;
+}
+
+enum sl_status sl__trainer_ranks(const struct sl_context *context,
+                                 const struct sl_trainer_options *o, const struct sl__grid *grid,
+                                 struct sl__ranks *ranks) {
+  if (!sl__kvstore_is_distributed(o->kvstore) && (o->servers || o->compress))
+    return sl_fail(SL_BAD_ARGUMENT,
+                   "KVStore %s has neither servers nor compression; take a dist_* one",
+                   sl_kvstore_name(o->kvstore));
+  enum sl_status status = sl__ranks_find(context, o->kvstore, o->servers, ranks);
+  if (status != SL_OK || !ranks->size) return status;
+  status = check_groups(o, ranks->size, grid->members);
+  ranks->members = grid->members;
+  ranks->workers /= grid->members;
+  return status;
+}
+
+/* Line by line, so that what differs can be named. */
+static char *describe(const struct sl_trainer *t, const struct sl_trainer_options *o) {
+  char *text = NULL, shape[96];
+  size_t size;
+  const struct sl_optimizer *p = &t->optimizer;
+  FILE *out = open_memstream(&text, &size);
+  if (!out) return NULL;
+  fprintf(out,
+          "kvstore %s\nmath %s\nservers %d\nbigarray bound %lld\ncompression %s\nmost staleness "
+          "%d\nsteps "
+          "in flight %d\n",
+          sl_kvstore_name(o->kvstore), sl_math_name(o->math), o->servers,
+          (long long)o->bigarray_bound, o->compress ? o->compress : "none", o->max_staleness,
+          t->in_flight);
+  fprintf(out,
+          "optimizer %d: lr %g, momentum %g%s, weight decay %g, betas %g %g, epsilon %g, clip %g\n",
+          (int)p->kind, (double)p->lr, (double)p->momentum, p->nesterov ? " (Nesterov)" : "",
+          (double)p->weight_decay, (double)p->beta1, (double)p->beta2, (double)p->epsilon,
+          (double)p->clip);
+  if (t->grid.members > 1) /* those of a group take a batch's slices from each other */
+    fprintf(
+        out,
+        "ranks a model %d\nreplicas %d\nmicrobatches %d\nchunk %lld\nbig shard %lld\nsplit %s\n",
+        t->grid.members, t->grid.replicas, t->grid.microbatches, (long long)t->grid.chunk,
+        (long long)o->big_shard, o->split ? o->split : "even");
+  for (int i = 0; i < t->model->count; i++) {
+    const struct sl__layer *layer = &t->model->layers[i];
+    fprintf(out, "layer %s: %s to %s, %lld parameters, on rank %d of %d\n", layer->name,
+            layer->kind->name, sl_shape_text(&layer->out, shape, sizeof shape),
+            (long long)layer->params.total, sl__grid_member(&t->grid, i), t->grid.members);
+  }
+  if (!fclose(out)) return text;
+  free(text);
+  return NULL;
+}
+
+/* One member of the first group has it; rank 0 gets it and, where to_all, from there all. */
+static enum sl_status spread_block(struct sl__net *net, const struct sl__block *block, int from,
+                                   bool to_all) {
+  int rank = sl__net_rank(net);
+  size_t bytes = (size_t)block->total * sizeof(float);
+  bool sends = from && rank == from, receives = from && !rank;
+  enum sl_status status = SL_OK;
+  if (!block->total || (!to_all && !sends && !receives)) return SL_OK;
+  float *values = sl__alloc((size_t)block->total, sizeof *values, "a copy of weights");
+  if (!values) return SL_NO_MEMORY;
+  if (rank == from) SL_TRY(sl__tensor_read(block->tensor, values));
+  if (sends) SL_TRY(sl__net_send(net, 0, values, bytes));
+  if (receives) SL_TRY(sl__net_receive(net, from, values, bytes));
+  if (to_all) SL_TRY(sl__net_broadcast(net, values, bytes));
+  if (rank != from) status = sl__tensor_write(block->tensor, values);
+out:
+  free(values);
+  return status;
+}
+
+enum sl_status sl__trainer_share_buffers(struct sl_trainer *t) {
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < t->model->count; i++)
+    SL_TRY(spread_block(t->model->context->net, &t->model->layers[i].buffers,
+                        sl__grid_member(&t->grid, i), true));
+out:
+  return status;
+}
+
+enum sl_status sl__trainer_fetch_weights(struct sl_trainer *t) {
+  struct sl__net *net = t->model->context->net;
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < t->model->count; i++) {
+    int from = sl__grid_member(&t->grid, i);
+    if (!from) continue;
+    SL_TRY(spread_block(net, &t->model->layers[i].params, from, false));
+    SL_TRY(spread_block(net, &t->model->layers[i].buffers, from, false));
+  }
+out:
+  return status;
+}
+
+enum sl_status sl__trainer_meet(struct sl_trainer *t, const struct sl_trainer_options *options) {
+  struct sl__net *net = t->model->context->net;
+  char *lines = describe(t, options);
+  if (!lines) return sl_fail(SL_NO_MEMORY, "no memory to describe the training");
+  enum sl_status status = sl__net_agree(net, lines);
+  free(lines);
+  for (int i = 0; i < t->model->count && status == SL_OK; i++) {
+    status = spread_block(net, &t->model->layers[i].params, 0, true);
+    if (status == SL_OK) status = spread_block(net, &t->model->layers[i].buffers, 0, true);
+  }
+  return status == SL_OK ? sl__choose_ways(t->model->context) : status;
+}

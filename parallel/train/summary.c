@@ -1,0 +1,173 @@
+/* What a trainer tells of itself: devices, replicas, shards, owners, memory. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "codelets/kernels/gemm.h"
+#include "core/net/net.h"
+#include "parallel/step/precision.h"
+#include "parallel/train/trainer.h"
+
+/* Bytes of one replica's activations and their gradients, for one row of its slice; of layers here.
+ */
+static double bytes_per_row(const struct sl_trainer *t) {
+  const struct sl_model *model = t->model;
+  double total = 0, value = (double)sl__type_size(sl__value_type(t->grid.math));
+  for (int i = 0; i < model->count; i++) {
+    const struct sl__layer *layer = &model->layers[i];
+    if (!sl__grid_is_here(&t->grid, i)) continue;
+    total += 2 * value * (double)sl_shape_count(&layer->out);
+    if (layer->saved.ndim && layer->saved_per_row)
+      total += (double)(sl__type_size(sl__saved_type(layer, t->grid.math)) *
+                        (size_t)sl_shape_count(&layer->saved));
+  }
+  return total;
+}
+
+static double gradient_bytes(const struct sl_trainer *t) {
+  double total = 0;
+  for (int i = 0; i < t->model->count; i++)
+    if (sl__grid_is_here(&t->grid, i)) total += 4.0 * (double)t->model->layers[i].params.total;
+  return total;
+}
+
+/* Of the parameters' bf16 copies, in each memory where they are used. */
+static double half_bytes(const struct sl_trainer *t) {
+  double total = 0;
+  for (int i = 0; i < t->model->count; i++)
+    if (sl__grid_is_here(&t->grid, i) && sl__has_half(&t->model->layers[i], t->grid.math))
+      total += 2.0 * (double)t->model->layers[i].params.total;
+  return total;
+}
+
+/* A stage's devices, a replica each; of another rank's no name is known. */
+static void print_devices(FILE *out, const struct sl__grid *g, int stage, const char *between) {
+  for (int r = 0; r < g->replicas; r++) {
+    const char *name = g->devices[stage * g->replicas + r].name;
+    if (r) fputs(between, out);
+    if (g->member_of) fprintf(out, "rank%d%s", g->member_of[stage], *name ? "/" : "");
+    fputs(name, out);
+  }
+}
+
+/* "stage 1  cpu:0, cpu:1  conv2 fc1": the devices of replica 0, 1, ..., the layers. */
+static void print_stage(FILE *out, const struct sl_trainer *t, int stage) {
+  const struct sl__grid *g = &t->grid;
+  if (g->stages > 1)
+    fprintf(out, "  stage %d on ", stage);
+  else
+    fprintf(out, "  on ");
+  print_devices(out, g, stage, ", ");
+  if (g->stages > 1) fprintf(out, ":");
+  for (int i = 0; i < g->layers && g->stages > 1; i++)
+    if (g->stage[i] == stage) fprintf(out, " %s", t->model->layers[i].name);
+  fputc('\n', out);
+}
+
+/* "  shares of a batch: 80.0 %, 20.0 %" */
+static void print_shares(FILE *out, const struct sl__grid *g) {
+  double total = 0;
+  for (int r = 0; r < g->replicas && g->share; r++) total += g->share[r];
+  for (int r = 0; r < g->replicas && g->share; r++)
+    fprintf(out, "%s %.1f %%%s", r ? "," : "  shares of a batch:", 100 * g->share[r] / total,
+            r + 1 == g->replicas ? "\n" : "");
+}
+
+static void print_replicas(FILE *out, const struct sl_trainer *t) {
+  fprintf(out, "Replicas: %d x %d microbatches, %d steps in flight\n", t->grid.replicas,
+          t->grid.microbatches, t->in_flight);
+  print_shares(out, &t->grid);
+  fprintf(out, "  each: gradients %.2f MB, activations %.1f KB a sample\n",
+          1e-6 * gradient_bytes(t), 1e-3 * bytes_per_row(t));
+  fprintf(out, "  math %s", sl_math_name(t->grid.math));
+  if (half_bytes(t) > 0) fprintf(out, "; bf16 copies of parameters %.2f MB", 1e-6 * half_bytes(t));
+  fputc('\n', out);
+  for (int s = 0; s < t->grid.stages; s++) print_stage(out, t, s);
+}
+
+static void print_owners(FILE *out, const struct sl__kvstore *kv) {
+  fprintf(out, "KVStore %s: %d shards, parameters and optimizer state by owner\n",
+          sl_kvstore_name(kv->kind), kv->shard_count);
+  for (int o = 0; o < kv->owner_count; o++) {
+    fprintf(out, "  %-24s %8.2f MB ", kv->owners[o].name, 1e-6 * (double)sl__kvstore_bytes(kv, o));
+    for (int s = 0; s < kv->shard_count; s++) {
+      const struct sl__shard *shard = &kv->shards[s];
+      if (shard->owner != o || !sl__shard_is_mine(kv, shard)) continue;
+      fprintf(out, " %s", kv->model->layers[shard->layer].name);
+      if (kv->model->layers[shard->layer].params.tensor->view_count)
+        fprintf(out, "/%d", shard->part);
+    }
+    fputc('\n', out);
+  }
+}
+
+enum sl_status sl_trainer_summary(const struct sl_trainer *t, char **text) {
+  size_t size;
+  *text = NULL;
+  FILE *out = open_memstream(text, &size);
+  if (!out) return sl_fail(SL_NO_MEMORY, "no memory for a summary");
+  print_replicas(out, t);
+  print_owners(out, t->kvstore);
+  if (t->ranks.size > 1)
+    fprintf(out, "Messages between ranks: %s\n", sl__net_way_text(t->model->context->net));
+  fprintf(out, "Matrix products by %s\n", sl__gemm_text());
+  if (fclose(out)) {
+    free(*text);
+    *text = NULL;
+    return sl_fail(SL_NO_MEMORY, "no memory for a summary");
+  }
+  return SL_OK;
+}
+
+/* Has none of the layer's shards before this one the same owner? Of other ranks' owners no more
+ * than the rank is known. */
+static bool is_first_of_owner(const struct sl__kvstore *kv, int number) {
+  const struct sl__shard *shard = &kv->shards[number];
+  for (int s = 0; s < number; s++) {
+    const struct sl__shard *other = &kv->shards[s];
+    if (other->layer != shard->layer || other->rank != shard->rank) continue;
+    if (other->owner == shard->owner || !sl__shard_is_mine(kv, shard)) return false;
+  }
+  return true;
+}
+
+static void print_layer_owners(FILE *out, const struct sl__kvstore *kv, int layer) {
+  bool first = true;
+  for (int s = 0; s < kv->shard_count; s++) {
+    const struct sl__shard *shard = &kv->shards[s];
+    bool mine = sl__shard_is_mine(kv, shard);
+    if (shard->layer != layer || !is_first_of_owner(kv, s)) continue;
+    if (!first) fputc(',', out);
+    first = false;
+    if (kv->ranks.size > 1) fprintf(out, "rank%d%s", shard->rank, mine ? "/" : "");
+    if (mine) fputs(kv->owners[shard->owner].name, out);
+  }
+}
+
+static enum sl_status place_text(const struct sl_trainer *t, int layer, bool owners, char **text) {
+  size_t size;
+  FILE *out = open_memstream(text, &size);
+  if (!out) return sl_fail(SL_NO_MEMORY, "no memory for a layer's place");
+  if (owners)
+    print_layer_owners(out, t->kvstore, layer);
+  else
+    print_devices(out, &t->grid, t->grid.stage[layer], ",");
+  return fclose(out) ? sl_fail(SL_NO_MEMORY, "no memory for a layer's place") : SL_OK;
+}
+
+enum sl_status sl_trainer_place(const struct sl_trainer *t, int layer,
+                                struct sl_layer_place *place) {
+  enum sl_status status;
+  *place = (struct sl_layer_place){0};
+  if (layer < 0 || layer >= t->model->count)
+    return sl_fail(SL_BAD_ARGUMENT, "layer %d: the model has %d, from 0", layer, t->model->count);
+  place->stage = t->grid.stage[layer];
+  SL_TRY(place_text(t, layer, false, &place->devices));
+  SL_TRY(place_text(t, layer, true, &place->owners));
+out:
+  if (status == SL_OK) return SL_OK;
+  free(place->devices);
+  free(place->owners);
+  *place = (struct sl_layer_place){0};
+  return status;
+}

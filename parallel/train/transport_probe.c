@@ -1,0 +1,143 @@
+/* Which way messages take (--exchange auto): all ranks measure both together, each sending to the
+ * next one, which sends on what it got, while all workers compute for longer than the system lets a
+ * thread have a processor; rank 0 decides. What counts is the time until the computing, too, is
+ * done: a way that delivers early but takes the processor from the workers has won nothing. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/error.h"
+#include "core/runtime/log.h"
+#include "core/net/net.h"
+#include "core/runtime/wait.h"
+#include "parallel/train/trainer.h"
+
+enum { LANE, STARPU, WAYS };
+enum { ROUNDS = 2, HOPS = 4, KERNELS = 32, KERNEL_FLOATS = 524288 };
+
+static const int64_t floats[SL__MESSAGE_SIZES] = {1024, 262144};
+
+struct trial {
+  struct sl_context *context;
+  struct sl_tensor *out[SL__MESSAGE_SIZES], *in[SL__MESSAGE_SIZES];
+  struct sl_tensor **work; /* one a worker */
+  int workers;
+};
+
+struct times {
+  double us[WAYS][SL__MESSAGE_SIZES];
+};
+
+static void close_trial(struct trial *t) {
+  for (int s = 0; s < SL__MESSAGE_SIZES; s++) {
+    sl__tensor_free(t->out[s]);
+    sl__tensor_free(t->in[s]);
+  }
+  for (int w = 0; t->work && w < t->workers; w++) sl__tensor_free(t->work[w]);
+  free(t->work);
+}
+
+static enum sl_status open_trial(struct sl_context *context, struct trial *t) {
+  enum sl_status status = SL_OK;
+  *t = (struct trial){.context = context, .workers = (int)starpu_cpu_worker_get_count()};
+  t->work = sl__alloc((size_t)t->workers + 1, sizeof *t->work, "a trial of messages");
+  if (!t->work) return SL_NO_MEMORY;
+  for (int w = 0; w < t->workers; w++)
+    SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(KERNEL_FLOATS), SL_F32, &t->work[w]));
+  for (int s = 0; s < SL__MESSAGE_SIZES; s++) {
+    SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(floats[s]), SL_F32, &t->out[s]));
+    SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(floats[s]), SL_F32, &t->in[s]));
+    SL_TRY(sl__fill(context, &(struct sl__launch){.name = "trial"}, t->out[s], 1));
+  }
+  status = sl__wait_for_all(context);
+out:
+  return status;
+}
+
+/* Microseconds from the first task's submission to the end of all. */
+static enum sl_status take_round(struct trial *t, int size, int hops, double *us) {
+  const struct sl__launch work = {.name = "trial", .place = {.where = STARPU_CPU}};
+  const struct sl__launch message = {.name = "trial", .priority = SL_PRIORITY_LOSS};
+  struct sl__net *net = t->context->net;
+  int ranks = sl__net_size(net), rank = sl__net_rank(net);
+  struct sl__peers next = sl__peer((rank + 1) % ranks), last = sl__peer((rank + ranks - 1) % ranks);
+  double begin = starpu_timing_now();
+  enum sl_status status;
+  for (int hop = 0; hop < hops; hop++) {
+    SL_TRY(sl__send(t->context, &message, SL_TAG_TRIAL, &next, 1, &t->out[size]));
+    SL_TRY(sl__receive(t->context, &message, SL_TAG_TRIAL, &last, 1, &t->in[size]));
+    SL_TRY(sl__reduce(t->context, &message, t->out[size], 1, &t->in[size]));
+  }
+  for (int k = 0; k < KERNELS && hops > 1; k++)
+    for (int w = 0; w < t->workers; w++) SL_TRY(sl__fill(t->context, &work, t->work[w], 1));
+  status = sl__wait_for_all(t->context);
+  *us = starpu_timing_now() - begin;
+out:
+  return status;
+}
+
+/* The mean of some rounds, after a first message that does not count. */
+static enum sl_status measure(struct trial *t, struct times *times) {
+  enum sl_status status = SL_OK;
+  for (int way = 0; way < WAYS; way++) {
+    const bool by_starpu[SL__MESSAGE_SIZES] = {way == STARPU, way == STARPU};
+    SL_TRY(sl__net_barrier(t->context->net)); /* all change over together */
+    sl__net_try_starpu(t->context->net, by_starpu);
+    for (int size = 0; size < SL__MESSAGE_SIZES; size++)
+      for (int round = 0; round <= ROUNDS; round++) {
+        double us;
+        SL_TRY(take_round(t, size, round ? HOPS : 1, &us));
+        if (round) times->us[way][size] += us / ROUNDS;
+      }
+  }
+out:
+  return status;
+}
+
+/* On all ranks the slowest one's times, and so the same choice. */
+static enum sl_status share(struct sl__net *net, struct times *times) {
+  int ranks = sl__net_size(net);
+  struct times *all = sl__alloc((size_t)ranks, sizeof *all, "ranks");
+  enum sl_status status = SL_NO_MEMORY;
+  if (!all) return status;
+  SL_TRY(sl__net_gather(net, times, sizeof *times, all));
+  for (int r = 1; r < ranks && !sl__net_rank(net); r++)
+    for (int way = 0; way < WAYS; way++)
+      for (int size = 0; size < SL__MESSAGE_SIZES; size++)
+        if (all[r].us[way][size] > times->us[way][size])
+          times->us[way][size] = all[r].us[way][size];
+  status = sl__net_broadcast(net, times, sizeof *times);
+out:
+  free(all);
+  return status;
+}
+
+static void decide(struct sl_context *context, const struct times *times) {
+  static const char *const names[] = {"4 KB", "1 MB"};
+  const double least_gain = 0.8; /* the lane has the better end where a rank is lost */
+  bool by_starpu[SL__MESSAGE_SIZES];
+  char text[200] = "";
+  for (int s = 0; s < SL__MESSAGE_SIZES; s++) {
+    by_starpu[s] = times->us[STARPU][s] < least_gain * times->us[LANE][s];
+    size_t used = strlen(text);
+    snprintf(text + used, sizeof text - used, "%s%s by %s (lane %.1f ms, StarPU-MPI %.1f)",
+             s ? ", " : "", names[s], by_starpu[s] ? "StarPU-MPI" : "the lane",
+             1e-3 * times->us[LANE][s], 1e-3 * times->us[STARPU][s]);
+  }
+  sl__net_choose(context->net, by_starpu, text);
+  sl__log(context, SL_LOG_INFO, "messages between ranks, as measured: %s", text);
+}
+
+enum sl_status sl__choose_ways(struct sl_context *context) {
+  struct times times = {0};
+  struct trial trial;
+  if (!sl__net_is_undecided(context->net)) return SL_OK;
+  enum sl_status status;
+  SL_TRY(open_trial(context, &trial));
+  SL_TRY(measure(&trial, &times));
+  SL_TRY(share(context->net, &times));
+  decide(context, &times);
+out:
+  close_trial(&trial);
+  return status;
+}

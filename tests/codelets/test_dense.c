@@ -1,0 +1,261 @@
+/* Dense forward and backward against naive double-precision sums and finite differences. Hard
+ * shapes: one of everything, odd sizes, a batch of one, samples with several axes, no bias, every
+ * fused activation, accumulation; rows and outputs enough for sums in parts; bf16. */
+#include "tests/common/products.h"
+
+struct dense {
+  int64_t rows, in, out;
+  bool bias;
+  enum sl_activation activation;
+  const double *x, *param, *dy;
+};
+
+static double activate(enum sl_activation a, double v) {
+  switch (a) {
+    case SL_ACTIVATION_RELU: return v > 0 ? v : 0;
+    case SL_ACTIVATION_TANH: return tanh(v);
+    case SL_ACTIVATION_SIGMOID: return 1 / (1 + exp(-v));
+    default: return v;
+  }
+}
+
+static void forward(const struct dense *d, double *y) {
+  for (int64_t n = 0; n < d->rows; n++)
+    for (int64_t o = 0; o < d->out; o++) {
+      double sum = d->bias ? d->param[d->out * d->in + o] : 0;
+      for (int64_t i = 0; i < d->in; i++) sum += d->x[n * d->in + i] * d->param[o * d->in + i];
+      y[n * d->out + o] = activate(d->activation, sum);
+    }
+}
+
+/* <dy, y> as a function of x, or of the parameters. */
+static double of_x(const double *x, void *data) {
+  struct dense d = *(struct dense *)data;
+  double *y = zeros(d.rows * d.out);
+  d.x = x;
+  forward(&d, y);
+  double sum = dot(y, d.dy, d.rows * d.out);
+  free(y);
+  return sum;
+}
+
+static double of_param(const double *param, void *data) {
+  struct dense d = *(struct dense *)data;
+  d.param = param;
+  return of_x(d.x, &d);
+}
+
+static const struct dense cases[] = {
+    {1, 1, 1, true, SL_ACTIVATION_NONE},     {1, 7, 3, true, SL_ACTIVATION_TANH},
+    {5, 1, 2, false, SL_ACTIVATION_RELU},    {33, 17, 9, true, SL_ACTIVATION_SIGMOID},
+    {64, 100, 10, true, SL_ACTIVATION_NONE}, {3, 260, 31, false, SL_ACTIVATION_TANH},
+    {20, 13, 129, true, SL_ACTIVATION_RELU}};
+#define CASES (sizeof cases / sizeof *cases)
+
+static void check_forward_is_the_sum(void) {
+  for (size_t c = 0; c < CASES; c++) {
+    struct dense d = cases[c];
+    int64_t count = d.out * (d.in + d.bias);
+    double *x = random_values(d.rows * d.in, 1), *param = random_values(count, 2),
+           *want = zeros(d.rows * d.out);
+    d.x = x;
+    d.param = param;
+    forward(&d, want);
+    struct sl_tensor *tx = tensor(SL_SHAPE(d.rows, d.in), x), *tp = tensor(SL_SHAPE(count), param);
+    struct sl_tensor *ty = tensor(SL_SHAPE(d.rows, d.out), NULL);
+    OK(sl__dense_forward(context, &plain, tx, tp, ty, d.bias, d.activation));
+    assert_near("y", take(ty), want, d.rows * d.out, (double)d.in, 1);
+    sl__tensor_free(tx);
+    sl__tensor_free(tp);
+    free(x);
+    free(param);
+    free(want);
+  }
+}
+
+/* The backward halves know no activation: it is undone before them (test_activation.c). */
+static void check_backward_is_the_gradient(void) {
+  for (size_t c = 0; c < CASES; c++)
+    for (int add = 0; add < 2; add++) {
+      struct dense d = cases[c];
+      d.activation = SL_ACTIVATION_NONE;
+      int64_t count = d.out * (d.in + d.bias), xs = d.rows * d.in, ys = d.rows * d.out;
+      double *x = random_values(xs, 1), *param = random_values(count, 2),
+             *dy = random_values(ys, 3);
+      double *old_x = random_values(xs, 4), *old_g = random_values(count, 5);
+      d.x = x;
+      d.param = param;
+      d.dy = dy;
+      struct sl_tensor *tx = tensor(SL_SHAPE(d.rows, d.in), x),
+                       *tp = tensor(SL_SHAPE(count), param);
+      struct sl_tensor *tdy = tensor(SL_SHAPE(d.rows, d.out), dy);
+      struct sl_tensor *tdx = tensor(SL_SHAPE(d.rows, d.in), old_x),
+                       *tg = tensor(SL_SHAPE(count), old_g);
+      OK(sl__dense_backward_data(context, add ? &adding : &plain, tdy, tp, tdx));
+      OK(sl__dense_backward_weight(context, add ? &adding : &plain, tx, tdy, tg, d.bias));
+      double *dx = take(tdx), *grad = take(tg);
+      for (int64_t i = 0; add && i < xs; i++) dx[i] -= old_x[i];
+      for (int64_t i = 0; add && i < count; i++) grad[i] -= old_g[i];
+      assert_slope("dx", of_x, &d, x, dx, xs);
+      assert_slope("grad", of_param, &d, param, grad, count);
+      sl__tensor_free(tx);
+      sl__tensor_free(tp);
+      sl__tensor_free(tdy);
+      free(dx), free(grad), free(x), free(param), free(dy), free(old_x), free(old_g);
+    }
+}
+
+/* Weight and bias in tensors of their own, and the bias's gradient on its own. */
+static void check_shared_is_the_sum(void) {
+  for (size_t c = 0; c < CASES; c++) {
+    struct dense d = cases[c];
+    d.bias = true;
+    int64_t weights = d.out * d.in, ys = d.rows * d.out;
+    double *x = random_values(d.rows * d.in, 1), *param = random_values(weights + d.out, 2);
+    double *dy = random_values(ys, 3), *want = zeros(ys), *sums = random_values(d.out, 4);
+    d.x = x;
+    d.param = param;
+    forward(&d, want);
+    struct sl_tensor *tx = tensor(SL_SHAPE(d.rows, d.in), x),
+                     *tdy = tensor(SL_SHAPE(ys / d.out, d.out), dy);
+    struct sl_tensor *weight = tensor(SL_SHAPE(weights), param);
+    struct sl_tensor *bias = tensor(SL_SHAPE(d.out), param + weights);
+    struct sl_tensor *ty = tensor(SL_SHAPE(d.rows, d.out), NULL);
+    struct sl_tensor *grad = tensor(SL_SHAPE(d.out), sums);
+    OK(sl__dense_shared_forward(context, &plain, tx, weight, bias, ty, d.activation));
+    assert_near("y", take(ty), want, ys, (double)d.in, 1);
+    OK(sl__bias_backward(context, &adding, tdy, grad));
+    for (int64_t i = 0; i < ys; i++) sums[i % d.out] += dy[i];
+    assert_near("bias", take(grad), sums, d.out, (double)d.rows, (double)d.rows);
+    sl__tensor_free(tx);
+    sl__tensor_free(tdy);
+    sl__tensor_free(weight);
+    sl__tensor_free(bias);
+    free(x), free(param), free(dy), free(want), free(sums);
+  }
+}
+
+/* dx [rows, in] and grad [out * in + out], on top of what they are. */
+static void backward(const struct dense *d, double *dx, double *grad) {
+  for (int64_t n = 0; n < d->rows; n++)
+    for (int64_t o = 0; o < d->out; o++) {
+      double dy = d->dy[n * d->out + o];
+      for (int64_t i = 0; i < d->in; i++) {
+        dx[n * d->in + i] += dy * d->param[o * d->in + i];
+        grad[o * d->in + i] += dy * d->x[n * d->in + i];
+      }
+      if (d->bias) grad[d->out * d->in + o] += dy;
+    }
+}
+
+static void check_kind(const struct kind *k, struct dense d, bool add) {
+  int64_t count = d.out * (d.in + d.bias), xs = d.rows * d.in, ys = d.rows * d.out;
+  double *x = values_of(k, xs, 1), *param = values_of(k, count, 2), *dy = values_of(k, ys, 3);
+  double *want = zeros(ys), *dx = values_of(k, xs, 4), *grad = random_values(count, 5);
+  struct sl__launch l = launch_of(k, add);
+  d.x = x, d.param = param, d.dy = dy;
+  struct sl_tensor *tx = tensor_of(k, SL_SHAPE(d.rows, d.in), x),
+                   *tp = tensor_of(k, SL_SHAPE(count), param),
+                   *tdy = tensor_of(k, SL_SHAPE(d.rows, d.out), dy);
+  struct sl_tensor *ty = tensor_of(k, SL_SHAPE(d.rows, d.out), NULL),
+                   *tdx = tensor_of(k, SL_SHAPE(d.rows, d.in), dx),
+                   *tg = tensor(SL_SHAPE(count), grad);
+  if (!add) memset(dx, 0, (size_t)xs * sizeof *dx), memset(grad, 0, (size_t)count * sizeof *grad);
+  forward(&d, want);
+  backward(&d, dx, grad);
+  OK(sl__dense_forward(context, &l, tx, tp, ty, d.bias, d.activation));
+  OK(sl__dense_backward_data(context, &l, tdy, tp, tdx));
+  OK(sl__dense_backward_weight(context, &l, tx, tdy, tg, d.bias));
+  assert_sums(k, "y", ty, want, (double)d.in + stored_twice(k, want, ys));
+  assert_sums(k, "dx", tdx, dx, (double)d.out);
+  assert_sums(k, "grad", tg, grad, (double)d.rows);
+  sl__tensor_free(tx), sl__tensor_free(tp), sl__tensor_free(tdy);
+  free(x), free(param), free(dy), free(want), free(dx), free(grad);
+}
+
+static void types_agree_with_the_sums(void **state) {
+  static const struct dense large[] = {{700, 8, 24, true, SL_ACTIVATION_NONE},
+                                       {333, 40, 37, true, SL_ACTIVATION_SIGMOID},
+                                       {1000, 3, 256, true, SL_ACTIVATION_RELU}};
+  (void)state;
+  for (size_t k = 0; k < KINDS; k++)
+    for (int add = 0; add < 2; add++) {
+      for (size_t c = 0; c < CASES; c++) check_kind(&kinds[k], cases[c], add);
+      for (size_t c = 0; c < sizeof large / sizeof *large; c++)
+        check_kind(&kinds[k], large[c], add);
+    }
+}
+
+/* Weight and bias in bf16 tensors of their own; the bias's gradient, in floats. */
+static void shared_halves_agree(void **state) {
+  const struct kind *k = &kinds[KINDS - 1];
+  struct dense d = {17, 24, 16, true, SL_ACTIVATION_TANH};
+  (void)state;
+  double *x = values_of(k, d.rows * d.in, 1), *param = values_of(k, d.out * (d.in + 1), 2);
+  double *dy = values_of(k, d.rows * d.out, 3), *want = zeros(d.rows * d.out);
+  double *sums = random_values(d.out, 4);
+  d.x = x, d.param = param;
+  forward(&d, want);
+  struct sl_tensor *tx = tensor_of(k, SL_SHAPE(d.rows, d.in), x),
+                   *weight = tensor_of(k, SL_SHAPE(d.out * d.in), param),
+                   *bias = tensor_of(k, SL_SHAPE(d.out), param + d.out * d.in),
+                   *ty = tensor_of(k, SL_SHAPE(d.rows, d.out), NULL),
+                   *tdy = tensor_of(k, SL_SHAPE(d.rows, d.out), dy),
+                   *grad = tensor(SL_SHAPE(d.out), sums);
+  OK(sl__dense_shared_forward(context, &plain, tx, weight, bias, ty, d.activation));
+  assert_sums(k, "y", ty, want, (double)d.in + stored_twice(k, want, d.rows * d.out));
+  OK(sl__bias_backward(context, &adding, tdy, grad));
+  for (int64_t i = 0; i < d.rows * d.out; i++) sums[i % d.out] += dy[i];
+  assert_sums(k, "bias", grad, sums, (double)(d.rows * d.rows));
+  sl__tensor_free(tx), sl__tensor_free(weight), sl__tensor_free(bias), sl__tensor_free(tdy);
+  free(x), free(param), free(dy), free(want), free(sums);
+}
+
+/* relu keeps what is not a number: the loss must see it. */
+static void relu_keeps_nan(void **state) {
+  (void)state;
+  for (size_t k = 0; k < KINDS; k++) {
+    double x[] = {1, NAN, -1}, param[] = {1, 0.5};
+    struct sl_tensor *tx = tensor_of(&kinds[k], SL_SHAPE(3, 1), x),
+                     *tp = tensor_of(&kinds[k], SL_SHAPE(2), param),
+                     *ty = tensor_of(&kinds[k], SL_SHAPE(3, 1), NULL);
+    OK(sl__dense_forward(context, &plain, tx, tp, ty, true, SL_ACTIVATION_RELU));
+    double *y = take(ty);
+    assert_true(y[0] == 1.5 && isnan(y[1]) && y[2] == 0);
+    free(y);
+    sl__tensor_free(tx), sl__tensor_free(tp);
+  }
+}
+
+static void shapes_are_checked(void **state) {
+  (void)state;
+  struct sl_tensor *x = tensor(SL_SHAPE(4, 3, 2), NULL), *param = tensor(SL_SHAPE(5 * 7), NULL);
+  struct sl_tensor *y = tensor(SL_SHAPE(4, 5), NULL), *y3 = tensor(SL_SHAPE(3, 5), NULL);
+  OK(sl__dense_forward(context, &plain, x, param, y, true,
+                       SL_ACTIVATION_NONE)); /* [3, 2] counts as 6 */
+  assert_int_equal(sl__dense_forward(context, &plain, x, param, y, false, SL_ACTIVATION_NONE),
+                   SL_BAD_SHAPE);
+  assert_int_equal(sl__dense_forward(context, &plain, x, param, y3, true, SL_ACTIVATION_NONE),
+                   SL_BAD_SHAPE);
+  assert_int_equal(sl__dense_backward_data(context, &plain, y3, param, x), SL_BAD_SHAPE);
+  assert_int_equal(sl__dense_backward_weight(context, &plain, x, y3, param, true), SL_BAD_SHAPE);
+  sl__tensor_free(x);
+  sl__tensor_free(param);
+  sl__tensor_free(y);
+  sl__tensor_free(y3);
+}
+
+EACH_IMPLEMENTATION(forward_is_the_sum, check_forward_is_the_sum)
+
+EACH_IMPLEMENTATION(shared_is_the_sum, check_shared_is_the_sum)
+
+EACH_IMPLEMENTATION(backward_is_the_gradient, check_backward_is_the_gradient)
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(forward_is_the_sum),       cmocka_unit_test(shared_is_the_sum),
+      cmocka_unit_test(backward_is_the_gradient), cmocka_unit_test(types_agree_with_the_sums),
+      cmocka_unit_test(shared_halves_agree),      cmocka_unit_test(relu_keeps_nan),
+      cmocka_unit_test(shapes_are_checked)};
+  return cmocka_run_group_tests_name("dense", tests, open_context, close_context);
+}

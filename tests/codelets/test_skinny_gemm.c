@@ -1,0 +1,141 @@
+/* Products of few rows (codelets/kernels/skinny_gemm.c) against sums in double precision, for each width of vectors
+ * that this processor has: sizes at which blocks, panels and vectors begin or end somewhere else,
+ * with and without a bias; nothing is written beside y. What does not belong to a column is not a
+ * number: it must not get into it. */
+#include "tests/common/check.h"
+#include "codelets/kernels/skinny_gemm.h"
+#include "codelets/kernels/tiles.h"
+
+enum { GUARD = 9 }; /* floats between rows of y, and after them */
+
+static float *random_floats(int64_t n, uint64_t stream) {
+  float *v = calloc((size_t)n + 1, sizeof *v);
+  for (int64_t i = 0; i < n; i++) v[i] = 2 * sl__uniform(1, stream, (uint64_t)i) - 1;
+  return v;
+}
+
+static float *unset(int64_t n) {
+  float *v = calloc((size_t)n, sizeof *v);
+  for (int64_t i = 0; i < n; i++) v[i] = NAN;
+  return v;
+}
+
+struct product {
+  int64_t rows, length, columns;
+  float *x, *weight, *bias;
+};
+
+static void compare(const struct product *p, const float *y, int64_t pitch) {
+  for (int64_t n = 0; n < p->rows; n++)
+    for (int64_t c = 0; c < pitch; c++) {
+      float got = y[n * pitch + c];
+      if (c >= p->columns) {
+        assert_true(isnan(got));
+        continue;
+      }
+      double want = p->bias ? (double)p->bias[c] : 0;
+      for (int64_t k = 0; k < p->length; k++)
+        want += (double)p->x[n * p->length + k] * (double)p->weight[c * p->length + k];
+      if (!(fabs((double)got - want) <= 6e-8 * (double)(p->length + 4)))
+        fail_msg("%lld x %lld -> %lld: row %lld column %lld: %g, not %g", (long long)p->rows,
+                 (long long)p->length, (long long)p->columns, (long long)n, (long long)c,
+                 (double)got, want);
+    }
+}
+
+/* By W turned round before, the same bits, and nothing is written behind that. */
+static void check_turned(const struct product *p, const float *want, int lanes) {
+  int64_t pitch = p->columns + GUARD, blocks = sl__few_blocks(p->columns);
+  int64_t size = sl__few_turned(p->columns, p->length);
+  float *turned = unset(size + GUARD), *y = unset(p->rows * pitch);
+  sl__few_turn(p->columns, p->length, p->weight, turned, lanes);
+  for (int i = 0; i < GUARD; i++) assert_true(isnan(turned[size + i]));
+  sl__few_product(p->rows, p->columns, p->length, p->x, turned, true, p->bias, y, pitch, 0, blocks,
+                  lanes);
+  for (int64_t i = 0; i < p->rows; i++)
+    assert_memory_equal(y + i * pitch, want + i * pitch, (size_t)p->columns * sizeof *y);
+  free(turned), free(y);
+}
+
+static void check_product(const struct product *p, int lanes) {
+  int64_t pitch = p->columns + GUARD, blocks = sl__few_blocks(p->columns);
+  float *y = unset(p->rows * pitch);
+  sl__few_product(p->rows, p->columns, p->length, p->x, p->weight, false, p->bias, y, pitch, 0,
+                  blocks, lanes);
+  compare(p, y, pitch);
+  check_turned(p, y, lanes);
+  free(y);
+  if (p->rows > 1) return;
+  y = unset(pitch);
+  sl__few_dots(p->length, p->x, p->weight, p->bias, y, 0, p->columns, lanes);
+  compare(p, y, pitch);
+  free(y);
+}
+
+/* A block that is packed, and added to what is there. */
+static void check_packed(struct product p, int lanes) {
+  const float *column[SL_FEW_COLUMNS];
+  float *packed = unset(SL_FEW_COLUMNS * p.length);
+  float *y = calloc((size_t)(p.rows * SL_FEW_COLUMNS), sizeof *y);
+  for (int64_t c = 0; c < SL_FEW_COLUMNS; c++) {
+    column[c] = p.weight + c * p.length;
+    for (int64_t n = 0; n < p.rows; n++) y[n * SL_FEW_COLUMNS + c] = p.bias[c];
+  }
+  sl__few_pack(column, p.length, packed, lanes);
+  sl__few_add(p.rows, p.x, p.length, p.length, packed, y, lanes);
+  p.columns = SL_FEW_COLUMNS;
+  compare(&p, y, SL_FEW_COLUMNS);
+  free(packed), free(y);
+}
+
+static void check(int64_t rows, int64_t length, int64_t columns, bool has_bias) {
+  int64_t width = columns > SL_FEW_COLUMNS ? columns : SL_FEW_COLUMNS;
+  struct product p = {rows,
+                      length,
+                      columns,
+                      random_floats(rows * length, 1),
+                      random_floats(width * length, 2),
+                      random_floats(width, 3)};
+  float *bias = p.bias;
+  for (int lanes = 4; lanes <= 16; lanes *= 2) {
+    if (sl__lanes(lanes) != lanes) continue;
+    p.bias = bias;
+    check_packed(p, lanes);
+    if (!has_bias) p.bias = NULL;
+    check_product(&p, lanes);
+  }
+  free(p.x), free(p.weight), free(bias);
+}
+
+static void products_are_the_sums(void **state) {
+  static const int64_t lengths[] = {1, 3, 4, 7, 16, 17, 31, 112, 113, 230},
+                       columns[] = {1, 4, 10, 16, 63, 64, 65, 77, 130};
+  (void)state;
+  for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+    for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
+      for (int64_t rows = 1; rows <= 35; rows += rows < 9 ? 1 : 13)
+        check(rows, lengths[l], columns[c], (l + c) % 2);
+}
+
+/* Zero times infinity is no number: what is over at the end of a row must not be multiplied. */
+static void rows_do_not_meet(void **state) {
+  enum { LENGTH = 37, COLUMNS = 19 };
+  (void)state;
+  for (int lanes = 4; lanes <= 16; lanes *= 2) {
+    if (sl__lanes(lanes) != lanes) continue;
+    float *x = random_floats(LENGTH, 1), *weight = random_floats(LENGTH * COLUMNS, 2);
+    float y[2][COLUMNS];
+    for (int i = 0; i < LENGTH; i++) weight[4 * LENGTH + i] = INFINITY;
+    sl__few_dots(LENGTH, x, weight, NULL, y[0], 0, COLUMNS, lanes);
+    sl__few_product(1, COLUMNS, LENGTH, x, weight, false, NULL, y[1], COLUMNS, 0, 1, lanes);
+    for (int i = 0; i < 2 * COLUMNS; i++)
+      assert_true(isfinite(y[i / COLUMNS][i % COLUMNS]) == (i % COLUMNS != 4));
+    free(x), free(weight);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(products_are_the_sums),
+                                     cmocka_unit_test(rows_do_not_meet)};
+  return cmocka_run_group_tests_name("few", tests, NULL, NULL);
+}

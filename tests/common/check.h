@@ -1,0 +1,167 @@
+/* What the tests of operations share: a context, tensors from double-precision values, comparison.
+ */
+#ifndef SL_TESTS_COMMON_CHECK_H
+#define SL_TESTS_COMMON_CHECK_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <starling.h>
+
+#include "codelets/kernels/choice.h"
+#include "codelets/codelets.h"
+#include "core/base/half.h"
+#include "core/base/random.h"
+#include "tests/common/ok.h"
+
+static struct sl_context *context;
+/* Where operations run: where SL_TEST_DEVICE says ("cuda:0"), else anywhere. */
+static struct sl__launch plain = {.name = "test"}, adding = {.name = "test", .accumulate = true};
+
+static inline int open_context(void **state) {
+  struct sl_context_options options = {.devices = getenv("SL_TEST_DEVICE")};
+  (void)state;
+  if (sl_open(&options, &context) != SL_OK) {
+    fprintf(stderr, "%s\n", sl_error());
+    return 1;
+  }
+  if (options.devices) plain.place = adding.place = context->devices[0].place;
+  return 0;
+}
+
+static inline int close_context(void **state) {
+  (void)state;
+  sl_close(context);
+  return 0;
+}
+
+/* A case that runs check() with each implementation that this build has, and with the preferred
+ * one. */
+#define EACH_IMPLEMENTATION(name, check)                                                           \
+  static void name(void **state) {                                                                 \
+    (void)state;                                                                                   \
+    for (int i = -1; i < SL_IMPLEMENTATIONS; i++) {                                                \
+      sl__choice_force(context, i);                                                                \
+      check();                                                                                     \
+    }                                                                                              \
+    sl__choice_force(context, -1);                                                                 \
+  }
+
+/* n values in [-1, 1), the same for the same stream; rounded to float, so that both sides start
+ * alike. */
+static inline double *random_values(int64_t n, uint64_t stream) {
+  double *v = calloc((size_t)n + 1, sizeof *v);
+  for (int64_t i = 0; i < n; i++) v[i] = (double)(2 * sl__uniform(1, stream, (uint64_t)i) - 1);
+  return v;
+}
+
+static inline double *zeros(int64_t n) { return calloc((size_t)n + 1, sizeof(double)); }
+
+static inline struct sl_tensor *tensor(struct sl_shape shape, const double *values) {
+  struct sl_tensor *t;
+  int64_t n = sl_shape_count(&shape);
+  OK(sl__tensor_host(context, &shape, SL_F32, NULL, &t));
+  float *f = calloc((size_t)n, sizeof *f);
+  for (int64_t i = 0; values && i < n; i++) f[i] = (float)values[i];
+  OK(sl__tensor_write(t, f));
+  free(f);
+  return t;
+}
+
+static inline struct sl_tensor *integers(struct sl_shape shape, const int32_t *values) {
+  struct sl_tensor *t;
+  OK(sl__tensor_host(context, &shape, SL_I32, NULL, &t));
+  if (values) OK(sl__tensor_write(t, values));
+  return t;
+}
+
+/* The same as bf16. For values that it has no rounding of its own for: see round_bf16. */
+static inline struct sl_tensor *bf16_tensor(struct sl_shape shape, const double *values) {
+  struct sl_tensor *t;
+  int64_t n = sl_shape_count(&shape);
+  OK(sl__tensor_host(context, &shape, SL_BF16, NULL, &t));
+  uint16_t *codes = calloc((size_t)n, sizeof *codes);
+  for (int64_t i = 0; values && i < n; i++) codes[i] = sl__bf16_code((float)values[i]);
+  OK(sl__tensor_write(t, codes));
+  free(codes);
+  return t;
+}
+
+/* Values become ones that bf16 has, so that both sides start alike. */
+static inline double *round_bf16(double *values, int64_t n) {
+  for (int64_t i = 0; i < n; i++)
+    values[i] = (double)sl__bf16_value(sl__bf16_code((float)values[i]));
+  return values;
+}
+
+/* The tensor's values; it is freed. */
+static inline double *take(struct sl_tensor *t) {
+  int64_t n = sl_shape_count(&t->shape);
+  float *f = calloc((size_t)n, sizeof *f);
+  uint16_t *codes = calloc((size_t)n, sizeof *codes);
+  double *v = zeros(n);
+  OK(sl__tensor_read(t, t->type == SL_BF16 ? (void *)codes : f));
+  for (int64_t i = 0; i < n; i++)
+    v[i] = t->type == SL_BF16 ? (double)sl__bf16_value(codes[i]) : (double)f[i];
+  free(f);
+  free(codes);
+  sl__tensor_free(t);
+  return v;
+}
+
+/* Every value within `terms` roundings of the largest that went into it (magnitude). got is freed.
+ */
+static inline void assert_near(const char *what, double *got, const double *want, int64_t n,
+                               double terms, double magnitude) {
+  double tolerance = (terms + 4) * 6e-8 * magnitude;
+  for (int64_t i = 0; i < n; i++)
+    if (!(fabs(got[i] - want[i]) <= tolerance))
+      fail_msg("%s: element %lld of %lld is %.9g, the reference %.9g (tolerance %.2g)", what,
+               (long long)i, (long long)n, got[i], want[i], tolerance);
+  free(got);
+}
+
+/* The same for what was stored as bf16: half a unit in its last place more. */
+static inline void assert_near_bf16(const char *what, double *got, const double *want, int64_t n,
+                                    double terms, double magnitude) {
+  for (int64_t i = 0; i < n; i++) {
+    double tolerance = fabs(want[i]) / 256 + (terms + 4) * 6e-8 * magnitude + 1e-38;
+    if (!(fabs(got[i] - want[i]) <= tolerance))
+      fail_msg("%s: element %lld of %lld is %.9g, the reference %.9g (tolerance %.2g)", what,
+               (long long)i, (long long)n, got[i], want[i], tolerance);
+  }
+  free(got);
+}
+
+static inline double dot(const double *a, const double *b, int64_t n) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+  return sum;
+}
+
+/* Finite differences: f(x) is a scalar function in double precision; its slope at x along d must be
+ * <gradient, d>. */
+static inline void assert_slope(const char *what, double (*f)(const double *x, void *data),
+                                void *data, const double *x, const double *gradient, int64_t n) {
+  for (uint64_t k = 0; k < 3; k++) {
+    double h = 1e-5, *d = random_values(n, 900 + k), *moved = zeros(n), side[2];
+    for (int s = 0; s < 2; s++) {
+      for (int64_t i = 0; i < n; i++) moved[i] = x[i] + (s ? h : -h) * d[i];
+      side[s] = f(moved, data);
+    }
+    double slope = (side[1] - side[0]) / (2 * h), claimed = dot(gradient, d, n);
+    double size = sqrt(dot(gradient, gradient, n)) + 1e-3;
+    if (fabs(slope - claimed) > 2e-4 * size)
+      fail_msg("%s: slope by differences %.9g, by the gradient %.9g", what, slope, claimed);
+    free(d);
+    free(moved);
+  }
+}
+
+#endif

@@ -1,0 +1,109 @@
+/* For tests of readers and writers: a folder of the test's own, and allocations that fail. */
+#ifndef SL_TESTS_COMMON_FILES_H
+#define SL_TESTS_COMMON_FILES_H
+
+/* cmocka.h needs the first three before it */
+/* clang-format off */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+/* clang-format on */
+#include <fts.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "core/base/error.h"
+
+static char test_folder[4096 - 300];
+
+/* Group fixtures for cmocka_run_group_tests. */
+static inline int folder_setup(void **state) {
+  const char *parent = getenv("TMPDIR");
+  (void)state;
+  snprintf(test_folder, sizeof test_folder, "%s/starling-test-XXXXXX", parent ? parent : "/tmp");
+  return mkdtemp(test_folder) ? 0 : -1;
+}
+
+/* Entries in the test's folder, which are removed, folder and all, if so asked. */
+static inline int walk_folder(int removing) {
+  char *const folders[] = {test_folder, NULL};
+  FTS *walk = fts_open(folders, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+  int entries = -1; /* the folder itself */
+  if (!walk) return -1;
+  for (FTSENT *entry; (entry = fts_read(walk));) {
+    if (entry->fts_info == FTS_D) continue; /* a folder comes again behind what is in it */
+    if (removing && remove(entry->fts_accpath) != 0) perror(entry->fts_path);
+    entries++;
+  }
+  fts_close(walk);
+  return entries;
+}
+
+static inline int folder_teardown(void **state) {
+  (void)state;
+  return walk_folder(1) < 0 ? -1 : 0;
+}
+
+/* To see that nothing is left over. */
+static inline int count_files(void) { return walk_folder(0); }
+
+/* Top of the source tree, which a build elsewhere names. */
+static inline const char *source_folder(void) {
+  const char *folder = getenv("SL_SRCDIR");
+  return folder ? folder : ".";
+}
+
+/* Path of a file of the test's folder; good for the next seven calls. */
+static inline const char *in_folder(const char *name) {
+  static char paths[8][4096];
+  static int turn;
+  char *path = paths[turn++ % 8];
+  snprintf(path, sizeof paths[0], "%s/%s", test_folder, name);
+  return path;
+}
+
+static inline const char *put(const char *name, const void *bytes, size_t size) {
+  const char *path = in_folder(name);
+  FILE *file = fopen(path, "wb");
+  assert_non_null(file);
+  assert_int_equal(fwrite(bytes, 1, size, file), size);
+  assert_int_equal(fclose(file), 0);
+  return path;
+}
+
+static inline const char *put_gz(const char *name, const void *bytes, size_t size) {
+  const char *path = in_folder(name);
+  gzFile file = gzopen(path, "wb");
+  assert_non_null(file);
+  assert_int_equal(gzwrite(file, bytes, (unsigned)size), size);
+  assert_int_equal(gzclose(file), Z_OK);
+  return path;
+}
+
+/* The call failed with this status and its message has this text in it. */
+static inline void check_failed(enum sl_status status, enum sl_status expected, const char *text) {
+  if (status != expected || !strstr(sl_error(), text))
+    fail_msg("%s: \"%s\"; expected %s: \"...%s...\"", sl_status_name(status), sl_error(),
+             sl_status_name(expected), text);
+}
+
+/* action must succeed, and give SL_NO_MEMORY with any one allocation failing; the sanitizer build
+ * sees leaks. */
+static inline void check_allocations(enum sl_status (*action)(void)) {
+  for (long n = 1;; n++) {
+    assert_true(n < 10000);
+    sl__alloc_fail_after(n);
+    enum sl_status status = action();
+    sl__alloc_fail_after(0);
+    if (status == SL_OK) break;
+    assert_int_equal(status, SL_NO_MEMORY);
+  }
+}
+
+#endif

@@ -1,0 +1,332 @@
+/* The tests of LSTM and GRU alike. The file that includes this has defined CELL_NAME, OP(forward)
+ * as the operation's name, TORCH(x) as that of PyTorch's numbers, and GATES, STATES, SAVED, in
+ * units of H; it defines naive(). References: that loop in double precision, finite differences of
+ * it, a run in two chunks against one, numbers from PyTorch. */
+#ifndef SL_TESTS_COMMON_RECURRENT_H
+#define SL_TESTS_COMMON_RECURRENT_H
+
+#include "tests/common/check.h"
+#include "tests/fixtures/recurrent.h"
+
+struct cell {
+  int64_t n, t, i, h;
+  const double *x, *param, *state; /* state: h, then c where there is one, a row */
+};
+
+static double sigmoid(double v) { return 1 / (1 + exp(-v)); }
+
+/* y [n, t, h]; last [n, STATES h]. */
+static void naive(const struct cell *l, double *y, double *last);
+
+static int64_t params(const struct cell *l) { return GATES * l->h * (l->i + l->h + 2); }
+
+static const struct cell shapes[] = {{1, 1, 1, 1, 0, 0, 0},    {2, 3, 4, 5, 0, 0, 0},
+                                     {5, 1, 7, 16, 0, 0, 0},   {1, 9, 3, 17, 0, 0, 0},
+                                     {7, 6, 33, 20, 0, 0, 0},  {3, 12, 1, 65, 0, 0, 0},
+                                     {10, 8, 40, 100, 0, 0, 0}};
+#define SHAPES (sizeof shapes / sizeof *shapes)
+
+struct tensors {
+  struct sl_tensor *x, *param, *state, *y, *saved;
+};
+
+static struct tensors make(const struct cell *l) {
+  return (struct tensors){
+      tensor(SL_SHAPE(l->n, l->t, l->i), l->x), tensor(SL_SHAPE(params(l)), l->param),
+      tensor(SL_SHAPE(l->n, STATES * l->h), l->state), tensor(SL_SHAPE(l->n, l->t, l->h), NULL),
+      tensor(SL_SHAPE(l->n, l->t, SAVED * l->h), NULL)};
+}
+
+static void check_forward(void) {
+  for (size_t s = 0; s < SHAPES; s++) {
+    struct cell l = shapes[s];
+    l.x = random_values(l.n * l.t * l.i, 1);
+    l.param = random_values(params(&l), 2);
+    l.state = random_values(l.n * STATES * l.h, 3);
+    double *y = zeros(l.n * l.t * l.h), *last = zeros(l.n * STATES * l.h);
+    naive(&l, y, last);
+    struct tensors v = make(&l);
+    OK(OP(forward)(context, &plain, v.x, v.param, v.state, v.y, v.saved));
+    /* an error of one step passes through all that follow */
+    double terms = (double)((l.i + l.h) * l.t);
+    assert_near("y", take(v.y), y, l.n * l.t * l.h, terms, 4);
+    assert_near("state", take(v.state), last, l.n * STATES * l.h, terms, 4);
+    sl__tensor_free(v.x);
+    sl__tensor_free(v.param);
+    sl__tensor_free(v.saved);
+    free((double *)l.x);
+    free((double *)l.param);
+    free((double *)l.state);
+    free(y);
+    free(last);
+  }
+}
+
+/* ---- gradients ---- */
+
+enum { BY_X, BY_PARAM, BY_STATE };
+
+struct question {
+  struct cell l;
+  int by;
+  const double *dy, *dstate, *dx, *grad; /* the last two: what is there to be added to */
+};
+
+static double scalar(const double *values, void *data) {
+  struct question *q = data;
+  struct cell l = q->l;
+  *(q->by == BY_X ? &l.x : q->by == BY_PARAM ? &l.param : &l.state) = values;
+  double *y = zeros(l.n * l.t * l.h), *last = zeros(l.n * STATES * l.h);
+  naive(&l, y, last);
+  double sum = dot(y, q->dy, l.n * l.t * l.h) + dot(last, q->dstate, l.n * STATES * l.h);
+  free(y);
+  free(last);
+  return sum;
+}
+
+/* Values for a shape; the parameters up to 1/sqrt(H) where an error shall not grow from step to
+ * step; rounded: such as bf16 has. */
+static struct question ask(const struct cell *shape, bool small, bool rounded) {
+  struct cell l = *shape;
+  int64_t nx = l.n * l.t * l.i, ny = l.n * l.t * l.h, ns = l.n * STATES * l.h, np = params(&l);
+  double *x = random_values(nx, 1), *param = random_values(np, 2), *dy = random_values(ny, 4),
+         *dx = random_values(nx, 8);
+  for (int64_t i = 0; small && i < np; i++) param[i] /= sqrt((double)l.h);
+  if (rounded) {
+    round_bf16(x, nx);
+    round_bf16(param, np);
+    round_bf16(dy, ny);
+    round_bf16(dx, nx);
+  }
+  l.x = x;
+  l.param = param;
+  l.state = random_values(ns, 3);
+  return (struct question){
+      .l = l, .dy = dy, .dstate = random_values(ns, 5), .dx = dx, .grad = random_values(np, 9)};
+}
+
+static void forget(struct question *q) {
+  const double *values[] = {q->l.x, q->l.param, q->l.state, q->dy, q->dstate, q->dx, q->grad};
+  for (int i = 0; i < 7; i++) free((double *)values[i]);
+}
+
+/* All four tasks on tensors that `of` makes (state, gradients of it and of parameters are floats
+ * in any case). */
+struct outcome {
+  double *y, *state, *dx, *grad, *dstate;
+};
+
+typedef struct sl_tensor *maker(struct sl_shape shape, const double *values);
+
+static struct outcome run(const struct question *q, maker *of, const struct sl__launch *launch) {
+  const struct cell *l = &q->l;
+  struct sl_shape xs = SL_SHAPE(l->n, l->t, l->i), ys = SL_SHAPE(l->n, l->t, l->h),
+                  ss = SL_SHAPE(l->n, STATES * l->h), ps = SL_SHAPE(params(l));
+  struct sl_tensor *x = of(xs, l->x), *param = of(ps, l->param), *state = tensor(ss, l->state),
+                   *y = of(ys, NULL), *saved = of(SL_SHAPE(l->n, l->t, SAVED * l->h), NULL),
+                   *dy = of(ys, q->dy), *dstate = tensor(ss, q->dstate), *dx = of(xs, q->dx),
+                   *grad = tensor(ps, q->grad);
+  OK(OP(forward)(context, launch, x, param, state, y, saved));
+  OK(OP(backward_gates)(context, launch, param, saved, dy, dstate, l->i));
+  OK(OP(backward_data)(context, launch, saved, param, dx));
+  OK(OP(backward_weight)(context, launch, x, saved, grad));
+  struct sl_tensor *rest[] = {x, param, saved, dy};
+  for (int i = 0; i < 4; i++) sl__tensor_free(rest[i]);
+  return (struct outcome){take(y), take(state), take(dx), take(grad), take(dstate)};
+}
+
+static void check_one_backward(struct question *q, bool add) {
+  const struct cell *l = &q->l;
+  int64_t nx = l->n * l->t * l->i;
+  struct outcome o = run(q, tensor, add ? &adding : &plain);
+  for (int64_t i = 0; add && i < nx; i++) o.dx[i] -= q->dx[i];
+  for (int64_t i = 0; add && i < params(l); i++) o.grad[i] -= q->grad[i];
+  q->by = BY_X;
+  assert_slope("dx", scalar, q, l->x, o.dx, nx);
+  q->by = BY_PARAM;
+  assert_slope("grad", scalar, q, l->param, o.grad, params(l));
+  q->by = BY_STATE;
+  assert_slope("dstate", scalar, q, l->state, o.dstate, l->n * STATES * l->h);
+  /* the two biases of LSTM's gates, of GRU's r and z: to the bit */
+  const double *bias = o.grad + GATES * l->h * (l->i + l->h);
+  if (!add)
+    assert_memory_equal(bias, bias + GATES * l->h,
+                        (size_t)((GATES == 4 ? 4 : 2) * l->h) * sizeof *bias);
+  double *values[] = {o.y, o.state, o.dx, o.grad, o.dstate};
+  for (int i = 0; i < 5; i++) free(values[i]);
+}
+
+static void check_backward(void) {
+  for (size_t s = 0; s < SHAPES; s++) {
+    struct question q = ask(&shapes[s], false, false);
+    check_one_backward(&q, false);
+    check_one_backward(&q, true);
+    forget(&q);
+  }
+}
+
+EACH_IMPLEMENTATION(forward_equals_the_naive_loop, check_forward)
+EACH_IMPLEMENTATION(gradients_match_finite_differences, check_backward)
+
+/* ---- coarser numbers: against floats, which the cases above have checked ---- */
+
+/* The difference is at most a share of what is wanted, both by their Euclidean norm: roundings go
+ * either way, and single values may be small. Both are freed. */
+static void assert_share(const char *what, double *got, double *want, int64_t n, double share) {
+  double error = 0, size = 0;
+  for (int64_t i = 0; i < n; i++) {
+    error += (got[i] - want[i]) * (got[i] - want[i]);
+    size += want[i] * want[i];
+  }
+  if (!(sqrt(error) <= share * sqrt(size) + 1e-6))
+    fail_msg("%s: off by %.3g of its norm, %.3g is allowed", what, sqrt(error / size), share);
+  free(got);
+  free(want);
+}
+
+static void check_coarse(maker *of, const struct sl__launch *launch, double share) {
+  struct sl__launch exact = *launch;
+  exact.tf32 = false;
+  /* not the first shape: one value may be the small rest of terms that cancel */
+  for (size_t s = 1; s < SHAPES; s++) {
+    struct question q = ask(&shapes[s], true, of == bf16_tensor);
+    const struct cell *l = &q.l;
+    struct outcome got = run(&q, of, launch), want = run(&q, tensor, &exact);
+    assert_share("y", got.y, want.y, l->n * l->t * l->h, share);
+    assert_share("state", got.state, want.state, l->n * STATES * l->h, share);
+    assert_share("dx", got.dx, want.dx, l->n * l->t * l->i, share);
+    assert_share("grad", got.grad, want.grad, params(l), share);
+    assert_share("dstate", got.dstate, want.dstate, l->n * STATES * l->h, share);
+    forget(&q);
+  }
+}
+
+/* bf16 rounds by 2^-9 at most. A gradient passes through some four such values, h or a gate, and
+ * a few steps, of which the next forget a part. */
+static void bf16_is_near_floats(void **state) {
+  (void)state;
+  check_coarse(bf16_tensor, &plain, 4 * 0x1p-9);
+  check_coarse(bf16_tensor, &adding, 4 * 0x1p-9);
+}
+
+/* Factors rounded by 2^-11 at most; on a CPU they are not. */
+static void tf32_is_near_floats(void **state) {
+  struct sl__launch launch = plain;
+  (void)state;
+  launch.tf32 = true;
+  check_coarse(tensor, &launch, 4 * 0x1p-11);
+}
+
+/* ---- chunks ---- */
+
+/* Rows n, steps from..from+steps of [N, T, f]. */
+static struct sl_tensor *steps_of(const double *v, int64_t n, int64_t t, int64_t f, int64_t from,
+                                  int64_t steps) {
+  double *part = zeros(n * steps * f);
+  for (int64_t r = 0; r < n; r++)
+    memcpy(part + r * steps * f, v + (r * t + from) * f, (size_t)(steps * f) * sizeof *part);
+  struct sl_tensor *result = tensor(SL_SHAPE(n, steps, f), part);
+  free(part);
+  return result;
+}
+
+/* The state carries all there is: two chunks are one run, in both directions. */
+static void chunks_are_one_run(void **state) {
+  (void)state;
+  struct question q = {.l = {3, 7, 5, 19, NULL, NULL, NULL}};
+  struct cell *l = &q.l;
+  int64_t cut = 3, nx = l->n * l->t * l->i, ny = l->n * l->t * l->h;
+  double *x = random_values(nx, 1), *param = random_values(params(l), 2),
+         *begin = random_values(l->n * STATES * l->h, 3), *dy = random_values(ny, 4),
+         *dend = random_values(l->n * STATES * l->h, 5);
+  struct sl_tensor *p = tensor(SL_SHAPE(params(l)), param),
+                   *h = tensor(SL_SHAPE(l->n, STATES * l->h), begin),
+                   *dh = tensor(SL_SHAPE(l->n, STATES * l->h), dend),
+                   *grad = tensor(SL_SHAPE(params(l)), NULL), *xs[2], *ys[2], *saved[2], *dys[2];
+  for (int k = 0; k < 2; k++) {
+    int64_t from = k ? cut : 0, steps = k ? l->t - cut : cut;
+    xs[k] = steps_of(x, l->n, l->t, l->i, from, steps);
+    dys[k] = steps_of(dy, l->n, l->t, l->h, from, steps);
+    ys[k] = tensor(SL_SHAPE(l->n, steps, l->h), NULL);
+    saved[k] = tensor(SL_SHAPE(l->n, steps, SAVED * l->h), NULL);
+    OK(OP(forward)(context, &plain, xs[k], p, h, ys[k], saved[k]));
+  }
+  for (int k = 1; k >= 0; k--) {
+    OK(OP(backward_gates)(context, &plain, p, saved[k], dys[k], dh, l->i));
+    OK(OP(backward_weight)(context, k ? &plain : &adding, xs[k], saved[k], grad));
+  }
+  double *by_param = take(grad), *by_state = take(dh);
+  l->x = x;
+  l->param = param;
+  l->state = begin;
+  q.dy = dy;
+  q.dstate = dend;
+  q.by = BY_PARAM;
+  assert_slope("grad", scalar, &q, param, by_param, params(l));
+  q.by = BY_STATE;
+  assert_slope("dstate", scalar, &q, begin, by_state, l->n * STATES * l->h);
+  struct sl_tensor *rest[] = {p, h, xs[0], xs[1], ys[0], ys[1], saved[0], saved[1], dys[0], dys[1]};
+  for (int i = 0; i < 10; i++) sl__tensor_free(rest[i]);
+  double *values[] = {x, param, begin, dy, dend, by_param, by_state};
+  for (int i = 0; i < 7; i++) free(values[i]);
+}
+
+/* Numbers that PyTorch computed (tests/reference/recurrent.py). */
+static void check_pytorch(void) {
+  struct cell l = {TORCH_N, TORCH_T, TORCH_I, TORCH_H, TORCH(x), TORCH(param), TORCH(begin)};
+  int64_t nx = l.n * l.t * l.i, ny = l.n * l.t * l.h, ns = l.n * STATES * TORCH_H;
+  double half[64];
+  for (int i = 0; i < 64; i++) half[i] = 0.5;
+  struct tensors v = make(&l);
+  struct sl_tensor *dy = tensor(SL_SHAPE(l.n, l.t, l.h), TORCH(weight)),
+                   *dstate = tensor(SL_SHAPE(l.n, STATES * TORCH_H), half),
+                   *dx = tensor(SL_SHAPE(l.n, l.t, l.i), NULL),
+                   *grad = tensor(SL_SHAPE(params(&l)), NULL);
+  OK(OP(forward)(context, &plain, v.x, v.param, v.state, v.y, v.saved));
+  OK(OP(backward_gates)(context, &plain, v.param, v.saved, dy, dstate, l.i));
+  OK(OP(backward_data)(context, &plain, v.saved, v.param, dx));
+  OK(OP(backward_weight)(context, &plain, v.x, v.saved, grad));
+  assert_near("y", take(v.y), TORCH(y), ny, 20, 1);
+  assert_near("state", take(v.state), TORCH(end), ns, 20, 1);
+  assert_near("dx", take(dx), TORCH(dx), nx, 40, 2);
+  assert_near("dstate", take(dstate), TORCH(dbegin), ns, 40, 2);
+  assert_near("grad", take(grad), TORCH(grad), params(&l), 40, 4);
+  struct sl_tensor *rest[] = {v.x, v.param, v.saved, dy};
+  for (int i = 0; i < 4; i++) sl__tensor_free(rest[i]);
+}
+
+EACH_IMPLEMENTATION(numbers_are_pytorchs, check_pytorch)
+
+static void misfits_are_refused(void **state) {
+  (void)state;
+  struct cell l = {2, 3, 4, 5, NULL, NULL, NULL};
+  struct tensors v = make(&l);
+  struct sl_tensor *bad = tensor(SL_SHAPE(2, 3, 5 * SAVED + 1), NULL),
+                   *flat = tensor(SL_SHAPE(2, 12), NULL);
+  assert_int_equal(OP(forward)(context, &plain, v.x, v.param, v.state, v.y, bad), SL_BAD_SHAPE);
+  assert_int_equal(OP(forward)(context, &plain, flat, v.param, v.state, v.y, v.saved),
+                   SL_BAD_SHAPE);
+  assert_int_equal(OP(forward)(context, &plain, v.x, v.param, flat, v.y, v.saved), SL_BAD_SHAPE);
+  assert_int_equal(OP(forward)(context, &plain, v.x, v.param, v.state, v.x, v.saved), SL_BAD_SHAPE);
+  assert_int_equal(OP(backward_gates)(context, &plain, v.param, v.saved, v.y, flat, 4),
+                   SL_BAD_SHAPE);
+  assert_int_equal(OP(backward_gates)(context, &plain, v.param, v.saved, v.y, v.state, 3),
+                   SL_BAD_SHAPE);
+  assert_int_equal(OP(backward_data)(context, &plain, v.saved, v.param, v.y), SL_BAD_SHAPE);
+  assert_int_equal(OP(backward_weight)(context, &plain, v.x, v.saved, v.state), SL_BAD_SHAPE);
+  struct sl_tensor *rest[] = {v.x, v.param, v.state, v.y, v.saved, bad, flat};
+  for (int i = 0; i < 7; i++) sl__tensor_free(rest[i]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(forward_equals_the_naive_loop),
+                                     cmocka_unit_test(gradients_match_finite_differences),
+                                     cmocka_unit_test(numbers_are_pytorchs),
+                                     cmocka_unit_test(bf16_is_near_floats),
+                                     cmocka_unit_test(tf32_is_near_floats),
+                                     cmocka_unit_test(chunks_are_one_run),
+                                     cmocka_unit_test(misfits_are_refused)};
+  return cmocka_run_group_tests_name(CELL_NAME, tests, open_context, close_context);
+}
+
+#endif

@@ -1,0 +1,226 @@
+/* Whole files in and out. Hard cases: gzip cut at every byte, several members, more than the limit;
+ * targets that are folders, devices, links; a disk that is full in the middle of a write. */
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "core/base/file.h"
+#include "tests/common/files.h"
+
+#define LIMIT ((size_t)1 << 20)
+
+static enum sl_status read_status(const char *path, size_t limit) {
+  uint8_t *bytes = NULL;
+  size_t size;
+  enum sl_status status = sl__file_read(path, limit, &bytes, &size);
+  if (status == SL_OK) free(bytes);
+  return status;
+}
+
+static void check_content(const char *path, const void *expected, size_t expected_size) {
+  uint8_t *bytes;
+  size_t size;
+  assert_int_equal(sl__file_read(path, LIMIT, &bytes, &size), SL_OK);
+  assert_int_equal(size, expected_size);
+  assert_memory_equal(bytes, expected, size);
+  free(bytes);
+}
+
+static void test_plain_and_gzip(void **state) {
+  (void)state;
+  static uint8_t big[300000];
+  for (size_t i = 0; i < sizeof big; i++) big[i] = (uint8_t)(i * i >> 7);
+  check_content(put("plain", big, sizeof big), big, sizeof big);
+  check_content(put_gz("packed.gz", big, sizeof big), big, sizeof big);
+  check_content(put_gz("packed-without-suffix", "abc", 3), "abc", 3);
+  uint8_t *bytes;
+  size_t size;
+  assert_int_equal(sl__file_read(put("empty", "", 0), LIMIT, &bytes, &size), SL_OK);
+  assert_int_equal(size, 0);
+  free(bytes);
+}
+
+/* Against the numbers of xxHash's own test vectors and xxh64sum. */
+static void test_sums(void **state) {
+  (void)state;
+  uint64_t bytes, hash;
+  assert_int_equal(sl_file_sum(put("nothing", "", 0), &bytes, &hash), SL_OK);
+  assert_true(bytes == 0 && hash == 0xef46db3751d8e999u);
+  assert_int_equal(sl_file_sum(put("abc", "abc", 3), &bytes, &hash), SL_OK);
+  assert_true(bytes == 3 && hash == 0x44bc2cf5ad770999u);
+  static char big[3000001];
+  struct sl__file_sum sum;
+  struct sl_file *file;
+  memset(big, 'x', sizeof big);
+  assert_int_equal(sl__file_create(in_folder("big"), &file), SL_OK);
+  for (size_t i = 0; i < sizeof big; i += 1000)
+    sl__file_write(file, big + i, sizeof big - i < 1000 ? sizeof big - i : 1000);
+  assert_int_equal(sl__file_commit(file, &sum), SL_OK);
+  assert_int_equal(sl_file_sum(in_folder("big"), &bytes, &hash), SL_OK);
+  assert_true(bytes == sizeof big && sum.bytes == bytes && sum.xxh64 == hash);
+  check_failed(sl_file_sum(in_folder("nowhere"), &bytes, &hash), SL_IO, "nowhere");
+  check_failed(sl_file_sum(test_folder, &bytes, &hash), SL_IO, "folder");
+  assert_int_equal(sl_file_write(in_folder("big"), "small", 5), SL_OK);
+  check_content(in_folder("big"), "small", 5);
+  check_failed(sl_file_write(in_folder("no/folder"), "x", 1), SL_IO, "folder does not exist");
+}
+
+static void test_not_a_file(void **state) {
+  (void)state;
+  check_failed(read_status(in_folder("none"), LIMIT), SL_IO, "No such file");
+  check_failed(read_status(in_folder("none/deeper"), LIMIT), SL_IO, "none/deeper");
+  check_failed(read_status(test_folder, LIMIT), SL_IO, "name a file");
+  assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+  check_failed(read_status(in_folder("pipe"), LIMIT), SL_IO, "not a regular file");
+  check_failed(read_status("/dev/zero", LIMIT), SL_IO, "not a regular file");
+  if (geteuid() != 0) { /* root may read everything */
+    chmod(put("secret", "x", 1), 0);
+    check_failed(read_status(in_folder("secret"), LIMIT), SL_IO, "permission");
+  }
+}
+
+static void test_limit(void **state) {
+  (void)state;
+  static uint8_t zeros[200000];
+  const char *plain = put("plain", zeros, 1000);
+  assert_int_equal(read_status(plain, 1000), SL_OK);
+  check_failed(read_status(plain, 999), SL_BAD_FILE, "999 bytes");
+  const char *packed = put_gz("packed", zeros, sizeof zeros); /* packs to 200 bytes */
+  assert_int_equal(read_status(packed, sizeof zeros), SL_OK);
+  assert_int_equal(read_status(packed, SIZE_MAX), SL_OK);
+  check_failed(read_status(packed, sizeof zeros - 1), SL_BAD_FILE, "holds more than");
+  check_failed(read_status(packed, 1000), SL_BAD_FILE, "holds more than");
+}
+
+/* The bytes of a small gzip file. */
+static size_t packed_bytes(uint8_t *bytes, size_t room) {
+  FILE *file = fopen(put_gz("one", "hello, hello, hello", 19), "rb");
+  size_t size = fread(bytes, 1, room, file);
+  fclose(file);
+  return size;
+}
+
+static void test_damaged_gzip(void **state) {
+  (void)state;
+  uint8_t bytes[256];
+  size_t size = packed_bytes(bytes, sizeof bytes);
+  for (size_t cut = 4; cut < size; cut++) /* below 4 bytes nothing says that it is gzip */
+    check_failed(read_status(put("cut", bytes, cut), LIMIT), SL_BAD_FILE, "cut short");
+  bytes[size - 6] ^= 1; /* of the checksum */
+  check_failed(read_status(put("damaged", bytes, size), LIMIT), SL_BAD_FILE, "damaged");
+  bytes[size - 6] ^= 1;
+  memset(bytes + size, 'x', 5);
+  check_failed(read_status(put("more", bytes, size + 5), LIMIT), SL_BAD_FILE, "5 bytes too many");
+}
+
+static void test_two_members(void **state) {
+  (void)state;
+  uint8_t bytes[512];
+  size_t size = packed_bytes(bytes, 256);
+  memcpy(bytes + size, bytes, size);
+  check_content(put("two", bytes, 2 * size), "hello, hello, hellohello, hello, hello", 38);
+  check_failed(read_status(put("cut", bytes, 2 * size - 1), LIMIT), SL_BAD_FILE, "cut short");
+}
+
+static enum sl_status write_text(const char *path, const char *text) {
+  struct sl_file *file;
+  enum sl_status status = sl__file_create(path, &file);
+  if (status != SL_OK) return status;
+  sl__file_write(file, text, strlen(text));
+  return sl__file_commit(file, NULL);
+}
+
+static void test_write(void **state) {
+  (void)state;
+  const char *path = in_folder("written");
+  assert_int_equal(write_text(path, "first"), SL_OK);
+  check_content(path, "first", 5);
+  int files = count_files();
+  assert_int_equal(write_text(path, "second"), SL_OK);
+  check_content(path, "second", 6);
+  struct sl_file *file;
+  assert_int_equal(sl__file_create(path, &file), SL_OK);
+  sl__file_write(file, "third", 5);
+  check_content(path, "second", 6); /* until the commit */
+  sl__file_abandon(file);
+  sl__file_abandon(NULL);
+  check_content(path, "second", 6);
+  assert_int_equal(count_files(), files);
+}
+
+static void test_two_writers_at_once(void **state) {
+  (void)state;
+  struct sl_file *one, *other;
+  const char *path = in_folder("both");
+  assert_int_equal(sl__file_create(path, &one), SL_OK);
+  assert_int_equal(sl__file_create(path, &other), SL_OK);
+  sl__file_write(one, "one", 3);
+  sl__file_write(other, "other", 5);
+  assert_int_equal(sl__file_commit(one, NULL), SL_OK);
+  assert_int_equal(sl__file_commit(other, NULL), SL_OK);
+  check_content(path, "other", 5);
+}
+
+static void test_targets(void **state) {
+  (void)state;
+  check_failed(write_text(in_folder("none/file"), "x"), SL_IO, "folder does not exist");
+  check_failed(write_text(test_folder, "x"), SL_IO, "name a file");
+  check_failed(write_text("/dev/null", "x"), SL_IO, "will not be replaced");
+  const char *target = put("target", "old", 3), *link = in_folder("link");
+  struct stat info;
+  assert_int_equal(symlink(target, link), 0);
+  assert_int_equal(write_text(link, "new"), SL_OK);
+  assert_int_equal(lstat(link, &info), 0);
+  assert_true(S_ISLNK(info.st_mode));
+  check_content(target, "new", 3);
+  assert_int_equal(chdir(test_folder), 0); /* a name without a folder */
+  assert_int_equal(write_text("bare", "x"), SL_OK);
+  check_content("bare", "x", 1);
+}
+
+/* A limit on file size stands for a full disk. */
+static void test_write_fails(void **state) {
+  (void)state;
+  static char big[100000];
+  struct rlimit before, small = {4096, RLIM_INFINITY};
+  struct sl_file *file;
+  const char *path = put("kept", "old", 3);
+  int files = count_files();
+  getrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, SIG_IGN);
+  assert_int_equal(sl__file_create(path, &file), SL_OK);
+  small.rlim_max = before.rlim_max;
+  setrlimit(RLIMIT_FSIZE, &small);
+  sl__file_write(file, big, sizeof big);
+  sl__file_write(file, big, 10); /* the first error counts */
+  enum sl_status status = sl__file_commit(file, NULL);
+  setrlimit(RLIMIT_FSIZE, &before);
+  check_failed(status, SL_IO, "File too large");
+  check_content(path, "old", 3);
+  assert_int_equal(count_files(), files);
+}
+
+static enum sl_status read_packed(void) { return read_status(in_folder("packed"), LIMIT); }
+static enum sl_status write_again(void) { return write_text(in_folder("again"), "text"); }
+
+static void test_allocations(void **state) {
+  (void)state;
+  static uint8_t zeros[200000];
+  put_gz("packed", zeros, sizeof zeros);
+  check_allocations(read_packed);
+  int files = count_files();
+  check_allocations(write_again);
+  assert_int_equal(count_files(), files + 1);
+  check_allocations(write_again);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_plain_and_gzip), cmocka_unit_test(test_sums),
+      cmocka_unit_test(test_not_a_file),     cmocka_unit_test(test_limit),
+      cmocka_unit_test(test_damaged_gzip),   cmocka_unit_test(test_two_members),
+      cmocka_unit_test(test_write),          cmocka_unit_test(test_two_writers_at_once),
+      cmocka_unit_test(test_targets),        cmocka_unit_test(test_write_fails),
+      cmocka_unit_test(test_allocations),
+  };
+  return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
+}

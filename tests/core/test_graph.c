@@ -1,0 +1,687 @@
+/* Programs (core/graph/graph.h): calls noted once and run as few tasks give the bits of the same calls
+ * submitted one by one; a task a device; inner tensors take turns in the worker's memory. Where
+ * SL_TEST_DEVICE names a device ("cuda:0"), it is the first of the two. */
+#include "tests/common/check.h"
+#include "codelets/kernels/winograd.h"
+#include "core/graph/helper.h"
+#include "core/base/clock.h"
+#include "core/base/error.h"
+#include "core/graph/weight_cache.h"
+#include "core/graph/graph.h"
+#include "core/graph/team.h"
+#include "core/runtime/wait.h"
+
+enum { N = 6, WIDTH = 40 };
+
+static struct sl_tensor *temporary(void) {
+  struct sl_tensor *t;
+  OK(sl__tensor_temporary(context, &SL_SHAPE(N, WIDTH), SL_F32, &t));
+  return t;
+}
+
+static struct sl__launch on(int device) {
+  return (struct sl__launch){.name = "test", .place = context->devices[device].place};
+}
+
+struct chain {
+  struct sl_tensor *x, *t[5], *result;
+};
+
+static void chain_new(struct chain *c) {
+  double *values = random_values(N * WIDTH, 3);
+  *c = (struct chain){.x = tensor(SL_SHAPE(N, WIDTH), values), .result = temporary()};
+  for (int i = 0; i < 5; i++) c->t[i] = temporary();
+  free(values);
+}
+
+static void chain_free(struct chain *c) {
+  sl__tensor_free(c->x);
+  sl__tensor_free(c->result);
+  for (int i = 0; i < 5; i++) sl__tensor_free(c->t[i]);
+}
+
+/* result = sigmoid(t + relu(t)) + x, t = tanh(x): a branch, and an input that is read twice. The
+ * middle is on a device of its own. */
+static enum sl_status chain_calls(const struct chain *c, int middle) {
+  struct sl__launch first = on(0), second = on(middle);
+  struct sl_tensor *const *t = c->t;
+  enum sl_status status;
+  SL_TRY(sl__activation_forward(context, &first, c->x, t[0], SL_ACTIVATION_TANH));
+  SL_TRY(sl__activation_forward(context, &second, t[0], t[1], SL_ACTIVATION_RELU));
+  SL_TRY(sl__add(context, &second, t[0], t[1], t[2]));
+  sl__tensor_invalidate(t[0]);
+  sl__tensor_invalidate(t[1]);
+  SL_TRY(sl__activation_forward(context, &first, t[2], t[3], SL_ACTIVATION_SIGMOID));
+  SL_TRY(sl__add(context, &first, t[3], c->x, c->result));
+out:
+  return status;
+}
+
+static void expect(struct sl_tensor *result, float *want) {
+  float got[N * WIDTH];
+  OK(sl__tensor_read(result, got));
+  assert_memory_equal(got, want, sizeof got);
+}
+
+static struct sl__program *compiled(const struct chain *c, int middle) {
+  struct sl__program *program;
+  OK(sl__program_new(context, &sl__op_program, &sl__op_assist, &program));
+  sl__program_record(program);
+  OK(sl__program_compile(program, c->result, chain_calls(c, middle)));
+  return program;
+}
+
+static void a_task_a_device(void **state) {
+  (void)state;
+  float want[N * WIDTH];
+  for (int middle = 0; middle < 2; middle++) {
+    struct chain c;
+    chain_new(&c);
+    OK(chain_calls(&c, middle));
+    OK(sl__tensor_read(c.result, want));
+    sl__tensor_invalidate(c.result);
+    struct sl__program *program = compiled(&c, middle);
+    assert_int_equal(sl__program_tasks(program), middle ? 3 : 1);
+    for (int again = 0; again < 20; again++) {
+      OK(sl__program_submit(program, 0, NULL));
+      expect(c.result, want);
+      sl__tensor_invalidate(c.result);
+    }
+    sl__program_free(program);
+    chain_free(&c);
+  }
+}
+
+/* Elsewhere than where it was compiled to. */
+static void another_result(void **state) {
+  (void)state;
+  float want[N * WIDTH], got[N * WIDTH];
+  struct chain c;
+  struct sl_tensor *own;
+  chain_new(&c);
+  OK(chain_calls(&c, 0));
+  OK(sl__tensor_read(c.result, want));
+  struct sl__program *program = compiled(&c, 1);
+  OK(sl__tensor_host(context, &SL_SHAPE(N, WIDTH), SL_F32, got, &own));
+  for (int again = 0; again < 3; again++) {
+    memset(got, 0xff, sizeof got);
+    OK(sl__program_submit(program, 0, own));
+    expect(own, want);
+  }
+  sl__tensor_free(own);
+  assert_memory_equal(got, want, sizeof got);
+  sl__program_free(program);
+  chain_free(&c);
+}
+
+/* ---- calls in parts ---- */
+
+enum { SIDE = 7 };
+
+struct images {
+  int channels; /* of all but x; from 16 on the second convolution is by sl__winograd_forward */
+  struct sl_tensor *x, *filter, *second, *norm, *running, *index, *flat_param, *t[8], *result;
+};
+
+static const int channels[] = {10, 16};
+
+static struct sl_tensor *drawn(struct sl_shape shape, uint64_t stream) {
+  double *values = random_values(sl_shape_count(&shape), stream);
+  struct sl_tensor *t = tensor(shape, values);
+  free(values);
+  return t;
+}
+
+static void images_new(struct images *m, int64_t rows, int c) {
+  const struct sl_shape inner = SL_SHAPE(rows, c, SIDE, SIDE);
+  const struct sl__conv_args second = {
+      (int32_t)rows, c, SIDE, SIDE, c, SIDE, SIDE, 3, 3, 1, 1, 1, 1};
+  assert_true(sl__winograd_serves(&second) == (c >= 16));
+  *m = (struct images){.channels = c,
+                       .x = drawn(SL_SHAPE(rows, 3, SIDE, SIDE), 1),
+                       .filter = drawn(SL_SHAPE(c * (3 * 9 + 1)), 2),
+                       .second = drawn(SL_SHAPE(c * c * 9), 4),
+                       .norm = drawn(SL_SHAPE(2 * c), 3),
+                       .flat_param = drawn(SL_SHAPE(5 * (c * 9 + 1)), 5)};
+  double running[2 * 16];
+  for (int i = 0; i < 2 * c; i++) running[i] = 0.25 + i / 16.0;
+  m->running = tensor(SL_SHAPE(2 * c), running);
+  for (int i = 0; i < 7; i++) OK(sl__tensor_temporary(context, &inner, SL_F32, &m->t[i]));
+  const struct sl_shape small = SL_SHAPE(rows, c, 3, 3);
+  OK(sl__tensor_temporary(context, &small, SL_F32, &m->t[7]));
+  OK(sl__tensor_temporary(context, &small, SL_I32, &m->index));
+  OK(sl__tensor_temporary(context, &SL_SHAPE(rows, 5), SL_F32, &m->result));
+}
+
+static void images_free(struct images *m) {
+  struct sl_tensor *const all[] = {m->x,       m->filter, m->second,     m->norm,
+                                   m->running, m->index,  m->flat_param, m->result};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) sl__tensor_free(all[i]);
+  for (int i = 0; i < 8; i++) sl__tensor_free(m->t[i]);
+}
+
+/* A residual block, pooled and classified. */
+static enum sl_status images_calls(const struct images *m, struct sl__place place) {
+  const struct sl__conv2d conv = {.channels = m->channels,
+                                  .kernel_h = 3,
+                                  .kernel_w = 3,
+                                  .stride_h = 1,
+                                  .stride_w = 1,
+                                  .pad_h = 1,
+                                  .pad_w = 1,
+                                  .has_bias = true};
+  struct sl__conv2d without_bias = conv;
+  without_bias.has_bias = false;
+  const struct sl__pool2d pool = {2, 2, 2, 2, 0, 0};
+  struct sl__launch l = {.name = "test", .place = place};
+  struct sl_tensor *const *t = m->t;
+  enum sl_status status;
+  SL_TRY(sl__conv2d_forward(context, &l, m->x, m->filter, t[0], &conv));
+  SL_TRY(sl__batchnorm_inference(context, &l, t[0], m->norm, m->running, t[1], 1e-5f));
+  SL_TRY(sl__activation_forward(context, &l, t[1], t[2], SL_ACTIVATION_RELU));
+  SL_TRY(sl__conv2d_forward(context, &l, t[2], m->second, t[3], &without_bias));
+  SL_TRY(sl__batchnorm_inference(context, &l, t[3], m->norm, m->running, t[4], 1e-3f));
+  SL_TRY(sl__add(context, &l, t[2], t[4], t[5]));
+  SL_TRY(sl__activation_forward(context, &l, t[5], t[6], SL_ACTIVATION_TANH));
+  SL_TRY(sl__maxpool2d_forward(context, &l, t[6], t[7], m->index, &pool));
+  SL_TRY(sl__dense_forward(context, &l, t[7], m->flat_param, m->result, true, SL_ACTIVATION_NONE));
+out:
+  return status;
+}
+
+static void check_parts(int64_t rows, int c, int parts) {
+  const struct sl__place cpu = {.where = STARPU_CPU};
+  struct images m;
+  struct sl__program *program;
+  float want[7 * 5], got[7 * 5];
+  images_new(&m, rows, c);
+  OK(images_calls(&m, cpu));
+  OK(sl__tensor_read(m.result, want));
+  OK(sl__program_new(context, &sl__op_program, &sl__op_assist, &program));
+  sl__program_cut(program, parts);
+  sl__program_record(program);
+  OK(sl__program_compile(program, m.result, images_calls(&m, cpu)));
+  for (int again = 0; again < (parts ? 2 : 50); again++) {
+    memset(got, 0xff, sizeof got);
+    OK(sl__program_submit_to_all(program, 0, NULL));
+    OK(sl__tensor_read(m.result, got));
+    assert_memory_equal(got, want, (size_t)rows * 5 * sizeof *got);
+  }
+  sl__program_free(program);
+  images_free(&m);
+}
+
+/* Whatever the parts, and whoever does them, the bits are those of the calls one by one. */
+static void parts_give_the_same_bits(void **state) {
+  (void)state;
+  for (int c = 0; c < 2; c++)
+    for (int64_t rows = 1; rows <= 7; rows += rows < 3 ? 1 : 4)
+      for (int parts = 0; parts <= 5; parts++) check_parts(rows, channels[c], parts);
+}
+
+struct counted {
+  struct sl__errand errand; /* first */
+  int member, runs;
+};
+
+static void count_run(struct sl__errand *errand, int member) {
+  struct counted *c = (struct counted *)errand;
+  if (member == c->member) __atomic_fetch_add(&c->runs, 1, __ATOMIC_RELEASE);
+}
+
+/* To each worker, for as long as one may stay; how many took it. */
+static int give_errands(struct counted *errands, int members) {
+  int given = 0;
+  for (double until = sl__microseconds() + 300; !given && sl__microseconds() < until;)
+    for (int m = 0; m < members; m++) given += sl__errand_give(context, m, &errands[m].errand);
+  return given;
+}
+
+/* Who has taken part in a job stays, and runs once what it is given; later nobody takes it. */
+static void who_stays_runs_errands(void **state) {
+  const struct sl__place cpu = {.where = STARPU_CPU};
+  struct counted errands[SL_TEAM_MOST] = {0};
+  float got[5];
+  struct images m;
+  struct sl__program *program;
+  int members = (int)starpu_cpu_worker_get_count(), given = 0, runs = 0;
+  (void)state;
+  if (members < 2) skip();
+  if (members > SL_TEAM_MOST) members = SL_TEAM_MOST;
+  for (int i = 0; i < members; i++)
+    errands[i] = (struct counted){.errand = {count_run}, .member = i};
+  images_new(&m, 1, channels[1]);
+  OK(sl__program_new(context, &sl__op_program, &sl__op_assist, &program));
+  sl__program_record(program);
+  OK(sl__program_compile(program, m.result, images_calls(&m, cpu)));
+  for (int again = 0; again < 5000 && given < 10; again++) {
+    OK(sl__program_submit_to_all(program, 0, NULL));
+    OK(sl__tensor_read(m.result, got));
+    given += give_errands(errands, members);
+  }
+  sl__program_free(program);
+  OK(sl__wait_for_all(context)); /* the assistants' tasks, too */
+  for (int i = 0; i < members; i++) runs += errands[i].runs;
+  assert_true(given >= 10);
+  assert_int_equal(runs, given);
+  assert_int_equal(give_errands(errands, members), 0);
+  images_free(&m);
+}
+
+/* A tensor as it is, in a pack. */
+static struct sl__pack_item plain_item(struct sl_tensor *t) {
+  return (struct sl__pack_item){.tensor = t, .bytes = t->bytes};
+}
+
+static enum sl_status add_plain(struct sl__pack *pack, struct sl_tensor *t) {
+  const struct sl__pack_item item = plain_item(t);
+  return sl__pack_add(pack, &item);
+}
+
+static int64_t plain_offset(const struct sl__pack *pack, struct sl_tensor *t) {
+  const struct sl__pack_item item = plain_item(t);
+  return sl__pack_offset(pack, &item);
+}
+
+/* A program of the calls whose parameters come from the pack. */
+static struct sl__program *packed_program(struct sl__pack *pack, const struct images *m) {
+  const struct sl__place cpu = {.where = STARPU_CPU};
+  struct sl__program *program;
+  OK(sl__program_new(context, &sl__op_program, &sl__op_assist, &program));
+  sl__program_pack(program, pack, m->x);
+  sl__program_record(program);
+  OK(sl__program_compile(program, m->result, images_calls(m, cpu)));
+  assert_non_null(sl__pack_tensor(pack));
+  return program;
+}
+
+/* Other values. */
+static void write_again(struct sl_tensor *t, int again) {
+  int64_t n = sl_shape_count(&t->shape);
+  float *values = calloc((size_t)n, sizeof *values);
+  for (int64_t i = 0; i < n; i++) values[i] = (float)(i * (again + 3) % 17) / 16 - 0.5f;
+  OK(sl__tensor_write(t, values));
+  free(values);
+}
+
+static void check_pack(int c) {
+  const struct sl__place cpu = {.where = STARPU_CPU};
+  struct images m;
+  struct sl__program *program[2];
+  struct sl__pack *pack;
+  float want[2 * 5], got[2 * 5];
+  images_new(&m, 2, c);
+  OK(sl__pack_new(context, &sl__op_pack, &pack));
+  for (int i = 0; i < 2; i++) program[i] = packed_program(pack, &m);
+  assert_true(plain_offset(pack, m.filter) >= 0);
+  assert_true(plain_offset(pack, m.x) < 0 && plain_offset(pack, m.t[0]) < 0);
+  for (int again = 0; again < 6; again++) {
+    if (again) write_again(again % 3 ? m.filter : m.second, again);
+    OK(images_calls(&m, cpu));
+    OK(sl__tensor_read(m.result, want));
+    OK(sl__pack_refresh(pack));
+    OK(sl__program_submit(program[again % 2], 0, NULL));
+    OK(sl__tensor_read(m.result, got));
+    assert_memory_equal(got, want, sizeof got);
+  }
+  for (int i = 0; i < 2; i++) sl__program_free(program[i]);
+  sl__pack_free(pack);
+  images_free(&m);
+}
+
+/* What is only read comes from a copy, which is made again when one of them was written. */
+static void parameters_in_a_pack(void **state) {
+  (void)state;
+  for (int c = 0; c < 2; c++) check_pack(channels[c]);
+}
+
+/* ---- forms of parameters in a pack ---- */
+
+enum { FORMED = 16, HEIGHT = 16, ACROSS = 15, RESULTS = 3 * FORMED * (HEIGHT - 2) * (ACROSS - 2) };
+
+/* A parameter that two convolutions read, one of them in another form; and one with biases. */
+struct formed {
+  struct sl_tensor *x, *param, *biased, *t[2], *result;
+};
+
+static void formed_new(struct formed *f) {
+  const struct sl_shape inner = SL_SHAPE(3, FORMED, HEIGHT, ACROSS);
+  const struct sl_shape outer = SL_SHAPE(3, FORMED, HEIGHT - 2, ACROSS - 2);
+  *f = (struct formed){.x = drawn(inner, 1),
+                       .param = drawn(SL_SHAPE(FORMED * FORMED * 9), 2),
+                       .biased = drawn(SL_SHAPE(FORMED * (FORMED * 9 + 1)), 3)};
+  for (int i = 0; i < 2; i++) OK(sl__tensor_temporary(context, &inner, SL_F32, &f->t[i]));
+  OK(sl__tensor_temporary(context, &outer, SL_F32, &f->result));
+}
+
+static void formed_free(struct formed *f) {
+  sl__tensor_free(f->x);
+  sl__tensor_free(f->param);
+  sl__tensor_free(f->biased);
+  sl__tensor_free(f->t[0]);
+  sl__tensor_free(f->t[1]);
+  sl__tensor_free(f->result);
+}
+
+static enum sl_status formed_calls(const struct formed *f) {
+  const struct sl__launch l = {.name = "test", .place = {.where = STARPU_CPU}};
+  struct sl__conv2d conv = {.channels = FORMED,
+                            .kernel_h = 3,
+                            .kernel_w = 3,
+                            .stride_h = 1,
+                            .stride_w = 1,
+                            .pad_h = 1,
+                            .pad_w = 1};
+  struct sl__conv2d biased = conv, unpadded = conv;
+  biased.has_bias = true;
+  biased.activation = SL_ACTIVATION_TANH;
+  unpadded.pad_h = unpadded.pad_w = 0;
+  enum sl_status status;
+  SL_TRY(sl__conv2d_forward(context, &l, f->x, f->param, f->t[0], &conv));
+  SL_TRY(sl__conv2d_forward(context, &l, f->t[0], f->biased, f->t[1], &biased));
+  SL_TRY(sl__conv2d_forward(context, &l, f->t[1], f->param, f->result, &unpadded));
+out:
+  return status;
+}
+
+static enum sl_status formed_program(const struct formed *f, const struct sl_tensor *input,
+                                     struct sl__pack *pack, struct sl__program **program) {
+  enum sl_status status = sl__program_new(context, &sl__op_program, &sl__op_assist, program);
+  if (status != SL_OK) return status;
+  sl__program_pack(*program, pack, input);
+  sl__program_record(*program);
+  return sl__program_compile(*program, f->result, formed_calls(f));
+}
+
+static void formed_read(const struct formed *f, float *values) {
+  memset(values, 0xff, RESULTS * sizeof *values);
+  OK(sl__tensor_read(f->result, values));
+}
+
+/* What the calls give, one by one. */
+static void formed_want(const struct formed *f, float *values) {
+  OK(formed_calls(f));
+  formed_read(f, values);
+}
+
+/* Bytes of a pack with the forms and, unless they are apart, with the parameter that is read as it
+ * is, too. */
+static int64_t formed_bytes(bool apart) {
+  const struct sl__conv_args a = {
+      .channels = FORMED, .out_channels = FORMED, .height = HEIGHT, .width = ACROSS};
+  size_t form = (size_t)sl__winograd_weights(&a) * sizeof(float);
+  return (int64_t)(sl__pack_room(form) + sl__pack_room(form + FORMED * sizeof(float)) +
+                   (apart ? 0 : sl__pack_room(FORMED * FORMED * 9 * sizeof(float))));
+}
+
+/* They are made again with the copies, and what they are made of is read no more: before, a program
+ * gives what it gave. */
+static void forms_in_a_pack(void **state) {
+  static float want[RESULTS], got[RESULTS];
+  (void)state;
+  struct formed f;
+  struct sl__pack *pack;
+  struct sl__program *program[2];
+  formed_new(&f);
+  OK(sl__pack_new(context, &sl__op_pack, &pack));
+  for (int i = 0; i < 2; i++) OK(formed_program(&f, f.x, pack, &program[i]));
+  bool apart = starpu_cuda_worker_get_count(); /* and then alone, which is not worth it */
+  assert_int_equal(4 * sl_shape_count(&sl__pack_tensor(pack)->shape), formed_bytes(apart));
+  assert_true((plain_offset(pack, f.param) < 0) == apart && plain_offset(pack, f.biased) < 0);
+  for (int again = 0; again < 6; again++) {
+    if (again) {
+      bool is_plain = again % 3; /* the parameter that is read as it is, too */
+      write_again(is_plain ? f.param : f.biased, again);
+      OK(sl__program_submit(program[again % 2], 0, NULL));
+      formed_read(&f, got);
+      if (!is_plain || !apart) assert_memory_equal(got, want, sizeof got);
+    }
+    formed_want(&f, want);
+    OK(sl__pack_refresh(pack));
+    for (int i = 0; i < 2; i++) {
+      OK(i ? sl__program_submit(program[i], 0, NULL)
+           : sl__program_submit_to_all(program[i], 0, NULL));
+      formed_read(&f, got);
+      assert_memory_equal(got, want, sizeof got);
+    }
+  }
+  for (int i = 0; i < 2; i++) sl__program_free(program[i]);
+  sl__pack_free(pack);
+  formed_free(&f);
+}
+
+/* What changes from run to run has no form, even where a parameter would be. */
+static void inputs_have_no_form(void **state) {
+  static float want[RESULTS], got[RESULTS];
+  (void)state;
+  struct formed f;
+  struct sl__pack *pack;
+  struct sl__program *program;
+  formed_new(&f);
+  OK(sl__pack_new(context, &sl__op_pack, &pack));
+  OK(formed_program(&f, f.param, pack, &program));
+  OK(sl__pack_refresh(pack));
+  for (int again = 0; again < 3; again++) {
+    write_again(f.param, again);
+    formed_want(&f, want);
+    OK(sl__program_submit(program, 0, NULL)); /* without refreshing */
+    formed_read(&f, got);
+    assert_memory_equal(got, want, sizeof got);
+  }
+  sl__program_free(program);
+  sl__pack_free(pack);
+  formed_free(&f);
+}
+
+/* With other tensors, or with none: forms are another member. */
+static void packs_that_were_closed_before(void **state) {
+  static float want[RESULTS], got[RESULTS];
+  (void)state;
+  for (int empty = 0; empty < 2; empty++) {
+    struct formed f;
+    struct sl__pack *pack;
+    struct sl__program *program;
+    formed_new(&f);
+    struct sl_tensor *in_it[] = {f.param, f.biased, drawn(SL_SHAPE(3), 5), drawn(SL_SHAPE(4), 6)};
+    OK(sl__pack_new(context, &sl__op_pack, &pack));
+    for (int i = 0; i < 4 && !empty; i++) OK(add_plain(pack, in_it[i]));
+    OK(sl__pack_close(pack));
+    assert_int_equal(sl__pack_tensor(pack) == NULL, empty);
+    OK(formed_program(&f, f.x, pack, &program));
+    for (int again = 0; again < 3; again++) {
+      if (again) write_again(again % 2 ? f.param : f.biased, again);
+      formed_want(&f, want);
+      OK(sl__pack_refresh(pack));
+      OK(sl__program_submit(program, 0, NULL));
+      formed_read(&f, got);
+      assert_memory_equal(got, want, sizeof got);
+    }
+    sl__program_free(program);
+    sl__pack_free(pack);
+    for (int i = 2; i < 4; i++) sl__tensor_free(in_it[i]);
+    formed_free(&f);
+  }
+}
+
+/* Every allocation fails in turn; what was made without failing works. */
+static void no_memory_for_forms(void **state) {
+  static float want[RESULTS], got[RESULTS];
+  (void)state;
+  struct formed f;
+  enum sl_status status = SL_NO_MEMORY;
+  formed_new(&f);
+  formed_want(&f, want);
+  for (long n = 1; status != SL_OK; n++) {
+    struct sl__program *program = NULL;
+    struct sl__pack *pack = NULL;
+    assert_true(n < 200);
+    sl__alloc_fail_after(n);
+    status = sl__pack_new(context, &sl__op_pack, &pack);
+    if (status == SL_OK) status = formed_program(&f, f.x, pack, &program);
+    sl__alloc_fail_after(0);
+    if (status == SL_OK) {
+      OK(sl__pack_refresh(pack));
+      OK(sl__program_submit(program, 0, NULL));
+      formed_read(&f, got);
+      assert_memory_equal(got, want, sizeof got);
+    } else {
+      assert_int_equal(status, SL_NO_MEMORY);
+    }
+    sl__program_free(program);
+    sl__pack_free(pack);
+  }
+  formed_free(&f);
+}
+
+/* One that is too small to be worth it is empty; every allocation fails in turn. */
+static void packs_of_few(void **state) {
+  (void)state;
+  struct sl_tensor *t[6];
+  struct sl__pack *pack;
+  for (int i = 0; i < 6; i++) t[i] = temporary();
+  OK(sl__pack_new(context, &sl__op_pack, &pack));
+  OK(add_plain(pack, t[0]));
+  OK(add_plain(pack, t[0]));
+  OK(sl__pack_close(pack));
+  assert_null(sl__pack_tensor(pack));
+  assert_true(plain_offset(pack, t[0]) < 0);
+  OK(sl__pack_refresh(pack));
+  sl__pack_free(pack);
+  sl__pack_free(NULL);
+  enum sl_status status = SL_NO_MEMORY;
+  for (long n = 1; status != SL_OK; n++) {
+    assert_true(n < 10);
+    sl__alloc_fail_after(n);
+    status = sl__pack_new(context, &sl__op_pack, &pack);
+    for (int i = 0; i < 6 && status == SL_OK; i++) status = add_plain(pack, t[i]);
+    if (status == SL_OK) status = sl__pack_close(pack);
+    sl__alloc_fail_after(0);
+    if (status == SL_OK) assert_int_equal(plain_offset(pack, t[5]), 5 * 1024);
+    sl__pack_free(pack);
+  }
+  for (int i = 0; i < 6; i++) sl__tensor_free(t[i]);
+}
+
+struct factor {
+  int count;
+  float by;
+};
+
+static void multiply(const void *args, const void *from, void *to) {
+  const struct factor *f = args;
+  for (int i = 0; i < f->count; i++) ((float *)to)[i] = f->by * ((const float *)from)[i];
+}
+
+/* The arguments of a form are copied; even one form alone is worth a pack. */
+static void check_forms(struct sl_tensor *t, struct sl__pack *pack, int with_plain) {
+  static float values[N * WIDTH], got[2 * 256];
+  struct factor factor = {N * WIDTH, 3};
+  const struct sl__pack_item item = {t, multiply, sizeof values, 0, &factor, sizeof factor};
+  struct sl__pack_item other = item;
+  other.bytes = 4;
+  if (with_plain) OK(add_plain(pack, t));
+  OK(sl__pack_add(pack, &item));
+  OK(sl__pack_add(pack, &item));
+  factor.by = 5;
+  OK(sl__pack_close(pack));
+  OK(sl__pack_add(pack, &other)); /* in another member, once that is closed */
+  assert_int_equal(sl__pack_offset(pack, &item), with_plain * 1024);
+  assert_int_equal(sl__pack_offset(pack, &other), -1);
+  assert_int_equal(plain_offset(pack, t), with_plain ? 0 : -1);
+  assert_int_equal(sl_shape_count(&sl__pack_tensor(pack)->shape), 256 * (with_plain + 1));
+  for (int again = 0; again < 3; again++) {
+    for (int i = 0; i < N * WIDTH; i++) values[i] = (float)(i + again);
+    OK(sl__tensor_write(t, values));
+    OK(sl__pack_refresh(pack));
+    OK(sl__tensor_read(sl__pack_tensor(pack), got));
+    for (int i = 0; i < N * WIDTH; i++) {
+      if (with_plain) assert_true(got[i] == values[i]);
+      assert_true(got[256 * with_plain + i] == 3 * values[i]);
+    }
+  }
+}
+
+static void packs_of_forms(void **state) {
+  (void)state;
+  for (int with_plain = 0; with_plain < 2; with_plain++) {
+    struct sl_tensor *t = temporary();
+    struct sl__pack *pack;
+    OK(sl__pack_new(context, &sl__op_pack, &pack));
+    check_forms(t, pack, with_plain);
+    sl__pack_free(pack);
+    sl__tensor_free(t);
+  }
+}
+
+static void what_cannot_be_recorded_is_told(void **state) {
+  (void)state;
+  struct sl__program *program;
+  struct chain c;
+  chain_new(&c);
+  OK(sl__program_new(context, &sl__op_program, &sl__op_assist, &program));
+  sl__program_record(program);
+  assert_int_equal(sl__program_compile(program, c.result, SL_OK), SL_BAD_ARGUMENT);
+  sl__program_free(program);
+  OK(sl__program_new(context, &sl__op_program, &sl__op_assist, &program));
+  sl__program_record(program);
+  enum sl_status status = sl__add(context, &plain, c.x, c.t[0], context->scratch[12]);
+  assert_int_equal(sl__program_compile(program, c.result, status), status);
+  assert_int_not_equal(status, SL_OK);
+  sl__program_free(program);
+  sl__program_free(NULL);
+  OK(chain_calls(&c, 0)); /* recording has ended */
+  chain_free(&c);
+}
+
+/* Every allocation of recording and compiling fails in turn. */
+static void no_memory(void **state) {
+  (void)state;
+  struct chain c;
+  enum sl_status status = SL_NO_MEMORY;
+  chain_new(&c);
+  for (long n = 1; status != SL_OK; n++) {
+    struct sl__program *program = NULL;
+    assert_true(n < 200);
+    sl__alloc_fail_after(n);
+    status = sl__program_new(context, &sl__op_program, &sl__op_assist, &program);
+    if (status == SL_OK) {
+      sl__program_record(program);
+      status = sl__program_compile(program, c.result, chain_calls(&c, 1));
+    }
+    sl__alloc_fail_after(0);
+    if (status != SL_OK) assert_int_equal(status, SL_NO_MEMORY);
+    sl__program_free(program);
+  }
+  chain_free(&c);
+}
+
+static int open_two(void **state) {
+  (void)state;
+  const char *device = getenv("SL_TEST_DEVICE");
+  char devices[64];
+  snprintf(devices, sizeof devices, "%s,%s", device ? device : "cpu:0", device ? "cpu:0" : "cpu:1");
+  const struct sl_context_options options = {.devices = devices};
+  if (sl_open(&options, &context) == SL_OK) return 0;
+  fprintf(stderr, "%s\n", sl_error());
+  return 1;
+}
+
+int main(void) {
+  setenv("STARPU_NCPU", "2", 0);
+  setenv("STARPU_SILENT", "1", 0);
+  const struct CMUnitTest tests[] = {cmocka_unit_test(a_task_a_device),
+                                     cmocka_unit_test(another_result),
+                                     cmocka_unit_test(parts_give_the_same_bits),
+                                     cmocka_unit_test(who_stays_runs_errands),
+                                     cmocka_unit_test(parameters_in_a_pack),
+                                     cmocka_unit_test(packs_of_few),
+                                     cmocka_unit_test(packs_of_forms),
+                                     cmocka_unit_test(forms_in_a_pack),
+                                     cmocka_unit_test(inputs_have_no_form),
+                                     cmocka_unit_test(packs_that_were_closed_before),
+                                     cmocka_unit_test(no_memory_for_forms),
+                                     cmocka_unit_test(what_cannot_be_recorded_is_told),
+                                     cmocka_unit_test(no_memory)};
+  (void)adding;
+  return cmocka_run_group_tests_name("program", tests, open_two, close_context);
+}

@@ -1,0 +1,968 @@
+/* The cases of gpu_ops: every operation with hard shapes: one of everything, odd sizes, what is no
+ * multiple of 4, 8 or 32, rows longer than a block of threads, more rows than a block, strides,
+ * padding, replicas' many gradients, labels and tokens that are out of range. */
+#include <math.h>
+#include <stdlib.h>
+
+#include <starling/data.h>
+
+#include "core/base/error.h"
+#include "tests/gpu/gpu_custom.h"
+#include "tests/gpu/gpu_ops.h"
+
+static const struct sums exact = {0};
+#define L (&t->launch)
+
+static struct sums sums_of(double terms, double magnitude) {
+  return (struct sums){.terms = terms, .magnitude = magnitude};
+}
+/* A sum of products of factors below 1, the second ones below `size`. */
+static struct sums products(double terms, double size) {
+  return (struct sums){.terms = terms, .magnitude = size, .factors = size};
+}
+/* The same, and then bias and activation. */
+static struct sums fused(double terms, double size) {
+  return (struct sums){.terms = terms, .magnitude = size, .factors = size, .between = true};
+}
+/* Of elementwise arithmetic: a few roundings of values about so large. */
+static struct sums roundings(double magnitude) { return sums_of(8, magnitude); }
+
+/* ---- dense: rows, inputs, outputs, bias, activation, positions ---------------------------- */
+
+static struct sl_shape dense_shape(const int64_t *d, int64_t features) {
+  return d[5] ? SL_SHAPE(d[0] / d[5], d[5], features) : SL_SHAPE(d[0], features);
+}
+
+static enum sl_status dense_forward(struct trial *t, const int64_t *d) {
+  struct sl_tensor *x = given(t, t->type, dense_shape(d, d[1]));
+  struct sl_tensor *param = given(t, t->type, SL_SHAPE(d[2] * (d[1] + d[3])));
+  struct sl_tensor *y = written(t, t->type, dense_shape(d, d[2]), fused((double)d[1] + 1, 1));
+  if (t->status != SL_OK) return t->status;
+  return sl__dense_forward(t->context, L, x, param, y, d[3] != 0, (enum sl_activation)d[4]);
+}
+
+static enum sl_status dense_shared_forward(struct trial *t, const int64_t *d) {
+  struct sl_tensor *x = given(t, t->type, dense_shape(d, d[1]));
+  struct sl_tensor *weight = given(t, t->type, SL_SHAPE(d[2] * d[1]));
+  struct sl_tensor *bias = given(t, t->type, SL_SHAPE(d[2]));
+  struct sl_tensor *y = written(t, t->type, dense_shape(d, d[2]), fused((double)d[1] + 1, 1));
+  if (t->status != SL_OK) return t->status;
+  return sl__dense_shared_forward(t->context, L, x, weight, bias, y, (enum sl_activation)d[4]);
+}
+
+static enum sl_status dense_backward_data(struct trial *t, const int64_t *d) {
+  struct sl_tensor *dy = given(t, t->type, dense_shape(d, d[2]));
+  struct sl_tensor *param = given(t, t->type, SL_SHAPE(d[2] * (d[1] + d[3])));
+  struct sl_tensor *dx = added(t, t->type, dense_shape(d, d[1]), products((double)d[2] + 1, 1));
+  if (t->status != SL_OK) return t->status;
+  return sl__dense_backward_data(t->context, L, dy, param, dx);
+}
+
+static enum sl_status dense_backward_weight(struct trial *t, const int64_t *d) {
+  struct sl_tensor *x = given(t, t->type, dense_shape(d, d[1]));
+  struct sl_tensor *dy = given(t, t->type, dense_shape(d, d[2]));
+  struct sl_tensor *grad =
+      added(t, SL_F32, SL_SHAPE(d[2] * (d[1] + d[3])), products((double)d[0] + 1, 1));
+  if (t->status != SL_OK) return t->status;
+  return sl__dense_backward_weight(t->context, L, x, dy, grad, d[3] != 0);
+}
+
+static enum sl_status bias_backward(struct trial *t, const int64_t *d) {
+  struct sl_tensor *dy = given(t, t->type, dense_shape(d, d[2]));
+  struct sl_tensor *grad = added(t, SL_F32, SL_SHAPE(d[2]), sums_of((double)d[0] + 1, 1));
+  if (t->status != SL_OK) return t->status;
+  return sl__bias_backward(t->context, L, dy, grad);
+}
+
+#define DENSE_SIZES(CASE, ...)                                                                     \
+  CASE(__VA_ARGS__, {1, 1, 1, 1, SL_ACTIVATION_NONE})                                              \
+  CASE(__VA_ARGS__, {1, 7, 3, 1, SL_ACTIVATION_TANH})                                              \
+  CASE(__VA_ARGS__, {5, 1, 2, 0, SL_ACTIVATION_RELU})                                              \
+  CASE(__VA_ARGS__, {33, 17, 9, 1, SL_ACTIVATION_SIGMOID})                                         \
+  CASE(__VA_ARGS__, {12, 20, 15, 1, SL_ACTIVATION_RELU, 4})                                        \
+  CASE(__VA_ARGS__, {20, 13, 129, 1, SL_ACTIVATION_RELU})                                          \
+  CASE(__VA_ARGS__, {3, 1100, 31, 0, SL_ACTIVATION_TANH})                                          \
+  CASE(__VA_ARGS__, {1030, 40, 24, 1, SL_ACTIVATION_RELU})                                         \
+  CASE(__VA_ARGS__, {128, 128, 128, 1, SL_ACTIVATION_NONE})
+
+/* ---- convolution: N, C, H, W, K, kernel, stride, pad, bias, activation --------------------- */
+
+struct conv {
+  struct sl__conv2d options;
+  struct sl_shape x, y;
+  int64_t params, taps, places;
+};
+
+/* The kernel is one wider than high, unless it is 1 x 1; so is the stride where it is above 1. */
+static struct conv conv_of(const int64_t *d) {
+  int wide = d[5] > 1;
+  struct conv c = {.options = {.channels = (int)d[4],
+                               .kernel_h = (int)d[5],
+                               .kernel_w = (int)d[5] + wide,
+                               .stride_h = (int)d[6],
+                               .stride_w = (int)d[6] + (d[6] > 1),
+                               .pad_h = (int)d[7],
+                               .pad_w = (int)d[7],
+                               .has_bias = d[8] != 0,
+                               .activation = (enum sl_activation)d[9]},
+                   .x = SL_SHAPE(d[0], d[1], d[2], d[3])};
+  const struct sl__conv2d *o = &c.options;
+  c.y = SL_SHAPE(d[0], d[4], (d[2] + 2 * d[7] - o->kernel_h) / o->stride_h + 1,
+                 (d[3] + 2 * d[7] - o->kernel_w) / o->stride_w + 1);
+  c.taps = d[1] * o->kernel_h * o->kernel_w;
+  c.params = d[4] * (c.taps + (d[8] != 0));
+  c.places = d[0] * c.y.dim[2] * c.y.dim[3];
+  return c;
+}
+
+static enum sl_status conv2d_forward(struct trial *t, const int64_t *d) {
+  struct conv c = conv_of(d);
+  struct sl_tensor *x = given(t, t->type, c.x);
+  struct sl_tensor *param = given(t, t->type, SL_SHAPE(c.params));
+  struct sl_tensor *y = written(t, t->type, c.y, fused((double)c.taps + 1, 1));
+  if (t->status != SL_OK) return t->status;
+  return sl__conv2d_forward(t->context, L, x, param, y, &c.options);
+}
+
+static enum sl_status conv2d_backward_data(struct trial *t, const int64_t *d) {
+  struct conv c = conv_of(d);
+  double taps = (double)(c.taps / d[1] * d[4]);
+  struct sl_tensor *dy = given(t, t->type, c.y);
+  struct sl_tensor *param = given(t, t->type, SL_SHAPE(c.params));
+  struct sl_tensor *dx = added(t, t->type, c.x, products(taps + 1, 1));
+  if (t->status != SL_OK) return t->status;
+  return sl__conv2d_backward_data(t->context, L, dy, param, dx, &c.options);
+}
+
+static enum sl_status conv2d_backward_weight(struct trial *t, const int64_t *d) {
+  struct conv c = conv_of(d);
+  struct sl_tensor *x = given(t, t->type, c.x), *dy = given(t, t->type, c.y);
+  struct sl_tensor *grad = added(t, SL_F32, SL_SHAPE(c.params), products((double)c.places + 1, 1));
+  if (t->status != SL_OK) return t->status;
+  return sl__conv2d_backward_weight(t->context, L, x, dy, grad, &c.options);
+}
+
+#define CONV_SIZES(CASE, ...)                                                                      \
+  CASE(__VA_ARGS__, {1, 1, 1, 1, 1, 1, 1, 0, 1, SL_ACTIVATION_NONE})                               \
+  CASE(__VA_ARGS__, {2, 3, 7, 9, 5, 3, 1, 1, 1, SL_ACTIVATION_RELU})                               \
+  CASE(__VA_ARGS__, {1, 4, 8, 6, 7, 2, 2, 0, 0, SL_ACTIVATION_TANH})                               \
+  CASE(__VA_ARGS__, {3, 2, 11, 13, 3, 3, 2, 2, 1, SL_ACTIVATION_SIGMOID})                          \
+  CASE(__VA_ARGS__, {5, 6, 4, 5, 8, 1, 2, 0, 1, SL_ACTIVATION_RELU})                               \
+  CASE(__VA_ARGS__, {2, 1, 28, 28, 20, 5, 1, 0, 1, SL_ACTIVATION_RELU})                            \
+  CASE(__VA_ARGS__, {4, 16, 8, 8, 32, 3, 1, 1, 0, SL_ACTIVATION_NONE})                             \
+  CASE(__VA_ARGS__, {33, 3, 6, 6, 2, 3, 1, 1, 1, SL_ACTIVATION_NONE})
+
+/* ---- pooling: N, C, H, W, kernel, stride, pad ---------------------------------------------- */
+
+struct pool {
+  struct sl__pool2d options;
+  struct sl_shape x, y;
+};
+
+static struct pool pool_of(const int64_t *d) {
+  struct pool p = {.options = {.kernel_h = (int)d[4],
+                               .kernel_w = (int)d[4] + (d[4] > 2),
+                               .stride_h = (int)d[5],
+                               .stride_w = (int)d[5],
+                               .pad_h = (int)d[6],
+                               .pad_w = (int)d[6]},
+                   .x = SL_SHAPE(d[0], d[1], d[2], d[3])};
+  const struct sl__pool2d *o = &p.options;
+  p.y = SL_SHAPE(d[0], d[1], (d[2] + 2 * d[6] - o->kernel_h) / o->stride_h + 1,
+                 (d[3] + 2 * d[6] - o->kernel_w) / o->stride_w + 1);
+  return p;
+}
+
+static enum sl_status maxpool2d_forward(struct trial *t, const int64_t *d) {
+  struct pool p = pool_of(d);
+  struct sl_tensor *x = given(t, t->type, p.x), *y = written(t, t->type, p.y, exact);
+  struct sl_tensor *index = written(t, SL_I32, p.y, exact);
+  if (t->status != SL_OK) return t->status;
+  return sl__maxpool2d_forward(t->context, L, x, y, index, &p.options);
+}
+
+/* Somewhere in each window, in the plane. */
+static struct sl_tensor *places(struct trial *t, const struct pool *p) {
+  const struct sl__pool2d *o = &p->options;
+  int64_t n = sl_shape_count(&p->y), h = p->y.dim[2], w = p->y.dim[3];
+  int32_t *at = calloc((size_t)n, sizeof *at);
+  for (int64_t i = 0; at && i < n; i++) {
+    float u = sl__uniform(t->seed, 77, (uint64_t)i), v = sl__uniform(t->seed, 78, (uint64_t)i);
+    int64_t y = i / w % h * o->stride_h - o->pad_h + (int64_t)(u * (float)o->kernel_h);
+    int64_t x = i % w * o->stride_w - o->pad_w + (int64_t)(v * (float)o->kernel_w);
+    y = y < 0 ? 0 : y >= p->x.dim[2] ? p->x.dim[2] - 1 : y;
+    x = x < 0 ? 0 : x >= p->x.dim[3] ? p->x.dim[3] - 1 : x;
+    at[i] = (int32_t)(y * p->x.dim[3] + x);
+  }
+  struct sl_tensor *index = given_values(t, p->y, at);
+  free(at);
+  return index;
+}
+
+static double windows(const struct pool *p) {
+  return (double)(p->options.kernel_h * p->options.kernel_w);
+}
+
+static enum sl_status maxpool2d_backward(struct trial *t, const int64_t *d) {
+  struct pool p = pool_of(d);
+  struct sl_tensor *dy = given(t, t->type, p.y), *index = places(t, &p);
+  struct sl_tensor *dx = added(t, t->type, p.x, sums_of(windows(&p) + 1, 1));
+  if (t->status != SL_OK) return t->status;
+  return sl__maxpool2d_backward(t->context, L, dy, index, dx, &p.options);
+}
+
+static enum sl_status avgpool2d_forward(struct trial *t, const int64_t *d) {
+  struct pool p = pool_of(d);
+  struct sl_tensor *x = given(t, t->type, p.x);
+  struct sl_tensor *y = written(t, t->type, p.y, sums_of(windows(&p), 1));
+  if (t->status != SL_OK) return t->status;
+  return sl__avgpool2d_forward(t->context, L, x, y, &p.options);
+}
+
+static enum sl_status avgpool2d_backward(struct trial *t, const int64_t *d) {
+  struct pool p = pool_of(d);
+  struct sl_tensor *dy = given(t, t->type, p.y);
+  struct sl_tensor *dx = added(t, t->type, p.x, sums_of(windows(&p) + 1, 1));
+  if (t->status != SL_OK) return t->status;
+  return sl__avgpool2d_backward(t->context, L, dy, dx, &p.options);
+}
+
+#define POOL_SIZES(CASE, ...)                                                                      \
+  CASE(__VA_ARGS__, {1, 1, 1, 1, 1, 1, 0})                                                         \
+  CASE(__VA_ARGS__, {2, 3, 6, 8, 2, 2, 0})                                                         \
+  CASE(__VA_ARGS__, {3, 2, 7, 9, 3, 2, 1})                                                         \
+  CASE(__VA_ARGS__, {1, 5, 9, 11, 3, 1, 1})                                                        \
+  CASE(__VA_ARGS__, {2, 2, 10, 7, 2, 3, 0})                                                        \
+  CASE(__VA_ARGS__, {4, 20, 24, 24, 2, 2, 0})
+
+/* ---- activations: count, which -------------------------------------------------------------- */
+
+static enum sl_status activation_forward(struct trial *t, const int64_t *d) {
+  struct sl_tensor *x = given_in(t, t->type, SL_SHAPE(d[0]), -4, 4);
+  struct sl_tensor *y = written(t, t->type, SL_SHAPE(d[0]), roundings(4));
+  if (t->status != SL_OK) return t->status;
+  return sl__activation_forward(t->context, L, x, y, (enum sl_activation)d[1]);
+}
+
+static enum sl_status activation_backward(struct trial *t, const int64_t *d) {
+  struct sl_tensor *saved = given(t, t->type, SL_SHAPE(d[0]));
+  struct sl_tensor *dy = given(t, t->type, SL_SHAPE(d[0]));
+  struct sl_tensor *dx = added(t, t->type, SL_SHAPE(d[0]), roundings(2));
+  if (t->status != SL_OK) return t->status;
+  return sl__activation_backward(t->context, L, saved, dy, dx, (enum sl_activation)d[1]);
+}
+
+static enum sl_status activation_backward_inplace(struct trial *t, const int64_t *d) {
+  struct sl_tensor *y = given(t, t->type, SL_SHAPE(d[0]));
+  struct sl_tensor *dy = changed(t, t->type, SL_SHAPE(d[0]), -1, 1, roundings(1));
+  if (t->status != SL_OK) return t->status;
+  return sl__activation_backward_inplace(t->context, L, y, dy, (enum sl_activation)d[1]);
+}
+
+#define SATURATING_SIZES(CASE, ...)                                                                \
+  CASE(__VA_ARGS__, {1, SL_ACTIVATION_NONE})                                                       \
+  CASE(__VA_ARGS__, {15, SL_ACTIVATION_RELU})                                                      \
+  CASE(__VA_ARGS__, {64, SL_ACTIVATION_TANH})                                                      \
+  CASE(__VA_ARGS__, {1003, SL_ACTIVATION_SIGMOID})                                                 \
+  CASE(__VA_ARGS__, {70001, SL_ACTIVATION_RELU})
+#define ACTIVATION_SIZES(CASE, ...)                                                                \
+  SATURATING_SIZES(CASE, __VA_ARGS__)                                                              \
+  CASE(__VA_ARGS__, {259, SL_ACTIVATION_GELU})
+
+/* ---- batch normalisation: N, C, plane ------------------------------------------------------- */
+
+enum { MEANS, DEVIATIONS };
+
+static struct sl_shape norm_shape(const int64_t *d) {
+  return d[2] > 1 ? SL_SHAPE(d[0], d[1], d[2]) : SL_SHAPE(d[0], d[1]);
+}
+
+static enum sl_status batchnorm_forward(struct trial *t, const int64_t *d) {
+  double values = (double)(d[0] * d[2]);
+  struct sl_tensor *x = given(t, t->type, norm_shape(d));
+  struct sl_tensor *param = given(t, SL_F32, SL_SHAPE(2 * d[1]));
+  /* divided by a deviation that may be as small as sqrt(epsilon) where there is one value */
+  double size = values > 8 ? 4 : 100;
+  struct sl_tensor *y = written(t, t->type, norm_shape(d), roundings(size));
+  struct sl_tensor *saved = written(t, SL_F32, SL_SHAPE(2 * d[1]), sums_of(32, size));
+  if (t->status != SL_OK) return t->status;
+  return sl__batchnorm_forward(t->context, L, x, param, y, saved, 1e-2f);
+}
+
+static enum sl_status batchnorm_inference(struct trial *t, const int64_t *d) {
+  struct sl_tensor *x = given(t, t->type, norm_shape(d));
+  struct sl_tensor *param = given(t, SL_F32, SL_SHAPE(2 * d[1]));
+  struct sl_tensor *running = given_in(t, SL_F32, SL_SHAPE(2 * d[1]), 0.5, 2);
+  struct sl_tensor *y = written(t, t->type, norm_shape(d), roundings(4));
+  if (t->status != SL_OK) return t->status;
+  return sl__batchnorm_inference(t->context, L, x, param, running, y, 1e-5f);
+}
+
+static enum sl_status batchnorm_backward_data(struct trial *t, const int64_t *d) {
+  struct sl_tensor *x = given(t, t->type, norm_shape(d));
+  struct sl_tensor *param = given(t, SL_F32, SL_SHAPE(2 * d[1]));
+  struct sl_tensor *saved = given_in(t, SL_F32, SL_SHAPE(2 * d[1]), 0.5, 2);
+  struct sl_tensor *dy = given(t, t->type, norm_shape(d));
+  struct sl_tensor *dx = added(t, t->type, norm_shape(d), sums_of(16, 16));
+  if (t->status != SL_OK) return t->status;
+  return sl__batchnorm_backward_data(t->context, L, x, param, saved, dy, dx);
+}
+
+static enum sl_status batchnorm_backward_weight(struct trial *t, const int64_t *d) {
+  struct sl_tensor *x = given(t, t->type, norm_shape(d));
+  struct sl_tensor *saved = given_in(t, SL_F32, SL_SHAPE(2 * d[1]), 0.5, 2);
+  struct sl_tensor *dy = given(t, t->type, norm_shape(d));
+  struct sl_tensor *grad =
+      added(t, SL_F32, SL_SHAPE(2 * d[1]), sums_of((double)(d[0] * d[2]) + 1, 4));
+  if (t->status != SL_OK) return t->status;
+  return sl__batchnorm_backward_weight(t->context, L, x, saved, dy, grad);
+}
+
+static enum sl_status batchnorm_running(struct trial *t, const int64_t *d) {
+  struct sl_tensor *saved = given_in(t, SL_F32, SL_SHAPE(2 * d[1]), 0.5, 2);
+  struct sl_tensor *running = changed(t, SL_F32, SL_SHAPE(2 * d[1]), 0, 1, roundings(4));
+  if (t->status != SL_OK) return t->status;
+  return sl__batchnorm_running(t->context, L, saved, running, 0.1f, 1e-5f, d[0] * d[2]);
+}
+
+#define NORM_SIZES(CASE, ...)                                                                      \
+  CASE(__VA_ARGS__, {1, 1, 1})                                                                     \
+  CASE(__VA_ARGS__, {1, 3, 7})                                                                     \
+  CASE(__VA_ARGS__, {17, 5, 1})                                                                    \
+  CASE(__VA_ARGS__, {4, 33, 15})                                                                   \
+  CASE(__VA_ARGS__, {3, 2, 1031})                                                                  \
+  CASE(__VA_ARGS__, {40, 8, 256})                                                                  \
+  CASE(__VA_ARGS__, {9, 3, 4099})
+
+/* ---- dropout: count, run, the first number ------------------------------------------------- */
+
+static struct sl__dropout dropout_of(const int64_t *d) {
+  return (struct sl__dropout){.rate = 0.4f,
+                              .seed = 5,
+                              .stream = sl__stream(SL_STREAM_DROPOUT, 3),
+                              .first = (uint64_t)d[2],
+                              .run = d[1],
+                              .stride = d[1] ? d[1] + 5 : 0};
+}
+
+static enum sl_status dropout_forward(struct trial *t, const int64_t *d) {
+  const struct sl__dropout dropout = dropout_of(d);
+  struct sl_tensor *x = given(t, t->type, SL_SHAPE(d[0]));
+  struct sl_tensor *y = written(t, t->type, SL_SHAPE(d[0]), roundings(1));
+  if (t->status != SL_OK) return t->status;
+  return sl__dropout_forward(t->context, L, x, y, &dropout);
+}
+
+static enum sl_status dropout_backward(struct trial *t, const int64_t *d) {
+  const struct sl__dropout dropout = dropout_of(d);
+  struct sl_tensor *dy = given(t, t->type, SL_SHAPE(d[0]));
+  struct sl_tensor *dx = added(t, t->type, SL_SHAPE(d[0]), roundings(2));
+  if (t->status != SL_OK) return t->status;
+  return sl__dropout_backward(t->context, L, dy, dx, &dropout);
+}
+
+#define DROPOUT_SIZES(CASE, ...)                                                                   \
+  CASE(__VA_ARGS__, {1, 0, 0})                                                                     \
+  CASE(__VA_ARGS__, {1003, 0, 7})                                                                  \
+  CASE(__VA_ARGS__, {36, 9, 2})                                                                    \
+  CASE(__VA_ARGS__, {60000, 30, 1})                                                                \
+  CASE(__VA_ARGS__, {4096, 0, ((int64_t)1 << 33) + 1})
+
+/* ---- embedding: N, T of the tokens, from, T of the values, vocabulary, features ------------ */
+
+/* Some are out of range. */
+static struct sl_tensor *tokens_of(struct trial *t, const int64_t *d) {
+  return given_integers(t, SL_SHAPE(d[0], d[1]), -1, d[4] + 1);
+}
+
+static enum sl_status embedding_forward(struct trial *t, const int64_t *d) {
+  struct sl_tensor *tokens = tokens_of(t, d);
+  struct sl_tensor *param = given(t, t->type, SL_SHAPE(d[4] * d[5]));
+  struct sl_tensor *y = written(t, t->type, SL_SHAPE(d[0], d[3], d[5]), exact);
+  if (t->status != SL_OK) return t->status;
+  return sl__embedding_forward(t->context, L, tokens, param, y, d[4], d[2]);
+}
+
+static double repeats(const int64_t *d) {
+  return 8 + 4 * (double)(d[0] * d[3]) / (double)d[4]; /* of the commonest token, about */
+}
+
+static enum sl_status embedding_backward_weight(struct trial *t, const int64_t *d) {
+  struct sl_tensor *tokens = tokens_of(t, d);
+  struct sl_tensor *dy = given(t, t->type, SL_SHAPE(d[0], d[3], d[5]));
+  struct sl_tensor *grad = added(t, SL_F32, SL_SHAPE(d[4] * d[5]), sums_of(repeats(d), 1));
+  if (t->status != SL_OK) return t->status;
+  return sl__embedding_backward_weight(t->context, L, tokens, dy, grad, d[4], d[2]);
+}
+
+/* Where it adds, half of the room is taken already. */
+static enum sl_status embedding_backward_rows(struct trial *t, const int64_t *d) {
+  int64_t places = d[0] * d[3], capacity = places < d[4] ? places : d[4], taken = d[4] / 2;
+  if (t->launch.accumulate) capacity = d[4];
+  struct sl_tensor *tokens = tokens_of(t, d);
+  struct sl_tensor *dy = given(t, t->type, SL_SHAPE(d[0], d[3], d[5]));
+  struct sl_tensor *rows = t->launch.accumulate ? given_rows(t, capacity, taken, d[4])
+                                                : written(t, SL_I32, SL_SHAPE(1 + capacity), exact);
+  t->buffers[t->count - 1].result = true;
+  struct sl_tensor *values = added(t, SL_F32, SL_SHAPE(capacity, d[5]), sums_of(repeats(d) + 1, 1));
+  last_are_rows(t, d[5]);
+  if (t->status != SL_OK) return t->status;
+  return sl__embedding_backward_rows(t->context, L, tokens, dy, rows, values, d[4], d[2]);
+}
+
+#define EMBEDDING_SIZES(CASE, ...)                                                                 \
+  CASE(__VA_ARGS__, {1, 1, 0, 1, 1, 1})                                                            \
+  CASE(__VA_ARGS__, {3, 7, 0, 7, 5, 9})                                                            \
+  CASE(__VA_ARGS__, {4, 9, 3, 5, 30, 33})                                                          \
+  CASE(__VA_ARGS__, {20, 35, 0, 35, 11, 20})                                                       \
+  CASE(__VA_ARGS__, {2, 5, 2, 3, 1000, 300})
+
+/* ---- rows: rows of the table, width, terms; capacity -------------------------------------- */
+
+#define MOST_TERMS 70
+
+static enum sl_status rows_reduce(struct trial *t, const int64_t *d) {
+  struct sl_tensor *rows[MOST_TERMS], *values[MOST_TERMS];
+  for (int64_t i = 0; i < d[2]; i++) {
+    rows[i] = given_rows(t, d[0], (i * 3 + 1) % d[0] + 1, d[0]);
+    values[i] = given(t, SL_F32, SL_SHAPE(d[0], d[1]));
+  }
+  struct sl_tensor *sum_rows = written(t, SL_I32, SL_SHAPE(1 + d[3]), exact);
+  struct sl_tensor *sum = written(t, SL_F32, SL_SHAPE(d[3], d[1]), sums_of((double)d[2], 1));
+  last_are_rows(t, d[1]);
+  if (t->status != SL_OK) return t->status;
+  return sl__rows_reduce(t->context, L, sum_rows, sum, (int)d[2], rows, values, d[0]);
+}
+
+static enum sl_status rows_square(struct trial *t, const int64_t *d) {
+  struct sl_tensor *rows = given_rows(t, d[0], (d[0] + 1) / 2, d[0]);
+  struct sl_tensor *values = given(t, SL_F32, SL_SHAPE(d[0], d[1]));
+  /* in double: the rounding at the end counts */
+  struct sl_tensor *sum = written(t, SL_F32, SL_SHAPE(1), sums_of(1, (double)(d[0] * d[1])));
+  if (t->status != SL_OK) return t->status;
+  return sl__rows_square(t->context, L, rows, values, sum);
+}
+
+static enum sl_status rows_dense(struct trial *t, const int64_t *d) {
+  struct sl_tensor *rows = given_rows(t, d[0], (d[0] + 1) / 2, d[0]);
+  struct sl_tensor *values = given(t, SL_F32, SL_SHAPE(d[0], d[1]));
+  struct sl_tensor *dense = written(t, SL_F32, SL_SHAPE(d[0] * d[1]), exact);
+  if (t->status != SL_OK) return t->status;
+  return sl__rows_dense(t->context, L, rows, values, dense);
+}
+
+/* A shard from the middle of a row to the middle of another. */
+static enum sl_status rows_sgd(struct trial *t, const int64_t *d) {
+  int64_t table = d[0] * d[1], first = table / 5, count = (table - first + 1) / 2;
+  const struct sl__update update = {.lr = 0.1f, .max_norm = 0.5f};
+  struct sl_tensor *rows = given_rows(t, d[0], (d[0] + 1) / 2, d[0]);
+  struct sl_tensor *values = given(t, SL_F32, SL_SHAPE(d[0], d[1]));
+  struct sl_tensor *norm = d[2] > 1 ? given_in(t, SL_F32, SL_SHAPE(1), 0.1, 2) : NULL;
+  struct sl_tensor *param = changed(t, SL_F32, SL_SHAPE(count), -1, 1, roundings(1));
+  if (t->status != SL_OK) return t->status;
+  return sl__rows_sgd(t->context, L, param, first, rows, values, norm, &update);
+}
+
+#define ROWS_SIZES(CASE, ...)                                                                      \
+  CASE(__VA_ARGS__, {1, 1, 1, 1})                                                                  \
+  CASE(__VA_ARGS__, {7, 5, 2, 7})                                                                  \
+  CASE(__VA_ARGS__, {40, 33, 3, 40})                                                               \
+  CASE(__VA_ARGS__, {9, 300, 1, 9})                                                                \
+  CASE(__VA_ARGS__, {300, 20, 4, 300})
+#define ROWS_REDUCE_SIZES(CASE, ...)                                                               \
+  ROWS_SIZES(CASE, __VA_ARGS__)                                                                    \
+  CASE(__VA_ARGS__, {20, 6, 70, 20})                                                               \
+  CASE(__VA_ARGS__, {20, 6, 5, 3}) /* too little room: NaN */
+
+/* ---- recurrent layers: N, T, inputs, hidden; weights as small as PyTorch's ---------------- */
+
+struct recurrent {
+  double size, terms;
+  struct sums sums;
+  struct sl_shape x, y;
+};
+
+static struct recurrent recurrent_of(const int64_t *d, int terms_a_step) {
+  double size = 1 / sqrt((double)d[3]), terms = (double)(d[2] + d[3]) * terms_a_step;
+  return (struct recurrent){
+      .size = size,
+      .terms = terms,
+      .sums = {.terms = terms, .magnitude = 1, .factors = size, .steps = (double)d[1]},
+      .x = SL_SHAPE(d[0], d[1], d[2]),
+      .y = SL_SHAPE(d[0], d[1], d[3])};
+}
+
+struct cell {
+  int gates, width, states; /* times hidden */
+  enum sl_status (*forward)(struct sl_context *, const struct sl__launch *, struct sl_tensor *,
+                            struct sl_tensor *, struct sl_tensor *, struct sl_tensor *,
+                            struct sl_tensor *);
+  enum sl_status (*backward_gates)(struct sl_context *, const struct sl__launch *,
+                                   struct sl_tensor *, struct sl_tensor *, struct sl_tensor *,
+                                   struct sl_tensor *, int64_t);
+  enum sl_status (*backward_data)(struct sl_context *, const struct sl__launch *,
+                                  struct sl_tensor *, struct sl_tensor *, struct sl_tensor *);
+  enum sl_status (*backward_weight)(struct sl_context *, const struct sl__launch *,
+                                    struct sl_tensor *, struct sl_tensor *, struct sl_tensor *);
+};
+
+static const struct cell lstm = {4,
+                                 6,
+                                 2,
+                                 sl__lstm_forward,
+                                 sl__lstm_backward_gates,
+                                 sl__lstm_backward_data,
+                                 sl__lstm_backward_weight};
+static const struct cell gru = {3,
+                                5,
+                                1,
+                                sl__gru_forward,
+                                sl__gru_backward_gates,
+                                sl__gru_backward_data,
+                                sl__gru_backward_weight};
+
+static int64_t cell_params(const struct cell *c, const int64_t *d) {
+  return c->gates * d[3] * (d[2] + d[3] + 2);
+}
+
+static enum sl_status cell_forward(struct trial *t, const int64_t *d, const struct cell *c) {
+  struct recurrent r = recurrent_of(d, 1);
+  struct sl_tensor *x = given(t, t->type, r.x);
+  struct sl_tensor *param = given_in(t, t->type, SL_SHAPE(cell_params(c, d)), -r.size, r.size);
+  struct sl_tensor *state = changed(t, SL_F32, SL_SHAPE(d[0], c->states * d[3]), -0.5, 0.5, r.sums);
+  struct sl_tensor *y = written(t, t->type, r.y, r.sums);
+  struct sl_tensor *saved = written(t, t->type, SL_SHAPE(d[0], d[1], c->width * d[3]), r.sums);
+  if (t->status != SL_OK) return t->status;
+  return c->forward(t->context, L, x, param, state, y, saved);
+}
+
+static enum sl_status cell_backward_gates(struct trial *t, const int64_t *d, const struct cell *c) {
+  struct recurrent r = recurrent_of(d, c->gates);
+  struct sl_tensor *param = given_in(t, t->type, SL_SHAPE(cell_params(c, d)), -r.size, r.size);
+  struct sl_tensor *saved =
+      changed(t, t->type, SL_SHAPE(d[0], d[1], c->width * d[3]), 0.1, 0.9, r.sums);
+  struct sl_tensor *dy = given(t, t->type, r.y);
+  struct sl_tensor *dstate =
+      changed(t, SL_F32, SL_SHAPE(d[0], c->states * d[3]), -0.5, 0.5, r.sums);
+  if (t->status != SL_OK) return t->status;
+  return c->backward_gates(t->context, L, param, saved, dy, dstate, d[2]);
+}
+
+static enum sl_status cell_backward_data(struct trial *t, const int64_t *d, const struct cell *c) {
+  struct recurrent r = recurrent_of(d, c->gates);
+  struct sl_tensor *dgates = given(t, t->type, SL_SHAPE(d[0], d[1], c->width * d[3]));
+  struct sl_tensor *param = given_in(t, t->type, SL_SHAPE(cell_params(c, d)), -r.size, r.size);
+  struct sl_tensor *dx = added(t, t->type, r.x, products((double)(c->gates * d[3]) + 1, r.size));
+  if (t->status != SL_OK) return t->status;
+  return c->backward_data(t->context, L, dgates, param, dx);
+}
+
+static enum sl_status cell_backward_weight(struct trial *t, const int64_t *d,
+                                           const struct cell *c) {
+  struct recurrent r = recurrent_of(d, 1);
+  struct sl_tensor *x = given(t, t->type, r.x);
+  struct sl_tensor *dgates = given(t, t->type, SL_SHAPE(d[0], d[1], c->width * d[3]));
+  struct sl_tensor *grad =
+      added(t, SL_F32, SL_SHAPE(cell_params(c, d)), products((double)(d[0] * d[1]) + 1, 1));
+  if (t->status != SL_OK) return t->status;
+  return c->backward_weight(t->context, L, x, dgates, grad);
+}
+
+#define CELL(kind, half)                                                                           \
+  static enum sl_status kind##_##half(struct trial *t, const int64_t *d) {                         \
+    return cell_##half(t, d, &kind);                                                               \
+  }
+CELL(lstm, forward)
+CELL(lstm, backward_gates)
+CELL(lstm, backward_data)
+CELL(lstm, backward_weight)
+CELL(gru, forward)
+CELL(gru, backward_gates)
+CELL(gru, backward_data)
+CELL(gru, backward_weight)
+
+#define CELL_SIZES(CASE, ...)                                                                      \
+  CASE(__VA_ARGS__, {1, 1, 1, 1})                                                                  \
+  CASE(__VA_ARGS__, {3, 4, 5, 7})                                                                  \
+  CASE(__VA_ARGS__, {2, 9, 16, 8})                                                                 \
+  CASE(__VA_ARGS__, {5, 3, 33, 31})                                                                \
+  CASE(__VA_ARGS__, {70, 2, 10, 65})
+
+/* ---- a layer kind as a program registers it: rows, values of a sample ----------------------- */
+
+static enum sl_status scale(struct sl_layer_task *t) {
+  for (int64_t i = 0; i < t->rows * t->out.dim[0]; i++) {
+    t->y[i] = *t->param[0] * t->x[0][i];
+    if (t->saved) t->saved[i] = t->x[0][i] / 2;
+  }
+  return SL_OK;
+}
+
+static enum sl_status add_scaled(struct sl_layer_task *t) {
+  for (int64_t i = 0; i < t->rows * t->out.dim[0]; i++) t->dx[i] += *t->param[0] * t->dy[i];
+  return SL_OK;
+}
+
+static enum sl_status add_products(struct sl_layer_task *t) {
+  float sum = 0;
+  for (int64_t i = 0; i < t->rows * t->out.dim[0]; i++) sum += t->x[0][i] * t->dy[i];
+  *t->grad[0] += sum;
+  return SL_OK;
+}
+
+/* Tasks hold its address. */
+static const struct sl__custom *scaling(void) {
+  static struct sl_layer_kind kind = {.name = "scale",
+                                      .forward = scale,
+                                      .backward_data = add_scaled,
+                                      .backward_weight = add_products};
+  static const struct sl__custom layer = {.kind = &kind, .inputs = 1, .params = 1, .total = 1};
+  gpu_custom_kernels(&kind);
+  return &layer;
+}
+
+static enum sl_status custom(struct trial *t, const int64_t *d, bool saves) {
+  struct sl_tensor *param = given(t, SL_F32, SL_SHAPE(1));
+  struct sl_tensor *x = given(t, t->type, SL_SHAPE(d[0], d[1]));
+  struct sl_tensor *y = written(t, t->type, SL_SHAPE(d[0], d[1]), exact);
+  struct sl_tensor *saved = saves ? written(t, t->type, SL_SHAPE(d[0], d[1]), exact) : NULL;
+  if (t->status != SL_OK) return t->status;
+  return sl__custom_forward(t->context, L, scaling(), &x, param, y, saved, true);
+}
+
+static enum sl_status custom_forward(struct trial *t, const int64_t *d) {
+  return custom(t, d, false);
+}
+
+static enum sl_status custom_forward_saving(struct trial *t, const int64_t *d) {
+  return custom(t, d, true);
+}
+
+static enum sl_status custom_backward(struct trial *t, const int64_t *d, bool of_weight) {
+  struct sl_tensor *x = given(t, t->type, SL_SHAPE(d[0], d[1]));
+  struct sl__custom_buffers b = {.x = &x, .param = given(t, SL_F32, SL_SHAPE(1))};
+  b.y = given(t, t->type, SL_SHAPE(d[0], d[1]));
+  b.dy = given(t, t->type, SL_SHAPE(d[0], d[1]));
+  struct sl_tensor *result =
+      of_weight ? added(t, SL_F32, SL_SHAPE(1), sums_of((double)(d[0] * d[1]) + 1, 1))
+                : added(t, t->type, SL_SHAPE(d[0], d[1]), roundings(2));
+  if (t->status != SL_OK) return t->status;
+  return of_weight ? sl__custom_backward_weight(t->context, L, scaling(), &b, result)
+                   : sl__custom_backward_data(t->context, L, scaling(), &b, 0, result);
+}
+
+static enum sl_status custom_backward_data(struct trial *t, const int64_t *d) {
+  return custom_backward(t, d, false);
+}
+
+static enum sl_status custom_backward_weight(struct trial *t, const int64_t *d) {
+  return custom_backward(t, d, true);
+}
+
+#define CUSTOM_SIZES(CASE, ...)                                                                    \
+  CASE(__VA_ARGS__, {1, 1})                                                                        \
+  CASE(__VA_ARGS__, {3, 67})                                                                       \
+  CASE(__VA_ARGS__, {130, 33})
+
+/* ---- elementwise --------------------------------------------------------------------------- */
+
+static enum sl_status add(struct trial *t, const int64_t *d) {
+  struct sl_tensor *a = given(t, t->type, SL_SHAPE(d[0])), *b = given(t, t->type, SL_SHAPE(d[0]));
+  struct sl_tensor *y = written(t, t->type, SL_SHAPE(d[0]), exact);
+  if (t->status != SL_OK) return t->status;
+  return sl__add(t->context, L, a, b, y);
+}
+
+/* d[1]: which of x and y are always float. */
+static enum sl_status axpy(struct trial *t, const int64_t *d) {
+  struct sl_tensor *x = given(t, d[1] & 1 ? SL_F32 : t->type, SL_SHAPE(d[0]));
+  struct sl_tensor *y = added(t, d[1] & 2 ? SL_F32 : t->type, SL_SHAPE(d[0]), roundings(2));
+  if (t->status != SL_OK) return t->status;
+  return sl__axpy(t->context, L, d[2] ? 1.0f : 0.3f, x, y);
+}
+
+static enum sl_status fill(struct trial *t, const int64_t *d) {
+  struct sl_tensor *y = written(t, t->type, SL_SHAPE(d[0]), exact);
+  if (t->status != SL_OK) return t->status;
+  return sl__fill(t->context, L, y, 0.7f);
+}
+
+#define COUNT_SIZES(CASE, ...)                                                                     \
+  CASE(__VA_ARGS__, {1})                                                                           \
+  CASE(__VA_ARGS__, {7, 1})                                                                        \
+  CASE(__VA_ARGS__, {64, 2})                                                                       \
+  CASE(__VA_ARGS__, {1003, 0, 1})                                                                  \
+  CASE(__VA_ARGS__, {70005, 1, 1})
+
+/* ---- loss: rows, positions of the labels, from, positions, classes, top --------------------- */
+
+static struct sl_shape logits_shape(const int64_t *d) {
+  return d[1] > 1 ? SL_SHAPE(d[0], d[3], d[4]) : SL_SHAPE(d[0], d[4]);
+}
+
+/* Some are to be ignored, some are wrong. */
+static struct sl_tensor *labels_of(struct trial *t, const int64_t *d, int64_t positions) {
+  struct sl_shape shape = d[1] > 1 ? SL_SHAPE(d[0], positions) : SL_SHAPE(d[0]);
+  return given_integers(t, shape, -2, d[4] + (d[4] > 3 ? 1 : 6));
+}
+
+static enum sl_status xent(struct trial *t, const int64_t *d, bool gradient) {
+  struct sl_tensor *logits = given_in(t, t->type, logits_shape(d), -3, 3);
+  struct sl_tensor *labels = labels_of(t, d, d[1]);
+  struct sl_tensor *stats = written(t, SL_F32, SL_SHAPE(4), sums_of(32, (double)(d[0] * d[3])));
+  struct sl_tensor *dlogits =
+      gradient ? written(t, t->type, logits_shape(d), roundings(0.25)) : NULL;
+  if (t->status != SL_OK) return t->status;
+  return sl__softmax_xent(t->context, L, logits, labels, stats, dlogits, 0.125f, d[2]);
+}
+
+static enum sl_status softmax_xent(struct trial *t, const int64_t *d) { return xent(t, d, false); }
+static enum sl_status softmax_xent_gradient(struct trial *t, const int64_t *d) {
+  return xent(t, d, true);
+}
+
+static enum sl_status accuracy(struct trial *t, const int64_t *d) {
+  struct sl_tensor *logits = given(t, t->type, logits_shape(d)), *labels = labels_of(t, d, d[3]);
+  struct sl_tensor *count = written(t, SL_F32, SL_SHAPE(2), exact);
+  if (t->status != SL_OK) return t->status;
+  return sl__accuracy(t->context, L, logits, labels, count, (int)d[5]);
+}
+
+#define LOSS_SIZES(CASE, ...)                                                                      \
+  CASE(__VA_ARGS__, {1, 1, 0, 1, 1, 1})                                                            \
+  CASE(__VA_ARGS__, {5, 1, 0, 1, 3, 1})                                                            \
+  CASE(__VA_ARGS__, {64, 1, 0, 1, 10, 5})                                                          \
+  CASE(__VA_ARGS__, {3, 7, 2, 4, 33, 2})                                                           \
+  CASE(__VA_ARGS__, {4, 3, 0, 3, 1031, 5})                                                         \
+  CASE(__VA_ARGS__, {300, 1, 0, 1, 40, 3})
+
+/* ---- sums and updates: count, gradients, norm, momentum, flag ------------------------------- */
+
+static void terms_of(struct trial *t, const int64_t *d, struct sl_tensor **terms) {
+  for (int64_t i = 0; i < d[1]; i++) terms[i] = given(t, SL_F32, SL_SHAPE(d[0]));
+}
+
+static enum sl_status reduce(struct trial *t, const int64_t *d) {
+  struct sl_tensor *terms[MOST_TERMS];
+  terms_of(t, d, terms);
+  struct sl_tensor *sum = added(t, SL_F32, SL_SHAPE(d[0]), sums_of((double)d[1] + 1, 1));
+  if (t->status != SL_OK) return t->status;
+  return sl__reduce(t->context, L, sum, (int)d[1], terms);
+}
+
+static enum sl_status square_sum(struct trial *t, const int64_t *d) {
+  struct sl_tensor *x = given(t, SL_F32, SL_SHAPE(d[0]));
+  struct sl_tensor *sum = written(t, SL_F32, SL_SHAPE(1), sums_of(1, (double)d[0]));
+  if (t->status != SL_OK) return t->status;
+  return sl__square_sum(t->context, L, x, sum);
+}
+
+static struct sl__update update_of(const int64_t *d) {
+  return (struct sl__update){.lr = 0.1f,
+                             .weight_decay = d[4] ? 0.01f : 0,
+                             .momentum = d[3] ? 0.9f : 0,
+                             .nesterov = d[4] != 0,
+                             .beta1 = 0.9f,
+                             .beta2 = 0.999f,
+                             .epsilon = 1e-3f,
+                             .decoupled = d[4] != 0,
+                             .step = 3,
+                             .max_norm = 0.5f};
+}
+
+static struct sl_tensor *norm_of(struct trial *t, const int64_t *d) {
+  return d[2] ? given_in(t, SL_F32, SL_SHAPE(1), 0.05, 2) : NULL;
+}
+
+static enum sl_status sgd(struct trial *t, const int64_t *d) {
+  struct sl_tensor *terms[MOST_TERMS];
+  struct sums sums = sums_of((double)d[1] + 8, 1);
+  const struct sl__update update = update_of(d);
+  terms_of(t, d, terms);
+  struct sl_tensor *norm = norm_of(t, d);
+  struct sl_tensor *param = changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums);
+  struct sl_tensor *velocity = d[3] ? changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums) : NULL;
+  if (t->status != SL_OK) return t->status;
+  return sl__sgd(t->context, L, param, velocity, (int)d[1], terms, norm, &update);
+}
+
+static enum sl_status adam(struct trial *t, const int64_t *d) {
+  struct sl_tensor *terms[MOST_TERMS];
+  struct sums sums = sums_of((double)d[1] + 8, (double)d[1] + 1); /* a square among it */
+  const struct sl__update update = update_of(d);
+  terms_of(t, d, terms);
+  struct sl_tensor *norm = norm_of(t, d);
+  struct sl_tensor *param = changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums);
+  struct sl_tensor *mean = changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums);
+  struct sl_tensor *variance = changed(t, SL_F32, SL_SHAPE(d[0]), 0.01, 1, sums);
+  if (t->status != SL_OK) return t->status;
+  return sl__adam(t->context, L, param, mean, variance, (int)d[1], terms, norm, &update);
+}
+
+#define UPDATE_SIZES(CASE, ...)                                                                    \
+  CASE(__VA_ARGS__, {1, 1, 0, 0, 0})                                                               \
+  CASE(__VA_ARGS__, {1003, 2, 1, 0, 1})                                                            \
+  CASE(__VA_ARGS__, {259, 17, 1, 0, 0})                                                            \
+  CASE(__VA_ARGS__, {70, 70, 1, 0, 1})                                                             \
+  CASE(__VA_ARGS__, {70005, 3, 0, 0, 0})
+#define MOMENTUM_SIZES(CASE, ...)                                                                  \
+  CASE(__VA_ARGS__, {1, 1, 0, 1, 0})                                                               \
+  CASE(__VA_ARGS__, {1003, 2, 1, 1, 1})                                                            \
+  CASE(__VA_ARGS__, {259, 17, 1, 1, 0})                                                            \
+  CASE(__VA_ARGS__, {70, 70, 1, 1, 1})                                                             \
+  CASE(__VA_ARGS__, {70005, 3, 0, 1, 0})
+
+/* ---- compression: count, method -------------------------------------------------------------- */
+
+static struct sl__compress method_of(const int64_t *d) {
+  return (struct sl__compress){.method = (enum sl__compression)d[1], .threshold = 0.5f};
+}
+
+/* The two means of 1bit are divisions of sums in double. */
+static enum sl_status compress(struct trial *t, const int64_t *d) {
+  const struct sl__compress c = method_of(d);
+  bool means = c.method == SL__COMPRESS_1BIT;
+  struct sl_tensor *gradient = given(t, SL_F32, SL_SHAPE(d[0])), *residual = NULL;
+  if (sl__compress_has_residual(&c))
+    residual = changed(t, SL_F32, SL_SHAPE(d[0]), -0.5, 0.5, means ? roundings(2) : exact);
+  struct sl_tensor *packed = written(t, SL_I32, SL_SHAPE(sl__compress_words(&c, d[0])), exact);
+  if (means) last_has_means(t, 2, roundings(1));
+  if (t->status != SL_OK) return t->status;
+  return sl__compress(t->context, L, &c, gradient, residual, packed);
+}
+
+/* Any bits will do, but for the means; halves are such that no NaN comes out. */
+static struct sl_tensor *packed_of(struct trial *t, const struct sl__compress *c, int64_t words) {
+  bool halves = c->method == SL__COMPRESS_FP16 || c->method == SL__COMPRESS_BF16;
+  int32_t *values = calloc((size_t)words, sizeof *values);
+  for (int64_t i = 0; values && i < words; i++) {
+    uint32_t bits = sl__philox(t->seed, 79, (uint64_t)i).v[0];
+    if (c->method == SL__COMPRESS_1BIT && i < 2) bits = i ? 0xbf000000u : 0x3e800000u;
+    values[i] = (int32_t)(halves ? bits & 0xbbffbbffu : bits);
+  }
+  struct sl_tensor *packed = given_values(t, SL_SHAPE(words), values);
+  free(values);
+  return packed;
+}
+
+static enum sl_status decompress(struct trial *t, const int64_t *d) {
+  const struct sl__compress c = method_of(d);
+  struct sl_tensor *packed = packed_of(t, &c, sl__compress_words(&c, d[0]));
+  struct sl_tensor *values = added(t, SL_F32, SL_SHAPE(d[0]), exact);
+  if (t->status != SL_OK) return t->status;
+  return sl__decompress(t->context, L, &c, packed, values);
+}
+
+#define RESIDUAL_SIZES(CASE, ...)                                                                  \
+  CASE(__VA_ARGS__, {1, SL__COMPRESS_2BIT})                                                        \
+  CASE(__VA_ARGS__, {16, SL__COMPRESS_2BIT})                                                       \
+  CASE(__VA_ARGS__, {1003, SL__COMPRESS_2BIT})                                                     \
+  CASE(__VA_ARGS__, {70005, SL__COMPRESS_2BIT})                                                    \
+  CASE(__VA_ARGS__, {1, SL__COMPRESS_1BIT})                                                        \
+  CASE(__VA_ARGS__, {33, SL__COMPRESS_1BIT})                                                       \
+  CASE(__VA_ARGS__, {1003, SL__COMPRESS_1BIT})                                                     \
+  CASE(__VA_ARGS__, {70005, SL__COMPRESS_1BIT})
+#define HALF_SIZES(CASE, ...)                                                                      \
+  CASE(__VA_ARGS__, {1, SL__COMPRESS_FP16})                                                        \
+  CASE(__VA_ARGS__, {1003, SL__COMPRESS_FP16})                                                     \
+  CASE(__VA_ARGS__, {17, SL__COMPRESS_BF16})                                                       \
+  CASE(__VA_ARGS__, {70004, SL__COMPRESS_BF16})
+#define PACKED_SIZES(CASE, ...) RESIDUAL_SIZES(CASE, __VA_ARGS__) HALF_SIZES(CASE, __VA_ARGS__)
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
+#define CASE(name, function, types, ...) {&sl__op_##name, function, types, __VA_ARGS__},
+#define CASES(name, sizes, types) sizes(CASE, name, name, types)
+
+static const struct gpu_case cases[] = {
+    CASES(dense_forward, DENSE_SIZES, GPU_ALL) CASES(
+        dense_shared_forward, DENSE_SIZES, GPU_ALL) CASES(dense_backward_data, DENSE_SIZES, GPU_ALL)
+        CASES(dense_backward_weight, DENSE_SIZES, GPU_ALL) CASES(
+            bias_backward, DENSE_SIZES,
+            GPU_HALVES) CASES(conv2d_forward, CONV_SIZES,
+                              GPU_ALL) CASES(conv2d_backward_data, CONV_SIZES,
+                                             GPU_ALL) CASES(conv2d_backward_weight, CONV_SIZES,
+                                                            GPU_ALL) CASES(maxpool2d_forward,
+                                                                           POOL_SIZES, GPU_HALVES)
+            CASES(maxpool2d_backward, POOL_SIZES, GPU_HALVES) CASES(
+                avgpool2d_forward,
+                POOL_SIZES,
+                GPU_HALVES) CASES(avgpool2d_backward, POOL_SIZES, GPU_HALVES)
+                CASES(activation_forward, ACTIVATION_SIZES, GPU_HALVES) CASES(
+                    activation_backward,
+                    ACTIVATION_SIZES,
+                    GPU_HALVES) CASES(activation_backward_inplace, SATURATING_SIZES, GPU_HALVES)
+                    CASES(batchnorm_forward, NORM_SIZES, GPU_HALVES) CASES(
+                        batchnorm_inference,
+                        NORM_SIZES,
+                        GPU_HALVES) CASES(batchnorm_backward_data, NORM_SIZES, GPU_HALVES)
+                        CASES(batchnorm_backward_weight, NORM_SIZES, GPU_HALVES) CASES(
+                            batchnorm_running,
+                            NORM_SIZES,
+                            GPU_F32) CASES(custom_forward, CUSTOM_SIZES, GPU_F32)
+                            CASES(custom_forward_saving, CUSTOM_SIZES, GPU_F32) CASES(
+                                custom_backward_data,
+                                CUSTOM_SIZES,
+                                GPU_F32) CASES(custom_backward_weight, CUSTOM_SIZES, GPU_F32)
+                                CASES(dropout_forward, DROPOUT_SIZES, GPU_HALVES) CASES(
+                                    dropout_backward,
+                                    DROPOUT_SIZES,
+                                    GPU_HALVES) CASES(embedding_forward, EMBEDDING_SIZES, GPU_HALVES)
+                                    CASES(embedding_backward_weight, EMBEDDING_SIZES, GPU_HALVES) CASES(
+                                        embedding_backward_rows,
+                                        EMBEDDING_SIZES,
+                                        GPU_HALVES) CASES(rows_reduce, ROWS_REDUCE_SIZES, GPU_F32)
+                                        CASES(rows_square, ROWS_SIZES, GPU_F32) CASES(
+                                            rows_dense,
+                                            ROWS_SIZES,
+                                            GPU_F32) CASES(rows_sgd, ROWS_SIZES, GPU_F32)
+                                            CASES(lstm_forward, CELL_SIZES, GPU_ALL) CASES(
+                                                lstm_backward_gates,
+                                                CELL_SIZES,
+                                                GPU_ALL) CASES(lstm_backward_data, CELL_SIZES, GPU_ALL)
+                                                CASES(lstm_backward_weight, CELL_SIZES, GPU_ALL) CASES(
+                                                    gru_forward,
+                                                    CELL_SIZES,
+                                                    GPU_ALL) CASES(gru_backward_gates, CELL_SIZES, GPU_ALL)
+                                                    CASES(gru_backward_data, CELL_SIZES, GPU_ALL) CASES(
+                                                        gru_backward_weight,
+                                                        CELL_SIZES,
+                                                        GPU_ALL) CASES(add, COUNT_SIZES, GPU_HALVES)
+                                                        CASES(axpy, COUNT_SIZES, GPU_HALVES) CASES(
+                                                            fill, COUNT_SIZES,
+                                                            GPU_HALVES)
+                                                            CASES(softmax_xent, LOSS_SIZES, GPU_HALVES) CASES(
+                                                                softmax_xent_gradient,
+                                                                LOSS_SIZES,
+                                                                GPU_HALVES)
+                                                                CASES(accuracy, LOSS_SIZES, GPU_HALVES) CASES(
+                                                                    reduce,
+                                                                    UPDATE_SIZES,
+                                                                    GPU_F32)
+                                                                    CASES(square_sum, UPDATE_SIZES,
+                                                                          GPU_F32) CASES(sgd, UPDATE_SIZES,
+                                                                                         GPU_F32)
+                                                                        MOMENTUM_SIZES(
+                                                                            CASE, sgd_momentum,
+                                                                            sgd, GPU_F32)
+                                                                            CASES(adam,
+                                                                                  UPDATE_SIZES,
+                                                                                  GPU_F32)
+                                                                                RESIDUAL_SIZES(
+                                                                                    CASE,
+                                                                                    compress_residual,
+                                                                                    compress,
+                                                                                    GPU_F32)
+                                                                                    HALF_SIZES(
+                                                                                        CASE,
+                                                                                        compress_half,
+                                                                                        compress,
+                                                                                        GPU_F32)
+                                                                                        CASES(
+                                                                                            decompress,
+                                                                                            PACKED_SIZES,
+                                                                                            GPU_F32)};
+
+const struct gpu_case *gpu_case_at(int i) {
+  return i < (int)(sizeof cases / sizeof *cases) ? &cases[i] : NULL;
+}

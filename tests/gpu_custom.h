@@ -1,9 +1,0 @@
-/* The CUDA half of gpu_cases.c's own layer kind. */
-#ifndef SL_TESTS_GPU_CUSTOM_H
-#define SL_TESTS_GPU_CUSTOM_H
-
-#include <starling/layer.h>
-
-void gpu_custom_kernels(struct sl_layer_kind *kind);
-
-#endif

@@ -1,4 +1,0 @@
-/* In a build without CUDA. */
-#include "tests/gpu_custom.h"
-
-void gpu_custom_kernels(struct sl_layer_kind *kind) { (void)kind; }

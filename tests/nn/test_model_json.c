@@ -1,0 +1,352 @@
+/* Saved models: what is written reads back as the same model, whatever its layers; what is damaged,
+ * strange or newer is refused with the layer's and the key's name, and nothing leaks. */
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/error.h"
+#include "tests/common/small_model.h"
+
+static char folder[] = "/tmp/starling_architecture_XXXXXX";
+
+static const char *in_folder(const char *name) {
+  static char path[2][128];
+  static int turn;
+  turn = !turn;
+  snprintf(path[turn], sizeof path[turn], "%s/%s", folder, name);
+  return path[turn];
+}
+
+/* ---- models with every kind of layer and every option ---- */
+
+static struct sl_model *images(void) {
+  struct sl_model *m = new_model(SL_SHAPE(3, 12, 10));
+  assert_ok(
+      sl_conv2d(m, "conv1",
+                &(struct sl_conv2d_options){.channels = 4,
+                                            .kernel_h = 3,
+                                            .kernel_w = 5,
+                                            .stride_h = 2,
+                                            .stride_w = 1,
+                                            .pad_h = 1,
+                                            .pad_w = 2,
+                                            .no_bias = true,
+                                            .activation = SL_ACTIVATION_RELU,
+                                            .layer = {.init = SL_INIT_HE, .group = "first"}}));
+  assert_ok(
+      sl_batchnorm(m, "bn1", &(struct sl_batchnorm_options){.epsilon = 1e-3f, .momentum = 0.3f}));
+  assert_ok(sl_conv2d(m, "conv2",
+                      &(struct sl_conv2d_options){
+                          .channels = 4, .kernel_h = 3, .pad_h = 1, .layer.inputs = "bn1"}));
+  assert_ok(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "conv2,bn1"}));
+  assert_ok(sl_maxpool2d(m, "pool1",
+                         &(struct sl_pool2d_options){.kernel_h = 2, .stride_h = 1, .pad_w = 1}));
+  assert_ok(
+      sl_activate(m, "act", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
+  assert_ok(sl_avgpool2d(m, "pool2", &(struct sl_pool2d_options){.global = true}));
+  assert_ok(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.1f}));
+  assert_ok(sl_dense(m, "fc",
+                     &(struct sl_dense_options){.features = 5, .activation = SL_ACTIVATION_TANH}));
+  return m;
+}
+
+static struct sl_model *words(void) {
+  struct sl_model *m = new_model(SL_SHAPE(7));
+  assert_ok(
+      sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = 11, .features = 6}));
+  assert_ok(
+      sl_lstm(m, "lstm", &(struct sl_lstm_options){.features = 8, .layer.init = SL_INIT_XAVIER}));
+  assert_ok(sl_gru(m, "gru", &(struct sl_gru_options){.features = 6}));
+  assert_ok(sl_dense(
+      m, "decoder",
+      &(struct sl_dense_options){.features = 11, .positions = true, .layer.shares = "embed"}));
+  return m;
+}
+
+static char *text_of(const struct sl_model *m) {
+  char *text;
+  assert_ok(sl_model_architecture(m, "w.safetensors", &text));
+  return text;
+}
+
+static void check_round_trip(struct sl_model *m) {
+  char *first = text_of(m);
+  struct sl_model *read;
+  assert_ok(sl_model_parse(context, "text", first, strlen(first), &read));
+  char *second = text_of(read);
+  assert_string_equal(first, second);
+  free(first), free(second);
+  sl_model_free(read);
+  sl_model_free(m);
+}
+
+static void what_is_written_reads_back(void **state) {
+  (void)state;
+  check_round_trip(images());
+  check_round_trip(words());
+}
+
+/* The text says what a reader would look for: the keys and names of the header. */
+static void the_text_is_readable(void **state) {
+  (void)state;
+  struct sl_model *m = images();
+  char *text = text_of(m);
+  assert_non_null(strstr(text, "\"format\": \"starling model\""));
+  assert_non_null(strstr(text, "\"input\": [3, 12, 10]"));
+  assert_non_null(strstr(text,
+                         "{\"name\": \"conv1\", \"kind\": \"conv2d\", \"inputs\": [\"input\"], "
+                         "\"init\": \"he\", \"group\": \"first\", \"channels\": 4"));
+  assert_non_null(strstr(text, "\"epsilon\": 0.001"));
+  assert_non_null(strstr(text, "\"inputs\": [\"conv2\", \"bn1\"]"));
+  assert_null(strstr(text, "no_bias\": false")); /* what is as by default is left out */
+  free(text);
+  sl_model_free(m);
+}
+
+/* Of a plane of one pixel, as a global pooling leaves it, the channels are the classes. */
+static void classes_of_one_pixel_have_names(void **state) {
+  (void)state;
+  static const char *const names[3] = {"a", "b", "c"};
+  struct sl_model *m = new_model(SL_SHAPE(3, 4, 4));
+  assert_ok(sl_avgpool2d(m, "pool", &(struct sl_pool2d_options){.global = true}));
+  assert_int_equal(sl_model_output(m)->ndim, 3);
+  assert_ok(sl_model_note(m, &(struct sl_model_notes){.class_count = 3, .class_names = names}));
+  assert_refused(sl_model_note(m, &(struct sl_model_notes){.class_count = 1, .class_names = names}),
+                 SL_BAD_ARGUMENT, "has 3");
+  sl_model_free(m);
+}
+
+/* Means, deviations and names of classes go into the text and come back; older models have none. */
+static void notes_are_kept(void **state) {
+  (void)state;
+  static const float mean[3] = {0.4914f, 0.1f, -2}, deviation[3] = {0.2470f, 1e-3f, 3};
+  static const char *const names[5] = {"a", "b \"quoted\"", "\303\251", "d", ""};
+  const struct sl_model_notes notes = {3, mean, deviation, 5, names};
+  struct sl_model *m = images(), *read;
+  assert_int_equal(sl_model_notes(m)->channels, 0);
+  assert_ok(sl_model_note(m, &notes));
+  char *text = text_of(m);
+  assert_non_null(
+      strstr(text, "\"normalize\": {\"mean\": [0.4914, 0.1, -2.0], \"deviation\": [0.247, 0.001"));
+  assert_ok(sl_model_parse(context, "text", text, strlen(text), &read));
+  const struct sl_model_notes *back = sl_model_notes(read);
+  assert_int_equal(back->channels, 3);
+  assert_memory_equal(back->mean, mean, sizeof mean);
+  assert_memory_equal(back->deviation, deviation, sizeof deviation);
+  assert_int_equal(back->class_count, 5);
+  for (int i = 0; i < 5; i++) assert_string_equal(back->class_names[i], names[i]);
+  assert_refused(sl_model_note(read, &(struct sl_model_notes){2, mean, deviation, 0, NULL}),
+                 SL_BAD_ARGUMENT, "2 channels");
+  assert_refused(
+      sl_model_note(read, &(struct sl_model_notes){.class_count = 4, .class_names = names}),
+      SL_BAD_ARGUMENT, "has 5");
+  assert_refused(sl_model_note(read, &(struct sl_model_notes){1, mean, (float[]){0}, 0, NULL}),
+                 SL_BAD_ARGUMENT, "deviation 0");
+  assert_int_equal(sl_model_notes(read)->channels, 3); /* what was refused changes nothing */
+  free(text);
+  sl_model_free(read);
+  check_round_trip(m);
+}
+
+static void assert_same_values(struct sl_model *a, struct sl_model *b) {
+  struct sl_shape shape;
+  assert_int_equal(sl_model_parameter_count(a), sl_model_parameter_count(b));
+  for (int i = 0; i < sl_model_parameter_count(a); i++) {
+    const char *name = sl_model_parameter(a, i, &shape);
+    size_t count = (size_t)sl_shape_count(&shape);
+    float *x = calloc(count, sizeof *x), *y = calloc(count, sizeof *y);
+    assert_string_equal(name, sl_model_parameter(b, i, NULL));
+    assert_ok(sl_model_get(a, name, x));
+    assert_ok(sl_model_get(b, name, y));
+    assert_memory_equal(x, y, count * sizeof *x);
+    free(x), free(y);
+  }
+}
+
+static void files_keep_the_weights(void **state) {
+  (void)state;
+  struct sl_model *models[] = {images(), words()}, *opened;
+  for (int i = 0; i < 2; i++) {
+    const char *path = in_folder("m.json");
+    assert_ok(sl_model_build(models[i]));
+    assert_ok(sl_model_save(models[i], path));
+    assert_ok(sl_model_open(context, path, &opened));
+    assert_same_values(models[i], opened);
+    const char *first = sl_model_parameter(opened, 0, NULL);
+    float zeros[1000] = {0};
+    assert_ok(sl_model_set(opened, first, zeros));
+    assert_ok(sl_model_load(opened, path));
+    assert_same_values(models[i], opened);
+    sl_model_free(opened);
+    sl_model_free(models[i]);
+  }
+  assert_int_equal(access(in_folder("m.safetensors"), R_OK), 0);
+}
+
+/* ---- refusals ---- */
+
+static const char good[] =
+    "{\"format\": \"starling model\", \"version\": 1, \"weights\": \"w.safetensors\",\n"
+    " \"input\": [1, 4, 4], \"layers\": [\n"
+    " {\"name\": \"conv\", \"kind\": \"conv2d\", \"inputs\": [\"input\"], \"channels\": 2, "
+    "\"kernel_h\": 3, \"activation\": \"relu\"},\n"
+    " {\"name\": \"drop\", \"kind\": \"dropout\", \"inputs\": [\"conv\"], \"rate\": 0.5},\n"
+    " {\"name\": \"fc\", \"kind\": \"dense\", \"inputs\": [\"drop\"], \"features\": 10, "
+    "\"no_bias\": true}]}";
+
+/* good, with its first `from` as `to`. */
+static char *changed(const char *from, const char *to) {
+  const char *at = strstr(good, from);
+  assert_non_null(at);
+  size_t before = (size_t)(at - good), size = sizeof good + strlen(to);
+  char *text = malloc(size);
+  snprintf(text, size, "%.*s%s%s", (int)before, good, to, at + strlen(from));
+  return text;
+}
+
+static void strange_texts_are_refused(void **state) {
+  static const struct {
+    const char *from, *to;
+    enum sl_status status;
+    const char *words;
+  } cases[] = {
+      {"starling model", "other", SL_BAD_FILE, "is no model"},
+      {"\"version\": 1", "\"version\": 2", SL_UNSUPPORTED, "version 2, this library reads 1"},
+      {"\"version\": 1", "\"version\": 0", SL_BAD_FILE, "\"version\""},
+      {"\"version\": 1", "\"version\": \"1\"", SL_BAD_FILE, "\"version\""},
+      {"[1, 4, 4]", "[]", SL_BAD_FILE, "\"input\""},
+      {"[1, 4, 4]", "[1, 4, 4, 4, 4, 4]", SL_BAD_FILE, "\"input\""},
+      {"[1, 4, 4]", "[1, 4, 4.5]", SL_BAD_FILE, "\"input\" must be a whole number"},
+      {"[1, 4, 4]", "[1, 4, -4]", SL_BAD_FILE, "\"input\""},
+      {"[1, 4, 4]", "[1, 0, 4]", SL_BAD_FILE, "cannot have shape"},
+      {"[1, 4, 4]", "[1099511627776, 1099511627776]", SL_BAD_FILE, "2^40"},
+      {"[1, 4, 4]", "[1, 2, 2]", SL_BAD_FILE, "layer conv (conv2d)"},
+      {"\"layers\": [", "\"layer\": [", SL_BAD_FILE, "\"layers\""},
+      {"\"kind\": \"conv2d\"", "\"kind\": \"conv3d\"", SL_UNSUPPORTED,
+       "layer conv is of kind \"conv3d\""},
+      {"\"kind\": \"conv2d\"", "\"kind\": 2", SL_BAD_FILE, "layer conv: \"kind\""},
+      {"\"name\": \"conv\"", "\"name\": \"a b\"", SL_BAD_FILE, "'a b' cannot name a layer"},
+      {"\"name\": \"conv\"", "\"title\": \"conv\"", SL_BAD_FILE, "\"name\" must be there"},
+      {"\"name\": \"drop\"", "\"name\": \"conv\"", SL_BAD_FILE, "a layer 'conv' already"},
+      {"[\"conv\"]", "[\"cnov\"]", SL_BAD_FILE, "'cnov' is no layer"},
+      {"[\"conv\"]", "[\"conv,conv\"]", SL_BAD_FILE, "layer drop: \"inputs\""},
+      {"[\"conv\"]", "[]", SL_BAD_FILE, "layer drop: \"inputs\""},
+      {"[\"conv\"]", "\"conv\"", SL_BAD_FILE, "layer drop: \"inputs\""},
+      {"\"channels\": 2", "\"channels\": 2.0", SL_BAD_FILE, "layer conv: \"channels\""},
+      {"\"channels\": 2", "\"channels\": -2", SL_BAD_FILE, "layer conv: \"channels\""},
+      {"\"channels\": 2", "\"channels\": 4294967296", SL_BAD_FILE, "layer conv: \"channels\""},
+      {"\"channels\": 2", "\"channel\": 2", SL_BAD_FILE, "\"channel\" is no option"},
+      {"\"relu\"", "\"rely\"", SL_BAD_FILE, "activation 'rely' is unknown"},
+      {"\"relu\"", "1", SL_BAD_FILE, "layer conv: \"activation\""},
+      {"0.5", "1.5", SL_BAD_FILE, "layer drop (dropout)"},
+      {"0.5", "1e300", SL_BAD_FILE, "layer drop: \"rate\""},
+      {"0.5", "\"0.5\"", SL_BAD_FILE, "layer drop: \"rate\""},
+      {"\"features\": 10", "\"features\": 1099511627776", SL_BAD_FILE, "layer fc (dense)"},
+      {"\"features\": 10", "\"features\": 10, \"features\": 11", SL_BAD_FILE, "duplicate"},
+      {"\"features\": 10", "\"features\": 10, \"init\": \"nice\"", SL_BAD_FILE, "'nice'"},
+      {"\"features\": 10", "\"features\": 10, \"shares\": \"conv\"", SL_BAD_FILE,
+       "cannot be shared"},
+      {"\"no_bias\": true", "\"no_bias\": 1", SL_BAD_FILE, "layer fc: \"no_bias\""},
+      {"]}", "]", SL_BAD_FILE, "line"},
+      {"]}", "], \"normalize\": 3}", SL_BAD_FILE, "\"normalize\""},
+      {"]}", "], \"normalize\": {\"mean\": [0, 0], \"deviation\": [1, 1]}}", SL_BAD_FILE,
+       "2 channels"},
+      {"]}", "], \"normalize\": {\"mean\": [0], \"deviation\": [1, 1]}}", SL_BAD_FILE,
+       "one length"},
+      {"]}", "], \"normalize\": {\"mean\": [0], \"deviation\": [0]}}", SL_BAD_FILE, "deviation 0"},
+      {"]}", "], \"normalize\": {\"mean\": [1e99], \"deviation\": [1]}}", SL_BAD_FILE, "mean inf"},
+      {"]}", "], \"normalize\": {\"mean\": [\"x\"], \"deviation\": [1]}}", SL_BAD_FILE, "\"mean\""},
+      {"]}", "], \"classes\": [\"a\"]}", SL_BAD_FILE, "has 10"},
+      {"]}", "], \"classes\": [1]}", SL_BAD_FILE, "\"classes\""},
+      {"]}", "], \"classes\": []}", SL_BAD_FILE, "\"classes\""},
+  };
+  (void)state;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    char *text = changed(cases[i].from, cases[i].to);
+    struct sl_model *m = (struct sl_model *)text;
+    assert_refused(sl_model_parse(context, "a/b.json", text, strlen(text), &m), cases[i].status,
+                   cases[i].words);
+    assert_non_null(strstr(sl_error(), "a/b.json"));
+    assert_null(m);
+    free(text);
+  }
+}
+
+static void write_text(const char *path, const char *text, size_t size) {
+  FILE *file = fopen(path, "w");
+  assert_non_null(file);
+  assert_int_equal(fwrite(text, 1, size, file), size);
+  fclose(file);
+}
+
+static void strange_files_are_refused(void **state) {
+  (void)state;
+  struct sl_model *m;
+  const char *path = in_folder("x.json");
+  assert_refused(sl_model_open(context, in_folder("none.json"), &m), SL_IO, "none.json");
+  write_text(path, good, sizeof good - 1); /* no weights beside it */
+  unlink(in_folder("w.safetensors"));
+  assert_refused(sl_model_open(context, path, &m), SL_IO, "w.safetensors");
+  assert_null(m);
+  static const char *const names[] = {"../w.safetensors", "x.json", ""};
+  for (int i = 0; i < 3; i++) {
+    char *strange = changed("w.safetensors", names[i]);
+    write_text(path, strange, strlen(strange));
+    assert_refused(sl_model_open(context, path, &m), SL_BAD_FILE, "\"weights\"");
+    free(strange);
+  }
+  struct sl_model *other = words(); /* weights of another model */
+  assert_ok(sl_model_build(other));
+  assert_ok(sl_model_save(other, in_folder("w.safetensors")));
+  sl_model_free(other);
+  write_text(path, good, sizeof good - 1);
+  assert_refused(sl_model_open(context, path, &m), SL_BAD_FILE, "w.safetensors");
+  assert_null(m);
+}
+
+/* Any byte changed, any length: a model or a message, never anything else. */
+static void damage_does_no_harm(void **state) {
+  (void)state;
+  uint64_t random = 88172645463325252ull;
+  char text[sizeof good];
+  int read = 0;
+  for (int n = 0; n < 4000; n++) {
+    struct sl_model *m;
+    size_t size = sizeof good - 1;
+    memcpy(text, good, sizeof good);
+    for (int k = 0; k <= n % 3; k++) {
+      random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+      text[random % size] = (char)(random >> 32);
+    }
+    if (n % 5 == 0) size = (size_t)(random >> 20) % size;
+    bool ok = sl_model_parse(context, "text", text, size, &m) == SL_OK;
+    assert_true(ok ? m != NULL : !m && strlen(sl_error()) > 0);
+    read += ok;
+    sl_model_free(m);
+  }
+  assert_in_range(read, 1, 3999);
+}
+
+static int setup(void **state) {
+  assert_non_null(mkdtemp(folder));
+  return group_setup(state);
+}
+
+static int teardown(void **state) {
+  static const char *const names[] = {"m.json", "m.safetensors", "x.json", "w.safetensors"};
+  for (int i = 0; i < 4; i++) unlink(in_folder(names[i]));
+  rmdir(folder);
+  return group_teardown(state);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_written_reads_back),
+                                     cmocka_unit_test(notes_are_kept),
+                                     cmocka_unit_test(classes_of_one_pixel_have_names),
+                                     cmocka_unit_test(the_text_is_readable),
+                                     cmocka_unit_test(files_keep_the_weights),
+                                     cmocka_unit_test(strange_texts_are_refused),
+                                     cmocka_unit_test(strange_files_are_refused),
+                                     cmocka_unit_test(damage_does_no_harm)};
+  return cmocka_run_group_tests_name("architecture", tests, setup, teardown);
+}

@@ -1,0 +1,37 @@
+/* Training logs as numbers. */
+#ifndef SL_TOOLS_COMMON_CURVES_H
+#define SL_TOOLS_COMMON_CURVES_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct sample {
+  double x, y;
+};
+
+struct series {
+  struct sample *samples;
+  size_t count, capacity;
+};
+
+/* One run's log. x is the number of steps done. */
+struct run_curves {
+  char *label;
+  bool tokens; /* of a text: its loss is told as perplexity */
+  struct series loss, test_loss, test_accuracy;
+  struct series lr, rate; /* empty where the log has none */
+  json_t *notes; /* all other lines' objects, an array; each gets the key "after", the steps
+                    done before it */
+};
+
+/* false: message (of size bytes) holds one line that names the file and the line in it. */
+bool curves_read(const char *path, struct run_curves *run, char *message, size_t size);
+void curves_free(struct run_curves *run);
+
+/* The exponentially weighted mean over about window samples, from the left, into smooth (zeroed by
+ * the caller). */
+bool series_smooth(const struct series *series, double window, struct series *smooth);
+bool series_append(struct series *series, double x, double y);
+
+#endif

@@ -1,0 +1,58 @@
+#include "tools/common/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool ends_in(const char *path, const char *end) {
+  size_t length = strlen(path), tail = strlen(end);
+  return length > tail && strcasecmp(path + length - tail, end) == 0;
+}
+
+/* Beside the file first, then renamed: it is whole or not there. */
+int output_bytes(const char *path, const char *bytes, size_t size) {
+  struct stat info;
+  char *aside;
+  int error = 0;
+  if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return EISDIR;
+  if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) return EEXIST;
+  if (asprintf(&aside, "%s.%d", path, (int)getpid()) < 0) return ENOMEM;
+  int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    error = errno;
+    free(aside);
+    return error;
+  }
+  for (size_t done = 0; done < size && !error;) {
+    ssize_t count = write(fd, bytes + done, size - done);
+    if (count < 0 && errno != EINTR) error = errno;
+    if (count > 0) done += (size_t)count;
+  }
+  if (!error && fsync(fd) != 0) error = errno;
+  if (close(fd) != 0 && !error) error = errno;
+  if (!error && rename(aside, path) != 0) error = errno;
+  if (error) unlink(aside);
+  free(aside);
+  return error;
+}
+
+bool output_is_png(const char *path) { return ends_in(path, ".png"); }
+
+bool output_name_is_fine(const char *path) { return ends_in(path, ".svg") || output_is_png(path); }
+
+struct canvas *output_canvas(const char *path, int width, int height) {
+  return output_is_png(path) ? canvas_png(width, height) : canvas_svg(width, height);
+}
+
+int output_write(const char *path, struct canvas *canvas) {
+  char *bytes = NULL;
+  size_t size;
+  int error = canvas->finish(canvas, &bytes, &size) ? output_bytes(path, bytes, size) : ENOMEM;
+  free(bytes);
+  return error;
+}

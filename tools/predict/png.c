@@ -1,0 +1,47 @@
+#include "tools/predict/picture.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#ifdef SL_HAVE_PNG
+#include <png.h>
+
+/* As it is kept in the file: the eye's grey of a colour is for prepare() to make, of any kind of
+ * file. */
+static const char *read_pixels(png_image *image, struct picture *picture) {
+  static const png_color black = {0, 0, 0};
+  int channels = image->format & PNG_FORMAT_FLAG_COLOR ? 3 : 1;
+  const char *why = picture_room(picture, image->width, image->height, channels);
+  if (why) return why;
+  size_t count = (size_t)image->width * image->height * (size_t)channels;
+  uint8_t *bytes = malloc(count);
+  if (!bytes) return "is too large for the memory";
+  image->format = channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+  image->flags |= PNG_IMAGE_FLAG_16BIT_sRGB; /* 16 bits: scaled alone, as 8 are */
+  if (!png_image_finish_read(image, &black, bytes, 0, NULL)) why = "damaged, or cut short";
+  for (size_t i = 0; !why && i < count; i++) picture->values[i] = bytes[i];
+  free(bytes);
+  picture->most = 255;
+  return why;
+}
+
+const char *png_read(const uint8_t *bytes, size_t size, struct picture *picture) {
+  png_image image = {.version = PNG_IMAGE_VERSION};
+  if (!png_image_begin_read_from_memory(&image, bytes, size)) {
+    png_image_free(&image);
+    return "is no PNG, damaged, or cut short";
+  }
+  const char *why = read_pixels(&image, picture);
+  png_image_free(&image);
+  return why;
+}
+#else
+const char *png_read(const uint8_t *bytes, size_t size, struct picture *picture) {
+  (void)bytes, (void)size, (void)picture;
+  return "is a PNG, which this build cannot read: it was made without libpng; take a PGM or PPM";
+}
+#endif

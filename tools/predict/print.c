@@ -1,0 +1,173 @@
+/* Answers as JSON lines. */
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/predict/predict.h"
+
+enum { DIGITS = 7 };
+
+/* File names and words need not be UTF-8: what is not shows as U+FFFD. */
+static json_t *text_json(const char *text) {
+  static const char strange[] = "\xef\xbf\xbd";
+  json_t *whole = json_string(text);
+  if (whole) return whole;
+  char *mended = calloc(3 * strlen(text) + 1, 1), *to = mended;
+  for (; mended && *text; text++)
+    if ((unsigned char)*text < 0x80)
+      *to++ = *text;
+    else
+      to = stpcpy(to, strange);
+  whole = mended ? json_string(mended) : NULL;
+  free(mended);
+  return whole;
+}
+
+/* ---- probabilities ---- */
+
+/* softmax in double, the greatest subtracted; returns the logarithm of its denominator, to be
+ * subtracted from a logit; NAN: a logit is not finite. */
+static double softmax(const float *logits, int64_t count, double *probabilities) {
+  double most = -INFINITY, sum = 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (!isfinite(logits[i])) return NAN;
+    if (logits[i] > most) most = logits[i];
+  }
+  for (int64_t i = 0; i < count; i++) sum += probabilities[i] = exp(logits[i] - most);
+  for (int64_t i = 0; i < count; i++) probabilities[i] /= sum;
+  return most + log(sum);
+}
+
+/* The k likeliest, of equal ones the first; -1 where there are no more. */
+static void find_top(const double *probabilities, int64_t count, int k, int64_t *top) {
+  for (int i = 0; i < k; i++) top[i] = -1;
+  for (int64_t c = 0; c < count; c++) {
+    int at = k;
+    while (at > 0 && (top[at - 1] < 0 || probabilities[c] > probabilities[top[at - 1]])) at--;
+    if (at == k) continue;
+    memmove(top + at + 1, top + at, (size_t)(k - at - 1) * sizeof *top);
+    top[at] = c;
+  }
+}
+
+static json_t *logits_json(const float *logits, int64_t count) {
+  json_t *list = json_array();
+  for (int64_t i = 0; i < count; i++) json_array_append_new(list, json_real(logits[i]));
+  return list;
+}
+
+/* ---- lines ---- */
+
+static int write_failed(void) {
+  /* whoever read has had enough: `| head` */
+  return errno == EPIPE ? EXIT_FAILED_QUIETLY
+                        : fail(EXIT_FAILED, "the output cannot be written: %s", strerror(errno));
+}
+
+static int print_object(json_t *object) {
+  char *text = json_dumps(object, JSON_REAL_PRECISION(DIGITS));
+  json_decref(object);
+  if (!text) return fail_memory();
+  bool written = puts(text) >= 0;
+  free(text);
+  return written ? EXIT_DONE : write_failed();
+}
+
+int print_end(void) { return fflush(stdout) == 0 ? EXIT_DONE : write_failed(); }
+
+static int not_finite(const struct origin *origin) {
+  return fail(EXIT_FAILED,
+              "%s: sample %lld: the model's output is infinite or not a number; are its weights "
+              "and its normalisation right?",
+              origin->input, (long long)origin->index);
+}
+
+/* A class's number, and its name where it has one. */
+static void add_class(const struct printer *p, json_t *object, int64_t class) {
+  json_object_set_new(object, "class", json_integer((json_int_t) class));
+  if (class < p->notes->class_count)
+    json_object_set_new(object, "name", json_string(p->notes->class_names[class]));
+}
+
+static json_t *top_classes(const struct printer *p, const int64_t *top) {
+  json_t *list = json_array();
+  for (int i = 0; i < p->top && top[i] >= 0; i++) {
+    json_t *item = json_object();
+    add_class(p, item, top[i]);
+    json_object_set_new(item, "probability", json_real(p->probabilities[top[i]]));
+    json_array_append_new(list, item);
+  }
+  return list;
+}
+
+static int print_image(struct printer *p, const struct slot *slot, int64_t i) {
+  const float *logits = slot->outputs + i * p->classes;
+  const struct origin *origin = &slot->origins[i];
+  int64_t top[MOST_TOP], best;
+  if (isnan(softmax(logits, p->classes, p->probabilities))) return not_finite(origin);
+  find_top(p->probabilities, p->classes, p->top, top);
+  find_top(p->probabilities, p->classes, 1, &best);
+  json_t *object = json_pack("{s:o, s:I}", "input", text_json(origin->input), "index",
+                             (json_int_t)origin->index);
+  if (!object) return fail_memory();
+  add_class(p, object, best);
+  json_object_set_new(object, "probability", json_real(p->probabilities[best]));
+  if (origin->label >= 0) json_object_set_new(object, "label", json_integer(origin->label));
+  if (p->top) json_object_set_new(object, "top", top_classes(p, top));
+  if (p->logits) json_object_set_new(object, "logits", logits_json(logits, p->classes));
+  p->samples++;
+  p->labelled += origin->label >= 0;
+  p->right += origin->label == best;
+  return print_object(object);
+}
+
+int print_images(void *printer, const struct slot *slot) {
+  int code = EXIT_DONE;
+  for (int64_t i = 0; i < slot->n && code == EXIT_DONE; i++) code = print_image(printer, slot, i);
+  return code;
+}
+
+/* ---- text ---- */
+
+static json_t *token_json(const struct printer *p, int64_t token) {
+  if (!p->vocabulary) return json_integer((json_int_t)token);
+  return text_json(sl_vocabulary_word(p->vocabulary, token));
+}
+
+static json_t *next_tokens(const struct printer *p, const int64_t *top) {
+  json_t *list = json_array();
+  for (int i = 0; i < p->top && top[i] >= 0; i++)
+    json_array_append_new(list, json_pack("{s:o, s:f}", "token", token_json(p, top[i]),
+                                          "probability", p->probabilities[top[i]]));
+  return list;
+}
+
+int print_line(void *printer, const struct slot *slot) {
+  struct printer *p = printer;
+  const float *last = slot->outputs + (slot->tokens - 1) * p->classes;
+  double sum = 0, scale = 0;
+  int64_t top[MOST_TOP];
+  for (int64_t t = 0; t < slot->tokens; t++) {
+    const float *logits = slot->outputs + t * p->classes;
+    scale = softmax(logits, p->classes, p->probabilities); /* the last one's stay */
+    if (isnan(scale)) return not_finite(slot->origins);
+    if (t < slot->scored) sum += logits[slot->targets[t]] - scale;
+  }
+  find_top(p->probabilities, p->classes, p->top, top);
+  json_t *object = json_pack("{s:o, s:I, s:I, s:f}", "input", text_json(slot->origins->input),
+                             "index", (json_int_t)slot->origins->index, "tokens",
+                             (json_int_t)slot->scored, "log_likelihood", sum);
+  if (!object) return fail_memory();
+  if (slot->scored)
+    json_object_set_new(object, "perplexity", json_real(exp(-sum / (double)slot->scored)));
+  if (p->vocabulary)
+    json_object_set_new(object, "unknown", json_integer((json_int_t)slot->unknown));
+  if (p->top) json_object_set_new(object, "next", next_tokens(p, top));
+  if (p->logits) json_object_set_new(object, "logits", logits_json(last, p->classes));
+  p->samples++;
+  p->tokens += slot->scored;
+  p->log_likelihood += sum;
+  return print_object(object);
+}

@@ -1,0 +1,300 @@
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+#include "tools/trace/fxt.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <jansson.h>
+#include <math.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef SL_STARPU_BIN
+#define SL_STARPU_BIN "" /* the folder of StarPU's tools, from configure */
+#endif
+
+extern char **environ;
+
+static bool exists(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0;
+}
+
+static bool is_folder(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static bool is_newer(const char *a, const char *b) {
+  struct stat of_a, of_b;
+  if (stat(a, &of_a) != 0 || stat(b, &of_b) != 0) return true;
+  return of_a.st_mtim.tv_sec > of_b.st_mtim.tv_sec || (of_a.st_mtim.tv_sec == of_b.st_mtim.tv_sec &&
+                                                       of_a.st_mtim.tv_nsec > of_b.st_mtim.tv_nsec);
+}
+
+static void join(char *path, const char *folder, const char *name) {
+  int length = snprintf(path, PATH_MAX, "%s/%s", folder, name);
+  if (length >= PATH_MAX) *path = '\0';
+}
+
+/* ---- starpu_fxt_tool ---- */
+
+static const char *last_line(const char *path, char *text, size_t size) {
+  FILE *f = fopen(path, "r");
+  snprintf(text, size, "it says nothing");
+  if (!f) return text;
+  char line[200];
+  while (fgets(line, sizeof line, f)) {
+    line[strcspn(line, "\n")] = '\0';
+    if (*line) snprintf(text, size, "%.199s", line);
+  }
+  fclose(f);
+  return text;
+}
+
+/* Its exit status as waitpid tells it; -1: it is not there. */
+static int spawn(char *const *arguments, char *const *environment, const char *log) {
+  posix_spawn_file_actions_t actions;
+  int status = -1;
+  pid_t child;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 1, log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  int error = posix_spawnp(&child, arguments[0], &actions, NULL, arguments, environment);
+  while (!error && waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  posix_spawn_file_actions_destroy(&actions);
+  return error ? -1 : status;
+}
+
+/* A program that preloads libraries, or brings some of its own (a debugging build's), may keep
+ * StarPU's from starting: a second try is without them. */
+static char **plain_environment(void) {
+  static const char *const left_out[] = {"LD_PRELOAD=", "LD_LIBRARY_PATH="};
+  size_t count = 0, kept = 0;
+  while (environ[count]) count++;
+  char **plain = calloc(count + 1, sizeof *plain);
+  for (size_t i = 0; plain && i < count; i++)
+    if (strncmp(environ[i], left_out[0], strlen(left_out[0])) != 0 &&
+        strncmp(environ[i], left_out[1], strlen(left_out[1])) != 0)
+      plain[kept++] = environ[i];
+  return plain;
+}
+
+static bool worked(int status, const char *tasks) {
+  return status >= 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 && exists(tasks);
+}
+
+static int run_tool(const char *folder, int count, char *const *files, const char *tasks,
+                    const char *log) {
+  static const char *const places[] = {"starpu_fxt_tool", SL_STARPU_BIN "/starpu_fxt_tool"};
+  char **arguments = calloc((size_t)(2 * count + 6), sizeof *arguments);
+  char **plain = plain_environment();
+  int status = -1, at = 1;
+  if (!arguments || !plain) goto out;
+  for (int i = 0; i < count; i++) {
+    arguments[at++] = (char *)"-i";
+    arguments[at++] = files[i];
+  }
+  arguments[at++] = (char *)"-d";
+  arguments[at++] = (char *)folder;
+  arguments[at] = (char *)"-use-task-color";
+  unlink(tasks);
+  for (int i = 0; i < 2 && !worked(status, tasks); i++) {
+    arguments[0] = (char *)places[i];
+    int own = spawn(arguments, environ, log);
+    if (own >= 0 && !worked(own, tasks)) own = spawn(arguments, plain, log);
+    if (own >= 0 && !(WIFEXITED(own) && WEXITSTATUS(own) == 127)) status = own;
+  }
+out:
+  free(arguments);
+  free(plain);
+  return status;
+}
+
+/* StarPU 1.4 writes a task's own colour from 0 to 255 where Paje's readers want 0 to 1, and its
+ * name without quotes, which it needs where it has blanks. */
+static void write_definition(FILE *out, const char *line) {
+  double c[3];
+  char alias[200], type[40], name[200];
+  if (line[0] != '6' || sscanf(line, "6\t%199[^\t\"]\t%39[^\t]\t%199[^\t\"]\t\"%lf %lf %lf\"",
+                               alias, type, name, &c[0], &c[1], &c[2]) != 6) {
+    fputs(line, out);
+    return;
+  }
+  double most = c[0] > 1 || c[1] > 1 || c[2] > 1 ? 255 : 1;
+  fprintf(out, "6\t\"%s\"\t%s\t\"%s\"\t\"%.3f %.3f %.3f\"\n", alias, type, name, c[0] / most,
+          c[1] / most, c[2] / most);
+}
+
+static void mend_definitions(const char *path) {
+  char aside[PATH_MAX + 8], *line = NULL;
+  size_t capacity = 0;
+  snprintf(aside, sizeof aside, "%s.new", path);
+  FILE *in = fopen(path, "r"), *out = in ? fopen(aside, "w") : NULL;
+  while (out && getline(&line, &capacity, in) > 0) write_definition(out, line);
+  free(line);
+  if (in) fclose(in);
+  if (!out) return;
+  bool whole = !ferror(out);
+  if (fclose(out) == 0 && whole)
+    rename(aside, path);
+  else
+    unlink(aside);
+}
+
+static bool convert(const char *folder, int count, char *const *files, struct source *source,
+                    char *message, size_t size) {
+  char log[PATH_MAX], said[200];
+  join(source->tasks, folder, "tasks.rec");
+  join(source->paje, folder, "paje.trace");
+  join(log, folder, "starpu_fxt_tool.log");
+  int status = run_tool(folder, count, files, source->tasks, log);
+  if (worked(status, source->tasks)) {
+    unlink(log);
+    mend_definitions(source->paje);
+    return true;
+  }
+  unlink(source->tasks); /* half of it would pass for all of it the next time */
+  if (status < 0)
+    snprintf(message, size,
+             "%s: starpu_fxt_tool, which reads it, is neither in PATH nor in %s; is StarPU built "
+             "with FxT?",
+             files[0], *SL_STARPU_BIN ? SL_STARPU_BIN : "StarPU's folder");
+  else
+    snprintf(message, size,
+             "%s: starpu_fxt_tool cannot read it; is it cut short, or another StarPU's? (%s)",
+             files[0], last_line(log, said, sizeof said));
+  return false;
+}
+
+/* ---- what the user names ---- */
+
+/* For glob(): "[a]" as "\\[a]". Cut where it is too long, which no folder that was recorded into
+ * is. */
+static const char *without_wildcards(const char *folder, char plain[PATH_MAX]) {
+  size_t at = 0;
+  for (const char *c = folder; *c && at + 2 < PATH_MAX; c++) {
+    if (strchr("*?[\\", *c)) plain[at++] = '\\';
+    plain[at++] = *c;
+  }
+  plain[at] = '\0';
+  return plain;
+}
+
+static bool open_folder(struct source *s, const char *folder, char *message, size_t size) {
+  char pattern[PATH_MAX], plain[PATH_MAX];
+  glob_t found = {0};
+  join(pattern, without_wildcards(folder, plain), "prof_file_*");
+  glob(pattern, 0, NULL, &found);
+  join(s->tasks, folder, "tasks.rec");
+  join(s->paje, folder, "paje.trace");
+  join(s->window, folder, "trace.window.json");
+  if (!exists(s->window)) *s->window = '\0';
+  bool fine = true, stale = false;
+  for (size_t i = 0; i < found.gl_pathc; i++)
+    stale |= is_newer(found.gl_pathv[i], s->tasks) || !exists(s->paje);
+  if (stale) {
+    fine = convert(folder, (int)found.gl_pathc, found.gl_pathv, s, message, size);
+  } else if (!exists(s->tasks)) {
+    join(pattern, folder, "rank0");
+    snprintf(message, size,
+             is_folder(pattern) ? "%s: has a folder for each rank; name one of them, such as %s"
+                                : "%s: has neither prof_file_* nor tasks.rec; a trainer makes them "
+                                  "with --trace %s",
+             folder, is_folder(pattern) ? pattern : folder);
+    fine = false;
+  }
+  if (!exists(s->paje)) *s->paje = '\0';
+  globfree(&found);
+  return fine;
+}
+
+static bool is_recutils(const char *path) {
+  size_t length = strlen(path);
+  return length > 4 && !strcmp(path + length - 4, ".rec");
+}
+
+bool source_open(struct source *s, int count, char *const *paths, char *message, size_t size) {
+  *s = (struct source){0};
+  for (int i = 0; i < count; i++)
+    if (!exists(paths[i])) {
+      snprintf(message, size, "%s: cannot be opened: %s", paths[i], strerror(errno));
+      return false;
+    }
+  if (count == 1 && is_folder(paths[0])) return open_folder(s, paths[0], message, size);
+  if (count == 1 && is_recutils(paths[0])) {
+    snprintf(s->tasks, sizeof s->tasks, "%s", paths[0]);
+    return true;
+  }
+  const char *base = getenv("TMPDIR");
+  snprintf(s->scratch, sizeof s->scratch, "%.40s/starling-XXXXXX", base ? base : "/tmp");
+  if (!mkdtemp(s->scratch)) {
+    snprintf(message, size, "%s: cannot be made: %s", s->scratch, strerror(errno));
+    *s->scratch = '\0';
+    return false;
+  }
+  return convert(s->scratch, count, paths, s, message, size);
+}
+
+void source_close(struct source *s) {
+  char path[PATH_MAX];
+  if (!*s->scratch) return;
+  DIR *folder = opendir(s->scratch);
+  struct dirent *entry;
+  while (folder && (entry = readdir(folder))) {
+    join(path, s->scratch, entry->d_name);
+    if (entry->d_name[0] != '.') unlink(path);
+  }
+  if (folder) closedir(folder);
+  rmdir(s->scratch);
+}
+
+/* ---- what --trace noted ---- */
+
+bool window_read(const char *path, struct window *w, char *message, size_t size) {
+  json_error_t error;
+  json_int_t first, last;
+  const char *format, *program;
+  int version;
+  *w = (struct window){0};
+  json_t *root = json_load_file(path, 0, &error);
+  if (!root) {
+    snprintf(message, size, "%s:%d: not JSON (%s); record the trace again", path, error.line,
+             error.text);
+    return false;
+  }
+  bool fine = json_unpack(root, "{s:s, s:i}", "format", &format, "version", &version) == 0 &&
+              !strcmp(format, "starling trace window");
+  if (!fine) snprintf(message, size, "%s: is not a trainer's --trace's", path);
+  if (fine && version != 1) {
+    snprintf(message, size,
+             "%s: has version %d, this starling-trace reads version 1; take the one "
+             "that came with the trainer",
+             path, version);
+    fine = false;
+  } else if (fine &&
+             json_unpack(root, "{s:s, s:[I,I], s:F, s:F, s:i, s:i}", "program", &program, "steps",
+                         &first, &last, "wall_ms", &w->wall_ms, "peak_gflops", &w->peak, "stages",
+                         &w->stages, "microbatches", &w->microbatches) != 0) {
+    snprintf(message, size, "%s: lacks what a trainer's --trace writes; record the trace again",
+             path);
+    fine = false;
+  }
+  if (fine) {
+    w->known = true;
+    w->first = (long)first;
+    w->last = (long)last;
+    snprintf(w->program, sizeof w->program, "%s", program);
+  }
+  json_decref(root);
+  return fine;
+}

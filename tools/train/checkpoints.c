@@ -1,0 +1,324 @@
+#include "tools/train/checkpoints.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define PREFIX "checkpoint-"
+#define SUFFIX ".safetensors"
+#define NAME_OF_STEP PREFIX "%0*lld" SUFFIX
+#define MANIFEST "manifest.json"
+#define MANIFEST_FORMAT "starling checkpoints"
+enum { DIGITS = 9, MANIFEST_VERSION = 1 };
+
+static void path_of(const char *folder, int64_t step, char path[PATH_MAX]) {
+  int length = snprintf(path, PATH_MAX, "%s/" NAME_OF_STEP, folder, DIGITS, (long long)step);
+  if (length >= PATH_MAX) path[0] = '\0'; /* checkpoints_open has seen to it */
+}
+
+/* The step in a file's name, and what is behind the name; -1 where it is no checkpoint's. */
+static int64_t step_of(const char *name, const char **rest) {
+  if (strncmp(name, PREFIX, strlen(PREFIX)) != 0) return -1;
+  name += strlen(PREFIX);
+  size_t digits = strspn(name, "0123456789");
+  if (digits < DIGITS || digits > 18) return -1;
+  if (strncmp(name + digits, SUFFIX, strlen(SUFFIX)) != 0) return -1;
+  *rest = name + digits + strlen(SUFFIX);
+  return strtoll(name, NULL, 10);
+}
+
+/* The library writes aside, to NAME.1a2b3c. */
+static bool is_aside(const char *rest) {
+  return strlen(rest) == 7 && *rest == '.' && strspn(rest + 1, "0123456789abcdef") == 6;
+}
+
+static int newest_first(const void *a, const void *b) {
+  int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return (x < y) - (x > y);
+}
+
+/* The checkpoints' steps, newest first; to be freed. NULL with count 0 where there is none, or no
+ * memory. */
+static int64_t *list(const char *folder, int *count) {
+  DIR *directory = opendir(folder);
+  int64_t *steps = NULL;
+  const char *rest;
+  *count = 0;
+  for (struct dirent *entry; directory && (entry = readdir(directory));) {
+    int64_t step = step_of(entry->d_name, &rest);
+    if (step < 0 || *rest) continue;
+    int64_t *grown = realloc(steps, ((size_t)*count + 1) * sizeof *steps);
+    if (!grown) break;
+    steps = grown;
+    steps[(*count)++] = step;
+  }
+  if (directory) closedir(directory);
+  if (*count) qsort(steps, (size_t)*count, sizeof *steps, newest_first);
+  return steps;
+}
+
+bool checkpoints_exist(const struct checkpoints *c) {
+  int count;
+  free(list(c->folder, &count));
+  return count > 0;
+}
+
+/* Has a name the form of a file that is being written aside? */
+static bool is_left_over(const char *name) {
+  const char *rest;
+  if (step_of(name, &rest) >= 0) return is_aside(rest);
+  return strncmp(name, MANIFEST, strlen(MANIFEST)) == 0 && is_aside(name + strlen(MANIFEST));
+}
+
+static void remove_asides(const char *folder, DIR *directory) {
+  char path[PATH_MAX];
+  for (struct dirent *entry; (entry = readdir(directory));)
+    if (is_left_over(entry->d_name) &&
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name) < PATH_MAX)
+      unlink(path);
+}
+
+int checkpoints_open(struct checkpoints *c) {
+  if (strlen(c->folder) + sizeof PREFIX SUFFIX + 18 + 7 > PATH_MAX) return ENAMETOOLONG;
+  if (mkdir(c->folder, 0777) != 0 && errno != EEXIST) return errno;
+  DIR *directory = opendir(c->folder);
+  if (!directory) return errno;
+  int error = access(c->folder, W_OK | X_OK) == 0 ? 0 : errno;
+  if (!error) remove_asides(c->folder, directory);
+  closedir(directory);
+  return error;
+}
+
+void checkpoints_close(struct checkpoints *c) { json_decref(c->listed); }
+
+/* ---- the manifest ---- */
+
+static bool manifest_path(const struct checkpoints *c, char path[PATH_MAX]) {
+  return snprintf(path, PATH_MAX, "%s/" MANIFEST, c->folder) < PATH_MAX;
+}
+
+static bool is_entry(const json_t *entry) {
+  const char *file, *hash, *rest = "";
+  json_int_t bytes, step;
+  return json_unpack((json_t *)entry, "{s:s, s:I, s:s, s:I}", "file", &file, "bytes", &bytes,
+                     "xxh64", &hash, "step", &step) == 0 &&
+         step_of(file, &rest) == step && !*rest && strlen(hash) == 16;
+}
+
+static bool is_list(const json_t *list) {
+  bool good = json_is_array(list);
+  for (size_t i = 0; i < json_array_size(list); i++) good &= is_entry(json_array_get(list, i));
+  return good;
+}
+
+/* NULL where it is whole, and its list is taken; else why it is not. */
+static const char *read_manifest(struct checkpoints *c, const char *path, json_error_t *error) {
+  const char *format, *why = NULL;
+  json_t *list;
+  int version;
+  json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, error);
+  if (!root || json_unpack_ex(root, error, 0, "{s:s, s:i, s:o}", "format", &format, "version",
+                              &version, "checkpoints", &list) != 0)
+    why = error->text;
+  else if (strcmp(format, MANIFEST_FORMAT) != 0 || version != MANIFEST_VERSION)
+    why = "of another format or version";
+  else if (!is_list(list))
+    why = "an entry is damaged";
+  else
+    c->listed = json_incref(list);
+  json_decref(root);
+  return why;
+}
+
+/* What the manifest has of it; NULL: nothing. */
+static json_t *find_entry(const struct checkpoints *c, int64_t step) {
+  size_t i;
+  json_t *entry;
+  json_array_foreach(c->listed, i, entry) {
+    if (json_integer_value(json_object_get(entry, "step")) == step) return entry;
+  }
+  return NULL;
+}
+
+static json_t *new_entry(const struct sl_saved *saved) {
+  char file[64], hash[17], text[32];
+  time_t now = time(NULL);
+  struct tm utc;
+  snprintf(file, sizeof file, NAME_OF_STEP, DIGITS, (long long)saved->position.step);
+  snprintf(hash, sizeof hash, "%016llx", (unsigned long long)saved->xxh64);
+  strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+  return json_pack("{s:s, s:I, s:s, s:I, s:I, s:s}", "file", file, "bytes",
+                   (json_int_t)saved->bytes, "xxh64", hash, "step",
+                   (json_int_t)saved->position.step, "epoch", (json_int_t)saved->position.epoch,
+                   "time", text);
+}
+
+/* Is it one of those that stay: the newest ones, this one included? Newer ones, damaged and passed
+ * over, do not count: else they would cost the run its own. */
+static bool is_kept(const struct checkpoints *c, int64_t step, int64_t newest, int64_t *kept) {
+  return step <= newest && (*kept)++ < c->keep;
+}
+
+/* Of the files that stay, those that something is known of: not where a run was killed before it
+ * could list one. */
+static void update_list(struct checkpoints *c, const struct sl_saved *saved) {
+  int count;
+  int64_t *steps = list(c->folder, &count), kept = 0;
+  json_t *listed = json_array();
+  for (int i = 0; i < count; i++) {
+    if (!is_kept(c, steps[i], saved->position.step, &kept)) continue;
+    if (steps[i] == saved->position.step)
+      json_array_append_new(listed, new_entry(saved));
+    else
+      json_array_append(listed, find_entry(c, steps[i]));
+  }
+  free(steps);
+  json_decref(c->listed);
+  c->listed = listed;
+}
+
+static enum sl_status write_manifest(const struct checkpoints *c) {
+  char path[PATH_MAX];
+  json_t *root = json_pack("{s:s, s:i, s:O}", "format", MANIFEST_FORMAT, "version",
+                           MANIFEST_VERSION, "checkpoints", c->listed);
+  char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+  enum sl_status status = SL_NO_MEMORY;
+  if (text && manifest_path(c, path)) status = sl_file_write(path, text, strlen(text));
+  free(text);
+  json_decref(root);
+  return status;
+}
+
+/* ---- going on ---- */
+
+static void pass_over(const char *name, const char *message) {
+  fprintf(stderr, "%s: passed over: %s\n", name, message);
+}
+
+/* Is the file as the manifest has it? What it has nothing of (the run was killed before it could)
+ * or cannot be asked about is left to the file's own checksum. */
+static bool is_as_listed(const struct checkpoints *c, const char *name, int64_t step,
+                         const char *path) {
+  uint64_t bytes, hash;
+  char text[17], message[PATH_MAX + 200];
+  const json_t *entry = find_entry(c, step);
+  if (!entry) return true;
+  int64_t listed = json_integer_value(json_object_get(entry, "bytes"));
+  const char *wanted = json_string_value(json_object_get(entry, "xxh64"));
+  if (sl_file_sum(path, &bytes, &hash) != SL_OK) {
+    pass_over(name, sl_error());
+    return false;
+  }
+  snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
+  if ((int64_t)bytes == listed && strcmp(text, wanted) == 0) return true;
+  if ((int64_t)bytes != listed)
+    snprintf(message, sizeof message, "%s: damaged: it has %lld bytes, not the manifest's %lld",
+             path, (long long)bytes, (long long)listed);
+  else
+    snprintf(message, sizeof message, "%s: damaged: its XXH64 is %s, not the manifest's %s", path,
+             text, wanted);
+  pass_over(name, message);
+  return false;
+}
+
+/* Those that the manifest has, but the folder has not. */
+static void tell_gone(const struct checkpoints *c, const char *name, const int64_t *steps,
+                      int count) {
+  size_t i;
+  json_t *entry;
+  json_array_foreach(c->listed, i, entry) {
+    int64_t step = json_integer_value(json_object_get(entry, "step"));
+    bool there = false;
+    for (int k = 0; k < count; k++) there |= steps[k] == step;
+    if (!there)
+      fprintf(stderr, "%s: passed over: %s/%s: is gone, though the manifest lists it\n", name,
+              c->folder, json_string_value(json_object_get(entry, "file")));
+  }
+}
+
+/* The steps of the files there are, newest first. */
+static int64_t *survey(struct checkpoints *c, const char *name, int *count) {
+  char path[PATH_MAX];
+  json_error_t error;
+  int64_t *steps = list(c->folder, count);
+  if (!manifest_path(c, path)) return steps;
+  bool there = access(path, F_OK) == 0;
+  if (!there && !*count) return steps; /* a beginning */
+  const char *why = there ? read_manifest(c, path, &error) : "is missing";
+  if (why) fprintf(stderr, "%s: %s: %s; the checkpoints' own checksums must do\n", name, path, why);
+  tell_gone(c, name, steps, *count);
+  return steps;
+}
+
+/* Newer ones than that, damaged or gone, will be written anew: with other options, and one that is
+ * whole must not be held against its predecessor's checksum. */
+static void forget_newer(struct checkpoints *c, int64_t step) {
+  bool forgets = false;
+  for (size_t i = json_array_size(c->listed); i-- > 0;) {
+    if (json_integer_value(json_object_get(json_array_get(c->listed, i), "step")) <= step) continue;
+    json_array_remove(c->listed, i);
+    forgets = true;
+  }
+  if (forgets) write_manifest(c); /* where it cannot be, the next checkpoint's says so */
+}
+
+enum sl_status checkpoints_resume(struct checkpoints *c, const char *name,
+                                  struct sl_context *context, struct sl_trainer *trainer,
+                                  struct sl_loader *loader) {
+  enum sl_status status = SL_BAD_FILE, told;
+  bool first = sl_rank(context) == 0; /* it reads; the others go through the motions */
+  int count = 0;
+  int64_t *steps = first ? survey(c, name, &count) : NULL;
+  int listed = count;
+  told = sl_broadcast(context, &listed, sizeof listed);
+  for (int i = 0; i < listed && status == SL_BAD_FILE && told == SL_OK; i++) {
+    path_of(c->folder, first ? steps[i] : 0, c->newest);
+    int good = !first || is_as_listed(c, name, steps[i], c->newest);
+    told = sl_broadcast(context, &good, sizeof good);
+    if (told != SL_OK || !good) continue;
+    status = sl_trainer_load(trainer, loader, c->newest);
+    if (status == SL_BAD_FILE && first) pass_over(name, sl_error());
+  }
+  free(steps);
+  if (told != SL_OK) return told;
+  if (status == SL_BAD_FILE) c->newest[0] = '\0';
+  if (first) forget_newer(c, sl_trainer_position(trainer).step);
+  return status == SL_BAD_FILE ? SL_OK : status;
+}
+
+/* ---- saving ---- */
+
+static void remove_old(const struct checkpoints *c, int64_t newest) {
+  char path[PATH_MAX];
+  int count;
+  int64_t *steps = list(c->folder, &count), kept = 0;
+  for (int i = 0; i < count; i++) {
+    if (steps[i] > newest || is_kept(c, steps[i], newest, &kept)) continue;
+    path_of(c->folder, steps[i], path);
+    unlink(path); /* one that stays harms nobody */
+  }
+  free(steps);
+}
+
+/* By the thread that has written it. */
+static enum sl_status committed(void *user, const struct sl_saved *saved) {
+  struct checkpoints *c = user;
+  update_list(c, saved);
+  path_of(c->folder, saved->position.step, c->newest);
+  enum sl_status status = write_manifest(c);
+  if (status == SL_OK) remove_old(c, saved->position.step);
+  return status;
+}
+
+enum sl_status checkpoints_begin(struct checkpoints *c, struct sl_trainer *trainer,
+                                 const char *options) {
+  const struct sl_save_options then = {.options = options, .committed = committed, .user = c};
+  char path[PATH_MAX];
+  path_of(c->folder, sl_trainer_position(trainer).step, path);
+  return sl_trainer_save_begin(trainer, path, &then);
+}

@@ -1,0 +1,39 @@
+/* The folder of --checkpoint: files checkpoint-000001234.safetensors, by the steps they hold, and
+ * manifest.json, which lists them with their lengths and checksums. */
+#ifndef SL_TOOLS_TRAIN_CHECKPOINTS_H
+#define SL_TOOLS_TRAIN_CHECKPOINTS_H
+
+#include <jansson.h>
+#include <limits.h>
+#include <starling.h>
+
+/* Of several ranks the first one reads and writes; the others' folders are of no interest. */
+struct checkpoints {
+  const char *folder;
+  int64_t keep;
+  /* while a checkpoint is written, its thread's: */
+  json_t *listed;        /* the manifest's, newest first */
+  char newest[PATH_MAX]; /* whole one; "" while there is none */
+};
+
+/* Make the folder where it is missing, and take away what a killed run left half-written. Returns
+ * errno's value, or 0. */
+int checkpoints_open(struct checkpoints *checkpoints);
+void checkpoints_close(struct checkpoints *checkpoints);
+
+bool checkpoints_exist(const struct checkpoints *checkpoints);
+
+/* Load the newest one that is whole; `newest` becomes its name, or "" where there is none. A
+ * damaged one, and a manifest that is missing or damaged, is told of by a line on the error stream,
+ * beginning with name, and passed over. One of another model or training is a failure, as
+ * sl_trainer_load's. */
+enum sl_status checkpoints_resume(struct checkpoints *checkpoints, const char *name,
+                                  struct sl_context *context, struct sl_trainer *trainer,
+                                  struct sl_loader *loader);
+
+/* Begin to write the trainer's (sl_trainer_save_begin), with the run's options. Once it is whole
+ * the manifest follows, and then all older ones are removed but so many that `keep` are left. */
+enum sl_status checkpoints_begin(struct checkpoints *checkpoints, struct sl_trainer *trainer,
+                                 const char *options);
+
+#endif

@@ -1,0 +1,166 @@
+#include "tools/train/log.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The folder that a path lies in. */
+static int folder_of(const char *path, char *folder, size_t size) {
+  const char *slash = strrchr(path, '/');
+  size_t length = slash ? (size_t)(slash - path) : 1;
+  if (slash == path) length = 1;
+  if (length >= size) return ENAMETOOLONG;
+  memcpy(folder, slash ? path : ".", length);
+  folder[length] = '\0';
+  return 0;
+}
+
+int output_error(const char *path, bool replace) {
+  char folder[PATH_MAX];
+  struct stat info;
+  bool there = stat(path, &info) == 0;
+  if (there && S_ISDIR(info.st_mode)) return EISDIR;
+  if (there && access(path, W_OK) != 0) return errno;
+  if (there && !replace) return 0;
+  int error = folder_of(path, folder, sizeof folder);
+  if (error) return error;
+  if (stat(folder, &info) != 0) return errno;
+  if (!S_ISDIR(info.st_mode)) return ENOTDIR;
+  return access(folder, W_OK | X_OK) == 0 ? 0 : errno;
+}
+
+struct log {
+  FILE *file; /* NULL: nowhere */
+};
+
+/* Is it a whole line, and not of a step from `steps` on? The lines of a checkpoint, and
+ * of going on from one, tell how many steps are in it. */
+static bool is_kept(const char *line, int64_t steps) {
+  json_t *object = json_loads(line, 0, NULL);
+  json_t *step = json_object_get(object, "step");
+  bool counts = json_object_get(object, "checkpoint") || json_object_get(object, "resumed");
+  json_int_t most = (json_int_t)steps - !counts;
+  bool kept =
+      object && line[strlen(line) - 1] == '\n' && !(step && json_integer_value(step) > most);
+  json_decref(object);
+  return kept;
+}
+
+/* Cut off what comes from step `steps` on. errno's value, or 0; no file is as good as an empty one.
+ */
+static int cut_log(const char *path, int64_t steps) {
+  FILE *file = fopen(path, "r+e");
+  char *line = NULL;
+  size_t size = 0;
+  if (!file) return errno == ENOENT ? 0 : errno;
+  off_t end = 0;
+  while (getline(&line, &size, file) > 0 && is_kept(line, steps)) end = ftello(file);
+  int error = ftruncate(fileno(file), end) == 0 ? 0 : errno;
+  free(line);
+  fclose(file);
+  return error;
+}
+
+int log_open(const char *path, int64_t steps, struct log **result) {
+  int error = path && steps ? cut_log(path, steps) : 0;
+  if (error) return error;
+  struct log *log = calloc(1, sizeof *log);
+  if (!log) return ENOMEM;
+  if (path) {
+    log->file = fopen(path, steps ? "ae" : "we");
+    if (!log->file) {
+      error = errno;
+      free(log);
+      return error;
+    }
+    /* a line is one write, also that of a model of many layers */
+    setvbuf(log->file, NULL, _IOFBF, 1 << 20);
+  }
+  *result = log;
+  return 0;
+}
+
+int log_line(struct log *log, json_t *object) {
+  if (!log->file) {
+    json_decref(object);
+    return 0;
+  }
+  char *text = object ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL;
+  json_decref(object);
+  if (!text) return ENOMEM;
+  int error = 0;
+  errno = 0;
+  if (fprintf(log->file, "%s\n", text) < 0 || fflush(log->file) != 0) error = errno ? errno : EIO;
+  free(text);
+  return error;
+}
+
+double log_number(double value) {
+  char text[32];
+  snprintf(text, sizeof text, "%.7g", value);
+  return strtod(text, NULL);
+}
+
+json_t *log_text(const char *text) {
+  json_t *value = text ? json_string(text) : json_null();
+  if (value) return value;
+  char *copy = strdup(text);
+  for (char *c = copy; copy && *c; c++)
+    if ((unsigned char)*c >= 0x80) *c = '?';
+  value = copy ? json_string(copy) : NULL;
+  free(copy);
+  return value;
+}
+
+int log_step(struct log *log, const struct sl_report *report, double samples_per_s) {
+  if (!log->file) return 0;
+  json_t *line = json_pack("{s:I, s:I, s:f, s:f, s:f}", "step", (json_int_t)report->step, "epoch",
+                           (json_int_t)report->epoch + 1, "loss", report->loss, "lr",
+                           log_number(report->lr), "samples_per_s", samples_per_s);
+  if (line && report->staleness >= 0) {
+    json_object_set_new(line, "staleness", json_real(report->staleness));
+    json_object_set_new(line, "most_staleness", json_integer(report->most_staleness));
+  }
+  return log_line(log, line);
+}
+
+int log_evaluation(struct log *log, int64_t epoch, double loss, double accuracy) {
+  if (!log->file) return 0;
+  return log_line(log, json_pack("{s:I, s:f, s:f}", "epoch", (json_int_t)epoch, "test_loss", loss,
+                                 "test_accuracy", accuracy));
+}
+
+int log_end(struct log *log, const char *end, double seconds, double samples_per_s,
+            const char *message) {
+  json_t *rate = samples_per_s >= 0 ? json_real(samples_per_s) : json_null();
+  json_t *why = message ? json_string(message) : NULL; /* NULL, too, where it is no UTF-8 */
+  return log_line(log, json_pack("{s:s, s:f, s:o, s:o}", "end", end, "seconds", seconds,
+                                 "samples_per_s", rate, "message", why ? why : json_null()));
+}
+
+int log_checkpoint(struct log *log, const char *path, double stopped_s,
+                   const struct sl_saved *saved) {
+  if (!log->file) return 0;
+  return log_line(
+      log, json_pack("{s:I, s:o, s:f, s:f, s:I}", "step", (json_int_t)saved->position.step,
+                     "checkpoint", log_text(path), "stopped_s", log_number(stopped_s), "write_s",
+                     log_number(saved->write_s), "bytes", (json_int_t)saved->bytes));
+}
+
+int log_resumed(struct log *log, const char *path, int64_t step, const char *changes) {
+  if (!log->file) return 0;
+  return log_line(log, json_pack("{s:I, s:o, s:o}", "step", (json_int_t)step, "resumed",
+                                 log_text(path), "changed", log_text(changes)));
+}
+
+int log_close(struct log *log) {
+  if (!log) return 0;
+  int error = log->file && fclose(log->file) != 0 ? errno : 0;
+  free(log);
+  return error;
+}

@@ -1,0 +1,56 @@
+/* The training log: one JSON object a line, whole lines only, so that it can be read while it
+ * grows. */
+#ifndef SL_TOOLS_TRAIN_LOG_H
+#define SL_TOOLS_TRAIN_LOG_H
+
+#include <jansson.h>
+#include <starling.h>
+
+#define LOG_FORMAT "starling log"
+enum { LOG_VERSION = 1 };
+
+struct log;
+
+/* Would writing to path work? 0, or errno's value; changes nothing on the disk. replace: the file
+ * will be written aside and renamed, as weights are. */
+int output_error(const char *path, bool replace);
+
+/* Start the file anew, or go on behind what it has of the first `steps` steps: a run that was
+ * killed may have logged more than its checkpoint has. Returns errno's value, or 0. path NULL: a
+ * log that goes nowhere. */
+int log_open(const char *path, int64_t steps, struct log **log);
+
+/* A line of any kind; the format is in doc/log.md. Takes the object; NULL: one that could not be
+ * made. Returns errno's value, or 0. */
+int log_line(struct log *log, json_t *object);
+
+/* {"step","epoch","loss","lr","samples_per_s"}; step and epoch count from 0 and 1. Each returns
+ * errno's value, or 0. */
+int log_step(struct log *log, const struct sl_report *report, double samples_per_s);
+/* {"epoch","test_loss","test_accuracy"}; epoch: how many were trained, from 1. */
+int log_evaluation(struct log *log, int64_t epoch, double loss, double accuracy);
+
+/* The last line of a process: {"end","seconds","samples_per_s","message"}. end: "done",
+ * "interrupted", "failed"; message: why, NULL: nothing more to say; samples_per_s: below 0: no step
+ * was made. */
+int log_end(struct log *log, const char *end, double seconds, double samples_per_s,
+            const char *message);
+
+/* The library's rates are floats: 0.1, not 0.100000001. */
+double log_number(double value);
+
+/* A name from the command line may be no UTF-8, which JSON must be: such bytes become '?'. null:
+ * none. */
+json_t *log_text(const char *text);
+
+/* {"step","checkpoint","stopped_s","write_s","bytes"}: after so many steps; it comes when the file
+ * is whole. stopped_s: how long the training stood still for it. */
+int log_checkpoint(struct log *log, const char *path, double stopped_s,
+                   const struct sl_saved *saved);
+/* {"step","resumed","changed"}: from which file, and what options have changed. */
+int log_resumed(struct log *log, const char *path, int64_t step, const char *changes);
+
+/* NULL is legal. */
+int log_close(struct log *log);
+
+#endif

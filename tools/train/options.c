@@ -1,0 +1,70 @@
+#include "tools/train/options.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* "cpu:0,cpu:1", or "any" */
+static json_t *devices_json(const struct sl_context *context) {
+  char *list = NULL;
+  size_t size;
+  FILE *out = open_memstream(&list, &size);
+  if (!out) return NULL;
+  for (int i = 0; i < sl_device_count(context); i++)
+    fprintf(out, "%s%s", i ? "," : "", sl_device_name(context, i));
+  fclose(out);
+  json_t *text = json_string(list);
+  free(list);
+  return text;
+}
+
+/* What has no say in the training, or in where it runs. */
+static const char *const aside[] = {"load",          "save",    "log",    "trace",
+                                    "checkpoint",    "keep",    "resume", "checkpoint-every",
+                                    "stall-timeout", "timeout", "tune"};
+
+char *options_text(const struct description *run) {
+  json_t *o = describe_options(run);
+  if (!o) return NULL;
+  for (size_t i = 0; i < sizeof aside / sizeof *aside; i++) json_object_del(o, aside[i]);
+  json_object_set_new(o, "epochs", json_integer(run->cli->epochs)); /* as given: 0 is not */
+  json_object_set_new(o, "steps", json_integer(run->cli->steps));
+  json_object_set_new(o, "devices", devices_json(run->context));
+  json_object_set_new(o, "workers", json_integer(sl_worker_count(run->context)));
+  json_object_set_new(o, "ranks", json_integer(sl_rank_count(run->context)));
+  char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(7));
+  json_decref(o);
+  return text;
+}
+
+/* The value without quotes; "none" where there is none. */
+static void print_value(FILE *out, const json_t *value) {
+  if (json_is_null(value)) value = NULL;
+  char *text = json_is_string(value) || !value
+                   ? NULL
+                   : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(7));
+  fputs(text ? text : value ? json_string_value(value) : "none", out);
+  free(text);
+}
+
+char *options_changes(const char *before, const char *now) {
+  char *changes = NULL;
+  size_t size;
+  const char *key;
+  json_t *value;
+  json_t *old = before ? json_loads(before, 0, NULL) : NULL, *new = json_loads(now, 0, NULL);
+  FILE *out = open_memstream(&changes, &size);
+  json_object_foreach(new, key, value) {
+    const json_t *was = json_object_get(old, key);
+    if (!out || !old || json_equal(was, value)) continue;
+    fprintf(out, "%s%s ", ftell(out) > 0 ? ", " : "", key);
+    print_value(out, was);
+    fputs(" -> ", out);
+    print_value(out, value);
+  }
+  if (out) fclose(out);
+  json_decref(old);
+  json_decref(new);
+  return changes;
+}

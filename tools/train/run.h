@@ -1,0 +1,45 @@
+/* What every trainer does, from the options to the last line; a trainer adds its model. */
+#ifndef SL_TOOLS_TRAIN_RUN_H
+#define SL_TOOLS_TRAIN_RUN_H
+
+#include "tools/train/cli.h"
+
+struct program {
+  const char *about; /* the first lines of --help */
+  const char *data;  /* NULL: digits */
+  /* defaults; lr, momentum and weight_decay are those of SGD (Adam's are the library's) */
+  int64_t epochs, batch;
+  float lr, momentum, weight_decay;
+  float clip;              /* 0: none */
+  const char *lr_schedule; /* NULL: constant */
+  enum sl_init init;
+  bool augment; /* of images, unless told otherwise */
+  /* options of its own, or NULL; input is handed to their parser and to build */
+  const struct argp *options;
+  void *input;
+  /* Append the layers; the last one gives data->classes logits. */
+  enum sl_status (*build)(struct sl_model *model, const struct sl_dataset_info *data,
+                          enum sl_init init, const void *input);
+  /* NULL: images by --data. Else the training set and the one to evaluate on; of a text, what is
+   * told of them is the perplexity. */
+  enum sl_status (*open_data)(const struct cli *cli, void *input, struct sl_dataset **train,
+                              struct sl_dataset **test);
+  /* NULL, or what is to be written beside the weights at path. */
+  enum sl_status (*save)(const char *path, const void *input);
+  /* NULL, or after the last epoch: one more line of what came out. */
+  void (*tell)(const void *input, char *line, size_t size);
+  /* NULL, or whether it is to be called instead of training, with the weights of --load: no data is
+   * opened. What fails is told
+   * by a status, as the library does. */
+  const int64_t *asks_instead;
+  enum sl_status (*instead)(struct sl_context *context, const struct cli *cli, void *input);
+  /* NULL, or epochs after which the learning rate is halved, again and again; 0: never. */
+  const int64_t *half_life;
+  /* NULL, or time steps a task; 0: the whole sequence. */
+  const int64_t *chunk;
+};
+
+/* Train as the command line says. Returns the exit code. */
+int run_program(const struct program *program, int argc, char **argv);
+
+#endif

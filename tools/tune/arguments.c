@@ -1,0 +1,146 @@
+/* Command lines: what trials leave out, what the user has fixed, and how it is written for a shell.
+ */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/tune/tune.h"
+
+void words_add(struct words *words, const char *text, size_t length) {
+  words->word = tune_grow(words->word, words->count + 2, sizeof *words->word);
+  words->word[words->count++] = tune_text("%.*s", (int)length, text);
+  words->word[words->count] = NULL;
+}
+
+void words_free(struct words *words) {
+  for (size_t i = 0; i < words->count; i++) free(words->word[i]);
+  free(words->word);
+  *words = (struct words){0};
+}
+
+bool word_is_variable(const char *word) {
+  size_t i = 0;
+  if (!isalpha((unsigned char)word[0]) && word[0] != '_') return false;
+  while (isalnum((unsigned char)word[i]) || word[i] == '_') i++;
+  return word[i] == '=';
+}
+
+struct words words_of_setting(const char *setting) {
+  struct words words = {0};
+  for (const char *at = setting + strspn(setting, " \t"); *at; at += strspn(at, " \t")) {
+    size_t length = strcspn(at, " \t");
+    words_add(&words, at, length);
+    at += length;
+  }
+  return words;
+}
+
+/* ---- the trainers' options ---- */
+
+static const struct known {
+  const char *name;
+  bool value, dropped;
+} known[] = {{"--checkpoint", true, true},
+             {"--checkpoint-every", true, true},
+             {"--keep", true, true},
+             {"--resume", false, true},
+             {"--save", true, true},
+             {"--log", true, true},
+             {"--trace", true, true},
+             {"--trace-steps", true, true},
+             {"--steps", true, true},
+             {"--epochs", true, true},
+             {"--summary", false, true},
+             {"--quiet", false, true}, /* what it says of its workers is read */
+             {"-q", false, true},
+             {"--devices", true, false},
+             {"--kvstore", true, false},
+             {"--replicas", true, false},
+             {"--microbatches", true, false},
+             {"--split", true, false},
+             {"--stages", true, false},
+             {"--placement", true, false},
+             {"--placement-file", true, false},
+             {"--tune", false, false}};
+enum { KNOWN = sizeof known / sizeof *known };
+
+/* The option that a word is; argp takes abbreviations, and refuses those that could be two. */
+static const struct known *find_option(const char *word) {
+  const size_t shortest = 4; /* "--sa" */
+  size_t length = strcspn(word, "=");
+  if (word[0] != '-' || (length < shortest && strcmp(word, "-q") != 0)) return NULL;
+  for (int i = 0; i < KNOWN; i++)
+    if (strlen(known[i].name) == length && !strncmp(known[i].name, word, length)) return &known[i];
+  if (word[1] != '-') return NULL;
+  for (int i = 0; i < KNOWN; i++)
+    if (!strncmp(known[i].name, word, length)) return &known[i];
+  return NULL;
+}
+
+struct words words_for_trials(char *const *program) {
+  struct words words = {0};
+  for (size_t i = 0; program[i]; i++) {
+    const struct known *option = i ? find_option(program[i]) : NULL;
+    bool apart = option && option->value && !strchr(program[i], '=');
+    if (!option || !option->dropped)
+      words_add(&words, program[i], strlen(program[i]));
+    else if (apart && program[i + 1])
+      i++;
+  }
+  return words;
+}
+
+bool is_fixed(char *const *program, const char *name) {
+  size_t length = strlen(name);
+  if (strncmp(name, "--", 2) != 0 && getenv(name)) return true;
+  for (size_t i = 1; program[i]; i++) {
+    const struct known *option = find_option(program[i]);
+    if (option && !strcmp(option->name, name)) return true;
+    /* env NAME=VALUE lenet; mpirun -x NAME=VALUE lenet */
+    if (!strncmp(program[i], name, length) && program[i][length] == '=') return true;
+  }
+  return false;
+}
+
+/* ---- for a shell ---- */
+
+static char *join(char *text, const char *more) {
+  char *joined = tune_text("%s%s%s", text, *text ? " " : "", more);
+  free(text);
+  return joined;
+}
+
+/* 'it'\''s' */
+static char *add_quoted(char *text, const char *word) {
+  static const char plain[] =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
+  if (*word && strspn(word, plain) == strlen(word)) return join(text, word);
+  char *quoted = tune_grow(NULL, 4 * strlen(word) + 3, 1), *end = quoted;
+  *end++ = '\'';
+  for (; *word; word++) {
+    if (*word == '\'') end = stpcpy(end, "'\\'");
+    *end++ = *word;
+  }
+  strcpy(end, "'");
+  text = join(text, quoted);
+  free(quoted);
+  return text;
+}
+
+char *command_line(char *const *program, const char *setting, const char *const *variables) {
+  struct words words = words_of_setting(setting);
+  char *text = tune_text("%s", "");
+  for (size_t i = 0; variables[i]; i++) {
+    if (!getenv(variables[i])) continue;
+    char *variable = tune_text("%s=%s", variables[i], getenv(variables[i]));
+    text = add_quoted(text, variable);
+    free(variable);
+  }
+  for (size_t i = 0; i < words.count; i++)
+    if (word_is_variable(words.word[i])) text = add_quoted(text, words.word[i]);
+  for (size_t i = 0; program[i]; i++) text = add_quoted(text, program[i]);
+  for (size_t i = 0; i < words.count; i++)
+    if (!word_is_variable(words.word[i])) text = add_quoted(text, words.word[i]);
+  words_free(&words);
+  return text;
+}
