@@ -125,7 +125,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case KEY_BPTT: b->bptt = whole(state, text, 1, 100000); break;
     case KEY_MICROBATCHES: b->microbatches = (int)whole(state, text, 1, 4096); break;
     case KEY_STAGES: b->stages = (int)whole(state, text, 1, 32); break;
-    case KEY_IN_FLIGHT: b->in_flight = (int)whole(state, text, 1, SL_MAX_IN_FLIGHT - 1); break;
+    case KEY_IN_FLIGHT: b->in_flight = (int)whole(state, text, 1, SL__MAX_IN_FLIGHT - 1); break;
     case KEY_STEPS: b->steps = (int)whole(state, text, 4, 10000); break;
     case KEY_MEASURED: b->measured_steps = (int)whole(state, text, 1, 1000); break;
     case KEY_SCALE: b->scale = positive(state, text); break;
@@ -178,24 +178,24 @@ static struct {
 } shared;
 
 enum {
-#define SL_OP(name, modes, where) OP_##name,
+#define SL__OP(name, modes, where) OP_##name,
 #include "codelets/ops.def"
-#undef SL_OP
+#undef SL__OP
   OPERATIONS
 };
 
-#define SL_OP(name, modes, where) void sl__##name##_cpu(void *buffers[], void *cl_arg);
+#define SL__OP(name, modes, where) void sl__##name##_cpu(void *buffers[], void *cl_arg);
 #include "codelets/ops.def"
-#undef SL_OP
+#undef SL__OP
 
 static const struct operation {
   const char *name;
   struct sl__op *op;
   starpu_cpu_func_t kernel;
 } operations[OPERATIONS] = {
-#define SL_OP(name, modes, where) {#name, &sl__op_##name, sl__##name##_cpu},
+#define SL__OP(name, modes, where) {#name, &sl__op_##name, sl__##name##_cpu},
 #include "codelets/ops.def"
-#undef SL_OP
+#undef SL__OP
 };
 
 static struct cost *find_cost(int op, const void *cl_arg) {
@@ -266,17 +266,17 @@ static void run_kernel(int op, void *buffers[], void *cl_arg) {
     measure(op, buffers, cl_arg);
 }
 
-#define SL_OP(name, modes, where)                                                                  \
+#define SL__OP(name, modes, where)                                                                 \
   static void name##_wrapped(void *buffers[], void *cl_arg) {                                      \
     run_kernel(OP_##name, buffers, cl_arg);                                                        \
   }
 #include "codelets/ops.def"
-#undef SL_OP
+#undef SL__OP
 
 static void wrap_kernels(void) {
-#define SL_OP(name, modes, where) sl__op_##name.codelet.cpu_funcs[0] = name##_wrapped;
+#define SL__OP(name, modes, where) sl__op_##name.codelet.cpu_funcs[0] = name##_wrapped;
 #include "codelets/ops.def"
-#undef SL_OP
+#undef SL__OP
 }
 
 /* Microseconds, for schedulers that ask. */
@@ -440,7 +440,7 @@ static enum sl_status measure_kernels(const struct bench *b) {
   if (status == SL_OK) status = step_all(&world, b->measured_steps);
   close_world(&world);
   if (status == SL_OK && shared.overflow)
-    status = sl_fail(SL_NO_MEMORY, "no memory for the kernels' times");
+    status = sl__fail(SL_NO_MEMORY, "no memory for the kernels' times");
   if (status == SL_OK) study_costs(b, microbatches);
   return status;
 }
@@ -521,7 +521,8 @@ static enum sl_status make_lanes(const struct bench *b) {
   shared.most_spans = b->steps * (b->layers + 2) * (9 * b->microbatches + 1000);
   for (int w = 0; w < b->stages; w++) {
     shared.lanes[w].spans = malloc((size_t)shared.most_spans * sizeof(struct span));
-    if (!shared.lanes[w].spans) return sl_fail(SL_NO_MEMORY, "no memory for the rehearsal's times");
+    if (!shared.lanes[w].spans)
+      return sl__fail(SL_NO_MEMORY, "no memory for the rehearsal's times");
   }
   return SL_OK;
 }
@@ -548,7 +549,7 @@ static enum sl_status rehearse_pipeline(const struct bench *b, char *scheduler, 
   }
   close_world(&world);
   if (status == SL_OK && shared.overflow)
-    status = sl_fail(SL_NO_MEMORY, "more kernels ran than were expected");
+    status = sl__fail(SL_NO_MEMORY, "more kernels ran than were expected");
   return status;
 }
 

@@ -171,7 +171,7 @@ static double cublas_alone(const struct math *m, const struct options *o) {
  */
 
 struct layer {
-  struct sl_tensor *x, *param, *y;
+  struct sl__tensor *x, *param, *y;
 };
 
 static enum sl_status open_layer(struct sl_context *context, const struct math *m, int64_t size,

@@ -38,15 +38,15 @@ void launch(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const sl__accuracy_args *a = sl::args<sl__accuracy_args>(cl_arg);
   sl::sums<2> sums = sl::sums_into<2>(cuda, sl::out<float>(buffers, 2));
   unsigned grid = sl::team_grid<TEAM>(a->rows, sl::THREADS);
-  SL_LAUNCH((count_right<T, TEAM>), grid, sl::THREADS, 0, cuda->stream, *a, sl::in<T>(buffers, 0),
-            sl::in<int32_t>(buffers, 1), sums);
+  SL__LAUNCH((count_right<T, TEAM>), grid, sl::THREADS, 0, cuda->stream, *a, sl::in<T>(buffers, 0),
+             sl::in<int32_t>(buffers, 1), sums);
   sl::finish(cuda, sums, grid);
 }
 }  // namespace
 
-SL_CUDA(accuracy) {
+SL__CUDA(accuracy) {
   if (sl::args<sl__accuracy_args>(cl_arg)->classes <= sl::SHORT_ROW)
-    SL_BY_TYPE(cl_arg, 0, T, launch<T, sl::warp_team>(buffers, cl_arg, cuda));
+    SL__BY_TYPE(cl_arg, 0, T, launch<T, sl::warp_team>(buffers, cl_arg, cuda));
   else
-    SL_BY_TYPE(cl_arg, 0, T, launch<T, sl::block_team>(buffers, cl_arg, cuda));
+    SL__BY_TYPE(cl_arg, 0, T, launch<T, sl::block_team>(buffers, cl_arg, cuda));
 }

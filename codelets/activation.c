@@ -7,7 +7,7 @@
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
 /* One loop an activation: inside, the choice is a constant and the loop vectorises. */
-#define SL_EACH_ACTIVATION(LOOP)                                                                   \
+#define SL__EACH_ACTIVATION(LOOP)                                                                  \
   switch (activation) {                                                                            \
     case SL_ACTIVATION_RELU: LOOP(SL_ACTIVATION_RELU) break;                                       \
     case SL_ACTIVATION_TANH: LOOP(SL_ACTIVATION_TANH) break;                                       \
@@ -16,46 +16,46 @@
     default: LOOP(SL_ACTIVATION_NONE) break;                                                       \
   }
 
-SL_SIMD void sl__activate(enum sl_activation activation, const float *x, float *y, int64_t n) {
+SL__SIMD void sl__activate(enum sl_activation activation, const float *x, float *y, int64_t n) {
   if (activation == SL_ACTIVATION_NONE && x == y) return;
-#define SL_LOOP(a)                                                                                 \
+#define SL__LOOP(a)                                                                                \
   for (int64_t i = 0; i < n; i++) y[i] = sl__activation_value(a, x[i]);
-  SL_EACH_ACTIVATION(SL_LOOP)
-#undef SL_LOOP
+  SL__EACH_ACTIVATION(SL__LOOP)
+#undef SL__LOOP
 }
 
-SL_SIMD static void backward(enum sl_activation activation, const float *saved, const float *dy,
-                             float *dx, int64_t n) {
-#define SL_LOOP(a)                                                                                 \
+SL__SIMD static void backward(enum sl_activation activation, const float *saved, const float *dy,
+                              float *dx, int64_t n) {
+#define SL__LOOP(a)                                                                                \
   for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * sl__activation_slope(a, saved[i]);
-  SL_EACH_ACTIVATION(SL_LOOP)
-#undef SL_LOOP
+  SL__EACH_ACTIVATION(SL__LOOP)
+#undef SL__LOOP
 }
 
-SL_SIMD static void backward_add(enum sl_activation activation, const float *saved, const float *dy,
-                                 float *dx, int64_t n) {
-#define SL_LOOP(a)                                                                                 \
+SL__SIMD static void backward_add(enum sl_activation activation, const float *saved,
+                                  const float *dy, float *dx, int64_t n) {
+#define SL__LOOP(a)                                                                                \
   for (int64_t i = 0; i < n; i++) dx[i] += dy[i] * sl__activation_slope(a, saved[i]);
-  SL_EACH_ACTIVATION(SL_LOOP)
-#undef SL_LOOP
+  SL__EACH_ACTIVATION(SL__LOOP)
+#undef SL__LOOP
 }
 
-SL_KERNEL void sl__activation_forward_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__activation_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__activation_args *a = sl__args(cl_arg);
   const float *x = sl__buffer(buffers, 0);
   float *y = sl__buffer(buffers, 1);
-  struct sl__share s = sl__share(cl_arg, a->count);
+  struct sl__work_range s = sl__work_range(cl_arg, a->count);
   sl__activate(a->activation, x + s.first, y + s.first, s.end - s.first);
 }
 
-SL_KERNEL void sl__activation_backward_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__activation_backward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__activation_args *a = sl__args(cl_arg);
   (sl__accumulate(cl_arg) ? backward_add : backward)(a->activation, sl__buffer(buffers, 0),
                                                      sl__buffer(buffers, 1), sl__buffer(buffers, 2),
                                                      a->count);
 }
 
-SL_KERNEL void sl__activation_backward_inplace_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__activation_backward_inplace_cpu(void *buffers[], void *cl_arg) {
   const struct sl__activation_args *a = sl__args(cl_arg);
   float *dy = sl__buffer(buffers, 1);
   backward(a->activation, sl__buffer(buffers, 0), dy, dy, a->count);
@@ -69,12 +69,12 @@ bool sl__activation_saves_input(enum sl_activation activation) {
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              const struct sl__launch *l, int count,
-                             struct sl_tensor *const *tensors, enum sl_activation activation) {
+                             struct sl__tensor *const *tensors, enum sl_activation activation) {
   struct sl__activation_args a = {.count = sl_shape_count(&tensors[0]->shape),
                                   .activation = activation};
   for (int i = 1; i < count; i++)
     if (sl_shape_count(&tensors[i]->shape) != a.count)
-      return sl_fail(
+      return sl__fail(
           SL_BAD_SHAPE, "%s: its tensors have %lld and %lld elements; they must be alike",
           op->codelet.name, (long long)a.count, (long long)sl_shape_count(&tensors[i]->shape));
   return sl__submit(context, op, l, count, tensors, &a, sizeof a, (double)a.count,
@@ -82,29 +82,29 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
 }
 
 enum sl_status sl__activation_forward(struct sl_context *context, const struct sl__launch *l,
-                                      struct sl_tensor *x, struct sl_tensor *y,
+                                      struct sl__tensor *x, struct sl__tensor *y,
                                       enum sl_activation activation) {
   struct sl__launch launch = *l;
   launch.cut =
       (struct sl__cut){.units = sl_shape_count(&x->shape), .flat = true, .pointwise = true};
-  return submit(context, &sl__op_activation_forward, &launch, 2, (struct sl_tensor *[]){x, y},
+  return submit(context, &sl__op_activation_forward, &launch, 2, (struct sl__tensor *[]){x, y},
                 activation);
 }
 
 enum sl_status sl__activation_backward(struct sl_context *context, const struct sl__launch *l,
-                                       struct sl_tensor *saved, struct sl_tensor *dy,
-                                       struct sl_tensor *dx, enum sl_activation activation) {
-  return submit(context, &sl__op_activation_backward, l, 3, (struct sl_tensor *[]){saved, dy, dx},
+                                       struct sl__tensor *saved, struct sl__tensor *dy,
+                                       struct sl__tensor *dx, enum sl_activation activation) {
+  return submit(context, &sl__op_activation_backward, l, 3, (struct sl__tensor *[]){saved, dy, dx},
                 activation);
 }
 
 enum sl_status sl__activation_backward_inplace(struct sl_context *context,
-                                               const struct sl__launch *l, struct sl_tensor *y,
-                                               struct sl_tensor *dy,
+                                               const struct sl__launch *l, struct sl__tensor *y,
+                                               struct sl__tensor *dy,
                                                enum sl_activation activation) {
   if (sl__activation_saves_input(activation))
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "activation_backward_inplace: gelu's slope needs its input, not y");
-  return submit(context, &sl__op_activation_backward_inplace, l, 2, (struct sl_tensor *[]){y, dy},
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "activation_backward_inplace: gelu's slope needs its input, not y");
+  return submit(context, &sl__op_activation_backward_inplace, l, 2, (struct sl__tensor *[]){y, dy},
                 activation);
 }

@@ -6,14 +6,14 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/base/random.h" /* SL_HOST_DEVICE */
+#include "core/base/random.h" /* SL__HOST_DEVICE */
 #include "core/base/simd.h"
 #include <starling/nn.h>
 
 /* e^x within 1 ulp (test_activation.c measures); 0 below -87.3, infinity above 88.7, NaN stays.
  * Cephes' scheme: x = n ln 2 + r, a polynomial in r, the exponent by integer addition; no branch,
  * so that it vectorises. */
-SL_HOST_DEVICE SL_INLINE float sl__exp(float x) {
+SL__HOST_DEVICE SL__INLINE float sl__exp(float x) {
   const float shift = 12582912.0f; /* 1.5 x 2^23: adding it rounds to a whole number */
   float c = x > 88.8f ? 88.8f : x < -87.3f ? -87.3f : x;
   c = x != x ? 0.0f : c;
@@ -40,7 +40,7 @@ SL_HOST_DEVICE SL_INLINE float sl__exp(float x) {
 
 /* tanh x: the rational approximation of degree 13/6 that Eigen uses, within 6 ulp
  * (test_activation.c measures). */
-SL_HOST_DEVICE SL_INLINE float sl__tanh(float x) {
+SL__HOST_DEVICE SL__INLINE float sl__tanh(float x) {
   float c = x > 7.90531110763549805f    ? 7.90531110763549805f
             : x < -7.90531110763549805f ? -7.90531110763549805f
                                         : x;
@@ -62,14 +62,14 @@ SL_HOST_DEVICE SL_INLINE float sl__tanh(float x) {
   return x != x ? x : y;
 }
 
-SL_HOST_DEVICE SL_INLINE float sl__sigmoid(float x) { return 1.0f / (1.0f + sl__exp(-x)); }
+SL__HOST_DEVICE SL__INLINE float sl__sigmoid(float x) { return 1.0f / (1.0f + sl__exp(-x)); }
 
 /* Phi(x), the normal distribution. */
-SL_HOST_DEVICE SL_INLINE float sl__phi(float x) {
+SL__HOST_DEVICE SL__INLINE float sl__phi(float x) {
   return 0.5f * (1.0f + erff(x * 0.70710678118654752f));
 }
 
-SL_HOST_DEVICE SL_INLINE float sl__activation_value(enum sl_activation a, float x) {
+SL__HOST_DEVICE SL__INLINE float sl__activation_value(enum sl_activation a, float x) {
   switch (a) {
     case SL_ACTIVATION_RELU: return x < 0 ? 0 : x; /* NaN stays NaN */
     case SL_ACTIVATION_TANH: return sl__tanh(x);
@@ -80,7 +80,7 @@ SL_HOST_DEVICE SL_INLINE float sl__activation_value(enum sl_activation a, float 
 }
 
 /* The derivative; saved is y for relu, tanh and sigmoid, x for gelu. */
-SL_HOST_DEVICE SL_INLINE float sl__activation_slope(enum sl_activation a, float saved) {
+SL__HOST_DEVICE SL__INLINE float sl__activation_slope(enum sl_activation a, float saved) {
   switch (a) {
     case SL_ACTIVATION_RELU: return saved > 0 ? 1 : 0;
     case SL_ACTIVATION_TANH: return 1 - saved * saved;

@@ -33,9 +33,9 @@ void each(const void *cl_arg, struct sl__cuda *cuda, M... m) {
 }
 }  // namespace
 
-SL_CUDA(activation_forward) {
-  SL_BY_TYPE(cl_arg, 0, T,
-             each<forward>(cl_arg, cuda, sl::out<T>(buffers, 1), sl::in<T>(buffers, 0)));
+SL__CUDA(activation_forward) {
+  SL__BY_TYPE(cl_arg, 0, T,
+              each<forward>(cl_arg, cuda, sl::out<T>(buffers, 1), sl::in<T>(buffers, 0)));
 }
 
 template <class T>
@@ -48,10 +48,12 @@ static void backward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) 
     each<backward>(cl_arg, cuda, dx, saved, dy);
 }
 
-SL_CUDA(activation_backward) { SL_BY_TYPE(cl_arg, 0, T, backward_task<T>(buffers, cl_arg, cuda)); }
+SL__CUDA(activation_backward) {
+  SL__BY_TYPE(cl_arg, 0, T, backward_task<T>(buffers, cl_arg, cuda));
+}
 
-SL_CUDA(activation_backward_inplace) {
-  SL_BY_TYPE(cl_arg, 0, T,
-             each<backward>(cl_arg, cuda, sl::out<T>(buffers, 1), sl::in<T>(buffers, 0),
-                            sl::in<T>(buffers, 1)));
+SL__CUDA(activation_backward_inplace) {
+  SL__BY_TYPE(cl_arg, 0, T,
+              each<backward>(cl_arg, cuda, sl::out<T>(buffers, 1), sl::in<T>(buffers, 0),
+                             sl::in<T>(buffers, 1)));
 }

@@ -15,7 +15,7 @@ struct adam {
 };
 }  // namespace
 
-SL_CUDA(adam) {
+SL__CUDA(adam) {
   const sl__update_args *a = sl::args<sl__update_args>(cl_arg);
   int end = sl__buffer_count(cl_arg) - a->has_norm;
   adam f = {*a, sl__adam_begin(&a->u), a->has_norm ? sl::in<float>(buffers, end) : nullptr};

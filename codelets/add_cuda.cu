@@ -7,9 +7,9 @@ struct sum {
 };
 }  // namespace
 
-SL_CUDA(add) {
+SL__CUDA(add) {
   int64_t n = *sl::args<int64_t>(cl_arg);
-  SL_BY_TYPE(cl_arg, 2, T,
-             sl::map(cuda, n, sum(), sl::out<T>(buffers, 2), sl::in<T>(buffers, 0),
-                     sl::in<T>(buffers, 1)));
+  SL__BY_TYPE(cl_arg, 2, T,
+              sl::map(cuda, n, sum(), sl::out<T>(buffers, 2), sl::in<T>(buffers, 0),
+                      sl::in<T>(buffers, 1)));
 }

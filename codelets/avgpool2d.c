@@ -17,8 +17,8 @@ static struct sl__onednn_window onednn_window(const struct sl__pool_args *a) {
 
 static void forward(const struct sl__pool_args *a, const float *x, float *y) {
   struct sl__onednn_window o = onednn_window(a);
-  if (a->implementation == SL_ONEDNN && sl__onednn_avgpool2d_forward(&o, x, y)) return;
-  float share = sl__pool_share(a);
+  if (a->implementation == SL__ONEDNN && sl__onednn_avgpool2d_forward(&o, x, y)) return;
+  float share = sl__pool_work_range(a);
   for (int32_t p = 0; p < a->planes; p++, x += (int64_t)a->height * a->width)
     for (int32_t oh = 0; oh < a->out_height; oh++)
       for (int32_t ow = 0; ow < a->out_width; ow++) {
@@ -32,8 +32,8 @@ static void forward(const struct sl__pool_args *a, const float *x, float *y) {
 
 static void backward(const struct sl__pool_args *a, const float *dy, float *dx, bool add) {
   struct sl__onednn_window o = onednn_window(a);
-  if (a->implementation == SL_ONEDNN && !add && sl__onednn_avgpool2d_backward(&o, dy, dx)) return;
-  float share = sl__pool_share(a);
+  if (a->implementation == SL__ONEDNN && !add && sl__onednn_avgpool2d_backward(&o, dy, dx)) return;
+  float share = sl__pool_work_range(a);
   int64_t plane = (int64_t)a->height * a->width;
   for (int32_t p = 0; p < a->planes; p++, dx += plane) {
     if (!add) memset(dx, 0, (size_t)plane * sizeof *dx);
@@ -47,16 +47,16 @@ static void backward(const struct sl__pool_args *a, const float *dy, float *dx, 
   }
 }
 
-SL_KERNEL void sl__avgpool2d_forward_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__avgpool2d_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__pool_args *all = sl__args(cl_arg);
-  struct sl__share share = sl__share(cl_arg, all->planes);
+  struct sl__work_range share = sl__work_range(cl_arg, all->planes);
   struct sl__pool_args a = sl__pool_part(all, share);
   const float *x = sl__buffer(buffers, 0);
   float *y = sl__buffer(buffers, 1);
   forward(&a, x + share.first * a.height * a.width, y + share.first * a.out_height * a.out_width);
 }
 
-SL_KERNEL void sl__avgpool2d_backward_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__avgpool2d_backward_cpu(void *buffers[], void *cl_arg) {
   backward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
            sl__accumulate(cl_arg));
 }
@@ -78,27 +78,27 @@ static void try_backward(enum sl__implementation i, const void *args, float *con
 /* ---- submission -------------------------------------------------------------------------- */
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
-                             const struct sl__launch *l, struct sl_tensor *from,
-                             struct sl_tensor *to, struct sl__pool_args *a,
+                             const struct sl__launch *l, struct sl__tensor *from,
+                             struct sl__tensor *to, struct sl__pool_args *a,
                              void (*try)(enum sl__implementation, const void *, float *const *)) {
   struct sl__candidates c = {
       .operation = op->codelet.name,
       .mask = sl__choice_primitives(),
-      .preferred = SL_OWN_OPENBLAS,
+      .preferred = SL__OWN_OPENBLAS,
       .sizes = &a->planes,
       .size_count = (int)(offsetof(struct sl__pool_args, implementation) / sizeof(int32_t)),
       .run = try,
       .elements = {sl_shape_count(&from->shape), sl_shape_count(&to->shape)}};
   a->implementation = sl__choose(context, &c, a);
   struct sl__launch launch = *l;
-  if (op == &sl__op_avgpool2d_forward && a->implementation != SL_ONEDNN)
+  if (op == &sl__op_avgpool2d_forward && a->implementation != SL__ONEDNN)
     launch.cut = sl__pool_cut(a);
-  return sl__submit(context, op, &launch, 2, (struct sl_tensor *[]){from, to}, a, sizeof *a,
+  return sl__submit(context, op, &launch, 2, (struct sl__tensor *[]){from, to}, a, sizeof *a,
                     sl__pool_flops(a), sl__pool_footprint(a));
 }
 
 enum sl_status sl__avgpool2d_forward(struct sl_context *context, const struct sl__launch *l,
-                                     struct sl_tensor *x, struct sl_tensor *y,
+                                     struct sl__tensor *x, struct sl__tensor *y,
                                      const struct sl__pool2d *pool) {
   struct sl__pool_args a;
   enum sl_status status = sl__pool_check("avgpool2d_forward", x, y, pool, &a);
@@ -107,7 +107,7 @@ enum sl_status sl__avgpool2d_forward(struct sl_context *context, const struct sl
 }
 
 enum sl_status sl__avgpool2d_backward(struct sl_context *context, const struct sl__launch *l,
-                                      struct sl_tensor *dy, struct sl_tensor *dx,
+                                      struct sl__tensor *dy, struct sl__tensor *dx,
                                       const struct sl__pool2d *pool) {
   struct sl__pool_args a;
   enum sl_status status = sl__pool_check("avgpool2d_backward", dx, dy, pool, &a);

@@ -60,26 +60,26 @@ void forward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const sl__pool_args *a = sl::args<sl__pool_args>(cl_arg);
   int64_t count = int64_t{a->planes} * a->out_height * a->out_width;
   sl::planes outputs(a->out_height, a->out_width);
-  float share = sl__pool_share(a);
+  float share = sl__pool_work_range(a);
   if (a->pool.kernel_h * a->pool.kernel_w >= LARGE)
-    SL_LAUNCH((forward_by_warp<T>), sl::blocks(32 * count), sl::THREADS, 0, cuda->stream, *a,
-              outputs, count, share, sl::in<T>(buffers, 0), sl::out<T>(buffers, 1));
+    SL__LAUNCH((forward_by_warp<T>), sl::blocks(32 * count), sl::THREADS, 0, cuda->stream, *a,
+               outputs, count, share, sl::in<T>(buffers, 0), sl::out<T>(buffers, 1));
   else
-    SL_LAUNCH((forward<T>), sl::blocks(count), sl::THREADS, 0, cuda->stream, *a, outputs, count,
-              share, sl::in<T>(buffers, 0), sl::out<T>(buffers, 1));
+    SL__LAUNCH((forward<T>), sl::blocks(count), sl::THREADS, 0, cuda->stream, *a, outputs, count,
+               share, sl::in<T>(buffers, 0), sl::out<T>(buffers, 1));
 }
 
 template <class T>
 void backward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const sl__pool_args *a = sl::args<sl__pool_args>(cl_arg);
   int64_t count = int64_t{a->planes} * a->height * a->width;
-  SL_LAUNCH((backward<T>), sl::blocks(count), sl::THREADS, 0, cuda->stream, *a,
-            sl::planes(a->height, a->width), count, sl__pool_share(a), sl::in<T>(buffers, 0),
-            sl::out<T>(buffers, 1), sl__accumulate(cl_arg));
+  SL__LAUNCH((backward<T>), sl::blocks(count), sl::THREADS, 0, cuda->stream, *a,
+             sl::planes(a->height, a->width), count, sl__pool_work_range(a), sl::in<T>(buffers, 0),
+             sl::out<T>(buffers, 1), sl__accumulate(cl_arg));
 }
 
 }  // namespace
 
-SL_CUDA(avgpool2d_forward) { SL_BY_TYPE(cl_arg, 0, T, forward_task<T>(buffers, cl_arg, cuda)); }
+SL__CUDA(avgpool2d_forward) { SL__BY_TYPE(cl_arg, 0, T, forward_task<T>(buffers, cl_arg, cuda)); }
 
-SL_CUDA(avgpool2d_backward) { SL_BY_TYPE(cl_arg, 0, T, backward_task<T>(buffers, cl_arg, cuda)); }
+SL__CUDA(avgpool2d_backward) { SL__BY_TYPE(cl_arg, 0, T, backward_task<T>(buffers, cl_arg, cuda)); }

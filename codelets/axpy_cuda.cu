@@ -25,6 +25,6 @@ void axpy(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
 }
 }  // namespace
 
-SL_CUDA(axpy) {
-  SL_BY_TYPE(cl_arg, 0, X, SL_BY_TYPE(cl_arg, 1, Y, axpy<X, Y>(buffers, cl_arg, cuda)));
+SL__CUDA(axpy) {
+  SL__BY_TYPE(cl_arg, 0, X, SL__BY_TYPE(cl_arg, 1, Y, axpy<X, Y>(buffers, cl_arg, cuda)));
 }

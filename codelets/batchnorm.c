@@ -9,7 +9,7 @@
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
 /* Sum of f over one plane in eight interleaved parts. */
-#define SL_PLANE_SUM(sum, f)                                                                       \
+#define SL__PLANE_SUM(sum, f)                                                                      \
   do {                                                                                             \
     double part_[8] = {0};                                                                         \
     int64_t i = 0;                                                                                 \
@@ -19,33 +19,33 @@
     for (int k_ = 0; k_ < 8; k_++) sum += part_[k_];                                               \
   } while (0)
 
-SL_SIMD static double sum_plane(const float *x, int64_t plane) {
+SL__SIMD static double sum_plane(const float *x, int64_t plane) {
   double sum = 0;
-#define SL_TERM(j) (double)x[j]
-  SL_PLANE_SUM(sum, SL_TERM);
-#undef SL_TERM
+#define SL__TERM(j) (double)x[j]
+  SL__PLANE_SUM(sum, SL__TERM);
+#undef SL__TERM
   return sum;
 }
 
-SL_SIMD static double deviation_plane(const float *x, double mean, int64_t plane) {
+SL__SIMD static double deviation_plane(const float *x, double mean, int64_t plane) {
   double sum = 0;
-#define SL_TERM(j) ((double)x[j] - mean) * ((double)x[j] - mean)
-  SL_PLANE_SUM(sum, SL_TERM);
-#undef SL_TERM
+#define SL__TERM(j) ((double)x[j] - mean) * ((double)x[j] - mean)
+  SL__PLANE_SUM(sum, SL__TERM);
+#undef SL__TERM
   return sum;
 }
 
-SL_SIMD static double product_plane(const float *x, const float *dy, double mean, int64_t plane) {
+SL__SIMD static double product_plane(const float *x, const float *dy, double mean, int64_t plane) {
   double sum = 0;
-#define SL_TERM(j) ((double)x[j] - mean) * (double)dy[j]
-  SL_PLANE_SUM(sum, SL_TERM);
-#undef SL_TERM
+#define SL__TERM(j) ((double)x[j] - mean) * (double)dy[j]
+  SL__PLANE_SUM(sum, SL__TERM);
+#undef SL__TERM
   return sum;
 }
 
 /* y over one plane */
-SL_SIMD static void affine(const float *x, float *y, float mean, float scale, float shift,
-                           int64_t plane) {
+SL__SIMD static void affine(const float *x, float *y, float mean, float scale, float shift,
+                            int64_t plane) {
   for (int64_t i = 0; i < plane; i++) y[i] = sl__norm_value(x[i], mean, scale, shift);
 }
 
@@ -63,7 +63,7 @@ static bool forward_by_onednn(const struct sl__norm_args *a, const float *x, con
 
 static void forward(const struct sl__norm_args *a, const float *x, const float *param, float *y,
                     float *saved) {
-  if (a->implementation == SL_ONEDNN && forward_by_onednn(a, x, param, y, saved)) return;
+  if (a->implementation == SL__ONEDNN && forward_by_onednn(a, x, param, y, saved)) return;
   int64_t stride = (int64_t)a->channels * a->plane;
   double count = (double)a->rows * (double)a->plane;
   for (int64_t c = 0; c < a->channels; c++) {
@@ -87,8 +87,8 @@ static int64_t planes_of(const struct sl__norm_args *a) { return (int64_t)a->row
 
 /* Planes [first, end) of all images; oneDNN takes all. */
 static void inference(const struct sl__norm_args *a, const float *x, const float *param,
-                      const float *running, float *y, struct sl__share share) {
-  if (a->implementation == SL_ONEDNN &&
+                      const float *running, float *y, struct sl__work_range share) {
+  if (a->implementation == SL__ONEDNN &&
       sl__onednn_batchnorm_inference(a->rows, a->channels, a->plane, a->epsilon, x, param, running,
                                      running + a->channels, y))
     return;
@@ -113,8 +113,8 @@ static void channel_sums(const struct sl__norm_args *a, const float *x, const fl
 }
 
 /* dx (+)= ... over one plane */
-SL_SIMD static void backward_plane(const float *x, const float *dy, float *dx, float mean,
-                                   struct sl__norm_slopes v, int64_t plane, bool add) {
+SL__SIMD static void backward_plane(const float *x, const float *dy, float *dx, float mean,
+                                    struct sl__norm_slopes v, int64_t plane, bool add) {
   if (add)
     for (int64_t i = 0; i < plane; i++) dx[i] += sl__norm_slope(x[i], dy[i], mean, v);
   else
@@ -138,7 +138,7 @@ static bool backward_by_onednn(const struct sl__norm_args *a, const float *x, co
 
 static void backward_data(const struct sl__norm_args *a, const float *x, const float *param,
                           const float *saved, const float *dy, float *dx, bool add) {
-  if (a->implementation == SL_ONEDNN && !add && backward_by_onednn(a, x, param, saved, dy, dx))
+  if (a->implementation == SL__ONEDNN && !add && backward_by_onednn(a, x, param, saved, dy, dx))
     return;
   int64_t stride = (int64_t)a->channels * a->plane;
   double count = (double)a->rows * (double)a->plane;
@@ -154,24 +154,24 @@ static void backward_data(const struct sl__norm_args *a, const float *x, const f
   }
 }
 
-SL_KERNEL void sl__batchnorm_forward_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__batchnorm_forward_cpu(void *buffers[], void *cl_arg) {
   forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
           sl__buffer(buffers, 3));
 }
 
-SL_KERNEL void sl__batchnorm_inference_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__batchnorm_inference_cpu(void *buffers[], void *cl_arg) {
   const struct sl__norm_args *a = sl__args(cl_arg);
   inference(a, sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-            sl__buffer(buffers, 3), sl__share(cl_arg, planes_of(a)));
+            sl__buffer(buffers, 3), sl__work_range(cl_arg, planes_of(a)));
 }
 
-SL_KERNEL void sl__batchnorm_backward_data_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__batchnorm_backward_data_cpu(void *buffers[], void *cl_arg) {
   backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                 sl__buffer(buffers, 2), sl__buffer(buffers, 3), sl__buffer(buffers, 4),
                 sl__accumulate(cl_arg));
 }
 
-SL_KERNEL void sl__batchnorm_backward_weight_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__batchnorm_backward_weight_cpu(void *buffers[], void *cl_arg) {
   const struct sl__norm_args *a = sl__args(cl_arg);
   const float *x = sl__buffer(buffers, 0), *saved = sl__buffer(buffers, 1),
               *dy = sl__buffer(buffers, 2);
@@ -185,7 +185,7 @@ SL_KERNEL void sl__batchnorm_backward_weight_cpu(void *buffers[], void *cl_arg) 
   }
 }
 
-SL_KERNEL void sl__batchnorm_running_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__batchnorm_running_cpu(void *buffers[], void *cl_arg) {
   const struct sl__norm_args *a = sl__args(cl_arg);
   const float *saved = sl__buffer(buffers, 0);
   float *running = sl__buffer(buffers, 1);
@@ -204,7 +204,7 @@ static void try_forward(enum sl__implementation i, const void *args, float *cons
 static void try_inference(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__norm_args a = *(const struct sl__norm_args *)args;
   a.implementation = i;
-  inference(&a, m[0], m[2], m[3], m[1], (struct sl__share){0, planes_of(&a)});
+  inference(&a, m[0], m[2], m[3], m[1], (struct sl__work_range){0, planes_of(&a)});
 }
 
 static void try_backward_data(enum sl__implementation i, const void *args, float *const *m) {
@@ -218,7 +218,7 @@ static void choose(struct sl_context *context, const char *operation, struct sl_
   int64_t size = (int64_t)a->rows * a->channels * a->plane, two = 2 * (int64_t)a->channels;
   struct sl__candidates c = {.operation = operation,
                              .mask = sl__choice_primitives(),
-                             .preferred = SL_OWN_OPENBLAS,
+                             .preferred = SL__OWN_OPENBLAS,
                              .sizes = &a->rows,
                              .size_count = 3,
                              .run = try,
@@ -229,9 +229,9 @@ static void choose(struct sl_context *context, const char *operation, struct sl_
 /* ---- submission -------------------------------------------------------------------------- */
 
 /* x [N, C, ...]; `pair` has 2C elements; like has x's size. */
-static enum sl_status check(const char *name, const struct sl_tensor *x,
-                            const struct sl_tensor *like, struct sl_tensor *const *pairs, int count,
-                            struct sl__norm_args *a) {
+static enum sl_status check(const char *name, const struct sl__tensor *x,
+                            const struct sl__tensor *like, struct sl__tensor *const *pairs,
+                            int count, struct sl__norm_args *a) {
   char text[96];
   a->rows = (int32_t)x->shape.dim[0];
   a->channels = x->shape.ndim > 1 ? (int32_t)x->shape.dim[1] : 0;
@@ -241,9 +241,9 @@ static enum sl_status check(const char *name, const struct sl_tensor *x,
   for (int i = 0; i < count; i++)
     fits = fits && sl_shape_count(&pairs[i]->shape) == 2 * a->channels;
   if (fits) return SL_OK;
-  return sl_fail(SL_BAD_SHAPE,
-                 "%s: x %s does not fit the other tensors: [N, C, ...] and [2C] are needed", name,
-                 sl_shape_text(&x->shape, text, sizeof text));
+  return sl__fail(SL_BAD_SHAPE,
+                  "%s: x %s does not fit the other tensors: [N, C, ...] and [2C] are needed", name,
+                  sl_shape_text(&x->shape, text, sizeof text));
 }
 
 static double flops_of(const struct sl__norm_args *a) {
@@ -251,64 +251,66 @@ static double flops_of(const struct sl__norm_args *a) {
 }
 
 enum sl_status sl__batchnorm_forward(struct sl_context *context, const struct sl__launch *l,
-                                     struct sl_tensor *x, struct sl_tensor *param,
-                                     struct sl_tensor *y, struct sl_tensor *saved, float epsilon) {
+                                     struct sl__tensor *x, struct sl__tensor *param,
+                                     struct sl__tensor *y, struct sl__tensor *saved,
+                                     float epsilon) {
   struct sl__norm_args a = {.epsilon = epsilon};
   enum sl_status status =
-      check("batchnorm_forward", x, y, (struct sl_tensor *[]){param, saved}, 2, &a);
+      check("batchnorm_forward", x, y, (struct sl__tensor *[]){param, saved}, 2, &a);
   if (status != SL_OK) return status;
   choose(context, "batchnorm_forward", &a, try_forward);
   return sl__submit(context, &sl__op_batchnorm_forward, l, 4,
-                    (struct sl_tensor *[]){x, param, y, saved}, &a, sizeof a, flops_of(&a), 0);
+                    (struct sl__tensor *[]){x, param, y, saved}, &a, sizeof a, flops_of(&a), 0);
 }
 
 enum sl_status sl__batchnorm_inference(struct sl_context *context, const struct sl__launch *l,
-                                       struct sl_tensor *x, struct sl_tensor *param,
-                                       struct sl_tensor *running, struct sl_tensor *y,
+                                       struct sl__tensor *x, struct sl__tensor *param,
+                                       struct sl__tensor *running, struct sl__tensor *y,
                                        float epsilon) {
   struct sl__norm_args a = {.epsilon = epsilon};
   enum sl_status status =
-      check("batchnorm_inference", x, y, (struct sl_tensor *[]){param, running}, 2, &a);
+      check("batchnorm_inference", x, y, (struct sl__tensor *[]){param, running}, 2, &a);
   if (status != SL_OK) return status;
   choose(context, "batchnorm_inference", &a, try_inference);
   struct sl__launch launch = *l;
-  if (a.implementation != SL_ONEDNN)
+  if (a.implementation != SL__ONEDNN)
     launch.cut = (struct sl__cut){.units = planes_of(&a), .flat = true, .pointwise = true};
   return sl__submit(context, &sl__op_batchnorm_inference, &launch, 4,
-                    (struct sl_tensor *[]){x, param, running, y}, &a, sizeof a, flops_of(&a), 0);
+                    (struct sl__tensor *[]){x, param, running, y}, &a, sizeof a, flops_of(&a), 0);
 }
 
 enum sl_status sl__batchnorm_backward_data(struct sl_context *context, const struct sl__launch *l,
-                                           struct sl_tensor *x, struct sl_tensor *param,
-                                           struct sl_tensor *saved, struct sl_tensor *dy,
-                                           struct sl_tensor *dx) {
+                                           struct sl__tensor *x, struct sl__tensor *param,
+                                           struct sl__tensor *saved, struct sl__tensor *dy,
+                                           struct sl__tensor *dx) {
   struct sl__norm_args a = {0};
   enum sl_status status =
-      check("batchnorm_backward_data", x, dy, (struct sl_tensor *[]){param, saved}, 2, &a);
+      check("batchnorm_backward_data", x, dy, (struct sl__tensor *[]){param, saved}, 2, &a);
   if (status == SL_OK && !sl_shape_equal(&dx->shape, &x->shape))
-    status = sl_fail(SL_BAD_SHAPE, "batchnorm_backward_data: dx must have x's shape");
+    status = sl__fail(SL_BAD_SHAPE, "batchnorm_backward_data: dx must have x's shape");
   if (status != SL_OK) return status;
   choose(context, "batchnorm_backward_data", &a, try_backward_data);
   return sl__submit(context, &sl__op_batchnorm_backward_data, l, 5,
-                    (struct sl_tensor *[]){x, param, saved, dy, dx}, &a, sizeof a, flops_of(&a), 0);
+                    (struct sl__tensor *[]){x, param, saved, dy, dx}, &a, sizeof a, flops_of(&a),
+                    0);
 }
 
 enum sl_status sl__batchnorm_backward_weight(struct sl_context *context, const struct sl__launch *l,
-                                             struct sl_tensor *x, struct sl_tensor *saved,
-                                             struct sl_tensor *dy, struct sl_tensor *grad) {
+                                             struct sl__tensor *x, struct sl__tensor *saved,
+                                             struct sl__tensor *dy, struct sl__tensor *grad) {
   struct sl__norm_args a = {0};
   enum sl_status status =
-      check("batchnorm_backward_weight", x, dy, (struct sl_tensor *[]){saved, grad}, 2, &a);
+      check("batchnorm_backward_weight", x, dy, (struct sl__tensor *[]){saved, grad}, 2, &a);
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_batchnorm_backward_weight, l, 4,
-                    (struct sl_tensor *[]){x, saved, dy, grad}, &a, sizeof a, flops_of(&a), 0);
+                    (struct sl__tensor *[]){x, saved, dy, grad}, &a, sizeof a, flops_of(&a), 0);
 }
 
 enum sl_status sl__batchnorm_running(struct sl_context *context, const struct sl__launch *l,
-                                     struct sl_tensor *saved, struct sl_tensor *running,
+                                     struct sl__tensor *saved, struct sl__tensor *running,
                                      float momentum, float epsilon, int64_t values) {
   int64_t n;
-  struct sl_tensor *tensors[] = {saved, running};
+  struct sl__tensor *tensors[] = {saved, running};
   enum sl_status status = sl__same_count("batchnorm_running", 2, tensors, &n);
   if (status != SL_OK) return status;
   struct sl__norm_args a = {.channels = (int32_t)(n / 2),

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "core/base/random.h" /* SL_HOST_DEVICE */
+#include "core/base/random.h" /* SL__HOST_DEVICE */
 #include "core/base/simd.h"
 
 /* x [rows, channels, plane] */
@@ -16,17 +16,17 @@ struct sl__norm_args {
 };
 
 /* 1 / the deviation. */
-SL_HOST_DEVICE SL_INLINE double sl__norm_inverse(double variance, float epsilon) {
+SL__HOST_DEVICE SL__INLINE double sl__norm_inverse(double variance, float epsilon) {
   return 1 / sqrt(variance + (double)epsilon);
 }
 
 /* gamma's part in it. */
-SL_HOST_DEVICE SL_INLINE float sl__norm_scale(float gamma, float variance, float epsilon) {
+SL__HOST_DEVICE SL__INLINE float sl__norm_scale(float gamma, float variance, float epsilon) {
   return (float)((double)gamma * sl__norm_inverse((double)variance, epsilon));
 }
 
 /* y. The mean goes first, or a large one would cost digits. */
-SL_HOST_DEVICE SL_INLINE float sl__norm_value(float x, float mean, float scale, float shift) {
+SL__HOST_DEVICE SL__INLINE float sl__norm_value(float x, float mean, float scale, float shift) {
   return scale * (x - mean) + shift;
 }
 
@@ -37,22 +37,22 @@ struct sl__norm_slopes {
 };
 
 /* sum: of the channel's dy; product: of its dy (x - mean). */
-SL_HOST_DEVICE SL_INLINE struct sl__norm_slopes sl__norm_slopes_of(double gamma, double r,
-                                                                   double sum, double product,
-                                                                   double count) {
+SL__HOST_DEVICE SL__INLINE struct sl__norm_slopes sl__norm_slopes_of(double gamma, double r,
+                                                                     double sum, double product,
+                                                                     double count) {
   double k = gamma * r, b = -k * r * r * product / count, s = -k * sum / count;
   struct sl__norm_slopes slopes = {(float)k, (float)b, (float)s};
   return slopes;
 }
 
-SL_HOST_DEVICE SL_INLINE float sl__norm_slope(float x, float dy, float mean,
-                                              struct sl__norm_slopes v) {
+SL__HOST_DEVICE SL__INLINE float sl__norm_slope(float x, float dy, float mean,
+                                                struct sl__norm_slopes v) {
   return v.k * dy + (v.b * (x - mean) + v.s);
 }
 
 /* Of the values of a step into those of all steps: channel c of saved and running. */
-SL_HOST_DEVICE SL_INLINE void sl__norm_run(const struct sl__norm_args *a, const float *saved,
-                                           float *running, int64_t c) {
+SL__HOST_DEVICE SL__INLINE void sl__norm_run(const struct sl__norm_args *a, const float *saved,
+                                             float *running, int64_t c) {
   float m = a->momentum;
   double unbiased = a->values > 1 ? a->values / (a->values - 1) : 1;
   double r = (double)saved[a->channels + c], variance = 1 / (r * r) - (double)a->epsilon;

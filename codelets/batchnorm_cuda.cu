@@ -102,7 +102,7 @@ __global__ void finish(F f, int64_t channels, int32_t parts, int32_t each, const
 /* ---- where in the workspace: the partial sums, then a float4 a channel ---- */
 
 constexpr int64_t MOST_CHANNELS = int64_t{1} << 20, BLOCKS = 2048;
-constexpr size_t HALF = SL_CUDA_WORKSPACE / 2;
+constexpr size_t HALF = SL__CUDA_WORKSPACE / 2;
 static_assert(MOST_CHANNELS * sizeof(sums) <= HALF && MOST_CHANNELS * sizeof(float4) <= HALF);
 
 bool fits(const sl__norm_args *a) {
@@ -130,10 +130,10 @@ void sum_by_planes(struct sl__cuda *cuda, const sl__norm_args *a, const T *x, co
   int64_t count = int64_t{a->rows} * (a->plane / N);
   unsigned parts = parts_of(a->channels, count / sl::THREADS, 8);
   dim3 grid(static_cast<unsigned>(a->channels), parts);
-  SL_LAUNCH((sum_planes<BACKWARD, N, T>), grid, sl::THREADS, 0, cuda->stream,
-            sl::divider(a->plane / N), count, a->channels, x, dy, mean, part);
-  SL_LAUNCH((finish<F>), sl::blocks(int64_t{32} * a->channels), sl::THREADS, 0, cuda->stream, f,
-            a->channels, static_cast<int32_t>(parts), 1, part);
+  SL__LAUNCH((sum_planes<BACKWARD, N, T>), grid, sl::THREADS, 0, cuda->stream,
+             sl::divider(a->plane / N), count, a->channels, x, dy, mean, part);
+  SL__LAUNCH((finish<F>), sl::blocks(int64_t{32} * a->channels), sl::THREADS, 0, cuda->stream, f,
+             a->channels, static_cast<int32_t>(parts), 1, part);
 }
 
 template <bool BACKWARD, class T, class F>
@@ -143,10 +143,10 @@ void sum_by_columns(struct sl__cuda *cuda, const sl__norm_args *a, const T *x, c
   int64_t columns = int64_t{a->channels} * a->plane;
   dim3 grid(sl::blocks(columns, 32), 1);
   grid.y = parts_of(grid.x, a->rows / WARPS, 8);
-  SL_LAUNCH((sum_columns<BACKWARD, T>), grid, sl::THREADS, 0, cuda->stream, a->rows, columns,
-            a->plane, x, dy, mean, part);
-  SL_LAUNCH((finish<F>), sl::blocks(int64_t{32} * a->channels), sl::THREADS, 0, cuda->stream, f,
-            a->channels, static_cast<int32_t>(grid.y), a->plane, part);
+  SL__LAUNCH((sum_columns<BACKWARD, T>), grid, sl::THREADS, 0, cuda->stream, a->rows, columns,
+             a->plane, x, dy, mean, part);
+  SL__LAUNCH((finish<F>), sl::blocks(int64_t{32} * a->channels), sl::THREADS, 0, cuda->stream, f,
+             a->channels, static_cast<int32_t>(grid.y), a->plane, part);
 }
 
 /* f(c, sums) once for each channel. */
@@ -277,8 +277,8 @@ void inference_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const sl__norm_args *a = sl::args<sl__norm_args>(cl_arg);
   if (!fits(a)) return;
   float4 *channel = coefficients(cuda);
-  SL_LAUNCH(use_running, sl::blocks(a->channels), sl::THREADS, 0, cuda->stream, *a,
-            sl::in<float>(buffers, 1), sl::in<float>(buffers, 2), channel);
+  SL__LAUNCH(use_running, sl::blocks(a->channels), sl::THREADS, 0, cuda->stream, *a,
+             sl::in<float>(buffers, 1), sl::in<float>(buffers, 2), channel);
   sl::map(cuda, count_of(a), value_of{by_channel(a, channel)}, sl::out<T>(buffers, 3),
           sl::in<T>(buffers, 0));
 }
@@ -310,20 +310,22 @@ void backward_weight_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) 
 
 }  // namespace
 
-SL_CUDA(batchnorm_forward) { SL_BY_TYPE(cl_arg, 0, T, forward_task<T>(buffers, cl_arg, cuda)); }
+SL__CUDA(batchnorm_forward) { SL__BY_TYPE(cl_arg, 0, T, forward_task<T>(buffers, cl_arg, cuda)); }
 
-SL_CUDA(batchnorm_inference) { SL_BY_TYPE(cl_arg, 0, T, inference_task<T>(buffers, cl_arg, cuda)); }
-
-SL_CUDA(batchnorm_backward_data) {
-  SL_BY_TYPE(cl_arg, 0, T, backward_data_task<T>(buffers, cl_arg, cuda));
+SL__CUDA(batchnorm_inference) {
+  SL__BY_TYPE(cl_arg, 0, T, inference_task<T>(buffers, cl_arg, cuda));
 }
 
-SL_CUDA(batchnorm_backward_weight) {
-  SL_BY_TYPE(cl_arg, 0, T, backward_weight_task<T>(buffers, cl_arg, cuda));
+SL__CUDA(batchnorm_backward_data) {
+  SL__BY_TYPE(cl_arg, 0, T, backward_data_task<T>(buffers, cl_arg, cuda));
 }
 
-SL_CUDA(batchnorm_running) {
+SL__CUDA(batchnorm_backward_weight) {
+  SL__BY_TYPE(cl_arg, 0, T, backward_weight_task<T>(buffers, cl_arg, cuda));
+}
+
+SL__CUDA(batchnorm_running) {
   const sl__norm_args *a = sl::args<sl__norm_args>(cl_arg);
-  SL_LAUNCH(run, sl::blocks(a->channels), sl::THREADS, 0, cuda->stream, *a,
-            sl::in<float>(buffers, 0), sl::out<float>(buffers, 1));
+  SL__LAUNCH(run, sl::blocks(a->channels), sl::THREADS, 0, cuda->stream, *a,
+             sl::in<float>(buffers, 0), sl::out<float>(buffers, 1));
 }

@@ -16,34 +16,35 @@ extern "C" {
 #endif
 
 /* The rows of ops.def, as sl__op_relu and so on. */
-#define SL_OP(name, modes, where) extern struct sl__op sl__op_##name;
+#define SL__OP(name, modes, where) extern struct sl__op sl__op_##name;
 #include "codelets/ops.def"
-#undef SL_OP
+#undef SL__OP
 
 /* Dense: y = act(x W^T + b). x [N, I] (further axes count as one), param W [O, I] then b [O] (or
  * none: has_bias false), y [N, O]; or x [N, T..., I], y [N, T..., O], each position alike.
  * activation SL_ACTIVATION_NONE, RELU, TANH or SIGMOID is fused.
  */
 enum sl_status sl__dense_forward(struct sl_context *context, const struct sl__launch *l,
-                                 struct sl_tensor *x, struct sl_tensor *param, struct sl_tensor *y,
-                                 bool has_bias, enum sl_activation activation);
+                                 struct sl__tensor *x, struct sl__tensor *param,
+                                 struct sl__tensor *y, bool has_bias,
+                                 enum sl_activation activation);
 /* The same with weight [O, I] and bias [O] in tensors of their own: the weight is another layer's,
  * too. */
 enum sl_status sl__dense_shared_forward(struct sl_context *context, const struct sl__launch *l,
-                                        struct sl_tensor *x, struct sl_tensor *weight,
-                                        struct sl_tensor *bias, struct sl_tensor *y,
+                                        struct sl__tensor *x, struct sl__tensor *weight,
+                                        struct sl__tensor *bias, struct sl__tensor *y,
                                         enum sl_activation activation);
 /* grad [O] (+)= the sum of dy's rows [..., O]. */
 enum sl_status sl__bias_backward(struct sl_context *context, const struct sl__launch *l,
-                                 struct sl_tensor *dy, struct sl_tensor *grad);
+                                 struct sl__tensor *dy, struct sl__tensor *grad);
 /* dx (+)= dy W */
 enum sl_status sl__dense_backward_data(struct sl_context *context, const struct sl__launch *l,
-                                       struct sl_tensor *dy, struct sl_tensor *param,
-                                       struct sl_tensor *dx);
+                                       struct sl__tensor *dy, struct sl__tensor *param,
+                                       struct sl__tensor *dx);
 /* grad (+)= [dy^T x, column sums of dy] */
 enum sl_status sl__dense_backward_weight(struct sl_context *context, const struct sl__launch *l,
-                                         struct sl_tensor *x, struct sl_tensor *dy,
-                                         struct sl_tensor *grad, bool has_bias);
+                                         struct sl__tensor *x, struct sl__tensor *dy,
+                                         struct sl__tensor *grad, bool has_bias);
 
 /* 2-D convolution (cross-correlation as in PyTorch): x [N, C, H, W], param weight [K, C, R, S] then
  * bias [K], y [N, K, H', W'], H' = (H + 2 pad_h - R) / stride_h + 1. */
@@ -53,14 +54,14 @@ struct sl__conv2d {
   enum sl_activation activation; /* fused: NONE, RELU, TANH, SIGMOID */
 };
 enum sl_status sl__conv2d_forward(struct sl_context *context, const struct sl__launch *l,
-                                  struct sl_tensor *x, struct sl_tensor *param, struct sl_tensor *y,
-                                  const struct sl__conv2d *conv);
+                                  struct sl__tensor *x, struct sl__tensor *param,
+                                  struct sl__tensor *y, const struct sl__conv2d *conv);
 enum sl_status sl__conv2d_backward_data(struct sl_context *context, const struct sl__launch *l,
-                                        struct sl_tensor *dy, struct sl_tensor *param,
-                                        struct sl_tensor *dx, const struct sl__conv2d *conv);
+                                        struct sl__tensor *dy, struct sl__tensor *param,
+                                        struct sl__tensor *dx, const struct sl__conv2d *conv);
 enum sl_status sl__conv2d_backward_weight(struct sl_context *context, const struct sl__launch *l,
-                                          struct sl_tensor *x, struct sl_tensor *dy,
-                                          struct sl_tensor *grad, const struct sl__conv2d *conv);
+                                          struct sl__tensor *x, struct sl__tensor *dy,
+                                          struct sl__tensor *grad, const struct sl__conv2d *conv);
 
 /* Pooling over windows: x [N, C, H, W] -> y [N, C, H', W']. index [N, C, H', W'] i32: where in the
  * H W plane the maximum was (the first one). Average: padding counts as zeros and in the divisor
@@ -69,54 +70,55 @@ struct sl__pool2d {
   int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
 };
 enum sl_status sl__maxpool2d_forward(struct sl_context *context, const struct sl__launch *l,
-                                     struct sl_tensor *x, struct sl_tensor *y,
-                                     struct sl_tensor *index, const struct sl__pool2d *pool);
+                                     struct sl__tensor *x, struct sl__tensor *y,
+                                     struct sl__tensor *index, const struct sl__pool2d *pool);
 enum sl_status sl__maxpool2d_backward(struct sl_context *context, const struct sl__launch *l,
-                                      struct sl_tensor *dy, struct sl_tensor *index,
-                                      struct sl_tensor *dx, const struct sl__pool2d *pool);
+                                      struct sl__tensor *dy, struct sl__tensor *index,
+                                      struct sl__tensor *dx, const struct sl__pool2d *pool);
 enum sl_status sl__avgpool2d_forward(struct sl_context *context, const struct sl__launch *l,
-                                     struct sl_tensor *x, struct sl_tensor *y,
+                                     struct sl__tensor *x, struct sl__tensor *y,
                                      const struct sl__pool2d *pool);
 enum sl_status sl__avgpool2d_backward(struct sl_context *context, const struct sl__launch *l,
-                                      struct sl_tensor *dy, struct sl_tensor *dx,
+                                      struct sl__tensor *dy, struct sl__tensor *dx,
                                       const struct sl__pool2d *pool);
 
 /* y = act(x), elementwise, any shape. */
 enum sl_status sl__activation_forward(struct sl_context *context, const struct sl__launch *l,
-                                      struct sl_tensor *x, struct sl_tensor *y,
+                                      struct sl__tensor *x, struct sl__tensor *y,
                                       enum sl_activation activation);
 /* dx (+)= act' dy. saved is y for relu, tanh, sigmoid and x for gelu (sl__activation_saves_input).
  */
 bool sl__activation_saves_input(enum sl_activation activation);
 enum sl_status sl__activation_backward(struct sl_context *context, const struct sl__launch *l,
-                                       struct sl_tensor *saved, struct sl_tensor *dy,
-                                       struct sl_tensor *dx, enum sl_activation activation);
+                                       struct sl__tensor *saved, struct sl__tensor *dy,
+                                       struct sl__tensor *dx, enum sl_activation activation);
 /* dy *= act'(y), in place: the backward of a fused activation. */
 enum sl_status sl__activation_backward_inplace(struct sl_context *context,
-                                               const struct sl__launch *l, struct sl_tensor *y,
-                                               struct sl_tensor *dy, enum sl_activation activation);
+                                               const struct sl__launch *l, struct sl__tensor *y,
+                                               struct sl__tensor *dy,
+                                               enum sl_activation activation);
 
 /* Batch normalisation over N and the axes after C (Ioffe, Szegedy, arXiv 1502.03167): x [N, C,
  * ...], param gamma [C] then beta [C], saved [2C]: the batch's mean, then 1 / sqrt(variance +
  * epsilon); running [2C]: running mean, then running variance (unbiased), as PyTorch's. */
 enum sl_status sl__batchnorm_forward(struct sl_context *context, const struct sl__launch *l,
-                                     struct sl_tensor *x, struct sl_tensor *param,
-                                     struct sl_tensor *y, struct sl_tensor *saved, float epsilon);
+                                     struct sl__tensor *x, struct sl__tensor *param,
+                                     struct sl__tensor *y, struct sl__tensor *saved, float epsilon);
 enum sl_status sl__batchnorm_inference(struct sl_context *context, const struct sl__launch *l,
-                                       struct sl_tensor *x, struct sl_tensor *param,
-                                       struct sl_tensor *running, struct sl_tensor *y,
+                                       struct sl__tensor *x, struct sl__tensor *param,
+                                       struct sl__tensor *running, struct sl__tensor *y,
                                        float epsilon);
 enum sl_status sl__batchnorm_backward_data(struct sl_context *context, const struct sl__launch *l,
-                                           struct sl_tensor *x, struct sl_tensor *param,
-                                           struct sl_tensor *saved, struct sl_tensor *dy,
-                                           struct sl_tensor *dx);
+                                           struct sl__tensor *x, struct sl__tensor *param,
+                                           struct sl__tensor *saved, struct sl__tensor *dy,
+                                           struct sl__tensor *dx);
 enum sl_status sl__batchnorm_backward_weight(struct sl_context *context, const struct sl__launch *l,
-                                             struct sl_tensor *x, struct sl_tensor *saved,
-                                             struct sl_tensor *dy, struct sl_tensor *grad);
+                                             struct sl__tensor *x, struct sl__tensor *saved,
+                                             struct sl__tensor *dy, struct sl__tensor *grad);
 /* running = (1 - momentum) running + momentum batch's; values: how many values each channel's
  * statistics are of. */
 enum sl_status sl__batchnorm_running(struct sl_context *context, const struct sl__launch *l,
-                                     struct sl_tensor *saved, struct sl_tensor *running,
+                                     struct sl__tensor *saved, struct sl__tensor *running,
                                      float momentum, float epsilon, int64_t values);
 
 /* y = x / (1 - rate) where kept, else 0. Whether element i is kept depends on (seed, stream, first
@@ -129,43 +131,43 @@ struct sl__dropout {
   int64_t run, stride;
 };
 enum sl_status sl__dropout_forward(struct sl_context *context, const struct sl__launch *l,
-                                   struct sl_tensor *x, struct sl_tensor *y,
+                                   struct sl__tensor *x, struct sl__tensor *y,
                                    const struct sl__dropout *dropout);
 enum sl_status sl__dropout_backward(struct sl_context *context, const struct sl__launch *l,
-                                    struct sl_tensor *dy, struct sl_tensor *dx,
+                                    struct sl__tensor *dy, struct sl__tensor *dx,
                                     const struct sl__dropout *dropout);
 
 /* y[n] = table[tokens[n]]; tokens [N...] i32, param [V, D], y [N..., D]. A token outside 0..V-1
  * gives NaN, so that the loss tells. y may have fewer positions [N, T', D] than the tokens [N, T]:
  * it is about those from the position `from` on. */
 enum sl_status sl__embedding_forward(struct sl_context *context, const struct sl__launch *l,
-                                     struct sl_tensor *tokens, struct sl_tensor *param,
-                                     struct sl_tensor *y, int64_t vocabulary, int64_t from);
+                                     struct sl__tensor *tokens, struct sl__tensor *param,
+                                     struct sl__tensor *y, int64_t vocabulary, int64_t from);
 /* grad[tokens[n]] (+)= dy[n], in the order of n */
 enum sl_status sl__embedding_backward_weight(struct sl_context *context, const struct sl__launch *l,
-                                             struct sl_tensor *tokens, struct sl_tensor *dy,
-                                             struct sl_tensor *grad, int64_t vocabulary,
+                                             struct sl__tensor *tokens, struct sl__tensor *dy,
+                                             struct sl__tensor *grad, int64_t vocabulary,
                                              int64_t from);
 /* The same as a row-sparse gradient (rows.c) of at most as many rows as there are tokens. */
 enum sl_status sl__embedding_backward_rows(struct sl_context *context, const struct sl__launch *l,
-                                           struct sl_tensor *tokens, struct sl_tensor *dy,
-                                           struct sl_tensor *rows, struct sl_tensor *values,
+                                           struct sl__tensor *tokens, struct sl__tensor *dy,
+                                           struct sl__tensor *rows, struct sl__tensor *values,
                                            int64_t vocabulary, int64_t from);
 
 /* Row-sparse gradients of a table [table, D]: rows [1 + capacity] (i32), values [capacity, D]. */
 /* The terms' sum, in their order. */
 enum sl_status sl__rows_reduce(struct sl_context *context, const struct sl__launch *l,
-                               struct sl_tensor *rows, struct sl_tensor *values, int count,
-                               struct sl_tensor *const *term_rows,
-                               struct sl_tensor *const *term_values, int64_t table);
+                               struct sl__tensor *rows, struct sl__tensor *values, int count,
+                               struct sl__tensor *const *term_rows,
+                               struct sl__tensor *const *term_values, int64_t table);
 /* sum [1] = the sum of their squares. */
 enum sl_status sl__rows_square(struct sl_context *context, const struct sl__launch *l,
-                               struct sl_tensor *rows, struct sl_tensor *values,
-                               struct sl_tensor *sum);
+                               struct sl__tensor *rows, struct sl__tensor *values,
+                               struct sl__tensor *sum);
 /* dense [table * D], with zeros elsewhere. */
 enum sl_status sl__rows_dense(struct sl_context *context, const struct sl__launch *l,
-                              struct sl_tensor *rows, struct sl_tensor *values,
-                              struct sl_tensor *dense);
+                              struct sl__tensor *rows, struct sl__tensor *values,
+                              struct sl__tensor *dense);
 
 /* LSTM over T time steps, as torch.nn.LSTM (batch first, one layer): x [N, T, I], y [N, T, H];
  * param weight_ih [4H, I], weight_hh [4H, H], bias_ih [4H], bias_hh [4H], the gates in the order i,
@@ -174,48 +176,48 @@ enum sl_status sl__rows_dense(struct sl_context *context, const struct sl__launc
  * gradients: dstate [N, 2H] goes from the state's gradient after the last step to that before the
  * first. */
 enum sl_status sl__lstm_forward(struct sl_context *context, const struct sl__launch *l,
-                                struct sl_tensor *x, struct sl_tensor *param,
-                                struct sl_tensor *state, struct sl_tensor *y,
-                                struct sl_tensor *saved);
+                                struct sl__tensor *x, struct sl__tensor *param,
+                                struct sl__tensor *state, struct sl__tensor *y,
+                                struct sl__tensor *saved);
 enum sl_status sl__lstm_backward_gates(struct sl_context *context, const struct sl__launch *l,
-                                       struct sl_tensor *param, struct sl_tensor *saved,
-                                       struct sl_tensor *dy, struct sl_tensor *dstate,
+                                       struct sl__tensor *param, struct sl__tensor *saved,
+                                       struct sl__tensor *dy, struct sl__tensor *dstate,
                                        int64_t features);
 /* dx (+)= dgates W_ih; dgates is saved after lstm_backward_gates */
 enum sl_status sl__lstm_backward_data(struct sl_context *context, const struct sl__launch *l,
-                                      struct sl_tensor *dgates, struct sl_tensor *param,
-                                      struct sl_tensor *dx);
+                                      struct sl__tensor *dgates, struct sl__tensor *param,
+                                      struct sl__tensor *dx);
 /* grad (+)= [dgates^T x, dgates^T (h of the step before), column sums twice] */
 enum sl_status sl__lstm_backward_weight(struct sl_context *context, const struct sl__launch *l,
-                                        struct sl_tensor *x, struct sl_tensor *dgates,
-                                        struct sl_tensor *grad);
+                                        struct sl__tensor *x, struct sl__tensor *dgates,
+                                        struct sl__tensor *grad);
 
 /* GRU over T time steps, as torch.nn.GRU, in the same four parts: param weight_ih [3H, I],
  * weight_hh [3H, H], bias_ih [3H], bias_hh [3H], the gates in the order r, z, n; state [N, H];
  * saved [N, T, 5H]. */
 enum sl_status sl__gru_forward(struct sl_context *context, const struct sl__launch *l,
-                               struct sl_tensor *x, struct sl_tensor *param,
-                               struct sl_tensor *state, struct sl_tensor *y,
-                               struct sl_tensor *saved);
+                               struct sl__tensor *x, struct sl__tensor *param,
+                               struct sl__tensor *state, struct sl__tensor *y,
+                               struct sl__tensor *saved);
 enum sl_status sl__gru_backward_gates(struct sl_context *context, const struct sl__launch *l,
-                                      struct sl_tensor *param, struct sl_tensor *saved,
-                                      struct sl_tensor *dy, struct sl_tensor *dstate,
+                                      struct sl__tensor *param, struct sl__tensor *saved,
+                                      struct sl__tensor *dy, struct sl__tensor *dstate,
                                       int64_t features);
 enum sl_status sl__gru_backward_data(struct sl_context *context, const struct sl__launch *l,
-                                     struct sl_tensor *dgates, struct sl_tensor *param,
-                                     struct sl_tensor *dx);
+                                     struct sl__tensor *dgates, struct sl__tensor *param,
+                                     struct sl__tensor *dx);
 enum sl_status sl__gru_backward_weight(struct sl_context *context, const struct sl__launch *l,
-                                       struct sl_tensor *x, struct sl_tensor *dgates,
-                                       struct sl_tensor *grad);
+                                       struct sl__tensor *x, struct sl__tensor *dgates,
+                                       struct sl__tensor *grad);
 
 /* y = a + b */
-enum sl_status sl__add(struct sl_context *context, const struct sl__launch *l, struct sl_tensor *a,
-                       struct sl_tensor *b, struct sl_tensor *y);
+enum sl_status sl__add(struct sl_context *context, const struct sl__launch *l, struct sl__tensor *a,
+                       struct sl__tensor *b, struct sl__tensor *y);
 /* y (+)= alpha x: a copy when alpha is 1 and nothing is accumulated */
 enum sl_status sl__axpy(struct sl_context *context, const struct sl__launch *l, float alpha,
-                        struct sl_tensor *x, struct sl_tensor *y);
-enum sl_status sl__fill(struct sl_context *context, const struct sl__launch *l, struct sl_tensor *y,
-                        float value);
+                        struct sl__tensor *x, struct sl__tensor *y);
+enum sl_status sl__fill(struct sl_context *context, const struct sl__launch *l,
+                        struct sl__tensor *y, float value);
 
 /* Softmax and cross-entropy in one: logits [N, C], labels [N] i32 (or [N, T, C], [N, T]), stats [4]
  * f32: sum of the rows' losses, rows whose largest logit is the label's, rows counted, rows with a
@@ -223,20 +225,20 @@ enum sl_status sl__fill(struct sl_context *context, const struct sl__launch *l, 
  * them). dlogits [N, C] = scale (softmax - one-hot), 0 for ignored rows. dlogits NULL: the loss
  * only. Logits [N, T', C] with labels [N, T], T' < T, are about the positions from `from` on. */
 enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__launch *l,
-                                struct sl_tensor *logits, struct sl_tensor *labels,
-                                struct sl_tensor *stats, struct sl_tensor *dlogits, float scale,
+                                struct sl__tensor *logits, struct sl__tensor *labels,
+                                struct sl__tensor *stats, struct sl__tensor *dlogits, float scale,
                                 int64_t from);
 /* count [2] f32: rows whose label is among the top largest logits, rows counted. */
 enum sl_status sl__accuracy(struct sl_context *context, const struct sl__launch *l,
-                            struct sl_tensor *logits, struct sl_tensor *labels,
-                            struct sl_tensor *count, int top);
+                            struct sl__tensor *logits, struct sl__tensor *labels,
+                            struct sl__tensor *count, int top);
 
 /* sum (+)= terms[0] + terms[1] + ..., in that order: the same bits whoever finished first. */
 enum sl_status sl__reduce(struct sl_context *context, const struct sl__launch *l,
-                          struct sl_tensor *sum, int count, struct sl_tensor *const *terms);
+                          struct sl__tensor *sum, int count, struct sl__tensor *const *terms);
 /* sum [1] = sum of x's squares, in a fixed order, accumulated in double precision */
 enum sl_status sl__square_sum(struct sl_context *context, const struct sl__launch *l,
-                              struct sl_tensor *x, struct sl_tensor *sum);
+                              struct sl__tensor *x, struct sl__tensor *sum);
 
 /* Gradient compression: 32-bit words for a shard's n values (the forms and their sources:
  * compress.c). A value that is not finite is so for who decompresses it, too (1bit: the whole
@@ -264,12 +266,12 @@ bool sl__compress_has_residual(const struct sl__compress *c);
  * left of that; zeros before the first step). residual NULL for fp16 and bf16. SL_BAD_ARGUMENT for
  * none. */
 enum sl_status sl__compress(struct sl_context *context, const struct sl__launch *l,
-                            const struct sl__compress *c, struct sl_tensor *gradient,
-                            struct sl_tensor *residual, struct sl_tensor *packed);
+                            const struct sl__compress *c, struct sl__tensor *gradient,
+                            struct sl__tensor *residual, struct sl__tensor *packed);
 /* values [n] (+)= what packed [words] says; c as it was compressed. */
 enum sl_status sl__decompress(struct sl_context *context, const struct sl__launch *l,
-                              const struct sl__compress *c, struct sl_tensor *packed,
-                              struct sl_tensor *values);
+                              const struct sl__compress *c, struct sl__tensor *packed,
+                              struct sl__tensor *values);
 
 /* One optimizer step on a shard: the gradient is the sum of gradients[0..count-1] in that order;
  * where norm [1] (the square of the global norm) is given, it is scaled by min(1, max_norm /
@@ -286,22 +288,22 @@ struct sl__update {
 /* As torch.optim.SGD: g += weight_decay p; v = momentum v + g; p -= lr (nesterov ? g + momentum v :
  * v). velocity NULL where momentum is 0. */
 enum sl_status sl__sgd(struct sl_context *context, const struct sl__launch *l,
-                       struct sl_tensor *param, struct sl_tensor *velocity, int count,
-                       struct sl_tensor *const *gradients, struct sl_tensor *norm,
+                       struct sl__tensor *param, struct sl__tensor *velocity, int count,
+                       struct sl__tensor *const *gradients, struct sl__tensor *norm,
                        const struct sl__update *update);
 /* Plain descent (no momentum, no weight decay) of the touched rows alone; param are the elements of
  * the table from `first` on. */
 enum sl_status sl__rows_sgd(struct sl_context *context, const struct sl__launch *l,
-                            struct sl_tensor *param, int64_t first, struct sl_tensor *rows,
-                            struct sl_tensor *values, struct sl_tensor *norm,
+                            struct sl__tensor *param, int64_t first, struct sl__tensor *rows,
+                            struct sl__tensor *values, struct sl__tensor *norm,
                             const struct sl__update *update);
 
 /* Adam (Kingma, Ba, arXiv 1412.6980) and AdamW (Loshchilov, Hutter, arXiv 1711.05101), as
  * torch.optim's. */
 enum sl_status sl__adam(struct sl_context *context, const struct sl__launch *l,
-                        struct sl_tensor *param, struct sl_tensor *mean, struct sl_tensor *variance,
-                        int count, struct sl_tensor *const *gradients, struct sl_tensor *norm,
-                        const struct sl__update *update);
+                        struct sl__tensor *param, struct sl__tensor *mean,
+                        struct sl__tensor *variance, int count, struct sl__tensor *const *gradients,
+                        struct sl__tensor *norm, const struct sl__update *update);
 
 /* Layers whose kernels are the program's (starling/layer.h). What their tasks are told must outlive
  * these. */
@@ -315,33 +317,33 @@ struct sl__custom {
 };
 /* param, f32, and saved may be NULL. */
 enum sl_status sl__custom_forward(struct sl_context *context, const struct sl__launch *l,
-                                  const struct sl__custom *layer, struct sl_tensor *const *x,
-                                  struct sl_tensor *param, struct sl_tensor *y,
-                                  struct sl_tensor *saved, bool training);
+                                  const struct sl__custom *layer, struct sl__tensor *const *x,
+                                  struct sl__tensor *param, struct sl__tensor *y,
+                                  struct sl__tensor *saved, bool training);
 struct sl__custom_buffers {
-  struct sl_tensor *const *x;
-  struct sl_tensor *param, *y, *saved, *dy;
+  struct sl__tensor *const *x;
+  struct sl__tensor *param, *y, *saved, *dy;
 };
 /* dx (+)= the gradient of x[input] */
 enum sl_status sl__custom_backward_data(struct sl_context *context, const struct sl__launch *l,
                                         const struct sl__custom *layer,
                                         const struct sl__custom_buffers *buffers, int input,
-                                        struct sl_tensor *dx);
+                                        struct sl__tensor *dx);
 enum sl_status sl__custom_backward_weight(struct sl_context *context, const struct sl__launch *l,
                                           const struct sl__custom *layer,
                                           const struct sl__custom_buffers *buffers,
-                                          struct sl_tensor *grad);
+                                          struct sl__tensor *grad);
 
-/* y [n] = values, n at most SL_NOTE. */
-#define SL_NOTE 4
-enum sl_status sl__note(struct sl_context *context, const struct sl__launch *l, struct sl_tensor *y,
-                        const float *values);
+/* y [n] = values, n at most SL__SET_VALUES_MOST. */
+#define SL__SET_VALUES_MOST 4
+enum sl_status sl__set_values(struct sl_context *context, const struct sl__launch *l,
+                              struct sl__tensor *y, const float *values);
 
 /* Ranks first, first + stride, ..., so many, but for skip (-1: none). */
 struct sl__peers {
   int first, count, skip;
   int stride;   /* 0 means 1 */
-  int patience; /* enum sl__patience (core/net/net.h) */
+  int patience; /* enum sl__timeout_policy (core/net/net.h) */
 };
 static inline struct sl__peers sl__peer(int rank) {
   struct sl__peers one = {rank, 1, -1, 0, 0};
@@ -353,17 +355,17 @@ static inline struct sl__peers sl__peer(int rank) {
  * SL__TAG_LANE_ONLY): those are then a message each, and what is awaited must be sent, all of it.
  */
 enum sl_status sl__send(struct sl_context *context, const struct sl__launch *l, int tag,
-                        const struct sl__peers *to, int count, struct sl_tensor *const *tensors);
+                        const struct sl__peers *to, int count, struct sl__tensor *const *tensors);
 /* Receive a message from each of the ranks, into count / ranks tensors for each, rank by rank.
  * Where a rank is lost their contents are undefined, and sl__net_check says so. */
 enum sl_status sl__receive(struct sl_context *context, const struct sl__launch *l, int tag,
                            const struct sl__peers *from, int count,
-                           struct sl_tensor *const *tensors);
+                           struct sl__tensor *const *tensors);
 /* What comes by StarPU-MPI comes tensor by tensor: tasks on the first one wait for all from here
  * on.
  */
 enum sl_status sl__unite(struct sl_context *context, const struct sl__launch *l, int count,
-                         struct sl_tensor *const *tensors);
+                         struct sl__tensor *const *tensors);
 
 #ifdef __cplusplus
 }

@@ -31,7 +31,7 @@ static const uint32_t place_1bit[SL_1BIT_VALUES] = {SIXTEEN(SL_1BIT_PLACE, 0),
                                                     SIXTEEN(SL_1BIT_PLACE, 16)};
 
 /* One word of `values` values; a constant number makes vector code. */
-SL_INLINE uint32_t pack_2bit(const float *restrict g, float *restrict r, int64_t values, float t) {
+SL__INLINE uint32_t pack_2bit(const float *restrict g, float *restrict r, int64_t values, float t) {
   uint32_t word = 0;
   for (int64_t k = 0; k < values; k++) {
     float sum = r[k] + g[k];
@@ -41,31 +41,31 @@ SL_INLINE uint32_t pack_2bit(const float *restrict g, float *restrict r, int64_t
   return word;
 }
 
-SL_SIMD static void compress_2bit(const float *restrict g, float *restrict r,
-                                  uint32_t *restrict packed, int64_t n, float t) {
+SL__SIMD static void compress_2bit(const float *restrict g, float *restrict r,
+                                   uint32_t *restrict packed, int64_t n, float t) {
   int64_t i = 0;
   for (; i + SL_2BIT_VALUES <= n; i += SL_2BIT_VALUES)
     *packed++ = pack_2bit(g + i, r + i, SL_2BIT_VALUES, t);
   if (i < n) *packed = pack_2bit(g + i, r + i, n - i, t);
 }
 
-SL_INLINE void unpack_2bit(uint32_t word, float *restrict y, int64_t values, float t, bool add) {
+SL__INLINE void unpack_2bit(uint32_t word, float *restrict y, int64_t values, float t, bool add) {
   for (int64_t k = 0; k < values; k++) {
     float value = sl__2bit_value(word, t, low_2bit[k]);
     y[k] = add ? y[k] + value : value;
   }
 }
 
-SL_INLINE void unpack_2bit_all(const uint32_t *restrict packed, float *restrict y, int64_t n,
-                               float t, bool add) {
+SL__INLINE void unpack_2bit_all(const uint32_t *restrict packed, float *restrict y, int64_t n,
+                                float t, bool add) {
   int64_t i = 0;
   for (; i + SL_2BIT_VALUES <= n; i += SL_2BIT_VALUES)
     unpack_2bit(*packed++, y + i, SL_2BIT_VALUES, t, add);
   if (i < n) unpack_2bit(*packed, y + i, n - i, t, add);
 }
 
-SL_SIMD static void decompress_2bit(const uint32_t *packed, float *y, int64_t n, float t,
-                                    bool add) {
+SL__SIMD static void decompress_2bit(const uint32_t *packed, float *y, int64_t n, float t,
+                                     bool add) {
   if (add)
     unpack_2bit_all(packed, y, n, t, true);
   else
@@ -82,8 +82,8 @@ struct lanes {
 };
 
 /* By masks: on signs without pattern a branch would be guessed wrong every other time. */
-SL_INLINE void add_to_lanes(const float *restrict g, float *restrict r, int64_t values,
-                            struct lanes *restrict sum) {
+SL__INLINE void add_to_lanes(const float *restrict g, float *restrict r, int64_t values,
+                             struct lanes *restrict sum) {
   for (int64_t k = 0; k < values; k++) {
     float x = r[k] + g[k];
     uint32_t bits = sl__float_bits(x), mask = sl__mask(x >= 0);
@@ -95,8 +95,8 @@ SL_INLINE void add_to_lanes(const float *restrict g, float *restrict r, int64_t 
 }
 
 /* r += g, and the means of the sums. */
-SL_SIMD static struct sl__1bit_means means_1bit(const float *restrict g, float *restrict r,
-                                                int64_t n) {
+SL__SIMD static struct sl__1bit_means means_1bit(const float *restrict g, float *restrict r,
+                                                 int64_t n) {
   struct lanes sum = {0};
   double above = 0, below = 0;
   int64_t i = 0, count = 0;
@@ -110,7 +110,7 @@ SL_SIMD static struct sl__1bit_means means_1bit(const float *restrict g, float *
   return sl__1bit_means(above, below, count, n);
 }
 
-SL_INLINE uint32_t pack_1bit(float *restrict r, int64_t values, struct sl__1bit_means m) {
+SL__INLINE uint32_t pack_1bit(float *restrict r, int64_t values, struct sl__1bit_means m) {
   uint32_t word = 0;
   for (int64_t k = 0; k < values; k++) {
     uint32_t up = sl__mask(r[k] >= 0);
@@ -120,8 +120,8 @@ SL_INLINE uint32_t pack_1bit(float *restrict r, int64_t values, struct sl__1bit_
   return word;
 }
 
-SL_SIMD static void signs_1bit(float *restrict r, uint32_t *restrict packed, int64_t n,
-                               struct sl__1bit_means m) {
+SL__SIMD static void signs_1bit(float *restrict r, uint32_t *restrict packed, int64_t n,
+                                struct sl__1bit_means m) {
   int64_t i = 0;
   for (; i + SL_1BIT_VALUES <= n; i += SL_1BIT_VALUES)
     *packed++ = pack_1bit(r + i, SL_1BIT_VALUES, m);
@@ -135,16 +135,16 @@ static void compress_1bit(const float *g, float *r, uint32_t *packed, int64_t n)
   signs_1bit(r, packed + SL_1BIT_FRONT, n, m);
 }
 
-SL_INLINE void unpack_1bit(uint32_t word, float *restrict y, int64_t values,
-                           struct sl__1bit_means m, bool add) {
+SL__INLINE void unpack_1bit(uint32_t word, float *restrict y, int64_t values,
+                            struct sl__1bit_means m, bool add) {
   for (int64_t k = 0; k < values; k++) {
     float value = sl__1bit_value(sl__mask((word & place_1bit[k]) != 0), m);
     y[k] = add ? y[k] + value : value;
   }
 }
 
-SL_INLINE void unpack_1bit_all(const uint32_t *restrict packed, float *restrict y, int64_t n,
-                               bool add) {
+SL__INLINE void unpack_1bit_all(const uint32_t *restrict packed, float *restrict y, int64_t n,
+                                bool add) {
   struct sl__1bit_means m = {sl__bits_float(packed[0]), sl__bits_float(packed[1])};
   int64_t i = 0;
   for (packed += SL_1BIT_FRONT; i + SL_1BIT_VALUES <= n; i += SL_1BIT_VALUES)
@@ -152,7 +152,7 @@ SL_INLINE void unpack_1bit_all(const uint32_t *restrict packed, float *restrict 
   if (i < n) unpack_1bit(*packed, y + i, n - i, m, add);
 }
 
-SL_SIMD static void decompress_1bit(const uint32_t *packed, float *y, int64_t n, bool add) {
+SL__SIMD static void decompress_1bit(const uint32_t *packed, float *y, int64_t n, bool add) {
   if (add)
     unpack_1bit_all(packed, y, n, true);
   else
@@ -162,24 +162,24 @@ SL_SIMD static void decompress_1bit(const uint32_t *packed, float *y, int64_t n,
 /* ---- CPU kernels: fp16, bf16; one after the other in memory, so the first of a pair is the word's
  * lower half ---- */
 
-SL_SIMD static void compress_fp16(const float *restrict g, uint16_t *restrict packed, int64_t n) {
+SL__SIMD static void compress_fp16(const float *restrict g, uint16_t *restrict packed, int64_t n) {
   for (int64_t i = 0; i < n; i++) packed[i] = sl__fp16_code(g[i]);
 }
 
-SL_SIMD static void compress_bf16(const float *restrict g, uint16_t *restrict packed, int64_t n) {
+SL__SIMD static void compress_bf16(const float *restrict g, uint16_t *restrict packed, int64_t n) {
   for (int64_t i = 0; i < n; i++) packed[i] = sl__bf16_code(g[i]);
 }
 
-SL_SIMD static void decompress_fp16(const uint16_t *restrict packed, float *restrict y, int64_t n,
-                                    bool add) {
+SL__SIMD static void decompress_fp16(const uint16_t *restrict packed, float *restrict y, int64_t n,
+                                     bool add) {
   if (add)
     for (int64_t i = 0; i < n; i++) y[i] += sl__fp16_value(packed[i]);
   else
     for (int64_t i = 0; i < n; i++) y[i] = sl__fp16_value(packed[i]);
 }
 
-SL_SIMD static void decompress_bf16(const uint16_t *restrict packed, float *restrict y, int64_t n,
-                                    bool add) {
+SL__SIMD static void decompress_bf16(const uint16_t *restrict packed, float *restrict y, int64_t n,
+                                     bool add) {
   if (add)
     for (int64_t i = 0; i < n; i++) y[i] += sl__bf16_value(packed[i]);
   else
@@ -188,7 +188,7 @@ SL_SIMD static void decompress_bf16(const uint16_t *restrict packed, float *rest
 
 /* ---- CPU kernels: by method -------------------------------------------------------------- */
 
-SL_KERNEL void sl__compress_residual_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__compress_residual_cpu(void *buffers[], void *cl_arg) {
   const struct sl__compress_args *a = sl__args(cl_arg);
   const float *gradient = sl__buffer(buffers, 0);
   float *residual = sl__buffer(buffers, 1);
@@ -199,7 +199,7 @@ SL_KERNEL void sl__compress_residual_cpu(void *buffers[], void *cl_arg) {
     compress_1bit(gradient, residual, packed, a->count);
 }
 
-SL_KERNEL void sl__compress_half_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__compress_half_cpu(void *buffers[], void *cl_arg) {
   const struct sl__compress_args *a = sl__args(cl_arg);
   uint16_t *packed = sl__buffer(buffers, 1);
   (a->method == SL__COMPRESS_FP16 ? compress_fp16 : compress_bf16)(sl__buffer(buffers, 0), packed,
@@ -207,7 +207,7 @@ SL_KERNEL void sl__compress_half_cpu(void *buffers[], void *cl_arg) {
   if (a->count % 2) packed[a->count] = 0; /* the same gradient must give the same bits */
 }
 
-SL_KERNEL void sl__decompress_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__decompress_cpu(void *buffers[], void *cl_arg) {
   const struct sl__compress_args *a = sl__args(cl_arg);
   const void *packed = sl__buffer(buffers, 0);
   float *y = sl__buffer(buffers, 1);
@@ -229,9 +229,10 @@ static const char *const method_names[] = {
 #define METHODS ((int)(sizeof method_names / sizeof *method_names))
 
 static enum sl_status fail_parse(const char *text, const char *why) {
-  return sl_fail(SL_BAD_ARGUMENT,
-                 "compression '%s': %s; understood are none, 2bit[:THRESHOLD], 1bit, fp16 and bf16",
-                 text, why);
+  return sl__fail(
+      SL_BAD_ARGUMENT,
+      "compression '%s': %s; understood are none, 2bit[:THRESHOLD], 1bit, fp16 and bf16", text,
+      why);
 }
 
 static bool threshold_fits(float threshold) { return threshold > 0 && threshold < INFINITY; }
@@ -280,51 +281,51 @@ bool sl__compress_has_residual(const struct sl__compress *c) {
 /* ---- submission -------------------------------------------------------------------------- */
 
 static enum sl_status check(const char *name, const struct sl__compress *c,
-                            const struct sl_tensor *values, const struct sl_tensor *packed,
+                            const struct sl__tensor *values, const struct sl__tensor *packed,
                             struct sl__compress_args *a) {
   *a = (struct sl__compress_args){.count = sl_shape_count(&values->shape),
                                   .method = (int32_t)c->method,
                                   .threshold = c->threshold};
   if (c->method <= SL__COMPRESS_NONE || c->method >= METHODS)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: method %d compresses nothing; copy instead", name,
-                   (int)c->method);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: method %d compresses nothing; copy instead", name,
+                    (int)c->method);
   if (c->method == SL__COMPRESS_2BIT && !threshold_fits(c->threshold))
-    return sl_fail(SL_BAD_ARGUMENT, "%s: the threshold is %g; it must be finite and above 0", name,
-                   (double)c->threshold);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: the threshold is %g; it must be finite and above 0", name,
+                    (double)c->threshold);
   int64_t words = sl__compress_words(c, a->count), given = sl_shape_count(&packed->shape);
   if (values->type == SL_F32 && packed->type == SL_I32 && given == words) return SL_OK;
-  return sl_fail(
+  return sl__fail(
       SL_BAD_SHAPE, "%s: %lld values (f32) by %s are %lld words (i32), not %lld; or a type differs",
       name, (long long)a->count, method_names[c->method], (long long)words, (long long)given);
 }
 
 enum sl_status sl__compress(struct sl_context *context, const struct sl__launch *l,
-                            const struct sl__compress *c, struct sl_tensor *gradient,
-                            struct sl_tensor *residual, struct sl_tensor *packed) {
+                            const struct sl__compress *c, struct sl__tensor *gradient,
+                            struct sl__tensor *residual, struct sl__tensor *packed) {
   struct sl__compress_args a;
   enum sl_status status = check("compress", c, gradient, packed, &a);
   if (status != SL_OK) return status;
   bool has_residual = sl__compress_has_residual(c);
   if (has_residual != (residual != NULL))
-    return sl_fail(SL_BAD_ARGUMENT, "compress: %s %s", method_names[c->method],
-                   has_residual ? "needs a residual; give one" : "has no residual; give NULL");
+    return sl__fail(SL_BAD_ARGUMENT, "compress: %s %s", method_names[c->method],
+                    has_residual ? "needs a residual; give one" : "has no residual; give NULL");
   if (!has_residual)
     return sl__submit(context, &sl__op_compress_half, l, 2,
-                      (struct sl_tensor *[]){gradient, packed}, &a, sizeof a, (double)a.count,
+                      (struct sl__tensor *[]){gradient, packed}, &a, sizeof a, (double)a.count,
                       (uint32_t)c->method);
-  status = sl__same_count("compress", 2, (struct sl_tensor *[]){gradient, residual}, &a.count);
+  status = sl__same_count("compress", 2, (struct sl__tensor *[]){gradient, residual}, &a.count);
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_compress_residual, l, 3,
-                    (struct sl_tensor *[]){gradient, residual, packed}, &a, sizeof a,
+                    (struct sl__tensor *[]){gradient, residual, packed}, &a, sizeof a,
                     3.0 * (double)a.count, (uint32_t)c->method);
 }
 
 enum sl_status sl__decompress(struct sl_context *context, const struct sl__launch *l,
-                              const struct sl__compress *c, struct sl_tensor *packed,
-                              struct sl_tensor *values) {
+                              const struct sl__compress *c, struct sl__tensor *packed,
+                              struct sl__tensor *values) {
   struct sl__compress_args a;
   enum sl_status status = check("decompress", c, values, packed, &a);
   if (status != SL_OK) return status;
-  return sl__submit(context, &sl__op_decompress, l, 2, (struct sl_tensor *[]){packed, values}, &a,
+  return sl__submit(context, &sl__op_decompress, l, 2, (struct sl__tensor *[]){packed, values}, &a,
                     sizeof a, (double)a.count, (uint32_t)c->method);
 }

@@ -17,7 +17,7 @@ struct sl__compress_args {
 };
 
 /* All bits or none, for a choice without a branch. */
-SL_HOST_DEVICE SL_INLINE uint32_t sl__mask(bool choice) { return 0u - (uint32_t)choice; }
+SL__HOST_DEVICE SL__INLINE uint32_t sl__mask(bool choice) { return 0u - (uint32_t)choice; }
 
 /* ---- two bits: 11 is +t, 10 is -t, 00 is 0; 01 says that the value was not finite ---- */
 
@@ -28,13 +28,13 @@ SL_HOST_DEVICE SL_INLINE uint32_t sl__mask(bool choice) { return 0u - (uint32_t)
 #define SL_2BIT_LOW(k) (1u << 2 * ((k) ^ 3))
 
 /* The code of r in its place in the word; low: the lower bit of that place. */
-SL_HOST_DEVICE SL_INLINE uint32_t sl__2bit_code(float r, float t, uint32_t low) {
+SL__HOST_DEVICE SL__INLINE uint32_t sl__2bit_code(float r, float t, uint32_t low) {
   float size = fabsf(r);
   uint32_t finite = sl__mask(size < INFINITY), sent = sl__mask(size >= t) & finite;
   return (sent & 2 * low) | (((sent & sl__mask(r > 0)) | ~finite) & low);
 }
 
-SL_HOST_DEVICE SL_INLINE float sl__2bit_value(uint32_t word, float t, uint32_t low) {
+SL__HOST_DEVICE SL__INLINE float sl__2bit_value(uint32_t word, float t, uint32_t low) {
   uint32_t sent = sl__mask((word & 2 * low) != 0), up = sl__mask((word & low) != 0);
   uint32_t value = sl__float_bits(t) | (~up & 0x80000000u);
   return sl__bits_float((sent & value) | (~sent & up & sl__float_bits(NAN)));
@@ -42,7 +42,7 @@ SL_HOST_DEVICE SL_INLINE float sl__2bit_value(uint32_t word, float t, uint32_t l
 
 /* What is left of r once its code's value is sent. Where r is not finite it stays as it is, and the
  * next step says so again. */
-SL_HOST_DEVICE SL_INLINE float sl__2bit_rest(float r, float t) {
+SL__HOST_DEVICE SL__INLINE float sl__2bit_rest(float r, float t) {
   float size = fabsf(r);
   uint32_t sign = sl__float_bits(r) & 0x80000000u;
   uint32_t sent = sl__mask(size >= t) & (sl__float_bits(t) | sign);
@@ -62,15 +62,16 @@ struct sl__1bit_means {
 #define SL_1BIT_PLACE(k) (1u << ((k) ^ 7))
 
 /* up: all bits for the upper mean, none for the lower one. */
-SL_HOST_DEVICE SL_INLINE float sl__1bit_value(uint32_t up, struct sl__1bit_means m) {
+SL__HOST_DEVICE SL__INLINE float sl__1bit_value(uint32_t up, struct sl__1bit_means m) {
   return sl__bits_float((up & sl__float_bits(m.upper)) | (~up & sl__float_bits(m.lower)));
 }
 
 /* From the sums of the values >= 0 and of all others, the latter with every NaN. Doubles hold any
  * sum of floats, so a sum that is not finite had a value that was not: then the whole shard is NaN.
  */
-SL_HOST_DEVICE SL_INLINE struct sl__1bit_means sl__1bit_means(double above, double below,
-                                                              int64_t count_above, int64_t count) {
+SL__HOST_DEVICE SL__INLINE struct sl__1bit_means sl__1bit_means(double above, double below,
+                                                                int64_t count_above,
+                                                                int64_t count) {
   int64_t count_below = count - count_above;
   struct sl__1bit_means m = {
       .upper = count_above ? (float)(above / (double)count_above) : 0.0f,

@@ -63,8 +63,8 @@ template <int WORD, class F>
 void pack(struct sl__cuda *cuda, F f, int64_t count, const float *g, float *r, uint32_t *packed) {
   bool aligned = sl::is_aligned(g) && sl::is_aligned(r);
   int n = aligned ? 4 : 1;
-  SL_LAUNCH((aligned ? pack_words<WORD, 4, F> : pack_words<WORD, 1, F>),
-            sl::blocks((count + n - 1) / n), sl::THREADS, 0, cuda->stream, f, count, g, r, packed);
+  SL__LAUNCH((aligned ? pack_words<WORD, 4, F> : pack_words<WORD, 1, F>),
+             sl::blocks((count + n - 1) / n), sl::THREADS, 0, cuda->stream, f, count, g, r, packed);
 }
 
 /* ---- 2bit ---- */
@@ -167,8 +167,8 @@ void compress_1bit(struct sl__cuda *cuda, int64_t n, const float *g, float *r, u
   signed_sums *part = static_cast<signed_sums *>(cuda->workspace);
   unsigned parts = sl::blocks(n, 8 * sl::THREADS);
   if (parts > PARTS) parts = PARTS;
-  SL_LAUNCH(add_gradient, parts, sl::THREADS, 0, cuda->stream, n, g, r, part);
-  SL_LAUNCH(find_means, 1, sl::THREADS, 0, cuda->stream, n, static_cast<int>(parts), part, packed);
+  SL__LAUNCH(add_gradient, parts, sl::THREADS, 0, cuda->stream, n, g, r, part);
+  SL__LAUNCH(find_means, 1, sl::THREADS, 0, cuda->stream, n, static_cast<int>(parts), part, packed);
   pack<SL_1BIT_VALUES>(cuda, one_bit{packed, {}}, n, nullptr, r, packed + SL_1BIT_FRONT);
 }
 
@@ -198,7 +198,7 @@ void unpack(struct sl__cuda *cuda, int64_t n, bool add, F f, float *y, const X *
 
 }  // namespace
 
-SL_CUDA(compress_residual) {
+SL__CUDA(compress_residual) {
   const sl__compress_args *a = sl::args<sl__compress_args>(cl_arg);
   const float *g = sl::in<float>(buffers, 0);
   float *r = sl::out<float>(buffers, 1);
@@ -209,7 +209,7 @@ SL_CUDA(compress_residual) {
     compress_1bit(cuda, a->count, g, r, packed);
 }
 
-SL_CUDA(compress_half) {
+SL__CUDA(compress_half) {
   const sl__compress_args *a = sl::args<sl__compress_args>(cl_arg);
   const float *g = sl::in<float>(buffers, 0);
   void *packed = sl::out<uint16_t>(buffers, 1);
@@ -219,7 +219,7 @@ SL_CUDA(compress_half) {
     compress_half<sl::bf16>(cuda, a->count, g, packed);
 }
 
-SL_CUDA(decompress) {
+SL__CUDA(decompress) {
   const sl__compress_args *a = sl::args<sl__compress_args>(cl_arg);
   const uint32_t *packed = sl::in<uint32_t>(buffers, 0);
   float *y = sl::out<float>(buffers, 1);

@@ -1,6 +1,6 @@
-/* 2-D convolution. Forward without a matrix (codelets/kernels/winograd.c, direct.c); else a matrix product
- * an image: its windows become the columns of a matrix (im2col; Chellapilla, Puri, Simard 2006) in
- * scratch memory that stays in the cache. */
+/* 2-D convolution. Forward without a matrix (codelets/kernels/winograd.c, direct.c); else a matrix
+ * product an image: its windows become the columns of a matrix (im2col; Chellapilla, Puri, Simard
+ * 2006) in scratch memory that stays in the cache. */
 #include <string.h>
 
 #include "codelets/activation.h"
@@ -23,7 +23,7 @@ static inline bool is_product(const struct sl__conv_args *a) {
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
 /* The output columns whose tap s falls inside the image: [*first, *end). */
-SL_INLINE void inside(const struct sl__conv_args *a, int32_t s, int32_t *first, int32_t *end) {
+SL__INLINE void inside(const struct sl__conv_args *a, int32_t s, int32_t *first, int32_t *end) {
   int32_t before = a->pad_w - s; /* column ow reads ow stride - pad + s */
   *first = before > 0 ? (before + a->stride_w - 1) / a->stride_w : 0;
   int32_t last = a->width - 1 + a->pad_w - s;
@@ -33,8 +33,8 @@ SL_INLINE void inside(const struct sl__conv_args *a, int32_t s, int32_t *first, 
 }
 
 /* One row of the matrix: tap (c, r, s) of every window. */
-SL_INLINE void gather_row(const struct sl__conv_args *a, const float *plane, int32_t r, int32_t s,
-                          float *row) {
+SL__INLINE void gather_row(const struct sl__conv_args *a, const float *plane, int32_t r, int32_t s,
+                           float *row) {
   int32_t first, end;
   inside(a, s, &first, &end);
   for (int32_t oh = 0; oh < a->out_height; oh++, row += a->out_width) {
@@ -53,15 +53,15 @@ SL_INLINE void gather_row(const struct sl__conv_args *a, const float *plane, int
   }
 }
 
-SL_SIMD static void im2col(const struct sl__conv_args *a, const float *image, float *matrix) {
+SL__SIMD static void im2col(const struct sl__conv_args *a, const float *image, float *matrix) {
   for (int32_t c = 0; c < a->channels; c++)
     for (int32_t r = 0; r < a->kernel_h; r++)
       for (int32_t s = 0; s < a->kernel_w; s++, matrix += sl__conv_pixels(a))
         gather_row(a, image + (int64_t)c * a->height * a->width, r, s, matrix);
 }
 
-SL_INLINE void scatter_row(const struct sl__conv_args *a, float *plane, int32_t r, int32_t s,
-                           const float *row) {
+SL__INLINE void scatter_row(const struct sl__conv_args *a, float *plane, int32_t r, int32_t s,
+                            const float *row) {
   int32_t first, end;
   inside(a, s, &first, &end);
   for (int32_t oh = 0; oh < a->out_height; oh++, row += a->out_width) {
@@ -76,7 +76,7 @@ SL_INLINE void scatter_row(const struct sl__conv_args *a, float *plane, int32_t 
 }
 
 /* Adds the matrix back into the image it would come from, tap after tap: a fixed order. */
-SL_SIMD static void col2im_add(const struct sl__conv_args *a, const float *matrix, float *image) {
+SL__SIMD static void col2im_add(const struct sl__conv_args *a, const float *matrix, float *image) {
   for (int32_t c = 0; c < a->channels; c++)
     for (int32_t r = 0; r < a->kernel_h; r++)
       for (int32_t s = 0; s < a->kernel_w; s++, matrix += sl__conv_pixels(a))
@@ -89,13 +89,13 @@ static const float *windows(const struct sl__conv_args *a, const float *image, f
   return scratch;
 }
 
-SL_SIMD static void add_bias(float *y, const float *bias, int64_t channels, int64_t plane) {
+SL__SIMD static void add_bias(float *y, const float *bias, int64_t channels, int64_t plane) {
   for (int64_t k = 0; k < channels; k++)
     for (int64_t p = 0; p < plane; p++) y[k * plane + p] += bias[k];
 }
 
 static enum sl__gemm product(const struct sl__conv_args *a) {
-  return a->implementation == SL_OWN_OPENBLAS ? SL_GEMM_OPENBLAS : sl__gemm_preferred();
+  return a->implementation == SL__OWN_OPENBLAS ? SL__GEMM_OPENBLAS : sl__gemm_preferred();
 }
 
 static struct sl__onednn_window onednn_window(const struct sl__conv_args *a) {
@@ -129,7 +129,7 @@ static bool absorb(void *args, const struct sl__op *next, const void *next_args,
   }
   const struct sl__norm_args *norm = next_args;
   if (next != &sl__op_batchnorm_inference || which != 0 || a->norm || a->residual ||
-      norm->implementation == SL_ONEDNN)
+      norm->implementation == SL__ONEDNN)
     return false;
   a->norm = true;
   a->epsilon = norm->epsilon;
@@ -138,12 +138,12 @@ static bool absorb(void *args, const struct sl__op *next, const void *next_args,
 
 /* One of those whose sums stay in registers. */
 static bool is_own(const struct sl__conv_args *a) {
-  return a->implementation == SL_DIRECT || a->implementation == SL_WINOGRAD;
+  return a->implementation == SL__DIRECT_CONV || a->implementation == SL__WINOGRAD;
 }
 
 static int64_t own_units(const struct sl__conv_args *a, bool *planes) {
-  return a->implementation == SL_WINOGRAD ? sl__winograd_units(a, planes, 0)
-                                          : sl__direct_units(a, planes, 0);
+  return a->implementation == SL__WINOGRAD ? sl__winograd_units(a, planes, 0)
+                                           : sl__direct_conv_units(a, planes, 0);
 }
 
 /* Floats before a kernel's own scratch memory: after_of's. */
@@ -151,9 +151,9 @@ static int64_t after_room(const struct sl__conv_args *a) {
   return ((int64_t)a->out_channels + 15) / 16 * 16;
 }
 
-static int64_t own_scratch(const struct sl__conv_args *a, bool is_formed) {
-  return after_room(a) + (a->implementation == SL_WINOGRAD ? sl__winograd_scratch(a, is_formed)
-                                                           : sl__direct_scratch(a));
+static int64_t own_scratch(const struct sl__conv_args *a, bool is_prepacked) {
+  return after_room(a) + (a->implementation == SL__WINOGRAD ? sl__winograd_scratch(a, is_prepacked)
+                                                            : sl__direct_conv_scratch(a));
 }
 
 /* Between planes as many as a tile has. */
@@ -166,8 +166,10 @@ static struct sl__cut own_cut(const struct sl__conv_args *a) {
 }
 
 /* The buffers of absorbed calls follow the four that it has. scale [K] is made here. */
-static struct sl__after after_of(const struct sl__conv_args *a, void *buffers[], float *scale) {
-  struct sl__after after = {.residual = a->residual ? sl__buffer(buffers, 4 + 2 * a->norm) : NULL};
+static struct sl__conv_epilogue after_of(const struct sl__conv_args *a, void *buffers[],
+                                         float *scale) {
+  struct sl__conv_epilogue after = {.residual =
+                                        a->residual ? sl__buffer(buffers, 4 + 2 * a->norm) : NULL};
   if (!a->norm) return after;
   const float *norm = sl__buffer(buffers, 4), *running = sl__buffer(buffers, 5);
   for (int32_t c = 0; c < a->out_channels; c++)
@@ -192,31 +194,31 @@ static void make_form(const void *args, const void *from, void *to) {
 }
 
 /* Of images of other sizes it may be another one, but then of another size, too. */
-static struct sl__form own_form(const struct sl__conv_args *a) {
-  return (struct sl__form){.make = make_form,
-                           .buffer = 1,
-                           .bytes = (size_t)formed_size(a) * sizeof(float),
-                           .key = (uint64_t)a->channels << 32 | (uint32_t)a->out_channels,
-                           .scratch = (size_t)own_scratch(a, true) * sizeof(float)};
+static struct sl__prepack own_form(const struct sl__conv_args *a) {
+  return (struct sl__prepack){.make = make_form,
+                              .buffer = 1,
+                              .bytes = (size_t)formed_size(a) * sizeof(float),
+                              .key = (uint64_t)a->channels << 32 | (uint32_t)a->out_channels,
+                              .scratch = (size_t)own_scratch(a, true) * sizeof(float)};
 }
 
 static void own_forward(const struct sl__conv_args *a, const float *x, const float *weight,
-                        float *y, float *scratch, const struct sl__after *after,
+                        float *y, float *scratch, const struct sl__conv_epilogue *after,
                         const void *cl_arg) {
-  bool planes, is_formed = sl__is_formed(cl_arg);
-  int64_t weights = is_formed ? sl__winograd_weights(a) : a->out_channels * sl__conv_taps(a);
+  bool planes, is_prepacked = sl__is_prepacked(cl_arg);
+  int64_t weights = is_prepacked ? sl__winograd_weights(a) : a->out_channels * sl__conv_taps(a);
   const float *bias = a->has_bias ? weight + weights : NULL;
-  struct sl__share share = sl__share(cl_arg, own_units(a, &planes));
-  if (a->implementation == SL_WINOGRAD)
-    sl__winograd_forward(a, x, weight, is_formed, bias, after, y, scratch, share, 0);
+  struct sl__work_range share = sl__work_range(cl_arg, own_units(a, &planes));
+  if (a->implementation == SL__WINOGRAD)
+    sl__winograd_forward(a, x, weight, is_prepacked, bias, after, y, scratch, share, 0);
   else
-    sl__direct_forward(a, x, weight, bias, after, y, scratch, share, 0);
+    sl__direct_conv_forward(a, x, weight, bias, after, y, scratch, share, 0);
 }
 
 static void forward(const struct sl__conv_args *a, const float *x, const float *weight, float *y,
                     float *scratch) {
   int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
-  if (a->implementation == SL_ONEDNN && forward_by_onednn(a, x, weight, y)) return;
+  if (a->implementation == SL__ONEDNN && forward_by_onednn(a, x, weight, y)) return;
   for (int32_t n = 0; n < a->images; n++, x += sl__conv_x_size(a), y += k * p) {
     sl__gemm(product(a), false, false, k, p, t, 1, weight, t, windows(a, x, scratch), p, 0, y, p);
     if (a->has_bias) add_bias(y, weight + k * t, k, p);
@@ -229,7 +231,8 @@ static void backward_data(const struct sl__conv_args *a, const float *dy, const 
                           float *dx, float *scratch, bool add) {
   int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
   struct sl__onednn_window w = onednn_window(a);
-  if (a->implementation == SL_ONEDNN && !add && sl__onednn_conv2d_backward_data(&w, dy, weight, dx))
+  if (a->implementation == SL__ONEDNN && !add &&
+      sl__onednn_conv2d_backward_data(&w, dy, weight, dx))
     return;
   for (int32_t n = 0; n < a->images; n++, dy += k * p, dx += sl__conv_x_size(a)) {
     if (is_product(a)) {
@@ -244,8 +247,8 @@ static void backward_data(const struct sl__conv_args *a, const float *dy, const 
 
 /* Sums of each channel's plane, image after image, in sixteen interleaved parts: the order does not
  * depend on how wide the processor's vectors are. */
-SL_SIMD static void bias_gradient(const float *dy, float *grad, int64_t images, int64_t channels,
-                                  int64_t plane, bool add) {
+SL__SIMD static void bias_gradient(const float *dy, float *grad, int64_t images, int64_t channels,
+                                   int64_t plane, bool add) {
   for (int64_t k = 0; k < channels; k++) {
     float part[16] = {0}, sum = 0;
     for (int64_t n = 0; n < images; n++) {
@@ -264,7 +267,7 @@ static void backward_weight(const struct sl__conv_args *a, const float *x, const
                             float *grad, float *scratch, bool add) {
   int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
   struct sl__onednn_window w = onednn_window(a);
-  if (a->implementation == SL_ONEDNN && !add &&
+  if (a->implementation == SL__ONEDNN && !add &&
       sl__onednn_conv2d_backward_weight(&w, x, dy, grad, a->has_bias ? grad + k * t : NULL))
     return;
   for (int32_t n = 0; n < a->images; n++)
@@ -273,7 +276,7 @@ static void backward_weight(const struct sl__conv_args *a, const float *x, const
   if (a->has_bias) bias_gradient(dy, grad + k * t, a->images, k, p, add);
 }
 
-SL_KERNEL void sl__conv2d_forward_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__conv2d_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__conv_args *a = sl__args(cl_arg);
   const float *x = sl__buffer(buffers, 0), *weight = sl__buffer(buffers, 1);
   float *y = sl__buffer(buffers, 2), *scratch = sl__buffer(buffers, 3);
@@ -281,16 +284,16 @@ SL_KERNEL void sl__conv2d_forward_cpu(void *buffers[], void *cl_arg) {
     forward(a, x, weight, y, scratch);
     return;
   }
-  struct sl__after after = after_of(a, buffers, scratch);
+  struct sl__conv_epilogue after = after_of(a, buffers, scratch);
   own_forward(a, x, weight, y, scratch + after_room(a), &after, cl_arg);
 }
 
-SL_KERNEL void sl__conv2d_backward_data_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__conv2d_backward_data_cpu(void *buffers[], void *cl_arg) {
   backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                 sl__buffer(buffers, 2), sl__buffer(buffers, 3), sl__accumulate(cl_arg));
 }
 
-SL_KERNEL void sl__conv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__conv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
   backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                   sl__buffer(buffers, 2), sl__buffer(buffers, 3), sl__accumulate(cl_arg));
 }
@@ -300,7 +303,7 @@ SL_KERNEL void sl__conv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
 /* A program that keeps transformed weights is faster than this says. */
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__conv_args a = *(const struct sl__conv_args *)args;
-  const struct sl__after nothing = {0};
+  const struct sl__conv_epilogue nothing = {0};
   a.implementation = i;
   if (is_own(&a))
     own_forward(&a, m[0], m[1], m[2], m[3], &nothing, &(struct sl__args_header){0});
@@ -322,8 +325,8 @@ static void try_backward_weight(enum sl__implementation i, const void *args, flo
 
 /* ---- submission -------------------------------------------------------------------------- */
 
-static enum sl_status check(const char *name, const struct sl_tensor *x,
-                            const struct sl_tensor *param, const struct sl_tensor *y,
+static enum sl_status check(const char *name, const struct sl__tensor *x,
+                            const struct sl__tensor *param, const struct sl__tensor *y,
                             const struct sl__conv2d *c, struct sl__conv_args *a) {
   char xt[96], yt[96];
   if (x->shape.ndim == 4 && y->shape.ndim == 4) {
@@ -353,13 +356,13 @@ static enum sl_status check(const char *name, const struct sl_tensor *x,
         param->shape.dim[0] == c->channels * (sl__conv_taps(a) + c->has_bias))
       return SL_OK;
   }
-  return sl_fail(SL_BAD_SHAPE,
-                 "%s: x %s, y %s and %lld parameters do not fit %d channels of %dx%d, stride "
-                 "%dx%d, padding %dx%d",
-                 name, sl_shape_text(&x->shape, xt, sizeof xt),
-                 sl_shape_text(&y->shape, yt, sizeof yt), (long long)param->shape.dim[0],
-                 c->channels, c->kernel_h, c->kernel_w, c->stride_h, c->stride_w, c->pad_h,
-                 c->pad_w);
+  return sl__fail(SL_BAD_SHAPE,
+                  "%s: x %s, y %s and %lld parameters do not fit %d channels of %dx%d, stride "
+                  "%dx%d, padding %dx%d",
+                  name, sl_shape_text(&x->shape, xt, sizeof xt),
+                  sl_shape_text(&y->shape, yt, sizeof yt), (long long)param->shape.dim[0],
+                  c->channels, c->kernel_h, c->kernel_w, c->stride_h, c->stride_w, c->pad_h,
+                  c->pad_w);
 }
 
 /* x, y and gradient tell the sizes; stride, padding and activation change the cost too. */
@@ -374,7 +377,7 @@ typedef void try_conv(enum sl__implementation i, const void *args, float *const 
 static int64_t most_scratch(const struct sl__conv_args *a, uint32_t mask) {
   int64_t most = is_product(a) ? 1 : sl__conv_taps(a) * sl__conv_pixels(a);
   struct sl__conv_args other = *a;
-  for (int i = SL_DIRECT; i <= SL_WINOGRAD; i++) {
+  for (int i = SL__DIRECT_CONV; i <= SL__WINOGRAD; i++) {
     other.implementation = i;
     if (mask >> i & 1 && own_scratch(&other, false) > most) most = own_scratch(&other, false);
   }
@@ -382,18 +385,18 @@ static int64_t most_scratch(const struct sl__conv_args *a, uint32_t mask) {
 }
 
 /* Returns the scratch memory that was counted with. */
-static int64_t choose(struct sl_context *context, const struct sl__op *op, struct sl_tensor **t,
+static int64_t choose(struct sl_context *context, const struct sl__op *op, struct sl__tensor **t,
                       struct sl__conv_args *a, try_conv *try) {
-  bool direct = op == &sl__op_conv2d_forward && sl__direct_fits(a);
+  bool direct = op == &sl__op_conv2d_forward && sl__direct_conv_fits(a);
   bool winograd = direct && sl__winograd_serves(a);
   struct sl__candidates c = {
       .operation = op->codelet.name,
-      .mask = sl__choice_products() | sl__choice_primitives() | (uint32_t)direct << SL_DIRECT |
-              (uint32_t)winograd << SL_WINOGRAD,
-      .preferred = winograd                                 ? SL_WINOGRAD
-                   : direct                                 ? SL_DIRECT
-                   : sl__gemm_preferred() == SL_GEMM_ONEDNN ? SL_OWN_ONEDNN
-                                                            : SL_OWN_OPENBLAS,
+      .mask = sl__choice_products() | sl__choice_primitives() |
+              (uint32_t)direct << SL__DIRECT_CONV | (uint32_t)winograd << SL__WINOGRAD,
+      .preferred = winograd                                  ? SL__WINOGRAD
+                   : direct                                  ? SL__DIRECT_CONV
+                   : sl__gemm_preferred() == SL__GEMM_ONEDNN ? SL__OWN_ONEDNN
+                                                             : SL__OWN_OPENBLAS,
       .sizes = &a->images,
       .size_count = (int)(offsetof(struct sl__conv_args, implementation) / sizeof(int32_t)),
       .run = try,
@@ -405,10 +408,10 @@ static int64_t choose(struct sl_context *context, const struct sl__op *op, struc
 }
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
-                             const struct sl__launch *l, struct sl_tensor *first,
-                             struct sl_tensor *second, struct sl_tensor *out,
+                             const struct sl__launch *l, struct sl__tensor *first,
+                             struct sl__tensor *second, struct sl__tensor *out,
                              struct sl__conv_args *a, try_conv *try) {
-  struct sl_tensor *t[4] = {first, second, out};
+  struct sl__tensor *t[4] = {first, second, out};
   struct sl__launch launch = *l;
   int64_t room = choose(context, op, t, a, try);
   if (l->place.where == STARPU_CUDA) {
@@ -417,10 +420,10 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
     room = own_scratch(a, false);
     launch.cut = own_cut(a);
     launch.cut.scratch = (size_t)room * sizeof(float);
-    if (a->implementation == SL_WINOGRAD) launch.form = own_form(a);
+    if (a->implementation == SL__WINOGRAD) launch.form = own_form(a);
   }
   if (op == &sl__op_conv2d_backward_weight && first->type == SL_BF16) {
-    int64_t widened = sl__conv_widened(a) * (sl__conv_x_size(a) + sl__conv_y_size(a));
+    int64_t widened = sl__conv_bf16_adapted(a) * (sl__conv_x_size(a) + sl__conv_y_size(a));
     if (widened > room) room = widened;
   }
   enum sl_status status = sl__scratch(context, (size_t)room * sizeof(float), &t[3]);
@@ -431,8 +434,8 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
 }
 
 enum sl_status sl__conv2d_forward(struct sl_context *context, const struct sl__launch *l,
-                                  struct sl_tensor *x, struct sl_tensor *param, struct sl_tensor *y,
-                                  const struct sl__conv2d *conv) {
+                                  struct sl__tensor *x, struct sl__tensor *param,
+                                  struct sl__tensor *y, const struct sl__conv2d *conv) {
   struct sl__conv_args a;
   enum sl_status status = check("conv2d_forward", x, param, y, conv, &a);
   return status == SL_OK ? submit(context, &sl__op_conv2d_forward, l, x, param, y, &a, try_forward)
@@ -440,8 +443,8 @@ enum sl_status sl__conv2d_forward(struct sl_context *context, const struct sl__l
 }
 
 enum sl_status sl__conv2d_backward_data(struct sl_context *context, const struct sl__launch *l,
-                                        struct sl_tensor *dy, struct sl_tensor *param,
-                                        struct sl_tensor *dx, const struct sl__conv2d *conv) {
+                                        struct sl__tensor *dy, struct sl__tensor *param,
+                                        struct sl__tensor *dx, const struct sl__conv2d *conv) {
   struct sl__conv_args a;
   enum sl_status status = check("conv2d_backward_data", dx, param, dy, conv, &a);
   return status == SL_OK ? submit(context, &sl__op_conv2d_backward_data, l, dy, param, dx, &a,
@@ -450,8 +453,8 @@ enum sl_status sl__conv2d_backward_data(struct sl_context *context, const struct
 }
 
 enum sl_status sl__conv2d_backward_weight(struct sl_context *context, const struct sl__launch *l,
-                                          struct sl_tensor *x, struct sl_tensor *dy,
-                                          struct sl_tensor *grad, const struct sl__conv2d *conv) {
+                                          struct sl__tensor *x, struct sl__tensor *dy,
+                                          struct sl__tensor *grad, const struct sl__conv2d *conv) {
   struct sl__conv_args a;
   enum sl_status status = check("conv2d_backward_weight", x, grad, dy, conv, &a);
   return status == SL_OK ? submit(context, &sl__op_conv2d_backward_weight, l, x, dy, grad, &a,

@@ -142,7 +142,7 @@ bool choose(struct sl__cuda *cuda, const key &q, plan *p) {
     if (list[i].status == CUDNN_STATUS_SUCCESS && list[i].determinism == CUDNN_DETERMINISTIC &&
         library<W>::is_plain_sum(list[i].algo) && agree_on_math(q, list[i].mathType, p) &&
         library<W>::size(cuda->dnn, p, list[i].algo, &p->workspace) == CUDNN_STATUS_SUCCESS &&
-        p->workspace <= SL_CUDA_WORKSPACE) {
+        p->workspace <= SL__CUDA_WORKSPACE) {
       p->algorithm = list[i].algo;
       return true;
     }
@@ -171,7 +171,7 @@ const plan *find(struct sl__cuda *cuda, const sl__conv_args &a, bool half, bool 
   q.way = W;
   q.half = half;
   q.tf32 = tf32 && !half;
-  sl::kept<key, plan> *plans = sl::kept<key, plan>::of(cuda, SL_CUDA_CONVOLUTIONS);
+  sl::kept<key, plan> *plans = sl::kept<key, plan>::of(cuda, SL__CUDA_CONVOLUTIONS);
   plan *p = plans ? plans->find(q, &made) : nullptr;
   if (p && made) make<W>(cuda, q, p);
   if (p && p->images) return p;
@@ -179,9 +179,9 @@ const plan *find(struct sl__cuda *cuda, const sl__conv_args &a, bool half, bool 
     sl__task_failed(SL_UNSUPPORTED,
                     "cuDNN has no algorithm whose bits repeat, within %zu MiB, for %s "
                     "[%d, %d, %d, %d] and %d channels of %dx%d, stride %dx%d, padding %dx%d",
-                    SL_CUDA_WORKSPACE >> 20, half ? "bf16" : "floats", images, a.channels, a.height,
-                    a.width, a.out_channels, a.kernel_h, a.kernel_w, a.stride_h, a.stride_w,
-                    a.pad_h, a.pad_w);
+                    SL__CUDA_WORKSPACE >> 20, half ? "bf16" : "floats", images, a.channels,
+                    a.height, a.width, a.out_channels, a.kernel_h, a.kernel_w, a.stride_h,
+                    a.stride_w, a.pad_h, a.pad_w);
   return nullptr;
 }
 
@@ -255,7 +255,7 @@ struct widened {
 
 bool weight_gradient(struct sl__cuda *cuda, const sl__conv_args *a, const sl::bf16 *x,
                      const sl::bf16 *dy, float *grad, float *scratch, bool add) {
-  int64_t at_a_time = sl__conv_widened(a), xs = sl__conv_x_size(a), ys = sl__conv_y_size(a);
+  int64_t at_a_time = sl__conv_bf16_adapted(a), xs = sl__conv_x_size(a), ys = sl__conv_y_size(a);
   for (int64_t n = 0; n < a->images; n += at_a_time) {
     int64_t images = a->images - n < at_a_time ? a->images - n : at_a_time;
     float *wide_x = scratch, *wide_dy = scratch + at_a_time * xs;
@@ -303,15 +303,15 @@ void bias_gradient(struct sl__cuda *cuda, const sl__conv_args *a, const T *dy, f
     sl::column_sums(cuda, dy, a->images, channels, channels, grad, add);
     return;
   }
-  int64_t room = static_cast<int64_t>(SL_CUDA_WORKSPACE / sizeof(float)) / channels;
+  int64_t room = static_cast<int64_t>(SL__CUDA_WORKSPACE / sizeof(float)) / channels;
   int64_t most = room < 64 ? room : 64, parts = values / 4096 < most ? values / 4096 : most;
   if (parts < 1) parts = 1;
   int64_t chunk = (values + parts - 1) / parts;
   parts = (values + chunk - 1) / chunk;
   float *partial = static_cast<float *>(cuda->workspace);
   dim3 grid(static_cast<unsigned>(channels), static_cast<unsigned>(parts));
-  SL_LAUNCH((sum_planes<T>), grid, sl::THREADS, 0, cuda->stream, dy, values, channels, plane, chunk,
-            parts == 1 ? grad : partial, parts == 1 && add);
+  SL__LAUNCH((sum_planes<T>), grid, sl::THREADS, 0, cuda->stream, dy, values, channels, plane,
+             chunk, parts == 1 ? grad : partial, parts == 1 && add);
   if (parts > 1)
     sl::column_sums(cuda, (const float *)partial, parts, channels, channels, grad, add);
 }
@@ -332,8 +332,10 @@ void weight_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
 
 }  // namespace
 
-SL_CUDA(conv2d_forward) { SL_BY_TYPE(cl_arg, 0, T, forward_task<T>(buffers, cl_arg, cuda)); }
+SL__CUDA(conv2d_forward) { SL__BY_TYPE(cl_arg, 0, T, forward_task<T>(buffers, cl_arg, cuda)); }
 
-SL_CUDA(conv2d_backward_data) { SL_BY_TYPE(cl_arg, 0, T, data_task<T>(buffers, cl_arg, cuda)); }
+SL__CUDA(conv2d_backward_data) { SL__BY_TYPE(cl_arg, 0, T, data_task<T>(buffers, cl_arg, cuda)); }
 
-SL_CUDA(conv2d_backward_weight) { SL_BY_TYPE(cl_arg, 0, T, weight_task<T>(buffers, cl_arg, cuda)); }
+SL__CUDA(conv2d_backward_weight) {
+  SL__BY_TYPE(cl_arg, 0, T, weight_task<T>(buffers, cl_arg, cuda));
+}

@@ -12,15 +12,15 @@ static void run_forward(void *buffers[], const void *cl_arg) {
   sl__custom_ended(a, a->layer->kind->forward(&task), &task);
 }
 
-SL_KERNEL void sl__custom_forward_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__custom_forward_cpu(void *buffers[], void *cl_arg) {
   run_forward(buffers, cl_arg);
 }
 
-SL_KERNEL void sl__custom_forward_saving_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__custom_forward_saving_cpu(void *buffers[], void *cl_arg) {
   run_forward(buffers, cl_arg);
 }
 
-SL_KERNEL void sl__custom_backward_data_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__custom_backward_data_cpu(void *buffers[], void *cl_arg) {
   const struct sl__custom_args *a = sl__args(cl_arg);
   struct sl_layer_task task = sl__custom_backward_task(a, buffers);
   task.dx = sl__buffer(buffers, 1);
@@ -28,7 +28,7 @@ SL_KERNEL void sl__custom_backward_data_cpu(void *buffers[], void *cl_arg) {
   sl__custom_ended(a, a->layer->kind->backward_data(&task), &task);
 }
 
-SL_KERNEL void sl__custom_backward_weight_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__custom_backward_weight_cpu(void *buffers[], void *cl_arg) {
   const struct sl__custom_args *a = sl__args(cl_arg);
   struct sl_layer_task task = sl__custom_backward_task(a, buffers);
   float *grad = sl__buffer(buffers, 1);
@@ -45,16 +45,16 @@ static enum sl_status find_place(const struct sl__custom *layer, bool on_gpu,
                                  struct sl__launch *launch) {
   sl__place_here(&launch->place, on_gpu);
   if (launch->place.where != STARPU_CPU || starpu_cpu_worker_get_count()) return SL_OK;
-  return sl_fail(SL_NO_DEVICE,
-                 "layer %s (%s) needs a CPU worker: its kind has no CUDA kernel for this, or none "
-                 "for bf16; let STARPU_NCPU be 1 or more",
-                 launch->name, layer->kind->name);
+  return sl__fail(SL_NO_DEVICE,
+                  "layer %s (%s) needs a CPU worker: its kind has no CUDA kernel for this, or none "
+                  "for bf16; let STARPU_NCPU be 1 or more",
+                  launch->name, layer->kind->name);
 }
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              const struct sl__launch *l, const struct sl__custom *layer,
                              bool on_gpu, const struct sl__custom_args *args, int count,
-                             struct sl_tensor *const *tensors) {
+                             struct sl__tensor *const *tensors) {
   struct sl__launch launch = *l;
   enum sl_status status = find_place(layer, on_gpu, &launch);
   if (status != SL_OK) return status;
@@ -62,8 +62,8 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                     layer->flops * (double)args->y.dim[0], layer->footprint);
 }
 
-static struct sl__custom_args args_of(const struct sl__custom *layer, struct sl_tensor *const *x,
-                                      const struct sl_tensor *y, const struct sl_tensor *saved) {
+static struct sl__custom_args args_of(const struct sl__custom *layer, struct sl__tensor *const *x,
+                                      const struct sl__tensor *y, const struct sl__tensor *saved) {
   struct sl__custom_args args = {.layer = layer, .y = y->shape};
   for (int i = 0; i < layer->inputs; i++) args.x[i] = x[i]->shape;
   if (saved) args.saved = saved->shape;
@@ -71,11 +71,11 @@ static struct sl__custom_args args_of(const struct sl__custom *layer, struct sl_
 }
 
 enum sl_status sl__custom_forward(struct sl_context *context, const struct sl__launch *l,
-                                  const struct sl__custom *layer, struct sl_tensor *const *x,
-                                  struct sl_tensor *param, struct sl_tensor *y,
-                                  struct sl_tensor *saved, bool training) {
+                                  const struct sl__custom *layer, struct sl__tensor *const *x,
+                                  struct sl__tensor *param, struct sl__tensor *y,
+                                  struct sl__tensor *saved, bool training) {
   struct sl__custom_args args = args_of(layer, x, y, saved);
-  struct sl_tensor *tensors[3 + SL_LAYER_INPUTS] = {param ? param : x[0], y};
+  struct sl__tensor *tensors[3 + SL_LAYER_INPUTS] = {param ? param : x[0], y};
   int count = 2;
   args.training = training;
   if (saved) tensors[count++] = saved;
@@ -87,10 +87,10 @@ enum sl_status sl__custom_forward(struct sl_context *context, const struct sl__l
 static enum sl_status backward(struct sl_context *context, struct sl__op *op,
                                const struct sl__launch *l, const struct sl__custom *layer,
                                bool has_cuda, int input, const struct sl__custom_buffers *b,
-                               struct sl_tensor *result) {
+                               struct sl__tensor *result) {
   struct sl__custom_args args = args_of(layer, b->x, b->y, b->saved);
-  struct sl_tensor *tensors[5 + SL_LAYER_INPUTS] = {b->param ? b->param : b->dy, result, b->dy,
-                                                    b->y};
+  struct sl__tensor *tensors[5 + SL_LAYER_INPUTS] = {b->param ? b->param : b->dy, result, b->dy,
+                                                     b->y};
   int count = 4;
   args.input = input;
   args.training = true;
@@ -102,7 +102,7 @@ static enum sl_status backward(struct sl_context *context, struct sl__op *op,
 enum sl_status sl__custom_backward_data(struct sl_context *context, const struct sl__launch *l,
                                         const struct sl__custom *layer,
                                         const struct sl__custom_buffers *b, int input,
-                                        struct sl_tensor *dx) {
+                                        struct sl__tensor *dx) {
   return backward(context, &sl__op_custom_backward_data, l, layer,
                   layer->kind->backward_data_cuda != NULL, input, b, dx);
 }
@@ -110,7 +110,7 @@ enum sl_status sl__custom_backward_data(struct sl_context *context, const struct
 enum sl_status sl__custom_backward_weight(struct sl_context *context, const struct sl__launch *l,
                                           const struct sl__custom *layer,
                                           const struct sl__custom_buffers *b,
-                                          struct sl_tensor *grad) {
+                                          struct sl__tensor *grad) {
   return backward(context, &sl__op_custom_backward_weight, l, layer,
                   layer->kind->backward_weight_cuda != NULL, 0, b, grad);
 }

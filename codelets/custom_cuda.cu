@@ -10,11 +10,11 @@ static void run_forward(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   sl__custom_ended(a, a->layer->kind->forward_cuda(&task, cuda->stream), &task);
 }
 
-SL_CUDA(custom_forward) { run_forward(buffers, cl_arg, cuda); }
+SL__CUDA(custom_forward) { run_forward(buffers, cl_arg, cuda); }
 
-SL_CUDA(custom_forward_saving) { run_forward(buffers, cl_arg, cuda); }
+SL__CUDA(custom_forward_saving) { run_forward(buffers, cl_arg, cuda); }
 
-SL_CUDA(custom_backward_data) {
+SL__CUDA(custom_backward_data) {
   const struct sl__custom_args *a = sl::args<sl__custom_args>(cl_arg);
   struct sl_layer_task task = sl__custom_backward_task(a, buffers);
   task.dx = sl::out<float>(buffers, 1);
@@ -24,7 +24,7 @@ SL_CUDA(custom_backward_data) {
   sl__custom_ended(a, a->layer->kind->backward_data_cuda(&task, cuda->stream), &task);
 }
 
-SL_CUDA(custom_backward_weight) {
+SL__CUDA(custom_backward_weight) {
   const struct sl__custom_args *a = sl::args<sl__custom_args>(cl_arg);
   struct sl_layer_task task = sl__custom_backward_task(a, buffers);
   float *grad = sl::out<float>(buffers, 1);

@@ -9,18 +9,18 @@
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-SL_SIMD static void add_bias(float *y, const float *bias, int64_t rows, int64_t out) {
+SL__SIMD static void add_bias(float *y, const float *bias, int64_t rows, int64_t out) {
   for (int64_t n = 0; n < rows; n++)
     for (int64_t o = 0; o < out; o++) y[n * out + o] += bias[o];
 }
 
 static enum sl__gemm product(const struct sl__dense_args *a) {
-  return a->implementation == SL_OWN_ONEDNN ? SL_GEMM_ONEDNN : SL_GEMM_OPENBLAS;
+  return a->implementation == SL__OWN_ONEDNN ? SL__GEMM_ONEDNN : SL__GEMM_OPENBLAS;
 }
 
-/* From how many rows on to how many our own product (codelets/kernels/skinny_gemm.h) is the faster one, or as fast:
- * measured against oneDNN. Between one row, which needs no matrix turned round, and `some` it is
- * for matrices that do not fit into a core's cache. */
+/* From how many rows on to how many our own product (codelets/kernels/skinny_gemm.h) is the faster
+ * one, or as fast: measured against oneDNN. Between one row, which needs no matrix turned round,
+ * and `some` it is for matrices that do not fit into a core's cache. */
 static bool few_rows_pay(const struct sl__dense_args *a) {
   const int32_t some = 16, very_few = 4, most = 48;
   const int64_t large = 1 << 20;
@@ -31,7 +31,7 @@ static bool few_rows_pay(const struct sl__dense_args *a) {
 /* One row is cut anywhere, between vectors where these are whole; more are cut between blocks of
  * columns. */
 static struct sl__cut cut_of(const struct sl__dense_args *a) {
-  if (a->rows > 1) return (struct sl__cut){.units = sl__few_blocks(a->out)};
+  if (a->rows > 1) return (struct sl__cut){.units = sl__skinny_gemm_blocks(a->out)};
   int32_t run = 16;
   while (a->out % run) run /= 2;
   return (struct sl__cut){.units = a->out / run, .flat = true};
@@ -39,36 +39,38 @@ static struct sl__cut cut_of(const struct sl__dense_args *a) {
 
 /* W turned round, and after it the biases. */
 static int64_t formed_size(const struct sl__dense_args *a) {
-  return sl__few_turned(a->out, a->in) + (a->has_bias ? a->out : 0);
+  return sl__skinny_gemm_transposed_size(a->out, a->in) + (a->has_bias ? a->out : 0);
 }
 
 static void make_form(const void *args, const void *from, void *to) {
   const struct sl__dense_args *a = args;
-  sl__few_turn(a->out, a->in, from, to, 0);
+  sl__skinny_gemm_transpose(a->out, a->in, from, to, 0);
   const float *bias = (const float *)from + (int64_t)a->out * a->in;
   if (a->has_bias)
-    memcpy((float *)to + sl__few_turned(a->out, a->in), bias, (size_t)a->out * sizeof *bias);
+    memcpy((float *)to + sl__skinny_gemm_transposed_size(a->out, a->in), bias,
+           (size_t)a->out * sizeof *bias);
 }
 
-static void few_forward(const struct sl__dense_args *a, struct sl__share share, const float *x,
-                        const float *weight, bool is_formed, const float *bias, float *y) {
-  int64_t out = a->out, in = a->in, each = a->rows > 1 ? SL_FEW_COLUMNS : out / cut_of(a).units;
+static void few_forward(const struct sl__dense_args *a, struct sl__work_range share, const float *x,
+                        const float *weight, bool is_prepacked, const float *bias, float *y) {
+  int64_t out = a->out, in = a->in,
+          each = a->rows > 1 ? SL__SKINNY_GEMM_COLUMNS : out / cut_of(a).units;
   int64_t first = share.first * each, end = share.end * each < out ? share.end * each : out;
   if (a->rows == 1)
-    sl__few_dots(in, x, weight, bias, y, first, end, 0);
+    sl__skinny_gemm_dots(in, x, weight, bias, y, first, end, 0);
   else
-    sl__few_product(a->rows, out, in, x, weight, is_formed, bias, y, out, share.first, share.end,
-                    0);
+    sl__skinny_gemm_product(a->rows, out, in, x, weight, is_prepacked, bias, y, out, share.first,
+                            share.end, 0);
   for (int64_t n = 0; n < a->rows && first < end; n++)
     sl__activate(a->activation, y + n * out + first, y + n * out + first, end - first);
 }
 
-static void forward(const struct sl__dense_args *a, struct sl__share share, const float *x,
-                    const float *weight, bool is_formed, const float *bias, float *y) {
+static void forward(const struct sl__dense_args *a, struct sl__work_range share, const float *x,
+                    const float *weight, bool is_prepacked, const float *bias, float *y) {
   int64_t out = a->out, in = a->in;
   if (!a->has_bias) bias = NULL;
-  if (a->implementation == SL_DIRECT) {
-    few_forward(a, share, x, weight, is_formed, bias, y);
+  if (a->implementation == SL__DIRECT_CONV) {
+    few_forward(a, share, x, weight, is_prepacked, bias, y);
     return;
   }
   sl__gemm(product(a), false, true, a->rows, out, in, 1, x, in, weight, in, 0, y, out);
@@ -83,8 +85,8 @@ static void backward_data(const struct sl__dense_args *a, const float *dy, const
 }
 
 /* Column sums, row after row: each sum's order is that of the rows. */
-SL_SIMD static void bias_gradient(const float *dy, float *grad, int64_t rows, int64_t out,
-                                  bool add) {
+SL__SIMD static void bias_gradient(const float *dy, float *grad, int64_t rows, int64_t out,
+                                   bool add) {
   for (int64_t o = 0; o < out && !add; o++) grad[o] = 0;
   for (int64_t n = 0; n < rows; n++)
     for (int64_t o = 0; o < out; o++) grad[o] += dy[n * out + o];
@@ -97,36 +99,37 @@ static void backward_weight(const struct sl__dense_args *a, const float *x, cons
   if (a->has_bias) bias_gradient(dy, grad + out * in, a->rows, out, add);
 }
 
-static struct sl__share share_of(const void *cl_arg) {
-  return sl__share(cl_arg, cut_of(sl__args(cl_arg)).units);
+static struct sl__work_range share_of(const void *cl_arg) {
+  return sl__work_range(cl_arg, cut_of(sl__args(cl_arg)).units);
 }
 
-SL_KERNEL void sl__dense_forward_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__dense_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__dense_args *a = sl__args(cl_arg);
   const float *param = sl__buffer(buffers, 1);
-  bool is_formed = sl__is_formed(cl_arg);
-  int64_t weights = is_formed ? sl__few_turned(a->out, a->in) : (int64_t)a->out * a->in;
-  forward(a, share_of(cl_arg), sl__buffer(buffers, 0), param, is_formed, param + weights,
+  bool is_prepacked = sl__is_prepacked(cl_arg);
+  int64_t weights =
+      is_prepacked ? sl__skinny_gemm_transposed_size(a->out, a->in) : (int64_t)a->out * a->in;
+  forward(a, share_of(cl_arg), sl__buffer(buffers, 0), param, is_prepacked, param + weights,
           sl__buffer(buffers, 2));
 }
 
-SL_KERNEL void sl__dense_shared_forward_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__dense_shared_forward_cpu(void *buffers[], void *cl_arg) {
   forward(sl__args(cl_arg), share_of(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), false,
           sl__buffer(buffers, 2), sl__buffer(buffers, 3));
 }
 
-SL_KERNEL void sl__bias_backward_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__bias_backward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__dense_args *a = sl__args(cl_arg);
   bias_gradient(sl__buffer(buffers, 0), sl__buffer(buffers, 1), a->rows, a->out,
                 sl__accumulate(cl_arg));
 }
 
-SL_KERNEL void sl__dense_backward_data_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__dense_backward_data_cpu(void *buffers[], void *cl_arg) {
   backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                 sl__buffer(buffers, 2), sl__accumulate(cl_arg));
 }
 
-SL_KERNEL void sl__dense_backward_weight_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__dense_backward_weight_cpu(void *buffers[], void *cl_arg) {
   backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                   sl__buffer(buffers, 2), sl__accumulate(cl_arg));
 }
@@ -135,8 +138,8 @@ SL_KERNEL void sl__dense_backward_weight_cpu(void *buffers[], void *cl_arg) {
 
 typedef void try_dense(enum sl__implementation i, const void *args, float *const *m);
 
-static struct sl__share whole(const struct sl__dense_args *a) {
-  return (struct sl__share){0, cut_of(a).units};
+static struct sl__work_range whole(const struct sl__dense_args *a) {
+  return (struct sl__work_range){0, cut_of(a).units};
 }
 
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
@@ -165,9 +168,9 @@ static void try_backward_weight(enum sl__implementation i, const void *args, flo
 
 /* ---- submission -------------------------------------------------------------------------- */
 
-static enum sl_status check(const char *name, const struct sl_tensor *x,
-                            const struct sl_tensor *param, const struct sl_tensor *y, bool has_bias,
-                            struct sl__dense_args *a) {
+static enum sl_status check(const char *name, const struct sl__tensor *x,
+                            const struct sl__tensor *param, const struct sl__tensor *y,
+                            bool has_bias, struct sl__dense_args *a) {
   char xt[96], yt[96];
   int64_t out = y->shape.dim[y->shape.ndim - 1], rows = sl_shape_count(&y->shape) / out;
   a->rows = (int32_t)rows;
@@ -178,10 +181,10 @@ static enum sl_status check(const char *name, const struct sl_tensor *x,
   if (sl_shape_count(&x->shape) == rows * a->in && y->shape.dim[0] == x->shape.dim[0] &&
       param->shape.dim[0] == needed)
     return SL_OK;
-  return sl_fail(SL_BAD_SHAPE, "%s: x %s, y %s and %lld parameters do not fit; %lld are needed",
-                 name, sl_shape_text(&x->shape, xt, sizeof xt),
-                 sl_shape_text(&y->shape, yt, sizeof yt), (long long)param->shape.dim[0],
-                 (long long)needed);
+  return sl__fail(SL_BAD_SHAPE, "%s: x %s, y %s and %lld parameters do not fit; %lld are needed",
+                  name, sl_shape_text(&x->shape, xt, sizeof xt),
+                  sl_shape_text(&y->shape, yt, sizeof yt), (long long)param->shape.dim[0],
+                  (long long)needed);
 }
 
 static double product_flops(const struct sl__dense_args *a) {
@@ -189,18 +192,18 @@ static double product_flops(const struct sl__dense_args *a) {
 }
 
 static enum sl__implementation choose(struct sl_context *context, const struct sl__op *op,
-                                      int count, struct sl_tensor *const *tensors,
+                                      int count, struct sl__tensor *const *tensors,
                                       const struct sl__dense_args *a, try_dense *try) {
   struct sl__candidates c = {
       .operation = op->codelet.name,
       .mask = sl__choice_products(),
-      .preferred = sl__gemm_preferred() == SL_GEMM_ONEDNN ? SL_OWN_ONEDNN : SL_OWN_OPENBLAS,
+      .preferred = sl__gemm_preferred() == SL__GEMM_ONEDNN ? SL__OWN_ONEDNN : SL__OWN_OPENBLAS,
       .sizes = &a->rows,
       .size_count = (int)(offsetof(struct sl__dense_args, implementation) / sizeof(int32_t)),
       .run = try};
   if (try == try_forward || try == try_shared_forward) {
-    c.mask |= 1u << SL_DIRECT;
-    if (few_rows_pay(a)) c.preferred = SL_DIRECT;
+    c.mask |= 1u << SL__DIRECT_CONV;
+    if (few_rows_pay(a)) c.preferred = SL__DIRECT_CONV;
   }
   for (int i = 0; i < count; i++) c.elements[i] = sl_shape_count(&tensors[i]->shape);
   return sl__choose(context, &c, a);
@@ -208,61 +211,62 @@ static enum sl__implementation choose(struct sl_context *context, const struct s
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              const struct sl__launch *l, int count,
-                             struct sl_tensor *const *tensors, struct sl__dense_args *a,
+                             struct sl__tensor *const *tensors, struct sl__dense_args *a,
                              try_dense *try) {
   struct sl__launch own = *l;
   a->implementation = choose(context, op, count, tensors, a, try);
-  if (a->implementation == SL_DIRECT && tensors[0]->type != SL_BF16) {
+  if (a->implementation == SL__DIRECT_CONV && tensors[0]->type != SL_BF16) {
     own.cut = cut_of(a);
     if (a->rows > 1 && op == &sl__op_dense_forward)
-      own.form = (struct sl__form){.make = make_form,
-                                   .buffer = 1,
-                                   .bytes = (size_t)formed_size(a) * sizeof(float),
-                                   .key = (uint64_t)a->in << 32 | (uint32_t)a->out};
+      own.form = (struct sl__prepack){.make = make_form,
+                                      .buffer = 1,
+                                      .bytes = (size_t)formed_size(a) * sizeof(float),
+                                      .key = (uint64_t)a->in << 32 | (uint32_t)a->out};
   }
   return sl__submit(context, op, &own, count, tensors, a, sizeof *a, product_flops(a),
                     (uint32_t)a->activation);
 }
 
 enum sl_status sl__dense_forward(struct sl_context *context, const struct sl__launch *l,
-                                 struct sl_tensor *x, struct sl_tensor *param, struct sl_tensor *y,
-                                 bool has_bias, enum sl_activation activation) {
+                                 struct sl__tensor *x, struct sl__tensor *param,
+                                 struct sl__tensor *y, bool has_bias,
+                                 enum sl_activation activation) {
   struct sl__dense_args a = {.activation = activation};
   enum sl_status status = check("dense_forward", x, param, y, has_bias, &a);
   if (status != SL_OK) return status;
-  return submit(context, &sl__op_dense_forward, l, 3, (struct sl_tensor *[]){x, param, y}, &a,
+  return submit(context, &sl__op_dense_forward, l, 3, (struct sl__tensor *[]){x, param, y}, &a,
                 try_forward);
 }
 
 enum sl_status sl__dense_shared_forward(struct sl_context *context, const struct sl__launch *l,
-                                        struct sl_tensor *x, struct sl_tensor *weight,
-                                        struct sl_tensor *bias, struct sl_tensor *y,
+                                        struct sl__tensor *x, struct sl__tensor *weight,
+                                        struct sl__tensor *bias, struct sl__tensor *y,
                                         enum sl_activation activation) {
   struct sl__dense_args a = {.activation = activation};
   enum sl_status status = check("dense_shared_forward", x, weight, y, false, &a);
   if (status != SL_OK) return status;
   if (bias->shape.dim[0] != a.out)
-    return sl_fail(SL_BAD_SHAPE, "dense_shared_forward: a bias of %lld for %d outputs",
-                   (long long)bias->shape.dim[0], a.out);
+    return sl__fail(SL_BAD_SHAPE, "dense_shared_forward: a bias of %lld for %d outputs",
+                    (long long)bias->shape.dim[0], a.out);
   a.has_bias = true;
   return submit(context, &sl__op_dense_shared_forward, l, 4,
-                (struct sl_tensor *[]){x, weight, bias, y}, &a, try_shared_forward);
+                (struct sl__tensor *[]){x, weight, bias, y}, &a, try_shared_forward);
 }
 
 enum sl_status sl__bias_backward(struct sl_context *context, const struct sl__launch *l,
-                                 struct sl_tensor *dy, struct sl_tensor *grad) {
+                                 struct sl__tensor *dy, struct sl__tensor *grad) {
   int64_t out = grad->shape.dim[0], rows = sl_shape_count(&dy->shape) / out;
   struct sl__dense_args a = {.rows = (int32_t)rows, .out = (int32_t)out};
   if (dy->shape.dim[dy->shape.ndim - 1] != out)
-    return sl_fail(SL_BAD_SHAPE, "bias_backward: a bias of %lld for %lld outputs", (long long)out,
-                   (long long)dy->shape.dim[dy->shape.ndim - 1]);
-  return sl__submit(context, &sl__op_bias_backward, l, 2, (struct sl_tensor *[]){dy, grad}, &a,
+    return sl__fail(SL_BAD_SHAPE, "bias_backward: a bias of %lld for %lld outputs", (long long)out,
+                    (long long)dy->shape.dim[dy->shape.ndim - 1]);
+  return sl__submit(context, &sl__op_bias_backward, l, 2, (struct sl__tensor *[]){dy, grad}, &a,
                     sizeof a, (double)rows * (double)out, 0);
 }
 
 enum sl_status sl__dense_backward_data(struct sl_context *context, const struct sl__launch *l,
-                                       struct sl_tensor *dy, struct sl_tensor *param,
-                                       struct sl_tensor *dx) {
+                                       struct sl__tensor *dy, struct sl__tensor *param,
+                                       struct sl__tensor *dx) {
   struct sl__dense_args a = {0};
   int64_t out = dy->shape.dim[dy->shape.ndim - 1];
   int64_t weights = sl_shape_count(&dx->shape) / (sl_shape_count(&dy->shape) / out) * out;
@@ -270,16 +274,16 @@ enum sl_status sl__dense_backward_data(struct sl_context *context, const struct 
   enum sl_status status =
       check("dense_backward_data", dx, param, dy, param->shape.dim[0] != weights, &a);
   if (status != SL_OK) return status;
-  return submit(context, &sl__op_dense_backward_data, l, 3, (struct sl_tensor *[]){dy, param, dx},
+  return submit(context, &sl__op_dense_backward_data, l, 3, (struct sl__tensor *[]){dy, param, dx},
                 &a, try_backward_data);
 }
 
 enum sl_status sl__dense_backward_weight(struct sl_context *context, const struct sl__launch *l,
-                                         struct sl_tensor *x, struct sl_tensor *dy,
-                                         struct sl_tensor *grad, bool has_bias) {
+                                         struct sl__tensor *x, struct sl__tensor *dy,
+                                         struct sl__tensor *grad, bool has_bias) {
   struct sl__dense_args a = {0};
   enum sl_status status = check("dense_backward_weight", x, grad, dy, has_bias, &a);
   if (status != SL_OK) return status;
-  return submit(context, &sl__op_dense_backward_weight, l, 3, (struct sl_tensor *[]){x, dy, grad},
+  return submit(context, &sl__op_dense_backward_weight, l, 3, (struct sl__tensor *[]){x, dy, grad},
                 &a, try_backward_weight);
 }

@@ -89,16 +89,18 @@ void bias_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
 
 }  // namespace
 
-SL_CUDA(dense_forward) { SL_BY_TYPE(cl_arg, 0, T, forward_task<T>(buffers, cl_arg, cuda)); }
+SL__CUDA(dense_forward) { SL__BY_TYPE(cl_arg, 0, T, forward_task<T>(buffers, cl_arg, cuda)); }
 
-SL_CUDA(dense_shared_forward) {
-  SL_BY_TYPE(cl_arg, 0, T,
-             forward(sl::args<sl__dense_args>(cl_arg), cl_arg, cuda, sl::in<T>(buffers, 0),
-                     sl::in<T>(buffers, 1), sl::in<T>(buffers, 2), sl::out<T>(buffers, 3)));
+SL__CUDA(dense_shared_forward) {
+  SL__BY_TYPE(cl_arg, 0, T,
+              forward(sl::args<sl__dense_args>(cl_arg), cl_arg, cuda, sl::in<T>(buffers, 0),
+                      sl::in<T>(buffers, 1), sl::in<T>(buffers, 2), sl::out<T>(buffers, 3)));
 }
 
-SL_CUDA(bias_backward) { SL_BY_TYPE(cl_arg, 0, T, bias_task<T>(buffers, cl_arg, cuda)); }
+SL__CUDA(bias_backward) { SL__BY_TYPE(cl_arg, 0, T, bias_task<T>(buffers, cl_arg, cuda)); }
 
-SL_CUDA(dense_backward_data) { SL_BY_TYPE(cl_arg, 0, T, data_task<T>(buffers, cl_arg, cuda)); }
+SL__CUDA(dense_backward_data) { SL__BY_TYPE(cl_arg, 0, T, data_task<T>(buffers, cl_arg, cuda)); }
 
-SL_CUDA(dense_backward_weight) { SL_BY_TYPE(cl_arg, 0, T, weight_task<T>(buffers, cl_arg, cuda)); }
+SL__CUDA(dense_backward_weight) {
+  SL__BY_TYPE(cl_arg, 0, T, weight_task<T>(buffers, cl_arg, cuda));
+}

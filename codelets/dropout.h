@@ -7,13 +7,13 @@
 #include "core/base/simd.h"
 
 /* 1 / (1 - rate) where element `index` is kept, else 0. */
-SL_HOST_DEVICE SL_INLINE float sl__dropout_factor(float rate, uint64_t seed, uint64_t stream,
-                                                  uint64_t index) {
+SL__HOST_DEVICE SL__INLINE float sl__dropout_factor(float rate, uint64_t seed, uint64_t stream,
+                                                    uint64_t index) {
   return sl__uniform(seed, stream, index) < rate ? 0.0f : 1.0f / (1.0f - rate);
 }
 
 /* x kept or dropped by an element's bits; kept: 1 / (1 - rate). */
-SL_HOST_DEVICE SL_INLINE float sl__dropout_value(uint32_t bits, float rate, float kept, float x) {
+SL__HOST_DEVICE SL__INLINE float sl__dropout_value(uint32_t bits, float rate, float kept, float x) {
   return sl__unit(bits) < rate ? 0.0f : x * kept;
 }
 

@@ -19,7 +19,7 @@ struct group {
     y[i] = sl::narrow<T>(ADD ? sl::value(y[i]) + v : v);
   }
 
-  __device__ void four(const sl_random4 &r, int64_t i) const {
+  __device__ void four(const sl__random4 &r, int64_t i) const {
     using pack = sl::pack<T, 4>;
     pack from = *reinterpret_cast<const pack *>(x + i), to = {};
     if (ADD) to = *reinterpret_cast<const pack *>(y + i);
@@ -47,7 +47,7 @@ __global__ void drop(sl__dropout_args a, int64_t run, int64_t groups, const T *x
   int64_t i = static_cast<int64_t>((index << 2) - first); /* -3 at least */
   if (i >= run) return;
   group<T, ADD> g = {&a, x + line * run, y + line * run, 1.0f / (1.0f - a.d.rate)};
-  sl_random4 r = sl__philox(a.d.seed, a.d.stream, index);
+  sl__random4 r = sl__philox(a.d.seed, a.d.stream, index);
   if (i >= 0 && i + 4 <= run && is_pack(g.x + i) && is_pack(g.y + i))
     g.four(r, i);
   else
@@ -60,16 +60,16 @@ template <class T, bool ADD>
 void launch(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const sl__dropout_args *a = sl::args<sl__dropout_args>(cl_arg);
   int64_t run = a->d.run ? a->d.run : a->count, groups = (run + 6) / 4;
-  SL_LAUNCH((drop<T, ADD>), sl::blocks(a->count / run * groups), sl::THREADS, 0, cuda->stream, *a,
-            run, groups, sl::in<T>(buffers, 0), sl::out<T>(buffers, 1));
+  SL__LAUNCH((drop<T, ADD>), sl::blocks(a->count / run * groups), sl::THREADS, 0, cuda->stream, *a,
+             run, groups, sl::in<T>(buffers, 0), sl::out<T>(buffers, 1));
 }
 }  // namespace
 
-SL_CUDA(dropout_forward) { SL_BY_TYPE(cl_arg, 0, T, launch<T, false>(buffers, cl_arg, cuda)); }
+SL__CUDA(dropout_forward) { SL__BY_TYPE(cl_arg, 0, T, launch<T, false>(buffers, cl_arg, cuda)); }
 
-SL_CUDA(dropout_backward) {
+SL__CUDA(dropout_backward) {
   if (sl__accumulate(cl_arg))
-    SL_BY_TYPE(cl_arg, 0, T, launch<T, true>(buffers, cl_arg, cuda));
+    SL__BY_TYPE(cl_arg, 0, T, launch<T, true>(buffers, cl_arg, cuda));
   else
-    SL_BY_TYPE(cl_arg, 0, T, launch<T, false>(buffers, cl_arg, cuda));
+    SL__BY_TYPE(cl_arg, 0, T, launch<T, false>(buffers, cl_arg, cuda));
 }

@@ -8,7 +8,7 @@
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-SL_KERNEL void sl__embedding_forward_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__embedding_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__embedding_args *a = sl__args(cl_arg);
   const int32_t *tokens = sl__buffer(buffers, 0);
   const float *table = sl__buffer(buffers, 1);
@@ -23,7 +23,7 @@ SL_KERNEL void sl__embedding_forward_cpu(void *buffers[], void *cl_arg) {
 }
 
 /* A token that comes twice gets both gradients, in the order of the batch. */
-SL_KERNEL void sl__embedding_backward_weight_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__embedding_backward_weight_cpu(void *buffers[], void *cl_arg) {
   const struct sl__embedding_args *a = sl__args(cl_arg);
   const int32_t *tokens = sl__buffer(buffers, 0);
   const float *dy = sl__buffer(buffers, 1);
@@ -38,15 +38,15 @@ SL_KERNEL void sl__embedding_backward_weight_cpu(void *buffers[], void *cl_arg) 
   }
 }
 
-SL_SIMD static void collect(const struct sl__embedding_args *a, const int32_t *tokens,
-                            const float *dy, struct sl__rows *rows) {
+SL__SIMD static void collect(const struct sl__embedding_args *a, const int32_t *tokens,
+                             const float *dy, struct sl__rows *rows) {
   for (int64_t n = 0; n < a->rows * a->steps; n++, dy += a->features) {
     int32_t token = sl__embedding_token(a, tokens, n);
     if (sl__embedding_has(a, token)) sl__rows_add(rows, token, dy);
   }
 }
 
-SL_KERNEL void sl__embedding_backward_rows_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__embedding_backward_rows_cpu(void *buffers[], void *cl_arg) {
   const struct sl__embedding_rows_args *a = sl__args(cl_arg);
   struct sl__rows rows = sl__rows_begin(&a->rows, sl__buffer(buffers, 2), sl__buffer(buffers, 3),
                                         sl__buffer(buffers, 4), sl__accumulate(cl_arg));
@@ -57,8 +57,8 @@ SL_KERNEL void sl__embedding_backward_rows_cpu(void *buffers[], void *cl_arg) {
 /* ---- submission -------------------------------------------------------------------------- */
 
 /* features: values a row of the table; 0 where the table does not fit the vocabulary. */
-static enum sl_status check(const char *name, const struct sl_tensor *tokens,
-                            const struct sl_tensor *values, int64_t features, int64_t vocabulary,
+static enum sl_status check(const char *name, const struct sl__tensor *tokens,
+                            const struct sl__tensor *values, int64_t features, int64_t vocabulary,
                             int64_t from, struct sl__embedding_args *a) {
   *a = (struct sl__embedding_args){
       .rows = tokens->shape.dim[0], .from = from, .vocabulary = vocabulary, .features = features};
@@ -68,7 +68,7 @@ static enum sl_status check(const char *name, const struct sl_tensor *tokens,
       sl_shape_count(&values->shape) == a->rows * a->steps * features &&
       from + a->steps <= a->columns && tokens->type == SL_I32)
     return SL_OK;
-  return sl_fail(
+  return sl__fail(
       SL_BAD_SHAPE,
       "%s: %lld x %lld tokens (i32), %lld values from position %lld on and a table of %lld x "
       "%lld do not fit",
@@ -77,8 +77,8 @@ static enum sl_status check(const char *name, const struct sl_tensor *tokens,
 }
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
-                             const struct sl__launch *l, struct sl_tensor *const *tensors,
-                             const struct sl_tensor *table, const struct sl_tensor *values,
+                             const struct sl__launch *l, struct sl__tensor *const *tensors,
+                             const struct sl__tensor *table, const struct sl__tensor *values,
                              int64_t vocabulary, int64_t from) {
   struct sl__embedding_args a;
   int64_t count = sl_shape_count(&table->shape);
@@ -91,26 +91,26 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
 }
 
 enum sl_status sl__embedding_forward(struct sl_context *context, const struct sl__launch *l,
-                                     struct sl_tensor *tokens, struct sl_tensor *param,
-                                     struct sl_tensor *y, int64_t vocabulary, int64_t from) {
-  return submit(context, &sl__op_embedding_forward, l, (struct sl_tensor *[]){tokens, param, y},
+                                     struct sl__tensor *tokens, struct sl__tensor *param,
+                                     struct sl__tensor *y, int64_t vocabulary, int64_t from) {
+  return submit(context, &sl__op_embedding_forward, l, (struct sl__tensor *[]){tokens, param, y},
                 param, y, vocabulary, from);
 }
 
 enum sl_status sl__embedding_backward_weight(struct sl_context *context, const struct sl__launch *l,
-                                             struct sl_tensor *tokens, struct sl_tensor *dy,
-                                             struct sl_tensor *grad, int64_t vocabulary,
+                                             struct sl__tensor *tokens, struct sl__tensor *dy,
+                                             struct sl__tensor *grad, int64_t vocabulary,
                                              int64_t from) {
   return submit(context, &sl__op_embedding_backward_weight, l,
-                (struct sl_tensor *[]){tokens, dy, grad}, grad, dy, vocabulary, from);
+                (struct sl__tensor *[]){tokens, dy, grad}, grad, dy, vocabulary, from);
 }
 
 enum sl_status sl__embedding_backward_rows(struct sl_context *context, const struct sl__launch *l,
-                                           struct sl_tensor *tokens, struct sl_tensor *dy,
-                                           struct sl_tensor *rows, struct sl_tensor *values,
+                                           struct sl__tensor *tokens, struct sl__tensor *dy,
+                                           struct sl__tensor *rows, struct sl__tensor *values,
                                            int64_t vocabulary, int64_t from) {
   struct sl__embedding_rows_args a = {0};
-  struct sl_tensor *scratch;
+  struct sl__tensor *scratch;
   const char *name = "embedding_backward_rows";
   enum sl_status status = sl__rows_check(name, rows, values, vocabulary, &a.rows);
   if (status == SL_OK) status = check(name, tokens, dy, a.rows.width, vocabulary, from, &a.tokens);
@@ -118,6 +118,6 @@ enum sl_status sl__embedding_backward_rows(struct sl_context *context, const str
     status = sl__scratch(context, ((size_t)vocabulary + 1) * sizeof(int32_t), &scratch);
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_embedding_backward_rows, l, 5,
-                    (struct sl_tensor *[]){tokens, dy, rows, values, scratch}, &a, sizeof a,
+                    (struct sl__tensor *[]){tokens, dy, rows, values, scratch}, &a, sizeof a,
                     (double)(a.tokens.rows * a.tokens.steps * a.tokens.features), 0);
 }

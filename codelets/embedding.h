@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "codelets/rows.h"
-#include "core/base/random.h" /* SL_HOST_DEVICE */
+#include "core/base/random.h" /* SL__HOST_DEVICE */
 #include "core/base/simd.h"
 
 struct sl__embedding_args {
@@ -18,12 +18,13 @@ struct sl__embedding_rows_args {
   struct sl__rows_args rows;
 };
 
-SL_HOST_DEVICE SL_INLINE int32_t sl__embedding_token(const struct sl__embedding_args *a,
-                                                     const int32_t *tokens, int64_t n) {
+SL__HOST_DEVICE SL__INLINE int32_t sl__embedding_token(const struct sl__embedding_args *a,
+                                                       const int32_t *tokens, int64_t n) {
   return tokens[n / a->steps * a->columns + a->from + n % a->steps];
 }
 
-SL_HOST_DEVICE SL_INLINE bool sl__embedding_has(const struct sl__embedding_args *a, int32_t token) {
+SL__HOST_DEVICE SL__INLINE bool sl__embedding_has(const struct sl__embedding_args *a,
+                                                  int32_t token) {
   return token >= 0 && token < a->vocabulary;
 }
 

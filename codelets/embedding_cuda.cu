@@ -43,7 +43,7 @@ struct run {
   int32_t count; /* of segments */
 };
 
-constexpr int64_t RUNS = SL_CUDA_WORKSPACE / sizeof(run); /* sorted at a time */
+constexpr int64_t RUNS = SL__CUDA_WORKSPACE / sizeof(run); /* sorted at a time */
 
 constexpr uint64_t NONE = ~uint64_t{0}; /* no position, or a token that is not in the table */
 
@@ -134,9 +134,9 @@ void add_run(struct sl__cuda *cuda, const run *sorted, int64_t positions, int64_
   bool packs = features % 4 == 0 && sl::is_aligned(dy) && sl::is_aligned(values);
   int64_t width = packs ? features / 4 : features;
   dim3 block = sl::row_block(width);
-  SL_LAUNCH((packs ? add_segments<4, T> : add_segments<1, T>),
-            sl::blocks(positions, static_cast<int>(block.y)), block, 0, cuda->stream, sorted, width,
-            dy, values);
+  SL__LAUNCH((packs ? add_segments<4, T> : add_segments<1, T>),
+             sl::blocks(positions, static_cast<int>(block.y)), block, 0, cuda->stream, sorted,
+             width, dy, values);
 }
 
 /* Calls each(sorted run, its first position, how many) in the positions' order. */
@@ -149,8 +149,8 @@ void each_run(struct sl__cuda *cuda, const sl__embedding_args *a, const int32_t 
     if (runs > RUNS) runs = RUNS;
     int length = 1;
     while (length < RUN && length < count) length *= 2;
-    SL_LAUNCH(sort_runs, static_cast<unsigned>(runs), SORTERS, 0, cuda->stream, *a, tokens, first,
-              length, sorted);
+    SL__LAUNCH(sort_runs, static_cast<unsigned>(runs), SORTERS, 0, cuda->stream, *a, tokens, first,
+               length, sorted);
     for (int64_t r = 0; r < runs; r++) {
       int64_t begin = first + r * RUN;
       each(sorted + r, begin, count - begin < RUN ? count - begin : RUN);
@@ -210,9 +210,9 @@ void forward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   constexpr int N = 16 / sizeof(T);
   bool packs = a->features % N == 0 && sl::is_aligned(table) && sl::is_aligned(y);
   dim3 block = sl::row_block(packs ? a->features / N : a->features);
-  SL_LAUNCH((packs ? forward<N, T> : forward<1, T>),
-            sl::blocks(a->rows * a->steps, static_cast<int>(block.y)), block, 0, cuda->stream, *a,
-            sl::in<int32_t>(buffers, 0), table, y);
+  SL__LAUNCH((packs ? forward<N, T> : forward<1, T>),
+             sl::blocks(a->rows * a->steps, static_cast<int>(block.y)), block, 0, cuda->stream, *a,
+             sl::in<int32_t>(buffers, 0), table, y);
 }
 
 template <class T>
@@ -241,26 +241,27 @@ void backward_rows_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
       !sl::succeeded(cudaMemsetAsync(overflow, 0, sizeof *overflow, cuda->stream)))
     return;
   if (sl__accumulate(cl_arg))
-    SL_LAUNCH(note_places, sl::blocks(a->rows.capacity), sl::THREADS, 0, cuda->stream, rows, place);
+    SL__LAUNCH(note_places, sl::blocks(a->rows.capacity), sl::THREADS, 0, cuda->stream, rows,
+               place);
   else if (!sl::succeeded(cudaMemsetAsync(rows, 0, sizeof *rows, cuda->stream)))
     return;
   each_run(cuda, &a->tokens, sl::in<int32_t>(buffers, 0),
            [&](run *sorted, int64_t first, int64_t count) {
-             SL_LAUNCH(assign_places, 1, SORTERS, 0, cuda->stream, a->rows, sorted, rows, place,
-                       overflow);
+             SL__LAUNCH(assign_places, 1, SORTERS, 0, cuda->stream, a->rows, sorted, rows, place,
+                        overflow);
              add_run(cuda, sorted, count, a->rows.width, dy + first * a->rows.width, values);
            });
-  SL_LAUNCH(tell_overflow, 1, 1, 0, cuda->stream, overflow, values);
+  SL__LAUNCH(tell_overflow, 1, 1, 0, cuda->stream, overflow, values);
 }
 
 }  // namespace
 
-SL_CUDA(embedding_forward) { SL_BY_TYPE(cl_arg, 1, T, forward_task<T>(buffers, cl_arg, cuda)); }
+SL__CUDA(embedding_forward) { SL__BY_TYPE(cl_arg, 1, T, forward_task<T>(buffers, cl_arg, cuda)); }
 
-SL_CUDA(embedding_backward_weight) {
-  SL_BY_TYPE(cl_arg, 1, T, backward_weight_task<T>(buffers, cl_arg, cuda));
+SL__CUDA(embedding_backward_weight) {
+  SL__BY_TYPE(cl_arg, 1, T, backward_weight_task<T>(buffers, cl_arg, cuda));
 }
 
-SL_CUDA(embedding_backward_rows) {
-  SL_BY_TYPE(cl_arg, 1, T, backward_rows_task<T>(buffers, cl_arg, cuda));
+SL__CUDA(embedding_backward_rows) {
+  SL__BY_TYPE(cl_arg, 1, T, backward_rows_task<T>(buffers, cl_arg, cuda));
 }

@@ -9,7 +9,7 @@ struct constant {
 };
 }  // namespace
 
-SL_CUDA(fill) {
+SL__CUDA(fill) {
   const struct sl__scalar_args *a = sl::args<sl__scalar_args>(cl_arg);
-  SL_BY_TYPE(cl_arg, 0, T, sl::map(cuda, a->count, constant{a->scalar}, sl::out<T>(buffers, 0)));
+  SL__BY_TYPE(cl_arg, 0, T, sl::map(cuda, a->count, constant{a->scalar}, sl::out<T>(buffers, 0)));
 }

@@ -24,11 +24,11 @@ static struct gru_parts parts_of(const struct sl__recurrent_args *a, const float
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
 static enum sl__gemm product(const struct sl__recurrent_args *a) {
-  return a->implementation == SL_OWN_ONEDNN ? SL_GEMM_ONEDNN : SL_GEMM_OPENBLAS;
+  return a->implementation == SL__OWN_ONEDNN ? SL__GEMM_ONEDNN : SL__GEMM_OPENBLAS;
 }
 
-SL_SIMD static void step_forward(const struct sl__recurrent_args *a, const struct gru_parts *p,
-                                 int64_t t, float *state, float *y, float *saved) {
+SL__SIMD static void step_forward(const struct sl__recurrent_args *a, const struct gru_parts *p,
+                                  int64_t t, float *state, float *y, float *saved) {
   int64_t hidden = a->hidden;
   for (int64_t n = 0; n < a->rows; n++) {
     float *restrict row = saved + (n * a->steps + t) * p->width;
@@ -39,8 +39,8 @@ SL_SIMD static void step_forward(const struct sl__recurrent_args *a, const struc
   }
 }
 
-SL_SIMD static void step_backward(const struct sl__recurrent_args *a, const struct gru_parts *p,
-                                  int64_t t, const float *dy, float *dstate, float *saved) {
+SL__SIMD static void step_backward(const struct sl__recurrent_args *a, const struct gru_parts *p,
+                                   int64_t t, const float *dy, float *dstate, float *saved) {
   int64_t hidden = a->hidden;
   for (int64_t n = 0; n < a->rows; n++) {
     float *restrict row = saved + (n * a->steps + t) * p->width;
@@ -107,22 +107,22 @@ static void backward_weight(const struct sl__recurrent_args *a, const float *x, 
   sl__column_sums(dgates + 3 * hidden, rows, p.width, hidden, b_ih + p.gates + 2 * hidden, add);
 }
 
-SL_KERNEL void sl__gru_forward_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__gru_forward_cpu(void *buffers[], void *cl_arg) {
   forward(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
           sl__buffer(buffers, 3), sl__buffer(buffers, 4), sl__buffer(buffers, 5));
 }
 
-SL_KERNEL void sl__gru_backward_gates_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__gru_backward_gates_cpu(void *buffers[], void *cl_arg) {
   backward_gates(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                  sl__buffer(buffers, 2), sl__buffer(buffers, 3));
 }
 
-SL_KERNEL void sl__gru_backward_data_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__gru_backward_data_cpu(void *buffers[], void *cl_arg) {
   backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                 sl__buffer(buffers, 2), sl__accumulate(cl_arg));
 }
 
-SL_KERNEL void sl__gru_backward_weight_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__gru_backward_weight_cpu(void *buffers[], void *cl_arg) {
   backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                   sl__buffer(buffers, 2), sl__accumulate(cl_arg));
 }
@@ -130,9 +130,9 @@ SL_KERNEL void sl__gru_backward_weight_cpu(void *buffers[], void *cl_arg) {
 /* ---- submission -------------------------------------------------------------------------- */
 
 /* Sizes from x [N, T, I] and saved [N, T, 5H]; block: parameters or their gradient. */
-static enum sl_status check(struct sl_context *context, const char *name, const struct sl_tensor *x,
-                            const struct sl_tensor *saved, const struct sl_tensor *block,
-                            struct sl__recurrent_args *a) {
+static enum sl_status check(struct sl_context *context, const char *name,
+                            const struct sl__tensor *x, const struct sl__tensor *saved,
+                            const struct sl__tensor *block, struct sl__recurrent_args *a) {
   char xt[96], st[96];
   const int64_t *xd = x->shape.dim, *sd = saved->shape.dim;
   if (x->shape.ndim == 3 && saved->shape.ndim == 3 && xd[0] == sd[0] && xd[1] == sd[1] &&
@@ -145,18 +145,18 @@ static enum sl_status check(struct sl_context *context, const char *name, const 
                                      .implementation = sl__product_choice(context)};
     if (block->shape.dim[0] == 3 * hidden * (xd[2] + hidden + 2)) return SL_OK;
   }
-  return sl_fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,
-                 sl_shape_text(&x->shape, xt, sizeof xt),
-                 sl_shape_text(&saved->shape, st, sizeof st), (long long)block->shape.dim[0]);
+  return sl__fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,
+                  sl_shape_text(&x->shape, xt, sizeof xt),
+                  sl_shape_text(&saved->shape, st, sizeof st), (long long)block->shape.dim[0]);
 }
 
-static enum sl_status check_state(const char *name, const struct sl_tensor *state,
-                                  const struct sl_tensor *y, const struct sl__recurrent_args *a) {
+static enum sl_status check_state(const char *name, const struct sl__tensor *state,
+                                  const struct sl__tensor *y, const struct sl__recurrent_args *a) {
   if (sl_shape_equal(&state->shape, &SL_SHAPE(a->rows, a->hidden)) &&
       sl_shape_equal(&y->shape, &SL_SHAPE(a->rows, a->steps, a->hidden)))
     return SL_OK;
-  return sl_fail(SL_BAD_SHAPE, "%s: the state must be [%d, %d], y [%d, %d, %d]", name, a->rows,
-                 a->hidden, a->rows, a->steps, a->hidden);
+  return sl__fail(SL_BAD_SHAPE, "%s: the state must be [%d, %d], y [%d, %d, %d]", name, a->rows,
+                  a->hidden, a->rows, a->steps, a->hidden);
 }
 
 static double product_flops(const struct sl__recurrent_args *a, int64_t inputs) {
@@ -164,58 +164,58 @@ static double product_flops(const struct sl__recurrent_args *a, int64_t inputs) 
 }
 
 enum sl_status sl__gru_forward(struct sl_context *context, const struct sl__launch *l,
-                               struct sl_tensor *x, struct sl_tensor *param,
-                               struct sl_tensor *state, struct sl_tensor *y,
-                               struct sl_tensor *saved) {
+                               struct sl__tensor *x, struct sl__tensor *param,
+                               struct sl__tensor *state, struct sl__tensor *y,
+                               struct sl__tensor *saved) {
   struct sl__recurrent_args a;
-  struct sl_tensor *scratch;
+  struct sl__tensor *scratch;
   enum sl_status status;
-  SL_TRY(check(context, "gru_forward", x, saved, param, &a));
-  SL_TRY(check_state("gru_forward", state, y, &a));
-  SL_TRY(sl__scratch(context, sl__recurrent_scratch(&a, 3, x->type == SL_BF16), &scratch));
+  SL__TRY(check(context, "gru_forward", x, saved, param, &a));
+  SL__TRY(check_state("gru_forward", state, y, &a));
+  SL__TRY(sl__scratch(context, sl__recurrent_scratch(&a, 3, x->type == SL_BF16), &scratch));
   return sl__submit(context, &sl__op_gru_forward, l, 6,
-                    (struct sl_tensor *[]){x, param, state, y, saved, scratch}, &a, sizeof a,
+                    (struct sl__tensor *[]){x, param, state, y, saved, scratch}, &a, sizeof a,
                     product_flops(&a, a.in + a.hidden), 0);
 out:
   return status;
 }
 
 enum sl_status sl__gru_backward_gates(struct sl_context *context, const struct sl__launch *l,
-                                      struct sl_tensor *param, struct sl_tensor *saved,
-                                      struct sl_tensor *dy, struct sl_tensor *dstate,
+                                      struct sl__tensor *param, struct sl__tensor *saved,
+                                      struct sl__tensor *dy, struct sl__tensor *dstate,
                                       int64_t features) {
   struct sl__recurrent_args a;
-  struct sl_tensor *scratch, x = {.shape = SL_SHAPE(dy->shape.dim[0], dy->shape.dim[1], features)};
+  struct sl__tensor *scratch, x = {.shape = SL_SHAPE(dy->shape.dim[0], dy->shape.dim[1], features)};
   enum sl_status status;
-  SL_TRY(check(context, "gru_backward_gates", &x, saved, param, &a));
-  SL_TRY(check_state("gru_backward_gates", dstate, dy, &a));
+  SL__TRY(check(context, "gru_backward_gates", &x, saved, param, &a));
+  SL__TRY(check_state("gru_backward_gates", dstate, dy, &a));
   /* a GPU's: a step's gradients of r, z and q side by side, for one product */
-  SL_TRY(sl__scratch(context, sizeof(float) * 3 * (size_t)a.rows * (size_t)a.hidden, &scratch));
+  SL__TRY(sl__scratch(context, sizeof(float) * 3 * (size_t)a.rows * (size_t)a.hidden, &scratch));
   return sl__submit(context, &sl__op_gru_backward_gates, l, 5,
-                    (struct sl_tensor *[]){param, saved, dy, dstate, scratch}, &a, sizeof a,
+                    (struct sl__tensor *[]){param, saved, dy, dstate, scratch}, &a, sizeof a,
                     product_flops(&a, a.hidden), 0);
 out:
   return status;
 }
 
 enum sl_status sl__gru_backward_data(struct sl_context *context, const struct sl__launch *l,
-                                     struct sl_tensor *dgates, struct sl_tensor *param,
-                                     struct sl_tensor *dx) {
+                                     struct sl__tensor *dgates, struct sl__tensor *param,
+                                     struct sl__tensor *dx) {
   struct sl__recurrent_args a;
   enum sl_status status = check(context, "gru_backward_data", dx, dgates, param, &a);
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_gru_backward_data, l, 3,
-                    (struct sl_tensor *[]){dgates, param, dx}, &a, sizeof a,
+                    (struct sl__tensor *[]){dgates, param, dx}, &a, sizeof a,
                     product_flops(&a, a.in), 0);
 }
 
 enum sl_status sl__gru_backward_weight(struct sl_context *context, const struct sl__launch *l,
-                                       struct sl_tensor *x, struct sl_tensor *dgates,
-                                       struct sl_tensor *grad) {
+                                       struct sl__tensor *x, struct sl__tensor *dgates,
+                                       struct sl__tensor *grad) {
   struct sl__recurrent_args a;
   enum sl_status status = check(context, "gru_backward_weight", x, dgates, grad, &a);
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_gru_backward_weight, l, 3,
-                    (struct sl_tensor *[]){x, dgates, grad}, &a, sizeof a,
+                    (struct sl__tensor *[]){x, dgates, grad}, &a, sizeof a,
                     product_flops(&a, a.in + a.hidden), 0);
 }

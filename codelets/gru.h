@@ -10,9 +10,9 @@
 
 /* One row's step: row[0, 2H) both products of r and z, then the input's of n, the state's of n; h
  * is updated. */
-SL_HOST_DEVICE SL_INLINE void sl__gru_forward_cell(int64_t j, int64_t hidden, float *row,
-                                                   const float *b_ih, const float *b_hh, float *h,
-                                                   float *y) {
+SL__HOST_DEVICE SL__INLINE void sl__gru_forward_cell(int64_t j, int64_t hidden, float *row,
+                                                     const float *b_ih, const float *b_hh, float *h,
+                                                     float *y) {
   float r = sl__sigmoid(row[j] + b_ih[j] + b_hh[j]);
   float z = sl__sigmoid(row[hidden + j] + b_ih[hidden + j] + b_hh[hidden + j]);
   float q = row[3 * hidden + j] + b_hh[2 * hidden + j];
@@ -26,8 +26,8 @@ SL_HOST_DEVICE SL_INLINE void sl__gru_forward_cell(int64_t j, int64_t hidden, fl
 }
 
 /* dh: of this step's h; becomes the part of the step before's that does not pass a matrix. */
-SL_HOST_DEVICE SL_INLINE void sl__gru_backward_cell(int64_t j, int64_t hidden, float *row,
-                                                    float *dh) {
+SL__HOST_DEVICE SL__INLINE void sl__gru_backward_cell(int64_t j, int64_t hidden, float *row,
+                                                      float *dh) {
   float r = row[j], z = row[hidden + j], n = row[2 * hidden + j], q = row[3 * hidden + j];
   float before = row[4 * hidden + j], d = dh[j], dn = d * (1 - z) * (1 - n * n);
   row[j] = dn * q * r * (1 - r);

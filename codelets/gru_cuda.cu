@@ -22,4 +22,4 @@ struct gru {
 };
 }  // namespace
 
-SL_RECURRENT(gru, gru)
+SL__RECURRENT(gru, gru)

@@ -29,11 +29,11 @@ static struct lstm_parts parts_of(const struct sl__recurrent_args *a, const floa
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
 static enum sl__gemm product(const struct sl__recurrent_args *a) {
-  return a->implementation == SL_OWN_ONEDNN ? SL_GEMM_ONEDNN : SL_GEMM_OPENBLAS;
+  return a->implementation == SL__OWN_ONEDNN ? SL__GEMM_ONEDNN : SL__GEMM_OPENBLAS;
 }
 
-SL_SIMD static void step_forward(const struct sl__recurrent_args *a, const struct lstm_parts *p,
-                                 int64_t t, float *state, float *y, float *saved) {
+SL__SIMD static void step_forward(const struct sl__recurrent_args *a, const struct lstm_parts *p,
+                                  int64_t t, float *state, float *y, float *saved) {
   int64_t hidden = a->hidden;
   for (int64_t n = 0; n < a->rows; n++) {
     float *restrict row = saved + (n * a->steps + t) * p->width;
@@ -44,8 +44,8 @@ SL_SIMD static void step_forward(const struct sl__recurrent_args *a, const struc
   }
 }
 
-SL_SIMD static void step_backward(const struct sl__recurrent_args *a, const struct lstm_parts *p,
-                                  int64_t t, const float *dy, float *dstate, float *saved) {
+SL__SIMD static void step_backward(const struct sl__recurrent_args *a, const struct lstm_parts *p,
+                                   int64_t t, const float *dy, float *dstate, float *saved) {
   int64_t hidden = a->hidden;
   for (int64_t n = 0; n < a->rows; n++) {
     float *restrict row = saved + (n * a->steps + t) * p->width;
@@ -75,7 +75,7 @@ static void forward(const struct sl__recurrent_args *a, const float *x, const fl
 
 /* Measured: with more rows, or more of the inputs' together, a library's product is faster than
  * ours on one core; a single step does not make up for packing the state's weights. */
-enum { FEW_ROWS = 4, FEW_STEPS = 2, FEW_INPUTS = 256, UNIT = SL_RECURRENT_UNIT };
+enum { FEW_ROWS = 4, FEW_STEPS = 2, FEW_INPUTS = 256, UNIT = SL__RECURRENT_UNIT };
 
 static bool is_few(const struct sl__recurrent_args *a) {
   return a->rows <= FEW_ROWS && a->steps >= FEW_STEPS && a->steps <= FEW_INPUTS / a->rows;
@@ -98,21 +98,21 @@ static int64_t units_end(const struct sl__recurrent_args *a, int64_t unit) {
 /* The state's weights of a unit's four gates. */
 static void pack_unit(const struct sl__recurrent_args *a, const float *w_hh, int64_t unit,
                       float *packed) {
-  const float *column[SL_FEW_COLUMNS];
+  const float *column[SL__SKINNY_GEMM_COLUMNS];
   int64_t hidden = a->hidden, last = units_end(a, unit) - 1;
-  for (int64_t i = 0; i < SL_FEW_COLUMNS; i++) {
+  for (int64_t i = 0; i < SL__SKINNY_GEMM_COLUMNS; i++) {
     int64_t j = unit * UNIT + i % UNIT;
     column[i] = w_hh + (i / UNIT * hidden + (j < last ? j : last)) * hidden;
   }
-  sl__few_pack(column, hidden, packed + unit * SL_FEW_COLUMNS * hidden, 0);
+  sl__skinny_gemm_pack(column, hidden, packed + unit * SL__SKINNY_GEMM_COLUMNS * hidden, 0);
 }
 
 /* The input's weights turned round, the state's in units, the biases. */
 static int64_t packed_at(const struct sl__recurrent_args *a) {
-  return sl__few_turned(4 * (int64_t)a->hidden, a->in);
+  return sl__skinny_gemm_transposed_size(4 * (int64_t)a->hidden, a->in);
 }
 static int64_t biases_at(const struct sl__recurrent_args *a) {
-  return packed_at(a) + sl__recurrent_units(a) * SL_FEW_COLUMNS * a->hidden;
+  return packed_at(a) + sl__recurrent_units(a) * SL__SKINNY_GEMM_COLUMNS * a->hidden;
 }
 static size_t formed_bytes(const struct sl__recurrent_args *a) {
   return (size_t)(biases_at(a) + 8 * (int64_t)a->hidden) * sizeof(float);
@@ -122,7 +122,7 @@ static void make_form(const void *args, const void *from, void *to) {
   const struct sl__recurrent_args *a = args;
   struct lstm_parts p = parts_of(a, from);
   float *form = to;
-  sl__few_turn(p.gates, a->in, p.w_ih, form, 0);
+  sl__skinny_gemm_transpose(p.gates, a->in, p.w_ih, form, 0);
   for (int64_t unit = 0; unit < sl__recurrent_units(a); unit++)
     pack_unit(a, p.w_hh, unit, form + packed_at(a));
   memcpy(form + biases_at(a), p.b_ih, 2 * (size_t)p.gates * sizeof *form);
@@ -130,12 +130,12 @@ static void make_form(const void *args, const void *from, void *to) {
 
 /* The input's products of all steps, as many columns as a unit has gates; h before the first step
  * goes where steps look for it. */
-static void few_begin(const struct few *f, struct sl__share share) {
+static void few_begin(const struct few *f, struct sl__work_range share) {
   const struct sl__recurrent_args *a = f->a;
   int64_t hidden = a->hidden, width = f->p.width, first = share.first * UNIT;
   if (share.first == share.end) return;
-  sl__few_product((int64_t)a->rows * a->steps, f->p.gates, a->in, f->x, f->p.w_ih, !f->own, NULL,
-                  f->saved, width, share.first, share.end, 0);
+  sl__skinny_gemm_product((int64_t)a->rows * a->steps, f->p.gates, a->in, f->x, f->p.w_ih, !f->own,
+                          NULL, f->saved, width, share.first, share.end, 0);
   for (int64_t unit = share.first; unit < share.end && f->own; unit++)
     pack_unit(a, f->p.w_hh, unit, f->own);
   for (int64_t n = 0; n < a->rows; n++)
@@ -144,9 +144,10 @@ static void few_begin(const struct few *f, struct sl__share share) {
 }
 
 /* The state's products of a unit's gates, of every row. */
-SL_SIMD static void few_add_gates(const struct few *f, int64_t t, int64_t unit, const float *sums) {
+SL__SIMD static void few_add_gates(const struct few *f, int64_t t, int64_t unit,
+                                   const float *sums) {
   int64_t hidden = f->a->hidden, first = unit * UNIT, count = units_end(f->a, unit) - first;
-  for (int64_t n = 0; n < f->a->rows; n++, sums += SL_FEW_COLUMNS) {
+  for (int64_t n = 0; n < f->a->rows; n++, sums += SL__SKINNY_GEMM_COLUMNS) {
     float *row = f->saved + (n * f->a->steps + t) * f->p.width + first;
     for (int64_t g = 0; g < 4; g++)
       for (int64_t j = 0; j < count; j++) row[g * hidden + j] += sums[g * UNIT + j];
@@ -155,7 +156,7 @@ SL_SIMD static void few_add_gates(const struct few *f, int64_t t, int64_t unit, 
 
 /* A unit's step of a row. count is a constant for all units but the last, so that a value is
  * computed alike whoever does it. */
-SL_INLINE void few_unit(const struct few *f, int64_t n, int64_t t, int64_t first, int64_t count) {
+SL__INLINE void few_unit(const struct few *f, int64_t n, int64_t t, int64_t first, int64_t count) {
   int64_t hidden = f->a->hidden, steps = f->a->steps;
   float *restrict row = f->saved + (n * steps + t) * f->p.width;
   float *restrict state = f->state + n * 2 * hidden;
@@ -166,7 +167,7 @@ SL_INLINE void few_unit(const struct few *f, int64_t n, int64_t t, int64_t first
     sl__lstm_forward_unit(first + j, hidden, row, f->p.b_ih, f->p.b_hh, h, state + hidden, y);
 }
 
-SL_SIMD static void few_cells(const struct few *f, int64_t t, struct sl__share share) {
+SL__SIMD static void few_cells(const struct few *f, int64_t t, struct sl__work_range share) {
   int64_t whole = f->a->hidden / UNIT, rest = f->a->hidden % UNIT;
   for (int64_t n = 0; n < f->a->rows; n++) {
     for (int64_t unit = share.first; unit < share.end && unit < whole; unit++)
@@ -175,12 +176,12 @@ SL_SIMD static void few_cells(const struct few *f, int64_t t, struct sl__share s
   }
 }
 
-static void few_step(const struct few *f, int64_t t, struct sl__share share) {
+static void few_step(const struct few *f, int64_t t, struct sl__work_range share) {
   int64_t hidden = f->a->hidden, width = f->p.width;
   for (int64_t unit = share.first; unit < share.end; unit++) {
-    float sums[FEW_ROWS * SL_FEW_COLUMNS] = {0};
-    sl__few_add(f->a->rows, f->saved + t * width + 5 * hidden, f->a->steps * width, hidden,
-                f->packed + unit * SL_FEW_COLUMNS * hidden, sums, 0);
+    float sums[FEW_ROWS * SL__SKINNY_GEMM_COLUMNS] = {0};
+    sl__skinny_gemm_add(f->a->rows, f->saved + t * width + 5 * hidden, f->a->steps * width, hidden,
+                        f->packed + unit * SL__SKINNY_GEMM_COLUMNS * hidden, sums, 0);
     few_add_gates(f, t, unit, sums);
   }
   few_cells(f, t, share);
@@ -195,14 +196,14 @@ static void few_forward(const void *cl_arg, void *buffers[]) {
   f.state = sl__buffer(buffers, 2);
   f.y = sl__buffer(buffers, 3);
   f.saved = sl__buffer(buffers, 4);
-  if (sl__is_formed(cl_arg)) {
+  if (sl__is_prepacked(cl_arg)) {
     f.packed = param + packed_at(a);
     f.p.b_ih = param + biases_at(a);
     f.p.b_hh = f.p.b_ih + f.p.gates;
   } else {
     f.packed = f.own = (float *)(((uintptr_t)sl__buffer(buffers, 5) + 63) & ~(uintptr_t)63);
   }
-  struct sl__share share = sl__share(cl_arg, sl__recurrent_units(a));
+  struct sl__work_range share = sl__work_range(cl_arg, sl__recurrent_units(a));
   int phase = sl__phase(cl_arg);
   if (phase <= 0) few_begin(&f, share);
   if (phase > 0) few_step(&f, phase - 1, share);
@@ -240,9 +241,9 @@ static void backward_weight(const struct sl__recurrent_args *a, const float *x, 
   sl__column_sums(dgates, rows, p.width, p.gates, b_ih + p.gates, add);
 }
 
-SL_KERNEL void sl__lstm_forward_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__lstm_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__recurrent_args *a = sl__args(cl_arg);
-  if (a->implementation == SL_DIRECT) {
+  if (a->implementation == SL__DIRECT_CONV) {
     few_forward(cl_arg, buffers);
     return;
   }
@@ -250,17 +251,17 @@ SL_KERNEL void sl__lstm_forward_cpu(void *buffers[], void *cl_arg) {
           sl__buffer(buffers, 3), sl__buffer(buffers, 4), sl__buffer(buffers, 5));
 }
 
-SL_KERNEL void sl__lstm_backward_gates_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__lstm_backward_gates_cpu(void *buffers[], void *cl_arg) {
   backward_gates(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                  sl__buffer(buffers, 2), sl__buffer(buffers, 3));
 }
 
-SL_KERNEL void sl__lstm_backward_data_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__lstm_backward_data_cpu(void *buffers[], void *cl_arg) {
   backward_data(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                 sl__buffer(buffers, 2), sl__accumulate(cl_arg));
 }
 
-SL_KERNEL void sl__lstm_backward_weight_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__lstm_backward_weight_cpu(void *buffers[], void *cl_arg) {
   backward_weight(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                   sl__buffer(buffers, 2), sl__accumulate(cl_arg));
 }
@@ -268,9 +269,9 @@ SL_KERNEL void sl__lstm_backward_weight_cpu(void *buffers[], void *cl_arg) {
 /* ---- submission -------------------------------------------------------------------------- */
 
 /* Sizes from x [N, T, I] and saved [N, T, 6H]; block: parameters or their gradient. */
-static enum sl_status check(struct sl_context *context, const char *name, const struct sl_tensor *x,
-                            const struct sl_tensor *saved, const struct sl_tensor *block,
-                            struct sl__recurrent_args *a) {
+static enum sl_status check(struct sl_context *context, const char *name,
+                            const struct sl__tensor *x, const struct sl__tensor *saved,
+                            const struct sl__tensor *block, struct sl__recurrent_args *a) {
   char xt[96], st[96];
   const int64_t *xd = x->shape.dim, *sd = saved->shape.dim;
   if (x->shape.ndim == 3 && saved->shape.ndim == 3 && xd[0] == sd[0] && xd[1] == sd[1] &&
@@ -283,18 +284,18 @@ static enum sl_status check(struct sl_context *context, const char *name, const 
                                      .implementation = sl__product_choice(context)};
     if (block->shape.dim[0] == 4 * hidden * (xd[2] + hidden + 2)) return SL_OK;
   }
-  return sl_fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,
-                 sl_shape_text(&x->shape, xt, sizeof xt),
-                 sl_shape_text(&saved->shape, st, sizeof st), (long long)block->shape.dim[0]);
+  return sl__fail(SL_BAD_SHAPE, "%s: x %s, saved %s and %lld parameters do not fit", name,
+                  sl_shape_text(&x->shape, xt, sizeof xt),
+                  sl_shape_text(&saved->shape, st, sizeof st), (long long)block->shape.dim[0]);
 }
 
-static enum sl_status check_state(const char *name, const struct sl_tensor *state,
-                                  const struct sl_tensor *y, const struct sl__recurrent_args *a) {
+static enum sl_status check_state(const char *name, const struct sl__tensor *state,
+                                  const struct sl__tensor *y, const struct sl__recurrent_args *a) {
   if (sl_shape_equal(&state->shape, &SL_SHAPE(a->rows, 2 * a->hidden)) &&
       sl_shape_equal(&y->shape, &SL_SHAPE(a->rows, a->steps, a->hidden)))
     return SL_OK;
-  return sl_fail(SL_BAD_SHAPE, "%s: the state must be [%d, %d], y [%d, %d, %d]", name, a->rows,
-                 2 * a->hidden, a->rows, a->steps, a->hidden);
+  return sl__fail(SL_BAD_SHAPE, "%s: the state must be [%d, %d], y [%d, %d, %d]", name, a->rows,
+                  2 * a->hidden, a->rows, a->steps, a->hidden);
 }
 
 static double product_flops(const struct sl__recurrent_args *a, int64_t inputs) {
@@ -302,67 +303,67 @@ static double product_flops(const struct sl__recurrent_args *a, int64_t inputs) 
 }
 
 enum sl_status sl__lstm_forward(struct sl_context *context, const struct sl__launch *l,
-                                struct sl_tensor *x, struct sl_tensor *param,
-                                struct sl_tensor *state, struct sl_tensor *y,
-                                struct sl_tensor *saved) {
+                                struct sl__tensor *x, struct sl__tensor *param,
+                                struct sl__tensor *state, struct sl__tensor *y,
+                                struct sl__tensor *saved) {
   struct sl__launch own = *l;
   struct sl__recurrent_args a;
-  struct sl_tensor *scratch;
+  struct sl__tensor *scratch;
   enum sl_status status;
-  SL_TRY(check(context, "lstm_forward", x, saved, param, &a));
-  SL_TRY(check_state("lstm_forward", state, y, &a));
+  SL__TRY(check(context, "lstm_forward", x, saved, param, &a));
+  SL__TRY(check_state("lstm_forward", state, y, &a));
   if (is_few(&a)) {
-    a.implementation = SL_DIRECT;
+    a.implementation = SL__DIRECT_CONV;
     if (x->type != SL_BF16) {
       own.cut = (struct sl__cut){.units = sl__recurrent_units(&a), .phases = 1 + a.steps};
-      own.form = (struct sl__form){.make = make_form,
-                                   .buffer = 1,
-                                   .bytes = formed_bytes(&a),
-                                   .key = (uint64_t)a.in << 32 | (uint32_t)a.hidden};
+      own.form = (struct sl__prepack){.make = make_form,
+                                      .buffer = 1,
+                                      .bytes = formed_bytes(&a),
+                                      .key = (uint64_t)a.in << 32 | (uint32_t)a.hidden};
     }
   }
-  SL_TRY(sl__scratch(context, sl__recurrent_scratch(&a, 4, x->type == SL_BF16), &scratch));
+  SL__TRY(sl__scratch(context, sl__recurrent_scratch(&a, 4, x->type == SL_BF16), &scratch));
   return sl__submit(context, &sl__op_lstm_forward, &own, 6,
-                    (struct sl_tensor *[]){x, param, state, y, saved, scratch}, &a, sizeof a,
+                    (struct sl__tensor *[]){x, param, state, y, saved, scratch}, &a, sizeof a,
                     product_flops(&a, a.in + a.hidden), 0);
 out:
   return status;
 }
 
 enum sl_status sl__lstm_backward_gates(struct sl_context *context, const struct sl__launch *l,
-                                       struct sl_tensor *param, struct sl_tensor *saved,
-                                       struct sl_tensor *dy, struct sl_tensor *dstate,
+                                       struct sl__tensor *param, struct sl__tensor *saved,
+                                       struct sl__tensor *dy, struct sl__tensor *dstate,
                                        int64_t features) {
   struct sl__recurrent_args a;
-  struct sl_tensor x = {.shape = SL_SHAPE(dy->shape.dim[0], dy->shape.dim[1], features)};
+  struct sl__tensor x = {.shape = SL_SHAPE(dy->shape.dim[0], dy->shape.dim[1], features)};
   enum sl_status status;
-  SL_TRY(check(context, "lstm_backward_gates", &x, saved, param, &a));
-  SL_TRY(check_state("lstm_backward_gates", dstate, dy, &a));
+  SL__TRY(check(context, "lstm_backward_gates", &x, saved, param, &a));
+  SL__TRY(check_state("lstm_backward_gates", dstate, dy, &a));
   return sl__submit(context, &sl__op_lstm_backward_gates, l, 4,
-                    (struct sl_tensor *[]){param, saved, dy, dstate}, &a, sizeof a,
+                    (struct sl__tensor *[]){param, saved, dy, dstate}, &a, sizeof a,
                     product_flops(&a, a.hidden), 0);
 out:
   return status;
 }
 
 enum sl_status sl__lstm_backward_data(struct sl_context *context, const struct sl__launch *l,
-                                      struct sl_tensor *dgates, struct sl_tensor *param,
-                                      struct sl_tensor *dx) {
+                                      struct sl__tensor *dgates, struct sl__tensor *param,
+                                      struct sl__tensor *dx) {
   struct sl__recurrent_args a;
   enum sl_status status = check(context, "lstm_backward_data", dx, dgates, param, &a);
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_lstm_backward_data, l, 3,
-                    (struct sl_tensor *[]){dgates, param, dx}, &a, sizeof a,
+                    (struct sl__tensor *[]){dgates, param, dx}, &a, sizeof a,
                     product_flops(&a, a.in), 0);
 }
 
 enum sl_status sl__lstm_backward_weight(struct sl_context *context, const struct sl__launch *l,
-                                        struct sl_tensor *x, struct sl_tensor *dgates,
-                                        struct sl_tensor *grad) {
+                                        struct sl__tensor *x, struct sl__tensor *dgates,
+                                        struct sl__tensor *grad) {
   struct sl__recurrent_args a;
   enum sl_status status = check(context, "lstm_backward_weight", x, dgates, grad, &a);
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_lstm_backward_weight, l, 3,
-                    (struct sl_tensor *[]){x, dgates, grad}, &a, sizeof a,
+                    (struct sl__tensor *[]){x, dgates, grad}, &a, sizeof a,
                     product_flops(&a, a.in + a.hidden), 0);
 }

@@ -10,9 +10,9 @@
 
 /* One row's step: gates before their activation in row[0..4H); c is updated, this step's h goes to
  * `h` and y. The h of the step before is in its place already. */
-SL_HOST_DEVICE SL_INLINE void sl__lstm_forward_unit(int64_t j, int64_t hidden, float *row,
-                                                    const float *b_ih, const float *b_hh, float *h,
-                                                    float *c, float *y) {
+SL__HOST_DEVICE SL__INLINE void sl__lstm_forward_unit(int64_t j, int64_t hidden, float *row,
+                                                      const float *b_ih, const float *b_hh,
+                                                      float *h, float *c, float *y) {
   float i = sl__sigmoid(row[j] + b_ih[j] + b_hh[j]);
   float f = sl__sigmoid(row[hidden + j] + b_ih[hidden + j] + b_hh[hidden + j]);
   float g = sl__tanh(row[2 * hidden + j] + b_ih[2 * hidden + j] + b_hh[2 * hidden + j]);
@@ -28,17 +28,17 @@ SL_HOST_DEVICE SL_INLINE void sl__lstm_forward_unit(int64_t j, int64_t hidden, f
 }
 
 /* The same where the state's h, then c, are both updated. */
-SL_HOST_DEVICE SL_INLINE void sl__lstm_forward_cell(int64_t j, int64_t hidden, float *row,
-                                                    const float *b_ih, const float *b_hh, float *h,
-                                                    float *c, float *y) {
+SL__HOST_DEVICE SL__INLINE void sl__lstm_forward_cell(int64_t j, int64_t hidden, float *row,
+                                                      const float *b_ih, const float *b_hh,
+                                                      float *h, float *c, float *y) {
   row[5 * hidden + j] = h[j];
   sl__lstm_forward_unit(j, hidden, row, b_ih, b_hh, h, c, y);
 }
 
 /* row: as saved; its gates become their gradients before the activation. dh, dc: of this step's h
  * (its y's gradient included) and c; dc becomes that of the step before. */
-SL_HOST_DEVICE SL_INLINE void sl__lstm_backward_cell(int64_t j, int64_t hidden, float *row,
-                                                     const float *dh, float *dc) {
+SL__HOST_DEVICE SL__INLINE void sl__lstm_backward_cell(int64_t j, int64_t hidden, float *row,
+                                                       const float *dh, float *dc) {
   float i = row[j], f = row[hidden + j], g = row[2 * hidden + j], o = row[3 * hidden + j];
   float before = row[4 * hidden + j], t = sl__tanh(f * before + i * g);
   float d = dc[j] + dh[j] * o * (1 - t * t);

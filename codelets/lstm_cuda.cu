@@ -20,4 +20,4 @@ struct lstm {
 };
 }  // namespace
 
-SL_RECURRENT(lstm, lstm)
+SL__RECURRENT(lstm, lstm)

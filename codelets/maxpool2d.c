@@ -8,8 +8,8 @@
 
 /* One row of 2x2 windows side by side, written so that it vectorises: pairs first, one condition a
  * select, and NaN (which wins, as in PyTorch) apart. */
-SL_INLINE void row_2x2(const float *restrict top, const float *restrict low, int32_t at,
-                       int32_t width, int32_t count, float *restrict y, int32_t *restrict index) {
+SL__INLINE void row_2x2(const float *restrict top, const float *restrict low, int32_t at,
+                        int32_t width, int32_t count, float *restrict y, int32_t *restrict index) {
   for (int32_t ow = 0; ow < count; ow++) {
     float a = top[2 * ow], b = top[2 * ow + 1], c = low[2 * ow], d = low[2 * ow + 1];
     int32_t upper = at + 2 * ow, lower = upper + width;
@@ -40,8 +40,8 @@ typedef int32_t loose_index __attribute__((vector_size(16), aligned(4), may_alia
 #define CHOOSE(type, which, one, other)                                                            \
   ((type)(((quad_index)(one) & (which)) | ((quad_index)(other) & ~(which))))
 
-SL_INLINE void quad_2x2(const float *restrict top, const float *restrict low, int32_t at,
-                        int32_t width, float *restrict y, int32_t *restrict index) {
+SL__INLINE void quad_2x2(const float *restrict top, const float *restrict low, int32_t at,
+                         int32_t width, float *restrict y, int32_t *restrict index) {
   const quad a = EVEN(top), b = ODD(top), c = EVEN(low), d = ODD(low);
   const quad_index right = b > a, under_right = d > c; /* -1 where it is */
   const quad_index upper = (quad_index){0, 2, 4, 6} + at - right;
@@ -57,9 +57,9 @@ SL_INLINE void quad_2x2(const float *restrict top, const float *restrict low, in
   *(loose_index *)index = CHOOSE(quad_index, under, lower, upper);
 }
 
-SL_INLINE void short_row_2x2(const float *restrict top, const float *restrict low, int32_t at,
-                             int32_t width, int32_t count, float *restrict y,
-                             int32_t *restrict index) {
+SL__INLINE void short_row_2x2(const float *restrict top, const float *restrict low, int32_t at,
+                              int32_t width, int32_t count, float *restrict y,
+                              int32_t *restrict index) {
   int32_t ow = 0;
   for (; ow + 4 <= count; ow += 4)
     quad_2x2(top + 2 * ow, low + 2 * ow, at + 2 * ow, width, y + ow, index + ow);
@@ -67,8 +67,8 @@ SL_INLINE void short_row_2x2(const float *restrict top, const float *restrict lo
     row_2x2(top + 2 * ow, low + 2 * ow, at + 2 * ow, width, 1, y + ow, index + ow);
 }
 
-SL_SIMD static void forward_2x2(const struct sl__pool_args *a, const float *x, float *y,
-                                int32_t *index) {
+SL__SIMD static void forward_2x2(const struct sl__pool_args *a, const float *x, float *y,
+                                 int32_t *index) {
   int32_t width = a->width, count = a->out_width, rows = a->out_height;
   for (int32_t p = 0; p < a->planes; p++, x += (int64_t)a->height * width)
     for (int32_t oh = 0; oh < rows; oh++, y += count, index += count) {
@@ -94,9 +94,9 @@ static void forward_any(const struct sl__pool_args *a, const float *x, float *y,
       }
 }
 
-SL_KERNEL void sl__maxpool2d_forward_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__maxpool2d_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__pool_args *all = sl__args(cl_arg);
-  struct sl__share share = sl__share(cl_arg, all->planes);
+  struct sl__work_range share = sl__work_range(cl_arg, all->planes);
   struct sl__pool_args a = sl__pool_part(all, share);
   const float *x = sl__buffer(buffers, 0);
   float *y = sl__buffer(buffers, 1);
@@ -105,7 +105,7 @@ SL_KERNEL void sl__maxpool2d_forward_cpu(void *buffers[], void *cl_arg) {
   (sl__pool_is_2x2(&a.pool) ? forward_2x2 : forward_any)(&a, x + from, y + to, index + to);
 }
 
-SL_KERNEL void sl__maxpool2d_backward_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__maxpool2d_backward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__pool_args *a = sl__args(cl_arg);
   const float *dy = sl__buffer(buffers, 0);
   const int32_t *index = sl__buffer(buffers, 1);
@@ -120,29 +120,29 @@ SL_KERNEL void sl__maxpool2d_backward_cpu(void *buffers[], void *cl_arg) {
 /* ---- submission -------------------------------------------------------------------------- */
 
 enum sl_status sl__maxpool2d_forward(struct sl_context *context, const struct sl__launch *l,
-                                     struct sl_tensor *x, struct sl_tensor *y,
-                                     struct sl_tensor *index, const struct sl__pool2d *pool) {
+                                     struct sl__tensor *x, struct sl__tensor *y,
+                                     struct sl__tensor *index, const struct sl__pool2d *pool) {
   struct sl__pool_args a;
   enum sl_status status = sl__pool_check("maxpool2d_forward", x, y, pool, &a);
   if (status == SL_OK && !sl_shape_equal(&index->shape, &y->shape))
-    status = sl_fail(SL_BAD_SHAPE, "maxpool2d_forward: index must have y's shape");
+    status = sl__fail(SL_BAD_SHAPE, "maxpool2d_forward: index must have y's shape");
   if (status != SL_OK) return status;
   struct sl__launch launch = *l;
   launch.cut = sl__pool_cut(&a);
   return sl__submit(context, &sl__op_maxpool2d_forward, &launch, 3,
-                    (struct sl_tensor *[]){x, y, index}, &a, sizeof a, sl__pool_flops(&a),
+                    (struct sl__tensor *[]){x, y, index}, &a, sizeof a, sl__pool_flops(&a),
                     sl__pool_footprint(&a));
 }
 
 enum sl_status sl__maxpool2d_backward(struct sl_context *context, const struct sl__launch *l,
-                                      struct sl_tensor *dy, struct sl_tensor *index,
-                                      struct sl_tensor *dx, const struct sl__pool2d *pool) {
+                                      struct sl__tensor *dy, struct sl__tensor *index,
+                                      struct sl__tensor *dx, const struct sl__pool2d *pool) {
   struct sl__pool_args a;
   enum sl_status status = sl__pool_check("maxpool2d_backward", dx, dy, pool, &a);
   if (status == SL_OK && !sl_shape_equal(&index->shape, &dy->shape))
-    status = sl_fail(SL_BAD_SHAPE, "maxpool2d_backward: index must have dy's shape");
+    status = sl__fail(SL_BAD_SHAPE, "maxpool2d_backward: index must have dy's shape");
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_maxpool2d_backward, l, 3,
-                    (struct sl_tensor *[]){dy, index, dx}, &a, sizeof a, sl__pool_flops(&a),
+                    (struct sl__tensor *[]){dy, index, dx}, &a, sizeof a, sl__pool_flops(&a),
                     sl__pool_footprint(&a));
 }

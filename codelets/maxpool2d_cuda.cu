@@ -132,11 +132,11 @@ void forward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   int32_t *index = sl::out<int32_t>(buffers, 2);
   int64_t count = int64_t{a->planes} * a->out_height * a->out_width;
   if (in_packs(a, false, x, y, index))
-    SL_LAUNCH((forward_2x2<T>), sl::blocks(count / PACK), sl::THREADS, 0, cuda->stream, *a,
-              sl::planes(a->out_height, a->out_width / PACK), count / PACK, x, y, index);
+    SL__LAUNCH((forward_2x2<T>), sl::blocks(count / PACK), sl::THREADS, 0, cuda->stream, *a,
+               sl::planes(a->out_height, a->out_width / PACK), count / PACK, x, y, index);
   else
-    SL_LAUNCH((forward<T>), sl::blocks(count), sl::THREADS, 0, cuda->stream, *a,
-              sl::planes(a->out_height, a->out_width), count, x, y, index);
+    SL__LAUNCH((forward<T>), sl::blocks(count), sl::THREADS, 0, cuda->stream, *a,
+               sl::planes(a->out_height, a->out_width), count, x, y, index);
 }
 
 template <class T>
@@ -148,17 +148,17 @@ void backward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   int64_t inputs = int64_t{a->planes} * a->height * a->width;
   if (in_packs(a, true, dx, dy, index)) {
     int64_t packs = inputs / (4 * PACK);
-    SL_LAUNCH((sl__accumulate(cl_arg) ? backward_2x2<T, true> : backward_2x2<T, false>),
-              sl::blocks(packs), sl::THREADS, 0, cuda->stream, *a,
-              sl::planes(a->out_height, a->out_width / PACK), packs, dy, index, dx);
+    SL__LAUNCH((sl__accumulate(cl_arg) ? backward_2x2<T, true> : backward_2x2<T, false>),
+               sl::blocks(packs), sl::THREADS, 0, cuda->stream, *a,
+               sl::planes(a->out_height, a->out_width / PACK), packs, dy, index, dx);
   } else {
-    SL_LAUNCH((backward<T>), sl::blocks(inputs), sl::THREADS, 0, cuda->stream, *a,
-              sl::planes(a->height, a->width), inputs, dy, index, dx, sl__accumulate(cl_arg));
+    SL__LAUNCH((backward<T>), sl::blocks(inputs), sl::THREADS, 0, cuda->stream, *a,
+               sl::planes(a->height, a->width), inputs, dy, index, dx, sl__accumulate(cl_arg));
   }
 }
 
 }  // namespace
 
-SL_CUDA(maxpool2d_forward) { SL_BY_TYPE(cl_arg, 0, T, forward_task<T>(buffers, cl_arg, cuda)); }
+SL__CUDA(maxpool2d_forward) { SL__BY_TYPE(cl_arg, 0, T, forward_task<T>(buffers, cl_arg, cuda)); }
 
-SL_CUDA(maxpool2d_backward) { SL_BY_TYPE(cl_arg, 0, T, backward_task<T>(buffers, cl_arg, cuda)); }
+SL__CUDA(maxpool2d_backward) { SL__BY_TYPE(cl_arg, 0, T, backward_task<T>(buffers, cl_arg, cuda)); }

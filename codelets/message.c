@@ -36,7 +36,7 @@ static void begin(void *buffers[], const struct message_args *a, bool is_send) {
                                              .apart = a->apart,
                                              .peer = r,
                                              .tag = a->tag,
-                                             .patience = (enum sl__patience)a->patience,
+                                             .patience = (enum sl__timeout_policy)a->patience,
                                              .name = a->name,
                                              .count = a->pieces,
                                              .memory = memory + at,
@@ -49,11 +49,11 @@ static void begin(void *buffers[], const struct message_args *a, bool is_send) {
 /* On a GPU's worker the memory is the GPU's. What was computed there is complete, and nobody reads
  * what a message will overwrite: StarPU ends a GPU's tasks and copies when the device has, and only
  * then lets go tasks that depend on them. So nothing is waited for here. */
-SL_KERNEL void sl__send_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__send_cpu(void *buffers[], void *cl_arg) {
   begin(buffers, sl__args(cl_arg), true);
 }
 
-SL_KERNEL void sl__receive_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__receive_cpu(void *buffers[], void *cl_arg) {
   begin(buffers, sl__args(cl_arg), false);
 }
 
@@ -66,7 +66,7 @@ static int peers_of(const struct sl__peers *peers) {
   return ranks;
 }
 
-static size_t bytes_of(int count, struct sl_tensor *const *tensors) {
+static size_t bytes_of(int count, struct sl__tensor *const *tensors) {
   size_t bytes = 0;
   for (int i = 0; i < count; i++) bytes += tensors[i]->bytes;
   return bytes;
@@ -76,7 +76,7 @@ static size_t bytes_of(int count, struct sl_tensor *const *tensors) {
  * given pointers in a GPU and none to begin from, not see as a GPU's at all: not there. What has a
  * large one goes one by one instead; both ranks see the sizes, and nothing else, alike. */
 static bool is_apart(const struct sl_context *context, int tag, int pieces,
-                     struct sl_tensor *const *tensors) {
+                     struct sl__tensor *const *tensors) {
   bool large = false;
   for (int i = 0; i < pieces; i++) large |= tensors[i]->bytes > SL__SMALL_MESSAGE_BYTES;
   return large && pieces > 1 && tag < SL__TAG_LANE_ONLY && sl__net_is_aware(context->net);
@@ -97,7 +97,7 @@ static int starpu_priority(const struct sl__launch *l) {
 /* The same messages by StarPU-MPI, which wants no task of ours. */
 static enum sl_status post(struct sl_context *context, const struct sl__launch *l,
                            const struct message_args *a, bool is_send,
-                           struct sl_tensor *const *tensors) {
+                           struct sl__tensor *const *tensors) {
   starpu_data_handle_t handles[a->pieces];
   enum sl_status status = SL_OK;
   for (int peer = 0; peer < a->count && status == SL_OK; peer++) {
@@ -123,7 +123,7 @@ static enum sl_status post(struct sl_context *context, const struct sl__launch *
 
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              const struct sl__launch *l, int tag, const struct sl__peers *peers,
-                             int count, struct sl_tensor *const *tensors) {
+                             int count, struct sl__tensor *const *tensors) {
   int ranks = peers_of(peers);
   struct message_args args = {.net = context->net,
                               .name = l->name,
@@ -150,23 +150,23 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
 }
 
 enum sl_status sl__send(struct sl_context *context, const struct sl__launch *l, int tag,
-                        const struct sl__peers *to, int count, struct sl_tensor *const *tensors) {
+                        const struct sl__peers *to, int count, struct sl__tensor *const *tensors) {
   return submit(context, &sl__op_send, l, tag, to, count, tensors);
 }
 
 enum sl_status sl__receive(struct sl_context *context, const struct sl__launch *l, int tag,
                            const struct sl__peers *from, int count,
-                           struct sl_tensor *const *tensors) {
+                           struct sl__tensor *const *tensors) {
   return submit(context, &sl__op_receive, l, tag, from, count, tensors);
 }
 
-SL_KERNEL void sl__unite_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__unite_cpu(void *buffers[], void *cl_arg) {
   (void)buffers;
   (void)cl_arg;
 }
 
 enum sl_status sl__unite(struct sl_context *context, const struct sl__launch *l, int count,
-                         struct sl_tensor *const *tensors) {
+                         struct sl__tensor *const *tensors) {
   struct sl__launch launch = *l;
   launch.place = (struct sl__place){.where = STARPU_CPU};
   if (count < 2 || !sl__net_has_starpu(context->net)) return SL_OK;

@@ -4,16 +4,16 @@
 #include "codelets/kernels/elementwise.h"
 #include "codelets/reduce.h"
 
-SL_SIMD static void copy(const float *x, float *y, int64_t n) {
+SL__SIMD static void copy(const float *x, float *y, int64_t n) {
   for (int64_t i = 0; i < n; i++) y[i] = x[i];
 }
 
-SL_SIMD static void add(const float *x, float *y, int64_t n) {
+SL__SIMD static void add(const float *x, float *y, int64_t n) {
   for (int64_t i = 0; i < n; i++) y[i] += x[i];
 }
 
 /* In blocks that stay in the first-level cache, so that memory is read once and written once. */
-SL_KERNEL void sl__reduce_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__reduce_cpu(void *buffers[], void *cl_arg) {
   const struct sl__reduce_args *a = sl__args(cl_arg);
   int64_t n = a->count, block = 2048;
   int terms = sl__buffer_count(cl_arg) - 1;
@@ -28,13 +28,13 @@ SL_KERNEL void sl__reduce_cpu(void *buffers[], void *cl_arg) {
 }
 
 enum sl_status sl__reduce(struct sl_context *context, const struct sl__launch *l,
-                          struct sl_tensor *sum, int count, struct sl_tensor *const *terms) {
-  struct sl_tensor *few[SL_FEW], **tensors = few;
+                          struct sl__tensor *sum, int count, struct sl__tensor *const *terms) {
+  struct sl__tensor *few[SL__SKINNY_GEMM], **tensors = few;
   struct sl__reduce_args a = {0};
   struct sl__launch launch = *l;
   if (count < 1)
-    return sl_fail(SL_BAD_ARGUMENT, "reduce: at least one term is needed, not %d", count);
-  if (count + 1 > SL_FEW &&
+    return sl__fail(SL_BAD_ARGUMENT, "reduce: at least one term is needed, not %d", count);
+  if (count + 1 > SL__SKINNY_GEMM &&
       !(tensors = sl__alloc((size_t)count + 1, sizeof *tensors, "a reduction")))
     return SL_NO_MEMORY;
   tensors[0] = sum;

@@ -2,9 +2,9 @@
 #include "codelets/reduce.h"
 #include "codelets/kernels/update_cuda.h"
 
-SL_CUDA(reduce) {
+SL__CUDA(reduce) {
   const sl__reduce_args *a = sl::args<sl__reduce_args>(cl_arg);
   float *sum = sl::out<float>(buffers, 0);
-  sl::step<1>(cuda, sl::take_sum(), 0, a->first, a->count, sl__accumulate(cl_arg) ? sum : nullptr, buffers, 1,
-              sl__buffer_count(cl_arg), sl::owned<1>{{sum}}, sum);
+  sl::step<1>(cuda, sl::take_sum(), 0, a->first, a->count, sl__accumulate(cl_arg) ? sum : nullptr,
+              buffers, 1, sl__buffer_count(cl_arg), sl::owned<1>{{sum}}, sum);
 }

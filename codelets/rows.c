@@ -9,7 +9,7 @@
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-SL_KERNEL void sl__rows_reduce_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__rows_reduce_cpu(void *buffers[], void *cl_arg) {
   const struct sl__rows_args *a = sl__args(cl_arg);
   struct sl__rows sum = sl__rows_begin(a, sl__buffer(buffers, 0), sl__buffer(buffers, 1),
                                        sl__buffer(buffers, 2), false);
@@ -21,7 +21,7 @@ SL_KERNEL void sl__rows_reduce_cpu(void *buffers[], void *cl_arg) {
   sl__rows_end(&sum);
 }
 
-SL_KERNEL void sl__rows_square_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__rows_square_cpu(void *buffers[], void *cl_arg) {
   const struct sl__rows_args *a = sl__args(cl_arg);
   const int32_t *rows = sl__buffer(buffers, 0);
   const float *values = sl__buffer(buffers, 1);
@@ -32,7 +32,7 @@ SL_KERNEL void sl__rows_square_cpu(void *buffers[], void *cl_arg) {
   *(float *)sl__buffer(buffers, 2) = (float)sum;
 }
 
-SL_KERNEL void sl__rows_dense_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__rows_dense_cpu(void *buffers[], void *cl_arg) {
   const struct sl__rows_args *a = sl__args(cl_arg);
   const int32_t *rows = sl__buffer(buffers, 0);
   const float *values = sl__buffer(buffers, 1);
@@ -42,12 +42,12 @@ SL_KERNEL void sl__rows_dense_cpu(void *buffers[], void *cl_arg) {
     memcpy(dense + rows[1 + k] * a->width, values + k * a->width, (size_t)a->width * sizeof *dense);
 }
 
-SL_SIMD static void descend(float *p, const float *g, int64_t n, float rate) {
+SL__SIMD static void descend(float *p, const float *g, int64_t n, float rate) {
   for (int64_t i = 0; i < n; i++) p[i] -= rate * g[i];
 }
 
 /* The parts of the touched rows that lie in the shard. */
-SL_KERNEL void sl__rows_sgd_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__rows_sgd_cpu(void *buffers[], void *cl_arg) {
   const struct sl__rows_sgd_args *a = sl__args(cl_arg);
   float *p = (float *)sl__buffer(buffers, 0) + a->update.param_first;
   const int32_t *rows = sl__buffer(buffers, 1);
@@ -66,8 +66,8 @@ SL_KERNEL void sl__rows_sgd_cpu(void *buffers[], void *cl_arg) {
 
 /* ---- submission -------------------------------------------------------------------------- */
 
-enum sl_status sl__rows_check(const char *name, const struct sl_tensor *rows,
-                              const struct sl_tensor *values, int64_t table,
+enum sl_status sl__rows_check(const char *name, const struct sl__tensor *rows,
+                              const struct sl__tensor *values, int64_t table,
                               struct sl__rows_args *a) {
   int64_t capacity = rows->shape.dim[0] - 1;
   *a = (struct sl__rows_args){.capacity = capacity, .table = table};
@@ -76,23 +76,23 @@ enum sl_status sl__rows_check(const char *name, const struct sl_tensor *rows,
     a->width = values->shape.dim[1];
     return SL_OK;
   }
-  return sl_fail(SL_BAD_SHAPE, "%s: %lld row numbers (i32) and values of %lld rows do not fit",
-                 name, (long long)capacity, (long long)values->shape.dim[0]);
+  return sl__fail(SL_BAD_SHAPE, "%s: %lld row numbers (i32) and values of %lld rows do not fit",
+                  name, (long long)capacity, (long long)values->shape.dim[0]);
 }
 
 enum sl_status sl__rows_reduce(struct sl_context *context, const struct sl__launch *l,
-                               struct sl_tensor *rows, struct sl_tensor *values, int count,
-                               struct sl_tensor *const *term_rows,
-                               struct sl_tensor *const *term_values, int64_t table) {
+                               struct sl__tensor *rows, struct sl__tensor *values, int count,
+                               struct sl__tensor *const *term_rows,
+                               struct sl__tensor *const *term_values, int64_t table) {
   struct sl__rows_args a, term;
-  struct sl_tensor *scratch, **tensors;
+  struct sl__tensor *scratch, **tensors;
   enum sl_status status = sl__rows_check("rows_reduce", rows, values, table, &a);
   if (status == SL_OK) status = sl__scratch(context, (size_t)table * sizeof(int32_t), &scratch);
   for (int t = 0; t < count && status == SL_OK; t++) {
     status = sl__rows_check("rows_reduce", term_rows[t], term_values[t], table, &term);
     if (status == SL_OK && term.width != a.width)
-      status = sl_fail(SL_BAD_SHAPE, "rows_reduce: rows of %lld and %lld values",
-                       (long long)term.width, (long long)a.width);
+      status = sl__fail(SL_BAD_SHAPE, "rows_reduce: rows of %lld and %lld values",
+                        (long long)term.width, (long long)a.width);
   }
   if (status != SL_OK) return status;
   tensors = sl__alloc(3 + 2 * (size_t)count, sizeof *tensors, "a reduction");
@@ -111,33 +111,33 @@ enum sl_status sl__rows_reduce(struct sl_context *context, const struct sl__laun
 }
 
 enum sl_status sl__rows_square(struct sl_context *context, const struct sl__launch *l,
-                               struct sl_tensor *rows, struct sl_tensor *values,
-                               struct sl_tensor *sum) {
+                               struct sl__tensor *rows, struct sl__tensor *values,
+                               struct sl__tensor *sum) {
   struct sl__rows_args a;
   enum sl_status status = sl__rows_check("rows_square", rows, values, 0, &a);
   if (status != SL_OK) return status;
-  return sl__submit(context, &sl__op_rows_square, l, 3, (struct sl_tensor *[]){rows, values, sum},
+  return sl__submit(context, &sl__op_rows_square, l, 3, (struct sl__tensor *[]){rows, values, sum},
                     &a, sizeof a, 2.0 * (double)(a.capacity * a.width), 0);
 }
 
 enum sl_status sl__rows_dense(struct sl_context *context, const struct sl__launch *l,
-                              struct sl_tensor *rows, struct sl_tensor *values,
-                              struct sl_tensor *dense) {
+                              struct sl__tensor *rows, struct sl__tensor *values,
+                              struct sl__tensor *dense) {
   struct sl__rows_args a;
   int64_t count = sl_shape_count(&dense->shape);
   enum sl_status status = sl__rows_check("rows_dense", rows, values, 0, &a);
   if (status != SL_OK) return status;
   a.table = count / a.width;
   if (count % a.width)
-    return sl_fail(SL_BAD_SHAPE, "rows_dense: %lld elements are no rows of %lld", (long long)count,
-                   (long long)a.width);
-  return sl__submit(context, &sl__op_rows_dense, l, 3, (struct sl_tensor *[]){rows, values, dense},
+    return sl__fail(SL_BAD_SHAPE, "rows_dense: %lld elements are no rows of %lld", (long long)count,
+                    (long long)a.width);
+  return sl__submit(context, &sl__op_rows_dense, l, 3, (struct sl__tensor *[]){rows, values, dense},
                     &a, sizeof a, (double)count, 0);
 }
 
 enum sl_status sl__rows_sgd(struct sl_context *context, const struct sl__launch *l,
-                            struct sl_tensor *param, int64_t first, struct sl_tensor *rows,
-                            struct sl_tensor *values, struct sl_tensor *norm,
+                            struct sl__tensor *param, int64_t first, struct sl__tensor *rows,
+                            struct sl__tensor *values, struct sl__tensor *norm,
                             const struct sl__update *update) {
   struct sl__rows_sgd_args a = {
       .first = first,
@@ -148,10 +148,10 @@ enum sl_status sl__rows_sgd(struct sl_context *context, const struct sl__launch 
   enum sl_status status = sl__rows_check("rows_sgd", rows, values, 0, &a.rows);
   if (status == SL_OK && (update->momentum > 0 || update->weight_decay > 0))
     status =
-        sl_fail(SL_UNSUPPORTED,
-                "rows_sgd: momentum and weight decay move the other rows, too; rows_dense first");
+        sl__fail(SL_UNSUPPORTED,
+                 "rows_sgd: momentum and weight decay move the other rows, too; rows_dense first");
   if (status != SL_OK) return status;
   return sl__submit(context, &sl__op_rows_sgd, &launch, norm ? 4 : 3,
-                    (struct sl_tensor *[]){param, rows, values, norm}, &a, sizeof a,
+                    (struct sl__tensor *[]){param, rows, values, norm}, &a, sizeof a,
                     2.0 * (double)(a.rows.capacity * a.rows.width), 0);
 }

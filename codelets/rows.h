@@ -27,8 +27,8 @@ struct sl__rows {
   int32_t count;
 };
 
-SL_INLINE struct sl__rows sl__rows_begin(const struct sl__rows_args *args, int32_t *rows,
-                                         float *values, int32_t *place, bool go_on) {
+SL__INLINE struct sl__rows sl__rows_begin(const struct sl__rows_args *args, int32_t *rows,
+                                          float *values, int32_t *place, bool go_on) {
   struct sl__rows r = {args, rows, values, place, go_on ? rows[0] : 0};
   memset(place, 0xff, (size_t)args->table * sizeof *place);
   for (int32_t k = 0; k < r.count; k++) place[rows[1 + k]] = k;
@@ -37,7 +37,7 @@ SL_INLINE struct sl__rows sl__rows_begin(const struct sl__rows_args *args, int32
 
 /* More rows than there is room for would be lost silently: NaN, which the loss or the norm tells.
  */
-SL_INLINE void sl__rows_add(struct sl__rows *r, int32_t row, const float *values) {
+SL__INLINE void sl__rows_add(struct sl__rows *r, int32_t row, const float *values) {
   int64_t width = r->args->width;
   int32_t at = r->place[row];
   if (at < 0 && r->count == r->args->capacity) {
@@ -54,11 +54,11 @@ SL_INLINE void sl__rows_add(struct sl__rows *r, int32_t row, const float *values
   for (int64_t d = 0; d < width; d++) sum[d] += values[d];
 }
 
-SL_INLINE void sl__rows_end(struct sl__rows *r) { r->rows[0] = r->count; }
+SL__INLINE void sl__rows_end(struct sl__rows *r) { r->rows[0] = r->count; }
 
 /* The sizes of a pair of tensors, or SL_BAD_SHAPE. */
-enum sl_status sl__rows_check(const char *name, const struct sl_tensor *rows,
-                              const struct sl_tensor *values, int64_t table,
+enum sl_status sl__rows_check(const char *name, const struct sl__tensor *rows,
+                              const struct sl__tensor *values, int64_t table,
                               struct sl__rows_args *args);
 #endif
 

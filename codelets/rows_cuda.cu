@@ -87,13 +87,13 @@ void put(struct sl__cuda *cuda, void *rows, const float *x, const int32_t *place
   const int32_t *term = reinterpret_cast<const int32_t *>(STARPU_VECTOR_GET_PTR(rows));
   unsigned grid = warps_grid(room(rows));
   if (width % 4 == 0 && sl::is_aligned(x) && sl::is_aligned(y))
-    SL_LAUNCH((put_rows<4>), grid, sl::THREADS, 0, cuda->stream, term, x, place, state, y, width);
+    SL__LAUNCH((put_rows<4>), grid, sl::THREADS, 0, cuda->stream, term, x, place, state, y, width);
   else
-    SL_LAUNCH((put_rows<1>), grid, sl::THREADS, 0, cuda->stream, term, x, place, state, y, width);
+    SL__LAUNCH((put_rows<1>), grid, sl::THREADS, 0, cuda->stream, term, x, place, state, y, width);
 }
 }  // namespace
 
-SL_CUDA(rows_reduce) {
+SL__CUDA(rows_reduce) {
   const sl__rows_args *a = sl::args<sl__rows_args>(cl_arg);
   int32_t *rows = sl::out<int32_t>(buffers, 0), *place = sl::out<int32_t>(buffers, 2);
   float *values = sl::out<float>(buffers, 1);
@@ -104,20 +104,20 @@ SL_CUDA(rows_reduce) {
       !sl::succeeded(cudaMemsetAsync(state, 0, sizeof *state, cuda->stream)))
     return;
   for (int t = 3; t + 1 < sl__buffer_count(cl_arg); t += 2) {
-    SL_LAUNCH(find_places, 1, BOOKKEEPERS, 0, cuda->stream, sl::in<int32_t>(buffers, t), rows,
-              place, a->capacity, state);
+    SL__LAUNCH(find_places, 1, BOOKKEEPERS, 0, cuda->stream, sl::in<int32_t>(buffers, t), rows,
+               place, a->capacity, state);
     put(cuda, buffers[t], sl::in<float>(buffers, t + 1), place, state, values, a->width);
   }
-  SL_LAUNCH(tell_full, 1, 1, 0, cuda->stream, static_cast<const progress *>(state), values);
+  SL__LAUNCH(tell_full, 1, 1, 0, cuda->stream, static_cast<const progress *>(state), values);
 }
 
-SL_CUDA(rows_square) {
+SL__CUDA(rows_square) {
   const sl__rows_args *a = sl::args<sl__rows_args>(cl_arg);
   sl::square_sum(cuda, sl::in<float>(buffers, 1), sl::in<int32_t>(buffers, 0), a->width,
                  a->capacity * a->width, sl::out<float>(buffers, 2));
 }
 
-SL_CUDA(rows_dense) {
+SL__CUDA(rows_dense) {
   const sl__rows_args *a = sl::args<sl__rows_args>(cl_arg);
   float *dense = sl::out<float>(buffers, 2);
   size_t bytes = static_cast<size_t>(a->table * a->width) * sizeof *dense;
@@ -140,9 +140,9 @@ static __global__ void descend(sl__rows_sgd_args a, float *p, const int32_t *row
   }
 }
 
-SL_CUDA(rows_sgd) {
+SL__CUDA(rows_sgd) {
   const sl__rows_sgd_args *a = sl::args<sl__rows_sgd_args>(cl_arg);
-  SL_LAUNCH(descend, warps_grid(a->rows.capacity), sl::THREADS, 0, cuda->stream, *a,
-            sl::out<float>(buffers, 0) + a->update.param_first, sl::in<int32_t>(buffers, 1),
-            sl::in<float>(buffers, 2), a->update.has_norm ? sl::in<float>(buffers, 3) : nullptr);
+  SL__LAUNCH(descend, warps_grid(a->rows.capacity), sl::THREADS, 0, cuda->stream, *a,
+             sl::out<float>(buffers, 0) + a->update.param_first, sl::in<int32_t>(buffers, 1),
+             sl::in<float>(buffers, 2), a->update.has_norm ? sl::in<float>(buffers, 3) : nullptr);
 }

@@ -28,6 +28,6 @@ void descend(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
 }
 }  // namespace
 
-SL_CUDA(sgd) { descend<1, plain>(buffers, cl_arg, cuda); }
+SL__CUDA(sgd) { descend<1, plain>(buffers, cl_arg, cuda); }
 
-SL_CUDA(sgd_momentum) { descend<2, momentum>(buffers, cl_arg, cuda); }
+SL__CUDA(sgd_momentum) { descend<2, momentum>(buffers, cl_arg, cuda); }

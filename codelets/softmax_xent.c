@@ -16,7 +16,7 @@
 enum { LANES = 16 };
 
 /* Where a row's largest logit is, the first of equals; NaN is never larger. */
-SL_INLINE int64_t largest(const float *row, int64_t classes) {
+SL__INLINE int64_t largest(const float *row, int64_t classes) {
   float lane[LANES], most = -INFINITY;
   int64_t whole = classes / LANES * LANES, at = 0;
   for (int l = 0; l < LANES; l++) lane[l] = -INFINITY;
@@ -29,8 +29,8 @@ SL_INLINE int64_t largest(const float *row, int64_t classes) {
 }
 
 /* e^(row - most) into e (which may be NULL); their sum returned. */
-SL_INLINE double exponentials(const float *restrict row, int64_t classes, float most,
-                              float *restrict e) {
+SL__INLINE double exponentials(const float *restrict row, int64_t classes, float most,
+                               float *restrict e) {
   double lane[LANES] = {0}, sum = 0;
   int64_t whole = classes / LANES * LANES;
   for (int64_t c = 0; c < whole; c += LANES)
@@ -48,8 +48,8 @@ SL_INLINE double exponentials(const float *restrict row, int64_t classes, float 
   return sum;
 }
 
-SL_INLINE void xent(const struct sl__xent_args *a, const float *logits, const int32_t *labels,
-                    float *stats, float *dlogits) {
+SL__INLINE void xent(const struct sl__xent_args *a, const float *logits, const int32_t *labels,
+                     float *stats, float *dlogits) {
   double loss = 0;
   int64_t right = 0, counted = 0, outside = 0;
   for (int64_t n = 0; n < a->rows; n++) {
@@ -77,12 +77,12 @@ SL_INLINE void xent(const struct sl__xent_args *a, const float *logits, const in
   stats[3] = (float)outside;
 }
 
-SL_SIMD SL_KERNEL void sl__softmax_xent_cpu(void *buffers[], void *cl_arg) {
+SL__SIMD SL__KERNEL void sl__softmax_xent_cpu(void *buffers[], void *cl_arg) {
   xent(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
        NULL);
 }
 
-SL_SIMD SL_KERNEL void sl__softmax_xent_gradient_cpu(void *buffers[], void *cl_arg) {
+SL__SIMD SL__KERNEL void sl__softmax_xent_gradient_cpu(void *buffers[], void *cl_arg) {
   xent(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
        sl__buffer(buffers, 3));
 }
@@ -90,8 +90,8 @@ SL_SIMD SL_KERNEL void sl__softmax_xent_gradient_cpu(void *buffers[], void *cl_a
 /* ---- submission -------------------------------------------------------------------------- */
 
 enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__launch *l,
-                                struct sl_tensor *logits, struct sl_tensor *labels,
-                                struct sl_tensor *stats, struct sl_tensor *dlogits, float scale,
+                                struct sl__tensor *logits, struct sl__tensor *labels,
+                                struct sl__tensor *stats, struct sl__tensor *dlogits, float scale,
                                 int64_t from) {
   int64_t lines = logits->shape.dim[0];
   struct sl__xent_args a = {
@@ -101,11 +101,11 @@ enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__lau
   a.columns = sl_shape_count(&labels->shape) / lines;
   if (labels->shape.dim[0] != lines || from < 0 || from + a.steps > a.columns ||
       stats->shape.dim[0] != 4 || (dlogits && !sl_shape_equal(&dlogits->shape, &logits->shape)))
-    return sl_fail(SL_BAD_SHAPE,
-                   "softmax_xent: %lld rows of logits, but %lld labels (or stats is not [4])",
-                   (long long)a.rows, (long long)sl_shape_count(&labels->shape));
+    return sl__fail(SL_BAD_SHAPE,
+                    "softmax_xent: %lld rows of logits, but %lld labels (or stats is not [4])",
+                    (long long)a.rows, (long long)sl_shape_count(&labels->shape));
   struct sl__op *op = dlogits ? &sl__op_softmax_xent_gradient : &sl__op_softmax_xent;
   return sl__submit(context, op, l, dlogits ? 4 : 3,
-                    (struct sl_tensor *[]){logits, labels, stats, dlogits}, &a, sizeof a,
+                    (struct sl__tensor *[]){logits, labels, stats, dlogits}, &a, sizeof a,
                     10.0 * (double)a.rows * (double)a.classes, 0);
 }

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "core/base/random.h" /* SL_HOST_DEVICE */
+#include "core/base/random.h" /* SL__HOST_DEVICE */
 #include "core/base/simd.h"
 
 struct sl__xent_args {
@@ -13,8 +13,8 @@ struct sl__xent_args {
   float scale;
 };
 
-SL_HOST_DEVICE SL_INLINE int32_t sl__xent_label(const struct sl__xent_args *a,
-                                                const int32_t *labels, int64_t n) {
+SL__HOST_DEVICE SL__INLINE int32_t sl__xent_label(const struct sl__xent_args *a,
+                                                  const int32_t *labels, int64_t n) {
   return labels[n / a->steps * a->columns + a->from + n % a->steps];
 }
 

@@ -52,7 +52,7 @@ struct line {
 template <class T, class TEAM, bool KEEP>
 __global__ void __launch_bounds__(1024)
     xent(sl__xent_args a, const T *logits, const int32_t *labels, T *dlogits, sl::sums<4> sums) {
-  SL_SHARED(float, kept);
+  SL__SHARED(float, kept);
   double v[4] = {0, 0, 0, 0};
   for (int64_t n = TEAM::first(); n < a.rows; n += TEAM::count()) {
     line<T, TEAM, KEEP> row = {logits + n * a.classes, kept, static_cast<int32_t>(a.classes)};
@@ -85,8 +85,8 @@ void launch(const sl__xent_args &a, void *buffers[], T *dlogits, int threads,
   sl::sums<4> sums = sl::sums_into<4>(cuda, sl::out<float>(buffers, 2));
   unsigned grid = sl::team_grid<TEAM>(a.rows, threads);
   size_t shared = KEEP ? static_cast<size_t>(a.classes) * sizeof(float) : 0;
-  SL_LAUNCH((xent<T, TEAM, KEEP>), grid, threads, shared, cuda->stream, a, sl::in<T>(buffers, 0),
-            sl::in<int32_t>(buffers, 1), dlogits, sums);
+  SL__LAUNCH((xent<T, TEAM, KEEP>), grid, threads, shared, cuda->stream, a, sl::in<T>(buffers, 0),
+             sl::in<int32_t>(buffers, 1), dlogits, sums);
   sl::finish(cuda, sums, grid);
 }
 
@@ -102,8 +102,8 @@ void task(void *buffers[], void *cl_arg, T *dlogits, struct sl__cuda *cuda) {
 }
 }  // namespace
 
-SL_CUDA(softmax_xent) { SL_BY_TYPE(cl_arg, 0, T, task<T>(buffers, cl_arg, nullptr, cuda)); }
+SL__CUDA(softmax_xent) { SL__BY_TYPE(cl_arg, 0, T, task<T>(buffers, cl_arg, nullptr, cuda)); }
 
-SL_CUDA(softmax_xent_gradient) {
-  SL_BY_TYPE(cl_arg, 0, T, task<T>(buffers, cl_arg, sl::out<T>(buffers, 3), cuda));
+SL__CUDA(softmax_xent_gradient) {
+  SL__BY_TYPE(cl_arg, 0, T, task<T>(buffers, cl_arg, sl::out<T>(buffers, 3), cuda));
 }

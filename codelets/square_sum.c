@@ -2,7 +2,7 @@
 #include "codelets/kernels/elementwise.h"
 
 /* Sixteen interleaved sums, whatever the vectors' width. */
-SL_SIMD static double square_sum(const float *x, int64_t n) {
+SL__SIMD static double square_sum(const float *x, int64_t n) {
   double part[16] = {0}, sum = 0;
   int64_t i = 0;
   for (; i + 16 <= n; i += 16)
@@ -12,17 +12,17 @@ SL_SIMD static double square_sum(const float *x, int64_t n) {
   return sum;
 }
 
-SL_KERNEL void sl__square_sum_cpu(void *buffers[], void *cl_arg) {
+SL__KERNEL void sl__square_sum_cpu(void *buffers[], void *cl_arg) {
   *(float *)sl__buffer(buffers, 1) =
       (float)square_sum(sl__buffer(buffers, 0), *(const int64_t *)sl__args(cl_arg));
 }
 
 enum sl_status sl__square_sum(struct sl_context *context, const struct sl__launch *l,
-                              struct sl_tensor *x, struct sl_tensor *sum) {
+                              struct sl__tensor *x, struct sl__tensor *sum) {
   int64_t n = sl_shape_count(&x->shape);
   if (sl_shape_count(&sum->shape) != 1)
-    return sl_fail(SL_BAD_SHAPE, "square_sum: the result has %lld elements; it must have 1",
-                   (long long)sl_shape_count(&sum->shape));
-  return sl__submit(context, &sl__op_square_sum, l, 2, (struct sl_tensor *[]){x, sum}, &n, sizeof n,
-                    2.0 * (double)n, 0);
+    return sl__fail(SL_BAD_SHAPE, "square_sum: the result has %lld elements; it must have 1",
+                    (long long)sl_shape_count(&sum->shape));
+  return sl__submit(context, &sl__op_square_sum, l, 2, (struct sl__tensor *[]){x, sum}, &n,
+                    sizeof n, 2.0 * (double)n, 0);
 }

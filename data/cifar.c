@@ -21,12 +21,12 @@ static const struct sl_shape sample_shape = {3, {3, 32, 32}};
 /* Records of a file that is not empty and ends with a whole one. */
 static enum sl_status count_records(const char *path, size_t size, int64_t *count) {
   *count = (int64_t)(size / RECORD);
-  if (size == 0) return sl_fail(SL_BAD_FILE, "%s: is empty; was the download complete?", path);
+  if (size == 0) return sl__fail(SL_BAD_FILE, "%s: is empty; was the download complete?", path);
   if (size % RECORD != 0)
-    return sl_fail(SL_BAD_FILE,
-                   "%s: cut short: %zu bytes after record %lld, of %d a record; was the download "
-                   "complete?",
-                   path, size % RECORD, (long long)*count, RECORD);
+    return sl__fail(SL_BAD_FILE,
+                    "%s: cut short: %zu bytes after record %lld, of %d a record; was the download "
+                    "complete?",
+                    path, size % RECORD, (long long)*count, RECORD);
   return SL_OK;
 }
 
@@ -37,8 +37,8 @@ static enum sl_status check_files(const char *const *paths, const size_t *sizes,
     enum sl_status status = count_records(paths[f], sizes[f], count);
     if (status != SL_OK) return status;
     if (sizes[f] != sizes[0])
-      return sl_fail(SL_BAD_FILE, "%s: %lld records, but %s has %zu; was the download complete?",
-                     paths[f], (long long)*count, paths[0], sizes[0] / RECORD);
+      return sl__fail(SL_BAD_FILE, "%s: %lld records, but %s has %zu; was the download complete?",
+                      paths[f], (long long)*count, paths[0], sizes[0] / RECORD);
   }
   return SL_OK;
 }
@@ -58,8 +58,8 @@ enum sl_status sl__cifar10_parse(const char *name, const char *const *paths, uin
   enum sl_status status;
   struct sl_dataset *set = NULL;
   int64_t each = 0;
-  SL_TRY(check_files(paths, sizes, files, &each));
-  SL_TRY(sl__cifar10_alloc(name, each * files, &set));
+  SL__TRY(check_files(paths, sizes, files, &each));
+  SL__TRY(sl__cifar10_alloc(name, each * files, &set));
   set->info.class_names = names;
   for (int f = 0; f < files; f++) {
     uint8_t *samples = set->samples + (size_t)f * (size_t)each * PIXELS;
@@ -69,7 +69,7 @@ enum sl_status sl__cifar10_parse(const char *name, const char *const *paths, uin
       labels[i] = record[0];
       memcpy(samples + (size_t)i * PIXELS, record + 1, PIXELS);
     }
-    SL_TRY(sl__dataset_check_labels(paths[f], labels, each, CLASSES));
+    SL__TRY(sl__dataset_check_labels(paths[f], labels, each, CLASSES));
   }
   *result = set;
   return SL_OK;
@@ -108,14 +108,14 @@ enum sl_status sl_cifar10_open(const char *folder, bool train, struct sl_dataset
   char name[32];
   int files = train ? TRAINING_FILES : 1;
   char *found = find_folder(folder);
-  if (!found) SL_TRY(SL_NO_MEMORY);
+  if (!found) SL__TRY(SL_NO_MEMORY);
   for (int f = 0; f < files; f++) {
     paths[f] = sl__join(found, file_name(train, f, name));
-    if (!paths[f]) SL_TRY(SL_NO_MEMORY);
-    SL_TRY(sl__file_read(paths[f], MAX_FILE, &bytes[f], &sizes[f]));
+    if (!paths[f]) SL__TRY(SL_NO_MEMORY);
+    SL__TRY(sl__file_read(paths[f], MAX_FILE, &bytes[f], &sizes[f]));
   }
-  SL_TRY(sl__cifar10_parse(train ? "CIFAR-10, training set" : "CIFAR-10, test set",
-                           (const char *const *)paths, bytes, sizes, files, dataset));
+  SL__TRY(sl__cifar10_parse(train ? "CIFAR-10, training set" : "CIFAR-10, test set",
+                            (const char *const *)paths, bytes, sizes, files, dataset));
 out:
   for (int f = 0; f < files; f++) {
     free(paths[f]);
@@ -135,21 +135,21 @@ bool sl__cifar10_is_in(const char *folder) {
 static enum sl_status check_writable(const struct sl_dataset *set, bool train) {
   const struct sl_dataset_info *info = &set->info;
   if (!set->samples || info->classes > CLASSES || !sl_shape_equal(&info->sample, &sample_shape))
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "%s: CIFAR-10's files hold images [3, 32, 32] of at most %d classes", info->name,
-                   CLASSES);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: CIFAR-10's files hold images [3, 32, 32] of at most %d classes",
+                    info->name, CLASSES);
   if (train && info->count % TRAINING_FILES != 0)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "%s: %lld samples do not fill CIFAR-10's %d training files evenly; take a "
-                   "multiple of %d",
-                   info->name, (long long)info->count, TRAINING_FILES, TRAINING_FILES);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: %lld samples do not fill CIFAR-10's %d training files evenly; take a "
+                    "multiple of %d",
+                    info->name, (long long)info->count, TRAINING_FILES, TRAINING_FILES);
   return SL_OK;
 }
 
 /* Samples first .. first + count - 1. */
 static enum sl_status write_file(const struct sl_dataset *set, int64_t first, int64_t count,
                                  const char *path) {
-  struct sl_file *file;
+  struct sl__file *file;
   enum sl_status status = sl__file_create(path, &file);
   if (status != SL_OK) return status;
   for (int64_t i = first; i < first + count; i++) {

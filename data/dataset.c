@@ -26,12 +26,12 @@ static size_t sample_bytes(const struct sl_shape *sample, int64_t count) {
 static enum sl_status check_new(const char *name, const struct sl_shape *sample, int64_t count,
                                 int classes) {
   if (count < 1 || count > UINT32_MAX)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: %lld samples; a dataset has 1 to %lld", name,
-                   (long long)count, (long long)UINT32_MAX);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: %lld samples; a dataset has 1 to %lld", name,
+                    (long long)count, (long long)UINT32_MAX);
   if (classes < 1 || classes > 256)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: %d classes; 8-bit labels allow 1 to 256", name, classes);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: %d classes; 8-bit labels allow 1 to 256", name, classes);
   if (sample_bytes(sample, count) == 0)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: the samples' shape is impossible", name);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: the samples' shape is impossible", name);
   return SL_OK;
 }
 
@@ -40,8 +40,8 @@ static enum sl_status fill_tables(struct sl_dataset *set, const float *mean,
   for (size_t c = 0; c < set->tables; c++) {
     float m = mean ? mean[c] : 0.0f, d = deviation ? deviation[c] : 1.0f;
     if (!isfinite(m) || !isfinite(d) || d == 0.0f)
-      return sl_fail(SL_BAD_ARGUMENT, "%s: channel %zu has mean %g and deviation %g",
-                     set->info.name, c, m, d);
+      return sl__fail(SL_BAD_ARGUMENT, "%s: channel %zu has mean %g and deviation %g",
+                      set->info.name, c, m, d);
     set->normal[c] = m;
     set->normal[set->tables + c] = d;
     for (int v = 0; v < 256; v++) set->table[c][v] = ((float)v / 255.0f - m) / d;
@@ -69,8 +69,8 @@ enum sl_status sl__dataset_alloc(const char *name, const struct sl_shape *sample
   set->table = sl__alloc(set->tables, sizeof *set->table, name);
   set->normal = sl__alloc(2 * set->tables, sizeof *set->normal, name);
   if (!set->info.name || !set->samples || !set->labels || !set->table || !set->normal)
-    SL_TRY(SL_NO_MEMORY);
-  SL_TRY(fill_tables(set, mean, deviation));
+    SL__TRY(SL_NO_MEMORY);
+  SL__TRY(fill_tables(set, mean, deviation));
   *result = set;
   return SL_OK;
 out:
@@ -102,9 +102,9 @@ enum sl_status sl__dataset_check_labels(const char *path, const uint8_t *labels,
                                         int classes) {
   int64_t i = first_bad_label(labels, count, classes);
   if (i == count) return SL_OK;
-  return sl_fail(SL_BAD_FILE,
-                 "%s: label %lld is %d, but classes are 0 to %d; is it a file of this data set?",
-                 path, (long long)i, labels[i], classes - 1);
+  return sl__fail(SL_BAD_FILE,
+                  "%s: label %lld is %d, but classes are 0 to %d; is it a file of this data set?",
+                  path, (long long)i, labels[i], classes - 1);
 }
 
 enum sl_status sl_dataset_new(const char *name, const struct sl_shape *sample, int64_t count,
@@ -115,8 +115,8 @@ enum sl_status sl_dataset_new(const char *name, const struct sl_shape *sample, i
   if (status != SL_OK) return status;
   int64_t bad = first_bad_label(labels, count, classes);
   if (bad < count)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: label %lld is %d, but classes are 0 to %d", name,
-                   (long long)bad, labels[bad], classes - 1);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: label %lld is %d, but classes are 0 to %d", name,
+                    (long long)bad, labels[bad], classes - 1);
   struct sl_dataset *set;
   status = sl__dataset_alloc(name, sample, count, classes, mean, deviation, &set);
   if (status != SL_OK) return status;
@@ -130,18 +130,18 @@ enum sl_status sl__dataset_check_tokens(const char *name, const int32_t *tokens,
                                         int classes) {
   for (int64_t i = 0; i < count; i++)
     if (tokens[i] < 0 || tokens[i] >= classes)
-      return sl_fail(SL_BAD_ARGUMENT, "%s: token %lld is %d, but the vocabulary has 0 to %d", name,
-                     (long long)i, tokens[i], classes - 1);
+      return sl__fail(SL_BAD_ARGUMENT, "%s: token %lld is %d, but the vocabulary has 0 to %d", name,
+                      (long long)i, tokens[i], classes - 1);
   return SL_OK;
 }
 
 static enum sl_status check_tokens(const char *name, const int32_t *tokens, int64_t count,
                                    int64_t steps, int classes) {
   if (steps < 1 || steps > INT32_MAX || count <= steps)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "%s: %lld tokens are too few for a sample of %lld and the one after it; take "
-                   "fewer steps or more text",
-                   name, (long long)count, (long long)steps);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: %lld tokens are too few for a sample of %lld and the one after it; take "
+                    "fewer steps or more text",
+                    name, (long long)count, (long long)steps);
   return sl__dataset_check_tokens(name, tokens, count, classes);
 }
 
@@ -210,11 +210,11 @@ void sl__dataset_view(const struct sl_dataset *set, int64_t i, const struct sl__
 enum sl_status sl_dataset_get(const struct sl_dataset *set, int64_t i, float *values,
                               int32_t *label) {
   if (i < 0 || i >= set->info.count)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: no sample %lld; there are %lld", set->info.name,
-                   (long long)i, (long long)set->info.count);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: no sample %lld; there are %lld", set->info.name,
+                    (long long)i, (long long)set->info.count);
   if (set->tokens)
-    return sl_fail(SL_UNSUPPORTED, "%s: its samples are tokens; a loader hands them out",
-                   set->info.name);
+    return sl__fail(SL_UNSUPPORTED, "%s: its samples are tokens; a loader hands them out",
+                    set->info.name);
   sl__dataset_view(set, i, &(struct sl__view){0}, values);
   *label = set->labels[i];
   return SL_OK;
@@ -241,14 +241,14 @@ enum sl_status sl_dataset_open(const char *name, uint64_t seed, bool train,
   if (strcmp(name, "digits") == 0) return sl_digits_new(0, seed, train, dataset);
   if (strcmp(name, "shapes") == 0) return sl_shapes_new(0, seed, train, dataset);
   if (stat(name, &info) != 0 || !S_ISDIR(info.st_mode))
-    return sl_fail(SL_IO,
-                   "%s: no such folder; name one with MNIST or CIFAR-10 in it, or \"digits\" or "
-                   "\"shapes\"",
-                   name);
+    return sl__fail(SL_IO,
+                    "%s: no such folder; name one with MNIST or CIFAR-10 in it, or \"digits\" or "
+                    "\"shapes\"",
+                    name);
   if (sl__mnist_is_in(name)) return sl_mnist_open(name, train, dataset);
   if (sl__cifar10_is_in(name)) return sl_cifar10_open(name, train, dataset);
-  return sl_fail(SL_IO,
-                 "%s: holds neither MNIST (train-images-idx3-ubyte, plain or .gz) nor CIFAR-10 "
-                 "(data_batch_1.bin); is it the right folder?",
-                 name);
+  return sl__fail(SL_IO,
+                  "%s: holds neither MNIST (train-images-idx3-ubyte, plain or .gz) nor CIFAR-10 "
+                  "(data_batch_1.bin); is it the right folder?",
+                  name);
 }

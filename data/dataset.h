@@ -22,7 +22,7 @@ struct sl_dataset {
   struct sl__sentence *sentences; /* NULL where there are no buckets */
   int64_t *buckets;               /* lengths, then samples, as info shows them */
   int32_t end;                    /* of a sentence */
-  float *normal; /* means, then deviations, as info shows them */
+  float *normal;                  /* means, then deviations, as info shows them */
   /* normalised value of every byte, per channel; one table where all channels share it */
   float (*table)[256];
   size_t tables;

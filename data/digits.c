@@ -154,7 +154,7 @@ static void develop(float ink[SIDE][SIDE], struct sl__source *random, uint8_t *p
         noise = sl__between(random, 2, 26) / SL__BELL_DEVIATION;
   uint64_t first = (random->next + 3) / 4; /* whole blocks of four numbers from here on */
   for (int i = 0; i < SIDE * SIDE; i += 4) {
-    struct sl_random4 r = sl__philox(random->seed, random->stream, first + (uint64_t)i / 4);
+    struct sl__random4 r = sl__philox(random->seed, random->stream, first + (uint64_t)i / 4);
     for (int j = 0; j < 4; j++) {
       float value = strength * (&ink[0][0])[i + j] + noise * (float)sl__bell(r.v[j]);
       pixels[i + j] = (uint8_t)sl__clamp(value + .5f, 0, 255);

@@ -199,11 +199,11 @@ enum sl_status sl_grammar_new(uint64_t seed, bool train, int64_t sentences, char
   enum sl_status status = SL_OK;
   struct output to = {0};
   if (sentences < 1 || sentences >= (int64_t)1 << 48)
-    return sl_fail(SL_BAD_ARGUMENT, "cannot make %lld sentences; ask for at least one",
-                   (long long)sentences);
+    return sl__fail(SL_BAD_ARGUMENT, "cannot make %lld sentences; ask for at least one",
+                    (long long)sentences);
   for (int64_t i = 0; i < sentences; i++) {
     struct sl__source random = sl__source(SL__SOURCE_GRAMMAR, seed, train, i);
-    SL_TRY(expand(&random, SENTENCE, 0, &to));
+    SL__TRY(expand(&random, SENTENCE, 0, &to));
     to.text[to.size - 1] = '\n'; /* instead of the last word's blank */
   }
   *text = to.text;

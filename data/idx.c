@@ -23,14 +23,14 @@ static enum sl_status check_size(const char *path, size_t size, size_t header, i
   size_t whole;
   if (__builtin_mul_overflow((size_t)count, each, &whole) ||
       __builtin_add_overflow(whole, header, &whole))
-    return sl_fail(SL_BAD_FILE, "%s: damaged: its header promises more than any file can hold",
-                   path);
+    return sl__fail(SL_BAD_FILE, "%s: damaged: its header promises more than any file can hold",
+                    path);
   if (size < whole)
-    return sl_fail(SL_BAD_FILE, "%s: cut short after item %zu of %lld; was the download complete?",
-                   path, (size - header) / each, (long long)count);
+    return sl__fail(SL_BAD_FILE, "%s: cut short after item %zu of %lld; was the download complete?",
+                    path, (size - header) / each, (long long)count);
   if (size > whole)
-    return sl_fail(SL_BAD_FILE, "%s: %zu bytes too many at the end; is it the right file?", path,
-                   size - whole);
+    return sl__fail(SL_BAD_FILE, "%s: %zu bytes too many at the end; is it the right file?", path,
+                    size - whole);
   return SL_OK;
 }
 
@@ -39,18 +39,19 @@ enum sl_status sl__idx_parse(const char *path, const uint8_t *bytes, size_t size
   size_t header = 4 * (size_t)(1 + ndim), each;
   uint32_t magic = 0x0800 | (uint32_t)ndim;
   if (size < header)
-    return sl_fail(SL_BAD_FILE, "%s: %zu bytes are too short for an IDX file", path, size);
+    return sl__fail(SL_BAD_FILE, "%s: %zu bytes are too short for an IDX file", path, size);
   if (big_endian(bytes) != magic)
-    return sl_fail(SL_BAD_FILE, "%s: magic number is 0x%08x instead of 0x%08x; is it IDX %s?", path,
-                   (unsigned)big_endian(bytes), (unsigned)magic, ndim == 3 ? "images" : "labels");
+    return sl__fail(SL_BAD_FILE, "%s: magic number is 0x%08x instead of 0x%08x; is it IDX %s?",
+                    path, (unsigned)big_endian(bytes), (unsigned)magic,
+                    ndim == 3 ? "images" : "labels");
   idx->count = big_endian(bytes + 4);
   idx->height = ndim == 3 ? big_endian(bytes + 8) : 1;
   idx->width = ndim == 3 ? big_endian(bytes + 12) : 1;
   idx->values = bytes + header;
   each = (size_t)idx->height * (size_t)idx->width; /* 32 bits times 32 bits */
   if (idx->count == 0 || each == 0)
-    return sl_fail(SL_BAD_FILE, "%s: is empty: %lld items of %lld x %lld", path,
-                   (long long)idx->count, (long long)idx->height, (long long)idx->width);
+    return sl__fail(SL_BAD_FILE, "%s: is empty: %lld items of %lld x %lld", path,
+                    (long long)idx->count, (long long)idx->height, (long long)idx->width);
   return check_size(path, size, header, idx->count, each);
 }
 
@@ -62,17 +63,17 @@ enum sl_status sl__mnist_parse(const char *name, const char *image_path, const u
   struct sl__idx images = {0}, labels = {0};
   const float mean = SL__MNIST_MEAN, deviation = SL__MNIST_DEVIATION;
   struct sl_dataset *set = NULL;
-  SL_TRY(sl__idx_parse(image_path, image_bytes, image_size, 3, &images));
-  SL_TRY(sl__idx_parse(label_path, label_bytes, label_size, 1, &labels));
+  SL__TRY(sl__idx_parse(image_path, image_bytes, image_size, 3, &images));
+  SL__TRY(sl__idx_parse(label_path, label_bytes, label_size, 1, &labels));
   if (images.height != SIDE || images.width != SIDE)
-    return sl_fail(SL_BAD_FILE, "%s: images are %lld x %lld, MNIST's are 28 x 28", image_path,
-                   (long long)images.height, (long long)images.width);
+    return sl__fail(SL_BAD_FILE, "%s: images are %lld x %lld, MNIST's are 28 x 28", image_path,
+                    (long long)images.height, (long long)images.width);
   if (images.count != labels.count)
-    return sl_fail(SL_BAD_FILE, "%s: %lld images, but %s has %lld labels; are they of one set?",
-                   image_path, (long long)images.count, label_path, (long long)labels.count);
-  SL_TRY(sl__dataset_check_labels(label_path, labels.values, labels.count, CLASSES));
-  SL_TRY(sl__dataset_alloc(name, &SL_SHAPE(1, SIDE, SIDE), images.count, CLASSES, &mean, &deviation,
-                           &set));
+    return sl__fail(SL_BAD_FILE, "%s: %lld images, but %s has %lld labels; are they of one set?",
+                    image_path, (long long)images.count, label_path, (long long)labels.count);
+  SL__TRY(sl__dataset_check_labels(label_path, labels.values, labels.count, CLASSES));
+  SL__TRY(sl__dataset_alloc(name, &SL_SHAPE(1, SIDE, SIDE), images.count, CLASSES, &mean,
+                            &deviation, &set));
   memcpy(set->samples, images.values, (size_t)images.count * SIDE * SIDE);
   memcpy(set->labels, labels.values, (size_t)labels.count);
   *result = set;
@@ -96,13 +97,13 @@ enum sl_status sl_mnist_open(const char *folder, bool train, struct sl_dataset *
   size_t image_size, label_size;
   char *label_path = NULL;
   char *image_path = find_idx(folder, train ? "train-images-idx3-ubyte" : "t10k-images-idx3-ubyte");
-  if (!image_path) SL_TRY(SL_NO_MEMORY);
+  if (!image_path) SL__TRY(SL_NO_MEMORY);
   label_path = find_idx(folder, train ? "train-labels-idx1-ubyte" : "t10k-labels-idx1-ubyte");
-  if (!label_path) SL_TRY(SL_NO_MEMORY);
-  SL_TRY(sl__file_read(image_path, MAX_FILE, &images, &image_size));
-  SL_TRY(sl__file_read(label_path, MAX_FILE, &labels, &label_size));
-  SL_TRY(sl__mnist_parse(train ? "MNIST, training set" : "MNIST, test set", image_path, images,
-                         image_size, label_path, labels, label_size, dataset));
+  if (!label_path) SL__TRY(SL_NO_MEMORY);
+  SL__TRY(sl__file_read(image_path, MAX_FILE, &images, &image_size));
+  SL__TRY(sl__file_read(label_path, MAX_FILE, &labels, &label_size));
+  SL__TRY(sl__mnist_parse(train ? "MNIST, training set" : "MNIST, test set", image_path, images,
+                          image_size, label_path, labels, label_size, dataset));
 out:
   free(images);
   free(labels);

@@ -64,8 +64,8 @@ static struct sl__view draw_view(const struct sl_loader_options *options, int64_
                                  int64_t i) {
   struct sl__view view = {0};
   if (!options->shift && !options->flip) return view;
-  struct sl_random4 r =
-      sl__philox(options->seed, sl__stream(SL_STREAM_AUGMENT, (uint64_t)epoch), (uint64_t)i);
+  struct sl__random4 r =
+      sl__philox(options->seed, sl__stream(SL__STREAM_AUGMENT, (uint64_t)epoch), (uint64_t)i);
   uint64_t places = 2 * (uint64_t)options->shift + 1;
   view.dy = (int)((r.v[0] * places) >> 32) - options->shift;
   view.dx = (int)((r.v[1] * places) >> 32) - options->shift;
@@ -214,12 +214,12 @@ static void draw_orders(struct sl_loader *loader, int64_t epoch) {
   if (!options->shuffle) epoch = 0; /* they are all alike */
   if (!loader->order || loader->order_epoch == epoch) return;
   if (options->shuffle)
-    sl__permutation(options->seed, sl__stream(SL_STREAM_SHUFFLE, (uint64_t)epoch), drawn, count);
+    sl__permutation(options->seed, sl__stream(SL__STREAM_SHUFFLE, (uint64_t)epoch), drawn, count);
   else
     for (uint32_t i = 0; i < count; i++) drawn[i] = i;
   if (loader->drawn) group_by_bucket(loader->dataset, drawn, loader->order);
   if (loader->batch_order)
-    sl__permutation(options->seed, sl__stream(SL_STREAM_SHUFFLE, (uint64_t)epoch | BATCHES_OF),
+    sl__permutation(options->seed, sl__stream(SL__STREAM_SHUFFLE, (uint64_t)epoch | BATCHES_OF),
                     loader->batch_order, (uint32_t)loader->length);
   loader->order_epoch = epoch;
 }
@@ -295,8 +295,8 @@ static enum sl_status start_thread(struct sl_loader *loader) {
   int error = pthread_create(&loader->thread, NULL, run, loader);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (error)
-    return sl_fail(SL_NO_MEMORY, "%s: the loader's thread cannot start: %s",
-                   loader->dataset->info.name, strerror(error));
+    return sl__fail(SL_NO_MEMORY, "%s: the loader's thread cannot start: %s",
+                    loader->dataset->info.name, strerror(error));
   loader->thread_runs = true;
   return SL_OK;
 }
@@ -308,12 +308,12 @@ static enum sl_status check_augmentation(const struct sl_dataset_info *info,
   const int64_t *dim = info->sample.dim;
   if (!options->shift && !options->flip) return SL_OK;
   if (info->sample.ndim != 3)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: only images [C, H, W] can be shifted or flipped",
-                   info->name);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: only images [C, H, W] can be shifted or flipped",
+                    info->name);
   if (options->shift < 0 || options->shift >= dim[1] || options->shift >= dim[2])
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "%s: a shift by %d pixels; give 0 or more, below the image's size", info->name,
-                   options->shift);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: a shift by %d pixels; give 0 or more, below the image's size", info->name,
+                    options->shift);
   return SL_OK;
 }
 
@@ -332,31 +332,31 @@ static enum sl_status check_options(const struct sl_dataset_info *info,
   if (options->num_parts == 0) options->num_parts = 1;
   if (options->slots == 0) options->slots = 4;
   if (options->batch < 1 || options->batch > INT32_MAX)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: a batch of %lld samples; give 1 or more", info->name,
-                   (long long)options->batch);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: a batch of %lld samples; give 1 or more", info->name,
+                    (long long)options->batch);
   if (options->slots < 2 || options->slots > MAX_SLOTS)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: %d slots; give 2 to %d", info->name, options->slots,
-                   MAX_SLOTS);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: %d slots; give 2 to %d", info->name, options->slots,
+                    MAX_SLOTS);
   if (options->num_parts < 1 || options->part_index < 0 ||
       options->part_index >= options->num_parts)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: there is no part %lld of %lld", info->name,
-                   (long long)options->part_index, (long long)options->num_parts);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: there is no part %lld of %lld", info->name,
+                    (long long)options->part_index, (long long)options->num_parts);
   if (options->num_parts > shared_samples(info))
-    return sl_fail(SL_BAD_ARGUMENT, "%s: %lld parts of %lld samples%s: one would be empty",
-                   info->name, (long long)options->num_parts, (long long)shared_samples(info),
-                   info->bucket_count ? " in the fullest bucket" : "");
+    return sl__fail(SL_BAD_ARGUMENT, "%s: %lld parts of %lld samples%s: one would be empty",
+                    info->name, (long long)options->num_parts, (long long)shared_samples(info),
+                    info->bucket_count ? " in the fullest bucket" : "");
   if (options->contiguous && info->bucket_count)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "%s: sentences in buckets cannot be contiguous; make the set by sl_tokens_new",
-                   info->name);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: sentences in buckets cannot be contiguous; make the set by sl_tokens_new",
+                    info->name);
   if (options->contiguous && (!info->tokens || options->shuffle))
-    return sl_fail(SL_BAD_ARGUMENT, "%s: only a text can be contiguous, and not shuffled",
-                   info->name);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: only a text can be contiguous, and not shuffled",
+                    info->name);
   if (options->contiguous && info->count / options->num_parts < options->batch)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "%s: %lld samples do not fill %lld rows; take a smaller batch or fewer steps",
-                   info->name, (long long)info->count,
-                   (long long)(options->batch * options->num_parts));
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: %lld samples do not fill %lld rows; take a smaller batch or fewer steps",
+                    info->name, (long long)info->count,
+                    (long long)(options->batch * options->num_parts));
   return check_augmentation(info, options);
 }
 
@@ -364,11 +364,11 @@ static enum sl_status check_options(const struct sl_dataset_info *info,
 static enum sl_status check_memory(const struct sl_loader *loader, double bytes) {
   double has = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
   if (bytes <= has) return SL_OK;
-  return sl_fail(SL_NO_MEMORY,
-                 "%s: %d batches of %lld samples need %.0f MB of memory, this machine has %.0f; "
-                 "take a smaller batch",
-                 loader->dataset->info.name, loader->options.slots,
-                 (long long)loader->options.batch, bytes / 1e6, has / 1e6);
+  return sl__fail(SL_NO_MEMORY,
+                  "%s: %d batches of %lld samples need %.0f MB of memory, this machine has %.0f; "
+                  "take a smaller batch",
+                  loader->dataset->info.name, loader->options.slots,
+                  (long long)loader->options.batch, bytes / 1e6, has / 1e6);
 }
 
 static size_t whole_pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
@@ -431,11 +431,11 @@ enum sl_status sl_loader_new(const struct sl_dataset *dataset,
   pthread_mutex_init(&loader->lock, NULL);
   pthread_cond_init(&loader->freed, NULL);
   pthread_cond_init(&loader->filled, NULL);
-  SL_TRY(check_options(&dataset->info, &loader->options));
+  SL__TRY(check_options(&dataset->info, &loader->options));
   loader->length = count_batches(loader);
-  SL_TRY(alloc_slots(loader));
-  SL_TRY(alloc_orders(loader));
-  SL_TRY(start_thread(loader));
+  SL__TRY(alloc_slots(loader));
+  SL__TRY(alloc_orders(loader));
+  SL__TRY(start_thread(loader));
   *result = loader;
   return SL_OK;
 out:
@@ -489,9 +489,9 @@ enum sl_status sl_loader_next(struct sl_loader *loader, struct sl_batch *batch) 
   struct slot *slot;
   pthread_mutex_lock(&loader->lock);
   if (count_out(loader) >= loader->options.slots - 1) {
-    status = sl_fail(SL_BAD_ARGUMENT,
-                     "%s: %d batches of %d are out; hand one back, or ask for more slots",
-                     loader->dataset->info.name, count_out(loader), loader->options.slots);
+    status = sl__fail(SL_BAD_ARGUMENT,
+                      "%s: %d batches of %d are out; hand one back, or ask for more slots",
+                      loader->dataset->info.name, count_out(loader), loader->options.slots);
   } else {
     while (!(slot = find_slot(loader, READY, loader->handed)))
       pthread_cond_wait(&loader->filled, &loader->lock);
@@ -518,14 +518,14 @@ enum sl_status sl_loader_seek(struct sl_loader *loader, int64_t epoch) {
 enum sl_status sl_loader_seek_batch(struct sl_loader *loader, int64_t epoch, int64_t index) {
   enum sl_status status = SL_OK;
   if (index < 0 || index >= loader->length)
-    return sl_fail(SL_BAD_ARGUMENT, "there is no batch %lld; an epoch has %lld", (long long)index,
-                   (long long)loader->length);
+    return sl__fail(SL_BAD_ARGUMENT, "there is no batch %lld; an epoch has %lld", (long long)index,
+                    (long long)loader->length);
   pthread_mutex_lock(&loader->lock);
   if (epoch < 0 || epoch > INT64_MAX / loader->length - 1) {
-    status = sl_fail(SL_BAD_ARGUMENT, "there is no epoch %lld", (long long)epoch);
+    status = sl__fail(SL_BAD_ARGUMENT, "there is no epoch %lld", (long long)epoch);
   } else if (count_out(loader) > 0) {
-    status = sl_fail(SL_BAD_ARGUMENT, "%d batches are still out; hand them back before a seek",
-                     count_out(loader));
+    status = sl__fail(SL_BAD_ARGUMENT, "%d batches are still out; hand them back before a seek",
+                      count_out(loader));
   } else {
     for (int s = 0; s < loader->options.slots; s++)
       if (loader->slots[s].state == READY) loader->slots[s].state = FREE;

@@ -61,13 +61,13 @@ static enum sl_status count_samples(struct text *text) {
   while (next_sample(&walk, &first, &length)) text->samples++;
   text->longer = walk.longer;
   if (text->samples == 0)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "%s: all %lld sentences are longer than %lld tokens and dropped, nothing is "
-                   "left; allow longer ones or cut them",
-                   text->name, (long long)text->longer, (long long)text->most);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: all %lld sentences are longer than %lld tokens and dropped, nothing is "
+                    "left; allow longer ones or cut them",
+                    text->name, (long long)text->longer, (long long)text->most);
   if (text->samples > UINT32_MAX)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: %lld samples; a dataset has 1 to %lld", text->name,
-                   (long long)text->samples, (long long)UINT32_MAX);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: %lld samples; a dataset has 1 to %lld", text->name,
+                    (long long)text->samples, (long long)UINT32_MAX);
   return SL_OK;
 }
 
@@ -155,7 +155,7 @@ static enum sl_status choose_buckets(struct text *text) {
   int64_t *frequency = sl__alloc((size_t)text->most + 1, sizeof *frequency, "lengths of sentences");
   if (!frequency) goto out;
   while (next_sample(&walk, &first, &length)) frequency[length]++;
-  SL_TRY(alloc_histogram(&h, frequency, text->most, text->options->bucket_count));
+  SL__TRY(alloc_histogram(&h, frequency, text->most, text->options->bucket_count));
   text->bucket_count = text->options->bucket_count;
   if (text->bucket_count > h.count) text->bucket_count = (int)h.count;
   choose_from(&h, text);
@@ -171,13 +171,13 @@ out:
 static enum sl_status check_buckets(const char *name, const int64_t *buckets, int count) {
   for (int b = 0; buckets && b < count; b++) {
     if (buckets[b] < 1 || buckets[b] > INT32_MAX)
-      return sl_fail(SL_BAD_ARGUMENT, "%s: bucket %d is %lld tokens long; give 1 to %d", name, b,
-                     (long long)buckets[b], INT32_MAX);
+      return sl__fail(SL_BAD_ARGUMENT, "%s: bucket %d is %lld tokens long; give 1 to %d", name, b,
+                      (long long)buckets[b], INT32_MAX);
     if (b > 0 && buckets[b] <= buckets[b - 1])
-      return sl_fail(SL_BAD_ARGUMENT,
-                     "%s: bucket %d is %lld tokens long, the one before it %lld; give ascending "
-                     "lengths",
-                     name, b, (long long)buckets[b], (long long)buckets[b - 1]);
+      return sl__fail(SL_BAD_ARGUMENT,
+                      "%s: bucket %d is %lld tokens long, the one before it %lld; give ascending "
+                      "lengths",
+                      name, b, (long long)buckets[b], (long long)buckets[b - 1]);
   }
   return SL_OK;
 }
@@ -185,20 +185,20 @@ static enum sl_status check_buckets(const char *name, const int64_t *buckets, in
 static enum sl_status check_options(const struct text *text, int classes) {
   const struct sl_sentences_options *options = text->options;
   const char *name = text->name;
-  if (text->count < 1) return sl_fail(SL_BAD_ARGUMENT, "%s: a text without tokens", name);
+  if (text->count < 1) return sl__fail(SL_BAD_ARGUMENT, "%s: a text without tokens", name);
   if (options->end < 0 || options->end >= classes)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "%s: sentences end with token %d, but the vocabulary has 0 to %d", name,
-                   options->end, classes - 1);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: sentences end with token %d, but the vocabulary has 0 to %d", name,
+                    options->end, classes - 1);
   if (options->bucket_count < 1 || options->bucket_count > SL_MAX_BUCKETS)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: %d buckets; give 1 to %d", name, options->bucket_count,
-                   SL_MAX_BUCKETS);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: %d buckets; give 1 to %d", name, options->bucket_count,
+                    SL_MAX_BUCKETS);
   if (options->longest < 0)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: a longest bucket of %lld tokens; give 1 or more, or 0",
-                   name, (long long)options->longest);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: a longest bucket of %lld tokens; give 1 or more, or 0",
+                    name, (long long)options->longest);
   if (options->longer != SL_LONG_SPLIT && options->longer != SL_LONG_DROP)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: longer sentences are split (%d) or dropped (%d), not %d",
-                   name, SL_LONG_SPLIT, SL_LONG_DROP, (int)options->longer);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: longer sentences are split (%d) or dropped (%d), not %d",
+                    name, SL_LONG_SPLIT, SL_LONG_DROP, (int)options->longer);
   return check_buckets(name, options->buckets, options->bucket_count);
 }
 
@@ -266,10 +266,10 @@ enum sl_status sl_sentences_new(const char *name, const int32_t *tokens, int64_t
                                 struct sl_dataset **dataset) {
   enum sl_status status;
   struct text text = {.name = name, .tokens = tokens, .count = count, .options = options};
-  SL_TRY(check_options(&text, classes));
-  SL_TRY(sl__dataset_check_tokens(name, tokens, count, classes));
-  SL_TRY(find_buckets(&text));
-  SL_TRY(make_set(&text, classes, dataset));
+  SL__TRY(check_options(&text, classes));
+  SL__TRY(sl__dataset_check_tokens(name, tokens, count, classes));
+  SL__TRY(find_buckets(&text));
+  SL__TRY(make_set(&text, classes, dataset));
 out:
   return status;
 }

@@ -17,7 +17,7 @@ struct sl__source {
 static inline struct sl__source sl__source(enum sl__source_kind kind, uint64_t seed, bool train,
                                            int64_t i) {
   uint64_t set = 2 * (uint64_t)kind + (uint64_t)train;
-  return (struct sl__source){seed, sl__stream(SL_STREAM_DATA, set << 48 | (uint64_t)i), 0};
+  return (struct sl__source){seed, sl__stream(SL__STREAM_DATA, set << 48 | (uint64_t)i), 0};
 }
 
 static inline float sl__between(struct sl__source *random, float low, float high) {

@@ -15,8 +15,8 @@ enum sl_status sl_text_level_parse(const char *name, enum sl_text_level *level) 
   else if (name && !strcmp(name, "char"))
     *level = SL_TEXT_CHAR;
   else
-    return sl_fail(SL_BAD_ARGUMENT, "text level '%s' is unknown; use word or char",
-                   name ? name : "");
+    return sl__fail(SL_BAD_ARGUMENT, "text level '%s' is unknown; use word or char",
+                    name ? name : "");
   return SL_OK;
 }
 
@@ -24,13 +24,13 @@ enum sl_status sl_text_read(const char *path, char **text, size_t *size) {
   enum sl_status status;
   uint8_t *bytes = NULL;
   size_t length = 0;
-  SL_TRY(sl__file_read(path, MAX_FILE, &bytes, &length));
-  if (length == 0) SL_TRY(sl_fail(SL_BAD_FILE, "%s: is empty; was it written?", path));
+  SL__TRY(sl__file_read(path, MAX_FILE, &bytes, &length));
+  if (length == 0) SL__TRY(sl__fail(SL_BAD_FILE, "%s: is empty; was it written?", path));
   const uint8_t *zero = memchr(bytes, 0, length);
   if (zero)
-    SL_TRY(sl_fail(SL_BAD_FILE,
-                   "%s: has a zero at byte %zu, so it is no text; convert UTF-16 to UTF-8", path,
-                   (size_t)(zero - bytes)));
+    SL__TRY(sl__fail(SL_BAD_FILE,
+                     "%s: has a zero at byte %zu, so it is no text; convert UTF-16 to UTF-8", path,
+                     (size_t)(zero - bytes)));
   *text = (char *)bytes;
   *size = length;
   bytes = NULL;

@@ -106,13 +106,13 @@ static enum sl_status make_vocabulary(enum sl_text_level level, const struct ent
   v->level = level;
   for (size_t i = 0; i < count; i++) size += entries[i].length + 1;
   v->storage = sl__alloc(size, 1, "a vocabulary's words");
-  if (!v->storage) SL_TRY(SL_NO_MEMORY);
-  SL_TRY(table_reserve(&v->table, count));
+  if (!v->storage) SL__TRY(SL_NO_MEMORY);
+  SL__TRY(table_reserve(&v->table, count));
   char *to = v->storage;
   for (size_t i = 0; i < count; i++) {
     struct entry *added;
     memcpy(to, entries[i].bytes, entries[i].length); /* the zero is there */
-    SL_TRY(table_add(&v->table, to, entries[i].length, &added));
+    SL__TRY(table_add(&v->table, to, entries[i].length, &added));
     to += entries[i].length + 1;
   }
   *result = v;
@@ -217,9 +217,9 @@ static enum sl_status count_tokens(enum sl_text_level level, const char *text, s
     if (status != SL_OK) return status;
     entry->count++;
     if (table->count > MAX_ENTRIES)
-      return sl_fail(SL_BAD_ARGUMENT,
-                     "the text has more than %zu different words; take its characters instead",
-                     MAX_ENTRIES);
+      return sl__fail(SL_BAD_ARGUMENT,
+                      "the text has more than %zu different words; take its characters instead",
+                      MAX_ENTRIES);
   }
   return SL_OK;
 }
@@ -227,16 +227,18 @@ static enum sl_status count_tokens(enum sl_text_level level, const char *text, s
 static enum sl_status check_arguments(enum sl_text_level level, const char *text, size_t size,
                                       int64_t least_count, int64_t most_words) {
   if (level != SL_TEXT_WORD && level != SL_TEXT_CHAR)
-    return sl_fail(SL_BAD_ARGUMENT, "text level %d is unknown; use SL_TEXT_WORD or SL_TEXT_CHAR",
-                   (int)level);
+    return sl__fail(SL_BAD_ARGUMENT, "text level %d is unknown; use SL_TEXT_WORD or SL_TEXT_CHAR",
+                    (int)level);
   if (!text || size == 0)
-    return sl_fail(SL_BAD_ARGUMENT, "the text is empty; a vocabulary needs some");
-  if (memchr(text, 0, size)) return sl_fail(SL_BAD_ARGUMENT, "the text has zero bytes; is it one?");
+    return sl__fail(SL_BAD_ARGUMENT, "the text is empty; a vocabulary needs some");
+  if (memchr(text, 0, size))
+    return sl__fail(SL_BAD_ARGUMENT, "the text has zero bytes; is it one?");
   if (least_count < 0 || most_words < 0 || most_words == 1)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "a vocabulary of at most %lld words that occur %lld times cannot be made; use 0 "
-                   "for no bound, or at least 2 words",
-                   (long long)most_words, (long long)least_count);
+    return sl__fail(
+        SL_BAD_ARGUMENT,
+        "a vocabulary of at most %lld words that occur %lld times cannot be made; use 0 "
+        "for no bound, or at least 2 words",
+        (long long)most_words, (long long)least_count);
   return SL_OK;
 }
 
@@ -256,13 +258,13 @@ enum sl_status sl_vocabulary_new(enum sl_text_level level, const char *text, siz
   enum sl_status status;
   struct table table = {0};
   size_t specials = special_count(level);
-  SL_TRY(check_arguments(level, text, size, least_count, most_words));
-  SL_TRY(add_specials(level, &table));
-  SL_TRY(count_tokens(level, text, size, &table));
+  SL__TRY(check_arguments(level, text, size, least_count, most_words));
+  SL__TRY(add_specials(level, &table));
+  SL__TRY(count_tokens(level, text, size, &table));
   size_t kept = cut_off(&table, specials, least_count, most_words);
   if (level == SL_TEXT_CHAR)
     qsort(table.entries + specials, kept - specials, sizeof *table.entries, by_bytes);
-  SL_TRY(make_vocabulary(level, table.entries, kept, vocabulary));
+  SL__TRY(make_vocabulary(level, table.entries, kept, vocabulary));
 out:
   table_free(&table);
   return status;
@@ -306,13 +308,13 @@ static int write_piece(const char *bytes, size_t size, void *file) {
 
 enum sl_status sl_vocabulary_save(const struct sl_vocabulary *v, const char *path) {
   enum sl_status status;
-  struct sl_file *file = NULL;
+  struct sl__file *file = NULL;
   json_t *root = vocabulary_json(v);
-  if (!root) SL_TRY(sl_fail(SL_NO_MEMORY, "%s: no memory to write it", path));
-  SL_TRY(sl__file_create(path, &file));
+  if (!root) SL__TRY(sl__fail(SL_NO_MEMORY, "%s: no memory to write it", path));
+  SL__TRY(sl__file_create(path, &file));
   /* no line end behind it: then a file cut anywhere is seen to be */
   if (json_dump_callback(root, write_piece, file, JSON_COMPACT) != 0)
-    SL_TRY(sl_fail(SL_NO_MEMORY, "%s: no memory to write it", path));
+    SL__TRY(sl__fail(SL_NO_MEMORY, "%s: no memory to write it", path));
   status = sl__file_commit(file, NULL);
   file = NULL;
 out:
@@ -324,8 +326,9 @@ out:
 /* ---- from a file ---- */
 
 static enum sl_status fail_word(const char *path, size_t id, const char *what) {
-  return sl_fail(SL_BAD_FILE, "%s: entry %zu of \"words\" %s; the file is damaged or no vocabulary",
-                 path, id, what);
+  return sl__fail(SL_BAD_FILE,
+                  "%s: entry %zu of \"words\" %s; the file is damaged or no vocabulary", path, id,
+                  what);
 }
 
 /* A byte's value into *to. */
@@ -361,11 +364,11 @@ static enum sl_status read_words(const char *path, enum sl_text_level level, con
     const json_t *item = json_array_get(list, id);
     if (level == SL_TEXT_CHAR && id > 0) {
       length = 1;
-      SL_TRY(read_byte(path, id, item, room));
+      SL__TRY(read_byte(path, id, item, room));
     } else {
-      SL_TRY(read_word(path, id, item, room, &length));
+      SL__TRY(read_word(path, id, item, room, &length));
     }
-    SL_TRY(table_add(table, room, length, &entry));
+    SL__TRY(table_add(table, room, length, &entry));
     size_t found = (size_t)(entry - table->entries);
     if (found != id)
       return fail_word(path, id,
@@ -397,18 +400,18 @@ static enum sl_status read_vocabulary(const char *path, const json_t *root,
   const json_t *list = json_object_get(root, "words");
   const char *name = json_string_value(json_object_get(root, "level"));
   if (!name || sl_text_level_parse(name, &level) != SL_OK)
-    return sl_fail(SL_BAD_FILE, "%s: has no \"level\", word or char; is it a vocabulary?", path);
+    return sl__fail(SL_BAD_FILE, "%s: has no \"level\", word or char; is it a vocabulary?", path);
   if (!json_is_array(list))
-    return sl_fail(SL_BAD_FILE, "%s: has no list \"words\"; is it a vocabulary?", path);
+    return sl__fail(SL_BAD_FILE, "%s: has no list \"words\"; is it a vocabulary?", path);
   if (json_array_size(list) < special_count(level))
-    return sl_fail(SL_BAD_FILE, "%s: its \"words\" are too few; the first must be " UNKNOWN, path);
+    return sl__fail(SL_BAD_FILE, "%s: its \"words\" are too few; the first must be " UNKNOWN, path);
   if (json_array_size(list) > MAX_ENTRIES)
-    return sl_fail(SL_BAD_FILE, "%s: has %zu words, too many for a vocabulary", path,
-                   json_array_size(list));
+    return sl__fail(SL_BAD_FILE, "%s: has %zu words, too many for a vocabulary", path,
+                    json_array_size(list));
   room = sl__alloc(room_for(list), 1, "a vocabulary's words");
-  if (!room) SL_TRY(SL_NO_MEMORY);
-  SL_TRY(read_words(path, level, list, room, &table));
-  SL_TRY(make_vocabulary(level, table.entries, table.count, vocabulary));
+  if (!room) SL__TRY(SL_NO_MEMORY);
+  SL__TRY(read_words(path, level, list, room, &table));
+  SL__TRY(make_vocabulary(level, table.entries, table.count, vocabulary));
 out:
   free(room);
   table_free(&table);
@@ -421,14 +424,14 @@ enum sl_status sl_vocabulary_load(const char *path, struct sl_vocabulary **vocab
   size_t size;
   json_error_t error;
   json_t *root = NULL;
-  SL_TRY(sl__file_read(path, MAX_FILE, &bytes, &size));
+  SL__TRY(sl__file_read(path, MAX_FILE, &bytes, &size));
   root = json_loadb((const char *)bytes, size, JSON_REJECT_DUPLICATES, &error);
   if (!root && json_error_code(&error) == json_error_out_of_memory)
-    SL_TRY(sl_fail(SL_NO_MEMORY, "%s: no memory for the vocabulary", path));
+    SL__TRY(sl__fail(SL_NO_MEMORY, "%s: no memory for the vocabulary", path));
   if (!root)
-    SL_TRY(sl_fail(SL_BAD_FILE, "%s: is damaged or cut short at byte %d; is it a vocabulary?", path,
-                   error.position));
-  SL_TRY(read_vocabulary(path, root, vocabulary));
+    SL__TRY(sl__fail(SL_BAD_FILE, "%s: is damaged or cut short at byte %d; is it a vocabulary?",
+                     path, error.position));
+  SL__TRY(read_vocabulary(path, root, vocabulary));
 out:
   json_decref(root);
   free(bytes);

@@ -22,8 +22,8 @@ enum sl_status sl_init_parse(const char *name, enum sl_init *init) {
       *init = (enum sl_init)i;
       return SL_OK;
     }
-  return sl_fail(SL_BAD_ARGUMENT, "'%s': unknown; there are default, xavier, he, uniform and zero",
-                 name ? name : "");
+  return sl__fail(SL_BAD_ARGUMENT, "'%s': unknown; there are default, xavier, he, uniform and zero",
+                  name ? name : "");
 }
 
 static void fill(float *values, int64_t count, float value) {
@@ -33,7 +33,7 @@ static void fill(float *values, int64_t count, float value) {
 /* U(-bound, bound): the numbers of sl__uniform, four from each block. */
 static void fill_uniform(float *values, int64_t count, uint64_t seed, uint64_t stream,
                          double bound) {
-  struct sl_random4 block = {{0}};
+  struct sl__random4 block = {{0}};
   for (int64_t i = 0; i < count; i++) {
     if (i % 4 == 0) block = sl__philox(seed, stream, (uint64_t)i / 4);
     values[i] = (float)(bound * (2.0 * sl__unit(block.v[i % 4]) - 1.0));
@@ -59,7 +59,7 @@ static void fill_drawn(const struct sl__layer *layer, const struct sl__param *pa
                        uint64_t seed) {
   int64_t count = sl_shape_count(&part->shape);
   double fan_in = (double)part->fan_in, fan_out = (double)part->fan_out;
-  uint64_t stream = sl__stream(SL_STREAM_INIT, sl__hash_name(part->name));
+  uint64_t stream = sl__stream(SL__STREAM_INIT, sl__hash_name(part->name));
   switch (layer->init) {
     case SL_INIT_DEFAULT: fill_default(layer, part, values, count, seed, stream); break;
     case SL_INIT_XAVIER:
@@ -90,18 +90,18 @@ enum sl_status sl__layer_initialise(const struct sl__layer *layer, uint64_t seed
   int64_t most = params->total > buffers->total ? params->total : buffers->total;
   if (most == 0) return SL_OK;
   if ((unsigned)layer->init > SL_INIT_ZERO)
-    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "%d is no kind of initial weights (SL_INIT_*)",
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "%d is no kind of initial weights (SL__INIT_*)",
                           (int)layer->init);
   float *values = sl__alloc((size_t)most, sizeof *values, "initial weights");
   if (!values) return SL_NO_MEMORY;
   for (int i = 0; i < params->count; i++)
     fill_parameter(layer, &params->part[i], values + params->part[i].offset, seed);
-  if (params->total) SL_TRY(sl__tensor_write(params->tensor, values));
+  if (params->total) SL__TRY(sl__tensor_write(params->tensor, values));
   for (int i = 0; i < buffers->count; i++) {
     const struct sl__param *part = &buffers->part[i];
     fill(values + part->offset, sl_shape_count(&part->shape), part->fill);
   }
-  if (buffers->total) SL_TRY(sl__tensor_write(buffers->tensor, values));
+  if (buffers->total) SL__TRY(sl__tensor_write(buffers->tensor, values));
 out:
   free(values);
   return status;

@@ -56,22 +56,23 @@ static enum sl_status check_field(const struct sl_layer_kind *kind, int i) {
   const struct sl_field *field = &kind->fields[i];
   size_t size = field_size(field->type), from = sizeof(struct sl_layer_options);
   if (!is_name(field->name, "_") || sl__is_common_key(field->name))
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "layer kind %s: '%s' cannot name an option: letters, digits and _, and not what "
-                   "every layer has (name, kind, inputs, init, group, shares)",
-                   kind->name, field->name);
+    return sl__fail(
+        SL_BAD_ARGUMENT,
+        "layer kind %s: '%s' cannot name an option: letters, digits and _, and not what "
+        "every layer has (name, kind, inputs, init, group, shares)",
+        kind->name, field->name);
   for (int k = 0; k < i; k++)
     if (!strcmp(field->name, kind->fields[k].name))
-      return sl_fail(SL_BAD_ARGUMENT, "layer kind %s: option %s is there twice", kind->name,
-                     field->name);
+      return sl__fail(SL_BAD_ARGUMENT, "layer kind %s: option %s is there twice", kind->name,
+                      field->name);
   if (size && field->offset >= from && field->offset <= kind->options_size &&
       size <= kind->options_size - field->offset)
     return SL_OK;
-  return sl_fail(SL_BAD_ARGUMENT,
-                 "layer kind %s: option %s (type %d, at byte %zu) does not lie in a struct of %zu "
-                 "bytes behind its struct sl_layer_options; is its row SL_FIELD(STRUCT, TYPE, %s)?",
-                 kind->name, field->name, (int)field->type, field->offset, kind->options_size,
-                 field->name);
+  return sl__fail(
+      SL_BAD_ARGUMENT,
+      "layer kind %s: option %s (type %d, at byte %zu) does not lie in a struct of %zu "
+      "bytes behind its struct sl_layer_options; is its row SL_FIELD(STRUCT, TYPE, %s)?",
+      kind->name, field->name, (int)field->type, field->offset, kind->options_size, field->name);
 }
 
 static enum sl_status check_kind(const struct sl_context *context, const struct sl_layer_kind *kind,
@@ -79,29 +80,29 @@ static enum sl_status check_kind(const struct sl_context *context, const struct 
   enum sl_status status = SL_OK;
   *fields = 0;
   if (kind->version != SL_LAYER_VERSION)
-    return sl_fail(SL_UNSUPPORTED,
-                   "a layer kind of version %d: this library takes %d; set version to "
-                   "SL_LAYER_VERSION and build the program with this library's headers",
-                   kind->version, SL_LAYER_VERSION);
+    return sl__fail(SL_UNSUPPORTED,
+                    "a layer kind of version %d: this library takes %d; set version to "
+                    "SL_LAYER_VERSION and build the program with this library's headers",
+                    kind->version, SL_LAYER_VERSION);
   if (!is_name(kind->name, "_.-"))
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "'%.70s' cannot name a kind of layer: 1 to 63 letters, digits, _ . -",
-                   kind->name ? kind->name : "");
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "'%.70s' cannot name a kind of layer: 1 to 63 letters, digits, _ . -",
+                    kind->name ? kind->name : "");
   if (sl__kind_find(context, kind->name))
-    return sl_fail(SL_BAD_ARGUMENT, "there is a layer kind '%s' already; take another name",
-                   kind->name);
+    return sl__fail(SL_BAD_ARGUMENT, "there is a layer kind '%s' already; take another name",
+                    kind->name);
   if (!kind->infer || !kind->forward)
-    return sl_fail(SL_BAD_ARGUMENT, "layer kind %s: infer and forward must be there", kind->name);
+    return sl__fail(SL_BAD_ARGUMENT, "layer kind %s: infer and forward must be there", kind->name);
   if (kind->options_size < sizeof(struct sl_layer_options))
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "layer kind %s: its options are a struct that begins with struct "
-                   "sl_layer_options, of at least %zu bytes, not %zu",
-                   kind->name, sizeof(struct sl_layer_options), kind->options_size);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "layer kind %s: its options are a struct that begins with struct "
+                    "sl_layer_options, of at least %zu bytes, not %zu",
+                    kind->name, sizeof(struct sl_layer_options), kind->options_size);
   for (int i = 0; kind->fields && kind->fields[i].name; i++) {
     if (i == MOST_FIELDS)
-      return sl_fail(SL_BAD_ARGUMENT, "layer kind %s: more than %d options; do they end with {0}?",
-                     kind->name, MOST_FIELDS);
-    SL_TRY(check_field(kind, i));
+      return sl__fail(SL_BAD_ARGUMENT, "layer kind %s: more than %d options; do they end with {0}?",
+                      kind->name, MOST_FIELDS);
+    SL__TRY(check_field(kind, i));
     *fields = i + 1;
   }
 out:
@@ -162,7 +163,7 @@ enum sl_status sl_layer(struct sl_model *model, const char *name, const char *ki
                         const void *options) {
   const struct sl__layer_kind *found = kind ? sl__kind_find(model->context, kind) : NULL;
   if (found) return sl__layer_append(model, name, found, options);
-  return sl_fail(SL_UNSUPPORTED,
-                 "layer %s: there is no kind of layer '%s'; register it first (sl_layer_register)",
-                 name ? name : "?", kind ? kind : "");
+  return sl__fail(SL_UNSUPPORTED,
+                  "layer %s: there is no kind of layer '%s'; register it first (sl_layer_register)",
+                  name ? name : "?", kind ? kind : "");
 }

@@ -7,9 +7,9 @@
 #include "core/base/error.h"
 #include "core/runtime/tensor.h"
 
-#define SL_MAX_INPUTS SL_LAYER_INPUTS
-#define SL_MAX_PARAMS SL_LAYER_PARAMETERS
-#define SL_INPUT (-1) /* the model's own input, as a layer's number */
+#define SL__MAX_INPUTS SL_LAYER_INPUTS
+#define SL__MAX_PARAMS SL_LAYER_PARAMETERS
+#define SL__INPUT (-1) /* the model's own input, as a layer's number */
 
 /* One tensor of PyTorch's state dict; it lies at offset in the layer's flat block. */
 struct sl__param {
@@ -25,13 +25,13 @@ struct sl__param {
 
 /* The parts of one flat tensor: a layer's parameters (learned) or buffers (running statistics). */
 struct sl__block {
-  struct sl__param part[SL_MAX_PARAMS];
+  struct sl__param part[SL__MAX_PARAMS];
   int count;
   int64_t total;
-  struct sl_tensor *tensor; /* f32 [total], see sl__tensor_kept; NULL where total is 0 */
-  struct sl_tensor *half;   /* the same as bf16, for passes (parallel/step/precision.h); NULL: nobody
-                               computes in that */
-  uint64_t half_of;         /* sl__tensor_writes of what the copy was made of */
+  struct sl__tensor *tensor; /* f32 [total], see sl__tensor_kept; NULL where total is 0 */
+  struct sl__tensor *half; /* the same as bf16, for passes (parallel/step/precision.h); NULL: nobody
+                             computes in that */
+  uint64_t half_of;        /* sl__tensor_writes of what the copy was made of */
 };
 
 struct sl__layer;
@@ -44,16 +44,16 @@ struct sl__onnx_writer;
 struct sl__pass {
   struct sl_context *context;
   struct sl__launch launch; /* name, place and priority; accumulate is set by the layer */
-  struct sl_tensor *x[SL_MAX_INPUTS], *y, *saved;
-  struct sl_tensor *dy, *dx[SL_MAX_INPUTS]; /* dx[i] NULL: nobody needs it */
-  bool add_dx[SL_MAX_INPUTS]; /* another consumer of that input wrote its part before */
-  struct sl_tensor *state;    /* of a recurrent layer: before this slice's steps, then after them */
-  struct sl_tensor *dstate;   /* its gradient, the other way round */
-  struct sl_tensor *param;    /* the layer's own block, of its inputs' type unless wide_params */
-  struct sl_tensor *grad;
-  struct sl_tensor *grad_rows; /* the gradient is row-sparse: its rows' numbers; else NULL */
-  bool add_grad;               /* an earlier microbatch wrote its part before */
-  struct sl_tensor *shared, *shared_grad; /* of the layer whose weight this one takes */
+  struct sl__tensor *x[SL__MAX_INPUTS], *y, *saved;
+  struct sl__tensor *dy, *dx[SL__MAX_INPUTS]; /* dx[i] NULL: nobody needs it */
+  bool add_dx[SL__MAX_INPUTS]; /* another consumer of that input wrote its part before */
+  struct sl__tensor *state;  /* of a recurrent layer: before this slice's steps, then after them */
+  struct sl__tensor *dstate; /* its gradient, the other way round */
+  struct sl__tensor *param;  /* the layer's own block, of its inputs' type unless wide_params */
+  struct sl__tensor *grad;
+  struct sl__tensor *grad_rows; /* the gradient is row-sparse: its rows' numbers; else NULL */
+  bool add_grad;                /* an earlier microbatch wrote its part before */
+  struct sl__tensor *shared, *shared_grad; /* of the layer whose weight this one takes */
   bool add_shared;
   bool training;
   uint64_t step;      /* of the training, for random numbers */
@@ -102,9 +102,9 @@ struct sl__layer {
   enum sl_init init;
   char *group; /* for placement; or NULL */
   int input_count;
-  int input[SL_MAX_INPUTS]; /* layer numbers, all smaller than this one's, or SL_INPUT */
-  struct sl_shape in[SL_MAX_INPUTS], out; /* of one sample */
-  int consumers;                          /* layers that take this one's output */
+  int input[SL__MAX_INPUTS]; /* layer numbers, all smaller than this one's, or SL__INPUT */
+  struct sl_shape in[SL__MAX_INPUTS], out; /* of one sample */
+  int consumers;                           /* layers that take this one's output */
   int shares;                   /* number of the layer whose weight this one takes, or -1 */
   struct sl_shape shared_shape; /* of that weight */
   bool touches_rows; /* its gradient is zero but for the rows of its weight that the tokens name */
@@ -129,8 +129,8 @@ struct sl_model {
   bool built;
   int users; /* KVStores that hold shards of its blocks: these must not be cut otherwise meanwhile
               */
-  char *placement;             /* which device has which layer (parallel/step/placement.c); NULL: any */
-  int ranks;                   /* that it is over; 0: unplaced */
+  char *placement; /* which device has which layer (parallel/step/placement.c); NULL: any */
+  int ranks;       /* that it is over; 0: unplaced */
   struct sl_model_notes notes; /* its own copy */
 };
 
@@ -171,16 +171,16 @@ struct sl__param *sl__block_add(struct sl__block *block, const char *suffix,
 const char *sl__activation_name(enum sl_activation activation);
 
 /* A model's .json and the weights beside it (architecture.c). */
-bool sl__is_architecture(const char *path);
+bool sl__is_model_json(const char *path);
 /* Is it a key of every layer's, which no option may have? */
 bool sl__is_common_key(const char *key);
-enum sl_status sl__architecture_save(struct sl_model *model, const char *path);
-enum sl_status sl__architecture_load(struct sl_model *model, const char *path);
+enum sl_status sl__model_json_save(struct sl_model *model, const char *path);
+enum sl_status sl__model_json_load(struct sl_model *model, const char *path);
 
 /* A model's notes in its text (notes.c): json_t objects. \return false without memory. */
-bool sl__notes_write(const struct sl_model *model, void *object);
-enum sl_status sl__notes_read(struct sl_model *model, const char *path, const void *object);
-void sl__notes_free(struct sl_model *model);
+bool sl__metadata_write(const struct sl_model *model, void *object);
+enum sl_status sl__metadata_read(struct sl_model *model, const char *path, const void *object);
+void sl__metadata_free(struct sl_model *model);
 
 /* 0.1f as 0.1: the shortest number that reads back as the same float. */
 double sl__short_real(float value);
@@ -188,7 +188,7 @@ double sl__short_real(float value);
 /* Initial values of a block (init.c), and the state dict's entries (weights.c). */
 enum sl_status sl__layer_initialise(const struct sl__layer *layer, uint64_t seed);
 
-/* sl_fail(SL_BAD_SHAPE, "layer NAME (kind): ...") */
+/* sl__fail(SL_BAD_SHAPE, "layer NAME (kind): ...") */
 enum sl_status sl__layer_fail(const struct sl__layer *layer, enum sl_status status,
                               const char *format, ...) SL_PRINTF(3, 4);
 

@@ -29,7 +29,7 @@ static void clear(struct sl_model_notes *notes) {
   *notes = (struct sl_model_notes){0};
 }
 
-void sl__notes_free(struct sl_model *model) { clear(&model->notes); }
+void sl__metadata_free(struct sl_model *model) { clear(&model->notes); }
 
 /* The last dimension that is not 1: of [10], [10, 1, 1] and, for each of 7 positions, [7, 10]. */
 static int64_t count_classes(const struct sl_shape *output) {
@@ -42,21 +42,21 @@ static enum sl_status check(const struct sl_model *model, const struct sl_model_
   const struct sl_shape *output = sl_model_output(model);
   int64_t channels = model->sample.dim[0], classes = count_classes(output);
   if (notes->channels && notes->channels != 1 && notes->channels != channels)
-    return sl_fail(
+    return sl__fail(
         SL_BAD_ARGUMENT,
         "normalisation for %d channels: the model's input has %lld; give one for all, or "
         "one each",
         notes->channels, (long long)channels);
   for (int c = 0; c < notes->channels; c++)
     if (!isfinite(notes->mean[c]) || !isfinite(notes->deviation[c]) || notes->deviation[c] == 0)
-      return sl_fail(SL_BAD_ARGUMENT, "normalisation: channel %d has mean %g and deviation %g", c,
-                     notes->mean[c], notes->deviation[c]);
+      return sl__fail(SL_BAD_ARGUMENT, "normalisation: channel %d has mean %g and deviation %g", c,
+                      notes->mean[c], notes->deviation[c]);
   if (notes->class_count && notes->class_count != classes)
-    return sl_fail(SL_BAD_ARGUMENT, "%d names of classes: the model has %lld", notes->class_count,
-                   (long long)classes);
+    return sl__fail(SL_BAD_ARGUMENT, "%d names of classes: the model has %lld", notes->class_count,
+                    (long long)classes);
   for (int i = 0; i < notes->class_count; i++) {
     json_t *text = json_string(notes->class_names[i]);
-    if (!text) return sl_fail(SL_BAD_ARGUMENT, "the name of class %d is no UTF-8", i);
+    if (!text) return sl__fail(SL_BAD_ARGUMENT, "the name of class %d is no UTF-8", i);
     json_decref(text);
   }
   return SL_OK;
@@ -104,7 +104,7 @@ static json_t *list_of(const float *values, int count) {
   return list;
 }
 
-bool sl__notes_write(const struct sl_model *model, void *object) {
+bool sl__metadata_write(const struct sl_model *model, void *object) {
   const struct sl_model_notes *notes = &model->notes;
   bool whole = true;
   if (notes->channels) {
@@ -122,7 +122,7 @@ bool sl__notes_write(const struct sl_model *model, void *object) {
 }
 
 static enum sl_status bad(const char *path, const char *key, const char *what) {
-  return sl_fail(SL_BAD_FILE, "%s: \"%s\" %s", path, key, what);
+  return sl__fail(SL_BAD_FILE, "%s: \"%s\" %s", path, key, what);
 }
 
 static enum sl_status read_list(const char *path, const char *key, const json_t *object,
@@ -172,19 +172,19 @@ static enum sl_status read_names(const char *path, const json_t *object,
   return SL_OK;
 }
 
-enum sl_status sl__notes_read(struct sl_model *model, const char *path, const void *object) {
+enum sl_status sl__metadata_read(struct sl_model *model, const char *path, const void *object) {
   const size_t most = INT32_MAX;
   struct sl_model_notes notes = {0};
   const char **names = NULL;
   float *normal = NULL;
   char why[512];
   enum sl_status status;
-  SL_TRY(read_normal(path, object, most, &notes, &normal));
-  SL_TRY(read_names(path, object, &notes, &names));
+  SL__TRY(read_normal(path, object, most, &notes, &normal));
+  SL__TRY(read_names(path, object, &notes, &names));
   status = sl_model_note(model, &notes);
   if (status == SL_BAD_ARGUMENT) {
     snprintf(why, sizeof why, "%s", sl_error());
-    status = sl_fail(SL_BAD_FILE, "%s: %s", path, why);
+    status = sl__fail(SL_BAD_FILE, "%s: %s", path, why);
   }
 out:
   free(names);

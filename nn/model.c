@@ -13,7 +13,7 @@ enum sl_status sl__layer_fail(const struct sl__layer *layer, enum sl_status stat
   va_start(list, format);
   vsnprintf(text, sizeof text, format, list);
   va_end(list);
-  return sl_fail(status, "layer %s (%s): %s", layer->name, layer->kind->name, text);
+  return sl__fail(status, "layer %s (%s): %s", layer->name, layer->kind->name, text);
 }
 
 enum sl_status sl_model_new(struct sl_context *context, const struct sl_shape *sample,
@@ -23,10 +23,10 @@ enum sl_status sl_model_new(struct sl_context *context, const struct sl_shape *s
   bool fits = sample->ndim >= 1 && sample->ndim < SL_MAX_DIMS;
   for (int i = 0; fits && i < sample->ndim; i++) fits = sample->dim[i] >= 1;
   if (!fits || sl_shape_count(sample) > SL__MOST_VALUES)
-    return sl_fail(SL_BAD_SHAPE,
-                   "a model's sample cannot have shape %s: 1 to %d dimensions, each at least 1, "
-                   "and 2^40 values",
-                   sl_shape_text(sample, text, sizeof text), SL_MAX_DIMS - 1);
+    return sl__fail(SL_BAD_SHAPE,
+                    "a model's sample cannot have shape %s: 1 to %d dimensions, each at least 1, "
+                    "and 2^40 values",
+                    sl_shape_text(sample, text, sizeof text), SL_MAX_DIMS - 1);
   struct sl_model *m = sl__alloc(1, sizeof *m, "a model");
   if (!m) return SL_NO_MEMORY;
   m->context = context;
@@ -49,7 +49,7 @@ struct sl__param *sl__block_add(struct sl__block *block, const char *suffix,
 static enum sl_status find_input(const struct sl_model *model, const struct sl__layer *layer,
                                  const char *name, int *number) {
   if (!strcmp(name, "input")) {
-    *number = SL_INPUT;
+    *number = SL__INPUT;
     return SL_OK;
   }
   for (int i = 0; i < model->count; i++)
@@ -65,16 +65,16 @@ static enum sl_status resolve_inputs(const struct sl_model *model, struct sl__la
                                      const char *names) {
   if (!names) {
     layer->input_count = 1;
-    layer->input[0] = model->count - 1; /* the layer before, or SL_INPUT */
+    layer->input[0] = model->count - 1; /* the layer before, or SL__INPUT */
     return SL_OK;
   }
   enum sl_status status = SL_OK;
   char *copy = sl__strdup(names), *rest = copy;
   if (!copy) return SL_NO_MEMORY;
   for (char *name = strsep(&rest, ","); name && status == SL_OK; name = strsep(&rest, ",")) {
-    if (layer->input_count == SL_MAX_INPUTS)
+    if (layer->input_count == SL__MAX_INPUTS)
       status = sl__layer_fail(layer, SL_BAD_ARGUMENT, "'%s' names more than %d inputs", names,
-                              SL_MAX_INPUTS);
+                              SL__MAX_INPUTS);
     else
       status = find_input(model, layer, name, &layer->input[layer->input_count++]);
   }
@@ -85,7 +85,7 @@ static enum sl_status resolve_inputs(const struct sl_model *model, struct sl__la
 /* Whose weight the layer takes: an earlier one's, of which no other has taken it. */
 static enum sl_status resolve_shared(struct sl_model *model, struct sl__layer *layer,
                                      const char *name) {
-  int from = SL_INPUT;
+  int from = SL__INPUT;
   layer->shares = -1;
   if (!name) return SL_OK;
   if (!layer->kind->may_share)
@@ -93,7 +93,7 @@ static enum sl_status resolve_shared(struct sl_model *model, struct sl__layer *l
                           "cannot share the weight of '%s': only dense layers can", name);
   enum sl_status status = find_input(model, layer, name, &from);
   if (status != SL_OK) return status;
-  if (from == SL_INPUT || !model->layers[from].params.count ||
+  if (from == SL__INPUT || !model->layers[from].params.count ||
       strcmp(model->layers[from].params.part[0].suffix, "weight") ||
       model->layers[from].params.count > 1 || model->layers[from].is_shared)
     return sl__layer_fail(
@@ -112,13 +112,13 @@ static enum sl_status check_name(const struct sl_model *model, const char *name)
   for (const char *c = name; fits && *c; c++)
     fits = isalnum((unsigned char)*c) || strchr("_.-", *c);
   if (!fits)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "'%s' cannot name a layer: use letters, digits, _ . - (and not \"input\")",
-                   name ? name : "");
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "'%s' cannot name a layer: use letters, digits, _ . - (and not \"input\")",
+                    name ? name : "");
   for (int i = 0; i < model->count; i++)
     if (!strcmp(model->layers[i].name, name))
-      return sl_fail(SL_BAD_ARGUMENT, "there is a layer '%s' already; layers need different names",
-                     name);
+      return sl__fail(SL_BAD_ARGUMENT, "there is a layer '%s' already; layers need different names",
+                      name);
   return SL_OK;
 }
 
@@ -167,12 +167,12 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
   enum sl_status status = SL_OK;
   struct sl__layer layer = {.kind = kind};
   if (!options)
-    return sl_fail(SL_BAD_ARGUMENT, "layer %s: its options are NULL", name ? name : "?");
+    return sl__fail(SL_BAD_ARGUMENT, "layer %s: its options are NULL", name ? name : "?");
   if (model->built)
-    return sl_fail(SL_BAD_ARGUMENT, "layer %s: the model is built; append before sl_model_build",
-                   name);
-  SL_TRY(check_name(model, name));
-  SL_TRY(grow(model));
+    return sl__fail(SL_BAD_ARGUMENT, "layer %s: the model is built; append before sl_model_build",
+                    name);
+  SL__TRY(check_name(model, name));
+  SL__TRY(grow(model));
   layer.name = sl__strdup(name);
   layer.options = sl__alloc(1, kind->options_size, "a layer's options");
   if (!layer.name || !layer.options) {
@@ -191,16 +191,16 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
     status = SL_NO_MEMORY;
     goto out;
   }
-  SL_TRY(resolve_inputs(model, &layer, ((const struct sl_layer_options *)options)->inputs));
+  SL__TRY(resolve_inputs(model, &layer, ((const struct sl_layer_options *)options)->inputs));
   for (int i = 0; i < layer.input_count; i++)
-    layer.in[i] = layer.input[i] == SL_INPUT ? model->sample : model->layers[layer.input[i]].out;
-  SL_TRY(resolve_shared(model, &layer, ((const struct sl_layer_options *)options)->shares));
-  SL_TRY(kind->infer(&layer));
-  SL_TRY(check_size(&layer));
+    layer.in[i] = layer.input[i] == SL__INPUT ? model->sample : model->layers[layer.input[i]].out;
+  SL__TRY(resolve_shared(model, &layer, ((const struct sl_layer_options *)options)->shares));
+  SL__TRY(kind->infer(&layer));
+  SL__TRY(check_size(&layer));
   name_parts(&layer, &layer.params);
   name_parts(&layer, &layer.buffers);
   for (int i = 0; i < layer.input_count; i++)
-    if (layer.input[i] != SL_INPUT) model->layers[layer.input[i]].consumers++;
+    if (layer.input[i] != SL__INPUT) model->layers[layer.input[i]].consumers++;
   if (layer.shares >= 0) model->layers[layer.shares].is_shared = true;
   model->layers[model->count++] = layer;
   return SL_OK;
@@ -221,7 +221,7 @@ static bool is_embedding(const struct sl__layer *layer) {
 
 /* A layer whose output goes nowhere would train nothing: most likely a name is wrong. */
 static enum sl_status check_graph(const struct sl_model *model) {
-  if (!model->count) return sl_fail(SL_BAD_ARGUMENT, "a model needs at least one layer");
+  if (!model->count) return sl__fail(SL_BAD_ARGUMENT, "a model needs at least one layer");
   for (int i = 0; i < model->count - 1; i++)
     if (!model->layers[i].consumers)
       return sl__layer_fail(
@@ -229,7 +229,7 @@ static enum sl_status check_graph(const struct sl_model *model) {
           "no layer takes its output; name it in another's inputs or leave it out");
   for (int i = 0; i < model->count; i++)
     for (int k = 0; k < model->layers[i].input_count; k++)
-      if (model->takes_tokens && model->layers[i].input[k] == SL_INPUT &&
+      if (model->takes_tokens && model->layers[i].input[k] == SL__INPUT &&
           !is_embedding(&model->layers[i]))
         return sl__layer_fail(&model->layers[i], SL_BAD_ARGUMENT,
                               "it takes the model's input, which an embedding takes as tokens");
@@ -240,12 +240,12 @@ enum sl_status sl_model_build(struct sl_model *model) {
   enum sl_status status;
   if (model->built) return SL_OK;
   for (int i = 0; i < model->count; i++) model->takes_tokens |= is_embedding(&model->layers[i]);
-  SL_TRY(check_graph(model));
+  SL__TRY(check_graph(model));
   for (int i = 0; i < model->count; i++) {
     struct sl__layer *layer = &model->layers[i];
-    SL_TRY(build_block(model->context, &layer->params));
-    SL_TRY(build_block(model->context, &layer->buffers));
-    SL_TRY(sl__layer_initialise(layer, model->context->seed));
+    SL__TRY(build_block(model->context, &layer->params));
+    SL__TRY(build_block(model->context, &layer->buffers));
+    SL__TRY(sl__layer_initialise(layer, model->context->seed));
   }
   model->built = true;
   return SL_OK;
@@ -263,7 +263,7 @@ void sl_model_free(struct sl_model *model) {
   for (int i = 0; i < model->count; i++) layer_clear(&model->layers[i]);
   free(model->layers);
   free(model->placement);
-  sl__notes_free(model);
+  sl__metadata_free(model);
   free(model);
 }
 

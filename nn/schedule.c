@@ -13,10 +13,10 @@
 /* ---- parsing: words split at ',' are parts, at ':' a part's arguments ---- */
 
 static enum sl_status fail_schedule(const char *text, const char *why) {
-  return sl_fail(SL_BAD_ARGUMENT,
-                 "schedule '%s': %s; understood are constant, step:PERIOD[:GAMMA], "
-                 "drops:STEP[:STEP...] and cosine[:FLOOR], each with ,warmup:STEPS",
-                 text, why);
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "schedule '%s': %s; understood are constant, step:PERIOD[:GAMMA], "
+                  "drops:STEP[:STEP...] and cosine[:FLOOR], each with ,warmup:STEPS",
+                  text, why);
 }
 
 /* "12.5%" of all steps, rounded down; of few steps it may be none. */
@@ -67,8 +67,8 @@ static enum sl_status parse_cosine(const char *text, const char *floor, int64_t 
   if (floor && !parse_factor(floor, &s->floor))
     return fail_schedule(text, "FLOOR must be from 0 to 1");
   if (total < 1 || total > MOST_STEPS)
-    return sl_fail(SL_BAD_ARGUMENT, "schedule '%s' needs the number of steps, not %" PRId64, text,
-                   total);
+    return sl__fail(SL_BAD_ARGUMENT, "schedule '%s' needs the number of steps, not %" PRId64, text,
+                    total);
   return SL_OK;
 }
 
@@ -107,10 +107,10 @@ static enum sl_status parse_warmup(const char *text, char *part, int64_t total,
   if (!part || !parse_steps(part, 0, total, &s->warmup))
     return fail_schedule(text, "warmup needs STEPS, a whole number from 0, or 2%");
   if (s->kind == SL_COSINE && s->warmup >= s->total)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "schedule '%s': a warm-up of %" PRId64 " steps leaves nothing of %" PRId64
-                   " for the cosine; make it shorter",
-                   text, s->warmup, s->total);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "schedule '%s': a warm-up of %" PRId64 " steps leaves nothing of %" PRId64
+                    " for the cosine; make it shorter",
+                    text, s->warmup, s->total);
   return SL_OK;
 }
 
@@ -121,8 +121,8 @@ enum sl_status sl_schedule_parse(const char *text, int64_t total_steps,
   if (!text) return fail_schedule("", "it is missing");
   char *copy = sl__strdup(text), *rest = copy;
   if (!copy) return SL_NO_MEMORY;
-  SL_TRY(parse_kind(text, strsep(&rest, ","), total_steps, &s));
-  if (rest) SL_TRY(parse_warmup(text, rest, total_steps, &s));
+  SL__TRY(parse_kind(text, strsep(&rest, ","), total_steps, &s));
+  if (rest) SL__TRY(parse_warmup(text, rest, total_steps, &s));
   *schedule = s;
 out:
   free(copy);

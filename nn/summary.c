@@ -62,7 +62,7 @@ static void write_inputs(const struct sl_model *model, int number, struct row *r
   if (layer->input_count == 1 && layer->input[0] == number - 1) return;
   for (int i = 0; i < layer->input_count && at < size; i++) {
     int input = layer->input[i];
-    const char *name = input == SL_INPUT ? "input" : model->layers[input].name;
+    const char *name = input == SL__INPUT ? "input" : model->layers[input].name;
     at += (size_t)snprintf(cell + at, size - at, "%s%s", i ? "," : "", name);
   }
 }
@@ -146,7 +146,7 @@ enum sl_status sl_model_summary(const struct sl_model *model, char **text) {
   if (out && !fclose(out)) return SL_OK;
   free(*text);
   *text = NULL;
-  return sl_fail(SL_NO_MEMORY, "no memory for the model's summary");
+  return sl__fail(SL_NO_MEMORY, "no memory for the model's summary");
 }
 
 int sl_model_layer_count(const struct sl_model *model) { return model->count; }
@@ -154,7 +154,7 @@ int sl_model_layer_count(const struct sl_model *model) { return model->count; }
 enum sl_status sl_model_layer(const struct sl_model *model, int i, struct sl_layer_info *info) {
   *info = (struct sl_layer_info){0};
   if (i < 0 || i >= model->count)
-    return sl_fail(SL_BAD_ARGUMENT, "layer %d: the model has %d, from 0", i, model->count);
+    return sl__fail(SL_BAD_ARGUMENT, "layer %d: the model has %d, from 0", i, model->count);
   const struct sl__layer *layer = &model->layers[i];
   *info = (struct sl_layer_info){.name = layer->name,
                                  .kind = layer->kind->name,

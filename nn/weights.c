@@ -50,7 +50,7 @@ int sl_model_parameter_count(const struct sl_model *model) {
 const char *sl_model_parameter(const struct sl_model *model, int i, struct sl_shape *shape) {
   struct state state;
   if (!state_at(model, i, &state)) {
-    sl_fail(SL_BAD_ARGUMENT, "parameter %d: the model has %d", i, sl_model_parameter_count(model));
+    sl__fail(SL_BAD_ARGUMENT, "parameter %d: the model has %d", i, sl_model_parameter_count(model));
     return NULL;
   }
   if (shape) *shape = state.part->shape;
@@ -62,9 +62,9 @@ const char *sl_model_parameter(const struct sl_model *model, int i, struct sl_sh
 static enum sl_status find_built(struct sl_model *model, const char *name, struct state *state) {
   enum sl_status status = sl_model_build(model);
   if (status != SL_OK || find_state(model, name, state)) return status;
-  return sl_fail(SL_BAD_ARGUMENT,
-                 "the model has no parameter '%s'; names are LAYER.weight, LAYER.bias and the like",
-                 name);
+  return sl__fail(
+      SL_BAD_ARGUMENT,
+      "the model has no parameter '%s'; names are LAYER.weight, LAYER.bias and the like", name);
 }
 
 /* A copy of a block's values; to be freed. */
@@ -82,8 +82,8 @@ enum sl_status sl_model_get(struct sl_model *model, const char *parameter, float
   enum sl_status status;
   struct state state = {0};
   float *block = NULL;
-  SL_TRY(find_built(model, parameter, &state));
-  SL_TRY(read_block(state.block, &block));
+  SL__TRY(find_built(model, parameter, &state));
+  SL__TRY(read_block(state.block, &block));
   memcpy(values, block + state.part->offset, part_bytes(state.part));
 out:
   free(block);
@@ -94,10 +94,10 @@ enum sl_status sl_model_set(struct sl_model *model, const char *parameter, const
   enum sl_status status;
   struct state state = {0};
   float *block = NULL;
-  SL_TRY(find_built(model, parameter, &state));
-  SL_TRY(read_block(state.block, &block));
+  SL__TRY(find_built(model, parameter, &state));
+  SL__TRY(read_block(state.block, &block));
   memcpy(block + state.part->offset, values, part_bytes(state.part));
-  SL_TRY(sl__tensor_write(state.block->tensor, block));
+  SL__TRY(sl__tensor_write(state.block->tensor, block));
 out:
   free(block);
   return status;
@@ -126,7 +126,7 @@ enum sl_status sl__copy_new(const struct sl_model *model, struct sl__copy *copy)
 enum sl_status sl__copy_read(const struct sl_model *model, struct sl__copy *copy) {
   enum sl_status status = SL_OK;
   for (int i = 0; i < copy->count; i++)
-    if (copy->blocks[i]) SL_TRY(sl__tensor_read(block_at(model, i)->tensor, copy->blocks[i]));
+    if (copy->blocks[i]) SL__TRY(sl__tensor_read(block_at(model, i)->tensor, copy->blocks[i]));
 out:
   return status;
 }
@@ -134,7 +134,7 @@ out:
 enum sl_status sl__copy_write(const struct sl_model *model, const struct sl__copy *copy) {
   enum sl_status status = SL_OK;
   for (int i = 0; i < copy->count; i++)
-    if (copy->blocks[i]) SL_TRY(sl__tensor_write(block_at(model, i)->tensor, copy->blocks[i]));
+    if (copy->blocks[i]) SL__TRY(sl__tensor_write(block_at(model, i)->tensor, copy->blocks[i]));
 out:
   return status;
 }
@@ -157,7 +157,7 @@ static enum sl_status check_finite(const char *path, const struct state *state,
   int64_t count = sl_shape_count(&state->part->shape);
   for (int64_t i = 0; i < count; i++)
     if (!isfinite(values[i]))
-      return sl_fail(
+      return sl__fail(
           SL_NOT_FINITE,
           "%s: value %lld of %s is %g; did the training diverge (lower the learning rate)?", path,
           (long long)i, state->part->name, (double)values[i]);
@@ -174,7 +174,7 @@ enum sl_status sl__copy_check(const struct sl__copy *copy, const struct sl_model
   enum sl_status status = SL_OK;
   struct state state;
   for (int i = 0; state_at(model, i, &state); i++)
-    SL_TRY(check_finite(path, &state, values_of(copy, model, &state)));
+    SL__TRY(check_finite(path, &state, values_of(copy, model, &state)));
 out:
   return status;
 }
@@ -187,14 +187,14 @@ static enum sl_status write_copy(const struct sl_model *model, const char *path,
   enum sl_status status = SL_NO_MEMORY;
   struct state state;
   size_t count = (size_t)sl_model_parameter_count(model);
-  struct sl_safetensors_entry *entries = sl__alloc(count, sizeof *entries, "a file's entries");
+  struct sl__safetensors_entry *entries = sl__alloc(count, sizeof *entries, "a file's entries");
   if (!entries) goto out;
   for (int i = 0; state_at(model, i, &state); i++)
-    entries[i] = (struct sl_safetensors_entry){.name = state.part->name,
-                                               .dtype = "F32",
-                                               .shape = state.part->shape,
-                                               .data = values_of(copy, model, &state),
-                                               .bytes = part_bytes(state.part)};
+    entries[i] = (struct sl__safetensors_entry){.name = state.part->name,
+                                                .dtype = "F32",
+                                                .shape = state.part->shape,
+                                                .data = values_of(copy, model, &state),
+                                                .bytes = part_bytes(state.part)};
   status = sl__safetensors_write(path, entries, count, metadata, NULL);
 out:
   free(entries);
@@ -204,13 +204,13 @@ out:
 enum sl_status sl_model_save(struct sl_model *model, const char *path) {
   enum sl_status status;
   struct sl__copy copy = {0};
-  if (sl__is_architecture(path)) return sl__architecture_save(model, path);
+  if (sl__is_model_json(path)) return sl__model_json_save(model, path);
   if (sl__is_onnx(path)) return sl__onnx_save(model, path);
-  SL_TRY(sl_model_build(model));
-  SL_TRY(sl__copy_new(model, &copy));
-  SL_TRY(sl__copy_read(model, &copy));
-  SL_TRY(sl__copy_check(&copy, model, path));
-  SL_TRY(write_copy(model, path, &copy));
+  SL__TRY(sl_model_build(model));
+  SL__TRY(sl__copy_new(model, &copy));
+  SL__TRY(sl__copy_read(model, &copy));
+  SL__TRY(sl__copy_check(&copy, model, path));
+  SL__TRY(write_copy(model, path, &copy));
 out:
   sl__copy_free(&copy);
   return status;
@@ -226,7 +226,7 @@ static bool is_batch_count(const char *name) {
 
 /* PyTorch writes a shared weight out under both layers' names. Same values: SL_OK. *found says
  * whether it is one. */
-static enum sl_status check_shared(struct sl_model *model, const struct sl_safetensors *file,
+static enum sl_status check_shared(struct sl_model *model, const struct sl__safetensors *file,
                                    const struct sl__copy *copy, const char *name, bool *found) {
   struct state own = {0};
   char weight[96];
@@ -242,17 +242,17 @@ static enum sl_status check_shared(struct sl_model *model, const struct sl_safet
     if (!values) return SL_NO_MEMORY;
     enum sl_status status = sl__safetensors_floats(file, name, &part->shape, values);
     if (status == SL_OK && memcmp(values, values_of(copy, model, &own), part_bytes(part)))
-      status = sl_fail(SL_BAD_FILE,
-                       "%s: \"%.60s\" and \"%.60s\" differ, but the model has one weight for both "
-                       "layers; it was trained without sharing",
-                       sl__safetensors_path(file), name, part->name);
+      status = sl__fail(SL_BAD_FILE,
+                        "%s: \"%.60s\" and \"%.60s\" differ, but the model has one weight for both "
+                        "layers; it was trained without sharing",
+                        sl__safetensors_path(file), name, part->name);
     free(values);
     return status;
   }
   return SL_OK;
 }
 
-static enum sl_status check_surplus(struct sl_model *model, const struct sl_safetensors *file,
+static enum sl_status check_surplus(struct sl_model *model, const struct sl__safetensors *file,
                                     const struct sl__copy *copy) {
   struct state state;
   for (size_t i = 0; i < sl__safetensors_count(file); i++) {
@@ -261,37 +261,37 @@ static enum sl_status check_surplus(struct sl_model *model, const struct sl_safe
     enum sl_status status = check_shared(model, file, copy, name, &shared);
     if (status != SL_OK) return status;
     if (!shared && !find_state(model, name, &state) && !is_batch_count(name))
-      return sl_fail(SL_BAD_FILE,
-                     "%s: tensor \"%.60s\" belongs to no layer; is it of another model?",
-                     sl__safetensors_path(file), name);
+      return sl__fail(SL_BAD_FILE,
+                      "%s: tensor \"%.60s\" belongs to no layer; is it of another model?",
+                      sl__safetensors_path(file), name);
   }
   return SL_OK;
 }
 
-static enum sl_status copy_file(const struct sl_model *model, const struct sl_safetensors *file,
+static enum sl_status copy_file(const struct sl_model *model, const struct sl__safetensors *file,
                                 struct sl__copy *copy) {
   enum sl_status status = SL_OK;
   struct state state;
   for (int i = 0; state_at(model, i, &state); i++) {
-    SL_TRY(sl__safetensors_floats(file, state.part->name, &state.part->shape,
-                                  values_of(copy, model, &state)));
+    SL__TRY(sl__safetensors_floats(file, state.part->name, &state.part->shape,
+                                   values_of(copy, model, &state)));
   }
-  SL_TRY(sl__copy_check(copy, model, sl__safetensors_path(file)));
+  SL__TRY(sl__copy_check(copy, model, sl__safetensors_path(file)));
 out:
   return status;
 }
 
 enum sl_status sl_model_load(struct sl_model *model, const char *path) {
   enum sl_status status;
-  struct sl_safetensors *file = NULL;
+  struct sl__safetensors *file = NULL;
   struct sl__copy copy = {0};
-  if (sl__is_architecture(path)) return sl__architecture_load(model, path);
+  if (sl__is_model_json(path)) return sl__model_json_load(model, path);
   if (sl__is_onnx(path)) return sl__onnx_load(model, path);
-  SL_TRY(sl_model_build(model));
-  SL_TRY(sl__safetensors_open(path, &file));
-  SL_TRY(sl__copy_new(model, &copy));
-  SL_TRY(copy_file(model, file, &copy));
-  SL_TRY(check_surplus(model, file, &copy));
+  SL__TRY(sl_model_build(model));
+  SL__TRY(sl__safetensors_open(path, &file));
+  SL__TRY(sl__copy_new(model, &copy));
+  SL__TRY(copy_file(model, file, &copy));
+  SL__TRY(check_surplus(model, file, &copy));
   status = sl__copy_write(model, &copy);
 out:
   sl__copy_free(&copy);

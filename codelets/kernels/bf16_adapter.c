@@ -15,11 +15,11 @@ struct widened {
   char mode;
 };
 
-SL_SIMD static void widen(const uint16_t *codes, float *values, int64_t n) {
+SL__SIMD static void widen(const uint16_t *codes, float *values, int64_t n) {
   for (int64_t i = 0; i < n; i++) values[i] = sl__bf16_value(codes[i]);
 }
 
-SL_SIMD static void narrow(const float *values, uint16_t *codes, int64_t n) {
+SL__SIMD static void narrow(const float *values, uint16_t *codes, int64_t n) {
   for (int64_t i = 0; i < n; i++) codes[i] = sl__bf16_code(values[i]);
 }
 
@@ -43,25 +43,26 @@ static bool begin(struct widened *w, void *buffer, char mode, void *cl_arg) {
   return true;
 }
 
-void sl__run_widened(sl__kernel *kernel, const char *modes, void *buffers[], void *cl_arg) {
-  uint32_t halves = sl__halves(cl_arg);
+void sl__run_with_bf16_adapter(sl__kernel *kernel, const char *modes, void *buffers[],
+                               void *cl_arg) {
+  uint32_t halves = sl__bf16_mask(cl_arg);
   int count = sl__buffer_count(cl_arg);
   if (!halves) {
     kernel(buffers, cl_arg);
     return;
   }
-  struct widened wide[SL_MOST_HALVES] = {0};
+  struct widened wide[SL__BF16_MASK_BITS] = {0};
   void **seen = malloc((size_t)count * sizeof *seen);
   bool ready = seen != NULL;
   if (!ready) sl__task_failed(SL_NO_MEMORY, "no memory for a task's %d buffers", count);
   for (int i = 0; ready && i < count; i++) {
-    bool half = i < SL_MOST_HALVES && halves >> i & 1;
+    bool half = i < SL__BF16_MASK_BITS && halves >> i & 1;
     if (half) ready = begin(&wide[i], buffers[i], sl__access(*modes), cl_arg);
     seen[i] = half ? &wide[i].as_seen : buffers[i];
     if (modes[1] != '*' && modes[1]) modes++;
   }
   if (ready) kernel(seen, cl_arg);
-  for (int i = 0; i < SL_MOST_HALVES; i++) {
+  for (int i = 0; i < SL__BF16_MASK_BITS; i++) {
     if (ready && wide[i].values && wide[i].mode != 'r')
       narrow(wide[i].values, wide[i].codes, wide[i].count);
     free(wide[i].values);

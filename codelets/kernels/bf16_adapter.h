@@ -7,6 +7,7 @@
 typedef void sl__kernel(void *buffers[], void *cl_arg);
 
 /* Runs the kernel on the task's buffers; modes as in struct sl__op. */
-void sl__run_widened(sl__kernel *kernel, const char *modes, void *buffers[], void *cl_arg);
+void sl__run_with_bf16_adapter(sl__kernel *kernel, const char *modes, void *buffers[],
+                               void *cl_arg);
 
 #endif

@@ -14,11 +14,11 @@
 #define REPEATS 7
 
 uint32_t sl__choice_products(void) {
-  return 1u << SL_OWN_OPENBLAS | (uint32_t)sl__gemm_available(SL_GEMM_ONEDNN) << SL_OWN_ONEDNN;
+  return 1u << SL__OWN_OPENBLAS | (uint32_t)sl__gemm_available(SL__GEMM_ONEDNN) << SL__OWN_ONEDNN;
 }
 
 uint32_t sl__choice_primitives(void) {
-  return 1u << SL_OWN_OPENBLAS | (uint32_t)sl__onednn_available() << SL_ONEDNN;
+  return 1u << SL__OWN_OPENBLAS | (uint32_t)sl__onednn_available() << SL__ONEDNN;
 }
 
 void sl__choice_force(struct sl_context *context, int implementation) {
@@ -63,7 +63,7 @@ static enum sl__implementation fastest(struct sl_context *context, const struct 
   double least = 1e9;
   float *memory[4] = {NULL};
   if (make_memory(c, memory)) {
-    for (int i = 0; i < SL_IMPLEMENTATIONS; i++) {
+    for (int i = 0; i < SL__IMPLEMENTATIONS; i++) {
       if (!(c->mask >> i & 1)) continue;
       double taken = measure(c, (enum sl__implementation)i, args, memory);
       sl__log(context, SL_LOG_INFO, "tuning: %s by %d: %.1f us", key, i, 1e6 * taken);
@@ -81,7 +81,7 @@ static enum sl__implementation fastest(struct sl_context *context, const struct 
 enum sl__implementation sl__product_choice(const struct sl_context *context) {
   int forced = context->forced_implementation - 1;
   if (forced >= 0 && sl__choice_products() >> forced & 1) return (enum sl__implementation)forced;
-  return sl__gemm_preferred() == SL_GEMM_ONEDNN ? SL_OWN_ONEDNN : SL_OWN_OPENBLAS;
+  return sl__gemm_preferred() == SL__GEMM_ONEDNN ? SL__OWN_ONEDNN : SL__OWN_OPENBLAS;
 }
 
 enum sl__implementation sl__choose(struct sl_context *context, const struct sl__candidates *c,
@@ -95,7 +95,7 @@ enum sl__implementation sl__choose(struct sl_context *context, const struct sl__
   for (int i = 0; i < c->size_count && at < sizeof key; i++)
     at += (size_t)snprintf(key + at, sizeof key - at, " %d", (int)c->sizes[i]);
   int known = sl__tuning_find(context->tuning, key);
-  if (known >= 0 && known < SL_IMPLEMENTATIONS && c->mask >> known & 1)
+  if (known >= 0 && known < SL__IMPLEMENTATIONS && c->mask >> known & 1)
     return (enum sl__implementation)known;
   return fastest(context, c, args, key);
 }

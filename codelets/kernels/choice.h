@@ -7,12 +7,12 @@
 #include "core/runtime/context.h"
 
 enum sl__implementation {
-  SL_OWN_OPENBLAS, /* our own loops; products by OpenBLAS */
-  SL_OWN_ONEDNN,   /* our own loops; products by oneDNN */
-  SL_ONEDNN,       /* oneDNN's primitive for the whole operation */
-  SL_DIRECT,       /* our own loops, products too (codelets/kernels/direct_conv.c, few.c) */
-  SL_WINOGRAD,     /* a convolution with fewer products (codelets/kernels/winograd.c) */
-  SL_IMPLEMENTATIONS
+  SL__OWN_OPENBLAS, /* our own loops; products by OpenBLAS */
+  SL__OWN_ONEDNN,   /* our own loops; products by oneDNN */
+  SL__ONEDNN,       /* oneDNN's primitive for the whole operation */
+  SL__DIRECT_CONV,  /* our own loops, products too (codelets/kernels/direct_conv.c, few.c) */
+  SL__WINOGRAD,     /* a convolution with fewer products (codelets/kernels/winograd.c) */
+  SL__IMPLEMENTATIONS
 };
 
 struct sl__candidates {

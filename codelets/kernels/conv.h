@@ -30,7 +30,7 @@ static inline int64_t sl__conv_y_size(const struct sl__conv_args *a) {
 
 /* Images whose x and dy a GPU widens from bf16 at a time, see conv2d_cuda.cu: as many as 32 MiB of
  * scratch memory hold, at least one. */
-static inline int64_t sl__conv_widened(const struct sl__conv_args *a) {
+static inline int64_t sl__conv_bf16_adapted(const struct sl__conv_args *a) {
   int64_t image = sl__conv_x_size(a) + sl__conv_y_size(a), most = ((int64_t)8 << 20) / image;
   return most < 1 ? 1 : most < a->images ? most : a->images;
 }

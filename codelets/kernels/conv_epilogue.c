@@ -4,8 +4,8 @@
 #include "core/base/simd.h"
 
 /* The choices are constants wherever it is called. */
-SL_INLINE void finish_as(const struct sl__runs *r, const bool norm, const bool residual,
-                         const bool relu) {
+SL__INLINE void finish_as(const struct sl__runs *r, const bool norm, const bool residual,
+                          const bool relu) {
   for (int64_t k = 0; k < r->channels; k++) {
     float *restrict y = r->y + k * r->plane;
     const float *restrict other = residual ? r->after.residual + k * r->plane : NULL;
@@ -20,7 +20,7 @@ SL_INLINE void finish_as(const struct sl__runs *r, const bool norm, const bool r
   }
 }
 
-SL_SIMD static void finish(const struct sl__runs *r, bool relu) {
+SL__SIMD static void finish(const struct sl__runs *r, bool relu) {
   bool norm = r->after.scale, residual = r->after.residual;
   if (norm && residual && relu)
     finish_as(r, true, true, true);
@@ -38,20 +38,20 @@ SL_SIMD static void finish(const struct sl__runs *r, bool relu) {
     finish_as(r, false, false, true);
 }
 
-struct sl__runs sl__runs_of(const struct sl__conv_args *a, const struct sl__after *after, float *y,
-                            int64_t first, int64_t end) {
+struct sl__runs sl__runs_of(const struct sl__conv_args *a, const struct sl__conv_epilogue *after,
+                            float *y, int64_t first, int64_t end) {
   int64_t pixels = sl__conv_pixels(a);
   struct sl__runs r = {
       .channels = end - first, .plane = pixels, .count = pixels, .y = y + first * pixels};
   if (after->scale)
-    r.after =
-        (struct sl__after){after->mean + first, after->scale + first, after->shift + first, NULL};
+    r.after = (struct sl__conv_epilogue){after->mean + first, after->scale + first,
+                                         after->shift + first, NULL};
   if (after->residual) r.after.residual = after->residual + first * pixels;
   return r;
 }
 
-void sl__finish(const struct sl__runs *r, enum sl_activation activation, int64_t from,
-                int64_t end) {
+void sl__conv_epilogue_apply(const struct sl__runs *r, enum sl_activation activation, int64_t from,
+                             int64_t end) {
   struct sl__runs part = *r;
   part.y += from;
   part.count = end - from;

@@ -7,7 +7,7 @@
 
 /* Of a whole batch: normalisation, where there is a scale, [K] each; a sum, where there is a
  * residual, as y; the activation of the arguments. */
-struct sl__after {
+struct sl__conv_epilogue {
   const float *mean, *scale, *shift, *residual;
 };
 
@@ -16,14 +16,15 @@ struct sl__after {
 struct sl__runs {
   int64_t channels, plane, count;
   float *y;
-  struct sl__after after;
+  struct sl__conv_epilogue after;
 };
 
 /* Channels [first, end) of an image's planes, whole; y and after: that image's. */
-struct sl__runs sl__runs_of(const struct sl__conv_args *a, const struct sl__after *after, float *y,
-                            int64_t first, int64_t end);
+struct sl__runs sl__runs_of(const struct sl__conv_args *a, const struct sl__conv_epilogue *after,
+                            float *y, int64_t first, int64_t end);
 
 /* These of r's values, counted in each plane. */
-void sl__finish(const struct sl__runs *r, enum sl_activation activation, int64_t from, int64_t end);
+void sl__conv_epilogue_apply(const struct sl__runs *r, enum sl_activation activation, int64_t from,
+                             int64_t end);
 
 #endif

@@ -8,7 +8,7 @@
 #include "core/base/simd.h"
 
 /* Rows are short: whole vectors, the last of which may lie over the one before. */
-SL_INLINE void sl__copy_row(float *restrict to, const float *restrict from, int32_t count) {
+SL__INLINE void sl__copy_row(float *restrict to, const float *restrict from, int32_t count) {
   int32_t i = 0;
   for (; i + 16 <= count; i += 16) memcpy(to + i, from + i, 16 * sizeof *to);
   if (count < 16 && i + 8 <= count) {

@@ -1,8 +1,8 @@
 /* What the CUDA halves share; included by *_cuda.cu only. A kernel of an operation:
  *
- *     SL_CUDA(add) {
+ *     SL__CUDA(add) {
  *       int64_t n = *sl::args<int64_t>(cl_arg);
- *       SL_BY_TYPE(cl_arg, 2, T,
+ *       SL__BY_TYPE(cl_arg, 2, T,
  *                  sl::map(cuda, n, sl::sum(), sl::out<T>(buffers, 2), sl::in<T>(buffers, 0),
  *                          sl::in<T>(buffers, 1)));
  *     }
@@ -11,7 +11,7 @@
 #ifndef SL_CODELETS_KERNELS_CUDA_H
 #define SL_CODELETS_KERNELS_CUDA_H
 
-#define SL_CUDA_SOURCE
+#define SL__CUDA_SOURCE
 #include "core/runtime/cuda.h"
 extern "C" {
 #include "core/runtime/submit.h"
@@ -21,7 +21,7 @@ extern "C" {
 
 /* The function that StarPU calls: it runs what follows in braces, with buffers, cl_arg and cuda
  * (the worker's), and looks for launches that failed. */
-#define SL_CUDA(name)                                                                              \
+#define SL__CUDA(name)                                                                             \
   static void name##_body(void *buffers[], void *cl_arg, struct sl__cuda *cuda);                   \
   extern "C" void sl__##name##_cuda(void *buffers[], void *cl_arg);                                \
   extern "C" void sl__##name##_cuda(void *buffers[], void *cl_arg) {                               \
@@ -34,9 +34,9 @@ extern "C" {
                           [[maybe_unused]] struct sl__cuda *cuda)
 
 /* The expression with T as the type of the task's i-th buffer, float or sl::bf16. */
-#define SL_BY_TYPE(cl_arg, i, T, ...)                                                              \
+#define SL__BY_TYPE(cl_arg, i, T, ...)                                                             \
   do {                                                                                             \
-    if (sl__is_half(cl_arg, i)) {                                                                  \
+    if (sl__is_bf16(cl_arg, i)) {                                                                  \
       using T = sl::bf16;                                                                          \
       __VA_ARGS__;                                                                                 \
     } else {                                                                                       \
@@ -46,8 +46,8 @@ extern "C" {
   } while (0)
 
 /* Dynamic shared memory; the stand-in has its own. */
-#ifndef SL_SHARED
-#define SL_SHARED(type, name) extern __shared__ type name[]
+#ifndef SL__SHARED
+#define SL__SHARED(type, name) extern __shared__ type name[]
 #endif
 
 namespace sl {
@@ -85,7 +85,8 @@ T *out(void *buffers[], int i) {
   return static_cast<T *>(sl__buffer(buffers, i));
 }
 
-/* ---- failures: the task's, see core/runtime/failure.h --------------------------------------------- */
+/* ---- failures: the task's, see core/runtime/failure.h
+ * --------------------------------------------- */
 
 /* Errors of kernels that were begun earlier: they come to whoever asks CUDA for something next, and
  * the device is lost. */
@@ -182,10 +183,10 @@ template <class F, class Y, class... X>
 void map(struct sl__cuda *cuda, int64_t n, F f, Y *y, const X *...x) {
   constexpr int N = (sizeof(Y) == 2 && (... && (sizeof(X) == 2))) ? 8 : 4;
   if (is_aligned(y) && (... && is_aligned(x)))
-    SL_LAUNCH((map_packs<N, F, Y, X...>), blocks(n / N + 1), THREADS, 0, cuda->stream, f, n, y,
-              x...);
+    SL__LAUNCH((map_packs<N, F, Y, X...>), blocks(n / N + 1), THREADS, 0, cuda->stream, f, n, y,
+               x...);
   else
-    SL_LAUNCH((map_packs<1, F, Y, X...>), blocks(n + 1), THREADS, 0, cuda->stream, f, n, y, x...);
+    SL__LAUNCH((map_packs<1, F, Y, X...>), blocks(n + 1), THREADS, 0, cuda->stream, f, n, y, x...);
 }
 
 /* ---- sums in a fixed order ---------------------------------------------------------------- */

@@ -34,16 +34,16 @@ struct shape {
 typedef void run_tile(const struct shape *g, const float *image, const struct start *at,
                       const float *weight, const float *bias, float *y);
 
-#define SL_TILE_FILE "codelets/kernels/direct_conv_tile.h"
+#define SL__TILE_FILE "codelets/kernels/direct_conv_tile.h"
 #include "codelets/kernels/simd_variants.h"
 
 struct width {
   int lanes;
-  run_tile *const (*tiles)[SL_TILE_ROWS + 1];
+  run_tile *const (*tiles)[SL__TILE_ROWS + 1];
 };
 
 static struct width width_of(int lanes) {
-#ifdef SL_WIDTHS
+#ifdef SL__WIDTHS
   if (lanes == 16) return (struct width){16, tiles_16};
   if (lanes == 8) return (struct width){8, tiles_8};
 #endif
@@ -55,7 +55,7 @@ static void run_channels(const struct width *w, const struct shape *g, int chann
                          const float *image, const struct start *at, const float *weight,
                          const float *bias, float *y) {
   run_tile *const *tiles = w->tiles[vectors];
-  int most = SL_TILE_ROWS;
+  int most = SL__TILE_ROWS;
   while (!tiles[most]) most--;
   for (int k = 0; k < channels; k += most) {
     int count = channels - k < most ? channels - k : most;
@@ -106,7 +106,7 @@ static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
 static int64_t floats_of(size_t bytes) { return (int64_t)((bytes + 63) / 64 * 16); }
 
 /* Kernels and outputs are 32 bits wide each: products of four of them need not fit into 64. */
-bool sl__direct_fits(const struct sl__conv_args *a) {
+bool sl__direct_conv_fits(const struct sl__conv_args *a) {
   int64_t size = a->channels;
   const int64_t factors[] = {least(a->stride_h, a->kernel_h), least(a->stride_w, a->kernel_w),
                              a->out_height + (a->kernel_h - 1) / a->stride_h,
@@ -131,7 +131,7 @@ static struct layout layout_of(const struct sl__conv_args *a, const struct shape
 }
 
 /* For whatever width: which one needs most depends on the shape. */
-int64_t sl__direct_scratch(const struct sl__conv_args *a) {
+int64_t sl__direct_conv_scratch(const struct sl__conv_args *a) {
   int64_t most = 0;
   for (int lanes = 4; lanes <= 16; lanes *= 2) {
     struct shape g = shape_of(a, lanes);
@@ -166,16 +166,16 @@ static void find_starts(const struct shape *g, int lanes) {
 
 /* The part of a row's outputs [*first, *end) that a remainder's row of `width` values has: output i
  * is value i stride + remainder - pad. */
-SL_INLINE void inside(int32_t width, int32_t outputs, int32_t stride, int32_t remainder,
-                      int32_t pad, int32_t *first, int32_t *end) {
+SL__INLINE void inside(int32_t width, int32_t outputs, int32_t stride, int32_t remainder,
+                       int32_t pad, int32_t *first, int32_t *end) {
   int32_t before = pad - remainder, last = width - 1 + before;
   *first = before > 0 ? ceil_div(before, stride) : 0;
   *end = last < 0 ? 0 : last / stride + 1;
   if (*end > outputs) *end = outputs;
 }
 
-SL_INLINE void spread_row(float *restrict to, const float *restrict from, int32_t count,
-                          int32_t stride) {
+SL__INLINE void spread_row(float *restrict to, const float *restrict from, int32_t count,
+                           int32_t stride) {
   for (int32_t i = 0; i < count; i++) to[i] = from[(int64_t)i * stride];
 }
 
@@ -184,14 +184,14 @@ typedef float four __attribute__((vector_size(16)));
 typedef float eight __attribute__((vector_size(32)));
 
 /* Nothing is read behind the last value that is asked for. */
-SL_INLINE void spread_four(float *restrict to, const float *restrict from) {
+SL__INLINE void spread_four(float *restrict to, const float *restrict from) {
   four low, high;
   memcpy(&low, from, sizeof low);
   memcpy(&high, from + 3, sizeof high);
   low = __builtin_shufflevector(low, high, 0, 2, 5, 7);
   memcpy(to, &low, sizeof low);
 }
-SL_INLINE void spread_eight(float *restrict to, const float *restrict from) {
+SL__INLINE void spread_eight(float *restrict to, const float *restrict from) {
   eight low, high;
   memcpy(&low, from, sizeof low);
   memcpy(&high, from + 7, sizeof high);
@@ -200,7 +200,7 @@ SL_INLINE void spread_eight(float *restrict to, const float *restrict from) {
 }
 
 /* As sl__copy_row. */
-SL_INLINE void spread_row_2(float *restrict to, const float *restrict from, int32_t count) {
+SL__INLINE void spread_row_2(float *restrict to, const float *restrict from, int32_t count) {
   int32_t i = 0;
   if (count >= 8) {
     for (; i + 8 <= count; i += 8) spread_eight(to + i, from + 2 * (int64_t)i);
@@ -213,19 +213,19 @@ SL_INLINE void spread_row_2(float *restrict to, const float *restrict from, int3
   }
 }
 #else
-SL_INLINE void spread_row_2(float *restrict to, const float *restrict from, int32_t count) {
+SL__INLINE void spread_row_2(float *restrict to, const float *restrict from, int32_t count) {
   spread_row(to, from, count, 2);
 }
 #endif
 
-SL_INLINE void clear_column(float *column, int32_t rows, int32_t pitch) {
+SL__INLINE void clear_column(float *column, int32_t rows, int32_t pitch) {
   for (int64_t i = 0; i < rows; i++) column[i * pitch] = 0;
 }
 
 /* Rows as long as the image's, `by` columns further left: a single copy, and what came over from
  * the row before or behind. */
-SL_INLINE void slide_rows(float *restrict to, const float *restrict from, int32_t rows,
-                          int32_t width, int32_t by) {
+SL__INLINE void slide_rows(float *restrict to, const float *restrict from, int32_t rows,
+                           int32_t width, int32_t by) {
   int32_t right = by < 0 ? -by : 0, left = by > 0 ? by : 0;
   sl__copy_row(to + right, from + left, rows * width - right - left);
   for (int32_t j = 0; j < right; j++) clear_column(to + j, rows, width);
@@ -238,9 +238,9 @@ struct rows {
 };
 
 /* One remainder of one channel, into a plane that is zero wherever the image is not. */
-SL_INLINE void frame_plane(const struct sl__conv_args *a, const struct shape *g, struct rows rows,
-                           const float *image, int32_t stride_h, int32_t stride_w, int32_t rh,
-                           int32_t rw, float *to) {
+SL__INLINE void frame_plane(const struct sl__conv_args *a, const struct shape *g, struct rows rows,
+                            const float *image, int32_t stride_h, int32_t stride_w, int32_t rh,
+                            int32_t rw, float *to) {
   int32_t top, bottom, first, end;
   inside(a->height, g->height, stride_h, rh, a->pad_h, &top, &bottom);
   if (top < rows.first) top = rows.first;
@@ -268,9 +268,9 @@ SL_INLINE void frame_plane(const struct sl__conv_args *a, const struct shape *g,
 }
 
 /* All channels. Remainders that no tap of the window has are left out. */
-SL_INLINE void frame_channels(const struct sl__conv_args *a, const struct shape *g,
-                              struct rows rows, int32_t stride_h, int32_t stride_w, bool clear,
-                              const float *x, float *image) {
+SL__INLINE void frame_channels(const struct sl__conv_args *a, const struct shape *g,
+                               struct rows rows, int32_t stride_h, int32_t stride_w, bool clear,
+                               const float *x, float *image) {
   int64_t each = (int64_t)g->height * g->pitch;
   for (int64_t c = 0; c < a->channels; c++) {
     float *to = image + c * g->plane;
@@ -287,8 +287,8 @@ SL_INLINE void frame_channels(const struct sl__conv_args *a, const struct shape 
 
 /* To divide by a stride would take as long as to copy a small plane: usual strides are constants.
  */
-SL_SIMD static void frame(const struct sl__conv_args *a, const struct shape *g, struct rows rows,
-                          bool clear, const float *x, float *image) {
+SL__SIMD static void frame(const struct sl__conv_args *a, const struct shape *g, struct rows rows,
+                           bool clear, const float *x, float *image) {
   if (a->stride_h == 1 && a->stride_w == 1)
     frame_channels(a, g, rows, 1, 1, clear, x, image);
   else if (a->stride_h == 2 && a->stride_w == 2)
@@ -298,7 +298,7 @@ SL_SIMD static void frame(const struct sl__conv_args *a, const struct shape *g, 
 }
 
 /* Outputs out of planes as wide as the frame. */
-SL_SIMD static void gather(const struct shape *g, int64_t channels, const float *from, float *y) {
+SL__SIMD static void gather(const struct shape *g, int64_t channels, const float *from, float *y) {
   for (int64_t k = 0; k < channels; k++, from += g->to_plane)
     for (int32_t h = 0; h < g->out_height; h++, y += g->out_width)
       sl__copy_row(y, from + (int64_t)h * g->pitch, g->out_width);
@@ -315,18 +315,18 @@ struct work {
 
 /* Vectors of all that an image's outputs are. Three at a time use the registers best; two less than
  * six are more than three. What follows takes them while they are in the first cache. */
-static void run_image(const struct work *w, struct sl__share all, const float *weight,
+static void run_image(const struct work *w, struct sl__work_range all, const float *weight,
                       const float *bias, const struct sl__runs *out) {
   const struct shape *g = &w->shape;
   for (int64_t v = all.first, vectors; v < all.end; v += vectors) {
     const struct start *at = g->start + v;
     int64_t left = all.end - v;
-    vectors = left <= SL_TILE_COLUMNS ? left : 3;
+    vectors = left <= SL__TILE_COLUMNS ? left : 3;
     run_channels(&w->width, g, (int)out->channels, (int)vectors, w->image, at, weight, bias,
                  out->y);
     if (!g->gathers)
-      sl__finish(out, (enum sl_activation)w->args->activation, at->to,
-                 at[vectors - 1].to + w->width.lanes);
+      sl__conv_epilogue_apply(out, (enum sl_activation)w->args->activation, at->to,
+                              at[vectors - 1].to + w->width.lanes);
   }
 }
 
@@ -347,9 +347,9 @@ static void find_tables(const struct work *w) {
 }
 
 /* Channels of the image that is in the frame; y: that image's. */
-static void run_share(const struct work *w, struct sl__share channels, struct sl__share vectors,
-                      const float *weight, const float *bias, const struct sl__after *after,
-                      float *y) {
+static void run_share(const struct work *w, struct sl__work_range channels,
+                      struct sl__work_range vectors, const float *weight, const float *bias,
+                      const struct sl__conv_epilogue *after, float *y) {
   const struct shape *g = &w->shape;
   int64_t first = channels.first;
   struct sl__runs out = sl__runs_of(w->args, after, y, first, channels.end);
@@ -358,7 +358,7 @@ static void run_share(const struct work *w, struct sl__share channels, struct sl
   run_image(w, vectors, weight + first * g->taps, bias ? bias + first : NULL, &wide);
   if (!g->gathers) return;
   gather(g, out.channels, wide.y, out.y);
-  sl__finish(&out, (enum sl_activation)w->args->activation, 0, out.count);
+  sl__conv_epilogue_apply(&out, (enum sl_activation)w->args->activation, 0, out.count);
 }
 
 /* One image is cut between its pixels, so that who has a part of it finds most of what it reads in
@@ -374,7 +374,7 @@ static int64_t units_of(const struct sl__conv_args *a, const struct shape *g, in
   return g->starts - (g->starts > 1 && g->pixels % lanes != 0);
 }
 
-int64_t sl__direct_units(const struct sl__conv_args *a, bool *planes, int most_lanes) {
+int64_t sl__direct_conv_units(const struct sl__conv_args *a, bool *planes, int most_lanes) {
   int lanes = sl__lanes(most_lanes);
   struct shape g = shape_of(a, lanes);
   *planes = !goes_by_vectors(a, &g);
@@ -382,46 +382,46 @@ int64_t sl__direct_units(const struct sl__conv_args *a, bool *planes, int most_l
 }
 
 /* Rows of the frame that the windows of these vectors' outputs have. */
-static struct rows rows_of(const struct work *w, struct sl__share vectors) {
+static struct rows rows_of(const struct work *w, struct sl__work_range vectors) {
   const struct shape *g = &w->shape;
   int64_t last = g->start[vectors.end - 1].to + w->width.lanes - 1;
   return (struct rows){(int32_t)(g->start[vectors.first].to / g->out_width),
                        (int32_t)(last / g->out_width) + g->height - g->out_height + 1};
 }
 
-static void run_vectors(const struct work *w, const float *x, struct sl__share vectors,
-                        const float *weight, const float *bias, const struct sl__after *after,
-                        float *y) {
+static void run_vectors(const struct work *w, const float *x, struct sl__work_range vectors,
+                        const float *weight, const float *bias,
+                        const struct sl__conv_epilogue *after, float *y) {
   if (vectors.end == units_of(w->args, &w->shape, w->width.lanes)) vectors.end = w->shape.starts;
   frame(w->args, &w->shape, rows_of(w, vectors), true, x, w->image);
-  run_share(w, (struct sl__share){0, w->args->out_channels}, vectors, weight, bias, after, y);
+  run_share(w, (struct sl__work_range){0, w->args->out_channels}, vectors, weight, bias, after, y);
 }
 
-static void run_planes(const struct work *w, const float *x, struct sl__share planes,
-                       const float *weight, const float *bias, const struct sl__after *after,
-                       float *y) {
+static void run_planes(const struct work *w, const float *x, struct sl__work_range planes,
+                       const float *weight, const float *bias,
+                       const struct sl__conv_epilogue *after, float *y) {
   const struct sl__conv_args *a = w->args;
-  const struct sl__share vectors = {0, w->shape.starts};
+  const struct sl__work_range vectors = {0, w->shape.starts};
   int64_t k = a->out_channels, n = planes.first / k;
   for (bool clear = true; n * k < planes.end; n++, clear = false) {
-    struct sl__share mine = {n * k < planes.first ? planes.first - n * k : 0,
-                             (n + 1) * k > planes.end ? planes.end - n * k : k};
-    struct sl__after of_image = *after;
+    struct sl__work_range mine = {n * k < planes.first ? planes.first - n * k : 0,
+                                  (n + 1) * k > planes.end ? planes.end - n * k : k};
+    struct sl__conv_epilogue of_image = *after;
     if (after->residual) of_image.residual += n * sl__conv_y_size(a);
     bool is_shared = mine.end - mine.first < k;
-    if (is_shared) sl__fetch_lines(x + n * sl__conv_x_size(a), sl__conv_x_size(a));
+    if (is_shared) sl__prefetch_cache_lines(x + n * sl__conv_x_size(a), sl__conv_x_size(a));
     frame(a, &w->shape, (struct rows){0, w->shape.height}, clear, x + n * sl__conv_x_size(a),
           w->image);
     if (is_shared)
-      sl__claim_lines(y + n * sl__conv_y_size(a) + mine.first * w->shape.pixels,
-                      (mine.end - mine.first) * w->shape.pixels);
+      sl__prefetch_for_write(y + n * sl__conv_y_size(a) + mine.first * w->shape.pixels,
+                             (mine.end - mine.first) * w->shape.pixels);
     run_share(w, mine, vectors, weight, bias, &of_image, y + n * sl__conv_y_size(a));
   }
 }
 
-void sl__direct_forward(const struct sl__conv_args *a, const float *x, const float *weight,
-                        const float *bias, const struct sl__after *after, float *y, float *scratch,
-                        struct sl__share share, int most_lanes) {
+void sl__direct_conv_forward(const struct sl__conv_args *a, const float *x, const float *weight,
+                             const float *bias, const struct sl__conv_epilogue *after, float *y,
+                             float *scratch, struct sl__work_range share, int most_lanes) {
   struct work w = work_of(a, scratch, most_lanes);
   if (share.first >= share.end) return;
   find_tables(&w);

@@ -18,18 +18,18 @@ struct sl__scalar_args {
 
 /* The common number of elements, or SL_BAD_SHAPE. */
 static inline enum sl_status sl__same_count(const char *name, int count,
-                                            struct sl_tensor *const *tensors, int64_t *elements) {
+                                            struct sl__tensor *const *tensors, int64_t *elements) {
   *elements = sl_shape_count(&tensors[0]->shape);
   for (int i = 1; i < count; i++)
     if (sl_shape_count(&tensors[i]->shape) != *elements)
-      return sl_fail(SL_BAD_SHAPE,
-                     "%s: its tensors have %lld and %lld elements; they must be alike", name,
-                     (long long)*elements, (long long)sl_shape_count(&tensors[i]->shape));
+      return sl__fail(SL_BAD_SHAPE,
+                      "%s: its tensors have %lld and %lld elements; they must be alike", name,
+                      (long long)*elements, (long long)sl_shape_count(&tensors[i]->shape));
   return SL_OK;
 }
 
 /* Room for the handles of one task with a variable number of buffers. */
-#define SL_FEW 16
+#define SL__SKINNY_GEMM 16
 
 #endif
 #endif

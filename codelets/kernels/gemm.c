@@ -26,14 +26,14 @@ void sl__one_thread(void) {
 }
 
 enum sl__gemm sl__gemm_preferred(void) {
-  return sl__gemm_available(SL_GEMM_ONEDNN) ? SL_GEMM_ONEDNN : SL_GEMM_OPENBLAS;
+  return sl__gemm_available(SL__GEMM_ONEDNN) ? SL__GEMM_ONEDNN : SL__GEMM_OPENBLAS;
 }
 
 bool sl__gemm_available(enum sl__gemm who) {
 #ifdef SL_HAVE_ONEDNN
-  return who == SL_GEMM_OPENBLAS || who == SL_GEMM_ONEDNN;
+  return who == SL__GEMM_OPENBLAS || who == SL__GEMM_ONEDNN;
 #else
-  return who == SL_GEMM_OPENBLAS;
+  return who == SL__GEMM_OPENBLAS;
 #endif
 }
 
@@ -42,8 +42,8 @@ void sl__gemm(enum sl__gemm who, bool ta, bool tb, int64_t m, int64_t n, int64_t
               int64_t ldc) {
   sl__one_thread();
 #ifdef SL_HAVE_ONEDNN
-  if (who == SL_GEMM_ONEDNN && dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda, b,
-                                          ldb, beta, c, ldc) == dnnl_success)
+  if (who == SL__GEMM_ONEDNN && dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', m, n, k, alpha, a, lda,
+                                           b, ldb, beta, c, ldc) == dnnl_success)
     return;
 #endif
   (void)who;
@@ -67,7 +67,7 @@ const char *sl__gemm_text(void) {
 const char *sl__gemm_warning(void) {
 #if defined(__x86_64__)
   static const char *const wide[] = {"SkylakeX", "Cooperlake", "Sapphirerapids", "Zen4", "Zen5"};
-  if (sl__gemm_preferred() != SL_GEMM_OPENBLAS || !__builtin_cpu_supports("avx512f")) return NULL;
+  if (sl__gemm_preferred() != SL__GEMM_OPENBLAS || !__builtin_cpu_supports("avx512f")) return NULL;
   for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
     if (!strcasecmp(openblas_get_corename(), wide[i])) return NULL;
   return "OpenBLAS uses kernels below this processor's AVX-512: set OPENBLAS_CORETYPE=SkylakeX in "

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /* Who multiplies. The number travels in a task's arguments, so it is part of no build. */
-enum sl__gemm { SL_GEMM_OPENBLAS, SL_GEMM_ONEDNN };
+enum sl__gemm { SL__GEMM_OPENBLAS, SL__GEMM_ONEDNN };
 
 /* C [m, n] = alpha op(A) op(B) + beta C, row-major; op(A) is [m, k], op(B) [k, n]; ld: elements
  * between rows. */

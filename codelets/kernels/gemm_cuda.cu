@@ -134,7 +134,7 @@ key key_of(const sl::product &p, bool half_in, bool half_out, const void *a, con
 /* The plan, or NULL where there is none. */
 plan *find(struct sl__cuda *cuda, const key &q) {
   bool made;
-  sl::kept<key, plan> *plans = sl::kept<key, plan>::of(cuda, SL_CUDA_MATMULS);
+  sl::kept<key, plan> *plans = sl::kept<key, plan>::of(cuda, SL__CUDA_MATMULS);
   plan *p = plans ? plans->find(q, &made) : nullptr;
   if (p && made) choose(cuda, q, p);
   return p && p->found ? p : nullptr;
@@ -238,11 +238,11 @@ void launch_add_bias(struct sl__cuda *cuda, Y *y, int64_t rows, int64_t ld, int6
   int64_t packs = packed ? columns / N : columns;
   grid2d g = over(rows, packs);
   if (packed)
-    SL_LAUNCH((add_bias_kernel<A, N, Y, B>), g.blocks, g.threads, 0, cuda->stream, y, rows, ld,
-              packs, bias, cycle);
+    SL__LAUNCH((add_bias_kernel<A, N, Y, B>), g.blocks, g.threads, 0, cuda->stream, y, rows, ld,
+               packs, bias, cycle);
   else
-    SL_LAUNCH((add_bias_kernel<A, 1, Y, B>), g.blocks, g.threads, 0, cuda->stream, y, rows, ld,
-              packs, bias, cycle);
+    SL__LAUNCH((add_bias_kernel<A, 1, Y, B>), g.blocks, g.threads, 0, cuda->stream, y, rows, ld,
+               packs, bias, cycle);
 }
 
 }  // namespace
@@ -320,11 +320,11 @@ void launch_sum_columns(struct sl__cuda *cuda, const T *x, int64_t rows, int64_t
   constexpr int N = 16 / sizeof(T);
   unsigned chunks = static_cast<unsigned>((rows + chunk - 1) / chunk);
   if (sl::is_aligned(x) && ld % N == 0 && columns % N == 0)
-    SL_LAUNCH((sum_columns<N, T>), dim3(sl::blocks(columns, LANES * N), chunks), dim3(LANES, DOWN),
-              0, cuda->stream, x, rows, ld, columns, chunk, out, add);
+    SL__LAUNCH((sum_columns<N, T>), dim3(sl::blocks(columns, LANES * N), chunks), dim3(LANES, DOWN),
+               0, cuda->stream, x, rows, ld, columns, chunk, out, add);
   else
-    SL_LAUNCH((sum_columns<1, T>), dim3(sl::blocks(columns, LANES), chunks), dim3(LANES, DOWN), 0,
-              cuda->stream, x, rows, ld, columns, chunk, out, add);
+    SL__LAUNCH((sum_columns<1, T>), dim3(sl::blocks(columns, LANES), chunks), dim3(LANES, DOWN), 0,
+               cuda->stream, x, rows, ld, columns, chunk, out, add);
 }
 
 }  // namespace

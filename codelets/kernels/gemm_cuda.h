@@ -10,11 +10,12 @@ namespace sl {
 
 /* Products and sums use the first part of the worker's workspace; the rest is for what a task keeps
  * there while they run. */
-constexpr size_t GEMM_WORKSPACE = SL_CUDA_WORKSPACE / 2;
+constexpr size_t GEMM_WORKSPACE = SL__CUDA_WORKSPACE / 2;
 
 enum epilogue { EPILOGUE_NONE, EPILOGUE_BIAS };
 
-/* op(A) is [m, k], op(B) [k, n], row-major as in codelets/kernels/gemm.h; ld: elements between rows. */
+/* op(A) is [m, k], op(B) [k, n], row-major as in codelets/kernels/gemm.h; ld: elements between
+ * rows. */
 struct product {
   bool ta, tb; /* transposed */
   int64_t m, n, k;

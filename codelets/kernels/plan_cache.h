@@ -40,7 +40,7 @@ class kept {
   }
 
   /* The worker's table; made at its first use. NULL: the task has failed. */
-  static kept *of(struct sl__cuda *cuda, enum sl__cuda_kept which) {
+  static kept *of(struct sl__cuda *cuda, enum sl__plan_cache_slot which) {
     if (!cuda->kept[which].plans) {
       cuda->kept[which].plans = new (std::nothrow) kept;
       cuda->kept[which].release = release;

@@ -4,7 +4,7 @@
 #define SL_CODELETS_KERNELS_POOL2D_H
 
 #include "codelets/codelets.h"
-#include "core/base/random.h" /* SL_HOST_DEVICE */
+#include "core/base/random.h" /* SL__HOST_DEVICE */
 #include "core/base/simd.h"
 
 struct sl__pool_args {
@@ -18,8 +18,8 @@ struct sl__pool_window {
   int32_t h0, h1, w0, w1;
 };
 
-SL_HOST_DEVICE SL_INLINE struct sl__pool_window sl__pool_window(const struct sl__pool_args *a,
-                                                                int32_t oh, int32_t ow) {
+SL__HOST_DEVICE SL__INLINE struct sl__pool_window sl__pool_window(const struct sl__pool_args *a,
+                                                                  int32_t oh, int32_t ow) {
   int32_t h = oh * a->pool.stride_h - a->pool.pad_h, w = ow * a->pool.stride_w - a->pool.pad_w;
   struct sl__pool_window v = {h, h + a->pool.kernel_h, w, w + a->pool.kernel_w};
   if (v.h0 < 0) v.h0 = 0;
@@ -34,9 +34,9 @@ struct sl__pool_reach {
   int32_t first, last;
 };
 
-SL_HOST_DEVICE SL_INLINE struct sl__pool_reach sl__pool_reach(int32_t i, int32_t outputs,
-                                                              int32_t kernel, int32_t stride,
-                                                              int32_t pad) {
+SL__HOST_DEVICE SL__INLINE struct sl__pool_reach sl__pool_reach(int32_t i, int32_t outputs,
+                                                                int32_t kernel, int32_t stride,
+                                                                int32_t pad) {
   int32_t before = i + pad - kernel; /* where the last window that ends too soon may begin */
   struct sl__pool_reach r = {before < 0 ? 0 : before / stride + 1, (i + pad) / stride};
   if (r.last > outputs - 1) r.last = outputs - 1;
@@ -45,17 +45,17 @@ SL_HOST_DEVICE SL_INLINE struct sl__pool_reach sl__pool_reach(int32_t i, int32_t
 
 /* Whether a later value of a window takes the maximum's place: of equals the first stays, and NaN
  * wins, as in PyTorch. */
-SL_HOST_DEVICE SL_INLINE bool sl__pool_wins(float value, float best) {
+SL__HOST_DEVICE SL__INLINE bool sl__pool_wins(float value, float best) {
   return value > best || value != value;
 }
 
 /* Of each value in an average; what lies in the padding counts. */
-SL_HOST_DEVICE SL_INLINE float sl__pool_share(const struct sl__pool_args *a) {
+SL__HOST_DEVICE SL__INLINE float sl__pool_work_range(const struct sl__pool_args *a) {
   return 1.0f / (float)(a->pool.kernel_h * a->pool.kernel_w);
 }
 
 /* Windows of 2x2 side by side, by far the most frequent. */
-SL_HOST_DEVICE SL_INLINE bool sl__pool_is_2x2(const struct sl__pool2d *p) {
+SL__HOST_DEVICE SL__INLINE bool sl__pool_is_2x2(const struct sl__pool2d *p) {
   return p->kernel_h == 2 && p->kernel_w == 2 && p->stride_h == 2 && p->stride_w == 2 &&
          !p->pad_h && !p->pad_w;
 }
@@ -64,8 +64,8 @@ SL_HOST_DEVICE SL_INLINE bool sl__pool_is_2x2(const struct sl__pool2d *p) {
 #include "core/base/error.h"
 
 /* Fills in the args, or says what does not fit. */
-static inline enum sl_status sl__pool_check(const char *name, const struct sl_tensor *x,
-                                            const struct sl_tensor *y, const struct sl__pool2d *p,
+static inline enum sl_status sl__pool_check(const char *name, const struct sl__tensor *x,
+                                            const struct sl__tensor *y, const struct sl__pool2d *p,
                                             struct sl__pool_args *a) {
   char xt[96], yt[96];
   const int64_t *xd = x->shape.dim, *yd = y->shape.dim;
@@ -83,15 +83,15 @@ static inline enum sl_status sl__pool_check(const char *name, const struct sl_te
         yd[3] == w / p->stride_w + 1)
       return SL_OK;
   }
-  return sl_fail(SL_BAD_SHAPE,
-                 "%s: x %s and y %s do not fit windows of %dx%d, stride %dx%d, padding %dx%d", name,
-                 sl_shape_text(&x->shape, xt, sizeof xt), sl_shape_text(&y->shape, yt, sizeof yt),
-                 p->kernel_h, p->kernel_w, p->stride_h, p->stride_w, p->pad_h, p->pad_w);
+  return sl__fail(
+      SL_BAD_SHAPE, "%s: x %s and y %s do not fit windows of %dx%d, stride %dx%d, padding %dx%d",
+      name, sl_shape_text(&x->shape, xt, sizeof xt), sl_shape_text(&y->shape, yt, sizeof yt),
+      p->kernel_h, p->kernel_w, p->stride_h, p->stride_w, p->pad_h, p->pad_w);
 }
 
 /* Planes [first, end) of all, as a kernel's args. */
 static inline struct sl__pool_args sl__pool_part(const struct sl__pool_args *a,
-                                                 struct sl__share share) {
+                                                 struct sl__work_range share) {
   struct sl__pool_args part = *a;
   part.planes = (int32_t)(share.end - share.first);
   return part;

@@ -3,7 +3,7 @@
 #include "core/base/simd.h"
 
 /* In tiles that stay in the first cache. */
-SL_SIMD void sl__transpose(const float *from, int64_t rows, int64_t columns, float *to) {
+SL__SIMD void sl__transpose(const float *from, int64_t rows, int64_t columns, float *to) {
   enum { TILE = 16 };
   for (int64_t r = 0; r < rows; r += TILE)
     for (int64_t c = 0; c < columns; c += TILE) {
@@ -13,8 +13,8 @@ SL_SIMD void sl__transpose(const float *from, int64_t rows, int64_t columns, flo
     }
 }
 
-SL_SIMD void sl__column_sums(const float *from, int64_t rows, int64_t width, int64_t columns,
-                             float *sum, bool add) {
+SL__SIMD void sl__column_sums(const float *from, int64_t rows, int64_t width, int64_t columns,
+                              float *sum, bool add) {
   enum { BLOCK = 64 };
   for (int64_t at = 0; at < columns; at += BLOCK) {
     float part[BLOCK] = {0};

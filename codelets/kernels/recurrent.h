@@ -28,9 +28,9 @@ static inline int64_t sl__recurrent_state_floats(const struct sl__recurrent_args
 }
 
 /* What a core does of a step is some of these: so many of the hidden values, the last less. */
-enum { SL_RECURRENT_UNIT = 16 };
+enum { SL__RECURRENT_UNIT = 16 };
 static inline int64_t sl__recurrent_units(const struct sl__recurrent_args *a) {
-  return ((int64_t)a->hidden + SL_RECURRENT_UNIT - 1) / SL_RECURRENT_UNIT;
+  return ((int64_t)a->hidden + SL__RECURRENT_UNIT - 1) / SL__RECURRENT_UNIT;
 }
 
 /* Bytes of a forward task's scratch: on the CPU the state's weights turned round, from 64 bytes on
@@ -39,7 +39,7 @@ static inline int64_t sl__recurrent_units(const struct sl__recurrent_args *a) {
 static inline size_t sl__recurrent_scratch(const struct sl__recurrent_args *a, int64_t gates,
                                            bool half) {
   int64_t step = sl__recurrent_state_floats(a, gates), all = sl__recurrent_input_floats(a, gates);
-  int64_t cpu = sl__recurrent_units(a) * SL_RECURRENT_UNIT * a->hidden * gates + 16;
+  int64_t cpu = sl__recurrent_units(a) * SL__RECURRENT_UNIT * a->hidden * gates + 16;
   int64_t gpu = step + (!half ? 0 : all ? all : step);
   return sizeof(float) * (size_t)(cpu > gpu ? cpu : gpu);
 }

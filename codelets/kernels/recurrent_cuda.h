@@ -188,8 +188,8 @@ void recurrent_forward(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   if (whole && !r.multiply(false, true, r.rows * r.steps, r.gates, r.in, x, r.in, param, r.in, 0,
                            products, ld))
     return;
-  SL_LAUNCH((first_state<Cell, T>), g.blocks, g.threads, 0, cuda->stream, g.parts, r.hidden, row,
-            state, saved);
+  SL__LAUNCH((first_state<Cell, T>), g.blocks, g.threads, 0, cuda->stream, g.parts, r.hidden, row,
+             state, saved);
   for (int64_t t = 0; t < r.steps; t++) {
     T *now = saved + t * r.width;
     const float *by_x = input_products(r, whole, t, x, param, products);
@@ -197,8 +197,8 @@ void recurrent_forward(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
         !r.multiply(false, true, r.rows, r.gates, r.hidden, now + (Cell::SAVED - 1) * r.hidden, row,
                     param + r.w_hh, r.hidden, 0, by_h, r.gates))
       return;
-    SL_LAUNCH((step_forward<Cell, T>), g.blocks, g.threads, 0, cuda->stream, g.parts, r.hidden, by,
-              t == r.steps - 1, by_x, by_h, param + r.bias, state, y + t * r.hidden, now);
+    SL__LAUNCH((step_forward<Cell, T>), g.blocks, g.threads, 0, cuda->stream, g.parts, r.hidden, by,
+               t == r.steps - 1, by_x, by_h, param + r.bias, state, y + t * r.hidden, now);
   }
 }
 
@@ -214,8 +214,8 @@ void recurrent_backward_gates(void *buffers[], void *cl_arg, struct sl__cuda *cu
   const step_grid g = grid_of(r.rows, r.hidden);
   for (int64_t t = r.steps - 1; t >= 0; t--) {
     T *now = saved + t * r.width;
-    SL_LAUNCH((step_backward<Cell, T>), g.blocks, g.threads, 0, cuda->stream, g.parts, r.hidden, by,
-              dy + t * r.hidden, dstate, now, of_state);
+    SL__LAUNCH((step_backward<Cell, T>), g.blocks, g.threads, 0, cuda->stream, g.parts, r.hidden,
+               by, dy + t * r.hidden, dstate, now, of_state);
     if (!r.multiply(false, false, r.rows, r.hidden, r.gates, together ? now : of_state,
                     together ? row : r.gates, param + r.w_hh, r.hidden, Cell::PASSES_BY, dstate,
                     Cell::STATES * r.hidden))
@@ -269,18 +269,18 @@ void recurrent_backward_weight(void *buffers[], void *cl_arg, struct sl__cuda *c
 }  // namespace sl
 
 /* The four operations' CUDA halves. */
-#define SL_RECURRENT(name, Cell)                                                                   \
-  SL_CUDA(name##_forward) {                                                                        \
-    SL_BY_TYPE(cl_arg, 0, T, sl::recurrent_forward<Cell, T>(buffers, cl_arg, cuda));               \
+#define SL__RECURRENT(name, Cell)                                                                  \
+  SL__CUDA(name##_forward) {                                                                       \
+    SL__BY_TYPE(cl_arg, 0, T, sl::recurrent_forward<Cell, T>(buffers, cl_arg, cuda));              \
   }                                                                                                \
-  SL_CUDA(name##_backward_gates) {                                                                 \
-    SL_BY_TYPE(cl_arg, 0, T, sl::recurrent_backward_gates<Cell, T>(buffers, cl_arg, cuda));        \
+  SL__CUDA(name##_backward_gates) {                                                                \
+    SL__BY_TYPE(cl_arg, 0, T, sl::recurrent_backward_gates<Cell, T>(buffers, cl_arg, cuda));       \
   }                                                                                                \
-  SL_CUDA(name##_backward_data) {                                                                  \
-    SL_BY_TYPE(cl_arg, 0, T, sl::recurrent_backward_data<Cell, T>(buffers, cl_arg, cuda));         \
+  SL__CUDA(name##_backward_data) {                                                                 \
+    SL__BY_TYPE(cl_arg, 0, T, sl::recurrent_backward_data<Cell, T>(buffers, cl_arg, cuda));        \
   }                                                                                                \
-  SL_CUDA(name##_backward_weight) {                                                                \
-    SL_BY_TYPE(cl_arg, 0, T, sl::recurrent_backward_weight<Cell, T>(buffers, cl_arg, cuda));       \
+  SL__CUDA(name##_backward_weight) {                                                               \
+    SL__BY_TYPE(cl_arg, 0, T, sl::recurrent_backward_weight<Cell, T>(buffers, cl_arg, cuda));      \
   }
 
 #endif

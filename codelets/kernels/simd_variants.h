@@ -1,21 +1,21 @@
-/* Includes SL_TILE_FILE once for each width of vectors that this build has, as LANES, with the
- * types VEC, LOOSE and BITS of that width (see codelets/kernels/tiles.h). No guard: each kernel with such a
- * file includes it. */
-#define VEC SL_JOIN(sl__vec, LANES)
-#define LOOSE SL_JOIN(sl__loose, LANES)
-#define BITS SL_JOIN(sl__bits, LANES)
+/* Includes SL__TILE_FILE once for each width of vectors that this build has, as LANES, with the
+ * types VEC, LOOSE and BITS of that width (see codelets/kernels/tiles.h). No guard: each kernel
+ * with such a file includes it. */
+#define VEC SL__JOIN(sl__vec, LANES)
+#define LOOSE SL__JOIN(sl__loose, LANES)
+#define BITS SL__JOIN(sl__bits, LANES)
 #define LANES 4
-#include SL_TILE_FILE
+#include SL__TILE_FILE
 #undef LANES
-#ifdef SL_WIDTHS
+#ifdef SL__WIDTHS
 #define LANES 8
-#include SL_TILE_FILE
+#include SL__TILE_FILE
 #undef LANES
 #define LANES 16
-#include SL_TILE_FILE
+#include SL__TILE_FILE
 #undef LANES
 #endif
 #undef BITS
 #undef LOOSE
 #undef VEC
-#undef SL_TILE_FILE
+#undef SL__TILE_FILE

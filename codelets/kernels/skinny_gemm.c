@@ -11,31 +11,31 @@ typedef void pack_panel(const float *const *row, int vectors, int64_t count, flo
 typedef void run_dots(const float *const *row, const float *x, int64_t length, float *to);
 
 enum {
-  VECTORS = 4,    /* of a panel: a block has one panel or more */
-  LENGTH = 112,   /* of a panel at the most: with its rows it stays in the first cache */
-  SL_FEW_DOTS = 8 /* columns at a time */
+  VECTORS = 4,             /* of a panel: a block has one panel or more */
+  LENGTH = 112,            /* of a panel at the most: with its rows it stays in the first cache */
+  SL__SKINNY_GEMM_DOTS = 8 /* columns at a time */
 };
-#define SL_FEW_EACH(use) use(0) use(1) use(2) use(3) use(4) use(5) use(6) use(7)
+#define SL__SKINNY_GEMM_EACH(use) use(0) use(1) use(2) use(3) use(4) use(5) use(6) use(7)
 
 /* Read once, not by each instruction that it is a factor of. */
-#ifdef SL_WIDTHS
+#ifdef SL__WIDTHS
 #define IN_REGISTER(v) __asm__("" : "+v"(v))
 #else
 #define IN_REGISTER(v) (void)(v)
 #endif
 
-#define SL_TILE_FILE "codelets/kernels/skinny_gemm_tile.h"
+#define SL__TILE_FILE "codelets/kernels/skinny_gemm_tile.h"
 #include "codelets/kernels/simd_variants.h"
 
 struct width {
   int lanes;
-  run_tile *const (*tiles)[SL_TILE_ROWS + 1];
+  run_tile *const (*tiles)[SL__TILE_ROWS + 1];
   pack_panel *pack;
   run_dots *dots_many, *dots_one;
 };
 
 static struct width width_of(int lanes) {
-#ifdef SL_WIDTHS
+#ifdef SL__WIDTHS
   if (lanes == 16) return (struct width){16, tiles_16, pack_16, dots_many_16, dots_one_16};
   if (lanes == 8) return (struct width){8, tiles_8, pack_8, dots_many_8, dots_one_8};
 #endif
@@ -51,7 +51,7 @@ struct ahead {
 };
 
 static int most_rows(run_tile *const *tiles) {
-  int most = SL_TILE_ROWS;
+  int most = SL__TILE_ROWS;
   while (!tiles[most]) most--;
   return most;
 }
@@ -75,7 +75,7 @@ static void run_rows(run_tile *const *tiles, int64_t rows, const float *x, int64
     int64_t r = rows * i / times, next = rows * (i + 1) / times;
     if (ahead->y)
       for (int64_t n = r; n < next; n++)
-        for (int c = 0; c < SL_FEW_COLUMNS; c += 16)
+        for (int c = 0; c < SL__SKINNY_GEMM_COLUMNS; c += 16)
           __builtin_prefetch(ahead->y + n * pitch + c, 1, 3);
     tiles[next - r](x + r * x_pitch, x_pitch, panel, count, to + r * pitch, pitch, ahead->weight,
                     ahead->step);
@@ -87,13 +87,13 @@ static void run_rows(run_tile *const *tiles, int64_t rows, const float *x, int64
 static void run_rows_apart(run_tile *const *tiles, int64_t rows, const float *x, int64_t x_pitch,
                            const float *panel, int64_t count, float *to, int64_t pitch,
                            int columns) {
-  float apart[SL_TILE_ROWS][SL_FEW_COLUMNS] = {{0}};
+  float apart[SL__TILE_ROWS][SL__SKINNY_GEMM_COLUMNS] = {{0}};
   int most = most_rows(tiles);
   for (int64_t r = 0; r < rows; r += most) {
     int64_t now = rows - r < most ? rows - r : most;
     for (int64_t i = 0; i < now; i++)
       memcpy(apart[i], to + (r + i) * pitch, (size_t)columns * sizeof *to);
-    tiles[now](x + r * x_pitch, x_pitch, panel, count, apart[0], SL_FEW_COLUMNS, panel, 0);
+    tiles[now](x + r * x_pitch, x_pitch, panel, count, apart[0], SL__SKINNY_GEMM_COLUMNS, panel, 0);
     for (int64_t i = 0; i < now; i++)
       memcpy(to + (r + i) * pitch, apart[i], (size_t)columns * sizeof *to);
   }
@@ -102,7 +102,7 @@ static void run_rows_apart(run_tile *const *tiles, int64_t rows, const float *x,
 /* W's values [k, k + count) of so many columns, of which there are less in the last vector. */
 static void turn(const struct width *w, int columns, int64_t length, const float *weight, int64_t k,
                  int64_t count, float *panel) {
-  const float *row[SL_FEW_COLUMNS];
+  const float *row[SL__SKINNY_GEMM_COLUMNS];
   int vectors = (columns + w->lanes - 1) / w->lanes;
   for (int c = 0; c < vectors * w->lanes; c++)
     row[c] = weight + (c < columns ? c : columns - 1) * length + k;
@@ -113,7 +113,7 @@ static void turn(const struct width *w, int columns, int64_t length, const float
 static void run_panel(const struct width *w, int64_t rows, int columns, int64_t length,
                       const float *x, const float *weight, bool is_turned, int64_t more, float *y,
                       int64_t y_pitch) {
-  _Alignas(64) float own[LENGTH * SL_FEW_COLUMNS];
+  _Alignas(64) float own[LENGTH * SL__SKINNY_GEMM_COLUMNS];
   int vectors = (columns + w->lanes - 1) / w->lanes;
   int64_t times = (length + LENGTH - 1) / LENGTH;
   struct ahead ahead = {.weight = weight};
@@ -129,12 +129,12 @@ static void run_panel(const struct width *w, int64_t rows, int columns, int64_t 
   }
 }
 
-void sl__few_product(int64_t rows, int64_t columns, int64_t length, const float *x,
-                     const float *weight, bool is_turned, const float *bias, float *y,
-                     int64_t y_pitch, int64_t first, int64_t end, int most_lanes) {
+void sl__skinny_gemm_product(int64_t rows, int64_t columns, int64_t length, const float *x,
+                             const float *weight, bool is_turned, const float *bias, float *y,
+                             int64_t y_pitch, int64_t first, int64_t end, int most_lanes) {
   const struct width w = width_of(sl__lanes(most_lanes));
-  int64_t last = end * SL_FEW_COLUMNS < columns ? end * SL_FEW_COLUMNS : columns;
-  for (int64_t c = first * SL_FEW_COLUMNS, now; c < last; c += now) {
+  int64_t last = end * SL__SKINNY_GEMM_COLUMNS < columns ? end * SL__SKINNY_GEMM_COLUMNS : columns;
+  for (int64_t c = first * SL__SKINNY_GEMM_COLUMNS, now; c < last; c += now) {
     now = last - c < VECTORS * w.lanes ? last - c : VECTORS * w.lanes;
     for (int64_t r = 0; r < rows; r++)
       for (int64_t i = 0; i < now; i++) y[r * y_pitch + c + i] = bias ? bias[c + i] : 0;
@@ -143,7 +143,8 @@ void sl__few_product(int64_t rows, int64_t columns, int64_t length, const float 
   }
 }
 
-void sl__few_turn(int64_t columns, int64_t length, const float *weight, float *to, int most_lanes) {
+void sl__skinny_gemm_transpose(int64_t columns, int64_t length, const float *weight, float *to,
+                               int most_lanes) {
   const struct width w = width_of(sl__lanes(most_lanes));
   int64_t panel = VECTORS * w.lanes;
   for (int64_t c = 0; c < columns; c += panel) {
@@ -152,12 +153,12 @@ void sl__few_turn(int64_t columns, int64_t length, const float *weight, float *t
   }
 }
 
-void sl__few_dots(int64_t length, const float *x, const float *weight, const float *bias, float *y,
-                  int64_t first, int64_t end, int most_lanes) {
+void sl__skinny_gemm_dots(int64_t length, const float *x, const float *weight, const float *bias,
+                          float *y, int64_t first, int64_t end, int most_lanes) {
   const struct width w = width_of(sl__lanes(most_lanes));
-  const float *row[SL_FEW_DOTS];
+  const float *row[SL__SKINNY_GEMM_DOTS];
   for (int64_t c = first, now; c < end; c += now) {
-    now = end - c < SL_FEW_DOTS ? 1 : SL_FEW_DOTS;
+    now = end - c < SL__SKINNY_GEMM_DOTS ? 1 : SL__SKINNY_GEMM_DOTS;
     for (int64_t i = 0; i < now; i++) {
       row[i] = weight + (c + i) * length;
       y[c + i] = bias ? bias[c + i] : 0;
@@ -166,17 +167,17 @@ void sl__few_dots(int64_t length, const float *x, const float *weight, const flo
   }
 }
 
-void sl__few_pack(const float *const column[SL_FEW_COLUMNS], int64_t length, float *to,
-                  int most_lanes) {
+void sl__skinny_gemm_pack(const float *const column[SL__SKINNY_GEMM_COLUMNS], int64_t length,
+                          float *to, int most_lanes) {
   const struct width w = width_of(sl__lanes(most_lanes));
-  for (int c = 0; c < SL_FEW_COLUMNS; c += VECTORS * w.lanes)
+  for (int c = 0; c < SL__SKINNY_GEMM_COLUMNS; c += VECTORS * w.lanes)
     w.pack(column + c, VECTORS, length, to + c * length);
 }
 
-void sl__few_add(int64_t rows, const float *x, int64_t x_pitch, int64_t length, const float *packed,
-                 float *y, int most_lanes) {
+void sl__skinny_gemm_add(int64_t rows, const float *x, int64_t x_pitch, int64_t length,
+                         const float *packed, float *y, int most_lanes) {
   const struct width w = width_of(sl__lanes(most_lanes));
-  for (int c = 0; c < SL_FEW_COLUMNS; c += VECTORS * w.lanes)
-    run_rows(w.tiles[VECTORS], rows, x, x_pitch, packed + c * length, length, y + c, SL_FEW_COLUMNS,
-             &(struct ahead){.weight = packed});
+  for (int c = 0; c < SL__SKINNY_GEMM_COLUMNS; c += VECTORS * w.lanes)
+    run_rows(w.tiles[VECTORS], rows, x, x_pitch, packed + c * length, length, y + c,
+             SL__SKINNY_GEMM_COLUMNS, &(struct ahead){.weight = packed});
 }

@@ -1,9 +1,9 @@
-/* The inner loops of codelets/kernels/skinny_gemm.c for vectors of LANES floats: tiles_LANES has a function for
- * each number of rows and vectors (a tile's columns). See codelets/kernels/tiles.h. */
+/* The inner loops of codelets/kernels/skinny_gemm.c for vectors of LANES floats: tiles_LANES has a
+ * function for each number of rows and vectors (a tile's columns). See codelets/kernels/tiles.h. */
 
 /* ---- a panel: columns of a matrix turned into rows ---- */
 
-#define EACH(s, use) SL_JOIN(SL_LANES_, LANES)(s, use)
+#define EACH(s, use) SL__JOIN(SL__LANES_, LANES)(s, use)
 #define LOW(l, s) ((l) & (s) ? LANES + (l) - (s) : (l))
 #define HIGH(l, s) ((l) & (s) ? LANES + (l) : (l) + (s))
 
@@ -15,8 +15,8 @@
     v[i | s] = __builtin_shufflevector(a, b, EACH(s, HIGH));                                       \
   }
 
-SL_INLINE void SL_JOIN(square_, LANES)(const float *const *row, int64_t k, float *to,
-                                       int64_t pitch) {
+SL__INLINE void SL__JOIN(square_, LANES)(const float *const *row, int64_t k, float *to,
+                                         int64_t pitch) {
   VEC v[LANES];
   _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) v[i] = *(const LOOSE *)(row[i] + k);
   EXCHANGE(1)
@@ -31,13 +31,13 @@ SL_INLINE void SL_JOIN(square_, LANES)(const float *const *row, int64_t k, float
 }
 
 /* to[k][c] = row[c][k], of `vectors` vectors' rows. The last square may lie over the one before. */
-static SL_JOIN(SL_TARGET_, LANES)
-    __attribute__((noinline)) void SL_JOIN(pack_, LANES)(const float *const *row, int vectors,
-                                                         int64_t count, float *to) {
+static SL__JOIN(SL__TARGET_, LANES)
+    __attribute__((noinline)) void SL__JOIN(pack_, LANES)(const float *const *row, int vectors,
+                                                          int64_t count, float *to) {
   int64_t pitch = (int64_t)vectors * LANES;
   for (int v = 0; v < vectors; v++, row += LANES, to += LANES) {
-    for (int64_t k = 0; k + LANES <= count; k += LANES) SL_JOIN(square_, LANES)(row, k, to, pitch);
-    if (count % LANES && count > LANES) SL_JOIN(square_, LANES)(row, count - LANES, to, pitch);
+    for (int64_t k = 0; k + LANES <= count; k += LANES) SL__JOIN(square_, LANES)(row, k, to, pitch);
+    if (count % LANES && count > LANES) SL__JOIN(square_, LANES)(row, count - LANES, to, pitch);
     for (int64_t k = 0; k < count && count < LANES; k++)
       for (int i = 0; i < LANES; i++) to[k * pitch + i] = row[i][k];
   }
@@ -59,30 +59,30 @@ static SL_JOIN(SL_TARGET_, LANES)
 
 /* to[r] += x[r] panel, each sum one chain over k; rows and vectors are constants wherever it is
  * called. */
-SL_INLINE void SL_JOIN(tile_, LANES)(const int rows, const int vectors, const float *x,
-                                     int64_t x_pitch, const float *panel, int64_t count, float *to,
-                                     int64_t pitch, const float *ahead, int64_t step) {
-  SL_TILE_ALL(BEGIN)
+SL__INLINE void SL__JOIN(tile_, LANES)(const int rows, const int vectors, const float *x,
+                                       int64_t x_pitch, const float *panel, int64_t count,
+                                       float *to, int64_t pitch, const float *ahead, int64_t step) {
+  SL__TILE_ALL(BEGIN)
   for (int64_t k = 0; k < count; k++) {
     __builtin_prefetch(ahead + k * step, 0, 2);
-    SL_TILE_EACH_COLUMN(READ)
-    SL_TILE_ALL(MULTIPLY)
+    SL__TILE_EACH_COLUMN(READ)
+    SL__TILE_ALL(MULTIPLY)
   }
-  SL_TILE_ALL(WRITE)
+  SL__TILE_ALL(WRITE)
 }
 
-#define NAMED(r, v) SL_JOIN(SL_JOIN(SL_JOIN(tile_, LANES), _##r), _##v)
+#define NAMED(r, v) SL__JOIN(SL__JOIN(SL__JOIN(tile_, LANES), _##r), _##v)
 #define DEFINE(r, v)                                                                               \
-  static SL_JOIN(SL_TARGET_, LANES) __attribute__((noinline)) void NAMED(r, v)(                    \
+  static SL__JOIN(SL__TARGET_, LANES) __attribute__((noinline)) void NAMED(r, v)(                  \
       const float *x, int64_t x_pitch, const float *panel, int64_t count, float *to,               \
       int64_t pitch, const float *ahead, int64_t step) {                                           \
-    SL_JOIN(tile_, LANES)(r, v, x, x_pitch, panel, count, to, pitch, ahead, step);                 \
+    SL__JOIN(tile_, LANES)(r, v, x, x_pitch, panel, count, to, pitch, ahead, step);                \
   }
-SL_JOIN(SL_TILES_, LANES)
+SL__JOIN(SL__TILES_, LANES)
 (DEFINE)
 #define ENTRY(r, v) [v][r] = NAMED(r, v),
-    static run_tile *const SL_JOIN(tiles_, LANES)[SL_TILE_COLUMNS + 1][SL_TILE_ROWS + 1] = {
-        SL_JOIN(SL_TILES_, LANES)(ENTRY)};
+    static run_tile *const SL__JOIN(tiles_, LANES)[SL__TILE_COLUMNS + 1][SL__TILE_ROWS + 1] = {
+        SL__JOIN(SL__TILES_, LANES)(ENTRY)};
 
 /* ---- one row by rows of a matrix as it lies ---- */
 
@@ -93,10 +93,10 @@ SL_JOIN(SL_TILES_, LANES)
 #define LAST(i)                                                                                    \
   if (i < count) dot##i += (VEC)((BITS) * (const LOOSE *)(row##i + length - LANES) & rest) * xk;
 #define SUM(i)                                                                                     \
-  if (i < count) to[i] += SL_JOIN(total_, LANES)(&dot##i);
+  if (i < count) to[i] += SL__JOIN(total_, LANES)(&dot##i);
 
 /* In pairs: the same order whatever the number of rows at a time. */
-SL_INLINE float SL_JOIN(total_, LANES)(const VEC *v) {
+SL__INLINE float SL__JOIN(total_, LANES)(const VEC *v) {
   float part[LANES];
   memcpy(part, v, sizeof part);
   for (int half = LANES / 2; half; half /= 2)
@@ -105,36 +105,36 @@ SL_INLINE float SL_JOIN(total_, LANES)(const VEC *v) {
 }
 
 /* to[i] += row[i] x; `count` is a constant wherever it is called. */
-SL_INLINE void SL_JOIN(dots_, LANES)(const int count, const float *const *row, const float *x,
-                                     int64_t length, float *to) {
-  SL_FEW_EACH(FROM)
-  SL_FEW_EACH(ZERO)
+SL__INLINE void SL__JOIN(dots_, LANES)(const int count, const float *const *row, const float *x,
+                                       int64_t length, float *to) {
+  SL__SKINNY_GEMM_EACH(FROM)
+  SL__SKINNY_GEMM_EACH(ZERO)
   for (int64_t k = 0; k + LANES <= length; k += LANES) {
     VEC xk = *(const LOOSE *)(x + k);
-    SL_FEW_EACH(ADD)
+    SL__SKINNY_GEMM_EACH(ADD)
   }
   if (length >= LANES && length % LANES) { /* the last vector again, but for what was added */
     BITS rest;
     for (int i = 0; i < LANES; i++) rest[i] = i < LANES - length % LANES ? 0 : -1;
     VEC xk = (VEC)((BITS) * (const LOOSE *)(x + length - LANES) & rest);
-    SL_FEW_EACH(LAST)
+    SL__SKINNY_GEMM_EACH(LAST)
   }
-  SL_FEW_EACH(SUM)
+  SL__SKINNY_GEMM_EACH(SUM)
   for (int i = 0; i < count && length < LANES; i++)
     for (int64_t k = 0; k < length; k++) to[i] += row[i][k] * x[k];
 }
 
-static SL_JOIN(SL_TARGET_, LANES)
-    __attribute__((noinline)) void SL_JOIN(dots_many_, LANES)(const float *const *row,
+static SL__JOIN(SL__TARGET_, LANES)
+    __attribute__((noinline)) void SL__JOIN(dots_many_, LANES)(const float *const *row,
+                                                               const float *x, int64_t length,
+                                                               float *to) {
+  SL__JOIN(dots_, LANES)(SL__SKINNY_GEMM_DOTS, row, x, length, to);
+}
+static SL__JOIN(SL__TARGET_, LANES)
+    __attribute__((noinline)) void SL__JOIN(dots_one_, LANES)(const float *const *row,
                                                               const float *x, int64_t length,
                                                               float *to) {
-  SL_JOIN(dots_, LANES)(SL_FEW_DOTS, row, x, length, to);
-}
-static SL_JOIN(SL_TARGET_, LANES)
-    __attribute__((noinline)) void SL_JOIN(dots_one_, LANES)(const float *const *row,
-                                                             const float *x, int64_t length,
-                                                             float *to) {
-  SL_JOIN(dots_, LANES)(1, row, x, length, to);
+  SL__JOIN(dots_, LANES)(1, row, x, length, to);
 }
 
 #undef SUM

@@ -48,8 +48,8 @@ sums<K> sums_into(struct sl__cuda *cuda, float *result) {
 template <int K>
 void finish(struct sl__cuda *cuda, const sums<K> &s, unsigned grid) {
   if (grid > 1)
-    SL_LAUNCH((add_parts<K>), 1, THREADS, 0, cuda->stream, static_cast<const double *>(s.part),
-              static_cast<int>(grid), s.result);
+    SL__LAUNCH((add_parts<K>), 1, THREADS, 0, cuda->stream, static_cast<const double *>(s.part),
+               static_cast<int>(grid), s.result);
 }
 
 /* The sum of v over the threads before this one; total: over the whole block, of whole warps. */
@@ -111,9 +111,9 @@ inline void square_sum(struct sl__cuda *cuda, const float *x, const int32_t *cou
   int64_t wanted = blocks(most, 16 * THREADS); /* a few packs a thread */
   unsigned grid = static_cast<unsigned>(wanted < 1024 ? wanted : 1024);
   if (is_aligned(x))
-    SL_LAUNCH((square_parts<true>), grid, THREADS, 0, cuda->stream, x, count, n, s);
+    SL__LAUNCH((square_parts<true>), grid, THREADS, 0, cuda->stream, x, count, n, s);
   else
-    SL_LAUNCH((square_parts<false>), grid, THREADS, 0, cuda->stream, x, count, n, s);
+    SL__LAUNCH((square_parts<false>), grid, THREADS, 0, cuda->stream, x, count, n, s);
   finish(cuda, s, grid);
 }
 

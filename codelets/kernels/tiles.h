@@ -1,8 +1,8 @@
 /* Tiles: sums of a small matrix, of constant size, that stay in registers while they grow. Kernels
  * that use them are written once for vectors of LANES floats in a file NAME_tile.h, which
- * codelets/kernels/simd_variants.h includes once a width; sums have names, not numbers, lest the compiler keep
- * them in memory, and each size is a function of its own, since one of all of them is too much for
- * its registers. */
+ * codelets/kernels/simd_variants.h includes once a width; sums have names, not numbers, lest the
+ * compiler keep them in memory, and each size is a function of its own, since one of all of them is
+ * too much for its registers. */
 #ifndef SL_CODELETS_KERNELS_TILES_H
 #define SL_CODELETS_KERNELS_TILES_H
 
@@ -12,66 +12,66 @@
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 &&           \
     !defined(SL_SANITIZE)
-#define SL_WIDTHS 1 /* 8 and 16 floats, beside 4 */
-#define SL_TARGET_4
-#define SL_TARGET_8 __attribute__((target("arch=x86-64-v3")))
-#define SL_TARGET_16 __attribute__((target("arch=x86-64-v4")))
+#define SL__WIDTHS 1 /* 8 and 16 floats, beside 4 */
+#define SL__TARGET_4
+#define SL__TARGET_8 __attribute__((target("arch=x86-64-v3")))
+#define SL__TARGET_16 __attribute__((target("arch=x86-64-v4")))
 #else
-#define SL_TARGET_4
+#define SL__TARGET_4
 #endif
 
-enum { SL_TILE_ROWS = 8, SL_TILE_COLUMNS = 5 }; /* at the most */
+enum { SL__TILE_ROWS = 8, SL__TILE_COLUMNS = 5 }; /* at the most */
 
 /* The sizes (rows, columns) whose sums, factors and one factor more fit into 16 registers, and into
  * 32; and those of up to two columns. */
-#define SL_TILES_OF_TWO_4(use)                                                                     \
+#define SL__TILES_OF_TWO_4(use)                                                                    \
   use(1, 1) use(2, 1) use(3, 1) use(4, 1) use(5, 1) use(6, 1) use(7, 1) use(8, 1) use(1, 2)        \
       use(2, 2) use(3, 2) use(4, 2) use(5, 2) use(6, 2)
-#define SL_TILES_OF_TWO_8 SL_TILES_OF_TWO_4
-#define SL_TILES_OF_TWO_16(use) SL_TILES_OF_TWO_4(use) use(7, 2) use(8, 2)
-#define SL_TILES_4(use)                                                                            \
-  SL_TILES_OF_TWO_4(use)                                                                           \
+#define SL__TILES_OF_TWO_8 SL__TILES_OF_TWO_4
+#define SL__TILES_OF_TWO_16(use) SL__TILES_OF_TWO_4(use) use(7, 2) use(8, 2)
+#define SL__TILES_4(use)                                                                           \
+  SL__TILES_OF_TWO_4(use)                                                                          \
   use(1, 3) use(2, 3) use(3, 3) use(4, 3) use(1, 4) use(2, 4) use(3, 4) use(1, 5) use(2, 5)
-#define SL_TILES_8 SL_TILES_4
-#define SL_TILES_16(use)                                                                           \
-  SL_TILES_4(use)                                                                                  \
+#define SL__TILES_8 SL__TILES_4
+#define SL__TILES_16(use)                                                                          \
+  SL__TILES_4(use)                                                                                 \
   use(7, 2) use(8, 2) use(5, 3) use(6, 3) use(7, 3) use(8, 3) use(4, 4) use(5, 4) use(6, 4)        \
       use(3, 5) use(4, 5) use(5, 5)
 
 /* use(lane, s) of all lanes, as a list. */
-#define SL_LANES_4(s, use) use(0, s), use(1, s), use(2, s), use(3, s)
-#define SL_LANES_8(s, use) SL_LANES_4(s, use), use(4, s), use(5, s), use(6, s), use(7, s)
-#define SL_LANES_16(s, use)                                                                        \
-  SL_LANES_8(s, use), use(8, s), use(9, s), use(10, s), use(11, s), use(12, s), use(13, s),        \
+#define SL__LANES_4(s, use) use(0, s), use(1, s), use(2, s), use(3, s)
+#define SL__LANES_8(s, use) SL__LANES_4(s, use), use(4, s), use(5, s), use(6, s), use(7, s)
+#define SL__LANES_16(s, use)                                                                       \
+  SL__LANES_8(s, use), use(8, s), use(9, s), use(10, s), use(11, s), use(12, s), use(13, s),       \
       use(14, s), use(15, s)
 
 /* use(row, column) of all sums, use(row), use(column): those beyond a tile's size are left out by
  * comparing constants. */
-#define SL_TILE_ROW(use, k) use(k, 0) use(k, 1) use(k, 2) use(k, 3) use(k, 4)
-#define SL_TILE_ALL(use)                                                                           \
-  SL_TILE_ROW(use, 0)                                                                              \
-  SL_TILE_ROW(use, 1)                                                                              \
-  SL_TILE_ROW(use, 2)                                                                              \
-  SL_TILE_ROW(use, 3)                                                                              \
-  SL_TILE_ROW(use, 4) SL_TILE_ROW(use, 5) SL_TILE_ROW(use, 6) SL_TILE_ROW(use, 7)
-#define SL_TILE_EACH_COLUMN(use) use(0) use(1) use(2) use(3) use(4)
+#define SL__TILE_ROW(use, k) use(k, 0) use(k, 1) use(k, 2) use(k, 3) use(k, 4)
+#define SL__TILE_ALL(use)                                                                          \
+  SL__TILE_ROW(use, 0)                                                                             \
+  SL__TILE_ROW(use, 1)                                                                             \
+  SL__TILE_ROW(use, 2)                                                                             \
+  SL__TILE_ROW(use, 3)                                                                             \
+  SL__TILE_ROW(use, 4) SL__TILE_ROW(use, 5) SL__TILE_ROW(use, 6) SL__TILE_ROW(use, 7)
+#define SL__TILE_EACH_COLUMN(use) use(0) use(1) use(2) use(3) use(4)
 
-#define SL_JOIN_(a, b) a##b
-#define SL_JOIN(a, b) SL_JOIN_(a, b)
+#define SL__JOIN_(a, b) a##b
+#define SL__JOIN(a, b) SL__JOIN_(a, b)
 
 /* Vectors of floats; at any address; of the bits of floats. */
-#define SL_VECTORS(lanes)                                                                          \
+#define SL__VECTORS(lanes)                                                                         \
   typedef float sl__vec##lanes __attribute__((vector_size(lanes * 4)));                            \
   typedef float sl__loose##lanes __attribute__((vector_size(lanes * 4), aligned(4), may_alias));   \
   typedef int32_t sl__bits##lanes __attribute__((vector_size(lanes * 4)));
-SL_VECTORS(4)
-SL_VECTORS(8)
-SL_VECTORS(16)
+SL__VECTORS(4)
+SL__VECTORS(8)
+SL__VECTORS(16)
 
 /* Floats of the widest vector that this processor has, of at most `most` (0: any; tests try all).
  */
 static inline int sl__lanes(int most) {
-#ifdef SL_WIDTHS
+#ifdef SL__WIDTHS
   if ((!most || most >= 16) && __builtin_cpu_supports("x86-64-v4")) return 16;
   if ((!most || most >= 8) && __builtin_cpu_supports("x86-64-v3")) return 8;
 #endif

@@ -99,7 +99,7 @@ enum sl_status sl__tuning_open(bool tune, struct sl__tuning **tuning) {
   t->choices = read_choices(t);
   if (!t->choices) {
     free(t);
-    return sl_fail(SL_NO_MEMORY, "no memory for the remembered implementations");
+    return sl__fail(SL_NO_MEMORY, "no memory for the remembered implementations");
   }
   pthread_mutex_init(&t->mutex, NULL);
   *tuning = t;
@@ -107,11 +107,11 @@ enum sl_status sl__tuning_open(bool tune, struct sl__tuning **tuning) {
 }
 
 static enum sl_status write_choices(struct sl__tuning *t) {
-  struct sl_file *file;
+  struct sl__file *file;
   json_t *root = json_pack("{s:s, s:O}", "machine", t->machine, "choices", t->choices);
   char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS) : NULL;
   json_decref(root);
-  if (!text) return sl_fail(SL_NO_MEMORY, "no memory to write %s", t->path);
+  if (!text) return sl__fail(SL_NO_MEMORY, "no memory to write %s", t->path);
   enum sl_status status = sl__file_create(t->path, &file);
   if (status == SL_OK) {
     sl__file_write(file, text, strlen(text));

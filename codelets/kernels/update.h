@@ -8,9 +8,9 @@
 
 #include "codelets/codelets.h"
 #include "codelets/kernels/elementwise.h"
-#include "core/base/random.h" /* SL_HOST_DEVICE */
+#include "core/base/random.h" /* SL__HOST_DEVICE */
 
-#define SL_UPDATE_BLOCK 1024
+#define SL__UPDATE_BLOCK 1024
 
 struct sl__update_args {
   int64_t count;
@@ -21,19 +21,19 @@ struct sl__update_args {
 
 /* The factor by which gradients shrink: 1, or max_norm / norm where the norm (given squared) is
  * larger. */
-SL_HOST_DEVICE SL_INLINE float sl__clip_factor(const struct sl__update_args *a,
-                                               const float *norm_square) {
+SL__HOST_DEVICE SL__INLINE float sl__clip_factor(const struct sl__update_args *a,
+                                                 const float *norm_square) {
   if (!a->has_norm) return 1;
   float norm = sqrtf(*norm_square);
   return norm > a->u.max_norm ? a->u.max_norm / norm : 1;
 }
 
-SL_HOST_DEVICE SL_INLINE void sl__sgd_step(const struct sl__update *u, float gradient, float *p) {
+SL__HOST_DEVICE SL__INLINE void sl__sgd_step(const struct sl__update *u, float gradient, float *p) {
   *p -= u->lr * (gradient + u->weight_decay * *p);
 }
 
-SL_HOST_DEVICE SL_INLINE void sl__momentum_step(const struct sl__update *u, float gradient,
-                                                float *p, float *v) {
+SL__HOST_DEVICE SL__INLINE void sl__momentum_step(const struct sl__update *u, float gradient,
+                                                  float *p, float *v) {
   float ahead = u->nesterov ? 1.0f : 0.0f, behind = u->nesterov ? u->momentum : 1.0f;
   float g = gradient + u->weight_decay * *p;
   *v = u->momentum * *v + g;
@@ -58,8 +58,8 @@ static inline struct sl__adam_rates sl__adam_begin(const struct sl__update *u) {
   return s;
 }
 
-SL_HOST_DEVICE SL_INLINE void sl__adam_step(const struct sl__adam_rates *s, float gradient,
-                                            float *p, float *m, float *v) {
+SL__HOST_DEVICE SL__INLINE void sl__adam_step(const struct sl__adam_rates *s, float gradient,
+                                              float *p, float *m, float *v) {
   float g = gradient + s->coupled * *p;
   *m = s->b1 * *m + (1 - s->b1) * g;
   *v = s->b2 * *v + (1 - s->b2) * g * g;
@@ -68,8 +68,8 @@ SL_HOST_DEVICE SL_INLINE void sl__adam_step(const struct sl__adam_rates *s, floa
 
 #ifndef __cplusplus /* the CUDA halves have sums of their own, and no part in submission */
 /* gradient[0..n-1] = factor (g_0 + g_1 + ...), terms from buffer `first` on, in their order. */
-SL_INLINE void sl__sum_gradients(void *buffers[], int first, int end, int64_t offset, int64_t n,
-                                 float factor, float *gradient) {
+SL__INLINE void sl__sum_gradients(void *buffers[], int first, int end, int64_t offset, int64_t n,
+                                  float factor, float *gradient) {
   const float *g = (const float *)sl__buffer(buffers, first) + offset;
   for (int64_t i = 0; i < n; i++) gradient[i] = g[i];
   for (int t = first + 1; t < end; t++) {
@@ -83,19 +83,19 @@ SL_INLINE void sl__sum_gradients(void *buffers[], int first, int end, int64_t of
  */
 static inline enum sl_status sl__submit_update(struct sl_context *context, struct sl__op *op,
                                                const struct sl__launch *l, int own_count,
-                                               struct sl_tensor *const *own, int count,
-                                               struct sl_tensor *const *gradients,
-                                               struct sl_tensor *norm,
+                                               struct sl__tensor *const *own, int count,
+                                               struct sl__tensor *const *gradients,
+                                               struct sl__tensor *norm,
                                                const struct sl__update *update) {
-  struct sl_tensor *few[SL_FEW], **tensors = few;
+  struct sl__tensor *few[SL__SKINNY_GEMM], **tensors = few;
   struct sl__launch launch = *l;
   struct sl__update_args a = {.param_first = (int64_t)own[0]->first,
                               .gradient_first = count > 0 ? (int64_t)gradients[0]->first : 0,
                               .has_norm = norm != NULL,
                               .u = *update};
   int n = 0, all = own_count + count + (norm != NULL);
-  if (count < 1) return sl_fail(SL_BAD_ARGUMENT, "%s: no gradient is given", op->codelet.name);
-  if (all > SL_FEW && !(tensors = sl__alloc((size_t)all, sizeof *tensors, "an update")))
+  if (count < 1) return sl__fail(SL_BAD_ARGUMENT, "%s: no gradient is given", op->codelet.name);
+  if (all > SL__SKINNY_GEMM && !(tensors = sl__alloc((size_t)all, sizeof *tensors, "an update")))
     return SL_NO_MEMORY;
   for (int i = 0; i < own_count; i++) tensors[n++] = own[i];
   for (int i = 0; i < count; i++) tensors[n++] = gradients[i];

@@ -70,9 +70,9 @@ void step_launch(struct sl__cuda *cuda, const F &f, int64_t n, const terms &t,
   for (int k = 0; k < t.count; k++) aligned = aligned && is_aligned(t.at[k]);
   for (int m = 0; m < M; m++) aligned = aligned && is_aligned(own.at[m]);
   if (aligned)
-    SL_LAUNCH((step_packs<4, M, F>), blocks(n / 4 + 1), THREADS, 0, cuda->stream, f, n, t, own);
+    SL__LAUNCH((step_packs<4, M, F>), blocks(n / 4 + 1), THREADS, 0, cuda->stream, f, n, t, own);
   else
-    SL_LAUNCH((step_packs<1, M, F>), blocks(n + 1), THREADS, 0, cuda->stream, f, n, t, own);
+    SL__LAUNCH((step_packs<1, M, F>), blocks(n + 1), THREADS, 0, cuda->stream, f, n, t, own);
 }
 
 struct take_sum {
@@ -81,17 +81,18 @@ struct take_sum {
 };
 
 /* own = f(factor (lead + the buffers first..end-1), own) for n elements from `offset` on, in the
- * buffers `skip` later; lead may be NULL. Sums of more than TERMS terms begin in `into`, which has room for n. f: a functor with
+ * buffers `skip` later; lead may be NULL. Sums of more than TERMS terms begin in `into`, which has
+ * room for n. f: a functor with
  * __device__ members factor() -> float and operator()(float sum, float *own). */
 template <int M, class F>
 void step(struct sl__cuda *cuda, const F &f, int64_t offset, int64_t skip, int64_t n,
-          const float *lead,
-          void *buffers[], int first, int end, owned<M> own, float *into) {
+          const float *lead, void *buffers[], int first, int end, owned<M> own, float *into) {
   terms t;
   for (;;) {
     t.count = 0;
     if (lead) t.at[t.count++] = lead;
-    while (first < end && t.count < TERMS) t.at[t.count++] = in<float>(buffers, first++) + skip + offset;
+    while (first < end && t.count < TERMS)
+      t.at[t.count++] = in<float>(buffers, first++) + skip + offset;
     if (first == end) break;
     step_launch<1>(cuda, take_sum(), n, t, owned<1>{{into}});
     lead = into;
@@ -104,7 +105,7 @@ void step(struct sl__cuda *cuda, const F &f, int64_t offset, int64_t skip, int64
  * sums begin in the workspace, a part of the elements after the other. */
 template <int M, class F>
 void update(struct sl__cuda *cuda, const F &f, void *buffers[], int end) {
-  constexpr int64_t ROOM = SL_CUDA_WORKSPACE / sizeof(float);
+  constexpr int64_t ROOM = SL__CUDA_WORKSPACE / sizeof(float);
   owned<M> own;
   for (int m = 0; m < M; m++) own.at[m] = out<float>(buffers, m);
   own.at[0] += f.a.param_first;

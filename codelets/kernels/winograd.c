@@ -50,18 +50,18 @@ enum {
   MOST_VECTORS = 16 /* of a unit of several rows */
 };
 
-#define SL_TILE_FILE "codelets/kernels/winograd_tile.h"
+#define SL__TILE_FILE "codelets/kernels/winograd_tile.h"
 #include "codelets/kernels/simd_variants.h"
 
 struct width {
   split_rows *split;
   make_windows *windows;
-  run_tile *const (*tiles)[SL_TILE_ROWS + 1];
+  run_tile *const (*tiles)[SL__TILE_ROWS + 1];
   make_outputs *outputs;
 };
 
 static struct width width_of(int lanes, int side) {
-#ifdef SL_WIDTHS
+#ifdef SL__WIDTHS
   if (lanes == 16 && side == 4)
     return (struct width){split4_16, windows4_16, tiles_16, outputs4_16};
   if (lanes == 16) return (struct width){split_16, windows_16, tiles_16, outputs_16};
@@ -223,7 +223,7 @@ static void find_tables(const struct shape *g) {
 /* ---- weights ---- */
 
 /* G g: of three values, u has `step` from one to the next. */
-SL_INLINE void times_2(const float *g0, const float *g1, const float *g2, float *u, int64_t step) {
+SL__INLINE void times_2(const float *g0, const float *g1, const float *g2, float *u, int64_t step) {
   for (int i = 0; i < 16; i++) {
     float sum = 0.5f * (g0[i] + g2[i]), middle = 0.5f * g1[i];
     u[i] = g0[i];
@@ -234,7 +234,7 @@ SL_INLINE void times_2(const float *g0, const float *g1, const float *g2, float 
 }
 
 /* With the points of codelets/kernels/winograd4_tile.h. */
-SL_INLINE void times_4(const float *g0, const float *g1, const float *g2, float *u, int64_t step) {
+SL__INLINE void times_4(const float *g0, const float *g1, const float *g2, float *u, int64_t step) {
   const float p = 0.625f, q = 1.5f, none = 1 / (p * p * q * q);
   const float by_p = 1 / (2 * p * p * (p * p - q * q)), by_q = 1 / (2 * q * q * (q * q - p * p));
   for (int i = 0; i < 16; i++) {
@@ -249,8 +249,8 @@ SL_INLINE void times_4(const float *g0, const float *g1, const float *g2, float 
   }
 }
 
-SL_INLINE void times(const int side, const float *g0, const float *g1, const float *g2, float *u,
-                     int64_t step) {
+SL__INLINE void times(const int side, const float *g0, const float *g1, const float *g2, float *u,
+                      int64_t step) {
   if (side == 4)
     times_4(g0, g1, g2, u, step);
   else
@@ -258,8 +258,8 @@ SL_INLINE void times(const int side, const float *g0, const float *g1, const flo
 }
 
 /* Of one output channel and up to 16 others; to: the first place's. */
-SL_INLINE void transform_some(const float *weight, const int32_t count, const int side,
-                              int64_t pitch, float *to) {
+SL__INLINE void transform_some(const float *weight, const int32_t count, const int side,
+                               int64_t pitch, float *to) {
   float g[9][16], t[6][3][16], u[6][6][16];
   const int n = side + 2;
   for (int j = 0; j < 9; j++)
@@ -270,8 +270,8 @@ SL_INLINE void transform_some(const float *weight, const int32_t count, const in
     for (int c = 0; c < n; c++, to += pitch) memcpy(to, u[r][c], (size_t)count * sizeof *to);
 }
 
-SL_INLINE void transform(const float *weight, int64_t rows, int32_t channels, const int side,
-                         float *to) {
+SL__INLINE void transform(const float *weight, int64_t rows, int32_t channels, const int side,
+                          float *to) {
   int64_t pitch = place_of(rows, channels);
   for (int64_t k = 0; k < rows; k++)
     for (int32_t c = 0; c < channels; c += 16) {
@@ -281,11 +281,11 @@ SL_INLINE void transform(const float *weight, int64_t rows, int32_t channels, co
     }
 }
 
-SL_SIMD static void weights_of_2(const float *weight, int64_t rows, int32_t channels, float *to) {
+SL__SIMD static void weights_of_2(const float *weight, int64_t rows, int32_t channels, float *to) {
   transform(weight, rows, channels, 2, to);
 }
 
-SL_SIMD static void weights_of_4(const float *weight, int64_t rows, int32_t channels, float *to) {
+SL__SIMD static void weights_of_4(const float *weight, int64_t rows, int32_t channels, float *to) {
   transform(weight, rows, channels, 4, to);
 }
 
@@ -301,12 +301,12 @@ struct work {
   const struct sl__conv_args *args;
   struct width width;
   struct shape shape;
-  struct sl__share channels;     /* of the outputs */
-  const float *weight;           /* transformed, of channels from first_weight on */
-  int64_t first_weight, weights; /* weights: from place to place */
+  struct sl__work_range channels; /* of the outputs */
+  const float *weight;            /* transformed, of channels from first_weight on */
+  int64_t first_weight, weights;  /* weights: from place to place */
   const float *bias, *x;
   float *y;
-  const struct sl__after *after;
+  const struct sl__conv_epilogue *after;
   float *frame, *windows, *sums, *buffer;
   float *own;     /* room for weights that this call transforms */
   bool is_shared; /* others compute the other channels of the same image meanwhile */
@@ -369,7 +369,7 @@ static void multiply(const struct work *w, int64_t vectors) {
       const float *weight =
           w->weight + place * w->weights + (w->channels.first - w->first_weight) * g->channels;
       const float *window = w->windows + place * g->windows + v * g->channels * g->lanes;
-      int most = SL_TILE_ROWS;
+      int most = SL__TILE_ROWS;
       while (!tiles[most]) most--;
       for (int64_t k = 0; k < rows; k += most)
         tiles[rows - k < most ? rows - k : most](
@@ -395,7 +395,7 @@ static void write_image(const struct work *w, const struct block *b, int64_t ima
   int32_t v = b->first * g->unit_vectors, end = b->end * g->unit_vectors;
   int32_t row = b->first * g->unit_rows, last = b->end * g->unit_rows;
   if (last > g->down) last = g->down;
-  struct sl__after after = *w->after;
+  struct sl__conv_epilogue after = *w->after;
   if (after.residual) after.residual += image * sl__conv_y_size(a);
   struct sl__runs out =
       sl__runs_of(a, &after, w->y + image * sl__conv_y_size(a), w->channels.first, w->channels.end);
@@ -409,8 +409,8 @@ static void write_image(const struct work *w, const struct block *b, int64_t ima
     }
   }
   int32_t below = g->side * last < g->height ? g->side * last : g->height;
-  sl__finish(&out, (enum sl_activation)a->activation, g->side * row * (int64_t)g->width,
-             below * (int64_t)g->width);
+  sl__conv_epilogue_apply(&out, (enum sl_activation)a->activation,
+                          g->side * row * (int64_t)g->width, below * (int64_t)g->width);
 }
 
 static void run_block(const struct work *w, const struct block *b) {
@@ -418,8 +418,8 @@ static void run_block(const struct work *w, const struct block *b) {
   transform_windows(w, b);
   if (w->is_shared && b->first == 0) {
     int64_t plane = (int64_t)w->shape.height * w->shape.width;
-    sl__claim_lines(w->y + (b->image * w->args->out_channels + w->channels.first) * plane,
-                    (w->channels.end - w->channels.first) * plane);
+    sl__prefetch_for_write(w->y + (b->image * w->args->out_channels + w->channels.first) * plane,
+                           (w->channels.end - w->channels.first) * plane);
   }
   multiply(w, b->images * each);
   for (int64_t i = 0; i < b->images; i++)
@@ -442,8 +442,8 @@ static void run_images(const struct work *w, int64_t image, int64_t last, int32_
 
 /* ---- what is called ---- */
 
-/* As in codelets/kernels/direct_conv.c: with this cut each part reads all weights, with the other one each makes
- * the windows of all channels, which costs about twice as much a value. */
+/* As in codelets/kernels/direct_conv.c: with this cut each part reads all weights, with the other
+ * one each makes the windows of all channels, which costs about twice as much a value. */
 static bool goes_by_units(const struct sl__conv_args *a, const struct shape *g) {
   return a->images == 1 && g->units > 1 &&
          sl__winograd_weights(a) < 2 * (sl__conv_x_size(a) + sl__conv_y_size(a));
@@ -457,7 +457,7 @@ int64_t sl__winograd_units(const struct sl__conv_args *a, bool *planes, int most
 
 /* Of the channels that the call has anything of. */
 static void find_weights(struct work *w, const float *weight, bool is_transformed,
-                         struct sl__share channels) {
+                         struct sl__work_range channels) {
   const struct sl__conv_args *a = w->args;
   w->weight = is_transformed ? weight : w->own;
   w->first_weight = is_transformed ? 0 : channels.first;
@@ -468,35 +468,36 @@ static void find_weights(struct work *w, const float *weight, bool is_transforme
 
 /* Of images [image, last), if any, some channels of the outputs. */
 static void run_channels(const struct work *w, int64_t image, int64_t last,
-                         struct sl__share channels) {
+                         struct sl__work_range channels) {
   struct work some = *w;
   if (image >= last || channels.first >= channels.end) return;
   some.channels = channels;
   some.is_shared = channels.end - channels.first < w->args->out_channels;
   if (some.is_shared)
-    sl__fetch_lines(w->x + image * sl__conv_x_size(w->args), sl__conv_x_size(w->args));
+    sl__prefetch_cache_lines(w->x + image * sl__conv_x_size(w->args), sl__conv_x_size(w->args));
   run_images(&some, image, last, 0, w->shape.units);
 }
 
 /* Planes of one image after the other: the first and the last one may be in part. */
 static void run_planes(struct work *w, const float *weight, bool is_transformed,
-                       struct sl__share planes) {
+                       struct sl__work_range planes) {
   int64_t k = w->args->out_channels, first = planes.first / k, last = planes.end / k;
   int64_t from = planes.first % k, to = planes.end % k;
-  struct sl__share whole = {0, k}, inside = {from, to};
+  struct sl__work_range whole = {0, k}, inside = {from, to};
   find_weights(w, weight, is_transformed, first == last ? inside : whole);
   if (first == last) {
     run_channels(w, first, first + 1, inside);
     return;
   }
-  if (from) run_channels(w, first, first + 1, (struct sl__share){from, k});
+  if (from) run_channels(w, first, first + 1, (struct sl__work_range){from, k});
   run_channels(w, first + (from > 0), last, whole);
-  run_channels(w, last, last + 1, (struct sl__share){0, to});
+  run_channels(w, last, last + 1, (struct sl__work_range){0, to});
 }
 
 void sl__winograd_forward(const struct sl__conv_args *a, const float *x, const float *weight,
-                          bool is_transformed, const float *bias, const struct sl__after *after,
-                          float *y, float *scratch, struct sl__share share, int most_lanes) {
+                          bool is_transformed, const float *bias,
+                          const struct sl__conv_epilogue *after, float *y, float *scratch,
+                          struct sl__work_range share, int most_lanes) {
   struct work w = work_of(a, scratch, most_lanes);
   if (share.first >= share.end) return;
   find_tables(&w.shape);
@@ -508,7 +509,7 @@ void sl__winograd_forward(const struct sl__conv_args *a, const float *x, const f
     run_planes(&w, weight, is_transformed, share);
     return;
   }
-  w.channels = (struct sl__share){0, a->out_channels};
+  w.channels = (struct sl__work_range){0, a->out_channels};
   find_weights(&w, weight, is_transformed, w.channels);
   run_images(&w, 0, 1, (int32_t)share.first, (int32_t)share.end);
 }

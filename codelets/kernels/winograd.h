@@ -34,12 +34,13 @@ int64_t sl__winograd_weights(const struct sl__conv_args *a);
 void sl__winograd_transform(const struct sl__conv_args *a, const float *weight, int64_t first,
                             int64_t end, float *to);
 
-/* As sl__direct_units: planes, or whole rows of a single image. */
+/* As sl__direct_conv_units: planes, or whole rows of a single image. */
 int64_t sl__winograd_units(const struct sl__conv_args *a, bool *planes, int most_lanes);
 
-/* As sl__direct_forward. is_transformed: weight is what sl__winograd_transform made of all. */
+/* As sl__direct_conv_forward. is_transformed: weight is what sl__winograd_transform made of all. */
 void sl__winograd_forward(const struct sl__conv_args *a, const float *x, const float *weight,
-                          bool is_transformed, const float *bias, const struct sl__after *after,
-                          float *y, float *scratch, struct sl__share share, int most_lanes);
+                          bool is_transformed, const float *bias,
+                          const struct sl__conv_epilogue *after, float *y, float *scratch,
+                          struct sl__work_range share, int most_lanes);
 
 #endif

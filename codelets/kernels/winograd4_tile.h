@@ -1,11 +1,11 @@
-/* The inner loops of codelets/kernels/winograd.c that differ where tiles have 4x4 outputs, for vectors of
- * LANES floats. Points of the transforms: 0, +-P, +-Q and infinity. codelets/kernels/winograd_tile.h
- * includes it, and has its names. */
+/* The inner loops of codelets/kernels/winograd.c that differ where tiles have 4x4 outputs, for
+ * vectors of LANES floats. Points of the transforms: 0, +-P, +-Q and infinity.
+ * codelets/kernels/winograd_tile.h includes it, and has its names. */
 
 /* ---- the frame ---- */
 
 /* Four vectors of columns, one after the other: those of each phase to a plane of theirs. */
-SL_INLINE void SL_JOIN(split_four_, LANES)(const VEC v[4], float *to, int64_t plane) {
+SL__INLINE void SL__JOIN(split_four_, LANES)(const VEC v[4], float *to, int64_t plane) {
   VEC even[2], odd[2];
   _Pragma("GCC unroll 2") for (int i = 0; i < 2; i++) {
     even[i] = __builtin_shufflevector(v[2 * i], v[2 * i + 1], EACH(EVEN));
@@ -19,7 +19,7 @@ SL_INLINE void SL_JOIN(split_four_, LANES)(const VEC v[4], float *to, int64_t pl
 
 #if LANES == 4
 /* A row of the image, of any width; NULL: of zeros. */
-SL_INLINE void split_row_by_four(const struct shape *g, const float *from, float *to) {
+SL__INLINE void split_row_by_four(const struct shape *g, const float *from, float *to) {
   int32_t tile = 0, whole = from ? g->width / 4 : 0;
   for (; tile + LANES <= whole; tile += LANES) {
     const float *some = from + 4 * (int64_t)tile;
@@ -36,7 +36,7 @@ SL_INLINE void split_row_by_four(const struct shape *g, const float *from, float
 
 /* So many rows of tiles that their rows of one phase, four apart in the image, are vectors in
  * fours. */
-SL_INLINE void SL_JOIN(split_rows_, LANES)(const struct shape *g, const float *from, float *to) {
+SL__INLINE void SL__JOIN(split_rows_, LANES)(const struct shape *g, const float *from, float *to) {
   const int32_t width = g->width, columns = g->group * width;
   for (int32_t j = 0; j < columns; j += 4 * LANES) {
     VEC v[4];
@@ -44,14 +44,14 @@ SL_INLINE void SL_JOIN(split_rows_, LANES)(const struct shape *g, const float *f
       int32_t column = j + i * LANES;
       v[i] = AT(from + column / width * 4 * (int64_t)width + column % width);
     }
-    SL_JOIN(split_four_, LANES)(v, to + j / 4, g->plane);
+    SL__JOIN(split_four_, LANES)(v, to + j / 4, g->plane);
   }
 }
 
 /* A channel's rows of tiles; of the first and the last one what is seen from the others. */
-static SL_JOIN(SL_TARGET_, LANES)
-    __attribute__((noinline)) void SL_JOIN(split4_, LANES)(const struct shape *g, const float *x,
-                                                           int32_t first, int32_t end, float *to) {
+static SL__JOIN(SL__TARGET_, LANES)
+    __attribute__((noinline)) void SL__JOIN(split4_, LANES)(const struct shape *g, const float *x,
+                                                            int32_t first, int32_t end, float *to) {
   for (int r = 0; r < 4; r++) {
     int32_t last = r > 0 ? end - 1 : end;
     for (int32_t t = r < 3 ? first + 1 : first; t < last;) {
@@ -59,7 +59,7 @@ static SL_JOIN(SL_TARGET_, LANES)
       const float *from = inside ? x + (4 * (int64_t)t + r) * g->width : NULL;
       float *at = to + 4 * r * g->plane + BEFORE + (t + 1) * (int64_t)g->pitch;
       if (g->group && inside && 4 * (t + g->group - 1) + r < g->height) {
-        SL_JOIN(split_rows_, LANES)(g, from, at);
+        SL__JOIN(split_rows_, LANES)(g, from, at);
         t += g->group;
       } else {
         split_row_by_four(g, from, at);
@@ -75,7 +75,7 @@ static SL_JOIN(SL_TARGET_, LANES)
 #define Q 1.5f
 
 /* B' d: d and t have `step` from value to value. */
-SL_INLINE void SL_JOIN(before_, LANES)(const VEC *d, VEC *t, const int step) {
+SL__INLINE void SL__JOIN(before_, LANES)(const VEC *d, VEC *t, const int step) {
   VEC even_p = d[4] - Q * Q * d[2], odd_p = P * (d[3] - Q * Q * d[1]);
   VEC even_q = d[4] - P * P * d[2], odd_q = Q * (d[3] - P * P * d[1]);
   t[0] = P * P * Q * Q * d[0] - (P * P + Q * Q) * d[2] + d[4];
@@ -87,8 +87,8 @@ SL_INLINE void SL_JOIN(before_, LANES)(const VEC *d, VEC *t, const int step) {
 }
 
 /* A column of the windows; edge: which have one, NULL: all. */
-SL_INLINE void SL_JOIN(read_column_, LANES)(const struct shape *g, const float *top,
-                                            const BITS *edge, VEC d[6]) {
+SL__INLINE void SL__JOIN(read_column_, LANES)(const struct shape *g, const float *top,
+                                              const BITS *edge, VEC d[6]) {
   const int64_t row = 4 * g->plane;
   d[0] = AT(top + 3 * row - g->pitch);
   _Pragma("GCC unroll 4") for (int r = 0; r < 4; r++) d[1 + r] = AT(top + r * row);
@@ -97,25 +97,25 @@ SL_INLINE void SL_JOIN(read_column_, LANES)(const struct shape *g, const float *
 }
 
 /* The windows of some vectors of an image's tiles, in one channel. */
-static SL_JOIN(SL_TARGET_, LANES)
-    __attribute__((noinline)) void SL_JOIN(windows4_, LANES)(const struct shape *g,
-                                                             const float *frame, int32_t first,
-                                                             int32_t end, float *to) {
+static SL__JOIN(SL__TARGET_, LANES)
+    __attribute__((noinline)) void SL__JOIN(windows4_, LANES)(const struct shape *g,
+                                                              const float *frame, int32_t first,
+                                                              int32_t end, float *to) {
   const float *at = frame + BEFORE + g->pitch + first * LANES;
   int32_t unit = first % g->unit_vectors;
   for (int32_t v = first; v < end; v++, at += LANES, to += g->channels * LANES) {
     const BITS *edges = (const BITS *)g->edges + 2 * unit;
     VEC t[36], d[6], row[6];
-    SL_JOIN(read_column_, LANES)(g, at + 3 * g->plane - 1, edges, d);
-    SL_JOIN(before_, LANES)(d, t, 6);
+    SL__JOIN(read_column_, LANES)(g, at + 3 * g->plane - 1, edges, d);
+    SL__JOIN(before_, LANES)(d, t, 6);
     _Pragma("GCC unroll 4") for (int s = 0; s < 4; s++) {
-      SL_JOIN(read_column_, LANES)(g, at + s * g->plane, NULL, d);
-      SL_JOIN(before_, LANES)(d, t + 1 + s, 6);
+      SL__JOIN(read_column_, LANES)(g, at + s * g->plane, NULL, d);
+      SL__JOIN(before_, LANES)(d, t + 1 + s, 6);
     }
-    SL_JOIN(read_column_, LANES)(g, at + 1, edges + 1, d);
-    SL_JOIN(before_, LANES)(d, t + 5, 6);
+    SL__JOIN(read_column_, LANES)(g, at + 1, edges + 1, d);
+    SL__JOIN(before_, LANES)(d, t + 5, 6);
     _Pragma("GCC unroll 6") for (int r = 0; r < 6; r++) {
-      SL_JOIN(before_, LANES)(t + 6 * r, row, 1);
+      SL__JOIN(before_, LANES)(t + 6 * r, row, 1);
       _Pragma("GCC unroll 6") for (int s = 0; s < 6; s++) * (VEC *)(to + (6 * r + s) * g->windows) =
           row[s];
     }
@@ -126,7 +126,7 @@ static SL_JOIN(SL_TARGET_, LANES)
 /* ---- outputs ---- */
 
 /* A' m; t has `step` from value to value. */
-SL_INLINE void SL_JOIN(after_, LANES)(const VEC *m, VEC *t, const int step) {
+SL__INLINE void SL__JOIN(after_, LANES)(const VEC *m, VEC *t, const int step) {
   VEC even_p = m[1] + m[2], odd_p = P * (m[1] - m[2]);
   VEC even_q = m[3] + m[4], odd_q = Q * (m[3] - m[4]);
   t[0] = m[0] + even_p + even_q;
@@ -136,7 +136,7 @@ SL_INLINE void SL_JOIN(after_, LANES)(const VEC *m, VEC *t, const int step) {
 }
 
 /* A row of the tiles' outputs, from its columns. */
-SL_INLINE void SL_JOIN(write_fours_, LANES)(const VEC out[4], const int32_t *at, float *to) {
+SL__INLINE void SL__JOIN(write_fours_, LANES)(const VEC out[4], const int32_t *at, float *to) {
   VEC low[2], high[2];
   _Pragma("GCC unroll 2") for (int s = 0; s < 2; s++) {
     low[s] = __builtin_shufflevector(out[s], out[2 + s], EACH(LOW));
@@ -149,22 +149,22 @@ SL_INLINE void SL_JOIN(write_fours_, LANES)(const VEC out[4], const int32_t *at,
 }
 
 /* The outputs of some vectors of tiles from their sums; at: where their quarters go. */
-static SL_JOIN(SL_TARGET_, LANES)
-    __attribute__((noinline)) void SL_JOIN(outputs4_, LANES)(const struct shape *g,
-                                                             const float *sums, float bias,
-                                                             int32_t vectors, const int32_t *at,
-                                                             float *to) {
+static SL__JOIN(SL__TARGET_, LANES)
+    __attribute__((noinline)) void SL__JOIN(outputs4_, LANES)(const struct shape *g,
+                                                              const float *sums, float bias,
+                                                              int32_t vectors, const int32_t *at,
+                                                              float *to) {
   for (int32_t v = 0; v < vectors; v++, sums += LANES, at += 4) {
     VEC t[24], m[6], out[4];
     _Pragma("GCC unroll 6") for (int s = 0; s < 6; s++) {
       _Pragma("GCC unroll 6") for (int r = 0; r < 6; r++) m[r] =
           *(const VEC *)(sums + (6 * r + s) * g->sums);
-      SL_JOIN(after_, LANES)(m, t + s, 6);
+      SL__JOIN(after_, LANES)(m, t + s, 6);
     }
     _Pragma("GCC unroll 4") for (int r = 0; r < 4; r++) {
-      SL_JOIN(after_, LANES)(t + 6 * r, out, 1);
+      SL__JOIN(after_, LANES)(t + 6 * r, out, 1);
       _Pragma("GCC unroll 4") for (int s = 0; s < 4; s++) out[s] += bias;
-      SL_JOIN(write_fours_, LANES)(out, at, to + r * g->below);
+      SL__JOIN(write_fours_, LANES)(out, at, to + r * g->below);
     }
   }
 }

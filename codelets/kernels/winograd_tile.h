@@ -1,14 +1,15 @@
-/* The inner loops of codelets/kernels/winograd.c for vectors of LANES floats. See codelets/kernels/tiles.h. */
+/* The inner loops of codelets/kernels/winograd.c for vectors of LANES floats. See
+ * codelets/kernels/tiles.h. */
 
 #define AT(from) (*(const LOOSE *)(from))
 #define EVEN(l, s) (2 * (l))
 #define ODD(l, s) (2 * (l) + 1)
-#define EACH(use) SL_JOIN(SL_LANES_, LANES)(0, use)
+#define EACH(use) SL__JOIN(SL__LANES_, LANES)(0, use)
 
 /* ---- the frame ---- */
 
-SL_INLINE void SL_JOIN(split_two_, LANES)(const float *from, const float *other, float *even,
-                                          float *odd) {
+SL__INLINE void SL__JOIN(split_two_, LANES)(const float *from, const float *other, float *even,
+                                            float *odd) {
   VEC a = AT(from), b = AT(other);
   *(LOOSE *)even = __builtin_shufflevector(a, b, EACH(EVEN));
   *(LOOSE *)odd = __builtin_shufflevector(a, b, EACH(ODD));
@@ -16,13 +17,13 @@ SL_INLINE void SL_JOIN(split_two_, LANES)(const float *from, const float *other,
 
 /* Pairs of columns of a row, of which the last vector may lie over the one before; few of them, and
  * a last column without a neighbour, one by one. */
-SL_INLINE void SL_JOIN(split_row_, LANES)(int32_t width, const float *from, float *even,
-                                          float *odd) {
+SL__INLINE void SL__JOIN(split_row_, LANES)(int32_t width, const float *from, float *even,
+                                            float *odd) {
   int32_t pairs = width / 2;
   for (int32_t j = 0; j < pairs && pairs >= LANES; j += LANES) {
     if (j + LANES > pairs) j = pairs - LANES;
     const float *some = from + 2 * (int64_t)j;
-    SL_JOIN(split_two_, LANES)(some, some + LANES, even + j, odd + j);
+    SL__JOIN(split_two_, LANES)(some, some + LANES, even + j, odd + j);
   }
   for (int32_t j = 0; j < pairs && pairs < LANES; j++) {
     even[j] = from[2 * j];
@@ -35,47 +36,47 @@ SL_INLINE void SL_JOIN(split_row_, LANES)(int32_t width, const float *from, floa
 }
 
 /* What lies behind is written later, or room. */
-SL_INLINE void SL_JOIN(clear_row_, LANES)(int32_t count, float *even, float *odd) {
+SL__INLINE void SL__JOIN(clear_row_, LANES)(int32_t count, float *even, float *odd) {
   for (int32_t j = 0; j < count; j += LANES) *(LOOSE *)(even + j) = *(LOOSE *)(odd + j) = (VEC){0};
 }
 
 /* A channel's rows of tiles, each of an even and an odd row; those beyond the image are zero. */
-static SL_JOIN(SL_TARGET_, LANES)
-    __attribute__((noinline)) void SL_JOIN(split_, LANES)(const struct shape *g, const float *x,
-                                                          int32_t first, int32_t end, float *to) {
+static SL__JOIN(SL__TARGET_, LANES)
+    __attribute__((noinline)) void SL__JOIN(split_, LANES)(const struct shape *g, const float *x,
+                                                           int32_t first, int32_t end, float *to) {
   const bool in_twos = g->width == LANES && g->pitch == g->across;
   const int64_t plane = g->plane, pitch = g->pitch, width = g->width;
   const int32_t whole = end < g->height / 2 ? end : g->height / 2;
   float *even = to + BEFORE + (first + 1) * pitch, *odd = even + 2 * plane;
   int32_t i = first;
   for (; i < 0; i++, even += pitch, odd += pitch) {
-    SL_JOIN(clear_row_, LANES)(g->across, even, even + plane);
-    SL_JOIN(clear_row_, LANES)(g->across, odd, odd + plane);
+    SL__JOIN(clear_row_, LANES)(g->across, even, even + plane);
+    SL__JOIN(clear_row_, LANES)(g->across, odd, odd + plane);
   }
   const float *from = x + 2 * i * width;
   for (; in_twos && i + 2 <= whole;
        i += 2, even += 2 * pitch, odd += 2 * pitch, from += 4 * LANES) {
-    SL_JOIN(split_two_, LANES)(from, from + 2 * LANES, even, even + plane);
-    SL_JOIN(split_two_, LANES)(from + LANES, from + 3 * LANES, odd, odd + plane);
+    SL__JOIN(split_two_, LANES)(from, from + 2 * LANES, even, even + plane);
+    SL__JOIN(split_two_, LANES)(from + LANES, from + 3 * LANES, odd, odd + plane);
   }
   for (; i < whole; i++, even += pitch, odd += pitch, from += 2 * width) {
-    SL_JOIN(split_row_, LANES)((int32_t)width, from, even, even + plane);
-    SL_JOIN(split_row_, LANES)((int32_t)width, from + width, odd, odd + plane);
+    SL__JOIN(split_row_, LANES)((int32_t)width, from, even, even + plane);
+    SL__JOIN(split_row_, LANES)((int32_t)width, from + width, odd, odd + plane);
   }
   for (; i < end; i++, even += pitch, odd += pitch, from += 2 * width) {
     if (2 * i < g->height)
-      SL_JOIN(split_row_, LANES)((int32_t)width, from, even, even + plane);
+      SL__JOIN(split_row_, LANES)((int32_t)width, from, even, even + plane);
     else
-      SL_JOIN(clear_row_, LANES)(g->across, even, even + plane);
-    SL_JOIN(clear_row_, LANES)(g->across, odd, odd + plane);
+      SL__JOIN(clear_row_, LANES)(g->across, even, even + plane);
+    SL__JOIN(clear_row_, LANES)(g->across, odd, odd + plane);
   }
 }
 
 /* ---- windows ---- */
 
 /* d[0] to d[3]: a row of the windows, from planes of even and odd columns. */
-SL_INLINE void SL_JOIN(read_row_, LANES)(const struct shape *g, const float *even,
-                                         const BITS *edges, VEC *d) {
+SL__INLINE void SL__JOIN(read_row_, LANES)(const struct shape *g, const float *even,
+                                           const BITS *edges, VEC *d) {
   const float *odd = even + g->plane;
   d[0] = (VEC)((BITS)AT(odd - 1) & edges[0]);
   d[1] = AT(even);
@@ -84,7 +85,7 @@ SL_INLINE void SL_JOIN(read_row_, LANES)(const struct shape *g, const float *eve
 }
 
 /* d, transformed, each place some floats from the one before. */
-SL_INLINE void SL_JOIN(transform_, LANES)(const VEC d[4][4], float *to, int64_t pitch) {
+SL__INLINE void SL__JOIN(transform_, LANES)(const VEC d[4][4], float *to, int64_t pitch) {
   VEC t[4][4];
   _Pragma("GCC unroll 4") for (int s = 0; s < 4; s++) {
     t[0][s] = d[0][s] - d[2][s];
@@ -101,21 +102,21 @@ SL_INLINE void SL_JOIN(transform_, LANES)(const VEC d[4][4], float *to, int64_t 
 }
 
 /* The windows of some vectors of an image's tiles, in one channel. */
-static SL_JOIN(SL_TARGET_, LANES)
-    __attribute__((noinline)) void SL_JOIN(windows_, LANES)(const struct shape *g,
-                                                            const float *frame, int32_t first,
-                                                            int32_t end, float *to) {
+static SL__JOIN(SL__TARGET_, LANES)
+    __attribute__((noinline)) void SL__JOIN(windows_, LANES)(const struct shape *g,
+                                                             const float *frame, int32_t first,
+                                                             int32_t end, float *to) {
   const float *even = frame + BEFORE + g->pitch + first * LANES; /* a row of the image */
   int32_t unit = first % g->unit_vectors;
   for (int32_t v = first; v < end; v++, even += LANES, to += g->channels * LANES) {
     const BITS *edges = (const BITS *)g->edges + 2 * unit;
     const float *odd = even + 2 * g->plane; /* the next one */
     VEC d[4][4];
-    SL_JOIN(read_row_, LANES)(g, odd - g->pitch, edges, d[0]);
-    SL_JOIN(read_row_, LANES)(g, even, edges, d[1]);
-    SL_JOIN(read_row_, LANES)(g, odd, edges, d[2]);
-    SL_JOIN(read_row_, LANES)(g, even + g->pitch, edges, d[3]);
-    SL_JOIN(transform_, LANES)(d, to, g->windows);
+    SL__JOIN(read_row_, LANES)(g, odd - g->pitch, edges, d[0]);
+    SL__JOIN(read_row_, LANES)(g, even, edges, d[1]);
+    SL__JOIN(read_row_, LANES)(g, odd, edges, d[2]);
+    SL__JOIN(read_row_, LANES)(g, even + g->pitch, edges, d[3]);
+    SL__JOIN(transform_, LANES)(d, to, g->windows);
     if (++unit == g->unit_vectors) unit = 0;
   }
 }
@@ -131,27 +132,27 @@ static SL_JOIN(SL_TARGET_, LANES)
 #define WRITE(k, v)                                                                                \
   if (k < rows && v < vectors) *(VEC *)(to + k * g->sums_row + v * LANES) = sum##k##v;
 
-SL_INLINE void SL_JOIN(tile_, LANES)(const struct shape *g, const int rows, const int vectors,
-                                     const float *weight, const float *window, float *to) {
-  SL_TILE_ALL(BEGIN)
+SL__INLINE void SL__JOIN(tile_, LANES)(const struct shape *g, const int rows, const int vectors,
+                                       const float *weight, const float *window, float *to) {
+  SL__TILE_ALL(BEGIN)
   for (int64_t c = 0; c < g->channels; c++) {
-    SL_TILE_EACH_COLUMN(READ)
-    SL_TILE_ALL(MULTIPLY)
+    SL__TILE_EACH_COLUMN(READ)
+    SL__TILE_ALL(MULTIPLY)
   }
-  SL_TILE_ALL(WRITE)
+  SL__TILE_ALL(WRITE)
 }
 
-#define NAMED(k, v) SL_JOIN(SL_JOIN(SL_JOIN(tile_, LANES), _##k), _##v)
+#define NAMED(k, v) SL__JOIN(SL__JOIN(SL__JOIN(tile_, LANES), _##k), _##v)
 #define DEFINE(k, v)                                                                               \
-  static SL_JOIN(SL_TARGET_, LANES) __attribute__((noinline)) void NAMED(k, v)(                    \
+  static SL__JOIN(SL__TARGET_, LANES) __attribute__((noinline)) void NAMED(k, v)(                  \
       const struct shape *g, const float *weight, const float *window, float *to) {                \
-    SL_JOIN(tile_, LANES)(g, k, v, weight, window, to);                                            \
+    SL__JOIN(tile_, LANES)(g, k, v, weight, window, to);                                           \
   }
-SL_JOIN(SL_TILES_OF_TWO_, LANES)
+SL__JOIN(SL__TILES_OF_TWO_, LANES)
 (DEFINE)
 #define ENTRY(k, v) [v][k] = NAMED(k, v),
     static run_tile *const
-    SL_JOIN(tiles_, LANES)[][SL_TILE_ROWS + 1] = {SL_JOIN(SL_TILES_OF_TWO_, LANES)(ENTRY)};
+    SL__JOIN(tiles_, LANES)[][SL__TILE_ROWS + 1] = {SL__JOIN(SL__TILES_OF_TWO_, LANES)(ENTRY)};
 
 /* ---- outputs ---- */
 
@@ -162,8 +163,8 @@ SL_JOIN(SL_TILES_OF_TWO_, LANES)
 #define SECOND(l, s) ((l) < LANES / 2 ? LANES / 2 + (l) : LANES + (l))
 
 /* Of even and odd rows, the even and odd columns. */
-SL_INLINE void SL_JOIN(write_tiles_, LANES)(const struct shape *g, const VEC out[2][2],
-                                            const int32_t *at, float *to) {
+SL__INLINE void SL__JOIN(write_tiles_, LANES)(const struct shape *g, const VEC out[2][2],
+                                              const int32_t *at, float *to) {
   VEC low[2], high[2];
   _Pragma("GCC unroll 2") for (int r = 0; r < 2; r++) {
     low[r] = __builtin_shufflevector(out[r][0], out[r][1], EACH(LOW));
@@ -183,11 +184,11 @@ SL_INLINE void SL_JOIN(write_tiles_, LANES)(const struct shape *g, const VEC out
 }
 
 /* The outputs of some vectors of tiles from their sums; at: where their halves go. */
-static SL_JOIN(SL_TARGET_, LANES)
-    __attribute__((noinline)) void SL_JOIN(outputs_, LANES)(const struct shape *g,
-                                                            const float *sums, float bias,
-                                                            int32_t vectors, const int32_t *at,
-                                                            float *to) {
+static SL__JOIN(SL__TARGET_, LANES)
+    __attribute__((noinline)) void SL__JOIN(outputs_, LANES)(const struct shape *g,
+                                                             const float *sums, float bias,
+                                                             int32_t vectors, const int32_t *at,
+                                                             float *to) {
   for (int32_t v = 0; v < vectors; v++, sums += LANES, at += 2) {
     VEC t[4][2], out[2][2];
     _Pragma("GCC unroll 4") for (int r = 0; r < 4; r++) {
@@ -201,7 +202,7 @@ static SL_JOIN(SL_TARGET_, LANES)
       out[0][s] = t[0][s] + t[1][s] + t[2][s] + bias;
       out[1][s] = t[1][s] - t[2][s] - t[3][s] + bias;
     }
-    SL_JOIN(write_tiles_, LANES)(g, out, at, to);
+    SL__JOIN(write_tiles_, LANES)(g, out, at, to);
   }
 }
 

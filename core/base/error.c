@@ -23,9 +23,9 @@ const char *sl_error(void) { return message; }
 
 const char *sl_status_name(enum sl_status status) {
   static const char *const names[] = {
-#define SL_STATUS_NAME(name, text) #name,
-      SL_STATUS_MAP(SL_STATUS_NAME)
-#undef SL_STATUS_NAME
+#define SL__STATUS_NAME(name, text) #name,
+      SL_STATUS_MAP(SL__STATUS_NAME)
+#undef SL__STATUS_NAME
   };
   if ((size_t)status >= sizeof names / sizeof *names) return "?";
   return names[status];
@@ -37,7 +37,7 @@ void sl__alloc_fail_after(long n) { fail_countdown = n; }
 
 void *sl__alloc(size_t count, size_t size, const char *what) {
   void *block = must_fail() ? NULL : calloc(count ? count : 1, size ? size : 1);
-  if (!block) sl_fail(SL_NO_MEMORY, "no memory for %zu x %zu bytes (%s)", count, size, what);
+  if (!block) sl__fail(SL_NO_MEMORY, "no memory for %zu x %zu bytes (%s)", count, size, what);
   return block;
 }
 
@@ -62,6 +62,6 @@ void *sl__realloc(void *block, size_t count, size_t size, const char *what) {
   void *grown = NULL;
   if (!__builtin_mul_overflow(count ? count : 1, size, &bytes) && !must_fail())
     grown = realloc(block, bytes);
-  if (!grown) sl_fail(SL_NO_MEMORY, "no memory for %zu x %zu bytes (%s)", count, size, what);
+  if (!grown) sl__fail(SL_NO_MEMORY, "no memory for %zu x %zu bytes (%s)", count, size, what);
   return grown;
 }

@@ -1,13 +1,12 @@
-/* Failures: sl_fail() writes the thread's message and returns the status. */
+/* Failures: sl__fail() writes the thread's message and returns the status. */
 #ifndef SL_CORE_BASE_ERROR_H
 #define SL_CORE_BASE_ERROR_H
 
 #include <starling/base.h>
 
-/* return sl_fail(SL_BAD_FILE, "%s: image %zu of %zu is cut short; was the download complete?",
+/* return sl__fail(SL_BAD_FILE, "%s: image %zu of %zu is cut short; was the download complete?",
  * path, i, n); */
 enum sl_status sl__fail(enum sl_status status, const char *format, ...) SL_PRINTF(2, 3);
-#define sl_fail(...) sl__fail(__VA_ARGS__)
 
 /* malloc, calloc and strdup by these, so that tests can make the n-th allocation fail. They set the
  * message; the caller returns SL_NO_MEMORY. */
@@ -22,8 +21,8 @@ void *sl__realloc(void *block, size_t count, size_t size, const char *what);
 /* Make the n-th next allocation of this thread fail (1: the next one); 0 switches that off. */
 void sl__alloc_fail_after(long n);
 
-/* goto out where a call fails: SL_TRY(sl__tensor_new(...)); needs `status` and the label `out`. */
-#define SL_TRY(call)                                                                               \
+/* goto out where a call fails: SL__TRY(sl__tensor_new(...)); needs `status` and the label `out`. */
+#define SL__TRY(call)                                                                              \
   do {                                                                                             \
     status = (call);                                                                               \
     if (status != SL_OK) goto out;                                                                 \

@@ -30,14 +30,14 @@ static const char *remedy(int error) {
 }
 
 static enum sl_status fail_io(const char *path, const char *what, int error) {
-  return sl_fail(SL_IO, "%s: cannot be %s: %s%s", path, what, strerror(error), remedy(error));
+  return sl__fail(SL_IO, "%s: cannot be %s: %s%s", path, what, strerror(error), remedy(error));
 }
 
 /* ---- reading ---- */
 
 static enum sl_status fail_limit(const char *path, size_t limit) {
-  return sl_fail(SL_BAD_FILE, "%s: holds more than the %zu bytes that such a file may have", path,
-                 limit);
+  return sl__fail(SL_BAD_FILE, "%s: holds more than the %zu bytes that such a file may have", path,
+                  limit);
 }
 
 /* A descriptor of a regular file. Pipes and devices are refused: they might never end. */
@@ -47,7 +47,7 @@ static enum sl_status open_regular(const char *path, int *fd, size_t *size) {
   if (*fd < 0) return fail_io(path, "opened", errno);
   if (fstat(*fd, &info) != 0) return fail_io(path, "read", errno);
   if (S_ISDIR(info.st_mode)) return fail_io(path, "read", EISDIR);
-  if (!S_ISREG(info.st_mode)) return sl_fail(SL_IO, "%s: is not a regular file", path);
+  if (!S_ISREG(info.st_mode)) return sl__fail(SL_IO, "%s: is not a regular file", path);
   *size = (size_t)info.st_size;
   return SL_OK;
 }
@@ -58,14 +58,14 @@ static enum sl_status read_plain(const char *path, size_t limit, uint8_t **bytes
   uint8_t *block = NULL;
   size_t filled = 0, length = 0;
   int fd = -1;
-  SL_TRY(open_regular(path, &fd, &length));
-  if (length > limit) SL_TRY(fail_limit(path, limit));
+  SL__TRY(open_regular(path, &fd, &length));
+  if (length > limit) SL__TRY(fail_limit(path, limit));
   block = sl__alloc(length, 1, path);
-  if (!block) SL_TRY(SL_NO_MEMORY);
+  if (!block) SL__TRY(SL_NO_MEMORY);
   while (filled < length) {
     ssize_t got = read(fd, block + filled, length - filled);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) SL_TRY(fail_io(path, "read", errno));
+    if (got < 0) SL__TRY(fail_io(path, "read", errno));
     if (got == 0) break;
     filled += (size_t)got;
   }
@@ -139,16 +139,16 @@ static enum sl_status inflate_all(const char *path, z_stream *stream, const uint
     if (result == Z_STREAM_END) {
       if (left == 0) return SL_OK;
       if (!is_gzip(from, left))
-        return sl_fail(SL_BAD_FILE, "%s: %zu bytes too many after the gzip data", path, left);
+        return sl__fail(SL_BAD_FILE, "%s: %zu bytes too many after the gzip data", path, left);
       inflateReset(stream);
     } else if (result == Z_MEM_ERROR) {
       return SL_NO_MEMORY;
     } else if (result != Z_OK && result != Z_BUF_ERROR) {
-      return sl_fail(SL_BAD_FILE, "%s: the gzip data are damaged (%s); fetch the file again", path,
-                     stream->msg ? stream->msg : "no detail");
+      return sl__fail(SL_BAD_FILE, "%s: the gzip data are damaged (%s); fetch the file again", path,
+                      stream->msg ? stream->msg : "no detail");
     } else if (left == 0 && to->size < to->capacity) {
-      return sl_fail(SL_BAD_FILE, "%s: the gzip data are cut short; was the download complete?",
-                     path);
+      return sl__fail(SL_BAD_FILE, "%s: the gzip data are cut short; was the download complete?",
+                      path);
     }
   }
 }
@@ -187,7 +187,7 @@ enum sl_status sl__file_read(const char *path, size_t limit, uint8_t **bytes, si
 
 /* ---- writing ---- */
 
-struct sl_file {
+struct sl__file {
   char *path;  /* where the file goes */
   char *aside; /* where it is until then */
   FILE *stream;
@@ -196,7 +196,7 @@ struct sl_file {
   uint64_t bytes;
 };
 
-static void file_free(struct sl_file *file) {
+static void file_free(struct sl__file *file) {
   if (file->stream) fclose(file->stream);
   XXH64_freeState(file->hash);
   free(file->path);
@@ -213,7 +213,7 @@ static enum sl_status find_target(const char *path, char **target) {
   }
   if (S_ISDIR(info.st_mode)) return fail_io(path, "written", EISDIR);
   if (!S_ISREG(info.st_mode))
-    return sl_fail(SL_IO, "%s: is not a regular file and will not be replaced", path);
+    return sl__fail(SL_IO, "%s: is not a regular file and will not be replaced", path);
   if (access(path, W_OK) != 0) return fail_io(path, "written", errno);
   char resolved[PATH_MAX];
   if (!realpath(path, resolved)) return fail_io(path, "written", errno);
@@ -222,7 +222,7 @@ static enum sl_status find_target(const char *path, char **target) {
 }
 
 /* open() instead of mkstemp(), whose files only their owner may read. */
-static enum sl_status open_aside(struct sl_file *file) {
+static enum sl_status open_aside(struct sl__file *file) {
   size_t size = strlen(file->path) + 8;
   file->aside = sl__alloc(size, 1, "a file name");
   if (!file->aside) return SL_NO_MEMORY;
@@ -232,8 +232,8 @@ static enum sl_status open_aside(struct sl_file *file) {
     int fd = open(file->aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0 && errno == EEXIST && attempt < 1000) continue;
     if (fd < 0 && errno == ENOENT)
-      return sl_fail(SL_IO, "%s: cannot be written: its folder does not exist; make it first",
-                     file->path);
+      return sl__fail(SL_IO, "%s: cannot be written: its folder does not exist; make it first",
+                      file->path);
     if (fd < 0) return fail_io(file->path, "written", errno);
     file->stream = fdopen(fd, "wb");
     if (file->stream) return SL_OK;
@@ -245,18 +245,18 @@ static enum sl_status open_aside(struct sl_file *file) {
 
 static enum sl_status new_hash(XXH64_state_t **hash) {
   *hash = XXH64_createState();
-  if (!*hash) return sl_fail(SL_NO_MEMORY, "no memory for a checksum");
+  if (!*hash) return sl__fail(SL_NO_MEMORY, "no memory for a checksum");
   XXH64_reset(*hash, 0);
   return SL_OK;
 }
 
-enum sl_status sl__file_create(const char *path, struct sl_file **result) {
+enum sl_status sl__file_create(const char *path, struct sl__file **result) {
   enum sl_status status;
-  struct sl_file *file = sl__alloc(1, sizeof *file, "a file");
+  struct sl__file *file = sl__alloc(1, sizeof *file, "a file");
   if (!file) return SL_NO_MEMORY;
-  SL_TRY(new_hash(&file->hash));
-  SL_TRY(find_target(path, &file->path));
-  SL_TRY(open_aside(file));
+  SL__TRY(new_hash(&file->hash));
+  SL__TRY(find_target(path, &file->path));
+  SL__TRY(open_aside(file));
   *result = file;
   return SL_OK;
 out:
@@ -264,7 +264,7 @@ out:
   return status;
 }
 
-void sl__file_write(struct sl_file *file, const void *bytes, size_t size) {
+void sl__file_write(struct sl__file *file, const void *bytes, size_t size) {
   if (file->error || size == 0) return;
   errno = 0;
   if (fwrite(bytes, 1, size, file->stream) != size) file->error = errno ? errno : EIO;
@@ -290,7 +290,7 @@ static int sync_folder_of(const char *path) {
 }
 
 /* Everything to the disk; errno's value, or 0. */
-static int flush_to_disk(struct sl_file *file) {
+static int flush_to_disk(struct sl__file *file) {
   int error = file->error;
   if (!error && (fflush(file->stream) != 0 || fsync(fileno(file->stream)) != 0)) error = errno;
   if (fclose(file->stream) != 0 && !error) error = errno;
@@ -298,7 +298,7 @@ static int flush_to_disk(struct sl_file *file) {
   return error;
 }
 
-enum sl_status sl__file_commit(struct sl_file *file, struct sl__file_sum *sum) {
+enum sl_status sl__file_commit(struct sl__file *file, struct sl__file_sum *sum) {
   enum sl_status status = SL_OK;
   int error = flush_to_disk(file);
   if (!error && rename(file->aside, file->path) != 0) error = errno;
@@ -312,7 +312,7 @@ enum sl_status sl__file_commit(struct sl_file *file, struct sl__file_sum *sum) {
   return status;
 }
 
-void sl__file_abandon(struct sl_file *file) {
+void sl__file_abandon(struct sl__file *file) {
   if (!file) return;
   unlink(file->aside);
   file_free(file);
@@ -321,7 +321,7 @@ void sl__file_abandon(struct sl_file *file) {
 /* ---- for programs ---- */
 
 enum sl_status sl_file_write(const char *path, const void *bytes, size_t size) {
-  struct sl_file *file;
+  struct sl__file *file;
   enum sl_status status = sl__file_create(path, &file);
   if (status != SL_OK) return status;
   sl__file_write(file, bytes, size);
@@ -350,10 +350,10 @@ enum sl_status sl_file_sum(const char *path, uint64_t *bytes, uint64_t *xxh64) {
   size_t size;
   int fd = -1;
   *bytes = *xxh64 = 0;
-  SL_TRY(open_regular(path, &fd, &size));
-  SL_TRY(new_hash(&hash));
+  SL__TRY(open_regular(path, &fd, &size));
+  SL__TRY(new_hash(&hash));
   int error = sum_up(fd, hash, bytes);
-  if (error) SL_TRY(fail_io(path, "read", error));
+  if (error) SL__TRY(fail_io(path, "read", error));
   *xxh64 = XXH64_digest(hash);
 out:
   XXH64_freeState(hash);

@@ -15,11 +15,11 @@ struct sl__file_sum {
 
 /* A file being written aside (path.XXXXXX in the same folder). commit does fsync, rename and fsync
  * of the folder; abandon removes it. Errors of write are kept and reported by commit. */
-struct sl_file;
-enum sl_status sl__file_create(const char *path, struct sl_file **file);
-void sl__file_write(struct sl_file *file, const void *bytes, size_t size);
+struct sl__file;
+enum sl_status sl__file_create(const char *path, struct sl__file **file);
+void sl__file_write(struct sl__file *file, const void *bytes, size_t size);
 /* Frees file in any case. sum may be NULL. */
-enum sl_status sl__file_commit(struct sl_file *file, struct sl__file_sum *sum);
-void sl__file_abandon(struct sl_file *file); /* NULL is legal */
+enum sl_status sl__file_commit(struct sl__file *file, struct sl__file_sum *sum);
+void sl__file_abandon(struct sl__file *file); /* NULL is legal */
 
 #endif

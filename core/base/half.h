@@ -7,22 +7,22 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "core/base/random.h" /* SL_HOST_DEVICE */
+#include "core/base/random.h" /* SL__HOST_DEVICE */
 #include "core/base/simd.h"
 
-SL_HOST_DEVICE SL_INLINE uint32_t sl__float_bits(float x) {
+SL__HOST_DEVICE SL__INLINE uint32_t sl__float_bits(float x) {
   uint32_t u;
   memcpy(&u, &x, sizeof u);
   return u;
 }
 
-SL_HOST_DEVICE SL_INLINE float sl__bits_float(uint32_t u) {
+SL__HOST_DEVICE SL__INLINE float sl__bits_float(uint32_t u) {
   float x;
   memcpy(&x, &u, sizeof x);
   return x;
 }
 
-SL_HOST_DEVICE SL_INLINE uint16_t sl__fp16_code(float x) {
+SL__HOST_DEVICE SL__INLINE uint16_t sl__fp16_code(float x) {
   uint32_t bits = sl__float_bits(x), size = bits & 0x7fffffffu;
   /* exponents' biases are 127 and 15; of 13 lost bits the half goes up, less one where even */
   uint32_t normal = (size - (112u << 23) + 0xfffu + (size >> 13 & 1)) >> 13;
@@ -34,7 +34,7 @@ SL_HOST_DEVICE SL_INLINE uint16_t sl__fp16_code(float x) {
   return (uint16_t)(code | (bits >> 16 & 0x8000u));
 }
 
-SL_HOST_DEVICE SL_INLINE float sl__fp16_value(uint16_t code) {
+SL__HOST_DEVICE SL__INLINE float sl__fp16_value(uint16_t code) {
   uint32_t size = code & 0x7fffu;
   uint32_t normal = (size << 13) + (112u << 23);
   uint32_t large = size << 13 | 0x7f800000u;
@@ -44,14 +44,14 @@ SL_HOST_DEVICE SL_INLINE float sl__fp16_value(uint16_t code) {
   return sl__bits_float(bits | (uint32_t)(code & 0x8000u) << 16);
 }
 
-SL_HOST_DEVICE SL_INLINE uint16_t sl__bf16_code(float x) {
+SL__HOST_DEVICE SL__INLINE uint16_t sl__bf16_code(float x) {
   uint32_t bits = sl__float_bits(x);
   uint32_t rounded = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
   uint32_t quiet = bits >> 16 | 0x40u; /* a NaN whose upper bits are all 0 would become infinity */
   return (uint16_t)((bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
 }
 
-SL_HOST_DEVICE SL_INLINE float sl__bf16_value(uint16_t code) {
+SL__HOST_DEVICE SL__INLINE float sl__bf16_value(uint16_t code) {
   return sl__bits_float((uint32_t)code << 16);
 }
 

@@ -3,7 +3,12 @@
 #define SL_CORE_BASE_PALETTE_H
 
 /* What of a layer's work a task is. */
-enum sl__work { SL_WORK_FORWARD, SL_WORK_BACKWARD_DATA, SL_WORK_BACKWARD_WEIGHT, SL_WORK_UPDATE };
+enum sl__work {
+  SL__WORK_FORWARD,
+  SL__WORK_BACKWARD_DATA,
+  SL__WORK_BACKWARD_WEIGHT,
+  SL__WORK_UPDATE
+};
 
 /* 0xrrggbb: the hue by the layer, the darker the later in a step. Light enough for black text
  * forwards, dark enough for white text from backward-weight on. */

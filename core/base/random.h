@@ -7,18 +7,18 @@
 #include <stdint.h>
 
 #ifdef __CUDACC__
-#define SL_HOST_DEVICE __host__ __device__
+#define SL__HOST_DEVICE __host__ __device__
 #else
-#define SL_HOST_DEVICE
+#define SL__HOST_DEVICE
 #endif
 
-struct sl_random4 {
+struct sl__random4 {
   uint32_t v[4];
 };
 
 /* Ten rounds with key (seed) on counter (stream, index). */
-SL_HOST_DEVICE static inline struct sl_random4 sl__philox(uint64_t seed, uint64_t stream,
-                                                          uint64_t index) {
+SL__HOST_DEVICE static inline struct sl__random4 sl__philox(uint64_t seed, uint64_t stream,
+                                                            uint64_t index) {
   uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
   uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32);
   uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
@@ -32,17 +32,17 @@ SL_HOST_DEVICE static inline struct sl_random4 sl__philox(uint64_t seed, uint64_
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  struct sl_random4 r = {{c0, c1, c2, c3}};
+  struct sl__random4 r = {{c0, c1, c2, c3}};
   return r;
 }
 
 /* Uniform in [0, 1) with 24 bits. */
-SL_HOST_DEVICE static inline float sl__unit(uint32_t bits) {
+SL__HOST_DEVICE static inline float sl__unit(uint32_t bits) {
   return (float)(bits >> 8) * (1.0f / 16777216.0f);
 }
 
 /* The index-th uniform number of a stream. */
-SL_HOST_DEVICE static inline float sl__uniform(uint64_t seed, uint64_t stream, uint64_t index) {
+SL__HOST_DEVICE static inline float sl__uniform(uint64_t seed, uint64_t stream, uint64_t index) {
   return sl__unit(sl__philox(seed, stream, index >> 2).v[index & 3]);
 }
 
@@ -55,16 +55,16 @@ void sl__permutation(uint64_t seed, uint64_t stream, uint32_t *order, uint32_t n
 #endif
 
 /* What a stream is for: the high half of its number, so that no two uses share numbers. */
-enum sl_stream {
-  SL_STREAM_INIT = 1,
-  SL_STREAM_DROPOUT,
-  SL_STREAM_SHUFFLE,
-  SL_STREAM_AUGMENT,
-  SL_STREAM_DATA,
-  SL_STREAM_SAMPLE
+enum sl__random_stream {
+  SL__STREAM_INIT = 1,
+  SL__STREAM_DROPOUT,
+  SL__STREAM_SHUFFLE,
+  SL__STREAM_AUGMENT,
+  SL__STREAM_DATA,
+  SL__STREAM_SAMPLE
 };
 
-SL_HOST_DEVICE static inline uint64_t sl__stream(enum sl_stream use, uint64_t number) {
+SL__HOST_DEVICE static inline uint64_t sl__stream(enum sl__random_stream use, uint64_t number) {
   return ((uint64_t)use << 56) ^ number;
 }
 

@@ -19,13 +19,13 @@
 #define MAX_HEADER (100u * 1000u * 1000u) /* as in the reference implementation */
 #define MAX_FILE ((size_t)1 << 40)
 
-struct sl_safetensors {
+struct sl__safetensors {
   char *path;
   json_t *header;      /* holds the names and types that entries point to */
   uint8_t *owned;      /* the file's bytes, where they are ours */
   const uint8_t *data; /* behind the header */
   size_t data_size, count;
-  struct sl_safetensors_entry *entries;
+  struct sl__safetensors_entry *entries;
 };
 
 /* Bytes of one value; 0 for a type that the format does not have. */
@@ -53,15 +53,15 @@ static const char *shown(const char *name, char text[64]) {
   return text;
 }
 
-static enum sl_status fail_entry(const struct sl_safetensors *file, const char *name,
+static enum sl_status fail_entry(const struct sl__safetensors *file, const char *name,
                                  const char *what) {
   char text[64];
-  return sl_fail(SL_BAD_FILE, "%s: tensor \"%s\" %s; the file is damaged or of a newer format",
-                 file->path, shown(name, text), what);
+  return sl__fail(SL_BAD_FILE, "%s: tensor \"%s\" %s; the file is damaged or of a newer format",
+                  file->path, shown(name, text), what);
 }
 
 /* The header's shape; *bytes of the whole tensor, from a product that may not overflow. */
-static enum sl_status parse_shape(const struct sl_safetensors *file, const char *name,
+static enum sl_status parse_shape(const struct sl__safetensors *file, const char *name,
                                   const json_t *list, struct sl_shape *shape, size_t *bytes) {
   size_t ndim = json_array_size(list);
   if (!json_is_array(list)) return fail_entry(file, name, "has no list \"shape\"");
@@ -79,7 +79,7 @@ static enum sl_status parse_shape(const struct sl_safetensors *file, const char 
   return SL_OK;
 }
 
-static enum sl_status parse_offsets(const struct sl_safetensors *file, const char *name,
+static enum sl_status parse_offsets(const struct sl__safetensors *file, const char *name,
                                     const json_t *list, size_t *begin, size_t *end) {
   const json_t *first = json_array_get(list, 0), *second = json_array_get(list, 1);
   if (json_array_size(list) != 2 || !json_is_integer(first) || !json_is_integer(second))
@@ -93,18 +93,18 @@ static enum sl_status parse_offsets(const struct sl_safetensors *file, const cha
   return SL_OK;
 }
 
-static enum sl_status parse_entry(const struct sl_safetensors *file, const char *name,
-                                  const json_t *value, struct sl_safetensors_entry *entry) {
+static enum sl_status parse_entry(const struct sl__safetensors *file, const char *name,
+                                  const json_t *value, struct sl__safetensors_entry *entry) {
   enum sl_status status;
   size_t begin = 0, end = 0;
   const char *dtype = json_string_value(json_object_get(value, "dtype"));
   if (!dtype) return fail_entry(file, name, "has no \"dtype\"");
   size_t bytes = dtype_size(dtype);
   if (bytes == 0) return fail_entry(file, name, "has an unknown dtype");
-  SL_TRY(parse_shape(file, name, json_object_get(value, "shape"), &entry->shape, &bytes));
-  SL_TRY(parse_offsets(file, name, json_object_get(value, "data_offsets"), &begin, &end));
+  SL__TRY(parse_shape(file, name, json_object_get(value, "shape"), &entry->shape, &bytes));
+  SL__TRY(parse_offsets(file, name, json_object_get(value, "data_offsets"), &begin, &end));
   if (end - begin != bytes)
-    SL_TRY(fail_entry(file, name, "has a shape that differs from its size"));
+    SL__TRY(fail_entry(file, name, "has a shape that differs from its size"));
   entry->name = name;
   entry->dtype = dtype;
   entry->data = file->data + begin;
@@ -115,15 +115,15 @@ out:
 
 /* By place in the file; an empty tensor before the one that begins at the same byte. */
 static int by_place(const void *a, const void *b) {
-  const struct sl_safetensors_entry *const *one = a, *const *other = b;
+  const struct sl__safetensors_entry *const *one = a, *const *other = b;
   const char *p = (*one)->data, *q = (*other)->data;
   if (p != q) return p < q ? -1 : 1;
   return ((*one)->bytes > (*other)->bytes) - ((*one)->bytes < (*other)->bytes);
 }
 
 /* Sorted by place, every tensor begins where the one before it ends. */
-static enum sl_status check_cover(const struct sl_safetensors *file) {
-  const struct sl_safetensors_entry **sorted =
+static enum sl_status check_cover(const struct sl__safetensors *file) {
+  const struct sl__safetensors_entry **sorted =
       sl__alloc(file->count, sizeof *sorted, "safetensors entries");
   enum sl_status status = SL_OK;
   size_t end = 0;
@@ -138,24 +138,24 @@ static enum sl_status check_cover(const struct sl_safetensors *file) {
   }
   free(sorted);
   if (status == SL_OK && end != file->data_size)
-    status = sl_fail(SL_BAD_FILE, "%s: %zu bytes too many at the end", file->path,
-                     file->data_size - end);
+    status = sl__fail(SL_BAD_FILE, "%s: %zu bytes too many at the end", file->path,
+                      file->data_size - end);
   return status;
 }
 
-static enum sl_status check_metadata(const struct sl_safetensors *file, const json_t *value) {
+static enum sl_status check_metadata(const struct sl__safetensors *file, const json_t *value) {
   const char *key;
   const json_t *text;
   if (!json_is_object(value))
-    return sl_fail(SL_BAD_FILE, "%s: " METADATA " is not an object", file->path);
+    return sl__fail(SL_BAD_FILE, "%s: " METADATA " is not an object", file->path);
   json_object_foreach((json_t *)value, key, text) {
     if (!json_is_string(text))
-      return sl_fail(SL_BAD_FILE, "%s: " METADATA " holds something else than text", file->path);
+      return sl__fail(SL_BAD_FILE, "%s: " METADATA " holds something else than text", file->path);
   }
   return SL_OK;
 }
 
-static enum sl_status parse_entries(struct sl_safetensors *file) {
+static enum sl_status parse_entries(struct sl__safetensors *file) {
   enum sl_status status = SL_OK;
   const char *name;
   json_t *value;
@@ -172,42 +172,43 @@ static enum sl_status parse_entries(struct sl_safetensors *file) {
 }
 
 /* The JSON text between the length and the data. */
-static enum sl_status parse_header(struct sl_safetensors *file, const uint8_t *bytes, size_t size) {
+static enum sl_status parse_header(struct sl__safetensors *file, const uint8_t *bytes,
+                                   size_t size) {
   uint64_t length;
   json_error_t error;
   if (size < PREFIX)
-    return sl_fail(SL_BAD_FILE, "%s: %zu bytes are too short for a safetensors file", file->path,
-                   size);
+    return sl__fail(SL_BAD_FILE, "%s: %zu bytes are too short for a safetensors file", file->path,
+                    size);
   memcpy(&length, bytes, PREFIX);
   if (length > MAX_HEADER || (size > PREFIX && length && bytes[PREFIX] != '{'))
-    return sl_fail(SL_BAD_FILE, "%s: is not a safetensors file (no JSON header)", file->path);
+    return sl__fail(SL_BAD_FILE, "%s: is not a safetensors file (no JSON header)", file->path);
   if (length > size - PREFIX)
-    return sl_fail(SL_BAD_FILE,
-                   "%s: cut short in its header (%zu of %llu bytes); was the download complete?",
-                   file->path, size - PREFIX, (unsigned long long)length);
+    return sl__fail(SL_BAD_FILE,
+                    "%s: cut short in its header (%zu of %llu bytes); was the download complete?",
+                    file->path, size - PREFIX, (unsigned long long)length);
   file->data = bytes + PREFIX + length;
   file->data_size = size - PREFIX - (size_t)length;
   file->header =
       json_loadb((const char *)bytes + PREFIX, (size_t)length, JSON_REJECT_DUPLICATES, &error);
   if (!file->header && json_error_code(&error) == json_error_out_of_memory)
-    return sl_fail(SL_NO_MEMORY, "%s: no memory for the header", file->path);
+    return sl__fail(SL_NO_MEMORY, "%s: no memory for the header", file->path);
   if (!file->header) {
     char text[64];
-    return sl_fail(SL_BAD_FILE, "%s: damaged header at byte %d: %s", file->path,
-                   PREFIX + error.position, shown(error.text, text));
+    return sl__fail(SL_BAD_FILE, "%s: damaged header at byte %d: %s", file->path,
+                    PREFIX + error.position, shown(error.text, text));
   }
   return SL_OK;
 }
 
 enum sl_status sl__safetensors_parse(const char *path, const uint8_t *bytes, size_t size,
-                                     struct sl_safetensors **result) {
+                                     struct sl__safetensors **result) {
   enum sl_status status;
-  struct sl_safetensors *file = sl__alloc(1, sizeof *file, "a safetensors file");
+  struct sl__safetensors *file = sl__alloc(1, sizeof *file, "a safetensors file");
   if (!file) return SL_NO_MEMORY;
   file->path = sl__strdup(path);
-  if (!file->path) SL_TRY(SL_NO_MEMORY);
-  SL_TRY(parse_header(file, bytes, size));
-  SL_TRY(parse_entries(file));
+  if (!file->path) SL__TRY(SL_NO_MEMORY);
+  SL__TRY(parse_header(file, bytes, size));
+  SL__TRY(parse_entries(file));
   *result = file;
   return SL_OK;
 out:
@@ -215,7 +216,7 @@ out:
   return status;
 }
 
-enum sl_status sl__safetensors_open(const char *path, struct sl_safetensors **file) {
+enum sl_status sl__safetensors_open(const char *path, struct sl__safetensors **file) {
   uint8_t *bytes;
   size_t size;
   enum sl_status status = sl__file_read(path, MAX_FILE, &bytes, &size);
@@ -228,7 +229,7 @@ enum sl_status sl__safetensors_open(const char *path, struct sl_safetensors **fi
   return status;
 }
 
-void sl__safetensors_close(struct sl_safetensors *file) {
+void sl__safetensors_close(struct sl__safetensors *file) {
   if (!file) return;
   json_decref(file->header);
   free(file->entries);
@@ -237,26 +238,27 @@ void sl__safetensors_close(struct sl_safetensors *file) {
   free(file);
 }
 
-size_t sl__safetensors_count(const struct sl_safetensors *file) { return file->count; }
+size_t sl__safetensors_count(const struct sl__safetensors *file) { return file->count; }
 
-const struct sl_safetensors_entry *sl__safetensors_at(const struct sl_safetensors *file, size_t i) {
+const struct sl__safetensors_entry *sl__safetensors_at(const struct sl__safetensors *file,
+                                                       size_t i) {
   return &file->entries[i];
 }
 
-const struct sl_safetensors_entry *sl__safetensors_find(const struct sl_safetensors *file,
-                                                        const char *name) {
+const struct sl__safetensors_entry *sl__safetensors_find(const struct sl__safetensors *file,
+                                                         const char *name) {
   for (size_t i = 0; i < file->count; i++)
     if (strcmp(file->entries[i].name, name) == 0) return &file->entries[i];
   return NULL;
 }
 
-const char *sl__safetensors_path(const struct sl_safetensors *file) { return file->path; }
+const char *sl__safetensors_path(const struct sl__safetensors *file) { return file->path; }
 
-const char *sl__safetensors_metadata(const struct sl_safetensors *file, const char *key) {
+const char *sl__safetensors_metadata(const struct sl__safetensors *file, const char *key) {
   return json_string_value(json_object_get(json_object_get(file->header, METADATA), key));
 }
 
-const void *sl__safetensors_data(const struct sl_safetensors *file, size_t *size) {
+const void *sl__safetensors_data(const struct sl__safetensors *file, size_t *size) {
   *size = file->data_size;
   return file->data;
 }
@@ -297,17 +299,17 @@ static void floats_of_doubles(const uint8_t *data, size_t count, float *values) 
   }
 }
 
-enum sl_status sl__safetensors_floats(const struct sl_safetensors *file, const char *name,
+enum sl_status sl__safetensors_floats(const struct sl__safetensors *file, const char *name,
                                       const struct sl_shape *shape, float *values) {
-  const struct sl_safetensors_entry *entry = sl__safetensors_find(file, name);
+  const struct sl__safetensors_entry *entry = sl__safetensors_find(file, name);
   char has[96], wanted[96];
   if (!entry)
-    return sl_fail(SL_BAD_FILE, "%s: has no tensor \"%s\"; is it of another model?", file->path,
-                   name);
+    return sl__fail(SL_BAD_FILE, "%s: has no tensor \"%s\"; is it of another model?", file->path,
+                    name);
   if (!sl_shape_equal(&entry->shape, shape))
-    return sl_fail(SL_BAD_SHAPE, "%s: tensor \"%s\" is %s, the model needs %s", file->path, name,
-                   sl_shape_text(&entry->shape, has, sizeof has),
-                   sl_shape_text(shape, wanted, sizeof wanted));
+    return sl__fail(SL_BAD_SHAPE, "%s: tensor \"%s\" is %s, the model needs %s", file->path, name,
+                    sl_shape_text(&entry->shape, has, sizeof has),
+                    sl_shape_text(shape, wanted, sizeof wanted));
   if (strcmp(entry->dtype, "F32") == 0)
     memcpy(values, entry->data, entry->bytes);
   else if (strcmp(entry->dtype, "F64") == 0)
@@ -315,32 +317,32 @@ enum sl_status sl__safetensors_floats(const struct sl_safetensors *file, const c
   else if (strcmp(entry->dtype, "F16") == 0 || strcmp(entry->dtype, "BF16") == 0)
     floats_of_halves(entry->data, entry->bytes / 2, entry->dtype[0] == 'B', values);
   else
-    return sl_fail(SL_BAD_FILE, "%s: tensor \"%s\" is of type %s, not F32, F64, F16 or BF16",
-                   file->path, name, entry->dtype);
+    return sl__fail(SL_BAD_FILE, "%s: tensor \"%s\" is of type %s, not F32, F64, F16 or BF16",
+                    file->path, name, entry->dtype);
   return SL_OK;
 }
 
 /* ---- writing ---- */
 
-static enum sl_status check_written(const char *path, const struct sl_safetensors_entry *entry) {
+static enum sl_status check_written(const char *path, const struct sl__safetensors_entry *entry) {
   size_t bytes = dtype_size(entry->dtype);
   if (bytes == 0 || strcmp(entry->name, METADATA) == 0 || entry->shape.ndim < 0 ||
       entry->shape.ndim > SL_MAX_DIMS)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: tensor \"%s\" of type %s cannot be written", path,
-                   entry->name, entry->dtype);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: tensor \"%s\" of type %s cannot be written", path,
+                    entry->name, entry->dtype);
   for (int i = 0; i < entry->shape.ndim; i++)
     if (entry->shape.dim[i] < 0 ||
         __builtin_mul_overflow(bytes, (size_t)entry->shape.dim[i], &bytes))
-      return sl_fail(SL_BAD_SHAPE, "%s: tensor \"%s\" has an impossible shape", path, entry->name);
+      return sl__fail(SL_BAD_SHAPE, "%s: tensor \"%s\" has an impossible shape", path, entry->name);
   if (bytes != entry->bytes)
-    return sl_fail(SL_BAD_SHAPE, "%s: tensor \"%s\" has %zu bytes, its shape says %zu", path,
-                   entry->name, entry->bytes, bytes);
+    return sl__fail(SL_BAD_SHAPE, "%s: tensor \"%s\" has %zu bytes, its shape says %zu", path,
+                    entry->name, entry->bytes, bytes);
   return SL_OK;
 }
 
 /* Data go by falling size of their values, else in the given order: no hole may align them, and
  * readers that map the file need every value on a multiple of its size. */
-static void place_data(const struct sl_safetensors_entry *entries, size_t count, size_t *places,
+static void place_data(const struct sl__safetensors_entry *entries, size_t count, size_t *places,
                        size_t *order) {
   size_t filled = 0, end = 0;
   for (size_t size = 8; size > 0; size /= 2)
@@ -353,7 +355,7 @@ static void place_data(const struct sl_safetensors_entry *entries, size_t count,
 }
 
 /* {"dtype": ..., "shape": ..., "data_offsets": ...}; NULL without memory. */
-static json_t *entry_json(const struct sl_safetensors_entry *entry, size_t begin) {
+static json_t *entry_json(const struct sl__safetensors_entry *entry, size_t begin) {
   json_t *shape = json_array();
   for (int i = 0; i < entry->shape.ndim; i++)
     json_array_append_new(shape, json_integer(entry->shape.dim[i]));
@@ -366,7 +368,7 @@ static json_t *entry_json(const struct sl_safetensors_entry *entry, size_t begin
 }
 
 static enum sl_status fail_name(const char *path, const char *name) {
-  return sl_fail(SL_BAD_ARGUMENT, "%s: the name \"%s\" comes twice or is not UTF-8", path, name);
+  return sl__fail(SL_BAD_ARGUMENT, "%s: the name \"%s\" comes twice or is not UTF-8", path, name);
 }
 
 static enum sl_status metadata_json(const char *path, const char *const *metadata, json_t *header) {
@@ -381,27 +383,27 @@ static enum sl_status metadata_json(const char *path, const char *const *metadat
     return SL_OK;
   }
   if (json_object_set_new(header, METADATA, object) != 0)
-    return sl_fail(SL_NO_MEMORY, "%s: no memory for the header", path);
+    return sl__fail(SL_NO_MEMORY, "%s: no memory for the header", path);
   return SL_OK;
 }
 
 /* The header's text, padded with blanks so that the data begin on a multiple of 8. */
-static enum sl_status header_text(const char *path, const struct sl_safetensors_entry *entries,
+static enum sl_status header_text(const char *path, const struct sl__safetensors_entry *entries,
                                   size_t count, const size_t *places, const char *const *metadata,
                                   char **text, size_t *length) {
   enum sl_status status;
   json_t *header = json_object();
-  SL_TRY(metadata_json(path, metadata, header));
+  SL__TRY(metadata_json(path, metadata, header));
   for (size_t i = 0; i < count; i++) {
-    SL_TRY(check_written(path, &entries[i]));
+    SL__TRY(check_written(path, &entries[i]));
     if (json_object_get(header, entries[i].name) ||
         json_object_set_new(header, entries[i].name, entry_json(&entries[i], places[i])) != 0)
-      SL_TRY(fail_name(path, entries[i].name));
+      SL__TRY(fail_name(path, entries[i].name));
   }
   size_t size = json_dumpb(header, NULL, 0, JSON_COMPACT);
   *length = (size + 7) / 8 * 8;
   *text = size ? sl__alloc(*length, 1, "a safetensors header") : NULL;
-  if (!*text) SL_TRY(sl_fail(SL_NO_MEMORY, "%s: no memory for the header", path));
+  if (!*text) SL__TRY(sl__fail(SL_NO_MEMORY, "%s: no memory for the header", path));
   memset(*text, ' ', *length);
   json_dumpb(header, *text, size, JSON_COMPACT);
 out:
@@ -409,19 +411,19 @@ out:
   return status;
 }
 
-enum sl_status sl__safetensors_write(const char *path, const struct sl_safetensors_entry *entries,
+enum sl_status sl__safetensors_write(const char *path, const struct sl__safetensors_entry *entries,
                                      size_t count, const char *const *metadata,
                                      struct sl__file_sum *sum) {
   enum sl_status status;
-  struct sl_file *file = NULL;
+  struct sl__file *file = NULL;
   char *text = NULL;
   size_t length = 0;
   size_t *places = sl__alloc(count * 2, sizeof *places, "safetensors places");
-  if (!places) SL_TRY(SL_NO_MEMORY);
+  if (!places) SL__TRY(SL_NO_MEMORY);
   size_t *order = places + count;
   place_data(entries, count, places, order);
-  SL_TRY(header_text(path, entries, count, places, metadata, &text, &length));
-  SL_TRY(sl__file_create(path, &file));
+  SL__TRY(header_text(path, entries, count, places, metadata, &text, &length));
+  SL__TRY(sl__file_create(path, &file));
   uint64_t prefix = length;
   sl__file_write(file, &prefix, PREFIX);
   sl__file_write(file, text, length);

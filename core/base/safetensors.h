@@ -8,14 +8,14 @@
 #include "core/base/file.h"
 
 /* An opened file: header checked, every range inside the data, no overlap and no hole. */
-struct sl_safetensors;
-enum sl_status sl__safetensors_open(const char *path, struct sl_safetensors **file);
+struct sl__safetensors;
+enum sl_status sl__safetensors_open(const char *path, struct sl__safetensors **file);
 /* The same from bytes that the caller keeps until the close; path is for messages. */
 enum sl_status sl__safetensors_parse(const char *path, const uint8_t *bytes, size_t size,
-                                     struct sl_safetensors **file);
-void sl__safetensors_close(struct sl_safetensors *file);
+                                     struct sl__safetensors **file);
+void sl__safetensors_close(struct sl__safetensors *file);
 
-struct sl_safetensors_entry {
+struct sl__safetensors_entry {
   const char *name;
   const char *dtype; /* "F32", "F16", "BF16", "F64", "I64", ... as written in the file */
   struct sl_shape shape;
@@ -23,24 +23,25 @@ struct sl_safetensors_entry {
   size_t bytes;
 };
 
-size_t sl__safetensors_count(const struct sl_safetensors *file);
-const struct sl_safetensors_entry *sl__safetensors_at(const struct sl_safetensors *file, size_t i);
+size_t sl__safetensors_count(const struct sl__safetensors *file);
+const struct sl__safetensors_entry *sl__safetensors_at(const struct sl__safetensors *file,
+                                                       size_t i);
 /* NULL when there is none of that name. */
-const struct sl_safetensors_entry *sl__safetensors_find(const struct sl_safetensors *file,
-                                                        const char *name);
-const char *sl__safetensors_path(const struct sl_safetensors *file);
+const struct sl__safetensors_entry *sl__safetensors_find(const struct sl__safetensors *file,
+                                                         const char *name);
+const char *sl__safetensors_path(const struct sl__safetensors *file);
 /* The metadata's text of that key; NULL where there is none. */
-const char *sl__safetensors_metadata(const struct sl_safetensors *file, const char *key);
+const char *sl__safetensors_metadata(const struct sl__safetensors *file, const char *key);
 /* What is behind the header, all of it. */
-const void *sl__safetensors_data(const struct sl_safetensors *file, size_t *size);
+const void *sl__safetensors_data(const struct sl__safetensors *file, size_t *size);
 /* values[count] as f32 from F32, F16, BF16 or F64. SL_BAD_FILE for another type, SL_BAD_SHAPE
  * unless entry has this shape. */
-enum sl_status sl__safetensors_floats(const struct sl_safetensors *file, const char *name,
+enum sl_status sl__safetensors_floats(const struct sl__safetensors *file, const char *name,
                                       const struct sl_shape *shape, float *values);
 
 /* Write F32/I64 entries, in the given order, aside and renamed. metadata: a JSON-free list of
  * key, value, key, value, ..., NULL; may be NULL, as may sum: of the file. */
-enum sl_status sl__safetensors_write(const char *path, const struct sl_safetensors_entry *entries,
+enum sl_status sl__safetensors_write(const char *path, const struct sl__safetensors_entry *entries,
                                      size_t count, const char *const *metadata,
                                      struct sl__file_sum *sum);
 

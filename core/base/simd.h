@@ -1,17 +1,17 @@
-/* Vector code without intrinsics: a function marked SL_SIMD is compiled for several widths, and the
- * loader picks one (GCC's target_clones). Which one serves depends on the machine only, so a
- * machine always gives the same bits. What such a function calls per element must be SL_INLINE, to
+/* Vector code without intrinsics: a function marked SL__SIMD is compiled for several widths, and
+ * the loader picks one (GCC's target_clones). Which one serves depends on the machine only, so a
+ * machine always gives the same bits. What such a function calls per element must be SL__INLINE, to
  * be compiled with it. */
 #ifndef SL_CORE_BASE_SIMD_H
 #define SL_CORE_BASE_SIMD_H
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 &&           \
     !defined(SL_SANITIZE)
-#define SL_SIMD __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#define SL__SIMD __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
-#define SL_SIMD
+#define SL__SIMD
 #endif
 
-#define SL_INLINE static inline __attribute__((always_inline))
+#define SL__INLINE static inline __attribute__((always_inline))
 
 #endif

@@ -8,18 +8,18 @@
 #include "core/base/error.h"
 #include "core/memory/limits.h"
 
-enum sl_status sl__program_new(struct sl_context *context, struct sl__op *op, struct sl__op *assist,
-                               struct sl__program **program) {
+enum sl_status sl__graph_new(struct sl_context *context, struct sl__op *op, struct sl__op *assist,
+                             struct sl__graph **program) {
   *program = sl__alloc(1, sizeof **program, "a program");
   if (!*program) return SL_NO_MEMORY;
   (*program)->context = context;
   (*program)->op = op;
   (*program)->assist = assist;
-  (*program)->take_part.run = sl__program_take_part;
+  (*program)->take_part.run = sl__graph_take_part;
   return SL_OK;
 }
 
-static void segment_clear(struct sl__segment *s) {
+static void segment_clear(struct sl__subgraph *s) {
   sl__team_free(s->team);
   free(s->steps);
   free(s->stretches);
@@ -29,7 +29,7 @@ static void segment_clear(struct sl__segment *s) {
   free(s->name);
 }
 
-void sl__program_free(struct sl__program *p) {
+void sl__graph_free(struct sl__graph *p) {
   if (!p) return;
   while (__atomic_load_n(&p->assistants, __ATOMIC_ACQUIRE)) {
     if (__atomic_load_n(&p->context->abandoned, __ATOMIC_ACQUIRE)) return; /* they may come yet */
@@ -47,17 +47,17 @@ void sl__program_free(struct sl__program *p) {
 }
 
 /* Other threads may ask meanwhile whether it is theirs. */
-void sl__program_record(struct sl__program *program) {
+void sl__graph_capture(struct sl__graph *program) {
   __atomic_store_n(&program->context->recorder, pthread_self(), __ATOMIC_RELAXED);
   __atomic_store_n(&program->context->program, program, __ATOMIC_RELEASE);
 }
 
-bool sl__program_records(const struct sl_context *context) {
+bool sl__graph_is_capturing(const struct sl_context *context) {
   return __atomic_load_n(&context->program, __ATOMIC_ACQUIRE) &&
          pthread_equal(__atomic_load_n(&context->recorder, __ATOMIC_RELAXED), pthread_self());
 }
 
-int sl__program_tasks(const struct sl__program *program) { return program->segment_count; }
+int sl__graph_tasks(const struct sl__graph *program) { return program->segment_count; }
 
 /* ---- noting ---- */
 
@@ -72,7 +72,7 @@ static bool grow(void **list, int count, int *room, size_t size) {
 }
 
 /* Its number in the list; -1: no memory. */
-static int number_of(struct sl__program *p, struct sl_tensor *tensor, char access) {
+static int number_of(struct sl__graph *p, struct sl__tensor *tensor, char access) {
   for (int i = 0; i < p->used_count; i++)
     if (p->used[i].tensor == tensor) return i;
   if (!grow((void **)&p->used, p->used_count, &p->used_room, sizeof *p->used)) return -1;
@@ -81,15 +81,15 @@ static int number_of(struct sl__program *p, struct sl_tensor *tensor, char acces
   return p->used_count++;
 }
 
-void sl__program_pack(struct sl__program *program, struct sl__pack *pack,
-                      const struct sl_tensor *input) {
+void sl__graph_use_weight_cache(struct sl__graph *program, struct sl__weight_cache *pack,
+                                const struct sl__tensor *input) {
   program->pack = pack;
   program->input = input;
 }
 
-void sl__program_cores(struct sl__program *program, int most) { program->cores = most; }
+void sl__graph_cores(struct sl__graph *program, int most) { program->cores = most; }
 
-void sl__program_cut(struct sl__program *program, int parts) { program->forced_parts = parts; }
+void sl__graph_cut(struct sl__graph *program, int parts) { program->forced_parts = parts; }
 
 /* 'r', 'w', 'm' or 's': of a call's buffer. */
 static char access_of(char letter, bool accumulate) {
@@ -97,7 +97,7 @@ static char access_of(char letter, bool accumulate) {
   return access == 'a' ? (accumulate ? 'm' : 'w') : access;
 }
 
-enum sl_status sl__program_note(struct sl__program *p, const struct sl__call *from) {
+enum sl_status sl__graph_append(struct sl__graph *p, const struct sl__call *from) {
   const char *modes = from->op->modes;
   int scratches = 0;
   if (!grow((void **)&p->calls, p->call_count, &p->call_room, sizeof *p->calls))
@@ -133,8 +133,8 @@ enum sl_status sl__program_note(struct sl__program *p, const struct sl__call *fr
       call->outputs = sl_shape_count(&from->tensors[i]->shape);
     }
     if (scratches > 1)
-      return sl_fail(SL_UNSUPPORTED, "%s: two scratch tensors in a program's call",
-                     from->op->codelet.name);
+      return sl__fail(SL_UNSUPPORTED, "%s: two scratch tensors in a program's call",
+                      from->op->codelet.name);
     modes = sl__next_mode(modes);
   }
   return SL_OK;
@@ -159,7 +159,7 @@ static int first_written(const struct call *call) {
 }
 
 /* Which of call c + 1's buffers is what call c wrote, if nobody else knows of that; or -1. */
-static int handed_on(const struct sl__program *p, int c, const struct sl_tensor *result) {
+static int handed_on(const struct sl__graph *p, int c, const struct sl__tensor *result) {
   int written = first_written(&p->calls[c]), which = -1, uses = 0;
   if (written < 0) return -1;
   int number = p->calls[c].tensor[written];
@@ -177,7 +177,7 @@ static int handed_on(const struct sl__program *p, int c, const struct sl_tensor 
 }
 
 /* Call c becomes itself and c + 1. */
-static enum sl_status join(struct sl__program *p, int c, int which) {
+static enum sl_status join(struct sl__graph *p, int c, int which) {
   struct call *call = &p->calls[c], *next = &p->calls[c + 1];
   const char *modes = next->op->modes;
   int *tensor =
@@ -197,7 +197,7 @@ static enum sl_status join(struct sl__program *p, int c, int which) {
   return SL_OK;
 }
 
-static enum sl_status absorb(struct sl__program *p, const struct sl_tensor *result) {
+static enum sl_status absorb(struct sl__graph *p, const struct sl__tensor *result) {
   enum sl_status status = SL_OK;
   for (int c = 0; c + 1 < p->call_count && status == SL_OK;) {
     const struct call *call = &p->calls[c], *next = &p->calls[c + 1];
@@ -228,7 +228,7 @@ static size_t most_bytes(const struct sl_context *context) {
 }
 
 /* Bytes that a call adds to those of the segment that it would be in. */
-static size_t added_bytes(const struct sl__program *p, int first, int at) {
+static size_t added_bytes(const struct sl__graph *p, int first, int at) {
   const struct call *call = &p->calls[at];
   size_t bytes = 0;
   for (int i = 0; i < call->count; i++) {
@@ -241,17 +241,17 @@ static size_t added_bytes(const struct sl__program *p, int first, int at) {
   return bytes;
 }
 
-static enum sl_status cut(struct sl__program *p) {
+static enum sl_status cut(struct sl__graph *p) {
   size_t most = most_bytes(p->context), bytes = 0;
   p->segments = sl__alloc((size_t)p->call_count, sizeof *p->segments, "a program");
   if (!p->segments) return SL_NO_MEMORY;
   for (int c = 0; c < p->call_count; c++) {
-    struct sl__segment *s = &p->segments[p->segment_count - (p->segment_count > 0)];
+    struct sl__subgraph *s = &p->segments[p->segment_count - (p->segment_count > 0)];
     size_t more = most && p->segment_count ? added_bytes(p, s->first, c) : 0;
     if (!p->segment_count || !same_place(&s->place, &p->calls[c].place) ||
         (most && bytes + more > most)) {
       s = &p->segments[p->segment_count++];
-      *s = (struct sl__segment){.program = p, .first = c, .place = p->calls[c].place};
+      *s = (struct sl__subgraph){.program = p, .first = c, .place = p->calls[c].place};
       bytes = 0;
       if (most) more = added_bytes(p, c, c);
     }
@@ -264,7 +264,7 @@ static enum sl_status cut(struct sl__program *p) {
 /* ---- a segment's task ---- */
 
 /* How the segment's calls use it, as a letter of a task whose tensors are of any type. */
-static char mode_in(const struct sl__program *p, const struct sl__segment *s, int number) {
+static char mode_in(const struct sl__graph *p, const struct sl__subgraph *s, int number) {
   char mode = 0;
   for (int c = s->first; c < s->end; c++) {
     const char *modes = p->calls[c].op->modes;
@@ -279,30 +279,30 @@ static char mode_in(const struct sl__program *p, const struct sl__segment *s, in
   return mode;
 }
 
-static void add_buffer(struct sl__segment *s, struct sl_tensor *tensor, char mode, int number) {
+static void add_buffer(struct sl__subgraph *s, struct sl__tensor *tensor, char mode, int number) {
   s->tensors[s->count] = tensor;
   s->modes[s->count] = mode;
   if (number >= 0) s->buffer[number] = s->count;
   s->count++;
 }
 
-static enum sl_status find_buffers(struct sl__program *p, int segment) {
-  struct sl__segment *s = &p->segments[segment];
+static enum sl_status find_buffers(struct sl__graph *p, int segment) {
+  struct sl__subgraph *s = &p->segments[segment];
   size_t most = (size_t)p->used_count + 1;
-  struct sl_tensor *memory = NULL;
+  struct sl__tensor *memory = NULL;
   enum sl_status status = SL_OK;
   s->tensors = sl__alloc(most, sizeof *s->tensors, "a program");
   s->modes = sl__alloc(most + 1, 1, "a program");
   s->buffer = sl__alloc(most, sizeof *s->buffer, "a program");
   if (!s->tensors || !s->modes || !s->buffer) return SL_NO_MEMORY;
   for (int i = 0; i < p->used_count; i++) s->buffer[i] = -1;
-  SL_TRY(sl__scratch(p->context, s->inner ? s->inner : 1, &memory));
+  SL__TRY(sl__scratch(p->context, s->inner ? s->inner : 1, &memory));
   add_buffer(s, memory, 's', -1);
   for (int i = 0; i < p->used_count; i++) {
     const struct used *u = &p->used[i];
     char mode = u->is_inner ? 0 : mode_in(p, s, i);
     if (!mode) continue;
-    struct sl_tensor *tensor = u->pack ? sl__pack_tensor(u->pack) : u->tensor;
+    struct sl__tensor *tensor = u->pack ? sl__weight_cache_tensor(u->pack) : u->tensor;
     for (int b = 1; b < s->count && u->pack; b++)
       if (s->tensors[b] == tensor) s->buffer[i] = b;
     if (s->buffer[i] < 0) add_buffer(s, tensor, mode, i);
@@ -312,7 +312,7 @@ out:
 }
 
 /* "conv1..fc2", and what its calls have in common. */
-static enum sl_status describe(struct sl__program *p, struct sl__segment *s) {
+static enum sl_status describe(struct sl__graph *p, struct sl__subgraph *s) {
   const char *first = p->calls[s->first].name, *last = p->calls[s->end - 1].name;
   size_t size = strlen(first) + strlen(last) + 3;
   s->name = sl__alloc(size, 1, "a program");
@@ -321,7 +321,7 @@ static enum sl_status describe(struct sl__program *p, struct sl__segment *s) {
            strcmp(first, last) ? last : "");
   for (int c = s->first; c < s->end; c++) {
     const struct call *call = &p->calls[c];
-    uint32_t part[] = {call->args->footprint, call->args->is_formed,
+    uint32_t part[] = {call->args->footprint, call->args->is_prepacked,
                        starpu_hash_crc32c_string(call->op->codelet.name, 0)};
     s->footprint = starpu_hash_crc32c_be_n(part, sizeof part, s->footprint);
     s->flops += call->flops;
@@ -329,12 +329,12 @@ static enum sl_status describe(struct sl__program *p, struct sl__segment *s) {
   return SL_OK;
 }
 
-static bool may_pack(const struct sl__program *p, const struct used *u) {
+static bool may_pack(const struct sl__graph *p, const struct used *u) {
   return !u->is_written && u->tensor != p->input;
 }
 
 /* Is it read as it is? */
-static bool is_read_plain(const struct sl__program *p, int number) {
+static bool is_read_plain(const struct sl__graph *p, int number) {
   for (int c = 0; c < p->call_count; c++)
     for (int k = 0; k < p->calls[c].count; k++) {
       const struct call *call = &p->calls[c];
@@ -344,55 +344,58 @@ static bool is_read_plain(const struct sl__program *p, int number) {
   return false;
 }
 
-static struct sl__pack_item plain_item(const struct used *u) {
-  return (struct sl__pack_item){.tensor = u->tensor, .bytes = u->tensor->bytes};
+static struct sl__weight_cache_item plain_item(const struct used *u) {
+  return (struct sl__weight_cache_item){.tensor = u->tensor, .bytes = u->tensor->bytes};
 }
 
-static struct sl__pack_item formed_item(const struct sl__program *p, const struct call *call) {
-  return (struct sl__pack_item){.tensor = p->used[call->tensor[call->form.buffer]].tensor,
-                                .make = call->form.make,
-                                .bytes = call->form.bytes,
-                                .key = call->form.key,
-                                .args = call->args + 1,
-                                .args_size = call->args_size - sizeof *call->args};
+static struct sl__weight_cache_item formed_item(const struct sl__graph *p,
+                                                const struct call *call) {
+  return (struct sl__weight_cache_item){.tensor = p->used[call->tensor[call->form.buffer]].tensor,
+                                        .make = call->form.make,
+                                        .bytes = call->form.bytes,
+                                        .key = call->form.key,
+                                        .args = call->args + 1,
+                                        .args_size = call->args_size - sizeof *call->args};
 }
 
 /* Forms first: what they stand for is then not needed as it is. A GPU, which does not read forms,
  * gets a member without them. */
-static enum sl_status fill_pack(struct sl__program *p) {
+static enum sl_status fill_pack(struct sl__graph *p) {
   enum sl_status status = SL_OK;
   for (int c = 0; c < p->call_count; c++) {
     if (!p->calls[c].form.make) continue;
-    const struct sl__pack_item item = formed_item(p, &p->calls[c]);
-    SL_TRY(sl__pack_add(p->pack, &item));
-    if (!sl__pack_holds(p->pack, &item)) p->calls[c].form.make = NULL;
+    const struct sl__weight_cache_item item = formed_item(p, &p->calls[c]);
+    SL__TRY(sl__weight_cache_add(p->pack, &item));
+    if (!sl__weight_cache_holds(p->pack, &item)) p->calls[c].form.make = NULL;
   }
-  if (starpu_cuda_worker_get_count()) SL_TRY(sl__pack_close(p->pack));
+  if (starpu_cuda_worker_get_count()) SL__TRY(sl__weight_cache_close(p->pack));
   for (int i = 0; i < p->used_count; i++) {
-    const struct sl__pack_item item = plain_item(&p->used[i]);
-    if (may_pack(p, &p->used[i]) && is_read_plain(p, i)) SL_TRY(sl__pack_add(p->pack, &item));
+    const struct sl__weight_cache_item item = plain_item(&p->used[i]);
+    if (may_pack(p, &p->used[i]) && is_read_plain(p, i))
+      SL__TRY(sl__weight_cache_add(p->pack, &item));
   }
-  SL_TRY(sl__pack_close(p->pack));
+  SL__TRY(sl__weight_cache_close(p->pack));
 out:
   return status;
 }
 
 /* The call reads that, which counts as a tensor of its own. */
-static enum sl_status use_form(struct sl__program *p, struct call *call) {
-  const struct sl__pack_item item = formed_item(p, call);
-  const struct sl__pack *member = sl__pack_member(p->pack, &item);
+static enum sl_status use_form(struct sl__graph *p, struct call *call) {
+  const struct sl__weight_cache_item item = formed_item(p, call);
+  const struct sl__weight_cache *member = sl__weight_cache_member(p->pack, &item);
   if (!member) return SL_OK;
   int *tensor = &call->tensor[call->form.buffer];
   if (!grow((void **)&p->used, p->used_count, &p->used_room, sizeof *p->used)) return SL_NO_MEMORY;
-  p->used[p->used_count] = (struct used){
-      .tensor = item.tensor, .pack = member, .offset = (size_t)sl__pack_offset(member, &item)};
+  p->used[p->used_count] = (struct used){.tensor = item.tensor,
+                                         .pack = member,
+                                         .offset = (size_t)sl__weight_cache_offset(member, &item)};
   *tensor = p->used_count++;
-  call->args->is_formed = 1;
+  call->args->is_prepacked = 1;
   return SL_OK;
 }
 
 /* Several tasks would each need the whole pack where they need a part of it; and CPUs make it. */
-static enum sl_status find_packed(struct sl__program *p) {
+static enum sl_status find_packed(struct sl__graph *p) {
   enum sl_status status = SL_OK;
   if (!p->pack || p->segment_count > 1 || !starpu_cpu_worker_get_count()) return SL_OK;
   for (int c = 0; c < p->call_count; c++) {
@@ -400,34 +403,34 @@ static enum sl_status find_packed(struct sl__program *p) {
     bool may = call->form.make && is_for_cpus(call);
     if (!may || !may_pack(p, &p->used[call->tensor[call->form.buffer]])) call->form.make = NULL;
   }
-  SL_TRY(fill_pack(p));
+  SL__TRY(fill_pack(p));
   int count = p->used_count;
   for (int c = 0; c < p->call_count; c++)
-    if (p->calls[c].form.make) SL_TRY(use_form(p, &p->calls[c]));
+    if (p->calls[c].form.make) SL__TRY(use_form(p, &p->calls[c]));
   for (int i = 0; i < count; i++) {
     struct used *u = &p->used[i];
-    const struct sl__pack_item item = plain_item(u);
-    u->pack = may_pack(p, u) ? sl__pack_member(p->pack, &item) : NULL;
-    if (u->pack) u->offset = (size_t)sl__pack_offset(u->pack, &item);
+    const struct sl__weight_cache_item item = plain_item(u);
+    u->pack = may_pack(p, u) ? sl__weight_cache_member(p->pack, &item) : NULL;
+    if (u->pack) u->offset = (size_t)sl__weight_cache_offset(u->pack, &item);
   }
 out:
   return status;
 }
 
-enum sl_status sl__program_compile(struct sl__program *p, struct sl_tensor *result,
-                                   enum sl_status status) {
+enum sl_status sl__graph_compile(struct sl__graph *p, struct sl__tensor *result,
+                                 enum sl_status status) {
   __atomic_store_n(&p->context->program, NULL, __ATOMIC_RELEASE);
   if (status != SL_OK) return status;
-  if (!p->call_count) return sl_fail(SL_BAD_ARGUMENT, "a program without calls");
+  if (!p->call_count) return sl__fail(SL_BAD_ARGUMENT, "a program without calls");
   p->result = result;
-  SL_TRY(absorb(p, result));
-  SL_TRY(cut(p));
-  SL_TRY(find_packed(p));
-  sl__program_find_uses(p, result);
+  SL__TRY(absorb(p, result));
+  SL__TRY(cut(p));
+  SL__TRY(find_packed(p));
+  sl__graph_find_uses(p, result);
   for (int s = 0; s < p->segment_count; s++) {
-    SL_TRY(sl__segment_place(p, s));
-    SL_TRY(find_buffers(p, s));
-    SL_TRY(describe(p, &p->segments[s]));
+    SL__TRY(sl__subgraph_place(p, s));
+    SL__TRY(find_buffers(p, s));
+    SL__TRY(describe(p, &p->segments[s]));
   }
 out:
   return status;
@@ -436,7 +439,7 @@ out:
 /* ---- running ---- */
 
 /* What goes from task to task is of no use after its last one. */
-static void forget(struct sl__program *p, int segment) {
+static void forget(struct sl__graph *p, int segment) {
   for (int i = 0; i < p->used_count; i++) {
     const struct used *u = &p->used[i];
     bool passes = u->is_written_first && !u->is_inner && u->first_segment >= 0 &&
@@ -445,12 +448,12 @@ static void forget(struct sl__program *p, int segment) {
   }
 }
 
-static enum sl_status submit(const struct sl__program *p, const struct sl__segment *s,
-                             const struct sl__place *place, int priority, struct sl_tensor *result,
+static enum sl_status submit(const struct sl__graph *p, const struct sl__subgraph *s,
+                             const struct sl__place *place, int priority, struct sl__tensor *result,
                              uint32_t footprint) {
   const struct sl__launch launch = {
       .name = s->name, .place = *place, .priority = priority, .modes = s->modes};
-  struct sl_tensor *tensors[s->count];
+  struct sl__tensor *tensors[s->count];
   for (int i = 0; i < s->count; i++)
     tensors[i] = result && s->tensors[i] == p->result ? result : s->tensors[i];
   /* the argument is an address: the task runs in this process */
@@ -458,11 +461,11 @@ static enum sl_status submit(const struct sl__program *p, const struct sl__segme
                     s->footprint ^ footprint);
 }
 
-enum sl_status sl__program_submit(struct sl__program *p, int priority, struct sl_tensor *result) {
+enum sl_status sl__graph_submit(struct sl__graph *p, int priority, struct sl__tensor *result) {
   enum sl_status status = SL_OK;
   p->leader = 0;
   for (int i = 0; i < p->segment_count && status == SL_OK; i++) {
-    const struct sl__segment *s = &p->segments[i];
+    const struct sl__subgraph *s = &p->segments[i];
     status = submit(p, s, &s->place, priority + i, result, 0);
     if (status == SL_OK) forget(p, i);
   }
@@ -470,25 +473,25 @@ enum sl_status sl__program_submit(struct sl__program *p, int priority, struct sl
 }
 
 /* This thread still has its core for a moment: a worker that has another one begins at once. */
-static int leader_of(const struct sl__segment *s) {
+static int leader_of(const struct sl__subgraph *s) {
   int core = sched_getcpu();
   for (int member = 0; member < s->members && core >= 0; member++)
     if (sl__member_core(member) != core) return member;
   return 0;
 }
 
-enum sl_status sl__program_submit_to_all(struct sl__program *p, int priority,
-                                         struct sl_tensor *result) {
-  const struct sl__segment *s = &p->segments[0];
+enum sl_status sl__graph_submit_to_all(struct sl__graph *p, int priority,
+                                       struct sl__tensor *result) {
+  const struct sl__subgraph *s = &p->segments[0];
   if (p->segment_count > 1 || s->members < 2 || p->forced_parts)
-    return sl__program_submit(p, priority, result);
+    return sl__graph_submit(p, priority, result);
   p->leader = leader_of(s);
   const struct sl__place place = sl__member_place(p->leader);
   sl__team_expect(s->team);
   /* what it takes is another matter than alone: a footprint of its own */
   enum sl_status status = submit(p, s, &place, priority, result, (uint32_t)s->members);
-  sl__errand_give(p->context, p->leader, NULL); /* it has a task now */
+  sl__inbox_put(p->context, p->leader, NULL); /* it has a task now */
   for (int member = 0; member < s->members && status == SL_OK; member++)
-    if (member != p->leader) sl__program_ask(p, member, priority);
+    if (member != p->leader) sl__graph_ask_helper(p, member, priority);
   return status;
 }

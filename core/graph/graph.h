@@ -7,58 +7,58 @@
 
 #include "core/runtime/submit.h"
 
-struct sl__program;
+struct sl__graph;
 
-/* op, assist: the operations whose kernels are sl__segment_run and sl__program_assist
+/* op, assist: the operations whose kernels are sl__subgraph_run and sl__graph_help
  * (codelets/subgraph.c). */
-enum sl_status sl__program_new(struct sl_context *context, struct sl__op *op, struct sl__op *assist,
-                               struct sl__program **program);
+enum sl_status sl__graph_new(struct sl_context *context, struct sl__op *op, struct sl__op *assist,
+                             struct sl__graph **program);
 /* Its tasks must have ended; what waits to assist is waited for. NULL is legal. */
-void sl__program_free(struct sl__program *program);
+void sl__graph_free(struct sl__graph *program);
 
-/* From here to sl__program_compile, what the calling thread calls the context's sl__submit for is
+/* From here to sl__graph_compile, what the calling thread calls the context's sl__submit for is
  * noted. One at a time. */
-void sl__program_record(struct sl__program *program);
+void sl__graph_capture(struct sl__graph *program);
 
 /* Is the calling thread recording? */
-bool sl__program_records(const struct sl_context *context);
+bool sl__graph_is_capturing(const struct sl_context *context);
 
 /* Note no more, and make tasks of what was noted. result: the tensor that is asked for afterwards;
  * other tensors that the calls write before they read them are not: their contents are lost, and
  * they may have no memory at all. status: how the recording went; what it failed with is returned.
  */
-enum sl_status sl__program_compile(struct sl__program *program, struct sl_tensor *result,
-                                   enum sl_status status);
+enum sl_status sl__graph_compile(struct sl__graph *program, struct sl__tensor *result,
+                                 enum sl_status status);
 
 /* Submit the tasks, at that priority. result: instead of the one that it was compiled with, one of
  * the same shape and type; or NULL. One submission's tasks must follow those of the one before, as
  * they do where both write the same tensor. */
-enum sl_status sl__program_submit(struct sl__program *program, int priority,
-                                  struct sl_tensor *result);
+enum sl_status sl__graph_submit(struct sl__graph *program, int priority, struct sl__tensor *result);
 
 /* The same by all CPU workers together, where its place is any of them: for when there is nothing
  * else to do. Calls whose kernels can be cut are done in parts; who of the others does not come in
  * time is done without, and the bits are the same. */
-enum sl_status sl__program_submit_to_all(struct sl__program *program, int priority,
-                                         struct sl_tensor *result);
+enum sl_status sl__graph_submit_to_all(struct sl__graph *program, int priority,
+                                       struct sl__tensor *result);
 
-/* Before compiling: no more workers than this together; 0: up to SL_TEAM_MOST (core/graph/team.h). */
-void sl__program_cores(struct sl__program *program, int most);
+/* Before compiling: no more workers than this together; 0: up to SL__TEAM_MOST (core/graph/team.h).
+ */
+void sl__graph_cores(struct sl__graph *program, int most);
 
 /* Before compiling: what is only read, but for `input`, is read from the pack, and calls whose
- * kernels take another form of a parameter (struct sl__form) find it there. Compiling adds what the
- * pack does not have yet. It must outlive the program; who submits refreshes it. */
-struct sl__pack;
-void sl__program_pack(struct sl__program *program, struct sl__pack *pack,
-                      const struct sl_tensor *input);
+ * kernels take another form of a parameter (struct sl__prepack) find it there. Compiling adds what
+ * the pack does not have yet. It must outlive the program; who submits refreshes it. */
+struct sl__weight_cache;
+void sl__graph_use_weight_cache(struct sl__graph *program, struct sl__weight_cache *pack,
+                                const struct sl__tensor *input);
 
 /* For tests, before compiling: whoever does them, what can be cut is done in so many parts. */
-void sl__program_cut(struct sl__program *program, int parts);
+void sl__graph_cut(struct sl__graph *program, int parts);
 
-int sl__program_tasks(const struct sl__program *program);
+int sl__graph_tasks(const struct sl__graph *program);
 
 /* Microseconds that its tasks took so far, summed; of a GPU's, to launch kernels. */
-double sl__program_computed(const struct sl__program *program);
+double sl__graph_computed(const struct sl__graph *program);
 
 /* ---- for sl__submit, and for the kernels of the operations "program" and "assist" ---- */
 
@@ -66,24 +66,24 @@ struct sl__call {
   struct sl__op *op;
   const struct sl__launch *launch;
   int count;
-  struct sl_tensor *const *tensors;
+  struct sl__tensor *const *tensors;
   const struct sl__args_header *header;
   const void *args;
   size_t args_size;
   double flops;
 };
 
-enum sl_status sl__program_note(struct sl__program *program, const struct sl__call *call);
+enum sl_status sl__graph_append(struct sl__graph *program, const struct sl__call *call);
 
-struct sl__segment;
+struct sl__subgraph;
 /* What one task does; its buffers are a segment's. */
-void sl__segment_run(const struct sl__segment *segment, void *buffers[], bool on_gpu);
+void sl__subgraph_run(const struct sl__subgraph *segment, void *buffers[], bool on_gpu);
 
-struct sl__assist_args {
-  struct sl__program *program;
+struct sl__helper_args {
+  struct sl__graph *program;
   int member;
 };
 /* Take part in the program's task, if there is one soon. */
-void sl__program_assist(struct sl__program *program, int member);
+void sl__graph_help(struct sl__graph *program, int member);
 
 #endif

@@ -20,7 +20,7 @@ static void note_use(struct used *u, int segment, int call, bool is_first) {
   u->last_call = call;
 }
 
-void sl__program_find_uses(struct sl__program *p, const struct sl_tensor *result) {
+void sl__graph_find_uses(struct sl__graph *p, const struct sl__tensor *result) {
   for (int i = 0; i < p->used_count; i++) p->used[i].first_segment = -1;
   for (int s = 0; s < p->segment_count; s++)
     for (int c = p->segments[s].first; c < p->segments[s].end; c++)
@@ -40,18 +40,18 @@ void sl__program_find_uses(struct sl__program *p, const struct sl_tensor *result
 
 /* A GPU's kernels take calls whole. A worker of its own is one core; else the team are all of this
  * process's CPU workers. */
-static int members_of(const struct sl__program *p, const struct sl__segment *s) {
+static int members_of(const struct sl__graph *p, const struct sl__subgraph *s) {
   bool on_gpu = s->place.where & STARPU_CUDA && starpu_cuda_worker_get_count();
   if (on_gpu) return 0;
   if (p->forced_parts) return p->forced_parts;
   if (s->place.worker || p->segment_count > 1) return 1;
-  int workers = (int)starpu_cpu_worker_get_count(), most = SL_TEAM_MOST;
+  int workers = (int)starpu_cpu_worker_get_count(), most = SL__TEAM_MOST;
   if (p->cores && p->cores < most) most = p->cores;
   return workers > most ? most : workers > 0 ? workers : 1;
 }
 
 /* Rounds cost about a microsecond: less work than this is done by one member. */
-static bool is_worth_it(const struct sl__program *p, const struct call *call) {
+static bool is_worth_it(const struct sl__graph *p, const struct call *call) {
   const double least = 40000;
   return p->forced_parts || call->flops + 10 * (double)call->outputs >= least;
 }
@@ -67,10 +67,10 @@ static bool follows(const struct call *head, const struct call *call) {
 }
 
 /* Bytes of a row of what the call reads and writes. */
-static size_t row_bytes(const struct sl__program *p, const struct call *call) {
+static size_t row_bytes(const struct sl__graph *p, const struct call *call) {
   size_t bytes = 0;
   for (int k = 0; k < call->count; k++) {
-    const struct sl_tensor *t = p->used[call->tensor[k]].tensor;
+    const struct sl__tensor *t = p->used[call->tensor[k]].tensor;
     if (!p->used[call->tensor[k]].is_scratch && t->shape.dim[0] == call->rows)
       bytes += t->bytes / (size_t)call->rows;
   }
@@ -79,7 +79,7 @@ static size_t row_bytes(const struct sl__program *p, const struct call *call) {
 
 /* So many rows that what a call has of them takes a part of a core's own cache; and enough slices
  * for all members. */
-static int slices_of(const struct sl__program *p, const struct stretch *st, int members) {
+static int slices_of(const struct sl__graph *p, const struct stretch *st, int members) {
   long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
   size_t most = 1, room = cache > 0 ? (size_t)cache / 4 : (size_t)256 << 10;
   int64_t rows = p->calls[st->first].rows;
@@ -88,10 +88,10 @@ static int slices_of(const struct sl__program *p, const struct stretch *st, int 
   int64_t each = room > most ? (int64_t)(room / most) : 1, slices = (rows + each - 1) / each;
   if (slices < members) slices = members;
   if (slices > rows) slices = rows;
-  return slices > SL_TEAM_PARTS ? SL_TEAM_PARTS : (int)slices;
+  return slices > SL__TEAM_PARTS ? SL__TEAM_PARTS : (int)slices;
 }
 
-static struct stretch stretch_from(const struct sl__program *p, const struct sl__segment *s,
+static struct stretch stretch_from(const struct sl__graph *p, const struct sl__subgraph *s,
                                    int at) {
   struct stretch st = {.first = at, .end = at + 1};
   const struct call *head = &p->calls[at];
@@ -109,7 +109,7 @@ static struct stretch stretch_from(const struct sl__program *p, const struct sl_
   return st;
 }
 
-static enum sl_status find_stretches(struct sl__program *p, struct sl__segment *s) {
+static enum sl_status find_stretches(struct sl__graph *p, struct sl__subgraph *s) {
   s->stretches = sl__alloc((size_t)(s->end - s->first), sizeof *s->stretches, "a program");
   if (!s->stretches) return SL_NO_MEMORY;
   for (int c = s->first; c < s->end;) {
@@ -126,17 +126,17 @@ static enum sl_status find_stretches(struct sl__program *p, struct sl__segment *
 
 /* Of a long call, of which little is lost between two parts, several a member: who is faster, or
  * there sooner, does more of them. */
-static int parts_of(const struct sl__program *p, const struct sl__segment *s,
+static int parts_of(const struct sl__graph *p, const struct sl__subgraph *s,
                     const struct stretch *st) {
   const double is_long = 2e7; /* flops: some hundred microseconds */
   if (st->slices || !st->units) return st->slices ? st->slices : 1;
   int parts = 4 * s->members;
   bool fine = !st->phases && p->calls[st->first].flops >= is_long && st->units >= 4 * parts &&
-              parts <= SL_TEAM_PARTS;
+              parts <= SL__TEAM_PARTS;
   return fine && !p->forced_parts ? parts : s->members;
 }
 
-static enum sl_status make_team(const struct sl__program *p, struct sl__segment *s) {
+static enum sl_status make_team(const struct sl__graph *p, struct sl__subgraph *s) {
   int count = 0;
   for (int i = 0; i < s->stretch_count; i++)
     count += s->stretches[i].phases ? s->stretches[i].phases : 1;
@@ -151,13 +151,13 @@ static enum sl_status make_team(const struct sl__program *p, struct sl__segment 
       s->steps[r] = (struct step){i, phase};
     }
   }
-  if (status == SL_OK) status = sl__team_new(count, rounds, sl__segment_work, &s->team);
+  if (status == SL_OK) status = sl__team_new(count, rounds, sl__subgraph_work, &s->team);
   free(rounds);
   return status;
 }
 
 /* Who would find nothing to do is not asked. */
-static void limit_members(const struct sl__program *p, struct sl__segment *s) {
+static void limit_members(const struct sl__graph *p, struct sl__subgraph *s) {
   int most = s->members ? 1 : 0;
   for (int i = 0; i < s->stretch_count; i++) {
     const struct stretch *st = &s->stretches[i];
@@ -168,7 +168,7 @@ static void limit_members(const struct sl__program *p, struct sl__segment *s) {
 
 /* ---- places ---- */
 
-static const struct stretch *stretch_of(const struct sl__segment *s, int call) {
+static const struct stretch *stretch_of(const struct sl__subgraph *s, int call) {
   const struct stretch *st = s->stretches;
   while (call >= st->end) st++;
   return st;
@@ -198,13 +198,13 @@ static size_t lowest_place(const struct placed *others, int count, const struct 
   return at;
 }
 
-static void find_local(struct sl__program *p, const struct sl__segment *s, struct used *u) {
+static void find_local(struct sl__graph *p, const struct sl__subgraph *s, struct used *u) {
   const struct stretch *st = stretch_of(s, u->first_call);
   int64_t rows = p->calls[st->first].rows;
   u->is_local = st->slices && u->last_call < st->end && u->tensor->shape.dim[0] == rows;
 }
 
-static struct placed placed_of(const struct sl__program *p, const struct sl__segment *s,
+static struct placed placed_of(const struct sl__graph *p, const struct sl__subgraph *s,
                                const struct used *u) {
   const struct stretch *from = stretch_of(s, u->first_call), *to = stretch_of(s, u->last_call);
   struct placed it = {u, u->first_call, u->last_call, u->tensor->bytes};
@@ -219,7 +219,7 @@ static struct placed placed_of(const struct sl__program *p, const struct sl__seg
 }
 
 /* All of the segment's that are local, or all that are not; returns the bytes that they take. */
-static size_t place_tensors(struct sl__program *p, struct sl__segment *s, int segment, bool local,
+static size_t place_tensors(struct sl__graph *p, struct sl__subgraph *s, int segment, bool local,
                             struct placed *placed) {
   size_t end = 0;
   int count = 0;
@@ -236,15 +236,15 @@ static size_t place_tensors(struct sl__program *p, struct sl__segment *s, int se
   return aligned(end);
 }
 
-static size_t scratch_of(const struct call *call, const struct sl_tensor *tensor) {
+static size_t scratch_of(const struct call *call, const struct sl__tensor *tensor) {
   size_t bytes = call->cut.scratch;
-  if (call->args->is_formed && call->form.scratch) bytes = call->form.scratch;
+  if (call->args->is_prepacked && call->form.scratch) bytes = call->form.scratch;
   return bytes ? bytes : tensor->bytes;
 }
 
 /* Of calls that several members do at a time without phases each needs its own; others have one for
  * all. It is a call's own, so all of a kind have the same place. */
-static size_t scratch_bytes(const struct sl__program *p, const struct sl__segment *s, bool own) {
+static size_t scratch_bytes(const struct sl__graph *p, const struct sl__subgraph *s, bool own) {
   size_t most = 0;
   for (int c = s->first; c < s->end; c++)
     for (int k = 0; k < p->calls[c].count; k++) {
@@ -257,8 +257,8 @@ static size_t scratch_bytes(const struct sl__program *p, const struct sl__segmen
   return aligned(most);
 }
 
-enum sl_status sl__segment_place(struct sl__program *p, int segment) {
-  struct sl__segment *s = &p->segments[segment];
+enum sl_status sl__subgraph_place(struct sl__graph *p, int segment) {
+  struct sl__subgraph *s = &p->segments[segment];
   s->members = members_of(p, s);
   enum sl_status status = find_stretches(p, s);
   limit_members(p, s);

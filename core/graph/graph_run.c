@@ -6,7 +6,7 @@
 #include "core/runtime/failure.h"
 
 struct job {
-  const struct sl__segment *segment;
+  const struct sl__subgraph *segment;
   void **buffers;
   char *memory;
   bool on_gpu;
@@ -19,7 +19,7 @@ struct turn {
 };
 
 /* A buffer as StarPU would hand it to the call's kernel. */
-static struct starpu_vector_interface view_of(const struct sl_tensor *tensor, void *memory) {
+static struct starpu_vector_interface view_of(const struct sl__tensor *tensor, void *memory) {
   size_t rows = (size_t)tensor->shape.dim[0];
   return (struct starpu_vector_interface){.id = STARPU_VECTOR_INTERFACE_ID,
                                           .ptr = (uintptr_t)memory,
@@ -33,7 +33,7 @@ static struct starpu_vector_interface view_of(const struct sl_tensor *tensor, vo
  * the address is where its first row would be. */
 static char *memory_of(const struct job *j, const struct call *call, const struct used *u,
                        int buffer, const struct turn *turn) {
-  const struct sl__segment *s = j->segment;
+  const struct sl__subgraph *s = j->segment;
   char *own = j->memory + s->members_at + (size_t)turn->member * s->member_bytes;
   if (u->pack) return (char *)STARPU_VECTOR_GET_PTR(j->buffers[buffer]) + u->offset;
   if (u->is_scratch) return turn->stretch && !call->cut.phases ? own : j->memory + s->common_at;
@@ -44,7 +44,7 @@ static char *memory_of(const struct job *j, const struct call *call, const struc
 
 static void run_call(const struct job *j, const struct call *call, const struct turn *turn,
                      void *args) {
-  const struct sl__segment *s = j->segment;
+  const struct sl__subgraph *s = j->segment;
   struct starpu_vector_interface view[call->count];
   void *given[call->count];
   for (int k = 0; k < call->count; k++) {
@@ -90,7 +90,7 @@ static void run_whole(const struct job *j, int first, int end) {
   task->cl = codelet;
 }
 
-void sl__segment_work(void *job, int round, int part, int parts, int member) {
+void sl__subgraph_work(void *job, int round, int part, int parts, int member) {
   const struct job *j = job;
   const struct step *step = &j->segment->steps[round];
   const struct stretch *st = &j->segment->stretches[step->stretch];
@@ -104,7 +104,7 @@ void sl__segment_work(void *job, int round, int part, int parts, int member) {
     run_part(j, &j->segment->program->calls[c], &turn, c == st->first);
 }
 
-void sl__segment_run(const struct sl__segment *s, void *buffers[], bool on_gpu) {
+void sl__subgraph_run(const struct sl__subgraph *s, void *buffers[], bool on_gpu) {
   struct job job = {s, buffers, (char *)STARPU_VECTOR_GET_PTR(buffers[0]), on_gpu};
   double begin = sl__microseconds();
   if (s->team) {
@@ -118,6 +118,6 @@ void sl__segment_run(const struct sl__segment *s, void *buffers[], bool on_gpu) 
   __atomic_fetch_add(&s->program->computed_ns, ns, __ATOMIC_RELAXED);
 }
 
-double sl__program_computed(const struct sl__program *program) {
+double sl__graph_computed(const struct sl__graph *program) {
   return 1e-3 * (double)__atomic_load_n(&program->computed_ns, __ATOMIC_RELAXED);
 }

@@ -1,6 +1,6 @@
-/* What the files of programs share (core/graph/graph.h): program.c notes calls, cuts them into tasks
- * and submits these; program_place.c finds what of a task can be done in parts, and a place for
- * what only it uses; program_run.c does it. */
+/* What the files of programs share (core/graph/graph.h): program.c notes calls, cuts them into
+ * tasks and submits these; program_place.c finds what of a task can be done in parts, and a place
+ * for what only it uses; program_run.c does it. */
 #ifndef SL_CORE_GRAPH_GRAPH_STATE_H
 #define SL_CORE_GRAPH_GRAPH_STATE_H
 
@@ -16,7 +16,7 @@ struct call {
   struct sl__place place;
   double flops;
   struct sl__cut cut;
-  struct sl__form form;
+  struct sl__prepack form;
   int64_t rows, outputs; /* of its first output; outputs: values */
   int count;
   int *tensor; /* [count], numbers in the program's list */
@@ -26,12 +26,13 @@ struct call {
 
 /* A tensor that calls use. */
 struct used {
-  struct sl_tensor *tensor;
+  struct sl__tensor *tensor;
   int first_segment, last_segment;
   int first_call, last_call; /* within its only segment, where it is inner */
   bool is_written_first, is_scratch;
-  bool is_inner;               /* only one segment knows it: it lies in the worker's memory */
-  const struct sl__pack *pack; /* it lies there, in this member of the program's pack; or NULL */
+  bool is_inner; /* only one segment knows it: it lies in the worker's memory */
+  const struct sl__weight_cache
+      *pack;     /* it lies there, in this member of the program's pack; or NULL */
   bool is_local; /* only one stretch that goes by rows does: it lies in its member's part of that */
   size_t offset; /* there */
   bool is_written;
@@ -52,8 +53,8 @@ struct step {
 
 /* A segment's memory: inner tensors; scratch memory of calls that are whole or have phases; and
  * then what each member has for itself: scratch memory of other calls, and local tensors. */
-struct sl__segment {
-  struct sl__program *program;
+struct sl__subgraph {
+  struct sl__graph *program;
   int first, end; /* calls */
   struct stretch *stretches;
   int stretch_count;
@@ -63,7 +64,7 @@ struct sl__segment {
   size_t common_at, members_at, local_at; /* the last: in a member's memory */
   size_t member_bytes, inner;             /* inner: all together */
   int count;                              /* buffers: that memory, then tensors */
-  struct sl_tensor **tensors;
+  struct sl__tensor **tensors;
   char *modes;
   int *buffer; /* [used], of each in the program's list, or the pack's that it lies in; -1: none, it
                   is inner or not its */
@@ -73,24 +74,24 @@ struct sl__segment {
   uint32_t footprint;
 };
 
-struct sl__program {
+struct sl__graph {
   struct sl_context *context;
   struct sl__op *op, *assist;
   struct call *calls;
   int call_count, call_room;
   struct used *used;
   int used_count, used_room;
-  struct sl__segment *segments;
+  struct sl__subgraph *segments;
   int segment_count;
-  const struct sl_tensor *result;
-  struct sl__pack *pack; /* or NULL */
-  const struct sl_tensor *input;
-  int cores;                   /* see sl__program_cores */
-  int forced_parts;            /* see sl__program_cut */
-  int leader;                  /* of the team: which member's worker the task was given to */
-  int assistants;              /* tasks and errands that will still look at the program */
-  uint32_t asked;              /* bit i: member i's has not begun yet */
-  struct sl__errand take_part; /* what an assistant does */
+  const struct sl__tensor *result;
+  struct sl__weight_cache *pack; /* or NULL */
+  const struct sl__tensor *input;
+  int cores;                          /* see sl__graph_cores */
+  int forced_parts;                   /* see sl__graph_cut */
+  int leader;                         /* of the team: which member's worker the task was given to */
+  int assistants;                     /* tasks and errands that will still look at the program */
+  uint32_t asked;                     /* bit i: member i's has not begun yet */
+  struct sl__inbox_message take_part; /* what an assistant does */
   int64_t computed_ns;
 };
 
@@ -99,21 +100,21 @@ struct sl__program {
 struct sl__place sl__member_place(int member);
 
 /* What the errand of a program is. */
-void sl__program_take_part(struct sl__errand *errand, int member);
+void sl__graph_take_part(struct sl__inbox_message *errand, int member);
 
 /* That member, unless it is on its way already. Without it the others do its part. */
-void sl__program_ask(struct sl__program *program, int member, int priority);
+void sl__graph_ask_helper(struct sl__graph *program, int member, int priority);
 
 /* ---- core/graph/graph_plan.c ---- */
 
-void sl__program_find_uses(struct sl__program *program, const struct sl_tensor *result);
+void sl__graph_find_uses(struct sl__graph *program, const struct sl__tensor *result);
 
 /* Stretches, and where inner tensors lie. */
-enum sl_status sl__segment_place(struct sl__program *program, int segment);
+enum sl_status sl__subgraph_place(struct sl__graph *program, int segment);
 
 /* ---- core/graph/graph_run.c ---- */
 
 /* One part of a segment's round. */
-sl__team_work sl__segment_work;
+sl__team_work sl__subgraph_work;
 
 #endif

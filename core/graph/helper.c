@@ -6,13 +6,13 @@
 #include "core/runtime/context.h"
 #include "core/graph/graph_state.h"
 
-_Static_assert((int)SL_MAILBOXES == (int)SL_TEAM_MOST, "a mailbox for each member");
+_Static_assert((int)SL__WORKER_INBOXES == (int)SL__TEAM_MOST, "a mailbox for each member");
 
 /* What is in the mailbox of a worker that stays, until there is an errand. */
-static struct sl__errand nothing;
+static struct sl__inbox_message nothing;
 
-bool sl__errand_give(struct sl_context *context, int member, struct sl__errand *errand) {
-  struct sl__errand *expected = &nothing;
+bool sl__inbox_put(struct sl_context *context, int member, struct sl__inbox_message *errand) {
+  struct sl__inbox_message *expected = &nothing;
   return __atomic_compare_exchange_n(&context->mailboxes[member].errand, &expected, errand, false,
                                      __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
@@ -23,14 +23,13 @@ int sl__member_core(int member) {
   return unit < 0 ? -1 : (int)starpu_get_pu_os_index((unsigned)unit);
 }
 
-bool sl__errand_give_core(struct sl_context *context, int core, struct sl__errand *errand) {
+bool sl__inbox_put_on_core(struct sl_context *context, int core, struct sl__inbox_message *errand) {
   const int64_t most_us = 10;
   int count = (int)starpu_cpu_worker_get_count();
-  for (int member = 0; member < count && member < SL_TEAM_MOST && core >= 0; member++) {
+  for (int member = 0; member < count && member < SL__TEAM_MOST && core >= 0; member++) {
     if (sl__member_core(member) != core) continue;
     int64_t seen = __atomic_load_n(&context->mailboxes[member].seen_us, __ATOMIC_RELAXED);
-    return (int64_t)sl__microseconds() - seen <= most_us &&
-           sl__errand_give(context, member, errand);
+    return (int64_t)sl__microseconds() - seen <= most_us && sl__inbox_put(context, member, errand);
   }
   return false;
 }
@@ -50,21 +49,22 @@ static bool is_over(const struct sl_context *context, double now, struct patienc
   return now > p->until || (p->since > 0 && now > p->since + most_us);
 }
 
-static bool is_long(const struct sl__errand *errand) {
-  return errand->run == sl__program_take_part;
+static bool is_long(const struct sl__inbox_message *errand) {
+  return errand->run == sl__graph_take_part;
 }
 
 /* A worker that looks for tasks all the time keeps its core from others until the next tick, some
  * milliseconds: this one offers it all the time. Meanwhile its mailbox is open, during a short
  * errand, too: whom that wakes up may ask again before it has ended. */
-static struct sl__errand *stay(struct sl_context *context, int member, struct patience *patience) {
-  struct sl__mailbox *box = &context->mailboxes[member];
+static struct sl__inbox_message *stay(struct sl_context *context, int member,
+                                      struct patience *patience) {
+  struct sl__worker_inbox *box = &context->mailboxes[member];
   double now = sl__microseconds();
   if (!__atomic_load_n(&box->errand, __ATOMIC_RELAXED))
     __atomic_store_n(&box->errand, &nothing, __ATOMIC_RELEASE);
   for (; !is_over(context, now, patience); now = sl__microseconds()) {
     __atomic_store_n(&box->seen_us, (int64_t)now, __ATOMIC_RELAXED);
-    struct sl__errand *errand = __atomic_load_n(&box->errand, __ATOMIC_ACQUIRE);
+    struct sl__inbox_message *errand = __atomic_load_n(&box->errand, __ATOMIC_ACQUIRE);
     if (errand && errand != &nothing && !is_long(errand)) {
       __atomic_store_n(&box->errand, &nothing, __ATOMIC_RELEASE);
       return errand;
@@ -72,24 +72,24 @@ static struct sl__errand *stay(struct sl_context *context, int member, struct pa
     if (errand != &nothing) break;
     sched_yield();
   }
-  struct sl__errand *errand = __atomic_exchange_n(&box->errand, NULL, __ATOMIC_ACQ_REL);
+  struct sl__inbox_message *errand = __atomic_exchange_n(&box->errand, NULL, __ATOMIC_ACQ_REL);
   return errand == &nothing ? NULL : errand;
 }
 
-void sl__program_take_part(struct sl__errand *errand, int member) {
+void sl__graph_take_part(struct sl__inbox_message *errand, int member) {
   const double patience_us = 200;
-  struct sl__program *p =
-      (struct sl__program *)((char *)errand - offsetof(struct sl__program, take_part));
+  struct sl__graph *p =
+      (struct sl__graph *)((char *)errand - offsetof(struct sl__graph, take_part));
   __atomic_fetch_and(&p->asked, ~(UINT32_C(1) << member), __ATOMIC_RELAXED);
   sl__team_join(p->segments[0].team, member, patience_us);
   __atomic_fetch_sub(&p->assistants, 1, __ATOMIC_RELEASE); /* it may be freed from here on */
 }
 
 /* Short errands make nobody stay longer: tasks may be waiting for this worker. */
-void sl__program_assist(struct sl__program *p, int member) {
+void sl__graph_help(struct sl__graph *p, int member) {
   const double patience_us = 60;
   struct sl_context *context = p->context;
-  struct sl__errand *errand = &p->take_part;
+  struct sl__inbox_message *errand = &p->take_part;
   for (struct patience patience = {0}; errand; errand = stay(context, member, &patience)) {
     bool renews = is_long(errand);
     errand->run(errand, member);
@@ -102,13 +102,13 @@ struct sl__place sl__member_place(int member) {
   return (struct sl__place){.where = STARPU_CPU, .worker = worker + 1};
 }
 
-void sl__program_ask(struct sl__program *p, int member, int priority) {
+void sl__graph_ask_helper(struct sl__graph *p, int member, int priority) {
   const struct sl__launch launch = {.place = sl__member_place(member), .priority = priority};
-  const struct sl__assist_args args = {p, member};
+  const struct sl__helper_args args = {p, member};
   uint32_t own = UINT32_C(1) << member;
   if (__atomic_fetch_or(&p->asked, own, __ATOMIC_RELAXED) & own) return;
   __atomic_fetch_add(&p->assistants, 1, __ATOMIC_RELAXED);
-  if (sl__errand_give(p->context, member, &p->take_part) ||
+  if (sl__inbox_put(p->context, member, &p->take_part) ||
       sl__submit(p->context, p->assist, &launch, 0, NULL, &args, sizeof args, 0, 0) == SL_OK)
     return;
   __atomic_fetch_and(&p->asked, ~own, __ATOMIC_RELAXED);

@@ -10,10 +10,10 @@
 
 #include <starling/base.h>
 
-enum { SL_TEAM_MOST = 16, SL_TEAM_PARTS = 64 };
+enum { SL__TEAM_MOST = 16, SL__TEAM_PARTS = 64 };
 
 struct sl__round {
-  int parts;     /* 1 (the leader does it) to SL_TEAM_PARTS */
+  int parts;     /* 1 (the leader does it) to SL__TEAM_PARTS */
   bool may_join; /* its parts may be done as one where nobody else is there */
   int members;   /* among whom the parts are shared out at first, one run of them each; 0: nobody */
 };
@@ -29,7 +29,7 @@ enum sl_status sl__team_new(int count, const struct sl__round *rounds, sl__team_
                             struct sl__team **team);
 void sl__team_free(struct sl__team *team);
 
-/* Do the job as that member (0 to SL_TEAM_MOST - 1), with who joins; nobody of them is in it any
+/* Do the job as that member (0 to SL__TEAM_MOST - 1), with who joins; nobody of them is in it any
  * more when it returns. One at a time. */
 void sl__team_lead(struct sl__team *team, int member, void *job);
 

@@ -11,37 +11,38 @@ static const size_t MOST_BYTES = (size_t)64 << 20;
 static const size_t MOST_PLAIN = (size_t)1 << 20; /* to copy more is worse than a tensor more */
 
 struct packed {
-  struct sl__pack_item item; /* with arguments of its own */
+  struct sl__weight_cache_item item; /* with arguments of its own */
   size_t offset;
 };
 
 /* One member of the list that a pack is. */
-struct sl__pack {
+struct sl__weight_cache {
   struct sl_context *context;
   struct sl__op *op;
   struct packed *parts;
   int count, room, forms;
   size_t bytes;
-  struct sl_tensor *tensor; /* NULL: it is open */
-  uint64_t copied;          /* writes of all parts when they were copied */
-  struct sl__pack *next;
+  struct sl__tensor *tensor; /* NULL: it is open */
+  uint64_t copied;           /* writes of all parts when they were copied */
+  struct sl__weight_cache *next;
 };
 
-enum sl_status sl__pack_new(struct sl_context *context, struct sl__op *op, struct sl__pack **pack) {
+enum sl_status sl__weight_cache_new(struct sl_context *context, struct sl__op *op,
+                                    struct sl__weight_cache **pack) {
   *pack = sl__alloc(1, sizeof **pack, "a pack of tensors");
   if (!*pack) return SL_NO_MEMORY;
-  **pack = (struct sl__pack){.context = context, .op = op, .copied = UINT64_MAX};
+  **pack = (struct sl__weight_cache){.context = context, .op = op, .copied = UINT64_MAX};
   return SL_OK;
 }
 
-static void clear(struct sl__pack *p) {
+static void clear(struct sl__weight_cache *p) {
   for (int i = 0; i < p->count; i++) free((void *)p->parts[i].item.args);
   p->count = p->forms = 0;
   p->bytes = 0;
 }
 
-void sl__pack_free(struct sl__pack *pack) {
-  for (struct sl__pack *p = pack, *next; p; p = next) {
+void sl__weight_cache_free(struct sl__weight_cache *pack) {
+  for (struct sl__weight_cache *p = pack, *next; p; p = next) {
     next = p->next;
     sl__tensor_free(p->tensor);
     if (__atomic_load_n(&p->context->abandoned, __ATOMIC_ACQUIRE)) return; /* a task may read it */
@@ -51,9 +52,10 @@ void sl__pack_free(struct sl__pack *pack) {
   }
 }
 
-static const struct packed *find(const struct sl__pack *p, const struct sl__pack_item *item) {
+static const struct packed *find(const struct sl__weight_cache *p,
+                                 const struct sl__weight_cache_item *item) {
   for (int i = 0; i < p->count; i++) {
-    const struct sl__pack_item *it = &p->parts[i].item;
+    const struct sl__weight_cache_item *it = &p->parts[i].item;
     if (it->tensor == item->tensor && it->make == item->make && it->key == item->key &&
         it->bytes == item->bytes)
       return &p->parts[i];
@@ -61,18 +63,20 @@ static const struct packed *find(const struct sl__pack *p, const struct sl__pack
   return NULL;
 }
 
-const struct sl__pack *sl__pack_member(const struct sl__pack *p, const struct sl__pack_item *item) {
+const struct sl__weight_cache *sl__weight_cache_member(const struct sl__weight_cache *p,
+                                                       const struct sl__weight_cache_item *item) {
   while (p && !(p->tensor && find(p, item))) p = p->next;
   return p;
 }
 
-int64_t sl__pack_offset(const struct sl__pack *pack, const struct sl__pack_item *item) {
-  const struct sl__pack *p = sl__pack_member(pack, item);
+int64_t sl__weight_cache_offset(const struct sl__weight_cache *pack,
+                                const struct sl__weight_cache_item *item) {
+  const struct sl__weight_cache *p = sl__weight_cache_member(pack, item);
   return p ? (int64_t)find(p, item)->offset : -1;
 }
 
-static enum sl_status add(struct sl__pack *p, const struct sl__pack_item *item) {
-  struct sl__pack_item own = *item;
+static enum sl_status add(struct sl__weight_cache *p, const struct sl__weight_cache_item *item) {
+  struct sl__weight_cache_item own = *item;
   if (p->count == p->room) {
     int room = p->room ? 2 * p->room : 32;
     struct packed *parts = sl__realloc(p->parts, (size_t)room, sizeof *parts, "a pack of tensors");
@@ -88,24 +92,26 @@ static enum sl_status add(struct sl__pack *p, const struct sl__pack_item *item) 
     p->forms++;
   }
   p->parts[p->count++] = (struct packed){own, p->bytes};
-  p->bytes += sl__pack_room(item->bytes);
+  p->bytes += sl__weight_cache_room(item->bytes);
   return SL_OK;
 }
 
-bool sl__pack_holds(const struct sl__pack *p, const struct sl__pack_item *item) {
+bool sl__weight_cache_holds(const struct sl__weight_cache *p,
+                            const struct sl__weight_cache_item *item) {
   while (p && !find(p, item)) p = p->next;
   return p;
 }
 
 /* A part of main memory, where that is limited. */
-static size_t most_bytes(const struct sl__pack *p) {
+static size_t most_bytes(const struct sl__weight_cache *p) {
   size_t limit = sl__memory_limit(p->context->memory) / 8;
   return limit && limit < MOST_BYTES ? limit : MOST_BYTES;
 }
 
-enum sl_status sl__pack_add(struct sl__pack *pack, const struct sl__pack_item *item) {
-  const struct sl_tensor *t = item->tensor;
-  struct sl__pack *p = pack;
+enum sl_status sl__weight_cache_add(struct sl__weight_cache *pack,
+                                    const struct sl__weight_cache_item *item) {
+  const struct sl__tensor *t = item->tensor;
+  struct sl__weight_cache *p = pack;
   size_t bytes = p->bytes, most = most_bytes(p);
   int members = 1;
   for (; p->next; members++) {
@@ -116,17 +122,17 @@ enum sl_status sl__pack_add(struct sl__pack *pack, const struct sl__pack_item *i
   bool is_large = !item->make && item->bytes > MOST_PLAIN;
   bool is_full =
       bytes > most || item->bytes > most - bytes || (p->tensor && members == MOST_MEMBERS);
-  if (is_part || is_large || is_full || sl__pack_holds(pack, item)) return SL_OK;
+  if (is_part || is_large || is_full || sl__weight_cache_holds(pack, item)) return SL_OK;
   if (p->tensor) {
-    enum sl_status status = sl__pack_new(pack->context, pack->op, &p->next);
+    enum sl_status status = sl__weight_cache_new(pack->context, pack->op, &p->next);
     if (status != SL_OK) return status;
     p = p->next;
   }
   return add(p, item);
 }
 
-enum sl_status sl__pack_close(struct sl__pack *pack) {
-  struct sl__pack *p = pack;
+enum sl_status sl__weight_cache_close(struct sl__weight_cache *pack) {
+  struct sl__weight_cache *p = pack;
   while (p->next) p = p->next;
   if (p->tensor || !p->count) return SL_OK;
   if (p->count < FEW && !p->forms) {
@@ -139,16 +145,16 @@ enum sl_status sl__pack_close(struct sl__pack *pack) {
   return status;
 }
 
-struct sl_tensor *sl__pack_tensor(const struct sl__pack *pack) {
+struct sl__tensor *sl__weight_cache_tensor(const struct sl__weight_cache *pack) {
   return pack->tensor;
 }
 
-static enum sl_status refresh(struct sl__pack *p) {
+static enum sl_status refresh(struct sl__weight_cache *p) {
   const struct sl__launch launch = {.name = "pack", .place = {.where = STARPU_CPU}};
   uint64_t writes = 0;
   for (int i = 0; i < p->count; i++) writes += sl__tensor_writes(p->parts[i].item.tensor);
   if (!p->tensor || writes == p->copied) return SL_OK;
-  struct sl_tensor *tensors[p->count + 1];
+  struct sl__tensor *tensors[p->count + 1];
   tensors[0] = p->tensor;
   for (int i = 0; i < p->count; i++) tensors[i + 1] = p->parts[i].item.tensor;
   /* the argument is an address: the task runs in this process */
@@ -158,13 +164,14 @@ static enum sl_status refresh(struct sl__pack *p) {
   return status;
 }
 
-enum sl_status sl__pack_refresh(struct sl__pack *pack) {
+enum sl_status sl__weight_cache_refresh(struct sl__weight_cache *pack) {
   enum sl_status status = SL_OK;
-  for (struct sl__pack *p = pack; p && status == SL_OK; p = p->next) status = refresh(p);
+  for (struct sl__weight_cache *p = pack; p && status == SL_OK; p = p->next) status = refresh(p);
   return status;
 }
 
-void sl__pack_fill(const struct sl__pack *member, int i, const void *from, char *to) {
+void sl__weight_cache_fill(const struct sl__weight_cache *member, int i, const void *from,
+                           char *to) {
   const struct packed *part = &member->parts[i];
   if (part->item.make)
     part->item.make(part->item.args, from, to + part->offset);

@@ -18,11 +18,11 @@ struct sl__hold {
   size_t bytes;
 };
 
-enum sl_status sl__active_open(struct sl_context *context, bool watched) {
+enum sl_status sl__admission_open(struct sl_context *context, bool watched) {
   size_t limit = sl__memory_limit(context->memory);
   pthread_condattr_t attributes;
   if (!limit && !watched) return SL_OK;
-  struct sl__active *a = sl__alloc(1, sizeof *a, "the tasks under way");
+  struct sl__admission *a = sl__alloc(1, sizeof *a, "the tasks under way");
   if (!a) return SL_NO_MEMORY;
   a->context = context;
   a->limit = limit;
@@ -35,8 +35,8 @@ enum sl_status sl__active_open(struct sl_context *context, bool watched) {
   return SL_OK;
 }
 
-void sl__active_close(struct sl_context *context) {
-  struct sl__active *a = context->active;
+void sl__admission_close(struct sl_context *context) {
+  struct sl__admission *a = context->active;
   if (!a) return;
   pthread_cond_destroy(&a->ended);
   pthread_mutex_destroy(&a->mutex);
@@ -46,7 +46,7 @@ void sl__active_close(struct sl_context *context) {
 
 /* ---- what tasks hold ---- */
 
-static struct sl_tensor *root_of(struct sl_tensor *tensor) {
+static struct sl__tensor *root_of(struct sl__tensor *tensor) {
   while (tensor->whole) tensor = tensor->whole;
   return tensor;
 }
@@ -56,8 +56,8 @@ static void hold_release(struct sl__hold *hold) {
 }
 
 /* NULL for what has its home in main memory, which is there in any case. */
-static bool find_hold(struct sl_tensor *tensor, struct sl__hold **hold) {
-  struct sl_tensor *root = root_of(tensor);
+static bool find_hold(struct sl__tensor *tensor, struct sl__hold **hold) {
+  struct sl__tensor *root = root_of(tensor);
   *hold = NULL;
   if (root->host) return true;
   if (!root->hold) {
@@ -70,13 +70,13 @@ static bool find_hold(struct sl_tensor *tensor, struct sl__hold **hold) {
   return true;
 }
 
-static void take(struct sl__active *a, struct sl__active_task *t) {
+static void take(struct sl__admission *a, struct sl__admitted_task *t) {
   for (int i = 0; i < t->count; i++)
     if (t->hold[i] && !t->hold[i]->tasks++) a->held += t->hold[i]->bytes;
   a->held += t->scratch;
 }
 
-static void give_back(struct sl__active *a, struct sl__active_task *t) {
+static void give_back(struct sl__admission *a, struct sl__admitted_task *t) {
   for (int i = 0; i < t->count; i++)
     if (t->hold[i] && !--t->hold[i]->tasks) a->held -= t->hold[i]->bytes;
   a->held -= t->scratch;
@@ -84,17 +84,17 @@ static void give_back(struct sl__active *a, struct sl__active_task *t) {
 
 /* ---- in and out ---- */
 
-static void note_peak(struct sl__active *a) {
+static void note_peak(struct sl__admission *a) {
   size_t used = starpu_memory_get_used(STARPU_MAIN_RAM);
   if (!sl__memory_swaps(a->context->memory)) used += a->fixed;
   if (used > a->peak) a->peak = used;
 }
 
-size_t sl__active_peak(const struct sl_context *context) {
+size_t sl__admission_peak(const struct sl_context *context) {
   return context->active ? context->active->peak : 0;
 }
 
-static void enter(struct sl__active *a, struct sl__active_task *t) {
+static void enter(struct sl__admission *a, struct sl__admitted_task *t) {
   t->previous = a->last;
   *(a->last ? &a->last->next : &a->first) = t;
   a->last = t;
@@ -104,7 +104,7 @@ static void enter(struct sl__active *a, struct sl__active_task *t) {
   if (a->limit) note_peak(a);
 }
 
-static void leave(struct sl__active *a, struct sl__active_task *t) {
+static void leave(struct sl__admission *a, struct sl__admitted_task *t) {
   *(t->previous ? &t->previous->next : &a->first) = t->next;
   *(t->next ? &t->next->previous : &a->last) = t->previous;
   a->count--;
@@ -114,15 +114,15 @@ static void leave(struct sl__active *a, struct sl__active_task *t) {
   if (a->limit) note_peak(a);
 }
 
-static void task_free(struct sl__active_task *t) {
+static void task_free(struct sl__admitted_task *t) {
   for (int i = 0; i < t->count; i++) hold_release(t->hold[i]);
   free(t);
 }
 
 /* StarPU has let go of the task's tensors already. */
 static void ended(void *argument) {
-  struct sl__active_task *t = argument;
-  struct sl__active *a = t->list;
+  struct sl__admitted_task *t = argument;
+  struct sl__admission *a = t->list;
   pthread_mutex_lock(&a->mutex);
   leave(a, t);
   task_free(t);
@@ -131,21 +131,21 @@ static void ended(void *argument) {
   pthread_mutex_unlock(&a->mutex);
 }
 
-void sl__active_withdraw(struct starpu_task *task) {
+void sl__admission_withdraw(struct starpu_task *task) {
   if (task->epilogue_callback_func == ended) ended(task->epilogue_callback_arg);
   task->epilogue_callback_func = NULL;
 }
 
-void sl__active_fix(struct sl_context *context, int64_t bytes) {
-  struct sl__active *a = context->active;
+void sl__admission_pin(struct sl_context *context, int64_t bytes) {
+  struct sl__admission *a = context->active;
   if (!a) return;
   pthread_mutex_lock(&a->mutex);
   a->fixed += (size_t)bytes;
   pthread_mutex_unlock(&a->mutex);
 }
 
-void sl__active_forget(struct sl_tensor *tensor) {
-  struct sl__active *a = tensor->context->active;
+void sl__admission_forget(struct sl__tensor *tensor) {
+  struct sl__admission *a = tensor->context->active;
   if (!a || !tensor->hold) return;
   pthread_mutex_lock(&a->mutex);
   hold_release(tensor->hold);
@@ -153,15 +153,15 @@ void sl__active_forget(struct sl_tensor *tensor) {
   pthread_mutex_unlock(&a->mutex);
 }
 
-bool sl__active_task_is_running(const struct sl__active_task *t) {
+bool sl__admitted_task_is_running(const struct sl__admitted_task *t) {
   return __atomic_load_n(&t->task->status, __ATOMIC_RELAXED) == STARPU_TASK_RUNNING;
 }
 
-bool sl__active_is_running(struct sl__active *a) {
+bool sl__admission_is_running(struct sl__admission *a) {
   bool running = false;
   pthread_mutex_lock(&a->mutex);
-  for (const struct sl__active_task *t = a->first; t && !running; t = t->next)
-    running = !t->is_message && sl__active_task_is_running(t);
+  for (const struct sl__admitted_task *t = a->first; t && !running; t = t->next)
+    running = !t->is_message && sl__admitted_task_is_running(t);
   pthread_mutex_unlock(&a->mutex);
   return running;
 }
@@ -169,15 +169,15 @@ bool sl__active_is_running(struct sl__active *a) {
 /* ---- is there room? ---- */
 
 /* The same tensor as an earlier one of the task's? */
-static bool is_again(const struct sl__active_task *t, int i) {
+static bool is_again(const struct sl__admitted_task *t, int i) {
   for (int k = 0; k < i; k++)
     if (t->hold[k] == t->hold[i]) return true;
   return false;
 }
 
 /* What StarPU has still to allocate for a task in main memory, at most. */
-static size_t fresh_bytes(const struct sl__active_task *t, int count,
-                          struct sl_tensor *const *tensors) {
+static size_t fresh_bytes(const struct sl__admitted_task *t, int count,
+                          struct sl__tensor *const *tensors) {
   size_t bytes = t->scratch;
   for (int i = 0; i < count; i++)
     if (t->hold[i] && !is_again(t, i) &&
@@ -186,22 +186,22 @@ static size_t fresh_bytes(const struct sl__active_task *t, int count,
   return bytes;
 }
 
-static void note_fresh(const struct sl__active *a, struct sl__active_task *t, int count,
-                       struct sl_tensor *const *tensors) {
+static void note_fresh(const struct sl__admission *a, struct sl__admitted_task *t, int count,
+                       struct sl__tensor *const *tensors) {
   if (a->limit && !sl__memory_swaps(a->context->memory)) t->fresh = fresh_bytes(t, count, tensors);
 }
 
 /* With a swap folder all that no task under way touches can leave; without one nothing can. */
-static size_t needed(const struct sl__active *a, const struct sl__active_task *t) {
+static size_t needed(const struct sl__admission *a, const struct sl__admitted_task *t) {
   if (sl__memory_swaps(a->context->memory)) return a->held + a->fixed;
   return starpu_memory_get_used(STARPU_MAIN_RAM) + a->fixed + a->promised + t->fresh;
 }
 
-static bool has_room(const struct sl__active *a, const struct sl__active_task *t) {
+static bool has_room(const struct sl__admission *a, const struct sl__admitted_task *t) {
   return !a->limit || t->is_message || !t->count || needed(a, t) <= a->limit;
 }
 
-static void wait_for_an_end(struct sl__active *a) {
+static void wait_for_an_end(struct sl__admission *a) {
   struct timespec until;
   clock_gettime(CLOCK_MONOTONIC, &until);
   until.tv_nsec += 20000000;
@@ -214,16 +214,16 @@ static void wait_for_an_end(struct sl__active *a) {
 static bool may_wait(void) { return starpu_worker_get_id() < 0; }
 
 /* need: bytes */
-static enum sl_status refuse(const struct sl__active *a, const struct sl__active_task *t,
+static enum sl_status refuse(const struct sl__admission *a, const struct sl__admitted_task *t,
                              size_t need) {
   if (sl__memory_swaps(a->context->memory))
-    return sl_fail(
+    return sl__fail(
         SL_NO_MEMORY,
         "%s (layer %s) needs %.1f MB of main memory at once, but the limit is %.1f MB; "
         "raise it (this task alone takes cpu=%zuM), or take a smaller batch or more microbatches",
         t->operation, t->layer, (double)need / 1e6, (double)a->limit / 1e6,
         (need + (1 << 20) - 1) >> 20);
-  return sl_fail(
+  return sl__fail(
       SL_NO_MEMORY,
       "%s (layer %s): main memory's limit of %.1f MB is used up, %.1f MB would be needed "
       "by now; raise it, or name a swap folder (--swap) for what does not fit",
@@ -231,7 +231,7 @@ static enum sl_status refuse(const struct sl__active *a, const struct sl__active
 }
 
 /* What its own tensors take, and those that never leave. */
-static size_t own_bytes(const struct sl__active *a, const struct sl__active_task *t) {
+static size_t own_bytes(const struct sl__admission *a, const struct sl__admitted_task *t) {
   size_t bytes = t->scratch + a->fixed;
   for (int i = 0; i < t->count; i++)
     if (t->hold[i] && !is_again(t, i)) bytes += t->hold[i]->bytes;
@@ -240,8 +240,8 @@ static size_t own_bytes(const struct sl__active *a, const struct sl__active_task
 
 /* The mutex is held. Tasks that wait for messages may wait for what this rank has still to send: so
  * where ranks are there, nobody is kept out for ever. */
-static enum sl_status wait_for_room(struct sl__active *a, struct sl__active_task *t, int count,
-                                    struct sl_tensor *const *tensors) {
+static enum sl_status wait_for_room(struct sl__admission *a, struct sl__admitted_task *t, int count,
+                                    struct sl__tensor *const *tensors) {
   const double grace = 0.5, patience = 2; /* StarPU frees what was invalidated a little later */
   double begun = sl__seconds(), moved = begun;
   uint64_t ends = a->ends;
@@ -266,9 +266,9 @@ static enum sl_status wait_for_room(struct sl__active *a, struct sl__active_task
   return status;
 }
 
-static struct sl__active_task *task_new(const struct sl__op *op, const struct sl__launch *launch,
-                                        int count, struct sl_tensor *const *tensors) {
-  struct sl__active_task *t =
+static struct sl__admitted_task *task_new(const struct sl__op *op, const struct sl__launch *launch,
+                                          int count, struct sl__tensor *const *tensors) {
+  struct sl__admitted_task *t =
       sl__alloc(1, sizeof *t + (size_t)count * sizeof *t->hold, "a task under way");
   const char *modes = sl__modes(op, launch);
   bool found = true;
@@ -288,13 +288,13 @@ static struct sl__active_task *task_new(const struct sl__op *op, const struct sl
   return NULL;
 }
 
-enum sl_status sl__active_admit(struct sl_context *context, struct starpu_task *task,
-                                const struct sl__op *op, const struct sl__launch *launch, int count,
-                                struct sl_tensor *const *tensors) {
-  struct sl__active *a = context->active;
+enum sl_status sl__admission_admit(struct sl_context *context, struct starpu_task *task,
+                                   const struct sl__op *op, const struct sl__launch *launch,
+                                   int count, struct sl__tensor *const *tensors) {
+  struct sl__admission *a = context->active;
   if (!a) return SL_OK;
   pthread_mutex_lock(&a->mutex);
-  struct sl__active_task *t = task_new(op, launch, count, tensors);
+  struct sl__admitted_task *t = task_new(op, launch, count, tensors);
   enum sl_status status = t ? SL_OK : SL_NO_MEMORY;
   if (t) {
     t->list = a;

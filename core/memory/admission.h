@@ -1,8 +1,8 @@
 /* The tasks under way: submitted, not ended. Where main memory is limited, a task is let in only
  * when all that the tasks under way touch fits at once; so StarPU, whose workers hold some of a
  * task's tensors while they wait for the memory of the others, cannot stall. And who watches over
- * stalls (core/memory/watchdog.h) sees here what runs and what waits. Kept only where one of both is asked
- * for. */
+ * stalls (core/memory/watchdog.h) sees here what runs and what waits. Kept only where one of both
+ * is asked for. */
 #ifndef SL_CORE_MEMORY_ADMISSION_H
 #define SL_CORE_MEMORY_ADMISSION_H
 
@@ -10,9 +10,9 @@
 
 #include "core/runtime/submit.h"
 
-struct sl__active_task {
-  struct sl__active_task *next, *previous; /* older ones come first */
-  struct sl__active *list;
+struct sl__admitted_task {
+  struct sl__admitted_task *next, *previous; /* older ones come first */
+  struct sl__admission *list;
   struct starpu_task *task;
   const char *operation, *layer;
   bool is_message; /* ends when another rank has done its part */
@@ -24,11 +24,11 @@ struct sl__active_task {
   struct sl__hold *hold[]; /* of its tensors */
 };
 
-struct sl__active {
+struct sl__admission {
   struct sl_context *context;
   pthread_mutex_t mutex;
   pthread_cond_t ended;
-  struct sl__active_task *first, *last;
+  struct sl__admitted_task *first, *last;
   int count, computing;  /* tasks; without messages */
   uint64_t ends;         /* tasks ended so far */
   size_t limit, held;    /* bytes of main memory: all; of what the tasks under way touch */
@@ -39,27 +39,27 @@ struct sl__active {
 };
 
 /* context->active stays NULL where nobody needs it. */
-enum sl_status sl__active_open(struct sl_context *context, bool watched);
-void sl__active_close(struct sl_context *context);
+enum sl_status sl__admission_open(struct sl_context *context, bool watched);
+void sl__admission_close(struct sl_context *context);
 
 /* Before its submission: wait until the task may come in, and note it. SL_NO_MEMORY where its
  * tensors can never be in main memory at once, and what a wait may fail with. */
-enum sl_status sl__active_admit(struct sl_context *context, struct starpu_task *task,
-                                const struct sl__op *op, const struct sl__launch *launch, int count,
-                                struct sl_tensor *const *tensors);
+enum sl_status sl__admission_admit(struct sl_context *context, struct starpu_task *task,
+                                   const struct sl__op *op, const struct sl__launch *launch,
+                                   int count, struct sl__tensor *const *tensors);
 /* It was not submitted after all. */
-void sl__active_withdraw(struct starpu_task *task);
+void sl__admission_withdraw(struct starpu_task *task);
 
 /* A tensor's memory of its own in main memory comes (bytes > 0) or goes. */
-void sl__active_fix(struct sl_context *context, int64_t bytes);
+void sl__admission_pin(struct sl_context *context, int64_t bytes);
 /* The most that StarPU had in main memory when a task came or went. */
-size_t sl__active_peak(const struct sl_context *context);
+size_t sl__admission_peak(const struct sl_context *context);
 
 /* Does a worker execute the task, or, messages aside, any of them? It has its tensors then. */
-bool sl__active_task_is_running(const struct sl__active_task *task);
-bool sl__active_is_running(struct sl__active *active);
+bool sl__admitted_task_is_running(const struct sl__admitted_task *task);
+bool sl__admission_is_running(struct sl__admission *active);
 
 /* A tensor goes. */
-void sl__active_forget(struct sl_tensor *tensor);
+void sl__admission_forget(struct sl__tensor *tensor);
 
 #endif

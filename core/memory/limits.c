@@ -37,13 +37,13 @@ static enum sl_status set_limit(struct sl__memory *m, const char *name, const ch
   const char *before = getenv(name);
   snprintf(value, sizeof value, "%zu", bytes >> MIB_BITS);
   if (bytes >> MIB_BITS == 0)
-    return sl_fail(SL_BAD_ARGUMENT, "memory limit '%s': StarPU counts in MiB; take 1M or more",
-                   item);
+    return sl__fail(SL_BAD_ARGUMENT, "memory limit '%s': StarPU counts in MiB; take 1M or more",
+                    item);
   if (before && strcmp(before, value) != 0)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "memory limit '%s': %s=%s in the environment says something else; give one of "
-                   "the two",
-                   item, name, before);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "memory limit '%s': %s=%s in the environment says something else; give one of "
+                    "the two",
+                    item, name, before);
   set_unless_set(m, name, value);
   return SL_OK;
 }
@@ -83,20 +83,20 @@ static enum sl_status read_item(struct sl__memory *m, char *item) {
   char setting[32], name[16], *value = strchr(item, '=');
   size_t bytes = 0, length = value ? (size_t)(value - item) : 0;
   if (!value || length >= sizeof name)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "memory limit '%s': write cpu=1G, cuda=8G or cuda:0=8G, with commas between",
-                   item);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "memory limit '%s': write cpu=1G, cuda=8G or cuda:0=8G, with commas between",
+                    item);
   memcpy(name, item, length);
   name[length] = '\0';
   bool cpu = !strcmp(name, "cpu");
   if (!cpu && !read_gpu(name, setting, sizeof setting))
-    return sl_fail(SL_BAD_ARGUMENT, "memory limit '%s': there is cpu, cuda, cuda:0, cuda:1, ...",
-                   item);
+    return sl__fail(SL_BAD_ARGUMENT, "memory limit '%s': there is cpu, cuda, cuda:0, cuda:1, ...",
+                    item);
   if (!read_size(value + 1, &bytes))
-    return sl_fail(SL_BAD_ARGUMENT, "memory limit '%s': a size is a whole number and K, M, G or T",
-                   item);
+    return sl__fail(SL_BAD_ARGUMENT, "memory limit '%s': a size is a whole number and K, M, G or T",
+                    item);
   if (cpu && m->limit)
-    return sl_fail(SL_BAD_ARGUMENT, "memory limit '%s': cpu is there twice", item);
+    return sl__fail(SL_BAD_ARGUMENT, "memory limit '%s': cpu is there twice", item);
   if (cpu) m->limit = bytes >> MIB_BITS << MIB_BITS;
   return set_limit(m, cpu ? "STARPU_LIMIT_CPU_MEM" : setting, item, bytes);
 }
@@ -135,14 +135,14 @@ static bool is_gpu_limited(void) {
 
 static enum sl_status check_swap(struct sl__memory *m, const char *folder) {
   if (!m->limit)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "swap folder %s: without a limit of main memory (cpu=...) it serves nothing",
-                   folder);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "swap folder %s: without a limit of main memory (cpu=...) it serves nothing",
+                    folder);
   if (getenv("STARPU_DISK_SWAP"))
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "swap folder %s: there is STARPU_DISK_SWAP in the environment; give one of the "
-                   "two",
-                   folder);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "swap folder %s: there is STARPU_DISK_SWAP in the environment; give one of the "
+                    "two",
+                    folder);
   m->swap = sl__strdup(folder);
   return m->swap ? sl__swap_check(folder) : SL_NO_MEMORY;
 }
@@ -154,8 +154,8 @@ enum sl_status sl__memory_begin(const struct sl_context_options *options,
   *memory = NULL;
   if (!m) return SL_NO_MEMORY;
   if ((options->memory_limit || options->swap) && starpu_is_initialized())
-    status = sl_fail(SL_BAD_ARGUMENT,
-                     "memory limits: StarPU runs already, and learns them when it starts");
+    status = sl__fail(SL_BAD_ARGUMENT,
+                      "memory limits: StarPU runs already, and learns them when it starts");
   if (status == SL_OK && options->memory_limit) status = read_list(m, options->memory_limit);
   if (status == SL_OK && options->swap) status = check_swap(m, options->swap);
   if (status == SL_OK && (m->limit || is_gpu_limited())) prepare_for_little(m);

@@ -51,7 +51,7 @@ static void fail(enum sl_status status, const char *what, int error) {
 enum sl_status sl__swap_trouble(void) {
   pthread_mutex_lock(&swap.mutex);
   enum sl_status status = swap.status;
-  if (status != SL_OK) sl_fail(status, "%s", swap.why);
+  if (status != SL_OK) sl__fail(status, "%s", swap.why);
   pthread_mutex_unlock(&swap.mutex);
   return status;
 }
@@ -229,25 +229,25 @@ enum sl_status sl__swap_check(const char *folder) {
   const int64_t least = STARPU_DISK_SIZE_MIN; /* with which StarPU measures the disk */
   struct stat s;
   if (stat(folder, &s))
-    return sl_fail(SL_IO, "%s: the swap folder cannot be used: %s%s", folder, strerror(errno),
-                   errno == ENOENT ? "; make it first" : "");
+    return sl__fail(SL_IO, "%s: the swap folder cannot be used: %s%s", folder, strerror(errno),
+                    errno == ENOENT ? "; make it first" : "");
   if (!S_ISDIR(s.st_mode))
-    return sl_fail(SL_IO, "%s: is no folder; name one for the swap file", folder);
+    return sl__fail(SL_IO, "%s: is no folder; name one for the swap file", folder);
   int file = open_file(folder);
   if (file < 0)
-    return sl_fail(SL_IO, "%s: the swap folder cannot be written to: %s", folder, strerror(errno));
+    return sl__fail(SL_IO, "%s: the swap folder cannot be written to: %s", folder, strerror(errno));
   close(file);
   int64_t room = free_bytes(folder), most = (int64_t)most_bytes();
   if (room < least || (most && most < least))
-    return sl_fail(SL_NO_MEMORY,
-                   "%s: the swap folder has room for %.1f MB, but needs at least %.1f MB; free "
-                   "space there or name another folder",
-                   folder, (double)(most && most < room ? most : room) / 1e6, (double)least / 1e6);
+    return sl__fail(SL_NO_MEMORY,
+                    "%s: the swap folder has room for %.1f MB, but needs at least %.1f MB; free "
+                    "space there or name another folder",
+                    folder, (double)(most && most < room ? most : room) / 1e6, (double)least / 1e6);
   return SL_OK;
 }
 
 enum sl_status sl__swap_open(const char *folder) {
-  if (swap.file >= 0) return sl_fail(SL_BAD_ARGUMENT, "%s: there is a swap file already", folder);
+  if (swap.file >= 0) return sl__fail(SL_BAD_ARGUMENT, "%s: there is a swap file already", folder);
   snprintf(swap.folder, sizeof swap.folder, "%s", folder);
   swap.status = SL_OK;
   swap.end = 0;
@@ -255,9 +255,9 @@ enum sl_status sl__swap_open(const char *folder) {
   swap.most = most_bytes();
   swap.file = open_file(folder);
   if (swap.file < 0)
-    return sl_fail(SL_IO, "%s: the swap folder cannot be written to: %s", folder, strerror(errno));
+    return sl__fail(SL_IO, "%s: the swap folder cannot be written to: %s", folder, strerror(errno));
   if (starpu_disk_register(&operations, swap.folder, -1) < 0)
-    return sl_fail(SL_IO, "%s: StarPU cannot use the swap folder", folder);
+    return sl__fail(SL_IO, "%s: StarPU cannot use the swap folder", folder);
   return SL_OK;
 }
 

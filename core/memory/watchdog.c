@@ -12,7 +12,7 @@
 #include "core/net/net.h"
 #include "core/memory/swap.h"
 
-struct sl__stall {
+struct sl__watchdog {
   struct sl_context *context;
   pthread_t thread;
   pthread_mutex_t mutex;
@@ -26,16 +26,16 @@ struct sl__stall {
   char why[700];
 };
 
-enum sl_status sl__stall_check(struct sl__stall *s) {
+enum sl_status sl__watchdog_check(struct sl__watchdog *s) {
   if (!s) return SL_OK;
   pthread_mutex_lock(&s->mutex);
-  enum sl_status status = s->stalled ? sl_fail(SL_STALLED, "%s", s->why) : SL_OK;
+  enum sl_status status = s->stalled ? sl__fail(SL_STALLED, "%s", s->why) : SL_OK;
   pthread_mutex_unlock(&s->mutex);
   return status;
 }
 
-void sl__stall_waits(struct sl_context *context, bool waits) {
-  struct sl__active *a = context->active;
+void sl__watchdog_waits(struct sl_context *context, bool waits) {
+  struct sl__admission *a = context->active;
   if (!a) return;
   pthread_mutex_lock(&a->mutex);
   a->fetching_since = waits ? sl__seconds() : 0;
@@ -52,8 +52,8 @@ static bool writes(const struct starpu_task *task, starpu_data_handle_t handle) 
 }
 
 /* The last one before it that one of both keeps from running at the same time; NULL: none. */
-static const struct sl__active_task *awaited(const struct sl__active_task *t) {
-  for (const struct sl__active_task *p = t->previous; p; p = p->previous) {
+static const struct sl__admitted_task *awaited(const struct sl__admitted_task *t) {
+  for (const struct sl__admitted_task *p = t->previous; p; p = p->previous) {
     for (unsigned i = 0; i < STARPU_TASK_GET_NBUFFERS(t->task); i++)
       if (writes(p->task, STARPU_TASK_GET_HANDLE(t->task, i))) return p;
     for (unsigned i = 0; i < STARPU_TASK_GET_NBUFFERS(p->task); i++)
@@ -62,8 +62,8 @@ static const struct sl__active_task *awaited(const struct sl__active_task *t) {
   return NULL;
 }
 
-static void tell_task(struct sl_context *c, const struct sl__active_task *t) {
-  const struct sl__active_task *before = awaited(t);
+static void tell_task(struct sl_context *c, const struct sl__admitted_task *t) {
+  const struct sl__admitted_task *before = awaited(t);
   if (before)
     sl__log(c, SL_LOG_WARNING, "  %s (layer %s) waits for %s (layer %s)", t->operation, t->layer,
             before->operation, before->layer);
@@ -87,14 +87,14 @@ static void tell_memory(struct sl_context *c) {
   }
 }
 
-static void tell(struct sl__stall *s, const struct sl__active *a) {
+static void tell(struct sl__watchdog *s, const struct sl__admission *a) {
   const int most = 8;
   int told = 0;
   sl__log(s->context, SL_LOG_WARNING,
           "no task has ended for %.0f s, and none runs: %d tasks are under way, %d of them ready; "
           "the oldest ones:",
           sl__seconds() - s->moved, a->count, starpu_task_nready());
-  for (const struct sl__active_task *t = a->first; t && told < most; t = t->next, told++)
+  for (const struct sl__admitted_task *t = a->first; t && told < most; t = t->next, told++)
     tell_task(s->context, t);
   if (a->fetching_since > 0)
     sl__log(s->context, SL_LOG_WARNING, "  the main thread waits for a tensor for %.0f s",
@@ -104,9 +104,9 @@ static void tell(struct sl__stall *s, const struct sl__active *a) {
 
 /* ---- looking ---- */
 
-static void warn_of_long_ones(struct sl__stall *s, struct sl__active *a, double now) {
-  for (struct sl__active_task *t = a->first; t; t = t->next) {
-    if (t->told || !sl__active_task_is_running(t)) continue;
+static void warn_of_long_ones(struct sl__watchdog *s, struct sl__admission *a, double now) {
+  for (struct sl__admitted_task *t = a->first; t; t = t->next) {
+    if (t->told || !sl__admitted_task_is_running(t)) continue;
     t->told = true;
     sl__log(s->context, SL_LOG_WARNING,
             "%s (layer %s) runs, but no task has ended for %.0f s; waiting on", t->operation,
@@ -114,16 +114,16 @@ static void warn_of_long_ones(struct sl__stall *s, struct sl__active *a, double 
   }
 }
 
-static bool has_one(const struct sl__active *a, bool (*is)(const struct sl__active_task *)) {
-  for (const struct sl__active_task *t = a->first; t; t = t->next)
+static bool has_one(const struct sl__admission *a, bool (*is)(const struct sl__admitted_task *)) {
+  for (const struct sl__admitted_task *t = a->first; t; t = t->next)
     if (is(t)) return true;
   return false;
 }
 
-static bool is_message(const struct sl__active_task *t) { return t->is_message; }
+static bool is_message(const struct sl__admitted_task *t) { return t->is_message; }
 
 /* The list's mutex is held. */
-static bool is_stalled(struct sl__stall *s, struct sl__active *a, double now) {
+static bool is_stalled(struct sl__watchdog *s, struct sl__admission *a, double now) {
   struct sl__net *net = s->context->net;
   bool idle = !a->count && !(a->fetching_since > 0);
   /* this very thread stood still, too: a stopped process, or a paused machine */
@@ -139,13 +139,13 @@ static bool is_stalled(struct sl__stall *s, struct sl__active *a, double now) {
   if (!a->count && a->fetching_since > s->moved) s->moved = a->fetching_since;
   if (now - s->moved < s->timeout || s->context->abandoned) return false;
   if (has_one(a, is_message) || (net && sl__net_posts(net) > 0)) return false;
-  if (!has_one(a, sl__active_task_is_running)) return true;
+  if (!has_one(a, sl__admitted_task_is_running)) return true;
   warn_of_long_ones(s, a, now);
   return false;
 }
 
-static void look(struct sl__stall *s) {
-  struct sl__active *a = s->context->active;
+static void look(struct sl__watchdog *s) {
+  struct sl__admission *a = s->context->active;
   pthread_mutex_lock(&a->mutex);
   bool stalled = is_stalled(s, a, sl__seconds());
   if (stalled) tell(s, a);
@@ -164,7 +164,7 @@ static void look(struct sl__stall *s) {
 }
 
 static void *watch(void *argument) {
-  struct sl__stall *s = argument;
+  struct sl__watchdog *s = argument;
   pthread_mutex_lock(&s->mutex);
   while (!s->closing && !s->stalled) {
     struct timespec until;
@@ -182,8 +182,8 @@ static void *watch(void *argument) {
   return NULL;
 }
 
-enum sl_status sl__stall_open(struct sl_context *context, double timeout) {
-  struct sl__stall *s = sl__alloc(1, sizeof *s, "the watch over stalls");
+enum sl_status sl__watchdog_open(struct sl_context *context, double timeout) {
+  struct sl__watchdog *s = sl__alloc(1, sizeof *s, "the watch over stalls");
   if (!s) return SL_NO_MEMORY;
   s->context = context;
   s->timeout = timeout;
@@ -195,13 +195,13 @@ enum sl_status sl__stall_open(struct sl_context *context, double timeout) {
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->mutex);
     free(s);
-    return sl_fail(SL_NO_MEMORY, "the watch over stalls: no thread can be started");
+    return sl__fail(SL_NO_MEMORY, "the watch over stalls: no thread can be started");
   }
   context->stall = s;
   return SL_OK;
 }
 
-void sl__stall_close(struct sl__stall *s) {
+void sl__watchdog_close(struct sl__watchdog *s) {
   if (!s) return;
   pthread_mutex_lock(&s->mutex);
   s->closing = true;

@@ -53,14 +53,14 @@ static enum sl_status first_word(struct sl__net *net, struct word *word, int *fr
   int size = sl__net_size(net);
   struct word *all = sl__net_rank(net) ? NULL : sl__alloc((size_t)size, sizeof *all, "ranks");
   if (!sl__net_rank(net) && !all) return SL_NO_MEMORY;
-  SL_TRY(sl__net_gather(net, word, sizeof *word, all));
+  SL__TRY(sl__net_gather(net, word, sizeof *word, all));
   for (int r = 0; all && r < size && first.rank < 0; r++)
     if (all[r].status != SL_OK && all[r].status != PARTS) {
       first.word = all[r];
       first.rank = r;
     }
   if (all && first.rank < 0) find_parting(size, all, &first.word, &first.rank);
-  SL_TRY(sl__net_broadcast(net, &first, sizeof first));
+  SL__TRY(sl__net_broadcast(net, &first, sizeof first));
   *word = first.word;
   *from = first.rank;
 out:
@@ -74,7 +74,7 @@ enum sl_status sl__net_barrier(struct sl__net *net) {
   if (sl__net_size(net) == 1) return SL_OK;
   enum sl_status status = first_word(net, &word, &from);
   if (status != SL_OK || from < 0) return status;
-  return sl_fail(word.status, "rank %d: %s", from, word.text);
+  return sl__fail(word.status, "rank %d: %s", from, word.text);
 }
 
 enum sl_status sl__net_part(struct sl__net *net) {
@@ -83,18 +83,18 @@ enum sl_status sl__net_part(struct sl__net *net) {
   if (sl__net_size(net) == 1) return SL_OK;
   enum sl_status status = first_word(net, &word, &from);
   if (status != SL_OK || from < 0) return status;
-  return sl_fail(SL_LOST, "rank %d: %s", from, word.text);
+  return sl__fail(SL_LOST, "rank %d: %s", from, word.text);
 }
 
-enum sl_status sl__net_share(struct sl__net *net, enum sl_status status, const char *why) {
+enum sl_status sl__net_sync_status(struct sl__net *net, enum sl_status status, const char *why) {
   struct word word = {.status = (int32_t)status};
   int from;
   if (sl__net_size(net) == 1 || status == SL_LOST) return status;
   snprintf(word.text, sizeof word.text, "%s", status == SL_OK ? "" : why);
   enum sl_status result = first_word(net, &word, &from);
   if (result != SL_OK || from < 0) return result;
-  if (from == sl__net_rank(net)) return sl_fail(word.status, "%s", word.text);
-  return sl_fail(word.status, "rank %d: %s", from, word.text);
+  if (from == sl__net_rank(net)) return sl__fail(word.status, "%s", word.text);
+  return sl__fail(word.status, "rank %d: %s", from, word.text);
 }
 
 /* The first line in which two texts differ; empty at the end of the shorter. */
@@ -115,7 +115,7 @@ static enum sl_status compare(const char *theirs, const char *mine, int rank) {
   char in_theirs[200], in_mine[200];
   if (!strcmp(theirs, mine)) return SL_OK;
   differing_line(theirs, mine, in_theirs, in_mine, sizeof in_mine);
-  return sl_fail(
+  return sl__fail(
       SL_BAD_ARGUMENT, "the ranks were not started alike: rank 0 has \"%s\", rank %d has \"%s\"",
       *in_theirs ? in_theirs : "nothing more", rank, *in_mine ? in_mine : "nothing more");
 }
@@ -134,7 +134,7 @@ enum sl_status sl__net_agree(struct sl__net *net, const char *lines) {
   char digits[24]; /* in letters: machines may differ in their order of bytes, too */
   if (sl__net_size(net) == 1) return SL_OK;
   snprintf(digits, sizeof digits, "%zu", strlen(lines));
-  SL_TRY(sl__net_broadcast(net, digits, sizeof digits));
+  SL__TRY(sl__net_broadcast(net, digits, sizeof digits));
   unsigned long length = strtoul(digits, NULL, 10);
   char *first = sl__alloc(length + 1, 1, "rank 0's options");
   if (!first) return SL_NO_MEMORY;
@@ -147,8 +147,8 @@ enum sl_status sl__net_agree(struct sl__net *net, const char *lines) {
   int from;
   if (status == SL_LOST) return status;
   if (status != SL_OK) snprintf(word.text, sizeof word.text, "%s", sl_error());
-  SL_TRY(first_word(net, &word, &from));
-  if (from >= 0) status = sl_fail(word.status, "%s", word.text);
+  SL__TRY(first_word(net, &word, &from));
+  if (from >= 0) status = sl__fail(word.status, "%s", word.text);
 out:
   return status;
 }

@@ -12,7 +12,7 @@
 
 #include <starling/base.h>
 
-struct sl__watch;
+struct sl__heartbeat;
 
 enum {
   SL__WATCH_ADDRESS = 1024, /* bytes that an address may need, with the final 0 */
@@ -24,44 +24,44 @@ enum {
  * other ranks address is "" and may be NULL with a size of 0. timeout in seconds, above 0. Nothing
  * is sent yet.
  * SL_BAD_ARGUMENT; SL_IO where this machine lets us have no socket; SL_NO_MEMORY. */
-enum sl_status sl__watch_new(int rank, int size, double timeout, struct sl__watch **watch,
-                             char *address, size_t size_of_address);
+enum sl_status sl__heartbeat_new(int rank, int size, double timeout, struct sl__heartbeat **watch,
+                                 char *address, size_t size_of_address);
 
 /* Rank 0 waits for all others, for timeout seconds; the others connect to it at that address, for
  * as long, and then wait as long again for the rest to come. Then the watch is kept, by a thread.
  * SL_IO, saying which ranks did not come or which addresses were tried; if rank 0 gives up, those
  * that did come get its text. Only once. */
-enum sl_status sl__watch_start(struct sl__watch *watch, const char *address);
+enum sl_status sl__heartbeat_start(struct sl__heartbeat *watch, const char *address);
 
 /* This rank has done some work. Any thread; one addition. */
-void sl__watch_activity(struct sl__watch *watch);
+void sl__heartbeat_activity(struct sl__heartbeat *watch);
 
 /* Seconds since that rank's last activity as far as is known here, two heartbeats late at the most.
  * 0 before the start; one that has left does nothing. Any thread. */
-double sl__watch_idle(struct sl__watch *watch, int rank);
+double sl__heartbeat_idle(struct sl__heartbeat *watch, int rank);
 
 /* Whether a rank is lost; on a rank that announced its own failure and on one that was taken for
  * lost, too. Any thread; one load. */
-bool sl__watch_lost(struct sl__watch *watch);
+bool sl__heartbeat_lost(struct sl__heartbeat *watch);
 
 /* Which rank is lost (rank may be NULL), and a text of SL__WATCH_TEXT bytes at most:
  *   rank 2 (node7, process 4711) was lost at 12:01:05: its connection was closed
  *   rank 2 (node7, process 4711) has not been heard of since 12:01:05 (60 s)
  *   rank 1 (node7, process 4710) failed: its own text
  * false, and nothing written, where none is lost. Any thread. */
-bool sl__watch_text(struct sl__watch *watch, int *rank, char *text, size_t size);
+bool sl__heartbeat_text(struct sl__heartbeat *watch, int *rank, char *text, size_t size);
 
 /* This rank fails: tells all. Returns when it is told or after a second. Nothing where a rank is
  * lost already, or after the goodbye. */
-void sl__watch_announce(struct sl__watch *watch, const char *why);
+void sl__heartbeat_announce(struct sl__heartbeat *watch, const char *why);
 
 /* Goodbye: what comes after is no loss, neither here nor of this rank elsewhere. Returns when the
  * others' machines have it or after a second. Once rank 0 has left, the others are no longer
  * watched: it should leave when the work of all is done. */
-void sl__watch_leave(struct sl__watch *watch);
+void sl__heartbeat_leave(struct sl__heartbeat *watch);
 
 /* Ends the thread and the connections: without a goodbye before, that is a loss to the others.
  * NULL is legal. */
-void sl__watch_free(struct sl__watch *watch);
+void sl__heartbeat_free(struct sl__heartbeat *watch);
 
 #endif

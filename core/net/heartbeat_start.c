@@ -66,20 +66,20 @@ out:
   return -1;
 }
 
-enum sl_status sl__watch_listen(struct sl__watch *watch, char *address, size_t size) {
+enum sl_status sl__heartbeat_listen(struct sl__heartbeat *watch, char *address, size_t size) {
   uint16_t port = 0;
   if (getrandom(&watch->key, sizeof watch->key, 0) != sizeof watch->key)
-    return sl_fail(SL_IO, "the watch gets no random key: %s", strerror(errno));
+    return sl__fail(SL_IO, "the watch gets no random key: %s", strerror(errno));
   watch->listener = open_listener(&port);
   if (watch->listener < 0)
-    return sl_fail(SL_IO, "the watch of rank 0 cannot listen: %s; --timeout 0 does without it",
-                   strerror(errno));
+    return sl__fail(SL_IO, "the watch of rank 0 cannot listen: %s; --timeout 0 does without it",
+                    strerror(errno));
   snprintf(watch->address, sizeof watch->address, "%016" PRIx64 " %d %s", watch->key, port,
            watch->peers[0].identity.host);
   size_t room = size < sizeof watch->address ? size : sizeof watch->address;
   if (strlen(watch->address) + sizeof " 127.0.0.1" > room)
-    return sl_fail(SL_BAD_ARGUMENT, "%zu bytes for the address of a watch; give %d", size,
-                   SL__WATCH_ADDRESS);
+    return sl__fail(SL_BAD_ARGUMENT, "%zu bytes for the address of a watch; give %d", size,
+                    SL__WATCH_ADDRESS);
   write_ips(watch->address, room);
   snprintf(address, size, "%s", watch->address);
   return SL_OK;
@@ -87,28 +87,28 @@ enum sl_status sl__watch_listen(struct sl__watch *watch, char *address, size_t s
 
 /* ---- rank 0: waiting for the others ---- */
 
-static bool is_there(const struct sl__watch *watch, int rank) {
+static bool is_there(const struct sl__heartbeat *watch, int rank) {
   for (int i = 0; i < watch->num_links; i++)
     if (watch->links[i].ready && watch->links[i].rank == rank) return true;
   return false;
 }
 
-static int count_ready(const struct sl__watch *watch) {
+static int count_ready(const struct sl__heartbeat *watch) {
   int count = 0;
   for (int i = 0; i < watch->num_links; i++) count += watch->links[i].ready;
   return count;
 }
 
-static void close_strangers(struct sl__watch *watch, double age) {
+static void close_strangers(struct sl__heartbeat *watch, double age) {
   for (int i = 0; i < watch->num_links; i++) {
     struct sl__link *link = &watch->links[i];
-    if (link->fd >= 0 && !link->ready && sl__watch_now() - link->opened >= age)
-      sl__watch_close_link(watch, link, "it did not say who it is");
+    if (link->fd >= 0 && !link->ready && sl__heartbeat_now() - link->opened >= age)
+      sl__heartbeat_close_link(watch, link, "it did not say who it is");
   }
 }
 
 /* Gives up: those that came get the same text. */
-static enum sl_status fail_missing(struct sl__watch *watch) {
+static enum sl_status fail_missing(struct sl__heartbeat *watch) {
   char text[TEXT] = "", first[128] = "";
   int missing = 0, rank = -1;
   for (int r = 1; r < watch->size; r++) {
@@ -130,26 +130,26 @@ static enum sl_status fail_missing(struct sl__watch *watch) {
              "without the watch",
              missing > 1 ? "s" : "", first, missing > 8 ? " and others" : "", place,
              watch->timeout);
-  sl__watch_post_lost(watch, rank, text);
+  sl__heartbeat_post_lost(watch, rank, text);
   pthread_mutex_unlock(&watch->lock);
-  sl__watch_wait_for_arrival(watch, 1);
+  sl__heartbeat_wait_for_arrival(watch, 1);
   pthread_mutex_lock(&watch->lock);
-  return sl_fail(SL_IO, "%s", text);
+  return sl__fail(SL_IO, "%s", text);
 }
 
-enum sl_status sl__watch_gather(struct sl__watch *watch) {
-  double deadline = sl__watch_now() + watch->timeout;
+enum sl_status sl__heartbeat_gather(struct sl__heartbeat *watch) {
+  double deadline = sl__heartbeat_now() + watch->timeout;
   while (count_ready(watch) < watch->size - 1) {
-    double left = deadline - sl__watch_now();
+    double left = deadline - sl__heartbeat_now();
     if (left <= 0 || watch->accept_error) return fail_missing(watch);
-    sl__watch_serve(watch, fmin(left, PATIENCE));
+    sl__heartbeat_serve(watch, fmin(left, PATIENCE));
     close_strangers(watch, PATIENCE);
   }
   close(watch->listener);
   watch->listener = -1;
   close_strangers(watch, 0);
-  sl__watch_begin(watch);
-  sl__watch_post_all(watch, START, NULL, 0);
+  sl__heartbeat_begin(watch);
+  sl__heartbeat_post_all(watch, START, NULL, 0);
   return SL_OK;
 }
 
@@ -177,7 +177,7 @@ static bool parse_ip(const char *text, uint16_t port, struct place *place) {
 
 /* The number of addresses, 0 where the text is none of rank 0's. On the same machine its loopback
  * comes first; elsewhere last, where it can only be refused. */
-static int parse_address(struct sl__watch *watch, const char *text, struct place *places) {
+static int parse_address(struct sl__heartbeat *watch, const char *text, struct place *places) {
   char host[HOST], word[INET6_ADDRSTRLEN];
   uint16_t port;
   int count = 0, used = 0;
@@ -194,13 +194,13 @@ static int parse_address(struct sl__watch *watch, const char *text, struct place
   return count;
 }
 
-static bool undecided(const struct sl__watch *watch) {
+static bool undecided(const struct sl__heartbeat *watch) {
   return !watch->started && watch->lost_rank < 0;
 }
 
 /* One address, for `patience` seconds until rank 0 answers; then it decides, as it waits for the
  * others as long as we do. */
-static void try_place(struct sl__watch *watch, struct place *place, double patience,
+static void try_place(struct sl__heartbeat *watch, struct place *place, double patience,
                       double deadline) {
   const struct sockaddr *address = (const struct sockaddr *)&place->address;
   int fd = socket(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -209,22 +209,22 @@ static void try_place(struct sl__watch *watch, struct place *place, double patie
     if (fd >= 0) close(fd);
     return;
   }
-  struct sl__link *link = sl__watch_open_link(watch, fd, 0);
-  sl__watch_post_hello(watch, link);
-  double end = fmin(sl__watch_now() + patience, deadline);
+  struct sl__link *link = sl__heartbeat_open_link(watch, fd, 0);
+  sl__heartbeat_post_hello(watch, link);
+  double end = fmin(sl__heartbeat_now() + patience, deadline);
   while (link->fd >= 0 && undecided(watch)) {
-    double left = (link->ready ? deadline + watch->timeout : end) - sl__watch_now();
+    double left = (link->ready ? deadline + watch->timeout : end) - sl__heartbeat_now();
     if (left <= 0) break;
-    sl__watch_serve(watch, left);
+    sl__heartbeat_serve(watch, left);
   }
   if (!undecided(watch)) return;
   if (link->fd >= 0)
-    sl__watch_close_link(watch, link, link->ready ? "it waits for other ranks" : "no answer");
+    sl__heartbeat_close_link(watch, link, link->ready ? "it waits for other ranks" : "no answer");
   snprintf(place->why, sizeof place->why, "%s", watch->why);
 }
 
-static enum sl_status fail_unreachable(const struct sl__watch *watch, const struct place *places,
-                                       int count) {
+static enum sl_status fail_unreachable(const struct sl__heartbeat *watch,
+                                       const struct place *places, int count) {
   char list[TEXT / 2] = "";
   for (int i = 0; i < count; i++) {
     size_t used = strlen(list);
@@ -232,7 +232,7 @@ static enum sl_status fail_unreachable(const struct sl__watch *watch, const stru
              places[i].why);
   }
   const struct sockaddr_in *first = (const struct sockaddr_in *)&places[0].address;
-  return sl_fail(
+  return sl__fail(
       SL_IO,
       "rank %d (%s) could not join the watch of rank 0 within %g s, port %d at: %s; does "
       "a firewall close the ports between the machines? --timeout 0 does without the "
@@ -241,19 +241,19 @@ static enum sl_status fail_unreachable(const struct sl__watch *watch, const stru
       list); /* IPv6 keeps its port at the same offset */
 }
 
-enum sl_status sl__watch_join(struct sl__watch *watch, const char *address) {
+enum sl_status sl__heartbeat_join(struct sl__heartbeat *watch, const char *address) {
   struct place places[PLACES];
   int count = parse_address(watch, address, places);
   if (!count)
-    return sl_fail(SL_BAD_ARGUMENT, "'%s' is no address of a watch; hand on what rank 0 wrote",
-                   address ? address : "");
-  double deadline = sl__watch_now() + watch->timeout, patience = watch->timeout / (count + 1);
-  while (undecided(watch) && sl__watch_now() < deadline) {
-    for (int i = 0; i < count && undecided(watch) && sl__watch_now() < deadline; i++)
+    return sl__fail(SL_BAD_ARGUMENT, "'%s' is no address of a watch; hand on what rank 0 wrote",
+                    address ? address : "");
+  double deadline = sl__heartbeat_now() + watch->timeout, patience = watch->timeout / (count + 1);
+  while (undecided(watch) && sl__heartbeat_now() < deadline) {
+    for (int i = 0; i < count && undecided(watch) && sl__heartbeat_now() < deadline; i++)
       try_place(watch, &places[i], patience, deadline);
-    if (undecided(watch)) sl__watch_serve(watch, 0.05);
+    if (undecided(watch)) sl__heartbeat_serve(watch, 0.05);
   }
   if (watch->started) return SL_OK;
-  if (watch->lost_rank >= 0) return sl_fail(SL_IO, "%s", watch->text);
+  if (watch->lost_rank >= 0) return sl__fail(SL_IO, "%s", watch->text);
   return fail_unreachable(watch, places, count);
 }

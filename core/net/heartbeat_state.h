@@ -46,7 +46,7 @@ struct sl__link {
   size_t in_count, out_count;
 };
 
-struct sl__watch {
+struct sl__heartbeat {
   int rank, size;
   double timeout, interval;
   uint64_t key;
@@ -70,49 +70,50 @@ struct sl__watch {
   char text[TEXT];
 };
 
-/* ---- core/net/heartbeat_link.c; the lock is held but for sl__watch_wait_for_arrival ---- */
+/* ---- core/net/heartbeat_link.c; the lock is held but for sl__heartbeat_wait_for_arrival ---- */
 
 /* Seconds of a clock that is never set. */
-double sl__watch_now(void);
-void sl__watch_nap(double seconds);
+double sl__heartbeat_now(void);
+void sl__heartbeat_nap(double seconds);
 
 /* What came from another process, without what would disturb a terminal; cut to size. */
-void sl__watch_copy_text(char *to, size_t size, const void *from, size_t length);
+void sl__heartbeat_copy_text(char *to, size_t size, const void *from, size_t length);
 
-/* To all that are ready, as much as goes without blocking; sl__watch_serve sends the rest. */
-void sl__watch_post_all(struct sl__watch *watch, enum sl__message kind, const void *body,
-                        size_t length);
-void sl__watch_post_lost(struct sl__watch *watch, int rank, const char *text);
-void sl__watch_post_hello(struct sl__watch *watch, struct sl__link *link);
+/* To all that are ready, as much as goes without blocking; sl__heartbeat_serve sends the rest. */
+void sl__heartbeat_post_all(struct sl__heartbeat *watch, enum sl__message kind, const void *body,
+                            size_t length);
+void sl__heartbeat_post_lost(struct sl__heartbeat *watch, int rank, const char *text);
+void sl__heartbeat_post_hello(struct sl__heartbeat *watch, struct sl__link *link);
 /* Rank 0's table, or the heartbeat of another. */
-void sl__watch_post_beat(struct sl__watch *watch);
+void sl__heartbeat_post_beat(struct sl__heartbeat *watch);
 
 /* Until the other machines have all that was posted: what is still on its way when a process ends
  * may be thrown away. */
-void sl__watch_wait_for_arrival(struct sl__watch *watch, double seconds);
+void sl__heartbeat_wait_for_arrival(struct sl__heartbeat *watch, double seconds);
 
 /* Takes down the first loss: "rank 2 (node7, process 4711) " and this text. */
-void sl__watch_lose(struct sl__watch *watch, int rank, const char *format, ...) SL_PRINTF(3, 4);
-void sl__watch_lose_silent(struct sl__watch *watch, int rank);
+void sl__heartbeat_lose(struct sl__heartbeat *watch, int rank, const char *format, ...)
+    SL_PRINTF(3, 4);
+void sl__heartbeat_lose_silent(struct sl__heartbeat *watch, int rank);
 
 /* NULL, and the socket closed, where there are too many. rank: -1 for a stranger. */
-struct sl__link *sl__watch_open_link(struct sl__watch *watch, int fd, int rank);
+struct sl__link *sl__heartbeat_open_link(struct sl__heartbeat *watch, int fd, int rank);
 /* The loss of a rank, unless it has left or nothing has begun. */
-void sl__watch_close_link(struct sl__watch *watch, struct sl__link *link, const char *why);
+void sl__heartbeat_close_link(struct sl__heartbeat *watch, struct sl__link *link, const char *why);
 
 /* All ranks are there, and count as heard and active now. */
-void sl__watch_begin(struct sl__watch *watch);
+void sl__heartbeat_begin(struct sl__heartbeat *watch);
 
 /* Waits for so long at the most, reads, writes. The lock is given up while it waits. */
-void sl__watch_serve(struct sl__watch *watch, double seconds);
+void sl__heartbeat_serve(struct sl__heartbeat *watch, double seconds);
 
 /* ---- core/net/heartbeat_start.c ---- */
 
 /* Rank 0: a port and its address, into the watch's and the caller's. */
-enum sl_status sl__watch_listen(struct sl__watch *watch, char *address, size_t size);
+enum sl_status sl__heartbeat_listen(struct sl__heartbeat *watch, char *address, size_t size);
 
 /* All ranks come together; the lock is held. */
-enum sl_status sl__watch_gather(struct sl__watch *watch);
-enum sl_status sl__watch_join(struct sl__watch *watch, const char *address);
+enum sl_status sl__heartbeat_gather(struct sl__heartbeat *watch);
+enum sl_status sl__heartbeat_join(struct sl__heartbeat *watch, const char *address);
 
 #endif

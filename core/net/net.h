@@ -60,14 +60,14 @@ enum sl_status sl__net_agree(struct sl__net *net, const char *lines);
 /* The same for what the build decides. */
 enum sl_status sl__net_agree_build(struct sl__net *net);
 /* The failure that any rank has becomes that of all, with its message. */
-enum sl_status sl__net_share(struct sl__net *net, enum sl_status status, const char *why);
+enum sl_status sl__net_sync_status(struct sl__net *net, enum sl_status status, const char *why);
 
 /* ---- the lane ---- */
 
 /* How long a message may take where neither this rank nor the other does anything: the timeout, or
  * longer for what the other one itself has to wait for (so that its message, which knows more,
  * comes first), or for ever: it is no fault that nothing comes. */
-enum sl__patience { SL__WAITS, SL__WAITS_LONGER, SL__LISTENS };
+enum sl__timeout_policy { SL__TIMEOUT, SL__TIMEOUT_LONGER, SL__NO_TIMEOUT };
 
 /* Messages with tags from here on go by the lane whatever --exchange says: theirs may be shorter
  * than what is awaited. */
@@ -79,8 +79,9 @@ enum { SL__TAG_LANE_ONLY = 16384 };
 struct sl__message {
   bool is_send, apart;
   int peer, tag;
-  enum sl__patience patience; /* of a task's messages: once one has come, all are waited for */
-  const char *name;           /* for "rank 2 has not sent NAME"; must live on */
+  enum sl__timeout_policy
+      patience;     /* of a task's messages: once one has come, all are waited for */
+  const char *name; /* for "rank 2 has not sent NAME"; must live on */
   int count;
   void *const *memory;
   const size_t *bytes;
@@ -113,7 +114,7 @@ bool sl__net_is_undecided(const struct sl__net *net);
 void sl__net_try_starpu(struct sl__net *net, const bool by_starpu[SL__MESSAGE_SIZES]);
 /* The same for good; without any its thread ends. why: for the log and summaries; is copied. */
 void sl__net_choose(struct sl__net *net, const bool by_starpu[SL__MESSAGE_SIZES], const char *why);
-const char *sl__net_way_text(const struct sl__net *net);
+const char *sl__net_transport_text(const struct sl__net *net);
 
 /* Does a message of so many bytes go by it? */
 bool sl__net_by_starpu(const struct sl__net *net, size_t bytes);

@@ -36,7 +36,7 @@ struct pending {
   double since;
   int peer;
   bool is_send;
-  enum sl__patience patience;
+  enum sl__timeout_policy patience;
   starpu_data_handle_t held; /* its memory is a GPU's; NULL: it is not */
 };
 
@@ -49,8 +49,8 @@ struct sl__net {
   bool is_aware;
   bool hears; /* the main thread waits as long as it takes */
   MPI_Comm control, data;
-  struct sl__watch *watch; /* NULL: none */
-  pthread_mutex_t lock;    /* around MPI, and of what follows */
+  struct sl__heartbeat *watch; /* NULL: none */
+  pthread_mutex_t lock;        /* around MPI, and of what follows */
   MPI_Request *requests;
   struct pending *pending;
   int *done; /* room for as many */
@@ -89,13 +89,13 @@ static void fail_locked(struct sl__net *net, const char *why) {
   __atomic_store_n(&net->failed, true, __ATOMIC_RELEASE);
 }
 
-static enum sl_status failure(struct sl__net *net) { return sl_fail(SL_LOST, "%s", net->why); }
+static enum sl_status failure(struct sl__net *net) { return sl__fail(SL_LOST, "%s", net->why); }
 
 /* With the lock: did the watch see a loss? */
 static bool look_locked(struct sl__net *net) {
   char text[sizeof net->why];
-  if (!net->failed && net->watch && sl__watch_lost(net->watch) &&
-      sl__watch_text(net->watch, NULL, text, sizeof text))
+  if (!net->failed && net->watch && sl__heartbeat_lost(net->watch) &&
+      sl__heartbeat_text(net->watch, NULL, text, sizeof text))
     fail_locked(net, text);
   return net->failed;
 }
@@ -113,7 +113,7 @@ enum sl_status sl__net_check(struct sl__net *net) {
 
 void sl__net_announce(struct sl__net *net, const char *why) {
   if (!net->watch || (has_failed(net) && !net->found_out)) return;
-  sl__watch_announce(net->watch, why);
+  sl__heartbeat_announce(net->watch, why);
 }
 
 void sl__net_abandon(struct sl__net *net, const char *why) {
@@ -136,11 +136,11 @@ static void mpi_failed(struct sl__net *net, int code, const char *what) {
  * has pushed a key that another has not. Longer than the timeout, after which a rank that is silent
  * counts as lost: that is the better message, and this rank may hear of it from another one. */
 static bool is_stalled(struct sl__net *net, const struct pending *p, double now) {
-  double patience = (p->patience == SL__WAITS_LONGER ? 2e6 : 1.5e6) * net->timeout;
+  double patience = (p->patience == SL__TIMEOUT_LONGER ? 2e6 : 1.5e6) * net->timeout;
   double since = p->since > net->fresh ? p->since : net->fresh;
-  return net->watch && p->patience != SL__LISTENS && now - since > patience &&
-         sl__watch_idle(net->watch, net->rank) > net->timeout &&
-         sl__watch_idle(net->watch, p->peer) > net->timeout;
+  return net->watch && p->patience != SL__NO_TIMEOUT && now - since > patience &&
+         sl__heartbeat_idle(net->watch, net->rank) > net->timeout &&
+         sl__heartbeat_idle(net->watch, p->peer) > net->timeout;
 }
 
 static void stalled(struct sl__net *net, const struct pending *p, double now) {
@@ -237,8 +237,8 @@ static void forget(struct sl__net *net, int i) {
  */
 static void grow_impatient(struct sl__net *net, const struct starpu_task *task) {
   for (int i = 0; i < net->count; i++)
-    if (net->pending[i].task == task && net->pending[i].patience == SL__LISTENS) {
-      net->pending[i].patience = SL__WAITS;
+    if (net->pending[i].task == task && net->pending[i].patience == SL__NO_TIMEOUT) {
+      net->pending[i].patience = SL__TIMEOUT;
       net->pending[i].since = sl__microseconds();
     }
 }
@@ -246,7 +246,7 @@ static void grow_impatient(struct sl__net *net, const struct starpu_task *task) 
 /* The task that began the message is over long since, as the trace sees it. What is listened for
  * has no beginning. */
 static void tell_trace(const struct sl__net *net, const struct pending *p) {
-  if (net->context->trace && p->task && p->patience != SL__LISTENS)
+  if (net->context->trace && p->task && p->patience != SL__NO_TIMEOUT)
     sl__trace_message(net->context->trace, p->is_send, p->peer, p->name,
                       sl__microseconds() - p->since);
 }
@@ -272,7 +272,7 @@ static int collect_from(struct sl__net *net, int first, struct starpu_task **tas
     if (ended_one.task) tasks[released++] = ended_one.task;
     tell_trace(net, &ended_one);
     forget(net, first + net->done[i]);
-    if (ended_one.patience == SL__LISTENS) grow_impatient(net, ended_one.task);
+    if (ended_one.patience == SL__NO_TIMEOUT) grow_impatient(net, ended_one.task);
   }
   return released;
 }
@@ -357,12 +357,12 @@ static void submit_poller(struct sl__net *net) {
 }
 
 void sl__net_active(struct sl__net *net) {
-  if (net && net->watch) sl__watch_activity(net->watch);
+  if (net && net->watch) sl__heartbeat_activity(net->watch);
 }
 
 void sl__net_task_ended(void *argument) {
   struct sl__net *net = argument;
-  if (net->watch) sl__watch_activity(net->watch);
+  if (net->watch) sl__heartbeat_activity(net->watch);
   if (__atomic_load_n(&net->count, __ATOMIC_RELAXED) &&
       sl__microseconds() - net->polled > POLL_EVERY_US)
     poll(net);
@@ -414,7 +414,7 @@ static bool begin_locked(struct sl__net *net, const struct sl__message *m) {
   if (code == MPI_SUCCESS && m->is_send && m->peer != net->rank)
     for (int i = 0; i < m->count; i++) net->sent += (int64_t)m->bytes[i];
   /* what is listened for ends in one place only: see collect() */
-  if (code == MPI_SUCCESS && m->patience != SL__LISTENS)
+  if (code == MPI_SUCCESS && m->patience != SL__NO_TIMEOUT)
     code = MPI_Test(&request, &ended, MPI_STATUS_IGNORE);
   if (code != MPI_SUCCESS) mpi_failed(net, code, m->name);
   if (code != MPI_SUCCESS || ended) return false;
@@ -468,7 +468,7 @@ bool sl__net_is_undecided(const struct sl__net *net) {
   return net->starpu && net->exchange == SL_EXCHANGE_AUTO;
 }
 
-const char *sl__net_way_text(const struct sl__net *net) { return net->way; }
+const char *sl__net_transport_text(const struct sl__net *net) { return net->way; }
 
 void sl__net_try_starpu(struct sl__net *net, const bool by_starpu[SL__MESSAGE_SIZES]) {
   memcpy(net->by_starpu, by_starpu, sizeof net->by_starpu);
@@ -490,7 +490,7 @@ static enum sl_status check_threads(void) {
   int level;
   MPI_Query_thread(&level);
   if (level >= MPI_THREAD_MULTIPLE) return SL_OK;
-  return sl_fail(
+  return sl__fail(
       SL_UNSUPPORTED,
       "exchange starpu: MPI has no MPI_THREAD_MULTIPLE, which StarPU-MPI's thread needs; "
       "ask MPI_Init_thread for it, or take --exchange lane");
@@ -505,11 +505,11 @@ enum sl_status sl__net_open_starpu(struct sl__net *net) {
   if (status != SL_OK || net->exchange == SL_EXCHANGE_LANE) return status;
   status = check_threads();
   if (status == SL_OK && !sl__starpu_mpi_is_there())
-    status = sl_fail(SL_UNSUPPORTED, "this build has no StarPU-MPI");
-  status = sl__net_share(net, status, sl_error());
+    status = sl__fail(SL_UNSUPPORTED, "this build has no StarPU-MPI");
+  status = sl__net_sync_status(net, status, sl_error());
   if (status == SL_OK) {
     status = sl__starpu_mpi_open(net->size, sl__net_task_ended, net, &net->starpu);
-    status = sl__net_share(net, status, sl_error());
+    status = sl__net_sync_status(net, status, sl_error());
   }
   if (status == SL_OK && net->exchange == SL_EXCHANGE_STARPU)
     sl__net_choose(net, all, "by StarPU-MPI, as asked for");
@@ -558,7 +558,7 @@ static enum sl_status wait_for(struct sl__net *net, MPI_Request *request, const 
   struct pending waiting = {.name = name,
                             .since = sl__microseconds(),
                             .peer = peer,
-                            .patience = net->hears ? SL__LISTENS : SL__WAITS};
+                            .patience = net->hears ? SL__NO_TIMEOUT : SL__TIMEOUT};
   int ended = 0;
   long pause = 1000; /* ns */
   for (;;) {
@@ -650,10 +650,10 @@ static enum sl_status check_shared_memory(void) {
   double all = (double)info.f_blocks * (double)info.f_frsize;
   double left = (double)info.f_bavail * (double)info.f_frsize;
   if (all >= each * (double)ranks && left >= each) return SL_OK;
-  return sl_fail(SL_BAD_ARGUMENT,
-                 "/dev/shm has %.1f MB, %.1f MB of them free: %ld ranks on a machine need about "
-                 "%.0f MB there; free some, or do without by mpirun --mca btl tcp,self",
-                 1e-6 * all, 1e-6 * left, ranks, 1e-6 * each * (double)ranks);
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "/dev/shm has %.1f MB, %.1f MB of them free: %ld ranks on a machine need about "
+                  "%.0f MB there; free some, or do without by mpirun --mca btl tcp,self",
+                  1e-6 * all, 1e-6 * left, ranks, 1e-6 * each * (double)ranks);
 }
 
 static bool is_cuda_aware(void) {
@@ -667,9 +667,9 @@ static enum sl_status begin_mpi(struct sl__net *net) {
   int begun, ended, level;
   MPI_Finalized(&ended);
   if (ended)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "MPI has ended in this process: open one distributed context only, or call "
-                   "MPI_Init_thread before the first and MPI_Finalize after the last");
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "MPI has ended in this process: open one distributed context only, or call "
+                    "MPI_Init_thread before the first and MPI_Finalize after the last");
   MPI_Initialized(&begun);
   if (!begun) {
     enum sl_status status = check_shared_memory();
@@ -677,13 +677,13 @@ static enum sl_status begin_mpi(struct sl__net *net) {
     /* more threads, more locks: only for StarPU-MPI's */
     int wanted = net->exchange == SL_EXCHANGE_LANE ? MPI_THREAD_SERIALIZED : MPI_THREAD_MULTIPLE;
     if (MPI_Init_thread(NULL, NULL, wanted, &level) != MPI_SUCCESS)
-      return sl_fail(SL_LOST, "MPI does not start");
+      return sl__fail(SL_LOST, "MPI does not start");
     net->began_mpi = true;
   }
   MPI_Query_thread(&level);
   if (level < MPI_THREAD_SERIALIZED)
-    return sl_fail(SL_UNSUPPORTED,
-                   "MPI was begun without threads: ask MPI_Init_thread for MPI_THREAD_SERIALIZED");
+    return sl__fail(SL_UNSUPPORTED,
+                    "MPI was begun without threads: ask MPI_Init_thread for MPI_THREAD_SERIALIZED");
   MPI_Comm_dup(MPI_COMM_WORLD, &net->control);
   MPI_Comm_dup(MPI_COMM_WORLD, &net->data);
   MPI_Comm_set_errhandler(net->control, MPI_ERRORS_RETURN);
@@ -699,20 +699,20 @@ static enum sl_status begin_mpi(struct sl__net *net) {
 static enum sl_status begin_watch(struct sl__net *net) {
   char address[SL__WATCH_ADDRESS] = "";
   enum sl_status status =
-      sl__watch_new(net->rank, net->size, net->timeout, &net->watch, address, sizeof address);
+      sl__heartbeat_new(net->rank, net->size, net->timeout, &net->watch, address, sizeof address);
   MPI_Bcast(address, sizeof address, MPI_BYTE, 0, net->control);
   if (status == SL_OK && !*address)
-    status = sl_fail(SL_LOST, "rank 0 cannot watch over the others");
-  if (status == SL_OK) status = sl__watch_start(net->watch, address);
+    status = sl__fail(SL_LOST, "rank 0 cannot watch over the others");
+  if (status == SL_OK) status = sl__heartbeat_start(net->watch, address);
   if (status != SL_OK) fail_locked(net, sl_error()); /* who did not come will not for MPI either */
   return status;
 }
 
 static enum sl_status check_build(enum sl_exchange exchange) {
   if (exchange != SL_EXCHANGE_STARPU || sl__starpu_mpi_is_there()) return SL_OK;
-  return sl_fail(SL_UNSUPPORTED,
-                 "exchange starpu: this build has no StarPU-MPI; take --exchange lane, or build "
-                 "StarPU with MPI (tools/get-starpu does) and configure again");
+  return sl__fail(SL_UNSUPPORTED,
+                  "exchange starpu: this build has no StarPU-MPI; take --exchange lane, or build "
+                  "StarPU with MPI (tools/get-starpu does) and configure again");
 }
 
 enum sl_status sl__net_open(struct sl_context *context, double timeout, enum sl_exchange exchange,
@@ -734,8 +734,8 @@ enum sl_status sl__net_open(struct sl_context *context, double timeout, enum sl_
   int rank;
   net->alone = !begun && !sl__launched(&rank);
   if (!net->alone) {
-    SL_TRY(begin_mpi(net));
-    if (timeout > 0 && net->size > 1) SL_TRY(begin_watch(net));
+    SL__TRY(begin_mpi(net));
+    if (timeout > 0 && net->size > 1) SL__TRY(begin_watch(net));
   }
   net->is_open = true;
   *out = net;
@@ -759,13 +759,13 @@ bool sl__net_close(struct sl__net *net) {
   bool known = net->is_open && sl__net_check(net) != SL_OK;
   bool whole = net->is_open && !known && sl__net_part(net) == SL_OK;
   if (net->is_open && !known && !whole) sl__log(net->context, SL_LOG_WARNING, "%s", sl_error());
-  if (net->watch) sl__watch_leave(net->watch);
+  if (net->watch) sl__heartbeat_leave(net->watch);
   if (!end_starpu(net)) return false;
   /* with a rank lost MPI would wait for it for ever */
   if (whole && net->control != MPI_COMM_NULL) MPI_Comm_free(&net->control);
   if (whole && net->data != MPI_COMM_NULL) MPI_Comm_free(&net->data);
   if (net->began_mpi && whole) MPI_Finalize();
-  sl__watch_free(net->watch);
+  sl__heartbeat_free(net->watch);
   pthread_mutex_destroy(&net->lock);
   free(net->requests);
   free(net->pending);

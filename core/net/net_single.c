@@ -16,13 +16,13 @@ enum sl_status sl__net_open(struct sl_context *context, double timeout, enum sl_
   (void)timeout;
   *net = NULL;
   if (size > 1)
-    return sl_fail(
+    return sl__fail(
         SL_UNSUPPORTED,
         "this build has no MPI, but was started as one of %d ranks: install libopenmpi-dev "
         "and configure again, or start it without mpirun",
         size);
   if (exchange == SL_EXCHANGE_STARPU)
-    return sl_fail(SL_UNSUPPORTED, "exchange starpu: this build has no MPI; take lane");
+    return sl__fail(SL_UNSUPPORTED, "exchange starpu: this build has no MPI; take lane");
   *net = sl__alloc(1, sizeof **net, "the ranks");
   return *net ? SL_OK : SL_NO_MEMORY;
 }
@@ -77,13 +77,13 @@ enum sl_status sl__net_hear(struct sl__net *net, void *data, size_t bytes) {
 enum sl_status sl__net_send(struct sl__net *net, int to, const void *data, size_t bytes) {
   (void)net;
   (void)data;
-  return sl_fail(SL_BAD_ARGUMENT, "%zu bytes to rank %d: there is one rank", bytes, to);
+  return sl__fail(SL_BAD_ARGUMENT, "%zu bytes to rank %d: there is one rank", bytes, to);
 }
 
 enum sl_status sl__net_receive(struct sl__net *net, int from, void *data, size_t bytes) {
   (void)net;
   (void)data;
-  return sl_fail(SL_BAD_ARGUMENT, "%zu bytes from rank %d: there is one rank", bytes, from);
+  return sl__fail(SL_BAD_ARGUMENT, "%zu bytes from rank %d: there is one rank", bytes, from);
 }
 
 void sl__net_begin(struct sl__net *net, int count, const struct sl__message *messages) {
@@ -122,7 +122,7 @@ void sl__net_choose(struct sl__net *net, const bool by_starpu[SL__MESSAGE_SIZES]
   (void)why;
 }
 
-const char *sl__net_way_text(const struct sl__net *net) {
+const char *sl__net_transport_text(const struct sl__net *net) {
   (void)net;
   return "none: there is one rank";
 }
@@ -135,7 +135,7 @@ bool sl__net_by_starpu(const struct sl__net *net, size_t bytes) {
 
 enum sl_status sl__net_post(struct sl__net *net, const struct sl__post *post, size_t bytes) {
   (void)net;
-  return sl_fail(SL_BAD_ARGUMENT, "%s, %zu bytes: there is one rank", post->name, bytes);
+  return sl__fail(SL_BAD_ARGUMENT, "%s, %zu bytes: there is one rank", post->name, bytes);
 }
 
 int sl__net_posts(struct sl__net *net) {

@@ -48,7 +48,7 @@ enum sl_status sl__starpu_mpi_open(int size, void (*ended)(void *user), void *us
   }
   pthread_mutex_destroy(&way->lock);
   free(way);
-  return sl_fail(SL_STARPU, "StarPU-MPI does not start; take --exchange lane");
+  return sl__fail(SL_STARPU, "StarPU-MPI does not start; take --exchange lane");
 }
 
 void sl__starpu_mpi_close(struct sl__starpu_mpi *way) {
@@ -152,7 +152,7 @@ enum sl_status sl__starpu_mpi_post(struct sl__starpu_mpi *way, const struct sl__
      * order of tags the receivers do not know */
     int result = (post->is_send ? starpu_mpi_isend_detached_prio : starpu_mpi_irecv_detached_prio)(
         post->handles[i], post->peer, tag, post->priority, way->comm, ended, letter);
-    if (result) status = sl_fail(SL_STARPU, "StarPU-MPI refuses %s: error %d", post->name, result);
+    if (result) status = sl__fail(SL_STARPU, "StarPU-MPI refuses %s: error %d", post->name, result);
   }
   return status;
 }

@@ -8,7 +8,7 @@ enum sl_status sl__starpu_mpi_open(int size, void (*ended)(void *user), void *us
                                    struct sl__starpu_mpi **way) {
   (void)size, (void)ended, (void)user;
   *way = NULL;
-  return sl_fail(SL_UNSUPPORTED, "this build has no StarPU-MPI");
+  return sl__fail(SL_UNSUPPORTED, "this build has no StarPU-MPI");
 }
 
 void sl__starpu_mpi_close(struct sl__starpu_mpi *way) { (void)way; }
@@ -16,7 +16,7 @@ void sl__starpu_mpi_close(struct sl__starpu_mpi *way) { (void)way; }
 enum sl_status sl__starpu_mpi_post(struct sl__starpu_mpi *way, const struct sl__post *post,
                                    double since) {
   (void)way, (void)since;
-  return sl_fail(SL_UNSUPPORTED, "%s: this build has no StarPU-MPI", post->name);
+  return sl__fail(SL_UNSUPPORTED, "%s: this build has no StarPU-MPI", post->name);
 }
 
 int sl__starpu_mpi_count(struct sl__starpu_mpi *way) {

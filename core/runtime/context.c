@@ -32,10 +32,10 @@ static enum sl_status start_starpu(const char *devices) {
   starpu_malloc_set_align(64);
   int result = starpu_init(&conf);
   if (result == -ENODEV)
-    return sl_fail(SL_STARPU, "StarPU finds no worker: are STARPU_NCPU or STARPU_NCUDA set to 0?");
+    return sl__fail(SL_STARPU, "StarPU finds no worker: are STARPU_NCPU or STARPU_NCUDA set to 0?");
   if (result)
-    return sl_fail(SL_STARPU, "StarPU does not start: %s; STARPU_* in the environment may be why",
-                   strerror(-result));
+    return sl__fail(SL_STARPU, "StarPU does not start: %s; STARPU_* in the environment may be why",
+                    strerror(-result));
   return SL_OK;
 }
 
@@ -59,17 +59,18 @@ static enum sl_status join(struct sl_context *c, double timeout, enum sl_exchang
 
 static enum sl_status watch_memory(struct sl_context *c, double stall_timeout) {
   enum sl_status status = sl__memory_open(c->memory);
-  if (status == SL_OK) status = sl__active_open(c, stall_timeout > 0);
-  return status == SL_OK && stall_timeout > 0 ? sl__stall_open(c, stall_timeout) : status;
+  if (status == SL_OK) status = sl__admission_open(c, stall_timeout > 0);
+  return status == SL_OK && stall_timeout > 0 ? sl__watchdog_open(c, stall_timeout) : status;
 }
 
 /* StarPU takes a task's memory back when its function has returned, while its messages are still
  * under way. */
 static enum sl_status check_ranks(const struct sl_context *c) {
   if (!sl__memory_swaps(c->memory) || sl_rank_count(c) == 1) return SL_OK;
-  return sl_fail(SL_UNSUPPORTED,
-                 "a swap folder serves one rank only: leave it out, or cut the batch or the layers "
-                 "over more ranks instead");
+  return sl__fail(
+      SL_UNSUPPORTED,
+      "a swap folder serves one rank only: leave it out, or cut the batch or the layers "
+      "over more ranks instead");
 }
 
 enum sl_status sl_open(const struct sl_context_options *options, struct sl_context **context) {
@@ -98,13 +99,13 @@ enum sl_status sl_open(const struct sl_context_options *options, struct sl_conte
   }
   sl__task_failure_clear();
   if (!sl__memory_limit(c->memory)) sl__pool_open(); /* what is freed must be free */
-  SL_TRY(watch_memory(c, options->stall_timeout));
-  if (options->distributed) SL_TRY(join(c, options->timeout, options->exchange));
-  SL_TRY(check_ranks(c));
+  SL__TRY(watch_memory(c, options->stall_timeout));
+  if (options->distributed) SL__TRY(join(c, options->timeout, options->exchange));
+  SL__TRY(check_ranks(c));
   status = sl__devices_parse(options->devices, &c->devices, &c->device_count);
   if (status == SL_OK) status = sl__cuda_open(c);
   if (status == SL_OK) status = sl__tuning_open(options->tune, &c->tuning);
-  SL_TRY(sl_share(c, status, sl_error()));
+  SL__TRY(sl_share(c, status, sl_error()));
   describe(c);
   *context = c;
   c = NULL;
@@ -123,11 +124,11 @@ void sl_close(struct sl_context *c) {
   sl__tuning_close(c->tuning);
   sl__cuda_close(c);
   sl_trace_stop(c);
-  sl__stall_close(c->stall);
+  sl__watchdog_close(c->stall);
   starpu_shutdown();
   sl__trace_close(c->trace);
   if (!sl__memory_limit(c->memory)) sl__pool_close();
-  sl__active_close(c);
+  sl__admission_close(c);
   sl__memory_close(c->memory);
   starpu_pthread_mutex_destroy(&c->submit_mutex);
   starpu_pthread_mutex_destroy(&c->log_mutex);
@@ -151,7 +152,7 @@ enum sl_status sl_worker(const struct sl_context *c, int worker, struct sl_worke
   int count = (int)starpu_worker_get_count();
   *info = (struct sl_worker_info){0};
   if (worker < 0 || worker >= count)
-    return sl_fail(SL_BAD_ARGUMENT, "worker %d: there are %d, from 0", worker, count);
+    return sl__fail(SL_BAD_ARGUMENT, "worker %d: there are %d, from 0", worker, count);
   struct sl__device device;
   sl__device_of_worker(worker, &device);
   snprintf(info->name, sizeof info->name, "%s", device.name);
@@ -174,7 +175,7 @@ enum sl_status sl_exchange_parse(const char *name, enum sl_exchange *exchange) {
       *exchange = (enum sl_exchange)i;
       return SL_OK;
     }
-  return sl_fail(SL_BAD_ARGUMENT, "unknown exchange '%s': use lane, starpu or auto", name);
+  return sl__fail(SL_BAD_ARGUMENT, "unknown exchange '%s': use lane, starpu or auto", name);
 }
 
 const char *sl_exchange_name(enum sl_exchange exchange) { return exchanges[exchange]; }
@@ -186,7 +187,7 @@ enum sl_status sl_agree(struct sl_context *c, const char *lines) {
 }
 
 enum sl_status sl_share(struct sl_context *c, enum sl_status status, const char *why) {
-  return c->net ? sl__net_share(c->net, status, why) : status;
+  return c->net ? sl__net_sync_status(c->net, status, why) : status;
 }
 
 enum sl_status sl_broadcast(struct sl_context *c, void *data, size_t bytes) {
@@ -201,7 +202,7 @@ enum sl_status sl_bytes_sent(struct sl_context *c, double *mean) {
   double mine = (double)sl__net_bytes_sent(c->net);
   double *all = sl__alloc((size_t)size, sizeof *all, "ranks");
   if (!all) return SL_NO_MEMORY;
-  SL_TRY(sl__net_gather(c->net, &mine, sizeof mine, all));
+  SL__TRY(sl__net_gather(c->net, &mine, sizeof mine, all));
   for (int r = 0; r < size && !sl_rank(c); r++) *mean += all[r] / size;
   status = sl__net_broadcast(c->net, mean, sizeof *mean);
 out:
@@ -222,7 +223,7 @@ const char *sl_context_text(const struct sl_context *c) { return c->text; }
 void sl_memory_use(const struct sl_context *c, struct sl_memory_use *use) {
   *use = (struct sl_memory_use){.limit = (int64_t)sl__memory_limit(c->memory)};
   if (!use->limit) return;
-  use->peak = (int64_t)sl__active_peak(c);
+  use->peak = (int64_t)sl__admission_peak(c);
   if (sl__memory_swaps(c->memory)) sl__swap_count(&use->swap_out, &use->swap_in, &use->swap_size);
 }
 

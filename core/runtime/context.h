@@ -20,16 +20,17 @@ struct sl__device {
   unsigned node; /* memory node where its data lives */
 };
 
-struct sl__tuning; /* codelets/kernels/tuning.h: the fastest implementation per shape, as measured */
+struct sl__tuning; /* codelets/kernels/tuning.h: the fastest implementation per shape, as measured
+                    */
 
 struct sl__net;         /* core/net/net.h: the other ranks */
-struct sl__rehearsal;   /* core/runtime/submit.h */
+struct sl__dry_run;     /* core/runtime/submit.h */
 struct sl__calibration; /* core/runtime/calibration.h */
-struct sl__program;     /* core/graph/graph.h */
+struct sl__graph;       /* core/graph/graph.h */
 struct sl__trace;       /* core/runtime/trace.h */
 struct sl__memory;      /* core/memory/limits.h: limits, and the swap folder */
-struct sl__active;      /* core/memory/admission.h: the tasks under way */
-struct sl__stall;       /* core/memory/watchdog.h: the watch over them */
+struct sl__admission;   /* core/memory/admission.h: the tasks under way */
+struct sl__watchdog;    /* core/memory/watchdog.h: the watch over them */
 
 struct sl__kinds; /* nn/kinds.c: kinds of layers that the program registered */
 
@@ -41,24 +42,24 @@ struct sl_context {
   int tags;                            /* given to KVStores: numbers of messages between ranks */
   bool abandoned;                      /* see core/runtime/wait.h */
   struct sl__memory *memory;           /* its limits */
-  struct sl__active *active;           /* NULL: memory is not limited, and nobody watches */
-  struct sl__stall *stall;             /* NULL: nobody watches */
+  struct sl__admission *active;        /* NULL: memory is not limited, and nobody watches */
+  struct sl__watchdog *stall;          /* NULL: nobody watches */
   struct sl__tuning *tuning;           /* NULL without --tune */
   int forced_implementation;           /* for tests: 1 + its number; 0: none */
-  struct sl__rehearsal *rehearsal;     /* tasks are noted there instead of run; or NULL */
-  struct sl__program *program;         /* the recorder's tasks are noted there, not run; or NULL */
-  pthread_t recorder;                  /* the thread; see sl__program_records */
+  struct sl__dry_run *rehearsal;       /* tasks are noted there instead of run; or NULL */
+  struct sl__graph *program;           /* the recorder's tasks are noted there, not run; or NULL */
+  pthread_t recorder;                  /* the thread; see sl__graph_is_capturing */
   struct sl__calibration *calibration; /* tasks' times are taken; or NULL */
   struct sl__kinds *kinds;             /* NULL: none */
   void (*kinds_free)(struct sl__kinds *kinds);
   struct sl__trace *trace; /* NULL: none is recorded */
-  struct sl_tensor
+  struct sl__tensor
       *scratch[48]; /* one a power of two of bytes; StarPU gives each worker its own copy */
   sl_log_function log;
   void *log_user;
   enum sl_level log_level;
-  int batches;                                /* of predictors, that are under way */
-  struct sl__mailbox mailboxes[SL_MAILBOXES]; /* of CPU workers that stay */
+  int batches;                                           /* of predictors, that are under way */
+  struct sl__worker_inbox mailboxes[SL__WORKER_INBOXES]; /* of CPU workers that stay */
   starpu_pthread_mutex_t submit_mutex; /* of predictors, which submit from threads of their own */
   starpu_pthread_mutex_t log_mutex;
   char text[256];

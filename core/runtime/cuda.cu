@@ -1,4 +1,4 @@
-#define SL_CUDA_SOURCE
+#define SL__CUDA_SOURCE
 #include "core/runtime/cuda.h"
 
 #include <starpu_cuda.h>
@@ -35,7 +35,7 @@ static void try_kernel(struct sl__cuda *w) {
   char what[448];
   if (cudaGetDeviceProperties(&p, w->device) != cudaSuccess) memset(&p, 0, sizeof p);
   cudaGetLastError(); /* what StarPU met with while it started */
-  SL_LAUNCH(probe, 1, 1, 0, w->stream, (int *)w->workspace);
+  SL__LAUNCH(probe, 1, 1, 0, w->stream, (int *)w->workspace);
   cudaError_t result = cudaGetLastError();
   if (result == cudaSuccess) result = cudaStreamSynchronize(w->stream);
   if (result == cudaSuccess) return;
@@ -63,13 +63,13 @@ static void open_worker(void *unused) {
   (void)unused;
   w->device = starpu_worker_get_devid(starpu_worker_get_id());
   w->stream = starpu_cuda_get_local_stream();
-  cudaError_t memory = cudaMalloc(&w->workspace, SL_CUDA_WORKSPACE);
+  cudaError_t memory = cudaMalloc(&w->workspace, SL__CUDA_WORKSPACE);
   if (memory != cudaSuccess) {
     char what[96];
     cudaGetLastError();
     w->workspace = NULL;
     snprintf(what, sizeof what, "GPU %d has no room for a workspace of %zu MiB", w->device,
-             SL_CUDA_WORKSPACE >> 20);
+             SL__CUDA_WORKSPACE >> 20);
     fail_opening(SL_NO_MEMORY, what, cudaGetErrorString(memory));
     return;
   }
@@ -89,7 +89,7 @@ static void open_worker(void *unused) {
 static void close_worker(void *unused) {
   struct sl__cuda *w = sl__cuda_here();
   (void)unused;
-  for (int i = 0; i < SL_CUDA_KEPT; i++)
+  for (int i = 0; i < SL__PLAN_CACHES; i++)
     if (w->kept[i].plans) w->kept[i].release(w->kept[i].plans);
   if (w->dnn) cudnnDestroy(w->dnn);
   if (w->lt) cublasLtDestroy(w->lt);
@@ -125,7 +125,7 @@ enum sl_status sl__cuda_open(struct sl_context *context) {
     workers[worker].room = measure_room(worker);
   }
   if (!*opening) return SL_OK;
-  return sl_fail(opening_status, "%s; STARPU_NCUDA=0 leaves GPUs out", opening);
+  return sl__fail(opening_status, "%s; STARPU_NCUDA=0 leaves GPUs out", opening);
 }
 
 void sl__cuda_close(struct sl_context *context) {

@@ -42,23 +42,23 @@ bool sl__cuda_is_host(void);
 }
 #endif
 
-#ifdef SL_CUDA_SOURCE /* *.cu only */
+#ifdef SL__CUDA_SOURCE /* *.cu only */
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 
 /* Bytes of scratch memory that the tasks of one worker share: they follow each other on its stream.
  * cuBLAS asks for 32 MiB on Hopper; convolutions choose among algorithms that need no more. */
-#define SL_CUDA_WORKSPACE ((size_t)64 << 20)
+#define SL__CUDA_WORKSPACE ((size_t)64 << 20)
 
 /* kernel<<<grid, block, shared, stream>>>(arguments); the stand-in has its own. */
-#ifndef SL_LAUNCH
-#define SL_LAUNCH(kernel, grid, block, shared, stream, ...)                                        \
+#ifndef SL__LAUNCH
+#define SL__LAUNCH(kernel, grid, block, shared, stream, ...)                                       \
   kernel<<<grid, block, shared, stream>>>(__VA_ARGS__)
 #endif
 
 /* What an operation keeps between tasks (descriptors and algorithms by shape). */
-enum sl__cuda_kept { SL_CUDA_MATMULS, SL_CUDA_CONVOLUTIONS, SL_CUDA_KEPT };
+enum sl__plan_cache_slot { SL__CUDA_MATMULS, SL__CUDA_CONVOLUTIONS, SL__PLAN_CACHES };
 
 struct sl__cuda {
   int device;
@@ -69,7 +69,7 @@ struct sl__cuda {
   struct {
     void *plans;
     void (*release)(void *plans);
-  } kept[SL_CUDA_KEPT];
+  } kept[SL__PLAN_CACHES];
   size_t taken; /* see sl__cuda_taken */
   size_t room;  /* see sl__cuda_room */
 };

@@ -75,13 +75,13 @@ static enum sl_status find_worker(const struct kind *kind, const char *name, con
   errno = 0;
   long index = strtol(number, &end, 10);
   if (errno || end == number || *end || *number < '0' || *number > '9')
-    return sl_fail(SL_BAD_ARGUMENT, "device '%s': '%s' is no number; write %s:0", name, number,
-                   kind->name);
+    return sl__fail(SL_BAD_ARGUMENT, "device '%s': '%s' is no number; write %s:0", name, number,
+                    kind->name);
   int count = starpu_worker_get_count_by_type(kind->type);
   if (index >= count)
-    return sl_fail(SL_NO_DEVICE, "device '%s': there %s %d of kind %s here%s; see --devices", name,
-                   count == 1 ? "is" : "are", count, kind->name,
-                   advice(kind, count, why, sizeof why));
+    return sl__fail(SL_NO_DEVICE, "device '%s': there %s %d of kind %s here%s; see --devices", name,
+                    count == 1 ? "is" : "are", count, kind->name,
+                    advice(kind, count, why, sizeof why));
   int worker = starpu_worker_get_by_type(kind->type, (int)index);
   *device = device_any(name, kind->where, starpu_worker_get_memory_node((unsigned)worker));
   device->place.worker = worker + 1;
@@ -91,7 +91,7 @@ static enum sl_status find_worker(const struct kind *kind, const char *name, con
 static enum sl_status find_device(const char *name, struct sl__device *device) {
   char why[320];
   if (strlen(name) >= sizeof device->name)
-    return sl_fail(SL_BAD_ARGUMENT, "device '%.32s...' is too long for a device's name", name);
+    return sl__fail(SL_BAD_ARGUMENT, "device '%.32s...' is too long for a device's name", name);
   if (!strcmp(name, "any")) {
     *device = device_any(name, 0, STARPU_MAIN_RAM);
     return SL_OK;
@@ -104,12 +104,12 @@ static enum sl_status find_device(const char *name, struct sl__device *device) {
     if (name[length] == ':') return find_worker(&kinds[i], name, name + length + 1, device);
     if (name[length]) continue;
     if (!starpu_worker_get_count_by_type(kinds[i].type))
-      return sl_fail(SL_NO_DEVICE, "device '%s': StarPU has no worker of that kind here%s", name,
-                     advice(&kinds[i], 0, why, sizeof why));
+      return sl__fail(SL_NO_DEVICE, "device '%s': StarPU has no worker of that kind here%s", name,
+                      advice(&kinds[i], 0, why, sizeof why));
     *device = device_any(name, kinds[i].where, kind_node(&kinds[i]));
     return SL_OK;
   }
-  return sl_fail(
+  return sl__fail(
       SL_BAD_ARGUMENT,
       "unknown device '%s': use cpu, cpu:N, cuda:N, gpu-or-cpu or any, with commas between", name);
 }
@@ -127,7 +127,7 @@ enum sl_status sl__devices_parse(const char *list, struct sl__device **devices, 
     goto out;
   }
   for (char *name = strsep(&rest, ","); name; name = strsep(&rest, ","))
-    SL_TRY(find_device(name, &(*devices)[(*count)++]));
+    SL__TRY(find_device(name, &(*devices)[(*count)++]));
 out:
   free(copy);
   if (status != SL_OK) {

@@ -80,7 +80,7 @@ void sl__data_failed(enum sl_status status, const char *text) { keep(status, tex
 enum sl_status sl__task_failure(void) {
   pthread_mutex_lock(&first.mutex);
   enum sl_status status = first.status;
-  if (status != SL_OK) sl_fail(status, "%s", first.text);
+  if (status != SL_OK) sl__fail(status, "%s", first.text);
   pthread_mutex_unlock(&first.mutex);
   return status;
 }

@@ -11,7 +11,7 @@
 #include "core/graph/graph.h"
 #include "core/runtime/trace.h"
 
-static uint32_t hash_tensors(int count, struct sl_tensor *const *tensors, uint32_t hash) {
+static uint32_t hash_tensors(int count, struct sl__tensor *const *tensors, uint32_t hash) {
   for (int i = 0; i < count; i++) {
     const struct sl_shape *s = &tensors[i]->shape;
     for (int d = 0; d < s->ndim; d++) hash = starpu_hash_crc32c_be((uint32_t)s->dim[d], hash);
@@ -31,15 +31,15 @@ static bool type_fits(char letter, enum sl_type type, int *half) {
 
 /* Which buffers are bf16, a bit each; kernels that are told another type than they have would read
  * past the end. */
-static enum sl_status find_halves(const struct sl__op *op, const char *modes, int count,
-                                  struct sl_tensor *const *tensors, uint32_t *halves) {
+static enum sl_status find_bf16_mask(const struct sl__op *op, const char *modes, int count,
+                                     struct sl__tensor *const *tensors, uint32_t *halves) {
   static const char *const names[] = {[SL_F32] = "f32", [SL_I32] = "i32", [SL_BF16] = "bf16"};
   int half = -1;
   for (int i = 0; i < count; i++) {
     if (!type_fits(*modes, tensors[i]->type, &half))
-      return sl_fail(SL_BAD_ARGUMENT, "%s: buffer %d is %s, which does not go with the others",
-                     op->codelet.name, i, names[tensors[i]->type]);
-    if (tensors[i]->type == SL_BF16 && i < SL_MOST_HALVES) *halves |= 1u << i;
+      return sl__fail(SL_BAD_ARGUMENT, "%s: buffer %d is %s, which does not go with the others",
+                      op->codelet.name, i, names[tensors[i]->type]);
+    if (tensors[i]->type == SL_BF16 && i < SL__BF16_MASK_BITS) *halves |= 1u << i;
     modes = sl__next_mode(modes);
   }
   return SL_OK;
@@ -57,14 +57,14 @@ static enum starpu_data_access_mode access_mode(char letter, bool accumulate) {
 
 /* Few buffers go into the task itself; more go into arrays that StarPU frees with it. */
 static enum sl_status attach_buffers(struct starpu_task *task, const char *modes, bool accumulate,
-                                     int count, struct sl_tensor *const *tensors) {
+                                     int count, struct sl__tensor *const *tensors) {
   starpu_data_handle_t *handles = task->handles;
   enum starpu_data_access_mode *access = task->modes;
   if (count > STARPU_NMAXBUFS) {
     task->dyn_handles = handles = malloc((size_t)count * sizeof *handles);
     task->dyn_modes = access = malloc((size_t)count * sizeof *access);
     if (!handles || !access)
-      return sl_fail(SL_NO_MEMORY, "no memory for a task with %d buffers", count);
+      return sl__fail(SL_NO_MEMORY, "no memory for a task with %d buffers", count);
   }
   for (int i = 0; i < count; i++) {
     handles[i] = tensors[i]->handle;
@@ -79,7 +79,7 @@ static enum sl_status attach_buffers(struct starpu_task *task, const char *modes
 static enum sl_status attach_args(struct starpu_task *task, const struct sl__args_header *header,
                                   const void *args, size_t size) {
   char *copy = malloc(sizeof *header + size);
-  if (!copy) return sl_fail(SL_NO_MEMORY, "no memory for a task's arguments (%zu bytes)", size);
+  if (!copy) return sl__fail(SL_NO_MEMORY, "no memory for a task's arguments (%zu bytes)", size);
   memcpy(copy, header, sizeof *header);
   if (size) memcpy(copy + sizeof *header, args, size);
   task->cl_arg = copy;
@@ -104,19 +104,19 @@ static void set_place(struct starpu_task *task, const struct sl__launch *launch)
 static enum sl_status refused(int result, const struct sl__op *op,
                               const struct sl__launch *launch) {
   if (result == -ENODEV)
-    return sl_fail(
+    return sl__fail(
         SL_NO_DEVICE,
         "%s (layer %s) cannot run where it is placed: this build has no implementation of it "
         "for that device; place it on cpu",
         op->codelet.name, launch->name ? launch->name : "-");
-  return sl_fail(SL_STARPU, "%s (layer %s) was refused by StarPU: %s", op->codelet.name,
-                 launch->name ? launch->name : "-", strerror(-result));
+  return sl__fail(SL_STARPU, "%s (layer %s) was refused by StarPU: %s", op->codelet.name,
+                  launch->name ? launch->name : "-", strerror(-result));
 }
 
-static enum sl_status note(struct sl__rehearsal *r, const struct sl__rehearsed *task) {
+static enum sl_status note(struct sl__dry_run *r, const struct sl__dry_run_task *task) {
   if (r->count == r->capacity) {
     int capacity = r->capacity ? 2 * r->capacity : 256;
-    struct sl__rehearsed *tasks =
+    struct sl__dry_run_task *tasks =
         sl__realloc(r->tasks, (size_t)capacity, sizeof *tasks, "a rehearsal");
     if (!tasks) return SL_NO_MEMORY;
     r->tasks = tasks;
@@ -126,7 +126,7 @@ static enum sl_status note(struct sl__rehearsal *r, const struct sl__rehearsed *
   return SL_OK;
 }
 
-static double bytes_of(int count, struct sl_tensor *const *tensors) {
+static double bytes_of(int count, struct sl__tensor *const *tensors) {
   double bytes = 0;
   for (int i = 0; i < count; i++) bytes += (double)tensors[i]->bytes;
   return bytes;
@@ -149,7 +149,7 @@ static size_t least_room(const struct sl__place *place, int *worker) {
 /* A task whose tensors cannot all be in a GPU's memory at once would be waited for for ever. It
  * goes to a CPU where it may. */
 static enum sl_status find_room(struct starpu_task *task, const struct sl__launch *launch,
-                                int count, struct sl_tensor *const *tensors) {
+                                int count, struct sl__tensor *const *tensors) {
   size_t bytes = 0, room = 0;
   int worker = -1;
   if (!task->cl->cuda_funcs[0] || !starpu_cuda_worker_get_count()) return SL_OK;
@@ -163,48 +163,49 @@ static enum sl_status find_room(struct starpu_task *task, const struct sl__launc
   }
   struct sl__device device;
   sl__device_of_worker(worker, &device);
-  return sl_fail(SL_NO_MEMORY,
-                 "%s (layer %s) needs %.1f MB at once, but %s has room for %.1f MB; take a smaller "
-                 "batch or more microbatches, or place the layer elsewhere",
-                 task->cl->name, launch->name ? launch->name : "-", (double)bytes / 1e6,
-                 device.name, (double)room / 1e6);
+  return sl__fail(
+      SL_NO_MEMORY,
+      "%s (layer %s) needs %.1f MB at once, but %s has room for %.1f MB; take a smaller "
+      "batch or more microbatches, or place the layer elsewhere",
+      task->cl->name, launch->name ? launch->name : "-", (double)bytes / 1e6, device.name,
+      (double)room / 1e6);
 }
 
 /* A kernel that takes the whole for its piece would be wrong without a word. */
 static enum sl_status check_pieces(const struct sl__op *op, const struct sl__launch *launch,
-                                   int count, struct sl_tensor *const *tensors) {
+                                   int count, struct sl__tensor *const *tensors) {
   for (int i = 0; i < count && !launch->pieces; i++)
     if (tensors[i]->is_piece)
-      return sl_fail(SL_UNSUPPORTED, "%s (layer %s) cannot work on a piece of a tensor",
-                     op->codelet.name, launch->name ? launch->name : "-");
+      return sl__fail(SL_UNSUPPORTED, "%s (layer %s) cannot work on a piece of a tensor",
+                      op->codelet.name, launch->name ? launch->name : "-");
   return SL_OK;
 }
 
 enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                           const struct sl__launch *launch, int count,
-                          struct sl_tensor *const *tensors, const void *args, size_t args_size,
+                          struct sl__tensor *const *tensors, const void *args, size_t args_size,
                           double flops, uint32_t footprint) {
   struct sl__args_header header = {
       .accumulate = launch->accumulate, .count = (uint32_t)count, .tf32 = launch->tf32};
   const char *modes = sl__modes(op, launch);
-  enum sl_status status = find_halves(op, modes, count, tensors, &header.halves);
+  enum sl_status status = find_bf16_mask(op, modes, count, tensors, &header.halves);
   if (status == SL_OK) status = check_pieces(op, launch, count, tensors);
   if (status != SL_OK) return status;
   uint32_t math = header.halves << 1 | header.tf32;
   header.footprint =
       hash_tensors(count, tensors, math ? footprint ^ math * 2654435761u : footprint);
   if (context->rehearsal)
-    return note(context->rehearsal, &(struct sl__rehearsed){.op = op,
-                                                            .footprint = header.footprint,
-                                                            .name = launch->name,
-                                                            .priority = launch->priority,
-                                                            .flops = flops,
-                                                            .bytes = bytes_of(count, tensors)});
+    return note(context->rehearsal, &(struct sl__dry_run_task){.op = op,
+                                                               .footprint = header.footprint,
+                                                               .name = launch->name,
+                                                               .priority = launch->priority,
+                                                               .flops = flops,
+                                                               .bytes = bytes_of(count, tensors)});
   bool has_no_kernel = launch->place.where == STARPU_CUDA && !op->codelet.cuda_funcs[0];
-  if (sl__program_records(context))
+  if (sl__graph_is_capturing(context))
     return has_no_kernel
                ? refused(-ENODEV, op, launch)
-               : sl__program_note(context->program, &(struct sl__call){.op = op,
+               : sl__graph_append(context->program, &(struct sl__call){.op = op,
                                                                        .launch = launch,
                                                                        .count = count,
                                                                        .tensors = tensors,
@@ -213,7 +214,7 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                                                                        .args_size = args_size,
                                                                        .flops = flops});
   struct starpu_task *task = starpu_task_create();
-  if (!task) return sl_fail(SL_NO_MEMORY, "no memory for a task");
+  if (!task) return sl__fail(SL_NO_MEMORY, "no memory for a task");
   task->cl = &op->codelet;
   task->name = launch->name ? launch->name : op->codelet.name;
   task->flops = flops;
@@ -227,11 +228,11 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
   status = find_room(task, launch, count, tensors);
   if (status == SL_OK) status = attach_buffers(task, modes, launch->accumulate, count, tensors);
   if (status == SL_OK) status = attach_args(task, &header, args, args_size);
-  if (status == SL_OK) status = sl__active_admit(context, task, op, launch, count, tensors);
+  if (status == SL_OK) status = sl__admission_admit(context, task, op, launch, count, tensors);
   if (status == SL_OK) {
     int result = starpu_task_submit(task);
     if (!result) return SL_OK;
-    sl__active_withdraw(task);
+    sl__admission_withdraw(task);
     status = refused(result, op, launch);
   }
   task->destroy = 0;

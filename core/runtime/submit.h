@@ -4,7 +4,7 @@
 
 #include "core/runtime/tensor.h"
 
-#define SL_KERNEL                                                                                  \
+#define SL__KERNEL                                                                                 \
   __attribute__((visibility("default"))) /* slaves of a master-slave run find it by name */
 
 /* An operation: its codelet, performance model and access modes, expanded from codelets/ops.def.
@@ -38,10 +38,10 @@ static inline const char *sl__next_mode(const char *modes) {
   return modes[1] != '*' && modes[1] ? modes + 1 : modes;
 }
 
-/* How an operation's work may be cut into parts, for a program (core/graph/graph.h) that has several
- * cores for it, or caches to mind; zero value: not at all. Whatever the cut, the bits are the same.
- * No part writes what another one of the same phase reads or writes, and with phases the scratch
- * memory is common to all parts. */
+/* How an operation's work may be cut into parts, for a program (core/graph/graph.h) that has
+ * several cores for it, or caches to mind; zero value: not at all. Whatever the cut, the bits are
+ * the same. No part writes what another one of the same phase reads or writes, and with phases the
+ * scratch memory is common to all parts. */
 struct sl__cut {
   int64_t units;  /* alike: parts are cut between them */
   size_t scratch; /* bytes of its scratch memory that the call uses; 0: all */
@@ -57,7 +57,7 @@ struct sl__cut {
 
 /* Another form of a parameter, that the kernel would else make of it at each call: who calls it
  * often with the same parameter keeps one (core/graph/weight_cache.h). */
-struct sl__form {
+struct sl__prepack {
   void (*make)(const void *args, const void *from, void *to); /* NULL: there is none */
   int buffer;                                                 /* the parameter's */
   size_t bytes;
@@ -76,7 +76,7 @@ struct sl__launch {
   const char *modes; /* of a task of its own: instead of the operation's; or NULL */
   struct sl__slice_mark mark;
   struct sl__cut cut; /* this and what follows is the operation's own word, not the layer's */
-  struct sl__form form;
+  struct sl__prepack form;
 };
 
 static inline const char *sl__modes(const struct sl__op *op, const struct sl__launch *launch) {
@@ -89,11 +89,11 @@ static inline const char *sl__modes(const struct sl__op *op, const struct sl__la
  */
 enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                           const struct sl__launch *launch, int count,
-                          struct sl_tensor *const *tensors, const void *args, size_t args_size,
+                          struct sl__tensor *const *tensors, const void *args, size_t args_size,
                           double flops, uint32_t footprint);
 
 /* A task that was noted, not run: enough to ask the performance models what it would take. */
-struct sl__rehearsed {
+struct sl__dry_run_task {
   struct sl__op *op;
   uint32_t footprint;
   const char *name; /* of the layer, as in the launch */
@@ -101,12 +101,12 @@ struct sl__rehearsed {
   double flops, bytes;
 };
 
-struct sl__rehearsal {
-  struct sl__rehearsed *tasks;
+struct sl__dry_run {
+  struct sl__dry_run_task *tasks;
   int count, capacity;
 };
 
-#define SL_MOST_HALVES 16 /* bf16 tensors are among a task's first so many buffers */
+#define SL__BF16_MASK_BITS 16 /* bf16 tensors are among a task's first so many buffers */
 
 struct sl__args_header {
   uint32_t footprint;
@@ -114,10 +114,10 @@ struct sl__args_header {
   uint32_t count;  /* buffers of this task */
   uint32_t halves; /* bit i: buffer i is bf16 */
   uint32_t tf32;
-  uint32_t part, parts; /* of a call that is cut; 0 parts: it is not */
-  uint32_t phase;       /* 1 + its number; 0: all of them, one after the other */
-  uint32_t is_formed;   /* the launch's form is there instead of the parameter */
-  int64_t units;        /* that parts are cut between; 0: those that the kernel says */
+  uint32_t part, parts;  /* of a call that is cut; 0 parts: it is not */
+  uint32_t phase;        /* 1 + its number; 0: all of them, one after the other */
+  uint32_t is_prepacked; /* the launch's form is there instead of the parameter */
+  int64_t units;         /* that parts are cut between; 0: those that the kernel says */
 };
 
 static inline const void *sl__args(const void *cl_arg) {
@@ -126,32 +126,32 @@ static inline const void *sl__args(const void *cl_arg) {
 static inline bool sl__accumulate(const void *cl_arg) {
   return ((const struct sl__args_header *)cl_arg)->accumulate;
 }
-static inline uint32_t sl__halves(const void *cl_arg) {
+static inline uint32_t sl__bf16_mask(const void *cl_arg) {
   return ((const struct sl__args_header *)cl_arg)->halves;
 }
-static inline bool sl__is_half(const void *cl_arg, int i) { return sl__halves(cl_arg) >> i & 1; }
+static inline bool sl__is_bf16(const void *cl_arg, int i) { return sl__bf16_mask(cl_arg) >> i & 1; }
 static inline bool sl__tf32(const void *cl_arg) {
   return ((const struct sl__args_header *)cl_arg)->tf32;
 }
 
 /* What a kernel is to do of its cut. units: the cut's, or a multiple of them where it is flat, or
  * those of this phase. */
-struct sl__share {
+struct sl__work_range {
   int64_t first, end;
 };
-static inline struct sl__share sl__share(const void *cl_arg, int64_t units) {
+static inline struct sl__work_range sl__work_range(const void *cl_arg, int64_t units) {
   const struct sl__args_header *h = (const struct sl__args_header *)cl_arg;
   int64_t parts = h->parts ? h->parts : 1, part = h->part;
   int64_t cuts = h->units ? h->units : units, each = units / cuts;
-  struct sl__share share = {cuts * part / parts * each, cuts * (part + 1) / parts * each};
+  struct sl__work_range share = {cuts * part / parts * each, cuts * (part + 1) / parts * each};
   return share;
 }
 /* The phase, from 0 on, that is to be done in this call; -1: all. */
 static inline int sl__phase(const void *cl_arg) {
   return (int)((const struct sl__args_header *)cl_arg)->phase - 1;
 }
-static inline bool sl__is_formed(const void *cl_arg) {
-  return ((const struct sl__args_header *)cl_arg)->is_formed;
+static inline bool sl__is_prepacked(const void *cl_arg) {
+  return ((const struct sl__args_header *)cl_arg)->is_prepacked;
 }
 static inline int sl__buffer_count(const void *cl_arg) {
   return (int)((const struct sl__args_header *)cl_arg)->count;

@@ -19,20 +19,20 @@ static enum sl_status check_shape(const struct sl_shape *shape, enum sl_type typ
     fits = shape->dim[i] >= 1 && !__builtin_mul_overflow(count, shape->dim[i], &count);
   fits = fits && shape->dim[0] <= UINT32_MAX && count <= (INT64_MAX >> 4);
   if (!fits)
-    return sl_fail(SL_BAD_SHAPE,
-                   "a tensor cannot have shape %s: 1 to %d dimensions, each at least 1",
-                   sl_shape_text(shape, text, sizeof text), SL_MAX_DIMS);
+    return sl__fail(SL_BAD_SHAPE,
+                    "a tensor cannot have shape %s: 1 to %d dimensions, each at least 1",
+                    sl_shape_text(shape, text, sizeof text), SL_MAX_DIMS);
   *bytes = (size_t)count * sl__type_size(type);
   return SL_OK;
 }
 
 static enum sl_status tensor_new(struct sl_context *context, const struct sl_shape *shape,
-                                 enum sl_type type, struct sl_tensor **tensor) {
+                                 enum sl_type type, struct sl__tensor **tensor) {
   size_t bytes = 0;
   enum sl_status status = check_shape(shape, type, &bytes);
   *tensor = NULL;
   if (status != SL_OK) return status;
-  struct sl_tensor *t = sl__alloc(1, sizeof *t, "a tensor");
+  struct sl__tensor *t = sl__alloc(1, sizeof *t, "a tensor");
   if (!t) return SL_NO_MEMORY;
   t->context = context;
   t->shape = *shape;
@@ -42,7 +42,7 @@ static enum sl_status tensor_new(struct sl_context *context, const struct sl_sha
   return SL_OK;
 }
 
-static void register_rows(struct sl_tensor *t, int home, size_t capacity) {
+static void register_rows(struct sl__tensor *t, int home, size_t capacity) {
   size_t row = t->bytes / (size_t)t->shape.dim[0];
   t->capacity = capacity;
   starpu_vector_data_register_allocsize(&t->handle, home, (uintptr_t)t->host,
@@ -50,13 +50,13 @@ static void register_rows(struct sl_tensor *t, int home, size_t capacity) {
 }
 
 enum sl_status sl__tensor_temporary(struct sl_context *context, const struct sl_shape *shape,
-                                    enum sl_type type, struct sl_tensor **tensor) {
+                                    enum sl_type type, struct sl__tensor **tensor) {
   return sl__tensor_temporary_in(context, shape, shape, type, tensor);
 }
 
 enum sl_status sl__tensor_temporary_in(struct sl_context *context, const struct sl_shape *shape,
                                        const struct sl_shape *largest, enum sl_type type,
-                                       struct sl_tensor **tensor) {
+                                       struct sl__tensor **tensor) {
   size_t capacity;
   enum sl_status status = check_shape(largest, type, &capacity);
   *tensor = NULL;
@@ -66,21 +66,21 @@ enum sl_status sl__tensor_temporary_in(struct sl_context *context, const struct 
   return SL_OK;
 }
 
-static enum sl_status own_host(struct sl_tensor *t) {
+static enum sl_status own_host(struct sl__tensor *t) {
   if (starpu_malloc(&t->host, t->bytes) || !t->host) {
     t->host = NULL;
-    return sl_fail(SL_NO_MEMORY, "no memory for a tensor of %zu bytes", t->bytes);
+    return sl__fail(SL_NO_MEMORY, "no memory for a tensor of %zu bytes", t->bytes);
   }
   t->owns_host = true;
-  sl__active_fix(t->context, (int64_t)t->bytes);
+  sl__admission_pin(t->context, (int64_t)t->bytes);
   return SL_OK;
 }
 
 enum sl_status sl__tensor_host(struct sl_context *context, const struct sl_shape *shape,
-                               enum sl_type type, void *host, struct sl_tensor **tensor) {
+                               enum sl_type type, void *host, struct sl__tensor **tensor) {
   enum sl_status status = tensor_new(context, shape, type, tensor);
   if (status != SL_OK) return status;
-  struct sl_tensor *t = *tensor;
+  struct sl__tensor *t = *tensor;
   t->host = host;
   if (!host) {
     status = own_host(t);
@@ -96,13 +96,13 @@ enum sl_status sl__tensor_host(struct sl_context *context, const struct sl_shape
 }
 
 enum sl_status sl__tensor_kept(struct sl_context *context, const struct sl_shape *shape,
-                               enum sl_type type, struct sl_tensor **tensor) {
+                               enum sl_type type, struct sl__tensor **tensor) {
   if (!sl__memory_swaps(context->memory))
     return sl__tensor_host(context, shape, type, NULL, tensor);
   return sl__tensor_temporary(context, shape, type, tensor);
 }
 
-enum sl_status sl__tensor_bring_home(struct sl_tensor *t) {
+enum sl_status sl__tensor_bring_home(struct sl__tensor *t) {
   if (t->host) return SL_OK;
   enum sl_status status = own_host(t);
   void *host = t->host;
@@ -110,18 +110,18 @@ enum sl_status sl__tensor_bring_home(struct sl_tensor *t) {
   if (status == SL_OK) status = sl__tensor_read(t, host);
   if (status != SL_OK) {
     if (host) starpu_free_noflag(host, t->bytes);
-    if (host) sl__active_fix(t->context, -(int64_t)t->bytes);
+    if (host) sl__admission_pin(t->context, -(int64_t)t->bytes);
     t->owns_host = false;
     return status;
   }
   starpu_data_unregister_no_coherency(t->handle);
-  sl__active_forget(t);
+  sl__admission_forget(t);
   t->host = host;
   register_rows(t, STARPU_MAIN_RAM, t->bytes);
   return SL_OK;
 }
 
-static void set_part(struct sl_tensor *t, struct sl_tensor *part, int64_t rows) {
+static void set_part(struct sl__tensor *t, struct sl__tensor *part, int64_t rows) {
   size_t row = t->bytes / (size_t)t->shape.dim[0];
   *part = *t;
   part->shape.dim[0] = rows;
@@ -133,8 +133,8 @@ static void set_part(struct sl_tensor *t, struct sl_tensor *part, int64_t rows) 
   part->whole = t;
 }
 
-enum sl_status sl__tensor_pieces(struct sl_tensor *t, int count, const int64_t *rows) {
-  struct sl_tensor *views = sl__alloc((size_t)count, sizeof *views, "a split");
+enum sl_status sl__tensor_pieces(struct sl__tensor *t, int count, const int64_t *rows) {
+  struct sl__tensor *views = sl__alloc((size_t)count, sizeof *views, "a split");
   size_t first = 0;
   if (!views) return SL_NO_MEMORY;
   for (int i = 0; i < count; i++) {
@@ -148,12 +148,12 @@ enum sl_status sl__tensor_pieces(struct sl_tensor *t, int count, const int64_t *
   return SL_OK;
 }
 
-bool sl__tensor_is_cut(const struct sl_tensor *t) { return t->view_handles; }
+bool sl__tensor_is_cut(const struct sl__tensor *t) { return t->view_handles; }
 
-enum sl_status sl__tensor_split(struct sl_tensor *t, int count, const int64_t *rows) {
+enum sl_status sl__tensor_split(struct sl__tensor *t, int count, const int64_t *rows) {
   uint32_t *lengths = sl__alloc((size_t)count, sizeof *lengths, "a split");
   starpu_data_handle_t *handles = sl__alloc((size_t)count, sizeof *handles, "a split");
-  struct sl_tensor *views = sl__alloc((size_t)count, sizeof *views, "a split");
+  struct sl__tensor *views = sl__alloc((size_t)count, sizeof *views, "a split");
   if (!lengths || !handles || !views) {
     free(lengths);
     free(handles);
@@ -176,28 +176,28 @@ enum sl_status sl__tensor_split(struct sl_tensor *t, int count, const int64_t *r
   return SL_OK;
 }
 
-enum sl_status sl__tensor_keep_split(struct sl_tensor *t) {
+enum sl_status sl__tensor_keep_split(struct sl__tensor *t) {
   starpu_data_partition_submit(t->handle, (unsigned)t->view_count, t->view_handles);
   return SL_OK;
 }
 
-void sl__tensor_invalidate(struct sl_tensor *t) { starpu_data_invalidate_submit(t->handle); }
+void sl__tensor_invalidate(struct sl__tensor *t) { starpu_data_invalidate_submit(t->handle); }
 
 /* Messages out of step are submitted by any thread. */
-void sl__tensor_written(struct sl_tensor *t) {
+void sl__tensor_written(struct sl__tensor *t) {
   for (; t; t = t->whole) __atomic_fetch_add(&t->writes, 1, __ATOMIC_RELAXED);
 }
 
-uint64_t sl__tensor_writes(const struct sl_tensor *t) {
+uint64_t sl__tensor_writes(const struct sl__tensor *t) {
   return __atomic_load_n(&t->writes, __ATOMIC_RELAXED);
 }
 
-static char *local(struct sl_tensor *t) {
+static char *local(struct sl__tensor *t) {
   size_t row = t->bytes / (size_t)t->shape.dim[0];
   return (char *)starpu_data_get_local_ptr(t->handle) + t->first * row;
 }
 
-enum sl_status sl__tensor_read(struct sl_tensor *t, void *values) {
+enum sl_status sl__tensor_read(struct sl__tensor *t, void *values) {
   enum sl_status status = sl__acquire(t->context, t->handle, STARPU_R);
   if (status != SL_OK) return status;
   memcpy(values, local(t), t->bytes);
@@ -205,7 +205,7 @@ enum sl_status sl__tensor_read(struct sl_tensor *t, void *values) {
   return SL_OK;
 }
 
-enum sl_status sl__tensor_write(struct sl_tensor *t, const void *values) {
+enum sl_status sl__tensor_write(struct sl__tensor *t, const void *values) {
   enum starpu_data_access_mode mode = t->is_piece ? STARPU_RW : STARPU_W;
   enum sl_status status = sl__acquire(t->context, t->handle, mode);
   if (status != SL_OK) return status;
@@ -215,7 +215,7 @@ enum sl_status sl__tensor_write(struct sl_tensor *t, const void *values) {
   return SL_OK;
 }
 
-void sl__tensor_free(struct sl_tensor *t) {
+void sl__tensor_free(struct sl__tensor *t) {
   if (!t || t->context->abandoned) return;
   if (t->view_handles)
     starpu_data_partition_clean(t->handle, (unsigned)t->view_count, t->view_handles);
@@ -226,22 +226,22 @@ void sl__tensor_free(struct sl_tensor *t) {
   else
     starpu_data_unregister_no_coherency(t->handle);
   if (t->owns_host) starpu_free_noflag(t->host, t->bytes);
-  if (t->owns_host) sl__active_fix(t->context, -(int64_t)t->bytes);
-  sl__active_forget(t);
+  if (t->owns_host) sl__admission_pin(t->context, -(int64_t)t->bytes);
+  sl__admission_forget(t);
   free(t);
 }
 
-void sl__tensor_free_later(struct sl_tensor *t) {
+void sl__tensor_free_later(struct sl__tensor *t) {
   if (!t) return;
   starpu_data_unregister_submit(t->handle);
-  sl__active_forget(t);
+  sl__admission_forget(t);
   free(t);
 }
 
-enum sl_status sl__scratch(struct sl_context *context, size_t bytes, struct sl_tensor **scratch) {
+enum sl_status sl__scratch(struct sl_context *context, size_t bytes, struct sl__tensor **scratch) {
   int power = 12;
   while (power < 47 && ((size_t)1 << power) < bytes) power++;
-  struct sl_tensor **slot = &context->scratch[power];
+  struct sl__tensor **slot = &context->scratch[power];
   enum sl_status status = SL_OK;
   if (!*slot) {
     struct sl_shape shape = SL_SHAPE((int64_t)1 << (power - 12), 1024); /* rows have 32 bits */

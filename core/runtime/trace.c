@@ -35,7 +35,7 @@ struct sl__trace {
 /* ---- the folder ---- */
 
 static enum sl_status refuse(const char *folder, int error) {
-  return sl_fail(SL_IO, "%s: the trace cannot be written there: %s", folder, strerror(error));
+  return sl__fail(SL_IO, "%s: the trace cannot be written there: %s", folder, strerror(error));
 }
 
 /* An older trace's raw data would be taken for this one's. */
@@ -71,14 +71,14 @@ enum sl_status sl__trace_open(const char *folder, struct sl__trace **trace) {
   *trace = NULL;
   if (!folder) return SL_OK;
   if (!sl_trace_supported())
-    return sl_fail(SL_UNSUPPORTED,
-                   "no trace can be recorded: StarPU was built without FxT; rebuild it "
-                   "--with-fxt (tools/get-starpu does), then Starling");
+    return sl__fail(SL_UNSUPPORTED,
+                    "no trace can be recorded: StarPU was built without FxT; rebuild it "
+                    "--with-fxt (tools/get-starpu does), then Starling");
   if (starpu_is_initialized())
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "%s: StarPU runs already, and records from its start or not at all; open the "
-                   "context with a trace first",
-                   folder);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: StarPU runs already, and records from its start or not at all; open the "
+                    "context with a trace first",
+                    folder);
   enum sl_status status = make_folder(folder);
   if (status != SL_OK) return status;
   struct sl__trace *t = sl__alloc(1, sizeof *t, "a trace");
@@ -110,7 +110,7 @@ void sl__trace_close(struct sl__trace *t) {
 
 enum sl_status sl_trace_start(struct sl_context *c) {
   if (!c->trace)
-    return sl_fail(SL_BAD_ARGUMENT, "the context was opened without a folder for traces");
+    return sl__fail(SL_BAD_ARGUMENT, "the context was opened without a folder for traces");
   if (!c->trace->recording) starpu_fxt_start_profiling();
   c->trace->recording = true;
   return SL_OK;
@@ -151,13 +151,13 @@ static const char *operation_of(const struct sl__op *op) {
 
 static enum sl__work work_of(const char *operation) {
   if (!strncmp(operation, "forward", 7) || !strncmp(operation, "inference", 9))
-    return SL_WORK_FORWARD;
+    return SL__WORK_FORWARD;
   if (!strncmp(operation, "backward_weight", 15) || !strncmp(operation, "backward_rows", 13))
-    return SL_WORK_BACKWARD_WEIGHT;
+    return SL__WORK_BACKWARD_WEIGHT;
   if (!strncmp(operation, "backward", 8) || strstr(operation, "gradient"))
-    return SL_WORK_BACKWARD_DATA;
-  if (strstr(operation, "sgd") || strstr(operation, "adam")) return SL_WORK_UPDATE;
-  return SL_WORK_FORWARD;
+    return SL__WORK_BACKWARD_DATA;
+  if (strstr(operation, "sgd") || strstr(operation, "adam")) return SL__WORK_UPDATE;
+  return SL__WORK_FORWARD;
 }
 
 static void add_number(struct name *name, char letter, int number) {

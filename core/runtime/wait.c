@@ -19,7 +19,7 @@ static void rest(long us) { nanosleep(&(struct timespec){.tv_nsec = 1000 * us}, 
 
 /* What waits for memory is ready for ever. */
 static bool is_working(const struct sl_context *c) {
-  return c->active ? sl__active_is_running(c->active) : starpu_task_nready() > 0;
+  return c->active ? sl__admission_is_running(c->active) : starpu_task_nready() > 0;
 }
 
 /* Tasks that run come to their end, no other one begins: what the caller frees next, such as a
@@ -35,7 +35,7 @@ enum sl_status sl__wait_check(struct sl_context *c) {
   bool lost = c->net && sl__net_has_starpu(c->net);
   enum sl_status status = lost ? sl__net_check(c->net) : SL_OK;
   if (status == SL_OK && c->active) status = sl__swap_trouble();
-  if (status == SL_OK) status = sl__stall_check(c->stall);
+  if (status == SL_OK) status = sl__watchdog_check(c->stall);
   if (status != SL_OK) abandon(c);
   return status;
 }
@@ -82,11 +82,11 @@ static enum sl_status acquire_or_lose(struct sl_context *c, starpu_data_handle_t
   pthread_mutex_init(&a->lock, NULL);
   pthread_cond_init(&a->cond, NULL);
   if (starpu_data_acquire_cb(handle, mode, acquired, a))
-    status = sl_fail(SL_STARPU, "StarPU cannot call back when a tensor can be had");
+    status = sl__fail(SL_STARPU, "StarPU cannot call back when a tensor can be had");
   else
-    sl__stall_waits(c, true);
+    sl__watchdog_waits(c, true);
   while (status == SL_OK && !is_done_soon(a)) status = sl__wait_check(c);
-  sl__stall_waits(c, false);
+  sl__watchdog_waits(c, false);
   if (c->abandoned) return status; /* a is still waited with */
   pthread_cond_destroy(&a->cond);
   pthread_mutex_destroy(&a->lock);
@@ -99,14 +99,14 @@ enum sl_status sl__acquire(struct sl_context *c, starpu_data_handle_t handle,
   if (may_last_for_ever(c)) return acquire_or_lose(c, handle, mode);
   int result = starpu_data_acquire(handle, mode);
   if (!result) return refuse_garbage(handle);
-  return sl_fail(SL_STARPU, "a tensor cannot be brought to main memory: %s", strerror(-result));
+  return sl__fail(SL_STARPU, "a tensor cannot be brought to main memory: %s", strerror(-result));
 }
 
 enum sl_status sl__wait_for_all(struct sl_context *c) {
   enum sl_status status = SL_OK;
   if (!may_last_for_ever(c)) {
     int result = starpu_task_wait_for_all();
-    if (result) return sl_fail(SL_STARPU, "waiting for tasks: %s", strerror(-result));
+    if (result) return sl__fail(SL_STARPU, "waiting for tasks: %s", strerror(-result));
     return sl__task_failure();
   }
   while (status == SL_OK &&

@@ -56,7 +56,7 @@ static json_t *input_names(const struct sl_model *model, const struct sl__layer 
   for (int i = 0; i < layer->input_count; i++) {
     int from = layer->input[i];
     json_array_append_new(names,
-                          json_string(from == SL_INPUT ? "input" : model->layers[from].name));
+                          json_string(from == SL__INPUT ? "input" : model->layers[from].name));
   }
   return names;
 }
@@ -84,8 +84,8 @@ static json_t *model_object(const struct sl_model *model, const char *weights) {
   json_t *object = json_pack("{s:s, s:i, s:s}", "format", FORMAT_NAME, "version", FORMAT_VERSION,
                              "producer", "Starling " PACKAGE_VERSION);
   if (weights && object) json_object_set_new(object, "weights", json_string(weights));
-  if (!object || json_object_set_new(object, "input", shape) || !sl__notes_write(model, object) ||
-      json_object_set_new(object, "layers", layers)) {
+  if (!object || json_object_set_new(object, "input", shape) ||
+      !sl__metadata_write(model, object) || json_object_set_new(object, "layers", layers)) {
     json_decref(object);
     return NULL;
   }
@@ -126,7 +126,7 @@ enum sl_status sl_model_architecture(const struct sl_model *model, const char *w
   json_t *object = model_object(model, weights);
   *text = object ? text_of(object) : NULL;
   json_decref(object);
-  return *text ? SL_OK : sl_fail(SL_NO_MEMORY, "no memory for a model's description");
+  return *text ? SL_OK : sl__fail(SL_NO_MEMORY, "no memory for a model's description");
 }
 
 /* ---- reading: whatever the text holds, it ends in a model or a message ---- */
@@ -137,8 +137,8 @@ struct reader {
 };
 
 static enum sl_status bad(const struct reader *r, const char *key, const char *what) {
-  return sl_fail(SL_BAD_FILE, "%s: %s%.64s%s\"%.64s\" %s", r->path, *r->layer ? "layer " : "",
-                 r->layer, *r->layer ? ": " : "", key, what);
+  return sl__fail(SL_BAD_FILE, "%s: %s%.64s%s\"%.64s\" %s", r->path, *r->layer ? "layer " : "",
+                  r->layer, *r->layer ? ": " : "", key, what);
 }
 
 static enum sl_status read_text(const struct reader *r, const json_t *object, const char *key,
@@ -159,7 +159,7 @@ static enum sl_status of_file(const struct reader *r, enum sl_status status) {
   char text[512];
   if (status == SL_OK || status == SL_NO_MEMORY) return status;
   snprintf(text, sizeof text, "%s", sl_error());
-  return sl_fail(SL_BAD_FILE, "%s: %s", r->path, text);
+  return sl__fail(SL_BAD_FILE, "%s: %s", r->path, text);
 }
 
 static enum sl_status read_field(const struct reader *r, const struct sl_field *field,
@@ -206,7 +206,7 @@ bool sl__is_common_key(const char *key) {
 static enum sl_status read_inputs(const struct reader *r, const json_t *object, char **names) {
   const json_t *array = json_object_get(object, "inputs");
   size_t count = json_array_size(array), size = 1;
-  if (count < 1 || count > SL_MAX_INPUTS)
+  if (count < 1 || count > SL__MAX_INPUTS)
     return bad(r, "inputs", "must be there, a list of one or two names");
   for (size_t i = 0; i < count; i++) {
     const char *name = json_string_value(json_array_get(array, i));
@@ -237,16 +237,16 @@ static enum sl_status read_options(const struct reader *r, json_t *object,
   enum sl_status status;
   const char *key;
   json_t *value;
-  SL_TRY(read_inputs(r, object, names));
+  SL__TRY(read_inputs(r, object, names));
   layer->inputs = *names;
   if (init && !json_is_string(init)) return bad(r, "init", "must be a name");
-  if (init) SL_TRY(of_file(r, sl_init_parse(json_string_value(init), &layer->init)));
-  SL_TRY(read_optional(r, object, "group", &layer->group));
-  SL_TRY(read_optional(r, object, "shares", &layer->shares));
+  if (init) SL__TRY(of_file(r, sl_init_parse(json_string_value(init), &layer->init)));
+  SL__TRY(read_optional(r, object, "group", &layer->group));
+  SL__TRY(read_optional(r, object, "shares", &layer->shares));
   json_object_foreach(object, key, value) {
     const struct sl_field *field = find_field(kind, key);
     if (!field && !sl__is_common_key(key)) return bad(r, key, "is no option of this kind of layer");
-    if (field) SL_TRY(read_field(r, field, value, options));
+    if (field) SL__TRY(read_field(r, field, value, options));
   }
 out:
   return status;
@@ -259,11 +259,12 @@ static enum sl_status find_kind(const struct reader *r, const struct sl_context 
   if (status != SL_OK) return status;
   *kind = sl__kind_find(context, name);
   if (*kind) return SL_OK;
-  return sl_fail(SL_UNSUPPORTED,
-                 "%s: layer %.64s is of kind \"%.64s\", which this version of the library does not "
-                 "have: register it first if it is a program's own (sl_layer_register), or is "
-                 "there a newer library?",
-                 r->path, r->layer, name);
+  return sl__fail(
+      SL_UNSUPPORTED,
+      "%s: layer %.64s is of kind \"%.64s\", which this version of the library does not "
+      "have: register it first if it is a program's own (sl_layer_register), or is "
+      "there a newer library?",
+      r->path, r->layer, name);
 }
 
 static enum sl_status read_layer(struct reader *r, struct sl_model *model, json_t *object) {
@@ -274,12 +275,12 @@ static enum sl_status read_layer(struct reader *r, struct sl_model *model, json_
   const char *name;
   r->layer = "";
   if (!json_is_object(object)) return bad(r, "layers", "must be a list of objects");
-  SL_TRY(read_text(r, object, "name", &name));
+  SL__TRY(read_text(r, object, "name", &name));
   r->layer = name;
-  SL_TRY(find_kind(r, model->context, object, &kind));
+  SL__TRY(find_kind(r, model->context, object, &kind));
   options = sl__alloc(1, kind->options_size, "a layer's options");
   if (!options) return SL_NO_MEMORY;
-  SL_TRY(read_options(r, object, kind, &names, options));
+  SL__TRY(read_options(r, object, kind, &names, options));
   status = of_file(r, sl__layer_append(model, r->layer, kind, options));
 out:
   free(names);
@@ -296,7 +297,7 @@ static enum sl_status read_input(const struct reader *r, const json_t *object,
     return bad(r, "input", "must be there, a sample's shape such as [1, 28, 28]");
   shape->ndim = (int)count;
   for (size_t i = 0; i < count; i++)
-    SL_TRY(read_whole(r, "input", json_array_get(array, i), MOST_NUMBER, &shape->dim[i]));
+    SL__TRY(read_whole(r, "input", json_array_get(array, i), MOST_NUMBER, &shape->dim[i]));
 out:
   return status;
 }
@@ -305,14 +306,14 @@ static enum sl_status check_head(const struct reader *r, const json_t *object) {
   const char *format = json_string_value(json_object_get(object, "format"));
   const json_t *version = json_object_get(object, "version");
   if (!format || strcmp(format, FORMAT_NAME) != 0)
-    return sl_fail(SL_BAD_FILE, "%s: is no model: it has no \"format\": \"" FORMAT_NAME "\"",
-                   r->path);
+    return sl__fail(SL_BAD_FILE, "%s: is no model: it has no \"format\": \"" FORMAT_NAME "\"",
+                    r->path);
   if (!json_is_integer(version) || json_integer_value(version) < 1)
     return bad(r, "version", "must be there, a whole number");
   if (json_integer_value(version) > FORMAT_VERSION)
-    return sl_fail(SL_UNSUPPORTED,
-                   "%s: is of version %lld, this library reads %d; take a newer one", r->path,
-                   (long long)json_integer_value(version), FORMAT_VERSION);
+    return sl__fail(SL_UNSUPPORTED,
+                    "%s: is of version %lld, this library reads %d; take a newer one", r->path,
+                    (long long)json_integer_value(version), FORMAT_VERSION);
   return SL_OK;
 }
 
@@ -321,13 +322,13 @@ static enum sl_status read_model(struct reader *r, struct sl_context *context, c
   const json_t *layers = json_object_get(object, "layers");
   struct sl_shape sample = {0};
   enum sl_status status;
-  SL_TRY(check_head(r, object));
-  SL_TRY(read_input(r, object, &sample));
+  SL__TRY(check_head(r, object));
+  SL__TRY(read_input(r, object, &sample));
   size_t count = json_array_size(layers);
   if (count < 1 || count > MOST_LAYERS) return bad(r, "layers", "must be there, a list of layers");
-  SL_TRY(of_file(r, sl_model_new(context, &sample, model)));
-  for (size_t i = 0; i < count; i++) SL_TRY(read_layer(r, *model, json_array_get(layers, i)));
-  SL_TRY(sl__notes_read(*model, r->path, object));
+  SL__TRY(of_file(r, sl_model_new(context, &sample, model)));
+  for (size_t i = 0; i < count; i++) SL__TRY(read_layer(r, *model, json_array_get(layers, i)));
+  SL__TRY(sl__metadata_read(*model, r->path, object));
 out:
   return status;
 }
@@ -336,8 +337,8 @@ static enum sl_status parse(const char *path, const char *text, size_t size, jso
   json_error_t error;
   *object = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
   if (json_is_object(*object)) return SL_OK;
-  if (*object) return sl_fail(SL_BAD_FILE, "%s: is no model: a JSON object is needed", path);
-  return sl_fail(SL_BAD_FILE, "%s: line %d: damaged: %.100s", path, error.line, error.text);
+  if (*object) return sl__fail(SL_BAD_FILE, "%s: is no model: a JSON object is needed", path);
+  return sl__fail(SL_BAD_FILE, "%s: line %d: damaged: %.100s", path, error.line, error.text);
 }
 
 enum sl_status sl_model_parse(struct sl_context *context, const char *path, const char *text,
@@ -346,8 +347,8 @@ enum sl_status sl_model_parse(struct sl_context *context, const char *path, cons
   json_t *object = NULL;
   enum sl_status status;
   *model = NULL;
-  SL_TRY(parse(path, text, size, &object));
-  SL_TRY(read_model(&r, context, object, model));
+  SL__TRY(parse(path, text, size, &object));
+  SL__TRY(read_model(&r, context, object, model));
 out:
   json_decref(object);
   if (status == SL_OK) return SL_OK;
@@ -363,7 +364,7 @@ static bool ends_with(const char *text, const char *suffix) {
   return length > more && !strcmp(text + length - more, suffix);
 }
 
-bool sl__is_architecture(const char *path) { return ends_with(path, JSON_SUFFIX); }
+bool sl__is_model_json(const char *path) { return ends_with(path, JSON_SUFFIX); }
 
 /* "a/lenet.json" to "a/lenet.safetensors", to be freed. */
 static char *weights_beside(const char *path) {
@@ -375,7 +376,7 @@ static char *weights_beside(const char *path) {
 }
 
 static enum sl_status write_text(const char *path, const char *text) {
-  struct sl_file *file;
+  struct sl__file *file;
   enum sl_status status = sl__file_create(path, &file);
   if (status != SL_OK) return status;
   sl__file_write(file, text, strlen(text));
@@ -383,13 +384,13 @@ static enum sl_status write_text(const char *path, const char *text) {
 }
 
 /* The weights first: an architecture never names a file that was not there. */
-enum sl_status sl__architecture_save(struct sl_model *model, const char *path) {
+enum sl_status sl__model_json_save(struct sl_model *model, const char *path) {
   enum sl_status status = SL_NO_MEMORY;
   char *weights = weights_beside(path), *text = NULL;
   if (!weights) return SL_NO_MEMORY;
   const char *slash = strrchr(weights, '/');
-  SL_TRY(sl_model_save(model, weights));
-  SL_TRY(sl_model_architecture(model, slash ? slash + 1 : weights, &text));
+  SL__TRY(sl_model_save(model, weights));
+  SL__TRY(sl_model_architecture(model, slash ? slash + 1 : weights, &text));
   status = write_text(path, text);
 out:
   free(text);
@@ -405,8 +406,8 @@ static enum sl_status find_weights(const char *path, const char *text, size_t si
   const char *name = json_string_value(json_object_get(object, "weights"));
   const char *slash = strrchr(path, '/');
   int folder = slash ? (int)(slash - path) + 1 : 0;
-  if (status == SL_OK && (!name || !*name || strchr(name, '/') || sl__is_architecture(name)))
-    status = sl_fail(
+  if (status == SL_OK && (!name || !*name || strchr(name, '/') || sl__is_model_json(name)))
+    status = sl__fail(
         SL_BAD_FILE,
         "%s: \"weights\" must be there, the name of a safetensors file in the same folder", path);
   if (status == SL_OK) {
@@ -419,13 +420,13 @@ static enum sl_status find_weights(const char *path, const char *text, size_t si
   return status;
 }
 
-enum sl_status sl__architecture_load(struct sl_model *model, const char *path) {
+enum sl_status sl__model_json_load(struct sl_model *model, const char *path) {
   enum sl_status status;
   uint8_t *bytes = NULL;
   char *weights = NULL;
   size_t size;
-  SL_TRY(sl__file_read(path, MOST_BYTES, &bytes, &size));
-  SL_TRY(find_weights(path, (const char *)bytes, size, &weights));
+  SL__TRY(sl__file_read(path, MOST_BYTES, &bytes, &size));
+  SL__TRY(find_weights(path, (const char *)bytes, size, &weights));
   status = sl_model_load(model, weights);
 out:
   free(weights);
@@ -440,9 +441,9 @@ enum sl_status sl_model_open(struct sl_context *context, const char *path,
   size_t size;
   *model = NULL;
   if (sl__is_onnx(path)) return sl__onnx_open(context, path, model);
-  SL_TRY(sl__file_read(path, MOST_BYTES, &bytes, &size));
-  SL_TRY(sl_model_parse(context, path, (const char *)bytes, size, model));
-  status = sl__architecture_load(*model, path);
+  SL__TRY(sl__file_read(path, MOST_BYTES, &bytes, &size));
+  SL__TRY(sl_model_parse(context, path, (const char *)bytes, size, model));
+  status = sl__model_json_load(*model, path);
 out:
   free(bytes);
   if (status == SL_OK) return SL_OK;

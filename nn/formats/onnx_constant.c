@@ -122,7 +122,7 @@ static enum sl_status fold_transpose(struct sl__onnx_reader *r, const struct sl_
   strides_of(x, stride);
   *y = (struct sl__onnx_tensor){.ndim = x->ndim, .count = x->count};
   for (int d = 0; d < x->ndim; d++) {
-    SL_TRY(sl__onnx_axis(r, node, perm ? perm[d] : x->ndim - 1 - d, x->ndim, &axis));
+    SL__TRY(sl__onnx_axis(r, node, perm ? perm[d] : x->ndim - 1 - d, x->ndim, &axis));
     y->dim[d] = x->dim[axis];
     turned[d] = stride[axis];
     seen |= 1 << axis;
@@ -168,12 +168,12 @@ static enum sl_status mark_axes(struct sl__onnx_reader *r, const struct sl__onnx
   const int64_t *axes;
   enum sl_status status;
   int axis;
-  SL_TRY(sl__onnx_get_either(r, node, "axes", 1, &axes, count));
+  SL__TRY(sl__onnx_get_either(r, node, "axes", 1, &axes, count));
   if (!axes || ndim + (longer ? *count : 0) > SL__ONNX_DIMS)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "needs axes, and at most %d dimensions",
                            SL__ONNX_DIMS);
   for (int i = 0; i < *count; i++) {
-    SL_TRY(sl__onnx_axis(r, node, axes[i], ndim + (longer ? *count : 0), &axis));
+    SL__TRY(sl__onnx_axis(r, node, axes[i], ndim + (longer ? *count : 0), &axis));
     if (marked[axis]) return sl__onnx_refuse(r, node, SL_BAD_FILE, "names axis %d twice", axis);
     marked[axis] = true;
   }
@@ -237,9 +237,9 @@ static enum sl_status fold_concat(struct sl__onnx_reader *r, const struct sl__on
   enum sl_status status;
   int axis;
   *y = (struct sl__onnx_tensor){0};
-  SL_TRY(sl__onnx_get_whole(r, node, "axis", 0, &number));
-  SL_TRY(sl__onnx_axis(r, node, number, x->ndim, &axis));
-  SL_TRY(check_parts(r, node, axis, y));
+  SL__TRY(sl__onnx_get_whole(r, node, "axis", 0, &number));
+  SL__TRY(sl__onnx_axis(r, node, number, x->ndim, &axis));
+  SL__TRY(check_parts(r, node, axis, y));
   char *to = values_for(r, x, y);
   if (!to) return sl__onnx_no_memory(&r->graph);
   for (int d = 0; d < axis; d++) outer *= x->dim[d];
@@ -272,17 +272,17 @@ static enum sl_status fold_slice(struct sl__onnx_reader *r, const struct sl__onn
   if (!has_values(x))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "its input 0 has no values of a type that is read (here %d)", x->type);
-  SL_TRY(sl__onnx_get_either(r, node, "starts", 1, &starts, &count));
-  SL_TRY(sl__onnx_get_either(r, node, "ends", 2, &ends, &same));
-  SL_TRY(sl__onnx_get_either(r, node, "axes", 3, &axes, &axes_count));
-  SL_TRY(sl__onnx_get_either(r, node, "steps", 4, &steps, &step_count));
+  SL__TRY(sl__onnx_get_either(r, node, "starts", 1, &starts, &count));
+  SL__TRY(sl__onnx_get_either(r, node, "ends", 2, &ends, &same));
+  SL__TRY(sl__onnx_get_either(r, node, "axes", 3, &axes, &axes_count));
+  SL__TRY(sl__onnx_get_either(r, node, "steps", 4, &steps, &step_count));
   if (!starts || same != count || (axes && axes_count != count) || (steps && step_count != count))
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "starts, ends and axes differ in length");
   strides_of(x, stride);
   *y = (struct sl__onnx_tensor){.ndim = x->ndim};
   memcpy(y->dim, x->dim, sizeof y->dim);
   for (int i = 0; i < count; i++) {
-    SL_TRY(sl__onnx_axis(r, node, axes ? axes[i] : i, x->ndim, &axis));
+    SL__TRY(sl__onnx_axis(r, node, axes ? axes[i] : i, x->ndim, &axis));
     int64_t from = clamp(starts[i], x->dim[axis]), to = clamp(ends[i], x->dim[axis]);
     if ((steps && steps[i] != 1) || from >= to)
       return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "steps other than 1, or nothing left");

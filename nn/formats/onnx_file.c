@@ -132,7 +132,7 @@ static bool put_graph(struct sl__onnx_graph *from, SlOnnx__Graph *to) {
 /* Pieces go to the file as they come. */
 struct file_buffer {
   ProtobufCBuffer base;
-  struct sl_file *file;
+  struct sl__file *file;
 };
 
 static void append(ProtobufCBuffer *buffer, size_t size, const uint8_t *bytes) {
@@ -156,10 +156,10 @@ enum sl_status sl__onnx_file_write(struct sl__onnx_graph *graph, const char *pat
   model.opset_import = &sets;
   size_t size = sl_onnx__model__get_packed_size(&model);
   if (size > SL__ONNX_MOST_BYTES)
-    return sl_fail(SL_UNSUPPORTED,
-                   "%s: would have %zu bytes, and an ONNX file may have 2^31 - 1; save the model "
-                   "as .json and .safetensors",
-                   path, size);
+    return sl__fail(SL_UNSUPPORTED,
+                    "%s: would have %zu bytes, and an ONNX file may have 2^31 - 1; save the model "
+                    "as .json and .safetensors",
+                    path, size);
   enum sl_status status = sl__file_create(path, &buffer.file);
   if (status != SL_OK) return status;
   sl_onnx__model__pack_to_buffer(&model, &buffer.base);
@@ -264,8 +264,8 @@ static enum sl_status take_values(struct sl__onnx_graph *graph, const SlOnnx__Te
 static enum sl_status take_shape(const struct sl__onnx_graph *graph, const SlOnnx__Tensor *from,
                                  struct sl__onnx_tensor *to) {
   if (from->n_dims > SL__ONNX_DIMS)
-    return sl_fail(SL_UNSUPPORTED, "%s: tensor %.64s has %zu dimensions; %d are read", graph->path,
-                   to->name, from->n_dims, SL__ONNX_DIMS);
+    return sl__fail(SL_UNSUPPORTED, "%s: tensor %.64s has %zu dimensions; %d are read", graph->path,
+                    to->name, from->n_dims, SL__ONNX_DIMS);
   to->ndim = (int)from->n_dims;
   to->count = 1;
   for (int i = 0; i < to->ndim; i++) {
@@ -273,8 +273,8 @@ static enum sl_status take_shape(const struct sl__onnx_graph *graph, const SlOnn
     /* none is large, beside one that is 0 neither */
     if (to->dim[i] < 0 || to->dim[i] > MOST_VALUES ||
         __builtin_mul_overflow(to->count, to->dim[i], &to->count) || to->count > MOST_VALUES)
-      return sl_fail(SL_BAD_FILE, "%s: tensor %.64s: dimension %d is %lld", graph->path, to->name,
-                     i, (long long)to->dim[i]);
+      return sl__fail(SL_BAD_FILE, "%s: tensor %.64s: dimension %d is %lld", graph->path, to->name,
+                      i, (long long)to->dim[i]);
   }
   return SL_OK;
 }
@@ -284,17 +284,18 @@ static enum sl_status take_tensor(struct sl__onnx_graph *graph, const SlOnnx__Te
   size_t size = raw_size(from->data_type);
   *to = (struct sl__onnx_tensor){.name = known(from->name), .type = from->data_type};
   if (!is_plain(from))
-    return sl_fail(SL_UNSUPPORTED,
-                   "%s: tensor %.64s lies in another file (external data); save the model with its "
-                   "weights inside",
-                   graph->path, to->name);
+    return sl__fail(
+        SL_UNSUPPORTED,
+        "%s: tensor %.64s lies in another file (external data); save the model with its "
+        "weights inside",
+        graph->path, to->name);
   enum sl_status status = take_shape(graph, from, to);
   if (status != SL_OK || !size) return status; /* who takes such a type says so */
   size_t there = from->has_raw_data ? from->raw_data.len : field_count(from);
   if (there != (size_t)to->count * (from->has_raw_data ? size : 1))
-    return sl_fail(SL_BAD_FILE, "%s: tensor %.64s: has %zu %s, its shape needs %lld values",
-                   graph->path, to->name, there, from->has_raw_data ? "bytes" : "values",
-                   (long long)to->count);
+    return sl__fail(SL_BAD_FILE, "%s: tensor %.64s: has %zu %s, its shape needs %lld values",
+                    graph->path, to->name, there, from->has_raw_data ? "bytes" : "values",
+                    (long long)to->count);
   return to->count ? take_values(graph, from, to) : SL_OK;
 }
 
@@ -347,8 +348,8 @@ static enum sl_status take_end(const struct sl__onnx_graph *graph, const SlOnnx_
   to->name = known(from->name);
   to->type = type ? type->elem_type : 0;
   if (shape && shape->n_dim > SL__ONNX_DIMS)
-    return sl_fail(SL_UNSUPPORTED, "%s: '%.64s' has %zu dimensions; %d are read", graph->path,
-                   to->name, shape->n_dim, SL__ONNX_DIMS);
+    return sl__fail(SL_UNSUPPORTED, "%s: '%.64s' has %zu dimensions; %d are read", graph->path,
+                    to->name, shape->n_dim, SL__ONNX_DIMS);
   to->ndim = shape ? (int)shape->n_dim : 0;
   for (int i = 0; i < to->ndim; i++)
     to->dim[i] = shape->dim[i]->has_dim_value ? shape->dim[i]->dim_value : -1;
@@ -371,18 +372,18 @@ static enum sl_status check_head(struct sl__onnx_graph *graph, const SlOnnx__Mod
     if (!*domain || !strcmp(domain, "ai.onnx")) graph->opset = model->opset_import[i]->version;
   }
   if (!model->graph || !graph->opset)
-    return sl_fail(SL_BAD_FILE, "%s: is no ONNX model: it has no graph, or no operator set",
-                   graph->path);
+    return sl__fail(SL_BAD_FILE, "%s: is no ONNX model: it has no graph, or no operator set",
+                    graph->path);
   if (graph->opset < LEAST_OPSET || graph->opset > MOST_OPSET)
-    return sl_fail(SL_UNSUPPORTED, "%s: is of operator set %lld; %d to %d are read", graph->path,
-                   (long long)graph->opset, LEAST_OPSET, MOST_OPSET);
+    return sl__fail(SL_UNSUPPORTED, "%s: is of operator set %lld; %d to %d are read", graph->path,
+                    (long long)graph->opset, LEAST_OPSET, MOST_OPSET);
   if (model->n_functions || model->graph->n_sparse_initializer)
-    return sl_fail(SL_UNSUPPORTED,
-                   "%s: has functions or sparse weights of its own; export it without",
-                   graph->path);
+    return sl__fail(SL_UNSUPPORTED,
+                    "%s: has functions or sparse weights of its own; export it without",
+                    graph->path);
   if (!model->graph->n_node || model->graph->n_node > MOST_NODES)
-    return sl_fail(SL_UNSUPPORTED, "%s: has %zu nodes; from 1 to %d are read", graph->path,
-                   model->graph->n_node, MOST_NODES);
+    return sl__fail(SL_UNSUPPORTED, "%s: has %zu nodes; from 1 to %d are read", graph->path,
+                    model->graph->n_node, MOST_NODES);
   return SL_OK;
 }
 
@@ -396,9 +397,9 @@ static enum sl_status take_graph(struct sl__onnx_graph *graph, const SlOnnx__Gra
   graph->tensor = sl__onnx_alloc(graph, from->n_initializer, sizeof *graph->tensor);
   if (!graph->node || !graph->tensor) return sl__onnx_no_memory(graph);
   for (int i = 0; i < graph->tensors; i++)
-    SL_TRY(take_tensor(graph, from->initializer[i], &graph->tensor[i]));
-  for (int i = 0; i < graph->nodes; i++) SL_TRY(take_node(graph, from->node[i], &graph->node[i]));
-  SL_TRY(take_ends(graph, from->input, from->n_input, &graph->input));
+    SL__TRY(take_tensor(graph, from->initializer[i], &graph->tensor[i]));
+  for (int i = 0; i < graph->nodes; i++) SL__TRY(take_node(graph, from->node[i], &graph->node[i]));
+  SL__TRY(take_ends(graph, from->input, from->n_input, &graph->input));
   status = take_ends(graph, from->output, from->n_output, &graph->output);
 out:
   return status;
@@ -410,8 +411,8 @@ enum sl_status sl__onnx_file_parse(struct sl__onnx_graph *graph, const uint8_t *
   SlOnnx__Model *model = sl_onnx__model__unpack(&allocator, size, bytes);
   if (!model && graph->failed) return sl__onnx_no_memory(graph);
   if (!model)
-    return sl_fail(SL_BAD_FILE, "%s: is no ONNX model, or is damaged; was the download complete?",
-                   graph->path);
+    return sl__fail(SL_BAD_FILE, "%s: is no ONNX model, or is damaged; was the download complete?",
+                    graph->path);
   graph->producer = known(model->producer_name);
   enum sl_status status = check_head(graph, model);
   return status == SL_OK ? take_graph(graph, model->graph) : status;

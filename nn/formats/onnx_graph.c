@@ -44,8 +44,8 @@ void *sl__onnx_alloc(struct sl__onnx_graph *graph, size_t count, size_t size) {
 
 enum sl_status sl__onnx_no_memory(const struct sl__onnx_graph *graph) {
   if (graph->used < graph->most) return SL_NO_MEMORY;
-  return sl_fail(SL_BAD_FILE, "%s: takes more memory than a model in a file of its size should",
-                 graph->path);
+  return sl__fail(SL_BAD_FILE, "%s: takes more memory than a model in a file of its size should",
+                  graph->path);
 }
 
 char *sl__onnx_text(struct sl__onnx_graph *graph, const char *format, ...) {

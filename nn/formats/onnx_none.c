@@ -2,10 +2,10 @@
 #include "nn/formats/onnx.h"
 
 static enum sl_status none(const char *path) {
-  return sl_fail(SL_UNSUPPORTED,
-                 "%s: this build has no ONNX files; install libprotobuf-c-dev and "
-                 "protobuf-c-compiler, run configure and make again",
-                 path);
+  return sl__fail(SL_UNSUPPORTED,
+                  "%s: this build has no ONNX files; install libprotobuf-c-dev and "
+                  "protobuf-c-compiler, run configure and make again",
+                  path);
 }
 
 enum sl_status sl__onnx_file_write(struct sl__onnx_graph *graph, const char *path) {

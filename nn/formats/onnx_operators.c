@@ -22,7 +22,7 @@ static bool is_plain(const value_of *v) {
 
 /* The layer's output as it is, before reshapes. */
 static const struct sl_shape *shape_of(const reader *r, const value_of *v) {
-  return v->layer == SL_INPUT ? &r->model->sample : &r->model->layers[v->layer].out;
+  return v->layer == SL__INPUT ? &r->model->sample : &r->model->layers[v->layer].out;
 }
 
 /* Input i, which must be a layer's output. */
@@ -149,8 +149,8 @@ static enum sl_status read_activation(reader *r, const node_of *node) {
   const char *approximate;
   enum sl_status status;
   value_of x;
-  SL_TRY(take_plain(r, node, 0, &x));
-  SL_TRY(sl__onnx_get_text(r, node, "approximate", &approximate));
+  SL__TRY(take_plain(r, node, 0, &x));
+  SL__TRY(sl__onnx_get_text(r, node, "approximate", &approximate));
   if (approximate && strcmp(approximate, "none") != 0)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "attribute approximate is %.32s; only the exact gelu is had",
@@ -184,8 +184,8 @@ static bool is_scalar(const reader *r, const node_of *node, int i, float *value)
 static enum sl_status multiply_values(reader *r, const node_of *node) {
   enum sl_status status;
   value_of a, b;
-  SL_TRY(take(r, node, 0, &a));
-  SL_TRY(take(r, node, 1, &b));
+  SL__TRY(take(r, node, 0, &a));
+  SL__TRY(take(r, node, 1, &b));
   if (a.erf == SL__ONNX_ONE_AND_ERF) {
     value_of other = a;
     a = b;
@@ -214,7 +214,7 @@ static enum sl_status read_mul(reader *r, const node_of *node) {
   }
   if (first && divides)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "divides by other than one constant number");
-  SL_TRY(take(r, node, first, &v));
+  SL__TRY(take(r, node, first, &v));
   v.factor = divides ? v.factor / factor : v.factor * factor;
   status = give_part(r, node, &v);
 out:
@@ -253,13 +253,13 @@ static enum sl_status read_add(reader *r, const node_of *node) {
   value_of a, b;
   for (int i = 0; i < 2; i++)
     if (sl__onnx_constant(r, node, i)) return add_constant(r, node, i);
-  SL_TRY(take_plain(r, node, 0, &a));
-  SL_TRY(take_plain(r, node, 1, &b));
+  SL__TRY(take_plain(r, node, 0, &a));
+  SL__TRY(take_plain(r, node, 1, &b));
   if (a.order != b.order || !sl_shape_equal(&a.view, &b.view) ||
       !sl_shape_equal(shape_of(r, &a), shape_of(r, &b)))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "adds outputs of different shapes, for which there is no layer");
-  SL_TRY(sl__onnx_append(r, node, NULL, &sl__add_kind, &o, &a, &b));
+  SL__TRY(sl__onnx_append(r, node, NULL, &sl__add_kind, &o, &a, &b));
   status = give_first(r, node, &a);
 out:
   return status;
@@ -295,8 +295,8 @@ static enum sl_status read_pads(const reader *r, const node_of *node, struct win
   const char *way;
   enum sl_status status;
   int count;
-  SL_TRY(sl__onnx_get_list(r, node, "pads", &pads, &count));
-  SL_TRY(sl__onnx_get_text(r, node, "auto_pad", &way));
+  SL__TRY(sl__onnx_get_list(r, node, "pads", &pads, &count));
+  SL__TRY(sl__onnx_get_text(r, node, "auto_pad", &way));
   if (way && strcmp(way, "NOTSET") != 0 && strcmp(way, "VALID") != 0)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "attribute auto_pad is %.32s; export it with pads in numbers", way);
@@ -320,9 +320,9 @@ static enum sl_status read_window(const reader *r, const node_of *node, struct w
   int dilation_h = 1, dilation_w = 1;
   enum sl_status status;
   w->stride_h = w->stride_w = 1;
-  SL_TRY(read_pair(r, node, "kernel_shape", 1, &w->kernel_h, &w->kernel_w));
-  SL_TRY(read_pair(r, node, "strides", 1, &w->stride_h, &w->stride_w));
-  SL_TRY(read_pair(r, node, "dilations", 1, &dilation_h, &dilation_w));
+  SL__TRY(read_pair(r, node, "kernel_shape", 1, &w->kernel_h, &w->kernel_w));
+  SL__TRY(read_pair(r, node, "strides", 1, &w->stride_h, &w->stride_w));
+  SL__TRY(read_pair(r, node, "dilations", 1, &dilation_h, &dilation_w));
   if (dilation_h != 1 || dilation_w != 1)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute dilations is %d, %d; only 1 is had",
                            dilation_h, dilation_w);
@@ -340,7 +340,7 @@ static enum sl_status read_bias(const reader *r, const node_of *node, int i, int
   enum sl_status status;
   *values = NULL;
   if (!sl__onnx_has(node, i)) return SL_OK;
-  SL_TRY(take_weight(r, node, i, -1, &bias));
+  SL__TRY(take_weight(r, node, i, -1, &bias));
   if (bias->count != count || bias->dim[bias->ndim ? bias->ndim - 1 : 0] != count)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "its bias has %lld values, not %lld",
                            (long long)bias->count, (long long)count);
@@ -352,14 +352,14 @@ out:
 static enum sl_status check_conv(const reader *r, const node_of *node, const value_of *x,
                                  const struct sl__onnx_tensor *weight, struct window *w) {
   enum sl_status status;
-  SL_TRY(sl__onnx_must_be(r, node, "group", 1, 1));
+  SL__TRY(sl__onnx_must_be(r, node, "group", 1, 1));
   if (weight->dim[0] < 1 || weight->dim[0] > INT_MAX || weight->dim[2] < 1 || weight->dim[3] < 1 ||
       weight->dim[2] > MOST_WINDOW || weight->dim[3] > MOST_WINDOW)
     return sl__onnx_refuse(r, node, SL_BAD_FILE,
                            "the shape of its weight is none of a convolution");
   w->kernel_h = (int)weight->dim[2];
   w->kernel_w = (int)weight->dim[3];
-  SL_TRY(read_window(r, node, w));
+  SL__TRY(read_window(r, node, w));
   if (x->view.ndim != 3 || x->view.dim[0] != weight->dim[1] || w->kernel_h != weight->dim[2] ||
       w->kernel_w != weight->dim[3])
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "its weight does not fit its input or its window");
@@ -374,10 +374,10 @@ static enum sl_status read_conv(reader *r, const node_of *node) {
   enum sl_status status;
   const float *bias;
   value_of x;
-  SL_TRY(take_whole(r, node, 0, &x));
-  SL_TRY(take_weight(r, node, 1, 4, &weight));
-  SL_TRY(check_conv(r, node, &x, weight, &w));
-  SL_TRY(read_bias(r, node, 2, weight->dim[0], &bias));
+  SL__TRY(take_whole(r, node, 0, &x));
+  SL__TRY(take_weight(r, node, 1, 4, &weight));
+  SL__TRY(check_conv(r, node, &x, weight, &w));
+  SL__TRY(read_bias(r, node, 2, weight->dim[0], &bias));
   struct sl_conv2d_options o = {.channels = (int)weight->dim[0],
                                 .kernel_h = w.kernel_h,
                                 .kernel_w = w.kernel_w == w.kernel_h ? 0 : w.kernel_w,
@@ -387,9 +387,9 @@ static enum sl_status read_conv(reader *r, const node_of *node) {
                                 .pad_w = w.pad_w == w.pad_h ? 0 : w.pad_w,
                                 .no_bias = !bias,
                                 .activation = fuse(r, node, &last)};
-  SL_TRY(sl__onnx_append(r, node, weight->name, &sl__conv2d_kind, &o, &x, NULL));
-  SL_TRY(sl__onnx_set(r, node, "weight", weight->reals, weight->count, NULL));
-  if (bias) SL_TRY(sl__onnx_set(r, node, "bias", bias, weight->dim[0], NULL));
+  SL__TRY(sl__onnx_append(r, node, weight->name, &sl__conv2d_kind, &o, &x, NULL));
+  SL__TRY(sl__onnx_set(r, node, "weight", weight->reals, weight->count, NULL));
+  if (bias) SL__TRY(sl__onnx_set(r, node, "bias", bias, weight->dim[0], NULL));
   status = give_first(r, last, NULL);
 out:
   return status;
@@ -411,10 +411,11 @@ static enum sl_status read_pool(reader *r, const node_of *node) {
   struct window w = {0};
   enum sl_status status;
   value_of x;
-  SL_TRY(take_whole(r, node, 0, &x));
-  SL_TRY(read_window(r, node, &w));
-  SL_TRY(sl__onnx_must_be(r, node, "ceil_mode", 0, 0));
-  if (average && (w.pad_h || w.pad_w)) SL_TRY(sl__onnx_must_be(r, node, "count_include_pad", 0, 1));
+  SL__TRY(take_whole(r, node, 0, &x));
+  SL__TRY(read_window(r, node, &w));
+  SL__TRY(sl__onnx_must_be(r, node, "ceil_mode", 0, 0));
+  if (average && (w.pad_h || w.pad_w))
+    SL__TRY(sl__onnx_must_be(r, node, "count_include_pad", 0, 1));
   bool usual = w.stride_h == w.kernel_h && w.stride_w == w.kernel_w;
   struct sl_pool2d_options o = {.kernel_h = w.kernel_h,
                                 .kernel_w = w.kernel_w == w.kernel_h ? 0 : w.kernel_w,
@@ -422,7 +423,7 @@ static enum sl_status read_pool(reader *r, const node_of *node) {
                                 .stride_w = usual || w.stride_w == w.stride_h ? 0 : w.stride_w,
                                 .pad_h = w.pad_h,
                                 .pad_w = w.pad_w == w.pad_h ? 0 : w.pad_w};
-  SL_TRY(append_pool(r, node, &x, average, &o));
+  SL__TRY(append_pool(r, node, &x, average, &o));
   status = give_first(r, node, NULL);
 out:
   return status;
@@ -432,8 +433,8 @@ static enum sl_status read_global(reader *r, const node_of *node) {
   struct sl_pool2d_options o = {.global = true};
   enum sl_status status;
   value_of x;
-  SL_TRY(take_whole(r, node, 0, &x));
-  SL_TRY(append_pool(r, node, &x, !strcmp(node->op, "GlobalAveragePool"), &o));
+  SL__TRY(take_whole(r, node, 0, &x));
+  SL__TRY(append_pool(r, node, &x, !strcmp(node->op, "GlobalAveragePool"), &o));
   status = give_first(r, node, NULL);
 out:
   return status;
@@ -447,17 +448,17 @@ static enum sl_status read_mean(reader *r, const node_of *node) {
   int count, axis, seen = 0;
   enum sl_status status;
   value_of x;
-  SL_TRY(take_whole(r, node, 0, &x));
-  SL_TRY(sl__onnx_get_either(r, node, "axes", 1, &axes, &count));
-  SL_TRY(sl__onnx_get_whole(r, node, "keepdims", 1, &keeps));
+  SL__TRY(take_whole(r, node, 0, &x));
+  SL__TRY(sl__onnx_get_either(r, node, "axes", 1, &axes, &count));
+  SL__TRY(sl__onnx_get_whole(r, node, "keepdims", 1, &keeps));
   for (int i = 0; i < count; i++) {
-    SL_TRY(sl__onnx_axis(r, node, axes[i], x.view.ndim + 1, &axis));
+    SL__TRY(sl__onnx_axis(r, node, axes[i], x.view.ndim + 1, &axis));
     seen |= 1 << axis;
   }
   if (x.view.ndim != 3 || seen != (1 << 2 | 1 << 3))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "attribute axes: only the mean over H and W of [N, C, H, W] is had");
-  SL_TRY(append_pool(r, node, &x, true, &o));
+  SL__TRY(append_pool(r, node, &x, true, &o));
   x.view = keeps ? SL_SHAPE(x.view.dim[0], 1, 1) : SL_SHAPE(x.view.dim[0]);
   status = give_first(r, node, &x);
 out:
@@ -478,24 +479,24 @@ static enum sl_status read_batchnorm(reader *r, const node_of *node) {
   enum sl_status status;
   float epsilon, kept;
   value_of x;
-  SL_TRY(take_whole(r, node, 0, &x));
-  SL_TRY(sl__onnx_must_be(r, node, "training_mode", 0, 0));
-  SL_TRY(sl__onnx_must_be(r, node, "spatial", 1, 1));
+  SL__TRY(take_whole(r, node, 0, &x));
+  SL__TRY(sl__onnx_must_be(r, node, "training_mode", 0, 0));
+  SL__TRY(sl__onnx_must_be(r, node, "spatial", 1, 1));
   if (node->outputs > 1 && *node->output[1])
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "is exported for training; export it in "
                            "evaluation mode");
-  SL_TRY(sl__onnx_get_real(r, node, "epsilon", 1e-5f, &epsilon));
-  SL_TRY(sl__onnx_get_real(r, node, "momentum", 0.9f, &kept));
-  for (int i = 1; i < 5; i++) SL_TRY(take_weight(r, node, i, 1, &t[i]));
+  SL__TRY(sl__onnx_get_real(r, node, "epsilon", 1e-5f, &epsilon));
+  SL__TRY(sl__onnx_get_real(r, node, "momentum", 0.9f, &kept));
+  for (int i = 1; i < 5; i++) SL__TRY(take_weight(r, node, i, 1, &t[i]));
   struct sl_batchnorm_options o = {.epsilon = epsilon == 1e-5f ? 0 : epsilon,
                                    .momentum = momentum_of(kept)};
   if (!(epsilon > 0))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute epsilon is %g; it must be above 0",
                            (double)epsilon);
-  SL_TRY(sl__onnx_append(r, node, t[1]->name, &sl__batchnorm_kind, &o, &x, NULL));
+  SL__TRY(sl__onnx_append(r, node, t[1]->name, &sl__batchnorm_kind, &o, &x, NULL));
   for (int i = 1; i < 5; i++)
-    SL_TRY(sl__onnx_set(r, node, parts[i], t[i]->reals, t[i]->count, NULL));
+    SL__TRY(sl__onnx_set(r, node, parts[i], t[i]->reals, t[i]->count, NULL));
   status = give_first(r, node, &x);
 out:
   return status;
@@ -560,9 +561,9 @@ static enum sl_status append_dense(reader *r, const node_of *node, const value_o
   int from = find_tied(r, w, d->turned, &how);
   if (from >= 0) o.layer.shares = r->model->layers[from].name;
   const char *name = w->name && strstr(w->name, ".weight") ? w->name : d->bias_name;
-  SL_TRY(sl__onnx_append(r, node, name, &sl__dense_kind, &o, x, NULL));
-  if (from < 0) SL_TRY(sl__onnx_set(r, node, "weight", w->reals, w->count, &how));
-  if (d->bias) SL_TRY(sl__onnx_set(r, node, "bias", d->bias, features, NULL));
+  SL__TRY(sl__onnx_append(r, node, name, &sl__dense_kind, &o, x, NULL));
+  if (from < 0) SL__TRY(sl__onnx_set(r, node, "weight", w->reals, w->count, &how));
+  if (d->bias) SL__TRY(sl__onnx_set(r, node, "bias", d->bias, features, NULL));
   value_of seen = {.view = r->model->layers[r->model->count - 1].out, .order = x->order};
   status = give_first(r, last, &seen);
 out:
@@ -575,12 +576,12 @@ static enum sl_status read_gemm(reader *r, const node_of *node) {
   float alpha, beta;
   enum sl_status status;
   value_of x;
-  SL_TRY(take_plain(r, node, 0, &x));
-  SL_TRY(take_weight(r, node, 1, 2, &d.weight));
-  SL_TRY(sl__onnx_must_be(r, node, "transA", 0, 0));
-  SL_TRY(sl__onnx_get_whole(r, node, "transB", 0, &turned));
-  SL_TRY(sl__onnx_get_real(r, node, "alpha", 1, &alpha));
-  SL_TRY(sl__onnx_get_real(r, node, "beta", 1, &beta));
+  SL__TRY(take_plain(r, node, 0, &x));
+  SL__TRY(take_weight(r, node, 1, 2, &d.weight));
+  SL__TRY(sl__onnx_must_be(r, node, "transA", 0, 0));
+  SL__TRY(sl__onnx_get_whole(r, node, "transB", 0, &turned));
+  SL__TRY(sl__onnx_get_real(r, node, "alpha", 1, &alpha));
+  SL__TRY(sl__onnx_get_real(r, node, "beta", 1, &beta));
   if (alpha != 1 || beta != 1)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "attributes alpha and beta are %g and %g; only 1 is had", (double)alpha,
@@ -589,7 +590,7 @@ static enum sl_status read_gemm(reader *r, const node_of *node) {
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "takes a matrix, not %d dimensions",
                            x.view.ndim + 1);
   d.turned = !turned;
-  SL_TRY(read_bias(r, node, 2, d.weight->dim[d.turned], &d.bias));
+  SL__TRY(read_bias(r, node, 2, d.weight->dim[d.turned], &d.bias));
   d.bias_name = d.bias ? node->input[2] : NULL;
   status = append_dense(r, node, &x, &d);
 out:
@@ -617,8 +618,8 @@ static enum sl_status read_matmul(reader *r, const node_of *node) {
   struct dense d = {.last = node, .turned = true};
   enum sl_status status;
   value_of x;
-  SL_TRY(take_plain(r, node, 0, &x));
-  SL_TRY(take_weight(r, node, 1, 2, &d.weight));
+  SL__TRY(take_plain(r, node, 0, &x));
+  SL__TRY(take_weight(r, node, 1, 2, &d.weight));
   d.positions = sl_shape_equal(&x.view, shape_of(r, &x)) && (r->own || x.view.ndim > 1);
   if (!d.positions && (x.view.ndim != 1 || x.order != SL__ONNX_BATCH_FIRST))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "takes a reshaped input of %d dimensions",
@@ -637,16 +638,16 @@ static enum sl_status read_gather(reader *r, const node_of *node) {
   const struct sl__onnx_tensor *table;
   enum sl_status status;
   value_of tokens;
-  SL_TRY(take_plain(r, node, 1, &tokens));
-  SL_TRY(take_weight(r, node, 0, 2, &table));
-  SL_TRY(sl__onnx_must_be(r, node, "axis", 0, 0));
-  if (tokens.layer != SL_INPUT || !r->tokens || !sl_shape_equal(&tokens.view, &r->model->sample))
+  SL__TRY(take_plain(r, node, 1, &tokens));
+  SL__TRY(take_weight(r, node, 0, 2, &table));
+  SL__TRY(sl__onnx_must_be(r, node, "axis", 0, 0));
+  if (tokens.layer != SL__INPUT || !r->tokens || !sl_shape_equal(&tokens.view, &r->model->sample))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "takes rows by other than the model's input, whole numbers");
   struct sl_embedding_options o = {.vocabulary = table->dim[0], .features = table->dim[1]};
   struct sl__onnx_setting how = {.matrix = table};
-  SL_TRY(sl__onnx_append(r, node, table->name, &sl__embedding_kind, &o, &tokens, NULL));
-  SL_TRY(sl__onnx_set(r, node, "weight", table->reals, table->count, &how));
+  SL__TRY(sl__onnx_append(r, node, table->name, &sl__embedding_kind, &o, &tokens, NULL));
+  SL__TRY(sl__onnx_set(r, node, "weight", table->reals, table->count, &how));
   if (!r->embedding) {
     r->embedding = table;
     r->embedding_layer = r->model->count - 1;
@@ -663,8 +664,8 @@ static enum sl_status read_dropout(reader *r, const node_of *node) {
   struct sl_dropout_options o;
   enum sl_status status;
   value_of x;
-  SL_TRY(take_plain(r, node, 0, &x));
-  SL_TRY(sl__onnx_get_real(r, node, "ratio", 0.5f, &o.rate));
+  SL__TRY(take_plain(r, node, 0, &x));
+  SL__TRY(sl__onnx_get_real(r, node, "ratio", 0.5f, &o.rate));
   o.layer = (struct sl_layer_options){0};
   if (ratio && ratio->reals && ratio->count == 1) o.rate = ratio->reals[0];
   if ((sl__onnx_has(node, 1) && !(ratio && ratio->reals && ratio->count == 1)) ||
@@ -673,7 +674,7 @@ static enum sl_status read_dropout(reader *r, const node_of *node) {
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "its ratio must be a constant, training_mode "
                            "false or left out");
-  SL_TRY(sl__onnx_append(r, node, NULL, &sl__dropout_kind, &o, &x, NULL));
+  SL__TRY(sl__onnx_append(r, node, NULL, &sl__dropout_kind, &o, &x, NULL));
   status = give_first(r, node, &x);
 out:
   return status;
@@ -687,7 +688,7 @@ static enum sl_status check_recurrent(const reader *r, const node_of *node, bool
                                         "clip"};
   const char *direction;
   enum sl_status status;
-  SL_TRY(sl__onnx_get_text(r, node, "direction", &direction));
+  SL__TRY(sl__onnx_get_text(r, node, "direction", &direction));
   if (direction && strcmp(direction, "forward") != 0)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "attribute direction is %.32s; only forward is had", direction);
@@ -695,9 +696,9 @@ static enum sl_status check_recurrent(const reader *r, const node_of *node, bool
     for (int k = 0; k < 4; k++)
       if (!strcmp(node->attribute[i].name, strange[k]))
         return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute %s is not had", strange[k]);
-  SL_TRY(sl__onnx_must_be(r, node, "layout", 0, 0));
-  SL_TRY(sl__onnx_must_be(r, node, "input_forget", 0, 0));
-  if (!is_lstm) SL_TRY(sl__onnx_must_be(r, node, "linear_before_reset", 0, 1));
+  SL__TRY(sl__onnx_must_be(r, node, "layout", 0, 0));
+  SL__TRY(sl__onnx_must_be(r, node, "input_forget", 0, 0));
+  if (!is_lstm) SL__TRY(sl__onnx_must_be(r, node, "linear_before_reset", 0, 1));
   if (sl__onnx_has(node, 4) || (is_lstm && sl__onnx_has(node, 7)))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "has lengths of sequences, or peepholes");
   for (int i = 1; i < node->outputs; i++) {
@@ -733,9 +734,9 @@ static enum sl_status set_gates(reader *r, const node_of *node, int64_t gates, i
   int64_t rows = gates * hidden;
   const float *bias = t[2] ? t[2]->reals : NULL;
   enum sl_status status;
-  SL_TRY(sl__onnx_set(r, node, "weight_ih_l0", t[0]->reals, t[0]->count, &how));
-  SL_TRY(sl__onnx_set(r, node, "weight_hh_l0", t[1]->reals, t[1]->count, &how));
-  SL_TRY(sl__onnx_set(r, node, "bias_ih_l0", bias, rows, &how));
+  SL__TRY(sl__onnx_set(r, node, "weight_ih_l0", t[0]->reals, t[0]->count, &how));
+  SL__TRY(sl__onnx_set(r, node, "weight_hh_l0", t[1]->reals, t[1]->count, &how));
+  SL__TRY(sl__onnx_set(r, node, "bias_ih_l0", bias, rows, &how));
   status = sl__onnx_set(r, node, "bias_hh_l0", bias ? bias + rows : NULL, rows, &how);
 out:
   return status;
@@ -747,13 +748,13 @@ static enum sl_status read_cell(reader *r, const node_of *node) {
   const struct sl__onnx_tensor *t[3] = {NULL};
   enum sl_status status;
   value_of x;
-  SL_TRY(take_plain(r, node, 0, &x));
-  SL_TRY(check_recurrent(r, node, is_lstm));
-  SL_TRY(check_states(r, node, is_lstm ? 6 : 5));
-  SL_TRY(take_weight(r, node, 1, 3, &t[0]));
-  SL_TRY(take_weight(r, node, 2, 3, &t[1]));
-  if (sl__onnx_has(node, 3)) SL_TRY(take_weight(r, node, 3, 2, &t[2]));
-  SL_TRY(sl__onnx_get_whole(r, node, "hidden_size", t[1]->dim[2], &hidden));
+  SL__TRY(take_plain(r, node, 0, &x));
+  SL__TRY(check_recurrent(r, node, is_lstm));
+  SL__TRY(check_states(r, node, is_lstm ? 6 : 5));
+  SL__TRY(take_weight(r, node, 1, 3, &t[0]));
+  SL__TRY(take_weight(r, node, 2, 3, &t[1]));
+  if (sl__onnx_has(node, 3)) SL__TRY(take_weight(r, node, 3, 2, &t[2]));
+  SL__TRY(sl__onnx_get_whole(r, node, "hidden_size", t[1]->dim[2], &hidden));
   if (x.order != SL__ONNX_TIME_FIRST || x.view.ndim != 2)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "takes [T, N, I], made of [N, T, I] by a Transpose; export it with "
@@ -765,9 +766,9 @@ static enum sl_status read_cell(reader *r, const node_of *node) {
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "its weights do not fit its input or hidden_size");
   struct sl_lstm_options lstm = {.features = hidden};
   struct sl_gru_options gru = {.features = hidden};
-  SL_TRY(sl__onnx_append(r, node, NULL, is_lstm ? &sl__lstm_kind : &sl__gru_kind,
-                         is_lstm ? (void *)&lstm : &gru, &x, NULL));
-  SL_TRY(set_gates(r, node, gates, hidden, t));
+  SL__TRY(sl__onnx_append(r, node, NULL, is_lstm ? &sl__lstm_kind : &sl__gru_kind,
+                          is_lstm ? (void *)&lstm : &gru, &x, NULL));
+  SL__TRY(set_gates(r, node, gates, hidden, t));
   value_of seen = {.view = SL_SHAPE(x.view.dim[0], hidden), .order = SL__ONNX_TIME_DIRECTION};
   status = give_first(r, node, &seen);
 out:
@@ -804,10 +805,10 @@ static enum sl_status read_shape(reader *r, const node_of *node) {
   int64_t dim[SL__ONNX_DIMS], start, end;
   enum sl_status status;
   value_of x;
-  SL_TRY(take(r, node, 0, &x));
+  SL__TRY(take(r, node, 0, &x));
   int ndim = full_shape(&x, dim);
-  SL_TRY(sl__onnx_get_whole(r, node, "start", 0, &start));
-  SL_TRY(sl__onnx_get_whole(r, node, "end", ndim, &end));
+  SL__TRY(sl__onnx_get_whole(r, node, "start", 0, &start));
+  SL__TRY(sl__onnx_get_whole(r, node, "end", ndim, &end));
   start = start < -ndim ? 0 : start < 0 ? start + ndim : start > ndim ? ndim : start;
   end = end < -ndim ? 0 : end < 0 ? end + ndim : end > ndim ? ndim : end;
   if (end < start) end = start;
@@ -827,9 +828,9 @@ static enum sl_status read_identity(reader *r, const node_of *node) {
   int64_t to;
   enum sl_status status;
   value_of x;
-  SL_TRY(take(r, node, 0, &x));
-  SL_TRY(sl__onnx_get_whole(r, node, "to", 0, &to));
-  bool tokens = r->tokens && x.layer == SL_INPUT;
+  SL__TRY(take(r, node, 0, &x));
+  SL__TRY(sl__onnx_get_whole(r, node, "to", 0, &to));
+  bool tokens = r->tokens && x.layer == SL__INPUT;
   if (!strcmp(node->op, "Cast") &&
       !(tokens ? to == SL__ONNX_INT32 || to == SL__ONNX_INT64 : to == SL__ONNX_FLOAT))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
@@ -847,18 +848,18 @@ static enum sl_status read_transpose(reader *r, const node_of *node) {
   int count, axis;
   enum sl_status status;
   value_of x;
-  SL_TRY(take_plain(r, node, 0, &x));
+  SL__TRY(take_plain(r, node, 0, &x));
   int ndim = axes_of(x.order, x.view.ndim, from);
-  SL_TRY(sl__onnx_get_list(r, node, "perm", &perm, &count));
+  SL__TRY(sl__onnx_get_list(r, node, "perm", &perm, &count));
   if (perm && count != ndim)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "perm has %d axes of %d", count, ndim);
   for (int d = 0; d < ndim; d++) {
-    SL_TRY(sl__onnx_axis(r, node, perm ? perm[d] : ndim - 1 - d, ndim, &axis));
+    SL__TRY(sl__onnx_axis(r, node, perm ? perm[d] : ndim - 1 - d, ndim, &axis));
     to[d] = from[axis];
   }
   /* time is an axis of the layer's own; features behind it, but for tokens */
   bool may_turn = sl_shape_equal(&x.view, shape_of(r, &x)) &&
-                  (x.view.ndim > 1 || (r->tokens && x.layer == SL_INPUT));
+                  (x.view.ndim > 1 || (r->tokens && x.layer == SL__INPUT));
   for (int order = 0; order < SL__ONNX_ORDERS; order++) {
     if (order != SL__ONNX_BATCH_FIRST && !may_turn) continue;
     if (axes_of((enum sl__onnx_order)order, x.view.ndim, own) != ndim ||
@@ -928,8 +929,8 @@ static enum sl_status read_reshape(reader *r, const node_of *node) {
   enum sl_status status;
   char text[96];
   value_of x;
-  SL_TRY(take_plain(r, node, 0, &x));
-  SL_TRY(sl__onnx_get_whole(r, node, "allowzero", 0, &zero_is_zero));
+  SL__TRY(take_plain(r, node, 0, &x));
+  SL__TRY(sl__onnx_get_whole(r, node, "allowzero", 0, &zero_is_zero));
   if (!shape || !shape->wholes || shape->ndim != 1 || shape->count > SL__ONNX_DIMS)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "its shape must be a constant, but for the "
@@ -951,9 +952,9 @@ static enum sl_status read_flatten(reader *r, const node_of *node) {
   int axis;
   enum sl_status status;
   value_of x;
-  SL_TRY(take_plain(r, node, 0, &x));
-  SL_TRY(sl__onnx_get_whole(r, node, "axis", 1, &number));
-  SL_TRY(sl__onnx_axis(r, node, number, x.view.ndim + 2, &axis));
+  SL__TRY(take_plain(r, node, 0, &x));
+  SL__TRY(sl__onnx_get_whole(r, node, "axis", 1, &number));
+  SL__TRY(sl__onnx_axis(r, node, number, x.view.ndim + 2, &axis));
   if (number < 0) axis--; /* it counts from behind the last axis */
   if (axis != 1 || x.order != SL__ONNX_BATCH_FIRST)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
@@ -972,11 +973,11 @@ static enum sl_status read_squeeze(reader *r, const node_of *node) {
   const int64_t *list;
   enum sl_status status;
   value_of x;
-  SL_TRY(take_plain(r, node, 0, &x));
+  SL__TRY(take_plain(r, node, 0, &x));
   int ndim = axes_of(x.order, x.view.ndim, axes);
-  SL_TRY(sl__onnx_get_either(r, node, "axes", 1, &list, &count));
+  SL__TRY(sl__onnx_get_either(r, node, "axes", 1, &list, &count));
   for (int i = 0; i < count; i++) {
-    SL_TRY(sl__onnx_axis(r, node, list[i], ndim, &axis));
+    SL__TRY(sl__onnx_axis(r, node, list[i], ndim, &axis));
     out |= 1 << axis;
   }
   bool has_direction = false, fits = count > 0;
@@ -1002,14 +1003,14 @@ static enum sl_status read_unsqueeze(reader *r, const node_of *node) {
   const int64_t *list;
   enum sl_status status;
   value_of x;
-  SL_TRY(take_plain(r, node, 0, &x));
-  SL_TRY(sl__onnx_get_either(r, node, "axes", 1, &list, &count));
+  SL__TRY(take_plain(r, node, 0, &x));
+  SL__TRY(sl__onnx_get_either(r, node, "axes", 1, &list, &count));
   int ndim = x.view.ndim + 1 + count;
   if (!count || ndim > SL_MAX_DIMS || x.order != SL__ONNX_BATCH_FIRST)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "axes: at most %d dimensions are had",
                            SL_MAX_DIMS);
   for (int i = 0; i < count; i++) {
-    SL_TRY(sl__onnx_axis(r, node, list[i], ndim, &axis));
+    SL__TRY(sl__onnx_axis(r, node, list[i], ndim, &axis));
     if (axis == 0 || in >> axis & 1)
       return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "axes: the batch's stays first");
     in |= 1 << axis;
@@ -1090,8 +1091,8 @@ enum sl_status sl__onnx_operator(reader *r, const node_of *node) {
   enum sl_status status;
   for (size_t i = 0; i < sizeof operators / sizeof *operators; i++) {
     if (strcmp(operators[i].op, node->op) != 0) continue;
-    SL_TRY(check_attributes(r, node, operators[i].attributes));
-    SL_TRY(check_outputs(r, node));
+    SL__TRY(check_attributes(r, node, operators[i].attributes));
+    SL__TRY(check_outputs(r, node));
     return operators[i].read(r, node);
   }
   status = sl__onnx_refuse(r, node, SL_UNSUPPORTED, "%s",

@@ -25,7 +25,7 @@ enum sl_status sl__onnx_refuse(const struct sl__onnx_reader *r, const struct sl_
   vsnprintf(text, sizeof text, format, list);
   va_end(list);
   const char *name = *node->name ? node->name : node->outputs ? node->output[0] : "";
-  return sl_fail(status, "%s: node %.64s (%.32s): %s", r->graph.path, name, node->op, text);
+  return sl__fail(status, "%s: node %.64s (%.32s): %s", r->graph.path, name, node->op, text);
 }
 
 /* ---- names: a table by hash, never more than half full ---- */
@@ -50,8 +50,8 @@ static enum sl_status find_or_add(struct sl__onnx_reader *r, const char *name,
                                   struct sl__onnx_value **value) {
   *value = place_of(r, name);
   if (!*value)
-    return sl_fail(SL_BAD_FILE, "%s: its names are made to collide: no place is left near '%.64s'",
-                   r->graph.path, name);
+    return sl__fail(SL_BAD_FILE, "%s: its names are made to collide: no place is left near '%.64s'",
+                    r->graph.path, name);
   (*value)->name = name;
   return SL_OK;
 }
@@ -88,8 +88,8 @@ enum sl_status sl__onnx_define(struct sl__onnx_reader *r, const struct sl__onnx_
   if (old.is != SL__ONNX_NOTHING || !*name)
     return node ? sl__onnx_refuse(r, node, SL_BAD_FILE, "'%.64s' is made twice, or has no name",
                                   name)
-                : sl_fail(SL_BAD_FILE, "%s: '%.64s' is there twice, or has no name", r->graph.path,
-                          name);
+                : sl__fail(SL_BAD_FILE, "%s: '%.64s' is there twice, or has no name", r->graph.path,
+                           name);
   *place = *value;
   place->name = old.name;
   place->uses = old.uses;
@@ -241,7 +241,7 @@ static void foreign_name(struct sl__onnx_reader *r, const struct sl__onnx_node *
 }
 
 static const char *name_of(const struct sl__onnx_reader *r, const struct sl__onnx_value *value) {
-  return value->layer == SL_INPUT ? "input" : r->model->layers[value->layer].name;
+  return value->layer == SL__INPUT ? "input" : r->model->layers[value->layer].name;
 }
 
 /* What the library refused, as the node's. */
@@ -259,7 +259,7 @@ enum sl_status sl__onnx_append(struct sl__onnx_reader *r, const struct sl__onnx_
                                const struct sl__onnx_value *second) {
   char name[64], inputs[130];
   if (r->tokens && kind != &sl__embedding_kind &&
-      (first->layer == SL_INPUT || (second && second->layer == SL_INPUT)))
+      (first->layer == SL__INPUT || (second && second->layer == SL__INPUT)))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "takes the model's input, which are whole numbers; only an embedding "
                            "(Gather) can");
@@ -324,14 +324,14 @@ static enum sl_status find_input(struct sl__onnx_reader *r, const struct sl__onn
   for (int i = 0; i < r->graph.inputs; i++) {
     if (is_initializer(r, r->graph.input[i].name)) continue;
     if (*input)
-      return sl_fail(SL_UNSUPPORTED,
-                     "%s: has the inputs '%.64s' and '%.64s'; a model has one (initial states of "
-                     "recurrent layers are to be zeros)",
-                     r->graph.path, (*input)->name, r->graph.input[i].name);
+      return sl__fail(SL_UNSUPPORTED,
+                      "%s: has the inputs '%.64s' and '%.64s'; a model has one (initial states of "
+                      "recurrent layers are to be zeros)",
+                      r->graph.path, (*input)->name, r->graph.input[i].name);
     *input = &r->graph.input[i];
   }
   if (*input) return SL_OK;
-  return sl_fail(SL_BAD_FILE, "%s: has no input", r->graph.path);
+  return sl__fail(SL_BAD_FILE, "%s: has no input", r->graph.path);
 }
 
 static enum sl_status take_input(struct sl__onnx_reader *r, const struct sl__onnx_end *input,
@@ -339,13 +339,13 @@ static enum sl_status take_input(struct sl__onnx_reader *r, const struct sl__onn
   const char *path = r->graph.path;
   if (input->type != SL__ONNX_FLOAT && input->type != SL__ONNX_INT32 &&
       input->type != SL__ONNX_INT64)
-    return sl_fail(
+    return sl__fail(
         SL_UNSUPPORTED,
         "%s: input '%.64s' is of type %d; f32 (1) and, for tokens, i32 and i64 (6, 7) are read",
         path, input->name, input->type);
   r->tokens = input->type != SL__ONNX_FLOAT;
   if (input->ndim < 2 || input->ndim > SL_MAX_DIMS)
-    return sl_fail(
+    return sl__fail(
         SL_UNSUPPORTED,
         "%s: input '%.64s' has %d dimensions; the batch's and 1 to %d of a sample are read", path,
         input->name, input->ndim, SL_MAX_DIMS - 1);
@@ -354,10 +354,11 @@ static enum sl_status take_input(struct sl__onnx_reader *r, const struct sl__onn
   for (int i = 0; i < sample->ndim; i++) {
     sample->dim[i] = input->dim[i + 1];
     if (sample->dim[i] < 1)
-      return sl_fail(SL_UNSUPPORTED,
-                     "%s: dimension %d of input '%.64s' is not fixed; only the batch's, the first, "
-                     "may be: export the model with the shape of a sample",
-                     path, i + 1, input->name);
+      return sl__fail(
+          SL_UNSUPPORTED,
+          "%s: dimension %d of input '%.64s' is not fixed; only the batch's, the first, "
+          "may be: export the model with the shape of a sample",
+          path, i + 1, input->name);
   }
   return SL_OK;
 }
@@ -367,7 +368,7 @@ static enum sl_status mark(struct sl__onnx_reader *r) {
   const struct sl__onnx_graph *g = &r->graph;
   struct sl__onnx_value *end, *input;
   enum sl_status status;
-  SL_TRY(find_or_add(r, g->output[0].name, &end));
+  SL__TRY(find_or_add(r, g->output[0].name, &end));
   end->uses = 1;
   end->user = -1;
   for (int n = g->nodes - 1; n >= 0; n--) {
@@ -378,7 +379,7 @@ static enum sl_status mark(struct sl__onnx_reader *r) {
     }
     for (int i = 0; i < node->inputs && r->needed[n]; i++) {
       if (!*node->input[i]) continue;
-      SL_TRY(find_or_add(r, node->input[i], &input));
+      SL__TRY(find_or_add(r, node->input[i], &input));
       input->uses++;
       input->user = n;
     }
@@ -393,24 +394,24 @@ static enum sl_status begin(struct sl__onnx_reader *r, struct sl_context *contex
   struct sl_shape sample = {0};
   enum sl_status status;
   char text[400];
-  SL_TRY(make_table(r));
-  for (int i = 0; i < g->tensors; i++) SL_TRY(define_constant(r, &g->tensor[i]));
+  SL__TRY(make_table(r));
+  for (int i = 0; i < g->tensors; i++) SL__TRY(define_constant(r, &g->tensor[i]));
   if (g->outputs != 1)
-    return sl_fail(g->outputs ? SL_UNSUPPORTED : SL_BAD_FILE, "%s: has %d outputs; a model has one",
-                   g->path, g->outputs);
-  SL_TRY(find_input(r, &input));
-  SL_TRY(take_input(r, input, &sample));
+    return sl__fail(g->outputs ? SL_UNSUPPORTED : SL_BAD_FILE,
+                    "%s: has %d outputs; a model has one", g->path, g->outputs);
+  SL__TRY(find_input(r, &input));
+  SL__TRY(take_input(r, input, &sample));
   status = sl_model_new(context, &sample, &r->model);
   if (status != SL_OK && status != SL_NO_MEMORY) {
     snprintf(text, sizeof text, "%s", sl_error());
-    status = sl_fail(SL_BAD_FILE, "%s: %s", g->path, text);
+    status = sl__fail(SL_BAD_FILE, "%s: %s", g->path, text);
   }
   if (status != SL_OK) goto out;
   r->own = !strcmp(g->producer, SL__ONNX_PRODUCER);
-  SL_TRY(sl__onnx_define(
+  SL__TRY(sl__onnx_define(
       r, NULL, input->name,
       &(struct sl__onnx_value){
-          .is = SL__ONNX_OUTPUT, .layer = SL_INPUT, .view = sample, .factor = 1, .has_x = true}));
+          .is = SL__ONNX_OUTPUT, .layer = SL__INPUT, .view = sample, .factor = 1, .has_x = true}));
   status = mark(r);
 out:
   return status;
@@ -464,25 +465,25 @@ static enum sl_status check_end(const struct sl__onnx_reader *r) {
   const char *name = r->graph.output[0].name;
   const struct sl__onnx_value *end = sl__onnx_find(r, name);
   if (!end || end->is != SL__ONNX_OUTPUT)
-    return sl_fail(SL_BAD_FILE, "%s: no node makes the output '%.64s' of the input", r->graph.path,
-                   name);
+    return sl__fail(SL_BAD_FILE, "%s: no node makes the output '%.64s' of the input", r->graph.path,
+                    name);
   if (!r->model->count)
-    return sl_fail(SL_UNSUPPORTED, "%s: its output is its input; the model has no layers",
-                   r->graph.path);
+    return sl__fail(SL_UNSUPPORTED, "%s: its output is its input; the model has no layers",
+                    r->graph.path);
   if (end->order != SL__ONNX_BATCH_FIRST || end->factor != 1 || !end->has_x ||
       end->erf != SL__ONNX_PLAIN || end->layer != r->model->count - 1)
-    return sl_fail(SL_UNSUPPORTED,
-                   "%s: the output '%.64s' is no layer's, with the batch's axis first",
-                   r->graph.path, name);
+    return sl__fail(SL_UNSUPPORTED,
+                    "%s: the output '%.64s' is no layer's, with the batch's axis first",
+                    r->graph.path, name);
   return SL_OK;
 }
 
 static enum sl_status read_graph(struct sl__onnx_reader *r, struct sl_context *context) {
   enum sl_status status;
-  SL_TRY(begin(r, context));
-  SL_TRY(fold_constants(r)); /* first: a layer looks ahead to what comes after it */
+  SL__TRY(begin(r, context));
+  SL__TRY(fold_constants(r)); /* first: a layer looks ahead to what comes after it */
   for (int n = 0; n < r->graph.nodes; n++)
-    if (r->needed[n] && !r->done[n]) SL_TRY(read_node(r, n));
+    if (r->needed[n] && !r->done[n]) SL__TRY(read_node(r, n));
   status = check_end(r);
 out:
   return status;
@@ -527,8 +528,8 @@ enum sl_status sl__onnx_parse(struct sl_context *context, const char *path, cons
                               .most_parameters = PARAMETER_ROOM + PARAMETER_TIMES * size};
   enum sl_status status;
   *model = NULL;
-  SL_TRY(sl__onnx_file_parse(&r.graph, bytes, size));
-  SL_TRY(read_graph(&r, context));
+  SL__TRY(sl__onnx_file_parse(&r.graph, bytes, size));
+  SL__TRY(read_graph(&r, context));
   status = fill_copy(&r, copy);
 out:
   free(r.settings);
@@ -547,9 +548,9 @@ enum sl_status sl__onnx_open(struct sl_context *context, const char *path,
   uint8_t *bytes = NULL;
   size_t size;
   *model = NULL;
-  SL_TRY(sl__file_read(path, SL__ONNX_MOST_BYTES, &bytes, &size));
-  SL_TRY(sl__onnx_parse(context, path, bytes, size, model, &copy));
-  SL_TRY(sl_model_build(*model));
+  SL__TRY(sl__file_read(path, SL__ONNX_MOST_BYTES, &bytes, &size));
+  SL__TRY(sl__onnx_parse(context, path, bytes, size, model, &copy));
+  SL__TRY(sl_model_build(*model));
   status = sl__copy_write(*model, &copy);
 out:
   sl__copy_free(&copy);
@@ -565,17 +566,17 @@ static enum sl_status check_alike(const struct sl_model *model, const struct sl_
                                   const char *path) {
   int count = sl_model_parameter_count(model), others = sl_model_parameter_count(other);
   if (count != others)
-    return sl_fail(SL_BAD_FILE, "%s: has %d parameters, the model %d", path, others, count);
+    return sl__fail(SL_BAD_FILE, "%s: has %d parameters, the model %d", path, others, count);
   for (int i = 0; i < count; i++) {
     struct sl_shape a, b;
     char own[96], theirs[96];
     const char *name = sl_model_parameter(model, i, &a), *there = sl_model_parameter(other, i, &b);
     if (strcmp(name, there) != 0)
-      return sl_fail(SL_BAD_FILE, "%s: has \"%.60s\" where the model has \"%.60s\"", path, there,
-                     name);
+      return sl__fail(SL_BAD_FILE, "%s: has \"%.60s\" where the model has \"%.60s\"", path, there,
+                      name);
     if (!sl_shape_equal(&a, &b))
-      return sl_fail(SL_BAD_SHAPE, "%s: \"%.60s\" is %s, in the model %s", path, name,
-                     sl_shape_text(&b, theirs, sizeof theirs), sl_shape_text(&a, own, sizeof own));
+      return sl__fail(SL_BAD_SHAPE, "%s: \"%.60s\" is %s, in the model %s", path, name,
+                      sl_shape_text(&b, theirs, sizeof theirs), sl_shape_text(&a, own, sizeof own));
   }
   return SL_OK;
 }
@@ -599,11 +600,11 @@ enum sl_status sl__onnx_load(struct sl_model *model, const char *path) {
   enum sl_status status;
   uint8_t *bytes = NULL;
   size_t size;
-  SL_TRY(sl_model_build(model));
-  SL_TRY(sl__file_read(path, SL__ONNX_MOST_BYTES, &bytes, &size));
-  SL_TRY(sl__onnx_parse(model->context, path, bytes, size, &other, &copy));
-  SL_TRY(check_alike(model, other, path));
-  SL_TRY(copy_for(model, other, &copy, &own));
+  SL__TRY(sl_model_build(model));
+  SL__TRY(sl__file_read(path, SL__ONNX_MOST_BYTES, &bytes, &size));
+  SL__TRY(sl__onnx_parse(model->context, path, bytes, size, &other, &copy));
+  SL__TRY(check_alike(model, other, path));
+  SL__TRY(copy_for(model, other, &copy, &own));
   status = sl__copy_write(model, &own);
 out:
   sl_model_free(other);

@@ -16,7 +16,7 @@ enum sl__onnx_order {
   SL__ONNX_ORDERS
 };
 
-/* What a name stands for: a constant, or a layer's output x (the model's input: SL_INPUT). A gelu
+/* What a name stands for: a constant, or a layer's output x (the model's input: SL__INPUT). A gelu
  * that comes in its parts is seen by factor * (x or 1) * (1, erf or 1 + erf)(x / sqrt 2). */
 struct sl__onnx_value {
   const char *name; /* NULL: a free place of the table */

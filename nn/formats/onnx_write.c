@@ -108,7 +108,7 @@ const char *sl__onnx_node(struct sl__onnx_writer *w, const char *part, const cha
 
 const char *sl__onnx_input(const struct sl__onnx_writer *w, int i) {
   int from = w->layer->input[i];
-  return from == SL_INPUT ? "input" : w->value[from];
+  return from == SL__INPUT ? "input" : w->value[from];
 }
 
 /* Its block's place in the copy is told by is_buffer. */
@@ -207,11 +207,11 @@ enum sl_status sl__onnx_save(struct sl_model *model, const char *path) {
                               .model = model,
                               .copy = &copy};
   enum sl_status status;
-  SL_TRY(sl_model_build(model));
-  SL_TRY(sl__copy_new(model, &copy));
-  SL_TRY(sl__copy_read(model, &copy));
-  SL_TRY(sl__copy_check(&copy, model, path));
-  SL_TRY(write_layers(&w));
+  SL__TRY(sl_model_build(model));
+  SL__TRY(sl__copy_new(model, &copy));
+  SL__TRY(sl__copy_read(model, &copy));
+  SL__TRY(sl__copy_check(&copy, model, path));
+  SL__TRY(write_layers(&w));
   status = sl__onnx_file_write(&w.graph, path);
 out:
   free(w.graph.node);

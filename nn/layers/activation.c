@@ -17,9 +17,9 @@ enum sl_status sl_activation_parse(const char *name, enum sl_activation *activat
       *activation = (enum sl_activation)i;
       return SL_OK;
     }
-  return sl_fail(SL_BAD_ARGUMENT,
-                 "activation '%s' is unknown; use none, relu, tanh, sigmoid or gelu",
-                 name ? name : "");
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "activation '%s' is unknown; use none, relu, tanh, sigmoid or gelu",
+                  name ? name : "");
 }
 
 static enum sl_status infer(struct sl__layer *layer) {
@@ -43,7 +43,7 @@ static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p)
 
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
   const struct sl_activation_options *o = layer->options;
-  struct sl_tensor *saved = sl__activation_saves_input(o->activation) ? p->x[0] : p->y;
+  struct sl__tensor *saved = sl__activation_saves_input(o->activation) ? p->x[0] : p->y;
   p->launch.accumulate = p->add_dx[0];
   return sl__activation_backward(p->context, &p->launch, saved, p->dy, p->dx[0], o->activation);
 }

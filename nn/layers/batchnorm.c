@@ -62,10 +62,10 @@ static enum sl_status forward_training(const struct sl__layer *layer, struct sl_
         layer, SL_BAD_SHAPE,
         "a slice of one sample has one value a channel, and that has no variance; use "
         "a larger batch, fewer replicas or fewer microbatches");
-  SL_TRY(sl__batchnorm_forward(p->context, &p->launch, p->x[0], p->param, p->y, p->saved,
-                               epsilon_of(o)));
-  SL_TRY(sl__batchnorm_running(p->context, &p->launch, p->saved, layer->buffers.tensor,
-                               slice_momentum(momentum_of(o), p->slices), epsilon_of(o), values));
+  SL__TRY(sl__batchnorm_forward(p->context, &p->launch, p->x[0], p->param, p->y, p->saved,
+                                epsilon_of(o)));
+  SL__TRY(sl__batchnorm_running(p->context, &p->launch, p->saved, layer->buffers.tensor,
+                                slice_momentum(momentum_of(o), p->slices), epsilon_of(o), values));
 out:
   return status;
 }

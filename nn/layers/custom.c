@@ -66,7 +66,7 @@ static enum sl_status check_plan(const struct sl__layer *layer, const struct sl_
   if (plan->parameter_count < 0 || plan->parameter_count > SL_LAYER_PARAMETERS)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "its kind has %d parameters; at most %d",
                           plan->parameter_count, SL_LAYER_PARAMETERS);
-  for (int i = 0; i < plan->parameter_count; i++) SL_TRY(check_parameter(layer, plan, i));
+  for (int i = 0; i < plan->parameter_count; i++) SL__TRY(check_parameter(layer, plan, i));
   if (!(plan->flops >= 0))
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "its kind counts %g flops", plan->flops);
 out:
@@ -115,7 +115,7 @@ static enum sl_status infer(struct sl__layer *layer) {
         layer, *sl_status_name(status) == '?' ? SL_BAD_ARGUMENT : status, "%s",
         *plan.message ? plan.message : "its kind refuses these options or inputs");
   plan.input_count = layer->input_count;
-  SL_TRY(check_plan(layer, &plan));
+  SL__TRY(check_plan(layer, &plan));
   declare(layer, &plan);
   layer->custom = sl__alloc(1, sizeof *layer->custom, "a layer");
   if (!layer->custom) return SL_NO_MEMORY;

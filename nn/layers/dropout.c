@@ -25,7 +25,7 @@ static struct sl__dropout drawn(const struct sl__layer *layer, const struct sl__
   int64_t sample = sl_shape_count(&layer->out), step = sample / layer->out.dim[0];
   return (struct sl__dropout){.rate = o->rate,
                               .seed = p->context->seed,
-                              .stream = sl__stream(SL_STREAM_DROPOUT, number),
+                              .stream = sl__stream(SL__STREAM_DROPOUT, number),
                               .first = (uint64_t)(p->first_row * sample + p->first_step * step),
                               .run = p->steps * step,
                               .stride = sample};

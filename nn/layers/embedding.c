@@ -5,7 +5,7 @@ static enum sl_status check_options(const struct sl__layer *layer) {
   const struct sl_embedding_options *o = layer->options;
   if (layer->input_count != 1)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "takes one input, not %d", layer->input_count);
-  if (layer->input[0] != SL_INPUT)
+  if (layer->input[0] != SL__INPUT)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "takes the model's own input, whole numbers, not another layer's output");
   if (o->vocabulary < 1 || o->vocabulary > INT32_MAX)

@@ -8,19 +8,19 @@ struct cell {
   int64_t gates, saved, state;
   const char *op;      /* ONNX's operator */
   const char *to_onnx; /* which of our gates each of ONNX's is: of i, f, g, o its i, o, f, c */
-  enum sl_status (*forward)(struct sl_context *, const struct sl__launch *, struct sl_tensor *x,
-                            struct sl_tensor *param, struct sl_tensor *state, struct sl_tensor *y,
-                            struct sl_tensor *saved);
+  enum sl_status (*forward)(struct sl_context *, const struct sl__launch *, struct sl__tensor *x,
+                            struct sl__tensor *param, struct sl__tensor *state,
+                            struct sl__tensor *y, struct sl__tensor *saved);
   enum sl_status (*backward_gates)(struct sl_context *, const struct sl__launch *,
-                                   struct sl_tensor *param, struct sl_tensor *saved,
-                                   struct sl_tensor *dy, struct sl_tensor *dstate,
+                                   struct sl__tensor *param, struct sl__tensor *saved,
+                                   struct sl__tensor *dy, struct sl__tensor *dstate,
                                    int64_t features);
   enum sl_status (*backward_data)(struct sl_context *, const struct sl__launch *,
-                                  struct sl_tensor *dgates, struct sl_tensor *param,
-                                  struct sl_tensor *dx);
+                                  struct sl__tensor *dgates, struct sl__tensor *param,
+                                  struct sl__tensor *dx);
   enum sl_status (*backward_weight)(struct sl_context *, const struct sl__launch *,
-                                    struct sl_tensor *x, struct sl_tensor *dgates,
-                                    struct sl_tensor *grad);
+                                    struct sl__tensor *x, struct sl__tensor *dgates,
+                                    struct sl__tensor *grad);
 };
 
 static const struct cell *cell_of(const struct sl__layer *layer) {

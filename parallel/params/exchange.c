@@ -45,13 +45,13 @@ static enum sl_status make_packed(struct sl__exchange *x, int p) {
   struct sl_shape shape = SL_SHAPE(parcel->count);
   enum sl_status status = SL_OK;
   if (!sl__is_compressed(x) || parcel->elsewhere) return SL_OK;
-  if (is_mine(x, p)) SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &x->total[p]));
+  if (is_mine(x, p)) SL__TRY(sl__tensor_temporary(context, &shape, SL_F32, &x->total[p]));
   if (!sl__is_worker(&x->ranks)) return SL_OK;
-  SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(sl__compress_words(&x->compress, parcel->count)),
-                              SL_I32, &x->packed[p]));
+  SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(sl__compress_words(&x->compress, parcel->count)),
+                               SL_I32, &x->packed[p]));
   if (!sl__compress_has_residual(&x->compress)) return SL_OK;
-  SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &x->residual[p]));
-  SL_TRY(sl__fill(context, &parcel->launch, x->residual[p], 0));
+  SL__TRY(sl__tensor_temporary(context, &shape, SL_F32, &x->residual[p]));
+  SL__TRY(sl__fill(context, &parcel->launch, x->residual[p], 0));
 out:
   return status;
 }
@@ -71,10 +71,10 @@ static enum sl_status make_terms(struct sl__exchange *x, int p) {
 static enum sl_status check(int count, const struct sl__parcel *parcels) {
   for (int p = 0; p < count; p++)
     if (parcels[p].count > INT_MAX / 4)
-      return sl_fail(SL_BAD_ARGUMENT,
-                     "%s: a shard of %lld elements is too large for one message; take a "
-                     "smaller --bigarray-bound or more ranks",
-                     parcels[p].name, (long long)parcels[p].count);
+      return sl__fail(SL_BAD_ARGUMENT,
+                      "%s: a shard of %lld elements is too large for one message; take a "
+                      "smaller --bigarray-bound or more ranks",
+                      parcels[p].name, (long long)parcels[p].count);
   return SL_OK;
 }
 
@@ -90,7 +90,7 @@ enum sl_status sl__exchange_new(struct sl_context *context, const struct sl__ran
   x->ranks = *ranks;
   x->tag = tag;
   x->compress = *compress;
-  SL_TRY(check(count, parcels));
+  SL__TRY(check(count, parcels));
   size_t n = (size_t)count;
   x->parcels = sl__alloc(n, sizeof *x->parcels, "an exchange");
   x->order = sl__alloc(n, sizeof *x->order, "an exchange");
@@ -109,10 +109,10 @@ enum sl_status sl__exchange_new(struct sl_context *context, const struct sl__ran
   if (x->message_count < 0) goto out;
   status = SL_OK;
   for (int p = 0; p < count; p++) {
-    SL_TRY(make_terms(x, p));
-    SL_TRY(make_packed(x, p));
+    SL__TRY(make_terms(x, p));
+    SL__TRY(make_packed(x, p));
   }
-  *tags = SL_TAG_MESSAGES + 2 * x->message_count;
+  *tags = SL__TAG_MESSAGES + 2 * x->message_count;
   *out = x;
   x = NULL;
 out:
@@ -122,7 +122,7 @@ out:
 
 void sl__exchange_free(struct sl__exchange *x) {
   if (!x) return;
-  sl__service_free(x);
+  sl__parameter_server_free(x);
   for (int p = 0; p < x->parcel_count; p++) {
     for (int w = 0; x->terms[p] && w < x->ranks.workers; w++)
       if (w != own_term(x)) sl__tensor_free(x->terms[p][w]);
@@ -157,8 +157,8 @@ static struct sl__peers all_workers_but_me(const struct sl__exchange *x) {
                             .stride = sl__members(&x->ranks)};
 }
 
-enum sl_status sl__exchange_pack(struct sl__exchange *x, int p, struct sl_tensor *sum,
-                                 struct sl_tensor **out) {
+enum sl_status sl__exchange_pack(struct sl__exchange *x, int p, struct sl__tensor *sum,
+                                 struct sl__tensor **out) {
   *out = sl__is_compressed(x) ? x->packed[p] : sum;
   if (!sl__is_compressed(x)) return SL_OK;
   return sl__compress(x->context, &x->parcels[p].launch, &x->compress, sum, x->residual[p],
@@ -171,13 +171,13 @@ static enum sl_status unpack(struct sl__exchange *x, int p) {
   enum sl_status status = SL_OK;
   for (int w = 0; w < x->ranks.workers && sl__is_compressed(x); w++) {
     launch.accumulate = w > 0;
-    SL_TRY(sl__decompress(x->context, &launch, &x->compress, x->terms[p][w], x->total[p]));
+    SL__TRY(sl__decompress(x->context, &launch, &x->compress, x->terms[p][w], x->total[p]));
   }
 out:
   return status;
 }
 
-static enum sl_status push_to_owner(struct sl__exchange *x, int m, struct sl_tensor *const *sums) {
+static enum sl_status push_to_owner(struct sl__exchange *x, int m, struct sl__tensor *const *sums) {
   const struct sl__exchange_message *message = &x->messages[m];
   struct sl__launch launch = sl__message_launch(x, m);
   struct sl__peers owner = sl__peer(message->owner);
@@ -185,14 +185,14 @@ static enum sl_status push_to_owner(struct sl__exchange *x, int m, struct sl_ten
   if (!sl__is_worker(&x->ranks)) return SL_OK;
   for (int i = 0; i < message->count; i++) {
     int p = message->parcels[i];
-    SL_TRY(sl__exchange_pack(x, p, sums[p], &x->list[i]));
+    SL__TRY(sl__exchange_pack(x, p, sums[p], &x->list[i]));
   }
   status = sl__send(x->context, &launch, sl__push_tag(x, m), &owner, message->count, x->list);
 out:
   return status;
 }
 
-enum sl_status sl__exchange_push(struct sl__exchange *x, int m, struct sl_tensor *const *sums) {
+enum sl_status sl__exchange_push(struct sl__exchange *x, int m, struct sl__tensor *const *sums) {
   const struct sl__exchange_message *message = &x->messages[m];
   struct sl__launch launch = sl__message_launch(x, m);
   struct sl__peers others = all_workers_but_me(x);
@@ -203,13 +203,13 @@ enum sl_status sl__exchange_push(struct sl__exchange *x, int m, struct sl_tensor
     for (int i = 0; i < message->count; i++) {
       int p = message->parcels[i];
       if (w == own_term(x))
-        SL_TRY(sl__exchange_pack(x, p, sums[p], &x->terms[p][w]));
+        SL__TRY(sl__exchange_pack(x, p, sums[p], &x->terms[p][w]));
       else
         x->list[n++] = x->terms[p][w];
     }
   others.patience = x->patience;
-  SL_TRY(sl__receive(x->context, &launch, sl__push_tag(x, m), &others, n, x->list));
-  for (int i = 0; i < message->count; i++) SL_TRY(unpack(x, message->parcels[i]));
+  SL__TRY(sl__receive(x->context, &launch, sl__push_tag(x, m), &others, n, x->list));
+  for (int i = 0; i < message->count; i++) SL__TRY(unpack(x, message->parcels[i]));
 out:
   return status;
 }
@@ -218,19 +218,19 @@ bool sl__exchange_has_residual(const struct sl__exchange *x) {
   return sl__compress_has_residual(&x->compress);
 }
 
-void sl__exchange_listen(struct sl__exchange *x) { x->patience = SL__LISTENS; }
+void sl__exchange_listen(struct sl__exchange *x) { x->patience = SL__NO_TIMEOUT; }
 
-enum sl_status sl__exchange_farewell(struct sl__exchange *x, int m, struct sl_tensor *word) {
+enum sl_status sl__exchange_farewell(struct sl__exchange *x, int m, struct sl__tensor *word) {
   struct sl__launch launch = sl__message_launch(x, m);
   struct sl__peers owner = sl__peer(x->messages[m].owner);
   return sl__send(x->context, &launch, sl__push_tag(x, m), &owner, 1, &word);
 }
 
-struct sl_tensor *sl__exchange_residual(const struct sl__exchange *x, int parcel) {
+struct sl__tensor *sl__exchange_residual(const struct sl__exchange *x, int parcel) {
   return x->residual[parcel];
 }
 
-struct sl_tensor *const *sl__exchange_terms(struct sl__exchange *x, int parcel, int *count) {
+struct sl__tensor *const *sl__exchange_terms(struct sl__exchange *x, int parcel, int *count) {
   *count = sl__is_compressed(x) ? 1 : x->ranks.workers;
   return sl__is_compressed(x) ? &x->total[parcel] : x->terms[parcel];
 }
@@ -249,7 +249,7 @@ enum sl_status sl__exchange_pull(struct sl__exchange *x, int m) {
   const struct sl__exchange_message *message = &x->messages[m];
   struct sl__launch launch = sl__message_launch(x, m);
   struct sl__peers owner = sl__peer(message->owner), others = all_workers_but_me(x);
-  owner.patience = SL__WAITS_LONGER;
+  owner.patience = SL__TIMEOUT_LONGER;
   for (int i = 0; i < message->count; i++) x->list[i] = x->parcels[message->parcels[i]].param;
   if (message->owner == x->ranks.rank) {
     forget_terms(x, message);
@@ -260,9 +260,9 @@ enum sl_status sl__exchange_pull(struct sl__exchange *x, int m) {
 }
 
 enum sl_status sl__owners_share(struct sl_context *context, const struct sl__ranks *ranks, int tag,
-                                int count, const int *owners, struct sl_tensor *const *scalars,
-                                struct sl_tensor **list) {
-  struct sl__launch launch = {.name = "norm", .priority = SL_PRIORITY_LOSS};
+                                int count, const int *owners, struct sl__tensor *const *scalars,
+                                struct sl__tensor **list) {
+  struct sl__launch launch = {.name = "norm", .priority = SL__PRIORITY_LOSS};
   int first = sl__first_owner(ranks);
   struct sl__peers all = {.first = first, .count = ranks->size - first, .skip = ranks->rank};
   enum sl_status status = SL_OK;
@@ -273,9 +273,9 @@ enum sl_status sl__owners_share(struct sl_context *context, const struct sl__ran
       if (owners[i] == owner && scalars[i]) list[n++] = scalars[i];
     if (!n) continue;
     if (owner == ranks->rank)
-      SL_TRY(sl__send(context, &launch, tag, &all, n, list));
+      SL__TRY(sl__send(context, &launch, tag, &all, n, list));
     else
-      SL_TRY(sl__receive(context, &launch, tag, &from, n, list));
+      SL__TRY(sl__receive(context, &launch, tag, &from, n, list));
   }
 out:
   return status;

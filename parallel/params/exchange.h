@@ -16,7 +16,7 @@ struct sl__parcel {
   bool elsewhere;   /* other members of the groups have it: it does not travel from or to here */
   int64_t count;    /* elements */
   struct sl__launch launch;
-  struct sl_tensor *param; /* this rank's copy, f32 [count] */
+  struct sl__tensor *param; /* this rank's copy, f32 [count] */
 };
 
 struct sl__exchange;
@@ -61,7 +61,7 @@ int sl__exchange_parcels(const struct sl__exchange *exchange, int m, const int *
 /* Submit: a worker's gradients sums[parcel] of message m to their owner. sums may be NULL on a rank
  * that is no worker. */
 enum sl_status sl__exchange_push(struct sl__exchange *exchange, int m,
-                                 struct sl_tensor *const *sums);
+                                 struct sl__tensor *const *sums);
 
 /* From now on this owner waits for gradients as long as it takes: it does not know whether one will
  * come. */
@@ -69,14 +69,14 @@ void sl__exchange_listen(struct sl__exchange *exchange);
 
 /* Submit, on a worker: a message in place of a push, of which only the arrival counts, for an owner
  * that listens and will know that no more comes. word: any tensor [1]. */
-enum sl_status sl__exchange_farewell(struct sl__exchange *exchange, int m, struct sl_tensor *word);
+enum sl_status sl__exchange_farewell(struct sl__exchange *exchange, int m, struct sl__tensor *word);
 
 /* What compression has kept back of this worker's gradients, f32 [count]; NULL where nothing is. */
 bool sl__exchange_has_residual(const struct sl__exchange *exchange);
-struct sl_tensor *sl__exchange_residual(const struct sl__exchange *exchange, int parcel);
+struct sl__tensor *sl__exchange_residual(const struct sl__exchange *exchange, int parcel);
 
 /* On the owner: what is to be added up for a parcel, in this order. */
-struct sl_tensor *const *sl__exchange_terms(struct sl__exchange *exchange, int parcel, int *count);
+struct sl__tensor *const *sl__exchange_terms(struct sl__exchange *exchange, int parcel, int *count);
 
 /* Submit: the parameters of message m to all workers. */
 enum sl_status sl__exchange_pull(struct sl__exchange *exchange, int m);
@@ -84,25 +84,25 @@ enum sl_status sl__exchange_pull(struct sl__exchange *exchange, int m);
 /* Submit: each owner's scalars [1] to all other owners; owners[i], a rank, has scalars[i], which
  * may be NULL (on all ranks). list: room for as many. */
 enum sl_status sl__owners_share(struct sl_context *context, const struct sl__ranks *ranks, int tag,
-                                int count, const int *owners, struct sl_tensor *const *scalars,
-                                struct sl_tensor **list);
+                                int count, const int *owners, struct sl__tensor *const *scalars,
+                                struct sl__tensor **list);
 
 /* ---- dist_async: the owner applies each worker's gradient when it comes ---- */
 
 /* On the owner: submit the optimizer's step on a shard's own copy of the parameters. Called by any
  * thread. version: updates before this one. norm NULL: nothing is clipped. */
-typedef enum sl_status (*sl__apply)(void *user, int parcel, struct sl_tensor *master,
-                                    struct sl_tensor *gradient, struct sl_tensor *norm,
+typedef enum sl_status (*sl__apply)(void *user, int parcel, struct sl__tensor *master,
+                                    struct sl__tensor *gradient, struct sl__tensor *norm,
                                     int64_t version, float lr);
 
 /* max_staleness: steps that a worker may be ahead of the slowest one (stale synchronous parallel,
  * Ho et al. 2013); negative: any number. has_norm: a norm comes with each push. */
-enum sl_status sl__service_new(struct sl__exchange *exchange, sl__apply apply, void *user,
-                               int max_staleness, bool has_norm);
+enum sl_status sl__parameter_server_new(struct sl__exchange *exchange, sl__apply apply, void *user,
+                                        int max_staleness, bool has_norm);
 
 /* From here on owners listen, with what the parameters are now; nothing where they do already.
  * step: that all workers have made so many. */
-enum sl_status sl__service_open(struct sl__exchange *exchange, int64_t step);
+enum sl_status sl__parameter_server_open(struct sl__exchange *exchange, int64_t step);
 
 /* Submit, on a worker: the gradients of message m of its step, from 1, to their owner, and the
  * owner's parameters back. */
@@ -111,27 +111,28 @@ struct sl__push {
   float lr;
   bool stop;   /* this worker wants all to stop */
   bool silent; /* the parameters are not wanted back */
-  struct sl_tensor *norm;
+  struct sl__tensor *norm;
 };
-enum sl_status sl__service_push(struct sl__exchange *exchange, int m, struct sl_tensor *const *sums,
-                                const struct sl__push *push);
+enum sl_status sl__parameter_server_push(struct sl__exchange *exchange, int m,
+                                         struct sl__tensor *const *sums,
+                                         const struct sl__push *push);
 
 /* Submit, on a worker: the owner's parameters of message m, with all that this worker has pushed.
  * rests: this worker will wait for all others, so it gets them even if it is ahead, and nobody
  * waits for it until its next message; its steps are counted from 1 again. */
-enum sl_status sl__service_ask(struct sl__exchange *exchange, int m, bool rests);
+enum sl_status sl__parameter_server_ask(struct sl__exchange *exchange, int m, bool rests);
 
 /* The end in two parts, for all ranks, so that several exchanges can end together: this worker's
  * farewell; then wait, on an owner, for that of all workers. */
-enum sl_status sl__service_leave(struct sl__exchange *exchange);
-enum sl_status sl__service_wait(struct sl__exchange *exchange);
+enum sl_status sl__parameter_server_leave(struct sl__exchange *exchange);
+enum sl_status sl__parameter_server_wait(struct sl__exchange *exchange);
 
 /* All ranks: wait until all workers have come here; then all have the owners' parameters, and
  * nobody listens. Nothing where nobody does. */
-enum sl_status sl__service_settle(struct sl__exchange *exchange);
+enum sl_status sl__parameter_server_settle(struct sl__exchange *exchange);
 
 /* After a failure: wait until no callback is under way any more. */
-void sl__service_calm(struct sl__exchange *exchange);
+void sl__parameter_server_calm(struct sl__exchange *exchange);
 
 /* What this worker's pushes since the last call met: other workers' updates between its pull and
  * its push, and how many such counts. stop: some worker wants it. */
@@ -139,9 +140,9 @@ struct sl__staleness {
   int64_t sum, most, count;
   bool stop;
 };
-void sl__service_staleness(struct sl__exchange *exchange, struct sl__staleness *staleness);
+void sl__parameter_server_staleness(struct sl__exchange *exchange, struct sl__staleness *staleness);
 
 /* By sl__exchange_free. */
-void sl__service_free(struct sl__exchange *exchange);
+void sl__parameter_server_free(struct sl__exchange *exchange);
 
 #endif

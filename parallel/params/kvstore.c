@@ -29,19 +29,19 @@ static int place_of(const struct sl_kvstore *kv, int number) {
   return low;
 }
 
-struct sl__store_key *sl__store_find(const struct sl_kvstore *kv, int number) {
+struct sl__kvstore_key *sl__kvstore_find(const struct sl_kvstore *kv, int number) {
   int place = place_of(kv, number);
   return place < kv->key_count && kv->keys[place]->number == number ? kv->keys[place] : NULL;
 }
 
-static bool is_mine(const struct sl__store_key *key, int part) {
+static bool is_mine(const struct sl__kvstore_key *key, int part) {
   return key->parts[part].rank == key->store->ranks.rank;
 }
 
-static struct sl__launch part_launch(const struct sl__store_key *key, int part) {
+static struct sl__launch part_launch(const struct sl__kvstore_key *key, int part) {
   return (struct sl__launch){.name = key->name,
                              .place = key->store->owners[key->parts[part].device].place,
-                             .priority = SL_PRIORITY_UPDATE};
+                             .priority = SL__PRIORITY_UPDATE};
 }
 
 static int lightest(const int64_t *load, int first, int end, const bool *taken) {
@@ -53,15 +53,15 @@ static int lightest(const int64_t *load, int first, int end, const bool *taken) 
 
 /* Each part to the rank that has the least, of those without a part of this key, and there to the
  * device that has the least. */
-static enum sl_status choose_owners(struct sl__store_key *key) {
+static enum sl_status choose_owners(struct sl__kvstore_key *key) {
   struct sl_kvstore *kv = key->store;
   bool *taken = sl__alloc((size_t)kv->ranks.size, sizeof *taken, "a key");
   if (!taken) return SL_NO_MEMORY;
   for (int p = 0; p < key->part_count; p++) {
-    struct sl__store_part *part = &key->parts[p];
+    struct sl__kvstore_part *part = &key->parts[p];
     int first = sl__first_owner(&kv->ranks);
     part->rank =
-        lightest(kv->rank_load, first, kv->ranks.size, sl__store_has_others(kv) ? taken : NULL);
+        lightest(kv->rank_load, first, kv->ranks.size, sl__kvstore_has_others(kv) ? taken : NULL);
     part->device = lightest(kv->load, 0, kv->owner_count, NULL);
     taken[part->rank] = true;
     kv->rank_load[part->rank] += part->count;
@@ -73,15 +73,15 @@ static enum sl_status choose_owners(struct sl__store_key *key) {
 }
 
 /* A key that failed on one rank goes on all of them: their loads stay alike. */
-static void forget_owners(const struct sl__store_key *key) {
+static void forget_owners(const struct sl__kvstore_key *key) {
   for (int p = 0; p < key->part_count && key->has_owners; p++) {
-    const struct sl__store_part *part = &key->parts[p];
+    const struct sl__kvstore_part *part = &key->parts[p];
     key->store->rank_load[part->rank] -= part->count;
     if (is_mine(key, p)) key->store->load[part->device] -= part->count;
   }
 }
 
-static enum sl_status make_parts(struct sl__store_key *key) {
+static enum sl_status make_parts(struct sl__kvstore_key *key) {
   struct sl_kvstore *kv = key->store;
   const struct sl__ranks none = {0};
   enum sl_status status;
@@ -92,37 +92,37 @@ static enum sl_status make_parts(struct sl__store_key *key) {
   int64_t first = 0;
   for (int p = 0; p < key->part_count; p++) {
     int64_t count = sl__part_length(key->count, key->part_count, p);
-    key->parts[p] = (struct sl__store_part){.first = first, .count = count};
+    key->parts[p] = (struct sl__kvstore_part){.first = first, .count = count};
     first += count;
   }
-  SL_TRY(choose_owners(key));
+  SL__TRY(choose_owners(key));
   for (int p = 0; p < key->part_count; p++) {
-    struct sl__store_part *part = &key->parts[p];
+    struct sl__kvstore_part *part = &key->parts[p];
     struct sl_shape shape = SL_SHAPE(part->count);
     if (sl__is_worker(&kv->ranks) || is_mine(key, p))
-      SL_TRY(sl__tensor_temporary(kv->context, &shape, SL_F32, &part->param));
+      SL__TRY(sl__tensor_temporary(kv->context, &shape, SL_F32, &part->param));
     if (sl__is_worker(&kv->ranks))
-      SL_TRY(sl__tensor_temporary(kv->context, &shape, SL_F32, &part->sum));
+      SL__TRY(sl__tensor_temporary(kv->context, &shape, SL_F32, &part->sum));
     key->sums[p] = part->sum;
   }
 out:
   return status;
 }
 
-static enum sl_status make_states(struct sl__store_key *key) {
+static enum sl_status make_states(struct sl__kvstore_key *key) {
   struct sl_kvstore *kv = key->store;
   enum sl_status status = SL_OK;
   for (int p = 0; p < key->part_count && kv->has_optimizer; p++) {
     struct sl__launch launch = part_launch(key, p);
     if (is_mine(key, p))
-      SL_TRY(sl__states_new(kv->context, &launch, &kv->optimizer, key->parts[p].count,
-                            key->parts[p].state));
+      SL__TRY(sl__states_new(kv->context, &launch, &kv->optimizer, key->parts[p].count,
+                             key->parts[p].state));
   }
 out:
   return status;
 }
 
-static void free_states(struct sl__store_key *key) {
+static void free_states(struct sl__kvstore_key *key) {
   for (int p = 0; p < key->part_count; p++)
     for (int k = 0; k < 2; k++) {
       sl__tensor_free(key->parts[p].state[k]);
@@ -131,9 +131,10 @@ static void free_states(struct sl__store_key *key) {
 }
 
 /* dist_async: one worker's push, by whichever thread. */
-static enum sl_status apply(void *user, int p, struct sl_tensor *master, struct sl_tensor *gradient,
-                            struct sl_tensor *norm, int64_t version, float lr) {
-  struct sl__store_key *key = user;
+static enum sl_status apply(void *user, int p, struct sl__tensor *master,
+                            struct sl__tensor *gradient, struct sl__tensor *norm, int64_t version,
+                            float lr) {
+  struct sl__kvstore_key *key = user;
   struct sl_kvstore *kv = key->store;
   struct sl__launch launch = part_launch(key, p);
   pthread_mutex_lock(&kv->lock);
@@ -144,7 +145,7 @@ static enum sl_status apply(void *user, int p, struct sl_tensor *master, struct 
                             &gradient, norm, &update);
 }
 
-static enum sl_status make_exchange(struct sl__store_key *key) {
+static enum sl_status make_exchange(struct sl__kvstore_key *key) {
   struct sl_kvstore *kv = key->store;
   int count = key->part_count;
   struct sl__parcel *parcels = sl__alloc((size_t)count, sizeof *parcels, "a key");
@@ -157,22 +158,22 @@ static enum sl_status make_exchange(struct sl__store_key *key) {
                                      .param = key->parts[p].param};
   enum sl_status status =
       sl__exchange_new(kv->context, &kv->ranks, count, parcels, &kv->compress,
-                       SL_TAG_STORES + kv->context->tags, &key->exchange, &key->tags);
+                       SL__TAG_STORES + kv->context->tags, &key->exchange, &key->tags);
   free(parcels);
   if (status != SL_OK) return status;
-  if (kv->has_service || sl__store_serves(kv)) sl__exchange_listen(key->exchange);
+  if (kv->has_service || sl__kvstore_serves(kv)) sl__exchange_listen(key->exchange);
   if (!kv->has_service) return SL_OK;
-  return sl__service_new(key->exchange, apply, key, kv->max_staleness ? kv->max_staleness : -1,
-                         false);
+  return sl__parameter_server_new(key->exchange, apply, key,
+                                  kv->max_staleness ? kv->max_staleness : -1, false);
 }
 
-enum sl_status sl__store_key_new(struct sl_kvstore *kv, int number, int64_t count,
-                                 struct sl__store_key **out) {
+enum sl_status sl__kvstore_key_new(struct sl_kvstore *kv, int number, int64_t count,
+                                   struct sl__kvstore_key **out) {
   enum sl_status status;
   *out = NULL;
-  struct sl__store_key *key = sl__alloc(1, sizeof *key, "a key");
+  struct sl__kvstore_key *key = sl__alloc(1, sizeof *key, "a key");
   if (!key) return SL_NO_MEMORY;
-  struct sl__store_key **keys =
+  struct sl__kvstore_key **keys =
       sl__realloc(kv->keys, (size_t)kv->key_count + 1, sizeof *keys, "keys");
   status = keys ? SL_OK : SL_NO_MEMORY;
   if (!keys) goto out;
@@ -181,37 +182,37 @@ enum sl_status sl__store_key_new(struct sl_kvstore *kv, int number, int64_t coun
   key->number = number;
   key->count = count;
   snprintf(key->name, sizeof key->name, "key %d", number);
-  SL_TRY(make_parts(key));
-  SL_TRY(make_states(key));
-  SL_TRY(make_exchange(key));
+  SL__TRY(make_parts(key));
+  SL__TRY(make_states(key));
+  SL__TRY(make_exchange(key));
   *out = key;
   key = NULL;
 out:
-  sl__store_key_free(key);
+  sl__kvstore_key_free(key);
   return status;
 }
 
-enum sl_status sl__store_key_add(struct sl_kvstore *kv, struct sl__store_key *key,
-                                 const float *values) {
+enum sl_status sl__kvstore_key_add(struct sl_kvstore *kv, struct sl__kvstore_key *key,
+                                   const float *values) {
   int place = place_of(kv, key->number);
   enum sl_status status = SL_OK;
   memmove(kv->keys + place + 1, kv->keys + place,
           (size_t)(kv->key_count - place) * sizeof *kv->keys);
   kv->keys[place] = key;
   kv->key_count++;
-  if (sl__store_has_others(kv)) kv->context->tags += key->tags;
+  if (sl__kvstore_has_others(kv)) kv->context->tags += key->tags;
   for (int p = 0; p < key->part_count; p++)
     if (key->parts[p].param)
-      SL_TRY(sl__tensor_write(key->parts[p].param, values + key->parts[p].first));
+      SL__TRY(sl__tensor_write(key->parts[p].param, values + key->parts[p].first));
   if (kv->has_service)
-    status = sl__service_open(key->exchange, 0);
-  else if (sl__store_serves(kv))
-    status = sl__store_listen(key);
+    status = sl__parameter_server_open(key->exchange, 0);
+  else if (sl__kvstore_serves(kv))
+    status = sl__kvstore_listen(key);
 out:
   return status;
 }
 
-void sl__store_key_free(struct sl__store_key *key) {
+void sl__kvstore_key_free(struct sl__kvstore_key *key) {
   if (!key) return;
   sl__exchange_free(key->exchange);
   if (key->parts) free_states(key);
@@ -227,15 +228,15 @@ void sl__store_key_free(struct sl__store_key *key) {
 
 /* ---- the optimizer ---- */
 
-bool sl__store_other_state(const struct sl_kvstore *kv, const struct sl_optimizer *optimizer) {
+bool sl__kvstore_other_state(const struct sl_kvstore *kv, const struct sl_optimizer *optimizer) {
   if (!kv->has_optimizer) return true;
   return (kv->optimizer.kind == SL_SGD) != (optimizer->kind == SL_SGD) ||
-         sl__kvstore_states(&kv->optimizer) != sl__kvstore_states(optimizer);
+         sl__optimizer_states(&kv->optimizer) != sl__optimizer_states(optimizer);
 }
 
-enum sl_status sl__store_use_optimizer(struct sl_kvstore *kv,
-                                       const struct sl_optimizer *optimizer) {
-  bool other = sl__store_other_state(kv, optimizer);
+enum sl_status sl__kvstore_use_optimizer(struct sl_kvstore *kv,
+                                         const struct sl_optimizer *optimizer) {
+  bool other = sl__kvstore_other_state(kv, optimizer);
   enum sl_status status = SL_OK;
   pthread_mutex_lock(&kv->lock);
   kv->optimizer = *optimizer;
@@ -243,13 +244,13 @@ enum sl_status sl__store_use_optimizer(struct sl_kvstore *kv,
   pthread_mutex_unlock(&kv->lock);
   for (int k = 0; k < kv->key_count && other; k++) {
     free_states(kv->keys[k]);
-    SL_TRY(make_states(kv->keys[k]));
+    SL__TRY(make_states(kv->keys[k]));
   }
 out:
   return status;
 }
 
-enum sl_status sl__store_update(struct sl__store_key *key, int64_t step) {
+enum sl_status sl__kvstore_update(struct sl__kvstore_key *key, int64_t step) {
   struct sl_kvstore *kv = key->store;
   enum sl_status status = SL_OK;
   pthread_mutex_lock(&kv->lock);
@@ -258,16 +259,16 @@ enum sl_status sl__store_update(struct sl__store_key *key, int64_t step) {
   pthread_mutex_unlock(&kv->lock);
   struct sl__update update = sl__update_of(&optimizer, step, optimizer.lr);
   for (int p = 0; p < key->part_count; p++) {
-    struct sl__store_part *part = &key->parts[p];
+    struct sl__kvstore_part *part = &key->parts[p];
     struct sl__launch launch = part_launch(key, p);
     int count;
     if (!is_mine(key, p)) continue;
-    struct sl_tensor *const *terms = sl__exchange_terms(key->exchange, p, &count);
+    struct sl__tensor *const *terms = sl__exchange_terms(key->exchange, p, &count);
     if (replaces)
-      SL_TRY(sl__reduce(kv->context, &launch, part->param, count, terms));
+      SL__TRY(sl__reduce(kv->context, &launch, part->param, count, terms));
     else
-      SL_TRY(sl__optimizer_step(kv->context, &launch, &optimizer, part->param, part->state, count,
-                                terms, NULL, &update));
+      SL__TRY(sl__optimizer_step(kv->context, &launch, &optimizer, part->param, part->state, count,
+                                 terms, NULL, &update));
   }
 out:
   return status;
@@ -277,14 +278,14 @@ out:
 
 /* A copy of the caller's arrays, added up. It becomes the part's sum by a task: so pushes go their
  * way in the order of the calls, and the call need not wait for the one before. */
-static enum sl_status take(struct sl__store_key *key, int p, int n, const float *const *values) {
+static enum sl_status take(struct sl__kvstore_key *key, int p, int n, const float *const *values) {
   struct sl_context *context = key->store->context;
-  struct sl__store_part *part = &key->parts[p];
-  struct sl__launch launch = {.name = key->name, .priority = SL_PRIORITY_UPDATE};
-  struct sl_tensor *copy;
+  struct sl__kvstore_part *part = &key->parts[p];
+  struct sl__launch launch = {.name = key->name, .priority = SL__PRIORITY_UPDATE};
+  struct sl__tensor *copy;
   enum sl_status status = sl__tensor_temporary(context, &SL_SHAPE(part->count), SL_F32, &copy);
   if (status != SL_OK) return status;
-  SL_TRY(sl__acquire(context, copy->handle, STARPU_W));
+  SL__TRY(sl__acquire(context, copy->handle, STARPU_W));
   float *sum = starpu_data_get_local_ptr(copy->handle);
   memcpy(sum, values[0] + part->first, copy->bytes);
   for (int t = 1; t < n; t++) {
@@ -299,63 +300,63 @@ out:
 }
 
 /* The owner's part of it is submitted by its own push. */
-static enum sl_status push_in_step(struct sl__store_key *key) {
+static enum sl_status push_in_step(struct sl__kvstore_key *key) {
   struct sl__exchange *x = key->exchange;
   enum sl_status status = SL_OK;
-  for (int m = 0; m < sl__exchange_messages(x); m++) SL_TRY(sl__exchange_push(x, m, key->sums));
-  SL_TRY(sl__store_update(key, key->pushes));
-  for (int m = 0; m < sl__exchange_messages(x); m++) SL_TRY(sl__exchange_pull(x, m));
+  for (int m = 0; m < sl__exchange_messages(x); m++) SL__TRY(sl__exchange_push(x, m, key->sums));
+  SL__TRY(sl__kvstore_update(key, key->pushes));
+  for (int m = 0; m < sl__exchange_messages(x); m++) SL__TRY(sl__exchange_pull(x, m));
 out:
   return status;
 }
 
-static enum sl_status push_out_of_step(struct sl__store_key *key, bool silent) {
+static enum sl_status push_out_of_step(struct sl__kvstore_key *key, bool silent) {
   const struct sl__push push = {
       .step = ++key->steps, .lr = key->store->optimizer.lr, .silent = silent};
   enum sl_status status = SL_OK;
   for (int m = 0; m < sl__exchange_messages(key->exchange) && status == SL_OK; m++)
-    status = sl__service_push(key->exchange, m, key->sums, &push);
+    status = sl__parameter_server_push(key->exchange, m, key->sums, &push);
   return status;
 }
 
 /* The key, or NULL and why not. */
-static struct sl__store_key *look_up(const struct sl_kvstore *kv, const char *what, int number) {
-  struct sl__store_key *key = sl__store_find(kv, number);
-  if (sl__store_serves(kv))
-    sl_fail(SL_BAD_ARGUMENT, "%s of key %d on rank %d, which is a server: only workers do that",
-            what, number, kv->ranks.rank);
+static struct sl__kvstore_key *look_up(const struct sl_kvstore *kv, const char *what, int number) {
+  struct sl__kvstore_key *key = sl__kvstore_find(kv, number);
+  if (sl__kvstore_serves(kv))
+    sl__fail(SL_BAD_ARGUMENT, "%s of key %d on rank %d, which is a server: only workers do that",
+             what, number, kv->ranks.rank);
   else if (!key)
-    sl_fail(SL_BAD_ARGUMENT, "%s of key %d, which is unknown: sl_kvstore_init it first", what,
-            number);
-  return sl__store_serves(kv) ? NULL : key;
+    sl__fail(SL_BAD_ARGUMENT, "%s of key %d, which is unknown: sl_kvstore_init it first", what,
+             number);
+  return sl__kvstore_serves(kv) ? NULL : key;
 }
 
 static enum sl_status check_values(int number, int n, const float *const *values) {
   if (n < 1 || !values)
-    return sl_fail(SL_BAD_ARGUMENT, "push of key %d: %d arrays; at least one is needed", number,
-                   values ? n : 0);
+    return sl__fail(SL_BAD_ARGUMENT, "push of key %d: %d arrays; at least one is needed", number,
+                    values ? n : 0);
   for (int i = 0; i < n; i++)
     if (!values[i])
-      return sl_fail(SL_BAD_ARGUMENT, "push of key %d: array %d of %d is NULL", number, i, n);
+      return sl__fail(SL_BAD_ARGUMENT, "push of key %d: array %d of %d is NULL", number, i, n);
   return SL_OK;
 }
 
 static enum sl_status check_net(const struct sl_kvstore *kv) {
-  return sl__store_has_others(kv) ? sl__net_check(kv->context->net) : SL_OK;
+  return sl__kvstore_has_others(kv) ? sl__net_check(kv->context->net) : SL_OK;
 }
 
 static enum sl_status push(struct sl_kvstore *kv, int number, int n, const float *const *values,
                            bool silent) {
   enum sl_status status;
-  struct sl__store_key *key = look_up(kv, "push", number);
+  struct sl__kvstore_key *key = look_up(kv, "push", number);
   if (!key) return SL_BAD_ARGUMENT;
-  SL_TRY(check_values(number, n, values));
+  SL__TRY(check_values(number, n, values));
   if (sl__kvstore_is_async(kv->kind) && !kv->has_optimizer)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "push of key %d: %s needs an optimizer; call sl_kvstore_set_optimizer first",
-                   number, sl_kvstore_name(kv->kind));
-  SL_TRY(check_net(kv));
-  for (int p = 0; p < key->part_count; p++) SL_TRY(take(key, p, n, values));
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "push of key %d: %s needs an optimizer; call sl_kvstore_set_optimizer first",
+                    number, sl_kvstore_name(kv->kind));
+  SL__TRY(check_net(kv));
+  for (int p = 0; p < key->part_count; p++) SL__TRY(take(key, p, n, values));
   status = kv->has_service ? push_out_of_step(key, silent) : push_in_step(key);
   for (int p = 0; p < key->part_count; p++) sl__tensor_invalidate(key->parts[p].sum);
   key->pushes++;
@@ -363,7 +364,7 @@ out:
   return status;
 }
 
-enum sl_status sl__store_wait(struct sl__store_key *key) {
+enum sl_status sl__kvstore_wait(struct sl__kvstore_key *key) {
   for (int p = 0; p < key->part_count; p++) {
     starpu_data_handle_t handle = key->parts[p].param->handle;
     enum sl_status status = sl__acquire(key->store->context, handle, STARPU_R);
@@ -374,10 +375,10 @@ enum sl_status sl__store_wait(struct sl__store_key *key) {
   return status == SL_OK ? check_net(key->store) : status;
 }
 
-static enum sl_status read_value(struct sl__store_key *key, float *values) {
+static enum sl_status read_value(struct sl__kvstore_key *key, float *values) {
   enum sl_status status = SL_OK;
   for (int p = 0; p < key->part_count; p++)
-    SL_TRY(sl__tensor_read(key->parts[p].param, values + key->parts[p].first));
+    SL__TRY(sl__tensor_read(key->parts[p].param, values + key->parts[p].first));
   key->seen = key->pushes;
   status = check_net(key->store); /* else something came, but no value */
 out:
@@ -389,13 +390,13 @@ enum sl_status sl_kvstore_push(struct sl_kvstore *kv, int key, int n, const floa
 }
 
 enum sl_status sl_kvstore_pull(struct sl_kvstore *kv, int number, float *values) {
-  struct sl__store_key *key = look_up(kv, "pull", number);
+  struct sl__kvstore_key *key = look_up(kv, "pull", number);
   enum sl_status status = SL_OK;
   if (!key) return SL_BAD_ARGUMENT;
-  if (!values) return sl_fail(SL_BAD_ARGUMENT, "pull of key %d: values is NULL", number);
-  SL_TRY(check_net(kv));
+  if (!values) return sl__fail(SL_BAD_ARGUMENT, "pull of key %d: values is NULL", number);
+  SL__TRY(check_net(kv));
   for (int m = 0; m < sl__exchange_messages(key->exchange) && kv->has_service; m++)
-    SL_TRY(sl__service_ask(key->exchange, m, false));
+    SL__TRY(sl__parameter_server_ask(key->exchange, m, false));
   status = read_value(key, values);
 out:
   return status;
@@ -403,14 +404,14 @@ out:
 
 enum sl_status sl_kvstore_pushpull(struct sl_kvstore *kv, int key, int n,
                                    const float *const *values, float *result) {
-  if (!result) return sl_fail(SL_BAD_ARGUMENT, "pushpull of key %d: result is NULL", key);
+  if (!result) return sl__fail(SL_BAD_ARGUMENT, "pushpull of key %d: result is NULL", key);
   enum sl_status status = push(kv, key, n, values, false);
-  return status == SL_OK ? read_value(sl__store_find(kv, key), result) : status;
+  return status == SL_OK ? read_value(sl__kvstore_find(kv, key), result) : status;
 }
 
 /* ---- a server in step ---- */
 
-int sl__store_message(const struct sl__store_key *key) {
+int sl__kvstore_message(const struct sl__kvstore_key *key) {
   const int *parts;
   for (int m = 0; m < sl__exchange_messages(key->exchange); m++) {
     sl__exchange_parcels(key->exchange, m, &parts);
@@ -421,30 +422,30 @@ int sl__store_message(const struct sl__store_key *key) {
 
 static void pushed(void *argument);
 
-static enum sl_status listen_once(struct sl__store_key *key) {
+static enum sl_status listen_once(struct sl__kvstore_key *key) {
   const int *parts;
-  int count, m = sl__store_message(key);
+  int count, m = sl__kvstore_message(key);
   enum sl_status status = sl__exchange_push(key->exchange, m, key->sums);
   if (status != SL_OK) return status;
   sl__exchange_parcels(key->exchange, m, &parts);
-  struct sl_tensor *first = sl__exchange_terms(key->exchange, parts[0], &count)[0];
+  struct sl__tensor *first = sl__exchange_terms(key->exchange, parts[0], &count)[0];
   if (!starpu_data_acquire_cb(first->handle, STARPU_R, pushed, key)) return SL_OK;
-  return sl_fail(SL_STARPU, "StarPU cannot call back when %s is pushed", key->name);
+  return sl__fail(SL_STARPU, "StarPU cannot call back when %s is pushed", key->name);
 }
 
 /* By any thread, when all workers' push of a key, or their farewell, is there. */
 static void pushed(void *argument) {
-  struct sl__store_key *key = argument;
+  struct sl__kvstore_key *key = argument;
   struct sl_kvstore *kv = key->store;
   const int *parts;
-  int count, m = sl__store_message(key);
+  int count, m = sl__kvstore_message(key);
   sl__exchange_parcels(key->exchange, m, &parts);
   starpu_data_release(sl__exchange_terms(key->exchange, parts[0], &count)[0]->handle);
   pthread_mutex_lock(&kv->lock);
   bool ends = kv->closes && key->pushes == key->last;
   pthread_mutex_unlock(&kv->lock);
   ends = ends || check_net(kv) != SL_OK; /* nothing came */
-  enum sl_status status = ends ? SL_OK : sl__store_update(key, key->pushes);
+  enum sl_status status = ends ? SL_OK : sl__kvstore_update(key, key->pushes);
   if (!ends && status == SL_OK) status = sl__exchange_pull(key->exchange, m);
   pthread_mutex_lock(&kv->lock);
   key->pushes += !ends;
@@ -457,8 +458,8 @@ static void pushed(void *argument) {
   pthread_mutex_unlock(&kv->lock);
 }
 
-enum sl_status sl__store_listen(struct sl__store_key *key) {
-  if (sl__store_message(key) < 0) return SL_OK;
+enum sl_status sl__kvstore_listen(struct sl__kvstore_key *key) {
+  if (sl__kvstore_message(key) < 0) return SL_OK;
   pthread_mutex_lock(&key->store->lock);
   key->store->listening++;
   pthread_mutex_unlock(&key->store->lock);

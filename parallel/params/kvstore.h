@@ -11,22 +11,22 @@
 #include "parallel/params/shard_update.h"
 
 /* A shard of a value. A key's shards of a dist_* store have all different owners. */
-struct sl__store_part {
-  int64_t first, count;    /* elements */
-  int rank, device;        /* that own it */
-  struct sl_tensor *param; /* on its owner and on workers */
-  struct sl_tensor *sum;   /* of a worker: what its last push was */
-  struct sl_tensor *state[2];
+struct sl__kvstore_part {
+  int64_t first, count;     /* elements */
+  int rank, device;         /* that own it */
+  struct sl__tensor *param; /* on its owner and on workers */
+  struct sl__tensor *sum;   /* of a worker: what its last push was */
+  struct sl__tensor *state[2];
 };
 
-struct sl__store_key {
+struct sl__kvstore_key {
   struct sl_kvstore *store;
   int number;
   char name[24]; /* "key 3" */
   int64_t count;
   int part_count;
-  struct sl__store_part *parts;
-  struct sl_tensor **sums; /* the parts', as an exchange wants them */
+  struct sl__kvstore_part *parts;
+  struct sl__tensor **sums; /* the parts', as an exchange wants them */
   struct sl__exchange *exchange;
   int tags;        /* that it takes */
   bool has_owners; /* and counts among their loads */
@@ -47,53 +47,56 @@ struct sl_kvstore {
   struct sl__compress compress;
   struct sl__device *owners; /* this rank's devices that may own */
   int owner_count;
-  int64_t *rank_load, *load;   /* elements that each rank, and each of the owners, has */
-  struct sl__store_key **keys; /* by number */
+  int64_t *rank_load, *load;     /* elements that each rank, and each of the owners, has */
+  struct sl__kvstore_key **keys; /* by number */
   int key_count;
-  struct sl_tensor *word; /* [1], of no meaning */
-  bool has_served;        /* all workers have closed */
-  pthread_mutex_t lock;   /* of what follows, and of the keys' pushes on a server */
+  struct sl__tensor *word; /* [1], of no meaning */
+  bool has_served;         /* all workers have closed */
+  pthread_mutex_t lock;    /* of what follows, and of the keys' pushes on a server */
   bool has_optimizer;
   struct sl_optimizer optimizer;
   bool closes;
   int listening; /* a server's keys that wait for a push */
 };
 
-static inline bool sl__store_has_others(const struct sl_kvstore *kv) { return kv->ranks.size > 1; }
-static inline bool sl__store_serves(const struct sl_kvstore *kv) {
+static inline bool sl__kvstore_has_others(const struct sl_kvstore *kv) {
+  return kv->ranks.size > 1;
+}
+static inline bool sl__kvstore_serves(const struct sl_kvstore *kv) {
   return !sl__is_worker(&kv->ranks);
 }
 
 /* NULL: none of that number. */
-struct sl__store_key *sl__store_find(const struct sl_kvstore *kv, int number);
+struct sl__kvstore_key *sl__kvstore_find(const struct sl_kvstore *kv, int number);
 
 /* All but its place in the store; values come later. */
-enum sl_status sl__store_key_new(struct sl_kvstore *kv, int number, int64_t count,
-                                 struct sl__store_key **key);
-void sl__store_key_free(struct sl__store_key *key);
+enum sl_status sl__kvstore_key_new(struct sl_kvstore *kv, int number, int64_t count,
+                                   struct sl__kvstore_key **key);
+void sl__kvstore_key_free(struct sl__kvstore_key *key);
 /* values: of all ranks. */
-enum sl_status sl__store_key_add(struct sl_kvstore *kv, struct sl__store_key *key,
-                                 const float *values);
+enum sl_status sl__kvstore_key_add(struct sl_kvstore *kv, struct sl__kvstore_key *key,
+                                   const float *values);
 
 /* Does this optimizer keep another state than the one before? */
-bool sl__store_other_state(const struct sl_kvstore *kv, const struct sl_optimizer *optimizer);
-enum sl_status sl__store_use_optimizer(struct sl_kvstore *kv, const struct sl_optimizer *optimizer);
+bool sl__kvstore_other_state(const struct sl_kvstore *kv, const struct sl_optimizer *optimizer);
+enum sl_status sl__kvstore_use_optimizer(struct sl_kvstore *kv,
+                                         const struct sl_optimizer *optimizer);
 
 /* On the owner: submit what a push, the step-th from 0, does to this rank's parts. */
-enum sl_status sl__store_update(struct sl__store_key *key, int64_t step);
+enum sl_status sl__kvstore_update(struct sl__kvstore_key *key, int64_t step);
 
 /* Of a server: the message of the key's exchange that is its own, or -1. */
-int sl__store_message(const struct sl__store_key *key);
+int sl__kvstore_message(const struct sl__kvstore_key *key);
 
 /* On a server of a store in step: from now on pushes of the key are waited for, one after the
  * other, each applied and answered by StarPU's threads, until the key's last one (see key->last).
  */
-enum sl_status sl__store_listen(struct sl__store_key *key);
+enum sl_status sl__kvstore_listen(struct sl__kvstore_key *key);
 
 /* Wait until what was asked of the owners has come. */
-enum sl_status sl__store_wait(struct sl__store_key *key);
+enum sl_status sl__kvstore_wait(struct sl__kvstore_key *key);
 
 /* Frees all; nothing may be under way that other ranks do not end. */
-void sl__store_free(struct sl_kvstore *kv);
+void sl__kvstore_free(struct sl_kvstore *kv);
 
 #endif

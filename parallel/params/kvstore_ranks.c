@@ -45,7 +45,8 @@ static const char *text_of(const struct command *c, char *text, size_t size) {
 }
 
 static enum sl_status share(const struct sl_kvstore *kv, enum sl_status status) {
-  return sl__store_has_others(kv) ? sl__net_share(kv->context->net, status, sl_error()) : status;
+  return sl__kvstore_has_others(kv) ? sl__net_sync_status(kv->context->net, status, sl_error())
+                                    : status;
 }
 
 /* All workers call the same, and no rank has found a fault yet; a server learns what it is. */
@@ -54,25 +55,25 @@ static enum sl_status agree(struct sl_kvstore *kv, struct command *command, enum
   struct command first = *command;
   char mine[200], theirs[200];
   enum sl_status status;
-  if (!sl__store_has_others(kv) || fault == SL_LOST) return fault;
-  if (sl__store_serves(kv)) {
-    SL_TRY(sl__net_hear(net, command, sizeof *command));
-    return sl__net_share(net, SL_OK, "");
+  if (!sl__kvstore_has_others(kv) || fault == SL_LOST) return fault;
+  if (sl__kvstore_serves(kv)) {
+    SL__TRY(sl__net_hear(net, command, sizeof *command));
+    return sl__net_sync_status(net, SL_OK, "");
   }
-  SL_TRY(sl__net_broadcast(net, &first, sizeof first));
+  SL__TRY(sl__net_broadcast(net, &first, sizeof first));
   text_of(command, mine, sizeof mine);
   text_of(&first, theirs, sizeof theirs);
   if (fault == SL_OK && strcmp(mine, theirs) != 0)
-    fault = sl_fail(SL_BAD_ARGUMENT, "this rank calls %s where rank 0 calls %s", mine, theirs);
-  status = sl__net_share(net, fault, sl_error());
+    fault = sl__fail(SL_BAD_ARGUMENT, "this rank calls %s where rank 0 calls %s", mine, theirs);
+  status = sl__net_sync_status(net, fault, sl_error());
 out:
   return status;
 }
 
 static enum sl_status check_worker(const struct sl_kvstore *kv, const char *what) {
   if (sl__is_worker(&kv->ranks)) return SL_OK;
-  return sl_fail(SL_BAD_ARGUMENT, "%s on rank %d, which is a server: it calls sl_kvstore_serve",
-                 what, kv->ranks.rank);
+  return sl__fail(SL_BAD_ARGUMENT, "%s on rank %d, which is a server: it calls sl_kvstore_serve",
+                  what, kv->ranks.rank);
 }
 
 /* ---- how often each key was pushed ---- */
@@ -84,8 +85,9 @@ static enum sl_status compare(const struct sl_kvstore *kv, const int64_t *pushes
       long long first = (long long)pushes[k];
       long long other = (long long)pushes[(int64_t)w * kv->key_count + k];
       if (first != other)
-        return sl_fail(SL_BAD_ARGUMENT, "%s was pushed %lld times by rank 0, %lld times by rank %d",
-                       kv->keys[k]->name, first, other, w);
+        return sl__fail(SL_BAD_ARGUMENT,
+                        "%s was pushed %lld times by rank 0, %lld times by rank %d",
+                        kv->keys[k]->name, first, other, w);
     }
   return SL_OK;
 }
@@ -99,18 +101,18 @@ static enum sl_status tally(struct sl_kvstore *kv, int64_t **most) {
   int64_t *own = sl__alloc(keys, sizeof *own, "a tally");
   int64_t *all = sl__alloc(keys * size, sizeof *all, "a tally");
   *most = NULL;
-  SL_TRY(share(kv, own && all ? SL_OK : SL_NO_MEMORY));
+  SL__TRY(share(kv, own && all ? SL_OK : SL_NO_MEMORY));
   for (size_t k = 0; k < keys; k++) all[k] = own[k] = kv->keys[k]->pushes;
-  if (sl__store_has_others(kv)) {
-    SL_TRY(sl__net_gather(net, own, keys * sizeof *own, all));
+  if (sl__kvstore_has_others(kv)) {
+    SL__TRY(sl__net_gather(net, own, keys * sizeof *own, all));
     status = kv->ranks.rank ? SL_OK : compare(kv, all);
-    status = sl__net_share(net, status, sl_error());
+    status = sl__net_sync_status(net, status, sl_error());
     if (status == SL_BAD_ARGUMENT) sl__net_abandon(net, sl_error());
     if (status != SL_OK) goto out;
     for (int w = 0; w < kv->ranks.workers; w++)
       for (size_t k = 0; k < keys; k++)
         if (all[(size_t)w * keys + k] > own[k]) own[k] = all[(size_t)w * keys + k];
-    SL_TRY(sl__net_broadcast(net, own, keys * sizeof *own));
+    SL__TRY(sl__net_broadcast(net, own, keys * sizeof *own));
   }
   *most = own;
   own = NULL;
@@ -131,16 +133,16 @@ static enum sl_status meet(const struct sl_kvstore *kv, const struct sl_kvstore_
 
 static enum sl_status check_options(enum sl_kvstore_kind kind, const struct sl_kvstore_options *o) {
   if ((unsigned)kind > SL_KVSTORE_DIST_ASYNC_DEVICE)
-    return sl_fail(SL_BAD_ARGUMENT, "%d is no kind of KVStore", (int)kind);
+    return sl__fail(SL_BAD_ARGUMENT, "%d is no kind of KVStore", (int)kind);
   if (o->bigarray_bound < 0 || o->max_staleness < 0)
-    return sl_fail(SL_BAD_ARGUMENT, "KVStore %s: %s is negative", sl_kvstore_name(kind),
-                   o->bigarray_bound < 0 ? "bigarray_bound" : "max_staleness");
+    return sl__fail(SL_BAD_ARGUMENT, "KVStore %s: %s is negative", sl_kvstore_name(kind),
+                    o->bigarray_bound < 0 ? "bigarray_bound" : "max_staleness");
   if (o->servers && !sl__kvstore_is_distributed(kind))
-    return sl_fail(SL_BAD_ARGUMENT, "KVStore %s has no servers; take a dist_* one",
-                   sl_kvstore_name(kind));
+    return sl__fail(SL_BAD_ARGUMENT, "KVStore %s has no servers; take a dist_* one",
+                    sl_kvstore_name(kind));
   if (o->max_staleness && !sl__kvstore_is_async(kind))
-    return sl_fail(SL_BAD_ARGUMENT, "KVStore %s: max_staleness is for dist_async",
-                   sl_kvstore_name(kind));
+    return sl__fail(SL_BAD_ARGUMENT, "KVStore %s: max_staleness is for dist_async",
+                    sl_kvstore_name(kind));
   return SL_OK;
 }
 
@@ -152,7 +154,7 @@ enum sl_status sl_kvstore_open(struct sl_context *context, enum sl_kvstore_kind 
   enum sl_status status;
   struct sl_kvstore *kv = NULL;
   *out = NULL;
-  SL_TRY(check_options(kind, o));
+  SL__TRY(check_options(kind, o));
   kv = sl__alloc(1, sizeof *kv, "a KVStore");
   if (!kv) return SL_NO_MEMORY;
   pthread_mutex_init(&kv->lock, NULL);
@@ -160,27 +162,27 @@ enum sl_status sl_kvstore_open(struct sl_context *context, enum sl_kvstore_kind 
   kv->kind = kind;
   kv->big = o->bigarray_bound ? o->bigarray_bound : usual;
   kv->max_staleness = o->max_staleness;
-  SL_TRY(sl__ranks_find(context, kind, o->servers, &kv->ranks));
+  SL__TRY(sl__ranks_find(context, kind, o->servers, &kv->ranks));
   kv->is_distributed = kv->ranks.size > 0;
   if (!kv->is_distributed) kv->ranks = (struct sl__ranks){0, 1, 1};
-  kv->has_service = sl__kvstore_is_async(kind) && sl__store_has_others(kv);
-  SL_TRY(sl__owners_find(context, kind, &kv->owners, &kv->owner_count));
+  kv->has_service = sl__kvstore_is_async(kind) && sl__kvstore_has_others(kv);
+  SL__TRY(sl__owners_find(context, kind, &kv->owners, &kv->owner_count));
   kv->rank_load = sl__alloc((size_t)kv->ranks.size, sizeof *kv->rank_load, "a KVStore");
   kv->load = sl__alloc((size_t)kv->owner_count, sizeof *kv->load, "a KVStore");
   status = kv->rank_load && kv->load ? SL_OK : SL_NO_MEMORY;
   if (status != SL_OK) goto out;
-  SL_TRY(sl__tensor_host(context, &SL_SHAPE(1), SL_F32, NULL, &kv->word));
-  SL_TRY(meet(kv, o));
+  SL__TRY(sl__tensor_host(context, &SL_SHAPE(1), SL_F32, NULL, &kv->word));
+  SL__TRY(meet(kv, o));
   *out = kv;
   kv = NULL;
 out:
-  sl__store_free(kv);
+  sl__kvstore_free(kv);
   return status;
 }
 
-void sl__store_free(struct sl_kvstore *kv) {
+void sl__kvstore_free(struct sl_kvstore *kv) {
   if (!kv) return;
-  for (int k = 0; k < kv->key_count; k++) sl__store_key_free(kv->keys[k]);
+  for (int k = 0; k < kv->key_count; k++) sl__kvstore_key_free(kv->keys[k]);
   sl__tensor_free(kv->word);
   pthread_mutex_destroy(&kv->lock);
   free(kv->keys);
@@ -194,39 +196,39 @@ void sl__store_free(struct sl_kvstore *kv) {
 
 static enum sl_status add_key(struct sl_kvstore *kv, int number, int64_t count,
                               const float *values) {
-  struct sl__store_key *key = NULL;
+  struct sl__kvstore_key *key = NULL;
   enum sl_status status;
   float *copy = sl__alloc((size_t)count, sizeof *copy, "a key's values");
-  status = copy ? sl__store_key_new(kv, number, count, &key) : SL_NO_MEMORY;
-  SL_TRY(share(kv, status));
+  status = copy ? sl__kvstore_key_new(kv, number, count, &key) : SL_NO_MEMORY;
+  SL__TRY(share(kv, status));
   if (!kv->ranks.rank) memcpy(copy, values, (size_t)count * sizeof *copy);
-  if (sl__store_has_others(kv))
-    SL_TRY(sl__net_broadcast(kv->context->net, copy, (size_t)count * sizeof *copy));
-  status = sl__store_key_add(kv, key, copy);
+  if (sl__kvstore_has_others(kv))
+    SL__TRY(sl__net_broadcast(kv->context->net, copy, (size_t)count * sizeof *copy));
+  status = sl__kvstore_key_add(kv, key, copy);
   key = NULL;
 out:
-  sl__store_key_free(key);
+  sl__kvstore_key_free(key);
   free(copy);
   return status;
 }
 
 static enum sl_status check_init(const struct sl_kvstore *kv, int key, int64_t count,
                                  const float *values) {
-  if (sl__store_find(kv, key))
-    return sl_fail(SL_BAD_ARGUMENT, "key %d is there already: each key is given values once", key);
+  if (sl__kvstore_find(kv, key))
+    return sl__fail(SL_BAD_ARGUMENT, "key %d is there already: each key is given values once", key);
   if (count < 1)
-    return sl_fail(SL_BAD_ARGUMENT, "key %d: %lld values; at least one is needed", key,
-                   (long long)count);
+    return sl__fail(SL_BAD_ARGUMENT, "key %d: %lld values; at least one is needed", key,
+                    (long long)count);
   if (!values && !kv->ranks.rank)
-    return sl_fail(SL_BAD_ARGUMENT, "key %d: its values, rank 0's, are NULL", key);
+    return sl__fail(SL_BAD_ARGUMENT, "key %d: its values, rank 0's, are NULL", key);
   return SL_OK;
 }
 
 enum sl_status sl_kvstore_init(struct sl_kvstore *kv, int key, int64_t count, const float *values) {
   struct command command = {.what = INIT, .key = key, .count = count};
   enum sl_status status;
-  SL_TRY(check_worker(kv, "sl_kvstore_init"));
-  SL_TRY(agree(kv, &command, check_init(kv, key, count, values)));
+  SL__TRY(check_worker(kv, "sl_kvstore_init"));
+  SL__TRY(agree(kv, &command, check_init(kv, key, count, values)));
   status = add_key(kv, key, count, values);
 out:
   return status;
@@ -236,8 +238,8 @@ out:
 
 /* Until this server has applied what was pushed with the optimizer before. */
 static enum sl_status catch_up(struct sl_kvstore *kv, const int64_t *pushes) {
-  for (int k = 0; k < kv->key_count && sl__store_serves(kv) && !kv->has_service; k++)
-    while (sl__store_message(kv->keys[k]) >= 0) {
+  for (int k = 0; k < kv->key_count && sl__kvstore_serves(kv) && !kv->has_service; k++)
+    while (sl__kvstore_message(kv->keys[k]) >= 0) {
       pthread_mutex_lock(&kv->lock);
       bool there = kv->keys[k]->pushes >= pushes[k];
       pthread_mutex_unlock(&kv->lock);
@@ -255,12 +257,12 @@ static enum sl_status use_optimizer(struct sl_kvstore *kv, const struct sl_optim
   enum sl_status status = tally(kv, &pushes);
   if (status != SL_OK) return status;
   for (int k = 0; k < kv->key_count; k++) begun |= pushes[k] > 0;
-  if (begun && kv->has_optimizer && sl__store_other_state(kv, optimizer))
-    status = sl_fail(SL_BAD_ARGUMENT,
-                     "this optimizer keeps another state than the one before: such a change is "
-                     "possible before the first push only");
+  if (begun && kv->has_optimizer && sl__kvstore_other_state(kv, optimizer))
+    status = sl__fail(SL_BAD_ARGUMENT,
+                      "this optimizer keeps another state than the one before: such a change is "
+                      "possible before the first push only");
   if (status == SL_OK) status = catch_up(kv, pushes);
-  if (status == SL_OK) status = sl__store_use_optimizer(kv, optimizer);
+  if (status == SL_OK) status = sl__kvstore_use_optimizer(kv, optimizer);
   free(pushes);
   /* nobody pushes before all have it */
   return share(kv, status);
@@ -269,9 +271,9 @@ static enum sl_status use_optimizer(struct sl_kvstore *kv, const struct sl_optim
 static enum sl_status check_optimizer(struct sl_optimizer *optimizer) {
   enum sl_status status = sl_optimizer_check(optimizer);
   if (status == SL_OK && optimizer->clip > 0)
-    status = sl_fail(SL_BAD_ARGUMENT,
-                     "a KVStore cannot clip by the global norm, since no owner "
-                     "knows the whole gradient: clip before the push");
+    status = sl__fail(SL_BAD_ARGUMENT,
+                      "a KVStore cannot clip by the global norm, since no owner "
+                      "knows the whole gradient: clip before the push");
   return status;
 }
 
@@ -279,11 +281,11 @@ enum sl_status sl_kvstore_set_optimizer(struct sl_kvstore *kv,
                                         const struct sl_optimizer *optimizer) {
   struct command command = {.what = OPTIMIZER};
   enum sl_status status;
-  SL_TRY(check_worker(kv, "sl_kvstore_set_optimizer"));
+  SL__TRY(check_worker(kv, "sl_kvstore_set_optimizer"));
   if (optimizer) command.optimizer = *optimizer;
   status = optimizer ? check_optimizer(&command.optimizer)
-                     : sl_fail(SL_BAD_ARGUMENT, "sl_kvstore_set_optimizer: it is NULL");
-  SL_TRY(agree(kv, &command, status));
+                     : sl__fail(SL_BAD_ARGUMENT, "sl_kvstore_set_optimizer: it is NULL");
+  SL__TRY(agree(kv, &command, status));
   status = use_optimizer(kv, &command.optimizer);
 out:
   return status;
@@ -291,22 +293,22 @@ out:
 
 static enum sl_status check_compression(const struct sl_kvstore *kv, const char *text,
                                         struct sl__compress *compress) {
-  if (!text) return sl_fail(SL_BAD_ARGUMENT, "sl_kvstore_set_compression: the text is NULL");
+  if (!text) return sl__fail(SL_BAD_ARGUMENT, "sl_kvstore_set_compression: the text is NULL");
   if (!kv->is_distributed)
-    return sl_fail(SL_BAD_ARGUMENT, "KVStore %s compresses nothing; take a dist_* one",
-                   sl_kvstore_name(kv->kind));
+    return sl__fail(SL_BAD_ARGUMENT, "KVStore %s compresses nothing; take a dist_* one",
+                    sl_kvstore_name(kv->kind));
   if (kv->key_count)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "%s is there already: set the compression before the first sl_kvstore_init",
-                   kv->keys[0]->name);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s is there already: set the compression before the first sl_kvstore_init",
+                    kv->keys[0]->name);
   return sl__compress_parse(text, compress);
 }
 
 enum sl_status sl_kvstore_set_compression(struct sl_kvstore *kv, const char *text) {
   struct command command = {.what = COMPRESSION};
   enum sl_status status;
-  SL_TRY(check_worker(kv, "sl_kvstore_set_compression"));
-  SL_TRY(agree(kv, &command, check_compression(kv, text, &command.compress)));
+  SL__TRY(check_worker(kv, "sl_kvstore_set_compression"));
+  SL__TRY(agree(kv, &command, check_compression(kv, text, &command.compress)));
   kv->compress = command.compress;
 out:
   return status;
@@ -318,14 +320,14 @@ out:
 static enum sl_status rest(struct sl_kvstore *kv) {
   enum sl_status status = SL_OK;
   for (int k = 0; k < kv->key_count && kv->has_service; k++) {
-    struct sl__store_key *key = kv->keys[k];
+    struct sl__kvstore_key *key = kv->keys[k];
     key->steps = 0;
     if (key->seen == key->pushes && !kv->max_staleness) continue;
     for (int m = 0; m < sl__exchange_messages(key->exchange); m++)
-      SL_TRY(sl__service_ask(key->exchange, m, true));
+      SL__TRY(sl__parameter_server_ask(key->exchange, m, true));
   }
   for (int k = 0; k < kv->key_count && kv->has_service; k++) {
-    SL_TRY(sl__store_wait(kv->keys[k]));
+    SL__TRY(sl__kvstore_wait(kv->keys[k]));
     kv->keys[k]->seen = kv->keys[k]->pushes;
   }
 out:
@@ -342,8 +344,8 @@ static enum sl_status meet_at_barrier(struct sl_kvstore *kv) {
 enum sl_status sl_kvstore_barrier(struct sl_kvstore *kv) {
   struct command command = {.what = BARRIER};
   enum sl_status status;
-  SL_TRY(check_worker(kv, "sl_kvstore_barrier"));
-  SL_TRY(agree(kv, &command, rest(kv)));
+  SL__TRY(check_worker(kv, "sl_kvstore_barrier"));
+  SL__TRY(agree(kv, &command, rest(kv)));
   status = meet_at_barrier(kv);
 out:
   return status;
@@ -356,11 +358,11 @@ static enum sl_status say_farewell(struct sl_kvstore *kv) {
   enum sl_status status = SL_OK;
   const int *parts;
   for (int k = 0; k < kv->key_count && sl__is_worker(&kv->ranks); k++) {
-    struct sl__store_key *key = kv->keys[k];
+    struct sl__kvstore_key *key = kv->keys[k];
     for (int m = 0; m < sl__exchange_messages(key->exchange); m++) {
       sl__exchange_parcels(key->exchange, m, &parts);
       if (key->parts[parts[0]].rank >= kv->ranks.workers)
-        SL_TRY(sl__exchange_farewell(key->exchange, m, kv->word));
+        SL__TRY(sl__exchange_farewell(key->exchange, m, kv->word));
     }
   }
 out:
@@ -379,8 +381,8 @@ static enum sl_status end_in_step(struct sl_kvstore *kv, const int64_t *pushes) 
   for (int k = 0; k < kv->key_count; k++) kv->keys[k]->last = pushes[k];
   kv->closes = true;
   pthread_mutex_unlock(&kv->lock);
-  SL_TRY(sl__net_barrier(kv->context->net)); /* servers know how many pushes come */
-  SL_TRY(say_farewell(kv));
+  SL__TRY(sl__net_barrier(kv->context->net)); /* servers know how many pushes come */
+  SL__TRY(say_farewell(kv));
   status = wait_for_farewells(kv);
 out:
   return status;
@@ -388,15 +390,16 @@ out:
 
 static enum sl_status end_out_of_step(struct sl_kvstore *kv) {
   enum sl_status status = SL_OK;
-  for (int k = 0; k < kv->key_count; k++) SL_TRY(sl__service_leave(kv->keys[k]->exchange));
-  for (int k = 0; k < kv->key_count; k++) SL_TRY(sl__service_wait(kv->keys[k]->exchange));
+  for (int k = 0; k < kv->key_count; k++)
+    SL__TRY(sl__parameter_server_leave(kv->keys[k]->exchange));
+  for (int k = 0; k < kv->key_count; k++) SL__TRY(sl__parameter_server_wait(kv->keys[k]->exchange));
 out:
   return status;
 }
 
 static enum sl_status end(struct sl_kvstore *kv) {
   int64_t *pushes;
-  if (!sl__store_has_others(kv)) return SL_OK;
+  if (!sl__kvstore_has_others(kv)) return SL_OK;
   enum sl_status status = tally(kv, &pushes);
   if (status == SL_OK) status = kv->has_service ? end_out_of_step(kv) : end_in_step(kv, pushes);
   free(pushes);
@@ -416,9 +419,9 @@ static enum sl_status obey(struct sl_kvstore *kv, const struct command *command)
 enum sl_status sl_kvstore_serve(struct sl_kvstore *kv) {
   enum sl_status status = SL_OK;
   struct command command = {0};
-  if (!sl__store_serves(kv))
-    return sl_fail(SL_BAD_ARGUMENT, "sl_kvstore_serve on rank %d, which is a worker",
-                   kv->ranks.rank);
+  if (!sl__kvstore_serves(kv))
+    return sl__fail(SL_BAD_ARGUMENT, "sl_kvstore_serve on rank %d, which is a worker",
+                    kv->ranks.rank);
   while (!kv->has_served) {
     status = agree(kv, &command, SL_OK);
     if (status == SL_OK) status = obey(kv, &command);
@@ -432,8 +435,8 @@ enum sl_status sl_kvstore_serve(struct sl_kvstore *kv) {
 /* After a failure all messages end; callbacks still look at what is to be freed. */
 static void calm(struct sl_kvstore *kv) {
   const double most_s = 5;
-  if (!sl__store_has_others(kv) || sl__net_check(kv->context->net) == SL_OK) return;
-  for (int k = 0; k < kv->key_count; k++) sl__service_calm(kv->keys[k]->exchange);
+  if (!sl__kvstore_has_others(kv) || sl__net_check(kv->context->net) == SL_OK) return;
+  for (int k = 0; k < kv->key_count; k++) sl__parameter_server_calm(kv->keys[k]->exchange);
   sl__wait_for_none(&kv->lock, &kv->listening, most_s);
   sl__wait_for_all(kv->context);
 }
@@ -443,14 +446,14 @@ enum sl_status sl_kvstore_close(struct sl_kvstore *kv) {
   struct command command = {.what = CLOSE};
   enum sl_status status;
   if (!kv) return SL_OK;
-  if (sl__store_serves(kv)) {
+  if (sl__kvstore_serves(kv)) {
     status = kv->has_served ? SL_OK : sl_kvstore_serve(kv);
   } else {
     status = agree(kv, &command, SL_OK);
     if (status == SL_OK) status = end(kv);
   }
-  if (status != SL_OK && sl__store_has_others(kv)) sl__net_abandon(kv->context->net, sl_error());
+  if (status != SL_OK && sl__kvstore_has_others(kv)) sl__net_abandon(kv->context->net, sl_error());
   calm(kv);
-  sl__store_free(kv);
+  sl__kvstore_free(kv);
   return status;
 }

@@ -21,20 +21,20 @@ enum sl_status sl_kvstore_parse(const char *name, enum sl_kvstore_kind *kind) {
       *kind = (enum sl_kvstore_kind)i;
       return SL_OK;
     }
-  return sl_fail(SL_BAD_ARGUMENT,
-                 "unknown KVStore '%s': use local, device, dist_sync, dist_async, "
-                 "dist_sync_device or dist_async_device",
-                 name);
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "unknown KVStore '%s': use local, device, dist_sync, dist_async, "
+                  "dist_sync_device or dist_async_device",
+                  name);
 }
 
 const char *sl_kvstore_name(enum sl_kvstore_kind kind) { return kinds[kind]; }
 
 /* What is exchanged must be cut for StarPU, too, and stays in main memory. */
-static bool takes_pieces(const struct sl__kvstore *kv) {
+static bool takes_pieces(const struct sl__model_shards *kv) {
   return sl__memory_swaps(kv->model->context->memory) && !kv->exchanges;
 }
 
-static enum sl_status cut(struct sl_tensor *tensor, bool pieces, int parts, int64_t *lengths) {
+static enum sl_status cut(struct sl__tensor *tensor, bool pieces, int parts, int64_t *lengths) {
   if (parts == 1) return SL_OK;
   for (int i = 0; i < parts; i++) lengths[i] = sl__part_length(tensor->shape.dim[0], parts, i);
   if (pieces) return sl__tensor_pieces(tensor, parts, lengths);
@@ -43,7 +43,7 @@ static enum sl_status cut(struct sl_tensor *tensor, bool pieces, int parts, int6
 }
 
 /* May this owner have the layer's shards? One of its stage's devices, where they are pinned. */
-static bool may_own(const struct sl__kvstore *kv, int owner, int layer) {
+static bool may_own(const struct sl__model_shards *kv, int owner, int layer) {
   for (int r = 0; r < kv->grid->replicas; r++)
     if (sl__place_has(&sl__grid_device(kv->grid, layer, r)->place,
                       kv->owners[owner].place.worker - 1))
@@ -53,7 +53,7 @@ static bool may_own(const struct sl__kvstore *kv, int owner, int layer) {
 
 /* A block that GPUs alone own stays whole: one that is cut has its home in main memory, and would
  * pass by there each step. A GPU updates it all at once anyway. */
-static bool lives_on_gpus(const struct sl__kvstore *kv, int layer) {
+static bool lives_on_gpus(const struct sl__model_shards *kv, int layer) {
   bool owned = false;
   if (!sl__kvstore_is_on_devices(kv->kind) || kv->ranks.size > 1) return false;
   for (int o = 0; o < kv->owner_count; o++) {
@@ -66,7 +66,7 @@ static bool lives_on_gpus(const struct sl__kvstore *kv, int layer) {
 
 /* How many shards layer i's block has. A second trainer on the same model finds the block cut
  * already. */
-static int layer_parts(const struct sl__kvstore *kv, int i, int64_t big) {
+static int layer_parts(const struct sl__model_shards *kv, int i, int64_t big) {
   static const struct sl__ranks alone;
   const struct sl__block *block = &kv->model->layers[i].params;
   if (block->tensor->view_count) return block->tensor->view_count;
@@ -76,37 +76,40 @@ static int layer_parts(const struct sl__kvstore *kv, int i, int64_t big) {
 
 /* A gradient that is cut needs a home: StarPU lets the whole and its parts share memory only there.
  */
-static enum sl_status make_gradient(struct sl__kvstore *kv, int64_t total, int parts,
-                                    struct sl_tensor **grad) {
+static enum sl_status make_gradient(struct sl__model_shards *kv, int64_t total, int parts,
+                                    struct sl__tensor **grad) {
   struct sl_shape shape = SL_SHAPE(total);
   if (parts == 1 || takes_pieces(kv))
     return sl__tensor_temporary(kv->model->context, &shape, SL_F32, grad);
   return sl__tensor_host(kv->model->context, &shape, SL_F32, NULL, grad);
 }
 
-bool sl__kvstore_is_sparse(const struct sl__layer *layer) {
+bool sl__model_shards_is_sparse(const struct sl__layer *layer) {
   return layer->touches_rows && !layer->is_shared;
 }
 
-bool sl__kvstore_is_plain(const struct sl_optimizer *o) {
+bool sl__model_shards_is_plain(const struct sl_optimizer *o) {
   return o->kind == SL_SGD && o->momentum <= 0 && o->weight_decay <= 0;
 }
 
-static bool is_sparse(const struct sl__kvstore *kv, int i) {
-  return sl__kvstore_is_sparse(&kv->model->layers[i]);
+static bool is_sparse(const struct sl__model_shards *kv, int i) {
+  return sl__model_shards_is_sparse(&kv->model->layers[i]);
 }
 
 /* Else another member of the group has the layer, its gradient and its optimizer's state. */
-static bool is_here(const struct sl__kvstore *kv, int i) { return sl__grid_is_here(kv->grid, i); }
+static bool is_here(const struct sl__model_shards *kv, int i) {
+  return sl__grid_is_here(kv->grid, i);
+}
 
 /* A sparse one has its tensors when it is known how many tokens there are. */
-static enum sl_status make_gradients(struct sl__kvstore *kv, int i, int parts, int64_t *lengths) {
+static enum sl_status make_gradients(struct sl__model_shards *kv, int i, int parts,
+                                     int64_t *lengths) {
   int64_t total = kv->model->layers[i].params.total;
-  bool spread = kv->exchanges || !sl__kvstore_is_plain(&kv->optimizer);
+  bool spread = kv->exchanges || !sl__model_shards_is_plain(&kv->optimizer);
   enum sl_status status = SL_OK;
   if (is_sparse(kv, i) && !spread) return SL_OK;
   for (int r = 0; r < (is_sparse(kv, i) ? 1 : kv->replicas) && status == SL_OK; r++) {
-    struct sl_tensor **grad = is_sparse(kv, i) ? &kv->sums[i].dense : &kv->grads[r][i];
+    struct sl__tensor **grad = is_sparse(kv, i) ? &kv->sums[i].dense : &kv->grads[r][i];
     status = make_gradient(kv, total, parts, grad);
     if (status == SL_OK) status = cut(*grad, takes_pieces(kv), parts, lengths);
   }
@@ -114,13 +117,14 @@ static enum sl_status make_gradients(struct sl__kvstore *kv, int i, int parts, i
 }
 
 /* All ranks cut all layers alike, those elsewhere as well. */
-static enum sl_status make_layer(struct sl__kvstore *kv, int i, int parts) {
+static enum sl_status make_layer(struct sl__model_shards *kv, int i, int parts) {
   struct sl__block *block = &kv->model->layers[i].params;
   if (parts > 1 && !block->tensor->view_count && kv->model->users)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "layer %s: another trainer uses the model's parameters uncut; free it first, or "
-                   "take a big_shard of at least %lld",
-                   kv->model->layers[i].name, (long long)block->total);
+    return sl__fail(
+        SL_BAD_ARGUMENT,
+        "layer %s: another trainer uses the model's parameters uncut; free it first, or "
+        "take a big_shard of at least %lld",
+        kv->model->layers[i].name, (long long)block->total);
   int64_t *lengths = sl__alloc((size_t)parts, sizeof *lengths, "shards");
   enum sl_status status = lengths ? SL_OK : SL_NO_MEMORY;
   if (status == SL_OK && !block->tensor->view_count)
@@ -137,7 +141,7 @@ static enum sl_status make_layer(struct sl__kvstore *kv, int i, int parts) {
   return status;
 }
 
-static enum sl_status make_shards(struct sl__kvstore *kv, int64_t big) {
+static enum sl_status make_shards(struct sl__model_shards *kv, int64_t big) {
   struct sl_model *model = kv->model;
   int most = 0;
   for (int i = 0; i < model->count; i++)
@@ -162,7 +166,7 @@ static enum sl_status make_shards(struct sl__kvstore *kv, int64_t big) {
 }
 
 /* The one with the least so far, of those that may own the layer; of all, where none may. */
-static int lightest_owner(const struct sl__kvstore *kv, int layer, const int64_t *load) {
+static int lightest_owner(const struct sl__model_shards *kv, int layer, const int64_t *load) {
   int lightest = -1;
   if (!sl__kvstore_is_on_devices(kv->kind)) return 0; /* the CPU */
   for (int all = 0; all < 2 && lightest < 0; all++)
@@ -173,7 +177,7 @@ static int lightest_owner(const struct sl__kvstore *kv, int layer, const int64_t
 }
 
 /* The largest shard that is not placed yet. */
-static int largest_shard(const struct sl__kvstore *kv, const bool *placed) {
+static int largest_shard(const struct sl__model_shards *kv, const bool *placed) {
   int largest = -1;
   for (int s = 0; s < kv->shard_count; s++)
     if (!placed[s] && (largest < 0 || kv->shards[s].count > kv->shards[largest].count)) largest = s;
@@ -181,7 +185,7 @@ static int largest_shard(const struct sl__kvstore *kv, const bool *placed) {
 }
 
 /* Of those that have the layer. */
-static int lightest_rank(const struct sl__kvstore *kv, int layer, const int64_t *load) {
+static int lightest_rank(const struct sl__model_shards *kv, int layer, const int64_t *load) {
   int lightest = sl__first_owner(&kv->ranks) + sl__grid_member(kv->grid, layer);
   for (int r = lightest; r < kv->ranks.size; r += sl__members(&kv->ranks))
     if (load[r] < load[lightest]) lightest = r;
@@ -191,7 +195,7 @@ static int lightest_rank(const struct sl__kvstore *kv, int layer, const int64_t 
 /* The largest shard first, each to the owner with the least so far (Graham's rule): within 4/3 of
  * even where every owner may have every shard. Ranks first, then the rank's devices; a rank knows
  * the devices of its own shards only. */
-static enum sl_status choose_owners(struct sl__kvstore *kv) {
+static enum sl_status choose_owners(struct sl__model_shards *kv) {
   size_t ranks = (size_t)kv->ranks.size + 1;
   int64_t *load = sl__alloc((size_t)kv->owner_count, sizeof *load, "shards");
   int64_t *rank_load = sl__alloc(ranks, sizeof *rank_load, "shards");
@@ -212,14 +216,15 @@ static enum sl_status choose_owners(struct sl__kvstore *kv) {
   return status;
 }
 
-static struct sl__launch shard_launch(const struct sl__kvstore *kv, const struct sl__shard *shard) {
+static struct sl__launch shard_launch(const struct sl__model_shards *kv,
+                                      const struct sl__shard *shard) {
   return (struct sl__launch){.name = kv->model->layers[shard->layer].name,
                              .place = kv->owners[shard->owner].place,
-                             .priority = SL_PRIORITY_UPDATE + kv->model->count - shard->layer};
+                             .priority = SL__PRIORITY_UPDATE + kv->model->count - shard->layer};
 }
 
 /* Where gradients are clipped: what a shard needs for its part of the norm. */
-static enum sl_status make_norm(struct sl__kvstore *kv, struct sl__shard *shard) {
+static enum sl_status make_norm(struct sl__model_shards *kv, struct sl__shard *shard) {
   struct sl_context *context = kv->model->context;
   bool rows = is_sparse(kv, shard->layer) && !kv->exchanges;
   enum sl_status status = SL_OK;
@@ -230,7 +235,7 @@ static enum sl_status make_norm(struct sl__kvstore *kv, struct sl__shard *shard)
   return status;
 }
 
-static enum sl_status make_state(struct sl__kvstore *kv) {
+static enum sl_status make_state(struct sl__model_shards *kv) {
   struct sl_context *context = kv->model->context;
   enum sl_status status = SL_OK;
   for (int s = 0; s < kv->shard_count; s++) {
@@ -238,26 +243,28 @@ static enum sl_status make_state(struct sl__kvstore *kv) {
     struct sl__launch launch = shard_launch(kv, shard);
     struct sl_shape shape = SL_SHAPE(shard->count);
     if (sl__shard_is_mine(kv, shard))
-      SL_TRY(sl__states_new(context, &launch, &kv->optimizer, shard->count, shard->state));
-    SL_TRY(make_norm(kv, shard));
+      SL__TRY(sl__states_new(context, &launch, &kv->optimizer, shard->count, shard->state));
+    SL__TRY(make_norm(kv, shard));
     if (kv->exchanges && kv->replicas > 1 && sl__is_worker(&kv->ranks) &&
         is_here(kv, shard->layer) && !is_sparse(kv, shard->layer))
-      SL_TRY(sl__tensor_temporary(context, &shape, SL_F32, &shard->own));
+      SL__TRY(sl__tensor_temporary(context, &shape, SL_F32, &shard->own));
   }
   if (kv->optimizer.clip > 0)
-    SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(1), SL_F32, &kv->norm));
+    SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(1), SL_F32, &kv->norm));
 out:
   return status;
 }
 
-static struct sl_tensor *shard_param(const struct sl__kvstore *kv, const struct sl__shard *shard) {
+static struct sl__tensor *shard_param(const struct sl__model_shards *kv,
+                                      const struct sl__shard *shard) {
   return sl__part(kv->model->layers[shard->layer].params.tensor, shard->part);
 }
 
 /* dist_async: one worker's gradient, by whichever thread; nothing of the KVStore's is written. */
-static enum sl_status apply(void *user, int s, struct sl_tensor *master, struct sl_tensor *gradient,
-                            struct sl_tensor *norm, int64_t version, float lr) {
-  struct sl__kvstore *kv = user;
+static enum sl_status apply(void *user, int s, struct sl__tensor *master,
+                            struct sl__tensor *gradient, struct sl__tensor *norm, int64_t version,
+                            float lr) {
+  struct sl__model_shards *kv = user;
   const struct sl__shard *shard = &kv->shards[s];
   struct sl__launch launch = shard_launch(kv, shard);
   struct sl__update update = sl__update_of(&kv->optimizer, version, lr);
@@ -265,8 +272,8 @@ static enum sl_status apply(void *user, int s, struct sl_tensor *master, struct 
                             &gradient, norm, &update);
 }
 
-static enum sl_status make_exchange(struct sl__kvstore *kv,
-                                    const struct sl__kvstore_options *options) {
+static enum sl_status make_exchange(struct sl__model_shards *kv,
+                                    const struct sl__model_shards_options *options) {
   enum sl_status status = SL_NO_MEMORY;
   size_t count = (size_t)kv->shard_count;
   struct sl__compress compress = {.method = SL__COMPRESS_NONE};
@@ -289,22 +296,23 @@ static enum sl_status make_exchange(struct sl__kvstore *kv,
                                      .launch = shard_launch(kv, &kv->shards[s]),
                                      .param = shard_param(kv, &kv->shards[s])};
   status = sl__exchange_new(kv->model->context, &kv->ranks, kv->shard_count, parcels, &compress,
-                            SL_TAG_EXCHANGE, &kv->exchange, &tags);
+                            SL__TAG_EXCHANGE, &kv->exchange, &tags);
   if (status == SL_OK && kv->is_async)
-    status =
-        sl__service_new(kv->exchange, apply, kv,
-                        options->max_staleness ? options->max_staleness : -1, kv->norm != NULL);
+    status = sl__parameter_server_new(kv->exchange, apply, kv,
+                                      options->max_staleness ? options->max_staleness : -1,
+                                      kv->norm != NULL);
 out:
   free(parcels);
   return status;
 }
 
-enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer *optimizer,
-                               const struct sl__kvstore_options *options,
-                               const struct sl__grid *grid, struct sl__kvstore **kvstore) {
+enum sl_status sl__model_shards_new(struct sl_model *model, const struct sl_optimizer *optimizer,
+                                    const struct sl__model_shards_options *options,
+                                    const struct sl__grid *grid,
+                                    struct sl__model_shards **kvstore) {
   enum sl_status status;
   *kvstore = NULL;
-  struct sl__kvstore *kv = sl__alloc(1, sizeof *kv, "the KVStore");
+  struct sl__model_shards *kv = sl__alloc(1, sizeof *kv, "the KVStore");
   if (!kv) return SL_NO_MEMORY;
   kv->model = model;
   kv->optimizer = *optimizer;
@@ -312,24 +320,25 @@ enum sl_status sl__kvstore_new(struct sl_model *model, const struct sl_optimizer
   kv->ranks = options->ranks;
   kv->is_async = sl__kvstore_is_async(kv->kind) && kv->ranks.size > 1;
   kv->grid = grid;
-  kv->exchanges = sl__kvstore_exchanges(&options->ranks, options->compress);
+  kv->exchanges = sl__model_shards_exchanges(&options->ranks, options->compress);
   kv->replicas = grid->replicas;
-  SL_TRY(sl__owners_find(model->context, kv->kind, &kv->owners, &kv->owner_count));
-  SL_TRY(make_shards(kv, options->big_shard));
-  SL_TRY(choose_owners(kv));
-  SL_TRY(make_state(kv));
-  SL_TRY(make_exchange(kv, options));
+  SL__TRY(sl__owners_find(model->context, kv->kind, &kv->owners, &kv->owner_count));
+  SL__TRY(make_shards(kv, options->big_shard));
+  SL__TRY(choose_owners(kv));
+  SL__TRY(make_state(kv));
+  SL__TRY(make_exchange(kv, options));
   kv->counted = true;
   model->users++;
   *kvstore = kv;
   kv = NULL;
 out:
-  sl__kvstore_free(kv);
+  sl__model_shards_free(kv);
   return status;
 }
 
 /* The shard's piece of every replica's gradient, in the replicas' order. */
-static struct sl_tensor **gather_terms(struct sl__kvstore *kv, const struct sl__shard *shard) {
+static struct sl__tensor **gather_terms(struct sl__model_shards *kv,
+                                        const struct sl__shard *shard) {
   for (int r = 0; r < kv->replicas; r++)
     kv->terms[r] = sl__part(kv->grads[r][shard->layer], shard->part);
   return kv->terms;
@@ -338,8 +347,8 @@ static struct sl_tensor **gather_terms(struct sl__kvstore *kv, const struct sl__
 /* ---- row-sparse gradients ---- */
 
 /* Room for `capacity` rows of layer i's weight. */
-static enum sl_status make_rows(struct sl__kvstore *kv, int i, int64_t capacity,
-                                struct sl_tensor **rows, struct sl_tensor **values) {
+static enum sl_status make_rows(struct sl__model_shards *kv, int i, int64_t capacity,
+                                struct sl__tensor **rows, struct sl__tensor **values) {
   struct sl_context *context = kv->model->context;
   const struct sl_shape *weight = &kv->model->layers[i].params.part[0].shape;
   int64_t width = sl_shape_count(weight) / weight->dim[0];
@@ -351,11 +360,11 @@ static enum sl_status make_rows(struct sl__kvstore *kv, int i, int64_t capacity,
 }
 
 /* Else a single replica's gradient is the sum. */
-static bool has_own_sum(const struct sl__kvstore *kv, int i) {
+static bool has_own_sum(const struct sl__model_shards *kv, int i) {
   return kv->sums[i].rows && kv->sums[i].rows != kv->rows[0][i];
 }
 
-static void free_rows(struct sl__kvstore *kv, int i) {
+static void free_rows(struct sl__model_shards *kv, int i) {
   struct sl__row_sum *sum = &kv->sums[i];
   if (has_own_sum(kv, i)) {
     sl__tensor_free(sum->rows);
@@ -369,19 +378,19 @@ static void free_rows(struct sl__kvstore *kv, int i) {
   }
 }
 
-enum sl_status sl__kvstore_reserve(struct sl__kvstore *kv, int64_t positions) {
+enum sl_status sl__model_shards_reserve(struct sl__model_shards *kv, int64_t positions) {
   enum sl_status status = SL_OK;
   if (positions <= kv->positions) return SL_OK;
   /* with dist_async there is always a task under way, which waits for another rank */
-  if (!kv->is_async) SL_TRY(sl__wait_for_all(kv->model->context));
+  if (!kv->is_async) SL__TRY(sl__wait_for_all(kv->model->context));
   for (int i = 0; i < kv->model->count; i++) {
     struct sl__row_sum *sum = &kv->sums[i];
     if (!is_sparse(kv, i) || !is_here(kv, i)) continue;
     free_rows(kv, i);
     for (int r = 0; r < kv->replicas; r++)
-      SL_TRY(make_rows(kv, i, positions, &kv->rows[r][i], &kv->grads[r][i]));
+      SL__TRY(make_rows(kv, i, positions, &kv->rows[r][i], &kv->grads[r][i]));
     if (kv->replicas > 1)
-      SL_TRY(make_rows(kv, i, positions * kv->replicas, &sum->rows, &sum->values));
+      SL__TRY(make_rows(kv, i, positions * kv->replicas, &sum->rows, &sum->values));
     else
       *sum = (struct sl__row_sum){kv->rows[0][i], kv->grads[0][i], sum->dense};
   }
@@ -391,12 +400,12 @@ out:
 }
 
 /* first: of the layer's shards. */
-static enum sl_status submit_row_sum(struct sl__kvstore *kv, const struct sl__shard *first) {
+static enum sl_status submit_row_sum(struct sl__model_shards *kv, const struct sl__shard *first) {
   struct sl_context *context = kv->model->context;
   int i = first->layer;
   struct sl__row_sum *sum = &kv->sums[i];
   struct sl__launch launch = shard_launch(kv, first);
-  struct sl_tensor **rows = kv->terms, **values = kv->terms + kv->replicas;
+  struct sl__tensor **rows = kv->terms, **values = kv->terms + kv->replicas;
   enum sl_status status = SL_OK;
   for (int r = 0; r < kv->replicas; r++) {
     rows[r] = kv->rows[r][i];
@@ -413,15 +422,15 @@ static enum sl_status submit_row_sum(struct sl__kvstore *kv, const struct sl__sh
 /* ---- the update ---- */
 
 /* What the owner adds up: its replicas' gradients, or those of all ranks. */
-static struct sl_tensor *const *shard_terms(struct sl__kvstore *kv, const struct sl__shard *shard,
-                                            int *count) {
+static struct sl__tensor *const *shard_terms(struct sl__model_shards *kv,
+                                             const struct sl__shard *shard, int *count) {
   if (kv->exchange) return sl__exchange_terms(kv->exchange, (int)(shard - kv->shards), count);
   *count = kv->replicas;
   return gather_terms(kv, shard);
 }
 
 /* A shard's sum, and its square. */
-static enum sl_status submit_square(struct sl__kvstore *kv, struct sl__shard *shard) {
+static enum sl_status submit_square(struct sl__model_shards *kv, struct sl__shard *shard) {
   struct sl_context *context = kv->model->context;
   struct sl__launch launch = shard_launch(kv, shard);
   const struct sl__row_sum *sum = &kv->sums[shard->layer];
@@ -429,7 +438,7 @@ static enum sl_status submit_square(struct sl__kvstore *kv, struct sl__shard *sh
   if (shard->square && sum->rows && !kv->exchange && sl__shard_is_mine(kv, shard))
     return sl__rows_square(context, &launch, sum->rows, sum->values, shard->square);
   if (!shard->sum) return SL_OK;
-  struct sl_tensor *const *terms = shard_terms(kv, shard, &count);
+  struct sl__tensor *const *terms = shard_terms(kv, shard, &count);
   enum sl_status status = sl__reduce(context, &launch, shard->sum, count, terms);
   if (status == SL_OK) status = sl__square_sum(context, &launch, shard->sum, shard->square);
   return status;
@@ -437,44 +446,44 @@ static enum sl_status submit_square(struct sl__kvstore *kv, struct sl__shard *sh
 
 /* The square of the global norm: every shard's sum first, then their squares, in the shards' order.
  */
-static enum sl_status submit_norm(struct sl__kvstore *kv) {
+static enum sl_status submit_norm(struct sl__model_shards *kv) {
   struct sl_context *context = kv->model->context;
   enum sl_status status = SL_OK;
-  for (int s = 0; s < kv->shard_count; s++) SL_TRY(submit_square(kv, &kv->shards[s]));
+  for (int s = 0; s < kv->shard_count; s++) SL__TRY(submit_square(kv, &kv->shards[s]));
   if (kv->ranks.size) {
     for (int s = 0; s < kv->shard_count; s++) kv->lent[s] = kv->shards[s].square;
-    SL_TRY(sl__owners_share(context, &kv->ranks, SL_TAG_EXCHANGE, kv->shard_count, kv->lenders,
-                            kv->lent, kv->lent + kv->shard_count));
+    SL__TRY(sl__owners_share(context, &kv->ranks, SL__TAG_EXCHANGE, kv->shard_count, kv->lenders,
+                             kv->lent, kv->lent + kv->shard_count));
     if (kv->ranks.rank < sl__first_owner(&kv->ranks)) return SL_OK;
   }
   for (int s = 0; s < kv->shard_count; s++) {
     if (!kv->shards[s].square) continue; /* the layer's first one has it for all rows */
-    struct sl__launch launch = {.name = "norm", .priority = SL_PRIORITY_LOSS, .accumulate = s > 0};
-    SL_TRY(sl__reduce(context, &launch, kv->norm, 1, &kv->shards[s].square));
+    struct sl__launch launch = {.name = "norm", .priority = SL__PRIORITY_LOSS, .accumulate = s > 0};
+    SL__TRY(sl__reduce(context, &launch, kv->norm, 1, &kv->shards[s].square));
   }
 out:
   return status;
 }
 
-static enum sl_status submit_update(struct sl__kvstore *kv, struct sl__shard *shard,
+static enum sl_status submit_update(struct sl__model_shards *kv, struct sl__shard *shard,
                                     const struct sl__update *update) {
   struct sl_context *context = kv->model->context;
   struct sl__launch launch = shard_launch(kv, shard);
-  struct sl_tensor *param = shard_param(kv, shard);
+  struct sl__tensor *param = shard_param(kv, shard);
   const struct sl__row_sum *sum = &kv->sums[shard->layer];
   if (is_sparse(kv, shard->layer) && !sum->dense)
     return sl__rows_sgd(context, &launch, param, shard->first, sum->rows, sum->values, kv->norm,
                         update);
-  struct sl_tensor *dense = sum->dense && !kv->exchange ? sl__part(sum->dense, shard->part) : NULL;
+  struct sl__tensor *dense = sum->dense && !kv->exchange ? sl__part(sum->dense, shard->part) : NULL;
   int count = 1;
-  struct sl_tensor *const *terms = dense        ? &dense
-                                   : shard->sum ? &shard->sum
-                                                : shard_terms(kv, shard, &count);
+  struct sl__tensor *const *terms = dense        ? &dense
+                                    : shard->sum ? &shard->sum
+                                                 : shard_terms(kv, shard, &count);
   return sl__optimizer_step(context, &launch, &kv->optimizer, param, shard->state, count, terms,
                             kv->norm, update);
 }
 
-static void forget_gradients(struct sl__kvstore *kv) {
+static void forget_gradients(struct sl__model_shards *kv) {
   for (int r = 0; r < kv->replicas; r++)
     for (int i = 0; i < kv->model->count; i++)
       if (kv->grads[r][i] && !sl__tensor_is_cut(kv->grads[r][i]))
@@ -497,10 +506,10 @@ static void forget_gradients(struct sl__kvstore *kv) {
 }
 
 /* This rank's gradient of a shard: its replicas' added up, if there are several. */
-static enum sl_status submit_own(struct sl__kvstore *kv, int s) {
+static enum sl_status submit_own(struct sl__model_shards *kv, int s) {
   struct sl__shard *shard = &kv->shards[s];
   struct sl__launch launch = shard_launch(kv, shard);
-  struct sl_tensor *dense = kv->sums[shard->layer].dense;
+  struct sl__tensor *dense = kv->sums[shard->layer].dense;
   if (dense)
     kv->lent[s] = sl__part(dense, shard->part);
   else if (shard->own)
@@ -512,67 +521,69 @@ static enum sl_status submit_own(struct sl__kvstore *kv, int s) {
 }
 
 /* Gradients go out last layer first, as they come; weights come back first layer first. */
-static enum sl_status update_distributed(struct sl__kvstore *kv, const struct sl__update *update) {
+static enum sl_status update_distributed(struct sl__model_shards *kv,
+                                         const struct sl__update *update) {
   enum sl_status status = SL_OK;
   int messages = sl__exchange_messages(kv->exchange);
   for (int s = kv->shard_count - 1; s >= 0 && sl__is_worker(&kv->ranks); s--)
-    if (is_here(kv, kv->shards[s].layer)) SL_TRY(submit_own(kv, s));
-  for (int m = 0; m < messages; m++) SL_TRY(sl__exchange_push(kv->exchange, m, kv->lent));
-  if (kv->norm) SL_TRY(submit_norm(kv));
+    if (is_here(kv, kv->shards[s].layer)) SL__TRY(submit_own(kv, s));
+  for (int m = 0; m < messages; m++) SL__TRY(sl__exchange_push(kv->exchange, m, kv->lent));
+  if (kv->norm) SL__TRY(submit_norm(kv));
   for (int s = 0; s < kv->shard_count; s++)
-    if (sl__shard_is_mine(kv, &kv->shards[s])) SL_TRY(submit_update(kv, &kv->shards[s], update));
-  for (int m = messages - 1; m >= 0; m--) SL_TRY(sl__exchange_pull(kv->exchange, m));
+    if (sl__shard_is_mine(kv, &kv->shards[s])) SL__TRY(submit_update(kv, &kv->shards[s], update));
+  for (int m = messages - 1; m >= 0; m--) SL__TRY(sl__exchange_pull(kv->exchange, m));
 out:
   return status;
 }
 
 /* The norm is that of this worker's own gradient: nobody has that of all at one time. */
-static enum sl_status submit_own_norm(struct sl__kvstore *kv) {
+static enum sl_status submit_own_norm(struct sl__model_shards *kv) {
   struct sl_context *context = kv->model->context;
   enum sl_status status = SL_OK;
   for (int s = 0; s < kv->shard_count; s++) {
     struct sl__launch launch = shard_launch(kv, &kv->shards[s]);
-    SL_TRY(sl__square_sum(context, &launch, kv->lent[s], kv->shards[s].square));
+    SL__TRY(sl__square_sum(context, &launch, kv->lent[s], kv->shards[s].square));
     launch.accumulate = s > 0;
-    SL_TRY(sl__reduce(context, &launch, kv->norm, 1, &kv->shards[s].square));
+    SL__TRY(sl__reduce(context, &launch, kv->norm, 1, &kv->shards[s].square));
   }
 out:
   return status;
 }
 
 /* The owners' side of it goes on by itself. */
-static enum sl_status update_async(struct sl__kvstore *kv, int64_t step, float lr) {
+static enum sl_status update_async(struct sl__model_shards *kv, int64_t step, float lr) {
   enum sl_status status;
   struct sl__push push = {.step = step + 1, .lr = lr, .stop = kv->stop, .norm = kv->norm};
-  SL_TRY(sl__service_open(kv->exchange, step));
+  SL__TRY(sl__parameter_server_open(kv->exchange, step));
   if (!sl__is_worker(&kv->ranks)) return SL_OK;
-  for (int s = kv->shard_count - 1; s >= 0; s--) SL_TRY(submit_own(kv, s));
-  if (kv->norm) SL_TRY(submit_own_norm(kv));
+  for (int s = kv->shard_count - 1; s >= 0; s--) SL__TRY(submit_own(kv, s));
+  if (kv->norm) SL__TRY(submit_own_norm(kv));
   for (int m = 0; m < sl__exchange_messages(kv->exchange); m++)
-    SL_TRY(sl__service_push(kv->exchange, m, kv->lent, &push));
+    SL__TRY(sl__parameter_server_push(kv->exchange, m, kv->lent, &push));
 out:
   return status;
 }
 
-enum sl_status sl__kvstore_settle(struct sl__kvstore *kv) {
-  return kv->is_async ? sl__service_settle(kv->exchange) : SL_OK;
+enum sl_status sl__model_shards_settle(struct sl__model_shards *kv) {
+  return kv->is_async ? sl__parameter_server_settle(kv->exchange) : SL_OK;
 }
 
-enum sl_status sl__kvstore_update(struct sl__kvstore *kv, int64_t step, float lr) {
+enum sl_status sl__model_shards_update(struct sl__model_shards *kv, int64_t step, float lr) {
   struct sl__update update = sl__update_of(&kv->optimizer, step, lr);
   enum sl_status status = SL_OK;
   for (int s = 0; s < kv->shard_count; s++)
     if (!kv->shards[s].part && is_sparse(kv, kv->shards[s].layer) &&
         is_here(kv, kv->shards[s].layer) && (!kv->exchange || sl__is_worker(&kv->ranks)))
-      SL_TRY(submit_row_sum(kv, &kv->shards[s]));
+      SL__TRY(submit_row_sum(kv, &kv->shards[s]));
   if (kv->is_async) {
-    SL_TRY(update_async(kv, step, lr));
+    SL__TRY(update_async(kv, step, lr));
   } else if (kv->exchange) {
-    SL_TRY(update_distributed(kv, &update));
+    SL__TRY(update_distributed(kv, &update));
   } else {
-    if (kv->norm) SL_TRY(submit_norm(kv));
+    if (kv->norm) SL__TRY(submit_norm(kv));
     for (int s = 0; s < kv->shard_count; s++)
-      if (sl__shard_is_mine(kv, &kv->shards[s])) SL_TRY(submit_update(kv, &kv->shards[s], &update));
+      if (sl__shard_is_mine(kv, &kv->shards[s]))
+        SL__TRY(submit_update(kv, &kv->shards[s], &update));
   }
   if (!kv->exchange || sl__is_worker(&kv->ranks)) forget_gradients(kv);
 out:
@@ -581,18 +592,18 @@ out:
 
 /* ---- the state, for checkpoints ---- */
 
-const char *sl__kvstore_state_name(const struct sl_optimizer *optimizer, int k) {
+const char *sl__model_shards_state_name(const struct sl_optimizer *optimizer, int k) {
   if (optimizer->kind == SL_SGD) return "momentum_buffer";
   return k == 0 ? "exp_avg" : "exp_avg_sq";
 }
 
 /* A tensor of one rank, on rank 0; NULL elsewhere. */
-static enum sl_status fetch(struct sl__kvstore *kv, int rank, struct sl_tensor *tensor,
+static enum sl_status fetch(struct sl__model_shards *kv, int rank, struct sl__tensor *tensor,
                             int64_t count, float *values) {
   struct sl__net *net = kv->model->context->net;
   size_t bytes = (size_t)count * sizeof *values;
   enum sl_status status = SL_OK;
-  if (rank == kv->ranks.rank) SL_TRY(sl__tensor_read(tensor, values));
+  if (rank == kv->ranks.rank) SL__TRY(sl__tensor_read(tensor, values));
   if (!rank) return SL_OK;
   if (rank == kv->ranks.rank) return sl__net_send(net, 0, values, bytes);
   if (!kv->ranks.rank) status = sl__net_receive(net, rank, values, bytes);
@@ -600,62 +611,65 @@ out:
   return status;
 }
 
-enum sl_status sl__kvstore_read_state(struct sl__kvstore *kv, int layer, int k, float *block) {
+enum sl_status sl__model_shards_read_state(struct sl__model_shards *kv, int layer, int k,
+                                           float *block) {
   enum sl_status status = SL_OK;
   for (int s = 0; s < kv->shard_count; s++)
     if (kv->shards[s].layer == layer)
-      SL_TRY(fetch(kv, kv->shards[s].rank, kv->shards[s].state[k], kv->shards[s].count,
-                   block + kv->shards[s].first));
+      SL__TRY(fetch(kv, kv->shards[s].rank, kv->shards[s].state[k], kv->shards[s].count,
+                    block + kv->shards[s].first));
 out:
   return status;
 }
 
-enum sl_status sl__kvstore_write_state(struct sl__kvstore *kv, int layer, int k,
-                                       const float *block) {
+enum sl_status sl__model_shards_write_state(struct sl__model_shards *kv, int layer, int k,
+                                            const float *block) {
   enum sl_status status = SL_OK;
   for (int s = 0; s < kv->shard_count; s++)
     if (kv->shards[s].layer == layer && sl__shard_is_mine(kv, &kv->shards[s]))
-      SL_TRY(sl__tensor_write(kv->shards[s].state[k], block + kv->shards[s].first));
+      SL__TRY(sl__tensor_write(kv->shards[s].state[k], block + kv->shards[s].first));
 out:
   return status;
 }
 
 /* All parcels have one, or none has. */
-bool sl__kvstore_has_residual(const struct sl__kvstore *kv) {
+bool sl__model_shards_has_residual(const struct sl__model_shards *kv) {
   return kv->exchange && sl__exchange_has_residual(kv->exchange);
 }
 
-enum sl_status sl__kvstore_read_residual(struct sl__kvstore *kv, int layer, int worker,
-                                         float *block) {
+enum sl_status sl__model_shards_read_residual(struct sl__model_shards *kv, int layer, int worker,
+                                              float *block) {
   enum sl_status status = SL_OK;
   for (int s = 0; s < kv->shard_count; s++)
     if (kv->shards[s].layer == layer)
-      SL_TRY(fetch(kv, worker * sl__members(&kv->ranks) + sl__grid_member(kv->grid, layer),
-                   sl__exchange_residual(kv->exchange, s), kv->shards[s].count,
-                   block + kv->shards[s].first));
+      SL__TRY(fetch(kv, worker * sl__members(&kv->ranks) + sl__grid_member(kv->grid, layer),
+                    sl__exchange_residual(kv->exchange, s), kv->shards[s].count,
+                    block + kv->shards[s].first));
 out:
   return status;
 }
 
-enum sl_status sl__kvstore_write_residual(struct sl__kvstore *kv, int layer, const float *block) {
+enum sl_status sl__model_shards_write_residual(struct sl__model_shards *kv, int layer,
+                                               const float *block) {
   enum sl_status status = SL_OK;
   if (!sl__is_worker(&kv->ranks) || !is_here(kv, layer)) return SL_OK;
   for (int s = 0; s < kv->shard_count; s++)
     if (kv->shards[s].layer == layer)
-      SL_TRY(sl__tensor_write(sl__exchange_residual(kv->exchange, s), block + kv->shards[s].first));
+      SL__TRY(
+          sl__tensor_write(sl__exchange_residual(kv->exchange, s), block + kv->shards[s].first));
 out:
   return status;
 }
 
-int64_t sl__kvstore_bytes(const struct sl__kvstore *kv, int owner) {
+int64_t sl__model_shards_bytes(const struct sl__model_shards *kv, int owner) {
   int64_t total = 0;
   for (int s = 0; s < kv->shard_count; s++)
     if (kv->shards[s].owner == owner && sl__shard_is_mine(kv, &kv->shards[s]))
-      total += kv->shards[s].count * 4 * (1 + sl__kvstore_states(&kv->optimizer));
+      total += kv->shards[s].count * 4 * (1 + sl__optimizer_states(&kv->optimizer));
   return total;
 }
 
-void sl__kvstore_free(struct sl__kvstore *kv) {
+void sl__model_shards_free(struct sl__model_shards *kv) {
   if (!kv) return;
   if (kv->counted) kv->model->users--;
   bool whole = kv->rows && kv->sums && kv->grads && kv->rows[kv->replicas - 1] &&

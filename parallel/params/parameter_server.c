@@ -20,32 +20,32 @@ enum { ANSWER_STALENESS, ANSWER_STOP, ANSWER_SIZE };
 struct slot {
   struct sl__exchange *x;
   int message, worker;
-  struct sl_tensor *head, *norm, *answer;
-  struct sl_tensor **gradients; /* [parcels of the message], as they travel */
-  struct sl_tensor **values;    /* the same unpacked; NULL where they are not packed */
-  struct sl_tensor **list;      /* room for the tensors of one task */
-  int64_t clock;                /* steps that the worker has made */
-  int64_t seen;                 /* version that it has pulled */
-  int64_t staleness;            /* of its last push */
-  int kind;                     /* of its last message */
-  bool waits;                   /* for its answer */
-  bool rests;                   /* nobody waits for its next step */
+  struct sl__tensor *head, *norm, *answer;
+  struct sl__tensor **gradients; /* [parcels of the message], as they travel */
+  struct sl__tensor **values;    /* the same unpacked; NULL where they are not packed */
+  struct sl__tensor **list;      /* room for the tensors of one task */
+  int64_t clock;                 /* steps that the worker has made */
+  int64_t seen;                  /* version that it has pulled */
+  int64_t staleness;             /* of its last push */
+  int kind;                      /* of its last message */
+  bool waits;                    /* for its answer */
+  bool rests;                    /* nobody waits for its next step */
   bool listens;
 };
 
-struct sl__service {
+struct sl__parameter_server {
   sl__apply apply;
   void *user;
   int max_staleness;
   bool has_norm;
   bool is_open;
-  struct slot **slots;        /* [message], [workers] on its owner, else NULL */
-  struct sl_tensor **master;  /* [parcel], on its owner */
-  struct sl_tensor **heads;   /* [message]: this worker's pushes */
-  struct sl_tensor **answers; /* [message] */
-  struct sl_tensor *no_norm;  /* for a farewell; NULL where no norm comes with a push */
-  pthread_mutex_t lock;       /* of what follows and the slots' counts */
-  int64_t *version;           /* [message] */
+  struct slot **slots;         /* [message], [workers] on its owner, else NULL */
+  struct sl__tensor **master;  /* [parcel], on its owner */
+  struct sl__tensor **heads;   /* [message]: this worker's pushes */
+  struct sl__tensor **answers; /* [message] */
+  struct sl__tensor *no_norm;  /* for a farewell; NULL where no norm comes with a push */
+  pthread_mutex_t lock;        /* of what follows and the slots' counts */
+  int64_t *version;            /* [message] */
   int listening;
   struct sl__staleness met;
   enum sl_status status; /* the first failure in a callback */
@@ -64,16 +64,16 @@ static enum sl_status make_slot(struct sl__exchange *x, int m, int worker) {
   slot->values = sl__alloc(count, sizeof *slot->values, "an exchange");
   slot->list = sl__alloc(count + 2, sizeof *slot->list, "an exchange");
   if (!slot->gradients || !slot->values || !slot->list) goto out;
-  SL_TRY(sl__tensor_temporary(x->context, &SL_SHAPE(HEAD_SIZE), SL_F32, &slot->head));
-  SL_TRY(sl__tensor_temporary(x->context, &SL_SHAPE(1), SL_F32, &slot->norm));
-  SL_TRY(sl__tensor_temporary(x->context, &SL_SHAPE(ANSWER_SIZE), SL_F32, &slot->answer));
+  SL__TRY(sl__tensor_temporary(x->context, &SL_SHAPE(HEAD_SIZE), SL_F32, &slot->head));
+  SL__TRY(sl__tensor_temporary(x->context, &SL_SHAPE(1), SL_F32, &slot->norm));
+  SL__TRY(sl__tensor_temporary(x->context, &SL_SHAPE(ANSWER_SIZE), SL_F32, &slot->answer));
   for (int i = 0; i < message->count; i++) {
     int64_t elements = x->parcels[message->parcels[i]].count;
     bool packed = sl__is_compressed(x);
-    SL_TRY(sl__tensor_temporary(x->context, &SL_SHAPE(sl__compress_words(&x->compress, elements)),
-                                packed ? SL_I32 : SL_F32, &slot->gradients[i]));
+    SL__TRY(sl__tensor_temporary(x->context, &SL_SHAPE(sl__compress_words(&x->compress, elements)),
+                                 packed ? SL_I32 : SL_F32, &slot->gradients[i]));
     if (packed)
-      SL_TRY(sl__tensor_temporary(x->context, &SL_SHAPE(elements), SL_F32, &slot->values[i]));
+      SL__TRY(sl__tensor_temporary(x->context, &SL_SHAPE(elements), SL_F32, &slot->values[i]));
   }
   status = SL_OK;
 out:
@@ -95,29 +95,30 @@ static void clear_slot(const struct sl__exchange *x, struct slot *slot) {
 
 /* What message m needs on its owner and on a worker. */
 static enum sl_status make_message(struct sl__exchange *x, int m) {
-  struct sl__service *s = x->service;
+  struct sl__parameter_server *s = x->service;
   const struct sl__exchange_message *message = &x->messages[m];
   enum sl_status status = SL_OK;
   if (sl__is_worker(&x->ranks)) {
-    SL_TRY(sl__tensor_temporary(x->context, &SL_SHAPE(HEAD_SIZE), SL_F32, &s->heads[m]));
-    SL_TRY(sl__tensor_temporary(x->context, &SL_SHAPE(ANSWER_SIZE), SL_F32, &s->answers[m]));
+    SL__TRY(sl__tensor_temporary(x->context, &SL_SHAPE(HEAD_SIZE), SL_F32, &s->heads[m]));
+    SL__TRY(sl__tensor_temporary(x->context, &SL_SHAPE(ANSWER_SIZE), SL_F32, &s->answers[m]));
   }
   if (message->owner != x->ranks.rank) return SL_OK;
   s->slots[m] = sl__alloc((size_t)x->ranks.workers, sizeof **s->slots, "an exchange");
   if (!s->slots[m]) return SL_NO_MEMORY;
-  for (int w = 0; w < x->ranks.workers; w++) SL_TRY(make_slot(x, m, w));
+  for (int w = 0; w < x->ranks.workers; w++) SL__TRY(make_slot(x, m, w));
   for (int i = 0; i < message->count; i++) {
     int p = message->parcels[i];
-    SL_TRY(sl__tensor_temporary(x->context, &SL_SHAPE(x->parcels[p].count), SL_F32, &s->master[p]));
+    SL__TRY(
+        sl__tensor_temporary(x->context, &SL_SHAPE(x->parcels[p].count), SL_F32, &s->master[p]));
   }
 out:
   return status;
 }
 
-enum sl_status sl__service_new(struct sl__exchange *x, sl__apply apply, void *user,
-                               int max_staleness, bool has_norm) {
+enum sl_status sl__parameter_server_new(struct sl__exchange *x, sl__apply apply, void *user,
+                                        int max_staleness, bool has_norm) {
   enum sl_status status = SL_NO_MEMORY;
-  struct sl__service *s = sl__alloc(1, sizeof *s, "an exchange");
+  struct sl__parameter_server *s = sl__alloc(1, sizeof *s, "an exchange");
   size_t messages = (size_t)x->message_count;
   if (!s) return status;
   x->service = s;
@@ -133,14 +134,14 @@ enum sl_status sl__service_new(struct sl__exchange *x, sl__apply apply, void *us
   s->master = sl__alloc((size_t)x->parcel_count, sizeof *s->master, "an exchange");
   if (!s->slots || !s->heads || !s->answers || !s->version || !s->master) goto out;
   status = SL_OK;
-  for (int m = 0; m < x->message_count; m++) SL_TRY(make_message(x, m));
-  if (has_norm) SL_TRY(sl__tensor_temporary(x->context, &SL_SHAPE(1), SL_F32, &s->no_norm));
+  for (int m = 0; m < x->message_count; m++) SL__TRY(make_message(x, m));
+  if (has_norm) SL__TRY(sl__tensor_temporary(x->context, &SL_SHAPE(1), SL_F32, &s->no_norm));
 out:
   return status; /* sl__exchange_free ends what is half-made */
 }
 
-void sl__service_free(struct sl__exchange *x) {
-  struct sl__service *s = x->service;
+void sl__parameter_server_free(struct sl__exchange *x) {
+  struct sl__parameter_server *s = x->service;
   if (!s) return;
   for (int m = 0; m < x->message_count; m++) {
     for (int w = 0; s->slots && s->slots[m] && w < x->ranks.workers; w++)
@@ -166,7 +167,7 @@ void sl__service_free(struct sl__exchange *x) {
 static void arrived(void *argument);
 
 /* A failure in a callback is told by the next call of the main thread. */
-static void note_failure(struct sl__service *s, enum sl_status status) {
+static void note_failure(struct sl__parameter_server *s, enum sl_status status) {
   if (status == SL_OK) return;
   pthread_mutex_lock(&s->lock);
   if (s->status == SL_OK) {
@@ -177,18 +178,18 @@ static void note_failure(struct sl__service *s, enum sl_status status) {
 }
 
 static enum sl_status check(struct sl__exchange *x) {
-  struct sl__service *s = x->service;
+  struct sl__parameter_server *s = x->service;
   enum sl_status status = sl__net_check(x->context->net);
   if (status != SL_OK) return status;
   pthread_mutex_lock(&s->lock);
-  if (s->status != SL_OK) status = sl_fail(s->status, "%s", s->why);
+  if (s->status != SL_OK) status = sl__fail(s->status, "%s", s->why);
   pthread_mutex_unlock(&s->lock);
   return status;
 }
 
 /* The tensors of a message behind the ones at its head. */
-static int add_parcels(const struct sl__exchange *x, int m, struct sl_tensor *const *of_parcel,
-                       struct sl_tensor **list, int n) {
+static int add_parcels(const struct sl__exchange *x, int m, struct sl__tensor *const *of_parcel,
+                       struct sl__tensor **list, int n) {
   const struct sl__exchange_message *message = &x->messages[m];
   for (int i = 0; i < message->count; i++) list[n++] = of_parcel[message->parcels[i]];
   return n;
@@ -211,18 +212,18 @@ static enum sl_status listen_to(struct slot *slot) {
   if (status == SL_OK) status = sl__unite(x->context, &launch, n, slot->list);
   if (status != SL_OK) return status;
   if (starpu_data_acquire_cb(slot->head->handle, STARPU_R, arrived, slot))
-    return sl_fail(SL_STARPU, "StarPU cannot call back when a gradient arrives");
+    return sl__fail(SL_STARPU, "StarPU cannot call back when a gradient arrives");
   return SL_OK;
 }
 
 static enum sl_status answer(struct slot *slot) {
   struct sl__exchange *x = slot->x;
-  struct sl__service *s = x->service;
+  struct sl__parameter_server *s = x->service;
   struct sl__launch launch = sl__message_launch(x, slot->message);
   struct sl__peers worker = sl__peer(slot->worker);
   float facts[ANSWER_SIZE] = {
       [ANSWER_STALENESS] = (float)slot->staleness, [ANSWER_STOP] = s->met.stop};
-  enum sl_status status = sl__note(x->context, &launch, slot->answer, facts);
+  enum sl_status status = sl__set_values(x->context, &launch, slot->answer, facts);
   if (status != SL_OK) return status;
   slot->list[0] = slot->answer;
   int n = add_parcels(x, slot->message, s->master, slot->list, 1);
@@ -233,18 +234,18 @@ static enum sl_status answer(struct slot *slot) {
 
 static enum sl_status apply(struct slot *slot, int64_t version, float lr) {
   struct sl__exchange *x = slot->x;
-  struct sl__service *s = x->service;
+  struct sl__parameter_server *s = x->service;
   const struct sl__exchange_message *message = &x->messages[slot->message];
   enum sl_status status = SL_OK;
   for (int i = 0; i < message->count; i++) {
     int p = message->parcels[i];
-    struct sl_tensor *gradient = slot->gradients[i];
+    struct sl__tensor *gradient = slot->gradients[i];
     if (slot->values[i]) {
-      SL_TRY(sl__decompress(x->context, &x->parcels[p].launch, &x->compress, gradient,
-                            slot->values[i]));
+      SL__TRY(sl__decompress(x->context, &x->parcels[p].launch, &x->compress, gradient,
+                             slot->values[i]));
       gradient = slot->values[i];
     }
-    SL_TRY(
+    SL__TRY(
         s->apply(s->user, p, s->master[p], gradient, s->has_norm ? slot->norm : NULL, version, lr));
   }
 out:
@@ -263,7 +264,7 @@ static int64_t slowest(const struct sl__exchange *x, int m) {
 
 /* With the lock: whose answer is due now. */
 static int due(struct sl__exchange *x, int m, struct slot **slots) {
-  struct sl__service *s = x->service;
+  struct sl__parameter_server *s = x->service;
   int64_t least = slowest(x, m);
   int count = 0;
   for (int w = 0; w < x->ranks.workers; w++) {
@@ -279,7 +280,7 @@ static int due(struct sl__exchange *x, int m, struct slot **slots) {
 
 /* With the lock. Returns the version that the push is applied to, or -1 where it is none. */
 static int64_t enter(struct slot *slot, const float *head) {
-  struct sl__service *s = slot->x->service;
+  struct sl__parameter_server *s = slot->x->service;
   int m = slot->message;
   s->met.stop |= head[HEAD_STOP] != 0;
   slot->kind = (int)head[HEAD_KIND];
@@ -298,7 +299,7 @@ static int64_t enter(struct slot *slot, const float *head) {
 static void arrived(void *argument) {
   struct slot *slot = argument;
   struct sl__exchange *x = slot->x;
-  struct sl__service *s = x->service;
+  struct sl__parameter_server *s = x->service;
   struct slot *answered[x->ranks.workers];
   float head[HEAD_SIZE];
   const float *place = starpu_data_handle_to_pointer(slot->head->handle, STARPU_MAIN_RAM);
@@ -327,7 +328,7 @@ static void arrived(void *argument) {
 
 static void answered(void *argument) {
   struct slot *slot = argument; /* of this worker's own, without gradients */
-  struct sl__service *s = slot->x->service;
+  struct sl__parameter_server *s = slot->x->service;
   const float *facts = starpu_data_handle_to_pointer(slot->answer->handle, STARPU_MAIN_RAM);
   int64_t staleness = (int64_t)facts[ANSWER_STALENESS];
   bool stop = facts[ANSWER_STOP] != 0;
@@ -342,7 +343,7 @@ static void answered(void *argument) {
 }
 
 static enum sl_status pull(struct sl__exchange *x, int m, const struct sl__peers *owner) {
-  struct sl__service *s = x->service;
+  struct sl__parameter_server *s = x->service;
   struct sl__launch launch = sl__message_launch(x, m);
   int n = 1;
   x->list[0] = s->answers[m];
@@ -355,12 +356,13 @@ static enum sl_status pull(struct sl__exchange *x, int m, const struct sl__peers
   *slot = (struct slot){.x = x, .message = m, .answer = s->answers[m]};
   if (!starpu_data_acquire_cb(s->answers[m]->handle, STARPU_R, answered, slot)) return SL_OK;
   free(slot);
-  return sl_fail(SL_STARPU, "StarPU cannot call back when parameters arrive");
+  return sl__fail(SL_STARPU, "StarPU cannot call back when parameters arrive");
 }
 
-enum sl_status sl__service_push(struct sl__exchange *x, int m, struct sl_tensor *const *sums,
-                                const struct sl__push *push) {
-  struct sl__service *s = x->service;
+enum sl_status sl__parameter_server_push(struct sl__exchange *x, int m,
+                                         struct sl__tensor *const *sums,
+                                         const struct sl__push *push) {
+  struct sl__parameter_server *s = x->service;
   const struct sl__exchange_message *message = &x->messages[m];
   struct sl__launch launch = sl__message_launch(x, m);
   struct sl__peers owner = sl__peer(message->owner);
@@ -370,15 +372,15 @@ enum sl_status sl__service_push(struct sl__exchange *x, int m, struct sl_tensor 
                            [HEAD_KIND] = push->silent ? KIND_GIVE : KIND_PUSH};
   enum sl_status status;
   int n = 0;
-  SL_TRY(check(x));
-  SL_TRY(sl__note(x->context, &launch, s->heads[m], head));
+  SL__TRY(check(x));
+  SL__TRY(sl__set_values(x->context, &launch, s->heads[m], head));
   x->list[n++] = s->heads[m];
   if (s->has_norm) x->list[n++] = push->norm;
   for (int i = 0; i < message->count; i++) {
     int p = message->parcels[i];
-    SL_TRY(sl__exchange_pack(x, p, sums[p], &x->list[n++]));
+    SL__TRY(sl__exchange_pack(x, p, sums[p], &x->list[n++]));
   }
-  SL_TRY(sl__send(x->context, &launch, sl__push_tag(x, m), &owner, n, x->list));
+  SL__TRY(sl__send(x->context, &launch, sl__push_tag(x, m), &owner, n, x->list));
   if (!push->silent) status = pull(x, m, &owner);
 out:
   return status;
@@ -387,7 +389,7 @@ out:
 /* What is awaited behind the head of a push. MPI takes a short message for a long one; where
  * tensors may be a message each, by StarPU-MPI or from GPUs, a farewell is as long as a push. */
 static enum sl_status fill_up(struct sl__exchange *x, int m, int *n) {
-  struct sl__service *s = x->service;
+  struct sl__parameter_server *s = x->service;
   const struct sl__exchange_message *message = &x->messages[m];
   struct sl__launch launch = sl__message_launch(x, m);
   enum sl_status status = SL_OK;
@@ -395,13 +397,13 @@ static enum sl_status fill_up(struct sl__exchange *x, int m, int *n) {
   bool split = sl__net_has_starpu(net) || sl__net_is_aware(net);
   if (!split || x->tag >= SL__TAG_LANE_ONLY) return SL_OK;
   if (s->has_norm) {
-    SL_TRY(sl__fill(x->context, &launch, s->no_norm, 0));
+    SL__TRY(sl__fill(x->context, &launch, s->no_norm, 0));
     x->list[(*n)++] = s->no_norm;
   }
   for (int i = 0; i < message->count; i++) {
     int p = message->parcels[i];
-    struct sl_tensor *any = sl__is_compressed(x) ? x->packed[p] : x->parcels[p].param;
-    if (sl__is_compressed(x)) SL_TRY(sl__fill(x->context, &launch, any, 0));
+    struct sl__tensor *any = sl__is_compressed(x) ? x->packed[p] : x->parcels[p].param;
+    if (sl__is_compressed(x)) SL__TRY(sl__fill(x->context, &launch, any, 0));
     x->list[(*n)++] = any;
   }
 out:
@@ -410,29 +412,29 @@ out:
 
 /* A message that is a head only. */
 static enum sl_status say(struct sl__exchange *x, int m, int kind) {
-  struct sl__service *s = x->service;
+  struct sl__parameter_server *s = x->service;
   const float head[HEAD_SIZE] = {[HEAD_KIND] = (float)kind};
   struct sl__launch launch = sl__message_launch(x, m);
   struct sl__peers owner = sl__peer(x->messages[m].owner);
   enum sl_status status;
   int n = 1;
-  SL_TRY(sl__note(x->context, &launch, s->heads[m], head));
+  SL__TRY(sl__set_values(x->context, &launch, s->heads[m], head));
   x->list[0] = s->heads[m];
-  SL_TRY(fill_up(x, m, &n));
+  SL__TRY(fill_up(x, m, &n));
   status = sl__send(x->context, &launch, sl__push_tag(x, m), &owner, n, x->list);
 out:
   return status;
 }
 
-enum sl_status sl__service_ask(struct sl__exchange *x, int m, bool rests) {
+enum sl_status sl__parameter_server_ask(struct sl__exchange *x, int m, bool rests) {
   struct sl__peers owner = sl__peer(x->messages[m].owner);
   enum sl_status status = check(x);
   if (status == SL_OK) status = say(x, m, rests ? KIND_REST : KIND_ASK);
   return status == SL_OK ? pull(x, m, &owner) : status;
 }
 
-void sl__service_staleness(struct sl__exchange *x, struct sl__staleness *staleness) {
-  struct sl__service *s = x->service;
+void sl__parameter_server_staleness(struct sl__exchange *x, struct sl__staleness *staleness) {
+  struct sl__parameter_server *s = x->service;
   pthread_mutex_lock(&s->lock);
   *staleness = s->met;
   s->met = (struct sl__staleness){.stop = s->met.stop};
@@ -442,18 +444,18 @@ void sl__service_staleness(struct sl__exchange *x, struct sl__staleness *stalene
 /* ---- together ---- */
 
 /* Between a rank's parameters and its masters. */
-static enum sl_status copy(struct sl__exchange *x, int p, struct sl_tensor *to,
-                           struct sl_tensor *from) {
+static enum sl_status copy(struct sl__exchange *x, int p, struct sl__tensor *to,
+                           struct sl__tensor *from) {
   return sl__reduce(x->context, &x->parcels[p].launch, to, 1, &from);
 }
 
-enum sl_status sl__service_open(struct sl__exchange *x, int64_t step) {
-  struct sl__service *s = x->service;
+enum sl_status sl__parameter_server_open(struct sl__exchange *x, int64_t step) {
+  struct sl__parameter_server *s = x->service;
   enum sl_status status = SL_OK;
   if (s->is_open) return check(x);
   s->is_open = true;
   for (int p = 0; p < x->parcel_count; p++)
-    if (s->master[p]) SL_TRY(copy(x, p, s->master[p], x->parcels[p].param));
+    if (s->master[p]) SL__TRY(copy(x, p, s->master[p], x->parcels[p].param));
   for (int m = 0; m < x->message_count; m++) /* as many updates were made, also by a run before */
     if (s->version[m] < step * x->ranks.workers) s->version[m] = step * x->ranks.workers;
   for (int m = 0; m < x->message_count; m++)
@@ -468,13 +470,13 @@ enum sl_status sl__service_open(struct sl__exchange *x, int64_t step) {
       pthread_mutex_unlock(&s->lock);
     }
   for (int m = 0; m < x->message_count; m++)
-    for (int w = 0; s->slots[m] && w < x->ranks.workers; w++) SL_TRY(listen_to(&s->slots[m][w]));
+    for (int w = 0; s->slots[m] && w < x->ranks.workers; w++) SL__TRY(listen_to(&s->slots[m][w]));
 out:
   return status;
 }
 
-enum sl_status sl__service_leave(struct sl__exchange *x) {
-  struct sl__service *s = x->service;
+enum sl_status sl__parameter_server_leave(struct sl__exchange *x) {
+  struct sl__parameter_server *s = x->service;
   enum sl_status status = SL_OK;
   if (!s->is_open) return SL_OK;
   s->is_open = false;
@@ -483,14 +485,14 @@ enum sl_status sl__service_leave(struct sl__exchange *x) {
   return status;
 }
 
-void sl__service_calm(struct sl__exchange *x) {
+void sl__parameter_server_calm(struct sl__exchange *x) {
   const double most_s = 5;
   if (x->service) sl__wait_for_none(&x->service->lock, &x->service->listening, most_s);
 }
 
-enum sl_status sl__service_wait(struct sl__exchange *x) {
+enum sl_status sl__parameter_server_wait(struct sl__exchange *x) {
   const double between_checks_s = 0.01;
-  struct sl__service *s = x->service;
+  struct sl__parameter_server *s = x->service;
   enum sl_status status = check(x);
   while (status == SL_OK && !sl__wait_for_none(&s->lock, &s->listening, between_checks_s))
     status = check(x);
@@ -507,7 +509,7 @@ static enum sl_status hand_out(struct sl__exchange *x, int m) {
   if (message->owner == x->ranks.rank) {
     for (int i = 0; i < message->count; i++) {
       int p = message->parcels[i];
-      SL_TRY(copy(x, p, x->parcels[p].param, x->service->master[p]));
+      SL__TRY(copy(x, p, x->parcels[p].param, x->service->master[p]));
     }
     n = add_parcels(x, m, x->service->master, x->list, 0);
     return sl__send(x->context, &launch, tag, &workers, n, x->list);
@@ -521,31 +523,31 @@ out:
 
 static enum sl_status share_stop(struct sl__exchange *x) {
   struct sl__net *net = x->context->net;
-  struct sl__service *s = x->service;
+  struct sl__parameter_server *s = x->service;
   enum sl_status status = SL_NO_MEMORY;
   int32_t stop = s->met.stop;
   int32_t *all = sl__alloc((size_t)x->ranks.size, sizeof *all, "ranks");
   if (!all) return status;
-  SL_TRY(sl__net_gather(net, &stop, sizeof stop, all));
+  SL__TRY(sl__net_gather(net, &stop, sizeof stop, all));
   for (int r = 0; r < x->ranks.size && !x->ranks.rank; r++) stop |= all[r];
-  SL_TRY(sl__net_broadcast(net, &stop, sizeof stop));
+  SL__TRY(sl__net_broadcast(net, &stop, sizeof stop));
   s->met.stop = stop;
 out:
   free(all);
   return status;
 }
 
-enum sl_status sl__service_settle(struct sl__exchange *x) {
-  struct sl__service *s = x->service;
+enum sl_status sl__parameter_server_settle(struct sl__exchange *x) {
+  struct sl__parameter_server *s = x->service;
   enum sl_status status;
   if (!s->is_open) return SL_OK;
-  SL_TRY(sl__service_leave(x));
-  SL_TRY(sl__service_wait(x));
-  SL_TRY(
+  SL__TRY(sl__parameter_server_leave(x));
+  SL__TRY(sl__parameter_server_wait(x));
+  SL__TRY(
       sl__wait_for_all(x->context)); /* the last answers are on their way before what comes now */
-  for (int m = 0; m < x->message_count; m++) SL_TRY(hand_out(x, m));
-  SL_TRY(sl__wait_for_all(x->context));
-  SL_TRY(share_stop(x));
+  for (int m = 0; m < x->message_count; m++) SL__TRY(hand_out(x, m));
+  SL__TRY(sl__wait_for_all(x->context));
+  SL__TRY(share_stop(x));
   status = check(x);
 out:
   return status;

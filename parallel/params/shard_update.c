@@ -8,15 +8,15 @@ enum sl_status sl__ranks_find(const struct sl_context *context, enum sl_kvstore_
   *ranks = (struct sl__ranks){0};
   if (!sl__kvstore_is_distributed(kind)) return SL_OK;
   if (!context->net)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "KVStore %s: open the context with sl_context_options.distributed",
-                   sl_kvstore_name(kind));
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "KVStore %s: open the context with sl_context_options.distributed",
+                    sl_kvstore_name(kind));
   int size = sl__net_size(context->net);
   if (servers < 0 || servers >= size)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "%d servers of %d ranks: at least one rank must be a worker; start more ranks "
-                   "(mpirun -np %d) or take fewer servers",
-                   servers, size, servers + 1);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%d servers of %d ranks: at least one rank must be a worker; start more ranks "
+                    "(mpirun -np %d) or take fewer servers",
+                    servers, size, servers + 1);
   *ranks = (struct sl__ranks){
       .rank = sl__net_rank(context->net), .size = size, .workers = size - servers, .members = 1};
   return SL_OK;
@@ -56,17 +56,17 @@ int64_t sl__part_length(int64_t count, int parts, int i) {
   return count / parts + (i < count % parts);
 }
 
-int sl__kvstore_states(const struct sl_optimizer *optimizer) {
+int sl__optimizer_states(const struct sl_optimizer *optimizer) {
   return optimizer->kind == SL_SGD ? optimizer->momentum > 0 : 2;
 }
 
 enum sl_status sl__states_new(struct sl_context *context, const struct sl__launch *launch,
                               const struct sl_optimizer *optimizer, int64_t count,
-                              struct sl_tensor *state[2]) {
+                              struct sl__tensor *state[2]) {
   enum sl_status status = SL_OK;
-  for (int k = 0; k < sl__kvstore_states(optimizer); k++) {
-    SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(count), SL_F32, &state[k]));
-    SL_TRY(sl__fill(context, launch, state[k], 0));
+  for (int k = 0; k < sl__optimizer_states(optimizer); k++) {
+    SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(count), SL_F32, &state[k]));
+    SL__TRY(sl__fill(context, launch, state[k], 0));
   }
 out:
   return status;
@@ -86,9 +86,9 @@ struct sl__update sl__update_of(const struct sl_optimizer *o, int64_t step, floa
 }
 
 enum sl_status sl__optimizer_step(struct sl_context *context, const struct sl__launch *launch,
-                                  const struct sl_optimizer *optimizer, struct sl_tensor *param,
-                                  struct sl_tensor *const state[2], int count,
-                                  struct sl_tensor *const *gradients, struct sl_tensor *norm,
+                                  const struct sl_optimizer *optimizer, struct sl__tensor *param,
+                                  struct sl__tensor *const state[2], int count,
+                                  struct sl__tensor *const *gradients, struct sl__tensor *norm,
                                   const struct sl__update *update) {
   if (optimizer->kind == SL_SGD)
     return sl__sgd(context, launch, param, state[0], count, gradients, norm, update);

@@ -28,10 +28,10 @@ struct automatic {
   int chunks, in_flight;
   struct class classes[MOST_CLASSES];
   int class_count;
-  struct sl__planner_device_class planner_classes[MOST_CLASSES];
+  struct sl__stage_partitioner_device_class planner_classes[MOST_CLASSES];
   double bytes_per_ms[MOST_CLASSES * MOST_CLASSES], latency_ms[MOST_CLASSES * MOST_CLASSES];
   double *bytes, *cut_bytes; /* [layers] */
-  struct sl__planned plan;
+  struct sl__stage_partition plan;
   double *stage_cut_ms; /* [stages] of one chunk of one microbatch, one way */
   double step_ms;
 };
@@ -46,17 +46,17 @@ static enum sl_status count_sets(struct automatic *a) {
     if (a->classes[k].count > most) most = a->classes[k].count;
   }
   if (most >= a->c.replicas) return SL_OK;
-  return sl_fail(SL_BAD_ARGUMENT,
-                 "%d replicas need as many devices of one kind for each stage, but there are %d; "
-                 "take fewer replicas",
-                 a->c.replicas, most);
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "%d replicas need as many devices of one kind for each stage, but there are %d; "
+                  "take fewer replicas",
+                  a->c.replicas, most);
 }
 
 static enum sl_status sort_devices(struct automatic *a) {
   enum sl_status status;
   struct sl__device *devices = NULL;
   int count;
-  SL_TRY(sl__grid_workers(a->c.model->context, &devices, &count));
+  SL__TRY(sl__grid_workers(a->c.model->context, &devices, &count));
   for (int d = 0; d < count; d++) {
     char kind[64];
     int k = 0;
@@ -66,8 +66,8 @@ static enum sl_status sort_devices(struct automatic *a) {
     sl__device_kind(&devices[d], kind, sizeof kind);
     while (k < a->class_count && strcmp(a->classes[k].kind, kind)) k++;
     if (k == MOST_CLASSES) {
-      status = sl_fail(SL_BAD_ARGUMENT, "more than %d kinds of devices; name fewer by --devices",
-                       MOST_CLASSES);
+      status = sl__fail(SL_BAD_ARGUMENT, "more than %d kinds of devices; name fewer by --devices",
+                        MOST_CLASSES);
       goto out;
     }
     struct class *class = &a->classes[k];
@@ -75,7 +75,7 @@ static enum sl_status sort_devices(struct automatic *a) {
       a->class_count++;
       snprintf(class->kind, sizeof class->kind, "%s", kind);
       class->devices = sl__alloc((size_t)count, sizeof *class->devices, "devices");
-      if (!class->devices) SL_TRY(SL_NO_MEMORY);
+      if (!class->devices) SL__TRY(SL_NO_MEMORY);
     }
     class->devices[class->count++] = devices[d];
   }
@@ -159,35 +159,35 @@ static enum sl_status gather(struct automatic *a) {
   }
   for (int k = 0; k < a->class_count; k++) {
     struct class *class = &a->classes[k];
-    SL_TRY(measure_class(a, class));
+    SL__TRY(measure_class(a, class));
     bool possible = !class->costs.impossible;
     some |= possible && class->sets;
-    a->planner_classes[k] = (struct sl__planner_device_class){
+    a->planner_classes[k] = (struct sl__stage_partitioner_device_class){
         .ms = class->ms, .memory = memory_of(class), .count = possible ? class->sets : 0};
   }
   measure_links(a);
   status = some ? SL_OK
-                : sl_fail(SL_NO_DEVICE,
-                          "none of the devices has all operations of the model; name "
-                          "others by --devices");
+                : sl__fail(SL_NO_DEVICE,
+                           "none of the devices has all operations of the model; name "
+                           "others by --devices");
 out:
   return status;
 }
 
 static enum sl_status plan_stages(struct automatic *a, int most_stages) {
-  const struct sl__planner planner = {.layers = a->c.model->count,
-                                      .class_count = a->class_count,
-                                      .classes = a->planner_classes,
-                                      .bytes = a->bytes,
-                                      .cut_bytes = a->cut_bytes,
-                                      .bytes_per_ms = a->bytes_per_ms,
-                                      .latency_ms = a->latency_ms,
-                                      .most_stages = most_stages};
-  enum sl_status status = sl__planner_plan(&planner, &a->plan);
+  const struct sl__stage_partitioner planner = {.layers = a->c.model->count,
+                                                .class_count = a->class_count,
+                                                .classes = a->planner_classes,
+                                                .bytes = a->bytes,
+                                                .cut_bytes = a->cut_bytes,
+                                                .bytes_per_ms = a->bytes_per_ms,
+                                                .latency_ms = a->latency_ms,
+                                                .most_stages = most_stages};
+  enum sl_status status = sl__stage_partitioner_plan(&planner, &a->plan);
   if (status == SL_NO_MEMORY && a->plan.too_large >= 0) {
     char why[400];
     snprintf(why, sizeof why, "%s", sl_error());
-    return sl_fail(SL_NO_MEMORY, "layer %s: %s", a->c.model->layers[a->plan.too_large].name, why);
+    return sl__fail(SL_NO_MEMORY, "layer %s: %s", a->c.model->layers[a->plan.too_large].name, why);
   }
   return status;
 }
@@ -222,19 +222,19 @@ static enum sl_status predict(struct automatic *a) {
       times[3 * layers + (size_t)i] = costs->update[i];
     }
   }
-  const struct sl__pipeline pipeline = {.layers = a->c.model->count,
-                                        .stages = a->plan.stages,
-                                        .microbatches = a->c.microbatches,
-                                        .chunks = a->chunks,
-                                        .in_flight = a->in_flight,
-                                        .stage = stage,
-                                        .forward = times,
-                                        .backward_data = times + layers,
-                                        .backward_weight = times + 2 * layers,
-                                        .update = times + 3 * layers,
-                                        .cut_ms = a->stage_cut_ms,
-                                        .barrier = a->c.optimizer->clip > 0};
-  if (status == SL_OK) status = sl__pipeline_period(&pipeline, &a->step_ms);
+  const struct sl__step_model pipeline = {.layers = a->c.model->count,
+                                          .stages = a->plan.stages,
+                                          .microbatches = a->c.microbatches,
+                                          .chunks = a->chunks,
+                                          .in_flight = a->in_flight,
+                                          .stage = stage,
+                                          .forward = times,
+                                          .backward_data = times + layers,
+                                          .backward_weight = times + 2 * layers,
+                                          .update = times + 3 * layers,
+                                          .cut_ms = a->stage_cut_ms,
+                                          .barrier = a->c.optimizer->clip > 0};
+  if (status == SL_OK) status = sl__simulate_step_period(&pipeline, &a->step_ms);
   free(times);
   free(stage);
   return status;
@@ -282,12 +282,12 @@ static enum sl_status text_of(const struct automatic *a,
   size_t size;
   *text = NULL;
   FILE *out = open_memstream(text, &size);
-  if (!out) return sl_fail(SL_NO_MEMORY, "no memory for a placement's text");
+  if (!out) return sl__fail(SL_NO_MEMORY, "no memory for a placement's text");
   print(out, a);
   if (!fclose(out)) return SL_OK;
   free(*text);
   *text = NULL;
-  return sl_fail(SL_NO_MEMORY, "no memory for a placement's text");
+  return sl__fail(SL_NO_MEMORY, "no memory for a placement's text");
 }
 
 /* ---- all of it ---- */
@@ -301,10 +301,10 @@ static enum sl_status check(const struct sl_model *model, const struct sl_traine
                                            .chunk = o->chunk,
                                            .math = o->math};
   if (o->split && strcmp(o->split, "even") != 0)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "split '%s': an automatic placement takes devices that are alike for the "
-                   "replicas; leave the split out",
-                   o->split);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "split '%s': an automatic placement takes devices that are alike for the "
+                    "replicas; leave the split out",
+                    o->split);
   enum sl_status status = sl__trainer_check(o);
   if (status == SL_OK) status = sl__grid_new(model, &plain, &grid);
   if (status == SL_OK) status = sl__grid_check_batch(&grid, batch);
@@ -339,7 +339,7 @@ static void clear(struct automatic *a) {
   free(a->bytes);
   free(a->cut_bytes);
   free(a->stage_cut_ms);
-  sl__planned_clear(&a->plan);
+  sl__stage_partition_clear(&a->plan);
 }
 
 enum sl_status sl_place_auto(struct sl_model *model, const struct sl_optimizer *optimizer,
@@ -351,16 +351,16 @@ enum sl_status sl_place_auto(struct sl_model *model, const struct sl_optimizer *
   char *rules = NULL, *text = NULL;
   enum sl_status status;
   if (!options) options = &defaults;
-  SL_TRY(sl_model_build(model));
-  SL_TRY(sl_optimizer_check(&checked));
-  SL_TRY(check(model, options, batch));
-  SL_TRY(fill_case(&a, model, &checked, options));
-  SL_TRY(gather(&a));
-  SL_TRY(plan_stages(&a, options->stages));
-  SL_TRY(predict(&a));
-  SL_TRY(text_of(&a, print_rules, &rules));
-  SL_TRY(text_of(&a, print_table, &text));
-  SL_TRY(sl_place(model, rules));
+  SL__TRY(sl_model_build(model));
+  SL__TRY(sl_optimizer_check(&checked));
+  SL__TRY(check(model, options, batch));
+  SL__TRY(fill_case(&a, model, &checked, options));
+  SL__TRY(gather(&a));
+  SL__TRY(plan_stages(&a, options->stages));
+  SL__TRY(predict(&a));
+  SL__TRY(text_of(&a, print_rules, &rules));
+  SL__TRY(text_of(&a, print_table, &text));
+  SL__TRY(sl_place(model, rules));
   if (step_ms) *step_ms = a.step_ms;
   if (table) {
     *table = text;

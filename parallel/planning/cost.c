@@ -17,10 +17,11 @@ enum { WARM_PROBES = 1, TIMED_PROBES = 6 };
 
 /* ---- memory ---- */
 
-/* Of a table whose rows alone are touched, as many rows as there are tokens; see sl__kvstore. */
+/* Of a table whose rows alone are touched, as many rows as there are tokens; see sl__model_shards.
+ */
 static double gradient_elements(const struct sl__cost_case *c, const struct sl__layer *layer) {
   double all = (double)layer->params.total;
-  if (!sl__kvstore_is_sparse(layer) || !sl__kvstore_is_plain(c->optimizer)) return all;
+  if (!sl__model_shards_is_sparse(layer) || !sl__model_shards_is_plain(c->optimizer)) return all;
   double tokens = (double)c->rows * c->microbatches * (double)sl_shape_count(&layer->in[0]);
   double rows = (double)layer->params.part[0].shape.dim[0];
   return tokens < rows ? all * tokens / rows : all;
@@ -28,8 +29,8 @@ static double gradient_elements(const struct sl__cost_case *c, const struct sl__
 
 /* Parameters, their bf16 copy, the optimizer's state: of a layer once in a memory. */
 static double param_bytes(const struct sl__cost_case *c, const struct sl__layer *layer) {
-  double each = 4 * (1 + sl__kvstore_states(c->optimizer));
-  if (sl__has_half(layer, c->math)) each += 2;
+  double each = 4 * (1 + sl__optimizer_states(c->optimizer));
+  if (sl__has_bf16_copy(layer, c->math)) each += 2;
   return each * (double)layer->params.total;
 }
 
@@ -128,15 +129,15 @@ enum sl_status sl__cost_check_memory(const struct sl_model *model,
               device->name, has / 1e6, need / 1e6);
     told |= swaps;
     if (swaps) continue;
-    status =
-        sl_fail(SL_NO_MEMORY,
-                "the placement cannot fit: the layers on %s (stage %d and what shares its "
-                "memory) need at least %.1f MB, but it has %.1f MB; place layers elsewhere, "
-                "or take a smaller batch or more microbatches%s",
-                device->name, stage, need / 1e6, has / 1e6,
-                device->node == STARPU_MAIN_RAM ? ", or name a swap folder (--swap)"
-                                                : ", or set STARPU_PREFETCH=0: then "
-                                                  "tensors are moved out and in, which takes time");
+    status = sl__fail(SL_NO_MEMORY,
+                      "the placement cannot fit: the layers on %s (stage %d and what shares its "
+                      "memory) need at least %.1f MB, but it has %.1f MB; place layers elsewhere, "
+                      "or take a smaller batch or more microbatches%s",
+                      device->name, stage, need / 1e6, has / 1e6,
+                      device->node == STARPU_MAIN_RAM
+                          ? ", or name a swap folder (--swap)"
+                          : ", or set STARPU_PREFETCH=0: then "
+                            "tensors are moved out and in, which takes time");
   }
   free(rows);
   return status;
@@ -155,8 +156,8 @@ struct probe {
   const struct sl__cost_case *c;
   const struct sl__grid *grid;
   struct sl__plan *plan;
-  struct sl__kvstore *kvstore;
-  struct sl_tensor *x, *labels;
+  struct sl__model_shards *kvstore;
+  struct sl__tensor *x, *labels;
   double wall_ms; /* of a step without its update, the quickest */
 };
 
@@ -171,14 +172,14 @@ static enum sl_status probe_data(struct probe *p, int64_t batch) {
   for (int i = 0; i < model->sample.ndim; i++) x.dim[i + 1] = model->sample.dim[i];
   struct sl_shape labels = model->takes_tokens ? x : SL_SHAPE(x.dim[0]);
   enum sl_type type = model->takes_tokens ? SL_I32 : SL_F32;
-  SL_TRY(sl__tensor_host(model->context, &x, type, NULL, &p->x));
-  SL_TRY(sl__tensor_host(model->context, &labels, SL_I32, NULL, &p->labels));
+  SL__TRY(sl__tensor_host(model->context, &x, type, NULL, &p->x));
+  SL__TRY(sl__tensor_host(model->context, &labels, SL_I32, NULL, &p->labels));
   if (count < 2) goto out;
   sl__slice_rows(p->grid, batch, rows);
-  SL_TRY(sl__tensor_split(p->x, count, rows));
-  SL_TRY(sl__tensor_keep_split(p->x));
-  SL_TRY(sl__tensor_split(p->labels, count, rows));
-  SL_TRY(sl__tensor_keep_split(p->labels));
+  SL__TRY(sl__tensor_split(p->x, count, rows));
+  SL__TRY(sl__tensor_keep_split(p->x));
+  SL__TRY(sl__tensor_split(p->labels, count, rows));
+  SL__TRY(sl__tensor_keep_split(p->labels));
 out:
   free(rows);
   return status;
@@ -186,15 +187,15 @@ out:
 
 static enum sl_status probe_open(struct probe *p, const struct sl__cost_case *c,
                                  const struct sl__grid *grid, int64_t batch) {
-  const struct sl__kvstore_options options = {
+  const struct sl__model_shards_options options = {
       .kind = sl__kvstore_is_on_devices(c->kvstore) ? SL_KVSTORE_DEVICE : SL_KVSTORE_LOCAL,
       .big_shard = c->big_shard};
   enum sl_status status;
   *p = (struct probe){.c = c, .wall_ms = INFINITY, .grid = grid};
-  SL_TRY(sl__plan_new(c->model, grid, batch, 0, true, &p->plan));
-  SL_TRY(sl__kvstore_new(c->model, c->optimizer, &options, grid, &p->kvstore));
-  SL_TRY(sl__kvstore_reserve(p->kvstore, sl__plan_positions(p->plan)));
-  SL_TRY(probe_data(p, batch));
+  SL__TRY(sl__plan_new(c->model, grid, batch, 0, true, &p->plan));
+  SL__TRY(sl__model_shards_new(c->model, c->optimizer, &options, grid, &p->kvstore));
+  SL__TRY(sl__model_shards_reserve(p->kvstore, sl__plan_positions(p->plan)));
+  SL__TRY(probe_data(p, batch));
 out:
   return status;
 }
@@ -202,7 +203,7 @@ out:
 static void probe_close(struct probe *p) {
   if (p->c) sl__wait_for_all(p->c->model->context); /* else nothing has begun */
   sl__plan_free(p->plan);
-  sl__kvstore_free(p->kvstore);
+  sl__model_shards_free(p->kvstore);
   sl__tensor_free(p->x);
   sl__tensor_free(p->labels);
 }
@@ -243,13 +244,13 @@ static enum sl_status probe_step(struct probe *p, bool wait) {
     p->wall_ms = fmin(p->wall_ms, (starpu_timing_now() - start) / 1e3);
   }
   if (p->c->replicas < replicas) p->kvstore->replicas = p->c->replicas;
-  status = sl__kvstore_update(p->kvstore, 0, 0);
+  status = sl__model_shards_update(p->kvstore, 0, 0);
   p->kvstore->replicas = replicas;
   return status;
 }
 
 /* The step's tasks, noted instead of run. */
-static enum sl_status rehearse(struct probe *p, struct sl__rehearsal *noted) {
+static enum sl_status rehearse(struct probe *p, struct sl__dry_run *noted) {
   struct sl_context *context = p->c->model->context;
   context->rehearsal = noted;
   enum sl_status status = probe_step(p, false);
@@ -257,22 +258,22 @@ static enum sl_status rehearse(struct probe *p, struct sl__rehearsal *noted) {
   return status;
 }
 
-static bool is_update(const struct sl__rehearsed *task) {
-  return task->priority >= SL_PRIORITY_UPDATE && task->priority < SL_PRIORITY_BACKWARD_DATA;
+static bool is_update(const struct sl__dry_run_task *task) {
+  return task->priority >= SL__PRIORITY_UPDATE && task->priority < SL__PRIORITY_BACKWARD_DATA;
 }
 
 /* Is it a layer's task that burdens this device? A local KVStore's updates burden the CPU. */
-static bool concerns(const struct sl__cost_case *c, const struct sl__rehearsed *task,
+static bool concerns(const struct sl__cost_case *c, const struct sl__dry_run_task *task,
                      const struct sl__device *device) {
   if (layer_of(c->model, task->name) < 0) return false;
   return !is_update(task) || c->kvstore == SL_KVSTORE_DEVICE || device->place.where != STARPU_CUDA;
 }
 
-static double expected_us(const struct sl__rehearsed *task, const struct sl__device *device) {
+static double expected_us(const struct sl__dry_run_task *task, const struct sl__device *device) {
   return sl__expected_us(task->op, task->footprint, device->place.worker - 1);
 }
 
-static bool all_known(const struct sl__cost_case *c, const struct sl__rehearsal *noted,
+static bool all_known(const struct sl__cost_case *c, const struct sl__dry_run *noted,
                       const struct sl__device *device) {
   for (int i = 0; i < noted->count; i++)
     if (concerns(c, &noted->tasks[i], device) && isnan(expected_us(&noted->tasks[i], device)))
@@ -282,26 +283,26 @@ static bool all_known(const struct sl__cost_case *c, const struct sl__rehearsal 
 
 /* The first step brings the models from disk, and memory from the system. Even where all is known
  * some steps are timed: their wall time tells what is not the kernels'. */
-static enum sl_status calibrate(struct probe *p, const struct sl__rehearsal *noted,
+static enum sl_status calibrate(struct probe *p, const struct sl__dry_run *noted,
                                 const struct sl__device *device) {
   struct sl_context *context = p->c->model->context;
   struct sl__calibration *calibration = NULL;
   int before = starpu_profiling_status_get();
   enum sl_status status;
-  SL_TRY(sl__calibration_new(&calibration));
-  for (int i = 0; i < WARM_PROBES; i++) SL_TRY(probe_step(p, true));
-  SL_TRY(sl__wait_for_all(context));
+  SL__TRY(sl__calibration_new(&calibration));
+  for (int i = 0; i < WARM_PROBES; i++) SL__TRY(probe_step(p, true));
+  SL__TRY(sl__wait_for_all(context));
   bool known = all_known(p->c, noted, device);
   if (!known) {
     starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
     context->calibration = calibration;
   }
   p->wall_ms = INFINITY;
-  for (int i = 0; i < (known ? TIMED_PROBES / 2 : TIMED_PROBES); i++) SL_TRY(probe_step(p, true));
-  SL_TRY(sl__wait_for_all(context));
+  for (int i = 0; i < (known ? TIMED_PROBES / 2 : TIMED_PROBES); i++) SL__TRY(probe_step(p, true));
+  SL__TRY(sl__wait_for_all(context));
   if (!known) {
     sl__calibration_publish(calibration);
-    SL_TRY(probe_step(p, true));
+    SL__TRY(probe_step(p, true));
   }
 out:
   sl__wait_for_all(context);
@@ -313,17 +314,17 @@ out:
 
 /* ---- from tasks to layers ---- */
 
-double sl__cost_estimate(const struct sl__rehearsed *task, const struct sl__device *device) {
+double sl__cost_estimate(const struct sl__dry_run_task *task, const struct sl__device *device) {
   bool gpu = device->place.where == STARPU_CUDA;
   double flops = gpu ? 1e13 : 3e10, bytes = gpu ? 1e12 : 1e10; /* a second */
   return 1e3 * fmax(task->flops / flops, task->bytes / bytes);
 }
 
-static double *sum_of(const struct sl__costs *costs, const struct sl__rehearsed *task) {
+static double *sum_of(const struct sl__costs *costs, const struct sl__dry_run_task *task) {
   if (is_update(task)) return costs->update;
-  if (task->priority >= SL_PRIORITY_LOSS) return costs->forward;
-  if (task->priority >= SL_PRIORITY_BACKWARD_DATA) return costs->backward_data;
-  return task->priority >= SL_PRIORITY_FORWARD ? costs->forward : costs->backward_weight;
+  if (task->priority >= SL__PRIORITY_LOSS) return costs->forward;
+  if (task->priority >= SL__PRIORITY_BACKWARD_DATA) return costs->backward_data;
+  return task->priority >= SL__PRIORITY_FORWARD ? costs->forward : costs->backward_weight;
 }
 
 static enum sl_status costs_new(int layers, struct sl__costs *costs) {
@@ -347,10 +348,10 @@ void sl__costs_clear(struct sl__costs *costs) {
 }
 
 /* Slices' tasks were noted once a device. */
-static void add_up(const struct sl__cost_case *c, const struct sl__rehearsal *noted,
+static void add_up(const struct sl__cost_case *c, const struct sl__dry_run *noted,
                    const struct sl__device *device, int count, struct sl__costs *costs) {
   for (int i = 0; i < noted->count; i++) {
-    const struct sl__rehearsed *task = &noted->tasks[i];
+    const struct sl__dry_run_task *task = &noted->tasks[i];
     if (!concerns(c, task, device)) continue;
     double ms = expected_us(task, device) / 1e3;
     if (isnan(ms)) {
@@ -364,7 +365,7 @@ static void add_up(const struct sl__cost_case *c, const struct sl__rehearsal *no
 
 /* What a step took beyond its kernels' times is StarPU's share (and the machine's, where workers
  * are more than processors): the same for every task. */
-static void add_overhead(const struct sl__cost_case *c, const struct sl__rehearsal *noted,
+static void add_overhead(const struct sl__cost_case *c, const struct sl__dry_run *noted,
                          const struct sl__device *device, const struct probe *p, int count,
                          struct sl__costs *costs) {
   double busy = 0, tasks = 0;
@@ -375,7 +376,7 @@ static void add_overhead(const struct sl__cost_case *c, const struct sl__rehears
   double each = (p->wall_ms - busy) / (tasks / count);
   if (!(each > 0) || !isfinite(each)) return;
   for (int i = 0; i < noted->count; i++) {
-    const struct sl__rehearsed *task = &noted->tasks[i];
+    const struct sl__dry_run_task *task = &noted->tasks[i];
     if (!concerns(c, task, device)) continue;
     sum_of(costs, task)[layer_of(c->model, task->name)] +=
         is_update(task) ? each / c->replicas : each / count;
@@ -383,7 +384,7 @@ static void add_overhead(const struct sl__cost_case *c, const struct sl__rehears
 }
 
 /* Has every operation an implementation there? */
-static bool runs_on(const struct sl__rehearsal *noted, const struct sl__device *device) {
+static bool runs_on(const struct sl__dry_run *noted, const struct sl__device *device) {
   if (device->place.where != STARPU_CUDA) return true;
   for (int i = 0; i < noted->count; i++)
     if (!noted->tasks[i].op->codelet.cuda_funcs[0]) return false;
@@ -403,17 +404,17 @@ enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__
   enum sl_status status;
   struct sl__grid grid = {0};
   struct probe probe = {0};
-  struct sl__rehearsal noted = {0};
+  struct sl__dry_run noted = {0};
   struct sl__copy before = {0};
-  SL_TRY(costs_new(c->model->count, costs));
-  SL_TRY(probe_grid(c, devices, count, &grid));
-  SL_TRY(probe_open(&probe, c, &grid, c->rows * count));
-  SL_TRY(rehearse(&probe, &noted));
+  SL__TRY(costs_new(c->model->count, costs));
+  SL__TRY(probe_grid(c, devices, count, &grid));
+  SL__TRY(probe_open(&probe, c, &grid, c->rows * count));
+  SL__TRY(rehearse(&probe, &noted));
   costs->impossible = !runs_on(&noted, devices);
   if (costs->impossible) goto out;
   if (fits(c, devices, count)) {
-    SL_TRY(sl__copy_new(c->model, &before));
-    SL_TRY(sl__copy_read(c->model, &before));
+    SL__TRY(sl__copy_new(c->model, &before));
+    SL__TRY(sl__copy_read(c->model, &before));
     status = calibrate(&probe, &noted, devices);
     /* whatever went wrong; the first failure is the one told */
     enum sl_status written = sl__copy_write(c->model, &before);
@@ -438,12 +439,12 @@ static enum sl_status time_steps(struct probe *p, double *ms) {
   struct sl_context *context = p->c->model->context;
   enum sl_status status;
   *ms = INFINITY;
-  for (int i = 0; i < WARM_PROBES; i++) SL_TRY(probe_step(p, true));
+  for (int i = 0; i < WARM_PROBES; i++) SL__TRY(probe_step(p, true));
   for (int try = 0; try < TRIES; try++) {
-    SL_TRY(sl__wait_for_all(context));
+    SL__TRY(sl__wait_for_all(context));
     double start = starpu_timing_now();
-    for (int i = 0; i < STEPS; i++) SL_TRY(probe_step(p, false));
-    SL_TRY(sl__wait_for_all(context));
+    for (int i = 0; i < STEPS; i++) SL__TRY(probe_step(p, false));
+    SL__TRY(sl__wait_for_all(context));
     *ms = fmin(*ms, (starpu_timing_now() - start) / 1e3 / STEPS);
   }
   status = sl__task_failure();
@@ -456,9 +457,9 @@ enum sl_status sl__cost_step(const struct sl__cost_case *c, const struct sl__gri
   enum sl_status status;
   struct probe probe;
   struct sl__copy before = {0};
-  SL_TRY(probe_open(&probe, c, grid, batch));
-  SL_TRY(sl__copy_new(c->model, &before));
-  SL_TRY(sl__copy_read(c->model, &before));
+  SL__TRY(probe_open(&probe, c, grid, batch));
+  SL__TRY(sl__copy_new(c->model, &before));
+  SL__TRY(sl__copy_read(c->model, &before));
   status = time_steps(&probe, ms);
   enum sl_status written = sl__copy_write(c->model, &before);
   if (status == SL_OK) status = written;

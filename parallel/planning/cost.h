@@ -38,7 +38,7 @@ enum sl_status sl__cost_step(const struct sl__cost_case *c, const struct sl__gri
 
 /* ms of a noted task where nothing is known of it: so many flops and bytes, at a rate that is
  * common for the kind of device. */
-double sl__cost_estimate(const struct sl__rehearsed *task, const struct sl__device *device);
+double sl__cost_estimate(const struct sl__dry_run_task *task, const struct sl__device *device);
 
 /* Bytes of layer i: parameters (and their bf16 copy), gradient and optimizer's state, and what is
  * kept of `slices` slices until they go backward. (An output's gradient comes when its output

@@ -36,10 +36,10 @@ static enum sl_status find_device(const struct sl__device *named, struct sl__dev
   for (int w = 0; !device->place.worker && w < (int)starpu_worker_get_count(); w++)
     if (named->place.where && sl__place_has(&named->place, w)) sl__device_of_worker(w, device);
   if (device->place.worker) return SL_OK;
-  return sl_fail(SL_BAD_ARGUMENT,
-                 "split auto: '%s' is no device with a speed of its own; name the devices "
-                 "(--devices cuda:0,cpu)",
-                 named->name);
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "split auto: '%s' is no device with a speed of its own; name the devices "
+                  "(--devices cuda:0,cpu)",
+                  named->name);
 }
 
 /* Which class it is of; a new one where there is none yet. */
@@ -52,7 +52,7 @@ static enum sl_status classify(struct study *s, int r) {
     if (!strcmp(kind, other)) return SL_OK;
   }
   if (s->classes == MOST_CLASSES)
-    return sl_fail(SL_BAD_ARGUMENT, "split auto: more than %d kinds of devices", MOST_CLASSES);
+    return sl__fail(SL_BAD_ARGUMENT, "split auto: more than %d kinds of devices", MOST_CLASSES);
   s->of[r] = s->classes;
   s->class_device[s->classes++] = s->device[r];
   return SL_OK;
@@ -78,8 +78,8 @@ static enum sl_status study_devices(struct study *s) {
   s->ms = sl__alloc(replicas, sizeof *s->ms, "a split");
   if (!s->device || !s->of || !s->sharing || !s->rows || !s->ms) goto out;
   for (int r = 0; r < s->grid.replicas; r++) {
-    SL_TRY(find_device(&s->grid.devices[r], &s->device[r]));
-    SL_TRY(classify(s, r));
+    SL__TRY(find_device(&s->grid.devices[r], &s->device[r]));
+    SL__TRY(classify(s, r));
     s->sharing[r] = sharing_of(s, r);
   }
   status = SL_OK;
@@ -110,16 +110,16 @@ static enum sl_status measure(void *user, int k, int64_t rows, double *ms) {
     *ms += microbatches * (costs.forward[i] + costs.backward_data[i] + costs.backward_weight[i]);
   sl__costs_clear(&costs);
   if (!impossible) return SL_OK;
-  return sl_fail(SL_NO_DEVICE, "split auto: %s has not all operations of the model; leave it out",
-                 devices[0].name);
+  return sl__fail(SL_NO_DEVICE, "split auto: %s has not all operations of the model; leave it out",
+                  devices[0].name);
 }
 
 static enum sl_status measure_uneven(struct study *s) {
   enum sl_status status = SL_NO_MEMORY;
   struct sl__grid grid = s->grid;
   int replicas = grid.replicas;
-  SL_TRY(sl__split_choose(replicas, s->of, s->sharing, s->classes, s->batch, grid.microbatches,
-                          measure, s, s->rows, s->ms));
+  SL__TRY(sl__split_choose(replicas, s->of, s->sharing, s->classes, s->batch, grid.microbatches,
+                           measure, s, s->rows, s->ms));
   grid.share = sl__alloc((size_t)replicas, sizeof *grid.share, "a split");
   if (!grid.share) return SL_NO_MEMORY;
   for (int r = 0; r < replicas; r++) grid.share[r] = (double)s->rows[r];
@@ -238,12 +238,12 @@ static enum sl_status text_of(const struct study *s, void (*print)(FILE *, const
   size_t size;
   *text = NULL;
   FILE *out = open_memstream(text, &size);
-  if (!out) return sl_fail(SL_NO_MEMORY, "no memory for a split's text");
+  if (!out) return sl__fail(SL_NO_MEMORY, "no memory for a split's text");
   print(out, s);
   if (!fclose(out)) return SL_OK;
   free(*text);
   *text = NULL;
-  return sl_fail(SL_NO_MEMORY, "no memory for a split's text");
+  return sl__fail(SL_NO_MEMORY, "no memory for a split's text");
 }
 
 /* Into what the trainer will get. */
@@ -271,12 +271,12 @@ static enum sl_status open_study(struct study *s, struct sl_model *model,
   enum sl_status status;
   even.split = NULL;
   if (model->placement || o->stages)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "split auto: a placement or stages say where layers run; give weights "
-                   "(--split 4,1), or leave the placement out");
-  SL_TRY(sl__trainer_check(o));
-  SL_TRY(sl__grid_new(model, &even, &s->grid));
-  SL_TRY(sl__grid_check_batch(&s->grid, s->batch));
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "split auto: a placement or stages say where layers run; give weights "
+                    "(--split 4,1), or leave the placement out");
+  SL__TRY(sl__trainer_check(o));
+  SL__TRY(sl__grid_new(model, &even, &s->grid));
+  SL__TRY(sl__grid_check_batch(&s->grid, s->batch));
   s->c.replicas = s->grid.replicas;
   s->c.microbatches = s->grid.microbatches;
   status = study_devices(s);
@@ -310,16 +310,16 @@ enum sl_status sl_split_auto(struct sl_model *model, const struct sl_optimizer *
   enum sl_status status;
   char *text = NULL;
   *split = NULL;
-  SL_TRY(sl_model_build(model));
-  SL_TRY(sl_optimizer_check(&checked));
-  SL_TRY(open_study(&s, model, options));
+  SL__TRY(sl_model_build(model));
+  SL__TRY(sl_optimizer_check(&checked));
+  SL__TRY(open_study(&s, model, options));
   if (s.classes > 1) {
-    SL_TRY(measure_uneven(&s));
-    SL_TRY(sl__cost_step(&s.c, &s.grid, batch, &s.even_ms));
-    SL_TRY(measure_slices(&s));
+    SL__TRY(measure_uneven(&s));
+    SL__TRY(sl__cost_step(&s.c, &s.grid, batch, &s.even_ms));
+    SL__TRY(measure_slices(&s));
   }
-  SL_TRY(text_of(&s, print_table, &text));
-  SL_TRY(apply(&s, options, split));
+  SL__TRY(text_of(&s, print_table, &text));
+  SL__TRY(apply(&s, options, split));
   if (table) {
     *table = text;
     text = NULL;

@@ -24,7 +24,7 @@ struct cut {
 };
 
 struct search {
-  const struct sl__planner *planner;
+  const struct sl__stage_partitioner *planner;
   int outside;    /* stands for a class where there is no stage: before the first, after the last */
   double *ms;     /* [classes][layers + 1] sums of the layers before */
   double *bytes;  /* [layers + 1] */
@@ -50,45 +50,45 @@ static enum sl_status check(const char *what, enum allowed allowed, const double
     double v = values[i];
     bool good = allowed == ANY_POSITIVE ? v > 0 : v >= 0;
     if (good && (allowed != FINITE_LEAST_0 || v < INFINITY)) continue;
-    return sl_fail(SL_BAD_ARGUMENT, "planner: %s [%d] is %g; it must be %s", what, i, v,
-                   names[allowed]);
+    return sl__fail(SL_BAD_ARGUMENT, "planner: %s [%d] is %g; it must be %s", what, i, v,
+                    names[allowed]);
   }
   return SL_OK;
 }
 
-static enum sl_status check_classes(const struct sl__planner *planner) {
+static enum sl_status check_classes(const struct sl__stage_partitioner *planner) {
   enum sl_status status = SL_OK;
   bool devices = false;
   for (int c = 0; c < planner->class_count; c++) {
-    const struct sl__planner_device_class *class = &planner->classes[c];
+    const struct sl__stage_partitioner_device_class *class = &planner->classes[c];
     if (class->count < 0)
-      return sl_fail(SL_BAD_ARGUMENT, "planner: device class %d has %d devices; give 0 or more", c,
-                     class->count);
+      return sl__fail(SL_BAD_ARGUMENT, "planner: device class %d has %d devices; give 0 or more", c,
+                      class->count);
     devices = devices || class->count > 0;
-    SL_TRY(check("a device class's ms", FINITE_LEAST_0, class->ms, 0, planner->layers));
-    SL_TRY(check("a device class's memory", ANY_LEAST_0, &class->memory, 0, 1));
+    SL__TRY(check("a device class's ms", FINITE_LEAST_0, class->ms, 0, planner->layers));
+    SL__TRY(check("a device class's memory", ANY_LEAST_0, &class->memory, 0, 1));
   }
-  if (!devices) return sl_fail(SL_BAD_ARGUMENT, "planner: no devices; give at least one");
+  if (!devices) return sl__fail(SL_BAD_ARGUMENT, "planner: no devices; give at least one");
 out:
   return status;
 }
 
-static enum sl_status check_planner(const struct sl__planner *planner) {
+static enum sl_status check_planner(const struct sl__stage_partitioner *planner) {
   enum sl_status status;
   if (planner->layers < 1)
-    return sl_fail(SL_BAD_ARGUMENT, "planner: %d layers; give at least one", planner->layers);
+    return sl__fail(SL_BAD_ARGUMENT, "planner: %d layers; give at least one", planner->layers);
   if (planner->class_count < 1 || planner->class_count > 1024)
-    return sl_fail(SL_BAD_ARGUMENT, "planner: %d device classes; give from 1 to 1024",
-                   planner->class_count);
+    return sl__fail(SL_BAD_ARGUMENT, "planner: %d device classes; give from 1 to 1024",
+                    planner->class_count);
   if (planner->most_stages < 0)
-    return sl_fail(SL_BAD_ARGUMENT, "planner: at most %d stages; give 1 or more, or 0: no limit",
-                   planner->most_stages);
+    return sl__fail(SL_BAD_ARGUMENT, "planner: at most %d stages; give 1 or more, or 0: no limit",
+                    planner->most_stages);
   int pairs = planner->class_count * planner->class_count;
-  SL_TRY(check_classes(planner));
-  SL_TRY(check("a layer's bytes", FINITE_LEAST_0, planner->bytes, 0, planner->layers));
-  SL_TRY(check("cut bytes", FINITE_LEAST_0, planner->cut_bytes, 1, planner->layers));
-  SL_TRY(check("bytes per ms", ANY_POSITIVE, planner->bytes_per_ms, 0, pairs));
-  SL_TRY(check("latency in ms", FINITE_LEAST_0, planner->latency_ms, 0, pairs));
+  SL__TRY(check_classes(planner));
+  SL__TRY(check("a layer's bytes", FINITE_LEAST_0, planner->bytes, 0, planner->layers));
+  SL__TRY(check("cut bytes", FINITE_LEAST_0, planner->cut_bytes, 1, planner->layers));
+  SL__TRY(check("bytes per ms", ANY_POSITIVE, planner->bytes_per_ms, 0, pairs));
+  SL__TRY(check("latency in ms", FINITE_LEAST_0, planner->latency_ms, 0, pairs));
 out:
   return status;
 }
@@ -97,7 +97,7 @@ out:
  */
 
 static double transfer_ms(const struct search *search, int layer, int before, int after) {
-  const struct sl__planner *planner = search->planner;
+  const struct sl__stage_partitioner *planner = search->planner;
   if (before == search->outside || after == search->outside) return 0;
   size_t pair = (size_t)before * (size_t)planner->class_count + (size_t)after;
   return planner->cut_bytes[layer] / planner->bytes_per_ms[pair] + planner->latency_ms[pair];
@@ -120,7 +120,7 @@ static struct cut *cut_at(const struct search *search, int layer, size_t set, in
 
 /* Every stage that may begin at this cut, to every cut it may end at. */
 static void extend(struct search *search, int begin, size_t set, int before, int class) {
-  const struct sl__planner *planner = search->planner;
+  const struct sl__stage_partitioner *planner = search->planner;
   double value = cut_at(search, begin, set, before, class)->value;
   double entering = transfer_ms(search, begin, before, class);
   for (int end = begin + 1; end <= planner->layers; end++) {
@@ -171,7 +171,7 @@ static void pass(struct search *search, bool adding) {
 
 /* A class never gives more devices than there can be stages: this keeps the sets few. */
 static enum sl_status count_sets(struct search *search) {
-  const struct sl__planner *planner = search->planner;
+  const struct sl__stage_partitioner *planner = search->planner;
   size_t sides = (size_t)search->outside + 1, cuts = ((size_t)planner->layers + 1) * sides * sides;
   int64_t devices = 0;
   for (int c = 0; c < search->outside; c++) devices += planner->classes[c].count;
@@ -188,15 +188,15 @@ static enum sl_status count_sets(struct search *search) {
     cuts *= (size_t)search->limits[c] + 1;
   }
   if (cuts <= MOST_CUTS) return SL_OK;
-  return sl_fail(SL_BAD_ARGUMENT,
-                 "planner: %d layers on %lld devices of %d classes are too many cases to try; put "
-                 "devices that are alike in one class, or allow fewer stages",
-                 planner->layers, (long long)devices, planner->class_count);
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "planner: %d layers on %lld devices of %d classes are too many cases to try; put "
+                  "devices that are alike in one class, or allow fewer stages",
+                  planner->layers, (long long)devices, planner->class_count);
 }
 
 static enum sl_status fill_sums(struct search *search) {
   enum sl_status status;
-  const struct sl__planner *planner = search->planner;
+  const struct sl__stage_partitioner *planner = search->planner;
   size_t width = (size_t)planner->layers + 1;
   search->ms = sl__alloc(width * (size_t)search->outside, sizeof *search->ms, "a planner");
   search->bytes = sl__alloc(width, sizeof *search->bytes, "a planner");
@@ -206,24 +206,25 @@ static enum sl_status fill_sums(struct search *search) {
   for (int c = 0; c < search->outside; c++) {
     double *sum = search->ms + (size_t)c * width;
     for (int i = 0; i < planner->layers; i++) sum[i + 1] = sum[i] + planner->classes[c].ms[i];
-    SL_TRY(check("a device class's sum of ms", FINITE_LEAST_0, sum, planner->layers,
-                 planner->layers + 1));
+    SL__TRY(check("a device class's sum of ms", FINITE_LEAST_0, sum, planner->layers,
+                  planner->layers + 1));
   }
-  SL_TRY(check("the layers' sum of bytes", FINITE_LEAST_0, search->bytes, planner->layers,
-               planner->layers + 1));
+  SL__TRY(check("the layers' sum of bytes", FINITE_LEAST_0, search->bytes, planner->layers,
+                planner->layers + 1));
 out:
   return status;
 }
 
-static enum sl_status search_new(const struct sl__planner *planner, struct search *search) {
+static enum sl_status search_new(const struct sl__stage_partitioner *planner,
+                                 struct search *search) {
   enum sl_status status;
   size_t classes = (size_t)planner->class_count, sides = classes + 1;
   *search = (struct search){.planner = planner, .outside = planner->class_count, .bound = INFINITY};
   search->limits = sl__alloc(classes, sizeof *search->limits, "a planner");
   search->stride = sl__alloc(classes, sizeof *search->stride, "a planner");
   if (!search->limits || !search->stride) return SL_NO_MEMORY;
-  SL_TRY(count_sets(search));
-  SL_TRY(fill_sums(search));
+  SL__TRY(count_sets(search));
+  SL__TRY(fill_sums(search));
   search->stages = sl__alloc(search->sets, sizeof *search->stages, "a planner");
   search->cuts = sl__alloc(((size_t)planner->layers + 1) * search->sets * sides * sides,
                            sizeof *search->cuts, "a planner");
@@ -248,12 +249,13 @@ static void search_clear(struct search *search) {
  */
 
 /* Too little memory is the only reason why there is none: every device may take every layer. */
-static enum sl_status nothing_fits(const struct search *search, struct sl__planned *planned) {
-  const struct sl__planner *planner = search->planner;
+static enum sl_status nothing_fits(const struct search *search,
+                                   struct sl__stage_partition *planned) {
+  const struct sl__stage_partitioner *planner = search->planner;
   double memory = 0, largest = 0;
   int64_t devices = 0;
   for (int c = 0; c < planner->class_count; c++) {
-    const struct sl__planner_device_class *class = &planner->classes[c];
+    const struct sl__stage_partitioner_device_class *class = &planner->classes[c];
     if (class->count == 0) continue;
     memory += class->count * class->memory;
     devices += class->count;
@@ -262,16 +264,16 @@ static enum sl_status nothing_fits(const struct search *search, struct sl__plann
   for (int i = 0; i < planner->layers; i++)
     if (planner->bytes[i] > largest) {
       planned->too_large = i;
-      return sl_fail(SL_NO_MEMORY,
-                     "layer %d (from 0) alone needs %.0f bytes, the largest device has %.0f; take "
-                     "a smaller batch, more microbatches or a larger device",
-                     i, planner->bytes[i], largest);
+      return sl__fail(SL_NO_MEMORY,
+                      "layer %d (from 0) alone needs %.0f bytes, the largest device has %.0f; take "
+                      "a smaller batch, more microbatches or a larger device",
+                      i, planner->bytes[i], largest);
     }
-  return sl_fail(SL_NO_MEMORY,
-                 "the model needs %.0f bytes, the %lld devices have %.0f in all, and no placement "
-                 "in at most %d stages of neighbouring layers fits; take a smaller batch, more "
-                 "microbatches or more devices",
-                 search->bytes[planner->layers], (long long)devices, memory, search->most_stages);
+  return sl__fail(SL_NO_MEMORY,
+                  "the model needs %.0f bytes, the %lld devices have %.0f in all, and no placement "
+                  "in at most %d stages of neighbouring layers fits; take a smaller batch, more "
+                  "microbatches or more devices",
+                  search->bytes[planner->layers], (long long)devices, memory, search->most_stages);
 }
 
 /* The last cut of the best placement: the least total, then the fewest stages. */
@@ -291,7 +293,7 @@ static void choose(const struct search *search, size_t *set, int *class) {
     }
 }
 
-static enum sl_status planned_new(int stages, struct sl__planned *planned) {
+static enum sl_status planned_new(int stages, struct sl__stage_partition *planned) {
   size_t count = (size_t)stages;
   planned->stages = stages;
   planned->first = sl__alloc(count, sizeof *planned->first, "a placement");
@@ -303,7 +305,7 @@ static enum sl_status planned_new(int stages, struct sl__planned *planned) {
 }
 
 /* Back from the last cut to the first. */
-static enum sl_status trace(const struct search *search, struct sl__planned *planned) {
+static enum sl_status trace(const struct search *search, struct sl__stage_partition *planned) {
   size_t set = 0;
   int class = 0, after = search->outside, end = search->planner->layers;
   choose(search, &set, &class);
@@ -327,31 +329,32 @@ static enum sl_status trace(const struct search *search, struct sl__planned *pla
   return SL_OK;
 }
 
-enum sl_status sl__planner_plan(const struct sl__planner *planner, struct sl__planned *planned) {
+enum sl_status sl__stage_partitioner_plan(const struct sl__stage_partitioner *planner,
+                                          struct sl__stage_partition *planned) {
   struct search search = {0};
   enum sl_status status;
-  *planned = (struct sl__planned){.too_large = -1};
-  SL_TRY(check_planner(planner));
-  SL_TRY(search_new(planner, &search));
+  *planned = (struct sl__stage_partition){.too_large = -1};
+  SL__TRY(check_planner(planner));
+  SL__TRY(search_new(planner, &search));
   pass(&search, false);
-  if (search.bound == INFINITY) SL_TRY(nothing_fits(&search, planned));
+  if (search.bound == INFINITY) SL__TRY(nothing_fits(&search, planned));
   search.bound *= EQUAL;
   pass(&search, true);
-  SL_TRY(trace(&search, planned));
+  SL__TRY(trace(&search, planned));
 out:
   search_clear(&search);
   if (status != SL_OK) {
     int too_large = planned->too_large;
-    sl__planned_clear(planned);
+    sl__stage_partition_clear(planned);
     planned->too_large = too_large;
   }
   return status;
 }
 
-void sl__planned_clear(struct sl__planned *planned) {
+void sl__stage_partition_clear(struct sl__stage_partition *planned) {
   free(planned->first);
   free(planned->device_class);
   free(planned->stage_ms);
   free(planned->stage_bytes);
-  *planned = (struct sl__planned){.too_large = -1};
+  *planned = (struct sl__stage_partition){.too_large = -1};
 }

@@ -30,7 +30,7 @@ struct device {
 
 /* Cells are a microbatch's chunks, one after the other. */
 struct play {
-  const struct sl__pipeline *p;
+  const struct sl__step_model *p;
   int chunks, cells, tasks; /* of a step; chunks a microbatch */
   double scale;             /* of a cell's times, where cells were merged */
   struct task *task;
@@ -41,7 +41,7 @@ struct play {
 };
 
 static int number(const struct play *y, int step, enum kind kind, int cell, int layer) {
-  const struct sl__pipeline *p = y->p;
+  const struct sl__step_model *p = y->p;
   int first = step * y->tasks;
   if (kind == UPDATE) return first + UPDATE * y->cells * p->layers + layer;
   return first + ((int)kind * y->cells + cell) * p->layers + layer;
@@ -62,17 +62,17 @@ static struct place place_of(const struct play *y, int n) {
 }
 
 static double duration(const struct play *y, const struct place *at) {
-  const struct sl__pipeline *p = y->p;
+  const struct sl__step_model *p = y->p;
   const double *times[KINDS] = {p->forward, p->backward_data, p->backward_weight, p->update};
   return times[at->kind][at->layer] * (at->kind == UPDATE ? 1 : y->scale);
 }
 
 static int priority(const struct place *at) {
   switch (at->kind) {
-    case FORWARD: return SL_PRIORITY_FORWARD + at->layer;
-    case DATA: return SL_PRIORITY_BACKWARD_DATA - at->layer;
-    case WEIGHT: return SL_PRIORITY_BACKWARD_WEIGHT + at->layer;
-    default: return SL_PRIORITY_UPDATE - at->layer;
+    case FORWARD: return SL__PRIORITY_FORWARD + at->layer;
+    case DATA: return SL__PRIORITY_BACKWARD_DATA - at->layer;
+    case WEIGHT: return SL__PRIORITY_BACKWARD_WEIGHT + at->layer;
+    default: return SL__PRIORITY_UPDATE - at->layer;
   }
 }
 
@@ -122,7 +122,7 @@ static void deliver(struct play *y, int step, enum kind kind, int cell, int laye
 
 /* How many inputs each task waits for: the mirror image of what done() delivers. */
 static int inputs(const struct play *y, const struct place *at) {
-  const struct sl__pipeline *p = y->p;
+  const struct sl__step_model *p = y->p;
   int chunk = at->cell % y->chunks, waits = 0;
   switch (at->kind) {
     case FORWARD:
@@ -135,7 +135,7 @@ static int inputs(const struct play *y, const struct place *at) {
 }
 
 static double cut(const struct play *y, int from, int to) {
-  const struct sl__pipeline *p = y->p;
+  const struct sl__step_model *p = y->p;
   int later = p->stage[from] > p->stage[to] ? p->stage[from] : p->stage[to];
   return p->stage[from] == p->stage[to] ? 0 : y->scale * p->cut_ms[later];
 }
@@ -150,7 +150,7 @@ static void update_done(struct play *y, const struct place *at, double time) {
 }
 
 static void forward_done(struct play *y, const struct place *at, double time) {
-  const struct sl__pipeline *p = y->p;
+  const struct sl__step_model *p = y->p;
   int layer = at->layer;
   if (at->cell % y->chunks < y->chunks - 1)
     deliver(y, at->step, FORWARD, at->cell + 1, layer, time);
@@ -209,7 +209,7 @@ static void run(struct play *y) {
 
 /* Many small cells become fewer large ones: first a microbatch's chunks, then microbatches. */
 static void choose_cells(struct play *y) {
-  const struct sl__pipeline *p = y->p;
+  const struct sl__step_model *p = y->p;
   int64_t chunks = p->chunks, microbatches = p->microbatches;
   while ((3 * chunks * microbatches + 1) * p->layers * STEPS > MOST_TASKS &&
          chunks * microbatches > 1)
@@ -235,7 +235,7 @@ static void share_items(struct play *y) {
   }
 }
 
-enum sl_status sl__pipeline_period(const struct sl__pipeline *p, double *ms) {
+enum sl_status sl__simulate_step_period(const struct sl__step_model *p, double *ms) {
   struct play y = {.p = p};
   enum sl_status status = SL_NO_MEMORY;
   choose_cells(&y);

@@ -5,7 +5,7 @@
 
 #include <starling/base.h>
 
-struct sl__pipeline {
+struct sl__step_model {
   int layers, stages, microbatches, chunks, in_flight; /* each at least 1 */
   const int *stage; /* [layers], each stage on a device of its own */
   /* [layers] ms; all but the update's of one chunk of one microbatch. The last layer's forward has
@@ -16,6 +16,6 @@ struct sl__pipeline {
 };
 
 /* Time from one step's end to the next one's, once they follow each other evenly. */
-enum sl_status sl__pipeline_period(const struct sl__pipeline *pipeline, double *ms);
+enum sl_status sl__simulate_step_period(const struct sl__step_model *pipeline, double *ms);
 
 #endif

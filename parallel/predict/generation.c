@@ -11,7 +11,7 @@
 struct generator {
   struct sl__grid grid;
   struct sl__plan *plan;
-  struct sl_tensor *token;
+  struct sl__tensor *token;
   float *logits;
   int64_t classes, steps;
 };
@@ -21,30 +21,32 @@ static enum sl_status check(const struct sl_model *model, const struct sl_genera
   const struct sl__layer *whole = sl__model_whole_layer(model);
   int64_t words = sl__model_words(model);
   if (whole)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "layer %s (%s) needs a whole sample at once; only models of tokens whose layers "
-                   "all work step by step can generate",
-                   whole->name, whole->kind->name);
+    return sl__fail(
+        SL_BAD_ARGUMENT,
+        "layer %s (%s) needs a whole sample at once; only models of tokens whose layers "
+        "all work step by step can generate",
+        whole->name, whole->kind->name);
   if (count < 0 || o->prompt_count < 1)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "%lld tokens after a prompt of %lld; a prompt needs at least one token",
-                   (long long)count, (long long)o->prompt_count);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%lld tokens after a prompt of %lld; a prompt needs at least one token",
+                    (long long)count, (long long)o->prompt_count);
   if (!(o->temperature >= 0) || !isfinite(o->temperature))
-    return sl_fail(SL_BAD_ARGUMENT, "temperature %g: must be 0 or more", (double)o->temperature);
+    return sl__fail(SL_BAD_ARGUMENT, "temperature %g: must be 0 or more", (double)o->temperature);
   for (int64_t i = 0; i < o->prompt_count; i++)
     if (o->prompt[i] < 0 || o->prompt[i] >= words)
-      return sl_fail(SL_BAD_ARGUMENT, "token %lld of the prompt is %d, but the model has 0 to %lld",
-                     (long long)i, o->prompt[i], (long long)words - 1);
+      return sl__fail(SL_BAD_ARGUMENT,
+                      "token %lld of the prompt is %d, but the model has 0 to %lld", (long long)i,
+                      o->prompt[i], (long long)words - 1);
   if (classes > words)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "the model's answers are of %lld words, of which its embedding knows %lld",
-                   (long long)classes, (long long)words);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "the model's answers are of %lld words, of which its embedding knows %lld",
+                    (long long)classes, (long long)words);
   return SL_OK;
 }
 
 /* The last layer's output, as floats. */
 static enum sl_status read_logits(struct generator *g) {
-  struct sl_tensor *y = g->plan->slices[0].y[g->plan->model->count - 1];
+  struct sl__tensor *y = g->plan->slices[0].y[g->plan->model->count - 1];
   const char *codes = (const char *)g->logits;
   enum sl_status status = sl__tensor_read(y, g->logits);
   if (status != SL_OK || y->type != SL_BF16) return status;
@@ -60,9 +62,9 @@ static enum sl_status read_logits(struct generator *g) {
 static enum sl_status feed(struct generator *g, int32_t token, bool answer) {
   enum sl_status status;
   const struct sl__step step = {.carry = g->steps++ > 0, .keep = true, .x = g->token};
-  SL_TRY(sl__tensor_write(g->token, &token));
-  SL_TRY(sl__plan_submit(g->plan, &step));
-  if (answer) SL_TRY(read_logits(g));
+  SL__TRY(sl__tensor_write(g->token, &token));
+  SL__TRY(sl__plan_submit(g->plan, &step));
+  if (answer) SL__TRY(read_logits(g));
 out:
   return status;
 }
@@ -74,7 +76,7 @@ static enum sl_status draw(const struct generator *g, float temperature, float u
   int32_t best = 0, last = (int32_t)g->classes - 1;
   for (int32_t c = 0; c <= last; c++) {
     if (!isfinite(g->logits[c]))
-      return sl_fail(SL_NOT_FINITE, "the model's answer is not finite; are its weights trained?");
+      return sl__fail(SL_NOT_FINITE, "the model's answer is not finite; are its weights trained?");
     if (g->logits[c] > g->logits[best]) best = c;
   }
   *token = best;
@@ -94,9 +96,9 @@ static enum sl_status open_generator(struct sl_model *model, enum sl_math math,
                                      struct generator *g) {
   const struct sl_trainer_options options = {.replicas = 1, .math = math};
   enum sl_status status;
-  SL_TRY(sl__grid_new(model, &options, &g->grid));
-  SL_TRY(sl__plan_new(model, &g->grid, 1, 1, false, &g->plan));
-  SL_TRY(sl__tensor_host(model->context, &SL_SHAPE(1, 1), SL_I32, NULL, &g->token));
+  SL__TRY(sl__grid_new(model, &options, &g->grid));
+  SL__TRY(sl__plan_new(model, &g->grid, 1, 1, false, &g->plan));
+  SL__TRY(sl__tensor_host(model->context, &SL_SHAPE(1, 1), SL_I32, NULL, &g->token));
   g->logits = sl__alloc((size_t)g->classes, sizeof *g->logits, "a model's answer");
   if (!g->logits) status = SL_NO_MEMORY;
 out:
@@ -107,17 +109,17 @@ enum sl_status sl_generate(struct sl_model *model, const struct sl_generate_opti
                            int64_t count, int32_t *tokens) {
   struct generator g = {0};
   enum sl_status status;
-  SL_TRY(sl_model_build(model));
+  SL__TRY(sl_model_build(model));
   const struct sl_shape *out = sl_model_output(model);
   g.classes = out->dim[out->ndim - 1];
-  SL_TRY(check(model, options, count, g.classes));
-  SL_TRY(open_generator(model, options->math, &g));
+  SL__TRY(check(model, options, count, g.classes));
+  SL__TRY(open_generator(model, options->math, &g));
   for (int64_t i = 0; i < options->prompt_count && count; i++)
-    SL_TRY(feed(&g, options->prompt[i], i == options->prompt_count - 1));
+    SL__TRY(feed(&g, options->prompt[i], i == options->prompt_count - 1));
   for (int64_t i = 0; i < count; i++) {
-    float uniform = sl__uniform(options->seed, sl__stream(SL_STREAM_SAMPLE, 0), (uint64_t)i);
-    SL_TRY(draw(&g, options->temperature, uniform, &tokens[i]));
-    if (i + 1 < count) SL_TRY(feed(&g, tokens[i], true));
+    float uniform = sl__uniform(options->seed, sl__stream(SL__STREAM_SAMPLE, 0), (uint64_t)i);
+    SL__TRY(draw(&g, options->temperature, uniform, &tokens[i]));
+    if (i + 1 < count) SL__TRY(feed(&g, tokens[i], true));
   }
 out:
   sl__plan_free(g.plan);

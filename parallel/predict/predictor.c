@@ -48,8 +48,8 @@ struct piece {
 /* What a batch of so many rows takes; made when the first one comes. */
 struct work {
   struct sl__plan *plan;
-  struct sl__program *program;
-  struct sl_tensor *x; /* over the lane's memory */
+  struct sl__graph *program;
+  struct sl__tensor *x; /* over the lane's memory */
 };
 
 struct lane {
@@ -61,19 +61,20 @@ struct lane {
   int count;
   int64_t rows;
   bool busy;
-  int ends;               /* what is left to be done with the batch: see end_batch */
-  struct sl__errand tell; /* who asked for what is over, by a worker on their own core */
+  int ends;                      /* what is left to be done with the batch: see end_batch */
+  struct sl__inbox_message tell; /* who asked for what is over, by a worker on their own core */
   int over;
-  struct sl__program *program; /* of the batch under way; NULL: it could not begin */
-  double before_us;            /* what the program's batches before this one took */
-  struct sl_tensor *y;         /* of the batch under way */
-  struct sl_tensor *own; /* over the outputs of a request, of its last batch that was a whole one */
+  struct sl__graph *program; /* of the batch under way; NULL: it could not begin */
+  double before_us;          /* what the program's batches before this one took */
+  struct sl__tensor *y;      /* of the batch under way */
+  struct sl__tensor
+      *own; /* over the outputs of a request, of its last batch that was a whole one */
 };
 
 struct sl_predictor {
   struct sl_model *model;
   struct sl_predictor_options options;
-  struct sl__pack *pack; /* the parameters */
+  struct sl__weight_cache *pack; /* the parameters */
   struct lane *lanes;
   int lane_count;
   int64_t in_bytes, out_count; /* of a sample */
@@ -159,8 +160,8 @@ static enum sl_status refresh(const struct lane *lane) {
   struct sl_model *model = lane->predictor->model;
   enum sl_status status = SL_OK;
   for (int i = 0; i < model->count && status == SL_OK && lane->grid.math == SL_MATH_BF16; i++)
-    status = sl__half_refresh(model, i, &sl__grid_device(&lane->grid, i, 0)->place);
-  return status == SL_OK ? sl__pack_refresh(lane->predictor->pack) : status;
+    status = sl__bf16_copy_refresh(model, i, &sl__grid_device(&lane->grid, i, 0)->place);
+  return status == SL_OK ? sl__weight_cache_refresh(lane->predictor->pack) : status;
 }
 
 static enum sl_status record(const struct lane *lane, struct work *work) {
@@ -168,19 +169,19 @@ static enum sl_status record(const struct lane *lane, struct work *work) {
   struct sl__step step = {.x = work->x};
   enum sl_status status = refresh(lane); /* once, not in every pass */
   if (status == SL_OK)
-    status = sl__program_new(model->context, &sl__op_program, &sl__op_assist, &work->program);
+    status = sl__graph_new(model->context, &sl__op_subgraph, &sl__op_helper, &work->program);
   if (status != SL_OK) return status;
-  sl__program_pack(work->program, lane->predictor->pack, work->x);
-  sl__program_cores(work->program, lane->predictor->options.cores);
-  sl__program_record(work->program);
+  sl__graph_use_weight_cache(work->program, lane->predictor->pack, work->x);
+  sl__graph_cores(work->program, lane->predictor->options.cores);
+  sl__graph_capture(work->program);
   status = sl__plan_submit(work->plan, &step);
-  return sl__program_compile(work->program, work->plan->slices[0].y[model->count - 1], status);
+  return sl__graph_compile(work->program, work->plan->slices[0].y[model->count - 1], status);
 }
 
 static void work_free(struct work *work) {
   sl__plan_free(work->plan); /* waits for the tasks, which need the program */
   sl__tensor_free(work->x);
-  sl__program_free(work->program);
+  sl__graph_free(work->program);
   *work = (struct work){0};
 }
 
@@ -191,9 +192,9 @@ static enum sl_status work_of(struct lane *lane, struct work **out) {
   struct work *work = *out = &lane->works[lane->rows];
   enum sl_status status = SL_OK;
   if (work->program) return SL_OK;
-  SL_TRY(sl__tensor_host(model->context, &shape, type, lane->inputs, &work->x));
-  SL_TRY(sl__plan_new(model, &lane->grid, lane->rows, 0, false, &work->plan));
-  SL_TRY(record(lane, work));
+  SL__TRY(sl__tensor_host(model->context, &shape, type, lane->inputs, &work->x));
+  SL__TRY(sl__plan_new(model, &lane->grid, lane->rows, 0, false, &work->plan));
+  SL__TRY(record(lane, work));
 out:
   if (status != SL_OK) work_free(work);
   return status;
@@ -212,7 +213,7 @@ static void gather(struct lane *lane) {
 
 /* Where nothing but CPUs reads it, StarPU need not know: the batch before has been answered. But
  * where a stall may end the wait, the request's memory may go meanwhile. */
-static enum sl_status fill(struct lane *lane, struct sl_tensor *x) {
+static enum sl_status fill(struct lane *lane, struct sl__tensor *x) {
   if (!starpu_cuda_worker_get_count() && !x->context->active) {
     gather(lane);
     return SL_OK;
@@ -252,8 +253,7 @@ static void answer_batch(struct lane *lane, enum sl_status status) {
   }
   lane->count = 0;
   p->counts.batches++;
-  if (lane->program)
-    p->counts.computing_us += sl__program_computed(lane->program) - lane->before_us;
+  if (lane->program) p->counts.computing_us += sl__graph_computed(lane->program) - lane->before_us;
   __atomic_fetch_sub(&p->model->context->batches, 1, __ATOMIC_RELAXED);
 }
 
@@ -271,7 +271,7 @@ static void tell(const struct lane *lane) {
   for (int i = 0; i < lane->over; i++) sem_post(&lane->pieces[i].request->ended);
 }
 
-static void tell_here(struct sl__errand *errand, int member) {
+static void tell_here(struct sl__inbox_message *errand, int member) {
   struct lane *lane = (struct lane *)((char *)errand - offsetof(struct lane, tell));
   struct sl_prediction *request = lane->pieces[0].request; /* it lives until it is told of */
   (void)member;
@@ -284,20 +284,20 @@ static void tell_here(struct sl__errand *errand, int member) {
  * 30 us on a virtual machine. */
 static void tell_batch(struct lane *lane, int core) {
   lane->tell.run = tell_here;
-  if (lane->over == 1 && sl__errand_give_core(lane->predictor->model->context, core, &lane->tell))
+  if (lane->over == 1 && sl__inbox_put_on_core(lane->predictor->model->context, core, &lane->tell))
     return;
   tell(lane);
   end_batch(lane);
 }
 
-static bool is_large(const struct sl_tensor *y) { return y->bytes >= (size_t)256 << 10; }
+static bool is_large(const struct sl__tensor *y) { return y->bytes >= (size_t)256 << 10; }
 
 /* StarPU's callback: the last layer's output is in main memory. With the lock, lest a batch that
  * was given up be written to where its requests were. The answer first, then what StarPU wants;
  * but what it has in the request's memory it must let go of before. */
 static void batch_computed(void *argument) {
   struct lane *lane = argument;
-  struct sl_tensor *y = lane->y;
+  struct sl__tensor *y = lane->y;
   enum sl_status status = sl__task_failure();
   bool own = y == lane->own;
   if (own) {
@@ -318,13 +318,13 @@ static void batch_computed(void *argument) {
 
 /* Large answers go straight to where the request wants them, if the batch is one request, or a part
  * of one. Not where a stall may end the wait: the answer would come behind its back. */
-static bool is_direct(const struct lane *lane, const struct sl_tensor *y) {
+static bool is_direct(const struct lane *lane, const struct sl__tensor *y) {
   return lane->count == 1 && y->type == SL_F32 && is_large(y) &&
          !lane->predictor->model->context->active;
 }
 
 /* A tensor over the request's outputs; that of the last batch, where they are the same ones. */
-static enum sl_status own_output(struct lane *lane, const struct sl_tensor *y) {
+static enum sl_status own_output(struct lane *lane, const struct sl__tensor *y) {
   const struct piece *piece = &lane->pieces[0];
   float *to = piece->request->outputs + piece->first * lane->predictor->out_count;
   if (lane->own && lane->own->host == to && lane->own->bytes == y->bytes) return SL_OK;
@@ -334,11 +334,10 @@ static enum sl_status own_output(struct lane *lane, const struct sl_tensor *y) {
 }
 
 /* The only batch under way gets all cores; of several each has one. */
-static enum sl_status submit(const struct lane *lane, struct sl__program *program,
-                             struct sl_tensor *own) {
+static enum sl_status submit(const struct lane *lane, struct sl__graph *program,
+                             struct sl__tensor *own) {
   bool alone = __atomic_load_n(&lane->predictor->model->context->batches, __ATOMIC_RELAXED) == 1;
-  return (alone ? sl__program_submit_to_all : sl__program_submit)(program, SL_PRIORITY_FORWARD,
-                                                                  own);
+  return (alone ? sl__graph_submit_to_all : sl__graph_submit)(program, SL__PRIORITY_FORWARD, own);
 }
 
 static enum sl_status begin_batch(struct lane *lane) {
@@ -347,18 +346,18 @@ static enum sl_status begin_batch(struct lane *lane) {
   enum sl_status status;
   lane->program = NULL;
   starpu_pthread_mutex_lock(&context->submit_mutex);
-  SL_TRY(work_of(lane, &work));
-  SL_TRY(fill(lane, work->x));
-  SL_TRY(refresh(lane));
+  SL__TRY(work_of(lane, &work));
+  SL__TRY(fill(lane, work->x));
+  SL__TRY(refresh(lane));
   lane->y = work->plan->slices[0].y[lane->predictor->model->count - 1];
   bool direct = is_direct(lane, lane->y);
-  if (direct) SL_TRY(own_output(lane, lane->y));
+  if (direct) SL__TRY(own_output(lane, lane->y));
   if (direct) lane->y = lane->own;
   lane->program = work->program;
-  lane->before_us = sl__program_computed(work->program);
-  SL_TRY(submit(lane, work->program, direct ? lane->own : NULL));
+  lane->before_us = sl__graph_computed(work->program);
+  SL__TRY(submit(lane, work->program, direct ? lane->own : NULL));
   if (starpu_data_acquire_cb(lane->y->handle, STARPU_R, batch_computed, lane))
-    status = sl_fail(SL_STARPU, "StarPU cannot call back when an answer is there");
+    status = sl__fail(SL_STARPU, "StarPU cannot call back when an answer is there");
 out:
   starpu_pthread_mutex_unlock(&context->submit_mutex);
   return status;
@@ -472,19 +471,19 @@ static void *dispatch(void *argument) {
 
 static enum sl_status check(struct sl_predictor_options *o, const struct sl_model *model) {
   if (o->max_batch < 0 || o->max_batch > MOST_BATCH)
-    return sl_fail(SL_BAD_ARGUMENT, "a max_batch of %lld: must be from 1 to %d",
-                   (long long)o->max_batch, MOST_BATCH);
+    return sl__fail(SL_BAD_ARGUMENT, "a max_batch of %lld: must be from 1 to %d",
+                    (long long)o->max_batch, MOST_BATCH);
   if (o->max_delay_us < 0 || o->max_delay_us > 60000000)
-    return sl_fail(SL_BAD_ARGUMENT, "a max_delay_us of %lld: must be from 0 to 60000000",
-                   (long long)o->max_delay_us);
+    return sl__fail(SL_BAD_ARGUMENT, "a max_delay_us of %lld: must be from 0 to 60000000",
+                    (long long)o->max_delay_us);
   if (o->batches < 0 || o->batches > MOST_LANES)
-    return sl_fail(SL_BAD_ARGUMENT, "%d batches under way: must be from 1 to %d", o->batches,
-                   MOST_LANES);
+    return sl__fail(SL_BAD_ARGUMENT, "%d batches under way: must be from 1 to %d", o->batches,
+                    MOST_LANES);
   if (o->cores < 0)
-    return sl_fail(SL_BAD_ARGUMENT, "a predictor of %d cores: must be at least 1", o->cores);
+    return sl__fail(SL_BAD_ARGUMENT, "a predictor of %d cores: must be at least 1", o->cores);
   if (sl_placement_ranks(model) > 1)
-    return sl_fail(SL_BAD_ARGUMENT, "the model is placed over %d ranks; a predictor is of one",
-                   sl_placement_ranks(model));
+    return sl__fail(SL_BAD_ARGUMENT, "the model is placed over %d ranks; a predictor is of one",
+                    sl_placement_ranks(model));
   if (!o->max_batch) o->max_batch = DEFAULT_BATCH;
   int workers = (int)starpu_worker_get_count();
   if (!o->batches) o->batches = workers < MOST_LANES / 2 ? 2 * workers : MOST_LANES;
@@ -506,7 +505,7 @@ static enum sl_status lane_new(struct sl_predictor *p, const struct sl__grid *al
   size_t most = (size_t)p->options.max_batch;
   enum sl_status status;
   lane->predictor = p;
-  SL_TRY(lane_grid(p, all, number, &lane->grid));
+  SL__TRY(lane_grid(p, all, number, &lane->grid));
   lane->inputs = sl__alloc(most, (size_t)p->in_bytes, "a batch to predict");
   lane->works = sl__alloc(most + 1, sizeof *lane->works, "a batch to predict");
   lane->pieces = sl__alloc(most, sizeof *lane->pieces, "a batch to predict");
@@ -522,9 +521,9 @@ static enum sl_status open_lanes(struct sl_predictor *p) {
   enum sl_status status;
   p->lanes = sl__alloc((size_t)p->options.batches, sizeof *p->lanes, "a predictor");
   if (!p->lanes) return SL_NO_MEMORY;
-  SL_TRY(sl__grid_new(p->model, &options, &all));
+  SL__TRY(sl__grid_new(p->model, &options, &all));
   for (; p->lane_count < p->options.batches; p->lane_count++)
-    SL_TRY(lane_new(p, &all, p->lane_count));
+    SL__TRY(lane_new(p, &all, p->lane_count));
 out:
   if (status != SL_OK && p->lane_count < p->options.batches) p->lane_count++; /* half made */
   sl__grid_clear(&all);
@@ -543,7 +542,7 @@ static enum sl_status start(struct sl_predictor *p) {
   if (!error) return SL_OK;
   pthread_cond_destroy(&p->news);
   pthread_mutex_destroy(&p->lock);
-  return sl_fail(SL_NO_MEMORY, "a predictor's thread cannot be started: %s", strerror(error));
+  return sl__fail(SL_NO_MEMORY, "a predictor's thread cannot be started: %s", strerror(error));
 }
 
 enum sl_status sl_predictor_open(struct sl_model *model, const struct sl_predictor_options *options,
@@ -554,14 +553,14 @@ enum sl_status sl_predictor_open(struct sl_model *model, const struct sl_predict
   if (!p) return SL_NO_MEMORY;
   p->model = model;
   if (options) p->options = *options;
-  SL_TRY(sl_model_build(model));
-  SL_TRY(check(&p->options, model));
+  SL__TRY(sl_model_build(model));
+  SL__TRY(check(&p->options, model));
   p->words = model->takes_tokens ? sl__model_words(model) : 0;
   p->in_bytes = sl_shape_count(&model->sample) * (int64_t)sizeof(float); /* or int32_t */
   p->out_count = sl_shape_count(sl_model_output(model));
-  SL_TRY(sl__pack_new(model->context, &sl__op_pack, &p->pack));
-  SL_TRY(open_lanes(p));
-  SL_TRY(start(p));
+  SL__TRY(sl__weight_cache_new(model->context, &sl__op_prepack, &p->pack));
+  SL__TRY(open_lanes(p));
+  SL__TRY(start(p));
   *predictor = p;
   return SL_OK;
 out:
@@ -600,7 +599,7 @@ void sl_predictor_free(struct sl_predictor *p) {
     pthread_mutex_destroy(&p->lock);
   }
   for (int i = 0; i < p->lane_count; i++) lane_free(p, &p->lanes[i]);
-  sl__pack_free(p->pack);
+  sl__weight_cache_free(p->pack);
   free(p->lanes);
   free(p);
 }
@@ -617,15 +616,15 @@ struct sl_predictor_counts sl_predictor_count(struct sl_predictor *p) {
 static enum sl_status check_request(const struct sl_predictor *p, const void *inputs, int64_t n,
                                     const float *outputs) {
   if (!inputs || !outputs || n < 1 || n > INT64_MAX / p->in_bytes)
-    return sl_fail(SL_BAD_ARGUMENT, "a request of %lld samples%s: must be at least 1, with memory",
-                   (long long)n, inputs && outputs ? "" : " without memory");
+    return sl__fail(SL_BAD_ARGUMENT, "a request of %lld samples%s: must be at least 1, with memory",
+                    (long long)n, inputs && outputs ? "" : " without memory");
   const int32_t *tokens = inputs;
   int64_t each = p->in_bytes / (int64_t)sizeof *tokens;
   for (int64_t i = 0; p->words && i < n * each; i++)
     if (tokens[i] < 0 || tokens[i] >= p->words)
-      return sl_fail(SL_BAD_ARGUMENT, "sample %lld: token %lld is %d, but the model has 0 to %lld",
-                     (long long)(i / each), (long long)(i % each), tokens[i],
-                     (long long)p->words - 1);
+      return sl__fail(SL_BAD_ARGUMENT, "sample %lld: token %lld is %d, but the model has 0 to %lld",
+                      (long long)(i / each), (long long)(i % each), tokens[i],
+                      (long long)p->words - 1);
   return SL_OK;
 }
 
@@ -662,8 +661,8 @@ static enum sl_status enqueue(struct sl_predictor *p, struct sl_prediction *r, c
   if (lane) run_batch(lane);
   if (!closed) return SL_OK;
   sem_destroy(&r->ended);
-  return sl_fail(SL_CLOSED, "a request of %lld samples came after the predictor was closed",
-                 (long long)n);
+  return sl__fail(SL_CLOSED, "a request of %lld samples came after the predictor was closed",
+                  (long long)n);
 }
 
 static enum sl_status wait_for(struct sl_prediction *r) {
@@ -678,7 +677,7 @@ static enum sl_status wait_for(struct sl_prediction *r) {
   if (p->closed) pthread_cond_broadcast(&p->news);
   pthread_mutex_unlock(&p->lock);
   sem_destroy(&r->ended);
-  return r->status == SL_OK ? SL_OK : sl_fail(r->status, "%s", r->message);
+  return r->status == SL_OK ? SL_OK : sl__fail(r->status, "%s", r->message);
 }
 
 enum sl_status sl_predict(struct sl_predictor *p, const void *inputs, int64_t n, float *outputs) {

@@ -14,18 +14,18 @@ static struct sl_shape batch_shape(const struct sl_loader *loader) {
 /* A tensor over the loader's memory, cut into slices for good. */
 static enum sl_status slot_tensor(struct sl_context *context, const struct sl_shape *shape,
                                   enum sl_type type, void *memory, const struct sl__grid *grid,
-                                  const int64_t *rows, struct sl_tensor **tensor) {
+                                  const int64_t *rows, struct sl__tensor **tensor) {
   enum sl_status status;
   int count = grid->replicas * grid->microbatches;
-  SL_TRY(sl__tensor_host(context, shape, type, memory, tensor));
+  SL__TRY(sl__tensor_host(context, shape, type, memory, tensor));
   if (count < 2) return SL_OK;
-  SL_TRY(sl__tensor_split(*tensor, count, rows));
-  SL_TRY(sl__tensor_keep_split(*tensor));
+  SL__TRY(sl__tensor_split(*tensor, count, rows));
+  SL__TRY(sl__tensor_keep_split(*tensor));
 out:
   return status;
 }
 
-static enum sl_status open_slots(struct sl__feed *feed, struct sl_context *context,
+static enum sl_status open_slots(struct sl__batch_tensors *feed, struct sl_context *context,
                                  const struct sl__grid *grid, int64_t *rows) {
   struct sl_shape shape = batch_shape(feed->loader), labels = SL_SHAPE(shape.dim[0]);
   const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(feed->loader));
@@ -36,9 +36,9 @@ static enum sl_status open_slots(struct sl__feed *feed, struct sl_context *conte
     float *x;
     int32_t *y;
     sl_loader_slot(feed->loader, i, &x, &y);
-    SL_TRY(
+    SL__TRY(
         slot_tensor(context, &shape, info->tokens ? SL_I32 : SL_F32, x, grid, rows, &feed->x[i]));
-    SL_TRY(slot_tensor(context, &labels, SL_I32, y, grid, rows, &feed->labels[i]));
+    SL__TRY(slot_tensor(context, &labels, SL_I32, y, grid, rows, &feed->labels[i]));
     if (!feed->pinned) continue;
     /* slower copies are all that a refusal costs */
     if (starpu_memory_pin(x, feed->x[i]->bytes) || starpu_memory_pin(y, feed->labels[i]->bytes))
@@ -48,13 +48,13 @@ out:
   return status;
 }
 
-enum sl_status sl__feed_open(struct sl_context *context, struct sl_loader *loader,
-                             const struct sl__grid *grid, struct sl__feed **out) {
+enum sl_status sl__batch_tensors_open(struct sl_context *context, struct sl_loader *loader,
+                                      const struct sl__grid *grid, struct sl__batch_tensors **out) {
   enum sl_status status = SL_NO_MEMORY;
   *out = NULL;
   int64_t *rows =
       sl__alloc((size_t)grid->replicas * (size_t)grid->microbatches, sizeof *rows, "a feed");
-  struct sl__feed *feed = sl__alloc(1, sizeof *feed, "a feed");
+  struct sl__batch_tensors *feed = sl__alloc(1, sizeof *feed, "a feed");
   if (!feed || !rows) goto out;
   feed->loader = loader;
   feed->pinned = starpu_cuda_worker_get_count() > 0;
@@ -62,23 +62,24 @@ enum sl_status sl__feed_open(struct sl_context *context, struct sl_loader *loade
   feed->labels = sl__alloc((size_t)sl_loader_slots(loader), sizeof *feed->labels, "a feed");
   if (!feed->x || !feed->labels) goto out;
   feed->slots = sl_loader_slots(loader);
-  SL_TRY(open_slots(feed, context, grid, rows));
+  SL__TRY(open_slots(feed, context, grid, rows));
   *out = feed;
   feed = NULL;
 out:
-  sl__feed_close(feed);
+  sl__batch_tensors_close(feed);
   free(rows);
   return status;
 }
 
 /* A part whose task waits for weights can cross meanwhile. Nothing is fetched ahead where there is
  * little memory; see sl_open. */
-static void prefetch(struct sl_tensor *part, const struct sl__device *device) {
+static void prefetch(struct sl__tensor *part, const struct sl__device *device) {
   if (device->place.worker && device->node != STARPU_MAIN_RAM && starpu_get_prefetch_flag())
     starpu_data_prefetch_on_node(part->handle, device->node, 1);
 }
 
-void sl__feed_prefetch(struct sl__feed *feed, int slot, const struct sl__grid *grid, int reader) {
+void sl__batch_tensors_prefetch(struct sl__batch_tensors *feed, int slot,
+                                const struct sl__grid *grid, int reader) {
   int last = grid->layers - 1;
   for (int s = 0; s < grid->replicas * grid->microbatches; s++) {
     int replica = s / grid->microbatches;
@@ -89,7 +90,7 @@ void sl__feed_prefetch(struct sl__feed *feed, int slot, const struct sl__grid *g
 }
 
 /* Writing, as StarPU sees it: the loader's thread does it after the release. */
-static enum sl_status reclaim(struct sl_tensor *tensor) {
+static enum sl_status reclaim(struct sl__tensor *tensor) {
   for (int i = 0; i < (tensor->view_count ? tensor->view_count : 1); i++) {
     starpu_data_handle_t handle = sl__part(tensor, i)->handle;
     enum sl_status status = sl__acquire(tensor->context, handle, STARPU_W);
@@ -99,14 +100,14 @@ static enum sl_status reclaim(struct sl_tensor *tensor) {
   return SL_OK;
 }
 
-enum sl_status sl__feed_recycle(struct sl__feed *feed, int slot) {
+enum sl_status sl__batch_tensors_recycle(struct sl__batch_tensors *feed, int slot) {
   enum sl_status status = reclaim(feed->x[slot]);
   if (status == SL_OK) status = reclaim(feed->labels[slot]);
   if (status == SL_OK) sl_loader_recycle(feed->loader, slot);
   return status;
 }
 
-void sl__feed_close(struct sl__feed *feed) {
+void sl__batch_tensors_close(struct sl__batch_tensors *feed) {
   if (!feed) return;
   for (int i = 0; i < feed->slots; i++) {
     if (feed->x[i] && feed->pinned) starpu_memory_unpin(feed->x[i]->host, feed->x[i]->bytes);

@@ -7,24 +7,25 @@
 
 #include "parallel/step/plan.h"
 
-struct sl__feed {
+struct sl__batch_tensors {
   struct sl_loader *loader;
   int slots;
   bool pinned;
-  struct sl_tensor **x, **labels; /* [slots] */
+  struct sl__tensor **x, **labels; /* [slots] */
 };
 
-enum sl_status sl__feed_open(struct sl_context *context, struct sl_loader *loader,
-                             const struct sl__grid *grid, struct sl__feed **feed);
+enum sl_status sl__batch_tensors_open(struct sl_context *context, struct sl_loader *loader,
+                                      const struct sl__grid *grid, struct sl__batch_tensors **feed);
 
 /* Bring a filled slot's slices to the GPUs whose tasks will read them: layer `reader` the samples
  * (-1: none here), the last one the labels. Asynchronous. */
-void sl__feed_prefetch(struct sl__feed *feed, int slot, const struct sl__grid *grid, int reader);
+void sl__batch_tensors_prefetch(struct sl__batch_tensors *feed, int slot,
+                                const struct sl__grid *grid, int reader);
 
 /* Wait until no task reads the slot any more, drop copies on other devices, let the loader fill it
  * again. */
-enum sl_status sl__feed_recycle(struct sl__feed *feed, int slot);
+enum sl_status sl__batch_tensors_recycle(struct sl__batch_tensors *feed, int slot);
 
-void sl__feed_close(struct sl__feed *feed);
+void sl__batch_tensors_close(struct sl__batch_tensors *feed);
 
 #endif

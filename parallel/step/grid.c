@@ -76,7 +76,7 @@ static enum sl_status placed(const struct sl_model *model, struct sl__grid *g) {
     if (p.device_count[s] > 1) g->replicas = p.device_count[s];
   if (!g->replicas) g->replicas = 1;
   g->stages = p.stages;
-  SL_TRY(make_room(g, model));
+  SL__TRY(make_room(g, model));
   if (p.ranks > 1) {
     g->members = p.ranks;
     g->member = sl__net_rank(model->context->net) % p.ranks;
@@ -102,17 +102,17 @@ static enum sl_status balanced(const struct sl_model *model, int stages, struct 
   struct sl__device *workers = NULL;
   int count;
   if (stages > model->count)
-    return sl_fail(SL_BAD_ARGUMENT, "%d stages: the model has %d layers, so at most %d stages",
-                   stages, model->count, model->count);
+    return sl__fail(SL_BAD_ARGUMENT, "%d stages: the model has %d layers, so at most %d stages",
+                    stages, model->count, model->count);
   double *cost = sl__alloc((size_t)model->count, sizeof *cost, "stages");
   int *first = sl__alloc((size_t)stages + 1, sizeof *first, "stages");
   if (!cost || !first) goto out;
   g->stages = stages;
   if (!g->replicas) g->replicas = 1;
-  SL_TRY(make_room(g, model));
-  SL_TRY(sl__grid_workers(model->context, &workers, &count));
+  SL__TRY(make_room(g, model));
+  SL__TRY(sl__grid_workers(model->context, &workers, &count));
   for (int i = 0; i < model->count; i++) cost[i] = layer_cost(&model->layers[i]);
-  SL_TRY(sl__partition(model->count, cost, stages, first));
+  SL__TRY(sl__partition(model->count, cost, stages, first));
   first[stages] = model->count;
   for (int s = 0; s < stages; s++)
     for (int i = first[s]; i < first[s + 1]; i++) g->stage[i] = s;
@@ -138,31 +138,31 @@ enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_traine
                          .math = o->math,
                          .chunk = o->chunk};
   if (o->replicas < 0 || o->replicas > 4096 || o->microbatches < 0 || o->microbatches > 4096)
-    return sl_fail(SL_BAD_ARGUMENT, "%d replicas x %d microbatches: each must be from 1 to 4096",
-                   o->replicas, o->microbatches);
+    return sl__fail(SL_BAD_ARGUMENT, "%d replicas x %d microbatches: each must be from 1 to 4096",
+                    o->replicas, o->microbatches);
   if ((unsigned)o->math > SL_MATH_BF16)
-    return sl_fail(SL_BAD_ARGUMENT, "%d is no kind of math (SL_MATH_*)", (int)o->math);
+    return sl__fail(SL_BAD_ARGUMENT, "%d is no kind of math (SL__MATH_*)", (int)o->math);
   if (o->chunk < 0)
-    return sl_fail(SL_BAD_ARGUMENT, "a chunk of %lld time steps: must be at least 1",
-                   (long long)o->chunk);
+    return sl__fail(SL_BAD_ARGUMENT, "a chunk of %lld time steps: must be at least 1",
+                    (long long)o->chunk);
   const struct sl__layer *whole = sl__model_whole_layer(model);
   if (o->chunk && whole)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "chunks: layer %s (%s) needs a whole sample at once; only models whose layers "
-                   "all work step by step can be cut in time",
-                   whole->name, whole->kind->name);
-  if (o->stages < 0) return sl_fail(SL_BAD_ARGUMENT, "%d stages: must be at least 1", o->stages);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "chunks: layer %s (%s) needs a whole sample at once; only models whose layers "
+                    "all work step by step can be cut in time",
+                    whole->name, whole->kind->name);
+  if (o->stages < 0) return sl__fail(SL_BAD_ARGUMENT, "%d stages: must be at least 1", o->stages);
   if (o->stages && model->placement)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "stages and a placement: the placement has its own stages; "
-                   "give one of the two");
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "stages and a placement: the placement has its own stages; "
+                    "give one of the two");
   if (sl_placement_ranks(model) > 1 &&
       (!sl__kvstore_is_distributed(o->kvstore) || !model->context->net))
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "the placement is over %d ranks, but KVStore %s is of one; take dist_sync and "
-                   "start a multiple of %d ranks (mpirun -np %d)",
-                   sl_placement_ranks(model), sl_kvstore_name(o->kvstore),
-                   sl_placement_ranks(model), sl_placement_ranks(model));
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "the placement is over %d ranks, but KVStore %s is of one; take dist_sync and "
+                    "start a multiple of %d ranks (mpirun -np %d)",
+                    sl_placement_ranks(model), sl_kvstore_name(o->kvstore),
+                    sl_placement_ranks(model), sl_placement_ranks(model));
   enum sl_status status = model->placement ? placed(model, g)
                           : o->stages      ? balanced(model, o->stages, g)
                                            : one_stage(model, g);
@@ -171,10 +171,10 @@ enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_traine
 
 enum sl_status sl__grid_check_batch(const struct sl__grid *g, int64_t batch) {
   if (batch >= (int64_t)g->replicas * g->microbatches) return SL_OK;
-  return sl_fail(SL_BAD_ARGUMENT,
-                 "a batch of %lld cannot be cut into %d replicas x %d microbatches; take a larger "
-                 "batch or fewer of them",
-                 (long long)batch, g->replicas, g->microbatches);
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "a batch of %lld cannot be cut into %d replicas x %d microbatches; take a larger "
+                  "batch or fewer of them",
+                  (long long)batch, g->replicas, g->microbatches);
 }
 
 void sl__grid_clear(struct sl__grid *g) {

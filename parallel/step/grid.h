@@ -48,9 +48,9 @@ enum sl_status sl__grid_check_batch(const struct sl__grid *grid, int64_t batch);
 enum sl_status sl__grid_workers(const struct sl_context *context, struct sl__device **workers,
                                 int *count);
 
-/* "a,b0-3=cuda:0;c=cpu" (parallel/step/placement.c) into stages, one a rule in the order of their first
- * layers: stage[layers], and each one's devices, one a replica. "a=rank0/cpu:0;b=rank1/cpu:0" is
- * over two ranks: only this rank's devices must be there. */
+/* "a,b0-3=cuda:0;c=cpu" (parallel/step/placement.c) into stages, one a rule in the order of their
+ * first layers: stage[layers], and each one's devices, one a replica. "a=rank0/cpu:0;b=rank1/cpu:0"
+ * is over two ranks: only this rank's devices must be there. */
 struct sl__placement {
   int stages, ranks;
   int *rank; /* [stages] */

@@ -19,8 +19,9 @@ static char *trim(char *text) {
 static enum sl_status claim(const struct sl_model *model, struct sl__placement *p, int layer,
                             int stage) {
   if (p->stage[layer] >= 0)
-    return sl_fail(SL_BAD_ARGUMENT, "placement: layer %s is placed twice; name it in one rule only",
-                   model->layers[layer].name);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "placement: layer %s is placed twice; name it in one rule only",
+                    model->layers[layer].name);
   p->stage[layer] = stage;
   return SL_OK;
 }
@@ -52,8 +53,8 @@ static enum sl_status unknown(const struct sl_model *model, const char *name) {
   for (int i = 0; i < model->count && used < sizeof names; i++)
     used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "",
                              model->layers[i].name);
-  return sl_fail(SL_BAD_ARGUMENT, "placement: there is no layer or group '%s'; there are %s", name,
-                 names);
+  return sl__fail(SL_BAD_ARGUMENT, "placement: there is no layer or group '%s'; there are %s", name,
+                  names);
 }
 
 static enum sl_status claim_range(const struct sl_model *model, struct sl__placement *p,
@@ -63,8 +64,8 @@ static enum sl_status claim_range(const struct sl_model *model, struct sl__place
   enum sl_status status = SL_OK;
   if (!is_range(text, &prefix, &from, &to)) return unknown(model, text);
   if (from > to)
-    return sl_fail(SL_BAD_ARGUMENT, "placement: the range '%s' runs backwards; write %.*s%ld-%ld",
-                   text, (int)prefix, text, to, from);
+    return sl__fail(SL_BAD_ARGUMENT, "placement: the range '%s' runs backwards; write %.*s%ld-%ld",
+                    text, (int)prefix, text, to, from);
   for (long n = from; n <= to && status == SL_OK; n++) {
     char name[128];
     snprintf(name, sizeof name, "%.*s%ld", (int)(prefix < 96 ? prefix : 96), text, n);
@@ -94,14 +95,14 @@ static enum sl_status parse_rule(const struct sl_model *model, char *rule, int s
   enum sl_status status = SL_OK;
   char *equals = strchr(rule, '='), *rest = rule;
   if (!equals || strchr(equals + 1, '='))
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "placement: '%s' is no rule; write LAYERS=DEVICE, rules with ; between", rule);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "placement: '%s' is no rule; write LAYERS=DEVICE, rules with ; between", rule);
   *equals = 0;
   for (char *name = strsep(&rest, ","); name && status == SL_OK; name = strsep(&rest, ",")) {
     name = trim(name);
     status = *name ? claim_name(model, p, name, stage)
-                   : sl_fail(SL_BAD_ARGUMENT, "placement: a layer's name is empty before '=%s'",
-                             equals + 1);
+                   : sl__fail(SL_BAD_ARGUMENT, "placement: a layer's name is empty before '=%s'",
+                              equals + 1);
   }
   *devices = trim(equals + 1);
   return status;
@@ -130,10 +131,10 @@ static enum sl_status find_rank(char *devices, int *rank) {
     int its = split_rank(trim(name), &device);
     if (first) *rank = its;
     if (its < 0 && *rank >= 0)
-      return sl_fail(SL_BAD_ARGUMENT, "placement: device '%s' names no rank; write rank%d/%s",
-                     device, *rank, device);
+      return sl__fail(SL_BAD_ARGUMENT, "placement: device '%s' names no rank; write rank%d/%s",
+                      device, *rank, device);
     if (its != *rank)
-      return sl_fail(
+      return sl__fail(
           SL_BAD_ARGUMENT,
           "placement: device '%s' is of rank %d, others of its rule of another; a rule's "
           "devices must be of one rank (for several copies start more ranks)",
@@ -156,16 +157,16 @@ static enum sl_status count_ranks(struct sl__placement *p) {
   }
   for (int s = 0; s < p->stages && some; s++)
     if (p->rank[s] < 0)
-      return sl_fail(SL_BAD_ARGUMENT,
-                     "placement: rule %d names no rank, others do; write rank0/ before its device",
-                     s + 1);
+      return sl__fail(SL_BAD_ARGUMENT,
+                      "placement: rule %d names no rank, others do; write rank0/ before its device",
+                      s + 1);
   for (int rank = 0; rank < p->ranks && some; rank++) {
     bool has = false;
     for (int s = 0; s < p->stages; s++) has |= p->rank[s] == rank;
     if (!has)
-      return sl_fail(SL_BAD_ARGUMENT,
-                     "placement: rank %d has no layer, though rank %d has; leave no rank out", rank,
-                     p->ranks - 1);
+      return sl__fail(SL_BAD_ARGUMENT,
+                      "placement: rank %d has no layer, though rank %d has; leave no rank out",
+                      rank, p->ranks - 1);
   }
   for (int s = 0; s < p->stages && !some; s++) p->rank[s] = 0;
   return SL_OK;
@@ -186,15 +187,15 @@ static enum sl_status note_devices(char *devices, int stage, struct sl__placemen
 static enum sl_status find_devices(const struct sl_context *context, char **texts,
                                    struct sl__placement *p) {
   enum sl_status status = SL_OK;
-  for (int s = 0; s < p->stages; s++) SL_TRY(find_rank(texts[s], &p->rank[s]));
+  for (int s = 0; s < p->stages; s++) SL__TRY(find_rank(texts[s], &p->rank[s]));
   p->ranks = 1;
-  SL_TRY(count_ranks(p));
+  SL__TRY(count_ranks(p));
   int own = context->net ? sl__net_rank(context->net) % p->ranks : 0;
   for (int s = 0; s < p->stages; s++)
     if (p->rank[s] == own)
-      SL_TRY(sl__devices_parse(texts[s], &p->devices[s], &p->device_count[s]));
+      SL__TRY(sl__devices_parse(texts[s], &p->devices[s], &p->device_count[s]));
     else
-      SL_TRY(note_devices(texts[s], s, p));
+      SL__TRY(note_devices(texts[s], s, p));
 out:
   return status;
 }
@@ -206,10 +207,11 @@ static enum sl_status check_shared(const struct sl_model *model, const struct sl
     if (layer->shares < 0) continue;
     int mine = p->rank[p->stage[i]], theirs = p->rank[p->stage[layer->shares]];
     if (mine != theirs)
-      return sl_fail(SL_BAD_ARGUMENT,
-                     "placement: layer %s (rank %d) shares the weight of %s (rank %d); layers that "
-                     "share a weight must be on one rank",
-                     layer->name, mine, model->layers[layer->shares].name, theirs);
+      return sl__fail(
+          SL_BAD_ARGUMENT,
+          "placement: layer %s (rank %d) shares the weight of %s (rank %d); layers that "
+          "share a weight must be on one rank",
+          layer->name, mine, model->layers[layer->shares].name, theirs);
   }
   return SL_OK;
 }
@@ -223,8 +225,8 @@ static enum sl_status check_complete(const struct sl_model *model, const struct 
       used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
                                model->layers[i].name);
   if (!used) return SL_OK;
-  return sl_fail(SL_BAD_ARGUMENT, "placement: no rule places %s; name them too (any: anywhere)",
-                 names);
+  return sl__fail(SL_BAD_ARGUMENT, "placement: no rule places %s; name them too (any: anywhere)",
+                  names);
 }
 
 enum sl_status sl__placement_parse(const struct sl_model *model, const char *text,
@@ -246,12 +248,12 @@ enum sl_status sl__placement_parse(const struct sl_model *model, const char *tex
     if (hash) *hash = 0;
     rule = trim(rule);
     if (!*rule) continue; /* a ; at the end, an empty line */
-    SL_TRY(parse_rule(model, rule, p->stages, p, &devices[p->stages]));
+    SL__TRY(parse_rule(model, rule, p->stages, p, &devices[p->stages]));
     p->stages++;
   }
-  SL_TRY(check_complete(model, p));
-  SL_TRY(find_devices(model->context, devices, p));
-  SL_TRY(check_shared(model, p));
+  SL__TRY(check_complete(model, p));
+  SL__TRY(find_devices(model->context, devices, p));
+  SL__TRY(check_shared(model, p));
 out:
   free(devices);
   free(copy);
@@ -318,9 +320,9 @@ enum sl_status sl_place_file(struct sl_model *model, const char *path) {
   char *text = NULL;
   size_t size;
   enum sl_status status;
-  SL_TRY(sl__file_read(path, 1 << 20, &bytes, &size));
+  SL__TRY(sl__file_read(path, 1 << 20, &bytes, &size));
   if (memchr(bytes, 0, size)) {
-    status = sl_fail(SL_BAD_FILE, "%s: is no text; a placement has rules LAYERS=DEVICE", path);
+    status = sl__fail(SL_BAD_FILE, "%s: is no text; a placement has rules LAYERS=DEVICE", path);
     goto out;
   }
   text = sl__alloc(size + 1, 1, "a placement");
@@ -329,7 +331,7 @@ enum sl_status sl_place_file(struct sl_model *model, const char *path) {
     goto out;
   }
   memcpy(text, bytes, size);
-  SL_TRY(sl_place(model, text));
+  SL__TRY(sl_place(model, text));
 out:
   free(bytes);
   free(text);

@@ -40,7 +40,7 @@ int64_t sl__plan_positions(const struct sl__plan *plan) {
   return most * sl_shape_count(&plan->model->sample);
 }
 
-struct sl_tensor *sl__part(struct sl_tensor *tensor, int i) {
+struct sl__tensor *sl__part(struct sl__tensor *tensor, int i) {
   return tensor->view_count ? &tensor->views[i] : tensor;
 }
 
@@ -54,7 +54,7 @@ struct sl_shape sl__with_rows(int64_t rows, const struct sl_shape *sample) {
  * any plan. */
 static enum sl_status chunk_tensor(const struct sl__plan *plan, int64_t rows, int chunk,
                                    const struct sl_shape *sample, enum sl_type type,
-                                   struct sl_tensor **tensor) {
+                                   struct sl__tensor **tensor) {
   struct sl_shape shape = sl__with_rows(rows, sample), largest = shape;
   int64_t first;
   if (plan->steps) sl__chunk_steps(plan, chunk, &first, &shape.dim[1]);
@@ -142,7 +142,7 @@ static void find_borders(struct sl__plan *plan) {
   for (int to = 0; to < model->count; to++)
     for (int k = 0; k < model->layers[to].input_count; k++) {
       int from = model->layers[to].input[k];
-      if (from == SL_INPUT || plan->border[from] >= 0) continue;
+      if (from == SL__INPUT || plan->border[from] >= 0) continue;
       if (sl__grid_member(plan->grid, from) != sl__grid_member(plan->grid, to))
         plan->border[from] = plan->borders++;
     }
@@ -152,7 +152,7 @@ static int find_input_reader(const struct sl__plan *plan) {
   const struct sl_model *model = plan->model;
   for (int i = 0; i < model->count; i++)
     for (int k = 0; k < model->layers[i].input_count; k++)
-      if (model->layers[i].input[k] == SL_INPUT && sl__grid_is_here(plan->grid, i)) return i;
+      if (model->layers[i].input[k] == SL__INPUT && sl__grid_is_here(plan->grid, i)) return i;
   return -1;
 }
 
@@ -172,7 +172,7 @@ static enum sl_status study_graph(struct sl__plan *plan) {
     plan->last_use[i] = is_only_sent(plan, i) ? i : model->count;
     for (int k = 0; k < layer->input_count; k++) {
       int input = layer->input[k];
-      if (input == SL_INPUT) continue;
+      if (input == SL__INPUT) continue;
       plan->needs_gradient[i] |= plan->needs_gradient[input];
       if (sl__grid_is_here(plan->grid, i)) plan->last_use[input] = i;
     }
@@ -187,13 +187,14 @@ static enum sl_status check_size(const struct sl_model *model, const struct sl__
   if (status != SL_OK) return status;
   if (!steps || (steps == model->sample.dim[0])) return SL_OK;
   if (steps < 0 || steps > model->sample.dim[0])
-    return sl_fail(SL_BAD_SHAPE, "sequences of %lld steps: the model takes at most %lld",
-                   (long long)steps, (long long)model->sample.dim[0]);
+    return sl__fail(SL_BAD_SHAPE, "sequences of %lld steps: the model takes at most %lld",
+                    (long long)steps, (long long)model->sample.dim[0]);
   if (!whole) return SL_OK;
-  return sl_fail(SL_BAD_SHAPE,
-                 "sequences of %lld steps: layer %s (%s) needs all %lld of a sample; only models "
-                 "whose layers all work step by step take shorter ones",
-                 (long long)steps, whole->name, whole->kind->name, (long long)model->sample.dim[0]);
+  return sl__fail(SL_BAD_SHAPE,
+                  "sequences of %lld steps: layer %s (%s) needs all %lld of a sample; only models "
+                  "whose layers all work step by step take shorter ones",
+                  (long long)steps, whole->name, whole->kind->name,
+                  (long long)model->sample.dim[0]);
 }
 
 enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid, int64_t batch,
@@ -214,10 +215,10 @@ enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid,
       .model = model, .grid = grid, .batch = batch, .training = training, .chunks = 1};
   if (!sl__model_whole_layer(model)) plan->steps = steps ? steps : model->sample.dim[0];
   if (grid->chunk) plan->chunks = (int)((plan->steps + grid->chunk - 1) / grid->chunk);
-  SL_TRY(study_graph(plan));
+  SL__TRY(study_graph(plan));
   if (grid->math == SL_MATH_BF16)
     for (int i = 0; i < model->count; i++)
-      if (sl__grid_is_here(grid, i)) SL_TRY(sl__half_make(model, i));
+      if (sl__grid_is_here(grid, i)) SL__TRY(sl__bf16_copy_make(model, i));
   plan->slices = sl__alloc((size_t)count, sizeof *plan->slices, "a plan");
   if (!plan->slices) {
     status = SL_NO_MEMORY;
@@ -233,7 +234,7 @@ enum sl_status sl__plan_new(struct sl_model *model, const struct sl__grid *grid,
     slice->first_row = first;
     slice->rows = rows[i];
     first += rows[i];
-    SL_TRY(slice_tensors(plan, slice));
+    SL__TRY(slice_tensors(plan, slice));
   }
   *out = plan;
   plan = NULL;
@@ -243,7 +244,7 @@ out:
   return status;
 }
 
-static void free_tensors(struct sl_tensor **tensors, int count) {
+static void free_tensors(struct sl__tensor **tensors, int count) {
   for (int i = 0; tensors && i < count; i++) sl__tensor_free(tensors[i]);
   free(tensors);
 }
@@ -304,9 +305,9 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
     sl__chunk_steps(plan, c, &pass.first_step, &pass.steps);
   if (layer->shares >= 0) pass.shared = sl__param_of(plan->model, layer->shares, plan->grid->math);
   for (int k = 0; k < layer->input_count; k++)
-    pass.x[k] = layer->input[k] != SL_INPUT ? slice->y[chunk + layer->input[k]]
-                : slice->x                  ? slice->x
-                                            : sl__part(step->x, s);
+    pass.x[k] = layer->input[k] != SL__INPUT ? slice->y[chunk + layer->input[k]]
+                : slice->x                   ? slice->x
+                                             : sl__part(step->x, s);
   return pass;
 }
 
@@ -335,7 +336,7 @@ static struct sl__launch border_launch(const struct sl__plan *plan, const struct
                                        int layer) {
   return (struct sl__launch){.name = plan->model->layers[layer].name,
                              .place = sl__grid_device(plan->grid, layer, slice->replica)->place,
-                             .priority = SL_PRIORITY_LOSS,
+                             .priority = SL__PRIORITY_LOSS,
                              .mark = mark_of(plan, slice, 0, layer)};
 }
 
@@ -350,7 +351,7 @@ static bool is_first_reader(const struct sl__plan *plan, int from, int i) {
 }
 
 /* A tensor goes from the rank of layer `from` to that of layer `to`, where these are two. */
-static enum sl_status carry(const struct sl__plan *plan, int s, int tag, struct sl_tensor **tensor,
+static enum sl_status carry(const struct sl__plan *plan, int s, int tag, struct sl__tensor **tensor,
                             int from, int to) {
   const struct sl__slice *slice = &plan->slices[s];
   struct sl_context *context = plan->model->context;
@@ -364,7 +365,7 @@ static enum sl_status carry(const struct sl__plan *plan, int s, int tag, struct 
 
 /* The output of `from` goes to the rank of layer `to`, once. */
 static enum sl_status carry_output(const struct sl__plan *plan, int s, int c, int from, int to) {
-  struct sl_tensor **y = &plan->slices[s].y[c * plan->model->count + from];
+  struct sl__tensor **y = &plan->slices[s].y[c * plan->model->count + from];
   if (!is_first_reader(plan, from, to)) return SL_OK;
   return carry(plan, s, border_tag(plan, s, c, from, false), y, from, to);
 }
@@ -374,7 +375,7 @@ static enum sl_status carry_output(const struct sl__plan *plan, int s, int c, in
  * the rank of layer `from` to that of layer `to`. */
 static enum sl_status carry_gradient(const struct sl__plan *plan, int s, int c, int i, int from,
                                      int to) {
-  struct sl_tensor **dy = &plan->slices[s].dy[c * plan->model->count + i];
+  struct sl__tensor **dy = &plan->slices[s].dy[c * plan->model->count + i];
   return carry(plan, s, border_tag(plan, s, c, i, true), dy, from, to);
 }
 
@@ -387,7 +388,7 @@ static void forget_inputs(struct sl__plan *plan, const struct sl__slice *slice, 
   for (int k = 0; k < layer->input_count; k++) {
     int input = layer->input[k];
     bool again = k && layer->input[0] == input;
-    if (input != SL_INPUT && !again && plan->last_use[input] == i)
+    if (input != SL__INPUT && !again && plan->last_use[input] == i)
       sl__tensor_invalidate(slice->y[chunk + input]);
   }
   if (slice->saved[chunk + i]) sl__tensor_invalidate(slice->saved[chunk + i]);
@@ -401,7 +402,7 @@ static enum sl_status submit_loss(struct sl__plan *plan, const struct sl__step *
   int64_t first = 0, steps;
   struct sl__launch launch = {.name = "loss",
                               .place = sl__grid_device(plan->grid, last, slice->replica)->place,
-                              .priority = SL_PRIORITY_LOSS,
+                              .priority = SL__PRIORITY_LOSS,
                               .mark = mark_of(plan, slice, c, last)};
   if (plan->chunks > 1) sl__chunk_steps(plan, c, &first, &steps);
   enum sl_status status =
@@ -418,7 +419,7 @@ static enum sl_status carry_outputs(const struct sl__plan *plan, int s, int c, i
     const struct sl__layer *reader = &plan->model->layers[to];
     for (int k = 0; k < reader->input_count; k++) {
       if (reader->input[k] != i) continue;
-      SL_TRY(carry_output(plan, s, c, i, to));
+      SL__TRY(carry_output(plan, s, c, i, to));
       break; /* it may take the same input twice */
     }
   }
@@ -436,12 +437,12 @@ static enum sl_status submit_halves(struct sl__plan *plan, const struct sl__step
   if (plan->grid->math != SL_MATH_BF16) return SL_OK;
   /* one copy is for all replicas; where the first one computes, it is soonest */
   const struct sl__place *place = &sl__grid_device(plan->grid, i, 0)->place;
-  SL_TRY(sl__half_refresh(plan->model, i, place));
-  if (layer->shares >= 0) SL_TRY(sl__half_refresh(plan->model, layer->shares, place));
+  SL__TRY(sl__bf16_copy_refresh(plan->model, i, place));
+  if (layer->shares >= 0) SL__TRY(sl__bf16_copy_refresh(plan->model, layer->shares, place));
   if (!slice->x || i != plan->input_reader) return SL_OK;
   const struct sl__launch launch = {.name = layer->name,
                                     .place = sl__grid_device(plan->grid, i, slice->replica)->place,
-                                    .priority = SL_PRIORITY_FORWARD + i,
+                                    .priority = SL__PRIORITY_FORWARD + i,
                                     .mark = mark_of(plan, slice, 0, i)};
   status = sl__axpy(plan->model->context, &launch, 1.0f, sl__part(step->x, s), slice->x);
 out:
@@ -453,11 +454,11 @@ static enum sl_status forward_layer(struct sl__plan *plan, const struct sl__step
   struct sl_model *model = plan->model;
   struct sl__pass pass = layer_pass(plan, step, s, c, i);
   enum sl_status status = SL_OK;
-  pass.launch.priority = SL_PRIORITY_FORWARD + i;
-  SL_TRY(submit_halves(plan, step, s, i));
+  pass.launch.priority = SL__PRIORITY_FORWARD + i;
+  SL__TRY(submit_halves(plan, step, s, i));
   if (pass.state && c == 0 && !(step->carry && plan->has_state))
-    SL_TRY(sl__fill(model->context, &pass.launch, pass.state, 0));
-  SL_TRY(model->layers[i].kind->forward(&model->layers[i], &pass));
+    SL__TRY(sl__fill(model->context, &pass.launch, pass.state, 0));
+  SL__TRY(model->layers[i].kind->forward(&model->layers[i], &pass));
   if (!step->training) forget_inputs(plan, &plan->slices[s], c, i);
   if (pass.state && c == plan->chunks - 1 && !step->keep) sl__tensor_invalidate(pass.state);
 out:
@@ -470,14 +471,14 @@ static enum sl_status submit_forward(struct sl__plan *plan, const struct sl__ste
   enum sl_status status = SL_OK;
   for (int i = 0; i < model->count; i++) {
     bool here = sl__grid_is_here(plan->grid, i);
-    if (here) SL_TRY(forward_layer(plan, step, s, c, i));
-    SL_TRY(carry_outputs(plan, s, c, i));
+    if (here) SL__TRY(forward_layer(plan, step, s, c, i));
+    SL__TRY(carry_outputs(plan, s, c, i));
     if (here && !step->training && plan->last_use[i] == i)
       sl__tensor_invalidate(plan->slices[s].y[c * model->count + i]);
   }
   if (plan->slices[s].x && !step->training) sl__tensor_invalidate(plan->slices[s].x);
   if (step->labels && sl__grid_is_here(plan->grid, model->count - 1))
-    SL_TRY(submit_loss(plan, step, s, c));
+    SL__TRY(submit_loss(plan, step, s, c));
 out:
   return status;
 }
@@ -492,7 +493,7 @@ static bool wants_dx(struct sl__plan *plan, const struct sl__slice *slice, int c
   bool any = false;
   for (int k = 0; k < layer->input_count; k++) {
     int input = layer->input[k];
-    if (input == SL_INPUT || !plan->needs_gradient[input]) continue;
+    if (input == SL__INPUT || !plan->needs_gradient[input]) continue;
     pass->dx[k] = slice->dy[c * plan->model->count + input];
     pass->add_dx[k] = writer[input] >= 0 || (k && layer->input[0] == input);
     any = true;
@@ -507,8 +508,8 @@ static enum sl_status carry_gradients(const struct sl__plan *plan, int s, int c,
   enum sl_status status = SL_OK;
   for (int k = 0; k < layer->input_count; k++) {
     int input = layer->input[k];
-    if (input == SL_INPUT || writer[input] < 0 || (k && layer->input[0] == input)) continue;
-    SL_TRY(carry_gradient(plan, s, c, input, writer[input], i));
+    if (input == SL__INPUT || writer[input] < 0 || (k && layer->input[0] == input)) continue;
+    SL__TRY(carry_gradient(plan, s, c, input, writer[input], i));
   }
 out:
   return status;
@@ -517,7 +518,7 @@ out:
 static void note_writer(const struct sl__plan *plan, int i, int *writer) {
   const struct sl__layer *layer = &plan->model->layers[i];
   for (int k = 0; k < layer->input_count; k++)
-    if (layer->input[k] != SL_INPUT && plan->needs_gradient[layer->input[k]])
+    if (layer->input[k] != SL__INPUT && plan->needs_gradient[layer->input[k]])
       writer[layer->input[k]] = i;
 }
 
@@ -529,11 +530,11 @@ static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__ste
   enum sl_status status = SL_OK;
   bool last_chunk = c == plan->chunks - 1;
   /* towards the first layer, so that the stage before gets what it waits for */
-  pass.launch.priority = SL_PRIORITY_BACKWARD_DATA + plan->model->count - 1 - i;
+  pass.launch.priority = SL__PRIORITY_BACKWARD_DATA + plan->model->count - 1 - i;
   /* what comes after the last step is not learned from: truncated back-propagation */
-  if (pass.dstate && last_chunk) SL_TRY(sl__fill(pass.context, &pass.launch, pass.dstate, 0));
-  if (layer->kind->backward_begin) SL_TRY(layer->kind->backward_begin(layer, &pass));
-  if (wants_dx(plan, slice, c, i, writer, &pass)) SL_TRY(layer->kind->backward_data(layer, &pass));
+  if (pass.dstate && last_chunk) SL__TRY(sl__fill(pass.context, &pass.launch, pass.dstate, 0));
+  if (layer->kind->backward_begin) SL__TRY(layer->kind->backward_begin(layer, &pass));
+  if (wants_dx(plan, slice, c, i, writer, &pass)) SL__TRY(layer->kind->backward_data(layer, &pass));
   if (layer->params.total || pass.shared) {
     bool again = slice->microbatch > 0 || !last_chunk;
     pass.grad = step->grads[slice->replica][i];
@@ -541,8 +542,8 @@ static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__ste
     pass.add_grad = again || layer->is_shared; /* the layer that shares it was there before */
     pass.add_shared = again;
     if (pass.shared) pass.shared_grad = step->grads[slice->replica][layer->shares];
-    pass.launch.priority = SL_PRIORITY_BACKWARD_WEIGHT + i;
-    SL_TRY(layer->kind->backward_weight(layer, &pass));
+    pass.launch.priority = SL__PRIORITY_BACKWARD_WEIGHT + i;
+    SL__TRY(layer->kind->backward_weight(layer, &pass));
   }
 out:
   return status;
@@ -566,9 +567,9 @@ static enum sl_status submit_backward(struct sl__plan *plan, const struct sl__st
   for (int i = 0; i < layers; i++) writer[i] = -1;
   for (int i = layers - 1; i >= 0; i--) {
     if (plan->needs_gradient[i]) {
-      if (writer[i] >= 0) SL_TRY(carry_gradient(plan, s, c, i, writer[i], i));
-      SL_TRY(carry_gradients(plan, s, c, i, writer));
-      if (sl__grid_is_here(plan->grid, i)) SL_TRY(backward_layer(plan, step, s, c, i, writer));
+      if (writer[i] >= 0) SL__TRY(carry_gradient(plan, s, c, i, writer[i], i));
+      SL__TRY(carry_gradients(plan, s, c, i, writer));
+      if (sl__grid_is_here(plan->grid, i)) SL__TRY(backward_layer(plan, step, s, c, i, writer));
       note_writer(plan, i, writer);
     }
     forget_layer(plan, &plan->slices[s], c, i);
@@ -584,10 +585,10 @@ enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *ste
   for (int m = 0; m < grid->microbatches; m++) {
     for (int c = 0; c < plan->chunks; c++)
       for (int r = 0; r < grid->replicas; r++)
-        SL_TRY(submit_forward(plan, step, r * grid->microbatches + m, c));
+        SL__TRY(submit_forward(plan, step, r * grid->microbatches + m, c));
     for (int c = plan->chunks - 1; step->training && c >= 0; c--)
       for (int r = 0; r < grid->replicas; r++)
-        SL_TRY(submit_backward(plan, step, r * grid->microbatches + m, c));
+        SL__TRY(submit_backward(plan, step, r * grid->microbatches + m, c));
   }
   plan->has_state = true;
 out:

@@ -12,10 +12,10 @@ struct sl__slice {
   int64_t first_row, rows;
   /* one a chunk and layer, [chunk * layers + layer]; dy only where planned for training, saved may
    * be NULL. Of layers on other ranks: y and dy of those that layers here read, else NULL */
-  struct sl_tensor **y, **dy, **saved;
-  struct sl_tensor **state, **dstate; /* one a layer: of recurrent ones, else NULL */
-  struct sl_tensor *x;      /* the input as bf16, where layers here read it as that; else NULL */
-  struct sl_tensor **stats; /* one a chunk, where the last layer is; see sl__softmax_xent */
+  struct sl__tensor **y, **dy, **saved;
+  struct sl__tensor **state, **dstate; /* one a layer: of recurrent ones, else NULL */
+  struct sl__tensor *x;      /* the input as bf16, where layers here read it as that; else NULL */
+  struct sl__tensor **stats; /* one a chunk, where the last layer is; see sl__softmax_xent */
 };
 
 struct sl__plan {
@@ -45,10 +45,10 @@ struct sl__step {
   bool keep;         /* and leave theirs for the next one */
   float scale;       /* of the loss's gradient: 1 / valid samples */
   int64_t first_row; /* of this rank's batch in that of all */
-  struct sl_tensor *x,
+  struct sl__tensor *x,
       *labels; /* [batch, ...], split into the plan's slices where there are several. labels NULL:
                   no loss, and the last layer's output stays; not in training */
-  struct sl_tensor ***grads, ***rows; /* [replica][layer]; see sl__kvstore */
+  struct sl__tensor ***grads, ***rows; /* [replica][layer]; see sl__model_shards */
 };
 
 /* steps: of the sequences in the batch, at most the model's own; 0 means the model's own. */
@@ -74,7 +74,7 @@ int64_t sl__plan_positions(const struct sl__plan *plan);
 struct sl_shape sl__with_rows(int64_t rows, const struct sl_shape *sample);
 
 /* Part i of a tensor that was split, or the tensor itself where there is one slice only. */
-struct sl_tensor *sl__part(struct sl_tensor *tensor, int i);
+struct sl__tensor *sl__part(struct sl__tensor *tensor, int i);
 
 /* Tags that the plan's messages take, from plan->tag on. */
 int sl__plan_tags(const struct sl__plan *plan);
@@ -83,24 +83,24 @@ int sl__plan_tags(const struct sl__plan *plan);
  * passes; of the layers here, and what goes to and comes from the other ranks of the group. */
 enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *step);
 
-/* Numbers of the messages between ranks: the trainer's, and from SL_TAG_STORES on those of the
+/* Numbers of the messages between ranks: the trainer's, and from SL__TAG_STORES on those of the
  * public KVStores, each key its own (MPI has at least 32768). Those of a group exchange no
  * gradients, so borders and exchanges may have the same. */
 enum {
-  SL_TAG_STATS = 1,
-  SL_TAG_TRIAL = 3,
-  SL_TAG_EXCHANGE = 8,
-  SL_TAG_BORDERS = 16,
-  SL_TAG_STORES = SL__TAG_LANE_ONLY
+  SL__TAG_STATS = 1,
+  SL__TAG_TRIAL = 3,
+  SL__TAG_EXCHANGE = 8,
+  SL__TAG_BORDERS = 16,
+  SL__TAG_STORES = SL__TAG_LANE_ONLY
 };
 
 /* Larger is sooner. What unblocks others goes first; weight gradients wait for idle time. */
 enum {
-  SL_PRIORITY_BACKWARD_WEIGHT = 1000,
-  SL_PRIORITY_FORWARD = 2000,
-  SL_PRIORITY_UPDATE = 3000,
-  SL_PRIORITY_BACKWARD_DATA = 4000,
-  SL_PRIORITY_LOSS = 5000
+  SL__PRIORITY_BACKWARD_WEIGHT = 1000,
+  SL__PRIORITY_FORWARD = 2000,
+  SL__PRIORITY_UPDATE = 3000,
+  SL__PRIORITY_BACKWARD_DATA = 4000,
+  SL__PRIORITY_LOSS = 5000
 };
 
 #endif

@@ -15,27 +15,28 @@ enum sl_status sl_math_parse(const char *name, enum sl_math *math) {
       *math = (enum sl_math)i;
       return SL_OK;
     }
-  return sl_fail(SL_BAD_ARGUMENT, "math '%s' is unknown; use f32, tf32 or bf16", name ? name : "");
+  return sl__fail(SL_BAD_ARGUMENT, "math '%s' is unknown; use f32, tf32 or bf16", name ? name : "");
 }
 
 const char *sl_math_name(enum sl_math math) { return names[math]; }
 
-enum sl_status sl__half_make(struct sl_model *model, int i) {
+enum sl_status sl__bf16_copy_make(struct sl_model *model, int i) {
   struct sl__block *block = &model->layers[i].params;
-  if (block->half || !sl__has_half(&model->layers[i], SL_MATH_BF16)) return SL_OK;
+  if (block->half || !sl__has_bf16_copy(&model->layers[i], SL_MATH_BF16)) return SL_OK;
   block->half_of = UINT64_MAX;
   return sl__tensor_temporary(model->context, &SL_SHAPE(block->total), SL_BF16, &block->half);
 }
 
 /* A rehearsal wants to know of the task, done or not. */
-enum sl_status sl__half_refresh(struct sl_model *model, int i, const struct sl__place *place) {
+enum sl_status sl__bf16_copy_refresh(struct sl_model *model, int i, const struct sl__place *place) {
   struct sl__layer *layer = &model->layers[i];
   struct sl__block *block = &layer->params;
   bool rehearsed = model->context->rehearsal != NULL;
   const struct sl__launch launch = {
-      .name = layer->name, .place = *place, .priority = SL_PRIORITY_UPDATE + model->count - i};
-  if (!sl__has_half(layer, SL_MATH_BF16)) return SL_OK;
-  if (sl__program_records(model->context)) return SL_OK; /* who runs it does so before each run */
+      .name = layer->name, .place = *place, .priority = SL__PRIORITY_UPDATE + model->count - i};
+  if (!sl__has_bf16_copy(layer, SL_MATH_BF16)) return SL_OK;
+  if (sl__graph_is_capturing(model->context))
+    return SL_OK; /* who runs it does so before each run */
   uint64_t writes = sl__tensor_writes(block->tensor);
   if (block->half_of == writes && !rehearsed) return SL_OK;
   enum sl_status status = sl__axpy(model->context, &launch, 1.0f, block->tensor, block->half);

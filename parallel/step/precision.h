@@ -21,22 +21,23 @@ static inline enum sl_type sl__saved_type(const struct sl__layer *layer, enum sl
 }
 
 /* Do passes read a bf16 copy of the layer's parameters? */
-static inline bool sl__has_half(const struct sl__layer *layer, enum sl_math math) {
+static inline bool sl__has_bf16_copy(const struct sl__layer *layer, enum sl_math math) {
   return math == SL_MATH_BF16 && layer->params.total && !layer->kind->wide_params;
 }
 
 /* What they read. */
-static inline struct sl_tensor *sl__param_of(const struct sl_model *model, int layer,
-                                             enum sl_math math) {
+static inline struct sl__tensor *sl__param_of(const struct sl_model *model, int layer,
+                                              enum sl_math math) {
   const struct sl__layer *l = &model->layers[layer];
-  return sl__has_half(l, math) ? l->params.half : l->params.tensor;
+  return sl__has_bf16_copy(l, math) ? l->params.half : l->params.tensor;
 }
 
 /* Room for a layer's copy, where it is to have one and has none yet. It goes with the model. */
-enum sl_status sl__half_make(struct sl_model *model, int layer);
+enum sl_status sl__bf16_copy_make(struct sl_model *model, int layer);
 
 /* Submit, where the layer has a copy: make it anew, unless nobody has written the parameters since.
  * To be called before each pass that reads it. */
-enum sl_status sl__half_refresh(struct sl_model *model, int layer, const struct sl__place *place);
+enum sl_status sl__bf16_copy_refresh(struct sl_model *model, int layer,
+                                     const struct sl__place *place);
 
 #endif

@@ -11,13 +11,13 @@ static enum sl_status parse_weight(const char *all, const char *text, double *we
   *weight = strtod(text, &end);
   /* strtod also takes blanks, hexadecimal, "inf" and "nan" */
   if (!*text || strspn(text, "0123456789.eE+-") != strlen(text) || *end)
-    return sl_fail(SL_BAD_ARGUMENT, "split '%s': '%s' is no number; write a weight a replica: 4,1",
-                   all, text);
+    return sl__fail(SL_BAD_ARGUMENT, "split '%s': '%s' is no number; write a weight a replica: 4,1",
+                    all, text);
   if (!(*weight >= 1e-9 && *weight <= 1e9))
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "split '%s': the weight %s must be above 0 (1e-9 to 1e9); leave out a device "
-                   "that shall have no rows",
-                   all, text);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "split '%s': the weight %s must be above 0 (1e-9 to 1e9); leave out a device "
+                    "that shall have no rows",
+                    all, text);
   return SL_OK;
 }
 
@@ -40,14 +40,15 @@ enum sl_status sl__split_parse(const char *text, int replicas, double **share) {
   }
   for (char *weight = strsep(&rest, ","); weight; weight = strsep(&rest, ","), count++) {
     double value;
-    SL_TRY(parse_weight(text, weight, &value));
+    SL__TRY(parse_weight(text, weight, &value));
     if (count < replicas) weights[count] = value;
   }
   if (count != replicas) {
-    status = sl_fail(SL_BAD_ARGUMENT,
-                     "split '%s': %d weights, but %d replicas; give each replica one (replicas and "
-                     "devices say how many there are)",
-                     text, count, replicas);
+    status =
+        sl__fail(SL_BAD_ARGUMENT,
+                 "split '%s': %d weights, but %d replicas; give each replica one (replicas and "
+                 "devices say how many there are)",
+                 text, count, replicas);
   } else if (!all_alike(weights, replicas)) {
     *share = weights;
     weights = NULL;
@@ -140,7 +141,7 @@ enum sl_status sl__split_choose(int replicas, const int *of, const int *sharing,
   for (int r = 0; r < replicas; r++) rows[r] = batch / replicas;
   for (int round = 0; round < ROUNDS; round++) {
     for (int k = 0; k < classes; k++)
-      SL_TRY(draw(&lines[k], k, rows_of(k, replicas, of, rows), measure, user));
+      SL__TRY(draw(&lines[k], k, rows_of(k, replicas, of, rows), measure, user));
     for (int r = 0; r < replicas; r++) {
       fixed[r] = lines[of[r]].fixed * sharing[r];
       slope[r] = lines[of[r]].slope * sharing[r];

@@ -101,15 +101,15 @@ static uint32_t facts_crc(const struct facts *facts) {
   return (uint32_t)crc;
 }
 
-static enum sl_status read_facts(const struct sl_safetensors *file, struct facts *facts) {
+static enum sl_status read_facts(const struct sl__safetensors *file, struct facts *facts) {
   const char *path = sl__safetensors_path(file);
   const char *format = sl__safetensors_metadata(file, keys[KEY_FORMAT]);
   if (!format || strcmp(format, FORMAT_NAME) != 0)
-    return sl_fail(SL_BAD_FILE, "%s: is not a checkpoint; are these weights alone?", path);
+    return sl__fail(SL_BAD_FILE, "%s: is not a checkpoint; are these weights alone?", path);
   for (int k = 0; k < KEYS; k++) {
     const char *text = sl__safetensors_metadata(file, keys[k]);
     if (!text || strlen(text) >= sizeof facts->text[k])
-      return sl_fail(SL_BAD_FILE, "%s: damaged: its metadata have no \"%s\"", path, keys[k]);
+      return sl__fail(SL_BAD_FILE, "%s: damaged: its metadata have no \"%s\"", path, keys[k]);
     snprintf(facts->text[k], sizeof facts->text[k], "%s", text);
   }
   const char *math = sl__safetensors_metadata(file, KEY_OF_MATH);
@@ -118,7 +118,7 @@ static enum sl_status read_facts(const struct sl_safetensors *file, struct facts
   return SL_OK;
 }
 
-static enum sl_status check_crc(const struct sl_safetensors *file, const struct facts *facts) {
+static enum sl_status check_crc(const struct sl__safetensors *file, const struct facts *facts) {
   const char *path = sl__safetensors_path(file);
   const char *noted = sl__safetensors_metadata(file, KEY_OF_CRC);
   size_t size;
@@ -126,24 +126,24 @@ static enum sl_status check_crc(const struct sl_safetensors *file, const struct 
   const void *data = sl__safetensors_data(file, &size);
   snprintf(found, sizeof found, "%08" PRIx32, (uint32_t)crc32_z(facts_crc(facts), data, size));
   if (noted && strcmp(noted, found) == 0) return SL_OK;
-  return sl_fail(SL_BAD_FILE, "%s: damaged: its CRC-32 is %s, not %.16s; take another one", path,
-                 found, noted ? noted : "noted");
+  return sl__fail(SL_BAD_FILE, "%s: damaged: its CRC-32 is %s, not %.16s; take another one", path,
+                  found, noted ? noted : "noted");
 }
 
-static enum sl_status read_number(const struct sl_safetensors *file, const struct facts *facts,
+static enum sl_status read_number(const struct sl__safetensors *file, const struct facts *facts,
                                   enum key key, int64_t least, int64_t *value) {
   const char *text = facts->text[key];
   size_t digits = strspn(text, "0123456789");
   errno = 0;
   *value = strtoll(text, NULL, 10);
   if (digits > 0 && !text[digits] && errno != ERANGE && *value >= least) return SL_OK;
-  return sl_fail(SL_BAD_FILE, "%s: its %s \"%.20s\" is no number", sl__safetensors_path(file),
-                 keys[key], text);
+  return sl__fail(SL_BAD_FILE, "%s: its %s \"%.20s\" is no number", sl__safetensors_path(file),
+                  keys[key], text);
 }
 
 /* ---- saving ---- */
 
-static uint32_t image_crc(const struct facts *facts, const struct sl_safetensors_entry *entries,
+static uint32_t image_crc(const struct facts *facts, const struct sl__safetensors_entry *entries,
                           size_t count) {
   uLong crc = facts_crc(facts);
   for (size_t i = 0; i < count; i++) crc = crc32_z(crc, entries[i].data, entries[i].bytes);
@@ -170,16 +170,16 @@ static int list_facts(const struct facts *facts, const char *crc, const char **m
   return n;
 }
 
-static enum sl_status write_image(const struct sl__image *image, const struct facts *facts,
+static enum sl_status write_image(const struct sl__snapshot *image, const struct facts *facts,
                                   const char *path, struct sl__file_sum *sum) {
   const char *metadata[2 * (KEYS + 3) + 1];
   char crc[16];
   size_t count = (size_t)image->count;
-  struct sl_safetensors_entry *entries = sl__alloc(count, sizeof *entries, "a checkpoint");
+  struct sl__safetensors_entry *entries = sl__alloc(count, sizeof *entries, "a checkpoint");
   if (!entries) return SL_NO_MEMORY;
   for (size_t i = 0; i < count; i++) {
     const struct sl__item *item = &image->items[i];
-    entries[i] = (struct sl_safetensors_entry){
+    entries[i] = (struct sl__safetensors_entry){
         .name = item->name,
         .dtype = "F32", /* all alike: so the data lie in this order */
         .shape = item->shape,
@@ -197,7 +197,7 @@ static enum sl_status write_image(const struct sl__image *image, const struct fa
 
 /* What is being written, or was. All of it is the thread's until `over` is set. */
 struct sl__saving {
-  struct sl__image image;
+  struct sl__snapshot image;
   struct facts facts;
   struct sl_save_options then;
   char *path, *options; /* copies */
@@ -243,7 +243,7 @@ static bool begin_thread(struct sl__saving *s) {
 static void saving_free(struct sl__saving *s) {
   if (!s) return;
   if (s->has_thread) pthread_join(s->thread, NULL);
-  sl__image_clear(&s->image);
+  sl__snapshot_clear(&s->image);
   free(s->path);
   free(s->options);
   free(s);
@@ -280,7 +280,7 @@ enum sl_status sl_trainer_save_wait(struct sl_trainer *t, struct sl_saved *saved
   }
   sl_trainer_save_ended(t, &mine);
   if (saved) *saved = mine;
-  if (mine.status != SL_OK) sl_fail(mine.status, "%s", mine.message);
+  if (mine.status != SL_OK) sl__fail(mine.status, "%s", mine.message);
   return share(t, mine.status);
 }
 
@@ -292,10 +292,10 @@ static enum sl_status saving_new(struct sl_trainer *t, const char *path,
   if (then) s->then = *then;
   s->saved.position = sl_trainer_position(t);
   s->path = sl__strdup(path);
-  if (!s->path) SL_TRY(SL_NO_MEMORY);
+  if (!s->path) SL__TRY(SL_NO_MEMORY);
   s->options = s->then.options ? sl__strdup(s->then.options) : NULL;
-  if (s->then.options && !s->options) SL_TRY(SL_NO_MEMORY);
-  SL_TRY(sl__image_new(t, t->at.index, whole_batch(t->at.loader), sl__workers(t), &s->image));
+  if (s->then.options && !s->options) SL__TRY(SL_NO_MEMORY);
+  SL__TRY(sl__snapshot_new(t, t->at.index, whole_batch(t->at.loader), sl__workers(t), &s->image));
   note_facts(t, &s->facts);
   s->facts.options = s->options;
   *saving = s;
@@ -310,16 +310,16 @@ static enum sl_status save(struct sl_trainer *t, const char *path,
                            const struct sl_save_options *then, bool aside) {
   enum sl_status status;
   struct sl__saving *s = NULL;
-  SL_TRY(sl__trainer_drained(t));
+  SL__TRY(sl__trainer_drained(t));
   if (!t->at.loader)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: no step was made yet, so there is nothing to go on from",
-                   path);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: no step was made yet, so there is nothing to go on from",
+                    path);
   t->save_asked = false;
-  SL_TRY(sl_trainer_save_wait(t, NULL));
-  SL_TRY(sl__kvstore_settle(t->kvstore));
+  SL__TRY(sl_trainer_save_wait(t, NULL));
+  SL__TRY(sl__model_shards_settle(t->kvstore));
   status = saving_new(t, path, then, &s);
-  SL_TRY(share(t, status));
-  status = share(t, sl__image_from_trainer(t, path, &s->image));
+  SL__TRY(share(t, status));
+  status = share(t, sl__snapshot_from_trainer(t, path, &s->image));
   if (status != SL_OK || t->ranks.rank) goto out;
   t->saving = s;
   if (!aside || !begin_thread(s)) write_out(s);
@@ -341,17 +341,17 @@ enum sl_status sl_trainer_save(struct sl_trainer *t, const char *path) {
 
 /* ---- loading ---- */
 
-static enum sl_status open_checkpoint(const char *path, struct sl_safetensors **file,
+static enum sl_status open_checkpoint(const char *path, struct sl__safetensors **file,
                                       struct facts *facts) {
   enum sl_status status;
   int64_t version;
-  SL_TRY(sl__safetensors_open(path, file));
-  SL_TRY(read_facts(*file, facts));
-  SL_TRY(read_number(*file, facts, KEY_VERSION, 1, &version));
+  SL__TRY(sl__safetensors_open(path, file));
+  SL__TRY(read_facts(*file, facts));
+  SL__TRY(read_number(*file, facts, KEY_VERSION, 1, &version));
   if (version > FORMAT_VERSION)
-    return sl_fail(SL_UNSUPPORTED, "%s: is of version %" PRId64 ", this library reads %d", path,
-                   version, FORMAT_VERSION);
-  SL_TRY(check_crc(*file, facts));
+    return sl__fail(SL_UNSUPPORTED, "%s: is of version %" PRId64 ", this library reads %d", path,
+                    version, FORMAT_VERSION);
+  SL__TRY(check_crc(*file, facts));
 out:
   return status;
 }
@@ -368,52 +368,52 @@ static enum sl_status check_facts(const struct sl_trainer *t, const struct sl_lo
   char text[sizeof facts->text[0]];
   const char *optimizer = optimizer_name(&t->optimizer);
   if (strcmp(facts->text[KEY_OPTIMIZER], optimizer) != 0)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: was trained by %s, this trainer's optimizer is %s", path,
-                   facts->text[KEY_OPTIMIZER], optimizer);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: was trained by %s, this trainer's optimizer is %s", path,
+                    facts->text[KEY_OPTIMIZER], optimizer);
   snprintf(text, sizeof text, "%" PRIu64, t->model->context->seed);
   if (strcmp(facts->text[KEY_SEED], text) != 0)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: was trained with seed %s, this run has %s", path,
-                   facts->text[KEY_SEED], text);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: was trained with seed %s, this run has %s", path,
+                    facts->text[KEY_SEED], text);
   order_text(loader, text, sizeof text);
   if (strcmp(facts->text[KEY_ORDER], text) != 0)
-    return sl_fail(SL_BAD_ARGUMENT, "%s: its data came in another order (%s), the loader has (%s)",
-                   path, facts->text[KEY_ORDER], text);
+    return sl__fail(SL_BAD_ARGUMENT, "%s: its data came in another order (%s), the loader has (%s)",
+                    path, facts->text[KEY_ORDER], text);
   return SL_OK;
 }
 
 /* Where the loader has to go on. */
-static enum sl_status find_place(const struct sl_safetensors *file, const struct facts *facts,
+static enum sl_status find_place(const struct sl__safetensors *file, const struct facts *facts,
                                  struct sl_loader *loader, struct sl_position *place) {
   enum sl_status status;
   int64_t samples, batch, own = whole_batch(loader);
   bool by_sample = !sl_loader_settings(loader)->contiguous &&
                    !sl_dataset_info(sl_loader_dataset(loader))->bucket_count;
-  SL_TRY(read_number(file, facts, KEY_STEP, 1, &place->step));
-  SL_TRY(read_number(file, facts, KEY_EPOCH, 0, &place->epoch));
-  SL_TRY(read_number(file, facts, KEY_SAMPLES, 0, &samples));
-  SL_TRY(read_number(file, facts, KEY_BATCH, 1, &batch));
+  SL__TRY(read_number(file, facts, KEY_STEP, 1, &place->step));
+  SL__TRY(read_number(file, facts, KEY_EPOCH, 0, &place->epoch));
+  SL__TRY(read_number(file, facts, KEY_SAMPLES, 0, &samples));
+  SL__TRY(read_number(file, facts, KEY_BATCH, 1, &batch));
   if (samples && batch != own && !by_sample)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "%s: is from the midst of an epoch in batches of %" PRId64
-                   ", the loader's are "
-                   "of %" PRId64 "; texts and buckets need the same",
-                   sl__safetensors_path(file), batch, own);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: is from the midst of an epoch in batches of %" PRId64
+                    ", the loader's are "
+                    "of %" PRId64 "; texts and buckets need the same",
+                    sl__safetensors_path(file), batch, own);
   place->index = samples / own;
 out:
   return status;
 }
 
-static const struct sl__item *find_item(const struct sl__image *image, const char *name) {
+static const struct sl__item *find_item(const struct sl__snapshot *image, const char *name) {
   for (int i = 0; i < image->count; i++)
     if (!strcmp(image->items[i].name, name)) return &image->items[i];
   return NULL;
 }
 
 /* The file's i-th parameter, in the order of its model; NULL: it has fewer. */
-static const struct sl_safetensors_entry *parameter_at(const struct sl_safetensors *file, int i) {
+static const struct sl__safetensors_entry *parameter_at(const struct sl__safetensors *file, int i) {
   static const char *const others[] = {"optimizer.", "state.", "residual."};
   for (size_t k = 0; k < sl__safetensors_count(file); k++) {
-    const struct sl_safetensors_entry *entry = sl__safetensors_at(file, k);
+    const struct sl__safetensors_entry *entry = sl__safetensors_at(file, k);
     bool other = false;
     for (size_t o = 0; o < sizeof others / sizeof *others; o++)
       other |= !strncmp(entry->name, others[o], strlen(others[o]));
@@ -435,42 +435,45 @@ static const char *parameter_text(const char *name, const struct sl_shape *shape
 }
 
 /* Of another model: the first parameter that differs, there and here. */
-static enum sl_status check_model(const struct sl_model *model, const struct sl_safetensors *file) {
+static enum sl_status check_model(const struct sl_model *model,
+                                  const struct sl__safetensors *file) {
   char there[256], here[256];
   for (int i = 0, count = sl_model_parameter_count(model);; i++) {
     struct sl_shape shape;
     const char *name = i < count ? sl_model_parameter(model, i, &shape) : NULL;
-    const struct sl_safetensors_entry *entry = parameter_at(file, i);
+    const struct sl__safetensors_entry *entry = parameter_at(file, i);
     if (!name && !entry) return SL_OK;
     if (name && entry && !strcmp(name, entry->name) && sl_shape_equal(&shape, &entry->shape))
       continue;
-    return sl_fail(SL_BAD_SHAPE, "%s: is of another model, which has %s where this one has %s",
-                   sl__safetensors_path(file),
-                   parameter_text(entry ? entry->name : NULL, entry ? &entry->shape : NULL, there),
-                   parameter_text(name, &shape, here));
+    return sl__fail(SL_BAD_SHAPE, "%s: is of another model, which has %s where this one has %s",
+                    sl__safetensors_path(file),
+                    parameter_text(entry ? entry->name : NULL, entry ? &entry->shape : NULL, there),
+                    parameter_text(name, &shape, here));
   }
 }
 
 static enum sl_status image_from_file(const struct sl_model *model,
-                                      const struct sl_safetensors *file, struct sl__image *image) {
+                                      const struct sl__safetensors *file,
+                                      struct sl__snapshot *image) {
   enum sl_status status = SL_OK;
   const char *path = sl__safetensors_path(file);
-  SL_TRY(check_model(model, file));
+  SL__TRY(check_model(model, file));
   for (int i = 0; i < image->count; i++) {
     const struct sl__item *item = &image->items[i];
     if (!sl__safetensors_find(file, item->name))
-      return sl_fail(SL_BAD_ARGUMENT, "%s: has no \"%s\"; it is of another trainer", path,
-                     item->name);
-    SL_TRY(sl__safetensors_floats(file, item->name, &item->shape, item->values));
+      return sl__fail(SL_BAD_ARGUMENT, "%s: has no \"%s\"; it is of another trainer", path,
+                      item->name);
+    SL__TRY(sl__safetensors_floats(file, item->name, &item->shape, item->values));
   }
   for (size_t i = 0; i < sl__safetensors_count(file); i++) {
     const char *name = sl__safetensors_at(file, i)->name;
     if (!find_item(image, name))
-      return sl_fail(SL_BAD_ARGUMENT,
-                     "%s: has a \"%.60s\", which belongs to nothing here; it is of another trainer",
-                     path, name);
+      return sl__fail(
+          SL_BAD_ARGUMENT,
+          "%s: has a \"%.60s\", which belongs to nothing here; it is of another trainer", path,
+          name);
   }
-  SL_TRY(sl__copy_check(&image->weights, model, path));
+  SL__TRY(sl__copy_check(&image->weights, model, path));
 out:
   return status;
 }
@@ -482,15 +485,15 @@ struct place {
 
 /* What the file says of itself, and where it goes on. */
 static enum sl_status read_head(struct sl_trainer *t, struct sl_loader *loader, const char *path,
-                                struct sl_safetensors **file, struct place *place) {
+                                struct sl__safetensors **file, struct place *place) {
   enum sl_status status;
   struct facts facts;
-  SL_TRY(open_checkpoint(path, file, &facts));
-  SL_TRY(check_facts(t, loader, path, &facts));
-  SL_TRY(find_place(*file, &facts, loader, &place->position));
-  SL_TRY(read_number(*file, &facts, KEY_WORKERS, 1, &place->workers));
+  SL__TRY(open_checkpoint(path, file, &facts));
+  SL__TRY(check_facts(t, loader, path, &facts));
+  SL__TRY(find_place(*file, &facts, loader, &place->position));
+  SL__TRY(read_number(*file, &facts, KEY_WORKERS, 1, &place->workers));
   if (place->workers > 1000000)
-    return sl_fail(SL_BAD_FILE, "%s: says it is of %" PRId64 " workers", path, place->workers);
+    return sl__fail(SL_BAD_FILE, "%s: says it is of %" PRId64 " workers", path, place->workers);
   tell_math(t, path, &facts);
   free(t->loaded_options);
   t->loaded_options = facts.options ? sl__strdup(facts.options) : NULL;
@@ -503,19 +506,20 @@ const char *sl_trainer_loaded_options(const struct sl_trainer *t) { return t->lo
 
 /* Rank 0 reads; what it has read, or what is wrong with it, all ranks get. */
 static enum sl_status read_image(struct sl_trainer *t, struct sl_loader *loader, const char *path,
-                                 struct place *place, struct sl__image *image) {
+                                 struct place *place, struct sl__snapshot *image) {
   struct sl_context *context = t->model->context;
-  struct sl_safetensors *file = NULL;
+  struct sl__safetensors *file = NULL;
   enum sl_status status = SL_OK;
   if (!t->ranks.rank) status = read_head(t, loader, path, &file, place);
-  SL_TRY(share(t, status));
-  if (t->ranks.size > 1) SL_TRY(sl_broadcast(context, place, sizeof *place));
-  status = sl__image_new(t, place->position.index, whole_batch(loader), (int)place->workers, image);
+  SL__TRY(share(t, status));
+  if (t->ranks.size > 1) SL__TRY(sl_broadcast(context, place, sizeof *place));
+  status =
+      sl__snapshot_new(t, place->position.index, whole_batch(loader), (int)place->workers, image);
   if (status == SL_OK && file) status = image_from_file(t->model, file, image);
-  SL_TRY(share(t, status));
+  SL__TRY(share(t, status));
   for (int i = 0; i < image->count && t->ranks.size > 1; i++)
-    SL_TRY(sl_broadcast(context, image->items[i].values,
-                        (size_t)sl_shape_count(&image->items[i].shape) * sizeof(float)));
+    SL__TRY(sl_broadcast(context, image->items[i].values,
+                         (size_t)sl_shape_count(&image->items[i].shape) * sizeof(float)));
 out:
   sl__safetensors_close(file);
   return status;
@@ -523,22 +527,22 @@ out:
 
 enum sl_status sl_trainer_load(struct sl_trainer *t, struct sl_loader *loader, const char *path) {
   enum sl_status status;
-  struct sl__image image = {0};
+  struct sl__snapshot image = {0};
   struct place place = {0};
   struct sl__plan *plan;
-  SL_TRY(sl__trainer_drained(t));
-  SL_TRY(sl_trainer_save_wait(t, NULL)); /* it may be the one to be read */
-  SL_TRY(sl__kvstore_settle(t->kvstore));
-  SL_TRY(read_image(t, loader, path, &place, &image));
-  status = sl__carrying_plan(t, &image, &plan);
+  SL__TRY(sl__trainer_drained(t));
+  SL__TRY(sl_trainer_save_wait(t, NULL)); /* it may be the one to be read */
+  SL__TRY(sl__model_shards_settle(t->kvstore));
+  SL__TRY(read_image(t, loader, path, &place, &image));
+  status = sl__carried_state_plan(t, &image, &plan);
   if (status == SL_OK) /* the last that can refuse */
     status = sl_loader_seek_batch(loader, place.position.epoch, place.position.index);
-  SL_TRY(share(t, status));
-  SL_TRY(sl__image_to_trainer(t, plan, &image));
+  SL__TRY(share(t, status));
+  SL__TRY(sl__snapshot_to_trainer(t, plan, &image));
   t->step = place.position.step;
   t->at = (struct sl__reached){
       .loader = loader, .epoch = place.position.epoch, .index = place.position.index};
 out:
-  sl__image_clear(&image);
+  sl__snapshot_clear(&image);
   return status;
 }

@@ -9,20 +9,20 @@
 static enum sl_status check_groups(const struct sl_trainer_options *o, int size, int members) {
   if (members == 1) return SL_OK;
   if (o->servers)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "%d servers and a placement over %d ranks: each layer's own ranks own its "
-                   "shards; leave the servers out",
-                   o->servers, members);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%d servers and a placement over %d ranks: each layer's own ranks own its "
+                    "shards; leave the servers out",
+                    o->servers, members);
   if (sl__kvstore_is_async(o->kvstore))
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "KVStore %s and a placement over %d ranks: the ranks of a model go in step; "
-                   "take dist_sync",
-                   sl_kvstore_name(o->kvstore), members);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "KVStore %s and a placement over %d ranks: the ranks of a model go in step; "
+                    "take dist_sync",
+                    sl_kvstore_name(o->kvstore), members);
   if (size % members)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "the placement is over %d ranks, and %d were started: start a multiple of %d "
-                   "(mpirun -np %d)",
-                   members, size, members, (size / members + 1) * members);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "the placement is over %d ranks, and %d were started: start a multiple of %d "
+                    "(mpirun -np %d)",
+                    members, size, members, (size / members + 1) * members);
   return SL_OK;
 }
 
@@ -30,9 +30,9 @@ enum sl_status sl__trainer_ranks(const struct sl_context *context,
                                  const struct sl_trainer_options *o, const struct sl__grid *grid,
                                  struct sl__ranks *ranks) {
   if (!sl__kvstore_is_distributed(o->kvstore) && (o->servers || o->compress))
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "KVStore %s has neither servers nor compression; take a dist_* one",
-                   sl_kvstore_name(o->kvstore));
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "KVStore %s has neither servers nor compression; take a dist_* one",
+                    sl_kvstore_name(o->kvstore));
   enum sl_status status = sl__ranks_find(context, o->kvstore, o->servers, ranks);
   if (status != SL_OK || !ranks->size) return status;
   status = check_groups(o, ranks->size, grid->members);
@@ -87,10 +87,10 @@ static enum sl_status spread_block(struct sl__net *net, const struct sl__block *
   if (!block->total || (!to_all && !sends && !receives)) return SL_OK;
   float *values = sl__alloc((size_t)block->total, sizeof *values, "a copy of weights");
   if (!values) return SL_NO_MEMORY;
-  if (rank == from) SL_TRY(sl__tensor_read(block->tensor, values));
-  if (sends) SL_TRY(sl__net_send(net, 0, values, bytes));
-  if (receives) SL_TRY(sl__net_receive(net, from, values, bytes));
-  if (to_all) SL_TRY(sl__net_broadcast(net, values, bytes));
+  if (rank == from) SL__TRY(sl__tensor_read(block->tensor, values));
+  if (sends) SL__TRY(sl__net_send(net, 0, values, bytes));
+  if (receives) SL__TRY(sl__net_receive(net, from, values, bytes));
+  if (to_all) SL__TRY(sl__net_broadcast(net, values, bytes));
   if (rank != from) status = sl__tensor_write(block->tensor, values);
 out:
   free(values);
@@ -100,8 +100,8 @@ out:
 enum sl_status sl__trainer_share_buffers(struct sl_trainer *t) {
   enum sl_status status = SL_OK;
   for (int i = 0; i < t->model->count; i++)
-    SL_TRY(spread_block(t->model->context->net, &t->model->layers[i].buffers,
-                        sl__grid_member(&t->grid, i), true));
+    SL__TRY(spread_block(t->model->context->net, &t->model->layers[i].buffers,
+                         sl__grid_member(&t->grid, i), true));
 out:
   return status;
 }
@@ -112,8 +112,8 @@ enum sl_status sl__trainer_fetch_weights(struct sl_trainer *t) {
   for (int i = 0; i < t->model->count; i++) {
     int from = sl__grid_member(&t->grid, i);
     if (!from) continue;
-    SL_TRY(spread_block(net, &t->model->layers[i].params, from, false));
-    SL_TRY(spread_block(net, &t->model->layers[i].buffers, from, false));
+    SL__TRY(spread_block(net, &t->model->layers[i].params, from, false));
+    SL__TRY(spread_block(net, &t->model->layers[i].buffers, from, false));
   }
 out:
   return status;
@@ -122,12 +122,12 @@ out:
 enum sl_status sl__trainer_meet(struct sl_trainer *t, const struct sl_trainer_options *options) {
   struct sl__net *net = t->model->context->net;
   char *lines = describe(t, options);
-  if (!lines) return sl_fail(SL_NO_MEMORY, "no memory to describe the training");
+  if (!lines) return sl__fail(SL_NO_MEMORY, "no memory to describe the training");
   enum sl_status status = sl__net_agree(net, lines);
   free(lines);
   for (int i = 0; i < t->model->count && status == SL_OK; i++) {
     status = spread_block(net, &t->model->layers[i].params, 0, true);
     if (status == SL_OK) status = spread_block(net, &t->model->layers[i].buffers, 0, true);
   }
-  return status == SL_OK ? sl__choose_ways(t->model->context) : status;
+  return status == SL_OK ? sl__probe_transports(t->model->context) : status;
 }

@@ -6,11 +6,11 @@
 
 #include "core/net/net.h"
 
-static bool is_carried(const struct sl_trainer *t, const struct sl__image *image, int layer) {
+static bool is_carried(const struct sl_trainer *t, const struct sl__snapshot *image, int layer) {
   return image->rows && t->model->layers[layer].state.ndim > 0;
 }
 
-static struct sl__item *add_item(struct sl__image *image, const struct sl_shape *shape,
+static struct sl__item *add_item(struct sl__snapshot *image, const struct sl_shape *shape,
                                  float *values) {
   struct sl__item *item = &image->items[image->count++];
   item->shape = *shape;
@@ -18,7 +18,7 @@ static struct sl__item *add_item(struct sl__image *image, const struct sl_shape 
   return item;
 }
 
-static void list_weights(const struct sl_model *model, struct sl__image *image) {
+static void list_weights(const struct sl_model *model, struct sl__snapshot *image) {
   for (int i = 0; i < sl_model_parameter_count(model); i++) {
     struct sl_shape shape;
     const char *name = sl_model_parameter(model, i, &shape);
@@ -27,9 +27,10 @@ static void list_weights(const struct sl_model *model, struct sl__image *image) 
   }
 }
 
-static enum sl_status list_states(const struct sl_trainer *t, struct sl__image *image, int layer) {
+static enum sl_status list_states(const struct sl_trainer *t, struct sl__snapshot *image,
+                                  int layer) {
   const struct sl__block *block = &t->model->layers[layer].params;
-  for (int k = 0; block->total && k < sl__kvstore_states(&t->optimizer); k++) {
+  for (int k = 0; block->total && k < sl__optimizer_states(&t->optimizer); k++) {
     float *values = sl__alloc_large((size_t)block->total, sizeof *values, "a checkpoint");
     if (!values) return SL_NO_MEMORY;
     image->states[2 * layer + k] = values;
@@ -37,13 +38,14 @@ static enum sl_status list_states(const struct sl_trainer *t, struct sl__image *
       struct sl__item *item =
           add_item(image, &block->part[p].shape, values + block->part[p].offset);
       snprintf(item->name, sizeof item->name, "optimizer.%s.%s",
-               sl__kvstore_state_name(&t->optimizer, k), block->part[p].name);
+               sl__model_shards_state_name(&t->optimizer, k), block->part[p].name);
     }
   }
   return SL_OK;
 }
 
-static enum sl_status list_carried(const struct sl_trainer *t, struct sl__image *image, int layer) {
+static enum sl_status list_carried(const struct sl_trainer *t, struct sl__snapshot *image,
+                                   int layer) {
   const struct sl__layer *of = &t->model->layers[layer];
   if (!is_carried(t, image, layer)) return SL_OK;
   struct sl_shape shape = {.ndim = of->state.ndim + 1, .dim = {image->rows}};
@@ -55,7 +57,7 @@ static enum sl_status list_carried(const struct sl_trainer *t, struct sl__image 
   return SL_OK;
 }
 
-static enum sl_status list_residuals(const struct sl_trainer *t, struct sl__image *image,
+static enum sl_status list_residuals(const struct sl_trainer *t, struct sl__snapshot *image,
                                      int layer) {
   const struct sl__block *block = &t->model->layers[layer].params;
   for (int w = 0; block->total && w < image->workers; w++) {
@@ -70,13 +72,13 @@ static enum sl_status list_residuals(const struct sl_trainer *t, struct sl__imag
 
 int sl__workers(const struct sl_trainer *t) { return t->ranks.size ? t->ranks.workers : 1; }
 
-enum sl_status sl__image_new(const struct sl_trainer *t, int64_t index, int64_t rows, int workers,
-                             struct sl__image *image) {
+enum sl_status sl__snapshot_new(const struct sl_trainer *t, int64_t index, int64_t rows,
+                                int workers, struct sl__snapshot *image) {
   enum sl_status status = SL_NO_MEMORY;
   int layers = t->model->count;
   /* an entry of the state dict may have two states, and a layer may carry one on */
-  bool kept_back = sl__kvstore_has_residual(t->kvstore);
-  *image = (struct sl__image){.layers = layers, .workers = kept_back ? workers : 0};
+  bool kept_back = sl__model_shards_has_residual(t->kvstore);
+  *image = (struct sl__snapshot){.layers = layers, .workers = kept_back ? workers : 0};
   size_t residuals = (size_t)layers * (size_t)image->workers;
   size_t most = 3 * (size_t)sl_model_parameter_count(t->model) + (size_t)layers + residuals;
   if (t->carry_state && t->stateful && index > 0) image->rows = rows;
@@ -85,16 +87,16 @@ enum sl_status sl__image_new(const struct sl_trainer *t, int64_t index, int64_t 
   image->items = sl__alloc(most, sizeof *image->items, "a checkpoint");
   image->residuals = sl__alloc(residuals, sizeof *image->residuals, "a checkpoint");
   if (!image->states || !image->carried || !image->items || !image->residuals) goto out;
-  SL_TRY(sl__copy_new(t->model, &image->weights));
+  SL__TRY(sl__copy_new(t->model, &image->weights));
   list_weights(t->model, image);
-  for (int l = 0; l < layers; l++) SL_TRY(list_states(t, image, l));
-  for (int l = 0; l < layers; l++) SL_TRY(list_carried(t, image, l));
-  for (int l = 0; l < layers; l++) SL_TRY(list_residuals(t, image, l));
+  for (int l = 0; l < layers; l++) SL__TRY(list_states(t, image, l));
+  for (int l = 0; l < layers; l++) SL__TRY(list_carried(t, image, l));
+  for (int l = 0; l < layers; l++) SL__TRY(list_residuals(t, image, l));
 out:
   return status;
 }
 
-void sl__image_clear(struct sl__image *image) {
+void sl__snapshot_clear(struct sl__snapshot *image) {
   for (int i = 0; image->states && i < 2 * image->layers; i++) free(image->states[i]);
   for (int l = 0; image->carried && l < image->layers; l++) free(image->carried[l]);
   for (int i = 0; image->residuals && i < image->layers * image->workers; i++)
@@ -119,16 +121,16 @@ static enum sl_status move_carried(const struct sl_trainer *t, const struct sl__
     const struct sl__slice *slice = &plan->slices[s];
     float *rows = values + (first + slice->first_row) * width;
     if (into_plan)
-      SL_TRY(sl__tensor_write(slice->state[layer], rows));
+      SL__TRY(sl__tensor_write(slice->state[layer], rows));
     else
-      SL_TRY(sl__tensor_read(slice->state[layer], rows));
+      SL__TRY(sl__tensor_read(slice->state[layer], rows));
   }
 out:
   return status;
 }
 
 /* Rank 0 gets the other workers' rows. */
-static enum sl_status gather_carried(struct sl_trainer *t, const struct sl__image *image,
+static enum sl_status gather_carried(struct sl_trainer *t, const struct sl__snapshot *image,
                                      int layer) {
   struct sl__net *net = t->model->context->net;
   enum sl_status status = SL_OK;
@@ -143,24 +145,24 @@ static enum sl_status gather_carried(struct sl_trainer *t, const struct sl__imag
     return sl__grid_is_here(&t->grid, layer) ? sl__net_send(net, 0, values + worker * own, bytes)
                                              : SL_OK;
   for (int w = member ? 0 : 1; w < t->ranks.workers; w++)
-    SL_TRY(sl__net_receive(net, w * members + member, values + w * own, bytes));
+    SL__TRY(sl__net_receive(net, w * members + member, values + w * own, bytes));
 out:
   return status;
 }
 
-static enum sl_status read_residuals(struct sl_trainer *t, const struct sl__image *image) {
+static enum sl_status read_residuals(struct sl_trainer *t, const struct sl__snapshot *image) {
   enum sl_status status = SL_OK;
   for (int i = 0; i < image->layers * image->workers; i++)
     if (image->residuals[i])
-      SL_TRY(sl__kvstore_read_residual(t->kvstore, i / image->workers, i % image->workers,
-                                       image->residuals[i]));
+      SL__TRY(sl__model_shards_read_residual(t->kvstore, i / image->workers, i % image->workers,
+                                             image->residuals[i]));
 out:
   return status;
 }
 
 /* Each worker's own; where they are fewer or more now, the first one gets the sum of all: nothing
  * of any gradient is lost. */
-static enum sl_status write_residuals(struct sl_trainer *t, const struct sl__image *image) {
+static enum sl_status write_residuals(struct sl_trainer *t, const struct sl__snapshot *image) {
   enum sl_status status = SL_OK;
   bool same = image->workers == sl__workers(t);
   int worker = sl__worker(&t->ranks);
@@ -171,14 +173,14 @@ static enum sl_status write_residuals(struct sl_trainer *t, const struct sl__ima
       for (int64_t i = 0; i < total; i++) of[0][i] += of[w][i];
     for (int64_t i = 0; i < total && !same && worker; i++) of[0][i] = 0;
     if (!total || !sl__is_worker(&t->ranks)) continue;
-    SL_TRY(sl__kvstore_write_residual(t->kvstore, l, of[same ? worker : 0]));
+    SL__TRY(sl__model_shards_write_residual(t->kvstore, l, of[same ? worker : 0]));
   }
 out:
   return status;
 }
 
-enum sl_status sl__carrying_plan(struct sl_trainer *t, const struct sl__image *image,
-                                 struct sl__plan **plan) {
+enum sl_status sl__carried_state_plan(struct sl_trainer *t, const struct sl__snapshot *image,
+                                      struct sl__plan **plan) {
   struct sl_batch batch = {.batch = image->rows / (t->ranks.size ? t->ranks.workers : 1)};
   if (t->model->takes_tokens) batch.steps = t->model->sample.dim[0];
   *plan = NULL;
@@ -186,40 +188,40 @@ enum sl_status sl__carrying_plan(struct sl_trainer *t, const struct sl__image *i
   return sl__trainer_plan(t, &batch, true, plan);
 }
 
-enum sl_status sl__image_from_trainer(struct sl_trainer *t, const char *path,
-                                      struct sl__image *image) {
+enum sl_status sl__snapshot_from_trainer(struct sl_trainer *t, const char *path,
+                                         struct sl__snapshot *image) {
   enum sl_status status;
   struct sl__plan *plan;
-  SL_TRY(sl__carrying_plan(t, image, &plan));
-  SL_TRY(sl__trainer_fetch_weights(t));
-  SL_TRY(sl__copy_read(t->model, &image->weights));
-  SL_TRY(sl__copy_check(&image->weights, t->model, path));
+  SL__TRY(sl__carried_state_plan(t, image, &plan));
+  SL__TRY(sl__trainer_fetch_weights(t));
+  SL__TRY(sl__copy_read(t->model, &image->weights));
+  SL__TRY(sl__copy_check(&image->weights, t->model, path));
   for (int i = 0; i < 2 * image->layers; i++)
     if (image->states[i])
-      SL_TRY(sl__kvstore_read_state(t->kvstore, i / 2, i % 2, image->states[i]));
+      SL__TRY(sl__model_shards_read_state(t->kvstore, i / 2, i % 2, image->states[i]));
   for (int l = 0; l < image->layers; l++)
     if (image->carried[l]) {
       if (plan && sl__grid_is_here(&t->grid, l))
-        SL_TRY(move_carried(t, plan, l, image->carried[l], false));
-      SL_TRY(gather_carried(t, image, l));
+        SL__TRY(move_carried(t, plan, l, image->carried[l], false));
+      SL__TRY(gather_carried(t, image, l));
     }
-  SL_TRY(read_residuals(t, image));
+  SL__TRY(read_residuals(t, image));
 out:
   return status;
 }
 
-enum sl_status sl__image_to_trainer(struct sl_trainer *t, struct sl__plan *plan,
-                                    const struct sl__image *image) {
+enum sl_status sl__snapshot_to_trainer(struct sl_trainer *t, struct sl__plan *plan,
+                                       const struct sl__snapshot *image) {
   enum sl_status status;
-  SL_TRY(sl__copy_write(t->model, &image->weights));
+  SL__TRY(sl__copy_write(t->model, &image->weights));
   for (int i = 0; i < 2 * image->layers; i++)
     if (image->states[i])
-      SL_TRY(sl__kvstore_write_state(t->kvstore, i / 2, i % 2, image->states[i]));
+      SL__TRY(sl__model_shards_write_state(t->kvstore, i / 2, i % 2, image->states[i]));
   for (int l = 0; l < image->layers; l++)
     if (image->carried[l] && plan && sl__grid_is_here(&t->grid, l))
-      SL_TRY(move_carried(t, plan, l, image->carried[l], true));
+      SL__TRY(move_carried(t, plan, l, image->carried[l], true));
   if (plan) plan->has_state = true;
-  SL_TRY(write_residuals(t, image));
+  SL__TRY(write_residuals(t, image));
 out:
   return status;
 }

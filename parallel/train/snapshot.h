@@ -11,7 +11,7 @@ struct sl__item {
   float *values; /* in the image's blocks */
 };
 
-struct sl__image {
+struct sl__snapshot {
   struct sl__copy weights;
   float **states; /* the optimizer's k-th of layer l's block at 2 l + k; NULL where there is none */
   float **carried;   /* [layers], [rows, ...] */
@@ -24,19 +24,19 @@ struct sl__image {
 
 /* With room for everything, still empty. index: of the batch to come; of so many rows, by so many
  * workers. What is half-made is to be cleared, too. */
-enum sl_status sl__image_new(const struct sl_trainer *t, int64_t index, int64_t rows, int workers,
-                             struct sl__image *image);
-void sl__image_clear(struct sl__image *image);
+enum sl_status sl__snapshot_new(const struct sl_trainer *t, int64_t index, int64_t rows,
+                                int workers, struct sl__snapshot *image);
+void sl__snapshot_clear(struct sl__snapshot *image);
 
 /* Collective: rank 0's becomes the state of all together. path is for messages. */
-enum sl_status sl__image_from_trainer(struct sl_trainer *t, const char *path,
-                                      struct sl__image *image);
-/* Of a plan that the state is carried on in (sl__carrying_plan). */
-enum sl_status sl__image_to_trainer(struct sl_trainer *t, struct sl__plan *plan,
-                                    const struct sl__image *image);
+enum sl_status sl__snapshot_from_trainer(struct sl_trainer *t, const char *path,
+                                         struct sl__snapshot *image);
+/* Of a plan that the state is carried on in (sl__carried_state_plan). */
+enum sl_status sl__snapshot_to_trainer(struct sl_trainer *t, struct sl__plan *plan,
+                                       const struct sl__snapshot *image);
 /* *plan is NULL where no state is carried on, or not by this rank. */
-enum sl_status sl__carrying_plan(struct sl_trainer *t, const struct sl__image *image,
-                                 struct sl__plan **plan);
+enum sl_status sl__carried_state_plan(struct sl_trainer *t, const struct sl__snapshot *image,
+                                      struct sl__plan **plan);
 
 /* How many workers the data are dealt out to; 1 where there are no ranks. */
 int sl__workers(const struct sl_trainer *t);

@@ -7,20 +7,20 @@
 
 enum { FACTS = 2 }; /* stats and flags */
 
-struct sl__tally {
+struct sl__step_stats {
   struct sl_context *context;
-  struct sl__ranks ranks;           /* size 0: not distributed */
-  struct sl_tensor *own[FACTS];     /* of this rank */
-  struct sl_tensor **theirs[FACTS]; /* [ranks], on rank 0; [0] is its own */
-  struct sl_tensor *result[FACTS];  /* one for all steps, so that they cannot overtake each other */
-  struct sl_tensor **list;
+  struct sl__ranks ranks;            /* size 0: not distributed */
+  struct sl__tensor *own[FACTS];     /* of this rank */
+  struct sl__tensor **theirs[FACTS]; /* [ranks], on rank 0; [0] is its own */
+  struct sl__tensor *result[FACTS]; /* one for all steps, so that they cannot overtake each other */
+  struct sl__tensor **list;
 };
 
-enum sl_status sl__tally_new(struct sl_context *context, const struct sl__ranks *ranks,
-                             struct sl__tally **out) {
+enum sl_status sl__step_stats_new(struct sl_context *context, const struct sl__ranks *ranks,
+                                  struct sl__step_stats **out) {
   enum sl_status status = SL_NO_MEMORY;
   *out = NULL;
-  struct sl__tally *t = sl__alloc(1, sizeof *t, "a tally");
+  struct sl__step_stats *t = sl__alloc(1, sizeof *t, "a tally");
   if (!t) return status;
   t->context = context;
   t->ranks = *ranks;
@@ -31,20 +31,20 @@ enum sl_status sl__tally_new(struct sl_context *context, const struct sl__ranks 
     t->theirs[k] = sl__alloc(size, sizeof **t->theirs, "a tally");
     status = t->theirs[k] ? SL_OK : SL_NO_MEMORY;
     if (!t->theirs[k]) goto out;
-    SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->own[k]));
-    SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->result[k]));
+    SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->own[k]));
+    SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->result[k]));
     t->theirs[k][0] = t->own[k];
     for (int r = 1; r < ranks->size && ranks->rank == 0; r++)
-      SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->theirs[k][r]));
+      SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->theirs[k][r]));
   }
   *out = t;
   t = NULL;
 out:
-  sl__tally_free(t);
+  sl__step_stats_free(t);
   return status;
 }
 
-void sl__tally_free(struct sl__tally *t) {
+void sl__step_stats_free(struct sl__step_stats *t) {
   if (!t) return;
   for (int k = 0; k < FACTS; k++) {
     for (int r = 1; t->theirs[k] && r < t->ranks.size; r++) sl__tensor_free(t->theirs[k][r]);
@@ -57,40 +57,41 @@ void sl__tally_free(struct sl__tally *t) {
 }
 
 /* Rank 0 adds up, rank by rank, and tells all. */
-static enum sl_status submit_first(struct sl__tally *t, const struct sl__launch *launch) {
+static enum sl_status submit_first(struct sl__step_stats *t, const struct sl__launch *launch) {
   struct sl__peers others = {.first = 1, .count = t->ranks.size - 1, .skip = -1};
   enum sl_status status;
   int n = 0;
   for (int r = 1; r < t->ranks.size; r++)
     for (int k = 0; k < FACTS; k++) t->list[n++] = t->theirs[k][r];
-  SL_TRY(sl__receive(t->context, launch, SL_TAG_STATS, &others, n, t->list));
+  SL__TRY(sl__receive(t->context, launch, SL__TAG_STATS, &others, n, t->list));
   for (int k = 0; k < FACTS; k++)
-    SL_TRY(sl__reduce(t->context, launch, t->result[k], t->ranks.size, t->theirs[k]));
-  status = sl__send(t->context, launch, SL_TAG_STATS + 1, &others, FACTS, t->result);
+    SL__TRY(sl__reduce(t->context, launch, t->result[k], t->ranks.size, t->theirs[k]));
+  status = sl__send(t->context, launch, SL__TAG_STATS + 1, &others, FACTS, t->result);
 out:
   return status;
 }
 
-enum sl_status sl__tally_submit(struct sl__tally *t, const struct sl__launch *launch, int count,
-                                struct sl_tensor *const *terms, const float wants[SL__WANTS],
-                                struct sl_tensor *stats, struct sl_tensor *flags) {
-  struct sl_tensor *sums[FACTS] = {stats, flags};
+enum sl_status sl__step_stats_submit(struct sl__step_stats *t, const struct sl__launch *launch,
+                                     int count, struct sl__tensor *const *terms,
+                                     const float wants[SL__WANTS], struct sl__tensor *stats,
+                                     struct sl__tensor *flags) {
+  struct sl__tensor *sums[FACTS] = {stats, flags};
   struct sl__peers first = sl__peer(0);
-  struct sl__launch message = {.name = "the step's loss", .priority = SL_PRIORITY_LOSS};
+  struct sl__launch message = {.name = "the step's loss", .priority = SL__PRIORITY_LOSS};
   enum sl_status status = SL_OK;
   if (!t->ranks.size) return sl__reduce(t->context, launch, stats, count, terms);
   /* a rank that is no worker has no loss, but may be asked to stop as well */
-  SL_TRY(count ? sl__reduce(t->context, launch, t->own[0], count, terms)
-               : sl__fill(t->context, &message, t->own[0], 0));
-  SL_TRY(sl__note(t->context, &message, t->own[1], wants));
+  SL__TRY(count ? sl__reduce(t->context, launch, t->own[0], count, terms)
+                : sl__fill(t->context, &message, t->own[0], 0));
+  SL__TRY(sl__set_values(t->context, &message, t->own[1], wants));
   if (!t->ranks.rank) {
-    SL_TRY(submit_first(t, &message));
+    SL__TRY(submit_first(t, &message));
   } else {
-    SL_TRY(sl__send(t->context, &message, SL_TAG_STATS, &first, FACTS, t->own));
-    SL_TRY(sl__receive(t->context, &message, SL_TAG_STATS + 1, &first, FACTS, t->result));
+    SL__TRY(sl__send(t->context, &message, SL__TAG_STATS, &first, FACTS, t->own));
+    SL__TRY(sl__receive(t->context, &message, SL__TAG_STATS + 1, &first, FACTS, t->result));
   }
   for (int k = 0; k < FACTS; k++)
-    SL_TRY(sl__reduce(t->context, &message, sums[k], 1, &t->result[k]));
+    SL__TRY(sl__reduce(t->context, &message, sums[k], 1, &t->result[k]));
 out:
   return status;
 }

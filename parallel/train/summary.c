@@ -35,7 +35,7 @@ static double gradient_bytes(const struct sl_trainer *t) {
 static double half_bytes(const struct sl_trainer *t) {
   double total = 0;
   for (int i = 0; i < t->model->count; i++)
-    if (sl__grid_is_here(&t->grid, i) && sl__has_half(&t->model->layers[i], t->grid.math))
+    if (sl__grid_is_here(&t->grid, i) && sl__has_bf16_copy(&t->model->layers[i], t->grid.math))
       total += 2.0 * (double)t->model->layers[i].params.total;
   return total;
 }
@@ -85,11 +85,12 @@ static void print_replicas(FILE *out, const struct sl_trainer *t) {
   for (int s = 0; s < t->grid.stages; s++) print_stage(out, t, s);
 }
 
-static void print_owners(FILE *out, const struct sl__kvstore *kv) {
+static void print_owners(FILE *out, const struct sl__model_shards *kv) {
   fprintf(out, "KVStore %s: %d shards, parameters and optimizer state by owner\n",
           sl_kvstore_name(kv->kind), kv->shard_count);
   for (int o = 0; o < kv->owner_count; o++) {
-    fprintf(out, "  %-24s %8.2f MB ", kv->owners[o].name, 1e-6 * (double)sl__kvstore_bytes(kv, o));
+    fprintf(out, "  %-24s %8.2f MB ", kv->owners[o].name,
+            1e-6 * (double)sl__model_shards_bytes(kv, o));
     for (int s = 0; s < kv->shard_count; s++) {
       const struct sl__shard *shard = &kv->shards[s];
       if (shard->owner != o || !sl__shard_is_mine(kv, shard)) continue;
@@ -105,23 +106,23 @@ enum sl_status sl_trainer_summary(const struct sl_trainer *t, char **text) {
   size_t size;
   *text = NULL;
   FILE *out = open_memstream(text, &size);
-  if (!out) return sl_fail(SL_NO_MEMORY, "no memory for a summary");
+  if (!out) return sl__fail(SL_NO_MEMORY, "no memory for a summary");
   print_replicas(out, t);
   print_owners(out, t->kvstore);
   if (t->ranks.size > 1)
-    fprintf(out, "Messages between ranks: %s\n", sl__net_way_text(t->model->context->net));
+    fprintf(out, "Messages between ranks: %s\n", sl__net_transport_text(t->model->context->net));
   fprintf(out, "Matrix products by %s\n", sl__gemm_text());
   if (fclose(out)) {
     free(*text);
     *text = NULL;
-    return sl_fail(SL_NO_MEMORY, "no memory for a summary");
+    return sl__fail(SL_NO_MEMORY, "no memory for a summary");
   }
   return SL_OK;
 }
 
 /* Has none of the layer's shards before this one the same owner? Of other ranks' owners no more
  * than the rank is known. */
-static bool is_first_of_owner(const struct sl__kvstore *kv, int number) {
+static bool is_first_of_owner(const struct sl__model_shards *kv, int number) {
   const struct sl__shard *shard = &kv->shards[number];
   for (int s = 0; s < number; s++) {
     const struct sl__shard *other = &kv->shards[s];
@@ -131,7 +132,7 @@ static bool is_first_of_owner(const struct sl__kvstore *kv, int number) {
   return true;
 }
 
-static void print_layer_owners(FILE *out, const struct sl__kvstore *kv, int layer) {
+static void print_layer_owners(FILE *out, const struct sl__model_shards *kv, int layer) {
   bool first = true;
   for (int s = 0; s < kv->shard_count; s++) {
     const struct sl__shard *shard = &kv->shards[s];
@@ -147,12 +148,12 @@ static void print_layer_owners(FILE *out, const struct sl__kvstore *kv, int laye
 static enum sl_status place_text(const struct sl_trainer *t, int layer, bool owners, char **text) {
   size_t size;
   FILE *out = open_memstream(text, &size);
-  if (!out) return sl_fail(SL_NO_MEMORY, "no memory for a layer's place");
+  if (!out) return sl__fail(SL_NO_MEMORY, "no memory for a layer's place");
   if (owners)
     print_layer_owners(out, t->kvstore, layer);
   else
     print_devices(out, &t->grid, t->grid.stage[layer], ",");
-  return fclose(out) ? sl_fail(SL_NO_MEMORY, "no memory for a layer's place") : SL_OK;
+  return fclose(out) ? sl__fail(SL_NO_MEMORY, "no memory for a layer's place") : SL_OK;
 }
 
 enum sl_status sl_trainer_place(const struct sl_trainer *t, int layer,
@@ -160,10 +161,10 @@ enum sl_status sl_trainer_place(const struct sl_trainer *t, int layer,
   enum sl_status status;
   *place = (struct sl_layer_place){0};
   if (layer < 0 || layer >= t->model->count)
-    return sl_fail(SL_BAD_ARGUMENT, "layer %d: the model has %d, from 0", layer, t->model->count);
+    return sl__fail(SL_BAD_ARGUMENT, "layer %d: the model has %d, from 0", layer, t->model->count);
   place->stage = t->grid.stage[layer];
-  SL_TRY(place_text(t, layer, false, &place->devices));
-  SL_TRY(place_text(t, layer, true, &place->owners));
+  SL__TRY(place_text(t, layer, false, &place->devices));
+  SL__TRY(place_text(t, layer, true, &place->owners));
 out:
   if (status == SL_OK) return SL_OK;
   free(place->devices);

@@ -12,23 +12,23 @@
 #include "parallel/planning/cost.h"
 
 enum sl_status sl__trainer_check(const struct sl_trainer_options *o) {
-  if (o->in_flight < 0 || o->in_flight >= SL_MAX_IN_FLIGHT)
-    return sl_fail(SL_BAD_ARGUMENT, "%d steps in flight: must be from 1 to %d", o->in_flight,
-                   SL_MAX_IN_FLIGHT - 1);
+  if (o->in_flight < 0 || o->in_flight >= SL__MAX_IN_FLIGHT)
+    return sl__fail(SL_BAD_ARGUMENT, "%d steps in flight: must be from 1 to %d", o->in_flight,
+                    SL__MAX_IN_FLIGHT - 1);
   if (o->big_shard < 0)
-    return sl_fail(SL_BAD_ARGUMENT, "big_shard is %lld; it must be at least 1",
-                   (long long)o->big_shard);
+    return sl__fail(SL_BAD_ARGUMENT, "big_shard is %lld; it must be at least 1",
+                    (long long)o->big_shard);
   if (o->max_staleness < 0 || (o->max_staleness && !sl__kvstore_is_async(o->kvstore)))
-    return sl_fail(SL_BAD_ARGUMENT, "max_staleness %d: at least 1, and of dist_async only",
-                   o->max_staleness);
+    return sl__fail(SL_BAD_ARGUMENT, "max_staleness %d: at least 1, and of dist_async only",
+                    o->max_staleness);
   if (o->bigarray_bound < 0)
-    return sl_fail(SL_BAD_ARGUMENT, "bigarray_bound is %lld; it must be at least 1",
-                   (long long)o->bigarray_bound);
+    return sl__fail(SL_BAD_ARGUMENT, "bigarray_bound is %lld; it must be at least 1",
+                    (long long)o->bigarray_bound);
   return SL_OK;
 }
 
 static int64_t shard_bound(const struct sl_trainer *t, const struct sl_trainer_options *o) {
-  if (sl__kvstore_exchanges(&t->ranks, o->compress))
+  if (sl__model_shards_exchanges(&t->ranks, o->compress))
     return o->bigarray_bound ? o->bigarray_bound : 1000000;
   return o->big_shard ? o->big_shard : 250000;
 }
@@ -37,18 +37,18 @@ static int64_t shard_bound(const struct sl_trainer *t, const struct sl_trainer_o
 static enum sl_status prepare(struct sl_trainer *t, const struct sl_trainer_options *options) {
   struct sl_model *model = t->model;
   enum sl_status status;
-  SL_TRY(sl__trainer_check(options));
-  SL_TRY(sl_optimizer_check(&t->optimizer));
-  SL_TRY(sl_model_build(model));
-  SL_TRY(sl__model_check_trains(model));
+  SL__TRY(sl__trainer_check(options));
+  SL__TRY(sl_optimizer_check(&t->optimizer));
+  SL__TRY(sl_model_build(model));
+  SL__TRY(sl__model_check_trains(model));
   if (sl_model_output(model)->ndim != (model->takes_tokens ? 2 : 1))
-    return sl_fail(SL_BAD_SHAPE, "the model's output must be %s: end with a dense layer%s",
-                   model->takes_tokens ? "[T, classes]" : "[classes]",
-                   model->takes_tokens ? " over positions" : "");
+    return sl__fail(SL_BAD_SHAPE, "the model's output must be %s: end with a dense layer%s",
+                    model->takes_tokens ? "[T, classes]" : "[classes]",
+                    model->takes_tokens ? " over positions" : "");
   t->carry_state = options->carry_state;
   for (int i = 0; i < model->count; i++) t->stateful |= model->layers[i].state.ndim > 0;
   if (sl__gemm_warning()) sl__log(model->context, SL_LOG_WARNING, "%s", sl__gemm_warning());
-  SL_TRY(sl__grid_new(model, options, &t->grid));
+  SL__TRY(sl__grid_new(model, options, &t->grid));
   status = sl__trainer_ranks(model->context, options, &t->grid, &t->ranks);
 out:
   return status;
@@ -57,18 +57,19 @@ out:
 static enum sl_status furnish(struct sl_trainer *t, const struct sl_trainer_options *options) {
   struct sl_context *context = t->model->context;
   enum sl_status status;
-  SL_TRY(sl__kvstore_new(t->model, &t->optimizer,
-                         &(struct sl__kvstore_options){.kind = options->kvstore,
-                                                       .big_shard = shard_bound(t, options),
-                                                       .ranks = t->ranks,
-                                                       .compress = options->compress,
-                                                       .max_staleness = options->max_staleness},
-                         &t->grid, &t->kvstore));
+  SL__TRY(sl__model_shards_new(
+      t->model, &t->optimizer,
+      &(struct sl__model_shards_options){.kind = options->kvstore,
+                                         .big_shard = shard_bound(t, options),
+                                         .ranks = t->ranks,
+                                         .compress = options->compress,
+                                         .max_staleness = options->max_staleness},
+      &t->grid, &t->kvstore));
   const struct sl__ranks alone = {0};
-  SL_TRY(sl__tally_new(context, t->is_async ? &alone : &t->ranks, &t->tally));
+  SL__TRY(sl__step_stats_new(context, t->is_async ? &alone : &t->ranks, &t->tally));
   for (int i = 0; i < t->in_flight; i++) {
-    SL_TRY(sl__tensor_host(context, &SL_SHAPE(4), SL_F32, NULL, &t->flights[i].stats));
-    SL_TRY(sl__tensor_host(context, &SL_SHAPE(4), SL_F32, NULL, &t->flights[i].flags));
+    SL__TRY(sl__tensor_host(context, &SL_SHAPE(4), SL_F32, NULL, &t->flights[i].stats));
+    SL__TRY(sl__tensor_host(context, &SL_SHAPE(4), SL_F32, NULL, &t->flights[i].flags));
   }
 out:
   return status;
@@ -88,16 +89,16 @@ enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer 
   t->optimizer = *optimizer;
   if (schedule) t->schedule = *schedule;
   t->in_flight = options->in_flight ? options->in_flight : 2;
-  t->next_tag = SL_TAG_BORDERS;
+  t->next_tag = SL__TAG_BORDERS;
   bool distributed = sl__kvstore_is_distributed(options->kvstore);
   status = prepare(t, options);
   t->is_async = sl__kvstore_is_async(options->kvstore) && t->ranks.size > 1; /* else with whom? */
   if (distributed) status = sl_share(model->context, status, sl_error());
   if (distributed && status == SL_OK) status = sl__trainer_meet(t, options);
-  SL_TRY(status);
+  SL__TRY(status);
   status = furnish(t, options);
   if (distributed) status = sl_share(model->context, status, sl_error());
-  SL_TRY(status);
+  SL__TRY(status);
   *trainer = t;
   t = NULL;
 out:
@@ -109,17 +110,18 @@ void sl_trainer_free(struct sl_trainer *t) {
   if (!t) return;
   sl__saving_end(t);
   free(t->loaded_options);
-  if (t->kvstore) sl__kvstore_settle(t->kvstore); /* else there is always something under way */
+  if (t->kvstore)
+    sl__model_shards_settle(t->kvstore); /* else there is always something under way */
   sl__wait_for_all(t->model->context);
   if (t->model->context->abandoned) return; /* what never ends may look at any of it */
-  for (int i = 0; i < t->feed_count; i++) sl__feed_close(t->feeds[i]);
+  for (int i = 0; i < t->feed_count; i++) sl__batch_tensors_close(t->feeds[i]);
   for (int i = 0; i < t->plan_count; i++) sl__plan_free(t->plans[i]);
-  for (int i = 0; i < SL_MAX_IN_FLIGHT; i++) {
+  for (int i = 0; i < SL__MAX_IN_FLIGHT; i++) {
     sl__tensor_free(t->flights[i].stats);
     sl__tensor_free(t->flights[i].flags);
   }
-  sl__tally_free(t->tally);
-  sl__kvstore_free(t->kvstore);
+  sl__step_stats_free(t->tally);
+  sl__model_shards_free(t->kvstore);
   free(t->feeds);
   free(t->plans);
   sl__grid_clear(&t->grid);
@@ -136,31 +138,31 @@ static enum sl_status check_sample(const struct sl_trainer *t, const struct sl_l
   const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(loader));
   char have[96], want[96];
   if (!sl_shape_equal(&info->sample, &t->model->sample))
-    return sl_fail(SL_BAD_SHAPE, "%s has samples %s, but the model takes %s", info->name,
-                   sl_shape_text(&info->sample, have, sizeof have),
-                   sl_shape_text(&t->model->sample, want, sizeof want));
+    return sl__fail(SL_BAD_SHAPE, "%s has samples %s, but the model takes %s", info->name,
+                    sl_shape_text(&info->sample, have, sizeof have),
+                    sl_shape_text(&t->model->sample, want, sizeof want));
   if (info->tokens != t->model->takes_tokens)
-    return sl_fail(SL_BAD_ARGUMENT, "%s has %s, but the model's first layer takes %s", info->name,
-                   info->tokens ? "tokens" : "numbers", info->tokens ? "numbers" : "tokens");
+    return sl__fail(SL_BAD_ARGUMENT, "%s has %s, but the model's first layer takes %s", info->name,
+                    info->tokens ? "tokens" : "numbers", info->tokens ? "numbers" : "tokens");
   const struct sl__layer *whole = sl__model_whole_layer(t->model);
   if (info->bucket_count && whole)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "%s has sentences of several lengths, but layer %s (%s) needs a whole sample; "
-                   "only models whose layers all work step by step take them",
-                   info->name, whole->name, whole->kind->name);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s has sentences of several lengths, but layer %s (%s) needs a whole sample; "
+                    "only models whose layers all work step by step take them",
+                    info->name, whole->name, whole->kind->name);
   if (info->bucket_count && t->carry_state)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "%s has sentences, of which each begins anew; leave carry_state out",
-                   info->name);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s has sentences, of which each begins anew; leave carry_state out",
+                    info->name);
   const struct sl_shape *out = sl_model_output(t->model);
   if (info->classes > out->dim[out->ndim - 1])
-    return sl_fail(SL_BAD_SHAPE, "%s has %d classes, but the model's last layer only %lld outputs",
-                   info->name, info->classes, (long long)out->dim[out->ndim - 1]);
+    return sl__fail(SL_BAD_SHAPE, "%s has %d classes, but the model's last layer only %lld outputs",
+                    info->name, info->classes, (long long)out->dim[out->ndim - 1]);
   return SL_OK;
 }
 
 static enum sl_status find_feed(struct sl_trainer *t, struct sl_loader *loader,
-                                struct sl__feed **feed) {
+                                struct sl__batch_tensors **feed) {
   for (int i = 0; i < t->feed_count; i++)
     if (t->feeds[i]->loader == loader) {
       *feed = t->feeds[i];
@@ -169,11 +171,11 @@ static enum sl_status find_feed(struct sl_trainer *t, struct sl_loader *loader,
   enum sl_status status = check_sample(t, loader);
   if (status == SL_OK) status = sl__grid_check_batch(&t->grid, sl_loader_batch(loader));
   if (status != SL_OK) return status;
-  struct sl__feed **feeds =
+  struct sl__batch_tensors **feeds =
       sl__realloc(t->feeds, (size_t)t->feed_count + 1, sizeof *feeds, "a trainer's feeds");
   if (!feeds) return SL_NO_MEMORY;
   t->feeds = feeds;
-  status = sl__feed_open(t->model->context, loader, &t->grid, feed);
+  status = sl__batch_tensors_open(t->model->context, loader, &t->grid, feed);
   if (status == SL_OK) t->feeds[t->feed_count++] = *feed;
   return status;
 }
@@ -182,11 +184,11 @@ static enum sl_status find_feed(struct sl_trainer *t, struct sl_loader *loader,
 static enum sl_status number_messages(struct sl_trainer *t, struct sl__plan *plan) {
   plan->tag = t->next_tag;
   t->next_tag += sl__plan_tags(plan);
-  if (t->next_tag <= SL_TAG_STORES) return SL_OK;
-  return sl_fail(SL_BAD_ARGUMENT,
-                 "the placement over ranks needs %d messages a step and more with each length of "
-                 "sequence, %d can be told apart; take fewer microbatches, replicas or chunks",
-                 sl__plan_tags(plan), SL_TAG_STORES - SL_TAG_BORDERS);
+  if (t->next_tag <= SL__TAG_STORES) return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "the placement over ranks needs %d messages a step and more with each length of "
+                  "sequence, %d can be told apart; take fewer microbatches, replicas or chunks",
+                  sl__plan_tags(plan), SL__TAG_STORES - SL__TAG_BORDERS);
 }
 
 enum sl_status sl__trainer_plan(struct sl_trainer *t, const struct sl_batch *batch, bool training,
@@ -211,7 +213,7 @@ enum sl_status sl__trainer_plan(struct sl_trainer *t, const struct sl_batch *bat
     status = number_messages(t, *plan);
   }
   if (status == SL_OK && training)
-    status = sl__kvstore_reserve(t->kvstore, sl__plan_positions(*plan));
+    status = sl__model_shards_reserve(t->kvstore, sl__plan_positions(*plan));
   return status;
 }
 
@@ -227,9 +229,9 @@ static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan,
                                    struct sl__flight *f) {
   bool here = sl__grid_is_here(&t->grid, t->model->count - 1);
   const struct sl__place *last = &sl__grid_device(&t->grid, t->model->count - 1, 0)->place;
-  struct sl__launch launch = {.name = "stats", .priority = SL_PRIORITY_LOSS};
+  struct sl__launch launch = {.name = "stats", .priority = SL__PRIORITY_LOSS};
   int count = here ? plan->count * plan->chunks : 0;
-  struct sl_tensor **terms = sl__alloc((size_t)count, sizeof *terms, "a step's statistics");
+  struct sl__tensor **terms = sl__alloc((size_t)count, sizeof *terms, "a step's statistics");
   if (!terms) return SL_NO_MEMORY;
   /* A worker looks at the scheduler's tasks only when it has none of its own left. Where the loss
    * is pinned, its sum must be as well, or the report waits until a stage runs dry. */
@@ -237,7 +239,7 @@ static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan,
   for (int i = 0; i < count; i++) terms[i] = plan->slices[i / plan->chunks].stats[i % plan->chunks];
   float flags[SL__WANTS];
   enum sl_status status =
-      sl__tally_submit(t->tally, &launch, count, terms, wants(t, flags), f->stats, f->flags);
+      sl__step_stats_submit(t->tally, &launch, count, terms, wants(t, flags), f->stats, f->flags);
   for (int i = 0; i < count; i++) sl__tensor_invalidate(terms[i]);
   free(terms);
   return status;
@@ -260,10 +262,10 @@ static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *load
   enum sl_status status = SL_OK;
   float flags[SL__WANTS];
   if (!t->is_async)
-    status = sl__tally_submit(t->tally, &(struct sl__launch){0}, 0, NULL, wants(t, flags), f->stats,
-                              f->flags);
+    status = sl__step_stats_submit(t->tally, &(struct sl__launch){0}, 0, NULL, wants(t, flags),
+                                   f->stats, f->flags);
   if (status != SL_OK || !training) return status;
-  status = sl__kvstore_update(t->kvstore, t->step++, (float)f->report.lr);
+  status = sl__model_shards_update(t->kvstore, t->step++, (float)f->report.lr);
   int64_t batches = t->at.epoch * length + t->at.index + 1;
   t->at =
       (struct sl__reached){.loader = loader, .epoch = batches / length, .index = batches % length};
@@ -275,8 +277,8 @@ static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *load
   struct sl__plan *plan;
   struct sl_batch batch;
   enum sl_status status;
-  SL_TRY(find_feed(t, loader, &f->feed));
-  SL_TRY(sl_loader_next(loader, &batch));
+  SL__TRY(find_feed(t, loader, &f->feed));
+  SL__TRY(sl_loader_next(loader, &batch));
   status = sl__trainer_plan(t, &batch, training, &plan);
   if (status != SL_OK) { /* nothing reads it yet */
     sl_loader_recycle(loader, batch.slot);
@@ -298,11 +300,11 @@ static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *load
                           .labels = f->feed->labels[batch.slot],
                           .grads = t->kvstore->grads,
                           .rows = t->kvstore->rows};
-  sl__feed_prefetch(f->feed, batch.slot, &t->grid, plan->input_reader);
-  SL_TRY(sl__plan_submit(plan, &step));
-  SL_TRY(submit_stats(t, plan, f));
+  sl__batch_tensors_prefetch(f->feed, batch.slot, &t->grid, plan->input_reader);
+  SL__TRY(sl__plan_submit(plan, &step));
+  SL__TRY(submit_stats(t, plan, f));
   if (training) {
-    SL_TRY(sl__kvstore_update(t->kvstore, t->step++, (float)f->report.lr));
+    SL__TRY(sl__model_shards_update(t->kvstore, t->step++, (float)f->report.lr));
     t->at = (struct sl__reached){.loader = loader,
                                  .epoch = batch.epoch + batch.last,
                                  .index = batch.last ? 0 : batch.index + 1};
@@ -325,15 +327,15 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
 
 static enum sl_status check_stats(const struct sl_report *r, const float *stats) {
   if (stats[3] > 0)
-    return sl_fail(SL_BAD_ARGUMENT,
-                   "step %lld: %.0f labels are outside the model's classes; is the last "
-                   "layer as wide as the data has classes?",
-                   (long long)r->step, (double)stats[3]);
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "step %lld: %.0f labels are outside the model's classes; is the last "
+                    "layer as wide as the data has classes?",
+                    (long long)r->step, (double)stats[3]);
   if (!isfinite(stats[0]))
-    return sl_fail(SL_NOT_FINITE,
-                   "step %lld: the loss is %s; lower the learning rate (--lr) or clip the "
-                   "gradient (--clip)",
-                   (long long)r->step, isnan(stats[0]) ? "not a number" : "infinite");
+    return sl__fail(SL_NOT_FINITE,
+                    "step %lld: the loss is %s; lower the learning rate (--lr) or clip the "
+                    "gradient (--clip)",
+                    (long long)r->step, isnan(stats[0]) ? "not a number" : "infinite");
   return SL_OK;
 }
 
@@ -346,7 +348,7 @@ static enum sl_status tell(struct sl_trainer *t, enum sl_status status) {
 
 static void note_staleness(struct sl_trainer *t, struct sl_report *report) {
   struct sl__staleness met;
-  sl__service_staleness(t->kvstore->exchange, &met);
+  sl__parameter_server_staleness(t->kvstore->exchange, &met);
   report->stop |= met.stop;
   report->staleness = met.count ? (double)met.sum / (double)met.count : 0;
   report->most_staleness = met.most;
@@ -360,13 +362,13 @@ static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
   t->finished++;
   status = sl__tensor_read(f->stats, stats);
   /* a kernel that failed here: what it made is on its way to the others */
-  SL_TRY(status == SL_LOST ? status : tell(t, status));
+  SL__TRY(status == SL_LOST ? status : tell(t, status));
   bool in_step = t->ranks.size && !t->is_async;
-  if (in_step) SL_TRY(sl__tensor_read(f->flags, flags));
-  if (f->feed) SL_TRY(sl__feed_recycle(f->feed, f->slot));
-  if (t->ranks.size) SL_TRY(sl__net_check(t->model->context->net));
+  if (in_step) SL__TRY(sl__tensor_read(f->flags, flags));
+  if (f->feed) SL__TRY(sl__batch_tensors_recycle(f->feed, f->slot));
+  if (t->ranks.size) SL__TRY(sl__net_check(t->model->context->net));
   status = check_stats(&f->report, stats);
-  SL_TRY(t->is_async ? tell(t, status) : status); /* in step all ranks see it */
+  SL__TRY(t->is_async ? tell(t, status) : status); /* in step all ranks see it */
   *report = f->report;
   report->samples = (int64_t)stats[2];
   report->stop = in_step ? flags[SL__WANT_STOP] > 0 : t->stop;
@@ -382,21 +384,21 @@ out:
 
 static enum sl_status alive(const struct sl_trainer *t) {
   if (!t->failed) return SL_OK;
-  return sl_fail(SL_BAD_ARGUMENT, "the trainer failed before; free it and make a new one");
+  return sl__fail(SL_BAD_ARGUMENT, "the trainer failed before; free it and make a new one");
 }
 
 enum sl_status sl__trainer_drained(const struct sl_trainer *t) {
   enum sl_status status = alive(t);
   if (status != SL_OK || t->submitted == t->finished) return status;
-  return sl_fail(SL_BAD_ARGUMENT,
-                 "steps are under way; call sl_trainer_drain until none is reported");
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "steps are under way; call sl_trainer_drain until none is reported");
 }
 
 enum sl_status sl_trainer_step(struct sl_trainer *t, struct sl_loader *loader,
                                struct sl_report *report, bool *reported) {
   enum sl_status status;
   *reported = false;
-  SL_TRY(alive(t));
+  SL__TRY(alive(t));
   if (t->submitted - t->finished == t->in_flight) {
     status = finish(t, report);
     *reported = status == SL_OK;
@@ -414,9 +416,9 @@ void sl_trainer_ask_save(struct sl_trainer *t) { t->save_asked = true; }
 enum sl_status sl_trainer_settle(struct sl_trainer *t, bool *stop) {
   struct sl__staleness met = {0};
   enum sl_status status = sl__trainer_drained(t);
-  if (status == SL_OK) status = sl__kvstore_settle(t->kvstore);
+  if (status == SL_OK) status = sl__model_shards_settle(t->kvstore);
   if (status == SL_OK) status = sl__trainer_fetch_weights(t);
-  if (t->is_async) sl__service_staleness(t->kvstore->exchange, &met);
+  if (t->is_async) sl__parameter_server_staleness(t->kvstore->exchange, &met);
   if (stop) *stop = met.stop;
   return status;
 }
@@ -432,7 +434,7 @@ static enum sl_status end_updates(struct sl_trainer *t) {
 enum sl_status sl_trainer_drain(struct sl_trainer *t, struct sl_report *report, bool *reported) {
   enum sl_status status;
   *reported = false;
-  SL_TRY(alive(t));
+  SL__TRY(alive(t));
   if (t->submitted == t->finished) {
     status = end_updates(t);
   } else {
@@ -448,8 +450,8 @@ enum sl_status sl_trainer_evaluate(struct sl_trainer *t, struct sl_loader *loade
                                    double *accuracy) {
   enum sl_status status;
   double losses = 0, right = 0, samples = 0;
-  SL_TRY(sl__trainer_drained(t));
-  if (t->ranks.size && !t->is_async) SL_TRY(sl__trainer_share_buffers(t));
+  SL__TRY(sl__trainer_drained(t));
+  if (t->ranks.size && !t->is_async) SL__TRY(sl__trainer_share_buffers(t));
   int64_t left = sl_loader_length(loader);
   while (status == SL_OK && (left || t->submitted > t->finished)) {
     if (left && t->submitted - t->finished < t->in_flight) {

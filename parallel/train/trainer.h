@@ -10,13 +10,13 @@
 #include "parallel/step/plan.h"
 #include "parallel/train/step_stats.h"
 
-#define SL_MAX_IN_FLIGHT 16
+#define SL__MAX_IN_FLIGHT 16
 
 /* A step under way: what its report needs when it is over. */
 struct sl__flight {
-  struct sl__feed *feed;
+  struct sl__batch_tensors *feed;
   int slot;
-  struct sl_tensor *stats, *flags; /* see sl__tally_submit */
+  struct sl__tensor *stats, *flags; /* see sl__step_stats_submit */
   struct sl_report report;
 };
 
@@ -32,15 +32,15 @@ struct sl_trainer {
   struct sl_schedule schedule;
   struct sl__grid grid;
   struct sl__ranks ranks; /* size 0: not distributed */
-  struct sl__kvstore *kvstore;
-  struct sl__tally *tally;
+  struct sl__model_shards *kvstore;
+  struct sl__step_stats *tally;
   struct sl__plan **plans; /* one a batch size and purpose */
   int plan_count;
-  int next_tag;            /* of the messages of the plan to come */
-  struct sl__feed **feeds; /* one a loader */
+  int next_tag;                     /* of the messages of the plan to come */
+  struct sl__batch_tensors **feeds; /* one a loader */
   int feed_count;
   int in_flight; /* steps that may be under way */
-  struct sl__flight flights[SL_MAX_IN_FLIGHT];
+  struct sl__flight flights[SL__MAX_IN_FLIGHT];
   int64_t submitted, finished; /* of all flights, training or not */
   int64_t step;                /* training steps submitted */
   struct sl__reached at;       /* after these */
@@ -74,8 +74,9 @@ enum sl_status sl__trainer_ranks(const struct sl_context *context,
 /* All ranks have the same model, optimizer and options, and from here on rank 0's weights. */
 enum sl_status sl__trainer_meet(struct sl_trainer *trainer,
                                 const struct sl_trainer_options *options);
-/* --exchange auto (parallel/train/transport_probe.c): measure which way messages take, once; else nothing. */
-enum sl_status sl__choose_ways(struct sl_context *context);
+/* --exchange auto (parallel/train/transport_probe.c): measure which way messages take, once; else
+ * nothing. */
+enum sl_status sl__probe_transports(struct sl_context *context);
 /* The first worker's buffers (running statistics) become those of all. */
 enum sl_status sl__trainer_share_buffers(struct sl_trainer *trainer);
 /* All ranks: the first group's members give rank 0 the parameters and buffers of their layers.

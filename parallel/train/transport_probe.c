@@ -19,8 +19,8 @@ static const int64_t floats[SL__MESSAGE_SIZES] = {1024, 262144};
 
 struct trial {
   struct sl_context *context;
-  struct sl_tensor *out[SL__MESSAGE_SIZES], *in[SL__MESSAGE_SIZES];
-  struct sl_tensor **work; /* one a worker */
+  struct sl__tensor *out[SL__MESSAGE_SIZES], *in[SL__MESSAGE_SIZES];
+  struct sl__tensor **work; /* one a worker */
   int workers;
 };
 
@@ -43,11 +43,11 @@ static enum sl_status open_trial(struct sl_context *context, struct trial *t) {
   t->work = sl__alloc((size_t)t->workers + 1, sizeof *t->work, "a trial of messages");
   if (!t->work) return SL_NO_MEMORY;
   for (int w = 0; w < t->workers; w++)
-    SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(KERNEL_FLOATS), SL_F32, &t->work[w]));
+    SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(KERNEL_FLOATS), SL_F32, &t->work[w]));
   for (int s = 0; s < SL__MESSAGE_SIZES; s++) {
-    SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(floats[s]), SL_F32, &t->out[s]));
-    SL_TRY(sl__tensor_temporary(context, &SL_SHAPE(floats[s]), SL_F32, &t->in[s]));
-    SL_TRY(sl__fill(context, &(struct sl__launch){.name = "trial"}, t->out[s], 1));
+    SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(floats[s]), SL_F32, &t->out[s]));
+    SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(floats[s]), SL_F32, &t->in[s]));
+    SL__TRY(sl__fill(context, &(struct sl__launch){.name = "trial"}, t->out[s], 1));
   }
   status = sl__wait_for_all(context);
 out:
@@ -57,19 +57,19 @@ out:
 /* Microseconds from the first task's submission to the end of all. */
 static enum sl_status take_round(struct trial *t, int size, int hops, double *us) {
   const struct sl__launch work = {.name = "trial", .place = {.where = STARPU_CPU}};
-  const struct sl__launch message = {.name = "trial", .priority = SL_PRIORITY_LOSS};
+  const struct sl__launch message = {.name = "trial", .priority = SL__PRIORITY_LOSS};
   struct sl__net *net = t->context->net;
   int ranks = sl__net_size(net), rank = sl__net_rank(net);
   struct sl__peers next = sl__peer((rank + 1) % ranks), last = sl__peer((rank + ranks - 1) % ranks);
   double begin = starpu_timing_now();
   enum sl_status status;
   for (int hop = 0; hop < hops; hop++) {
-    SL_TRY(sl__send(t->context, &message, SL_TAG_TRIAL, &next, 1, &t->out[size]));
-    SL_TRY(sl__receive(t->context, &message, SL_TAG_TRIAL, &last, 1, &t->in[size]));
-    SL_TRY(sl__reduce(t->context, &message, t->out[size], 1, &t->in[size]));
+    SL__TRY(sl__send(t->context, &message, SL__TAG_TRIAL, &next, 1, &t->out[size]));
+    SL__TRY(sl__receive(t->context, &message, SL__TAG_TRIAL, &last, 1, &t->in[size]));
+    SL__TRY(sl__reduce(t->context, &message, t->out[size], 1, &t->in[size]));
   }
   for (int k = 0; k < KERNELS && hops > 1; k++)
-    for (int w = 0; w < t->workers; w++) SL_TRY(sl__fill(t->context, &work, t->work[w], 1));
+    for (int w = 0; w < t->workers; w++) SL__TRY(sl__fill(t->context, &work, t->work[w], 1));
   status = sl__wait_for_all(t->context);
   *us = starpu_timing_now() - begin;
 out:
@@ -81,12 +81,12 @@ static enum sl_status measure(struct trial *t, struct times *times) {
   enum sl_status status = SL_OK;
   for (int way = 0; way < WAYS; way++) {
     const bool by_starpu[SL__MESSAGE_SIZES] = {way == STARPU, way == STARPU};
-    SL_TRY(sl__net_barrier(t->context->net)); /* all change over together */
+    SL__TRY(sl__net_barrier(t->context->net)); /* all change over together */
     sl__net_try_starpu(t->context->net, by_starpu);
     for (int size = 0; size < SL__MESSAGE_SIZES; size++)
       for (int round = 0; round <= ROUNDS; round++) {
         double us;
-        SL_TRY(take_round(t, size, round ? HOPS : 1, &us));
+        SL__TRY(take_round(t, size, round ? HOPS : 1, &us));
         if (round) times->us[way][size] += us / ROUNDS;
       }
   }
@@ -100,7 +100,7 @@ static enum sl_status share(struct sl__net *net, struct times *times) {
   struct times *all = sl__alloc((size_t)ranks, sizeof *all, "ranks");
   enum sl_status status = SL_NO_MEMORY;
   if (!all) return status;
-  SL_TRY(sl__net_gather(net, times, sizeof *times, all));
+  SL__TRY(sl__net_gather(net, times, sizeof *times, all));
   for (int r = 1; r < ranks && !sl__net_rank(net); r++)
     for (int way = 0; way < WAYS; way++)
       for (int size = 0; size < SL__MESSAGE_SIZES; size++)
@@ -128,14 +128,14 @@ static void decide(struct sl_context *context, const struct times *times) {
   sl__log(context, SL_LOG_INFO, "messages between ranks, as measured: %s", text);
 }
 
-enum sl_status sl__choose_ways(struct sl_context *context) {
+enum sl_status sl__probe_transports(struct sl_context *context) {
   struct times times = {0};
   struct trial trial;
   if (!sl__net_is_undecided(context->net)) return SL_OK;
   enum sl_status status;
-  SL_TRY(open_trial(context, &trial));
-  SL_TRY(measure(&trial, &times));
-  SL_TRY(share(context->net, &times));
+  SL__TRY(open_trial(context, &trial));
+  SL__TRY(measure(&trial, &times));
+  SL__TRY(share(context->net, &times));
   decide(context, &times);
 out:
   close_trial(&trial);

@@ -92,10 +92,10 @@ static void operations_match(void **state) {
           x[i] *= 4;
           want[i] = reference(current, x[i]);
         }
-        struct sl_tensor *tx = tensor(SL_SHAPE(n), x), *ty = tensor(SL_SHAPE(n), NULL);
-        struct sl_tensor *tdy = tensor(SL_SHAPE(n), dy), *tdx = tensor(SL_SHAPE(n), old);
+        struct sl__tensor *tx = tensor(SL_SHAPE(n), x), *ty = tensor(SL_SHAPE(n), NULL);
+        struct sl__tensor *tdy = tensor(SL_SHAPE(n), dy), *tdx = tensor(SL_SHAPE(n), old);
         OK(sl__activation_forward(context, &plain, tx, ty, current));
-        struct sl_tensor *saved = sl__activation_saves_input(current) ? tx : ty;
+        struct sl__tensor *saved = sl__activation_saves_input(current) ? tx : ty;
         OK(sl__activation_backward(context, add ? &adding : &plain, saved, tdy, tdx, current));
         double *dx = take(tdx);
         for (int64_t i = 0; add && i < n; i++) dx[i] -= old[i];
@@ -128,17 +128,17 @@ static void bf16_tensors_match(void **state) {
       for (int64_t i = 0; i < n; i++) x[i] *= 4;
       round_bf16(x, n);
       for (int64_t i = 0; i < n; i++) want[i] = reference(all[a], x[i]);
-      struct sl_tensor *tx = bf16_tensor(SL_SHAPE(n), x), *ty = bf16_tensor(SL_SHAPE(n), NULL);
-      struct sl_tensor *tdy = bf16_tensor(SL_SHAPE(n), dy), *tdx = bf16_tensor(SL_SHAPE(n), old);
+      struct sl__tensor *tx = bf16_tensor(SL_SHAPE(n), x), *ty = bf16_tensor(SL_SHAPE(n), NULL);
+      struct sl__tensor *tdy = bf16_tensor(SL_SHAPE(n), dy), *tdx = bf16_tensor(SL_SHAPE(n), old);
       OK(sl__activation_forward(context, &plain, tx, ty, all[a]));
       assert_near_bf16("bf16 y", take(ty), want, n, 8, 4);
       /* relu, tanh and sigmoid know their slope by y: any y that bf16 has will do */
       double *saved = sl__activation_saves_input(all[a]) ? x : round_bf16(want, n);
       for (int64_t i = 0; i < n; i++)
         slope[i] = dy[i] * (double)sl__activation_slope(all[a], (float)saved[i]);
-      struct sl_tensor *ts = bf16_tensor(SL_SHAPE(n), saved);
+      struct sl__tensor *ts = bf16_tensor(SL_SHAPE(n), saved);
       if (!sl__activation_saves_input(all[a])) {
-        struct sl_tensor *inplace = bf16_tensor(SL_SHAPE(n), dy);
+        struct sl__tensor *inplace = bf16_tensor(SL_SHAPE(n), dy);
         OK(sl__activation_backward_inplace(context, &plain, ts, inplace, all[a]));
         assert_near_bf16("bf16 in place", take(inplace), slope, n, 4, 2);
       }
@@ -152,7 +152,7 @@ static void bf16_tensors_match(void **state) {
 
 static void shapes_are_checked(void **state) {
   (void)state;
-  struct sl_tensor *a = tensor(SL_SHAPE(4), NULL), *b = tensor(SL_SHAPE(5), NULL);
+  struct sl__tensor *a = tensor(SL_SHAPE(4), NULL), *b = tensor(SL_SHAPE(5), NULL);
   assert_int_equal(sl__activation_forward(context, &plain, a, b, SL_ACTIVATION_TANH), SL_BAD_SHAPE);
   assert_int_equal(sl__activation_backward(context, &plain, a, a, b, SL_ACTIVATION_TANH),
                    SL_BAD_SHAPE);

@@ -68,12 +68,12 @@ static void check(struct norm v, bool add) {
   for (int64_t c = 0; c < v.c; c++) running[c] = 0.25, running[v.c + c] = 1.5;
   v.x = x, v.param = param, v.dy = dy;
   struct sl_shape shape = SL_SHAPE(v.n, v.c, v.plane);
-  struct sl_tensor *tx = tensor(shape, x), *tp = tensor(SL_SHAPE(two), param),
-                   *ty = tensor(shape, NULL);
-  struct sl_tensor *saved = tensor(SL_SHAPE(two), NULL), *tdy = tensor(shape, dy),
-                   *tdx = tensor(shape, old_x);
-  struct sl_tensor *tg = tensor(SL_SHAPE(two), old_g), *tr = tensor(SL_SHAPE(two), running),
-                   *ti = tensor(shape, NULL);
+  struct sl__tensor *tx = tensor(shape, x), *tp = tensor(SL_SHAPE(two), param),
+                    *ty = tensor(shape, NULL);
+  struct sl__tensor *saved = tensor(SL_SHAPE(two), NULL), *tdy = tensor(shape, dy),
+                    *tdx = tensor(shape, old_x);
+  struct sl__tensor *tg = tensor(SL_SHAPE(two), old_g), *tr = tensor(SL_SHAPE(two), running),
+                    *ti = tensor(shape, NULL);
   OK(sl__batchnorm_forward(context, &plain, tx, tp, ty, saved, (float)epsilon));
   OK(sl__batchnorm_inference(context, &plain, tx, tp, tr, ti, (float)epsilon));
   OK(sl__batchnorm_backward_data(context, l, tx, tp, saved, tdy, tdx));
@@ -95,7 +95,7 @@ static void check(struct norm v, bool add) {
     running[v.c + c] = 0.9 * running[v.c + c] + 0.1 * variance * values / (values - 1);
   }
   assert_near("running statistics", take(tr), running, two, 20, 2 + v.mean);
-  struct sl_tensor *rest[] = {tx, tp, saved, tdy};
+  struct sl__tensor *rest[] = {tx, tp, saved, tdy};
   for (int i = 0; i < 4; i++) sl__tensor_free(rest[i]);
   free(dx), free(grad), free(x), free(param), free(dy), free(old_x), free(old_g), free(want),
       free(running);
@@ -139,11 +139,11 @@ static void check_half(struct norm v, bool add) {
   for (int64_t c = 0; c < v.c; c++) running[c] = 0.25, running[v.c + c] = 1.5;
   v.x = round_bf16(x, size), v.param = param, v.dy = dy;
   struct sl_shape shape = SL_SHAPE(v.n, v.c, v.plane), pair = SL_SHAPE(two);
-  struct sl_tensor *tx = bf16_tensor(shape, x), *tp = tensor(pair, param),
-                   *ty = bf16_tensor(shape, NULL), *ti = bf16_tensor(shape, NULL);
-  struct sl_tensor *saved = tensor(pair, NULL), *tdy = bf16_tensor(shape, dy),
-                   *tdx = bf16_tensor(shape, dx), *tg = tensor(pair, grad),
-                   *tr = tensor(pair, running);
+  struct sl__tensor *tx = bf16_tensor(shape, x), *tp = tensor(pair, param),
+                    *ty = bf16_tensor(shape, NULL), *ti = bf16_tensor(shape, NULL);
+  struct sl__tensor *saved = tensor(pair, NULL), *tdy = bf16_tensor(shape, dy),
+                    *tdx = bf16_tensor(shape, dx), *tg = tensor(pair, grad),
+                    *tr = tensor(pair, running);
   OK(sl__batchnorm_forward(context, &plain, tx, tp, ty, saved, (float)epsilon));
   OK(sl__batchnorm_inference(context, &plain, tx, tp, tr, ti, (float)epsilon));
   OK(sl__batchnorm_backward_data(context, l, tx, tp, saved, tdy, tdx));
@@ -157,7 +157,7 @@ static void check_half(struct norm v, bool add) {
   slopes(&v, dx, grad);
   assert_near_bf16("dx", take(tdx), dx, size, 64, 4 + v.mean);
   assert_near("grad", take(tg), grad, two, 64 * sqrt((double)size), 4 + v.mean);
-  struct sl_tensor *rest[] = {tx, tp, saved, tdy, tr};
+  struct sl__tensor *rest[] = {tx, tp, saved, tdy, tr};
   for (int i = 0; i < 5; i++) sl__tensor_free(rest[i]);
   free(x), free(param), free(dy), free(want), free(running), free(dx), free(grad);
 }
@@ -169,15 +169,15 @@ static void check_halves_match(void) {
 
 static void shapes_are_checked(void **state) {
   (void)state;
-  struct sl_tensor *x = tensor(SL_SHAPE(2, 3, 4), NULL), *y = tensor(SL_SHAPE(2, 3, 5), NULL);
-  struct sl_tensor *six = tensor(SL_SHAPE(6), NULL), *five = tensor(SL_SHAPE(5), NULL);
+  struct sl__tensor *x = tensor(SL_SHAPE(2, 3, 4), NULL), *y = tensor(SL_SHAPE(2, 3, 5), NULL);
+  struct sl__tensor *six = tensor(SL_SHAPE(6), NULL), *five = tensor(SL_SHAPE(5), NULL);
   assert_int_equal(sl__batchnorm_forward(context, &plain, x, six, y, six, 1e-5f), SL_BAD_SHAPE);
   assert_int_equal(sl__batchnorm_forward(context, &plain, x, five, x, six, 1e-5f), SL_BAD_SHAPE);
   assert_int_equal(sl__batchnorm_inference(context, &plain, x, six, five, x, 1e-5f), SL_BAD_SHAPE);
   assert_int_equal(sl__batchnorm_backward_data(context, &plain, x, six, six, x, y), SL_BAD_SHAPE);
   assert_int_equal(sl__batchnorm_backward_weight(context, &plain, x, six, y, six), SL_BAD_SHAPE);
   assert_int_equal(sl__batchnorm_running(context, &plain, six, five, 0.1f, 1e-5f, 4), SL_BAD_SHAPE);
-  struct sl_tensor *all[] = {x, y, six, five};
+  struct sl__tensor *all[] = {x, y, six, five};
   for (int i = 0; i < 4; i++) sl__tensor_free(all[i]);
 }
 

@@ -22,7 +22,7 @@ static const struct sl__compress methods[] = {{SL__COMPRESS_2BIT, 0.5f},
 struct shard {
   struct sl__compress c;
   int64_t n, words;
-  struct sl_tensor *gradient, *residual, *packed, *values;
+  struct sl__tensor *gradient, *residual, *packed, *values;
   float *g, *r, *y; /* what went in, what is left, what came out */
   uint32_t *w;
 };
@@ -393,7 +393,7 @@ static void decompression_adds(void **state) {
       fill_gradient(&s, 3);
       exchange(&s);
       double *old = random_values(s.n, 4), *want = zeros(s.n);
-      struct sl_tensor *sum = tensor(SL_SHAPE(s.n), old);
+      struct sl__tensor *sum = tensor(SL_SHAPE(s.n), old);
       for (int64_t i = 0; i < s.n; i++)
         want[i] = (double)(float)((double)(float)old[i] + (double)s.y[i]);
       OK(sl__decompress(context, &adding, &s.c, s.packed, sum));
@@ -431,7 +431,7 @@ static void shards_begin_anywhere(void **state) {
       struct displaced gradient = displaced(SL_SHAPE(s.n), g, SL_F32);
       struct displaced residual = displaced(SL_SHAPE(s.n), NULL, SL_F32);
       struct displaced values = displaced(SL_SHAPE(s.n), g, SL_F32);
-      struct sl_tensor *r = tensor(SL_SHAPE(s.n), NULL), *y = tensor(SL_SHAPE(s.n), NULL);
+      struct sl__tensor *r = tensor(SL_SHAPE(s.n), NULL), *y = tensor(SL_SHAPE(s.n), NULL);
       exchange(&s);
       OK(sl__compress(context, &plain, &s.c, &gradient.tensor, s.residual ? &residual.tensor : NULL,
                       s.packed));
@@ -517,14 +517,14 @@ static void bad_texts_are_refused(void **state) {
 
 static void arguments_are_checked(void **state) {
   (void)state;
-  struct sl_tensor *g = tensor(SL_SHAPE(40), NULL), *other = tensor(SL_SHAPE(41), NULL);
+  struct sl__tensor *g = tensor(SL_SHAPE(40), NULL), *other = tensor(SL_SHAPE(41), NULL);
   for (size_t m = 0; m < COUNT(methods); m++) {
     const struct sl__compress *c = &methods[m];
     bool residual = sl__compress_has_residual(c);
     int64_t words = sl__compress_words(c, 40);
-    struct sl_tensor *p = integers(SL_SHAPE(words), NULL),
-                     *long_p = integers(SL_SHAPE(words + 1), NULL),
-                     *floats = tensor(SL_SHAPE(words), NULL), *r = residual ? g : NULL;
+    struct sl__tensor *p = integers(SL_SHAPE(words), NULL),
+                      *long_p = integers(SL_SHAPE(words + 1), NULL),
+                      *floats = tensor(SL_SHAPE(words), NULL), *r = residual ? g : NULL;
     assert_int_equal(sl__compress(context, &plain, c, g, r, long_p), SL_BAD_SHAPE);
     assert_int_equal(sl__compress(context, &plain, c, g, r, floats), SL_BAD_SHAPE);
     assert_int_equal(sl__compress(context, &plain, c, p, r, p), SL_BAD_SHAPE);
@@ -537,7 +537,7 @@ static void arguments_are_checked(void **state) {
     assert_int_equal(sl__decompress(context, &plain, c, floats, g), SL_BAD_SHAPE);
     sl__tensor_free(p), sl__tensor_free(long_p), sl__tensor_free(floats);
   }
-  struct sl_tensor *p = integers(SL_SHAPE(40), NULL), *three = integers(SL_SHAPE(3), NULL);
+  struct sl__tensor *p = integers(SL_SHAPE(40), NULL), *three = integers(SL_SHAPE(3), NULL);
   const struct sl__compress none = {SL__COMPRESS_NONE, 0}, bad[] = {{SL__COMPRESS_2BIT, 0},
                                                                     {SL__COMPRESS_2BIT, -1},
                                                                     {SL__COMPRESS_2BIT, NAN},

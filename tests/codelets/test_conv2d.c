@@ -84,10 +84,10 @@ static const struct conv cases[] = {
     {1, 17, 8, 8, {16, 3, 3, 1, 1, 1, 1, false, SL_ACTIVATION_RELU}}};
 #define CASES (sizeof cases / sizeof *cases)
 
-static struct sl_tensor *image(const struct conv *v, const double *x) {
+static struct sl__tensor *image(const struct conv *v, const double *x) {
   return tensor(SL_SHAPE(v->n, v->c, v->h, v->w), x);
 }
-static struct sl_tensor *result(const struct conv *v, const double *y) {
+static struct sl__tensor *result(const struct conv *v, const double *y) {
   return tensor(SL_SHAPE(v->n, v->o.channels, out_h(v), out_w(v)), y);
 }
 
@@ -99,8 +99,8 @@ static void check_forward_is_the_sum(void) {
     v.x = x;
     v.param = param;
     forward(&v, want);
-    struct sl_tensor *tx = image(&v, x), *tp = tensor(SL_SHAPE(params(&v)), param),
-                     *ty = result(&v, NULL);
+    struct sl__tensor *tx = image(&v, x), *tp = tensor(SL_SHAPE(params(&v)), param),
+                      *ty = result(&v, NULL);
     OK(sl__conv2d_forward(context, &plain, tx, tp, ty, &v.o));
     assert_near("y", take(ty), want, y_count(&v), v.c * v.o.kernel_h * v.o.kernel_w, 1);
     sl__tensor_free(tx);
@@ -121,8 +121,9 @@ static void check_backward_is_the_gradient(void) {
       v.x = x;
       v.param = param;
       v.dy = dy;
-      struct sl_tensor *tx = image(&v, x), *tp = tensor(SL_SHAPE(ps), param), *tdy = result(&v, dy);
-      struct sl_tensor *tdx = image(&v, old_x), *tg = tensor(SL_SHAPE(ps), old_g);
+      struct sl__tensor *tx = image(&v, x), *tp = tensor(SL_SHAPE(ps), param),
+                        *tdy = result(&v, dy);
+      struct sl__tensor *tdx = image(&v, old_x), *tg = tensor(SL_SHAPE(ps), old_g);
       OK(sl__conv2d_backward_data(context, add ? &adding : &plain, tdy, tp, tdx, &v.o));
       OK(sl__conv2d_backward_weight(context, add ? &adding : &plain, tx, tdy, tg, &v.o));
       double *dx = take(tdx), *grad = take(tg);
@@ -169,9 +170,9 @@ static void check_kind(const struct kind *k, struct conv v, bool add) {
   struct sl_shape x_shape = SL_SHAPE(v.n, v.c, v.h, v.w);
   struct sl_shape y_shape = SL_SHAPE(v.n, v.o.channels, out_h(&v), out_w(&v));
   v.x = x, v.param = param, v.dy = dy;
-  struct sl_tensor *tx = tensor_of(k, x_shape, x), *tp = tensor_of(k, SL_SHAPE(ps), param),
-                   *tdy = tensor_of(k, y_shape, dy), *ty = tensor_of(k, y_shape, NULL),
-                   *tdx = tensor_of(k, x_shape, dx), *tg = tensor(SL_SHAPE(ps), grad);
+  struct sl__tensor *tx = tensor_of(k, x_shape, x), *tp = tensor_of(k, SL_SHAPE(ps), param),
+                    *tdy = tensor_of(k, y_shape, dy), *ty = tensor_of(k, y_shape, NULL),
+                    *tdx = tensor_of(k, x_shape, dx), *tg = tensor(SL_SHAPE(ps), grad);
   if (!add) memset(dx, 0, (size_t)xs * sizeof *dx), memset(grad, 0, (size_t)ps * sizeof *grad);
   forward(&v, want);
   backward(&v, dx, grad);
@@ -213,10 +214,10 @@ static void halves_of_large_images(void **state) {
 static void shapes_are_checked(void **state) {
   (void)state;
   struct sl__conv2d o = {4, 3, 3, 1, 1, 0, 0, true, 0}, large = {4, 9, 9, 1, 1, 0, 0, true, 0};
-  struct sl_tensor *x = tensor(SL_SHAPE(2, 3, 8, 8), NULL), *flat = tensor(SL_SHAPE(2, 192), NULL);
-  struct sl_tensor *y = tensor(SL_SHAPE(2, 4, 6, 6), NULL),
-                   *small = tensor(SL_SHAPE(2, 4, 5, 6), NULL);
-  struct sl_tensor *param = tensor(SL_SHAPE(4 * 28), NULL), *few = tensor(SL_SHAPE(4 * 27), NULL);
+  struct sl__tensor *x = tensor(SL_SHAPE(2, 3, 8, 8), NULL), *flat = tensor(SL_SHAPE(2, 192), NULL);
+  struct sl__tensor *y = tensor(SL_SHAPE(2, 4, 6, 6), NULL),
+                    *small = tensor(SL_SHAPE(2, 4, 5, 6), NULL);
+  struct sl__tensor *param = tensor(SL_SHAPE(4 * 28), NULL), *few = tensor(SL_SHAPE(4 * 27), NULL);
   OK(sl__conv2d_forward(context, &plain, x, param, y, &o));
   assert_int_equal(sl__conv2d_forward(context, &plain, x, few, y, &o), SL_BAD_SHAPE);
   assert_int_equal(sl__conv2d_forward(context, &plain, x, param, small, &o), SL_BAD_SHAPE);
@@ -224,7 +225,7 @@ static void shapes_are_checked(void **state) {
   assert_int_equal(sl__conv2d_forward(context, &plain, x, param, y, &large), SL_BAD_SHAPE);
   assert_int_equal(sl__conv2d_backward_data(context, &plain, small, param, x, &o), SL_BAD_SHAPE);
   assert_int_equal(sl__conv2d_backward_weight(context, &plain, x, small, param, &o), SL_BAD_SHAPE);
-  struct sl_tensor *all[] = {x, flat, y, small, param, few};
+  struct sl__tensor *all[] = {x, flat, y, small, param, few};
   for (int i = 0; i < 6; i++) sl__tensor_free(all[i]);
 }
 

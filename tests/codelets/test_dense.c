@@ -61,8 +61,8 @@ static void check_forward_is_the_sum(void) {
     d.x = x;
     d.param = param;
     forward(&d, want);
-    struct sl_tensor *tx = tensor(SL_SHAPE(d.rows, d.in), x), *tp = tensor(SL_SHAPE(count), param);
-    struct sl_tensor *ty = tensor(SL_SHAPE(d.rows, d.out), NULL);
+    struct sl__tensor *tx = tensor(SL_SHAPE(d.rows, d.in), x), *tp = tensor(SL_SHAPE(count), param);
+    struct sl__tensor *ty = tensor(SL_SHAPE(d.rows, d.out), NULL);
     OK(sl__dense_forward(context, &plain, tx, tp, ty, d.bias, d.activation));
     assert_near("y", take(ty), want, d.rows * d.out, (double)d.in, 1);
     sl__tensor_free(tx);
@@ -86,11 +86,11 @@ static void check_backward_is_the_gradient(void) {
       d.x = x;
       d.param = param;
       d.dy = dy;
-      struct sl_tensor *tx = tensor(SL_SHAPE(d.rows, d.in), x),
-                       *tp = tensor(SL_SHAPE(count), param);
-      struct sl_tensor *tdy = tensor(SL_SHAPE(d.rows, d.out), dy);
-      struct sl_tensor *tdx = tensor(SL_SHAPE(d.rows, d.in), old_x),
-                       *tg = tensor(SL_SHAPE(count), old_g);
+      struct sl__tensor *tx = tensor(SL_SHAPE(d.rows, d.in), x),
+                        *tp = tensor(SL_SHAPE(count), param);
+      struct sl__tensor *tdy = tensor(SL_SHAPE(d.rows, d.out), dy);
+      struct sl__tensor *tdx = tensor(SL_SHAPE(d.rows, d.in), old_x),
+                        *tg = tensor(SL_SHAPE(count), old_g);
       OK(sl__dense_backward_data(context, add ? &adding : &plain, tdy, tp, tdx));
       OK(sl__dense_backward_weight(context, add ? &adding : &plain, tx, tdy, tg, d.bias));
       double *dx = take(tdx), *grad = take(tg);
@@ -116,12 +116,12 @@ static void check_shared_is_the_sum(void) {
     d.x = x;
     d.param = param;
     forward(&d, want);
-    struct sl_tensor *tx = tensor(SL_SHAPE(d.rows, d.in), x),
-                     *tdy = tensor(SL_SHAPE(ys / d.out, d.out), dy);
-    struct sl_tensor *weight = tensor(SL_SHAPE(weights), param);
-    struct sl_tensor *bias = tensor(SL_SHAPE(d.out), param + weights);
-    struct sl_tensor *ty = tensor(SL_SHAPE(d.rows, d.out), NULL);
-    struct sl_tensor *grad = tensor(SL_SHAPE(d.out), sums);
+    struct sl__tensor *tx = tensor(SL_SHAPE(d.rows, d.in), x),
+                      *tdy = tensor(SL_SHAPE(ys / d.out, d.out), dy);
+    struct sl__tensor *weight = tensor(SL_SHAPE(weights), param);
+    struct sl__tensor *bias = tensor(SL_SHAPE(d.out), param + weights);
+    struct sl__tensor *ty = tensor(SL_SHAPE(d.rows, d.out), NULL);
+    struct sl__tensor *grad = tensor(SL_SHAPE(d.out), sums);
     OK(sl__dense_shared_forward(context, &plain, tx, weight, bias, ty, d.activation));
     assert_near("y", take(ty), want, ys, (double)d.in, 1);
     OK(sl__bias_backward(context, &adding, tdy, grad));
@@ -154,12 +154,12 @@ static void check_kind(const struct kind *k, struct dense d, bool add) {
   double *want = zeros(ys), *dx = values_of(k, xs, 4), *grad = random_values(count, 5);
   struct sl__launch l = launch_of(k, add);
   d.x = x, d.param = param, d.dy = dy;
-  struct sl_tensor *tx = tensor_of(k, SL_SHAPE(d.rows, d.in), x),
-                   *tp = tensor_of(k, SL_SHAPE(count), param),
-                   *tdy = tensor_of(k, SL_SHAPE(d.rows, d.out), dy);
-  struct sl_tensor *ty = tensor_of(k, SL_SHAPE(d.rows, d.out), NULL),
-                   *tdx = tensor_of(k, SL_SHAPE(d.rows, d.in), dx),
-                   *tg = tensor(SL_SHAPE(count), grad);
+  struct sl__tensor *tx = tensor_of(k, SL_SHAPE(d.rows, d.in), x),
+                    *tp = tensor_of(k, SL_SHAPE(count), param),
+                    *tdy = tensor_of(k, SL_SHAPE(d.rows, d.out), dy);
+  struct sl__tensor *ty = tensor_of(k, SL_SHAPE(d.rows, d.out), NULL),
+                    *tdx = tensor_of(k, SL_SHAPE(d.rows, d.in), dx),
+                    *tg = tensor(SL_SHAPE(count), grad);
   if (!add) memset(dx, 0, (size_t)xs * sizeof *dx), memset(grad, 0, (size_t)count * sizeof *grad);
   forward(&d, want);
   backward(&d, dx, grad);
@@ -196,12 +196,12 @@ static void shared_halves_agree(void **state) {
   double *sums = random_values(d.out, 4);
   d.x = x, d.param = param;
   forward(&d, want);
-  struct sl_tensor *tx = tensor_of(k, SL_SHAPE(d.rows, d.in), x),
-                   *weight = tensor_of(k, SL_SHAPE(d.out * d.in), param),
-                   *bias = tensor_of(k, SL_SHAPE(d.out), param + d.out * d.in),
-                   *ty = tensor_of(k, SL_SHAPE(d.rows, d.out), NULL),
-                   *tdy = tensor_of(k, SL_SHAPE(d.rows, d.out), dy),
-                   *grad = tensor(SL_SHAPE(d.out), sums);
+  struct sl__tensor *tx = tensor_of(k, SL_SHAPE(d.rows, d.in), x),
+                    *weight = tensor_of(k, SL_SHAPE(d.out * d.in), param),
+                    *bias = tensor_of(k, SL_SHAPE(d.out), param + d.out * d.in),
+                    *ty = tensor_of(k, SL_SHAPE(d.rows, d.out), NULL),
+                    *tdy = tensor_of(k, SL_SHAPE(d.rows, d.out), dy),
+                    *grad = tensor(SL_SHAPE(d.out), sums);
   OK(sl__dense_shared_forward(context, &plain, tx, weight, bias, ty, d.activation));
   assert_sums(k, "y", ty, want, (double)d.in + stored_twice(k, want, d.rows * d.out));
   OK(sl__bias_backward(context, &adding, tdy, grad));
@@ -216,9 +216,9 @@ static void relu_keeps_nan(void **state) {
   (void)state;
   for (size_t k = 0; k < KINDS; k++) {
     double x[] = {1, NAN, -1}, param[] = {1, 0.5};
-    struct sl_tensor *tx = tensor_of(&kinds[k], SL_SHAPE(3, 1), x),
-                     *tp = tensor_of(&kinds[k], SL_SHAPE(2), param),
-                     *ty = tensor_of(&kinds[k], SL_SHAPE(3, 1), NULL);
+    struct sl__tensor *tx = tensor_of(&kinds[k], SL_SHAPE(3, 1), x),
+                      *tp = tensor_of(&kinds[k], SL_SHAPE(2), param),
+                      *ty = tensor_of(&kinds[k], SL_SHAPE(3, 1), NULL);
     OK(sl__dense_forward(context, &plain, tx, tp, ty, true, SL_ACTIVATION_RELU));
     double *y = take(ty);
     assert_true(y[0] == 1.5 && isnan(y[1]) && y[2] == 0);
@@ -229,8 +229,8 @@ static void relu_keeps_nan(void **state) {
 
 static void shapes_are_checked(void **state) {
   (void)state;
-  struct sl_tensor *x = tensor(SL_SHAPE(4, 3, 2), NULL), *param = tensor(SL_SHAPE(5 * 7), NULL);
-  struct sl_tensor *y = tensor(SL_SHAPE(4, 5), NULL), *y3 = tensor(SL_SHAPE(3, 5), NULL);
+  struct sl__tensor *x = tensor(SL_SHAPE(4, 3, 2), NULL), *param = tensor(SL_SHAPE(5 * 7), NULL);
+  struct sl__tensor *y = tensor(SL_SHAPE(4, 5), NULL), *y3 = tensor(SL_SHAPE(3, 5), NULL);
   OK(sl__dense_forward(context, &plain, x, param, y, true,
                        SL_ACTIVATION_NONE)); /* [3, 2] counts as 6 */
   assert_int_equal(sl__dense_forward(context, &plain, x, param, y, false, SL_ACTIVATION_NONE),

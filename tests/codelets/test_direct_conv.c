@@ -1,16 +1,16 @@
-/* Convolution without a matrix (codelets/kernels/direct_conv.c) against a naive loop in double precision, for
- * each width of vectors that this processor has: random shapes and those at which vectors begin or
- * end somewhere else; nothing is written behind the end of y, or of the scratch memory. In parts it
- * gives the same bits, each part its own planes and nothing else. */
+/* Convolution without a matrix (codelets/kernels/direct_conv.c) against a naive loop in double
+ * precision, for each width of vectors that this processor has: random shapes and those at which
+ * vectors begin or end somewhere else; nothing is written behind the end of y, or of the scratch
+ * memory. In parts it gives the same bits, each part its own planes and nothing else. */
 #include "codelets/kernels/direct_conv.h"
 #include "tests/common/convolution.h"
 
-static const struct way direct = {sl__direct_units, sl__direct_scratch, sl__direct_forward,
-                                  SL_DIRECT, 0};
+static const struct way direct = {sl__direct_conv_units, sl__direct_conv_scratch,
+                                  sl__direct_conv_forward, SL__DIRECT_CONV, 0};
 
 static void check_fitting(struct sl__conv_args a, int most_lanes) {
   a = with_outputs(a);
-  assert_true(sl__direct_fits(&a));
+  assert_true(sl__direct_conv_fits(&a));
   check(&direct, a, most_lanes);
 }
 
@@ -164,7 +164,7 @@ static void what_needs_more_than_32_bits_is_not_for_it(void **state) {
                             .kernel_w = 1,
                             .stride_h = 1,
                             .stride_w = 1};
-  assert_false(sl__direct_fits(&a));
+  assert_false(sl__direct_conv_fits(&a));
 }
 
 int main(void) {

@@ -6,7 +6,7 @@
 
 static double *drop(const double *x, int64_t n, const struct sl__dropout *d, bool backward,
                     bool add) {
-  struct sl_tensor *tx = tensor(SL_SHAPE(n), x), *ty = tensor(SL_SHAPE(n), add ? x : NULL);
+  struct sl__tensor *tx = tensor(SL_SHAPE(n), x), *ty = tensor(SL_SHAPE(n), add ? x : NULL);
   if (backward)
     OK(sl__dropout_backward(context, add ? &adding : &plain, tx, ty, d));
   else
@@ -76,8 +76,8 @@ static void bf16_tensors_match(void **state) {
     struct sl__dropout d = {.rate = 0.25f, .seed = 5, .stream = 6, .first = (uint64_t)first};
     for (int64_t i = 0; i < n; i++)
       want[i] = x[i] * (double)sl__dropout_factor(d.rate, 5, 6, (uint64_t)(first + i));
-    struct sl_tensor *tx = bf16_tensor(SL_SHAPE(n), x), *ty = bf16_tensor(SL_SHAPE(n), NULL),
-                     *sum = bf16_tensor(SL_SHAPE(n), old);
+    struct sl__tensor *tx = bf16_tensor(SL_SHAPE(n), x), *ty = bf16_tensor(SL_SHAPE(n), NULL),
+                      *sum = bf16_tensor(SL_SHAPE(n), old);
     OK(sl__dropout_forward(context, &plain, tx, ty, &d));
     OK(sl__dropout_backward(context, &adding, tx, sum, &d));
     assert_near_bf16("bf16 y", take(ty), want, n, 2, 2);
@@ -90,7 +90,7 @@ static void bf16_tensors_match(void **state) {
 
 static void rates_and_shapes_are_checked(void **state) {
   (void)state;
-  struct sl_tensor *a = tensor(SL_SHAPE(4), NULL), *b = tensor(SL_SHAPE(5), NULL);
+  struct sl__tensor *a = tensor(SL_SHAPE(4), NULL), *b = tensor(SL_SHAPE(5), NULL);
   assert_int_equal(sl__dropout_forward(context, &plain, a, b, &(struct sl__dropout){.rate = 0.5f}),
                    SL_BAD_SHAPE);
   assert_int_equal(sl__dropout_forward(context, &plain, a, a, &(struct sl__dropout){.rate = 1}),

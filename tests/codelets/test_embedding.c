@@ -16,9 +16,9 @@ static void rows_are_picked_and_gradients_added(void **state) {
     if (add) memcpy(grad, old, sizeof grad);
     for (int n = 0; n < T; n++)
       for (int d = 0; d < D; d++) grad[tokens[n] * D + d] += dy[n * D + d];
-    struct sl_tensor *tt = integers(SL_SHAPE(3, 3), tokens), *tp = tensor(SL_SHAPE(V * D), table);
-    struct sl_tensor *ty = tensor(SL_SHAPE(3, 3, D), NULL), *tdy = tensor(SL_SHAPE(3, 3, D), dy);
-    struct sl_tensor *tg = tensor(SL_SHAPE(V * D), old);
+    struct sl__tensor *tt = integers(SL_SHAPE(3, 3), tokens), *tp = tensor(SL_SHAPE(V * D), table);
+    struct sl__tensor *ty = tensor(SL_SHAPE(3, 3, D), NULL), *tdy = tensor(SL_SHAPE(3, 3, D), dy);
+    struct sl__tensor *tg = tensor(SL_SHAPE(V * D), old);
     OK(sl__embedding_forward(context, &plain, tt, tp, ty, V, 0));
     OK(sl__embedding_backward_weight(context, add ? &adding : &plain, tt, tdy, tg, V, 0));
     assert_near("rows", take(ty), y, T * D, 0, 0);
@@ -35,9 +35,9 @@ static void tokens_outside_give_nan(void **state) {
   int32_t bad[3] = {V, -1, 2};
   double *table = random_values(V * D, 1), dy[3 * D] = {0};
   for (int i = 0; i < 3 * D; i++) dy[i] = 1;
-  struct sl_tensor *tt = integers(SL_SHAPE(3), bad), *tp = tensor(SL_SHAPE(V * D), table);
-  struct sl_tensor *ty = tensor(SL_SHAPE(3, D), NULL), *tdy = tensor(SL_SHAPE(3, D), dy);
-  struct sl_tensor *tg = tensor(SL_SHAPE(V * D), NULL);
+  struct sl__tensor *tt = integers(SL_SHAPE(3), bad), *tp = tensor(SL_SHAPE(V * D), table);
+  struct sl__tensor *ty = tensor(SL_SHAPE(3, D), NULL), *tdy = tensor(SL_SHAPE(3, D), dy);
+  struct sl__tensor *tg = tensor(SL_SHAPE(V * D), NULL);
   OK(sl__embedding_forward(context, &plain, tt, tp, ty, V, 0));
   OK(sl__embedding_backward_weight(context, &plain, tt, tdy, tg, V, 0));
   double *y = take(ty), *g = take(tg), sum = 0;
@@ -54,7 +54,7 @@ static void tokens_outside_give_nan(void **state) {
 /* ---- row-sparse gradients ------------------------------------------------------------------- */
 
 /* The dense gradient that a pair stands for; each row must be there once only. Freed. */
-static double *spread(struct sl_tensor *rows, struct sl_tensor *values, int expected) {
+static double *spread(struct sl__tensor *rows, struct sl__tensor *values, int expected) {
   int32_t numbers[2 * T + 1];
   double *dense = zeros(V * D), *v;
   OK(sl__tensor_read(rows, numbers));
@@ -84,10 +84,10 @@ static void touched_rows_are_collected(void **state) {
       else
         early[n / 3 * D + d] = dy[n * D + d];
     }
-  struct sl_tensor *tt = integers(SL_SHAPE(3, 3), tokens);
-  struct sl_tensor *tl = tensor(SL_SHAPE(3, 2, D), late), *te = tensor(SL_SHAPE(3, 1, D), early);
-  struct sl_tensor *rows = integers(SL_SHAPE(V + 1), NULL);
-  struct sl_tensor *values = tensor(SL_SHAPE(V, D), NULL);
+  struct sl__tensor *tt = integers(SL_SHAPE(3, 3), tokens);
+  struct sl__tensor *tl = tensor(SL_SHAPE(3, 2, D), late), *te = tensor(SL_SHAPE(3, 1, D), early);
+  struct sl__tensor *rows = integers(SL_SHAPE(V + 1), NULL);
+  struct sl__tensor *values = tensor(SL_SHAPE(V, D), NULL);
   OK(sl__embedding_backward_rows(context, &plain, tt, tl, rows, values, V, 1));
   OK(sl__embedding_backward_rows(context, &adding, tt, te, rows, values, V, 0));
   double *got = spread(rows, values, 5); /* 0, 1, 2, 3, 6 */
@@ -110,21 +110,21 @@ static void rows_stand_for_the_dense_gradient(void **state) {
   for (int k = 0; k < 4; k++) /* one of five is not in use */
     for (int d = 0; d < D; d++) want[second[1 + k] * D + d] += b[k * D + d];
   for (int i = 0; i < V * D; i++) square += want[i] * want[i];
-  struct sl_tensor *rows[] = {integers(SL_SHAPE(4), first), integers(SL_SHAPE(6), second)};
-  struct sl_tensor *values[] = {tensor(SL_SHAPE(3, D), a), tensor(SL_SHAPE(5, D), b)};
+  struct sl__tensor *rows[] = {integers(SL_SHAPE(4), first), integers(SL_SHAPE(6), second)};
+  struct sl__tensor *values[] = {tensor(SL_SHAPE(3, D), a), tensor(SL_SHAPE(5, D), b)};
   int32_t four[6] = {4, 2, 3, 1, 5, 0};
   OK(sl__tensor_write(rows[1], four));
-  struct sl_tensor *sum_rows = integers(SL_SHAPE(V + 1), NULL);
-  struct sl_tensor *sum = tensor(SL_SHAPE(V, D), NULL), *dense = tensor(SL_SHAPE(V * D), table);
-  struct sl_tensor *norm = tensor(SL_SHAPE(1), NULL);
+  struct sl__tensor *sum_rows = integers(SL_SHAPE(V + 1), NULL);
+  struct sl__tensor *sum = tensor(SL_SHAPE(V, D), NULL), *dense = tensor(SL_SHAPE(V * D), table);
+  struct sl__tensor *norm = tensor(SL_SHAPE(1), NULL);
   OK(sl__rows_reduce(context, &plain, sum_rows, sum, 2, rows, values, V));
   OK(sl__rows_dense(context, &plain, sum_rows, sum, dense));
   OK(sl__rows_square(context, &plain, sum_rows, sum, norm));
   const struct sl__update update = {.lr = 0.5f, .max_norm = 1};
   int64_t cut = 2 * D + 2; /* within row 2 */
   for (int clip = 0; clip < 2; clip++) {
-    struct sl_tensor *low = tensor(SL_SHAPE(cut), table);
-    struct sl_tensor *high = tensor(SL_SHAPE(V * D - cut), table + cut);
+    struct sl__tensor *low = tensor(SL_SHAPE(cut), table);
+    struct sl__tensor *high = tensor(SL_SHAPE(V * D - cut), table + cut);
     double factor = clip ? 0.5 / sqrt(square) : 0.5, *moved = zeros(V * D);
     for (int i = 0; i < V * D; i++) moved[i] = table[i] - factor * want[i];
     OK(sl__rows_sgd(context, &plain, low, 0, sum_rows, sum, clip ? norm : NULL, &update));
@@ -154,7 +154,7 @@ static void rows_are_in_the_order_of_first_touch(void **state) {
   for (int width = WIDTH; width > WIDTH - 2; width--)
     for (int full = 0; full < 2; full++) {
       int room = full ? 2000 : 4101, used = 0;
-      struct sl_tensor *rows[TERMS], *values[TERMS];
+      struct sl__tensor *rows[TERMS], *values[TERMS];
       memset(place, 0xff, sizeof place);
       memset(order, 0, sizeof order);
       for (int t = 0; t < TERMS; t++) {
@@ -177,8 +177,8 @@ static void rows_are_in_the_order_of_first_touch(void **state) {
         free(numbers), free(v);
       }
       order[0] = used;
-      struct sl_tensor *sum_rows = integers(SL_SHAPE(room + 1), NULL),
-                       *sums = tensor(SL_SHAPE(room, width), NULL);
+      struct sl__tensor *sum_rows = integers(SL_SHAPE(room + 1), NULL),
+                        *sums = tensor(SL_SHAPE(room, width), NULL);
       OK(sl__rows_reduce(context, &plain, sum_rows, sums, TERMS, rows, values, TABLE));
       int32_t *got = calloc((size_t)room + 1, sizeof *got);
       OK(sl__tensor_read(sum_rows, got));
@@ -195,8 +195,8 @@ static void rows_are_in_the_order_of_first_touch(void **state) {
 /* Too little room is not passed over in silence. */
 static void rows_without_room_give_nan(void **state) {
   (void)state;
-  struct sl_tensor *tt = integers(SL_SHAPE(3, 3), tokens), *tdy = tensor(SL_SHAPE(3, 3, D), NULL);
-  struct sl_tensor *rows = integers(SL_SHAPE(3), NULL), *values = tensor(SL_SHAPE(2, D), NULL);
+  struct sl__tensor *tt = integers(SL_SHAPE(3, 3), tokens), *tdy = tensor(SL_SHAPE(3, 3, D), NULL);
+  struct sl__tensor *rows = integers(SL_SHAPE(3), NULL), *values = tensor(SL_SHAPE(2, D), NULL);
   OK(sl__embedding_backward_rows(context, &plain, tt, tdy, rows, values, V, 0));
   double *v = take(values);
   assert_true(isnan(v[0]));
@@ -260,7 +260,7 @@ static void assert_same(const char *what, double *got, const double *want, int64
 static void check_long_batch(int features, bool half) {
   int32_t *t = long_batch();
   int64_t in = (int64_t)POSITIONS * features, all = (int64_t)WORDS * features;
-  struct sl_tensor *(*make)(struct sl_shape, const double *) = half ? bf16_tensor : tensor;
+  struct sl__tensor *(*make)(struct sl_shape, const double *) = half ? bf16_tensor : tensor;
   double *table = random_values(all, 1), *dy = random_values(in, 2), *y = zeros(in),
          *grad = zeros(all);
   if (half) round_bf16(table, all), round_bf16(dy, in);
@@ -268,10 +268,10 @@ static void check_long_batch(int features, bool half) {
     int32_t token = position(t, (int)(i / features));
     y[i] = token < 0 ? (double)NAN : table[token * features + i % features];
   }
-  struct sl_tensor *tt = integers(SL_SHAPE(ROWS, COLUMNS), t);
-  struct sl_tensor *tp = make(SL_SHAPE(all), table), *tg = tensor(SL_SHAPE(all), table);
-  struct sl_tensor *ty = make(SL_SHAPE(ROWS, STEPS, features), NULL);
-  struct sl_tensor *tdy = make(SL_SHAPE(ROWS, STEPS, features), dy);
+  struct sl__tensor *tt = integers(SL_SHAPE(ROWS, COLUMNS), t);
+  struct sl__tensor *tp = make(SL_SHAPE(all), table), *tg = tensor(SL_SHAPE(all), table);
+  struct sl__tensor *ty = make(SL_SHAPE(ROWS, STEPS, features), NULL);
+  struct sl__tensor *tdy = make(SL_SHAPE(ROWS, STEPS, features), dy);
   OK(sl__embedding_forward(context, &plain, tt, tp, ty, WORDS, FROM));
   assert_same("y", take(ty), y, in);
   OK(sl__embedding_backward_weight(context, &plain, tt, tdy, tg, WORDS, FROM));
@@ -287,8 +287,8 @@ static void check_long_batch(int features, bool half) {
     int32_t want[WORDS], got[WORDS + 1];
     double *sums = zeros(all);
     int count = 0;
-    struct sl_tensor *rows = integers(SL_SHAPE(room + 1), NULL);
-    struct sl_tensor *values = tensor(SL_SHAPE(room, features), NULL);
+    struct sl__tensor *rows = integers(SL_SHAPE(room + 1), NULL);
+    struct sl__tensor *values = tensor(SL_SHAPE(room, features), NULL);
     OK(sl__embedding_backward_rows(context, &plain, tt, tdy, rows, values, WORDS, FROM));
     OK(sl__embedding_backward_rows(context, &adding, tt, tdy, rows, values, WORDS, FROM));
     count = collect(t, dy, features, room, want, sums);
@@ -306,7 +306,7 @@ static void check_long_batch(int features, bool half) {
     sl__tensor_free(rows);
     free(sums);
   }
-  struct sl_tensor *rest[] = {tt, tp, tdy};
+  struct sl__tensor *rest[] = {tt, tp, tdy};
   for (int i = 0; i < 3; i++) sl__tensor_free(rest[i]);
   free(t), free(table), free(dy), free(y), free(grad);
 }
@@ -322,16 +322,16 @@ static void long_batches_are_added_in_order(void **state) {
 
 static void shapes_are_checked(void **state) {
   (void)state;
-  struct sl_tensor *t = integers(SL_SHAPE(3), NULL), *floats = tensor(SL_SHAPE(3), NULL);
-  struct sl_tensor *p = tensor(SL_SHAPE(V * D), NULL), *y = tensor(SL_SHAPE(3, D), NULL),
-                   *y2 = tensor(SL_SHAPE(3, D + 1), NULL);
+  struct sl__tensor *t = integers(SL_SHAPE(3), NULL), *floats = tensor(SL_SHAPE(3), NULL);
+  struct sl__tensor *p = tensor(SL_SHAPE(V * D), NULL), *y = tensor(SL_SHAPE(3, D), NULL),
+                    *y2 = tensor(SL_SHAPE(3, D + 1), NULL);
   assert_int_equal(sl__embedding_forward(context, &plain, t, p, y2, V, 0), SL_BAD_SHAPE);
   assert_int_equal(sl__embedding_forward(context, &plain, t, p, y, V + 1, 0), SL_BAD_SHAPE);
   assert_int_equal(sl__embedding_forward(context, &plain, t, p, y, 0, 0), SL_BAD_SHAPE);
   assert_int_equal(sl__embedding_forward(context, &plain, floats, p, y, V, 0), SL_BAD_SHAPE);
   assert_int_equal(sl__embedding_backward_weight(context, &plain, t, y2, p, V, 0), SL_BAD_SHAPE);
   const struct sl__update heavy = {.momentum = 0.9f};
-  struct sl_tensor *rows = integers(SL_SHAPE(4), NULL), *values = tensor(SL_SHAPE(3, D), NULL);
+  struct sl__tensor *rows = integers(SL_SHAPE(4), NULL), *values = tensor(SL_SHAPE(3, D), NULL);
   assert_int_equal(sl__embedding_backward_rows(context, &plain, t, y2, rows, values, V, 0),
                    SL_BAD_SHAPE);
   assert_int_equal(sl__rows_square(context, &plain, t, values, p), SL_BAD_SHAPE);
@@ -339,7 +339,7 @@ static void shapes_are_checked(void **state) {
   assert_int_equal(sl__rows_sgd(context, &plain, p, 0, rows, values, NULL, &heavy), SL_UNSUPPORTED);
   sl__tensor_free(rows);
   sl__tensor_free(values);
-  struct sl_tensor *all[] = {t, floats, p, y, y2};
+  struct sl__tensor *all[] = {t, floats, p, y, y2};
   for (int i = 0; i < 5; i++) sl__tensor_free(all[i]);
 }
 

@@ -33,7 +33,7 @@ static void products_match(void **state) {
   (void)state;
   static const int sizes[][3] = {{1, 1, 1},    {1, 10, 500}, {20, 576, 25}, {50, 64, 500},
                                  {33, 17, 65}, {64, 10, 3},  {5, 130, 1}};
-  for (int who = SL_GEMM_OPENBLAS; who <= SL_GEMM_ONEDNN; who++) {
+  for (int who = SL__GEMM_OPENBLAS; who <= SL__GEMM_ONEDNN; who++) {
     if (!sl__gemm_available((enum sl__gemm)who)) {
       puts("# built without oneDNN");
       continue;
@@ -51,7 +51,7 @@ static void the_text_names_a_library(void **state) {
   const char *text = sl__gemm_text();
   assert_true(strstr(text, "oneDNN ") || strstr(text, "OpenBLAS "));
   assert_true(strpbrk(text, "0123456789") != NULL);
-  if (sl__gemm_available(SL_GEMM_ONEDNN)) assert_null(sl__gemm_warning());
+  if (sl__gemm_available(SL__GEMM_ONEDNN)) assert_null(sl__gemm_warning());
 }
 
 int main(void) {

@@ -57,7 +57,7 @@ static int64_t right_within(const double *z, const struct loss *v, int top) {
 
 /* bf16: the logits, and their gradient is rounded to it. */
 static void check(int64_t rows, int64_t classes, double size, bool odd_labels, bool bf16) {
-  struct sl_tensor *(*logits)(struct sl_shape, const double *) = bf16 ? bf16_tensor : tensor;
+  struct sl__tensor *(*logits)(struct sl_shape, const double *) = bf16 ? bf16_tensor : tensor;
   int32_t *labels = calloc((size_t)rows, sizeof *labels);
   struct loss v = {rows, classes, labels, 0.125};
   double *z = random_values(rows * classes, 7), outside = 0, counted = 0;
@@ -70,9 +70,10 @@ static void check(int64_t rows, int64_t classes, double size, bool odd_labels, b
     outside += !counts(&v, n) && labels[n] != SL_IGNORE;
     counted += counts(&v, n);
   }
-  struct sl_tensor *tz = logits(SL_SHAPE(rows, classes), z), *tl = integers(SL_SHAPE(rows), labels);
-  struct sl_tensor *stats = tensor(SL_SHAPE(4), NULL), *alone = tensor(SL_SHAPE(4), NULL);
-  struct sl_tensor *dz = logits(SL_SHAPE(rows, classes), z), *top = tensor(SL_SHAPE(2), NULL);
+  struct sl__tensor *tz = logits(SL_SHAPE(rows, classes), z),
+                    *tl = integers(SL_SHAPE(rows), labels);
+  struct sl__tensor *stats = tensor(SL_SHAPE(4), NULL), *alone = tensor(SL_SHAPE(4), NULL);
+  struct sl__tensor *dz = logits(SL_SHAPE(rows, classes), z), *top = tensor(SL_SHAPE(2), NULL);
   OK(sl__softmax_xent(context, &plain, tz, tl, stats, dz, (float)v.scale, 0));
   OK(sl__softmax_xent(context, &plain, tz, tl, alone, NULL, 0, 0));
   OK(sl__accuracy(context, &plain, tz, tl, top, 2));
@@ -117,8 +118,8 @@ static void huge_logits_do_not_overflow(void **state) {
   (void)state;
   double z[] = {1e30, -1e30, 0, 3e4, 3e4 - 1, 0}, want[4] = {0 + log(1 + exp(-1)), 2, 2, 0};
   int32_t labels[] = {0, 0};
-  struct sl_tensor *tz = tensor(SL_SHAPE(2, 3), z), *tl = integers(SL_SHAPE(2), labels);
-  struct sl_tensor *stats = tensor(SL_SHAPE(4), NULL), *dz = tensor(SL_SHAPE(2, 3), NULL);
+  struct sl__tensor *tz = tensor(SL_SHAPE(2, 3), z), *tl = integers(SL_SHAPE(2), labels);
+  struct sl__tensor *stats = tensor(SL_SHAPE(4), NULL), *dz = tensor(SL_SHAPE(2, 3), NULL);
   OK(sl__softmax_xent(context, &plain, tz, tl, stats, dz, 1, 0));
   assert_near("stats", take(stats), want, 4, 4, 1);
   double *g = take(dz);
@@ -132,8 +133,8 @@ static void nan_reaches_the_loss(void **state) {
   (void)state;
   double z[] = {0, NAN, 1};
   int32_t label = 0;
-  struct sl_tensor *tz = tensor(SL_SHAPE(1, 3), z), *tl = integers(SL_SHAPE(1), &label);
-  struct sl_tensor *stats = tensor(SL_SHAPE(4), NULL);
+  struct sl__tensor *tz = tensor(SL_SHAPE(1, 3), z), *tl = integers(SL_SHAPE(1), &label);
+  struct sl__tensor *stats = tensor(SL_SHAPE(4), NULL);
   OK(sl__softmax_xent(context, &plain, tz, tl, stats, NULL, 1, 0));
   double *s = take(stats);
   assert_true(isnan(s[0]));
@@ -144,15 +145,15 @@ static void nan_reaches_the_loss(void **state) {
 
 static void shapes_are_checked(void **state) {
   (void)state;
-  struct sl_tensor *z = tensor(SL_SHAPE(4, 3), NULL), *l = integers(SL_SHAPE(5), NULL),
-                   *l4 = integers(SL_SHAPE(4), NULL);
-  struct sl_tensor *stats = tensor(SL_SHAPE(4), NULL), *two = tensor(SL_SHAPE(2), NULL);
+  struct sl__tensor *z = tensor(SL_SHAPE(4, 3), NULL), *l = integers(SL_SHAPE(5), NULL),
+                    *l4 = integers(SL_SHAPE(4), NULL);
+  struct sl__tensor *stats = tensor(SL_SHAPE(4), NULL), *two = tensor(SL_SHAPE(2), NULL);
   assert_int_equal(sl__softmax_xent(context, &plain, z, l, stats, NULL, 1, 0), SL_BAD_SHAPE);
   assert_int_equal(sl__softmax_xent(context, &plain, z, l4, two, NULL, 1, 0), SL_BAD_SHAPE);
   assert_int_equal(sl__softmax_xent(context, &plain, z, l4, stats, stats, 1, 0), SL_BAD_SHAPE);
   assert_int_equal(sl__accuracy(context, &plain, z, l, two, 1), SL_BAD_SHAPE);
   assert_int_equal(sl__accuracy(context, &plain, z, l4, two, 0), SL_BAD_ARGUMENT);
-  struct sl_tensor *t[] = {z, l, l4, stats, two};
+  struct sl__tensor *t[] = {z, l, l4, stats, two};
   for (int i = 0; i < 5; i++) sl__tensor_free(t[i]);
 }
 

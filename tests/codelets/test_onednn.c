@@ -48,13 +48,13 @@ static void pretend(enum sl__implementation i, const void *args, float *const *m
   (void)args;
   memory[0][0] = 1;
   if (runs < 64) ran[runs++] = i;
-  usleep(i == SL_OWN_ONEDNN ? 3000 : i == SL_ONEDNN ? 10 : 1500);
+  usleep(i == SL__OWN_ONEDNN ? 3000 : i == SL__ONEDNN ? 10 : 1500);
 }
 
 static enum sl__implementation choose_tuned(struct sl_context *c, int32_t size) {
   struct sl__candidates candidates = {.operation = "pretended",
                                       .mask = 7,
-                                      .preferred = SL_OWN_ONEDNN,
+                                      .preferred = SL__OWN_ONEDNN,
                                       .sizes = &size,
                                       .size_count = 1,
                                       .run = pretend,
@@ -78,19 +78,19 @@ static void choices_are_measured_and_remembered(void **state) {
   gethostname(host, sizeof host - 1);
   snprintf(path, sizeof path, "%s/starling-tuning.%s.json", folder, host);
 
-  assert_int_equal(choose_tuned(context, 5), SL_OWN_ONEDNN); /* untuned: preferred, nothing runs */
+  assert_int_equal(choose_tuned(context, 5), SL__OWN_ONEDNN); /* untuned: preferred, nothing runs */
   assert_int_equal(runs, 0);
   struct sl_context *c = tuned_context();
-  assert_int_equal(choose_tuned(c, 5), SL_ONEDNN);
+  assert_int_equal(choose_tuned(c, 5), SL__ONEDNN);
   assert_true(runs > 3);
   runs = 0;
-  assert_int_equal(choose_tuned(c, 5), SL_ONEDNN);
+  assert_int_equal(choose_tuned(c, 5), SL__ONEDNN);
   assert_int_equal(runs, 0);
   sl_close(c);
   assert_int_equal(access(path, R_OK), 0);
 
   c = tuned_context();
-  assert_int_equal(choose_tuned(c, 5), SL_ONEDNN); /* from the file */
+  assert_int_equal(choose_tuned(c, 5), SL__ONEDNN); /* from the file */
   assert_int_equal(runs, 0);
   choose_tuned(c, 6); /* another size is another question */
   assert_true(runs > 3);
@@ -101,7 +101,7 @@ static void choices_are_measured_and_remembered(void **state) {
   fclose(f);
   runs = 0;
   c = tuned_context();
-  assert_int_equal(choose_tuned(c, 5), SL_ONEDNN);
+  assert_int_equal(choose_tuned(c, 5), SL__ONEDNN);
   assert_true(runs > 3);
   sl_close(c);
 
@@ -109,7 +109,7 @@ static void choices_are_measured_and_remembered(void **state) {
   fputs("{\"machine\": \"abacus\", \"choices\": {\"pretended 5\": 1}}", f);
   fclose(f);
   c = tuned_context();
-  assert_int_equal(choose_tuned(c, 5), SL_ONEDNN);
+  assert_int_equal(choose_tuned(c, 5), SL__ONEDNN);
   sl_close(c);
   unlink(path);
   rmdir(folder);

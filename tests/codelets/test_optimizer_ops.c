@@ -12,7 +12,7 @@ struct reference {
 
 /* The sum of the step's gradients, clipped as torch.nn.utils.clip_grad_norm_ does. Returns the
  * squared norm. */
-static double make_gradient(struct reference *r, struct sl_tensor **grads, int count, int step,
+static double make_gradient(struct reference *r, struct sl__tensor **grads, int count, int step,
                             double max_norm) {
   double square = 0;
   memset(r->g, 0, sizeof r->g);
@@ -55,12 +55,12 @@ static void reference_adam(struct reference *r, const struct sl__update *u) {
 
 static void run(bool adam, int count, struct sl__update u) {
   static struct reference r;
-  struct sl_tensor *grads[70], *norm = u.max_norm > 0 ? tensor(SL_SHAPE(1), NULL) : NULL;
+  struct sl__tensor *grads[70], *norm = u.max_norm > 0 ? tensor(SL_SHAPE(1), NULL) : NULL;
   memset(&r, 0, sizeof r);
   double *start = random_values(N, 5);
   memcpy(r.p, start, sizeof r.p);
-  struct sl_tensor *p = tensor(SL_SHAPE(N), start), *m = tensor(SL_SHAPE(N), NULL),
-                   *v = tensor(SL_SHAPE(N), NULL);
+  struct sl__tensor *p = tensor(SL_SHAPE(N), start), *m = tensor(SL_SHAPE(N), NULL),
+                    *v = tensor(SL_SHAPE(N), NULL);
   for (int step = 1; step <= STEPS; step++) {
     u.step = step;
     float square = (float)make_gradient(&r, grads, count, step, (double)u.max_norm);
@@ -106,7 +106,7 @@ static void adam_matches(void **state) {
 static void arguments_are_checked(void **state) {
   (void)state;
   struct sl__update u = {.lr = 1};
-  struct sl_tensor *a = tensor(SL_SHAPE(4), NULL), *b = tensor(SL_SHAPE(5), NULL);
+  struct sl__tensor *a = tensor(SL_SHAPE(4), NULL), *b = tensor(SL_SHAPE(5), NULL);
   assert_int_equal(sl__sgd(context, &plain, a, NULL, 1, &b, NULL, &u), SL_BAD_SHAPE);
   assert_int_equal(sl__sgd(context, &plain, a, b, 1, &a, NULL, &u), SL_BAD_SHAPE);
   assert_int_equal(sl__sgd(context, &plain, a, NULL, 0, NULL, NULL, &u), SL_BAD_ARGUMENT);

@@ -69,10 +69,10 @@ static double average_of_x(const double *x, void *data) {
   return sum;
 }
 
-static struct sl_tensor *image(const struct pool *v, const double *x) {
+static struct sl__tensor *image(const struct pool *v, const double *x) {
   return (v->half ? bf16_tensor : tensor)(SL_SHAPE(1, v->planes, v->h, v->w), x);
 }
-static struct sl_tensor *result(const struct pool *v, const double *y) {
+static struct sl__tensor *result(const struct pool *v, const double *y) {
   return (v->half ? bf16_tensor : tensor)(SL_SHAPE(1, v->planes, out_h(v), out_w(v)), y);
 }
 
@@ -88,10 +88,10 @@ static void check_pools_match_the_reference(void) {
       v.dy = dy;
       for (int64_t i = 0; add && i < xs; i++) max_dx[i] = old[i];
       reference(&v, x, max, average, max_dx, NULL);
-      struct sl_tensor *tx = image(&v, x), *ty = result(&v, NULL), *ta = result(&v, NULL),
-                       *tdy = result(&v, dy);
-      struct sl_tensor *index = integers(ty->shape, NULL), *dmax = image(&v, old),
-                       *daverage = image(&v, old);
+      struct sl__tensor *tx = image(&v, x), *ty = result(&v, NULL), *ta = result(&v, NULL),
+                        *tdy = result(&v, dy);
+      struct sl__tensor *index = integers(ty->shape, NULL), *dmax = image(&v, old),
+                        *daverage = image(&v, old);
       OK(sl__maxpool2d_forward(context, &plain, tx, ty, index, &v.o));
       OK(sl__avgpool2d_forward(context, &plain, tx, ta, &v.o));
       OK(sl__maxpool2d_backward(context, l, tdy, index, dmax, &v.o));
@@ -122,10 +122,10 @@ static void halves_match_the_reference(void **state) {
       v.dy = dy, v.half = true;
       for (int64_t i = 0; add && i < xs; i++) max_dx[i] = average_dx[i] = old[i];
       reference(&v, x, max, average, max_dx, average_dx);
-      struct sl_tensor *tx = image(&v, x), *ty = result(&v, NULL), *ta = result(&v, NULL),
-                       *tdy = result(&v, dy);
-      struct sl_tensor *index = integers(ty->shape, NULL), *dmax = image(&v, old),
-                       *daverage = image(&v, old);
+      struct sl__tensor *tx = image(&v, x), *ty = result(&v, NULL), *ta = result(&v, NULL),
+                        *tdy = result(&v, dy);
+      struct sl__tensor *index = integers(ty->shape, NULL), *dmax = image(&v, old),
+                        *daverage = image(&v, old);
       OK(sl__maxpool2d_forward(context, &plain, tx, ty, index, &v.o));
       OK(sl__avgpool2d_forward(context, &plain, tx, ta, &v.o));
       OK(sl__maxpool2d_backward(context, l, tdy, index, dmax, &v.o));
@@ -150,8 +150,8 @@ static void a_nan_is_not_lost(void **state) {
       double x[36];
       for (int i = 0; i < 36; i++) x[i] = i;
       x[at] = NAN;
-      struct sl_tensor *tx = image(&v, x), *ty = result(&v, NULL),
-                       *index = integers(ty->shape, NULL);
+      struct sl__tensor *tx = image(&v, x), *ty = result(&v, NULL),
+                        *index = integers(ty->shape, NULL);
       OK(sl__maxpool2d_forward(context, &plain, tx, ty, index, &v.o));
       double *y = take(ty);
       for (int i = 0; i < 4; i++) assert_int_equal(isnan(y[i]) != 0, at / kernel % 4 == i);
@@ -164,8 +164,9 @@ static void a_nan_is_not_lost(void **state) {
 static void shapes_are_checked(void **state) {
   (void)state;
   struct sl__pool2d o = {2, 2, 2, 2, 0, 0}, wide = {2, 2, 2, 2, 2, 0};
-  struct sl_tensor *x = tensor(SL_SHAPE(1, 2, 6, 6), NULL), *y = tensor(SL_SHAPE(1, 2, 3, 3), NULL);
-  struct sl_tensor *off = tensor(SL_SHAPE(1, 2, 3, 4), NULL), *index = integers(off->shape, NULL);
+  struct sl__tensor *x = tensor(SL_SHAPE(1, 2, 6, 6), NULL),
+                    *y = tensor(SL_SHAPE(1, 2, 3, 3), NULL);
+  struct sl__tensor *off = tensor(SL_SHAPE(1, 2, 3, 4), NULL), *index = integers(off->shape, NULL);
   assert_int_equal(sl__maxpool2d_forward(context, &plain, x, y, index, &o), SL_BAD_SHAPE);
   assert_int_equal(sl__maxpool2d_forward(context, &plain, x, off, index, &o), SL_BAD_SHAPE);
   assert_int_equal(sl__maxpool2d_backward(context, &plain, y, index, x, &o), SL_BAD_SHAPE);

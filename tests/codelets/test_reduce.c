@@ -14,7 +14,7 @@ static void reduction_is_the_sum_in_order(void **state) {
       for (int add = 0; add < 2; add++) {
         int64_t n = sizes[s];
         int count = counts[c];
-        struct sl_tensor *terms[MOST];
+        struct sl__tensor *terms[MOST];
         double *old = random_values(n, 99), *want = zeros(n);
         float *sum = calloc((size_t)n, sizeof *sum);
         for (int64_t i = 0; add && i < n; i++) sum[i] = (float)old[i];
@@ -25,7 +25,7 @@ static void reduction_is_the_sum_in_order(void **state) {
           free(v);
         }
         for (int64_t i = 0; i < n; i++) want[i] = (double)sum[i];
-        struct sl_tensor *out = tensor(SL_SHAPE(n), old);
+        struct sl__tensor *out = tensor(SL_SHAPE(n), old);
         OK(sl__reduce(context, add ? &adding : &plain, out, count, terms));
         assert_near("sum", take(out), want, n, 0, 0);
         for (int t = 0; t < count; t++) sl__tensor_free(terms[t]);
@@ -38,7 +38,7 @@ static void square_sum_is_exact(void **state) {
   static const int64_t sizes[] = {1, 15, 16, 1001, 100000, 5000003};
   for (size_t s = 0; s < 6; s++) {
     double *x = random_values(sizes[s], 1), want = dot(x, x, sizes[s]);
-    struct sl_tensor *tx = tensor(SL_SHAPE(sizes[s]), x), *sum = tensor(SL_SHAPE(1), NULL);
+    struct sl__tensor *tx = tensor(SL_SHAPE(sizes[s]), x), *sum = tensor(SL_SHAPE(1), NULL);
     OK(sl__square_sum(context, &plain, tx, sum));
     assert_near("sum of squares", take(sum), &want, 1, 0, want);
     sl__tensor_free(tx);
@@ -50,14 +50,14 @@ static void elementwise_operations(void **state) {
   (void)state;
   int64_t n = 1003;
   double *a = random_values(n, 1), *b = random_values(n, 2), *want = zeros(n);
-  struct sl_tensor *ta = tensor(SL_SHAPE(n), a), *tb = tensor(SL_SHAPE(n), b),
-                   *y = tensor(SL_SHAPE(n), NULL);
+  struct sl__tensor *ta = tensor(SL_SHAPE(n), a), *tb = tensor(SL_SHAPE(n), b),
+                    *y = tensor(SL_SHAPE(n), NULL);
   OK(sl__add(context, &plain, ta, tb, y));
   for (int64_t i = 0; i < n; i++) want[i] = a[i] + b[i];
   OK(sl__axpy(context, &adding, -0.5f, ta, y));
   for (int64_t i = 0; i < n; i++) want[i] -= 0.5 * a[i];
   assert_near("a + b - a/2", take(y), want, n, 2, 2);
-  struct sl_tensor *copy = tensor(SL_SHAPE(n), b), *full = tensor(SL_SHAPE(n), b);
+  struct sl__tensor *copy = tensor(SL_SHAPE(n), b), *full = tensor(SL_SHAPE(n), b);
   OK(sl__axpy(context, &plain, 1, ta, copy));
   assert_near("copy", take(copy), a, n, 0, 0);
   OK(sl__fill(context, &plain, full, -2.5f));
@@ -77,15 +77,15 @@ static void bf16_tensors_match(void **state) {
   for (int types = 0; types < 4; types++)
     for (int add = 0; add < 2; add++) {
       bool from = types & 1, to = types & 2;
-      struct sl_tensor *x = (from ? bf16_tensor : tensor)(SL_SHAPE(n), a),
-                       *y = (to ? bf16_tensor : tensor)(SL_SHAPE(n), b);
+      struct sl__tensor *x = (from ? bf16_tensor : tensor)(SL_SHAPE(n), a),
+                        *y = (to ? bf16_tensor : tensor)(SL_SHAPE(n), b);
       OK(sl__axpy(context, add ? &adding : &plain, 0.3f, x, y));
       for (int64_t i = 0; i < n; i++) want[i] = (double)0.3f * a[i] + (add ? b[i] : 0);
       (to ? assert_near_bf16 : assert_near)("axpy", take(y), want, n, 2, 2);
       sl__tensor_free(x);
     }
-  struct sl_tensor *ta = bf16_tensor(SL_SHAPE(n), a), *tb = bf16_tensor(SL_SHAPE(n), b),
-                   *sum = bf16_tensor(SL_SHAPE(n), NULL), *full = bf16_tensor(SL_SHAPE(n), a);
+  struct sl__tensor *ta = bf16_tensor(SL_SHAPE(n), a), *tb = bf16_tensor(SL_SHAPE(n), b),
+                    *sum = bf16_tensor(SL_SHAPE(n), NULL), *full = bf16_tensor(SL_SHAPE(n), a);
   OK(sl__add(context, &plain, ta, tb, sum));
   OK(sl__fill(context, &plain, full, 0.3f));
   for (int64_t i = 0; i < n; i++) want[i] = a[i] + b[i];
@@ -102,8 +102,8 @@ static void tensors_may_begin_anywhere(void **state) {
   double *x = round_bf16(random_values(n, 1), n), *want = zeros(n), square = 0;
   struct displaced part = displaced(SL_SHAPE(n), x, SL_F32),
                    half = displaced(SL_SHAPE(n), x, SL_BF16);
-  struct sl_tensor *tx = tensor(SL_SHAPE(n), x), *sum = tensor(SL_SHAPE(1), NULL),
-                   *copy = tensor(SL_SHAPE(n), NULL), *y = bf16_tensor(SL_SHAPE(n), NULL);
+  struct sl__tensor *tx = tensor(SL_SHAPE(n), x), *sum = tensor(SL_SHAPE(1), NULL),
+                    *copy = tensor(SL_SHAPE(n), NULL), *y = bf16_tensor(SL_SHAPE(n), NULL);
   OK(sl__reduce(context, &adding, &part.tensor, 1, &tx));
   OK(sl__square_sum(context, &plain, &part.tensor, sum));
   OK(sl__axpy(context, &plain, 0.5f, &part.tensor, copy));
@@ -122,7 +122,7 @@ static void tensors_may_begin_anywhere(void **state) {
 
 static void shapes_are_checked(void **state) {
   (void)state;
-  struct sl_tensor *a = tensor(SL_SHAPE(4), NULL), *b = tensor(SL_SHAPE(5), NULL);
+  struct sl__tensor *a = tensor(SL_SHAPE(4), NULL), *b = tensor(SL_SHAPE(5), NULL);
   assert_int_equal(sl__add(context, &plain, a, a, b), SL_BAD_SHAPE);
   assert_int_equal(sl__axpy(context, &plain, 1, a, b), SL_BAD_SHAPE);
   assert_int_equal(sl__reduce(context, &plain, a, 1, &b), SL_BAD_SHAPE);

@@ -1,7 +1,7 @@
-/* Products of few rows (codelets/kernels/skinny_gemm.c) against sums in double precision, for each width of vectors
- * that this processor has: sizes at which blocks, panels and vectors begin or end somewhere else,
- * with and without a bias; nothing is written beside y. What does not belong to a column is not a
- * number: it must not get into it. */
+/* Products of few rows (codelets/kernels/skinny_gemm.c) against sums in double precision, for each
+ * width of vectors that this processor has: sizes at which blocks, panels and vectors begin or end
+ * somewhere else, with and without a bias; nothing is written beside y. What does not belong to a
+ * column is not a number: it must not get into it. */
 #include "tests/common/check.h"
 #include "codelets/kernels/skinny_gemm.h"
 #include "codelets/kernels/tiles.h"
@@ -45,51 +45,51 @@ static void compare(const struct product *p, const float *y, int64_t pitch) {
 
 /* By W turned round before, the same bits, and nothing is written behind that. */
 static void check_turned(const struct product *p, const float *want, int lanes) {
-  int64_t pitch = p->columns + GUARD, blocks = sl__few_blocks(p->columns);
-  int64_t size = sl__few_turned(p->columns, p->length);
+  int64_t pitch = p->columns + GUARD, blocks = sl__skinny_gemm_blocks(p->columns);
+  int64_t size = sl__skinny_gemm_transposed_size(p->columns, p->length);
   float *turned = unset(size + GUARD), *y = unset(p->rows * pitch);
-  sl__few_turn(p->columns, p->length, p->weight, turned, lanes);
+  sl__skinny_gemm_transpose(p->columns, p->length, p->weight, turned, lanes);
   for (int i = 0; i < GUARD; i++) assert_true(isnan(turned[size + i]));
-  sl__few_product(p->rows, p->columns, p->length, p->x, turned, true, p->bias, y, pitch, 0, blocks,
-                  lanes);
+  sl__skinny_gemm_product(p->rows, p->columns, p->length, p->x, turned, true, p->bias, y, pitch, 0,
+                          blocks, lanes);
   for (int64_t i = 0; i < p->rows; i++)
     assert_memory_equal(y + i * pitch, want + i * pitch, (size_t)p->columns * sizeof *y);
   free(turned), free(y);
 }
 
 static void check_product(const struct product *p, int lanes) {
-  int64_t pitch = p->columns + GUARD, blocks = sl__few_blocks(p->columns);
+  int64_t pitch = p->columns + GUARD, blocks = sl__skinny_gemm_blocks(p->columns);
   float *y = unset(p->rows * pitch);
-  sl__few_product(p->rows, p->columns, p->length, p->x, p->weight, false, p->bias, y, pitch, 0,
-                  blocks, lanes);
+  sl__skinny_gemm_product(p->rows, p->columns, p->length, p->x, p->weight, false, p->bias, y, pitch,
+                          0, blocks, lanes);
   compare(p, y, pitch);
   check_turned(p, y, lanes);
   free(y);
   if (p->rows > 1) return;
   y = unset(pitch);
-  sl__few_dots(p->length, p->x, p->weight, p->bias, y, 0, p->columns, lanes);
+  sl__skinny_gemm_dots(p->length, p->x, p->weight, p->bias, y, 0, p->columns, lanes);
   compare(p, y, pitch);
   free(y);
 }
 
 /* A block that is packed, and added to what is there. */
 static void check_packed(struct product p, int lanes) {
-  const float *column[SL_FEW_COLUMNS];
-  float *packed = unset(SL_FEW_COLUMNS * p.length);
-  float *y = calloc((size_t)(p.rows * SL_FEW_COLUMNS), sizeof *y);
-  for (int64_t c = 0; c < SL_FEW_COLUMNS; c++) {
+  const float *column[SL__SKINNY_GEMM_COLUMNS];
+  float *packed = unset(SL__SKINNY_GEMM_COLUMNS * p.length);
+  float *y = calloc((size_t)(p.rows * SL__SKINNY_GEMM_COLUMNS), sizeof *y);
+  for (int64_t c = 0; c < SL__SKINNY_GEMM_COLUMNS; c++) {
     column[c] = p.weight + c * p.length;
-    for (int64_t n = 0; n < p.rows; n++) y[n * SL_FEW_COLUMNS + c] = p.bias[c];
+    for (int64_t n = 0; n < p.rows; n++) y[n * SL__SKINNY_GEMM_COLUMNS + c] = p.bias[c];
   }
-  sl__few_pack(column, p.length, packed, lanes);
-  sl__few_add(p.rows, p.x, p.length, p.length, packed, y, lanes);
-  p.columns = SL_FEW_COLUMNS;
-  compare(&p, y, SL_FEW_COLUMNS);
+  sl__skinny_gemm_pack(column, p.length, packed, lanes);
+  sl__skinny_gemm_add(p.rows, p.x, p.length, p.length, packed, y, lanes);
+  p.columns = SL__SKINNY_GEMM_COLUMNS;
+  compare(&p, y, SL__SKINNY_GEMM_COLUMNS);
   free(packed), free(y);
 }
 
 static void check(int64_t rows, int64_t length, int64_t columns, bool has_bias) {
-  int64_t width = columns > SL_FEW_COLUMNS ? columns : SL_FEW_COLUMNS;
+  int64_t width = columns > SL__SKINNY_GEMM_COLUMNS ? columns : SL__SKINNY_GEMM_COLUMNS;
   struct product p = {rows,
                       length,
                       columns,
@@ -126,8 +126,8 @@ static void rows_do_not_meet(void **state) {
     float *x = random_floats(LENGTH, 1), *weight = random_floats(LENGTH * COLUMNS, 2);
     float y[2][COLUMNS];
     for (int i = 0; i < LENGTH; i++) weight[4 * LENGTH + i] = INFINITY;
-    sl__few_dots(LENGTH, x, weight, NULL, y[0], 0, COLUMNS, lanes);
-    sl__few_product(1, COLUMNS, LENGTH, x, weight, false, NULL, y[1], COLUMNS, 0, 1, lanes);
+    sl__skinny_gemm_dots(LENGTH, x, weight, NULL, y[0], 0, COLUMNS, lanes);
+    sl__skinny_gemm_product(1, COLUMNS, LENGTH, x, weight, false, NULL, y[1], COLUMNS, 0, 1, lanes);
     for (int i = 0; i < 2 * COLUMNS; i++)
       assert_true(isfinite(y[i / COLUMNS][i % COLUMNS]) == (i % COLUMNS != 4));
     free(x), free(weight);

@@ -1,14 +1,14 @@
-/* Convolution with fewer products (codelets/kernels/winograd.c) against a naive loop in double precision,
- * for each width of vectors that this processor has. Hard shapes: odd heights and widths, single
- * rows and columns, images of less than a vector, of whole vectors and of one tile more or less,
- * few channels and other numbers than multiples of a tile's; scratch memory that is not aligned.
- * Weights that were transformed before give the same bits. */
+/* Convolution with fewer products (codelets/kernels/winograd.c) against a naive loop in double
+ * precision, for each width of vectors that this processor has. Hard shapes: odd heights and
+ * widths, single rows and columns, images of less than a vector, of whole vectors and of one tile
+ * more or less, few channels and other numbers than multiples of a tile's; scratch memory that is
+ * not aligned. Weights that were transformed before give the same bits. */
 #include "codelets/kernels/winograd.h"
 #include "tests/common/convolution.h"
 
 static void forward(const struct sl__conv_args *a, const float *x, const float *weight,
-                    const float *bias, const struct sl__after *after, float *y, float *scratch,
-                    struct sl__share share, int most_lanes) {
+                    const float *bias, const struct sl__conv_epilogue *after, float *y,
+                    float *scratch, struct sl__work_range share, int most_lanes) {
   sl__winograd_forward(a, x, weight, false, bias, after, y, scratch, share, most_lanes);
 }
 
@@ -22,8 +22,8 @@ static float *transformed(const struct sl__conv_args *a, const float *weight) {
 }
 
 static void forward_formed(const struct sl__conv_args *a, const float *x, const float *weight,
-                           const float *bias, const struct sl__after *after, float *y,
-                           float *scratch, struct sl__share share, int most_lanes) {
+                           const float *bias, const struct sl__conv_epilogue *after, float *y,
+                           float *scratch, struct sl__work_range share, int most_lanes) {
   float *form = transformed(a, weight);
   sl__winograd_forward(a, x, form, true, bias, after, y, scratch, share, most_lanes);
   free(form);
@@ -34,9 +34,9 @@ static int64_t scratch_formed(const struct sl__conv_args *a) {
   return sl__winograd_scratch(a, true);
 }
 
-static const struct way winograd = {sl__winograd_units, scratch, forward, SL_WINOGRAD, 0};
-static const struct way displaced = {sl__winograd_units, scratch, forward, SL_WINOGRAD, 1};
-static const struct way formed = {sl__winograd_units, scratch_formed, forward_formed, SL_WINOGRAD,
+static const struct way winograd = {sl__winograd_units, scratch, forward, SL__WINOGRAD, 0};
+static const struct way displaced = {sl__winograd_units, scratch, forward, SL__WINOGRAD, 1};
+static const struct way formed = {sl__winograd_units, scratch_formed, forward_formed, SL__WINOGRAD,
                                   0};
 
 static struct sl__conv_args shape(int images, int channels, int height, int width,
@@ -173,9 +173,9 @@ static void call_formed_kernel(const struct way *way, struct task *task, const s
   other.weight = form;
   if (m->bias)
     memcpy(form + sl__winograd_weights(a), m->bias, (size_t)a->out_channels * sizeof *form);
-  task->header.is_formed = 1;
+  task->header.is_prepacked = 1;
   call_kernel(way, task, &other, y, most_lanes);
-  task->header.is_formed = 0;
+  task->header.is_prepacked = 0;
   free(form);
 }
 
@@ -187,7 +187,7 @@ static void the_kernel_is_cut_alike(void **state) {
     if (i % 4 == 1) a.out_channels = a.out_channels % 3 * 8 + 8;
     a.activation = from(SL_ACTIVATION_NONE, SL_ACTIVATION_GELU, 11, i);
     check_kernel(&winograd, a, parts[i % 3]);
-    a.implementation = SL_WINOGRAD;
+    a.implementation = SL__WINOGRAD;
     struct task task = {.args = a};
     struct memory m = memory_of(&winograd, &a);
     call_kernel(&winograd, &task, &m, m.whole, 0);

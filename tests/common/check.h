@@ -46,7 +46,7 @@ static inline int close_context(void **state) {
 #define EACH_IMPLEMENTATION(name, check)                                                           \
   static void name(void **state) {                                                                 \
     (void)state;                                                                                   \
-    for (int i = -1; i < SL_IMPLEMENTATIONS; i++) {                                                \
+    for (int i = -1; i < SL__IMPLEMENTATIONS; i++) {                                               \
       sl__choice_force(context, i);                                                                \
       check();                                                                                     \
     }                                                                                              \
@@ -63,8 +63,8 @@ static inline double *random_values(int64_t n, uint64_t stream) {
 
 static inline double *zeros(int64_t n) { return calloc((size_t)n + 1, sizeof(double)); }
 
-static inline struct sl_tensor *tensor(struct sl_shape shape, const double *values) {
-  struct sl_tensor *t;
+static inline struct sl__tensor *tensor(struct sl_shape shape, const double *values) {
+  struct sl__tensor *t;
   int64_t n = sl_shape_count(&shape);
   OK(sl__tensor_host(context, &shape, SL_F32, NULL, &t));
   float *f = calloc((size_t)n, sizeof *f);
@@ -74,16 +74,16 @@ static inline struct sl_tensor *tensor(struct sl_shape shape, const double *valu
   return t;
 }
 
-static inline struct sl_tensor *integers(struct sl_shape shape, const int32_t *values) {
-  struct sl_tensor *t;
+static inline struct sl__tensor *integers(struct sl_shape shape, const int32_t *values) {
+  struct sl__tensor *t;
   OK(sl__tensor_host(context, &shape, SL_I32, NULL, &t));
   if (values) OK(sl__tensor_write(t, values));
   return t;
 }
 
 /* The same as bf16. For values that it has no rounding of its own for: see round_bf16. */
-static inline struct sl_tensor *bf16_tensor(struct sl_shape shape, const double *values) {
-  struct sl_tensor *t;
+static inline struct sl__tensor *bf16_tensor(struct sl_shape shape, const double *values) {
+  struct sl__tensor *t;
   int64_t n = sl_shape_count(&shape);
   OK(sl__tensor_host(context, &shape, SL_BF16, NULL, &t));
   uint16_t *codes = calloc((size_t)n, sizeof *codes);
@@ -101,7 +101,7 @@ static inline double *round_bf16(double *values, int64_t n) {
 }
 
 /* The tensor's values; it is freed. */
-static inline double *take(struct sl_tensor *t) {
+static inline double *take(struct sl__tensor *t) {
   int64_t n = sl_shape_count(&t->shape);
   float *f = calloc((size_t)n, sizeof *f);
   uint16_t *codes = calloc((size_t)n, sizeof *codes);

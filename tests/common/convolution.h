@@ -15,14 +15,14 @@ struct way {
   int64_t (*units)(const struct sl__conv_args *a, bool *planes, int most_lanes);
   int64_t (*scratch)(const struct sl__conv_args *a);
   void (*forward)(const struct sl__conv_args *a, const float *x, const float *weight,
-                  const float *bias, const struct sl__after *after, float *y, float *scratch,
-                  struct sl__share share, int most_lanes);
+                  const float *bias, const struct sl__conv_epilogue *after, float *y,
+                  float *scratch, struct sl__work_range share, int most_lanes);
   enum sl__implementation implementation;
   int displaced; /* floats from aligned memory to the scratch memory that it gets */
 };
 
 static const float guard = 12345.5f;
-static const struct sl__after nothing;
+static const struct sl__conv_epilogue nothing;
 enum { GUARDS = 64 };
 
 static const int widths[] = {4, 8, 16};
@@ -150,8 +150,8 @@ static inline int64_t units_of(const struct way *way, const struct sl__conv_args
 }
 
 static inline void forward_by(const struct way *way, struct task *task, const struct memory *m,
-                              const struct sl__after *after, float *y, int most_lanes) {
-  struct sl__share share = sl__share(task, units_of(way, &task->args, most_lanes));
+                              const struct sl__conv_epilogue *after, float *y, int most_lanes) {
+  struct sl__work_range share = sl__work_range(task, units_of(way, &task->args, most_lanes));
   way->forward(&task->args, m->x, m->weight, m->bias, after, y, m->scratch, share, most_lanes);
 }
 
@@ -162,13 +162,13 @@ static inline void call_width(const struct way *way, struct task *task, const st
 }
 
 /* With all that may come after an output; the vectors of channels are parts of one. */
-static inline struct sl__after after_of(const struct memory *m) {
-  return (struct sl__after){m->after, m->after + 1, m->after + 2, m->after + 3};
+static inline struct sl__conv_epilogue after_of(const struct memory *m) {
+  return (struct sl__conv_epilogue){m->after, m->after + 1, m->after + 2, m->after + 3};
 }
 
 static inline void call_after(const struct way *way, struct task *task, const struct memory *m,
                               float *y, int most_lanes) {
-  struct sl__after after = after_of(m);
+  struct sl__conv_epilogue after = after_of(m);
   forward_by(way, task, m, &after, y, most_lanes);
 }
 
@@ -178,7 +178,7 @@ static inline void check(const struct way *way, struct sl__conv_args shape, int 
   struct task task = {.args = with_outputs(shape)};
   struct memory m = memory_of(way, &task.args);
   call_width(way, &task, &m, m.whole, most_lanes);
-  compare(&task.args, m.x, m.weight, m.bias, m.whole, way->implementation == SL_WINOGRAD);
+  compare(&task.args, m.x, m.weight, m.bias, m.whole, way->implementation == SL__WINOGRAD);
   check_guards(m.whole, m.ys);
   check_guards(m.scratch, m.scratches);
   free_memory(&m);
@@ -188,7 +188,7 @@ static inline void check(const struct way *way, struct sl__conv_args shape, int 
 static inline void check_after(const struct way *way, struct sl__conv_args a, int most_lanes) {
   struct memory m = memory_of(way, &a);
   struct task task = {.args = a};
-  struct sl__after after = after_of(&m);
+  struct sl__conv_epilogue after = after_of(&m);
   task.args.activation = SL_ACTIVATION_NONE;
   call_width(way, &task, &m, m.whole, most_lanes);
   task.args.activation = a.activation;

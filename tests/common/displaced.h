@@ -6,7 +6,7 @@
 #include "tests/common/check.h"
 
 struct displaced {
-  struct sl_tensor tensor;
+  struct sl__tensor tensor;
   unsigned node;
   uintptr_t memory;
 };
@@ -16,7 +16,7 @@ static inline struct displaced displaced(struct sl_shape shape, const double *va
   bool gpu = plain.place.where == STARPU_CUDA;
   int64_t n = sl_shape_count(&shape);
   size_t size = type == SL_BF16 ? 2 : 4;
-  struct sl_tensor *from = (type == SL_BF16 ? bf16_tensor : tensor)(shape, values);
+  struct sl__tensor *from = (type == SL_BF16 ? bf16_tensor : tensor)(shape, values);
   struct displaced d = {.tensor = {.context = context, .shape = shape, .type = type},
                         .node = gpu ? context->devices[0].node : STARPU_MAIN_RAM};
   d.tensor.bytes = (size_t)n * size;

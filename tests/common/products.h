@@ -24,8 +24,8 @@ static inline double *values_of(const struct kind *k, int64_t n, uint64_t stream
   return k->half ? round_bf16(v, n) : v;
 }
 
-static inline struct sl_tensor *tensor_of(const struct kind *k, struct sl_shape shape,
-                                          const double *values) {
+static inline struct sl__tensor *tensor_of(const struct kind *k, struct sl_shape shape,
+                                           const double *values) {
   return k->half ? bf16_tensor(shape, values) : tensor(shape, values);
 }
 
@@ -33,7 +33,7 @@ static inline struct sl_tensor *tensor_of(const struct kind *k, struct sl_shape 
  * a sum is a random walk as far as sqrt(terms), and so are its roundings' errors, sqrt(terms) of
  * that: about `terms` roundings of 1, and four times as much is allowed. Factors in TensorFloat-32
  * are off by up to 2^-10 each, so products by up to 2^-9, a third of that on average: likewise. */
-static inline void assert_sums(const struct kind *k, const char *what, struct sl_tensor *t,
+static inline void assert_sums(const struct kind *k, const char *what, struct sl__tensor *t,
                                const double *want, double terms) {
   char text[64];
   int64_t n = sl_shape_count(&t->shape);

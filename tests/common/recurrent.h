@@ -27,7 +27,7 @@ static const struct cell shapes[] = {{1, 1, 1, 1, 0, 0, 0},    {2, 3, 4, 5, 0, 0
 #define SHAPES (sizeof shapes / sizeof *shapes)
 
 struct tensors {
-  struct sl_tensor *x, *param, *state, *y, *saved;
+  struct sl__tensor *x, *param, *state, *y, *saved;
 };
 
 static struct tensors make(const struct cell *l) {
@@ -116,21 +116,21 @@ struct outcome {
   double *y, *state, *dx, *grad, *dstate;
 };
 
-typedef struct sl_tensor *maker(struct sl_shape shape, const double *values);
+typedef struct sl__tensor *maker(struct sl_shape shape, const double *values);
 
 static struct outcome run(const struct question *q, maker *of, const struct sl__launch *launch) {
   const struct cell *l = &q->l;
   struct sl_shape xs = SL_SHAPE(l->n, l->t, l->i), ys = SL_SHAPE(l->n, l->t, l->h),
                   ss = SL_SHAPE(l->n, STATES * l->h), ps = SL_SHAPE(params(l));
-  struct sl_tensor *x = of(xs, l->x), *param = of(ps, l->param), *state = tensor(ss, l->state),
-                   *y = of(ys, NULL), *saved = of(SL_SHAPE(l->n, l->t, SAVED * l->h), NULL),
-                   *dy = of(ys, q->dy), *dstate = tensor(ss, q->dstate), *dx = of(xs, q->dx),
-                   *grad = tensor(ps, q->grad);
+  struct sl__tensor *x = of(xs, l->x), *param = of(ps, l->param), *state = tensor(ss, l->state),
+                    *y = of(ys, NULL), *saved = of(SL_SHAPE(l->n, l->t, SAVED * l->h), NULL),
+                    *dy = of(ys, q->dy), *dstate = tensor(ss, q->dstate), *dx = of(xs, q->dx),
+                    *grad = tensor(ps, q->grad);
   OK(OP(forward)(context, launch, x, param, state, y, saved));
   OK(OP(backward_gates)(context, launch, param, saved, dy, dstate, l->i));
   OK(OP(backward_data)(context, launch, saved, param, dx));
   OK(OP(backward_weight)(context, launch, x, saved, grad));
-  struct sl_tensor *rest[] = {x, param, saved, dy};
+  struct sl__tensor *rest[] = {x, param, saved, dy};
   for (int i = 0; i < 4; i++) sl__tensor_free(rest[i]);
   return (struct outcome){take(y), take(state), take(dx), take(grad), take(dstate)};
 }
@@ -220,12 +220,12 @@ static void tf32_is_near_floats(void **state) {
 /* ---- chunks ---- */
 
 /* Rows n, steps from..from+steps of [N, T, f]. */
-static struct sl_tensor *steps_of(const double *v, int64_t n, int64_t t, int64_t f, int64_t from,
-                                  int64_t steps) {
+static struct sl__tensor *steps_of(const double *v, int64_t n, int64_t t, int64_t f, int64_t from,
+                                   int64_t steps) {
   double *part = zeros(n * steps * f);
   for (int64_t r = 0; r < n; r++)
     memcpy(part + r * steps * f, v + (r * t + from) * f, (size_t)(steps * f) * sizeof *part);
-  struct sl_tensor *result = tensor(SL_SHAPE(n, steps, f), part);
+  struct sl__tensor *result = tensor(SL_SHAPE(n, steps, f), part);
   free(part);
   return result;
 }
@@ -239,10 +239,10 @@ static void chunks_are_one_run(void **state) {
   double *x = random_values(nx, 1), *param = random_values(params(l), 2),
          *begin = random_values(l->n * STATES * l->h, 3), *dy = random_values(ny, 4),
          *dend = random_values(l->n * STATES * l->h, 5);
-  struct sl_tensor *p = tensor(SL_SHAPE(params(l)), param),
-                   *h = tensor(SL_SHAPE(l->n, STATES * l->h), begin),
-                   *dh = tensor(SL_SHAPE(l->n, STATES * l->h), dend),
-                   *grad = tensor(SL_SHAPE(params(l)), NULL), *xs[2], *ys[2], *saved[2], *dys[2];
+  struct sl__tensor *p = tensor(SL_SHAPE(params(l)), param),
+                    *h = tensor(SL_SHAPE(l->n, STATES * l->h), begin),
+                    *dh = tensor(SL_SHAPE(l->n, STATES * l->h), dend),
+                    *grad = tensor(SL_SHAPE(params(l)), NULL), *xs[2], *ys[2], *saved[2], *dys[2];
   for (int k = 0; k < 2; k++) {
     int64_t from = k ? cut : 0, steps = k ? l->t - cut : cut;
     xs[k] = steps_of(x, l->n, l->t, l->i, from, steps);
@@ -265,7 +265,8 @@ static void chunks_are_one_run(void **state) {
   assert_slope("grad", scalar, &q, param, by_param, params(l));
   q.by = BY_STATE;
   assert_slope("dstate", scalar, &q, begin, by_state, l->n * STATES * l->h);
-  struct sl_tensor *rest[] = {p, h, xs[0], xs[1], ys[0], ys[1], saved[0], saved[1], dys[0], dys[1]};
+  struct sl__tensor *rest[] = {p,     h,        xs[0],    xs[1],  ys[0],
+                               ys[1], saved[0], saved[1], dys[0], dys[1]};
   for (int i = 0; i < 10; i++) sl__tensor_free(rest[i]);
   double *values[] = {x, param, begin, dy, dend, by_param, by_state};
   for (int i = 0; i < 7; i++) free(values[i]);
@@ -278,10 +279,10 @@ static void check_pytorch(void) {
   double half[64];
   for (int i = 0; i < 64; i++) half[i] = 0.5;
   struct tensors v = make(&l);
-  struct sl_tensor *dy = tensor(SL_SHAPE(l.n, l.t, l.h), TORCH(weight)),
-                   *dstate = tensor(SL_SHAPE(l.n, STATES * TORCH_H), half),
-                   *dx = tensor(SL_SHAPE(l.n, l.t, l.i), NULL),
-                   *grad = tensor(SL_SHAPE(params(&l)), NULL);
+  struct sl__tensor *dy = tensor(SL_SHAPE(l.n, l.t, l.h), TORCH(weight)),
+                    *dstate = tensor(SL_SHAPE(l.n, STATES * TORCH_H), half),
+                    *dx = tensor(SL_SHAPE(l.n, l.t, l.i), NULL),
+                    *grad = tensor(SL_SHAPE(params(&l)), NULL);
   OK(OP(forward)(context, &plain, v.x, v.param, v.state, v.y, v.saved));
   OK(OP(backward_gates)(context, &plain, v.param, v.saved, dy, dstate, l.i));
   OK(OP(backward_data)(context, &plain, v.saved, v.param, dx));
@@ -291,7 +292,7 @@ static void check_pytorch(void) {
   assert_near("dx", take(dx), TORCH(dx), nx, 40, 2);
   assert_near("dstate", take(dstate), TORCH(dbegin), ns, 40, 2);
   assert_near("grad", take(grad), TORCH(grad), params(&l), 40, 4);
-  struct sl_tensor *rest[] = {v.x, v.param, v.saved, dy};
+  struct sl__tensor *rest[] = {v.x, v.param, v.saved, dy};
   for (int i = 0; i < 4; i++) sl__tensor_free(rest[i]);
 }
 
@@ -301,8 +302,8 @@ static void misfits_are_refused(void **state) {
   (void)state;
   struct cell l = {2, 3, 4, 5, NULL, NULL, NULL};
   struct tensors v = make(&l);
-  struct sl_tensor *bad = tensor(SL_SHAPE(2, 3, 5 * SAVED + 1), NULL),
-                   *flat = tensor(SL_SHAPE(2, 12), NULL);
+  struct sl__tensor *bad = tensor(SL_SHAPE(2, 3, 5 * SAVED + 1), NULL),
+                    *flat = tensor(SL_SHAPE(2, 12), NULL);
   assert_int_equal(OP(forward)(context, &plain, v.x, v.param, v.state, v.y, bad), SL_BAD_SHAPE);
   assert_int_equal(OP(forward)(context, &plain, flat, v.param, v.state, v.y, v.saved),
                    SL_BAD_SHAPE);
@@ -314,7 +315,7 @@ static void misfits_are_refused(void **state) {
                    SL_BAD_SHAPE);
   assert_int_equal(OP(backward_data)(context, &plain, v.saved, v.param, v.y), SL_BAD_SHAPE);
   assert_int_equal(OP(backward_weight)(context, &plain, v.x, v.saved, v.state), SL_BAD_SHAPE);
-  struct sl_tensor *rest[] = {v.x, v.param, v.state, v.y, v.saved, bad, flat};
+  struct sl__tensor *rest[] = {v.x, v.param, v.state, v.y, v.saved, bad, flat};
   for (int i = 0; i < 7; i++) sl__tensor_free(rest[i]);
 }
 

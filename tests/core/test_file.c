@@ -49,7 +49,7 @@ static void test_sums(void **state) {
   assert_true(bytes == 3 && hash == 0x44bc2cf5ad770999u);
   static char big[3000001];
   struct sl__file_sum sum;
-  struct sl_file *file;
+  struct sl__file *file;
   memset(big, 'x', sizeof big);
   assert_int_equal(sl__file_create(in_folder("big"), &file), SL_OK);
   for (size_t i = 0; i < sizeof big; i += 1000)
@@ -122,7 +122,7 @@ static void test_two_members(void **state) {
 }
 
 static enum sl_status write_text(const char *path, const char *text) {
-  struct sl_file *file;
+  struct sl__file *file;
   enum sl_status status = sl__file_create(path, &file);
   if (status != SL_OK) return status;
   sl__file_write(file, text, strlen(text));
@@ -137,7 +137,7 @@ static void test_write(void **state) {
   int files = count_files();
   assert_int_equal(write_text(path, "second"), SL_OK);
   check_content(path, "second", 6);
-  struct sl_file *file;
+  struct sl__file *file;
   assert_int_equal(sl__file_create(path, &file), SL_OK);
   sl__file_write(file, "third", 5);
   check_content(path, "second", 6); /* until the commit */
@@ -149,7 +149,7 @@ static void test_write(void **state) {
 
 static void test_two_writers_at_once(void **state) {
   (void)state;
-  struct sl_file *one, *other;
+  struct sl__file *one, *other;
   const char *path = in_folder("both");
   assert_int_equal(sl__file_create(path, &one), SL_OK);
   assert_int_equal(sl__file_create(path, &other), SL_OK);
@@ -182,7 +182,7 @@ static void test_write_fails(void **state) {
   (void)state;
   static char big[100000];
   struct rlimit before, small = {4096, RLIM_INFINITY};
-  struct sl_file *file;
+  struct sl__file *file;
   const char *path = put("kept", "old", 3);
   int files = count_files();
   getrlimit(RLIMIT_FSIZE, &before);

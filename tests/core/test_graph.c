@@ -1,6 +1,6 @@
-/* Programs (core/graph/graph.h): calls noted once and run as few tasks give the bits of the same calls
- * submitted one by one; a task a device; inner tensors take turns in the worker's memory. Where
- * SL_TEST_DEVICE names a device ("cuda:0"), it is the first of the two. */
+/* Programs (core/graph/graph.h): calls noted once and run as few tasks give the bits of the same
+ * calls submitted one by one; a task a device; inner tensors take turns in the worker's memory.
+ * Where SL_TEST_DEVICE names a device ("cuda:0"), it is the first of the two. */
 #include "tests/common/check.h"
 #include "codelets/kernels/winograd.h"
 #include "core/graph/helper.h"
@@ -13,8 +13,8 @@
 
 enum { N = 6, WIDTH = 40 };
 
-static struct sl_tensor *temporary(void) {
-  struct sl_tensor *t;
+static struct sl__tensor *temporary(void) {
+  struct sl__tensor *t;
   OK(sl__tensor_temporary(context, &SL_SHAPE(N, WIDTH), SL_F32, &t));
   return t;
 }
@@ -24,7 +24,7 @@ static struct sl__launch on(int device) {
 }
 
 struct chain {
-  struct sl_tensor *x, *t[5], *result;
+  struct sl__tensor *x, *t[5], *result;
 };
 
 static void chain_new(struct chain *c) {
@@ -44,30 +44,30 @@ static void chain_free(struct chain *c) {
  * middle is on a device of its own. */
 static enum sl_status chain_calls(const struct chain *c, int middle) {
   struct sl__launch first = on(0), second = on(middle);
-  struct sl_tensor *const *t = c->t;
+  struct sl__tensor *const *t = c->t;
   enum sl_status status;
-  SL_TRY(sl__activation_forward(context, &first, c->x, t[0], SL_ACTIVATION_TANH));
-  SL_TRY(sl__activation_forward(context, &second, t[0], t[1], SL_ACTIVATION_RELU));
-  SL_TRY(sl__add(context, &second, t[0], t[1], t[2]));
+  SL__TRY(sl__activation_forward(context, &first, c->x, t[0], SL_ACTIVATION_TANH));
+  SL__TRY(sl__activation_forward(context, &second, t[0], t[1], SL_ACTIVATION_RELU));
+  SL__TRY(sl__add(context, &second, t[0], t[1], t[2]));
   sl__tensor_invalidate(t[0]);
   sl__tensor_invalidate(t[1]);
-  SL_TRY(sl__activation_forward(context, &first, t[2], t[3], SL_ACTIVATION_SIGMOID));
-  SL_TRY(sl__add(context, &first, t[3], c->x, c->result));
+  SL__TRY(sl__activation_forward(context, &first, t[2], t[3], SL_ACTIVATION_SIGMOID));
+  SL__TRY(sl__add(context, &first, t[3], c->x, c->result));
 out:
   return status;
 }
 
-static void expect(struct sl_tensor *result, float *want) {
+static void expect(struct sl__tensor *result, float *want) {
   float got[N * WIDTH];
   OK(sl__tensor_read(result, got));
   assert_memory_equal(got, want, sizeof got);
 }
 
-static struct sl__program *compiled(const struct chain *c, int middle) {
-  struct sl__program *program;
-  OK(sl__program_new(context, &sl__op_program, &sl__op_assist, &program));
-  sl__program_record(program);
-  OK(sl__program_compile(program, c->result, chain_calls(c, middle)));
+static struct sl__graph *compiled(const struct chain *c, int middle) {
+  struct sl__graph *program;
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &program));
+  sl__graph_capture(program);
+  OK(sl__graph_compile(program, c->result, chain_calls(c, middle)));
   return program;
 }
 
@@ -80,14 +80,14 @@ static void a_task_a_device(void **state) {
     OK(chain_calls(&c, middle));
     OK(sl__tensor_read(c.result, want));
     sl__tensor_invalidate(c.result);
-    struct sl__program *program = compiled(&c, middle);
-    assert_int_equal(sl__program_tasks(program), middle ? 3 : 1);
+    struct sl__graph *program = compiled(&c, middle);
+    assert_int_equal(sl__graph_tasks(program), middle ? 3 : 1);
     for (int again = 0; again < 20; again++) {
-      OK(sl__program_submit(program, 0, NULL));
+      OK(sl__graph_submit(program, 0, NULL));
       expect(c.result, want);
       sl__tensor_invalidate(c.result);
     }
-    sl__program_free(program);
+    sl__graph_free(program);
     chain_free(&c);
   }
 }
@@ -97,20 +97,20 @@ static void another_result(void **state) {
   (void)state;
   float want[N * WIDTH], got[N * WIDTH];
   struct chain c;
-  struct sl_tensor *own;
+  struct sl__tensor *own;
   chain_new(&c);
   OK(chain_calls(&c, 0));
   OK(sl__tensor_read(c.result, want));
-  struct sl__program *program = compiled(&c, 1);
+  struct sl__graph *program = compiled(&c, 1);
   OK(sl__tensor_host(context, &SL_SHAPE(N, WIDTH), SL_F32, got, &own));
   for (int again = 0; again < 3; again++) {
     memset(got, 0xff, sizeof got);
-    OK(sl__program_submit(program, 0, own));
+    OK(sl__graph_submit(program, 0, own));
     expect(own, want);
   }
   sl__tensor_free(own);
   assert_memory_equal(got, want, sizeof got);
-  sl__program_free(program);
+  sl__graph_free(program);
   chain_free(&c);
 }
 
@@ -120,14 +120,14 @@ enum { SIDE = 7 };
 
 struct images {
   int channels; /* of all but x; from 16 on the second convolution is by sl__winograd_forward */
-  struct sl_tensor *x, *filter, *second, *norm, *running, *index, *flat_param, *t[8], *result;
+  struct sl__tensor *x, *filter, *second, *norm, *running, *index, *flat_param, *t[8], *result;
 };
 
 static const int channels[] = {10, 16};
 
-static struct sl_tensor *drawn(struct sl_shape shape, uint64_t stream) {
+static struct sl__tensor *drawn(struct sl_shape shape, uint64_t stream) {
   double *values = random_values(sl_shape_count(&shape), stream);
-  struct sl_tensor *t = tensor(shape, values);
+  struct sl__tensor *t = tensor(shape, values);
   free(values);
   return t;
 }
@@ -154,8 +154,8 @@ static void images_new(struct images *m, int64_t rows, int c) {
 }
 
 static void images_free(struct images *m) {
-  struct sl_tensor *const all[] = {m->x,       m->filter, m->second,     m->norm,
-                                   m->running, m->index,  m->flat_param, m->result};
+  struct sl__tensor *const all[] = {m->x,       m->filter, m->second,     m->norm,
+                                    m->running, m->index,  m->flat_param, m->result};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) sl__tensor_free(all[i]);
   for (int i = 0; i < 8; i++) sl__tensor_free(m->t[i]);
 }
@@ -174,17 +174,17 @@ static enum sl_status images_calls(const struct images *m, struct sl__place plac
   without_bias.has_bias = false;
   const struct sl__pool2d pool = {2, 2, 2, 2, 0, 0};
   struct sl__launch l = {.name = "test", .place = place};
-  struct sl_tensor *const *t = m->t;
+  struct sl__tensor *const *t = m->t;
   enum sl_status status;
-  SL_TRY(sl__conv2d_forward(context, &l, m->x, m->filter, t[0], &conv));
-  SL_TRY(sl__batchnorm_inference(context, &l, t[0], m->norm, m->running, t[1], 1e-5f));
-  SL_TRY(sl__activation_forward(context, &l, t[1], t[2], SL_ACTIVATION_RELU));
-  SL_TRY(sl__conv2d_forward(context, &l, t[2], m->second, t[3], &without_bias));
-  SL_TRY(sl__batchnorm_inference(context, &l, t[3], m->norm, m->running, t[4], 1e-3f));
-  SL_TRY(sl__add(context, &l, t[2], t[4], t[5]));
-  SL_TRY(sl__activation_forward(context, &l, t[5], t[6], SL_ACTIVATION_TANH));
-  SL_TRY(sl__maxpool2d_forward(context, &l, t[6], t[7], m->index, &pool));
-  SL_TRY(sl__dense_forward(context, &l, t[7], m->flat_param, m->result, true, SL_ACTIVATION_NONE));
+  SL__TRY(sl__conv2d_forward(context, &l, m->x, m->filter, t[0], &conv));
+  SL__TRY(sl__batchnorm_inference(context, &l, t[0], m->norm, m->running, t[1], 1e-5f));
+  SL__TRY(sl__activation_forward(context, &l, t[1], t[2], SL_ACTIVATION_RELU));
+  SL__TRY(sl__conv2d_forward(context, &l, t[2], m->second, t[3], &without_bias));
+  SL__TRY(sl__batchnorm_inference(context, &l, t[3], m->norm, m->running, t[4], 1e-3f));
+  SL__TRY(sl__add(context, &l, t[2], t[4], t[5]));
+  SL__TRY(sl__activation_forward(context, &l, t[5], t[6], SL_ACTIVATION_TANH));
+  SL__TRY(sl__maxpool2d_forward(context, &l, t[6], t[7], m->index, &pool));
+  SL__TRY(sl__dense_forward(context, &l, t[7], m->flat_param, m->result, true, SL_ACTIVATION_NONE));
 out:
   return status;
 }
@@ -192,22 +192,22 @@ out:
 static void check_parts(int64_t rows, int c, int parts) {
   const struct sl__place cpu = {.where = STARPU_CPU};
   struct images m;
-  struct sl__program *program;
+  struct sl__graph *program;
   float want[7 * 5], got[7 * 5];
   images_new(&m, rows, c);
   OK(images_calls(&m, cpu));
   OK(sl__tensor_read(m.result, want));
-  OK(sl__program_new(context, &sl__op_program, &sl__op_assist, &program));
-  sl__program_cut(program, parts);
-  sl__program_record(program);
-  OK(sl__program_compile(program, m.result, images_calls(&m, cpu)));
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &program));
+  sl__graph_cut(program, parts);
+  sl__graph_capture(program);
+  OK(sl__graph_compile(program, m.result, images_calls(&m, cpu)));
   for (int again = 0; again < (parts ? 2 : 50); again++) {
     memset(got, 0xff, sizeof got);
-    OK(sl__program_submit_to_all(program, 0, NULL));
+    OK(sl__graph_submit_to_all(program, 0, NULL));
     OK(sl__tensor_read(m.result, got));
     assert_memory_equal(got, want, (size_t)rows * 5 * sizeof *got);
   }
-  sl__program_free(program);
+  sl__graph_free(program);
   images_free(&m);
 }
 
@@ -220,11 +220,11 @@ static void parts_give_the_same_bits(void **state) {
 }
 
 struct counted {
-  struct sl__errand errand; /* first */
+  struct sl__inbox_message errand; /* first */
   int member, runs;
 };
 
-static void count_run(struct sl__errand *errand, int member) {
+static void count_run(struct sl__inbox_message *errand, int member) {
   struct counted *c = (struct counted *)errand;
   if (member == c->member) __atomic_fetch_add(&c->runs, 1, __ATOMIC_RELEASE);
 }
@@ -233,33 +233,33 @@ static void count_run(struct sl__errand *errand, int member) {
 static int give_errands(struct counted *errands, int members) {
   int given = 0;
   for (double until = sl__microseconds() + 300; !given && sl__microseconds() < until;)
-    for (int m = 0; m < members; m++) given += sl__errand_give(context, m, &errands[m].errand);
+    for (int m = 0; m < members; m++) given += sl__inbox_put(context, m, &errands[m].errand);
   return given;
 }
 
 /* Who has taken part in a job stays, and runs once what it is given; later nobody takes it. */
 static void who_stays_runs_errands(void **state) {
   const struct sl__place cpu = {.where = STARPU_CPU};
-  struct counted errands[SL_TEAM_MOST] = {0};
+  struct counted errands[SL__TEAM_MOST] = {0};
   float got[5];
   struct images m;
-  struct sl__program *program;
+  struct sl__graph *program;
   int members = (int)starpu_cpu_worker_get_count(), given = 0, runs = 0;
   (void)state;
   if (members < 2) skip();
-  if (members > SL_TEAM_MOST) members = SL_TEAM_MOST;
+  if (members > SL__TEAM_MOST) members = SL__TEAM_MOST;
   for (int i = 0; i < members; i++)
     errands[i] = (struct counted){.errand = {count_run}, .member = i};
   images_new(&m, 1, channels[1]);
-  OK(sl__program_new(context, &sl__op_program, &sl__op_assist, &program));
-  sl__program_record(program);
-  OK(sl__program_compile(program, m.result, images_calls(&m, cpu)));
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &program));
+  sl__graph_capture(program);
+  OK(sl__graph_compile(program, m.result, images_calls(&m, cpu)));
   for (int again = 0; again < 5000 && given < 10; again++) {
-    OK(sl__program_submit_to_all(program, 0, NULL));
+    OK(sl__graph_submit_to_all(program, 0, NULL));
     OK(sl__tensor_read(m.result, got));
     given += give_errands(errands, members);
   }
-  sl__program_free(program);
+  sl__graph_free(program);
   OK(sl__wait_for_all(context)); /* the assistants' tasks, too */
   for (int i = 0; i < members; i++) runs += errands[i].runs;
   assert_true(given >= 10);
@@ -269,34 +269,34 @@ static void who_stays_runs_errands(void **state) {
 }
 
 /* A tensor as it is, in a pack. */
-static struct sl__pack_item plain_item(struct sl_tensor *t) {
-  return (struct sl__pack_item){.tensor = t, .bytes = t->bytes};
+static struct sl__weight_cache_item plain_item(struct sl__tensor *t) {
+  return (struct sl__weight_cache_item){.tensor = t, .bytes = t->bytes};
 }
 
-static enum sl_status add_plain(struct sl__pack *pack, struct sl_tensor *t) {
-  const struct sl__pack_item item = plain_item(t);
-  return sl__pack_add(pack, &item);
+static enum sl_status add_plain(struct sl__weight_cache *pack, struct sl__tensor *t) {
+  const struct sl__weight_cache_item item = plain_item(t);
+  return sl__weight_cache_add(pack, &item);
 }
 
-static int64_t plain_offset(const struct sl__pack *pack, struct sl_tensor *t) {
-  const struct sl__pack_item item = plain_item(t);
-  return sl__pack_offset(pack, &item);
+static int64_t plain_offset(const struct sl__weight_cache *pack, struct sl__tensor *t) {
+  const struct sl__weight_cache_item item = plain_item(t);
+  return sl__weight_cache_offset(pack, &item);
 }
 
 /* A program of the calls whose parameters come from the pack. */
-static struct sl__program *packed_program(struct sl__pack *pack, const struct images *m) {
+static struct sl__graph *packed_program(struct sl__weight_cache *pack, const struct images *m) {
   const struct sl__place cpu = {.where = STARPU_CPU};
-  struct sl__program *program;
-  OK(sl__program_new(context, &sl__op_program, &sl__op_assist, &program));
-  sl__program_pack(program, pack, m->x);
-  sl__program_record(program);
-  OK(sl__program_compile(program, m->result, images_calls(m, cpu)));
-  assert_non_null(sl__pack_tensor(pack));
+  struct sl__graph *program;
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &program));
+  sl__graph_use_weight_cache(program, pack, m->x);
+  sl__graph_capture(program);
+  OK(sl__graph_compile(program, m->result, images_calls(m, cpu)));
+  assert_non_null(sl__weight_cache_tensor(pack));
   return program;
 }
 
 /* Other values. */
-static void write_again(struct sl_tensor *t, int again) {
+static void write_again(struct sl__tensor *t, int again) {
   int64_t n = sl_shape_count(&t->shape);
   float *values = calloc((size_t)n, sizeof *values);
   for (int64_t i = 0; i < n; i++) values[i] = (float)(i * (again + 3) % 17) / 16 - 0.5f;
@@ -307,11 +307,11 @@ static void write_again(struct sl_tensor *t, int again) {
 static void check_pack(int c) {
   const struct sl__place cpu = {.where = STARPU_CPU};
   struct images m;
-  struct sl__program *program[2];
-  struct sl__pack *pack;
+  struct sl__graph *program[2];
+  struct sl__weight_cache *pack;
   float want[2 * 5], got[2 * 5];
   images_new(&m, 2, c);
-  OK(sl__pack_new(context, &sl__op_pack, &pack));
+  OK(sl__weight_cache_new(context, &sl__op_prepack, &pack));
   for (int i = 0; i < 2; i++) program[i] = packed_program(pack, &m);
   assert_true(plain_offset(pack, m.filter) >= 0);
   assert_true(plain_offset(pack, m.x) < 0 && plain_offset(pack, m.t[0]) < 0);
@@ -319,13 +319,13 @@ static void check_pack(int c) {
     if (again) write_again(again % 3 ? m.filter : m.second, again);
     OK(images_calls(&m, cpu));
     OK(sl__tensor_read(m.result, want));
-    OK(sl__pack_refresh(pack));
-    OK(sl__program_submit(program[again % 2], 0, NULL));
+    OK(sl__weight_cache_refresh(pack));
+    OK(sl__graph_submit(program[again % 2], 0, NULL));
     OK(sl__tensor_read(m.result, got));
     assert_memory_equal(got, want, sizeof got);
   }
-  for (int i = 0; i < 2; i++) sl__program_free(program[i]);
-  sl__pack_free(pack);
+  for (int i = 0; i < 2; i++) sl__graph_free(program[i]);
+  sl__weight_cache_free(pack);
   images_free(&m);
 }
 
@@ -341,7 +341,7 @@ enum { FORMED = 16, HEIGHT = 16, ACROSS = 15, RESULTS = 3 * FORMED * (HEIGHT - 2
 
 /* A parameter that two convolutions read, one of them in another form; and one with biases. */
 struct formed {
-  struct sl_tensor *x, *param, *biased, *t[2], *result;
+  struct sl__tensor *x, *param, *biased, *t[2], *result;
 };
 
 static void formed_new(struct formed *f) {
@@ -377,20 +377,20 @@ static enum sl_status formed_calls(const struct formed *f) {
   biased.activation = SL_ACTIVATION_TANH;
   unpadded.pad_h = unpadded.pad_w = 0;
   enum sl_status status;
-  SL_TRY(sl__conv2d_forward(context, &l, f->x, f->param, f->t[0], &conv));
-  SL_TRY(sl__conv2d_forward(context, &l, f->t[0], f->biased, f->t[1], &biased));
-  SL_TRY(sl__conv2d_forward(context, &l, f->t[1], f->param, f->result, &unpadded));
+  SL__TRY(sl__conv2d_forward(context, &l, f->x, f->param, f->t[0], &conv));
+  SL__TRY(sl__conv2d_forward(context, &l, f->t[0], f->biased, f->t[1], &biased));
+  SL__TRY(sl__conv2d_forward(context, &l, f->t[1], f->param, f->result, &unpadded));
 out:
   return status;
 }
 
-static enum sl_status formed_program(const struct formed *f, const struct sl_tensor *input,
-                                     struct sl__pack *pack, struct sl__program **program) {
-  enum sl_status status = sl__program_new(context, &sl__op_program, &sl__op_assist, program);
+static enum sl_status formed_program(const struct formed *f, const struct sl__tensor *input,
+                                     struct sl__weight_cache *pack, struct sl__graph **program) {
+  enum sl_status status = sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, program);
   if (status != SL_OK) return status;
-  sl__program_pack(*program, pack, input);
-  sl__program_record(*program);
-  return sl__program_compile(*program, f->result, formed_calls(f));
+  sl__graph_use_weight_cache(*program, pack, input);
+  sl__graph_capture(*program);
+  return sl__graph_compile(*program, f->result, formed_calls(f));
 }
 
 static void formed_read(const struct formed *f, float *values) {
@@ -410,8 +410,9 @@ static int64_t formed_bytes(bool apart) {
   const struct sl__conv_args a = {
       .channels = FORMED, .out_channels = FORMED, .height = HEIGHT, .width = ACROSS};
   size_t form = (size_t)sl__winograd_weights(&a) * sizeof(float);
-  return (int64_t)(sl__pack_room(form) + sl__pack_room(form + FORMED * sizeof(float)) +
-                   (apart ? 0 : sl__pack_room(FORMED * FORMED * 9 * sizeof(float))));
+  return (int64_t)(sl__weight_cache_room(form) +
+                   sl__weight_cache_room(form + FORMED * sizeof(float)) +
+                   (apart ? 0 : sl__weight_cache_room(FORMED * FORMED * 9 * sizeof(float))));
 }
 
 /* They are made again with the copies, and what they are made of is read no more: before, a program
@@ -420,33 +421,32 @@ static void forms_in_a_pack(void **state) {
   static float want[RESULTS], got[RESULTS];
   (void)state;
   struct formed f;
-  struct sl__pack *pack;
-  struct sl__program *program[2];
+  struct sl__weight_cache *pack;
+  struct sl__graph *program[2];
   formed_new(&f);
-  OK(sl__pack_new(context, &sl__op_pack, &pack));
+  OK(sl__weight_cache_new(context, &sl__op_prepack, &pack));
   for (int i = 0; i < 2; i++) OK(formed_program(&f, f.x, pack, &program[i]));
   bool apart = starpu_cuda_worker_get_count(); /* and then alone, which is not worth it */
-  assert_int_equal(4 * sl_shape_count(&sl__pack_tensor(pack)->shape), formed_bytes(apart));
+  assert_int_equal(4 * sl_shape_count(&sl__weight_cache_tensor(pack)->shape), formed_bytes(apart));
   assert_true((plain_offset(pack, f.param) < 0) == apart && plain_offset(pack, f.biased) < 0);
   for (int again = 0; again < 6; again++) {
     if (again) {
       bool is_plain = again % 3; /* the parameter that is read as it is, too */
       write_again(is_plain ? f.param : f.biased, again);
-      OK(sl__program_submit(program[again % 2], 0, NULL));
+      OK(sl__graph_submit(program[again % 2], 0, NULL));
       formed_read(&f, got);
       if (!is_plain || !apart) assert_memory_equal(got, want, sizeof got);
     }
     formed_want(&f, want);
-    OK(sl__pack_refresh(pack));
+    OK(sl__weight_cache_refresh(pack));
     for (int i = 0; i < 2; i++) {
-      OK(i ? sl__program_submit(program[i], 0, NULL)
-           : sl__program_submit_to_all(program[i], 0, NULL));
+      OK(i ? sl__graph_submit(program[i], 0, NULL) : sl__graph_submit_to_all(program[i], 0, NULL));
       formed_read(&f, got);
       assert_memory_equal(got, want, sizeof got);
     }
   }
-  for (int i = 0; i < 2; i++) sl__program_free(program[i]);
-  sl__pack_free(pack);
+  for (int i = 0; i < 2; i++) sl__graph_free(program[i]);
+  sl__weight_cache_free(pack);
   formed_free(&f);
 }
 
@@ -455,21 +455,21 @@ static void inputs_have_no_form(void **state) {
   static float want[RESULTS], got[RESULTS];
   (void)state;
   struct formed f;
-  struct sl__pack *pack;
-  struct sl__program *program;
+  struct sl__weight_cache *pack;
+  struct sl__graph *program;
   formed_new(&f);
-  OK(sl__pack_new(context, &sl__op_pack, &pack));
+  OK(sl__weight_cache_new(context, &sl__op_prepack, &pack));
   OK(formed_program(&f, f.param, pack, &program));
-  OK(sl__pack_refresh(pack));
+  OK(sl__weight_cache_refresh(pack));
   for (int again = 0; again < 3; again++) {
     write_again(f.param, again);
     formed_want(&f, want);
-    OK(sl__program_submit(program, 0, NULL)); /* without refreshing */
+    OK(sl__graph_submit(program, 0, NULL)); /* without refreshing */
     formed_read(&f, got);
     assert_memory_equal(got, want, sizeof got);
   }
-  sl__program_free(program);
-  sl__pack_free(pack);
+  sl__graph_free(program);
+  sl__weight_cache_free(pack);
   formed_free(&f);
 }
 
@@ -479,25 +479,25 @@ static void packs_that_were_closed_before(void **state) {
   (void)state;
   for (int empty = 0; empty < 2; empty++) {
     struct formed f;
-    struct sl__pack *pack;
-    struct sl__program *program;
+    struct sl__weight_cache *pack;
+    struct sl__graph *program;
     formed_new(&f);
-    struct sl_tensor *in_it[] = {f.param, f.biased, drawn(SL_SHAPE(3), 5), drawn(SL_SHAPE(4), 6)};
-    OK(sl__pack_new(context, &sl__op_pack, &pack));
+    struct sl__tensor *in_it[] = {f.param, f.biased, drawn(SL_SHAPE(3), 5), drawn(SL_SHAPE(4), 6)};
+    OK(sl__weight_cache_new(context, &sl__op_prepack, &pack));
     for (int i = 0; i < 4 && !empty; i++) OK(add_plain(pack, in_it[i]));
-    OK(sl__pack_close(pack));
-    assert_int_equal(sl__pack_tensor(pack) == NULL, empty);
+    OK(sl__weight_cache_close(pack));
+    assert_int_equal(sl__weight_cache_tensor(pack) == NULL, empty);
     OK(formed_program(&f, f.x, pack, &program));
     for (int again = 0; again < 3; again++) {
       if (again) write_again(again % 2 ? f.param : f.biased, again);
       formed_want(&f, want);
-      OK(sl__pack_refresh(pack));
-      OK(sl__program_submit(program, 0, NULL));
+      OK(sl__weight_cache_refresh(pack));
+      OK(sl__graph_submit(program, 0, NULL));
       formed_read(&f, got);
       assert_memory_equal(got, want, sizeof got);
     }
-    sl__program_free(program);
-    sl__pack_free(pack);
+    sl__graph_free(program);
+    sl__weight_cache_free(pack);
     for (int i = 2; i < 4; i++) sl__tensor_free(in_it[i]);
     formed_free(&f);
   }
@@ -512,23 +512,23 @@ static void no_memory_for_forms(void **state) {
   formed_new(&f);
   formed_want(&f, want);
   for (long n = 1; status != SL_OK; n++) {
-    struct sl__program *program = NULL;
-    struct sl__pack *pack = NULL;
+    struct sl__graph *program = NULL;
+    struct sl__weight_cache *pack = NULL;
     assert_true(n < 200);
     sl__alloc_fail_after(n);
-    status = sl__pack_new(context, &sl__op_pack, &pack);
+    status = sl__weight_cache_new(context, &sl__op_prepack, &pack);
     if (status == SL_OK) status = formed_program(&f, f.x, pack, &program);
     sl__alloc_fail_after(0);
     if (status == SL_OK) {
-      OK(sl__pack_refresh(pack));
-      OK(sl__program_submit(program, 0, NULL));
+      OK(sl__weight_cache_refresh(pack));
+      OK(sl__graph_submit(program, 0, NULL));
       formed_read(&f, got);
       assert_memory_equal(got, want, sizeof got);
     } else {
       assert_int_equal(status, SL_NO_MEMORY);
     }
-    sl__program_free(program);
-    sl__pack_free(pack);
+    sl__graph_free(program);
+    sl__weight_cache_free(pack);
   }
   formed_free(&f);
 }
@@ -536,28 +536,28 @@ static void no_memory_for_forms(void **state) {
 /* One that is too small to be worth it is empty; every allocation fails in turn. */
 static void packs_of_few(void **state) {
   (void)state;
-  struct sl_tensor *t[6];
-  struct sl__pack *pack;
+  struct sl__tensor *t[6];
+  struct sl__weight_cache *pack;
   for (int i = 0; i < 6; i++) t[i] = temporary();
-  OK(sl__pack_new(context, &sl__op_pack, &pack));
+  OK(sl__weight_cache_new(context, &sl__op_prepack, &pack));
   OK(add_plain(pack, t[0]));
   OK(add_plain(pack, t[0]));
-  OK(sl__pack_close(pack));
-  assert_null(sl__pack_tensor(pack));
+  OK(sl__weight_cache_close(pack));
+  assert_null(sl__weight_cache_tensor(pack));
   assert_true(plain_offset(pack, t[0]) < 0);
-  OK(sl__pack_refresh(pack));
-  sl__pack_free(pack);
-  sl__pack_free(NULL);
+  OK(sl__weight_cache_refresh(pack));
+  sl__weight_cache_free(pack);
+  sl__weight_cache_free(NULL);
   enum sl_status status = SL_NO_MEMORY;
   for (long n = 1; status != SL_OK; n++) {
     assert_true(n < 10);
     sl__alloc_fail_after(n);
-    status = sl__pack_new(context, &sl__op_pack, &pack);
+    status = sl__weight_cache_new(context, &sl__op_prepack, &pack);
     for (int i = 0; i < 6 && status == SL_OK; i++) status = add_plain(pack, t[i]);
-    if (status == SL_OK) status = sl__pack_close(pack);
+    if (status == SL_OK) status = sl__weight_cache_close(pack);
     sl__alloc_fail_after(0);
     if (status == SL_OK) assert_int_equal(plain_offset(pack, t[5]), 5 * 1024);
-    sl__pack_free(pack);
+    sl__weight_cache_free(pack);
   }
   for (int i = 0; i < 6; i++) sl__tensor_free(t[i]);
 }
@@ -573,27 +573,27 @@ static void multiply(const void *args, const void *from, void *to) {
 }
 
 /* The arguments of a form are copied; even one form alone is worth a pack. */
-static void check_forms(struct sl_tensor *t, struct sl__pack *pack, int with_plain) {
+static void check_forms(struct sl__tensor *t, struct sl__weight_cache *pack, int with_plain) {
   static float values[N * WIDTH], got[2 * 256];
   struct factor factor = {N * WIDTH, 3};
-  const struct sl__pack_item item = {t, multiply, sizeof values, 0, &factor, sizeof factor};
-  struct sl__pack_item other = item;
+  const struct sl__weight_cache_item item = {t, multiply, sizeof values, 0, &factor, sizeof factor};
+  struct sl__weight_cache_item other = item;
   other.bytes = 4;
   if (with_plain) OK(add_plain(pack, t));
-  OK(sl__pack_add(pack, &item));
-  OK(sl__pack_add(pack, &item));
+  OK(sl__weight_cache_add(pack, &item));
+  OK(sl__weight_cache_add(pack, &item));
   factor.by = 5;
-  OK(sl__pack_close(pack));
-  OK(sl__pack_add(pack, &other)); /* in another member, once that is closed */
-  assert_int_equal(sl__pack_offset(pack, &item), with_plain * 1024);
-  assert_int_equal(sl__pack_offset(pack, &other), -1);
+  OK(sl__weight_cache_close(pack));
+  OK(sl__weight_cache_add(pack, &other)); /* in another member, once that is closed */
+  assert_int_equal(sl__weight_cache_offset(pack, &item), with_plain * 1024);
+  assert_int_equal(sl__weight_cache_offset(pack, &other), -1);
   assert_int_equal(plain_offset(pack, t), with_plain ? 0 : -1);
-  assert_int_equal(sl_shape_count(&sl__pack_tensor(pack)->shape), 256 * (with_plain + 1));
+  assert_int_equal(sl_shape_count(&sl__weight_cache_tensor(pack)->shape), 256 * (with_plain + 1));
   for (int again = 0; again < 3; again++) {
     for (int i = 0; i < N * WIDTH; i++) values[i] = (float)(i + again);
     OK(sl__tensor_write(t, values));
-    OK(sl__pack_refresh(pack));
-    OK(sl__tensor_read(sl__pack_tensor(pack), got));
+    OK(sl__weight_cache_refresh(pack));
+    OK(sl__tensor_read(sl__weight_cache_tensor(pack), got));
     for (int i = 0; i < N * WIDTH; i++) {
       if (with_plain) assert_true(got[i] == values[i]);
       assert_true(got[256 * with_plain + i] == 3 * values[i]);
@@ -604,31 +604,31 @@ static void check_forms(struct sl_tensor *t, struct sl__pack *pack, int with_pla
 static void packs_of_forms(void **state) {
   (void)state;
   for (int with_plain = 0; with_plain < 2; with_plain++) {
-    struct sl_tensor *t = temporary();
-    struct sl__pack *pack;
-    OK(sl__pack_new(context, &sl__op_pack, &pack));
+    struct sl__tensor *t = temporary();
+    struct sl__weight_cache *pack;
+    OK(sl__weight_cache_new(context, &sl__op_prepack, &pack));
     check_forms(t, pack, with_plain);
-    sl__pack_free(pack);
+    sl__weight_cache_free(pack);
     sl__tensor_free(t);
   }
 }
 
 static void what_cannot_be_recorded_is_told(void **state) {
   (void)state;
-  struct sl__program *program;
+  struct sl__graph *program;
   struct chain c;
   chain_new(&c);
-  OK(sl__program_new(context, &sl__op_program, &sl__op_assist, &program));
-  sl__program_record(program);
-  assert_int_equal(sl__program_compile(program, c.result, SL_OK), SL_BAD_ARGUMENT);
-  sl__program_free(program);
-  OK(sl__program_new(context, &sl__op_program, &sl__op_assist, &program));
-  sl__program_record(program);
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &program));
+  sl__graph_capture(program);
+  assert_int_equal(sl__graph_compile(program, c.result, SL_OK), SL_BAD_ARGUMENT);
+  sl__graph_free(program);
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &program));
+  sl__graph_capture(program);
   enum sl_status status = sl__add(context, &plain, c.x, c.t[0], context->scratch[12]);
-  assert_int_equal(sl__program_compile(program, c.result, status), status);
+  assert_int_equal(sl__graph_compile(program, c.result, status), status);
   assert_int_not_equal(status, SL_OK);
-  sl__program_free(program);
-  sl__program_free(NULL);
+  sl__graph_free(program);
+  sl__graph_free(NULL);
   OK(chain_calls(&c, 0)); /* recording has ended */
   chain_free(&c);
 }
@@ -640,17 +640,17 @@ static void no_memory(void **state) {
   enum sl_status status = SL_NO_MEMORY;
   chain_new(&c);
   for (long n = 1; status != SL_OK; n++) {
-    struct sl__program *program = NULL;
+    struct sl__graph *program = NULL;
     assert_true(n < 200);
     sl__alloc_fail_after(n);
-    status = sl__program_new(context, &sl__op_program, &sl__op_assist, &program);
+    status = sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &program);
     if (status == SL_OK) {
-      sl__program_record(program);
-      status = sl__program_compile(program, c.result, chain_calls(&c, 1));
+      sl__graph_capture(program);
+      status = sl__graph_compile(program, c.result, chain_calls(&c, 1));
     }
     sl__alloc_fail_after(0);
     if (status != SL_OK) assert_int_equal(status, SL_NO_MEMORY);
-    sl__program_free(program);
+    sl__graph_free(program);
   }
   chain_free(&c);
 }

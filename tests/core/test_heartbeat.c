@@ -75,29 +75,30 @@ static bool read_line(int fd, char line[LINE], double seconds) {
 
 /* "new RANK SIZE TIMEOUT" -> address; "start ADDRESS" -> "ok" or the message; "work 1" has some
  * activity from now on; "lost" -> "RANK TEXT" when that is known, "-" where it is not in time. */
-static void obey(int fd, const char *line, struct sl__watch **watch, bool *working) {
+static void obey(int fd, const char *line, struct sl__heartbeat **watch, bool *working) {
   char text[SL__WATCH_ADDRESS];
   int rank, size;
   double seconds;
   if (sscanf(line, "new %d %d %lf", &rank, &size, &seconds) == 3) {
-    enum sl_status status = sl__watch_new(rank, size, seconds, watch, text, rank ? 0 : sizeof text);
+    enum sl_status status =
+        sl__heartbeat_new(rank, size, seconds, watch, text, rank ? 0 : sizeof text);
     answer(fd, "%s", status != SL_OK ? sl_error() : rank ? "" : text);
   } else if (strncmp(line, "start ", 6) == 0) {
-    enum sl_status status = sl__watch_start(*watch, line + 6);
+    enum sl_status status = sl__heartbeat_start(*watch, line + 6);
     if (status == SL_OK)
       answer(fd, "ok");
     else
       answer(fd, "%s: %s", sl_status_name(status), sl_error());
   } else if (sscanf(line, "lost %lf", &seconds) == 1) {
-    for (double end = now() + seconds; !sl__watch_lost(*watch) && now() < end;) nap(0.002);
-    if (sl__watch_text(*watch, &rank, text, SL__WATCH_TEXT))
+    for (double end = now() + seconds; !sl__heartbeat_lost(*watch) && now() < end;) nap(0.002);
+    if (sl__heartbeat_text(*watch, &rank, text, SL__WATCH_TEXT))
       answer(fd, "%d %s", rank, text);
     else
       answer(fd, "-");
   } else if (sscanf(line, "idle %d", &rank) == 1) {
-    answer(fd, "%.9g", sl__watch_idle(*watch, rank));
+    answer(fd, "%.9g", sl__heartbeat_idle(*watch, rank));
   } else if (strncmp(line, "announce ", 9) == 0) {
-    sl__watch_announce(*watch, line + 9);
+    sl__heartbeat_announce(*watch, line + 9);
     answer(fd, "ok");
   } else if (strcmp(line, "files") == 0) { /* no more than it has */
     int next = dup(fd);
@@ -108,10 +109,10 @@ static void obey(int fd, const char *line, struct sl__watch **watch, bool *worki
     *working = true;
     answer(fd, "ok");
   } else if (strcmp(line, "leave") == 0) {
-    sl__watch_leave(*watch);
+    sl__heartbeat_leave(*watch);
     answer(fd, "ok");
   } else if (strcmp(line, "free") == 0) {
-    sl__watch_free(*watch);
+    sl__heartbeat_free(*watch);
     *watch = NULL;
     answer(fd, "ok");
   } else {
@@ -120,7 +121,7 @@ static void obey(int fd, const char *line, struct sl__watch **watch, bool *worki
 }
 
 static void be_rank(int fd) {
-  struct sl__watch *watch = NULL;
+  struct sl__heartbeat *watch = NULL;
   bool working = false;
   char line[LINE];
   for (;;) {
@@ -129,7 +130,7 @@ static void be_rank(int fd) {
       if (!read_line(fd, line, LONG)) _exit(0);
       obey(fd, line, &watch, &working);
     }
-    if (working && watch) sl__watch_activity(watch);
+    if (working && watch) sl__heartbeat_activity(watch);
   }
 }
 
@@ -535,50 +536,50 @@ static void a_late_rank_0_is_waited_for(void **state) {
 
 static void arguments_are_checked(void **state) {
   (void)state;
-  struct sl__watch *watch;
+  struct sl__heartbeat *watch;
   char address[LINE];
-  assert_int_equal(sl__watch_new(2, 2, 1, &watch, NULL, 0), SL_BAD_ARGUMENT);
-  assert_int_equal(sl__watch_new(-1, 2, 1, &watch, NULL, 0), SL_BAD_ARGUMENT);
-  assert_int_equal(sl__watch_new(0, 2, 0, &watch, address, sizeof address), SL_BAD_ARGUMENT);
-  assert_int_equal(sl__watch_new(0, 2, NAN, &watch, address, sizeof address), SL_BAD_ARGUMENT);
-  assert_int_equal(sl__watch_new(0, 2, 1, &watch, address, 20), SL_BAD_ARGUMENT);
+  assert_int_equal(sl__heartbeat_new(2, 2, 1, &watch, NULL, 0), SL_BAD_ARGUMENT);
+  assert_int_equal(sl__heartbeat_new(-1, 2, 1, &watch, NULL, 0), SL_BAD_ARGUMENT);
+  assert_int_equal(sl__heartbeat_new(0, 2, 0, &watch, address, sizeof address), SL_BAD_ARGUMENT);
+  assert_int_equal(sl__heartbeat_new(0, 2, NAN, &watch, address, sizeof address), SL_BAD_ARGUMENT);
+  assert_int_equal(sl__heartbeat_new(0, 2, 1, &watch, address, 20), SL_BAD_ARGUMENT);
   assert_null(watch);
   static const char *const wrong[] = {
       "", "x", "12 34", "12 34 host", "12 34 host 1.2.3.4.5", "12 99 host 127.0.0.1 what"};
   for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
-    OK(sl__watch_new(1, 2, 1, &watch, NULL, 0));
-    assert_int_equal(sl__watch_start(watch, wrong[k]), SL_BAD_ARGUMENT);
-    assert_int_equal(sl__watch_start(watch, wrong[k]), SL_BAD_ARGUMENT);
-    sl__watch_free(watch);
+    OK(sl__heartbeat_new(1, 2, 1, &watch, NULL, 0));
+    assert_int_equal(sl__heartbeat_start(watch, wrong[k]), SL_BAD_ARGUMENT);
+    assert_int_equal(sl__heartbeat_start(watch, wrong[k]), SL_BAD_ARGUMENT);
+    sl__heartbeat_free(watch);
   }
-  sl__watch_free(NULL);
+  sl__heartbeat_free(NULL);
 }
 
 /* Alone there is nobody to lose; and what a watch allocates is freed, whichever piece is missing.
  */
 static void one_rank_and_no_memory(void **state) {
   (void)state;
-  struct sl__watch *watch;
+  struct sl__heartbeat *watch;
   char address[SL__WATCH_ADDRESS], text[SL__WATCH_TEXT];
   enum sl_status status = SL_NO_MEMORY;
   for (int n = 1; status == SL_NO_MEMORY; n++) {
     sl__alloc_fail_after(n);
-    status = sl__watch_new(0, 1, LONG, &watch, address, sizeof address);
+    status = sl__heartbeat_new(0, 1, LONG, &watch, address, sizeof address);
   }
   sl__alloc_fail_after(0);
   OK(status);
-  OK(sl__watch_start(watch, NULL));
-  sl__watch_activity(watch);
-  assert_true(sl__watch_idle(watch, 0) < WAIT);
-  assert_true(sl__watch_idle(watch, 7) == 0);
-  assert_false(sl__watch_lost(watch));
-  assert_false(sl__watch_text(watch, NULL, text, sizeof text));
-  sl__watch_announce(watch, "no\nreason");
-  assert_true(sl__watch_text(watch, NULL, text, sizeof text));
+  OK(sl__heartbeat_start(watch, NULL));
+  sl__heartbeat_activity(watch);
+  assert_true(sl__heartbeat_idle(watch, 0) < WAIT);
+  assert_true(sl__heartbeat_idle(watch, 7) == 0);
+  assert_false(sl__heartbeat_lost(watch));
+  assert_false(sl__heartbeat_text(watch, NULL, text, sizeof text));
+  sl__heartbeat_announce(watch, "no\nreason");
+  assert_true(sl__heartbeat_text(watch, NULL, text, sizeof text));
   assert_non_null(strstr(text, "failed: no reason"));
-  sl__watch_leave(watch);
-  sl__watch_leave(watch);
-  sl__watch_free(watch);
+  sl__heartbeat_leave(watch);
+  sl__heartbeat_leave(watch);
+  sl__heartbeat_free(watch);
 }
 
 int main(void) {

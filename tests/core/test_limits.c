@@ -114,14 +114,14 @@ static void test_environment(void **state) {
 static const struct sl__launch plain = {.name = "test"},
                                adding = {.name = "test", .accumulate = true};
 
-static struct sl_tensor *filled(struct sl_context *context, int64_t n, float value) {
-  struct sl_tensor *t;
+static struct sl__tensor *filled(struct sl_context *context, int64_t n, float value) {
+  struct sl__tensor *t;
   OK(sl__tensor_kept(context, &SL_SHAPE(n), SL_F32, &t));
   OK(sl__fill(context, &plain, t, value));
   return t;
 }
 
-static void check_values(struct sl_tensor *t, float value) {
+static void check_values(struct sl__tensor *t, float value) {
   int64_t n = sl_shape_count(&t->shape);
   float *values = calloc((size_t)n, sizeof *values);
   OK(sl__tensor_read(t, values));
@@ -135,7 +135,7 @@ static void check_values(struct sl_tensor *t, float value) {
 static void test_out_and_in(void **state) {
   (void)state;
   enum { COUNT = 16 };
-  struct sl_tensor *t[COUNT];
+  struct sl__tensor *t[COUNT];
   struct sl_memory_use use;
   struct sl_context *context = open_limited("cpu=4M", folder, 0);
   for (int i = 0; i < COUNT; i++) t[i] = filled(context, 1 << 18, (float)i);
@@ -156,15 +156,15 @@ static void test_pieces(void **state) {
   (void)state;
   const int64_t rows[] = {3, 5, 2}, all = 10;
   struct sl_context *context = open_limited("cpu=4M", folder, 0);
-  struct sl_tensor *p = filled(context, all, 1), *g = filled(context, all, 2);
-  struct sl_tensor *sum = filled(context, 5, 0);
+  struct sl__tensor *p = filled(context, all, 1), *g = filled(context, all, 2);
+  struct sl__tensor *sum = filled(context, 5, 0);
   const struct sl__update update = {.lr = 0.5f, .step = 1};
   float values[10], middle[5] = {1, 2, 3, 4, 5};
   OK(sl__tensor_pieces(p, 3, rows));
   OK(sl__tensor_pieces(g, 3, rows));
   assert_false(sl__tensor_is_cut(p));
   OK(sl__tensor_write(&g->views[1], middle));
-  struct sl_tensor *term = &g->views[1];
+  struct sl__tensor *term = &g->views[1];
   OK(sl__sgd(context, &plain, &p->views[1], NULL, 1, &term, NULL, &update));
   OK(sl__tensor_read(p, values));
   for (int i = 0; i < 10; i++)
@@ -185,7 +185,7 @@ static void test_pieces(void **state) {
 static void test_too_large(void **state) {
   (void)state;
   struct sl_context *context = open_limited("cpu=4M", folder, 0);
-  struct sl_tensor *t;
+  struct sl__tensor *t;
   OK(sl__tensor_temporary(context, &SL_SHAPE(5 << 18), SL_F32, &t));
   assert_int_equal(sl__fill(context, &plain, t, 0), SL_NO_MEMORY);
   assert_non_null(strstr(sl_error(), "fill (layer test) needs 5.2 MB"));
@@ -198,7 +198,7 @@ static void test_too_large(void **state) {
 static void test_used_up(void **state) {
   (void)state;
   struct sl_context *context = open_limited("cpu=4M", NULL, 0);
-  struct sl_tensor *t[5];
+  struct sl__tensor *t[5];
   for (int i = 0; i < 5; i++) OK(sl__tensor_temporary(context, &SL_SHAPE(1 << 18), SL_F32, &t[i]));
   for (int i = 0; i < 4; i++) OK(sl__fill(context, &plain, t[i], 1));
   assert_int_equal(sl__fill(context, &plain, t[4], 1), SL_NO_MEMORY);
@@ -225,7 +225,7 @@ static void test_long_task(void **state) {
   (void)state;
   struct sl_context *context = open_limited(NULL, NULL, 0.3);
   starpu_cpu_func_t kernel = sl__op_fill.codelet.cpu_funcs[0];
-  struct sl_tensor *t;
+  struct sl__tensor *t;
   OK(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t));
   sl__op_fill.codelet.cpu_funcs[0] = rest;
   OK(sl__fill(context, &plain, t, 0));
@@ -237,13 +237,13 @@ static void test_long_task(void **state) {
   sl_close(context);
 }
 
-static struct sl_tensor *volatile left; /* what an abandoned context leaks stays in sight */
+static struct sl__tensor *volatile left; /* what an abandoned context leaks stays in sight */
 
 /* The last one: its context is left as it is. */
 static void test_stall(void **state) {
   (void)state;
   struct sl_context *context = open_limited(NULL, NULL, 0.3);
-  struct sl_tensor *t = filled(context, 4, 1);
+  struct sl__tensor *t = filled(context, 4, 1);
   struct starpu_task *never = starpu_task_create();
   left = t;
   float values[4];

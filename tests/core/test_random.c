@@ -14,7 +14,7 @@ static void known_answers(void **state) {
                   0x85a308d3243f6a88ull,
                   {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}}};
   for (size_t i = 0; i < 3; i++) {
-    struct sl_random4 r = sl__philox(vectors[i].seed, vectors[i].stream, vectors[i].index);
+    struct sl__random4 r = sl__philox(vectors[i].seed, vectors[i].stream, vectors[i].index);
     assert_memory_equal(r.v, vectors[i].want, sizeof r.v);
   }
 }

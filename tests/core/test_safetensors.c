@@ -16,7 +16,7 @@ static size_t make_bytes(const char *header, size_t data_size, uint8_t *bytes) {
 }
 
 static enum sl_status parse_status(const uint8_t *bytes, size_t size) {
-  struct sl_safetensors *file;
+  struct sl__safetensors *file;
   /* a block of just that size, so that the sanitizer sees a read behind it */
   uint8_t *block = malloc(size ? size : 1);
   memcpy(block, bytes, size);
@@ -130,7 +130,7 @@ static void test_round_trip(void **state) {
   static const float weight[6] = {1, -2, 3.5f, -0.0f, 1e-40f, 3e38f};
   static const int64_t step = 1234567890123;
   static const float bias[1] = {7};
-  const struct sl_safetensors_entry entries[] = {
+  const struct sl__safetensors_entry entries[] = {
       {"fc1.bias", "F32", SL_SHAPE(1), bias, sizeof bias},
       {"step", "I64", {0}, &step, sizeof step},
       {"fc1.weight \"\\ \xc3\xa9", "F32", SL_SHAPE(2, 3), weight, sizeof weight},
@@ -138,14 +138,14 @@ static void test_round_trip(void **state) {
   };
   const char *const metadata[] = {"format", "pt", "epoch", "3", NULL};
   const char *path = in_folder("round.safetensors");
-  struct sl_safetensors *file;
+  struct sl__safetensors *file;
   float values[6];
   assert_int_equal(sl__safetensors_write(path, entries, 4, metadata, NULL), SL_OK);
   assert_int_equal(sl__safetensors_open(path, &file), SL_OK);
   assert_int_equal(sl__safetensors_count(file), 4);
   assert_string_equal(sl__safetensors_path(file), path);
   for (size_t i = 0; i < 4; i++) {
-    const struct sl_safetensors_entry *entry = sl__safetensors_at(file, i);
+    const struct sl__safetensors_entry *entry = sl__safetensors_at(file, i);
     assert_string_equal(entry->name, entries[i].name);
     assert_string_equal(entry->dtype, entries[i].dtype);
     assert_true(sl_shape_equal(&entry->shape, &entries[i].shape));
@@ -174,12 +174,12 @@ static void test_float_types(void **state) {
   static const float half_values[7] = {1, -2, 65504, 0x1p-14f, 0x1p-24f, -0.0f, INFINITY};
   static const uint16_t brain[2] = {0x3f80, 0xc049};
   static const double large[2] = {0.1, -1e300};
-  const struct sl_safetensors_entry entries[] = {
+  const struct sl__safetensors_entry entries[] = {
       {"half", "F16", SL_SHAPE(8), half, sizeof half},
       {"brain", "BF16", SL_SHAPE(2), brain, sizeof brain},
       {"double", "F64", SL_SHAPE(2), large, sizeof large},
   };
-  struct sl_safetensors *file;
+  struct sl__safetensors *file;
   float values[8];
   assert_int_equal(sl__safetensors_write(in_folder("types"), entries, 3, NULL, NULL), SL_OK);
   assert_int_equal(sl__safetensors_open(in_folder("types"), &file), SL_OK);
@@ -197,7 +197,7 @@ static void test_bad_writes(void **state) {
   (void)state;
   static const float values[4];
   const struct {
-    struct sl_safetensors_entry entries[2];
+    struct sl__safetensors_entry entries[2];
     enum sl_status status;
     const char *message;
   } cases[] = {
@@ -232,7 +232,7 @@ static void test_bad_writes(void **state) {
 }
 
 /* The i-th value is i / 4 - (length of the name). */
-static void check_formula(const struct sl_safetensors *file, const char *name,
+static void check_formula(const struct sl__safetensors *file, const char *name,
                           struct sl_shape shape) {
   float values[64];
   assert_int_equal(sl__safetensors_floats(file, name, &shape, values), SL_OK);
@@ -243,7 +243,7 @@ static void check_formula(const struct sl_safetensors *file, const char *name,
 static void test_written_by_pytorch(void **state) {
   (void)state;
   char path[4096];
-  struct sl_safetensors *file;
+  struct sl__safetensors *file;
   snprintf(path, sizeof path, "%s/tests/fixtures/torch_small.safetensors", source_folder());
   assert_int_equal(sl__safetensors_open(path, &file), SL_OK);
   assert_int_equal(sl__safetensors_count(file), 15);
@@ -255,7 +255,7 @@ static void test_written_by_pytorch(void **state) {
   check_formula(file, "half.weight", SL_SHAPE(2, 4));
   check_formula(file, "brain.weight", SL_SHAPE(2, 4));
   check_formula(file, "double.weight", SL_SHAPE(2, 4));
-  const struct sl_safetensors_entry *batches =
+  const struct sl__safetensors_entry *batches =
       sl__safetensors_find(file, "bn1.num_batches_tracked");
   assert_non_null(batches);
   assert_string_equal(batches->dtype, "I64");
@@ -265,13 +265,13 @@ static void test_written_by_pytorch(void **state) {
 
 static enum sl_status write_one(void) {
   static const float values[4];
-  const struct sl_safetensors_entry entry = {"a", "F32", SL_SHAPE(4), values, sizeof values};
+  const struct sl__safetensors_entry entry = {"a", "F32", SL_SHAPE(4), values, sizeof values};
   const char *const metadata[] = {"key", "value", NULL};
   return sl__safetensors_write(in_folder("one"), &entry, 1, metadata, NULL);
 }
 
 static enum sl_status open_one(void) {
-  struct sl_safetensors *file;
+  struct sl__safetensors *file;
   enum sl_status status = sl__safetensors_open(in_folder("one"), &file);
   if (status == SL_OK) sl__safetensors_close(file);
   return status;

@@ -1,5 +1,5 @@
-/* Teams (core/graph/team.h): every part of every round is done once, by a member of its own, after all of
- * the round before; whoever joins, early, late or never. */
+/* Teams (core/graph/team.h): every part of every round is done once, by a member of its own, after
+ * all of the round before; whoever joins, early, late or never. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,9 +15,9 @@
 enum { ROUNDS = 40, MEMBERS = 4, JOBS = 300 };
 
 struct job {
-  int done[ROUNDS][SL_TEAM_PARTS]; /* how often */
-  int ended[ROUNDS];               /* parts */
-  int busy[SL_TEAM_MOST];          /* is the member at a part? */
+  int done[ROUNDS][SL__TEAM_PARTS]; /* how often */
+  int ended[ROUNDS];                /* parts */
+  int busy[SL__TEAM_MOST];          /* is the member at a part? */
   int leader;
   int joined; /* rounds that were done as one */
   bool is_wrong;
@@ -50,7 +50,7 @@ static void expect_all_done(const struct job *job) {
 static struct sl__team *team_new(void) {
   struct sl__team *team;
   for (int r = 0; r < ROUNDS; r++) {
-    static const int parts[] = {1, MEMBERS, 7, SL_TEAM_PARTS, 2};
+    static const int parts[] = {1, MEMBERS, 7, SL__TEAM_PARTS, 2};
     rounds[r] = (struct sl__round){parts[r % 5], r % 3 == 0, r % 4};
   }
   OK(sl__team_new(ROUNDS, rounds, work, &team));

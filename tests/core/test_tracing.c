@@ -1,5 +1,6 @@
 /* The library's half of traces: tasks submitted while one is recorded, and only those, are named by
- * layer, operation and slice, and coloured. What StarPU does with that is tests/tools/test_trace.sh's. */
+ * layer, operation and slice, and coloured. What StarPU does with that is
+ * tests/tools/test_trace.sh's. */
 #include <glob.h>
 #include <unistd.h>
 

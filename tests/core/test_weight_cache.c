@@ -1,6 +1,6 @@
-/* Forms of parameters that a pack keeps (struct sl__form): a program whose kernels read them gives
- * the bits of the same calls without, also when a parameter was written since, and after another
- * program has made a member of the pack that does not have them. */
+/* Forms of parameters that a pack keeps (struct sl__prepack): a program whose kernels read them
+ * gives the bits of the same calls without, also when a parameter was written since, and after
+ * another program has made a member of the pack that does not have them. */
 #include "tests/common/check.h"
 #include "core/graph/weight_cache.h"
 #include "core/graph/graph.h"
@@ -10,23 +10,23 @@ enum { STEPS = 18, IN = 21, HIDDEN = 37, OUT = 77 };
 /* lstm, and its outputs' product by `weight`, of `rows` sequences. */
 struct network {
   int64_t rows;
-  struct sl_tensor *x, *lstm, *dense, *state, *y, *saved, *result;
+  struct sl__tensor *x, *lstm, *dense, *state, *y, *saved, *result;
 };
 
-static struct sl_tensor *filled(struct sl_shape shape, uint64_t stream) {
+static struct sl__tensor *filled(struct sl_shape shape, uint64_t stream) {
   double *values = random_values(sl_shape_count(&shape), stream);
-  struct sl_tensor *t = tensor(shape, values);
+  struct sl__tensor *t = tensor(shape, values);
   free(values);
   return t;
 }
 
-static struct sl_tensor *lstm_parameters(void) {
+static struct sl__tensor *lstm_parameters(void) {
   return filled(SL_SHAPE(4 * HIDDEN * (IN + HIDDEN + 2)), 1);
 }
 
-static struct sl_tensor *dense_parameters(void) { return filled(SL_SHAPE(OUT * (HIDDEN + 1)), 2); }
+static struct sl__tensor *dense_parameters(void) { return filled(SL_SHAPE(OUT * (HIDDEN + 1)), 2); }
 
-static struct network network_new(int64_t rows, struct sl_tensor *lstm, struct sl_tensor *dense) {
+static struct network network_new(int64_t rows, struct sl__tensor *lstm, struct sl__tensor *dense) {
   struct network n = {.rows = rows, .lstm = lstm, .dense = dense};
   n.x = filled(SL_SHAPE(rows, STEPS, IN), 3);
   n.state = filled(SL_SHAPE(rows, 2 * HIDDEN), 4);
@@ -53,60 +53,60 @@ static enum sl_status calls(const struct network *n) {
   return sl__dense_forward(context, &l, n->y, n->dense, n->result, true, SL_ACTIVATION_TANH);
 }
 
-static struct sl__program *program_of(const struct network *n, struct sl__pack *pack) {
-  struct sl__program *program;
-  OK(sl__program_new(context, &sl__op_program, &sl__op_assist, &program));
-  sl__program_pack(program, pack, n->x);
-  sl__program_record(program);
-  OK(sl__program_compile(program, n->result, calls(n)));
+static struct sl__graph *program_of(const struct network *n, struct sl__weight_cache *pack) {
+  struct sl__graph *program;
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &program));
+  sl__graph_use_weight_cache(program, pack, n->x);
+  sl__graph_capture(program);
+  OK(sl__graph_compile(program, n->result, calls(n)));
   return program;
 }
 
-static void expect_equal(const struct network *n, struct sl__program *program,
-                         struct sl__pack *pack) {
+static void expect_equal(const struct network *n, struct sl__graph *program,
+                         struct sl__weight_cache *pack) {
   size_t size = (size_t)sl_shape_count(&n->result->shape) * sizeof(float);
   float *want = malloc(size), *got = malloc(size);
   OK(calls(n));
   OK(sl__tensor_read(n->result, want));
-  OK(sl__pack_refresh(pack));
-  OK(sl__program_submit(program, 0, NULL));
+  OK(sl__weight_cache_refresh(pack));
+  OK(sl__graph_submit(program, 0, NULL));
   OK(sl__tensor_read(n->result, got));
   assert_memory_equal(got, want, size);
   free(want), free(got);
 }
 
 /* It reads the pack: what is not there any more is missed. */
-static void expect_reader(const struct network *n, struct sl__program *program,
-                          struct sl__pack *pack) {
-  struct sl_tensor *packed = sl__pack_tensor(pack);
+static void expect_reader(const struct network *n, struct sl__graph *program,
+                          struct sl__weight_cache *pack) {
+  struct sl__tensor *packed = sl__weight_cache_tensor(pack);
   size_t size = (size_t)sl_shape_count(&n->result->shape) * sizeof(float);
   float *want = malloc(size), *got = malloc(size), *nothing = calloc(1, packed->bytes);
   OK(sl__tensor_read(n->result, want));
   OK(sl__tensor_write(packed, nothing));
-  OK(sl__program_submit(program, 0, NULL));
+  OK(sl__graph_submit(program, 0, NULL));
   OK(sl__tensor_read(n->result, got));
   assert_memory_not_equal(got, want, size);
   free(want), free(got), free(nothing);
 }
 
-static bool has_plain(const struct sl__pack *pack, struct sl_tensor *t) {
-  const struct sl__pack_item item = {.tensor = t, .bytes = t->bytes};
-  return sl__pack_offset(pack, &item) >= 0;
+static bool has_plain(const struct sl__weight_cache *pack, struct sl__tensor *t) {
+  const struct sl__weight_cache_item item = {.tensor = t, .bytes = t->bytes};
+  return sl__weight_cache_offset(pack, &item) >= 0;
 }
 
 /* Few rows take both in their forms, many rows neither: whoever comes first, each finds its own. */
 static void check_order(bool few_first) {
-  struct sl_tensor *lstm = lstm_parameters(), *dense = dense_parameters();
+  struct sl__tensor *lstm = lstm_parameters(), *dense = dense_parameters();
   struct network few = network_new(2, lstm, dense), many = network_new(30, lstm, dense);
   struct network *first = few_first ? &few : &many, *second = few_first ? &many : &few;
   float *other = malloc(dense->bytes);
-  struct sl__pack *pack;
-  OK(sl__pack_new(context, &sl__op_pack, &pack));
-  struct sl__program *one = program_of(first, pack);
+  struct sl__weight_cache *pack;
+  OK(sl__weight_cache_new(context, &sl__op_prepack, &pack));
+  struct sl__graph *one = program_of(first, pack);
   assert_false(has_plain(pack, dense)); /* one takes its form; two tensors alone are no pack */
-  assert_int_equal(sl__pack_tensor(pack) != NULL, few_first);
-  struct sl__program *two = program_of(second, pack);
-  assert_non_null(sl__pack_tensor(pack));
+  assert_int_equal(sl__weight_cache_tensor(pack) != NULL, few_first);
+  struct sl__graph *two = program_of(second, pack);
+  assert_non_null(sl__weight_cache_tensor(pack));
   for (int again = 0; again < 2; again++) {
     expect_equal(first, one, pack);
     expect_equal(second, two, pack);
@@ -114,9 +114,9 @@ static void check_order(bool few_first) {
     OK(sl__tensor_write(dense, other));
   }
   expect_reader(&few, few_first ? one : two, pack);
-  sl__program_free(one);
-  sl__program_free(two);
-  sl__pack_free(pack);
+  sl__graph_free(one);
+  sl__graph_free(two);
+  sl__weight_cache_free(pack);
   network_free(&few);
   network_free(&many);
   sl__tensor_free(lstm);
@@ -136,56 +136,56 @@ static void twice(const void *args, const void *from, void *to) {
 }
 
 /* What a member has of t: `factor` times what t is. */
-static void expect_times(const struct sl__pack *pack, const struct sl__pack_item *item,
-                         float factor) {
-  const struct sl__pack *member = sl__pack_member(pack, item);
+static void expect_times(const struct sl__weight_cache *pack,
+                         const struct sl__weight_cache_item *item, float factor) {
+  const struct sl__weight_cache *member = sl__weight_cache_member(pack, item);
   float was[5], is[512];
   OK(sl__tensor_read(item->tensor, was));
-  OK(sl__tensor_read(sl__pack_tensor(member), is));
-  const float *at = is + sl__pack_offset(pack, item) / (int64_t)sizeof(float);
+  OK(sl__tensor_read(sl__weight_cache_tensor(member), is));
+  const float *at = is + sl__weight_cache_offset(pack, item) / (int64_t)sizeof(float);
   for (int i = 0; i < 5; i++) assert_true(at[i] == factor * was[i]);
 }
 
 /* Two members: a form, and tensors as they are. Both follow what is written. */
 static void items_are_found_again(void **state) {
   (void)state;
-  struct sl_tensor *t[7];
-  struct sl__pack *pack;
+  struct sl__tensor *t[7];
+  struct sl__weight_cache *pack;
   const int64_t count = 5;
   for (int i = 0; i < 7; i++) t[i] = filled(SL_SHAPE(5), (uint64_t)i);
-  const struct sl__pack_item formed = {t[0], twice, t[0]->bytes, 1, &count, sizeof count};
-  OK(sl__pack_new(context, &sl__op_pack, &pack));
-  OK(sl__pack_add(pack, &formed));
-  assert_true(sl__pack_offset(pack, &formed) < 0); /* not closed */
-  OK(sl__pack_close(pack));
-  assert_int_equal(sl__pack_offset(pack, &formed), 0);
-  struct sl__pack_item other = formed;
+  const struct sl__weight_cache_item formed = {t[0], twice, t[0]->bytes, 1, &count, sizeof count};
+  OK(sl__weight_cache_new(context, &sl__op_prepack, &pack));
+  OK(sl__weight_cache_add(pack, &formed));
+  assert_true(sl__weight_cache_offset(pack, &formed) < 0); /* not closed */
+  OK(sl__weight_cache_close(pack));
+  assert_int_equal(sl__weight_cache_offset(pack, &formed), 0);
+  struct sl__weight_cache_item other = formed;
   other.key = 2;
-  assert_true(sl__pack_offset(pack, &other) < 0);
+  assert_true(sl__weight_cache_offset(pack, &other) < 0);
   assert_false(has_plain(pack, t[0]));
   for (int i = 0; i < 7; i++) {
-    const struct sl__pack_item plain = {.tensor = t[i], .bytes = t[i]->bytes};
-    OK(sl__pack_add(pack, &plain));
+    const struct sl__weight_cache_item plain = {.tensor = t[i], .bytes = t[i]->bytes};
+    OK(sl__weight_cache_add(pack, &plain));
   }
-  OK(sl__pack_add(pack, &formed));
-  OK(sl__pack_close(pack));
+  OK(sl__weight_cache_add(pack, &formed));
+  OK(sl__weight_cache_close(pack));
   for (int i = 0; i < 7; i++) {
-    const struct sl__pack_item plain = {.tensor = t[i], .bytes = t[i]->bytes};
-    assert_int_equal(sl__pack_offset(pack, &plain), 256 * i);
-    assert_true(sl__pack_member(pack, &plain) != pack);
+    const struct sl__weight_cache_item plain = {.tensor = t[i], .bytes = t[i]->bytes};
+    assert_int_equal(sl__weight_cache_offset(pack, &plain), 256 * i);
+    assert_true(sl__weight_cache_member(pack, &plain) != pack);
   }
-  assert_ptr_equal(sl__pack_member(pack, &formed), pack);
+  assert_ptr_equal(sl__weight_cache_member(pack, &formed), pack);
   for (int again = 0; again < 3; again++) {
     const float values[5] = {1, 2, 3, (float)again, 5};
-    OK(sl__pack_refresh(pack));
+    OK(sl__weight_cache_refresh(pack));
     expect_times(pack, &formed, 2);
     for (int i = 0; i < 7; i++) {
-      const struct sl__pack_item plain = {.tensor = t[i], .bytes = t[i]->bytes};
+      const struct sl__weight_cache_item plain = {.tensor = t[i], .bytes = t[i]->bytes};
       expect_times(pack, &plain, 1);
     }
     OK(sl__tensor_write(t[3 * again % 4], values));
   }
-  sl__pack_free(pack);
+  sl__weight_cache_free(pack);
   for (int i = 0; i < 7; i++) sl__tensor_free(t[i]);
 }
 

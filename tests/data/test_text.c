@@ -609,12 +609,12 @@ static enum sl_status use_all(void) {
   int32_t *tokens = NULL;
   int64_t count;
   size_t size, read_size;
-  SL_TRY(sl_grammar_new(1, true, 200, &text, &size, NULL));
-  SL_TRY(sl_text_read(in_folder("plain"), &read, &read_size));
-  SL_TRY(sl_vocabulary_new(SL_TEXT_WORD, text, size, 0, 0, &made));
-  SL_TRY(sl_vocabulary_encode(made, text, size, &tokens, &count));
-  SL_TRY(sl_vocabulary_save(made, in_folder("allocations.json")));
-  SL_TRY(sl_vocabulary_load(in_folder("allocations.json"), &loaded));
+  SL__TRY(sl_grammar_new(1, true, 200, &text, &size, NULL));
+  SL__TRY(sl_text_read(in_folder("plain"), &read, &read_size));
+  SL__TRY(sl_vocabulary_new(SL_TEXT_WORD, text, size, 0, 0, &made));
+  SL__TRY(sl_vocabulary_encode(made, text, size, &tokens, &count));
+  SL__TRY(sl_vocabulary_save(made, in_folder("allocations.json")));
+  SL__TRY(sl_vocabulary_load(in_folder("allocations.json"), &loaded));
 out:
   sl_vocabulary_free(made);
   sl_vocabulary_free(loaded);

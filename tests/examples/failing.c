@@ -1,6 +1,6 @@
-/* Part of tests/examples/failing_lenet, which is lenet but for a kernel that fails where SL_FAIL says so:
- * "sgd:5" at its fifth call, "sgd:5:1" on rank 1 only. There is no memory, says the kernel. Where
- * SL_FAIL_BY says "stall" it pauses StarPU instead, "sleep": it takes 3 s. */
+/* Part of tests/examples/failing_lenet, which is lenet but for a kernel that fails where SL_FAIL
+ * says so: "sgd:5" at its fifth call, "sgd:5:1" on rank 1 only. There is no memory, says the
+ * kernel. Where SL_FAIL_BY says "stall" it pauses StarPU instead, "sleep": it takes 3 s. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 
 #include "core/base/safetensors.h"
 
-static void read_entry(const struct sl_safetensors *file,
-                       const struct sl_safetensors_entry *entry) {
+static void read_entry(const struct sl__safetensors *file,
+                       const struct sl__safetensors_entry *entry) {
   static volatile uint8_t sum;
   for (size_t i = 0; i < entry->bytes; i++) sum += ((const uint8_t *)entry->data)[i];
   if (sl__safetensors_find(file, entry->name) != entry) abort(); /* a name comes once */
@@ -15,7 +15,7 @@ static void read_entry(const struct sl_safetensors *file,
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
-  struct sl_safetensors *file;
+  struct sl__safetensors *file;
   if (sl__safetensors_parse("file", bytes, size, &file) != SL_OK) return 0;
   for (size_t i = 0; i < sl__safetensors_count(file); i++)
     read_entry(file, sl__safetensors_at(file, i));

@@ -34,42 +34,42 @@ static struct sl_shape dense_shape(const int64_t *d, int64_t features) {
 }
 
 static enum sl_status dense_forward(struct trial *t, const int64_t *d) {
-  struct sl_tensor *x = given(t, t->type, dense_shape(d, d[1]));
-  struct sl_tensor *param = given(t, t->type, SL_SHAPE(d[2] * (d[1] + d[3])));
-  struct sl_tensor *y = written(t, t->type, dense_shape(d, d[2]), fused((double)d[1] + 1, 1));
+  struct sl__tensor *x = given(t, t->type, dense_shape(d, d[1]));
+  struct sl__tensor *param = given(t, t->type, SL_SHAPE(d[2] * (d[1] + d[3])));
+  struct sl__tensor *y = written(t, t->type, dense_shape(d, d[2]), fused((double)d[1] + 1, 1));
   if (t->status != SL_OK) return t->status;
   return sl__dense_forward(t->context, L, x, param, y, d[3] != 0, (enum sl_activation)d[4]);
 }
 
 static enum sl_status dense_shared_forward(struct trial *t, const int64_t *d) {
-  struct sl_tensor *x = given(t, t->type, dense_shape(d, d[1]));
-  struct sl_tensor *weight = given(t, t->type, SL_SHAPE(d[2] * d[1]));
-  struct sl_tensor *bias = given(t, t->type, SL_SHAPE(d[2]));
-  struct sl_tensor *y = written(t, t->type, dense_shape(d, d[2]), fused((double)d[1] + 1, 1));
+  struct sl__tensor *x = given(t, t->type, dense_shape(d, d[1]));
+  struct sl__tensor *weight = given(t, t->type, SL_SHAPE(d[2] * d[1]));
+  struct sl__tensor *bias = given(t, t->type, SL_SHAPE(d[2]));
+  struct sl__tensor *y = written(t, t->type, dense_shape(d, d[2]), fused((double)d[1] + 1, 1));
   if (t->status != SL_OK) return t->status;
   return sl__dense_shared_forward(t->context, L, x, weight, bias, y, (enum sl_activation)d[4]);
 }
 
 static enum sl_status dense_backward_data(struct trial *t, const int64_t *d) {
-  struct sl_tensor *dy = given(t, t->type, dense_shape(d, d[2]));
-  struct sl_tensor *param = given(t, t->type, SL_SHAPE(d[2] * (d[1] + d[3])));
-  struct sl_tensor *dx = added(t, t->type, dense_shape(d, d[1]), products((double)d[2] + 1, 1));
+  struct sl__tensor *dy = given(t, t->type, dense_shape(d, d[2]));
+  struct sl__tensor *param = given(t, t->type, SL_SHAPE(d[2] * (d[1] + d[3])));
+  struct sl__tensor *dx = added(t, t->type, dense_shape(d, d[1]), products((double)d[2] + 1, 1));
   if (t->status != SL_OK) return t->status;
   return sl__dense_backward_data(t->context, L, dy, param, dx);
 }
 
 static enum sl_status dense_backward_weight(struct trial *t, const int64_t *d) {
-  struct sl_tensor *x = given(t, t->type, dense_shape(d, d[1]));
-  struct sl_tensor *dy = given(t, t->type, dense_shape(d, d[2]));
-  struct sl_tensor *grad =
+  struct sl__tensor *x = given(t, t->type, dense_shape(d, d[1]));
+  struct sl__tensor *dy = given(t, t->type, dense_shape(d, d[2]));
+  struct sl__tensor *grad =
       added(t, SL_F32, SL_SHAPE(d[2] * (d[1] + d[3])), products((double)d[0] + 1, 1));
   if (t->status != SL_OK) return t->status;
   return sl__dense_backward_weight(t->context, L, x, dy, grad, d[3] != 0);
 }
 
 static enum sl_status bias_backward(struct trial *t, const int64_t *d) {
-  struct sl_tensor *dy = given(t, t->type, dense_shape(d, d[2]));
-  struct sl_tensor *grad = added(t, SL_F32, SL_SHAPE(d[2]), sums_of((double)d[0] + 1, 1));
+  struct sl__tensor *dy = given(t, t->type, dense_shape(d, d[2]));
+  struct sl__tensor *grad = added(t, SL_F32, SL_SHAPE(d[2]), sums_of((double)d[0] + 1, 1));
   if (t->status != SL_OK) return t->status;
   return sl__bias_backward(t->context, L, dy, grad);
 }
@@ -117,9 +117,9 @@ static struct conv conv_of(const int64_t *d) {
 
 static enum sl_status conv2d_forward(struct trial *t, const int64_t *d) {
   struct conv c = conv_of(d);
-  struct sl_tensor *x = given(t, t->type, c.x);
-  struct sl_tensor *param = given(t, t->type, SL_SHAPE(c.params));
-  struct sl_tensor *y = written(t, t->type, c.y, fused((double)c.taps + 1, 1));
+  struct sl__tensor *x = given(t, t->type, c.x);
+  struct sl__tensor *param = given(t, t->type, SL_SHAPE(c.params));
+  struct sl__tensor *y = written(t, t->type, c.y, fused((double)c.taps + 1, 1));
   if (t->status != SL_OK) return t->status;
   return sl__conv2d_forward(t->context, L, x, param, y, &c.options);
 }
@@ -127,17 +127,17 @@ static enum sl_status conv2d_forward(struct trial *t, const int64_t *d) {
 static enum sl_status conv2d_backward_data(struct trial *t, const int64_t *d) {
   struct conv c = conv_of(d);
   double taps = (double)(c.taps / d[1] * d[4]);
-  struct sl_tensor *dy = given(t, t->type, c.y);
-  struct sl_tensor *param = given(t, t->type, SL_SHAPE(c.params));
-  struct sl_tensor *dx = added(t, t->type, c.x, products(taps + 1, 1));
+  struct sl__tensor *dy = given(t, t->type, c.y);
+  struct sl__tensor *param = given(t, t->type, SL_SHAPE(c.params));
+  struct sl__tensor *dx = added(t, t->type, c.x, products(taps + 1, 1));
   if (t->status != SL_OK) return t->status;
   return sl__conv2d_backward_data(t->context, L, dy, param, dx, &c.options);
 }
 
 static enum sl_status conv2d_backward_weight(struct trial *t, const int64_t *d) {
   struct conv c = conv_of(d);
-  struct sl_tensor *x = given(t, t->type, c.x), *dy = given(t, t->type, c.y);
-  struct sl_tensor *grad = added(t, SL_F32, SL_SHAPE(c.params), products((double)c.places + 1, 1));
+  struct sl__tensor *x = given(t, t->type, c.x), *dy = given(t, t->type, c.y);
+  struct sl__tensor *grad = added(t, SL_F32, SL_SHAPE(c.params), products((double)c.places + 1, 1));
   if (t->status != SL_OK) return t->status;
   return sl__conv2d_backward_weight(t->context, L, x, dy, grad, &c.options);
 }
@@ -175,14 +175,14 @@ static struct pool pool_of(const int64_t *d) {
 
 static enum sl_status maxpool2d_forward(struct trial *t, const int64_t *d) {
   struct pool p = pool_of(d);
-  struct sl_tensor *x = given(t, t->type, p.x), *y = written(t, t->type, p.y, exact);
-  struct sl_tensor *index = written(t, SL_I32, p.y, exact);
+  struct sl__tensor *x = given(t, t->type, p.x), *y = written(t, t->type, p.y, exact);
+  struct sl__tensor *index = written(t, SL_I32, p.y, exact);
   if (t->status != SL_OK) return t->status;
   return sl__maxpool2d_forward(t->context, L, x, y, index, &p.options);
 }
 
 /* Somewhere in each window, in the plane. */
-static struct sl_tensor *places(struct trial *t, const struct pool *p) {
+static struct sl__tensor *places(struct trial *t, const struct pool *p) {
   const struct sl__pool2d *o = &p->options;
   int64_t n = sl_shape_count(&p->y), h = p->y.dim[2], w = p->y.dim[3];
   int32_t *at = calloc((size_t)n, sizeof *at);
@@ -194,7 +194,7 @@ static struct sl_tensor *places(struct trial *t, const struct pool *p) {
     x = x < 0 ? 0 : x >= p->x.dim[3] ? p->x.dim[3] - 1 : x;
     at[i] = (int32_t)(y * p->x.dim[3] + x);
   }
-  struct sl_tensor *index = given_values(t, p->y, at);
+  struct sl__tensor *index = given_values(t, p->y, at);
   free(at);
   return index;
 }
@@ -205,24 +205,24 @@ static double windows(const struct pool *p) {
 
 static enum sl_status maxpool2d_backward(struct trial *t, const int64_t *d) {
   struct pool p = pool_of(d);
-  struct sl_tensor *dy = given(t, t->type, p.y), *index = places(t, &p);
-  struct sl_tensor *dx = added(t, t->type, p.x, sums_of(windows(&p) + 1, 1));
+  struct sl__tensor *dy = given(t, t->type, p.y), *index = places(t, &p);
+  struct sl__tensor *dx = added(t, t->type, p.x, sums_of(windows(&p) + 1, 1));
   if (t->status != SL_OK) return t->status;
   return sl__maxpool2d_backward(t->context, L, dy, index, dx, &p.options);
 }
 
 static enum sl_status avgpool2d_forward(struct trial *t, const int64_t *d) {
   struct pool p = pool_of(d);
-  struct sl_tensor *x = given(t, t->type, p.x);
-  struct sl_tensor *y = written(t, t->type, p.y, sums_of(windows(&p), 1));
+  struct sl__tensor *x = given(t, t->type, p.x);
+  struct sl__tensor *y = written(t, t->type, p.y, sums_of(windows(&p), 1));
   if (t->status != SL_OK) return t->status;
   return sl__avgpool2d_forward(t->context, L, x, y, &p.options);
 }
 
 static enum sl_status avgpool2d_backward(struct trial *t, const int64_t *d) {
   struct pool p = pool_of(d);
-  struct sl_tensor *dy = given(t, t->type, p.y);
-  struct sl_tensor *dx = added(t, t->type, p.x, sums_of(windows(&p) + 1, 1));
+  struct sl__tensor *dy = given(t, t->type, p.y);
+  struct sl__tensor *dx = added(t, t->type, p.x, sums_of(windows(&p) + 1, 1));
   if (t->status != SL_OK) return t->status;
   return sl__avgpool2d_backward(t->context, L, dy, dx, &p.options);
 }
@@ -238,23 +238,23 @@ static enum sl_status avgpool2d_backward(struct trial *t, const int64_t *d) {
 /* ---- activations: count, which -------------------------------------------------------------- */
 
 static enum sl_status activation_forward(struct trial *t, const int64_t *d) {
-  struct sl_tensor *x = given_in(t, t->type, SL_SHAPE(d[0]), -4, 4);
-  struct sl_tensor *y = written(t, t->type, SL_SHAPE(d[0]), roundings(4));
+  struct sl__tensor *x = given_in(t, t->type, SL_SHAPE(d[0]), -4, 4);
+  struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0]), roundings(4));
   if (t->status != SL_OK) return t->status;
   return sl__activation_forward(t->context, L, x, y, (enum sl_activation)d[1]);
 }
 
 static enum sl_status activation_backward(struct trial *t, const int64_t *d) {
-  struct sl_tensor *saved = given(t, t->type, SL_SHAPE(d[0]));
-  struct sl_tensor *dy = given(t, t->type, SL_SHAPE(d[0]));
-  struct sl_tensor *dx = added(t, t->type, SL_SHAPE(d[0]), roundings(2));
+  struct sl__tensor *saved = given(t, t->type, SL_SHAPE(d[0]));
+  struct sl__tensor *dy = given(t, t->type, SL_SHAPE(d[0]));
+  struct sl__tensor *dx = added(t, t->type, SL_SHAPE(d[0]), roundings(2));
   if (t->status != SL_OK) return t->status;
   return sl__activation_backward(t->context, L, saved, dy, dx, (enum sl_activation)d[1]);
 }
 
 static enum sl_status activation_backward_inplace(struct trial *t, const int64_t *d) {
-  struct sl_tensor *y = given(t, t->type, SL_SHAPE(d[0]));
-  struct sl_tensor *dy = changed(t, t->type, SL_SHAPE(d[0]), -1, 1, roundings(1));
+  struct sl__tensor *y = given(t, t->type, SL_SHAPE(d[0]));
+  struct sl__tensor *dy = changed(t, t->type, SL_SHAPE(d[0]), -1, 1, roundings(1));
   if (t->status != SL_OK) return t->status;
   return sl__activation_backward_inplace(t->context, L, y, dy, (enum sl_activation)d[1]);
 }
@@ -279,48 +279,48 @@ static struct sl_shape norm_shape(const int64_t *d) {
 
 static enum sl_status batchnorm_forward(struct trial *t, const int64_t *d) {
   double values = (double)(d[0] * d[2]);
-  struct sl_tensor *x = given(t, t->type, norm_shape(d));
-  struct sl_tensor *param = given(t, SL_F32, SL_SHAPE(2 * d[1]));
+  struct sl__tensor *x = given(t, t->type, norm_shape(d));
+  struct sl__tensor *param = given(t, SL_F32, SL_SHAPE(2 * d[1]));
   /* divided by a deviation that may be as small as sqrt(epsilon) where there is one value */
   double size = values > 8 ? 4 : 100;
-  struct sl_tensor *y = written(t, t->type, norm_shape(d), roundings(size));
-  struct sl_tensor *saved = written(t, SL_F32, SL_SHAPE(2 * d[1]), sums_of(32, size));
+  struct sl__tensor *y = written(t, t->type, norm_shape(d), roundings(size));
+  struct sl__tensor *saved = written(t, SL_F32, SL_SHAPE(2 * d[1]), sums_of(32, size));
   if (t->status != SL_OK) return t->status;
   return sl__batchnorm_forward(t->context, L, x, param, y, saved, 1e-2f);
 }
 
 static enum sl_status batchnorm_inference(struct trial *t, const int64_t *d) {
-  struct sl_tensor *x = given(t, t->type, norm_shape(d));
-  struct sl_tensor *param = given(t, SL_F32, SL_SHAPE(2 * d[1]));
-  struct sl_tensor *running = given_in(t, SL_F32, SL_SHAPE(2 * d[1]), 0.5, 2);
-  struct sl_tensor *y = written(t, t->type, norm_shape(d), roundings(4));
+  struct sl__tensor *x = given(t, t->type, norm_shape(d));
+  struct sl__tensor *param = given(t, SL_F32, SL_SHAPE(2 * d[1]));
+  struct sl__tensor *running = given_in(t, SL_F32, SL_SHAPE(2 * d[1]), 0.5, 2);
+  struct sl__tensor *y = written(t, t->type, norm_shape(d), roundings(4));
   if (t->status != SL_OK) return t->status;
   return sl__batchnorm_inference(t->context, L, x, param, running, y, 1e-5f);
 }
 
 static enum sl_status batchnorm_backward_data(struct trial *t, const int64_t *d) {
-  struct sl_tensor *x = given(t, t->type, norm_shape(d));
-  struct sl_tensor *param = given(t, SL_F32, SL_SHAPE(2 * d[1]));
-  struct sl_tensor *saved = given_in(t, SL_F32, SL_SHAPE(2 * d[1]), 0.5, 2);
-  struct sl_tensor *dy = given(t, t->type, norm_shape(d));
-  struct sl_tensor *dx = added(t, t->type, norm_shape(d), sums_of(16, 16));
+  struct sl__tensor *x = given(t, t->type, norm_shape(d));
+  struct sl__tensor *param = given(t, SL_F32, SL_SHAPE(2 * d[1]));
+  struct sl__tensor *saved = given_in(t, SL_F32, SL_SHAPE(2 * d[1]), 0.5, 2);
+  struct sl__tensor *dy = given(t, t->type, norm_shape(d));
+  struct sl__tensor *dx = added(t, t->type, norm_shape(d), sums_of(16, 16));
   if (t->status != SL_OK) return t->status;
   return sl__batchnorm_backward_data(t->context, L, x, param, saved, dy, dx);
 }
 
 static enum sl_status batchnorm_backward_weight(struct trial *t, const int64_t *d) {
-  struct sl_tensor *x = given(t, t->type, norm_shape(d));
-  struct sl_tensor *saved = given_in(t, SL_F32, SL_SHAPE(2 * d[1]), 0.5, 2);
-  struct sl_tensor *dy = given(t, t->type, norm_shape(d));
-  struct sl_tensor *grad =
+  struct sl__tensor *x = given(t, t->type, norm_shape(d));
+  struct sl__tensor *saved = given_in(t, SL_F32, SL_SHAPE(2 * d[1]), 0.5, 2);
+  struct sl__tensor *dy = given(t, t->type, norm_shape(d));
+  struct sl__tensor *grad =
       added(t, SL_F32, SL_SHAPE(2 * d[1]), sums_of((double)(d[0] * d[2]) + 1, 4));
   if (t->status != SL_OK) return t->status;
   return sl__batchnorm_backward_weight(t->context, L, x, saved, dy, grad);
 }
 
 static enum sl_status batchnorm_running(struct trial *t, const int64_t *d) {
-  struct sl_tensor *saved = given_in(t, SL_F32, SL_SHAPE(2 * d[1]), 0.5, 2);
-  struct sl_tensor *running = changed(t, SL_F32, SL_SHAPE(2 * d[1]), 0, 1, roundings(4));
+  struct sl__tensor *saved = given_in(t, SL_F32, SL_SHAPE(2 * d[1]), 0.5, 2);
+  struct sl__tensor *running = changed(t, SL_F32, SL_SHAPE(2 * d[1]), 0, 1, roundings(4));
   if (t->status != SL_OK) return t->status;
   return sl__batchnorm_running(t->context, L, saved, running, 0.1f, 1e-5f, d[0] * d[2]);
 }
@@ -339,7 +339,7 @@ static enum sl_status batchnorm_running(struct trial *t, const int64_t *d) {
 static struct sl__dropout dropout_of(const int64_t *d) {
   return (struct sl__dropout){.rate = 0.4f,
                               .seed = 5,
-                              .stream = sl__stream(SL_STREAM_DROPOUT, 3),
+                              .stream = sl__stream(SL__STREAM_DROPOUT, 3),
                               .first = (uint64_t)d[2],
                               .run = d[1],
                               .stride = d[1] ? d[1] + 5 : 0};
@@ -347,16 +347,16 @@ static struct sl__dropout dropout_of(const int64_t *d) {
 
 static enum sl_status dropout_forward(struct trial *t, const int64_t *d) {
   const struct sl__dropout dropout = dropout_of(d);
-  struct sl_tensor *x = given(t, t->type, SL_SHAPE(d[0]));
-  struct sl_tensor *y = written(t, t->type, SL_SHAPE(d[0]), roundings(1));
+  struct sl__tensor *x = given(t, t->type, SL_SHAPE(d[0]));
+  struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0]), roundings(1));
   if (t->status != SL_OK) return t->status;
   return sl__dropout_forward(t->context, L, x, y, &dropout);
 }
 
 static enum sl_status dropout_backward(struct trial *t, const int64_t *d) {
   const struct sl__dropout dropout = dropout_of(d);
-  struct sl_tensor *dy = given(t, t->type, SL_SHAPE(d[0]));
-  struct sl_tensor *dx = added(t, t->type, SL_SHAPE(d[0]), roundings(2));
+  struct sl__tensor *dy = given(t, t->type, SL_SHAPE(d[0]));
+  struct sl__tensor *dx = added(t, t->type, SL_SHAPE(d[0]), roundings(2));
   if (t->status != SL_OK) return t->status;
   return sl__dropout_backward(t->context, L, dy, dx, &dropout);
 }
@@ -371,14 +371,14 @@ static enum sl_status dropout_backward(struct trial *t, const int64_t *d) {
 /* ---- embedding: N, T of the tokens, from, T of the values, vocabulary, features ------------ */
 
 /* Some are out of range. */
-static struct sl_tensor *tokens_of(struct trial *t, const int64_t *d) {
+static struct sl__tensor *tokens_of(struct trial *t, const int64_t *d) {
   return given_integers(t, SL_SHAPE(d[0], d[1]), -1, d[4] + 1);
 }
 
 static enum sl_status embedding_forward(struct trial *t, const int64_t *d) {
-  struct sl_tensor *tokens = tokens_of(t, d);
-  struct sl_tensor *param = given(t, t->type, SL_SHAPE(d[4] * d[5]));
-  struct sl_tensor *y = written(t, t->type, SL_SHAPE(d[0], d[3], d[5]), exact);
+  struct sl__tensor *tokens = tokens_of(t, d);
+  struct sl__tensor *param = given(t, t->type, SL_SHAPE(d[4] * d[5]));
+  struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0], d[3], d[5]), exact);
   if (t->status != SL_OK) return t->status;
   return sl__embedding_forward(t->context, L, tokens, param, y, d[4], d[2]);
 }
@@ -388,9 +388,9 @@ static double repeats(const int64_t *d) {
 }
 
 static enum sl_status embedding_backward_weight(struct trial *t, const int64_t *d) {
-  struct sl_tensor *tokens = tokens_of(t, d);
-  struct sl_tensor *dy = given(t, t->type, SL_SHAPE(d[0], d[3], d[5]));
-  struct sl_tensor *grad = added(t, SL_F32, SL_SHAPE(d[4] * d[5]), sums_of(repeats(d), 1));
+  struct sl__tensor *tokens = tokens_of(t, d);
+  struct sl__tensor *dy = given(t, t->type, SL_SHAPE(d[0], d[3], d[5]));
+  struct sl__tensor *grad = added(t, SL_F32, SL_SHAPE(d[4] * d[5]), sums_of(repeats(d), 1));
   if (t->status != SL_OK) return t->status;
   return sl__embedding_backward_weight(t->context, L, tokens, dy, grad, d[4], d[2]);
 }
@@ -399,12 +399,14 @@ static enum sl_status embedding_backward_weight(struct trial *t, const int64_t *
 static enum sl_status embedding_backward_rows(struct trial *t, const int64_t *d) {
   int64_t places = d[0] * d[3], capacity = places < d[4] ? places : d[4], taken = d[4] / 2;
   if (t->launch.accumulate) capacity = d[4];
-  struct sl_tensor *tokens = tokens_of(t, d);
-  struct sl_tensor *dy = given(t, t->type, SL_SHAPE(d[0], d[3], d[5]));
-  struct sl_tensor *rows = t->launch.accumulate ? given_rows(t, capacity, taken, d[4])
-                                                : written(t, SL_I32, SL_SHAPE(1 + capacity), exact);
+  struct sl__tensor *tokens = tokens_of(t, d);
+  struct sl__tensor *dy = given(t, t->type, SL_SHAPE(d[0], d[3], d[5]));
+  struct sl__tensor *rows = t->launch.accumulate
+                                ? given_rows(t, capacity, taken, d[4])
+                                : written(t, SL_I32, SL_SHAPE(1 + capacity), exact);
   t->buffers[t->count - 1].result = true;
-  struct sl_tensor *values = added(t, SL_F32, SL_SHAPE(capacity, d[5]), sums_of(repeats(d) + 1, 1));
+  struct sl__tensor *values =
+      added(t, SL_F32, SL_SHAPE(capacity, d[5]), sums_of(repeats(d) + 1, 1));
   last_are_rows(t, d[5]);
   if (t->status != SL_OK) return t->status;
   return sl__embedding_backward_rows(t->context, L, tokens, dy, rows, values, d[4], d[2]);
@@ -422,31 +424,31 @@ static enum sl_status embedding_backward_rows(struct trial *t, const int64_t *d)
 #define MOST_TERMS 70
 
 static enum sl_status rows_reduce(struct trial *t, const int64_t *d) {
-  struct sl_tensor *rows[MOST_TERMS], *values[MOST_TERMS];
+  struct sl__tensor *rows[MOST_TERMS], *values[MOST_TERMS];
   for (int64_t i = 0; i < d[2]; i++) {
     rows[i] = given_rows(t, d[0], (i * 3 + 1) % d[0] + 1, d[0]);
     values[i] = given(t, SL_F32, SL_SHAPE(d[0], d[1]));
   }
-  struct sl_tensor *sum_rows = written(t, SL_I32, SL_SHAPE(1 + d[3]), exact);
-  struct sl_tensor *sum = written(t, SL_F32, SL_SHAPE(d[3], d[1]), sums_of((double)d[2], 1));
+  struct sl__tensor *sum_rows = written(t, SL_I32, SL_SHAPE(1 + d[3]), exact);
+  struct sl__tensor *sum = written(t, SL_F32, SL_SHAPE(d[3], d[1]), sums_of((double)d[2], 1));
   last_are_rows(t, d[1]);
   if (t->status != SL_OK) return t->status;
   return sl__rows_reduce(t->context, L, sum_rows, sum, (int)d[2], rows, values, d[0]);
 }
 
 static enum sl_status rows_square(struct trial *t, const int64_t *d) {
-  struct sl_tensor *rows = given_rows(t, d[0], (d[0] + 1) / 2, d[0]);
-  struct sl_tensor *values = given(t, SL_F32, SL_SHAPE(d[0], d[1]));
+  struct sl__tensor *rows = given_rows(t, d[0], (d[0] + 1) / 2, d[0]);
+  struct sl__tensor *values = given(t, SL_F32, SL_SHAPE(d[0], d[1]));
   /* in double: the rounding at the end counts */
-  struct sl_tensor *sum = written(t, SL_F32, SL_SHAPE(1), sums_of(1, (double)(d[0] * d[1])));
+  struct sl__tensor *sum = written(t, SL_F32, SL_SHAPE(1), sums_of(1, (double)(d[0] * d[1])));
   if (t->status != SL_OK) return t->status;
   return sl__rows_square(t->context, L, rows, values, sum);
 }
 
 static enum sl_status rows_dense(struct trial *t, const int64_t *d) {
-  struct sl_tensor *rows = given_rows(t, d[0], (d[0] + 1) / 2, d[0]);
-  struct sl_tensor *values = given(t, SL_F32, SL_SHAPE(d[0], d[1]));
-  struct sl_tensor *dense = written(t, SL_F32, SL_SHAPE(d[0] * d[1]), exact);
+  struct sl__tensor *rows = given_rows(t, d[0], (d[0] + 1) / 2, d[0]);
+  struct sl__tensor *values = given(t, SL_F32, SL_SHAPE(d[0], d[1]));
+  struct sl__tensor *dense = written(t, SL_F32, SL_SHAPE(d[0] * d[1]), exact);
   if (t->status != SL_OK) return t->status;
   return sl__rows_dense(t->context, L, rows, values, dense);
 }
@@ -455,10 +457,10 @@ static enum sl_status rows_dense(struct trial *t, const int64_t *d) {
 static enum sl_status rows_sgd(struct trial *t, const int64_t *d) {
   int64_t table = d[0] * d[1], first = table / 5, count = (table - first + 1) / 2;
   const struct sl__update update = {.lr = 0.1f, .max_norm = 0.5f};
-  struct sl_tensor *rows = given_rows(t, d[0], (d[0] + 1) / 2, d[0]);
-  struct sl_tensor *values = given(t, SL_F32, SL_SHAPE(d[0], d[1]));
-  struct sl_tensor *norm = d[2] > 1 ? given_in(t, SL_F32, SL_SHAPE(1), 0.1, 2) : NULL;
-  struct sl_tensor *param = changed(t, SL_F32, SL_SHAPE(count), -1, 1, roundings(1));
+  struct sl__tensor *rows = given_rows(t, d[0], (d[0] + 1) / 2, d[0]);
+  struct sl__tensor *values = given(t, SL_F32, SL_SHAPE(d[0], d[1]));
+  struct sl__tensor *norm = d[2] > 1 ? given_in(t, SL_F32, SL_SHAPE(1), 0.1, 2) : NULL;
+  struct sl__tensor *param = changed(t, SL_F32, SL_SHAPE(count), -1, 1, roundings(1));
   if (t->status != SL_OK) return t->status;
   return sl__rows_sgd(t->context, L, param, first, rows, values, norm, &update);
 }
@@ -494,16 +496,16 @@ static struct recurrent recurrent_of(const int64_t *d, int terms_a_step) {
 
 struct cell {
   int gates, width, states; /* times hidden */
-  enum sl_status (*forward)(struct sl_context *, const struct sl__launch *, struct sl_tensor *,
-                            struct sl_tensor *, struct sl_tensor *, struct sl_tensor *,
-                            struct sl_tensor *);
+  enum sl_status (*forward)(struct sl_context *, const struct sl__launch *, struct sl__tensor *,
+                            struct sl__tensor *, struct sl__tensor *, struct sl__tensor *,
+                            struct sl__tensor *);
   enum sl_status (*backward_gates)(struct sl_context *, const struct sl__launch *,
-                                   struct sl_tensor *, struct sl_tensor *, struct sl_tensor *,
-                                   struct sl_tensor *, int64_t);
+                                   struct sl__tensor *, struct sl__tensor *, struct sl__tensor *,
+                                   struct sl__tensor *, int64_t);
   enum sl_status (*backward_data)(struct sl_context *, const struct sl__launch *,
-                                  struct sl_tensor *, struct sl_tensor *, struct sl_tensor *);
+                                  struct sl__tensor *, struct sl__tensor *, struct sl__tensor *);
   enum sl_status (*backward_weight)(struct sl_context *, const struct sl__launch *,
-                                    struct sl_tensor *, struct sl_tensor *, struct sl_tensor *);
+                                    struct sl__tensor *, struct sl__tensor *, struct sl__tensor *);
 };
 
 static const struct cell lstm = {4,
@@ -527,22 +529,23 @@ static int64_t cell_params(const struct cell *c, const int64_t *d) {
 
 static enum sl_status cell_forward(struct trial *t, const int64_t *d, const struct cell *c) {
   struct recurrent r = recurrent_of(d, 1);
-  struct sl_tensor *x = given(t, t->type, r.x);
-  struct sl_tensor *param = given_in(t, t->type, SL_SHAPE(cell_params(c, d)), -r.size, r.size);
-  struct sl_tensor *state = changed(t, SL_F32, SL_SHAPE(d[0], c->states * d[3]), -0.5, 0.5, r.sums);
-  struct sl_tensor *y = written(t, t->type, r.y, r.sums);
-  struct sl_tensor *saved = written(t, t->type, SL_SHAPE(d[0], d[1], c->width * d[3]), r.sums);
+  struct sl__tensor *x = given(t, t->type, r.x);
+  struct sl__tensor *param = given_in(t, t->type, SL_SHAPE(cell_params(c, d)), -r.size, r.size);
+  struct sl__tensor *state =
+      changed(t, SL_F32, SL_SHAPE(d[0], c->states * d[3]), -0.5, 0.5, r.sums);
+  struct sl__tensor *y = written(t, t->type, r.y, r.sums);
+  struct sl__tensor *saved = written(t, t->type, SL_SHAPE(d[0], d[1], c->width * d[3]), r.sums);
   if (t->status != SL_OK) return t->status;
   return c->forward(t->context, L, x, param, state, y, saved);
 }
 
 static enum sl_status cell_backward_gates(struct trial *t, const int64_t *d, const struct cell *c) {
   struct recurrent r = recurrent_of(d, c->gates);
-  struct sl_tensor *param = given_in(t, t->type, SL_SHAPE(cell_params(c, d)), -r.size, r.size);
-  struct sl_tensor *saved =
+  struct sl__tensor *param = given_in(t, t->type, SL_SHAPE(cell_params(c, d)), -r.size, r.size);
+  struct sl__tensor *saved =
       changed(t, t->type, SL_SHAPE(d[0], d[1], c->width * d[3]), 0.1, 0.9, r.sums);
-  struct sl_tensor *dy = given(t, t->type, r.y);
-  struct sl_tensor *dstate =
+  struct sl__tensor *dy = given(t, t->type, r.y);
+  struct sl__tensor *dstate =
       changed(t, SL_F32, SL_SHAPE(d[0], c->states * d[3]), -0.5, 0.5, r.sums);
   if (t->status != SL_OK) return t->status;
   return c->backward_gates(t->context, L, param, saved, dy, dstate, d[2]);
@@ -550,9 +553,9 @@ static enum sl_status cell_backward_gates(struct trial *t, const int64_t *d, con
 
 static enum sl_status cell_backward_data(struct trial *t, const int64_t *d, const struct cell *c) {
   struct recurrent r = recurrent_of(d, c->gates);
-  struct sl_tensor *dgates = given(t, t->type, SL_SHAPE(d[0], d[1], c->width * d[3]));
-  struct sl_tensor *param = given_in(t, t->type, SL_SHAPE(cell_params(c, d)), -r.size, r.size);
-  struct sl_tensor *dx = added(t, t->type, r.x, products((double)(c->gates * d[3]) + 1, r.size));
+  struct sl__tensor *dgates = given(t, t->type, SL_SHAPE(d[0], d[1], c->width * d[3]));
+  struct sl__tensor *param = given_in(t, t->type, SL_SHAPE(cell_params(c, d)), -r.size, r.size);
+  struct sl__tensor *dx = added(t, t->type, r.x, products((double)(c->gates * d[3]) + 1, r.size));
   if (t->status != SL_OK) return t->status;
   return c->backward_data(t->context, L, dgates, param, dx);
 }
@@ -560,9 +563,9 @@ static enum sl_status cell_backward_data(struct trial *t, const int64_t *d, cons
 static enum sl_status cell_backward_weight(struct trial *t, const int64_t *d,
                                            const struct cell *c) {
   struct recurrent r = recurrent_of(d, 1);
-  struct sl_tensor *x = given(t, t->type, r.x);
-  struct sl_tensor *dgates = given(t, t->type, SL_SHAPE(d[0], d[1], c->width * d[3]));
-  struct sl_tensor *grad =
+  struct sl__tensor *x = given(t, t->type, r.x);
+  struct sl__tensor *dgates = given(t, t->type, SL_SHAPE(d[0], d[1], c->width * d[3]));
+  struct sl__tensor *grad =
       added(t, SL_F32, SL_SHAPE(cell_params(c, d)), products((double)(d[0] * d[1]) + 1, 1));
   if (t->status != SL_OK) return t->status;
   return c->backward_weight(t->context, L, x, dgates, grad);
@@ -622,10 +625,10 @@ static const struct sl__custom *scaling(void) {
 }
 
 static enum sl_status custom(struct trial *t, const int64_t *d, bool saves) {
-  struct sl_tensor *param = given(t, SL_F32, SL_SHAPE(1));
-  struct sl_tensor *x = given(t, t->type, SL_SHAPE(d[0], d[1]));
-  struct sl_tensor *y = written(t, t->type, SL_SHAPE(d[0], d[1]), exact);
-  struct sl_tensor *saved = saves ? written(t, t->type, SL_SHAPE(d[0], d[1]), exact) : NULL;
+  struct sl__tensor *param = given(t, SL_F32, SL_SHAPE(1));
+  struct sl__tensor *x = given(t, t->type, SL_SHAPE(d[0], d[1]));
+  struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0], d[1]), exact);
+  struct sl__tensor *saved = saves ? written(t, t->type, SL_SHAPE(d[0], d[1]), exact) : NULL;
   if (t->status != SL_OK) return t->status;
   return sl__custom_forward(t->context, L, scaling(), &x, param, y, saved, true);
 }
@@ -639,11 +642,11 @@ static enum sl_status custom_forward_saving(struct trial *t, const int64_t *d) {
 }
 
 static enum sl_status custom_backward(struct trial *t, const int64_t *d, bool of_weight) {
-  struct sl_tensor *x = given(t, t->type, SL_SHAPE(d[0], d[1]));
+  struct sl__tensor *x = given(t, t->type, SL_SHAPE(d[0], d[1]));
   struct sl__custom_buffers b = {.x = &x, .param = given(t, SL_F32, SL_SHAPE(1))};
   b.y = given(t, t->type, SL_SHAPE(d[0], d[1]));
   b.dy = given(t, t->type, SL_SHAPE(d[0], d[1]));
-  struct sl_tensor *result =
+  struct sl__tensor *result =
       of_weight ? added(t, SL_F32, SL_SHAPE(1), sums_of((double)(d[0] * d[1]) + 1, 1))
                 : added(t, t->type, SL_SHAPE(d[0], d[1]), roundings(2));
   if (t->status != SL_OK) return t->status;
@@ -667,22 +670,22 @@ static enum sl_status custom_backward_weight(struct trial *t, const int64_t *d) 
 /* ---- elementwise --------------------------------------------------------------------------- */
 
 static enum sl_status add(struct trial *t, const int64_t *d) {
-  struct sl_tensor *a = given(t, t->type, SL_SHAPE(d[0])), *b = given(t, t->type, SL_SHAPE(d[0]));
-  struct sl_tensor *y = written(t, t->type, SL_SHAPE(d[0]), exact);
+  struct sl__tensor *a = given(t, t->type, SL_SHAPE(d[0])), *b = given(t, t->type, SL_SHAPE(d[0]));
+  struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0]), exact);
   if (t->status != SL_OK) return t->status;
   return sl__add(t->context, L, a, b, y);
 }
 
 /* d[1]: which of x and y are always float. */
 static enum sl_status axpy(struct trial *t, const int64_t *d) {
-  struct sl_tensor *x = given(t, d[1] & 1 ? SL_F32 : t->type, SL_SHAPE(d[0]));
-  struct sl_tensor *y = added(t, d[1] & 2 ? SL_F32 : t->type, SL_SHAPE(d[0]), roundings(2));
+  struct sl__tensor *x = given(t, d[1] & 1 ? SL_F32 : t->type, SL_SHAPE(d[0]));
+  struct sl__tensor *y = added(t, d[1] & 2 ? SL_F32 : t->type, SL_SHAPE(d[0]), roundings(2));
   if (t->status != SL_OK) return t->status;
   return sl__axpy(t->context, L, d[2] ? 1.0f : 0.3f, x, y);
 }
 
 static enum sl_status fill(struct trial *t, const int64_t *d) {
-  struct sl_tensor *y = written(t, t->type, SL_SHAPE(d[0]), exact);
+  struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0]), exact);
   if (t->status != SL_OK) return t->status;
   return sl__fill(t->context, L, y, 0.7f);
 }
@@ -701,16 +704,16 @@ static struct sl_shape logits_shape(const int64_t *d) {
 }
 
 /* Some are to be ignored, some are wrong. */
-static struct sl_tensor *labels_of(struct trial *t, const int64_t *d, int64_t positions) {
+static struct sl__tensor *labels_of(struct trial *t, const int64_t *d, int64_t positions) {
   struct sl_shape shape = d[1] > 1 ? SL_SHAPE(d[0], positions) : SL_SHAPE(d[0]);
   return given_integers(t, shape, -2, d[4] + (d[4] > 3 ? 1 : 6));
 }
 
 static enum sl_status xent(struct trial *t, const int64_t *d, bool gradient) {
-  struct sl_tensor *logits = given_in(t, t->type, logits_shape(d), -3, 3);
-  struct sl_tensor *labels = labels_of(t, d, d[1]);
-  struct sl_tensor *stats = written(t, SL_F32, SL_SHAPE(4), sums_of(32, (double)(d[0] * d[3])));
-  struct sl_tensor *dlogits =
+  struct sl__tensor *logits = given_in(t, t->type, logits_shape(d), -3, 3);
+  struct sl__tensor *labels = labels_of(t, d, d[1]);
+  struct sl__tensor *stats = written(t, SL_F32, SL_SHAPE(4), sums_of(32, (double)(d[0] * d[3])));
+  struct sl__tensor *dlogits =
       gradient ? written(t, t->type, logits_shape(d), roundings(0.25)) : NULL;
   if (t->status != SL_OK) return t->status;
   return sl__softmax_xent(t->context, L, logits, labels, stats, dlogits, 0.125f, d[2]);
@@ -722,8 +725,8 @@ static enum sl_status softmax_xent_gradient(struct trial *t, const int64_t *d) {
 }
 
 static enum sl_status accuracy(struct trial *t, const int64_t *d) {
-  struct sl_tensor *logits = given(t, t->type, logits_shape(d)), *labels = labels_of(t, d, d[3]);
-  struct sl_tensor *count = written(t, SL_F32, SL_SHAPE(2), exact);
+  struct sl__tensor *logits = given(t, t->type, logits_shape(d)), *labels = labels_of(t, d, d[3]);
+  struct sl__tensor *count = written(t, SL_F32, SL_SHAPE(2), exact);
   if (t->status != SL_OK) return t->status;
   return sl__accuracy(t->context, L, logits, labels, count, (int)d[5]);
 }
@@ -738,21 +741,21 @@ static enum sl_status accuracy(struct trial *t, const int64_t *d) {
 
 /* ---- sums and updates: count, gradients, norm, momentum, flag ------------------------------- */
 
-static void terms_of(struct trial *t, const int64_t *d, struct sl_tensor **terms) {
+static void terms_of(struct trial *t, const int64_t *d, struct sl__tensor **terms) {
   for (int64_t i = 0; i < d[1]; i++) terms[i] = given(t, SL_F32, SL_SHAPE(d[0]));
 }
 
 static enum sl_status reduce(struct trial *t, const int64_t *d) {
-  struct sl_tensor *terms[MOST_TERMS];
+  struct sl__tensor *terms[MOST_TERMS];
   terms_of(t, d, terms);
-  struct sl_tensor *sum = added(t, SL_F32, SL_SHAPE(d[0]), sums_of((double)d[1] + 1, 1));
+  struct sl__tensor *sum = added(t, SL_F32, SL_SHAPE(d[0]), sums_of((double)d[1] + 1, 1));
   if (t->status != SL_OK) return t->status;
   return sl__reduce(t->context, L, sum, (int)d[1], terms);
 }
 
 static enum sl_status square_sum(struct trial *t, const int64_t *d) {
-  struct sl_tensor *x = given(t, SL_F32, SL_SHAPE(d[0]));
-  struct sl_tensor *sum = written(t, SL_F32, SL_SHAPE(1), sums_of(1, (double)d[0]));
+  struct sl__tensor *x = given(t, SL_F32, SL_SHAPE(d[0]));
+  struct sl__tensor *sum = written(t, SL_F32, SL_SHAPE(1), sums_of(1, (double)d[0]));
   if (t->status != SL_OK) return t->status;
   return sl__square_sum(t->context, L, x, sum);
 }
@@ -770,31 +773,31 @@ static struct sl__update update_of(const int64_t *d) {
                              .max_norm = 0.5f};
 }
 
-static struct sl_tensor *norm_of(struct trial *t, const int64_t *d) {
+static struct sl__tensor *norm_of(struct trial *t, const int64_t *d) {
   return d[2] ? given_in(t, SL_F32, SL_SHAPE(1), 0.05, 2) : NULL;
 }
 
 static enum sl_status sgd(struct trial *t, const int64_t *d) {
-  struct sl_tensor *terms[MOST_TERMS];
+  struct sl__tensor *terms[MOST_TERMS];
   struct sums sums = sums_of((double)d[1] + 8, 1);
   const struct sl__update update = update_of(d);
   terms_of(t, d, terms);
-  struct sl_tensor *norm = norm_of(t, d);
-  struct sl_tensor *param = changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums);
-  struct sl_tensor *velocity = d[3] ? changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums) : NULL;
+  struct sl__tensor *norm = norm_of(t, d);
+  struct sl__tensor *param = changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums);
+  struct sl__tensor *velocity = d[3] ? changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums) : NULL;
   if (t->status != SL_OK) return t->status;
   return sl__sgd(t->context, L, param, velocity, (int)d[1], terms, norm, &update);
 }
 
 static enum sl_status adam(struct trial *t, const int64_t *d) {
-  struct sl_tensor *terms[MOST_TERMS];
+  struct sl__tensor *terms[MOST_TERMS];
   struct sums sums = sums_of((double)d[1] + 8, (double)d[1] + 1); /* a square among it */
   const struct sl__update update = update_of(d);
   terms_of(t, d, terms);
-  struct sl_tensor *norm = norm_of(t, d);
-  struct sl_tensor *param = changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums);
-  struct sl_tensor *mean = changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums);
-  struct sl_tensor *variance = changed(t, SL_F32, SL_SHAPE(d[0]), 0.01, 1, sums);
+  struct sl__tensor *norm = norm_of(t, d);
+  struct sl__tensor *param = changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums);
+  struct sl__tensor *mean = changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums);
+  struct sl__tensor *variance = changed(t, SL_F32, SL_SHAPE(d[0]), 0.01, 1, sums);
   if (t->status != SL_OK) return t->status;
   return sl__adam(t->context, L, param, mean, variance, (int)d[1], terms, norm, &update);
 }
@@ -822,17 +825,17 @@ static struct sl__compress method_of(const int64_t *d) {
 static enum sl_status compress(struct trial *t, const int64_t *d) {
   const struct sl__compress c = method_of(d);
   bool means = c.method == SL__COMPRESS_1BIT;
-  struct sl_tensor *gradient = given(t, SL_F32, SL_SHAPE(d[0])), *residual = NULL;
+  struct sl__tensor *gradient = given(t, SL_F32, SL_SHAPE(d[0])), *residual = NULL;
   if (sl__compress_has_residual(&c))
     residual = changed(t, SL_F32, SL_SHAPE(d[0]), -0.5, 0.5, means ? roundings(2) : exact);
-  struct sl_tensor *packed = written(t, SL_I32, SL_SHAPE(sl__compress_words(&c, d[0])), exact);
+  struct sl__tensor *packed = written(t, SL_I32, SL_SHAPE(sl__compress_words(&c, d[0])), exact);
   if (means) last_has_means(t, 2, roundings(1));
   if (t->status != SL_OK) return t->status;
   return sl__compress(t->context, L, &c, gradient, residual, packed);
 }
 
 /* Any bits will do, but for the means; halves are such that no NaN comes out. */
-static struct sl_tensor *packed_of(struct trial *t, const struct sl__compress *c, int64_t words) {
+static struct sl__tensor *packed_of(struct trial *t, const struct sl__compress *c, int64_t words) {
   bool halves = c->method == SL__COMPRESS_FP16 || c->method == SL__COMPRESS_BF16;
   int32_t *values = calloc((size_t)words, sizeof *values);
   for (int64_t i = 0; values && i < words; i++) {
@@ -840,15 +843,15 @@ static struct sl_tensor *packed_of(struct trial *t, const struct sl__compress *c
     if (c->method == SL__COMPRESS_1BIT && i < 2) bits = i ? 0xbf000000u : 0x3e800000u;
     values[i] = (int32_t)(halves ? bits & 0xbbffbbffu : bits);
   }
-  struct sl_tensor *packed = given_values(t, SL_SHAPE(words), values);
+  struct sl__tensor *packed = given_values(t, SL_SHAPE(words), values);
   free(values);
   return packed;
 }
 
 static enum sl_status decompress(struct trial *t, const int64_t *d) {
   const struct sl__compress c = method_of(d);
-  struct sl_tensor *packed = packed_of(t, &c, sl__compress_words(&c, d[0]));
-  struct sl_tensor *values = added(t, SL_F32, SL_SHAPE(d[0]), exact);
+  struct sl__tensor *packed = packed_of(t, &c, sl__compress_words(&c, d[0]));
+  struct sl__tensor *values = added(t, SL_F32, SL_SHAPE(d[0]), exact);
   if (t->status != SL_OK) return t->status;
   return sl__decompress(t->context, L, &c, packed, values);
 }

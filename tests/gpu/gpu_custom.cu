@@ -28,21 +28,21 @@ static int64_t count_of(const struct sl_layer_task *t) { return t->rows * sl_sha
 
 static enum sl_status forward(struct sl_layer_task *t, void *stream) {
   int64_t n = count_of(t);
-  SL_LAUNCH(scale, sl::blocks(n), sl::THREADS, 0, static_cast<cudaStream_t>(stream), t->param[0],
-            t->x[0], t->y, t->saved, n);
+  SL__LAUNCH(scale, sl::blocks(n), sl::THREADS, 0, static_cast<cudaStream_t>(stream), t->param[0],
+             t->x[0], t->y, t->saved, n);
   return SL_OK;
 }
 
 static enum sl_status backward_data(struct sl_layer_task *t, void *stream) {
   int64_t n = count_of(t);
-  SL_LAUNCH(add_scaled, sl::blocks(n), sl::THREADS, 0, static_cast<cudaStream_t>(stream),
-            t->param[0], t->dy, t->dx, n);
+  SL__LAUNCH(add_scaled, sl::blocks(n), sl::THREADS, 0, static_cast<cudaStream_t>(stream),
+             t->param[0], t->dy, t->dx, n);
   return SL_OK;
 }
 
 static enum sl_status backward_weight(struct sl_layer_task *t, void *stream) {
-  SL_LAUNCH(add_products, 1, sl::THREADS, 0, static_cast<cudaStream_t>(stream), t->x[0], t->dy,
-            t->grad[0], count_of(t));
+  SL__LAUNCH(add_products, 1, sl::THREADS, 0, static_cast<cudaStream_t>(stream), t->x[0], t->dy,
+             t->grad[0], count_of(t));
   return SL_OK;
 }
 

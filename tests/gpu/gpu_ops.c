@@ -26,13 +26,13 @@
 /* They compute nothing themselves, or are about messages, which have tests of their own. */
 static const struct {
   const char *name, *why;
-} without[] = {{"note", "writes what the host knows"},
-               {"pack", "copies in main memory"},
-               {"assist", "helps CPU workers"},
+} without[] = {{"set_values", "writes what the host knows"},
+               {"prepack", "copies in main memory"},
+               {"helper", "helps CPU workers"},
                {"send", "sends"},
                {"receive", "receives"},
                {"unite", "makes tasks wait for each other"},
-               {"program", "runs others' functions: see test_program and test_predictor"}};
+               {"subgraph", "runs others' functions: see test_program and test_predictor"}};
 
 enum { SMALL = 8192 }; /* elements of a case where only small ones are wanted */
 
@@ -41,11 +41,11 @@ struct subject {
   struct sl__op *op;
 };
 
-#define SL_OP(op_name, modes, where) {#op_name, &sl__op_##op_name},
+#define SL__OP(op_name, modes, where) {#op_name, &sl__op_##op_name},
 static const struct subject subjects[] = {
 #include "codelets/ops.def"
 };
-#undef SL_OP
+#undef SL__OP
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
 struct program {
@@ -101,10 +101,10 @@ static enum sl_status make(struct trial *t, enum sl_type type, const struct sl_s
   return SL_OK;
 }
 
-static struct sl_tensor *new_tensor(struct trial *t, enum sl_type type, struct sl_shape shape,
-                                    const void *values) {
+static struct sl__tensor *new_tensor(struct trial *t, enum sl_type type, struct sl_shape shape,
+                                     const void *values) {
   if (t->count == GPU_MOST_BUFFERS && t->status == SL_OK)
-    t->status = sl_fail(SL_BAD_ARGUMENT, "a case has too many tensors");
+    t->status = sl__fail(SL_BAD_ARGUMENT, "a case has too many tensors");
   if (t->status != SL_OK) return NULL;
   struct buffer *b = &t->buffers[t->count++];
   *b = (struct buffer){0};
@@ -121,8 +121,8 @@ static void store(enum sl_type type, void *values, int64_t i, double value) {
     ((float *)values)[i] = (float)value;
 }
 
-static struct sl_tensor *random_tensor(struct trial *t, enum sl_type type, struct sl_shape shape,
-                                       double low, double high, bool zeros) {
+static struct sl__tensor *random_tensor(struct trial *t, enum sl_type type, struct sl_shape shape,
+                                        double low, double high, bool zeros) {
   int64_t n = sl_shape_count(&shape);
   float *values = calloc((size_t)n, sizeof *values);
   if (!values) return NULL;
@@ -133,50 +133,50 @@ static struct sl_tensor *random_tensor(struct trial *t, enum sl_type type, struc
   }
   if (t->spoilt) store(type, values, n / 3, (double)NAN);
   t->spoilt = false;
-  struct sl_tensor *tensor = new_tensor(t, type, shape, values);
+  struct sl__tensor *tensor = new_tensor(t, type, shape, values);
   free(values);
   return tensor;
 }
 
-struct sl_tensor *given(struct trial *t, enum sl_type type, struct sl_shape shape) {
+struct sl__tensor *given(struct trial *t, enum sl_type type, struct sl_shape shape) {
   return random_tensor(t, type, shape, -1, 1, true);
 }
 
-struct sl_tensor *given_in(struct trial *t, enum sl_type type, struct sl_shape shape, double low,
-                           double high) {
+struct sl__tensor *given_in(struct trial *t, enum sl_type type, struct sl_shape shape, double low,
+                            double high) {
   return random_tensor(t, type, shape, low, high, false);
 }
 
-struct sl_tensor *given_values(struct trial *t, struct sl_shape shape, const int32_t *values) {
+struct sl__tensor *given_values(struct trial *t, struct sl_shape shape, const int32_t *values) {
   return new_tensor(t, SL_I32, shape, values);
 }
 
-struct sl_tensor *given_integers(struct trial *t, struct sl_shape shape, int64_t low,
-                                 int64_t high) {
+struct sl__tensor *given_integers(struct trial *t, struct sl_shape shape, int64_t low,
+                                  int64_t high) {
   int64_t n = sl_shape_count(&shape);
   int32_t *values = calloc((size_t)n, sizeof *values);
   for (int64_t i = 0; values && i < n; i++) {
     double u = (double)sl__uniform(t->seed, (uint64_t)t->count, (uint64_t)i);
     values[i] = (int32_t)(low + (int64_t)(u * (double)(high - low)));
   }
-  struct sl_tensor *tensor = given_values(t, shape, values);
+  struct sl__tensor *tensor = given_values(t, shape, values);
   free(values);
   return tensor;
 }
 
-struct sl_tensor *given_rows(struct trial *t, int64_t capacity, int64_t count, int64_t table) {
+struct sl__tensor *given_rows(struct trial *t, int64_t capacity, int64_t count, int64_t table) {
   uint32_t *order = calloc((size_t)table, sizeof *order);
   int32_t *rows = calloc((size_t)capacity + 1, sizeof *rows);
   if (order) sl__permutation(t->seed, (uint64_t)t->count, order, (uint32_t)table);
   if (rows) rows[0] = (int32_t)count;
   for (int64_t k = 0; order && rows && k < count; k++) rows[1 + k] = (int32_t)order[k];
-  struct sl_tensor *tensor = given_values(t, SL_SHAPE(capacity + 1), rows);
+  struct sl__tensor *tensor = given_values(t, SL_SHAPE(capacity + 1), rows);
   free(order);
   free(rows);
   return tensor;
 }
 
-static struct sl_tensor *result(struct trial *t, struct sl_tensor *tensor, struct sums sums) {
+static struct sl__tensor *result(struct trial *t, struct sl__tensor *tensor, struct sums sums) {
   if (!tensor || t->status != SL_OK) return NULL;
   t->buffers[t->count - 1].result = true;
   t->buffers[t->count - 1].sums = sums;
@@ -184,21 +184,21 @@ static struct sl_tensor *result(struct trial *t, struct sl_tensor *tensor, struc
 }
 
 /* Poisoned where it will be, so that a place that is left out shows. */
-struct sl_tensor *written(struct trial *t, enum sl_type type, struct sl_shape shape,
-                          struct sums sums) {
+struct sl__tensor *written(struct trial *t, enum sl_type type, struct sl_shape shape,
+                           struct sums sums) {
   const struct sl__launch there = {.name = "poison", .place = t->launch.place};
-  struct sl_tensor *y = result(t, new_tensor(t, type, shape, NULL), sums);
+  struct sl__tensor *y = result(t, new_tensor(t, type, shape, NULL), sums);
   if (y && !t->context->rehearsal) t->status = sl__fill(t->context, &there, y, NAN);
   return y;
 }
 
-struct sl_tensor *changed(struct trial *t, enum sl_type type, struct sl_shape shape, double low,
-                          double high, struct sums sums) {
+struct sl__tensor *changed(struct trial *t, enum sl_type type, struct sl_shape shape, double low,
+                           double high, struct sums sums) {
   return result(t, random_tensor(t, type, shape, low, high, false), sums);
 }
 
-struct sl_tensor *added(struct trial *t, enum sl_type type, struct sl_shape shape,
-                        struct sums sums) {
+struct sl__tensor *added(struct trial *t, enum sl_type type, struct sl_shape shape,
+                         struct sums sums) {
   return t->launch.accumulate ? changed(t, type, shape, -1, 1, sums)
                               : written(t, type, shape, sums);
 }
@@ -260,7 +260,7 @@ static enum sl_status run(struct trial *t, const struct gpu_case *c, struct outc
     if (!b->result) continue;
     o->values[i] = malloc(b->tensor->bytes);
     status = o->values[i] ? sl__tensor_read(b->tensor, o->values[i])
-                          : sl_fail(SL_NO_MEMORY, "no memory for results");
+                          : sl__fail(SL_NO_MEMORY, "no memory for results");
   }
   return status;
 }
@@ -268,7 +268,7 @@ static enum sl_status run(struct trial *t, const struct gpu_case *c, struct outc
 /* Which operation a case submits, and how large its tensors are. */
 static enum sl_status rehearse(struct trial *t, const struct gpu_case *c, const struct sl__op **op,
                                double *elements) {
-  struct sl__rehearsal rehearsal = {0};
+  struct sl__dry_run rehearsal = {0};
   t->context->rehearsal = &rehearsal;
   enum sl_status status = c->submit(t, c->sizes);
   t->context->rehearsal = NULL;

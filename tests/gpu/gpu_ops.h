@@ -26,7 +26,7 @@ struct sums {
 };
 
 struct buffer {
-  struct sl_tensor *tensor, *parent;
+  struct sl__tensor *tensor, *parent;
   bool result;
   struct sums sums;
   int means;       /* so many 32-bit words in front are floats */
@@ -52,21 +52,22 @@ struct trial {
 
 /* Inputs: uniform in [-1, 1) with some zeros; in [low, high); whole numbers from low to below high;
  * a table's rows (see codelets/rows.h) so many of the table's. */
-struct sl_tensor *given(struct trial *t, enum sl_type type, struct sl_shape shape);
-struct sl_tensor *given_in(struct trial *t, enum sl_type type, struct sl_shape shape, double low,
-                           double high);
-struct sl_tensor *given_integers(struct trial *t, struct sl_shape shape, int64_t low, int64_t high);
-struct sl_tensor *given_values(struct trial *t, struct sl_shape shape, const int32_t *values);
-struct sl_tensor *given_rows(struct trial *t, int64_t capacity, int64_t count, int64_t table);
+struct sl__tensor *given(struct trial *t, enum sl_type type, struct sl_shape shape);
+struct sl__tensor *given_in(struct trial *t, enum sl_type type, struct sl_shape shape, double low,
+                            double high);
+struct sl__tensor *given_integers(struct trial *t, struct sl_shape shape, int64_t low,
+                                  int64_t high);
+struct sl__tensor *given_values(struct trial *t, struct sl_shape shape, const int32_t *values);
+struct sl__tensor *given_rows(struct trial *t, int64_t capacity, int64_t count, int64_t table);
 
 /* Results: overwritten ('w': poisoned before), accumulated ('a': what is there counts where the
  * launch accumulates), read and written ('m'). */
-struct sl_tensor *written(struct trial *t, enum sl_type type, struct sl_shape shape,
-                          struct sums sums);
-struct sl_tensor *added(struct trial *t, enum sl_type type, struct sl_shape shape,
-                        struct sums sums);
-struct sl_tensor *changed(struct trial *t, enum sl_type type, struct sl_shape shape, double low,
-                          double high, struct sums sums);
+struct sl__tensor *written(struct trial *t, enum sl_type type, struct sl_shape shape,
+                           struct sums sums);
+struct sl__tensor *added(struct trial *t, enum sl_type type, struct sl_shape shape,
+                         struct sums sums);
+struct sl__tensor *changed(struct trial *t, enum sl_type type, struct sl_shape shape, double low,
+                           double high, struct sums sums);
 /* The last result is rows, and the one before are their numbers. */
 void last_are_rows(struct trial *t, int64_t width);
 /* The last one is integers, but for so many floats in front. */

@@ -63,18 +63,18 @@ static void activations_are_parsed(void **state) {
 
 /* ---- passes ---- */
 
-static struct sl_tensor *tensor(enum sl_type type, struct sl_shape shape, const void *values) {
-  struct sl_tensor *t;
+static struct sl__tensor *tensor(enum sl_type type, struct sl_shape shape, const void *values) {
+  struct sl__tensor *t;
   assert_ok(sl__tensor_temporary(context, &shape, type, &t));
   if (values) assert_ok(sl__tensor_write(t, values));
   return t;
 }
 
-static struct sl_tensor *floats(struct sl_shape shape, const float *values) {
+static struct sl__tensor *floats(struct sl_shape shape, const float *values) {
   return tensor(SL_F32, shape, values);
 }
 
-static void read_floats(struct sl_tensor *t, float *values) {
+static void read_floats(struct sl__tensor *t, float *values) {
   assert_ok(sl__tensor_read(t, values));
 }
 
@@ -97,8 +97,8 @@ static void an_addition_to_itself_has_two_gradients(void **state) {
   const struct sl__layer *add = built(m);
   const float values[6] = {1, -2, 3, 4, 5, -6}, gradient[6] = {1, 2, 3, 4, 5, 6};
   struct sl_shape shape = SL_SHAPE(2, 3);
-  struct sl_tensor *x = floats(shape, values), *y = floats(shape, NULL);
-  struct sl_tensor *dy = floats(shape, gradient), *dx = floats(shape, values);
+  struct sl__tensor *x = floats(shape, values), *y = floats(shape, NULL);
+  struct sl__tensor *dy = floats(shape, gradient), *dx = floats(shape, values);
   for (int added = 0; added < 2; added++) {
     float result[6];
     struct sl__pass pass = {.context = context,
@@ -136,8 +136,8 @@ static void dropout_counts_through_the_batch(void **state) {
   float x[ROWS * COUNT], y[ROWS * COUNT], dx[ROWS * COUNT], other[ROWS * COUNT];
   draw(x, ROWS * COUNT, 1);
   struct sl_shape whole = SL_SHAPE(ROWS, COUNT), part = SL_SHAPE(5, COUNT);
-  struct sl_tensor *tx = floats(whole, x), *ty = floats(whole, NULL), *tdx = floats(whole, NULL);
-  struct sl_tensor *sx = floats(part, x + 3 * COUNT), *sy = floats(part, NULL);
+  struct sl__tensor *tx = floats(whole, x), *ty = floats(whole, NULL), *tdx = floats(whole, NULL);
+  struct sl__tensor *sx = floats(part, x + 3 * COUNT), *sy = floats(part, NULL);
   struct sl__pass pass = {.context = context,
                           .training = true,
                           .step = 7,
@@ -196,7 +196,7 @@ static void running_statistics_average_the_slices(void **state) {
     float x[24];
     draw(x, 24, 10 + (uint64_t)s);
     struct sl_shape shape = SL_SHAPE(2, 3, 2, 2), six = SL_SHAPE(6);
-    struct sl_tensor *tx = floats(shape, x), *ty = floats(shape, NULL), *saved = floats(six, NULL);
+    struct sl__tensor *tx = floats(shape, x), *ty = floats(shape, NULL), *saved = floats(six, NULL);
     struct sl__pass pass = {.context = context,
                             .training = true,
                             .slices = 2,
@@ -234,7 +234,7 @@ static void one_value_has_no_variance(void **state) {
   const struct sl__layer *bn = built(m);
   const float x[3] = {1, 2, 3};
   float y[3];
-  struct sl_tensor *tx = floats(SL_SHAPE(1, 3), x), *ty = floats(SL_SHAPE(1, 3), NULL);
+  struct sl__tensor *tx = floats(SL_SHAPE(1, 3), x), *ty = floats(SL_SHAPE(1, 3), NULL);
   struct sl__pass pass = {.context = context,
                           .training = true,
                           .slices = 1,
@@ -264,9 +264,9 @@ static void an_embedding_looks_up_and_adds(void **state) {
   float y[12], dy[12], grad[10];
   for (int i = 0; i < 12; i++) dy[i] = (float)(i + 1);
   assert_ok(sl_model_set(m, "words.weight", table));
-  struct sl_tensor *tx = tensor(SL_I32, SL_SHAPE(2, 3), tokens);
-  struct sl_tensor *ty = floats(SL_SHAPE(2, 3, 2), NULL), *tdy = floats(SL_SHAPE(2, 3, 2), dy);
-  struct sl_tensor *tgrad = floats(SL_SHAPE(10), NULL);
+  struct sl__tensor *tx = tensor(SL_I32, SL_SHAPE(2, 3), tokens);
+  struct sl__tensor *ty = floats(SL_SHAPE(2, 3, 2), NULL), *tdy = floats(SL_SHAPE(2, 3, 2), dy);
+  struct sl__tensor *tgrad = floats(SL_SHAPE(10), NULL);
   struct sl__pass pass = {.context = context,
                           .training = true,
                           .slices = 1,
@@ -312,8 +312,8 @@ static void activations_match_differences(void **state) {
     draw(x, COUNT, 20);
     draw(dy, COUNT, 21);
     struct sl_shape shape = SL_SHAPE(1, COUNT);
-    struct sl_tensor *tx = floats(shape, x), *ty = floats(shape, NULL);
-    struct sl_tensor *tdy = floats(shape, dy), *tdx = floats(shape, NULL);
+    struct sl__tensor *tx = floats(shape, x), *ty = floats(shape, NULL);
+    struct sl__tensor *tdy = floats(shape, dy), *tdx = floats(shape, NULL);
     struct sl__pass pass = {.context = context,
                             .training = true,
                             .slices = 1,

@@ -328,7 +328,7 @@ static void a_programs_own_kind_is_refused(void **state) {
 /* The recorded input and output; both to be freed. */
 static void read_recorded(const char *name, const struct sl_shape *in, const struct sl_shape *out,
                           float **x, float **y) {
-  struct sl_safetensors *file;
+  struct sl__safetensors *file;
   assert_ok(sl__safetensors_open(fixture(name), &file));
   *x = calloc((size_t)sl_shape_count(in), sizeof **x);
   *y = calloc((size_t)sl_shape_count(out), sizeof **y);

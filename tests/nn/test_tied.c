@@ -24,7 +24,7 @@ static int open_context(void **state) {
   (void)state;
   int32_t text[TOKENS] = {0};
   for (int i = 1; i < TOKENS; i++) {
-    struct sl_random4 r = sl__philox(4, 4, (uint64_t)i);
+    struct sl__random4 r = sl__philox(4, 4, (uint64_t)i);
     text[i] = r.v[0] % 4 ? (text[i - 1] * 3 + 1) % WORDS : (int32_t)(r.v[1] % WORDS);
   }
   if (sl_open(&(struct sl_context_options){.seed = 7}, &context) == SL_OK &&

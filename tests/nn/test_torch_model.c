@@ -35,7 +35,7 @@ static struct sl_model *read_model(const char *name) {
 }
 
 static void read_answers(const char *name, const struct sl_shape *sample, float *values) {
-  struct sl_safetensors *file;
+  struct sl__safetensors *file;
   struct sl_shape shape = {.ndim = sample->ndim + 1, .dim = {SAMPLES}};
   for (int i = 0; i < sample->ndim; i++) shape.dim[i + 1] = sample->dim[i];
   assert_true(sl_shape_count(&shape) <= MOST);

@@ -1,7 +1,7 @@
-/* A model over the ranks of a group, alone and with several groups; tests/parallel/test_ranks_pipeline.sh
- * starts it by mpirun -np N, N from 2 to 4. References, both of one process (rank 0, KVStore
- * local): with one group the same weights to the bit; with two groups of half the batch each the
- * same losses within 1e-5.
+/* A model over the ranks of a group, alone and with several groups;
+ * tests/parallel/test_ranks_pipeline.sh starts it by mpirun -np N, N from 2 to 4. References, both
+ * of one process (rank 0, KVStore local): with one group the same weights to the bit; with two
+ * groups of half the batch each the same losses within 1e-5.
  *
  * usage: nodes_ranks FOLDER; rank 0 prints "ok - WHAT" or "not ok - WHAT". */
 #include <math.h>
@@ -201,7 +201,7 @@ static void end(struct training *t, struct outcome *out) {
 
 /* A rank has gradients, optimizer's state and activations of its own layers only. */
 static bool has_only_its_own(const struct sl_trainer *t) {
-  const struct sl__kvstore *kv = t->kvstore;
+  const struct sl__model_shards *kv = t->kvstore;
   bool good = true;
   int here = 0;
   for (int i = 0; i < t->model->count; i++) {

@@ -16,19 +16,19 @@ static double period(int stages, int microbatches, int chunks, int in_flight, bo
   int stage[LAYERS];
   double ms;
   for (int i = 0; i < LAYERS; i++) stage[i] = i * stages / LAYERS;
-  const struct sl__pipeline p = {.layers = LAYERS,
-                                 .stages = stages,
-                                 .microbatches = microbatches,
-                                 .chunks = chunks,
-                                 .in_flight = in_flight,
-                                 .stage = stage,
-                                 .forward = forward,
-                                 .backward_data = data,
-                                 .backward_weight = weight,
-                                 .update = update,
-                                 .cut_ms = cuts,
-                                 .barrier = barrier};
-  OK(sl__pipeline_period(&p, &ms));
+  const struct sl__step_model p = {.layers = LAYERS,
+                                   .stages = stages,
+                                   .microbatches = microbatches,
+                                   .chunks = chunks,
+                                   .in_flight = in_flight,
+                                   .stage = stage,
+                                   .forward = forward,
+                                   .backward_data = data,
+                                   .backward_weight = weight,
+                                   .update = update,
+                                   .cut_ms = cuts,
+                                   .barrier = barrier};
+  OK(sl__simulate_step_period(&p, &ms));
   return ms;
 }
 
@@ -180,7 +180,7 @@ static void a_dear_decoder_stands_alone(void **state) {
 static void guesses_are_of_the_right_kind(void **state) {
   (void)state;
   const struct sl__device cpu = {.place.where = STARPU_CPU}, gpu = {.place.where = STARPU_CUDA};
-  struct sl__rehearsed busy = {.flops = 3e9, .bytes = 10}, moving = {.flops = 10, .bytes = 1e9};
+  struct sl__dry_run_task busy = {.flops = 3e9, .bytes = 10}, moving = {.flops = 10, .bytes = 1e9};
   assert_about(sl__cost_estimate(&busy, &cpu), 100, 1e-6);
   assert_about(sl__cost_estimate(&moving, &cpu), 100, 1e-6);
   assert_true(sl__cost_estimate(&busy, &gpu) < sl__cost_estimate(&busy, &cpu) / 10);

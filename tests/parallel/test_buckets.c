@@ -25,7 +25,7 @@ static int32_t text[TOKENS];
 static int open_context(void **state) {
   (void)state;
   for (int i = 1; i < TOKENS; i++) {
-    struct sl_random4 r = sl__philox(4, 4, (uint64_t)i);
+    struct sl__random4 r = sl__philox(4, 4, (uint64_t)i);
     text[i] = r.v[0] % 9 == 0 ? 0 : 1 + (text[i - 1] * 3 + (int32_t)(r.v[1] % 2)) % (WORDS - 1);
   }
   if (sl_open(&(struct sl_context_options){.seed = 7}, &context) == SL_OK) return 0;

@@ -266,7 +266,7 @@ static enum sl_status wait_at_gate(void *user, const struct sl_saved *saved) {
   pthread_cond_broadcast(&gate->moved);
   while (!gate->open) pthread_cond_wait(&gate->moved, &gate->lock);
   pthread_mutex_unlock(&gate->lock);
-  return gate->status == SL_OK ? SL_OK : sl_fail(gate->status, "the gate is shut");
+  return gate->status == SL_OK ? SL_OK : sl__fail(gate->status, "the gate is shut");
 }
 
 static void reach_gate(struct gate *gate) {
@@ -596,7 +596,7 @@ static void exhausted_memory_is_reported(void **state) {
 
 static int setup(void **state) {
   for (int i = 1; i < TOKENS; i++) {
-    struct sl_random4 r = sl__philox(4, 4, (uint64_t)i);
+    struct sl__random4 r = sl__philox(4, 4, (uint64_t)i);
     text[i] = r.v[0] % 4 ? (text[i - 1] * 3 + 1) % WORDS : (int32_t)(r.v[1] % WORDS);
   }
   setenv("STARPU_NCPU", "2", 0);

@@ -363,14 +363,14 @@ static enum sl_status live(enum sl_kvstore_kind kind) {
   const float *const arrays[2] = {value, value};
   struct sl_kvstore *kv = NULL;
   enum sl_status status;
-  SL_TRY(sl_kvstore_open(context, kind, &(struct sl_kvstore_options){.bigarray_bound = 7}, &kv));
-  if (kind >= SL_KVSTORE_DIST_SYNC) SL_TRY(sl_kvstore_set_compression(kv, "1bit"));
-  SL_TRY(sl_kvstore_init(kv, 2, 30, value));
-  SL_TRY(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.kind = SL_ADAM}));
-  SL_TRY(sl_kvstore_init(kv, 1, 30, value));
-  SL_TRY(sl_kvstore_push(kv, 1, 2, arrays));
-  SL_TRY(sl_kvstore_pushpull(kv, 2, 1, arrays, got));
-  SL_TRY(sl_kvstore_barrier(kv));
+  SL__TRY(sl_kvstore_open(context, kind, &(struct sl_kvstore_options){.bigarray_bound = 7}, &kv));
+  if (kind >= SL_KVSTORE_DIST_SYNC) SL__TRY(sl_kvstore_set_compression(kv, "1bit"));
+  SL__TRY(sl_kvstore_init(kv, 2, 30, value));
+  SL__TRY(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.kind = SL_ADAM}));
+  SL__TRY(sl_kvstore_init(kv, 1, 30, value));
+  SL__TRY(sl_kvstore_push(kv, 1, 2, arrays));
+  SL__TRY(sl_kvstore_pushpull(kv, 2, 1, arrays, got));
+  SL__TRY(sl_kvstore_barrier(kv));
 out:
   sl_kvstore_close(kv);
   return status;

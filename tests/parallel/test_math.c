@@ -432,7 +432,7 @@ static double bytes_of_types(const struct sl__plan *plan, bool values) {
   double bytes = 0;
   for (int i = 0; i < plan->model->count; i++) {
     const struct sl__slice *slice = &plan->slices[0];
-    struct sl_tensor *all[] = {slice->y[i], slice->dy[i], slice->saved[i]};
+    struct sl__tensor *all[] = {slice->y[i], slice->dy[i], slice->saved[i]};
     for (int k = 0; k < 3; k++) {
       if (!all[k]) continue;
       bool is_value = k < 2 || plan->model->layers[i].state.ndim;
@@ -584,16 +584,16 @@ static enum sl_status a_step_in_bf16(void) {
   struct sl_report report;
   bool reported;
   enum sl_status status;
-  SL_TRY(sl_digits_new(8, 3, true, &data));
-  SL_TRY(sl_loader_new(data, &(struct sl_loader_options){.batch = 4}, &loader));
-  SL_TRY(sl_model_new(context, &SL_SHAPE(1, 28, 28), &m));
-  SL_TRY(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 4}));
-  SL_TRY(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 10}));
-  SL_TRY(sl_trainer_new(m, &(struct sl_optimizer){.lr = 0.1f}, NULL,
-                        &(struct sl_trainer_options){.replicas = 2, .math = SL_MATH_BF16},
-                        &trainer));
-  SL_TRY(sl_trainer_step(trainer, loader, &report, &reported));
-  SL_TRY(sl_trainer_drain(trainer, &report, &reported));
+  SL__TRY(sl_digits_new(8, 3, true, &data));
+  SL__TRY(sl_loader_new(data, &(struct sl_loader_options){.batch = 4}, &loader));
+  SL__TRY(sl_model_new(context, &SL_SHAPE(1, 28, 28), &m));
+  SL__TRY(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 4}));
+  SL__TRY(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 10}));
+  SL__TRY(sl_trainer_new(m, &(struct sl_optimizer){.lr = 0.1f}, NULL,
+                         &(struct sl_trainer_options){.replicas = 2, .math = SL_MATH_BF16},
+                         &trainer));
+  SL__TRY(sl_trainer_step(trainer, loader, &report, &reported));
+  SL__TRY(sl_trainer_drain(trainer, &report, &reported));
 out:
   sl_trainer_free(trainer);
   sl_model_free(m);

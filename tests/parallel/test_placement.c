@@ -133,10 +133,10 @@ static void any_grid_gives_the_unplaced_bits(void **state) {
 /* ---- where tasks run ------------------------------------------------------------------------ */
 
 static void forget_counts(void) {
-#define SL_OP(name, modes, where)                                                                  \
+#define SL__OP(name, modes, where)                                                                 \
   memset(sl__op_##name.codelet.per_worker_stats, 0, sizeof sl__op_##name.codelet.per_worker_stats);
 #include "codelets/ops.def"
-#undef SL_OP
+#undef SL__OP
 }
 
 /* All of the operation's tasks ran on this CPU worker, and there were some. */
@@ -201,7 +201,7 @@ static void strangers_are_shared_by_all_owners(void **state) {
   struct sl_context *two;
   struct sl_model *m;
   struct sl__grid grid;
-  struct sl__kvstore *kv;
+  struct sl__model_shards *kv;
   if (starpu_cpu_worker_get_count() < 3) skip();
   OK(sl_open(&(struct sl_context_options){.devices = "cpu:0,cpu:1"}, &two));
   OK(sl_model_new(two, &SL_SHAPE(8), &m));
@@ -211,11 +211,11 @@ static void strangers_are_shared_by_all_owners(void **state) {
   OK(sl_model_build(m));
   OK(sl__grid_new(m, &(struct sl_trainer_options){0}, &grid));
   struct sl_optimizer sgd = {.lr = 1};
-  struct sl__kvstore_options options = {.kind = SL_KVSTORE_DEVICE, .big_shard = 1000};
-  OK(sl__kvstore_new(m, &sgd, &options, &grid, &kv));
+  struct sl__model_shards_options options = {.kind = SL_KVSTORE_DEVICE, .big_shard = 1000};
+  OK(sl__model_shards_new(m, &sgd, &options, &grid, &kv));
   assert_int_equal(kv->owner_count, 2);
-  assert_int_equal(sl__kvstore_bytes(kv, 0), sl__kvstore_bytes(kv, 1));
-  sl__kvstore_free(kv);
+  assert_int_equal(sl__model_shards_bytes(kv, 0), sl__model_shards_bytes(kv, 1));
+  sl__model_shards_free(kv);
   sl__grid_clear(&grid);
   sl_model_free(m);
   sl_close(two);

@@ -60,7 +60,7 @@ static float *reference(struct sl_model *m, const void *inputs, int64_t n) {
   float *out = calloc((size_t)(n * sl_shape_count(sl_model_output(m))), sizeof *out);
   struct sl__grid grid;
   struct sl__plan *plan;
-  struct sl_tensor *x;
+  struct sl__tensor *x;
   assert_ok(sl__grid_new(m, &options, &grid));
   assert_ok(sl__plan_new(m, &grid, n, 0, false, &plan));
   assert_ok(sl__tensor_host(context, &shape, m->takes_tokens ? SL_I32 : SL_F32, NULL, &x));

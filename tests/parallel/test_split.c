@@ -154,7 +154,7 @@ static enum sl_status fake_measure(void *user, int k, int64_t rows, double *ms) 
   struct fake *fake = user;
   fake->calls++;
   *ms = fake->fixed[k] + fake->slope[k] * (double)rows;
-  return rows < 1 ? sl_fail(SL_BAD_ARGUMENT, "no rows") : SL_OK;
+  return rows < 1 ? sl__fail(SL_BAD_ARGUMENT, "no rows") : SL_OK;
 }
 
 static void measured_devices_end_together(void **state) {

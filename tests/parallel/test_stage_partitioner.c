@@ -15,25 +15,26 @@
 struct problem {
   double ms[CLASSES][LAYERS], bytes[LAYERS], cut_bytes[LAYERS];
   double bytes_per_ms[CLASSES * CLASSES], latency_ms[CLASSES * CLASSES];
-  struct sl__planner_device_class classes[CLASSES];
-  struct sl__planner planner;
+  struct sl__stage_partitioner_device_class classes[CLASSES];
+  struct sl__stage_partitioner planner;
 };
 
 static struct problem problem;
-static struct sl__planned planned;
+static struct sl__stage_partition planned;
 
 /* Layers of 1 ms, no byte, on devices without limits that share memory. */
 static void begin(int layers, int classes, int count) {
   static const double never_read = NAN;
-  problem.planner = (struct sl__planner){.layers = layers,
-                                         .class_count = classes,
-                                         .classes = problem.classes,
-                                         .bytes = problem.bytes,
-                                         .cut_bytes = problem.cut_bytes,
-                                         .bytes_per_ms = problem.bytes_per_ms,
-                                         .latency_ms = problem.latency_ms};
+  problem.planner = (struct sl__stage_partitioner){.layers = layers,
+                                                   .class_count = classes,
+                                                   .classes = problem.classes,
+                                                   .bytes = problem.bytes,
+                                                   .cut_bytes = problem.cut_bytes,
+                                                   .bytes_per_ms = problem.bytes_per_ms,
+                                                   .latency_ms = problem.latency_ms};
   for (int c = 0; c < classes; c++) {
-    problem.classes[c] = (struct sl__planner_device_class){problem.ms[c], INFINITY, count};
+    problem.classes[c] =
+        (struct sl__stage_partitioner_device_class){problem.ms[c], INFINITY, count};
     for (int i = 0; i < layers; i++) problem.ms[c][i] = 1;
   }
   for (int i = 0; i < layers; i++) {
@@ -47,8 +48,8 @@ static void begin(int layers, int classes, int count) {
 }
 
 static enum sl_status plan(void) {
-  sl__planned_clear(&planned);
-  return sl__planner_plan(&problem.planner, &planned);
+  sl__stage_partition_clear(&planned);
+  return sl__stage_partitioner_plan(&problem.planner, &planned);
 }
 
 static int end_of(int stage) {
@@ -413,9 +414,9 @@ static void wrong_numbers_are_refused(void **state) {
 }
 
 static enum sl_status plan_once(void) {
-  struct sl__planned once;
-  enum sl_status status = sl__planner_plan(&problem.planner, &once);
-  sl__planned_clear(&once);
+  struct sl__stage_partition once;
+  enum sl_status status = sl__stage_partitioner_plan(&problem.planner, &once);
+  sl__stage_partition_clear(&once);
   return status;
 }
 
@@ -453,7 +454,7 @@ static void too_many_kinds_of_devices_are_refused(void **state) {
 
 static int clear_planned(void **state) {
   (void)state;
-  sl__planned_clear(&planned);
+  sl__stage_partition_clear(&planned);
   return 0;
 }
 

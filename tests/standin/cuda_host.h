@@ -132,10 +132,10 @@ T shuffle(unsigned mask, T value, int source, int line) {
 /* ---- what device code is written in -----------------------------------------------------------
  */
 /* Dynamic shared memory; under nvcc: extern __shared__ type name[]. */
-#define SL_SHARED(type, name) type *name = (type *)sl_standin::shared
+#define SL__SHARED(type, name) type *name = (type *)sl_standin::shared
 /* Under nvcc: kernel<<<grid, block, shared_bytes, stream>>>(...). A template instance goes in
  * parentheses. */
-#define SL_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                  \
+#define SL__LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                 \
   sl_standin::launch_kernel(#kernel, kernel, grid, block, shared_bytes,                            \
                             stream __VA_OPT__(, ) __VA_ARGS__)
 
@@ -149,43 +149,43 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, T *kernel) {
   return cudaFuncGetAttributes(attributes, (const void *)kernel);
 }
 
-#define SL_LINE int line = __builtin_LINE()
-inline void __syncthreads(SL_LINE) { sl_standin::wait(sl_standin::Wait::barrier, 0, 0, 0, line); }
-inline int __syncthreads_count(int value, SL_LINE) {
+#define SL__LINE int line = __builtin_LINE()
+inline void __syncthreads(SL__LINE) { sl_standin::wait(sl_standin::Wait::barrier, 0, 0, 0, line); }
+inline int __syncthreads_count(int value, SL__LINE) {
   return (int)sl_standin::wait(sl_standin::Wait::barrier, 0, value != 0, 0, line);
 }
-inline int __syncthreads_or(int value, SL_LINE) { return __syncthreads_count(value, line) > 0; }
-inline int __syncthreads_and(int value, SL_LINE) { return __syncthreads_count(!value, line) == 0; }
-inline void __syncwarp(unsigned mask = 0xffffffffu, SL_LINE) {
+inline int __syncthreads_or(int value, SL__LINE) { return __syncthreads_count(value, line) > 0; }
+inline int __syncthreads_and(int value, SL__LINE) { return __syncthreads_count(!value, line) == 0; }
+inline void __syncwarp(unsigned mask = 0xffffffffu, SL__LINE) {
   sl_standin::wait(sl_standin::Wait::warp, mask, 0, 0, line);
 }
-inline unsigned __ballot_sync(unsigned mask, int value, SL_LINE) {
+inline unsigned __ballot_sync(unsigned mask, int value, SL__LINE) {
   return (unsigned)sl_standin::wait(sl_standin::Wait::ballot, mask, value != 0, 0, line);
 }
-inline int __any_sync(unsigned mask, int value, SL_LINE) {
+inline int __any_sync(unsigned mask, int value, SL__LINE) {
   return __ballot_sync(mask, value, line) != 0;
 }
-inline int __all_sync(unsigned mask, int value, SL_LINE) {
+inline int __all_sync(unsigned mask, int value, SL__LINE) {
   return __ballot_sync(mask, !value, line) == 0;
 }
 
 template <class T>
-T __shfl_sync(unsigned mask, T value, int source, int width = 32, SL_LINE) {
+T __shfl_sync(unsigned mask, T value, int source, int width = 32, SL__LINE) {
   int lane = sl_standin::lane();
   return sl_standin::shuffle(mask, value, (lane & -width) + (source & (width - 1)), line);
 }
 template <class T>
-T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, SL_LINE) {
+T __shfl_up_sync(unsigned mask, T value, unsigned delta, int width = 32, SL__LINE) {
   int lane = sl_standin::lane(), source = lane - (int)delta;
   return sl_standin::shuffle(mask, value, source < (lane & -width) ? lane : source, line);
 }
 template <class T>
-T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, SL_LINE) {
+T __shfl_down_sync(unsigned mask, T value, unsigned delta, int width = 32, SL__LINE) {
   int lane = sl_standin::lane(), source = lane + (int)delta;
   return sl_standin::shuffle(mask, value, source >= (lane & -width) + width ? lane : source, line);
 }
 template <class T>
-T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, SL_LINE) {
+T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, SL__LINE) {
   int lane = sl_standin::lane(), source = lane ^ bits;
   return sl_standin::shuffle(mask, value, source >= (lane & -width) + width ? lane : source, line);
 }

@@ -267,7 +267,8 @@ cudaError_t allocate(World &w, void **pointer, size_t size, bool on_device) {
   device.used += charge;
   w.allocations += on_device;
   *pointer = (char *)block + guard;
-  w.memory[(uintptr_t)*pointer] = Memory{size, charge, current, on_device, false, (char *)block, shift};
+  w.memory[(uintptr_t)*pointer] =
+      Memory{size, charge, current, on_device, false, (char *)block, shift};
   return cudaSuccess;
 }
 

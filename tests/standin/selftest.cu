@@ -51,7 +51,7 @@ __global__ void index_2d(T *y, int width, int height) {
 }
 __global__ void __launch_bounds__(256) block_sum(const float *__restrict__ x, float *y, int n) {
   __shared__ float part[256];
-  SL_SHARED(float, copy);
+  SL__SHARED(float, copy);
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   part[threadIdx.x] = i < n ? x[i] : 0.0f;
   for (unsigned half = blockDim.x / 2; half; half /= 2) {
@@ -109,7 +109,7 @@ __global__ void set_value(float *y, float value, int n) {
 }
 __global__ void copy_value(const float *x, float *y) { *y = *x; }
 __global__ void shared_is_nan(int *y) {
-  SL_SHARED(float, s);
+  SL__SHARED(float, s);
   y[blockIdx.x] = isnan(s[3]);
   s[3] = 1;
 }
@@ -118,7 +118,7 @@ __global__ void shared_is_nan(int *y) {
  */
 static void test_indices() {
   Array<int> y(37 * 11);
-  SL_LAUNCH((index_2d<int>), dim3(5, 3), dim3(8, 4), 0, 0, y.device, 37, 11);
+  SL__LAUNCH((index_2d<int>), dim3(5, 3), dim3(8, 4), 0, 0, y.device, 37, 11);
   y.get();
   for (int r = 0; r < 11; r++)
     for (int x = 0; x < 37; x++) EXPECT(y.host[r * 37 + x] == 1000 * r + x);
@@ -127,7 +127,7 @@ static void test_barriers() {
   Array<float> x(1000), y(4);
   fill(x.host, 1);
   x.put();
-  SL_LAUNCH(block_sum, 4, 256, 256 * sizeof(float), nullptr, x.device, y.device, 1000);
+  SL__LAUNCH(block_sum, 4, 256, 256 * sizeof(float), nullptr, x.device, y.device, 1000);
   y.get();
   for (int b = 0; b < 4; b++) {
     double sum = 0;
@@ -135,18 +135,18 @@ static void test_barriers() {
     NEAR(y.host[b], sum, 1e-6);
   }
   Array<int> z(64, 0);
-  SL_LAUNCH(early_exit, 1, 64, 0, 0, z.device);
+  SL__LAUNCH(early_exit, 1, 64, 0, 0, z.device);
   z.get();
   EXPECT(z.host[39] == 1 && z.host[40] == 0);
   Array<int> nan(2, 0);
-  SL_LAUNCH(shared_is_nan, 2, 1, 16, 0, nan.device);
+  SL__LAUNCH(shared_is_nan, 2, 1, 16, 0, nan.device);
   nan.get();
   EXPECT(nan.host[0] && nan.host[1]);
 }
 template <class T>
 static void check_shuffles() {
   Array<T> y(320, (T)0);
-  SL_LAUNCH(shuffles<T>, 1, 64, 0, 0, y.device);
+  SL__LAUNCH(shuffles<T>, 1, 64, 0, 0, y.device);
   y.get();
   for (int t = 0; t < 64; t++) {
     EXPECT(y.host[t] == (T)(t < 32 ? 496 : 1520));
@@ -162,13 +162,13 @@ static void test_shuffles() {
   check_shuffles<unsigned>();
   check_shuffles<double>();
   Array<unsigned> y(96);
-  SL_LAUNCH(votes, 1, 32, 0, 0, y.device);
+  SL__LAUNCH(votes, 1, 32, 0, 0, y.device);
   y.get();
   EXPECT(y.host[4] == 0x49249249u && y.host[36] == 2 && y.host[70] == 163);
 }
 template <class... P>
 static void must_break(void (*kernel)(P...), int threads, P... args) {
-  SL_LAUNCH(kernel, 1, threads, 0, 0, args...);
+  SL__LAUNCH(kernel, 1, threads, 0, 0, args...);
   OK(cudaGetLastError()); /* the launch itself is fine */
   EXPECT(cudaDeviceSynchronize() == cudaErrorLaunchFailure);
   void *p;
@@ -177,7 +177,7 @@ static void must_break(void (*kernel)(P...), int threads, P... args) {
          cudaPeekAtLastError() == cudaErrorLaunchFailure);
   OK(cudaDeviceReset());
   Array<int> z(64, 0); /* the fibers that were left behind do no harm */
-  SL_LAUNCH(early_exit, 1, 64, 0, 0, z.device);
+  SL__LAUNCH(early_exit, 1, 64, 0, 0, z.device);
   z.get();
   EXPECT(z.host[39] == 1);
 }
@@ -190,7 +190,7 @@ static void test_divergence() {
 }
 static void test_order() {
   Array<int> y(1);
-  SL_LAUNCH(race, 8, 32, 0, 0, y.device);
+  SL__LAUNCH(race, 8, 32, 0, 0, y.device);
   y.get();
   EXPECT(y.host[0] == (getenv("SL_STANDIN_ORDER") ? 0 : 255));
   test_barriers();
@@ -216,25 +216,25 @@ static void test_streams() {
   OK(cudaStreamSynchronize(a));
   EXPECT(there == 9);
 
-  SL_LAUNCH(set_value, 1, 32, 0, a, x.device, 5.0f, 8);
-  SL_LAUNCH(copy_value, 1, 1, 0, b, x.device, y.device); /* no event: reads the old value */
+  SL__LAUNCH(set_value, 1, 32, 0, a, x.device, 5.0f, 8);
+  SL__LAUNCH(copy_value, 1, 1, 0, b, x.device, y.device); /* no event: reads the old value */
   OK(cudaStreamSynchronize(b));
   OK(cudaMemcpyAsync(&there, y.device, 4, cudaMemcpyDeviceToHost, b));
   OK(cudaStreamSynchronize(b));
   EXPECT(there == 9);
   OK(cudaEventRecord(event, a));
   OK(cudaStreamWaitEvent(b, event, 0));
-  SL_LAUNCH(copy_value, 1, 1, 0, b, x.device, y.device);
+  SL__LAUNCH(copy_value, 1, 1, 0, b, x.device, y.device);
   OK(cudaMemcpyAsync(&there, y.device, 4, cudaMemcpyDeviceToHost, b));
   OK(cudaStreamSynchronize(b));
   EXPECT(there == 5);
   OK(cudaEventQuery(event));
 
-  SL_LAUNCH(set_value, 1, 32, 0, a, x.device, 6.0f, 8);
+  SL__LAUNCH(set_value, 1, 32, 0, a, x.device, 6.0f, 8);
   OK(cudaMemcpy(&there, x.device, 4,
                 cudaMemcpyDeviceToHost)); /* the null stream waits for a, not for b */
   EXPECT(there == 6);
-  SL_LAUNCH(set_value, 1, 32, 0, free_one, x.device, 7.0f, 8);
+  SL__LAUNCH(set_value, 1, 32, 0, free_one, x.device, 7.0f, 8);
   OK(cudaMemcpy(&there, x.device, 4, cudaMemcpyDeviceToHost));
   EXPECT(there == 6);
   OK(cudaMemset(x.device, 0, 4)); /* returns before it is done */
@@ -251,7 +251,7 @@ static void test_lazy() {
   OK(cudaEventCreate(&event));
   Array<float> x(1, 1);
   OK(cudaEventQuery(event)); /* nothing recorded: nothing to wait for */
-  SL_LAUNCH(set_value, 1, 1, 0, s, x.device, 2.0f, 1);
+  SL__LAUNCH(set_value, 1, 1, 0, s, x.device, 2.0f, 1);
   OK(cudaEventRecord(event, s));
   EXPECT(cudaStreamQuery(s) == cudaErrorNotReady);
   EXPECT(cudaEventQuery(event) == cudaErrorNotReady);
@@ -269,7 +269,7 @@ static void test_events() {
   OK(cudaStreamCreate(&one));
   Array<float> x(4, 1);
   OK(cudaEventRecord(from, one));
-  SL_LAUNCH(set_value, 1, 1, 0, one, x.device, 3.0f, 4);
+  SL__LAUNCH(set_value, 1, 1, 0, one, x.device, 3.0f, 4);
   OK(cudaEventRecord(to, one));
   EXPECT(cudaEventElapsedTime(&ms, from, to) == cudaErrorNotReady);
   cudaError_t called = cudaSuccess;
@@ -280,7 +280,7 @@ static void test_events() {
   OK(cudaStreamSynchronize(one));
   EXPECT(called == cudaErrorNotPermitted);
 
-  SL_LAUNCH(set_value, 1, 1, 0, one, x.device, 4.0f, 4); /* the other device waits for it */
+  SL__LAUNCH(set_value, 1, 1, 0, one, x.device, 4.0f, 4); /* the other device waits for it */
   OK(cudaEventRecord(to, one));
   OK(cudaSetDevice(1));
   OK(cudaStreamCreate(&other));
@@ -293,8 +293,8 @@ static void test_events() {
   EXPECT(y.host[3] == 4);
   EXPECT(cudaEventRecord(elsewhere, one) == cudaErrorInvalidResourceHandle);
   (void)cudaGetLastError();
-  SL_LAUNCH(set_value, 1, 1, 0, one, y.device, 4.0f,
-            4); /* a stream of a device that is not the current one */
+  SL__LAUNCH(set_value, 1, 1, 0, one, y.device, 4.0f,
+             4); /* a stream of a device that is not the current one */
   EXPECT(cudaGetLastError() == cudaErrorInvalidResourceHandle);
 }
 
@@ -302,7 +302,7 @@ static void test_events() {
  */
 template <class... A>
 static cudaError_t launched(A... args) {
-  SL_LAUNCH(set_value, args..., (float *)nullptr, 0.0f, 0);
+  SL__LAUNCH(set_value, args..., (float *)nullptr, 0.0f, 0);
   return cudaGetLastError();
 }
 static void test_configurations() {
@@ -352,7 +352,7 @@ static void test_memory() {
 }
 static void test_host_pointer() {
   float here;
-  SL_LAUNCH(set_value, 1, 1, 0, 0, &here, 1.0f, 1);
+  SL__LAUNCH(set_value, 1, 1, 0, 0, &here, 1.0f, 1);
   OK(cudaGetLastError());
   EXPECT(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
 }
@@ -360,10 +360,10 @@ static void test_peer_pointer() {
   Array<float> x(1, 1);
   OK(cudaSetDevice(1));
   OK(cudaDeviceEnablePeerAccess(0, 0));
-  SL_LAUNCH(set_value, 1, 1, 0, 0, x.device, 2.0f, 1);
+  SL__LAUNCH(set_value, 1, 1, 0, 0, x.device, 2.0f, 1);
   OK(cudaDeviceSynchronize());
   OK(cudaDeviceDisablePeerAccess(0));
-  SL_LAUNCH(set_value, 1, 1, 0, 0, x.device, 2.0f, 1);
+  SL__LAUNCH(set_value, 1, 1, 0, 0, x.device, 2.0f, 1);
   EXPECT(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
   OK(cudaSetDevice(0)); /* the other device is well */
   x.get();
@@ -376,7 +376,7 @@ static void test_beside() {
   pid_t child = fork();
   if (!child) {
     if (!freopen("/dev/null", "w", stderr)) _exit(0);
-    SL_LAUNCH(set_value, 1, 1, 0, 0, p, 2.0f, 11);
+    SL__LAUNCH(set_value, 1, 1, 0, 0, p, 2.0f, 11);
     cudaDeviceSynchronize();
     _exit(0);
   }
@@ -384,14 +384,14 @@ static void test_beside() {
   EXPECT(waitpid(child, &status, 0) == child && status != 0);
   OK(cudaFree(p));
 #else
-  SL_LAUNCH(set_value, 1, 1, 0, 0, p, 2.0f, 11);
+  SL__LAUNCH(set_value, 1, 1, 0, 0, p, 2.0f, 11);
   EXPECT(cudaFree(p) == cudaErrorIllegalAddress);
 #endif
 }
 static void test_fail() {
   Array<float> x(1, 1);
   for (int i = 1; i <= 3; i++) {
-    SL_LAUNCH(set_value, 1, 1, 0, 0, x.device, (float)i, 1);
+    SL__LAUNCH(set_value, 1, 1, 0, 0, x.device, (float)i, 1);
     OK(cudaGetLastError());
     if (i == 2) OK(cudaDeviceSynchronize());
   }
@@ -438,8 +438,8 @@ static void work_on(int device) {
   OK(cudaMalloc(&x, 1024 * 4));
   OK(cudaMalloc(&y, 4 * 4));
   for (int i = 0; i < 100; i++) {
-    SL_LAUNCH(set_value, 1, 256, 0, s, x, (float)i, 1024);
-    SL_LAUNCH(block_sum, 4, 256, 1024, s, x, y, 1024);
+    SL__LAUNCH(set_value, 1, 256, 0, s, x, (float)i, 1024);
+    SL__LAUNCH(block_sum, 4, 256, 1024, s, x, y, 1024);
     OK(cudaMemcpyAsync(&result, y, 4, cudaMemcpyDeviceToHost, s));
     OK(cudaStreamSynchronize(s));
     EXPECT(result == 256.0f * (float)i);

@@ -27,12 +27,13 @@ __global__ void sum(const float *x, unsigned n, float *result) {
 extern "C" void smoke_scale_add_cuda(void *buffers[], void *arg) {
   float *y = (float *)STARPU_VECTOR_GET_PTR(buffers[0]);
   unsigned n = STARPU_VECTOR_GET_NX(buffers[0]);
-  SL_LAUNCH(scale_add, (n + 255) / 256, 256, 0, starpu_cuda_get_local_stream(), y, n,
-            *(const smoke_args *)arg);
+  SL__LAUNCH(scale_add, (n + 255) / 256, 256, 0, starpu_cuda_get_local_stream(), y, n,
+             *(const smoke_args *)arg);
 }
 
 extern "C" void smoke_sum_cuda(void *buffers[], void *) {
   const float *x = (const float *)STARPU_VECTOR_GET_PTR(buffers[0]);
   float *y = (float *)STARPU_VARIABLE_GET_PTR(buffers[1]);
-  SL_LAUNCH(sum, 1, 128, 0, starpu_cuda_get_local_stream(), x, STARPU_VECTOR_GET_NX(buffers[0]), y);
+  SL__LAUNCH(sum, 1, 128, 0, starpu_cuda_get_local_stream(), x, STARPU_VECTOR_GET_NX(buffers[0]),
+             y);
 }

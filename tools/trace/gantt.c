@@ -212,8 +212,9 @@ static bool choose_label(const struct trace *trace, const struct trace_task *t, 
 }
 
 static void draw_task(struct picture *p, const struct panel *v, size_t i, double y) {
-  static const enum sl__work works[] = {SL_WORK_FORWARD, SL_WORK_BACKWARD_DATA,
-                                        SL_WORK_BACKWARD_WEIGHT, SL_WORK_UPDATE, SL_WORK_FORWARD};
+  static const enum sl__work works[] = {SL__WORK_FORWARD, SL__WORK_BACKWARD_DATA,
+                                        SL__WORK_BACKWARD_WEIGHT, SL__WORK_UPDATE,
+                                        SL__WORK_FORWARD};
   const double size = 11;
   const struct trace_task *t = &p->trace->tasks[i];
   double x = x_of(v, t->start), width = x_of(v, t->end) - x;

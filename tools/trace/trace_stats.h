@@ -38,7 +38,8 @@ struct numbers {
 bool numbers_take(const struct trace *trace, const struct roof *roof, struct numbers *numbers);
 void numbers_free(struct numbers *numbers);
 
-/* tools/trace/critical_path.c: the longest way through the graph of what waits for what, by the tasks' times. */
+/* tools/trace/critical_path.c: the longest way through the graph of what waits for what, by the
+ * tasks' times. */
 bool path_find(const struct trace *trace, long **path, size_t *count, double *ms);
 
 #endif

@@ -1,9 +1,0 @@
-/* Tensors one after the other in one (core/graph/weight_cache.h). */
-#include "codelets/codelets.h"
-#include "core/graph/weight_cache.h"
-
-SL_KERNEL void sl__pack_cpu(void *buffers[], void *cl_arg) {
-  const struct sl__pack *pack = *(const struct sl__pack *const *)sl__args(cl_arg);
-  for (int i = 1; i < sl__buffer_count(cl_arg); i++)
-    sl__pack_fill(pack, i - 1, sl__buffer(buffers, i), sl__buffer(buffers, 0));
-}
