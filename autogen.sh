@@ -2,6 +2,7 @@
 # Makes configure from configure.ac; needs autoconf, automake, libtool and pkg-config.
 set -e
 cd "$(dirname "$0")"
+build-aux/list-sources
 autoreconf --install --force
 # At its end configure removes core dumps, and stops cleaning up where that fails; our core is a folder.
 sed 's/rm -f core \*\.core core\.conftest\.\* &&/:; /' configure >configure.tmp

@@ -1,0 +1,14 @@
+# Files that stand for each other: with MPI or for a single process, with StarPU-MPI, with CUDA or without.
+if SL_HAVE_MPI
+libstarling_all_la_SOURCES += core/net/net_mpi.c
+else
+libstarling_all_la_SOURCES += core/net/net_single.c
+endif
+if SL_HAVE_STARPUMPI
+libstarling_all_la_SOURCES += core/net/net_starpu.c
+else
+libstarling_all_la_SOURCES += core/net/net_starpu_none.c
+endif
+if !SL_HAVE_CUDA
+libstarling_all_la_SOURCES += core/runtime/cuda_none.c
+endif

@@ -1,0 +1,14 @@
+# The trainers, installed; and programs to begin one's own from.
+trainers = examples/lenet examples/lstm_lm examples/mlp examples/resnet
+bin_PROGRAMS += $(trainers)
+trainer_libs = tools/libtrain.la tools/libcommon.la libstarling.la $(JANSSON_LIBS) -lm
+examples_lenet_LDADD = $(trainer_libs)
+examples_lstm_lm_LDADD = $(trainer_libs)
+examples_mlp_LDADD = $(trainer_libs)
+examples_resnet_SOURCES = examples/resnet.c examples/resnet_model.c examples/resnet_model.h
+examples_resnet_LDADD = $(trainer_libs)
+
+noinst_PROGRAMS += examples/custom_layer examples/kvstore examples/predict
+examples_custom_layer_LDADD = libstarling.la
+examples_kvstore_LDADD = libstarling.la
+examples_predict_LDADD = libstarling.la

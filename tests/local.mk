@@ -1,0 +1,148 @@
+# Every tests/*/test_*.c is a program of cmocka cases, every tests/*/test_*.sh a script that prints TAP.
+# hwloc's plugins leak, and are gone from memory when the leak is reported: no suppression can name them
+if SL_SANITIZE
+SL_SANITIZE_ENVIRONMENT = HWLOC_PLUGINS_PATH=/nonexistent; export HWLOC_PLUGINS_PATH;
+endif
+TEST_LIBS = libstarling_all.la $(CMOCKA_LIBS)
+# what is the same to the bit is so on devices of one kind: without a GPU, but for what is about GPUs
+AM_TESTS_ENVIRONMENT = \
+	STARPU_HOME=$(abs_top_builddir)/tests; export STARPU_HOME; \
+	STARPU_PREFIX=$(STARPU_PREFIX); export STARPU_PREFIX; \
+	STARPU_WORKERS_NOBIND=1; export STARPU_WORKERS_NOBIND; \
+	STARPU_NCUDA=$${SL_TEST_DEVICE:+1}; STARPU_NCUDA=$${STARPU_NCUDA:-0}; export STARPU_NCUDA; \
+	STARPU_SILENT=1; export STARPU_SILENT; \
+	OPENBLAS_NUM_THREADS=1; export OPENBLAS_NUM_THREADS; \
+	OMP_NUM_THREADS=1; export OMP_NUM_THREADS; \
+	CMOCKA_MESSAGE_OUTPUT=TAP; export CMOCKA_MESSAGE_OUTPUT; \
+	LSAN_OPTIONS=suppressions=$(abs_top_srcdir)/build-aux/lsan.supp:print_suppressions=0; export LSAN_OPTIONS; \
+	ASAN_OPTIONS=detect_leaks=1:quarantine_size_mb=16; export ASAN_OPTIONS; \
+	$(SL_SANITIZE_ENVIRONMENT) $(STANDIN_ENVIRONMENT) \
+	SL_SRCDIR=$(abs_top_srcdir); export SL_SRCDIR; \
+	SL_BUILDDIR=$(abs_top_builddir); export SL_BUILDDIR;
+TESTS = $(test_scripts)
+TEST_EXTENSIONS = .sh
+LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh
+SH_LOG_DRIVER = $(LOG_DRIVER)
+LOG_COMPILER = $(top_srcdir)/build-aux/with-timeout
+SH_LOG_COMPILER = $(top_srcdir)/build-aux/with-timeout
+check_PROGRAMS = tests/tools/predict_files
+tests_tools_predict_files_CFLAGS = $(AM_CFLAGS) $(PNG_CFLAGS)
+tests_tools_predict_files_LDADD = libstarling.la $(PNG_LIBS) $(JANSSON_LIBS) -lm
+if SL_HAVE_CMOCKA
+TESTS += $(test_programs)
+check_PROGRAMS += $(test_programs) tests/examples/failing_lenet tests/parallel/kvstore_ranks tests/parallel/nodes_ranks tests/parallel/nodes_train
+# kernels are replaced by ones that fail
+tests_examples_failing_lenet_SOURCES = examples/lenet.c tests/examples/failing.c
+tests_examples_failing_lenet_LDADD = tools/libtrain.la tools/libcommon.la libstarling_all.la $(JANSSON_LIBS) -lm
+tests_fuzz_test_fuzz_corpus_SOURCES = \
+	tests/fuzz/test_fuzz_corpus.c \
+	tools/predict/picture.h \
+	tools/predict/pnm.c
+tests_parallel_kvstore_ranks_LDADD = libstarling.la
+tests_parallel_nodes_ranks_LDADD = libstarling_all.la -lm
+tests_parallel_nodes_train_LDADD = libstarling_all.la -lm
+# slaves look kernels up by name in the program itself
+tests_parallel_nodes_train_LDFLAGS = $(AM_LDFLAGS) -rdynamic $(STARPU_RPATH)
+if SL_HAVE_MPI
+check_PROGRAMS += tests/parallel/dist_train tests/gpu/gpu_ranks
+tests_parallel_dist_train_LDADD = libstarling_all.la $(MPI_LIBS) -lm
+tests_gpu_gpu_ranks_LDADD = libstarling_all.la
+endif
+LDADD = $(TEST_LIBS)
+AM_LDFLAGS += $(STARPU_RPATH)
+endif
+if SL_CUDA_STANDIN
+standin_programs = tests/standin/selftest tests/standin/smoke
+TESTS += $(standin_programs)
+check_PROGRAMS += $(standin_programs)
+tests_standin_selftest_SOURCES = tests/standin/selftest.cu
+tests_standin_selftest_LDADD = $(standin_libraries) -lstdc++ -lm
+tests_standin_smoke_SOURCES = \
+	tests/standin/smoke.c \
+	tests/standin/smoke_kernel.cu
+tests_standin_smoke_LDADD = $(STARPU_LIBS) $(standin_libraries) -lstdc++ -lm
+endif
+
+# ---- on a GPU: see tests/gpu/gpu-check.sh; the bundle has it, too ---------------------------------------
+gpu_programs = tests/gpu/gpu_ops tests/gpu/gpu_two
+EXTRA_PROGRAMS += $(gpu_programs)
+tests_gpu_gpu_two_LDADD = libstarling.la
+tests_gpu_gpu_ops_SOURCES = \
+	tests/gpu/gpu_cases.c \
+	tests/gpu/gpu_custom.h \
+	tests/gpu/gpu_ops.c \
+	tests/gpu/gpu_ops.h
+if SL_HAVE_CUDA
+tests_gpu_gpu_ops_SOURCES += tests/gpu/gpu_custom.cu
+else
+tests_gpu_gpu_ops_SOURCES += tests/gpu/gpu_custom_none.c
+endif
+tests_gpu_gpu_ops_LDADD = libstarling_all.la -lm
+tests_gpu_gpu_ops_LDFLAGS = $(AM_LDFLAGS) $(STARPU_RPATH)
+gpu_check_needs = $(bin_PROGRAMS) $(gpu_programs:=$(EXEEXT))
+if SL_HAVE_CMOCKA
+gpu_tests = \
+	tests/codelets/test_activation \
+	tests/codelets/test_batchnorm \
+	tests/codelets/test_compress \
+	tests/codelets/test_conv2d \
+	tests/nn/test_custom \
+	tests/core/test_work_range \
+	tests/codelets/test_dense \
+	tests/codelets/test_dropout \
+	tests/codelets/test_embedding \
+	tests/codelets/test_skinny_gemm \
+	tests/codelets/test_gru \
+	tests/codelets/test_loss \
+	tests/codelets/test_lstm \
+	tests/codelets/test_optimizer_ops \
+	tests/codelets/test_pool2d \
+	tests/parallel/test_predictor \
+	tests/core/test_graph \
+	tests/codelets/test_reduce
+gpu_check_needs += $(gpu_tests:=$(EXEEXT))
+endif
+if SL_CUDA_STANDIN
+TESTS += tests/gpu/gpu-check.sh
+check_PROGRAMS += $(gpu_programs)
+endif
+gpu-check: $(gpu_check_needs)
+	@$(AM_TESTS_ENVIRONMENT) $(top_srcdir)/tests/gpu/gpu-check.sh examples tests || test $$? = 77
+
+check-nodes: tests/parallel/nodes_train$(EXEEXT)
+	@$(AM_TESTS_ENVIRONMENT) $(top_srcdir)/tests/parallel/check-nodes.sh tests/parallel/nodes_train$(EXEEXT) \
+		$(STARPU_PREFIX)/bin/starpu_tcpipexec || test $$? = 77
+
+# ---- fuzzing: needs clang; fuzzers are run by hand, their corpus is replayed by test_fuzz_corpus ----
+fuzzers = tests/fuzz/fuzz_idx tests/fuzz/fuzz_cifar tests/fuzz/fuzz_pnm tests/fuzz/fuzz_safetensors
+# the layers, which begin tasks, need the whole library
+fuzz_libs = $(libstarling_all_la_LIBADD)
+fuzz: libstarling_all.la
+	@test "$(CLANG)" != no || { echo "fuzz: clang is needed"; exit 1; }
+	$(MKDIR_P) tests/fuzz
+	for f in $(fuzzers); do \
+	  $(CLANG) -g -O1 -std=gnu11 -fsanitize=fuzzer,address,undefined $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) \
+	    $(ZLIB_CFLAGS) $(JANSSON_CFLAGS) $(XXHASH_CFLAGS) $(top_srcdir)/$$f.c $(top_srcdir)/core/base/error.c $(top_srcdir)/core/base/file.c \
+	    $(top_srcdir)/core/base/random.c $(top_srcdir)/core/base/safetensors.c $(top_srcdir)/core/base/shape.c \
+	    $(top_srcdir)/data/dataset.c $(top_srcdir)/data/idx.c $(top_srcdir)/data/cifar.c $(top_srcdir)/data/digits.c \
+	    $(top_srcdir)/data/shapes.c $(top_srcdir)/tools/predict/pnm.c \
+	    $(ZLIB_LIBS) $(JANSSON_LIBS) $(XXHASH_LIBS) -lm -o $$f || exit 1; \
+	done
+	sources=; for f in $(nn_sources); do case $$f in *.c) sources="$$sources $(top_srcdir)/$$f" ;; esac; done; \
+	for f in tests/fuzz/fuzz_model tests/fuzz/fuzz_onnx; do \
+	  $(CLANG) -g -O1 -std=gnu11 -fsanitize=fuzzer,address,undefined $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(SL_CFLAGS) \
+	    $(STARPU_CFLAGS) $(JANSSON_CFLAGS) $(PROTOBUF_C_CFLAGS) $(top_srcdir)/$$f.c $$sources \
+	    $(nodist_libstarling_all_la_SOURCES) $(top_srcdir)/core/base/shape.c .libs/libstarling_all.a $(fuzz_libs) -o $$f || exit 1; \
+	done
+
+
+CLEANFILES += $(gpu_programs:=$(EXEEXT))
+clean-tests:
+	rm -rf tests/.starpu $(fuzzers) tests/fuzz/fuzz_model tests/fuzz/fuzz_onnx
+EXTRA_DIST_TESTS = $(test_scripts) $(test_headers) \
+	tests/fixtures \
+	tests/fuzz/corpus $(fuzzers:=.c) tests/fuzz/fuzz_model.c tests/fuzz/fuzz_onnx.c \
+	tests/gpu/gpu-check.sh tests/gpu/gpu_custom.cu tests/gpu/gpu_custom_none.c \
+	tests/parallel/check-nodes.sh \
+	tests/standin/README.md
+.PHONY: check-nodes clean-tests fuzz gpu-check
