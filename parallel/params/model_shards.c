@@ -8,27 +8,6 @@
 #include "core/runtime/wait.h"
 #include "parallel/step/plan.h"
 
-static const char *const kinds[] = {[SL_KVSTORE_LOCAL] = "local",
-                                    [SL_KVSTORE_DEVICE] = "device",
-                                    [SL_KVSTORE_DIST_SYNC] = "dist_sync",
-                                    [SL_KVSTORE_DIST_ASYNC] = "dist_async",
-                                    [SL_KVSTORE_DIST_SYNC_DEVICE] = "dist_sync_device",
-                                    [SL_KVSTORE_DIST_ASYNC_DEVICE] = "dist_async_device"};
-
-enum sl_status sl_kvstore_parse(const char *name, enum sl_kvstore_kind *kind) {
-  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-    if (!strcmp(name, kinds[i])) {
-      *kind = (enum sl_kvstore_kind)i;
-      return SL_OK;
-    }
-  return sl__fail(SL_BAD_ARGUMENT,
-                  "unknown KVStore '%s': use local, device, dist_sync, dist_async, "
-                  "dist_sync_device or dist_async_device",
-                  name);
-}
-
-const char *sl_kvstore_name(enum sl_kvstore_kind kind) { return kinds[kind]; }
-
 /* What is exchanged must be cut for StarPU, too, and stays in main memory. */
 static bool takes_pieces(const struct sl__model_shards *kv) {
   return sl__memory_swaps(kv->model->context->memory) && !kv->exchanges;

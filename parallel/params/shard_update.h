@@ -6,18 +6,7 @@
 #include <starling/parallel.h>
 
 #include "parallel/params/exchange.h"
-
-static inline bool sl__kvstore_is_distributed(enum sl_kvstore_kind kind) {
-  return kind >= SL_KVSTORE_DIST_SYNC;
-}
-static inline bool sl__kvstore_is_async(enum sl_kvstore_kind kind) {
-  return kind == SL_KVSTORE_DIST_ASYNC || kind == SL_KVSTORE_DIST_ASYNC_DEVICE;
-}
-/* Do the shards go round the devices? Else the CPU has them. */
-static inline bool sl__kvstore_is_on_devices(enum sl_kvstore_kind kind) {
-  return kind == SL_KVSTORE_DEVICE || kind == SL_KVSTORE_DIST_SYNC_DEVICE ||
-         kind == SL_KVSTORE_DIST_ASYNC_DEVICE;
-}
+#include "parallel/step/kvstore_kind.h"
 
 /* The ranks of a dist_* kind; all 0 for the others. */
 enum sl_status sl__ranks_find(const struct sl_context *context, enum sl_kvstore_kind kind,

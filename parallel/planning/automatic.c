@@ -127,7 +127,7 @@ static enum sl_status measure_class(struct automatic *a, struct class *class) {
 
 /* CPU workers share one memory. */
 static double memory_of(const struct class *class) {
-  double bytes = sl__cost_memory(&class->devices[0]);
+  double bytes = sl__device_memory(&class->devices[0]);
   return class->devices[0].node == STARPU_MAIN_RAM ? bytes / class->count : bytes;
 }
 

@@ -2,6 +2,7 @@
 #ifndef SL_PARALLEL_PLANNING_COST_H
 #define SL_PARALLEL_PLANNING_COST_H
 
+#include "parallel/params/memory_needs.h"
 #include "parallel/params/model_shards.h"
 #include "parallel/step/plan.h"
 
@@ -40,18 +41,7 @@ enum sl_status sl__cost_step(const struct sl__cost_case *c, const struct sl__gri
  * common for the kind of device. */
 double sl__cost_estimate(const struct sl__dry_run_task *task, const struct sl__device *device);
 
-/* Bytes of layer i: parameters (and their bf16 copy), gradient and optimizer's state, and what is
- * kept of `slices` slices until they go backward. (An output's gradient comes when its output
- * goes.) */
+/* sl__layer_memory (parallel/params/memory_needs.h) of this case. */
 double sl__cost_bytes(const struct sl__cost_case *c, int layer, int slices);
-
-/* SL_NO_MEMORY where a memory is smaller than what must be in it at the same time: parameters and
- * gradients of the layers placed there, and one slice's values of each layer. */
-enum sl_status sl__cost_check_memory(const struct sl_model *model,
-                                     const struct sl_optimizer *optimizer,
-                                     const struct sl__grid *grid, int64_t batch);
-
-/* Bytes that the memory near a device has in all; INFINITY where nothing limits it. */
-double sl__cost_memory(const struct sl__device *device);
 
 #endif

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/net/net.h"
-#include "parallel/params/model_shards.h"
+#include "parallel/step/kvstore_kind.h"
 #include "parallel/step/split.h"
 
 enum sl_status sl__grid_workers(const struct sl_context *context, struct sl__device **out,

@@ -9,7 +9,7 @@
 #include "core/runtime/log.h"
 #include "core/net/net.h"
 #include "core/runtime/wait.h"
-#include "parallel/planning/cost.h"
+#include "parallel/params/memory_needs.h"
 
 enum sl_status sl__trainer_check(const struct sl_trainer_options *o) {
   if (o->in_flight < 0 || o->in_flight >= SL__MAX_IN_FLIGHT)
@@ -205,7 +205,8 @@ enum sl_status sl__trainer_plan(struct sl_trainer *t, const struct sl_batch *bat
   if (!plans) return SL_NO_MEMORY;
   t->plans = plans;
   enum sl_status status =
-      training ? sl__cost_check_memory(t->model, &t->optimizer, &t->grid, batch->batch) : SL_OK;
+      training ? sl__placement_check_memory(t->model, &t->optimizer, &t->grid, batch->batch)
+               : SL_OK;
   if (status != SL_OK) return status;
   status = sl__plan_new(t->model, &t->grid, batch->batch, batch->steps, training, plan);
   if (status == SL_OK) {

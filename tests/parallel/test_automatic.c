@@ -205,7 +205,7 @@ static void memory_is_counted(void **state) {
   assert_true(sl__cost_bytes(&c, 0, 1) == 4.0 * (600 * 40 + 60 * 40 + 3 * 10 * 40));
   sl_model_free(wide);
   struct sl__device cpu = {.node = STARPU_MAIN_RAM};
-  assert_true(sl__cost_memory(&cpu) > 1e8);
+  assert_true(sl__device_memory(&cpu) > 1e8);
   sl_model_free(m);
 }
 

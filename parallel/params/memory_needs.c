@@ -1,0 +1,137 @@
+#include "parallel/params/memory_needs.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "core/runtime/cuda.h"
+#include "core/runtime/log.h"
+#include "parallel/params/model_shards.h"
+#include "parallel/step/plan.h"
+#include "parallel/step/precision.h"
+
+/* Of a table whose rows alone are touched, as many rows as there are tokens; see sl__model_shards.
+ */
+static double gradient_elements(const struct sl__memory_case *c, const struct sl__layer *layer) {
+  double all = (double)layer->params.total;
+  if (!sl__model_shards_is_sparse(layer) || !sl__model_shards_is_plain(c->optimizer)) return all;
+  double tokens = (double)c->rows * c->microbatches * (double)sl_shape_count(&layer->in[0]);
+  double rows = (double)layer->params.part[0].shape.dim[0];
+  return tokens < rows ? all * tokens / rows : all;
+}
+
+/* Parameters, their bf16 copy, the optimizer's state: of a layer once in a memory. */
+static double param_bytes(const struct sl__memory_case *c, const struct sl__layer *layer) {
+  double each = 4 * (1 + sl__optimizer_states(c->optimizer));
+  if (sl__has_bf16_copy(layer, c->math)) each += 2;
+  return each * (double)layer->params.total;
+}
+
+/* A layer's output, of one slice. */
+static double value_bytes(const struct sl__memory_case *c, int i) {
+  return (double)sl__type_size(sl__value_type(c->math)) * (double)c->rows *
+         (double)sl_shape_count(&c->model->layers[i].out);
+}
+
+/* Of one slice; the input's bf16 copy counts with the layer that reads it first. */
+static double kept_bytes(const struct sl__memory_case *c, int i) {
+  const struct sl__layer *layer = &c->model->layers[i];
+  double rows = (double)c->rows, value = (double)sl__type_size(sl__value_type(c->math));
+  double saved = (double)sl__type_size(sl__saved_type(layer, c->math));
+  double bytes = value_bytes(c, i);
+  if (layer->saved.ndim)
+    bytes += saved * (double)sl_shape_count(&layer->saved) * (layer->saved_per_row ? rows : 1);
+  if (c->math == SL_MATH_BF16 && !i && !c->model->takes_tokens)
+    bytes += value * rows * (double)sl_shape_count(&c->model->sample);
+  return bytes;
+}
+
+double sl__layer_memory(const struct sl__memory_case *c, int i, int slices) {
+  const struct sl__layer *layer = &c->model->layers[i];
+  return param_bytes(c, layer) + 4 * gradient_elements(c, layer) + kept_bytes(c, i) * slices;
+}
+
+/* StarPU moves what has no room there. */
+static bool has_disk(void) {
+  for (unsigned node = 0; node < starpu_memory_nodes_get_count(); node++)
+    if (starpu_node_get_kind(node) == STARPU_DISK_RAM) return true;
+  return false;
+}
+
+double sl__device_memory(const struct sl__device *device) {
+  starpu_ssize_t bytes = starpu_memory_get_total(device->node);
+  if (device->node == STARPU_MAIN_RAM && has_disk()) return INFINITY;
+  if (bytes > 0) return (double)bytes - (double)sl__cuda_taken(device->node);
+  if (device->node != STARPU_MAIN_RAM) return INFINITY;
+  return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* Is it known in which memory such a device computes? */
+static bool is_definite(const struct sl__device *device) {
+  if (device->place.worker || device->place.where == STARPU_CPU) return true;
+  return starpu_cpu_worker_get_count() == starpu_worker_get_count();
+}
+
+/* What the layers on this memory node need at least, and the first stage that is there. rows:
+ * of each slice. */
+static double least_on_node(struct sl__memory_case *c, const struct sl__grid *grid,
+                            const int64_t *rows, unsigned node, int *stage) {
+  const struct sl_model *model = c->model;
+  double bytes = 0;
+  *stage = -1;
+  for (int i = 0; i < model->count; i++)
+    for (int r = 0; r < grid->replicas; r++) {
+      const struct sl__device *device = sl__grid_device(grid, i, r);
+      if (!sl__grid_is_here(grid, i)) continue;
+      if (device->node != node || !is_definite(device)) continue;
+      c->rows = rows[r * grid->microbatches];
+      bytes += sl__layer_memory(c, i, 1);
+      /* on a GPU the gradients of all values, too: too much is better than a stall */
+      if (node != STARPU_MAIN_RAM) bytes += value_bytes(c, i);
+      if (r) bytes -= param_bytes(c, &model->layers[i]); /* these are there once */
+      if (*stage < 0) *stage = grid->stage[i];
+    }
+  return bytes;
+}
+
+enum sl_status sl__placement_check_memory(const struct sl_model *model,
+                                          const struct sl_optimizer *optimizer,
+                                          const struct sl__grid *grid, int64_t batch) {
+  struct sl__memory_case c = {.model = model,
+                              .optimizer = optimizer,
+                              .microbatches = grid->microbatches,
+                              .math = grid->math};
+  enum sl_status status = SL_OK;
+  bool told = false;
+  int64_t *rows = sl__alloc((size_t)grid->replicas * (size_t)grid->microbatches, sizeof *rows,
+                            "a placement's memory");
+  if (!rows) return SL_NO_MEMORY;
+  sl__slice_rows(grid, batch, rows);
+  for (int d = 0; d < grid->stages * grid->replicas && status == SL_OK; d++) {
+    const struct sl__device *device = &grid->devices[d];
+    int stage;
+    double need = least_on_node(&c, grid, rows, device->node, &stage);
+    double has = sl__device_memory(device);
+    if (grid->member_of && grid->member_of[d / grid->replicas] != grid->member) continue;
+    if (stage < 0 || need <= has) continue;
+    bool swaps = device->node != STARPU_MAIN_RAM && !starpu_get_prefetch_flag();
+    if (swaps && !told)
+      sl__log(model->context, SL_LOG_WARNING,
+              "%s has %.1f MB, the layers there need %.1f MB: StarPU moves them out and in, which "
+              "takes time; more microbatches or a smaller batch need less",
+              device->name, has / 1e6, need / 1e6);
+    told |= swaps;
+    if (swaps) continue;
+    status = sl__fail(SL_NO_MEMORY,
+                      "the placement cannot fit: the layers on %s (stage %d and what shares its "
+                      "memory) need at least %.1f MB, but it has %.1f MB; place layers elsewhere, "
+                      "or take a smaller batch or more microbatches%s",
+                      device->name, stage, need / 1e6, has / 1e6,
+                      device->node == STARPU_MAIN_RAM
+                          ? ", or name a swap folder (--swap)"
+                          : ", or set STARPU_PREFETCH=0: then "
+                            "tensors are moved out and in, which takes time");
+  }
+  free(rows);
+  return status;
+}
