@@ -1,4 +1,4 @@
-/* Inference: a trained model answers requests, from any number of threads, several at a time. */
+/* Inference: a trained model answers requests from any number of threads, several at a time. */
 #ifndef STARLING_PREDICT_H
 #define STARLING_PREDICT_H
 
@@ -11,70 +11,71 @@ extern "C" {
 #endif
 
 /** \defgroup predictor Predictors
- * A predictor runs a model forwards: dropout does nothing, batch normalisation takes its running
- * statistics, recurrent layers begin at zero. Requests wait in one queue; what waits there together
- * is run together, as one batch of up to max_batch samples (dynamic batching), and several batches
- * are under way at once, on the devices of the context or where sl_place says (batch b as replica b
- * of its rules, round and round). Activations' memory is that of a worker's largest pass, kept
- * until sl_close: each lies where one that is no longer needed was. Parameters are there more than
- * once: as the model has them, and, up to 64 MB a predictor (and an eighth of a limit on main
- * memory), packed or in the forms that the CPU's kernels take. Several predictors, of the same
- * model or of different ones, may share a context; while one is open, nothing is trained, placed
- * automatically or measured in it.
+ * A predictor runs a model forwards: dropout does nothing, batch normalisation uses its running
+ * statistics, recurrent layers begin at zero. Requests wait in one queue. Those that wait at the
+ * same time run together, as one batch of up to max_batch samples (dynamic batching). Several
+ * batches run at once, on the devices of the context or those that sl_place names (batch b as
+ * replica b of its rules, in turn).
  *
- * A sample's answer depends on its values, the weights and the kind of device; to the last bit also
- * on how many samples were run together (matrix products add up in another order). With
- * max_delay_us 0 a request that comes alone, of up to max_batch samples, is one batch: the same
+ * Memory: the activations of a worker's largest pass, where each reuses the place of one that is
+ * no longer needed; sl_close frees it. Parameters are in memory more than once: as the model has
+ * them, and packed or in other forms for the CPU's kernels, up to 64 MB a predictor (and an eighth
+ * of a limit on main memory). Several predictors, of one model or of several, may share a context;
+ * while one is open, do not train, place automatically or measure in that context.
+ *
+ * A sample's answer depends on its values, the weights and the kind of device. Its last bits also
+ * depend on the number of samples that ran together (matrix products add up in another order).
+ * With max_delay_us 0 a request of up to max_batch samples that comes alone is one batch: the same
  * call gives the same bits, those of a trainer's evaluation with such a batch. */
 struct sl_predictor;
 
-/** Zero value: the values in the comments. */
+/** Zero selects the default of each option. */
 struct sl_predictor_options {
-  int64_t max_batch;    /**< samples run together at the most; 0: 64. A larger request is cut */
-  int64_t max_delay_us; /**< a batch that is not full waits so long for more requests; 0: not */
-  int batches;          /**< under way at once; 0: two a worker */
-  enum sl_math math;    /**< that of the training, say */
-  int cores; /**< CPU workers that compute a batch together while no other one is under way in the
-                  context, where the model may be on any of them; 0: 16, which are the most */
+  int64_t max_batch;    /**< most samples that run together; 0: 64. A larger request is cut */
+  int64_t max_delay_us; /**< longest wait of an incomplete batch for more requests; 0: none */
+  int batches;          /**< batches that run at once; 0: two a worker */
+  enum sl_math math;    /**< usually that of the training */
+  int cores; /**< most CPU workers that compute one batch together, while no other batch runs in the
+                  context and the model may be on any CPU; 0: 16, the largest number */
 };
 
-/** Needs the model until sl_predictor_free; builds it where it is not built.
+/** Builds the model if it is not built, and needs it until sl_predictor_free.
  * \return SL_BAD_ARGUMENT for options out of range, or a model placed over ranks. */
 SL_API enum sl_status sl_predictor_open(struct sl_model *model,
                                         const struct sl_predictor_options *options,
                                         struct sl_predictor **predictor);
 
-/** Answer n samples; waits for it. inputs: n samples of the model's input shape, one after the
- * other, float, or int32_t tokens where its first layer is an embedding. outputs: n times
- * sl_model_output, float: the last layer's output, logits. From any thread.
- * \return SL_BAD_ARGUMENT for n < 1, or a token that the embedding does not have, saying which;
- * SL_CLOSED after sl_predictor_close; what a kernel failed with; SL_STALLED
- * where the context watches for it. */
+/** Answer n samples, and wait for the answer. From any thread. inputs: n samples of the model's
+ * input shape, one after the other, float, or int32_t tokens if its first layer is an embedding.
+ * outputs: n times sl_model_output, float: the last layer's output, logits.
+ * \return SL_BAD_ARGUMENT for n < 1, or for a token that the embedding does not have (the message
+ * names it); SL_CLOSED after sl_predictor_close; the failure of a kernel; SL_STALLED if the context
+ * watches for stalls and finds one. */
 SL_API enum sl_status sl_predict(struct sl_predictor *predictor, const void *inputs, int64_t n,
                                  float *outputs);
 
-/** The same without waiting for the answer (the first batch of a size is prepared here, and a
- * memory limit may be waited for): inputs and outputs are the predictor's until sl_predict_wait,
- * which must be called once for each, waits, tells how it went, and ends the request. NULL is legal
- * there. */
+/** The same without waiting for the answer. (The call itself may take long: it prepares the first
+ * batch of each size, and may wait for memory if it is limited.) inputs and outputs belong to the
+ * predictor until sl_predict_wait, which must be called once for each request: it waits, returns
+ * the request's status and frees the request. NULL is legal there. */
 struct sl_prediction;
 SL_API enum sl_status sl_predict_submit(struct sl_predictor *predictor, const void *inputs,
                                         int64_t n, float *outputs, struct sl_prediction **request);
 SL_API enum sl_status sl_predict_wait(struct sl_prediction *request);
 
-/** No more requests: batches under way are ended; requests of which a part has not begun, and all
- * that come later, get SL_CLOSED. From any thread, more than once. */
+/** Accept no more requests. Batches that run come to their end; requests of which a part has not
+ * begun, and all later ones, get SL_CLOSED. From any thread, more than once. */
 SL_API void sl_predictor_close(struct sl_predictor *predictor);
 
-/** Close, and free what no thread uses any more: every sl_predict has returned, every request was
- * waited for. NULL is legal. */
+/** Close and free. No thread may be in sl_predict, and every request must have been waited for.
+ * NULL is legal. */
 SL_API void sl_predictor_free(struct sl_predictor *predictor);
 
-/** What a predictor has done so far. */
+/** Counts since the predictor was opened. */
 struct sl_predictor_counts {
-  int64_t requests, samples, batches; /**< ended */
+  int64_t requests, samples, batches; /**< that have ended */
   double computing_us; /**< from a batch's first kernel to its last one, summed over batches (and
-                            stages); of GPUs, the time to launch them */
+                            stages); on GPUs, the time to launch the kernels */
 };
 SL_API struct sl_predictor_counts sl_predictor_count(struct sl_predictor *predictor);
 

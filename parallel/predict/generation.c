@@ -1,5 +1,5 @@
-/* Text from a language model, token by token: a batch of one sequence of one step, the state
- * carried on. */
+/* Text from a language model, one token at a time: each pass is a batch of one sequence of one time
+ * step, and the recurrent state is carried from one pass to the next. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,13 +38,15 @@ static enum sl_status check(const struct sl_model *model, const struct sl_genera
                       "token %lld of the prompt is %d, but the model has 0 to %lld", (long long)i,
                       o->prompt[i], (long long)words - 1);
   if (classes > words)
-    return sl__fail(SL_BAD_ARGUMENT,
-                    "the model's answers are of %lld words, of which its embedding knows %lld",
-                    (long long)classes, (long long)words);
+    return sl__fail(
+        SL_BAD_ARGUMENT,
+        "the model's output has %lld words, but its embedding only %lld; a word that is "
+        "drawn must be an input, too",
+        (long long)classes, (long long)words);
   return SL_OK;
 }
 
-/* The last layer's output, as floats. */
+/* The last layer's output as floats. */
 static enum sl_status read_logits(struct generator *g) {
   struct sl__tensor *y = g->plan->slices[0].y[g->plan->model->count - 1];
   const char *codes = (const char *)g->logits;
@@ -58,7 +60,7 @@ static enum sl_status read_logits(struct generator *g) {
   return SL_OK;
 }
 
-/* The model reads one token; its answer is in logits when asked for. */
+/* The model reads one token; logits gets its output if `answer`. */
 static enum sl_status feed(struct generator *g, int32_t token, bool answer) {
   enum sl_status status;
   const struct sl__step step = {.carry = g->steps++ > 0, .keep = true, .x = g->token};
@@ -69,14 +71,15 @@ out:
   return status;
 }
 
-/* From softmax(logits / temperature); of equals, the first. */
+/* A token drawn from softmax(logits / temperature); at temperature 0 the likeliest one, of equal
+ * ones the first. */
 static enum sl_status draw(const struct generator *g, float temperature, float uniform,
                            int32_t *token) {
   double sum = 0, at = 0;
   int32_t best = 0, last = (int32_t)g->classes - 1;
   for (int32_t c = 0; c <= last; c++) {
     if (!isfinite(g->logits[c]))
-      return sl__fail(SL_NOT_FINITE, "the model's answer is not finite; are its weights trained?");
+      return sl__fail(SL_NOT_FINITE, "the model's output is not finite; are its weights trained?");
     if (g->logits[c] > g->logits[best]) best = c;
   }
   *token = best;
@@ -99,7 +102,7 @@ static enum sl_status open_generator(struct sl_model *model, enum sl_math math,
   SL__TRY(sl__grid_new(model, &options, &g->grid));
   SL__TRY(sl__plan_new(model, &g->grid, 1, 1, false, &g->plan));
   SL__TRY(sl__tensor_host(model->context, &SL_SHAPE(1, 1), SL_I32, NULL, &g->token));
-  g->logits = sl__alloc((size_t)g->classes, sizeof *g->logits, "a model's answer");
+  g->logits = sl__alloc((size_t)g->classes, sizeof *g->logits, "a model's output");
   if (!g->logits) status = SL_NO_MEMORY;
 out:
   return status;

@@ -29,7 +29,7 @@ static int close_context(void **state) {
   return 0;
 }
 
-/* Weights from a normal distribution, so that the answers differ much. */
+/* Weights from a normal distribution, so that the outputs differ much. */
 static struct sl_model *language_model(void) {
   struct sl_model *m;
   OK(sl_model_new(context, &SL_SHAPE(WINDOW), &m));
@@ -184,11 +184,11 @@ static void what_cannot_be_is_refused(void **state) {
   OK(sl_model_set(m, "decoder.bias", bad));
   assert_int_equal(sl_generate(m, &options, 1, out), SL_NOT_FINITE);
   sl_model_free(m);
-  OK(sl_model_new(context, &SL_SHAPE(4), &m)); /* answers that it could not read */
+  OK(sl_model_new(context, &SL_SHAPE(4), &m)); /* words that it could not read */
   OK(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = 3, .features = 5}));
   OK(sl_dense(m, "decoder", &(struct sl_dense_options){.features = WORDS, .positions = true}));
   assert_int_equal(sl_generate(m, &options, 1, out), SL_BAD_ARGUMENT);
-  assert_non_null(strstr(sl_error(), "its embedding knows 3"));
+  assert_non_null(strstr(sl_error(), "its embedding only 3"));
   sl_model_free(m);
   OK(sl_model_new(context, &SL_SHAPE(4), &image));
   OK(sl_dense(image, "fc", &(struct sl_dense_options){.features = 3}));
