@@ -273,37 +273,31 @@ enum sl_status sl__decompress(struct sl_context *context, const struct sl__launc
                               const struct sl__compress *c, struct sl__tensor *packed,
                               struct sl__tensor *values);
 
-/* One optimizer step on a shard: the gradient is the sum of gradients[0..count-1] in that order;
- * where norm [1] (the square of the global norm) is given, it is scaled by min(1, max_norm /
- * sqrt(norm)). */
+/* One optimizer step on a shard, by an SL__UPDATE row of ops.def: the gradient is the sum of
+ * gradients[0..count-1] in that order; where norm [1] (the square of the global norm) is given, it
+ * is scaled by min(1, max_norm / sqrt(norm)). state[0..sl__update_states(op)-1] are of the
+ * parameter's size. nn/optimizers.def says which operation is which optimizer's. */
 struct sl__update {
   float lr, weight_decay;
-  float momentum;              /* sgd */
-  int nesterov;                /* sgd */
-  float beta1, beta2, epsilon; /* adam */
-  int decoupled;               /* adam: AdamW's weight decay */
-  int64_t step;                /* adam: from 1 */
+  float momentum;
+  int nesterov;
+  float beta1, beta2, epsilon;
+  int decoupled; /* weight decay shrinks the parameter itself, not by the gradient (AdamW) */
+  int64_t step;  /* from 1 */
   float max_norm;
 };
-/* As torch.optim.SGD: g += weight_decay p; v = momentum v + g; p -= lr (nesterov ? g + momentum v :
- * v). velocity NULL where momentum is 0. */
-enum sl_status sl__sgd(struct sl_context *context, const struct sl__launch *l,
-                       struct sl__tensor *param, struct sl__tensor *velocity, int count,
-                       struct sl__tensor *const *gradients, struct sl__tensor *norm,
-                       const struct sl__update *update);
+enum sl_status sl__update(struct sl_context *context, struct sl__op *op, const struct sl__launch *l,
+                          struct sl__tensor *param, struct sl__tensor *const *state, int count,
+                          struct sl__tensor *const *gradients, struct sl__tensor *norm,
+                          const struct sl__update *update);
+int sl__update_states(const struct sl__op *op);
+
 /* Plain descent (no momentum, no weight decay) of the touched rows alone; param are the elements of
  * the table from `first` on. */
 enum sl_status sl__rows_sgd(struct sl_context *context, const struct sl__launch *l,
                             struct sl__tensor *param, int64_t first, struct sl__tensor *rows,
                             struct sl__tensor *values, struct sl__tensor *norm,
                             const struct sl__update *update);
-
-/* Adam (Kingma, Ba, arXiv 1412.6980) and AdamW (Loshchilov, Hutter, arXiv 1711.05101), as
- * torch.optim's. */
-enum sl_status sl__adam(struct sl_context *context, const struct sl__launch *l,
-                        struct sl__tensor *param, struct sl__tensor *mean,
-                        struct sl__tensor *variance, int count, struct sl__tensor *const *gradients,
-                        struct sl__tensor *norm, const struct sl__update *update);
 
 /* Layers whose kernels are the program's (starling/layer.h). What their tasks are told must outlive
  * these. */

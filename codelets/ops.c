@@ -49,7 +49,7 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #define SL__CUDA_ADDRESS(name)
 #endif
 
-#define SL__OP(op_name, op_modes, op_where)                                                        \
+#define SL__CODELET(op_name, op_modes, op_where, is_update)                                        \
   struct sl__op sl__op_##op_name = {                                                               \
       .codelet = {.cpu_funcs = {SL__CALLED_##op_where(op_name)},                                   \
                   .cpu_funcs_name = {SL__NAMED(SL__CALLED_##op_where(op_name))},                   \
@@ -59,5 +59,8 @@ static uint32_t task_footprint(struct starpu_task *task) {
       .model = {.type = STARPU_HISTORY_BASED,                                                      \
                 .symbol = "sl_" #op_name,                                                          \
                 .footprint = task_footprint},                                                      \
-      .modes = op_modes};
+      .modes = op_modes,                                                                           \
+      .updates = is_update};
+#define SL__OP(name, modes, where) SL__CODELET(name, modes, where, false)
+#define SL__UPDATE(name, states, modes) SL__CODELET(name, modes, BOTH, true)
 #include "codelets/ops.def"

@@ -29,12 +29,12 @@ SL__KERNEL void sl__reduce_cpu(void *buffers[], void *cl_arg) {
 
 enum sl_status sl__reduce(struct sl_context *context, const struct sl__launch *l,
                           struct sl__tensor *sum, int count, struct sl__tensor *const *terms) {
-  struct sl__tensor *few[SL__SKINNY_GEMM], **tensors = few;
+  struct sl__tensor *several[SL__STACK_BUFFERS], **tensors = several;
   struct sl__reduce_args a = {0};
   struct sl__launch launch = *l;
   if (count < 1)
     return sl__fail(SL_BAD_ARGUMENT, "reduce: at least one term is needed, not %d", count);
-  if (count + 1 > SL__SKINNY_GEMM &&
+  if (count + 1 > SL__STACK_BUFFERS &&
       !(tensors = sl__alloc((size_t)count + 1, sizeof *tensors, "a reduction")))
     return SL_NO_MEMORY;
   tensors[0] = sum;
@@ -45,6 +45,6 @@ enum sl_status sl__reduce(struct sl_context *context, const struct sl__launch *l
   if (status == SL_OK)
     status = sl__submit(context, &sl__op_reduce, &launch, count + 1, tensors, &a, sizeof a,
                         (double)a.count * count, (uint32_t)count);
-  if (tensors != few) free(tensors);
+  if (tensors != several) free(tensors);
   return status;
 }

@@ -1,72 +1,171 @@
-/* Optimizers' settings: names, defaults, ranges. The arithmetic is in codelets/. */
+/* Optimizers' settings: names, defaults and ranges, by the table optimizers.def. The arithmetic is
+ * in codelets/update.h. */
+#include "nn/optimizer.h"
+
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/base/error.h"
-#include <starling/nn.h>
+
+static const struct sl__optimizer optimizers[] = {
+#define SL__OPTIMIZER(...) {__VA_ARGS__},
+#include "nn/optimizers.def"
+#undef SL__OPTIMIZER
+};
+
+enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
+
+/* The settings that are numbers. A value is in [0, below), or in (0, below). */
+static const struct setting {
+  const char *name;
+  size_t offset;
+  unsigned takes; /* 0: all optimizers take it */
+  bool above_zero;
+  float below;
+} settings[] = {
+    {"lr", offsetof(struct sl_optimizer, lr), 0, true, HUGE_VALF},
+    {"momentum", offsetof(struct sl_optimizer, momentum), SL__TAKES_MOMENTUM, false, 1},
+    {"weight_decay", offsetof(struct sl_optimizer, weight_decay), 0, false, HUGE_VALF},
+    {"beta1", offsetof(struct sl_optimizer, beta1), SL__TAKES_BETA1, true, 1},
+    {"beta2", offsetof(struct sl_optimizer, beta2), SL__TAKES_BETA2, true, 1},
+    {"epsilon", offsetof(struct sl_optimizer, epsilon), SL__TAKES_EPSILON, true, HUGE_VALF},
+    {"clip", offsetof(struct sl_optimizer, clip), 0, false, HUGE_VALF},
+};
+
+enum { SETTINGS = sizeof settings / sizeof *settings };
+
+static float value_of(const struct sl_optimizer *o, const struct setting *s) {
+  return *(const float *)((const char *)o + s->offset);
+}
+
+/* ---- names ---- */
+
+/* Adds "a", then ", b" or the last word and "c", to a list. */
+static void add_name(char *list, size_t size, const char *name, bool is_last, const char *word) {
+  size_t used = strlen(list);
+  const char *between = !used ? "" : is_last ? word : ", ";
+  snprintf(list + used, size - used, "%s%s", between, name);
+}
+
+/* "adam and adamw": the optimizers that take a setting; all of them for 0. */
+static const char *names_of(unsigned takes, const char *word, char *list, size_t size) {
+  int last = OPTIMIZERS - 1;
+  while ((optimizers[last].takes & takes) != takes) last--;
+  *list = '\0';
+  for (int i = 0; i <= last; i++)
+    if ((optimizers[i].takes & takes) == takes)
+      add_name(list, size, optimizers[i].name, i == last, word);
+  return list;
+}
+
+const char *sl_optimizer_name(int i) {
+  return i >= 0 && i < OPTIMIZERS ? optimizers[i].name : NULL;
+}
 
 enum sl_status sl_optimizer_parse(const char *name, struct sl_optimizer *optimizer) {
-  static const struct {
-    const char *name;
-    struct sl_optimizer zero_value;
-  } known[] = {{"sgd", {.kind = SL_SGD}},
-               {"nag", {.kind = SL_SGD, .nesterov = true, .momentum = 0.9f}},
-               {"adam", {.kind = SL_ADAM}},
-               {"adamw", {.kind = SL_ADAMW}}};
-  for (size_t i = 0; name && i < sizeof known / sizeof *known; i++)
-    if (!strcmp(name, known[i].name)) {
-      *optimizer = known[i].zero_value;
+  char list[256];
+  for (int i = 0; name && i < OPTIMIZERS; i++)
+    if (!strcmp(name, optimizers[i].name)) {
+      *optimizer = optimizers[i].start;
+      optimizer->kind = optimizers[i].kind;
       return SL_OK;
     }
-  return sl__fail(SL_BAD_ARGUMENT, "optimizer '%s' is unknown; use sgd, nag, adam or adamw",
-                  name ? name : "");
+  return sl__fail(SL_BAD_ARGUMENT, "optimizer '%s' is unknown; use %s", name ? name : "",
+                  names_of(0, " or ", list, sizeof list));
+}
+
+/* ---- rows ---- */
+
+/* The row of the kind with or without momentum, else its only one; NULL for an unknown kind. */
+static const struct sl__optimizer *find(const struct sl_optimizer *o) {
+  const struct sl__optimizer *found = NULL;
+  for (int i = 0; i < OPTIMIZERS; i++) {
+    const struct sl__optimizer *row = &optimizers[i];
+    if (row->kind != o->kind) continue;
+    if ((row->start.momentum > 0) == (o->momentum > 0)) return row;
+    if (!found) found = row;
+  }
+  return found;
+}
+
+const struct sl__optimizer *sl__optimizer_of(const struct sl_optimizer *o) { return find(o); }
+
+int sl__optimizer_states(const struct sl_optimizer *o) {
+  return sl__update_states(find(o)->update);
+}
+
+bool sl__optimizer_skips_rows(const struct sl_optimizer *o) {
+  return find(o)->update_rows && o->weight_decay <= 0;
+}
+
+const char *sl__optimizer_text(const struct sl_optimizer *o, char text[SL__OPTIMIZER_TEXT]) {
+  size_t used = (size_t)snprintf(text, SL__OPTIMIZER_TEXT, "%s", find(o)->name);
+  for (int i = 0; i < SETTINGS && used < SL__OPTIMIZER_TEXT; i++)
+    if (value_of(o, &settings[i]) != 0)
+      used += (size_t)snprintf(text + used, SL__OPTIMIZER_TEXT - used, ", %s %g", settings[i].name,
+                               (double)value_of(o, &settings[i]));
+  if (o->nesterov && used < SL__OPTIMIZER_TEXT)
+    snprintf(text + used, SL__OPTIMIZER_TEXT - used, ", nesterov");
+  return text;
+}
+
+struct sl__update sl__update_of(const struct sl_optimizer *o, int64_t step, float lr) {
+  return (struct sl__update){.lr = lr,
+                             .weight_decay = o->weight_decay,
+                             .momentum = o->momentum,
+                             .nesterov = o->nesterov,
+                             .beta1 = o->beta1,
+                             .beta2 = o->beta2,
+                             .epsilon = o->epsilon,
+                             .decoupled = find(o)->decoupled,
+                             .step = step + 1,
+                             .max_norm = o->clip};
+}
+
+/* ---- checks ---- */
+
+static enum sl_status check_taken(const struct sl__optimizer *row, const char *name,
+                                  unsigned takes) {
+  char list[256];
+  if ((row->takes & takes) == takes) return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT, "%s is for %s, not for %s", name,
+                  names_of(takes, " and ", list, sizeof list), row->name);
 }
 
 /* Written so that NaN fails too. */
-static enum sl_status check_range(const char *field, float value, bool above_zero, float below) {
-  if ((above_zero ? value > 0 : value >= 0) && value < below) return SL_OK;
+static enum sl_status check_range(const struct setting *s, float value) {
+  if ((s->above_zero ? value > 0 : value >= 0) && value < s->below) return SL_OK;
   char limit[32] = "finite";
-  if (below < HUGE_VALF) snprintf(limit, sizeof limit, "below %g", (double)below);
-  return sl__fail(SL_BAD_ARGUMENT, "the optimizer's %s is %g; it must be %s 0 and %s", field,
-                  (double)value, above_zero ? "above" : "at least", limit);
+  if (s->below < HUGE_VALF) snprintf(limit, sizeof limit, "below %g", (double)s->below);
+  return sl__fail(SL_BAD_ARGUMENT, "the optimizer's %s is %g; it must be %s 0 and %s", s->name,
+                  (double)value, s->above_zero ? "above" : "at least", limit);
 }
 
-static enum sl_status check_sgd(struct sl_optimizer *o) {
-  if (o->lr == 0) o->lr = 0.01f;
-  if (o->nesterov && o->momentum == 0)
-    return sl__fail(SL_BAD_ARGUMENT, "nesterov needs a momentum above 0 (0.9 is usual)");
-  if (o->beta1 != 0 || o->beta2 != 0 || o->epsilon != 0)
-    return sl__fail(SL_BAD_ARGUMENT,
-                    "beta1, beta2 and epsilon are for adam and adamw, not for sgd");
-  return check_range("momentum", o->momentum, false, 1.0f);
-}
-
-static enum sl_status check_adam(struct sl_optimizer *o) {
-  enum sl_status status;
-  if (o->momentum != 0 || o->nesterov)
-    return sl__fail(SL_BAD_ARGUMENT, "momentum and nesterov are for sgd; adam has beta1 instead");
-  if (o->lr == 0) o->lr = 0.001f;
-  if (o->beta1 == 0) o->beta1 = 0.9f;
-  if (o->beta2 == 0) o->beta2 = 0.999f;
-  if (o->epsilon == 0) o->epsilon = 1e-8f;
-  SL__TRY(check_range("beta1", o->beta1, true, 1.0f));
-  SL__TRY(check_range("beta2", o->beta2, true, 1.0f));
-  SL__TRY(check_range("epsilon", o->epsilon, true, HUGE_VALF));
-out:
+/* Fills in the default of one setting and checks it. */
+static enum sl_status complete(const struct sl__optimizer *row, const struct setting *s,
+                               struct sl_optimizer *o) {
+  enum sl_status status = SL_OK;
+  float *value = (float *)((char *)o + s->offset);
+  if (*value == 0) *value = value_of(&row->defaults, s);
+  if ((row->takes & s->takes) == s->takes) return check_range(s, *value);
+  if (*value != 0) status = check_taken(row, s->name, s->takes);
   return status;
 }
 
 enum sl_status sl_optimizer_check(struct sl_optimizer *optimizer) {
-  enum sl_status status;
+  enum sl_status status = SL_OK;
+  char list[256];
   struct sl_optimizer o = *optimizer; /* a refused one stays as it was */
-  if ((unsigned)o.kind > SL_ADAMW)
-    return sl__fail(SL_BAD_ARGUMENT, "%d is no kind of optimizer (SL_SGD, SL_ADAM, SL_ADAMW)",
-                    (int)o.kind);
-  SL__TRY(o.kind == SL_SGD ? check_sgd(&o) : check_adam(&o));
-  SL__TRY(check_range("lr", o.lr, true, HUGE_VALF));
-  SL__TRY(check_range("weight_decay", o.weight_decay, false, HUGE_VALF));
-  SL__TRY(check_range("clip", o.clip, false, HUGE_VALF));
+  const struct sl__optimizer *row = find(&o);
+  if (!row)
+    return sl__fail(SL_BAD_ARGUMENT, "%d is not a kind of optimizer; use %s", (int)o.kind,
+                    names_of(0, " or ", list, sizeof list));
+  if (o.nesterov) SL__TRY(check_taken(row, "nesterov", SL__TAKES_MOMENTUM));
+  if (o.nesterov && o.momentum == 0)
+    return sl__fail(SL_BAD_ARGUMENT, "nesterov needs a momentum above 0 (0.9 is usual)");
+  for (int i = 0; i < SETTINGS; i++) SL__TRY(complete(row, &settings[i], &o));
   *optimizer = o;
 out:
   return status;

@@ -29,7 +29,7 @@ static inline enum sl_status sl__same_count(const char *name, int count,
 }
 
 /* Room for the handles of one task with a variable number of buffers. */
-#define SL__SKINNY_GEMM 16
+#define SL__STACK_BUFFERS 16
 
 #endif
 #endif

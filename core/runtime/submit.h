@@ -16,6 +16,7 @@ struct sl__op {
   struct starpu_codelet codelet;
   struct starpu_perfmodel model;
   const char *modes;
+  bool updates; /* it is an optimizer's step (traces show it as one) */
 };
 
 /* The letter's access alone, small. */

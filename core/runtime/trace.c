@@ -149,14 +149,14 @@ static const char *operation_of(const struct sl__op *op) {
   return strncmp(name, "sl_", 3) ? name : name + 3;
 }
 
-static enum sl__work work_of(const char *operation) {
+static enum sl__work work_of(const struct sl__op *op, const char *operation) {
   if (!strncmp(operation, "forward", 7) || !strncmp(operation, "inference", 9))
     return SL__WORK_FORWARD;
   if (!strncmp(operation, "backward_weight", 15) || !strncmp(operation, "backward_rows", 13))
     return SL__WORK_BACKWARD_WEIGHT;
   if (!strncmp(operation, "backward", 8) || strstr(operation, "gradient"))
     return SL__WORK_BACKWARD_DATA;
-  if (strstr(operation, "sgd") || strstr(operation, "adam")) return SL__WORK_UPDATE;
+  if (op->updates || !strncmp(operation, "rows_", 5)) return SL__WORK_UPDATE;
   return SL__WORK_FORWARD;
 }
 
@@ -179,14 +179,14 @@ static void write_name(struct name *name, const char *layer, const char *operati
 }
 
 static const struct name *intern(struct sl__trace *t, const struct name *name, const char *layer,
-                                 const char *operation) {
+                                 const struct sl__op *op) {
   struct name **found = tfind(name, &t->names, compare);
   if (found) return *found;
   int number = find_layer(t, layer);
   struct name *kept = number < 0 ? NULL : malloc(sizeof *kept);
   if (!kept) return NULL;
   *kept = *name;
-  kept->colour = sl__layer_colour(number, work_of(operation));
+  kept->colour = sl__layer_colour(number, work_of(op, operation_of(op)));
   if (tsearch(kept, &t->names, compare)) return kept;
   free(kept);
   return NULL;
@@ -195,11 +195,11 @@ static const struct name *intern(struct sl__trace *t, const struct name *name, c
 void sl__trace_task(struct sl__trace *t, struct starpu_task *task, const struct sl__op *op,
                     const struct sl__launch *launch) {
   if (!t->recording) return;
-  const char *operation = operation_of(op), *layer = launch->name ? launch->name : "-";
+  const char *layer = launch->name ? launch->name : "-";
   struct name name;
-  write_name(&name, layer, operation, &launch->mark);
+  write_name(&name, layer, operation_of(op), &launch->mark);
   starpu_pthread_mutex_lock(&t->mutex);
-  const struct name *kept = intern(t, &name, layer, operation);
+  const struct name *kept = intern(t, &name, layer, op);
   starpu_pthread_mutex_unlock(&t->mutex);
   if (!kept) return;
   task->name = kept->text;

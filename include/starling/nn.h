@@ -257,14 +257,19 @@ struct sl_optimizer {
   enum sl_optimizer_kind kind;
   float lr;           /**< 0.01 for SGD, 0.001 for Adam and AdamW */
   float momentum;     /**< SGD: 0 */
-  bool nesterov;      /**< SGD; needs momentum > 0 */
+  bool nesterov;      /**< SGD: Nesterov's momentum; needs momentum > 0 */
   float weight_decay; /**< 0 */
   float beta1, beta2; /**< Adam: 0.9 and 0.999 */
   float epsilon;      /**< Adam: 1e-8 */
   float clip;         /**< 0: none; else the greatest global norm of the gradient */
 };
 
-/** "sgd", "nag", "adam", "adamw". \return SL_BAD_ARGUMENT for an unknown name. */
+/** The names that sl_optimizer_parse knows, "sgd" first: the one at i, from 0, or NULL behind the
+ * last. */
+SL_API const char *sl_optimizer_name(int i);
+
+/** "sgd", "nag" (SGD with Nesterov's momentum of 0.9), "adam", "adamw": their settings, all others
+ * at 0. \return SL_BAD_ARGUMENT for an unknown name, naming the known ones. */
 SL_API enum sl_status sl_optimizer_parse(const char *name, struct sl_optimizer *optimizer);
 
 /** Fill in the values in the comments above and check. \return SL_BAD_ARGUMENT, naming the field.

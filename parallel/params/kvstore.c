@@ -230,8 +230,7 @@ void sl__kvstore_key_free(struct sl__kvstore_key *key) {
 
 bool sl__kvstore_other_state(const struct sl_kvstore *kv, const struct sl_optimizer *optimizer) {
   if (!kv->has_optimizer) return true;
-  return (kv->optimizer.kind == SL_SGD) != (optimizer->kind == SL_SGD) ||
-         sl__optimizer_states(&kv->optimizer) != sl__optimizer_states(optimizer);
+  return sl__optimizer_of(&kv->optimizer)->update != sl__optimizer_of(optimizer)->update;
 }
 
 enum sl_status sl__kvstore_use_optimizer(struct sl_kvstore *kv,

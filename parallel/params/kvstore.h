@@ -16,7 +16,7 @@ struct sl__kvstore_part {
   int rank, device;         /* that own it */
   struct sl__tensor *param; /* on its owner and on workers */
   struct sl__tensor *sum;   /* of a worker: what its last push was */
-  struct sl__tensor *state[2];
+  struct sl__tensor *state[SL__OPTIMIZER_STATES];
 };
 
 struct sl__kvstore_key {

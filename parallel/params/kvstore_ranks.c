@@ -21,18 +21,15 @@ struct command {
 };
 
 static const char *text_of(const struct command *c, char *text, size_t size) {
-  const struct sl_optimizer *o = &c->optimizer;
+  char settings[SL__OPTIMIZER_TEXT];
   switch (c->what) {
     case INIT:
       snprintf(text, size, "sl_kvstore_init of key %d with %lld values", c->key,
                (long long)c->count);
       break;
     case OPTIMIZER:
-      snprintf(text, size,
-               "sl_kvstore_set_optimizer (%d: lr %g, momentum %g%s, weight decay %g, betas %g %g, "
-               "epsilon %g)",
-               (int)o->kind, (double)o->lr, (double)o->momentum, o->nesterov ? " (Nesterov)" : "",
-               (double)o->weight_decay, (double)o->beta1, (double)o->beta2, (double)o->epsilon);
+      snprintf(text, size, "sl_kvstore_set_optimizer (%s)",
+               sl__optimizer_text(&c->optimizer, settings));
       break;
     case COMPRESSION:
       snprintf(text, size, "sl_kvstore_set_compression (%d: %g)", (int)c->compress.method,

@@ -14,7 +14,7 @@
  */
 static double gradient_elements(const struct sl__memory_case *c, const struct sl__layer *layer) {
   double all = (double)layer->params.total;
-  if (!sl__model_shards_is_sparse(layer) || !sl__model_shards_is_plain(c->optimizer)) return all;
+  if (!sl__model_shards_is_sparse(layer) || !sl__optimizer_skips_rows(c->optimizer)) return all;
   double tokens = (double)c->rows * c->microbatches * (double)sl_shape_count(&layer->in[0]);
   double rows = (double)layer->params.part[0].shape.dim[0];
   return tokens < rows ? all * tokens / rows : all;

@@ -67,10 +67,6 @@ bool sl__model_shards_is_sparse(const struct sl__layer *layer) {
   return layer->touches_rows && !layer->is_shared;
 }
 
-bool sl__model_shards_is_plain(const struct sl_optimizer *o) {
-  return o->kind == SL_SGD && o->momentum <= 0 && o->weight_decay <= 0;
-}
-
 static bool is_sparse(const struct sl__model_shards *kv, int i) {
   return sl__model_shards_is_sparse(&kv->model->layers[i]);
 }
@@ -84,7 +80,7 @@ static bool is_here(const struct sl__model_shards *kv, int i) {
 static enum sl_status make_gradients(struct sl__model_shards *kv, int i, int parts,
                                      int64_t *lengths) {
   int64_t total = kv->model->layers[i].params.total;
-  bool spread = kv->exchanges || !sl__model_shards_is_plain(&kv->optimizer);
+  bool spread = kv->exchanges || !sl__optimizer_skips_rows(&kv->optimizer);
   enum sl_status status = SL_OK;
   if (is_sparse(kv, i) && !spread) return SL_OK;
   for (int r = 0; r < (is_sparse(kv, i) ? 1 : kv->replicas) && status == SL_OK; r++) {
@@ -451,8 +447,9 @@ static enum sl_status submit_update(struct sl__model_shards *kv, struct sl__shar
   struct sl__tensor *param = shard_param(kv, shard);
   const struct sl__row_sum *sum = &kv->sums[shard->layer];
   if (is_sparse(kv, shard->layer) && !sum->dense)
-    return sl__rows_sgd(context, &launch, param, shard->first, sum->rows, sum->values, kv->norm,
-                        update);
+    return sl__optimizer_of(&kv->optimizer)
+        ->update_rows(context, &launch, param, shard->first, sum->rows, sum->values, kv->norm,
+                      update);
   struct sl__tensor *dense = sum->dense && !kv->exchange ? sl__part(sum->dense, shard->part) : NULL;
   int count = 1;
   struct sl__tensor *const *terms = dense        ? &dense
@@ -570,11 +567,6 @@ out:
 }
 
 /* ---- the state, for checkpoints ---- */
-
-const char *sl__model_shards_state_name(const struct sl_optimizer *optimizer, int k) {
-  if (optimizer->kind == SL_SGD) return "momentum_buffer";
-  return k == 0 ? "exp_avg" : "exp_avg_sq";
-}
 
 /* A tensor of one rank, on rank 0; NULL elsewhere. */
 static enum sl_status fetch(struct sl__model_shards *kv, int rank, struct sl__tensor *tensor,

@@ -14,7 +14,7 @@ struct sl__shard {
   int owner;     /* index into kvstore->owners, the devices of its rank */
   int64_t first; /* element of the block */
   int64_t count; /* elements */
-  struct sl__tensor *state[2];     /* velocity, or mean and variance; NULL where not needed */
+  struct sl__tensor *state[SL__OPTIMIZER_STATES]; /* the optimizer's; NULL where not needed */
   struct sl__tensor *sum, *square; /* only where gradients are clipped; NULL where others' serve */
   struct sl__tensor *own; /* of an exchange: this rank's replicas added up; NULL where one has it */
 };
@@ -80,9 +80,6 @@ enum sl_status sl__model_shards_settle(struct sl__model_shards *kvstore);
 /* Is the layer's gradient row-sparse? */
 bool sl__model_shards_is_sparse(const struct sl__layer *layer);
 
-/* Momentum, decay and Adam move every row, touched or not: for them it is spread out. */
-bool sl__model_shards_is_plain(const struct sl_optimizer *optimizer);
-
 /* Does this rank have the shard's optimizer state? */
 static inline bool sl__shard_is_mine(const struct sl__model_shards *kv,
                                      const struct sl__shard *shard) {
@@ -94,9 +91,6 @@ static inline bool sl__shard_is_mine(const struct sl__model_shards *kv,
 static inline bool sl__model_shards_exchanges(const struct sl__ranks *ranks, const char *compress) {
   return ranks->size && (ranks->size > sl__members(ranks) || compress);
 }
-
-/* What state k, from 0, is called in a checkpoint: as in PyTorch. */
-const char *sl__model_shards_state_name(const struct sl_optimizer *optimizer, int k);
 
 /* State k of a layer's whole block, in its order: out of all its shards, or into them. Waits for
  * the tasks on it. block has params.total places. */

@@ -56,13 +56,9 @@ int64_t sl__part_length(int64_t count, int parts, int i) {
   return count / parts + (i < count % parts);
 }
 
-int sl__optimizer_states(const struct sl_optimizer *optimizer) {
-  return optimizer->kind == SL_SGD ? optimizer->momentum > 0 : 2;
-}
-
 enum sl_status sl__states_new(struct sl_context *context, const struct sl__launch *launch,
                               const struct sl_optimizer *optimizer, int64_t count,
-                              struct sl__tensor *state[2]) {
+                              struct sl__tensor *state[SL__OPTIMIZER_STATES]) {
   enum sl_status status = SL_OK;
   for (int k = 0; k < sl__optimizer_states(optimizer); k++) {
     SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(count), SL_F32, &state[k]));
@@ -72,25 +68,11 @@ out:
   return status;
 }
 
-struct sl__update sl__update_of(const struct sl_optimizer *o, int64_t step, float lr) {
-  return (struct sl__update){.lr = lr,
-                             .weight_decay = o->weight_decay,
-                             .momentum = o->momentum,
-                             .nesterov = o->nesterov,
-                             .beta1 = o->beta1,
-                             .beta2 = o->beta2,
-                             .epsilon = o->epsilon,
-                             .decoupled = o->kind == SL_ADAMW,
-                             .step = step + 1,
-                             .max_norm = o->clip};
-}
-
 enum sl_status sl__optimizer_step(struct sl_context *context, const struct sl__launch *launch,
                                   const struct sl_optimizer *optimizer, struct sl__tensor *param,
-                                  struct sl__tensor *const state[2], int count,
+                                  struct sl__tensor *const state[SL__OPTIMIZER_STATES], int count,
                                   struct sl__tensor *const *gradients, struct sl__tensor *norm,
                                   const struct sl__update *update) {
-  if (optimizer->kind == SL_SGD)
-    return sl__sgd(context, launch, param, state[0], count, gradients, norm, update);
-  return sl__adam(context, launch, param, state[0], state[1], count, gradients, norm, update);
+  return sl__update(context, sl__optimizer_of(optimizer)->update, launch, param, state, count,
+                    gradients, norm, update);
 }

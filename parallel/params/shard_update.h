@@ -5,6 +5,7 @@
 
 #include <starling/parallel.h>
 
+#include "nn/optimizer.h"
 #include "parallel/params/exchange.h"
 #include "parallel/step/kvstore_kind.h"
 
@@ -25,21 +26,15 @@ int sl__parts_of(const struct sl__ranks *ranks, int64_t count, int64_t big);
 /* Elements of part i. */
 int64_t sl__part_length(int64_t count, int parts, int i);
 
-/* Tensors of a parameter's size that the optimizer keeps: 0 to 2. */
-int sl__optimizer_states(const struct sl_optimizer *optimizer);
-
 /* State lives where the owner is: made there by its first task, zero, never copied. */
 enum sl_status sl__states_new(struct sl_context *context, const struct sl__launch *launch,
                               const struct sl_optimizer *optimizer, int64_t count,
-                              struct sl__tensor *state[2]);
-
-/* step: from 0 */
-struct sl__update sl__update_of(const struct sl_optimizer *optimizer, int64_t step, float lr);
+                              struct sl__tensor *state[SL__OPTIMIZER_STATES]);
 
 /* Submit: the optimizer's step on a shard, with the gradients added up in their order. */
 enum sl_status sl__optimizer_step(struct sl_context *context, const struct sl__launch *launch,
                                   const struct sl_optimizer *optimizer, struct sl__tensor *param,
-                                  struct sl__tensor *const state[2], int count,
+                                  struct sl__tensor *const state[SL__OPTIMIZER_STATES], int count,
                                   struct sl__tensor *const *gradients, struct sl__tensor *norm,
                                   const struct sl__update *update);
 

@@ -50,8 +50,8 @@ struct facts {
 };
 
 static const char *optimizer_name(const struct sl_optimizer *o) {
-  if (o->kind == SL_SGD) return o->momentum > 0 ? "sgd with momentum" : "sgd";
-  return o->kind == SL_ADAM ? "adam" : "adamw";
+  const struct sl__optimizer *row = sl__optimizer_of(o);
+  return row->saved_as ? row->saved_as : row->name;
 }
 
 /* Of all parts together. */

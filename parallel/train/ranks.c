@@ -43,9 +43,8 @@ enum sl_status sl__trainer_ranks(const struct sl_context *context,
 
 /* Line by line, so that what differs can be named. */
 static char *describe(const struct sl_trainer *t, const struct sl_trainer_options *o) {
-  char *text = NULL, shape[96];
+  char *text = NULL, shape[96], optimizer[SL__OPTIMIZER_TEXT];
   size_t size;
-  const struct sl_optimizer *p = &t->optimizer;
   FILE *out = open_memstream(&text, &size);
   if (!out) return NULL;
   fprintf(out,
@@ -55,11 +54,7 @@ static char *describe(const struct sl_trainer *t, const struct sl_trainer_option
           sl_kvstore_name(o->kvstore), sl_math_name(o->math), o->servers,
           (long long)o->bigarray_bound, o->compress ? o->compress : "none", o->max_staleness,
           t->in_flight);
-  fprintf(out,
-          "optimizer %d: lr %g, momentum %g%s, weight decay %g, betas %g %g, epsilon %g, clip %g\n",
-          (int)p->kind, (double)p->lr, (double)p->momentum, p->nesterov ? " (Nesterov)" : "",
-          (double)p->weight_decay, (double)p->beta1, (double)p->beta2, (double)p->epsilon,
-          (double)p->clip);
+  fprintf(out, "optimizer %s\n", sl__optimizer_text(&t->optimizer, optimizer));
   if (t->grid.members > 1) /* those of a group take a batch's slices from each other */
     fprintf(
         out,

@@ -38,7 +38,7 @@ static enum sl_status list_states(const struct sl_trainer *t, struct sl__snapsho
       struct sl__item *item =
           add_item(image, &block->part[p].shape, values + block->part[p].offset);
       snprintf(item->name, sizeof item->name, "optimizer.%s.%s",
-               sl__model_shards_state_name(&t->optimizer, k), block->part[p].name);
+               sl__optimizer_of(&t->optimizer)->state[k], block->part[p].name);
     }
   }
   return SL_OK;

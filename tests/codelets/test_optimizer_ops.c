@@ -53,70 +53,90 @@ static void reference_adam(struct reference *r, const struct sl__update *u) {
   }
 }
 
-static void run(bool adam, int count, struct sl__update u) {
+typedef void reference_step(struct reference *r, const struct sl__update *u);
+
+static void run(struct sl__op *op, reference_step *reference, int count, struct sl__update u) {
   static struct reference r;
   struct sl__tensor *grads[70], *norm = u.max_norm > 0 ? tensor(SL_SHAPE(1), NULL) : NULL;
   memset(&r, 0, sizeof r);
   double *start = random_values(N, 5);
   memcpy(r.p, start, sizeof r.p);
-  struct sl__tensor *p = tensor(SL_SHAPE(N), start), *m = tensor(SL_SHAPE(N), NULL),
-                    *v = tensor(SL_SHAPE(N), NULL);
+  struct sl__tensor *p = tensor(SL_SHAPE(N), start), *state[2];
+  for (int k = 0; k < 2; k++) state[k] = tensor(SL_SHAPE(N), NULL);
   for (int step = 1; step <= STEPS; step++) {
     u.step = step;
     float square = (float)make_gradient(&r, grads, count, step, (double)u.max_norm);
     if (norm) OK(sl__tensor_write(norm, &square));
-    if (adam)
-      OK(sl__adam(context, &plain, p, m, v, count, grads, norm, &u));
-    else
-      OK(sl__sgd(context, &plain, p, u.momentum > 0 ? v : NULL, count, grads, norm, &u));
-    (adam ? reference_adam : reference_sgd)(&r, &u);
+    OK(sl__update(context, op, &plain, p, state, count, grads, norm, &u));
+    reference(&r, &u);
     for (int k = 0; k < count; k++) sl__tensor_free(grads[k]);
   }
-  assert_near(adam ? "adam" : "sgd", take(p), r.p, N, 60, 2);
-  sl__tensor_free(m);
-  sl__tensor_free(v);
+  assert_near(op->codelet.name, take(p), r.p, N, 60, 2);
+  for (int k = 0; k < 2; k++) sl__tensor_free(state[k]);
   sl__tensor_free(norm);
   free(start);
 }
 
 static void sgd_matches(void **state) {
   (void)state;
-  run(false, 1, (struct sl__update){.lr = 0.1f});
-  run(false, 3, (struct sl__update){.lr = 0.1f, .weight_decay = 0.01f});
-  run(false, 2, (struct sl__update){.lr = 0.05f, .momentum = 0.9f});
-  run(false, 20,
+  struct sl__op *plain_sgd = &sl__op_sgd, *momentum = &sl__op_sgd_momentum;
+  run(plain_sgd, reference_sgd, 1, (struct sl__update){.lr = 0.1f});
+  run(plain_sgd, reference_sgd, 3, (struct sl__update){.lr = 0.1f, .weight_decay = 0.01f});
+  run(plain_sgd, reference_sgd, 1, (struct sl__update){.lr = 0.1f, .max_norm = 1e6f});
+  run(momentum, reference_sgd, 2, (struct sl__update){.lr = 0.05f, .momentum = 0.9f});
+  run(momentum, reference_sgd, 20,
       (struct sl__update){.lr = 0.01f, .momentum = 0.9f, .nesterov = 1, .weight_decay = 0.1f});
-  run(false, 2, (struct sl__update){.lr = 0.1f, .momentum = 0.5f, .max_norm = 3});
-  run(false, 1, (struct sl__update){.lr = 0.1f, .max_norm = 1e6f});
-  run(false, 70, (struct sl__update){.lr = 0.01f, .momentum = 0.9f, .max_norm = 10});
+  run(momentum, reference_sgd, 2, (struct sl__update){.lr = 0.1f, .momentum = 0.5f, .max_norm = 3});
+  run(momentum, reference_sgd, 70,
+      (struct sl__update){.lr = 0.01f, .momentum = 0.9f, .max_norm = 10});
 }
 
 static void adam_matches(void **state) {
   (void)state;
   struct sl__update u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f};
-  run(true, 1, u);
+  run(&sl__op_adam, reference_adam, 1, u);
   u.weight_decay = 0.1f;
-  run(true, 3, u);
+  run(&sl__op_adam, reference_adam, 3, u);
   u.decoupled = 1;
-  run(true, 16, u);
+  run(&sl__op_adam, reference_adam, 16, u);
   u.max_norm = 0.5f;
-  run(true, 2, u);
+  run(&sl__op_adam, reference_adam, 2, u);
+}
+
+static enum sl_status try_update(struct sl__op *op, struct sl__tensor *param,
+                                 struct sl__tensor *state, int count, struct sl__tensor *gradient,
+                                 int64_t step) {
+  const struct sl__update u = {.lr = 1, .step = step};
+  return sl__update(context, op, &plain, param, (struct sl__tensor *[]){state, state}, count,
+                    &gradient, NULL, &u);
 }
 
 static void arguments_are_checked(void **state) {
   (void)state;
-  struct sl__update u = {.lr = 1};
   struct sl__tensor *a = tensor(SL_SHAPE(4), NULL), *b = tensor(SL_SHAPE(5), NULL);
-  assert_int_equal(sl__sgd(context, &plain, a, NULL, 1, &b, NULL, &u), SL_BAD_SHAPE);
-  assert_int_equal(sl__sgd(context, &plain, a, b, 1, &a, NULL, &u), SL_BAD_SHAPE);
-  assert_int_equal(sl__sgd(context, &plain, a, NULL, 0, NULL, NULL, &u), SL_BAD_ARGUMENT);
-  assert_int_equal(sl__adam(context, &plain, a, a, a, 1, &a, NULL, &u), SL_BAD_ARGUMENT);
+  assert_int_equal(try_update(&sl__op_sgd, a, NULL, 1, b, 1), SL_BAD_SHAPE);
+  assert_int_equal(try_update(&sl__op_sgd_momentum, a, b, 1, a, 1), SL_BAD_SHAPE);
+  assert_int_equal(try_update(&sl__op_sgd, a, NULL, 0, NULL, 1), SL_BAD_ARGUMENT);
+  assert_int_equal(try_update(&sl__op_adam, a, a, 1, a, 0), SL_BAD_ARGUMENT);
   sl__tensor_free(a);
   sl__tensor_free(b);
 }
 
+/* Every row of the table keeps the number of states that its access modes say. */
+static void states_are_counted(void **state) {
+  (void)state;
+#define SL__OP(name, modes, where)
+#define SL__UPDATE(name, states, modes)                                                            \
+  assert_int_equal(sl__update_states(&sl__op_##name), states);                                     \
+  assert_true(sl__op_##name.updates);
+#include "codelets/ops.def"
+#undef SL__OP
+  assert_false(sl__op_reduce.updates);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(sgd_matches), cmocka_unit_test(adam_matches),
-                                     cmocka_unit_test(arguments_are_checked)};
+                                     cmocka_unit_test(arguments_are_checked),
+                                     cmocka_unit_test(states_are_counted)};
   return cmocka_run_group_tests_name("optimizer operations", tests, open_context, close_context);
 }

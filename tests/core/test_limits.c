@@ -165,7 +165,7 @@ static void test_pieces(void **state) {
   assert_false(sl__tensor_is_cut(p));
   OK(sl__tensor_write(&g->views[1], middle));
   struct sl__tensor *term = &g->views[1];
-  OK(sl__sgd(context, &plain, &p->views[1], NULL, 1, &term, NULL, &update));
+  OK(sl__update(context, &sl__op_sgd, &plain, &p->views[1], NULL, 1, &term, NULL, &update));
   OK(sl__tensor_read(p, values));
   for (int i = 0; i < 10; i++)
     assert_true(values[i] == (i >= 3 && i < 8 ? 1 - 0.5f * middle[i - 3] : 1));

@@ -739,7 +739,7 @@ static enum sl_status accuracy(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {4, 3, 0, 3, 1031, 5})                                                         \
   CASE(__VA_ARGS__, {300, 1, 0, 1, 40, 3})
 
-/* ---- sums and updates: count, gradients, norm, momentum, flag ------------------------------- */
+/* ---- sums and updates: count, gradients, norm, flag ----------------------------------------- */
 
 static void terms_of(struct trial *t, const int64_t *d, struct sl__tensor **terms) {
   for (int64_t i = 0; i < d[1]; i++) terms[i] = given(t, SL_F32, SL_SHAPE(d[0]));
@@ -762,13 +762,13 @@ static enum sl_status square_sum(struct trial *t, const int64_t *d) {
 
 static struct sl__update update_of(const int64_t *d) {
   return (struct sl__update){.lr = 0.1f,
-                             .weight_decay = d[4] ? 0.01f : 0,
-                             .momentum = d[3] ? 0.9f : 0,
-                             .nesterov = d[4] != 0,
+                             .weight_decay = d[3] ? 0.01f : 0,
+                             .momentum = 0.9f,
+                             .nesterov = d[3] != 0,
                              .beta1 = 0.9f,
                              .beta2 = 0.999f,
                              .epsilon = 1e-3f,
-                             .decoupled = d[4] != 0,
+                             .decoupled = d[3] != 0,
                              .step = 3,
                              .max_norm = 0.5f};
 }
@@ -777,43 +777,35 @@ static struct sl__tensor *norm_of(struct trial *t, const int64_t *d) {
   return d[2] ? given_in(t, SL_F32, SL_SHAPE(1), 0.05, 2) : NULL;
 }
 
-static enum sl_status sgd(struct trial *t, const int64_t *d) {
-  struct sl__tensor *terms[MOST_TERMS];
-  struct sums sums = sums_of((double)d[1] + 8, 1);
-  const struct sl__update update = update_of(d);
+static enum sl_status update(struct trial *t, struct sl__op *op, const int64_t *d) {
+  struct sl__tensor *terms[MOST_TERMS], *state[2];
+  bool linear = op == &sl__op_sgd || op == &sl__op_sgd_momentum; /* else it sums squares, too */
+  struct sums sums = sums_of((double)d[1] + 8, linear ? 1 : (double)d[1] + 1);
+  const struct sl__update settings = update_of(d);
   terms_of(t, d, terms);
   struct sl__tensor *norm = norm_of(t, d);
   struct sl__tensor *param = changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums);
-  struct sl__tensor *velocity = d[3] ? changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums) : NULL;
+  for (int k = 0; k < sl__update_states(op); k++) /* the last one may be a mean of squares */
+    state[k] =
+        changed(t, SL_F32, SL_SHAPE(d[0]), k + 1 < sl__update_states(op) ? -1 : 0.01, 1, sums);
   if (t->status != SL_OK) return t->status;
-  return sl__sgd(t->context, L, param, velocity, (int)d[1], terms, norm, &update);
+  return sl__update(t->context, op, L, param, state, (int)d[1], terms, norm, &settings);
 }
 
-static enum sl_status adam(struct trial *t, const int64_t *d) {
-  struct sl__tensor *terms[MOST_TERMS];
-  struct sums sums = sums_of((double)d[1] + 8, (double)d[1] + 1); /* a square among it */
-  const struct sl__update update = update_of(d);
-  terms_of(t, d, terms);
-  struct sl__tensor *norm = norm_of(t, d);
-  struct sl__tensor *param = changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums);
-  struct sl__tensor *mean = changed(t, SL_F32, SL_SHAPE(d[0]), -1, 1, sums);
-  struct sl__tensor *variance = changed(t, SL_F32, SL_SHAPE(d[0]), 0.01, 1, sums);
-  if (t->status != SL_OK) return t->status;
-  return sl__adam(t->context, L, param, mean, variance, (int)d[1], terms, norm, &update);
-}
+#define SL__OP(name, modes, where)
+#define SL__UPDATE(name, states, modes)                                                            \
+  static enum sl_status name(struct trial *t, const int64_t *d) {                                  \
+    return update(t, &sl__op_##name, d);                                                           \
+  }
+#include "codelets/ops.def"
+#undef SL__OP
 
 #define UPDATE_SIZES(CASE, ...)                                                                    \
-  CASE(__VA_ARGS__, {1, 1, 0, 0, 0})                                                               \
-  CASE(__VA_ARGS__, {1003, 2, 1, 0, 1})                                                            \
-  CASE(__VA_ARGS__, {259, 17, 1, 0, 0})                                                            \
-  CASE(__VA_ARGS__, {70, 70, 1, 0, 1})                                                             \
-  CASE(__VA_ARGS__, {70005, 3, 0, 0, 0})
-#define MOMENTUM_SIZES(CASE, ...)                                                                  \
-  CASE(__VA_ARGS__, {1, 1, 0, 1, 0})                                                               \
-  CASE(__VA_ARGS__, {1003, 2, 1, 1, 1})                                                            \
-  CASE(__VA_ARGS__, {259, 17, 1, 1, 0})                                                            \
-  CASE(__VA_ARGS__, {70, 70, 1, 1, 1})                                                             \
-  CASE(__VA_ARGS__, {70005, 3, 0, 1, 0})
+  CASE(__VA_ARGS__, {1, 1, 0, 0})                                                                  \
+  CASE(__VA_ARGS__, {1003, 2, 1, 1})                                                               \
+  CASE(__VA_ARGS__, {259, 17, 1, 0})                                                               \
+  CASE(__VA_ARGS__, {70, 70, 1, 1})                                                                \
+  CASE(__VA_ARGS__, {70005, 3, 0, 0})
 
 /* ---- compression: count, method -------------------------------------------------------------- */
 
@@ -877,6 +869,7 @@ static enum sl_status decompress(struct trial *t, const int64_t *d) {
 #define CASE(name, function, types, ...) {&sl__op_##name, function, types, __VA_ARGS__},
 #define CASES(name, sizes, types) sizes(CASE, name, name, types)
 
+/* clang-format off: one operation a line */
 static const struct gpu_case cases[] = {
     CASES(dense_forward, DENSE_SIZES, GPU_ALL) CASES(
         dense_shared_forward, DENSE_SIZES, GPU_ALL) CASES(dense_backward_data, DENSE_SIZES, GPU_ALL)
@@ -934,21 +927,16 @@ static const struct gpu_case cases[] = {
                                                         CASES(axpy, COUNT_SIZES, GPU_HALVES) CASES(
                                                             fill, COUNT_SIZES,
                                                             GPU_HALVES)
-                                                            CASES(softmax_xent, LOSS_SIZES, GPU_HALVES) CASES(
-                                                                softmax_xent_gradient,
-                                                                LOSS_SIZES,
-                                                                GPU_HALVES)
-                                                                CASES(accuracy, LOSS_SIZES, GPU_HALVES) CASES(
-                                                                    reduce,
-                                                                    UPDATE_SIZES,
-                                                                    GPU_F32)
-                                                                    CASES(square_sum, UPDATE_SIZES,
-                                                                          GPU_F32) CASES(sgd, UPDATE_SIZES,
-                                                                                         GPU_F32)
-                                                                        MOMENTUM_SIZES(
-                                                                            CASE, sgd_momentum,
-                                                                            sgd, GPU_F32)
-                                                                            CASES(adam,
+                                                            CASES(softmax_xent, LOSS_SIZES,
+                                                                  GPU_HALVES)
+                                                                CASES(softmax_xent_gradient,
+                                                                      LOSS_SIZES,
+                                                                      GPU_HALVES)
+                                                                    CASES(accuracy, LOSS_SIZES,
+                                                                          GPU_HALVES)
+                                                                        CASES(reduce, UPDATE_SIZES,
+                                                                              GPU_F32)
+                                                                            CASES(square_sum,
                                                                                   UPDATE_SIZES,
                                                                                   GPU_F32)
                                                                                 RESIDUAL_SIZES(
@@ -964,7 +952,13 @@ static const struct gpu_case cases[] = {
                                                                                         CASES(
                                                                                             decompress,
                                                                                             PACKED_SIZES,
-                                                                                            GPU_F32)};
+                                                                                            GPU_F32)
+#define SL__OP(name, modes, where)
+#define SL__UPDATE(name, states, modes) CASES(name, UPDATE_SIZES, GPU_F32)
+#include "codelets/ops.def"
+#undef SL__OP
+};
+/* clang-format on */
 
 const struct gpu_case *gpu_case_at(int i) {
   return i < (int)(sizeof cases / sizeof *cases) ? &cases[i] : NULL;

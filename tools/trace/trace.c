@@ -66,7 +66,12 @@ static bool is_any(const char *model, const char *const *names) {
 }
 
 static enum trace_pass pass_of(const char *model) {
-  static const char *const updates[] = {"sgd", "adam", "reduce", "square", "rows_dense", NULL};
+  static const char *const updates[] = {
+#define SL__OP(name, modes, where)
+#define SL__UPDATE(name, states, modes) #name,
+#include "codelets/ops.def"
+#undef SL__OP
+      "reduce", "square", "rows_dense", NULL};
   static const char *const weights[] = {"backward_weight", "backward_rows", "bias_backward", NULL};
   static const char *const messages[] = {"sl_send", "sl_receive", NULL};
   if (is_any(model, messages)) return PASS_MESSAGE;

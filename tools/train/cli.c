@@ -264,13 +264,10 @@ static void must(const struct argp_state *state, const char *option, enum sl_sta
 
 static void make_optimizer(struct cli *cli, const struct argp_state *state) {
   struct sl_optimizer *optimizer = &cli->optimizer;
-  const struct sl_optimizer own = *optimizer; /* the program's default, for SGD */
+  const struct sl_optimizer own = *optimizer; /* the program's defaults, for its kind */
   *optimizer = (struct sl_optimizer){0};
   must(state, "--optimizer", sl_optimizer_parse(cli->optimizer_name, optimizer));
-  bool sgd = optimizer->kind == SL_SGD;
-  if (cli->momentum > 0 && !sgd)
-    cli_refuse(state, "--momentum: %s has none of this kind; leave it out", cli->optimizer_name);
-  if (sgd) {
+  if (optimizer->kind == own.kind) {
     optimizer->lr = own.lr;
     optimizer->weight_decay = own.weight_decay;
     if (own.momentum > 0) optimizer->momentum = own.momentum;

@@ -1,0 +1,80 @@
+/* The optimizers' arithmetic per element, which CPU and CUDA have in common. For each row
+ * SL__UPDATE(NAME, ...) of ops.def there are
+ *
+ * - struct sl__NAME_rates: the factors that are the same for all elements of a step,
+ * - sl__NAME_begin, which computes them once a task,
+ * - sl__NAME_step, which moves one parameter p by its gradient; a and b are its state's values, of
+ *   which an optimizer with fewer states leaves the later ones alone. */
+#ifndef SL_CODELETS_UPDATE_H
+#define SL_CODELETS_UPDATE_H
+
+#include "codelets/kernels/update.h"
+
+/* ---- sgd: torch.optim.SGD without momentum ---- */
+
+struct sl__sgd_rates {
+  float lr, weight_decay;
+};
+
+static inline struct sl__sgd_rates sl__sgd_begin(const struct sl__update *u) {
+  struct sl__sgd_rates r = {u->lr, u->weight_decay};
+  return r;
+}
+
+SL__HOST_DEVICE SL__INLINE void sl__sgd_step(const struct sl__sgd_rates *r, float gradient,
+                                             float *p, float *a, float *b) {
+  (void)a, (void)b;
+  *p -= r->lr * (gradient + r->weight_decay * *p);
+}
+
+/* ---- sgd_momentum: torch.optim.SGD with momentum, dampening 0; a is the velocity ---- */
+
+struct sl__sgd_momentum_rates {
+  float lr, weight_decay, momentum;
+  float ahead, behind; /* shares of the gradient and of the velocity (Nesterov: both count) */
+};
+
+static inline struct sl__sgd_momentum_rates sl__sgd_momentum_begin(const struct sl__update *u) {
+  struct sl__sgd_momentum_rates r = {u->lr, u->weight_decay, u->momentum, u->nesterov ? 1.0f : 0.0f,
+                                     u->nesterov ? u->momentum : 1.0f};
+  return r;
+}
+
+SL__HOST_DEVICE SL__INLINE void sl__sgd_momentum_step(const struct sl__sgd_momentum_rates *r,
+                                                      float gradient, float *p, float *a,
+                                                      float *b) {
+  (void)b;
+  float g = gradient + r->weight_decay * *p;
+  *a = r->momentum * *a + g;
+  *p -= r->lr * (r->ahead * g + r->behind * *a);
+}
+
+/* ---- adam: Adam (Kingma, Ba, arXiv 1412.6980) and AdamW (Loshchilov, Hutter, arXiv 1711.05101),
+ * as torch.optim's; a and b are the means of the gradient and of its square ---- */
+
+struct sl__adam_rates {
+  float b1, b2, coupled, keep, rate, scale, epsilon;
+};
+
+static inline struct sl__adam_rates sl__adam_begin(const struct sl__update *u) {
+  struct sl__adam_rates r;
+  r.b1 = u->beta1;
+  r.b2 = u->beta2;
+  r.coupled = u->decoupled ? 0 : u->weight_decay;
+  r.keep = u->decoupled ? 1 - u->lr * u->weight_decay : 1;
+  /* the means start at 0: both are divided by the weight that gradients have in them so far */
+  r.rate = (float)((double)u->lr / (1 - pow((double)u->beta1, (double)u->step)));
+  r.scale = (float)(1 / sqrt(1 - pow((double)u->beta2, (double)u->step)));
+  r.epsilon = u->epsilon;
+  return r;
+}
+
+SL__HOST_DEVICE SL__INLINE void sl__adam_step(const struct sl__adam_rates *r, float gradient,
+                                              float *p, float *a, float *b) {
+  float g = gradient + r->coupled * *p;
+  *a = r->b1 * *a + (1 - r->b1) * g;
+  *b = r->b2 * *b + (1 - r->b2) * g * g;
+  *p = r->keep * *p - r->rate * *a / (sqrtf(*b) * r->scale + r->epsilon);
+}
+
+#endif
