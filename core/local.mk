@@ -1,13 +1,13 @@
 # Files that stand for each other: with MPI or for a single process, with StarPU-MPI, with CUDA or without.
 if SL_HAVE_MPI
-libstarling_all_la_SOURCES += core/net/net_mpi.c
+libstarling_all_la_SOURCES += core/net/mpi_open.c
 else
-libstarling_all_la_SOURCES += core/net/net_single.c
+libstarling_all_la_SOURCES += core/net/single_process.c
 endif
 if SL_HAVE_STARPUMPI
-libstarling_all_la_SOURCES += core/net/net_starpu.c
+libstarling_all_la_SOURCES += core/net/starpu_mpi.c
 else
-libstarling_all_la_SOURCES += core/net/net_starpu_none.c
+libstarling_all_la_SOURCES += core/net/starpu_mpi_none.c
 endif
 if !SL_HAVE_CUDA
 libstarling_all_la_SOURCES += core/runtime/cuda_none.c

@@ -10,7 +10,7 @@
 #define SL_CORE_NET_NET_H
 
 #include "core/runtime/context.h"
-#include "core/net/net_starpu.h"
+#include "core/net/starpu_mpi.h"
 
 struct sl__net;
 

@@ -1,6 +1,6 @@
 /* A build without StarPU-MPI. */
 #include "core/base/error.h"
-#include "core/net/net_starpu.h"
+#include "core/net/starpu_mpi.h"
 
 bool sl__starpu_mpi_is_there(void) { return false; }
 

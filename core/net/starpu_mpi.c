@@ -1,4 +1,4 @@
-#include "core/net/net_starpu.h"
+#include "core/net/starpu_mpi.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
  *
  * What it was given cannot be called back: once a rank is lost, tasks that wait for it never end.
  * core/runtime/wait.h is how to wait all the same. */
-#ifndef SL_CORE_NET_NET_STARPU_H
-#define SL_CORE_NET_NET_STARPU_H
+#ifndef SL_CORE_NET_STARPU_MPI_H
+#define SL_CORE_NET_STARPU_MPI_H
 
 #include <starpu.h>
 #include <starling/base.h>
