@@ -346,7 +346,7 @@ static inline struct sl__peers sl__peer(int rank) {
 /* Send the tensors, as one message, to each of the ranks; the task ends when their memory may
  * change. l->name must outlive it; it runs on a CPU, that of l->place where it names one. On the
  * GPU of l->place where MPI takes its memory, for one tensor, or where one is large (tags below
- * SL__TAG_LANE_ONLY): those are then a message each, and what is awaited must be sent, all of it.
+ * SL__TAG_MPI_ONLY): those are then a message each, and what is awaited must be sent, all of it.
  */
 enum sl_status sl__send(struct sl_context *context, const struct sl__launch *l, int tag,
                         const struct sl__peers *to, int count, struct sl__tensor *const *tensors);

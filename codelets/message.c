@@ -36,7 +36,7 @@ static void begin(void *buffers[], const struct message_args *a, bool is_send) {
                                              .apart = a->apart,
                                              .peer = r,
                                              .tag = a->tag,
-                                             .patience = (enum sl__timeout_policy)a->patience,
+                                             .timeout_policy = (enum sl__timeout_policy)a->patience,
                                              .name = a->name,
                                              .count = a->pieces,
                                              .memory = memory + at,
@@ -79,14 +79,14 @@ static bool is_apart(const struct sl_context *context, int tag, int pieces,
                      struct sl__tensor *const *tensors) {
   bool large = false;
   for (int i = 0; i < pieces; i++) large |= tensors[i]->bytes > SL__SMALL_MESSAGE_BYTES;
-  return large && pieces > 1 && tag < SL__TAG_LANE_ONLY && sl__net_is_aware(context->net);
+  return large && pieces > 1 && tag < SL__TAG_MPI_ONLY && sl__net_is_cuda_aware(context->net);
 }
 
 /* Straight from and to a GPU's memory? */
 static bool is_direct(const struct sl_context *context, const struct sl__launch *l,
                       const struct message_args *a) {
   return l->place.where == STARPU_CUDA && (a->pieces == 1 || a->apart) &&
-         sl__net_is_aware(context->net);
+         sl__net_is_cuda_aware(context->net);
 }
 
 static int starpu_priority(const struct sl__launch *l) {
@@ -143,7 +143,7 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
     launch.place = (struct sl__place){.where = STARPU_CPU};
   if (!ranks) return SL_OK;
   bool to_self = ranks == 1 && peers->count == 1 && peers->first == sl__net_rank(context->net);
-  if (!to_self && tag < SL__TAG_LANE_ONLY &&
+  if (!to_self && tag < SL__TAG_MPI_ONLY &&
       sl__net_by_starpu(context->net, bytes_of(args.pieces, tensors)))
     return post(context, l, &args, op == &sl__op_send, tensors);
   return sl__submit(context, op, &launch, count, tensors, &args, sizeof args, 0, 0);

@@ -1,6 +1,12 @@
 # Files that stand for each other: with MPI or for a single process, with StarPU-MPI, with CUDA or without.
 if SL_HAVE_MPI
-libstarling_all_la_SOURCES += core/net/mpi_open.c
+libstarling_all_la_SOURCES += \
+	core/net/mpi_collectives.c \
+	core/net/mpi_health.c \
+	core/net/mpi_messages.c \
+	core/net/mpi_open.c \
+	core/net/mpi_progress.c \
+	core/net/mpi_transport.c
 else
 libstarling_all_la_SOURCES += core/net/single_process.c
 endif

@@ -1,4 +1,4 @@
-/* What all ranks must have alike, and failures that one has for all. */
+/* Comparing lines and failures of all ranks. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,46 +22,46 @@ int sl__launched(int *rank) {
   return 0;
 }
 
-/* What one rank has to tell. */
-struct word {
+/* Every rank sends one to rank 0. */
+struct report {
   int32_t status;
   char text[508];
 };
 
-enum { PARTS = -1 }; /* status of a rank that closes its context */
+enum { CLOSES = -1 }; /* status of a rank that closes its context */
 
-/* Some part, others go on: they can do nothing together any more. */
-static void find_parting(int size, const struct word *all, struct word *word, int32_t *rank) {
-  int parting = 0, first = -1;
+/* If some ranks close their contexts and others do not, they can do nothing together any more. */
+static void find_closing(int size, const struct report *all, struct report *report, int32_t *rank) {
+  int closing = 0, first = -1;
   for (int r = 0; r < size; r++) {
-    parting += all[r].status == PARTS;
-    if (all[r].status == PARTS && first < 0) first = r;
+    closing += all[r].status == CLOSES;
+    if (all[r].status == CLOSES && first < 0) first = r;
   }
-  if (!parting || parting == size) return;
-  *word = (struct word){.status = SL_LOST};
-  snprintf(word->text, sizeof word->text, "it has closed its context while others go on");
+  if (!closing || closing == size) return;
+  *report = (struct report){.status = SL_LOST};
+  snprintf(report->text, sizeof report->text, "it has closed its context while other ranks go on");
   *rank = first;
 }
 
-/* The first rank's word that is not SL_OK becomes that of all; *from is that rank, or -1. */
-static enum sl_status first_word(struct sl__net *net, struct word *word, int *from) {
+/* All ranks get the first rank's report that is not SL_OK; *from is that rank, or -1. */
+static enum sl_status first_failure(struct sl__net *net, struct report *report, int *from) {
   enum sl_status status;
   struct {
-    struct word word;
+    struct report report;
     int32_t rank;
   } first = {.rank = -1};
   int size = sl__net_size(net);
-  struct word *all = sl__net_rank(net) ? NULL : sl__alloc((size_t)size, sizeof *all, "ranks");
+  struct report *all = sl__net_rank(net) ? NULL : sl__alloc((size_t)size, sizeof *all, "ranks");
   if (!sl__net_rank(net) && !all) return SL_NO_MEMORY;
-  SL__TRY(sl__net_gather(net, word, sizeof *word, all));
+  SL__TRY(sl__net_gather(net, report, sizeof *report, all));
   for (int r = 0; all && r < size && first.rank < 0; r++)
-    if (all[r].status != SL_OK && all[r].status != PARTS) {
-      first.word = all[r];
+    if (all[r].status != SL_OK && all[r].status != CLOSES) {
+      first.report = all[r];
       first.rank = r;
     }
-  if (all && first.rank < 0) find_parting(size, all, &first.word, &first.rank);
+  if (all && first.rank < 0) find_closing(size, all, &first.report, &first.rank);
   SL__TRY(sl__net_broadcast(net, &first, sizeof first));
-  *word = first.word;
+  *report = first.report;
   *from = first.rank;
 out:
   free(all);
@@ -69,35 +69,35 @@ out:
 }
 
 enum sl_status sl__net_barrier(struct sl__net *net) {
-  struct word word = {.status = SL_OK};
+  struct report report = {.status = SL_OK};
   int from;
   if (sl__net_size(net) == 1) return SL_OK;
-  enum sl_status status = first_word(net, &word, &from);
+  enum sl_status status = first_failure(net, &report, &from);
   if (status != SL_OK || from < 0) return status;
-  return sl__fail(word.status, "rank %d: %s", from, word.text);
+  return sl__fail(report.status, "rank %d: %s", from, report.text);
 }
 
-enum sl_status sl__net_part(struct sl__net *net) {
-  struct word word = {.status = PARTS};
+enum sl_status sl__net_final_barrier(struct sl__net *net) {
+  struct report report = {.status = CLOSES};
   int from = -1;
   if (sl__net_size(net) == 1) return SL_OK;
-  enum sl_status status = first_word(net, &word, &from);
+  enum sl_status status = first_failure(net, &report, &from);
   if (status != SL_OK || from < 0) return status;
-  return sl__fail(SL_LOST, "rank %d: %s", from, word.text);
+  return sl__fail(SL_LOST, "rank %d: %s", from, report.text);
 }
 
 enum sl_status sl__net_sync_status(struct sl__net *net, enum sl_status status, const char *why) {
-  struct word word = {.status = (int32_t)status};
+  struct report report = {.status = (int32_t)status};
   int from;
   if (sl__net_size(net) == 1 || status == SL_LOST) return status;
-  snprintf(word.text, sizeof word.text, "%s", status == SL_OK ? "" : why);
-  enum sl_status result = first_word(net, &word, &from);
+  snprintf(report.text, sizeof report.text, "%s", status == SL_OK ? "" : why);
+  enum sl_status result = first_failure(net, &report, &from);
   if (result != SL_OK || from < 0) return result;
-  if (from == sl__net_rank(net)) return sl__fail(word.status, "%s", word.text);
-  return sl__fail(word.status, "rank %d: %s", from, word.text);
+  if (from == sl__net_rank(net)) return sl__fail(report.status, "%s", report.text);
+  return sl__fail(report.status, "rank %d: %s", from, report.text);
 }
 
-/* The first line in which two texts differ; empty at the end of the shorter. */
+/* The first line in which two texts differ; empty where the shorter text has ended. */
 static void differing_line(const char *a, const char *b, char *in_a, char *in_b, size_t size) {
   for (;;) {
     size_t n = strcspn(a, "\n"), m = strcspn(b, "\n");
@@ -120,7 +120,7 @@ static enum sl_status compare(const char *theirs, const char *mine, int rank) {
       *in_theirs ? in_theirs : "nothing more", rank, *in_mine ? in_mine : "nothing more");
 }
 
-/* Tensors travel as they are in memory. */
+/* Ranks send tensors in their byte order. */
 enum sl_status sl__net_agree_build(struct sl__net *net) {
   const uint16_t one = 1;
   char lines[200];
@@ -131,7 +131,7 @@ enum sl_status sl__net_agree_build(struct sl__net *net) {
 
 enum sl_status sl__net_agree(struct sl__net *net, const char *lines) {
   enum sl_status status;
-  char digits[24]; /* in letters: machines may differ in their order of bytes, too */
+  char digits[24]; /* as text: the machines' byte orders may differ */
   if (sl__net_size(net) == 1) return SL_OK;
   snprintf(digits, sizeof digits, "%zu", strlen(lines));
   SL__TRY(sl__net_broadcast(net, digits, sizeof digits));
@@ -142,13 +142,13 @@ enum sl_status sl__net_agree(struct sl__net *net, const char *lines) {
   status = sl__net_broadcast(net, first, length);
   if (status == SL_OK) status = compare(first, lines, sl__net_rank(net));
   free(first);
-  /* who differs tells all, in the same words */
-  struct word word = {.status = (int32_t)status};
+  /* all ranks fail with the message of the first rank that differs */
+  struct report report = {.status = (int32_t)status};
   int from;
   if (status == SL_LOST) return status;
-  if (status != SL_OK) snprintf(word.text, sizeof word.text, "%s", sl_error());
-  SL__TRY(first_word(net, &word, &from));
-  if (from >= 0) status = sl__fail(word.status, "%s", word.text);
+  if (status != SL_OK) snprintf(report.text, sizeof report.text, "%s", sl_error());
+  SL__TRY(first_failure(net, &report, &from));
+  if (from >= 0) status = sl__fail(report.status, "%s", report.text);
 out:
   return status;
 }

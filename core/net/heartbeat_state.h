@@ -1,5 +1,9 @@
-/* What the parts of the watch share: core/net/heartbeat_link.c has connections and messages,
- * core/net/heartbeat_start.c brings the ranks together, core/net/heartbeat.c keeps the watch. */
+/* State that the files of the heartbeat share:
+ *   heartbeat.c           the thread, and the callers' functions
+ *   heartbeat_start.c     brings the ranks together
+ *   heartbeat_link.c      connections: open, close, send, receive
+ *   heartbeat_messages.c  what the messages on them mean
+ *   heartbeat_loss.c      notices and reports the loss of a rank */
 #ifndef SL_CORE_NET_HEARTBEAT_STATE_H
 #define SL_CORE_NET_HEARTBEAT_STATE_H
 
@@ -9,39 +13,39 @@
 
 #include "core/net/heartbeat.h"
 
-enum sl__message { HELLO = 1, WELCOME, READY, START, BEAT, TABLE, LOST, FAILED, BYE };
+enum message { HELLO = 1, WELCOME, READY, START, BEAT, TABLE, LOST, FAILED, BYE };
 
 enum {
-  MAGIC = 0x31574c53, /* "SLW1" */
   HEADER = 12,
   HOST = 64, /* a host's name, with the final 0 */
   HELLO_BYTES = 8 + 3 * 4 + HOST,
   WELCOME_BYTES = 8 + 4 + HOST,
-  TEXT = SL__WATCH_TEXT,
-  STRANGERS = 64, /* connections that have not said who they are, beyond one for each rank */
-  PLACES = 32,    /* addresses of rank 0 */
+  TEXT = SL__HEARTBEAT_TEXT,
+  MAX_UNIDENTIFIED = 64, /* connections without a HELLO, beyond one for each rank */
+  MAX_ADDRESSES = 32,    /* of rank 0 */
 };
 
-struct sl__identity {
+struct identity {
   char host[HOST];
   uint32_t process;
 };
 
-struct sl__peer {
-  struct sl__identity identity; /* known to rank 0, and of rank 0 and oneself */
-  uint64_t activity;            /* its counter */
-  double active, heard;         /* when the counter changed, when anything came */
-  bool left;                    /* said goodbye: nothing is expected of it */
+/* Another rank, or this one. */
+struct peer {
+  struct identity identity; /* known to rank 0; elsewhere only of rank 0 and this rank */
+  uint64_t activity;        /* its counter */
+  double active, heard;     /* when the counter changed; when anything arrived from it */
+  bool left;                /* it sent BYE: its silence is no loss */
 };
 
-struct sl__link {
+struct link {
   int fd;     /* -1: unused */
-  int rank;   /* whose it is; -1 for a stranger */
-  bool ready; /* all was said that comes before START */
-  int broken; /* errno of a failed send: closed once what came before it is read */
-  int polled; /* its place among polls; 0: none */
+  int rank;   /* of the peer; -1: it has not sent HELLO yet */
+  bool ready; /* the messages before START have been exchanged */
+  int broken; /* errno of a failed send: it closes once everything before that has been read */
+  int polled; /* its index in polls; 0: none */
   double opened;
-  struct sl__identity identity;
+  struct identity identity;
   uint8_t *in, *out;
   size_t in_count, out_count;
 };
@@ -51,69 +55,87 @@ struct sl__heartbeat {
   double timeout, interval;
   uint64_t key;
   int listener, accept_error, wake[2];
-  char address[SL__WATCH_ADDRESS];
-  struct sl__peer *peers;
-  struct sl__link *links; /* rank 0: to all others and strangers; the others: to rank 0 */
+  char address[SL__HEARTBEAT_ADDRESS];
+  struct peer *peers; /* [size] */
+  struct link *links; /* rank 0: to all ranks, and unidentified ones; the others: to rank 0 */
   int num_links;
   uint8_t *memory, *table;
   size_t in_size, out_size;
-  struct pollfd *polls; /* the pipe that wakes, the listener, open links */
-  char why[96];         /* the last connection was closed */
+  struct pollfd *polls; /* the wake pipe, the listener, the open links */
+  char why[96];         /* why the last connection was closed */
   atomic_uint_fast64_t activity;
   atomic_bool lost;
   pthread_t thread;
-  pthread_mutex_t lock; /* all below, peers and links */
+  pthread_mutex_t lock; /* of all fields below, peers and links */
   bool thread_runs, stop, started, leaving;
-  double woken, next_beat; /* from its last wait; sends then */
-  double fresh;            /* silence counts from here on, not before */
-  int lost_rank;           /* -1: none */
+  double last_wake, next_beat; /* when the thread's last wait ended; when it sends next */
+  double silence_counts_from;  /* silence before this time is no loss */
+  int lost_rank;               /* -1: none */
   char text[TEXT];
 };
 
-/* ---- core/net/heartbeat_link.c; the lock is held but for sl__heartbeat_wait_for_arrival ---- */
-
-/* Seconds of a clock that is never set. */
-double sl__heartbeat_now(void);
-void sl__heartbeat_nap(double seconds);
-
-/* What came from another process, without what would disturb a terminal; cut to size. */
-void sl__heartbeat_copy_text(char *to, size_t size, const void *from, size_t length);
-
-/* To all that are ready, as much as goes without blocking; sl__heartbeat_serve sends the rest. */
-void sl__heartbeat_post_all(struct sl__heartbeat *watch, enum sl__message kind, const void *body,
-                            size_t length);
-void sl__heartbeat_post_lost(struct sl__heartbeat *watch, int rank, const char *text);
-void sl__heartbeat_post_hello(struct sl__heartbeat *watch, struct sl__link *link);
-/* Rank 0's table, or the heartbeat of another. */
-void sl__heartbeat_post_beat(struct sl__heartbeat *watch);
-
-/* Until the other machines have all that was posted: what is still on its way when a process ends
- * may be thrown away. */
-void sl__heartbeat_wait_for_arrival(struct sl__heartbeat *watch, double seconds);
-
-/* Takes down the first loss: "rank 2 (node7, process 4711) " and this text. */
-void sl__heartbeat_lose(struct sl__heartbeat *watch, int rank, const char *format, ...)
-    SL_PRINTF(3, 4);
-void sl__heartbeat_lose_silent(struct sl__heartbeat *watch, int rank);
-
-/* NULL, and the socket closed, where there are too many. rank: -1 for a stranger. */
-struct sl__link *sl__heartbeat_open_link(struct sl__heartbeat *watch, int fd, int rank);
-/* The loss of a rank, unless it has left or nothing has begun. */
-void sl__heartbeat_close_link(struct sl__heartbeat *watch, struct sl__link *link, const char *why);
-
-/* All ranks are there, and count as heard and active now. */
-void sl__heartbeat_begin(struct sl__heartbeat *watch);
-
-/* Waits for so long at the most, reads, writes. The lock is given up while it waits. */
-void sl__heartbeat_serve(struct sl__heartbeat *watch, double seconds);
-
 /* ---- core/net/heartbeat_start.c ---- */
 
-/* Rank 0: a port and its address, into the watch's and the caller's. */
-enum sl_status sl__heartbeat_listen(struct sl__heartbeat *watch, char *address, size_t size);
+/* Rank 0: opens a port and writes its address to h->address and to `address`. */
+enum sl_status sl__heartbeat_listen(struct sl__heartbeat *h, char *address, size_t size);
 
-/* All ranks come together; the lock is held. */
-enum sl_status sl__heartbeat_gather(struct sl__heartbeat *watch);
-enum sl_status sl__heartbeat_join(struct sl__heartbeat *watch, const char *address);
+/* With the lock. Rank 0 gathers the others, who join it. */
+enum sl_status sl__heartbeat_gather(struct sl__heartbeat *h);
+enum sl_status sl__heartbeat_join(struct sl__heartbeat *h, const char *address);
+
+/* ---- core/net/heartbeat_link.c; with the lock, except where it says otherwise ---- */
+
+void sl__heartbeat_sleep(double seconds);
+
+/* Returns NULL and closes the socket if there are too many. rank: -1 if it is not known yet. */
+struct link *sl__heartbeat_open_link(struct sl__heartbeat *h, int fd, int rank);
+/* After the start this is the loss of the rank, unless it has left. */
+void sl__heartbeat_close_link(struct sl__heartbeat *h, struct link *link, const char *why);
+
+/* Appends to the link's buffer; sl__heartbeat_flush sends it. */
+void sl__heartbeat_post(struct sl__heartbeat *h, struct link *link, enum message kind,
+                        const void *body, size_t length);
+/* Sends as much as goes without blocking; sl__heartbeat_serve sends the rest. */
+void sl__heartbeat_flush(struct sl__heartbeat *h);
+
+/* Without the lock. Waits until the other machines have all messages: those that are still on their
+ * way when a process ends may be thrown away. */
+void sl__heartbeat_wait_for_arrival(struct sl__heartbeat *h, double seconds);
+
+/* Waits up to `seconds`, then reads and writes. It releases the lock while it waits. */
+void sl__heartbeat_serve(struct sl__heartbeat *h, double seconds);
+
+/* ---- core/net/heartbeat_messages.c; with the lock ---- */
+
+/* Copies text from another process, without control characters, cut to size. */
+void sl__heartbeat_copy_text(char *to, size_t size, const void *from, size_t length);
+
+/* Posts to all links that are ready, and flushes. */
+void sl__heartbeat_post_all(struct sl__heartbeat *h, enum message kind, const void *body,
+                            size_t length);
+void sl__heartbeat_post_lost(struct sl__heartbeat *h, int rank, const char *text);
+void sl__heartbeat_post_hello(struct sl__heartbeat *h, struct link *link);
+/* Rank 0 posts its table, another rank its heartbeat. */
+void sl__heartbeat_post_beat(struct sl__heartbeat *h);
+
+/* Three words at `at`, before each body. */
+void sl__heartbeat_put_header(uint8_t *at, enum message kind, size_t length);
+/* Handles the complete messages in the link's buffer; a partial one stays. Returns false if the
+ * bytes are not a message that may come now. */
+bool sl__heartbeat_take_messages(struct sl__heartbeat *h, struct link *link);
+
+/* All ranks are connected, and count as heard and active now. */
+void sl__heartbeat_begin(struct sl__heartbeat *h);
+
+/* ---- core/net/heartbeat_loss.c; with the lock ---- */
+
+/* Records the first loss, with this text. */
+void sl__heartbeat_record_loss(struct sl__heartbeat *h, int rank, const char *text);
+/* The same with "rank 2 (node7, process 4711) " before the text. */
+void sl__heartbeat_lose(struct sl__heartbeat *h, int rank, const char *format, ...) SL_PRINTF(3, 4);
+/* Its connection was closed. */
+void sl__heartbeat_lose_closed(struct sl__heartbeat *h, int rank, const char *why);
+/* Looks for ranks that have been silent for longer than the timeout. */
+void sl__heartbeat_check_silence(struct sl__heartbeat *h);
 
 #endif

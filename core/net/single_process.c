@@ -1,4 +1,4 @@
-/* The ranks of a build without MPI: this one. */
+/* A build without MPI: the only rank is this process. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,10 +19,10 @@ enum sl_status sl__net_open(struct sl_context *context, double timeout, enum sl_
     return sl__fail(
         SL_UNSUPPORTED,
         "this build has no MPI, but was started as one of %d ranks: install libopenmpi-dev "
-        "and configure again, or start it without mpirun",
+        "and configure again, or start the program without mpirun",
         size);
   if (exchange == SL_EXCHANGE_STARPU)
-    return sl__fail(SL_UNSUPPORTED, "exchange starpu: this build has no MPI; take lane");
+    return sl__fail(SL_UNSUPPORTED, "exchange starpu: this build has no MPI; use lane");
   *net = sl__alloc(1, sizeof **net, "the ranks");
   return *net ? SL_OK : SL_NO_MEMORY;
 }
@@ -37,7 +37,7 @@ int sl__net_size(const struct sl__net *net) {
   return 1;
 }
 
-bool sl__net_is_aware(const struct sl__net *net) {
+bool sl__net_is_cuda_aware(const struct sl__net *net) {
   (void)net;
   return false;
 }
@@ -70,7 +70,7 @@ enum sl_status sl__net_broadcast(struct sl__net *net, void *data, size_t bytes) 
   return SL_OK;
 }
 
-enum sl_status sl__net_hear(struct sl__net *net, void *data, size_t bytes) {
+enum sl_status sl__net_broadcast_no_timeout(struct sl__net *net, void *data, size_t bytes) {
   return sl__net_broadcast(net, data, bytes);
 }
 
@@ -92,7 +92,7 @@ void sl__net_begin(struct sl__net *net, int count, const struct sl__message *mes
   (void)messages;
 }
 
-void sl__net_active(struct sl__net *net) { (void)net; }
+void sl__net_report_activity(struct sl__net *net) { (void)net; }
 
 void sl__net_task_ended(void *net) { (void)net; }
 
@@ -106,17 +106,18 @@ bool sl__net_has_starpu(const struct sl__net *net) {
   return false;
 }
 
-bool sl__net_is_undecided(const struct sl__net *net) {
+bool sl__net_transport_is_undecided(const struct sl__net *net) {
   (void)net;
   return false;
 }
 
-void sl__net_try_starpu(struct sl__net *net, const bool by_starpu[SL__MESSAGE_SIZES]) {
+void sl__net_try_transport(struct sl__net *net, const bool by_starpu[SL__MESSAGE_SIZES]) {
   (void)net;
   (void)by_starpu;
 }
 
-void sl__net_choose(struct sl__net *net, const bool by_starpu[SL__MESSAGE_SIZES], const char *why) {
+void sl__net_choose_transport(struct sl__net *net, const bool by_starpu[SL__MESSAGE_SIZES],
+                              const char *why) {
   (void)net;
   (void)by_starpu;
   (void)why;
@@ -124,7 +125,7 @@ void sl__net_choose(struct sl__net *net, const bool by_starpu[SL__MESSAGE_SIZES]
 
 const char *sl__net_transport_text(const struct sl__net *net) {
   (void)net;
-  return "none: there is one rank";
+  return "none, with one rank";
 }
 
 bool sl__net_by_starpu(const struct sl__net *net, size_t bytes) {

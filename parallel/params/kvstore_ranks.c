@@ -54,7 +54,7 @@ static enum sl_status agree(struct sl_kvstore *kv, struct command *command, enum
   enum sl_status status;
   if (!sl__kvstore_has_others(kv) || fault == SL_LOST) return fault;
   if (sl__kvstore_serves(kv)) {
-    SL__TRY(sl__net_hear(net, command, sizeof *command));
+    SL__TRY(sl__net_broadcast_no_timeout(net, command, sizeof *command));
     return sl__net_sync_status(net, SL_OK, "");
   }
   SL__TRY(sl__net_broadcast(net, &first, sizeof first));

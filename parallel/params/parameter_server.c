@@ -394,8 +394,8 @@ static enum sl_status fill_up(struct sl__exchange *x, int m, int *n) {
   struct sl__launch launch = sl__message_launch(x, m);
   enum sl_status status = SL_OK;
   struct sl__net *net = x->context->net;
-  bool split = sl__net_has_starpu(net) || sl__net_is_aware(net);
-  if (!split || x->tag >= SL__TAG_LANE_ONLY) return SL_OK;
+  bool split = sl__net_has_starpu(net) || sl__net_is_cuda_aware(net);
+  if (!split || x->tag >= SL__TAG_MPI_ONLY) return SL_OK;
   if (s->has_norm) {
     SL__TRY(sl__fill(x->context, &launch, s->no_norm, 0));
     x->list[(*n)++] = s->no_norm;

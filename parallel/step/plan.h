@@ -91,7 +91,7 @@ enum {
   SL__TAG_TRIAL = 3,
   SL__TAG_EXCHANGE = 8,
   SL__TAG_BORDERS = 16,
-  SL__TAG_STORES = SL__TAG_LANE_ONLY
+  SL__TAG_STORES = SL__TAG_MPI_ONLY
 };
 
 /* Larger is sooner. What unblocks others goes first; weight gradients wait for idle time. */

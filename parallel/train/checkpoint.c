@@ -272,7 +272,7 @@ enum sl_status sl_trainer_save_wait(struct sl_trainer *t, struct sl_saved *saved
   struct sl_saved mine = {.status = SL_OK};
   if (t->saving && t->saving->has_thread) {
     while (!__atomic_load_n(&t->saving->over, __ATOMIC_ACQUIRE)) {
-      sl__net_active(t->model->context->net); /* the other ranks wait for this one meanwhile */
+      sl__net_report_activity(t->model->context->net); /* the other ranks wait for this one meanwhile */
       nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     }
     pthread_join(t->saving->thread, NULL);

@@ -82,7 +82,7 @@ static enum sl_status measure(struct trial *t, struct times *times) {
   for (int way = 0; way < WAYS; way++) {
     const bool by_starpu[SL__MESSAGE_SIZES] = {way == STARPU, way == STARPU};
     SL__TRY(sl__net_barrier(t->context->net)); /* all change over together */
-    sl__net_try_starpu(t->context->net, by_starpu);
+    sl__net_try_transport(t->context->net, by_starpu);
     for (int size = 0; size < SL__MESSAGE_SIZES; size++)
       for (int round = 0; round <= ROUNDS; round++) {
         double us;
@@ -121,17 +121,17 @@ static void decide(struct sl_context *context, const struct times *times) {
     by_starpu[s] = times->us[STARPU][s] < least_gain * times->us[LANE][s];
     size_t used = strlen(text);
     snprintf(text + used, sizeof text - used, "%s%s by %s (lane %.1f ms, StarPU-MPI %.1f)",
-             s ? ", " : "", names[s], by_starpu[s] ? "StarPU-MPI" : "the lane",
+             s ? ", " : "", names[s], by_starpu[s] ? "StarPU-MPI" : "lane",
              1e-3 * times->us[LANE][s], 1e-3 * times->us[STARPU][s]);
   }
-  sl__net_choose(context->net, by_starpu, text);
+  sl__net_choose_transport(context->net, by_starpu, text);
   sl__log(context, SL_LOG_INFO, "messages between ranks, as measured: %s", text);
 }
 
 enum sl_status sl__probe_transports(struct sl_context *context) {
   struct times times = {0};
   struct trial trial;
-  if (!sl__net_is_undecided(context->net)) return SL_OK;
+  if (!sl__net_transport_is_undecided(context->net)) return SL_OK;
   enum sl_status status;
   SL__TRY(open_trial(context, &trial));
   SL__TRY(measure(&trial, &times));

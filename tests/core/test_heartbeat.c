@@ -1,4 +1,4 @@
-/* The watch of a distributed run. Every rank is a process of its own that obeys lines on a socket
+/* The heartbeat of a distributed run. Every rank is a process of its own that obeys lines on a socket
  * and answers with lines: the test kills, stops and wakes it. Where nobody may be lost the timeout
  * is long, where silence must be noticed it is short and the test waits much longer than that. */
 #include <setjmp.h>
@@ -76,7 +76,7 @@ static bool read_line(int fd, char line[LINE], double seconds) {
 /* "new RANK SIZE TIMEOUT" -> address; "start ADDRESS" -> "ok" or the message; "work 1" has some
  * activity from now on; "lost" -> "RANK TEXT" when that is known, "-" where it is not in time. */
 static void obey(int fd, const char *line, struct sl__heartbeat **watch, bool *working) {
-  char text[SL__WATCH_ADDRESS];
+  char text[SL__HEARTBEAT_ADDRESS];
   int rank, size;
   double seconds;
   if (sscanf(line, "new %d %d %lf", &rank, &size, &seconds) == 3) {
@@ -91,7 +91,7 @@ static void obey(int fd, const char *line, struct sl__heartbeat **watch, bool *w
       answer(fd, "%s: %s", sl_status_name(status), sl_error());
   } else if (sscanf(line, "lost %lf", &seconds) == 1) {
     for (double end = now() + seconds; !sl__heartbeat_lost(*watch) && now() < end;) nap(0.002);
-    if (sl__heartbeat_text(*watch, &rank, text, SL__WATCH_TEXT))
+    if (sl__heartbeat_text(*watch, &rank, text, SL__HEARTBEAT_TEXT))
       answer(fd, "%d %s", rank, text);
     else
       answer(fd, "-");
@@ -491,7 +491,7 @@ static void a_missing_rank_fails_the_start(void **state) {
   for (int r = 0; r < RANKS; r++) {
     if (r == 2) continue;
     const char *said = hear(r);
-    if (!strstr(said, "IO: rank 2 did not connect to the watch of rank 0") ||
+    if (!strstr(said, "IO: rank 2 did not connect to the heartbeat of rank 0") ||
         !strstr(said, "--timeout 0"))
       fail_msg("rank %d says '%s'", r, said);
   }
@@ -560,7 +560,7 @@ static void arguments_are_checked(void **state) {
 static void one_rank_and_no_memory(void **state) {
   (void)state;
   struct sl__heartbeat *watch;
-  char address[SL__WATCH_ADDRESS], text[SL__WATCH_TEXT];
+  char address[SL__HEARTBEAT_ADDRESS], text[SL__HEARTBEAT_TEXT];
   enum sl_status status = SL_NO_MEMORY;
   for (int n = 1; status == SL_NO_MEMORY; n++) {
     sl__alloc_fail_after(n);
