@@ -8,6 +8,16 @@
 #include "core/base/error.h"
 #include "core/memory/limits.h"
 
+enum sl_status sl__graphs_open(struct sl_context *context) {
+  context->graphs = sl__alloc(1, sizeof *context->graphs, "the context");
+  return context->graphs ? SL_OK : SL_NO_MEMORY;
+}
+
+void sl__graphs_close(struct sl_context *context) {
+  free(context->graphs);
+  context->graphs = NULL;
+}
+
 enum sl_status sl__graph_new(struct sl_context *context, struct sl__op *op, struct sl__op *assist,
                              struct sl__graph **program) {
   *program = sl__alloc(1, sizeof **program, "a program");
@@ -48,13 +58,16 @@ void sl__graph_free(struct sl__graph *p) {
 
 /* Other threads may ask meanwhile whether it is theirs. */
 void sl__graph_capture(struct sl__graph *program) {
-  __atomic_store_n(&program->context->recorder, pthread_self(), __ATOMIC_RELAXED);
-  __atomic_store_n(&program->context->program, program, __ATOMIC_RELEASE);
+  struct sl__graphs *graphs = program->context->graphs;
+  __atomic_store_n(&graphs->capturer, pthread_self(), __ATOMIC_RELAXED);
+  __atomic_store_n(&graphs->capturing, program, __ATOMIC_RELEASE);
 }
 
-bool sl__graph_is_capturing(const struct sl_context *context) {
-  return __atomic_load_n(&context->program, __ATOMIC_ACQUIRE) &&
-         pthread_equal(__atomic_load_n(&context->recorder, __ATOMIC_RELAXED), pthread_self());
+struct sl__graph *sl__graph_capturing(const struct sl_context *context) {
+  const struct sl__graphs *graphs = context->graphs;
+  struct sl__graph *graph = __atomic_load_n(&graphs->capturing, __ATOMIC_ACQUIRE);
+  pthread_t capturer = __atomic_load_n(&graphs->capturer, __ATOMIC_RELAXED);
+  return graph && pthread_equal(capturer, pthread_self()) ? graph : NULL;
 }
 
 int sl__graph_tasks(const struct sl__graph *program) { return program->segment_count; }
@@ -419,7 +432,7 @@ out:
 
 enum sl_status sl__graph_compile(struct sl__graph *p, struct sl__tensor *result,
                                  enum sl_status status) {
-  __atomic_store_n(&p->context->program, NULL, __ATOMIC_RELEASE);
+  __atomic_store_n(&p->context->graphs->capturing, NULL, __ATOMIC_RELEASE);
   if (status != SL_OK) return status;
   if (!p->call_count) return sl__fail(SL_BAD_ARGUMENT, "a program without calls");
   p->result = result;

@@ -9,6 +9,11 @@
 
 struct sl__graph;
 
+/* The context's part for graphs: the capture in progress, and the workers' inboxes
+ * (core/graph/helper.h). */
+enum sl_status sl__graphs_open(struct sl_context *context);
+void sl__graphs_close(struct sl_context *context);
+
 /* op, assist: the operations whose kernels are sl__subgraph_run and sl__graph_help
  * (codelets/subgraph.c). */
 enum sl_status sl__graph_new(struct sl_context *context, struct sl__op *op, struct sl__op *assist,
@@ -20,8 +25,8 @@ void sl__graph_free(struct sl__graph *program);
  * noted. One at a time. */
 void sl__graph_capture(struct sl__graph *program);
 
-/* Is the calling thread recording? */
-bool sl__graph_is_capturing(const struct sl_context *context);
+/* The graph that the calling thread captures; NULL if it captures none. */
+struct sl__graph *sl__graph_capturing(const struct sl_context *context);
 
 /* Note no more, and make tasks of what was noted. result: the tensor that is asked for afterwards;
  * other tensors that the calls write before they read them are not: their contents are lost, and

@@ -4,10 +4,25 @@
 #ifndef SL_CORE_GRAPH_GRAPH_STATE_H
 #define SL_CORE_GRAPH_GRAPH_STATE_H
 
+#include <pthread.h>
+
 #include "core/graph/weight_cache.h"
 #include "core/graph/graph.h"
 #include "core/graph/helper.h"
 #include "core/graph/team.h"
+
+/* A worker's inbox. */
+struct worker_inbox {
+  struct sl__inbox_message *message;
+  int64_t seen_us; /* when the worker looked last */
+};
+
+struct sl__graphs {
+  struct sl__graph *capturing; /* calls of the thread `capturer` are captured there; or NULL */
+  pthread_t capturer;
+  int batches; /* see sl__batch_begins */
+  struct worker_inbox inboxes[SL__TEAM_MOST];
+};
 
 /* A call, copied. */
 struct call {

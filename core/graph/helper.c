@@ -6,15 +6,25 @@
 #include "core/runtime/context.h"
 #include "core/graph/graph_state.h"
 
-_Static_assert((int)SL__WORKER_INBOXES == (int)SL__TEAM_MOST, "a mailbox for each member");
-
 /* What is in the mailbox of a worker that stays, until there is an errand. */
 static struct sl__inbox_message nothing;
 
 bool sl__inbox_put(struct sl_context *context, int member, struct sl__inbox_message *errand) {
   struct sl__inbox_message *expected = &nothing;
-  return __atomic_compare_exchange_n(&context->mailboxes[member].errand, &expected, errand, false,
-                                     __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+  return __atomic_compare_exchange_n(&context->graphs->inboxes[member].message, &expected, errand,
+                                     false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+void sl__batch_begins(struct sl_context *context) {
+  __atomic_fetch_add(&context->graphs->batches, 1, __ATOMIC_RELAXED);
+}
+
+void sl__batch_ends(struct sl_context *context) {
+  __atomic_fetch_sub(&context->graphs->batches, 1, __ATOMIC_RELAXED);
+}
+
+int sl__batches(const struct sl_context *context) {
+  return __atomic_load_n(&context->graphs->batches, __ATOMIC_RELAXED);
 }
 
 int sl__member_core(int member) {
@@ -28,7 +38,7 @@ bool sl__inbox_put_on_core(struct sl_context *context, int core, struct sl__inbo
   int count = (int)starpu_cpu_worker_get_count();
   for (int member = 0; member < count && member < SL__TEAM_MOST && core >= 0; member++) {
     if (sl__member_core(member) != core) continue;
-    int64_t seen = __atomic_load_n(&context->mailboxes[member].seen_us, __ATOMIC_RELAXED);
+    int64_t seen = __atomic_load_n(&context->graphs->inboxes[member].seen_us, __ATOMIC_RELAXED);
     return (int64_t)sl__microseconds() - seen <= most_us && sl__inbox_put(context, member, errand);
   }
   return false;
@@ -42,7 +52,7 @@ struct patience {
 
 static bool is_over(const struct sl_context *context, double now, struct patience *p) {
   const double most_us = 30;
-  if (!__atomic_load_n(&context->batches, __ATOMIC_RELAXED))
+  if (!sl__batches(context))
     p->since = 0;
   else if (!(p->since > 0))
     p->since = now;
@@ -58,21 +68,21 @@ static bool is_long(const struct sl__inbox_message *errand) {
  * errand, too: whom that wakes up may ask again before it has ended. */
 static struct sl__inbox_message *stay(struct sl_context *context, int member,
                                       struct patience *patience) {
-  struct sl__worker_inbox *box = &context->mailboxes[member];
+  struct worker_inbox *box = &context->graphs->inboxes[member];
   double now = sl__microseconds();
-  if (!__atomic_load_n(&box->errand, __ATOMIC_RELAXED))
-    __atomic_store_n(&box->errand, &nothing, __ATOMIC_RELEASE);
+  if (!__atomic_load_n(&box->message, __ATOMIC_RELAXED))
+    __atomic_store_n(&box->message, &nothing, __ATOMIC_RELEASE);
   for (; !is_over(context, now, patience); now = sl__microseconds()) {
     __atomic_store_n(&box->seen_us, (int64_t)now, __ATOMIC_RELAXED);
-    struct sl__inbox_message *errand = __atomic_load_n(&box->errand, __ATOMIC_ACQUIRE);
+    struct sl__inbox_message *errand = __atomic_load_n(&box->message, __ATOMIC_ACQUIRE);
     if (errand && errand != &nothing && !is_long(errand)) {
-      __atomic_store_n(&box->errand, &nothing, __ATOMIC_RELEASE);
+      __atomic_store_n(&box->message, &nothing, __ATOMIC_RELEASE);
       return errand;
     }
     if (errand != &nothing) break;
     sched_yield();
   }
-  struct sl__inbox_message *errand = __atomic_exchange_n(&box->errand, NULL, __ATOMIC_ACQ_REL);
+  struct sl__inbox_message *errand = __atomic_exchange_n(&box->message, NULL, __ATOMIC_ACQ_REL);
   return errand == &nothing ? NULL : errand;
 }
 

@@ -7,6 +7,7 @@
 #include "core/memory/admission.h"
 #include "core/runtime/cuda.h"
 #include "core/base/error.h"
+#include "core/graph/graph.h"
 #include "core/runtime/failure.h"
 #include "core/memory/limits.h"
 #include "core/net/net.h"
@@ -100,6 +101,7 @@ enum sl_status sl_open(const struct sl_context_options *options, struct sl_conte
   sl__task_failure_clear();
   if (!sl__memory_limit(c->memory)) sl__pool_open(); /* what is freed must be free */
   SL__TRY(watch_memory(c, options->stall_timeout));
+  SL__TRY(sl__graphs_open(c));
   if (options->distributed) SL__TRY(join(c, options->timeout, options->exchange));
   SL__TRY(check_ranks(c));
   status = sl__devices_parse(options->devices, &c->devices, &c->device_count);
@@ -128,6 +130,7 @@ void sl_close(struct sl_context *c) {
   starpu_shutdown();
   sl__trace_close(c->trace);
   if (!sl__memory_limit(c->memory)) sl__pool_close();
+  sl__graphs_close(c);
   sl__admission_close(c);
   sl__memory_close(c->memory);
   starpu_pthread_mutex_destroy(&c->submit_mutex);

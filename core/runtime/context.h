@@ -6,8 +6,6 @@
 #include <starpu.h>
 #include <starling/base.h>
 
-#include "core/graph/helper.h"
-
 /* Where a task may run. Zero value: anywhere. */
 struct sl__place {
   uint32_t where; /* STARPU_CPU, STARPU_CUDA; 0: any */
@@ -26,7 +24,7 @@ struct sl__tuning; /* codelets/kernels/tuning.h: the fastest implementation per 
 struct sl__net;         /* core/net/net.h: the other ranks */
 struct sl__dry_run;     /* core/runtime/submit.h */
 struct sl__calibration; /* core/runtime/calibration.h */
-struct sl__graph;       /* core/graph/graph.h */
+struct sl__graphs;      /* core/graph/graph.h: the capture, and the workers' inboxes */
 struct sl__trace;       /* core/runtime/trace.h */
 struct sl__memory;      /* core/memory/limits.h: limits, and the swap folder */
 struct sl__admission;   /* core/memory/admission.h: the tasks under way */
@@ -38,17 +36,16 @@ struct sl_context {
   struct sl__device *devices;
   int device_count;
   uint64_t seed;
-  struct sl__net *net;                 /* NULL: not distributed */
-  int tags;                            /* given to KVStores: numbers of messages between ranks */
-  bool abandoned;                      /* see core/runtime/wait.h */
-  struct sl__memory *memory;           /* its limits */
-  struct sl__admission *active;        /* NULL: memory is not limited, and nobody watches */
-  struct sl__watchdog *stall;          /* NULL: nobody watches */
-  struct sl__tuning *tuning;           /* NULL without --tune */
-  int forced_implementation;           /* for tests: 1 + its number; 0: none */
-  struct sl__dry_run *rehearsal;       /* tasks are noted there instead of run; or NULL */
-  struct sl__graph *program;           /* the recorder's tasks are noted there, not run; or NULL */
-  pthread_t recorder;                  /* the thread; see sl__graph_is_capturing */
+  struct sl__net *net;           /* NULL: not distributed */
+  int tags;                      /* given to KVStores: numbers of messages between ranks */
+  bool abandoned;                /* see core/runtime/wait.h */
+  struct sl__memory *memory;     /* its limits */
+  struct sl__admission *active;  /* NULL: memory is not limited, and nobody watches */
+  struct sl__watchdog *stall;    /* NULL: nobody watches */
+  struct sl__tuning *tuning;     /* NULL without --tune */
+  int forced_implementation;     /* for tests: 1 + its number; 0: none */
+  struct sl__dry_run *rehearsal; /* tasks are noted there instead of run; or NULL */
+  struct sl__graphs *graphs;
   struct sl__calibration *calibration; /* tasks' times are taken; or NULL */
   struct sl__kinds *kinds;             /* NULL: none */
   void (*kinds_free)(struct sl__kinds *kinds);
@@ -58,8 +55,6 @@ struct sl_context {
   sl_log_function log;
   void *log_user;
   enum sl_level log_level;
-  int batches;                                           /* of predictors, that are under way */
-  struct sl__worker_inbox mailboxes[SL__WORKER_INBOXES]; /* of CPU workers that stay */
   starpu_pthread_mutex_t submit_mutex; /* of predictors, which submit from threads of their own */
   starpu_pthread_mutex_t log_mutex;
   char text[256];

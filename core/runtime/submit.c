@@ -202,17 +202,17 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                                                                .flops = flops,
                                                                .bytes = bytes_of(count, tensors)});
   bool has_no_kernel = launch->place.where == STARPU_CUDA && !op->codelet.cuda_funcs[0];
-  if (sl__graph_is_capturing(context))
-    return has_no_kernel
-               ? refused(-ENODEV, op, launch)
-               : sl__graph_append(context->program, &(struct sl__call){.op = op,
-                                                                       .launch = launch,
-                                                                       .count = count,
-                                                                       .tensors = tensors,
-                                                                       .header = &header,
-                                                                       .args = args,
-                                                                       .args_size = args_size,
-                                                                       .flops = flops});
+  struct sl__graph *graph = sl__graph_capturing(context);
+  if (graph)
+    return has_no_kernel ? refused(-ENODEV, op, launch)
+                         : sl__graph_append(graph, &(struct sl__call){.op = op,
+                                                                      .launch = launch,
+                                                                      .count = count,
+                                                                      .tensors = tensors,
+                                                                      .header = &header,
+                                                                      .args = args,
+                                                                      .args_size = args_size,
+                                                                      .flops = flops});
   struct starpu_task *task = starpu_task_create();
   if (!task) return sl__fail(SL_NO_MEMORY, "no memory for a task");
   task->cl = &op->codelet;

@@ -91,7 +91,7 @@ static void answer_batch(struct sl__request_slot *slot, enum sl_status status) {
   slot->count = 0;
   counts->batches++;
   if (slot->graph) counts->computing_us += sl__graph_computed(slot->graph) - slot->before_us;
-  __atomic_fetch_sub(&slot->served->model->context->batches, 1, __ATOMIC_RELAXED);
+  sl__batch_ends(slot->served->model->context);
 }
 
 /* The slot is free when all parts of its batch's end are done. The last one touches neither slot
@@ -172,7 +172,7 @@ static enum sl_status direct_output(struct sl__request_slot *slot, const struct 
 
 /* A batch that runs alone gets all cores; if several run, each has one. */
 static enum sl_status submit(const struct sl__request_slot *slot, struct sl__tensor *direct) {
-  bool alone = __atomic_load_n(&slot->served->model->context->batches, __ATOMIC_RELAXED) == 1;
+  bool alone = sl__batches(slot->served->model->context) == 1;
   return (alone ? sl__graph_submit_to_all : sl__graph_submit)(slot->graph, SL__PRIORITY_FORWARD,
                                                               direct);
 }
@@ -215,7 +215,7 @@ bool sl__request_slot_is_busy(const struct sl__request_slot *slot) { return slot
 void sl__request_slot_claim(struct sl__request_slot *slot) {
   slot->count = sl__queue_take(slot->queue, slot->max_batch, slot->pieces, &slot->rows);
   slot->busy = true;
-  __atomic_fetch_add(&slot->served->model->context->batches, 1, __ATOMIC_RELAXED);
+  sl__batch_begins(slot->served->model->context);
 }
 
 void sl__request_slot_give_up(struct sl__request_slot *slot, enum sl_status status,
