@@ -9,6 +9,8 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "data/dataset.h"
+#include "data/folder.h"
+#include "data/reader.h"
 
 #define PIXELS (3 * 32 * 32)
 #define RECORD (1 + PIXELS)
@@ -125,10 +127,17 @@ out:
   return status;
 }
 
-bool sl__cifar10_is_in(const char *folder) {
+static bool is_in(const char *folder) {
   return holds_files(folder) || sl__has_file(folder, "cifar-10-batches-bin/data_batch_1.bin") ||
          sl__has_file(folder, "cifar-10-batches-bin/test_batch.bin");
 }
+
+const struct sl__reader sl__cifar10_reader = {
+    .format = {.name = "CIFAR-10",
+               .about = "colour images of 32x32 pixels, 10 classes",
+               .files = "data_batch_1.bin"},
+    .is_in = is_in,
+    .open = sl_cifar10_open};
 
 /* ---- writing ---- */
 

@@ -1,13 +1,9 @@
 /* Datasets: bytes and labels in memory, normalised by a table when they are read. */
 #include "data/dataset.h"
 
-#include <limits.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/base/error.h"
 
@@ -218,37 +214,4 @@ enum sl_status sl_dataset_get(const struct sl_dataset *set, int64_t i, float *va
   sl__dataset_view(set, i, &(struct sl__view){0}, values);
   *label = set->labels[i];
   return SL_OK;
-}
-
-/* ---- by name ---- */
-
-char *sl__join(const char *folder, const char *name) {
-  size_t size = strlen(folder) + strlen(name) + 2;
-  char *path = sl__alloc(size, 1, "a path");
-  if (path) snprintf(path, size, "%s/%s", folder, name);
-  return path;
-}
-
-bool sl__has_file(const char *folder, const char *name) {
-  char path[PATH_MAX];
-  int length = snprintf(path, sizeof path, "%s/%s", folder, name);
-  return length > 0 && length < PATH_MAX && access(path, F_OK) == 0;
-}
-
-enum sl_status sl_dataset_open(const char *name, uint64_t seed, bool train,
-                               struct sl_dataset **dataset) {
-  struct stat info;
-  if (strcmp(name, "digits") == 0) return sl_digits_new(0, seed, train, dataset);
-  if (strcmp(name, "shapes") == 0) return sl_shapes_new(0, seed, train, dataset);
-  if (stat(name, &info) != 0 || !S_ISDIR(info.st_mode))
-    return sl__fail(SL_IO,
-                    "%s: no such folder; name one with MNIST or CIFAR-10 in it, or \"digits\" or "
-                    "\"shapes\"",
-                    name);
-  if (sl__mnist_is_in(name)) return sl_mnist_open(name, train, dataset);
-  if (sl__cifar10_is_in(name)) return sl_cifar10_open(name, train, dataset);
-  return sl__fail(SL_IO,
-                  "%s: holds neither MNIST (train-images-idx3-ubyte, plain or .gz) nor CIFAR-10 "
-                  "(data_batch_1.bin); is it the right folder?",
-                  name);
 }

@@ -1,5 +1,5 @@
-/* Inside of a dataset, and the readers that make one from bytes (so that tests and fuzzers need no
- * files). */
+/* Inside of a dataset, and the parsers that make one from bytes, which tests and fuzzers call
+ * without files. */
 #ifndef SL_DATA_DATASET_H
 #define SL_DATA_DATASET_H
 
@@ -50,11 +50,6 @@ struct sl__view {
 void sl__dataset_view(const struct sl_dataset *dataset, int64_t i, const struct sl__view *view,
                       float *values);
 
-/* "folder/name" to be freed; NULL without memory. */
-char *sl__join(const char *folder, const char *name);
-/* Is there such a file, readable or not? */
-bool sl__has_file(const char *folder, const char *name);
-
 /* IDX (data/idx.c): images [count, height, width] or labels [count] of bytes. values points into
  * bytes. */
 struct sl__idx {
@@ -67,12 +62,10 @@ enum sl_status sl__idx_parse(const char *path, const uint8_t *bytes, size_t size
 enum sl_status sl__mnist_parse(const char *name, const char *image_path, const uint8_t *images,
                                size_t image_size, const char *label_path, const uint8_t *labels,
                                size_t label_size, struct sl_dataset **dataset);
-bool sl__mnist_is_in(const char *folder);
 
 /* CIFAR-10 (data/cifar.c): bytes of `files` files, each as long as the first. */
 enum sl_status sl__cifar10_parse(const char *name, const char *const *paths, uint8_t *const *bytes,
                                  const size_t *sizes, int files, struct sl_dataset **dataset);
-bool sl__cifar10_is_in(const char *folder);
 /* A set of this format, zeroed, normalised as CIFAR-10 is. */
 enum sl_status sl__cifar10_alloc(const char *name, int64_t count, struct sl_dataset **dataset);
 

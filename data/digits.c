@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "data/dataset.h"
+#include "data/reader.h"
 #include "data/source.h"
 
 #define SIDE 28
@@ -187,3 +188,7 @@ enum sl_status sl_digits_new(int64_t count, uint64_t seed, bool train,
   *dataset = set;
   return SL_OK;
 }
+
+const struct sl__reader sl__digits_reader = {
+    .format = {.name = "digits", .about = "digits like MNIST's", .generated = true},
+    .generate = sl_digits_new};

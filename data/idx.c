@@ -8,6 +8,8 @@
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "data/dataset.h"
+#include "data/folder.h"
+#include "data/reader.h"
 
 #define MAX_FILE ((size_t)1 << 30) /* 20 times MNIST: nothing that a packed file can blow up to */
 #define SIDE 28
@@ -112,9 +114,16 @@ out:
   return status;
 }
 
-bool sl__mnist_is_in(const char *folder) {
+static bool is_in(const char *folder) {
   return sl__has_file(folder, "train-images-idx3-ubyte") ||
          sl__has_file(folder, "train-images-idx3-ubyte.gz") ||
          sl__has_file(folder, "t10k-images-idx3-ubyte") ||
          sl__has_file(folder, "t10k-images-idx3-ubyte.gz");
 }
+
+const struct sl__reader sl__mnist_reader = {
+    .format = {.name = "MNIST",
+               .about = "grey images of 28x28 pixels, 10 classes",
+               .files = "train-images-idx3-ubyte, plain or .gz"},
+    .is_in = is_in,
+    .open = sl_mnist_open};

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "data/dataset.h"
+#include "data/reader.h"
 #include "data/source.h"
 
 #define SIDE 32
@@ -225,3 +226,7 @@ enum sl_status sl_shapes_new(int64_t count, uint64_t seed, bool train,
   *dataset = set;
   return SL_OK;
 }
+
+const struct sl__reader sl__shapes_reader = {
+    .format = {.name = "shapes", .about = "shapes in CIFAR-10's format", .generated = true},
+    .generate = sl_shapes_new};

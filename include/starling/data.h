@@ -61,9 +61,25 @@ SL_API enum sl_status sl_cifar10_write(const struct sl_dataset *dataset, const c
 SL_API enum sl_status sl_shapes_new(int64_t count, uint64_t seed, bool train,
                                     struct sl_dataset **dataset);
 
-/** "digits", "shapes", or a folder in which MNIST's or CIFAR-10's files are found. */
+/** A generated set by its name ("digits", "shapes"), or a folder in which a format's files are
+ * found (MNIST, CIFAR-10); sl_dataset_format lists both. seed: of a generated set. \return SL_IO
+ * for a folder without such files, and what the reader of its format returns. */
 SL_API enum sl_status sl_dataset_open(const char *name, uint64_t seed, bool train,
                                       struct sl_dataset **dataset);
+
+/** One thing that sl_dataset_open knows. */
+struct sl_dataset_format {
+  const char *name;  /**< "digits", "MNIST" */
+  const char *about; /**< "grey images of 28x28 pixels, 10 classes" */
+  const char *files; /**< files by which a folder is recognised; NULL if it is generated */
+  bool generated;    /**< `name` is what sl_dataset_open takes; else it takes a folder */
+};
+
+/** Entry i, from 0; NULL behind the last. */
+SL_API const struct sl_dataset_format *sl_dataset_format(int i);
+
+/** The entry by which sl_dataset_open would open `name`; NULL if it would refuse. */
+SL_API const struct sl_dataset_format *sl_dataset_detect(const char *name);
 
 /** A dataset of the caller's own values: samples [count, C, H, W] bytes and labels are copied;
  * value = (byte / 255 - mean[c]) / deviation[c] (NULL: 0 and 1).

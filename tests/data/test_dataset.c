@@ -340,6 +340,24 @@ static void test_by_name(void **state) {
   sl_dataset_free(set);
 }
 
+static void test_formats_are_listed(void **state) {
+  (void)state;
+  struct sl_dataset *set;
+  const struct sl_dataset_format *format;
+  check_failed(sl_dataset_open(in_folder("nothing"), 1, true, &set), SL_IO,
+               "MNIST (train-images-idx3-ubyte, plain or .gz)");
+  for (int i = 0; (format = sl_dataset_format(i)); i++) {
+    assert_non_null(format->about);
+    assert_int_equal(format->generated, format->files == NULL);
+    if (format->generated) assert_ptr_equal(sl_dataset_detect(format->name), format);
+    if (format->generated) continue;
+    assert_int_not_equal(sl_dataset_open(in_folder("nothing"), 1, true, &set), SL_OK);
+    assert_non_null(strstr(sl_error(), format->name)); /* each is named by the refusal */
+  }
+  assert_null(sl_dataset_format(-1));
+  assert_null(sl_dataset_detect(in_folder("nothing")));
+}
+
 /* ---- digits ---- */
 
 static struct sl_dataset *digits(int64_t count, uint64_t seed, bool train) {
@@ -445,6 +463,7 @@ int main(void) {
       cmocka_unit_test(test_cifar_inner_folder),
       cmocka_unit_test(test_own_dataset),
       cmocka_unit_test(test_by_name),
+      cmocka_unit_test(test_formats_are_listed),
       cmocka_unit_test(test_digits_are_reproducible),
       cmocka_unit_test(test_digits_are_a_task),
       cmocka_unit_test(test_allocations),

@@ -21,7 +21,7 @@ struct images {
   struct picture picture;
   uint8_t *bytes; /* a sample's, or all of a file of pictures */
   size_t size, at;
-  struct sl_dataset *set; /* a generated one */
+  struct sl_dataset *set; /* one that the library opened, or NULL */
 };
 
 static int bad(const struct images *s, const char *why) {
@@ -181,14 +181,14 @@ static int next_raw(struct images *s, float *values, bool *none) {
   return code;
 }
 
-/* ---- generated sets ---- */
+/* ---- datasets that the library opens: generated ones, and folders ---- */
 
-bool is_generated(const char *name) {
-  bool known = !strcmp(name, "digits") || !strcmp(name, "shapes");
-  return known && access(name, F_OK) != 0;
+bool is_dataset(const char *name) {
+  const struct sl_dataset_format *format = sl_dataset_detect(name);
+  return format && (!format->generated || access(name, F_OK) != 0);
 }
 
-static int open_generated(struct images *s) {
+static int open_dataset(struct images *s) {
   enum sl_status status = sl_dataset_open(s->path, s->options->seed, s->options->train, &s->set);
   if (status != SL_OK) return fail_library(status);
   const struct sl_dataset_info *info = sl_dataset_info(s->set);
@@ -203,7 +203,7 @@ static int open_generated(struct images *s) {
 }
 
 /* Back to bytes: they are normalised as the model wants it. */
-static int next_generated(struct images *s, int64_t *label, bool *none) {
+static int next_of_dataset(struct images *s, int64_t *label, bool *none) {
   const struct sl_dataset_info *info = sl_dataset_info(s->set);
   int64_t channels = info->sample.dim[0], plane = info->sample.dim[1] * info->sample.dim[2];
   float *values = (float *)s->bytes;
@@ -250,12 +250,12 @@ static int choose(struct images *s) {
 }
 
 static int open_one(struct images *s) {
-  bool generated = is_generated(s->path);
-  if (generated && s->options->format == FORMAT_RAW)
-    return bad(s, "is generated, pictures; --format raw is of files");
-  if (generated && !s->options->preparation.pictures)
+  bool from_set = is_dataset(s->path);
+  if (from_set && s->options->format == FORMAT_RAW)
+    return bad(s, "is a dataset of pictures; --format raw is of files");
+  if (from_set && !s->options->preparation.pictures)
     return bad(s, "the model takes no pictures, and these are some");
-  if (generated) return open_generated(s);
+  if (from_set) return open_dataset(s);
   s->stream = stream_open(s->path);
   if (!s->stream) return EXIT_FAILED;
   int code = choose(s);
@@ -288,7 +288,7 @@ bool images_next(struct images *s, float *values, struct origin *origin, int *co
   int64_t *label = &origin->label;
   *origin = (struct origin){s->path, s->index, -1};
   if (s->set)
-    *code = next_generated(s, label, &none);
+    *code = next_of_dataset(s, label, &none);
   else if (s->format == FORMAT_IDX)
     *code = next_idx(s, label, &none);
   else if (s->format == FORMAT_CIFAR10)

@@ -86,8 +86,8 @@ struct origin {
   int64_t index, label; /* label -1: none */
 };
 
-/* "digits" or "shapes", where no file is called so. */
-bool is_generated(const char *name);
+/* Does the library open it as a dataset? A file with the name of a generated set goes first. */
+bool is_dataset(const char *name);
 
 /* All samples of one input, one after the other. NULL: failed. */
 struct images;

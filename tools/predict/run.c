@@ -56,7 +56,12 @@ static int add_folder(struct program *p, const char *folder) {
   static const char *const mnist[][3] = {
       {"t10k-images-idx3-ubyte", "t10k-images-idx3-ubyte.gz", NULL},
       {"train-images-idx3-ubyte", "train-images-idx3-ubyte.gz", NULL}};
+  /* these two are read piece by piece, so that a set may be larger than the memory */
   if (add_from(p, folder, mnist[p->images.train]) || add_cifar10(p, folder)) return EXIT_DONE;
+  if (sl_dataset_detect(folder)) {
+    add_input(p, folder);
+    return EXIT_DONE;
+  }
   return fail(EXIT_FAILED,
               "%s: holds neither MNIST's %s set (%s) nor CIFAR-10's; is it the right folder?",
               folder, p->images.train ? "training" : "test", mnist[p->images.train][0]);
@@ -70,7 +75,7 @@ int find_inputs(struct program *p) {
   for (int i = 0; i < count && code == EXIT_DONE; i++) {
     if (is_folder(names[i]))
       code = add_folder(p, names[i]);
-    else if (!strcmp(names[i], "-") || is_generated(names[i]) || access(names[i], R_OK) == 0)
+    else if (!strcmp(names[i], "-") || is_dataset(names[i]) || access(names[i], R_OK) == 0)
       add_input(p, names[i]);
     else
       code = fail(EXIT_FAILED, "%s: cannot be opened: %s", names[i], strerror(errno));

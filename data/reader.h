@@ -1,0 +1,21 @@
+/* What a reader is: a row of data/readers.def, which opens one kind of dataset by name or folder.
+ */
+#ifndef SL_DATA_READER_H
+#define SL_DATA_READER_H
+
+#include <starling/data.h>
+
+struct sl__reader {
+  /* what help texts and error messages print; `generated` says which functions below are there */
+  struct sl_dataset_format format;
+  enum sl_status (*generate)(int64_t count, uint64_t seed, bool train, struct sl_dataset **dataset);
+  /* Are files of this format in the folder? */
+  bool (*is_in)(const char *folder);
+  enum sl_status (*open)(const char *folder, bool train, struct sl_dataset **dataset);
+};
+
+#define SL__READER(name) extern const struct sl__reader sl__##name##_reader;
+#include "data/readers.def"
+#undef SL__READER
+
+#endif
