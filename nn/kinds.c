@@ -118,12 +118,14 @@ static void free_kind(struct sl__kinds *k) {
   free(k);
 }
 
-static void free_kinds(struct sl__kinds *k) {
+void sl__kinds_close(struct sl_context *context) {
+  struct sl__kinds *k = context->kinds;
   while (k) {
     struct sl__kinds *next = k->next;
     free_kind(k);
     k = next;
   }
+  context->kinds = NULL;
 }
 
 static bool copy_fields(struct sl__kinds *k, const struct sl_field *fields, int count) {
@@ -155,7 +157,6 @@ enum sl_status sl_layer_register(struct sl_context *context, const struct sl_lay
   k->kind = sl__custom_kind(&k->custom);
   k->next = context->kinds;
   context->kinds = k;
-  context->kinds_free = free_kinds;
   return SL_OK;
 }
 

@@ -91,6 +91,8 @@ struct sl__layer_kind {
 
 /* One of these, or one that the program registered; NULL: there is none (kinds.c). */
 const struct sl__layer_kind *sl__kind_find(const struct sl_context *context, const char *name);
+/* Forget the kinds that the program registered with the context. */
+void sl__kinds_close(struct sl_context *context);
 
 /* Of a kind that the program registered: what runs its functions (custom.c). */
 struct sl__layer_kind sl__custom_kind(const struct sl_layer_kind *kind);

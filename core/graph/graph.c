@@ -8,16 +8,6 @@
 #include "core/base/error.h"
 #include "core/memory/limits.h"
 
-enum sl_status sl__graphs_open(struct sl_context *context) {
-  context->graphs = sl__alloc(1, sizeof *context->graphs, "the context");
-  return context->graphs ? SL_OK : SL_NO_MEMORY;
-}
-
-void sl__graphs_close(struct sl_context *context) {
-  free(context->graphs);
-  context->graphs = NULL;
-}
-
 enum sl_status sl__graph_new(struct sl_context *context, struct sl__op *op, struct sl__op *assist,
                              struct sl__graph **program) {
   *program = sl__alloc(1, sizeof **program, "a program");
@@ -110,7 +100,7 @@ static char access_of(char letter, bool accumulate) {
   return access == 'a' ? (accumulate ? 'm' : 'w') : access;
 }
 
-enum sl_status sl__graph_append(struct sl__graph *p, const struct sl__call *from) {
+static enum sl_status append(struct sl__graph *p, const struct sl__call *from) {
   const char *modes = from->op->modes;
   int scratches = 0;
   if (!grow((void **)&p->calls, p->call_count, &p->call_room, sizeof *p->calls))
@@ -223,6 +213,27 @@ static enum sl_status absorb(struct sl__graph *p, const struct sl__tensor *resul
       c++;
   }
   return status;
+}
+
+/* Instead of a submission. */
+static bool capture_call(void *context, const struct sl__call *call, enum sl_status *status) {
+  struct sl__graph *graph = sl__graph_capturing(context);
+  if (!graph) return false;
+  bool has_no_kernel = call->launch->place.where == STARPU_CUDA && !call->op->codelet.cuda_funcs[0];
+  *status = has_no_kernel ? sl__fail_no_kernel(call) : append(graph, call);
+  return true;
+}
+
+enum sl_status sl__graphs_open(struct sl_context *context) {
+  context->graphs = sl__alloc(1, sizeof *context->graphs, "the context");
+  if (!context->graphs) return SL_NO_MEMORY;
+  const struct sl__submit_hook hook = {.instead = capture_call, .data = context};
+  return sl__submit_hook_add(context, &hook);
+}
+
+void sl__graphs_close(struct sl_context *context) {
+  free(context->graphs);
+  context->graphs = NULL;
 }
 
 /* ---- cutting ---- */

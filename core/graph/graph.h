@@ -65,20 +65,7 @@ int sl__graph_tasks(const struct sl__graph *program);
 /* Microseconds that its tasks took so far, summed; of a GPU's, to launch kernels. */
 double sl__graph_computed(const struct sl__graph *program);
 
-/* ---- for sl__submit, and for the kernels of the operations "program" and "assist" ---- */
-
-struct sl__call {
-  struct sl__op *op;
-  const struct sl__launch *launch;
-  int count;
-  struct sl__tensor *const *tensors;
-  const struct sl__args_header *header;
-  const void *args;
-  size_t args_size;
-  double flops;
-};
-
-enum sl_status sl__graph_append(struct sl__graph *program, const struct sl__call *call);
+/* ---- for the kernels of the operations "program" and "assist" ---- */
 
 struct sl__subgraph;
 /* What one task does; its buffers are a segment's. */

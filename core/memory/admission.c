@@ -7,7 +7,6 @@
 #include "core/base/clock.h"
 #include "core/base/error.h"
 #include "core/memory/limits.h"
-#include "core/net/net.h"
 #include "core/memory/watchdog.h"
 #include "core/memory/swap.h"
 #include "core/runtime/wait.h"
@@ -17,32 +16,6 @@ struct sl__hold {
   int tasks, users; /* tasks under way that touch it; those, and the tensor itself */
   size_t bytes;
 };
-
-enum sl_status sl__admission_open(struct sl_context *context, bool watched) {
-  size_t limit = sl__memory_limit(context->memory);
-  pthread_condattr_t attributes;
-  if (!limit && !watched) return SL_OK;
-  struct sl__admission *a = sl__alloc(1, sizeof *a, "the tasks under way");
-  if (!a) return SL_NO_MEMORY;
-  a->context = context;
-  a->limit = limit;
-  pthread_mutex_init(&a->mutex, NULL);
-  pthread_condattr_init(&attributes);
-  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  pthread_cond_init(&a->ended, &attributes);
-  pthread_condattr_destroy(&attributes);
-  context->active = a;
-  return SL_OK;
-}
-
-void sl__admission_close(struct sl_context *context) {
-  struct sl__admission *a = context->active;
-  if (!a) return;
-  pthread_cond_destroy(&a->ended);
-  pthread_mutex_destroy(&a->mutex);
-  free(a);
-  context->active = NULL;
-}
 
 /* ---- what tasks hold ---- */
 
@@ -86,12 +59,8 @@ static void give_back(struct sl__admission *a, struct sl__admitted_task *t) {
 
 static void note_peak(struct sl__admission *a) {
   size_t used = starpu_memory_get_used(STARPU_MAIN_RAM);
-  if (!sl__memory_swaps(a->context->memory)) used += a->fixed;
+  if (!a->context->swaps) used += a->fixed;
   if (used > a->peak) a->peak = used;
-}
-
-size_t sl__admission_peak(const struct sl_context *context) {
-  return context->active ? context->active->peak : 0;
 }
 
 static void enter(struct sl__admission *a, struct sl__admitted_task *t) {
@@ -131,22 +100,22 @@ static void ended(void *argument) {
   pthread_mutex_unlock(&a->mutex);
 }
 
-void sl__admission_withdraw(struct starpu_task *task) {
+static void withdraw(void *admission, struct starpu_task *task) {
+  (void)admission;
   if (task->epilogue_callback_func == ended) ended(task->epilogue_callback_arg);
   task->epilogue_callback_func = NULL;
 }
 
-void sl__admission_pin(struct sl_context *context, int64_t bytes) {
-  struct sl__admission *a = context->active;
-  if (!a) return;
+static void pinned(void *admission, int64_t bytes) {
+  struct sl__admission *a = admission;
   pthread_mutex_lock(&a->mutex);
   a->fixed += (size_t)bytes;
   pthread_mutex_unlock(&a->mutex);
 }
 
-void sl__admission_forget(struct sl__tensor *tensor) {
-  struct sl__admission *a = tensor->context->active;
-  if (!a || !tensor->hold) return;
+static void freed(void *admission, struct sl__tensor *tensor) {
+  struct sl__admission *a = admission;
+  if (!tensor->hold) return;
   pthread_mutex_lock(&a->mutex);
   hold_release(tensor->hold);
   tensor->hold = NULL;
@@ -188,12 +157,12 @@ static size_t fresh_bytes(const struct sl__admitted_task *t, int count,
 
 static void note_fresh(const struct sl__admission *a, struct sl__admitted_task *t, int count,
                        struct sl__tensor *const *tensors) {
-  if (a->limit && !sl__memory_swaps(a->context->memory)) t->fresh = fresh_bytes(t, count, tensors);
+  if (a->limit && !a->context->swaps) t->fresh = fresh_bytes(t, count, tensors);
 }
 
 /* With a swap folder all that no task under way touches can leave; without one nothing can. */
 static size_t needed(const struct sl__admission *a, const struct sl__admitted_task *t) {
-  if (sl__memory_swaps(a->context->memory)) return a->held + a->fixed;
+  if (a->context->swaps) return a->held + a->fixed;
   return starpu_memory_get_used(STARPU_MAIN_RAM) + a->fixed + a->promised + t->fresh;
 }
 
@@ -216,7 +185,7 @@ static bool may_wait(void) { return starpu_worker_get_id() < 0; }
 /* need: bytes */
 static enum sl_status refuse(const struct sl__admission *a, const struct sl__admitted_task *t,
                              size_t need) {
-  if (sl__memory_swaps(a->context->memory))
+  if (a->context->swaps)
     return sl__fail(
         SL_NO_MEMORY,
         "%s (layer %s) needs %.1f MB of main memory at once, but the limit is %.1f MB; "
@@ -259,27 +228,26 @@ static enum sl_status wait_for_room(struct sl__admission *a, struct sl__admitted
     ends = a->ends;
     if (status != SL_OK || has_room(a, t)) break;
     /* messages under way give their memory back when they have come */
-    bool is_quiet = !a->count && !(a->context->net && sl__net_posts(a->context->net) > 0);
+    bool is_quiet = !a->count && sl__wait_messages(a->context) == 0;
     if (is_quiet && sl__seconds() - begun > grace) return refuse(a, t, needed(a, t));
     if (a->context->net && sl__seconds() - moved > patience) break;
   }
   return status;
 }
 
-static struct sl__admitted_task *task_new(const struct sl__op *op, const struct sl__launch *launch,
-                                          int count, struct sl__tensor *const *tensors) {
+static struct sl__admitted_task *task_new(const struct sl__call *call) {
   struct sl__admitted_task *t =
-      sl__alloc(1, sizeof *t + (size_t)count * sizeof *t->hold, "a task under way");
-  const char *modes = sl__modes(op, launch);
+      sl__alloc(1, sizeof *t + (size_t)call->count * sizeof *t->hold, "a task's admission");
+  const char *modes = sl__modes(call->op, call->launch);
   bool found = true;
   if (!t) return NULL;
-  t->operation = op->codelet.name;
-  t->layer = launch->name ? launch->name : "-";
+  t->operation = call->op->codelet.name;
+  t->layer = call->launch->name ? call->launch->name : "-";
   t->is_message = !strcmp(t->operation, "send") || !strcmp(t->operation, "receive");
-  for (int i = 0; i < count && found; i++) {
+  for (int i = 0; i < call->count && found; i++) {
     bool scratch = sl__access(*modes) == 's';
-    if (scratch) t->scratch += tensors[i]->capacity;
-    if (!scratch) found = find_hold(tensors[i], &t->hold[i]);
+    if (scratch) t->scratch += call->tensors[i]->capacity;
+    if (!scratch) found = find_hold(call->tensors[i], &t->hold[i]);
     t->count = i + 1;
     modes = sl__next_mode(modes);
   }
@@ -288,23 +256,22 @@ static struct sl__admitted_task *task_new(const struct sl__op *op, const struct 
   return NULL;
 }
 
-enum sl_status sl__admission_admit(struct sl_context *context, struct starpu_task *task,
-                                   const struct sl__op *op, const struct sl__launch *launch,
-                                   int count, struct sl__tensor *const *tensors) {
-  struct sl__admission *a = context->active;
-  if (!a) return SL_OK;
+/* Before a submission: waits until the task may be admitted. SL_NO_MEMORY where its tensors can
+ * never be in main memory at once; and the statuses of a wait. */
+static enum sl_status admit(void *admission, const struct sl__call *call,
+                            struct starpu_task *task) {
+  struct sl__admission *a = admission;
   pthread_mutex_lock(&a->mutex);
-  struct sl__admitted_task *t = task_new(op, launch, count, tensors);
+  struct sl__admitted_task *t = task_new(call);
   enum sl_status status = t ? SL_OK : SL_NO_MEMORY;
   if (t) {
     t->list = a;
     t->task = task;
     take(a, t);
-    note_fresh(a, t, count, tensors);
-    /* what can never be is said at once */
-    size_t need = own_bytes(a, t);
+    note_fresh(a, t, call->count, call->tensors);
+    size_t need = own_bytes(a, t); /* a task that can never be admitted is refused at once */
     if (a->limit && !t->is_message && need > a->limit) status = refuse(a, t, need);
-    if (status == SL_OK) status = wait_for_room(a, t, count, tensors);
+    if (status == SL_OK) status = wait_for_room(a, t, call->count, call->tensors);
     if (status == SL_OK) enter(a, t);
   }
   if (t && status != SL_OK) {
@@ -316,4 +283,63 @@ enum sl_status sl__admission_admit(struct sl_context *context, struct starpu_tas
   task->epilogue_callback_func = ended;
   task->epilogue_callback_arg = t;
   return SL_OK;
+}
+
+/* ---- opening ---- */
+
+static enum sl_status check(void *admission) {
+  (void)admission;
+  return sl__swap_trouble();
+}
+
+static bool is_running(void *admission) { return sl__admission_is_running(admission); }
+
+/* The main thread waits for a tensor, or does so no longer; the watchdog looks at it. */
+static void waits(void *admission, bool begins) {
+  struct sl__admission *a = admission;
+  pthread_mutex_lock(&a->mutex);
+  a->fetching_since = begins ? sl__seconds() : 0;
+  pthread_mutex_unlock(&a->mutex);
+}
+
+static enum sl_status register_with(struct sl_context *context, struct sl__admission *a) {
+  const struct sl__submit_hook hook = {.before = admit, .withdraw = withdraw, .data = a};
+  const struct sl__health_check health = {
+      .check = check, .waits = waits, .is_running = is_running, .data = a};
+  enum sl_status status = sl__submit_hook_add(context, &hook);
+  context->hooks.tensor = (struct sl__tensor_hook){.pinned = pinned, .freed = freed, .data = a};
+  return status == SL_OK ? sl__health_check_add(context, &health) : status;
+}
+
+enum sl_status sl__admission_open(struct sl_context *context, bool watched) {
+  size_t limit = sl__memory_limit(context->memory);
+  pthread_condattr_t attributes;
+  if (!limit && !watched) return SL_OK;
+  struct sl__admission *a = sl__alloc(1, sizeof *a, "the tasks under way");
+  if (!a) return SL_NO_MEMORY;
+  a->context = context;
+  a->limit = limit;
+  pthread_mutex_init(&a->mutex, NULL);
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(&a->ended, &attributes);
+  pthread_condattr_destroy(&attributes);
+  context->admission = a;
+  return register_with(context, a);
+}
+
+void sl__admission_close(struct sl_context *context) {
+  struct sl__admission *a = context->admission;
+  if (!a) return;
+  pthread_cond_destroy(&a->ended);
+  pthread_mutex_destroy(&a->mutex);
+  free(a);
+  context->admission = NULL;
+}
+
+void sl_memory_use(const struct sl_context *c, struct sl_memory_use *use) {
+  *use = (struct sl_memory_use){.limit = (int64_t)sl__memory_limit(c->memory)};
+  if (!use->limit) return;
+  use->peak = c->admission ? (int64_t)c->admission->peak : 0;
+  if (c->swaps) sl__swap_count(&use->swap_out, &use->swap_in, &use->swap_size);
 }

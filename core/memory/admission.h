@@ -38,28 +38,12 @@ struct sl__admission {
   double fetching_since; /* the main thread waits for a tensor; 0: it does not */
 };
 
-/* context->active stays NULL where nobody needs it. */
+/* With a limit or a watchdog; without both context->admission stays NULL. */
 enum sl_status sl__admission_open(struct sl_context *context, bool watched);
 void sl__admission_close(struct sl_context *context);
-
-/* Before its submission: wait until the task may come in, and note it. SL_NO_MEMORY where its
- * tensors can never be in main memory at once, and what a wait may fail with. */
-enum sl_status sl__admission_admit(struct sl_context *context, struct starpu_task *task,
-                                   const struct sl__op *op, const struct sl__launch *launch,
-                                   int count, struct sl__tensor *const *tensors);
-/* It was not submitted after all. */
-void sl__admission_withdraw(struct starpu_task *task);
-
-/* A tensor's memory of its own in main memory comes (bytes > 0) or goes. */
-void sl__admission_pin(struct sl_context *context, int64_t bytes);
-/* The most that StarPU had in main memory when a task came or went. */
-size_t sl__admission_peak(const struct sl_context *context);
 
 /* Does a worker execute the task, or, messages aside, any of them? It has its tensors then. */
 bool sl__admitted_task_is_running(const struct sl__admitted_task *task);
 bool sl__admission_is_running(struct sl__admission *active);
-
-/* A tensor goes. */
-void sl__admission_forget(struct sl__tensor *tensor);
 
 #endif

@@ -20,8 +20,6 @@ struct sl__memory {
 
 size_t sl__memory_limit(const struct sl__memory *memory) { return memory ? memory->limit : 0; }
 
-bool sl__memory_swaps(const struct sl__memory *memory) { return memory && memory->swap; }
-
 /* ---- StarPU's environment ---- */
 
 /* What somebody has set stays. */
@@ -167,8 +165,9 @@ enum sl_status sl__memory_begin(const struct sl_context_options *options,
   return status;
 }
 
-enum sl_status sl__memory_open(struct sl__memory *memory) {
-  return sl__memory_swaps(memory) ? sl__swap_open(memory->swap) : SL_OK;
+enum sl_status sl__memory_open(struct sl_context *context) {
+  context->swaps = context->memory->swap;
+  return context->swaps ? sl__swap_open(context->memory->swap) : SL_OK;
 }
 
 void sl__memory_close(struct sl__memory *m) {

@@ -11,16 +11,13 @@
 enum sl_status sl__memory_begin(const struct sl_context_options *options,
                                 struct sl__memory **memory);
 
-/* StarPU runs: hang the swap folder on. memory may be NULL. */
-enum sl_status sl__memory_open(struct sl__memory *memory);
+/* Once StarPU runs: gives it the swap folder of context->memory, if there is one. */
+enum sl_status sl__memory_open(struct sl_context *context);
 
 /* StarPU has ended: the environment is as it was. NULL is legal. */
 void sl__memory_close(struct sl__memory *memory);
 
 /* Main memory's limit, bytes; 0: there is none. memory may be NULL. */
 size_t sl__memory_limit(const struct sl__memory *memory);
-
-/* Is there a swap folder, so that tensors must be StarPU's to move? */
-bool sl__memory_swaps(const struct sl__memory *memory);
 
 #endif

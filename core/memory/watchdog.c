@@ -9,7 +9,7 @@
 #include "core/base/clock.h"
 #include "core/base/error.h"
 #include "core/runtime/log.h"
-#include "core/net/net.h"
+#include "core/runtime/wait.h"
 #include "core/memory/swap.h"
 
 struct sl__watchdog {
@@ -26,20 +26,12 @@ struct sl__watchdog {
   char why[700];
 };
 
-enum sl_status sl__watchdog_check(struct sl__watchdog *s) {
-  if (!s) return SL_OK;
+static enum sl_status check(void *watchdog) {
+  struct sl__watchdog *s = watchdog;
   pthread_mutex_lock(&s->mutex);
   enum sl_status status = s->stalled ? sl__fail(SL_STALLED, "%s", s->why) : SL_OK;
   pthread_mutex_unlock(&s->mutex);
   return status;
-}
-
-void sl__watchdog_waits(struct sl_context *context, bool waits) {
-  struct sl__admission *a = context->active;
-  if (!a) return;
-  pthread_mutex_lock(&a->mutex);
-  a->fetching_since = waits ? sl__seconds() : 0;
-  pthread_mutex_unlock(&a->mutex);
 }
 
 /* ---- what waits for what; the list's mutex is held ---- */
@@ -124,7 +116,6 @@ static bool is_message(const struct sl__admitted_task *t) { return t->is_message
 
 /* The list's mutex is held. */
 static bool is_stalled(struct sl__watchdog *s, struct sl__admission *a, double now) {
-  struct sl__net *net = s->context->net;
   bool idle = !a->count && !(a->fetching_since > 0);
   /* this very thread stood still, too: a stopped process, or a paused machine */
   bool paused = now - s->looked > 3 * s->step + 1;
@@ -138,14 +129,14 @@ static bool is_stalled(struct sl__watchdog *s, struct sl__admission *a, double n
   /* a wait that began a moment ago is none of what was before it */
   if (!a->count && a->fetching_since > s->moved) s->moved = a->fetching_since;
   if (now - s->moved < s->timeout || s->context->abandoned) return false;
-  if (has_one(a, is_message) || (net && sl__net_posts(net) > 0)) return false;
+  if (has_one(a, is_message) || sl__wait_messages(s->context) > 0) return false;
   if (!has_one(a, sl__admitted_task_is_running)) return true;
   warn_of_long_ones(s, a, now);
   return false;
 }
 
 static void look(struct sl__watchdog *s) {
-  struct sl__admission *a = s->context->active;
+  struct sl__admission *a = s->context->admission;
   pthread_mutex_lock(&a->mutex);
   bool stalled = is_stalled(s, a, sl__seconds());
   if (stalled) tell(s, a);
@@ -197,8 +188,8 @@ enum sl_status sl__watchdog_open(struct sl_context *context, double timeout) {
     free(s);
     return sl__fail(SL_NO_MEMORY, "the watch over stalls: no thread can be started");
   }
-  context->stall = s;
-  return SL_OK;
+  context->watchdog = s;
+  return sl__health_check_add(context, &(struct sl__health_check){.check = check, .data = s});
 }
 
 void sl__watchdog_close(struct sl__watchdog *s) {

@@ -6,15 +6,9 @@
 
 #include "core/runtime/context.h"
 
-/* Needs context->active. seconds > 0. */
+/* Needs context->admission. seconds > 0. */
 enum sl_status sl__watchdog_open(struct sl_context *context, double seconds);
 /* NULL is legal. */
-void sl__watchdog_close(struct sl__watchdog *stall);
-
-/* SL_OK, or SL_STALLED and its message. NULL is legal. */
-enum sl_status sl__watchdog_check(struct sl__watchdog *stall);
-
-/* The calling thread waits for a tensor, or does so no longer. */
-void sl__watchdog_waits(struct sl_context *context, bool waits);
+void sl__watchdog_close(struct sl__watchdog *watchdog);
 
 #endif

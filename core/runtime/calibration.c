@@ -117,9 +117,12 @@ static void ended(void *argument) {
   pthread_mutex_unlock(&c->lock);
 }
 
-void sl__calibration_watch(struct sl__calibration *c, struct starpu_task *task) {
-  task->callback_func = ended;
-  task->callback_arg = c;
+enum sl_status sl__calibration_begin(struct sl_context *context, struct sl__calibration *c) {
+  return sl__submit_hook_add(context, &(struct sl__submit_hook){.after = ended, .data = c});
+}
+
+void sl__calibration_end(struct sl_context *context, struct sl__calibration *c) {
+  sl__submit_hook_remove(context, c);
 }
 
 void sl__calibration_publish(struct sl__calibration *c) {

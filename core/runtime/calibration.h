@@ -11,8 +11,10 @@ struct sl__calibration;
 enum sl_status sl__calibration_new(struct sl__calibration **calibration);
 void sl__calibration_free(struct sl__calibration *calibration);
 
-/* Before a task is submitted: its time will be taken. */
-void sl__calibration_watch(struct sl__calibration *calibration, struct starpu_task *task);
+/* Measures all tasks that are submitted from begin to end. No task may be in progress at either. */
+enum sl_status sl__calibration_begin(struct sl_context *context,
+                                     struct sl__calibration *calibration);
+void sl__calibration_end(struct sl_context *context, struct sl__calibration *calibration);
 
 /* From here on tasks hand over what was taken of their kind, instead of being timed. No task may be
  * under way. */

@@ -6,6 +6,8 @@
 #include <starpu.h>
 #include <starling/base.h>
 
+#include "core/runtime/hooks.h"
+
 /* Where a task may run. Zero value: anywhere. */
 struct sl__place {
   uint32_t where; /* STARPU_CPU, STARPU_CUDA; 0: any */
@@ -18,49 +20,54 @@ struct sl__device {
   unsigned node; /* memory node where its data lives */
 };
 
-struct sl__tuning; /* codelets/kernels/tuning.h: the fastest implementation per shape, as measured
-                    */
+struct sl__trace; /* core/runtime/trace.h */
 
-struct sl__net;         /* core/net/net.h: the other ranks */
-struct sl__dry_run;     /* core/runtime/submit.h */
-struct sl__calibration; /* core/runtime/calibration.h */
-struct sl__graphs;      /* core/graph/graph.h: the capture, and the workers' inboxes */
-struct sl__trace;       /* core/runtime/trace.h */
-struct sl__memory;      /* core/memory/limits.h: limits, and the swap folder */
-struct sl__admission;   /* core/memory/admission.h: the tasks under way */
-struct sl__watchdog;    /* core/memory/watchdog.h: the watch over them */
-
-struct sl__kinds; /* nn/kinds.c: kinds of layers that the program registered */
+/* State of rooms above, which core/runtime keeps for them and does not look into. */
+struct sl__memory;    /* core/memory/limits.h: limits, and the swap folder */
+struct sl__admission; /* core/memory/admission.h: submitted tasks that have not ended */
+struct sl__watchdog;  /* core/memory/watchdog.h: finds that these make no progress */
+struct sl__net;       /* core/net/net.h: the other ranks */
+struct sl__graphs;    /* core/graph/graph.h: the capture, and workers' inboxes */
+struct sl__tuning;    /* codelets/kernels/tuning.h: the fastest implementation per shape */
+struct sl__kinds;     /* nn/kinds.c: kinds of layers that the program registered */
 
 struct sl_context {
   struct sl__device *devices;
   int device_count;
   uint64_t seed;
-  struct sl__net *net;           /* NULL: not distributed */
-  int tags;                      /* given to KVStores: numbers of messages between ranks */
-  bool abandoned;                /* see core/runtime/wait.h */
-  struct sl__memory *memory;     /* its limits */
-  struct sl__admission *active;  /* NULL: memory is not limited, and nobody watches */
-  struct sl__watchdog *stall;    /* NULL: nobody watches */
-  struct sl__tuning *tuning;     /* NULL without --tune */
-  int forced_implementation;     /* for tests: 1 + its number; 0: none */
-  struct sl__dry_run *rehearsal; /* tasks are noted there instead of run; or NULL */
+  struct sl__hooks hooks;
+  bool abandoned;          /* see core/runtime/wait.h */
+  bool swaps;              /* StarPU may move tensors to a swap folder */
+  struct sl__trace *trace; /* NULL: the context was opened without a folder for one */
+  struct sl__memory *memory;
+  struct sl__admission *admission; /* NULL: neither is memory limited, nor is there a watchdog */
+  struct sl__watchdog *watchdog;   /* NULL: there is none */
+  struct sl__net *net;             /* NULL: not distributed */
+  int tags;                        /* number of message tags that KVStores have */
   struct sl__graphs *graphs;
-  struct sl__calibration *calibration; /* tasks' times are taken; or NULL */
-  struct sl__kinds *kinds;             /* NULL: none */
-  void (*kinds_free)(struct sl__kinds *kinds);
-  struct sl__trace *trace; /* NULL: none is recorded */
-  struct sl__tensor
-      *scratch[48]; /* one a power of two of bytes; StarPU gives each worker its own copy */
+  struct sl__tuning *tuning;      /* NULL without --tune */
+  int forced_implementation;      /* for tests: 1 + its number; 0: none */
+  struct sl__kinds *kinds;        /* NULL: none */
+  struct sl__tensor *scratch[48]; /* one for each power of two of bytes; see sl__scratch */
   sl_log_function log;
   void *log_user;
   enum sl_level log_level;
-  starpu_pthread_mutex_t submit_mutex; /* of predictors, which submit from threads of their own */
+  starpu_pthread_mutex_t submit_mutex; /* for predictors: a thread each submits */
   starpu_pthread_mutex_t log_mutex;
+  bool is_started, is_pooled; /* see sl__context_start */
   char text[256];
   char version[32]; /* StarPU's */
   char scheduler[64];
 };
+
+/* A context before StarPU starts: with its options, without devices. \return NULL: no memory. */
+struct sl_context *sl__context_new(const struct sl_context_options *options);
+/* Start StarPU, and its memory pool where memory is not limited. */
+enum sl_status sl__context_start(struct sl_context *context,
+                                 const struct sl_context_options *options, bool pooled);
+/* End StarPU, if sl__context_start has started it. */
+void sl__context_stop(struct sl_context *context);
+void sl__context_free(struct sl_context *context);
 
 /* Is this StarPU worker one that the place stands for? */
 bool sl__place_has(const struct sl__place *place, int worker);

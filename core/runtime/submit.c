@@ -1,15 +1,11 @@
-#include "core/runtime/calibration.h"
+#include "core/runtime/submit.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/memory/admission.h"
-#include "core/runtime/cuda.h"
 #include "core/base/error.h"
-#include "core/net/net.h"
-#include "core/graph/graph.h"
-#include "core/runtime/trace.h"
+#include "core/runtime/cuda.h"
 
 static uint32_t hash_tensors(int count, struct sl__tensor *const *tensors, uint32_t hash) {
   for (int i = 0; i < count; i++) {
@@ -101,35 +97,18 @@ static void set_place(struct starpu_task *task, const struct sl__launch *launch)
   }
 }
 
-static enum sl_status refused(int result, const struct sl__op *op,
-                              const struct sl__launch *launch) {
-  if (result == -ENODEV)
-    return sl__fail(
-        SL_NO_DEVICE,
-        "%s (layer %s) cannot run where it is placed: this build has no implementation of it "
-        "for that device; place it on cpu",
-        op->codelet.name, launch->name ? launch->name : "-");
-  return sl__fail(SL_STARPU, "%s (layer %s) was refused by StarPU: %s", op->codelet.name,
-                  launch->name ? launch->name : "-", strerror(-result));
+enum sl_status sl__fail_no_kernel(const struct sl__call *call) {
+  return sl__fail(
+      SL_NO_DEVICE,
+      "%s (layer %s) cannot run where it is placed: this build has no implementation of it "
+      "for that device; place it on cpu",
+      call->op->codelet.name, call->launch->name ? call->launch->name : "-");
 }
 
-static enum sl_status note(struct sl__dry_run *r, const struct sl__dry_run_task *task) {
-  if (r->count == r->capacity) {
-    int capacity = r->capacity ? 2 * r->capacity : 256;
-    struct sl__dry_run_task *tasks =
-        sl__realloc(r->tasks, (size_t)capacity, sizeof *tasks, "a rehearsal");
-    if (!tasks) return SL_NO_MEMORY;
-    r->tasks = tasks;
-    r->capacity = capacity;
-  }
-  r->tasks[r->count++] = *task;
-  return SL_OK;
-}
-
-static double bytes_of(int count, struct sl__tensor *const *tensors) {
-  double bytes = 0;
-  for (int i = 0; i < count; i++) bytes += (double)tensors[i]->bytes;
-  return bytes;
+static enum sl_status refused(int result, const struct sl__call *call) {
+  if (result == -ENODEV) return sl__fail_no_kernel(call);
+  return sl__fail(SL_STARPU, "%s (layer %s) was refused by StarPU: %s", call->op->codelet.name,
+                  call->launch->name ? call->launch->name : "-", strerror(-result));
 }
 
 /* The least room among the GPUs that may run it, and the device's worker; 0: unlimited, or none. */
@@ -181,6 +160,90 @@ static enum sl_status check_pieces(const struct sl__op *op, const struct sl__lau
   return SL_OK;
 }
 
+/* ---- hooks (core/runtime/hooks.h) ---- */
+
+static int hook_count(const struct sl_context *context) {
+  return __atomic_load_n(&context->hooks.submit_count, __ATOMIC_ACQUIRE);
+}
+
+static bool hooks_take(struct sl_context *context, const struct sl__call *call,
+                       enum sl_status *status) {
+  int count = hook_count(context);
+  for (int i = 0; i < count; i++) {
+    const struct sl__submit_hook *hook = &context->hooks.submit[i];
+    if (hook->instead && hook->instead(hook->data, call, status)) return true;
+  }
+  return false;
+}
+
+/* The hooks before number `end` see the task go. */
+static void hooks_withdraw(struct sl_context *context, int end, struct starpu_task *task) {
+  while (end-- > 0) {
+    const struct sl__submit_hook *hook = &context->hooks.submit[end];
+    if (hook->withdraw) hook->withdraw(hook->data, task);
+  }
+}
+
+/* StarPU frees the task after this. */
+static void run_hooks_after(void *argument) {
+  const struct sl_context *context = argument;
+  int count = hook_count(context);
+  for (int i = 0; i < count; i++) {
+    const struct sl__submit_hook *hook = &context->hooks.submit[i];
+    void (*after)(void *data) = __atomic_load_n(&hook->after, __ATOMIC_ACQUIRE);
+    if (after) after(__atomic_load_n(&hook->data, __ATOMIC_RELAXED));
+  }
+}
+
+static enum sl_status run_hooks_before(struct sl_context *context, const struct sl__call *call,
+                                       struct starpu_task *task) {
+  int count = hook_count(context);
+  for (int i = 0; i < count; i++) {
+    const struct sl__submit_hook *hook = &context->hooks.submit[i];
+    if (hook->after) {
+      task->callback_func = run_hooks_after;
+      task->callback_arg = context;
+    }
+    enum sl_status status = hook->before ? hook->before(hook->data, call, task) : SL_OK;
+    if (status == SL_OK) continue;
+    hooks_withdraw(context, i, task);
+    return status;
+  }
+  return SL_OK;
+}
+
+/* ---- the submission ---- */
+
+static enum sl_status fill_task(struct starpu_task *task, const struct sl__call *call,
+                                const char *modes) {
+  const struct sl__launch *launch = call->launch;
+  task->cl = &call->op->codelet;
+  task->name = launch->name ? launch->name : call->op->codelet.name;
+  task->flops = call->flops;
+  set_place(task, launch);
+  enum sl_status status = find_room(task, launch, call->count, call->tensors);
+  if (status == SL_OK)
+    status = attach_buffers(task, modes, launch->accumulate, call->count, call->tensors);
+  return status == SL_OK ? attach_args(task, call->header, call->args, call->args_size) : status;
+}
+
+static enum sl_status submit_task(struct sl_context *context, const struct sl__call *call,
+                                  const char *modes) {
+  struct starpu_task *task = starpu_task_create();
+  if (!task) return sl__fail(SL_NO_MEMORY, "no memory for a task");
+  enum sl_status status = fill_task(task, call, modes);
+  if (status == SL_OK) status = run_hooks_before(context, call, task);
+  if (status == SL_OK) {
+    int result = starpu_task_submit(task);
+    if (!result) return SL_OK;
+    hooks_withdraw(context, hook_count(context), task);
+    status = refused(result, call);
+  }
+  task->destroy = 0;
+  starpu_task_destroy(task);
+  return status;
+}
+
 enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                           const struct sl__launch *launch, int count,
                           struct sl__tensor *const *tensors, const void *args, size_t args_size,
@@ -194,48 +257,13 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
   uint32_t math = header.halves << 1 | header.tf32;
   header.footprint =
       hash_tensors(count, tensors, math ? footprint ^ math * 2654435761u : footprint);
-  if (context->rehearsal)
-    return note(context->rehearsal, &(struct sl__dry_run_task){.op = op,
-                                                               .footprint = header.footprint,
-                                                               .name = launch->name,
-                                                               .priority = launch->priority,
-                                                               .flops = flops,
-                                                               .bytes = bytes_of(count, tensors)});
-  bool has_no_kernel = launch->place.where == STARPU_CUDA && !op->codelet.cuda_funcs[0];
-  struct sl__graph *graph = sl__graph_capturing(context);
-  if (graph)
-    return has_no_kernel ? refused(-ENODEV, op, launch)
-                         : sl__graph_append(graph, &(struct sl__call){.op = op,
-                                                                      .launch = launch,
-                                                                      .count = count,
-                                                                      .tensors = tensors,
-                                                                      .header = &header,
-                                                                      .args = args,
-                                                                      .args_size = args_size,
-                                                                      .flops = flops});
-  struct starpu_task *task = starpu_task_create();
-  if (!task) return sl__fail(SL_NO_MEMORY, "no memory for a task");
-  task->cl = &op->codelet;
-  task->name = launch->name ? launch->name : op->codelet.name;
-  task->flops = flops;
-  if (context->trace) sl__trace_task(context->trace, task, op, launch);
-  set_place(task, launch);
-  if (context->net) {
-    task->callback_func = sl__net_task_ended;
-    task->callback_arg = context->net;
-  }
-  if (context->calibration) sl__calibration_watch(context->calibration, task);
-  status = find_room(task, launch, count, tensors);
-  if (status == SL_OK) status = attach_buffers(task, modes, launch->accumulate, count, tensors);
-  if (status == SL_OK) status = attach_args(task, &header, args, args_size);
-  if (status == SL_OK) status = sl__admission_admit(context, task, op, launch, count, tensors);
-  if (status == SL_OK) {
-    int result = starpu_task_submit(task);
-    if (!result) return SL_OK;
-    sl__admission_withdraw(task);
-    status = refused(result, op, launch);
-  }
-  task->destroy = 0;
-  starpu_task_destroy(task);
-  return status;
+  const struct sl__call call = {.op = op,
+                                .launch = launch,
+                                .count = count,
+                                .tensors = tensors,
+                                .header = &header,
+                                .args = args,
+                                .args_size = args_size,
+                                .flops = flops};
+  return hooks_take(context, &call, &status) ? status : submit_task(context, &call, modes);
 }

@@ -93,20 +93,6 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                           struct sl__tensor *const *tensors, const void *args, size_t args_size,
                           double flops, uint32_t footprint);
 
-/* A task that was noted, not run: enough to ask the performance models what it would take. */
-struct sl__dry_run_task {
-  struct sl__op *op;
-  uint32_t footprint;
-  const char *name; /* of the layer, as in the launch */
-  int priority;
-  double flops, bytes;
-};
-
-struct sl__dry_run {
-  struct sl__dry_run_task *tasks;
-  int count, capacity;
-};
-
 #define SL__BF16_MASK_BITS 16 /* bf16 tensors are among a task's first so many buffers */
 
 struct sl__args_header {
@@ -120,6 +106,21 @@ struct sl__args_header {
   uint32_t is_prepacked; /* the launch's form is there instead of the parameter */
   int64_t units;         /* that parts are cut between; 0: those that the kernel says */
 };
+
+/* A call of sl__submit, as hooks see it (core/runtime/hooks.h); it lasts as long as the call. */
+struct sl__call {
+  struct sl__op *op;
+  const struct sl__launch *launch;
+  int count;
+  struct sl__tensor *const *tensors;
+  const struct sl__args_header *header;
+  const void *args;
+  size_t args_size;
+  double flops;
+};
+
+/* The failure of a call whose operation has no kernel for the device where it is placed. */
+enum sl_status sl__fail_no_kernel(const struct sl__call *call);
 
 static inline const void *sl__args(const void *cl_arg) {
   return (const struct sl__args_header *)cl_arg + 1;

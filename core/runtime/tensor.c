@@ -3,9 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/memory/admission.h"
 #include "core/base/error.h"
-#include "core/memory/limits.h"
 #include "core/runtime/wait.h"
 
 size_t sl__type_size(enum sl_type type) { return type == SL_BF16 ? 2 : 4; }
@@ -66,13 +64,23 @@ enum sl_status sl__tensor_temporary_in(struct sl_context *context, const struct 
   return SL_OK;
 }
 
+/* bytes: of main memory that cannot move; below 0 they go. */
+static void tell_pinned(const struct sl_context *c, int64_t bytes) {
+  if (c->hooks.tensor.pinned) c->hooks.tensor.pinned(c->hooks.tensor.data, bytes);
+}
+
+static void tell_freed(struct sl__tensor *t) {
+  const struct sl__tensor_hook *hook = &t->context->hooks.tensor;
+  if (hook->freed) hook->freed(hook->data, t);
+}
+
 static enum sl_status own_host(struct sl__tensor *t) {
   if (starpu_malloc(&t->host, t->bytes) || !t->host) {
     t->host = NULL;
     return sl__fail(SL_NO_MEMORY, "no memory for a tensor of %zu bytes", t->bytes);
   }
   t->owns_host = true;
-  sl__admission_pin(t->context, (int64_t)t->bytes);
+  tell_pinned(t->context, (int64_t)t->bytes);
   return SL_OK;
 }
 
@@ -97,8 +105,7 @@ enum sl_status sl__tensor_host(struct sl_context *context, const struct sl_shape
 
 enum sl_status sl__tensor_kept(struct sl_context *context, const struct sl_shape *shape,
                                enum sl_type type, struct sl__tensor **tensor) {
-  if (!sl__memory_swaps(context->memory))
-    return sl__tensor_host(context, shape, type, NULL, tensor);
+  if (!context->swaps) return sl__tensor_host(context, shape, type, NULL, tensor);
   return sl__tensor_temporary(context, shape, type, tensor);
 }
 
@@ -110,12 +117,12 @@ enum sl_status sl__tensor_bring_home(struct sl__tensor *t) {
   if (status == SL_OK) status = sl__tensor_read(t, host);
   if (status != SL_OK) {
     if (host) starpu_free_noflag(host, t->bytes);
-    if (host) sl__admission_pin(t->context, -(int64_t)t->bytes);
+    if (host) tell_pinned(t->context, -(int64_t)t->bytes);
     t->owns_host = false;
     return status;
   }
   starpu_data_unregister_no_coherency(t->handle);
-  sl__admission_forget(t);
+  tell_freed(t);
   t->host = host;
   register_rows(t, STARPU_MAIN_RAM, t->bytes);
   return SL_OK;
@@ -226,15 +233,15 @@ void sl__tensor_free(struct sl__tensor *t) {
   else
     starpu_data_unregister_no_coherency(t->handle);
   if (t->owns_host) starpu_free_noflag(t->host, t->bytes);
-  if (t->owns_host) sl__admission_pin(t->context, -(int64_t)t->bytes);
-  sl__admission_forget(t);
+  if (t->owns_host) tell_pinned(t->context, -(int64_t)t->bytes);
+  tell_freed(t);
   free(t);
 }
 
 void sl__tensor_free_later(struct sl__tensor *t) {
   if (!t) return;
   starpu_data_unregister_submit(t->handle);
-  sl__admission_forget(t);
+  tell_freed(t);
   free(t);
 }
 

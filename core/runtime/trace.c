@@ -67,8 +67,13 @@ bool sl_trace_supported(void) {
 #endif
 }
 
-enum sl_status sl__trace_open(const char *folder, struct sl__trace **trace) {
-  *trace = NULL;
+static enum sl_status name_task(void *trace, const struct sl__call *call,
+                                struct starpu_task *task) {
+  sl__trace_task(trace, task, call->op, call->launch);
+  return SL_OK;
+}
+
+enum sl_status sl__trace_open(struct sl_context *c, const char *folder) {
   if (!folder) return SL_OK;
   if (!sl_trace_supported())
     return sl__fail(SL_UNSUPPORTED,
@@ -91,8 +96,8 @@ enum sl_status sl__trace_open(const char *folder, struct sl__trace **trace) {
   setenv("STARPU_FXT_TRACE", "1", 1);
   setenv("STARPU_FXT_PREFIX", folder, 1);
   starpu_fxt_autostart_profiling(0);
-  *trace = t;
-  return SL_OK;
+  c->trace = t;
+  return sl__submit_hook_add(c, &(struct sl__submit_hook){.before = name_task, .data = t});
 }
 
 void sl__trace_close(struct sl__trace *t) {

@@ -6,8 +6,8 @@
 
 struct sl__trace;
 
-/* Before StarPU starts: the folder is made, and StarPU told of it. */
-enum sl_status sl__trace_open(const char *folder, struct sl__trace **trace);
+/* Before StarPU starts: makes the folder, and names it to StarPU. folder: NULL for no trace. */
+enum sl_status sl__trace_open(struct sl_context *context, const char *folder);
 void sl__trace_close(struct sl__trace *trace); /* NULL is legal; after StarPU has ended */
 
 /* "conv2.forward/s1/r0/m2": layer, operation, stage, replica, microbatch, chunk, those that it has;

@@ -4,22 +4,47 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/memory/admission.h"
 #include "core/base/error.h"
 #include "core/runtime/failure.h"
-#include "core/net/net.h"
-#include "core/memory/watchdog.h"
-#include "core/memory/swap.h"
 
-static bool may_last_for_ever(const struct sl_context *c) {
-  return c->active || (c->net && sl__net_has_starpu(c->net));
+static bool is_needed(const struct sl__health_check *h) {
+  return h->check && (!h->is_needed || h->is_needed(h->data));
+}
+
+/* May the wait last for ever, and a health check notice? */
+static bool must_poll(const struct sl_context *c) {
+  for (int i = 0; i < c->hooks.health_count; i++)
+    if (is_needed(&c->hooks.health[i])) return true;
+  return false;
+}
+
+int sl__wait_messages(const struct sl_context *c) {
+  int messages = 0;
+  for (int i = 0; i < c->hooks.health_count; i++) {
+    const struct sl__health_check *h = &c->hooks.health[i];
+    if (h->messages) messages += h->messages(h->data);
+  }
+  return messages;
+}
+
+/* This thread begins to wait for a tensor, or has ended that wait. */
+static void tell_wait(const struct sl_context *c, bool begins) {
+  for (int i = 0; i < c->hooks.health_count; i++) {
+    const struct sl__health_check *h = &c->hooks.health[i];
+    if (h->waits) h->waits(h->data, begins);
+  }
 }
 
 static void rest(long us) { nanosleep(&(struct timespec){.tv_nsec = 1000 * us}, NULL); }
 
-/* What waits for memory is ready for ever. */
+/* StarPU counts a task that waits for memory as ready, so its own count serves only where no room
+ * knows better. */
 static bool is_working(const struct sl_context *c) {
-  return c->active ? sl__admission_is_running(c->active) : starpu_task_nready() > 0;
+  for (int i = 0; i < c->hooks.health_count; i++) {
+    const struct sl__health_check *h = &c->hooks.health[i];
+    if (h->is_running) return h->is_running(h->data);
+  }
+  return starpu_task_nready() > 0;
 }
 
 /* Tasks that run come to their end, no other one begins: what the caller frees next, such as a
@@ -32,10 +57,11 @@ static void abandon(struct sl_context *c) {
 }
 
 enum sl_status sl__wait_check(struct sl_context *c) {
-  bool lost = c->net && sl__net_has_starpu(c->net);
-  enum sl_status status = lost ? sl__net_check(c->net) : SL_OK;
-  if (status == SL_OK && c->active) status = sl__swap_trouble();
-  if (status == SL_OK) status = sl__watchdog_check(c->stall);
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < c->hooks.health_count && status == SL_OK; i++) {
+    const struct sl__health_check *h = &c->hooks.health[i];
+    if (is_needed(h)) status = h->check(h->data);
+  }
   if (status != SL_OK) abandon(c);
   return status;
 }
@@ -84,9 +110,9 @@ static enum sl_status acquire_or_lose(struct sl_context *c, starpu_data_handle_t
   if (starpu_data_acquire_cb(handle, mode, acquired, a))
     status = sl__fail(SL_STARPU, "StarPU cannot call back when a tensor can be had");
   else
-    sl__watchdog_waits(c, true);
+    tell_wait(c, true);
   while (status == SL_OK && !is_done_soon(a)) status = sl__wait_check(c);
-  sl__watchdog_waits(c, false);
+  tell_wait(c, false);
   if (c->abandoned) return status; /* a is still waited with */
   pthread_cond_destroy(&a->cond);
   pthread_mutex_destroy(&a->lock);
@@ -96,7 +122,7 @@ static enum sl_status acquire_or_lose(struct sl_context *c, starpu_data_handle_t
 
 enum sl_status sl__acquire(struct sl_context *c, starpu_data_handle_t handle,
                            enum starpu_data_access_mode mode) {
-  if (may_last_for_ever(c)) return acquire_or_lose(c, handle, mode);
+  if (must_poll(c)) return acquire_or_lose(c, handle, mode);
   int result = starpu_data_acquire(handle, mode);
   if (!result) return refuse_garbage(handle);
   return sl__fail(SL_STARPU, "a tensor cannot be brought to main memory: %s", strerror(-result));
@@ -104,13 +130,12 @@ enum sl_status sl__acquire(struct sl_context *c, starpu_data_handle_t handle,
 
 enum sl_status sl__wait_for_all(struct sl_context *c) {
   enum sl_status status = SL_OK;
-  if (!may_last_for_ever(c)) {
+  if (!must_poll(c)) {
     int result = starpu_task_wait_for_all();
     if (result) return sl__fail(SL_STARPU, "waiting for tasks: %s", strerror(-result));
     return sl__task_failure();
   }
-  while (status == SL_OK &&
-         (starpu_task_nsubmitted() > 0 || (c->net && sl__net_posts(c->net) > 0))) {
+  while (status == SL_OK && (starpu_task_nsubmitted() > 0 || sl__wait_messages(c) > 0)) {
     status = sl__wait_check(c);
     rest(100);
   }
@@ -127,3 +152,5 @@ bool sl__wait_for_none(pthread_mutex_t *lock, const int *count, double seconds) 
     rest(pause_us);
   }
 }
+
+enum sl_status sl_wait(struct sl_context *c) { return sl__wait_for_all(c); }

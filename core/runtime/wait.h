@@ -17,9 +17,12 @@ enum sl_status sl__acquire(struct sl_context *context, starpu_data_handle_t hand
 /* Until all submitted tasks and messages have ended; SL_OK where none has failed. */
 enum sl_status sl__wait_for_all(struct sl_context *context);
 
-/* What keeps tasks from ever ending: SL_OK, SL_LOST, SL_STALLED, or the swap folder's trouble. The
- * context is then abandoned. */
+/* The first failure that a health check finds (core/runtime/hooks.h), or SL_OK. With a failure the
+ * context is abandoned. */
 enum sl_status sl__wait_check(struct sl_context *context);
+
+/* Number of messages to and from other ranks that are in progress. */
+int sl__wait_messages(const struct sl_context *context);
 
 /* Until a count that callbacks lower, with the lock, is 0; false: it is not after so many seconds.
  */

@@ -10,7 +10,7 @@
 
 /* What is exchanged must be cut for StarPU, too, and stays in main memory. */
 static bool takes_pieces(const struct sl__model_shards *kv) {
-  return sl__memory_swaps(kv->model->context->memory) && !kv->exchanges;
+  return kv->model->context->swaps && !kv->exchanges;
 }
 
 static enum sl_status cut(struct sl__tensor *tensor, bool pieces, int parts, int64_t *lengths) {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/runtime/calibration.h"
+#include "core/runtime/dry_run.h"
 #include "core/runtime/failure.h"
 #include "core/runtime/wait.h"
 #include "parallel/step/batch_tensors.h"
@@ -129,9 +130,9 @@ static enum sl_status probe_step(struct probe *p, bool wait) {
 /* The step's tasks, noted instead of run. */
 static enum sl_status rehearse(struct probe *p, struct sl__dry_run *noted) {
   struct sl_context *context = p->c->model->context;
-  context->rehearsal = noted;
-  enum sl_status status = probe_step(p, false);
-  context->rehearsal = NULL;
+  enum sl_status status = sl__dry_run_begin(context, noted);
+  if (status == SL_OK) status = probe_step(p, false);
+  sl__dry_run_end(context, noted);
   return status;
 }
 
@@ -172,7 +173,7 @@ static enum sl_status calibrate(struct probe *p, const struct sl__dry_run *noted
   bool known = all_known(p->c, noted, device);
   if (!known) {
     starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
-    context->calibration = calibration;
+    SL__TRY(sl__calibration_begin(context, calibration));
   }
   p->wall_ms = INFINITY;
   for (int i = 0; i < (known ? TIMED_PROBES / 2 : TIMED_PROBES); i++) SL__TRY(probe_step(p, true));
@@ -183,7 +184,7 @@ static enum sl_status calibrate(struct probe *p, const struct sl__dry_run *noted
   }
 out:
   sl__wait_for_all(context);
-  context->calibration = NULL;
+  sl__calibration_end(context, calibration);
   starpu_profiling_status_set(before);
   sl__calibration_free(calibration);
   return status;

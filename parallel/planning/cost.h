@@ -4,6 +4,7 @@
 
 #include "parallel/params/memory_needs.h"
 #include "parallel/params/model_shards.h"
+#include "core/runtime/dry_run.h"
 #include "parallel/step/plan.h"
 
 /* One step's shape, as the trainer will cut it. */

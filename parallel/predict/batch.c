@@ -48,7 +48,7 @@ static void gather(struct sl__request_slot *slot) {
 /* If only CPUs read the inputs, StarPU need not know that they change: the batch before has ended.
  * But if a stall may end a wait, a batch that was given up may still read them. */
 static enum sl_status fill(struct sl__request_slot *slot, struct sl__tensor *x) {
-  if (!starpu_cuda_worker_get_count() && !x->context->active) {
+  if (!starpu_cuda_worker_get_count() && !x->context->admission) {
     gather(slot);
     return SL_OK;
   }
@@ -157,7 +157,7 @@ static void batch_computed(void *argument) {
  * one. But not if a stall may end the wait: the answer could come after the caller has gone. */
 static bool is_direct(const struct sl__request_slot *slot, const struct sl__tensor *y) {
   return slot->count == 1 && y->type == SL_F32 && is_large(y) &&
-         !slot->served->model->context->active;
+         !slot->served->model->context->admission;
 }
 
 /* A tensor over the request's outputs; the last batch's if that has the same memory. */

@@ -71,7 +71,7 @@ static void check_for_stall(struct sl_predictor *p) {
 
 static void wait_for_news(struct sl_predictor *p, double until_us) {
   const double check_us = 50000;
-  bool watched = p->served.model->context->active != NULL;
+  bool watched = p->served.model->context->admission != NULL;
   if (watched && (!(until_us > 0) || until_us > sl__microseconds() + check_us))
     until_us = sl__microseconds() + check_us;
   struct timespec until = {.tv_sec = (time_t)(until_us / 1e6)};

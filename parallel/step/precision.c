@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/graph/graph.h"
+#include "core/runtime/dry_run.h"
 
 #include "parallel/step/plan.h"
 
@@ -27,18 +28,18 @@ enum sl_status sl__bf16_copy_make(struct sl_model *model, int i) {
   return sl__tensor_temporary(model->context, &SL_SHAPE(block->total), SL_BF16, &block->half);
 }
 
-/* A rehearsal wants to know of the task, done or not. */
+/* A dry run lists the task, whether the copy is up to date or not. */
 enum sl_status sl__bf16_copy_refresh(struct sl_model *model, int i, const struct sl__place *place) {
   struct sl__layer *layer = &model->layers[i];
   struct sl__block *block = &layer->params;
-  bool rehearsed = model->context->rehearsal != NULL;
+  bool is_dry_run = sl__is_dry_run(model->context);
   const struct sl__launch launch = {
       .name = layer->name, .place = *place, .priority = SL__PRIORITY_UPDATE + model->count - i};
   if (!sl__has_bf16_copy(layer, SL_MATH_BF16)) return SL_OK;
   if (sl__graph_capturing(model->context)) return SL_OK; /* who runs it does so before each run */
   uint64_t writes = sl__tensor_writes(block->tensor);
-  if (block->half_of == writes && !rehearsed) return SL_OK;
+  if (block->half_of == writes && !is_dry_run) return SL_OK;
   enum sl_status status = sl__axpy(model->context, &launch, 1.0f, block->tensor, block->half);
-  if (status == SL_OK && !rehearsed) block->half_of = writes;
+  if (status == SL_OK && !is_dry_run) block->half_of = writes;
   return status;
 }

@@ -22,6 +22,7 @@
 
 #include "core/base/error.h"
 #include "core/base/half.h"
+#include "core/runtime/dry_run.h"
 
 /* They compute nothing themselves, or are about messages, which have tests of their own. */
 static const struct {
@@ -188,7 +189,7 @@ struct sl__tensor *written(struct trial *t, enum sl_type type, struct sl_shape s
                            struct sums sums) {
   const struct sl__launch there = {.name = "poison", .place = t->launch.place};
   struct sl__tensor *y = result(t, new_tensor(t, type, shape, NULL), sums);
-  if (y && !t->context->rehearsal) t->status = sl__fill(t->context, &there, y, NAN);
+  if (y && !sl__is_dry_run(t->context)) t->status = sl__fill(t->context, &there, y, NAN);
   return y;
 }
 
@@ -268,13 +269,13 @@ static enum sl_status run(struct trial *t, const struct gpu_case *c, struct outc
 /* Which operation a case submits, and how large its tensors are. */
 static enum sl_status rehearse(struct trial *t, const struct gpu_case *c, const struct sl__op **op,
                                double *elements) {
-  struct sl__dry_run rehearsal = {0};
-  t->context->rehearsal = &rehearsal;
-  enum sl_status status = c->submit(t, c->sizes);
-  t->context->rehearsal = NULL;
-  *op = rehearsal.count == 1 ? rehearsal.tasks[0].op : NULL;
+  struct sl__dry_run run = {0};
+  enum sl_status status = sl__dry_run_begin(t->context, &run);
+  if (status == SL_OK) status = c->submit(t, c->sizes);
+  sl__dry_run_end(t->context, &run);
+  *op = run.count == 1 ? run.tasks[0].op : NULL;
   *elements = t->elements;
-  free(rehearsal.tasks);
+  free(run.tasks);
   clear(t);
   return status;
 }

@@ -1,0 +1,74 @@
+/* The public functions about ranks, for a context with or without a network; and what the network
+ * does in each task's end and each wait. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/error.h"
+#include "core/net/net.h"
+
+static enum sl_status check(void *net) { return sl__net_check(net); }
+
+/* StarPU-MPI cannot give up a message: once a rank is lost, tasks that wait for one never end. */
+static bool is_needed(void *net) { return sl__net_has_starpu(net); }
+
+static int messages(void *net) { return sl__net_posts(net); }
+
+enum sl_status sl__net_register(struct sl_context *c) {
+  const struct sl__submit_hook hook = {.after = sl__net_task_ended, .data = c->net};
+  const struct sl__health_check health = {
+      .is_needed = is_needed, .check = check, .messages = messages, .data = c->net};
+  enum sl_status status = sl__submit_hook_add(c, &hook);
+  return status == SL_OK ? sl__health_check_add(c, &health) : status;
+}
+
+int sl_rank(const struct sl_context *c) { return c->net ? sl__net_rank(c->net) : 0; }
+
+int sl_rank_count(const struct sl_context *c) { return c->net ? sl__net_size(c->net) : 1; }
+
+static const char *const exchanges[] = {
+    [SL_EXCHANGE_LANE] = "lane", [SL_EXCHANGE_STARPU] = "starpu", [SL_EXCHANGE_AUTO] = "auto"};
+
+enum sl_status sl_exchange_parse(const char *name, enum sl_exchange *exchange) {
+  for (size_t i = 0; i < sizeof exchanges / sizeof *exchanges; i++)
+    if (!strcmp(name, exchanges[i])) {
+      *exchange = (enum sl_exchange)i;
+      return SL_OK;
+    }
+  return sl__fail(SL_BAD_ARGUMENT, "unknown exchange '%s': use lane, starpu or auto", name);
+}
+
+const char *sl_exchange_name(enum sl_exchange exchange) { return exchanges[exchange]; }
+
+int sl_launched(int *rank) { return sl__launched(rank); }
+
+enum sl_status sl_agree(struct sl_context *c, const char *lines) {
+  return c->net ? sl__net_agree(c->net, lines) : SL_OK;
+}
+
+enum sl_status sl_share(struct sl_context *c, enum sl_status status, const char *why) {
+  return c->net ? sl__net_sync_status(c->net, status, why) : status;
+}
+
+enum sl_status sl_broadcast(struct sl_context *c, void *data, size_t bytes) {
+  return c->net && sl__net_size(c->net) > 1 ? sl__net_broadcast(c->net, data, bytes) : SL_OK;
+}
+
+enum sl_status sl_bytes_sent(struct sl_context *c, double *mean) {
+  enum sl_status status = SL_OK;
+  *mean = 0;
+  int size = sl_rank_count(c);
+  if (size < 2) return SL_OK;
+  double mine = (double)sl__net_bytes_sent(c->net);
+  double *all = sl__alloc((size_t)size, sizeof *all, "ranks");
+  if (!all) return SL_NO_MEMORY;
+  SL__TRY(sl__net_gather(c->net, &mine, sizeof mine, all));
+  for (int r = 0; r < size && !sl_rank(c); r++) *mean += all[r] / size;
+  status = sl__net_broadcast(c->net, mean, sizeof *mean);
+out:
+  free(all);
+  return status;
+}
+
+void sl_leave(struct sl_context *c, const char *why) {
+  if (c && c->net) sl__net_announce(c->net, why);
+}

@@ -1,0 +1,102 @@
+/* Opening and closing a context: the one place that knows all rooms that have a part in it. */
+#include <stdlib.h>
+
+#include "codelets/kernels/tuning.h"
+#include "core/base/error.h"
+#include "core/graph/graph.h"
+#include "core/memory/admission.h"
+#include "core/memory/limits.h"
+#include "core/memory/watchdog.h"
+#include "core/net/net.h"
+#include "core/runtime/cuda.h"
+#include "core/runtime/tensor.h"
+#include "core/runtime/trace.h"
+#include "core/runtime/wait.h"
+#include "nn/layer.h"
+
+static enum sl_status watch_memory(struct sl_context *c, double stall_timeout) {
+  enum sl_status status = sl__memory_open(c);
+  if (status == SL_OK) status = sl__admission_open(c, stall_timeout > 0);
+  return status == SL_OK && stall_timeout > 0 ? sl__watchdog_open(c, stall_timeout) : status;
+}
+
+static enum sl_status join_ranks(struct sl_context *c, double timeout, enum sl_exchange exchange) {
+  const double usual = 60;
+  double seconds = timeout > 0 ? timeout : timeout < 0 ? 0 : usual;
+  enum sl_status status = sl__net_open(c, seconds, exchange, &c->net);
+  if (status == SL_OK) status = sl__net_register(c);
+  if (status == SL_OK) status = sl__net_agree_build(c->net);
+  return status == SL_OK ? sl__net_open_starpu(c->net) : status;
+}
+
+/* StarPU takes a task's memory back when the task's function has returned, although its messages
+ * may still be in progress. */
+static enum sl_status check_ranks(const struct sl_context *c) {
+  if (!c->swaps || sl_rank_count(c) == 1) return SL_OK;
+  return sl__fail(
+      SL_UNSUPPORTED,
+      "a swap folder serves one rank only: leave it out, or cut the batch or the layers "
+      "over more ranks instead");
+}
+
+/* Before StarPU starts: it reads its environment only then. */
+static enum sl_status start(struct sl_context *c, const struct sl_context_options *options) {
+  enum sl_status status = sl__trace_open(c, options->trace);
+  if (status == SL_OK) status = sl__memory_begin(options, &c->memory);
+  bool pooled = !sl__memory_limit(c->memory); /* under a limit freed memory must be free */
+  return status == SL_OK ? sl__context_start(c, options, pooled) : status;
+}
+
+/* A rank on which this fails tells the others. */
+static enum sl_status open_devices(struct sl_context *c, const struct sl_context_options *options) {
+  enum sl_status status = sl__devices_parse(options->devices, &c->devices, &c->device_count);
+  if (status == SL_OK) status = sl__cuda_open(c);
+  if (status == SL_OK) status = sl__tuning_open(options->tune, &c->tuning);
+  return sl_share(c, status, sl_error());
+}
+
+enum sl_status sl_open(const struct sl_context_options *options, struct sl_context **context) {
+  static const struct sl_context_options defaults;
+  enum sl_status status;
+  *context = NULL;
+  if (!options) options = &defaults;
+  struct sl_context *c = sl__context_new(options);
+  if (!c) return SL_NO_MEMORY;
+  SL__TRY(start(c, options));
+  SL__TRY(watch_memory(c, options->stall_timeout));
+  SL__TRY(sl__graphs_open(c));
+  if (options->distributed) SL__TRY(join_ranks(c, options->timeout, options->exchange));
+  SL__TRY(check_ranks(c));
+  SL__TRY(open_devices(c, options));
+  *context = c;
+  c = NULL;
+out:
+  sl_close(c);
+  return status;
+}
+
+/* All that works with StarPU's tasks and data. false: tasks or messages that never end may still
+ * look at it, and at the context. */
+static bool close_users(struct sl_context *c) {
+  sl__wait_for_all(c);
+  if (c->abandoned && !c->net) return false;
+  if (!sl__net_close(c->net)) return false;
+  for (size_t i = 0; i < sizeof c->scratch / sizeof *c->scratch; i++)
+    sl__tensor_free(c->scratch[i]);
+  sl__tuning_close(c->tuning);
+  sl__cuda_close(c);
+  sl_trace_stop(c);
+  sl__watchdog_close(c->watchdog);
+  return true;
+}
+
+void sl_close(struct sl_context *c) {
+  if (!c || (c->is_started && !close_users(c))) return;
+  sl__context_stop(c);
+  sl__trace_close(c->trace);
+  sl__graphs_close(c);
+  sl__admission_close(c);
+  sl__memory_close(c->memory);
+  sl__kinds_close(c);
+  sl__context_free(c);
+}
