@@ -1,9 +1,9 @@
-/* What it costs to exchange a block's gradients between ranks, by each way that MPI and StarPU-MPI
- * offer, while the ranks do nothing else and while they compute. For example
+/* Measures the cost of exchanging a block's gradients between ranks, with each method of MPI and
+ * StarPU-MPI, on idle ranks and on ranks that compute. For example:
  *   mpirun --bind-to none --oversubscribe --mca mpi_yield_when_idle 1 -np 2 bench/bench_exchange
- * Each rank keeps to one processor (unless --spread), which exchange and computing share.
+ * Each rank is bound to one processor (unless --spread); exchange and computation share it.
  *
- * Ways (exchange.h has the details):
+ * Methods (details in exchange.h):
  *   allreduce        MPI_Allreduce; the order of the sum is the library's
  *   alltoall         MPI_Alltoallv, sum in the ranks' order, MPI_Allgatherv
  *   ialltoall        the same, not blocking
@@ -11,24 +11,24 @@
  *   p2p-even         the same, each rank owns a part
  *   p2p-shards       the same, shards of 250,000 floats go round the ranks
  *   starpu-even, starpu-shards   the same by StarPU-MPI's handles and a task for the sum
- * Computing (products of small matrices, without end):
+ * Computation (an endless sequence of small matrix products):
  *   none     the rank waits for its exchange
  *   yield    a thread computes, the exchange's thread polls and yields the processor between
  *   sleep    the same, but it sleeps between
- *   low      and the thread that computes is of the class SCHED_IDLE: who wakes up goes first
- *   worker   the thread that computes polls between two kernels; what blocks, blocks it
+ *   low      as sleep, and the computing thread has the class SCHED_IDLE: a thread that wakes up
+ *            runs first
+ *   worker   the computing thread polls between two kernels; a blocking call blocks it
  *   starpu   StarPU's worker computes; StarPU-MPI has its own thread
  * A JSON line each:
- *   us, us_p10, us_p90   an exchange of the slowest rank: median, what 10 and 90 % stay below; the
- *                 tenth tells what an exchange costs even where other programs disturb
- *   sent          bytes that the rank that sends most hands over; null where the library decides
+ *   us, us_p10, us_p90   time of an exchange on the slowest rank: median, 10th and 90th percentile;
+ *                 the 10th percentile is robust against other programs
+ *   sent          largest number of bytes that one rank sends; null if the library decides
  *   theory        2 (ranks - 1) / ranks of the block: no exchange sends less from each rank
  *   ordered       the result has the bits of the sum in the ranks' order
- *   slowdown      share of its speed that computing loses while exchanges follow one another
- *   cpu_us        processor time that one exchange takes from a rank's computing: all but the
- *                 kernels' (the mean of the ranks)
+ *   slowdown      share of its speed that the computation loses while exchanges run back to back
+ *   cpu_us        processor time of one exchange outside the kernels, mean of the ranks
  *   foreign_cpu   share of the machine's time that other programs took
- * and one a way: us_p10 = alpha_us + sent / gb_s, fitted by least relative squares. */
+ * and one line a method: us_p10 = alpha_us + sent / gb_s, fitted by least relative squares. */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
@@ -72,7 +72,7 @@ static const struct argp_option options[] = {
     {"ways", 'w', "LIST", 0, "Of " WAY_NAMES " (default: all)", 0},
     {"computing", 'c', "LIST", 0, "Of none, yield, sleep, low, worker, starpu (default: all)", 0},
     {"bytes", 'b', "LIST", 0, "Sizes of the block (default 1 KB to 16 MB)", 0},
-    {"seconds", 's', "X", 0, "Measure each for so long (default 0.5)", 0},
+    {"seconds", 's', "X", 0, "Seconds to measure each method and size (default 0.5)", 0},
     {"sleep", 'p', "US", 0, "Microseconds between two polls of 'sleep' (default 20)", 0},
     {"side", 'k', "N", 0, "A kernel multiplies N x N matrices (default 160)", 0},
     {"tries", 't', "N", 0, "Measure up to N times, until other programs are quiet (default 5)", 0},
@@ -146,7 +146,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
 static struct {
   int side;
   float *a, *b, *c;
-  atomic_long kernels, cpu_ns; /* run so far, and what they took */
+  atomic_long kernels, cpu_ns; /* kernels run so far, and their total time */
   atomic_bool stop;
   pthread_t thread;
 } work;
@@ -319,7 +319,7 @@ static void measure_once(const struct bench *b, const struct way *way, struct ex
   r->us_p90 = 1e6 * slowest[9 * r->repetitions / 10];
 }
 
-/* Sleeps until the others are here; who waits in MPI_Barrier takes a processor. */
+/* A barrier that sleeps: MPI_Barrier would poll and take a processor. */
 static void meet_asleep(void) {
   MPI_Request request;
   int met = 0;
@@ -327,7 +327,7 @@ static void meet_asleep(void) {
   while (MPI_Test(&request, &met, MPI_STATUS_IGNORE) == MPI_SUCCESS && !met) sleep_for(1e-3);
 }
 
-/* Until other programs are quiet, or patience has an end. */
+/* Waits until other programs are quiet, or the time limit has passed. */
 static void wait_for_quiet(struct bench *b) {
   static const double window_s = 0.1;
   double foreign = 1;
@@ -419,7 +419,7 @@ static int measure_sizes(struct bench *b, const struct way *way, enum computing 
 
 static bool of_starpu(const struct way *way) { return way->start == exchange_starpu_run; }
 
-/* StarPU's worker computes for StarPU's ways, and only for them; what blocks cannot be polled. */
+/* StarPU's worker computes for StarPU's methods only; a blocking call cannot be polled. */
 static bool suits(const struct way *way, enum computing computing) {
   if (of_starpu(way)) return computing == NONE || computing == STARPU;
   return computing != STARPU && !(way->blocking && (computing == SLEEP || computing == LOW));
@@ -468,7 +468,7 @@ static bool reach(struct bench *b) {
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, b->rank, MPI_INFO_NULL, &b->node);
   MPI_Comm_rank(b->node, &b->node_rank);
   if (b->ranks < 2) {
-    fprintf(stderr, "bench_exchange: one rank has nobody to exchange with; use mpirun -np 2\n");
+    fprintf(stderr, "bench_exchange: an exchange needs two ranks or more; use mpirun -np 2\n");
     return false;
   }
   for (int i = 0; i < b->sizes; i++)

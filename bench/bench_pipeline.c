@@ -143,7 +143,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
 
 enum { MOST_COSTS = 256, MOST_SAMPLES = 4096 };
 
-/* What a kernel takes for buffers of certain sizes. */
+/* Measured time of a kernel for buffers of certain sizes. */
 struct cost {
   int op;
   uint32_t footprint;
@@ -233,7 +233,7 @@ static void sleep_until(double end) {
 }
 
 /* The trainer reads the statistics, so they must be numbers: the sums are really made, of these.
- * What was not measured costs next to nothing: sums of another number of terms. */
+ * Sums of another number of terms were not measured; they cost next to nothing. */
 static void pretend(int op, void *buffers[], void *cl_arg) {
   static const float stats[4] = {1, 0, 1, 0};
   if (op == OP_reduce) operations[op].kernel(buffers, cl_arg);
@@ -290,7 +290,8 @@ static double rehearsed_cost(struct starpu_task *task, unsigned implementation) 
   return 1;
 }
 
-/* Models from memory alone: what was slept must not be remembered as what this machine can do. */
+/* StarPU keeps these performance models in memory only: slept times must not be saved as this
+ * machine's own. */
 static void replace_models(void) {
   for (int op = 0; op < OPERATIONS; op++) {
     struct starpu_perfmodel *model = &operations[op].op->model;
@@ -371,7 +372,7 @@ static enum sl_status build(const struct bench *b, struct sl_model *model) {
 /* Two batches of random words, read in turn. */
 static enum sl_status open_words(const struct bench *b, int64_t batch, struct world *w) {
   int64_t count = 2 * batch * b->bptt + batch;
-  /* as many batches as may be under way, and one that is being filled */
+  /* one slot for each batch in flight, and one that the loader fills */
   const struct sl_loader_options loader = {
       .batch = batch, .contiguous = true, .slots = b->in_flight + 2};
   int32_t *words = malloc((size_t)count * sizeof *words);
@@ -450,7 +451,7 @@ static enum sl_status measure_kernels(const struct bench *b) {
 struct result {
   double from, to, first; /* the window, and the first kernel's beginning */
   double busy[STARPU_NMAXWORKERS], work[STARPU_NMAXWORKERS];
-  double useful; /* sum of the shares, without what was overslept */
+  double useful; /* sum of the shares, without oversleeping */
   double bubble, imbalance, overslept;
 };
 

@@ -2,13 +2,13 @@
  * drawn at random.
  *
  * Prints a JSON line a network and batch:
- *   p50_us, p99_us  of a request's time, as its thread sees it
+ *   p50_us, p99_us  percentiles of a request's time, seen by the client thread
  *   rate            samples/s of all threads together
- *   at_once         threads that ask, each for one request after the other: 1 for one sample; for
- *                   more whatever was faster of 1 and as many as workers
+ *   at_once         client threads, each with one request at a time: 1 for one sample; for larger
+ *                   batches the faster of 1 thread and one thread a worker
  *   kernels_us      of requests that come one by one: from the first kernel to the end of the last
  *                   one (on GPUs: what StarPU says that kernels take), the mean, and
- *   overhead_us     what else there is of such a request's time, the median
+ *   overhead_us     the rest of such a request's time, the median
  *   foreign_cpu     share of the machine's time that other programs took */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -36,10 +36,11 @@ struct bench {
 };
 
 static const struct argp_option options[] = {
-    {"seconds", 's', "X", 0, "Measure each so long (default 3)", 0},
+    {"seconds", 's', "X", 0, "Seconds to measure each network and batch (default 3)", 0},
     {"only", 'n', "NAME", 0, "One of " NAMES " (default: the first three)", 0},
     {"devices", 'd', "LIST", 0, "As for the trainers (default: all)", 0},
-    {"cores", 'c', "N", 0, "Workers that compute a batch together at the most (default: all)", 0},
+    {"cores", 'c', "N", 0, "Maximum number of workers that compute a batch together (default: all)",
+     0},
     {"tune", 't', NULL, 0, "Measure the kernels for each shape first", 0},
     {"tiny", 'y', NULL, 0, "Small networks of the same layers: does it work?", 0},
     {0}};
@@ -180,7 +181,7 @@ static double in_kernels(void) {
   return sum;
 }
 
-/* What is not in kernels, request by request; nobody else asks meanwhile. */
+/* Time outside kernels of each request, while no other thread sends requests. */
 static enum sl_status measure_alone(struct client *c, struct sl_predictor *predictor,
                                     double seconds, struct measured *m) {
   enum sl_status status = SL_OK;

@@ -4,15 +4,14 @@
  *
  * Prints one JSON line for the peak that OpenBLAS reaches here, and one a network:
  *   rate          samples/s or words/s (unit says which), from the median time of a step
- *   rate_mean     the same from all steps together: where several are under way, as on a GPU, their
- *                 ends come in bunches
+ *   rate_mean     the same from all steps together: steps in flight, as on a GPU, end in bunches
  *   gflops        products and convolutions only: forward, gradients of weights and inputs (none
  *                 for images)
  *   peak_share    gflops over the measured peak
  *   start_s       from the start of the process to the first finished step
  *   rss_mb        greatest resident memory of the process
- *   gpu_idle      with --idle: share of the time in which no task was under way on the GPU, by
- *                 StarPU's own clock (gaps within a task are not seen)
+ *   gpu_idle      with --idle: share of the time in which the GPU ran no task, by StarPU's clock
+ *                 (gaps within a task do not show)
  *   foreign_cpu   share of the machine's time that other programs took: believe no line where it
  *                 is high
  *
@@ -71,7 +70,7 @@ struct bench {
 };
 
 static const struct argp_option options[] = {
-    {"seconds", 's', "X", 0, "Measure each network for so long (default 3)", 0},
+    {"seconds", 's', "X", 0, "Seconds to measure each network (default 3)", 0},
     {"only", 'n', "NAME", 0,
      "One of " NETWORK_NAMES " (default: all but those for GPUs: mlp4096, "
      "lenet512, resnet20, and those that end in _64)",
@@ -80,7 +79,7 @@ static const struct argp_option options[] = {
     {"tune", 't', NULL, 0, "Measure the kernels for each shape first", 0},
     {"replicas", KEY_REPLICAS, "N", 0, "Replicas of the model", 0},
     {"microbatches", KEY_MICROBATCHES, "N", 0, "Slices of a replica's part of the batch", 0},
-    {"stages", KEY_STAGES, "N", 0, "Cut the model into so many runs of layers", 0},
+    {"stages", KEY_STAGES, "N", 0, "Cut the model into N runs of layers", 0},
     {"chunk", KEY_CHUNK, "N", 0, "Time steps a task, in language models", 0},
     {"kvstore", KEY_KVSTORE, "NAME", 0,
      "local (default), device; started by mpirun, dist_sync and the like: each rank has a batch",
@@ -167,7 +166,7 @@ struct measured {
   int64_t steps;
   double start_s, foreign_cpu, loss;
   double all_s; /* of all steps */
-  double idle;  /* share of the GPUs' time; below 0: there are none, or nobody asked */
+  double idle;  /* share of the GPUs' time; below 0: no GPU, or no --idle */
 };
 
 static int compare(const void *a, const void *b) {
@@ -189,7 +188,7 @@ static double gpu_idle(void) {
   return all > 0 ? 1 - busy / all : -1;
 }
 
-/* Steps are under way together, so a step's time is that between two reports. */
+/* Several steps are in flight, so a step's time is the time between two reports. */
 static enum sl_status run_steps(const struct bench *bench, struct sl_trainer *trainer,
                                 struct sl_loader *loader, struct measured *measured) {
   struct sl_report report;

@@ -1,5 +1,5 @@
-/* Ways to exchange one block's gradients between ranks: all ranks have a gradient; the gradients'
- * sum, in the ranks' order, comes to be on all ranks, as new weights would. (The update itself is
+/* Methods to exchange one block's gradients between ranks: each rank has a gradient, and each gets
+ * the gradients' sum in the ranks' order, as it would get new weights. (The update itself is
  * left out: it costs the same everywhere.) */
 #ifndef SL_BENCH_EXCHANGE_H
 #define SL_BENCH_EXCHANGE_H
@@ -53,7 +53,7 @@ const struct way *way_find(const char *name);
 #define WAY_NAMES                                                                                  \
   "allreduce, alltoall, ialltoall, p2p-whole, p2p-even, p2p-shards, starpu-even, starpu-shards"
 
-/* Memory for exchanges of so many floats. False where there is none. */
+/* Allocates memory for exchanges of `floats` values. Returns false if there is none. */
 bool exchange_open(struct exchange *x, const struct way *way, int64_t floats);
 void exchange_close(struct exchange *x);
 

@@ -1,4 +1,4 @@
-/* The ways that need MPI alone: collectives that block, collectives that are polled, and messages
+/* The methods that need MPI only: collectives that block, collectives that are polled, and messages
  * from rank to rank. */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -172,7 +172,7 @@ static void count_parts(struct exchange *x) {
             (int64_t)sizeof(float);
 }
 
-/* How, and in which order, is the library's affair; so is what it sends. */
+/* The library decides on the algorithm, the order of the sum and the messages. */
 static void allreduce(struct exchange *x) {
   x->sent = -1;
   MPI_Allreduce(x->gradient, x->weights, (int)x->floats, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);

@@ -1,5 +1,5 @@
-/* The way through StarPU-MPI: handles are sent and received, the sum is a task, and the main thread
- * sleeps until all is done. */
+/* The method through StarPU-MPI: handles are sent and received, the sum is a task, and the main
+ * thread sleeps until all is done. */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
@@ -62,9 +62,10 @@ void starpu_ranks_stop(void) { starpu_mpi_shutdown(); }
 /* ---- the exchange ---- */
 
 struct handles {
-  starpu_data_handle_t *gradients; /* [pieces, ranks]: one's own, and what an owner receives */
-  starpu_data_handle_t *weights;   /* [pieces] */
-  struct starpu_data_descr *sum;   /* [1 + ranks]: a task's buffers */
+  starpu_data_handle_t
+      *gradients; /* [pieces, ranks]: this rank's own gradients, and those that an owner receives */
+  starpu_data_handle_t *weights; /* [pieces] */
+  struct starpu_data_descr *sum; /* [1 + ranks]: a task's buffers */
 };
 
 static void add_cpu(void *buffers[], void *cl_arg) {

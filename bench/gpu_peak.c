@@ -241,7 +241,7 @@ static int measure(struct sl_context *context, const struct math *m, const struc
 
 static const struct argp_option argp_options[] = {
     {"size", 'n', "N", 0, "Rows, columns and terms (default 4096)", 0},
-    {"seconds", 's', "X", 0, "Measure each for so long (default 1)", 0},
+    {"seconds", 's', "X", 0, "Seconds to measure each product (default 1)", 0},
     {0}};
 
 static error_t parse_option(int key, char *text, struct argp_state *state) {

@@ -30,7 +30,7 @@ const struct network *network_find(const char *name);
 /* A small one of the same layers. */
 void network_shrink(struct network *network);
 
-/* What a rate counts, and how many of them a step learns from. */
+/* The unit of a rate (samples or words), and the number of them in a step. */
 const char *network_unit(const struct network *network);
 double network_units(const struct network *network);
 
