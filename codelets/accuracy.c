@@ -1,11 +1,11 @@
-/* How many labels are among the largest logits of their rows. */
+/* Counts the labels that are among the largest logits of their rows. */
 #include "codelets/accuracy.h"
 
 #include <starling/data.h>
 
 #include "codelets/kernels/elementwise.h"
 
-/* The label's rank: how many logits are larger, or equal and before it. */
+/* The label's rank: number of logits that are larger, or equal and before it. */
 static int64_t rank_of(const float *row, int64_t classes, int64_t label) {
   int64_t rank = 0;
   for (int64_t c = 0; c < classes; c++)

@@ -1,4 +1,4 @@
-/* What CPU and CUDA share of the accuracy. */
+/* Common arguments of the CPU and CUDA kernels of accuracy. */
 #ifndef SL_CODELETS_ACCURACY_H
 #define SL_CODELETS_ACCURACY_H
 

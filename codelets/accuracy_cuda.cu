@@ -1,10 +1,10 @@
-/* How many labels are among the largest logits of their rows. */
+/* Counts the labels that are among the largest logits of their rows. */
 #include "codelets/accuracy.h"
 
 #include "codelets/kernels/team_cuda.h"
 
 namespace {
-/* The label's rank: how many logits are larger, or equal and before it. */
+/* The label's rank: number of logits that are larger, or equal and before it. */
 template <class T, class TEAM>
 __device__ int rank_of(const T *row, int32_t classes, int32_t label) {
   float own = sl::value(row[label]);

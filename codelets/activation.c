@@ -1,4 +1,4 @@
-/* Activations as operations of their own, and the loops that fused ones call. */
+/* Activations as separate operations, and the loops that fused ones call. */
 #include "codelets/activation.h"
 
 #include "codelets/codelets.h"
@@ -6,7 +6,7 @@
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-/* One loop an activation: inside, the choice is a constant and the loop vectorises. */
+/* One loop an activation: inside, the activation is a constant and the loop vectorises. */
 #define SL__EACH_ACTIVATION(LOOP)                                                                  \
   switch (activation) {                                                                            \
     case SL_ACTIVATION_RELU: LOOP(SL_ACTIVATION_RELU) break;                                       \

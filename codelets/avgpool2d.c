@@ -7,7 +7,7 @@
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-/* Planes count as images of one channel: pooling mixes neither. */
+/* Planes count as images of one channel: pooling mixes neither images nor channels. */
 static struct sl__onednn_window onednn_window(const struct sl__pool_args *a) {
   const struct sl__pool2d *p = &a->pool;
   return (struct sl__onednn_window){
@@ -18,7 +18,7 @@ static struct sl__onednn_window onednn_window(const struct sl__pool_args *a) {
 static void forward(const struct sl__pool_args *a, const float *x, float *y) {
   struct sl__onednn_window o = onednn_window(a);
   if (a->implementation == SL__ONEDNN && sl__onednn_avgpool2d_forward(&o, x, y)) return;
-  float share = sl__pool_work_range(a);
+  float range = sl__pool_work_range(a);
   for (int32_t p = 0; p < a->planes; p++, x += (int64_t)a->height * a->width)
     for (int32_t oh = 0; oh < a->out_height; oh++)
       for (int32_t ow = 0; ow < a->out_width; ow++) {
@@ -26,21 +26,21 @@ static void forward(const struct sl__pool_args *a, const float *x, float *y) {
         float sum = 0;
         for (int32_t h = v.h0; h < v.h1; h++)
           for (int32_t w = v.w0; w < v.w1; w++) sum += x[h * a->width + w];
-        *y++ = sum * share;
+        *y++ = sum * range;
       }
 }
 
 static void backward(const struct sl__pool_args *a, const float *dy, float *dx, bool add) {
   struct sl__onednn_window o = onednn_window(a);
   if (a->implementation == SL__ONEDNN && !add && sl__onednn_avgpool2d_backward(&o, dy, dx)) return;
-  float share = sl__pool_work_range(a);
+  float range = sl__pool_work_range(a);
   int64_t plane = (int64_t)a->height * a->width;
   for (int32_t p = 0; p < a->planes; p++, dx += plane) {
     if (!add) memset(dx, 0, (size_t)plane * sizeof *dx);
     for (int32_t oh = 0; oh < a->out_height; oh++)
       for (int32_t ow = 0; ow < a->out_width; ow++) {
         struct sl__pool_window v = sl__pool_window(a, oh, ow);
-        float part = *dy++ * share;
+        float part = *dy++ * range;
         for (int32_t h = v.h0; h < v.h1; h++)
           for (int32_t w = v.w0; w < v.w1; w++) dx[h * a->width + w] += part;
       }
@@ -49,11 +49,11 @@ static void backward(const struct sl__pool_args *a, const float *dy, float *dx, 
 
 SL__KERNEL void sl__avgpool2d_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__pool_args *all = sl__args(cl_arg);
-  struct sl__work_range share = sl__work_range(cl_arg, all->planes);
-  struct sl__pool_args a = sl__pool_part(all, share);
+  struct sl__work_range range = sl__work_range(cl_arg, all->planes);
+  struct sl__pool_args a = sl__pool_part(all, range);
   const float *x = sl__buffer(buffers, 0);
   float *y = sl__buffer(buffers, 1);
-  forward(&a, x + share.first * a.height * a.width, y + share.first * a.out_height * a.out_width);
+  forward(&a, x + range.first * a.height * a.width, y + range.first * a.out_height * a.out_width);
 }
 
 SL__KERNEL void sl__avgpool2d_backward_cpu(void *buffers[], void *cl_arg) {

@@ -1,12 +1,12 @@
-/* Average pooling. Large windows (a whole plane, as a rule) are summed by a warp each. The gradient
- * is gathered: each input adds the shares of the windows that contain it, in their order. */
+/* Average pooling. A warp sums each large window (usually a whole plane). The gradient is gathered:
+ * each input adds the contributions of the windows that contain it, in their order. */
 #include "codelets/kernels/cuda.h"
 #include "codelets/kernels/index_cuda.h"
 #include "codelets/kernels/pool2d.h"
 
 namespace {
 
-constexpr int LARGE = 32; /* values: a warp has one each */
+constexpr int LARGE = 32; /* values of a window from which a warp takes it */
 
 template <class T>
 __global__ void forward(sl__pool_args a, sl::planes outputs, int64_t count, float share, const T *x,

@@ -49,7 +49,7 @@ SL__SIMD static void affine(const float *x, float *y, float mean, float scale, f
   for (int64_t i = 0; i < plane; i++) y[i] = sl__norm_value(x[i], mean, scale, shift);
 }
 
-/* oneDNN hands out variances; saved holds 1 / sqrt(variance + epsilon). */
+/* oneDNN returns variances; saved holds 1 / sqrt(variance + epsilon). */
 static bool forward_by_onednn(const struct sl__norm_args *a, const float *x, const float *param,
                               float *y, float *saved) {
   float *inverse = saved + a->channels;
@@ -87,12 +87,12 @@ static int64_t planes_of(const struct sl__norm_args *a) { return (int64_t)a->row
 
 /* Planes [first, end) of all images; oneDNN takes all. */
 static void inference(const struct sl__norm_args *a, const float *x, const float *param,
-                      const float *running, float *y, struct sl__work_range share) {
+                      const float *running, float *y, struct sl__work_range range) {
   if (a->implementation == SL__ONEDNN &&
       sl__onednn_batchnorm_inference(a->rows, a->channels, a->plane, a->epsilon, x, param, running,
                                      running + a->channels, y))
     return;
-  for (int64_t i = share.first; i < share.end; i++) {
+  for (int64_t i = range.first; i < range.end; i++) {
     int64_t c = i % a->channels;
     affine(x + i * a->plane, y + i * a->plane, running[c],
            sl__norm_scale(param[c], running[a->channels + c], a->epsilon), param[a->channels + c],
@@ -121,7 +121,7 @@ SL__SIMD static void backward_plane(const float *x, const float *dy, float *dx, 
     for (int64_t i = 0; i < plane; i++) dx[i] = sl__norm_slope(x[i], dy[i], mean, v);
 }
 
-/* Channels whose variances fit on the stack; more are left to our own code. */
+/* Maximum number of channels whose variances fit on the stack; our own code serves more. */
 #define CHANNELS_FOR_ONEDNN 4096
 
 static bool backward_by_onednn(const struct sl__norm_args *a, const float *x, const float *param,

@@ -20,12 +20,12 @@ SL__HOST_DEVICE SL__INLINE double sl__norm_inverse(double variance, float epsilo
   return 1 / sqrt(variance + (double)epsilon);
 }
 
-/* gamma's part in it. */
+/* The contribution to gamma's gradient. */
 SL__HOST_DEVICE SL__INLINE float sl__norm_scale(float gamma, float variance, float epsilon) {
   return (float)((double)gamma * sl__norm_inverse((double)variance, epsilon));
 }
 
-/* y. The mean goes first, or a large one would cost digits. */
+/* y. The mean is subtracted first: a large mean would cost digits. */
 SL__HOST_DEVICE SL__INLINE float sl__norm_value(float x, float mean, float scale, float shift) {
   return scale * (x - mean) + shift;
 }
@@ -50,7 +50,7 @@ SL__HOST_DEVICE SL__INLINE float sl__norm_slope(float x, float dy, float mean,
   return v.k * dy + (v.b * (x - mean) + v.s);
 }
 
-/* Of the values of a step into those of all steps: channel c of saved and running. */
+/* Adds the statistics of a step to the running ones: channel c of saved and running. */
 SL__HOST_DEVICE SL__INLINE void sl__norm_run(const struct sl__norm_args *a, const float *saved,
                                              float *running, int64_t c) {
   float m = a->momentum;

@@ -1,10 +1,10 @@
-/* Batch normalisation, in three launches: partial sums of each channel, what follows from them for
- * the channel, then value by value. cuDNN's own would not do: its backward half gives both
+/* Batch normalisation, in three launches: partial sums of each channel, the channel's results from
+ * them, then value by value. cuDNN's functions do not fit: its backward function computes both
  * gradients in one call, ours are two tasks, and it does not promise an order of summation.
  *
- * The sums are in double precision, each block's part a tree, the parts again one: a fixed order
- * that depends on the shape alone. Mean and variance come from one pass, with the channel's first
- * value taken off each, so that a large mean costs no digits. */
+ * The sums are in double precision, each block's part a tree, the parts again a tree: a fixed order
+ * that depends on the shape only. Mean and variance come from one pass over values minus the
+ * channel's first value, so that a large mean costs no digits. */
 #include "codelets/batchnorm.h"
 
 #include "codelets/kernels/cuda.h"
@@ -83,7 +83,7 @@ __global__ void sum_columns(int64_t rows, int64_t columns, int32_t plane, const 
   part[blockIdx.y * columns + column] = sum;
 }
 
-/* A warp a channel: `each` partial sums side by side of each of the parts, then f(c, sums). */
+/* One warp a channel: `each` adjacent partial sums of each part, then f(c, sums). */
 template <class F>
 __global__ void finish(F f, int64_t channels, int32_t parts, int32_t each, const sums *part) {
   int64_t c = sl::thread_index() / 32;
@@ -99,7 +99,7 @@ __global__ void finish(F f, int64_t channels, int32_t parts, int32_t each, const
   if (threadIdx.x % 32 == 0) f(c, sum);
 }
 
-/* ---- where in the workspace: the partial sums, then a float4 a channel ---- */
+/* ---- layout of the workspace: the partial sums, then a float4 a channel ---- */
 
 constexpr int64_t MOST_CHANNELS = int64_t{1} << 20, BLOCKS = 2048;
 constexpr size_t HALF = SL__CUDA_WORKSPACE / 2;
@@ -116,7 +116,7 @@ float4 *coefficients(struct sl__cuda *cuda) {
   return reinterpret_cast<float4 *>(static_cast<char *>(cuda->workspace) + HALF);
 }
 
-/* As many parts as fill a GPU, of at least `least` values a thread. */
+/* As many parts as fill a GPU, each with at least `least` values a thread. */
 unsigned parts_of(int64_t blocks, int64_t values_a_thread, int64_t least) {
   int64_t parts = values_a_thread / least, most = BLOCKS / blocks;
   if (parts > most) parts = most;
@@ -162,7 +162,7 @@ void sum(struct sl__cuda *cuda, const sl__norm_args *a, const T *x, const T *dy,
     sum_by_planes<BACKWARD, 1>(cuda, a, x, dy, mean, f);
 }
 
-/* ---- what follows for a channel ---- */
+/* ---- a channel's results ---- */
 
 template <class T>
 struct statistics {

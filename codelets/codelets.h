@@ -1,7 +1,7 @@
 /* Every operation, in one page. Each function submits one task and returns; shapes are in brackets.
- * `l` says where, how urgent, under which name, and whether the result is added to the output
- * (l->accumulate, where "(+)=" is written) or overwrites it. Sizes are read off the tensors' shapes
- * and checked: SL_BAD_SHAPE.
+ * `l` gives the task's place, priority and name, and whether the result is added to the output
+ * (l->accumulate, where "(+)=" is written) or overwrites it. The function reads sizes from the
+ * tensors' shapes and checks them: SL_BAD_SHAPE.
  *
  * A layer's parameters are one flat tensor, weight first, then bias; so is its gradient. */
 #ifndef SL_CODELETS_CODELETS_H
@@ -28,8 +28,8 @@ enum sl_status sl__dense_forward(struct sl_context *context, const struct sl__la
                                  struct sl__tensor *x, struct sl__tensor *param,
                                  struct sl__tensor *y, bool has_bias,
                                  enum sl_activation activation);
-/* The same with weight [O, I] and bias [O] in tensors of their own: the weight is another layer's,
- * too. */
+/* The same with weight [O, I] and bias [O] in separate tensors: the weight belongs to another
+ * layer, too. */
 enum sl_status sl__dense_shared_forward(struct sl_context *context, const struct sl__launch *l,
                                         struct sl__tensor *x, struct sl__tensor *weight,
                                         struct sl__tensor *bias, struct sl__tensor *y,
@@ -115,16 +115,16 @@ enum sl_status sl__batchnorm_backward_data(struct sl_context *context, const str
 enum sl_status sl__batchnorm_backward_weight(struct sl_context *context, const struct sl__launch *l,
                                              struct sl__tensor *x, struct sl__tensor *saved,
                                              struct sl__tensor *dy, struct sl__tensor *grad);
-/* running = (1 - momentum) running + momentum batch's; values: how many values each channel's
- * statistics are of. */
+/* running = (1 - momentum) running + momentum batch's; values: the number of values behind each
+ * channel's statistics. */
 enum sl_status sl__batchnorm_running(struct sl_context *context, const struct sl__launch *l,
                                      struct sl__tensor *saved, struct sl__tensor *running,
                                      float momentum, float epsilon, int64_t values);
 
-/* y = x / (1 - rate) where kept, else 0. Whether element i is kept depends on (seed, stream, first
- * + i) only, so that replicas drop what one device would; the backward draws the same numbers
- * again. Where run is not 0, the numbers go on by stride after each run of so many elements: those
- * of a part of each row. */
+/* y = x / (1 - rate) if kept, else 0. Whether element i is kept depends on (seed, stream, first +
+ * i) only, so replicas drop the same elements as one device would; the backward pass draws the same
+ * numbers again. If run is not 0, the index skips by stride after each run of `run` elements: for a
+ * part of each row. */
 struct sl__dropout {
   float rate;
   uint64_t seed, stream, first;
@@ -138,8 +138,8 @@ enum sl_status sl__dropout_backward(struct sl_context *context, const struct sl_
                                     const struct sl__dropout *dropout);
 
 /* y[n] = table[tokens[n]]; tokens [N...] i32, param [V, D], y [N..., D]. A token outside 0..V-1
- * gives NaN, so that the loss tells. y may have fewer positions [N, T', D] than the tokens [N, T]:
- * it is about those from the position `from` on. */
+ * gives NaN, which the loss check reports. y may have fewer positions [N, T', D] than the tokens
+ * [N, T]: it then covers the positions from `from` on. */
 enum sl_status sl__embedding_forward(struct sl_context *context, const struct sl__launch *l,
                                      struct sl__tensor *tokens, struct sl__tensor *param,
                                      struct sl__tensor *y, int64_t vocabulary, int64_t from);
@@ -148,7 +148,8 @@ enum sl_status sl__embedding_backward_weight(struct sl_context *context, const s
                                              struct sl__tensor *tokens, struct sl__tensor *dy,
                                              struct sl__tensor *grad, int64_t vocabulary,
                                              int64_t from);
-/* The same as a row-sparse gradient (rows.c) of at most as many rows as there are tokens. */
+/* The same as a row-sparse gradient (rows.c), which has at most as many rows as there are tokens.
+ */
 enum sl_status sl__embedding_backward_rows(struct sl_context *context, const struct sl__launch *l,
                                            struct sl__tensor *tokens, struct sl__tensor *dy,
                                            struct sl__tensor *rows, struct sl__tensor *values,
@@ -171,8 +172,8 @@ enum sl_status sl__rows_dense(struct sl_context *context, const struct sl__launc
 
 /* LSTM over T time steps, as torch.nn.LSTM (batch first, one layer): x [N, T, I], y [N, T, H];
  * param weight_ih [4H, I], weight_hh [4H, H], bias_ih [4H], bias_hh [4H], the gates in the order i,
- * f, g, o. state [N, 2H]: h then c, before the first step; after the last one when the task is
- * done. saved [N, T, 6H] is for the backward half, whose first task turns it into the gates'
+ * f, g, o. state [N, 2H]: h then c; the task reads it before the first step and writes it after the
+ * last one. saved [N, T, 6H] is for the backward half, whose first task replaces it by the gates'
  * gradients: dstate [N, 2H] goes from the state's gradient after the last step to that before the
  * first. */
 enum sl_status sl__lstm_forward(struct sl_context *context, const struct sl__launch *l,
@@ -220,29 +221,30 @@ enum sl_status sl__fill(struct sl_context *context, const struct sl__launch *l,
                         struct sl__tensor *y, float value);
 
 /* Softmax and cross-entropy in one: logits [N, C], labels [N] i32 (or [N, T, C], [N, T]), stats [4]
- * f32: sum of the rows' losses, rows whose largest logit is the label's, rows counted, rows with a
- * label outside 0..C-1 that is not SL_IGNORE (neither counted nor learned from: the caller reports
- * them). dlogits [N, C] = scale (softmax - one-hot), 0 for ignored rows. dlogits NULL: the loss
- * only. Logits [N, T', C] with labels [N, T], T' < T, are about the positions from `from` on. */
+ * f32: sum of the rows' losses, number of rows whose largest logit is the label's, rows counted,
+ * rows with a label outside 0..C-1 that is not SL_IGNORE (neither counted nor learned from; the
+ * caller reports them). dlogits [N, C] = scale (softmax - one-hot), 0 for ignored rows. dlogits
+ * NULL: the loss only. Logits [N, T', C] with labels [N, T], T' < T, cover the positions from
+ * `from` on. */
 enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__launch *l,
                                 struct sl__tensor *logits, struct sl__tensor *labels,
                                 struct sl__tensor *stats, struct sl__tensor *dlogits, float scale,
                                 int64_t from);
-/* count [2] f32: rows whose label is among the top largest logits, rows counted. */
+/* count [2] f32: number of rows whose label is among the `top` largest logits, rows counted. */
 enum sl_status sl__accuracy(struct sl_context *context, const struct sl__launch *l,
                             struct sl__tensor *logits, struct sl__tensor *labels,
                             struct sl__tensor *count, int top);
 
-/* sum (+)= terms[0] + terms[1] + ..., in that order: the same bits whoever finished first. */
+/* sum (+)= terms[0] + terms[1] + ..., in that order: the same bits whichever task finished first.
+ */
 enum sl_status sl__reduce(struct sl_context *context, const struct sl__launch *l,
                           struct sl__tensor *sum, int count, struct sl__tensor *const *terms);
 /* sum [1] = sum of x's squares, in a fixed order, accumulated in double precision */
 enum sl_status sl__square_sum(struct sl_context *context, const struct sl__launch *l,
                               struct sl__tensor *x, struct sl__tensor *sum);
 
-/* Gradient compression: 32-bit words for a shard's n values (the forms and their sources:
- * compress.c). A value that is not finite is so for who decompresses it, too (1bit: the whole
- * shard). */
+/* Gradient compression: 32-bit words for a shard's n values (formats and their sources:
+ * compress.c). A value that is not finite stays so after decompression (1bit: the whole shard). */
 enum sl__compression {
   SL__COMPRESS_NONE,
   SL__COMPRESS_2BIT,
@@ -254,21 +256,21 @@ struct sl__compress {
   enum sl__compression method;
   float threshold; /* 2bit; above 0, finite */
 };
-/* "none", "2bit:0.5" ("2bit" alone is that), "1bit", "fp16", "bf16"; else SL_BAD_ARGUMENT, and c
- * stays as it is. */
+/* Parses "none", "2bit:0.5" ("2bit" alone has that threshold), "1bit", "fp16", "bf16"; on error
+ * returns SL_BAD_ARGUMENT and leaves c as it was. */
 enum sl_status sl__compress_parse(const char *text, struct sl__compress *c);
-/* Words of the packed form of count values: 2bit count / 16, 1bit 2 + count / 32, halves count / 2,
- * all rounded up; none: count. */
+/* Words of the packed form of count values: 2bit count / 16, 1bit 2 + count / 32, fp16 and bf16
+ * count / 2, all rounded up; none: count. */
 int64_t sl__compress_words(const struct sl__compress *c, int64_t count);
-/* What is not sent this time is kept for the next: 2bit and 1bit. */
+/* 2bit and 1bit keep the rest that a step does not send for the next step. */
 bool sl__compress_has_residual(const struct sl__compress *c);
-/* packed [words] i32 = gradient [n] (2bit, 1bit: gradient + residual, and residual [n] = what is
- * left of that; zeros before the first step). residual NULL for fp16 and bf16. SL_BAD_ARGUMENT for
- * none. */
+/* packed [words] i32 = gradient [n] (2bit, 1bit: gradient + residual; residual [n] receives the
+ * rest; zeros before the first step). residual is NULL for fp16 and bf16. SL_BAD_ARGUMENT for none.
+ */
 enum sl_status sl__compress(struct sl_context *context, const struct sl__launch *l,
                             const struct sl__compress *c, struct sl__tensor *gradient,
                             struct sl__tensor *residual, struct sl__tensor *packed);
-/* values [n] (+)= what packed [words] says; c as it was compressed. */
+/* values [n] (+)= the values that packed [words] encodes; c as in compression. */
 enum sl_status sl__decompress(struct sl_context *context, const struct sl__launch *l,
                               const struct sl__compress *c, struct sl__tensor *packed,
                               struct sl__tensor *values);
@@ -292,15 +294,15 @@ enum sl_status sl__update(struct sl_context *context, struct sl__op *op, const s
                           const struct sl__update *update);
 int sl__update_states(const struct sl__op *op);
 
-/* Plain descent (no momentum, no weight decay) of the touched rows alone; param are the elements of
- * the table from `first` on. */
+/* Plain descent (no momentum, no weight decay) of the touched rows only; param holds the elements
+ * of the table from `first` on. */
 enum sl_status sl__rows_sgd(struct sl_context *context, const struct sl__launch *l,
                             struct sl__tensor *param, int64_t first, struct sl__tensor *rows,
                             struct sl__tensor *values, struct sl__tensor *norm,
                             const struct sl__update *update);
 
-/* Layers whose kernels are the program's (starling/layer.h). What their tasks are told must outlive
- * these. */
+/* Layers whose kernels belong to the program (starling/layer.h). The data in their tasks' arguments
+ * must outlive the tasks. */
 struct sl__custom {
   const struct sl_layer_kind *kind;
   const void *options;
@@ -333,7 +335,7 @@ enum sl_status sl__custom_backward_weight(struct sl_context *context, const stru
 enum sl_status sl__set_values(struct sl_context *context, const struct sl__launch *l,
                               struct sl__tensor *y, const float *values);
 
-/* Ranks first, first + stride, ..., so many, but for skip (-1: none). */
+/* `count` ranks first, first + stride, ..., except skip (-1: none). */
 struct sl__peers {
   int first, count, skip;
   int stride;   /* 0 means 1 */
@@ -343,21 +345,20 @@ static inline struct sl__peers sl__peer(int rank) {
   struct sl__peers one = {rank, 1, -1, 0, 0};
   return one;
 }
-/* Send the tensors, as one message, to each of the ranks; the task ends when their memory may
- * change. l->name must outlive it; it runs on a CPU, that of l->place where it names one. On the
- * GPU of l->place where MPI takes its memory, for one tensor, or where one is large (tags below
- * SL__TAG_MPI_ONLY): those are then a message each, and what is awaited must be sent, all of it.
- */
+/* Sends the tensors, as one message, to each of the ranks; the task ends when their memory may
+ * change. l->name must outlive it. It runs on a CPU, on that of l->place if it names one. It runs
+ * on the GPU of l->place if MPI takes GPU memory, for one tensor, or if one tensor is large (tags
+ * below SL__TAG_MPI_ONLY): each tensor is then a message of its own, and the sender must send all
+ * that the receiver expects. */
 enum sl_status sl__send(struct sl_context *context, const struct sl__launch *l, int tag,
                         const struct sl__peers *to, int count, struct sl__tensor *const *tensors);
-/* Receive a message from each of the ranks, into count / ranks tensors for each, rank by rank.
- * Where a rank is lost their contents are undefined, and sl__net_check says so. */
+/* Receives a message from each of the ranks, into count / ranks tensors for each, rank by rank. If
+ * a rank is lost their contents are undefined, and sl__net_check reports it. */
 enum sl_status sl__receive(struct sl_context *context, const struct sl__launch *l, int tag,
                            const struct sl__peers *from, int count,
                            struct sl__tensor *const *tensors);
-/* What comes by StarPU-MPI comes tensor by tensor: tasks on the first one wait for all from here
- * on.
- */
+/* Tensors that StarPU-MPI receives arrive one by one: after this task, tasks on the first tensor
+ * wait for all of them. */
 enum sl_status sl__unite(struct sl_context *context, const struct sl__launch *l, int count,
                          struct sl__tensor *const *tensors);
 

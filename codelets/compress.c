@@ -1,19 +1,18 @@
-/* Gradient compression, for shards that travel between ranks. What a compressed form does not say
- * stays in the residual and is said in later steps (error feedback).
+/* Gradient compression, for shards that travel between ranks. The residual keeps the part of a
+ * gradient that the compressed form loses, for later steps (error feedback).
  *
  * 2bit: MXNet's 2-bit compression with its bits and bytes (doc "Gradient Compression",
- * src/kvstore/gradient_compression-inl.h): r += g; where r >= t send t and keep r - t, where
- * r <= -t send -t and keep r + t, else send 0.
- * 1bit: Seide, Fu, Droppo, Li, Yu, "1-Bit Stochastic Gradient Descent and its Application to
- * Data-Parallel Distributed Training of Speech DNNs", Interspeech 2014: r += g; send r's sign; each
- * sign stands for the mean of the values that have it, here over the shard (there: a column). MXNet
- * 1.9's "1bit" has the same bits, but sends +-1.
- * fp16, bf16: the gradient rounded, without a residual.
+ * src/kvstore/gradient_compression-inl.h): r += g; if r >= t send t and keep r - t, if r <= -t send
+ * -t and keep r + t, else send 0. 1bit: Seide, Fu, Droppo, Li, Yu, "1-Bit Stochastic Gradient
+ * Descent and its Application to Data-Parallel Distributed Training of Speech DNNs", Interspeech
+ * 2014: r += g; send r's sign; each sign stands for the mean of the values that have it, here over
+ * the shard (there: a column). MXNet 1.9's "1bit" has the same bits, but sends +-1. fp16, bf16: the
+ * rounded gradient, without a residual.
  *
  * A gradient that is not finite must stop the run as it does uncompressed. So 2bit sends such an
  * element as NaN (by the code that MXNet does not use), 1bit sends NaN for the whole shard, and the
- * residuals stay like that; fp16 and bf16 have an infinity and a NaN of their own (fp16: anything
- * from 65520 on is infinite). */
+ * residuals stay not finite; fp16 and bf16 have an infinity and a NaN of their own (fp16: values
+ * from 65520 on are infinite). */
 #include "codelets/compress.h"
 
 #include <stdlib.h>
@@ -22,7 +21,7 @@
 
 /* ---- CPU kernels: 2bit ------------------------------------------------------------------- */
 
-/* A table: not every vector unit shifts each value by its own distance. */
+/* A table: not every vector unit can shift each value by its own distance. */
 #define FOUR(place, k) place(k), place(k + 1), place(k + 2), place(k + 3)
 #define SIXTEEN(place, k)                                                                          \
   FOUR(place, k), FOUR(place, k + 4), FOUR(place, k + 8), FOUR(place, k + 12)
@@ -30,7 +29,7 @@ static const uint32_t low_2bit[SL_2BIT_VALUES] = {SIXTEEN(SL_2BIT_LOW, 0)};
 static const uint32_t place_1bit[SL_1BIT_VALUES] = {SIXTEEN(SL_1BIT_PLACE, 0),
                                                     SIXTEEN(SL_1BIT_PLACE, 16)};
 
-/* One word of `values` values; a constant number makes vector code. */
+/* One word of `values` values; a constant number gives vector code. */
 SL__INLINE uint32_t pack_2bit(const float *restrict g, float *restrict r, int64_t values, float t) {
   uint32_t word = 0;
   for (int64_t k = 0; k < values; k++) {
@@ -74,14 +73,15 @@ SL__SIMD static void decompress_2bit(const uint32_t *packed, float *y, int64_t n
 
 /* ---- CPU kernels: 1bit ------------------------------------------------------------------- */
 
-#define LANES 16 /* interleaved sums, whatever the vectors' width: the same bits everywhere */
+#define LANES 16 /* interleaved sums, independent of the vectors' width: the same bits everywhere  \
+                  */
 
 struct lanes {
   double above[LANES], below[LANES];
   int32_t count[LANES]; /* of values >= 0 */
 };
 
-/* By masks: on signs without pattern a branch would be guessed wrong every other time. */
+/* By masks: a branch on random signs would be mispredicted every other time. */
 SL__INLINE void add_to_lanes(const float *restrict g, float *restrict r, int64_t values,
                              struct lanes *restrict sum) {
   for (int64_t k = 0; k < values; k++) {

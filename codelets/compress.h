@@ -16,15 +16,15 @@ struct sl__compress_args {
   float threshold;
 };
 
-/* All bits or none, for a choice without a branch. */
+/* All bits or none: a selection without a branch. */
 SL__HOST_DEVICE SL__INLINE uint32_t sl__mask(bool choice) { return 0u - (uint32_t)choice; }
 
 /* ---- two bits: 11 is +t, 10 is -t, 00 is 0; 01 says that the value was not finite ---- */
 
 #define SL_2BIT_VALUES 16 /* in a word */
 
-/* The lower bit of value k's two: MXNet puts the first of four values into a byte's highest bits,
- * the first byte in front. */
+/* The lower bit of value k's two bits: MXNet puts the first of four values into a byte's highest
+ * bits, the first byte first. */
 #define SL_2BIT_LOW(k) (1u << 2 * ((k) ^ 3))
 
 /* The code of r in its place in the word; low: the lower bit of that place. */
@@ -40,8 +40,8 @@ SL__HOST_DEVICE SL__INLINE float sl__2bit_value(uint32_t word, float t, uint32_t
   return sl__bits_float((sent & value) | (~sent & up & sl__float_bits(NAN)));
 }
 
-/* What is left of r once its code's value is sent. Where r is not finite it stays as it is, and the
- * next step says so again. */
+/* The rest of r after its code's value is sent. If r is not finite it stays as it is, and the next
+ * step sends NaN again. */
 SL__HOST_DEVICE SL__INLINE float sl__2bit_rest(float r, float t) {
   float size = fabsf(r);
   uint32_t sign = sl__float_bits(r) & 0x80000000u;
@@ -58,7 +58,7 @@ struct sl__1bit_means {
   float upper, lower;
 };
 
-/* The place of value k: a byte's highest bit first, as above. */
+/* The bit of value k: a byte's highest bit first, as above. */
 #define SL_1BIT_PLACE(k) (1u << ((k) ^ 7))
 
 /* up: all bits for the upper mean, none for the lower one. */

@@ -1,5 +1,5 @@
-/* Gradient compression: the packed forms of compress.c. A thread has N values, the threads of a
- * word put their bits together by shuffles. */
+/* Gradient compression: the packed forms of compress.c. A thread has N values; the threads of a
+ * word combine their bits by shuffles. */
 #include "codelets/compress.h"
 
 #include "codelets/codelets.h"
@@ -20,9 +20,9 @@ __host__ __device__ inline fp16 narrow<fp16>(float x) {
 
 namespace {
 
-/* ---- words: f(k, r) is what value k of a word adds to it and leaves of r ---- */
+/* ---- words: f(k, r) returns value k's bits of a word and updates the residual r ---- */
 
-/* The bits of all threads of a word, in each of them. */
+/* The combined bits of all threads of a word, in each of them. */
 template <int THREADS_A_WORD>
 __device__ uint32_t unite(uint32_t bits) {
   for (int apart = 1; apart < THREADS_A_WORD; apart *= 2)
@@ -30,7 +30,7 @@ __device__ uint32_t unite(uint32_t bits) {
   return bits;
 }
 
-/* r: the residual before; with the gradient g where there is one. */
+/* r: the residual before; plus the gradient g if there is one. */
 template <int WORD, int N, class F>
 __global__ void pack_words(F f, int64_t count, const float *g, float *r, uint32_t *packed) {
   int64_t i = sl::thread_index() * N;
@@ -101,7 +101,8 @@ __global__ void add_gradient(int64_t n, const float *g, float *r, signed_sums *p
   double above = 0, below = 0;
   int64_t count = 0, step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = sl::thread_index(); i < n; i += 4 * step) {
-    float x[4]; /* all loads before the first store, which the compiler could not tell */
+    float x[4]; /* all loads before the first store: the compiler cannot prove that they do not
+                   alias */
 #pragma unroll
     for (int k = 0; k < 4; k++) {
       int64_t at = i + k * step;
@@ -187,7 +188,7 @@ void compress_half(struct sl__cuda *cuda, int64_t n, const float *g, void *packe
     sl::succeeded(cudaMemsetAsync(halves + n, 0, sizeof(T), cuda->stream));
 }
 
-/* y (+)= f of its index or, for halves, of x. */
+/* y (+)= f of its index or, for fp16 and bf16, of x. */
 template <class F, class... X>
 void unpack(struct sl__cuda *cuda, int64_t n, bool add, F f, float *y, const X *...x) {
   if (add)

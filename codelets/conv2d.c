@@ -1,6 +1,7 @@
-/* 2-D convolution. Forward without a matrix (codelets/kernels/winograd.c, direct.c); else a matrix
- * product an image: its windows become the columns of a matrix (im2col; Chellapilla, Puri, Simard
- * 2006) in scratch memory that stays in the cache. */
+/* 2-D convolution. The forward pass has direct and Winograd kernels
+ * (codelets/kernels/direct_conv.c, winograd.c). Otherwise each image is a matrix product: its
+ * windows become the columns of a matrix (im2col; Chellapilla, Puri, Simard 2006) in scratch memory
+ * that stays in the cache. */
 #include <string.h>
 
 #include "codelets/activation.h"
@@ -75,7 +76,7 @@ SL__INLINE void scatter_row(const struct sl__conv_args *a, float *plane, int32_t
   }
 }
 
-/* Adds the matrix back into the image it would come from, tap after tap: a fixed order. */
+/* Adds the matrix back into the image (col2im), tap after tap: a fixed order. */
 SL__SIMD static void col2im_add(const struct sl__conv_args *a, const float *matrix, float *image) {
   for (int32_t c = 0; c < a->channels; c++)
     for (int32_t r = 0; r < a->kernel_h; r++)
@@ -114,8 +115,8 @@ static bool forward_by_onednn(const struct sl__conv_args *a, const float *x, con
   return true;
 }
 
-/* Calls that follow may be done with it, in this order, each at most once: batch normalisation by
- * running statistics, a sum, an activation. */
+/* Following calls that the convolution can absorb, in this order, each at most once: batch
+ * normalisation by running statistics, a sum, an activation. */
 static bool absorb(void *args, const struct sl__op *next, const void *next_args, int which) {
   struct sl__conv_args *a = args;
   if (a->activation != SL_ACTIVATION_NONE) return false;
@@ -136,7 +137,7 @@ static bool absorb(void *args, const struct sl__op *next, const void *next_args,
   return true;
 }
 
-/* One of those whose sums stay in registers. */
+/* An implementation whose sums stay in registers. */
 static bool is_own(const struct sl__conv_args *a) {
   return a->implementation == SL__DIRECT_CONV || a->implementation == SL__WINOGRAD;
 }
@@ -146,17 +147,18 @@ static int64_t own_units(const struct sl__conv_args *a, bool *planes) {
                                            : sl__direct_conv_units(a, planes, 0);
 }
 
-/* Floats before a kernel's own scratch memory: after_of's. */
-static int64_t after_room(const struct sl__conv_args *a) {
+/* Floats before a kernel's own scratch memory: the epilogue's. */
+static int64_t epilogue_floats(const struct sl__conv_args *a) {
   return ((int64_t)a->out_channels + 15) / 16 * 16;
 }
 
 static int64_t own_scratch(const struct sl__conv_args *a, bool is_prepacked) {
-  return after_room(a) + (a->implementation == SL__WINOGRAD ? sl__winograd_scratch(a, is_prepacked)
-                                                            : sl__direct_conv_scratch(a));
+  return epilogue_floats(a) + (a->implementation == SL__WINOGRAD
+                                   ? sl__winograd_scratch(a, is_prepacked)
+                                   : sl__direct_conv_scratch(a));
 }
 
-/* Between planes as many as a tile has. */
+/* The distance between planes is a multiple of a tile. */
 static struct sl__cut own_cut(const struct sl__conv_args *a) {
   bool planes;
   int64_t units = own_units(a, &planes);
@@ -165,19 +167,19 @@ static struct sl__cut own_cut(const struct sl__conv_args *a) {
                           .absorb = absorb};
 }
 
-/* The buffers of absorbed calls follow the four that it has. scale [K] is made here. */
-static struct sl__conv_epilogue after_of(const struct sl__conv_args *a, void *buffers[],
-                                         float *scale) {
-  struct sl__conv_epilogue after = {.residual =
-                                        a->residual ? sl__buffer(buffers, 4 + 2 * a->norm) : NULL};
-  if (!a->norm) return after;
+/* The buffers of absorbed calls follow the convolution's own four. scale [K] is computed here. */
+static struct sl__conv_epilogue epilogue_of(const struct sl__conv_args *a, void *buffers[],
+                                            float *scale) {
+  struct sl__conv_epilogue epilogue = {
+      .residual = a->residual ? sl__buffer(buffers, 4 + 2 * a->norm) : NULL};
+  if (!a->norm) return epilogue;
   const float *norm = sl__buffer(buffers, 4), *running = sl__buffer(buffers, 5);
   for (int32_t c = 0; c < a->out_channels; c++)
     scale[c] = sl__norm_scale(norm[c], running[a->out_channels + c], a->epsilon);
-  after.mean = running;
-  after.scale = scale;
-  after.shift = norm + a->out_channels;
-  return after;
+  epilogue.mean = running;
+  epilogue.scale = scale;
+  epilogue.shift = norm + a->out_channels;
+  return epilogue;
 }
 
 /* Transformed weights, and the biases. */
@@ -193,7 +195,7 @@ static void make_form(const void *args, const void *from, void *to) {
     memcpy((float *)to + sl__winograd_weights(a), bias, (size_t)a->out_channels * sizeof *bias);
 }
 
-/* Of images of other sizes it may be another one, but then of another size, too. */
+/* Images of another size may have another choice, but the key then has that size, too. */
 static struct sl__prepack own_form(const struct sl__conv_args *a) {
   return (struct sl__prepack){.make = make_form,
                               .buffer = 1,
@@ -203,16 +205,16 @@ static struct sl__prepack own_form(const struct sl__conv_args *a) {
 }
 
 static void own_forward(const struct sl__conv_args *a, const float *x, const float *weight,
-                        float *y, float *scratch, const struct sl__conv_epilogue *after,
+                        float *y, float *scratch, const struct sl__conv_epilogue *epilogue,
                         const void *cl_arg) {
   bool planes, is_prepacked = sl__is_prepacked(cl_arg);
   int64_t weights = is_prepacked ? sl__winograd_weights(a) : a->out_channels * sl__conv_taps(a);
   const float *bias = a->has_bias ? weight + weights : NULL;
-  struct sl__work_range share = sl__work_range(cl_arg, own_units(a, &planes));
+  struct sl__work_range range = sl__work_range(cl_arg, own_units(a, &planes));
   if (a->implementation == SL__WINOGRAD)
-    sl__winograd_forward(a, x, weight, is_prepacked, bias, after, y, scratch, share, 0);
+    sl__winograd_forward(a, x, weight, is_prepacked, bias, epilogue, y, scratch, range, 0);
   else
-    sl__direct_conv_forward(a, x, weight, bias, after, y, scratch, share, 0);
+    sl__direct_conv_forward(a, x, weight, bias, epilogue, y, scratch, range, 0);
 }
 
 static void forward(const struct sl__conv_args *a, const float *x, const float *weight, float *y,
@@ -226,7 +228,7 @@ static void forward(const struct sl__conv_args *a, const float *x, const float *
   }
 }
 
-/* oneDNN overwrites; where a gradient is added to another, our own code serves. */
+/* oneDNN overwrites its output; for accumulation our own code serves. */
 static void backward_data(const struct sl__conv_args *a, const float *dy, const float *weight,
                           float *dx, float *scratch, bool add) {
   int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
@@ -284,8 +286,8 @@ SL__KERNEL void sl__conv2d_forward_cpu(void *buffers[], void *cl_arg) {
     forward(a, x, weight, y, scratch);
     return;
   }
-  struct sl__conv_epilogue after = after_of(a, buffers, scratch);
-  own_forward(a, x, weight, y, scratch + after_room(a), &after, cl_arg);
+  struct sl__conv_epilogue epilogue = epilogue_of(a, buffers, scratch);
+  own_forward(a, x, weight, y, scratch + epilogue_floats(a), &epilogue, cl_arg);
 }
 
 SL__KERNEL void sl__conv2d_backward_data_cpu(void *buffers[], void *cl_arg) {
@@ -300,7 +302,7 @@ SL__KERNEL void sl__conv2d_backward_weight_cpu(void *buffers[], void *cl_arg) {
 
 /* ---- measuring --------------------------------------------------------------------------- */
 
-/* A program that keeps transformed weights is faster than this says. */
+/* Does not count that a captured graph keeps the transformed weights, and is faster then. */
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__conv_args a = *(const struct sl__conv_args *)args;
   const struct sl__conv_epilogue nothing = {0};
@@ -365,7 +367,7 @@ static enum sl_status check(const char *name, const struct sl__tensor *x,
                   c->pad_w);
 }
 
-/* x, y and gradient tell the sizes; stride, padding and activation change the cost too. */
+/* x, y and gradient give the sizes; stride, padding and activation change the cost, too. */
 static uint32_t footprint(const struct sl__conv_args *a) {
   size_t size = offsetof(struct sl__conv_args, norm) - offsetof(struct sl__conv_args, kernel_h);
   return starpu_hash_crc32c_be_n(&a->kernel_h, size, 0);
@@ -373,7 +375,7 @@ static uint32_t footprint(const struct sl__conv_args *a) {
 
 typedef void try_conv(enum sl__implementation i, const void *args, float *const *m);
 
-/* Floats of scratch memory, whichever implementation it will be. */
+/* Floats of scratch memory for any implementation. */
 static int64_t most_scratch(const struct sl__conv_args *a, uint32_t mask) {
   int64_t most = is_product(a) ? 1 : sl__conv_taps(a) * sl__conv_pixels(a);
   struct sl__conv_args other = *a;
@@ -384,7 +386,7 @@ static int64_t most_scratch(const struct sl__conv_args *a, uint32_t mask) {
   return most;
 }
 
-/* Returns the scratch memory that was counted with. */
+/* Returns the scratch memory that the cost estimate includes. */
 static int64_t choose(struct sl_context *context, const struct sl__op *op, struct sl__tensor **t,
                       struct sl__conv_args *a, try_conv *try) {
   bool direct = op == &sl__op_conv2d_forward && sl__direct_conv_fits(a);

@@ -1,11 +1,11 @@
-/* Convolution on a GPU: cuDNN's, planned once per shape. Of its algorithms those are taken that
- * give the same bits every run, sum the products themselves (Winograd's and Fourier's transforms
- * lose digits that no tolerance derived from the sum's length covers) and fit into the workspace;
- * where none fits, for half as many images at a time, and so on.
+/* Convolution on a GPU: cuDNN's, planned once a shape. Only algorithms are used that give the same
+ * bits in every run, sum the products directly (Winograd's and Fourier's transforms lose more
+ * digits than a tolerance from the sum's length covers) and fit into the workspace; if none fits,
+ * half as many images are taken at a time, and so on.
  *
- * The weights' gradient is in floats. From bf16 cuDNN would give it in bf16: sums over all images,
- * rounded to 8 bits. So x and dy are widened to floats, some images at a time, and convolved with
- * TensorFloat-32 allowed: it has more bits than bf16, and the products are exact. */
+ * The weights' gradient is in floats. From bf16 cuDNN would compute it in bf16: sums over all
+ * images, rounded to 8 bits. So x and dy are converted to floats, some images at a time, and
+ * convolved with TensorFloat-32 allowed: it has more bits than bf16, so the products are exact. */
 #include "codelets/kernels/conv.h"
 
 #include "codelets/kernels/gemm_cuda.h"
@@ -16,7 +16,7 @@ namespace {
 enum way { FORWARD, DATA, WEIGHT };
 
 struct key {
-  sl__conv_args a; /* what the plan does not depend on is 0 */
+  sl__conv_args a; /* fields that the plan does not depend on are 0 */
   int32_t way, half, tf32;
 };
 
@@ -24,9 +24,9 @@ struct plan {
   cudnnTensorDescriptor_t x = nullptr, y = nullptr;
   cudnnFilterDescriptor_t weight = nullptr;
   cudnnConvolutionDescriptor_t convolution = nullptr;
-  int algorithm = 0; /* of the way's own enumeration */
+  int algorithm = 0; /* in the direction's own enumeration */
   size_t workspace = 0;
-  int32_t images = 0; /* at a time; 0: there is no algorithm */
+  int32_t images = 0; /* images at a time; 0: there is no algorithm */
 
   ~plan() {
     if (convolution) cudnnDestroyConvolutionDescriptor(convolution);
@@ -36,7 +36,7 @@ struct plan {
   }
 };
 
-/* ---- the three ways, each with types and functions of its own ------------------------------ */
+/* ---- the three directions, each with types and functions of its own ------------------------ */
 
 template <enum way W>
 struct library;
@@ -112,7 +112,7 @@ bool create(const key &q, plan *p) {
                                                        CUDNN_DATA_FLOAT));
 }
 
-/* False: more than the library takes. */
+/* Returns false for more than the library takes. */
 bool set_images(const key &q, plan *p, int32_t images) {
   const sl__conv_args &a = q.a;
   cudnnDataType_t type = q.half ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
@@ -123,16 +123,16 @@ bool set_images(const key &q, plan *p, int32_t images) {
          cudnnSetConvolutionMathType(p->convolution, math(q)) == CUDNN_STATUS_SUCCESS;
 }
 
-/* Choices are offered for other math types than the one asked for, too. Where tensor cores may be
- * used, the offered one becomes ours; plain floats stay plain, and the workspace's size tells
- * whether the algorithm has them. */
+/* cuDNN also offers choices for other math types than the requested one. If tensor cores are
+ * allowed, the offered math type is used; plain floats stay plain, and the workspace's size shows
+ * whether the algorithm supports them. */
 bool agree_on_math(const key &q, cudnnMathType_t offered, plan *p) {
   if (math(q) == CUDNN_FMA_MATH) return true;
   if (offered == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION) return false; /* floats as binary16 */
   return cudnnSetConvolutionMathType(p->convolution, offered) == CUDNN_STATUS_SUCCESS;
 }
 
-/* The first choice that will do; the library lists them by the time it expects. */
+/* Returns the first suitable choice; the library lists them by expected time. */
 template <enum way W>
 bool choose(struct sl__cuda *cuda, const key &q, plan *p) {
   typename library<W>::choice list[16];
@@ -158,7 +158,7 @@ void make(struct sl__cuda *cuda, const key &q, plan *p) {
   }
 }
 
-/* The plan for so many images; NULL: the task has failed. */
+/* Returns the plan for `images` images; NULL: the task has failed. */
 template <enum way W>
 const plan *find(struct sl__cuda *cuda, const sl__conv_args &a, bool half, bool tf32,
                  int32_t images) {
@@ -171,7 +171,7 @@ const plan *find(struct sl__cuda *cuda, const sl__conv_args &a, bool half, bool 
   q.way = W;
   q.half = half;
   q.tf32 = tf32 && !half;
-  sl::kept<key, plan> *plans = sl::kept<key, plan>::of(cuda, SL__CUDA_CONVOLUTIONS);
+  sl::plan_cache<key, plan> *plans = sl::plan_cache<key, plan>::of(cuda, SL__CUDA_CONVOLUTIONS);
   plan *p = plans ? plans->find(q, &made) : nullptr;
   if (p && made) make<W>(cuda, q, p);
   if (p && p->images) return p;
@@ -185,7 +185,8 @@ const plan *find(struct sl__cuda *cuda, const sl__conv_args &a, bool half, bool 
   return nullptr;
 }
 
-/* step(plan, first image) for the images, as many at a time as a plan is for; false: it failed. */
+/* Calls step(plan, first image) for all images, as many at a time as a plan takes; returns false if
+ * it failed. */
 template <enum way W, class F>
 bool each_part(struct sl__cuda *cuda, const sl__conv_args &a, bool half, bool tf32, int32_t images,
                F step) {
@@ -237,7 +238,7 @@ void data_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
 
 /* ---- weights and bias -------------------------------------------------------------------- */
 
-/* The gradient of so many images, (+)= */
+/* The gradient of some images, (+)= */
 bool weight_gradient(struct sl__cuda *cuda, const sl__conv_args *a, bool tf32, int32_t images,
                      const float *x, const float *dy, float *grad, bool add) {
   const float one = 1, zero = 0;
@@ -268,7 +269,7 @@ bool weight_gradient(struct sl__cuda *cuda, const sl__conv_args *a, const sl::bf
   return true;
 }
 
-/* Block (k, c): the part of channel k's values, all images' planes as one row, from c * chunk on.
+/* Block (k, c): the part of channel k's values (all images' planes as one row) from c * chunk on.
  */
 template <class T>
 __global__ void sum_planes(const T *dy, int64_t values, int64_t channels, int64_t plane,

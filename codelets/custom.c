@@ -1,5 +1,4 @@
-/* Layers that the program registered (starling/layer.h): one operation a kernel, whatever it does.
- */
+/* Layers that the program registered (starling/layer.h): one operation for each kind of kernel. */
 #include "codelets/custom.h"
 
 #include "codelets/codelets.h"
@@ -39,8 +38,8 @@ SL__KERNEL void sl__custom_backward_weight_cpu(void *buffers[], void *cl_arg) {
 
 /* ---- submission -------------------------------------------------------------------------- */
 
-/* A CPU where there is no kernel for a GPU; never another process, where the kernels' addresses
- * mean nothing. */
+/* A CPU if there is no kernel for a GPU; never another process, in which the kernels' addresses
+ * have no meaning. */
 static enum sl_status find_place(const struct sl__custom *layer, bool on_gpu,
                                  struct sl__launch *launch) {
   sl__place_here(&launch->place, on_gpu);

@@ -1,4 +1,4 @@
-/* Layers that the program registered: what their tasks are told, on CPU and CUDA alike. */
+/* Layers that the program registered: their tasks' arguments, for CPU and CUDA. */
 #ifndef SL_CODELETS_CUSTOM_H
 #define SL_CODELETS_CUSTOM_H
 
@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "core/runtime/failure.h"
 
-/* It holds pointers, which no other operation's arguments do: these tasks stay in their process. */
+/* It holds pointers, unlike other operations' arguments: these tasks stay in their process. */
 struct sl__custom_args {
   const struct sl__custom *layer;
   struct sl_shape x[SL_LAYER_INPUTS], y, saved; /* of the tensors, rows in front */
@@ -50,7 +50,7 @@ static inline struct sl_layer_task sl__custom_forward_task(const struct sl__cust
   return task;
 }
 
-/* But for what it writes, buffer 1. */
+/* All buffers except the output, buffer 1. */
 static inline struct sl_layer_task sl__custom_backward_task(const struct sl__custom_args *a,
                                                             void *buffers[]) {
   struct sl_layer_task task = sl__custom_task(a);
@@ -63,7 +63,7 @@ static inline struct sl_layer_task sl__custom_backward_task(const struct sl__cus
   return task;
 }
 
-/* Bytes of what a kernel adds to. */
+/* Bytes of the output that a kernel adds to. */
 static inline size_t sl__custom_dx_bytes(const struct sl__custom_args *a) {
   return (size_t)sl_shape_count(&a->x[a->input]) * sizeof(float);
 }
@@ -71,8 +71,8 @@ static inline size_t sl__custom_grad_bytes(const struct sl__custom_args *a) {
   return (size_t)a->layer->total * sizeof(float);
 }
 
-/* A kernel's answer: who waits for its results gets it. A number that is no status is a failure,
- * too. */
+/* Records a kernel's return value: a waiting thread gets it as the task's failure. A number that is
+ * no status is a failure, too. */
 static inline void sl__custom_ended(const struct sl__custom_args *a, enum sl_status status,
                                     const struct sl_layer_task *task) {
   if (status == SL_OK) return;

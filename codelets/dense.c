@@ -18,9 +18,9 @@ static enum sl__gemm product(const struct sl__dense_args *a) {
   return a->implementation == SL__OWN_ONEDNN ? SL__GEMM_ONEDNN : SL__GEMM_OPENBLAS;
 }
 
-/* From how many rows on to how many our own product (codelets/kernels/skinny_gemm.h) is the faster
- * one, or as fast: measured against oneDNN. Between one row, which needs no matrix turned round,
- * and `some` it is for matrices that do not fit into a core's cache. */
+/* The range of rows for which our own product (codelets/kernels/skinny_gemm.h) is at least as fast
+ * as oneDNN's, measured. Between one row, which needs no transposed matrix, and `some` rows it
+ * serves matrices that exceed a core's cache. */
 static bool few_rows_pay(const struct sl__dense_args *a) {
   const int32_t some = 16, very_few = 4, most = 48;
   const int64_t large = 1 << 20;
@@ -28,8 +28,8 @@ static bool few_rows_pay(const struct sl__dense_args *a) {
   return a->rows <= most && a->rows >= ((int64_t)a->in * a->out >= large ? very_few : some);
 }
 
-/* One row is cut anywhere, between vectors where these are whole; more are cut between blocks of
- * columns. */
+/* One row may be divided anywhere, preferably between vectors; more rows are divided between blocks
+ * of columns. */
 static struct sl__cut cut_of(const struct sl__dense_args *a) {
   if (a->rows > 1) return (struct sl__cut){.units = sl__skinny_gemm_blocks(a->out)};
   int32_t run = 16;
@@ -37,7 +37,7 @@ static struct sl__cut cut_of(const struct sl__dense_args *a) {
   return (struct sl__cut){.units = a->out / run, .flat = true};
 }
 
-/* W turned round, and after it the biases. */
+/* W transposed, then the biases. */
 static int64_t formed_size(const struct sl__dense_args *a) {
   return sl__skinny_gemm_transposed_size(a->out, a->in) + (a->has_bias ? a->out : 0);
 }
@@ -51,26 +51,26 @@ static void make_form(const void *args, const void *from, void *to) {
            (size_t)a->out * sizeof *bias);
 }
 
-static void few_forward(const struct sl__dense_args *a, struct sl__work_range share, const float *x,
+static void few_forward(const struct sl__dense_args *a, struct sl__work_range range, const float *x,
                         const float *weight, bool is_prepacked, const float *bias, float *y) {
   int64_t out = a->out, in = a->in,
           each = a->rows > 1 ? SL__SKINNY_GEMM_COLUMNS : out / cut_of(a).units;
-  int64_t first = share.first * each, end = share.end * each < out ? share.end * each : out;
+  int64_t first = range.first * each, end = range.end * each < out ? range.end * each : out;
   if (a->rows == 1)
     sl__skinny_gemm_dots(in, x, weight, bias, y, first, end, 0);
   else
-    sl__skinny_gemm_product(a->rows, out, in, x, weight, is_prepacked, bias, y, out, share.first,
-                            share.end, 0);
+    sl__skinny_gemm_product(a->rows, out, in, x, weight, is_prepacked, bias, y, out, range.first,
+                            range.end, 0);
   for (int64_t n = 0; n < a->rows && first < end; n++)
     sl__activate(a->activation, y + n * out + first, y + n * out + first, end - first);
 }
 
-static void forward(const struct sl__dense_args *a, struct sl__work_range share, const float *x,
+static void forward(const struct sl__dense_args *a, struct sl__work_range range, const float *x,
                     const float *weight, bool is_prepacked, const float *bias, float *y) {
   int64_t out = a->out, in = a->in;
   if (!a->has_bias) bias = NULL;
   if (a->implementation == SL__DIRECT_CONV) {
-    few_forward(a, share, x, weight, is_prepacked, bias, y);
+    few_forward(a, range, x, weight, is_prepacked, bias, y);
     return;
   }
   sl__gemm(product(a), false, true, a->rows, out, in, 1, x, in, weight, in, 0, y, out);
@@ -84,7 +84,7 @@ static void backward_data(const struct sl__dense_args *a, const float *dy, const
            a->in);
 }
 
-/* Column sums, row after row: each sum's order is that of the rows. */
+/* Column sums, row after row: the order of each sum is that of the rows. */
 SL__SIMD static void bias_gradient(const float *dy, float *grad, int64_t rows, int64_t out,
                                    bool add) {
   for (int64_t o = 0; o < out && !add; o++) grad[o] = 0;
@@ -270,7 +270,7 @@ enum sl_status sl__dense_backward_data(struct sl_context *context, const struct 
   struct sl__dense_args a = {0};
   int64_t out = dy->shape.dim[dy->shape.ndim - 1];
   int64_t weights = sl_shape_count(&dx->shape) / (sl_shape_count(&dy->shape) / out) * out;
-  /* the block may end with a bias, of which this pass has no use */
+  /* the block may end with a bias, which this pass does not need */
   enum sl_status status =
       check("dense_backward_data", dx, param, dy, param->shape.dim[0] != weights, &a);
   if (status != SL_OK) return status;

@@ -1,4 +1,4 @@
-/* What the halves of the dense operations share. */
+/* Arguments that the dense operations share. */
 #ifndef SL_CODELETS_DENSE_H
 #define SL_CODELETS_DENSE_H
 

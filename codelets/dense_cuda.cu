@@ -1,6 +1,6 @@
-/* Dense layer on a GPU: products by cuBLASLt. Where both are asked for, the bias goes into the
- * product and the activation is a pass in place: the library's own relu may make 0 of NaN, which
- * would hide from the loss. */
+/* Dense layer on a GPU: products by cuBLASLt. With both bias and activation, the product adds the
+ * bias and the activation is a pass in place: the library's own relu may turn NaN into 0, which
+ * would hide it from the loss check. */
 #include "codelets/dense.h"
 
 #include "codelets/kernels/gemm_cuda.h"

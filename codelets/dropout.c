@@ -6,8 +6,8 @@
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-/* One call of the generator gives four neighbours their numbers; the first and the last group may
- * be partial. */
+/* One call of the generator gives numbers for four neighbours; the first and the last group may be
+ * partial. */
 SL__INLINE void apply_run(const struct sl__dropout_args *a, uint64_t first, int64_t count,
                           const float *x, float *y, bool add) {
   uint64_t end = first + (uint64_t)count;

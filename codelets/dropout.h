@@ -1,4 +1,5 @@
-/* Dropout's arithmetic per element: which are kept depends on (seed, stream, index) only. */
+/* Dropout's arithmetic per element: whether an element is kept depends on (seed, stream, index)
+ * only. */
 #ifndef SL_CODELETS_DROPOUT_H
 #define SL_CODELETS_DROPOUT_H
 

@@ -1,4 +1,4 @@
-/* Dropout; a call of the generator gives four neighbours their numbers, and so a thread has four.
+/* Dropout. A call of the generator gives numbers for four neighbours, so a thread has four values.
  */
 #include "codelets/dropout.h"
 
@@ -12,10 +12,10 @@ struct group {
   const sl__dropout_args *a;
   const T *x; /* of the run */
   T *y;
-  float kept;
+  float plan_cache;
 
   __device__ void one(uint32_t bits, int64_t i) const {
-    float v = sl__dropout_value(bits, a->d.rate, kept, sl::value(x[i]));
+    float v = sl__dropout_value(bits, a->d.rate, plan_cache, sl::value(x[i]));
     y[i] = sl::narrow<T>(ADD ? sl::value(y[i]) + v : v);
   }
 
@@ -25,7 +25,7 @@ struct group {
     if (ADD) to = *reinterpret_cast<const pack *>(y + i);
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-      float v = sl__dropout_value(r.v[k], a->d.rate, kept, sl::value(from.v[k]));
+      float v = sl__dropout_value(r.v[k], a->d.rate, plan_cache, sl::value(from.v[k]));
       to.v[k] = sl::narrow<T>(ADD ? sl::value(to.v[k]) + v : v);
     }
     *reinterpret_cast<pack *>(y + i) = to;
@@ -37,7 +37,7 @@ __device__ bool is_pack(const T *p) {
   return reinterpret_cast<uintptr_t>(p) % sizeof(sl::pack<T, 4>) == 0;
 }
 
-/* groups: at most, of a run. */
+/* groups: maximum number of a run's. */
 template <class T, bool ADD>
 __global__ void drop(sl__dropout_args a, int64_t run, int64_t groups, const T *x, T *y) {
   int64_t thread = sl::thread_index(), line = run == a.count ? 0 : thread / groups;

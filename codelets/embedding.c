@@ -18,11 +18,11 @@ SL__KERNEL void sl__embedding_forward_cpu(void *buffers[], void *cl_arg) {
     if (sl__embedding_has(a, token))
       memcpy(y, table + token * a->features, (size_t)a->features * sizeof *y);
     else
-      for (int64_t d = 0; d < a->features; d++) y[d] = NAN; /* the loss will tell */
+      for (int64_t d = 0; d < a->features; d++) y[d] = NAN; /* the loss check reports it */
   }
 }
 
-/* A token that comes twice gets both gradients, in the order of the batch. */
+/* A repeated token gets all its gradients, in the order of the batch. */
 SL__KERNEL void sl__embedding_backward_weight_cpu(void *buffers[], void *cl_arg) {
   const struct sl__embedding_args *a = sl__args(cl_arg);
   const int32_t *tokens = sl__buffer(buffers, 0);

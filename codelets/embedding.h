@@ -1,4 +1,4 @@
-/* Embedding: arguments, and which token is the n-th. */
+/* Embedding: arguments, and the index of the n-th token. */
 #ifndef SL_CODELETS_EMBEDDING_H
 #define SL_CODELETS_EMBEDDING_H
 

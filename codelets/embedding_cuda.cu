@@ -1,7 +1,7 @@
-/* Embedding. For the gradient the positions are sorted by token, so that those of one token stand
- * side by side in the order of the batch, and each token's are added by the same threads in that
- * order: the CPU's sums without atomics. A block sorts a run of RUN positions in shared memory;
- * runs follow each other. */
+/* Embedding. For the gradient the positions are sorted by token: those of one token become
+ * adjacent, in the order of the batch, and the same threads add them in that order. The sums are
+ * the CPU's, without atomics. A block sorts a run of RUN positions in shared memory; runs follow
+ * each other. */
 #include "codelets/embedding.h"
 
 #include "codelets/kernels/index_cuda.h"
@@ -20,7 +20,7 @@ __global__ void forward(sl__embedding_args a, const int32_t *tokens, const T *ta
   bool known = sl__embedding_has(&a, token);
   values missing;
 #pragma unroll
-  for (int k = 0; k < N; k++) missing.v[k] = sl::narrow<T>(NAN); /* the loss will tell */
+  for (int k = 0; k < N; k++) missing.v[k] = sl::narrow<T>(NAN); /* the loss check reports it */
   const values *row = reinterpret_cast<const values *>(table) + (known ? token * width : 0);
   values *out = reinterpret_cast<values *>(y) + n * width;
   for (int64_t d = threadIdx.x; d < width; d += blockDim.x) out[d] = known ? row[d] : missing;
@@ -30,11 +30,11 @@ __global__ void forward(sl__embedding_args a, const int32_t *tokens, const T *ta
 
 constexpr int RUN = 4096, SORTERS = 1024, EACH = RUN / SORTERS;
 
-/* A token's positions are order[first] to order[next segment's first - 1]. row: of the values that
- * they are added to, -1 for none. */
+/* A token's positions are order[first] to order[next segment's first - 1]. row: the row that their
+ * values are added to, -1 for none. */
 struct segment {
   int32_t token, first, row;
-  bool fresh; /* nothing is there yet: the first position's values are the sum so far */
+  bool fresh; /* the row is still empty: the first position's values are the sum so far */
 };
 
 struct run {
@@ -139,7 +139,7 @@ void add_run(struct sl__cuda *cuda, const run *sorted, int64_t positions, int64_
              width, dy, values);
 }
 
-/* Calls each(sorted run, its first position, how many) in the positions' order. */
+/* Calls each(sorted run, its first position, number of positions) in the positions' order. */
 template <class F>
 void each_run(struct sl__cuda *cuda, const sl__embedding_args *a, const int32_t *tokens, F each) {
   run *sorted = static_cast<run *>(cuda->workspace);
@@ -160,13 +160,13 @@ void each_run(struct sl__cuda *cuda, const sl__embedding_args *a, const int32_t 
 
 /* ---- row-sparse gradients: as rows.h collects them ---- */
 
-/* Where the rows that are there already are. */
+/* Finds the rows that are already collected. */
 __global__ void note_places(const int32_t *rows, int32_t *place) {
   int64_t k = sl::thread_index();
   if (k < rows[0]) place[rows[1 + k]] = static_cast<int32_t>(k);
 }
 
-/* New rows get the next places in the order of first touch, as far as there is room. One block. */
+/* New rows get the next indices in the order of first touch, up to the capacity. One block. */
 __global__ void __launch_bounds__(SORTERS)
     assign_places(sl__rows_args a, run *sorted, int32_t *rows, int32_t *place, int32_t *overflow) {
   __shared__ int32_t touched_at[RUN]; /* by position: 1 + the segment that begins there, or 0 */
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(SORTERS)
   rows[0] = before + total < a.capacity ? before + total : static_cast<int32_t>(a.capacity);
 }
 
-/* Rows for which there was no room would be lost silently. */
+/* Rows beyond the capacity would be lost silently: NaN reports them. */
 __global__ void tell_overflow(const int32_t *overflow, float *values) {
   if (*overflow) values[0] = NAN;
 }

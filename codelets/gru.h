@@ -8,8 +8,8 @@
 /* saved [N, T, 5H], a row: the gates r, z, n and the state's part q of n (after the backward pass:
  * their gradients before the activation), then h of the step before. */
 
-/* One row's step: row[0, 2H) both products of r and z, then the input's of n, the state's of n; h
- * is updated. */
+/* One row's step. row: [0, 2H) both products of r and z, then the input's product of n, the state's
+ * product of n; the function updates h. */
 SL__HOST_DEVICE SL__INLINE void sl__gru_forward_cell(int64_t j, int64_t hidden, float *row,
                                                      const float *b_ih, const float *b_hh, float *h,
                                                      float *y) {
@@ -25,7 +25,8 @@ SL__HOST_DEVICE SL__INLINE void sl__gru_forward_cell(int64_t j, int64_t hidden, 
   y[j] = h[j] = (1 - z) * n + z * h[j];
 }
 
-/* dh: of this step's h; becomes the part of the step before's that does not pass a matrix. */
+/* dh: gradient of this step's h; becomes the part of the step before's that passes through no
+ * matrix. */
 SL__HOST_DEVICE SL__INLINE void sl__gru_backward_cell(int64_t j, int64_t hidden, float *row,
                                                       float *dh) {
   float r = row[j], z = row[hidden + j], n = row[2 * hidden + j], q = row[3 * hidden + j];

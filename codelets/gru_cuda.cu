@@ -1,4 +1,4 @@
-/* GRU on a GPU: a cell's arithmetic is gru.h's, all else recurrent_cuda.h's. */
+/* GRU on a GPU: gru.h has a cell's arithmetic, recurrent_cuda.h the rest. */
 #include "codelets/gru.h"
 
 #include "codelets/kernels/recurrent_cuda.h"

@@ -11,7 +11,7 @@
 #include "codelets/kernels/gemm.h"
 #include "core/base/error.h"
 
-/* The parts of a layer's parameters, and the distances between rows. */
+/* Offsets of the parts of a layer's parameters, and row pitches. */
 struct lstm_parts {
   int64_t gates, width; /* 4H; 6H, a row of saved */
   const float *w_ih, *w_hh, *b_ih, *b_hh;
@@ -71,24 +71,24 @@ static void forward(const struct sl__recurrent_args *a, const float *x, const fl
   }
 }
 
-/* ---- few rows: in units of the hidden values, that cores may share out ---- */
+/* ---- few rows: in units of hidden values, which cores divide among themselves ---- */
 
-/* Measured: with more rows, or more of the inputs' together, a library's product is faster than
- * ours on one core; a single step does not make up for packing the state's weights. */
+/* Measured: for more rows, or more input rows together, a library's product is faster on one core
+ * than ours; a single step does not repay packing the state's weights. */
 enum { FEW_ROWS = 4, FEW_STEPS = 2, FEW_INPUTS = 256, UNIT = SL__RECURRENT_UNIT };
 
 static bool is_few(const struct sl__recurrent_args *a) {
   return a->rows <= FEW_ROWS && a->steps >= FEW_STEPS && a->steps <= FEW_INPUTS / a->rows;
 }
 
-/* What a call works on. */
+/* The data of a call. */
 struct few {
   const struct sl__recurrent_args *a;
   struct lstm_parts p;
   const float *x;
   float *state, *y, *saved;
-  const float *packed; /* the state's weights, in units */
-  float *own;          /* the same, where this call packs them; or NULL */
+  const float *packed; /* the state's weights, packed in units */
+  float *own;          /* the same, if this call packs them; or NULL */
 };
 
 static int64_t units_end(const struct sl__recurrent_args *a, int64_t unit) {
@@ -107,7 +107,7 @@ static void pack_unit(const struct sl__recurrent_args *a, const float *w_hh, int
   sl__skinny_gemm_pack(column, hidden, packed + unit * SL__SKINNY_GEMM_COLUMNS * hidden, 0);
 }
 
-/* The input's weights turned round, the state's in units, the biases. */
+/* The input's weights transposed, the state's packed in units, the biases. */
 static int64_t packed_at(const struct sl__recurrent_args *a) {
   return sl__skinny_gemm_transposed_size(4 * (int64_t)a->hidden, a->in);
 }
@@ -128,22 +128,22 @@ static void make_form(const void *args, const void *from, void *to) {
   memcpy(form + biases_at(a), p.b_ih, 2 * (size_t)p.gates * sizeof *form);
 }
 
-/* The input's products of all steps, as many columns as a unit has gates; h before the first step
- * goes where steps look for it. */
-static void few_begin(const struct few *f, struct sl__work_range share) {
+/* The input's products of all steps, for a unit's gates; h before the first step goes to the place
+ * where steps read it. */
+static void few_begin(const struct few *f, struct sl__work_range range) {
   const struct sl__recurrent_args *a = f->a;
-  int64_t hidden = a->hidden, width = f->p.width, first = share.first * UNIT;
-  if (share.first == share.end) return;
+  int64_t hidden = a->hidden, width = f->p.width, first = range.first * UNIT;
+  if (range.first == range.end) return;
   sl__skinny_gemm_product((int64_t)a->rows * a->steps, f->p.gates, a->in, f->x, f->p.w_ih, !f->own,
-                          NULL, f->saved, width, share.first, share.end, 0);
-  for (int64_t unit = share.first; unit < share.end && f->own; unit++)
+                          NULL, f->saved, width, range.first, range.end, 0);
+  for (int64_t unit = range.first; unit < range.end && f->own; unit++)
     pack_unit(a, f->p.w_hh, unit, f->own);
   for (int64_t n = 0; n < a->rows; n++)
     memcpy(f->saved + n * a->steps * width + 5 * hidden + first, f->state + n * 2 * hidden + first,
-           (size_t)(units_end(a, share.end - 1) - first) * sizeof *f->saved);
+           (size_t)(units_end(a, range.end - 1) - first) * sizeof *f->saved);
 }
 
-/* The state's products of a unit's gates, of every row. */
+/* The state's products of a unit's gates, for every row. */
 SL__SIMD static void few_add_gates(const struct few *f, int64_t t, int64_t unit,
                                    const float *sums) {
   int64_t hidden = f->a->hidden, first = unit * UNIT, count = units_end(f->a, unit) - first;
@@ -154,8 +154,8 @@ SL__SIMD static void few_add_gates(const struct few *f, int64_t t, int64_t unit,
   }
 }
 
-/* A unit's step of a row. count is a constant for all units but the last, so that a value is
- * computed alike whoever does it. */
+/* A unit's step of a row. count is a constant for all units except the last, so a value is computed
+ * in the same way on any core. */
 SL__INLINE void few_unit(const struct few *f, int64_t n, int64_t t, int64_t first, int64_t count) {
   int64_t hidden = f->a->hidden, steps = f->a->steps;
   float *restrict row = f->saved + (n * steps + t) * f->p.width;
@@ -167,28 +167,28 @@ SL__INLINE void few_unit(const struct few *f, int64_t n, int64_t t, int64_t firs
     sl__lstm_forward_unit(first + j, hidden, row, f->p.b_ih, f->p.b_hh, h, state + hidden, y);
 }
 
-SL__SIMD static void few_cells(const struct few *f, int64_t t, struct sl__work_range share) {
+SL__SIMD static void few_cells(const struct few *f, int64_t t, struct sl__work_range range) {
   int64_t whole = f->a->hidden / UNIT, rest = f->a->hidden % UNIT;
   for (int64_t n = 0; n < f->a->rows; n++) {
-    for (int64_t unit = share.first; unit < share.end && unit < whole; unit++)
+    for (int64_t unit = range.first; unit < range.end && unit < whole; unit++)
       few_unit(f, n, t, unit * UNIT, UNIT);
-    if (share.first < share.end && share.end > whole) few_unit(f, n, t, whole * UNIT, rest);
+    if (range.first < range.end && range.end > whole) few_unit(f, n, t, whole * UNIT, rest);
   }
 }
 
-static void few_step(const struct few *f, int64_t t, struct sl__work_range share) {
+static void few_step(const struct few *f, int64_t t, struct sl__work_range range) {
   int64_t hidden = f->a->hidden, width = f->p.width;
-  for (int64_t unit = share.first; unit < share.end; unit++) {
+  for (int64_t unit = range.first; unit < range.end; unit++) {
     float sums[FEW_ROWS * SL__SKINNY_GEMM_COLUMNS] = {0};
     sl__skinny_gemm_add(f->a->rows, f->saved + t * width + 5 * hidden, f->a->steps * width, hidden,
                         f->packed + unit * SL__SKINNY_GEMM_COLUMNS * hidden, sums, 0);
     few_add_gates(f, t, unit, sums);
   }
-  few_cells(f, t, share);
+  few_cells(f, t, range);
 }
 
-/* A step's h is read by all, so it is kept with the step and never changed: a phase writes the next
- * one's. */
+/* All cores read a step's h, so it is stored with the step and never changed: a phase writes the
+ * next step's. */
 static void few_forward(const void *cl_arg, void *buffers[]) {
   const struct sl__recurrent_args *a = sl__args(cl_arg);
   const float *param = sl__buffer(buffers, 1);
@@ -203,11 +203,11 @@ static void few_forward(const void *cl_arg, void *buffers[]) {
   } else {
     f.packed = f.own = (float *)(((uintptr_t)sl__buffer(buffers, 5) + 63) & ~(uintptr_t)63);
   }
-  struct sl__work_range share = sl__work_range(cl_arg, sl__recurrent_units(a));
+  struct sl__work_range range = sl__work_range(cl_arg, sl__recurrent_units(a));
   int phase = sl__phase(cl_arg);
-  if (phase <= 0) few_begin(&f, share);
-  if (phase > 0) few_step(&f, phase - 1, share);
-  for (int t = 0; phase < 0 && t < a->steps; t++) few_step(&f, t, share);
+  if (phase <= 0) few_begin(&f, range);
+  if (phase > 0) few_step(&f, phase - 1, range);
+  for (int t = 0; phase < 0 && t < a->steps; t++) few_step(&f, t, range);
 }
 
 static void backward_gates(const struct sl__recurrent_args *a, const float *param, float *saved,

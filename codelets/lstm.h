@@ -8,8 +8,8 @@
 /* saved [N, T, 6H], a row: the gates i, f, g, o (after the backward pass: their gradients before
  * the activation), then c and h of the step before. */
 
-/* One row's step: gates before their activation in row[0..4H); c is updated, this step's h goes to
- * `h` and y. The h of the step before is in its place already. */
+/* One row's step: gates before their activation in row[0..4H). The function updates c and writes
+ * this step's h to `h` and y. The h of the step before is already in its place. */
 SL__HOST_DEVICE SL__INLINE void sl__lstm_forward_unit(int64_t j, int64_t hidden, float *row,
                                                       const float *b_ih, const float *b_hh,
                                                       float *h, float *c, float *y) {
@@ -35,8 +35,8 @@ SL__HOST_DEVICE SL__INLINE void sl__lstm_forward_cell(int64_t j, int64_t hidden,
   sl__lstm_forward_unit(j, hidden, row, b_ih, b_hh, h, c, y);
 }
 
-/* row: as saved; its gates become their gradients before the activation. dh, dc: of this step's h
- * (its y's gradient included) and c; dc becomes that of the step before. */
+/* row: as saved; its gates become their gradients before the activation. dh, dc: gradients of this
+ * step's h (its y's gradient included) and c; dc becomes that of the step before. */
 SL__HOST_DEVICE SL__INLINE void sl__lstm_backward_cell(int64_t j, int64_t hidden, float *row,
                                                        const float *dh, float *dc) {
   float i = row[j], f = row[hidden + j], g = row[2 * hidden + j], o = row[3 * hidden + j];

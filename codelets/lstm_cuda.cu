@@ -1,4 +1,4 @@
-/* LSTM on a GPU: a cell's arithmetic is lstm.h's, all else recurrent_cuda.h's. */
+/* LSTM on a GPU: lstm.h has a cell's arithmetic, recurrent_cuda.h the rest. */
 #include "codelets/lstm.h"
 
 #include "codelets/kernels/recurrent_cuda.h"

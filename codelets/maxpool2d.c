@@ -1,13 +1,13 @@
-/* Max pooling; index remembers where in the plane each maximum was (the first of equals), for the
- * gradient. */
+/* Max pooling; index stores the position of each maximum in its plane (the first of equals), for
+ * the gradient. */
 #include <string.h>
 
 #include "codelets/kernels/pool2d.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-/* One row of 2x2 windows side by side, written so that it vectorises: pairs first, one condition a
- * select, and NaN (which wins, as in PyTorch) apart. */
+/* One row of adjacent 2x2 windows, written so that it vectorises: pairs first, one condition a
+ * select, and NaN (which wins, as in PyTorch) separately. */
 SL__INLINE void row_2x2(const float *restrict top, const float *restrict low, int32_t at,
                         int32_t width, int32_t count, float *restrict y, int32_t *restrict index) {
   for (int32_t ow = 0; ow < count; ow++) {
@@ -25,7 +25,7 @@ SL__INLINE void row_2x2(const float *restrict top, const float *restrict low, in
   }
 }
 
-/* Four of them: rows are often too short for the widest vectors. */
+/* Four rows together: a row is often too short for the widest vectors. */
 typedef float quad __attribute__((vector_size(16)));
 typedef float loose_quad __attribute__((vector_size(16), aligned(4), may_alias));
 typedef int32_t quad_index __attribute__((vector_size(16)));
@@ -96,12 +96,12 @@ static void forward_any(const struct sl__pool_args *a, const float *x, float *y,
 
 SL__KERNEL void sl__maxpool2d_forward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__pool_args *all = sl__args(cl_arg);
-  struct sl__work_range share = sl__work_range(cl_arg, all->planes);
-  struct sl__pool_args a = sl__pool_part(all, share);
+  struct sl__work_range range = sl__work_range(cl_arg, all->planes);
+  struct sl__pool_args a = sl__pool_part(all, range);
   const float *x = sl__buffer(buffers, 0);
   float *y = sl__buffer(buffers, 1);
   int32_t *index = sl__buffer(buffers, 2);
-  int64_t from = share.first * a.height * a.width, to = share.first * a.out_height * a.out_width;
+  int64_t from = range.first * a.height * a.width, to = range.first * a.out_height * a.out_width;
   (sl__pool_is_2x2(&a.pool) ? forward_2x2 : forward_any)(&a, x + from, y + to, index + to);
 }
 

@@ -1,12 +1,12 @@
-/* Max pooling. The gradient is gathered: each input looks at the windows that contain it, in their
- * order, for those whose maximum it was; scattering would need atomics. */
+/* Max pooling. The gradient is gathered: each input visits the windows that contain it, in their
+ * order, and adds the gradients of those whose maximum it was; scattering would need atomics. */
 #include "codelets/kernels/cuda.h"
 #include "codelets/kernels/index_cuda.h"
 #include "codelets/kernels/pool2d.h"
 
 namespace {
 
-/* ---- any windows: a thread an output, or an input ---- */
+/* ---- any windows: one thread an output, or an input ---- */
 
 template <class T>
 __global__ void forward(sl__pool_args a, sl::planes outputs, int64_t count, const T *x, T *y,
@@ -48,7 +48,7 @@ __global__ void backward(sl__pool_args a, sl::planes inputs, int64_t count, cons
   dx[i] = sl::narrow<T>(sum);
 }
 
-/* ---- 2x2 windows side by side, where rows are of whole packs: a thread a pack of outputs ---- */
+/* ---- adjacent 2x2 windows, rows of whole packs: one thread a pack of outputs ---- */
 
 constexpr int PACK = 4;
 
@@ -116,7 +116,7 @@ __global__ void backward_2x2(sl__pool_args a, sl::planes packs, int64_t count, c
   }
 }
 
-/* Where every input is in a window, too, the backward half can go by windows. */
+/* If every input is in a window, the backward half can go by windows, too. */
 bool in_packs(const sl__pool_args *a, bool filled, const void *x, const void *y,
               const void *index) {
   return sl__pool_is_2x2(&a->pool) && a->width % (2 * PACK) == 0 &&

@@ -1,4 +1,4 @@
-/* Tensors from rank to rank: tasks that begin a message (core/net/net.h) and end when it has; or
+/* Tensors from rank to rank: tasks that begin a message (core/net/net.h) and end with it; or
  * StarPU-MPI's requests instead. */
 #include <stdlib.h>
 
@@ -7,14 +7,14 @@
 #include "core/net/net.h"
 
 struct message_args {
-  struct sl__net *net; /* of this process: such tasks run in the main one only */
+  struct sl__net *net; /* pointer of this process: such tasks run in the main process only */
   const char *name;
   int32_t tag, first, count, skip, stride, patience;
   int32_t pieces; /* tensors a rank */
   int32_t apart;  /* a message each */
 };
 
-/* pieces buffers for each rank, the first ones for the first; or the same for all. */
+/* `pieces` buffers for each rank, rank by rank; or the same buffers for all. */
 static void begin(void *buffers[], const struct message_args *a, bool is_send) {
   struct starpu_task *task = starpu_task_get_current();
   bool on_gpu = starpu_worker_get_type(starpu_worker_get_id()) == STARPU_CUDA_WORKER;
@@ -46,9 +46,9 @@ static void begin(void *buffers[], const struct message_args *a, bool is_send) {
   sl__net_begin(a->net, count, messages);
 }
 
-/* On a GPU's worker the memory is the GPU's. What was computed there is complete, and nobody reads
- * what a message will overwrite: StarPU ends a GPU's tasks and copies when the device has, and only
- * then lets go tasks that depend on them. So nothing is waited for here. */
+/* On a GPU's worker the memory is the GPU's. Its contents are complete, and no task reads memory
+ * that a message will overwrite: StarPU ends a GPU's tasks and copies when the device has finished,
+ * and only then releases dependent tasks. So nothing waits here. */
 SL__KERNEL void sl__send_cpu(void *buffers[], void *cl_arg) {
   begin(buffers, sl__args(cl_arg), true);
 }
@@ -72,9 +72,9 @@ static size_t bytes_of(int count, struct sl__tensor *const *tensors) {
   return bytes;
 }
 
-/* Many small buffers travel as one MPI datatype, which MPI may copy byte by byte out of a GPU, or,
- * given pointers in a GPU and none to begin from, not see as a GPU's at all: not there. What has a
- * large one goes one by one instead; both ranks see the sizes, and nothing else, alike. */
+/* Many small buffers travel as one MPI datatype. MPI may copy such a type byte by byte out of a
+ * GPU, or may not recognise GPU memory at all if the type has absolute addresses: so it is not used
+ * there. A set with a large buffer goes one by one; both ranks see the sizes, and decide alike. */
 static bool is_apart(const struct sl_context *context, int tag, int pieces,
                      struct sl__tensor *const *tensors) {
   bool large = false;
@@ -82,7 +82,7 @@ static bool is_apart(const struct sl_context *context, int tag, int pieces,
   return large && pieces > 1 && tag < SL__TAG_MPI_ONLY && sl__net_is_cuda_aware(context->net);
 }
 
-/* Straight from and to a GPU's memory? */
+/* Returns true if the message goes directly from and to a GPU's memory. */
 static bool is_direct(const struct sl_context *context, const struct sl__launch *l,
                       const struct message_args *a) {
   return l->place.where == STARPU_CUDA && (a->pieces == 1 || a->apart) &&
@@ -94,7 +94,7 @@ static int starpu_priority(const struct sl__launch *l) {
   return l->priority < least ? least : l->priority > most ? most : l->priority;
 }
 
-/* The same messages by StarPU-MPI, which wants no task of ours. */
+/* The same messages by StarPU-MPI, which needs no task of ours. */
 static enum sl_status post(struct sl_context *context, const struct sl__launch *l,
                            const struct message_args *a, bool is_send,
                            struct sl__tensor *const *tensors) {
@@ -138,7 +138,7 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                                                            : 0};
   struct sl__launch launch = *l;
   args.apart = is_apart(context, tag, args.pieces, tensors);
-  /* a pinned worker looks at what is for any only when it has nothing of its own left */
+  /* a pinned worker takes tasks for any worker only when it has none of its own */
   if ((!l->place.worker || l->place.where != STARPU_CPU) && !is_direct(context, l, &args))
     launch.place = (struct sl__place){.where = STARPU_CPU};
   if (!ranks) return SL_OK;

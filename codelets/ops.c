@@ -1,4 +1,4 @@
-/* The table of operations becomes codelets: static storage, a performance model each. */
+/* Expands the table of operations into codelets: static storage, a performance model each. */
 #include "codelets/codelets.h"
 #include "codelets/kernels/bf16_adapter.h"
 
@@ -6,8 +6,8 @@ static uint32_t task_footprint(struct starpu_task *task) {
   return ((const struct sl__args_header *)task->cl_arg)->footprint;
 }
 
-/* What StarPU calls: the kernel, with bf16 tensors widened; PLAIN's and ADDRESS's take bytes as
- * they are. */
+/* The function that StarPU calls: the kernel within the bf16 adapter. PLAIN's and ADDRESS's kernels
+ * take the buffers as they are. */
 #define SL__BF16_ADAPTED(name, modes)                                                              \
   SL__KERNEL void sl__##name##_bf16_cpu(void *buffers[], void *cl_arg);                            \
   SL__KERNEL void sl__##name##_bf16_cpu(void *buffers[], void *cl_arg) {                           \
@@ -30,8 +30,8 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #include "codelets/ops.def"
 #undef SL__OP
 
-/* The CUDA half of a row: nothing for CPU and PLAIN; where this build has CUDA, the kernel for BOTH
- * and the CPU's function for ADDRESS. */
+/* The CUDA half of a row: none for CPU and PLAIN; in a build with CUDA the kernel for BOTH and the
+ * CPU's function for ADDRESS. */
 #define SL__CUDA_CPU(name)
 #define SL__CUDA_PLAIN(name)
 #ifdef SL_HAVE_CUDA

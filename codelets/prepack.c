@@ -1,4 +1,4 @@
-/* Tensors one after the other in one (core/graph/weight_cache.h). */
+/* Copies or packs several tensors into one (core/graph/weight_cache.h). */
 #include "codelets/codelets.h"
 #include "core/graph/weight_cache.h"
 

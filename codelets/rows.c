@@ -1,6 +1,6 @@
-/* Row-sparse gradients: of a table [V, D] only the rows that a batch touched. rows [1 + capacity]
- * (i32) holds their count, then their numbers in the order of first touch; values [capacity, D] the
- * rows themselves. No row is there twice. */
+/* Row-sparse gradients: only those rows of a table [V, D] that a batch touched. rows [1 + capacity]
+ * (i32) holds their count, then their numbers in the order of first touch; values [capacity, D]
+ * holds the rows themselves. No row occurs twice. */
 #include "codelets/rows.h"
 
 #include <math.h>

@@ -8,7 +8,7 @@
 #include "codelets/kernels/update.h"
 
 struct sl__rows_args {
-  int64_t capacity, width, table; /* rows there is room for, values a row, rows of the table */
+  int64_t capacity, width, table; /* capacity in rows, values a row, rows of the table */
 };
 
 /* Arguments of rows_sgd. */
@@ -18,12 +18,12 @@ struct sl__rows_sgd_args {
   struct sl__update_args update;
 };
 
-#ifndef __cplusplus /* the CUDA halves have ways of their own */
+#ifndef __cplusplus /* the CUDA files have functions of their own */
 struct sl__rows {
   const struct sl__rows_args *args;
   int32_t *rows;
   float *values;
-  int32_t *place; /* [table]: where each row is; -1: nowhere yet */
+  int32_t *place; /* [table]: index of each row in `values`; -1: not collected yet */
   int32_t count;
 };
 
@@ -35,8 +35,7 @@ SL__INLINE struct sl__rows sl__rows_begin(const struct sl__rows_args *args, int3
   return r;
 }
 
-/* More rows than there is room for would be lost silently: NaN, which the loss or the norm tells.
- */
+/* Rows beyond the capacity would be lost silently: NaN makes the loss or the norm report it. */
 SL__INLINE void sl__rows_add(struct sl__rows *r, int32_t row, const float *values) {
   int64_t width = r->args->width;
   int32_t at = r->place[row];

@@ -1,21 +1,20 @@
-/* Row-sparse gradients, as in rows.c: the same rows at the same places. How many rows there are is
- * known on the device only; grids are for as many as there is room for, or fewer that take turns.
- */
+/* Row-sparse gradients, as in rows.c: the same rows in the same order. Only the device knows the
+ * number of rows; grids cover the capacity, or are smaller and loop. */
 #include "codelets/rows.h"
 
 #include "codelets/kernels/sums_cuda.h"
 
 namespace {
-/* What the launches of one reduction tell each other, in the workspace. */
+/* State that the launches of one reduction share, in the workspace. */
 struct progress {
-  int32_t before; /* rows of the sum before the present term */
-  int32_t full;   /* a row found no room */
+  int32_t before; /* rows of the sum before the current term */
+  int32_t full;   /* a row exceeded the capacity */
 };
 
 constexpr int BOOKKEEPERS = 1024;
 
-/* Gives the term's rows that have none a place, in their order; no row is in the term twice. One
- * block. */
+/* Gives the term's new rows an index, in their order; no row occurs in the term twice. One block.
+ */
 __global__ void __launch_bounds__(BOOKKEEPERS)
     find_places(const int32_t *term, int32_t *rows, int32_t *place, int64_t capacity,
                 progress *state) {
@@ -36,13 +35,13 @@ __global__ void __launch_bounds__(BOOKKEEPERS)
       full = true;
     }
   }
-  __syncthreads(); /* all have read the count */
+  __syncthreads(); /* all threads have read the count */
   if (threadIdx.x) return;
   rows[0] = count;
   if (full) state->full = 1;
 }
 
-/* A warp a row: y = x, or y += x. */
+/* One warp a row: y = x, or y += x. */
 template <int N>
 __device__ void put_row(const float *x, float *y, int64_t width, bool add) {
   using pack = sl::pack<float, N>;
@@ -69,12 +68,12 @@ __global__ void put_rows(const int32_t *term, const float *x, const int32_t *pla
   }
 }
 
-/* Too little room is not passed over in silence. */
+/* Exceeding the capacity is not silent. */
 __global__ void tell_full(const progress *state, float *values) {
   if (state->full) values[0] = NAN;
 }
 
-/* Blocks in which each of at most so many rows has a warp, or takes turns. */
+/* The grid in which each of at most `rows` rows has a warp, or warps loop over rows. */
 unsigned warps_grid(int64_t rows) {
   unsigned grid = sl::blocks(rows * 32);
   return grid < 4096 ? grid : 4096;
@@ -125,7 +124,7 @@ SL__CUDA(rows_dense) {
   put(cuda, buffers[0], sl::in<float>(buffers, 1), nullptr, nullptr, dense, a->width);
 }
 
-/* A warp a row: the part of it that lies in the shard. */
+/* One warp a row: the part of it that lies in the shard. */
 static __global__ void descend(sl__rows_sgd_args a, float *p, const int32_t *rows,
                                const float *values, const float *norm) {
   int64_t warps = static_cast<int64_t>(gridDim.x) * blockDim.x / 32, width = a.rows.width;

@@ -1,4 +1,4 @@
-/* y [n] = values, n at most SL__SET_VALUES_MOST: small facts for a later task or another rank. */
+/* y [n] = values, n at most SL__SET_VALUES_MOST: a few numbers for a later task or another rank. */
 #include <string.h>
 
 #include "codelets/kernels/elementwise.h"
@@ -18,7 +18,7 @@ enum sl_status sl__set_values(struct sl_context *context, const struct sl__launc
   struct sl__launch launch = *l;
   struct set_values_args a = {.count = sl_shape_count(&y->shape)};
   if (a.count > SL__SET_VALUES_MOST)
-    return sl__fail(SL_BAD_SHAPE, "note: %lld values; at most %d", (long long)a.count,
+    return sl__fail(SL_BAD_SHAPE, "set_values: %lld values; at most %d", (long long)a.count,
                     SL__SET_VALUES_MOST);
   memcpy(a.values, values, (size_t)a.count * sizeof *values);
   if (l->place.where != STARPU_CPU) launch.place = (struct sl__place){.where = STARPU_CPU};

@@ -11,11 +11,11 @@
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-/* Sums and maxima go over lanes: it vectorises, and the order is the same for every vector width.
- */
+/* Sums and maxima run over a fixed number of lanes: the loops vectorise, and the order is the same
+ * for every vector width. */
 enum { LANES = 16 };
 
-/* Where a row's largest logit is, the first of equals; NaN is never larger. */
+/* Index of a row's largest logit, the first of equals; NaN is never larger. */
 SL__INLINE int64_t largest(const float *row, int64_t classes) {
   float lane[LANES], most = -INFINITY;
   int64_t whole = classes / LANES * LANES, at = 0;
@@ -25,10 +25,10 @@ SL__INLINE int64_t largest(const float *row, int64_t classes) {
   for (int l = 0; l < LANES; l++) most = lane[l] > most ? lane[l] : most;
   for (int64_t c = whole; c < classes; c++) most = row[c] > most ? row[c] : most;
   while (at < classes && row[at] != most) at++;
-  return at < classes ? at : 0; /* all NaN: the loss tells */
+  return at < classes ? at : 0; /* all are NaN: the loss check reports it */
 }
 
-/* e^(row - most) into e (which may be NULL); their sum returned. */
+/* Writes e^(row - most) to e (which may be NULL); returns their sum. */
 SL__INLINE double exponentials(const float *restrict row, int64_t classes, float most,
                                float *restrict e) {
   double lane[LANES] = {0}, sum = 0;

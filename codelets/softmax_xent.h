@@ -1,4 +1,4 @@
-/* What CPU and CUDA share of softmax and cross-entropy. */
+/* Common arguments of the CPU and CUDA kernels of softmax and cross-entropy. */
 #ifndef SL_CODELETS_SOFTMAX_XENT_H
 #define SL_CODELETS_SOFTMAX_XENT_H
 

@@ -6,28 +6,28 @@
 #include <starling/data.h>
 
 namespace {
-constexpr int64_t ROOM = 10240; /* values of a row that are kept in shared memory */
+constexpr int64_t ROOM = 10240; /* values of a row that fit into shared memory */
 
-/* A row as a thread of its team sees it: every size-th value. Where there is room they are read
- * from memory once. */
+/* A row, seen by a thread of its team: every size-th value. If shared memory holds it, the values
+ * are read from global memory once. */
 template <class T, class TEAM, bool KEEP>
 struct line {
   const T *from;
-  float *kept;
+  float *plan_cache;
   int32_t classes;
 
-  __device__ float at(int32_t c) const { return KEEP ? kept[c] : sl::value(from[c]); }
+  __device__ float at(int32_t c) const { return KEEP ? plan_cache[c] : sl::value(from[c]); }
 
   __device__ sl::peak largest() const {
     sl::peak p = sl::peak::none();
 #pragma unroll 8
     for (int32_t c = TEAM::rank(); c < classes; c += TEAM::size()) {
       float x = sl::value(from[c]);
-      if (KEEP) kept[c] = x;
+      if (KEEP) plan_cache[c] = x;
       p.see(x, c);
     }
     p = TEAM::largest(p);
-    if (p.at >= classes) p = {sl::value(from[0]), 0}; /* all NaN: the loss tells */
+    if (p.at >= classes) p = {sl::value(from[0]), 0}; /* all are NaN: the loss check reports it */
     return p;
   }
 
@@ -52,10 +52,10 @@ struct line {
 template <class T, class TEAM, bool KEEP>
 __global__ void __launch_bounds__(1024)
     xent(sl__xent_args a, const T *logits, const int32_t *labels, T *dlogits, sl::sums<4> sums) {
-  SL__SHARED(float, kept);
+  SL__SHARED(float, plan_cache);
   double v[4] = {0, 0, 0, 0};
   for (int64_t n = TEAM::first(); n < a.rows; n += TEAM::count()) {
-    line<T, TEAM, KEEP> row = {logits + n * a.classes, kept, static_cast<int32_t>(a.classes)};
+    line<T, TEAM, KEEP> row = {logits + n * a.classes, plan_cache, static_cast<int32_t>(a.classes)};
     T *out = dlogits ? dlogits + n * a.classes : nullptr;
     int32_t label = sl__xent_label(&a, labels, n);
     bool mine = TEAM::rank() == 0;
@@ -97,7 +97,7 @@ void task(void *buffers[], void *cl_arg, T *dlogits, struct sl__cuda *cuda) {
     launch<T, sl::warp_team, false>(*a, buffers, dlogits, sl::THREADS, cuda);
   else if (a->classes <= ROOM)
     launch<T, sl::block_team, true>(*a, buffers, dlogits, sl::THREADS, cuda);
-  else /* few blocks at once, so that their rows stay in the second-level cache */
+  else /* few blocks at a time, so that their rows stay in the second-level cache */
     launch<T, sl::block_team, false>(*a, buffers, dlogits, 1024, cuda);
 }
 }  // namespace

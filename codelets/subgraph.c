@@ -1,4 +1,4 @@
-/* Many calls as one task (core/graph/graph.h). */
+/* A subgraph, many calls, as one task (core/graph/graph.h); and the task of a helper. */
 #include "codelets/codelets.h"
 #include "core/graph/graph.h"
 

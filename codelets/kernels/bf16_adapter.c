@@ -6,7 +6,7 @@
 #include "core/base/half.h"
 #include "core/runtime/submit.h"
 
-/* A task's buffer as the kernel sees it. */
+/* A task's buffer in the form that the kernel gets. */
 struct widened {
   struct starpu_vector_interface as_seen;
   float *values;

@@ -1,6 +1,6 @@
-/* CPU kernels compute in floats. Where a task has bf16 tensors, its kernel gets them widened, and
- * what it writes is rounded back: so each kernel serves both types and both kinds of worker can run
- * the same graph. Where bf16 pays, on a GPU, kernels read it themselves. */
+/* CPU kernels compute in floats. For a task with bf16 tensors the adapter gives the kernel float
+ * copies, and rounds its outputs back to bf16. So each kernel serves both types, and CPU and GPU
+ * workers can run the same graph. On a GPU, where bf16 is fast, kernels read it directly. */
 #ifndef SL_CODELETS_KERNELS_BF16_ADAPTER_H
 #define SL_CODELETS_KERNELS_BF16_ADAPTER_H
 

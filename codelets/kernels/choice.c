@@ -31,7 +31,7 @@ static double seconds(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The least time of some runs: what disturbs only makes them longer. */
+/* The shortest of several runs: disturbances only make a run longer. */
 static double measure(const struct sl__candidates *c, enum sl__implementation i, const void *args,
                       float *const *memory) {
   double least = 1e9;
@@ -90,7 +90,7 @@ enum sl__implementation sl__choose(struct sl_context *context, const struct sl__
   int forced = context->forced_implementation - 1;
   if (forced >= 0) return c->mask >> forced & 1 ? (enum sl__implementation)forced : c->preferred;
   if (!context->tuning || !(c->mask & (c->mask - 1))) return c->preferred;
-  /* what was measured before there was another candidate is no answer */
+  /* a measurement without this candidate does not count */
   size_t at = (size_t)snprintf(key, sizeof key, "%s of %x", c->operation, (unsigned)c->mask);
   for (int i = 0; i < c->size_count && at < sizeof key; i++)
     at += (size_t)snprintf(key + at, sizeof key - at, " %d", (int)c->sizes[i]);

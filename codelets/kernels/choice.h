@@ -1,6 +1,6 @@
-/* Which implementation serves an operation on a shape. It is fixed before the task is submitted and
- * travels in the task's arguments, never decided task by task: else no run would give the same bits
- * twice. */
+/* Which implementation serves an operation on a shape. The choice is made before the task is
+ * submitted and travels in the task's arguments. It is never made task by task: the same run would
+ * give different bits each time. */
 #ifndef SL_CODELETS_KERNELS_CHOICE_H
 #define SL_CODELETS_KERNELS_CHOICE_H
 
@@ -10,8 +10,8 @@ enum sl__implementation {
   SL__OWN_OPENBLAS, /* our own loops; products by OpenBLAS */
   SL__OWN_ONEDNN,   /* our own loops; products by oneDNN */
   SL__ONEDNN,       /* oneDNN's primitive for the whole operation */
-  SL__DIRECT_CONV,  /* our own loops, products too (codelets/kernels/direct_conv.c, few.c) */
-  SL__WINOGRAD,     /* a convolution with fewer products (codelets/kernels/winograd.c) */
+  SL__DIRECT_CONV,  /* our own loops and products (codelets/kernels/direct_conv.c, skinny_gemm.c) */
+  SL__WINOGRAD,     /* a convolution algorithm with fewer products (codelets/kernels/winograd.c) */
   SL__IMPLEMENTATIONS
 };
 
@@ -20,23 +20,23 @@ struct sl__candidates {
   uint32_t mask; /* bit i: implementation i exists in this build */
   enum sl__implementation preferred;
   const int32_t
-      *sizes; /* what tells shapes apart; part of the key under which a choice is remembered */
+      *sizes; /* distinguishes shapes; part of the key under which a choice is remembered */
   int size_count;
-  /* Run the operation once by an implementation on scratch memory, for measuring. */
+  /* Runs the operation once with an implementation on scratch memory, for measurement. */
   void (*run)(enum sl__implementation implementation, const void *args, float *const *memory);
   int64_t elements[4]; /* of memory[0] to memory[3] */
 };
 
-/* The preferred one, or with the context's tuning the one that was measured fastest: now, or in an
- * earlier run. */
+/* Returns the preferred implementation, or with the context's tuning the one that was fastest in a
+ * measurement: now, or in an earlier run. */
 enum sl__implementation sl__choose(struct sl_context *context,
                                    const struct sl__candidates *candidates, const void *args);
 
-/* For an operation of several products, not worth a measurement of its own: the preferred library,
- * or the one that a test forces. */
+/* For an operation of several products that does not justify a measurement of its own: the
+ * preferred library, or the one that a test forces. */
 enum sl__implementation sl__product_choice(const struct sl_context *context);
 
-/* For tests: this implementation wherever it exists; a negative number ends that. */
+/* For tests: forces this implementation wherever it exists; a negative number ends that. */
 void sl__choice_force(struct sl_context *context, int implementation);
 
 /* Masks. */

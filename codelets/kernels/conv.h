@@ -1,4 +1,4 @@
-/* What the halves of the convolutions share: a task's sizes. */
+/* Task arguments and sizes that the convolution's forward and backward kernels share. */
 #ifndef SL_CODELETS_KERNELS_CONV_H
 #define SL_CODELETS_KERNELS_CONV_H
 
@@ -10,7 +10,8 @@ struct sl__conv_args {
   int32_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
   int32_t has_bias, activation;
   int32_t implementation; /* on a CPU */
-  int32_t norm, residual; /* of calls that it absorbed, before its activation; see conv2d.c */
+  int32_t norm, residual; /* of absorbed calls (fused normalisation, sum), before their activation;
+                             see conv2d.c */
   float epsilon;
 };
 
@@ -28,8 +29,8 @@ static inline int64_t sl__conv_y_size(const struct sl__conv_args *a) {
   return (int64_t)a->out_channels * sl__conv_pixels(a);
 }
 
-/* Images whose x and dy a GPU widens from bf16 at a time, see conv2d_cuda.cu: as many as 32 MiB of
- * scratch memory hold, at least one. */
+/* Number of images whose x and dy a GPU converts from bf16 at a time (conv2d_cuda.cu): those that
+ * fit into 32 MiB of scratch memory, at least one. */
 static inline int64_t sl__conv_bf16_adapted(const struct sl__conv_args *a) {
   int64_t image = sl__conv_x_size(a) + sl__conv_y_size(a), most = ((int64_t)8 << 20) / image;
   return most < 1 ? 1 : most < a->images ? most : a->images;

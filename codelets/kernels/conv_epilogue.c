@@ -3,14 +3,14 @@
 #include "codelets/batchnorm.h"
 #include "core/base/simd.h"
 
-/* The choices are constants wherever it is called. */
+/* The choices are constants in each call. */
 SL__INLINE void finish_as(const struct sl__runs *r, const bool norm, const bool residual,
                           const bool relu) {
   for (int64_t k = 0; k < r->channels; k++) {
     float *restrict y = r->y + k * r->plane;
-    const float *restrict other = residual ? r->after.residual + k * r->plane : NULL;
-    float mean = norm ? r->after.mean[k] : 0, scale = norm ? r->after.scale[k] : 1;
-    float shift = norm ? r->after.shift[k] : 0;
+    const float *restrict other = residual ? r->epilogue.residual + k * r->plane : NULL;
+    float mean = norm ? r->epilogue.mean[k] : 0, scale = norm ? r->epilogue.scale[k] : 1;
+    float shift = norm ? r->epilogue.shift[k] : 0;
     for (int64_t i = 0; i < r->count; i++) {
       float v = y[i];
       if (norm) v = sl__norm_value(v, mean, scale, shift);
@@ -21,7 +21,7 @@ SL__INLINE void finish_as(const struct sl__runs *r, const bool norm, const bool 
 }
 
 SL__SIMD static void finish(const struct sl__runs *r, bool relu) {
-  bool norm = r->after.scale, residual = r->after.residual;
+  bool norm = r->epilogue.scale, residual = r->epilogue.residual;
   if (norm && residual && relu)
     finish_as(r, true, true, true);
   else if (norm && residual)
@@ -38,15 +38,15 @@ SL__SIMD static void finish(const struct sl__runs *r, bool relu) {
     finish_as(r, false, false, true);
 }
 
-struct sl__runs sl__runs_of(const struct sl__conv_args *a, const struct sl__conv_epilogue *after,
+struct sl__runs sl__runs_of(const struct sl__conv_args *a, const struct sl__conv_epilogue *epilogue,
                             float *y, int64_t first, int64_t end) {
   int64_t pixels = sl__conv_pixels(a);
   struct sl__runs r = {
       .channels = end - first, .plane = pixels, .count = pixels, .y = y + first * pixels};
-  if (after->scale)
-    r.after = (struct sl__conv_epilogue){after->mean + first, after->scale + first,
-                                         after->shift + first, NULL};
-  if (after->residual) r.after.residual = after->residual + first * pixels;
+  if (epilogue->scale)
+    r.epilogue = (struct sl__conv_epilogue){epilogue->mean + first, epilogue->scale + first,
+                                            epilogue->shift + first, NULL};
+  if (epilogue->residual) r.epilogue.residual = epilogue->residual + first * pixels;
   return r;
 }
 
@@ -55,7 +55,7 @@ void sl__conv_epilogue_apply(const struct sl__runs *r, enum sl_activation activa
   struct sl__runs part = *r;
   part.y += from;
   part.count = end - from;
-  if (part.after.residual) part.after.residual += from;
+  if (part.epilogue.residual) part.epilogue.residual += from;
   finish(&part, activation == SL_ACTIVATION_RELU);
   bool is_done = activation == SL_ACTIVATION_NONE || activation == SL_ACTIVATION_RELU;
   for (int64_t k = 0; k < r->channels && !is_done; k++)

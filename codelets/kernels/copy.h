@@ -1,4 +1,4 @@
-/* Copies that are too short for memcpy's call. */
+/* Copies of a few floats, for which a call of memcpy would cost more than the copy. */
 #ifndef SL_CODELETS_KERNELS_COPY_H
 #define SL_CODELETS_KERNELS_COPY_H
 
@@ -7,7 +7,7 @@
 
 #include "core/base/simd.h"
 
-/* Rows are short: whole vectors, the last of which may lie over the one before. */
+/* Copies in whole vectors; the last vector may overlap the one before. */
 SL__INLINE void sl__copy_row(float *restrict to, const float *restrict from, int32_t count) {
   int32_t i = 0;
   for (; i + 16 <= count; i += 16) memcpy(to + i, from + i, 16 * sizeof *to);

@@ -1,4 +1,4 @@
-/* What the CUDA halves share; included by *_cuda.cu only. A kernel of an operation:
+/* Common parts of the CUDA kernels' files; included by *_cuda.cu only. An operation's kernel:
  *
  *     SL__CUDA(add) {
  *       int64_t n = *sl::args<int64_t>(cl_arg);
@@ -7,7 +7,7 @@
  *                          sl::in<T>(buffers, 1)));
  *     }
  *
- * Everything goes to cuda->stream, nothing waits. All sums have a fixed order: no atomics. */
+ * All work goes to cuda->stream; no function waits. All sums have a fixed order: no atomics. */
 #ifndef SL_CODELETS_KERNELS_CUDA_H
 #define SL_CODELETS_KERNELS_CUDA_H
 
@@ -19,8 +19,8 @@ extern "C" {
 #include "core/runtime/failure.h"
 #include "core/base/half.h"
 
-/* The function that StarPU calls: it runs what follows in braces, with buffers, cl_arg and cuda
- * (the worker's), and looks for launches that failed. */
+/* Defines the function that StarPU calls. It runs the body in braces with buffers, cl_arg and cuda
+ * (the worker's state), then checks for failed launches. */
 #define SL__CUDA(name)                                                                             \
   static void name##_body(void *buffers[], void *cl_arg, struct sl__cuda *cuda);                   \
   extern "C" void sl__##name##_cuda(void *buffers[], void *cl_arg);                                \
@@ -88,8 +88,8 @@ T *out(void *buffers[], int i) {
 /* ---- failures: the task's, see core/runtime/failure.h
  * --------------------------------------------- */
 
-/* Errors of kernels that were begun earlier: they come to whoever asks CUDA for something next, and
- * the device is lost. */
+/* Errors of earlier, asynchronous kernels: CUDA reports them at the next call, and the device is
+ * unusable afterwards. */
 inline bool is_late(cudaError_t result) {
   switch (result) {
     case cudaErrorECCUncorrectable:
@@ -116,8 +116,9 @@ inline bool succeeded(cudaError_t result) {
   return false;
 }
 
-/* CUDA remembers a thread's last error until somebody asks, and this thread is StarPU's, too: that
- * memory was short until it had made room, say. That is no failure of the task that comes next. */
+/* Clears the thread's last CUDA error. StarPU uses this thread, too, and may have left an error
+ * that it has handled (memory was short until it evicted tensors). The next task has not failed
+ * because of it. */
 inline void forget_settled() {
   cudaError_t result = cudaGetLastError();
   if (is_late(result)) succeeded(result);
@@ -136,7 +137,7 @@ inline bool succeeded(cudnnStatus_t result) {
 
 /* ---- launches ---------------------------------------------------------------------------- */
 
-constexpr int THREADS = 256; /* of a block where nothing else is to be said */
+constexpr int THREADS = 256; /* default number of threads of a block */
 
 inline unsigned blocks(int64_t threads, int a_block = THREADS) {
   return static_cast<unsigned>((threads + a_block - 1) / a_block);
@@ -162,7 +163,7 @@ __device__ inline void map_pack(const F &f, int64_t i, pack<Y, N> *y, pack<X, N>
   *y = result;
 }
 
-/* A thread a pack; the one after the last pack takes the values that are left. */
+/* One thread a pack; the thread after the last pack takes the remaining values. */
 template <int N, class F, class Y, class... X>
 __global__ void map_packs(F f, int64_t n, Y *y, const X *...x) {
   int64_t packs = n / N, p = thread_index();
@@ -177,8 +178,8 @@ __global__ void map_packs(F f, int64_t n, Y *y, const X *...x) {
 
 inline bool is_aligned(const void *p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
-/* y may be one of the x, for f to read what was there. f: a functor whose operator() is
- * __device__, (int64_t i, float x0, float x1, ...) -> float. */
+/* y may alias one of the x, for in-place operations. f: a functor whose operator() is __device__,
+ * (int64_t i, float x0, float x1, ...) -> float. */
 template <class F, class Y, class... X>
 void map(struct sl__cuda *cuda, int64_t n, F f, Y *y, const X *...x) {
   constexpr int N = (sizeof(Y) == 2 && (... && (sizeof(X) == 2))) ? 8 : 4;
@@ -197,13 +198,13 @@ __device__ inline T warp_sum(T v) {
   return v;
 }
 
-/* The sum of v over the block, in all its threads; the block is of whole warps. */
+/* Returns to all threads the sum of v over the block, which consists of whole warps. */
 template <class T>
 __device__ inline T block_sum(T v) {
   __shared__ T part[32];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
   v = warp_sum(v);
-  __syncthreads(); /* part may still be read by an earlier call */
+  __syncthreads(); /* an earlier call may still read part */
   if (lane == 0) part[warp] = v;
   __syncthreads();
   return warp_sum(lane < warps ? part[lane] : T(0));

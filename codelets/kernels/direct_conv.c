@@ -6,31 +6,31 @@
 #include "codelets/kernels/cache_prefetch.h"
 #include "codelets/kernels/tiles.h"
 
-/* Where a vector of outputs begins. */
+/* The position of a vector of outputs. */
 struct start {
-  int64_t offset; /* of its first window's first tap, in the framed image */
-  int64_t to;     /* in a channel's plane of outputs */
+  int64_t offset; /* offset of its first window's first tap in the framed image */
+  int64_t to;     /* offset in a channel's plane of outputs */
 };
 
-/* Images are copied into a frame of zeros, a stride's remainders apart from each other: so that the
- * windows of neighbouring outputs lie side by side, and nothing needs to be asked at the edges.
- * Where rows are not whole vectors, each column of the window may have a copy of its own, of the
- * values that the outputs meet there: then a row follows the one before as outputs do. */
+/* Images are copied into a frame of zeros, separated by the remainders of the stride. So the
+ * windows of neighbouring outputs are adjacent, and edges need no tests. If rows are not whole
+ * vectors, each column of the window may have a copy of its own, of the values that the outputs
+ * meet there: rows of the copy then follow each other as outputs do. */
 struct shape {
   int64_t taps, pixels;          /* C R S; H' W' */
   int32_t out_height, out_width; /* H', W' */
-  int32_t down, across;          /* remainders of rows and columns that a tap of the window has, or
-                                    columns of the window */
-  int32_t height, pitch;         /* of one remainder's plane: rows, and floats a row */
-  int64_t plane;                 /* floats of a channel, all remainders */
-  bool gathers;                  /* tiles write what is between rows, too, or behind them */
-  int64_t to_plane;              /* floats of a channel's outputs, where tiles write them */
+  int32_t down, across; /* number of remainders of rows and columns that a tap of the window has, or
+                           columns of the window */
+  int32_t height, pitch; /* one remainder's plane: rows, and floats of a row */
+  int64_t plane;         /* floats of a channel, all remainders */
+  bool gathers;          /* tiles also write the gaps between rows, or behind them */
+  int64_t to_plane;      /* floats of a channel's outputs where tiles write */
   int32_t starts;
   int32_t *offset;     /* [taps], from the window's first tap */
   struct start *start; /* [starts] */
 };
 
-/* Outputs of so many channels at so many vectors, that begin where `at` says. */
+/* Outputs of `channels` channels at `vectors` vectors, at the positions `at`. */
 typedef void run_tile(const struct shape *g, const float *image, const struct start *at,
                       const float *weight, const float *bias, float *y);
 
@@ -50,7 +50,7 @@ static struct width width_of(int lanes) {
   return (struct width){lanes, tiles_4};
 }
 
-/* Channels at some vectors, as many at a time as registers hold. */
+/* Channels at some vectors, in groups that fit into registers. */
 static void run_channels(const struct width *w, const struct shape *g, int channels, int vectors,
                          const float *image, const struct start *at, const float *weight,
                          const float *bias, float *y) {
@@ -69,9 +69,9 @@ static int32_t ceil_div(int32_t a, int32_t b) { return a / b + (a % b != 0); }
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 
-/* With so many planes side by side. Vectors lie within the rows, where these are whole vectors;
- * else over all rows, with what is between two of them. If nothing is, the last one begins where it
- * ends with the outputs; else these go through a plane as wide as the frame. */
+/* With `planes` planes side by side. Vectors lie within rows if rows are whole vectors, else across
+ * rows, including the gaps. If there are no gaps, the last vector is shifted back to end with the
+ * outputs; else outputs go through a plane as wide as the frame. */
 static struct shape shape_with(const struct sl__conv_args *a, int lanes, int32_t across) {
   struct shape g = {.taps = sl__conv_taps(a),
                     .pixels = sl__conv_pixels(a),
@@ -90,8 +90,8 @@ static struct shape shape_with(const struct sl__conv_args *a, int lanes, int32_t
   return g;
 }
 
-/* A copy for each column of the window pays where it saves more than the copies cost, in vectors'
- * products (two a cycle; a copied row takes ten), and where caches keep them. */
+/* A copy for each column of the window pays if it saves more than the copies cost, measured in
+ * vector products (two a cycle; a copied row takes ten), and if caches hold it. */
 static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
   const double row = 20, most = 1 << 18;
   struct shape few = shape_with(a, lanes, least(a->stride_w, a->kernel_w));
@@ -105,7 +105,7 @@ static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
 
 static int64_t floats_of(size_t bytes) { return (int64_t)((bytes + 63) / 64 * 16); }
 
-/* Kernels and outputs are 32 bits wide each: products of four of them need not fit into 64. */
+/* Kernels and outputs are 32 bits wide each: products of four of them may not fit into 64. */
 bool sl__direct_conv_fits(const struct sl__conv_args *a) {
   int64_t size = a->channels;
   const int64_t factors[] = {least(a->stride_h, a->kernel_h), least(a->stride_w, a->kernel_w),
@@ -116,7 +116,7 @@ bool sl__direct_conv_fits(const struct sl__conv_args *a) {
   return size < INT32_MAX / 2 && sl__conv_taps(a) < INT32_MAX / 4;
 }
 
-/* Where what is in the scratch memory begins, and where it ends. */
+/* Offsets of the arrays in the scratch memory, and its end. */
 struct layout {
   int64_t start, image, to, end;
 };
@@ -130,7 +130,7 @@ static struct layout layout_of(const struct sl__conv_args *a, const struct shape
   return l;
 }
 
-/* For whatever width: which one needs most depends on the shape. */
+/* Maximum over all widths: the largest need depends on the shape. */
 int64_t sl__direct_conv_scratch(const struct sl__conv_args *a) {
   int64_t most = 0;
   for (int lanes = 4; lanes <= 16; lanes *= 2) {
@@ -141,7 +141,7 @@ int64_t sl__direct_conv_scratch(const struct sl__conv_args *a) {
   return most;
 }
 
-/* The first channel's, and the others' so many planes further. */
+/* Offset of the first channel's plane; the others follow at equal distances. */
 static void find_offsets(const struct sl__conv_args *a, const struct shape *g) {
   int32_t *to = g->offset, window = a->kernel_h * a->kernel_w;
   for (int32_t r = 0; r < a->kernel_h; r++)
@@ -155,7 +155,8 @@ static void find_offsets(const struct sl__conv_args *a, const struct shape *g) {
 
 static void find_starts(const struct shape *g, int lanes) {
   int64_t last = g->gathers ? INT64_MAX : g->pixels - lanes, at = 0, skipped = 0, column = 0;
-  int64_t between = g->gathers ? 0 : g->pitch - g->out_width; /* else vectors end with the rows */
+  int64_t between =
+      g->gathers ? 0 : g->pitch - g->out_width; /* otherwise vectors end with the rows */
   for (int32_t i = 0; i < g->starts; i++, at += lanes) {
     if (at > last) at = last;
     g->start[i] = (struct start){.offset = at + skipped, .to = at};
@@ -164,8 +165,8 @@ static void find_starts(const struct shape *g, int lanes) {
   }
 }
 
-/* The part of a row's outputs [*first, *end) that a remainder's row of `width` values has: output i
- * is value i stride + remainder - pad. */
+/* The outputs [*first, *end) of a row that a remainder's row of `width` values covers: output i is
+ * value i stride + remainder - pad. */
 SL__INLINE void inside(int32_t width, int32_t outputs, int32_t stride, int32_t remainder,
                        int32_t pad, int32_t *first, int32_t *end) {
   int32_t before = pad - remainder, last = width - 1 + before;
@@ -183,7 +184,7 @@ SL__INLINE void spread_row(float *restrict to, const float *restrict from, int32
 typedef float four __attribute__((vector_size(16)));
 typedef float eight __attribute__((vector_size(32)));
 
-/* Nothing is read behind the last value that is asked for. */
+/* Reads nothing behind the last requested value. */
 SL__INLINE void spread_four(float *restrict to, const float *restrict from) {
   four low, high;
   memcpy(&low, from, sizeof low);
@@ -222,8 +223,8 @@ SL__INLINE void clear_column(float *column, int32_t rows, int32_t pitch) {
   for (int64_t i = 0; i < rows; i++) column[i * pitch] = 0;
 }
 
-/* Rows as long as the image's, `by` columns further left: a single copy, and what came over from
- * the row before or behind. */
+/* Rows as long as the image's, shifted left by `by` columns: a single copy, then the values that
+ * came from the neighbouring rows are cleared. */
 SL__INLINE void slide_rows(float *restrict to, const float *restrict from, int32_t rows,
                            int32_t width, int32_t by) {
   int32_t right = by < 0 ? -by : 0, left = by > 0 ? by : 0;
@@ -237,7 +238,7 @@ struct rows {
   int32_t first, end;
 };
 
-/* One remainder of one channel, into a plane that is zero wherever the image is not. */
+/* One remainder of one channel, into a plane that is zero outside the image. */
 SL__INLINE void frame_plane(const struct sl__conv_args *a, const struct shape *g, struct rows rows,
                             const float *image, int32_t stride_h, int32_t stride_w, int32_t rh,
                             int32_t rw, float *to) {
@@ -267,7 +268,7 @@ SL__INLINE void frame_plane(const struct sl__conv_args *a, const struct shape *g
   }
 }
 
-/* All channels. Remainders that no tap of the window has are left out. */
+/* All channels. Remainders without a tap in the window are left out. */
 SL__INLINE void frame_channels(const struct sl__conv_args *a, const struct shape *g,
                                struct rows rows, int32_t stride_h, int32_t stride_w, bool clear,
                                const float *x, float *image) {
@@ -285,8 +286,8 @@ SL__INLINE void frame_channels(const struct sl__conv_args *a, const struct shape
   }
 }
 
-/* To divide by a stride would take as long as to copy a small plane: usual strides are constants.
- */
+/* A division by a stride would take as long as a copy of a small plane: the usual strides are
+ * constants. */
 SL__SIMD static void frame(const struct sl__conv_args *a, const struct shape *g, struct rows rows,
                            bool clear, const float *x, float *image) {
   if (a->stride_h == 1 && a->stride_w == 1)
@@ -297,14 +298,14 @@ SL__SIMD static void frame(const struct sl__conv_args *a, const struct shape *g,
     frame_channels(a, g, rows, a->stride_h, a->stride_w, clear, x, image);
 }
 
-/* Outputs out of planes as wide as the frame. */
+/* Copies outputs from planes as wide as the frame. */
 SL__SIMD static void gather(const struct shape *g, int64_t channels, const float *from, float *y) {
   for (int64_t k = 0; k < channels; k++, from += g->to_plane)
     for (int32_t h = 0; h < g->out_height; h++, y += g->out_width)
       sl__copy_row(y, from + (int64_t)h * g->pitch, g->out_width);
 }
 
-/* ---- what is called ---- */
+/* ---- public functions ---- */
 
 struct work {
   const struct sl__conv_args *args;
@@ -313,8 +314,8 @@ struct work {
   float *image, *to;
 };
 
-/* Vectors of all that an image's outputs are. Three at a time use the registers best; two less than
- * six are more than three. What follows takes them while they are in the first cache. */
+/* All vectors of an image's outputs. Three at a time use the registers best; two less than six are
+ * more than three. The epilogue processes them while they are in the first-level cache. */
 static void run_image(const struct work *w, struct sl__work_range all, const float *weight,
                       const float *bias, const struct sl__runs *out) {
   const struct shape *g = &w->shape;
@@ -346,13 +347,13 @@ static void find_tables(const struct work *w) {
   find_starts(&w->shape, w->width.lanes);
 }
 
-/* Channels of the image that is in the frame; y: that image's. */
-static void run_share(const struct work *w, struct sl__work_range channels,
+/* Channels of the image in the frame; y belongs to that image. */
+static void run_range(const struct work *w, struct sl__work_range channels,
                       struct sl__work_range vectors, const float *weight, const float *bias,
-                      const struct sl__conv_epilogue *after, float *y) {
+                      const struct sl__conv_epilogue *epilogue, float *y) {
   const struct shape *g = &w->shape;
   int64_t first = channels.first;
-  struct sl__runs out = sl__runs_of(w->args, after, y, first, channels.end);
+  struct sl__runs out = sl__runs_of(w->args, epilogue, y, first, channels.end);
   struct sl__runs wide = out;
   if (g->gathers) wide.y = w->to + first * g->to_plane;
   run_image(w, vectors, weight + first * g->taps, bias ? bias + first : NULL, &wide);
@@ -361,14 +362,14 @@ static void run_share(const struct work *w, struct sl__work_range channels,
   sl__conv_epilogue_apply(&out, (enum sl_activation)w->args->activation, 0, out.count);
 }
 
-/* One image is cut between its pixels, so that who has a part of it finds most of what it reads in
- * its own caches: what it wrote itself. */
+/* One image is divided between its pixels: a core then finds most of its inputs in its own caches,
+ * because it wrote them itself. */
 static bool goes_by_vectors(const struct sl__conv_args *a, const struct shape *g) {
   int64_t weights = g->taps * a->out_channels;
   return a->images == 1 && !g->gathers && weights < sl__conv_x_size(a) + sl__conv_y_size(a);
 }
 
-/* The last vector may lie over a part of the one before: then they stay together. */
+/* The last vector may overlap the one before; the two stay together. */
 static int64_t units_of(const struct sl__conv_args *a, const struct shape *g, int lanes) {
   if (!goes_by_vectors(a, g)) return (int64_t)a->images * a->out_channels;
   return g->starts - (g->starts > 1 && g->pixels % lanes != 0);
@@ -381,7 +382,7 @@ int64_t sl__direct_conv_units(const struct sl__conv_args *a, bool *planes, int m
   return units_of(a, &g, lanes);
 }
 
-/* Rows of the frame that the windows of these vectors' outputs have. */
+/* Rows of the frame that the windows of these vectors' outputs cover. */
 static struct rows rows_of(const struct work *w, struct sl__work_range vectors) {
   const struct shape *g = &w->shape;
   int64_t last = g->start[vectors.end - 1].to + w->width.lanes - 1;
@@ -391,23 +392,24 @@ static struct rows rows_of(const struct work *w, struct sl__work_range vectors) 
 
 static void run_vectors(const struct work *w, const float *x, struct sl__work_range vectors,
                         const float *weight, const float *bias,
-                        const struct sl__conv_epilogue *after, float *y) {
+                        const struct sl__conv_epilogue *epilogue, float *y) {
   if (vectors.end == units_of(w->args, &w->shape, w->width.lanes)) vectors.end = w->shape.starts;
   frame(w->args, &w->shape, rows_of(w, vectors), true, x, w->image);
-  run_share(w, (struct sl__work_range){0, w->args->out_channels}, vectors, weight, bias, after, y);
+  run_range(w, (struct sl__work_range){0, w->args->out_channels}, vectors, weight, bias, epilogue,
+            y);
 }
 
 static void run_planes(const struct work *w, const float *x, struct sl__work_range planes,
                        const float *weight, const float *bias,
-                       const struct sl__conv_epilogue *after, float *y) {
+                       const struct sl__conv_epilogue *epilogue, float *y) {
   const struct sl__conv_args *a = w->args;
   const struct sl__work_range vectors = {0, w->shape.starts};
   int64_t k = a->out_channels, n = planes.first / k;
   for (bool clear = true; n * k < planes.end; n++, clear = false) {
     struct sl__work_range mine = {n * k < planes.first ? planes.first - n * k : 0,
                                   (n + 1) * k > planes.end ? planes.end - n * k : k};
-    struct sl__conv_epilogue of_image = *after;
-    if (after->residual) of_image.residual += n * sl__conv_y_size(a);
+    struct sl__conv_epilogue of_image = *epilogue;
+    if (epilogue->residual) of_image.residual += n * sl__conv_y_size(a);
     bool is_shared = mine.end - mine.first < k;
     if (is_shared) sl__prefetch_cache_lines(x + n * sl__conv_x_size(a), sl__conv_x_size(a));
     frame(a, &w->shape, (struct rows){0, w->shape.height}, clear, x + n * sl__conv_x_size(a),
@@ -415,15 +417,16 @@ static void run_planes(const struct work *w, const float *x, struct sl__work_ran
     if (is_shared)
       sl__prefetch_for_write(y + n * sl__conv_y_size(a) + mine.first * w->shape.pixels,
                              (mine.end - mine.first) * w->shape.pixels);
-    run_share(w, mine, vectors, weight, bias, &of_image, y + n * sl__conv_y_size(a));
+    run_range(w, mine, vectors, weight, bias, &of_image, y + n * sl__conv_y_size(a));
   }
 }
 
 void sl__direct_conv_forward(const struct sl__conv_args *a, const float *x, const float *weight,
-                             const float *bias, const struct sl__conv_epilogue *after, float *y,
-                             float *scratch, struct sl__work_range share, int most_lanes) {
+                             const float *bias, const struct sl__conv_epilogue *epilogue, float *y,
+                             float *scratch, struct sl__work_range range, int most_lanes) {
   struct work w = work_of(a, scratch, most_lanes);
-  if (share.first >= share.end) return;
+  if (range.first >= range.end) return;
   find_tables(&w);
-  (goes_by_vectors(a, &w.shape) ? run_vectors : run_planes)(&w, x, share, weight, bias, after, y);
+  (goes_by_vectors(a, &w.shape) ? run_vectors : run_planes)(&w, x, range, weight, bias, epilogue,
+                                                            y);
 }

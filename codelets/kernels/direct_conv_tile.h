@@ -12,7 +12,7 @@
 #define WRITE(k, v)                                                                                \
   if (k < channels && v < vectors) *(LOOSE *)(y + k * g->to_plane + at[v].to) = sum##k##v;
 
-/* Outputs of `channels` channels at `vectors` vectors: constants wherever it is called. */
+/* Outputs of `channels` channels at `vectors` vectors; both are constants in each call. */
 SL__INLINE void SL__JOIN(tile_, LANES)(const struct shape *g, const int channels, const int vectors,
                                        const float *image, const struct start *at,
                                        const float *weight, const float *bias, float *y) {

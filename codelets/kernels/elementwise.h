@@ -1,4 +1,4 @@
-/* For operations on tensors of equal size: the check, and a sum whose order is fixed. */
+/* For operations on tensors of equal size: the size check, and a sum in a fixed order. */
 #ifndef SL_CODELETS_KERNELS_ELEMENTWISE_H
 #define SL_CODELETS_KERNELS_ELEMENTWISE_H
 
@@ -12,11 +12,11 @@ struct sl__scalar_args {
   float scalar;
 };
 
-#ifndef __cplusplus /* the CUDA halves have no part in checks and submission */
+#ifndef __cplusplus /* the CUDA files need neither the checks nor the submission */
 #include "codelets/codelets.h"
 #include "core/base/error.h"
 
-/* The common number of elements, or SL_BAD_SHAPE. */
+/* Returns the common number of elements in *count, or SL_BAD_SHAPE. */
 static inline enum sl_status sl__same_count(const char *name, int count,
                                             struct sl__tensor *const *tensors, int64_t *elements) {
   *elements = sl_shape_count(&tensors[0]->shape);
@@ -28,7 +28,7 @@ static inline enum sl_status sl__same_count(const char *name, int count,
   return SL_OK;
 }
 
-/* Room for the handles of one task with a variable number of buffers. */
+/* Size of the on-stack array of handles for a task with a variable number of buffers. */
 #define SL__STACK_BUFFERS 16
 
 #endif

@@ -8,11 +8,11 @@
 #ifdef SL_HAVE_ONEDNN
 #include <oneapi/dnnl/dnnl.h>
 
-void omp_set_num_threads(int threads); /* of the OpenMP that oneDNN is linked with */
+void omp_set_num_threads(int threads); /* part of the OpenMP runtime that oneDNN links */
 #endif
 
-/* StarPU's workers are the threads here: a library that starts more of them makes workers fight for
- * cores. */
+/* StarPU's workers are the only threads: a library that starts more of them makes workers compete
+ * for cores. */
 static void one_thread_for_openblas(void) { openblas_set_num_threads(1); }
 
 void sl__one_thread(void) {

@@ -1,13 +1,13 @@
-/* Products by cuBLASLt. It is column-major, and so is our C read as its transpose: C^T = op(B)^T
- * op(A)^T, with the memory of B and A as it is. A bias, one value a column of C, is one a row
- * there, as the library's epilogue wants it.
+/* Products by cuBLASLt. It is column-major, and reads our C as its transpose: C^T = op(B)^T
+ * op(A)^T, with B and A in place. A bias, one value a column of C, is one a row there, as the
+ * library's epilogue wants it.
  *
- * Its heuristics are asked once per shape. The same bits every run:
- * - Alignments are those of the pointers up to 16 bytes, beyond which no kernel cares: else the
- *   choice would depend on where memory happened to be.
- * - Of the ways to split a sum, those that write all parts in the compute type (float) to the
- *   workspace and add them in a pass of their own. Not in place: parts are added in the output's
- *   type, in turns; nor in the output's type: bf16 would be rounded part by part. */
+ * The heuristics are asked once a shape. For the same bits in every run:
+ * - Alignments are the pointers' up to 16 bytes, beyond which no kernel depends on them: otherwise
+ * the choice would depend on where memory happens to be.
+ * - Only those split-K schemes are allowed that write all parts in the compute type (float) to the
+ * workspace and add them in a separate pass. Not in place: parts would be added in the output's
+ * type, in turns. Not in the output's type: bf16 would be rounded part by part. */
 #include "codelets/kernels/gemm_cuda.h"
 
 #include "codelets/activation.h"
@@ -93,7 +93,7 @@ bool prefer(const key &q, cublasLtMatmulPreference_t preference) {
          sl::succeeded(set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c));
 }
 
-/* Leaves p->found false where the library has no algorithm. */
+/* Leaves p->found false if the library has no algorithm. */
 void choose(struct sl__cuda *cuda, const key &q, plan *p) {
   cublasLtMatmulPreference_t preference;
   cublasLtMatmulHeuristicResult_t result;
@@ -131,10 +131,10 @@ key key_of(const sl::product &p, bool half_in, bool half_out, const void *a, con
   return q;
 }
 
-/* The plan, or NULL where there is none. */
+/* Returns the plan, or NULL if there is none. */
 plan *find(struct sl__cuda *cuda, const key &q) {
   bool made;
-  sl::kept<key, plan> *plans = sl::kept<key, plan>::of(cuda, SL__CUDA_MATMULS);
+  sl::plan_cache<key, plan> *plans = sl::plan_cache<key, plan>::of(cuda, SL__CUDA_MATMULS);
   plan *p = plans ? plans->find(q, &made) : nullptr;
   if (p && made) choose(cuda, q, p);
   return p && p->found ? p : nullptr;
@@ -279,7 +279,7 @@ namespace {
 
 constexpr int LANES = 32, DOWN = 8; /* a block's threads: along a row, and down the rows */
 
-/* What 8 rows of threads have summed, in their order; lanes hold N columns each. */
+/* Adds the sums of 8 rows of threads in their order; lanes hold N columns each. */
 template <int N>
 __device__ void sum_down(float (&sum)[N]) {
   __shared__ float part[DOWN][LANES][N];
@@ -331,8 +331,8 @@ void launch_sum_columns(struct sl__cuda *cuda, const T *x, int64_t rows, int64_t
 
 namespace sl {
 
-/* In one pass where rows are few, else in parts of at least 64 rows, at most 256 parts, that the
- * workspace has room for; and then over the parts. */
+/* In one pass for few rows; else in parts of at least 64 rows, at most 256 parts that fit into the
+ * workspace, then over the parts. */
 template <class T>
 void column_sums(struct sl__cuda *cuda, const T *x, int64_t rows, int64_t ld, int64_t columns,
                  float *out, bool add) {

@@ -1,4 +1,4 @@
-/* Which plane, row and column a thread's element is in; *_cuda.cu only. */
+/* Plane, row and column of a thread's element; for *_cuda.cu only. */
 #ifndef SL_CODELETS_KERNELS_INDEX_CUDA_H
 #define SL_CODELETS_KERNELS_INDEX_CUDA_H
 
@@ -6,9 +6,9 @@
 
 namespace sl {
 
-/* n / by without a division where n fits 31 bits (Granlund and Montgomery, "Division by invariant
- * integers using multiplication", 1994): an integer division takes a GPU some 20 instructions, as
- * many as there are for a value if memory is to be the limit. */
+/* n / by without a division, for n below 2^31 (Granlund and Montgomery, "Division by invariant
+ * integers using multiplication", 1994). An integer division takes a GPU about 20 instructions: as
+ * many as a memory-bound kernel may spend on a value. */
 struct divider {
   int64_t by = 1;
   uint32_t factor = 1;
@@ -29,7 +29,7 @@ struct divider {
   }
 };
 
-/* Elements of planes [height, width], one after the other. */
+/* Elements of consecutive planes [height, width]. */
 struct place {
   int64_t plane;
   int32_t h, w;
@@ -45,8 +45,8 @@ struct planes {
   }
 };
 
-/* For rows of `width` elements (or packs) each: a block is as wide as a row where that is less than
- * THREADS, and takes several rows. */
+/* For rows of `width` elements (or packs): a block is as wide as a row if that is less than
+ * THREADS, and then takes several rows. */
 inline dim3 row_block(int64_t width) {
   unsigned x = 1;
   while (x < THREADS && x < width) x *= 2;

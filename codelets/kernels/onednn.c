@@ -1,6 +1,6 @@
-/* oneDNN's C API, versions 2 and 3. A plan is a primitive with the reorders around it; plans are
- * made once a shape and thread and kept there: oneDNN's memory objects must not be shared, and a
- * worker meets the same few shapes for ever. */
+/* oneDNN's C API, versions 2 and 3. A plan is a primitive with the reorders around it. A thread
+ * makes a plan once a shape and keeps it: oneDNN's memory objects must not be shared between
+ * threads, and a worker meets the same few shapes again and again. */
 #include "codelets/kernels/onednn.h"
 
 #ifdef SL_HAVE_ONEDNN
@@ -12,9 +12,9 @@
 
 #include "codelets/kernels/gemm.h"
 
-#define DIMS 12 /* as many as oneDNN's own arrays have */
+#define DIMS 12 /* as in oneDNN's own arrays */
 #define SLOTS 7
-#define PLANS 64 /* a thread; the oldest gives way */
+#define PLANS 64 /* plans of a thread; a new one replaces the oldest */
 
 /* ---- what differs between version 2 and 3 ------------------------------------------------ */
 
@@ -43,7 +43,7 @@ enum operation {
   NORM_BACKWARD
 };
 
-/* What a primitive is made of. Zero where unused; compared as bytes. */
+/* Description of a primitive. Unused fields are zero; compared as bytes. */
 struct key {
   int64_t operation;
   int64_t x[DIMS], weight[DIMS], y[DIMS], stride[DIMS], kernel[DIMS], pad[DIMS];
@@ -120,11 +120,12 @@ static dnnl_status_t create_norm(primitive_desc *pd, dnnl_engine_t engine, const
                                  struct layouts *l, primitive_desc hint) {
   unsigned flags = dnnl_use_scale | dnnl_use_shift;
   if (k->operation == NORM_INFERENCE) flags |= dnnl_use_global_stats;
-  if (k->operation == NORM_BACKWARD) flags = dnnl_use_scale; /* the shift has no part in dx */
-  dnnl_prop_kind_t prop = k->operation == NORM_FORWARD ? dnnl_forward_training
-                          : k->operation == NORM_INFERENCE
-                              ? dnnl_forward_inference
-                              : dnnl_backward; /* with a scale, dx comes with all */
+  if (k->operation == NORM_BACKWARD) flags = dnnl_use_scale; /* dx does not depend on the shift */
+  dnnl_prop_kind_t prop =
+      k->operation == NORM_FORWARD ? dnnl_forward_training
+      : k->operation == NORM_INFERENCE
+          ? dnnl_forward_inference
+          : dnnl_backward; /* with a scale, oneDNN computes dx together with the others */
 #if DNNL_VERSION_MAJOR >= 3
   if (k->operation == NORM_BACKWARD)
     return dnnl_batch_normalization_backward_primitive_desc_create(
@@ -165,7 +166,7 @@ struct thread_state {
   dnnl_stream_t stream;
   struct plan plan[PLANS];
   int plans;
-  unsigned next; /* the plan that gives way when all are taken */
+  unsigned next; /* the plan that is replaced when all are taken */
 };
 
 static void plan_clear(struct plan *plan) {
@@ -216,7 +217,7 @@ static bool add_slot(struct thread_state *t, struct plan *plan, primitive_desc p
   description plain;
   primitive_desc reorder = NULL;
   if (DESCRIBE(plain, ndims, dims, plain_tag[ndims]) != dnnl_success) return false;
-  /* vectors have one layout, and version 2 does not tell that of a normalisation's */
+  /* vectors have one layout only, and version 2 does not report a normalisation's */
   description_ref inner =
       ndims == 1 ? REF(plain) : dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, argument);
   bool fine = inner && dnnl_memory_create(&s->plain, REF(plain), t->engine, NULL) == dnnl_success;
@@ -267,7 +268,7 @@ static bool add_slots(struct thread_state *t, struct plan *plan, primitive_desc 
              add_slot(t, plan, pd, DNNL_ARG_DIFF_SRC, true, 3, k->x) &&
              add_slot(t, plan, pd, DNNL_ARG_DIFF_SCALE, true, 1, channels);
     default: {
-      bool batch = k->operation == NORM_FORWARD; /* statistics come out */
+      bool batch = k->operation == NORM_FORWARD; /* statistics are outputs */
       return add_slot(t, plan, pd, DNNL_ARG_SRC, false, 3, k->x) &&
              add_slot(t, plan, pd, DNNL_ARG_SCALE, false, 1, channels) &&
              add_slot(t, plan, pd, DNNL_ARG_SHIFT, false, 1, channels) &&
@@ -296,7 +297,7 @@ static int64_t forward_of(int64_t operation) {
   }
 }
 
-/* Convolutions choose their layouts; pooling and normalisation take what there is. */
+/* Convolutions choose their layouts; pooling and normalisation take the given ones. */
 static bool describe_all(const struct key *k, struct layouts *l) {
   bool conv = k->operation <= CONV_BACKWARD_WEIGHT, norm = k->operation >= NORM_FORWARD;
   dnnl_format_tag_t tag = conv ? dnnl_format_tag_any : norm ? dnnl_abc : dnnl_abcd;

@@ -1,7 +1,7 @@
-/* oneDNN's primitives as a second implementation. Each function returns false where it cannot serve
- * (a build without oneDNN, a shape that oneDNN refuses): the caller then uses our own code, for a
- * given shape always. All data are plain row-major arrays; where oneDNN prefers a blocked layout,
- * it is reordered inside. One thread. */
+/* oneDNN's primitives as a second implementation. Each function returns false if it cannot serve (a
+ * build without oneDNN, a shape that oneDNN refuses); the caller then uses our own code, always the
+ * same for a given shape. All data are plain row-major arrays; if oneDNN prefers a blocked layout,
+ * the function reorders them inside. Single-threaded. */
 #ifndef SL_CODELETS_KERNELS_ONEDNN_H
 #define SL_CODELETS_KERNELS_ONEDNN_H
 
@@ -26,20 +26,20 @@ bool sl__onednn_conv2d_backward_data(const struct sl__onednn_window *w, const fl
 bool sl__onednn_conv2d_backward_weight(const struct sl__onednn_window *w, const float *x,
                                        const float *dy, float *grad, float *bias_grad);
 
-/* Padding counts. There is no max pooling: where the maximum was is oneDNN's secret, and our index
- * must not be. */
+/* Padding counts in the divisor. There is no max pooling: oneDNN does not tell where the maximum
+ * was, and our backward pass needs that index. */
 bool sl__onednn_avgpool2d_forward(const struct sl__onednn_window *w, const float *x, float *y);
 bool sl__onednn_avgpool2d_backward(const struct sl__onednn_window *w, const float *dy, float *dx);
 
-/* x, y [rows, channels, plane]; param gamma, then beta. The batch's own statistics come out, or
- * given ones (running, or a forward pass's) go in. */
+/* x, y [rows, channels, plane]; param is gamma, then beta. Statistics of the batch are outputs;
+ * given statistics (running ones, or those of a forward pass) are inputs. */
 bool sl__onednn_batchnorm_forward(int64_t rows, int64_t channels, int64_t plane, float epsilon,
                                   const float *x, const float *param, float *y, float *mean,
                                   float *variance);
 bool sl__onednn_batchnorm_inference(int64_t rows, int64_t channels, int64_t plane, float epsilon,
                                     const float *x, const float *param, const float *mean,
                                     const float *variance, float *y);
-/* gamma's gradient [channels] comes with it. */
+/* Also computes gamma's gradient [channels]. */
 bool sl__onednn_batchnorm_backward_data(int64_t rows, int64_t channels, int64_t plane,
                                         float epsilon, const float *x, const float *param,
                                         const float *mean, const float *variance, const float *dy,

@@ -1,6 +1,5 @@
-/* Plans that a worker keeps between tasks: a small hash table, key to plan. Included by *_cuda.cu.
- * A Key is plain data whose padding is zeroed by whoever makes it; a Plan is freed by its
- * destructor. */
+/* A worker's plans, kept between tasks: a small hash table from key to plan. Included by *_cuda.cu.
+ * A Key is plain data whose padding its maker has zeroed; a Plan's destructor frees it. */
 #ifndef SL_CODELETS_KERNELS_PLAN_CACHE_H
 #define SL_CODELETS_KERNELS_PLAN_CACHE_H
 
@@ -13,7 +12,7 @@
 namespace sl {
 
 template <class Key, class Plan>
-class kept {
+class plan_cache {
   struct node {
     Key key;
     Plan plan;
@@ -28,10 +27,10 @@ class kept {
     for (size_t i = 0; i < sizeof key; i++) h = (h ^ bytes[i]) * 16777619u;
     return (h ^ h >> 16) % BUCKETS;
   }
-  static void release(void *plans) { delete static_cast<kept *>(plans); }
+  static void release(void *plans) { delete static_cast<plan_cache *>(plans); }
 
  public:
-  ~kept() {
+  ~plan_cache() {
     for (node *first : bucket)
       for (node *n = first, *next; n; n = next) {
         next = n->next;
@@ -39,17 +38,18 @@ class kept {
       }
   }
 
-  /* The worker's table; made at its first use. NULL: the task has failed. */
-  static kept *of(struct sl__cuda *cuda, enum sl__plan_cache_slot which) {
-    if (!cuda->kept[which].plans) {
-      cuda->kept[which].plans = new (std::nothrow) kept;
-      cuda->kept[which].release = release;
+  /* Returns the worker's table, made at its first use; NULL if the task has failed. */
+  static plan_cache *of(struct sl__cuda *cuda, enum sl__plan_cache_slot which) {
+    if (!cuda->plan_caches[which].plans) {
+      cuda->plan_caches[which].plans = new (std::nothrow) plan_cache;
+      cuda->plan_caches[which].release = release;
     }
-    if (!cuda->kept[which].plans) sl__task_failed(SL_NO_MEMORY, "no memory for a GPU's plans");
-    return static_cast<kept *>(cuda->kept[which].plans);
+    if (!cuda->plan_caches[which].plans)
+      sl__task_failed(SL_NO_MEMORY, "no memory for a GPU's plans");
+    return static_cast<plan_cache *>(cuda->plan_caches[which].plans);
   }
 
-  /* The key's plan; *made says that it is new, and empty. NULL: the task has failed. */
+  /* Returns the key's plan; *made is true if it is new and empty. NULL: the task has failed. */
   Plan *find(const Key &key, bool *made) {
     node **first = &bucket[hash(key)];
     *made = false;

@@ -1,5 +1,5 @@
-/* What max and average pooling share: sizes, the window of an output, the outputs whose windows
- * contain an input, the shape check. */
+/* Common parts of max and average pooling: sizes, the window of an output, the outputs whose
+ * windows contain an input, the shape check. */
 #ifndef SL_CODELETS_KERNELS_POOL2D_H
 #define SL_CODELETS_KERNELS_POOL2D_H
 
@@ -13,7 +13,7 @@ struct sl__pool_args {
   int32_t implementation; /* average pooling only */
 };
 
-/* The part of output (oh, ow)'s window that lies in the plane: rows [h0, h1), columns [w0, w1). */
+/* The part of the window of output (oh, ow) inside the plane: rows [h0, h1), columns [w0, w1). */
 struct sl__pool_window {
   int32_t h0, h1, w0, w1;
 };
@@ -29,7 +29,8 @@ SL__HOST_DEVICE SL__INLINE struct sl__pool_window sl__pool_window(const struct s
   return v;
 }
 
-/* The outputs along one axis whose windows contain input i: [first, last], or none. */
+/* The outputs along one axis whose windows contain input i: [first, last], empty if last < first.
+ */
 struct sl__pool_reach {
   int32_t first, last;
 };
@@ -37,33 +38,33 @@ struct sl__pool_reach {
 SL__HOST_DEVICE SL__INLINE struct sl__pool_reach sl__pool_reach(int32_t i, int32_t outputs,
                                                                 int32_t kernel, int32_t stride,
                                                                 int32_t pad) {
-  int32_t before = i + pad - kernel; /* where the last window that ends too soon may begin */
+  int32_t before = i + pad - kernel; /* end of the last window that does not reach i */
   struct sl__pool_reach r = {before < 0 ? 0 : before / stride + 1, (i + pad) / stride};
   if (r.last > outputs - 1) r.last = outputs - 1;
   return r;
 }
 
-/* Whether a later value of a window takes the maximum's place: of equals the first stays, and NaN
- * wins, as in PyTorch. */
+/* Returns true if a later value of a window replaces the maximum: of equal values the first stays,
+ * and NaN wins, as in PyTorch. */
 SL__HOST_DEVICE SL__INLINE bool sl__pool_wins(float value, float best) {
   return value > best || value != value;
 }
 
-/* Of each value in an average; what lies in the padding counts. */
+/* Weight of each value in an average; padding counts in the divisor. */
 SL__HOST_DEVICE SL__INLINE float sl__pool_work_range(const struct sl__pool_args *a) {
   return 1.0f / (float)(a->pool.kernel_h * a->pool.kernel_w);
 }
 
-/* Windows of 2x2 side by side, by far the most frequent. */
+/* Adjacent 2x2 windows, by far the most frequent case. */
 SL__HOST_DEVICE SL__INLINE bool sl__pool_is_2x2(const struct sl__pool2d *p) {
   return p->kernel_h == 2 && p->kernel_w == 2 && p->stride_h == 2 && p->stride_w == 2 &&
          !p->pad_h && !p->pad_w;
 }
 
-#ifndef __cplusplus /* the CUDA halves have no part in checks and submission */
+#ifndef __cplusplus /* the CUDA files need neither the checks nor the submission */
 #include "core/base/error.h"
 
-/* Fills in the args, or says what does not fit. */
+/* Fills in the args, or fails with a message that names the sizes. */
 static inline enum sl_status sl__pool_check(const char *name, const struct sl__tensor *x,
                                             const struct sl__tensor *y, const struct sl__pool2d *p,
                                             struct sl__pool_args *a) {
@@ -89,11 +90,11 @@ static inline enum sl_status sl__pool_check(const char *name, const struct sl__t
       p->kernel_h, p->kernel_w, p->stride_h, p->stride_w, p->pad_h, p->pad_w);
 }
 
-/* Planes [first, end) of all, as a kernel's args. */
+/* The args for the planes [first, end) only. */
 static inline struct sl__pool_args sl__pool_part(const struct sl__pool_args *a,
-                                                 struct sl__work_range share) {
+                                                 struct sl__work_range range) {
   struct sl__pool_args part = *a;
-  part.planes = (int32_t)(share.end - share.first);
+  part.planes = (int32_t)(range.end - range.first);
   return part;
 }
 

@@ -2,7 +2,7 @@
 
 #include "core/base/simd.h"
 
-/* In tiles that stay in the first cache. */
+/* In tiles that stay in the first-level cache. */
 SL__SIMD void sl__transpose(const float *from, int64_t rows, int64_t columns, float *to) {
   enum { TILE = 16 };
   for (int64_t r = 0; r < rows; r += TILE)

@@ -1,15 +1,15 @@
-/* What LSTM and GRU do alike on a GPU; included by their *_cuda.cu only. The input's products of
- * all time steps are one matrix product; a step is one more, the state's, and one kernel that does
- * all else. A Cell says what sets the two apart:
+/* Common parts of LSTM and GRU on a GPU; included by their *_cuda.cu only. The input's products of
+ * all time steps are one matrix product; each step is one more product, of the state, and one
+ * kernel for the rest. A Cell describes the differences:
  *
  *     GATES, STATES, SAVED    in units of H: a row of the weights, of the state, of saved (whose
  *                             last H are h of the step before; four others become gradients)
- *     TOGETHER                so many first gates add the input's product and the state's; the
- *                             rest of the state's products has gradients of its own, one H on
- *     PASSES_BY               whether h reaches the next step by other ways than products, too
+ *     TOGETHER                number of leading gates that add the input's product and the state's;
+ *                             the other state products have gradients of their own, H further on
+ *     PASSES_BY               whether h reaches the next step by other paths than products, too
  *     forward, backward       one element of one row's step
  *
- * State and its gradient are f32. As a factor of products h is of type T, and so are the gates'
+ * State and its gradient are f32. As a factor of products h has type T, and so have the gates'
  * gradients; the gates before their activation are f32. */
 #ifndef SL_CODELETS_KERNELS_RECURRENT_CUDA_H
 #define SL_CODELETS_KERNELS_RECURRENT_CUDA_H
@@ -22,7 +22,7 @@
 
 namespace sl {
 
-/* A task's sizes, and where the parts of its parameters or their gradient begin. */
+/* A task's sizes, and the offsets of the parts of its parameters or their gradient. */
 template <class Cell>
 struct recurrent {
   struct sl__cuda *cuda;
@@ -63,7 +63,8 @@ struct recurrent {
 
 /* ---- a step's kernels: a thread an element, neighbours in j --------------------------------- */
 
-constexpr int STEP_THREADS = 128; /* few: a step is short, and should reach all multiprocessors */
+constexpr int STEP_THREADS =
+    128; /* small blocks: a step is short and should occupy all multiprocessors */
 
 struct step_grid {
   unsigned parts, blocks; /* of a row; in all */
@@ -81,12 +82,12 @@ __device__ inline int64_t step_column(unsigned parts) {
   return static_cast<int64_t>(blockIdx.x % parts) * blockDim.x + threadIdx.x;
 }
 
-/* What distances there are between rows, in elements, besides those of [N, H]. */
+/* Row pitches in elements, other than those of [N, H]. */
 struct strides {
   int64_t by_x, y, saved;
 };
 
-/* h before the first step is in `saved`, too; each step puts it there for the next one. */
+/* h before the first step is in `saved`, too; each step stores h there for the next step. */
 template <class Cell, class T>
 __global__ void first_state(unsigned parts, int64_t hidden, int64_t stride, const float *state,
                             T *saved) {
@@ -96,7 +97,7 @@ __global__ void first_state(unsigned parts, int64_t hidden, int64_t stride, cons
       narrow<T>(state[n * Cell::STATES * hidden + j]);
 }
 
-/* by_x, by_h: products of the input and of the state; by_x may be in saved's row. */
+/* by_x, by_h: products of the input and of the state; by_x may point into saved's row. */
 template <class Cell, class T>
 __global__ void step_forward(unsigned parts, int64_t hidden, strides by, bool is_last,
                              const float *by_x, const float *by_h, const T *bias, float *state,
@@ -127,9 +128,9 @@ __global__ void step_forward(unsigned parts, int64_t hidden, strides by, bool is
   if (!is_last) saved[(2 * SAVED - 1) * hidden] = narrow<T>(now[0]); /* the next step's row */
 }
 
-/* dstate: h's becomes what of the step before's passes no matrix, if there is such a thing.
- * of_state [N, gates H]: the gradients that the state's product needs, where saved has them not
- * together. */
+/* dstate: its h part becomes the gradient of the step before's h that passes through no matrix, if
+ * there is one. of_state [N, gates H]: the gradients for the state's product, if they are not
+ * contiguous in saved. */
 template <class Cell, class T>
 __global__ void step_backward(unsigned parts, int64_t hidden, strides by, const T *dy,
                               float *dstate, T *saved, T *of_state) {
@@ -159,8 +160,8 @@ __global__ void step_backward(unsigned parts, int64_t hidden, strides by, const 
 
 /* ---- tasks ---------------------------------------------------------------------------------- */
 
-/* Where a step finds the input's products: in saved (T is float), in memory for all steps, or made
- * for this step alone. */
+/* Location of the input's products of a step: in saved (T is float), in memory for all steps, or
+ * computed for this step. */
 template <class Cell, class T>
 const float *input_products(const recurrent<Cell> &r, bool whole, int64_t t, const T *x,
                             const T *param, float *products) {

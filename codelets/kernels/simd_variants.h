@@ -1,6 +1,6 @@
-/* Includes SL__TILE_FILE once for each width of vectors that this build has, as LANES, with the
- * types VEC, LOOSE and BITS of that width (see codelets/kernels/tiles.h). No guard: each kernel
- * with such a file includes it. */
+/* Includes SL__TILE_FILE once for each vector width of this build: LANES, and the types VEC, LOOSE
+ * and BITS of that width (see codelets/kernels/tiles.h). No include guard: each kernel with such a
+ * file includes this one. */
 #define VEC SL__JOIN(sl__vec, LANES)
 #define LOOSE SL__JOIN(sl__loose, LANES)
 #define BITS SL__JOIN(sl__bits, LANES)

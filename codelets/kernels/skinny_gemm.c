@@ -11,13 +11,13 @@ typedef void pack_panel(const float *const *row, int vectors, int64_t count, flo
 typedef void run_dots(const float *const *row, const float *x, int64_t length, float *to);
 
 enum {
-  VECTORS = 4,             /* of a panel: a block has one panel or more */
-  LENGTH = 112,            /* of a panel at the most: with its rows it stays in the first cache */
+  VECTORS = 4,  /* rows of a panel: a block has one panel or more */
+  LENGTH = 112, /* maximum rows of a panel: with its rows of x it stays in the first-level cache */
   SL__SKINNY_GEMM_DOTS = 8 /* columns at a time */
 };
 #define SL__SKINNY_GEMM_EACH(use) use(0) use(1) use(2) use(3) use(4) use(5) use(6) use(7)
 
-/* Read once, not by each instruction that it is a factor of. */
+/* Loaded once, not by each instruction that multiplies with it. */
 #ifdef SL__WIDTHS
 #define IN_REGISTER(v) __asm__("" : "+v"(v))
 #else
@@ -42,8 +42,8 @@ static struct width width_of(int lanes) {
   return (struct width){lanes, tiles_4, pack_4, dots_many_4, dots_one_4};
 }
 
-/* What comes next, which is asked for while the last panel is worked on: W from `weight` on, `step`
- * floats a product of a tile, and as many columns of y. */
+/* The memory that the next panel needs, prefetched during the last panel: W from `weight` on,
+ * `step` floats a product of a tile, and as many columns of y. */
 struct ahead {
   const float *weight;
   int64_t step;
@@ -56,8 +56,7 @@ static int most_rows(run_tile *const *tiles) {
   return most;
 }
 
-/* The columns after these, `more` of them: their floats are asked for in equal steps, of a cache's
- * line at the most. */
+/* The next `more` columns: their floats are prefetched in equal steps of at most a cache line. */
 static struct ahead next_panel(run_tile *const *tiles, int64_t rows, int columns, int64_t length,
                                const float *weight, int64_t more, float *y) {
   int most = most_rows(tiles);
@@ -65,7 +64,7 @@ static struct ahead next_panel(run_tile *const *tiles, int64_t rows, int columns
   return (struct ahead){weight + columns * length, step < 16 ? step : 16, y + columns};
 }
 
-/* All rows by a panel, as many at a time as registers hold, about alike. */
+/* All rows by a panel, in groups of nearly equal size that fit into registers. */
 static void run_rows(run_tile *const *tiles, int64_t rows, const float *x, int64_t x_pitch,
                      const float *panel, int64_t count, float *to, int64_t pitch,
                      struct ahead *ahead) {
@@ -83,7 +82,7 @@ static void run_rows(run_tile *const *tiles, int64_t rows, const float *x, int64
   }
 }
 
-/* The last vector has columns that y has not: by way of a tile of its own. */
+/* The last vector has columns beyond y: it goes through a tile of its own. */
 static void run_rows_apart(run_tile *const *tiles, int64_t rows, const float *x, int64_t x_pitch,
                            const float *panel, int64_t count, float *to, int64_t pitch,
                            int columns) {
@@ -99,7 +98,7 @@ static void run_rows_apart(run_tile *const *tiles, int64_t rows, const float *x,
   }
 }
 
-/* W's values [k, k + count) of so many columns, of which there are less in the last vector. */
+/* W's values [k, k + count) of `columns` columns; the last vector has fewer. */
 static void turn(const struct width *w, int columns, int64_t length, const float *weight, int64_t k,
                  int64_t count, float *panel) {
   const float *row[SL__SKINNY_GEMM_COLUMNS];
@@ -109,10 +108,10 @@ static void turn(const struct width *w, int columns, int64_t length, const float
   w->pack(row, vectors, count, panel);
 }
 
-/* Some columns of W, as wide as a panel at the most, into y. */
+/* Some columns of W, at most a panel's width, into y. */
 static void run_panel(const struct width *w, int64_t rows, int columns, int64_t length,
-                      const float *x, const float *weight, bool is_turned, int64_t more, float *y,
-                      int64_t y_pitch) {
+                      const float *x, const float *weight, bool is_transposed, int64_t more,
+                      float *y, int64_t y_pitch) {
   _Alignas(64) float own[LENGTH * SL__SKINNY_GEMM_COLUMNS];
   int vectors = (columns + w->lanes - 1) / w->lanes;
   int64_t times = (length + LENGTH - 1) / LENGTH;
@@ -120,8 +119,8 @@ static void run_panel(const struct width *w, int64_t rows, int columns, int64_t 
   if (more) ahead = next_panel(w->tiles[vectors], rows, columns, length, weight, more, y);
   for (int64_t i = 0; i < times; i++) {
     int64_t k = length * i / times, count = length * (i + 1) / times - k;
-    const float *panel = is_turned ? weight + k * vectors * w->lanes : own;
-    if (!is_turned) turn(w, columns, length, weight, k, count, own);
+    const float *panel = is_transposed ? weight + k * vectors * w->lanes : own;
+    if (!is_transposed) turn(w, columns, length, weight, k, count, own);
     if (columns % w->lanes)
       run_rows_apart(w->tiles[vectors], rows, x + k, length, panel, count, y, y_pitch, columns);
     else
@@ -130,7 +129,7 @@ static void run_panel(const struct width *w, int64_t rows, int columns, int64_t 
 }
 
 void sl__skinny_gemm_product(int64_t rows, int64_t columns, int64_t length, const float *x,
-                             const float *weight, bool is_turned, const float *bias, float *y,
+                             const float *weight, bool is_transposed, const float *bias, float *y,
                              int64_t y_pitch, int64_t first, int64_t end, int most_lanes) {
   const struct width w = width_of(sl__lanes(most_lanes));
   int64_t last = end * SL__SKINNY_GEMM_COLUMNS < columns ? end * SL__SKINNY_GEMM_COLUMNS : columns;
@@ -138,7 +137,7 @@ void sl__skinny_gemm_product(int64_t rows, int64_t columns, int64_t length, cons
     now = last - c < VECTORS * w.lanes ? last - c : VECTORS * w.lanes;
     for (int64_t r = 0; r < rows; r++)
       for (int64_t i = 0; i < now; i++) y[r * y_pitch + c + i] = bias ? bias[c + i] : 0;
-    run_panel(&w, rows, (int)now, length, x, weight + c * length, is_turned,
+    run_panel(&w, rows, (int)now, length, x, weight + c * length, is_transposed,
               last - c - now < now ? last - c - now : now, y + c, y_pitch);
   }
 }

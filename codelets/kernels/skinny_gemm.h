@@ -1,41 +1,41 @@
-/* Products of few rows by a matrix [columns, length] as layers have it, transposed: y = x W^T. What
- * a library spends on few rows goes into turning W round; here that is done once a block of
- * columns, which then stays in the first cache. Every sum has an order of its own, whatever else
- * is computed with it (one chain; of a single row as many as a vector has floats): so blocks may be
- * cut between cores, and the bits stay. */
+/* Skinny GEMM: products y = x W^T of few rows by a matrix W [columns, length] in a layer's layout.
+ * For few rows a library spends most of its time transposing W. These kernels transpose W once a
+ * block of columns, which then stays in the first-level cache. The order of each sum is fixed,
+ * whatever else is computed with it (one chain; for a single row as many chains as a vector has
+ * floats). So blocks may be divided between cores without a change of the bits. */
 #ifndef SL_CODELETS_KERNELS_SKINNY_GEMM_H
 #define SL_CODELETS_KERNELS_SKINNY_GEMM_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SL__SKINNY_GEMM_COLUMNS = 64 }; /* of a block, the last one may have less */
+enum { SL__SKINNY_GEMM_COLUMNS = 64 }; /* columns of a block; the last block may have fewer */
 
 static inline int64_t sl__skinny_gemm_blocks(int64_t columns) {
   return (columns + SL__SKINNY_GEMM_COLUMNS - 1) / SL__SKINNY_GEMM_COLUMNS;
 }
 
-/* most_lanes: floats of a vector at the most, 0: any (tests try all). */
+/* most_lanes: maximum number of floats of a vector; 0 for any (tests try all). */
 
-/* y [rows, columns], rows y_pitch apart: bias (or NULL: 0) + x W^T, of the blocks [first, end).
- * is_turned: weight is all of W as sl__skinny_gemm_transpose left it. */
+/* y [rows, columns], rows y_pitch apart: bias (or NULL: 0) + x W^T, for the blocks [first, end).
+ * is_transposed: weight is all of W as sl__skinny_gemm_transpose wrote it. */
 void sl__skinny_gemm_product(int64_t rows, int64_t columns, int64_t length, const float *x,
-                             const float *weight, bool is_turned, const float *bias, float *y,
+                             const float *weight, bool is_transposed, const float *bias, float *y,
                              int64_t y_pitch, int64_t first, int64_t end, int most_lanes);
 
-/* W turned round, for many products: to [sl__skinny_gemm_transposed_size]. */
+/* Transposes W once for many products, into sl__skinny_gemm_transposed_size floats. */
 static inline int64_t sl__skinny_gemm_transposed_size(int64_t columns, int64_t length) {
   return (columns + 15) / 16 * 16 * length;
 }
 void sl__skinny_gemm_transpose(int64_t columns, int64_t length, const float *weight, float *to,
                                int most_lanes);
 
-/* Of one row, which has bits of its own, of the columns [first, end): W is read once, as it lies.
- */
+/* A single row, whose bits differ from those of several rows, for the columns [first, end). Reads W
+ * once, in its own layout. */
 void sl__skinny_gemm_dots(int64_t length, const float *x, const float *weight, const float *bias,
                           float *y, int64_t first, int64_t end, int most_lanes);
 
-/* A block that is used often: to [length SL__SKINNY_GEMM_COLUMNS] from those columns. */
+/* Packs a block that is used often: the given columns into [length, SL__SKINNY_GEMM_COLUMNS]. */
 void sl__skinny_gemm_pack(const float *const column[SL__SKINNY_GEMM_COLUMNS], int64_t length,
                           float *to, int most_lanes);
 /* y [rows, SL__SKINNY_GEMM_COLUMNS] += x packed, where rows of x are x_pitch apart. */

@@ -1,13 +1,13 @@
 /* The inner loops of codelets/kernels/skinny_gemm.c for vectors of LANES floats: tiles_LANES has a
  * function for each number of rows and vectors (a tile's columns). See codelets/kernels/tiles.h. */
 
-/* ---- a panel: columns of a matrix turned into rows ---- */
+/* ---- a panel: columns of a matrix, transposed into rows ---- */
 
 #define EACH(s, use) SL__JOIN(SL__LANES_, LANES)(s, use)
 #define LOW(l, s) ((l) & (s) ? LANES + (l) - (s) : (l))
 #define HIGH(l, s) ((l) & (s) ? LANES + (l) : (l) + (s))
 
-/* Of rows and lanes whose numbers differ in the bit s: they change places. */
+/* Swaps rows with lanes whose numbers differ in bit s. */
 #define EXCHANGE(s)                                                                                \
   _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) if (!(i & s)) {                         \
     VEC a = v[i], b = v[i | s];                                                                    \
@@ -30,7 +30,8 @@ SL__INLINE void SL__JOIN(square_, LANES)(const float *const *row, int64_t k, flo
   _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) * (LOOSE *)(to + (k + i) * pitch) = v[i];
 }
 
-/* to[k][c] = row[c][k], of `vectors` vectors' rows. The last square may lie over the one before. */
+/* to[k][c] = row[c][k], for `vectors` vectors of rows. The last square may overlap the one before.
+ */
 static SL__JOIN(SL__TARGET_, LANES)
     __attribute__((noinline)) void SL__JOIN(pack_, LANES)(const float *const *row, int vectors,
                                                           int64_t count, float *to) {
@@ -57,8 +58,7 @@ static SL__JOIN(SL__TARGET_, LANES)
 #define WRITE(r, v)                                                                                \
   if (r < rows && v < vectors) *(LOOSE *)(to + r * pitch + v * LANES) = sum##r##v;
 
-/* to[r] += x[r] panel, each sum one chain over k; rows and vectors are constants wherever it is
- * called. */
+/* to[r] += x[r] panel, each sum one chain over k; rows and vectors are constants in each call. */
 SL__INLINE void SL__JOIN(tile_, LANES)(const int rows, const int vectors, const float *x,
                                        int64_t x_pitch, const float *panel, int64_t count,
                                        float *to, int64_t pitch, const float *ahead, int64_t step) {
@@ -84,7 +84,7 @@ SL__JOIN(SL__TILES_, LANES)
     static run_tile *const SL__JOIN(tiles_, LANES)[SL__TILE_COLUMNS + 1][SL__TILE_ROWS + 1] = {
         SL__JOIN(SL__TILES_, LANES)(ENTRY)};
 
-/* ---- one row by rows of a matrix as it lies ---- */
+/* ---- one row by the rows of a matrix in its own layout ---- */
 
 #define FROM(i) const float *row##i = row[i < count ? i : 0];
 #define ZERO(i) VEC dot##i = {0};
@@ -95,7 +95,7 @@ SL__JOIN(SL__TILES_, LANES)
 #define SUM(i)                                                                                     \
   if (i < count) to[i] += SL__JOIN(total_, LANES)(&dot##i);
 
-/* In pairs: the same order whatever the number of rows at a time. */
+/* In pairs: the same order for any number of rows at a time. */
 SL__INLINE float SL__JOIN(total_, LANES)(const VEC *v) {
   float part[LANES];
   memcpy(part, v, sizeof part);
@@ -104,7 +104,7 @@ SL__INLINE float SL__JOIN(total_, LANES)(const VEC *v) {
   return part[0];
 }
 
-/* to[i] += row[i] x; `count` is a constant wherever it is called. */
+/* to[i] += row[i] x; `count` is a constant in each call. */
 SL__INLINE void SL__JOIN(dots_, LANES)(const int count, const float *const *row, const float *x,
                                        int64_t length, float *to) {
   SL__SKINNY_GEMM_EACH(FROM)
@@ -113,7 +113,8 @@ SL__INLINE void SL__JOIN(dots_, LANES)(const int count, const float *const *row,
     VEC xk = *(const LOOSE *)(x + k);
     SL__SKINNY_GEMM_EACH(ADD)
   }
-  if (length >= LANES && length % LANES) { /* the last vector again, but for what was added */
+  if (length >= LANES &&
+      length % LANES) { /* the last vector again, without the part that was added */
     BITS rest;
     for (int i = 0; i < LANES; i++) rest[i] = i < LANES - length % LANES ? 0 : -1;
     VEC xk = (VEC)((BITS) * (const LOOSE *)(x + length - LANES) & rest);

@@ -1,5 +1,5 @@
-/* Sums of a task's blocks, in a fixed order: each block leaves its own in the workspace, a second
- * launch of one block adds them up. Included by *_cuda.cu only. */
+/* Sums over a launch's blocks, in a fixed order: each block writes its own sum to the workspace,
+ * and a second launch of one block adds them. Included by *_cuda.cu only. */
 #ifndef SL_CODELETS_KERNELS_SUMS_CUDA_H
 #define SL_CODELETS_KERNELS_SUMS_CUDA_H
 
@@ -7,15 +7,15 @@
 
 namespace sl {
 
-constexpr int64_t PARTS = 4096; /* most blocks whose sums are added up */
+constexpr int64_t PARTS = 4096; /* maximum number of blocks whose sums are added */
 
-/* A launch's results, K of them: with one block they are there at once. */
+/* A launch's K results; with one block they are complete at once. */
 template <int K>
 struct sums {
   double *part; /* [blocks, K] */
   float *result;
 
-  /* By all threads of the block, whose sums v are. */
+  /* All threads of the block call it with their own partial sums v. */
   __device__ void leave(const double (&v)[K]) const {
     for (int k = 0; k < K; k++) {
       double sum = block_sum(v[k]);
@@ -44,7 +44,7 @@ sums<K> sums_into(struct sl__cuda *cuda, float *result) {
   return {static_cast<double *>(cuda->workspace), result};
 }
 
-/* After a launch of so many blocks, PARTS at most. */
+/* After a launch of `blocks` blocks, at most PARTS. */
 template <int K>
 void finish(struct sl__cuda *cuda, const sums<K> &s, unsigned grid) {
   if (grid > 1)
@@ -52,7 +52,8 @@ void finish(struct sl__cuda *cuda, const sums<K> &s, unsigned grid) {
                static_cast<int>(grid), s.result);
 }
 
-/* The sum of v over the threads before this one; total: over the whole block, of whole warps. */
+/* Returns the sum of v over the threads before this one; total: over the whole block, which
+ * consists of whole warps. */
 __device__ inline int32_t sum_before(int32_t v, int32_t *total) {
   __shared__ int32_t part[32];
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
@@ -61,7 +62,7 @@ __device__ inline int32_t sum_before(int32_t v, int32_t *total) {
     int32_t below = __shfl_up_sync(0xffffffffu, sum, offset);
     if (lane >= offset) sum += below;
   }
-  __syncthreads(); /* part may still be read by an earlier call */
+  __syncthreads(); /* an earlier call may still read part */
   if (lane == 31) part[warp] = sum;
   __syncthreads();
   int32_t before = sum - v;
@@ -76,7 +77,7 @@ __device__ inline int32_t sum_before(int32_t v, int32_t *total) {
 /* ---- squares -------------------------------------------------------------------------------- */
 
 /* PACKED only says how four values are loaded: each thread has the same values in the same order
- * either way, for where a shard lies may change from run to run. */
+ * either way, since a shard's alignment may differ from run to run. */
 template <bool PACKED>
 __device__ inline double squares(const float *x, int64_t n) {
   constexpr int N = 4, LOADED = PACKED ? N : 1;
@@ -97,14 +98,14 @@ __device__ inline double squares(const float *x, int64_t n) {
   return sum;
 }
 
-/* Of n values; where count is given, of count[0] rows of n. */
+/* Over n values; if count is given, over count[0] rows of n. */
 template <bool PACKED>
 __global__ void square_parts(const float *x, const int32_t *count, int64_t n, sums<1> s) {
   double sum[1] = {squares<PACKED>(x, count ? count[0] * n : n)};
   s.leave(sum);
 }
 
-/* most: how many values there can be. */
+/* most: upper bound of the number of values. */
 inline void square_sum(struct sl__cuda *cuda, const float *x, const int32_t *count, int64_t n,
                        int64_t most, float *result) {
   sums<1> s = sums_into<1>(cuda, result);

@@ -1,5 +1,5 @@
-/* The threads that go over a row together: a warp where rows are short, else a block. Included by
- * *_cuda.cu only. */
+/* The group of threads that processes a row together: a warp for short rows, else a block. Included
+ * by *_cuda.cu only. */
 #ifndef SL_CODELETS_KERNELS_TEAM_CUDA_H
 #define SL_CODELETS_KERNELS_TEAM_CUDA_H
 
@@ -7,9 +7,9 @@
 
 namespace sl {
 
-constexpr int64_t SHORT_ROW = 1024; /* at most so many values: a warp's */
+constexpr int64_t SHORT_ROW = 1024; /* maximum number of values for a warp */
 
-/* The largest value of those seen, and where the first of equals is; NaN is never larger. */
+/* The largest value so far and the index of its first occurrence; NaN is never larger. */
 struct peak {
   float value;
   int32_t at;
@@ -46,7 +46,7 @@ struct warp_team {
 };
 
 struct block_team {
-  static constexpr int WIDTH = 0; /* whatever the block is */
+  static constexpr int WIDTH = 0; /* whatever the block's size is */
   __device__ static int rank() { return static_cast<int>(threadIdx.x); }
   __device__ static int size() { return static_cast<int>(blockDim.x); }
   __device__ static int64_t first() { return blockIdx.x; }
@@ -60,7 +60,7 @@ struct block_team {
     __shared__ int32_t at[32];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
     p = warp_peak(p);
-    __syncthreads(); /* they may still be read for an earlier row */
+    __syncthreads(); /* an earlier row may still be read */
     if (lane == 0) value[warp] = p.value;
     if (lane == 0) at[warp] = p.at;
     __syncthreads();
@@ -70,7 +70,7 @@ struct block_team {
   }
 };
 
-/* The grid of blocks of so many threads in which each team has a row, or some. */
+/* The grid of blocks of `threads` threads in which each team has one row or several. */
 template <class TEAM>
 unsigned team_grid(int64_t rows, int threads) {
   int64_t teams = TEAM::WIDTH ? threads / 32 : 1, grid = (rows + teams - 1) / teams;

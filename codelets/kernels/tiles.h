@@ -1,8 +1,8 @@
-/* Tiles: sums of a small matrix, of constant size, that stay in registers while they grow. Kernels
- * that use them are written once for vectors of LANES floats in a file NAME_tile.h, which
- * codelets/kernels/simd_variants.h includes once a width; sums have names, not numbers, lest the
- * compiler keep them in memory, and each size is a function of its own, since one of all of them is
- * too much for its registers. */
+/* Tiles: sums of a small matrix of constant size that stay in registers while they grow. A kernel
+ * with tiles is written once for vectors of LANES floats in a file NAME_tile.h, which
+ * codelets/kernels/simd_variants.h includes once a width. Sums have names, not indices, because the
+ * compiler would keep an array in memory. Each size is a function of its own, because one function
+ * of all sizes has too much for the compiler's register allocation. */
 #ifndef SL_CODELETS_KERNELS_TILES_H
 #define SL_CODELETS_KERNELS_TILES_H
 
@@ -12,7 +12,7 @@
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 &&           \
     !defined(SL_SANITIZE)
-#define SL__WIDTHS 1 /* 8 and 16 floats, beside 4 */
+#define SL__WIDTHS 1 /* 8 and 16 floats, besides 4 */
 #define SL__TARGET_4
 #define SL__TARGET_8 __attribute__((target("arch=x86-64-v3")))
 #define SL__TARGET_16 __attribute__((target("arch=x86-64-v4")))
@@ -20,9 +20,9 @@
 #define SL__TARGET_4
 #endif
 
-enum { SL__TILE_ROWS = 8, SL__TILE_COLUMNS = 5 }; /* at the most */
+enum { SL__TILE_ROWS = 8, SL__TILE_COLUMNS = 5 }; /* maximum */
 
-/* The sizes (rows, columns) whose sums, factors and one factor more fit into 16 registers, and into
+/* The sizes (rows, columns) whose sums, factors and one more factor fit into 16 registers, and into
  * 32; and those of up to two columns. */
 #define SL__TILES_OF_TWO_4(use)                                                                    \
   use(1, 1) use(2, 1) use(3, 1) use(4, 1) use(5, 1) use(6, 1) use(7, 1) use(8, 1) use(1, 2)        \
@@ -45,8 +45,8 @@ enum { SL__TILE_ROWS = 8, SL__TILE_COLUMNS = 5 }; /* at the most */
   SL__LANES_8(s, use), use(8, s), use(9, s), use(10, s), use(11, s), use(12, s), use(13, s),       \
       use(14, s), use(15, s)
 
-/* use(row, column) of all sums, use(row), use(column): those beyond a tile's size are left out by
- * comparing constants. */
+/* use(row, column) of all sums, use(row), use(column): comparisons with constants drop those beyond
+ * a tile's size. */
 #define SL__TILE_ROW(use, k) use(k, 0) use(k, 1) use(k, 2) use(k, 3) use(k, 4)
 #define SL__TILE_ALL(use)                                                                          \
   SL__TILE_ROW(use, 0)                                                                             \
@@ -59,7 +59,7 @@ enum { SL__TILE_ROWS = 8, SL__TILE_COLUMNS = 5 }; /* at the most */
 #define SL__JOIN_(a, b) a##b
 #define SL__JOIN(a, b) SL__JOIN_(a, b)
 
-/* Vectors of floats; at any address; of the bits of floats. */
+/* Vectors of floats: aligned, at any address, and of the floats' bits. */
 #define SL__VECTORS(lanes)                                                                         \
   typedef float sl__vec##lanes __attribute__((vector_size(lanes * 4)));                            \
   typedef float sl__loose##lanes __attribute__((vector_size(lanes * 4), aligned(4), may_alias));   \
@@ -68,7 +68,7 @@ SL__VECTORS(4)
 SL__VECTORS(8)
 SL__VECTORS(16)
 
-/* Floats of the widest vector that this processor has, of at most `most` (0: any; tests try all).
+/* Returns the floats of this processor's widest vector, at most `most` (0 for any; tests try all).
  */
 static inline int sl__lanes(int most) {
 #ifdef SL__WIDTHS

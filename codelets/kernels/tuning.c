@@ -1,5 +1,5 @@
 /* The remembered choices: one JSON object, {"machine": ..., "choices": {key: implementation}}, in
- * StarPU's own folder of performance models, since like them it holds for one machine. */
+ * StarPU's folder of performance models: like these, it is valid for one machine. */
 #include "codelets/kernels/tuning.h"
 
 #include <cblas.h>
@@ -27,8 +27,7 @@ struct sl__tuning {
   pthread_mutex_t mutex;
 };
 
-/* Where StarPU keeps its models: STARPU_PERF_MODEL_DIR, or .starpu/sampling in STARPU_HOME or HOME.
- */
+/* StarPU's folder of models: STARPU_PERF_MODEL_DIR, or .starpu/sampling in STARPU_HOME or HOME. */
 static void make_folder(char *folder, size_t size) {
   const char *models = getenv("STARPU_PERF_MODEL_DIR"), *home = getenv("STARPU_HOME");
   if (models) {
@@ -42,7 +41,7 @@ static void make_folder(char *folder, size_t size) {
   mkdir(folder, 0777);
 }
 
-/* The processor's name and the libraries' versions: choices made with others are worth nothing. */
+/* The processor's name and the libraries' versions: choices made with others are invalid. */
 static void name_machine(char *machine, size_t size) {
   char line[256], libraries[160];
   int used = snprintf(libraries, sizeof libraries, "; %.100s", openblas_get_config());
@@ -124,7 +123,7 @@ static enum sl_status write_choices(struct sl__tuning *t) {
 void sl__tuning_close(struct sl__tuning *t) {
   if (!t) return;
   if (t->changed && write_choices(t) != SL_OK)
-    fprintf(stderr, "starling: warning: what was measured is not remembered: %s\n", sl_error());
+    fprintf(stderr, "starling: warning: the measured choices are not saved: %s\n", sl_error());
   json_decref(t->choices);
   pthread_mutex_destroy(&t->mutex);
   free(t);

@@ -1,4 +1,4 @@
-/* Which implementation serves a shape: measured once, remembered in a file beside StarPU's
+/* Remembers which implementation serves a shape: measured once, saved in a file beside StarPU's
  * performance models, fixed during a run. */
 #ifndef SL_CODELETS_KERNELS_TUNING_H
 #define SL_CODELETS_KERNELS_TUNING_H
@@ -7,14 +7,14 @@
 
 struct sl__tuning;
 
-/* tune false: *tuning NULL and nothing is read. Else the remembered choices are read; a damaged
- * file is reported on the error stream and replaced. */
+/* If tune is false, *tuning is NULL and no file is read. Else it reads the remembered choices; it
+ * reports a damaged file on the error stream and replaces it. */
 enum sl_status sl__tuning_open(bool tune, struct sl__tuning **tuning);
-/* Writes what is new. NULL is legal. */
+/* Writes new choices to the file. Accepts NULL. */
 void sl__tuning_close(struct sl__tuning *tuning);
 
-/* The remembered implementation for a key ("conv2d_forward 64x1x28x28 20 5x5"), or -1. Thread-safe.
- */
+/* Returns the remembered implementation for a key ("conv2d_forward 64x1x28x28 20 5x5"), or -1.
+ * Thread-safe. */
 int sl__tuning_find(struct sl__tuning *tuning, const char *key);
 void sl__tuning_set(struct sl__tuning *tuning, const char *key, int implementation);
 

@@ -16,8 +16,7 @@ struct sl__update_args {
   struct sl__update u;
 };
 
-/* The factor by which gradients shrink: 1, or max_norm / norm where the norm (given squared) is
- * larger. */
+/* The factor that clips gradients: 1, or max_norm / norm if the norm (given squared) is larger. */
 SL__HOST_DEVICE SL__INLINE float sl__clip_factor(const struct sl__update_args *a,
                                                  const float *norm_square) {
   if (!a->has_norm) return 1;

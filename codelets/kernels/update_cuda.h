@@ -1,5 +1,6 @@
-/* What the CUDA halves of reduce and of the optimizers share: sums of many tensors in their order,
- * and what is done with them in the same pass over memory. Included by *_cuda.cu only. */
+/* Common parts of the CUDA halves of reduce and of the optimizers: sums of many tensors in their
+ * order, and the element-wise work on them in the same pass over memory. Included by *_cuda.cu
+ * only. */
 #ifndef SL_CODELETS_KERNELS_UPDATE_CUDA_H
 #define SL_CODELETS_KERNELS_UPDATE_CUDA_H
 
@@ -7,7 +8,8 @@
 
 namespace sl {
 
-constexpr int TERMS = 64; /* that travel with one launch; further ones take a launch before */
+constexpr int TERMS =
+    64; /* addresses that one launch takes as arguments; more terms need another launch before */
 
 struct terms {
   const float *at[TERMS];
@@ -52,7 +54,7 @@ __device__ inline void step_pack(const F &f, float factor, int64_t p, const term
   for (int m = 0; m < M; m++) reinterpret_cast<pack<float, N> *>(own.at[m])[p] = x[m];
 }
 
-/* A thread a pack; the one after the last pack takes the values that are left. */
+/* One thread a pack; the thread after the last pack takes the remaining values. */
 template <int N, int M, class F>
 __global__ void step_packs(F f, int64_t n, terms t, owned<M> own) {
   int64_t packs = n / N, p = thread_index();
@@ -80,10 +82,10 @@ struct take_sum {
   __device__ void operator()(float sum, float *own) const { own[0] = sum; }
 };
 
-/* own = f(factor (lead + the buffers first..end-1), own) for n elements from `offset` on, in the
- * buffers `skip` later; lead may be NULL. Sums of more than TERMS terms begin in `into`, which has
- * room for n. f: a functor with
- * __device__ members factor() -> float and operator()(float sum, float *own). */
+/* own = f(factor (lead + the buffers first..end-1), own) for n elements from `offset` on (in the
+ * buffers from offset + skip on); lead may be NULL. Sums of more than TERMS terms begin in `into`,
+ * which has space for n. f: a functor with __device__ members factor() -> float and
+ * operator()(float sum, float *own). */
 template <int M, class F>
 void step(struct sl__cuda *cuda, const F &f, int64_t offset, int64_t skip, int64_t n,
           const float *lead, void *buffers[], int first, int end, owned<M> own, float *into) {
@@ -101,8 +103,8 @@ void step(struct sl__cuda *cuda, const F &f, int64_t offset, int64_t skip, int64
   step_launch<M>(cuda, f, n, t, own);
 }
 
-/* The same for an optimizer: gradients are the buffers from M on, but for the norm at the end. Long
- * sums begin in the workspace, a part of the elements after the other. */
+/* The same for an optimizer: gradients are the buffers from M on, except the norm at the end. Long
+ * sums begin in the workspace, one range of elements after the other. */
 template <int M, class F>
 void update(struct sl__cuda *cuda, const F &f, void *buffers[], int end) {
   constexpr int64_t ROOM = SL__CUDA_WORKSPACE / sizeof(float);

@@ -6,40 +6,39 @@
 #include "codelets/kernels/cache_prefetch.h"
 #include "codelets/kernels/tiles.h"
 
-/* An image's tiles of 2x2 or 4x4 outputs are counted row after row, `pitch` a row; a vector has as
- * many as it has floats. Whole rows in whole vectors are a unit. */
+/* An image's tiles of 2x2 or 4x4 outputs are numbered row by row, `pitch` tiles a row; a vector
+ * holds as many tiles as floats. Whole rows in whole vectors form a unit. */
 struct shape {
   int32_t lanes;
-  int32_t side, places; /* of a tile: outputs; values of its transformed window */
+  int32_t side, places; /* of a tile: outputs, and values of its transformed window */
   int64_t channels;
   int32_t height, width;
   int32_t down, across; /* rows and columns of tiles */
   int32_t pitch;        /* tiles from row to row */
   int32_t unit_rows, unit_vectors;
-  int32_t units; /* of an image, the last one may have less rows */
-  int32_t block; /* units that are worked on at a time */
+  int32_t units; /* units of an image; the last may have fewer rows */
+  int32_t block; /* units that are processed at a time */
   bool halves;   /* side 2: two rows of y are a vector of outputs */
-  int32_t
-      group;    /* side 4: rows of tiles whose rows of x, together, are vectors in fours; 0: none */
-  bool gathers; /* vectors are neither these nor parts of a row: they go through a buffer */
+  int32_t group; /* side 4: rows of tiles whose rows of x together are vectors in fours; 0: none */
+  bool gathers;  /* vectors are neither of these nor parts of a row: they go through a buffer */
 
-  /* A channel of an image is split into a plane for each of a tile's outputs, in which neighbouring
-   * tiles' values lie side by side; with a row before and behind. */
+  /* A channel of an image is split into one plane for each of a tile's outputs, with a row before
+   * and behind; in a plane the values of neighbouring tiles are adjacent. */
   int64_t plane; /* floats */
 
-  int64_t windows;        /* from place to place */
-  int64_t sums, sums_row; /* the same, and from channel to channel */
+  int64_t windows;        /* distance between matrices */
+  int64_t sums, sums_row; /* the same, and between channels */
   int32_t *edges; /* [unit's vectors][2][lanes]: all bits where a window has a column at its left,
                      and at its right */
-  int32_t *at;    /* [image's vectors][side]: where the parts of their first rows' outputs go */
-  int64_t below;  /* from there to the next rows' */
+  int32_t *at;    /* [image's vectors][side]: offsets of the parts of their first rows' outputs */
+  int64_t below;  /* distance to the next rows' outputs */
 };
 
 typedef void split_rows(const struct shape *g, const float *x, int32_t first, int32_t end,
                         float *to);
 typedef void make_windows(const struct shape *g, const float *frame, int32_t first, int32_t end,
                           float *to);
-/* Sums of so many rows of weights by so many vectors. */
+/* Sums of `rows` rows of weights by `vectors` vectors. */
 typedef void run_tile(const struct shape *g, const float *weight, const float *window, float *to);
 typedef void make_outputs(const struct shape *g, const float *sums, float bias, int32_t vectors,
                           const int32_t *at, float *to);
@@ -81,8 +80,8 @@ static int64_t aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
 
 static int32_t gcd(int32_t a, int32_t b) { return b ? gcd(b, a % b) : a; }
 
-/* So many rows of tiles, which are whole vectors or all that there are. Larger units are worth it
- * where a tenth of the vectors or more is saved. */
+/* The number of rows of tiles that are whole vectors, or all rows. Larger units pay if they save a
+ * tenth of the vectors or more. */
 static void try_rows(struct shape *g, int32_t rows, int32_t pitch) {
   struct shape other = *g;
   other.pitch = pitch;
@@ -103,9 +102,9 @@ static void find_units(struct shape *g, int32_t images) {
   if (g->block > (int64_t)g->units * images) g->block = g->units * images;
 }
 
-/* Outputs a side of the tiles: 4, with 36 products instead of 64, where not too many tiles lie
- * beyond the image; but more weights are to stay in a core's caches. Of the image alone: weights
- * are transformed before it is known who computes. */
+/* Outputs a side of the tiles: 4, with 36 products instead of 64, if few tiles lie beyond the image
+ * and the larger weights stay in a core's caches. It depends on the image only: weights are
+ * transformed before the number of workers is known. */
 static int32_t side_of(const struct sl__conv_args *a) {
   const int64_t most_weights = 1 << 13;
   int64_t fours = aligned((int64_t)ceil_div(a->height, 4) * ceil_div(a->width, 4));
@@ -141,22 +140,22 @@ static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
   int64_t rows = g.units * (int64_t)g.unit_rows + 2, vectors = g.block * (int64_t)g.unit_vectors;
   g.plane = aligned(BEFORE + rows * g.pitch + lanes + 1);
   g.sums_row = vectors * lanes;
-  /* so that a channel's places are not all in one set of a cache */
+  /* padding: a channel's matrices must not all map to one set of a cache */
   g.windows = g.sums_row * a->channels + 16;
   g.sums = g.sums_row * a->out_channels + 16;
   g.below = g.gathers ? side * g.sums_row : a->width;
   return g;
 }
 
-/* Images that share a block, where one has less units. */
+/* Images that share a block, if one image has fewer units. */
 static int32_t together(const struct sl__conv_args *a, const struct shape *g) {
   int32_t most = g->units < g->block ? g->block / g->units : 1;
   return most < a->images ? most : a->images;
 }
 
-/* Where what is in the scratch memory begins, behind what aligns it. */
+/* Offsets of the arrays in the scratch memory, behind the alignment. */
 struct layout {
-  int64_t edges, at, frame, windows, sums, buffer, own; /* own: at the end */
+  int64_t edges, at, frame, windows, sums, buffer, own; /* own weights: at the end */
 };
 
 static struct layout layout_of(const struct shape *g) {
@@ -170,7 +169,8 @@ static struct layout layout_of(const struct shape *g) {
   return l;
 }
 
-/* Floats from place to place of the weights, which so are not all in one set of a cache. */
+/* Floats between the matrices of weights, padded so that they do not all map to one set of a cache.
+ */
 static int64_t place_of(int64_t rows, int64_t channels) { return rows * channels + 16; }
 
 int64_t sl__winograd_weights(const struct sl__conv_args *a) {
@@ -178,7 +178,7 @@ int64_t sl__winograd_weights(const struct sl__conv_args *a) {
   return (side + 2) * (side + 2) * place_of(a->out_channels, a->channels);
 }
 
-/* For whatever width: which one needs most depends on the shape. */
+/* Maximum over all widths: the largest need depends on the shape. */
 int64_t sl__winograd_scratch(const struct sl__conv_args *a, bool is_transformed) {
   int64_t most = 0;
   for (int lanes = 4; lanes <= 16; lanes *= 2) {
@@ -189,8 +189,8 @@ int64_t sl__winograd_scratch(const struct sl__conv_args *a, bool is_transformed)
   return most + (is_transformed ? 0 : sl__winograd_weights(a)) + 16;
 }
 
-/* Of tiles that fill vectors the products are 36 of 144 or 16 of 36, of others more: measured, it
- * pays up to 0.8. More weights than these do not stay in a core's caches. */
+/* Tiles that fill vectors need 36 of 144 or 16 of 36 products, other tiles more; measured, it pays
+ * up to 0.8. More weights than this do not stay in a core's caches. */
 bool sl__winograd_serves(const struct sl__conv_args *a) {
   const int32_t least = 16;
   const int64_t most_weights = 1 << 16, most_scratch = 1 << 21;
@@ -222,7 +222,7 @@ static void find_tables(const struct shape *g) {
 
 /* ---- weights ---- */
 
-/* G g: of three values, u has `step` from one to the next. */
+/* G g of three values; the results in u are `step` apart. */
 SL__INLINE void times_2(const float *g0, const float *g1, const float *g2, float *u, int64_t step) {
   for (int i = 0; i < 16; i++) {
     float sum = 0.5f * (g0[i] + g2[i]), middle = 0.5f * g1[i];
@@ -257,7 +257,7 @@ SL__INLINE void times(const int side, const float *g0, const float *g1, const fl
     times_2(g0, g1, g2, u, step);
 }
 
-/* Of one output channel and up to 16 others; to: the first place's. */
+/* One output channel and up to 16 input channels; to: the first matrix. */
 SL__INLINE void transform_some(const float *weight, const int32_t count, const int side,
                                int64_t pitch, float *to) {
   float g[9][16], t[6][3][16], u[6][6][16];
@@ -302,14 +302,14 @@ struct work {
   struct width width;
   struct shape shape;
   struct sl__work_range channels; /* of the outputs */
-  const float *weight;            /* transformed, of channels from first_weight on */
-  int64_t first_weight, weights;  /* weights: from place to place */
+  const float *weight;            /* transformed weights of the channels from first_weight on */
+  int64_t first_weight, weights;  /* distance between the matrices of weights */
   const float *bias, *x;
   float *y;
-  const struct sl__conv_epilogue *after;
+  const struct sl__conv_epilogue *epilogue;
   float *frame, *windows, *sums, *buffer;
-  float *own;     /* room for weights that this call transforms */
-  bool is_shared; /* others compute the other channels of the same image meanwhile */
+  float *own;     /* memory for weights that this call transforms */
+  bool is_shared; /* other cores compute the other channels of the same image at the same time */
 };
 
 /* Units of each of some images. */
@@ -343,7 +343,7 @@ static split_rows *split_of(const struct work *w) {
   return width_of(lanes, 2).split;
 }
 
-/* Channel by channel, each through a frame that stays in the first cache. */
+/* Channel by channel, each through a frame that stays in the first-level cache. */
 static void transform_windows(const struct work *w, const struct block *b) {
   const struct shape *g = &w->shape;
   split_rows *split = split_of(w);
@@ -359,7 +359,7 @@ static void transform_windows(const struct work *w, const struct block *b) {
   }
 }
 
-/* Vectors in twos, as many channels at a time as registers hold. */
+/* Vectors in pairs, with as many channels at a time as fit into registers. */
 static void multiply(const struct work *w, int64_t vectors) {
   const struct shape *g = &w->shape;
   int64_t rows = w->channels.end - w->channels.first;
@@ -378,7 +378,7 @@ static void multiply(const struct work *w, int64_t vectors) {
     }
 }
 
-/* Rows of tiles [first, end) from the buffer, which has the tiles' rows one behind the other. */
+/* Rows of tiles [first, end) from the buffer, in which the tiles' rows follow each other. */
 static void gather(const struct work *w, int32_t first, int32_t end, float *y) {
   const struct shape *g = &w->shape;
   const float *from = w->buffer;
@@ -395,10 +395,10 @@ static void write_image(const struct work *w, const struct block *b, int64_t ima
   int32_t v = b->first * g->unit_vectors, end = b->end * g->unit_vectors;
   int32_t row = b->first * g->unit_rows, last = b->end * g->unit_rows;
   if (last > g->down) last = g->down;
-  struct sl__conv_epilogue after = *w->after;
-  if (after.residual) after.residual += image * sl__conv_y_size(a);
-  struct sl__runs out =
-      sl__runs_of(a, &after, w->y + image * sl__conv_y_size(a), w->channels.first, w->channels.end);
+  struct sl__conv_epilogue epilogue = *w->epilogue;
+  if (epilogue.residual) epilogue.residual += image * sl__conv_y_size(a);
+  struct sl__runs out = sl__runs_of(a, &epilogue, w->y + image * sl__conv_y_size(a),
+                                    w->channels.first, w->channels.end);
   for (int64_t k = 0; k < out.channels; k++, sums += g->sums_row) {
     float bias = w->bias ? w->bias[w->channels.first + k] : 0, *y = out.y + k * out.plane;
     if (!g->gathers) {
@@ -440,10 +440,11 @@ static void run_images(const struct work *w, int64_t image, int64_t last, int32_
   }
 }
 
-/* ---- what is called ---- */
+/* ---- public functions ---- */
 
-/* As in codelets/kernels/direct_conv.c: with this cut each part reads all weights, with the other
- * one each makes the windows of all channels, which costs about twice as much a value. */
+/* As in codelets/kernels/direct_conv.c. With this division each core reads all weights; divided by
+ * channels each core would transform the windows of all channels, at about twice the cost a value.
+ */
 static bool goes_by_units(const struct sl__conv_args *a, const struct shape *g) {
   return a->images == 1 && g->units > 1 &&
          sl__winograd_weights(a) < 2 * (sl__conv_x_size(a) + sl__conv_y_size(a));
@@ -455,7 +456,7 @@ int64_t sl__winograd_units(const struct sl__conv_args *a, bool *planes, int most
   return *planes ? (int64_t)a->images * a->out_channels : g.units;
 }
 
-/* Of the channels that the call has anything of. */
+/* The channels of which the call has a part. */
 static void find_weights(struct work *w, const float *weight, bool is_transformed,
                          struct sl__work_range channels) {
   const struct sl__conv_args *a = w->args;
@@ -466,7 +467,7 @@ static void find_weights(struct work *w, const float *weight, bool is_transforme
   if (!is_transformed) sl__winograd_transform(a, weight, channels.first, channels.end, w->own);
 }
 
-/* Of images [image, last), if any, some channels of the outputs. */
+/* Some channels of the outputs of the images [image, last), if any. */
 static void run_channels(const struct work *w, int64_t image, int64_t last,
                          struct sl__work_range channels) {
   struct work some = *w;
@@ -478,7 +479,7 @@ static void run_channels(const struct work *w, int64_t image, int64_t last,
   run_images(&some, image, last, 0, w->shape.units);
 }
 
-/* Planes of one image after the other: the first and the last one may be in part. */
+/* Planes of consecutive images: the first and the last image may be partial. */
 static void run_planes(struct work *w, const float *weight, bool is_transformed,
                        struct sl__work_range planes) {
   int64_t k = w->args->out_channels, first = planes.first / k, last = planes.end / k;
@@ -496,20 +497,20 @@ static void run_planes(struct work *w, const float *weight, bool is_transformed,
 
 void sl__winograd_forward(const struct sl__conv_args *a, const float *x, const float *weight,
                           bool is_transformed, const float *bias,
-                          const struct sl__conv_epilogue *after, float *y, float *scratch,
-                          struct sl__work_range share, int most_lanes) {
+                          const struct sl__conv_epilogue *epilogue, float *y, float *scratch,
+                          struct sl__work_range range, int most_lanes) {
   struct work w = work_of(a, scratch, most_lanes);
-  if (share.first >= share.end) return;
+  if (range.first >= range.end) return;
   find_tables(&w.shape);
   w.x = x;
   w.y = y;
   w.bias = bias;
-  w.after = after;
+  w.epilogue = epilogue;
   if (!goes_by_units(a, &w.shape)) {
-    run_planes(&w, weight, is_transformed, share);
+    run_planes(&w, weight, is_transformed, range);
     return;
   }
   w.channels = (struct sl__work_range){0, a->out_channels};
   find_weights(&w, weight, is_transformed, w.channels);
-  run_images(&w, 0, 1, (int32_t)share.first, (int32_t)share.end);
+  run_images(&w, 0, 1, (int32_t)range.first, (int32_t)range.end);
 }

@@ -1,10 +1,11 @@
-/* The inner loops of codelets/kernels/winograd.c that differ where tiles have 4x4 outputs, for
- * vectors of LANES floats. Points of the transforms: 0, +-P, +-Q and infinity.
- * codelets/kernels/winograd_tile.h includes it, and has its names. */
+/* The inner loops of codelets/kernels/winograd.c for tiles of 4x4 outputs, for vectors of LANES
+ * floats. Points of the transforms: 0, +-P, +-Q and infinity. codelets/kernels/winograd_tile.h
+ * includes it and defines its names. */
 
 /* ---- the frame ---- */
 
-/* Four vectors of columns, one after the other: those of each phase to a plane of theirs. */
+/* Splits four consecutive vectors of columns: the columns of each phase go to a plane of their own.
+ */
 SL__INLINE void SL__JOIN(split_four_, LANES)(const VEC v[4], float *to, int64_t plane) {
   VEC even[2], odd[2];
   _Pragma("GCC unroll 2") for (int i = 0; i < 2; i++) {
@@ -18,7 +19,7 @@ SL__INLINE void SL__JOIN(split_four_, LANES)(const VEC v[4], float *to, int64_t 
 }
 
 #if LANES == 4
-/* A row of the image, of any width; NULL: of zeros. */
+/* A row of the image, of any width; NULL for a row of zeros. */
 SL__INLINE void split_row_by_four(const struct shape *g, const float *from, float *to) {
   int32_t tile = 0, whole = from ? g->width / 4 : 0;
   for (; tile + LANES <= whole; tile += LANES) {
@@ -34,7 +35,7 @@ SL__INLINE void split_row_by_four(const struct shape *g, const float *from, floa
 }
 #endif
 
-/* So many rows of tiles that their rows of one phase, four apart in the image, are vectors in
+/* As many rows of tiles as make their rows of one phase, four apart in the image, whole vectors in
  * fours. */
 SL__INLINE void SL__JOIN(split_rows_, LANES)(const struct shape *g, const float *from, float *to) {
   const int32_t width = g->width, columns = g->group * width;
@@ -48,7 +49,7 @@ SL__INLINE void SL__JOIN(split_rows_, LANES)(const struct shape *g, const float 
   }
 }
 
-/* A channel's rows of tiles; of the first and the last one what is seen from the others. */
+/* A channel's rows of tiles; of the first and the last row only the part that other rows read. */
 static SL__JOIN(SL__TARGET_, LANES)
     __attribute__((noinline)) void SL__JOIN(split4_, LANES)(const struct shape *g, const float *x,
                                                             int32_t first, int32_t end, float *to) {
@@ -74,7 +75,7 @@ static SL__JOIN(SL__TARGET_, LANES)
 #define P 0.625f
 #define Q 1.5f
 
-/* B' d: d and t have `step` from value to value. */
+/* B' d: the values of d and of t are `step` apart. */
 SL__INLINE void SL__JOIN(before_, LANES)(const VEC *d, VEC *t, const int step) {
   VEC even_p = d[4] - Q * Q * d[2], odd_p = P * (d[3] - Q * Q * d[1]);
   VEC even_q = d[4] - P * P * d[2], odd_q = Q * (d[3] - P * P * d[1]);
@@ -86,7 +87,7 @@ SL__INLINE void SL__JOIN(before_, LANES)(const VEC *d, VEC *t, const int step) {
   t[5 * step] = P * P * Q * Q * d[1] - (P * P + Q * Q) * d[3] + d[5];
 }
 
-/* A column of the windows; edge: which have one, NULL: all. */
+/* A column of the windows; edge: mask of the windows that have it, NULL for all. */
 SL__INLINE void SL__JOIN(read_column_, LANES)(const struct shape *g, const float *top,
                                               const BITS *edge, VEC d[6]) {
   const int64_t row = 4 * g->plane;
@@ -125,7 +126,7 @@ static SL__JOIN(SL__TARGET_, LANES)
 
 /* ---- outputs ---- */
 
-/* A' m; t has `step` from value to value. */
+/* A' m; the values of t are `step` apart. */
 SL__INLINE void SL__JOIN(after_, LANES)(const VEC *m, VEC *t, const int step) {
   VEC even_p = m[1] + m[2], odd_p = P * (m[1] - m[2]);
   VEC even_q = m[3] + m[4], odd_q = Q * (m[3] - m[4]);
@@ -148,7 +149,7 @@ SL__INLINE void SL__JOIN(write_fours_, LANES)(const VEC out[4], const int32_t *a
   *(LOOSE *)(to + at[3]) = __builtin_shufflevector(high[0], high[1], EACH(HIGH));
 }
 
-/* The outputs of some vectors of tiles from their sums; at: where their quarters go. */
+/* The outputs of some vectors of tiles from their sums; at: offsets of their quarters. */
 static SL__JOIN(SL__TARGET_, LANES)
     __attribute__((noinline)) void SL__JOIN(outputs4_, LANES)(const struct shape *g,
                                                               const float *sums, float bias,

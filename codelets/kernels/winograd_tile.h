@@ -15,7 +15,7 @@ SL__INLINE void SL__JOIN(split_two_, LANES)(const float *from, const float *othe
   *(LOOSE *)odd = __builtin_shufflevector(a, b, EACH(ODD));
 }
 
-/* Pairs of columns of a row, of which the last vector may lie over the one before; few of them, and
+/* Pairs of columns of a row, the last vector possibly overlapping the one before; narrow rows, and
  * a last column without a neighbour, one by one. */
 SL__INLINE void SL__JOIN(split_row_, LANES)(int32_t width, const float *from, float *even,
                                             float *odd) {
@@ -35,12 +35,12 @@ SL__INLINE void SL__JOIN(split_row_, LANES)(int32_t width, const float *from, fl
   }
 }
 
-/* What lies behind is written later, or room. */
+/* The values behind it are written later, or are padding. */
 SL__INLINE void SL__JOIN(clear_row_, LANES)(int32_t count, float *even, float *odd) {
   for (int32_t j = 0; j < count; j += LANES) *(LOOSE *)(even + j) = *(LOOSE *)(odd + j) = (VEC){0};
 }
 
-/* A channel's rows of tiles, each of an even and an odd row; those beyond the image are zero. */
+/* A channel's rows of tiles, each of an even and an odd row; rows beyond the image are zero. */
 static SL__JOIN(SL__TARGET_, LANES)
     __attribute__((noinline)) void SL__JOIN(split_, LANES)(const struct shape *g, const float *x,
                                                            int32_t first, int32_t end, float *to) {
@@ -84,7 +84,7 @@ SL__INLINE void SL__JOIN(read_row_, LANES)(const struct shape *g, const float *e
   d[3] = (VEC)((BITS)AT(even + 1) & edges[1]);
 }
 
-/* d, transformed, each place some floats from the one before. */
+/* Transforms d; the results are a fixed distance apart. */
 SL__INLINE void SL__JOIN(transform_, LANES)(const VEC d[4][4], float *to, int64_t pitch) {
   VEC t[4][4];
   _Pragma("GCC unroll 4") for (int s = 0; s < 4; s++) {
@@ -156,13 +156,13 @@ SL__JOIN(SL__TILES_OF_TWO_, LANES)
 
 /* ---- outputs ---- */
 
-/* Neighbouring columns in turn; halves of vectors. */
+/* Interleaves neighbouring columns; halves of vectors. */
 #define LOW(l, s) ((l) / 2 + (l) % 2 * LANES)
 #define HIGH(l, s) (LANES / 2 + (l) / 2 + (l) % 2 * LANES)
 #define FIRST(l, s) ((l) < LANES / 2 ? (l) : LANES / 2 + (l))
 #define SECOND(l, s) ((l) < LANES / 2 ? LANES / 2 + (l) : LANES + (l))
 
-/* Of even and odd rows, the even and odd columns. */
+/* Even and odd columns of even and odd rows. */
 SL__INLINE void SL__JOIN(write_tiles_, LANES)(const struct shape *g, const VEC out[2][2],
                                               const int32_t *at, float *to) {
   VEC low[2], high[2];
@@ -183,7 +183,7 @@ SL__INLINE void SL__JOIN(write_tiles_, LANES)(const struct shape *g, const VEC o
   }
 }
 
-/* The outputs of some vectors of tiles from their sums; at: where their halves go. */
+/* The outputs of some vectors of tiles from their sums; at: offsets of their halves. */
 static SL__JOIN(SL__TARGET_, LANES)
     __attribute__((noinline)) void SL__JOIN(outputs_, LANES)(const struct shape *g,
                                                              const float *sums, float bias,

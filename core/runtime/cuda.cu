@@ -90,7 +90,7 @@ static void close_worker(void *unused) {
   struct sl__cuda *w = sl__cuda_here();
   (void)unused;
   for (int i = 0; i < SL__PLAN_CACHES; i++)
-    if (w->kept[i].plans) w->kept[i].release(w->kept[i].plans);
+    if (w->plan_caches[i].plans) w->plan_caches[i].release(w->plan_caches[i].plans);
   if (w->dnn) cudnnDestroy(w->dnn);
   if (w->lt) cublasLtDestroy(w->lt);
   if (w->workspace) cudaFree(w->workspace);

@@ -69,7 +69,7 @@ struct sl__cuda {
   struct {
     void *plans;
     void (*release)(void *plans);
-  } kept[SL__PLAN_CACHES];
+  } plan_caches[SL__PLAN_CACHES];
   size_t taken; /* see sl__cuda_taken */
   size_t room;  /* see sl__cuda_room */
 };

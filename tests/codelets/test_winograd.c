@@ -7,9 +7,9 @@
 #include "tests/common/convolution.h"
 
 static void forward(const struct sl__conv_args *a, const float *x, const float *weight,
-                    const float *bias, const struct sl__conv_epilogue *after, float *y,
+                    const float *bias, const struct sl__conv_epilogue *epilogue, float *y,
                     float *scratch, struct sl__work_range share, int most_lanes) {
-  sl__winograd_forward(a, x, weight, false, bias, after, y, scratch, share, most_lanes);
+  sl__winograd_forward(a, x, weight, false, bias, epilogue, y, scratch, share, most_lanes);
 }
 
 static float *transformed(const struct sl__conv_args *a, const float *weight) {
@@ -22,10 +22,10 @@ static float *transformed(const struct sl__conv_args *a, const float *weight) {
 }
 
 static void forward_formed(const struct sl__conv_args *a, const float *x, const float *weight,
-                           const float *bias, const struct sl__conv_epilogue *after, float *y,
+                           const float *bias, const struct sl__conv_epilogue *epilogue, float *y,
                            float *scratch, struct sl__work_range share, int most_lanes) {
   float *form = transformed(a, weight);
-  sl__winograd_forward(a, x, form, true, bias, after, y, scratch, share, most_lanes);
+  sl__winograd_forward(a, x, form, true, bias, epilogue, y, scratch, share, most_lanes);
   free(form);
 }
 
