@@ -73,8 +73,9 @@ SL__SIMD static void decompress_2bit(const uint32_t *packed, float *y, int64_t n
 
 /* ---- CPU kernels: 1bit ------------------------------------------------------------------- */
 
-#define LANES 16 /* interleaved sums, independent of the vectors' width: the same bits everywhere  \
-                  */
+#define LANES                                                                                      \
+  16 /* interleaved sums, independent of the vectors' width: the same bits everywhere              \
+      */
 
 struct lanes {
   double above[LANES], below[LANES];
