@@ -1,5 +1,4 @@
-/* What the tests of operations share: a context, tensors from double-precision values, comparison.
- */
+/* Common parts of the operations' tests: tensors from double-precision values, comparison. */
 #ifndef SL_TESTS_COMMON_CHECK_H
 #define SL_TESTS_COMMON_CHECK_H
 
@@ -21,7 +20,7 @@
 #include "tests/common/ok.h"
 
 static struct sl_context *context;
-/* Where operations run: where SL_TEST_DEVICE says ("cuda:0"), else anywhere. */
+/* Where operations run: on the device that SL_TEST_DEVICE names ("cuda:0"), else anywhere. */
 static struct sl__launch plain = {.name = "test"}, adding = {.name = "test", .accumulate = true};
 
 static inline int open_context(void **state) {
@@ -81,7 +80,7 @@ static inline struct sl__tensor *integers(struct sl_shape shape, const int32_t *
   return t;
 }
 
-/* The same as bf16. For values that it has no rounding of its own for: see round_bf16. */
+/* The same as bf16, for values that bf16 holds exactly: see round_bf16. */
 static inline struct sl__tensor *bf16_tensor(struct sl_shape shape, const double *values) {
   struct sl__tensor *t;
   int64_t n = sl_shape_count(&shape);
@@ -93,7 +92,7 @@ static inline struct sl__tensor *bf16_tensor(struct sl_shape shape, const double
   return t;
 }
 
-/* Values become ones that bf16 has, so that both sides start alike. */
+/* Rounds the values to bf16, so that both sides start alike. */
 static inline double *round_bf16(double *values, int64_t n) {
   for (int64_t i = 0; i < n; i++)
     values[i] = (double)sl__bf16_value(sl__bf16_code((float)values[i]));
@@ -127,7 +126,7 @@ static inline void assert_near(const char *what, double *got, const double *want
   free(got);
 }
 
-/* The same for what was stored as bf16: half a unit in its last place more. */
+/* The same for values stored as bf16: half a unit in its last place more. */
 static inline void assert_near_bf16(const char *what, double *got, const double *want, int64_t n,
                                     double terms, double magnitude) {
   for (int64_t i = 0; i < n; i++) {

@@ -1,7 +1,7 @@
-/* What the tests of convolutions without a matrix share: each value against a naive loop in double
- * precision; nothing is written behind the end of y, or of the scratch memory; an image alone has
- * the bits that it has among others; in parts they give the same bits, each part its own values
- * and nothing else. */
+/* Common tests of the convolutions without a matrix of windows: each value against a naive loop in
+ * double precision; no write behind the end of y or of the scratch memory; an image has the same
+ * bits alone and among others; divided into parts the result has the same bits, and each part
+ * writes its own values only. */
 #ifndef SL_TESTS_COMMON_CONVOLUTION_H
 #define SL_TESTS_COMMON_CONVOLUTION_H
 
@@ -94,7 +94,7 @@ struct task {
   struct sl__conv_args args;
 };
 
-/* What a task works on; weight: and the bias behind. */
+/* A task's data; weight includes the bias at its end. */
 struct memory {
   int64_t xs, weights, ys, scratches;
   float *x, *weight, *bias, *whole, *y, *memory, *scratch, *after;
@@ -132,7 +132,7 @@ static inline void free_memory(struct memory *m) {
 typedef void call(const struct way *way, struct task *task, const struct memory *m, float *y,
                   int most_lanes);
 
-/* As a program calls it. */
+/* As a captured graph calls it. */
 static inline void call_kernel(const struct way *way, struct task *task, const struct memory *m,
                                float *y, int most_lanes) {
   struct starpu_vector_interface v[] = {{.ptr = (uintptr_t)m->x},
@@ -155,13 +155,13 @@ static inline void forward_by(const struct way *way, struct task *task, const st
   way->forward(&task->args, m->x, m->weight, m->bias, after, y, m->scratch, share, most_lanes);
 }
 
-/* The same for vectors of any width; cut between any channels. */
+/* The same for vectors of any width, divided between any channels. */
 static inline void call_width(const struct way *way, struct task *task, const struct memory *m,
                               float *y, int most_lanes) {
   forward_by(way, task, m, &nothing, y, most_lanes);
 }
 
-/* With all that may come after an output; the vectors of channels are parts of one. */
+/* With every epilogue; the vectors of channels are parts of one array. */
 static inline struct sl__conv_epilogue after_of(const struct memory *m) {
   return (struct sl__conv_epilogue){m->after, m->after + 1, m->after + 2, m->after + 3};
 }
@@ -172,7 +172,7 @@ static inline void call_after(const struct way *way, struct task *task, const st
   forward_by(way, task, m, &after, y, most_lanes);
 }
 
-/* ---- what holds of each ---- */
+/* ---- properties of each implementation ---- */
 
 static inline void check(const struct way *way, struct sl__conv_args shape, int most_lanes) {
   struct task task = {.args = with_outputs(shape)};
@@ -184,7 +184,7 @@ static inline void check(const struct way *way, struct sl__conv_args shape, int 
   free_memory(&m);
 }
 
-/* What comes after is that of values that were written before. */
+/* The epilogue gets the values that were written before. */
 static inline void check_after(const struct way *way, struct sl__conv_args a, int most_lanes) {
   struct memory m = memory_of(way, &a);
   struct task task = {.args = a};
@@ -204,7 +204,7 @@ static inline void check_after(const struct way *way, struct sl__conv_args a, in
   free_memory(&m);
 }
 
-/* Each value is written by one part, and is the whole's. */
+/* Exactly one part writes each value, and it equals the undivided result. */
 static inline void check_parts(const struct way *way, call *run, struct sl__conv_args a,
                                int64_t units, int parts, int most_lanes) {
   struct memory m = memory_of(way, &a);
@@ -231,8 +231,8 @@ static inline void check_parts(const struct way *way, call *run, struct sl__conv
   free_memory(&m);
 }
 
-/* Cut between any units, without and with what may come after, of which each third has another
- * activation. */
+/* Divided between any units, without and with epilogue, whose activation changes from third to
+ * third. */
 static inline void check_cuts(const struct way *way, struct sl__conv_args a, int i, int parts,
                               int most_lanes) {
   static const int32_t activations[] = {SL_ACTIVATION_NONE, SL_ACTIVATION_RELU, SL_ACTIVATION_TANH};
@@ -243,7 +243,7 @@ static inline void check_cuts(const struct way *way, struct sl__conv_args a, int
   check_parts(way, call_after, a, units, parts, most_lanes);
 }
 
-/* So is the kernel, between the units that it names. */
+/* The kernel is divided, too, between the units that it names. */
 static inline void check_kernel(const struct way *way, struct sl__conv_args a, int parts) {
   bool planes;
   int64_t units = way->units(&a, &planes, 0);

@@ -1,4 +1,4 @@
-/* Tensors in memory of the device's, a float behind where 16 bytes begin: halves of a shard, say.
+/* Tensors in device memory that are not aligned to 16 bytes, as a shard in the middle of a block.
  */
 #ifndef SL_TESTS_COMMON_DISPLACED_H
 #define SL_TESTS_COMMON_DISPLACED_H

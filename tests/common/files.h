@@ -1,4 +1,4 @@
-/* For tests of readers and writers: a folder of the test's own, and allocations that fail. */
+/* For tests of readers and writers: a folder for each test, and allocations that fail. */
 #ifndef SL_TESTS_COMMON_FILES_H
 #define SL_TESTS_COMMON_FILES_H
 
@@ -30,14 +30,15 @@ static inline int folder_setup(void **state) {
   return mkdtemp(test_folder) ? 0 : -1;
 }
 
-/* Entries in the test's folder, which are removed, folder and all, if so asked. */
+/* Counts the entries of the test's folder; removes them and the folder if `removing` is set. */
 static inline int walk_folder(int removing) {
   char *const folders[] = {test_folder, NULL};
   FTS *walk = fts_open(folders, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
   int entries = -1; /* the folder itself */
   if (!walk) return -1;
   for (FTSENT *entry; (entry = fts_read(walk));) {
-    if (entry->fts_info == FTS_D) continue; /* a folder comes again behind what is in it */
+    if (entry->fts_info == FTS_D)
+      continue; /* an entry of the folder follows the folder's own contents */
     if (removing && remove(entry->fts_accpath) != 0) perror(entry->fts_path);
     entries++;
   }
@@ -50,16 +51,16 @@ static inline int folder_teardown(void **state) {
   return walk_folder(1) < 0 ? -1 : 0;
 }
 
-/* To see that nothing is left over. */
+/* For checks that no file is left over. */
 static inline int count_files(void) { return walk_folder(0); }
 
-/* Top of the source tree, which a build elsewhere names. */
+/* The top of the source tree; SL_SRCDIR names it in a build elsewhere. */
 static inline const char *source_folder(void) {
   const char *folder = getenv("SL_SRCDIR");
   return folder ? folder : ".";
 }
 
-/* Path of a file of the test's folder; good for the next seven calls. */
+/* Path of a file in the test's folder; valid for the next seven calls. */
 static inline const char *in_folder(const char *name) {
   static char paths[8][4096];
   static int turn;
@@ -86,15 +87,15 @@ static inline const char *put_gz(const char *name, const void *bytes, size_t siz
   return path;
 }
 
-/* The call failed with this status and its message has this text in it. */
+/* Asserts that the call failed with this status and that its message contains this text. */
 static inline void check_failed(enum sl_status status, enum sl_status expected, const char *text) {
   if (status != expected || !strstr(sl_error(), text))
     fail_msg("%s: \"%s\"; expected %s: \"...%s...\"", sl_status_name(status), sl_error(),
              sl_status_name(expected), text);
 }
 
-/* action must succeed, and give SL_NO_MEMORY with any one allocation failing; the sanitizer build
- * sees leaks. */
+/* Asserts that action succeeds, and returns SL_NO_MEMORY if any one allocation fails; the sanitizer
+ * build finds leaks. */
 static inline void check_allocations(enum sl_status (*action)(void)) {
   for (long n = 1;; n++) {
     assert_true(n < 10000);

@@ -1,4 +1,4 @@
-/* A call that must succeed; the test ends with the library's message where it does not. */
+/* Asserts that a call succeeds; if not, the test fails with the library's message. */
 #ifndef SL_TESTS_COMMON_OK_H
 #define SL_TESTS_COMMON_OK_H
 

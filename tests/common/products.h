@@ -18,7 +18,7 @@ static inline struct sl__launch launch_of(const struct kind *k, bool add) {
   return l;
 }
 
-/* random_values, of which the kind's tensors have no rounding to do. */
+/* random_values, rounded so that tensors of this kind hold them exactly. */
 static inline double *values_of(const struct kind *k, int64_t n, uint64_t stream) {
   double *v = random_values(n, stream);
   return k->half ? round_bf16(v, n) : v;

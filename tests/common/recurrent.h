@@ -1,7 +1,7 @@
-/* The tests of LSTM and GRU alike. The file that includes this has defined CELL_NAME, OP(forward)
- * as the operation's name, TORCH(x) as that of PyTorch's numbers, and GATES, STATES, SAVED, in
- * units of H; it defines naive(). References: that loop in double precision, finite differences of
- * it, a run in two chunks against one, numbers from PyTorch. */
+/* Common tests of LSTM and GRU. The including file defines CELL_NAME, OP(forward) as the
+ * operation's name, TORCH(x) as that of PyTorch's numbers, and GATES, STATES, SAVED in units of H;
+ * it also defines naive(). References: that loop in double precision, its finite differences, one
+ * run against two chunks, and numbers from PyTorch. */
 #ifndef SL_TESTS_COMMON_RECURRENT_H
 #define SL_TESTS_COMMON_RECURRENT_H
 
@@ -47,7 +47,7 @@ static void check_forward(void) {
     naive(&l, y, last);
     struct tensors v = make(&l);
     OK(OP(forward)(context, &plain, v.x, v.param, v.state, v.y, v.saved));
-    /* an error of one step passes through all that follow */
+    /* an error of one step passes through all later ones */
     double terms = (double)((l.i + l.h) * l.t);
     assert_near("y", take(v.y), y, l.n * l.t * l.h, terms, 4);
     assert_near("state", take(v.state), last, l.n * STATES * l.h, terms, 4);
@@ -69,7 +69,8 @@ enum { BY_X, BY_PARAM, BY_STATE };
 struct question {
   struct cell l;
   int by;
-  const double *dy, *dstate, *dx, *grad; /* the last two: what is there to be added to */
+  const double *dy, *dstate, *dx,
+      *grad; /* the last two: the old values that results are added to */
 };
 
 static double scalar(const double *values, void *data) {
@@ -84,8 +85,8 @@ static double scalar(const double *values, void *data) {
   return sum;
 }
 
-/* Values for a shape; the parameters up to 1/sqrt(H) where an error shall not grow from step to
- * step; rounded: such as bf16 has. */
+/* Values for a shape; parameters up to 1/sqrt(H), so that errors do not grow from step to step;
+ * rounded: to values that bf16 holds. */
 static struct question ask(const struct cell *shape, bool small, bool rounded) {
   struct cell l = *shape;
   int64_t nx = l.n * l.t * l.i, ny = l.n * l.t * l.h, ns = l.n * STATES * l.h, np = params(&l);
@@ -110,8 +111,8 @@ static void forget(struct question *q) {
   for (int i = 0; i < 7; i++) free((double *)values[i]);
 }
 
-/* All four tasks on tensors that `of` makes (state, gradients of it and of parameters are floats
- * in any case). */
+/* Runs all four tasks on tensors that `of` makes (state, its gradient and the parameters' are
+ * floats in any case). */
 struct outcome {
   double *y, *state, *dx, *grad, *dstate;
 };
@@ -168,7 +169,7 @@ static void check_backward(void) {
 EACH_IMPLEMENTATION(forward_equals_the_naive_loop, check_forward)
 EACH_IMPLEMENTATION(gradients_match_finite_differences, check_backward)
 
-/* ---- coarser numbers: against floats, which the cases above have checked ---- */
+/* ---- lower precision: against floats, which the cases above have checked ---- */
 
 /* The difference is at most a share of what is wanted, both by their Euclidean norm: roundings go
  * either way, and single values may be small. Both are freed. */
@@ -201,8 +202,8 @@ static void check_coarse(maker *of, const struct sl__launch *launch, double shar
   }
 }
 
-/* bf16 rounds by 2^-9 at most. A gradient passes through some four such values, h or a gate, and
- * a few steps, of which the next forget a part. */
+/* bf16 rounds by 2^-9 at most. A gradient passes through about four such values, h or a gate, and a
+ * few steps; each step forgets a part. */
 static void bf16_is_near_floats(void **state) {
   (void)state;
   check_coarse(bf16_tensor, &plain, 4 * 0x1p-9);
@@ -230,7 +231,7 @@ static struct sl__tensor *steps_of(const double *v, int64_t n, int64_t t, int64_
   return result;
 }
 
-/* The state carries all there is: two chunks are one run, in both directions. */
+/* The state carries everything: two chunks equal one run, in both directions. */
 static void chunks_are_one_run(void **state) {
   (void)state;
   struct question q = {.l = {3, 7, 5, 19, NULL, NULL, NULL}};

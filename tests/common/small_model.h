@@ -1,4 +1,5 @@
-/* What the tests of nn/ share: a context for the whole program, short ways to build models. */
+/* Common parts of the tests of nn/: a context for the whole program, short functions that build
+ * models. */
 #ifndef TESTS_SMALL_MODEL_H
 #define TESTS_SMALL_MODEL_H
 
@@ -17,7 +18,7 @@
     if ((call) != SL_OK) fail_msg("%s: %s", #call, sl_error());                                    \
   } while (0)
 
-/* The call must fail with this status, and the message must name what is wrong. */
+/* Asserts that the call fails with this status and that the message names the mistake. */
 #define assert_refused(call, expected, words)                                                      \
   do {                                                                                             \
     assert_string_equal(sl_status_name(call), sl_status_name(expected));                           \
@@ -56,7 +57,7 @@ static inline void add_dense(struct sl_model *model, const char *name, int64_t f
       sl_dense(model, name, &(struct sl_dense_options){.features = features, .layer.init = init}));
 }
 
-/* How many values a parameter has; the test fails where there is none of that name. */
+/* Number of values of a parameter; the test fails if there is none of that name. */
 static inline int64_t value_count(const struct sl_model *model, const char *parameter) {
   struct sl_shape shape;
   for (int i = 0; i < sl_model_parameter_count(model); i++)

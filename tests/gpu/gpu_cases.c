@@ -1,6 +1,6 @@
-/* The cases of gpu_ops: every operation with hard shapes: one of everything, odd sizes, what is no
- * multiple of 4, 8 or 32, rows longer than a block of threads, more rows than a block, strides,
- * padding, replicas' many gradients, labels and tokens that are out of range. */
+/* The cases of gpu_ops: every operation with hard shapes: size 1 everywhere, odd sizes, sizes that
+ * are no multiple of 4, 8 or 32, rows longer than a block of threads, more rows than a block,
+ * strides, padding, gradients of many replicas, labels and tokens out of range. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -24,7 +24,7 @@ static struct sums products(double terms, double size) {
 static struct sums fused(double terms, double size) {
   return (struct sums){.terms = terms, .magnitude = size, .factors = size, .between = true};
 }
-/* Of elementwise arithmetic: a few roundings of values about so large. */
+/* Elementwise arithmetic: a few roundings of values of about this size. */
 static struct sums roundings(double magnitude) { return sums_of(8, magnitude); }
 
 /* ---- dense: rows, inputs, outputs, bias, activation, positions ---------------------------- */
@@ -395,7 +395,7 @@ static enum sl_status embedding_backward_weight(struct trial *t, const int64_t *
   return sl__embedding_backward_weight(t->context, L, tokens, dy, grad, d[4], d[2]);
 }
 
-/* Where it adds, half of the room is taken already. */
+/* In an accumulating case half of the capacity is taken already. */
 static enum sl_status embedding_backward_rows(struct trial *t, const int64_t *d) {
   int64_t places = d[0] * d[3], capacity = places < d[4] ? places : d[4], taken = d[4] / 2;
   if (t->launch.accumulate) capacity = d[4];
@@ -826,7 +826,7 @@ static enum sl_status compress(struct trial *t, const int64_t *d) {
   return sl__compress(t->context, L, &c, gradient, residual, packed);
 }
 
-/* Any bits will do, but for the means; halves are such that no NaN comes out. */
+/* Any bits serve, except for the means; 16-bit values are chosen so that no NaN results. */
 static struct sl__tensor *packed_of(struct trial *t, const struct sl__compress *c, int64_t words) {
   bool halves = c->method == SL__COMPRESS_FP16 || c->method == SL__COMPRESS_BF16;
   int32_t *values = calloc((size_t)words, sizeof *values);

@@ -19,18 +19,18 @@ enum gpu_math { GPU_F32 = 1, GPU_TF32 = 2, GPU_BF16 = 4, GPU_ALL = 7 };
 
 /* How sure a result is; zero value: to the bit. */
 struct sums {
-  double terms, magnitude; /* of a sum: how many terms, and the size of the largest */
+  double terms, magnitude; /* of a sum: number of terms, and the size of the largest */
   double factors;          /* of a product: its factors' size; 0: TF32 rounds nothing here */
-  double steps;            /* the result feeds itself so many times, rounded as bf16 in between */
-  bool between;            /* bias and activation may find the products' sum stored as bf16 */
+  double steps; /* number of times that the result feeds itself, rounded as bf16 in between */
+  bool between; /* bias and activation may find the products' sum stored as bf16 */
 };
 
 struct buffer {
   struct sl__tensor *tensor, *parent;
   bool result;
   struct sums sums;
-  int means;       /* so many 32-bit words in front are floats */
-  int rows, width; /* only as many rows of so many values as the buffer number rows - 1 counts */
+  int means;       /* number of leading 32-bit words that are floats */
+  int rows, width; /* only the rows (of this many values) that the buffer number rows - 1 counts */
 };
 
 #define GPU_MOST_BUFFERS 160
@@ -40,18 +40,18 @@ struct buffer {
 struct trial {
   struct sl_context *context;
   struct sl__launch launch;
-  enum sl_type type; /* what the operations' contract calls T: SL_F32 or SL_BF16 */
+  enum sl_type type; /* the type T in the operations' documentation: SL_F32 or SL_BF16 */
   uint64_t seed;
   bool apart;            /* tensors begin in the middle of others, where memory is not aligned */
   bool spoilt;           /* a value of the first input is NaN */
-  enum sl_status status; /* the first failure of what follows */
+  enum sl_status status; /* first failure in this case */
   int count;
   struct buffer buffers[GPU_MOST_BUFFERS];
   double elements;
 };
 
-/* Inputs: uniform in [-1, 1) with some zeros; in [low, high); whole numbers from low to below high;
- * a table's rows (see codelets/rows.h) so many of the table's. */
+/* Inputs: uniform in [-1, 1) with some zeros; in [low, high); whole numbers in [low, high); `count`
+ * rows of a table (see codelets/rows.h). */
 struct sl__tensor *given(struct trial *t, enum sl_type type, struct sl_shape shape);
 struct sl__tensor *given_in(struct trial *t, enum sl_type type, struct sl_shape shape, double low,
                             double high);
@@ -60,8 +60,8 @@ struct sl__tensor *given_integers(struct trial *t, struct sl_shape shape, int64_
 struct sl__tensor *given_values(struct trial *t, struct sl_shape shape, const int32_t *values);
 struct sl__tensor *given_rows(struct trial *t, int64_t capacity, int64_t count, int64_t table);
 
-/* Results: overwritten ('w': poisoned before), accumulated ('a': what is there counts where the
- * launch accumulates), read and written ('m'). */
+/* Results: overwritten ('w': poisoned before), accumulated ('a': the old value counts if the launch
+ * accumulates), read and written ('m'). */
 struct sl__tensor *written(struct trial *t, enum sl_type type, struct sl_shape shape,
                            struct sums sums);
 struct sl__tensor *added(struct trial *t, enum sl_type type, struct sl_shape shape,

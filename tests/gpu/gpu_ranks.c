@@ -1,4 +1,4 @@
-/* Trains a small network over ranks on a device and tells where its tasks ran, as StarPU counted
+/* Trains a small network over ranks on a device and prints where its tasks ran, as StarPU counted
  * them; tests/gpu/test_gpu_ranks.sh starts it.
  *
  *     gpu_ranks train DEVICES KVSTORE SERVERS MATH COMPRESSION BATCH WEIGHTS
@@ -7,10 +7,10 @@
  * train: every rank prints one line of NAME=VALUE: for a few operations the tasks on CPU and on GPU
  * workers (send=3+4), and the bytes sent. Rank 0 writes the weights to WEIGHTS, 32-bit floats.
  * compare: prints the greatest distance, and how many in a million are further apart than 1e-5,
- * both as parts of the largest weight.
+ * both relative to the largest weight.
  *
- * Of the first layer's two shards each is larger than what travels with its neighbours
- * (SL__SMALL_MESSAGE_BYTES), also in 16 bits; those of the second layer are smaller. */
+ * Each of the first layer's two shards is larger than the messages that are sent together with
+ * others (SL__SMALL_MESSAGE_BYTES), in 16 bits, too; those of the second layer are smaller. */
 #include <math.h>
 #include <starling.h>
 #include <stdio.h>

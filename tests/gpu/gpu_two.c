@@ -1,5 +1,5 @@
-/* Two models trained by turns in one program on one device, step by step: the weights must be those
- * of each alone, to the bit.
+/* Two models trained alternately in one program on one device, step by step: the weights must be
+ * those of each model trained alone, to the bit.
  *
  *     gpu_two DEVICE */
 #include <stdio.h>
@@ -85,7 +85,7 @@ static float *weights(struct sl_model *model, int64_t *count) {
   return values;
 }
 
-/* How many of those trained by turns differ from those trained alone. */
+/* Returns how many weights of the models trained alternately differ from those trained alone. */
 static enum sl_status compare(float *const alone[2], const struct training two[2], int *different) {
   for (int i = 0; i < 2; i++) {
     int64_t count;

@@ -1,5 +1,5 @@
-/* The blocks of a kernel on the CPU, their threads as fibers. Part of the stand-in for a GPU, which
- * only tests use. */
+/* Runs the blocks of a kernel on the CPU, their threads as fibers. Part of the stand-in for a GPU,
+ * which only tests use. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -20,8 +20,8 @@ __thread void *shared;
 
 /* ---- fibers ------------------------------------------------------------------------------------
  */
-/* ucontext's switch is two system calls; kernels with barriers switch millions of times, so where
- * we can we do it by hand. */
+/* ucontext's switch makes two system calls, and kernels with barriers switch millions of times: on
+ * known processors the switch is written by hand. */
 #if defined(__x86_64__)
 typedef void *Context;
 extern "C" void sl_standin_switch(Context *from, Context to);
@@ -34,8 +34,7 @@ asm(".text\n.hidden sl_standin_switch\n.globl sl_standin_switch\n.type sl_standi
     ".size sl_standin_switch, . - sl_standin_switch\n");
 static void prepare(Context *context, char *stack, size_t size, void (*main)()) {
   void **top = (void **)(stack + size);
-  *--top =
-      nullptr; /* a return address for nobody: main never returns, and the stack is aligned so */
+  *--top = nullptr; /* a dummy return address: main never returns; and it aligns the stack */
   *--top = (void *)main;
   for (int i = 0; i < 6; i++) *--top = nullptr;
   *context = top;
@@ -65,9 +64,9 @@ static void fiber_main();
 
 struct Fiber {
   Context context;
-  char *memory; /* a page that nobody may touch, then the stack */
+  char *memory; /* a guard page, then the stack */
   int thread = -1;
-  size_t colour; /* stacks that begin at the same place of a page share few cache lines */
+  size_t colour; /* stacks at the same offset in a page would compete for the same cache sets */
   void *fake_stack = nullptr;
 
   explicit Fiber(size_t index) : colour(index * 320 % page / 64 * 64) {
@@ -100,7 +99,7 @@ struct Thread {
   uint64_t value, result;
 };
 
-/* One an OS thread: a block runs in one go. */
+/* One an OS thread: a block runs without interruption. */
 struct Executor {
   std::vector<std::unique_ptr<Fiber>> fibers;
   std::vector<Fiber *> idle;
@@ -108,7 +107,7 @@ struct Executor {
   const Launch *launch = nullptr;
   Fiber *current = nullptr;
   Context scheduler;
-  int count = 0, next = 0; /* threads of a block; the next one that has not begun */
+  int count = 0, next = 0; /* threads of a block; the next thread that has not begun */
   bool reverse = false, failed = false;
   const void *scheduler_stack = nullptr;
   size_t scheduler_size = 0;
@@ -144,8 +143,8 @@ void Executor::enter(int thread) {
   current->thread = thread;
 }
 
-/* A fiber runs thread after thread until there is none that has not begun, or one waits (then its
- * next switch is there). */
+/* A fiber runs thread after thread until all have begun or one waits (then it switches to the next
+ * fiber). */
 void Executor::run_fresh() {
   while (next < count && !failed) {
     int thread = nth(next++);
@@ -231,7 +230,7 @@ bool Executor::release_warp(int first) {
       if (!(mask >> i & 1)) continue;
       Thread *other = &threads[first + i];
       bool there = (unsigned)other->source < 32 && mask >> other->source & 1;
-      /* a lane that takes no part has no value to give: NaN, as good as any */
+      /* an inactive lane has no value to give: NaN */
       other->result = !shuffles ? ballot : there ? threads[first + other->source].value : ~0ull;
       other->state = State::ready;
     }
@@ -291,7 +290,7 @@ bool Executor::run_block() {
   while (!failed && idle.size() < fibers.size() && release())
     for (int i = 0; i < count && !failed; i++)
       if (threads[nth(i)].state == State::ready) resume(threads[nth(i)].fiber);
-  if (failed) { /* whoever waits is left where it is */
+  if (failed) { /* fibers that still wait are abandoned */
     idle.clear();
     for (auto &fiber : fibers) fiber->reset(), idle.push_back(fiber.get());
   }
@@ -304,7 +303,7 @@ bool run_blocks(const Launch &launch, bool reverse) {
   e->reverse = reverse;
   e->count = (int)(launch.block.x * launch.block.y * launch.block.z);
   e->threads.resize(e->count);
-  /* exactly as long as asked for: a sanitizer sees what lies beyond */
+  /* the exact size: a sanitizer then sees accesses beyond it */
   std::unique_ptr<void, void (*)(void *)> memory(
       aligned_alloc(16, (launch.shared + 15) & ~(size_t)15), free);
   shared = memory.get();

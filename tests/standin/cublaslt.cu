@@ -1,6 +1,6 @@
-/* cublasLtMatmul without a GPU: products by OpenBLAS, arguments judged as strictly as the documents
- * allow. Part of the stand-in for a GPU, which only tests use. What the real library supports only
- * here and there is refused (CUBLAS_STATUS_NOT_SUPPORTED). */
+/* cublasLtMatmul without a GPU: products by OpenBLAS, with the strictest checks of arguments that
+ * the documents allow. Part of the stand-in for a GPU, which only tests use. It refuses whatever
+ * the real library supports only in some cases (CUBLAS_STATUS_NOT_SUPPORTED). */
 #include <cblas.h>
 #include <cublasLt.h>
 #include <stdarg.h>
@@ -61,7 +61,7 @@ static_assert(sizeof(Layout) <= sizeof(cublasLtMatrixLayoutOpaque_t) &&
               sizeof(Preference) <= sizeof(cublasLtMatmulPreferenceOpaque_t) &&
               sizeof(Algo) <= sizeof(cublasLtMatmulAlgo_t));
 
-/* An attribute as its documented type: another size is a caller's mistake. */
+/* Reads an attribute as its documented type; another size is the caller's mistake. */
 template <class T, class Field>
 cublasStatus_t assign(Field *field, const void *value, size_t bytes) {
   if (!value || bytes != sizeof(T)) INVALID("an attribute of %zu bytes has %zu", sizeof(T), bytes);
@@ -155,7 +155,7 @@ uint16_t to_bf16(float x) {
   if (x != x) return 0x7fff;
   return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
-/* What the tensor cores make of a float: 10 bits of mantissa, to the nearest. */
+/* A float as the tensor cores read it: 10 bits of mantissa, rounded to nearest. */
 float to_tf32(float x) {
   if (!isfinite(x)) return x;
   uint32_t bits = __float_as_uint(x);
@@ -376,7 +376,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   }
 }
 
-/* The first algorithm wants a workspace, where the caller allows one; the second does without. */
+/* The first algorithm needs a workspace, if the caller allows one; the second does not. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -447,7 +447,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     ranges.push_back({p.desc.bias, p.m * element(p.d.type)});
   cudaError_t error = sl_standin::work(stream, "cublasLtMatmul", std::move(ranges), [=] {
     multiply(p, factor, a, b, add, c, d);
-    if (needs) memset(workspace, 0xff, needs); /* nobody else may have it at this time */
+    if (needs) memset(workspace, 0xff, needs); /* no other work may use it at this time */
   });
   return error ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;
 }

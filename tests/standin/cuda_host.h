@@ -1,11 +1,11 @@
-/* Lets a host compiler take a .cu file and run its kernels on the CPU: a vehicle for tests on
- * machines without a GPU. It is never installed. It checks indexing, access modes, streams, handles
- * and memory limits, not speed and not the device's arithmetic. Forced in front of each .cu file by
- * -include; see README.md here for what it promises.
+/* Lets a host compiler take a .cu file and run its kernels on the CPU: for tests on machines
+ * without a GPU. It is never installed. It checks indexing, access modes, streams, handles and
+ * memory limits, not speed and not the device's arithmetic. The build includes it in front of each
+ * .cu file by -include; README.md here says its limits.
  *
  * The threads of a block are fibers of one OS thread. One fiber runs thread after thread as long as
- * none waits, so that a kernel without barriers costs no switches; at a barrier or shuffle the
- * fiber steps aside for the next one. */
+ * none waits, so a kernel without barriers needs no switches; at a barrier or shuffle the fiber
+ * switches to the next one. */
 #ifndef SL_TESTS_STANDIN_CUDA_HOST_H
 #define SL_TESTS_STANDIN_CUDA_HOST_H
 
@@ -51,9 +51,9 @@ extern SL_STANDIN_API __thread void *shared; /* the block's dynamic shared memor
 
 enum class Wait : unsigned char { none, barrier, warp, shuffle, ballot };
 
-/* Waits for the block or for the warp's lanes in mask. line: of the call; a barrier is a place, not
- * a number of arrivals. shuffle: value of lane source. ballot: the lanes with a value that is not
- * 0. barrier: the number of such threads. */
+/* Waits for the block, or for the warp's lanes in mask. line: of the call; a barrier is a place in
+ * the code, not a number of arrivals. shuffle: returns the value of lane source. ballot: the lanes
+ * whose value is not 0. barrier: the number of such threads. */
 SL_STANDIN_API uint64_t wait(Wait kind, unsigned mask, uint64_t value, int source, int line);
 
 struct Launch {
@@ -66,8 +66,8 @@ struct Launch {
 };
 SL_STANDIN_API void launch(cudaStream_t stream, Launch launch);
 
-/* Runs all blocks at once; for libcudart. False, with a line on stderr, where threads part at a
- * barrier. */
+/* Runs all blocks at once; for libcudart. Returns false, with a line on stderr, if threads diverge
+ * at a barrier. */
 SL_STANDIN_API bool run_blocks(const Launch &launch, bool reverse);
 
 /* Other work of a library on a stream: counted and checked like a kernel. */
@@ -129,8 +129,8 @@ T shuffle(unsigned mask, T value, int source, int line) {
 
 } /* namespace sl_standin */
 
-/* ---- what device code is written in -----------------------------------------------------------
- */
+/* ---- the language of device code
+ * ------------------------------------------------------------------ */
 /* Dynamic shared memory; under nvcc: extern __shared__ type name[]. */
 #define SL__SHARED(type, name) type *name = (type *)sl_standin::shared
 /* Under nvcc: kernel<<<grid, block, shared_bytes, stream>>>(...). A template instance goes in
@@ -192,7 +192,7 @@ T __shfl_xor_sync(unsigned mask, T value, int bits, int width = 32, SL__LINE) {
 
 inline void __threadfence() {}
 inline void __threadfence_block() {}
-inline unsigned __activemask() = delete; /* what it says is nowhere promised */
+inline unsigned __activemask() = delete; /* no document promises its value */
 template <class T>
 T __ldg(const T *p) {
   return *p;
@@ -206,7 +206,7 @@ void __stcs(T *p, T value) {
   *p = value;
 }
 
-/* One OS thread runs a kernel, so these are atomic as they stand. */
+/* One OS thread runs a kernel, so plain operations are atomic. */
 template <class T>
 T sl_standin_swap(T *p, T value) {
   T old = *p;

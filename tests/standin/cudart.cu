@@ -1,10 +1,9 @@
 /* The CUDA runtime's interface without a GPU: devices are counters, streams are queues, kernels run
- * on the CPU (block.cu). A vehicle for tests, never installed; what it promises is in README.md
- * here.
+ * on the CPU (block.cu). For tests only, never installed; README.md here says its limits.
  *
- * Work waits in its stream until somebody asks for it (synchronise, query, a wait in another
- * stream), and the asking thread does it. So code that forgets to ask reads old values, always. One
- * mutex guards all of it but is not held while work runs. */
+ * Work waits in its stream until a thread asks for it (synchronise, query, a wait in another
+ * stream), and the asking thread runs it. So code that forgets to ask always reads old values. One
+ * mutex guards all state; it is not held while work runs. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +36,7 @@ struct Op {
 };
 struct Stream {
   int device;
-  bool legacy, blocking; /* the null stream; one that waits for the null stream and is waited for */
+  bool legacy, blocking; /* the null stream, or a stream that synchronises with the null stream */
   std::deque<Op> queue;
   bool busy = false, asked = false;
 };
@@ -160,15 +159,16 @@ double now() {
   return t.tv_sec * 1e3 + t.tv_nsec * 1e-6;
 }
 
-/* ---- doing what waits ---------------------------------------------------------------------------
- */
+/* ---- running the queued work
+ * ---------------------------------------------------------------------- */
 void run_until(World &w, Lock &lock, std::shared_ptr<Stream> stream, uint64_t number);
 
-/* The first operation of a stream that nobody else is at. What it waits for has a smaller number,
- * so this ends. */
+/* Returns the first operation of a stream that no thread works on. Operations that it waits for
+ * have smaller numbers, so this ends. */
 void run_first(World &w, Lock &lock, const std::shared_ptr<Stream> &stream) {
   stream->busy = true;
-  Op &op = stream->queue.front(); /* a deque keeps it in place while others append */
+  Op &op =
+      stream->queue.front(); /* a deque keeps the element in place while other threads append */
   Device &device = w.devices[stream->device];
   if (op.waits && !op.waits->done) run_until(w, lock, op.waits->stream, op.waits->number);
   if (stream->legacy) {
@@ -243,10 +243,10 @@ Memory *find(World &w, const void *pointer, size_t bytes = 0) {
   size_t offset = (uintptr_t)pointer - it->first;
   return offset + (bytes ? bytes : 1) <= it->second.size ? &it->second : nullptr;
 }
-/* The allocation that a pointer lies in, whether or not the range does. */
+/* Returns the allocation that a pointer lies in, whether or not the range fits. */
 Memory *touches(World &w, const void *pointer) { return find(w, pointer, 0); }
 
-/* Larger blocks stay aligned: workspaces, whose users rely on it. */
+/* Larger blocks stay aligned: the users of workspaces rely on it. */
 const size_t SHIFTED = (size_t)64 << 20;
 
 cudaError_t allocate(World &w, void **pointer, size_t size, bool on_device) {
@@ -262,7 +262,7 @@ cudaError_t allocate(World &w, void **pointer, size_t size, bool on_device) {
     return cudaErrorMemoryAllocation;
   block = (char *)block + shift;
   memset(block, guard_byte, guard);
-  memset((char *)block + guard, 0xff, size); /* NaN, and an index that leads nowhere */
+  memset((char *)block + guard, 0xff, size); /* NaN, and as an index out of range */
   memset((char *)block + guard + size, guard_byte, guard);
   device.used += charge;
   w.allocations += on_device;
@@ -297,7 +297,7 @@ cudaError_t free_memory(Call &call, void *pointer, bool on_device) {
   if (it == w.memory.end() || it->second.on_device != on_device || it->second.registered)
     return complain(cudaErrorInvalidValue, "%p to be freed is no allocation of this kind", pointer);
   for (size_t d = 0; d < w.devices.size(); d++)
-    run_device(w, call.lock, (int)d); /* as the driver does: freeing waits */
+    run_device(w, call.lock, (int)d); /* as in the driver: freeing waits */
   it = w.memory.find((uintptr_t)pointer);
   return it == w.memory.end() ? complain(cudaErrorInvalidValue, "%p is freed twice", pointer)
                               : release(w, it);
@@ -419,7 +419,7 @@ cudaError_t set(Call &call, void *pointer, size_t pitch, int value, Box box,
   return cudaSuccess;
 }
 
-/* A kernel, or a library's work: whether it is its turn to fail is settled now, the failure shows
+/* A kernel, or a library's work. Whether it is the one that fails is decided now; the failure shows
  * later. */
 cudaError_t enqueue_kernel(Call &call, cudaStream_t handle, const char *name,
                            std::vector<Range> ranges, std::function<cudaError_t()> run) {
@@ -546,7 +546,7 @@ cudaError_t cudaPeekAtLastError() {
   return call.error && call.error != cudaErrorNotPermitted ? call.error : last_error;
 }
 cudaError_t cudaGetLastError() {
-  cudaError_t error = cudaPeekAtLastError(); /* what broke the device cannot be taken back */
+  cudaError_t error = cudaPeekAtLastError(); /* a broken device cannot be repaired */
   last_error = cudaSuccess;
   return error;
 }
@@ -877,7 +877,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   run_until(w, call.lock, stream, w.number);
   return note(w.devices[stream->device].sticky);
 }
-/* Asking is what makes progress here; a lazy stand-in is asked twice. */
+/* Here a query makes progress; in lazy mode only the second query does. */
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
   CALL();
   auto stream = find(w, handle);

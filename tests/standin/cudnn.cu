@@ -1,6 +1,6 @@
-/* cuDNN's 2-D convolutions without a GPU, by plain loops with sums in double. Part of the stand-in
- * for a GPU, which only tests use. The first algorithms it offers are not deterministic, and really
- * give other bits at every second call; the last fails. */
+/* cuDNN's 2-D convolutions without a GPU, by plain loops with sums in double precision. Part of the
+ * stand-in for a GPU, which only tests use. The first algorithms that it offers are not
+ * deterministic and really give other bits at every second call; the last one fails. */
 #include <cudnn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -72,8 +72,8 @@ const Algorithm *find(const Algorithm (&all)[4], int number) {
   return nullptr;
 }
 
-/* ---- one convolution: what is checked of it, and its loops --------------------------------------
- */
+/* ---- one convolution: its checks and its loops
+ * --------------------------------------------------- */
 struct Convolution {
   cudnnTensorStruct x, y;
   cudnnFilterStruct w;
@@ -193,8 +193,8 @@ void store(const std::vector<double> &sums, float alpha, float beta, void *data,
   });
 }
 
-/* What an algorithm keeps and, where that is not nothing, the matrix of windows: more images need
- * more. */
+/* An algorithm's workspace and, if it is not empty, the matrix of windows: more images need more.
+ */
 size_t workspace_of(const Algorithm &algorithm, const Convolution &c) {
   size_t windows = (size_t)c.y.dims[0] * c.y.dims[2] * c.y.dims[3];
   size_t taps = (size_t)c.w.dims[1] * c.w.dims[2] * c.w.dims[3];
@@ -227,7 +227,7 @@ cudnnStatus_t enqueue(cudnnHandle_t handle, const char *name, const Convolution 
                                  shape.dims[3]);
         compute(c, dense(left, left_shape, c.c.math), dense(right, right_shape, c.c.math), sums);
         store(sums, factor, keep, result, shape, deterministic);
-        if (needs) memset(workspace, 0xff, needs); /* nobody else may have it at this time */
+        if (needs) memset(workspace, 0xff, needs); /* no other work may use it at this time */
       });
   return error ? CUDNN_STATUS_EXECUTION_FAILED : CUDNN_STATUS_SUCCESS;
 }

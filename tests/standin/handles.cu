@@ -1,6 +1,6 @@
-/* What StarPU's library needs to be loaded: handles of cuBLAS, cuSPARSE and cuSOLVER, with nothing
- * behind them. Each of these libraries shows its own names of this file only. Part of the stand-in
- * for a GPU, which only tests use. */
+/* What StarPU's library needs in order to load: handles of cuBLAS, cuSPARSE and cuSOLVER without
+ * any function behind them. Each of these libraries exports only its own names of this file. Part
+ * of the stand-in for a GPU, which only tests use. */
 extern "C" {
 #define HANDLE(create, destroy)                                                                    \
   int create(void **handle) { return *handle = new char, 0; }                                      \

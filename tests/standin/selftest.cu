@@ -1,6 +1,6 @@
-/* The stand-in for a GPU tested on its own: what it computes, and that it sees the mistakes it is
- * there to see. Each test is a process of its own, with its own environment, since a device's
- * failure stays. */
+/* Tests of the stand-in for a GPU itself: its results, and that it finds the mistakes that it is
+ * made to find. Each test is a process with its own environment, since a device's failure is
+ * permanent. */
 #include <cublasLt.h>
 #include <cudnn.h>
 #include <stdio.h>
@@ -80,7 +80,7 @@ __global__ void votes(unsigned *y) {
   y[64 + t] =
       10 * __syncthreads_count(t & 1) + 2 * __syncthreads_or(t == 4) + __syncthreads_and(t < 32);
 }
-__global__ void early_exit(int *y) { /* the ended threads are not waited for */
+__global__ void early_exit(int *y) { /* no thread waits for the ended threads */
   if (threadIdx.x >= 40) return;
   __syncthreads();
   y[threadIdx.x] = 1;
@@ -176,7 +176,7 @@ static void must_break(void (*kernel)(P...), int threads, P... args) {
   EXPECT(cudaGetLastError() == cudaErrorLaunchFailure &&
          cudaPeekAtLastError() == cudaErrorLaunchFailure);
   OK(cudaDeviceReset());
-  Array<int> z(64, 0); /* the fibers that were left behind do no harm */
+  Array<int> z(64, 0); /* the abandoned fibers do no harm */
   SL__LAUNCH(early_exit, 1, 64, 0, 0, z.device);
   z.get();
   EXPECT(z.host[39] == 1);
