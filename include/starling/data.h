@@ -37,7 +37,7 @@ struct sl_dataset_info {
  * short or overlong file, counts that differ, a label above 9. */
 SL_API enum sl_status sl_mnist_open(const char *folder, bool train, struct sl_dataset **dataset);
 
-/** CIFAR-10's binary version: data_batch_1.bin .. data_batch_5.bin, or test_batch.bin (Krizhevsky
+/** CIFAR-10's binary version: data_batch_1.bin to data_batch_5.bin, or test_batch.bin (Krizhevsky
  * 2009), [3, 32, 32]; values are normalised by the training set's usual means and deviations per
  * channel. The folder may be the one that holds cifar-10-batches-bin. Errors as sl_mnist_open. */
 SL_API enum sl_status sl_cifar10_open(const char *folder, bool train, struct sl_dataset **dataset);
@@ -47,7 +47,7 @@ SL_API enum sl_status sl_cifar10_open(const char *folder, bool train, struct sl_
 SL_API enum sl_status sl_digits_new(int64_t count, uint64_t seed, bool train,
                                     struct sl_dataset **dataset);
 
-/** The same images as CIFAR-10's files in a folder, which must be there: data_batch_1.bin ..
+/** The same images as CIFAR-10's files in a folder, which must be there: data_batch_1.bin to
  * data_batch_5.bin, or test_batch.bin. \return SL_BAD_ARGUMENT where the samples are not [3, 32,
  * 32] of at most 10 classes, or training samples no multiple of 5; SL_IO. */
 SL_API enum sl_status sl_cifar10_write(const struct sl_dataset *dataset, const char *folder,

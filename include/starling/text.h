@@ -31,48 +31,48 @@ SL_API enum sl_status sl_grammar_new(uint64_t seed, bool train, int64_t sentence
 struct sl_vocabulary;
 
 enum sl_text_level {
-  SL_TEXT_WORD, /**< words are what blanks separate; every '\n' is the word <eos> */
+  SL_TEXT_WORD, /**< words are what blanks separate; every '\n' is the word `<eos>` */
   SL_TEXT_CHAR  /**< every byte is a word, '\n' too */
 };
 
 /** "word" or "char". \return SL_BAD_ARGUMENT for anything else. */
 SL_API enum sl_status sl_text_level_parse(const char *name, enum sl_text_level *level);
 
-/** The vocabulary of a text. Words: <unk> is 0, <eos> is 1, then by falling count, equal counts by
- * their bytes. Bytes: <unk> is 0, then by value. What occurs less than least_count times (0 means
- * 1), or is not among the most frequent that fill most_words entries (<unk> and <eos> are two of
- * them; 0: all), is left out. "<unk>" and "<eos>" written out in a text of words mean these two.
- * \return SL_BAD_ARGUMENT for an empty text, one with zero bytes or more than 2^26 different words,
- * a negative bound, or most_words 1. */
+/** The vocabulary of a text. Words: `<unk>` is 0, `<eos>` is 1, then by falling count, equal counts
+ * by their bytes. Bytes: `<unk>` is 0, then by value. What occurs less than least_count times (0
+ * means 1), or is not among the most frequent that fill most_words entries (`<unk>` and `<eos>` are
+ * two of them; 0: all), is left out. `<unk>` and `<eos>` written out in a text of words mean these
+ * two. \return SL_BAD_ARGUMENT for an empty text, one with zero bytes or more than 2^26 different
+ * words, a negative bound, or most_words 1. */
 SL_API enum sl_status sl_vocabulary_new(enum sl_text_level level, const char *text, size_t size,
                                         int64_t least_count, int64_t most_words,
                                         struct sl_vocabulary **vocabulary);
 
 SL_API enum sl_text_level sl_vocabulary_level(const struct sl_vocabulary *vocabulary);
 
-/** Number of entries, <unk> and <eos> among them: the classes of a model's output. */
+/** Number of entries, `<unk>` and `<eos>` among them: the classes of a model's output. */
 SL_API int64_t sl_vocabulary_size(const struct sl_vocabulary *vocabulary);
 
 /** An entry's bytes (of one byte, for SL_TEXT_CHAR), ended by a zero; NULL where there is no such
  * id. */
 SL_API const char *sl_vocabulary_word(const struct sl_vocabulary *vocabulary, int64_t id);
 
-/** The id of a word of so many bytes, 0 (<unk>) where it is not in. */
+/** The id of a word of so many bytes, 0 (`<unk>`) where it is not in. */
 SL_API int32_t sl_vocabulary_find(const struct sl_vocabulary *vocabulary, const char *bytes,
                                   size_t length);
 
-/** A text's ids, in a block to free(). A last line that does not end in '\n' gets no <eos>, so that
- * it may be continued. An empty text has 0 tokens. */
+/** A text's ids, in a block to free(). A last line that does not end in '\n' gets no `<eos>`, so
+ * that it may be continued. An empty text has 0 tokens. */
 SL_API enum sl_status sl_vocabulary_encode(const struct sl_vocabulary *vocabulary, const char *text,
                                            size_t size, int32_t **tokens, int64_t *count);
 
-/** As JSON: {"level":"word","words":["<unk>","<eos>","the", ...]}. A word that is not UTF-8 is a
+/** As JSON: `{"level":"word","words":["<unk>","<eos>","the", ...]}`. A word that is not UTF-8 is a
  * list of its bytes' values, a byte of SL_TEXT_CHAR just its value. Written aside and renamed.
  * \return SL_IO where the file cannot be written. */
 SL_API enum sl_status sl_vocabulary_save(const struct sl_vocabulary *vocabulary, const char *path);
 
 /** \return SL_IO for a file that is missing or unreadable, SL_BAD_FILE for one that
- * sl_vocabulary_save cannot have written: no JSON, cut short, an entry twice, <unk> not first. */
+ * sl_vocabulary_save cannot have written: no JSON, cut short, an entry twice, `<unk>` not first. */
 SL_API enum sl_status sl_vocabulary_load(const char *path, struct sl_vocabulary **vocabulary);
 
 SL_API void sl_vocabulary_free(struct sl_vocabulary *vocabulary);
