@@ -51,7 +51,7 @@ class Shape(ctypes.Structure):
 
 
 class Model:
-    """Made from an architecture as a saved model's file has it (doc/model.md)."""
+    """Made from an architecture as a saved model's file has it (doc/models.md)."""
 
     def __init__(self, starling, architecture):
         self.starling, self.handle = starling, ctypes.c_void_p()

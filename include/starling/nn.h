@@ -205,7 +205,7 @@ SL_API const char *sl_model_parameter(const struct sl_model *model, int i, struc
 SL_API enum sl_status sl_model_save(struct sl_model *model, const char *path);
 SL_API enum sl_status sl_model_load(struct sl_model *model, const char *path);
 
-/** A saved model is two files: its architecture, "lenet.json" (doc/model.md), and the weights
+/** A saved model is two files: its architecture, "lenet.json" (doc/models.md), and the weights
  * beside it, "lenet.safetensors". sl_model_save writes both where path ends in ".json", each aside
  * and renamed, the weights first; sl_model_load takes the weights alone from such a pair.
  *
@@ -221,8 +221,8 @@ SL_API enum sl_status sl_model_open(struct sl_context *context, const char *path
  * for inference elsewhere (operator set 17, the batch's axis open, "input" to "output"), and
  * sl_model_open reads such a file, or another program's of which every operator is a layer;
  * sl_model_load takes the weights alone, of the same layers. What is lost and what is read:
- * doc/model.md. \return SL_UNSUPPORTED names the node, its operator and what of it no layer has, or
- * says that the build has no protobuf-c; SL_BAD_FILE for a damaged file. */
+ * doc/models.md. \return SL_UNSUPPORTED names the node, its operator and what of it no layer has,
+ * or says that the build has no protobuf-c; SL_BAD_FILE for a damaged file. */
 
 /** The architecture alone, as text, and back: without weights, not built yet. weights: the name of
  * their file for the text, or NULL; path is for messages; text is to be freed by free(). \return

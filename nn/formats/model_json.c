@@ -1,5 +1,5 @@
-/* A model's architecture as JSON text, and back (doc/model.md describes it). What a layer's options
- * are, its kind's fields say; nothing here knows one kind from another. */
+/* A model's architecture as JSON text, and back (doc/models.md describes it). What a layer's
+ * options are, its kind's fields say; nothing here knows one kind from another. */
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>

@@ -278,7 +278,7 @@ static void weights_go_by_parameter(void **state) {
   }
 }
 
-/* doc/model.md says what is lost. */
+/* doc/models.md says what is lost. */
 static void init_and_group_are_lost(void **state) {
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(3)), *opened;
