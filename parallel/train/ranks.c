@@ -1,23 +1,26 @@
-/* How the ranks of a distributed training find together: who does what, the same model and options
- * everywhere, the same weights to begin with; and again in the end, where the model is spread. */
+/* How the ranks of a distributed training begin together: each gets its role, all have the same
+ * model and options, and all start with rank 0's weights. If a model is placed over several ranks,
+ * rank 0 also collects the weights of the others. */
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "parallel/train/trainer.h"
+#include "parallel/train/ranks.h"
+#include "parallel/train/transport_probe.h"
 
-/* A model over several ranks: what it cannot have, or not yet. */
+/* Options that a model over several ranks does not support. */
 static enum sl_status check_groups(const struct sl_trainer_options *o, int size, int members) {
   if (members == 1) return SL_OK;
   if (o->servers)
     return sl__fail(SL_BAD_ARGUMENT,
-                    "%d servers and a placement over %d ranks: each layer's own ranks own its "
+                    "%d servers and a placement over %d ranks: the ranks of a layer own its "
                     "shards; leave the servers out",
                     o->servers, members);
   if (sl__kvstore_is_async(o->kvstore))
-    return sl__fail(SL_BAD_ARGUMENT,
-                    "KVStore %s and a placement over %d ranks: the ranks of a model go in step; "
-                    "take dist_sync",
-                    sl_kvstore_name(o->kvstore), members);
+    return sl__fail(
+        SL_BAD_ARGUMENT,
+        "KVStore %s and a placement over %d ranks: the ranks of a model make each step together; "
+        "take dist_sync",
+        sl_kvstore_name(o->kvstore), members);
   if (size % members)
     return sl__fail(SL_BAD_ARGUMENT,
                     "the placement is over %d ranks, and %d were started: start a multiple of %d "
@@ -41,7 +44,7 @@ enum sl_status sl__trainer_ranks(const struct sl_context *context,
   return status;
 }
 
-/* Line by line, so that what differs can be named. */
+/* One property a line, so that a message can name the first one that differs. */
 static char *describe(const struct sl_trainer *t, const struct sl_trainer_options *o) {
   char *text = NULL, shape[96], optimizer[SL__OPTIMIZER_TEXT];
   size_t size;
@@ -55,7 +58,7 @@ static char *describe(const struct sl_trainer *t, const struct sl_trainer_option
           (long long)o->bigarray_bound, o->compress ? o->compress : "none", o->max_staleness,
           t->in_flight);
   fprintf(out, "optimizer %s\n", sl__optimizer_text(&t->optimizer, optimizer));
-  if (t->grid.members > 1) /* those of a group take a batch's slices from each other */
+  if (t->grid.members > 1) /* the ranks of a group send each other the slices of a batch */
     fprintf(
         out,
         "ranks a model %d\nreplicas %d\nmicrobatches %d\nchunk %lld\nbig shard %lld\nsplit %s\n",
@@ -72,7 +75,7 @@ static char *describe(const struct sl_trainer *t, const struct sl_trainer_option
   return NULL;
 }
 
-/* One member of the first group has it; rank 0 gets it and, where to_all, from there all. */
+/* Rank `from` has the block; rank 0 gets it and, if to_all, so do all other ranks. */
 static enum sl_status spread_block(struct sl__net *net, const struct sl__block *block, int from,
                                    bool to_all) {
   int rank = sl__net_rank(net);
@@ -114,7 +117,8 @@ out:
   return status;
 }
 
-enum sl_status sl__trainer_meet(struct sl_trainer *t, const struct sl_trainer_options *options) {
+enum sl_status sl__trainer_join_ranks(struct sl_trainer *t,
+                                      const struct sl_trainer_options *options) {
   struct sl__net *net = t->model->context->net;
   char *lines = describe(t, options);
   if (!lines) return sl__fail(SL_NO_MEMORY, "no memory to describe the training");

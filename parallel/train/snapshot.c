@@ -1,42 +1,44 @@
-/* Filling the image from the trainer, and the trainer from it. */
+/* Copies of a trainer's state: into a snapshot, and out of it. */
 #include "parallel/train/snapshot.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "core/net/net.h"
+#include "parallel/train/ranks.h"
 
-static bool is_carried(const struct sl_trainer *t, const struct sl__snapshot *image, int layer) {
-  return image->rows && t->model->layers[layer].state.ndim > 0;
+static bool is_carried(const struct sl_trainer *t, const struct sl__snapshot *snapshot, int layer) {
+  return snapshot->rows && t->model->layers[layer].state.ndim > 0;
 }
 
-static struct sl__item *add_item(struct sl__snapshot *image, const struct sl_shape *shape,
+static struct sl__item *add_item(struct sl__snapshot *snapshot, const struct sl_shape *shape,
                                  float *values) {
-  struct sl__item *item = &image->items[image->count++];
+  struct sl__item *item = &snapshot->items[snapshot->count++];
   item->shape = *shape;
   item->values = values;
   return item;
 }
 
-static void list_weights(const struct sl_model *model, struct sl__snapshot *image) {
+static void list_weights(const struct sl_model *model, struct sl__snapshot *snapshot) {
   for (int i = 0; i < sl_model_parameter_count(model); i++) {
     struct sl_shape shape;
     const char *name = sl_model_parameter(model, i, &shape);
-    struct sl__item *item = add_item(image, &shape, sl__copy_values(&image->weights, model, i));
+    struct sl__item *item =
+        add_item(snapshot, &shape, sl__copy_values(&snapshot->weights, model, i));
     snprintf(item->name, sizeof item->name, "%s", name);
   }
 }
 
-static enum sl_status list_states(const struct sl_trainer *t, struct sl__snapshot *image,
+static enum sl_status list_states(const struct sl_trainer *t, struct sl__snapshot *snapshot,
                                   int layer) {
   const struct sl__block *block = &t->model->layers[layer].params;
   for (int k = 0; block->total && k < sl__optimizer_states(&t->optimizer); k++) {
     float *values = sl__alloc_large((size_t)block->total, sizeof *values, "a checkpoint");
     if (!values) return SL_NO_MEMORY;
-    image->states[2 * layer + k] = values;
+    snapshot->states[2 * layer + k] = values;
     for (int p = 0; p < block->count; p++) {
       struct sl__item *item =
-          add_item(image, &block->part[p].shape, values + block->part[p].offset);
+          add_item(snapshot, &block->part[p].shape, values + block->part[p].offset);
       snprintf(item->name, sizeof item->name, "optimizer.%s.%s",
                sl__optimizer_of(&t->optimizer)->state[k], block->part[p].name);
     }
@@ -44,74 +46,73 @@ static enum sl_status list_states(const struct sl_trainer *t, struct sl__snapsho
   return SL_OK;
 }
 
-static enum sl_status list_carried(const struct sl_trainer *t, struct sl__snapshot *image,
+static enum sl_status list_carried(const struct sl_trainer *t, struct sl__snapshot *snapshot,
                                    int layer) {
   const struct sl__layer *of = &t->model->layers[layer];
-  if (!is_carried(t, image, layer)) return SL_OK;
-  struct sl_shape shape = {.ndim = of->state.ndim + 1, .dim = {image->rows}};
+  if (!is_carried(t, snapshot, layer)) return SL_OK;
+  struct sl_shape shape = {.ndim = of->state.ndim + 1, .dim = {snapshot->rows}};
   for (int i = 0; i < of->state.ndim; i++) shape.dim[i + 1] = of->state.dim[i];
-  image->carried[layer] = sl__alloc((size_t)sl_shape_count(&shape), sizeof(float), "a checkpoint");
-  if (!image->carried[layer]) return SL_NO_MEMORY;
-  struct sl__item *item = add_item(image, &shape, image->carried[layer]);
+  snapshot->carried[layer] =
+      sl__alloc((size_t)sl_shape_count(&shape), sizeof(float), "a checkpoint");
+  if (!snapshot->carried[layer]) return SL_NO_MEMORY;
+  struct sl__item *item = add_item(snapshot, &shape, snapshot->carried[layer]);
   snprintf(item->name, sizeof item->name, "state.%s", of->name);
   return SL_OK;
 }
 
-static enum sl_status list_residuals(const struct sl_trainer *t, struct sl__snapshot *image,
+static enum sl_status list_residuals(const struct sl_trainer *t, struct sl__snapshot *snapshot,
                                      int layer) {
   const struct sl__block *block = &t->model->layers[layer].params;
-  for (int w = 0; block->total && w < image->workers; w++) {
+  for (int w = 0; block->total && w < snapshot->workers; w++) {
     float *values = sl__alloc_large((size_t)block->total, sizeof *values, "a checkpoint");
     if (!values) return SL_NO_MEMORY;
-    image->residuals[layer * image->workers + w] = values;
-    struct sl__item *item = add_item(image, &SL_SHAPE(block->total), values);
+    snapshot->residuals[layer * snapshot->workers + w] = values;
+    struct sl__item *item = add_item(snapshot, &SL_SHAPE(block->total), values);
     snprintf(item->name, sizeof item->name, "residual.%d.%s", w, t->model->layers[layer].name);
   }
   return SL_OK;
 }
 
-int sl__workers(const struct sl_trainer *t) { return t->ranks.size ? t->ranks.workers : 1; }
-
 enum sl_status sl__snapshot_new(const struct sl_trainer *t, int64_t index, int64_t rows,
-                                int workers, struct sl__snapshot *image) {
+                                int workers, struct sl__snapshot *snapshot) {
   enum sl_status status = SL_NO_MEMORY;
   int layers = t->model->count;
-  /* an entry of the state dict may have two states, and a layer may carry one on */
-  bool kept_back = sl__model_shards_has_residual(t->kvstore);
-  *image = (struct sl__snapshot){.layers = layers, .workers = kept_back ? workers : 0};
-  size_t residuals = (size_t)layers * (size_t)image->workers;
+  /* a parameter may have two states of the optimizer, and a layer may carry a state */
+  bool has_residuals = sl__model_shards_has_residual(t->shards);
+  *snapshot = (struct sl__snapshot){.layers = layers, .workers = has_residuals ? workers : 0};
+  size_t residuals = (size_t)layers * (size_t)snapshot->workers;
   size_t most = 3 * (size_t)sl_model_parameter_count(t->model) + (size_t)layers + residuals;
-  if (t->carry_state && t->stateful && index > 0) image->rows = rows;
-  image->states = sl__alloc(2 * (size_t)layers, sizeof *image->states, "a checkpoint");
-  image->carried = sl__alloc((size_t)layers, sizeof *image->carried, "a checkpoint");
-  image->items = sl__alloc(most, sizeof *image->items, "a checkpoint");
-  image->residuals = sl__alloc(residuals, sizeof *image->residuals, "a checkpoint");
-  if (!image->states || !image->carried || !image->items || !image->residuals) goto out;
-  SL__TRY(sl__copy_new(t->model, &image->weights));
-  list_weights(t->model, image);
-  for (int l = 0; l < layers; l++) SL__TRY(list_states(t, image, l));
-  for (int l = 0; l < layers; l++) SL__TRY(list_carried(t, image, l));
-  for (int l = 0; l < layers; l++) SL__TRY(list_residuals(t, image, l));
+  if (t->carry_state && t->stateful && index > 0) snapshot->rows = rows;
+  snapshot->states = sl__alloc(2 * (size_t)layers, sizeof *snapshot->states, "a checkpoint");
+  snapshot->carried = sl__alloc((size_t)layers, sizeof *snapshot->carried, "a checkpoint");
+  snapshot->items = sl__alloc(most, sizeof *snapshot->items, "a checkpoint");
+  snapshot->residuals = sl__alloc(residuals, sizeof *snapshot->residuals, "a checkpoint");
+  if (!snapshot->states || !snapshot->carried || !snapshot->items || !snapshot->residuals) goto out;
+  SL__TRY(sl__copy_new(t->model, &snapshot->weights));
+  list_weights(t->model, snapshot);
+  for (int l = 0; l < layers; l++) SL__TRY(list_states(t, snapshot, l));
+  for (int l = 0; l < layers; l++) SL__TRY(list_carried(t, snapshot, l));
+  for (int l = 0; l < layers; l++) SL__TRY(list_residuals(t, snapshot, l));
 out:
   return status;
 }
 
-void sl__snapshot_clear(struct sl__snapshot *image) {
-  for (int i = 0; image->states && i < 2 * image->layers; i++) free(image->states[i]);
-  for (int l = 0; image->carried && l < image->layers; l++) free(image->carried[l]);
-  for (int i = 0; image->residuals && i < image->layers * image->workers; i++)
-    free(image->residuals[i]);
-  free(image->residuals);
-  free(image->states);
-  free(image->carried);
-  free(image->items);
-  sl__copy_free(&image->weights);
+void sl__snapshot_clear(struct sl__snapshot *snapshot) {
+  for (int i = 0; snapshot->states && i < 2 * snapshot->layers; i++) free(snapshot->states[i]);
+  for (int l = 0; snapshot->carried && l < snapshot->layers; l++) free(snapshot->carried[l]);
+  for (int i = 0; snapshot->residuals && i < snapshot->layers * snapshot->workers; i++)
+    free(snapshot->residuals[i]);
+  free(snapshot->residuals);
+  free(snapshot->states);
+  free(snapshot->carried);
+  free(snapshot->items);
+  sl__copy_free(&snapshot->weights);
 }
 
-/* ---- between the image and the trainer ---- */
+/* ---- between snapshot and trainer ---- */
 
-/* The slices' states, one after the other, are the batch's, and the workers' batches one after the
- * other that of all: whatever the cut. */
+/* Rows of the carried state are in the order of the samples, of all workers: so a checkpoint fits
+ * any number of slices and workers. */
 static enum sl_status move_carried(const struct sl_trainer *t, const struct sl__plan *plan,
                                    int layer, float *values, bool into_plan) {
   int64_t width = sl_shape_count(&plan->model->layers[layer].state);
@@ -129,8 +130,8 @@ out:
   return status;
 }
 
-/* Rank 0 gets the other workers' rows. */
-static enum sl_status gather_carried(struct sl_trainer *t, const struct sl__snapshot *image,
+/* Rank 0 gets the rows of the other workers. */
+static enum sl_status gather_carried(struct sl_trainer *t, const struct sl__snapshot *snapshot,
                                      int layer) {
   struct sl__net *net = t->model->context->net;
   enum sl_status status = SL_OK;
@@ -138,8 +139,8 @@ static enum sl_status gather_carried(struct sl_trainer *t, const struct sl__snap
   int member = sl__grid_member(&t->grid, layer), worker = sl__worker(&t->ranks);
   if (t->ranks.size < 2 || !sl__is_worker(&t->ranks)) return SL_OK;
   int64_t width = sl_shape_count(&t->model->layers[layer].state);
-  int64_t own = image->rows / t->ranks.workers * width;
-  float *values = image->carried[layer];
+  int64_t own = snapshot->rows / t->ranks.workers * width;
+  float *values = snapshot->carried[layer];
   size_t bytes = (size_t)own * sizeof *values;
   if (t->ranks.rank)
     return sl__grid_is_here(&t->grid, layer) ? sl__net_send(net, 0, values + worker * own, bytes)
@@ -150,78 +151,78 @@ out:
   return status;
 }
 
-static enum sl_status read_residuals(struct sl_trainer *t, const struct sl__snapshot *image) {
+static enum sl_status read_residuals(struct sl_trainer *t, const struct sl__snapshot *snapshot) {
   enum sl_status status = SL_OK;
-  for (int i = 0; i < image->layers * image->workers; i++)
-    if (image->residuals[i])
-      SL__TRY(sl__model_shards_read_residual(t->kvstore, i / image->workers, i % image->workers,
-                                             image->residuals[i]));
+  for (int i = 0; i < snapshot->layers * snapshot->workers; i++)
+    if (snapshot->residuals[i])
+      SL__TRY(sl__model_shards_read_residual(t->shards, i / snapshot->workers,
+                                             i % snapshot->workers, snapshot->residuals[i]));
 out:
   return status;
 }
 
-/* Each worker's own; where they are fewer or more now, the first one gets the sum of all: nothing
- * of any gradient is lost. */
-static enum sl_status write_residuals(struct sl_trainer *t, const struct sl__snapshot *image) {
+/* Each worker gets its own back. If the number of workers has changed, the first one gets the sum
+ * of all, so that no part of a gradient is lost. */
+static enum sl_status write_residuals(struct sl_trainer *t, const struct sl__snapshot *snapshot) {
   enum sl_status status = SL_OK;
-  bool same = image->workers == sl__workers(t);
+  bool same = snapshot->workers == sl__trainer_workers(t);
   int worker = sl__worker(&t->ranks);
-  for (int l = 0; l < image->layers && image->workers; l++) {
-    float **of = &image->residuals[l * image->workers];
+  for (int l = 0; l < snapshot->layers && snapshot->workers; l++) {
+    float **of = &snapshot->residuals[l * snapshot->workers];
     int64_t total = t->model->layers[l].params.total;
-    for (int w = 1; w < image->workers && total && !same; w++)
+    for (int w = 1; w < snapshot->workers && total && !same; w++)
       for (int64_t i = 0; i < total; i++) of[0][i] += of[w][i];
     for (int64_t i = 0; i < total && !same && worker; i++) of[0][i] = 0;
     if (!total || !sl__is_worker(&t->ranks)) continue;
-    SL__TRY(sl__model_shards_write_residual(t->kvstore, l, of[same ? worker : 0]));
+    SL__TRY(sl__model_shards_write_residual(t->shards, l, of[same ? worker : 0]));
   }
 out:
   return status;
 }
 
-enum sl_status sl__carried_state_plan(struct sl_trainer *t, const struct sl__snapshot *image,
+enum sl_status sl__carried_state_plan(struct sl_trainer *t, const struct sl__snapshot *snapshot,
                                       struct sl__plan **plan) {
-  struct sl_batch batch = {.batch = image->rows / (t->ranks.size ? t->ranks.workers : 1)};
+  struct sl_batch batch = {.batch = snapshot->rows / sl__trainer_workers(t)};
   if (t->model->takes_tokens) batch.steps = t->model->sample.dim[0];
   *plan = NULL;
-  if (!image->rows || (t->ranks.size && !sl__is_worker(&t->ranks))) return SL_OK;
+  if (!snapshot->rows || (t->ranks.size && !sl__is_worker(&t->ranks))) return SL_OK;
   return sl__trainer_plan(t, &batch, true, plan);
 }
 
 enum sl_status sl__snapshot_from_trainer(struct sl_trainer *t, const char *path,
-                                         struct sl__snapshot *image) {
+                                         struct sl__snapshot *snapshot) {
   enum sl_status status;
   struct sl__plan *plan;
-  SL__TRY(sl__carried_state_plan(t, image, &plan));
+  SL__TRY(sl__carried_state_plan(t, snapshot, &plan));
   SL__TRY(sl__trainer_fetch_weights(t));
-  SL__TRY(sl__copy_read(t->model, &image->weights));
-  SL__TRY(sl__copy_check(&image->weights, t->model, path));
-  for (int i = 0; i < 2 * image->layers; i++)
-    if (image->states[i])
-      SL__TRY(sl__model_shards_read_state(t->kvstore, i / 2, i % 2, image->states[i]));
-  for (int l = 0; l < image->layers; l++)
-    if (image->carried[l]) {
+  SL__TRY(sl__copy_read(t->model, &snapshot->weights));
+  SL__TRY(sl__copy_check(&snapshot->weights, t->model, path));
+  for (int i = 0; i < 2 * snapshot->layers; i++)
+    if (snapshot->states[i])
+      SL__TRY(sl__model_shards_read_state(t->shards, i / 2, i % 2, snapshot->states[i]));
+  for (int l = 0; l < snapshot->layers; l++)
+    if (snapshot->carried[l]) {
       if (plan && sl__grid_is_here(&t->grid, l))
-        SL__TRY(move_carried(t, plan, l, image->carried[l], false));
-      SL__TRY(gather_carried(t, image, l));
+        SL__TRY(move_carried(t, plan, l, snapshot->carried[l], false));
+      SL__TRY(gather_carried(t, snapshot, l));
     }
-  SL__TRY(read_residuals(t, image));
+  SL__TRY(read_residuals(t, snapshot));
 out:
   return status;
 }
 
 enum sl_status sl__snapshot_to_trainer(struct sl_trainer *t, struct sl__plan *plan,
-                                       const struct sl__snapshot *image) {
+                                       const struct sl__snapshot *snapshot) {
   enum sl_status status;
-  SL__TRY(sl__copy_write(t->model, &image->weights));
-  for (int i = 0; i < 2 * image->layers; i++)
-    if (image->states[i])
-      SL__TRY(sl__model_shards_write_state(t->kvstore, i / 2, i % 2, image->states[i]));
-  for (int l = 0; l < image->layers; l++)
-    if (image->carried[l] && plan && sl__grid_is_here(&t->grid, l))
-      SL__TRY(move_carried(t, plan, l, image->carried[l], true));
+  SL__TRY(sl__copy_write(t->model, &snapshot->weights));
+  for (int i = 0; i < 2 * snapshot->layers; i++)
+    if (snapshot->states[i])
+      SL__TRY(sl__model_shards_write_state(t->shards, i / 2, i % 2, snapshot->states[i]));
+  for (int l = 0; l < snapshot->layers; l++)
+    if (snapshot->carried[l] && plan && sl__grid_is_here(&t->grid, l))
+      SL__TRY(move_carried(t, plan, l, snapshot->carried[l], true));
   if (plan) plan->has_state = true;
-  SL__TRY(write_residuals(t, image));
+  SL__TRY(write_residuals(t, snapshot));
 out:
   return status;
 }

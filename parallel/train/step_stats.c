@@ -5,14 +5,14 @@
 #include "core/base/error.h"
 #include "parallel/step/plan.h"
 
-enum { FACTS = 2 }; /* stats and flags */
+enum { KINDS = 2 }; /* stats and flags */
 
 struct sl__step_stats {
   struct sl_context *context;
   struct sl__ranks ranks;            /* size 0: not distributed */
-  struct sl__tensor *own[FACTS];     /* of this rank */
-  struct sl__tensor **theirs[FACTS]; /* [ranks], on rank 0; [0] is its own */
-  struct sl__tensor *result[FACTS]; /* one for all steps, so that they cannot overtake each other */
+  struct sl__tensor *own[KINDS];     /* of this rank */
+  struct sl__tensor **theirs[KINDS]; /* [ranks], on rank 0; [0] is its own */
+  struct sl__tensor *result[KINDS];  /* one for all steps: so steps cannot overtake each other */
   struct sl__tensor **list;
 };
 
@@ -20,15 +20,15 @@ enum sl_status sl__step_stats_new(struct sl_context *context, const struct sl__r
                                   struct sl__step_stats **out) {
   enum sl_status status = SL_NO_MEMORY;
   *out = NULL;
-  struct sl__step_stats *t = sl__alloc(1, sizeof *t, "a tally");
+  struct sl__step_stats *t = sl__alloc(1, sizeof *t, "a step's statistics");
   if (!t) return status;
   t->context = context;
   t->ranks = *ranks;
   size_t size = (size_t)ranks->size + 1;
-  t->list = sl__alloc(FACTS * size, sizeof *t->list, "a tally");
+  t->list = sl__alloc(KINDS * size, sizeof *t->list, "a step's statistics");
   if (!t->list) goto out;
-  for (int k = 0; k < FACTS; k++) {
-    t->theirs[k] = sl__alloc(size, sizeof **t->theirs, "a tally");
+  for (int k = 0; k < KINDS; k++) {
+    t->theirs[k] = sl__alloc(size, sizeof **t->theirs, "a step's statistics");
     status = t->theirs[k] ? SL_OK : SL_NO_MEMORY;
     if (!t->theirs[k]) goto out;
     SL__TRY(sl__tensor_temporary(context, &SL_SHAPE(4), SL_F32, &t->own[k]));
@@ -46,7 +46,7 @@ out:
 
 void sl__step_stats_free(struct sl__step_stats *t) {
   if (!t) return;
-  for (int k = 0; k < FACTS; k++) {
+  for (int k = 0; k < KINDS; k++) {
     for (int r = 1; t->theirs[k] && r < t->ranks.size; r++) sl__tensor_free(t->theirs[k][r]);
     free(t->theirs[k]);
     sl__tensor_free(t->own[k]);
@@ -56,41 +56,41 @@ void sl__step_stats_free(struct sl__step_stats *t) {
   free(t);
 }
 
-/* Rank 0 adds up, rank by rank, and tells all. */
+/* Rank 0 adds up the ranks' values in their order, and sends the sums to all. */
 static enum sl_status submit_first(struct sl__step_stats *t, const struct sl__launch *launch) {
   struct sl__peers others = {.first = 1, .count = t->ranks.size - 1, .skip = -1};
   enum sl_status status;
   int n = 0;
   for (int r = 1; r < t->ranks.size; r++)
-    for (int k = 0; k < FACTS; k++) t->list[n++] = t->theirs[k][r];
+    for (int k = 0; k < KINDS; k++) t->list[n++] = t->theirs[k][r];
   SL__TRY(sl__receive(t->context, launch, SL__TAG_STATS, &others, n, t->list));
-  for (int k = 0; k < FACTS; k++)
+  for (int k = 0; k < KINDS; k++)
     SL__TRY(sl__reduce(t->context, launch, t->result[k], t->ranks.size, t->theirs[k]));
-  status = sl__send(t->context, launch, SL__TAG_STATS + 1, &others, FACTS, t->result);
+  status = sl__send(t->context, launch, SL__TAG_STATS + 1, &others, KINDS, t->result);
 out:
   return status;
 }
 
 enum sl_status sl__step_stats_submit(struct sl__step_stats *t, const struct sl__launch *launch,
                                      int count, struct sl__tensor *const *terms,
-                                     const float wants[SL__WANTS], struct sl__tensor *stats,
+                                     const float asks[SL__ASKS], struct sl__tensor *stats,
                                      struct sl__tensor *flags) {
-  struct sl__tensor *sums[FACTS] = {stats, flags};
+  struct sl__tensor *sums[KINDS] = {stats, flags};
   struct sl__peers first = sl__peer(0);
   struct sl__launch message = {.name = "the step's loss", .priority = SL__PRIORITY_LOSS};
   enum sl_status status = SL_OK;
   if (!t->ranks.size) return sl__reduce(t->context, launch, stats, count, terms);
-  /* a rank that is no worker has no loss, but may be asked to stop as well */
+  /* a rank that is no worker has no loss, but its program, too, may ask to stop */
   SL__TRY(count ? sl__reduce(t->context, launch, t->own[0], count, terms)
                 : sl__fill(t->context, &message, t->own[0], 0));
-  SL__TRY(sl__set_values(t->context, &message, t->own[1], wants));
+  SL__TRY(sl__set_values(t->context, &message, t->own[1], asks));
   if (!t->ranks.rank) {
     SL__TRY(submit_first(t, &message));
   } else {
-    SL__TRY(sl__send(t->context, &message, SL__TAG_STATS, &first, FACTS, t->own));
-    SL__TRY(sl__receive(t->context, &message, SL__TAG_STATS + 1, &first, FACTS, t->result));
+    SL__TRY(sl__send(t->context, &message, SL__TAG_STATS, &first, KINDS, t->own));
+    SL__TRY(sl__receive(t->context, &message, SL__TAG_STATS + 1, &first, KINDS, t->result));
   }
-  for (int k = 0; k < FACTS; k++)
+  for (int k = 0; k < KINDS; k++)
     SL__TRY(sl__reduce(t->context, &message, sums[k], 1, &t->result[k]));
 out:
   return status;

@@ -1,5 +1,5 @@
-/* What a step tells of itself: the loss and the right ones of all slices and, distributed, of all
- * workers, the same on every rank. */
+/* Statistics of a step: loss and correct samples, summed over all slices and, in a distributed
+ * training, over all workers. Every rank gets the same sums. */
 #ifndef SL_PARALLEL_TRAIN_STEP_STATS_H
 #define SL_PARALLEL_TRAIN_STEP_STATS_H
 
@@ -8,18 +8,18 @@
 struct sl__step_stats;
 
 enum sl_status sl__step_stats_new(struct sl_context *context, const struct sl__ranks *ranks,
-                                  struct sl__step_stats **tally);
-void sl__step_stats_free(struct sl__step_stats *tally);
+                                  struct sl__step_stats **step_stats);
+void sl__step_stats_free(struct sl__step_stats *step_stats);
 
-/* What a rank may want all to do after the same step. */
-enum { SL__WANT_STOP, SL__WANT_SAVE, SL__WANTS = 4 };
+/* Things that a rank asks all ranks to do after the same step. */
+enum { SL__ASK_STOP, SL__ASK_SAVE, SL__ASKS = 4 };
 
-/* stats, flags: f32 [4] at home in main memory, one pair a step under way. stats (see
- * sl__softmax_xent): the sum of terms[count], slice by slice, rank by rank; count 0 on a rank that
- * has no loss. flags: of each wish, how many ranks have it. */
-enum sl_status sl__step_stats_submit(struct sl__step_stats *tally, const struct sl__launch *launch,
-                                     int count, struct sl__tensor *const *terms,
-                                     const float wants[SL__WANTS], struct sl__tensor *stats,
-                                     struct sl__tensor *flags);
+/* stats, flags: f32 [4] in main memory, one pair for each pending step. stats (see
+ * sl__softmax_xent): the sum of terms[count], slice by slice, rank by rank; count is 0 on a rank
+ * that has no loss. flags: the number of ranks that ask for each thing. */
+enum sl_status sl__step_stats_submit(struct sl__step_stats *step_stats,
+                                     const struct sl__launch *launch, int count,
+                                     struct sl__tensor *const *terms, const float asks[SL__ASKS],
+                                     struct sl__tensor *stats, struct sl__tensor *flags);
 
 #endif

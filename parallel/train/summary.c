@@ -1,4 +1,4 @@
-/* What a trainer tells of itself: devices, replicas, shards, owners, memory. */
+/* Texts about a trainer: devices, replicas, shards, owners, memory. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "parallel/step/precision.h"
 #include "parallel/train/trainer.h"
 
-/* Bytes of one replica's activations and their gradients, for one row of its slice; of layers here.
+/* Bytes of one replica's activations and their gradients, per sample, of the layers on this rank.
  */
 static double bytes_per_row(const struct sl_trainer *t) {
   const struct sl_model *model = t->model;
@@ -31,8 +31,8 @@ static double gradient_bytes(const struct sl_trainer *t) {
   return total;
 }
 
-/* Of the parameters' bf16 copies, in each memory where they are used. */
-static double half_bytes(const struct sl_trainer *t) {
+/* Bytes of the parameters' bf16 copies, in each memory that has them. */
+static double bf16_copy_bytes(const struct sl_trainer *t) {
   double total = 0;
   for (int i = 0; i < t->model->count; i++)
     if (sl__grid_is_here(&t->grid, i) && sl__has_bf16_copy(&t->model->layers[i], t->grid.math))
@@ -40,7 +40,7 @@ static double half_bytes(const struct sl_trainer *t) {
   return total;
 }
 
-/* A stage's devices, a replica each; of another rank's no name is known. */
+/* A stage's devices, one for each replica. The names of another rank's are unknown. */
 static void print_devices(FILE *out, const struct sl__grid *g, int stage, const char *between) {
   for (int r = 0; r < g->replicas; r++) {
     const char *name = g->devices[stage * g->replicas + r].name;
@@ -80,7 +80,8 @@ static void print_replicas(FILE *out, const struct sl_trainer *t) {
   fprintf(out, "  each: gradients %.2f MB, activations %.1f KB a sample\n",
           1e-6 * gradient_bytes(t), 1e-3 * bytes_per_row(t));
   fprintf(out, "  math %s", sl_math_name(t->grid.math));
-  if (half_bytes(t) > 0) fprintf(out, "; bf16 copies of parameters %.2f MB", 1e-6 * half_bytes(t));
+  if (bf16_copy_bytes(t) > 0)
+    fprintf(out, "; bf16 copies of parameters %.2f MB", 1e-6 * bf16_copy_bytes(t));
   fputc('\n', out);
   for (int s = 0; s < t->grid.stages; s++) print_stage(out, t, s);
 }
@@ -108,7 +109,7 @@ enum sl_status sl_trainer_summary(const struct sl_trainer *t, char **text) {
   FILE *out = open_memstream(text, &size);
   if (!out) return sl__fail(SL_NO_MEMORY, "no memory for a summary");
   print_replicas(out, t);
-  print_owners(out, t->kvstore);
+  print_owners(out, t->shards);
   if (t->ranks.size > 1)
     fprintf(out, "Messages between ranks: %s\n", sl__net_transport_text(t->model->context->net));
   fprintf(out, "Matrix products by %s\n", sl__gemm_text());
@@ -120,8 +121,8 @@ enum sl_status sl_trainer_summary(const struct sl_trainer *t, char **text) {
   return SL_OK;
 }
 
-/* Has none of the layer's shards before this one the same owner? Of other ranks' owners no more
- * than the rank is known. */
+/* Is this the first of the layer's shards that its owner has? Of owners on other ranks only the
+ * rank is known. */
 static bool is_first_of_owner(const struct sl__model_shards *kv, int number) {
   const struct sl__shard *shard = &kv->shards[number];
   for (int s = 0; s < number; s++) {
@@ -150,7 +151,7 @@ static enum sl_status place_text(const struct sl_trainer *t, int layer, bool own
   FILE *out = open_memstream(text, &size);
   if (!out) return sl__fail(SL_NO_MEMORY, "no memory for a layer's place");
   if (owners)
-    print_layer_owners(out, t->kvstore, layer);
+    print_layer_owners(out, t->shards, layer);
   else
     print_devices(out, &t->grid, t->grid.stage[layer], ",");
   return fclose(out) ? sl__fail(SL_NO_MEMORY, "no memory for a layer's place") : SL_OK;

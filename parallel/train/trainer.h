@@ -1,30 +1,31 @@
-/* The trainer's inside, shared by its steps (trainer.c), its summary (summary.c) and
- * checkpoints (checkpoint.c). */
+/* The inside of a trainer, for the files of this folder and its tests. */
 #ifndef SL_PARALLEL_TRAIN_TRAINER_H
 #define SL_PARALLEL_TRAIN_TRAINER_H
 
 #include <starling/parallel.h>
 
-#include "parallel/step/batch_tensors.h"
 #include "parallel/params/model_shards.h"
+#include "parallel/step/batch_tensors.h"
 #include "parallel/step/plan.h"
 #include "parallel/train/step_stats.h"
 
 #define SL__MAX_IN_FLIGHT 16
 
-/* A step under way: what its report needs when it is over. */
-struct sl__flight {
-  struct sl__batch_tensors *feed;
-  int slot;
+/* A step that was submitted and is not finished. */
+struct sl__pending_step {
+  struct sl__batch_tensors *inputs; /* NULL on a rank that is no worker */
+  int slot;                         /* the loader's, of this batch */
   struct sl__tensor *stats, *flags; /* see sl__step_stats_submit */
-  struct sl_report report;
+  struct sl_report report;          /* the part that is known at submission */
 };
 
-/* How far the training data has been read: the batch to come. */
-struct sl__reached {
-  struct sl_loader *loader; /* NULL: nothing read yet */
+/* The batch that comes next in the training data. */
+struct sl__data_position {
+  struct sl_loader *loader; /* NULL: no batch was read yet */
   int64_t epoch, index;
 };
+
+struct sl__saving;
 
 struct sl_trainer {
   struct sl_model *model;
@@ -32,55 +33,52 @@ struct sl_trainer {
   struct sl_schedule schedule;
   struct sl__grid grid;
   struct sl__ranks ranks; /* size 0: not distributed */
-  struct sl__model_shards *kvstore;
-  struct sl__step_stats *tally;
-  struct sl__plan **plans; /* one a batch size and purpose */
+  struct sl__model_shards *shards;
+  struct sl__step_stats *step_stats;
+  struct sl__plan **plans; /* one for each batch size and purpose */
   int plan_count;
-  int next_tag;                     /* of the messages of the plan to come */
-  struct sl__batch_tensors **feeds; /* one a loader */
-  int feed_count;
-  int in_flight; /* steps that may be under way */
-  struct sl__flight flights[SL__MAX_IN_FLIGHT];
-  int64_t submitted, finished; /* of all flights, training or not */
-  int64_t step;                /* training steps submitted */
-  struct sl__reached at;       /* after these */
-  bool carry_state;            /* as the options say */
-  bool stateful;               /* a layer is recurrent */
+  int next_tag;                      /* of the next plan's messages */
+  struct sl__batch_tensors **inputs; /* one for each loader */
+  int input_count;
+  int in_flight; /* most pending steps */
+  struct sl__pending_step pending[SL__MAX_IN_FLIGHT];
+  int64_t submitted, finished; /* of the pending steps, whether they train or evaluate */
+  int64_t step;                /* number of training steps submitted */
+  struct sl__data_position next_batch;
+  bool carry_state; /* see struct sl_trainer_options */
+  bool stateful;    /* a layer is recurrent */
   bool failed;
-  bool stop;                 /* sl_trainer_stop was called here */
-  bool save_asked;           /* sl_trainer_ask_save was, and nothing was saved since */
-  struct sl__saving *saving; /* being written, or nobody was told of its end; NULL: none */
-  char *loaded_options;      /* of the checkpoint loaded last; NULL: it had none */
-  bool is_async;             /* each rank by itself, but for the KVStore */
+  bool stop;       /* sl_trainer_stop was called on this rank */
+  bool save_asked; /* sl_trainer_ask_save was called and no checkpoint was saved since */
+  /* A checkpoint that is being written, or whose end was not reported yet; NULL: none. Checkpoints
+   * set both, so that the trainer can free them without knowing them. */
+  struct sl__saving *saving;
+  void (*saving_free)(struct sl__saving *saving); /* waits for the end of the write */
+  char *loaded_options; /* of the checkpoint that was loaded last; NULL: it had none */
+  bool is_async;        /* the ranks meet only in the KVStore, not in each step */
 };
 
-/* The plan for such a batch, made where there is none yet. */
+/* SL_BAD_ARGUMENT for options that no trainer can have, whatever the model. */
+enum sl_status sl__trainer_check(const struct sl_trainer_options *options);
+
+/* SL_BAD_ARGUMENT if a step has failed. */
+enum sl_status sl__trainer_check_alive(const struct sl_trainer *trainer);
+
+/* SL_BAD_ARGUMENT if a step has failed, or steps are pending. */
+enum sl_status sl__trainer_drained(const struct sl_trainer *trainer);
+
+/* Number of workers that share the data; 1 if the training is not distributed. */
+int sl__trainer_workers(const struct sl_trainer *trainer);
+
+/* In a distributed training: a failure of one rank becomes that of all. Collective. */
+enum sl_status sl__trainer_share(const struct sl_trainer *trainer, enum sl_status status);
+
+/* The plan for such a batch, made if there is none yet (parallel/train/trainer_batches.c). */
 enum sl_status sl__trainer_plan(struct sl_trainer *trainer, const struct sl_batch *batch,
                                 bool training, struct sl__plan **plan);
 
-/* SL_BAD_ARGUMENT where steps are under way, or one has failed. */
-enum sl_status sl__trainer_drained(const struct sl_trainer *trainer);
-
-/* SL_BAD_ARGUMENT for what no trainer could have, whatever the model. */
-enum sl_status sl__trainer_check(const struct sl_trainer_options *options);
-
-/* Wait for the checkpoint being written, and forget it (parallel/train/checkpoint.c). */
-void sl__saving_end(struct sl_trainer *trainer);
-
-/* Distributed (parallel/train/ranks.c): who takes part. */
-enum sl_status sl__trainer_ranks(const struct sl_context *context,
-                                 const struct sl_trainer_options *options,
-                                 const struct sl__grid *grid, struct sl__ranks *ranks);
-/* All ranks have the same model, optimizer and options, and from here on rank 0's weights. */
-enum sl_status sl__trainer_meet(struct sl_trainer *trainer,
-                                const struct sl_trainer_options *options);
-/* --exchange auto (parallel/train/transport_probe.c): measure which way messages take, once; else
- * nothing. */
-enum sl_status sl__probe_transports(struct sl_context *context);
-/* The first worker's buffers (running statistics) become those of all. */
-enum sl_status sl__trainer_share_buffers(struct sl_trainer *trainer);
-/* All ranks: the first group's members give rank 0 the parameters and buffers of their layers.
- * Where rank 0 has all layers itself, nothing. */
-enum sl_status sl__trainer_fetch_weights(struct sl_trainer *trainer);
+/* The tensors of the loader's batches, made for its first batch. */
+enum sl_status sl__trainer_inputs(struct sl_trainer *trainer, struct sl_loader *loader,
+                                  struct sl__batch_tensors **inputs);
 
 #endif

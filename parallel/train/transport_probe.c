@@ -10,7 +10,8 @@
 #include "core/runtime/log.h"
 #include "core/net/net.h"
 #include "core/runtime/wait.h"
-#include "parallel/train/trainer.h"
+#include "parallel/params/exchange.h"
+#include "parallel/step/plan.h"
 
 enum { LANE, STARPU, WAYS };
 enum { ROUNDS = 2, HOPS = 4, KERNELS = 32, KERNEL_FLOATS = 524288 };

@@ -201,7 +201,7 @@ static void end(struct training *t, struct outcome *out) {
 
 /* A rank has gradients, optimizer's state and activations of its own layers only. */
 static bool has_only_its_own(const struct sl_trainer *t) {
-  const struct sl__model_shards *kv = t->kvstore;
+  const struct sl__model_shards *kv = t->shards;
   bool good = true;
   int here = 0;
   for (int i = 0; i < t->model->count; i++) {

@@ -430,7 +430,7 @@ static void texts_need_the_same_batch(void **state) {
   s.data.batch = 10;
   t = begin(&s);
   check_failed(sl_trainer_load(t.trainer, t.loader, in_folder("midst")), SL_BAD_ARGUMENT,
-               "batches of 8, the loader's are of 10");
+               "batches of 8, but the loader's batches are of 10");
   OK(sl_trainer_load(t.trainer, t.loader, in_folder("epoch")));
   train(&t, 3);
   end(&t);

@@ -1,0 +1,209 @@
+#include "parallel/train/manifest.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#define FORMAT_NAME "starling checkpoint"
+#define FORMAT_VERSION 1
+
+enum key {
+  KEY_FORMAT,
+  KEY_VERSION,
+  KEY_PRODUCER,
+  KEY_STEP,
+  KEY_EPOCH,
+  KEY_SAMPLES,
+  KEY_BATCH,
+  KEY_WORKERS,
+  KEY_SEED,
+  KEY_OPTIMIZER,
+  KEY_ORDER
+};
+static const char *const keys[SL__MANIFEST_KEYS] = {"format", "version",   "producer", "step",
+                                                    "epoch",  "samples",   "batch",    "workers",
+                                                    "seed",   "optimizer", "order"};
+#define KEY_OF_CRC "crc32"
+#define KEY_OF_MATH "math" /* only if it is not f32: older files, which are f32, do not have it */
+#define KEY_OF_OPTIONS "options" /* only if the program gave some */
+
+/* ---- the trainer's values ---- */
+
+static const char *optimizer_name(const struct sl_optimizer *o) {
+  const struct sl__optimizer *row = sl__optimizer_of(o);
+  return row->saved_as ? row->saved_as : row->name;
+}
+
+int64_t sl__whole_batch(const struct sl_loader *loader) {
+  return sl_loader_batch(loader) * sl_loader_settings(loader)->num_parts;
+}
+
+/* Every setting that decides which sample comes when, and how it is augmented. */
+static void order_text(const struct sl_loader *loader, char *text, size_t size) {
+  const struct sl_loader_options *o = sl_loader_settings(loader);
+  const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(loader));
+  snprintf(text, size,
+           "seed %" PRIu64 ", shuffle %d, contiguous %d, shift %d, flip %d, samples %" PRId64
+           ", buckets %d",
+           o->seed, o->shuffle, o->contiguous, o->shift, o->flip, info->count, info->bucket_count);
+}
+
+void sl__manifest_fill(const struct sl_trainer *t, struct sl__manifest *m) {
+  const size_t size = sizeof m->text[0];
+  const struct sl__data_position *next = &t->next_batch;
+  int64_t batch = sl__whole_batch(next->loader);
+  snprintf(m->text[KEY_FORMAT], size, "%s", FORMAT_NAME);
+  snprintf(m->text[KEY_VERSION], size, "%d", FORMAT_VERSION);
+  snprintf(m->text[KEY_PRODUCER], size, "starling");
+  snprintf(m->text[KEY_STEP], size, "%" PRId64, t->step);
+  snprintf(m->text[KEY_EPOCH], size, "%" PRId64, next->epoch);
+  snprintf(m->text[KEY_SAMPLES], size, "%" PRId64, next->index * batch);
+  snprintf(m->text[KEY_BATCH], size, "%" PRId64, batch);
+  snprintf(m->text[KEY_WORKERS], size, "%d", sl__trainer_workers(t));
+  snprintf(m->text[KEY_SEED], size, "%" PRIu64, t->model->context->seed);
+  snprintf(m->text[KEY_OPTIMIZER], size, "%s", optimizer_name(&t->optimizer));
+  order_text(next->loader, m->text[KEY_ORDER], size);
+  snprintf(m->math, sizeof m->math, "%s", sl_math_name(t->grid.math));
+  m->options = NULL;
+}
+
+/* ---- into a file ---- */
+
+static bool has_math(const struct sl__manifest *m) {
+  return strcmp(m->math, sl_math_name(SL_MATH_F32)) != 0;
+}
+
+static uLong add_text(uLong crc, const char *text) {
+  return crc32_z(crc, (const Bytef *)text, strlen(text) + 1);
+}
+
+uint32_t sl__manifest_crc(const struct sl__manifest *m) {
+  uLong crc = crc32(0, NULL, 0);
+  for (int k = 0; k < SL__MANIFEST_KEYS; k++) crc = add_text(crc, m->text[k]);
+  if (has_math(m)) crc = add_text(crc, m->math);
+  if (m->options) crc = add_text(crc, m->options);
+  return (uint32_t)crc;
+}
+
+void sl__manifest_metadata(const struct sl__manifest *m, const char *crc,
+                           const char *metadata[SL__MANIFEST_METADATA]) {
+  int n = 0;
+  for (int k = 0; k < SL__MANIFEST_KEYS; k++) {
+    metadata[n++] = keys[k];
+    metadata[n++] = m->text[k];
+  }
+  metadata[n++] = KEY_OF_CRC;
+  metadata[n++] = crc;
+  if (has_math(m)) {
+    metadata[n++] = KEY_OF_MATH;
+    metadata[n++] = m->math;
+  }
+  if (m->options) {
+    metadata[n++] = KEY_OF_OPTIONS;
+    metadata[n++] = m->options;
+  }
+  metadata[n] = NULL;
+}
+
+/* ---- out of a file ---- */
+
+static enum sl_status read_texts(const struct sl__safetensors *file, struct sl__manifest *m) {
+  const char *path = sl__safetensors_path(file);
+  const char *format = sl__safetensors_metadata(file, keys[KEY_FORMAT]);
+  if (!format || strcmp(format, FORMAT_NAME) != 0)
+    return sl__fail(SL_BAD_FILE, "%s: is not a checkpoint; are these weights alone?", path);
+  for (int k = 0; k < SL__MANIFEST_KEYS; k++) {
+    const char *text = sl__safetensors_metadata(file, keys[k]);
+    if (!text || strlen(text) >= sizeof m->text[k])
+      return sl__fail(SL_BAD_FILE, "%s: damaged: its metadata have no \"%s\"", path, keys[k]);
+    snprintf(m->text[k], sizeof m->text[k], "%s", text);
+  }
+  const char *math = sl__safetensors_metadata(file, KEY_OF_MATH);
+  snprintf(m->math, sizeof m->math, "%s", math ? math : sl_math_name(SL_MATH_F32));
+  m->options = sl__safetensors_metadata(file, KEY_OF_OPTIONS);
+  return SL_OK;
+}
+
+static enum sl_status check_crc(const struct sl__safetensors *file, const struct sl__manifest *m) {
+  const char *path = sl__safetensors_path(file);
+  const char *stored = sl__safetensors_metadata(file, KEY_OF_CRC);
+  size_t size;
+  char found[16];
+  const void *data = sl__safetensors_data(file, &size);
+  snprintf(found, sizeof found, "%08" PRIx32, (uint32_t)crc32_z(sl__manifest_crc(m), data, size));
+  if (stored && strcmp(stored, found) == 0) return SL_OK;
+  return sl__fail(SL_BAD_FILE, "%s: damaged: its CRC-32 is %s, not %.16s; take another one", path,
+                  found, stored ? stored : "stored");
+}
+
+static enum sl_status read_number(const struct sl__manifest *m, const struct sl__safetensors *file,
+                                  enum key key, int64_t least, int64_t *value) {
+  const char *text = m->text[key];
+  size_t digits = strspn(text, "0123456789");
+  errno = 0;
+  *value = strtoll(text, NULL, 10);
+  if (digits > 0 && !text[digits] && errno != ERANGE && *value >= least) return SL_OK;
+  return sl__fail(SL_BAD_FILE, "%s: its %s \"%.20s\" is no number", sl__safetensors_path(file),
+                  keys[key], text);
+}
+
+enum sl_status sl__manifest_read(const struct sl__safetensors *file, struct sl__manifest *m) {
+  enum sl_status status;
+  int64_t version;
+  SL__TRY(read_texts(file, m));
+  SL__TRY(read_number(m, file, KEY_VERSION, 1, &version));
+  if (version > FORMAT_VERSION)
+    return sl__fail(SL_UNSUPPORTED, "%s: is of version %" PRId64 ", this library reads %d",
+                    sl__safetensors_path(file), version, FORMAT_VERSION);
+  status = check_crc(file, m);
+out:
+  return status;
+}
+
+enum sl_status sl__manifest_check(const struct sl__manifest *m, const struct sl_trainer *t,
+                                  const struct sl_loader *loader, const char *path) {
+  char text[sizeof m->text[0]];
+  const char *optimizer = optimizer_name(&t->optimizer);
+  if (strcmp(m->text[KEY_OPTIMIZER], optimizer) != 0)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: was trained by %s, this trainer's optimizer is %s", path,
+                    m->text[KEY_OPTIMIZER], optimizer);
+  snprintf(text, sizeof text, "%" PRIu64, t->model->context->seed);
+  if (strcmp(m->text[KEY_SEED], text) != 0)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: was trained with seed %s, this run has %s", path,
+                    m->text[KEY_SEED], text);
+  order_text(loader, text, sizeof text);
+  if (strcmp(m->text[KEY_ORDER], text) != 0)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: its data came in another order (%s), the loader has (%s)",
+                    path, m->text[KEY_ORDER], text);
+  return SL_OK;
+}
+
+enum sl_status sl__manifest_resume_point(const struct sl__manifest *m, struct sl_loader *loader,
+                                         const struct sl__safetensors *file,
+                                         struct sl__resume_point *point) {
+  enum sl_status status;
+  struct sl_position *position = &point->position;
+  int64_t samples, batch, own = sl__whole_batch(loader);
+  bool by_sample = !sl_loader_settings(loader)->contiguous &&
+                   !sl_dataset_info(sl_loader_dataset(loader))->bucket_count;
+  SL__TRY(read_number(m, file, KEY_STEP, 1, &position->step));
+  SL__TRY(read_number(m, file, KEY_EPOCH, 0, &position->epoch));
+  SL__TRY(read_number(m, file, KEY_SAMPLES, 0, &samples));
+  SL__TRY(read_number(m, file, KEY_BATCH, 1, &batch));
+  if (samples && batch != own && !by_sample)
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: is from the middle of an epoch in batches of %" PRId64
+                    ", but the loader's batches are of %" PRId64
+                    "; texts and buckets need the same",
+                    sl__safetensors_path(file), batch, own);
+  position->index = samples / own;
+  SL__TRY(read_number(m, file, KEY_WORKERS, 1, &point->workers));
+  if (point->workers > 1000000)
+    return sl__fail(SL_BAD_FILE, "%s: says it is of %" PRId64 " workers",
+                    sl__safetensors_path(file), point->workers);
+out:
+  return status;
+}

@@ -1,0 +1,89 @@
+/* Which plan and which tensors a batch takes. Both are made when the first batch of a kind comes.
+ */
+#include "parallel/params/memory_needs.h"
+#include "parallel/train/trainer.h"
+
+static enum sl_status check_sample(const struct sl_trainer *t, const struct sl_loader *loader) {
+  const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(loader));
+  char have[96], want[96];
+  if (!sl_shape_equal(&info->sample, &t->model->sample))
+    return sl__fail(SL_BAD_SHAPE, "%s has samples %s, but the model takes %s", info->name,
+                    sl_shape_text(&info->sample, have, sizeof have),
+                    sl_shape_text(&t->model->sample, want, sizeof want));
+  if (info->tokens != t->model->takes_tokens)
+    return sl__fail(SL_BAD_ARGUMENT, "%s has %s, but the model's first layer takes %s", info->name,
+                    info->tokens ? "tokens" : "numbers", info->tokens ? "numbers" : "tokens");
+  const struct sl__layer *whole = sl__model_whole_layer(t->model);
+  if (info->bucket_count && whole)
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s has sentences of several lengths, but layer %s (%s) needs a whole sample; "
+                    "only models whose layers all work step by step take them",
+                    info->name, whole->name, whole->kind->name);
+  if (info->bucket_count && t->carry_state)
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s has sentences, and each begins with a new state; leave carry_state out",
+                    info->name);
+  const struct sl_shape *out = sl_model_output(t->model);
+  if (info->classes > out->dim[out->ndim - 1])
+    return sl__fail(SL_BAD_SHAPE, "%s has %d classes, but the model's last layer only %lld outputs",
+                    info->name, info->classes, (long long)out->dim[out->ndim - 1]);
+  return SL_OK;
+}
+
+enum sl_status sl__trainer_inputs(struct sl_trainer *t, struct sl_loader *loader,
+                                  struct sl__batch_tensors **inputs) {
+  for (int i = 0; i < t->input_count; i++)
+    if (t->inputs[i]->loader == loader) {
+      *inputs = t->inputs[i];
+      return SL_OK;
+    }
+  enum sl_status status = check_sample(t, loader);
+  if (status == SL_OK) status = sl__grid_check_batch(&t->grid, sl_loader_batch(loader));
+  if (status != SL_OK) return status;
+  struct sl__batch_tensors **all =
+      sl__realloc(t->inputs, (size_t)t->input_count + 1, sizeof *all, "a trainer's inputs");
+  if (!all) return SL_NO_MEMORY;
+  t->inputs = all;
+  status = sl__batch_tensors_open(t->model->context, loader, &t->grid, inputs);
+  if (status == SL_OK) t->inputs[t->input_count++] = *inputs;
+  return status;
+}
+
+/* All ranks of a group make plans in the same order, so the numbers agree. */
+static enum sl_status number_messages(struct sl_trainer *t, struct sl__plan *plan) {
+  plan->tag = t->next_tag;
+  t->next_tag += sl__plan_tags(plan);
+  if (t->next_tag <= SL__TAG_STORES) return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "the placement over ranks needs %d messages a step and more with each length of "
+                  "sequence, but there are only %d numbers for them; take fewer microbatches, "
+                  "replicas or chunks",
+                  sl__plan_tags(plan), SL__TAG_STORES - SL__TAG_BORDERS);
+}
+
+enum sl_status sl__trainer_plan(struct sl_trainer *t, const struct sl_batch *batch, bool training,
+                                struct sl__plan **plan) {
+  for (int i = 0; i < t->plan_count; i++)
+    /* an evaluation may use a training's plan, unless that holds a state to be carried on */
+    if (t->plans[i]->batch == batch->batch && sl__plan_takes(t->plans[i], batch->steps) &&
+        (t->stateful ? t->plans[i]->training == training : t->plans[i]->training >= training)) {
+      *plan = t->plans[i];
+      return SL_OK;
+    }
+  struct sl__plan **plans =
+      sl__realloc(t->plans, (size_t)t->plan_count + 1, sizeof *plans, "a trainer's plans");
+  if (!plans) return SL_NO_MEMORY;
+  t->plans = plans;
+  enum sl_status status =
+      training ? sl__placement_check_memory(t->model, &t->optimizer, &t->grid, batch->batch)
+               : SL_OK;
+  if (status != SL_OK) return status;
+  status = sl__plan_new(t->model, &t->grid, batch->batch, batch->steps, training, plan);
+  if (status == SL_OK) {
+    t->plans[t->plan_count++] = *plan;
+    status = number_messages(t, *plan);
+  }
+  if (status == SL_OK && training)
+    status = sl__model_shards_reserve(t->shards, sl__plan_positions(*plan));
+  return status;
+}

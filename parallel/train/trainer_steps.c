@@ -1,0 +1,239 @@
+/* Steps: submitted ahead of time, reported in their order when they are finished. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/net/net.h"
+#include "core/runtime/failure.h"
+#include "core/runtime/wait.h"
+#include "parallel/train/ranks.h"
+#include "parallel/train/trainer.h"
+
+static const float *ask(const struct sl_trainer *t, float flags[SL__ASKS]) {
+  for (int i = 0; i < SL__ASKS; i++) flags[i] = 0;
+  flags[SL__ASK_STOP] = t->stop;
+  flags[SL__ASK_SAVE] = t->save_asked;
+  return flags;
+}
+
+/* Adds up the statistics of the slices, in their order, into the pending step's tensor. */
+static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan,
+                                   struct sl__pending_step *p) {
+  bool here = sl__grid_is_here(&t->grid, t->model->count - 1);
+  const struct sl__place *last = &sl__grid_device(&t->grid, t->model->count - 1, 0)->place;
+  struct sl__launch launch = {.name = "stats", .priority = SL__PRIORITY_LOSS};
+  int count = here ? plan->count * plan->chunks : 0;
+  struct sl__tensor **terms = sl__alloc((size_t)count, sizeof *terms, "a step's statistics");
+  if (!terms) return SL_NO_MEMORY;
+  /* A worker takes the scheduler's tasks only when it has no pinned task. So if the loss is pinned,
+   * its sum is, too: else the report would come only when a stage has nothing to do. */
+  if (last->where & STARPU_CPU) launch.place = *last;
+  for (int i = 0; i < count; i++) terms[i] = plan->slices[i / plan->chunks].stats[i % plan->chunks];
+  float flags[SL__ASKS];
+  enum sl_status status = sl__step_stats_submit(t->step_stats, &launch, count, terms, ask(t, flags),
+                                                p->stats, p->flags);
+  for (int i = 0; i < count; i++) sl__tensor_invalidate(terms[i]);
+  free(terms);
+  return status;
+}
+
+static struct sl_report begin_report(const struct sl_trainer *t) {
+  return (struct sl_report){.step = t->step,
+                            .staleness = -1,
+                            .lr = t->optimizer.lr * sl_schedule_factor(&t->schedule, t->step)};
+}
+
+/* A rank that is no worker reads no batch, but counts it. */
+static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *loader,
+                                    struct sl__pending_step *p, bool training) {
+  int64_t length = sl_loader_length(loader);
+  p->inputs = NULL;
+  p->report = begin_report(t);
+  p->report.epoch = t->next_batch.epoch;
+  p->report.last = t->next_batch.index + 1 == length;
+  enum sl_status status = SL_OK;
+  float flags[SL__ASKS];
+  if (!t->is_async)
+    status = sl__step_stats_submit(t->step_stats, &(struct sl__launch){0}, 0, NULL, ask(t, flags),
+                                   p->stats, p->flags);
+  if (status != SL_OK || !training) return status;
+  status = sl__model_shards_update(t->shards, t->step++, (float)p->report.lr);
+  int64_t batches = t->next_batch.epoch * length + t->next_batch.index + 1;
+  t->next_batch = (struct sl__data_position){
+      .loader = loader, .epoch = batches / length, .index = batches % length};
+  return status;
+}
+
+static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *loader,
+                                    struct sl__pending_step *p, bool training) {
+  struct sl__plan *plan;
+  struct sl_batch batch;
+  enum sl_status status;
+  SL__TRY(sl__trainer_inputs(t, loader, &p->inputs));
+  SL__TRY(sl_loader_next(loader, &batch));
+  status = sl__trainer_plan(t, &batch, training, &plan);
+  if (status != SL_OK) { /* no task reads the batch yet */
+    sl_loader_recycle(loader, batch.slot);
+    return status;
+  }
+  p->slot = batch.slot;
+  p->report = begin_report(t);
+  p->report.epoch = batch.epoch;
+  p->report.last = batch.last;
+  int64_t learn_from = t->is_async ? batch.valid : batch.valid_all;
+  struct sl__step step = {.number = (uint64_t)t->step,
+                          .training = training,
+                          .carry = t->carry_state && batch.index > 0,
+                          .keep = t->carry_state,
+                          /* a batch without valid samples changes nothing */
+                          .scale = learn_from ? 1.0f / (float)learn_from : 0,
+                          .first_row = sl__worker(&t->ranks) * batch.batch,
+                          .x = p->inputs->x[batch.slot],
+                          .labels = p->inputs->labels[batch.slot],
+                          .grads = t->shards->grads,
+                          .rows = t->shards->rows};
+  sl__batch_tensors_prefetch(p->inputs, batch.slot, &t->grid, plan->input_reader);
+  SL__TRY(sl__plan_submit(plan, &step));
+  SL__TRY(submit_stats(t, plan, p));
+  if (training) {
+    SL__TRY(sl__model_shards_update(t->shards, t->step++, (float)p->report.lr));
+    t->next_batch = (struct sl__data_position){.loader = loader,
+                                               .epoch = batch.epoch + batch.last,
+                                               .index = batch.last ? 0 : batch.index + 1};
+  }
+out:
+  return status;
+}
+
+/* The caller has made room for a pending step. */
+static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, bool training) {
+  struct sl__pending_step *p = &t->pending[t->submitted % t->in_flight];
+  bool is_worker = !t->ranks.size || sl__is_worker(&t->ranks);
+  if (t->is_async && !is_worker && !training) return SL_OK; /* workers evaluate alone */
+  if (t->model->context->trace) starpu_iteration_push((unsigned long)t->step + 1);
+  enum sl_status status = (is_worker ? submit_worker : submit_server)(t, loader, p, training);
+  if (t->model->context->trace) starpu_iteration_pop();
+  if (status == SL_OK) t->submitted++;
+  return status;
+}
+
+static enum sl_status check_stats(const struct sl_report *r, const float *stats) {
+  if (stats[3] > 0)
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "step %lld: %.0f labels are outside the model's classes; is the last "
+                    "layer as wide as the data has classes?",
+                    (long long)r->step, (double)stats[3]);
+  if (!isfinite(stats[0]))
+    return sl__fail(SL_NOT_FINITE,
+                    "step %lld: the loss is %s; lower the learning rate (--lr) or clip the "
+                    "gradient (--clip)",
+                    (long long)r->step, isnan(stats[0]) ? "not a number" : "infinite");
+  return SL_OK;
+}
+
+/* The other ranks shall not wait for a rank that has failed. */
+static enum sl_status announce(struct sl_trainer *t, enum sl_status status) {
+  struct sl_context *context = t->model->context;
+  if (status != SL_OK && t->ranks.size) sl__net_announce(context->net, sl_error());
+  return status;
+}
+
+static void report_staleness(struct sl_trainer *t, struct sl_report *report) {
+  struct sl__staleness met;
+  sl__parameter_server_staleness(t->shards->exchange, &met);
+  report->stop |= met.stop;
+  report->staleness = met.count ? (double)met.sum / (double)met.count : 0;
+  report->most_staleness = met.most;
+}
+
+/* Waits for the oldest pending step, gives its batch back to the loader, completes its report. */
+static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
+  struct sl__pending_step *p = &t->pending[t->finished % t->in_flight];
+  float stats[4], flags[SL__ASKS] = {0};
+  enum sl_status status;
+  t->finished++;
+  status = sl__tensor_read(p->stats, stats);
+  /* of a kernel that failed here: its results may be on their way to the other ranks */
+  SL__TRY(status == SL_LOST ? status : announce(t, status));
+  bool in_step = t->ranks.size && !t->is_async;
+  if (in_step) SL__TRY(sl__tensor_read(p->flags, flags));
+  if (p->inputs) SL__TRY(sl__batch_tensors_recycle(p->inputs, p->slot));
+  if (t->ranks.size) SL__TRY(sl__net_check(t->model->context->net));
+  status = check_stats(&p->report, stats);
+  SL__TRY(t->is_async ? announce(t, status) : status); /* with a common step all ranks see it */
+  *report = p->report;
+  report->samples = (int64_t)stats[2];
+  report->stop = in_step ? flags[SL__ASK_STOP] > 0 : t->stop;
+  report->save = in_step ? flags[SL__ASK_SAVE] > 0 : t->save_asked;
+  if (t->is_async) report_staleness(t, report);
+  if (stats[2] > 0) {
+    report->loss = (double)stats[0] / (double)stats[2];
+    report->accuracy = (double)stats[1] / (double)stats[2];
+  }
+out:
+  return status;
+}
+
+enum sl_status sl_trainer_step(struct sl_trainer *t, struct sl_loader *loader,
+                               struct sl_report *report, bool *reported) {
+  enum sl_status status;
+  *reported = false;
+  SL__TRY(sl__trainer_check_alive(t));
+  if (t->submitted - t->finished == t->in_flight) {
+    status = finish(t, report);
+    *reported = status == SL_OK;
+  }
+  if (status == SL_OK) status = announce(t, submit(t, loader, true));
+  t->failed = status != SL_OK;
+out:
+  return status;
+}
+
+/* The last step's updates come after its report, and may fail: then their results must not be
+ * saved. Without a common step (is_async) tasks of other ranks' updates never end. */
+static enum sl_status end_updates(struct sl_trainer *t) {
+  struct sl_context *context = t->model->context;
+  enum sl_status status = t->is_async ? sl__task_failure() : sl__wait_for_all(context);
+  return status == SL_LOST ? status : announce(t, status);
+}
+
+enum sl_status sl_trainer_drain(struct sl_trainer *t, struct sl_report *report, bool *reported) {
+  enum sl_status status;
+  *reported = false;
+  SL__TRY(sl__trainer_check_alive(t));
+  if (t->submitted == t->finished) {
+    status = end_updates(t);
+  } else {
+    status = finish(t, report);
+    *reported = status == SL_OK;
+  }
+  t->failed = status != SL_OK;
+out:
+  return status;
+}
+
+enum sl_status sl_trainer_evaluate(struct sl_trainer *t, struct sl_loader *loader, double *loss,
+                                   double *accuracy) {
+  enum sl_status status;
+  double losses = 0, right = 0, samples = 0;
+  SL__TRY(sl__trainer_drained(t));
+  if (t->ranks.size && !t->is_async) SL__TRY(sl__trainer_share_buffers(t));
+  int64_t left = sl_loader_length(loader);
+  while (status == SL_OK && (left || t->submitted > t->finished)) {
+    if (left && t->submitted - t->finished < t->in_flight) {
+      status = announce(t, submit(t, loader, false));
+      left--;
+      continue;
+    }
+    struct sl_report r;
+    status = finish(t, &r);
+    if (status != SL_OK) break;
+    losses += r.loss * (double)r.samples;
+    right += r.accuracy * (double)r.samples;
+    samples += (double)r.samples;
+  }
+  t->failed = status != SL_OK;
+  *loss = samples > 0 ? losses / samples : 0;
+  *accuracy = samples > 0 ? right / samples : 0;
+out:
+  return status;
+}
