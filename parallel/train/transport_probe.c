@@ -1,19 +1,21 @@
-/* Which way messages take (--exchange auto): all ranks measure both together, each sending to the
- * next one, which sends on what it got, while all workers compute for longer than the system lets a
- * thread have a processor; rank 0 decides. What counts is the time until the computing, too, is
- * done: a way that delivers early but takes the processor from the workers has won nothing. */
+/* The choice of a transport (--exchange auto). All ranks measure both transports together: each
+ * rank sends to the next one, which passes the message on, while all workers compute for longer
+ * than a time slice of the system. Rank 0 decides by the time until messages and computation are
+ * done: a transport that delivers early but takes the processor from the workers gains nothing. */
+#include "parallel/train/transport_probe.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/error.h"
-#include "core/runtime/log.h"
 #include "core/net/net.h"
+#include "core/runtime/log.h"
 #include "core/runtime/wait.h"
 #include "parallel/params/exchange.h"
 #include "parallel/step/plan.h"
 
-enum { LANE, STARPU, WAYS };
+enum { MPI, STARPU, TRANSPORTS };
 enum { ROUNDS = 2, HOPS = 4, KERNELS = 32, KERNEL_FLOATS = 524288 };
 
 static const int64_t floats[SL__MESSAGE_SIZES] = {1024, 262144};
@@ -26,7 +28,7 @@ struct trial {
 };
 
 struct times {
-  double us[WAYS][SL__MESSAGE_SIZES];
+  double us[TRANSPORTS][SL__MESSAGE_SIZES];
 };
 
 static void close_trial(struct trial *t) {
@@ -77,25 +79,25 @@ out:
   return status;
 }
 
-/* The mean of some rounds, after a first message that does not count. */
+/* The mean of some rounds; the first message is not counted. */
 static enum sl_status measure(struct trial *t, struct times *times) {
   enum sl_status status = SL_OK;
-  for (int way = 0; way < WAYS; way++) {
-    const bool by_starpu[SL__MESSAGE_SIZES] = {way == STARPU, way == STARPU};
-    SL__TRY(sl__net_barrier(t->context->net)); /* all change over together */
+  for (int transport = 0; transport < TRANSPORTS; transport++) {
+    const bool by_starpu[SL__MESSAGE_SIZES] = {transport == STARPU, transport == STARPU};
+    SL__TRY(sl__net_barrier(t->context->net)); /* all ranks change the transport together */
     sl__net_try_transport(t->context->net, by_starpu);
     for (int size = 0; size < SL__MESSAGE_SIZES; size++)
       for (int round = 0; round <= ROUNDS; round++) {
         double us;
         SL__TRY(take_round(t, size, round ? HOPS : 1, &us));
-        if (round) times->us[way][size] += us / ROUNDS;
+        if (round) times->us[transport][size] += us / ROUNDS;
       }
   }
 out:
   return status;
 }
 
-/* On all ranks the slowest one's times, and so the same choice. */
+/* All ranks get the times of the slowest one, so that all choose alike. */
 static enum sl_status share(struct sl__net *net, struct times *times) {
   int ranks = sl__net_size(net);
   struct times *all = sl__alloc((size_t)ranks, sizeof *all, "ranks");
@@ -103,10 +105,10 @@ static enum sl_status share(struct sl__net *net, struct times *times) {
   if (!all) return status;
   SL__TRY(sl__net_gather(net, times, sizeof *times, all));
   for (int r = 1; r < ranks && !sl__net_rank(net); r++)
-    for (int way = 0; way < WAYS; way++)
+    for (int transport = 0; transport < TRANSPORTS; transport++)
       for (int size = 0; size < SL__MESSAGE_SIZES; size++)
-        if (all[r].us[way][size] > times->us[way][size])
-          times->us[way][size] = all[r].us[way][size];
+        if (all[r].us[transport][size] > times->us[transport][size])
+          times->us[transport][size] = all[r].us[transport][size];
   status = sl__net_broadcast(net, times, sizeof *times);
 out:
   free(all);
@@ -115,15 +117,15 @@ out:
 
 static void decide(struct sl_context *context, const struct times *times) {
   static const char *const names[] = {"4 KB", "1 MB"};
-  const double least_gain = 0.8; /* the lane has the better end where a rank is lost */
+  const double least_gain = 0.8; /* by MPI alone the end is better when a rank is lost */
   bool by_starpu[SL__MESSAGE_SIZES];
   char text[200] = "";
   for (int s = 0; s < SL__MESSAGE_SIZES; s++) {
-    by_starpu[s] = times->us[STARPU][s] < least_gain * times->us[LANE][s];
+    by_starpu[s] = times->us[STARPU][s] < least_gain * times->us[MPI][s];
     size_t used = strlen(text);
     snprintf(text + used, sizeof text - used, "%s%s by %s (lane %.1f ms, StarPU-MPI %.1f)",
              s ? ", " : "", names[s], by_starpu[s] ? "StarPU-MPI" : "lane",
-             1e-3 * times->us[LANE][s], 1e-3 * times->us[STARPU][s]);
+             1e-3 * times->us[MPI][s], 1e-3 * times->us[STARPU][s]);
   }
   sl__net_choose_transport(context->net, by_starpu, text);
   sl__log(context, SL_LOG_INFO, "messages between ranks, as measured: %s", text);
