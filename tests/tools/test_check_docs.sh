@@ -158,5 +158,10 @@ says 1 'not in a ```console block' indented "a command outside a block"
 printf '%0120d\n' 0 | page wide
 says 1 '120 columns' wide "a line that is too long"
 
+# the real pages: their links, headings, files and locks
+n=$((n + 1))
+if "$check" --static >"$work/out" 2>&1; then echo "ok $n - the pages' links, headings, files and locks"
+else failed=1; echo "not ok $n - the pages' links, headings, files and locks"; sed 's/^/# /' "$work/out"; fi
+
 echo "1..$n"
 exit $failed
