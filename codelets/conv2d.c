@@ -422,7 +422,7 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
     room = own_scratch(a, false);
     launch.cut = own_cut(a);
     launch.cut.scratch = (size_t)room * sizeof(float);
-    if (a->implementation == SL__WINOGRAD) launch.form = own_form(a);
+    if (a->implementation == SL__WINOGRAD) launch.prepack = own_form(a);
   }
   if (op == &sl__op_conv2d_backward_weight && first->type == SL_BF16) {
     int64_t widened = sl__conv_bf16_adapted(a) * (sl__conv_x_size(a) + sl__conv_y_size(a));

@@ -218,7 +218,7 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
   if (a->implementation == SL__DIRECT_CONV && tensors[0]->type != SL_BF16) {
     own.cut = cut_of(a);
     if (a->rows > 1 && op == &sl__op_dense_forward)
-      own.form = (struct sl__prepack){.make = make_form,
+      own.prepack = (struct sl__prepack){.make = make_form,
                                       .buffer = 1,
                                       .bytes = (size_t)formed_size(a) * sizeof(float),
                                       .key = (uint64_t)a->in << 32 | (uint32_t)a->out};

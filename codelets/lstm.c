@@ -316,7 +316,7 @@ enum sl_status sl__lstm_forward(struct sl_context *context, const struct sl__lau
     a.implementation = SL__DIRECT_CONV;
     if (x->type != SL_BF16) {
       own.cut = (struct sl__cut){.units = sl__recurrent_units(&a), .phases = 1 + a.steps};
-      own.form = (struct sl__prepack){.make = make_form,
+      own.prepack = (struct sl__prepack){.make = make_form,
                                       .buffer = 1,
                                       .bytes = formed_bytes(&a),
                                       .key = (uint64_t)a.in << 32 | (uint32_t)a.hidden};

@@ -1,59 +1,60 @@
-#include "core/graph/graph_state.h"
-
+/* Plans a subgraph: which calls are done in parts by how many workers, and where the tensors lie
+ * that only this subgraph uses. */
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/graph/graph_state.h"
 
-enum { ALIGNMENT = 256 }; /* what CUDA's own allocations have */
+enum { ALIGNMENT = 256 }; /* as CUDA's own allocations */
 
 static size_t aligned(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-/* ---- who uses what ---- */
+/* ---- the calls that use a tensor ---- */
 
-static void note_use(struct used *u, int segment, int call, bool is_first) {
+static void record_use(struct tensor_use *u, int subgraph, int call, bool is_first) {
   if (is_first) {
-    u->first_segment = segment;
+    u->first_subgraph = subgraph;
     u->first_call = call;
   }
-  u->last_segment = segment;
+  u->last_subgraph = subgraph;
   u->last_call = call;
 }
 
-void sl__graph_find_uses(struct sl__graph *p, const struct sl__tensor *result) {
-  for (int i = 0; i < p->used_count; i++) p->used[i].first_segment = -1;
-  for (int s = 0; s < p->segment_count; s++)
-    for (int c = p->segments[s].first; c < p->segments[s].end; c++)
-      for (int k = 0; k < p->calls[c].count; k++) {
-        struct used *u = &p->used[p->calls[c].tensor[k]];
-        note_use(u, s, c, u->first_segment < 0);
+void sl__graph_find_uses(struct sl__graph *g, const struct sl__tensor *result) {
+  for (int i = 0; i < g->use_count; i++) g->uses[i].first_subgraph = -1;
+  for (int s = 0; s < g->subgraph_count; s++)
+    for (int c = g->subgraphs[s].first; c < g->subgraphs[s].end; c++)
+      for (int k = 0; k < g->calls[c].count; k++) {
+        struct tensor_use *u = &g->uses[g->calls[c].tensor[k]];
+        record_use(u, s, c, u->first_subgraph < 0);
       }
-  for (int i = 0; i < p->used_count; i++) {
-    struct used *u = &p->used[i];
-    bool passes = u->first_segment != u->last_segment;
-    u->is_inner = u->is_scratch ||
-                  (u->is_written_first && u->tensor != result && !u->tensor->host && !passes);
+  for (int i = 0; i < g->use_count; i++) {
+    struct tensor_use *u = &g->uses[i];
+    bool passes = u->first_subgraph != u->last_subgraph;
+    u->is_internal = u->is_scratch ||
+                     (u->is_written_first && u->tensor != result && !u->tensor->host && !passes);
   }
 }
 
-/* ---- stretches ---- */
+/* ---- fusion groups ---- */
 
-/* A GPU's kernels take calls whole. A worker of its own is one core; else the team are all of this
- * process's CPU workers. */
-static int members_of(const struct sl__graph *p, const struct sl__subgraph *s) {
+/* The number of team members. 0 on a GPU, where calls are not cut. 1 if the subgraph has a certain
+ * worker; else all of this process's CPU workers. */
+static int members_of(const struct sl__graph *g, const struct sl__subgraph *s) {
   bool on_gpu = s->place.where & STARPU_CUDA && starpu_cuda_worker_get_count();
   if (on_gpu) return 0;
-  if (p->forced_parts) return p->forced_parts;
-  if (s->place.worker || p->segment_count > 1) return 1;
+  if (g->forced_parts) return g->forced_parts;
+  if (s->place.worker || g->subgraph_count > 1) return 1;
   int workers = (int)starpu_cpu_worker_get_count(), most = SL__TEAM_MOST;
-  if (p->cores && p->cores < most) most = p->cores;
+  if (g->cores && g->cores < most) most = g->cores;
   return workers > most ? most : workers > 0 ? workers : 1;
 }
 
-/* Rounds cost about a microsecond: less work than this is done by one member. */
-static bool is_worth_it(const struct sl__graph *p, const struct call *call) {
+/* A superstep costs about a microsecond, so one member does calls with less work than this. */
+static bool is_worth_it(const struct sl__graph *g, const struct call *call) {
   const double least = 40000;
-  return p->forced_parts || call->flops + 10 * (double)call->outputs >= least;
+  return g->forced_parts || call->flops + 10 * (double)call->outputs >= least;
 }
 
 static bool goes_by_rows(const struct call *call, int64_t rows) {
@@ -66,150 +67,152 @@ static bool follows(const struct call *head, const struct call *call) {
          call->cut.units % head->cut.units == 0;
 }
 
-/* Bytes of a row of what the call reads and writes. */
-static size_t row_bytes(const struct sl__graph *p, const struct call *call) {
+/* Bytes of one row of the tensors that the call reads and writes. */
+static size_t row_bytes(const struct sl__graph *g, const struct call *call) {
   size_t bytes = 0;
   for (int k = 0; k < call->count; k++) {
-    const struct sl__tensor *t = p->used[call->tensor[k]].tensor;
-    if (!p->used[call->tensor[k]].is_scratch && t->shape.dim[0] == call->rows)
+    const struct sl__tensor *t = g->uses[call->tensor[k]].tensor;
+    if (!g->uses[call->tensor[k]].is_scratch && t->shape.dim[0] == call->rows)
       bytes += t->bytes / (size_t)call->rows;
   }
   return bytes;
 }
 
-/* So many rows that what a call has of them takes a part of a core's own cache; and enough slices
- * for all members. */
-static int slices_of(const struct sl__graph *p, const struct stretch *st, int members) {
+/* The number of slices: one slice of each call's tensors fits a part of a core's own cache, and
+ * each member has at least one slice. */
+static int slices_of(const struct sl__graph *g, const struct fusion_group *group, int members) {
   long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
   size_t most = 1, room = cache > 0 ? (size_t)cache / 4 : (size_t)256 << 10;
-  int64_t rows = p->calls[st->first].rows;
-  for (int c = st->first; c < st->end; c++)
-    if (row_bytes(p, &p->calls[c]) > most) most = row_bytes(p, &p->calls[c]);
+  int64_t rows = g->calls[group->first].rows;
+  for (int c = group->first; c < group->end; c++)
+    if (row_bytes(g, &g->calls[c]) > most) most = row_bytes(g, &g->calls[c]);
   int64_t each = room > most ? (int64_t)(room / most) : 1, slices = (rows + each - 1) / each;
   if (slices < members) slices = members;
   if (slices > rows) slices = rows;
   return slices > SL__TEAM_PARTS ? SL__TEAM_PARTS : (int)slices;
 }
 
-static struct stretch stretch_from(const struct sl__graph *p, const struct sl__subgraph *s,
-                                   int at) {
-  struct stretch st = {.first = at, .end = at + 1};
-  const struct call *head = &p->calls[at];
-  if (!s->members || !head->cut.units) return st;
+static struct fusion_group group_from(const struct sl__graph *g, const struct sl__subgraph *s,
+                                      int at) {
+  struct fusion_group group = {.first = at, .end = at + 1};
+  const struct call *head = &g->calls[at];
+  if (!s->members || !head->cut.units) return group;
   if (head->rows > 1 && goes_by_rows(head, head->rows)) {
-    while (st.end < s->end && goes_by_rows(&p->calls[st.end], head->rows)) st.end++;
-    st.units = head->rows;
-    st.slices = slices_of(p, &st, s->members);
-    return st;
+    while (group.end < s->end && goes_by_rows(&g->calls[group.end], head->rows)) group.end++;
+    group.units = head->rows;
+    group.slices = slices_of(g, &group, s->members);
+    return group;
   }
-  if (s->members == 1 || !is_worth_it(p, head)) return st;
-  st.units = head->cut.units;
-  st.phases = head->cut.phases;
-  while (st.end < s->end && follows(head, &p->calls[st.end])) st.end++;
-  return st;
+  if (s->members == 1 || !is_worth_it(g, head)) return group;
+  group.units = head->cut.units;
+  group.phases = head->cut.phases;
+  while (group.end < s->end && follows(head, &g->calls[group.end])) group.end++;
+  return group;
 }
 
-static enum sl_status find_stretches(struct sl__graph *p, struct sl__subgraph *s) {
-  s->stretches = sl__alloc((size_t)(s->end - s->first), sizeof *s->stretches, "a program");
-  if (!s->stretches) return SL_NO_MEMORY;
+static enum sl_status find_groups(struct sl__graph *g, struct sl__subgraph *s) {
+  s->groups = sl__alloc((size_t)(s->end - s->first), sizeof *s->groups, "a captured graph");
+  if (!s->groups) return SL_NO_MEMORY;
   for (int c = s->first; c < s->end;) {
-    struct stretch st = stretch_from(p, s, c);
-    struct stretch *last = s->stretch_count ? &s->stretches[s->stretch_count - 1] : NULL;
-    if (last && !last->units && !st.units)
-      last->end = st.end;
+    struct fusion_group group = group_from(g, s, c);
+    struct fusion_group *last = s->group_count ? &s->groups[s->group_count - 1] : NULL;
+    if (last && !last->units && !group.units)
+      last->end = group.end;
     else
-      s->stretches[s->stretch_count++] = st;
-    c = st.end;
+      s->groups[s->group_count++] = group;
+    c = group.end;
   }
   return SL_OK;
 }
 
-/* Of a long call, of which little is lost between two parts, several a member: who is faster, or
- * there sooner, does more of them. */
-static int parts_of(const struct sl__graph *p, const struct sl__subgraph *s,
-                    const struct stretch *st) {
+/* A long call has several parts a member, since a cut costs it little: a member that is faster, or
+ * comes sooner, does more of them. */
+static int parts_of(const struct sl__graph *g, const struct sl__subgraph *s,
+                    const struct fusion_group *group) {
   const double is_long = 2e7; /* flops: some hundred microseconds */
-  if (st->slices || !st->units) return st->slices ? st->slices : 1;
+  if (group->slices || !group->units) return group->slices ? group->slices : 1;
   int parts = 4 * s->members;
-  bool fine = !st->phases && p->calls[st->first].flops >= is_long && st->units >= 4 * parts &&
-              parts <= SL__TEAM_PARTS;
-  return fine && !p->forced_parts ? parts : s->members;
+  bool is_fine = !group->phases && g->calls[group->first].flops >= is_long &&
+                 group->units >= 4 * parts && parts <= SL__TEAM_PARTS;
+  return is_fine && !g->forced_parts ? parts : s->members;
 }
 
-static enum sl_status make_team(const struct sl__graph *p, struct sl__subgraph *s) {
+static enum sl_status make_team(const struct sl__graph *g, struct sl__subgraph *s) {
   int count = 0;
-  for (int i = 0; i < s->stretch_count; i++)
-    count += s->stretches[i].phases ? s->stretches[i].phases : 1;
-  struct sl__round *rounds = sl__alloc((size_t)count, sizeof *rounds, "a program");
-  s->steps = sl__alloc((size_t)count, sizeof *s->steps, "a program");
-  enum sl_status status = rounds && s->steps ? SL_OK : SL_NO_MEMORY;
-  for (int i = 0, r = 0; i < s->stretch_count && status == SL_OK; i++) {
-    const struct stretch *st = &s->stretches[i];
-    int parts = parts_of(p, s, st), members = st->slices || !st->units ? 0 : s->members;
-    for (int phase = 0; phase < st->phases || !phase; phase++, r++) {
-      rounds[r] = (struct sl__round){parts, !st->slices && !p->forced_parts, members};
-      s->steps[r] = (struct step){i, phase};
+  for (int i = 0; i < s->group_count; i++) count += s->groups[i].phases ? s->groups[i].phases : 1;
+  struct sl__superstep *supersteps =
+      sl__alloc((size_t)count, sizeof *supersteps, "a captured graph");
+  s->group_phases = sl__alloc((size_t)count, sizeof *s->group_phases, "a captured graph");
+  enum sl_status status = supersteps && s->group_phases ? SL_OK : SL_NO_MEMORY;
+  for (int i = 0, n = 0; i < s->group_count && status == SL_OK; i++) {
+    const struct fusion_group *group = &s->groups[i];
+    int parts = parts_of(g, s, group), members = group->slices || !group->units ? 0 : s->members;
+    for (int phase = 0; phase < group->phases || !phase; phase++, n++) {
+      supersteps[n] = (struct sl__superstep){parts, !group->slices && !g->forced_parts, members};
+      s->group_phases[n] = (struct group_phase){i, phase};
     }
   }
-  if (status == SL_OK) status = sl__team_new(count, rounds, sl__subgraph_work, &s->team);
-  free(rounds);
+  if (status == SL_OK) status = sl__team_new(count, supersteps, sl__subgraph_work, &s->team);
+  free(supersteps);
   return status;
 }
 
-/* Who would find nothing to do is not asked. */
-static void limit_members(const struct sl__graph *p, struct sl__subgraph *s) {
+/* No more members than parts. */
+static void limit_members(const struct sl__graph *g, struct sl__subgraph *s) {
   int most = s->members ? 1 : 0;
-  for (int i = 0; i < s->stretch_count; i++) {
-    const struct stretch *st = &s->stretches[i];
-    if (parts_of(p, s, st) > most) most = parts_of(p, s, st);
+  for (int i = 0; i < s->group_count; i++) {
+    const struct fusion_group *group = &s->groups[i];
+    if (parts_of(g, s, group) > most) most = parts_of(g, s, group);
   }
-  if (most < s->members && !p->forced_parts) s->members = most;
+  if (most < s->members && !g->forced_parts) s->members = most;
 }
 
-/* ---- places ---- */
+/* ---- memory ---- */
 
-static const struct stretch *stretch_of(const struct sl__subgraph *s, int call) {
-  const struct stretch *st = s->stretches;
-  while (call >= st->end) st++;
-  return st;
+static const struct fusion_group *group_of(const struct sl__subgraph *s, int call) {
+  const struct fusion_group *group = s->groups;
+  while (call >= group->end) group++;
+  return group;
 }
 
-/* What is there at the same time: parts of a stretch are at different calls of it. */
-struct placed {
-  const struct used *used;
+/* An internal tensor's memory, and the calls during which it is needed. Different members may be at
+ * different calls of a fusion group, so a tensor is needed during the whole group. */
+struct allocation {
+  const struct tensor_use *use;
   int first, last; /* calls */
   size_t bytes;
 };
 
-/* The lowest place beside what lies in [0, count) of `others` while it is needed. */
-static size_t lowest_place(const struct placed *others, int count, const struct placed *it) {
+/* The lowest offset beside those of [0, count) of `others` that are needed at the same time. */
+static size_t lowest_offset(const struct allocation *others, int count,
+                            const struct allocation *it) {
   size_t at = 0;
   for (bool moved = true; moved;) {
     moved = false;
     for (int i = 0; i < count; i++) {
-      const struct placed *o = &others[i];
+      const struct allocation *o = &others[i];
       bool together = o->first <= it->last && it->first <= o->last;
-      if (!together || o->used->offset >= at + it->bytes || at >= o->used->offset + o->bytes)
+      if (!together || o->use->offset >= at + it->bytes || at >= o->use->offset + o->bytes)
         continue;
-      at = aligned(o->used->offset + o->bytes);
+      at = aligned(o->use->offset + o->bytes);
       moved = true;
     }
   }
   return at;
 }
 
-static void find_local(struct sl__graph *p, const struct sl__subgraph *s, struct used *u) {
-  const struct stretch *st = stretch_of(s, u->first_call);
-  int64_t rows = p->calls[st->first].rows;
-  u->is_local = st->slices && u->last_call < st->end && u->tensor->shape.dim[0] == rows;
+static void find_local(struct sl__graph *g, const struct sl__subgraph *s, struct tensor_use *u) {
+  const struct fusion_group *group = group_of(s, u->first_call);
+  int64_t rows = g->calls[group->first].rows;
+  u->is_local = group->slices && u->last_call < group->end && u->tensor->shape.dim[0] == rows;
 }
 
-static struct placed placed_of(const struct sl__graph *p, const struct sl__subgraph *s,
-                               const struct used *u) {
-  const struct stretch *from = stretch_of(s, u->first_call), *to = stretch_of(s, u->last_call);
-  struct placed it = {u, u->first_call, u->last_call, u->tensor->bytes};
+static struct allocation allocation_of(const struct sl__graph *g, const struct sl__subgraph *s,
+                                       const struct tensor_use *u) {
+  const struct fusion_group *from = group_of(s, u->first_call), *to = group_of(s, u->last_call);
+  struct allocation it = {u, u->first_call, u->last_call, u->tensor->bytes};
   if (u->is_local) {
-    int64_t rows = p->calls[from->first].rows, most = (rows + from->slices - 1) / from->slices;
+    int64_t rows = g->calls[from->first].rows, most = (rows + from->slices - 1) / from->slices;
     it.bytes = u->tensor->bytes / (size_t)rows * (size_t)most;
     return it;
   }
@@ -218,19 +221,19 @@ static struct placed placed_of(const struct sl__graph *p, const struct sl__subgr
   return it;
 }
 
-/* All of the segment's that are local, or all that are not; returns the bytes that they take. */
-static size_t place_tensors(struct sl__graph *p, struct sl__subgraph *s, int segment, bool local,
-                            struct placed *placed) {
+/* Gives offsets to all local tensors of the subgraph, or to all others; returns their bytes. */
+static size_t allocate_tensors(struct sl__graph *g, struct sl__subgraph *s, int subgraph,
+                               bool local, struct allocation *list) {
   size_t end = 0;
   int count = 0;
-  for (int i = 0; i < p->used_count; i++) {
-    struct used *u = &p->used[i];
-    if (u->is_scratch || !u->is_inner || u->first_segment != segment) continue;
-    find_local(p, s, u);
+  for (int i = 0; i < g->use_count; i++) {
+    struct tensor_use *u = &g->uses[i];
+    if (u->is_scratch || !u->is_internal || u->first_subgraph != subgraph) continue;
+    find_local(g, s, u);
     if (u->is_local != local) continue;
-    placed[count] = placed_of(p, s, u);
-    u->offset = lowest_place(placed, count, &placed[count]);
-    if (u->offset + placed[count].bytes > end) end = u->offset + placed[count].bytes;
+    list[count] = allocation_of(g, s, u);
+    u->offset = lowest_offset(list, count, &list[count]);
+    if (u->offset + list[count].bytes > end) end = u->offset + list[count].bytes;
     count++;
   }
   return aligned(end);
@@ -238,39 +241,39 @@ static size_t place_tensors(struct sl__graph *p, struct sl__subgraph *s, int seg
 
 static size_t scratch_of(const struct call *call, const struct sl__tensor *tensor) {
   size_t bytes = call->cut.scratch;
-  if (call->args->is_prepacked && call->form.scratch) bytes = call->form.scratch;
+  if (call->args->is_prepacked && call->prepack.scratch) bytes = call->prepack.scratch;
   return bytes ? bytes : tensor->bytes;
 }
 
-/* Of calls that several members do at a time without phases each needs its own; others have one for
- * all. It is a call's own, so all of a kind have the same place. */
-static size_t scratch_bytes(const struct sl__graph *p, const struct sl__subgraph *s, bool own) {
+/* Scratch memory. If several members do a call without phases at a time, each needs its own; other
+ * calls have one for all members. No call needs another call's, so the largest is enough. */
+static size_t scratch_bytes(const struct sl__graph *g, const struct sl__subgraph *s, bool own) {
   size_t most = 0;
   for (int c = s->first; c < s->end; c++)
-    for (int k = 0; k < p->calls[c].count; k++) {
-      const struct used *u = &p->used[p->calls[c].tensor[k]];
-      bool is_own = stretch_of(s, c)->units && !p->calls[c].cut.phases;
+    for (int k = 0; k < g->calls[c].count; k++) {
+      const struct tensor_use *u = &g->uses[g->calls[c].tensor[k]];
+      bool is_own = group_of(s, c)->units && !g->calls[c].cut.phases;
       if (!u->is_scratch || is_own != own) continue;
-      size_t bytes = scratch_of(&p->calls[c], u->tensor);
+      size_t bytes = scratch_of(&g->calls[c], u->tensor);
       if (bytes > most) most = bytes;
     }
   return aligned(most);
 }
 
-enum sl_status sl__subgraph_place(struct sl__graph *p, int segment) {
-  struct sl__subgraph *s = &p->segments[segment];
-  s->members = members_of(p, s);
-  enum sl_status status = find_stretches(p, s);
-  limit_members(p, s);
-  if (status == SL_OK && s->members) status = make_team(p, s);
+enum sl_status sl__subgraph_plan(struct sl__graph *g, int subgraph) {
+  struct sl__subgraph *s = &g->subgraphs[subgraph];
+  s->members = members_of(g, s);
+  enum sl_status status = find_groups(g, s);
+  limit_members(g, s);
+  if (status == SL_OK && s->members) status = make_team(g, s);
   if (status != SL_OK) return status;
-  struct placed *placed = sl__alloc((size_t)p->used_count + 1, sizeof *placed, "a program");
-  if (!placed) return SL_NO_MEMORY;
-  s->common_at = place_tensors(p, s, segment, false, placed);
-  s->members_at = s->common_at + scratch_bytes(p, s, false);
-  s->local_at = scratch_bytes(p, s, true);
-  s->member_bytes = s->local_at + place_tensors(p, s, segment, true, placed);
-  s->inner = s->members_at + (size_t)(s->members ? s->members : 1) * s->member_bytes;
-  free(placed);
+  struct allocation *list = sl__alloc((size_t)g->use_count + 1, sizeof *list, "a captured graph");
+  if (!list) return SL_NO_MEMORY;
+  s->common_at = allocate_tensors(g, s, subgraph, false, list);
+  s->members_at = s->common_at + scratch_bytes(g, s, false);
+  s->local_at = scratch_bytes(g, s, true);
+  s->member_bytes = s->local_at + allocate_tensors(g, s, subgraph, true, list);
+  s->workspace_bytes = s->members_at + (size_t)(s->members ? s->members : 1) * s->member_bytes;
+  free(list);
   return SL_OK;
 }

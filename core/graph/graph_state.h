@@ -1,15 +1,21 @@
-/* What the files of programs share (core/graph/graph.h): program.c notes calls, cuts them into
- * tasks and submits these; program_place.c finds what of a task can be done in parts, and a place
- * for what only it uses; program_run.c does it. */
+/* State that the files of captured graphs share (core/graph/graph.h):
+ *   graph.c          captures calls
+ *   graph_fuse.c     merges a call into the one before it, if that one's kernel can do both
+ *   graph_weights.c  finds tensors that the weight cache can hold
+ *   graph_compile.c  cuts the calls into subgraphs, and gives each its task's buffers
+ *   graph_plan.c     plans a subgraph: parts for several workers, and the internal tensors' memory
+ *   graph_submit.c   submits the subgraphs' tasks
+ *   graph_run.c      runs one
+ *   helper.c         helpers: other workers that take part */
 #ifndef SL_CORE_GRAPH_GRAPH_STATE_H
 #define SL_CORE_GRAPH_GRAPH_STATE_H
 
 #include <pthread.h>
 
-#include "core/graph/weight_cache.h"
 #include "core/graph/graph.h"
 #include "core/graph/helper.h"
 #include "core/graph/team.h"
+#include "core/graph/weight_cache.h"
 
 /* A worker's inbox. */
 struct worker_inbox {
@@ -24,65 +30,62 @@ struct sl__graphs {
   struct worker_inbox inboxes[SL__TEAM_MOST];
 };
 
-/* A call, copied. */
+/* A copy of a call. */
 struct call {
   struct sl__op *op;
   const char *name;
   struct sl__place place;
   double flops;
   struct sl__cut cut;
-  struct sl__prepack form;
-  int64_t rows, outputs; /* of its first output; outputs: values */
+  struct sl__prepack prepack;
+  int64_t rows, outputs; /* of its first output; outputs: number of values */
   int count;
-  int *tensor; /* [count], numbers in the program's list */
+  int *tensor; /* [count] index in the graph's uses */
   struct sl__args_header *args;
   size_t args_size; /* with the header */
 };
 
-/* A tensor that calls use. */
-struct used {
+/* A tensor that the calls use. */
+struct tensor_use {
   struct sl__tensor *tensor;
-  int first_segment, last_segment;
-  int first_call, last_call; /* within its only segment, where it is inner */
-  bool is_written_first, is_scratch;
-  bool is_inner; /* only one segment knows it: it lies in the worker's memory */
-  const struct sl__weight_cache
-      *pack;     /* it lies there, in this member of the program's pack; or NULL */
-  bool is_local; /* only one stretch that goes by rows does: it lies in its member's part of that */
-  size_t offset; /* there */
-  bool is_written;
+  int first_subgraph, last_subgraph;
+  int first_call, last_call; /* of an internal tensor */
+  bool is_written_first, is_written, is_scratch;
+  bool is_internal; /* only one subgraph uses it: it lies in the worker's memory */
+  bool is_local;    /* only one fusion group by rows uses it: each member has its own rows */
+  const struct sl__weight_cache *weight_cache; /* the member of the cache that holds it, or NULL */
+  size_t offset;                               /* in that memory */
 };
 
-/* Calls of a segment that each part does one after the other. */
-struct stretch {
-  int first, end;
-  int64_t units; /* that parts are cut between; 0: there is one part */
-  int phases;    /* of the first call; the others follow its last one */
-  int slices;    /* parts of some rows each, which all fit a cache; 0: as many parts as members */
-};
-
-/* A round of the team: a phase of a stretch. */
-struct step {
-  int stretch, phase;
-};
-
-/* A segment's memory: inner tensors; scratch memory of calls that are whole or have phases; and
- * then what each member has for itself: scratch memory of other calls, and local tensors. */
-struct sl__subgraph {
-  struct sl__graph *program;
+/* Calls of a subgraph that each part does one after the other. */
+struct fusion_group {
   int first, end; /* calls */
-  struct stretch *stretches;
-  int stretch_count;
-  struct step *steps;
-  int members; /* at most */
+  int64_t units;  /* parts are cut between these; 0: there is one part */
+  int phases;     /* of the first call's kernel; the other calls follow its last phase */
+  int slices;     /* parts of a few rows each, which fit a cache; 0: as many parts as members */
+};
+
+/* The work of a superstep of the team: one phase of one fusion group. */
+struct group_phase {
+  int group, phase;
+};
+
+/* A subgraph's memory: internal tensors; scratch memory of calls that are not cut, or have phases;
+ * and then for each member: scratch memory of other calls, and local tensors. */
+struct sl__subgraph {
+  struct sl__graph *graph;
+  int first, end; /* calls */
+  struct fusion_group *groups;
+  int group_count;
+  struct group_phase *group_phases; /* [number of supersteps] */
+  int members;                      /* the largest number of workers; 0: on a GPU */
   struct sl__team *team;
-  size_t common_at, members_at, local_at; /* the last: in a member's memory */
-  size_t member_bytes, inner;             /* inner: all together */
-  int count;                              /* buffers: that memory, then tensors */
+  size_t common_at, members_at, local_at; /* offsets; local_at in a member's memory */
+  size_t member_bytes, workspace_bytes;   /* workspace_bytes: of all that memory */
+  int count;                              /* of buffers: the memory, then tensors */
   struct sl__tensor **tensors;
   char *modes;
-  int *buffer; /* [used], of each in the program's list, or the pack's that it lies in; -1: none, it
-                  is inner or not its */
+  int *buffer; /* [use_count] the buffer of each tensor, or of the cache that holds it; -1: none */
   char *name;
   struct sl__place place;
   double flops;
@@ -91,45 +94,58 @@ struct sl__subgraph {
 
 struct sl__graph {
   struct sl_context *context;
-  struct sl__op *op, *assist;
+  struct sl__op *op, *helper_op;
   struct call *calls;
   int call_count, call_room;
-  struct used *used;
-  int used_count, used_room;
-  struct sl__subgraph *segments;
-  int segment_count;
+  struct tensor_use *uses;
+  int use_count, use_room;
+  struct sl__subgraph *subgraphs;
+  int subgraph_count;
   const struct sl__tensor *result;
-  struct sl__weight_cache *pack; /* or NULL */
+  struct sl__weight_cache *weight_cache; /* or NULL */
   const struct sl__tensor *input;
-  int cores;                          /* see sl__graph_cores */
-  int forced_parts;                   /* see sl__graph_cut */
-  int leader;                         /* of the team: which member's worker the task was given to */
-  int assistants;                     /* tasks and errands that will still look at the program */
-  uint32_t asked;                     /* bit i: member i's has not begun yet */
-  struct sl__inbox_message take_part; /* what an assistant does */
+  int cores;                             /* see sl__graph_cores */
+  int forced_parts;                      /* see sl__graph_cut */
+  int leader;                            /* of the team: the member whose worker has the task */
+  int helpers;                           /* tasks and messages that will still use the graph */
+  uint32_t asked;                        /* bit i: member i is asked and has not begun yet */
+  struct sl__inbox_message join_message; /* asks a worker to join the team */
   int64_t computed_ns;
 };
+
+/* ---- core/graph/graph.c ---- */
+
+/* 'r', 'w', 'm' or 's': a call's access to a buffer with that letter. */
+char sl__call_access(char letter, bool accumulate);
+/* Its kernel runs on CPUs only, so its arguments may depend on that. */
+bool sl__call_is_for_cpus(const struct call *call);
+bool sl__same_place(const struct sl__place *a, const struct sl__place *b);
+/* Appends an element; returns its index, or -1 without memory. */
+int sl__graph_add_use(struct sl__graph *graph, const struct tensor_use *use);
+
+/* ---- compiling, in this order ---- */
+
+enum sl_status sl__graph_fuse(struct sl__graph *graph, const struct sl__tensor *result);
+enum sl_status sl__graph_cache_weights(struct sl__graph *graph);
+void sl__graph_find_uses(struct sl__graph *graph, const struct sl__tensor *result);
+/* Fusion groups, the team, and the offsets of internal tensors. */
+enum sl_status sl__subgraph_plan(struct sl__graph *graph, int subgraph);
 
 /* ---- core/graph/helper.c ---- */
 
 struct sl__place sl__member_place(int member);
 
-/* What the errand of a program is. */
-void sl__graph_take_part(struct sl__inbox_message *errand, int member);
+/* The run function of join_message. */
+void sl__graph_join_team(struct sl__inbox_message *message, int member);
 
-/* That member, unless it is on its way already. Without it the others do its part. */
-void sl__graph_ask_helper(struct sl__graph *program, int member, int priority);
-
-/* ---- core/graph/graph_plan.c ---- */
-
-void sl__graph_find_uses(struct sl__graph *program, const struct sl__tensor *result);
-
-/* Stretches, and where inner tensors lie. */
-enum sl_status sl__subgraph_place(struct sl__graph *program, int segment);
+/* Asks that member to join, unless it is asked already. If it does not come, the others do its
+ * part.
+ */
+void sl__graph_ask_helper(struct sl__graph *graph, int member, int priority);
 
 /* ---- core/graph/graph_run.c ---- */
 
-/* One part of a segment's round. */
+/* One part of a superstep of a subgraph. */
 sl__team_work sl__subgraph_work;
 
 #endif

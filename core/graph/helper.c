@@ -3,15 +3,16 @@
 #include <sched.h>
 
 #include "core/base/clock.h"
-#include "core/runtime/context.h"
 #include "core/graph/graph_state.h"
+#include "core/runtime/context.h"
 
-/* What is in the mailbox of a worker that stays, until there is an errand. */
-static struct sl__inbox_message nothing;
+/* In the inbox of a worker that polls, while there is no message. The inbox of a worker that does
+ * not poll holds NULL. */
+static struct sl__inbox_message empty;
 
-bool sl__inbox_put(struct sl_context *context, int member, struct sl__inbox_message *errand) {
-  struct sl__inbox_message *expected = &nothing;
-  return __atomic_compare_exchange_n(&context->graphs->inboxes[member].message, &expected, errand,
+bool sl__inbox_put(struct sl_context *context, int member, struct sl__inbox_message *message) {
+  struct sl__inbox_message *expected = &empty;
+  return __atomic_compare_exchange_n(&context->graphs->inboxes[member].message, &expected, message,
                                      false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
@@ -33,77 +34,79 @@ int sl__member_core(int member) {
   return unit < 0 ? -1 : (int)starpu_get_pu_os_index((unsigned)unit);
 }
 
-bool sl__inbox_put_on_core(struct sl_context *context, int core, struct sl__inbox_message *errand) {
+bool sl__inbox_put_on_core(struct sl_context *context, int core,
+                           struct sl__inbox_message *message) {
   const int64_t most_us = 10;
   int count = (int)starpu_cpu_worker_get_count();
   for (int member = 0; member < count && member < SL__TEAM_MOST && core >= 0; member++) {
     if (sl__member_core(member) != core) continue;
     int64_t seen = __atomic_load_n(&context->graphs->inboxes[member].seen_us, __ATOMIC_RELAXED);
-    return (int64_t)sl__microseconds() - seen <= most_us && sl__inbox_put(context, member, errand);
+    return (int64_t)sl__microseconds() - seen <= most_us && sl__inbox_put(context, member, message);
   }
   return false;
 }
 
-/* Until when a worker stays; since when there has been a batch for which nobody asks it: one of
- * those that have a core each, and this worker may be the one that it waits for. */
-struct patience {
-  double until, since; /* 0: there is none */
+/* When a worker stops polling: at `end_us`, or 30 us after a batch has begun that does not ask it
+ * for help. Such a batch has a task for each core, and the next one may be for this worker. */
+struct polling {
+  double end_us, batch_us; /* batch_us: when that batch was first seen; 0: there is none */
 };
 
-static bool is_over(const struct sl_context *context, double now, struct patience *p) {
+static bool is_over(const struct sl_context *context, double now, struct polling *p) {
   const double most_us = 30;
   if (!sl__batches(context))
-    p->since = 0;
-  else if (!(p->since > 0))
-    p->since = now;
-  return now > p->until || (p->since > 0 && now > p->since + most_us);
+    p->batch_us = 0;
+  else if (!(p->batch_us > 0))
+    p->batch_us = now;
+  return now > p->end_us || (p->batch_us > 0 && now > p->batch_us + most_us);
 }
 
-static bool is_long(const struct sl__inbox_message *errand) {
-  return errand->run == sl__graph_take_part;
+static bool is_join(const struct sl__inbox_message *message) {
+  return message->run == sl__graph_join_team;
 }
 
-/* A worker that looks for tasks all the time keeps its core from others until the next tick, some
- * milliseconds: this one offers it all the time. Meanwhile its mailbox is open, during a short
- * errand, too: whom that wakes up may ask again before it has ended. */
-static struct sl__inbox_message *stay(struct sl_context *context, int member,
-                                      struct patience *patience) {
-  struct worker_inbox *box = &context->graphs->inboxes[member];
+/* Returns the next message, or NULL when the worker is to stop polling. A worker that looked for
+ * StarPU's tasks without a pause would keep its core from other threads until the kernel's next
+ * tick, some milliseconds; this one yields after each look. The inbox is open again while a short
+ * message runs: the thread that it wakes may send the next one before the message has ended. */
+static struct sl__inbox_message *poll_inbox(struct sl_context *context, int member,
+                                            struct polling *polling) {
+  struct worker_inbox *inbox = &context->graphs->inboxes[member];
   double now = sl__microseconds();
-  if (!__atomic_load_n(&box->message, __ATOMIC_RELAXED))
-    __atomic_store_n(&box->message, &nothing, __ATOMIC_RELEASE);
-  for (; !is_over(context, now, patience); now = sl__microseconds()) {
-    __atomic_store_n(&box->seen_us, (int64_t)now, __ATOMIC_RELAXED);
-    struct sl__inbox_message *errand = __atomic_load_n(&box->message, __ATOMIC_ACQUIRE);
-    if (errand && errand != &nothing && !is_long(errand)) {
-      __atomic_store_n(&box->message, &nothing, __ATOMIC_RELEASE);
-      return errand;
+  if (!__atomic_load_n(&inbox->message, __ATOMIC_RELAXED))
+    __atomic_store_n(&inbox->message, &empty, __ATOMIC_RELEASE);
+  for (; !is_over(context, now, polling); now = sl__microseconds()) {
+    __atomic_store_n(&inbox->seen_us, (int64_t)now, __ATOMIC_RELAXED);
+    struct sl__inbox_message *message = __atomic_load_n(&inbox->message, __ATOMIC_ACQUIRE);
+    if (message && message != &empty && !is_join(message)) {
+      __atomic_store_n(&inbox->message, &empty, __ATOMIC_RELEASE);
+      return message;
     }
-    if (errand != &nothing) break;
+    if (message != &empty) break;
     sched_yield();
   }
-  struct sl__inbox_message *errand = __atomic_exchange_n(&box->message, NULL, __ATOMIC_ACQ_REL);
-  return errand == &nothing ? NULL : errand;
+  struct sl__inbox_message *message = __atomic_exchange_n(&inbox->message, NULL, __ATOMIC_ACQ_REL);
+  return message == &empty ? NULL : message;
 }
 
-void sl__graph_take_part(struct sl__inbox_message *errand, int member) {
-  const double patience_us = 200;
-  struct sl__graph *p =
-      (struct sl__graph *)((char *)errand - offsetof(struct sl__graph, take_part));
-  __atomic_fetch_and(&p->asked, ~(UINT32_C(1) << member), __ATOMIC_RELAXED);
-  sl__team_join(p->segments[0].team, member, patience_us);
-  __atomic_fetch_sub(&p->assistants, 1, __ATOMIC_RELEASE); /* it may be freed from here on */
+void sl__graph_join_team(struct sl__inbox_message *message, int member) {
+  const double timeout_us = 200;
+  struct sl__graph *g =
+      (struct sl__graph *)((char *)message - offsetof(struct sl__graph, join_message));
+  __atomic_fetch_and(&g->asked, ~(UINT32_C(1) << member), __ATOMIC_RELAXED);
+  sl__team_join(g->subgraphs[0].team, member, timeout_us);
+  __atomic_fetch_sub(&g->helpers, 1, __ATOMIC_RELEASE); /* the graph may be freed from here on */
 }
 
-/* Short errands make nobody stay longer: tasks may be waiting for this worker. */
-void sl__graph_help(struct sl__graph *p, int member) {
-  const double patience_us = 60;
-  struct sl_context *context = p->context;
-  struct sl__inbox_message *errand = &p->take_part;
-  for (struct patience patience = {0}; errand; errand = stay(context, member, &patience)) {
-    bool renews = is_long(errand);
-    errand->run(errand, member);
-    if (renews) patience = (struct patience){sl__microseconds() + patience_us, 0};
+/* Only helping prolongs the polling, not other messages: tasks may wait for this worker. */
+void sl__graph_help(struct sl__graph *g, int member) {
+  const double polling_us = 60;
+  struct sl_context *context = g->context;
+  struct sl__inbox_message *message = &g->join_message;
+  for (struct polling p = {0}; message; message = poll_inbox(context, member, &p)) {
+    bool helps = is_join(message);
+    message->run(message, member);
+    if (helps) p = (struct polling){sl__microseconds() + polling_us, 0};
   }
 }
 
@@ -112,15 +115,15 @@ struct sl__place sl__member_place(int member) {
   return (struct sl__place){.where = STARPU_CPU, .worker = worker + 1};
 }
 
-void sl__graph_ask_helper(struct sl__graph *p, int member, int priority) {
+void sl__graph_ask_helper(struct sl__graph *g, int member, int priority) {
   const struct sl__launch launch = {.place = sl__member_place(member), .priority = priority};
-  const struct sl__helper_args args = {p, member};
+  const struct sl__helper_args args = {g, member};
   uint32_t own = UINT32_C(1) << member;
-  if (__atomic_fetch_or(&p->asked, own, __ATOMIC_RELAXED) & own) return;
-  __atomic_fetch_add(&p->assistants, 1, __ATOMIC_RELAXED);
-  if (sl__inbox_put(p->context, member, &p->take_part) ||
-      sl__submit(p->context, p->assist, &launch, 0, NULL, &args, sizeof args, 0, 0) == SL_OK)
+  if (__atomic_fetch_or(&g->asked, own, __ATOMIC_RELAXED) & own) return;
+  __atomic_fetch_add(&g->helpers, 1, __ATOMIC_RELAXED);
+  if (sl__inbox_put(g->context, member, &g->join_message) ||
+      sl__submit(g->context, g->helper_op, &launch, 0, NULL, &args, sizeof args, 0, 0) == SL_OK)
     return;
-  __atomic_fetch_and(&p->asked, ~own, __ATOMIC_RELAXED);
-  __atomic_fetch_sub(&p->assistants, 1, __ATOMIC_RELAXED);
+  __atomic_fetch_and(&g->asked, ~own, __ATOMIC_RELAXED);
+  __atomic_fetch_sub(&g->helpers, 1, __ATOMIC_RELAXED);
 }

@@ -1,6 +1,8 @@
-/* Copies of many small tensors in one: a task that reads them all costs StarPU as much as a task
- * with one. And forms of tensors that kernels would else make at each call (struct sl__prepack).
- * For what is written seldom and read by many short tasks. */
+/* The weight cache: weights that are written seldom and read by many short tasks. It holds copies
+ * of many small tensors in one tensor, since each tensor of a task costs StarPU time. And it holds
+ * prepacked weights: layouts that kernels would otherwise make at each call (struct sl__prepack).
+ *
+ * A cache is a list of members, each of which is one tensor. */
 #ifndef SL_CORE_GRAPH_WEIGHT_CACHE_H
 #define SL_CORE_GRAPH_WEIGHT_CACHE_H
 
@@ -8,50 +10,51 @@
 
 struct sl__weight_cache;
 
-/* What a tensor takes in it: each begins at a multiple of 256 bytes, as CUDA's own allocations. */
+/* Bytes that an item takes: each begins at a multiple of 256 bytes, as CUDA's own allocations. */
 static inline size_t sl__weight_cache_room(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
-/* op: the operation "pack" (codelets/prepack.c). */
+/* op: the operation "prepack" (codelets/prepack.c). */
 enum sl_status sl__weight_cache_new(struct sl_context *context, struct sl__op *op,
-                                    struct sl__weight_cache **pack);
+                                    struct sl__weight_cache **cache);
 /* Waits for the tasks that use it. NULL is legal. */
-void sl__weight_cache_free(struct sl__weight_cache *pack);
+void sl__weight_cache_free(struct sl__weight_cache *cache);
 
-/* What is in it: a tensor as it is, or with `make` that form of it; args: the kernel's arguments.
+/* A plain copy of a tensor, or with `make` a prepacked layout of it. args: the kernel's arguments.
  */
 struct sl__weight_cache_item {
   struct sl__tensor *tensor;
   void (*make)(const void *args, const void *from, void *to);
   size_t bytes;
-  uint64_t key; /* the form's */
+  uint64_t key; /* of the layout */
   const void *args;
   size_t args_size;
 };
 
-/* Add an item, whose tensor must outlive the pack; args are copied. Not twice, nor what would make
- * it too large: SL_OK all the same. */
-enum sl_status sl__weight_cache_add(struct sl__weight_cache *pack,
+/* Adds an item, whose tensor must outlive the cache; args are copied. Returns SL_OK also if the
+ * item is left out, because the cache has it already or would become too large. */
+enum sl_status sl__weight_cache_add(struct sl__weight_cache *cache,
                                     const struct sl__weight_cache_item *item);
-/* What was added since the last time is a tensor from here on, a member of the pack, that stays as
- * it is. A few items without forms are not worth it, and forgotten. */
-enum sl_status sl__weight_cache_close(struct sl__weight_cache *pack);
+/* The items that were added since the last call become a member, which stays as it is. If they are
+ * few and none is prepacked, they are not worth it, and are left out. */
+enum sl_status sl__weight_cache_close(struct sl__weight_cache *cache);
 
-/* Has it been added, whether its member is closed or not? */
-bool sl__weight_cache_holds(const struct sl__weight_cache *pack,
+/* Has the item been added, whether its member is closed or not? */
+bool sl__weight_cache_holds(const struct sl__weight_cache *cache,
                             const struct sl__weight_cache_item *item);
-/* The member that has such an item, whatever its other arguments; NULL: none. */
-const struct sl__weight_cache *sl__weight_cache_member(const struct sl__weight_cache *pack,
+/* The closed member that has such an item, whatever its arguments; NULL if there is none. */
+const struct sl__weight_cache *sl__weight_cache_member(const struct sl__weight_cache *cache,
                                                        const struct sl__weight_cache_item *item);
-/* Where it begins in the member's tensor; -1: no member has it. */
-int64_t sl__weight_cache_offset(const struct sl__weight_cache *pack,
+/* Where the item begins in its member's tensor; -1 if no closed member has it. */
+int64_t sl__weight_cache_offset(const struct sl__weight_cache *cache,
                                 const struct sl__weight_cache_item *item);
-/* A member's; the pack's first one is the pack itself. NULL: it is not closed. */
+/* The member's tensor; NULL if it is not closed. A pointer to the cache is one to its first member.
+ */
 struct sl__tensor *sl__weight_cache_tensor(const struct sl__weight_cache *member);
 
-/* Copy again, by a task a member, where one of its items was written since. */
-enum sl_status sl__weight_cache_refresh(struct sl__weight_cache *pack);
+/* Submits a task for each member of which an item was written since the last refresh. */
+enum sl_status sl__weight_cache_refresh(struct sl__weight_cache *cache);
 
-/* What the task does: item i from its tensor's memory into the member's. */
+/* The work of that task: item i, from its tensor's memory to the member's. */
 void sl__weight_cache_fill(const struct sl__weight_cache *member, int i, const void *from,
                            char *to);
 

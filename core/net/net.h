@@ -25,7 +25,7 @@ int sl__launched(int *rank);
  * SL_UNSUPPORTED: several ranks, but the build has no MPI, or lacks what `exchange` needs. */
 enum sl_status sl__net_open(struct sl_context *context, double timeout, enum sl_exchange exchange,
                             struct sl__net **net);
-/* context->net takes part in each task's end and in waits (core/runtime/hooks.h). */
+/* Registers context->net for the ends of tasks and for waits (core/runtime/hooks.h). */
 enum sl_status sl__net_register(struct sl_context *context);
 /* Ends MPI if sl__net_open began it. NULL is legal. Returns false if messages can no longer end:
  * they are given up, and StarPU-MPI's thread keeps using their memory. */

@@ -1,5 +1,5 @@
-/* The public functions about ranks, for a context with or without a network; and what the network
- * does in each task's end and each wait. */
+/* The public functions about ranks, for distributed contexts and others; and the network's hooks in
+ * submissions and waits. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,8 @@
 
 static enum sl_status check(void *net) { return sl__net_check(net); }
 
-/* StarPU-MPI cannot give up a message: once a rank is lost, tasks that wait for one never end. */
+/* StarPU-MPI cannot cancel a message: after the loss of a rank, tasks that wait for one never end.
+ */
 static bool is_needed(void *net) { return sl__net_has_starpu(net); }
 
 static int messages(void *net) { return sl__net_posts(net); }

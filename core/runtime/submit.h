@@ -39,10 +39,10 @@ static inline const char *sl__next_mode(const char *modes) {
   return modes[1] != '*' && modes[1] ? modes + 1 : modes;
 }
 
-/* How an operation's work may be cut into parts, for a program (core/graph/graph.h) that has
- * several cores for it, or caches to mind; zero value: not at all. Whatever the cut, the bits are
- * the same. No part writes what another one of the same phase reads or writes, and with phases the
- * scratch memory is common to all parts. */
+/* How an operation's work may be cut into parts, for a captured graph (core/graph/graph.h) that
+ * has several cores for it, or fits its tensors to a cache; zero value: not at all. Whatever the
+ * cut, the bits are the same. No part writes what another one of the same phase reads or writes,
+ * and with phases the scratch memory is common to all parts. */
 struct sl__cut {
   int64_t units;  /* alike: parts are cut between them */
   size_t scratch; /* bytes of its scratch memory that the call uses; 0: all */
@@ -56,14 +56,14 @@ struct sl__cut {
   bool (*absorb)(void *args, const struct sl__op *next, const void *next_args, int which);
 };
 
-/* Another form of a parameter, that the kernel would else make of it at each call: who calls it
- * often with the same parameter keeps one (core/graph/weight_cache.h). */
+/* A prepacked weight: the layout of a parameter that the kernel would otherwise make at each call.
+ * The weight cache keeps it for repeated calls (core/graph/weight_cache.h). */
 struct sl__prepack {
   void (*make)(const void *args, const void *from, void *to); /* NULL: there is none */
   int buffer;                                                 /* the parameter's */
   size_t bytes;
-  uint64_t key;   /* what of the arguments it depends on */
-  size_t scratch; /* as in struct sl__cut, with the form; 0: the same */
+  uint64_t key;   /* a hash of the arguments that it depends on */
+  size_t scratch; /* as in struct sl__cut, with the prepacked weight; 0: the same */
 };
 
 /* What the caller says of one task; zero value: anywhere, priority 0. */
@@ -77,7 +77,7 @@ struct sl__launch {
   const char *modes; /* of a task of its own: instead of the operation's; or NULL */
   struct sl__slice_mark mark;
   struct sl__cut cut; /* this and what follows is the operation's own word, not the layer's */
-  struct sl__prepack form;
+  struct sl__prepack prepack;
 };
 
 static inline const char *sl__modes(const struct sl__op *op, const struct sl__launch *launch) {
@@ -103,7 +103,7 @@ struct sl__args_header {
   uint32_t tf32;
   uint32_t part, parts;  /* of a call that is cut; 0 parts: it is not */
   uint32_t phase;        /* 1 + its number; 0: all of them, one after the other */
-  uint32_t is_prepacked; /* the launch's form is there instead of the parameter */
+  uint32_t is_prepacked; /* the buffer has the prepacked weight instead of the parameter */
   int64_t units;         /* that parts are cut between; 0: those that the kernel says */
 };
 

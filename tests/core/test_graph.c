@@ -1,6 +1,6 @@
-/* Programs (core/graph/graph.h): calls noted once and run as few tasks give the bits of the same
- * calls submitted one by one; a task a device; inner tensors take turns in the worker's memory.
- * Where SL_TEST_DEVICE names a device ("cuda:0"), it is the first of the two. */
+/* Captured graphs (core/graph/graph.h): calls that are captured once and run as one task a device
+ * give the bits of the same calls that are submitted one by one, although internal tensors share
+ * the worker's memory. If SL_TEST_DEVICE names a device ("cuda:0"), it is the first of the two. */
 #include "tests/common/check.h"
 #include "codelets/kernels/winograd.h"
 #include "core/graph/helper.h"
@@ -64,11 +64,11 @@ static void expect(struct sl__tensor *result, float *want) {
 }
 
 static struct sl__graph *compiled(const struct chain *c, int middle) {
-  struct sl__graph *program;
-  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &program));
-  sl__graph_capture(program);
-  OK(sl__graph_compile(program, c->result, chain_calls(c, middle)));
-  return program;
+  struct sl__graph *graph;
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+  sl__graph_capture(graph);
+  OK(sl__graph_compile(graph, c->result, chain_calls(c, middle)));
+  return graph;
 }
 
 static void a_task_a_device(void **state) {
@@ -80,19 +80,19 @@ static void a_task_a_device(void **state) {
     OK(chain_calls(&c, middle));
     OK(sl__tensor_read(c.result, want));
     sl__tensor_invalidate(c.result);
-    struct sl__graph *program = compiled(&c, middle);
-    assert_int_equal(sl__graph_tasks(program), middle ? 3 : 1);
+    struct sl__graph *graph = compiled(&c, middle);
+    assert_int_equal(sl__graph_tasks(graph), middle ? 3 : 1);
     for (int again = 0; again < 20; again++) {
-      OK(sl__graph_submit(program, 0, NULL));
+      OK(sl__graph_submit(graph, 0, NULL));
       expect(c.result, want);
       sl__tensor_invalidate(c.result);
     }
-    sl__graph_free(program);
+    sl__graph_free(graph);
     chain_free(&c);
   }
 }
 
-/* Elsewhere than where it was compiled to. */
+/* The result goes to another tensor than the compiled one. */
 static void another_result(void **state) {
   (void)state;
   float want[N * WIDTH], got[N * WIDTH];
@@ -101,16 +101,16 @@ static void another_result(void **state) {
   chain_new(&c);
   OK(chain_calls(&c, 0));
   OK(sl__tensor_read(c.result, want));
-  struct sl__graph *program = compiled(&c, 1);
+  struct sl__graph *graph = compiled(&c, 1);
   OK(sl__tensor_host(context, &SL_SHAPE(N, WIDTH), SL_F32, got, &own));
   for (int again = 0; again < 3; again++) {
     memset(got, 0xff, sizeof got);
-    OK(sl__graph_submit(program, 0, own));
+    OK(sl__graph_submit(graph, 0, own));
     expect(own, want);
   }
   sl__tensor_free(own);
   assert_memory_equal(got, want, sizeof got);
-  sl__graph_free(program);
+  sl__graph_free(graph);
   chain_free(&c);
 }
 
@@ -192,26 +192,26 @@ out:
 static void check_parts(int64_t rows, int c, int parts) {
   const struct sl__place cpu = {.where = STARPU_CPU};
   struct images m;
-  struct sl__graph *program;
+  struct sl__graph *graph;
   float want[7 * 5], got[7 * 5];
   images_new(&m, rows, c);
   OK(images_calls(&m, cpu));
   OK(sl__tensor_read(m.result, want));
-  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &program));
-  sl__graph_cut(program, parts);
-  sl__graph_capture(program);
-  OK(sl__graph_compile(program, m.result, images_calls(&m, cpu)));
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+  sl__graph_cut(graph, parts);
+  sl__graph_capture(graph);
+  OK(sl__graph_compile(graph, m.result, images_calls(&m, cpu)));
   for (int again = 0; again < (parts ? 2 : 50); again++) {
     memset(got, 0xff, sizeof got);
-    OK(sl__graph_submit_to_all(program, 0, NULL));
+    OK(sl__graph_submit_to_all(graph, 0, NULL));
     OK(sl__tensor_read(m.result, got));
     assert_memory_equal(got, want, (size_t)rows * 5 * sizeof *got);
   }
-  sl__graph_free(program);
+  sl__graph_free(graph);
   images_free(&m);
 }
 
-/* Whatever the parts, and whoever does them, the bits are those of the calls one by one. */
+/* For any number of parts and workers, the bits are those of the calls one by one. */
 static void parts_give_the_same_bits(void **state) {
   (void)state;
   for (int c = 0; c < 2; c++)
@@ -220,79 +220,79 @@ static void parts_give_the_same_bits(void **state) {
 }
 
 struct counted {
-  struct sl__inbox_message errand; /* first */
+  struct sl__inbox_message message; /* first */
   int member, runs;
 };
 
-static void count_run(struct sl__inbox_message *errand, int member) {
-  struct counted *c = (struct counted *)errand;
+static void count_run(struct sl__inbox_message *message, int member) {
+  struct counted *c = (struct counted *)message;
   if (member == c->member) __atomic_fetch_add(&c->runs, 1, __ATOMIC_RELEASE);
 }
 
-/* To each worker, for as long as one may stay; how many took it. */
-static int give_errands(struct counted *errands, int members) {
+/* Sends each worker a message, for as long as a worker may poll; returns how many were taken. */
+static int give_errands(struct counted *messages, int members) {
   int given = 0;
   for (double until = sl__microseconds() + 300; !given && sl__microseconds() < until;)
-    for (int m = 0; m < members; m++) given += sl__inbox_put(context, m, &errands[m].errand);
+    for (int m = 0; m < members; m++) given += sl__inbox_put(context, m, &messages[m].message);
   return given;
 }
 
-/* Who has taken part in a job stays, and runs once what it is given; later nobody takes it. */
+/* A worker that has helped keeps polling, and runs a message once; later it takes none. */
 static void who_stays_runs_errands(void **state) {
   const struct sl__place cpu = {.where = STARPU_CPU};
-  struct counted errands[SL__TEAM_MOST] = {0};
+  struct counted messages[SL__TEAM_MOST] = {0};
   float got[5];
   struct images m;
-  struct sl__graph *program;
+  struct sl__graph *graph;
   int members = (int)starpu_cpu_worker_get_count(), given = 0, runs = 0;
   (void)state;
   if (members < 2) skip();
   if (members > SL__TEAM_MOST) members = SL__TEAM_MOST;
   for (int i = 0; i < members; i++)
-    errands[i] = (struct counted){.errand = {count_run}, .member = i};
+    messages[i] = (struct counted){.message = {count_run}, .member = i};
   images_new(&m, 1, channels[1]);
-  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &program));
-  sl__graph_capture(program);
-  OK(sl__graph_compile(program, m.result, images_calls(&m, cpu)));
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+  sl__graph_capture(graph);
+  OK(sl__graph_compile(graph, m.result, images_calls(&m, cpu)));
   for (int again = 0; again < 5000 && given < 10; again++) {
-    OK(sl__graph_submit_to_all(program, 0, NULL));
+    OK(sl__graph_submit_to_all(graph, 0, NULL));
     OK(sl__tensor_read(m.result, got));
-    given += give_errands(errands, members);
+    given += give_errands(messages, members);
   }
-  sl__graph_free(program);
-  OK(sl__wait_for_all(context)); /* the assistants' tasks, too */
-  for (int i = 0; i < members; i++) runs += errands[i].runs;
+  sl__graph_free(graph);
+  OK(sl__wait_for_all(context)); /* the helpers' tasks, too */
+  for (int i = 0; i < members; i++) runs += messages[i].runs;
   assert_true(given >= 10);
   assert_int_equal(runs, given);
-  assert_int_equal(give_errands(errands, members), 0);
+  assert_int_equal(give_errands(messages, members), 0);
   images_free(&m);
 }
 
-/* A tensor as it is, in a pack. */
+/* A plain copy of a tensor in the weight cache. */
 static struct sl__weight_cache_item plain_item(struct sl__tensor *t) {
   return (struct sl__weight_cache_item){.tensor = t, .bytes = t->bytes};
 }
 
-static enum sl_status add_plain(struct sl__weight_cache *pack, struct sl__tensor *t) {
+static enum sl_status add_plain(struct sl__weight_cache *cache, struct sl__tensor *t) {
   const struct sl__weight_cache_item item = plain_item(t);
-  return sl__weight_cache_add(pack, &item);
+  return sl__weight_cache_add(cache, &item);
 }
 
-static int64_t plain_offset(const struct sl__weight_cache *pack, struct sl__tensor *t) {
+static int64_t plain_offset(const struct sl__weight_cache *cache, struct sl__tensor *t) {
   const struct sl__weight_cache_item item = plain_item(t);
-  return sl__weight_cache_offset(pack, &item);
+  return sl__weight_cache_offset(cache, &item);
 }
 
-/* A program of the calls whose parameters come from the pack. */
-static struct sl__graph *packed_program(struct sl__weight_cache *pack, const struct images *m) {
+/* A graph of the calls whose parameters come from the weight cache. */
+static struct sl__graph *cached_graph(struct sl__weight_cache *cache, const struct images *m) {
   const struct sl__place cpu = {.where = STARPU_CPU};
-  struct sl__graph *program;
-  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &program));
-  sl__graph_use_weight_cache(program, pack, m->x);
-  sl__graph_capture(program);
-  OK(sl__graph_compile(program, m->result, images_calls(m, cpu)));
-  assert_non_null(sl__weight_cache_tensor(pack));
-  return program;
+  struct sl__graph *graph;
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+  sl__graph_use_weight_cache(graph, cache, m->x);
+  sl__graph_capture(graph);
+  OK(sl__graph_compile(graph, m->result, images_calls(m, cpu)));
+  assert_non_null(sl__weight_cache_tensor(cache));
+  return graph;
 }
 
 /* Other values. */
@@ -307,39 +307,39 @@ static void write_again(struct sl__tensor *t, int again) {
 static void check_pack(int c) {
   const struct sl__place cpu = {.where = STARPU_CPU};
   struct images m;
-  struct sl__graph *program[2];
-  struct sl__weight_cache *pack;
+  struct sl__graph *graph[2];
+  struct sl__weight_cache *cache;
   float want[2 * 5], got[2 * 5];
   images_new(&m, 2, c);
-  OK(sl__weight_cache_new(context, &sl__op_prepack, &pack));
-  for (int i = 0; i < 2; i++) program[i] = packed_program(pack, &m);
-  assert_true(plain_offset(pack, m.filter) >= 0);
-  assert_true(plain_offset(pack, m.x) < 0 && plain_offset(pack, m.t[0]) < 0);
+  OK(sl__weight_cache_new(context, &sl__op_prepack, &cache));
+  for (int i = 0; i < 2; i++) graph[i] = cached_graph(cache, &m);
+  assert_true(plain_offset(cache, m.filter) >= 0);
+  assert_true(plain_offset(cache, m.x) < 0 && plain_offset(cache, m.t[0]) < 0);
   for (int again = 0; again < 6; again++) {
     if (again) write_again(again % 3 ? m.filter : m.second, again);
     OK(images_calls(&m, cpu));
     OK(sl__tensor_read(m.result, want));
-    OK(sl__weight_cache_refresh(pack));
-    OK(sl__graph_submit(program[again % 2], 0, NULL));
+    OK(sl__weight_cache_refresh(cache));
+    OK(sl__graph_submit(graph[again % 2], 0, NULL));
     OK(sl__tensor_read(m.result, got));
     assert_memory_equal(got, want, sizeof got);
   }
-  for (int i = 0; i < 2; i++) sl__graph_free(program[i]);
-  sl__weight_cache_free(pack);
+  for (int i = 0; i < 2; i++) sl__graph_free(graph[i]);
+  sl__weight_cache_free(cache);
   images_free(&m);
 }
 
-/* What is only read comes from a copy, which is made again when one of them was written. */
-static void parameters_in_a_pack(void **state) {
+/* Tensors that are only read come from a copy, which is made anew after one of them was written. */
+static void parameters_in_the_cache(void **state) {
   (void)state;
   for (int c = 0; c < 2; c++) check_pack(channels[c]);
 }
 
-/* ---- forms of parameters in a pack ---- */
+/* ---- prepacked weights in the cache ---- */
 
 enum { FORMED = 16, HEIGHT = 16, ACROSS = 15, RESULTS = 3 * FORMED * (HEIGHT - 2) * (ACROSS - 2) };
 
-/* A parameter that two convolutions read, one of them in another form; and one with biases. */
+/* A weight that two convolutions read, one of them prepacked; and a weight with biases. */
 struct formed {
   struct sl__tensor *x, *param, *biased, *t[2], *result;
 };
@@ -385,12 +385,12 @@ out:
 }
 
 static enum sl_status formed_program(const struct formed *f, const struct sl__tensor *input,
-                                     struct sl__weight_cache *pack, struct sl__graph **program) {
-  enum sl_status status = sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, program);
+                                     struct sl__weight_cache *cache, struct sl__graph **graph) {
+  enum sl_status status = sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, graph);
   if (status != SL_OK) return status;
-  sl__graph_use_weight_cache(*program, pack, input);
-  sl__graph_capture(*program);
-  return sl__graph_compile(*program, f->result, formed_calls(f));
+  sl__graph_use_weight_cache(*graph, cache, input);
+  sl__graph_capture(*graph);
+  return sl__graph_compile(*graph, f->result, formed_calls(f));
 }
 
 static void formed_read(const struct formed *f, float *values) {
@@ -398,14 +398,14 @@ static void formed_read(const struct formed *f, float *values) {
   OK(sl__tensor_read(f->result, values));
 }
 
-/* What the calls give, one by one. */
+/* The result of the calls one by one. */
 static void formed_want(const struct formed *f, float *values) {
   OK(formed_calls(f));
   formed_read(f, values);
 }
 
-/* Bytes of a pack with the forms and, unless they are apart, with the parameter that is read as it
- * is, too. */
+/* Bytes of a member with the prepacked weights and, unless plain copies are apart, with the plain
+ * copy of the other parameter. */
 static int64_t formed_bytes(bool apart) {
   const struct sl__conv_args a = {
       .channels = FORMED, .out_channels = FORMED, .height = HEIGHT, .width = ACROSS};
@@ -415,96 +415,96 @@ static int64_t formed_bytes(bool apart) {
                    (apart ? 0 : sl__weight_cache_room(FORMED * FORMED * 9 * sizeof(float))));
 }
 
-/* They are made again with the copies, and what they are made of is read no more: before, a program
- * gives what it gave. */
-static void forms_in_a_pack(void **state) {
+/* A refresh makes prepacked weights and plain copies anew. The graph does not read the parameters
+ * themselves: before a refresh it gives the old result. */
+static void prepacked_weights_in_the_cache(void **state) {
   static float want[RESULTS], got[RESULTS];
   (void)state;
   struct formed f;
-  struct sl__weight_cache *pack;
-  struct sl__graph *program[2];
+  struct sl__weight_cache *cache;
+  struct sl__graph *graph[2];
   formed_new(&f);
-  OK(sl__weight_cache_new(context, &sl__op_prepack, &pack));
-  for (int i = 0; i < 2; i++) OK(formed_program(&f, f.x, pack, &program[i]));
-  bool apart = starpu_cuda_worker_get_count(); /* and then alone, which is not worth it */
-  assert_int_equal(4 * sl_shape_count(&sl__weight_cache_tensor(pack)->shape), formed_bytes(apart));
-  assert_true((plain_offset(pack, f.param) < 0) == apart && plain_offset(pack, f.biased) < 0);
+  OK(sl__weight_cache_new(context, &sl__op_prepack, &cache));
+  for (int i = 0; i < 2; i++) OK(formed_program(&f, f.x, cache, &graph[i]));
+  bool apart = starpu_cuda_worker_get_count(); /* and then alone, which the cache leaves out */
+  assert_int_equal(4 * sl_shape_count(&sl__weight_cache_tensor(cache)->shape), formed_bytes(apart));
+  assert_true((plain_offset(cache, f.param) < 0) == apart && plain_offset(cache, f.biased) < 0);
   for (int again = 0; again < 6; again++) {
     if (again) {
       bool is_plain = again % 3; /* the parameter that is read as it is, too */
       write_again(is_plain ? f.param : f.biased, again);
-      OK(sl__graph_submit(program[again % 2], 0, NULL));
+      OK(sl__graph_submit(graph[again % 2], 0, NULL));
       formed_read(&f, got);
       if (!is_plain || !apart) assert_memory_equal(got, want, sizeof got);
     }
     formed_want(&f, want);
-    OK(sl__weight_cache_refresh(pack));
+    OK(sl__weight_cache_refresh(cache));
     for (int i = 0; i < 2; i++) {
-      OK(i ? sl__graph_submit(program[i], 0, NULL) : sl__graph_submit_to_all(program[i], 0, NULL));
+      OK(i ? sl__graph_submit(graph[i], 0, NULL) : sl__graph_submit_to_all(graph[i], 0, NULL));
       formed_read(&f, got);
       assert_memory_equal(got, want, sizeof got);
     }
   }
-  for (int i = 0; i < 2; i++) sl__graph_free(program[i]);
-  sl__weight_cache_free(pack);
+  for (int i = 0; i < 2; i++) sl__graph_free(graph[i]);
+  sl__weight_cache_free(cache);
   formed_free(&f);
 }
 
-/* What changes from run to run has no form, even where a parameter would be. */
-static void inputs_have_no_form(void **state) {
+/* A tensor that changes from run to run is not prepacked, even in the place of a weight. */
+static void inputs_are_not_prepacked(void **state) {
   static float want[RESULTS], got[RESULTS];
   (void)state;
   struct formed f;
-  struct sl__weight_cache *pack;
-  struct sl__graph *program;
+  struct sl__weight_cache *cache;
+  struct sl__graph *graph;
   formed_new(&f);
-  OK(sl__weight_cache_new(context, &sl__op_prepack, &pack));
-  OK(formed_program(&f, f.param, pack, &program));
-  OK(sl__weight_cache_refresh(pack));
+  OK(sl__weight_cache_new(context, &sl__op_prepack, &cache));
+  OK(formed_program(&f, f.param, cache, &graph));
+  OK(sl__weight_cache_refresh(cache));
   for (int again = 0; again < 3; again++) {
     write_again(f.param, again);
     formed_want(&f, want);
-    OK(sl__graph_submit(program, 0, NULL)); /* without refreshing */
+    OK(sl__graph_submit(graph, 0, NULL)); /* without refreshing */
     formed_read(&f, got);
     assert_memory_equal(got, want, sizeof got);
   }
-  sl__graph_free(program);
-  sl__weight_cache_free(pack);
+  sl__graph_free(graph);
+  sl__weight_cache_free(cache);
   formed_free(&f);
 }
 
-/* With other tensors, or with none: forms are another member. */
-static void packs_that_were_closed_before(void **state) {
+/* With other tensors or without: the prepacked weights are another member. */
+static void caches_that_were_closed_before(void **state) {
   static float want[RESULTS], got[RESULTS];
   (void)state;
   for (int empty = 0; empty < 2; empty++) {
     struct formed f;
-    struct sl__weight_cache *pack;
-    struct sl__graph *program;
+    struct sl__weight_cache *cache;
+    struct sl__graph *graph;
     formed_new(&f);
     struct sl__tensor *in_it[] = {f.param, f.biased, drawn(SL_SHAPE(3), 5), drawn(SL_SHAPE(4), 6)};
-    OK(sl__weight_cache_new(context, &sl__op_prepack, &pack));
-    for (int i = 0; i < 4 && !empty; i++) OK(add_plain(pack, in_it[i]));
-    OK(sl__weight_cache_close(pack));
-    assert_int_equal(sl__weight_cache_tensor(pack) == NULL, empty);
-    OK(formed_program(&f, f.x, pack, &program));
+    OK(sl__weight_cache_new(context, &sl__op_prepack, &cache));
+    for (int i = 0; i < 4 && !empty; i++) OK(add_plain(cache, in_it[i]));
+    OK(sl__weight_cache_close(cache));
+    assert_int_equal(sl__weight_cache_tensor(cache) == NULL, empty);
+    OK(formed_program(&f, f.x, cache, &graph));
     for (int again = 0; again < 3; again++) {
       if (again) write_again(again % 2 ? f.param : f.biased, again);
       formed_want(&f, want);
-      OK(sl__weight_cache_refresh(pack));
-      OK(sl__graph_submit(program, 0, NULL));
+      OK(sl__weight_cache_refresh(cache));
+      OK(sl__graph_submit(graph, 0, NULL));
       formed_read(&f, got);
       assert_memory_equal(got, want, sizeof got);
     }
-    sl__graph_free(program);
-    sl__weight_cache_free(pack);
+    sl__graph_free(graph);
+    sl__weight_cache_free(cache);
     for (int i = 2; i < 4; i++) sl__tensor_free(in_it[i]);
     formed_free(&f);
   }
 }
 
 /* Every allocation fails in turn; what was made without failing works. */
-static void no_memory_for_forms(void **state) {
+static void no_memory_for_prepacked_weights(void **state) {
   static float want[RESULTS], got[RESULTS];
   (void)state;
   struct formed f;
@@ -512,52 +512,52 @@ static void no_memory_for_forms(void **state) {
   formed_new(&f);
   formed_want(&f, want);
   for (long n = 1; status != SL_OK; n++) {
-    struct sl__graph *program = NULL;
-    struct sl__weight_cache *pack = NULL;
+    struct sl__graph *graph = NULL;
+    struct sl__weight_cache *cache = NULL;
     assert_true(n < 200);
     sl__alloc_fail_after(n);
-    status = sl__weight_cache_new(context, &sl__op_prepack, &pack);
-    if (status == SL_OK) status = formed_program(&f, f.x, pack, &program);
+    status = sl__weight_cache_new(context, &sl__op_prepack, &cache);
+    if (status == SL_OK) status = formed_program(&f, f.x, cache, &graph);
     sl__alloc_fail_after(0);
     if (status == SL_OK) {
-      OK(sl__weight_cache_refresh(pack));
-      OK(sl__graph_submit(program, 0, NULL));
+      OK(sl__weight_cache_refresh(cache));
+      OK(sl__graph_submit(graph, 0, NULL));
       formed_read(&f, got);
       assert_memory_equal(got, want, sizeof got);
     } else {
       assert_int_equal(status, SL_NO_MEMORY);
     }
-    sl__graph_free(program);
-    sl__weight_cache_free(pack);
+    sl__graph_free(graph);
+    sl__weight_cache_free(cache);
   }
   formed_free(&f);
 }
 
-/* One that is too small to be worth it is empty; every allocation fails in turn. */
-static void packs_of_few(void **state) {
+/* A cache that would hold too little stays empty; every allocation fails in turn. */
+static void caches_of_few(void **state) {
   (void)state;
   struct sl__tensor *t[6];
-  struct sl__weight_cache *pack;
+  struct sl__weight_cache *cache;
   for (int i = 0; i < 6; i++) t[i] = temporary();
-  OK(sl__weight_cache_new(context, &sl__op_prepack, &pack));
-  OK(add_plain(pack, t[0]));
-  OK(add_plain(pack, t[0]));
-  OK(sl__weight_cache_close(pack));
-  assert_null(sl__weight_cache_tensor(pack));
-  assert_true(plain_offset(pack, t[0]) < 0);
-  OK(sl__weight_cache_refresh(pack));
-  sl__weight_cache_free(pack);
+  OK(sl__weight_cache_new(context, &sl__op_prepack, &cache));
+  OK(add_plain(cache, t[0]));
+  OK(add_plain(cache, t[0]));
+  OK(sl__weight_cache_close(cache));
+  assert_null(sl__weight_cache_tensor(cache));
+  assert_true(plain_offset(cache, t[0]) < 0);
+  OK(sl__weight_cache_refresh(cache));
+  sl__weight_cache_free(cache);
   sl__weight_cache_free(NULL);
   enum sl_status status = SL_NO_MEMORY;
   for (long n = 1; status != SL_OK; n++) {
     assert_true(n < 10);
     sl__alloc_fail_after(n);
-    status = sl__weight_cache_new(context, &sl__op_prepack, &pack);
-    for (int i = 0; i < 6 && status == SL_OK; i++) status = add_plain(pack, t[i]);
-    if (status == SL_OK) status = sl__weight_cache_close(pack);
+    status = sl__weight_cache_new(context, &sl__op_prepack, &cache);
+    for (int i = 0; i < 6 && status == SL_OK; i++) status = add_plain(cache, t[i]);
+    if (status == SL_OK) status = sl__weight_cache_close(cache);
     sl__alloc_fail_after(0);
-    if (status == SL_OK) assert_int_equal(plain_offset(pack, t[5]), 5 * 1024);
-    sl__weight_cache_free(pack);
+    if (status == SL_OK) assert_int_equal(plain_offset(cache, t[5]), 5 * 1024);
+    sl__weight_cache_free(cache);
   }
   for (int i = 0; i < 6; i++) sl__tensor_free(t[i]);
 }
@@ -572,28 +572,28 @@ static void multiply(const void *args, const void *from, void *to) {
   for (int i = 0; i < f->count; i++) ((float *)to)[i] = f->by * ((const float *)from)[i];
 }
 
-/* The arguments of a form are copied; even one form alone is worth a pack. */
-static void check_forms(struct sl__tensor *t, struct sl__weight_cache *pack, int with_plain) {
+/* The arguments of a prepacked weight are copied; the cache also holds one alone. */
+static void check_prepacked(struct sl__tensor *t, struct sl__weight_cache *cache, int with_plain) {
   static float values[N * WIDTH], got[2 * 256];
   struct factor factor = {N * WIDTH, 3};
   const struct sl__weight_cache_item item = {t, multiply, sizeof values, 0, &factor, sizeof factor};
   struct sl__weight_cache_item other = item;
   other.bytes = 4;
-  if (with_plain) OK(add_plain(pack, t));
-  OK(sl__weight_cache_add(pack, &item));
-  OK(sl__weight_cache_add(pack, &item));
+  if (with_plain) OK(add_plain(cache, t));
+  OK(sl__weight_cache_add(cache, &item));
+  OK(sl__weight_cache_add(cache, &item));
   factor.by = 5;
-  OK(sl__weight_cache_close(pack));
-  OK(sl__weight_cache_add(pack, &other)); /* in another member, once that is closed */
-  assert_int_equal(sl__weight_cache_offset(pack, &item), with_plain * 1024);
-  assert_int_equal(sl__weight_cache_offset(pack, &other), -1);
-  assert_int_equal(plain_offset(pack, t), with_plain ? 0 : -1);
-  assert_int_equal(sl_shape_count(&sl__weight_cache_tensor(pack)->shape), 256 * (with_plain + 1));
+  OK(sl__weight_cache_close(cache));
+  OK(sl__weight_cache_add(cache, &other)); /* in another member, once that is closed */
+  assert_int_equal(sl__weight_cache_offset(cache, &item), with_plain * 1024);
+  assert_int_equal(sl__weight_cache_offset(cache, &other), -1);
+  assert_int_equal(plain_offset(cache, t), with_plain ? 0 : -1);
+  assert_int_equal(sl_shape_count(&sl__weight_cache_tensor(cache)->shape), 256 * (with_plain + 1));
   for (int again = 0; again < 3; again++) {
     for (int i = 0; i < N * WIDTH; i++) values[i] = (float)(i + again);
     OK(sl__tensor_write(t, values));
-    OK(sl__weight_cache_refresh(pack));
-    OK(sl__tensor_read(sl__weight_cache_tensor(pack), got));
+    OK(sl__weight_cache_refresh(cache));
+    OK(sl__tensor_read(sl__weight_cache_tensor(cache), got));
     for (int i = 0; i < N * WIDTH; i++) {
       if (with_plain) assert_true(got[i] == values[i]);
       assert_true(got[256 * with_plain + i] == 3 * values[i]);
@@ -605,29 +605,29 @@ static void packs_of_forms(void **state) {
   (void)state;
   for (int with_plain = 0; with_plain < 2; with_plain++) {
     struct sl__tensor *t = temporary();
-    struct sl__weight_cache *pack;
-    OK(sl__weight_cache_new(context, &sl__op_prepack, &pack));
-    check_forms(t, pack, with_plain);
-    sl__weight_cache_free(pack);
+    struct sl__weight_cache *cache;
+    OK(sl__weight_cache_new(context, &sl__op_prepack, &cache));
+    check_prepacked(t, cache, with_plain);
+    sl__weight_cache_free(cache);
     sl__tensor_free(t);
   }
 }
 
 static void what_cannot_be_recorded_is_told(void **state) {
   (void)state;
-  struct sl__graph *program;
+  struct sl__graph *graph;
   struct chain c;
   chain_new(&c);
-  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &program));
-  sl__graph_capture(program);
-  assert_int_equal(sl__graph_compile(program, c.result, SL_OK), SL_BAD_ARGUMENT);
-  sl__graph_free(program);
-  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &program));
-  sl__graph_capture(program);
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+  sl__graph_capture(graph);
+  assert_int_equal(sl__graph_compile(graph, c.result, SL_OK), SL_BAD_ARGUMENT);
+  sl__graph_free(graph);
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+  sl__graph_capture(graph);
   enum sl_status status = sl__add(context, &plain, c.x, c.t[0], context->scratch[12]);
-  assert_int_equal(sl__graph_compile(program, c.result, status), status);
+  assert_int_equal(sl__graph_compile(graph, c.result, status), status);
   assert_int_not_equal(status, SL_OK);
-  sl__graph_free(program);
+  sl__graph_free(graph);
   sl__graph_free(NULL);
   OK(chain_calls(&c, 0)); /* recording has ended */
   chain_free(&c);
@@ -640,17 +640,17 @@ static void no_memory(void **state) {
   enum sl_status status = SL_NO_MEMORY;
   chain_new(&c);
   for (long n = 1; status != SL_OK; n++) {
-    struct sl__graph *program = NULL;
+    struct sl__graph *graph = NULL;
     assert_true(n < 200);
     sl__alloc_fail_after(n);
-    status = sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &program);
+    status = sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph);
     if (status == SL_OK) {
-      sl__graph_capture(program);
-      status = sl__graph_compile(program, c.result, chain_calls(&c, 1));
+      sl__graph_capture(graph);
+      status = sl__graph_compile(graph, c.result, chain_calls(&c, 1));
     }
     sl__alloc_fail_after(0);
     if (status != SL_OK) assert_int_equal(status, SL_NO_MEMORY);
-    sl__graph_free(program);
+    sl__graph_free(graph);
   }
   chain_free(&c);
 }
@@ -673,13 +673,13 @@ int main(void) {
                                      cmocka_unit_test(another_result),
                                      cmocka_unit_test(parts_give_the_same_bits),
                                      cmocka_unit_test(who_stays_runs_errands),
-                                     cmocka_unit_test(parameters_in_a_pack),
-                                     cmocka_unit_test(packs_of_few),
+                                     cmocka_unit_test(parameters_in_the_cache),
+                                     cmocka_unit_test(caches_of_few),
                                      cmocka_unit_test(packs_of_forms),
-                                     cmocka_unit_test(forms_in_a_pack),
-                                     cmocka_unit_test(inputs_have_no_form),
-                                     cmocka_unit_test(packs_that_were_closed_before),
-                                     cmocka_unit_test(no_memory_for_forms),
+                                     cmocka_unit_test(prepacked_weights_in_the_cache),
+                                     cmocka_unit_test(inputs_are_not_prepacked),
+                                     cmocka_unit_test(caches_that_were_closed_before),
+                                     cmocka_unit_test(no_memory_for_prepacked_weights),
                                      cmocka_unit_test(what_cannot_be_recorded_is_told),
                                      cmocka_unit_test(no_memory)};
   (void)adding;

@@ -1,5 +1,5 @@
-/* Teams (core/graph/team.h): every part of every round is done once, by a member of its own, after
- * all of the round before; whoever joins, early, late or never. */
+/* Teams (core/graph/team.h): one member does each part of each superstep once, after all parts of
+ * the superstep before, whichever members join, early, late or never. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,48 +12,49 @@
 #include "core/graph/team.h"
 #include "tests/common/ok.h"
 
-enum { ROUNDS = 40, MEMBERS = 4, JOBS = 300 };
+enum { SUPERSTEPS = 40, MEMBERS = 4, JOBS = 300 };
 
 struct job {
-  int done[ROUNDS][SL__TEAM_PARTS]; /* how often */
-  int ended[ROUNDS];                /* parts */
-  int busy[SL__TEAM_MOST];          /* is the member at a part? */
+  int done[SUPERSTEPS][SL__TEAM_PARTS]; /* how often */
+  int ended[SUPERSTEPS];                /* parts */
+  int busy[SL__TEAM_MOST];              /* is the member at a part? */
   int leader;
-  int joined; /* rounds that were done as one */
+  int merged; /* supersteps whose parts were merged */
   bool is_wrong;
 };
 
-static struct sl__round rounds[ROUNDS];
+static struct sl__superstep supersteps[SUPERSTEPS];
 
-static void work(void *argument, int round, int part, int parts, int member) {
+static void work(void *argument, int superstep, int part, int parts, int member) {
   struct job *job = argument;
   bool wrong = __atomic_fetch_add(&job->busy[member], 1, __ATOMIC_RELAXED) != 0;
-  wrong |=
-      round && __atomic_load_n(&job->ended[round - 1], __ATOMIC_RELAXED) < rounds[round - 1].parts;
-  wrong |= parts != rounds[round].parts && (parts != 1 || !rounds[round].may_join);
+  wrong |= superstep && __atomic_load_n(&job->ended[superstep - 1], __ATOMIC_RELAXED) <
+                            supersteps[superstep - 1].parts;
+  wrong |= parts != supersteps[superstep].parts && (parts != 1 || !supersteps[superstep].may_merge);
   wrong |= parts == 1 && member != job->leader;
-  int count = parts == rounds[round].parts ? 1 : rounds[round].parts;
-  for (int i = 0; i < count; i++) job->done[round][part + i]++; /* nobody else does: plain */
-  if (count > 1) job->joined++;
+  int count = parts == supersteps[superstep].parts ? 1 : supersteps[superstep].parts;
+  for (int i = 0; i < count; i++)
+    job->done[superstep][part + i]++; /* no other thread writes there */
+  if (count > 1) job->merged++;
   for (volatile int i = 0; i < 50; i++) continue;
   if (wrong) __atomic_store_n(&job->is_wrong, true, __ATOMIC_RELAXED);
-  __atomic_fetch_add(&job->ended[round], count, __ATOMIC_RELAXED);
+  __atomic_fetch_add(&job->ended[superstep], count, __ATOMIC_RELAXED);
   __atomic_fetch_sub(&job->busy[member], 1, __ATOMIC_RELAXED);
 }
 
 static void expect_all_done(const struct job *job) {
   assert_false(job->is_wrong);
-  for (int r = 0; r < ROUNDS; r++)
-    for (int p = 0; p < rounds[r].parts; p++) assert_int_equal(job->done[r][p], 1);
+  for (int r = 0; r < SUPERSTEPS; r++)
+    for (int p = 0; p < supersteps[r].parts; p++) assert_int_equal(job->done[r][p], 1);
 }
 
 static struct sl__team *team_new(void) {
   struct sl__team *team;
-  for (int r = 0; r < ROUNDS; r++) {
+  for (int r = 0; r < SUPERSTEPS; r++) {
     static const int parts[] = {1, MEMBERS, 7, SL__TEAM_PARTS, 2};
-    rounds[r] = (struct sl__round){parts[r % 5], r % 3 == 0, r % 4};
+    supersteps[r] = (struct sl__superstep){parts[r % 5], r % 3 == 0, r % 4};
   }
-  OK(sl__team_new(ROUNDS, rounds, work, &team));
+  OK(sl__team_new(SUPERSTEPS, supersteps, work, &team));
   return team;
 }
 
@@ -65,7 +66,7 @@ static void alone(void **state) {
     sl__team_expect(team);
     sl__team_lead(team, i, &job);
     expect_all_done(&job);
-    assert_int_equal(job.joined, 11); /* of 14 that may be, the others are one part */
+    assert_int_equal(job.merged, 11); /* of 14 that may be, the others are one part */
   }
   sl__team_free(team);
   sl__team_free(NULL);
@@ -118,7 +119,7 @@ static void no_memory(void **state) {
   for (long n = 1; n <= 3; n++) {
     struct sl__team *team;
     sl__alloc_fail_after(n);
-    assert_int_equal(sl__team_new(ROUNDS, rounds, work, &team), SL_NO_MEMORY);
+    assert_int_equal(sl__team_new(SUPERSTEPS, supersteps, work, &team), SL_NO_MEMORY);
     sl__alloc_fail_after(0);
     sl__team_free(team);
   }

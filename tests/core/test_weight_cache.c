@@ -1,6 +1,6 @@
-/* Forms of parameters that a pack keeps (struct sl__prepack): a program whose kernels read them
- * gives the bits of the same calls without, also when a parameter was written since, and after
- * another program has made a member of the pack that does not have them. */
+/* Prepacked weights in the weight cache (struct sl__prepack): a graph whose kernels read them gives
+ * the bits of the same calls without them, also after a parameter was written, and after another
+ * graph has closed a member of the cache that does not have them. */
 #include "tests/common/check.h"
 #include "core/graph/weight_cache.h"
 #include "core/graph/graph.h"
@@ -53,70 +53,72 @@ static enum sl_status calls(const struct network *n) {
   return sl__dense_forward(context, &l, n->y, n->dense, n->result, true, SL_ACTIVATION_TANH);
 }
 
-static struct sl__graph *program_of(const struct network *n, struct sl__weight_cache *pack) {
-  struct sl__graph *program;
-  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &program));
-  sl__graph_use_weight_cache(program, pack, n->x);
-  sl__graph_capture(program);
-  OK(sl__graph_compile(program, n->result, calls(n)));
-  return program;
+static struct sl__graph *graph_of(const struct network *n, struct sl__weight_cache *cache) {
+  struct sl__graph *graph;
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+  sl__graph_use_weight_cache(graph, cache, n->x);
+  sl__graph_capture(graph);
+  OK(sl__graph_compile(graph, n->result, calls(n)));
+  return graph;
 }
 
-static void expect_equal(const struct network *n, struct sl__graph *program,
-                         struct sl__weight_cache *pack) {
+static void expect_equal(const struct network *n, struct sl__graph *graph,
+                         struct sl__weight_cache *cache) {
   size_t size = (size_t)sl_shape_count(&n->result->shape) * sizeof(float);
   float *want = malloc(size), *got = malloc(size);
   OK(calls(n));
   OK(sl__tensor_read(n->result, want));
-  OK(sl__weight_cache_refresh(pack));
-  OK(sl__graph_submit(program, 0, NULL));
+  OK(sl__weight_cache_refresh(cache));
+  OK(sl__graph_submit(graph, 0, NULL));
   OK(sl__tensor_read(n->result, got));
   assert_memory_equal(got, want, size);
   free(want), free(got);
 }
 
-/* It reads the pack: what is not there any more is missed. */
-static void expect_reader(const struct network *n, struct sl__graph *program,
-                          struct sl__weight_cache *pack) {
-  struct sl__tensor *packed = sl__weight_cache_tensor(pack);
+/* The graph reads the cache: a weight that is erased there is missed. */
+static void expect_reader(const struct network *n, struct sl__graph *graph,
+                          struct sl__weight_cache *cache) {
+  struct sl__tensor *packed = sl__weight_cache_tensor(cache);
   size_t size = (size_t)sl_shape_count(&n->result->shape) * sizeof(float);
   float *want = malloc(size), *got = malloc(size), *nothing = calloc(1, packed->bytes);
   OK(sl__tensor_read(n->result, want));
   OK(sl__tensor_write(packed, nothing));
-  OK(sl__graph_submit(program, 0, NULL));
+  OK(sl__graph_submit(graph, 0, NULL));
   OK(sl__tensor_read(n->result, got));
   assert_memory_not_equal(got, want, size);
   free(want), free(got), free(nothing);
 }
 
-static bool has_plain(const struct sl__weight_cache *pack, struct sl__tensor *t) {
+static bool has_plain(const struct sl__weight_cache *cache, struct sl__tensor *t) {
   const struct sl__weight_cache_item item = {.tensor = t, .bytes = t->bytes};
-  return sl__weight_cache_offset(pack, &item) >= 0;
+  return sl__weight_cache_offset(cache, &item) >= 0;
 }
 
-/* Few rows take both in their forms, many rows neither: whoever comes first, each finds its own. */
+/* A graph of few rows reads both weights prepacked, one of many rows reads neither so. In any
+ * order, each finds its own. */
 static void check_order(bool few_first) {
   struct sl__tensor *lstm = lstm_parameters(), *dense = dense_parameters();
   struct network few = network_new(2, lstm, dense), many = network_new(30, lstm, dense);
   struct network *first = few_first ? &few : &many, *second = few_first ? &many : &few;
   float *other = malloc(dense->bytes);
-  struct sl__weight_cache *pack;
-  OK(sl__weight_cache_new(context, &sl__op_prepack, &pack));
-  struct sl__graph *one = program_of(first, pack);
-  assert_false(has_plain(pack, dense)); /* one takes its form; two tensors alone are no pack */
-  assert_int_equal(sl__weight_cache_tensor(pack) != NULL, few_first);
-  struct sl__graph *two = program_of(second, pack);
-  assert_non_null(sl__weight_cache_tensor(pack));
+  struct sl__weight_cache *cache;
+  OK(sl__weight_cache_new(context, &sl__op_prepack, &cache));
+  struct sl__graph *one = graph_of(first, cache);
+  assert_false(
+      has_plain(cache, dense)); /* one is read prepacked; the cache leaves out two tensors alone */
+  assert_int_equal(sl__weight_cache_tensor(cache) != NULL, few_first);
+  struct sl__graph *two = graph_of(second, cache);
+  assert_non_null(sl__weight_cache_tensor(cache));
   for (int again = 0; again < 2; again++) {
-    expect_equal(first, one, pack);
-    expect_equal(second, two, pack);
+    expect_equal(first, one, cache);
+    expect_equal(second, two, cache);
     for (size_t i = 0; i < dense->bytes / sizeof *other; i++) other[i] = (float)(i % 11) / 8 - 0.5f;
     OK(sl__tensor_write(dense, other));
   }
-  expect_reader(&few, few_first ? one : two, pack);
+  expect_reader(&few, few_first ? one : two, cache);
   sl__graph_free(one);
   sl__graph_free(two);
-  sl__weight_cache_free(pack);
+  sl__weight_cache_free(cache);
   network_free(&few);
   network_free(&many);
   sl__tensor_free(lstm);
@@ -135,57 +137,57 @@ static void twice(const void *args, const void *from, void *to) {
   for (int64_t i = 0; i < count; i++) ((float *)to)[i] = 2 * ((const float *)from)[i];
 }
 
-/* What a member has of t: `factor` times what t is. */
-static void expect_times(const struct sl__weight_cache *pack,
+/* The member's item of t: `factor` times t. */
+static void expect_times(const struct sl__weight_cache *cache,
                          const struct sl__weight_cache_item *item, float factor) {
-  const struct sl__weight_cache *member = sl__weight_cache_member(pack, item);
+  const struct sl__weight_cache *member = sl__weight_cache_member(cache, item);
   float was[5], is[512];
   OK(sl__tensor_read(item->tensor, was));
   OK(sl__tensor_read(sl__weight_cache_tensor(member), is));
-  const float *at = is + sl__weight_cache_offset(pack, item) / (int64_t)sizeof(float);
+  const float *at = is + sl__weight_cache_offset(cache, item) / (int64_t)sizeof(float);
   for (int i = 0; i < 5; i++) assert_true(at[i] == factor * was[i]);
 }
 
-/* Two members: a form, and tensors as they are. Both follow what is written. */
+/* Two members: a prepacked weight, and plain copies. Both follow later writes. */
 static void items_are_found_again(void **state) {
   (void)state;
   struct sl__tensor *t[7];
-  struct sl__weight_cache *pack;
+  struct sl__weight_cache *cache;
   const int64_t count = 5;
   for (int i = 0; i < 7; i++) t[i] = filled(SL_SHAPE(5), (uint64_t)i);
   const struct sl__weight_cache_item formed = {t[0], twice, t[0]->bytes, 1, &count, sizeof count};
-  OK(sl__weight_cache_new(context, &sl__op_prepack, &pack));
-  OK(sl__weight_cache_add(pack, &formed));
-  assert_true(sl__weight_cache_offset(pack, &formed) < 0); /* not closed */
-  OK(sl__weight_cache_close(pack));
-  assert_int_equal(sl__weight_cache_offset(pack, &formed), 0);
+  OK(sl__weight_cache_new(context, &sl__op_prepack, &cache));
+  OK(sl__weight_cache_add(cache, &formed));
+  assert_true(sl__weight_cache_offset(cache, &formed) < 0); /* not closed */
+  OK(sl__weight_cache_close(cache));
+  assert_int_equal(sl__weight_cache_offset(cache, &formed), 0);
   struct sl__weight_cache_item other = formed;
   other.key = 2;
-  assert_true(sl__weight_cache_offset(pack, &other) < 0);
-  assert_false(has_plain(pack, t[0]));
+  assert_true(sl__weight_cache_offset(cache, &other) < 0);
+  assert_false(has_plain(cache, t[0]));
   for (int i = 0; i < 7; i++) {
     const struct sl__weight_cache_item plain = {.tensor = t[i], .bytes = t[i]->bytes};
-    OK(sl__weight_cache_add(pack, &plain));
+    OK(sl__weight_cache_add(cache, &plain));
   }
-  OK(sl__weight_cache_add(pack, &formed));
-  OK(sl__weight_cache_close(pack));
+  OK(sl__weight_cache_add(cache, &formed));
+  OK(sl__weight_cache_close(cache));
   for (int i = 0; i < 7; i++) {
     const struct sl__weight_cache_item plain = {.tensor = t[i], .bytes = t[i]->bytes};
-    assert_int_equal(sl__weight_cache_offset(pack, &plain), 256 * i);
-    assert_true(sl__weight_cache_member(pack, &plain) != pack);
+    assert_int_equal(sl__weight_cache_offset(cache, &plain), 256 * i);
+    assert_true(sl__weight_cache_member(cache, &plain) != cache);
   }
-  assert_ptr_equal(sl__weight_cache_member(pack, &formed), pack);
+  assert_ptr_equal(sl__weight_cache_member(cache, &formed), cache);
   for (int again = 0; again < 3; again++) {
     const float values[5] = {1, 2, 3, (float)again, 5};
-    OK(sl__weight_cache_refresh(pack));
-    expect_times(pack, &formed, 2);
+    OK(sl__weight_cache_refresh(cache));
+    expect_times(cache, &formed, 2);
     for (int i = 0; i < 7; i++) {
       const struct sl__weight_cache_item plain = {.tensor = t[i], .bytes = t[i]->bytes};
-      expect_times(pack, &plain, 1);
+      expect_times(cache, &plain, 1);
     }
     OK(sl__tensor_write(t[3 * again % 4], values));
   }
-  sl__weight_cache_free(pack);
+  sl__weight_cache_free(cache);
   for (int i = 0; i < 7; i++) sl__tensor_free(t[i]);
 }
 
