@@ -1,10 +1,10 @@
-#include "core/graph/graph_state.h"
-
+/* Captures calls into a graph (core/graph/graph.h). */
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/error.h"
+#include "core/graph/graph_state.h"
 
 enum sl_status sl__graph_new(struct sl_context *context, struct sl__op *op,
                              struct sl__op *helper_op, struct sl__graph **graph) {
@@ -110,7 +110,7 @@ static enum sl_status append(struct sl__graph *g, const struct sl__call *from) {
     call->cut = from->launch->cut;
     call->prepack = from->launch->prepack;
   }
-  g->call_count++; /* freed with the program */
+  g->call_count++; /* sl__graph_free frees it from here on */
   if (!call->tensor || !call->args) return SL_NO_MEMORY;
   *call->args = *from->header;
   if (from->args_size) memcpy(call->args + 1, from->args, from->args_size);

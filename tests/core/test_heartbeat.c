@@ -1,6 +1,7 @@
-/* The heartbeat of a distributed run. Every rank is a process of its own that obeys lines on a socket
- * and answers with lines: the test kills, stops and wakes it. Where nobody may be lost the timeout
- * is long, where silence must be noticed it is short and the test waits much longer than that. */
+/* The heartbeat of a distributed run. Every rank is a process that takes commands, as lines on a
+ * socket, and answers with lines; the test kills, stops and continues these processes. The timeout
+ * is long in cases without a loss. It is short where the heartbeat must notice silence, and the
+ * test waits much longer than that. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +28,7 @@
 #include "core/net/heartbeat.h"
 #include "tests/common/ok.h"
 
-enum { RANKS = 4, LINE = 2048, LONG = 60, WAIT = 30 /* seconds until a notice is too late */ };
+enum { RANKS = 4, LINE = 2048, LONG = 60, WAIT = 30 /* seconds until a report is too late */ };
 
 struct rank {
   pid_t process;
@@ -56,7 +57,7 @@ static void answer(int fd, const char *format, ...) {
   if (send(fd, line, strlen(line), MSG_NOSIGNAL) < 0) _exit(3);
 }
 
-/* Without the final newline; false at the end, or when `seconds` pass without a line. */
+/* Reads a line without its newline; false at the end, or if there is none within `seconds`. */
 static bool read_line(int fd, char line[LINE], double seconds) {
   double end = now() + seconds;
   for (size_t n = 0; n < LINE - 1;) {
@@ -74,33 +75,33 @@ static bool read_line(int fd, char line[LINE], double seconds) {
 }
 
 /* "new RANK SIZE TIMEOUT" -> address; "start ADDRESS" -> "ok" or the message; "work 1" has some
- * activity from now on; "lost" -> "RANK TEXT" when that is known, "-" where it is not in time. */
-static void obey(int fd, const char *line, struct sl__heartbeat **watch, bool *working) {
+ * activity from now on; "lost" -> "RANK TEXT" when a loss is known, or "-" after the given time. */
+static void obey(int fd, const char *line, struct sl__heartbeat **heartbeat, bool *working) {
   char text[SL__HEARTBEAT_ADDRESS];
   int rank, size;
   double seconds;
   if (sscanf(line, "new %d %d %lf", &rank, &size, &seconds) == 3) {
     enum sl_status status =
-        sl__heartbeat_new(rank, size, seconds, watch, text, rank ? 0 : sizeof text);
+        sl__heartbeat_new(rank, size, seconds, heartbeat, text, rank ? 0 : sizeof text);
     answer(fd, "%s", status != SL_OK ? sl_error() : rank ? "" : text);
   } else if (strncmp(line, "start ", 6) == 0) {
-    enum sl_status status = sl__heartbeat_start(*watch, line + 6);
+    enum sl_status status = sl__heartbeat_start(*heartbeat, line + 6);
     if (status == SL_OK)
       answer(fd, "ok");
     else
       answer(fd, "%s: %s", sl_status_name(status), sl_error());
   } else if (sscanf(line, "lost %lf", &seconds) == 1) {
-    for (double end = now() + seconds; !sl__heartbeat_lost(*watch) && now() < end;) nap(0.002);
-    if (sl__heartbeat_text(*watch, &rank, text, SL__HEARTBEAT_TEXT))
+    for (double end = now() + seconds; !sl__heartbeat_lost(*heartbeat) && now() < end;) nap(0.002);
+    if (sl__heartbeat_text(*heartbeat, &rank, text, SL__HEARTBEAT_TEXT))
       answer(fd, "%d %s", rank, text);
     else
       answer(fd, "-");
   } else if (sscanf(line, "idle %d", &rank) == 1) {
-    answer(fd, "%.9g", sl__heartbeat_idle(*watch, rank));
+    answer(fd, "%.9g", sl__heartbeat_idle(*heartbeat, rank));
   } else if (strncmp(line, "announce ", 9) == 0) {
-    sl__heartbeat_announce(*watch, line + 9);
+    sl__heartbeat_announce(*heartbeat, line + 9);
     answer(fd, "ok");
-  } else if (strcmp(line, "files") == 0) { /* no more than it has */
+  } else if (strcmp(line, "files") == 0) { /* it can open no more files */
     int next = dup(fd);
     close(next);
     setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)next, (rlim_t)next});
@@ -109,11 +110,11 @@ static void obey(int fd, const char *line, struct sl__heartbeat **watch, bool *w
     *working = true;
     answer(fd, "ok");
   } else if (strcmp(line, "leave") == 0) {
-    sl__heartbeat_leave(*watch);
+    sl__heartbeat_leave(*heartbeat);
     answer(fd, "ok");
   } else if (strcmp(line, "free") == 0) {
-    sl__heartbeat_free(*watch);
-    *watch = NULL;
+    sl__heartbeat_free(*heartbeat);
+    *heartbeat = NULL;
     answer(fd, "ok");
   } else {
     _exit(4);
@@ -121,16 +122,16 @@ static void obey(int fd, const char *line, struct sl__heartbeat **watch, bool *w
 }
 
 static void be_rank(int fd) {
-  struct sl__heartbeat *watch = NULL;
+  struct sl__heartbeat *heartbeat = NULL;
   bool working = false;
   char line[LINE];
   for (;;) {
     struct pollfd one = {fd, POLLIN, 0};
     if (poll(&one, 1, working ? 5 : -1) > 0) {
       if (!read_line(fd, line, LONG)) _exit(0);
-      obey(fd, line, &watch, &working);
+      obey(fd, line, &heartbeat, &working);
     }
-    if (working && watch) sl__heartbeat_activity(watch);
+    if (working && heartbeat) sl__heartbeat_activity(heartbeat);
   }
 }
 
@@ -209,7 +210,7 @@ static void nobody_lost(int rank, double seconds) {
   assert_string_equal(hear(rank), "-");
 }
 
-/* This rank knows in time that `lost` is lost, by a text with that name and these words. */
+/* This rank reports in time that `lost` is lost; the text names that rank and has these words. */
 static const char *knows(int rank, int lost, const char *words) {
   char name[64];
   tell(rank, "lost %d", WAIT);
@@ -234,7 +235,7 @@ static void leaving_is_no_loss(void **state) {
   static const int orders[3][RANKS] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 0, 3, 2}};
   for (int k = 0; k < 3; k++) {
     start(RANKS, LONG);
-    for (int i = 0; i < RANKS; i++) { /* each is gone before the next says goodbye */
+    for (int i = 0; i < RANKS; i++) { /* each ends before the next one sends BYE */
       int r = orders[k][i];
       nobody_lost(r, 0);
       tell(r, "leave");
@@ -246,7 +247,7 @@ static void leaving_is_no_loss(void **state) {
   }
 }
 
-/* A goodbye that is followed by the end of the process at once. */
+/* BYE, and then at once the end of the process. */
 static void leaving_and_dying_is_no_loss(void **state) {
   (void)state;
   start(RANKS, LONG);
@@ -273,7 +274,7 @@ static void a_killed_rank_is_lost(void **state) {
   assert_string_equal(knows(2, 1, "was lost at "), text);
 }
 
-static void a_freed_watch_is_lost(void **state) {
+static void a_freed_heartbeat_is_lost(void **state) {
   (void)state;
   start(3, LONG);
   tell(2, "free");
@@ -296,7 +297,7 @@ static void a_stopped_rank_is_lost(void **state) {
   kill(ranks[2].process, SIGSTOP);
   snprintf(text, sizeof text, "%s", knows(0, 2, "has not been heard of since "));
   assert_string_equal(knows(1, 2, "has not been heard of since "), text);
-  kill(ranks[2].process, SIGCONT); /* it learns what the others think, and blames nobody else */
+  kill(ranks[2].process, SIGCONT); /* it learns that it counts as lost, and reports no other rank */
   assert_string_equal(knows(2, 2, "has not been heard of since "), text);
 }
 
@@ -318,8 +319,8 @@ static void a_short_stop_harms_nobody(void **state) {
   for (int r = 0; r < 3; r++) nobody_lost(r, 0.2);
 }
 
-/* All of them, for longer than the timeout, as a shell does with a job: whoever wakes first must
- * not blame the others for its own sleep. */
+/* All ranks stop for longer than the timeout, as a shell stops a job: the first one to continue
+ * must not report the others as lost. */
 static void stopping_all_harms_nobody(void **state) {
   (void)state;
   start(3, 4);
@@ -344,7 +345,7 @@ static void an_announced_failure_is_told_to_all(void **state) {
   }
 }
 
-/* A failure that is followed by the end of the process at once; and a long text is cut. */
+/* A failure, and then at once the end of the process; and a long text is cut. */
 static void a_failure_outlives_its_process(void **state) {
   (void)state;
   char why[1500];
@@ -376,7 +377,7 @@ static void idleness_is_told(void **state) {
                  idle(r, 1), idle(r, 2));
   tell(1, "leave");
   hear_ok(1);
-  /* one that has left does nothing, too: who waits for it shall give up */
+  /* a rank that has left counts as idle, so that a rank that waits for it gives up */
   double before[3] = {idle(0, 1), 0, idle(2, 1)};
   for (; idle(0, 1) <= before[0] || idle(2, 1) <= before[2]; nap(0.05)) assert_true(now() < end);
 }
@@ -393,14 +394,14 @@ static int connect_to(const char *address) {
   return fd;
 }
 
-/* Whether the other side closes in time, which may answer nothing before. */
+/* Does the other side close in time, without an answer before? */
 static bool is_closed(int fd) {
   char byte;
   struct pollfd one = {fd, POLLIN, 0};
   return poll(&one, 1, WAIT * 1000) == 1 && recv(fd, &byte, 1, 0) <= 0;
 }
 
-/* What a rank would say, with some key. */
+/* The HELLO of a rank, with some key. */
 static void write_hello(uint8_t hello[96], uint64_t key, uint32_t size, uint32_t rank) {
   uint32_t words[] = {htole32(0x31574c53), htole32(1), htole32(84)};
   uint32_t who[] = {htole32(size), htole32(rank), htole32(4711)};
@@ -433,7 +434,7 @@ static void strangers_do_no_harm(void **state) {
   memset(hello + 8, 255, 4); /* four gigabytes will follow */
   send(fds[3], hello, 96, MSG_NOSIGNAL);
   write_hello(hello, key, 3, 1);
-  hello[4] = 8; /* a failure, by one who has not said hello */
+  hello[4] = 8; /* FAILED without a HELLO before */
   send(fds[4], hello, 96, MSG_NOSIGNAL);
   for (int k = 0; k < 5; k++)
     if (!is_closed(fds[k])) fail_msg("stranger %d was not sent away", k);
@@ -473,7 +474,7 @@ static void halves_make_a_whole(void **state) {
   assert_int_equal(recv(fd, got, 12, MSG_WAITALL), 12);
   hear_ok(0);
   nobody_lost(0, 0.05);
-  send(fd, garbage, sizeof garbage, MSG_NOSIGNAL); /* and one that lost its mind is a loss */
+  send(fd, garbage, sizeof garbage, MSG_NOSIGNAL); /* garbage from a known rank is a loss */
   tell(0, "lost %d", WAIT);
   const char *said = hear(0);
   assert_non_null(strstr(said, "1 rank 1 (elsewhere, process 4711) was lost at "));
@@ -522,7 +523,7 @@ static void a_missing_rank_0_fails_the_start(void **state) {
   assert_non_null(strstr(said, "--timeout 0"));
 }
 
-/* Rank 0 is late: it listens since its address exists, so the others get through. */
+/* Rank 0 is late: it has been listening since its address exists, so the others can connect. */
 static void a_late_rank_0_is_waited_for(void **state) {
   (void)state;
   char address[LINE];
@@ -536,50 +537,52 @@ static void a_late_rank_0_is_waited_for(void **state) {
 
 static void arguments_are_checked(void **state) {
   (void)state;
-  struct sl__heartbeat *watch;
+  struct sl__heartbeat *heartbeat;
   char address[LINE];
-  assert_int_equal(sl__heartbeat_new(2, 2, 1, &watch, NULL, 0), SL_BAD_ARGUMENT);
-  assert_int_equal(sl__heartbeat_new(-1, 2, 1, &watch, NULL, 0), SL_BAD_ARGUMENT);
-  assert_int_equal(sl__heartbeat_new(0, 2, 0, &watch, address, sizeof address), SL_BAD_ARGUMENT);
-  assert_int_equal(sl__heartbeat_new(0, 2, NAN, &watch, address, sizeof address), SL_BAD_ARGUMENT);
-  assert_int_equal(sl__heartbeat_new(0, 2, 1, &watch, address, 20), SL_BAD_ARGUMENT);
-  assert_null(watch);
+  assert_int_equal(sl__heartbeat_new(2, 2, 1, &heartbeat, NULL, 0), SL_BAD_ARGUMENT);
+  assert_int_equal(sl__heartbeat_new(-1, 2, 1, &heartbeat, NULL, 0), SL_BAD_ARGUMENT);
+  assert_int_equal(sl__heartbeat_new(0, 2, 0, &heartbeat, address, sizeof address),
+                   SL_BAD_ARGUMENT);
+  assert_int_equal(sl__heartbeat_new(0, 2, NAN, &heartbeat, address, sizeof address),
+                   SL_BAD_ARGUMENT);
+  assert_int_equal(sl__heartbeat_new(0, 2, 1, &heartbeat, address, 20), SL_BAD_ARGUMENT);
+  assert_null(heartbeat);
   static const char *const wrong[] = {
       "", "x", "12 34", "12 34 host", "12 34 host 1.2.3.4.5", "12 99 host 127.0.0.1 what"};
   for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
-    OK(sl__heartbeat_new(1, 2, 1, &watch, NULL, 0));
-    assert_int_equal(sl__heartbeat_start(watch, wrong[k]), SL_BAD_ARGUMENT);
-    assert_int_equal(sl__heartbeat_start(watch, wrong[k]), SL_BAD_ARGUMENT);
-    sl__heartbeat_free(watch);
+    OK(sl__heartbeat_new(1, 2, 1, &heartbeat, NULL, 0));
+    assert_int_equal(sl__heartbeat_start(heartbeat, wrong[k]), SL_BAD_ARGUMENT);
+    assert_int_equal(sl__heartbeat_start(heartbeat, wrong[k]), SL_BAD_ARGUMENT);
+    sl__heartbeat_free(heartbeat);
   }
   sl__heartbeat_free(NULL);
 }
 
-/* Alone there is nobody to lose; and what a watch allocates is freed, whichever piece is missing.
+/* A single rank has no other to lose; and all memory is freed, whichever allocation fails.
  */
 static void one_rank_and_no_memory(void **state) {
   (void)state;
-  struct sl__heartbeat *watch;
+  struct sl__heartbeat *heartbeat;
   char address[SL__HEARTBEAT_ADDRESS], text[SL__HEARTBEAT_TEXT];
   enum sl_status status = SL_NO_MEMORY;
   for (int n = 1; status == SL_NO_MEMORY; n++) {
     sl__alloc_fail_after(n);
-    status = sl__heartbeat_new(0, 1, LONG, &watch, address, sizeof address);
+    status = sl__heartbeat_new(0, 1, LONG, &heartbeat, address, sizeof address);
   }
   sl__alloc_fail_after(0);
   OK(status);
-  OK(sl__heartbeat_start(watch, NULL));
-  sl__heartbeat_activity(watch);
-  assert_true(sl__heartbeat_idle(watch, 0) < WAIT);
-  assert_true(sl__heartbeat_idle(watch, 7) == 0);
-  assert_false(sl__heartbeat_lost(watch));
-  assert_false(sl__heartbeat_text(watch, NULL, text, sizeof text));
-  sl__heartbeat_announce(watch, "no\nreason");
-  assert_true(sl__heartbeat_text(watch, NULL, text, sizeof text));
+  OK(sl__heartbeat_start(heartbeat, NULL));
+  sl__heartbeat_activity(heartbeat);
+  assert_true(sl__heartbeat_idle(heartbeat, 0) < WAIT);
+  assert_true(sl__heartbeat_idle(heartbeat, 7) == 0);
+  assert_false(sl__heartbeat_lost(heartbeat));
+  assert_false(sl__heartbeat_text(heartbeat, NULL, text, sizeof text));
+  sl__heartbeat_announce(heartbeat, "no\nreason");
+  assert_true(sl__heartbeat_text(heartbeat, NULL, text, sizeof text));
   assert_non_null(strstr(text, "failed: no reason"));
-  sl__heartbeat_leave(watch);
-  sl__heartbeat_leave(watch);
-  sl__heartbeat_free(watch);
+  sl__heartbeat_leave(heartbeat);
+  sl__heartbeat_leave(heartbeat);
+  sl__heartbeat_free(heartbeat);
 }
 
 int main(void) {
@@ -588,7 +591,7 @@ int main(void) {
       WITH_RANKS(leaving_is_no_loss),
       WITH_RANKS(leaving_and_dying_is_no_loss),
       WITH_RANKS(a_killed_rank_is_lost),
-      WITH_RANKS(a_freed_watch_is_lost),
+      WITH_RANKS(a_freed_heartbeat_is_lost),
       WITH_RANKS(killed_rank_0_is_lost),
       WITH_RANKS(a_stopped_rank_is_lost),
       WITH_RANKS(stopped_rank_0_is_lost),
@@ -606,6 +609,6 @@ int main(void) {
       cmocka_unit_test(arguments_are_checked),
       cmocka_unit_test(one_rank_and_no_memory),
   };
-  alarm(280); /* the ranks end with us */
+  alarm(280); /* the ranks end with this process */
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
