@@ -503,7 +503,7 @@ static void caches_that_were_closed_before(void **state) {
   }
 }
 
-/* Every allocation fails in turn; what was made without failing works. */
+/* Every allocation fails in turn; a graph that was made without a failure works. */
 static void no_memory_for_prepacked_weights(void **state) {
   static float want[RESULTS], got[RESULTS];
   (void)state;

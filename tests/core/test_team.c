@@ -108,7 +108,7 @@ static void together(void **state) {
 static void nobody_leads(void **state) {
   (void)state;
   struct sl__team *team = team_new();
-  sl__team_join(team, 1, 1e9); /* nobody is expected to */
+  sl__team_join(team, 1, 1e9); /* returns at once: no job is expected */
   sl__team_expect(team);
   sl__team_join(team, 1, 100);
   sl__team_free(team);
