@@ -1,6 +1,6 @@
-/* A kind of layer of one's own in a program of one's own: PReLU (He et al., arXiv 1502.01852), a
- * relu whose slope below zero is learned, one a channel. It is trained between layers of the
- * library, saved, opened and asked. Built with nothing but pkg-config:
+/* Your own kind of layer, in your own program: PReLU (He et al., arXiv 1502.01852), a relu whose
+ * slope below zero is learned, one for each channel. The program trains it between layers of the
+ * library, saves the model, opens it again and predicts with it. To build it:
  *
  *     gcc custom_layer.c $(pkg-config --cflags --libs starling) -o custom_layer
  *     ./custom_layer prelu.json digits
@@ -17,7 +17,7 @@
 /* ---- the layer: options, shapes, kernels ---- */
 
 struct prelu_options {
-  struct sl_layer_options layer; /* what every layer has comes first */
+  struct sl_layer_options layer; /* the options of every layer come first */
   float slope;                   /* at the start; 0 means 0.25 */
 };
 
@@ -113,7 +113,7 @@ static enum sl_status train(struct sl_model *model, const struct sl_dataset *dat
   return status;
 }
 
-/* How many of the test set's samples it gets right; -1: a failure. */
+/* Number of the test set's samples that are classified right; -1 after a failure. */
 static int64_t count_right(struct sl_predictor *predictor, const struct sl_dataset *data,
                            int64_t classes) {
   const struct sl_dataset_info *info = sl_dataset_info(data);
@@ -140,7 +140,7 @@ int main(int argc, char **argv) {
   if (argc != 3) return fprintf(stderr, "Usage: custom_layer MODEL.json FOLDER|digits\n"), 2;
 
   TRY(sl_open(&(struct sl_context_options){.seed = 1}, &context));
-  TRY(sl_layer_register(context, &prelu)); /* before a file names it */
+  TRY(sl_layer_register(context, &prelu)); /* before a file that names it is opened */
   TRY(sl_dataset_open(argv[2], 1, true, &images));
   TRY(sl_dataset_open(argv[2], 1, false, &tests));
   TRY(build(context, sl_dataset_info(images), &model));

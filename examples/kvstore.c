@@ -1,6 +1,9 @@
-/* Linear regression by data-parallel gradient descent, with the KVStore alone: every rank has its
- * own samples of y = <truth, x> + noise, computes its gradient in plain C, and the store's owners
- * add the gradients up and update the weights: mpirun -np 2 kvstore --kvstore dist_sync */
+/* Linear regression by data-parallel gradient descent, with the KVStore alone. Every rank has its
+ * own samples of y = <truth, x> + noise and computes its gradient in plain C; the owners of the
+ * store add up the gradients and update the weights. To run it on two ranks:
+ *
+ *     mpirun -np 2 kvstore --kvstore dist_sync
+ */
 #include <argp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +18,8 @@ struct settings {
 
 static const struct argp_option options[] = {
     {"kvstore", 'k', "KIND", 0, "local, device, dist_sync or dist_async (default local)", 0},
-    {"servers", 's', "N", 0, "So many ranks, the last ones, only own weights (default 0)", 0},
+    {"servers", 's', "N", 0, "Number of ranks, the last ones, that only own weights (default 0)",
+     0},
     {"steps", 'n', "N", 0, "Steps of each rank (default 200)", 0},
     {0}};
 
@@ -73,7 +77,8 @@ static double loss_of(const struct data *data, const float *weight, float *gradi
 static enum sl_status train(struct sl_kvstore *kv, const struct settings *s, struct data *data) {
   float weight[FEATURES] = {0}, gradient[FEATURES];
   const float *const gradients[] = {gradient};
-  struct sl_optimizer sgd = {.lr = 0.5f / (float)sl_kvstore_num_workers(kv)}; /* pushes add up */
+  struct sl_optimizer sgd = {
+      .lr = 0.5f / (float)sl_kvstore_num_workers(kv)}; /* gradients of all workers add up */
   make_data(data, sl_kvstore_rank(kv));
   enum sl_status status = sl_kvstore_set_optimizer(kv, &sgd);
   if (status == SL_OK) status = sl_kvstore_init(kv, KEY, FEATURES, weight);
@@ -110,7 +115,8 @@ int main(int argc, char **argv) {
   if (status == SL_OK)
     status = sl_kvstore_is_worker(kv) ? train(kv, &s, data) : sl_kvstore_serve(kv);
   complain(status);
-  if (status != SL_OK) sl_leave(context, sl_error()); /* else the others would wait for this one */
+  if (status != SL_OK)
+    sl_leave(context, sl_error()); /* so that the other ranks do not wait for it */
   enum sl_status closed = sl_kvstore_close(kv);
   if (status == SL_OK) complain(status = closed);
   sl_close(context);

@@ -1,9 +1,9 @@
-/* A trained model in a program of one's own: classify images, from a loop, by several requests at
- * once. Built with nothing but pkg-config:
+/* A trained model in your own program: it classifies images in a loop, with several requests in
+ * flight. To build and run it:
  *
  *     lenet --data mnist/ --save lenet.json
- *     gcc predict.c $(pkg-config --cflags --libs starling) -o predict && ./predict lenet.json
- * mnist/
+ *     gcc predict.c $(pkg-config --cflags --libs starling) -o predict
+ *     ./predict lenet.json mnist/
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #define TRY(call)                                                                                  \
   if ((call) != SL_OK) return fprintf(stderr, "predict: %s\n", sl_error()), 1
 
-enum { AT_ONCE = 4, SAMPLES = 16 }; /* requests under way, and images in each */
+enum { AT_ONCE = 4, SAMPLES = 16 }; /* requests in flight, and images in each */
 
 int main(int argc, char **argv) {
   struct sl_context *context;

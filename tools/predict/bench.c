@@ -1,4 +1,4 @@
-/* How long answers take, and how many there are a second, with several clients at once. */
+/* Latency and throughput with several clients at once. */
 #include <jansson.h>
 #include <math.h>
 #include <pthread.h>
@@ -6,10 +6,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "tools/predict/predict.h"
+#include "tools/predict/bench.h"
+#include "tools/predict/failure.h"
+#include "tools/predict/json_output.h"
 
-/* Latencies are counted in classes, each 1 % above the one before: any number of them fits, and a
- * percentile is right within half of that. */
+/* A histogram of latencies, each class 1 % above the one before: any number of them fits, and the
+ * error of a percentile is at most half of that. */
 enum { CLASSES = 2400 };
 static const double class_ratio = 1.01; /* from 1 us to 6 hours */
 
@@ -21,7 +23,7 @@ struct histogram {
 struct client {
   struct engine *engine;
   int64_t batch;
-  double warm, end; /* from when on it counts, and when it stops */
+  double warm, end; /* when the measurement begins, and when it ends */
   void *inputs;
   float *outputs;
   pthread_t thread;
@@ -81,7 +83,7 @@ static void *work(void *argument) {
     c->status = sl_predict(c->engine->predictor, c->inputs, c->batch, c->outputs);
     double end = now_us();
     if (c->status != SL_OK) snprintf(c->message, sizeof c->message, "%s", sl_error());
-    /* a slow model's only request counts, too */
+    /* the only request of a slow model counts, too */
     bool last = end >= c->end;
     if (begun >= c->warm || (last && !c->latency.count)) count(&c->latency, end - begun);
     if (last) break;
@@ -102,11 +104,11 @@ static int run_clients(struct client *clients, int wanted) {
   return code;
 }
 
-/* ---- what came out ---- */
+/* ---- results ---- */
 
 struct result {
   struct histogram latency;
-  double seconds, samples_per_s, batch; /* mean of what was run together */
+  double seconds, samples_per_s, batch; /* mean number of samples that ran together */
 };
 
 static json_t *shape_json(const struct sl_shape *shape) {
@@ -137,7 +139,7 @@ static int print_json(const struct engine *e, const struct bench_options *o,
   json_dumpf(all, stdout, JSON_REAL_PRECISION(6));
   json_decref(all);
   putchar('\n');
-  return print_end();
+  return flush_output();
 }
 
 static int print_table(const struct engine *e, const struct bench_options *o,
@@ -155,7 +157,7 @@ static int print_table(const struct engine *e, const struct bench_options *o,
   printf("%10s %8.3f %8.3f %8.3f %8.3f %8.3f\n", "", h->sum / (double)h->count / 1e3,
          percentile(h, 0.5) / 1e3, percentile(h, 0.9) / 1e3, percentile(h, 0.99) / 1e3,
          h->most / 1e3);
-  return print_end();
+  return flush_output();
 }
 
 static void add_up(const struct client *clients, int count, struct histogram *all) {

@@ -1,12 +1,11 @@
-/* Pictures as files have them, and the readers that make one of bytes (so that fuzzers need no
- * files). */
+/* Pictures, and their readers, which read from memory (so that fuzzers need no files). */
 #ifndef SL_TOOLS_PREDICT_PICTURE_H
 #define SL_TOOLS_PREDICT_PICTURE_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Against a header that fills the memory. */
+/* A limit, so that a damaged header cannot fill the memory. */
 enum { MOST_PIXELS = 1 << 26 };
 
 struct picture {
@@ -16,17 +15,17 @@ struct picture {
   uint16_t *values; /* [height, width, channels], to be freed */
 };
 
-/* Each fills picture, or returns why it does not; it must be zero, or an earlier one to be reused.
- */
+/* Each fills the picture, or returns the reason why it cannot. The picture must be zero, or an
+ * earlier one, whose memory is used again. */
 
-/* PGM and PPM, P2, P3, P5, P6 (https://netpbm.sourceforge.net/doc/pgm.html); *used: bytes that the
- * first picture there takes, others may follow. */
+/* PGM and PPM, P2, P3, P5, P6 (https://netpbm.sourceforge.net/doc/pgm.html); *used: bytes of
+ * the first picture; others may follow. */
 const char *pnm_read(const uint8_t *bytes, size_t size, struct picture *picture, size_t *used);
 
 /* Transparent pixels lie on black. */
 const char *png_read(const uint8_t *bytes, size_t size, struct picture *picture);
 
-/* Room for so many values. */
+/* Allocates memory for the values. */
 const char *picture_room(struct picture *picture, int64_t width, int64_t height, int channels);
 
 #endif

@@ -82,14 +82,14 @@ static const char *read_picture(struct reader *r, struct picture *picture) {
   if (!is_blank(*r->at)) return "damaged: no blank after its header";
   r->at++;
   int channels = colour ? 3 : 1;
-  /* each value takes a byte at least: nothing is allocated for what is not there */
+  /* each value takes at least one byte: no memory is allocated for a file that is cut short */
   if ((uint64_t)width * height * (unsigned)channels > (uint64_t)(r->end - r->at)) return cut;
   why = picture_room(picture, width, height, channels);
   size_t count = (size_t)width * height * (size_t)channels;
   return why ? why : text ? read_text(r, picture, count) : read_bytes(r, picture, count);
 }
 
-/* To the end, where nothing but blanks is left. */
+/* Skips blanks if only they are left. */
 static void skip_end(struct reader *r) {
   const uint8_t *at = r->at;
   while (at < r->end && is_blank(*at)) at++;
@@ -103,7 +103,7 @@ const char *pnm_read(const uint8_t *bytes, size_t size, struct picture *picture,
     return "is neither PGM (P2, P5) nor PPM (P3, P6)";
   const char *why = read_picture(&r, picture);
   if (!why && bytes[1] < '5') skip_blanks(&r); /* the line's end behind the last number */
-  if (!why) skip_end(&r);                      /* as editors and echo leave it */
+  if (!why) skip_end(&r);                      /* editors and echo add a line end */
   *used = (size_t)(r.at - bytes);
   return why;
 }

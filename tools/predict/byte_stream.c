@@ -1,5 +1,5 @@
-/* Bytes as they come: from files or a pipe, unpacked where they are gzip. A read never waits for
- * more than one byte beyond what is asked for, so that lines are answered as they are typed. */
+/* Bytes of files or of a pipe, unpacked if they are gzip. A read never waits for more than one byte
+ * beyond the requested ones, so that lines are answered as they are typed. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -8,7 +8,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "tools/predict/predict.h"
+#include "tools/predict/byte_stream.h"
+#include "tools/predict/failure.h"
 
 enum { RAW = 1 << 16, MOST_LINE = 1 << 24 };
 
@@ -20,8 +21,8 @@ struct stream {
   bool whole; /* packed: at the end of a member */
   bool ended;
   z_stream z;
-  uint8_t raw[RAW + 1]; /* packed bytes; at first what was looked at */
-  uint8_t *bytes;       /* at .. end are there */
+  uint8_t raw[RAW + 1]; /* packed bytes; at first those of look() */
+  uint8_t *bytes;       /* [at, end) are read and not taken */
   size_t at, end, room;
 };
 
@@ -43,7 +44,7 @@ static bool read_some(struct stream *s, uint8_t *to, size_t room, size_t *count)
   return false;
 }
 
-/* Some bytes more, unpacked; none: the end. */
+/* Some further bytes, unpacked; none at the end. */
 static bool unpack_some(struct stream *s, uint8_t *to, size_t room, size_t *count) {
   *count = 0;
   while (*count == 0) {
@@ -52,7 +53,7 @@ static bool unpack_some(struct stream *s, uint8_t *to, size_t room, size_t *coun
     if (!got) return s->whole || failed(s, "cut short, in the midst of packed data");
     if (!s->z.avail_in) s->z.next_in = s->raw;
     s->z.avail_in = (uInt)got;
-    if (s->whole) inflateReset(&s->z); /* several members in one file are one text */
+    if (s->whole) inflateReset(&s->z); /* several members of one file are one text */
     s->whole = false;
     s->z.next_out = to;
     s->z.avail_out = (uInt)room;
@@ -65,7 +66,7 @@ static bool unpack_some(struct stream *s, uint8_t *to, size_t room, size_t *coun
   return true;
 }
 
-/* At least one byte more behind those that are there, or ended. */
+/* Reads at least one further byte, or sets `ended`. */
 static bool fill(struct stream *s) {
   size_t got;
   if (s->at) memmove(s->bytes, s->bytes + s->at, s->end - s->at);
@@ -85,14 +86,14 @@ static bool fill(struct stream *s) {
   return true;
 }
 
-/* gzip's first two bytes are those of no other kind. */
+/* No other format begins with gzip's first two bytes. */
 static bool look(struct stream *s) {
   while (s->end < 2 && !s->ended)
     if (!fill(s)) return false;
   if (s->end < 2 || s->bytes[0] != 0x1f || s->bytes[1] != 0x8b) return true;
   const int gzip = 16 + MAX_WBITS;
   if (inflateInit2(&s->z, gzip) != Z_OK) return fail_memory(), false;
-  memcpy(s->raw, s->bytes, s->end); /* one byte and a read's */
+  memcpy(s->raw, s->bytes, s->end); /* the bytes that were read so far */
   s->z.next_in = s->raw;
   s->z.avail_in = (uInt)s->end;
   s->end = 0;
@@ -135,7 +136,7 @@ void stream_close(struct stream *s) {
   free(s);
 }
 
-/* ---- what is taken ---- */
+/* ---- reading ---- */
 
 bool stream_peek(struct stream *s, const uint8_t **bytes, size_t *count) {
   while (s->end - s->at < STREAM_PEEK && !s->ended)

@@ -5,11 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/predict/predict.h"
+#include "tools/predict/failure.h"
+#include "tools/predict/json_output.h"
 
 enum { DIGITS = 7 };
 
-/* File names and words need not be UTF-8: what is not shows as U+FFFD. */
+/* File names and words need not be UTF-8: other bytes become U+FFFD. */
 static json_t *text_json(const char *text) {
   static const char strange[] = "\xef\xbf\xbd";
   json_t *whole = json_string(text);
@@ -27,8 +28,8 @@ static json_t *text_json(const char *text) {
 
 /* ---- probabilities ---- */
 
-/* softmax in double, the greatest subtracted; returns the logarithm of its denominator, to be
- * subtracted from a logit; NAN: a logit is not finite. */
+/* softmax in double, minus the largest logit. Returns the logarithm of its denominator (a logit
+ * minus it is the log-probability), or NAN if a logit is not finite. */
 static double softmax(const float *logits, int64_t count, double *probabilities) {
   double most = -INFINITY, sum = 0;
   for (int64_t i = 0; i < count; i++) {
@@ -40,7 +41,7 @@ static double softmax(const float *logits, int64_t count, double *probabilities)
   return most + log(sum);
 }
 
-/* The k likeliest, of equal ones the first; -1 where there are no more. */
+/* The k likeliest, of equal ones the first; -1 if there are fewer than k. */
 static void find_top(const double *probabilities, int64_t count, int k, int64_t *top) {
   for (int i = 0; i < k; i++) top[i] = -1;
   for (int64_t c = 0; c < count; c++) {
@@ -61,7 +62,7 @@ static json_t *logits_json(const float *logits, int64_t count) {
 /* ---- lines ---- */
 
 static int write_failed(void) {
-  /* whoever read has had enough: `| head` */
+  /* the reader of the output has ended, such as `| head` */
   return errno == EPIPE ? EXIT_FAILED_QUIETLY
                         : fail(EXIT_FAILED, "the output cannot be written: %s", strerror(errno));
 }
@@ -75,7 +76,7 @@ static int print_object(json_t *object) {
   return written ? EXIT_DONE : write_failed();
 }
 
-int print_end(void) { return fflush(stdout) == 0 ? EXIT_DONE : write_failed(); }
+int flush_output(void) { return fflush(stdout) == 0 ? EXIT_DONE : write_failed(); }
 
 static int not_finite(const struct origin *origin) {
   return fail(EXIT_FAILED,
@@ -102,9 +103,9 @@ static json_t *top_classes(const struct printer *p, const int64_t *top) {
   return list;
 }
 
-static int print_image(struct printer *p, const struct slot *slot, int64_t i) {
-  const float *logits = slot->outputs + i * p->classes;
-  const struct origin *origin = &slot->origins[i];
+static int print_image(struct printer *p, const struct request *request, int64_t i) {
+  const float *logits = request->outputs + i * p->classes;
+  const struct origin *origin = &request->origins[i];
   int64_t top[MOST_TOP], best;
   if (isnan(softmax(logits, p->classes, p->probabilities))) return not_finite(origin);
   find_top(p->probabilities, p->classes, p->top, top);
@@ -123,9 +124,10 @@ static int print_image(struct printer *p, const struct slot *slot, int64_t i) {
   return print_object(object);
 }
 
-int print_images(void *printer, const struct slot *slot) {
+int print_images(void *printer, const struct request *request) {
   int code = EXIT_DONE;
-  for (int64_t i = 0; i < slot->n && code == EXIT_DONE; i++) code = print_image(printer, slot, i);
+  for (int64_t i = 0; i < request->n && code == EXIT_DONE; i++)
+    code = print_image(printer, request, i);
   return code;
 }
 
@@ -144,30 +146,30 @@ static json_t *next_tokens(const struct printer *p, const int64_t *top) {
   return list;
 }
 
-int print_line(void *printer, const struct slot *slot) {
+int print_line(void *printer, const struct request *request) {
   struct printer *p = printer;
-  const float *last = slot->outputs + (slot->tokens - 1) * p->classes;
+  const float *last = request->outputs + (request->tokens - 1) * p->classes;
   double sum = 0, scale = 0;
   int64_t top[MOST_TOP];
-  for (int64_t t = 0; t < slot->tokens; t++) {
-    const float *logits = slot->outputs + t * p->classes;
+  for (int64_t t = 0; t < request->tokens; t++) {
+    const float *logits = request->outputs + t * p->classes;
     scale = softmax(logits, p->classes, p->probabilities); /* the last one's stay */
-    if (isnan(scale)) return not_finite(slot->origins);
-    if (t < slot->scored) sum += logits[slot->targets[t]] - scale;
+    if (isnan(scale)) return not_finite(request->origins);
+    if (t < request->scored) sum += logits[request->targets[t]] - scale;
   }
   find_top(p->probabilities, p->classes, p->top, top);
-  json_t *object = json_pack("{s:o, s:I, s:I, s:f}", "input", text_json(slot->origins->input),
-                             "index", (json_int_t)slot->origins->index, "tokens",
-                             (json_int_t)slot->scored, "log_likelihood", sum);
+  json_t *object = json_pack("{s:o, s:I, s:I, s:f}", "input", text_json(request->origins->input),
+                             "index", (json_int_t)request->origins->index, "tokens",
+                             (json_int_t)request->scored, "log_likelihood", sum);
   if (!object) return fail_memory();
-  if (slot->scored)
-    json_object_set_new(object, "perplexity", json_real(exp(-sum / (double)slot->scored)));
+  if (request->scored)
+    json_object_set_new(object, "perplexity", json_real(exp(-sum / (double)request->scored)));
   if (p->vocabulary)
-    json_object_set_new(object, "unknown", json_integer((json_int_t)slot->unknown));
+    json_object_set_new(object, "unknown", json_integer((json_int_t)request->unknown));
   if (p->top) json_object_set_new(object, "next", next_tokens(p, top));
   if (p->logits) json_object_set_new(object, "logits", logits_json(last, p->classes));
   p->samples++;
-  p->tokens += slot->scored;
+  p->tokens += request->scored;
   p->log_likelihood += sum;
   return print_object(object);
 }

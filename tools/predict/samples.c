@@ -1,5 +1,5 @@
-/* Samples of files: which kind a file is of, its first bytes say. Each kind gives one sample after
- * the other, so that a file may be larger than the memory. */
+/* Samples of files, whose kind their first bytes say. Every kind is read one sample at a time, so
+ * that a file may be larger than the memory. */
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -7,11 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/predict/predict.h"
+#include "tools/predict/byte_stream.h"
+#include "tools/predict/failure.h"
+#include "tools/predict/samples.h"
 
 enum { MOST_PICTURE_BYTES = 1 << 28, CIFAR_SIDE = 32 };
 
-struct images {
+struct samples {
   const struct image_options *options;
   enum format format;
   const char *path;
@@ -24,7 +26,7 @@ struct images {
   struct sl_dataset *set; /* one that the library opened, or NULL */
 };
 
-static int bad(const struct images *s, const char *why) {
+static int bad(const struct samples *s, const char *why) {
   return fail(EXIT_FAILED, "%s: %s", s->path, why);
 }
 
@@ -32,8 +34,9 @@ static uint32_t big_endian(const uint8_t *bytes) {
   return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-/* Exactly so many bytes; *none (or NULL: that is an error too) says that there was not one. */
-static int take(const struct images *s, struct stream *stream, void *bytes, size_t size,
+/* Reads exactly `size` bytes. *none: the stream had ended; if none is NULL, that is a failure, too.
+ */
+static int take(const struct samples *s, struct stream *stream, void *bytes, size_t size,
                 bool *none) {
   size_t got;
   if (!stream_read(stream, bytes, size, &got)) return EXIT_FAILED;
@@ -83,7 +86,7 @@ static bool find_labels(const char *path, char found[PATH_MAX]) {
   return access(found, F_OK) == 0;
 }
 
-static int open_labels(struct images *s) {
+static int open_labels(struct samples *s) {
   char beside[PATH_MAX];
   uint32_t count;
   const char *path = s->options->labels;
@@ -99,7 +102,7 @@ static int open_labels(struct images *s) {
   return code;
 }
 
-static int open_idx(struct images *s) {
+static int open_idx(struct samples *s) {
   uint32_t sizes[3];
   int code = idx_header(s->stream, 3, sizes);
   if (code != EXIT_DONE) return code;
@@ -112,7 +115,7 @@ static int open_idx(struct images *s) {
   return s->bytes ? open_labels(s) : fail_memory();
 }
 
-static int next_idx(struct images *s, int64_t *label, bool *none) {
+static int next_idx(struct samples *s, int64_t *label, bool *none) {
   uint8_t byte;
   size_t more;
   *none = s->index == s->count;
@@ -130,7 +133,7 @@ static int next_idx(struct images *s, int64_t *label, bool *none) {
 
 /* ---- CIFAR-10's binary version: a label, then planes of red, green, blue ---- */
 
-static int open_cifar10(struct images *s) {
+static int open_cifar10(struct samples *s) {
   const char *why = picture_room(&s->picture, CIFAR_SIDE, CIFAR_SIDE, 3);
   if (why) return bad(s, why);
   s->picture.most = 255;
@@ -139,7 +142,7 @@ static int open_cifar10(struct images *s) {
   return s->bytes ? EXIT_DONE : fail_memory();
 }
 
-static int next_cifar10(struct images *s, int64_t *label, bool *none) {
+static int next_cifar10(struct samples *s, int64_t *label, bool *none) {
   const size_t plane = CIFAR_SIDE * CIFAR_SIDE;
   int code = take(s, s->stream, s->bytes, s->size, none);
   if (code != EXIT_DONE || *none) return code;
@@ -154,12 +157,12 @@ static int next_cifar10(struct images *s, int64_t *label, bool *none) {
 
 /* ---- pictures ---- */
 
-static int open_pictures(struct images *s) {
+static int open_pictures(struct samples *s) {
   return stream_rest(s->stream, MOST_PICTURE_BYTES, &s->bytes, &s->size) ? EXIT_DONE : EXIT_FAILED;
 }
 
-/* A file may have several PGM, one behind the other. */
-static int next_picture(struct images *s, bool *none) {
+/* A file may have several PGM pictures, one after the other. */
+static int next_picture(struct samples *s, bool *none) {
   size_t used = s->size - s->at;
   *none = s->at == s->size;
   if (*none) return EXIT_DONE;
@@ -171,7 +174,7 @@ static int next_picture(struct images *s, bool *none) {
 
 /* ---- raw f32, as the model takes it ---- */
 
-static int next_raw(struct images *s, float *values, bool *none) {
+static int next_raw(struct samples *s, float *values, bool *none) {
   int64_t count = sl_shape_count(&s->options->preparation.shape);
   int code = take(s, s->stream, values, (size_t)count * sizeof *values, none);
   for (int64_t i = 0; code == EXIT_DONE && !*none && i < count; i++)
@@ -188,7 +191,7 @@ bool is_dataset(const char *name) {
   return format && (!format->generated || access(name, F_OK) != 0);
 }
 
-static int open_dataset(struct images *s) {
+static int open_dataset(struct samples *s) {
   enum sl_status status = sl_dataset_open(s->path, s->options->seed, s->options->train, &s->set);
   if (status != SL_OK) return fail_library(status);
   const struct sl_dataset_info *info = sl_dataset_info(s->set);
@@ -202,8 +205,8 @@ static int open_dataset(struct images *s) {
   return s->bytes ? EXIT_DONE : fail_memory();
 }
 
-/* Back to bytes: they are normalised as the model wants it. */
-static int next_of_dataset(struct images *s, int64_t *label, bool *none) {
+/* Back to bytes, which are then normalised for the model. */
+static int next_of_dataset(struct samples *s, int64_t *label, bool *none) {
   const struct sl_dataset_info *info = sl_dataset_info(s->set);
   int64_t channels = info->sample.dim[0], plane = info->sample.dim[1] * info->sample.dim[2];
   float *values = (float *)s->bytes;
@@ -222,10 +225,10 @@ static int next_of_dataset(struct images *s, int64_t *label, bool *none) {
   return EXIT_DONE;
 }
 
-/* ---- which of them ---- */
+/* ---- the kind of a file ---- */
 
 /* CIFAR-10 has no magic number: a label comes first. */
-static enum format guess(const struct images *s, const uint8_t *head, size_t size) {
+static enum format guess(const struct samples *s, const uint8_t *head, size_t size) {
   const struct sl_shape *shape = &s->options->preparation.shape;
   static const uint8_t png[] = {0x89, 'P', 'N', 'G'};
   if (size >= 4 && head[0] == 0 && head[1] == 0 && head[2] == 8 && head[3] < 8) return FORMAT_IDX;
@@ -236,7 +239,7 @@ static enum format guess(const struct images *s, const uint8_t *head, size_t siz
   return FORMAT_AUTO;
 }
 
-static int choose(struct images *s) {
+static int choose(struct samples *s) {
   const uint8_t *head;
   size_t size;
   if (!stream_peek(s->stream, &head, &size)) return EXIT_FAILED;
@@ -245,11 +248,11 @@ static int choose(struct images *s) {
   if (s->format == FORMAT_AUTO) s->format = guess(s, head, size);
   if (s->format != FORMAT_AUTO) return EXIT_DONE;
   return bad(s,
-             "is neither IDX, PGM, PPM nor PNG, nor CIFAR-10 for a model of such; --format says "
-             "what it is");
+             "is neither IDX, PGM, PPM nor PNG, nor CIFAR-10 for a model of its size; name its "
+             "kind with --format");
 }
 
-static int open_one(struct images *s) {
+static int open_one(struct samples *s) {
   bool from_set = is_dataset(s->path);
   if (from_set && s->options->format == FORMAT_RAW)
     return bad(s, "is a dataset of pictures; --format raw is of files");
@@ -272,17 +275,17 @@ static int open_one(struct images *s) {
   }
 }
 
-struct images *images_open(const struct image_options *options, const char *path) {
-  struct images *s = calloc(1, sizeof *s);
+struct samples *samples_open(const struct image_options *options, const char *path) {
+  struct samples *s = calloc(1, sizeof *s);
   if (!s) return fail_memory(), NULL;
   s->options = options;
   s->path = path;
   if (open_one(s) == EXIT_DONE) return s;
-  images_close(s);
+  samples_close(s);
   return NULL;
 }
 
-bool images_next(struct images *s, float *values, struct origin *origin, int *code) {
+bool samples_next(struct samples *s, float *values, struct origin *origin, int *code) {
   bool none = false;
   char what[PATH_MAX + 32];
   int64_t *label = &origin->label;
@@ -305,7 +308,7 @@ bool images_next(struct images *s, float *values, struct origin *origin, int *co
   return *code == EXIT_DONE;
 }
 
-void images_close(struct images *s) {
+void samples_close(struct samples *s) {
   if (!s) return;
   stream_close(s->stream);
   stream_close(s->labels);

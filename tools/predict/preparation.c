@@ -1,14 +1,15 @@
-/* A picture becomes a model's input: colours, then the size, then the training's range of values.
+/* A picture becomes a model's input in three steps: colours, size, the training's range of values.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/predict/predict.h"
+#include "tools/predict/failure.h"
+#include "tools/predict/preparation.h"
 
 /* ---- colours ---- */
 
-/* The weights of ITU-R BT.601, as most programs' "greyscale". */
+/* The weights of ITU-R BT.601, which most programs use for greyscale. */
 static float grey(const uint16_t *colour) {
   return 0.299f * (float)colour[0] + 0.587f * (float)colour[1] + 0.114f * (float)colour[2];
 }
@@ -30,8 +31,8 @@ static void to_planes(const struct picture *picture, int channels, bool invert, 
 
 /* ---- size ---- */
 
-/* Which values, with which weights, make a value of the other size. Where it shrinks, the filter
- * grows with it, so that every value counts. */
+/* The values, with their weights, of which one value of the other size is made. If the picture
+ * shrinks, the filter becomes wider, so that every value counts. */
 struct tap {
   int64_t first;
   int count;
@@ -44,15 +45,15 @@ static double filter(enum resize kind, double x) {
 }
 
 static void fill_tap(struct tap *tap, enum resize kind, int64_t from, int64_t to, int64_t i) {
-  double scale = (double)from / (double)to, stretch = scale > 1 ? scale : 1, sum = 0;
-  double support = (kind == RESIZE_BOX ? 0.5 : 1) * stretch, centre = ((double)i + 0.5) * scale;
+  double scale = (double)from / (double)to, widening = scale > 1 ? scale : 1, sum = 0;
+  double support = (kind == RESIZE_BOX ? 0.5 : 1) * widening, centre = ((double)i + 0.5) * scale;
   int64_t first = (int64_t)(centre - support + 0.5), end = (int64_t)(centre + support + 0.5);
   if (first < 0) first = 0;
   if (end > from) end = from;
   tap->first = first;
   tap->count = (int)(end - first);
   for (int k = 0; k < tap->count; k++) {
-    double weight = filter(kind, ((double)(first + k) + 0.5 - centre) / stretch);
+    double weight = filter(kind, ((double)(first + k) + 0.5 - centre) / widening);
     tap->weight[k] = (float)weight;
     sum += weight;
   }

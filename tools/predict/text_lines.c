@@ -1,10 +1,12 @@
-/* Lines of text for a language model: as in training, a line's first input is a line's end, and
- * each word is the target of what stands before it. */
+/* Lines of text for a language model. As in training, the first input is a line end, and each word
+ * is the target of the words before it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/predict/predict.h"
+#include "tools/predict/byte_stream.h"
+#include "tools/predict/failure.h"
+#include "tools/predict/text_lines.h"
 
 struct lines {
   struct engine *engine;
@@ -55,28 +57,29 @@ static int read_words(struct lines *l, const char *line, size_t length) {
 
 /* ---- a line's request ---- */
 
-/* Room for the inputs and outputs of so many steps, and the padding. */
-static bool room_for(struct slot *slot, int64_t steps, int64_t words) {
+/* Allocates inputs, targets and outputs of that many steps, and clears the inputs: the padding. */
+static bool room_for(struct request *request, int64_t steps, int64_t words) {
   size_t bytes = (size_t)steps * sizeof(int32_t);
-  if (!slot->origins) slot->origins = malloc(sizeof *slot->origins);
-  if (!slot->origins) return false;
-  if (slot->room < bytes) {
-    free(slot->inputs);
-    free(slot->targets);
-    free(slot->outputs);
-    slot->inputs = malloc(bytes);
-    slot->targets = malloc(bytes);
-    slot->outputs = malloc((size_t)(steps * words) * sizeof(float));
-    slot->room = slot->inputs && slot->targets && slot->outputs ? bytes : 0;
-    if (!slot->room) return false;
+  if (!request->origins) request->origins = malloc(sizeof *request->origins);
+  if (!request->origins) return false;
+  if (request->room < bytes) {
+    free(request->inputs);
+    free(request->targets);
+    free(request->outputs);
+    request->inputs = malloc(bytes);
+    request->targets = malloc(bytes);
+    request->outputs = malloc((size_t)(steps * words) * sizeof(float));
+    request->room = request->inputs && request->targets && request->outputs ? bytes : 0;
+    if (!request->room) return false;
   }
-  memset(slot->inputs, 0, bytes);
+  memset(request->inputs, 0, bytes);
   return true;
 }
 
-/* With a vocabulary a line's end comes first, and last, where it is there. */
-static void fill(const struct lines *l, struct slot *slot) {
-  int32_t *inputs = slot->inputs, end = 0;
+/* With a vocabulary the inputs begin with a line end, and the targets end with the line's own one,
+ * if it has one. */
+static void fill(const struct lines *l, struct request *request) {
+  int32_t *inputs = request->inputs, end = 0;
   bool words = l->vocabulary != NULL;
   size_t bytes = (size_t)l->count * sizeof *inputs;
   if (words)
@@ -85,33 +88,35 @@ static void fill(const struct lines *l, struct slot *slot) {
               : sl_vocabulary_find(l->vocabulary, "\n", 1);
   if (words) inputs[0] = end;
   memcpy(inputs + words, l->tokens, bytes);
-  memcpy(slot->targets, l->tokens + !words, bytes - (words ? 0 : sizeof *inputs));
-  if (words) slot->targets[l->count] = end;
-  slot->tokens = l->count + words;
-  slot->scored = words ? l->count + l->ended : l->count - 1;
-  slot->unknown = 0;
-  for (int64_t i = 0; words && i < l->count; i++) slot->unknown += l->tokens[i] == 0;
+  memcpy(request->targets, l->tokens + !words, bytes - (words ? 0 : sizeof *inputs));
+  if (words) request->targets[l->count] = end;
+  request->tokens = l->count + words;
+  request->scored = words ? l->count + l->ended : l->count - 1;
+  request->unknown = 0;
+  for (int64_t i = 0; words && i < l->count; i++) request->unknown += l->tokens[i] == 0;
 }
 
-static int send(struct lines *l, struct flow *flow) {
+static int send(struct lines *l, struct request_queue *queue) {
   int64_t steps = l->count + (l->vocabulary != NULL);
   if (steps > MOST_STEPS) return bad(l, "has more than 65536 tokens");
   struct sl_predictor *predictor = engine_for(l->engine, &steps);
   if (!predictor) return EXIT_FAILED;
-  struct slot *slot = flow_slot(flow, (size_t)(steps * l->engine->words) * sizeof(float));
-  if (!slot) return EXIT_FAILED_QUIETLY;
-  slot->predictor = predictor;
-  if (!room_for(slot, steps, l->engine->words)) return fail_memory();
-  fill(l, slot);
-  if (slot->unknown && l->options->strict)
+  struct request *request =
+      request_queue_take(queue, (size_t)(steps * l->engine->words) * sizeof(float));
+  if (!request) return EXIT_FAILED_QUIETLY;
+  request->predictor = predictor;
+  if (!room_for(request, steps, l->engine->words)) return fail_memory();
+  fill(l, request);
+  if (request->unknown && l->options->strict)
     return bad(l, "has a word outside the vocabulary (--strict)");
-  slot->n = 1;
-  *slot->origins = (struct origin){l->path, l->index++, -1};
-  return flow_send(flow, slot) ? EXIT_DONE : EXIT_FAILED;
+  request->n = 1;
+  *request->origins = (struct origin){l->path, l->index++, -1};
+  return request_queue_send(queue, request) ? EXIT_DONE : EXIT_FAILED;
 }
 
-int text_run(struct engine *engine, const struct text_options *options,
-             const struct sl_vocabulary *vocabulary, const char *path, struct flow *flow) {
+int send_lines(struct engine *engine, const struct text_options *options,
+               const struct sl_vocabulary *vocabulary, const char *path,
+               struct request_queue *queue) {
   struct lines l = {.engine = engine, .options = options, .vocabulary = vocabulary, .path = path};
   struct stream *stream = stream_open(path);
   int code = stream ? EXIT_DONE : EXIT_FAILED;
@@ -122,7 +127,7 @@ int text_run(struct engine *engine, const struct text_options *options,
     if (!stream_line(stream, &line, &length, &l.ended)) code = EXIT_FAILED;
     if (code != EXIT_DONE || !line) break;
     code = vocabulary ? read_words(&l, line, length) : read_numbers(&l, line, length);
-    if (code == EXIT_DONE) code = send(&l, flow);
+    if (code == EXIT_DONE) code = send(&l, queue);
     free(l.tokens);
     l.tokens = NULL;
   }

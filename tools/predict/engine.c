@@ -1,11 +1,12 @@
-/* The model, and predictors of it. A language model's layers work step by step: the same weights in
- * a model of longer samples read longer lines. */
+/* The model, and predictors of it. The layers of a language model work step by step, so that the
+ * same weights in a model of longer samples read longer lines. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tools/common/abort_message.h"
-#include "tools/predict/predict.h"
+#include "tools/predict/engine.h"
+#include "tools/predict/failure.h"
 
 enum { SHORTEST = 8 };
 
@@ -73,7 +74,7 @@ static enum sl_status copy_weights(struct sl_model *from, struct sl_model *to) {
   return status;
 }
 
-/* The model's own text with another input. */
+/* The model's description with another input length. */
 static char *text_for(struct engine *e, int64_t steps) {
   char *text = NULL;
   if (sl_model_architecture(e->model, NULL, &text) != SL_OK) return NULL;
@@ -86,7 +87,8 @@ static char *text_for(struct engine *e, int64_t steps) {
 }
 
 static int open_length(struct engine *e, int64_t steps, struct length *length) {
-  const int64_t budget = 1 << 23, most = 1 << 28; /* logits of a batch: usual, and 1 GiB */
+  const int64_t budget = 1 << 23,
+                most = 1 << 28; /* logits of a batch: the default limit, and 1 GiB */
   struct sl_predictor_options options = e->options->predictor;
   int64_t fits = budget / (steps * e->words);
   if (!options.max_batch) options.max_batch = fits < 1 ? 1 : fits < 64 ? fits : 64;

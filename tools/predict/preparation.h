@@ -1,0 +1,25 @@
+/* How pictures become a model's inputs: colours, size, range of values. */
+#ifndef SL_TOOLS_PREDICT_PREPARATION_H
+#define SL_TOOLS_PREDICT_PREPARATION_H
+
+#include <starling.h>
+
+#include "tools/predict/picture.h"
+
+enum resize { RESIZE_NONE, RESIZE_BILINEAR, RESIZE_BOX };
+
+/* How pictures become a model's inputs. */
+struct preparation {
+  struct sl_shape shape; /* of the model's input */
+  bool pictures;         /* [1, H, W] or [3, H, W] */
+  bool known;            /* mean and deviation are set */
+  float mean[3], deviation[3];
+  bool invert;
+  enum resize resize;
+};
+
+/* Converts a picture to values of the model's input. `what` names the picture in messages. */
+int prepare(const struct preparation *how, const char *what, const struct picture *picture,
+            float *values);
+
+#endif

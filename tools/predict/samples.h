@@ -1,0 +1,41 @@
+/* The samples of an input, one after the other. */
+#ifndef SL_TOOLS_PREDICT_SAMPLES_H
+#define SL_TOOLS_PREDICT_SAMPLES_H
+
+#include "tools/predict/preparation.h"
+
+enum format {
+  FORMAT_AUTO,
+  FORMAT_IDX,
+  FORMAT_CIFAR10,
+  FORMAT_PNM,
+  FORMAT_PNG,
+  FORMAT_RAW,
+  FORMAT_TEXT,
+  FORMAT_TOKENS
+};
+struct image_options {
+  struct preparation preparation;
+  enum format format;
+  const char *labels; /* an IDX file; NULL: beside the images */
+  uint64_t seed;      /* of generated digits */
+  bool train;         /* training sets of folders and digits */
+};
+
+/* The origin of a sample. */
+struct origin {
+  const char *input;    /* as on the command line */
+  int64_t index, label; /* label -1: none */
+};
+
+/* Does the library open it as a dataset? A file with the name of a generated set goes first. */
+bool is_dataset(const char *name);
+
+/* Returns NULL after a failure. */
+struct samples;
+struct samples *samples_open(const struct image_options *options, const char *path);
+/* Returns false after the last sample, and after a failure (then *code is not EXIT_DONE). */
+bool samples_next(struct samples *images, float *values, struct origin *origin, int *code);
+void samples_close(struct samples *images);
+
+#endif
