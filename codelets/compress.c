@@ -15,8 +15,10 @@
  * from 65520 on are infinite). */
 #include "codelets/compress.h"
 
+#include <float.h>
 #include <stdlib.h>
 
+#include "core/base/numbers.h"
 #include "codelets/kernels/elementwise.h"
 
 /* ---- CPU kernels: 2bit ------------------------------------------------------------------- */
@@ -238,12 +240,11 @@ static enum sl_status fail_parse(const char *text, const char *why) {
 
 static bool threshold_fits(float threshold) { return threshold > 0 && threshold < INFINITY; }
 
-/* strtof would also take blanks, signs, hexadecimal, "inf" and "nan". */
 static bool parse_threshold(const char *text, float *threshold) {
-  char *end = NULL;
-  if (!*text || text[strspn(text, "0123456789.eE+-")]) return false;
-  *threshold = strtof(text, &end);
-  return !*end && threshold_fits(*threshold);
+  double value;
+  if (!sl__parse_real(text, 0, FLT_MAX, &value)) return false;
+  *threshold = (float)value;
+  return threshold_fits(*threshold);
 }
 
 enum sl_status sl__compress_parse(const char *text, struct sl__compress *c) {

@@ -5,6 +5,7 @@
 
 #include <starling/text.h>
 
+#include "core/base/hash.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
 
@@ -33,10 +34,8 @@ static void table_free(struct table *table) {
   free(table->slots);
 }
 
-/* FNV-1a (Fowler, Noll, Vo, 1991). */
 static uint64_t hash(const char *bytes, size_t length) {
-  uint64_t h = 0xcbf29ce484222325u;
-  for (size_t i = 0; i < length; i++) h = (h ^ (uint8_t)bytes[i]) * 0x100000001b3u;
+  uint64_t h = sl__fnv1a(bytes, length);
   return h ^ h >> 32;
 }
 

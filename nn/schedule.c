@@ -1,10 +1,10 @@
 /* Learning-rate schedules: factors of the optimizer's rate. */
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/numbers.h"
 #include "core/base/error.h"
 #include <starling/nn.h>
 
@@ -32,22 +32,19 @@ static bool parse_share(const char *word, int64_t total, int64_t *steps) {
 
 /* Where the share of all steps is below the least, the least. */
 static bool parse_steps(const char *word, int64_t least, int64_t total, int64_t *steps) {
-  char *end = NULL;
   if (strchr(word, '%')) {
     if (!parse_share(word, total, steps)) return false;
     if (*steps < least) *steps = least;
     return true;
   }
-  errno = 0;
-  long long value = strtoll(word, &end, 10);
-  *steps = value;
-  return end != word && !*end && !errno && value >= least && value <= MOST_STEPS;
+  return sl__parse_whole(word, least, MOST_STEPS, steps);
 }
 
 static bool parse_factor(const char *word, float *factor) {
-  char *end = NULL;
-  *factor = strtof(word, &end);
-  return end != word && !*end && *factor >= 0 && *factor <= 1;
+  double value;
+  if (!sl__parse_real(word, 0, 1, &value)) return false;
+  *factor = (float)value;
+  return true;
 }
 
 static enum sl_status parse_step(const char *text, const char *period, const char *gamma,

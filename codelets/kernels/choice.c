@@ -3,8 +3,8 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "core/base/clock.h"
 #include "codelets/kernels/gemm.h"
 #include "codelets/kernels/onednn.h"
 #include "core/base/error.h"
@@ -25,21 +25,15 @@ void sl__choice_force(struct sl_context *context, int implementation) {
   context->forced_implementation = implementation + 1;
 }
 
-static double seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* The shortest of several runs: disturbances only make a run longer. */
 static double measure(const struct sl__candidates *c, enum sl__implementation i, const void *args,
                       float *const *memory) {
   double least = 1e9;
   c->run(i, args, memory);
   for (int k = 0; k < REPEATS; k++) {
-    double start = seconds();
+    double start = sl__seconds();
     c->run(i, args, memory);
-    double taken = seconds() - start;
+    double taken = sl__seconds() - start;
     if (taken < least) least = taken;
   }
   return least;

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "core/base/hash.h"
 #include "codelets/kernels/cuda.h"
 
 namespace sl {
@@ -21,11 +22,9 @@ class plan_cache {
   static constexpr unsigned BUCKETS = 256;
   node *bucket[BUCKETS] = {};
 
-  static unsigned hash(const Key &key) { /* FNV-1a */
-    const unsigned char *bytes = reinterpret_cast<const unsigned char *>(&key);
-    uint32_t h = 2166136261u;
-    for (size_t i = 0; i < sizeof key; i++) h = (h ^ bytes[i]) * 16777619u;
-    return (h ^ h >> 16) % BUCKETS;
+  static unsigned hash(const Key &key) {
+    uint64_t h = sl__fnv1a(&key, sizeof key);
+    return (h ^ h >> 32) % BUCKETS;
   }
   static void release(void *plans) { delete static_cast<plan_cache *>(plans); }
 

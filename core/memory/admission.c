@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/base/clock.h"
 #include "core/base/error.h"
@@ -171,12 +170,8 @@ static bool has_room(const struct sl__admission *a, const struct sl__admitted_ta
 }
 
 static void wait_for_an_end(struct sl__admission *a) {
-  struct timespec until;
-  clock_gettime(CLOCK_MONOTONIC, &until);
-  until.tv_nsec += 20000000;
-  until.tv_sec += until.tv_nsec / 1000000000;
-  until.tv_nsec %= 1000000000;
-  pthread_cond_timedwait(&a->ended, &a->mutex, &until);
+  const double check_s = 0.02;
+  sl__condition_wait(&a->ended, &a->mutex, sl__seconds() + check_s);
 }
 
 /* Who runs tasks, or lets them go on, must not wait for them. */
@@ -313,17 +308,13 @@ static enum sl_status register_with(struct sl_context *context, struct sl__admis
 
 enum sl_status sl__admission_open(struct sl_context *context, bool watched) {
   size_t limit = sl__memory_limit(context->memory);
-  pthread_condattr_t attributes;
   if (!limit && !watched) return SL_OK;
   struct sl__admission *a = sl__alloc(1, sizeof *a, "the tasks under way");
   if (!a) return SL_NO_MEMORY;
   a->context = context;
   a->limit = limit;
   pthread_mutex_init(&a->mutex, NULL);
-  pthread_condattr_init(&attributes);
-  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  pthread_cond_init(&a->ended, &attributes);
-  pthread_condattr_destroy(&attributes);
+  sl__condition_init(&a->ended);
   context->admission = a;
   return register_with(context, a);
 }

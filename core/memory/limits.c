@@ -1,11 +1,11 @@
 #include "core/memory/limits.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/numbers.h"
 #include "core/base/error.h"
 #include "core/memory/swap.h"
 
@@ -51,29 +51,26 @@ static enum sl_status set_limit(struct sl__memory *m, const char *name, const ch
 /* A whole number and K, M, G or T (powers of 1024), or plain bytes. */
 static bool read_size(const char *text, size_t *bytes) {
   static const char units[] = "KMGT";
-  char *end;
-  if (!isdigit((unsigned char)*text)) return false;
-  errno = 0;
-  unsigned long long n = strtoull(text, &end, 10);
-  const char *unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
-  if (errno || (*end && (!unit || end[1]))) return false;
+  int64_t n;
+  const char *end = sl__scan_whole(text, &n);
+  const char *unit = end && *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+  if (!end || (*end && (!unit || end[1]))) return false;
   unsigned bits = unit ? 10 * (unsigned)(unit - units + 1) : 0;
-  if (n > (SIZE_MAX >> 1) >> bits) return false;
+  if (n > INT64_MAX >> bits) return false;
   *bytes = (size_t)n << bits;
   return true;
 }
 
 /* "cuda" or "cuda:3" */
 static bool read_gpu(const char *name, char *setting, size_t size) {
-  int length = 0;
-  unsigned number;
+  const int64_t most = 99;
+  int64_t number;
   if (!strcmp(name, "cuda")) {
     snprintf(setting, size, "STARPU_LIMIT_CUDA_MEM");
     return true;
   }
-  if (strncmp(name, "cuda:", 5) != 0 || !isdigit((unsigned char)name[5])) return false;
-  if (sscanf(name, "cuda:%2u%n", &number, &length) != 1 || name[length]) return false;
-  snprintf(setting, size, "STARPU_LIMIT_CUDA_%u_MEM", number);
+  if (strncmp(name, "cuda:", 5) != 0 || !sl__parse_whole(name + 5, 0, most, &number)) return false;
+  snprintf(setting, size, "STARPU_LIMIT_CUDA_%d_MEM", (int)number);
   return true;
 }
 

@@ -12,6 +12,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "core/base/numbers.h"
 #include "core/base/error.h"
 #include "core/runtime/failure.h"
 
@@ -215,8 +216,8 @@ static int open_file(const char *folder) {
 /* STARPU_DISK_SWAP_SIZE, MiB, bounds what StarPU itself would take, and this as well. */
 static size_t most_bytes(void) {
   const char *text = getenv("STARPU_DISK_SWAP_SIZE");
-  long mib = text ? strtol(text, NULL, 10) : 0;
-  return mib > 0 ? (size_t)mib << 20 : 0;
+  int64_t mib;
+  return text && sl__parse_whole(text, 0, INT64_MAX >> 20, &mib) ? (size_t)mib << 20 : 0;
 }
 
 static int64_t free_bytes(const char *folder) {

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/memory/admission.h"
 #include "core/base/clock.h"
@@ -158,12 +157,7 @@ static void *watch(void *argument) {
   struct sl__watchdog *s = argument;
   pthread_mutex_lock(&s->mutex);
   while (!s->closing && !s->stalled) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += (long)(1e9 * s->step);
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&s->wake, &s->mutex, &until);
+    sl__condition_wait(&s->wake, &s->mutex, sl__seconds() + s->step);
     if (s->closing) break;
     pthread_mutex_unlock(&s->mutex);
     look(s);
@@ -181,7 +175,7 @@ enum sl_status sl__watchdog_open(struct sl_context *context, double timeout) {
   s->step = timeout / 8 < 1 ? timeout / 8 : 1;
   s->moved = s->looked = sl__seconds();
   pthread_mutex_init(&s->mutex, NULL);
-  pthread_cond_init(&s->wake, NULL);
+  sl__condition_init(&s->wake);
   if (pthread_create(&s->thread, NULL, watch, s)) {
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->mutex);

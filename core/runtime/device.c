@@ -1,9 +1,9 @@
 /* Device names as people write them: "cpu", "cpu:3", "cuda:0", "any", "gpu-or-cpu". */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/numbers.h"
 #include "core/runtime/context.h"
 #include "core/runtime/cuda.h"
 #include "core/base/error.h"
@@ -71,10 +71,9 @@ static const char *advice(const struct kind *kind, int count, char *text, size_t
 
 static enum sl_status find_worker(const struct kind *kind, const char *name, const char *number,
                                   struct sl__device *device) {
-  char *end, why[320];
-  errno = 0;
-  long index = strtol(number, &end, 10);
-  if (errno || end == number || *end || *number < '0' || *number > '9')
+  char why[320];
+  int64_t index;
+  if (!sl__parse_whole(number, 0, INT64_MAX, &index))
     return sl__fail(SL_BAD_ARGUMENT, "device '%s': '%s' is no number; write %s:0", name, number,
                     kind->name);
   int count = starpu_worker_get_count_by_type(kind->type);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/base/clock.h"
 #include "core/base/error.h"
 #include "core/runtime/failure.h"
 
@@ -81,13 +82,9 @@ static void acquired(void *argument) {
 }
 
 static bool is_done_soon(struct acquisition *a) {
-  struct timespec until;
-  clock_gettime(CLOCK_REALTIME, &until);
-  until.tv_nsec += 20000000;
-  until.tv_sec += until.tv_nsec / 1000000000;
-  until.tv_nsec %= 1000000000;
+  const double check_s = 0.02;
   pthread_mutex_lock(&a->lock);
-  if (!a->done) pthread_cond_timedwait(&a->cond, &a->lock, &until);
+  if (!a->done) sl__condition_wait(&a->cond, &a->lock, sl__seconds() + check_s);
   bool done = a->done;
   pthread_mutex_unlock(&a->lock);
   return done;
@@ -106,7 +103,7 @@ static enum sl_status acquire_or_lose(struct sl_context *c, starpu_data_handle_t
   struct acquisition *a = status == SL_OK ? sl__alloc(1, sizeof *a, "a wait") : NULL;
   if (!a) return status == SL_OK ? SL_NO_MEMORY : status;
   pthread_mutex_init(&a->lock, NULL);
-  pthread_cond_init(&a->cond, NULL);
+  sl__condition_init(&a->cond);
   if (starpu_data_acquire_cb(handle, mode, acquired, a))
     status = sl__fail(SL_STARPU, "StarPU cannot call back when a tensor can be had");
   else

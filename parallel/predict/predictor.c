@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <starling/predict.h>
 
@@ -74,10 +73,8 @@ static void wait_for_news(struct sl_predictor *p, double until_us) {
   bool watched = p->served.model->context->admission != NULL;
   if (watched && (!(until_us > 0) || until_us > sl__microseconds() + check_us))
     until_us = sl__microseconds() + check_us;
-  struct timespec until = {.tv_sec = (time_t)(until_us / 1e6)};
-  until.tv_nsec = (long)((until_us - 1e6 * (double)until.tv_sec) * 1e3);
   if (until_us > 0)
-    pthread_cond_timedwait(&p->queue.news, &p->queue.lock, &until);
+    sl__condition_wait(&p->queue.news, &p->queue.lock, 1e-6 * until_us);
   else
     pthread_cond_wait(&p->queue.news, &p->queue.lock);
   if (watched) check_for_stall(p);

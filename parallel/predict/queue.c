@@ -3,17 +3,13 @@
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "core/base/clock.h"
 #include "core/base/error.h"
 
 void sl__queue_open(struct sl__request_queue *q) {
-  pthread_condattr_t attributes;
-  pthread_condattr_init(&attributes);
-  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
   pthread_mutex_init(&q->lock, NULL);
-  pthread_cond_init(&q->news, &attributes);
-  pthread_condattr_destroy(&attributes);
+  sl__condition_init(&q->news);
 }
 
 void sl__queue_close(struct sl__request_queue *q) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/numbers.h"
 #include "core/base/file.h"
 #include "core/net/net.h"
 #include "parallel/step/grid.h"
@@ -33,17 +34,19 @@ static int find_layer(const struct sl_model *model, const char *name) {
 }
 
 /* "lstm0-3": the prefix's length and both numbers. */
-static bool is_range(const char *name, size_t *prefix, long *from, long *to) {
+static bool is_range(const char *name, size_t *prefix, int *from, int *to) {
+  const int64_t most = 999999;
   const char *dash = strrchr(name, '-');
   if (!dash || dash == name || !isdigit((unsigned char)dash[-1])) return false;
   const char *digits = dash;
   while (digits > name && isdigit((unsigned char)digits[-1])) digits--;
-  if (!dash[1] || strspn(dash + 1, "0123456789") != strlen(dash + 1) || strlen(dash + 1) > 6 ||
-      dash - digits > 6)
-    return false;
   *prefix = (size_t)(digits - name);
-  *from = strtol(digits, NULL, 10);
-  *to = strtol(dash + 1, NULL, 10);
+  int64_t first, last;
+  if (dash - digits > 6 || !sl__scan_whole(digits, &first) ||
+      !sl__parse_whole(dash + 1, 0, most, &last))
+    return false;
+  *from = (int)first;
+  *to = (int)last;
   return true;
 }
 
@@ -60,15 +63,15 @@ static enum sl_status unknown(const struct sl_model *model, const char *name) {
 static enum sl_status claim_range(const struct sl_model *model, struct sl__placement *p,
                                   const char *text, int stage) {
   size_t prefix;
-  long from, to;
+  int from, to;
   enum sl_status status = SL_OK;
   if (!is_range(text, &prefix, &from, &to)) return unknown(model, text);
   if (from > to)
-    return sl__fail(SL_BAD_ARGUMENT, "placement: the range '%s' runs backwards; write %.*s%ld-%ld",
+    return sl__fail(SL_BAD_ARGUMENT, "placement: the range '%s' runs backwards; write %.*s%d-%d",
                     text, (int)prefix, text, to, from);
-  for (long n = from; n <= to && status == SL_OK; n++) {
+  for (int n = from; n <= to && status == SL_OK; n++) {
     char name[128];
-    snprintf(name, sizeof name, "%.*s%ld", (int)(prefix < 96 ? prefix : 96), text, n);
+    snprintf(name, sizeof name, "%.*s%d", (int)(prefix < 96 ? prefix : 96), text, n);
     int layer = find_layer(model, name);
     status = layer < 0 ? unknown(model, name) : claim(model, p, layer, stage);
   }
@@ -117,10 +120,11 @@ static int split_rank(char *name, char **device) {
   char *digits = name + strlen(RANK_PREFIX);
   *device = name;
   if (strncmp(name, RANK_PREFIX, strlen(RANK_PREFIX)) != 0) return -1;
-  size_t count = strspn(digits, "0123456789");
-  if (!count || count > 5 || digits[count] != '/') return -1;
-  *device = digits + count + 1;
-  return (int)strtol(digits, NULL, 10);
+  int64_t rank;
+  const char *end = sl__scan_whole(digits, &rank);
+  if (!end || end - digits > 5 || *end != '/') return -1;
+  *device = digits + (end - digits) + 1;
+  return (int)rank;
 }
 
 /* A rule's devices are one rank's. Takes the prefixes out of the text. */
@@ -282,8 +286,9 @@ static size_t digits_of(const char *name) {
 /* Does b's name go on where a's ends: lstm3 after lstm2? */
 static bool follows(const char *a, const char *b) {
   size_t at = digits_of(a);
+  int64_t of_a, of_b;
   return a[at] && digits_of(b) == at && b[at] && !strncmp(a, b, at) &&
-         atoi(b + at) == atoi(a + at) + 1;
+         sl__scan_whole(a + at, &of_a) && sl__scan_whole(b + at, &of_b) && of_b == of_a + 1;
 }
 
 void sl__print_layers(FILE *out, const struct sl_model *model, int from, int to) {

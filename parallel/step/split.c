@@ -4,13 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/numbers.h"
 #include "core/base/error.h"
 
 static enum sl_status parse_weight(const char *all, const char *text, double *weight) {
-  char *end;
-  *weight = strtod(text, &end);
-  /* strtod also takes blanks, hexadecimal, "inf" and "nan" */
-  if (!*text || strspn(text, "0123456789.eE+-") != strlen(text) || *end)
+  if (!sl__parse_real(text, -INFINITY, INFINITY, weight))
     return sl__fail(SL_BAD_ARGUMENT, "split '%s': '%s' is no number; write a weight a replica: 4,1",
                     all, text);
   if (!(*weight >= 1e-9 && *weight <= 1e9))

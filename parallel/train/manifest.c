@@ -1,11 +1,12 @@
 #include "parallel/train/manifest.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
+
+#include "core/base/numbers.h"
 
 #define FORMAT_NAME "starling checkpoint"
 #define FORMAT_VERSION 1
@@ -142,10 +143,7 @@ static enum sl_status check_crc(const struct sl__safetensors *file, const struct
 static enum sl_status read_number(const struct sl__manifest *m, const struct sl__safetensors *file,
                                   enum key key, int64_t least, int64_t *value) {
   const char *text = m->text[key];
-  size_t digits = strspn(text, "0123456789");
-  errno = 0;
-  *value = strtoll(text, NULL, 10);
-  if (digits > 0 && !text[digits] && errno != ERANGE && *value >= least) return SL_OK;
+  if (sl__parse_whole(text, least, INT64_MAX, value)) return SL_OK;
   return sl__fail(SL_BAD_FILE, "%s: its %s \"%.20s\" is no number", sl__safetensors_path(file),
                   keys[key], text);
 }

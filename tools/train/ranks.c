@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/hash.h"
+
 bool ranks_wanted(const struct cli *cli) { return cli->kvstore >= SL_KVSTORE_DIST_SYNC; }
 
 bool ranks_are_async(const struct cli *cli) {
@@ -19,13 +21,13 @@ bool ranks_strayed(const struct cli *cli) {
 static uint64_t hash_labels(const struct sl_dataset *set) {
   const struct sl_dataset_info *info = sl_dataset_info(set);
   const int64_t most = 1000, step = info->count / most + 1;
-  uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+  uint64_t hash = SL__FNV1A_BEGIN;
   int32_t label;
   if (info->tokens) return 0;
   float *values = malloc((size_t)sl_shape_count(&info->sample) * sizeof *values);
   for (int64_t i = 0; values && i < info->count; i += step)
     if (sl_dataset_get(set, i, values, &label) == SL_OK)
-      hash = (hash ^ (uint64_t)label) * 0x100000001b3u;
+      hash = sl__fnv1a_step(hash, (uint64_t)label);
   free(values);
   return hash;
 }

@@ -1,0 +1,51 @@
+/* Numbers that people write: on command lines, in files and in the environment. strtol and strtod
+ * alone would also take blanks, signs, hexadecimal, "inf" and "nan", and numbers with a tail.
+ * Inline, since programs use them, too, and the library exports no internal function. */
+#ifndef SL_CORE_BASE_NUMBERS_H
+#define SL_CORE_BASE_NUMBERS_H
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The digits that text begins with. Returns the place after them; NULL if there are none, or if
+ * the number is above INT64_MAX. */
+static inline const char *sl__scan_whole(const char *text, int64_t *value) {
+  size_t digits = strspn(text, "0123456789");
+  int before = errno;
+  errno = 0;
+  *value = strtoll(text, NULL, 10);
+  bool fits = digits && errno != ERANGE;
+  errno = before;
+  return fits ? text + digits : NULL;
+}
+
+/* "128": digits alone, from least to most. */
+static inline bool sl__parse_whole(const char *text, int64_t least, int64_t most, int64_t *value) {
+  const char *end = sl__scan_whole(text, value);
+  return end && !*end && *value >= least && *value <= most;
+}
+
+/* The same from 0 to 2^64 - 1. */
+static inline bool sl__parse_unsigned(const char *text, uint64_t *value) {
+  size_t digits = strspn(text, "0123456789");
+  int before = errno;
+  errno = 0;
+  *value = strtoull(text, NULL, 10);
+  bool fits = digits && !text[digits] && errno != ERANGE;
+  errno = before;
+  return fits;
+}
+
+/* "0.5" or "1e-3", from least to most; too large a number is infinite, and what is none is 0. */
+static inline bool sl__parse_real(const char *text, double least, double most, double *value) {
+  char *end;
+  *value = 0;
+  if (!*text || text[strspn(text, "0123456789.eE+-")]) return false;
+  *value = strtod(text, &end);
+  return !*end && *value >= least && *value <= most;
+}
+
+#endif
