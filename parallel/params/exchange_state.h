@@ -1,4 +1,4 @@
-/* The exchange's inside, shared by its two manners: in step (exchange.c) and not (async.c). */
+/* The inside of an exchange, for exchange.c and parameter_server*.c. */
 #ifndef SL_PARALLEL_PARAMS_EXCHANGE_STATE_H
 #define SL_PARALLEL_PARAMS_EXCHANGE_STATE_H
 
@@ -6,53 +6,57 @@
 #include "parallel/params/exchange.h"
 #include "parallel/step/plan.h"
 
-enum { SL__TAG_SHARE, SL__TAG_MESSAGES };
+/* Numbers of the messages, from the exchange's tag on; a push and a pull for each message. */
+enum { SL__TAG_SQUARES, SL__TAG_MESSAGES };
 
 struct sl__exchange_message {
   int owner;
-  const int *parcels;
+  const int *shards;
   int count;
 };
 
 struct sl__exchange {
   struct sl_context *context;
   struct sl__ranks ranks;
-  struct sl__parcel *parcels;
-  int parcel_count;
-  int *order; /* parcels, message by message */
+  const struct sl__shard *shards;
+  int shard_count;
+  int *order; /* shards, message by message */
   struct sl__exchange_message *messages;
   int message_count;
   int tag;
-  struct sl__tensor **
-      *terms; /* [parcel][worker], on its owner; a worker's own is set by its push */
+  struct sl__tensor ***terms; /* [shard][worker], on the owner; its own worker's is borrowed */
   struct sl__compress compress;
-  /* [parcel], of compressed gradients; else NULL */
-  struct sl__tensor **packed, **residual; /* of a worker */
-  struct sl__tensor **total;              /* on the owner: all workers' added up */
+  /* [shard], only if gradients are compressed */
+  struct sl__tensor **packed, **residual; /* on a worker */
+  struct sl__tensor **total;              /* on the owner: sum of all workers' gradients */
   struct sl__tensor **list;               /* room for the tensors of one task */
-  struct sl__parameter_server *service;   /* of dist_async; else NULL */
-  enum sl__timeout_policy patience;       /* with gradients */
+  struct sl__parameter_server *server;    /* of dist_async; else NULL */
+  enum sl__timeout_policy timeout;        /* for gradients */
 };
 
 static inline int sl__push_tag(const struct sl__exchange *x, int m) {
   return x->tag + SL__TAG_MESSAGES + 2 * m;
 }
+static inline int sl__pull_tag(const struct sl__exchange *x, int m) {
+  return sl__push_tag(x, m) + 1;
+}
 static inline bool sl__is_compressed(const struct sl__exchange *x) {
   return x->compress.method != SL__COMPRESS_NONE;
 }
 
-/* Beginning a message takes no time and lets others go on: before all else. On the GPU that has the
- * shard, if it may be; large ones have one each. */
+/* To begin a message takes no time and lets other ranks go on, so it has the highest priority. It
+ * runs on the GPU that has the shard; large shards have a message each. */
 static inline struct sl__launch sl__message_launch(const struct sl__exchange *x, int m) {
-  const struct sl__launch *first = &x->parcels[x->messages[m].parcels[0]].launch;
-  struct sl__launch launch = {.name = x->parcels[x->messages[m].parcels[0]].name,
-                              .priority = SL__PRIORITY_LOSS};
+  const struct sl__launch *first = &x->shards[x->messages[m].shards[0]].launch;
+  struct sl__launch launch = {.name = first->name, .priority = SL__PRIORITY_LOSS};
   if (first->place.where == STARPU_CUDA) launch.place = first->place;
   return launch;
 }
 
-/* Submit: what a worker sends of its gradient, compressed or not. */
-enum sl_status sl__exchange_pack(struct sl__exchange *x, int parcel, struct sl__tensor *sum,
-                                 struct sl__tensor **out);
+/* Submit: *out receives the tensor that a worker sends for its gradient, compressed or not. */
+enum sl_status sl__exchange_pack(struct sl__exchange *x, int shard, struct sl__tensor **out);
+
+/* For sl__exchange_free. */
+void sl__parameter_server_free(struct sl__exchange *x);
 
 #endif

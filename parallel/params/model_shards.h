@@ -1,81 +1,74 @@
-/* The KVStore: shards of the parameter blocks, their owners, the optimizer's state, the update. */
+/* The shards of a model's parameters, for the trainer: their owners, their gradients, their update
+ * and the optimizer state. The public KVStore (kvstore.h) has shards of its own. */
 #ifndef SL_PARALLEL_PARAMS_MODEL_SHARDS_H
 #define SL_PARALLEL_PARAMS_MODEL_SHARDS_H
 
 #include <starling/parallel.h>
 
-#include "parallel/step/grid.h"
+#include "parallel/params/parameter_server.h"
+#include "parallel/params/shard_owners.h"
 #include "parallel/params/shard_update.h"
+#include "parallel/step/grid.h"
+#include "parallel/step/kvstore_kind.h"
 
-struct sl__shard {
-  int layer;
-  int part;      /* of the layer's block; its tensors are views where the block is cut */
-  int rank;      /* that owns it: 0 where there is one */
-  int owner;     /* index into kvstore->owners, the devices of its rank */
-  int64_t first; /* element of the block */
-  int64_t count; /* elements */
-  struct sl__tensor *state[SL__OPTIMIZER_STATES]; /* the optimizer's; NULL where not needed */
-  struct sl__tensor *sum, *square; /* only where gradients are clipped; NULL where others' serve */
-  struct sl__tensor *own; /* of an exchange: this rank's replicas added up; NULL where one has it */
-};
-
-/* The replicas' row-sparse gradients added up. */
+/* Sum of the replicas' row-sparse gradients of a layer (row_gradients.c). */
 struct sl__row_sum {
-  struct sl__tensor *rows, *values; /* one replica's own where it is the only one */
-  struct sl__tensor *dense; /* cut like the block; NULL for plain descent, which needs none */
+  struct sl__tensor *rows, *values; /* those of the replica if there is only one */
+  struct sl__tensor *dense;         /* cut like the block; NULL if the update reads the rows */
 };
 
 struct sl__model_shards_options {
   enum sl_kvstore_kind kind;
-  int64_t big_shard;      /* elements above which a block is cut */
+  int64_t big_shard;      /* number of elements above which a block is cut */
   struct sl__ranks ranks; /* size 0: not distributed */
-  const char *compress;   /* of the gradients between ranks; NULL: none */
-  int max_staleness;      /* of dist_async; 0: any */
+  const char *compress;   /* for gradients between ranks; NULL: none */
+  int max_staleness;      /* for dist_async; 0: any */
 };
 
 struct sl__model_shards {
   struct sl_model *model;
-  bool counted; /* among the model's users */
+  bool is_counted; /* among the model's users */
   struct sl_optimizer optimizer;
   enum sl_kvstore_kind kind;
-  bool is_async; /* dist_async, and there is somebody else */
+  bool is_async; /* dist_async with more than one rank */
   struct sl__ranks ranks;
-  const struct sl__grid *grid;   /* which layers are here */
-  bool exchanges;                /* gradients go to other ranks, all their rows */
-  struct sl__exchange *exchange; /* between the ranks; NULL: there is none */
-  struct sl__tensor **lent;      /* [2 x shards], room for the arguments of an exchange */
-  int *lenders;                  /* [shards], their ranks */
-  struct sl__device *owners;     /* who may own: the CPU, or every worker of the listed devices */
-  int owner_count;
+  const struct sl__grid *grid;   /* tells which layers are here */
+  bool is_exchanged;             /* gradients go to other ranks, all their rows */
+  struct sl__exchange *exchange; /* between the ranks; NULL if gradients stay here */
+  struct sl__owners owners;
   struct sl__shard *shards;
   int shard_count;
   int replicas;
   struct sl__tensor ***grads; /* [replica][layer]; cut like the block */
-  /* A layer that touches rows only (an embedding that nobody shares) has a row-sparse gradient:
-   * grads are the rows' values, rows their numbers (codelets/rows.c); NULL for the others. */
+  /* The gradient of a layer that touches few rows (an embedding that shares its weight with no
+   * other layer) is row-sparse: grads are the values of the rows, rows their numbers
+   * (codelets/rows.c); NULL for other layers. */
   struct sl__tensor ***rows;
   struct sl__row_sum *sums;  /* [layers] */
-  int64_t positions;         /* tokens there is room for */
-  struct sl__tensor *norm;   /* square of the gradient's global norm; only where it is clipped */
-  bool stop;                 /* dist_async: this rank wants all to stop */
-  struct sl__tensor **terms; /* room for the arguments of one reduction: 2 a replica */
+  int64_t positions;         /* number of tokens that the row-sparse gradients have room for */
+  struct sl__tensor *norm;   /* square of the gradient's global norm; only if it is clipped */
+  bool stop;                 /* dist_async: this rank wants all ranks to stop */
+  struct sl__tensor **terms; /* room for the arguments of one reduction: 2 for each replica */
+  struct sl__tensor **list;  /* [shards] room for the arguments of one message; over ranks only */
 };
 
 /* grid is borrowed. */
 enum sl_status sl__model_shards_new(struct sl_model *model, const struct sl_optimizer *optimizer,
                                     const struct sl__model_shards_options *options,
                                     const struct sl__grid *grid, struct sl__model_shards **kvstore);
+void sl__model_shards_free(struct sl__model_shards *kvstore);
 
-/* Make room for the rows that so many tokens of a replica can touch; waits for all tasks where it
- * must. To be called before the first step with that many. */
+/* Make room for the rows that `positions` tokens of a replica can touch. Waits for all tasks if the
+ * room must grow. To be called before the first step with as many tokens. */
 enum sl_status sl__model_shards_reserve(struct sl__model_shards *kvstore, int64_t positions);
 
-/* Submit, for every shard, the sum of the replicas' gradients in their order and the optimizer's
+/* Submit, for each shard, the sum of the replicas' gradients in their order and the optimizer's
  * step (from 0). */
 enum sl_status sl__model_shards_update(struct sl__model_shards *kvstore, int64_t step, float lr);
 
-/* dist_async, all ranks: wait for each other; then all have the same parameters. Else nothing. */
-enum sl_status sl__model_shards_settle(struct sl__model_shards *kvstore);
+/* dist_async, all ranks: wait for each other; then all have the same parameters. No effect with
+ * other kinds. */
+enum sl_status sl__model_shards_synchronize(struct sl__model_shards *kvstore);
 
 /* Is the layer's gradient row-sparse? */
 bool sl__model_shards_is_sparse(const struct sl__layer *layer);
@@ -86,30 +79,35 @@ static inline bool sl__shard_is_mine(const struct sl__model_shards *kv,
   return shard->rank == kv->ranks.rank;
 }
 
-/* Are there other ranks to exchange gradients with, or are they to be as if? One worker that owns
- * all is like KVStore local, to the bit. */
+/* Is the layer, with its gradient and optimizer state, on this member of the group? */
+static inline bool sl__model_shards_has_layer(const struct sl__model_shards *kv, int layer) {
+  return sl__grid_is_here(kv->grid, layer);
+}
+
+/* Do gradients go through an exchange? With compression they do even on one rank. A worker that
+ * owns all shards and compresses nothing computes the bits of KVStore local. */
 static inline bool sl__model_shards_exchanges(const struct sl__ranks *ranks, const char *compress) {
   return ranks->size && (ranks->size > sl__members(ranks) || compress);
 }
 
-/* State k of a layer's whole block, in its order: out of all its shards, or into them. Waits for
- * the tasks on it. block has params.total places. */
+/* Bytes of parameters and optimizer state that a device of this rank owns. */
+int64_t sl__model_shards_bytes(const struct sl__model_shards *kvstore, int device);
+
+/* ---- for checkpoints (model_state.c) ---- */
+
+/* State k of a layer's whole block, in its order, from or into all its shards. Waits for the tasks
+ * on it. block has params.total places. Reading is collective and gives rank 0 the state. */
 enum sl_status sl__model_shards_read_state(struct sl__model_shards *kvstore, int layer, int k,
                                            float *block);
 enum sl_status sl__model_shards_write_state(struct sl__model_shards *kvstore, int layer, int k,
                                             const float *block);
 
-/* Bytes of parameters and optimizer state that an owner holds. */
-int64_t sl__model_shards_bytes(const struct sl__model_shards *kvstore, int owner);
-
-/* What compression keeps back of a worker's gradient of a layer, [total]. Reading is collective and
+/* Compression's residual of a worker's gradient of a layer, [total]. Reading is collective and
  * gives rank 0 that of any worker; writing sets this rank's. */
 bool sl__model_shards_has_residual(const struct sl__model_shards *kvstore);
 enum sl_status sl__model_shards_read_residual(struct sl__model_shards *kvstore, int layer,
                                               int worker, float *block);
 enum sl_status sl__model_shards_write_residual(struct sl__model_shards *kvstore, int layer,
                                                const float *block);
-
-void sl__model_shards_free(struct sl__model_shards *kvstore);
 
 #endif

@@ -145,7 +145,7 @@ enum sl_status sl_trainer_load(struct sl_trainer *t, struct sl_loader *loader, c
   struct sl__plan *plan;
   SL__TRY(sl__trainer_drained(t));
   SL__TRY(sl_trainer_save_wait(t, NULL)); /* the checkpoint may be the one to read */
-  SL__TRY(sl__model_shards_settle(t->shards));
+  SL__TRY(sl__model_shards_synchronize(t->shards));
   SL__TRY(read_snapshot(t, loader, path, &point, &snapshot));
   status = sl__carried_state_plan(t, &snapshot, &plan);
   if (status == SL_OK) /* the last check: from here on the trainer changes */

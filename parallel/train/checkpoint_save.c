@@ -162,7 +162,7 @@ static enum sl_status save(struct sl_trainer *t, const char *path,
                     path);
   t->save_asked = false;
   SL__TRY(sl_trainer_save_wait(t, NULL));
-  SL__TRY(sl__model_shards_settle(t->shards));
+  SL__TRY(sl__model_shards_synchronize(t->shards));
   status = saving_new(t, path, options, &s);
   SL__TRY(sl__trainer_share(t, status));
   status = sl__trainer_share(t, sl__snapshot_from_trainer(t, path, &s->snapshot));

@@ -89,14 +89,14 @@ static void print_replicas(FILE *out, const struct sl_trainer *t) {
 static void print_owners(FILE *out, const struct sl__model_shards *kv) {
   fprintf(out, "KVStore %s: %d shards, parameters and optimizer state by owner\n",
           sl_kvstore_name(kv->kind), kv->shard_count);
-  for (int o = 0; o < kv->owner_count; o++) {
-    fprintf(out, "  %-24s %8.2f MB ", kv->owners[o].name,
+  for (int o = 0; o < kv->owners.count; o++) {
+    fprintf(out, "  %-24s %8.2f MB ", kv->owners.devices[o].name,
             1e-6 * (double)sl__model_shards_bytes(kv, o));
     for (int s = 0; s < kv->shard_count; s++) {
       const struct sl__shard *shard = &kv->shards[s];
-      if (shard->owner != o || !sl__shard_is_mine(kv, shard)) continue;
-      fprintf(out, " %s", kv->model->layers[shard->layer].name);
-      if (kv->model->layers[shard->layer].params.tensor->view_count)
+      if (shard->device != o || !sl__shard_is_mine(kv, shard)) continue;
+      fprintf(out, " %s", kv->model->layers[shard->block].name);
+      if (kv->model->layers[shard->block].params.tensor->view_count)
         fprintf(out, "/%d", shard->part);
     }
     fputc('\n', out);
@@ -127,8 +127,8 @@ static bool is_first_of_owner(const struct sl__model_shards *kv, int number) {
   const struct sl__shard *shard = &kv->shards[number];
   for (int s = 0; s < number; s++) {
     const struct sl__shard *other = &kv->shards[s];
-    if (other->layer != shard->layer || other->rank != shard->rank) continue;
-    if (other->owner == shard->owner || !sl__shard_is_mine(kv, shard)) return false;
+    if (other->block != shard->block || other->rank != shard->rank) continue;
+    if (other->device == shard->device || !sl__shard_is_mine(kv, shard)) return false;
   }
   return true;
 }
@@ -138,11 +138,11 @@ static void print_layer_owners(FILE *out, const struct sl__model_shards *kv, int
   for (int s = 0; s < kv->shard_count; s++) {
     const struct sl__shard *shard = &kv->shards[s];
     bool mine = sl__shard_is_mine(kv, shard);
-    if (shard->layer != layer || !is_first_of_owner(kv, s)) continue;
+    if (shard->block != layer || !is_first_of_owner(kv, s)) continue;
     if (!first) fputc(',', out);
     first = false;
     if (kv->ranks.size > 1) fprintf(out, "rank%d%s", shard->rank, mine ? "/" : "");
-    if (mine) fputs(kv->owners[shard->owner].name, out);
+    if (mine) fputs(kv->owners.devices[shard->device].name, out);
   }
 }
 

@@ -108,7 +108,7 @@ void sl_trainer_free(struct sl_trainer *t) {
   if (!t) return;
   if (t->saving) t->saving_free(t->saving);
   free(t->loaded_options);
-  if (t->shards) sl__model_shards_settle(t->shards); /* until then an owner's tasks never end */
+  if (t->shards) sl__model_shards_synchronize(t->shards); /* until then an owner's tasks never end */
   sl__wait_for_all(t->model->context);
   if (t->model->context->abandoned) return; /* tasks that never end may use all of it */
   for (int i = 0; i < t->input_count; i++) sl__batch_tensors_close(t->inputs[i]);
@@ -157,7 +157,7 @@ void sl_trainer_ask_save(struct sl_trainer *t) { t->save_asked = true; }
 enum sl_status sl_trainer_settle(struct sl_trainer *t, bool *stop) {
   struct sl__staleness met = {0};
   enum sl_status status = sl__trainer_drained(t);
-  if (status == SL_OK) status = sl__model_shards_settle(t->shards);
+  if (status == SL_OK) status = sl__model_shards_synchronize(t->shards);
   if (status == SL_OK) status = sl__trainer_fetch_weights(t);
   if (t->is_async) sl__parameter_server_staleness(t->shards->exchange, &met);
   if (stop) *stop = met.stop;

@@ -216,7 +216,7 @@ static bool has_only_its_own(const struct sl_trainer *t) {
     }
   }
   for (int n = 0; n < kv->shard_count; n++)
-    good &= sl__grid_is_here(&t->grid, kv->shards[n].layer) || !kv->shards[n].state[0];
+    good &= sl__grid_is_here(&t->grid, kv->shards[n].block) || !kv->shards[n].state[0];
   return good && here > 0 && here < t->model->count;
 }
 

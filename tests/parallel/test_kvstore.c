@@ -281,7 +281,7 @@ static void bad_input_is_refused_and_harmless(void **state) {
   REFUSED(sl_kvstore_init(kv, 3, -1, value), SL_BAD_ARGUMENT, "-1 values");
   REFUSED(sl_kvstore_init(kv, 3, 2, NULL), SL_BAD_ARGUMENT, "NULL");
   OK(sl_kvstore_init(kv, 3, 2, value));
-  REFUSED(sl_kvstore_init(kv, 3, 2, value), SL_BAD_ARGUMENT, "key 3 is there already");
+  REFUSED(sl_kvstore_init(kv, 3, 2, value), SL_BAD_ARGUMENT, "key 3 exists already");
   REFUSED(sl_kvstore_push(kv, 3, 0, arrays), SL_BAD_ARGUMENT, "0 arrays");
   REFUSED(sl_kvstore_push(kv, 3, 1, NULL), SL_BAD_ARGUMENT, "key 3");
   REFUSED(sl_kvstore_push(kv, 3, 2, arrays), SL_BAD_ARGUMENT, "array 1 of 2 is NULL");
@@ -307,7 +307,7 @@ static void the_order_of_calls_is_checked(void **state) {
   REFUSED(sl_kvstore_set_compression(kv, NULL), SL_BAD_ARGUMENT, "NULL");
   OK(sl_kvstore_set_compression(kv, "none"));
   OK(sl_kvstore_init(kv, 3, 2, value));
-  REFUSED(sl_kvstore_set_compression(kv, "2bit"), SL_BAD_ARGUMENT, "key 3 is there already");
+  REFUSED(sl_kvstore_set_compression(kv, "2bit"), SL_BAD_ARGUMENT, "key 3 exists already");
   REFUSED(sl_kvstore_push(kv, 3, 1, arrays), SL_BAD_ARGUMENT, "needs an optimizer");
   OK(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.kind = SL_ADAM}));
   OK(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.kind = SL_SGD})); /* nothing was pushed */

@@ -61,7 +61,7 @@ for servers in 0 1; do
   passes "$servers servers: another call or count on a rank" $np init dist_sync $servers
   check "$servers servers: is told all" says 2 "call: BAD_ARGUMENT: .*calls sl_kvstore_barrier where rank 0 calls sl_kvstore_init"
   check "$servers servers: and so is the count" says 2 "init: BAD_ARGUMENT: .*key 3 with 11 values where rank 0 calls .*key 3 with 10 values"
-  check "$servers servers: and so is a key that is there" says 2 "twice: BAD_ARGUMENT: .*key 3 is there already"
+  check "$servers servers: and so is a key that exists" says 2 "twice: BAD_ARGUMENT: .*key 3 exists already"
 done
 passes "a server may be idle for longer than the timeout" 3 idle dist_sync 1
 passes "owners of dist_async, too" 2 idle dist_async 0

@@ -213,7 +213,7 @@ static void strangers_are_shared_by_all_owners(void **state) {
   struct sl_optimizer sgd = {.lr = 1};
   struct sl__model_shards_options options = {.kind = SL_KVSTORE_DEVICE, .big_shard = 1000};
   OK(sl__model_shards_new(m, &sgd, &options, &grid, &kv));
-  assert_int_equal(kv->owner_count, 2);
+  assert_int_equal(kv->owners.count, 2);
   assert_int_equal(sl__model_shards_bytes(kv, 0), sl__model_shards_bytes(kv, 1));
   sl__model_shards_free(kv);
   sl__grid_clear(&grid);

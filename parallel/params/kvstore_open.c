@@ -1,0 +1,71 @@
+/* Opening and freeing a KVStore. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/net/net.h"
+#include "parallel/params/kvstore.h"
+#include "parallel/step/kvstore_kind.h"
+
+/* All ranks must give the same options. */
+static enum sl_status compare_options(const struct sl_kvstore *kv,
+                                      const struct sl_kvstore_options *o) {
+  char lines[200];
+  snprintf(lines, sizeof lines, "kvstore %s\nservers %d\nbigarray bound %lld\nmost staleness %d\n",
+           sl_kvstore_name(kv->kind), o->servers, (long long)kv->bigarray_bound, kv->max_staleness);
+  return kv->is_distributed ? sl__net_agree(kv->context->net, lines) : SL_OK;
+}
+
+static enum sl_status check_options(enum sl_kvstore_kind kind, const struct sl_kvstore_options *o) {
+  if ((unsigned)kind > SL_KVSTORE_DIST_ASYNC_DEVICE)
+    return sl__fail(SL_BAD_ARGUMENT, "%d is not a kind of KVStore", (int)kind);
+  if (o->bigarray_bound < 0 || o->max_staleness < 0)
+    return sl__fail(SL_BAD_ARGUMENT, "KVStore %s: %s is negative", sl_kvstore_name(kind),
+                    o->bigarray_bound < 0 ? "bigarray_bound" : "max_staleness");
+  if (o->servers && !sl__kvstore_is_distributed(kind))
+    return sl__fail(SL_BAD_ARGUMENT, "KVStore %s has no servers; take a dist_* one",
+                    sl_kvstore_name(kind));
+  if (o->max_staleness && !sl__kvstore_is_async(kind))
+    return sl__fail(SL_BAD_ARGUMENT, "KVStore %s: max_staleness is for dist_async",
+                    sl_kvstore_name(kind));
+  return SL_OK;
+}
+
+enum sl_status sl_kvstore_open(struct sl_context *context, enum sl_kvstore_kind kind,
+                               const struct sl_kvstore_options *options, struct sl_kvstore **out) {
+  static const struct sl_kvstore_options defaults;
+  const int64_t default_bound = 1000000;
+  const struct sl_kvstore_options *o = options ? options : &defaults;
+  enum sl_status status;
+  struct sl_kvstore *kv = NULL;
+  *out = NULL;
+  SL__TRY(check_options(kind, o));
+  kv = sl__alloc(1, sizeof *kv, "a KVStore");
+  if (!kv) return SL_NO_MEMORY;
+  pthread_mutex_init(&kv->lock, NULL);
+  kv->context = context;
+  kv->kind = kind;
+  kv->bigarray_bound = o->bigarray_bound ? o->bigarray_bound : default_bound;
+  kv->max_staleness = o->max_staleness;
+  SL__TRY(sl__ranks_find(context, kind, o->servers, &kv->ranks));
+  kv->is_distributed = kv->ranks.size > 0;
+  if (!kv->is_distributed) kv->ranks = (struct sl__ranks){0, 1, 1};
+  kv->is_async = sl__kvstore_is_async(kind) && sl__kvstore_has_others(kv);
+  SL__TRY(sl__owners_open(context, kind, &kv->ranks, &kv->owners));
+  SL__TRY(sl__tensor_host(context, &SL_SHAPE(1), SL_F32, NULL, &kv->close_content));
+  SL__TRY(compare_options(kv, o));
+  *out = kv;
+  kv = NULL;
+out:
+  sl__kvstore_free(kv);
+  return status;
+}
+
+void sl__kvstore_free(struct sl_kvstore *kv) {
+  if (!kv) return;
+  for (int k = 0; k < kv->key_count; k++) sl__kvstore_key_free(kv->keys[k]);
+  sl__tensor_free(kv->close_content);
+  pthread_mutex_destroy(&kv->lock);
+  free(kv->keys);
+  sl__owners_close(&kv->owners);
+  free(kv);
+}

@@ -1,0 +1,186 @@
+/* The update of a model's parameters: sums of gradients, their norm, the optimizer's step on each
+ * shard, over ranks or not. */
+#include "parallel/params/model_shards.h"
+#include "parallel/params/row_gradients.h"
+#include "parallel/step/plan.h"
+
+/* The shard's part of each replica's gradient, in the replicas' order. */
+static struct sl__tensor *const *replica_terms(struct sl__model_shards *kv,
+                                               const struct sl__shard *shard) {
+  for (int r = 0; r < kv->replicas; r++)
+    kv->terms[r] = sl__part(kv->grads[r][shard->block], shard->part);
+  return kv->terms;
+}
+
+/* The gradients that the owner adds up: its replicas', or those of all ranks. */
+static struct sl__tensor *const *shard_terms(struct sl__model_shards *kv,
+                                             const struct sl__shard *shard, int *count) {
+  if (kv->exchange) return sl__exchange_terms(kv->exchange, (int)(shard - kv->shards), count);
+  *count = kv->replicas;
+  return replica_terms(kv, shard);
+}
+
+/* ---- the norm ---- */
+
+/* The sum of a shard's gradients, and the sum of its squares. */
+static enum sl_status submit_square(struct sl__model_shards *kv, struct sl__shard *shard) {
+  struct sl_context *context = kv->model->context;
+  const struct sl__row_sum *rows = &kv->sums[shard->block];
+  int count;
+  if (shard->square && rows->rows && !kv->exchange && sl__shard_is_mine(kv, shard))
+    return sl__rows_square(context, &shard->launch, rows->rows, rows->values, shard->square);
+  if (!shard->sum) return SL_OK;
+  struct sl__tensor *const *terms = shard_terms(kv, shard, &count);
+  enum sl_status status = sl__reduce(context, &shard->launch, shard->sum, count, terms);
+  if (status == SL_OK) status = sl__square_sum(context, &shard->launch, shard->sum, shard->square);
+  return status;
+}
+
+/* The square of the global norm: first the sum of each shard, then the sum of their squares, in the
+ * shards' order. */
+static enum sl_status submit_norm(struct sl__model_shards *kv) {
+  struct sl_context *context = kv->model->context;
+  enum sl_status status = SL_OK;
+  for (int s = 0; s < kv->shard_count; s++) SL__TRY(submit_square(kv, &kv->shards[s]));
+  if (kv->ranks.size) {
+    SL__TRY(sl__owners_exchange_squares(context, &kv->ranks, SL__TAG_EXCHANGE, kv->shard_count,
+                                        kv->shards, kv->list));
+    if (kv->ranks.rank < sl__first_owner(&kv->ranks)) return SL_OK;
+  }
+  for (int s = 0; s < kv->shard_count; s++) {
+    if (!kv->shards[s].square) continue; /* row-sparse: the layer's first shard has it */
+    struct sl__launch launch = {.name = "norm", .priority = SL__PRIORITY_LOSS, .accumulate = s > 0};
+    SL__TRY(sl__reduce(context, &launch, kv->norm, 1, &kv->shards[s].square));
+  }
+out:
+  return status;
+}
+
+/* dist_async: the norm of this worker's own gradient. No rank has the gradients of all workers at
+ * one time. */
+static enum sl_status submit_own_norm(struct sl__model_shards *kv) {
+  struct sl_context *context = kv->model->context;
+  enum sl_status status = SL_OK;
+  for (int s = 0; s < kv->shard_count; s++) {
+    const struct sl__shard *shard = &kv->shards[s];
+    struct sl__launch launch = shard->launch;
+    SL__TRY(sl__square_sum(context, &launch, shard->gradient, shard->square));
+    launch.accumulate = s > 0;
+    SL__TRY(sl__reduce(context, &launch, kv->norm, 1, &shard->square));
+  }
+out:
+  return status;
+}
+
+/* ---- the update ---- */
+
+static enum sl_status submit_update(struct sl__model_shards *kv, struct sl__shard *shard,
+                                    const struct sl__update *update) {
+  struct sl_context *context = kv->model->context;
+  const struct sl__row_sum *rows = &kv->sums[shard->block];
+  if (sl__layer_is_sparse(kv, shard->block) && !rows->dense)
+    return sl__optimizer_of(&kv->optimizer)
+        ->update_rows(context, &shard->launch, shard->param, shard->first, rows->rows, rows->values,
+                      kv->norm, update);
+  struct sl__tensor *dense =
+      rows->dense && !kv->exchange ? sl__part(rows->dense, shard->part) : NULL;
+  struct sl__gradients gradients = {.count = 1, .norm = kv->norm};
+  if (dense)
+    gradients.terms = &dense;
+  else if (shard->sum)
+    gradients.terms = &shard->sum;
+  else
+    gradients.terms = shard_terms(kv, shard, &gradients.count);
+  return sl__shard_update(context, shard, shard->param, &kv->optimizer, update, &gradients);
+}
+
+static enum sl_status update_mine(struct sl__model_shards *kv, const struct sl__update *update) {
+  enum sl_status status = SL_OK;
+  for (int s = 0; s < kv->shard_count && status == SL_OK; s++)
+    if (sl__shard_is_mine(kv, &kv->shards[s])) status = submit_update(kv, &kv->shards[s], update);
+  return status;
+}
+
+/* This rank's gradient of a shard: the sum of its replicas' gradients if there are several. */
+static enum sl_status submit_gradient(struct sl__model_shards *kv, struct sl__shard *shard) {
+  struct sl__tensor *dense = kv->sums[shard->block].dense;
+  if (dense)
+    shard->gradient = sl__part(dense, shard->part);
+  else if (shard->local_sum)
+    shard->gradient = shard->local_sum;
+  else
+    shard->gradient = sl__part(kv->grads[0][shard->block], shard->part);
+  if (!shard->local_sum) return SL_OK;
+  return sl__reduce(kv->model->context, &shard->launch, shard->local_sum, kv->replicas,
+                    replica_terms(kv, shard));
+}
+
+/* Gradients are sent last layer first, as they are computed; parameters come back first layer
+ * first. */
+static enum sl_status update_in_step(struct sl__model_shards *kv, const struct sl__update *update) {
+  enum sl_status status = SL_OK;
+  int messages = sl__exchange_messages(kv->exchange);
+  for (int s = kv->shard_count - 1; s >= 0 && sl__is_worker(&kv->ranks); s--)
+    if (sl__model_shards_has_layer(kv, kv->shards[s].block))
+      SL__TRY(submit_gradient(kv, &kv->shards[s]));
+  for (int m = 0; m < messages; m++) SL__TRY(sl__exchange_push(kv->exchange, m));
+  if (kv->norm) SL__TRY(submit_norm(kv));
+  SL__TRY(update_mine(kv, update));
+  for (int m = messages - 1; m >= 0; m--) SL__TRY(sl__exchange_pull(kv->exchange, m));
+out:
+  return status;
+}
+
+/* The owners' side runs in callbacks (parameter_server_owner.c). */
+static enum sl_status update_out_of_step(struct sl__model_shards *kv, int64_t step, float lr) {
+  enum sl_status status;
+  struct sl__push push = {.step = step + 1, .lr = lr, .stop = kv->stop, .norm = kv->norm};
+  SL__TRY(sl__parameter_server_open(kv->exchange, step));
+  if (!sl__is_worker(&kv->ranks)) return SL_OK;
+  for (int s = kv->shard_count - 1; s >= 0; s--) SL__TRY(submit_gradient(kv, &kv->shards[s]));
+  if (kv->norm) SL__TRY(submit_own_norm(kv));
+  for (int m = 0; m < sl__exchange_messages(kv->exchange); m++)
+    SL__TRY(sl__parameter_server_push(kv->exchange, m, &push));
+out:
+  return status;
+}
+
+static void invalidate_gradients(struct sl__model_shards *kv) {
+  for (int i = 0; i < kv->model->count; i++) {
+    for (int r = 0; r < kv->replicas; r++)
+      if (kv->grads[r][i] && !sl__tensor_is_cut(kv->grads[r][i]))
+        sl__tensor_invalidate(kv->grads[r][i]);
+    sl__row_gradients_invalidate(kv, i);
+  }
+  for (int s = 0; s < kv->shard_count; s++) {
+    if (kv->shards[s].sum) sl__tensor_invalidate(kv->shards[s].sum);
+    if (kv->shards[s].local_sum) sl__tensor_invalidate(kv->shards[s].local_sum);
+  }
+}
+
+enum sl_status sl__model_shards_update(struct sl__model_shards *kv, int64_t step, float lr) {
+  struct sl__update update = sl__update_of(&kv->optimizer, step, lr);
+  bool has_gradients = !kv->exchange || sl__is_worker(&kv->ranks);
+  enum sl_status status = SL_OK;
+  for (int s = 0; s < kv->shard_count && has_gradients; s++) {
+    const struct sl__shard *shard = &kv->shards[s];
+    if (!shard->part && sl__layer_is_sparse(kv, shard->block) &&
+        sl__model_shards_has_layer(kv, shard->block))
+      SL__TRY(sl__row_gradients_sum(kv, shard));
+  }
+  if (kv->is_async) {
+    SL__TRY(update_out_of_step(kv, step, lr));
+  } else if (kv->exchange) {
+    SL__TRY(update_in_step(kv, &update));
+  } else {
+    if (kv->norm) SL__TRY(submit_norm(kv));
+    SL__TRY(update_mine(kv, &update));
+  }
+  if (has_gradients) invalidate_gradients(kv);
+out:
+  return status;
+}
+
+enum sl_status sl__model_shards_synchronize(struct sl__model_shards *kv) {
+  return kv->is_async ? sl__parameter_server_synchronize(kv->exchange) : SL_OK;
+}

@@ -1,0 +1,43 @@
+/* A shard: a range of a block of parameters, which one device of one rank owns and updates. The
+ * blocks are a model's layers (model_shards.h) or the values of a public KVStore (kvstore.h). */
+#ifndef SL_PARALLEL_PARAMS_SHARD_H
+#define SL_PARALLEL_PARAMS_SHARD_H
+
+#include "nn/optimizer.h"
+#include "parallel/params/ranks.h"
+
+struct sl__shard {
+  int block;                /* number of its layer; 0 in a KVStore, where each key has one block */
+  int part;                 /* number of the shard in its block */
+  int64_t first, count;     /* elements of the block */
+  int rank;                 /* of its owner; 0 if there is only one rank */
+  int device;               /* of its owner: index into sl__owners.devices of that rank */
+  bool is_elsewhere;        /* other members of the group have the block: no messages here */
+  struct sl__launch launch; /* for the tasks of its owner; the name outlives the shard */
+  struct sl__tensor *param; /* f32 [count]: this rank's copy, a view of the block if that is cut;
+                               NULL if this rank has none */
+  struct sl__tensor *state[SL__OPTIMIZER_STATES]; /* on its owner; NULL if not needed */
+  struct sl__tensor *local_sum;    /* sum of this rank's gradients; NULL if no sum is needed */
+  struct sl__tensor *gradient;     /* that this rank sends to the owner: local_sum, or borrowed */
+  struct sl__tensor *sum, *square; /* all ranks' gradients, and the sum of their squares; only if
+                                      gradients are clipped, NULL if another shard's serve */
+};
+
+/* Number of shards of a block. On one rank (ranks->size 0) each has at most `bound` elements, and
+ * nothing but the block's size decides: the kind of KVStore or the number of owners would also
+ * change the rounding of the norm. Over ranks, a block above the bound gets a shard for each
+ * owning rank. */
+int sl__shard_count(const struct sl__ranks *ranks, int64_t elements, int64_t bound);
+
+/* Elements of part i of a block. */
+int64_t sl__part_length(int64_t elements, int parts, int i);
+
+/* Sets shards[0 .. parts - 1] to the parts of a block; all other fields become 0. */
+void sl__shards_cut(int block, int64_t elements, int parts, struct sl__shard *shards);
+
+void sl__shard_free_state(struct sl__shard *shard);
+
+/* Frees the shard's tensors except param and gradient, which it borrows. */
+void sl__shard_clear(struct sl__shard *shard);
+
+#endif
