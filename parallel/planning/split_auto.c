@@ -120,11 +120,11 @@ static enum sl_status measure_uneven(struct study *s) {
   int replicas = grid.replicas;
   SL__TRY(sl__split_choose(replicas, s->of, s->sharing, s->classes, s->batch, grid.microbatches,
                            measure, s, s->rows, s->ms));
-  grid.share = sl__alloc((size_t)replicas, sizeof *grid.share, "a split");
-  if (!grid.share) return SL_NO_MEMORY;
-  for (int r = 0; r < replicas; r++) grid.share[r] = (double)s->rows[r];
+  grid.proportion = sl__alloc((size_t)replicas, sizeof *grid.proportion, "a split");
+  if (!grid.proportion) return SL_NO_MEMORY;
+  for (int r = 0; r < replicas; r++) grid.proportion[r] = (double)s->rows[r];
   status = sl__cost_step(&s->c, &grid, s->batch, &s->uneven_ms);
-  free(grid.share);
+  free(grid.proportion);
 out:
   return status;
 }

@@ -166,7 +166,7 @@ enum sl_status sl__grid_new(const struct sl_model *model, const struct sl_traine
   enum sl_status status = model->placement ? placed(model, g)
                           : o->stages      ? balanced(model, o->stages, g)
                                            : one_stage(model, g);
-  return status == SL_OK ? sl__split_parse(o->split, g->replicas, &g->share) : status;
+  return status == SL_OK ? sl__split_parse(o->split, g->replicas, &g->proportion) : status;
 }
 
 enum sl_status sl__grid_check_batch(const struct sl__grid *g, int64_t batch) {
@@ -178,7 +178,7 @@ enum sl_status sl__grid_check_batch(const struct sl__grid *g, int64_t batch) {
 }
 
 void sl__grid_clear(struct sl__grid *g) {
-  free(g->share);
+  free(g->proportion);
   free(g->stage);
   free(g->devices);
   free(g->member_of);

@@ -13,7 +13,7 @@ struct sl__grid {
   enum sl_math math;
   int64_t chunk; /* time steps a task at most; 0: all of a sample's */
   int layers;
-  double *share;              /* [replicas] of the batch's rows; NULL: all alike */
+  double *proportion;         /* [replicas] of the batch's rows; NULL: all alike */
   int *stage;                 /* [layers] */
   struct sl__device *devices; /* [stages * replicas], stage by stage; known of this member's stages
                                  only */

@@ -19,16 +19,16 @@ static enum sl_status parse_weight(const char *all, const char *text, double *we
   return SL_OK;
 }
 
-static bool all_alike(const double *share, int count) {
+static bool all_alike(const double *proportion, int count) {
   for (int r = 1; r < count; r++)
-    if (share[r] != share[0]) return false;
+    if (proportion[r] != proportion[0]) return false;
   return true;
 }
 
-enum sl_status sl__split_parse(const char *text, int replicas, double **share) {
+enum sl_status sl__split_parse(const char *text, int replicas, double **proportion) {
   enum sl_status status = SL_OK;
   int count = 0;
-  *share = NULL;
+  *proportion = NULL;
   if (!text || !strcmp(text, "even")) return SL_OK;
   double *weights = sl__alloc((size_t)replicas, sizeof *weights, "a split");
   char *copy = sl__strdup(text), *rest = copy;
@@ -48,7 +48,7 @@ enum sl_status sl__split_parse(const char *text, int replicas, double **share) {
                  "devices say how many there are)",
                  text, count, replicas);
   } else if (!all_alike(weights, replicas)) {
-    *share = weights;
+    *proportion = weights;
     weights = NULL;
   }
 out:
@@ -57,15 +57,16 @@ out:
   return status;
 }
 
-void sl__split_rows(const double *share, int replicas, int64_t batch, int64_t least,
+void sl__split_rows(const double *proportion, int replicas, int64_t batch, int64_t least,
                     int64_t *rows) {
   double total = 0, before = 0;
   int64_t begin = 0;
-  if (least > batch / replicas) least = batch / replicas; /* somebody else refuses such a batch */
-  for (int r = 0; r < replicas; r++) total += share[r];
+  if (least > batch / replicas)
+    least = batch / replicas; /* sl__grid_check_batch refuses such a batch */
+  for (int r = 0; r < replicas; r++) total += proportion[r];
   for (int r = 0; r < replicas; r++) {
-    before += share[r];
-    /* the last one ends at the batch's end, whatever the sum's rounding */
+    before += proportion[r];
+    /* the last replica ends at the end of the batch, however the sum is rounded */
     int64_t end = r == replicas - 1 ? batch : (int64_t)floor((double)batch * before / total + 0.5);
     rows[r] = end - begin;
     begin = end;
@@ -84,7 +85,7 @@ double sl__split_balance(int replicas, const double *fixed_ms, const double *row
                          int64_t least, int64_t *rows) {
   double slowest = 0;
   for (int r = 0; r < replicas; r++) rows[r] = least;
-  /* times grow with the rows: to give each next row to who is done soonest with it is optimal */
+  /* times grow with the rows, so it is optimal to give each row to the replica that ends first */
   for (int64_t left = batch - least * replicas; left > 0; left--) {
     int best = 0;
     for (int r = 1; r < replicas; r++)
@@ -98,7 +99,7 @@ double sl__split_balance(int replicas, const double *fixed_ms, const double *row
   return slowest;
 }
 
-/* A class's line through two points, or through zero and one. */
+/* Time of a device class by number of rows: a line through two points, or through zero and one. */
 struct line {
   int64_t rows;
   double ms, fixed, slope;

@@ -4,13 +4,16 @@
 
 #include <starling/base.h>
 
-/* "4,1": a weight a replica; NULL or "even": none. *share [replicas] is to be freed; NULL where all
- * are alike. SL_BAD_ARGUMENT for other text, weights that are not above 0, or another number. */
-enum sl_status sl__split_parse(const char *text, int replicas, double **share);
+/* "4,1": a weight a replica; NULL or "even": none. *proportion [replicas] is to be freed; NULL
+ * where all are alike. SL_BAD_ARGUMENT for other text, weights that are not above 0, or another
+ * number. */
+enum sl_status sl__split_parse(const char *text, int replicas, double **proportion);
 
-/* Rows of each replica, in proportion to its share within one row; but each has at least `least`
- * (batch >= replicas x least), which the ones with most rows give. Their sum is the batch. */
-void sl__split_rows(const double *share, int replicas, int64_t batch, int64_t least, int64_t *rows);
+/* Rows of each replica, in proportion to its proportion within one row; but each has at least
+ * `least` (batch >= replicas x least), which the ones with most rows give. Their sum is the batch.
+ */
+void sl__split_rows(const double *proportion, int replicas, int64_t batch, int64_t least,
+                    int64_t *rows);
 
 /* The rows with which the slowest replica ends soonest, where replica r takes
  * fixed_ms[r] + row_ms[r] x rows; of equals, the first ones get more. Returns its time. */

@@ -67,9 +67,9 @@ static void print_stage(FILE *out, const struct sl_trainer *t, int stage) {
 /* "  shares of a batch: 80.0 %, 20.0 %" */
 static void print_shares(FILE *out, const struct sl__grid *g) {
   double total = 0;
-  for (int r = 0; r < g->replicas && g->share; r++) total += g->share[r];
-  for (int r = 0; r < g->replicas && g->share; r++)
-    fprintf(out, "%s %.1f %%%s", r ? "," : "  shares of a batch:", 100 * g->share[r] / total,
+  for (int r = 0; r < g->replicas && g->proportion; r++) total += g->proportion[r];
+  for (int r = 0; r < g->replicas && g->proportion; r++)
+    fprintf(out, "%s %.1f %%%s", r ? "," : "  shares of a batch:", 100 * g->proportion[r] / total,
             r + 1 == g->replicas ? "\n" : "");
 }
 

@@ -1,0 +1,233 @@
+/* The tasks of a step: forward passes, losses and backward passes of all slices. */
+#include <stdlib.h>
+
+#include "parallel/step/plan_tasks.h"
+#include "parallel/step/precision.h"
+
+struct sl__slice_mark sl__slice_mark_of(const struct sl__plan *plan, const struct sl__slice *slice,
+                                        int c, int layer) {
+  const struct sl__grid *grid = plan->grid;
+  return (struct sl__slice_mark){.stage = grid->stages > 1 ? 1 + grid->stage[layer] : 0,
+                                 .replica = grid->replicas > 1 ? 1 + slice->replica : 0,
+                                 .microbatch = grid->microbatches > 1 ? 1 + slice->microbatch : 0,
+                                 .chunk = plan->chunks > 1 ? 1 + c : 0};
+}
+
+/* The pass of layer i on a chunk of a slice; dx and grad are for the backward half. */
+static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *step, int s, int c,
+                                  int i) {
+  const struct sl__slice *slice = &plan->slices[s];
+  const struct sl__layer *layer = &plan->model->layers[i];
+  int chunk = c * plan->model->count;
+  struct sl__pass pass = {.context = plan->model->context,
+                          .launch = {.name = layer->name,
+                                     .place = sl__grid_device(plan->grid, i, slice->replica)->place,
+                                     .tf32 = plan->grid->math == SL_MATH_TF32,
+                                     .mark = sl__slice_mark_of(plan, slice, c, i)},
+                          .param = sl__param_of(plan->model, i, plan->grid->math),
+                          .y = slice->y[chunk + i],
+                          .saved = slice->saved[chunk + i],
+                          .dy = slice->dy[chunk + i],
+                          .state = slice->state[i],
+                          .dstate = slice->dstate[i],
+                          .training = step->training,
+                          .step = step->number,
+                          .first_row = step->first_row + slice->first_row,
+                          .slices = plan->count};
+  /* a sample that is not cut in time has all its steps, whatever its axes mean */
+  if (plan->chunks > 1 || (plan->steps && plan->steps < plan->model->sample.dim[0]))
+    sl__chunk_steps(plan, c, &pass.first_step, &pass.steps);
+  if (layer->shares >= 0) pass.shared = sl__param_of(plan->model, layer->shares, plan->grid->math);
+  for (int k = 0; k < layer->input_count; k++)
+    pass.x[k] = layer->input[k] != SL__INPUT ? slice->y[chunk + layer->input[k]]
+                : slice->x                   ? slice->x
+                                             : sl__part(step->x, s);
+  return pass;
+}
+
+/* ---- forward ---- */
+
+/* In inference an output is of no use after its last reader. */
+static void drop_inputs(struct sl__plan *plan, const struct sl__slice *slice, int c, int i) {
+  const struct sl__layer *layer = &plan->model->layers[i];
+  int chunk = c * plan->model->count;
+  for (int k = 0; k < layer->input_count; k++) {
+    int input = layer->input[k];
+    bool again = k && layer->input[0] == input;
+    if (input != SL__INPUT && !again && plan->last_use[input] == i)
+      sl__tensor_invalidate(slice->y[chunk + input]);
+  }
+  if (slice->saved[chunk + i]) sl__tensor_invalidate(slice->saved[chunk + i]);
+}
+
+static enum sl_status submit_loss(struct sl__plan *plan, const struct sl__step *step, int s,
+                                  int c) {
+  const struct sl__slice *slice = &plan->slices[s];
+  struct sl_model *model = plan->model;
+  int last = model->count - 1, at = c * model->count + last;
+  int64_t first = 0, steps;
+  struct sl__launch launch = {.name = "loss",
+                              .place = sl__grid_device(plan->grid, last, slice->replica)->place,
+                              .priority = SL__PRIORITY_LOSS,
+                              .mark = sl__slice_mark_of(plan, slice, c, last)};
+  if (plan->chunks > 1) sl__chunk_steps(plan, c, &first, &steps);
+  enum sl_status status =
+      sl__softmax_xent(model->context, &launch, slice->y[at], sl__part(step->labels, s),
+                       slice->stats[c], step->training ? slice->dy[at] : NULL, step->scale, first);
+  if (!step->training) sl__tensor_invalidate(slice->y[at]);
+  return status;
+}
+
+/* The copies that bf16 passes of layer i read: of the input, and of parameters that were written
+ * since the last copy. */
+static enum sl_status submit_bf16_copies(struct sl__plan *plan, const struct sl__step *step, int s,
+                                         int i) {
+  const struct sl__slice *slice = &plan->slices[s];
+  const struct sl__layer *layer = &plan->model->layers[i];
+  enum sl_status status = SL_OK;
+  if (plan->grid->math != SL_MATH_BF16) return SL_OK;
+  /* all replicas read one copy; it is made where the first replica computes, which begins first */
+  const struct sl__place *place = &sl__grid_device(plan->grid, i, 0)->place;
+  SL__TRY(sl__bf16_copy_refresh(plan->model, i, place));
+  if (layer->shares >= 0) SL__TRY(sl__bf16_copy_refresh(plan->model, layer->shares, place));
+  if (!slice->x || i != plan->input_reader) return SL_OK;
+  const struct sl__launch launch = {.name = layer->name,
+                                    .place = sl__grid_device(plan->grid, i, slice->replica)->place,
+                                    .priority = SL__PRIORITY_FORWARD + i,
+                                    .mark = sl__slice_mark_of(plan, slice, 0, i)};
+  status = sl__axpy(plan->model->context, &launch, 1.0f, sl__part(step->x, s), slice->x);
+out:
+  return status;
+}
+
+static enum sl_status forward_layer(struct sl__plan *plan, const struct sl__step *step, int s,
+                                    int c, int i) {
+  struct sl_model *model = plan->model;
+  struct sl__pass pass = layer_pass(plan, step, s, c, i);
+  enum sl_status status = SL_OK;
+  pass.launch.priority = SL__PRIORITY_FORWARD + i;
+  SL__TRY(submit_bf16_copies(plan, step, s, i));
+  if (pass.state && c == 0 && !(step->carry && plan->has_state))
+    SL__TRY(sl__fill(model->context, &pass.launch, pass.state, 0));
+  SL__TRY(model->layers[i].kind->forward(&model->layers[i], &pass));
+  if (!step->training) drop_inputs(plan, &plan->slices[s], c, i);
+  if (pass.state && c == plan->chunks - 1 && !step->keep) sl__tensor_invalidate(pass.state);
+out:
+  return status;
+}
+
+static enum sl_status submit_forward(struct sl__plan *plan, const struct sl__step *step, int s,
+                                     int c) {
+  struct sl_model *model = plan->model;
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < model->count; i++) {
+    bool here = sl__grid_is_here(plan->grid, i);
+    if (here) SL__TRY(forward_layer(plan, step, s, c, i));
+    SL__TRY(sl__plan_carry_outputs(plan, s, c, i));
+    if (here && !step->training && plan->last_use[i] == i)
+      sl__tensor_invalidate(plan->slices[s].y[c * model->count + i]);
+  }
+  if (plan->slices[s].x && !step->training) sl__tensor_invalidate(plan->slices[s].x);
+  if (step->labels && sl__grid_is_here(plan->grid, model->count - 1))
+    SL__TRY(submit_loss(plan, step, s, c));
+out:
+  return status;
+}
+
+/* ---- backward ---- */
+
+/* The gradients of layer i's inputs: the first reader of an input writes its gradient, the others
+ * add to it. writer: the layer that wrote last; -1: none. */
+static bool wants_dx(struct sl__plan *plan, const struct sl__slice *slice, int c, int i,
+                     const int *writer, struct sl__pass *pass) {
+  const struct sl__layer *layer = &plan->model->layers[i];
+  bool any = false;
+  for (int k = 0; k < layer->input_count; k++) {
+    int input = layer->input[k];
+    if (input == SL__INPUT || !plan->needs_gradient[input]) continue;
+    pass->dx[k] = slice->dy[c * plan->model->count + input];
+    pass->add_dx[k] = writer[input] >= 0 || (k && layer->input[0] == input);
+    any = true;
+  }
+  return any;
+}
+
+static void record_writer(const struct sl__plan *plan, int i, int *writer) {
+  const struct sl__layer *layer = &plan->model->layers[i];
+  for (int k = 0; k < layer->input_count; k++)
+    if (layer->input[k] != SL__INPUT && plan->needs_gradient[layer->input[k]])
+      writer[layer->input[k]] = i;
+}
+
+static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__step *step, int s,
+                                     int c, int i, const int *writer) {
+  const struct sl__slice *slice = &plan->slices[s];
+  const struct sl__layer *layer = &plan->model->layers[i];
+  struct sl__pass pass = layer_pass(plan, step, s, c, i);
+  enum sl_status status = SL_OK;
+  bool last_chunk = c == plan->chunks - 1;
+  /* layers nearer to the input come first: the stage before waits for their gradients */
+  pass.launch.priority = SL__PRIORITY_BACKWARD_DATA + plan->model->count - 1 - i;
+  /* truncated back-propagation: no gradient comes from beyond the last step */
+  if (pass.dstate && last_chunk) SL__TRY(sl__fill(pass.context, &pass.launch, pass.dstate, 0));
+  if (layer->kind->backward_begin) SL__TRY(layer->kind->backward_begin(layer, &pass));
+  if (wants_dx(plan, slice, c, i, writer, &pass)) SL__TRY(layer->kind->backward_data(layer, &pass));
+  if (layer->params.total || pass.shared) {
+    bool again = slice->microbatch > 0 || !last_chunk;
+    pass.grad = step->grads[slice->replica][i];
+    pass.grad_rows = step->rows[slice->replica][i];
+    pass.add_grad = again || layer->is_shared; /* the layer tied to it wrote its part before */
+    pass.add_shared = again;
+    if (pass.shared) pass.shared_grad = step->grads[slice->replica][layer->shares];
+    pass.launch.priority = SL__PRIORITY_BACKWARD_WEIGHT + i;
+    SL__TRY(layer->kind->backward_weight(layer, &pass));
+  }
+out:
+  return status;
+}
+
+static void drop_layer(const struct sl__plan *plan, const struct sl__slice *slice, int c, int i) {
+  int at = c * plan->model->count + i;
+  if (slice->y[at]) sl__tensor_invalidate(slice->y[at]);
+  if (slice->dy[at]) sl__tensor_invalidate(slice->dy[at]);
+  if (slice->saved[at]) sl__tensor_invalidate(slice->saved[at]);
+  if (slice->dstate[i] && c == 0) sl__tensor_invalidate(slice->dstate[i]);
+  if (slice->x && i == plan->input_reader) sl__tensor_invalidate(slice->x);
+}
+
+static enum sl_status submit_backward(struct sl__plan *plan, const struct sl__step *step, int s,
+                                      int c) {
+  int layers = plan->model->count;
+  int *writer = sl__alloc((size_t)layers, sizeof *writer, "a backward pass");
+  enum sl_status status = writer ? SL_OK : SL_NO_MEMORY;
+  if (!writer) return status;
+  for (int i = 0; i < layers; i++) writer[i] = -1;
+  for (int i = layers - 1; i >= 0; i--) {
+    if (plan->needs_gradient[i]) {
+      if (writer[i] >= 0) SL__TRY(sl__plan_carry_gradient(plan, s, c, i, writer[i], i));
+      SL__TRY(sl__plan_carry_gradients(plan, s, c, i, writer));
+      if (sl__grid_is_here(plan->grid, i)) SL__TRY(backward_layer(plan, step, s, c, i, writer));
+      record_writer(plan, i, writer);
+    }
+    drop_layer(plan, &plan->slices[s], c, i);
+  }
+out:
+  free(writer);
+  return status;
+}
+
+enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *step) {
+  const struct sl__grid *grid = plan->grid;
+  enum sl_status status = SL_OK;
+  for (int m = 0; m < grid->microbatches; m++) {
+    for (int c = 0; c < plan->chunks; c++)
+      for (int r = 0; r < grid->replicas; r++)
+        SL__TRY(submit_forward(plan, step, r * grid->microbatches + m, c));
+    for (int c = plan->chunks - 1; step->training && c >= 0; c--)
+      for (int r = 0; r < grid->replicas; r++)
+        SL__TRY(submit_backward(plan, step, r * grid->microbatches + m, c));
+  }
+  plan->has_state = true;
+out:
+  return status;
+}

@@ -1,0 +1,25 @@
+/* The inside of a plan's submission: plan_submit.c and plan_borders.c. */
+#ifndef SL_PARALLEL_STEP_PLAN_TASKS_H
+#define SL_PARALLEL_STEP_PLAN_TASKS_H
+
+#include "parallel/step/plan.h"
+
+/* The numbers by which a trace tells a slice's tasks apart. A number is 0 if there is only one
+ * stage, replica, microbatch or chunk. */
+struct sl__slice_mark sl__slice_mark_of(const struct sl__plan *plan, const struct sl__slice *slice,
+                                        int c, int layer);
+
+/* Submit: layer i's output of slice s, chunk c goes to the ranks of the layers that read it. */
+enum sl_status sl__plan_carry_outputs(const struct sl__plan *plan, int s, int c, int i);
+
+/* Submit: the gradient of layer i's output goes from the rank of layer `from` to the rank of layer
+ * `to`. It visits its readers in the order of one process, the last reader first, so that each adds
+ * to the same sum; at the end it is at layer i. */
+enum sl_status sl__plan_carry_gradient(const struct sl__plan *plan, int s, int c, int i, int from,
+                                       int to);
+
+/* Submit: the gradients that layer i adds to come to its rank. */
+enum sl_status sl__plan_carry_gradients(const struct sl__plan *plan, int s, int c, int i,
+                                        const int *writer);
+
+#endif
