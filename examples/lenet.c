@@ -30,28 +30,36 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
 
 /* ---- its own option ---- */
 
-enum { KEY_ACTIVATION = 1000 };
-
-static const struct argp_option options[] = {
-    {"activation", KEY_ACTIVATION, "NAME", 0, "tanh (default), relu, sigmoid, gelu", 0}, {0}};
-
-static error_t parse_option(int key, char *text, struct argp_state *state) {
-  struct lenet *lenet = state->input;
-  if (key != KEY_ACTIVATION) return ARGP_ERR_UNKNOWN;
-  if (sl_activation_parse(text, &lenet->activation) != SL_OK)
-    cli_refuse(state, "--activation: %s", sl_error());
-  return 0;
+static const char *parse_activation(const struct option_row *row, const char *text, void *values) {
+  struct lenet *lenet = values;
+  (void)row;
+  return sl_activation_parse(text, &lenet->activation) == SL_OK ? NULL : sl_error();
 }
 
+static const char *const activations[] = {"tanh", "relu", "sigmoid", "gelu", NULL};
+
+static const struct option_row rows[] = {
+    {"activation", "NAME", "tanh (default), relu, sigmoid, gelu", .parse = parse_activation,
+     .names = activations, .flags = OPTION_OWN}};
+
 int main(int argc, char **argv) {
-  static const struct argp own = {options, parse_option, NULL, NULL, NULL, NULL, NULL};
   struct lenet lenet = {.activation = SL_ACTIVATION_TANH};
-  const struct program program = {.about = "Train LeNet on MNIST, CIFAR-10 or generated digits.",
-                                  .epochs = 5,
-                                  .batch = 64,
-                                  .lr = 0.1f,
-                                  .options = &own,
-                                  .input = &lenet,
-                                  .build = build};
+  const struct program program = {
+      .cli = {.about = "Train LeNet on MNIST, CIFAR-10 or generated digits.",
+              .description =
+                  "LeNet has two convolutions with max pooling and two dense layers. The devices "
+                  "share a batch: each computes a slice of it, and the KVStore adds the gradients "
+                  "in a fixed order. With the same seed and number of replicas the weights are the "
+                  "same to the bit, whatever the scheduler and the number of workers.",
+              .examples = "  lenet --epochs 2\n"
+                          "  lenet --data mnist --save lenet.json --log run.jsonl\n"
+                          "  lenet --optimizer adam --lr-schedule cosine,warmup:100\n",
+              .rows = rows,
+              .row_count = sizeof rows / sizeof *rows,
+              .input = &lenet},
+      .epochs = 5,
+      .batch = 64,
+      .lr = 0.1f,
+      .build = build};
   return run_program(&program, argc, argv);
 }

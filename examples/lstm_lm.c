@@ -19,7 +19,8 @@ struct lstm_lm {
   int64_t layers, hidden, embed, bptt, chunk, words, half_life;
   int64_t sample; /* tokens to generate instead of training; 0: train */
   const char *prompt;
-  bool gru, tied;
+  enum cell { CELL_LSTM, CELL_GRU } cell;
+  bool tied;
   double dropout, temperature;
   enum sl_text_level level;
   struct buckets {
@@ -56,8 +57,8 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
     snprintf(name, sizeof name, "drop%lld", (long long)i);
     if (lm->dropout > 0) status = sl_dropout(model, name, &dropout);
     if (i == lm->layers || status != SL_OK) break;
-    snprintf(name, sizeof name, "%s%lld", lm->gru ? "gru" : "lstm", (long long)i);
-    status = lm->gru ? sl_gru(model, name, &gru) : sl_lstm(model, name, &lstm);
+    snprintf(name, sizeof name, "%s%lld", lm->cell == CELL_GRU ? "gru" : "lstm", (long long)i);
+    status = lm->cell == CELL_GRU ? sl_gru(model, name, &gru) : sl_lstm(model, name, &lstm);
   }
   if (status != SL_OK) return status;
   return sl_dense(
@@ -239,137 +240,110 @@ static void tell(const void *input, char *line, size_t size) {
 
 /* ---- its own options ---- */
 
-enum {
-  KEY_LEVEL = 1000,
-  KEY_WORDS,
-  KEY_CELL,
-  KEY_LAYERS,
-  KEY_HIDDEN,
-  KEY_EMBED,
-  KEY_DROPOUT,
-  KEY_BPTT,
-  KEY_CHUNK,
-  KEY_HALF_LIFE,
-  KEY_TIED,
-  KEY_SAMPLE,
-  KEY_TEMPERATURE,
-  KEY_PROMPT,
-  KEY_BUCKETS,
-  KEY_LONG
-};
-
-static const struct argp_option options[] = {
-    {"level", KEY_LEVEL, "NAME", 0, "What a token is: word (default), char", 0},
-    {"words", KEY_WORDS, "N", 0, "Most entries of the vocabulary; rarer ones become <unk> (10000)",
-     0},
-    {"cell", KEY_CELL, "NAME", 0, "What the layers are: lstm (default), gru", 0},
-    {"layers", KEY_LAYERS, "N", 0, "Recurrent layers (default 2)", 0},
-    {"hidden", KEY_HIDDEN, "N", 0, "Width of each (default 200)", 0},
-    {"embed", KEY_EMBED, "N", 0, "Width of the embedding (default 200)", 0},
-    {"dropout", KEY_DROPOUT, "X", 0, "Between the layers (default 0)", 0},
-    {"bptt", KEY_BPTT, "N", 0, "Time steps that the gradient goes back (default 35)", 0},
-    {"buckets", KEY_BUCKETS, "LIST", 0,
-     "Learn line by line, lines sorted into buckets of these lengths in tokens (8,16,32), or of so "
-     "many chosen ones (auto, auto:N); default: one long text in windows of --bptt",
-     0},
-    {"long", KEY_LONG, "NAME", 0, "Lines longer than the last bucket: split (default), drop", 0},
-    {"chunk", KEY_CHUNK, "N", 0,
-     "Time steps a task, so that layers overlap (default: all of --bptt)", 0},
-    {"half-life", KEY_HALF_LIFE, "N", 0, "Halve the learning rate every N epochs (default: never)",
-     0},
-    {"tied", KEY_TIED, NULL, 0, "The decoder takes the embedding's weight (--embed = --hidden)", 0},
-    {"sample", KEY_SAMPLE, "N", 0,
-     "Print N tokens drawn from the weights of --load, instead of training", 0},
-    {"temperature", KEY_TEMPERATURE, "X", 0,
-     "Of --sample: below 1 is surer, 0 always takes the likeliest (default 1)", 0},
-    {"prompt", KEY_PROMPT, "TEXT", 0, "Of --sample: what the text begins with", 0},
-    {0}};
-
-/* "8,16,32" or "auto" or "auto:N". */
-static void read_buckets(struct argp_state *state, const char *text, struct buckets *b) {
+/* "8,16,32" */
+static const char *parse_lengths(const char *text, struct buckets *b) {
   char copy[1024], *rest = copy;
-  *b = (struct buckets){.asked = true, .count = 5, .longer = b->longer};
-  if (!strncmp(text, "auto", 4) && (!text[4] || text[4] == ':')) {
-    if (text[4]) b->count = (int)cli_whole(state, "--buckets auto:N", text + 5, 1, SL_MAX_BUCKETS);
-    return;
-  }
-  if (strlen(text) >= sizeof copy) cli_refuse(state, "--buckets: the list is too long");
+  if (strlen(text) >= sizeof copy) return "the list is too long";
   snprintf(copy, sizeof copy, "%s", text);
   b->given = true;
   b->count = 0;
   for (char *item = strsep(&rest, ","); item; item = strsep(&rest, ",")) {
-    if (b->count == SL_MAX_BUCKETS)
-      cli_refuse(state, "--buckets: at most %d lengths", SL_MAX_BUCKETS);
-    b->length[b->count] = cli_whole(state, "--buckets", item, 1, 1000000);
-    if (b->count && b->length[b->count] <= b->length[b->count - 1])
-      cli_refuse(state, "--buckets %s: lengths must rise", text);
+    if (b->count == SL_MAX_BUCKETS) return option_problem("at most %d lengths", SL_MAX_BUCKETS);
+    const char *why = option_whole(item, 1, 1000000, &b->length[b->count]);
+    if (why) return option_problem("'%s' %s", item, why);
+    if (b->count && b->length[b->count] <= b->length[b->count - 1]) return "lengths must rise";
     b->count++;
   }
+  return NULL;
 }
 
-static error_t parse_option(int key, char *text, struct argp_state *state) {
-  struct lstm_lm *lm = state->input;
-  switch (key) {
-    case KEY_LEVEL:
-      if (sl_text_level_parse(text, &lm->level) != SL_OK)
-        cli_refuse(state, "--level: %s", sl_error());
-      break;
-    case KEY_CELL:
-      lm->gru = !strcmp(text, "gru");
-      if (!lm->gru && strcmp(text, "lstm"))
-        cli_refuse(state, "--cell '%s': unknown; use lstm or gru", text);
-      break;
-    case KEY_WORDS: lm->words = cli_whole(state, "--words", text, 3, 10000000); break;
-    case KEY_LAYERS: lm->layers = cli_whole(state, "--layers", text, 1, MOST_LAYERS); break;
-    case KEY_HIDDEN: lm->hidden = cli_whole(state, "--hidden", text, 1, 100000); break;
-    case KEY_EMBED: lm->embed = cli_whole(state, "--embed", text, 1, 100000); break;
-    case KEY_DROPOUT: lm->dropout = cli_real(state, "--dropout", text, 0, 0.99); break;
-    case KEY_BPTT: lm->bptt = cli_whole(state, "--bptt", text, 1, 100000); break;
-    case KEY_BUCKETS: read_buckets(state, text, &lm->buckets); break;
-    case KEY_LONG:
-      lm->buckets.longer = !strcmp(text, "drop") ? SL_LONG_DROP : SL_LONG_SPLIT;
-      if (strcmp(text, "drop") && strcmp(text, "split"))
-        cli_refuse(state, "--long '%s': unknown; use split or drop", text);
-      break;
-    case KEY_CHUNK: lm->chunk = cli_whole(state, "--chunk", text, 1, 100000); break;
-    case KEY_HALF_LIFE: lm->half_life = cli_whole(state, "--half-life", text, 1, 100000); break;
-    case KEY_TIED: lm->tied = true; break;
-    case KEY_SAMPLE: lm->sample = cli_whole(state, "--sample", text, 1, 100000000); break;
-    case KEY_TEMPERATURE: lm->temperature = cli_real(state, "--temperature", text, 0, 1000); break;
-    case KEY_PROMPT:
-      if (strlen(text) > MOST_PROMPT)
-        cli_refuse(state, "--prompt: at most %d bytes, not %zu", MOST_PROMPT, strlen(text));
-      lm->prompt = text;
-      break;
-    case ARGP_KEY_END:
-      if (lm->buckets.asked && lm->bptt)
-        cli_refuse(state, "--buckets and --bptt: a line is one sequence; give one of the two");
-      if (!lm->buckets.asked && lm->buckets.longer == SL_LONG_DROP)
-        cli_refuse(state, "--long: it belongs to --buckets");
-      if (!lm->bptt) lm->bptt = 35;
-      if (lm->tied && lm->embed != lm->hidden)
-        cli_refuse(state, "--tied: --embed %lld must be --hidden %lld", (long long)lm->embed,
-                   (long long)lm->hidden);
-      if (!lm->sample && (lm->prompt || lm->temperature != 1))
-        cli_refuse(state, "--prompt, --temperature: they belong to --sample");
-      break;
-    default: return ARGP_ERR_UNKNOWN;
-  }
-  return 0;
+/* "8,16,32" or "auto" or "auto:N" */
+static const char *parse_buckets(const struct option_row *row, const char *text, void *values) {
+  struct buckets *b = &((struct lstm_lm *)values)->buckets;
+  int64_t count = 5;
+  (void)row;
+  *b = (struct buckets){.asked = true, .longer = b->longer};
+  if (strncmp(text, "auto", 4) != 0 || (text[4] && text[4] != ':')) return parse_lengths(text, b);
+  const char *why = text[4] ? option_whole(text + 5, 1, SL_MAX_BUCKETS, &count) : NULL;
+  b->count = (int)count;
+  return why ? option_problem("N of auto:N %s", why) : NULL;
 }
+
+static const char *check(void *input) {
+  struct lstm_lm *lm = input;
+  if (lm->buckets.asked && lm->bptt)
+    return "--buckets and --bptt: a line is one sequence; give one of the two";
+  if (!lm->buckets.asked && lm->buckets.longer == SL_LONG_DROP)
+    return "--long: it belongs to --buckets";
+  if (!lm->bptt) lm->bptt = 35;
+  if (lm->tied && lm->embed != lm->hidden)
+    return option_problem("--tied: --embed %lld must be --hidden %lld", (long long)lm->embed,
+                          (long long)lm->hidden);
+  if (!lm->sample && (lm->prompt || lm->temperature != 1))
+    return "--prompt, --temperature: they belong to --sample";
+  return NULL;
+}
+
+static const char *const levels[] = {[SL_TEXT_WORD] = "word", [SL_TEXT_CHAR] = "char", NULL};
+static const char *const cells[] = {[CELL_LSTM] = "lstm", [CELL_GRU] = "gru", NULL};
+static const char *const longs[] = {[SL_LONG_SPLIT] = "split", [SL_LONG_DROP] = "drop", NULL};
+static const char *const bucket_names[] = {"auto", NULL};
+
+#define FIELD(member) OPTION_FIELD(struct lstm_lm, member), .flags = OPTION_OWN
+#define SIZE .least = 1, .most = 100000
+
+static const struct option_row rows[] = {
+    {"level", "NAME", "What a token is: word (default), char", FIELD(level), .names = levels},
+    {"words", "N", "Entries of the vocabulary at most; rarer ones become <unk> (10000)",
+     FIELD(words), .least = 3, .most = 1e7},
+    {"cell", "NAME", "Kind of the recurrent layers: lstm (default), gru", FIELD(cell),
+     .names = cells},
+    {"layers", "N", "Recurrent layers (default 2)", FIELD(layers), .least = 1, .most = MOST_LAYERS},
+    {"hidden", "N", "Width of each (default 200)", FIELD(hidden), SIZE},
+    {"embed", "N", "Width of the embedding (default 200)", FIELD(embed), SIZE},
+    {"dropout", "X", "Dropout between the layers (default 0)", FIELD(dropout), .least = 0,
+     .most = 0.99},
+    {"bptt", "N", "Time steps that the gradient goes back (default 35)", FIELD(bptt), SIZE},
+    {"buckets", "LIST",
+     "Learn line by line, lines sorted into buckets of these lengths in tokens (8,16,32), or of N "
+     "lengths that are chosen (auto:N; auto: 5); default: one long text in windows of --bptt",
+     .parse = parse_buckets, .names = bucket_names, .flags = OPTION_OWN},
+    {"long", "NAME", "Lines longer than the last bucket: split (default), drop",
+     FIELD(buckets.longer), .names = longs},
+    {"chunk", "N", "Time steps a task, so that layers overlap (default: all of --bptt)",
+     FIELD(chunk), SIZE},
+    {"half-life", "N", "Halve the learning rate every N epochs (default: never)", FIELD(half_life),
+     SIZE},
+    {"tied", NULL, "The decoder takes the embedding's weight (--embed = --hidden)", FIELD(tied)},
+    {"sample", "N", "Print N tokens drawn from the weights of --load, instead of training",
+     FIELD(sample), .least = 1, .most = 1e8},
+    {"temperature", "X",
+     "Of --sample: below 1 likely tokens become likelier, at 0 the likeliest is taken (default 1)",
+     FIELD(temperature), .least = 0, .most = 1000},
+    {"prompt", "TEXT", "Of --sample: beginning of the text", FIELD(prompt), .most = MOST_PROMPT}};
 
 int main(int argc, char **argv) {
-  static const struct argp own = {options, parse_option, NULL, NULL, NULL, NULL, NULL};
   struct lstm_lm lm = {.layers = 2, .hidden = 200, .embed = 200, .words = 10000, .temperature = 1};
   const struct program program = {
-      .about = "Train a language model of LSTM layers on a text file or generated sentences.",
+      .cli = {.about =
+                  "Train a language model of LSTM layers on a text file or generated sentences.",
+              .description =
+                  "The text is one long sequence, cut into as many parts as a batch has rows, and "
+                  "learned by truncated back-propagation through time with the state carried on; "
+                  "with --buckets it is learned line by line. Nine tenths of the file are for "
+                  "training, the next twentieth for validation.",
+              .examples = "  lstm_lm --epochs 1\n"
+                          "  lstm_lm --data text.txt --layers 2 --hidden 650 --save lm.json\n"
+                          "  lstm_lm --layers 2 --hidden 650 --load lm.json --sample 50\n",
+              .rows = rows,
+              .row_count = sizeof rows / sizeof *rows,
+              .input = &lm,
+              .check = check},
       .data = "grammar",
       .epochs = 5,
       .batch = 20,
       .lr = 20,
       .clip = 0.25f,
-      .options = &own,
-      .input = &lm,
       .build = build,
       .open_data = open_data,
       .save = save,

@@ -32,43 +32,40 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
 
 /* ---- its own option ---- */
 
-enum { KEY_HIDDEN = 1000 };
-
-static const struct argp_option options[] = {
-    {"hidden", KEY_HIDDEN, "N[,N...]", 0, "Widths of the hidden layers (default 512,512)", 0}, {0}};
-
-static void read_hidden(const struct argp_state *state, const char *text, struct mlp *mlp) {
-  mlp->layers = 0;
-  for (;;) {
+static const char *parse_hidden(const struct option_row *row, const char *text, void *values) {
+  struct mlp *mlp = values;
+  (void)row;
+  for (mlp->layers = 0; mlp->layers < MOST_LAYERS; text++) {
     char width[24];
     size_t length = strcspn(text, ",");
-    if (mlp->layers == MOST_LAYERS) cli_refuse(state, "--hidden: more than %d layers", MOST_LAYERS);
     if (length >= sizeof width) length = sizeof width - 1; /* too long for any number allowed */
     memcpy(width, text, length);
     width[length] = '\0';
-    mlp->hidden[mlp->layers++] = cli_whole(state, "--hidden", width, 1, 100000);
+    const char *why = option_whole(width, 1, 100000, &mlp->hidden[mlp->layers++]);
+    if (why) return option_problem("'%s' %s", width, why);
     text += length;
-    if (*text == '\0') return;
-    text++;
+    if (*text == '\0') return NULL;
   }
+  return option_problem("more than %d layers", MOST_LAYERS);
 }
 
-static error_t parse_option(int key, char *text, struct argp_state *state) {
-  if (key != KEY_HIDDEN) return ARGP_ERR_UNKNOWN;
-  read_hidden(state, text, state->input);
-  return 0;
-}
+static const struct option_row rows[] = {{"hidden", "N[,N...]",
+                                          "Widths of the hidden layers (default 512,512)",
+                                          .parse = parse_hidden, .flags = OPTION_OWN}};
 
 int main(int argc, char **argv) {
-  static const struct argp own = {options, parse_option, NULL, NULL, NULL, NULL, NULL};
   struct mlp mlp = {.layers = 2, .hidden = {512, 512}};
   const struct program program = {
-      .about = "Train a multi-layer perceptron on MNIST, CIFAR-10 or generated digits.",
+      .cli = {.about = "Train a multi-layer perceptron on MNIST, CIFAR-10 or generated digits.",
+              .description = "The network has dense layers only, with relu between them.",
+              .examples = "  mlp --epochs 2\n"
+                          "  mlp --data mnist --hidden 1024,256 --optimizer adam\n",
+              .rows = rows,
+              .row_count = sizeof rows / sizeof *rows,
+              .input = &mlp},
       .epochs = 20,
       .batch = 128,
       .lr = 0.1f,
-      .options = &own,
-      .input = &mlp,
       .build = build};
   return run_program(&program, argc, argv);
 }

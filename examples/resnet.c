@@ -27,40 +27,34 @@ static enum sl_status open_data(const struct cli *cli, void *input, struct sl_da
 
 /* ---- its own options ---- */
 
-enum { KEY_DEPTH = 1000, KEY_WRITE_DATA };
-
-static const struct argp_option options[] = {
-    {"depth", KEY_DEPTH, "N", 0, "Layers with weights, 6 n + 2: 8, 14, 20 (default), 32, 44 ...",
-     0},
-    {"write-data", KEY_WRITE_DATA, "DIR", 0, "Write the data as CIFAR-10's files, too", 0},
-    {0}};
-
-static error_t parse_option(int key, char *text, struct argp_state *state) {
-  struct resnet *resnet = state->input;
-  switch (key) {
-    case KEY_DEPTH:
-      resnet->depth = (int)cli_whole(state, "--depth", text, RESNET_LEAST_DEPTH, RESNET_MOST_DEPTH);
-      if (!resnet_has_depth(resnet->depth))
-        cli_refuse(state, "--depth '%s': must be 6 n + 2, such as 8, 14, 20, 32, 44, 56 or 110",
-                   text);
-      break;
-    case KEY_WRITE_DATA:
-      if (*text == '\0') cli_refuse(state, "--write-data: the name is empty");
-      resnet->write_data = text;
-      break;
-    default: return ARGP_ERR_UNKNOWN;
-  }
-  return 0;
+static const char *parse_depth(const struct option_row *row, const char *text, void *values) {
+  struct resnet *resnet = values;
+  const char *why = option_take(row, text, values);
+  if (why || resnet_has_depth(resnet->depth)) return why;
+  return "must be 6 n + 2, such as 8, 14, 20, 32, 44, 56 or 110";
 }
 
+static const struct option_row rows[] = {
+    {"depth", "N", "Layers with weights, 6 n + 2: 8, 14, 20 (default), 32, 44 ...",
+     OPTION_FIELD(struct resnet, depth), .least = RESNET_LEAST_DEPTH, .most = RESNET_MOST_DEPTH,
+     .parse = parse_depth, .flags = OPTION_OWN},
+    {"write-data", "DIR", "Write the data as CIFAR-10's files, too",
+     OPTION_FIELD(struct resnet, write_data), .least = 1, .flags = OPTION_OWN}};
+
 int main(int argc, char **argv) {
-  static const struct argp own = {options, parse_option, NULL, NULL, NULL, NULL, NULL};
   struct resnet resnet = {.depth = 20};
   const struct program program = {
-      .about =
-          "Train a ResNet on CIFAR-10 or generated shapes.\vUnless told otherwise: --data "
-          "shapes --augment --init he --momentum 0.9 --weight-decay 0.0001 --lr-schedule "
-          "drops:50%:75%,warmup:2%.",
+      .cli = {.about = "Train a ResNet on CIFAR-10 or generated shapes.",
+              .description =
+                  "The network is the one of He et al., arXiv 1512.03385, section 4.2, with "
+                  "projections as shortcuts where the shape changes. Defaults: --data shapes "
+                  "--augment --init he --momentum 0.9 --weight-decay 0.0001 --lr-schedule "
+                  "drops:50%:75%,warmup:2%.",
+              .examples = "  resnet --depth 8 --epochs 2\n"
+                          "  resnet --data cifar-10 --math bf16 --save resnet.json\n",
+              .rows = rows,
+              .row_count = sizeof rows / sizeof *rows,
+              .input = &resnet},
       .data = "shapes",
       .augment = true,
       .init = SL_INIT_HE,
@@ -70,8 +64,6 @@ int main(int argc, char **argv) {
       .momentum = 0.9f,
       .weight_decay = 1e-4f,
       .lr_schedule = "drops:50%:75%,warmup:2%",
-      .options = &own,
-      .input = &resnet,
       .build = build,
       .open_data = open_data};
   return run_program(&program, argc, argv);

@@ -10,21 +10,9 @@
 #include <unistd.h>
 
 #include "tools/common/chart.h"
-#include "tools/common/output.h"
 #include "tools/common/command_line.h"
-
-enum { KEY_SMOOTH = 256, KEY_WIDTH, KEY_HEIGHT, KEY_TITLE };
-
-static const struct argp_option options[] = {
-    {"output", 'o', "FILE", 0, "The picture, .svg or .png (default curve.svg)", 0},
-    {"log-scale", 'l', NULL, 0, "Logarithmic axis of the loss", 0},
-    {"smooth", KEY_SMOOTH, "STEPS", 0,
-     "Mean of about so many steps for the bold curve (default: a hundredth of the run; 1: none)",
-     0},
-    {"title", KEY_TITLE, "TEXT", 0, "A title", 0},
-    {"width", KEY_WIDTH, "PIXELS", 0, "Width of the picture (default 800)", 0},
-    {"height", KEY_HEIGHT, "PIXELS", 0, "Height of the picture (default 560)", 0},
-    {0}};
+#include "tools/common/option_table.h"
+#include "tools/common/output.h"
 
 struct plot {
   struct chart_options chart;
@@ -33,37 +21,61 @@ struct plot {
   size_t count;
 };
 
-static double read_number(const struct argp_state *state, const char *option, const char *text,
-                          double least, double most) {
-  char *end;
-  double value = strtod(text, &end);
-  if (strspn(text, "0123456789") != strlen(text) || !*text || *end ||
-      !(value >= least && value <= most))
-    argp_failure(state, EXIT_USAGE, 0, "%s '%s': must be a whole number from %g to %g", option,
-                 text, least, most);
-  return value;
+/* ---- the command line ---- */
+
+static const char *parse_smooth(const struct option_row *row, const char *text, void *values) {
+  int64_t steps;
+  const char *why = option_whole(text, (int64_t)row->least, (int64_t)row->most, &steps);
+  if (!why) ((struct plot *)values)->chart.smooth = (double)steps;
+  return why;
 }
 
-static error_t parse_option(int key, char *text, struct argp_state *state) {
-  struct plot *plot = state->input;
-  switch (key) {
-    case 'o': plot->output = text; break;
-    case 'l': plot->chart.log_scale = true; break;
-    case KEY_SMOOTH: plot->chart.smooth = read_number(state, "--smooth", text, 1, 1e9); break;
-    case KEY_TITLE: plot->chart.title = text; break;
-    case KEY_WIDTH: plot->chart.width = (int)read_number(state, "--width", text, 200, 10000); break;
-    case KEY_HEIGHT:
-      plot->chart.height = (int)read_number(state, "--height", text, 200, 10000);
-      break;
-    case ARGP_KEY_ARGS:
-      plot->logs = state->argv + state->next;
-      plot->count = (size_t)(state->argc - state->next);
-      break;
-    case ARGP_KEY_NO_ARGS: argp_failure(state, EXIT_USAGE, 0, "no log is named; see --help"); break;
-    default: return ARGP_ERR_UNKNOWN;
-  }
-  return 0;
+#define FIELD(member) OPTION_FIELD(struct plot, member)
+#define PIXELS .least = 200, .most = 10000
+
+static const struct option_row rows[] = {
+    {"output", "FILE", "The picture, .svg or .png (default curve.svg)", FIELD(output),
+     .letter = 'o'},
+    {"log-scale", NULL, "Logarithmic axis of the loss", FIELD(chart.log_scale), .letter = 'l'},
+    {"smooth", "STEPS",
+     "Mean of about STEPS steps for the bold curve (default: a hundredth of the run; 1: none)",
+     .least = 1, .most = 1e9, .parse = parse_smooth},
+    {"title", "TEXT", "A title", FIELD(chart.title)},
+    {"width", "PIXELS", "Width of the picture (default 800)", FIELD(chart.width), PIXELS},
+    {"height", "PIXELS", "Height of the picture (default 560)", FIELD(chart.height), PIXELS}};
+
+static int take_logs(void *input, char **words, int count, const char **why) {
+  struct plot *plot = input;
+  (void)why;
+  plot->logs = words;
+  plot->count = (size_t)count;
+  return count;
 }
+
+static const char *check(void *input) {
+  return ((struct plot *)input)->count ? NULL : "no log is named; see --help";
+}
+
+static void parse(struct plot *plot, int argc, char **argv) {
+  const struct option_program program = {
+      .usage = "LOG.jsonl...",
+      .about = "Draw the learning curves in training logs.",
+      .description =
+          "LOG is what a trainer wrote by --log FILE.jsonl; it may still grow. The picture has the "
+          "loss and, where the logs have them, accuracy or perplexity, throughput and learning "
+          "rate of each run.",
+      .examples =
+          "  lenet --log run.jsonl && starling-plot -o curve.svg run.jsonl\n"
+          "  starling-plot --log-scale -o both.png run1.jsonl run2.jsonl\n",
+      .manual.see_also = "lenet(1), lstm_lm(1), mlp(1), resnet(1), starling-report(1)",
+      .sets = {{rows, sizeof rows / sizeof *rows, plot, NULL, NULL}},
+      .input = plot,
+      .argument = take_logs,
+      .check = check};
+  option_parse(&program, argc, argv);
+}
+
+/* ---- the picture ---- */
 
 static int fail(const char *format, const char *what, const char *detail) {
   fprintf(stderr, "starling-plot: ");
@@ -102,11 +114,8 @@ static int read_and_draw(const struct plot *plot) {
 }
 
 int main(int argc, char **argv) {
-  static const struct argp argp = {
-      options, parse_option, "LOG.jsonl...", "Draw the learning curves in training logs.", NULL,
-      NULL,    NULL};
   struct plot plot = {.chart = {.width = 800, .height = 560}, .output = "curve.svg"};
-  start_program(&argp, 0, argc, argv, &plot);
+  parse(&plot, argc, argv);
   if (!output_name_is_fine(plot.output)) {
     fail("%s: the name must end in .svg or .png%s", plot.output, "");
     return EXIT_USAGE;

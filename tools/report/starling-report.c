@@ -4,46 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/common/command_line.h"
+#include "tools/common/option_table.h"
 #include "tools/common/output.h"
 #include "tools/report/page.h"
-#include "tools/common/command_line.h"
 
 enum { MOST_TRACES = 64 };
-enum { KEY_SMOOTH = 256, KEY_TITLE, KEY_TRACE };
-
-static const struct argp_option options[] = {
-    {"output", 'o', "FILE", 0, "The page (default report.html)", 0},
-    {"trace", KEY_TRACE, "DIR", 0,
-     "Add the summary and the picture of the trace that a trainer's --trace DIR wrote; may be "
-     "given "
-     "several times",
-     0},
-    {"title", KEY_TITLE, "TEXT", 0, "A title", 0},
-    {"log-scale", 'l', NULL, 0, "Logarithmic axis of the loss", 0},
-    {"smooth", KEY_SMOOTH, "STEPS", 0,
-     "Mean of about so many steps for bold curves (default: a hundredth of the longest run; 1: "
-     "none)",
-     0},
-    {0}};
-
-static const char about[] =
-    "Write a report of a training run, or of several beside each other, as one HTML page."
-    "\v"
-    "LOG is what a trainer wrote by --log FILE.jsonl; of a run over several ranks, each rank has "
-    "its own. The page holds all it needs (curves as SVG, no scripts): it can be mailed, archived "
-    "and printed, and fetches nothing. It has what came out, the curves of loss, accuracy or "
-    "perplexity, throughput and learning rate, the course (starts, what resuming changed, "
-    "checkpoints, the end), devices, where each layer ran and who owned it, the settings (of "
-    "several runs, those that differ first), and what traces tell.\n\n"
-    "Logs of older versions can be read; they know less. FILE is written aside and renamed.\n\n"
-    "Exit status: 0 done; 1 a file cannot be read, is damaged, of a newer version or no log, or "
-    "the page cannot be written (one line says which and why; nothing is written then); 2 bad "
-    "usage.\n\n"
-    "Examples:\n"
-    "  lenet --log run1.jsonl --trace run1.trace\n"
-    "  starling-report run1.jsonl --trace run1.trace -o run1.html\n"
-    "  starling-report run1.jsonl run2.jsonl --title 'lr 0.1 and 0.2'";
-
 struct input {
   struct report report;
   const char *output;
@@ -52,36 +18,78 @@ struct input {
   size_t log_count, folder_count;
 };
 
-static double read_steps(const struct argp_state *state, const char *text) {
-  char *end;
-  double value = strtod(text, &end);
-  if (strspn(text, "0123456789") != strlen(text) || !*text || *end || !(value >= 1 && value <= 1e9))
-    argp_failure(state, EXIT_USAGE, 0, "--smooth '%s': must be a whole number from 1 to 1e+09",
-                 text);
-  return value;
+/* ---- the command line ---- */
+
+static const char *parse_smooth(const struct option_row *row, const char *text, void *values) {
+  int64_t steps;
+  const char *why = option_whole(text, (int64_t)row->least, (int64_t)row->most, &steps);
+  if (!why) ((struct input *)values)->report.smooth = (double)steps;
+  return why;
 }
 
-static error_t parse_option(int key, char *text, struct argp_state *state) {
-  struct input *input = state->input;
-  switch (key) {
-    case 'o': input->output = text; break;
-    case 'l': input->report.log_scale = true; break;
-    case KEY_TITLE: input->report.title = text; break;
-    case KEY_SMOOTH: input->report.smooth = read_steps(state, text); break;
-    case KEY_TRACE:
-      if (input->folder_count == MOST_TRACES)
-        argp_failure(state, EXIT_USAGE, 0, "--trace: at most %d folders", MOST_TRACES);
-      input->folders[input->folder_count++] = text;
-      break;
-    case ARGP_KEY_ARGS:
-      input->logs = state->argv + state->next;
-      input->log_count = (size_t)(state->argc - state->next);
-      break;
-    case ARGP_KEY_NO_ARGS: argp_failure(state, EXIT_USAGE, 0, "no log is named; see --help"); break;
-    default: return ARGP_ERR_UNKNOWN;
-  }
-  return 0;
+static const char *parse_trace(const struct option_row *row, const char *text, void *values) {
+  struct input *input = values;
+  (void)row;
+  if (input->folder_count == MOST_TRACES) return option_problem("at most %d folders", MOST_TRACES);
+  input->folders[input->folder_count++] = text;
+  return NULL;
 }
+
+#define FIELD(member) OPTION_FIELD(struct input, member)
+
+static const struct option_row rows[] = {
+    {"output", "FILE", "The page (default report.html)", FIELD(output), .letter = 'o'},
+    {"trace", "DIR",
+     "Add the summary and the picture of the trace that a trainer's --trace DIR wrote; may be "
+     "given several times",
+     .parse = parse_trace},
+    {"title", "TEXT", "A title", FIELD(report.title)},
+    {"log-scale", NULL, "Logarithmic axis of the loss", FIELD(report.log_scale), .letter = 'l'},
+    {"smooth", "STEPS",
+     "Mean of about STEPS steps for bold curves (default: a hundredth of the longest run; 1: none)",
+     .least = 1, .most = 1e9, .parse = parse_smooth}};
+
+static int take_logs(void *values, char **words, int count, const char **why) {
+  struct input *input = values;
+  (void)why;
+  input->logs = words;
+  input->log_count = (size_t)count;
+  return count;
+}
+
+static const char *check(void *input) {
+  return ((struct input *)input)->log_count ? NULL : "no log is named; see --help";
+}
+
+static void parse(struct input *input, int argc, char **argv) {
+  const struct option_program program = {
+      .usage = "LOG.jsonl...",
+      .about = "Write a report of one or several training runs as one HTML page.",
+      .description =
+          "LOG is what a trainer wrote by --log FILE.jsonl; of a run over several ranks, each rank "
+          "has its own. The page holds all it needs (curves as SVG, no scripts): it can be mailed, "
+          "archived and printed, and fetches nothing. It has the results, the curves of loss, "
+          "accuracy or perplexity, throughput and learning rate, the course (starts, what resuming "
+          "changed, checkpoints, the end), devices, where each layer ran and which rank owned it, "
+          "the settings (of several runs, those that differ first), and the traces' numbers.\n\n"
+          "Logs of older versions can be read; they know less. FILE is written aside and renamed.",
+      .exit_status =
+          "0 done; 1 a file cannot be read, is damaged, of a newer version or no log, or the page "
+          "cannot be written (one line says which and why; nothing is written then); 2 bad usage.",
+      .examples =
+          "  lenet --log run1.jsonl --trace run1.trace\n"
+          "  starling-report run1.jsonl --trace run1.trace -o run1.html\n"
+          "  starling-report run1.jsonl run2.jsonl --title 'lr 0.1 and 0.2'\n",
+      .manual.see_also =
+          "lenet(1), lstm_lm(1), mlp(1), resnet(1), starling-plot(1), starling-trace(1)",
+      .sets = {{rows, sizeof rows / sizeof *rows, input, NULL, NULL}},
+      .input = input,
+      .argument = take_logs,
+      .check = check};
+  option_parse(&program, argc, argv);
+}
+
+/* ---- the page ---- */
 
 static int fail(const char *what, const char *why) {
   fprintf(stderr, "starling-report: %s%s\n", what, why);
@@ -140,10 +148,9 @@ static int write_page(const struct input *input) {
 }
 
 int main(int argc, char **argv) {
-  static const struct argp argp = {options, parse_option, "LOG.jsonl...", about, NULL, NULL, NULL};
   struct input input = {.output = "report.html"};
   struct report *report = &input.report;
-  start_program(&argp, 0, argc, argv, &input);
+  parse(&input, argc, argv);
   int code = read_all(&input);
   if (code == EXIT_DONE) code = write_page(&input);
   for (size_t i = 0; i < report->count; i++) curves_free(&report->runs[i]);

@@ -5,38 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/trace/gantt.h"
-#include "tools/common/output.h"
 #include "tools/common/command_line.h"
+#include "tools/common/option_table.h"
+#include "tools/common/output.h"
+#include "tools/trace/gantt.h"
 
 enum { MOST_PATHS = 64 };
-enum {
-  KEY_FROM = 256,
-  KEY_TO,
-  KEY_STAGES,
-  KEY_MICROBATCHES,
-  KEY_JSON,
-  KEY_PEAK,
-  KEY_BANDWIDTH,
-  KEY_DRAW
-};
-
-static const struct argp_option options[] = {
-    {"output", 'o', "FILE", 0, "Draw the tasks, .svg or .png, a line a worker", 0},
-    {"json", KEY_JSON, "FILE", 0, "Write the numbers there, as JSON", 0},
-    {"draw", KEY_DRAW, NULL, 0,
-     "Write trace.svg, trace.txt, trace.json and, with cairo, trace.png into DIR, print nothing",
-     0},
-    {"from", KEY_FROM, "MS", 0, "Leave out what began before, from the first task on", 0},
-    {"to", KEY_TO, "MS", 0, "Leave out what ended after", 0},
-    {"peak", KEY_PEAK, "GFLOPS", 0,
-     "What one CPU core can do in f32 (default: as the trainer measured)", 0},
-    {"bandwidth", KEY_BANDWIDTH, "GB/S", 0, "Memory's for one CPU core: the roof's other half", 0},
-    {"stages", KEY_STAGES, "P", 0, "With --microbatches: the theory of GPipe and 1F1B beside it",
-     0},
-    {"microbatches", KEY_MICROBATCHES, "M", 0, "Microbatches a step", 0},
-    {0}};
-
 struct question {
   char *paths[MOST_PATHS];
   int path_count;
@@ -47,53 +21,78 @@ struct question {
   int stages, microbatches;
 };
 
-static double read_number(const struct argp_state *state, const char *option, const char *text,
-                          double least, double most) {
-  char *end;
-  double value = strtod(text, &end);
-  if (strspn(text, "0123456789.") != strlen(text) || !*text || *end ||
-      !(value >= least && value <= most))
-    argp_failure(state, EXIT_USAGE, 0, "%s '%s': must be a number from %g to %g", option, text,
-                 least, most);
-  return value;
-}
+/* ---- the command line ---- */
 
-static void take_path(struct question *q, char *text, const struct argp_state *state) {
+#define FIELD(member) OPTION_FIELD(struct question, member)
+
+static const struct option_row rows[] = {
+    {"output", "FILE", "Draw the tasks, .svg or .png, a line a worker", FIELD(output),
+     .letter = 'o'},
+    {"json", "FILE", "Write the numbers there, as JSON", FIELD(json)},
+    {"draw", NULL,
+     "Write trace.svg, trace.txt, trace.json and, with cairo, trace.png into DIR, print nothing",
+     FIELD(draw)},
+    {"from", "MS", "Leave out tasks that began earlier; MS counts from the first task on",
+     FIELD(from), .least = 0, .most = 1e12},
+    {"to", "MS", "Leave out tasks that ended later", FIELD(to), .least = 0, .most = 1e12},
+    {"peak", "GFLOPS", "Peak of one CPU core in f32 (default: as the trainer measured)",
+     FIELD(roof.gflops), .least = 1e-3, .most = 1e9},
+    {"bandwidth", "GB/S", "Memory bandwidth of one CPU core, the roof's other half",
+     FIELD(roof.gigabytes), .least = 1e-3, .most = 1e9},
+    {"stages", "P", "With --microbatches: the theory of GPipe and 1F1B beside the measured bubble",
+     FIELD(stages), .least = 1, .most = 4096},
+    {"microbatches", "M", "Microbatches a step", FIELD(microbatches), .least = 1, .most = 1e6}};
+
+static int take_path(void *input, char **words, int count, const char **why) {
+  struct question *q = input;
+  (void)count;
   if (q->path_count == MOST_PATHS)
-    argp_failure(state, EXIT_USAGE, 0, "'%s': more than %d files", text, MOST_PATHS);
-  q->paths[q->path_count++] = text;
+    *why = option_problem("'%s': more than %d files", words[0], MOST_PATHS);
+  else
+    q->paths[q->path_count++] = words[0];
+  return 1;
 }
 
-static void check(const struct question *q, const struct argp_state *state) {
-  if (!q->path_count)
-    argp_failure(state, EXIT_USAGE, 0, "no trace is named: a folder, or files; see --help");
-  if (!q->stages != !q->microbatches)
-    argp_failure(state, EXIT_USAGE, 0, "--stages and --microbatches belong together");
+static const char *check(void *input) {
+  const struct question *q = input;
+  if (!q->path_count) return "no trace is named: a folder, or files; see --help";
+  if (!q->stages != !q->microbatches) return "--stages and --microbatches belong together";
   if (q->draw && (q->path_count > 1 || q->output || q->json))
-    argp_failure(state, EXIT_USAGE, 0, "--draw: takes one folder, and no -o or --json");
+    return "--draw: takes one folder, and no -o or --json";
+  return NULL;
 }
 
-static error_t parse_option(int key, char *text, struct argp_state *state) {
-  struct question *q = state->input;
-  switch (key) {
-    case 'o': q->output = text; break;
-    case KEY_JSON: q->json = text; break;
-    case KEY_DRAW: q->draw = true; break;
-    case KEY_FROM: q->from = read_number(state, "--from", text, 0, 1e12); break;
-    case KEY_TO: q->to = read_number(state, "--to", text, 0, 1e12); break;
-    case KEY_PEAK: q->roof.gflops = read_number(state, "--peak", text, 1e-3, 1e9); break;
-    case KEY_BANDWIDTH:
-      q->roof.gigabytes = read_number(state, "--bandwidth", text, 1e-3, 1e9);
-      break;
-    case KEY_STAGES: q->stages = (int)read_number(state, "--stages", text, 1, 4096); break;
-    case KEY_MICROBATCHES:
-      q->microbatches = (int)read_number(state, "--microbatches", text, 1, 1e6);
-      break;
-    case ARGP_KEY_ARG: take_path(q, text, state); break;
-    case ARGP_KEY_END: check(q, state); break;
-    default: return ARGP_ERR_UNKNOWN;
-  }
-  return 0;
+static void parse(struct question *q, int argc, char **argv) {
+  const struct option_program program = {
+      .usage = "DIR\nFILE...",
+      .about = "Print how busy the devices were, from a trace.",
+      .description =
+          "DIR is the folder in which a trainer recorded a trace with --trace DIR. FILE is one of "
+          "StarPU's own: its prof_file_*, which are read by starpu_fxt_tool, or the tasks.rec that "
+          "it makes of them.\n\n"
+          "busy: a task runs. transfer: its data are fetched or let go, or it waits for other "
+          "ranks. overhead: StarPU looks for a task, or releases those that waited. idle: there is "
+          "no task that the worker could run.\n\n"
+          "bubble: share of the time in which workers that had tasks ran none.\n\n"
+          "critical path: among all chains of tasks in which each waits for the one before, the "
+          "chain with the largest sum of times; two tasks of one worker do not wait for each "
+          "other. No number of workers makes these steps shorter.\n\n"
+          "of roof: what a layer's tasks on CPUs compute a second, against the peak of one core, "
+          "or against what --bandwidth lets them have where that is less.",
+      .examples =
+          "  lenet --steps 30 --trace run.trace\n"
+          "  starling-trace run.trace\n"
+          "  starling-trace --from 5 --to 20 -o part.svg run.trace\n",
+      .manual = {.environment = "TMPDIR: folder for the files that starpu_fxt_tool makes (default "
+                                "/tmp).",
+                 .files = "DIR/prof_file_*: what StarPU recorded.\n\n"
+                          "DIR/trace.window.json: which steps they are, and how long they took.",
+                 .see_also = "lenet(1), lstm_lm(1), mlp(1), resnet(1), starling-report(1)"},
+      .sets = {{rows, sizeof rows / sizeof *rows, q, NULL, NULL}},
+      .input = q,
+      .argument = take_path,
+      .check = check};
+  option_parse(&program, argc, argv);
 }
 
 static int fail(const char *format, const char *what, const char *detail) {
@@ -184,26 +183,11 @@ static int work(struct question *q, const struct source *source) {
   return code;
 }
 
-static const char about[] =
-    "How busy the devices were, from a trace that a trainer recorded with --trace DIR, or from "
-    "StarPU's own: its prof_file_*, which are read by starpu_fxt_tool, or the tasks.rec that it "
-    "makes of them.\v"
-    "busy: a task runs. transfer: its data are fetched or let go, or it waits for other ranks. "
-    "overhead: StarPU looks for a "
-    "task, or releases those that waited. idle: there is no task that the worker could run.\n\n"
-    "bubble: share of the time of the workers that had tasks in which they ran none.\n\n"
-    "critical path: of all chains of tasks in which each waits for the one before, the one whose "
-    "times add up to most; two tasks of one worker do not wait for each other. No number of "
-    "workers makes these steps shorter.\n\n"
-    "of roof: what a layer's tasks on CPUs compute a second, against the peak of one core, or "
-    "against what --bandwidth lets them have where that is less.";
-
 int main(int argc, char **argv) {
-  static const struct argp argp = {options, parse_option, "DIR\nFILE...", about, NULL, NULL, NULL};
   struct question q = {.to = INFINITY};
   struct source source;
   char message[PATH_MAX + 512];
-  start_program(&argp, 0, argc, argv, &q);
+  parse(&q, argc, argv);
   if (q.output && !output_name_is_fine(q.output)) {
     fail("%s: the name must end in .svg or .png%s", q.output, "");
     return EXIT_USAGE;

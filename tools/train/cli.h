@@ -1,12 +1,11 @@
-/* The options that all trainers share, read strictly: a number is a number and nothing else. */
+/* The command line of a trainer: the options that all trainers share, and the trainer's own. */
 #ifndef SL_TOOLS_TRAIN_CLI_H
 #define SL_TOOLS_TRAIN_CLI_H
 
-#include <argp.h>
 #include <starling.h>
 
-/* Exit codes of all programs. */
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2 };
+#include "tools/common/command_line.h"
+#include "tools/common/option_table.h"
 
 enum { CLI_MOST_OWN = 32 }; /* options of one program */
 
@@ -20,7 +19,7 @@ struct cli {
   uint64_t seed;
   enum sl_init init;
   const char *optimizer_name, *lr_schedule;
-  double lr, momentum, weight_decay, clip; /* negative: not given */
+  double lr, momentum, weight_decay, clip; /* before the check negative: not given */
   struct sl_optimizer optimizer;           /* made of the five above, checked */
   /* devices */
   const char *devices;
@@ -36,7 +35,7 @@ struct cli {
   /* ranks */
   int servers;
   int64_t bigarray_bound; /* 0: the library's */
-  const char *compress;   /* NULL: nothing is */
+  const char *compress;   /* NULL: no compression */
   int max_staleness;      /* 0: any */
   enum sl_exchange exchange;
   double timeout; /* seconds; 0: none */
@@ -50,25 +49,36 @@ struct cli {
   int64_t trace_first, trace_last; /* steps; 0: the default */
   /* output */
   bool summary, quiet;
-  /* the program's own options as they were given, for ranks to compare; NULL: not given */
-  const struct argp_option *own;
-  const char *own_text[CLI_MOST_OWN];
+  /* the program's own options, and their texts as they were given; NULL: not given */
+  struct option_set own;
+  const char *own_given[CLI_MOST_OWN];
 };
 
-/* Read argv into cli, which holds the program's defaults (cli_default() first). own may be NULL:
- * the program's own options, whose parser gets own_input as its input. Prints one line and exits
- * with 2 for bad usage. */
-void cli_default(struct cli *cli);
-const char *cli_name(const char *path);
-void cli_parse(struct cli *cli, const char *about, const struct argp *own, void *own_input,
-               int argc, char **argv);
+/* The rows of the shared options; their fields are struct cli's (option_rows.c). */
+extern const struct option_row cli_rows[];
+extern const size_t cli_row_count;
 
-/* For the programs' own options: the number that text is, or one line and exit code 2. option is
- * "--hidden". */
-int64_t cli_whole(const struct argp_state *state, const char *option, const char *text,
-                  int64_t least, int64_t most);
-double cli_real(const struct argp_state *state, const char *option, const char *text, double least,
-                double most);
+/* The shared rows with the values of cli. */
+struct option_set cli_set(const struct cli *cli);
+
+/* What a trainer adds to the command line. */
+struct cli_program {
+  const char *about, *description, *examples; /* of --help and the man page */
+  const struct option_row *rows;              /* of its own, at most CLI_MOST_OWN */
+  size_t row_count;
+  void *input;                       /* the struct that they fill */
+  const char *(*check)(void *input); /* NULL, or as option_program's */
+};
+
+/* The defaults that all trainers share. */
+void cli_default(struct cli *cli);
+
+/* Reads argv into cli, which holds the program's defaults. Prints one line and exits with 2 for bad
+ * usage. */
+void cli_parse(struct cli *cli, const struct cli_program *program, int argc, char **argv);
+
+/* Makes the optimizer and checks what only all options together show. NULL, or what is wrong. */
+const char *cli_check(struct cli *cli);
 
 /* --placement auto: else a text for sl_place, or none. */
 bool cli_is_automatic(const struct cli *cli);
@@ -77,12 +87,8 @@ bool cli_is_automatic(const struct cli *cli);
 bool cli_splits_itself(const struct cli *cli);
 
 /* Where several ranks fail for the same reason before they know of each other, the first one speaks
- * for all and the launcher ends the others (mpirun after a second): they wait for that. false: it
- * asked this one to end. */
+ * for all and the launcher ends the others (mpirun after a second): they wait for that. false: the
+ * launcher asked this one to end. */
 bool cli_let_first_speak(void);
-
-/* One line and exit code 2. */
-void cli_refuse(const struct argp_state *state, const char *format, ...) SL_PRINTF(2, 3)
-    __attribute__((noreturn));
 
 #endif

@@ -18,9 +18,12 @@ struct description {
   int64_t from;          /* steps done before this process took over */
 };
 
-/* All options in force by their names without the dashes; null: not given, or the program's own
- * default. NULL: no memory. */
-json_t *describe_options(const struct description *run);
+/* The options with the values in force, defaults and what measurements decided filled in. */
+struct cli describe_settings(const struct description *run);
+
+/* The options that have all of the flags, by their names without the dashes; null: not given, or
+ * the program's own default. NULL: no memory. */
+json_t *describe_options(const struct cli *settings, unsigned flags);
 
 /* The whole line. NULL: no memory. */
 json_t *describe_run(const struct description *run);

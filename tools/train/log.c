@@ -1,13 +1,14 @@
 #include "tools/train/log.h"
 
 #include <errno.h>
-#include <jansson.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "tools/common/option_table.h"
 
 /* The folder that a path lies in. */
 static int folder_of(const char *path, char *folder, size_t size) {
@@ -100,28 +101,11 @@ int log_line(struct log *log, json_t *object) {
   return error;
 }
 
-double log_number(double value) {
-  char text[32];
-  snprintf(text, sizeof text, "%.7g", value);
-  return strtod(text, NULL);
-}
-
-json_t *log_text(const char *text) {
-  json_t *value = text ? json_string(text) : json_null();
-  if (value) return value;
-  char *copy = strdup(text);
-  for (char *c = copy; copy && *c; c++)
-    if ((unsigned char)*c >= 0x80) *c = '?';
-  value = copy ? json_string(copy) : NULL;
-  free(copy);
-  return value;
-}
-
 int log_step(struct log *log, const struct sl_report *report, double samples_per_s) {
   if (!log->file) return 0;
   json_t *line = json_pack("{s:I, s:I, s:f, s:f, s:f}", "step", (json_int_t)report->step, "epoch",
                            (json_int_t)report->epoch + 1, "loss", report->loss, "lr",
-                           log_number(report->lr), "samples_per_s", samples_per_s);
+                           option_number(report->lr), "samples_per_s", samples_per_s);
   if (line && report->staleness >= 0) {
     json_object_set_new(line, "staleness", json_real(report->staleness));
     json_object_set_new(line, "most_staleness", json_integer(report->most_staleness));
@@ -148,14 +132,14 @@ int log_checkpoint(struct log *log, const char *path, double stopped_s,
   if (!log->file) return 0;
   return log_line(
       log, json_pack("{s:I, s:o, s:f, s:f, s:I}", "step", (json_int_t)saved->position.step,
-                     "checkpoint", log_text(path), "stopped_s", log_number(stopped_s), "write_s",
-                     log_number(saved->write_s), "bytes", (json_int_t)saved->bytes));
+                     "checkpoint", option_text(path), "stopped_s", option_number(stopped_s),
+                     "write_s", option_number(saved->write_s), "bytes", (json_int_t)saved->bytes));
 }
 
 int log_resumed(struct log *log, const char *path, int64_t step, const char *changes) {
   if (!log->file) return 0;
   return log_line(log, json_pack("{s:I, s:o, s:o}", "step", (json_int_t)step, "resumed",
-                                 log_text(path), "changed", log_text(changes)));
+                                 option_text(path), "changed", option_text(changes)));
 }
 
 int log_close(struct log *log) {

@@ -36,13 +36,6 @@ int log_evaluation(struct log *log, int64_t epoch, double loss, double accuracy)
 int log_end(struct log *log, const char *end, double seconds, double samples_per_s,
             const char *message);
 
-/* The library's rates are floats: 0.1, not 0.100000001. */
-double log_number(double value);
-
-/* A name from the command line may be no UTF-8, which JSON must be: such bytes become '?'. null:
- * none. */
-json_t *log_text(const char *text);
-
 /* {"step","checkpoint","stopped_s","write_s","bytes"}: after so many steps; it comes when the file
  * is whole. stopped_s: how long the training stood still for it. */
 int log_checkpoint(struct log *log, const char *path, double stopped_s,

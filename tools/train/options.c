@@ -19,17 +19,12 @@ static json_t *devices_json(const struct sl_context *context) {
   return text;
 }
 
-/* What has no say in the training, or in where it runs. */
-static const char *const aside[] = {"load",          "save",    "log",    "trace",
-                                    "checkpoint",    "keep",    "resume", "checkpoint-every",
-                                    "stall-timeout", "timeout", "tune"};
-
 char *options_text(const struct description *run) {
-  json_t *o = describe_options(run);
+  struct cli settings = describe_settings(run);
+  settings.epochs = run->cli->epochs; /* as given: 0 is not */
+  settings.steps = run->cli->steps;
+  json_t *o = describe_options(&settings, OPTION_LOGGED | OPTION_NOTED);
   if (!o) return NULL;
-  for (size_t i = 0; i < sizeof aside / sizeof *aside; i++) json_object_del(o, aside[i]);
-  json_object_set_new(o, "epochs", json_integer(run->cli->epochs)); /* as given: 0 is not */
-  json_object_set_new(o, "steps", json_integer(run->cli->steps));
   json_object_set_new(o, "devices", devices_json(run->context));
   json_object_set_new(o, "workers", json_integer(sl_worker_count(run->context)));
   json_object_set_new(o, "ranks", json_integer(sl_rank_count(run->context)));

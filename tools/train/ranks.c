@@ -38,36 +38,16 @@ static void describe_data(const struct sl_dataset *set, FILE *out) {
           info->classes, (unsigned long long)hash_labels(set));
 }
 
-static void describe_own(const struct cli *cli, FILE *out) {
-  const struct argp_option *option = cli->own;
-  for (int i = 0; option && i < CLI_MOST_OWN && (option[i].name || option[i].doc); i++)
-    if (option[i].name)
-      fprintf(out, "--%s %s\n", option[i].name,
-              cli->own_text[i] ? cli->own_text[i] : "(not given)");
-}
-
 enum sl_status ranks_agree(struct sl_context *context, const struct cli *cli,
                            const struct sl_dataset *train) {
+  const struct option_set shared = cli_set(cli);
   char *lines = NULL;
   size_t size;
   FILE *out = open_memstream(&lines, &size);
   if (!out) return SL_NO_MEMORY;
-  fprintf(out, "--batch %lld\n--epochs %lld\n--steps %lld\n--seed %llu\n--init %d\n",
-          (long long)cli->batch, (long long)cli->epochs, (long long)cli->steps,
-          (unsigned long long)cli->seed, (int)cli->init);
-  fprintf(out, "--no-shuffle %d\n--augment %d\n--lr-schedule %s\n--optimizer %s\n--lr %g\n",
-          !cli->shuffle, cli->augment, cli->lr_schedule, cli->optimizer_name,
-          (double)cli->optimizer.lr);
-  fprintf(out,
-          "--momentum %g\n--weight-decay %g\n--clip %g\n--kvstore %s\n--math %s\n--servers %d\n",
-          (double)cli->optimizer.momentum, (double)cli->optimizer.weight_decay,
-          (double)cli->optimizer.clip, sl_kvstore_name(cli->kvstore), sl_math_name(cli->math),
-          cli->servers);
-  fprintf(out, "--bigarray-bound %lld\n--compress %s\n--max-staleness %d\n",
-          (long long)cli->bigarray_bound, cli->compress ? cli->compress : "none",
-          cli->max_staleness);
+  option_print(out, &shared, OPTION_ALIKE);
   describe_data(train, out);
-  describe_own(cli, out);
+  option_print(out, &cli->own, OPTION_ALIKE);
   fclose(out);
   enum sl_status status = sl_agree(context, lines);
   free(lines);

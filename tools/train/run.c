@@ -167,7 +167,7 @@ static int open_data(struct run *run) {
   const struct cli *cli = &run->cli;
   enum sl_status status;
   if (run->program->open_data) {
-    status = run->program->open_data(cli, run->program->input, &run->train_set, &run->test_set);
+    status = run->program->open_data(cli, run->program->cli.input, &run->train_set, &run->test_set);
   } else {
     status = sl_dataset_open(cli->data, cli->seed, true, &run->train_set);
     if (status == SL_OK) status = sl_dataset_open(cli->data, cli->seed, false, &run->test_set);
@@ -254,7 +254,7 @@ static enum sl_status open_model(struct run *run) {
   const struct sl_dataset_info *info = sl_dataset_info(run->train_set);
   enum sl_status status = run->context ? SL_OK : open_context(run);
   if (status == SL_OK) status = sl_model_new(run->context, &info->sample, &run->model);
-  if (status == SL_OK) status = program->build(run->model, info, run->cli.init, program->input);
+  if (status == SL_OK) status = program->build(run->model, info, run->cli.init, program->cli.input);
   if (status == SL_OK) status = sl_model_build(run->model);
   if (status == SL_OK) status = note_data(run->model, info);
   if (status == SL_OK && run->cli.placement && !cli_is_automatic(&run->cli))
@@ -579,7 +579,7 @@ static int save(struct run *run) {
   if (!run->cli.save || run->rank) return EXIT_DONE;
   enum sl_status status = sl_model_save(run->model, run->cli.save);
   if (status == SL_OK && run->program->save)
-    status = run->program->save(run->cli.save, run->program->input);
+    status = run->program->save(run->cli.save, run->program->cli.input);
   return status == SL_OK ? EXIT_DONE : fail_library(run, status);
 }
 
@@ -817,7 +817,7 @@ static void print_result(struct run *run) {
     progress_print(progress, "Test accuracy  %.2f %%", 100 * run->test_accuracy);
   if (run->program->tell) {
     char line[256];
-    run->program->tell(run->program->input, line, sizeof line);
+    run->program->tell(run->program->cli.input, line, sizeof line);
     progress_print(progress, "%s", line);
   }
   if (run->automatic && run->clock.steps)
@@ -902,7 +902,7 @@ static int run_instead(struct run *run) {
   if (!cli->load) return fail(run, EXIT_USAGE, "name the trained weights: --load FILE");
   enum sl_status status = sl_open(&options, &run->context);
   if (status == SL_OK) aborted_catch(run->name, 0);
-  if (status == SL_OK) status = run->program->instead(run->context, cli, run->program->input);
+  if (status == SL_OK) status = run->program->instead(run->context, cli, run->program->cli.input);
   int code = status == SL_OK ? EXIT_DONE : fail_library(run, status);
   sl_close(run->context);
   return code;
@@ -930,7 +930,7 @@ static char *command_text(int argc, char **argv) {
   if (!out) return strdup("");
   const char *folder = strstr(argv[0], hidden);
   if (folder)
-    fprintf(out, "%.*s%s", (int)(folder - argv[0]), argv[0], cli_name(argv[0]));
+    fprintf(out, "%.*s%s", (int)(folder - argv[0]), argv[0], program_name(argv[0]));
   else
     print_word(out, argv[0]);
   for (int i = 1; i < argc; i++) {
@@ -951,7 +951,7 @@ static int refuse_stray(struct run *run) {
 }
 
 int run_program(const struct program *program, int argc, char **argv) {
-  struct run run = {.program = program, .name = cli_name(argv[0])};
+  struct run run = {.program = program, .name = program_name(argv[0])};
   run.command = command_text(argc, argv); /* the options' parser reorders them */
   cli_default(&run.cli);
   run.cli.batch = program->batch;
@@ -962,7 +962,7 @@ int run_program(const struct program *program, int argc, char **argv) {
   run.cli.optimizer = (struct sl_optimizer){
       .lr = program->lr, .momentum = program->momentum, .weight_decay = program->weight_decay};
   if (program->clip > 0) run.cli.clip = (double)program->clip;
-  cli_parse(&run.cli, program->about, program->options, program->input, argc, argv);
+  cli_parse(&run.cli, &program->cli, argc, argv);
   run.checkpoint.folder = (struct checkpoints){.folder = run.cli.checkpoint, .keep = run.cli.keep};
   if (program->asks_instead && *program->asks_instead) {
     int code = run_instead(&run);

@@ -5,8 +5,8 @@
 #include "tools/train/cli.h"
 
 struct program {
-  const char *about; /* the first lines of --help */
-  const char *data;  /* NULL: digits */
+  struct cli_program cli; /* --help, and the program's own options */
+  const char *data;       /* NULL: digits */
   /* defaults; lr, momentum and weight_decay are those of SGD (Adam's are the library's) */
   int64_t epochs, batch;
   float lr, momentum, weight_decay;
@@ -14,9 +14,6 @@ struct program {
   const char *lr_schedule; /* NULL: constant */
   enum sl_init init;
   bool augment; /* of images, unless told otherwise */
-  /* options of its own, or NULL; input is handed to their parser and to build */
-  const struct argp *options;
-  void *input;
   /* Append the layers; the last one gives data->classes logits. */
   enum sl_status (*build)(struct sl_model *model, const struct sl_dataset_info *data,
                           enum sl_init init, const void *input);

@@ -1,7 +1,3 @@
-#ifdef HAVE_CONFIG_H
-#include "config.h"
-#endif
-
 #include "tools/train/tracing.h"
 
 #include <errno.h>
@@ -124,9 +120,9 @@ int trace_write_window(const struct trace *t, const struct cli *cli) {
   snprintf(path, sizeof path, "%s/trace.window.json", t->folder);
   json_t *window = json_pack(
       "{s:s, s:i, s:s, s:s, s:[I,I], s:f, s:f, s:i, s:i, s:I}", "format", "starling trace window",
-      "version", 1, "producer", "Starling " PACKAGE_VERSION, "program", cli_name(t->program),
-      "steps", (json_int_t)t->begun, (json_int_t)t->ended, "wall_ms", 1e3 * t->seconds,
-      "peak_gflops", t->peak, "stages", cli->stages > 0 ? cli->stages : 1, "microbatches",
+      "version", 1, "producer", program_version(), "program", program_name(t->program), "steps",
+      (json_int_t)t->begun, (json_int_t)t->ended, "wall_ms", 1e3 * t->seconds, "peak_gflops",
+      t->peak, "stages", cli->stages > 0 ? cli->stages : 1, "microbatches",
       cli->microbatches > 0 ? cli->microbatches : 1, "batch", (json_int_t)cli->batch);
   if (!window) return ENOMEM;
   int error = 0;
@@ -169,7 +165,7 @@ bool trace_draw(const struct trace *t, bool quiet) {
   error = posix_spawnp(&child, own, NULL, NULL, arguments, environ);
   if (error) {
     fprintf(stderr, "%s: starling-trace is not found; to draw: starling-trace --draw %s\n",
-            cli_name(t->program), t->folder);
+            program_name(t->program), t->folder);
     return false;
   }
   while (waitpid(child, &status, 0) < 0)

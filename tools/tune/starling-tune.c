@@ -1,4 +1,4 @@
-/* starling-tune: tries a trainer's settings for a few steps each and tells the best command line.
+/* starling-tune: tries a trainer's settings for a few steps each and prints the best command line.
  */
 #include <errno.h>
 #include <ftw.h>
@@ -11,48 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tools/common/option_table.h"
 #include "tools/tune/tune.h"
-
-enum {
-  KEY_SECONDS = 256,
-  KEY_COMPARE,
-  KEY_ROUNDS,
-  KEY_TRIAL_SECONDS,
-  KEY_STEPS,
-  KEY_LIMIT,
-  KEY_LEAST,
-  KEY_WORKERS,
-  KEY_SCHEDULERS,
-  KEY_REPLICAS,
-  KEY_MICROBATCHES,
-  KEY_SAME_BITS,
-  KEY_JSON
-};
-
-static const struct argp_option options[] = {
-    {"seconds", KEY_SECONDS, "S", 0, "Time for all of it (default 120; --compare: no limit)", 0},
-    {"compare", KEY_COMPARE, "SETTING", 0,
-     "No search: this setting beside the command line as given, such as \"STARPU_SCHED=dmda "
-     "--replicas 2\"; may be repeated",
-     0},
-    {"same-bits", KEY_SAME_BITS, NULL, 0,
-     "Only what keeps the trained weights the same to the bit: no other replicas, microbatches, "
-     "stages, kernels, devices",
-     0},
-    {"workers", KEY_WORKERS, "LIST", 0, "Numbers of CPU workers to try, such as 1,2,4", 1},
-    {"schedulers", KEY_SCHEDULERS, "LIST", 0, "Schedulers to try, such as prio,dmda", 1},
-    {"replicas", KEY_REPLICAS, "LIST", 0, "Numbers of replicas to try", 1},
-    {"microbatches", KEY_MICROBATCHES, "LIST", 0, "Numbers of microbatches to try", 1},
-    {"rounds", KEY_ROUNDS, "N", 0, "Runs of each setting in a comparison (default 3; --compare: 5)",
-     2},
-    {"trial-seconds", KEY_TRIAL_SECONDS, "S", 0,
-     "A run goes on for so long from its first step on (default 1.5)", 2},
-    {"steps", KEY_STEPS, "N", 0, "And for N steps at most", 2},
-    {"limit", KEY_LIMIT, "S", 0, "A run without a step for so long has failed (default 60)", 2},
-    {"least", KEY_LEAST, "PERCENT", 0, "A smaller gain counts as none (default 2)", 2},
-    {"json", KEY_JSON, "FILE", 0, "Write the table and the result there, too", 3},
-    {"quiet", 'q', NULL, 0, "Print nothing on the way", 3},
-    {0}};
 
 struct question {
   char **program;
@@ -61,85 +21,113 @@ struct question {
   struct wishes wishes;
   double seconds, trial_seconds, limit, least; /* seconds 0: not given */
   int rounds;
-  long steps;
+  int64_t steps;
   const char *json;
   bool quiet;
 };
 
 /* ---- what is asked for ---- */
 
-static double read_number(const char *option, const char *text, double least, double most) {
-  char *end;
-  double value = strtod(text, &end);
-  if (strspn(text, "0123456789.") != strlen(text) || !*text || *end ||
-      !(value >= least && value <= most))
-    tune_die(EXIT_USAGE, "%s '%s': must be a number from %g to %g", option, text, least, most);
-  return value;
+static bool is_list(const char *text, const char *allowed) {
+  return *text && strspn(text, allowed) == strlen(text);
 }
 
-static int read_whole(const char *option, const char *text, double most) {
-  double value = read_number(option, text, 1, most);
-  if (value != floor(value)) tune_die(EXIT_USAGE, "%s '%s': must be a whole number", option, text);
-  return (int)value;
+static const char *parse_numbers(const struct option_row *row, const char *text, void *values) {
+  return is_list(text, "0123456789,") ? option_take(row, text, values)
+                                      : "must be a list such as 1,2,4";
 }
 
-/* "1,2,4"; names where numbers is false. */
-static const char *read_list(const char *option, const char *text, bool numbers) {
-  const char *allowed = numbers ? "0123456789," : "abcdefghijklmnopqrstuvwxyz0123456789-_,";
-  if (!*text || strspn(text, allowed) != strlen(text))
-    tune_die(EXIT_USAGE, "%s '%s': must be a list such as %s", option, text,
-             numbers ? "1,2,4" : "prio,dmda");
-  return text;
+static const char *parse_names(const struct option_row *row, const char *text, void *values) {
+  return is_list(text, "abcdefghijklmnopqrstuvwxyz0123456789-_,")
+             ? option_take(row, text, values)
+             : "must be a list such as prio,dmda";
 }
 
-static void add_setting(struct question *q, const char *text) {
+static const char *parse_setting(const struct option_row *row, const char *text, void *values) {
+  struct question *q = values;
   struct words words = words_of_setting(text);
-  if (!words.count) tune_die(EXIT_USAGE, "--compare '%s': the setting is empty", text);
-  if (!word_is_variable(words.word[0]) && words.word[0][0] != '-')
-    tune_die(EXIT_USAGE, "--compare '%s': a setting is NAME=VALUE or --option VALUE", text);
+  bool empty = !words.count;
+  bool fine = !empty && (word_is_variable(words.word[0]) || words.word[0][0] == '-');
+  (void)row;
   words_free(&words);
+  if (!fine) return empty ? "the setting is empty" : "a setting is NAME=VALUE or --option VALUE";
   q->settings = tune_grow(q->settings, q->setting_count + 2, sizeof *q->settings);
   if (!q->setting_count) q->settings[q->setting_count++] = "";
   q->settings[q->setting_count++] = text;
+  return NULL;
 }
 
-static bool parse_candidates(int key, char *text, struct question *q) {
-  struct wishes *wishes = &q->wishes;
-  switch (key) {
-    case KEY_WORKERS: wishes->workers = read_list("--workers", text, true); break;
-    case KEY_SCHEDULERS: wishes->schedulers = read_list("--schedulers", text, false); break;
-    case KEY_REPLICAS: wishes->replicas = read_list("--replicas", text, true); break;
-    case KEY_MICROBATCHES: wishes->microbatches = read_list("--microbatches", text, true); break;
-    case KEY_SAME_BITS: wishes->same_bits = true; break;
-    case KEY_COMPARE: add_setting(q, text); break;
-    default: return false;
-  }
-  return true;
+#define FIELD(member) OPTION_FIELD(struct question, member)
+#define NUMBERS(member) FIELD(wishes.member), .parse = parse_numbers
+
+static const struct option_row rows[] = {
+    OPTION_TITLE("Kind of search:"),
+    {"seconds", "S", "Time for the whole search (default 120; --compare: no limit)", FIELD(seconds),
+     .least = 1, .most = 1e6},
+    {"compare", "SETTING",
+     "No search: this setting beside the command line as given, such as \"STARPU_SCHED=dmda "
+     "--replicas 2\"; may be repeated",
+     .parse = parse_setting},
+    {"same-bits", NULL,
+     "Try only settings that keep the trained weights the same to the bit: no other replicas, "
+     "microbatches, stages, kernels, devices",
+     FIELD(wishes.same_bits)},
+
+    OPTION_TITLE("Settings to try:"),
+    {"workers", "LIST", "Numbers of CPU workers, such as 1,2,4", NUMBERS(workers)},
+    {"schedulers", "LIST", "StarPU's schedulers, such as prio,dmda", FIELD(wishes.schedulers),
+     .parse = parse_names},
+    {"replicas", "LIST", "Numbers of replicas", NUMBERS(replicas)},
+    {"microbatches", "LIST", "Numbers of microbatches", NUMBERS(microbatches)},
+
+    OPTION_TITLE("Measurement:"),
+    {"rounds", "N", "Runs of each setting in a comparison (default 3; --compare: 5)", FIELD(rounds),
+     .least = 1, .most = 1000},
+    {"trial-seconds", "S", "Length of a run from its first step on (default 1.5)",
+     FIELD(trial_seconds), .least = 0.01, .most = 1e5},
+    {"steps", "N", "Steps of a run at most", FIELD(steps), .least = 1, .most = 1e9},
+    {"limit", "S", "A run without a step for S seconds has failed (default 60)", FIELD(limit),
+     .least = 0.1, .most = 1e6},
+    {"least", "PERCENT", "A smaller gain counts as none (default 2)", FIELD(least), .least = 0,
+     .most = 100},
+
+    OPTION_TITLE("Output:"),
+    {"json", "FILE", "Write the table and the result there, too", FIELD(json)},
+    {"quiet", NULL, "Print nothing but the table and the result", FIELD(quiet), .letter = 'q'}};
+
+/* All that follows is the program's. */
+static int take_program(void *input, char **words, int count, const char **why) {
+  (void)why;
+  ((struct question *)input)->program = words;
+  return count;
 }
 
-static error_t parse_option(int key, char *text, struct argp_state *state) {
-  struct question *q = state->input;
-  switch (key) {
-    case KEY_SECONDS: q->seconds = read_number("--seconds", text, 1, 1e6); break;
-    case KEY_TRIAL_SECONDS:
-      q->trial_seconds = read_number("--trial-seconds", text, 0.01, 1e5);
-      break;
-    case KEY_LIMIT: q->limit = read_number("--limit", text, 0.1, 1e6); break;
-    case KEY_LEAST: q->least = read_number("--least", text, 0, 100) / 100; break;
-    case KEY_ROUNDS: q->rounds = read_whole("--rounds", text, 1000); break;
-    case KEY_STEPS: q->steps = read_whole("--steps", text, 1e9); break;
-    case KEY_JSON: q->json = text; break;
-    case 'q': q->quiet = true; break;
-    case ARGP_KEY_ARG: /* it and all that follows is the program's */
-      q->program = state->argv + state->next - 1;
-      state->next = state->argc;
-      break;
-    case ARGP_KEY_END:
-      if (!q->program || !**q->program) tune_die(EXIT_USAGE, "no program is named; see --help");
-      break;
-    default: return parse_candidates(key, text, q) ? 0 : ARGP_ERR_UNKNOWN;
-  }
-  return 0;
+static const char *check(void *input) {
+  const struct question *q = input;
+  return q->program && **q->program ? NULL : "no program is named; see --help";
+}
+
+static void parse(struct question *q, int argc, char **argv) {
+  const struct option_program program = {
+      .usage = "[--] PROGRAM ARGUMENTS...",
+      .about = "Find the fastest settings of a trainer.",
+      .description =
+          "Each setting (workers, replicas, schedulers, microbatches, ...) is tried for a few "
+          "steps; a table says what each brings, and the last lines have the best command line. "
+          "Settings on PROGRAM's command line or in the environment are kept as they are. "
+          "Checkpoints, logs and weights of PROGRAM are left alone.",
+      .examples =
+          "  starling-tune lenet --data mnist\n"
+          "  starling-tune --same-bits --seconds 60 resnet\n"
+          "  starling-tune --compare 'STARPU_SCHED=dmda' --compare '--replicas 4' mlp\n",
+      .manual = {.environment = "TMPDIR: folder for the logs of the runs (default /tmp).",
+                 .see_also = "lenet(1), lstm_lm(1), mlp(1), resnet(1)"},
+      .sets = {{rows, sizeof rows / sizeof *rows, q, NULL, NULL}},
+      .in_order = true,
+      .input = q,
+      .argument = take_program,
+      .check = check};
+  option_parse(&program, argc, argv);
 }
 
 /* ---- for all parts ---- */
@@ -276,24 +264,13 @@ static void end_by_signal(void) {
 }
 
 int main(int argc, char **argv) {
-  static const struct argp argp = {
-      options,
-      parse_option,
-      "[--] PROGRAM ARGUMENTS...",
-      "Tries a trainer's settings for a few steps each (workers, replicas, schedulers, "
-      "microbatches, ...) and prints what they bring and the best command line. What is given on "
-      "PROGRAM's command line or in the environment stays; its checkpoints, logs and weights are "
-      "left alone.",
-      NULL,
-      NULL,
-      NULL};
-  struct question q = {.trial_seconds = 1.5, .limit = 60, .least = 0.02};
+  struct question q = {.trial_seconds = 1.5, .limit = 60, .least = 2};
   double began = tune_now();
-  start_program(&argp, ARGP_IN_ORDER, argc, argv, &q);
+  parse(&q, argc, argv);
   if (q.json) check_json(q.json);
   make_folder();
   catch_signals();
-  struct tuner tuner = {.least = q.least, .quiet = q.quiet};
+  struct tuner tuner = {.least = q.least / 100, .quiet = q.quiet};
   tuner.runner = (struct runner){.program = words_for_trials(q.program),
                                  .folder = place,
                                  .seconds = q.trial_seconds,

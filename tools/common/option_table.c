@@ -1,0 +1,245 @@
+/* Command lines by a table: its rows are given to argp, which knows abbreviations, --help and
+ * --usage. */
+#include "tools/common/option_table.h"
+
+#include <argp.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/common/command_line.h"
+
+enum { FIRST_KEY = 256, KEY_MANUAL = 0x10000, KEY_COMPLETION };
+
+/* ---- values ---- */
+
+const char *option_problem(const char *format, ...) {
+  static char text[1200];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  return text;
+}
+
+const char *option_name(const struct option_row *row, int index) {
+  if (row->name_of) return row->name_of(index);
+  return row->names ? row->names[index] : NULL;
+}
+
+/* Both kinds of whole numbers: strtoull knows all values of either. */
+static bool read_whole(const char *text, uint64_t *value) {
+  size_t digits = strspn(text, "0123456789");
+  errno = 0;
+  *value = strtoull(text, NULL, 10);
+  return digits && text[digits] == '\0' && errno != ERANGE;
+}
+
+const char *option_whole(const char *text, int64_t least, int64_t most, int64_t *value) {
+  uint64_t number;
+  if (!read_whole(text, &number) || number > INT64_MAX || (int64_t)number < least ||
+      (int64_t)number > most)
+    return option_problem("must be a whole number from %lld to %lld", (long long)least,
+                          (long long)most);
+  *value = (int64_t)number;
+  return NULL;
+}
+
+const char *option_real(const char *text, double least, double most, double *value) {
+  char *end;
+  double number = strtod(text, &end);
+  /* strtod also takes blanks, hexadecimal, "inf" and "nan": no option has a use for them */
+  if (*text == '\0' || strspn(text, "0123456789+-.eE") != strlen(text) || *end != '\0' ||
+      !(number >= least && number <= most))
+    return option_problem("must be a number from %g to %g", least, most);
+  *value = number;
+  return NULL;
+}
+
+/* "unknown; use split or drop" */
+static const char *unknown_name(const struct option_row *row) {
+  char list[512] = "";
+  size_t used = 0;
+  const char *name;
+  for (int i = 0; (name = option_name(row, i)) && used < sizeof list; i++) {
+    const char *between = !i ? "" : option_name(row, i + 1) ? ", " : " or ";
+    used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", between, name);
+  }
+  return option_problem("unknown; use %s", list);
+}
+
+static const char *take_choice(const struct option_row *row, const char *text, int *value) {
+  const char *name;
+  for (int i = 0; (name = option_name(row, i)); i++)
+    if (!strcmp(name, text)) {
+      *value = i;
+      return NULL;
+    }
+  return unknown_name(row);
+}
+
+static const char *take_text(const struct option_row *row, const char *text, const char **value) {
+  size_t length = strlen(text);
+  if (!length && row->least > 0) return "the name is empty";
+  if (row->most > 0 && (double)length > row->most)
+    return option_problem("at most %.0f bytes, not %zu", row->most, length);
+  *value = text;
+  return NULL;
+}
+
+static const char *take_seed(const char *text, uint64_t *value) {
+  return read_whole(text, value) ? NULL : "must be a whole number from 0 to 2^64 - 1";
+}
+
+static const char *take_int(const struct option_row *row, const char *text, int *value) {
+  int64_t whole;
+  const char *why = option_whole(text, (int64_t)row->least, (int64_t)row->most, &whole);
+  if (!why) *value = (int)whole;
+  return why;
+}
+
+const char *option_take(const struct option_row *row, const char *text, void *values) {
+  void *field = (char *)values + row->field;
+  switch (row->kind) {
+    case OPTION_FLAG: *(bool *)field = !(row->flags & OPTION_CLEARS); return NULL;
+    case OPTION_INT: return take_int(row, text, field);
+    case OPTION_INT64: return option_whole(text, (int64_t)row->least, (int64_t)row->most, field);
+    case OPTION_UINT64: return take_seed(text, field);
+    case OPTION_REAL: return option_real(text, row->least, row->most, field);
+    case OPTION_TEXT: return take_text(row, text, field);
+    case OPTION_CHOICE: return take_choice(row, text, field);
+    case OPTION_CUSTOM: break;
+  }
+  return NULL;
+}
+
+/* ---- the command line ---- */
+
+static void refuse(const struct argp_state *state, const char *format, ...)
+    __attribute__((format(printf, 2, 3), noreturn));
+static void refuse(const struct argp_state *state, const char *format, ...) {
+  const struct option_program *program = state->input;
+  va_list list;
+  if (program->before_refusal) program->before_refusal();
+  va_start(list, format);
+  fprintf(stderr, "%s: ", state->name);
+  vfprintf(stderr, format, list);
+  fputc('\n', stderr);
+  va_end(list);
+  exit(EXIT_USAGE);
+}
+
+/* The row of a key; *number: which one of its set. */
+static const struct option_row *find_row(const struct option_program *program, int key,
+                                         const struct option_set **set, size_t *number) {
+  int row_key = FIRST_KEY;
+  for (int s = 0; s < OPTION_MAX_SETS; s++)
+    for (size_t i = 0; i < program->sets[s].count; i++, row_key++) {
+      const struct option_row *row = &program->sets[s].rows[i];
+      if (!row->name || key != (row->letter ? row->letter : row_key)) continue;
+      *set = &program->sets[s];
+      *number = i;
+      return row;
+    }
+  return NULL;
+}
+
+static void parse_row(const struct argp_state *state, const struct option_set *set, size_t number,
+                      const char *text) {
+  const struct option_row *row = &set->rows[number];
+  const char *why =
+      row->parse ? row->parse(row, text, set->values) : option_take(row, text, set->values);
+  if (why && text) refuse(state, "--%s '%s': %s", row->name, text, why);
+  if (why) refuse(state, "--%s: %s", row->name, why);
+  if (set->given) set->given[number] = text ? text : "";
+}
+
+static void parse_argument(struct argp_state *state, char *text) {
+  const struct option_program *program = state->input;
+  const char *why = NULL;
+  if (!program->argument)
+    refuse(state, "'%s': not understood; all input is given by options, see --help", text);
+  char **words = state->argv + state->next - 1;
+  int taken = program->argument(program->input, words, state->argc - state->next + 1, &why);
+  if (why) refuse(state, "%s", why);
+  state->next += taken - 1;
+}
+
+static error_t parse_option(int key, char *text, struct argp_state *state) {
+  const struct option_program *program = state->input;
+  const struct option_set *set;
+  const char *why;
+  size_t number;
+  switch (key) {
+    case KEY_MANUAL: option_print_manual(program, state->name, stdout); exit(EXIT_DONE);
+    case KEY_COMPLETION: option_print_completion(program, state->name, stdout); exit(EXIT_DONE);
+    case ARGP_KEY_ARG: parse_argument(state, text); return 0;
+    case ARGP_KEY_END:
+      why = program->check ? program->check(program->input) : NULL;
+      if (why) refuse(state, "%s", why);
+      return 0;
+    default:
+      if (!find_row(program, key, &set, &number)) return ARGP_ERR_UNKNOWN;
+      parse_row(state, set, number, text);
+      return 0;
+  }
+}
+
+static struct argp_option argp_row(const struct option_row *row, int key, int group) {
+  struct argp_option option = {.doc = row->help, .group = group};
+  if (!row->name) return option;
+  option.name = row->name;
+  option.key = row->letter ? row->letter : key;
+  option.arg = row->argument;
+  if (row->flags & OPTION_OPTIONAL) option.flags = OPTION_ARG_OPTIONAL;
+  return option;
+}
+
+static void fill_options(const struct option_program *program, struct argp_option *options) {
+  int key = FIRST_KEY, group = 0;
+  size_t used = 0;
+  for (int s = 0; s < OPTION_MAX_SETS; s++) {
+    const struct option_set *set = &program->sets[s];
+    if (set->title && set->count)
+      options[used++] = (struct argp_option){.doc = set->title, .group = ++group};
+    for (size_t i = 0; i < set->count; i++) {
+      if (!set->rows[i].name) group++;
+      options[used++] = argp_row(&set->rows[i], key++, group);
+    }
+  }
+  options[used++] =
+      (struct argp_option){.name = "help-man", .key = KEY_MANUAL, .flags = OPTION_HIDDEN};
+  options[used] = (struct argp_option){
+      .name = "help-completion", .key = KEY_COMPLETION, .flags = OPTION_HIDDEN};
+}
+
+/* What --help has around the options. */
+static char *help_text(const struct option_program *program) {
+  char *text = NULL;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+  if (!out) return NULL;
+  fprintf(out, "%s\v", program->about);
+  if (program->description) fprintf(out, "%s\n\n", program->description);
+  fprintf(out, "Exit status: %s", program->exit_status ? program->exit_status : OPTION_EXIT_STATUS);
+  if (program->examples) fprintf(out, "\n\nExamples:\n%s", program->examples);
+  fclose(out);
+  return text;
+}
+
+void option_parse(const struct option_program *program, int argc, char **argv) {
+  size_t rows = 5;
+  for (int s = 0; s < OPTION_MAX_SETS; s++) rows += program->sets[s].count + 1;
+  struct argp_option *options = calloc(rows, sizeof *options);
+  char *help = help_text(program);
+  if (!options || !help) {
+    fputs("no memory for the command line\n", stderr);
+    exit(EXIT_FAILED);
+  }
+  fill_options(program, options);
+  const struct argp argp = {options, parse_option, program->usage, help, NULL, NULL, NULL};
+  start_program(&argp, program->in_order ? ARGP_IN_ORDER : 0, argc, argv, (void *)program);
+  free(options);
+  free(help);
+}

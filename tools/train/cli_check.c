@@ -1,0 +1,112 @@
+/* What only all options together show. Checks that the library can make are left to it. */
+#include <string.h>
+
+#include "tools/train/cli.h"
+#include "tools/train/ranks.h"
+
+bool cli_is_automatic(const struct cli *cli) {
+  return cli->placement && !strcmp(cli->placement, "auto");
+}
+
+bool cli_splits_itself(const struct cli *cli) { return cli->split && !strcmp(cli->split, "auto"); }
+
+/* NULL, or the library's message. */
+static const char *must(const char *option, enum sl_status status) {
+  return status == SL_OK ? NULL : option_problem("%s: %s", option, sl_error());
+}
+
+/* The options in force: those of the command line, else the program's for SGD, else the library's.
+ */
+static void fill_optimizer(struct cli *cli, const struct sl_optimizer *own) {
+  struct sl_optimizer *optimizer = &cli->optimizer;
+  if (optimizer->kind == SL_SGD) {
+    optimizer->lr = own->lr;
+    optimizer->weight_decay = own->weight_decay;
+    if (own->momentum > 0) optimizer->momentum = own->momentum;
+  }
+  if (cli->lr >= 0) optimizer->lr = (float)cli->lr;
+  if (cli->momentum >= 0) optimizer->momentum = (float)cli->momentum;
+  if (cli->weight_decay >= 0) optimizer->weight_decay = (float)cli->weight_decay;
+  if (cli->clip >= 0) optimizer->clip = (float)cli->clip;
+  cli->lr = (double)optimizer->lr;
+  cli->momentum = (double)optimizer->momentum;
+  cli->weight_decay = (double)optimizer->weight_decay;
+  cli->clip = (double)optimizer->clip;
+}
+
+static const char *make_optimizer(struct cli *cli) {
+  const struct sl_optimizer own = cli->optimizer; /* the program's default, for SGD */
+  cli->optimizer = (struct sl_optimizer){0};
+  const char *why = must("--optimizer", sl_optimizer_parse(cli->optimizer_name, &cli->optimizer));
+  if (why) return why;
+  if (cli->momentum > 0 && cli->optimizer.kind != SL_SGD)
+    return option_problem("--momentum: %s has none of this kind; leave it out",
+                          cli->optimizer_name);
+  fill_optimizer(cli, &own);
+  return must("--optimizer", sl_optimizer_check(&cli->optimizer));
+}
+
+static const char *check_schedule(const struct cli *cli) {
+  struct sl_schedule schedule;
+  return must("--lr-schedule", sl_schedule_parse(cli->lr_schedule, 1000000, &schedule));
+}
+
+static const char *check_checkpoint(struct cli *cli) {
+  if (!cli->checkpoint &&
+      (cli->checkpoint_every || cli->checkpoint_minutes > 0 || cli->keep || cli->resume))
+    return "--checkpoint-every, --keep, --resume: they belong to --checkpoint DIR";
+  if (cli->checkpoint_minutes > 0 && ranks_are_async(cli))
+    return option_problem(
+        "--checkpoint-every %gmin: ranks out of step (dist_async) meet after a number of steps; "
+        "name one",
+        cli->checkpoint_minutes);
+  if (!cli->keep) cli->keep = 3;
+  return NULL;
+}
+
+static const char *check_ranks(const struct cli *cli) {
+  if ((cli->servers || cli->bigarray_bound || cli->compress) && !ranks_wanted(cli))
+    return "--servers, --bigarray-bound, --compress: only with --kvstore dist_...";
+  if (cli->exchange && !ranks_wanted(cli)) return "--exchange: only with --kvstore dist_...";
+  if (cli->max_staleness && !ranks_are_async(cli))
+    return "--max-staleness: only with --kvstore dist_async";
+  return NULL;
+}
+
+static const char *check_placement(const struct cli *cli) {
+  bool automatic = cli_is_automatic(cli); /* --stages: at most as many */
+  int places =
+      (cli->stages != 0 && !automatic) + (cli->placement != NULL) + (cli->placement_file != NULL);
+  if (places > 1)
+    return "--stages, --placement and --placement-file: each says where layers run; give one of "
+           "them";
+  if (automatic && ranks_wanted(cli))
+    return "--placement auto: not over ranks yet; name the devices";
+  if (cli_splits_itself(cli) && (cli->stages || cli->placement || cli->placement_file))
+    return "--split auto: --stages and --placement say where layers run; give weights (--split "
+           "4,1) "
+           "or leave them out";
+  if (automatic && cli->split && strcmp(cli->split, "even") != 0)
+    return "--split and --placement auto: replicas get devices that are alike then; leave --split "
+           "out";
+  return NULL;
+}
+
+static const char *check_files(const struct cli *cli) {
+  if (cli->trace_first && !cli->trace) return "--trace-steps: it belongs to --trace DIR";
+  if (cli->swap && !cli->memory_limit)
+    return "--swap: it belongs to --memory-limit, which says what main memory holds";
+  if (cli->log && cli->save && strcmp(cli->log, cli->save) == 0)
+    return option_problem("--log and --save: both name %s; the one would overwrite the other",
+                          cli->log);
+  return NULL;
+}
+
+const char *cli_check(struct cli *cli) {
+  const char *why = make_optimizer(cli);
+  if (!why) why = check_schedule(cli);
+  if (!why) why = check_placement(cli);
+  if (!why) why = check_ranks(cli);
+  if (!why) why = check_checkpoint(cli);
+  return why ? why : check_files(cli);
+}
