@@ -57,7 +57,7 @@ refused 2 "PERIOD" "$lenet" --lr-schedule step
 refused 2 "kvstore" "$lenet" --kvstore remote
 refused 2 "init" "$lenet" --init good
 refused 2 "use f32, tf32 or bf16" "$lenet" --math fp16
-refused 2 "math '' is unknown" "$lm" --math=
+refused 2 "--math '': unknown; use f32, tf32 or bf16" "$lm" --math=
 refused 2 "give one" "$lenet" --stages 2 --placement 'conv1=cpu'
 refused 2 "at most 6 stages" "$lenet" --stages 7
 refused 2 "no rule places fc1, fc2" "$lenet" --placement 'conv1,pool1,conv2,pool2=cpu'
