@@ -15,11 +15,11 @@ static const char *must(const char *option, enum sl_status status) {
   return status == SL_OK ? NULL : option_problem("%s: %s", option, sl_error());
 }
 
-/* The options in force: those of the command line, else the program's for SGD, else the library's.
- */
+/* The options in force: those of the command line, else the program's for its kind of optimizer,
+ * else the library's. */
 static void fill_optimizer(struct cli *cli, const struct sl_optimizer *own) {
   struct sl_optimizer *optimizer = &cli->optimizer;
-  if (optimizer->kind == SL_SGD) {
+  if (optimizer->kind == own->kind) {
     optimizer->lr = own->lr;
     optimizer->weight_decay = own->weight_decay;
     if (own->momentum > 0) optimizer->momentum = own->momentum;
@@ -28,22 +28,20 @@ static void fill_optimizer(struct cli *cli, const struct sl_optimizer *own) {
   if (cli->momentum >= 0) optimizer->momentum = (float)cli->momentum;
   if (cli->weight_decay >= 0) optimizer->weight_decay = (float)cli->weight_decay;
   if (cli->clip >= 0) optimizer->clip = (float)cli->clip;
-  cli->lr = (double)optimizer->lr;
-  cli->momentum = (double)optimizer->momentum;
-  cli->weight_decay = (double)optimizer->weight_decay;
-  cli->clip = (double)optimizer->clip;
 }
 
 static const char *make_optimizer(struct cli *cli) {
-  const struct sl_optimizer own = cli->optimizer; /* the program's default, for SGD */
+  const struct sl_optimizer own = cli->optimizer; /* the program's defaults, for its kind */
   cli->optimizer = (struct sl_optimizer){0};
   const char *why = must("--optimizer", sl_optimizer_parse(cli->optimizer_name, &cli->optimizer));
   if (why) return why;
-  if (cli->momentum > 0 && cli->optimizer.kind != SL_SGD)
-    return option_problem("--momentum: %s has none of this kind; leave it out",
-                          cli->optimizer_name);
   fill_optimizer(cli, &own);
-  return must("--optimizer", sl_optimizer_check(&cli->optimizer));
+  why = must("--optimizer", sl_optimizer_check(&cli->optimizer));
+  cli->lr = (double)cli->optimizer.lr;
+  cli->momentum = (double)cli->optimizer.momentum;
+  cli->weight_decay = (double)cli->optimizer.weight_decay;
+  cli->clip = (double)cli->optimizer.clip;
+  return why;
 }
 
 static const char *check_schedule(const struct cli *cli) {

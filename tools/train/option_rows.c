@@ -20,7 +20,6 @@ static const char *kvstore_name(int i) {
 }
 
 static const char *const data_names[] = {"digits", "shapes", "grammar", NULL};
-static const char *const optimizer_names[] = {"sgd", "nag", "adam", "adamw", NULL};
 static const char *const schedule_names[] = {"constant", "step:", "drops:", "cosine", NULL};
 static const char *const device_names[] = {"cpu", "cpu:0", "cuda:0", "gpu-or-cpu", "any", NULL};
 static const char *const split_names[] = {"even", "auto", NULL};
@@ -104,7 +103,7 @@ const struct option_row cli_rows[] = {
     {"init", "NAME", "Initial weights: default (PyTorch's), xavier, he, uniform, zero", FIELD(init),
      .name_of = init_name, TRAINING},
     {"optimizer", "NAME", "sgd (default), nag, adam, adamw", FIELD(optimizer_name),
-     .names = optimizer_names, TRAINING},
+     .name_of = sl_optimizer_name, TRAINING},
     {"lr", "X", "Learning rate", FIELD(lr), .least = 1e-12, .most = 1000, TRAINING},
     {"momentum", "X", "Momentum of sgd and nag, from 0 to below 1", FIELD(momentum), .least = 0,
      .most = 0.9999, TRAINING},

@@ -1,0 +1,39 @@
+#include "tools/train/command_text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/common/command_line.h"
+
+/* A word as a shell wants it. */
+static void print_word(FILE *out, const char *word) {
+  static const char plain[] =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+./:=,@%";
+  if (*word && strspn(word, plain) == strlen(word)) {
+    fputs(word, out);
+    return;
+  }
+  fputc('\'', out);
+  for (; *word; word++) fputs(*word == '\'' ? "'\\''" : (char[]){*word, '\0'}, out);
+  fputc('\'', out);
+}
+
+/* The command line, to be pasted; in a build folder by libtool's wrapper. "" without memory. */
+char *command_text(int argc, char **argv) {
+  static const char hidden[] = ".libs/";
+  char *text = NULL;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+  if (!out) return strdup("");
+  const char *folder = strstr(argv[0], hidden);
+  if (folder)
+    fprintf(out, "%.*s%s", (int)(folder - argv[0]), argv[0], program_name(argv[0]));
+  else
+    print_word(out, argv[0]);
+  for (int i = 1; i < argc; i++) {
+    fputc(' ', out);
+    print_word(out, argv[i]);
+  }
+  fclose(out);
+  return text;
+}

@@ -1,0 +1,82 @@
+/* The data of a session: what is read, which part is this rank's, how many steps there are. */
+#include <string.h>
+
+#include "tools/train/failure.h"
+#include "tools/train/open.h"
+#include "tools/train/ranks.h"
+
+/* Else images, or sentences. */
+bool session_is_one_text(const struct sl_dataset_info *info) {
+  return info->tokens && !info->bucket_count;
+}
+
+static enum sl_status open_loader(const struct session *session, const struct sl_dataset *set,
+                                  bool train, struct sl_loader **loader) {
+  const struct cli *cli = &session->cli;
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  bool colour = info->sample.dim[0] == 3;
+  struct sl_loader_options options = {.batch = cli->batch, .seed = cli->seed};
+  /* out of step each rank that evaluates does so alone */
+  if (session->context && (train || !ranks_are_async(cli)))
+    ranks_part(session->context, cli, session->model, &options);
+  options.contiguous = session_is_one_text(info);
+  if (train && !options.contiguous) {
+    options.shuffle = cli->shuffle;
+    options.shift = !cli->augment ? 0 : colour ? 4 : 2;
+    options.flip = cli->augment && colour; /* a mirrored digit is none */
+  }
+  return sl_loader_new(set, &options, loader);
+}
+
+int session_open_data(struct session *session) {
+  const struct cli *cli = &session->cli;
+  enum sl_status status;
+  if (session->program->open_data) {
+    status = session->program->open_data(cli, session->program->cli.input, &session->train_set,
+                                         &session->test_set);
+  } else {
+    status = sl_dataset_open(cli->data, cli->seed, true, &session->train_set);
+    if (status == SL_OK) status = sl_dataset_open(cli->data, cli->seed, false, &session->test_set);
+  }
+  if (status != SL_OK) return session_fail_library(session, status);
+  const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
+  if (cli->batch > info->count)
+    return session_fail(session, EXIT_USAGE, "--batch %lld: %s has only %lld samples",
+                        (long long)cli->batch, info->name, (long long)info->count);
+  if ((int64_t)cli->replicas * cli->microbatches > cli->batch)
+    return session_fail(
+        session, EXIT_USAGE,
+        "--replicas %d x --microbatches %d: more slices than a batch has samples (%lld)",
+        cli->replicas, cli->microbatches, (long long)cli->batch);
+  return EXIT_DONE;
+}
+
+/* Which part of the data is this rank's depends on the model's placement. */
+enum sl_status session_open_loaders(struct session *session) {
+  enum sl_status status = open_loader(session, session->train_set, true, &session->train_loader);
+  return status == SL_OK ? open_loader(session, session->test_set, false, &session->test_loader)
+                         : status;
+}
+
+/* What a program of its own kind of data or schedule cannot do is refused, not passed over. */
+int session_check_data(struct session *session) {
+  const struct cli *cli = &session->cli;
+  const struct program *program = session->program;
+  if (cli->augment && sl_dataset_info(session->train_set)->tokens)
+    return session_fail(session, EXIT_USAGE, "--augment: a text cannot be shifted; leave it out");
+  if (program->half_life && *program->half_life && strncmp(cli->lr_schedule, "constant", 8) != 0)
+    return session_fail(session, EXIT_USAGE,
+                        "--half-life and --lr-schedule %s: give one of the two", cli->lr_schedule);
+  return EXIT_DONE;
+}
+
+/* How long: --steps, --epochs, the shorter of both, or the program's default. */
+void session_plan_steps(struct session *session) {
+  const struct cli *cli = &session->cli;
+  int64_t epochs = cli->epochs ? cli->epochs : cli->steps ? INT64_MAX : session->program->epochs;
+  session->epoch_steps = sl_loader_length(session->train_loader);
+  session->steps =
+      epochs > INT64_MAX / session->epoch_steps ? INT64_MAX : epochs * session->epoch_steps;
+  if (cli->steps && cli->steps < session->steps) session->steps = cli->steps;
+  session->epochs = (session->steps + session->epoch_steps - 1) / session->epoch_steps;
+}

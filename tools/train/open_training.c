@@ -1,0 +1,110 @@
+/* The devices, the model and the trainer of a session. */
+#include <string.h>
+
+#include "tools/common/abort_message.h"
+#include "tools/train/failure.h"
+#include "tools/train/interruption.h"
+#include "tools/train/open.h"
+#include "tools/train/ranks.h"
+
+/* Updates on the CPU would bring all gradients there and all weights back. */
+static bool has_gpus_alone(const struct sl_context *context) {
+  for (int d = 0; d < sl_device_count(context); d++)
+    if (strncmp(sl_device_name(context, d), "cuda", 4) != 0) return false;
+  return true;
+}
+
+enum sl_status session_open_context(struct session *session) {
+  const struct cli *cli = &session->cli;
+  struct sl_context_options options = {
+      .devices = cli->devices,
+      .seed = cli->seed,
+      .tune = cli->tune,
+      .distributed = ranks_wanted(cli),
+      .exchange = cli->exchange,
+      .trace = *session->trace.folder ? session->trace.folder : NULL,
+      .memory_limit = cli->memory_limit,
+      .swap = cli->swap,
+      .stall_timeout = cli->stall_timeout,
+      .timeout = cli->timeout > 0 ? cli->timeout : -1};
+  enum sl_status status = sl_open(&options, &session->context);
+  interruption_catch(); /* after StarPU has installed its own handlers */
+  if (status != SL_OK) return status;
+  aborted_catch(session->name, sl_rank(session->context));
+  if (!cli->has_kvstore && has_gpus_alone(session->context))
+    session->cli.kvstore = SL_KVSTORE_DEVICE;
+  return status;
+}
+
+/* What a saved model is to say of its inputs and outputs. */
+static enum sl_status note_data(struct sl_model *model, const struct sl_dataset_info *info) {
+  const struct sl_model_notes notes = {.channels = info->channels,
+                                       .mean = info->mean,
+                                       .deviation = info->deviation,
+                                       .class_count = info->class_names ? info->classes : 0,
+                                       .class_names = info->class_names};
+  return sl_model_note(model, &notes);
+}
+
+enum sl_status session_open_model(struct session *session) {
+  const struct program *program = session->program;
+  const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
+  enum sl_status status = session->context ? SL_OK : session_open_context(session);
+  if (status == SL_OK) status = sl_model_new(session->context, &info->sample, &session->model);
+  if (status == SL_OK)
+    status = program->build(session->model, info, session->cli.init, program->cli.input);
+  if (status == SL_OK) status = sl_model_build(session->model);
+  if (status == SL_OK) status = note_data(session->model, info);
+  if (status == SL_OK && session->cli.placement && !cli_is_automatic(&session->cli))
+    status = sl_place(session->model, session->cli.placement);
+  if (status == SL_OK && session->cli.placement_file)
+    status = sl_place_file(session->model, session->cli.placement_file);
+  if (status == SL_OK && session->cli.load)
+    status = sl_model_load(session->model, session->cli.load);
+  return status;
+}
+
+/* What the options leave to measurements. */
+static enum sl_status measure(struct session *session, struct sl_trainer_options *options) {
+  const struct cli *cli = &session->cli;
+  enum sl_status status = SL_OK;
+  if (cli_is_automatic(cli)) {
+    status = sl_place_auto(session->model, &cli->optimizer, options, cli->batch,
+                           &session->predicted_ms, &session->automatic);
+    options->stages = 0; /* the placement has its own, at most so many */
+  }
+  if (status == SL_OK && cli_splits_itself(cli))
+    status = sl_split_auto(session->model, &cli->optimizer, options, cli->batch, &session->split,
+                           &session->split_table);
+  return status;
+}
+
+enum sl_status session_open_trainer(struct session *session) {
+  const struct cli *cli = &session->cli;
+  struct sl_schedule schedule;
+  struct sl_trainer_options options = {
+      .replicas = cli->replicas,
+      .microbatches = cli->microbatches,
+      .kvstore = cli->kvstore,
+      .math = cli->math,
+      .stages = cli->stages,
+      .servers = cli->servers,
+      .bigarray_bound = cli->bigarray_bound,
+      .compress = cli->compress,
+      .max_staleness = cli->max_staleness,
+      .split = cli_splits_itself(cli) ? NULL : cli->split,
+      .carry_state = session_is_one_text(sl_dataset_info(session->train_set))};
+  enum sl_status status = sl_schedule_parse(cli->lr_schedule, session->steps, &schedule);
+  if (status != SL_OK) return status;
+  if (session->program->chunk) options.chunk = *session->program->chunk;
+  if (session->program->half_life && *session->program->half_life)
+    schedule = (struct sl_schedule){.kind = SL_STEP,
+                                    .warmup = schedule.warmup,
+                                    .period = *session->program->half_life * session->epoch_steps,
+                                    .gamma = 0.5f};
+  status = measure(session, &options);
+  /* they measure their own devices, and one may fail alone */
+  if (ranks_wanted(cli)) status = sl_share(session->context, status, sl_error());
+  if (status != SL_OK) return status;
+  return sl_trainer_new(session->model, &cli->optimizer, &schedule, &options, &session->trainer);
+}

@@ -1,0 +1,66 @@
+/* A training from its first check to its last line: what is opened, and what is known of it. */
+#ifndef SL_TOOLS_TRAIN_SESSION_H
+#define SL_TOOLS_TRAIN_SESSION_H
+
+#include "tools/train/checkpoints.h"
+#include "tools/train/describe.h"
+#include "tools/train/log.h"
+#include "tools/train/progress.h"
+#include "tools/train/run.h"
+#include "tools/train/tracing.h"
+
+struct session {
+  const struct program *program;
+  const char *name;
+  char message[1200]; /* why it failed; "": it did not */
+  struct cli cli;
+  int rank;
+  bool works;    /* it is a worker, not only a server */
+  bool stopped;  /* all ranks end here, because one was asked to */
+  bool common;   /* all ranks fail alike */
+  bool apart;    /* before they knew of each other */
+  char *own_log; /* this rank's */
+  struct sl_dataset *train_set, *test_set;
+  struct sl_loader *train_loader, *test_loader;
+  struct sl_context *context;
+  struct sl_model *model;
+  struct sl_trainer *trainer;
+  struct log *log;
+  double log_opened; /* when */
+  struct progress progress;
+  struct meter meter;
+  double bytes_sent;                  /* a rank */
+  int64_t epoch_steps, steps, epochs; /* steps an epoch; steps and epochs in all */
+  int64_t begun_at;                   /* steps of this run's size that the data are on */
+  struct sl_position begun;           /* where this process took over; zero: it is the first */
+  struct {
+    struct checkpoints folder;
+    char *options, *changes; /* the run's, as JSON; what has changed since the one resumed from */
+    double stopped_s, begun; /* for the one being written or the last one; when that began */
+    bool due;                /* by the clock, on all ranks */
+    bool failed;             /* the last one tried */
+  } checkpoint;
+  char *command;                  /* that was typed, to be pasted */
+  double epoch_loss;              /* sum over the epoch's samples */
+  int64_t epoch_samples, samples; /* of this epoch, and of this process in all */
+  double test_loss, test_accuracy;
+  /* of --placement auto: what it says, and the time that steps really take */
+  char *automatic;
+  double predicted_ms;
+  char *split, *split_table; /* of --split auto */
+  struct trace trace;
+  struct step_clock {
+    double last, seconds; /* of the last report; between reports, without an epoch's first ones */
+    int64_t in_epoch, steps;
+  } clock;
+};
+
+/* Opens everything that can fail: data, devices, model, trainer, checkpoints, and the log last: a
+ * bad start leaves an older log alone. Returns the exit code. */
+int session_open(struct session *session);
+
+/* Ends the log, prints the failure if code is one, closes all in the opposite order and draws the
+ * trace. Returns the exit code. */
+int session_close(struct session *session, int code);
+
+#endif
