@@ -20,4 +20,4 @@ tools_starling_tune_SOURCES = $(tools_tune_files)
 tools_starling_tune_LDADD = tools/libcommon.la $(JANSSON_LIBS) -lm
 
 dist_bin_SCRIPTS = tools/starling-run
-EXTRA_DIST_TOOLS = tools/get-starpu
+EXTRA_DIST_TOOLS = tools/completion.bash tools/get-starpu

@@ -16,11 +16,12 @@ enum { FIRST_KEY = 256, KEY_MANUAL = 0x10000, KEY_COMPLETION };
 
 const char *option_problem(const char *format, ...) {
   static char text[1200];
+  char next[sizeof text]; /* an argument may be the problem before this one */
   va_list list;
   va_start(list, format);
-  vsnprintf(text, sizeof text, format, list);
+  vsnprintf(next, sizeof next, format, list);
   va_end(list);
-  return text;
+  return strcpy(text, next);
 }
 
 const char *option_name(const struct option_row *row, int index) {
