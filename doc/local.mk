@@ -44,7 +44,7 @@ check-docs: all
 	  STARPU_PREFIX=$(STARPU_PREFIX) $(top_srcdir)/build-aux/check-docs --build $(abs_top_builddir); \
 	else echo "SKIP: check-docs: no python3 here"; fi
 
-html-local:
+html-local: man
 	@$(top_srcdir)/build-aux/make-site $(top_srcdir) $(abs_top_builddir)/html $(PACKAGE_VERSION)
 install-html-local: html-local
 	$(MKDIR_P) $(DESTDIR)$(htmldir)/html

@@ -27,7 +27,7 @@ struct lstm_lm {
     bool asked; /* else one long text */
     int64_t length[SL_MAX_BUCKETS];
     int count;
-    bool given; /* the lengths; else so many are to be chosen */
+    bool given; /* the lengths; else `count` lengths are chosen */
     enum sl_long longer;
   } buckets;
   struct sl_vocabulary *vocabulary;
@@ -227,6 +227,12 @@ static enum sl_status sample(struct sl_context *context, const struct cli *cli, 
   return status;
 }
 
+/* What throughput counts. */
+static const char *unit(const void *input) {
+  const struct lstm_lm *lm = input;
+  return lm->level == SL_TEXT_WORD ? "words" : "characters";
+}
+
 static void tell(const void *input, char *line, size_t size) {
   const struct lstm_lm *lm = input;
   int64_t words = sl_vocabulary_size(lm->vocabulary);
@@ -234,8 +240,7 @@ static void tell(const void *input, char *line, size_t size) {
     snprintf(line, size, "Generator      %.3f: no model gets below it (%lld words)",
              exp(lm->entropy), (long long)words);
   else
-    snprintf(line, size, "Vocabulary     %lld %s", (long long)words,
-             lm->level == SL_TEXT_WORD ? "words" : "characters");
+    snprintf(line, size, "Vocabulary     %lld %s", (long long)words, unit(lm));
 }
 
 /* ---- its own options ---- */
@@ -348,6 +353,7 @@ int main(int argc, char **argv) {
       .open_data = open_data,
       .save = save,
       .tell = tell,
+      .unit = unit,
       .asks_instead = &lm.sample,
       .instead = sample,
       .half_life = &lm.half_life,

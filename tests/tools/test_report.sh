@@ -71,7 +71,7 @@ mkdir "$work/bare"; echo '{"format": "starling trace", "version": 1}' >"$work/ba
 # ---- pages ----
 write() { page=$1; shift; check "$page: $(echo "$*" | sed "s|$work/||g")" "$report" -o "$work/$page" "$@"; }
 write one.html "$work/a.jsonl"
-says one.html '<h1>lenet: a</h1>' 'test accuracy' 'samples/s, median' '<td>20x24x24</td>' '>431,080<' '>any,any<' '>--activation<' 'scheduler ' 'how it ended'
+says one.html '<h1>lenet: a</h1>' 'test accuracy' ' images/s' 'throughput, median' '<td>20x24x24</td>' '>431,080<' '>any,any<' '>--activation<' 'scheduler ' 'how it ended'
 write two.html "$work/a.jsonl" "$work/b.jsonl" --trace "$work/trace" --title 'A & B' --log-scale
 says two.html '<h1>A &amp; B</h1>' 'All runs' '<td>cpu:1</td>' 'setting' '<tr class="differs"><th scope="row">--lr</th><td>0.1</td><td>0.05</td></tr>' \
   '<tr><th scope="row">--seed</th>' 'Steps 11 to 20. Window: 152.61 ms.' 'width="75.00"' 'CUDA &lt;b&gt;0' 'x="50.50" y="0" width="20.00"' '>61.0 %<' \

@@ -5,13 +5,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tools/train/cli.h"
+#include <starling.h>
+
+#include "tools/common/command_line.h"
 
 static char prefix[128]; /* a handler gets no argument */
 static volatile sig_atomic_t told;
 static struct sigaction before;
 
-/* What else abort() is called for: StarPU's handler, then the system's. */
+/* An abort() for another reason: StarPU's handler, then the system's. */
 static void pass_on(int number) {
   sigaction(number, &before, NULL);
   raise(number);

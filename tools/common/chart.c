@@ -332,14 +332,16 @@ static bool draw_panel(struct canvas *canvas, const struct chart_options *option
                                       [CHART_ACCURACY] = "test accuracy",
                                       [CHART_PERPLEXITY] = "perplexity",
                                       [CHART_LR] = "learning rate",
-                                      [CHART_RATE] = "samples/s"};
+                                      [CHART_RATE] = NULL}; /* its unit is the runs' */
+  char rate[32];
+  snprintf(rate, sizeof rate, "%s/s", curves_unit(runs, count));
   double window = options->smooth > 0 ? options->smooth : chart_window(runs, count);
   struct curve *curves = make_curves(kind, runs, count, window);
   bool good = curves != NULL;
   if (good) {
     panel.x = (struct axis){0, last_step(runs, count), false};
     panel.y = axis_of(kind, curves, count, options->log_scale);
-    draw_axes(canvas, &panel, names[kind], kind == CHART_ACCURACY);
+    draw_axes(canvas, &panel, names[kind] ? names[kind] : rate, kind == CHART_ACCURACY);
   }
   for (size_t i = 0; i < count && good; i++)
     good = draw_curve(canvas, &panel, &curves[i], chart_colours[i % CHART_COLOURS]);

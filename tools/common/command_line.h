@@ -1,4 +1,4 @@
-/* What every program begins with: its version, the exit codes, how its command line is read. */
+/* The beginning of every program: its version, the exit codes, the start of its parser. */
 #ifndef SL_TOOLS_COMMON_COMMAND_LINE_H
 #define SL_TOOLS_COMMON_COMMAND_LINE_H
 
@@ -13,7 +13,7 @@ const char *program_name(const char *path);
 /* "Starling 0.1.0" */
 const char *program_version(void);
 
-/* argp_parse; what it refuses ends the program with EXIT_USAGE. In messages the program has
+/* argp_parse; a wrong option ends the program with EXIT_USAGE. In messages the program has
  * program_name's name. */
 void start_program(const struct argp *argp, unsigned flags, int argc, char **argv, void *input);
 

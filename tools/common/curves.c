@@ -117,6 +117,8 @@ static bool check_version(struct reader *reader, const json_t *object) {
 static bool read_note(struct reader *reader, json_t *object, struct run_curves *run) {
   if (json_object_get(object, "format") && !check_version(reader, object)) return false;
   if (json_is_true(json_object_get(json_object_get(object, "data"), "tokens"))) run->tokens = true;
+  const char *unit = json_string_value(json_object_get(json_object_get(object, "data"), "unit"));
+  if (unit) snprintf(run->unit, sizeof run->unit, "%s", unit);
   if (json_object_set_new(object, "after", json_real(reader->steps)) != 0 ||
       json_array_append(run->notes, object) != 0)
     return refuse(reader, "no memory");
@@ -176,7 +178,7 @@ static char *label_of(const char *path) {
 
 bool curves_read(const char *path, struct run_curves *run, char *message, size_t size) {
   struct reader reader = {.path = path, .message = message, .size = size};
-  *run = (struct run_curves){.label = label_of(path), .notes = json_array()};
+  *run = (struct run_curves){.label = label_of(path), .unit = "samples", .notes = json_array()};
   FILE *file = run->label && run->notes ? fopen(path, "r") : NULL;
   if (!file) {
     snprintf(message, size, "%s: cannot be opened: %s", path, strerror(errno));
@@ -211,4 +213,10 @@ bool series_smooth(const struct series *series, double window, struct series *sm
     if (!series_append(smooth, series->samples[i].x, mean / weight)) return false;
   }
   return true;
+}
+
+const char *curves_unit(const struct run_curves *runs, size_t count) {
+  for (size_t i = 1; i < count; i++)
+    if (strcmp(runs[i].unit, runs[0].unit) != 0) return "samples";
+  return count ? runs[0].unit : "samples";
 }

@@ -18,7 +18,8 @@ struct series {
 /* One run's log. x is the number of steps done. */
 struct run_curves {
   char *label;
-  bool tokens; /* of a text: its loss is told as perplexity */
+  bool tokens;   /* of a text: its loss is shown as perplexity */
+  char unit[16]; /* of throughput: "images", "words"; "samples" if the log does not say */
   struct series loss, test_loss, test_accuracy;
   struct series lr, rate; /* empty where the log has none */
   json_t *notes; /* all other lines' objects, an array; each gets the key "after", the steps
@@ -28,6 +29,9 @@ struct run_curves {
 /* false: message (of size bytes) holds one line that names the file and the line in it. */
 bool curves_read(const char *path, struct run_curves *run, char *message, size_t size);
 void curves_free(struct run_curves *run);
+
+/* What all runs count a second; "samples" if they differ. */
+const char *curves_unit(const struct run_curves *runs, size_t count);
 
 /* The exponentially weighted mean over about window samples, from the left, into smooth (zeroed by
  * the caller). */

@@ -22,7 +22,7 @@ enum option_kind {
   OPTION_CHOICE /* an enum: the index of a name */
 };
 
-/* What a row's option is besides an option. */
+/* Further properties of an option. */
 enum option_flags {
   OPTION_ALIKE = 1,    /* all ranks must have the same value */
   OPTION_LOGGED = 2,   /* the first line of a training log has it */
@@ -31,7 +31,7 @@ enum option_flags {
   OPTION_OPTIONAL = 16 /* its value may be left out; parse gets NULL then */
 };
 
-/* What a trainer's own options are: they say what the network is. */
+/* The options of one trainer describe its network. */
 #define OPTION_OWN (OPTION_ALIKE | OPTION_LOGGED | OPTION_NOTED)
 
 struct option_row {
@@ -48,7 +48,7 @@ struct option_row {
    * ends with NULL, or a function that returns NULL behind the last. */
   const char *const *names;
   const char *(*name_of)(int index);
-  /* Instead of what the kind does. Returns NULL, or what is wrong with the text. */
+  /* Instead of what the kind does. Returns NULL, or the message. */
   const char *(*parse)(const struct option_row *row, const char *text, void *values);
   /* Instead of the field's value in JSON; NULL: the field's. */
   json_t *(*json)(const void *values);
@@ -80,7 +80,7 @@ struct option_set {
   const char **given; /* NULL, or [count]: becomes the last text of each option ("" of a flag) */
 };
 
-/* What a man page has besides options: paragraphs with an empty line between; NULL: no section. */
+/* Sections of the man page: paragraphs with an empty line between; NULL: no section. */
 struct option_manual {
   const char *environment, *files, *see_also;
 };
@@ -102,7 +102,7 @@ struct option_program {
   /* Takes one or several of the words that follow. Returns their number, or 0 and why not. NULL:
    * the program has no arguments. */
   int (*argument)(void *input, char **words, int count, const char **why);
-  /* What only all options together show. Returns NULL, or what is wrong. May be NULL. */
+  /* Checks options against each other. Returns NULL, or the message. May be NULL. */
   const char *(*check)(void *input);
   /* Called before a wrong option ends the program; may be NULL. */
   void (*before_refusal)(void);
@@ -112,20 +112,20 @@ struct option_program {
  * error stream that names the option, the text and what is allowed. */
 void option_parse(const struct option_program *program, int argc, char **argv);
 
-/* Reads one text as a row's kind says, for parse functions. Returns NULL, or what is wrong. */
+/* Reads one text as a row's kind says, for parse functions. Returns NULL, or the message. */
 const char *option_take(const struct option_row *row, const char *text, void *values);
 
-/* A number from a part of an option's text. Returns NULL, or what is wrong. */
+/* A number from a part of an option's text. Returns NULL, or the message. */
 const char *option_whole(const char *text, int64_t least, int64_t most, int64_t *value);
 const char *option_real(const char *text, double least, double most, double *value);
 
-/* For parse and check functions: what is wrong, in a buffer that the next call overwrites. */
+/* For parse and check functions: a message, in a buffer that the next call overwrites. */
 const char *option_problem(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The name at an index, or NULL behind the last. */
 const char *option_name(const struct option_row *row, int index);
 
-/* ---- what a run notes of its options ---- */
+/* ---- the options in logs, checkpoints and comparisons of ranks ---- */
 
 /* The rows of a set that have all of the flags, by their names (of "no-x": by "x"). A set with
  * `given` has its options as texts, null where an option was not given. NULL: no memory. */
@@ -141,7 +141,7 @@ double option_number(double value);
  * becomes null. */
 json_t *option_text(const char *text);
 
-/* ---- what is made of the table by hidden options: --help-man, --help-completion ---- */
+/* ---- the hidden options --help-man and --help-completion ---- */
 
 void option_print_manual(const struct option_program *program, const char *name, FILE *out);
 void option_print_completion(const struct option_program *program, const char *name, FILE *out);

@@ -1,4 +1,4 @@
-/* starling-predict: what a saved model says to pictures, numbers or lines of text. */
+/* starling-predict: runs a saved model on pictures, numbers or lines of text. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -140,7 +140,7 @@ static const struct option_row rows[] = {
      FIELD(engine.placement)},
     {"math", "NAME", "f32 (default), tf32, bf16, as in training", FIELD(engine.predictor.math),
      .name_of = math_name},
-    {"max-batch", "N", "Samples run together at the most (default 64)",
+    {"max-batch", "N", "Samples that run together at most (default 64)",
      FIELD(engine.predictor.max_batch), .least = 1, .most = 1 << 20},
     {"max-delay-us", "N", "Microseconds that a batch which is not full waits for more (default 0)",
      FIELD(engine.predictor.max_delay_us), .least = 0, .most = 1e9},

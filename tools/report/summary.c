@@ -109,7 +109,8 @@ static void tell_perplexity(FILE *out, const struct view *v) {
 
 static void tell_rate(FILE *out, const struct view *v) {
   char text[64];
-  if (!isnan(v->facts->rate)) fputs(grouped(v->facts->rate, text, sizeof text), out);
+  if (!isnan(v->facts->rate))
+    fprintf(out, "%s %s/s", grouped(v->facts->rate, text, sizeof text), v->run->unit);
 }
 
 static void tell_seconds(FILE *out, const struct view *v) {
@@ -149,7 +150,7 @@ static const struct fact facts[] = {{"Program", tell_program, false},
                                     {"Test loss", tell_test_loss, true},
                                     {"Test accuracy", tell_accuracy, true},
                                     {"Perplexity", tell_perplexity, true},
-                                    {"Samples/s (median)", tell_rate, true},
+                                    {"Throughput (median)", tell_rate, true},
                                     {"Checkpoints", tell_checkpoints, false},
                                     {"Data", tell_data, false},
                                     {"Parameters", tell_parameters, false},
@@ -220,7 +221,7 @@ static void write_tiles(FILE *out, const struct view *view) {
   write_tile(out, view, "test accuracy", tell_accuracy, false);
   write_tile(out, view, "test loss", tell_test_loss, false);
   write_tile(out, view, "training loss at the end", tell_loss, false);
-  write_tile(out, view, "samples/s, median", tell_rate, false);
+  write_tile(out, view, "throughput, median", tell_rate, false);
   write_tile(out, view, "time", tell_seconds, false);
   write_tile(out, view, "how it ended", tell_how, !end || strcmp(end, "done") != 0);
   fputs("</div>\n", out);
@@ -291,7 +292,9 @@ static void write_start(FILE *out, const json_t *before, const json_t *now) {
   fputs("</td>", out);
 }
 
-static void write_end(FILE *out, const json_t *end) {
+/* start: the line of the run that ended, or NULL. */
+static void write_end(FILE *out, const json_t *end, const json_t *start) {
+  const char *unit = text_at(json_object_get(start, "data"), "unit");
   char text[64];
   double seconds = number_at(end, "seconds"), rate = number_at(end, "samples_per_s");
   const char *message = text_at(end, "message");
@@ -300,7 +303,9 @@ static void write_end(FILE *out, const json_t *end) {
                text_at(end, "end"));
   fputs("<td>", out);
   if (seconds >= 0) html_text(out, "after %s", time_text(seconds, text, sizeof text));
-  if (rate >= 0) html_text(out, ", %s samples/s in training", grouped(rate, text, sizeof text));
+  if (rate >= 0)
+    html_text(out, ", %s %s/s in training", grouped(rate, text, sizeof text),
+              unit ? unit : "samples");
   if (message) html_text(out, ": %s", message);
   fputs("</td>", out);
 }
@@ -323,7 +328,7 @@ static void write_events(FILE *out, const json_t *notes) {
     if (start)
       write_start(out, before, note);
     else if (text_at(note, "end"))
-      write_end(out, note);
+      write_end(out, note, before);
     else
       write_resumed(out, note);
     fputs("</tr>\n", out);

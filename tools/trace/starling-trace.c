@@ -106,7 +106,7 @@ static int fail_file(const char *path, int error) {
   return fail("%s: cannot be written: %s", path, strerror(error));
 }
 
-/* ---- what comes out ---- */
+/* ---- output ---- */
 
 static int write_text(const struct report *report, const char *path) {
   FILE *out = fopen(path, "w");
@@ -143,7 +143,7 @@ static int tell(const struct question *q, const struct report *report) {
   return error ? fail_file(q->output, error) : EXIT_DONE;
 }
 
-/* ---- what goes in ---- */
+/* ---- input ---- */
 
 /* What the trainer noted stands in for what is not given. */
 static int read_trace(struct question *q, const struct source *source, struct trace *trace,

@@ -135,7 +135,7 @@ static const char *read_manifest(struct checkpoints *c, const char *path, json_e
   return why;
 }
 
-/* What the manifest has of it; NULL: nothing. */
+/* The manifest's entry of a step; NULL if there is none. */
 static json_t *find_entry(const struct checkpoints *c, int64_t step) {
   size_t i;
   json_t *entry;
@@ -164,8 +164,7 @@ static bool is_kept(const struct checkpoints *c, int64_t step, int64_t newest, i
   return step <= newest && (*kept)++ < c->keep;
 }
 
-/* Of the files that stay, those that something is known of: not where a run was killed before it
- * could list one. */
+/* Lists the files that stay and have an entry: a killed run may have written a file without one. */
 static void update_list(struct checkpoints *c, const struct sl_saved *saved) {
   int count;
   int64_t *steps = list(c->folder, &count), kept = 0;
@@ -200,8 +199,8 @@ static void pass_over(const char *name, const char *message) {
   fprintf(stderr, "%s: passed over: %s\n", name, message);
 }
 
-/* Is the file as the manifest has it? What it has nothing of (the run was killed before it could)
- * or cannot be asked about is left to the file's own checksum. */
+/* Does the file match its entry in the manifest? Without an entry (the run was killed before it
+ * wrote one) the file's own checksum decides. */
 static bool is_as_listed(const struct checkpoints *c, const char *name, int64_t step,
                          const char *path) {
   uint64_t bytes, hash;
@@ -226,7 +225,7 @@ static bool is_as_listed(const struct checkpoints *c, const char *name, int64_t 
   return false;
 }
 
-/* Those that the manifest has, but the folder has not. */
+/* Reports files that are in the manifest, but not in the folder. */
 static void tell_gone(const struct checkpoints *c, const char *name, const int64_t *steps,
                       int count) {
   size_t i;
@@ -241,7 +240,7 @@ static void tell_gone(const struct checkpoints *c, const char *name, const int64
   }
 }
 
-/* The steps of the files there are, newest first. */
+/* The steps of the files in the folder, newest first. */
 static int64_t *survey(struct checkpoints *c, const char *name, int *count) {
   char path[PATH_MAX];
   json_error_t error;
@@ -271,7 +270,7 @@ enum sl_status checkpoints_resume(struct checkpoints *c, const char *name,
                                   struct sl_context *context, struct sl_trainer *trainer,
                                   struct sl_loader *loader) {
   enum sl_status status = SL_BAD_FILE, told;
-  bool first = sl_rank(context) == 0; /* it reads; the others go through the motions */
+  bool first = sl_rank(context) == 0; /* rank 0 reads; the others join the collective calls */
   int count = 0;
   int64_t *steps = first ? survey(c, name, &count) : NULL;
   int listed = count;
@@ -300,7 +299,7 @@ static void remove_old(const struct checkpoints *c, int64_t newest) {
   for (int i = 0; i < count; i++) {
     if (steps[i] > newest || is_kept(c, steps[i], newest, &kept)) continue;
     path_of(c->folder, steps[i], path);
-    unlink(path); /* one that stays harms nobody */
+    unlink(path); /* an old file that stays does no harm */
   }
   free(steps);
 }

@@ -16,7 +16,7 @@ struct checkpoints {
   char newest[PATH_MAX]; /* whole one; "" while there is none */
 };
 
-/* Make the folder where it is missing, and take away what a killed run left half-written. Returns
+/* Makes the folder if it is missing, and removes half-written files of a killed run. Returns
  * errno's value, or 0. */
 int checkpoints_open(struct checkpoints *checkpoints);
 void checkpoints_close(struct checkpoints *checkpoints);
@@ -32,7 +32,7 @@ enum sl_status checkpoints_resume(struct checkpoints *checkpoints, const char *n
                                   struct sl_loader *loader);
 
 /* Begin to write the trainer's (sl_trainer_save_begin), with the run's options. Once it is whole
- * the manifest follows, and then all older ones are removed but so many that `keep` are left. */
+ * the manifest follows, and then older ones are removed until `keep` are left. */
 enum sl_status checkpoints_begin(struct checkpoints *checkpoints, struct sl_trainer *trainer,
                                  const char *options);
 

@@ -61,7 +61,7 @@ extern const size_t cli_row_count;
 /* The shared rows with the values of cli. */
 struct option_set cli_set(const struct cli *cli);
 
-/* What a trainer adds to the command line. */
+/* A trainer's part of the command line. */
 struct cli_program {
   const char *about, *description, *examples; /* of --help and the man page */
   const struct option_row *rows;              /* of its own, at most CLI_MOST_OWN */
@@ -77,7 +77,7 @@ void cli_default(struct cli *cli);
  * usage. */
 void cli_parse(struct cli *cli, const struct cli_program *program, int argc, char **argv);
 
-/* Makes the optimizer and checks what only all options together show. NULL, or what is wrong. */
+/* Makes the optimizer and checks options against each other. Returns NULL, or the message. */
 const char *cli_check(struct cli *cli);
 
 /* --placement auto: else a text for sl_place, or none. */

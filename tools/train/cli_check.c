@@ -1,4 +1,4 @@
-/* What only all options together show. Checks that the library can make are left to it. */
+/* Checks of options against each other. Checks that the library makes are left to it. */
 #include <string.h>
 
 #include "tools/train/cli.h"

@@ -5,7 +5,7 @@
 
 #include "tools/common/command_line.h"
 
-/* A word as a shell wants it. */
+/* A word, quoted for a shell if it needs quotes. */
 static void print_word(FILE *out, const char *word) {
   static const char plain[] =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+./:=,@%";
@@ -18,7 +18,6 @@ static void print_word(FILE *out, const char *word) {
   fputc('\'', out);
 }
 
-/* The command line, to be pasted; in a build folder by libtool's wrapper. "" without memory. */
 char *command_text(int argc, char **argv) {
   static const char hidden[] = ".libs/";
   char *text = NULL;

@@ -78,10 +78,10 @@ static json_t *describe_processor(void) {
 
 static json_t *describe_data(const struct description *run) {
   const struct sl_dataset_info *train = sl_dataset_info(run->train_set);
-  return json_pack("{s:o, s:I, s:I, s:i, s:b}", "name", option_text(train->name), "train_samples",
-                   (json_int_t)train->count, "test_samples",
+  return json_pack("{s:o, s:I, s:I, s:i, s:b, s:s}", "name", option_text(train->name),
+                   "train_samples", (json_int_t)train->count, "test_samples",
                    (json_int_t)sl_dataset_info(run->test_set)->count, "classes", train->classes,
-                   "tokens", train->tokens);
+                   "tokens", train->tokens, "unit", run->unit);
 }
 
 /* "20x24x24" */

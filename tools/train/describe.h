@@ -1,4 +1,4 @@
-/* What a run is, as JSON: the first line of its log. See doc/log.md for the format. */
+/* The description of a run as JSON, the first line of its log. See doc/log.md for the format. */
 #ifndef SL_TOOLS_TRAIN_DESCRIBE_H
 #define SL_TOOLS_TRAIN_DESCRIBE_H
 
@@ -13,6 +13,7 @@ struct description {
   const struct sl_model *model;
   const struct sl_trainer *trainer;
   const struct sl_dataset *train_set, *test_set;
+  const char *unit;      /* of throughput: "images" */
   const char *split;     /* in force where the option is auto; NULL: as given */
   int64_t epochs, steps; /* in all, in force */
   int64_t from;          /* steps done before this process took over */

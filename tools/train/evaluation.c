@@ -24,7 +24,6 @@ int evaluation_run(struct session *session, int64_t epoch) {
   return error ? session_fail_file(session, session->own_log, error) : EXIT_DONE;
 }
 
-/* A checkpoint of a finished run. */
 int evaluation_again(struct session *session) {
   progress_print(&session->progress, "Nothing is left to train");
   enum sl_status status = sl_trainer_evaluate(session->trainer, session->test_loader,

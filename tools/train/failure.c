@@ -8,7 +8,6 @@
 #include "tools/common/abort_message.h"
 #include "tools/train/ranks.h"
 
-/* What goes to the error stream at the end, and what to exit with. */
 int session_fail(struct session *session, int code, const char *format, ...) SL_PRINTF(3, 4);
 int session_fail(struct session *session, int code, const char *format, ...) {
   va_list list;
@@ -18,7 +17,6 @@ int session_fail(struct session *session, int code, const char *format, ...) {
   return code;
 }
 
-/* One line. What all ranks know, the first one says. */
 void session_print_failure(struct session *session) {
   progress_clear(&session->progress);
   if (session->rank && session->common) return;
@@ -30,7 +28,6 @@ void session_print_failure(struct session *session) {
     fprintf(stderr, "%s: %s\n", session->name, session->message);
 }
 
-/* The library's message; arguments that it refuses are the user's. */
 int session_fail_library(struct session *session, enum sl_status status) {
   session->common |= status == SL_NOT_FINITE && !ranks_are_async(&session->cli);
   return session_fail(session, status == SL_BAD_ARGUMENT ? EXIT_USAGE : EXIT_FAILED, "%s",
@@ -42,7 +39,6 @@ int session_fail_file(struct session *session, const char *path, int error) {
                       error == ENOENT ? "; does its folder exist?" : "");
 }
 
-/* A rank's failure is that of all. */
 int session_share(struct session *session, int code) {
   enum sl_status mine = code == EXIT_DONE ? SL_OK : code == EXIT_USAGE ? SL_BAD_ARGUMENT : SL_IO;
   enum sl_status status = sl_share(session->context, mine, session->message);

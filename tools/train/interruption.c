@@ -5,8 +5,8 @@
 
 static volatile sig_atomic_t interrupted;
 
-/* The first signal ends the run orderly, a later one at once. What comes in the same second is the
- * first one again: timeout(1) and batch systems signal a process and its group. */
+/* The first signal ends the run orderly, a later one at once. A signal within the same second
+ * counts as the first one: timeout(1) and batch systems signal a process and its group. */
 static void on_signal(int number) {
   static struct timespec first;
   struct timespec now;
@@ -25,8 +25,8 @@ void interruption_catch(void) {
   sigfillset(&action.sa_mask);
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
-  sigaction(SIGUSR1, &action, NULL); /* mpirun passes this one on; at others it kills the ranks */
-  signal(SIGXFSZ, SIG_IGN);          /* a file that may not grow is a write that fails */
+  sigaction(SIGUSR1, &action, NULL); /* mpirun passes it on; on other signals it kills the ranks */
+  signal(SIGXFSZ, SIG_IGN);          /* writing beyond the limit then returns an error */
 }
 
 bool interruption_came(void) { return interrupted != 0; }

@@ -15,7 +15,7 @@ struct log;
  * will be written aside and renamed, as weights are. */
 int output_error(const char *path, bool replace);
 
-/* Start the file anew, or go on behind what it has of the first `steps` steps: a run that was
+/* Starts a new file, or continues behind its lines of the first `steps` steps: a run that was
  * killed may have logged more than its checkpoint has. Returns errno's value, or 0. path NULL: a
  * log that goes nowhere. */
 int log_open(const char *path, int64_t steps, struct log **log);
@@ -36,8 +36,8 @@ int log_evaluation(struct log *log, int64_t epoch, double loss, double accuracy)
 int log_end(struct log *log, const char *end, double seconds, double samples_per_s,
             const char *message);
 
-/* {"step","checkpoint","stopped_s","write_s","bytes"}: after so many steps; it comes when the file
- * is whole. stopped_s: how long the training stood still for it. */
+/* {"step","checkpoint","stopped_s","write_s","bytes"}: after `step` steps; it is written when the
+ * file is whole. stopped_s: how long the training stood still for it. */
 int log_checkpoint(struct log *log, const char *path, double stopped_s,
                    const struct sl_saved *saved);
 /* {"step","resumed","changed"}: from which file, and what options have changed. */

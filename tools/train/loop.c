@@ -22,7 +22,7 @@ static int note_step(struct session *session, const struct sl_report *report) {
   session->stopped |= report->stop;
   session->checkpoint.due |= report->save;
   if (ranks_are_async(&session->cli) && !session->works)
-    return EXIT_DONE; /* it has nothing to tell */
+    return EXIT_DONE; /* a server has no loss */
   double rate = meter_add(&session->meter, report->samples);
   clock_step(&session->clock);
   session->epoch_loss += report->loss * (double)report->samples;
@@ -33,7 +33,7 @@ static int note_step(struct session *session, const struct sl_report *report) {
   return error ? session_fail_file(session, session->own_log, error) : EXIT_DONE;
 }
 
-/* Report all that is still under way. */
+/* Notes all steps that are submitted and not yet reported. */
 static int drain(struct session *session) {
   struct sl_report report;
   bool reported = true;
@@ -46,14 +46,14 @@ static int drain(struct session *session) {
   return EXIT_DONE;
 }
 
-/* The end of an epoch, or of the run in the midst of one. */
+/* The end of an epoch, or of a run that ends within one. */
 static int end_epoch(struct session *session, int64_t epoch) {
   bool alone = ranks_are_async(&session->cli);
   int code =
       session->stopped || (alone && session->rank) ? EXIT_DONE : evaluation_run(session, epoch);
   if (code == EXIT_DONE) {
     code = saving_weights(
-        session); /* by one rank; where all come here together none shall think that all is well */
+        session); /* by rank 0; a failure must reach the other ranks where all come here together */
     if (ranks_wanted(&session->cli) && !alone) code = session_share(session, code);
   }
   session->epoch_loss = 0;
@@ -68,20 +68,20 @@ static int settle(struct session *session) {
   return status == SL_OK ? EXIT_DONE : session_fail_library(session, status);
 }
 
-/* No step is under way meanwhile. The checkpoint comes last: a run that goes on from it has all
- * that came before. */
+/* All submitted steps end before. The checkpoint comes last: a run that resumes from it has
+ * evaluated and saved the epoch already. */
 static int halt(struct session *session, int64_t done) {
   int code = drain(session);
   bool last = session->stopped || done == session->steps;
   bool ends = last || done % session->epoch_steps == 0;
   progress_pause(&session->progress);
-  /* of a model over several ranks the first has its own layers only, until all have met */
+  /* rank 0 of a model over several ranks has its own layers only, until sl_trainer_settle */
   bool gathers = last || (ends && session->cli.save && sl_placement_ranks(session->model) > 1);
   if (code == EXIT_DONE && gathers) code = settle(session);
   if (code == EXIT_DONE && ends) code = end_epoch(session, (done - 1) / session->epoch_steps + 1);
   if (code == EXIT_DONE && saving_is_due(session, done)) {
     code = saving_begin(session, last);
-    if (code == EXIT_DONE) code = settle(session); /* they are all here: did one ask for an end? */
+    if (code == EXIT_DONE) code = settle(session); /* all ranks are here: has one got a signal? */
   }
   progress_resume(&session->progress);
   meter_restart(&session->meter);
@@ -89,7 +89,7 @@ static int halt(struct session *session, int64_t done) {
   return code;
 }
 
-/* Recorded steps begin and end with nothing under way, so that they are whole. */
+/* Recording starts and stops while no task runs, so that the recorded steps are whole. */
 static int stop_trace(struct session *session, int64_t done) {
   if (!(session->trace.since > 0)) return EXIT_DONE;
   int code = drain(session);
@@ -110,8 +110,8 @@ static int start_trace(struct session *session, int64_t step) {
 int loop_run(struct session *session) {
   struct sl_report report;
   bool reported;
-  progress_start(&session->progress, session->cli.quiet, session->begun_at, session->steps,
-                 session->epochs);
+  progress_start(&session->progress, session_unit(session), session->cli.quiet, session->begun_at,
+                 session->steps, session->epochs);
   if (!session->cli.quiet) messages_plan(session);
   if (session->begun_at >= session->steps) return evaluation_again(session);
   meter_restart(&session->meter);
@@ -130,9 +130,10 @@ int loop_run(struct session *session) {
     bool halts =
         session->stopped || done % session->epoch_steps == 0 || saving_is_due(session, done);
     if (code == EXIT_DONE && (halts || !trace_takes(&session->trace, done + 1)))
-      code = stop_trace(session, done); /* what a halt does is none of a step's work */
+      code = stop_trace(session, done); /* evaluation and saving are no part of a step */
     halts |=
-        session->stopped || saving_is_due(session, done); /* the last steps may have told of it */
+        session->stopped ||
+        saving_is_due(session, done); /* the reports of the last steps may have changed either */
     if (code == EXIT_DONE && (halts || done == session->steps)) code = halt(session, done);
     if (code != EXIT_DONE) return code;
   }

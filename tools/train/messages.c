@@ -35,7 +35,7 @@ static void print_buckets(struct session *session, const struct sl_dataset_info 
                  (long long)info->longer);
 }
 
-/* One by one; the last one's end is there already. text may be NULL. */
+/* text ends with a line end, or is NULL. */
 static void print_lines(struct session *session, char *text) {
   char *rest = text;
   for (char *line = strsep(&rest, "\n"); line && *line; line = strsep(&rest, "\n"))
@@ -73,8 +73,8 @@ void messages_plan(struct session *session) {
   print_lines(session, session->split_table);
 }
 
-/* Uncompressed, a gradient goes to its owner and weights come from it: what N ranks send, each, at
- * least. Ranks that have a model between them send what flows through it, too. */
+/* Uncompressed, each gradient goes to its owner, and the weights come back: the least that a rank
+ * sends. Ranks that share one model also send its activations. */
 static void print_sent(struct session *session) {
   int ranks = sl_rank_count(session->context), workers = ranks - session->cli.servers;
   double share = session->cli.servers ? (double)workers / ranks : (ranks - 1.0) / ranks;
@@ -87,7 +87,7 @@ static void print_sent(struct session *session) {
                    "Sent           %.3f MB a rank and step (uncompressed %.3f MB)", sent, whole);
 }
 
-/* The last line is for people and for scripts: all that is behind "with: " can be pasted. */
+/* The last line is for people and for scripts: the text behind "with: " can be pasted. */
 static void print_way_on(struct session *session) {
   int ranks = sl_rank_count(session->context);
   char over[40] = "";
@@ -99,7 +99,7 @@ static void print_way_on(struct session *session) {
                  over, session->command, session->cli.resume ? "" : " --resume");
 }
 
-/* What a limit costs. */
+/* --memory-limit: the peak, and the bytes swapped. */
 static void print_memory(struct session *session) {
   struct sl_memory_use use;
   sl_memory_use(session->context, &use);

@@ -1,11 +1,10 @@
-/* The data of a session: what is read, which part is this rank's, how many steps there are. */
+/* The data of a session: the datasets, this rank's part of them, the number of steps. */
 #include <string.h>
 
 #include "tools/train/failure.h"
 #include "tools/train/open.h"
 #include "tools/train/ranks.h"
 
-/* Else images, or sentences. */
 bool session_is_one_text(const struct sl_dataset_info *info) {
   return info->tokens && !info->bucket_count;
 }
@@ -16,14 +15,14 @@ static enum sl_status open_loader(const struct session *session, const struct sl
   const struct sl_dataset_info *info = sl_dataset_info(set);
   bool colour = info->sample.dim[0] == 3;
   struct sl_loader_options options = {.batch = cli->batch, .seed = cli->seed};
-  /* out of step each rank that evaluates does so alone */
+  /* out of step, rank 0 evaluates alone */
   if (session->context && (train || !ranks_are_async(cli)))
     ranks_part(session->context, cli, session->model, &options);
   options.contiguous = session_is_one_text(info);
   if (train && !options.contiguous) {
     options.shuffle = cli->shuffle;
     options.shift = !cli->augment ? 0 : colour ? 4 : 2;
-    options.flip = cli->augment && colour; /* a mirrored digit is none */
+    options.flip = cli->augment && colour; /* a mirrored digit is not a digit */
   }
   return sl_loader_new(set, &options, loader);
 }
@@ -58,7 +57,7 @@ enum sl_status session_open_loaders(struct session *session) {
                          : status;
 }
 
-/* What a program of its own kind of data or schedule cannot do is refused, not passed over. */
+/* Options that do not suit the kind of data or the program's schedule are refused, not ignored. */
 int session_check_data(struct session *session) {
   const struct cli *cli = &session->cli;
   const struct program *program = session->program;

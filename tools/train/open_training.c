@@ -36,7 +36,7 @@ enum sl_status session_open_context(struct session *session) {
   return status;
 }
 
-/* What a saved model is to say of its inputs and outputs. */
+/* The model's metadata about its inputs and outputs, for saved files. */
 static enum sl_status note_data(struct sl_model *model, const struct sl_dataset_info *info) {
   const struct sl_model_notes notes = {.channels = info->channels,
                                        .mean = info->mean,
@@ -64,14 +64,14 @@ enum sl_status session_open_model(struct session *session) {
   return status;
 }
 
-/* What the options leave to measurements. */
+/* --placement auto and --split auto: decided by measurements. */
 static enum sl_status measure(struct session *session, struct sl_trainer_options *options) {
   const struct cli *cli = &session->cli;
   enum sl_status status = SL_OK;
   if (cli_is_automatic(cli)) {
     status = sl_place_auto(session->model, &cli->optimizer, options, cli->batch,
                            &session->predicted_ms, &session->automatic);
-    options->stages = 0; /* the placement has its own, at most so many */
+    options->stages = 0; /* the placement has its own, at most that number */
   }
   if (status == SL_OK && cli_splits_itself(cli))
     status = sl_split_auto(session->model, &cli->optimizer, options, cli->batch, &session->split,
@@ -103,7 +103,7 @@ enum sl_status session_open_trainer(struct session *session) {
                                     .period = *session->program->half_life * session->epoch_steps,
                                     .gamma = 0.5f};
   status = measure(session, &options);
-  /* they measure their own devices, and one may fail alone */
+  /* each rank measures its own devices, and one may fail alone */
   if (ranks_wanted(cli)) status = sl_share(session->context, status, sl_error());
   if (status != SL_OK) return status;
   return sl_trainer_new(session->model, &cli->optimizer, &schedule, &options, &session->trainer);

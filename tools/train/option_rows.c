@@ -19,7 +19,14 @@ static const char *kvstore_name(int i) {
   return i <= SL_KVSTORE_DIST_ASYNC_DEVICE ? sl_kvstore_name((enum sl_kvstore_kind)i) : NULL;
 }
 
-static const char *const data_names[] = {"digits", "shapes", "grammar", NULL};
+/* What is generated: the library's datasets, and lstm_lm's text. */
+static const char *data_name(int i) {
+  const struct sl_dataset_format *format;
+  for (int f = 0; (format = sl_dataset_format(f)); f++)
+    if (format->generated && i-- == 0) return format->name;
+  return i == 0 ? "grammar" : NULL;
+}
+
 static const char *const schedule_names[] = {"constant", "step:", "drops:", "cosine", NULL};
 static const char *const device_names[] = {"cpu", "cpu:0", "cuda:0", "gpu-or-cpu", "any", NULL};
 static const char *const split_names[] = {"even", "auto", NULL};
@@ -85,7 +92,7 @@ const struct option_row cli_rows[] = {
     {"data", "PATH|NAME",
      "Images: a folder with MNIST's or CIFAR-10's files, or generated digits or shapes "
      "(default: digits). A language model: a text file, or generated sentences (default: grammar)",
-     FIELD(data), NAME, MACHINE, .names = data_names},
+     FIELD(data), NAME, MACHINE, .name_of = data_name},
     {"batch", "N", "Samples a step", FIELD(batch), .least = 1, .most = 1e6, TRAINING},
     {"no-shuffle", NULL, "Keep the order of the files", FIELD(shuffle),
      .flags = OPTION_ALIKE | OPTION_LOGGED | OPTION_NOTED | OPTION_CLEARS},

@@ -4,8 +4,8 @@
 
 #include "tools/train/describe.h"
 
-/* All that has a say in the training or in where it runs, defaults filled in; what a measurement
- * has decided is there as decided. To be freed; NULL without memory. */
+/* The options with OPTION_NOTED, the devices and the numbers of workers and ranks, defaults filled
+ * in and decisions of measurements included. To be freed; NULL without memory. */
 char *options_text(const struct description *run);
 
 /* "replicas 2 -> 4, stages none -> 2", or "" where nothing has changed; before may be NULL: not

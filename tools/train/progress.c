@@ -53,10 +53,11 @@ static bool on_terminal(void) {
   return !sl_launched(&rank) && isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
 }
 
-void progress_start(struct progress *progress, bool quiet, int64_t begun, int64_t steps,
-                    int64_t epochs) {
+void progress_start(struct progress *progress, const char *unit, bool quiet, int64_t begun,
+                    int64_t steps, int64_t epochs) {
   setlocale(LC_CTYPE, "");
-  *progress = (struct progress){.quiet = quiet,
+  *progress = (struct progress){.unit = unit,
+                                .quiet = quiet,
                                 .live = !quiet && on_terminal(),
                                 .fancy = strcmp(nl_langinfo(CODESET), "UTF-8") == 0,
                                 .steps = steps,
@@ -107,10 +108,10 @@ static void draw_bar(struct progress *progress, int64_t epoch, double samples_pe
   enum { MOST_CELLS = 40 };
   char facts[160], bar[4 * MOST_CELLS + 1], time_left[32], line[512];
   time_text(left, time_left, sizeof time_left);
-  int length =
-      snprintf(facts, sizeof facts, " %3d %%  epoch %lld/%lld  loss %.4f  %.0f samples/s  %s left",
-               (int)(100 * progress->done / progress->steps), (long long)epoch + 1,
-               (long long)progress->epochs, progress->loss, samples_per_s, time_left);
+  int length = snprintf(
+      facts, sizeof facts, " %3d %%  epoch %lld/%lld  loss %.4f  %.0f %s/s  %s left",
+      (int)(100 * progress->done / progress->steps), (long long)epoch + 1,
+      (long long)progress->epochs, progress->loss, samples_per_s, progress->unit, time_left);
   int width = terminal_width() - 1; /* a full line would wrap on some terminals */
   int cells = width - length < MOST_CELLS ? width - length : MOST_CELLS;
   if (cells < 5) cells = 0;
@@ -125,9 +126,9 @@ static void print_plain(const struct progress *progress, int64_t epoch, double s
                         double left) {
   char time_left[32];
   time_text(left, time_left, sizeof time_left);
-  printf("step %lld/%lld  epoch %lld  loss %.4f  %.0f samples/s  %s left\n",
-         (long long)progress->done, (long long)progress->steps, (long long)epoch + 1,
-         progress->loss, samples_per_s, time_left);
+  printf("step %lld/%lld  epoch %lld  loss %.4f  %.0f %s/s  %s left\n", (long long)progress->done,
+         (long long)progress->steps, (long long)epoch + 1, progress->loss, samples_per_s,
+         progress->unit, time_left);
   fflush(stdout);
 }
 

@@ -18,16 +18,18 @@ double meter_add(struct meter *meter, int64_t samples);
 
 struct progress {
   bool quiet, live, fancy; /* fancy: the terminal shows UTF-8 */
+  const char *unit;        /* of a second's samples: "images" */
   int64_t steps, epochs;   /* in all; epochs for display */
   int64_t done, begun;     /* begun: done before this process took over */
   double loss;             /* smoothed over some twenty steps */
   double busy;             /* seconds in steps, without evaluations */
-  double resumed;          /* when the current stretch of steps began */
+  double resumed;          /* when the steps since the last pause began */
   double drawn;            /* when the bar was last drawn or a line last printed */
 };
 
-void progress_start(struct progress *progress, bool quiet, int64_t begun, int64_t steps,
-                    int64_t epochs);
+/* unit: what the samples of a report are. */
+void progress_start(struct progress *progress, const char *unit, bool quiet, int64_t begun,
+                    int64_t steps, int64_t epochs);
 /* Between pause and resume the clock of "time left" stands still (evaluation, saving). */
 void progress_pause(struct progress *progress);
 void progress_resume(struct progress *progress);

@@ -10,7 +10,7 @@ bool ranks_wanted(const struct cli *cli);
 /* --kvstore dist_async...? */
 bool ranks_are_async(const struct cli *cli);
 
-/* Were several started that will not talk to each other? */
+/* Were several processes started without a --kvstore dist_...? */
 bool ranks_strayed(const struct cli *cli);
 
 /* Options and data that must be alike on all ranks; collective. */

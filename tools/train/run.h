@@ -1,4 +1,4 @@
-/* What every trainer does, from the options to the last line; a trainer adds its model. */
+/* The framework of all trainers, from the options to the last line; a trainer adds its model. */
 #ifndef SL_TOOLS_TRAIN_RUN_H
 #define SL_TOOLS_TRAIN_RUN_H
 
@@ -17,19 +17,20 @@ struct program {
   /* Append the layers; the last one gives data->classes logits. */
   enum sl_status (*build)(struct sl_model *model, const struct sl_dataset_info *data,
                           enum sl_init init, const void *input);
-  /* NULL: images by --data. Else the training set and the one to evaluate on; of a text, what is
-   * told of them is the perplexity. */
+  /* NULL: images by --data. Else opens the training set and the test set; for a text the messages
+   * have the perplexity. */
   enum sl_status (*open_data)(const struct cli *cli, void *input, struct sl_dataset **train,
                               struct sl_dataset **test);
-  /* NULL, or what is to be written beside the weights at path. */
+  /* NULL, or writes further files beside the weights at path. */
   enum sl_status (*save)(const char *path, const void *input);
-  /* NULL, or after the last epoch: one more line of what came out. */
+  /* NULL, or after the last epoch: one more line of the result. */
   void (*tell)(const void *input, char *line, size_t size);
-  /* NULL, or whether it is to be called instead of training, with the weights of --load: no data is
-   * opened. What fails is told
-   * by a status, as the library does. */
+  /* NULL, or above 0: `instead` is called instead of training, with the weights of --load and
+   * without data. Returns a status and sets sl_error, as the library does. */
   const int64_t *asks_instead;
   enum sl_status (*instead)(struct sl_context *context, const struct cli *cli, void *input);
+  /* NULL: images; else what the loss is a mean of, and what throughput counts: "words". */
+  const char *(*unit)(const void *input);
   /* NULL, or epochs after which the learning rate is halved, again and again; 0: never. */
   const int64_t *half_life;
   /* NULL, or time steps a task; 0: the whole sequence. */

@@ -12,7 +12,7 @@ int saving_weights(struct session *session) {
   return status == SL_OK ? EXIT_DONE : session_fail_library(session, status);
 }
 
-/* After so many steps or minutes; at the run's end and when it is stopped, in any case. */
+/* Every N steps or minutes, and always at the end of the run and when it is stopped. */
 bool saving_is_due(const struct session *session, int64_t done) {
   const struct cli *cli = &session->cli;
   int64_t every = cli->checkpoint_every ? cli->checkpoint_every : session->epoch_steps;
@@ -21,17 +21,16 @@ bool saving_is_due(const struct session *session, int64_t done) {
          (session->stopped || done == session->steps || by_steps || session->checkpoint.due);
 }
 
-/* Rank 0's clock holds for all; they learn it with a step's loss. */
 void saving_watch_clock(struct session *session) {
   double period = 60 * session->cli.checkpoint_minutes;
   if (period > 0 && !session->rank && seconds_now() - session->checkpoint.begun >= period)
     sl_trainer_ask_save(session->trainer);
 }
 
-/* A full disk and the like: told, and tried again at the next one. */
+/* Errors that may pass, such as a full disk: the next checkpoint tries again. */
 static bool is_passing(enum sl_status status) { return status == SL_IO || status == SL_NO_MEMORY; }
 
-/* last: no step follows, and the failure is the run's; session_close() says it. */
+/* last: no step follows, so that the failure is the run's and session_close prints it. */
 static int miss_checkpoint(struct session *session, enum sl_status status, int64_t step,
                            const char *why, bool last) {
   session->checkpoint.failed = true;
@@ -44,14 +43,13 @@ static int miss_checkpoint(struct session *session, enum sl_status status, int64
 }
 
 static int note_checkpoint(struct session *session, const struct sl_saved *saved) {
-  if (!saved->position.step) return EXIT_DONE; /* there was none, or it is noted */
+  if (!saved->position.step) return EXIT_DONE; /* no checkpoint, or one that is logged already */
   session->checkpoint.failed = false;
   int error = log_checkpoint(session->log, session->checkpoint.folder.newest,
                              session->checkpoint.stopped_s, saved);
   return error ? session_fail_file(session, session->own_log, error) : EXIT_DONE;
 }
 
-/* Has the one being written come to its end? */
 int saving_poll(struct session *session) {
   struct sl_saved saved;
   if (!sl_trainer_save_ended(session->trainer, &saved)) return EXIT_DONE;
@@ -59,7 +57,6 @@ int saving_poll(struct session *session) {
   return miss_checkpoint(session, saved.status, saved.position.step, saved.message, false);
 }
 
-/* The same of all ranks together, waiting for it. */
 int saving_end(struct session *session, bool last) {
   struct sl_saved saved;
   enum sl_status status = sl_trainer_save_wait(session->trainer, &saved);
@@ -77,7 +74,7 @@ int saving_begin(struct session *session, bool last) {
     code = miss_checkpoint(session, status, sl_trainer_position(session->trainer).step, sl_error(),
                            last);
   else
-    session->checkpoint.failed = false; /* what becomes of this one is all ranks' to know */
+    session->checkpoint.failed = false; /* all ranks will learn whether this one fails */
   session->checkpoint.due = false;
   session->checkpoint.begun = seconds_now();
   session->checkpoint.stopped_s = session->checkpoint.begun - begun;

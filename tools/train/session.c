@@ -32,7 +32,7 @@ static int check_folder(struct session *session) {
       "--checkpoint %s: has a run's checkpoints; add --resume to go on, or name another", folder);
 }
 
-/* Over another number of ranks the data go on where they were, in batches of another size. */
+/* With another number of ranks the data continue at the same place, with a step of another size. */
 static int resume(struct session *session) {
   struct sl_position *begun = &session->begun;
   enum sl_status status =
@@ -51,6 +51,11 @@ static int resume(struct session *session) {
                       session->checkpoint.folder.newest, (long long)begun->step);
 }
 
+const char *session_unit(const struct session *session) {
+  const struct program *program = session->program;
+  return program->unit ? program->unit(program->cli.input) : "images";
+}
+
 static struct description describe(const struct session *session) {
   return (struct description){.program = session->name,
                               .cli = &session->cli,
@@ -59,13 +64,14 @@ static struct description describe(const struct session *session) {
                               .trainer = session->trainer,
                               .train_set = session->train_set,
                               .test_set = session->test_set,
+                              .unit = session_unit(session),
                               .split = session->split,
                               .epochs = session->epochs,
                               .steps = session->steps,
                               .from = session->begun.step};
 }
 
-/* What checkpoints say of the run, and the newest of them where it goes on from one. */
+/* Prepares the settings that checkpoints note, and loads the newest checkpoint with --resume. */
 static int open_checkpoints(struct session *session) {
   if (!session->cli.checkpoint) return EXIT_DONE;
   const struct description description = describe(session);
@@ -75,7 +81,7 @@ static int open_checkpoints(struct session *session) {
   return session->cli.resume ? resume(session) : EXIT_DONE;
 }
 
-/* What each rank does by itself: files, data, the model. */
+/* The part that needs no other rank: files, data, the model. */
 static int start_alone(struct session *session) {
   int code = check_outputs(session);
   if (code == EXIT_DONE && session->cli.checkpoint && !session->rank) code = check_folder(session);
@@ -90,7 +96,7 @@ static int start_alone(struct session *session) {
 }
 
 static int plan_trace(struct session *session) {
-  /* the same command once more, after a crash: they are recorded already */
+  /* the same command again, after a crash: the steps are recorded already */
   if (session->begun_at && session->cli.trace_last &&
       session->cli.trace_last <= session->begun_at) {
     *session->trace.folder = '\0';
@@ -109,7 +115,7 @@ static int plan_trace(struct session *session) {
                       (long long)session->begun_at + 1, (long long)session->steps);
 }
 
-/* Before anything else: which part of the data is read depends on the rank. */
+/* Comes first: which part of the data is read depends on the rank. */
 static int join(struct session *session) {
   enum sl_status status = session_open_context(session);
   if (status != SL_OK) {
@@ -135,7 +141,6 @@ static int agree(struct session *session) {
   return session_fail_library(session, status);
 }
 
-/* The last thing of all: a bad start leaves an older log alone. */
 static int open_log(struct session *session) {
   const struct description description = describe(session);
   session->log_opened = seconds_now();
@@ -183,7 +188,7 @@ static int end_log(struct session *session, int code) {
                  message);
 }
 
-/* StarPU's files are there once it has ended. */
+/* After sl_close, which writes StarPU's files. */
 static int draw_trace(struct session *session, int code) {
   const struct trace *trace = &session->trace;
   if (code != EXIT_DONE || !*trace->folder) return code;
@@ -201,7 +206,7 @@ static int draw_trace(struct session *session, int code) {
   return trace_draw(trace, session->cli.quiet) ? code : EXIT_FAILED;
 }
 
-/* Backwards, as it was opened. */
+/* Closes in the opposite order of opening. */
 int session_close(struct session *session, int code) {
   int error = end_log(session, code);
   int closing = log_close(session->log);
@@ -214,7 +219,7 @@ int session_close(struct session *session, int code) {
   free(session->split);
   free(session->split_table);
   free(session->own_log);
-  sl_trainer_free(session->trainer); /* a checkpoint being written needs what follows */
+  sl_trainer_free(session->trainer); /* waits for a checkpoint, which needs the rest */
   checkpoints_close(&session->checkpoint.folder);
   free(session->checkpoint.options);
   free(session->checkpoint.changes);

@@ -15,10 +15,10 @@ struct session {
   char message[1200]; /* why it failed; "": it did not */
   struct cli cli;
   int rank;
-  bool works;    /* it is a worker, not only a server */
-  bool stopped;  /* all ranks end here, because one was asked to */
-  bool common;   /* all ranks fail alike */
-  bool apart;    /* before they knew of each other */
+  bool works;    /* this rank is a worker, not only a server */
+  bool stopped;  /* all ranks end here, since one got a signal */
+  bool common;   /* all ranks fail with the same message */
+  bool apart;    /* failed before ranks could talk to each other */
   char *own_log; /* this rank's */
   struct sl_dataset *train_set, *test_set;
   struct sl_loader *train_loader, *test_loader;
@@ -31,20 +31,20 @@ struct session {
   struct meter meter;
   double bytes_sent;                  /* a rank */
   int64_t epoch_steps, steps, epochs; /* steps an epoch; steps and epochs in all */
-  int64_t begun_at;                   /* steps of this run's size that the data are on */
-  struct sl_position begun;           /* where this process took over; zero: it is the first */
+  int64_t begun_at;                   /* position in the data, in steps of this run's size */
+  struct sl_position begun;           /* where this process resumed; zero: at the beginning */
   struct {
     struct checkpoints folder;
     char *options, *changes; /* the run's, as JSON; what has changed since the one resumed from */
-    double stopped_s, begun; /* for the one being written or the last one; when that began */
+    double stopped_s, begun; /* of the current or last checkpoint: pause of the training, begin */
     bool due;                /* by the clock, on all ranks */
-    bool failed;             /* the last one tried */
+    bool failed;             /* the last attempt */
   } checkpoint;
-  char *command;                  /* that was typed, to be pasted */
+  char *command;                  /* as typed, to be pasted */
   double epoch_loss;              /* sum over the epoch's samples */
   int64_t epoch_samples, samples; /* of this epoch, and of this process in all */
   double test_loss, test_accuracy;
-  /* of --placement auto: what it says, and the time that steps really take */
+  /* of --placement auto: its table, and the predicted time of a step */
   char *automatic;
   double predicted_ms;
   char *split, *split_table; /* of --split auto */
@@ -54,6 +54,9 @@ struct session {
     int64_t in_epoch, steps;
   } clock;
 };
+
+/* What the samples of a report are: "images", "words". */
+const char *session_unit(const struct session *session);
 
 /* Opens everything that can fail: data, devices, model, trainer, checkpoints, and the log last: a
  * bad start leaves an older log alone. Returns the exit code. */

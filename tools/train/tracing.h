@@ -11,7 +11,7 @@ struct trace {
   char folder[PATH_MAX]; /* this rank's; "": no trace */
   int64_t first, last;   /* steps to be recorded, from 1 */
   int64_t begun, ended;  /* steps that were; 0: none */
-  double since, seconds; /* of the current stretch (0: none); of all stretches */
+  double since, seconds; /* begin of the current recording (0: none); total of all */
   double peak;           /* GFLOP/s of one core; 0: not measured */
 };
 

@@ -254,7 +254,7 @@ static struct verdict search(struct tuner *tuner, const struct question *q,
   return verdict;
 }
 
-/* Orderly, but to whoever waits for us like what it is. */
+/* An orderly end that the parent process still sees as one by a signal. */
 static void end_by_signal(void) {
   if (!stopped) return;
   fprintf(stderr, "starling-tune: interrupted: the table has what there was time for\n");
