@@ -108,8 +108,8 @@ struct option_program {
   void (*before_refusal)(void);
 };
 
-/* Reads the command line. What it refuses ends the program with EXIT_USAGE and one line on the
- * error stream that names the option, the text and what is allowed. */
+/* Reads the command line. A wrong option ends the program with EXIT_USAGE and one line on the error
+ * stream that names the option, the text and the allowed values. */
 void option_parse(const struct option_program *program, int argc, char **argv);
 
 /* Reads one text as a row's kind says, for parse functions. Returns NULL, or the message. */

@@ -61,7 +61,7 @@ static void parse(struct plot *plot, int argc, char **argv) {
       .usage = "LOG.jsonl...",
       .about = "Draw the learning curves in training logs.",
       .description =
-          "LOG is what a trainer wrote by --log FILE.jsonl; it may still grow. The picture has the "
+          "LOG is the log of a trainer (--log FILE.jsonl); it may still grow. The picture has the "
           "loss and, where the logs have them, accuracy or perplexity, throughput and learning "
           "rate of each run.",
       .examples =

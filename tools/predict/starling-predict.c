@@ -188,7 +188,8 @@ static void parse(struct program *p, int argc, char **argv) {
       .usage = "MODEL INPUT...\n--bench MODEL",
       .about = "Run a saved model on pictures, numbers or lines of text.",
       .description =
-          "MODEL is what a trainer's --save lenet.json wrote, or an ONNX file, lenet.onnx, which "
+          "MODEL is a file that a trainer wrote by --save lenet.json, or an ONNX file, lenet.onnx, "
+          "which "
           "does not say how its inputs were normalised or what its classes are called. INPUT: IDX "
           "images (MNIST's), CIFAR-10's binary files, PGM, PPM, PNG, each plain or gzip; a folder "
           "with MNIST's or CIFAR-10's files; digits, shapes (generated ones, shapes in colour); "

@@ -66,7 +66,7 @@ static void parse(struct input *input, int argc, char **argv) {
       .usage = "LOG.jsonl...",
       .about = "Write a report of one or several training runs as one HTML page.",
       .description =
-          "LOG is what a trainer wrote by --log FILE.jsonl; of a run over several ranks, each rank "
+          "LOG is the log of a trainer (--log FILE.jsonl); in a run over several ranks each rank "
           "has its own. The page holds all it needs (curves as SVG, no scripts): it can be mailed, "
           "archived and printed, and fetches nothing. It has the results, the curves of loss, "
           "accuracy or perplexity, throughput and learning rate, the course (starts, what resuming "

@@ -23,10 +23,9 @@ void checkpoints_close(struct checkpoints *checkpoints);
 
 bool checkpoints_exist(const struct checkpoints *checkpoints);
 
-/* Load the newest one that is whole; `newest` becomes its name, or "" where there is none. A
- * damaged one, and a manifest that is missing or damaged, is told of by a line on the error stream,
- * beginning with name, and passed over. One of another model or training is a failure, as
- * sl_trainer_load's. */
+/* Loads the newest whole checkpoint; `newest` becomes its name, or "" if there is none. A line on
+ * the error stream, beginning with name, reports a damaged checkpoint and a missing or damaged
+ * manifest. A checkpoint of another model or training is a failure, as of sl_trainer_load. */
 enum sl_status checkpoints_resume(struct checkpoints *checkpoints, const char *name,
                                   struct sl_context *context, struct sl_trainer *trainer,
                                   struct sl_loader *loader);

@@ -95,7 +95,7 @@ static const char *check_files(const struct cli *cli) {
   if (cli->swap && !cli->memory_limit)
     return "--swap: it belongs to --memory-limit, which says what main memory holds";
   if (cli->log && cli->save && strcmp(cli->log, cli->save) == 0)
-    return option_problem("--log and --save: both name %s; the one would overwrite the other",
+    return option_problem("--log and --save: both name %s; one would overwrite the other",
                           cli->log);
   return NULL;
 }

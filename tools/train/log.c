@@ -52,8 +52,7 @@ static bool is_kept(const char *line, int64_t steps) {
   return kept;
 }
 
-/* Cut off what comes from step `steps` on. errno's value, or 0; no file is as good as an empty one.
- */
+/* Cuts off the lines from step `steps` on. Returns errno's value, or 0, also without a file. */
 static int cut_log(const char *path, int64_t steps) {
   FILE *file = fopen(path, "r+e");
   char *line = NULL;

@@ -93,7 +93,7 @@ static const struct option_row rows[] = {
 
     OPTION_TITLE("Output:"),
     {"json", "FILE", "Write the table and the result there, too", FIELD(json)},
-    {"quiet", NULL, "Print nothing but the table and the result", FIELD(quiet), .letter = 'q'}};
+    {"quiet", NULL, "Print the table and the result only", FIELD(quiet), .letter = 'q'}};
 
 /* All that follows is the program's. */
 static int take_program(void *input, char **words, int count, const char **why) {
@@ -113,7 +113,7 @@ static void parse(struct question *q, int argc, char **argv) {
       .about = "Find the fastest settings of a trainer.",
       .description =
           "Each setting (workers, replicas, schedulers, microbatches, ...) is tried for a few "
-          "steps; a table says what each brings, and the last lines have the best command line. "
+          "steps; a table has the gain of each, and the last lines have the best command line. "
           "Settings on PROGRAM's command line or in the environment are kept as they are. "
           "Checkpoints, logs and weights of PROGRAM are left alone.",
       .examples =
