@@ -359,7 +359,7 @@ static const struct refusal refusals[] = {
      NULL,
      {0},
      NULL},
-    {"go in step",
+    {"make each step together",
      "conv1,pool1=rank0/cpu;conv2,pool2,fc1-2=rank1/cpu",
      NULL,
      {.kvstore = SL_KVSTORE_DIST_ASYNC},
