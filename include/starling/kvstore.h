@@ -11,11 +11,11 @@
 extern "C" {
 #endif
 
-/** \defgroup store A KVStore of one's own
- * You would use it where you compute gradients yourself, on several devices or several ranks (as
+/** \defgroup store The KVStore alone
+ * You would use it if you compute gradients yourself, on several devices or several ranks (as
  * MXNet's kvstore is used without its Module; Li et al., "Scaling Distributed Machine Learning with
  * the Parameter Server", OSDI 2014). A value is an array of floats under a whole number, its key;
- * one process, or one rank, owns it. Push sends it something to add up, pull gets the value:
+ * one process, or one rank, owns it. A push sends gradients to the owner, a pull gets the value:
  *
  *     sl_kvstore_open(context, SL_KVSTORE_DIST_SYNC, NULL, &kv);
  *     sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.lr = 0.1f});
@@ -33,15 +33,15 @@ extern "C" {
  * rank is. DIST_ASYNC: each worker's push changes the value when it arrives. *_DEVICE: as DEVICE
  * within the rank that owns.
  *
- * What a push does to the value: with an optimizer, one step of it with the sum as the gradient (a
+ * Effect of a push on the value: with an optimizer, one step of it with the sum as the gradient (a
  * sum, no mean: divide the learning rate or the gradient by the number of workers); without one,
  * the sum replaces the value, so that a pull gives the sum (no such thing with DIST_ASYNC).
  *
- * Who calls what. Collective, that is by all workers in the same order: open, init, set_optimizer,
- * set_compression, barrier, close. Not: push, pull, pushpull; with DIST_SYNC each worker must push
- * each key as often as the others, but in an order of its own. A rank that is a server (the last
- * ones, options.servers) calls open, then serve until all workers have closed, then close. One
- * thread at a time may use a store.
+ * Calls. Collective (all workers call them in the same order): open, init, set_optimizer,
+ * set_compression, barrier, close. Not collective: push, pull, pushpull; with DIST_SYNC each worker
+ * must push each key as often as the others, but in an order of its own. A rank that is a server
+ * (the last ones, options.servers) calls open, then serve until all workers have closed, then
+ * close. One thread at a time may use a store.
  *
  * Several stores may be open; each has its own keys. A context must outlive its stores.
  *
@@ -52,10 +52,10 @@ extern "C" {
 struct sl_kvstore;
 
 struct sl_kvstore_options {
-  int servers; /**< dist_*: so many ranks, the last ones, only own values; 0: all ranks are workers,
-                  and own values */
+  int servers; /**< dist_*: number of ranks, the last ones, that only own values; 0: all are
+                  workers, and own values */
   int64_t bigarray_bound; /**< elements above which a value is cut: dist_* into a shard an owning
-                             rank, else into as few as have at most so many; 0 means 1,000,000 */
+                             rank, else into the fewest of at most this size; 0 means 1,000,000 */
   int max_staleness; /**< DIST_ASYNC: pushes of a key that a worker may be ahead of the slowest one
                         and still get its value (stale synchronous parallel, Ho et al. 2013; a pull
                         waits, a push does not); 0: any */
@@ -77,15 +77,15 @@ SL_API enum sl_status sl_kvstore_init(struct sl_kvstore *kv, int key, int64_t co
 
 /** The sum of values[0] .. values[n - 1], each [count] (one a device, say), in this order, goes to
  * the key's owner. They are copied: they are the caller's again when the call returns. It does not
- * wait for other ranks or earlier pushes; each push under way has memory for one copy. Values that
- * are not finite go their way like others. \return SL_BAD_ARGUMENT for an unknown key, n below 1,
- * NULL, a server, or DIST_ASYNC without an optimizer; SL_LOST. */
+ * wait for other ranks or earlier pushes; each push that is not finished takes memory for a copy.
+ * Values that are not finite are sent like others. \return SL_BAD_ARGUMENT for an unknown key, n
+ * below 1, NULL, a server, or DIST_ASYNC without an optimizer; SL_LOST. */
 SL_API enum sl_status sl_kvstore_push(struct sl_kvstore *kv, int key, int n,
                                       const float *const *values);
 
 /** The key's value into values [count]. Waits for this key alone. It has all that this worker
- * pushed; DIST_SYNC: exactly that number of all workers' pushes; DIST_ASYNC: what else has come.
- * \return SL_BAD_ARGUMENT for an unknown key, NULL or a server; SL_LOST. */
+ * pushed; DIST_SYNC: exactly that number of all workers' pushes; DIST_ASYNC: and the other pushes
+ * that have arrived. \return SL_BAD_ARGUMENT for an unknown key, NULL or a server; SL_LOST. */
 SL_API enum sl_status sl_kvstore_pull(struct sl_kvstore *kv, int key, float *values);
 
 /** Push, then pull; DIST_ASYNC: in one round trip. */
@@ -116,7 +116,7 @@ SL_API int sl_kvstore_num_workers(const struct sl_kvstore *kv);
 /** Collective: wait for all workers. DIST_ASYNC: pulls after it have what any worker pushed before
  * it, and max_staleness counts from there. DIST_SYNC: \return SL_BAD_ARGUMENT, on all ranks, where
  * a key was not pushed as often by all
- * ("key 3 was pushed 5 times by rank 0, 4 times by rank 1"). What was pushed then hangs in the air:
+ * ("key 3 was pushed 5 times by rank 0, 4 times by rank 1"). Such pushes can never be completed:
  * all messages of the context end, and all that needs other ranks fails with SL_LOST. */
 SL_API enum sl_status sl_kvstore_barrier(struct sl_kvstore *kv);
 

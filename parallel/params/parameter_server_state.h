@@ -27,7 +27,7 @@ enum sl__push_kind {
   SL__PUSH_CLOSE  /* the worker's last message */
 };
 
-/* On an owner: what comes from one worker for one message. */
+/* On an owner: the pushes of one worker, for one message. */
 struct sl__push_slot {
   struct sl__exchange *x;
   int message, worker;

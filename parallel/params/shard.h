@@ -24,8 +24,8 @@ struct sl__shard {
 };
 
 /* Number of shards of a block. On one rank (ranks->size 0) each has at most `bound` elements, and
- * nothing but the block's size decides: the kind of KVStore or the number of owners would also
- * change the rounding of the norm. Over ranks, a block above the bound gets a shard for each
+ * only the block's size decides: the kind of KVStore or the number of owners would also change
+ * the rounding of the norm. Over ranks, a block above the bound gets a shard for each
  * owning rank. */
 int sl__shard_count(const struct sl__ranks *ranks, int64_t elements, int64_t bound);
 

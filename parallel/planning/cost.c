@@ -86,7 +86,7 @@ static void probe_close(struct probe *p) {
   sl__tensor_free(p->labels);
 }
 
-/* A grid of so many replicas, each of c->rows, on these devices. */
+/* A grid with a replica of c->rows rows on each of these devices. */
 static enum sl_status probe_grid(const struct sl__cost_case *c, const struct sl__device *devices,
                                  int count, struct sl__grid *grid) {
   *grid = (struct sl__grid){.members = 1,
@@ -241,8 +241,8 @@ static void add_up(const struct sl__cost_case *c, const struct sl__dry_run *note
   }
 }
 
-/* What a step took beyond its kernels' times is StarPU's share (and the machine's, where workers
- * are more than processors): the same for every task. */
+/* A step takes longer than its kernels: the rest is StarPU's overhead (and the machine's, if there
+ * are more workers than processors). Each task gets the same part of it. */
 static void add_overhead(const struct sl__cost_case *c, const struct sl__dry_run *noted,
                          const struct sl__device *device, const struct probe *p, int count,
                          struct sl__costs *costs) {

@@ -26,19 +26,19 @@ struct sl__costs {
   int estimated; /* tasks of which the performance models know nothing: from flops and bandwidth */
 };
 
-/* On devices of one class, all of them at work at once, so that what they share is felt. Runs steps
- * until the performance models know every task, where they do not already; weights and buffers stay
- * as they are. */
+/* On devices of one class, which all work at once, so that they compete for the memory that they
+ * share. Runs steps until the performance models know every task, unless they do already; weights
+ * and buffers stay as they are. */
 enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__device *devices,
                                 int count, struct sl__costs *costs);
 void sl__costs_clear(struct sl__costs *costs);
 
 /* ms of a whole training step of a batch on this grid, some steps following each other; the least
- * of a few tries. Weights and buffers stay as they are; c->rows is not looked at. */
+ * of a few tries. Weights and buffers stay as they are; c->rows is ignored. */
 enum sl_status sl__cost_step(const struct sl__cost_case *c, const struct sl__grid *grid,
                              int64_t batch, double *ms);
 
-/* ms of a noted task where nothing is known of it: so many flops and bytes, at a rate that is
+/* Estimated ms of a dry-run task without measurements: its flops and bytes, at a rate that is
  * common for the kind of device. */
 double sl__cost_estimate(const struct sl__dry_run_task *task, const struct sl__device *device);
 

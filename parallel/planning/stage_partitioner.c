@@ -38,7 +38,7 @@ struct search {
   bool adding;      /* the second pass */
 };
 
-/* ---- what is asked ----------------------------------------------------------------------------
+/* ---- the question ----------------------------------------------------------------------------
  */
 
 enum allowed { ANY_LEAST_0, FINITE_LEAST_0, ANY_POSITIVE };
@@ -245,7 +245,7 @@ static void search_clear(struct search *search) {
   free(search->cuts);
 }
 
-/* ---- what comes out ---------------------------------------------------------------------------
+/* ---- the result ---------------------------------------------------------------------------
  */
 
 /* Too little memory is the only reason why there is none: every device may take every layer. */

@@ -1,4 +1,4 @@
-/* What a placement's step will take: the dataflow of parallel/step/plan.c played through with given
+/* Time of a placement's step: the dataflow of parallel/step/plan_submit.c played through with given
  * times, so that bubbles, barriers and steps in flight are in the answer. */
 #ifndef SL_PARALLEL_PLANNING_STEP_SIMULATOR_H
 #define SL_PARALLEL_PLANNING_STEP_SIMULATOR_H

@@ -176,7 +176,7 @@ static enum sl_status count_ranks(struct sl__placement *p) {
   return SL_OK;
 }
 
-/* What another rank has cannot be known here: how many, and what they are called. */
+/* Of another rank's devices only their number and names are known here. */
 static enum sl_status note_devices(char *devices, int stage, struct sl__placement *p) {
   size_t most = 1;
   for (const char *c = devices; *c; c++) most += *c == ',';

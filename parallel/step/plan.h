@@ -34,10 +34,10 @@ struct sl__plan {
                            count of layers: the loss */
   int *border;          /* number of each layer whose output another rank reads; else -1 */
   int borders;
-  int tag; /* of the first message; to be set by whoever makes several plans over ranks */
+  int tag; /* of the first message; the caller sets it if it makes several plans over ranks */
 };
 
-/* What all slices of one step share. */
+/* The arguments of a step, for all its slices. */
 struct sl__step {
   uint64_t number;
   bool training;

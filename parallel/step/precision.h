@@ -1,6 +1,7 @@
-/* What a training's numbers are (enum sl_math). With bf16, activations and their gradients are, and
- * passes read a bf16 copy of the parameters; these, their gradients and the optimizer's state stay
- * f32, so that updates far below bf16's resolution add up (Micikevicius et al., arXiv 1710.03740).
+/* The types of a training's numbers (enum sl_math). With bf16, activations and their gradients are
+ * bf16, and passes read a bf16 copy of the parameters; the parameters, their gradients and the
+ * optimizer's state stay f32, so that updates far below bf16's resolution add up (Micikevicius et
+ * al., arXiv 1710.03740).
  */
 #ifndef SL_PARALLEL_STEP_PRECISION_H
 #define SL_PARALLEL_STEP_PRECISION_H
@@ -14,7 +15,7 @@ static inline enum sl_type sl__value_type(enum sl_math math) {
   return math == SL_MATH_BF16 ? SL_BF16 : SL_F32;
 }
 
-/* Of what a layer saves: statistics of a slice stay f32, places are i32. */
+/* Of the tensor that a layer saves: statistics of a slice stay f32, indices are i32. */
 static inline enum sl_type sl__saved_type(const struct sl__layer *layer, enum sl_math math) {
   bool is_value = layer->saved_per_row && layer->saved_type == SL_F32;
   return is_value ? sl__value_type(math) : layer->saved_type;
@@ -25,7 +26,7 @@ static inline bool sl__has_bf16_copy(const struct sl__layer *layer, enum sl_math
   return math == SL_MATH_BF16 && layer->params.total && !layer->kind->wide_params;
 }
 
-/* What they read. */
+/* The tensor that passes read. */
 static inline struct sl__tensor *sl__param_of(const struct sl_model *model, int layer,
                                               enum sl_math math) {
   const struct sl__layer *l = &model->layers[layer];
@@ -35,7 +36,7 @@ static inline struct sl__tensor *sl__param_of(const struct sl_model *model, int 
 /* Room for a layer's copy, where it is to have one and has none yet. It goes with the model. */
 enum sl_status sl__bf16_copy_make(struct sl_model *model, int layer);
 
-/* Submit, where the layer has a copy: make it anew, unless nobody has written the parameters since.
+/* Submit, where the layer has a copy: make it again if the parameters were written since.
  * To be called before each pass that reads it. */
 enum sl_status sl__bf16_copy_refresh(struct sl_model *model, int layer,
                                      const struct sl__place *place);

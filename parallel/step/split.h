@@ -20,7 +20,7 @@ void sl__split_rows(const double *proportion, int replicas, int64_t batch, int64
 double sl__split_balance(int replicas, const double *fixed_ms, const double *row_ms, int64_t batch,
                          int64_t least, int64_t *rows);
 
-/* ms of a slice of so many rows on a device of class k. */
+/* ms of a slice of `rows` rows on a device of class k. */
 typedef enum sl_status sl__split_measure(void *user, int k, int64_t rows, double *ms);
 
 /* The same where times must be measured: at even rows, then at those that the first times suggest,

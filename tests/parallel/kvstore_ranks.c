@@ -1,5 +1,5 @@
-/* What test_store_ranks.sh runs on several ranks: kvstore_ranks WHAT KIND SERVERS. Each rank
- * compares with what it can compute alone; one line a rank and exit code 0, or what differs and 1.
+/* The program of test_kvstore_ranks.sh: kvstore_ranks WHAT KIND SERVERS. Each rank compares the
+ * values with its own computation and prints a line; exit code 0, or 1 and the difference.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,7 +173,7 @@ static void run_sync(struct sl_kvstore *kv) {
   printf("rank %d: done, bits %016llx\n", rank, (unsigned long long)h);
 }
 
-/* Each worker keeps what is left over: over many pushes nothing is lost. Threshold 0.5, gradients
+/* Each worker keeps the residual: over many pushes nothing is lost. Threshold 0.5, gradients
  * 0.3: the workers' sums of what was sent are multiples of 0.5, close to 0.3 n. */
 static void run_compressed(struct sl_kvstore *kv) {
   float value[70] = {0}, gradient[70];
@@ -225,7 +225,7 @@ static void run_async(struct sl_kvstore *kv) {
   printf("rank %d: done\n", rank);
 }
 
-/* ---- faults: each rank says what it was told ---- */
+/* ---- faults: each rank prints its error ---- */
 
 static void tell(const char *what, enum sl_status status) {
   printf("rank %d: %s: %s: %s\n", rank, what, sl_status_name(status),
@@ -262,7 +262,7 @@ static void run_fault(struct sl_kvstore *kv, const char *what) {
     TRY(sl_kvstore_pushpull(kv, 3, 1, (const float *[]){value}, value));
     TRY(sl_kvstore_close(kv));
     return;
-  } else { /* nobody pushes for longer than the timeout: no fault */
+  } else { /* no push for longer than the timeout: no fault */
     TRY(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.lr = 1}));
     TRY(sl_kvstore_init(kv, 3, 2, value));
     sleep(4);
