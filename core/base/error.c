@@ -46,7 +46,7 @@ void *sl__alloc_large(size_t count, size_t size, const char *what) {
   void *block = sl__alloc(count, size, what);
   uintptr_t first = ((uintptr_t)block + page - 1) / page * page;
   uintptr_t end = ((uintptr_t)block + count * size) / page * page;
-  /* a wish: where it is not granted all is as before */
+  /* a hint: if the system ignores it, nothing changes */
   if (block && end > first) madvise((void *)first, end - first, MADV_HUGEPAGE);
   return block;
 }

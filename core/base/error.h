@@ -8,12 +8,12 @@
  * path, i, n); */
 enum sl_status sl__fail(enum sl_status status, const char *format, ...) SL_PRINTF(2, 3);
 
-/* malloc, calloc and strdup by these, so that tests can make the n-th allocation fail. They set the
- * message; the caller returns SL_NO_MEMORY. */
+/* All memory comes from these functions, so that tests can make the n-th allocation fail. They
+ * set the message; the caller returns SL_NO_MEMORY. */
 void *sl__alloc(size_t count, size_t size, const char *what);
 char *sl__strdup(const char *text);
-/* The same for what is filled at once and may be large: the system is asked for large pages, whose
- * first use takes a fraction of the time. */
+/* The same for large memory that is filled at once: asks the system for large pages, whose first
+ * use takes a fraction of the time. */
 void *sl__alloc_large(size_t count, size_t size, const char *what);
 /* realloc to count elements; NULL (and a message) when there is no memory, the old block stays. */
 void *sl__realloc(void *block, size_t count, size_t size, const char *what);
@@ -21,7 +21,8 @@ void *sl__realloc(void *block, size_t count, size_t size, const char *what);
 /* Make the n-th next allocation of this thread fail (1: the next one); 0 switches that off. */
 void sl__alloc_fail_after(long n);
 
-/* goto out where a call fails: SL__TRY(sl__tensor_new(...)); needs `status` and the label `out`. */
+/* Goes to `out` if the call fails: SL__TRY(sl__tensor_new(...)); needs `status` and the label
+ * `out`. */
 #define SL__TRY(call)                                                                              \
   do {                                                                                             \
     status = (call);                                                                               \

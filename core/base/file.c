@@ -1,4 +1,4 @@
-/* Whole files in, whole files out: nothing is ever half-written. */
+/* Reads whole files, and writes them whole: no file is ever half-written. */
 #include "core/base/file.h"
 
 #include <errno.h>
@@ -52,7 +52,7 @@ static enum sl_status open_regular(const char *path, int *fd, size_t *size) {
   return SL_OK;
 }
 
-/* The file as it lies there. One that shrinks meanwhile gives what is left of it. */
+/* The plain file. If it shrinks meanwhile, the bytes up to its new end. */
 static enum sl_status read_plain(const char *path, size_t limit, uint8_t **bytes, size_t *size) {
   enum sl_status status;
   uint8_t *block = NULL;
@@ -204,7 +204,8 @@ static void file_free(struct sl__file *file) {
   free(file);
 }
 
-/* Where the bytes really go: a symbolic link stays one. A folder or a device is never replaced. */
+/* The path of the file itself: a symbolic link stays one. A folder or a device is never
+ * replaced. */
 static enum sl_status find_target(const char *path, char **target) {
   struct stat info;
   if (stat(path, &info) != 0) {
@@ -289,7 +290,7 @@ static int sync_folder_of(const char *path) {
   return error;
 }
 
-/* Everything to the disk; errno's value, or 0. */
+/* Writes all of it to the disk. Returns the value of errno, or 0. */
 static int flush_to_disk(struct sl__file *file) {
   int error = file->error;
   if (!error && (fflush(file->stream) != 0 || fsync(fileno(file->stream)) != 0)) error = errno;
@@ -328,7 +329,7 @@ enum sl_status sl_file_write(const char *path, const void *bytes, size_t size) {
   return sl__file_commit(file, NULL);
 }
 
-/* From where fd stands to its end; errno's value, or 0. */
+/* From the position of fd to the end. Returns the value of errno, or 0. */
 static int sum_up(int fd, XXH64_state_t *hash, uint64_t *bytes) {
   static const size_t most = 1 << 20;
   char *block = malloc(most);

@@ -1,4 +1,4 @@
-/* Whole files in, whole files out: nothing is ever half-written. */
+/* Reads whole files, and writes them whole: no file is ever half-written. */
 #ifndef SL_CORE_BASE_FILE_H
 #define SL_CORE_BASE_FILE_H
 
@@ -8,13 +8,13 @@
  * the unpacked size, against a file that would fill the memory: SL_BAD_FILE above it. */
 enum sl_status sl__file_read(const char *path, size_t limit, uint8_t **bytes, size_t *size);
 
-/* What was written, as far as the program knows: its length and the XXH64 (seed 0) of its bytes. */
+/* Length and XXH64 (seed 0) of the bytes that the program has written. */
 struct sl__file_sum {
   uint64_t bytes, xxh64;
 };
 
-/* A file being written aside (path.XXXXXX in the same folder). commit does fsync, rename and fsync
- * of the folder; abandon removes it. Errors of write are kept and reported by commit. */
+/* A file in the making (path.XXXXXX in the same folder). commit does fsync, rename and fsync of
+ * the folder; abandon removes it. commit reports errors of earlier writes. */
 struct sl__file;
 enum sl_status sl__file_create(const char *path, struct sl__file **file);
 void sl__file_write(struct sl__file *file, const void *bytes, size_t size);

@@ -2,7 +2,7 @@
 #ifndef SL_CORE_BASE_PALETTE_H
 #define SL_CORE_BASE_PALETTE_H
 
-/* What of a layer's work a task is. */
+/* The part of a layer's work that a task does. */
 enum sl__work {
   SL__WORK_FORWARD,
   SL__WORK_BACKWARD_DATA,
@@ -10,12 +10,13 @@ enum sl__work {
   SL__WORK_UPDATE
 };
 
-/* 0xrrggbb: the hue by the layer, the darker the later in a step. Light enough for black text
- * forwards, dark enough for white text from backward-weight on. */
+/* 0xrrggbb: the layer gives the hue; later work of a step is darker. Forward is light enough for
+ * black text, backward-weight and update are dark enough for white text. */
 static inline unsigned sl__layer_colour(int layer, enum sl__work work) {
   static const unsigned hues[] = {0x6cb6f0, 0xf2ae49, 0x54c9a0, 0xea8fbf, 0xd6c93a, 0xa795ee,
                                   0xf28a6a, 0x5cc8d8, 0xa6c96a, 0xc79a7b, 0xf0a0a0, 0x9fb0c0};
-  static const unsigned shares[] = {100, 80, 60, 42}; /* percent of the light, by enum sl__work */
+  static const unsigned shares[] = {100, 80, 60,
+                                    42}; /* percent of the brightness, by enum sl__work */
   unsigned hue = hues[(unsigned)layer % (sizeof hues / sizeof *hues)], share = shares[work];
   return (hue >> 16 & 255) * share / 100 << 16 | (hue >> 8 & 255) * share / 100 << 8 |
          (hue & 255) * share / 100;

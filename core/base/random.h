@@ -54,7 +54,7 @@ double sl__normal(uint64_t seed, uint64_t stream, uint64_t index);
 void sl__permutation(uint64_t seed, uint64_t stream, uint32_t *order, uint32_t n);
 #endif
 
-/* What a stream is for: the high half of its number, so that no two uses share numbers. */
+/* The use of a stream: the high half of its number, so that no two uses share numbers. */
 enum sl__random_stream {
   SL__STREAM_INIT = 1,
   SL__STREAM_DROPOUT,

@@ -1,6 +1,6 @@
 /* The safetensors format: reader and writer. The header is a JSON object
  *   {"name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, ..., "__metadata__":
- * {"key": "text"}} Everything in it is distrusted: a file may come from anywhere. */
+ * {"key": "text"}} Nothing in it is trusted: a file may come from anywhere. */
 #include "core/base/safetensors.h"
 
 #include <jansson.h>

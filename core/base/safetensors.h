@@ -7,7 +7,7 @@
 
 #include "core/base/file.h"
 
-/* An opened file: header checked, every range inside the data, no overlap and no hole. */
+/* An open file: its header is checked, every range is inside the data, without overlap or hole. */
 struct sl__safetensors;
 enum sl_status sl__safetensors_open(const char *path, struct sl__safetensors **file);
 /* The same from bytes that the caller keeps until the close; path is for messages. */
@@ -26,13 +26,13 @@ struct sl__safetensors_entry {
 size_t sl__safetensors_count(const struct sl__safetensors *file);
 const struct sl__safetensors_entry *sl__safetensors_at(const struct sl__safetensors *file,
                                                        size_t i);
-/* NULL when there is none of that name. */
+/* NULL if there is no tensor of that name. */
 const struct sl__safetensors_entry *sl__safetensors_find(const struct sl__safetensors *file,
                                                          const char *name);
 const char *sl__safetensors_path(const struct sl__safetensors *file);
-/* The metadata's text of that key; NULL where there is none. */
+/* The metadata's text for that key; NULL if there is none. */
 const char *sl__safetensors_metadata(const struct sl__safetensors *file, const char *key);
-/* What is behind the header, all of it. */
+/* All data behind the header. */
 const void *sl__safetensors_data(const struct sl__safetensors *file, size_t *size);
 /* values[count] as f32 from F32, F16, BF16 or F64. SL_BAD_FILE for another type, SL_BAD_SHAPE
  * unless entry has this shape. */

@@ -1,7 +1,7 @@
 /* Vector code without intrinsics: a function marked SL__SIMD is compiled for several widths, and
  * the loader picks one (GCC's target_clones). Which one serves depends on the machine only, so a
- * machine always gives the same bits. What such a function calls per element must be SL__INLINE, to
- * be compiled with it. */
+ * machine always gives the same bits. Functions that it calls for
+ * each element must be SL__INLINE, so that they are compiled with it. */
 #ifndef SL_CORE_BASE_SIMD_H
 #define SL_CORE_BASE_SIMD_H
 

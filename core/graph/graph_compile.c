@@ -18,7 +18,7 @@ static size_t most_bytes(const struct sl_context *context) {
   size_t workers = starpu_worker_get_count(), most = sl__memory_limit(context->memory);
   most /= 4 * (workers ? workers : 1);
   for (int w = 0; w < (int)workers; w++) {
-    size_t room = sl__cuda_room(w) / 4;
+    size_t room = sl__cuda_task_limit(w) / 4;
     if (room && (!most || room < most)) most = room;
   }
   return most;

@@ -10,13 +10,13 @@
 #include "core/memory/swap.h"
 #include "core/runtime/wait.h"
 
-/* What the tasks under way have of a tensor; all fields under the list's mutex. */
+/* A tensor's use by the listed tasks; all fields are under the list's mutex. */
 struct sl__hold {
-  int tasks, users; /* tasks under way that touch it; those, and the tensor itself */
+  int tasks, users; /* listed tasks that use it; those, and the tensor itself */
   size_t bytes;
 };
 
-/* ---- what tasks hold ---- */
+/* ---- the listed tasks' tensors ---- */
 
 static struct sl__tensor *root_of(struct sl__tensor *tensor) {
   while (tensor->whole) tensor = tensor->whole;
@@ -27,7 +27,8 @@ static void hold_release(struct sl__hold *hold) {
   if (hold && !--hold->users) free(hold);
 }
 
-/* NULL for what has its home in main memory, which is there in any case. */
+/* *hold is NULL for a tensor whose home is main memory: it is there in any case. Returns false
+ * without memory. */
 static bool find_hold(struct sl__tensor *tensor, struct sl__hold **hold) {
   struct sl__tensor *root = root_of(tensor);
   *hold = NULL;
@@ -42,21 +43,21 @@ static bool find_hold(struct sl__tensor *tensor, struct sl__hold **hold) {
   return true;
 }
 
-static void take(struct sl__admission *a, struct sl__admitted_task *t) {
+static void hold_all(struct sl__admission *a, struct sl__admitted_task *t) {
   for (int i = 0; i < t->count; i++)
     if (t->hold[i] && !t->hold[i]->tasks++) a->held += t->hold[i]->bytes;
   a->held += t->scratch;
 }
 
-static void give_back(struct sl__admission *a, struct sl__admitted_task *t) {
+static void release_all(struct sl__admission *a, struct sl__admitted_task *t) {
   for (int i = 0; i < t->count; i++)
     if (t->hold[i] && !--t->hold[i]->tasks) a->held -= t->hold[i]->bytes;
   a->held -= t->scratch;
 }
 
-/* ---- in and out ---- */
+/* ---- the list ---- */
 
-static void note_peak(struct sl__admission *a) {
+static void update_peak(struct sl__admission *a) {
   size_t used = starpu_memory_get_used(STARPU_MAIN_RAM);
   if (!a->context->swaps) used += a->fixed;
   if (used > a->peak) a->peak = used;
@@ -69,7 +70,7 @@ static void enter(struct sl__admission *a, struct sl__admitted_task *t) {
   a->count++;
   a->computing += !t->is_message;
   a->promised += t->fresh;
-  if (a->limit) note_peak(a);
+  if (a->limit) update_peak(a);
 }
 
 static void leave(struct sl__admission *a, struct sl__admitted_task *t) {
@@ -78,8 +79,8 @@ static void leave(struct sl__admission *a, struct sl__admitted_task *t) {
   a->count--;
   a->computing -= !t->is_message;
   a->promised -= t->fresh;
-  give_back(a, t);
-  if (a->limit) note_peak(a);
+  release_all(a, t);
+  if (a->limit) update_peak(a);
 }
 
 static void task_free(struct sl__admitted_task *t) {
@@ -87,7 +88,7 @@ static void task_free(struct sl__admitted_task *t) {
   free(t);
 }
 
-/* StarPU has let go of the task's tensors already. */
+/* By then StarPU has released the task's tensors. */
 static void ended(void *argument) {
   struct sl__admitted_task *t = argument;
   struct sl__admission *a = t->list;
@@ -134,7 +135,7 @@ bool sl__admission_is_running(struct sl__admission *a) {
   return running;
 }
 
-/* ---- is there room? ---- */
+/* ---- does the task fit? ---- */
 
 /* The same tensor as an earlier one of the task's? */
 static bool is_again(const struct sl__admitted_task *t, int i) {
@@ -143,7 +144,7 @@ static bool is_again(const struct sl__admitted_task *t, int i) {
   return false;
 }
 
-/* What StarPU has still to allocate for a task in main memory, at most. */
+/* Bytes that StarPU has yet to allocate for a task in main memory, at most. */
 static size_t fresh_bytes(const struct sl__admitted_task *t, int count,
                           struct sl__tensor *const *tensors) {
   size_t bytes = t->scratch;
@@ -154,18 +155,19 @@ static size_t fresh_bytes(const struct sl__admitted_task *t, int count,
   return bytes;
 }
 
-static void note_fresh(const struct sl__admission *a, struct sl__admitted_task *t, int count,
-                       struct sl__tensor *const *tensors) {
+static void update_fresh(const struct sl__admission *a, struct sl__admitted_task *t, int count,
+                         struct sl__tensor *const *tensors) {
   if (a->limit && !a->context->swaps) t->fresh = fresh_bytes(t, count, tensors);
 }
 
-/* With a swap folder all that no task under way touches can leave; without one nothing can. */
+/* With a swap folder StarPU can move away every tensor that no listed task uses; without one it
+ * can move none. */
 static size_t needed(const struct sl__admission *a, const struct sl__admitted_task *t) {
   if (a->context->swaps) return a->held + a->fixed;
   return starpu_memory_get_used(STARPU_MAIN_RAM) + a->fixed + a->promised + t->fresh;
 }
 
-static bool has_room(const struct sl__admission *a, const struct sl__admitted_task *t) {
+static bool fits(const struct sl__admission *a, const struct sl__admitted_task *t) {
   return !a->limit || t->is_message || !t->count || needed(a, t) <= a->limit;
 }
 
@@ -174,10 +176,10 @@ static void wait_for_an_end(struct sl__admission *a) {
   sl__condition_wait(&a->ended, &a->mutex, sl__seconds() + check_s);
 }
 
-/* Who runs tasks, or lets them go on, must not wait for them. */
+/* A worker must not wait for tasks: it runs them, or lets them go on. */
 static bool may_wait(void) { return starpu_worker_get_id() < 0; }
 
-/* need: bytes */
+/* need: bytes that the limit would have to be */
 static enum sl_status refuse(const struct sl__admission *a, const struct sl__admitted_task *t,
                              size_t need) {
   if (a->context->swaps)
@@ -190,11 +192,11 @@ static enum sl_status refuse(const struct sl__admission *a, const struct sl__adm
   return sl__fail(
       SL_NO_MEMORY,
       "%s (layer %s): main memory's limit of %.1f MB is used up, %.1f MB would be needed "
-      "by now; raise it, or name a swap folder (--swap) for what does not fit",
+      "now; raise it, or name a swap folder (--swap) for what does not fit",
       t->operation, t->layer, (double)a->limit / 1e6, (double)need / 1e6);
 }
 
-/* What its own tensors take, and those that never leave. */
+/* Bytes of its own tensors, and of those that cannot move. */
 static size_t own_bytes(const struct sl__admission *a, const struct sl__admitted_task *t) {
   size_t bytes = t->scratch + a->fixed;
   for (int i = 0; i < t->count; i++)
@@ -202,30 +204,30 @@ static size_t own_bytes(const struct sl__admission *a, const struct sl__admitted
   return bytes;
 }
 
-/* The mutex is held. Tasks that wait for messages may wait for what this rank has still to send: so
- * where ranks are there, nobody is kept out for ever. */
-static enum sl_status wait_for_room(struct sl__admission *a, struct sl__admitted_task *t, int count,
-                                    struct sl__tensor *const *tensors) {
-  const double grace = 0.5, patience = 2; /* StarPU frees what was invalidated a little later */
+/* The mutex is held. A task that waits for a message may wait for one that this rank has yet to
+ * send. So with several ranks a task is admitted after some time, whether it fits or not. */
+static enum sl_status wait_until_it_fits(struct sl__admission *a, struct sl__admitted_task *t,
+                                         int count, struct sl__tensor *const *tensors) {
+  const double grace = 0.5, most = 2; /* StarPU frees invalidated tensors a little later */
   double begun = sl__seconds(), moved = begun;
   uint64_t ends = a->ends;
   enum sl_status status = SL_OK;
-  while (!has_room(a, t) && status == SL_OK && may_wait()) {
-    give_back(a, t);
+  while (!fits(a, t) && status == SL_OK && may_wait()) {
+    release_all(a, t);
     wait_for_an_end(a);
     pthread_mutex_unlock(&a->mutex);
     status = sl__wait_check(a->context);
     pthread_mutex_lock(&a->mutex);
-    take(a, t);
-    note_fresh(a, t, count, tensors); /* others have allocated some of it meanwhile */
+    hold_all(a, t);
+    update_fresh(a, t, count, tensors); /* StarPU may have allocated some of it meanwhile */
     if (a->ends != ends || a->computing) begun = sl__seconds();
     if (a->ends != ends) moved = sl__seconds();
     ends = a->ends;
-    if (status != SL_OK || has_room(a, t)) break;
-    /* messages under way give their memory back when they have come */
+    if (status != SL_OK || fits(a, t)) break;
+    /* messages in progress free their memory when they end */
     bool is_quiet = !a->count && sl__wait_messages(a->context) == 0;
     if (is_quiet && sl__seconds() - begun > grace) return refuse(a, t, needed(a, t));
-    if (a->context->net && sl__seconds() - moved > patience) break;
+    if (a->context->net && sl__seconds() - moved > most) break;
   }
   return status;
 }
@@ -262,15 +264,15 @@ static enum sl_status admit(void *admission, const struct sl__call *call,
   if (t) {
     t->list = a;
     t->task = task;
-    take(a, t);
-    note_fresh(a, t, call->count, call->tensors);
+    hold_all(a, t);
+    update_fresh(a, t, call->count, call->tensors);
     size_t need = own_bytes(a, t); /* a task that can never be admitted is refused at once */
     if (a->limit && !t->is_message && need > a->limit) status = refuse(a, t, need);
-    if (status == SL_OK) status = wait_for_room(a, t, call->count, call->tensors);
+    if (status == SL_OK) status = wait_until_it_fits(a, t, call->count, call->tensors);
     if (status == SL_OK) enter(a, t);
   }
   if (t && status != SL_OK) {
-    give_back(a, t);
+    release_all(a, t);
     task_free(t);
   }
   pthread_mutex_unlock(&a->mutex);
@@ -284,7 +286,7 @@ static enum sl_status admit(void *admission, const struct sl__call *call,
 
 static enum sl_status check(void *admission) {
   (void)admission;
-  return sl__swap_trouble();
+  return sl__swap_error();
 }
 
 static bool is_running(void *admission) { return sl__admission_is_running(admission); }
@@ -309,7 +311,7 @@ static enum sl_status register_with(struct sl_context *context, struct sl__admis
 enum sl_status sl__admission_open(struct sl_context *context, bool watched) {
   size_t limit = sl__memory_limit(context->memory);
   if (!limit && !watched) return SL_OK;
-  struct sl__admission *a = sl__alloc(1, sizeof *a, "the tasks under way");
+  struct sl__admission *a = sl__alloc(1, sizeof *a, "the admission of tasks");
   if (!a) return SL_NO_MEMORY;
   a->context = context;
   a->limit = limit;

@@ -1,8 +1,8 @@
-/* The tasks under way: submitted, not ended. Where main memory is limited, a task is let in only
- * when all that the tasks under way touch fits at once; so StarPU, whose workers hold some of a
- * task's tensors while they wait for the memory of the others, cannot stall. And who watches over
- * stalls (core/memory/watchdog.h) sees here what runs and what waits. Kept only where one of both
- * is asked for. */
+/* Admission of tasks: keeps a list of the tasks that are submitted and have not ended.
+ * If main memory is limited, sl__submit waits until all tensors of the listed tasks and of the
+ * new one fit the limit together. Otherwise StarPU could stall: its workers hold some of a
+ * task's tensors while they wait for memory for the others. The watchdog
+ * (core/memory/watchdog.h) reads the list, too. There is a list only with a limit or a watchdog. */
 #ifndef SL_CORE_MEMORY_ADMISSION_H
 #define SL_CORE_MEMORY_ADMISSION_H
 
@@ -11,15 +11,15 @@
 #include "core/runtime/submit.h"
 
 struct sl__admitted_task {
-  struct sl__admitted_task *next, *previous; /* older ones come first */
+  struct sl__admitted_task *next, *previous; /* in order of submission */
   struct sl__admission *list;
   struct starpu_task *task;
   const char *operation, *layer;
-  bool is_message; /* ends when another rank has done its part */
-  bool told;       /* that it takes long */
-  double since;    /* seconds: when it was submitted, or first seen running */
-  size_t scratch;  /* bytes */
-  size_t fresh;    /* without a swap folder: what StarPU had still to allocate for it */
+  bool is_message;  /* ends when another rank has done its part */
+  bool is_reported; /* the log has a warning that it takes long */
+  double since;     /* seconds: the time of submission */
+  size_t scratch;   /* bytes */
+  size_t fresh;     /* without a swap folder: bytes that StarPU had yet to allocate for it */
   int count;
   struct sl__hold *hold[]; /* of its tensors */
 };
@@ -31,10 +31,10 @@ struct sl__admission {
   struct sl__admitted_task *first, *last;
   int count, computing;  /* tasks; without messages */
   uint64_t ends;         /* tasks ended so far */
-  size_t limit, held;    /* bytes of main memory: all; of what the tasks under way touch */
-  size_t promised;       /* without a swap folder: what they have still to allocate */
-  size_t fixed;          /* bytes of tensors at home in main memory */
-  size_t peak;           /* of what StarPU has in main memory */
+  size_t limit, held;    /* bytes of main memory: in all; of the listed tasks' tensors */
+  size_t promised;       /* without a swap folder: bytes that StarPU has yet to allocate */
+  size_t fixed;          /* bytes of tensors whose home is main memory */
+  size_t peak;           /* bytes that StarPU had in main memory at most */
   double fetching_since; /* the main thread waits for a tensor; 0: it does not */
 };
 
@@ -42,8 +42,9 @@ struct sl__admission {
 enum sl_status sl__admission_open(struct sl_context *context, bool watched);
 void sl__admission_close(struct sl_context *context);
 
-/* Does a worker execute the task, or, messages aside, any of them? It has its tensors then. */
+/* Does a worker execute the task; and does one execute any task that is no message? Such a task
+ * has all its tensors. */
 bool sl__admitted_task_is_running(const struct sl__admitted_task *task);
-bool sl__admission_is_running(struct sl__admission *active);
+bool sl__admission_is_running(struct sl__admission *admission);
 
 #endif

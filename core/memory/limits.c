@@ -15,14 +15,14 @@ struct sl__memory {
   size_t limit; /* of main memory, as StarPU rounds it; 0: none */
   char *swap;   /* NULL: none */
   char set[MOST_SETTINGS][32];
-  int settings; /* of the environment, to be taken back */
+  int settings; /* of the environment, to be removed at the end */
 };
 
 size_t sl__memory_limit(const struct sl__memory *memory) { return memory ? memory->limit : 0; }
 
 /* ---- StarPU's environment ---- */
 
-/* What somebody has set stays. */
+/* A value that the user has set stays. */
 static void set_unless_set(struct sl__memory *m, const char *name, const char *value) {
   if (getenv(name) || m->settings == MOST_SETTINGS) return;
   setenv(name, value, 0);
@@ -107,16 +107,16 @@ static enum sl_status read_list(struct sl__memory *m, const char *list) {
 
 /* ---- begin and end ---- */
 
-/* StarPU 1.4 may stall for good where it fetches ahead into a memory that is full; and its chunks
- * of 32 MB, each kept for whatever small lies in it, leave little of a small one. */
-static void prepare_for_little(struct sl__memory *m) {
+/* StarPU 1.4 may stall for good if it fetches ahead into a memory that is full. And its
+ * suballocator takes chunks of 32 MB, each of which stays for any small tensor in it, so little
+ * of a small memory would remain. */
+static void adapt_to_limits(struct sl__memory *m) {
   set_unless_set(m, "STARPU_PREFETCH", "0");
   set_unless_set(m, "STARPU_SUBALLOCATOR", "0");
-  if (m->limit)
-    set_unless_set(m, "STARPU_SILENT", "1"); /* that it moves tensors is as it should be */
+  if (m->limit) set_unless_set(m, "STARPU_SILENT", "1"); /* it would warn that it moves tensors */
 }
 
-/* Has somebody told StarPU to take less of a GPU's memory than there is? */
+/* Does the user's environment limit a GPU's memory? */
 static bool is_gpu_limited(void) {
   const int most = 64; /* GPUs of a machine */
   char name[40];
@@ -153,7 +153,7 @@ enum sl_status sl__memory_begin(const struct sl_context_options *options,
                       "memory limits: StarPU runs already, and learns them when it starts");
   if (status == SL_OK && options->memory_limit) status = read_list(m, options->memory_limit);
   if (status == SL_OK && options->swap) status = check_swap(m, options->swap);
-  if (status == SL_OK && (m->limit || is_gpu_limited())) prepare_for_little(m);
+  if (status == SL_OK && (m->limit || is_gpu_limited())) adapt_to_limits(m);
   if (status != SL_OK) {
     sl__memory_close(m);
     m = NULL;

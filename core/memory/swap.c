@@ -34,22 +34,22 @@ static struct {
   int64_t out, in, moved; /* bytes; the last one while they are on their way */
   enum sl_status status;
   char why[PATH_MAX + 256];
-  bool probing; /* StarPU measures the disk, by its own means */
+  bool probing; /* StarPU measures the disk with its own functions */
 } swap = {.mutex = PTHREAD_MUTEX_INITIALIZER, .file = -1};
 
-/* The first one is kept. */
+/* Only the first error is kept. */
 static void fail(enum sl_status status, const char *what, int error) {
   pthread_mutex_lock(&swap.mutex);
   if (swap.status == SL_OK) {
     swap.status = status;
     snprintf(swap.why, sizeof swap.why, "%s: %s%s%s", swap.folder, what, error ? ": " : "",
              error ? strerror(error) : "");
-    sl__data_failed(status, swap.why); /* whatever is acquired from now on may be of zeros */
+    sl__data_failed(status, swap.why); /* tensors that are read back from now on may be zeros */
   }
   pthread_mutex_unlock(&swap.mutex);
 }
 
-enum sl_status sl__swap_trouble(void) {
+enum sl_status sl__swap_error(void) {
   pthread_mutex_lock(&swap.mutex);
   enum sl_status status = swap.status;
   if (status != SL_OK) sl__fail(status, "%s", swap.why);
@@ -59,7 +59,8 @@ enum sl_status sl__swap_trouble(void) {
 
 /* ---- the file's pieces ---- */
 
-/* Tensors have few sizes: an exact fit is likely, and a larger piece would be lost for its like. */
+/* Tensors have few sizes, so an exact fit is likely; a larger extent would be lost for tensors
+ * of its own size. */
 static struct extent *take_free(size_t size) {
   for (struct extent **e = &swap.free; *e; e = &(*e)->next)
     if ((*e)->size == size) {
@@ -117,7 +118,7 @@ static void extent_free(void *base, void *object, size_t size) {
 
 int64_t sl__swap_moved(void) { return __atomic_load_n(&swap.moved, __ATOMIC_RELAXED); }
 
-/* Pieces that even a slow disk takes in a second or two, so that the watch sees it move. */
+/* Even a slow disk writes such a piece in a second or two, so that the watchdog sees progress. */
 static size_t piece_of(size_t size) { return size < (64u << 20) ? size : 64u << 20; }
 
 static bool write_all(const char *from, off_t at, size_t size) {
@@ -279,9 +280,4 @@ void sl__swap_count(int64_t *out, int64_t *in, int64_t *size) {
   pthread_mutex_lock(&swap.mutex);
   *size = swap.end;
   pthread_mutex_unlock(&swap.mutex);
-}
-
-int64_t sl__swap_room(void) {
-  int64_t room = free_bytes(swap.folder) + swap.end;
-  return swap.most && (int64_t)swap.most < room ? (int64_t)swap.most : room;
 }

@@ -16,12 +16,12 @@ struct sl__watchdog {
   pthread_t thread;
   pthread_mutex_t mutex;
   pthread_cond_t wake;
-  double timeout, step; /* seconds; between two looks */
+  double timeout, step; /* seconds; step: between two checks */
   bool closing, stalled;
-  uint64_t ends;   /* tasks ended when last looked */
-  double moved;    /* seconds: when one was last seen to */
-  double looked;   /* the last time */
-  int64_t swapped; /* as sl__swap_moved said */
+  uint64_t ends;   /* number of ended tasks at the last check */
+  double moved;    /* time of the last progress, seconds */
+  double checked;  /* time of the last check */
+  int64_t swapped; /* sl__swap_moved at the last check */
   char why[700];
 };
 
@@ -33,7 +33,7 @@ static enum sl_status check(void *watchdog) {
   return status;
 }
 
-/* ---- what waits for what; the list's mutex is held ---- */
+/* ---- the reason of a stall; the mutex of the admission is held ---- */
 
 static bool writes(const struct starpu_task *task, starpu_data_handle_t handle) {
   for (unsigned i = 0; i < STARPU_TASK_GET_NBUFFERS(task); i++)
@@ -42,7 +42,8 @@ static bool writes(const struct starpu_task *task, starpu_data_handle_t handle) 
   return false;
 }
 
-/* The last one before it that one of both keeps from running at the same time; NULL: none. */
+/* The last task before it that cannot run at the same time, since one of the two writes a tensor
+ * of the other; NULL: none. */
 static const struct sl__admitted_task *awaited(const struct sl__admitted_task *t) {
   for (const struct sl__admitted_task *p = t->previous; p; p = p->previous) {
     for (unsigned i = 0; i < STARPU_TASK_GET_NBUFFERS(t->task); i++)
@@ -53,21 +54,21 @@ static const struct sl__admitted_task *awaited(const struct sl__admitted_task *t
   return NULL;
 }
 
-static void tell_task(struct sl_context *c, const struct sl__admitted_task *t) {
+static void log_task(struct sl_context *c, const struct sl__admitted_task *t) {
   const struct sl__admitted_task *before = awaited(t);
   if (before)
     sl__log(c, SL_LOG_WARNING, "  %s (layer %s) waits for %s (layer %s)", t->operation, t->layer,
             before->operation, before->layer);
   else if (__atomic_load_n(&t->task->status, __ATOMIC_RELAXED) != STARPU_TASK_READY)
-    sl__log(c, SL_LOG_WARNING, "  %s (layer %s) waits for something that is no task of ours",
+    sl__log(c, SL_LOG_WARNING, "  %s (layer %s) waits for something that is no task of the library",
             t->operation, t->layer);
   else
     sl__log(c, SL_LOG_WARNING,
-            "  %s (layer %s) could run: its worker waits for memory, or has no turn", t->operation,
-            t->layer);
+            "  %s (layer %s) could run: its worker waits for memory, or executes nothing",
+            t->operation, t->layer);
 }
 
-static void tell_memory(struct sl_context *c) {
+static void log_memory(struct sl_context *c) {
   for (unsigned node = 0; node < starpu_memory_nodes_get_count(); node++) {
     char name[32];
     starpu_ssize_t total = starpu_memory_get_total(node);
@@ -78,27 +79,27 @@ static void tell_memory(struct sl_context *c) {
   }
 }
 
-static void tell(struct sl__watchdog *s, const struct sl__admission *a) {
+static void log_stall(struct sl__watchdog *s, const struct sl__admission *a) {
   const int most = 8;
-  int told = 0;
+  int logged = 0;
   sl__log(s->context, SL_LOG_WARNING,
-          "no task has ended for %.0f s, and none runs: %d tasks are under way, %d of them ready; "
+          "no task has ended for %.0f s, and none runs: %d tasks are submitted, %d of them ready; "
           "the oldest ones:",
           sl__seconds() - s->moved, a->count, starpu_task_nready());
-  for (const struct sl__admitted_task *t = a->first; t && told < most; t = t->next, told++)
-    tell_task(s->context, t);
+  for (const struct sl__admitted_task *t = a->first; t && logged < most; t = t->next, logged++)
+    log_task(s->context, t);
   if (a->fetching_since > 0)
     sl__log(s->context, SL_LOG_WARNING, "  the main thread waits for a tensor for %.0f s",
             sl__seconds() - a->fetching_since);
-  tell_memory(s->context);
+  log_memory(s->context);
 }
 
-/* ---- looking ---- */
+/* ---- checking ---- */
 
 static void warn_of_long_ones(struct sl__watchdog *s, struct sl__admission *a, double now) {
   for (struct sl__admitted_task *t = a->first; t; t = t->next) {
-    if (t->told || !sl__admitted_task_is_running(t)) continue;
-    t->told = true;
+    if (t->is_reported || !sl__admitted_task_is_running(t)) continue;
+    t->is_reported = true;
     sl__log(s->context, SL_LOG_WARNING,
             "%s (layer %s) runs, but no task has ended for %.0f s; waiting on", t->operation,
             t->layer, now - s->moved);
@@ -116,16 +117,16 @@ static bool is_message(const struct sl__admitted_task *t) { return t->is_message
 /* The list's mutex is held. */
 static bool is_stalled(struct sl__watchdog *s, struct sl__admission *a, double now) {
   bool idle = !a->count && !(a->fetching_since > 0);
-  /* this very thread stood still, too: a stopped process, or a paused machine */
-  bool paused = now - s->looked > 3 * s->step + 1;
+  /* this thread itself did not run: the process was stopped, or the machine paused */
+  bool paused = now - s->checked > 3 * s->step + 1;
   int64_t swapped = sl__swap_moved();
-  s->looked = now;
+  s->checked = now;
   if (a->ends != s->ends || idle || paused || swapped != s->swapped) {
     s->swapped = swapped;
     s->ends = a->ends;
     s->moved = now;
   }
-  /* a wait that began a moment ago is none of what was before it */
+  /* a wait has begun just now: the time before it is no stall */
   if (!a->count && a->fetching_since > s->moved) s->moved = a->fetching_since;
   if (now - s->moved < s->timeout || s->context->abandoned) return false;
   if (has_one(a, is_message) || sl__wait_messages(s->context) > 0) return false;
@@ -134,18 +135,18 @@ static bool is_stalled(struct sl__watchdog *s, struct sl__admission *a, double n
   return false;
 }
 
-static void look(struct sl__watchdog *s) {
+static void check_progress(struct sl__watchdog *s) {
   struct sl__admission *a = s->context->admission;
   pthread_mutex_lock(&a->mutex);
   bool stalled = is_stalled(s, a, sl__seconds());
-  if (stalled) tell(s, a);
+  if (stalled) log_stall(s, a);
   const char *limit = a->limit ? "raise the memory limit, or take a smaller batch or more "
                                  "microbatches, or fewer workers (STARPU_NCPU)"
-                               : "is a memory full? the lines above say more";
+                               : "is a memory full? the log says more";
   pthread_mutex_lock(&s->mutex);
   if (stalled)
     snprintf(s->why, sizeof s->why,
-             "stalled: no task has ended for %.0f s and none runs, %d are under way; %s",
+             "stalled: no task has ended for %.0f s and none runs, %d are submitted; %s",
              sl__seconds() - s->moved, a->count, limit);
   s->stalled = stalled;
   pthread_mutex_unlock(&s->mutex);
@@ -160,7 +161,7 @@ static void *watch(void *argument) {
     sl__condition_wait(&s->wake, &s->mutex, sl__seconds() + s->step);
     if (s->closing) break;
     pthread_mutex_unlock(&s->mutex);
-    look(s);
+    check_progress(s);
     pthread_mutex_lock(&s->mutex);
   }
   pthread_mutex_unlock(&s->mutex);
@@ -168,19 +169,19 @@ static void *watch(void *argument) {
 }
 
 enum sl_status sl__watchdog_open(struct sl_context *context, double timeout) {
-  struct sl__watchdog *s = sl__alloc(1, sizeof *s, "the watch over stalls");
+  struct sl__watchdog *s = sl__alloc(1, sizeof *s, "the watchdog");
   if (!s) return SL_NO_MEMORY;
   s->context = context;
   s->timeout = timeout;
   s->step = timeout / 8 < 1 ? timeout / 8 : 1;
-  s->moved = s->looked = sl__seconds();
+  s->moved = s->checked = sl__seconds();
   pthread_mutex_init(&s->mutex, NULL);
   sl__condition_init(&s->wake);
   if (pthread_create(&s->thread, NULL, watch, s)) {
     pthread_cond_destroy(&s->wake);
     pthread_mutex_destroy(&s->mutex);
     free(s);
-    return sl__fail(SL_NO_MEMORY, "the watch over stalls: no thread can be started");
+    return sl__fail(SL_NO_MEMORY, "the watchdog: no thread can be started");
   }
   context->watchdog = s;
   return sl__health_check_add(context, &(struct sl__health_check){.check = check, .data = s});

@@ -1,6 +1,8 @@
-/* A watch over StarPU: where no task ends for long, and none runs, it says what waits for what, and
- * whoever waits gets SL_STALLED. A task that runs is no stall, however long it takes; nor is a
- * message under way, for which core/net/heartbeat.h has its own patience. */
+/* A thread that finds stalls: for a given time no task has ended, none runs, and no message is
+ * in progress, although tasks are submitted or a thread waits for a tensor. It logs what the
+ * oldest tasks wait for, and all waits fail with SL_STALLED. A task that runs is no stall,
+ * however long it takes; nor is a message, for which core/net/heartbeat.h has a timeout of its
+ * own. */
 #ifndef SL_CORE_MEMORY_WATCHDOG_H
 #define SL_CORE_MEMORY_WATCHDOG_H
 

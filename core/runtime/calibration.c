@@ -15,7 +15,7 @@ struct entry {
   struct starpu_perfmodel_arch *arch;
   double us[MOST_SAMPLES];
   int count;
-  bool wanted; /* the models do not know it */
+  bool wanted; /* the performance models do not know it */
 };
 
 struct sl__calibration {
@@ -39,8 +39,8 @@ void sl__calibration_free(struct sl__calibration *c) {
   free(c);
 }
 
-/* The history itself is read: StarPU's own question prints a warning for all that it does not know.
- */
+/* Reads the history itself: StarPU's own function prints a warning for each task that it does
+ * not know. */
 static double history(const struct starpu_perfmodel *model, struct starpu_perfmodel_arch *arch,
                       uint32_t footprint) {
   if (!model->is_loaded) return NAN;
@@ -57,14 +57,14 @@ double sl__expected_us(const struct sl__op *op, uint32_t footprint, int worker) 
   return history(&op->model, starpu_worker_get_perf_archtype(worker, 0), footprint);
 }
 
-/* Each worker has a description of its own; those alike have the same number. */
+/* Each worker has a description of its own; workers of the same kind have the same number. */
 static bool same_kind(const struct starpu_perfmodel_arch *a,
                       const struct starpu_perfmodel_arch *b) {
   return starpu_perfmodel_arch_comb_get(a->ndevices, a->devices) ==
          starpu_perfmodel_arch_comb_get(b->ndevices, b->devices);
 }
 
-/* NULL: no memory, then this task is not counted. */
+/* NULL without memory: then this task is not counted. */
 static struct entry *find(struct sl__calibration *c, const struct starpu_task *task,
                           struct starpu_perfmodel_arch *arch) {
   uint32_t footprint = ((const struct sl__args_header *)task->cl_arg)->footprint;
@@ -91,7 +91,7 @@ static int by_size(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static void hand_over(struct entry *e, struct starpu_task *task) {
+static void add_to_model(struct entry *e, struct starpu_task *task) {
   if (!e->wanted) return;
   e->wanted = false;
   qsort(e->us, (size_t)e->count, sizeof *e->us, by_size);
@@ -99,7 +99,7 @@ static void hand_over(struct entry *e, struct starpu_task *task) {
                                     (unsigned)e->count);
 }
 
-/* The worker calls it when the task has ended; StarPU frees the task after that. */
+/* Called by the worker when the task has ended, before StarPU frees it. */
 static void ended(void *argument) {
   struct starpu_task *task = starpu_task_get_current();
   struct sl__calibration *c = argument;
@@ -111,7 +111,7 @@ static void ended(void *argument) {
   pthread_mutex_lock(&c->lock);
   struct entry *e = find(c, task, starpu_worker_get_perf_archtype(worker, 0));
   if (e && c->publishing)
-    hand_over(e, task);
+    add_to_model(e, task);
   else if (e && e->count < MOST_SAMPLES && us > 0)
     e->us[e->count++] = us;
   pthread_mutex_unlock(&c->lock);

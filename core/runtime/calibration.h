@@ -1,6 +1,6 @@
-/* Tasks' times, taken over some steps and handed to StarPU's performance models: their median,
- * once. StarPU records times of its own accord only under schedulers that use them, and as a mean
- * with the first, slow ones in it. */
+/* Measured times of tasks for StarPU's performance models: times of some steps, of which each
+ * model gets the median, once. StarPU itself records times only under schedulers that use them,
+ * and as a mean that includes the first, slow tasks. */
 #ifndef SL_CORE_RUNTIME_CALIBRATION_H
 #define SL_CORE_RUNTIME_CALIBRATION_H
 
@@ -16,13 +16,13 @@ enum sl_status sl__calibration_begin(struct sl_context *context,
                                      struct sl__calibration *calibration);
 void sl__calibration_end(struct sl_context *context, struct sl__calibration *calibration);
 
-/* From here on tasks hand over what was taken of their kind, instead of being timed. No task may be
- * under way. */
+/* From now on tasks add the measured times of their kind to the performance models instead of
+ * being measured. No task may be in progress. */
 void sl__calibration_publish(struct sl__calibration *calibration);
 
-/* Expected microseconds of a noted task on a worker's kind of device, from StarPU's performance
- * models; NaN where these know nothing of it. They are read from disk when the first task of an
- * operation is submitted. No task may be under way. */
+/* Expected microseconds of a task on a worker's kind of device, from StarPU's performance
+ * models; NaN if they do not know it. StarPU reads a model from disk when the first task of its
+ * operation is submitted. No task may be in progress. */
 double sl__expected_us(const struct sl__op *op, uint32_t footprint, int worker);
 
 #endif

@@ -1,4 +1,4 @@
-/* The context's inside: StarPU, the device list, what is shared by all tasks. */
+/* The inside of a context: StarPU, the device list, and the state that all tasks share. */
 #ifndef SL_CORE_RUNTIME_CONTEXT_H
 #define SL_CORE_RUNTIME_CONTEXT_H
 
@@ -69,17 +69,18 @@ enum sl_status sl__context_start(struct sl_context *context,
 void sl__context_stop(struct sl_context *context);
 void sl__context_free(struct sl_context *context);
 
-/* Is this StarPU worker one that the place stands for? */
+/* Does the place include this StarPU worker? */
 bool sl__place_has(const struct sl__place *place, int worker);
 
-/* Where it may be without leaving this process, where addresses mean something: on CPUs, and on
- * GPUs where there is a kernel. What is placed elsewhere goes to any CPU. */
+/* Restricts the place to this process, where addresses are valid: CPUs, and GPUs if there is a
+ * kernel. If nothing is left, any CPU. */
 void sl__place_here(struct sl__place *place, bool on_gpu);
 
-/* One worker as a device: "cpu:1", "cuda:0", or StarPU's name where it is of another kind. */
+/* Describes one worker as a device: "cpu:1", "cuda:0", or StarPU's name for a worker of another
+ * kind. */
 void sl__device_of_worker(int worker, struct sl__device *device);
 
-/* Parse "cuda:0,cpu" against the running StarPU (core/runtime/device.c); devices is to be freed. */
+/* Parses "cuda:0,cpu" for the running StarPU (core/runtime/device.c). The caller frees devices. */
 enum sl_status sl__devices_parse(const char *list, struct sl__device **devices, int *count);
 
 #endif

@@ -10,8 +10,8 @@ extern "C" {
 #include "core/base/error.h"
 }
 
-/* Kernels are handed no pointer of ours, so this cannot live in the context; StarPU, too, is one a
- * process. Each entry is its worker's alone. */
+/* Kernels get no pointer of the library's, so this cannot be in the context; StarPU, too, exists
+ * once in a process. Only its worker uses an entry. */
 static struct sl__cuda workers[STARPU_NMAXWORKERS];
 /* The first failure while opening; written by workers in turn. */
 static enum sl_status opening_status;
@@ -29,7 +29,7 @@ static void fail_opening(enum sl_status status, const char *what, const char *wh
   snprintf(opening, sizeof opening, "%s: %s", what, why);
 }
 
-/* A launch tells whether there are kernels for this architecture. */
+/* A launch finds out whether this build has kernels for the architecture. */
 static void try_kernel(struct sl__cuda *w) {
   struct cudaDeviceProp p;
   char what[448];
@@ -46,16 +46,16 @@ static void try_kernel(struct sl__cuda *w) {
   fail_opening(SL_NO_DEVICE, what, cudaGetErrorString(result));
 }
 
-/* StarPU takes nine tenths of a GPU's memory for its own, whoever has it already, and waits for
- * ever for what it believes to have. Where its limit is set lower, that holds. */
+/* StarPU counts nine tenths of a GPU's memory as its own, even if other programs use it, and
+ * waits for ever for memory that it believes to have. A lower limit of StarPU's stays. */
 static void account(struct sl__cuda *w) {
   size_t left = 0, all = 0;
   unsigned node = starpu_worker_get_memory_node(starpu_worker_get_id());
   starpu_ssize_t limit = starpu_memory_get_total(node);
   if (limit <= 0 || cudaMemGetInfo(&left, &all) != cudaSuccess) return;
-  size_t room = left / 10 * 9 + sl__cuda_taken(node); /* by other workers of this GPU */
-  w->taken = (size_t)limit > room ? (size_t)limit - room : 0;
-  if (w->taken) starpu_memory_allocate(node, w->taken, STARPU_MEMORY_OVERFLOW);
+  size_t room = left / 10 * 9 + sl__cuda_unusable(node); /* by other workers of this GPU */
+  w->unusable = (size_t)limit > room ? (size_t)limit - room : 0;
+  if (w->unusable) starpu_memory_allocate(node, w->unusable, STARPU_MEMORY_OVERFLOW);
 }
 
 static void open_worker(void *unused) {
@@ -94,18 +94,18 @@ static void close_worker(void *unused) {
   if (w->dnn) cudnnDestroy(w->dnn);
   if (w->lt) cublasLtDestroy(w->lt);
   if (w->workspace) cudaFree(w->workspace);
-  if (w->taken)
-    starpu_memory_deallocate(starpu_worker_get_memory_node(starpu_worker_get_id()), w->taken);
+  if (w->unusable)
+    starpu_memory_deallocate(starpu_worker_get_memory_node(starpu_worker_get_id()), w->unusable);
   *w = (struct sl__cuda){};
 }
 
-/* What is left in a worker's memory node for one task, when all workers have taken theirs. */
-static size_t measure_room(int worker) {
+/* Bytes of a worker's memory node for one task, when all workers have their workspaces. */
+static size_t measure_task_limit(int worker) {
   /* StarPU's chunks of small blocks: one that is not full for each end of the list */
   const size_t chunks = (size_t)64 << 20;
   unsigned node = starpu_worker_get_memory_node(worker);
   starpu_ssize_t total = starpu_memory_get_total(node);
-  size_t lost = sl__cuda_taken(node);
+  size_t lost = sl__cuda_unusable(node);
   if (total <= 0) return 0;
   if (starpu_getenv_number("STARPU_SUBALLOCATOR") != 0) lost += chunks;
   return (size_t)total > lost ? (size_t)total - lost : 1;
@@ -122,7 +122,7 @@ enum sl_status sl__cuda_open(struct sl_context *context) {
   }
   for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
     int worker = starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
-    workers[worker].room = measure_room(worker);
+    workers[worker].task_limit = measure_task_limit(worker);
   }
   if (!*opening) return SL_OK;
   return sl__fail(opening_status, "%s; STARPU_NCUDA=0 leaves GPUs out", opening);
@@ -146,18 +146,18 @@ const char *sl__cuda_absence(char *text, size_t size) {
   return text;
 }
 
-size_t sl__cuda_taken(unsigned node) {
-  size_t taken = 0;
+size_t sl__cuda_unusable(unsigned node) {
+  size_t bytes = 0;
   for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
     int worker = starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
-    if (starpu_worker_get_memory_node(worker) == node) taken += workers[worker].taken;
+    if (starpu_worker_get_memory_node(worker) == node) bytes += workers[worker].unusable;
   }
-  return taken;
+  return bytes;
 }
 
-size_t sl__cuda_room(int worker) { return workers[worker].room; }
+size_t sl__cuda_task_limit(int worker) { return workers[worker].task_limit; }
 
-const char *sl__cuda_trouble(int *worker) {
+const char *sl__cuda_error(int *worker) {
   int device;
   cudaError_t result = cudaPeekAtLastError();
   *worker = -1;

@@ -1,5 +1,5 @@
-/* What a CUDA worker has for its kernels: a stream (StarPU's), library handles, a workspace. All of
- * it is there before the first task, so that no task allocates or waits. */
+/* Resources of a CUDA worker for its kernels: a stream (StarPU's), library handles, a workspace.
+ * They exist before the first task, so that no task allocates or waits. */
 #ifndef SL_CORE_RUNTIME_CUDA_H
 #define SL_CORE_RUNTIME_CUDA_H
 
@@ -17,25 +17,25 @@ void sl__cuda_close(struct sl_context *context);
 /* Why there is no CUDA worker, into text: "CUDA says: no CUDA-capable device is detected". */
 const char *sl__cuda_absence(char *text, size_t size);
 
-/* Bytes of a memory node that StarPU counts as its own but cannot have: other programs' on that
- * GPU, the workspace, CUDA itself. 0 where the node is no GPU's. */
-size_t sl__cuda_taken(unsigned node);
+/* Bytes of a memory node that StarPU counts as its own but that are in use: by other programs on
+ * that GPU, by the workspace, by CUDA itself. 0 if the node is no GPU's. */
+size_t sl__cuda_unusable(unsigned node);
 
-/* What one task's tensors may take together in a CUDA worker's memory, as it was at the start; 0:
- * as much as they like. StarPU waits for ever for memory that no eviction can give. */
-size_t sl__cuda_room(int worker);
+/* Bytes of a CUDA worker's memory that one task's tensors may take together, measured at the
+ * start; 0: no limit. StarPU waits for ever for memory that no eviction can free. */
+size_t sl__cuda_task_limit(int worker);
 
-/* What the calling thread was last told of the GPU that it works with: "CUDA: an illegal memory
- * access was encountered", and the GPU's worker. NULL: nothing is wrong. For a handler of SIGABRT:
- * asks CUDA for what it has noted, no more. */
-const char *sl__cuda_trouble(int *worker);
+/* The last error of the GPU that the calling thread works with: "CUDA: an illegal memory access
+ * was encountered", and the GPU's worker. NULL: there is none. For a handler of SIGABRT: it only
+ * reads an error that CUDA has stored. */
+const char *sl__cuda_error(int *worker);
 
-/* Device memory is given to MPI: it works with the calling thread's GPU, and threads that are no
- * GPU's worker have none. They get the first worker's. */
+/* Makes a GPU current for a call of MPI with device memory: a GPU worker's own, for other
+ * threads the first worker's. */
 void sl__cuda_make_current(void);
 
-/* Is device memory the host's, and any MPI to be given it? Of the stand-in, where a test says so.
- */
+/* Is device memory host memory, so that any MPI can use it? True for the stand-in if a test says
+ * so. */
 bool sl__cuda_is_host(void);
 
 #ifdef __cplusplus
@@ -57,7 +57,7 @@ bool sl__cuda_is_host(void);
   kernel<<<grid, block, shared, stream>>>(__VA_ARGS__)
 #endif
 
-/* What an operation keeps between tasks (descriptors and algorithms by shape). */
+/* Caches that an operation keeps between tasks (descriptors and algorithms by shape). */
 enum sl__plan_cache_slot { SL__CUDA_MATMULS, SL__CUDA_CONVOLUTIONS, SL__PLAN_CACHES };
 
 struct sl__cuda {
@@ -70,8 +70,8 @@ struct sl__cuda {
     void *plans;
     void (*release)(void *plans);
   } plan_caches[SL__PLAN_CACHES];
-  size_t taken; /* see sl__cuda_taken */
-  size_t room;  /* see sl__cuda_room */
+  size_t unusable;   /* see sl__cuda_unusable */
+  size_t task_limit; /* see sl__cuda_task_limit */
 };
 
 /* The calling worker's. */

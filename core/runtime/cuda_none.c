@@ -15,12 +15,12 @@ const char *sl__cuda_absence(char *text, size_t size) {
   return text;
 }
 
-const char *sl__cuda_trouble(int *worker) {
+const char *sl__cuda_error(int *worker) {
   *worker = -1;
   return NULL;
 }
 
-size_t sl__cuda_taken(unsigned node) {
+size_t sl__cuda_unusable(unsigned node) {
   (void)node;
   return 0;
 }
@@ -29,7 +29,7 @@ void sl__cuda_make_current(void) {}
 
 bool sl__cuda_is_host(void) { return false; }
 
-size_t sl__cuda_room(int worker) {
+size_t sl__cuda_task_limit(int worker) {
   (void)worker;
   return 0;
 }

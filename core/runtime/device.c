@@ -19,7 +19,7 @@ static const struct kind kinds[] = {{"cpu", STARPU_CPU_WORKER, STARPU_CPU},
                                     /* another process of a master-slave run; for tests */
                                     {"slave", STARPU_TCPIP_MS_WORKER, STARPU_TCPIP_MS}};
 
-/* All workers of a kind, or anywhere. */
+/* All workers of a kind, or any worker. */
 static struct sl__device device_any(const char *name, uint32_t where, unsigned node) {
   struct sl__device d = {.place = {.where = where}, .node = node};
   snprintf(d.name, sizeof d.name, "%s", name);
@@ -59,7 +59,7 @@ static unsigned kind_node(const struct kind *kind) {
   return worker < 0 ? STARPU_MAIN_RAM : starpu_worker_get_memory_node((unsigned)worker);
 }
 
-/* Why there are no more devices of a kind, or what to do. */
+/* Why there are no more devices of a kind, and what to do. */
 static const char *advice(const struct kind *kind, int count, char *text, size_t size) {
   char why[256];
   if (kind->type != STARPU_CUDA_WORKER) return " (STARPU_NCPU sets how many)";

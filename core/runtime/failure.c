@@ -15,9 +15,9 @@ static struct {
   char text[900];
 } first = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* What a message says of a task, without pointers into it. */
+/* A task's description for a message, without pointers into the task. */
 struct subject {
-  const char *operation; /* a codelet's name lives for ever */
+  const char *operation; /* a codelet's name is constant */
   char layer[48];
   int buffers;
   struct {
@@ -26,12 +26,12 @@ struct subject {
   } buffer[8];
 };
 
-static void note_subject(const struct starpu_task *task, struct subject *s) {
-  const int room = sizeof s->buffer / sizeof *s->buffer;
+static void describe_task(const struct starpu_task *task, struct subject *s) {
+  const int most = sizeof s->buffer / sizeof *s->buffer;
   *s = (struct subject){.operation = task->cl ? task->cl->name : "a task",
                         .buffers = STARPU_TASK_GET_NBUFFERS(task)};
   snprintf(s->layer, sizeof s->layer, "%s", task->name ? task->name : "-");
-  for (int i = 0; i < s->buffers && i < room; i++) {
+  for (int i = 0; i < s->buffers && i < most; i++) {
     starpu_data_handle_t handle = STARPU_TASK_GET_HANDLE(task, i);
     s->buffer[i].rows = starpu_vector_get_nx(handle);
     s->buffer[i].row_bytes = starpu_vector_get_elemsize(handle);
@@ -40,9 +40,9 @@ static void note_subject(const struct starpu_task *task, struct subject *s) {
 
 /* " [64 x 3136 bytes, ...]": rows and bytes of each row of a task's buffers, as far as they fit. */
 static size_t describe_buffers(const struct subject *s, char *text, size_t size) {
-  const int room = sizeof s->buffer / sizeof *s->buffer;
+  const int most = sizeof s->buffer / sizeof *s->buffer;
   size_t at = 0;
-  for (int i = 0; i < s->buffers && i < room && at + 48 < size; i++)
+  for (int i = 0; i < s->buffers && i < most && at + 48 < size; i++)
     at += (size_t)snprintf(text + at, size - at, "%s%u x %zu", i ? ", " : " [", s->buffer[i].rows,
                            s->buffer[i].row_bytes);
   if (at) at += (size_t)snprintf(text + at, size - at, " bytes]");
@@ -67,7 +67,7 @@ void sl__task_failed(enum sl_status status, const char *format, ...) {
   va_start(list, format);
   vsnprintf(what, sizeof what, format, list);
   va_end(list);
-  if (task) note_subject(task, &subject);
+  if (task) describe_task(task, &subject);
   describe_buffers(&subject, buffers, sizeof buffers);
   if (starpu_worker_get_id() >= 0) sl__device_of_worker(starpu_worker_get_id(), &device);
   snprintf(text, sizeof text, "%s (layer %s) on %s: %s%s", subject.operation, subject.layer,
@@ -85,14 +85,14 @@ enum sl_status sl__task_failure(void) {
   return status;
 }
 
-/* ---- devices that work by themselves ---- */
+/* ---- devices that work asynchronously ---- */
 
-/* As many tasks as StarPU lets a CUDA worker have under way, by default. */
-enum { UNDER_WAY = 2 };
+/* StarPU's default number of tasks that a CUDA worker has in progress. */
+enum { IN_PROGRESS = 2 };
 
-/* Each entry is written by its worker alone; others read it at the program's end only. */
+/* Only its worker writes an entry; others read it at the program's end. */
 static struct {
-  struct subject task[UNDER_WAY];
+  struct subject task[IN_PROGRESS];
   unsigned count;
   bool many; /* the running task launches more than once */
   char device[32];
@@ -107,7 +107,7 @@ void sl__task_launched(void) {
     sl__device_of_worker(worker, &device);
     snprintf(launched[worker].device, sizeof launched[worker].device, "%s", device.name);
   }
-  note_subject(task, &launched[worker].task[launched[worker].count++ % UNDER_WAY]);
+  describe_task(task, &launched[worker].task[launched[worker].count++ % IN_PROGRESS]);
 }
 
 void sl__task_launches(bool many) {
@@ -119,11 +119,11 @@ void sl__task_launches(bool many) {
 /* "cuda:0: WHY, in dense_forward (layer fc1) [...] or ...". Nothing here allocates or locks: a
  * handler of SIGABRT calls it. */
 static void describe_device(int worker, const char *why, char *text, size_t size) {
-  unsigned count = launched[worker].count, tasks = count < UNDER_WAY ? count : UNDER_WAY;
+  unsigned count = launched[worker].count, tasks = count < IN_PROGRESS ? count : IN_PROGRESS;
   int written = snprintf(text, size, "%s: %s", launched[worker].device, why);
   size_t at = written < 0 ? 0 : (size_t)written;
   for (unsigned i = count - tasks; i < count && at + 120 < size; i++) {
-    const struct subject *s = &launched[worker].task[i % UNDER_WAY];
+    const struct subject *s = &launched[worker].task[i % IN_PROGRESS];
     at += (size_t)snprintf(text + at, size - at, "%s%s (layer %s)",
                            i + tasks == count ? ", in " : " or ", s->operation, s->layer);
     at += describe_buffers(s, text + at, size - at);
@@ -143,7 +143,7 @@ void sl__device_failed(enum sl_status status, const char *why) {
 
 bool sl_last_words(char *text, size_t size) {
   int worker;
-  const char *why = sl__cuda_trouble(&worker);
+  const char *why = sl__cuda_error(&worker);
   if (!why || !launched[worker].count) return false;
   describe_device(worker, why, text, size);
   return true;

@@ -4,8 +4,8 @@
 
 #include "core/runtime/context.h"
 
-/* For what the user should know but no caller can be told: a status is for everything else. context
- * may be NULL (then nothing is said). */
+/* For messages to the user that no caller can get as a status. context may be NULL: then nothing
+ * is logged. */
 void sl__log(struct sl_context *context, enum sl_level level, const char *format, ...)
     SL_PRINTF(3, 4);
 

@@ -6,7 +6,7 @@
 
 /* StarPU's hooks take no argument of ours, so this state cannot live in the context. */
 #define POOL_CLASSES 128
-#define POOL_LEAST ((size_t)1 << 14) /* smaller blocks are malloc's own trade */
+#define POOL_LEAST ((size_t)1 << 14) /* malloc serves smaller blocks well */
 
 struct block {
   struct block *next;
@@ -19,7 +19,8 @@ static struct {
   struct block *free[POOL_CLASSES];
 } pool = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* The list of a size; a new one where there is room, or NULL. Sizes are few: one a tensor shape. */
+/* The list of a size, made if there is a class free, or NULL. There are few sizes: one for each
+ * shape of tensors. */
 static struct block **find_list(size_t size) {
   for (int i = 0; i < POOL_CLASSES; i++) {
     if (!pool.size[i]) pool.size[i] = size;
@@ -57,7 +58,7 @@ static int pool_free(unsigned node, void *memory, size_t size, int flags) {
     }
     pthread_mutex_unlock(&pool.mutex);
   }
-  if (!list) free(memory); /* StarPU's own blocks end like this too */
+  if (!list) free(memory); /* also for StarPU's own blocks */
   return 0;
 }
 
@@ -71,8 +72,8 @@ void sl__pool_open(void) {
 #endif
 }
 
-/* The hooks stay: a block from here may still be freed by StarPU, and without users it is freed for
- * good. */
+/* The hooks stay: StarPU may still free blocks of this allocator. Without users they are freed
+ * at once. */
 void sl__pool_close(void) {
   pthread_mutex_lock(&pool.mutex);
   if (pool.users && !--pool.users)

@@ -15,8 +15,8 @@ static uint32_t hash_tensors(int count, struct sl__tensor *const *tensors, uint3
   return hash;
 }
 
-/* Is a tensor of this type what the letter stands for? half: of the task's capitals, -1 at first.
- */
+/* Does the letter allow a tensor of this type? half: whether the task's capitals are bf16, -1 at
+ * first. */
 static bool type_fits(char letter, enum sl_type type, int *half) {
   bool capital = letter >= 'A' && letter <= 'Z';
   if (strchr("xyz", letter)) return true;
@@ -25,7 +25,7 @@ static bool type_fits(char letter, enum sl_type type, int *half) {
   return type != SL_I32 && *half == (type == SL_BF16);
 }
 
-/* Which buffers are bf16, a bit each; kernels that are told another type than they have would read
+/* Which buffers are bf16, a bit for each: a kernel that takes bf16 values for floats would read
  * past the end. */
 static enum sl_status find_bf16_mask(const struct sl__op *op, const char *modes, int count,
                                      struct sl__tensor *const *tensors, uint32_t *halves) {
@@ -33,7 +33,7 @@ static enum sl_status find_bf16_mask(const struct sl__op *op, const char *modes,
   int half = -1;
   for (int i = 0; i < count; i++) {
     if (!type_fits(*modes, tensors[i]->type, &half))
-      return sl__fail(SL_BAD_ARGUMENT, "%s: buffer %d is %s, which does not go with the others",
+      return sl__fail(SL_BAD_ARGUMENT, "%s: buffer %d is %s, which does not fit the other buffers",
                       op->codelet.name, i, names[tensors[i]->type]);
     if (tensors[i]->type == SL_BF16 && i < SL__BF16_MASK_BITS) *halves |= 1u << i;
     modes = sl__next_mode(modes);
@@ -111,13 +111,14 @@ static enum sl_status refused(int result, const struct sl__call *call) {
                   call->launch->name ? call->launch->name : "-", strerror(-result));
 }
 
-/* The least room among the GPUs that may run it, and the device's worker; 0: unlimited, or none. */
+/* Least memory, in bytes, of the GPUs that may run the task, and that GPU's worker; 0:
+ * unlimited, or no GPU may. */
 static size_t least_room(const struct sl__place *place, int *worker) {
   size_t least = 0;
   for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
     int w = starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
     if (!sl__place_has(place, w)) continue;
-    size_t room = sl__cuda_room(w);
+    size_t room = sl__cuda_task_limit(w);
     if (!room || (least && least <= room)) continue;
     least = room;
     *worker = w;
@@ -125,8 +126,8 @@ static size_t least_room(const struct sl__place *place, int *worker) {
   return least;
 }
 
-/* A task whose tensors cannot all be in a GPU's memory at once would be waited for for ever. It
- * goes to a CPU where it may. */
+/* StarPU would wait for ever with a task whose tensors cannot all be in a GPU's memory at once.
+ * Such a task goes to a CPU if it may. */
 static enum sl_status find_room(struct starpu_task *task, const struct sl__launch *launch,
                                 int count, struct sl__tensor *const *tensors) {
   size_t bytes = 0, room = 0;
@@ -150,7 +151,7 @@ static enum sl_status find_room(struct starpu_task *task, const struct sl__launc
       (double)room / 1e6);
 }
 
-/* A kernel that takes the whole for its piece would be wrong without a word. */
+/* A kernel that takes the whole tensor for its piece would compute wrong values unnoticed. */
 static enum sl_status check_pieces(const struct sl__op *op, const struct sl__launch *launch,
                                    int count, struct sl__tensor *const *tensors) {
   for (int i = 0; i < count && !launch->pieces; i++)
@@ -176,7 +177,7 @@ static bool hooks_take(struct sl_context *context, const struct sl__call *call,
   return false;
 }
 
-/* The hooks before number `end` see the task go. */
+/* Tells the hooks before number `end`. */
 static void hooks_withdraw(struct sl_context *context, int end, struct starpu_task *task) {
   while (end-- > 0) {
     const struct sl__submit_hook *hook = &context->hooks.submit[end];

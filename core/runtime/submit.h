@@ -1,4 +1,5 @@
-/* The one way to submit a task: model, footprint, flops, name, priority and place are set here. */
+/* Submission of a task: the only function that calls StarPU's. It sets model, footprint, flops,
+ * name, priority and place. */
 #ifndef SL_CORE_RUNTIME_SUBMIT_H
 #define SL_CORE_RUNTIME_SUBMIT_H
 
@@ -19,7 +20,7 @@ struct sl__op {
   bool updates; /* it is an optimizer's step (traces show it as one) */
 };
 
-/* The letter's access alone, small. */
+/* The letter's access as a small letter, without the type. */
 static inline char sl__access(char letter) {
   switch (letter) {
     case 'x': return 'r';
@@ -29,7 +30,8 @@ static inline char sl__access(char letter) {
   }
 }
 
-/* Which part of the work a task is, for traces; each 1 + its number, 0: not told apart. */
+/* Place of a task's part of the work, for traces; each 1 + its number, or 0 if the task has
+ * none. */
 struct sl__slice_mark {
   int stage, replica, microbatch, chunk;
 };
@@ -39,20 +41,22 @@ static inline const char *sl__next_mode(const char *modes) {
   return modes[1] != '*' && modes[1] ? modes + 1 : modes;
 }
 
-/* How an operation's work may be cut into parts, for a captured graph (core/graph/graph.h) that
- * has several cores for it, or fits its tensors to a cache; zero value: not at all. Whatever the
- * cut, the bits are the same. No part writes what another one of the same phase reads or writes,
- * and with phases the scratch memory is common to all parts. */
+/* How a captured graph (core/graph/graph.h) may divide a call's work, among several cores or to
+ * fit a cache; zero value: not at all. The bits are the same for every division. No part writes
+ * memory that another part of the same phase reads or writes. With phases all parts share the
+ * scratch memory. */
 struct sl__cut {
-  int64_t units;  /* alike: parts are cut between them */
-  size_t scratch; /* bytes of its scratch memory that the call uses; 0: all */
+  int64_t units;  /* equal amounts of work; a part is a run of them */
+  size_t scratch; /* bytes that the call uses of its scratch memory; 0: all */
   bool flat; /* unit i is the i-th of equal runs of every output, and a row of the outputs needs
-                only that row of what has rows */
-  bool pointwise; /* flat, and a value needs its own place alone of what is as large as outputs */
-  int phases;     /* one begins when all parts of the one before have ended; 0: there are none */
+                only the same row of each tensor that has rows */
+  bool
+      pointwise; /* flat, and a value needs only its own place in tensors as large as the outputs */
+  int phases;    /* each begins when all parts of the previous one have ended; 0: none */
 
-  /* Can the kernel do the next call, too, which alone reads what it wrote, as its buffer `which`?
-   * Then the arguments are told so; the call's other inputs follow the own buffers. Or NULL. */
+  /* Can the kernel do the next call as well, the only reader of this call's output, as its
+   * buffer `which`? If so, the arguments say it from then on, and the next call's other inputs
+   * follow the own buffers. Or NULL. */
   bool (*absorb)(void *args, const struct sl__op *next, const void *next_args, int which);
 };
 
@@ -66,17 +70,17 @@ struct sl__prepack {
   size_t scratch; /* as in struct sl__cut, with the prepacked weight; 0: the same */
 };
 
-/* What the caller says of one task; zero value: anywhere, priority 0. */
+/* The caller's description of one task; zero value: anywhere, priority 0. */
 struct sl__launch {
   const char *name; /* of the layer, for traces; must outlive the task */
   struct sl__place place;
   int priority;      /* larger is sooner; clamped to the scheduler's range */
   bool accumulate;   /* add to the 'a' buffer instead of overwriting it */
-  bool pieces;       /* the kernel knows where in a tensor a piece begins */
+  bool pieces;       /* the kernel can work on a piece of a tensor */
   bool tf32;         /* a GPU may round the factors of products to 10 bits (TensorFloat-32) */
-  const char *modes; /* of a task of its own: instead of the operation's; or NULL */
+  const char *modes; /* instead of the operation's; or NULL */
   struct sl__slice_mark mark;
-  struct sl__cut cut; /* this and what follows is the operation's own word, not the layer's */
+  struct sl__cut cut; /* from here on the operation fills in, not the layer */
   struct sl__prepack prepack;
 };
 
@@ -93,7 +97,7 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
                           struct sl__tensor *const *tensors, const void *args, size_t args_size,
                           double flops, uint32_t footprint);
 
-#define SL__BF16_MASK_BITS 16 /* bf16 tensors are among a task's first so many buffers */
+#define SL__BF16_MASK_BITS 16 /* only the first 16 buffers of a task may be bf16 */
 
 struct sl__args_header {
   uint32_t footprint;
@@ -101,10 +105,10 @@ struct sl__args_header {
   uint32_t count;  /* buffers of this task */
   uint32_t halves; /* bit i: buffer i is bf16 */
   uint32_t tf32;
-  uint32_t part, parts;  /* of a call that is cut; 0 parts: it is not */
-  uint32_t phase;        /* 1 + its number; 0: all of them, one after the other */
+  uint32_t part, parts;  /* of a call that is divided; 0 parts: it is not */
+  uint32_t phase;        /* 1 + its number; 0: all phases, one after the other */
   uint32_t is_prepacked; /* the buffer has the prepacked weight instead of the parameter */
-  int64_t units;         /* that parts are cut between; 0: those that the kernel says */
+  int64_t units;         /* that parts consist of; 0: those that the kernel names */
 };
 
 /* A call of sl__submit, as hooks see it (core/runtime/hooks.h); it lasts as long as the call. */
@@ -136,8 +140,8 @@ static inline bool sl__tf32(const void *cl_arg) {
   return ((const struct sl__args_header *)cl_arg)->tf32;
 }
 
-/* What a kernel is to do of its cut. units: the cut's, or a multiple of them where it is flat, or
- * those of this phase. */
+/* The units that a kernel has to do. units: those of the cut, or a multiple of them if it is
+ * flat, or those of this phase. */
 struct sl__work_range {
   int64_t first, end;
 };
@@ -145,10 +149,10 @@ static inline struct sl__work_range sl__work_range(const void *cl_arg, int64_t u
   const struct sl__args_header *h = (const struct sl__args_header *)cl_arg;
   int64_t parts = h->parts ? h->parts : 1, part = h->part;
   int64_t cuts = h->units ? h->units : units, each = units / cuts;
-  struct sl__work_range share = {cuts * part / parts * each, cuts * (part + 1) / parts * each};
-  return share;
+  struct sl__work_range range = {cuts * part / parts * each, cuts * (part + 1) / parts * each};
+  return range;
 }
-/* The phase, from 0 on, that is to be done in this call; -1: all. */
+/* The phase, from 0 on, that this call does; -1: all. */
 static inline int sl__phase(const void *cl_arg) {
   return (int)((const struct sl__args_header *)cl_arg)->phase - 1;
 }

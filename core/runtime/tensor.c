@@ -113,7 +113,7 @@ enum sl_status sl__tensor_bring_home(struct sl__tensor *t) {
   if (t->host) return SL_OK;
   enum sl_status status = own_host(t);
   void *host = t->host;
-  t->host = NULL; /* it is not the handle's yet */
+  t->host = NULL; /* the handle does not have it yet */
   if (status == SL_OK) status = sl__tensor_read(t, host);
   if (status != SL_OK) {
     if (host) starpu_free_noflag(host, t->bytes);
@@ -190,7 +190,7 @@ enum sl_status sl__tensor_keep_split(struct sl__tensor *t) {
 
 void sl__tensor_invalidate(struct sl__tensor *t) { starpu_data_invalidate_submit(t->handle); }
 
-/* Messages out of step are submitted by any thread. */
+/* Any thread may submit, such as one of an asynchronous exchange. */
 void sl__tensor_written(struct sl__tensor *t) {
   for (; t; t = t->whole) __atomic_fetch_add(&t->writes, 1, __ATOMIC_RELAXED);
 }

@@ -10,7 +10,7 @@ struct sl__tensor {
   struct sl_shape shape;
   enum sl_type type;
   size_t bytes;
-  size_t capacity; /* of its block: bytes or more */
+  size_t capacity; /* bytes of its block, `bytes` or more */
   starpu_data_handle_t handle;
   void *host; /* home memory; NULL for temporaries and views */
   bool owns_host;
@@ -21,8 +21,8 @@ struct sl__tensor {
   struct sl__tensor *whole; /* of a view */
   size_t first;             /* of a piece: the whole's rows before it; see sl__tensor_pieces */
   bool is_piece;
-  struct sl__hold *hold; /* what tasks under way have of it (core/memory/admission.h); or NULL */
-  uint64_t writes;       /* how often it, or a part of it, was to be written so far */
+  struct sl__hold *hold; /* its use by submitted tasks (core/memory/admission.h); or NULL */
+  uint64_t writes;       /* number of submitted writes to it or a part of it */
 };
 
 size_t sl__type_size(enum sl_type type);
@@ -37,8 +37,8 @@ enum sl_status sl__tensor_temporary_in(struct sl_context *context, const struct 
                                        const struct sl_shape *largest, enum sl_type type,
                                        struct sl__tensor **tensor);
 
-/* At home in host memory: the caller's (which must outlive the tensor), or, with host NULL, zeroed
- * memory of the tensor's own, pinned where there is a GPU. */
+/* With a home in host memory: the caller's (which must outlive the tensor), or, if host is NULL,
+ * zeroed memory of the tensor itself, pinned if there is a GPU. */
 enum sl_status sl__tensor_host(struct sl_context *context, const struct sl_shape *shape,
                                enum sl_type type, void *host, struct sl__tensor **tensor);
 
@@ -48,28 +48,29 @@ enum sl_status sl__tensor_host(struct sl_context *context, const struct sl_shape
 enum sl_status sl__tensor_split(struct sl__tensor *tensor, int count, const int64_t *rows);
 enum sl_status sl__tensor_keep_split(struct sl__tensor *tensor);
 
-/* Parameters and the like: as sl__tensor_host with host NULL; but not zeroed, and without a home
- * where there is a swap folder, so that StarPU can move them there. */
+/* For parameters and the like: as sl__tensor_host with host NULL, but not zeroed. With a swap
+ * folder it has no home, so that StarPU can move it there. */
 enum sl_status sl__tensor_kept(struct sl_context *context, const struct sl_shape *shape,
                                enum sl_type type, struct sl__tensor **tensor);
 
-/* As sl__tensor_split, but nothing StarPU knows of: a task that gets such a piece gets the whole,
- * and its kernel must begin at the piece's first row. For operations whose launch says `pieces`.
- * StarPU cannot cut what it may move to the swap folder. */
+/* As sl__tensor_split, but unknown to StarPU: a task that gets such a piece gets the whole
+ * tensor, and its kernel must begin at the piece's first row. For operations whose launch says
+ * `pieces`. StarPU cannot partition a tensor that it may move to the swap folder. */
 enum sl_status sl__tensor_pieces(struct sl__tensor *tensor, int count, const int64_t *rows);
 
-/* Is it cut for good, so that StarPU has its parts instead? */
+/* Is it partitioned, so that StarPU has its parts instead? */
 bool sl__tensor_is_cut(const struct sl__tensor *tensor);
 
-/* Give it a home in main memory; waits for the tasks on it. Nothing where it has one. */
+/* Gives it a home in main memory, after the tasks that use it; nothing if it has one. */
 enum sl_status sl__tensor_bring_home(struct sl__tensor *tensor);
 
-/* Contents are of no further use: its memory can serve the next tensor of that size. Asynchronous.
- */
+/* The contents are not needed any more: its memory can serve the next tensor of that size.
+ * Asynchronous. */
 void sl__tensor_invalidate(struct sl__tensor *tensor);
 
-/* Somebody writes it, or a part of it: said for all that goes by sl__submit, messages and
- * sl__tensor_write, so that who keeps a copy can see that it is out of date. */
+/* A write to the tensor, or to a part of it, is submitted: called for tasks of sl__submit, for
+ * messages and by sl__tensor_write. The owner of a copy sees by the number of writes that it is
+ * out of date. */
 void sl__tensor_written(struct sl__tensor *tensor);
 uint64_t sl__tensor_writes(const struct sl__tensor *tensor);
 
@@ -80,7 +81,7 @@ enum sl_status sl__tensor_write(struct sl__tensor *tensor, const void *values);
 /* Waits for the tasks that use it. NULL is legal. */
 void sl__tensor_free(struct sl__tensor *tensor);
 
-/* The same for a temporary, without waiting: it goes when the tasks submitted so far are done. */
+/* The same for a temporary without waiting: it goes when all tasks submitted so far have ended. */
 void sl__tensor_free_later(struct sl__tensor *tensor);
 
 /* Scratch memory of at least bytes, for mode 's'; each worker has its own copy, kept between tasks.

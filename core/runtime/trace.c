@@ -34,11 +34,11 @@ struct sl__trace {
 
 /* ---- the folder ---- */
 
-static enum sl_status refuse(const char *folder, int error) {
+static enum sl_status fail_folder(const char *folder, int error) {
   return sl__fail(SL_IO, "%s: the trace cannot be written there: %s", folder, strerror(error));
 }
 
-/* An older trace's raw data would be taken for this one's. */
+/* Raw data of an older trace there would be read as part of this one. */
 static void remove_old(const char *folder) {
   char path[PATH_MAX];
   DIR *directory = opendir(folder);
@@ -51,10 +51,10 @@ static void remove_old(const char *folder) {
 
 static enum sl_status make_folder(const char *folder) {
   struct stat info;
-  if (mkdir(folder, 0777) != 0 && errno != EEXIST) return refuse(folder, errno);
-  if (stat(folder, &info) != 0) return refuse(folder, errno);
-  if (!S_ISDIR(info.st_mode)) return refuse(folder, ENOTDIR);
-  if (access(folder, W_OK | X_OK) != 0) return refuse(folder, errno);
+  if (mkdir(folder, 0777) != 0 && errno != EEXIST) return fail_folder(folder, errno);
+  if (stat(folder, &info) != 0) return fail_folder(folder, errno);
+  if (!S_ISDIR(info.st_mode)) return fail_folder(folder, ENOTDIR);
+  if (access(folder, W_OK | X_OK) != 0) return fail_folder(folder, errno);
   remove_old(folder);
   return SL_OK;
 }
@@ -171,7 +171,7 @@ static void add_number(struct name *name, char letter, int number) {
     snprintf(name->text + used, sizeof name->text - used, "/%c%d", letter, number - 1);
 }
 
-/* Paje's readers end a name at a blank. */
+/* Readers of Paje files end a name at a space. */
 static void write_name(struct name *name, const char *layer, const char *operation,
                        const struct sl__slice_mark *mark) {
   snprintf(name->text, sizeof name->text, "%.100s.%.30s", layer, operation);

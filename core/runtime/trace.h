@@ -1,4 +1,4 @@
-/* StarPU's traces (FxT): what is recorded, and what tasks are called there. */
+/* StarPU's traces (FxT): recording them, and the names of tasks in them. */
 #ifndef SL_CORE_RUNTIME_TRACE_H
 #define SL_CORE_RUNTIME_TRACE_H
 
@@ -10,12 +10,13 @@ struct sl__trace;
 enum sl_status sl__trace_open(struct sl_context *context, const char *folder);
 void sl__trace_close(struct sl__trace *trace); /* NULL is legal; after StarPU has ended */
 
-/* "conv2.forward/s1/r0/m2": layer, operation, stage, replica, microbatch, chunk, those that it has;
- * and a colour. Without memory the task keeps the name it has. */
+/* Names the task "conv2.forward/s1/r0/m2": layer, operation, and its stage, replica, microbatch
+ * and chunk as far as it has them; and gives it a colour. Without memory the task keeps its
+ * name. */
 void sl__trace_task(struct sl__trace *trace, struct starpu_task *task, const struct sl__op *op,
                     const struct sl__launch *launch);
 
-/* A message to or from a rank has just ended, so many microseconds after it was begun: an event
+/* Records that a message to or from a rank has just ended, and how long it took, as an event
  * "message to 2 1234 us conv1". */
 void sl__trace_message(struct sl__trace *trace, bool is_send, int peer, const char *name,
                        double microseconds);

@@ -48,8 +48,8 @@ static bool is_working(const struct sl_context *c) {
   return starpu_task_nready() > 0;
 }
 
-/* Tasks that run come to their end, no other one begins: what the caller frees next, such as a
- * loader's batches, is not looked at any more. */
+/* Running tasks end, and no other one begins: after that no task uses memory that the caller
+ * frees next, such as a loader's batches. */
 static void abandon(struct sl_context *c) {
   const int most_ms = 5000;
   if (__atomic_exchange_n(&c->abandoned, true, __ATOMIC_ACQ_REL)) return;
@@ -90,7 +90,7 @@ static bool is_done_soon(struct acquisition *a) {
   return done;
 }
 
-/* What was acquired may be the work of a kernel that failed: then nobody has it. */
+/* The tensor may be the output of a kernel that failed: then the caller must not have it. */
 static enum sl_status refuse_garbage(starpu_data_handle_t handle) {
   enum sl_status status = sl__task_failure();
   if (status != SL_OK) starpu_data_release(handle);
@@ -105,12 +105,12 @@ static enum sl_status acquire_or_lose(struct sl_context *c, starpu_data_handle_t
   pthread_mutex_init(&a->lock, NULL);
   sl__condition_init(&a->cond);
   if (starpu_data_acquire_cb(handle, mode, acquired, a))
-    status = sl__fail(SL_STARPU, "StarPU cannot call back when a tensor can be had");
+    status = sl__fail(SL_STARPU, "StarPU refuses a callback for a tensor");
   else
     tell_wait(c, true);
   while (status == SL_OK && !is_done_soon(a)) status = sl__wait_check(c);
   tell_wait(c, false);
-  if (c->abandoned) return status; /* a is still waited with */
+  if (c->abandoned) return status; /* StarPU's callback may still use a */
   pthread_cond_destroy(&a->cond);
   pthread_mutex_destroy(&a->lock);
   free(a);

@@ -61,7 +61,7 @@ static bool has_disk(void) {
 double sl__device_memory(const struct sl__device *device) {
   starpu_ssize_t bytes = starpu_memory_get_total(device->node);
   if (device->node == STARPU_MAIN_RAM && has_disk()) return INFINITY;
-  if (bytes > 0) return (double)bytes - (double)sl__cuda_taken(device->node);
+  if (bytes > 0) return (double)bytes - (double)sl__cuda_unusable(device->node);
   if (device->node != STARPU_MAIN_RAM) return INFINITY;
   return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
 }

@@ -1,4 +1,4 @@
-/* Limited memory and the watch over stalls, from within: what is refused, that StarPU's environment
+/* Memory limits and the watchdog, from within: what is refused, that StarPU's environment
  * is as before afterwards, pieces of tensors, a swap file that is full, a task that takes long and
  * one that never comes. How whole trainings fare is test_swap.sh's. */
 #include <setjmp.h>
@@ -258,8 +258,9 @@ static void test_stall(void **state) {
   OK(sl__axpy(context, &plain, 1, t, t));
   assert_string_equal(sl_status_name(sl__tensor_read(t, values)), "STALLED");
   assert_non_null(strstr(sl_error(), "stalled: no task has ended for"));
-  assert_non_null(strstr(lines, "none runs: 2 tasks are under way"));
-  assert_non_null(strstr(lines, "fill (layer test) waits for something that is no task of ours"));
+  assert_non_null(strstr(lines, "none runs: 2 tasks are submitted"));
+  assert_non_null(
+      strstr(lines, "fill (layer test) waits for something that is no task of the library"));
   assert_non_null(strstr(lines, "axpy (layer test) waits for fill (layer test)"));
   assert_int_equal(sl_wait(context), SL_STALLED);
   sl__tensor_free(t);

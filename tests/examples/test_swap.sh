@@ -89,7 +89,7 @@ STARPU_LIMIT_CPU_MEM=9 refused 2 "STARPU_LIMIT_CPU_MEM=9 in the environment" $sm
 if [ -x "$failing" ]; then
   lenet="$failing --quiet --batch 100 --steps 12 --replicas 2 --checkpoint $work/l --checkpoint-every 5 --save $work/w"
   SL_FAIL=dense_forward:30 SL_FAIL_BY=stall timeout -k 5 100 $lenet --stall-timeout 1 >"$work/out" 2>"$work/err"; code=$?
-  [ $code = 1 ] && grep -q "none runs: .* tasks are under way" "$work/err" && grep -q "waits for" "$work/err" && [ ! -e "$work/w" ] &&
+  [ $code = 1 ] && grep -q "none runs: .* tasks are submitted" "$work/err" && grep -q "waits for" "$work/err" && [ ! -e "$work/w" ] &&
     [ "$(tail -n 1 "$work/err" | grep -c '^failing_lenet: stalled: no task has ended')" = 1 ]
   verdict $? "a stall: $(tail -n 1 "$work/err")"
   timeout -k 5 100 $lenet --resume >"$work/out" 2>"$work/err" && [ -e "$work/w" ]
