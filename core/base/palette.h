@@ -17,7 +17,11 @@ static inline unsigned sl__layer_colour(int layer, enum sl__work work) {
                                   0xf28a6a, 0x5cc8d8, 0xa6c96a, 0xc79a7b, 0xf0a0a0, 0x9fb0c0};
   static const unsigned shares[] = {100, 80, 60,
                                     42}; /* percent of the brightness, by enum sl__work */
-  unsigned hue = hues[(unsigned)layer % (sizeof hues / sizeof *hues)], share = shares[work];
+  unsigned count = sizeof hues / sizeof *hues, share = shares[work];
+  unsigned hue = hues[(unsigned)layer % count];
+  /* more layers: the same hues with red, green and blue exchanged, so that 36 layers differ */
+  for (unsigned turn = (unsigned)layer / count % 3; turn; turn--)
+    hue = hue >> 8 | (hue & 255) << 16;
   return (hue >> 16 & 255) * share / 100 << 16 | (hue >> 8 & 255) * share / 100 << 8 |
          (hue & 255) * share / 100;
 }

@@ -101,10 +101,13 @@ static void draw_ticks_log(struct canvas *canvas, const struct panel *panel) {
 }
 
 static void draw_axes(struct canvas *canvas, const struct panel *panel, const char *name,
-                      bool percent) {
+                      bool percent, enum chart_x x_unit) {
+  static const char *const x_names[] = {
+      [CHART_STEPS] = "step", [CHART_EPOCHS] = "epoch", [CHART_SECONDS] = "seconds"};
   const struct pen pen = {INK, 1, 1, false};
-  double distance = fmax(1, tick_distance(panel->x.most, 8));
-  for (double x = 0; x <= panel->x.most; x += distance) draw_tick_x(canvas, panel, x);
+  double distance = tick_distance(panel->x.most, 8);
+  if (x_unit == CHART_STEPS) distance = fmax(1, distance);
+  for (double i = 0; i * distance <= panel->x.most; i++) draw_tick_x(canvas, panel, i * distance);
   if (panel->y.log)
     draw_ticks_log(canvas, panel);
   else
@@ -113,7 +116,8 @@ static void draw_axes(struct canvas *canvas, const struct panel *panel, const ch
   struct point axes[] = {left, foot, {left.x + panel->width, foot.y}};
   canvas->line(canvas, axes, 3, &pen);
   canvas->text(canvas, (struct point){left.x - 6, left.y - 10}, ANCHOR_START, FONT + 1, INK, name);
-  canvas->text(canvas, (struct point){axes[2].x, foot.y + 32}, ANCHOR_END, FONT, INK, "step");
+  canvas->text(canvas, (struct point){axes[2].x, foot.y + 32}, ANCHOR_END, FONT, INK,
+               x_names[x_unit]);
 }
 
 /* ---- curves ---- */
@@ -141,6 +145,23 @@ static bool smooth_all(struct series *to, const struct series *from, double wind
   return true;
 }
 
+/* Throughput once it is warm. A rate is the mean of about a second, and the first second of a run
+ * allocates memory and loads libraries; so two seconds are left out, of a run shorter than eight
+ * the first quarter. */
+static bool append_warm(struct series *to, const struct run_curves *run) {
+  double steps = run->loss.samples[run->loss.count - 1].x, warm = steps / 4;
+  for (size_t i = 0; i < run->seconds.count && run->seconds.samples[i].x < steps / 4; i++)
+    if (run->seconds.samples[i].y >= 2) {
+      warm = run->seconds.samples[i].x;
+      break;
+    }
+  for (size_t i = 0; i < run->rate.count; i++)
+    if (run->rate.samples[i].x >= warm &&
+        !series_append(to, run->rate.samples[i].x, run->rate.samples[i].y))
+      return false;
+  return true;
+}
+
 static bool make_curve(enum chart_kind kind, const struct run_curves *run, double window,
                        struct curve *curve) {
   switch (kind) {
@@ -154,10 +175,49 @@ static bool make_curve(enum chart_kind kind, const struct run_curves *run, doubl
     case CHART_ACCURACY: return append_all(&curve->tested, &run->test_accuracy, same);
     case CHART_LR: return append_all(&curve->bold, &run->lr, same);
     case CHART_RATE:
-      return append_all(&curve->raw, &run->rate, same) &&
-             smooth_all(&curve->bold, &run->rate, window, same);
+      return append_warm(&curve->raw, run) && smooth_all(&curve->bold, &curve->raw, window, same);
     default: return true;
   }
+}
+
+/* ---- the x axis ---- */
+
+static const struct series *positions_of(enum chart_x x, const struct run_curves *run) {
+  return x == CHART_EPOCHS ? &run->epochs : &run->seconds;
+}
+
+static void move_series(struct series *series, const struct series *positions) {
+  for (size_t i = 0; i < series->count; i++)
+    series->samples[i].x = series_at(positions, series->samples[i].x);
+}
+
+/* From steps, in which logs count, to the unit of the axis. */
+static void move_curve(struct curve *curve, enum chart_x x, const struct run_curves *run) {
+  if (x == CHART_STEPS) return;
+  move_series(&curve->raw, positions_of(x, run));
+  move_series(&curve->bold, positions_of(x, run));
+  move_series(&curve->tested, positions_of(x, run));
+}
+
+static double last_step(const struct run_curves *runs, size_t count) {
+  double last = 1;
+  for (size_t i = 0; i < count; i++)
+    last = fmax(last, runs[i].loss.samples[runs[i].loss.count - 1].x);
+  return last;
+}
+
+static double last_x(enum chart_x x, const struct run_curves *runs, size_t count) {
+  double last = 0;
+  if (x == CHART_STEPS) return last_step(runs, count);
+  for (size_t i = 0; i < count; i++)
+    last = fmax(last, series_at(positions_of(x, &runs[i]), DBL_MAX));
+  return last > 0 ? last : 1;
+}
+
+const struct run_curves *chart_lacks(enum chart_x x, const struct run_curves *runs, size_t count) {
+  for (size_t i = 0; i < count && x != CHART_STEPS; i++)
+    if (!positions_of(x, &runs[i])->count) return &runs[i];
+  return NULL;
 }
 
 static void free_curves(struct curve *curves, size_t count) {
@@ -169,14 +229,16 @@ static void free_curves(struct curve *curves, size_t count) {
   free(curves);
 }
 
-static struct curve *make_curves(enum chart_kind kind, const struct run_curves *runs, size_t count,
-                                 double window) {
+static struct curve *make_curves(enum chart_kind kind, enum chart_x x,
+                                 const struct run_curves *runs, size_t count, double window) {
   struct curve *curves = calloc(count, sizeof *curves);
-  for (size_t i = 0; i < count && curves; i++)
+  for (size_t i = 0; i < count && curves; i++) {
     if (!make_curve(kind, &runs[i], window, &curves[i])) {
       free_curves(curves, count);
       return NULL;
     }
+    move_curve(&curves[i], x, &runs[i]);
+  }
   return curves;
 }
 
@@ -223,37 +285,50 @@ static bool draw_curve(struct canvas *canvas, const struct panel *panel, const s
 
 /* ---- the legend ---- */
 
-/* A row at the right edge: text, then its stroke. No format must measure text for that. */
-static void draw_legend_row(struct canvas *canvas, struct point right, const struct pen *pen,
-                            bool dot, const char *text) {
-  struct point stroke[] = {{right.x - 26, right.y - 4}, {right.x, right.y - 4}};
-  canvas->line(canvas, stroke, 2, pen);
-  if (dot) canvas->dot(canvas, (struct point){right.x - 13, right.y - 4}, 3, pen->colour);
-  canvas->text(canvas, (struct point){right.x - 32, right.y}, ANCHOR_END, FONT, INK, text);
+/* Above the grid: entries from left to right, in as many rows as they need. No format measures
+ * text, so widths are estimates. Without a canvas it only counts. */
+struct legend {
+  struct canvas *canvas; /* or NULL */
+  double left, right, x, y;
+};
+
+enum { LEGEND_ROW = 18, LEGEND_STROKE = 26 };
+
+static void draw_entry(struct legend *legend, const struct pen *pen, bool dot, const char *text) {
+  double width = LEGEND_STROKE + 6 + 0.55 * FONT * (double)strlen(text) + 18;
+  if (legend->x > legend->left && legend->x + width > legend->right) {
+    legend->x = legend->left;
+    legend->y += LEGEND_ROW;
+  }
+  struct point stroke[] = {{legend->x, legend->y - 4}, {legend->x + LEGEND_STROKE, legend->y - 4}};
+  struct point middle = {legend->x + LEGEND_STROKE / 2.0, legend->y - 4};
+  if (legend->canvas) {
+    legend->canvas->line(legend->canvas, stroke, 2, pen);
+    if (dot) legend->canvas->dot(legend->canvas, middle, 3, pen->colour);
+    legend->canvas->text(legend->canvas, (struct point){stroke[1].x + 6, legend->y}, ANCHOR_START,
+                         FONT, INK, text);
+  }
+  legend->x += width;
 }
 
-static void draw_legend(struct canvas *canvas, const struct panel *panel,
-                        const struct run_curves *runs, size_t count, double smooth) {
+/* Returns its height. */
+static double draw_legend(struct canvas *canvas, const struct chart_options *options, double top,
+                          const struct run_curves *runs, size_t count, double smooth) {
   char training[80];
   const struct pen bold = {INK, 1.8, 1, false}, dashed = {INK, 1.5, 1, true};
-  struct point at = {panel->corner.x + panel->width - 10, panel->corner.y + 16};
+  struct legend legend = {canvas, MARGIN_LEFT, options->width - MARGIN_RIGHT, MARGIN_LEFT,
+                          top + LEGEND_ROW - 4};
   if (smooth > 1)
     snprintf(training, sizeof training, "training, mean of about %.0f steps", smooth);
   else
     snprintf(training, sizeof training, "training");
-  size_t longest = strlen(training);
-  for (size_t i = 0; i < count; i++)
-    if (strlen(runs[i].label) > longest) longest = strlen(runs[i].label);
-  double width = 44 + 0.55 * FONT * (double)longest;
-  canvas->box(canvas, (struct point){at.x + 6 - width, at.y - 14}, width,
-              18 * (double)(count + 2) + 4, PAPER, 0.85);
-  for (size_t i = 0; i < count; i++, at.y += 18) {
+  for (size_t i = 0; i < count; i++) {
     const struct pen pen = {chart_colours[i % CHART_COLOURS], 4, 1, false};
-    draw_legend_row(canvas, at, &pen, false, runs[i].label);
+    draw_entry(&legend, &pen, false, runs[i].label);
   }
-  draw_legend_row(canvas, at, &bold, false, training);
-  at.y += 18;
-  draw_legend_row(canvas, at, &dashed, true, "test");
+  draw_entry(&legend, &bold, false, training);
+  draw_entry(&legend, &dashed, true, "test");
+  return legend.y + 4 - top;
 }
 
 /* ---- the whole ---- */
@@ -308,13 +383,6 @@ static struct axis accuracy_axis(const struct curve *curves, size_t count) {
   return (struct axis){fmax(0, fmin(foot, 1 - distance)), 1, false}; /* also where all is right */
 }
 
-static double last_step(const struct run_curves *runs, size_t count) {
-  double last = 1;
-  for (size_t i = 0; i < count; i++)
-    last = fmax(last, runs[i].loss.samples[runs[i].loss.count - 1].x);
-  return last;
-}
-
 static struct axis axis_of(enum chart_kind kind, const struct curve *curves, size_t count,
                            bool log_scale) {
   switch (kind) {
@@ -336,12 +404,12 @@ static bool draw_panel(struct canvas *canvas, const struct chart_options *option
   char rate[32];
   snprintf(rate, sizeof rate, "%s/s", curves_unit(runs, count));
   double window = options->smooth > 0 ? options->smooth : chart_window(runs, count);
-  struct curve *curves = make_curves(kind, runs, count, window);
+  struct curve *curves = make_curves(kind, options->x, runs, count, window);
   bool good = curves != NULL;
   if (good) {
-    panel.x = (struct axis){0, last_step(runs, count), false};
+    panel.x = (struct axis){0, last_x(options->x, runs, count), false};
     panel.y = axis_of(kind, curves, count, options->log_scale);
-    draw_axes(canvas, &panel, names[kind] ? names[kind] : rate, kind == CHART_ACCURACY);
+    draw_axes(canvas, &panel, names[kind] ? names[kind] : rate, kind == CHART_ACCURACY, options->x);
   }
   for (size_t i = 0; i < count && good; i++)
     good = draw_curve(canvas, &panel, &curves[i], chart_colours[i % CHART_COLOURS]);
@@ -353,7 +421,8 @@ static bool draw_overview(struct canvas *canvas, const struct chart_options *opt
                           const struct run_curves *runs, size_t count) {
   bool accuracy = chart_has(CHART_ACCURACY, runs, count);
   double window = options->smooth > 0 ? options->smooth : chart_window(runs, count);
-  double top = MARGIN_TOP + (options->title ? 22 : 0);
+  double above = 10 + (options->title ? 22 : 0);
+  double top = MARGIN_TOP + above - 10 + draw_legend(NULL, options, above, runs, count, window);
   double room = options->height - top - MARGIN_BOTTOM - (accuracy ? GAP : 0);
   struct panel panel = {.corner = {MARGIN_LEFT, top},
                         .width = options->width - MARGIN_LEFT - MARGIN_RIGHT,
@@ -362,8 +431,8 @@ static bool draw_overview(struct canvas *canvas, const struct chart_options *opt
   if (options->title)
     canvas->text(canvas, (struct point){options->width / 2.0, 22}, ANCHOR_MIDDLE, FONT + 4, INK,
                  options->title);
+  draw_legend(canvas, options, above, runs, count, window);
   if (!draw_panel(canvas, options, CHART_LOSS, runs, count, panel)) return false;
-  draw_legend(canvas, &panel, runs, count, window);
   if (!accuracy) return true;
   panel.corner.y += panel.height + GAP;
   panel.height = 0.4 * room;

@@ -1,6 +1,7 @@
 /* A log is JSON lines: {"format","version",...} where a process begins (older logs have none),
- * {"step","epoch","loss","lr","samples_per_s"} a step, {"epoch","test_loss","test_accuracy"} an
- * evaluation, and others; see doc/log.md. An evaluation belongs to the last step before it. */
+ * {"step","epoch","loss","lr","samples_per_s","seconds"} a step,
+ * {"epoch","test_loss","test_accuracy"} an evaluation, and others; see doc/log.md. An evaluation
+ * belongs to the last step before it. */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
@@ -19,7 +20,9 @@
 struct reader {
   const char *path;
   long line;
-  double steps; /* done so far */
+  double steps;                   /* done so far */
+  double seconds, seconds_before; /* of this process until its last step; of those before it */
+  bool has_no_epochs, has_no_times;
   char *message;
   size_t size;
 };
@@ -70,6 +73,18 @@ static bool append_if(struct series *series, double x, const json_t *number) {
   return !json_is_number(number) || series_append(series, x, json_number_value(number));
 }
 
+/* A step's epoch, and its time: each process counts from 0, so the times of processes add up. Logs
+ * without them cannot be drawn over epochs or seconds. */
+static bool append_position(struct reader *reader, const json_t *object, struct run_curves *run) {
+  const json_t *epoch = json_object_get(object, "epoch"),
+               *time = json_object_get(object, "seconds");
+  if (!json_is_integer(epoch)) reader->has_no_epochs = true;
+  if (!json_is_number(time)) reader->has_no_times = true;
+  if (json_is_number(time)) reader->seconds = json_number_value(time);
+  return append_if(&run->epochs, reader->steps, epoch) &&
+         series_append(&run->seconds, reader->steps, reader->seconds_before + reader->seconds);
+}
+
 static bool read_step(struct reader *reader, const json_t *object, struct run_curves *run) {
   double step = 0, loss = 0;
   if (!read_number(reader, object, "step", &step) || !read_number(reader, object, "loss", &loss))
@@ -77,6 +92,7 @@ static bool read_step(struct reader *reader, const json_t *object, struct run_cu
   if (!(step >= reader->steps && step < 1e15))
     return refuse(reader, "the step is not after the one before; two logs in one file?");
   reader->steps = step + 1;
+  if (!append_position(reader, object, run)) return refuse(reader, "no memory");
   if (!series_append(&run->loss, step + 1, loss) ||
       !append_if(&run->lr, step + 1, json_object_get(object, "lr")) ||
       !append_if(&run->rate, step + 1, json_object_get(object, "samples_per_s")))
@@ -115,7 +131,11 @@ static bool check_version(struct reader *reader, const json_t *object) {
 /* What is neither a step nor an evaluation; kinds that are not known here may be of use elsewhere.
  */
 static bool read_note(struct reader *reader, json_t *object, struct run_curves *run) {
-  if (json_object_get(object, "format") && !check_version(reader, object)) return false;
+  if (json_object_get(object, "format")) {
+    if (!check_version(reader, object)) return false;
+    reader->seconds_before += reader->seconds;
+    reader->seconds = 0;
+  }
   if (json_is_true(json_object_get(json_object_get(object, "data"), "tokens"))) run->tokens = true;
   const char *unit = json_string_value(json_object_get(json_object_get(object, "data"), "unit"));
   if (unit) snprintf(run->unit, sizeof run->unit, "%s", unit);
@@ -167,6 +187,21 @@ static bool read_lines(struct reader *reader, FILE *file, struct run_curves *run
   return good;
 }
 
+/* From each step's number of its epoch to epochs done. An epoch that the log does not end is taken
+ * to be as long as the longest one before it. */
+static void count_epochs(struct series *epochs) {
+  double longest = 0;
+  for (size_t first = 0, end; first < epochs->count; first = end) {
+    double epoch = epochs->samples[first].y;
+    for (end = first; end < epochs->count && epochs->samples[end].y == epoch;) end++;
+    double length = (double)(end - first);
+    if (end == epochs->count) length = fmax(length, longest);
+    longest = fmax(longest, length);
+    for (size_t i = first; i < end; i++)
+      epochs->samples[i].y = epoch - 1 + (double)(i - first + 1) / length;
+  }
+}
+
 /* "runs/lenet.jsonl" is "lenet" in the legend. */
 static char *label_of(const char *path) {
   const char *slash = strrchr(path, '/');
@@ -186,6 +221,9 @@ bool curves_read(const char *path, struct run_curves *run, char *message, size_t
   }
   bool good = read_lines(&reader, file, run);
   fclose(file);
+  if (reader.has_no_epochs) run->epochs.count = 0;
+  if (reader.has_no_times) run->seconds.count = 0;
+  count_epochs(&run->epochs);
   if (good && run->loss.count == 0) {
     snprintf(message, size,
              "%s: holds no training step; is this a training log, has the run begun?", path);
@@ -201,7 +239,24 @@ void curves_free(struct run_curves *run) {
   free(run->test_accuracy.samples);
   free(run->lr.samples);
   free(run->rate.samples);
+  free(run->epochs.samples);
+  free(run->seconds.samples);
   json_decref(run->notes);
+}
+
+double series_at(const struct series *series, double x) {
+  size_t low = 0, high = series->count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (series->samples[middle].x < x)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low == series->count) return low ? series->samples[low - 1].y : 0;
+  struct sample before = low ? series->samples[low - 1] : (struct sample){0, 0};
+  struct sample after = series->samples[low];
+  return before.y + (after.y - before.y) * (x - before.x) / (after.x - before.x);
 }
 
 bool series_smooth(const struct series *series, double window, struct series *smooth) {

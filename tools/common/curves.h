@@ -21,7 +21,10 @@ struct run_curves {
   bool tokens;   /* of a text: its loss is shown as perplexity */
   char unit[16]; /* of throughput: "images", "words"; "samples" if the log does not say */
   struct series loss, test_loss, test_accuracy;
-  struct series lr, rate; /* empty where the log has none */
+  struct series lr, rate; /* empty if the log has none */
+  struct series epochs;   /* y: epochs done, with fractions; empty if a step has no epoch */
+  struct series seconds;  /* y: since the training's begin; empty if a step has no time (logs of
+                             older versions) */
   json_t *notes; /* all other lines' objects, an array; each gets the key "after", the steps
                     done before it */
 };
@@ -37,5 +40,8 @@ const char *curves_unit(const struct run_curves *runs, size_t count);
  * the caller). */
 bool series_smooth(const struct series *series, double window, struct series *smooth);
 bool series_append(struct series *series, double x, double y);
+
+/* Interpolates y at x: 0 at x = 0, and constant after the last sample. x grows along the series. */
+double series_at(const struct series *series, double x);
 
 #endif

@@ -30,6 +30,9 @@ static const char *parse_smooth(const struct option_row *row, const char *text, 
   return why;
 }
 
+static const char *const x_units[] = {
+    [CHART_STEPS] = "steps", [CHART_EPOCHS] = "epochs", [CHART_SECONDS] = "seconds", NULL};
+
 #define FIELD(member) OPTION_FIELD(struct plot, member)
 #define PIXELS .least = 200, .most = 10000
 
@@ -37,6 +40,8 @@ static const struct option_row rows[] = {
     {"output", "FILE", "The picture, .svg or .png (default curve.svg)", FIELD(output),
      .letter = 'o'},
     {"log-scale", NULL, "Logarithmic axis of the loss", FIELD(chart.log_scale), .letter = 'l'},
+    {"x", "UNIT", "The x axis in steps (default), epochs or seconds", FIELD(chart.x),
+     .names = x_units},
     {"smooth", "STEPS",
      "Mean of about STEPS steps for the bold curve (default: a hundredth of the run; 1: none)",
      .least = 1, .most = 1e9, .parse = parse_smooth},
@@ -66,7 +71,8 @@ static void parse(struct plot *plot, int argc, char **argv) {
           "rate of each run.",
       .examples =
           "  lenet --log run.jsonl && starling-plot -o curve.svg run.jsonl\n"
-          "  starling-plot --log-scale -o both.png run1.jsonl run2.jsonl\n",
+          "  starling-plot --log-scale -o both.png run1.jsonl run2.jsonl\n"
+          "  starling-plot --x seconds --title 'Two learning rates' run1.jsonl run2.jsonl\n",
       .manual.see_also = "lenet(1), lstm_lm(1), mlp(1), resnet(1), starling-report(1)",
       .sets = {{rows, sizeof rows / sizeof *rows, plot, NULL, NULL}},
       .input = plot,
@@ -107,6 +113,11 @@ static int read_and_draw(const struct plot *plot) {
     if (!curves_read(path, &runs[read++], message, sizeof message))
       code = fail("%s%s", message, "");
   }
+  const struct run_curves *lacking =
+      code == EXIT_DONE ? chart_lacks(plot->chart.x, runs, plot->count) : NULL;
+  if (lacking)
+    code = fail("%s: has no %s of its steps; was it written by an older version? Take --x steps",
+                plot->logs[lacking - runs], x_units[plot->chart.x]);
   if (code == EXIT_DONE) code = draw(plot, runs);
   for (size_t i = 0; i < read; i++) curves_free(&runs[i]);
   free(runs);

@@ -325,9 +325,11 @@ static void draw_axis(struct picture *p, const struct panel *v, double top, doub
     const struct point ends[] = {{x, top}, {x, bottom + 4}};
     char text[32];
     p->canvas->line(p->canvas, ends, 2, &line);
-    snprintf(text, sizeof text, "%g ms", (double)i * tick);
+    snprintf(text, sizeof text, "%g", (double)i * tick);
     p->canvas->text(p->canvas, (struct point){x, bottom + 18}, ANCHOR_MIDDLE, 11, FAINT, text);
   }
+  p->canvas->text(p->canvas, (struct point){LEFT - 10, bottom + 18}, ANCHOR_END, 11, FAINT,
+                  "time, ms");
 }
 
 /* Where a step's first task begins; steps may overlap. Crowded labels are left out. */
@@ -420,7 +422,9 @@ static void draw_title(struct picture *p) {
   char text[256];
   int used = 0;
   for (int w = 0; w < p->trace->worker_count; w++) used += has_tasks(r, w);
-  if (r->window->known)
+  if (r->title)
+    snprintf(text, sizeof text, "%s", r->title);
+  else if (r->window->known)
     snprintf(text, sizeof text, "%s: steps %ld to %ld on %d worker%s, %.2f ms a step",
              r->window->program, r->window->first, r->window->last, used, used == 1 ? "" : "s",
              p->trace->window / (double)(r->window->last - r->window->first + 1));

@@ -14,7 +14,7 @@ enum { MOST_PATHS = 64 };
 struct question {
   char *paths[MOST_PATHS];
   int path_count;
-  const char *output, *json;
+  const char *output, *title, *json;
   bool draw;
   double from, to;
   struct roof roof;
@@ -28,6 +28,8 @@ struct question {
 static const struct option_row rows[] = {
     {"output", "FILE", "Draw the tasks, .svg or .png, a line a worker", FIELD(output),
      .letter = 'o'},
+    {"title", "TEXT", "The picture's title (default: the program, its steps and devices)",
+     FIELD(title)},
     {"json", "FILE", "Write the numbers there, as JSON", FIELD(json)},
     {"draw", NULL,
      "Write trace.svg, trace.txt, trace.json and, with cairo, trace.png into DIR, print nothing",
@@ -175,6 +177,7 @@ static int work(struct question *q, const struct source *source) {
                                 .numbers = &numbers,
                                 .window = &window,
                                 .roof = &q->roof,
+                                .title = q->title,
                                 .stages = q->stages,
                                 .microbatches = q->microbatches};
   if (code == EXIT_DONE) code = tell(q, &report);

@@ -12,6 +12,7 @@ struct report {
   const struct numbers *numbers;
   const struct window *window;
   const struct roof *roof;
+  const char *title;        /* of the picture; NULL: the program and its steps */
   int stages, microbatches; /* for the theory of pipelines; 0: none */
 };
 

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/clock.h"
+
 #include "tools/common/option_table.h"
 
 /* The folder that a path lies in. */
@@ -36,7 +38,8 @@ int output_error(const char *path, bool replace) {
 }
 
 struct log {
-  FILE *file; /* NULL: nowhere */
+  FILE *file;   /* NULL: no log is written */
+  double begun; /* seconds, when the log was opened */
 };
 
 /* Is it a whole line, and not of a step from `steps` on? The lines of a checkpoint, and
@@ -71,6 +74,7 @@ int log_open(const char *path, int64_t steps, struct log **result) {
   if (error) return error;
   struct log *log = calloc(1, sizeof *log);
   if (!log) return ENOMEM;
+  log->begun = sl__seconds();
   if (path) {
     log->file = fopen(path, steps ? "ae" : "we");
     if (!log->file) {
@@ -102,9 +106,10 @@ int log_line(struct log *log, json_t *object) {
 
 int log_step(struct log *log, const struct sl_report *report, double samples_per_s) {
   if (!log->file) return 0;
-  json_t *line = json_pack("{s:I, s:I, s:f, s:f, s:f}", "step", (json_int_t)report->step, "epoch",
-                           (json_int_t)report->epoch + 1, "loss", report->loss, "lr",
-                           option_number(report->lr), "samples_per_s", samples_per_s);
+  json_t *line = json_pack("{s:I, s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)report->step,
+                           "epoch", (json_int_t)report->epoch + 1, "loss", report->loss, "lr",
+                           option_number(report->lr), "samples_per_s", samples_per_s, "seconds",
+                           sl__seconds() - log->begun);
   if (line && report->staleness >= 0) {
     json_object_set_new(line, "staleness", json_real(report->staleness));
     json_object_set_new(line, "most_staleness", json_integer(report->most_staleness));

@@ -24,7 +24,7 @@ int log_open(const char *path, int64_t steps, struct log **log);
  * made. Returns errno's value, or 0. */
 int log_line(struct log *log, json_t *object);
 
-/* {"step","epoch","loss","lr","samples_per_s"}; step and epoch count from 0 and 1. Each returns
+/* {"step","epoch","loss","lr","samples_per_s","seconds"}; step and epoch count from 0 and 1. Each returns
  * errno's value, or 0. */
 int log_step(struct log *log, const struct sl_report *report, double samples_per_s);
 /* {"epoch","test_loss","test_accuracy"}; epoch: how many were trained, from 1. */
