@@ -58,6 +58,36 @@ else
   not_ok "PNG"
 fi
 
+# ---- the x axis, and the legend beside the grid ----
+# ticks SVG: the texts below the first panel's grid, which all have one height
+ticks() {
+  sed -n 's|.* y="\([0-9.]*\)" text-anchor="middle".*>\([^<]*\)</text>|\1 \2|p' "$1" |
+    awk 'NR == 1 { y = $1 } $1 == y { printf "%s ", $2 }'
+}
+timed() { sed 's/9000}/9000, "seconds": 1}/' | awk '/seconds/ { t += 0.25; sub(/"seconds": 1/, "\"seconds\": " t) } 1'; }
+timed <"$work/good.jsonl" >"$work/timed.jsonl"
+{ echo '{"format": "starling log", "version": 1}'; cat "$work/timed.jsonl"; echo '{"format": "starling log", "version": 1}'
+  sed 's/"step": /"step": 3/; s/"step": 3\([0-9]\),/"step": 30\1,/; s/"step": 3\([0-9][0-9]\),/"step": 3\1,/' "$work/timed.jsonl" | head -n 100; } >"$work/resumed.jsonl"
+for pair in "steps:0 50 100 150 200 250 300" "epochs:0 0.5 1 1.5 2 2.5 3" "seconds:0 10 20 30 40 50 60 70"; do
+  unit=${pair%%:*}
+  check "the x axis in $unit" "$plot" --x "$unit" -o "$work/$unit.svg" "$work/timed.jsonl"
+  [ "$(ticks "$work/$unit.svg")" = "${pair#*:} " ]; got=$?
+  if [ $got -eq 0 ]; then ok "has ticks ${pair#*:}"; else echo "ticks: $(ticks "$work/$unit.svg")" >"$work/err"; not_ok "has ticks ${pair#*:}"; fi
+  check "and its unit's name" grep -q ">${unit%s}s*</text>" "$work/$unit.svg"
+done
+check "the times of a run and of its resumption add up" "$plot" --x seconds -o "$work/resumed.svg" "$work/resumed.jsonl"
+case $(ticks "$work/resumed.svg") in *" 100 ") ok "up to 100 s" ;; *) ticks "$work/resumed.svg" >"$work/err"; not_ok "up to 100 s" ;; esac
+refused 1 'good.jsonl: has no seconds of its steps' --x seconds "$work/timed.jsonl" "$work/good.jsonl"
+sed 's/"epoch": 3, "loss"/"loss"/' "$work/good.jsonl" >"$work/no-epochs.jsonl"
+refused 1 'no-epochs.jsonl: has no epochs of its steps' --x epochs "$work/no-epochs.jsonl"
+refused 2 '--x' --x hours "$work/good.jsonl"
+# the legend's texts are above all grid lines, also in several rows
+cp "$work/good.jsonl" "$work/one of four runs, with a long name.jsonl"
+"$plot" -o "$work/legend.svg" "$work/good.jsonl" "$work/timed.jsonl" "$work/a<b&c.jsonl" "$work/one of four runs, with a long name.jsonl"
+lowest=$(sed -n 's|.* y="\([0-9.]*\)" text-anchor="start" font-size="12".*|\1|p' "$work/legend.svg" | sort -n | tail -n 1)
+grid=$(sed -n 's|.*stroke="#dddddd".* points="[0-9.]*,\([0-9.]*\) .*|\1|p' "$work/legend.svg" | sort -n | head -n 1)
+check "the legend is above the grid ($lowest above $grid)" awk -v l="$lowest" -v g="$grid" 'BEGIN { exit !(l > 30 && g > l) }'
+
 { head -n 7 "$work/good.jsonl"; echo '{"step": 7, "epo'; } >"$work/cut.jsonl"
 refused 1 "cut.jsonl:8: not JSON" "$work/cut.jsonl"
 : >"$work/empty.jsonl"; refused 1 "empty.jsonl: holds no training step" "$work/empty.jsonl"
@@ -71,9 +101,9 @@ cat "$work/one.jsonl" "$work/one.jsonl" >"$work/twice.jsonl"; refused 1 'twice.j
 echo '{"epoch": 1, "test_loss": 1, "test_accuracy": 50}' >"$work/percent.jsonl"; refused 1 'percent.jsonl:1:' "$work/percent.jsonl"
 # lines about the run and of kinds to come are passed over; what a newer version means nobody knows
 run='"format": "starling log", "version"'
-{ echo "{$run: 1, \"options\": {\"lr\": 0.1}}"; echo '{"step": 1, "checkpoint": "x"}'; cat "$work/good.jsonl"; echo '{"end": "done"}'; echo '{"new": 1}'; } >"$work/first.jsonl"
-check "a log with a line about the run" "$plot" -o "$work/first.svg" "$work/first.jsonl"
-sed 's/first</good</' "$work/first.svg" >"$work/named.svg"
+{ echo "{$run: 1, \"options\": {\"lr\": 0.1}}"; echo '{"step": 1, "checkpoint": "x"}'; cat "$work/good.jsonl"; echo '{"end": "done"}'; echo '{"new": 1}'; } >"$work/head.jsonl"
+check "a log with a line about the run" "$plot" -o "$work/head.svg" "$work/head.jsonl"
+sed 's/head</good</' "$work/head.svg" >"$work/named.svg"
 check "gives the same picture" cmp "$work/one.svg" "$work/named.svg"
 { printf '{%s: 2, "producer": "Starling 9\\u0001.0"}\n' "$run"; cat "$work/good.jsonl"; } >"$work/newer.jsonl"
 refused 1 'newer.jsonl:1: the log is of version 2 (by Starling 9?.0), this program (Starling ' "$work/newer.jsonl"
