@@ -165,5 +165,5 @@ int main(void) {
       cmocka_unit_test(approximations_are_close), cmocka_unit_test(special_values_stay),
       cmocka_unit_test(operations_match), cmocka_unit_test(bf16_tensors_match),
       cmocka_unit_test(shapes_are_checked)};
-  return cmocka_run_group_tests_name("activation", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("activation", tests, open_operations, close_context);
 }

@@ -188,5 +188,5 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(all_passes_match),
                                      cmocka_unit_test(halves_match),
                                      cmocka_unit_test(shapes_are_checked)};
-  return cmocka_run_group_tests_name("batchnorm", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("batchnorm", tests, open_operations, close_context);
 }

@@ -569,5 +569,5 @@ int main(void) {
       cmocka_unit_test(bad_texts_are_refused),
       cmocka_unit_test(arguments_are_checked),
   };
-  return cmocka_run_group_tests_name("gradient compression", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("gradient compression", tests, open_operations, close_context);
 }

@@ -238,5 +238,5 @@ int main(void) {
       cmocka_unit_test(forward_is_the_sum),     cmocka_unit_test(backward_is_the_gradient),
       cmocka_unit_test(batches_are_split),      cmocka_unit_test(types_agree_with_the_sums),
       cmocka_unit_test(halves_of_large_images), cmocka_unit_test(shapes_are_checked)};
-  return cmocka_run_group_tests_name("conv2d", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("conv2d", tests, open_operations, close_context);
 }

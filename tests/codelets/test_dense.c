@@ -257,5 +257,5 @@ int main(void) {
       cmocka_unit_test(backward_is_the_gradient), cmocka_unit_test(types_agree_with_the_sums),
       cmocka_unit_test(shared_halves_agree),      cmocka_unit_test(relu_keeps_nan),
       cmocka_unit_test(shapes_are_checked)};
-  return cmocka_run_group_tests_name("dense", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("dense", tests, open_operations, close_context);
 }

@@ -107,5 +107,5 @@ int main(void) {
                                      cmocka_unit_test(parts_of_lines_drop_what_the_lines_do),
                                      cmocka_unit_test(bf16_tensors_match),
                                      cmocka_unit_test(rates_and_shapes_are_checked)};
-  return cmocka_run_group_tests_name("dropout", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("dropout", tests, open_operations, close_context);
 }

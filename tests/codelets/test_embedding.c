@@ -352,5 +352,5 @@ int main(void) {
                                      cmocka_unit_test(rows_without_room_give_nan),
                                      cmocka_unit_test(long_batches_are_added_in_order),
                                      cmocka_unit_test(shapes_are_checked)};
-  return cmocka_run_group_tests_name("embedding", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("embedding", tests, open_operations, close_context);
 }

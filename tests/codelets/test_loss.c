@@ -162,5 +162,5 @@ int main(void) {
       cmocka_unit_test(loss_matches), cmocka_unit_test(bf16_logits_match),
       cmocka_unit_test(huge_logits_do_not_overflow), cmocka_unit_test(nan_reaches_the_loss),
       cmocka_unit_test(shapes_are_checked)};
-  return cmocka_run_group_tests_name("loss", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("loss", tests, open_operations, close_context);
 }

@@ -124,5 +124,5 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(primitives_serve),
                                      cmocka_unit_test(plans_give_way),
                                      cmocka_unit_test(choices_are_measured_and_remembered)};
-  return cmocka_run_group_tests_name("oneDNN and choice", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("oneDNN and choice", tests, open_operations, close_context);
 }

@@ -138,5 +138,5 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(sgd_matches), cmocka_unit_test(adam_matches),
                                      cmocka_unit_test(arguments_are_checked),
                                      cmocka_unit_test(states_are_counted)};
-  return cmocka_run_group_tests_name("optimizer operations", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("optimizer operations", tests, open_operations, close_context);
 }

@@ -185,5 +185,5 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(pools_match_the_reference), cmocka_unit_test(halves_match_the_reference),
       cmocka_unit_test(a_nan_is_not_lost), cmocka_unit_test(shapes_are_checked)};
-  return cmocka_run_group_tests_name("pool2d", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("pool2d", tests, open_operations, close_context);
 }

@@ -137,5 +137,5 @@ int main(void) {
       cmocka_unit_test(reduction_is_the_sum_in_order), cmocka_unit_test(square_sum_is_exact),
       cmocka_unit_test(elementwise_operations),        cmocka_unit_test(bf16_tensors_match),
       cmocka_unit_test(tensors_may_begin_anywhere),    cmocka_unit_test(shapes_are_checked)};
-  return cmocka_run_group_tests_name("reduce", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("reduce", tests, open_operations, close_context);
 }

@@ -3,40 +3,20 @@
 #define SL_TESTS_COMMON_CHECK_H
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-#include <starling.h>
 
 #include "codelets/kernels/choice.h"
 #include "codelets/codelets.h"
 #include "core/base/half.h"
 #include "core/base/random.h"
-#include "tests/common/ok.h"
+#include "tests/common/harness.h"
 
-static struct sl_context *context;
-/* Where operations run: on the device that SL_TEST_DEVICE names ("cuda:0"), else anywhere. */
+/* Operations run on the device that SL_TEST_DEVICE names ("cuda:0"), or on any without it. */
 static struct sl__launch plain = {.name = "test"}, adding = {.name = "test", .accumulate = true};
 
-static inline int open_context(void **state) {
-  struct sl_context_options options = {.devices = getenv("SL_TEST_DEVICE")};
-  (void)state;
-  if (sl_open(&options, &context) != SL_OK) {
-    fprintf(stderr, "%s\n", sl_error());
-    return 1;
-  }
-  if (options.devices) plain.place = adding.place = context->devices[0].place;
-  return 0;
-}
-
-static inline int close_context(void **state) {
-  (void)state;
-  sl_close(context);
+/* Group fixture: the context, and the place of `plain` and `adding`. */
+static inline int open_operations(void **state) {
+  if (open_context(state)) return 1;
+  if (getenv("SL_TEST_DEVICE")) plain.place = adding.place = context->devices[0].place;
   return 0;
 }
 

@@ -2,23 +2,13 @@
 #ifndef SL_TESTS_COMMON_FILES_H
 #define SL_TESTS_COMMON_FILES_H
 
-/* cmocka.h needs the first three before it */
-/* clang-format off */
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
-#include <cmocka.h>
-/* clang-format on */
 #include <fts.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include "core/base/error.h"
+#include "tests/common/harness.h"
 
 static char test_folder[4096 - 300];
 
@@ -85,13 +75,6 @@ static inline const char *put_gz(const char *name, const void *bytes, size_t siz
   assert_int_equal(gzwrite(file, bytes, (unsigned)size), size);
   assert_int_equal(gzclose(file), Z_OK);
   return path;
-}
-
-/* Asserts that the call failed with this status and that its message contains this text. */
-static inline void check_failed(enum sl_status status, enum sl_status expected, const char *text) {
-  if (status != expected || !strstr(sl_error(), text))
-    fail_msg("%s: \"%s\"; expected %s: \"...%s...\"", sl_status_name(status), sl_error(),
-             sl_status_name(expected), text);
 }
 
 /* Asserts that action succeeds, and returns SL_NO_MEMORY if any one allocation fails; the sanitizer

@@ -328,7 +328,7 @@ int main(void) {
                                      cmocka_unit_test(tf32_is_near_floats),
                                      cmocka_unit_test(chunks_are_one_run),
                                      cmocka_unit_test(misfits_are_refused)};
-  return cmocka_run_group_tests_name(CELL_NAME, tests, open_context, close_context);
+  return cmocka_run_group_tests_name(CELL_NAME, tests, open_operations, close_context);
 }
 
 #endif

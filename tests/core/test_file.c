@@ -57,24 +57,24 @@ static void test_sums(void **state) {
   assert_int_equal(sl__file_commit(file, &sum), SL_OK);
   assert_int_equal(sl_file_sum(in_folder("big"), &bytes, &hash), SL_OK);
   assert_true(bytes == sizeof big && sum.bytes == bytes && sum.xxh64 == hash);
-  check_failed(sl_file_sum(in_folder("nowhere"), &bytes, &hash), SL_IO, "nowhere");
-  check_failed(sl_file_sum(test_folder, &bytes, &hash), SL_IO, "folder");
+  FAILS(sl_file_sum(in_folder("nowhere"), &bytes, &hash), SL_IO, "nowhere");
+  FAILS(sl_file_sum(test_folder, &bytes, &hash), SL_IO, "folder");
   assert_int_equal(sl_file_write(in_folder("big"), "small", 5), SL_OK);
   check_content(in_folder("big"), "small", 5);
-  check_failed(sl_file_write(in_folder("no/folder"), "x", 1), SL_IO, "folder does not exist");
+  FAILS(sl_file_write(in_folder("no/folder"), "x", 1), SL_IO, "folder does not exist");
 }
 
 static void test_not_a_file(void **state) {
   (void)state;
-  check_failed(read_status(in_folder("none"), LIMIT), SL_IO, "No such file");
-  check_failed(read_status(in_folder("none/deeper"), LIMIT), SL_IO, "none/deeper");
-  check_failed(read_status(test_folder, LIMIT), SL_IO, "name a file");
+  FAILS(read_status(in_folder("none"), LIMIT), SL_IO, "No such file");
+  FAILS(read_status(in_folder("none/deeper"), LIMIT), SL_IO, "none/deeper");
+  FAILS(read_status(test_folder, LIMIT), SL_IO, "name a file");
   assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
-  check_failed(read_status(in_folder("pipe"), LIMIT), SL_IO, "not a regular file");
-  check_failed(read_status("/dev/zero", LIMIT), SL_IO, "not a regular file");
+  FAILS(read_status(in_folder("pipe"), LIMIT), SL_IO, "not a regular file");
+  FAILS(read_status("/dev/zero", LIMIT), SL_IO, "not a regular file");
   if (geteuid() != 0) { /* root may read everything */
     chmod(put("secret", "x", 1), 0);
-    check_failed(read_status(in_folder("secret"), LIMIT), SL_IO, "permission");
+    FAILS(read_status(in_folder("secret"), LIMIT), SL_IO, "permission");
   }
 }
 
@@ -83,12 +83,12 @@ static void test_limit(void **state) {
   static uint8_t zeros[200000];
   const char *plain = put("plain", zeros, 1000);
   assert_int_equal(read_status(plain, 1000), SL_OK);
-  check_failed(read_status(plain, 999), SL_BAD_FILE, "999 bytes");
+  FAILS(read_status(plain, 999), SL_BAD_FILE, "999 bytes");
   const char *packed = put_gz("packed", zeros, sizeof zeros); /* packs to 200 bytes */
   assert_int_equal(read_status(packed, sizeof zeros), SL_OK);
   assert_int_equal(read_status(packed, SIZE_MAX), SL_OK);
-  check_failed(read_status(packed, sizeof zeros - 1), SL_BAD_FILE, "holds more than");
-  check_failed(read_status(packed, 1000), SL_BAD_FILE, "holds more than");
+  FAILS(read_status(packed, sizeof zeros - 1), SL_BAD_FILE, "holds more than");
+  FAILS(read_status(packed, 1000), SL_BAD_FILE, "holds more than");
 }
 
 /* The bytes of a small gzip file. */
@@ -104,12 +104,12 @@ static void test_damaged_gzip(void **state) {
   uint8_t bytes[256];
   size_t size = packed_bytes(bytes, sizeof bytes);
   for (size_t cut = 4; cut < size; cut++) /* below 4 bytes nothing says that it is gzip */
-    check_failed(read_status(put("cut", bytes, cut), LIMIT), SL_BAD_FILE, "cut short");
+    FAILS(read_status(put("cut", bytes, cut), LIMIT), SL_BAD_FILE, "cut short");
   bytes[size - 6] ^= 1; /* of the checksum */
-  check_failed(read_status(put("damaged", bytes, size), LIMIT), SL_BAD_FILE, "damaged");
+  FAILS(read_status(put("damaged", bytes, size), LIMIT), SL_BAD_FILE, "damaged");
   bytes[size - 6] ^= 1;
   memset(bytes + size, 'x', 5);
-  check_failed(read_status(put("more", bytes, size + 5), LIMIT), SL_BAD_FILE, "5 bytes too many");
+  FAILS(read_status(put("more", bytes, size + 5), LIMIT), SL_BAD_FILE, "5 bytes too many");
 }
 
 static void test_two_members(void **state) {
@@ -118,7 +118,7 @@ static void test_two_members(void **state) {
   size_t size = packed_bytes(bytes, 256);
   memcpy(bytes + size, bytes, size);
   check_content(put("two", bytes, 2 * size), "hello, hello, hellohello, hello, hello", 38);
-  check_failed(read_status(put("cut", bytes, 2 * size - 1), LIMIT), SL_BAD_FILE, "cut short");
+  FAILS(read_status(put("cut", bytes, 2 * size - 1), LIMIT), SL_BAD_FILE, "cut short");
 }
 
 static enum sl_status write_text(const char *path, const char *text) {
@@ -162,9 +162,9 @@ static void test_two_writers_at_once(void **state) {
 
 static void test_targets(void **state) {
   (void)state;
-  check_failed(write_text(in_folder("none/file"), "x"), SL_IO, "folder does not exist");
-  check_failed(write_text(test_folder, "x"), SL_IO, "name a file");
-  check_failed(write_text("/dev/null", "x"), SL_IO, "will not be replaced");
+  FAILS(write_text(in_folder("none/file"), "x"), SL_IO, "folder does not exist");
+  FAILS(write_text(test_folder, "x"), SL_IO, "name a file");
+  FAILS(write_text("/dev/null", "x"), SL_IO, "will not be replaced");
   const char *target = put("target", "old", 3), *link = in_folder("link");
   struct stat info;
   assert_int_equal(symlink(target, link), 0);
@@ -194,7 +194,7 @@ static void test_write_fails(void **state) {
   sl__file_write(file, big, 10); /* the first error counts */
   enum sl_status status = sl__file_commit(file, NULL);
   setrlimit(RLIMIT_FSIZE, &before);
-  check_failed(status, SL_IO, "File too large");
+  FAILS(status, SL_IO, "File too large");
   check_content(path, "old", 3);
   assert_int_equal(count_files(), files);
 }

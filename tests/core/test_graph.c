@@ -660,10 +660,7 @@ static int open_two(void **state) {
   const char *device = getenv("SL_TEST_DEVICE");
   char devices[64];
   snprintf(devices, sizeof devices, "%s,%s", device ? device : "cpu:0", device ? "cpu:0" : "cpu:1");
-  const struct sl_context_options options = {.devices = devices};
-  if (sl_open(&options, &context) == SL_OK) return 0;
-  fprintf(stderr, "%s\n", sl_error());
-  return 1;
+  return open_context_with(&(struct sl_context_options){.devices = devices});
 }
 
 int main(void) {

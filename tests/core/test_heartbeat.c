@@ -2,9 +2,6 @@
  * socket, and answers with lines; the test kills, stops and continues these processes. The timeout
  * is long in cases without a loss. It is short where the heartbeat must notice silence, and the
  * test waits much longer than that. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
 #include <arpa/inet.h>
 #include <endian.h>
@@ -12,9 +9,6 @@
 #include <math.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -22,11 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "core/base/error.h"
 #include "core/net/heartbeat.h"
-#include "tests/common/ok.h"
+#include "tests/common/harness.h"
 
 enum { RANKS = 4, LINE = 2048, LONG = 60, WAIT = 30 /* seconds until a report is too late */ };
 

@@ -1,23 +1,14 @@
 /* Memory limits and the watchdog, from within: what is refused, that StarPU's environment
  * is as before afterwards, pieces of tensors, a swap file that is full, a task that takes long and
  * one that never comes. How whole trainings fare is test_swap.sh's. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
-#include <starling.h>
 
 #include "codelets/codelets.h"
 #include "core/memory/limits.h"
 #include "core/memory/watchdog.h"
 #include "core/runtime/wait.h"
-#include "tests/common/ok.h"
+#include "tests/common/harness.h"
 
 static char folder[] = "/tmp/test_memory-XXXXXX";
 static char lines[8192]; /* what was logged */
@@ -43,9 +34,8 @@ static void refused(const char *limit, const char *swap, enum sl_status expected
                     const char *words) {
   struct sl_context *context;
   struct sl_context_options options = {.memory_limit = limit, .swap = swap};
-  assert_string_equal(sl_status_name(sl_open(&options, &context)), sl_status_name(expected));
+  FAILS(sl_open(&options, &context), expected, words);
   assert_null(context);
-  if (!strstr(sl_error(), words)) fail_msg("\"%s\" does not say \"%s\"", sl_error(), words);
   assert_null(getenv("STARPU_LIMIT_CPU_MEM"));
   assert_null(getenv("STARPU_LIMIT_CUDA_MEM"));
 }

@@ -84,7 +84,7 @@ static void test_hostile_headers(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     enum sl_status status = parse_status(bytes, make_bytes(cases[i].header, cases[i].data, bytes));
     if (cases[i].message)
-      check_failed(status, SL_BAD_FILE, cases[i].message);
+      FAILS(status, SL_BAD_FILE, cases[i].message);
     else
       assert_int_equal(status, SL_OK);
   }
@@ -98,7 +98,7 @@ static void test_lengths_that_lie(void **state) {
                                      1ull << 63, UINT64_MAX, UINT64_MAX - 7};
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
     memcpy(bytes, &lengths[i], 8);
-    check_failed(parse_status(bytes, size), SL_BAD_FILE, "a file: ");
+    FAILS(parse_status(bytes, size), SL_BAD_FILE, "a file: ");
   }
 }
 
@@ -110,7 +110,7 @@ static void test_nesting(void **state) {
   memset(header, '[', depth);
   header[depth] = '\0';
   memcpy(header, "{\"a\":", 5);
-  check_failed(parse_status(bytes, make_bytes(header, 0, bytes)), SL_BAD_FILE, "depth");
+  FAILS(parse_status(bytes, make_bytes(header, 0, bytes)), SL_BAD_FILE, "depth");
   free(header);
   free(bytes);
 }
@@ -121,8 +121,7 @@ static void test_cut_anywhere(void **state) {
   size_t size =
       make_bytes("{\"a\":" T("F32", "2", "0,8") ",\"b\":" T("F16", "2", "8,12") "}", 12, bytes);
   assert_int_equal(parse_status(bytes, size), SL_OK);
-  for (size_t cut = 0; cut < size; cut++)
-    check_failed(parse_status(bytes, cut), SL_BAD_FILE, "a file: ");
+  for (size_t cut = 0; cut < size; cut++) FAILS(parse_status(bytes, cut), SL_BAD_FILE, "a file: ");
 }
 
 static void test_round_trip(void **state) {
@@ -158,11 +157,11 @@ static void test_round_trip(void **state) {
   assert_int_equal(sl__safetensors_floats(file, entries[2].name, &SL_SHAPE(2, 3), values), SL_OK);
   assert_memory_equal(values, weight, sizeof weight);
   assert_null(sl__safetensors_find(file, "fc1"));
-  check_failed(sl__safetensors_floats(file, "fc9", &SL_SHAPE(1), values), SL_BAD_FILE, "\"fc9\"");
-  check_failed(sl__safetensors_floats(file, "fc1.bias", &SL_SHAPE(1, 1), values), SL_BAD_SHAPE,
-               "is [1], the model needs [1, 1]");
-  check_failed(sl__safetensors_floats(file, "step", &(struct sl_shape){0}, values), SL_BAD_FILE,
-               "type I64");
+  FAILS(sl__safetensors_floats(file, "fc9", &SL_SHAPE(1), values), SL_BAD_FILE, "\"fc9\"");
+  FAILS(sl__safetensors_floats(file, "fc1.bias", &SL_SHAPE(1, 1), values), SL_BAD_SHAPE,
+        "is [1], the model needs [1, 1]");
+  FAILS(sl__safetensors_floats(file, "step", &(struct sl_shape){0}, values), SL_BAD_FILE,
+        "type I64");
   sl__safetensors_close(file);
   sl__safetensors_close(NULL);
 }
@@ -222,13 +221,12 @@ static void test_bad_writes(void **state) {
   };
   int files = count_files();
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    check_failed(sl__safetensors_write(in_folder("bad"), cases[i].entries, 2, NULL, NULL),
-                 cases[i].status, cases[i].message);
+    FAILS(sl__safetensors_write(in_folder("bad"), cases[i].entries, 2, NULL, NULL), cases[i].status,
+          cases[i].message);
   assert_int_equal(count_files(), files);
-  check_failed(sl__safetensors_write(in_folder("none/file"), cases[0].entries, 1, NULL, NULL),
-               SL_IO, "folder does not exist");
-  check_failed(sl__safetensors_write(test_folder, cases[0].entries, 1, NULL, NULL), SL_IO,
-               "folder");
+  FAILS(sl__safetensors_write(in_folder("none/file"), cases[0].entries, 1, NULL, NULL), SL_IO,
+        "folder does not exist");
+  FAILS(sl__safetensors_write(test_folder, cases[0].entries, 1, NULL, NULL), SL_IO, "folder");
 }
 
 /* The i-th value is i / 4 - (length of the name). */

@@ -1,16 +1,10 @@
 /* Teams (core/graph/team.h): one member does each part of each superstep once, after all parts of
  * the superstep before, whichever members join, early, late or never. */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "core/base/error.h"
 #include "core/graph/team.h"
-#include "tests/common/ok.h"
+#include "tests/common/harness.h"
 
 enum { SUPERSTEPS = 40, MEMBERS = 4, JOBS = 300 };
 

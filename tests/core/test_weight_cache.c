@@ -194,5 +194,5 @@ static void items_are_found_again(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(forms_give_the_same_bits),
                                      cmocka_unit_test(items_are_found_again)};
-  return cmocka_run_group_tests_name("forms", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("forms", tests, open_operations, close_context);
 }

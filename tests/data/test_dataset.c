@@ -58,8 +58,8 @@ static void check_mnist(const char *folder) {
       assert_true(fabs(values[p] - (byte / 255 - 0.1307) / 0.3081) < 1e-6);
     }
   }
-  check_failed(sl_dataset_get(set, COUNT, values, &label), SL_BAD_ARGUMENT, "no sample 5");
-  check_failed(sl_dataset_get(set, -1, values, &label), SL_BAD_ARGUMENT, "no sample -1");
+  FAILS(sl_dataset_get(set, COUNT, values, &label), SL_BAD_ARGUMENT, "no sample 5");
+  FAILS(sl_dataset_get(set, -1, values, &label), SL_BAD_ARGUMENT, "no sample -1");
   sl_dataset_free(set);
   sl_dataset_free(NULL);
 }
@@ -77,16 +77,16 @@ static void test_mnist(void **state) {
   struct sl_dataset *set;
   assert_int_equal(sl_dataset_open(test_folder, 1, true, &set), SL_OK);
   sl_dataset_free(set);
-  check_failed(sl_dataset_open(test_folder, 1, false, &set), SL_IO, "t10k-images-idx3-ubyte");
+  FAILS(sl_dataset_open(test_folder, 1, false, &set), SL_IO, "t10k-images-idx3-ubyte");
   remove_mnist();
 }
 
 static void test_mnist_missing(void **state) {
   (void)state;
   make_mnist();
-  check_failed(open_mnist(), SL_IO, "train-images-idx3-ubyte: cannot be opened");
+  FAILS(open_mnist(), SL_IO, "train-images-idx3-ubyte: cannot be opened");
   put("train-images-idx3-ubyte", images, IMAGES_SIZE);
-  check_failed(open_mnist(), SL_IO, "train-labels-idx1-ubyte: cannot be opened");
+  FAILS(open_mnist(), SL_IO, "train-labels-idx1-ubyte: cannot be opened");
   remove_mnist();
 }
 
@@ -98,18 +98,18 @@ static void test_mnist_cut(void **state) {
   make_mnist();
   for (size_t i = 0; i < sizeof image_cuts / sizeof *image_cuts; i++) {
     put_mnist(image_cuts[i], LABELS_SIZE);
-    check_failed(open_mnist(), SL_BAD_FILE, "train-images-idx3-ubyte: ");
+    FAILS(open_mnist(), SL_BAD_FILE, "train-images-idx3-ubyte: ");
   }
   for (size_t i = 0; i < sizeof label_cuts / sizeof *label_cuts; i++) {
     put_mnist(IMAGES_SIZE, label_cuts[i]);
-    check_failed(open_mnist(), SL_BAD_FILE, "train-labels-idx1-ubyte: ");
+    FAILS(open_mnist(), SL_BAD_FILE, "train-labels-idx1-ubyte: ");
   }
   put_mnist(16 + 2 * PIXELS + 5, LABELS_SIZE);
-  check_failed(open_mnist(), SL_BAD_FILE, "cut short after item 2 of 5");
+  FAILS(open_mnist(), SL_BAD_FILE, "cut short after item 2 of 5");
   put_mnist(IMAGES_SIZE + 1, LABELS_SIZE);
-  check_failed(open_mnist(), SL_BAD_FILE, "1 bytes too many");
+  FAILS(open_mnist(), SL_BAD_FILE, "1 bytes too many");
   put_mnist(IMAGES_SIZE, LABELS_SIZE + 1);
-  check_failed(open_mnist(), SL_BAD_FILE, "1 bytes too many");
+  FAILS(open_mnist(), SL_BAD_FILE, "1 bytes too many");
   remove_mnist();
 }
 
@@ -142,12 +142,12 @@ static void test_mnist_damaged(void **state) {
     make_mnist();
     (cases[i].in_labels ? labels : images)[cases[i].at] = cases[i].value;
     put_mnist(IMAGES_SIZE, LABELS_SIZE);
-    check_failed(open_mnist(), SL_BAD_FILE, cases[i].message);
+    FAILS(open_mnist(), SL_BAD_FILE, cases[i].message);
   }
   make_mnist(); /* sizes whose product wraps in 64 bits: 2^32 - 1 times 2^31 times 2^31 */
   memcpy(images + 4, "\xff\xff\xff\xff\x80\x00\x00\x00\x80\x00\x00\x00", 12);
   put_mnist(IMAGES_SIZE, LABELS_SIZE);
-  check_failed(open_mnist(), SL_BAD_FILE, "promises more");
+  FAILS(open_mnist(), SL_BAD_FILE, "promises more");
   remove_mnist();
 }
 
@@ -156,11 +156,11 @@ static void test_mnist_mismatched(void **state) {
   make_mnist();
   labels[7] = 4;
   put_mnist(IMAGES_SIZE, LABELS_SIZE - 1);
-  check_failed(open_mnist(), SL_BAD_FILE, "5 images, but");
+  FAILS(open_mnist(), SL_BAD_FILE, "5 images, but");
   make_mnist();
   images[11] = 14, images[15] = 56; /* the same number of pixels in another shape */
   put_mnist(IMAGES_SIZE, LABELS_SIZE);
-  check_failed(open_mnist(), SL_BAD_FILE, "14 x 56");
+  FAILS(open_mnist(), SL_BAD_FILE, "14 x 56");
   remove_mnist();
 }
 
@@ -173,7 +173,7 @@ static void test_mnist_packed_cut(void **state) {
   assert_int_equal(stat(path, &info), 0);
   for (off_t size = info.st_size - 1; size > 0; size = size * 2 / 3) {
     assert_int_equal(truncate(path, size), 0);
-    check_failed(open_mnist(), SL_BAD_FILE, "train-images-idx3-ubyte.gz: ");
+    FAILS(open_mnist(), SL_BAD_FILE, "train-images-idx3-ubyte.gz: ");
   }
   remove_mnist();
 }
@@ -249,7 +249,7 @@ static void test_cifar(void **state) {
     assert_true(fabs(values[p] - (byte / 255 - mean[p / 1024]) / deviation[p / 1024]) < 1e-6);
   }
   sl_dataset_free(set);
-  check_failed(sl_cifar10_open(test_folder, false, &set), SL_IO, "test_batch.bin");
+  FAILS(sl_cifar10_open(test_folder, false, &set), SL_IO, "test_batch.bin");
 }
 
 static void test_cifar_damaged(void **state) {
@@ -258,18 +258,18 @@ static void test_cifar_damaged(void **state) {
   make_cifar();
   for (int f = 1; f <= 5; f++) put_batch(f, sizeof records);
   put_batch(4, 0);
-  check_failed(open_cifar(), SL_BAD_FILE, "data_batch_4.bin: is empty");
+  FAILS(open_cifar(), SL_BAD_FILE, "data_batch_4.bin: is empty");
   for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
     put_batch(4, cuts[i]);
-    check_failed(open_cifar(), SL_BAD_FILE, "data_batch_4.bin: cut short");
+    FAILS(open_cifar(), SL_BAD_FILE, "data_batch_4.bin: cut short");
   }
   put_batch(4, 2 * RECORD);
-  check_failed(open_cifar(), SL_BAD_FILE, "data_batch_4.bin: 2 records, but");
+  FAILS(open_cifar(), SL_BAD_FILE, "data_batch_4.bin: 2 records, but");
   records[2 * RECORD] = 10;
   put_batch(4, sizeof records);
-  check_failed(open_cifar(), SL_BAD_FILE, "data_batch_4.bin: label 2 is 10");
+  FAILS(open_cifar(), SL_BAD_FILE, "data_batch_4.bin: label 2 is 10");
   unlink(in_folder("data_batch_4.bin"));
-  check_failed(open_cifar(), SL_IO, "data_batch_4.bin: cannot be opened");
+  FAILS(open_cifar(), SL_IO, "data_batch_4.bin: cannot be opened");
 }
 
 static void test_cifar_inner_folder(void **state) {
@@ -313,28 +313,28 @@ static void test_own_dataset(void **state) {
   assert_int_equal(sl_dataset_info(set)->channels, 1); /* one for all */
   assert_true(sl_dataset_info(set)->mean[0] == 0 && sl_dataset_info(set)->deviation[0] == 1);
   sl_dataset_free(set);
-  check_failed(sl_dataset_new("own", &shape, 2, 2, samples, own_labels, NULL, NULL, &set),
-               SL_BAD_ARGUMENT, "label 1 is 2");
-  check_failed(sl_dataset_new("own", &shape, 2, 3, samples, own_labels, mean, zero, &set),
-               SL_BAD_ARGUMENT, "deviation 0");
-  check_failed(sl_dataset_new("own", &shape, 0, 3, samples, own_labels, NULL, NULL, &set),
-               SL_BAD_ARGUMENT, "0 samples");
-  check_failed(sl_dataset_new("own", &shape, 2, 0, samples, own_labels, NULL, NULL, &set),
-               SL_BAD_ARGUMENT, "0 classes");
-  check_failed(sl_dataset_new("own", &SL_SHAPE(2, 0), 2, 3, samples, own_labels, NULL, NULL, &set),
-               SL_BAD_ARGUMENT, "shape");
-  check_failed(sl_dataset_new("own", &SL_SHAPE(1ll << 40, 1ll << 40), 2, 3, samples, own_labels,
-                              NULL, NULL, &set),
-               SL_BAD_ARGUMENT, "shape");
+  FAILS(sl_dataset_new("own", &shape, 2, 2, samples, own_labels, NULL, NULL, &set), SL_BAD_ARGUMENT,
+        "label 1 is 2");
+  FAILS(sl_dataset_new("own", &shape, 2, 3, samples, own_labels, mean, zero, &set), SL_BAD_ARGUMENT,
+        "deviation 0");
+  FAILS(sl_dataset_new("own", &shape, 0, 3, samples, own_labels, NULL, NULL, &set), SL_BAD_ARGUMENT,
+        "0 samples");
+  FAILS(sl_dataset_new("own", &shape, 2, 0, samples, own_labels, NULL, NULL, &set), SL_BAD_ARGUMENT,
+        "0 classes");
+  FAILS(sl_dataset_new("own", &SL_SHAPE(2, 0), 2, 3, samples, own_labels, NULL, NULL, &set),
+        SL_BAD_ARGUMENT, "shape");
+  FAILS(sl_dataset_new("own", &SL_SHAPE(1ll << 40, 1ll << 40), 2, 3, samples, own_labels, NULL,
+                       NULL, &set),
+        SL_BAD_ARGUMENT, "shape");
 }
 
 static void test_by_name(void **state) {
   (void)state;
   struct sl_dataset *set;
-  check_failed(sl_dataset_open(in_folder("none"), 1, true, &set), SL_IO, "no such folder");
-  check_failed(sl_dataset_open(put("a file", "x", 1), 1, true, &set), SL_IO, "no such folder");
+  FAILS(sl_dataset_open(in_folder("none"), 1, true, &set), SL_IO, "no such folder");
+  FAILS(sl_dataset_open(put("a file", "x", 1), 1, true, &set), SL_IO, "no such folder");
   assert_int_equal(mkdir(in_folder("nothing"), 0700), 0);
-  check_failed(sl_dataset_open(in_folder("nothing"), 1, true, &set), SL_IO, "holds neither");
+  FAILS(sl_dataset_open(in_folder("nothing"), 1, true, &set), SL_IO, "holds neither");
   assert_int_equal(sl_dataset_open("digits", 1, false, &set), SL_OK);
   assert_int_equal(sl_dataset_info(set)->count, 2000);
   sl_dataset_free(set);
@@ -344,8 +344,8 @@ static void test_formats_are_listed(void **state) {
   (void)state;
   struct sl_dataset *set;
   const struct sl_dataset_format *format;
-  check_failed(sl_dataset_open(in_folder("nothing"), 1, true, &set), SL_IO,
-               "MNIST (train-images-idx3-ubyte, plain or .gz)");
+  FAILS(sl_dataset_open(in_folder("nothing"), 1, true, &set), SL_IO,
+        "MNIST (train-images-idx3-ubyte, plain or .gz)");
   for (int i = 0; (format = sl_dataset_format(i)); i++) {
     assert_non_null(format->about);
     assert_int_equal(format->generated, format->files == NULL);
@@ -380,7 +380,7 @@ static void test_digits_are_reproducible(void **state) {
   sl_dataset_free(test);
   sl_dataset_free(other);
   struct sl_dataset *none;
-  check_failed(sl_digits_new(-1, 1, true, &none), SL_BAD_ARGUMENT, "-1 samples");
+  FAILS(sl_digits_new(-1, 1, true, &none), SL_BAD_ARGUMENT, "-1 samples");
 }
 
 /* Squared distance of a sample's bytes from a class's mean. */

@@ -300,14 +300,14 @@ static void test_seek(void **state) {
     struct sl_batch batch = next(loader);
     assert_int_equal(batch.epoch, i % 7);
     assert_int_equal(batch.index, 0);
-    check_failed(sl_loader_seek(loader, 0), SL_BAD_ARGUMENT, "still out");
+    FAILS(sl_loader_seek(loader, 0), SL_BAD_ARGUMENT, "still out");
     sl_loader_recycle(loader, batch.slot);
   }
   assert_int_equal(sl_loader_seek(loader, 0), SL_OK);
   read_epoch(loader, 0, seen, again);
   assert_memory_equal(first, again, sizeof again);
-  check_failed(sl_loader_seek(loader, -1), SL_BAD_ARGUMENT, "no epoch -1");
-  check_failed(sl_loader_seek(loader, INT64_MAX), SL_BAD_ARGUMENT, "no epoch");
+  FAILS(sl_loader_seek(loader, -1), SL_BAD_ARGUMENT, "no epoch -1");
+  FAILS(sl_loader_seek(loader, INT64_MAX), SL_BAD_ARGUMENT, "no epoch");
   sl_loader_free(loader);
   sl_dataset_free(set);
 }
@@ -336,9 +336,9 @@ static void test_seek_batch(void **state) {
       sl_loader_recycle(loader, batch.slot);
     }
   }
-  check_failed(sl_loader_seek_batch(loader, 0, -1), SL_BAD_ARGUMENT, "no batch -1");
-  check_failed(sl_loader_seek_batch(loader, 0, length), SL_BAD_ARGUMENT, "no batch 7");
-  check_failed(sl_loader_seek_batch(loader, -1, 0), SL_BAD_ARGUMENT, "no epoch -1");
+  FAILS(sl_loader_seek_batch(loader, 0, -1), SL_BAD_ARGUMENT, "no batch -1");
+  FAILS(sl_loader_seek_batch(loader, 0, length), SL_BAD_ARGUMENT, "no batch 7");
+  FAILS(sl_loader_seek_batch(loader, -1, 0), SL_BAD_ARGUMENT, "no epoch -1");
   sl_loader_free(loader);
   sl_dataset_free(set);
 }
@@ -349,7 +349,7 @@ static void test_slots(void **state) {
   struct sl_loader *loader = loader_of(set, (struct sl_loader_options){.batch = 3, .slots = 3});
   assert_int_equal(sl_loader_slots(loader), 3);
   struct sl_batch one = next(loader), two = next(loader), three;
-  check_failed(sl_loader_next(loader, &three), SL_BAD_ARGUMENT, "2 batches of 3 are out");
+  FAILS(sl_loader_next(loader, &three), SL_BAD_ARGUMENT, "2 batches of 3 are out");
   for (int s = 0; s < 3; s++) {
     float *x;
     int32_t *labels;
@@ -416,13 +416,12 @@ static void test_bad_options(void **state) {
   struct sl_dataset *set = numbered(), *vectors;
   struct sl_loader *loader;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    check_failed(sl_loader_new(set, &cases[i].options, &loader), cases[i].status, cases[i].message);
+    FAILS(sl_loader_new(set, &cases[i].options, &loader), cases[i].status, cases[i].message);
   assert_int_equal(sl_dataset_new("vectors", &SL_SHAPE(SIZE), COUNT, 10, set->samples, set->labels,
                                   NULL, NULL, &vectors),
                    SL_OK);
-  check_failed(
-      sl_loader_new(vectors, &(struct sl_loader_options){.batch = 1, .flip = true}, &loader),
-      SL_BAD_ARGUMENT, "only images");
+  FAILS(sl_loader_new(vectors, &(struct sl_loader_options){.batch = 1, .flip = true}, &loader),
+        SL_BAD_ARGUMENT, "only images");
   sl_loader_free(loader_of(vectors, (struct sl_loader_options){.batch = 1}));
   sl_dataset_free(vectors);
   sl_dataset_free(set);

@@ -185,7 +185,7 @@ static void test_chosen_buckets(void **state) {
     struct sl_dataset *set;
     enum sl_status status = sl_sentences_new("text", text, tokens, 2, &options, &set);
     if (n == 0) {
-      check_failed(status, SL_BAD_ARGUMENT, "nothing is left");
+      FAILS(status, SL_BAD_ARGUMENT, "nothing is left");
       refused++;
       continue;
     }
@@ -521,11 +521,10 @@ static void test_part_without_samples(void **state) {
   check_batch(loader, 2, 2, BATCH(0, 5, 0, 0), BATCH(5, 0, I, I));
   check_batch(loader, 4, 0, BATCH(0, 2, 3, 4), BATCH(I, I, I, I));
   sl_loader_free(loader);
-  check_failed(sl_loader_new(set, &(struct sl_loader_options){.batch = 1, .num_parts = 3}, &loader),
-               SL_BAD_ARGUMENT, "3 parts of 2 samples in the fullest bucket");
-  check_failed(
-      sl_loader_new(set, &(struct sl_loader_options){.batch = 1, .contiguous = true}, &loader),
-      SL_BAD_ARGUMENT, "cannot be contiguous");
+  FAILS(sl_loader_new(set, &(struct sl_loader_options){.batch = 1, .num_parts = 3}, &loader),
+        SL_BAD_ARGUMENT, "3 parts of 2 samples in the fullest bucket");
+  FAILS(sl_loader_new(set, &(struct sl_loader_options){.batch = 1, .contiguous = true}, &loader),
+        SL_BAD_ARGUMENT, "cannot be contiguous");
   sl_dataset_free(set);
 }
 
@@ -577,16 +576,16 @@ static void test_bad_arguments(void **state) {
   static const int32_t tokens[] = {1, 2, 3, 0}, high[] = {1, 4, 0}, low[] = {1, 0, -2};
   struct sl_dataset *set;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-    check_failed(sl_sentences_new("text", tokens, 4, 4, &cases[i].options, &set), SL_BAD_ARGUMENT,
-                 cases[i].message);
+    FAILS(sl_sentences_new("text", tokens, 4, 4, &cases[i].options, &set), SL_BAD_ARGUMENT,
+          cases[i].message);
   const struct sl_sentences_options good = {.bucket_count = 1};
-  check_failed(sl_sentences_new("text", tokens, 0, 4, &good, &set), SL_BAD_ARGUMENT,
-               "text: a text without tokens");
-  check_failed(sl_sentences_new("text", tokens, -1, 4, &good, &set), SL_BAD_ARGUMENT, "without");
-  check_failed(sl_sentences_new("text", high, 3, 4, &good, &set), SL_BAD_ARGUMENT,
-               "token 1 is 4, but the vocabulary has 0 to 3");
-  check_failed(sl_sentences_new("text", low, 3, 4, &good, &set), SL_BAD_ARGUMENT, "token 2 is -2");
-  check_failed(sl_sentences_new("text", tokens, 4, 0, &good, &set), SL_BAD_ARGUMENT, "token 0");
+  FAILS(sl_sentences_new("text", tokens, 0, 4, &good, &set), SL_BAD_ARGUMENT,
+        "text: a text without tokens");
+  FAILS(sl_sentences_new("text", tokens, -1, 4, &good, &set), SL_BAD_ARGUMENT, "without");
+  FAILS(sl_sentences_new("text", high, 3, 4, &good, &set), SL_BAD_ARGUMENT,
+        "token 1 is 4, but the vocabulary has 0 to 3");
+  FAILS(sl_sentences_new("text", low, 3, 4, &good, &set), SL_BAD_ARGUMENT, "token 2 is -2");
+  FAILS(sl_sentences_new("text", tokens, 4, 0, &good, &set), SL_BAD_ARGUMENT, "token 0");
 }
 
 static enum sl_status make_all(void) {

@@ -29,7 +29,7 @@ static void shapes_are_reproducible(void **state) {
   sl_dataset_free(test);
   sl_dataset_free(other);
   struct sl_dataset *none;
-  check_failed(sl_shapes_new(-1, 1, true, &none), SL_BAD_ARGUMENT, "-1 samples");
+  FAILS(sl_shapes_new(-1, 1, true, &none), SL_BAD_ARGUMENT, "-1 samples");
 }
 
 static void they_are_open_by_name(void **state) {
@@ -181,11 +181,11 @@ static void what_does_not_fit_is_refused(void **state) {
       SL_OK);
   assert_int_equal(sl_tokens_new("words", words, 4, 1, 1, &tokens), SL_OK);
   int files = count_files();
-  check_failed(sl_cifar10_write(set, test_folder, true), SL_BAD_ARGUMENT, "multiple of 5");
-  check_failed(sl_cifar10_write(digits, test_folder, true), SL_BAD_ARGUMENT, "[3, 32, 32]");
-  check_failed(sl_cifar10_write(classes, test_folder, false), SL_BAD_ARGUMENT, "10 classes");
-  check_failed(sl_cifar10_write(tokens, test_folder, false), SL_BAD_ARGUMENT, "[3, 32, 32]");
-  check_failed(sl_cifar10_write(set, in_folder("nowhere"), false), SL_IO, "nowhere");
+  FAILS(sl_cifar10_write(set, test_folder, true), SL_BAD_ARGUMENT, "multiple of 5");
+  FAILS(sl_cifar10_write(digits, test_folder, true), SL_BAD_ARGUMENT, "[3, 32, 32]");
+  FAILS(sl_cifar10_write(classes, test_folder, false), SL_BAD_ARGUMENT, "10 classes");
+  FAILS(sl_cifar10_write(tokens, test_folder, false), SL_BAD_ARGUMENT, "[3, 32, 32]");
+  FAILS(sl_cifar10_write(set, in_folder("nowhere"), false), SL_IO, "nowhere");
   assert_int_equal(count_files(), files);
   sl_dataset_free(set);
   sl_dataset_free(digits);

@@ -8,8 +8,6 @@
 
 #include "tests/common/files.h"
 
-#define OK(call) assert_int_equal(call, SL_OK)
-
 /* ---- text files ---- */
 
 static enum sl_status read_status(const char *path) {
@@ -34,12 +32,12 @@ static void test_files(void **state) {
   check_text(put("plain", "to be\nor \xff\n", 11), "to be\nor \xff\n");
   check_text(put_gz("packed", "to be\n", 6), "to be\n");
   check_text(put("letter", "x", 1), "x");
-  check_failed(read_status(in_folder("none")), SL_IO, "No such file");
-  check_failed(read_status(test_folder), SL_IO, "name a file");
-  check_failed(read_status(put("empty", "", 0)), SL_BAD_FILE, "is empty");
-  check_failed(read_status(put_gz("empty.gz", "", 0)), SL_BAD_FILE, "is empty");
-  check_failed(read_status(put("binary", "abc\0def", 7)), SL_BAD_FILE, "zero at byte 3");
-  check_failed(read_status(put("utf16", "\xff\xfe\x61", 4)), SL_BAD_FILE, "UTF-16");
+  FAILS(read_status(in_folder("none")), SL_IO, "No such file");
+  FAILS(read_status(test_folder), SL_IO, "name a file");
+  FAILS(read_status(put("empty", "", 0)), SL_BAD_FILE, "is empty");
+  FAILS(read_status(put_gz("empty.gz", "", 0)), SL_BAD_FILE, "is empty");
+  FAILS(read_status(put("binary", "abc\0def", 7)), SL_BAD_FILE, "zero at byte 3");
+  FAILS(read_status(put("utf16", "\xff\xfe\x61", 4)), SL_BAD_FILE, "UTF-16");
 }
 
 /* ---- vocabularies ---- */
@@ -174,15 +172,15 @@ static void test_bad_arguments(void **state) {
   assert_int_equal(level, SL_TEXT_WORD);
   OK(sl_text_level_parse("char", &level));
   assert_int_equal(level, SL_TEXT_CHAR);
-  check_failed(sl_text_level_parse("words", &level), SL_BAD_ARGUMENT, "'words' is unknown");
-  check_failed(sl_text_level_parse(NULL, &level), SL_BAD_ARGUMENT, "use word or char");
-  check_failed(new_status(SL_TEXT_WORD, "", 0, 0, 0), SL_BAD_ARGUMENT, "is empty");
-  check_failed(new_status(SL_TEXT_WORD, NULL, 0, 0, 0), SL_BAD_ARGUMENT, "is empty");
-  check_failed(new_status(SL_TEXT_CHAR, "a\0b", 3, 0, 0), SL_BAD_ARGUMENT, "zero bytes");
-  check_failed(new_status(SL_TEXT_WORD, "a", 1, -1, 0), SL_BAD_ARGUMENT, "-1 times");
-  check_failed(new_status(SL_TEXT_WORD, "a", 1, 0, -1), SL_BAD_ARGUMENT, "at most -1 words");
-  check_failed(new_status(SL_TEXT_WORD, "a", 1, 0, 1), SL_BAD_ARGUMENT, "at least 2");
-  check_failed(new_status((enum sl_text_level)2, "a", 1, 0, 0), SL_BAD_ARGUMENT, "level 2");
+  FAILS(sl_text_level_parse("words", &level), SL_BAD_ARGUMENT, "'words' is unknown");
+  FAILS(sl_text_level_parse(NULL, &level), SL_BAD_ARGUMENT, "use word or char");
+  FAILS(new_status(SL_TEXT_WORD, "", 0, 0, 0), SL_BAD_ARGUMENT, "is empty");
+  FAILS(new_status(SL_TEXT_WORD, NULL, 0, 0, 0), SL_BAD_ARGUMENT, "is empty");
+  FAILS(new_status(SL_TEXT_CHAR, "a\0b", 3, 0, 0), SL_BAD_ARGUMENT, "zero bytes");
+  FAILS(new_status(SL_TEXT_WORD, "a", 1, -1, 0), SL_BAD_ARGUMENT, "-1 times");
+  FAILS(new_status(SL_TEXT_WORD, "a", 1, 0, -1), SL_BAD_ARGUMENT, "at most -1 words");
+  FAILS(new_status(SL_TEXT_WORD, "a", 1, 0, 1), SL_BAD_ARGUMENT, "at least 2");
+  FAILS(new_status((enum sl_text_level)2, "a", 1, 0, 0), SL_BAD_ARGUMENT, "level 2");
 }
 
 /* ---- their files ---- */
@@ -229,13 +227,13 @@ static void test_file_text(void **state) {
   OK(sl_vocabulary_save(v, path));
   check_text(path,
              "{\"level\":\"word\",\"words\":[\"<unk>\",\"<eos>\",\"a\",\"\xc3\xa9\",[233,116]]}");
-  check_failed(sl_vocabulary_save(v, in_folder("none/vocabulary.json")), SL_IO, "does not exist");
+  FAILS(sl_vocabulary_save(v, in_folder("none/vocabulary.json")), SL_IO, "does not exist");
   sl_vocabulary_free(v);
   v = vocabulary(SL_TEXT_CHAR, "a\n\xff", 0, 0);
   OK(sl_vocabulary_save(v, path));
   check_text(path, "{\"level\":\"char\",\"words\":[\"<unk>\",10,97,255]}");
   sl_vocabulary_free(v);
-  check_failed(sl_vocabulary_load(in_folder("none"), &v), SL_IO, "No such file");
+  FAILS(sl_vocabulary_load(in_folder("none"), &v), SL_IO, "No such file");
 }
 
 static enum sl_status load_status(const char *text, size_t size) {
@@ -302,7 +300,7 @@ static void test_damaged_files(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     enum sl_status status = load_status(cases[i].text, strlen(cases[i].text));
     if (cases[i].message)
-      check_failed(status, SL_BAD_FILE, cases[i].message);
+      FAILS(status, SL_BAD_FILE, cases[i].message);
     else
       OK(status);
   }
@@ -316,7 +314,7 @@ static void test_cut_anywhere(void **state) {
     size_t size = strlen(texts[i]);
     OK(load_status(texts[i], size));
     for (size_t cut = 0; cut < size; cut++)
-      check_failed(load_status(texts[i], cut), SL_BAD_FILE, "damaged.json: ");
+      FAILS(load_status(texts[i], cut), SL_BAD_FILE, "damaged.json: ");
   }
 }
 
@@ -596,8 +594,8 @@ static void test_sentences_are_reproducible(void **state) {
   assert_true(count_equal_lines(text[0], text[3], COUNT) < COUNT / 100);
   assert_true(count_equal_lines(text[0], text[4], COUNT) < COUNT / 100);
   for (int i = 0; i < 5; i++) free(text[i]);
-  check_failed(sl_grammar_new(7, true, 0, text, size, NULL), SL_BAD_ARGUMENT, "0 sentences");
-  check_failed(sl_grammar_new(7, true, -1, text, size, NULL), SL_BAD_ARGUMENT, "at least one");
+  FAILS(sl_grammar_new(7, true, 0, text, size, NULL), SL_BAD_ARGUMENT, "0 sentences");
+  FAILS(sl_grammar_new(7, true, -1, text, size, NULL), SL_BAD_ARGUMENT, "at least one");
 }
 
 /* ---- without memory ---- */

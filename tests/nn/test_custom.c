@@ -3,7 +3,6 @@
  * with a kind, its options or its kernels ends in a message that names it. All but the look at
  * footprints goes by the public headers. */
 #include <math.h>
-#include <stdio.h>
 
 #include "tests/common/files.h"
 #include "nn/layer.h"
@@ -106,15 +105,12 @@ static const struct sl_layer_kind gate = {.version = SL_LAYER_VERSION,
                                           .backward_weight = gate_backward_weight};
 
 /* Where the kernels are for CPUs alone, they go there from wherever the layer is placed. */
-static void begin(void) {
-  const struct sl_context_options options = {.devices = getenv("SL_TEST_DEVICE"), .seed = 1};
-  assert_ok(sl_open(&options, &context));
-}
+static void begin(void) { assert_int_equal(open_context(NULL), 0); }
 
 static int setup(void **state) {
   (void)state;
   begin();
-  assert_ok(sl_layer_register(context, &gate));
+  OK(sl_layer_register(context, &gate));
   return 0;
 }
 
@@ -123,14 +119,14 @@ static struct sl_model *images(int fails) {
   struct sl_model *m = new_model(SL_SHAPE(1, 28, 28));
   const struct sl_dense_options left = {.features = 12, .activation = SL_ACTIVATION_TANH};
   const struct sl_dense_options right = {.features = 12, .layer.inputs = "input"};
-  assert_ok(sl_dense(m, "left", &left));
-  assert_ok(sl_dense(m, "right", &right));
-  assert_ok(sl_layer(
+  OK(sl_dense(m, "left", &left));
+  OK(sl_dense(m, "right", &right));
+  OK(sl_layer(
       m, "meet", "gate",
       &(struct gate_options){
           .scale = 0.75f, .fails = fails, .layer = {.inputs = "left,right", .group = "g"}}));
-  assert_ok(sl_layer(m, "self", "gate",
-                     &(struct gate_options){.no_bias = true, .layer.inputs = "meet,meet"}));
+  OK(sl_layer(m, "self", "gate",
+              &(struct gate_options){.no_bias = true, .layer.inputs = "meet,meet"}));
   add_dense(m, "fc", 10, SL_INIT_DEFAULT);
   return m;
 }
@@ -147,7 +143,7 @@ static struct sl_dataset *words(int64_t steps) {
   struct sl_dataset *data;
   int32_t tokens[1025];
   for (int i = 0; i < 1025; i++) tokens[i] = (i * i + i / 7) % 11;
-  assert_ok(sl_tokens_new("words", tokens, 1025, steps, 11, &data));
+  OK(sl_tokens_new("words", tokens, 1025, steps, 11, &data));
   return data;
 }
 
@@ -160,9 +156,9 @@ static void train(struct run *run, struct sl_model *m) {
   if (m->sample.ndim == 1)
     data = words(m->sample.dim[0]);
   else
-    assert_ok(sl_digits_new(200, 3, true, &data));
-  assert_ok(sl_loader_new(data, &(struct sl_loader_options){.batch = 18}, &loader));
-  assert_ok(sl_trainer_new(m, &(struct sl_optimizer){.lr = 0.2f}, NULL, &run->options, &trainer));
+    OK(sl_digits_new(200, 3, true, &data));
+  OK(sl_loader_new(data, &(struct sl_loader_options){.batch = 18}, &loader));
+  OK(sl_trainer_new(m, &(struct sl_optimizer){.lr = 0.2f}, NULL, &run->options, &trainer));
   for (int s = 0; s < 8 && run->status == SL_OK; s++) {
     run->status = sl_trainer_step(trainer, loader, &report, &reported);
     if (run->status == SL_OK && reported) run->loss[report.step] = report.loss;
@@ -186,17 +182,17 @@ static double loss_at(struct sl_model *m, const struct sl_dataset *data, const c
   int count = sl_model_parameter_count(m);
   float *saved[32];
   for (int i = 0; i < count; i++) saved[i] = get_values(m, sl_model_parameter(m, i, NULL));
-  assert_ok(sl_loader_new(data, &(struct sl_loader_options){.batch = 24}, &loader));
-  assert_ok(sl_trainer_new(m, &(struct sl_optimizer){.lr = 1}, NULL,
-                           &(struct sl_trainer_options){.replicas = 1}, &trainer));
-  assert_ok(sl_trainer_step(trainer, loader, &report, &reported));
-  assert_ok(sl_trainer_drain(trainer, &report, &reported));
+  OK(sl_loader_new(data, &(struct sl_loader_options){.batch = 24}, &loader));
+  OK(sl_trainer_new(m, &(struct sl_optimizer){.lr = 1}, NULL,
+                    &(struct sl_trainer_options){.replicas = 1}, &trainer));
+  OK(sl_trainer_step(trainer, loader, &report, &reported));
+  OK(sl_trainer_drain(trainer, &report, &reported));
   assert_true(reported);
-  if (after) assert_ok(sl_model_get(m, name, after));
+  if (after) OK(sl_model_get(m, name, after));
   sl_trainer_free(trainer);
   sl_loader_free(loader);
   for (int i = 0; i < count; i++) {
-    assert_ok(sl_model_set(m, sl_model_parameter(m, i, NULL), saved[i]));
+    OK(sl_model_set(m, sl_model_parameter(m, i, NULL), saved[i]));
     free(saved[i]);
   }
   return report.loss;
@@ -208,9 +204,9 @@ static void gradients_are_those_of_the_loss(void **state) {
   (void)state;
   struct sl_model *m = images(0);
   struct sl_dataset *data;
-  assert_ok(sl_model_build(m));
+  OK(sl_model_build(m));
   assert_int_equal(sl_model_parameter_count(m), 9);
-  assert_ok(sl_digits_new(24, 9, true, &data));
+  OK(sl_digits_new(24, 9, true, &data));
   for (int i = 0; i < sl_model_parameter_count(m); i++) {
     const char *name = sl_model_parameter(m, i, NULL);
     int64_t n = value_count(m, name);
@@ -224,11 +220,11 @@ static void gradients_are_those_of_the_loss(void **state) {
       float *w = calloc((size_t)n, sizeof *w);
       for (int64_t k = 0; k < n; k++)
         w[k] = begin[k] + (float)((side ? 1 : -1) * step * (double)(begin[k] - moved[k]));
-      assert_ok(sl_model_set(m, name, w));
+      OK(sl_model_set(m, name, w));
       loss[side] = loss_at(m, data, NULL, NULL);
       free(w);
     }
-    assert_ok(sl_model_set(m, name, begin));
+    OK(sl_model_set(m, name, begin));
     double slope = (loss[1] - loss[0]) / (2 * step);
     if (!(fabs(slope - square) <= 0.02 * square))
       fail_msg("%s: squared gradient %.6g, by differences %.6g", name, square, slope);
@@ -241,8 +237,8 @@ static void gradients_are_those_of_the_loss(void **state) {
 /* ---- cuts ---- */
 
 static void assert_like(const struct run *a, const struct run *b, double tolerance) {
-  assert_ok(a->status);
-  assert_ok(b->status);
+  OK(a->status);
+  OK(b->status);
   for (int s = 0; s < 8; s++)
     if (!(fabs(a->loss[s] - b->loss[s]) <= tolerance * a->loss[s]))
       fail_msg("step %d: loss %.9g and %.9g", s, a->loss[s], b->loss[s]);
@@ -286,11 +282,10 @@ static void a_training_in_bf16_goes_the_same_way(void **state) {
 
 static struct sl_model *sentences(void) {
   struct sl_model *m = new_model(SL_SHAPE(8));
-  assert_ok(
-      sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = 11, .features = 6}));
-  assert_ok(sl_lstm(m, "lstm", &(struct sl_lstm_options){.features = 6}));
-  assert_ok(sl_layer(m, "meet", "gate", &(struct gate_options){.layer.inputs = "lstm,embed"}));
-  assert_ok(sl_dense(m, "decoder", &(struct sl_dense_options){.features = 11, .positions = true}));
+  OK(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = 11, .features = 6}));
+  OK(sl_lstm(m, "lstm", &(struct sl_lstm_options){.features = 6}));
+  OK(sl_layer(m, "meet", "gate", &(struct gate_options){.layer.inputs = "lstm,embed"}));
+  OK(sl_dense(m, "decoder", &(struct sl_dense_options){.features = 11, .positions = true}));
   return m;
 }
 
@@ -312,8 +307,8 @@ static void predict(struct sl_model *m, float *y) {
   struct sl_predictor *p;
   static float x[5 * 784];
   for (int i = 0; i < 5 * 784; i++) x[i] = (float)(i % 17) / 17;
-  assert_ok(sl_predictor_open(m, NULL, &p));
-  assert_ok(sl_predict(p, x, 5, y));
+  OK(sl_predictor_open(m, NULL, &p));
+  OK(sl_predict(p, x, 5, y));
   sl_predictor_free(p);
 }
 
@@ -325,11 +320,11 @@ static void a_saved_model_opens_to_the_bit(void **state) {
   struct run run = {.options.replicas = 2};
   struct sl_model *m = images(0), *opened;
   train(&run, m);
-  assert_ok(run.status);
-  assert_ok(sl_model_save(m, path));
-  assert_ok(sl_model_open(context, path, &opened));
-  assert_ok(sl_model_architecture(m, NULL, &first));
-  assert_ok(sl_model_architecture(opened, NULL, &second));
+  OK(run.status);
+  OK(sl_model_save(m, path));
+  OK(sl_model_open(context, path, &opened));
+  OK(sl_model_architecture(m, NULL, &first));
+  OK(sl_model_architecture(opened, NULL, &second));
   assert_string_equal(first, second);
   assert_non_null(strstr(first,
                          "\"kind\": \"gate\", \"inputs\": [\"meet\", \"meet\"], "
@@ -348,7 +343,7 @@ static void a_saved_model_opens_to_the_bit(void **state) {
 
 static void refused(const char *text, enum sl_status status, const char *words) {
   struct sl_model *m;
-  assert_refused(sl_model_parse(context, "some.json", text, strlen(text), &m), status, words);
+  FAILS(sl_model_parse(context, "some.json", text, strlen(text), &m), status, words);
   assert_null(m);
 }
 
@@ -374,15 +369,13 @@ static void a_kind_is_its_contexts(void **state) {
   struct sl_model *m;
   sl_close(context);
   begin();
-  assert_refused(sl_model_open(context, in_folder("gate.json"), &m), SL_UNSUPPORTED,
-                 "register it first");
+  FAILS(sl_model_open(context, in_folder("gate.json"), &m), SL_UNSUPPORTED, "register it first");
   assert_null(m);
   m = new_model(SL_SHAPE(4));
-  assert_refused(sl_layer(m, "l", "gate", &(struct gate_options){0}), SL_UNSUPPORTED,
-                 "sl_layer_register");
-  assert_refused(sl_layer(m, "l", NULL, &(struct gate_options){0}), SL_UNSUPPORTED, "''");
+  FAILS(sl_layer(m, "l", "gate", &(struct gate_options){0}), SL_UNSUPPORTED, "sl_layer_register");
+  FAILS(sl_layer(m, "l", NULL, &(struct gate_options){0}), SL_UNSUPPORTED, "''");
   /* the library's own go by their names, too */
-  assert_ok(sl_layer(m, "l", "dense", &(struct sl_dense_options){.features = 2}));
+  OK(sl_layer(m, "l", "dense", &(struct sl_dense_options){.features = 2}));
   sl_model_free(m);
 }
 
@@ -398,7 +391,7 @@ static void wrong_kinds_are_refused(void **state) {
     struct sl_layer_kind k = gate;                                                                 \
     k.name = "other";                                                                              \
     change;                                                                                        \
-    assert_refused(sl_layer_register(context, &k), status, words);                                 \
+    FAILS(sl_layer_register(context, &k), status, words);                                          \
   } while (0)
   REFUSED(SL_BAD_ARGUMENT, "'gate' already", k.name = "gate");
   REFUSED(SL_BAD_ARGUMENT, "'dense' already", k.name = "dense");
@@ -473,11 +466,11 @@ static void nonsense_of_infer_is_refused(void **state) {
                                      .infer = infer_as_told,
                                      .forward = gate_forward};
   struct sl_model *m = new_model(SL_SHAPE(3, 4));
-  assert_ok(sl_layer_register(context, &kind));
+  OK(sl_layer_register(context, &kind));
 #define REFUSED(status, words, ...)                                                                \
   says = (struct sl_layer_plan){.out = {1, {5}}};                                                  \
   __VA_ARGS__;                                                                                     \
-  assert_refused(sl_layer(m, "l", "odd", &(struct sl_layer_options){0}), status, words)
+  FAILS(sl_layer(m, "l", "odd", &(struct sl_layer_options){0}), status, words)
 #define PARAMETER(...)                                                                             \
   says.parameter[says.parameter_count++] = (struct sl_layer_parameter){__VA_ARGS__}
   REFUSED(SL_BAD_SHAPE, "layer l (odd): its kind gives an output", says.out.ndim = 0);
@@ -512,10 +505,9 @@ static void a_failing_kernel_tells_who_waits(void **state) {
   struct sl_model *m = images(1);
   struct sl_predictor *p;
   static float x[784], y[10];
-  assert_ok(sl_predictor_open(m, NULL, &p));
-  assert_refused(sl_predict(p, x, 1, y), SL_NOT_FINITE,
-                 "custom_forward_saving (layer meet) on cpu:");
-  assert_refused(sl_predict(p, x, 1, y), SL_NOT_FINITE, "gate: 1 rows are not to my taste");
+  OK(sl_predictor_open(m, NULL, &p));
+  FAILS(sl_predict(p, x, 1, y), SL_NOT_FINITE, "custom_forward_saving (layer meet) on cpu:");
+  FAILS(sl_predict(p, x, 1, y), SL_NOT_FINITE, "gate: 1 rows are not to my taste");
   sl_predictor_free(p);
   sl_model_free(m);
 }
@@ -525,8 +517,8 @@ static void a_failure_without_a_word_is_one_too(void **state) {
   struct sl_model *m = images(2);
   struct run run = {.options.replicas = 1};
   train(&run, m);
-  assert_refused(run.status, SL_BAD_ARGUMENT, "(layer meet)");
-  assert_refused(run.status, SL_BAD_ARGUMENT, "gate: its kernel returned ? (777)");
+  FAILS(run.status, SL_BAD_ARGUMENT, "(layer meet)");
+  FAILS(run.status, SL_BAD_ARGUMENT, "gate: its kernel returned ? (777)");
   sl_model_free(m);
 }
 
@@ -535,7 +527,7 @@ static void a_failing_backward_ends_the_training(void **state) {
   struct sl_model *m = images(3);
   struct run run = {.options.replicas = 2};
   train(&run, m);
-  assert_refused(run.status, SL_BAD_SHAPE, "custom_backward_weight (layer meet)");
+  FAILS(run.status, SL_BAD_SHAPE, "custom_backward_weight (layer meet)");
   sl_model_free(m);
 }
 
@@ -565,25 +557,24 @@ static void a_trainer_refuses_what_cannot_learn(void **state) {
   float x[3] = {1, -2, 3}, y[3];
   stiff.name = "stiff";
   stiff.backward_weight = NULL;
-  assert_ok(sl_layer_register(context, &twice));
-  assert_ok(sl_layer_register(context, &stiff));
+  OK(sl_layer_register(context, &twice));
+  OK(sl_layer_register(context, &stiff));
   struct sl_model *m = new_model(SL_SHAPE(3));
-  assert_ok(sl_layer(m, "double", "twice", &(struct sl_layer_options){0}));
-  assert_ok(sl_predictor_open(m, NULL, &p));
-  assert_ok(sl_predict(p, x, 1, y));
+  OK(sl_layer(m, "double", "twice", &(struct sl_layer_options){0}));
+  OK(sl_predictor_open(m, NULL, &p));
+  OK(sl_predict(p, x, 1, y));
   for (int i = 0; i < 3; i++) assert_true(y[i] == 2 * x[i]);
   sl_predictor_free(p);
   const struct sl_optimizer sgd = {0};
   const struct sl_trainer_options options = {.replicas = 1};
-  assert_refused(sl_trainer_new(m, &sgd, NULL, &options, &trainer), SL_UNSUPPORTED,
-                 "layer double (twice): is for inference only");
+  FAILS(sl_trainer_new(m, &sgd, NULL, &options, &trainer), SL_UNSUPPORTED,
+        "layer double (twice): is for inference only");
   assert_null(trainer);
-  assert_refused(sl_place_auto(m, &sgd, &options, 4, NULL, NULL), SL_UNSUPPORTED, "double");
+  FAILS(sl_place_auto(m, &sgd, &options, 4, NULL, NULL), SL_UNSUPPORTED, "double");
   sl_model_free(m);
   m = new_model(SL_SHAPE(3));
-  assert_ok(sl_layer(m, "l", "stiff", &(struct gate_options){.layer.inputs = "input,input"}));
-  assert_refused(sl_trainer_new(m, &sgd, NULL, &options, &trainer), SL_UNSUPPORTED,
-                 "backward_weight");
+  OK(sl_layer(m, "l", "stiff", &(struct gate_options){.layer.inputs = "input,input"}));
+  FAILS(sl_trainer_new(m, &sgd, NULL, &options, &trainer), SL_UNSUPPORTED, "backward_weight");
   sl_model_free(m);
 }
 
@@ -592,7 +583,7 @@ static void a_trainer_refuses_what_cannot_learn(void **state) {
 static uint32_t footprint(const char *kind, struct gate_options options) {
   struct sl_model *m = new_model(SL_SHAPE(3));
   options.layer.inputs = "input,input";
-  assert_ok(sl_layer(m, "l", kind, &options));
+  OK(sl_layer(m, "l", kind, &options));
   uint32_t hash = m->layers[0].custom->footprint;
   sl_model_free(m);
   return hash;
@@ -602,7 +593,7 @@ static void kinds_and_options_have_times_of_their_own(void **state) {
   (void)state;
   struct sl_layer_kind other = gate;
   other.name = "gate2";
-  assert_ok(sl_layer_register(context, &other));
+  OK(sl_layer_register(context, &other));
   uint32_t all[] = {footprint("gate", (struct gate_options){0}),
                     footprint("gate2", (struct gate_options){0}),
                     footprint("gate", (struct gate_options){.no_bias = true}),
@@ -616,7 +607,7 @@ static void kinds_and_options_have_times_of_their_own(void **state) {
 }
 
 int main(void) {
-#define CASE(function) cmocka_unit_test_setup_teardown(function, setup, group_teardown)
+#define CASE(function) cmocka_unit_test_setup_teardown(function, setup, close_context)
   const struct CMUnitTest tests[] = {CASE(gradients_are_those_of_the_loss),
                                      CASE(any_cut_of_the_batch_gives_the_serial_curve),
                                      CASE(a_training_in_bf16_goes_the_same_way),

@@ -52,7 +52,7 @@ static void assert_all(const float *values, int64_t count, float expected) {
 static struct sl_model *dense_model(enum sl_init init) {
   struct sl_model *model = new_model(SL_SHAPE(IN));
   add_dense(model, "fc", OUT, init);
-  assert_ok(sl_model_build(model));
+  OK(sl_model_build(model));
   return model;
 }
 
@@ -84,9 +84,9 @@ static void each_kind_has_its_distribution(void **state) {
 static void a_convolution_counts_its_window(void **state) {
   (void)state;
   struct sl_model *model = new_model(SL_SHAPE(8, 9, 9));
-  assert_ok(sl_conv2d(model, "conv",
-                      &(struct sl_conv2d_options){.channels = 300, .kernel_h = 3, .kernel_w = 5}));
-  assert_ok(sl_model_build(model));
+  OK(sl_conv2d(model, "conv",
+               &(struct sl_conv2d_options){.channels = 300, .kernel_h = 3, .kernel_w = 5}));
+  OK(sl_model_build(model));
   float *weight = get_values(model, "conv.weight");
   assert_uniform(weight, value_count(model, "conv.weight"), 1 / sqrt(8 * 3 * 5));
   free(weight);
@@ -96,9 +96,9 @@ static void a_convolution_counts_its_window(void **state) {
 static void an_embedding_is_standard_normal(void **state) {
   (void)state;
   struct sl_model *model = new_model(SL_SHAPE(7));
-  assert_ok(sl_embedding(model, "words",
-                         &(struct sl_embedding_options){.vocabulary = 1000, .features = 100}));
-  assert_ok(sl_model_build(model));
+  OK(sl_embedding(model, "words",
+                  &(struct sl_embedding_options){.vocabulary = 1000, .features = 100}));
+  OK(sl_model_build(model));
   float *weight = get_values(model, "words.weight");
   assert_normal(weight, 100000, 1.0);
   free(weight);
@@ -111,10 +111,10 @@ static void a_normalisation_begins_as_identity(void **state) {
   for (int zero = 0; zero < 2; zero++) {
     const float expected[] = {zero ? 0 : 1, 0, 0, 1};
     struct sl_model *model = new_model(SL_SHAPE(6, 4, 4));
-    assert_ok(sl_batchnorm(
+    OK(sl_batchnorm(
         model, "bn",
         &(struct sl_batchnorm_options){.layer.init = zero ? SL_INIT_ZERO : SL_INIT_HE}));
-    assert_ok(sl_model_build(model));
+    OK(sl_model_build(model));
     for (int i = 0; i < 4; i++) {
       char name[32] = "bn.";
       float *values = get_values(model, strcat(name, names[i]));
@@ -133,8 +133,8 @@ static void order_does_not_matter(void **state) {
   add_dense(one, "fc2", 40, SL_INIT_DEFAULT);
   add_dense(other, "before", 30, SL_INIT_DEFAULT);
   add_dense(other, "fc1", 40, SL_INIT_DEFAULT);
-  assert_ok(sl_model_build(one));
-  assert_ok(sl_model_build(other));
+  OK(sl_model_build(one));
+  OK(sl_model_build(other));
   float *a = get_values(one, "fc1.weight"), *b = get_values(other, "fc1.weight");
   float *c = get_values(one, "fc2.weight");
   assert_memory_equal(a, b, 30 * 40 * sizeof *a);
@@ -148,7 +148,8 @@ static void order_does_not_matter(void **state) {
 
 static float *weights_of_seed(uint64_t seed) {
   sl_close(context);
-  open_context(seed);
+  const struct sl_context_options options = {.seed = seed, .devices = getenv("SL_TEST_DEVICE")};
+  OK(sl_open(&options, &context));
   struct sl_model *model = dense_model(SL_INIT_DEFAULT);
   float *weight = get_values(model, "fc.weight");
   sl_model_free(model);
@@ -181,7 +182,7 @@ static void an_unknown_kind_is_refused(void **state) {
   (void)state;
   struct sl_model *model = new_model(SL_SHAPE(4));
   add_dense(model, "fc", 3, (enum sl_init)99);
-  assert_refused(sl_model_build(model), SL_BAD_ARGUMENT, "99");
+  FAILS(sl_model_build(model), SL_BAD_ARGUMENT, "99");
   sl_model_free(model);
 }
 
@@ -194,5 +195,5 @@ int main(void) {
                                      cmocka_unit_test(the_seed_decides),
                                      cmocka_unit_test(first_values_are_known),
                                      cmocka_unit_test(an_unknown_kind_is_refused)};
-  return cmocka_run_group_tests(tests, group_setup, group_teardown);
+  return cmocka_run_group_tests(tests, open_context, close_context);
 }

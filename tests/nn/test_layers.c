@@ -13,7 +13,7 @@ static void options_out_of_range_are_refused(void **state) {
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(4, 6, 6));
 #define REFUSED(kind, options_type, words, ...)                                                    \
-  assert_refused(kind(m, "x", &(struct options_type){__VA_ARGS__}), SL_BAD_ARGUMENT, words)
+  FAILS(kind(m, "x", &(struct options_type){__VA_ARGS__}), SL_BAD_ARGUMENT, words)
   REFUSED(sl_batchnorm, sl_batchnorm_options, "epsilon", .epsilon = -1);
   REFUSED(sl_batchnorm, sl_batchnorm_options, "epsilon", .epsilon = NAN);
   REFUSED(sl_batchnorm, sl_batchnorm_options, "momentum", .momentum = 1.5f);
@@ -39,13 +39,13 @@ static void shapes_that_do_not_fit_are_refused(void **state) {
   struct sl_model *m = new_model(SL_SHAPE(2, 2, 2, 2));
   add_dense(m, "fc1", 3, SL_INIT_DEFAULT);
   add_dense(m, "fc2", 4, SL_INIT_DEFAULT);
-  assert_refused(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "fc1,fc2"}),
-                 SL_BAD_SHAPE, "[3] and [4]");
+  FAILS(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "fc1,fc2"}), SL_BAD_SHAPE,
+        "[3] and [4]");
   const struct sl_embedding_options words = {.vocabulary = 3, .features = 3};
-  assert_refused(sl_embedding(m, "words", &words), SL_BAD_ARGUMENT, "model's own input");
+  FAILS(sl_embedding(m, "words", &words), SL_BAD_ARGUMENT, "model's own input");
   struct sl_embedding_options tokens = words;
   tokens.layer.inputs = "input";
-  assert_refused(sl_embedding(m, "words", &tokens), SL_BAD_SHAPE, "at most 3 dimensions");
+  FAILS(sl_embedding(m, "words", &tokens), SL_BAD_SHAPE, "at most 3 dimensions");
   sl_model_free(m);
 }
 
@@ -54,19 +54,19 @@ static void activations_are_parsed(void **state) {
   const char *const names[] = {"none", "relu", "tanh", "sigmoid", "gelu"};
   enum sl_activation activation;
   for (int i = 0; i < 5; i++) {
-    assert_ok(sl_activation_parse(names[i], &activation));
+    OK(sl_activation_parse(names[i], &activation));
     assert_int_equal(activation, i);
   }
-  assert_refused(sl_activation_parse("swish", &activation), SL_BAD_ARGUMENT, "swish");
-  assert_refused(sl_activation_parse(NULL, &activation), SL_BAD_ARGUMENT, "relu");
+  FAILS(sl_activation_parse("swish", &activation), SL_BAD_ARGUMENT, "swish");
+  FAILS(sl_activation_parse(NULL, &activation), SL_BAD_ARGUMENT, "relu");
 }
 
 /* ---- passes ---- */
 
 static struct sl__tensor *tensor(enum sl_type type, struct sl_shape shape, const void *values) {
   struct sl__tensor *t;
-  assert_ok(sl__tensor_temporary(context, &shape, type, &t));
-  if (values) assert_ok(sl__tensor_write(t, values));
+  OK(sl__tensor_temporary(context, &shape, type, &t));
+  if (values) OK(sl__tensor_write(t, values));
   return t;
 }
 
@@ -74,13 +74,11 @@ static struct sl__tensor *floats(struct sl_shape shape, const float *values) {
   return tensor(SL_F32, shape, values);
 }
 
-static void read_floats(struct sl__tensor *t, float *values) {
-  assert_ok(sl__tensor_read(t, values));
-}
+static void read_floats(struct sl__tensor *t, float *values) { OK(sl__tensor_read(t, values)); }
 
 /* The last layer of a model that has just been built. */
 static const struct sl__layer *built(struct sl_model *m) {
-  assert_ok(sl_model_build(m));
+  OK(sl_model_build(m));
   return &m->layers[m->count - 1];
 }
 
@@ -93,7 +91,7 @@ static void an_addition_to_itself_has_two_gradients(void **state) {
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(3));
   add_dense(m, "fc", 3, SL_INIT_DEFAULT);
-  assert_ok(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "fc,fc"}));
+  OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "fc,fc"}));
   const struct sl__layer *add = built(m);
   const float values[6] = {1, -2, 3, 4, 5, -6}, gradient[6] = {1, 2, 3, 4, 5, 6};
   struct sl_shape shape = SL_SHAPE(2, 3);
@@ -109,8 +107,8 @@ static void an_addition_to_itself_has_two_gradients(void **state) {
                             .dy = dy,
                             .dx = {dx, dx},
                             .add_dx = {added, added}};
-    assert_ok(add->kind->forward(add, &pass));
-    assert_ok(add->kind->backward_data(add, &pass));
+    OK(add->kind->forward(add, &pass));
+    OK(add->kind->backward_data(add, &pass));
     read_floats(y, result);
     for (int i = 0; i < 6; i++) assert_true(result[i] == 2 * values[i]);
     read_floats(dx, result);
@@ -131,7 +129,7 @@ static void an_addition_to_itself_has_two_gradients(void **state) {
 static void dropout_counts_through_the_batch(void **state) {
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(COUNT));
-  assert_ok(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.25f}));
+  OK(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.25f}));
   const struct sl__layer *drop = built(m);
   float x[ROWS * COUNT], y[ROWS * COUNT], dx[ROWS * COUNT], other[ROWS * COUNT];
   draw(x, ROWS * COUNT, 1);
@@ -154,9 +152,9 @@ static void dropout_counts_through_the_batch(void **state) {
                            .x = {sx},
                            .y = sy};
   int dropped = 0, moved = 0;
-  assert_ok(drop->kind->forward(drop, &pass));
-  assert_ok(drop->kind->backward_data(drop, &pass));
-  assert_ok(drop->kind->forward(drop, &slice));
+  OK(drop->kind->forward(drop, &pass));
+  OK(drop->kind->backward_data(drop, &pass));
+  OK(drop->kind->forward(drop, &slice));
   read_floats(ty, y);
   read_floats(tdx, dx);
   read_floats(sy, other);
@@ -168,12 +166,12 @@ static void dropout_counts_through_the_batch(void **state) {
   assert_memory_equal(y, dx, sizeof y);       /* the same mask on the way back */
   assert_memory_equal(y + 3 * COUNT, other, 5 * COUNT * sizeof *y);
   pass.step = 8;
-  assert_ok(drop->kind->forward(drop, &pass));
+  OK(drop->kind->forward(drop, &pass));
   read_floats(ty, other);
   for (int i = 0; i < ROWS * COUNT; i++) moved += (y[i] == 0) != (other[i] == 0);
   assert_true(moved > 60); /* another step drops others */
   pass.training = false;
-  assert_ok(drop->kind->forward(drop, &pass));
+  OK(drop->kind->forward(drop, &pass));
   read_floats(ty, other);
   assert_memory_equal(x, other, sizeof x);
   sl__tensor_free(tx);
@@ -189,7 +187,7 @@ static void dropout_counts_through_the_batch(void **state) {
 static void running_statistics_average_the_slices(void **state) {
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(3, 2, 2));
-  assert_ok(sl_batchnorm(m, "bn", &(struct sl_batchnorm_options){.momentum = 0.36f}));
+  OK(sl_batchnorm(m, "bn", &(struct sl_batchnorm_options){.momentum = 0.36f}));
   const struct sl__layer *bn = built(m);
   double mean[3] = {0, 0, 0}, variance[3] = {1, 1, 1}, share = 0.2; /* (1 - 0.2)^2 = 1 - 0.36 */
   for (int s = 0; s < 2; s++) {
@@ -204,7 +202,7 @@ static void running_statistics_average_the_slices(void **state) {
                             .x = {tx},
                             .y = ty,
                             .saved = saved};
-    assert_ok(bn->kind->forward(bn, &pass));
+    OK(bn->kind->forward(bn, &pass));
     for (int c = 0; c < 3; c++) {
       double sum = 0, square = 0;
       for (int i = 0; i < 8; i++) sum += x[(i / 4 * 3 + c) * 4 + i % 4];
@@ -230,7 +228,7 @@ static void running_statistics_average_the_slices(void **state) {
 static void one_value_has_no_variance(void **state) {
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(3));
-  assert_ok(sl_batchnorm(m, "bn", &(struct sl_batchnorm_options){0}));
+  OK(sl_batchnorm(m, "bn", &(struct sl_batchnorm_options){0}));
   const struct sl__layer *bn = built(m);
   const float x[3] = {1, 2, 3};
   float y[3];
@@ -241,9 +239,9 @@ static void one_value_has_no_variance(void **state) {
                           .param = bn->params.tensor,
                           .x = {tx},
                           .y = ty};
-  assert_refused(bn->kind->forward(bn, &pass), SL_BAD_SHAPE, "larger batch");
+  FAILS(bn->kind->forward(bn, &pass), SL_BAD_SHAPE, "larger batch");
   pass.training = false; /* the running statistics are enough for one */
-  assert_ok(bn->kind->forward(bn, &pass));
+  OK(bn->kind->forward(bn, &pass));
   read_floats(ty, y);
   for (int i = 0; i < 3; i++) assert_float_equal(y[i], x[i], 1e-4);
   sl__tensor_free(tx);
@@ -255,15 +253,14 @@ static void one_value_has_no_variance(void **state) {
 static void an_embedding_looks_up_and_adds(void **state) {
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(3));
-  assert_ok(
-      sl_embedding(m, "words", &(struct sl_embedding_options){.vocabulary = 5, .features = 2}));
+  OK(sl_embedding(m, "words", &(struct sl_embedding_options){.vocabulary = 5, .features = 2}));
   const struct sl__layer *words = built(m);
   const float table[10] = {0, 1, 10, 11, 20, 21, 30, 31, 40, 41};
   const int32_t tokens[6] = {4, 0, 4, 2, 2, 4};
   const float expected[10] = {3, 4, 0, 0, 16, 18, 0, 0, 17, 20};
   float y[12], dy[12], grad[10];
   for (int i = 0; i < 12; i++) dy[i] = (float)(i + 1);
-  assert_ok(sl_model_set(m, "words.weight", table));
+  OK(sl_model_set(m, "words.weight", table));
   struct sl__tensor *tx = tensor(SL_I32, SL_SHAPE(2, 3), tokens);
   struct sl__tensor *ty = floats(SL_SHAPE(2, 3, 2), NULL), *tdy = floats(SL_SHAPE(2, 3, 2), dy);
   struct sl__tensor *tgrad = floats(SL_SHAPE(10), NULL);
@@ -275,12 +272,12 @@ static void an_embedding_looks_up_and_adds(void **state) {
                           .dy = tdy,
                           .param = words->params.tensor,
                           .grad = tgrad};
-  assert_ok(words->kind->forward(words, &pass));
+  OK(words->kind->forward(words, &pass));
   read_floats(ty, y);
   for (int i = 0; i < 12; i++) assert_true(y[i] == table[tokens[i / 2] * 2 + i % 2]);
   for (int microbatch = 0; microbatch < 2; microbatch++) {
     pass.add_grad = microbatch > 0;
-    assert_ok(words->kind->backward_weight(words, &pass));
+    OK(words->kind->backward_weight(words, &pass));
     read_floats(tgrad, grad);
     for (int i = 0; i < 10; i++) assert_true(grad[i] == expected[i] * (float)(microbatch + 1));
   }
@@ -306,7 +303,7 @@ static void activations_match_differences(void **state) {
   (void)state;
   for (enum sl_activation a = SL_ACTIVATION_RELU; a <= SL_ACTIVATION_GELU; a++) {
     struct sl_model *m = new_model(SL_SHAPE(COUNT));
-    assert_ok(sl_activate(m, "act", &(struct sl_activation_options){.activation = a}));
+    OK(sl_activate(m, "act", &(struct sl_activation_options){.activation = a}));
     const struct sl__layer *act = built(m);
     float x[COUNT], y[COUNT], dy[COUNT], dx[COUNT];
     draw(x, COUNT, 20);
@@ -321,8 +318,8 @@ static void activations_match_differences(void **state) {
                             .y = ty,
                             .dy = tdy,
                             .dx = {tdx}};
-    assert_ok(act->kind->forward(act, &pass));
-    assert_ok(act->kind->backward_data(act, &pass));
+    OK(act->kind->forward(act, &pass));
+    OK(act->kind->backward_data(act, &pass));
     read_floats(ty, y);
     read_floats(tdx, dx);
     for (int i = 0; i < COUNT; i++) {
@@ -349,5 +346,5 @@ int main(void) {
                                      cmocka_unit_test(one_value_has_no_variance),
                                      cmocka_unit_test(an_embedding_looks_up_and_adds),
                                      cmocka_unit_test(activations_match_differences)};
-  return cmocka_run_group_tests(tests, group_setup, group_teardown);
+  return cmocka_run_group_tests(tests, open_context, close_context);
 }

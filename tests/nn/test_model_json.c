@@ -1,6 +1,5 @@
 /* Saved models: what is written reads back as the same model, whatever its layers; what is damaged,
  * strange or newer is refused with the layer's and the key's name, and nothing leaks. */
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,43 +20,38 @@ static const char *in_folder(const char *name) {
 
 static struct sl_model *images(void) {
   struct sl_model *m = new_model(SL_SHAPE(3, 12, 10));
-  assert_ok(
-      sl_conv2d(m, "conv1",
-                &(struct sl_conv2d_options){.channels = 4,
-                                            .kernel_h = 3,
-                                            .kernel_w = 5,
-                                            .stride_h = 2,
-                                            .stride_w = 1,
-                                            .pad_h = 1,
-                                            .pad_w = 2,
-                                            .no_bias = true,
-                                            .activation = SL_ACTIVATION_RELU,
-                                            .layer = {.init = SL_INIT_HE, .group = "first"}}));
-  assert_ok(
-      sl_batchnorm(m, "bn1", &(struct sl_batchnorm_options){.epsilon = 1e-3f, .momentum = 0.3f}));
-  assert_ok(sl_conv2d(m, "conv2",
-                      &(struct sl_conv2d_options){
-                          .channels = 4, .kernel_h = 3, .pad_h = 1, .layer.inputs = "bn1"}));
-  assert_ok(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "conv2,bn1"}));
-  assert_ok(sl_maxpool2d(m, "pool1",
-                         &(struct sl_pool2d_options){.kernel_h = 2, .stride_h = 1, .pad_w = 1}));
-  assert_ok(
-      sl_activate(m, "act", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
-  assert_ok(sl_avgpool2d(m, "pool2", &(struct sl_pool2d_options){.global = true}));
-  assert_ok(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.1f}));
-  assert_ok(sl_dense(m, "fc",
-                     &(struct sl_dense_options){.features = 5, .activation = SL_ACTIVATION_TANH}));
+  OK(sl_conv2d(m, "conv1",
+               &(struct sl_conv2d_options){.channels = 4,
+                                           .kernel_h = 3,
+                                           .kernel_w = 5,
+                                           .stride_h = 2,
+                                           .stride_w = 1,
+                                           .pad_h = 1,
+                                           .pad_w = 2,
+                                           .no_bias = true,
+                                           .activation = SL_ACTIVATION_RELU,
+                                           .layer = {.init = SL_INIT_HE, .group = "first"}}));
+  OK(sl_batchnorm(m, "bn1", &(struct sl_batchnorm_options){.epsilon = 1e-3f, .momentum = 0.3f}));
+  OK(sl_conv2d(m, "conv2",
+               &(struct sl_conv2d_options){
+                   .channels = 4, .kernel_h = 3, .pad_h = 1, .layer.inputs = "bn1"}));
+  OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "conv2,bn1"}));
+  OK(sl_maxpool2d(m, "pool1",
+                  &(struct sl_pool2d_options){.kernel_h = 2, .stride_h = 1, .pad_w = 1}));
+  OK(sl_activate(m, "act", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
+  OK(sl_avgpool2d(m, "pool2", &(struct sl_pool2d_options){.global = true}));
+  OK(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.1f}));
+  OK(sl_dense(m, "fc",
+              &(struct sl_dense_options){.features = 5, .activation = SL_ACTIVATION_TANH}));
   return m;
 }
 
 static struct sl_model *words(void) {
   struct sl_model *m = new_model(SL_SHAPE(7));
-  assert_ok(
-      sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = 11, .features = 6}));
-  assert_ok(
-      sl_lstm(m, "lstm", &(struct sl_lstm_options){.features = 8, .layer.init = SL_INIT_XAVIER}));
-  assert_ok(sl_gru(m, "gru", &(struct sl_gru_options){.features = 6}));
-  assert_ok(sl_dense(
+  OK(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = 11, .features = 6}));
+  OK(sl_lstm(m, "lstm", &(struct sl_lstm_options){.features = 8, .layer.init = SL_INIT_XAVIER}));
+  OK(sl_gru(m, "gru", &(struct sl_gru_options){.features = 6}));
+  OK(sl_dense(
       m, "decoder",
       &(struct sl_dense_options){.features = 11, .positions = true, .layer.shares = "embed"}));
   return m;
@@ -65,14 +59,14 @@ static struct sl_model *words(void) {
 
 static char *text_of(const struct sl_model *m) {
   char *text;
-  assert_ok(sl_model_architecture(m, "w.safetensors", &text));
+  OK(sl_model_architecture(m, "w.safetensors", &text));
   return text;
 }
 
 static void check_round_trip(struct sl_model *m) {
   char *first = text_of(m);
   struct sl_model *read;
-  assert_ok(sl_model_parse(context, "text", first, strlen(first), &read));
+  OK(sl_model_parse(context, "text", first, strlen(first), &read));
   char *second = text_of(read);
   assert_string_equal(first, second);
   free(first), free(second);
@@ -108,11 +102,11 @@ static void classes_of_one_pixel_have_names(void **state) {
   (void)state;
   static const char *const names[3] = {"a", "b", "c"};
   struct sl_model *m = new_model(SL_SHAPE(3, 4, 4));
-  assert_ok(sl_avgpool2d(m, "pool", &(struct sl_pool2d_options){.global = true}));
+  OK(sl_avgpool2d(m, "pool", &(struct sl_pool2d_options){.global = true}));
   assert_int_equal(sl_model_output(m)->ndim, 3);
-  assert_ok(sl_model_note(m, &(struct sl_model_notes){.class_count = 3, .class_names = names}));
-  assert_refused(sl_model_note(m, &(struct sl_model_notes){.class_count = 1, .class_names = names}),
-                 SL_BAD_ARGUMENT, "has 3");
+  OK(sl_model_note(m, &(struct sl_model_notes){.class_count = 3, .class_names = names}));
+  FAILS(sl_model_note(m, &(struct sl_model_notes){.class_count = 1, .class_names = names}),
+        SL_BAD_ARGUMENT, "has 3");
   sl_model_free(m);
 }
 
@@ -124,24 +118,23 @@ static void notes_are_kept(void **state) {
   const struct sl_model_notes notes = {3, mean, deviation, 5, names};
   struct sl_model *m = images(), *read;
   assert_int_equal(sl_model_notes(m)->channels, 0);
-  assert_ok(sl_model_note(m, &notes));
+  OK(sl_model_note(m, &notes));
   char *text = text_of(m);
   assert_non_null(
       strstr(text, "\"normalize\": {\"mean\": [0.4914, 0.1, -2.0], \"deviation\": [0.247, 0.001"));
-  assert_ok(sl_model_parse(context, "text", text, strlen(text), &read));
+  OK(sl_model_parse(context, "text", text, strlen(text), &read));
   const struct sl_model_notes *back = sl_model_notes(read);
   assert_int_equal(back->channels, 3);
   assert_memory_equal(back->mean, mean, sizeof mean);
   assert_memory_equal(back->deviation, deviation, sizeof deviation);
   assert_int_equal(back->class_count, 5);
   for (int i = 0; i < 5; i++) assert_string_equal(back->class_names[i], names[i]);
-  assert_refused(sl_model_note(read, &(struct sl_model_notes){2, mean, deviation, 0, NULL}),
-                 SL_BAD_ARGUMENT, "2 channels");
-  assert_refused(
-      sl_model_note(read, &(struct sl_model_notes){.class_count = 4, .class_names = names}),
-      SL_BAD_ARGUMENT, "has 5");
-  assert_refused(sl_model_note(read, &(struct sl_model_notes){1, mean, (float[]){0}, 0, NULL}),
-                 SL_BAD_ARGUMENT, "deviation 0");
+  FAILS(sl_model_note(read, &(struct sl_model_notes){2, mean, deviation, 0, NULL}), SL_BAD_ARGUMENT,
+        "2 channels");
+  FAILS(sl_model_note(read, &(struct sl_model_notes){.class_count = 4, .class_names = names}),
+        SL_BAD_ARGUMENT, "has 5");
+  FAILS(sl_model_note(read, &(struct sl_model_notes){1, mean, (float[]){0}, 0, NULL}),
+        SL_BAD_ARGUMENT, "deviation 0");
   assert_int_equal(sl_model_notes(read)->channels, 3); /* what was refused changes nothing */
   free(text);
   sl_model_free(read);
@@ -156,8 +149,8 @@ static void assert_same_values(struct sl_model *a, struct sl_model *b) {
     size_t count = (size_t)sl_shape_count(&shape);
     float *x = calloc(count, sizeof *x), *y = calloc(count, sizeof *y);
     assert_string_equal(name, sl_model_parameter(b, i, NULL));
-    assert_ok(sl_model_get(a, name, x));
-    assert_ok(sl_model_get(b, name, y));
+    OK(sl_model_get(a, name, x));
+    OK(sl_model_get(b, name, y));
     assert_memory_equal(x, y, count * sizeof *x);
     free(x), free(y);
   }
@@ -168,14 +161,14 @@ static void files_keep_the_weights(void **state) {
   struct sl_model *models[] = {images(), words()}, *opened;
   for (int i = 0; i < 2; i++) {
     const char *path = in_folder("m.json");
-    assert_ok(sl_model_build(models[i]));
-    assert_ok(sl_model_save(models[i], path));
-    assert_ok(sl_model_open(context, path, &opened));
+    OK(sl_model_build(models[i]));
+    OK(sl_model_save(models[i], path));
+    OK(sl_model_open(context, path, &opened));
     assert_same_values(models[i], opened);
     const char *first = sl_model_parameter(opened, 0, NULL);
     float zeros[1000] = {0};
-    assert_ok(sl_model_set(opened, first, zeros));
-    assert_ok(sl_model_load(opened, path));
+    OK(sl_model_set(opened, first, zeros));
+    OK(sl_model_load(opened, path));
     assert_same_values(models[i], opened);
     sl_model_free(opened);
     sl_model_free(models[i]);
@@ -264,8 +257,8 @@ static void strange_texts_are_refused(void **state) {
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     char *text = changed(cases[i].from, cases[i].to);
     struct sl_model *m = (struct sl_model *)text;
-    assert_refused(sl_model_parse(context, "a/b.json", text, strlen(text), &m), cases[i].status,
-                   cases[i].words);
+    FAILS(sl_model_parse(context, "a/b.json", text, strlen(text), &m), cases[i].status,
+          cases[i].words);
     assert_non_null(strstr(sl_error(), "a/b.json"));
     assert_null(m);
     free(text);
@@ -283,24 +276,24 @@ static void strange_files_are_refused(void **state) {
   (void)state;
   struct sl_model *m;
   const char *path = in_folder("x.json");
-  assert_refused(sl_model_open(context, in_folder("none.json"), &m), SL_IO, "none.json");
+  FAILS(sl_model_open(context, in_folder("none.json"), &m), SL_IO, "none.json");
   write_text(path, good, sizeof good - 1); /* no weights beside it */
   unlink(in_folder("w.safetensors"));
-  assert_refused(sl_model_open(context, path, &m), SL_IO, "w.safetensors");
+  FAILS(sl_model_open(context, path, &m), SL_IO, "w.safetensors");
   assert_null(m);
   static const char *const names[] = {"../w.safetensors", "x.json", ""};
   for (int i = 0; i < 3; i++) {
     char *strange = changed("w.safetensors", names[i]);
     write_text(path, strange, strlen(strange));
-    assert_refused(sl_model_open(context, path, &m), SL_BAD_FILE, "\"weights\"");
+    FAILS(sl_model_open(context, path, &m), SL_BAD_FILE, "\"weights\"");
     free(strange);
   }
   struct sl_model *other = words(); /* weights of another model */
-  assert_ok(sl_model_build(other));
-  assert_ok(sl_model_save(other, in_folder("w.safetensors")));
+  OK(sl_model_build(other));
+  OK(sl_model_save(other, in_folder("w.safetensors")));
   sl_model_free(other);
   write_text(path, good, sizeof good - 1);
-  assert_refused(sl_model_open(context, path, &m), SL_BAD_FILE, "w.safetensors");
+  FAILS(sl_model_open(context, path, &m), SL_BAD_FILE, "w.safetensors");
   assert_null(m);
 }
 
@@ -329,14 +322,14 @@ static void damage_does_no_harm(void **state) {
 
 static int setup(void **state) {
   assert_non_null(mkdtemp(folder));
-  return group_setup(state);
+  return open_context(state);
 }
 
 static int teardown(void **state) {
   static const char *const names[] = {"m.json", "m.safetensors", "x.json", "w.safetensors"};
   for (int i = 0; i < 4; i++) unlink(in_folder(names[i]));
   rmdir(folder);
-  return group_teardown(state);
+  return close_context(state);
 }
 
 int main(void) {

@@ -15,11 +15,11 @@ enum { SAMPLES = 3 };
 
 static struct sl_model *positions(void) {
   struct sl_model *m = new_model(SL_SHAPE(9));
-  assert_ok(sl_dense(
+  OK(sl_dense(
       m, "fc1",
       &(struct sl_dense_options){
           .features = 6, .positions = true, .no_bias = true, .activation = SL_ACTIVATION_SIGMOID}));
-  assert_ok(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 2}));
+  OK(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 2}));
   return m;
 }
 
@@ -28,7 +28,7 @@ static struct sl_model *filled(struct sl_model *(*make)(void)) {
   struct sl_model *m = make();
   struct sl_shape shape;
   uint32_t random = 12345;
-  assert_ok(sl_model_build(m));
+  OK(sl_model_build(m));
   for (int i = 0; i < sl_model_parameter_count(m); i++) {
     const char *name = sl_model_parameter(m, i, &shape);
     float *values = get_values(m, name);
@@ -36,7 +36,7 @@ static struct sl_model *filled(struct sl_model *(*make)(void)) {
       random = random * 1664525u + 1013904223u;
       values[k] = (float)(random >> 8) / (float)(1 << 24) - (strstr(name, "var") ? -0.5f : 0.5f);
     }
-    assert_ok(sl_model_set(m, name, values));
+    OK(sl_model_set(m, name, values));
     free(values);
   }
   return m;
@@ -55,10 +55,10 @@ static const char *fixture(const char *name) {
 static void without_protobuf_it_says_so(void **state) {
   (void)state;
   struct sl_model *m = filled(positions);
-  assert_refused(sl_model_save(m, in_folder("m.onnx")), SL_UNSUPPORTED, "libprotobuf-c-dev");
+  FAILS(sl_model_save(m, in_folder("m.onnx")), SL_UNSUPPORTED, "libprotobuf-c-dev");
   sl_model_free(m);
-  assert_refused(sl_model_open(context, fixture("onnx_words.onnx"), &m), SL_UNSUPPORTED,
-                 "libprotobuf-c-dev");
+  FAILS(sl_model_open(context, fixture("onnx_words.onnx"), &m), SL_UNSUPPORTED,
+        "libprotobuf-c-dev");
   assert_null(m);
 }
 
@@ -68,58 +68,52 @@ static void without_protobuf_it_says_so(void **state) {
 
 static struct sl_model *images(void) {
   struct sl_model *m = new_model(SL_SHAPE(3, 12, 10));
-  assert_ok(sl_conv2d(m, "conv1",
-                      &(struct sl_conv2d_options){.channels = 4,
-                                                  .kernel_h = 3,
-                                                  .kernel_w = 5,
-                                                  .stride_h = 2,
-                                                  .stride_w = 1,
-                                                  .pad_h = 1,
-                                                  .pad_w = 2,
-                                                  .no_bias = true,
-                                                  .activation = SL_ACTIVATION_RELU}));
-  assert_ok(
-      sl_batchnorm(m, "bn1", &(struct sl_batchnorm_options){.epsilon = 1e-3f, .momentum = 0.3f}));
-  assert_ok(sl_conv2d(m, "conv2",
-                      &(struct sl_conv2d_options){
-                          .channels = 4, .kernel_h = 3, .pad_h = 1, .layer.inputs = "bn1"}));
-  assert_ok(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "conv2,bn1"}));
-  assert_ok(sl_maxpool2d(m, "pool1",
-                         &(struct sl_pool2d_options){.kernel_h = 2, .stride_h = 1, .pad_w = 1}));
-  assert_ok(sl_avgpool2d(m, "pool2", &(struct sl_pool2d_options){.kernel_h = 3, .pad_h = 1}));
-  assert_ok(
-      sl_activate(m, "act", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
-  assert_ok(sl_avgpool2d(m, "pool3", &(struct sl_pool2d_options){.global = true}));
-  assert_ok(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.1f}));
-  assert_ok(sl_dense(m, "fc1",
-                     &(struct sl_dense_options){.features = 5, .activation = SL_ACTIVATION_TANH}));
-  assert_ok(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 4, .no_bias = true}));
+  OK(sl_conv2d(m, "conv1",
+               &(struct sl_conv2d_options){.channels = 4,
+                                           .kernel_h = 3,
+                                           .kernel_w = 5,
+                                           .stride_h = 2,
+                                           .stride_w = 1,
+                                           .pad_h = 1,
+                                           .pad_w = 2,
+                                           .no_bias = true,
+                                           .activation = SL_ACTIVATION_RELU}));
+  OK(sl_batchnorm(m, "bn1", &(struct sl_batchnorm_options){.epsilon = 1e-3f, .momentum = 0.3f}));
+  OK(sl_conv2d(m, "conv2",
+               &(struct sl_conv2d_options){
+                   .channels = 4, .kernel_h = 3, .pad_h = 1, .layer.inputs = "bn1"}));
+  OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "conv2,bn1"}));
+  OK(sl_maxpool2d(m, "pool1",
+                  &(struct sl_pool2d_options){.kernel_h = 2, .stride_h = 1, .pad_w = 1}));
+  OK(sl_avgpool2d(m, "pool2", &(struct sl_pool2d_options){.kernel_h = 3, .pad_h = 1}));
+  OK(sl_activate(m, "act", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
+  OK(sl_avgpool2d(m, "pool3", &(struct sl_pool2d_options){.global = true}));
+  OK(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.1f}));
+  OK(sl_dense(m, "fc1",
+              &(struct sl_dense_options){.features = 5, .activation = SL_ACTIVATION_TANH}));
+  OK(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 4, .no_bias = true}));
   /* layers of their own, however alike to fused ones */
-  assert_ok(
-      sl_activate(m, "s", &(struct sl_activation_options){.activation = SL_ACTIVATION_SIGMOID}));
+  OK(sl_activate(m, "s", &(struct sl_activation_options){.activation = SL_ACTIVATION_SIGMOID}));
   return m;
 }
 
 static struct sl_model *flat(void) {
   struct sl_model *m = new_model(SL_SHAPE(2, 6, 6));
-  assert_ok(sl_conv2d(m, "output", &(struct sl_conv2d_options){.channels = 3, .kernel_h = 2}));
-  assert_ok(
-      sl_activate(m, "relu", &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
-  assert_ok(sl_maxpool2d(m, "pool", &(struct sl_pool2d_options){.global = true}));
-  assert_ok(
-      sl_activate(m, "tanh", &(struct sl_activation_options){.activation = SL_ACTIVATION_TANH}));
-  assert_ok(sl_dense(m, "fc",
-                     &(struct sl_dense_options){.features = 3, .activation = SL_ACTIVATION_RELU}));
+  OK(sl_conv2d(m, "output", &(struct sl_conv2d_options){.channels = 3, .kernel_h = 2}));
+  OK(sl_activate(m, "relu", &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
+  OK(sl_maxpool2d(m, "pool", &(struct sl_pool2d_options){.global = true}));
+  OK(sl_activate(m, "tanh", &(struct sl_activation_options){.activation = SL_ACTIVATION_TANH}));
+  OK(sl_dense(m, "fc",
+              &(struct sl_dense_options){.features = 3, .activation = SL_ACTIVATION_RELU}));
   return m;
 }
 
 static struct sl_model *words(void) {
   struct sl_model *m = new_model(SL_SHAPE(7));
-  assert_ok(
-      sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = 11, .features = 6}));
-  assert_ok(sl_lstm(m, "lstm", &(struct sl_lstm_options){.features = 8}));
-  assert_ok(sl_gru(m, "gru", &(struct sl_gru_options){.features = 6}));
-  assert_ok(sl_dense(
+  OK(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = 11, .features = 6}));
+  OK(sl_lstm(m, "lstm", &(struct sl_lstm_options){.features = 8}));
+  OK(sl_gru(m, "gru", &(struct sl_gru_options){.features = 6}));
+  OK(sl_dense(
       m, "decoder",
       &(struct sl_dense_options){.features = 11, .positions = true, .layer.shares = "embed"}));
   return m;
@@ -128,24 +122,23 @@ static struct sl_model *words(void) {
 /* Weights in common with others than the first embedding. */
 static struct sl_model *tied(void) {
   struct sl_model *m = new_model(SL_SHAPE(7));
-  assert_ok(
-      sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = 11, .features = 6}));
-  assert_ok(sl_embedding(
+  OK(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = 11, .features = 6}));
+  OK(sl_embedding(
       m, "other",
       &(struct sl_embedding_options){.vocabulary = 11, .features = 6, .layer.inputs = "input"}));
-  assert_ok(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "embed,other"}));
-  assert_ok(sl_dense(
-      m, "same", &(struct sl_dense_options){.features = 6, .positions = true, .no_bias = true}));
-  assert_ok(sl_dense(m, "again",
-                     &(struct sl_dense_options){.features = 6,
-                                                .positions = true,
-                                                .activation = SL_ACTIVATION_TANH,
-                                                .layer.shares = "same"}));
-  assert_ok(sl_dense(
+  OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "embed,other"}));
+  OK(sl_dense(m, "same",
+              &(struct sl_dense_options){.features = 6, .positions = true, .no_bias = true}));
+  OK(sl_dense(m, "again",
+              &(struct sl_dense_options){.features = 6,
+                                         .positions = true,
+                                         .activation = SL_ACTIVATION_TANH,
+                                         .layer.shares = "same"}));
+  OK(sl_dense(
       m, "words",
       &(struct sl_dense_options){.features = 11, .positions = true, .layer.shares = "other"}));
-  assert_ok(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 77, .no_bias = true}));
-  assert_ok(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 77, .layer.shares = "fc1"}));
+  OK(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 77, .no_bias = true}));
+  OK(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 77, .layer.shares = "fc1"}));
   return m;
 }
 
@@ -159,8 +152,8 @@ static float *answers(struct sl_model *m, const void *inputs, int64_t n) {
   struct sl_predictor *predictor;
   float *outputs = calloc((size_t)(n * sl_shape_count(sl_model_output(m))), sizeof *outputs);
   assert_non_null(outputs);
-  assert_ok(sl_predictor_open(m, &(struct sl_predictor_options){0}, &predictor));
-  assert_ok(sl_predict(predictor, inputs, n, outputs));
+  OK(sl_predictor_open(m, &(struct sl_predictor_options){0}, &predictor));
+  OK(sl_predict(predictor, inputs, n, outputs));
   sl_predictor_free(predictor);
   return outputs;
 }
@@ -180,7 +173,7 @@ static void check_same_answers(struct sl_model *a, struct sl_model *b) {
 
 static char *text_of(const struct sl_model *m) {
   char *text;
-  assert_ok(sl_model_architecture(m, NULL, &text));
+  OK(sl_model_architecture(m, NULL, &text));
   return text;
 }
 
@@ -189,8 +182,8 @@ static void what_is_saved_reads_back(void **state) {
   for (int i = 0; i < MODELS; i++) {
     const char *path = in_folder("m.onnx");
     struct sl_model *m = filled(models[i]), *opened;
-    assert_ok(sl_model_save(m, path));
-    assert_ok(sl_model_open(context, path, &opened));
+    OK(sl_model_save(m, path));
+    OK(sl_model_open(context, path, &opened));
     char *first = text_of(m), *second = text_of(opened);
     assert_string_equal(first, second);
     check_same_answers(m, opened);
@@ -206,10 +199,10 @@ static void weights_are_loaded(void **state) {
   (void)state;
   struct sl_model *m = filled(images), *same = images(), *other = positions();
   const char *path = in_folder("m.onnx");
-  assert_ok(sl_model_save(m, path));
-  assert_ok(sl_model_load(same, path));
+  OK(sl_model_save(m, path));
+  OK(sl_model_load(same, path));
   check_same_answers(m, same);
-  assert_refused(sl_model_load(other, path), SL_BAD_FILE, "m.onnx");
+  FAILS(sl_model_load(other, path), SL_BAD_FILE, "m.onnx");
   sl_model_free(other);
   sl_model_free(same);
   sl_model_free(m);
@@ -217,44 +210,40 @@ static void weights_are_loaded(void **state) {
 
 static struct sl_model *conv_relu_bn(void) {
   struct sl_model *m = new_model(SL_SHAPE(1, 6, 6));
-  assert_ok(sl_conv2d(m, "conv1", &(struct sl_conv2d_options){.channels = 4, .kernel_h = 3}));
-  assert_ok(
-      sl_activate(m, "relu", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
-  assert_ok(sl_batchnorm(m, "bn1", &(struct sl_batchnorm_options){0}));
+  OK(sl_conv2d(m, "conv1", &(struct sl_conv2d_options){.channels = 4, .kernel_h = 3}));
+  OK(sl_activate(m, "relu", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
+  OK(sl_batchnorm(m, "bn1", &(struct sl_batchnorm_options){0}));
   return m;
 }
 
 static struct sl_model *conv_bn_relu(void) {
   struct sl_model *m = new_model(SL_SHAPE(1, 6, 6));
-  assert_ok(sl_conv2d(m, "conv1", &(struct sl_conv2d_options){.channels = 4, .kernel_h = 3}));
-  assert_ok(sl_batchnorm(m, "bn1", &(struct sl_batchnorm_options){0}));
-  assert_ok(
-      sl_activate(m, "relu", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
+  OK(sl_conv2d(m, "conv1", &(struct sl_conv2d_options){.channels = 4, .kernel_h = 3}));
+  OK(sl_batchnorm(m, "bn1", &(struct sl_batchnorm_options){0}));
+  OK(sl_activate(m, "relu", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
   return m;
 }
 
 static struct sl_model *dense_act(void) {
   struct sl_model *m = new_model(SL_SHAPE(40));
-  assert_ok(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 90}));
-  assert_ok(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 40}));
-  assert_ok(
-      sl_activate(m, "act", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
+  OK(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 90}));
+  OK(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 40}));
+  OK(sl_activate(m, "act", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
   return m;
 }
 
 static struct sl_model *act_dense(void) {
   struct sl_model *m = new_model(SL_SHAPE(40));
-  assert_ok(
-      sl_activate(m, "act", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
-  assert_ok(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 90}));
-  assert_ok(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 40}));
+  OK(sl_activate(m, "act", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
+  OK(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 90}));
+  OK(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 40}));
   return m;
 }
 
 static struct sl_model *dense_only(void) {
   struct sl_model *m = new_model(SL_SHAPE(40));
-  assert_ok(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 90}));
-  assert_ok(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 40}));
+  OK(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 90}));
+  OK(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 40}));
   return m;
 }
 
@@ -266,8 +255,8 @@ static void weights_go_by_parameter(void **state) {
   for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
     struct sl_model *own = pairs[i][0](), *file = filled(pairs[i][1]);
     struct sl_shape shape;
-    assert_ok(sl_model_save(file, in_folder("m.onnx")));
-    assert_ok(sl_model_load(own, in_folder("m.onnx")));
+    OK(sl_model_save(file, in_folder("m.onnx")));
+    OK(sl_model_load(own, in_folder("m.onnx")));
     for (int k = 0; k < sl_model_parameter_count(own); k++) {
       const char *name = sl_model_parameter(own, k, &shape);
       float *a = get_values(own, name), *b = get_values(file, name);
@@ -282,11 +271,11 @@ static void weights_go_by_parameter(void **state) {
 static void init_and_group_are_lost(void **state) {
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(3)), *opened;
-  assert_ok(sl_dense(
+  OK(sl_dense(
       m, "fc",
       &(struct sl_dense_options){.features = 2, .layer = {.init = SL_INIT_HE, .group = "first"}}));
-  assert_ok(sl_model_save(m, in_folder("m.onnx")));
-  assert_ok(sl_model_open(context, in_folder("m.onnx"), &opened));
+  OK(sl_model_save(m, in_folder("m.onnx")));
+  OK(sl_model_open(context, in_folder("m.onnx"), &opened));
   char *text = text_of(opened);
   assert_null(strstr(text, "\"init\""));
   assert_null(strstr(text, "\"group\""));
@@ -316,9 +305,9 @@ static void a_programs_own_kind_is_refused(void **state) {
                                             .forward = copy_values};
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(3));
-  assert_ok(sl_layer_register(context, &kind));
-  assert_ok(sl_layer(m, "own", "copy", &(struct sl_layer_options){0}));
-  assert_refused(sl_model_save(m, in_folder("own.onnx")), SL_UNSUPPORTED, "layer own (copy): ONNX");
+  OK(sl_layer_register(context, &kind));
+  OK(sl_layer(m, "own", "copy", &(struct sl_layer_options){0}));
+  FAILS(sl_model_save(m, in_folder("own.onnx")), SL_UNSUPPORTED, "layer own (copy): ONNX");
   assert_int_equal(access(in_folder("own.onnx"), F_OK), -1);
   sl_model_free(m);
 }
@@ -329,11 +318,11 @@ static void a_programs_own_kind_is_refused(void **state) {
 static void read_recorded(const char *name, const struct sl_shape *in, const struct sl_shape *out,
                           float **x, float **y) {
   struct sl__safetensors *file;
-  assert_ok(sl__safetensors_open(fixture(name), &file));
+  OK(sl__safetensors_open(fixture(name), &file));
   *x = calloc((size_t)sl_shape_count(in), sizeof **x);
   *y = calloc((size_t)sl_shape_count(out), sizeof **y);
-  assert_ok(sl__safetensors_floats(file, "input", in, *x));
-  assert_ok(sl__safetensors_floats(file, "output", out, *y));
+  OK(sl__safetensors_floats(file, "input", in, *x));
+  OK(sl__safetensors_floats(file, "output", out, *y));
   sl__safetensors_close(file);
 }
 
@@ -350,7 +339,7 @@ static void an_older_exporters_file_is_read(void **state) {
   (void)state;
   struct sl_model *m;
   float *x, *y;
-  assert_ok(sl_model_open(context, fixture("onnx_residual.onnx"), &m));
+  OK(sl_model_open(context, fixture("onnx_residual.onnx"), &m));
   char *text = text_of(m);
   assert_non_null(strstr(text, "\"name\": \"conv1\", \"kind\": \"conv2d\""));
   assert_non_null(strstr(text, "\"kind\": \"batchnorm\""));
@@ -367,7 +356,7 @@ static void a_newer_exporters_file_is_read(void **state) {
   struct sl_model *m;
   int32_t tokens[12];
   float *x, *y;
-  assert_ok(sl_model_open(context, fixture("onnx_words.onnx"), &m));
+  OK(sl_model_open(context, fixture("onnx_words.onnx"), &m));
   read_recorded("onnx_words.safetensors", &SL_SHAPE(3, 4), &SL_SHAPE(3, 4, 13), &x, &y);
   for (int i = 0; i < 12; i++) tokens[i] = (int32_t)x[i];
   float *own = answers(m, tokens, 3);
@@ -433,7 +422,7 @@ static void make_small(struct small *s) {
 
 static const char *write_small(struct small *s) {
   const char *path = in_folder("x.onnx");
-  assert_ok(sl__onnx_file_write(&s->graph, path));
+  OK(sl__onnx_file_write(&s->graph, path));
   sl__onnx_graph_free(&s->graph);
   return path;
 }
@@ -654,11 +643,11 @@ static void weights_in_common_are_counted(void **state) {
   }
   x.name = names[0], y.name = names[NODES];
   y.ndim = 4;
-  assert_ok(sl__onnx_file_write(&graph, in_folder("x.onnx")));
+  OK(sl__onnx_file_write(&graph, in_folder("x.onnx")));
   sl__onnx_graph_free(&graph);
   /* 32 MB of them, against a file of 160 kB */
-  assert_refused(sl_model_open(context, in_folder("x.onnx"), &m), SL_UNSUPPORTED,
-                 "more parameters than the file");
+  FAILS(sl_model_open(context, in_folder("x.onnx"), &m), SL_UNSUPPORTED,
+        "more parameters than the file");
   assert_null(m);
   free(weight);
 }
@@ -687,7 +676,7 @@ static void check_slice(int type, const int64_t *dim, int ndim, const char *word
   s.tensor[1].reals = NULL;
   s.tensor[1].wholes = NULL;
   s.tensor[1].count = 0;
-  assert_ok(sl__onnx_file_write(&s.graph, in_folder("x.onnx")));
+  OK(sl__onnx_file_write(&s.graph, in_folder("x.onnx")));
   sl__onnx_graph_free(&s.graph);
   enum sl_status status = sl_model_open(context, in_folder("x.onnx"), &m);
   assert_int_not_equal(status, SL_OK);
@@ -723,7 +712,7 @@ static void colliding_names_are_refused(void **state) {
   s.graph.tensor = tensor;
   s.graph.tensors = 3 + NAMES;
   const char *path = write_small(&s);
-  assert_refused(sl_model_open(context, path, &m), SL_BAD_FILE, "names are made to collide");
+  FAILS(sl_model_open(context, path, &m), SL_BAD_FILE, "names are made to collide");
   assert_null(m);
 }
 
@@ -739,7 +728,7 @@ static void layers_get_names_of_their_own(void **state) {
   add_node(&s, "Tanh", "a", "u", NULL, NULL, "v");
   add_node(&s, "Tanh", "a", "v", NULL, NULL, "y");
   s.node[1].attributes = s.node[2].attributes = s.node[3].attributes = 0;
-  assert_ok(sl_model_open(context, write_small(&s), &m));
+  OK(sl_model_open(context, write_small(&s), &m));
   char *text = text_of(m);
   assert_non_null(strstr(text, "\"name\": \"a_3\""));
   free(text);
@@ -755,7 +744,7 @@ struct bytes {
 
 static struct bytes read_bytes(const char *path) {
   struct bytes b;
-  assert_ok(sl__file_read(path, 1 << 20, &b.at, &b.size));
+  OK(sl__file_read(path, 1 << 20, &b.at, &b.size));
   return b;
 }
 
@@ -845,10 +834,10 @@ static void every_allocation_may_fail(void **state) {
 
 #endif
 
-static int setup(void **state) { return folder_setup(state) || group_setup(state); }
+static int setup(void **state) { return folder_setup(state) || open_context(state); }
 
 static int teardown(void **state) {
-  int failed = group_teardown(state);
+  int failed = close_context(state);
   return folder_teardown(state) || failed;
 }
 

@@ -1,12 +1,11 @@
 /* Schedules: the factors against values worked out by hand, and the texts that are refused. */
 #include <math.h>
-#include <stdio.h>
 
 #include "tests/common/small_model.h"
 
 static struct sl_schedule parsed(const char *text, int64_t total) {
   struct sl_schedule s;
-  assert_ok(sl_schedule_parse(text, total, &s));
+  OK(sl_schedule_parse(text, total, &s));
   return s;
 }
 
@@ -147,12 +146,12 @@ static void bad_texts_are_refused(void **state) {
              {"cosine,warmup:101", "shorter"}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     struct sl_schedule s = {.warmup = 7};
-    assert_refused(sl_schedule_parse(bad[i].text, 100, &s), SL_BAD_ARGUMENT, bad[i].words);
+    FAILS(sl_schedule_parse(bad[i].text, 100, &s), SL_BAD_ARGUMENT, bad[i].words);
     assert_int_equal(s.warmup, 7);
   }
   struct sl_schedule s;
-  assert_refused(sl_schedule_parse("cosine", 0, &s), SL_BAD_ARGUMENT, "number of steps");
-  assert_refused(sl_schedule_parse("drops:50%", 0, &s), SL_BAD_ARGUMENT, "STEP");
+  FAILS(sl_schedule_parse("cosine", 0, &s), SL_BAD_ARGUMENT, "number of steps");
+  FAILS(sl_schedule_parse("drops:50%", 0, &s), SL_BAD_ARGUMENT, "STEP");
 }
 
 int main(void) {

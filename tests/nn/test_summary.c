@@ -19,18 +19,18 @@ static void lenet_is_a_chain(void **state) {
   (void)state;
   struct sl_model *model = new_model(SL_SHAPE(1, 28, 28));
   const struct sl_pool2d_options pool = {.kernel_h = 2};
-  assert_ok(sl_conv2d(model, "conv1",
-                      &(struct sl_conv2d_options){
-                          .channels = 20, .kernel_h = 5, .activation = SL_ACTIVATION_TANH}));
-  assert_ok(sl_maxpool2d(model, "pool1", &pool));
-  assert_ok(sl_conv2d(model, "conv2",
-                      &(struct sl_conv2d_options){
-                          .channels = 50, .kernel_h = 5, .activation = SL_ACTIVATION_TANH}));
-  assert_ok(sl_maxpool2d(model, "pool2", &pool));
+  OK(sl_conv2d(model, "conv1",
+               &(struct sl_conv2d_options){
+                   .channels = 20, .kernel_h = 5, .activation = SL_ACTIVATION_TANH}));
+  OK(sl_maxpool2d(model, "pool1", &pool));
+  OK(sl_conv2d(model, "conv2",
+               &(struct sl_conv2d_options){
+                   .channels = 50, .kernel_h = 5, .activation = SL_ACTIVATION_TANH}));
+  OK(sl_maxpool2d(model, "pool2", &pool));
   add_dense(model, "fc1", 500, SL_INIT_DEFAULT);
   add_dense(model, "fc2", 10, SL_INIT_DEFAULT);
   char *text;
-  assert_ok(sl_model_summary(model, &text));
+  OK(sl_model_summary(model, &text));
   assert_aligned(text);
   assert_line(text, "\ninput                     [1, 28, 28]                           3.1 KB\n");
   assert_line(text, "\nconv1  conv2d             [20, 24, 24]         520  0.576      45.0 KB\n");
@@ -47,12 +47,12 @@ static void lenet_is_a_chain(void **state) {
 static void a_residual_block_names_its_inputs(void **state) {
   (void)state;
   struct sl_model *model = new_model(SL_SHAPE(4, 8, 8));
-  assert_ok(sl_conv2d(model, "conv",
-                      &(struct sl_conv2d_options){.channels = 4, .kernel_h = 3, .pad_h = 1}));
-  assert_ok(sl_batchnorm(model, "bn", &(struct sl_batchnorm_options){0}));
-  assert_ok(sl_add(model, "sum", &(struct sl_add_options){.layer.inputs = "bn,input"}));
+  OK(sl_conv2d(model, "conv",
+               &(struct sl_conv2d_options){.channels = 4, .kernel_h = 3, .pad_h = 1}));
+  OK(sl_batchnorm(model, "bn", &(struct sl_batchnorm_options){0}));
+  OK(sl_add(model, "sum", &(struct sl_add_options){.layer.inputs = "bn,input"}));
   char *text;
-  assert_ok(sl_model_summary(model, &text));
+  OK(sl_model_summary(model, &text));
   assert_aligned(text);
   assert_line(text, "\nsum    add        bn,input  [4, 8, 8]           0");
   assert_line(text, "; running statistics: 0.00 MB.");
@@ -64,7 +64,7 @@ static void a_model_without_layers_has_one_too(void **state) {
   (void)state;
   struct sl_model *model = new_model(SL_SHAPE(3));
   char *text;
-  assert_ok(sl_model_summary(model, &text));
+  OK(sl_model_summary(model, &text));
   assert_aligned(text);
   free(text);
   sl_model_free(model);
@@ -76,16 +76,16 @@ static void layers_tell_their_kind_and_size(void **state) {
   (void)state;
   struct sl_model *model = new_model(SL_SHAPE(2, 8, 8));
   struct sl_layer_info info;
-  assert_ok(sl_conv2d(model, "conv", &(struct sl_conv2d_options){.channels = 3, .kernel_h = 3}));
+  OK(sl_conv2d(model, "conv", &(struct sl_conv2d_options){.channels = 3, .kernel_h = 3}));
   add_dense(model, "out", 5, SL_INIT_DEFAULT);
   assert_int_equal(sl_model_layer_count(model), 2);
-  assert_ok(sl_model_layer(model, 0, &info));
+  OK(sl_model_layer(model, 0, &info));
   assert_string_equal(info.name, "conv");
   assert_string_equal(info.kind, "conv2d");
   assert_true(sl_shape_equal(&info.output, &SL_SHAPE(3, 6, 6)));
   assert_int_equal(info.parameters, 3 * 2 * 9 + 3);
-  assert_refused(sl_model_layer(model, 2, &info), SL_BAD_ARGUMENT, "has 2");
-  assert_refused(sl_model_layer(model, -1, &info), SL_BAD_ARGUMENT, "layer -1");
+  FAILS(sl_model_layer(model, 2, &info), SL_BAD_ARGUMENT, "has 2");
+  FAILS(sl_model_layer(model, -1, &info), SL_BAD_ARGUMENT, "layer -1");
   sl_model_free(model);
 }
 
@@ -96,23 +96,22 @@ static void a_trainer_tells_where_layers_are(void **state) {
   struct sl_trainer *trainer;
   struct sl_layer_place place;
   add_dense(model, "a", 4, SL_INIT_DEFAULT);
-  assert_ok(sl_activate(model, "relu",
-                        &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
+  OK(sl_activate(model, "relu", &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
   add_dense(model, "b", 3, SL_INIT_DEFAULT);
-  assert_ok(sl_place(model, "a,relu=cpu:0;b=cpu:0,cpu"));
-  assert_ok(sl_trainer_new(model, &(struct sl_optimizer){.lr = 0.1f}, NULL,
-                           &(struct sl_trainer_options){.replicas = 2}, &trainer));
+  OK(sl_place(model, "a,relu=cpu:0;b=cpu:0,cpu"));
+  OK(sl_trainer_new(model, &(struct sl_optimizer){.lr = 0.1f}, NULL,
+                    &(struct sl_trainer_options){.replicas = 2}, &trainer));
   const char *const devices[] = {"cpu:0,cpu:0", "cpu:0,cpu:0", "cpu:0,cpu"};
   const char *const owners[] = {"cpu", "", "cpu"};
   for (int i = 0; i < 3; i++) {
-    assert_ok(sl_trainer_place(trainer, i, &place));
+    OK(sl_trainer_place(trainer, i, &place));
     assert_int_equal(place.stage, i / 2);
     assert_string_equal(place.devices, devices[i]);
     assert_string_equal(place.owners, owners[i]);
     free(place.devices);
     free(place.owners);
   }
-  assert_refused(sl_trainer_place(trainer, 3, &place), SL_BAD_ARGUMENT, "has 3");
+  FAILS(sl_trainer_place(trainer, 3, &place), SL_BAD_ARGUMENT, "has 3");
   sl_trainer_free(trainer);
   sl_model_free(model);
 }
@@ -123,10 +122,9 @@ static void owners_are_named_once(void **state) {
   struct sl_trainer *trainer;
   struct sl_layer_place place;
   add_dense(model, "wide", 64, SL_INIT_DEFAULT);
-  assert_ok(sl_trainer_new(model, &(struct sl_optimizer){.lr = 0.1f}, NULL,
-                           &(struct sl_trainer_options){.replicas = 1, .big_shard = 100},
-                           &trainer));
-  assert_ok(sl_trainer_place(trainer, 0, &place));
+  OK(sl_trainer_new(model, &(struct sl_optimizer){.lr = 0.1f}, NULL,
+                    &(struct sl_trainer_options){.replicas = 1, .big_shard = 100}, &trainer));
+  OK(sl_trainer_place(trainer, 0, &place));
   assert_string_equal(place.owners, "cpu"); /* of 42 shards */
   free(place.devices);
   free(place.owners);
@@ -137,11 +135,11 @@ static void owners_are_named_once(void **state) {
 static void workers_have_names(void **state) {
   (void)state;
   struct sl_worker_info info;
-  assert_ok(sl_worker(context, 0, &info));
+  OK(sl_worker(context, 0, &info));
   assert_string_equal(info.name, "cpu:0");
   assert_string_equal(info.description, "CPU 0");
   assert_true(info.listed);
-  assert_refused(sl_worker(context, sl_worker_count(context), &info), SL_BAD_ARGUMENT, "from 0");
+  FAILS(sl_worker(context, sl_worker_count(context), &info), SL_BAD_ARGUMENT, "from 0");
   assert_non_null(strstr(sl_context_text(context), sl_scheduler(context)));
   assert_non_null(strstr(sl_context_text(context), sl_starpu_version(context)));
 }
@@ -154,5 +152,5 @@ int main(void) {
                                      cmocka_unit_test(a_trainer_tells_where_layers_are),
                                      cmocka_unit_test(owners_are_named_once),
                                      cmocka_unit_test(workers_have_names)};
-  return cmocka_run_group_tests(tests, group_setup, group_teardown);
+  return cmocka_run_group_tests(tests, open_context, close_context);
 }

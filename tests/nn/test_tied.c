@@ -1,44 +1,29 @@
 /* A decoder tied to the embedding: one weight, two layers. Reference: the untied model with equal
  * weights, whose two gradients add up. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-#include <starling.h>
-
 #include "core/base/random.h"
-#include "tests/common/ok.h"
+#include "tests/common/harness.h"
 
 enum { WORDS = 13, WIDTH = 7, TOKENS = 601, WINDOW = 6, BATCH = 12, STEPS = 50, TABLE = 13 * 7 };
 
-static struct sl_context *context;
 static struct sl_dataset *data;
 
-static int open_context(void **state) {
+static int open_text(void **state) {
   (void)state;
   int32_t text[TOKENS] = {0};
   for (int i = 1; i < TOKENS; i++) {
     struct sl__random4 r = sl__philox(4, 4, (uint64_t)i);
     text[i] = r.v[0] % 4 ? (text[i - 1] * 3 + 1) % WORDS : (int32_t)(r.v[1] % WORDS);
   }
-  if (sl_open(&(struct sl_context_options){.seed = 7}, &context) == SL_OK &&
-      sl_tokens_new("text", text, TOKENS, WINDOW, WORDS, &data) == SL_OK)
-    return 0;
-  fprintf(stderr, "%s\n", sl_error());
-  return 1;
+  OK(sl_tokens_new("text", text, TOKENS, WINDOW, WORDS, &data));
+  return open_context_with(&(struct sl_context_options){.seed = 7});
 }
 
-static int close_context(void **state) {
-  (void)state;
+static int close_text(void **state) {
   sl_dataset_free(data);
-  sl_close(context);
-  return 0;
+  return close_context(state);
 }
 
 static struct sl_model *model_of(bool tied, bool bias) {
@@ -196,5 +181,5 @@ int main(void) {
                                      cmocka_unit_test(any_cut_gives_the_serial_curve),
                                      cmocka_unit_test(files_may_have_it_twice),
                                      cmocka_unit_test(what_cannot_be_shared_is_refused)};
-  return cmocka_run_group_tests_name("tied", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("tied", tests, open_text, close_text);
 }

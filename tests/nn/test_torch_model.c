@@ -2,7 +2,6 @@
  * that such have, a language model with a tied decoder), read from its own files: PyTorch's
  * answers, within 1e-5 of the largest. What is saved again is what was read. */
 #include <math.h>
-#include <stdio.h>
 
 #include "core/base/file.h"
 #include "core/base/safetensors.h"
@@ -26,11 +25,11 @@ static struct sl_model *read_model(const char *name) {
   size_t size;
   struct sl_model *m;
   snprintf(file, sizeof file, "%s.json", name);
-  assert_ok(sl__file_read(fixture(file), 1 << 20, &text, &size));
-  assert_ok(sl_model_parse(context, file, (const char *)text, size, &m));
+  OK(sl__file_read(fixture(file), 1 << 20, &text, &size));
+  OK(sl_model_parse(context, file, (const char *)text, size, &m));
   free(text);
   snprintf(file, sizeof file, "%s.safetensors", name);
-  assert_ok(sl_model_load(m, fixture(file)));
+  OK(sl_model_load(m, fixture(file)));
   return m;
 }
 
@@ -39,15 +38,15 @@ static void read_answers(const char *name, const struct sl_shape *sample, float 
   struct sl_shape shape = {.ndim = sample->ndim + 1, .dim = {SAMPLES}};
   for (int i = 0; i < sample->ndim; i++) shape.dim[i + 1] = sample->dim[i];
   assert_true(sl_shape_count(&shape) <= MOST);
-  assert_ok(sl__safetensors_open(fixture("torch_answers.safetensors"), &file));
-  assert_ok(sl__safetensors_floats(file, name, &shape, values));
+  OK(sl__safetensors_open(fixture("torch_answers.safetensors"), &file));
+  OK(sl__safetensors_floats(file, name, &shape, values));
   sl__safetensors_close(file);
 }
 
 static void predict(struct sl_model *m, const void *inputs, float *outputs) {
   struct sl_predictor *p;
-  assert_ok(sl_predictor_open(m, NULL, &p));
-  assert_ok(sl_predict(p, inputs, SAMPLES, outputs));
+  OK(sl_predictor_open(m, NULL, &p));
+  OK(sl_predict(p, inputs, SAMPLES, outputs));
   sl_predictor_free(p);
 }
 
@@ -66,8 +65,8 @@ static double distance(const float *ours, const float *theirs, int64_t count) {
 static void check_again(struct sl_model *m, const void *inputs, const float *first, int64_t count) {
   static float again[MOST];
   struct sl_model *opened;
-  assert_ok(sl_model_save(m, in_folder("again.json")));
-  assert_ok(sl_model_open(context, in_folder("again.json"), &opened));
+  OK(sl_model_save(m, in_folder("again.json")));
+  OK(sl_model_open(context, in_folder("again.json"), &opened));
   predict(opened, inputs, again);
   assert_memory_equal(first, again, (size_t)count * sizeof *again);
   sl_model_free(opened);
@@ -87,13 +86,13 @@ static void images_are_answered_as_by_pytorch(void **state) {
   /* the test sees a weight that is off by a thousandth */
   float *weight = get_values(m, "block.conv2.weight");
   for (int64_t i = 0; i < value_count(m, "block.conv2.weight"); i++) weight[i] *= 1.001f;
-  assert_ok(sl_model_set(m, "block.conv2.weight", weight));
+  OK(sl_model_set(m, "block.conv2.weight", weight));
   predict(m, x, y);
   assert_true(distance(y, want, count) > 1e-5);
   free(weight);
   sl_model_free(m);
   /* and the pair of files at once */
-  assert_ok(sl_model_open(context, fixture("torch_images.json"), &opened));
+  OK(sl_model_open(context, fixture("torch_images.json"), &opened));
   predict(opened, x, y);
   assert_true(distance(y, want, count) <= 1e-5);
   sl_model_free(opened);
@@ -115,8 +114,8 @@ static void words_are_answered_as_by_pytorch(void **state) {
   sl_model_free(m);
 }
 
-static int setup(void **state) { return folder_setup(state) || group_setup(state); }
-static int teardown(void **state) { return group_teardown(state) || folder_teardown(state); }
+static int setup(void **state) { return folder_setup(state) || open_context(state); }
+static int teardown(void **state) { return close_context(state) || folder_teardown(state); }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(images_are_answered_as_by_pytorch),

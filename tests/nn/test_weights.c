@@ -3,7 +3,6 @@
  * of other shapes. */
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,8 +15,8 @@ static char path[64]; /* the one file that every test writes */
 /* conv [3 of 2x2], batch normalisation, fc: parameters and buffers. */
 static struct sl_model *small_model(int64_t features) {
   struct sl_model *model = new_model(SL_SHAPE(2, 4, 4));
-  assert_ok(sl_conv2d(model, "conv1", &(struct sl_conv2d_options){.channels = 3, .kernel_h = 2}));
-  assert_ok(sl_batchnorm(model, "bn1", &(struct sl_batchnorm_options){0}));
+  OK(sl_conv2d(model, "conv1", &(struct sl_conv2d_options){.channels = 3, .kernel_h = 2}));
+  OK(sl_batchnorm(model, "bn1", &(struct sl_batchnorm_options){0}));
   add_dense(model, "fc1", features, SL_INIT_DEFAULT);
   return model;
 }
@@ -31,7 +30,7 @@ static float *all_values(struct sl_model *model, size_t *bytes) {
   float *values = calloc((size_t)total, sizeof *values);
   for (int i = 0; i < sl_model_parameter_count(model); i++) {
     const char *name = sl_model_parameter(model, i, &shape);
-    assert_ok(sl_model_get(model, name, values + at));
+    OK(sl_model_get(model, name, values + at));
     at += sl_shape_count(&shape);
   }
   *bytes = (size_t)total * sizeof *values;
@@ -43,7 +42,7 @@ static void assert_load_refused(enum sl_status expected, const char *words) {
   size_t bytes;
   struct sl_model *model = small_model(5);
   float *before = all_values(model, &bytes);
-  assert_refused(sl_model_load(model, path), expected, words);
+  FAILS(sl_model_load(model, path), expected, words);
   assert_non_null(strstr(sl_error(), path));
   float *after = all_values(model, &bytes);
   assert_memory_equal(before, after, bytes);
@@ -53,7 +52,7 @@ static void assert_load_refused(enum sl_status expected, const char *words) {
 }
 
 static void save_and_free(struct sl_model *model) {
-  assert_ok(sl_model_save(model, path));
+  OK(sl_model_save(model, path));
   sl_model_free(model);
 }
 
@@ -92,7 +91,7 @@ static void set_changes_one_tensor(void **state) {
   struct sl_model *model = small_model(5);
   const float bias[5] = {1, 2, 3, 4, 5};
   float *weight = get_values(model, "fc1.weight");
-  assert_ok(sl_model_set(model, "fc1.bias", bias));
+  OK(sl_model_set(model, "fc1.bias", bias));
   float *weight_after = get_values(model, "fc1.weight"),
         *bias_after = get_values(model, "fc1.bias");
   assert_memory_equal(weight, weight_after, 5 * 27 * sizeof *weight);
@@ -109,8 +108,8 @@ static void unknown_parameters_are_refused(void **state) {
   struct sl_model *model = small_model(5);
   float value = 0;
   for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
-    assert_refused(sl_model_get(model, unknown[i], &value), SL_BAD_ARGUMENT, unknown[i]);
-    assert_refused(sl_model_set(model, unknown[i], &value), SL_BAD_ARGUMENT, unknown[i]);
+    FAILS(sl_model_get(model, unknown[i], &value), SL_BAD_ARGUMENT, unknown[i]);
+    FAILS(sl_model_set(model, unknown[i], &value), SL_BAD_ARGUMENT, unknown[i]);
   }
   sl_model_free(model);
 }
@@ -122,10 +121,10 @@ static void a_round_trip_keeps_every_bit(void **state) {
   const float awkward[5] = {-0.0f, FLT_MIN / 3, FLT_MAX, -FLT_TRUE_MIN, 0.1f};
   size_t bytes;
   struct sl_model *model = small_model(5), *loaded = small_model(5);
-  assert_ok(sl_model_set(model, "fc1.bias", awkward));
-  assert_ok(sl_model_set(model, "bn1.running_mean", awkward));
-  assert_ok(sl_model_save(model, path));
-  assert_ok(sl_model_load(loaded, path));
+  OK(sl_model_set(model, "fc1.bias", awkward));
+  OK(sl_model_set(model, "bn1.running_mean", awkward));
+  OK(sl_model_save(model, path));
+  OK(sl_model_load(loaded, path));
   float *saved = all_values(model, &bytes), *back = all_values(loaded, &bytes);
   assert_memory_equal(saved, back, bytes);
   free(saved);
@@ -204,7 +203,7 @@ static void batch_counts_may_be_there(void **state) {
   memcpy(grown, &length, 8);
   write_bytes(grown, size + inserted - 1 + 8);
   struct sl_model *model = small_model(5);
-  assert_ok(sl_model_load(model, path));
+  OK(sl_model_load(model, path));
   sl_model_free(model);
   free(bytes);
   free(grown);
@@ -223,8 +222,8 @@ static void infinite_weights_are_not_saved(void **state) {
   for (int i = 0; i < 3; i++) {
     struct sl_model *model = small_model(5);
     float bias[5] = {0, 0, 0, bad[i], 0};
-    assert_ok(sl_model_set(model, "fc1.bias", bias));
-    assert_refused(sl_model_save(model, path), SL_NOT_FINITE, "value 3 of fc1.bias");
+    OK(sl_model_set(model, "fc1.bias", bias));
+    FAILS(sl_model_save(model, path), SL_NOT_FINITE, "value 3 of fc1.bias");
     assert_int_equal(access(path, F_OK), -1);
     sl_model_free(model);
   }
@@ -234,10 +233,10 @@ static void an_old_file_survives_a_refused_save(void **state) {
   (void)state;
   size_t size, size_after;
   struct sl_model *model = small_model(5);
-  assert_ok(sl_model_save(model, path));
+  OK(sl_model_save(model, path));
   char *before = read_bytes(&size);
   const float bias[5] = {NAN};
-  assert_ok(sl_model_set(model, "fc1.bias", bias));
+  OK(sl_model_set(model, "fc1.bias", bias));
   assert_int_equal(sl_model_save(model, path), SL_NOT_FINITE);
   char *after = read_bytes(&size_after);
   assert_int_equal(size, size_after);
@@ -252,13 +251,13 @@ static void unwritable_places_are_refused(void **state) {
   struct sl_model *model = small_model(5);
   char below[96], locked[96];
   snprintf(below, sizeof below, "%s/no/such/folder.safetensors", folder);
-  assert_refused(sl_model_save(model, below), SL_IO, below);
-  assert_refused(sl_model_save(model, folder), SL_IO, folder); /* is a folder itself */
+  FAILS(sl_model_save(model, below), SL_IO, below);
+  FAILS(sl_model_save(model, folder), SL_IO, folder); /* is a folder itself */
   snprintf(locked, sizeof locked, "%s/locked", folder);
   mkdir(locked, 0500);
   if (access(locked, W_OK)) { /* root may write anywhere */
     strcat(locked, "/w.safetensors");
-    assert_refused(sl_model_save(model, locked), SL_IO, locked);
+    FAILS(sl_model_save(model, locked), SL_IO, locked);
     *strrchr(locked, '/') = '\0';
   }
   rmdir(locked);
@@ -288,7 +287,7 @@ static void exhausted_memory_is_reported(void **state) {
     assert_true(status == SL_OK || (n < 100 && status == SL_NO_MEMORY));
   }
   const float bias[5] = {1, 2, 3, 4, 5};
-  assert_ok(sl_model_set(model, "fc1.bias", bias));
+  OK(sl_model_set(model, "fc1.bias", bias));
   float *before = all_values(model, &bytes);
   status = SL_NO_MEMORY;
   for (int n = 1; status != SL_OK; n++) {
@@ -308,13 +307,13 @@ static void exhausted_memory_is_reported(void **state) {
 static int make_folder(void **state) {
   if (!mkdtemp(folder)) return -1;
   snprintf(path, sizeof path, "%s/w.safetensors", folder);
-  return group_setup(state);
+  return open_context(state);
 }
 
 static int remove_folder(void **state) {
   unlink(path);
   int left = rmdir(folder); /* fails where a half-written file was left behind */
-  return group_teardown(state) || left;
+  return close_context(state) || left;
 }
 
 int main(void) {

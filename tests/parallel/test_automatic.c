@@ -4,8 +4,6 @@
 #include "parallel/planning/step_simulator.h"
 #include "tests/common/check.h"
 
-#include <starling.h>
-
 /* ---- the played pipeline ------------------------------------------------------------------- */
 
 enum { LAYERS = 8 };
@@ -358,5 +356,5 @@ int main(void) {
                                      cmocka_unit_test(two_trainers_cut_alike),
                                      cmocka_unit_test(too_small_a_batch_is_told),
                                      cmocka_unit_test(what_cannot_be_is_refused)};
-  return cmocka_run_group_tests_name("automatic", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("automatic", tests, open_operations, close_context);
 }

@@ -2,41 +2,23 @@
  * bucket in which all is padded, and the serial run. */
 #include <limits.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-#include <starling.h>
-
 #include "core/base/random.h"
-#include "tests/common/ok.h"
+#include "tests/common/harness.h"
 
 enum { WORDS = 11, TOKENS = 700, LONGEST = 20, STEPS = 60, ROOM = 4000 };
 
-static struct sl_context *context;
 static int32_t text[TOKENS];
 
-static int open_context(void **state) {
+static int open_text(void **state) {
   (void)state;
   for (int i = 1; i < TOKENS; i++) {
     struct sl__random4 r = sl__philox(4, 4, (uint64_t)i);
     text[i] = r.v[0] % 9 == 0 ? 0 : 1 + (text[i - 1] * 3 + (int32_t)(r.v[1] % 2)) % (WORDS - 1);
   }
-  if (sl_open(&(struct sl_context_options){.seed = 7}, &context) == SL_OK) return 0;
-  fprintf(stderr, "%s\n", sl_error());
-  return 1;
-}
-
-static int close_context(void **state) {
-  (void)state;
-  sl_close(context);
-  return 0;
+  return open_context_with(&(struct sl_context_options){.seed = 7});
 }
 
 static struct sl_model *language_model(float dropout) {
@@ -383,5 +365,5 @@ int main(void) {
                                      cmocka_unit_test(any_order_gives_the_same_gradients),
                                      cmocka_unit_test(all_buckets_need_the_memory_of_the_largest),
                                      cmocka_unit_test(what_does_not_fit_is_refused)};
-  return cmocka_run_group_tests_name("buckets", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("buckets", tests, open_text, close_context);
 }

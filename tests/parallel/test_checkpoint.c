@@ -6,15 +6,12 @@
 
 #include "tests/common/files.h"
 
-#include <starling.h>
-
 #include "core/base/random.h"
-#include "tests/common/ok.h"
+#include "tests/common/harness.h"
 
 #define WORDS 7
 #define TOKENS 1201
 
-static struct sl_context *context;
 static int32_t text[TOKENS];
 
 enum network { MLP, LENET, LANGUAGE };
@@ -331,17 +328,17 @@ static void late_failures_are_told(void **state) {
   struct sl_saved saved;
   OK(sl_trainer_save_begin(t.trainer, nowhere, NULL));
   train(&t, 1);
-  check_failed(sl_trainer_save_wait(t.trainer, &saved), SL_IO, "its folder does not exist");
+  FAILS(sl_trainer_save_wait(t.trainer, &saved), SL_IO, "its folder does not exist");
   assert_string_equal(saved.message, sl_error());
   assert_int_equal(saved.position.step, 2);
   OK(sl_trainer_save_begin(t.trainer, nowhere, NULL));
-  check_failed(sl_trainer_save_begin(t.trainer, in_folder("good"), NULL), SL_IO, "no/folder");
+  FAILS(sl_trainer_save_begin(t.trainer, in_folder("good"), NULL), SL_IO, "no/folder");
   assert_int_equal(access(in_folder("good"), F_OK), -1);
   OK(sl_trainer_save_begin(t.trainer, nowhere, NULL));
   while (!sl_trainer_save_ended(t.trainer, &saved)) usleep(1000);
   assert_int_equal(saved.status, SL_IO);
   OK(sl_trainer_save_begin(t.trainer, in_folder("good"), &shut));
-  check_failed(sl_trainer_save(t.trainer, in_folder("good")), SL_IO, "the gate is shut");
+  FAILS(sl_trainer_save(t.trainer, in_folder("good")), SL_IO, "the gate is shut");
   OK(sl_trainer_save(t.trainer, in_folder("good")));
   OK(sl_trainer_save_begin(t.trainer, in_folder("last"), NULL));
   end(&t); /* waits */
@@ -429,8 +426,8 @@ static void texts_need_the_same_batch(void **state) {
   end(&t);
   s.data.batch = 10;
   t = begin(&s);
-  check_failed(sl_trainer_load(t.trainer, t.loader, in_folder("midst")), SL_BAD_ARGUMENT,
-               "batches of 8, but the loader's batches are of 10");
+  FAILS(sl_trainer_load(t.trainer, t.loader, in_folder("midst")), SL_BAD_ARGUMENT,
+        "batches of 8, but the loader's batches are of 10");
   OK(sl_trainer_load(t.trainer, t.loader, in_folder("epoch")));
   train(&t, 3);
   end(&t);
@@ -454,7 +451,7 @@ static void assert_unchanged(struct training *t) {
 static void assert_refused(const struct setup *s, const char *name, enum sl_status expected,
                            const char *words) {
   struct training t = bystander(s);
-  check_failed(sl_trainer_load(t.trainer, t.loader, in_folder(name)), expected, words);
+  FAILS(sl_trainer_load(t.trainer, t.loader, in_folder(name)), expected, words);
   assert_non_null(strstr(sl_error(), name));
   assert_unchanged(&t);
   train(&t, 2);
@@ -518,15 +515,14 @@ static void damaged_files_are_refused(void **state) {
   OK(sl_trainer_load(t.trainer, t.loader, in_folder("bystander")));
   memcpy(&length, bytes, 8);
   for (size_t cut = 0; cut < size; cut += cut < 8 + length ? 7 : 401)
-    check_failed(sl_trainer_load(t.trainer, t.loader, put("cut", bytes, cut)), SL_BAD_FILE, "cut");
-  check_failed(sl_trainer_load(t.trainer, t.loader, put("cut", bytes, size - 1)), SL_BAD_FILE,
-               "cut");
+    FAILS(sl_trainer_load(t.trainer, t.loader, put("cut", bytes, cut)), SL_BAD_FILE, "cut");
+  FAILS(sl_trainer_load(t.trainer, t.loader, put("cut", bytes, size - 1)), SL_BAD_FILE, "cut");
   /* every byte of the header and some of the data; the data's are for the CRC alone to see */
   for (size_t at = 0; at < size; at += at < 8 + length ? 1 : 397) {
     bytes[at] ^= 1;
     enum sl_status status = sl_trainer_load(t.trainer, t.loader, put("flip", bytes, size));
     if (status == SL_OK) fail_msg("byte %zu of %zu may be flipped", at, size);
-    if (at >= 8 + length) check_failed(status, SL_BAD_FILE, "its CRC-32 is");
+    if (at >= 8 + length) FAILS(status, SL_BAD_FILE, "its CRC-32 is");
     bytes[at] ^= 1;
   }
   assert_unchanged(&t);
@@ -542,15 +538,15 @@ static void wrong_moments_are_refused(void **state) {
   struct sl_report report;
   bool reported;
   const char *path = in_folder("early");
-  check_failed(sl_trainer_save(t.trainer, path), SL_BAD_ARGUMENT, "no step was made");
+  FAILS(sl_trainer_save(t.trainer, path), SL_BAD_ARGUMENT, "no step was made");
   OK(sl_trainer_step(t.trainer, t.loader, &report, &reported));
-  check_failed(sl_trainer_save(t.trainer, path), SL_BAD_ARGUMENT, "sl_trainer_drain");
-  check_failed(sl_trainer_load(t.trainer, t.loader, path), SL_BAD_ARGUMENT, "sl_trainer_drain");
+  FAILS(sl_trainer_save(t.trainer, path), SL_BAD_ARGUMENT, "sl_trainer_drain");
+  FAILS(sl_trainer_load(t.trainer, t.loader, path), SL_BAD_ARGUMENT, "sl_trainer_drain");
   OK(sl_trainer_drain(t.trainer, &report, &reported));
   assert_int_equal(access(path, F_OK), -1);
   float bias[10] = {0, 0, 0, HUGE_VALF};
   OK(sl_model_set(t.model, "fc2.bias", bias));
-  check_failed(sl_trainer_save(t.trainer, path), SL_NOT_FINITE, "value 3 of fc2.bias");
+  FAILS(sl_trainer_save(t.trainer, path), SL_NOT_FINITE, "value 3 of fc2.bias");
   assert_int_equal(access(path, F_OK), -1);
   end(&t);
 }
@@ -565,8 +561,7 @@ static void batches_out_are_refused(void **state) {
   saved(&t, "five");
   OK(sl_trainer_load(t.trainer, t.loader, in_folder("bystander")));
   OK(sl_loader_next(t.loader, &batch));
-  check_failed(sl_trainer_load(t.trainer, t.loader, in_folder("five")), SL_BAD_ARGUMENT,
-               "still out");
+  FAILS(sl_trainer_load(t.trainer, t.loader, in_folder("five")), SL_BAD_ARGUMENT, "still out");
   assert_unchanged(&t);
   sl_loader_recycle(t.loader, batch.slot);
   end(&t);
@@ -600,10 +595,7 @@ static int setup(void **state) {
     text[i] = r.v[0] % 4 ? (text[i - 1] * 3 + 1) % WORDS : (int32_t)(r.v[1] % WORDS);
   }
   setenv("STARPU_NCPU", "2", 0);
-  if (sl_open(&(struct sl_context_options){.seed = 7}, &context) == SL_OK)
-    return folder_setup(state);
-  fprintf(stderr, "%s\n", sl_error());
-  return 1;
+  return open_context_with(&(struct sl_context_options){.seed = 7}) || folder_setup(state);
 }
 
 static int teardown(void **state) {

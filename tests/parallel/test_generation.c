@@ -1,32 +1,13 @@
 /* Generated tokens: reference is the trainer's evaluation of the same tokens, whole and at once. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
-#include <starling.h>
-
-#include "tests/common/ok.h"
+#include "tests/common/harness.h"
 
 enum { WORDS = 7, WINDOW = 12, DRAWS = 120 };
 
-static struct sl_context *context;
-
-static int open_context(void **state) {
+static int open_seeded(void **state) {
   (void)state;
-  if (sl_open(&(struct sl_context_options){.seed = 5}, &context) == SL_OK) return 0;
-  fprintf(stderr, "%s\n", sl_error());
-  return 1;
-}
-
-static int close_context(void **state) {
-  (void)state;
-  sl_close(context);
-  return 0;
+  return open_context_with(&(struct sl_context_options){.seed = 5});
 }
 
 /* Weights from a normal distribution, so that the outputs differ much. */
@@ -204,5 +185,5 @@ int main(void) {
       cmocka_unit_test(the_likeliest_token_is_taken), cmocka_unit_test(generated_tokens_are_read),
       cmocka_unit_test(draws_follow_the_probabilities), cmocka_unit_test(placement_and_seed_decide),
       cmocka_unit_test(what_cannot_be_is_refused)};
-  return cmocka_run_group_tests_name("generate", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("generate", tests, open_seeded, close_context);
 }

@@ -562,12 +562,12 @@ static void names_and_refusals(void **state) {
     OK(sl_math_parse(sl_math_name((enum sl_math)m), &math));
     assert_int_equal(math, m);
   }
-  check_failed(sl_math_parse("fp16", &math), SL_BAD_ARGUMENT, "fp16");
-  check_failed(sl_math_parse("", &math), SL_BAD_ARGUMENT, "use f32, tf32 or bf16");
+  FAILS(sl_math_parse("fp16", &math), SL_BAD_ARGUMENT, "fp16");
+  FAILS(sl_math_parse("", &math), SL_BAD_ARGUMENT, "use f32, tf32 or bf16");
   struct training t = begin();
-  check_failed(sl_trainer_new(t.model, &images_in_bf16.optimizer, NULL,
-                              &(struct sl_trainer_options){.math = (enum sl_math)9}, &trainer),
-               SL_BAD_ARGUMENT, "9");
+  FAILS(sl_trainer_new(t.model, &images_in_bf16.optimizer, NULL,
+                       &(struct sl_trainer_options){.math = (enum sl_math)9}, &trainer),
+        SL_BAD_ARGUMENT, "9");
   OK(sl_trainer_summary(t.trainer, &summary));
   assert_non_null(strstr(summary, "math bf16"));
   free(summary);
@@ -613,7 +613,7 @@ static int set_up(void **state) {
   return folder_setup(state);
 }
 
-#define WITH_CONTEXT(test) cmocka_unit_test_setup_teardown(test, open_context, close_context)
+#define WITH_CONTEXT(test) cmocka_unit_test_setup_teardown(test, open_operations, close_context)
 
 int main(void) {
   const struct CMUnitTest tests[] = {

@@ -2,39 +2,20 @@
  * (bits), the serial run (1e-5), StarPU's count of tasks per worker (where they really ran), brute
  * force (the partition). */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cmocka.h>
-#include <starling.h>
 
 #include "codelets/codelets.h"
 #include "parallel/step/grid.h"
 #include "parallel/params/model_shards.h"
-#include "tests/common/ok.h"
+#include "tests/common/harness.h"
 
 #define LAYERS 9
 #define STEPS 50
 
-static struct sl_context *context;
-
-static int open_context(void **state) {
+static int open_seeded(void **state) {
   (void)state;
-  if (sl_open(&(struct sl_context_options){.seed = 7}, &context) == SL_OK) return 0;
-  fprintf(stderr, "%s\n", sl_error());
-  return 1;
-}
-
-static int close_context(void **state) {
-  (void)state;
-  sl_close(context);
-  return 0;
+  return open_context_with(&(struct sl_context_options){.seed = 7});
 }
 
 /* conv, pool, then fc0 to fc6, of which fc1 to fc3 are the group "middle"; the last is fc6. */
@@ -454,5 +435,5 @@ int main(void) {
                                      cmocka_unit_test(files_are_read),
                                      cmocka_unit_test(what_cannot_fit_is_refused),
                                      cmocka_unit_test(partitions_are_the_best)};
-  return cmocka_run_group_tests_name("placement", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("placement", tests, open_seeded, close_context);
 }

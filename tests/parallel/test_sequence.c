@@ -1,42 +1,24 @@
 /* Language models of tokens: loader, embedding, LSTM, decoder, the trainer. References: the serial
  * run for every cut and placement, one long window for a carried state, finite differences. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-#include <starling.h>
 
 #include "core/base/random.h"
-#include "tests/common/ok.h"
+#include "tests/common/harness.h"
 
 #define WORDS 11
 #define TOKENS 1201
 #define STEPS 50
 
-static struct sl_context *context;
 static int32_t text[TOKENS];
 
-static int open_context(void **state) {
+static int open_text(void **state) {
   (void)state;
   /* a text with something to learn: three of four tokens follow from the one before */
   for (int i = 1; i < TOKENS; i++) {
     struct sl__random4 r = sl__philox(4, 4, (uint64_t)i);
     text[i] = r.v[0] % 4 ? (text[i - 1] * 3 + 1) % WORDS : (int32_t)(r.v[1] % WORDS);
   }
-  if (sl_open(&(struct sl_context_options){.seed = 7}, &context) == SL_OK) return 0;
-  fprintf(stderr, "%s\n", sl_error());
-  return 1;
-}
-
-static int close_context(void **state) {
-  (void)state;
-  sl_close(context);
-  return 0;
+  return open_context_with(&(struct sl_context_options){.seed = 7});
 }
 
 /* embed, lstm0, drop, gru1, decoder */
@@ -462,5 +444,5 @@ int main(void) {
                                      cmocka_unit_test(contiguous_rows_go_on),
                                      cmocka_unit_test(windows_can_be_shuffled),
                                      cmocka_unit_test(what_does_not_fit_is_refused)};
-  return cmocka_run_group_tests_name("sequence", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("sequence", tests, open_text, close_context);
 }

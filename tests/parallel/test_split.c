@@ -1,37 +1,17 @@
 /* Uneven slices. References: for the rows, sums and proportions; for the balance, every way to
  * share out a small batch; for training, one replica with the whole batch. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-#include <starling.h>
 
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "parallel/step/split.h"
-#include "tests/common/ok.h"
+#include "tests/common/harness.h"
 
-static struct sl_context *context;
-
-static int open_context(void **state) {
+static int open_two(void **state) {
   (void)state;
   setenv("STARPU_NCPU", "2", 1);
   setenv("STARPU_NCUDA", "0", 1);
-  if (sl_open(&(struct sl_context_options){.seed = 7, .devices = "cpu:0,cpu:1"}, &context) == SL_OK)
-    return 0;
-  fprintf(stderr, "%s\n", sl_error());
-  return 1;
-}
-
-static int close_context(void **state) {
-  (void)state;
-  sl_close(context);
-  return 0;
+  return open_context_with(&(struct sl_context_options){.seed = 7, .devices = "cpu:0,cpu:1"});
 }
 
 /* ---- rows ---- */
@@ -366,5 +346,5 @@ int main(void) {
       cmocka_unit_test(a_small_batch_is_refused),
       cmocka_unit_test(devices_that_are_alike_get_the_same),
   };
-  return cmocka_run_group_tests(tests, open_context, close_context);
+  return cmocka_run_group_tests(tests, open_two, close_context);
 }

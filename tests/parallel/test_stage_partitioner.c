@@ -6,7 +6,7 @@
 #include "core/base/random.h"
 #include "tests/common/files.h"
 #include "parallel/planning/stage_partitioner.h"
-#include "tests/common/ok.h"
+#include "tests/common/harness.h"
 
 #define LAYERS 100
 #define CLASSES 10
@@ -190,7 +190,7 @@ static void brute_force_agrees(void **state) {
     struct brute wanted = by_brute_force();
     enum sl_status status = plan();
     if (wanted.slowest == INFINITY) {
-      check_failed(status, SL_NO_MEMORY, "smaller batch");
+      FAILS(status, SL_NO_MEMORY, "smaller batch");
       unfit++;
       continue;
     }
@@ -344,15 +344,15 @@ static void layers_spread_where_memory_is_short(void **state) {
   OK(plan());
   assert_stages(3, (int[]){2, 2, 2});
   problem.classes[0].memory = 199;
-  check_failed(plan(), SL_NO_MEMORY, "the model needs 600 bytes, the 3 devices have 597 in all");
+  FAILS(plan(), SL_NO_MEMORY, "the model needs 600 bytes, the 3 devices have 597 in all");
   assert_null(planned.first);
   assert_int_equal(planned.stages, 0);
   assert_int_equal(planned.too_large, -1);
   problem.classes[0].memory = 200;
   problem.planner.most_stages = 2;
-  check_failed(plan(), SL_NO_MEMORY, "at most 2 stages");
+  FAILS(plan(), SL_NO_MEMORY, "at most 2 stages");
   problem.bytes[4] = 201;
-  check_failed(plan(), SL_NO_MEMORY, "layer 4 (from 0) alone needs 201 bytes");
+  FAILS(plan(), SL_NO_MEMORY, "layer 4 (from 0) alone needs 201 bytes");
   assert_int_equal(planned.too_large, 4);
 }
 
@@ -366,14 +366,14 @@ static void absent_devices_have_no_memory(void **state) {
   OK(plan());
   assert_int_equal(planned.device_class[0], 1);
   problem.classes[1].count = 0; /* its memory is still INFINITY */
-  check_failed(plan(), SL_NO_MEMORY, "layer 1 (from 0) alone needs 11 bytes");
+  FAILS(plan(), SL_NO_MEMORY, "layer 1 (from 0) alone needs 11 bytes");
 }
 
 /* ---- refusals ---------------------------------------------------------------------------------
  */
 
 static void refused(const char *text) {
-  check_failed(plan(), SL_BAD_ARGUMENT, text);
+  FAILS(plan(), SL_BAD_ARGUMENT, text);
   assert_null(planned.first);
   begin(3, 2, 2);
 }
@@ -449,7 +449,7 @@ static void a_hundred_layers_on_two_times_eight_devices(void **state) {
 static void too_many_kinds_of_devices_are_refused(void **state) {
   (void)state;
   begin(100, CLASSES, 8);
-  check_failed(plan(), SL_BAD_ARGUMENT, "put devices that are alike in one class");
+  FAILS(plan(), SL_BAD_ARGUMENT, "put devices that are alike in one class");
 }
 
 static int clear_planned(void **state) {

@@ -2,33 +2,13 @@
  * way to cut the batch, and finite differences of the evaluated loss for the whole gradient of a
  * small residual network. */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-#include <starling.h>
+#include "tests/common/harness.h"
 
-#include "tests/common/ok.h"
-
-static struct sl_context *context;
-
-static int open_context(void **state) {
+static int open_seeded(void **state) {
   (void)state;
-  struct sl_context_options options = {.seed = 7};
-  if (sl_open(&options, &context) == SL_OK) return 0;
-  fprintf(stderr, "%s\n", sl_error());
-  return 1;
-}
-
-static int close_context(void **state) {
-  (void)state;
-  sl_close(context);
-  return 0;
+  return open_context_with(&(struct sl_context_options){.seed = 7});
 }
 
 /* A small LeNet: every layer kind of the real one, fewer channels. */
@@ -453,5 +433,5 @@ int main(void) {
       cmocka_unit_test(what_does_not_fit_is_refused),
       cmocka_unit_test(memory_stays_flat),
   };
-  return cmocka_run_group_tests_name("trainer", tests, open_context, close_context);
+  return cmocka_run_group_tests_name("trainer", tests, open_seeded, close_context);
 }
