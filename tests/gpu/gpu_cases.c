@@ -869,90 +869,61 @@ static enum sl_status decompress(struct trial *t, const int64_t *d) {
 #define CASE(name, function, types, ...) {&sl__op_##name, function, types, __VA_ARGS__},
 #define CASES(name, sizes, types) sizes(CASE, name, name, types)
 
-/* clang-format off: one operation a line */
+/* One operation a line. */
+/* clang-format off */
 static const struct gpu_case cases[] = {
-    CASES(dense_forward, DENSE_SIZES, GPU_ALL) CASES(
-        dense_shared_forward, DENSE_SIZES, GPU_ALL) CASES(dense_backward_data, DENSE_SIZES, GPU_ALL)
-        CASES(dense_backward_weight, DENSE_SIZES, GPU_ALL) CASES(
-            bias_backward, DENSE_SIZES,
-            GPU_HALVES) CASES(conv2d_forward, CONV_SIZES,
-                              GPU_ALL) CASES(conv2d_backward_data, CONV_SIZES,
-                                             GPU_ALL) CASES(conv2d_backward_weight, CONV_SIZES,
-                                                            GPU_ALL) CASES(maxpool2d_forward,
-                                                                           POOL_SIZES, GPU_HALVES)
-            CASES(maxpool2d_backward, POOL_SIZES, GPU_HALVES) CASES(
-                avgpool2d_forward,
-                POOL_SIZES,
-                GPU_HALVES) CASES(avgpool2d_backward, POOL_SIZES, GPU_HALVES)
-                CASES(activation_forward, ACTIVATION_SIZES, GPU_HALVES) CASES(
-                    activation_backward,
-                    ACTIVATION_SIZES,
-                    GPU_HALVES) CASES(activation_backward_inplace, SATURATING_SIZES, GPU_HALVES)
-                    CASES(batchnorm_forward, NORM_SIZES, GPU_HALVES) CASES(
-                        batchnorm_inference,
-                        NORM_SIZES,
-                        GPU_HALVES) CASES(batchnorm_backward_data, NORM_SIZES, GPU_HALVES)
-                        CASES(batchnorm_backward_weight, NORM_SIZES, GPU_HALVES) CASES(
-                            batchnorm_running,
-                            NORM_SIZES,
-                            GPU_F32) CASES(custom_forward, CUSTOM_SIZES, GPU_F32)
-                            CASES(custom_forward_saving, CUSTOM_SIZES, GPU_F32) CASES(
-                                custom_backward_data,
-                                CUSTOM_SIZES,
-                                GPU_F32) CASES(custom_backward_weight, CUSTOM_SIZES, GPU_F32)
-                                CASES(dropout_forward, DROPOUT_SIZES, GPU_HALVES) CASES(
-                                    dropout_backward,
-                                    DROPOUT_SIZES,
-                                    GPU_HALVES) CASES(embedding_forward, EMBEDDING_SIZES, GPU_HALVES)
-                                    CASES(embedding_backward_weight, EMBEDDING_SIZES, GPU_HALVES) CASES(
-                                        embedding_backward_rows,
-                                        EMBEDDING_SIZES,
-                                        GPU_HALVES) CASES(rows_reduce, ROWS_REDUCE_SIZES, GPU_F32)
-                                        CASES(rows_square, ROWS_SIZES, GPU_F32) CASES(
-                                            rows_dense,
-                                            ROWS_SIZES,
-                                            GPU_F32) CASES(rows_sgd, ROWS_SIZES, GPU_F32)
-                                            CASES(lstm_forward, CELL_SIZES, GPU_ALL) CASES(
-                                                lstm_backward_gates,
-                                                CELL_SIZES,
-                                                GPU_ALL) CASES(lstm_backward_data, CELL_SIZES, GPU_ALL)
-                                                CASES(lstm_backward_weight, CELL_SIZES, GPU_ALL) CASES(
-                                                    gru_forward,
-                                                    CELL_SIZES,
-                                                    GPU_ALL) CASES(gru_backward_gates, CELL_SIZES, GPU_ALL)
-                                                    CASES(gru_backward_data, CELL_SIZES, GPU_ALL) CASES(
-                                                        gru_backward_weight,
-                                                        CELL_SIZES,
-                                                        GPU_ALL) CASES(add, COUNT_SIZES, GPU_HALVES)
-                                                        CASES(axpy, COUNT_SIZES, GPU_HALVES) CASES(
-                                                            fill, COUNT_SIZES,
-                                                            GPU_HALVES)
-                                                            CASES(softmax_xent, LOSS_SIZES,
-                                                                  GPU_HALVES)
-                                                                CASES(softmax_xent_gradient,
-                                                                      LOSS_SIZES,
-                                                                      GPU_HALVES)
-                                                                    CASES(accuracy, LOSS_SIZES,
-                                                                          GPU_HALVES)
-                                                                        CASES(reduce, UPDATE_SIZES,
-                                                                              GPU_F32)
-                                                                            CASES(square_sum,
-                                                                                  UPDATE_SIZES,
-                                                                                  GPU_F32)
-                                                                                RESIDUAL_SIZES(
-                                                                                    CASE,
-                                                                                    compress_residual,
-                                                                                    compress,
-                                                                                    GPU_F32)
-                                                                                    HALF_SIZES(
-                                                                                        CASE,
-                                                                                        compress_half,
-                                                                                        compress,
-                                                                                        GPU_F32)
-                                                                                        CASES(
-                                                                                            decompress,
-                                                                                            PACKED_SIZES,
-                                                                                            GPU_F32)
+    CASES(dense_forward, DENSE_SIZES, GPU_ALL)
+    CASES(dense_shared_forward, DENSE_SIZES, GPU_ALL)
+    CASES(dense_backward_data, DENSE_SIZES, GPU_ALL)
+    CASES(dense_backward_weight, DENSE_SIZES, GPU_ALL)
+    CASES(bias_backward, DENSE_SIZES, GPU_HALVES)
+    CASES(conv2d_forward, CONV_SIZES, GPU_ALL)
+    CASES(conv2d_backward_data, CONV_SIZES, GPU_ALL)
+    CASES(conv2d_backward_weight, CONV_SIZES, GPU_ALL)
+    CASES(maxpool2d_forward, POOL_SIZES, GPU_HALVES)
+    CASES(maxpool2d_backward, POOL_SIZES, GPU_HALVES)
+    CASES(avgpool2d_forward, POOL_SIZES, GPU_HALVES)
+    CASES(avgpool2d_backward, POOL_SIZES, GPU_HALVES)
+    CASES(activation_forward, ACTIVATION_SIZES, GPU_HALVES)
+    CASES(activation_backward, ACTIVATION_SIZES, GPU_HALVES)
+    CASES(activation_backward_inplace, SATURATING_SIZES, GPU_HALVES)
+    CASES(batchnorm_forward, NORM_SIZES, GPU_HALVES)
+    CASES(batchnorm_inference, NORM_SIZES, GPU_HALVES)
+    CASES(batchnorm_backward_data, NORM_SIZES, GPU_HALVES)
+    CASES(batchnorm_backward_weight, NORM_SIZES, GPU_HALVES)
+    CASES(batchnorm_running, NORM_SIZES, GPU_F32)
+    CASES(custom_forward, CUSTOM_SIZES, GPU_F32)
+    CASES(custom_forward_saving, CUSTOM_SIZES, GPU_F32)
+    CASES(custom_backward_data, CUSTOM_SIZES, GPU_F32)
+    CASES(custom_backward_weight, CUSTOM_SIZES, GPU_F32)
+    CASES(dropout_forward, DROPOUT_SIZES, GPU_HALVES)
+    CASES(dropout_backward, DROPOUT_SIZES, GPU_HALVES)
+    CASES(embedding_forward, EMBEDDING_SIZES, GPU_HALVES)
+    CASES(embedding_backward_weight, EMBEDDING_SIZES, GPU_HALVES)
+    CASES(embedding_backward_rows, EMBEDDING_SIZES, GPU_HALVES)
+    CASES(rows_reduce, ROWS_REDUCE_SIZES, GPU_F32)
+    CASES(rows_square, ROWS_SIZES, GPU_F32)
+    CASES(rows_dense, ROWS_SIZES, GPU_F32)
+    CASES(rows_sgd, ROWS_SIZES, GPU_F32)
+    CASES(lstm_forward, CELL_SIZES, GPU_ALL)
+    CASES(lstm_backward_gates, CELL_SIZES, GPU_ALL)
+    CASES(lstm_backward_data, CELL_SIZES, GPU_ALL)
+    CASES(lstm_backward_weight, CELL_SIZES, GPU_ALL)
+    CASES(gru_forward, CELL_SIZES, GPU_ALL)
+    CASES(gru_backward_gates, CELL_SIZES, GPU_ALL)
+    CASES(gru_backward_data, CELL_SIZES, GPU_ALL)
+    CASES(gru_backward_weight, CELL_SIZES, GPU_ALL)
+    CASES(add, COUNT_SIZES, GPU_HALVES)
+    CASES(axpy, COUNT_SIZES, GPU_HALVES)
+    CASES(fill, COUNT_SIZES, GPU_HALVES)
+    CASES(softmax_xent, LOSS_SIZES, GPU_HALVES)
+    CASES(softmax_xent_gradient, LOSS_SIZES, GPU_HALVES)
+    CASES(accuracy, LOSS_SIZES, GPU_HALVES)
+    CASES(reduce, UPDATE_SIZES, GPU_F32)
+    CASES(square_sum, UPDATE_SIZES, GPU_F32)
+    RESIDUAL_SIZES(CASE, compress_residual, compress, GPU_F32)
+    HALF_SIZES(CASE, compress_half, compress, GPU_F32)
+    CASES(decompress, PACKED_SIZES, GPU_F32)
 #define SL__OP(name, modes, where)
 #define SL__UPDATE(name, states, modes) CASES(name, UPDATE_SIZES, GPU_F32)
 #include "codelets/ops.def"
