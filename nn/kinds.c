@@ -32,6 +32,15 @@ const struct sl__layer_kind *sl__kind_find(const struct sl_context *context, con
   return NULL;
 }
 
+/* What every layer may have beside its kind's fields. */
+static const char *const common_keys[] = {"name", "kind", "inputs", "init", "group", "shares"};
+
+bool sl__is_common_key(const char *key) {
+  for (size_t i = 0; i < sizeof common_keys / sizeof *common_keys; i++)
+    if (!strcmp(key, common_keys[i])) return true;
+  return false;
+}
+
 /* ---- what is refused ---- */
 
 static bool is_name(const char *name, const char *more) {

@@ -80,7 +80,7 @@ struct sl__layer_kind {
   enum sl_status (*backward_data)(const struct sl__layer *layer, struct sl__pass *pass);
   /* NULL where the kind has no parameters. */
   enum sl_status (*backward_weight)(const struct sl__layer *layer, struct sl__pass *pass);
-  /* Its nodes in an ONNX graph, for inference (nn/formats/onnx.h); gives the name of its output. */
+  /* Its nodes in an ONNX graph, for inference (nn/onnx_graph.h); gives the name of its output. */
   const char *(*onnx_write)(const struct sl__layer *layer, struct sl__onnx_writer *writer);
 };
 
@@ -172,12 +172,12 @@ struct sl__param *sl__block_add(struct sl__block *block, const char *suffix,
 
 const char *sl__activation_name(enum sl_activation activation);
 
-/* A model's .json and the weights beside it (architecture.c). */
-bool sl__is_model_json(const char *path);
+/* Parameters and buffers as a safetensors file (weights.c), which saving builds the model for. */
+enum sl_status sl__weights_save(struct sl_model *model, const char *path);
+enum sl_status sl__weights_load(struct sl_model *model, const char *path);
+
 /* Is it a key of every layer's, which no option may have? */
 bool sl__is_common_key(const char *key);
-enum sl_status sl__model_json_save(struct sl_model *model, const char *path);
-enum sl_status sl__model_json_load(struct sl_model *model, const char *path);
 
 /* A model's notes in its text (notes.c): json_t objects. \return false without memory. */
 bool sl__metadata_write(const struct sl_model *model, void *object);

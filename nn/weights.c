@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/base/safetensors.h"
-#include "nn/formats/onnx.h"
+#include "nn/layer.h"
 
 /* ---- walking through a model's state dict ---- */
 
@@ -201,11 +201,9 @@ out:
   return status;
 }
 
-enum sl_status sl_model_save(struct sl_model *model, const char *path) {
+enum sl_status sl__weights_save(struct sl_model *model, const char *path) {
   enum sl_status status;
   struct sl__copy copy = {0};
-  if (sl__is_model_json(path)) return sl__model_json_save(model, path);
-  if (sl__is_onnx(path)) return sl__onnx_save(model, path);
   SL__TRY(sl_model_build(model));
   SL__TRY(sl__copy_new(model, &copy));
   SL__TRY(sl__copy_read(model, &copy));
@@ -281,12 +279,10 @@ out:
   return status;
 }
 
-enum sl_status sl_model_load(struct sl_model *model, const char *path) {
+enum sl_status sl__weights_load(struct sl_model *model, const char *path) {
   enum sl_status status;
   struct sl__safetensors *file = NULL;
   struct sl__copy copy = {0};
-  if (sl__is_model_json(path)) return sl__model_json_load(model, path);
-  if (sl__is_onnx(path)) return sl__onnx_load(model, path);
   SL__TRY(sl_model_build(model));
   SL__TRY(sl__safetensors_open(path, &file));
   SL__TRY(sl__copy_new(model, &copy));

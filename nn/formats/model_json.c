@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/base/file.h"
-#include "nn/formats/onnx.h"
+#include "nn/formats/model_json.h"
 
 #ifdef HAVE_CONFIG_H
 #include "config.h"
@@ -26,9 +26,6 @@
 enum { MOST_LAYERS = 100000 };
 
 #define COUNT(table) ((int)(sizeof(table) / sizeof *(table)))
-
-/* What every layer may have beside its kind's fields. */
-static const char *const common[] = {"name", "kind", "inputs", "init", "group", "shares"};
 
 /* ---- writing ---- */
 
@@ -196,12 +193,6 @@ static const struct sl_field *find_field(const struct sl__layer_kind *kind, cons
   return NULL;
 }
 
-bool sl__is_common_key(const char *key) {
-  for (int i = 0; i < COUNT(common); i++)
-    if (!strcmp(key, common[i])) return true;
-  return false;
-}
-
 /* "a,b" of ["a", "b"], to be freed. */
 static enum sl_status read_inputs(const struct reader *r, const json_t *object, char **names) {
   const json_t *array = json_object_get(object, "inputs");
@@ -359,12 +350,10 @@ out:
 
 /* ---- files ---- */
 
-static bool ends_with(const char *text, const char *suffix) {
-  size_t length = strlen(text), more = strlen(suffix);
-  return length > more && !strcmp(text + length - more, suffix);
+bool sl__is_model_json(const char *path) {
+  size_t length = strlen(path), suffix = strlen(JSON_SUFFIX);
+  return length > suffix && !strcmp(path + length - suffix, JSON_SUFFIX);
 }
-
-bool sl__is_model_json(const char *path) { return ends_with(path, JSON_SUFFIX); }
 
 /* "a/lenet.json" to "a/lenet.safetensors", to be freed. */
 static char *weights_beside(const char *path) {
@@ -389,7 +378,7 @@ enum sl_status sl__model_json_save(struct sl_model *model, const char *path) {
   char *weights = weights_beside(path), *text = NULL;
   if (!weights) return SL_NO_MEMORY;
   const char *slash = strrchr(weights, '/');
-  SL__TRY(sl_model_save(model, weights));
+  SL__TRY(sl__weights_save(model, weights));
   SL__TRY(sl_model_architecture(model, slash ? slash + 1 : weights, &text));
   status = write_text(path, text);
 out:
@@ -427,20 +416,19 @@ enum sl_status sl__model_json_load(struct sl_model *model, const char *path) {
   size_t size;
   SL__TRY(sl__file_read(path, MOST_BYTES, &bytes, &size));
   SL__TRY(find_weights(path, (const char *)bytes, size, &weights));
-  status = sl_model_load(model, weights);
+  status = sl__weights_load(model, weights);
 out:
   free(weights);
   free(bytes);
   return status;
 }
 
-enum sl_status sl_model_open(struct sl_context *context, const char *path,
-                             struct sl_model **model) {
+enum sl_status sl__model_json_open(struct sl_context *context, const char *path,
+                                   struct sl_model **model) {
   enum sl_status status;
   uint8_t *bytes = NULL;
   size_t size;
   *model = NULL;
-  if (sl__is_onnx(path)) return sl__onnx_open(context, path, model);
   SL__TRY(sl__file_read(path, MOST_BYTES, &bytes, &size));
   SL__TRY(sl_model_parse(context, path, (const char *)bytes, size, model));
   status = sl__model_json_load(*model, path);

@@ -1,7 +1,7 @@
 /* Activations as layers of their own; dense and convolution layers can fuse theirs. */
 #include <string.h>
 
-#include "nn/formats/onnx.h"
+#include "nn/layers/activation.h"
 
 static const char *const names[] = {[SL_ACTIVATION_NONE] = "none",
                                     [SL_ACTIVATION_RELU] = "relu",

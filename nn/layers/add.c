@@ -1,5 +1,5 @@
 /* Addition of two layers' outputs: the end of a residual edge (He et al., arXiv 1512.03385). */
-#include "nn/formats/onnx.h"
+#include "nn/onnx_graph.h"
 
 static enum sl_status infer(struct sl__layer *layer) {
   char a[96], b[96];

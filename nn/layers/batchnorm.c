@@ -1,7 +1,7 @@
 /* Batch normalisation (Ioffe, Szegedy, arXiv 1502.03167) over the first axis of a sample. */
 #include <math.h>
 
-#include "nn/formats/onnx.h"
+#include "nn/onnx_graph.h"
 
 static float epsilon_of(const struct sl_batchnorm_options *o) {
   return o->epsilon != 0 ? o->epsilon : 1e-5f;

@@ -1,5 +1,5 @@
 /* 2-D convolution layer. */
-#include "nn/formats/onnx.h"
+#include "nn/layers/activation.h"
 #include "nn/layers/window.h"
 
 /* The width follows the height where it is not given. */

@@ -1,5 +1,5 @@
 /* Dense layer: y = act(x W^T + b). */
-#include "nn/formats/onnx.h"
+#include "nn/layers/activation.h"
 
 static enum sl_status infer(struct sl__layer *layer) {
   const struct sl_dense_options *o = layer->options;

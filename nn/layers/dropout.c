@@ -2,7 +2,7 @@
  */
 #include "core/base/random.h"
 #include "core/base/hash.h"
-#include "nn/formats/onnx.h"
+#include "nn/onnx_graph.h"
 
 static enum sl_status infer(struct sl__layer *layer) {
   const struct sl_dropout_options *o = layer->options;

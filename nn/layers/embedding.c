@@ -1,5 +1,5 @@
 /* Embedding: y[n] = weight[tokens[n]]. */
-#include "nn/formats/onnx.h"
+#include "nn/onnx_graph.h"
 
 static enum sl_status check_options(const struct sl__layer *layer) {
   const struct sl_embedding_options *o = layer->options;

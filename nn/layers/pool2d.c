@@ -1,5 +1,5 @@
 /* Max and average pooling: one options struct, two kinds. */
-#include "nn/formats/onnx.h"
+#include "nn/onnx_graph.h"
 #include "nn/layers/window.h"
 
 /* The width follows the height, the stride the kernel; a global window is the whole plane. */

@@ -1,7 +1,7 @@
 /* LSTM and GRU over a sample's time steps, as torch.nn's with one layer, batch first. */
 #include <string.h>
 
-#include "nn/formats/onnx.h"
+#include "nn/onnx_graph.h"
 
 /* What sets the two apart; sizes are in units of H. */
 struct cell {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "nn/formats/onnx.h"
+#include "nn/onnx_graph.h"
 
 /* Pieces come from chunks; a large one has its own. */
 struct sl__onnx_chunk {

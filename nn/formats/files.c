@@ -1,0 +1,35 @@
+/* Model files: the format follows from the path's suffix. */
+#include "nn/formats/model_json.h"
+#include "nn/formats/onnx.h"
+
+struct format {
+  bool (*is_of)(const char *path); /* NULL: any path */
+  enum sl_status (*save)(struct sl_model *model, const char *path);
+  enum sl_status (*load)(struct sl_model *model, const char *path);
+  enum sl_status (*open)(struct sl_context *context, const char *path, struct sl_model **model);
+};
+
+/* Weights alone have any other suffix; they name no layers, so what is opened is JSON then. */
+static const struct format formats[] = {
+    {sl__is_onnx, sl__onnx_save, sl__onnx_load, sl__onnx_open},
+    {sl__is_model_json, sl__model_json_save, sl__model_json_load, sl__model_json_open},
+    {NULL, sl__weights_save, sl__weights_load, sl__model_json_open}};
+
+static const struct format *format_of(const char *path) {
+  const struct format *f = formats;
+  while (f->is_of && !f->is_of(path)) f++;
+  return f;
+}
+
+enum sl_status sl_model_save(struct sl_model *model, const char *path) {
+  return format_of(path)->save(model, path);
+}
+
+enum sl_status sl_model_load(struct sl_model *model, const char *path) {
+  return format_of(path)->load(model, path);
+}
+
+enum sl_status sl_model_open(struct sl_context *context, const char *path,
+                             struct sl_model **model) {
+  return format_of(path)->open(context, path, model);
+}

@@ -1,0 +1,170 @@
+/* ONNX's activations, which are fused into the layer before where they can be, and gelu in its
+ * parts. */
+#include <math.h>
+#include <string.h>
+
+#include "nn/formats/onnx_operators.h"
+
+static const struct {
+  const char *op;
+  enum sl_activation activation;
+} activations[] = {{"Relu", SL_ACTIVATION_RELU},
+                   {"Tanh", SL_ACTIVATION_TANH},
+                   {"Sigmoid", SL_ACTIVATION_SIGMOID},
+                   {"Gelu", SL_ACTIVATION_GELU}};
+
+static enum sl_activation activation_of(const char *op) {
+  for (size_t i = 0; i < sizeof activations / sizeof *activations; i++)
+    if (!strcmp(activations[i].op, op)) return activations[i].activation;
+  return SL_ACTIVATION_NONE;
+}
+
+const node_of *sl__onnx_only_user(const reader *r, const char *name) {
+  const value_of *v = sl__onnx_find(r, name);
+  if (!v || v->uses != 1 || v->user < 0) return NULL;
+  const node_of *user = &r->graph.node[v->user];
+  return *user->domain && strcmp(user->domain, "ai.onnx") != 0 ? NULL : user;
+}
+
+bool sl__onnx_belongs(const reader *r, const node_of *part, const node_of *layer) {
+  size_t length = strlen(layer->name);
+  return !r->own || (!strncmp(part->name, layer->name, length) && part->name[length] == '/');
+}
+
+enum sl_activation sl__onnx_fuse(reader *r, const node_of *layer, const node_of **last) {
+  const node_of *user = (*last)->outputs ? sl__onnx_only_user(r, (*last)->output[0]) : NULL;
+  enum sl_activation activation = user ? activation_of(user->op) : SL_ACTIVATION_NONE;
+  if (activation == SL_ACTIVATION_NONE || activation == SL_ACTIVATION_GELU || user->inputs != 1 ||
+      user->outputs != 1 || !sl__onnx_belongs(r, user, layer))
+    return SL_ACTIVATION_NONE;
+  r->done[user - r->graph.node] = true;
+  *last = user;
+  return activation;
+}
+
+static enum sl_status append_activation(reader *r, const node_of *node,
+                                        enum sl_activation activation, const value_of *x) {
+  struct sl_activation_options o = {.activation = activation};
+  enum sl_status status = sl__onnx_append(r, node, NULL, &sl__activation_kind, &o, x, NULL);
+  return status == SL_OK ? sl__onnx_give_first(r, node, x) : status;
+}
+
+enum sl_status sl__onnx_read_activation(reader *r, const node_of *node) {
+  const char *approximate;
+  enum sl_status status;
+  value_of x;
+  SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
+  SL__TRY(sl__onnx_get_text(r, node, "approximate", &approximate));
+  if (approximate && strcmp(approximate, "none") != 0)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "attribute approximate is %.32s; only the exact gelu is had",
+                           approximate);
+  status = append_activation(r, node, activation_of(node->op), &x);
+out:
+  return status;
+}
+
+/* ---- gelu in its parts: factor, x and erf of a value are put together ---- */
+
+static bool is_near(float a, double b) { return fabs((double)a - b) < 1e-6; }
+
+static enum sl_status give_part(reader *r, const node_of *node, value_of *v) {
+  if (v->has_x && v->erf == SL__ONNX_ONE_AND_ERF && is_near(v->factor, 0.5)) {
+    v->factor = 1;
+    v->erf = SL__ONNX_PLAIN;
+    return append_activation(r, node, SL_ACTIVATION_GELU, v);
+  }
+  return sl__onnx_rename_to(r, node, v);
+}
+
+/* The one value of a constant input. */
+static bool is_scalar(const reader *r, const node_of *node, int i, float *value) {
+  const struct sl__onnx_tensor *t = sl__onnx_constant(r, node, i);
+  if (!t || !t->reals || t->count != 1) return false;
+  *value = t->reals[0];
+  return true;
+}
+
+static enum sl_status multiply_values(reader *r, const node_of *node) {
+  enum sl_status status;
+  value_of a, b;
+  SL__TRY(sl__onnx_take(r, node, 0, &a));
+  SL__TRY(sl__onnx_take(r, node, 1, &b));
+  if (a.erf == SL__ONNX_ONE_AND_ERF) {
+    value_of other = a;
+    a = b;
+    b = other;
+  }
+  if (a.layer != b.layer || a.order != b.order || !sl_shape_equal(&a.view, &b.view) || !a.has_x ||
+      b.has_x || a.erf != SL__ONNX_PLAIN || b.erf != SL__ONNX_ONE_AND_ERF)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "multiplies layers' outputs, for which there is no layer");
+  a.erf = SL__ONNX_ONE_AND_ERF;
+  a.factor *= b.factor;
+  status = give_part(r, node, &a);
+out:
+  return status;
+}
+
+enum sl_status sl__onnx_read_mul(reader *r, const node_of *node) {
+  enum sl_status status;
+  value_of v;
+  float factor = 1;
+  bool first = is_scalar(r, node, 0, &factor);
+  bool divides = !strcmp(node->op, "Div");
+  if (!first && !is_scalar(r, node, 1, &factor)) {
+    if (!divides) return multiply_values(r, node);
+    first = true;
+  }
+  if (first && divides)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "divides by other than one constant number");
+  SL__TRY(sl__onnx_take(r, node, first, &v));
+  v.factor = divides ? v.factor / factor : v.factor * factor;
+  status = give_part(r, node, &v);
+out:
+  return status;
+}
+
+enum sl_status sl__onnx_read_erf(reader *r, const node_of *node) {
+  value_of v;
+  enum sl_status status = sl__onnx_take(r, node, 0, &v);
+  if (status != SL_OK) return status;
+  if (!v.has_x || v.erf != SL__ONNX_PLAIN || !is_near(v.factor, 0.70710678118))
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "is no part of a gelu");
+  v.has_x = false;
+  v.factor = 1;
+  v.erf = SL__ONNX_ERF;
+  return sl__onnx_rename_to(r, node, &v);
+}
+
+static enum sl_status add_constant(reader *r, const node_of *node, int constant) {
+  float one;
+  value_of v;
+  enum sl_status status = sl__onnx_take(r, node, !constant, &v);
+  if (status != SL_OK) return status;
+  if (!is_scalar(r, node, constant, &one) || one != 1 || v.has_x || v.erf != SL__ONNX_ERF ||
+      v.factor != 1)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "adds a constant to a layer's output, for which there is no layer (a "
+                           "bias belongs behind a MatMul without one)");
+  v.erf = SL__ONNX_ONE_AND_ERF;
+  return sl__onnx_rename_to(r, node, &v);
+}
+
+enum sl_status sl__onnx_read_add(reader *r, const node_of *node) {
+  struct sl_add_options o = {0};
+  enum sl_status status;
+  value_of a, b;
+  for (int i = 0; i < 2; i++)
+    if (sl__onnx_constant(r, node, i)) return add_constant(r, node, i);
+  SL__TRY(sl__onnx_take_plain(r, node, 0, &a));
+  SL__TRY(sl__onnx_take_plain(r, node, 1, &b));
+  if (a.order != b.order || !sl_shape_equal(&a.view, &b.view) ||
+      !sl_shape_equal(sl__onnx_shape_of(r, &a), sl__onnx_shape_of(r, &b)))
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "adds outputs of different shapes, for which there is no layer");
+  SL__TRY(sl__onnx_append(r, node, NULL, &sl__add_kind, &o, &a, &b));
+  status = sl__onnx_give_first(r, node, &a);
+out:
+  return status;
+}

@@ -1,0 +1,79 @@
+/* Inputs and outputs of ONNX's nodes: what a reader of operators takes and gives. */
+#include <math.h>
+
+#include "nn/formats/onnx_operators.h"
+
+static bool is_plain(const value_of *v) {
+  return v->factor == 1 && v->has_x && v->erf == SL__ONNX_PLAIN;
+}
+
+const struct sl_shape *sl__onnx_shape_of(const reader *r, const value_of *v) {
+  return v->layer == SL__INPUT ? &r->model->sample : &r->model->layers[v->layer].out;
+}
+
+enum sl_status sl__onnx_take(const reader *r, const node_of *node, int i, value_of *v) {
+  const value_of *found = sl__onnx_has(node, i) ? sl__onnx_find(r, node->input[i]) : NULL;
+  if (!found) return sl__onnx_refuse(r, node, SL_BAD_FILE, "has no input %d", i);
+  if (found->is != SL__ONNX_OUTPUT)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "its input '%.64s' is a constant", found->name);
+  *v = *found;
+  return SL_OK;
+}
+
+enum sl_status sl__onnx_take_plain(const reader *r, const node_of *node, int i, value_of *v) {
+  enum sl_status status = sl__onnx_take(r, node, i, v);
+  if (status != SL_OK || is_plain(v)) return status;
+  return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                         "takes '%.64s', which is a layer's output times or plus a constant; only "
+                         "gelu, x (1 + erf(x / sqrt 2)) / 2, is had in such parts",
+                         v->name);
+}
+
+enum sl_status sl__onnx_take_whole(const reader *r, const node_of *node, int i, value_of *v) {
+  char text[96];
+  enum sl_status status = sl__onnx_take_plain(r, node, i, v);
+  if (status != SL_OK) return status;
+  if (v->order == SL__ONNX_BATCH_FIRST && sl_shape_equal(&v->view, sl__onnx_shape_of(r, v)))
+    return SL_OK;
+  return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                         "takes '%.64s' reshaped or with its axes turned; a sample is %s there",
+                         v->name, sl_shape_text(sl__onnx_shape_of(r, v), text, sizeof text));
+}
+
+enum sl_status sl__onnx_take_weight(const reader *r, const node_of *node, int i, int ndim,
+                                    const struct sl__onnx_tensor **weight) {
+  *weight = sl__onnx_constant(r, node, i);
+  if (!*weight)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "its input %d must be a constant of the file",
+                           i);
+  if (!(*weight)->reals)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "its input %d has no values of a type that is read (here %d; floats are "
+                           "1, 10, 11, 16)",
+                           i, (*weight)->type);
+  if (ndim >= 0 && (*weight)->ndim != ndim)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "its input %d has %d dimensions, %d are had", i,
+                           (*weight)->ndim, ndim);
+  return SL_OK;
+}
+
+/* The last layer's output, seen as the input was where its shape is the input's. */
+static enum sl_status give(reader *r, const node_of *node, const char *name, const value_of *as) {
+  value_of v = {.is = SL__ONNX_OUTPUT, .layer = r->model->count - 1, .factor = 1, .has_x = true};
+  v.view = *sl__onnx_shape_of(r, &v);
+  if (as) {
+    v.view = as->view;
+    v.order = as->order;
+  }
+  return sl__onnx_define(r, node, name, &v);
+}
+
+enum sl_status sl__onnx_give_first(reader *r, const node_of *node, const value_of *as) {
+  if (!node->outputs) return sl__onnx_refuse(r, node, SL_BAD_FILE, "has no output");
+  return give(r, node, node->output[0], as);
+}
+
+enum sl_status sl__onnx_rename_to(reader *r, const node_of *node, const value_of *v) {
+  if (!node->outputs) return sl__onnx_refuse(r, node, SL_BAD_FILE, "has no output");
+  return sl__onnx_define(r, node, node->output[0], v);
+}

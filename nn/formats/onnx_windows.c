@@ -1,0 +1,202 @@
+/* ONNX's convolutions and pooling. */
+#include <limits.h>
+#include <string.h>
+
+#include "nn/formats/onnx_operators.h"
+
+struct window {
+  int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+};
+
+/* Two numbers of a list attribute, at_least or more. */
+static enum sl_status read_pair(const reader *r, const node_of *node, const char *name,
+                                int at_least, int *first, int *second) {
+  const int64_t *list;
+  int count;
+  enum sl_status status = sl__onnx_get_list(r, node, name, &list, &count);
+  if (status != SL_OK || !list) return status;
+  if (count != 2)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "attribute %s has %d numbers; windows of 2 dimensions are had", name,
+                           count);
+  if (list[0] < at_least || list[1] < at_least || list[0] > SL__ONNX_MOST ||
+      list[1] > SL__ONNX_MOST)
+    return sl__onnx_refuse(r, node, SL_BAD_FILE, "attribute %s is %lld, %lld", name,
+                           (long long)list[0], (long long)list[1]);
+  *first = (int)list[0];
+  *second = (int)list[1];
+  return SL_OK;
+}
+
+static enum sl_status read_pads(const reader *r, const node_of *node, struct window *w) {
+  const int64_t *pads;
+  const char *way;
+  enum sl_status status;
+  int count;
+  SL__TRY(sl__onnx_get_list(r, node, "pads", &pads, &count));
+  SL__TRY(sl__onnx_get_text(r, node, "auto_pad", &way));
+  if (way && strcmp(way, "NOTSET") != 0 && strcmp(way, "VALID") != 0)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "attribute auto_pad is %.32s; export it with pads in numbers", way);
+  if (!pads || (way && !strcmp(way, "VALID"))) return SL_OK;
+  if (count != 4 || pads[0] != pads[2] || pads[1] != pads[3])
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "attribute pads: only the same on both sides is had");
+  if (pads[0] < 0 || pads[1] < 0 || pads[0] >= w->kernel_h || pads[1] >= w->kernel_w ||
+      (pads[0] > 0 && pads[1] == 0))
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "attribute pads is %lld, %lld; from 0 to below the kernel's %d, %d are "
+                           "had, and none in width only where there is none in height",
+                           (long long)pads[0], (long long)pads[1], w->kernel_h, w->kernel_w);
+  w->pad_h = (int)pads[0];
+  w->pad_w = (int)pads[1];
+out:
+  return status;
+}
+
+static enum sl_status read_window(const reader *r, const node_of *node, struct window *w) {
+  int dilation_h = 1, dilation_w = 1;
+  enum sl_status status;
+  w->stride_h = w->stride_w = 1;
+  SL__TRY(read_pair(r, node, "kernel_shape", 1, &w->kernel_h, &w->kernel_w));
+  SL__TRY(read_pair(r, node, "strides", 1, &w->stride_h, &w->stride_w));
+  SL__TRY(read_pair(r, node, "dilations", 1, &dilation_h, &dilation_w));
+  if (dilation_h != 1 || dilation_w != 1)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute dilations is %d, %d; only 1 is had",
+                           dilation_h, dilation_w);
+  if (w->kernel_h < 1)
+    return sl__onnx_refuse(r, node, SL_BAD_FILE, "attribute kernel_shape must be there");
+  status = read_pads(r, node, w);
+out:
+  return status;
+}
+
+enum sl_status sl__onnx_read_bias(const reader *r, const node_of *node, int i, int64_t count,
+                                  const float **values) {
+  const struct sl__onnx_tensor *bias;
+  enum sl_status status;
+  *values = NULL;
+  if (!sl__onnx_has(node, i)) return SL_OK;
+  SL__TRY(sl__onnx_take_weight(r, node, i, -1, &bias));
+  if (bias->count != count || bias->dim[bias->ndim ? bias->ndim - 1 : 0] != count)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "its bias has %lld values, not %lld",
+                           (long long)bias->count, (long long)count);
+  *values = bias->reals;
+out:
+  return status;
+}
+
+static enum sl_status check_conv(const reader *r, const node_of *node, const value_of *x,
+                                 const struct sl__onnx_tensor *weight, struct window *w) {
+  enum sl_status status;
+  SL__TRY(sl__onnx_must_be(r, node, "group", 1, 1));
+  if (weight->dim[0] < 1 || weight->dim[0] > INT_MAX || weight->dim[2] < 1 || weight->dim[3] < 1 ||
+      weight->dim[2] > SL__ONNX_MOST || weight->dim[3] > SL__ONNX_MOST)
+    return sl__onnx_refuse(r, node, SL_BAD_FILE,
+                           "the shape of its weight is none of a convolution");
+  w->kernel_h = (int)weight->dim[2];
+  w->kernel_w = (int)weight->dim[3];
+  SL__TRY(read_window(r, node, w));
+  if (x->view.ndim != 3 || x->view.dim[0] != weight->dim[1] || w->kernel_h != weight->dim[2] ||
+      w->kernel_w != weight->dim[3])
+    return sl__onnx_refuse(r, node, SL_BAD_FILE, "its weight does not fit its input or its window");
+out:
+  return status;
+}
+
+enum sl_status sl__onnx_read_conv(reader *r, const node_of *node) {
+  const struct sl__onnx_tensor *weight;
+  const node_of *last = node;
+  struct window w = {0};
+  enum sl_status status;
+  const float *bias;
+  value_of x;
+  SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
+  SL__TRY(sl__onnx_take_weight(r, node, 1, 4, &weight));
+  SL__TRY(check_conv(r, node, &x, weight, &w));
+  SL__TRY(sl__onnx_read_bias(r, node, 2, weight->dim[0], &bias));
+  struct sl_conv2d_options o = {.channels = (int)weight->dim[0],
+                                .kernel_h = w.kernel_h,
+                                .kernel_w = w.kernel_w == w.kernel_h ? 0 : w.kernel_w,
+                                .stride_h = w.stride_h == 1 ? 0 : w.stride_h,
+                                .stride_w = w.stride_w == w.stride_h ? 0 : w.stride_w,
+                                .pad_h = w.pad_h,
+                                .pad_w = w.pad_w == w.pad_h ? 0 : w.pad_w,
+                                .no_bias = !bias,
+                                .activation = sl__onnx_fuse(r, node, &last)};
+  SL__TRY(sl__onnx_append(r, node, weight->name, &sl__conv2d_kind, &o, &x, NULL));
+  SL__TRY(sl__onnx_set(r, node, "weight", weight->reals, weight->count, NULL));
+  if (bias) SL__TRY(sl__onnx_set(r, node, "bias", bias, weight->dim[0], NULL));
+  status = sl__onnx_give_first(r, last, NULL);
+out:
+  return status;
+}
+
+static enum sl_status append_pool(reader *r, const node_of *node, const value_of *x, bool average,
+                                  struct sl_pool2d_options *o) {
+  if (x->view.ndim != 3)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "pools over %d dimensions of a sample; [C, H, "
+                           "W] is had",
+                           x->view.ndim);
+  return sl__onnx_append(r, node, NULL, average ? &sl__avgpool2d_kind : &sl__maxpool2d_kind, o, x,
+                         NULL);
+}
+
+enum sl_status sl__onnx_read_pool(reader *r, const node_of *node) {
+  bool average = !strcmp(node->op, "AveragePool");
+  struct window w = {0};
+  enum sl_status status;
+  value_of x;
+  SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
+  SL__TRY(read_window(r, node, &w));
+  SL__TRY(sl__onnx_must_be(r, node, "ceil_mode", 0, 0));
+  if (average && (w.pad_h || w.pad_w))
+    SL__TRY(sl__onnx_must_be(r, node, "count_include_pad", 0, 1));
+  bool usual = w.stride_h == w.kernel_h && w.stride_w == w.kernel_w;
+  struct sl_pool2d_options o = {.kernel_h = w.kernel_h,
+                                .kernel_w = w.kernel_w == w.kernel_h ? 0 : w.kernel_w,
+                                .stride_h = usual ? 0 : w.stride_h,
+                                .stride_w = usual || w.stride_w == w.stride_h ? 0 : w.stride_w,
+                                .pad_h = w.pad_h,
+                                .pad_w = w.pad_w == w.pad_h ? 0 : w.pad_w};
+  SL__TRY(append_pool(r, node, &x, average, &o));
+  status = sl__onnx_give_first(r, node, NULL);
+out:
+  return status;
+}
+
+enum sl_status sl__onnx_read_global(reader *r, const node_of *node) {
+  struct sl_pool2d_options o = {.global = true};
+  enum sl_status status;
+  value_of x;
+  SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
+  SL__TRY(append_pool(r, node, &x, !strcmp(node->op, "GlobalAveragePool"), &o));
+  status = sl__onnx_give_first(r, node, NULL);
+out:
+  return status;
+}
+
+enum sl_status sl__onnx_read_mean(reader *r, const node_of *node) {
+  struct sl_pool2d_options o = {.global = true};
+  int64_t keeps;
+  const int64_t *axes;
+  int count, axis, seen = 0;
+  enum sl_status status;
+  value_of x;
+  SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
+  SL__TRY(sl__onnx_get_either(r, node, "axes", 1, &axes, &count));
+  SL__TRY(sl__onnx_get_whole(r, node, "keepdims", 1, &keeps));
+  for (int i = 0; i < count; i++) {
+    SL__TRY(sl__onnx_axis(r, node, axes[i], x.view.ndim + 1, &axis));
+    seen |= 1 << axis;
+  }
+  if (x.view.ndim != 3 || seen != (1 << 2 | 1 << 3))
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "attribute axes: only the mean over H and W of [N, C, H, W] is had");
+  SL__TRY(append_pool(r, node, &x, true, &o));
+  x.view = keeps ? SL_SHAPE(x.view.dim[0], 1, 1) : SL_SHAPE(x.view.dim[0]);
+  status = sl__onnx_give_first(r, node, &x);
+out:
+  return status;
+}
