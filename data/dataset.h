@@ -41,8 +41,8 @@ enum sl_status sl__dataset_check_labels(const char *path, const uint8_t *labels,
 enum sl_status sl__dataset_check_tokens(const char *name, const int32_t *tokens, int64_t count,
                                         int classes);
 
-/* Sample i, mirrored and shifted by (dy, dx) pixels, as floats; what comes in from outside is byte
- * 0. */
+/* Sample i, mirrored and shifted by (dy, dx) pixels, as floats; pixels from outside the image are
+ * byte 0. */
 struct sl__view {
   int dy, dx;
   bool mirror;

@@ -49,7 +49,7 @@ struct sl_loader {
 
   pthread_t thread;
   bool thread_runs;
-  pthread_mutex_t lock; /* guards what follows and the slots' states */
+  pthread_mutex_t lock; /* guards the members below and the slots' states */
   pthread_cond_t freed, filled;
   bool stop;
   int64_t next;   /* number of the batch to be filled, counted over all epochs */
@@ -80,7 +80,8 @@ struct place {
   int64_t steps;        /* of a token sample; 0 for images */
 };
 
-/* Batches that every part makes of so many samples: as many as the largest, which is the first. */
+/* Number of batches that every part makes of `samples`: that of the largest part, which is the
+ * first. */
 static int64_t batches_of(const struct sl_loader_options *options, int64_t samples) {
   int64_t most = (samples + options->num_parts - 1) / options->num_parts;
   return (most + options->batch - 1) / options->batch;
@@ -115,7 +116,7 @@ static int64_t sample_at(const struct sl_loader *loader, const struct place *pla
   return loader->order ? loader->order[i] : i;
 }
 
-/* Samples that the part has of so many. */
+/* Number of the given samples that are this part's. */
 static int64_t part_count(const struct sl_loader *loader, int64_t samples) {
   int64_t parts = loader->options.num_parts;
   return (samples - loader->options.part_index + parts - 1) / parts;

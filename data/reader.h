@@ -1,4 +1,5 @@
-/* What a reader is: a row of data/readers.def, which opens one kind of dataset by name or folder.
+/* The type of a reader: a row of data/readers.def, which opens one kind of dataset by name or
+ * folder.
  */
 #ifndef SL_DATA_READER_H
 #define SL_DATA_READER_H

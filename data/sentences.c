@@ -25,7 +25,7 @@ struct text {
 
 struct walk {
   const struct text *text;
-  int64_t at, stop; /* what is left of the current sentence */
+  int64_t at, stop; /* the rest of the current sentence */
   int64_t longer;
 };
 
@@ -202,7 +202,7 @@ static enum sl_status check_options(const struct text *text, int classes) {
   return check_buckets(name, options->buckets, options->bucket_count);
 }
 
-/* Lengths of buckets, given or chosen, and what that makes of the text. */
+/* Lengths of buckets, given or chosen, and the samples of the text that follow from them. */
 static enum sl_status find_buckets(struct text *text) {
   const struct sl_sentences_options *options = text->options;
   if (options->buckets) {

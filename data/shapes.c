@@ -1,4 +1,4 @@
-/* Generated shapes in CIFAR-10's format: ten outlines at random place, size, angle and stretch,
+/* Generated shapes in CIFAR-10's format: ten outlines at random place, size, angle and aspect,
  * filled with one random texture in front of another, with noise. Colours and textures are drawn
  * before the class and say nothing of it. Every number comes from Philox by (seed, set, sample), so
  * sample i is the same whatever else is made. */
@@ -123,7 +123,7 @@ static float cover(enum shape shape, const struct pose *pose, int x, int y) {
   return (float)hits / (FINE * FINE);
 }
 
-/* ---- what it looks like ---- */
+/* ---- textures ---- */
 
 enum pattern { PLAIN, STRIPES, CHECKS, DOTS, WAVES, PATTERNS };
 

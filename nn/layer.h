@@ -1,4 +1,4 @@
-/* What a layer is: a row of functions, its shapes and its parameters. Layers know nothing of
+/* The type of a layer: a row of functions, its shapes and its parameters. Layers know nothing of
  * devices: the pass says where its tasks run. */
 #ifndef SL_NN_LAYER_H
 #define SL_NN_LAYER_H
@@ -29,15 +29,15 @@ struct sl__block {
   int count;
   int64_t total;
   struct sl__tensor *tensor; /* f32 [total], see sl__tensor_kept; NULL where total is 0 */
-  struct sl__tensor *half; /* the same as bf16, for passes (parallel/step/precision.h); NULL: nobody
-                             computes in that */
-  uint64_t half_of;        /* sl__tensor_writes of what the copy was made of */
+  struct sl__tensor *half;   /* the same as bf16, for passes (parallel/step/precision.h); NULL: no
+                               pass   computes in bf16 */
+  uint64_t half_of;          /* sl__tensor_writes of `tensor` when the copy was made */
 };
 
 struct sl__layer;
 struct sl__onnx_writer;
 
-/* Values of a sample, and of a layer's block, at the most: their bytes can be counted. */
+/* Largest number of values of a sample or of a layer's block, so that their bytes fit a size_t. */
 #define SL__MOST_VALUES (1ll << 40)
 
 /* One layer on one slice (replica, microbatch) of a batch. */
@@ -45,7 +45,7 @@ struct sl__pass {
   struct sl_context *context;
   struct sl__launch launch; /* name, place and priority; accumulate is set by the layer */
   struct sl__tensor *x[SL__MAX_INPUTS], *y, *saved;
-  struct sl__tensor *dy, *dx[SL__MAX_INPUTS]; /* dx[i] NULL: nobody needs it */
+  struct sl__tensor *dy, *dx[SL__MAX_INPUTS]; /* dx[i] NULL: it is not needed */
   bool add_dx[SL__MAX_INPUTS]; /* another consumer of that input wrote its part before */
   struct sl__tensor *state;  /* of a recurrent layer: before this slice's steps, then after them */
   struct sl__tensor *dstate; /* its gradient, the other way round */
@@ -107,10 +107,10 @@ struct sl__layer {
   int input[SL__MAX_INPUTS]; /* layer numbers, all smaller than this one's, or SL__INPUT */
   struct sl_shape in[SL__MAX_INPUTS], out; /* of one sample */
   int consumers;                           /* layers that take this one's output */
-  int shares;                   /* number of the layer whose weight this one takes, or -1 */
+  int tied_to;                  /* number of the layer whose weight this one takes, or -1 */
   struct sl_shape shared_shape; /* of that weight */
   bool touches_rows; /* its gradient is zero but for the rows of its weight that the tokens name */
-  bool is_shared;
+  bool is_tied;      /* another layer takes its weight */
   struct sl__block params, buffers;
   struct sl_shape saved;   /* what backward needs besides x and y; ndim 0: nothing */
   bool saved_per_row;      /* one such shape a sample, else one a slice */
@@ -133,7 +133,7 @@ struct sl_model {
               */
   char *placement; /* which device has which layer (parallel/step/placement.c); NULL: any */
   int ranks;       /* that it is over; 0: unplaced */
-  struct sl_model_notes notes; /* its own copy */
+  struct sl_model_notes metadata; /* its own copy */
 };
 
 /* Append a layer: copies the options, resolves the inputs' names, infers the shapes. */
@@ -179,7 +179,8 @@ enum sl_status sl__weights_load(struct sl_model *model, const char *path);
 /* Is it a key of every layer's, which no option may have? */
 bool sl__is_common_key(const char *key);
 
-/* A model's notes in its text (notes.c): json_t objects. \return false without memory. */
+/* A model's metadata in its JSON text (metadata.c): json_t objects. \return false without memory.
+ */
 bool sl__metadata_write(const struct sl_model *model, void *object);
 enum sl_status sl__metadata_read(struct sl_model *model, const char *path, const void *object);
 void sl__metadata_free(struct sl_model *model);

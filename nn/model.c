@@ -86,7 +86,7 @@ static enum sl_status resolve_inputs(const struct sl_model *model, struct sl__la
 static enum sl_status resolve_shared(struct sl_model *model, struct sl__layer *layer,
                                      const char *name) {
   int from = SL__INPUT;
-  layer->shares = -1;
+  layer->tied_to = -1;
   if (!name) return SL_OK;
   if (!layer->kind->may_share)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
@@ -95,13 +95,13 @@ static enum sl_status resolve_shared(struct sl_model *model, struct sl__layer *l
   if (status != SL_OK) return status;
   if (from == SL__INPUT || !model->layers[from].params.count ||
       strcmp(model->layers[from].params.part[0].suffix, "weight") ||
-      model->layers[from].params.count > 1 || model->layers[from].is_shared)
+      model->layers[from].params.count > 1 || model->layers[from].is_tied)
     return sl__layer_fail(
         layer, SL_BAD_ARGUMENT,
-        "the weight of '%s' cannot be shared: name a layer that has nothing but a "
-        "weight, an embedding, and that no other layer shares",
+        "the weight of '%s' cannot be shared: name a layer whose only parameter is a "
+        "weight (an embedding), and which no other layer shares",
         name);
-  layer->shares = from;
+  layer->tied_to = from;
   layer->shared_shape = model->layers[from].params.part[0].shape;
   return SL_OK;
 }
@@ -146,7 +146,7 @@ static void layer_clear(struct sl__layer *layer) {
 static void name_parts(const struct sl__layer *layer, struct sl__block *block) {
   for (int i = 0; i < block->count; i++) {
     struct sl__param *part = &block->part[i];
-    char suffix[sizeof part->suffix]; /* snprintf is not to read what it writes into */
+    char suffix[sizeof part->suffix]; /* snprintf may not read its own target */
     memcpy(suffix, part->suffix, sizeof suffix);
     snprintf(part->name, sizeof part->name, "%s.%s", layer->name, suffix);
   }
@@ -184,7 +184,7 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
   ((struct sl_layer_options *)layer.options)->inputs = NULL;
   ((struct sl_layer_options *)layer.options)->group = NULL;
   ((struct sl_layer_options *)layer.options)->shares = NULL;
-  /* every options struct begins with what all layers take */
+  /* every options struct begins with the options of all layers */
   layer.init = ((const struct sl_layer_options *)options)->init;
   const char *group = ((const struct sl_layer_options *)options)->group;
   if (group && !(layer.group = sl__strdup(group))) {
@@ -201,7 +201,7 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
   name_parts(&layer, &layer.buffers);
   for (int i = 0; i < layer.input_count; i++)
     if (layer.input[i] != SL__INPUT) model->layers[layer.input[i]].consumers++;
-  if (layer.shares >= 0) model->layers[layer.shares].is_shared = true;
+  if (layer.tied_to >= 0) model->layers[layer.tied_to].is_tied = true;
   model->layers[model->count++] = layer;
   return SL_OK;
 out:

@@ -1,4 +1,4 @@
-/* The memory of a graph: many small pieces, freed at once, counted against what a file may cost. */
+/* The memory of a graph: many small pieces, freed at once, counted against the limit for a file. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -73,7 +73,7 @@ struct sl__onnx_end {
 
 struct sl__onnx_graph {
   struct sl__onnx_chunk *memory; /* of all below, freed together */
-  size_t used, most;             /* bytes of it, and what it may grow to */
+  size_t used, most;             /* bytes of it, and their limit */
   bool failed;                   /* there was no memory for it */
   const char *path;              /* for messages */
   const char *producer;
@@ -92,9 +92,9 @@ char *sl__onnx_text(struct sl__onnx_graph *graph, const char *format, ...) SL_PR
 /* A zeroed graph is legal. */
 void sl__onnx_graph_free(struct sl__onnx_graph *graph);
 
-/* ---- writing: what a kind's onnx_write() calls ---- */
+/* ---- writing: functions for a kind's onnx_write() ---- */
 
-/* A failure stays with the writer: what follows does nothing and gives "". */
+/* A failure stays with the writer: later calls do nothing and return "". */
 struct sl__onnx_writer {
   struct sl__onnx_graph graph;
   const struct sl_model *model;

@@ -109,8 +109,8 @@ const float *sl__onnx_values(const struct sl__onnx_writer *w, const char *suffix
 const char *sl__onnx_param(struct sl__onnx_writer *w, const char *suffix) {
   bool is_buffer;
   const struct sl__param *part = find_part(w->layer, suffix, &is_buffer);
-  if (w->layer->shares >= 0 && !strcmp(suffix, "weight"))
-    return w->model->layers[w->layer->shares].params.part[0].name;
+  if (w->layer->tied_to >= 0 && !strcmp(suffix, "weight"))
+    return w->model->layers[w->layer->tied_to].params.part[0].name;
   if (!part) return NULL;
   struct sl__onnx_tensor *t = tensor(w, part->name, SL__ONNX_FLOAT, &part->shape);
   if (t) t->reals = sl__onnx_values(w, suffix);

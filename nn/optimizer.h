@@ -1,4 +1,4 @@
-/* What an optimizer is: a row of nn/optimizers.def. */
+/* The type of an optimizer: a row of nn/optimizers.def. */
 #ifndef SL_NN_OPTIMIZER_H
 #define SL_NN_OPTIMIZER_H
 

@@ -148,8 +148,8 @@ static double cosine_factor(const struct sl_schedule *s, int64_t step) {
 }
 
 /* The warm-up's first step is one part of warmup, not 0: a step at rate 0 would waste its batch.
- * What comes after the warm-up counts from its end, but for the drops; the cosine still reaches its
- * floor at step total. */
+ * Later steps count from the end of the warm-up, except for drops; the cosine still reaches its
+ * floor at step `total`. */
 float sl_schedule_factor(const struct sl_schedule *schedule, int64_t step) {
   if (step < schedule->warmup) return (float)((double)(step + 1) / (double)schedule->warmup);
   if (schedule->kind == SL_DROPS) return (float)drops_factor(schedule, step);

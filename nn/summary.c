@@ -27,7 +27,7 @@ static void grouped(int64_t number, char *text, size_t size) {
   text[at] = '\0';
 }
 
-/* What a slice keeps of a layer until its backward pass: the output and what is saved beside it. */
+/* Bytes that a slice keeps of a layer until its backward pass: the output and the saved values. */
 static double activation_bytes(const struct sl__layer *layer) {
   double bytes = 4.0 * (double)sl_shape_count(&layer->out);
   if (layer->saved.ndim && layer->saved_per_row)

@@ -232,9 +232,9 @@ static enum sl_status check_shared(struct sl_model *model, const struct sl__safe
   for (int i = 0; i < model->count; i++) {
     const struct sl__layer *layer = &model->layers[i];
     snprintf(weight, sizeof weight, "%s.weight", layer->name);
-    if (layer->shares < 0 || strcmp(weight, name)) continue;
+    if (layer->tied_to < 0 || strcmp(weight, name)) continue;
     *found = true;
-    const struct sl__param *part = &model->layers[layer->shares].params.part[0];
+    const struct sl__param *part = &model->layers[layer->tied_to].params.part[0];
     find_state(model, part->name, &own);
     float *values = sl__alloc((size_t)sl_shape_count(&part->shape), sizeof *values, name);
     if (!values) return SL_NO_MEMORY;

@@ -54,7 +54,7 @@ SL_API enum sl_status sl_cifar10_write(const struct sl_dataset *dataset, const c
                                        bool train);
 
 /** Generated shapes in CIFAR-10's format, [3, 32, 32]: disc, square, triangle, star, cross, ring,
- * crescent, arrow, heart, bolt (classes 0 to 9), each at random place, size, angle and stretch, on
+ * crescent, arrow, heart, bolt (classes 0 to 9), each at random place, size, angle and aspect, on
  * a background, both with random colours and textures, which say nothing of the class, and noise.
  * Sample i depends on (seed, train, i) only. count 0: 10,000 for training and 2,000 for testing.
  * Normalised as CIFAR-10 is. */
@@ -208,8 +208,9 @@ SL_API void sl_loader_recycle(struct sl_loader *loader, int slot);
 /** Start over at the first batch of an epoch; every slot must have been recycled. */
 SL_API enum sl_status sl_loader_seek(struct sl_loader *loader, int64_t epoch);
 
-/** The same at batch `index` of an epoch, from 0: what comes is what would have come there. \return
- * SL_BAD_ARGUMENT for an epoch or a batch that there is not, or batches that are still out. */
+/** The same at batch `index` of an epoch, from 0: the batches are those that an uninterrupted run
+ * would get from there on. \return SL_BAD_ARGUMENT for an epoch or a batch that does not exist, or
+ * if batches are still out. */
 SL_API enum sl_status sl_loader_seek_batch(struct sl_loader *loader, int64_t epoch, int64_t index);
 
 SL_API void sl_loader_free(struct sl_loader *loader);

@@ -1,4 +1,4 @@
-/* Layers of one's own: a program that links with the library adds a kind of layer to it. */
+/* Custom layers: a program that links with the library adds a kind of layer to it. */
 #ifndef STARLING_LAYER_H
 #define STARLING_LAYER_H
 
@@ -9,18 +9,18 @@
 extern "C" {
 #endif
 
-/** \defgroup custom Layers of one's own
- * A kind of layer is a struct of options, a function that says what such a layer has (its output's
- * shape, its parameters), and kernels: forward, and to be trained backward, for CPUs and where one
- * has them for CUDA GPUs. Registered with a context, it is a kind as all others: sl_layer appends
+/** \defgroup custom Custom layers
+ * A kind of layer is a struct of options, a function that declares the output's shape and the
+ * parameters, and kernels: forward; backward if it is to be trained; for CPUs, and optionally for
+ * CUDA GPUs. Once it is registered with a context it is a kind like all others: sl_layer appends
  * one, its kernels are StarPU tasks, it is trained, placed, cut into replicas and microbatches,
- * saved and opened (examples/custom_layer.c). Kinds live in the context: a model's file that names
- * one is opened after it was registered. Register before anything else uses the context; there is
- * no lock. Every rank of a distributed run registers for itself. */
+ * saved and opened (examples/custom_layer.c). Kinds live in the context: register a kind before
+ * you open a model's file that names it, and before anything else uses the context, since there is
+ * no lock. Every rank of a distributed run registers its kinds itself. */
 enum { SL_LAYER_VERSION = 1, SL_LAYER_INPUTS = 2, SL_LAYER_PARAMETERS = 4 };
 
-/** One option, as a model's file has it: its name is the key, what is 0, false or none is left
- * out. */
+/** One option, as a model's file has it: its name is the key. A value of 0, false or none is
+ * left out. */
 enum sl_field_type {
   SL_FIELD_BOOL,      /**< bool */
   SL_FIELD_INT,       /**< int, not negative */
@@ -47,7 +47,7 @@ struct sl_layer_parameter {
   float fill;
 };
 
-/** What infer is told of a layer, and says of it. Shapes are those of one sample. */
+/** Input and result of infer. Shapes are those of one sample. */
 struct sl_layer_plan {
   const void *options;
   int input_count;
@@ -60,10 +60,10 @@ struct sl_layer_plan {
   bool over_time;    /**< step i of the first axis of out and saved needs no more than step i of the
                         inputs: long sequences may be cut there */
   double flops;      /**< multiplications and additions of forward, for a sample */
-  char message[200]; /**< what is wrong, and what to do, where infer does not return SL_OK */
+  char message[200]; /**< the fault and its remedy, if infer does not return SL_OK */
 };
 
-/** What a kernel gets: a slice of a batch. Arrays hold `rows` samples one after the other; shapes
+/** A kernel's argument: a slice of a batch. Arrays hold `rows` samples one after the other; shapes
  * are those of one sample, and smaller than infer's along time where a sequence is cut. */
 struct sl_layer_task {
   const void *options;
@@ -79,13 +79,13 @@ struct sl_layer_task {
   float *dx;       /**< backward_data ADDS the gradient of x[input] to it */
   float *grad[SL_LAYER_PARAMETERS]; /**< backward_weight ADDS the parameters' gradients to it */
   bool training;                    /**< forward: of a training step */
-  char message[200];                /**< what is wrong, where the kernel does not return SL_OK */
+  char message[200];                /**< the fault, if the kernel does not return SL_OK */
 };
 
-/** A kernel runs on one of StarPU's workers, several at once: it writes nothing but its results,
- * waits for nothing, and sums in an order that does not depend on timing, if a training is to have
- * the same bits twice. What it returns other than SL_OK becomes that of whoever waits for the
- * results. The CUDA ones put their work on the stream (a cudaStream_t) and return; memory is the
+/** A kernel runs on one of StarPU's workers, several at once: it writes only its results,
+ * does not wait, and adds up in an order that does not depend on timing, if two runs of a training
+ * are to give the same bits. If it returns an error, the call that waits for the results returns
+ * that error. CUDA kernels put their work on the stream (a cudaStream_t) and return; memory is the
  * GPU's, aligned as floats are. */
 typedef enum sl_status sl_layer_kernel(struct sl_layer_task *task);
 typedef enum sl_status sl_layer_cuda_kernel(struct sl_layer_task *task, void *stream);

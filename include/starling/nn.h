@@ -220,9 +220,10 @@ SL_API enum sl_status sl_model_open(struct sl_context *context, const char *path
 /** ONNX: where path ends in ".onnx", sl_model_save writes one file with architecture and weights,
  * for inference elsewhere (operator set 17, the batch's axis open, "input" to "output"), and
  * sl_model_open reads such a file, or another program's of which every operator is a layer;
- * sl_model_load takes the weights alone, of the same layers. What is lost and what is read:
- * doc/models.md. \return SL_UNSUPPORTED names the node, its operator and what of it no layer has,
- * or says that the build has no protobuf-c; SL_BAD_FILE for a damaged file. */
+ * sl_model_load takes the weights alone, of the same layers. doc/models.md lists the
+ * operators that are read and the settings that a file loses. \return SL_UNSUPPORTED, naming the
+ * node, its operator and the part of it that no layer has, or if the build has no protobuf-c;
+ * SL_BAD_FILE for a damaged file. */
 
 /** The architecture alone, as text, and back: without weights, not built yet. weights: the name of
  * their file for the text, or NULL; path is for messages; text is to be freed by free(). \return
@@ -232,8 +233,8 @@ SL_API enum sl_status sl_model_architecture(const struct sl_model *model, const 
 SL_API enum sl_status sl_model_parse(struct sl_context *context, const char *path, const char *text,
                                      size_t size, struct sl_model **model);
 
-/** What a model's layers do not say of its inputs and outputs, for whoever prepares the ones and
- * reads the others; a saved model's file has it. Zero value: nothing is known. */
+/** Metadata of a model, which its layers do not hold: how its inputs are prepared and how its
+ * outputs are named. A saved model's file has it. Zero value: nothing is known. */
 struct sl_model_notes {
   int channels; /**< entries of mean and deviation: one for all channels, or one each; 0: unknown */
   const float *mean, *deviation;  /**< value = (byte / 255 - mean[c]) / deviation[c] */
@@ -246,7 +247,7 @@ struct sl_model_notes {
  * names than there are logits. */
 SL_API enum sl_status sl_model_note(struct sl_model *model, const struct sl_model_notes *notes);
 
-/** What is known; lives until the next sl_model_note, or as long as the model. */
+/** A model's metadata; it lives until the next sl_model_note, or as long as the model. */
 SL_API const struct sl_model_notes *sl_model_notes(const struct sl_model *model);
 
 /** \defgroup optimizer Optimizers, schedules */

@@ -53,11 +53,11 @@ SL_API enum sl_text_level sl_vocabulary_level(const struct sl_vocabulary *vocabu
 /** Number of entries, `<unk>` and `<eos>` among them: the classes of a model's output. */
 SL_API int64_t sl_vocabulary_size(const struct sl_vocabulary *vocabulary);
 
-/** An entry's bytes (of one byte, for SL_TEXT_CHAR), ended by a zero; NULL where there is no such
+/** An entry's bytes (of one byte, for SL_TEXT_CHAR), ended by a zero; NULL if there is no such
  * id. */
 SL_API const char *sl_vocabulary_word(const struct sl_vocabulary *vocabulary, int64_t id);
 
-/** The id of a word of so many bytes, 0 (`<unk>`) where it is not in. */
+/** The id of a word of `length` bytes; 0 (`<unk>`) if the vocabulary does not have it. */
 SL_API int32_t sl_vocabulary_find(const struct sl_vocabulary *vocabulary, const char *bytes,
                                   size_t length);
 

@@ -1,5 +1,5 @@
-/* A model's architecture as JSON text, and back (doc/models.md describes it). What a layer's
- * options are, its kind's fields say; nothing here knows one kind from another. */
+/* A model's architecture as JSON text, and back (doc/models.md describes it). A
+ * kind's fields describe its options; this file treats all kinds alike. */
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
@@ -63,8 +63,8 @@ static json_t *layer_object(const struct sl_model *model, const struct sl__layer
                              "inputs", input_names(model, layer));
   if (layer->init) json_object_set_new(object, "init", json_string(sl_init_name(layer->init)));
   if (layer->group) json_object_set_new(object, "group", json_string(layer->group));
-  if (layer->shares >= 0)
-    json_object_set_new(object, "shares", json_string(model->layers[layer->shares].name));
+  if (layer->tied_to >= 0)
+    json_object_set_new(object, "shares", json_string(model->layers[layer->tied_to].name));
   for (const struct sl_field *field = layer->kind->fields; field && field->name; field++) {
     json_t *value = field_value(field, layer->options);
     if (value) json_object_set_new(object, field->name, value);
@@ -151,7 +151,7 @@ static enum sl_status read_whole(const struct reader *r, const char *key, const 
   return bad(r, key, "must be a whole number, not negative and not as large");
 }
 
-/* The message of what was refused, with the file's name before it. */
+/* The last error's message, with the file's name before it. */
 static enum sl_status of_file(const struct reader *r, enum sl_status status) {
   char text[512];
   if (status == SL_OK || status == SL_NO_MEMORY) return status;

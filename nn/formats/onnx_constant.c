@@ -1,5 +1,5 @@
 /* Nodes of constants alone, as exporters leave them: weights turned and cut, shapes computed from
- * the batch's size. Each becomes a constant. What it costs is counted (sl__onnx_alloc). */
+ * the batch's size. Each becomes a constant. Its memory is counted (sl__onnx_alloc). */
 #include <string.h>
 
 #include "nn/formats/onnx_read.h"

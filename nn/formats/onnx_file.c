@@ -21,7 +21,7 @@
 #define MOST_VALUES SL__MOST_VALUES
 enum { LEAST_OPSET = 7, MOST_OPSET = 26, MOST_NODES = 20000, IN_ANOTHER_FILE = 1 };
 
-/* Each element of a repeated field, and where it is told of. */
+/* The elements of a repeated field, and the pointers to them. */
 #define LIST(graph, message, count, list)                                                          \
   ((list) = sl__onnx_alloc(graph, (size_t)(count), sizeof *(list)),                                \
    (message) = sl__onnx_alloc(graph, (size_t)(count), sizeof *(message)), (list) && (message))

@@ -1,4 +1,4 @@
-/* Inputs and outputs of ONNX's nodes: what a reader of operators takes and gives. */
+/* Inputs and outputs of ONNX's nodes: arguments and results of the readers of operators. */
 #include <math.h>
 
 #include "nn/formats/onnx_operators.h"

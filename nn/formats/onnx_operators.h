@@ -36,7 +36,7 @@ enum sl_status sl__onnx_rename_to(reader *r, const node_of *node, const value_of
 const node_of *sl__onnx_only_user(const reader *r, const char *name);
 /* In a file of ours "fc/relu" is fused with fc, and a layer of its own has a name of its own. */
 bool sl__onnx_belongs(const reader *r, const node_of *part, const node_of *layer);
-/* What comes after a layer's last node and can be a part of it: *last becomes that node. */
+/* The activation after a layer's last node that can be fused into it: *last becomes its node. */
 enum sl_activation sl__onnx_fuse(reader *r, const node_of *layer, const node_of **last);
 enum sl_status sl__onnx_read_activation(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_mul(reader *r, const node_of *node);

@@ -481,7 +481,7 @@ static enum sl_status check_end(const struct sl__onnx_reader *r) {
 static enum sl_status read_graph(struct sl__onnx_reader *r, struct sl_context *context) {
   enum sl_status status;
   SL__TRY(begin(r, context));
-  SL__TRY(fold_constants(r)); /* first: a layer looks ahead to what comes after it */
+  SL__TRY(fold_constants(r)); /* first: a layer looks ahead to the nodes after it */
   for (int n = 0; n < r->graph.nodes; n++)
     if (r->needed[n] && !r->done[n]) SL__TRY(read_node(r, n));
   status = check_end(r);

@@ -16,7 +16,7 @@ enum sl__onnx_order {
   SL__ONNX_ORDERS
 };
 
-/* What a name stands for: a constant, or a layer's output x (the model's input: SL__INPUT). A gelu
+/* The value of a name: a constant, or a layer's output x (the model's input: SL__INPUT). A gelu
  * that comes in its parts is seen by factor * (x or 1) * (1, erf or 1 + erf)(x / sqrt 2). */
 struct sl__onnx_value {
   const char *name; /* NULL: a free place of the table */
@@ -36,7 +36,7 @@ struct sl__onnx_setting {
   int layer, part;
   bool is_buffer;
   const float *values; /* NULL: zeros */
-  int64_t columns;     /* above 0: values is the transpose, with so many rows */
+  int64_t columns;     /* above 0: values is the transpose, with this number of rows */
   const char *gates;   /* which of the file's gates each of ours is, digits; NULL: as they lie */
   const struct sl__onnx_tensor *matrix; /* a weight that a dense layer may share; NULL: none such */
   bool turned;                          /* that matrix is the weight's transpose */
@@ -111,8 +111,8 @@ enum sl_status sl__onnx_append(struct sl__onnx_reader *r, const struct sl__onnx_
                                const char *weight, const struct sl__layer_kind *kind, void *options,
                                const struct sl__onnx_value *first,
                                const struct sl__onnx_value *second);
-/* The last layer's parameter is the tensor, or how says what of it. SL_BAD_FILE where they differ
- * in size. */
+/* The last layer's parameter is the tensor, or the part of it that `how` names. SL_BAD_FILE if
+ * they differ in size. */
 enum sl_status sl__onnx_set(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                             const char *suffix, const float *values, int64_t count,
                             const struct sl__onnx_setting *how);

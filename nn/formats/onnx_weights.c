@@ -42,7 +42,7 @@ out:
 /* A layer's weight may be shared once, and where it has nothing else. */
 static bool may_give(const reader *r, int layer) {
   const struct sl__layer *from = &r->model->layers[layer];
-  return from->params.count == 1 && !from->is_shared;
+  return from->params.count == 1 && !from->is_tied;
 }
 
 /* The weight is the first embedding's table, turned: an exporter that has turned it itself leaves
@@ -59,7 +59,7 @@ static bool is_table(const reader *r, const struct sl__onnx_tensor *weight, bool
 }
 
 /* The layer before that has taken the same tensor for its weight, or the one that this is the
- * transpose of; -1: none. how: says for later ones what was taken. */
+ * transpose of; -1: none. how: tells later layers which tensor was taken. */
 static int find_tied(const reader *r, const struct sl__onnx_tensor *weight, bool turned,
                      struct sl__onnx_setting *how) {
   bool back = turned && weight->transposed;

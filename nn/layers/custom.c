@@ -20,7 +20,7 @@ static bool is_suffix(const char *suffix) {
          strspn(suffix, letters) == strlen(suffix);
 }
 
-/* Its infer() is wrong, not what it was given. */
+/* The fault is in infer() itself, not in its arguments. */
 static enum sl_status check_parameter(const struct sl__layer *layer,
                                       const struct sl_layer_plan *plan, int i) {
   const struct sl_layer_parameter *p = &plan->parameter[i];
@@ -60,8 +60,8 @@ static enum sl_status check_plan(const struct sl__layer *layer, const struct sl_
   for (int i = 0; i < plan->input_count && plan->over_time; i++)
     if (plan->in[i].dim[0] != out->dim[0] || (saved->ndim && saved->dim[0] != out->dim[0]))
       return sl__layer_fail(layer, SL_BAD_SHAPE,
-                            "its kind works over time, but its inputs, output and what it saves "
-                            "have not all as many steps, %lld",
+                            "its kind works over time, but its inputs, output and saved values "
+                            "do not all have %lld steps",
                             (long long)out->dim[0]);
   if (plan->parameter_count < 0 || plan->parameter_count > SL_LAYER_PARAMETERS)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "its kind has %d parameters; at most %d",

@@ -20,7 +20,7 @@ static enum sl_status infer(struct sl__layer *layer) {
     layer->out.dim[x->ndim - 1] = o->features;
   }
   layer->flops = 2.0 * (double)sl_shape_count(x) * (double)o->features;
-  if (layer->shares < 0) {
+  if (layer->tied_to < 0) {
     struct sl__param *weight = sl__block_add(&layer->params, "weight", &SL_SHAPE(o->features, in));
     weight->fan_in = in;
     weight->fan_out = o->features;

@@ -102,7 +102,7 @@ static double crossing(const struct automatic *a, int i) {
     for (int to = i; to < model->count; to++) {
       const struct sl__layer *layer = &model->layers[to];
       for (int k = 0; k < layer->input_count; k++) read |= layer->input[k] == from;
-      if (layer->shares == from) /* there the weight, back its gradient, which is f32 */
+      if (layer->tied_to == from) /* there the weight, back its gradient, which is f32 */
         bytes += (a->c.math == SL_MATH_BF16 ? 3.0 : 4.0) *
                  (double)model->layers[from].params.total / a->c.microbatches;
     }

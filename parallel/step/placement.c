@@ -208,14 +208,14 @@ out:
 static enum sl_status check_shared(const struct sl_model *model, const struct sl__placement *p) {
   for (int i = 0; i < model->count; i++) {
     const struct sl__layer *layer = &model->layers[i];
-    if (layer->shares < 0) continue;
-    int mine = p->rank[p->stage[i]], theirs = p->rank[p->stage[layer->shares]];
+    if (layer->tied_to < 0) continue;
+    int mine = p->rank[p->stage[i]], theirs = p->rank[p->stage[layer->tied_to]];
     if (mine != theirs)
       return sl__fail(
           SL_BAD_ARGUMENT,
           "placement: layer %s (rank %d) shares the weight of %s (rank %d); layers that "
           "share a weight must be on one rank",
-          layer->name, mine, model->layers[layer->shares].name, theirs);
+          layer->name, mine, model->layers[layer->tied_to].name, theirs);
   }
   return SL_OK;
 }

@@ -169,7 +169,7 @@ static enum sl_status study_graph(struct sl__plan *plan) {
   plan->input_reader = find_input_reader(plan);
   for (int i = 0; i < model->count; i++) {
     const struct sl__layer *layer = &model->layers[i];
-    plan->needs_gradient[i] = layer->params.total > 0 || layer->shares >= 0;
+    plan->needs_gradient[i] = layer->params.total > 0 || layer->tied_to >= 0;
     plan->last_use[i] = is_only_sent(plan, i) ? i : model->count;
     for (int k = 0; k < layer->input_count; k++) {
       int input = layer->input[k];

@@ -37,7 +37,7 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
   /* a sample that is not cut in time has all its steps, whatever its axes mean */
   if (plan->chunks > 1 || (plan->steps && plan->steps < plan->model->sample.dim[0]))
     sl__chunk_steps(plan, c, &pass.first_step, &pass.steps);
-  if (layer->shares >= 0) pass.shared = sl__param_of(plan->model, layer->shares, plan->grid->math);
+  if (layer->tied_to >= 0) pass.shared = sl__param_of(plan->model, layer->tied_to, plan->grid->math);
   for (int k = 0; k < layer->input_count; k++)
     pass.x[k] = layer->input[k] != SL__INPUT ? slice->y[chunk + layer->input[k]]
                 : slice->x                   ? slice->x
@@ -89,7 +89,7 @@ static enum sl_status submit_bf16_copies(struct sl__plan *plan, const struct sl_
   /* all replicas read one copy; it is made where the first replica computes, which begins first */
   const struct sl__place *place = &sl__grid_device(plan->grid, i, 0)->place;
   SL__TRY(sl__bf16_copy_refresh(plan->model, i, place));
-  if (layer->shares >= 0) SL__TRY(sl__bf16_copy_refresh(plan->model, layer->shares, place));
+  if (layer->tied_to >= 0) SL__TRY(sl__bf16_copy_refresh(plan->model, layer->tied_to, place));
   if (!slice->x || i != plan->input_reader) return SL_OK;
   const struct sl__launch launch = {.name = layer->name,
                                     .place = sl__grid_device(plan->grid, i, slice->replica)->place,
@@ -176,9 +176,9 @@ static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__ste
     bool again = slice->microbatch > 0 || !last_chunk;
     pass.grad = step->grads[slice->replica][i];
     pass.grad_rows = step->rows[slice->replica][i];
-    pass.add_grad = again || layer->is_shared; /* the layer tied to it wrote its part before */
+    pass.add_grad = again || layer->is_tied; /* the layer tied to it wrote its part before */
     pass.add_shared = again;
-    if (pass.shared) pass.shared_grad = step->grads[slice->replica][layer->shares];
+    if (pass.shared) pass.shared_grad = step->grads[slice->replica][layer->tied_to];
     pass.launch.priority = SL__PRIORITY_BACKWARD_WEIGHT + i;
     SL__TRY(layer->kind->backward_weight(layer, &pass));
   }

@@ -147,7 +147,7 @@ static void test_part_without_a_last_batch(void **state) {
   sl_dataset_free(set);
 }
 
-/* What a loss is divided by: of the k-th batches of all parts together, the same in each of them.
+/* The divisor of a loss: of the k-th batches of all parts together, the same in each of them.
  * COUNT is no multiple of anything, so the last batches are short, by different amounts, or empty.
  */
 static void check_valid_all(const struct sl_dataset *set, struct sl_loader_options options,

@@ -266,7 +266,7 @@ static void any_cut_of_the_batch_gives_the_serial_curve(void **state) {
   }
 }
 
-/* Kernels know floats only; they get bf16's values as floats, and what they write is rounded. */
+/* Kernels know floats only; they get bf16's values as floats, and their results are rounded. */
 static void a_training_in_bf16_goes_the_same_way(void **state) {
   (void)state;
   struct run serial = {.options.replicas = 1}, half = {.options = {1, .math = SL_MATH_BF16}};
@@ -379,7 +379,7 @@ static void a_kind_is_its_contexts(void **state) {
   sl_model_free(m);
 }
 
-/* ---- what cannot be registered ---- */
+/* ---- kinds that cannot be registered ---- */
 
 static void wrong_kinds_are_refused(void **state) {
   (void)state;

@@ -1,5 +1,5 @@
-/* Layers between the model and the operations: options that are refused, and what a pass makes of
- * its flags (training, slices, rows, gradients that add up). References are worked out in double
+/* Layers between the model and the operations: options that are refused, and the effect of a
+ * pass's flags (training, slices, rows, gradients that add up). References are worked out in double
  * precision here. */
 #include <math.h>
 

@@ -80,7 +80,7 @@ static void what_is_written_reads_back(void **state) {
   check_round_trip(words());
 }
 
-/* The text says what a reader would look for: the keys and names of the header. */
+/* The text has the keys and names of the public header. */
 static void the_text_is_readable(void **state) {
   (void)state;
   struct sl_model *m = images();
@@ -135,7 +135,7 @@ static void notes_are_kept(void **state) {
         SL_BAD_ARGUMENT, "has 5");
   FAILS(sl_model_note(read, &(struct sl_model_notes){1, mean, (float[]){0}, 0, NULL}),
         SL_BAD_ARGUMENT, "deviation 0");
-  assert_int_equal(sl_model_notes(read)->channels, 3); /* what was refused changes nothing */
+  assert_int_equal(sl_model_notes(read)->channels, 3); /* a refused call changes nothing */
   free(text);
   sl_model_free(read);
   check_round_trip(m);

@@ -23,7 +23,7 @@ static struct sl_model *positions(void) {
   return m;
 }
 
-/* No bias and no statistic is what it begins as. */
+/* No bias and no statistic keeps its initial value. */
 static struct sl_model *filled(struct sl_model *(*make)(void)) {
   struct sl_model *m = make();
   struct sl_shape shape;

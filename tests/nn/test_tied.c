@@ -161,7 +161,7 @@ static void what_cannot_be_shared_is_refused(void **state) {
   struct sl_dense_options dense = {.features = WORDS, .positions = true};
   dense.layer.shares = "lstm";
   assert_int_equal(sl_dense(m, "decoder", &dense), SL_BAD_ARGUMENT);
-  dense.layer.shares = "nobody";
+  dense.layer.shares = "missing";
   assert_int_equal(sl_dense(m, "decoder", &dense), SL_BAD_ARGUMENT);
   dense.layer.shares = "embed";
   dense.features = WORDS + 1;

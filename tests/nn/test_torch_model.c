@@ -1,6 +1,6 @@
 /* Two networks that PyTorch trained (tools/make_fixture.py trained: a convolutional one with all
  * that such have, a language model with a tied decoder), read from its own files: PyTorch's
- * answers, within 1e-5 of the largest. What is saved again is what was read. */
+ * answers, within 1e-5 of the largest. A saved copy equals the file that was read. */
 #include <math.h>
 
 #include "core/base/file.h"
