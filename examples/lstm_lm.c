@@ -298,7 +298,7 @@ static const char *const bucket_names[] = {"auto", NULL};
 #define SIZE .least = 1, .most = 100000
 
 static const struct option_row rows[] = {
-    {"level", "NAME", "What a token is: word (default), char", FIELD(level), .names = levels},
+    {"level", "NAME", "Kind of the tokens: word (default), char", FIELD(level), .names = levels},
     {"words", "N", "Entries of the vocabulary at most; rarer ones become <unk> (10000)",
      FIELD(words), .least = 3, .most = 1e7},
     {"cell", "NAME", "Kind of the recurrent layers: lstm (default), gru", FIELD(cell),

@@ -15,7 +15,7 @@ bool resnet_has_depth(int64_t depth) {
 
 struct builder {
   struct sl_model *model;
-  struct sl_layer_options layer; /* what all have in common */
+  struct sl_layer_options layer; /* common settings of all convolutions */
   char x[NAME];                  /* the layer whose output comes next */
   enum sl_status status;         /* the first failure; no layer is appended after it */
 };

@@ -5,9 +5,9 @@
  *   starling/data.h      datasets, batches, shuffling, prefetch
  *   starling/text.h      texts, vocabularies, generated sentences
  *   starling/nn.h        layers, models, losses, optimizers, schedules, weights
- *   starling/layer.h     kinds of layers of one's own
+ *   starling/layer.h     kinds of layers that a program adds
  *   starling/parallel.h  placement, replicas, the KVStore, the trainer
- *   starling/kvstore.h   the KVStore alone, for training loops of one's own
+ *   starling/kvstore.h   the KVStore alone, for a program's own training loop
  *   starling/predict.h   inference: requests from any thread, batched
  *
  * Conventions.  A function that can fail returns enum sl_status; sl_error() then gives the calling

@@ -11,7 +11,7 @@ enum sl_status sl__cuda_open(struct sl_context *context) {
 void sl__cuda_close(struct sl_context *context) { (void)context; }
 
 const char *sl__cuda_absence(char *text, size_t size) {
-  snprintf(text, size, "this build has no CUDA; configure says what it found");
+  snprintf(text, size, "this build has no CUDA; see the summary that configure prints");
   return text;
 }
 

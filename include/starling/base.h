@@ -130,22 +130,23 @@ struct sl_context_options {
    * written by sl_close; made where it is not there, each rank needs its own. Sets STARPU_FXT_TRACE
    * and STARPU_FXT_PREFIX; older prof_file_* there are removed. NULL: none. */
   const char *trace;
-  /** "cpu=1G,cuda=8G,cuda:1=4G": at most so many bytes of tensors there (K, M, G, T: powers of
-   * 1024; StarPU counts in MiB, rounded down); NULL: all there is. What a GPU has no room for waits
-   * in main memory, what main memory has no room for in the swap folder. Counted are tensors
-   * (parameters, gradients, optimizer's state, activations), not the data set, programs, buffers of
-   * libraries. Tasks come in only as far as what they touch fits at once; one that alone does not
-   * is refused with SL_NO_MEMORY. StarPU learns the limits from its environment: no other context
-   * may be open, and what STARPU_LIMIT_* there says must not differ. */
+  /** Limits of the tensors' memory, such as "cpu=1G,cuda=8G,cuda:1=4G" (bytes; K, M, G, T are
+   * powers of 1024; StarPU counts in MiB, rounded down); NULL: no limit. Tensors that do not fit
+   * into a GPU's limit stay in main memory, those beyond main memory's limit in the swap folder.
+   * The limits count tensors (parameters, gradients, optimizer's state, activations), not datasets,
+   * programs or libraries' buffers. A task is admitted when all its tensors fit at once; a task
+   * that alone does not fit is refused with SL_NO_MEMORY. StarPU reads the limits from its
+   * environment: no other context may be open, and STARPU_LIMIT_* in the environment must not
+   * differ. */
   const char *memory_limit;
   /** Folder for what main memory has no room for; needs a limit for cpu. One file without a name,
    * gone with the process. NULL: none, and a training that needs more is refused. The results are
    * the same to the bit. Not with several ranks, whose messages need their tensors where they are:
    * SL_UNSUPPORTED. */
   const char *swap;
-  /** After so many seconds in which no task has ended, though some are under way and none runs,
-   * what waits for what is logged (SL_LOG_WARNING), and all that waits fails with SL_STALLED; 0:
-   * never. A context that has stalled is left as it is, as one that has lost a rank: the program
+  /** Seconds; 0: never. If no task has ended for this time, tasks are pending and none runs, the
+   * library logs which task waits for which tensor (SL_LOG_WARNING), and all waits fail with
+   * SL_STALLED. A stalled context cannot be used again, like one that has lost a rank: the program
    * should end. */
   double stall_timeout;
 };
@@ -207,17 +208,17 @@ SL_API const char *sl_context_text(const struct sl_context *context);
 /** Was StarPU built with FxT? */
 SL_API bool sl_trace_supported(void);
 
-/** Record from here on. Tasks that are under way are seen in part: wait for them before, to have
- * whole steps. May be called again after a stop. \return SL_BAD_ARGUMENT where the context has no
- * folder for it. */
+/** Starts recording. The trace shows running tasks only in part: wait for them before, for a trace
+ * of whole steps. May be called again after a stop. \return SL_BAD_ARGUMENT where the context has
+ * no folder for it. */
 SL_API enum sl_status sl_trace_start(struct sl_context *context);
 
 /** Record no longer. Nothing where nothing is recorded. */
 SL_API void sl_trace_stop(struct sl_context *context);
 
 /** \defgroup ranks The ranks of a distributed run
- * All that is collective must be called by all ranks, in the same order, by one thread. What a rank
- * does not do keeps the others waiting; after the context's timeout they fail with SL_LOST. */
+ * All ranks must call the collective functions, in the same order, each from one thread. If a rank
+ * does not call one, the others wait, and after the context's timeout fail with SL_LOST. */
 
 /** From 0; 0 of 1 where the context is not distributed. */
 SL_API int sl_rank(const struct sl_context *context);

@@ -64,7 +64,7 @@ void sl__slice_rows(const struct sl__grid *grid, int64_t batch, int64_t *rows);
  */
 void sl__chunk_steps(const struct sl__plan *plan, int chunk, int64_t *first, int64_t *steps);
 
-/* Is it for batches of so many time steps (0: no sequences)? */
+/* Is the plan for batches of this number of time steps (0: no sequences)? */
 bool sl__plan_takes(const struct sl__plan *plan, int64_t steps);
 
 /* Tokens that a replica reads in a step, at most; 0: the model takes none. */
@@ -80,7 +80,7 @@ struct sl__tensor *sl__part(struct sl__tensor *tensor, int i);
 int sl__plan_tags(const struct sl__plan *plan);
 
 /* Submit the tasks of one step: all slices' forward passes and losses and, in training, backward
- * passes; of the layers here, and what goes to and comes from the other ranks of the group. */
+ * passes; of this rank's layers, and the messages to and from the other ranks of the group. */
 enum sl_status sl__plan_submit(struct sl__plan *plan, const struct sl__step *step);
 
 /* Numbers of the messages between ranks: the trainer's, and from SL__TAG_STORES on those of the

@@ -23,7 +23,7 @@ struct shard {
   struct sl__compress c;
   int64_t n, words;
   struct sl__tensor *gradient, *residual, *packed, *values;
-  float *g, *r, *y; /* what went in, what is left, what came out */
+  float *g, *r, *y; /* input, residual, output */
   uint32_t *w;
 };
 
@@ -197,7 +197,7 @@ struct format {
 static const struct format formats[] = {{{SL__COMPRESS_FP16, 0}, 10, 15, 0x7c00},
                                         {{SL__COMPRESS_BF16, 0}, 7, 127, 0x7f80}};
 
-/* What a pattern below 0x8000 stands for, as a number; infinity as the next power of two. */
+/* The value of a pattern below 0x8000; infinity counts as the next power of two. */
 static double meaning(const struct format *f, int pattern) {
   int exponent = pattern >> f->mantissa, rest = pattern & ((1 << f->mantissa) - 1);
   if (exponent == 0) return ldexp(rest, 1 - f->bias - f->mantissa);
@@ -299,8 +299,8 @@ static void halves_of_any_float(void **state) {
 
 /* ---- what holds for all ---- */
 
-/* Decompression is exact and so is, in double precision, the sum of what it gave. So all that is
- * lost is in each step's two roundings to float, r + g and r - sent: each at most 2^-24 of its
+/* Decompression is exact and so is, in double precision, the sum of its results. So all losses
+ * are in each step's two roundings to float, r + g and r - sent: each at most 2^-24 of its
  * result, which is no larger than the largest |r| + |g| seen (|r - sent| counts as the next r). */
 static void nothing_is_lost_over_many_steps(void **state) {
   (void)state;

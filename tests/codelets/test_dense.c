@@ -135,7 +135,7 @@ static void check_shared_is_the_sum(void) {
   }
 }
 
-/* dx [rows, in] and grad [out * in + out], on top of what they are. */
+/* dx [rows, in] and grad [out * in + out], added to their old values. */
 static void backward(const struct dense *d, double *dx, double *grad) {
   for (int64_t n = 0; n < d->rows; n++)
     for (int64_t o = 0; o < d->out; o++) {

@@ -206,7 +206,7 @@ static void rows_without_room_give_nan(void **state) {
   sl__tensor_free(rows);
 }
 
-/* ---- batches that are longer than what a GPU sorts at once ---- */
+/* ---- batches that are too long for a GPU to sort at once ---- */
 
 enum { ROWS = 90, COLUMNS = 103, FROM = 2, STEPS = 101, POSITIONS = ROWS * STEPS, WORDS = 700 };
 

@@ -43,7 +43,7 @@ static void compare(const struct product *p, const float *y, int64_t pitch) {
     }
 }
 
-/* By W turned round before, the same bits, and nothing is written behind that. */
+/* A transposed W gives the same bits, and the transposition writes nothing behind its end. */
 static void check_turned(const struct product *p, const float *want, int lanes) {
   int64_t pitch = p->columns + GUARD, blocks = sl__skinny_gemm_blocks(p->columns);
   int64_t size = sl__skinny_gemm_transposed_size(p->columns, p->length);

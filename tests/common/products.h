@@ -43,8 +43,8 @@ static inline void assert_sums(const struct kind *k, const char *what, struct sl
   (half ? assert_near_bf16 : assert_near)(text, take(t), want, n, roundings, 4);
 }
 
-/* What a GPU may round to bf16 before it adds a bias below 1 and before the activation is off by up
- * to 2^-8 of it: in units of what assert_sums allows for a term. */
+/* A GPU may round a product to bf16 before it adds a bias below 1 and before the activation: an
+ * error of up to 2^-8 of it, in units of the tolerance of assert_sums for a term. */
 static inline double stored_twice(const struct kind *k, const double *want, int64_t n) {
   double largest = 0;
   for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(want[i]));

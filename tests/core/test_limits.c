@@ -11,7 +11,7 @@
 #include "tests/common/harness.h"
 
 static char folder[] = "/tmp/test_memory-XXXXXX";
-static char lines[8192]; /* what was logged */
+static char lines[8192]; /* the logged text */
 
 static void keep_line(void *user, enum sl_level level, const char *line) {
   size_t used = strlen(lines);
@@ -227,7 +227,7 @@ static void test_long_task(void **state) {
   sl_close(context);
 }
 
-static struct sl__tensor *volatile left; /* what an abandoned context leaks stays in sight */
+static struct sl__tensor *volatile left; /* the memory of an abandoned context stays reachable */
 
 /* The last one: its context is left as it is. */
 static void test_stall(void **state) {
@@ -240,7 +240,7 @@ static void test_stall(void **state) {
   OK(sl_wait(context));
   never->cl = &resting;
   never->handles[0] = t->handle;
-  starpu_tag_declare_deps((starpu_tag_t)1, 1, (starpu_tag_t)2); /* nobody notifies 2 */
+  starpu_tag_declare_deps((starpu_tag_t)1, 1, (starpu_tag_t)2); /* no task notifies 2 */
   never->use_tag = 1;
   never->tag_id = (starpu_tag_t)1;
   assert_int_equal(starpu_task_submit(never), 0);

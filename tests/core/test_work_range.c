@@ -58,7 +58,7 @@ static void run(struct kernel *k, struct memory m) {
   k->run(buffers, &k->argument);
 }
 
-/* What a part changed goes into `sum`, where no other part may have changed it. */
+/* Adds a part's changes to `sum`; no other part may have changed the same value. */
 static void merge(const struct kernel *k, struct memory before, struct memory after,
                   struct memory sum) {
   for (int b = 0; b < k->buffers; b++)
@@ -88,7 +88,7 @@ static void run_cut(struct kernel *k, uint32_t parts, int64_t units, struct memo
   clear(before), clear(after);
 }
 
-/* Twice: what a call leaves is there for the next one. */
+/* Twice: the second call finds the first one's results. */
 static void check(const char *what, struct kernel k, int64_t units) {
   static const uint32_t parts[] = {1, 2, 3, 5, 40};
   struct memory whole = make(&k), start = make(&k), cut = make(&k);

@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
   size_t used = 0;
   while (size && !pnm_read(bytes, size, &picture, &used)) {
     size_t count = (size_t)(picture.width * picture.height) * (size_t)picture.channels;
-    /* what it promises is there */
+    /* the announced pixels are there */
     for (size_t i = 0; i < count; i++)
       if (picture.values[i] > picture.most) abort();
     if (!used || used > size) abort();

@@ -87,7 +87,7 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 /* ---- tensors -------------------------------------------------------------------------------- */
 
-/* Where apart, the tensor is what follows the first element of another one. */
+/* If apart, the tensor begins at the second element of another one. */
 static enum sl_status make(struct trial *t, enum sl_type type, const struct sl_shape *shape,
                            struct buffer *b) {
   int64_t n = sl_shape_count(shape);
@@ -228,7 +228,7 @@ static void clear(struct trial *t) {
 
 /* ---- a run ---------------------------------------------------------------------------------- */
 
-/* What a run left in its results, one after the other as they are in t->buffers. */
+/* A run's results, one after the other as in t->buffers. */
 struct outcome {
   void *values[GPU_MOST_BUFFERS];
 };

@@ -3,8 +3,8 @@
  * How far the two may be apart: both take the same inputs (bf16 where the case is of that type) and
  * sum in float, in different orders. Of n terms of size m and random sign the partial sums are
  * about sqrt(n) m, and each of n roundings errs by at most 2^-24 of that: n 2^-23 m is many
- * standard deviations. Where factors are rounded first (TF32: 2^-11 each; what a bf16 recurrence
- * keeps between steps: 2^-9) the n products' errors add up like a random walk: 4 sqrt(n) times
+ * standard deviations. Where factors are rounded first (TF32: 2^-11 each; the state of a bf16
+ * recurrence: 2^-9) the n products' errors add up like a random walk: 4 sqrt(n) times
  * their size. A result that is stored as bf16 may be a unit of its last place, 2^-7, away. Where a
  * library stores a product's sum as bf16 before bias and activation, half a unit of that sum, 2^-8
  * of at most about 2 sqrt(n) m, comes on top. */
@@ -70,7 +70,7 @@ struct sl__tensor *changed(struct trial *t, enum sl_type type, struct sl_shape s
                            double high, struct sums sums);
 /* The last result is rows, and the one before are their numbers. */
 void last_are_rows(struct trial *t, int64_t width);
-/* The last one is integers, but for so many floats in front. */
+/* The last result is integers, except for its leading `means` floats. */
 void last_has_means(struct trial *t, int means, struct sums sums);
 
 struct gpu_case {

@@ -1,7 +1,7 @@
 /* Trains small networks over ranks and compares every loss and all weights with those of one
  * process that has the whole batch; tests/parallel/test_dist.sh starts it.
  *
- *     dist_train reference FILE          one process, KVStore local: writes what comes out to FILE
+ *     dist_train reference FILE          one process, KVStore local: writes the result to FILE
  *     mpirun ... dist_train compare FILE HASHES EVERY
  *
  * A start of mpirun costs more than a training, so one run has all cases and set-ups: MPI is begun

@@ -174,7 +174,7 @@ static void run_sync(struct sl_kvstore *kv) {
 }
 
 /* Each worker keeps the residual: over many pushes nothing is lost. Threshold 0.5, gradients
- * 0.3: the workers' sums of what was sent are multiples of 0.5, close to 0.3 n. */
+ * 0.3: the workers' sums of sent values are multiples of 0.5, close to 0.3 n. */
 static void run_compressed(struct sl_kvstore *kv) {
   float value[70] = {0}, gradient[70];
   TRY(sl_kvstore_set_compression(kv, "2bit:0.5"));

@@ -1,6 +1,6 @@
 /* Trains three small networks with replicas and writes their weights; run once alone and once with
  * master-slave processes as further memory nodes (check-nodes.sh), the files must be the same to
- * the bit. What it catches: wrong access modes, forgotten transfers, host pointers kept across
+ * the bit. It finds wrong access modes, forgotten transfers, host pointers kept across
  * tasks. usage: nodes_train PREFIX [STAGES]; prints how many tasks other processes ran. */
 #include <math.h>
 #include <starling.h>
