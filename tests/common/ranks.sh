@@ -1,19 +1,15 @@
 # What the tests over ranks share; they source it. Programs are started by mpirun, each rank with its streams, process
 # number and exit code in files of its own: $run/out.R, err.R, pid.R, code.R. Whatever happens, all is ended with the script.
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
+shown="run/err.* run/mpirun"
 lenet=${LENET:-examples/lenet}
 work=$(mktemp -d) || exit 1
 run=$work/run
-launcher= inside= via= n=0 failed=0 ranks=0
+launcher= inside= via= ranks=0
 export STARPU_NCPU=1 STARPU_NCUDA=0 STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}"
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # MPI's plugins leak, and are gone from memory when a sanitizer reports it: no suppression can name them
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
-
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() {
-  n=$((n + 1)); failed=1; echo "not ok $n - $*"
-  for file in "$run"/err.* "$run/mpirun"; do [ -s "$file" ] && sed "s|^|# ${file##*/}: |" "$file" | head -n 6; done
-}
 
 # until_true SECONDS COMMAND...: wait for it to succeed
 until_true() {
@@ -42,7 +38,6 @@ end_all() {
 trap 'end_all; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM HUP PIPE
 
-skip_all() { echo "1..0 # SKIP $*"; exit 0; }
 command -v mpirun >/dev/null || skip_all "no mpirun: nothing over ranks was tested"
 grep -q '^#define SL_HAVE_MPI 1' "${SL_BUILDDIR:-.}/config.h" || skip_all "a build without MPI: nothing over ranks was tested"
 mpi="--oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca btl_base_warn_component_unused 0"

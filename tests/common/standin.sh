@@ -1,12 +1,9 @@
 # What the scripts about a stand-in for a GPU share (tests/standin); sourced, after not_seen="what is not without it". $work/err: what the
 # last program said.
-skip_all() { echo "1..0 # SKIP $*"; exit 0; }
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
 [ -e tests/standin/.libs/libcudart.so ] || skip_all "a build without the stand-in (configure --with-cuda=standin): $not_seen"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-n=0 failed=0
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; grep . "$work/err" | tail -n 6 | sed 's/^/# /'; }
 export STARPU_NCPU=1 STARPU_NCUDA=1 SL_STANDIN_GPUS=1
 # pictures SET COUNT PIXELS LABELS: a set of MNIST's files in $work/data, COUNT a number below 65,536; PIXELS and LABELS print so many bytes
 pictures() {

@@ -2,14 +2,12 @@
 # The trainers' command line as people mistype it: each mistake gets one clear line, the right exit code, and leaves
 # no half-written file behind. Then what must work: files whole after a run, an interrupted one, a second one from its weights.
 set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
 lenet=${LENET:-examples/lenet} mlp=${MLP:-examples/mlp} lm=${LSTM_LM:-examples/lstm_lm}
 work=$(mktemp -d) || exit 1
 trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
 export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}" STARPU_NCPU=2 STARPU_NCUDA=0
-n=0 failed=0
 
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed 's/^/# /' "$work/err" | head -n 5; }
 
 # refused CODE WORD ARGUMENTS...: exit CODE, one line on the error stream with WORD in it, nothing on the other
 refused() {

@@ -1,12 +1,11 @@
 #!/bin/sh
 # examples/custom_layer.c: a program with a layer kind of its own trains, saves and opens; a program without that kind is told what it lacks.
 set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
+shown=out
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}" STARPU_NCPU=2 STARPU_NCUDA=0
-n=0 failed=0
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed 's/^/# /' "$work/out" | tail -n 5; }
 program() { timeout 120 "$@" >"$work/out" 2>&1; }
 
 if program examples/custom_layer "$work/prelu.json" digits && awk '/ right$/ { exit !($1 > 0.9 * $3) }' "$work/out"; then

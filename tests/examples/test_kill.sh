@@ -4,6 +4,7 @@
 # a checkpoint, so many kills hit one that is being written. SL_KILL_SEEDS: how many kills (100); the i-th moment is
 # drawn from the seed i. SL_KILL_SECONDS: on a machine so slow that there is no time for all of them, fewer (200).
 set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
 lenet=${LENET:-examples/lenet} mlp=${MLP:-examples/mlp} lm=${LSTM_LM:-examples/lstm_lm}
 kills=${SL_KILL_SEEDS:-100}
 work=$(mktemp -d) || exit 1
@@ -11,9 +12,6 @@ pid=''
 trap '[ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM HUP PIPE
 export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}" STARPU_NCPU=2 STARPU_NCUDA=0
-n=0 failed=0
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed "s|$work/||g; s/^/# /" "$work/err" | head -n 5; }
 
 # ---- small data, read at once: digits of digits, whose labels are digits, too ----
 images() {

@@ -2,6 +2,8 @@
 # Stages on devices of their own, seen in StarPU's trace: each layer's tasks ran where they were placed, nowhere else,
 # and stages computed at the same time. By hand, balanced, and automatically.
 set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
+shown="out err"
 lm=${LSTM_LM:-examples/lstm_lm} trace=${TRACE:-tools/starling-trace}
 tool=$(command -v starpu_fxt_tool || echo "${STARPU_PREFIX:-}/bin/starpu_fxt_tool")
 work=$(mktemp -d) || exit 1
@@ -10,11 +12,8 @@ trap 'rm -rf "$work"' EXIT
 with_own_libraries() {
   if [ -n "${SL_STANDIN:-}" ]; then LD_LIBRARY_PATH=${LD_LIBRARY_PATH#*:} "$@"; else "$@"; fi
 }
-if [ ! -x "$tool" ]; then echo "1..0 # SKIP no starpu_fxt_tool: StarPU without FxT"; exit 0; fi
+if [ ! -x "$tool" ]; then skip_all "no starpu_fxt_tool: StarPU without FxT"; fi
 export STARPU_NCPU=2
-n=0 failed=0
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed 's/^/# /' "$work/out" "$work/err" | head -n 30; }
 
 # run ARGUMENTS...: a traced training of eight layers; what starling-trace says is in $work/out. Kernels are long enough
 # (about a millisecond) that workers meet in them on a busy machine, too.

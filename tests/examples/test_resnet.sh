@@ -1,16 +1,12 @@
 #!/bin/sh
 # The ResNet trainer: depths that there are none of, its data as CIFAR-10's files, a tiny training, and its own defaults.
 set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
 resnet=${RESNET:-examples/resnet} predict=${PREDICT:-examples/predict}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}" STARPU_NCPU=2 STARPU_NCUDA=0
-n=0 failed=0
 
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed 's/^/# /' "$work/err" | head -n 5; }
-# verdict STATUS TEXT
-verdict() { if [ "$1" -eq 0 ]; then ok "$2"; else not_ok "$2"; fi; }
 # refused CODE WORD ARGUMENTS...: one line with WORD in it
 refused() {
   code=$1 word=$2; shift 2

@@ -2,15 +2,12 @@
 # Runs that were killed at bad moments, or ended by a signal, and go on from their checkpoints: they end with the weights
 # and the log of a run that nobody disturbed. Then what is in the folder, and what is told of damaged files.
 set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
 lenet=${LENET:-examples/lenet} mlp=${MLP:-examples/mlp} lm=${LSTM_LM:-examples/lstm_lm}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}" STARPU_NCPU=2 STARPU_NCUDA=0
-n=0 failed=0
 
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed "s|$work/||g; s/^/# /" "$work/err" | head -n 5; }
-check() { what=$1; shift; if "$@"; then ok "$what"; else not_ok "$what"; fi; }
 
 files() { (cd "$1" 2>/dev/null && ls | grep '^checkpoint-'); }
 names() { files "$1" | sed 's/checkpoint-0*//g; s/\.safetensors//g' | tr '\n' ' ' | sed 's/ $//'; }

@@ -3,6 +3,7 @@
 # nothing hangs, and the weights are those of all the memory, to the bit. Then what cannot be, each with one clear line; stalls
 # and tasks that take long. A GPU, main memory and the folder: test_swap_gpu.sh.
 set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
 trainers=${TRAINERS:-examples} failing=tests/examples/failing_lenet
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -10,10 +11,6 @@ export STARPU_WORKERS_NOBIND=1 STARPU_NCPU=2 STARPU_NCUDA=0 OPENBLAS_NUM_THREADS
 # a stalled run leaves what StarPU may still look at
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0"
 unset STARPU_LIMIT_CPU_MEM STARPU_LIMIT_CUDA_MEM STARPU_PREFETCH STARPU_SUBALLOCATOR STARPU_DISK_SWAP STARPU_DISK_SWAP_SIZE
-n=0 failed=0
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed "s|$work/||g; s/^/# /" "$work/err" | tail -n 12; }
-verdict() { if [ "$1" = 0 ]; then ok "$2"; else not_ok "$2"; fi; }
 mkdir "$work/swap"
 
 # train NAME COMMAND...: weights in $work/NAME; peak and out: MB in main memory at most, and written to the folder

@@ -5,7 +5,6 @@ set -u
 trainers=${TRAINERS:-examples}
 not_seen="no GPU's memory was limited"
 . "${SL_SRCDIR:-.}/tests/common/standin.sh"
-verdict() { if [ "$1" = 0 ]; then ok "$2"; else not_ok "$2"; fi; }
 unset STARPU_LIMIT_CUDA_MEM STARPU_PREFETCH STARPU_SUBALLOCATOR
 # grey noise, the same each time, of four classes
 noise() { awk -v n="$1" 'BEGIN { x = 1; for (i = 0; i < n; i++) { x = (x * 75 + 74) % 65537; printf "%c", 33 + x % 90 } }'; }

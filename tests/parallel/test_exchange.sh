@@ -3,19 +3,17 @@
 # ranks, servers and compression; then a rank that is killed, with StarPU-MPI's requests under way, which nobody can call back.
 # Out of step only one worker has an order; of two we see that they come to an end.
 set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
+shown=out
 mlp=${MLP:-examples/mlp} build=${SL_BUILDDIR:-.}
-command -v mpirun >/dev/null || { echo "1..0 # SKIP no mpirun"; exit 0; }
-grep -q '#define SL_HAVE_MPI 1' "$build/config.h" || { echo "1..0 # SKIP this build has no MPI"; exit 0; }
+command -v mpirun >/dev/null || skip_all "no mpirun"
+grep -q '#define SL_HAVE_MPI 1' "$build/config.h" || skip_all "this build has no MPI"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}" STARPU_NCPU=1 STARPU_NCUDA=0
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
 export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_base_warn_component_unused=0 OMPI_MCA_odls_base_sigkill_timeout=20
-n=0 failed=0
 
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed 's/^/# /' "$work/out" | head -n 8; }
-check() { what=$1; shift; if "$@"; then ok "$what"; else not_ok "$what"; fi; }
 
 # train NAME RANKS OPTIONS...: NAME.weights, NAME.sent
 train() {

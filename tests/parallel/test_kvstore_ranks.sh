@@ -2,12 +2,14 @@
 # The public KVStore on 1 to 4 ranks (tests/parallel/kvstore_ranks.c): sums in the ranks' order to the bit, servers, compression,
 # dist_async, and what all are told where the ranks do not do the same.
 set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
+shown=out
 program=${SL_BUILDDIR:-.}/tests/parallel/kvstore_ranks example=${SL_BUILDDIR:-.}/examples/kvstore
 if ! grep -q '^#define SL_HAVE_MPI 1' "${SL_BUILDDIR:-.}/config.h" || ! command -v mpirun >/dev/null; then
-  echo "1..0 # SKIP no MPI in this build, or no mpirun"; exit 0
+  skip_all "no MPI in this build, or no mpirun"
 fi
 if ! [ -x "$program" ]; then
-  echo "1..0 # SKIP $program is not built: it comes with the tests that need cmocka"; exit 0
+  skip_all "$program is not built: it comes with the tests that need cmocka"
 fi
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -15,11 +17,7 @@ export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # MPI leaks
-n=0 failed=0
 
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed 's/^/# /' "$work/out" | head -n 12; }
-check() { what=$1; shift; if "$@"; then ok "$what"; else not_ok "$what"; fi; }
 # ranks N COMMAND...: its output in $work/out
 ranks() { count=$1; shift; timeout -k 5 60 mpirun -np "$count" "$@" >"$work/out" 2>&1; }
 bits() { sed -n 's/.*bits //p' "$work/out" | sort -u; }

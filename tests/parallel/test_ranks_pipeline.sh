@@ -2,8 +2,8 @@
 # A model over several ranks: groups of 2, 3 and 4 ranks against one process (tests/parallel/nodes_ranks.c says how), then the
 # trainers themselves: the weights they save, and what they refuse by one line, with exit code 2 and without a hang.
 set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
 program=${NODES_RANKS:-tests/parallel/nodes_ranks} lm=${LSTM_LM:-examples/lstm_lm}
-skip_all() { echo "1..0 # SKIP $*"; exit 0; }
 command -v mpirun >/dev/null || skip_all "no mpirun: no model over several ranks was tested"
 grep -q '^#define SL_HAVE_MPI 1' "${SL_BUILDDIR:-.}/config.h" || skip_all "a build without MPI: no model over several ranks was tested"
 [ -x "$program" ] || skip_all "no $program: was it built (make check)?"
@@ -17,9 +17,6 @@ mpi="--oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca btl_base_w
 [ "$(id -u)" = 0 ] && mpi="--allow-run-as-root $mpi"
 over() { timeout -k 10 100 mpirun $mpi -np "$@" >"$work/out" 2>"$work/err"; }
 over 2 true || skip_all "mpirun starts nothing here: $(grep -v '^[- ]*$' "$work/err" | head -n 1)"
-n=0 failed=0
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed 's/^/# /' "$work/err" | head -n 20; }
 
 for ranks in 2 3 4; do
   over $ranks "$program" "$work"; code=$?

@@ -2,20 +2,18 @@
 # tools/compare_torch.py: PyTorch's answers for every kind of layer and for whole networks, weights going both ways; LeNet trained
 # there, opened here. Where $PYTHON, or python3, has PyTorch; that the script sees an error is tried, too.
 set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
+shown=out
 top=${SL_SRCDIR:-.} build=${SL_BUILDDIR:-.}
 library=$build/.libs/libstarling.so python=${PYTHON:-python3}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}" STARPU_NCPU=2 STARPU_NCUDA=0
 export PYTHONDONTWRITEBYTECODE=1
-n=0 failed=0
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed 's/^/# /' "$work/out" | tail -n 5; }
-skip() { echo "1..0 # SKIP $*"; exit 0; }
 compare() { timeout 300 "$python" "$top/tools/compare_torch.py" "$@" >"$work/out" 2>&1; }
 
-"$python" -c 'import torch, safetensors.torch, numpy' 2>"$work/out" || skip "$python has no PyTorch (torch, safetensors, numpy); PYTHON says which to take"
-if ldd "$library" 2>/dev/null | grep -qE 'lib[at]san'; then skip "a program that is not sanitized cannot load this build's library"; fi
+"$python" -c 'import torch, safetensors.torch, numpy' 2>"$work/out" || skip_all "$python has no PyTorch (torch, safetensors, numpy); PYTHON says which to take"
+if ldd "$library" 2>/dev/null | grep -qE 'lib[at]san'; then skip_all "a program that is not sanitized cannot load this build's library"; fi
 
 if compare --library "$library"; then ok "$(tail -n 1 "$work/out")"; else not_ok "every case is PyTorch's"; fi
 # one line a case, and nothing that is said to be right without having been looked at

@@ -1,14 +1,12 @@
 #!/bin/sh
 # starling-plot: pictures of good logs are whole and show what they should; damaged logs are named with the line.
 set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
 plot=${PLOT:-tools/starling-plot}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 # the font library behind cairo keeps its memory
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0"
-n=0 failed=0
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed 's/^/# /' "$work/err" | head -n 5; }
 check() { what=$1; shift; if "$@" >"$work/out" 2>"$work/err"; then ok "$what"; else not_ok "$what"; fi; }
 
 # refused CODE TEXT ARGUMENTS...: exit CODE, one line with TEXT in it, no picture

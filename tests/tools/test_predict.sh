@@ -2,16 +2,14 @@
 # starling-predict: pictures of every kind get the answers that the trainer's own evaluation gives, text those of lstm_lm;
 # what is printed is JSON, adds up and comes in order; bad input gets one line.
 set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
+shown="err said"
 predict=${PREDICT:-tools/starling-predict} lenet=${LENET:-examples/lenet} lm=${LSTM_LM:-examples/lstm_lm} files=${FILES:-tests/tools/predict_files}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 : >"$work/said"
 export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}" STARPU_NCPU=2 STARPU_NCUDA=0
-n=0 failed=0
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed "s|$work/||g; s/^/# /" "$work/err" "$work/said" | head -n 5; }
 check() { what=$1; shift; if "$@" >"$work/checked" 2>"$work/err"; then ok "$what"; else not_ok "$what"; fi; }
-skip() { n=$((n + 1)); echo "ok $n - $1 # SKIP $2"; }
 has() { if grep -qF -e "$2" "$work/out" "$work/said"; then ok "$1"; else not_ok "$1: no '$2'"; fi; }
 # predicted NAME ARGUMENTS...: exit code 0; lines in NAME.jsonl and out, the summary in said
 predicted() {

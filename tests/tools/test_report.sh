@@ -2,15 +2,12 @@
 # starling-report: pages about real runs (one, a resumed one, two beside each other, with a trace) say what they should, are
 # whole HTML and fetch nothing; a browser shows them without overflow; bad input gets one line.
 set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
 report=${REPORT:-tools/starling-report} lenet=${LENET:-examples/lenet} lm=${LSTM_LM:-examples/lstm_lm}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}" STARPU_NCPU=2 STARPU_NCUDA=0
-n=0 failed=0
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed "s|$work/||g; s/^/# /" "$work/err" | head -n 5; }
 check() { what=$1; shift; if "$@" >"$work/out" 2>"$work/err"; then ok "$what"; else not_ok "$what"; fi; }
-skip() { n=$((n + 1)); echo "ok $n - $1 # SKIP $2"; }
 
 # says PAGE TEXT...: the page holds each
 says() {

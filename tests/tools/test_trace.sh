@@ -2,21 +2,20 @@
 # --trace: the steps that were asked for are recorded whole, drawn, and counted: a device's shares add up to the time that the trainer
 # measured itself. The run's bits stay what they are; damaged traces get one line.
 set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
+shown="out err"
 lenet=${LENET:-examples/lenet} mlp=${MLP:-examples/mlp} lm=${LSTM_LM:-examples/lstm_lm} trace=${TRACE:-tools/starling-trace}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 # the font library behind cairo keeps its memory
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0"
 export STARPU_NCPU=2 STARPU_NCUDA=0 STARPU_WORKERS_NOBIND=1
-n=0 failed=0
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; tail -n 5 "$work/out" "$work/err" | sed 's/^/# /'; }
 check() { what=$1; shift; if "$@" >"$work/checked" 2>&1; then ok "$what"; else not_ok "$what"; fi; }
 run() { "$@" >"$work/out" 2>"$work/err"; }
 
 if ! run "$mlp" --steps 1 --trace "$work/first" && grep -q 'without FxT' "$work/err"; then
   [ "$(wc -l <"$work/err")" = 1 ] || { echo "1..1"; echo "not ok 1 - more than a line without FxT"; exit 1; }
-  echo "1..0 # SKIP StarPU without FxT: no trace was recorded"; exit 0
+  skip_all "StarPU without FxT: no trace was recorded"
 fi
 
 # adds_up JSON: window and wall time are alike within 2 %, and so is each device's sum

@@ -2,15 +2,14 @@
 # starling-tune: the search, what noise and drift do to it, failures, the time, and what it must not touch. The program is
 # mostly a script whose speed is known (tests need no quiet machine), once a real trainer.
 set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
+shown="err out"
 tune=${TUNE:-tools/starling-tune}
 lenet=${LENET:-examples/lenet}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export TMPDIR="$work/tmp" RUNS="$work/runs" CALLS="$work/calls"
 mkdir "$TMPDIR"
-n=0 failed=0
-ok() { n=$((n + 1)); echo "ok $n - $*"; }
-not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; sed 's/^/# /' "$work/err" "$work/out" | head -n 25; }
 has() { if grep -q -e "$2" "$work/out"; then ok "$1"; else not_ok "$1: no '$2'"; fi; }
 has_not() { if grep -q -e "$2" "$work/out"; then not_ok "$1: there is '$2'"; else ok "$1"; fi; }
 
