@@ -1,5 +1,5 @@
-# What the tests over ranks share; they source it. Programs are started by mpirun, each rank with its streams, process
-# number and exit code in files of its own: $run/out.R, err.R, pid.R, code.R. Whatever happens, all is ended with the script.
+# Functions that the tests over ranks share; they source this file. Programs are started by mpirun, each rank with its streams, process
+# number and exit code in its own files: $run/out.R, err.R, pid.R, code.R. The end of the script ends all processes.
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 shown="run/err.* run/mpirun"
 lenet=${LENET:-examples/lenet}
@@ -20,17 +20,17 @@ until_true() {
   done
 }
 
-# A process that is over, though nobody may have waited for it.
+# The process has ended, even if its parent has not waited for it.
 has_ended() { ! grep -q '^State:[[:space:]]*[^XZ]' "/proc/$1/status" 2>/dev/null; }
 
-# Ranks that have not told their exit code, and mpirun.
+# Ends the ranks that have not written an exit code, and mpirun.
 end_all() {
   for file in "$run"/pid.*; do
     [ -s "$file" ] && [ ! -e "$run/code.${file##*.}" ] && kill -KILL "$(cat "$file")" 2>/dev/null
   done
   [ -d "$run" ] && touch "$run/over"
   if [ -n "$launcher" ]; then
-    until_true 5 has_ended "$launcher" || kill "$launcher" # what it started it ends, too
+    until_true 5 has_ended "$launcher" || kill "$launcher" # it ends the processes that it started, too
     wait "$launcher"
   fi
   launcher=
@@ -66,7 +66,7 @@ start() {
   launcher=$!
 }
 
-# have_ended RANK...: each has told its exit code
+# have_ended RANK...: each has written its exit code
 have_ended() { for rank; do [ -e "$run/code.$rank" ] || return 1; done; }
 code_of() { cat "$run/code.$1" 2>/dev/null; }
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# examples/custom_layer.c: a program with a layer kind of its own trains, saves and opens; a program without that kind is told what it lacks.
+# examples/custom_layer.c: a program that defines a layer kind trains, saves and opens a model;
+# a program without that kind gets a message that names the kind.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 shown=out

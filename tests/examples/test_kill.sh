@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs that are killed (kill -9) at pseudo-random moments, resumed and killed again, in chains until they come to their end:
-# with the weights of a run that nobody disturbed, to the bit, and a log that has each step once. Every step or two there is
-# a checkpoint, so many kills hit one that is being written. SL_KILL_SEEDS: how many kills (100); the i-th moment is
+# with the weights of an undisturbed run, to the bit, and a log that has each step once. Every step or two there is
+# a checkpoint, so that many kills hit the writing of one. SL_KILL_SEEDS: number of kills (100); the i-th moment is
 # drawn from the seed i. SL_KILL_SECONDS: on a machine so slow that there is no time for all of them, fewer (200).
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
@@ -26,7 +26,7 @@ images
 yes 'the cat sat on the mat and it was flat' | head -n 3000 >"$work/text.txt"
 images="--data $work/images --batch 32 --seed 3"
 
-# ---- what is compared ----
+# ---- the comparison ----
 losses() { grep 'loss"' "$1" | sed 's/, "samples_per_s".*//'; }
 same_log() { losses "$work/whole.jsonl" >"$work/a"; losses "$work/cut.jsonl" >"$work/b"; cmp -s "$work/a" "$work/b"; }
 same_steps() {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs that were killed at bad moments, or ended by a signal, and go on from their checkpoints: they end with the weights
-# and the log of a run that nobody disturbed. Then what is in the folder, and what is told of damaged files.
+# and the log of an undisturbed run. Then the files in the folder, and the messages about damaged files.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 lenet=${LENET:-examples/lenet} mlp=${MLP:-examples/mlp} lm=${LSTM_LM:-examples/lstm_lm}
@@ -105,7 +105,7 @@ check "to the same weights" cmp -s "$work/k.weights" "$work/k.whole"
 set -- "$lenet" --steps 12 --batch 100 --replicas 2 --checkpoint "$work/m" --checkpoint-every 3 --save "$work/m.weights"
 again() { rm -rf "$work/m"; cp -r "$work/m.kept" "$work/m"; }
 last=$work/m/checkpoint-000000012.safetensors manifest=$work/m/manifest.json
-# goes_on_from STEP LINES WHAT: from there, after so many lines on the error stream, to the same weights
+# goes_on_from STEP LINES WHAT: from STEP, after LINES lines on the error stream, to the same weights
 goes_on_from() {
   step=$1 lines=$2 what=$3
   "$lenet" --steps 12 --batch 100 --replicas 2 --checkpoint "$work/m" --checkpoint-every 3 --save "$work/m.weights" --resume >"$work/out" 2>"$work/err"; got=$?
@@ -140,7 +140,7 @@ goes_on_from 15 0 "a file that came after the manifest counts"
 
 # ---- other devices, and other options: told ----
 again; "$@" --steps 14 --replicas 1 --stages 2 --lr 0.05 --log "$work/m.jsonl" --resume >"$work/out" 2>"$work/err"; got=$?
-check "what has changed is told" test "$got" = 0 -a \
+check "a message names the changed options" test "$got" = 0 -a \
   "$(sed -n 's/^Going on .*changed: //p' "$work/out")" = "steps 12 -> 14, lr 0.1 -> 0.05, replicas 2 -> 1, stages 1 -> 2"
 check "and logged" grep -q '"resumed": ".*000000012.safetensors", "changed": "steps 12 -> 14, lr' "$work/m.jsonl"
 check "checkpoints are logged, with their times" grep -q '{"step": 14, "checkpoint": ".*", "stopped_s": .*, "write_s": .*, "bytes": [1-9]' "$work/m.jsonl"
@@ -151,8 +151,8 @@ check "by the clock: $(files "$work/t" | wc -l) checkpoints" test "$(files "$wor
 "$lenet" --steps 1 --checkpoint "$work/no" --checkpoint-every 3h >"$work/out" 2>"$work/err"; got=$?
 check "neither steps nor minutes: $(cat "$work/err")" test "$got" = 2 -a "$(wc -l <"$work/err")" = 1
 
-# ---- no room, no folder: the run goes on, and what was whole stays so ----
-# no_room WHAT LAST_STEP COMMAND...: it tells of each checkpoint that failed, and ends with code 1; "$work/m" is as it was
+# ---- no room, no folder: the run goes on, and whole files stay whole ----
+# no_room WHAT LAST_STEP COMMAND...: it reports each checkpoint that failed, and ends with code 1; "$work/m" is as it was
 no_room() {
   what=$1 last=$2; shift 2
   "$@" >"$work/out" 2>"$work/err"; got=$?

@@ -36,7 +36,7 @@ if fails "a kernel in the midst of a training fails, which is known late" "$line
   if [ "$left" -gt 0 ] && train --resume; then ok "one of $left checkpoints leads on"; else not_ok "no whole checkpoint of $left"; fi
 fi
 
-# ---- answers: a batch is one task, of whose kernels nobody knows which it was ----
+# ---- answers: a batch is one task, and the message cannot name its kernel ----
 rm -rf "$work/c"
 train --devices cpu:0 --steps 1 --save "$work/lenet.json"
 for kernel in 5 30; do

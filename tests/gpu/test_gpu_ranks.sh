@@ -22,7 +22,7 @@ on_gpu() { set -- $(counts "$@"); [ "$1" = 0 ] && [ "$2" -gt 0 ]; }
 sent() { sed -n "s/^rank=$2 .*bytes=//p" "$work/$1.told"; }
 same() { cmp -s "$work/$1.w" "$work/$2.w"; }
 
-# near NAME NAME MILLIONTHS: so many weights may be further than 1e-5 of the largest from the others
+# near NAME NAME MILLIONTHS: this share of the weights may be further than 1e-5 of the largest from the others
 near() {
   set -- "$3" $("$program" compare "$work/$1.w" "$work/$2.w")
   if [ "${3:-1000000}" -le "$1" ]; then ok "$what: as on the CPU, within $2, $3 in a million beyond 1e-5"; else not_ok "$what: ${2:-?} from the CPU's, ${3:-?} in a million beyond 1e-5"; fi

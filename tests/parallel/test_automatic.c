@@ -193,7 +193,7 @@ static void memory_is_counted(void **state) {
   /* decoder: 11 x 40 + 11 parameters, their gradients, two states; 3 x 10 x 11 outputs of 5 slices
    */
   assert_true(sl__cost_bytes(&c, 2, 5) == 4.0 * (4 * 451 + 330 * 5));
-  /* lstm: 4 x 40 x (40 + 40 + 2), and what it saves: 6 x 40 a step */
+  /* lstm: 4 x 40 x (40 + 40 + 2), and 6 x 40 saved values a step */
   c.optimizer = &sgd;
   assert_true(sl__cost_bytes(&c, 1, 2) == 4.0 * (2 * 13120 + 3 * 10 * 40 * 2 * 7));
   /* embedding, of one token each: only the rows that 2 x 3 x 10 tokens touch have a gradient */

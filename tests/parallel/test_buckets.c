@@ -211,7 +211,7 @@ static void any_order_gives_the_same_gradients(void **state) {
   sl_dataset_free(data);
 }
 
-/* Kilobytes at the most, of a process of its own that trains on buckets up to the last one. */
+/* Peak memory in kilobytes of a new process that trains on buckets up to the last one. */
 static long peak_of(const int64_t *buckets, int count) {
   int pipes[2];
   long peak = 0;

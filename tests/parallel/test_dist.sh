@@ -113,7 +113,7 @@ learns() {
 learns 2
 learns 2 --math bf16
 learns 3 --servers 1 --compress 1bit
-# between its pull and its push a worker misses at most the other's steps: the S that it is behind, as many that it may be overtaken by, and one under way
+# between its pull and its push a worker misses at most the other's steps: the S that it is behind, S by which it may be overtaken, and one in flight
 learns 2 --max-staleness 1
 if [ "${most:-99}" -le 3 ]; then ok "at most 1 step ahead: staleness up to $most"; else not_ok "at most 1 step ahead: staleness ${most:-none}"; fi
 

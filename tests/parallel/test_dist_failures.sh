@@ -117,7 +117,7 @@ if [ -e /dev/full ]; then
   all_say 1 "rank 1: $work/full/log.rank1.jsonl: cannot be written" 1 &&
     all_say 1 "rank 1 (.*) failed: $work/full/log.rank1.jsonl: cannot be written" 0 2 && ok "$name: $(said 2)"
 fi
-# a kernel, whose garbage is on its way to all: nobody saves it
+# a kernel whose wrong result is on its way to all ranks: no rank saves it
 if [ -x tests/examples/failing_lenet ]; then
   name="rank 1's kernel fails in the last update of an epoch"
   SL_FAIL=sgd:86:1 && export SL_FAIL # it owns one shard; an epoch has 86 steps
@@ -139,7 +139,7 @@ if until_true 60 has_begun && rmdir "$work/folder"; then
   fi
 else not_ok "$name: does not begin"; fi
 
-# ---- the link between two machines is cut: namespaces, each with a network of its own, play these ----
+# ---- the link between two machines is cut: namespaces, each with its own network, stand for the machines ----
 a=slab$$ b=slbb$$ name="the link is cut"
 remove_link() { ip netns del $a; ip netns del $b; } 2>/dev/null
 trap 'end_all; remove_link; rm -rf "$work"' EXIT

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Distributed runs whose ranks are killed at all moments, under starling-run: it starts them again from the last checkpoint,
-# and they end with the weights, the log and the checkpoints of a run that nobody disturbed. Then ends by a signal, fewer
+# and they end with the weights, the log and the checkpoints of an undisturbed run. Then ends by a signal, fewer
 # ranks, and what starling-run refuses.
 # SL_KILLS: kills of each kind of rank (default 10); SL_KILL_SECONDS: none is begun later than that (default 110). On two
 # cores with nothing else to do a kill costs about 1.5 s.
@@ -17,7 +17,7 @@ export OMPI_MCA_odls_base_sigkill_timeout=1
 unset SLURM_JOB_NUM_NODES
 n=0 failed=0
 
-# Lanes run at the same time: each has a folder of its own, and the lines that it says go there.
+# Lanes run at the same time: each has its own folder, which gets its lines of TAP.
 say_ok() { echo "ok - $*" >>"$lane/tap"; }
 say_not_ok() { echo "not ok - $*" >>"$lane/tap"; sed "s|$lane/||g; s/^/# /" "$lane/err" | tail -n 12 >>"$lane/tap"; }
 check() { what=$1; shift; if "$@"; then say_ok "$what"; else say_not_ok "$what"; fi; }
@@ -77,7 +77,7 @@ launch "9 0" 1 "no --checkpoint" -np 1 -- sh --steps 3
 check "no restart" calls 1
 check "said before and after" test "$(grep -c -e '--checkpoint' "$lane/err")" = 2
 launch "1 1 1 0" 0 "--min-ranks" -np 4 --min-ranks 2 -- sh --servers 1 --checkpoint d
-check "one rank fewer each time, to so many" test "$(sed 's/.*-np \(.\).*/\1/' "$lane/calls" | tr -d '\n')" = 4322
+check "one rank fewer each time, down to --min-ranks" test "$(sed 's/.*-np \(.\).*/\1/' "$lane/calls" | tr -d '\n')" = 4322
 launch "1 0" 0 "no quick failure" -np 2 --min-ranks 1 --quick 0 -- sh --checkpoint d
 check "no rank fewer" test "$(grep -c -e '-np 2' "$lane/calls")" = 2
 launch "0" 0 "hosts given" -np 9999 --mpirun "--hostfile h --map-by node" -- sh --checkpoint d
@@ -98,7 +98,7 @@ for wrong in "" "-np" "-np x -- sh" "-np 0 -- sh" "-np 2" "-np 2 --" "-np 2 --mi
   check "in a line, nothing started" test "$(grep -c . "$lane/err")" = 1 -a ! -s "$lane/calls"
 done
 launch "0" 0 "--help" --help
-check "tells of what there is" test "$(grep -c -e '--max-restarts\|--min-ranks\|--mpirun\|SIGTERM' "$lane/out")" -ge 4
+check "the help lists the options" test "$(grep -c -e '--max-restarts\|--min-ranks\|--mpirun\|SIGTERM' "$lane/out")" -ge 4
 end_lanes words
 
 # ---- ranks that are lost ----
@@ -255,7 +255,7 @@ signals() {
     check "the checkpoint of step $step alone leads to the same weights" cmp -s "$lane/whole.weights" "$lane/cut.weights"
   done
   fresh cut
-  # nobody is left to tidy up: here it goes with the lane
+  # no process is left to tidy up: the file goes with the lane
   OMPI_MCA_orte_tmpdir_base=$lane OMPI_MCA_btl_vader_backing_directory=$lane train cut 2 -- & job=$!
   victim=1
   until_ has_rank; until_ has_checkpoint

@@ -90,7 +90,7 @@ static void the_likeliest_token_is_taken(void **state) {
   sl_model_free(m);
 }
 
-/* What was drawn is read like a prompt. */
+/* The model reads generated tokens as it reads a prompt. */
 static void generated_tokens_are_read(void **state) {
   (void)state;
   struct sl_model *m = language_model();

@@ -52,7 +52,7 @@ static void check_sum(struct sl_kvstore *kv, int key, int64_t n) {
   OK(sl_kvstore_init(kv, key, n, got));
   memset(sum, 0, (size_t)n * sizeof *sum);
   OK(sl_kvstore_pull(kv, key, sum));
-  assert_bits("what it was made with", sum, got, n);
+  assert_bits("the initial value", sum, got, n);
   for (int count = 1; count <= 5; count++) {
     for (int64_t i = 0; i < n; i++) {
       sum[i] = terms[0][i];
@@ -217,14 +217,15 @@ static void two_bits_feed_the_rest_back(void **state) {
         rest[i] -= sent[i];
       }
       OK(sl_kvstore_pushpull(kv, 3, 1, (const float *[]){gradient}, got));
-      assert_bits("what was sent", got, sent, N);
+      assert_bits("the sent value", got, sent, N);
     }
     close_store(kv);
   }
 }
 
-/* Over many pushes the sums of what was sent and of what was pushed differ by what is left over:
- * bounded, however many they are. fp16 and bf16 have no such bound, but each push is near. */
+/* Over many pushes the sum of the sent values and the sum of the pushed values differ by the
+ * residual, which is bounded for any number of pushes. fp16 and bf16 have no such bound, but each
+ * push is near. */
 static void every_compression_keeps_near(void **state) {
   (void)state;
   enum { N = 500 };

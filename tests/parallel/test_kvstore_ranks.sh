@@ -21,7 +21,7 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # MPI leaks
 # ranks N COMMAND...: its output in $work/out
 ranks() { count=$1; shift; timeout -k 5 60 mpirun -np "$count" "$@" >"$work/out" 2>&1; }
 bits() { sed -n 's/.*bits //p' "$work/out" | sort -u; }
-# says COUNT TEXT: so many lines have it
+# says COUNT TEXT: COUNT lines contain TEXT
 says() { [ "$(grep -c -e "$2" "$work/out")" = "$1" ]; }
 # passes NAME N ARGUMENTS...
 passes() { what=$1; shift; check "$what" ranks "$1" "$program" "$2" "$3" "$4" ${5:-}; }

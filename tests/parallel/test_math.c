@@ -350,7 +350,7 @@ static double evaluate(const struct training *t) {
   return loss;
 }
 
-/* What a trainer that comes fresh to the model gets. */
+/* The loss that a new trainer computes for the model. */
 static double evaluate_anew(const struct training *t) {
   const char *path = in_folder("weights");
   struct training fresh = begin();
@@ -408,8 +408,8 @@ static void whoever_writes_parameters_is_noticed(void **state) {
   end(&t);
 }
 
-/* Where nobody wrote, nothing is copied: a second evaluation has one task less a layer, which a
- * rehearsal cannot tell; the count of writes can. */
+/* An unchanged tensor is not copied again: a second evaluation has one task less a layer. The
+ * simulator cannot know that; the count of writes can. */
 static void nothing_is_copied_twice(void **state) {
   (void)state;
   struct training t = begin();

@@ -1,8 +1,7 @@
 /* Predictors: answers are those of the training's own forward pass, to the bit for the same batch;
- * whatever the threads, sizes and batches, each request gets its own; a close leaves nobody
- * waiting. On a GPU and CPUs at once (STARPU_NCUDA=1 without SL_TEST_DEVICE) answers depend on who
- * was free; then they are near each other.
- */
+ * whatever the threads, sizes and batches, each request gets its own; no request waits after a
+ * close. On a GPU and CPUs at once (STARPU_NCUDA=1 without SL_TEST_DEVICE) answers depend on which
+ * device was free; then they are near each other. */
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -486,7 +485,7 @@ static void a_stall_is_told(void **state) {
   assert_true(child >= 0);
   if (!child) {
     setenv("SL_TEST_STALL", "1", 1);
-    setenv("TSAN_OPTIONS", "report_thread_leaks=0", 1); /* nobody joins a stalled context's watch */
+    setenv("TSAN_OPTIONS", "report_thread_leaks=0", 1); /* no thread joins a stalled watchdog */
     execl("/proc/self/exe", "test_predictor", (char *)NULL);
     _exit(100);
   }

@@ -130,8 +130,8 @@ static void twice_gives_the_same_bits(void **state) {
   free(b.weights);
 }
 
-/* Sharding decides where sums are made, not what they are. The bound cuts fc1 into several shards
- * (local's bound leaves it whole). */
+/* Sharding decides where sums are computed, not their values. The bound cuts fc1 into several
+ * shards (local's bound leaves it whole). */
 static void kvstores_give_the_same_bits(void **state) {
   (void)state;
   static const struct sl_optimizer optimizers[] = {

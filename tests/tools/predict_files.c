@@ -135,7 +135,7 @@ static void write_cifar(const char *folder, int count) {
   write_batch(folder, "test_batch.bin", count);
 }
 
-/* ---- what was answered ---- */
+/* ---- the answers ---- */
 
 static json_t *next_line(FILE *file) {
   static char line[1 << 20];

@@ -97,7 +97,7 @@ echo '{"step": 0, "loss": "x"}' >"$work/word.jsonl"; refused 1 'word.jsonl:1: "l
 echo '{"step": 0, "loss": NaN}' >"$work/nan.jsonl"; refused 1 'nan.jsonl:1: not JSON' "$work/nan.jsonl"
 cat "$work/one.jsonl" "$work/one.jsonl" >"$work/twice.jsonl"; refused 1 'twice.jsonl:2: the step is not after' "$work/twice.jsonl"
 echo '{"epoch": 1, "test_loss": 1, "test_accuracy": 50}' >"$work/percent.jsonl"; refused 1 'percent.jsonl:1:' "$work/percent.jsonl"
-# lines about the run and of kinds to come are passed over; what a newer version means nobody knows
+# lines about the run and of kinds to come are skipped; a newer version is refused
 run='"format": "starling log", "version"'
 { echo "{$run: 1, \"options\": {\"lr\": 0.1}}"; echo '{"step": 1, "checkpoint": "x"}'; cat "$work/good.jsonl"; echo '{"end": "done"}'; echo '{"new": 1}'; } >"$work/head.jsonl"
 check "a log with a line about the run" "$plot" -o "$work/head.svg" "$work/head.jsonl"
@@ -146,7 +146,7 @@ state() { printf '10\t%s\t%s\tWS\t"%s"\n' "$@"; }
   state 100 w0 conv1.forward/r0; state 104 w0 Fi; printf '24\t104\tF\tp\t2000000\tmm0\tcom_3\tabc\t"x"\t0\t0\n'; state 104.5 w0 B
   state 105 w0 fc2.forward; state 105 w1 fc1.backward_weight/r1; printf '19\t106\tF\tp\t2000000\tmm1\tcom_3\n'; state 109 w1 Sl; state 110 w0 B
   printf '9\t110\tprog_event\tp\t"stop_profiling"\n'; } >"$work/gpu/paje.trace"
-traced "what was recorded is the window" '^window  10.000 ms, 3 tasks' "$work/gpu"
+traced "the window is the recorded time" '^window  10.000 ms, 3 tasks' "$work/gpu"
 traced "a device's time: the CPU's" '^CPU 0  *RAM  *2  *90.0 %  *5.0 %  *5.0 %  *0.0 %' "$work/gpu"
 traced "the GPU's, asleep before its first task" "^CUDA 0  *CUDA 0's memory  *1  *40.0 %  *0.0 %  *0.0 %  *60.0 %" "$work/gpu"
 traced "the path through StarPU's own tasks" '^critical path  8.000 ms, 80.0 % of the window, 2 tasks: conv1 50.0 %, fc1 50.0 %' "$work/gpu"

@@ -139,7 +139,7 @@ done
 # ---- in a browser ----
 browser=
 for name in ${CHROMIUM:-chromium chromium-browser google-chrome}; do command -v "$name" >/dev/null 2>&1 && browser=$name && break; done
-# browse SECONDS ARGUMENTS...: with a profile of its own; may be slow on a busy machine
+# browse SECONDS ARGUMENTS...: with its own profile; may be slow on a busy machine
 browse() {
   timeout -k 5 120 env -u LD_LIBRARY_PATH HOME="$work" "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
     --hide-scrollbars --user-data-dir="$work/profile" "$@" 2>"$work/err"
@@ -180,7 +180,7 @@ seen() { if grep -qE -e "$2" "$work/seen"; then ok "$1"; else not_ok "$1: $(grep
 bytes() { wc -c <"$1" 2>/dev/null || echo 0; }
 picture() { browse --window-size=1200,900 --screenshot="$work/$1.png" "$2" >/dev/null; }
 if [ -z "$browser" ]; then
-  skip "the pages in a browser" "no chromium here: nobody has looked at the pages"
+  skip "the pages in a browser" "no chromium here: the pages were not rendered"
 elif ! browse --dump-dom about:blank | grep -q '<body>'; then
   skip "the pages in a browser" "$browser does not start here: $(head -n 1 "$work/err")"
 else

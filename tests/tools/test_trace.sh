@@ -39,7 +39,7 @@ has() { grep -qE -e "$2" "$work/t/$1"; }
 lacks() { ! has "$@"; }
 steps_are() { tr -d ' \n' <"$work/t/trace.json" | grep -qF "\"steps\":[$1,$2]"; }
 
-# ---- what is recorded ----
+# ---- the recorded tasks ----
 if recorded "$lenet" --steps 24 --save "$work/traced.safetensors"; then ok "lenet: times add up to the wall time, within 2 %"; else not_ok "lenet: $(cat "$work/checked")"; fi
 check "the trainer says where to look" grep -q "^Trace .*$work/t/trace.svg, .*trace.txt, .*trace.json" "$work/out"
 check "steps 11 to 20 by default" steps_are 11 20
@@ -47,9 +47,9 @@ check "tasks have their step: the first" has tasks.rec '^Iteration: 11$'
 check "the last" has tasks.rec '^Iteration: 20$'
 check "and no other" lacks tasks.rec '^Iteration: (10|21)$'
 check "layer, pass and replica" has tasks.rec '^Name: conv2.backward_weight/r1$'
-check "what has no replica has none" has tasks.rec '^Name: conv1\.sgd$'
+check "an update belongs to no replica" has tasks.rec '^Name: conv1\.sgd$'
 check "each is counted for its layer" has trace.json '"name": "conv1",'
-check "a colour of its own" has paje.trace '^6[[:space:]]"conv1.forward/r0"[[:space:]]WS.*"0\.[0-9]+ 0\.[0-9]+ 0\.[0-9]+"'
+check "each task name has its own colour" has paje.trace '^6[[:space:]]"conv1.forward/r0"[[:space:]]WS.*"0\.[0-9]+ 0\.[0-9]+ 0\.[0-9]+"'
 check "as Paje has them, from 0 to 1" lacks paje.trace '^6.*"[0-9]*[2-9][0-9]*\.[0-9.]+ '
 check "the picture is whole" has trace.svg '</svg>'
 check "it has both workers" has trace.svg '>CPU 1<'
@@ -130,7 +130,7 @@ refused 2 '--peak' "$trace" --peak fast "$work/t"
 # ---- and whole ones, once more ----
 check "StarPU's own file alone will do" sh -c '"$0" "$1" -o "$2" | grep -q "^window"' "$trace" "$raw" "$work/again.svg"
 check "numbers as JSON where one wants them" sh -c '"$0" --json "$2" "$1" >/dev/null && grep -q roofline_share "$2"' "$trace" "$work/t" "$work/numbers.json"
-check "a roof of one's own" sh -c '"$0" --peak 10 --bandwidth 5 "$1" | grep -q "^roof: 10.0 GFLOP/s, one CPU core; 5.0 GB/s"' "$trace" "$work/t"
+check "a roof that the user gives" sh -c '"$0" --peak 10 --bandwidth 5 "$1" | grep -q "^roof: 10.0 GFLOP/s, one CPU core; 5.0 GB/s"' "$trace" "$work/t"
 check "part of it" sh -c '"$0" --from 1 --to 20 "$1" | grep -q "^window"' "$trace" "$work/t"
 
 echo "1..$n"

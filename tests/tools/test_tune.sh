@@ -94,7 +94,7 @@ has "--same-bits: the scheduler may be another" "^STARPU_SCHED=prio $work/fake\$
 has_not "--same-bits: nothing that adds up otherwise" "--replicas\|--microbatches\|--stages\|--tune\|STARPU_NCPU\|MAIN_THREAD"
 tuned --schedulers ws,prio --replicas 3 --microbatches 2 --workers 5 -- "$work/fake"
 has "as quick within the noise: the first one wins" "^STARPU_SCHED=ws $work/fake\$"
-has "candidates of one's own" "STARPU_NCPU=5"
+has "candidates that the user gives" "STARPU_NCPU=5"
 has_not "and no others" "eager\|--replicas 1"
 FAKE=gpus; tuned --rounds 2 -- "$work/fake"
 has "GPUs: the devices" "--devices cuda:0,cuda:1"
@@ -105,7 +105,7 @@ FAKE=''
 export STARPU_SCHED=dmda
 tuned --rounds 2 -- "$work/fake" --repl 2
 unset STARPU_SCHED
-has "what is fixed is told again" "^STARPU_SCHED=dmda $work/fake --repl 2\$"
+has "the best command repeats the fixed settings" "^STARPU_SCHED=dmda $work/fake --repl 2\$"
 has_not "a variable and an abbreviated option stay" "eager\|--replicas"
 tuned --rounds 2 -- env STARPU_SCHED=ws "$work/fake" --replicas=2
 has_not "so do variables behind env, and --option=value" "STARPU_SCHED=prio\|--replicas 1"
@@ -120,7 +120,7 @@ has "but the command line has them" "--save $work/w --checkpoint=$work/c"
 FAKE=noise; tuned -- "$work/fake"
 has "a difference below the noise is none" "^Nothing that was tried is better"
 FAKE=drift; tuned -- "$work/fake"
-has "a machine that becomes slower favours nobody" "^Nothing that was tried is better"
+has "a machine that becomes slower favours no setting" "^Nothing that was tried is better"
 FAKE=same; tuned --least 0 --rounds 2 -- "$work/fake"
 has "equal is not better" "^Nothing that was tried is better"
 FAKE=small; tuned --rounds 2 -- "$work/fake"
@@ -165,7 +165,7 @@ interrupted() {
 interrupted TERM 143
 interrupted HUP 129
 
-# ---- what is wrong with the program, or with the options ----
+# ---- failures of the program, and wrong options ----
 refused 1 "nowhere: cannot be started: No such file" "$work/nowhere"
 refused 1 "cannot be started: Permission denied" -- "$work/calls"
 refused 2 "oh: no" -- sh -c 'echo warning >&2; echo "oh: no" >&2; exit 2'
