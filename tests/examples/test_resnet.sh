@@ -19,7 +19,7 @@ train() { timeout 300 "$resnet" --depth 8 --quiet "$@" >"$work/out" 2>"$work/err
 losses() { sed -n 's/.*"step": *[0-9]*,.*"loss": *\([^,}]*\).*/\1/p' "$1"; }
 
 for depth in 0 2 9 21 1203 1208 -8 20x 8.0 ""; do refused 2 "--depth '$depth'" "--depth=$depth"; done
-refused 2 "--write-data: the name is empty" --write-data=
+refused 2 "--write-data '': the name is empty" --write-data=
 refused 1 "$work/nowhere" --depth 8 --quiet --write-data "$work/nowhere"
 
 # ---- the shapes as files ----
