@@ -1,5 +1,6 @@
-# Functions that the tests over ranks share; they source this file. Programs are started by mpirun, each rank with its streams, process
-# number and exit code in its own files: $run/out.R, err.R, pid.R, code.R. The end of the script ends all processes.
+# Functions that the tests over ranks share; they source this file. Programs are started by mpirun,
+# each rank with its streams, process number and exit code in its own files: $run/out.R, err.R,
+# pid.R, code.R. The end of the script ends all processes.
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 shown="run/err.* run/mpirun"
 lenet=${LENET:-examples/lenet}

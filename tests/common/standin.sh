@@ -1,5 +1,5 @@
-# Functions that the scripts about a stand-in for a GPU (tests/standin) share; they source this file after
-# not_seen="what a build without it does not test". $work/err: messages of the last program.
+# Functions that the scripts about a stand-in for a GPU (tests/standin) share; they source this file
+# after not_seen="what a build without it does not test". $work/err: messages of the last program.
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 [ -e tests/standin/.libs/libcudart.so ] || skip_all "a build without the stand-in (configure --with-cuda=standin): $not_seen"
 work=$(mktemp -d) || exit 1

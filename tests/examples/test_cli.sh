@@ -1,6 +1,7 @@
 #!/bin/sh
-# The trainers' command line as people mistype it: each mistake gets one clear line, the right exit code, and leaves
-# no half-written file behind. Then what must work: files whole after a run, an interrupted one, a second one from its weights.
+# The trainers' command line as people mistype it: each mistake gets one clear line, the right exit
+# code, and leaves no half-written file behind. Then what must work: files whole after a run, an
+# interrupted one, a second one from its weights.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 lenet=${LENET:-examples/lenet} mlp=${MLP:-examples/mlp} lm=${LSTM_LM:-examples/lstm_lm}

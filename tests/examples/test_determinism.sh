@@ -1,6 +1,7 @@
 #!/bin/sh
-# The same weights to the bit after 50 steps over schedulers and numbers of workers, with the replica count fixed.
-# Every run is compared with the first; a run with another seed must differ, or the comparison would prove nothing.
+# The same weights to the bit after 50 steps over schedulers and numbers of workers, with the
+# replica count fixed. Every run is compared with the first; a run with another seed must differ, or
+# the comparison would prove nothing.
 set -u
 trainer=${LENET:-examples/lenet}
 work=$(mktemp -d) || exit 1

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A kernel that fails: lenet ends with one line (which task, layer, device, sizes) and exit code 1, whenever it is; nothing
-# is saved after it, and the checkpoint before it is whole.
+# A kernel that fails: lenet ends with one line (which task, layer, device, sizes) and exit code 1,
+# whenever it is; nothing is saved after it, and the checkpoint before it is whole.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 lenet=tests/examples/failing_lenet

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Runs that are killed (kill -9) at pseudo-random moments, resumed and killed again, in chains until they come to their end:
-# with the weights of an undisturbed run, to the bit, and a log that has each step once. Every step or two there is
-# a checkpoint, so that many kills hit the writing of one. SL_KILL_SEEDS: number of kills (100); the i-th moment is
-# drawn from the seed i. SL_KILL_SECONDS: on a machine so slow that there is no time for all of them, fewer (200).
+# Runs that are killed (kill -9) at pseudo-random moments, resumed and killed again, in chains until
+# they come to their end: with the weights of an undisturbed run, to the bit, and a log that has
+# each step once. Every step or two there is a checkpoint, so that many kills hit the writing of
+# one. SL_KILL_SEEDS: number of kills (100); the i-th moment is drawn from the seed i.
+# SL_KILL_SECONDS: on a machine so slow that there is no time for all of them, fewer (200).
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 lenet=${LENET:-examples/lenet} mlp=${MLP:-examples/mlp} lm=${LSTM_LM:-examples/lstm_lm}

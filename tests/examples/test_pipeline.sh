@@ -1,6 +1,6 @@
 #!/bin/sh
-# Stages on devices of their own, seen in StarPU's trace: each layer's tasks ran where they were placed, nowhere else,
-# and stages computed at the same time. By hand, balanced, and automatically.
+# Stages on devices of their own, seen in StarPU's trace: each layer's tasks ran where they were
+# placed, nowhere else, and stages computed at the same time. By hand, balanced, and automatically.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 shown="out err"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The ResNet trainer: depths that there are none of, its data as CIFAR-10's files, a tiny training, and its own defaults.
+# The ResNet trainer: depths that there are none of, its data as CIFAR-10's files, a tiny training,
+# and its own defaults.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 resnet=${RESNET:-examples/resnet} predict=${PREDICT:-examples/predict}

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs that were killed at bad moments, or ended by a signal, and go on from their checkpoints: they end with the weights
-# and the log of an undisturbed run. Then the files in the folder, and the messages about damaged files.
+# Runs that were killed at bad moments, or ended by a signal, and go on from their checkpoints: they
+# end with the weights and the log of an undisturbed run. Then the files in the folder, and the
+# messages about damaged files.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 lenet=${LENET:-examples/lenet} mlp=${MLP:-examples/mlp} lm=${LSTM_LM:-examples/lstm_lm}

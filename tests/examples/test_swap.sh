@@ -1,7 +1,8 @@
 #!/bin/sh
-# Trainings that have less memory than they need, down to an eighth of it: StarPU moves tensors to the swap folder and back,
-# nothing hangs, and the weights are those of all the memory, to the bit. Then what cannot be, each with one clear line; stalls
-# and tasks that take long. A GPU, main memory and the folder: test_swap_gpu.sh.
+# Trainings that have less memory than they need, down to an eighth of it: StarPU moves tensors to
+# the swap folder and back, nothing hangs, and the weights are those of all the memory, to the bit.
+# Then what cannot be, each with one clear line; stalls and tasks that take long. A GPU, main memory
+# and the folder: test_swap_gpu.sh.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 trainers=${TRAINERS:-examples} failing=tests/examples/failing_lenet

@@ -1,6 +1,7 @@
 #!/bin/sh
-# What goes wrong with a GPU, on the stand-in for one (tests/standin): no GPU, no driver, no memory, a kernel that fails at
-# once or long after its launch. Each ends with one clear line as the last one, exit code 1, and whole checkpoints.
+# What goes wrong with a GPU, on the stand-in for one (tests/standin): no GPU, no driver, no memory,
+# a kernel that fails at once or long after its launch. Each ends with one clear line as the last
+# one, exit code 1, and whole checkpoints.
 set -u
 lenet=${LENET:-examples/lenet} predict=${PREDICT:-tools/starling-predict}
 not_seen="no GPU was made to fail"

@@ -1,6 +1,7 @@
 #!/bin/sh
-# A GPU's memory, on the stand-in for one (tests/standin): with less of it than the training needs StarPU moves tensors out and in,
-# and the bits are the same; what cannot be is refused, and nothing hangs; a steady state allocates nothing; two GPUs.
+# A GPU's memory, on the stand-in for one (tests/standin): with less of it than the training needs
+# StarPU moves tensors out and in, and the bits are the same; what cannot be is refused, and nothing
+# hangs; a steady state allocates nothing; two GPUs.
 set -u
 trainers=${TRAINERS:-examples}
 not_seen="no GPU's memory was limited"

@@ -1,8 +1,9 @@
 #!/bin/sh
-# dist_*_device on the stand-in for a GPU (tests/standin), one a rank: sums, compression and updates run there, the weights are those of
-# one process on the CPU, and the same bits twice. Messages begin on the GPU where MPI takes its memory, and on the CPU where it does
-# not: MPI that knows nothing of GPUs can take the stand-in's, which is the host's (SL_STANDIN_MPI_AWARE=1). The way changes no bit.
-# Out of step only one worker has an order, so there the second rank is a server.
+# dist_*_device on the stand-in for a GPU (tests/standin), one a rank: sums, compression and updates
+# run there, the weights are those of one process on the CPU, and the same bits twice. Messages
+# begin on the GPU where MPI takes its memory, and on the CPU where it does not: MPI that knows
+# nothing of GPUs can take the stand-in's, which is the host's (SL_STANDIN_MPI_AWARE=1). The way
+# changes no bit. Out of step only one worker has an order, so there the second rank is a server.
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 [ -e tests/standin/.libs/libcudart.so ] || skip_all "a build without the stand-in (configure --with-cuda=standin): no message left a GPU"
 . "${SL_SRCDIR:-.}/tests/common/ranks.sh"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# From a GPU to main memory to a folder on disk, on the stand-in for a GPU (tests/standin): trainings in little of each end with
-# the weights of all the memory, to the bit.
+# From a GPU to main memory to a folder on disk, on the stand-in for a GPU (tests/standin):
+# trainings in little of each end with the weights of all the memory, to the bit.
 set -u
 trainers=${TRAINERS:-examples}
 not_seen="no GPU swapped to disk"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Several memory nodes without a GPU: StarPU's TCP/IP master-slave processes run the same training; the weights must
-# be the same to the bit as in one process. Prints TAP-like lines; exits 77 where StarPU lacks the driver.
-# usage: check-nodes.sh NODES_TRAIN [STARPU_TCPIPEXEC]
+# Several memory nodes without a GPU: StarPU's TCP/IP master-slave processes run the same training;
+# the weights must be the same to the bit as in one process. Prints TAP-like lines; exits 77 where
+# StarPU lacks the driver. usage: check-nodes.sh NODES_TRAIN [STARPU_TCPIPEXEC]
 set -u
 program=${1:?usage: check-nodes.sh NODES_TRAIN [STARPU_TCPIPEXEC]}
 launcher=${2:-$(command -v starpu_tcpipexec || true)}

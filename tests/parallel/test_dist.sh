@@ -1,6 +1,6 @@
 #!/bin/sh
-# Training over ranks: the losses and weights of one process, the same to the bit each time; and what must be refused, by
-# one line, with exit code 2, and without a hang.
+# Training over ranks: the losses and weights of one process, the same to the bit each time; and
+# what must be refused, by one line, with exit code 2, and without a hang.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/ranks.sh"
 train=${DIST_TRAIN:-tests/parallel/dist_train}

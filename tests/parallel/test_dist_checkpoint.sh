@@ -1,5 +1,6 @@
 #!/bin/sh
-# Checkpoints of several ranks: by rank 0's clock, after the same step on all; and where rank 0 cannot write them.
+# Checkpoints of several ranks: by rank 0's clock, after the same step on all; and where rank 0
+# cannot write them.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/ranks.sh"
 mlp=${MLP:-examples/mlp}

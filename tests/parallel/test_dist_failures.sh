@@ -1,6 +1,7 @@
 #!/bin/sh
-# What happens to a training over ranks when one of them is lost, stopped, asked to end, or fails by itself: all others
-# end, soon, and say why. The moments are drawn from fixed seeds. Nobody's speed is judged: "soon" is half a minute.
+# What happens to a training over ranks when one of them is lost, stopped, asked to end, or fails by
+# itself: all others end, soon, and say why. The moments are drawn from fixed seeds. Nobody's speed
+# is judged: "soon" is half a minute.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/ranks.sh"
 soon=30 timeout=3

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Two ranks, seen in StarPU's trace: a layer's exchange begins when its gradient is there, not after the whole backward pass. The owner of
-# fc1 (the largest layer) updates it with the other rank's gradient before its own gradient of conv1 is computed; and the first layer's
-# forward pass does not wait for the other layers' weights.
+# Two ranks, seen in StarPU's trace: a layer's exchange begins when its gradient is there, not after
+# the whole backward pass. The owner of fc1 (the largest layer) updates it with the other rank's
+# gradient before its own gradient of conv1 is computed; and the first layer's forward pass does not
+# wait for the other layers' weights.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/ranks.sh"
 tool=$(command -v starpu_fxt_tool || echo "${STARPU_PREFIX:-}/bin/starpu_fxt_tool")

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Distributed runs whose ranks are killed at all moments, under starling-run: it starts them again from the last checkpoint,
-# and they end with the weights, the log and the checkpoints of an undisturbed run. Then ends by a signal, fewer
-# ranks, and what starling-run refuses.
-# SL_KILLS: kills of each kind of rank (default 10); SL_KILL_SECONDS: none is begun later than that (default 110). On two
-# cores with nothing else to do a kill costs about 1.5 s.
+# Distributed runs whose ranks are killed at all moments, under starling-run: it starts them again
+# from the last checkpoint, and they end with the weights, the log and the checkpoints of an
+# undisturbed run. Then ends by a signal, fewer ranks, and what starling-run refuses. SL_KILLS:
+# kills of each kind of rank (default 10); SL_KILL_SECONDS: none is begun later than that (default
+# 110). On two cores with nothing else to do a kill costs about 1.5 s.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 launcher=${STARLING_RUN:-$here/../../tools/starling-run}

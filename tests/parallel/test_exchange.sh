@@ -1,7 +1,8 @@
 #!/bin/sh
-# Messages between ranks by StarPU-MPI or by the lane: the same weights to the bit after 20 steps and the same bytes sent, whatever the
-# ranks, servers and compression; then a rank that is killed, while StarPU-MPI's requests are in flight, which cannot be cancelled.
-# Out of step only one worker has an order; of two we see that they come to an end.
+# Messages between ranks by StarPU-MPI or by the lane: the same weights to the bit after 20 steps
+# and the same bytes sent, whatever the ranks, servers and compression; then a rank that is killed,
+# while StarPU-MPI's requests are in flight, which cannot be cancelled. Out of step only one worker
+# has an order; of two we see that they come to an end.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 shown=out

@@ -1,6 +1,7 @@
 #!/bin/sh
-# The public KVStore on 1 to 4 ranks (tests/parallel/kvstore_ranks.c): sums in the ranks' order to the bit, servers, compression,
-# dist_async, and what all are told where the ranks do not do the same.
+# The public KVStore on 1 to 4 ranks (tests/parallel/kvstore_ranks.c): sums in the ranks' order to
+# the bit, servers, compression, dist_async, and what all are told where the ranks do not do the
+# same.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 shown=out

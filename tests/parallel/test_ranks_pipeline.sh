@@ -1,6 +1,7 @@
 #!/bin/sh
-# A model over several ranks: groups of 2, 3 and 4 ranks against one process (tests/parallel/nodes_ranks.c says how), then the
-# trainers themselves: the weights they save, and what they refuse by one line, with exit code 2 and without a hang.
+# A model over several ranks: groups of 2, 3 and 4 ranks against one process
+# (tests/parallel/nodes_ranks.c says how), then the trainers themselves: the weights they save, and
+# what they refuse by one line, with exit code 2 and without a hang.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 program=${NODES_RANKS:-tests/parallel/nodes_ranks} lm=${LSTM_LM:-examples/lstm_lm}

@@ -1,6 +1,7 @@
 #!/bin/bash
-# build-aux/check-docs on pages with one planted fault each: it must find every one of them, and nothing in the page
-# without a fault. Nothing of Starling runs here; `make check-docs` runs the real pages.
+# build-aux/check-docs on pages with one planted fault each: it must find every one of them, and
+# nothing in the page without a fault. Nothing of Starling runs here; `make check-docs` runs the
+# real pages.
 check=${SL_SRCDIR:-.}/build-aux/check-docs
 python3 -c '' 2>/dev/null || { echo "1..0 # SKIP no python3 here"; exit 77; }
 work=$(mktemp -d) || exit 1

@@ -1,5 +1,6 @@
 #!/bin/sh
-# ONNX files against onnxruntime and PyTorch's exporter (tools/check_onnx.py); PYTHON: one that has both
+# ONNX files against onnxruntime and PyTorch's exporter (tools/check_onnx.py); PYTHON: one that has
+# both
 builddir=${SL_BUILDDIR:-.}
 srcdir=${SL_SRCDIR:-.}
 echo 1..1

@@ -1,6 +1,7 @@
 #!/bin/sh
-# tools/compare_torch.py: PyTorch's answers for every kind of layer and for whole networks, weights going both ways; LeNet trained
-# there, opened here. Where $PYTHON, or python3, has PyTorch; that the script sees an error is tried, too.
+# tools/compare_torch.py: PyTorch's answers for every kind of layer and for whole networks, weights
+# going both ways; LeNet trained there, opened here. Where $PYTHON, or python3, has PyTorch; that
+# the script sees an error is tried, too.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 shown=out

@@ -1,6 +1,7 @@
 #!/bin/bash
-# One table of options a program: --help, the man page and bash's completion name the same options; a wrong value is
-# refused by a line that names the option, the value and what is allowed; a run's JSON has the logged rows.
+# One table of options a program: --help, the man page and bash's completion name the same options;
+# a wrong value is refused by a line that names the option, the value and what is allowed; a run's
+# JSON has the logged rows.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 build=${SL_BUILDDIR:-$PWD}

@@ -1,5 +1,6 @@
 #!/bin/sh
-# starling-plot: pictures of good logs are whole and show what they should; damaged logs are named with the line.
+# starling-plot: pictures of good logs are whole and show what they should; damaged logs are named
+# with the line.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 plot=${PLOT:-tools/starling-plot}

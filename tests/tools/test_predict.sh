@@ -1,6 +1,6 @@
 #!/bin/sh
-# starling-predict: pictures of every kind get the answers that the trainer's own evaluation gives, text those of lstm_lm;
-# the output is JSON, adds up and comes in order; bad input gets one line.
+# starling-predict: pictures of every kind get the answers that the trainer's own evaluation gives,
+# text those of lstm_lm; the output is JSON, adds up and comes in order; bad input gets one line.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 shown="err said"

@@ -1,6 +1,7 @@
 #!/bin/sh
-# starling-report: pages about real runs (one, a resumed one, two beside each other, with a trace) say what they should, are
-# whole HTML and fetch nothing; a browser shows them without overflow; bad input gets one line.
+# starling-report: pages about real runs (one, a resumed one, two beside each other, with a trace)
+# say what they should, are whole HTML and fetch nothing; a browser shows them without overflow; bad
+# input gets one line.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 report=${REPORT:-tools/starling-report} lenet=${LENET:-examples/lenet} lm=${LSTM_LM:-examples/lstm_lm}

@@ -1,6 +1,7 @@
 #!/bin/sh
-# --trace: the steps that were asked for are recorded whole, drawn, and counted: a device's shares add up to the time that the trainer
-# measured itself. The run's bits stay what they are; damaged traces get one line.
+# --trace: the steps that were asked for are recorded whole, drawn, and counted: a device's shares
+# add up to the time that the trainer measured itself. The run's bits stay what they are; damaged
+# traces get one line.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 shown="out err"

@@ -1,5 +1,6 @@
 #!/bin/sh
-# --trace over two ranks: each records and draws its own steps into its own folder, with its messages.
+# --trace over two ranks: each records and draws its own steps into its own folder, with its
+# messages.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/ranks.sh"
 not_has() { ! grep -qE -e "$1" "$2"; }

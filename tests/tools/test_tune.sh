@@ -1,6 +1,7 @@
 #!/bin/sh
-# starling-tune: the search, what noise and drift do to it, failures, the time, and what it must not touch. The program is
-# mostly a script whose speed is known (tests need no quiet machine), once a real trainer.
+# starling-tune: the search, what noise and drift do to it, failures, the time, and what it must not
+# touch. The program is mostly a script whose speed is known (tests need no quiet machine), once a
+# real trainer.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 shown="err out"
