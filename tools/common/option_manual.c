@@ -75,7 +75,7 @@ static void print_row(FILE *out, const struct option_row *row) {
     fputs(row->flags & OPTION_OPTIONAL ? "\\fR]" : "\\fR", out);
   }
   fputc('\n', out);
-  print_roff_text(out, row->help);
+  print_roff_text(out, option_help(row));
   fputc('\n', out);
 }
 

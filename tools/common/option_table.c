@@ -29,6 +29,28 @@ const char *option_name(const struct option_row *row, int index) {
   return row->names ? row->names[index] : NULL;
 }
 
+/* "A, B or C" of a row's names */
+static const char *list_names(const struct option_row *row, const char *between, const char *last,
+                              char *list, size_t size) {
+  size_t used = 0;
+  const char *name;
+  *list = '\0';
+  for (int i = 0; (name = option_name(row, i)) && used < size; i++) {
+    const char *before = !i ? "" : option_name(row, i + 1) ? between : last;
+    used += (size_t)snprintf(list + used, size - used, "%s%s", before, name);
+  }
+  return list;
+}
+
+const char *option_list(const char *(*name_of)(int index), const char *between, const char *last,
+                        char *list, size_t size) {
+  return list_names(&(struct option_row){.name_of = name_of}, between, last, list, size);
+}
+
+const char *option_help(const struct option_row *row) {
+  return row->help_of ? row->help_of() : row->help;
+}
+
 /* Both kinds of whole numbers: strtoull knows all values of either. */
 static bool read_whole(const char *text, uint64_t *value) {
   size_t digits = strspn(text, "0123456789");
@@ -60,14 +82,8 @@ const char *option_real(const char *text, double least, double most, double *val
 
 /* "unknown; use split or drop" */
 static const char *unknown_name(const struct option_row *row) {
-  char list[512] = "";
-  size_t used = 0;
-  const char *name;
-  for (int i = 0; (name = option_name(row, i)) && used < sizeof list; i++) {
-    const char *between = !i ? "" : option_name(row, i + 1) ? ", " : " or ";
-    used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", between, name);
-  }
-  return option_problem("unknown; use %s", list);
+  char list[512];
+  return option_problem("unknown; use %s", list_names(row, ", ", " or ", list, sizeof list));
 }
 
 static const char *take_choice(const struct option_row *row, const char *text, int *value) {
@@ -188,7 +204,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
 }
 
 static struct argp_option argp_row(const struct option_row *row, int key, int group) {
-  struct argp_option option = {.doc = row->help, .group = group};
+  struct argp_option option = {.doc = option_help(row), .group = group};
   if (!row->name) return option;
   option.name = row->name;
   option.key = row->letter ? row->letter : key;

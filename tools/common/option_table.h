@@ -52,6 +52,8 @@ struct option_row {
   const char *(*parse)(const struct option_row *row, const char *text, void *values);
   /* Instead of the field's value in JSON; NULL: the field's. */
   json_t *(*json)(const void *values);
+  /* Instead of help: a text with names that the library lists. */
+  const char *(*help_of)(void);
   /* NULL, or whether a log has this option at all. */
   bool (*applies)(const void *values);
 };
@@ -121,6 +123,14 @@ const char *option_real(const char *text, double least, double most, double *val
 
 /* For parse and check functions: a message, in a buffer that the next call overwrites. */
 const char *option_problem(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* "A, B or C" of the names from 0 to the one before NULL: what is between two names, and what is
+ * between the last two. Returns list. */
+const char *option_list(const char *(*name_of)(int index), const char *between, const char *last,
+                        char *list, size_t size);
+
+/* The help of a row. */
+const char *option_help(const struct option_row *row);
 
 /* The name at an index, or NULL behind the last. */
 const char *option_name(const struct option_row *row, int index);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "tools/common/abort_message.h"
+#include "tools/common/dataset_names.h"
 #include "tools/common/option_table.h"
 #include "tools/predict/predict.h"
 
@@ -90,6 +91,22 @@ static const char *math_name(int i) {
   return i <= SL_MATH_BF16 ? sl_math_name((enum sl_math)i) : NULL;
 }
 
+static const char *train_help(void) {
+  static char text[400];
+  char sets[300];
+  snprintf(text, sizeof text, "Of folders, %s take the training set, not the test set",
+           option_list(generated_dataset, ", ", " and ", sets, sizeof sets));
+  return text;
+}
+
+static const char *seed_help(void) {
+  static char text[400];
+  char sets[300];
+  snprintf(text, sizeof text, "Seed of generated %s (default 1)",
+           option_list(generated_dataset, ", ", " and ", sets, sizeof sets));
+  return text;
+}
+
 #define FIELD(member) OPTION_FIELD(struct program, member)
 
 static const struct option_row rows[] = {
@@ -117,9 +134,8 @@ static const struct option_row rows[] = {
     {"labels", "FILE",
      "Labels of the one IDX file (default: beside it, labels-idx1 for images-idx3)",
      FIELD(images.labels)},
-    {"train", NULL, "Of folders, digits and shapes take the training set, not the test set",
-     FIELD(images.train)},
-    {"seed", "N", "Seed of generated digits and shapes (default 1)", FIELD(images.seed)},
+    {"train", NULL, NULL, FIELD(images.train), .help_of = train_help},
+    {"seed", "N", NULL, FIELD(images.seed), .help_of = seed_help},
     {"vocabulary", "FILE",
      "Words of a language model (default: MODEL.vocabulary.json, which lstm_lm --save writes)",
      FIELD(text.vocabulary)},
@@ -183,21 +199,30 @@ static const char *check(void *input) {
   return NULL;
 }
 
+static const char *describe(void) {
+  static char text[1600];
+  char folders[300], generated[300];
+  snprintf(
+      text, sizeof text,
+      "MODEL is a file that a trainer wrote by --save lenet.json, or an ONNX file, lenet.onnx, "
+      "which does not say how its inputs were normalised or what its classes are called. "
+      "INPUT: IDX images (MNIST's), CIFAR-10's binary files, PGM, PPM, PNG, each plain or "
+      "gzip; a folder with %s's files; %s (generated ones, shapes in colour); text for a "
+      "language model, line by line; - is standard input.\n\n"
+      "Output is a JSON line a sample, in the inputs' order: class, probability, the most "
+      "probable classes, the label where the input has one. For a line of text: its tokens (a "
+      "line end is one), their log-likelihood (natural), the perplexity, and the most probable "
+      "next tokens. A summary goes to the error stream.",
+      option_list(folder_dataset, "'s, ", "'s or ", folders, sizeof folders),
+      option_list(generated_dataset, ", ", ", ", generated, sizeof generated));
+  return text;
+}
+
 static void parse(struct program *p, int argc, char **argv) {
   const struct option_program program = {
       .usage = "MODEL INPUT...\n--bench MODEL",
       .about = "Run a saved model on pictures, numbers or lines of text.",
-      .description =
-          "MODEL is a file that a trainer wrote by --save lenet.json, or an ONNX file, lenet.onnx, "
-          "which "
-          "does not say how its inputs were normalised or what its classes are called. INPUT: IDX "
-          "images (MNIST's), CIFAR-10's binary files, PGM, PPM, PNG, each plain or gzip; a folder "
-          "with MNIST's or CIFAR-10's files; digits, shapes (generated ones, shapes in colour); "
-          "text for a language model, line by line; - is standard input.\n\n"
-          "Output is a JSON line a sample, in the inputs' order: class, probability, the most "
-          "probable classes, the label where the input has one. For a line of text: its tokens (a "
-          "line end is one), their log-likelihood (natural), the perplexity, and the most probable "
-          "next tokens. A summary goes to the error stream.",
+      .description = describe(),
       .exit_status =
           "0 done; 1 a file cannot be read, is damaged or does not fit the model; 2 bad usage.",
       .examples =

@@ -2,10 +2,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/common/dataset_names.h"
 #include "tools/train/cli.h"
 #include "tools/train/ranks.h"
 
-/* What the library names by an enum. */
+/* Names of the library's enums, by value. */
 static const char *init_name(int i) {
   return i <= SL_INIT_ZERO ? sl_init_name((enum sl_init)i) : NULL;
 }
@@ -19,12 +20,32 @@ static const char *kvstore_name(int i) {
   return i <= SL_KVSTORE_DIST_ASYNC_DEVICE ? sl_kvstore_name((enum sl_kvstore_kind)i) : NULL;
 }
 
-/* What is generated: the library's datasets, and lstm_lm's text. */
+/* Generated data: the library's datasets, and lstm_lm's text. */
 static const char *data_name(int i) {
-  const struct sl_dataset_format *format;
-  for (int f = 0; (format = sl_dataset_format(f)); f++)
-    if (format->generated && i-- == 0) return format->name;
-  return i == 0 ? "grammar" : NULL;
+  int count = 0;
+  while (generated_dataset(count)) count++;
+  return i < count ? generated_dataset(i) : i == count ? "grammar" : NULL;
+}
+
+static const char *data_help(void) {
+  static char text[800];
+  char folders[300], generated[300];
+  snprintf(text, sizeof text,
+           "Images: a folder with %s's files, or generated %s (default: digits). A language model: "
+           "a text file, or generated sentences (default: grammar)",
+           option_list(folder_dataset, "'s, ", "'s or ", folders, sizeof folders),
+           option_list(generated_dataset, ", ", " or ", generated, sizeof generated));
+  return text;
+}
+
+static const char *other_optimizer(int i) { return sl_optimizer_name(i + 1); }
+
+static const char *optimizer_help(void) {
+  static char text[400];
+  char others[300];
+  snprintf(text, sizeof text, "%s (default), %s", sl_optimizer_name(0),
+           option_list(other_optimizer, ", ", ", ", others, sizeof others));
+  return text;
 }
 
 static const char *const schedule_names[] = {"constant", "step:", "drops:", "cosine", NULL};
@@ -74,7 +95,7 @@ static const char *parse_steps(const struct option_row *row, const char *text, v
   return why ? why : option_whole(text + digits + 1, cli->trace_first, most, &cli->trace_last);
 }
 
-/* Without other ranks, and without checkpoints, some options say nothing. */
+/* Some options mean nothing without other ranks, or without checkpoints. */
 static bool over_ranks(const void *values) { return ranks_wanted(values); }
 static bool with_checkpoints(const void *values) {
   return ((const struct cli *)values)->checkpoint != NULL;
@@ -85,14 +106,12 @@ static bool with_checkpoints(const void *values) {
 #define NAME .least = 1
 #define TRAINING .flags = OPTION_ALIKE | OPTION_LOGGED | OPTION_NOTED
 #define MACHINE .flags = OPTION_LOGGED | OPTION_NOTED /* of this rank */
-#define RUN .flags = OPTION_LOGGED                    /* no say in what is learned */
+#define RUN .flags = OPTION_LOGGED                    /* does not change the weights */
 
 const struct option_row cli_rows[] = {
     OPTION_TITLE("Data:"),
-    {"data", "PATH|NAME",
-     "Images: a folder with MNIST's or CIFAR-10's files, or generated digits or shapes "
-     "(default: digits). A language model: a text file, or generated sentences (default: grammar)",
-     FIELD(data), NAME, MACHINE, .name_of = data_name},
+    {"data", "PATH|NAME", NULL, FIELD(data), NAME, MACHINE, .name_of = data_name,
+     .help_of = data_help},
     {"batch", "N", "Samples a step", FIELD(batch), .least = 1, .most = 1e6, TRAINING},
     {"no-shuffle", NULL, "Keep the order of the files", FIELD(shuffle),
      .flags = OPTION_ALIKE | OPTION_LOGGED | OPTION_NOTED | OPTION_CLEARS},
@@ -109,8 +128,8 @@ const struct option_row cli_rows[] = {
     {"seed", "N", "Seed of weights, order and augmentation (default 1)", FIELD(seed), TRAINING},
     {"init", "NAME", "Initial weights: default (PyTorch's), xavier, he, uniform, zero", FIELD(init),
      .name_of = init_name, TRAINING},
-    {"optimizer", "NAME", "sgd (default), nag, adam, adamw", FIELD(optimizer_name),
-     .name_of = sl_optimizer_name, TRAINING},
+    {"optimizer", "NAME", NULL, FIELD(optimizer_name), .name_of = sl_optimizer_name, TRAINING,
+     .help_of = optimizer_help},
     {"lr", "X", "Learning rate", FIELD(lr), .least = 1e-12, .most = 1000, TRAINING},
     {"momentum", "X", "Momentum of sgd and nag, from 0 to below 1", FIELD(momentum), .least = 0,
      .most = 0.9999, TRAINING},
