@@ -338,8 +338,8 @@ enum sl_status sl__set_values(struct sl_context *context, const struct sl__launc
 /* `count` ranks first, first + stride, ..., except skip (-1: none). */
 struct sl__peers {
   int first, count, skip;
-  int stride;   /* 0 means 1 */
-  int patience; /* enum sl__timeout_policy (core/net/net.h) */
+  int stride;         /* 0 means 1 */
+  int timeout_policy; /* enum sl__timeout_policy (core/net/net.h) */
 };
 static inline struct sl__peers sl__peer(int rank) {
   struct sl__peers one = {rank, 1, -1, 0, 0};

@@ -9,7 +9,7 @@
 struct message_args {
   struct sl__net *net; /* pointer of this process: such tasks run in the main process only */
   const char *name;
-  int32_t tag, first, count, skip, stride, patience;
+  int32_t tag, first, count, skip, stride, timeout_policy;
   int32_t pieces; /* tensors a rank */
   int32_t apart;  /* a message each */
 };
@@ -32,16 +32,17 @@ static void begin(void *buffers[], const struct message_args *a, bool is_send) {
       memory[b] = (void *)STARPU_VECTOR_GET_PTR(buffer);
       bytes[b] = (size_t)STARPU_VECTOR_GET_NX(buffer) * STARPU_VECTOR_GET_ELEMSIZE(buffer);
     }
-    messages[count++] = (struct sl__message){.is_send = is_send,
-                                             .apart = a->apart,
-                                             .peer = r,
-                                             .tag = a->tag,
-                                             .timeout_policy = (enum sl__timeout_policy)a->patience,
-                                             .name = a->name,
-                                             .count = a->pieces,
-                                             .memory = memory + at,
-                                             .bytes = bytes + at,
-                                             .handles = on_gpu ? handles + at : NULL};
+    messages[count++] =
+        (struct sl__message){.is_send = is_send,
+                             .apart = a->apart,
+                             .peer = r,
+                             .tag = a->tag,
+                             .timeout_policy = (enum sl__timeout_policy)a->timeout_policy,
+                             .name = a->name,
+                             .count = a->pieces,
+                             .memory = memory + at,
+                             .bytes = bytes + at,
+                             .handles = on_gpu ? handles + at : NULL};
   }
   sl__net_begin(a->net, count, messages);
 }
@@ -132,7 +133,7 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                               .count = peers->count,
                               .skip = peers->skip,
                               .stride = stride_of(peers),
-                              .patience = peers->patience,
+                              .timeout_policy = peers->timeout_policy,
                               .pieces = op == &sl__op_send ? count
                                         : ranks            ? count / ranks
                                                            : 0};

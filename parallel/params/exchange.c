@@ -205,7 +205,7 @@ enum sl_status sl__exchange_push(struct sl__exchange *x, int m) {
       else
         x->list[n++] = x->terms[p][w];
     }
-  others.patience = x->timeout;
+  others.timeout_policy = x->timeout;
   SL__TRY(sl__receive(x->context, &launch, sl__push_tag(x, m), &others, n, x->list));
   for (int i = 0; i < message->count; i++) SL__TRY(unpack(x, message->shards[i]));
 out:
@@ -249,7 +249,7 @@ enum sl_status sl__exchange_pull(struct sl__exchange *x, int m) {
   const struct sl__exchange_message *message = &x->messages[m];
   struct sl__launch launch = sl__message_launch(x, m);
   struct sl__peers owner = sl__peer(message->owner), others = other_workers(x);
-  owner.patience = SL__TIMEOUT_LONGER;
+  owner.timeout_policy = SL__TIMEOUT_LONGER;
   for (int i = 0; i < message->count; i++) x->list[i] = x->shards[message->shards[i]].param;
   if (message->owner == x->ranks.rank) {
     drop_terms(x, message);

@@ -19,7 +19,7 @@ enum sl_status sl__push_slot_receive(struct sl__push_slot *slot) {
   struct sl__exchange *x = slot->x;
   struct sl__launch launch = sl__message_launch(x, slot->message);
   struct sl__peers worker = sl__peer(slot->worker);
-  worker.patience = x->timeout;
+  worker.timeout_policy = x->timeout;
   int n = 0;
   slot->list[n++] = slot->head;
   if (x->server->has_norm) slot->list[n++] = slot->norm;
