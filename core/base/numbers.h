@@ -28,18 +28,8 @@ static inline bool sl__parse_whole(const char *text, int64_t least, int64_t most
   return end && !*end && *value >= least && *value <= most;
 }
 
-/* The same from 0 to 2^64 - 1. */
-static inline bool sl__parse_unsigned(const char *text, uint64_t *value) {
-  size_t digits = strspn(text, "0123456789");
-  int before = errno;
-  errno = 0;
-  *value = strtoull(text, NULL, 10);
-  bool fits = digits && !text[digits] && errno != ERANGE;
-  errno = before;
-  return fits;
-}
-
-/* "0.5" or "1e-3", from least to most; too large a number is infinite, and what is none is 0. */
+/* "0.5" or "1e-3", from least to most; a number that is too large is infinite, a text
+ * that is no number gives 0. */
 static inline bool sl__parse_real(const char *text, double least, double most, double *value) {
   char *end;
   *value = 0;

@@ -18,7 +18,7 @@ static bool grow(struct sl__dry_run *r) {
   return true;
 }
 
-static bool list(void *data, const struct sl__call *call, enum sl_status *status) {
+static bool record(void *data, const struct sl__call *call, enum sl_status *status) {
   struct sl__dry_run *r = data;
   *status = r->count < r->capacity || grow(r) ? SL_OK : SL_NO_MEMORY;
   if (*status == SL_OK)
@@ -32,7 +32,7 @@ static bool list(void *data, const struct sl__call *call, enum sl_status *status
 }
 
 enum sl_status sl__dry_run_begin(struct sl_context *context, struct sl__dry_run *run) {
-  return sl__submit_hook_add(context, &(struct sl__submit_hook){.instead = list, .data = run});
+  return sl__submit_hook_add(context, &(struct sl__submit_hook){.instead = record, .data = run});
 }
 
 void sl__dry_run_end(struct sl_context *context, struct sl__dry_run *run) {
@@ -42,6 +42,6 @@ void sl__dry_run_end(struct sl_context *context, struct sl__dry_run *run) {
 bool sl__is_dry_run(const struct sl_context *context) {
   const struct sl__hooks *h = &context->hooks;
   for (int i = 0; i < h->submit_count; i++)
-    if (h->submit[i].instead == list) return true;
+    if (h->submit[i].instead == record) return true;
   return false;
 }

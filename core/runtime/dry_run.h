@@ -1,10 +1,10 @@
-/* A dry run: calls of operations are listed instead of submitted. */
+/* A dry run: calls of operations are recorded instead of submitted. */
 #ifndef SL_CORE_RUNTIME_DRY_RUN_H
 #define SL_CORE_RUNTIME_DRY_RUN_H
 
 #include "core/runtime/submit.h"
 
-/* Enough to ask the performance models what the task would take. */
+/* Enough to ask the performance models for the time of the task. */
 struct sl__dry_run_task {
   struct sl__op *op;
   uint32_t footprint;

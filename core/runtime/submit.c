@@ -113,14 +113,14 @@ static enum sl_status refused(int result, const struct sl__call *call) {
 
 /* Least memory, in bytes, of the GPUs that may run the task, and that GPU's worker; 0:
  * unlimited, or no GPU may. */
-static size_t least_room(const struct sl__place *place, int *worker) {
+static size_t least_gpu_memory(const struct sl__place *place, int *worker) {
   size_t least = 0;
   for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
     int w = starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
     if (!sl__place_has(place, w)) continue;
-    size_t room = sl__cuda_task_limit(w);
-    if (!room || (least && least <= room)) continue;
-    least = room;
+    size_t memory = sl__cuda_task_limit(w);
+    if (!memory || (least && least <= memory)) continue;
+    least = memory;
     *worker = w;
   }
   return least;
@@ -128,14 +128,14 @@ static size_t least_room(const struct sl__place *place, int *worker) {
 
 /* StarPU would wait for ever with a task whose tensors cannot all be in a GPU's memory at once.
  * Such a task goes to a CPU if it may. */
-static enum sl_status find_room(struct starpu_task *task, const struct sl__launch *launch,
-                                int count, struct sl__tensor *const *tensors) {
-  size_t bytes = 0, room = 0;
+static enum sl_status check_memory(struct starpu_task *task, const struct sl__launch *launch,
+                                   int count, struct sl__tensor *const *tensors) {
+  size_t bytes = 0, memory = 0;
   int worker = -1;
   if (!task->cl->cuda_funcs[0] || !starpu_cuda_worker_get_count()) return SL_OK;
   for (int i = 0; i < count; i++) bytes += tensors[i]->capacity;
-  room = least_room(&launch->place, &worker);
-  if (!room || bytes <= room) return SL_OK;
+  memory = least_gpu_memory(&launch->place, &worker);
+  if (!memory || bytes <= memory) return SL_OK;
   if (!launch->place.worker && (!launch->place.where || launch->place.where & STARPU_CPU) &&
       starpu_cpu_worker_get_count()) {
     task->where = STARPU_CPU;
@@ -148,7 +148,7 @@ static enum sl_status find_room(struct starpu_task *task, const struct sl__launc
       "%s (layer %s) needs %.1f MB at once, but %s has room for %.1f MB; take a smaller "
       "batch or more microbatches, or place the layer elsewhere",
       task->cl->name, launch->name ? launch->name : "-", (double)bytes / 1e6, device.name,
-      (double)room / 1e6);
+      (double)memory / 1e6);
 }
 
 /* A kernel that takes the whole tensor for its piece would compute wrong values unnoticed. */
@@ -222,7 +222,7 @@ static enum sl_status fill_task(struct starpu_task *task, const struct sl__call 
   task->name = launch->name ? launch->name : call->op->codelet.name;
   task->flops = call->flops;
   set_place(task, launch);
-  enum sl_status status = find_room(task, launch, call->count, call->tensors);
+  enum sl_status status = check_memory(task, launch, call->count, call->tensors);
   if (status == SL_OK)
     status = attach_buffers(task, modes, launch->accumulate, call->count, call->tensors);
   return status == SL_OK ? attach_args(task, call->header, call->args, call->args_size) : status;

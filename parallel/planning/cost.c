@@ -21,7 +21,7 @@ double sl__cost_bytes(const struct sl__cost_case *c, int layer, int slices) {
   return sl__layer_memory(&memory, layer, slices);
 }
 
-/* The layer that a noted task is for; -1: none (a norm, statistics). */
+/* The layer of a recorded task; -1 if it has none (a norm, statistics). */
 static int layer_of(const struct sl_model *model, const char *name) {
   for (int i = 0; i < model->count; i++)
     if (name == model->layers[i].name) return i;
@@ -127,12 +127,12 @@ static enum sl_status probe_step(struct probe *p, bool wait) {
   return status;
 }
 
-/* The step's tasks, noted instead of run. */
-static enum sl_status rehearse(struct probe *p, struct sl__dry_run *noted) {
+/* Records the step's tasks instead of running them. */
+static enum sl_status dry_run_step(struct probe *p, struct sl__dry_run *recorded) {
   struct sl_context *context = p->c->model->context;
-  enum sl_status status = sl__dry_run_begin(context, noted);
+  enum sl_status status = sl__dry_run_begin(context, recorded);
   if (status == SL_OK) status = probe_step(p, false);
-  sl__dry_run_end(context, noted);
+  sl__dry_run_end(context, recorded);
   return status;
 }
 
@@ -151,17 +151,17 @@ static double expected_us(const struct sl__dry_run_task *task, const struct sl__
   return sl__expected_us(task->op, task->footprint, device->place.worker - 1);
 }
 
-static bool all_known(const struct sl__cost_case *c, const struct sl__dry_run *noted,
+static bool all_known(const struct sl__cost_case *c, const struct sl__dry_run *recorded,
                       const struct sl__device *device) {
-  for (int i = 0; i < noted->count; i++)
-    if (concerns(c, &noted->tasks[i], device) && isnan(expected_us(&noted->tasks[i], device)))
+  for (int i = 0; i < recorded->count; i++)
+    if (concerns(c, &recorded->tasks[i], device) && isnan(expected_us(&recorded->tasks[i], device)))
       return false;
   return true;
 }
 
 /* The first step brings the models from disk, and memory from the system. Even where all is known
  * some steps are timed: their wall time tells what is not the kernels'. */
-static enum sl_status calibrate(struct probe *p, const struct sl__dry_run *noted,
+static enum sl_status calibrate(struct probe *p, const struct sl__dry_run *recorded,
                                 const struct sl__device *device) {
   struct sl_context *context = p->c->model->context;
   struct sl__calibration *calibration = NULL;
@@ -170,7 +170,7 @@ static enum sl_status calibrate(struct probe *p, const struct sl__dry_run *noted
   SL__TRY(sl__calibration_new(&calibration));
   for (int i = 0; i < WARM_PROBES; i++) SL__TRY(probe_step(p, true));
   SL__TRY(sl__wait_for_all(context));
-  bool known = all_known(p->c, noted, device);
+  bool known = all_known(p->c, recorded, device);
   if (!known) {
     starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
     SL__TRY(sl__calibration_begin(context, calibration));
@@ -225,11 +225,11 @@ void sl__costs_clear(struct sl__costs *costs) {
   *costs = (struct sl__costs){0};
 }
 
-/* Slices' tasks were noted once a device. */
-static void add_up(const struct sl__cost_case *c, const struct sl__dry_run *noted,
+/* The dry run recorded the tasks of each slice once a device. */
+static void add_up(const struct sl__cost_case *c, const struct sl__dry_run *recorded,
                    const struct sl__device *device, int count, struct sl__costs *costs) {
-  for (int i = 0; i < noted->count; i++) {
-    const struct sl__dry_run_task *task = &noted->tasks[i];
+  for (int i = 0; i < recorded->count; i++) {
+    const struct sl__dry_run_task *task = &recorded->tasks[i];
     if (!concerns(c, task, device)) continue;
     double ms = expected_us(task, device) / 1e3;
     if (isnan(ms)) {
@@ -243,29 +243,29 @@ static void add_up(const struct sl__cost_case *c, const struct sl__dry_run *note
 
 /* A step takes longer than its kernels: the rest is StarPU's overhead (and the machine's, if there
  * are more workers than processors). Each task gets the same part of it. */
-static void add_overhead(const struct sl__cost_case *c, const struct sl__dry_run *noted,
+static void add_overhead(const struct sl__cost_case *c, const struct sl__dry_run *recorded,
                          const struct sl__device *device, const struct probe *p, int count,
                          struct sl__costs *costs) {
   double busy = 0, tasks = 0;
-  for (int i = 0; i < noted->count; i++)
-    tasks += concerns(c, &noted->tasks[i], device) && !is_update(&noted->tasks[i]);
+  for (int i = 0; i < recorded->count; i++)
+    tasks += concerns(c, &recorded->tasks[i], device) && !is_update(&recorded->tasks[i]);
   for (int i = 0; i < c->model->count; i++)
     busy += costs->forward[i] + costs->backward_data[i] + costs->backward_weight[i];
   double each = (p->wall_ms - busy) / (tasks / count);
   if (!(each > 0) || !isfinite(each)) return;
-  for (int i = 0; i < noted->count; i++) {
-    const struct sl__dry_run_task *task = &noted->tasks[i];
+  for (int i = 0; i < recorded->count; i++) {
+    const struct sl__dry_run_task *task = &recorded->tasks[i];
     if (!concerns(c, task, device)) continue;
     sum_of(costs, task)[layer_of(c->model, task->name)] +=
         is_update(task) ? each / c->replicas : each / count;
   }
 }
 
-/* Has every operation an implementation there? */
-static bool runs_on(const struct sl__dry_run *noted, const struct sl__device *device) {
+/* Has every operation an implementation for this device? */
+static bool runs_on(const struct sl__dry_run *recorded, const struct sl__device *device) {
   if (device->place.where != STARPU_CUDA) return true;
-  for (int i = 0; i < noted->count; i++)
-    if (!noted->tasks[i].op->codelet.cuda_funcs[0]) return false;
+  for (int i = 0; i < recorded->count; i++)
+    if (!recorded->tasks[i].op->codelet.cuda_funcs[0]) return false;
   return true;
 }
 
@@ -282,29 +282,29 @@ enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__
   enum sl_status status;
   struct sl__grid grid = {0};
   struct probe probe = {0};
-  struct sl__dry_run noted = {0};
+  struct sl__dry_run recorded = {0};
   struct sl__copy before = {0};
   SL__TRY(costs_new(c->model->count, costs));
   SL__TRY(probe_grid(c, devices, count, &grid));
   SL__TRY(probe_open(&probe, c, &grid, c->rows * count));
-  SL__TRY(rehearse(&probe, &noted));
-  costs->impossible = !runs_on(&noted, devices);
+  SL__TRY(dry_run_step(&probe, &recorded));
+  costs->impossible = !runs_on(&recorded, devices);
   if (costs->impossible) goto out;
   if (fits(c, devices, count)) {
     SL__TRY(sl__copy_new(c->model, &before));
     SL__TRY(sl__copy_read(c->model, &before));
-    status = calibrate(&probe, &noted, devices);
-    /* whatever went wrong; the first failure is the one told */
+    status = calibrate(&probe, &recorded, devices);
+    /* weights are restored after a failure, too; the first failure is reported */
     enum sl_status written = sl__copy_write(c->model, &before);
     if (status == SL_OK) status = written;
   }
-  if (status == SL_OK) add_up(c, &noted, devices, count, costs);
-  if (status == SL_OK) add_overhead(c, &noted, devices, &probe, count, costs);
+  if (status == SL_OK) add_up(c, &recorded, devices, count, costs);
+  if (status == SL_OK) add_overhead(c, &recorded, devices, &probe, count, costs);
 out:
   probe_close(&probe);
   sl__grid_clear(&grid);
   sl__copy_free(&before);
-  free(noted.tasks);
+  free(recorded.tasks);
   if (status != SL_OK) sl__costs_clear(costs);
   return status;
 }
