@@ -19,7 +19,7 @@ struct pen {
   bool dashed;
 };
 
-/* What a format must be able to do. finish gives the file's bytes (to be freed by free()), or
+/* The operations of a picture format. finish gives the file's bytes (to be freed by free()), or
  * false. */
 struct canvas {
   void (*line)(struct canvas *canvas, const struct point *points, size_t count,

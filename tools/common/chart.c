@@ -50,7 +50,7 @@ static struct point place(const struct panel *panel, double x, double y) {
 
 /* ---- axes ---- */
 
-/* The distance of ticks, 1, 2 or 5 times a power of ten, that gives at most so many of them. */
+/* The distance of ticks, 1, 2 or 5 times a power of ten, that gives at most `most` of them. */
 static double tick_distance(double range, int most) {
   double power = pow(10, floor(log10(range / most)));
   static const double steps[] = {1, 2, 5, 10};
@@ -122,12 +122,12 @@ static void draw_axes(struct canvas *canvas, const struct panel *panel, const ch
 
 /* ---- curves ---- */
 
-/* What a run draws into one coordinate system; empty series draw nothing. */
+/* A run's curves in one coordinate system; an empty series draws nothing. */
 struct curve {
   struct series raw, bold, tested;
 };
 
-/* Beyond e^34 nobody reads it. */
+/* Above e^34 the value no longer matters. */
 static double perplexity(double loss) { return exp(fmin(loss, 34)); }
 
 static double same(double value) { return value; }

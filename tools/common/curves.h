@@ -33,7 +33,7 @@ struct run_curves {
 bool curves_read(const char *path, struct run_curves *run, char *message, size_t size);
 void curves_free(struct run_curves *run);
 
-/* What all runs count a second; "samples" if they differ. */
+/* The unit that all runs count a second; "samples" if they differ. */
 const char *curves_unit(const struct run_curves *runs, size_t count);
 
 /* The exponentially weighted mean over about window samples, from the left, into smooth (zeroed by

@@ -32,7 +32,7 @@ struct trace_report {
 };
 
 struct report {
-  const char *title; /* NULL: one that says what it is */
+  const char *title; /* NULL: the default title */
   double smooth;     /* steps; 0: a hundredth of the run */
   bool log_scale;
   struct run_curves *runs;

@@ -261,7 +261,7 @@ static void write_change(FILE *out, const char *name, const json_t *from, const 
   free(after);
 }
 
-/* What a process that took over did otherwise than the one before. */
+/* Options in which a process that resumed the run differs from the process before. */
 static void write_changes(FILE *out, const json_t *before, const json_t *now) {
   static const char *const own[] = {"producer", "host", "ranks", "scheduler", "starpu"};
   const json_t *old = json_object_get(before, "options"), *new = json_object_get(now, "options");

@@ -9,8 +9,8 @@
 struct node {
   double ms;    /* of the longest chain that ends here */
   long before;  /* job; -1: none */
-  char visited; /* 0: not yet, 1: under way, 2: done */
-  size_t next;  /* the dependence to be looked at */
+  char visited; /* 0: not yet, 1: on the stack, 2: done */
+  size_t next;  /* the dependence to visit next */
 };
 
 static int by_id(const void *a, const void *b) {

@@ -36,8 +36,8 @@ static const struct {
               {MOVING, "transfer or message"},
               {PATH, "critical path"}};
 
-/* A line of the picture: a worker, or what comes into its memory, or goes between its rank and
- * others (the worker is the first there). */
+/* A line of the picture: a worker, the transfers into its memory, or the messages between its rank
+ * and others (the worker is the first of the rank). */
 enum kind { WORKER, TRANSFERS, MESSAGES };
 
 struct lane {

@@ -34,7 +34,7 @@ void *trace_grow(void *array, size_t count, size_t *room, size_t size) {
   return grown;
 }
 
-/* ---- what a task is ---- */
+/* ---- kinds of tasks ---- */
 
 static int find_layer(struct trace *trace, const char *name) {
   for (int i = 0; i < trace->layer_count; i++)
@@ -80,8 +80,8 @@ static enum trace_pass pass_of(const char *model) {
   return strstr(model, "backward") ? PASS_BACKWARD_DATA : PASS_FORWARD;
 }
 
-/* "conv1" of "conv1.forward/r0", where the operation is sl_conv2d_forward; else all of it. What
- * follows the operation are the marks. */
+/* "conv1" of "conv1.forward/r0", where the operation is sl_conv2d_forward; else all of it. The
+ * marks follow the operation. */
 static const char *split_name(char *name, const char *model) {
   static const char *const passes[] = {"_forward", "_inference", "_backward"};
   const char *operation = model + 3;
@@ -369,8 +369,8 @@ static void cut_tasks(struct trace *trace) {
   trace->count = kept;
 }
 
-/* What a worker did when recording began nobody has seen: its last word is from before. As nothing
- * was under way then, it had nothing to do. */
+/* The trace does not show a worker's state when recording began: its last event is from before. No
+ * task ran then, so the worker was idle. */
 static void cut_states(struct trace *trace, struct trace_worker *w, bool begins_idle) {
   size_t kept = 0, count = w->state_count;
   struct trace_interval *old = w->states;

@@ -86,8 +86,8 @@ struct trace {
 bool trace_read_tasks(const char *path, struct trace *trace, char *message, size_t size);
 bool trace_read_paje(const char *path, struct trace *trace, char *message, size_t size);
 
-/* Only what lies from `from` to `to` ms after the first task, with times from its beginning on;
- * where both are open (0, INFINITY), what was recorded, without the pauses. Tasks that are not
+/* Keeps only the part from `from` to `to` ms after the first task, with times from its beginning
+ * on; where both are open (0, INFINITY), the whole recording without the pauses. Tasks that are not
  * whole there are left out. false: nothing is left. */
 bool trace_cut(struct trace *trace, double from, double to);
 

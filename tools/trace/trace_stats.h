@@ -1,4 +1,4 @@
-/* What a trace amounts to: shares of devices, times of layers, the critical path, overlaps. */
+/* Statistics of a trace: shares of devices, times of layers, the critical path, overlaps. */
 #ifndef SL_TOOLS_TRACE_TRACE_STATS_H
 #define SL_TOOLS_TRACE_TRACE_STATS_H
 
@@ -38,7 +38,7 @@ struct numbers {
 bool numbers_take(const struct trace *trace, const struct roof *roof, struct numbers *numbers);
 void numbers_free(struct numbers *numbers);
 
-/* tools/trace/critical_path.c: the longest way through the graph of what waits for what, by the
+/* tools/trace/critical_path.c: the longest way through the graph of dependences, by the
  * tasks' times. */
 bool path_find(const struct trace *trace, long **path, size_t *count, double *ms);
 

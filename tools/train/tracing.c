@@ -99,7 +99,7 @@ static float multiply_add_best(long n) {
 static float multiply_add_best(long n) { return multiply_add(n); }
 #endif
 
-/* The best of several short runs: what a core can do, not what others left of it. */
+/* The best of several short runs: the speed of a core without other load. */
 void trace_measure_peak(struct trace *t) {
   enum { RUNS = 20 };
   const long rounds = 20000;

@@ -51,7 +51,7 @@ static const struct known {
              {"--steps", true, true},
              {"--epochs", true, true},
              {"--summary", false, true},
-             {"--quiet", false, true}, /* what it says of its workers is read */
+             {"--quiet", false, true}, /* its line about workers is read */
              {"-q", false, true},
              {"--devices", true, false},
              {"--kvstore", true, false},

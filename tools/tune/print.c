@@ -60,7 +60,7 @@ void print_table(const struct tuner *tuner, bool sorted) {
   free(order);
 }
 
-/* Replicas follow the number of workers where nobody says how many. */
+/* Without --replicas their number follows the number of workers. */
 static bool changes_bits(const char *setting, char *const *program) {
   static const char *const signs[] = {
       "--replicas",  "--microbatches",         "--stages", "--tune", "--devices",

@@ -93,7 +93,7 @@ static void add_devices(struct space *space, const struct search *search, int gp
   free(all);
 }
 
-/* Replicas follow the number of workers where nobody says how many. */
+/* Without --replicas their number follows the number of workers. */
 static bool workers_are_free(const struct search *search) {
   return !search->wishes.same_bits || is_fixed(search->program, "--replicas");
 }
@@ -171,7 +171,7 @@ static void add_flag(struct space *space, const struct search *search, const cha
   if (d) add_choice(d, choice);
 }
 
-/* In the order of what they mostly bring. Those that change how numbers are added up may be left
+/* Settings with the usually greatest gain first. Those that change the order of sums may be left
  * out. */
 static void make_space(struct space *space, const struct search *search,
                        const struct trial *first) {

@@ -41,7 +41,7 @@ static void redirect(int to, const char *path, int flags) {
 static void become(const struct watched *w, struct words *words, const struct words *setting,
                    int report) {
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGTERM); /* nobody would end it else */
+  prctl(PR_SET_PDEATHSIG, SIGTERM); /* a trial must not outlive the tuner */
   redirect(STDIN_FILENO, "/dev/null", O_RDONLY);
   redirect(STDOUT_FILENO, w->out, O_WRONLY | O_CREAT | O_TRUNC);
   redirect(STDERR_FILENO, w->err, O_WRONLY | O_CREAT | O_TRUNC);
@@ -127,7 +127,7 @@ static bool has_ended(struct watched *w) {
   return w->ended;
 }
 
-/* What it started in turn is ended, too. */
+/* Ends the program and the processes that it started. */
 static void end(struct watched *w) {
   const double patience = 10;
   double until = tune_now() + patience;
@@ -163,7 +163,7 @@ static enum trial_end watch(struct watched *w, double deadline, struct trial *tr
   return TRIAL_FAILED;
 }
 
-/* ---- what it said ---- */
+/* ---- the program's messages ---- */
 
 /* The last line that says something: libraries warn before. */
 static void read_message(const char *path, char *message, size_t size) {

@@ -8,7 +8,7 @@
 
 #include "tools/common/command_line.h"
 
-/* One line on the error stream, and the end: for what cannot go on. */
+/* Prints one line on the error stream and ends the program. */
 void tune_die(int code, const char *format, ...) __attribute__((format(printf, 2, 3), noreturn));
 void *tune_grow(void *memory, size_t count, size_t size); /* realloc; no memory: tune_die */
 char *tune_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -28,8 +28,8 @@ void words_free(struct words *words);
 bool word_is_variable(const char *word); /* "NAME=VALUE" */
 struct words words_of_setting(const char *setting);
 
-/* The program's words without what a trial must not touch or sets itself: checkpoints, saved
- * weights, logs, traces, the number of steps. */
+/* The program's words without the options that a trial must not use or sets itself: checkpoints,
+ * saved weights, logs, traces, the number of steps. */
 struct words words_for_trials(char *const *program);
 
 /* Did the user say this already, "--replicas" on the command line or "STARPU_NCPU" in the
@@ -44,8 +44,8 @@ char *command_line(char *const *program, const char *setting, const char *const 
 struct runner {
   struct words program; /* of trials */
   const char *folder;   /* for logs */
-  double seconds;       /* a run goes on for so long, from its first step on */
-  double limit;         /* without a step for so long it hangs */
+  double seconds;       /* length of a run, from its first step on */
+  double limit;         /* a run without a step in this time hangs */
   long steps;           /* at most; 0: as many as fit */
   const volatile sig_atomic_t *stop;
 };
@@ -91,7 +91,7 @@ struct contest {
   const char **settings; /* the first one is what the others must beat */
   size_t count;
   int rounds;
-  bool whole; /* nobody drops out */
+  bool whole; /* all settings run to the end */
   double deadline;
 };
 
@@ -101,7 +101,7 @@ struct tuner {
   size_t count;
   double least; /* a smaller gain counts as none, as a share */
   double cost;  /* seconds of a run, the mean so far */
-  int runs;     /* so many */
+  int runs;     /* number of runs of a setting */
   bool quiet;
 };
 
