@@ -45,9 +45,9 @@ static bool begin(struct widened *w, void *buffer, char mode, void *cl_arg) {
 
 void sl__run_with_bf16_adapter(sl__kernel *kernel, const char *modes, void *buffers[],
                                void *cl_arg) {
-  uint32_t halves = sl__bf16_mask(cl_arg);
+  uint32_t bf16_mask = sl__bf16_mask(cl_arg);
   int count = sl__buffer_count(cl_arg);
-  if (!halves) {
+  if (!bf16_mask) {
     kernel(buffers, cl_arg);
     return;
   }
@@ -56,7 +56,7 @@ void sl__run_with_bf16_adapter(sl__kernel *kernel, const char *modes, void *buff
   bool ready = seen != NULL;
   if (!ready) sl__task_failed(SL_NO_MEMORY, "no memory for a task's %d buffers", count);
   for (int i = 0; ready && i < count; i++) {
-    bool half = i < SL__BF16_MASK_BITS && halves >> i & 1;
+    bool half = i < SL__BF16_MASK_BITS && bf16_mask >> i & 1;
     if (half) ready = begin(&wide[i], buffers[i], sl__access(*modes), cl_arg);
     seen[i] = half ? &wide[i].as_seen : buffers[i];
     if (modes[1] != '*' && modes[1]) modes++;

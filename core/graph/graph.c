@@ -106,7 +106,7 @@ static enum sl_status append(struct sl__graph *g, const struct sl__call *from) {
   if (call->place.where != STARPU_CUDA) sl__place_here(&call->place, on_gpu);
   call->tensor = sl__alloc((size_t)from->count, sizeof *call->tensor, "a captured graph");
   call->args = sl__alloc(1, call->args_size, "a captured graph");
-  if (!from->header->halves) {
+  if (!from->header->bf16_mask) {
     call->cut = from->launch->cut;
     call->prepack = from->launch->prepack;
   }

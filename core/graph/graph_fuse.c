@@ -58,7 +58,7 @@ enum sl_status sl__graph_fuse(struct sl__graph *g, const struct sl__tensor *resu
   for (int c = 0; c + 1 < g->call_count && status == SL_OK;) {
     const struct call *call = &g->calls[c], *next = &g->calls[c + 1];
     bool may = call->cut.absorb && sl__call_is_for_cpus(call) &&
-               sl__same_place(&call->place, &next->place) && !next->args->halves;
+               sl__same_place(&call->place, &next->place) && !next->args->bf16_mask;
     int which = may ? reading_buffer(g, c, result) : -1;
     if (which >= 0 && call->cut.absorb(call->args + 1, next->op, next->args + 1, which))
       status = merge_next(g, c, which);

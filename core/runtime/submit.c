@@ -28,14 +28,14 @@ static bool type_fits(char letter, enum sl_type type, int *half) {
 /* Which buffers are bf16, a bit for each: a kernel that takes bf16 values for floats would read
  * past the end. */
 static enum sl_status find_bf16_mask(const struct sl__op *op, const char *modes, int count,
-                                     struct sl__tensor *const *tensors, uint32_t *halves) {
+                                     struct sl__tensor *const *tensors, uint32_t *bf16_mask) {
   static const char *const names[] = {[SL_F32] = "f32", [SL_I32] = "i32", [SL_BF16] = "bf16"};
   int half = -1;
   for (int i = 0; i < count; i++) {
     if (!type_fits(*modes, tensors[i]->type, &half))
       return sl__fail(SL_BAD_ARGUMENT, "%s: buffer %d is %s, which does not fit the other buffers",
                       op->codelet.name, i, names[tensors[i]->type]);
-    if (tensors[i]->type == SL_BF16 && i < SL__BF16_MASK_BITS) *halves |= 1u << i;
+    if (tensors[i]->type == SL_BF16 && i < SL__BF16_MASK_BITS) *bf16_mask |= 1u << i;
     modes = sl__next_mode(modes);
   }
   return SL_OK;
@@ -252,10 +252,10 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
   struct sl__args_header header = {
       .accumulate = launch->accumulate, .count = (uint32_t)count, .tf32 = launch->tf32};
   const char *modes = sl__modes(op, launch);
-  enum sl_status status = find_bf16_mask(op, modes, count, tensors, &header.halves);
+  enum sl_status status = find_bf16_mask(op, modes, count, tensors, &header.bf16_mask);
   if (status == SL_OK) status = check_pieces(op, launch, count, tensors);
   if (status != SL_OK) return status;
-  uint32_t math = header.halves << 1 | header.tf32;
+  uint32_t math = header.bf16_mask << 1 | header.tf32;
   header.footprint =
       hash_tensors(count, tensors, math ? footprint ^ math * 2654435761u : footprint);
   const struct sl__call call = {.op = op,

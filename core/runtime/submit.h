@@ -102,8 +102,8 @@ enum sl_status sl__submit(struct sl_context *context, struct sl__op *op,
 struct sl__args_header {
   uint32_t footprint;
   uint32_t accumulate;
-  uint32_t count;  /* buffers of this task */
-  uint32_t halves; /* bit i: buffer i is bf16 */
+  uint32_t count;     /* buffers of this task */
+  uint32_t bf16_mask; /* bit i: buffer i is bf16 */
   uint32_t tf32;
   uint32_t part, parts;  /* of a call that is divided; 0 parts: it is not */
   uint32_t phase;        /* 1 + its number; 0: all phases, one after the other */
@@ -133,7 +133,7 @@ static inline bool sl__accumulate(const void *cl_arg) {
   return ((const struct sl__args_header *)cl_arg)->accumulate;
 }
 static inline uint32_t sl__bf16_mask(const void *cl_arg) {
-  return ((const struct sl__args_header *)cl_arg)->halves;
+  return ((const struct sl__args_header *)cl_arg)->bf16_mask;
 }
 static inline bool sl__is_bf16(const void *cl_arg, int i) { return sl__bf16_mask(cl_arg) >> i & 1; }
 static inline bool sl__tf32(const void *cl_arg) {

@@ -79,8 +79,8 @@ static void parse(struct question *q, int argc, char **argv) {
           "critical path: among all chains of tasks in which each waits for the one before, the "
           "chain with the largest sum of times; two tasks of one worker do not wait for each "
           "other. No number of workers makes these steps shorter.\n\n"
-          "of roof: what a layer's tasks on CPUs compute a second, against the peak of one core, "
-          "or against what --bandwidth lets them have where that is less.",
+          "of roof: the rate of a layer's tasks on CPUs, as a share of one core's peak, or of the "
+          "lower rate that --bandwidth allows.",
       .examples =
           "  lenet --steps 30 --trace run.trace\n"
           "  starling-trace run.trace\n"

@@ -227,6 +227,6 @@ const struct option_row cli_rows[] = {
     OPTION_TITLE("Output:"),
     {"summary", NULL, "Print layers, owners of the parameters and memory before training",
      FIELD(summary)},
-    {"quiet", NULL, "Print nothing but errors", FIELD(quiet), .letter = 'q'},
+    {"quiet", NULL, "Print errors only", FIELD(quiet), .letter = 'q'},
 };
 const size_t cli_row_count = sizeof cli_rows / sizeof *cli_rows;
