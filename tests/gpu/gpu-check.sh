@@ -35,6 +35,8 @@ if [ $status -eq 77 ]; then
   echo "1..0 # SKIP no GPU"
   exit 77
 fi
+# 127: the loader has not found a library; nothing below would tell more
+if [ $status -eq 127 ]; then not_ok "gpu_ops starts"; echo "1..1"; exit 1; fi
 sed -n 's/^# \(StarPU.*\); seed.*/# \1/p' "$work/log"
 
 # ---- operations ----------------------------------------------------------------------------------
