@@ -3,7 +3,7 @@
 # from the last checkpoint, and they end with the weights, the log and the checkpoints of an
 # undisturbed run. Then ends by a signal, fewer ranks, and what starling-run refuses. SL_KILLS:
 # kills of each kind of rank (default 10); SL_KILL_SECONDS: none is begun later than that (default
-# 110). On two cores with nothing else to do a kill costs about 1.5 s.
+# 75). On two cores with nothing else to do a kill costs about 1.5 s.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 launcher=${STARLING_RUN:-$here/../../tools/starling-run}
@@ -201,7 +201,7 @@ killed() {
   count=0 hit=0
   for moment in $(while :; do echo middle opening writing closing middle middle writing opening middle closing; done | head -n 100 |
     tr '\n' ' ' | cut -d ' ' -f 1-"${SL_KILLS:-10}"); do
-    [ $(($(now) - started)) -lt $((${SL_KILL_SECONDS:-110} * 1000)) ] || { echo "# $who: out of time after $count kills" >>"$lane/tap"; break; }
+    [ $(($(now) - started)) -lt $((${SL_KILL_SECONDS:-75} * 1000)) ] || { echo "# $who: out of time after $count kills" >>"$lane/tap"; break; }
     fresh cut
     train cut "$size" --max-restarts 1 -- "$@" & job=$!
     victim=$rank
