@@ -1,7 +1,7 @@
-/* CIFAR-10's binary version (Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html): records
- * of one label byte and 3072 values, 32 x 32 red, then green, then blue. The files have no header;
- * the original ones hold 10,000 records each. Smaller sets are read too, as long as the five
- * training files agree. */
+/* CIFAR-10's binary version (Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html). A
+ * record is a label byte and 3072 values, 32 x 32 red, then green, then blue. Files have no header.
+ * The original ones hold 10,000 records each; smaller sets are read, too, if the five training
+ * files have the same size. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@
 
 static const struct sl_shape sample_shape = {3, {3, 32, 32}};
 
-/* Records of a file that is not empty and ends with a whole one. */
+/* Number of records in a file, which must not be empty or end within a record. */
 static enum sl_status count_records(const char *path, size_t size, int64_t *count) {
   *count = (int64_t)(size / RECORD);
   if (size == 0) return sl__fail(SL_BAD_FILE, "%s: is empty; was the download complete?", path);
@@ -32,7 +32,7 @@ static enum sl_status count_records(const char *path, size_t size, int64_t *coun
   return SL_OK;
 }
 
-/* Every file as long as the first: one cut short between two records shows here. */
+/* All files must be as long as the first: this finds a file that was cut between two records. */
 static enum sl_status check_files(const char *const *paths, const size_t *sizes, int files,
                                   int64_t *count) {
   for (int f = 0; f < files; f++) {
@@ -54,7 +54,7 @@ enum sl_status sl__cifar10_alloc(const char *name, int64_t count, struct sl_data
 
 enum sl_status sl__cifar10_parse(const char *name, const char *const *paths, uint8_t *const *bytes,
                                  const size_t *sizes, int files, struct sl_dataset **result) {
-  /* batches.meta.txt */
+  /* from batches.meta.txt */
   static const char *const names[CLASSES] = {"airplane", "automobile", "bird",  "cat",  "deer",
                                              "dog",      "frog",       "horse", "ship", "truck"};
   enum sl_status status;
@@ -94,7 +94,7 @@ static bool holds_files(const char *folder) {
   return sl__has_file(folder, "data_batch_1.bin") || sl__has_file(folder, "test_batch.bin");
 }
 
-/* The folder itself, or the one in it that the archive makes; NULL without memory. */
+/* The folder, or the one inside it that the archive creates; NULL without memory. */
 static char *find_folder(const char *folder) {
   char *inner = sl__join(folder, "cifar-10-batches-bin");
   if (inner && !holds_files(folder) && holds_files(inner)) return inner;
@@ -155,7 +155,7 @@ static enum sl_status check_writable(const struct sl_dataset *set, bool train) {
   return SL_OK;
 }
 
-/* Samples first .. first + count - 1. */
+/* Writes samples first .. first + count - 1. */
 static enum sl_status write_file(const struct sl_dataset *set, int64_t first, int64_t count,
                                  const char *path) {
   struct sl__file *file;

@@ -1,4 +1,4 @@
-/* Datasets: bytes and labels in memory, normalised by a table when they are read. */
+/* Datasets: bytes and labels in memory. A table normalises the bytes when they are read. */
 #include "data/dataset.h"
 
 #include <math.h>
@@ -7,10 +7,11 @@
 
 #include "core/base/error.h"
 
-/* Bytes of a sample, or 0 where the shape or the whole set cannot be. */
+/* Bytes of a sample; 0 if the sample or the whole set would be too large. */
 static size_t sample_bytes(const struct sl_shape *sample, int64_t count) {
   size_t bytes = 1, whole;
-  if (sample->ndim < 1 || sample->ndim > SL_MAX_DIMS - 1) return 0; /* the batch is one more */
+  if (sample->ndim < 1 || sample->ndim > SL_MAX_DIMS - 1)
+    return 0; /* the batch is a dimension, too */
   for (int i = 0; i < sample->ndim; i++)
     if (sample->dim[i] < 1 || __builtin_mul_overflow(bytes, (size_t)sample->dim[i], &bytes))
       return 0;
@@ -87,7 +88,7 @@ void sl_dataset_free(struct sl_dataset *set) {
   free(set);
 }
 
-/* The first label that is no class, or count. */
+/* The first label that is not below classes; count if there is none. */
 static int64_t first_bad_label(const uint8_t *labels, int64_t count, int classes) {
   int64_t i = 0;
   while (i < count && labels[i] < classes) i++;
@@ -171,7 +172,7 @@ static void normalise(const uint8_t *bytes, size_t count, const float table[256]
   for (size_t i = 0; i < count; i++) values[i] = table[bytes[i]];
 }
 
-/* One row of width values, from source (NULL: all of it outside). */
+/* One row of width values. source NULL: the whole row lies outside the image. */
 static void view_row(const uint8_t *source, int64_t width, const struct sl__view *view,
                      const float table[256], float *values) {
   for (int64_t x = 0; x < width; x++) {

@@ -1,6 +1,6 @@
 /* Generated digits: lines and arcs, warped, slanted, scaled and shifted at random, drawn with a pen
- * of random width, with noise. Every number comes from Philox by (seed, set, sample), so sample i
- * is the same whatever else is made. */
+ * of random width, with noise. Numbers come from Philox by (seed, set, sample): sample i does not
+ * depend on other samples. */
 #include <math.h>
 #include <string.h>
 
@@ -10,14 +10,14 @@
 #include "data/source.h"
 
 #define SIDE 28
-#define HALF_HEIGHT 9.5f /* pixels from the middle to the top of a digit of scale 1 */
+#define HALF_HEIGHT 9.5f /* pixels from the centre to the top of a digit of scale 1 */
 #define TRAINING_COUNT 10000
 #define TEST_COUNT 2000
-#define ARC_STEP 20.0f /* degrees: at this size no corner shows */
+#define ARC_STEP 20.0f /* degrees; no corner is visible at this size */
 #define RADIANS 0.017453293f
 
-/* x to the right, y down, the digit's height from -1 to 1. An arc has a centre, two radii and the
- * angles where it begins and ends: 0 to the right, 90 down. */
+/* x to the right, y down, a digit's height from -1 to 1. An arc has a centre, two radii and two
+ * angles, begin and end: 0 is right, 90 is down. */
 enum kind { END, LINE, ARC };
 struct piece {
   enum kind kind;
@@ -27,7 +27,7 @@ struct piece {
 #define PIECES 4
 #define VARIANTS 2
 
-/* Two ways of writing each digit. */
+/* Two shapes of each digit. */
 static const struct piece digits[10][VARIANTS][PIECES] = {
     {{{ARC, {0, 0, .6f, 1, 0, 360}}}, {{ARC, {0, 0, .7f, .95f, -80, 300}}}},
     {{{LINE, {0, -1, 0, 1}}}, {{LINE, {-.4f, -.6f, 0, -1}}, {LINE, {0, -1, 0, 1}}}},
@@ -64,7 +64,7 @@ static const struct piece digits[10][VARIANTS][PIECES] = {
      {{ARC, {0, -.45f, .55f, .52f, 0, 360}}, {ARC, {-.55f, -.45f, 1.1f, 1.45f, 0, 80}}}},
 };
 
-/* How this sample is written: a bend, then a linear map to pixels. */
+/* The handwriting of a sample: a bend, then a linear map to pixels. */
 struct hand {
   float bend_x, bend_y, phase_x, phase_y;
   float xx, xy, yx, yy, x, y;
@@ -108,7 +108,7 @@ static void reach(float a, float b, float radius, int *first, int *last) {
   *last = (int)sl__clamp(ceilf(fmaxf(a, b) + radius + .5f), 0, SIDE - 1);
 }
 
-/* Ink covers a pixel by how far its middle lies inside the pen's edge: this is the anti-aliasing */
+/* Draws with anti-aliasing: a pixel is covered by the depth of its centre inside the pen's edge. */
 static void draw_segment(struct point a, struct point b, float radius, float ink[SIDE][SIDE]) {
   int left, right, top, bottom;
   float dx = b.x - a.x, dy = b.y - a.y;
@@ -128,7 +128,7 @@ static void draw_segment(struct point a, struct point b, float radius, float ink
     }
 }
 
-/* As short straight segments: the bend makes a curve of a line, too. */
+/* Draws a line or an arc as short straight segments: the bend makes a line a curve, too. */
 static void draw_piece(const struct piece *piece, const struct hand *hand, float ink[SIDE][SIDE]) {
   const float *v = piece->v;
   int steps = piece->kind == LINE ? 4 : (int)ceilf((v[5] - v[4]) / ARC_STEP);
@@ -149,11 +149,11 @@ static void draw_piece(const struct piece *piece, const struct hand *hand, float
   }
 }
 
-/* Ink to bytes, with noise. */
+/* Turns ink into bytes, with noise. */
 static void develop(float ink[SIDE][SIDE], struct sl__source *random, uint8_t *pixels) {
   float strength = sl__between(random, 150, 255),
         noise = sl__between(random, 2, 26) / SL__BELL_DEVIATION;
-  uint64_t first = (random->next + 3) / 4; /* whole blocks of four numbers from here on */
+  uint64_t first = (random->next + 3) / 4; /* from here on whole blocks of four numbers */
   for (int i = 0; i < SIDE * SIDE; i += 4) {
     struct sl__random4 r = sl__philox(random->seed, random->stream, first + (uint64_t)i / 4);
     for (int j = 0; j < 4; j++) {

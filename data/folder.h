@@ -7,7 +7,7 @@
 /* "folder/name", to be freed; NULL if memory is short. */
 char *sl__join(const char *folder, const char *name);
 
-/* Is there such a file, readable or not? */
+/* Does the file exist, readable or not? */
 bool sl__has_file(const char *folder, const char *name);
 
 #endif

@@ -1,9 +1,11 @@
-/* Generated sentences with agreement over any distance (the task of Linzen, Dupoux, Goldberg:
- * "Assessing the ability of LSTMs to learn syntax-sensitive dependencies", TACL 4, 2016), from a
- * probabilistic context-free grammar with grammatical number. The next word always tells which rule
- * was taken (but for "the", where the noun does), so a sentence has one derivation only, and the
- * entropy of derivations, which is easily summed up, is that of sentences. Every random number
- * comes from Philox by (seed, set, sentence), so sentence i is the same whatever else is made. */
+/* Generated sentences with agreement over any distance, from a probabilistic context-free grammar
+ * with grammatical number (the task of Linzen, Dupoux, Goldberg: "Assessing the ability of LSTMs to
+ * learn syntax-sensitive dependencies", TACL 4, 2016).
+ *
+ * The next word always shows the rule that was chosen; only after "the" it is the noun that does.
+ * So a sentence has one derivation, and the entropy of sentences is that of derivations, which is a
+ * simple sum. Random numbers come from Philox by (seed, set, sentence): sentence i does not depend
+ * on other sentences. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +16,8 @@
 #include "data/source.h"
 
 enum symbol {
-  END, /* of a rule's body */
-  /* made of others */
+  END, /* symbols in a rule's body */
+  /* symbols with rules */
   SENTENCE,
   CLAUSE,
   PHRASE,
@@ -26,21 +28,21 @@ enum symbol {
   PREDICATE,
   OBJECT,
   OTHER,
-  /* one of several words */
+  /* symbols that become one of several words */
   DETERMINER,
   ADJECTIVE,
   NOUN,
   TRANSITIVE,
   INTRANSITIVE,
   OFTEN, /* adverbs before a verb */
-  WELL,  /* adverbs behind one: others, or a sentence could have two derivations */
+  WELL,  /* adverbs after a verb; with the same words a sentence could have two derivations */
   NEAR,
   THAT,
   AND,
   SYMBOLS
 };
 
-/* A symbol of a body has its rule's number, or the one that it says. */
+/* A symbol of a body has the number of its rule, unless ONE or MANY says another. */
 #define ONE(symbol) ((symbol) | 64)
 #define MANY(symbol) ((symbol) | 128)
 #define SYMBOL(item) ((item)&63)
@@ -57,7 +59,7 @@ static const struct rule {
     [BARE] = {{5, {DETERMINER, NOUN}},
               {3, {DETERMINER, ADJECTIVE, NOUN}},
               {1, {DETERMINER, ADJECTIVE, ADJECTIVE, NOUN}}},
-    /* the words between subject and verb have numbers of their own, to mislead */
+    /* phrases between subject and verb have numbers of their own, to mislead a model */
     [MODIFIER] = {{8, {END}}, {3, {NEAR, OTHER}}, {2, {THAT, ACTION}}, {3, {THAT, RELATIVE}}},
     [RELATIVE] = {{1, {ONE(PHRASE), ONE(TRANSITIVE)}}, {1, {MANY(PHRASE), MANY(TRANSITIVE)}}},
     [ACTION] = {{1, {INTRANSITIVE}}, {2, {TRANSITIVE, OTHER}}},
@@ -91,18 +93,19 @@ static const char *const words[SYMBOLS][2][WORDS] = {
     [AND] = {{"and"}},
 };
 
-/* ---- choices, the same for drawing and for measuring ---- */
+/* ---- choices, for drawing and for the entropy ---- */
 
 static int number_of(int item, int number) {
   return item == SYMBOL(item) ? number : item == MANY(SYMBOL(item));
 }
 
-/* Words that have no plural are the same in both. */
+/* Words without a plural are the same in both numbers. */
 static const char *const *words_of(int symbol, int number) {
   return words[symbol][words[symbol][number][0] ? number : 0];
 }
 
-/* The weight of a symbol's i-th way, 0 behind the last; the i-th word's falls as 1/i (Zipf). */
+/* The weight of a symbol's i-th choice, 0 after the last. The weight of the i-th word falls as 1/i
+ * (Zipf). */
 static int weight_of(int symbol, int number, int i) {
   if (symbol < DETERMINER) return i < RULES ? rules[symbol][i].weight : 0;
   return i < WORDS && words_of(symbol, number)[i] ? 1000 / (i + 1) : 0;
@@ -116,12 +119,13 @@ static int total_weight(int symbol, int number) {
 
 /* ---- entropy ---- */
 
-/* Of what one symbol becomes: its entropy in nats and its words, both as expected. */
+/* Expected entropy in nats, and expected number of words, of the expansion of a symbol. */
 struct measure {
   double entropy, length;
 };
 
-/* One step: the choice itself, then what the chosen body's symbols are known to be. */
+/* One iteration: the entropy of the choice, plus the present estimates for the symbols of the
+ * bodies. */
 static struct measure measure_symbol(int symbol, int number, struct measure known[SYMBOLS][2]) {
   struct measure sum = {0, symbol < DETERMINER ? 0 : 1};
   double total = total_weight(symbol, number);
@@ -138,8 +142,8 @@ static struct measure measure_symbol(int symbol, int number, struct measure know
   return sum;
 }
 
-/* A phrase holds 3/16 further phrases on average: each sweep leaves at most that part of the error,
- * and 100 of them leave rounding only. */
+/* A phrase contains 3/16 further phrases on average: each iteration reduces the error at least by
+ * that factor. After 100 only rounding errors remain. */
 static double entropy_per_word(void) {
   struct measure known[SYMBOLS][2] = {{{0, 0}}};
   for (int sweep = 0; sweep < 100; sweep++)
@@ -147,12 +151,13 @@ static double entropy_per_word(void) {
       for (int number = 0; number < 2; number++)
         known[symbol][number] = measure_symbol(symbol, number, known);
   const struct measure *sentence = &known[SENTENCE][0];
-  return sentence->entropy / (sentence->length + 1); /* the line end is certain, and a word */
+  return sentence->entropy /
+         (sentence->length + 1); /* the line end is certain, but counts as a word */
 }
 
 /* ---- sentences ---- */
 
-/* Way i with probability weight / total, to 2^-26 of it. */
+/* Choice i with probability weight / total, exact to 2^-26. */
 static int choose(struct sl__source *random, int symbol, int number) {
   uint32_t bits = sl__philox(random->seed, random->stream, random->next >> 2).v[random->next & 3];
   int left = (int)((uint64_t)bits * (uint64_t)total_weight(symbol, number) >> 32), i = 0;
@@ -169,7 +174,7 @@ struct output {
 static enum sl_status add_word(struct output *to, const char *word, char after) {
   size_t length = strlen(word);
   if (to->capacity - to->size < length + 1) {
-    size_t capacity = to->capacity * 2 + 4096; /* no word is that long */
+    size_t capacity = to->capacity * 2 + 4096; /* longer than any word */
     char *grown = sl__realloc(to->text, capacity, 1, "generated sentences");
     if (!grown) return SL_NO_MEMORY;
     to->text = grown;
@@ -181,7 +186,8 @@ static enum sl_status add_word(struct output *to, const char *word, char after) 
   return SL_OK;
 }
 
-/* Goes as deep as the sentence is nested: 4 more with probability (3/16)^4, so never far. */
+/* The recursion is as deep as the sentence is nested: 4 further levels have probability (3/16)^4.
+ */
 static enum sl_status expand(struct sl__source *random, int symbol, int number, struct output *to) {
   int way = choose(random, symbol, number);
   if (symbol >= DETERMINER) return add_word(to, words_of(symbol, number)[way], ' ');
@@ -204,7 +210,7 @@ enum sl_status sl_grammar_new(uint64_t seed, bool train, int64_t sentences, char
   for (int64_t i = 0; i < sentences; i++) {
     struct sl__source random = sl__source(SL__SOURCE_GRAMMAR, seed, train, i);
     SL__TRY(expand(&random, SENTENCE, 0, &to));
-    to.text[to.size - 1] = '\n'; /* instead of the last word's blank */
+    to.text[to.size - 1] = '\n'; /* replaces the last word's blank */
   }
   *text = to.text;
   *size = to.size;

@@ -1,6 +1,6 @@
-/* IDX, the file format of MNIST (LeCun, Cortes, Burges; http://yann.lecun.com/exdb/mnist):
- * big-endian 32-bit numbers: magic 0x0000TTDD (TT 08: bytes; DD dimensions), one size a dimension,
- * then the values. */
+/* IDX, the file format of MNIST (LeCun, Cortes, Burges; http://yann.lecun.com/exdb/mnist). Numbers
+ * have 32 bits, big-endian: the magic number 0x0000TTDD (TT 08: bytes; DD: dimensions), a size for
+ * each dimension, then the values. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "data/folder.h"
 #include "data/reader.h"
 
-#define MAX_FILE ((size_t)1 << 30) /* 20 times MNIST: nothing that a packed file can blow up to */
+#define MAX_FILE ((size_t)1 << 30) /* 20 times MNIST: a packed file cannot expand to more */
 #define SIDE 28
 #define CLASSES 10
 
@@ -19,7 +19,7 @@ static uint32_t big_endian(const uint8_t *bytes) {
   return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-/* Size and header say the same. */
+/* Checks that the file's size is the header's. */
 static enum sl_status check_size(const char *path, size_t size, size_t header, int64_t count,
                                  size_t each) {
   size_t whole;
@@ -50,7 +50,7 @@ enum sl_status sl__idx_parse(const char *path, const uint8_t *bytes, size_t size
   idx->height = ndim == 3 ? big_endian(bytes + 8) : 1;
   idx->width = ndim == 3 ? big_endian(bytes + 12) : 1;
   idx->values = bytes + header;
-  each = (size_t)idx->height * (size_t)idx->width; /* 32 bits times 32 bits */
+  each = (size_t)idx->height * (size_t)idx->width; /* cannot overflow: 32 bits times 32 bits */
   if (idx->count == 0 || each == 0)
     return sl__fail(SL_BAD_FILE, "%s: is empty: %lld items of %lld x %lld", path,
                     (long long)idx->count, (long long)idx->height, (long long)idx->width);
@@ -85,7 +85,7 @@ out:
 
 /* ---- files ---- */
 
-/* The file's path, with .gz where only that is there; NULL without memory. */
+/* The file's path, with .gz if only the packed file exists; NULL without memory. */
 static char *find_idx(const char *folder, const char *name) {
   char packed[64];
   snprintf(packed, sizeof packed, "%s.gz", name);

@@ -1,16 +1,16 @@
 /* Loaders: a thread fills slots ahead of the training.
  *
  * A slot is free, being filled, ready or out. The thread takes free slots in any order and fills
- * them with the next batch; the ready ones stand in a queue in the batches' order. Numbers depend
- * on (seed, epoch, sample) only, so neither the count of slots nor the timing changes them.
+ * them with the next batch; ready slots are handed out in the batches' order. Values depend on
+ * (seed, epoch, sample) only: neither the number of slots nor timing changes them.
  *
- * Part p of n takes every n-th sample of the common order, from the p-th on: so the k-th batches of
- * all parts together are the k-th batch of a single loader with n times the rows. All parts have
- * the same number of batches, or ranks would wait for each other; one that has no sample left gives
- * a batch with valid = 0.
+ * Part p of n takes every n-th sample of the common order, beginning at the p-th. So the k-th
+ * batches of all parts together are the k-th batch of a single loader with n times the rows. All
+ * parts have the same number of batches, or ranks would wait for each other; a part that has no
+ * sample left gives a batch with valid = 0.
  *
- * A set in buckets is, in each epoch, grouped by bucket, and all of this holds for each bucket by
- * itself; then the batches of all buckets are shuffled. Any other set is one bucket. */
+ * A set in buckets is grouped by bucket in each epoch, and the rules above hold for each bucket
+ * separately; then the batches of all buckets are shuffled. Any other set is one bucket. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@
 
 #define PAGE 4096
 #define MAX_SLOTS 1024
-/* Number of the stream that shuffles an epoch's batches, beside the epoch's own for the samples. */
+/* Marks the stream that shuffles an epoch's batches; the samples have the epoch's own stream. */
 #define BATCHES_OF (1ull << 55)
 
 enum slot_state { FREE, FILLING, READY, OUT };
@@ -38,13 +38,13 @@ struct slot {
 struct sl_loader {
   const struct sl_dataset *dataset;
   struct sl_loader_options options;
-  int64_t length; /* batches an epoch */
+  int64_t length; /* batches in an epoch */
   struct slot *slots;
-  void *memory; /* of all slots, not yet aligned */
-  /* of the epoch that the thread is in; NULL where the set's own will do */
+  void *memory; /* memory of all slots, not yet aligned */
+  /* Orders of the thread's epoch; NULL if the set's own order serves. */
   uint32_t *order;       /* samples, bucket by bucket */
-  uint32_t *drawn;       /* samples before they are grouped */
-  uint32_t *batch_order; /* batches, counted through all buckets */
+  uint32_t *drawn;       /* shuffled samples, before they are grouped by bucket */
+  uint32_t *batch_order; /* batches of all buckets */
   int64_t order_epoch;   /* -1: none yet */
 
   pthread_t thread;
@@ -54,12 +54,12 @@ struct sl_loader {
   bool stop;
   int64_t next;   /* number of the batch to be filled, counted over all epochs */
   int64_t handed; /* number of the batch to be handed out */
-  uint64_t seeks; /* a batch that was begun before a seek is thrown away after it */
+  uint64_t seeks; /* number of seeks: a batch that was begun before a seek is discarded */
 };
 
 /* ---- filling, without the lock ---- */
 
-/* How sample i looks in this epoch. */
+/* Draws the shift and the mirroring of sample i in an epoch. */
 static struct sl__view draw_view(const struct sl_loader_options *options, int64_t epoch,
                                  int64_t i) {
   struct sl__view view = {0};
@@ -73,15 +73,15 @@ static struct sl__view draw_view(const struct sl_loader_options *options, int64_
   return view;
 }
 
-/* A batch of an epoch, as one of the batches of its bucket. */
+/* The place of a batch in its bucket. */
 struct place {
   int64_t first, count; /* the bucket's samples in the order of all parts */
-  int64_t index;        /* of the batch in its bucket */
-  int64_t steps;        /* of a token sample; 0 for images */
+  int64_t index;        /* number of the batch in its bucket */
+  int64_t steps;        /* length of a sample of tokens; 0 for images */
 };
 
-/* Number of batches that every part makes of `samples`: that of the largest part, which is the
- * first. */
+/* Number of batches that every part makes of `samples`: the number that the first part, the
+ * largest, needs. */
 static int64_t batches_of(const struct sl_loader_options *options, int64_t samples) {
   int64_t most = (samples + options->num_parts - 1) / options->num_parts;
   return (most + options->batch - 1) / options->batch;
@@ -103,7 +103,8 @@ static struct place place_of(const struct sl_loader *loader, int64_t index) {
   return place;
 }
 
-/* The sample at a position of the part's order of a bucket; its first where the part has none. */
+/* The sample at a position of the part's order of a bucket; the bucket's first sample if the part
+ * has none there. */
 static int64_t sample_at(const struct sl_loader *loader, const struct place *place,
                          int64_t position) {
   int64_t i = position * loader->options.num_parts + loader->options.part_index;
@@ -116,18 +117,18 @@ static int64_t sample_at(const struct sl_loader *loader, const struct place *pla
   return loader->order ? loader->order[i] : i;
 }
 
-/* Number of the given samples that are this part's. */
+/* Number of the samples that belong to this part. */
 static int64_t part_count(const struct sl_loader *loader, int64_t samples) {
   int64_t parts = loader->options.num_parts;
   return (samples - loader->options.part_index + parts - 1) / parts;
 }
 
-/* Labels a sample has. */
+/* Number of labels of a sample. */
 static size_t labels_a_sample(const struct sl_dataset *set) {
   return set->tokens ? set->sample_size : 1;
 }
 
-/* A sentence, and padding behind it. */
+/* Copies a sentence and pads it. Returns its length. */
 static int64_t fill_sentence(const struct sl_dataset *set, int64_t i, int32_t *tokens,
                              int32_t *labels) {
   const struct sl__sentence *sentence = &set->sentences[i];
@@ -142,7 +143,7 @@ static int64_t fill_sentence(const struct sl_dataset *set, int64_t i, int32_t *t
   return sentence->length;
 }
 
-/* The labels that it has. */
+/* Fills a row with a sample. Returns the number of its labels. */
 static int64_t fill_row(struct sl_loader *loader, struct slot *slot, int64_t row, int64_t i) {
   const struct sl_dataset *set = loader->dataset;
   float *x = slot->x + (size_t)row * set->sample_size;
@@ -164,8 +165,8 @@ static void ignore_row(struct slot *slot, int64_t row, size_t labels) {
   for (size_t k = 0; k < labels; k++) slot->labels[(size_t)row * labels + k] = SL_IGNORE;
 }
 
-/* Rows behind the last sample repeat the batch's first ones; a batch without any shows the first of
- * the epoch, or of the bucket. */
+/* Rows after the last sample repeat the batch's first ones. A batch without samples shows the first
+ * sample of the epoch, or of the bucket. */
 static void fill_rows(struct sl_loader *loader, struct slot *slot, const struct place *place,
                       int64_t valid) {
   const struct sl_dataset *set = loader->dataset;
@@ -184,7 +185,8 @@ static void fill_rows(struct sl_loader *loader, struct slot *slot, const struct 
   }
 }
 
-/* Of all parts' batches together: they are one run of the common order. */
+/* Number of labels in this batch of all parts together: their samples are consecutive in the common
+ * order. */
 static int64_t count_all(const struct sl_loader *loader, const struct place *place) {
   const struct sl_loader_options *options = &loader->options;
   int64_t rows = options->batch * options->num_parts, first = place->index * rows, count = 0;
@@ -199,7 +201,7 @@ static int64_t count_all(const struct sl_loader *loader, const struct place *pla
   return count;
 }
 
-/* Samples in the order drawn, but bucket after bucket. */
+/* Groups samples by bucket; within a bucket they keep the drawn order. */
 static void group_by_bucket(const struct sl_dataset *set, const uint32_t *drawn, uint32_t *order) {
   int64_t next[SL_MAX_BUCKETS] = {0};
   for (int b = 1; b < set->info.bucket_count; b++)
@@ -212,7 +214,7 @@ static void draw_orders(struct sl_loader *loader, int64_t epoch) {
   const struct sl_loader_options *options = &loader->options;
   uint32_t count = (uint32_t)loader->dataset->info.count;
   uint32_t *drawn = loader->drawn ? loader->drawn : loader->order;
-  if (!options->shuffle) epoch = 0; /* they are all alike */
+  if (!options->shuffle) epoch = 0; /* without shuffling all epochs are alike */
   if (!loader->order || loader->order_epoch == epoch) return;
   if (options->shuffle)
     sl__permutation(options->seed, sl__stream(SL__STREAM_SHUFFLE, (uint64_t)epoch), drawn, count);
@@ -249,7 +251,7 @@ static void fill_slot(struct sl_loader *loader, struct slot *slot, int64_t numbe
 
 /* ---- the thread ---- */
 
-/* A slot of that state, with the wanted batch unless number < 0; NULL where there is none. */
+/* A slot in that state, and with batch `number` unless that is negative; NULL if there is none. */
 static struct slot *find_slot(const struct sl_loader *loader, enum slot_state state,
                               int64_t number) {
   for (int s = 0; s < loader->options.slots; s++) {
@@ -288,7 +290,7 @@ static void *run(void *argument) {
   return NULL;
 }
 
-/* Signals are the program's: the thread takes none. */
+/* Signals are for the program's threads: this one blocks all. */
 static enum sl_status start_thread(struct sl_loader *loader) {
   sigset_t all, before;
   sigfillset(&all);
@@ -318,7 +320,7 @@ static enum sl_status check_augmentation(const struct sl_dataset_info *info,
   return SL_OK;
 }
 
-/* Samples of which each part must have one. */
+/* Number of samples that the parts share: each part must have one. */
 static int64_t shared_samples(const struct sl_dataset_info *info) {
   if (!info->bucket_count) return info->count;
   int64_t most = 0;
@@ -327,7 +329,7 @@ static int64_t shared_samples(const struct sl_dataset_info *info) {
   return most;
 }
 
-/* With the defaults filled in. */
+/* Checks the options and fills in the defaults. */
 static enum sl_status check_options(const struct sl_dataset_info *info,
                                     struct sl_loader_options *options) {
   if (options->num_parts == 0) options->num_parts = 1;
@@ -361,7 +363,8 @@ static enum sl_status check_options(const struct sl_dataset_info *info,
   return check_augmentation(info, options);
 }
 
-/* More than the machine has would not fail here, but when the slots are filled. */
+/* An allocation larger than the machine's memory may succeed here and fail when slots are filled.
+ */
 static enum sl_status check_memory(const struct sl_loader *loader, double bytes) {
   double has = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
   if (bytes <= has) return SL_OK;
@@ -374,7 +377,7 @@ static enum sl_status check_memory(const struct sl_loader *loader, double bytes)
 
 static size_t whole_pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAGE; }
 
-/* Every array of a slot begins on a page: registering and pinning want that. */
+/* Every array of a slot begins on a page, as registration and pinning need. */
 static enum sl_status alloc_slots(struct sl_loader *loader) {
   size_t rows = (size_t)loader->options.batch, count = (size_t)loader->options.slots;
   size_t row_bytes = loader->dataset->sample_size * sizeof(float);

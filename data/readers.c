@@ -18,8 +18,7 @@ const struct sl_dataset_format *sl_dataset_format(int i) {
   return i >= 0 && i < READERS ? &readers[i]->format : NULL;
 }
 
-/* The names of the generated sets, or the formats of files with the files that show them: "A, B
- * <word> C". */
+/* Lists the names of the generated sets, or the file formats with their files: "A, B <word> C". */
 static const char *names_of(bool generated, const char *word, char *list, size_t size) {
   int last = READERS - 1;
   size_t used = 0;

@@ -1,22 +1,22 @@
 /* Sentences of a text, sorted into buckets by length.
  *
- * The set keeps the text whole, behind one `end`: as every sentence but the first stands behind the
- * `end` of the one before it, a sentence's inputs are the tokens from one before its first on, and
- * its labels the same shifted by one, as in any other text. */
+ * The set keeps the whole text, with one `end` before it. Every sentence but the first follows the
+ * `end` of the sentence before it. So the inputs of a sentence begin one token before its first
+ * token, and its labels are the inputs shifted by one, as in any other text. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/error.h"
 #include "data/dataset.h"
 
-/* A text on its way to samples. */
+/* A text while it is cut into samples. */
 struct text {
   const char *name;
   const int32_t *tokens;
   int64_t count;
   const struct sl_sentences_options *options;
-  int64_t most;            /* tokens a sample */
-  int64_t samples, longer; /* as most makes them */
+  int64_t most;            /* largest number of tokens in a sample */
+  int64_t samples, longer; /* number of samples, and of longer sentences, with this `most` */
   int64_t buckets[SL_MAX_BUCKETS];
   int bucket_count;
 };
@@ -25,11 +25,12 @@ struct text {
 
 struct walk {
   const struct text *text;
-  int64_t at, stop; /* the rest of the current sentence */
+  int64_t at, stop; /* what remains of the current sentence */
   int64_t longer;
 };
 
-/* Sample of labels *first .. *first + *length - 1; false at the text's end. */
+/* The next sample: its labels are the tokens *first .. *first + *length - 1. False at the text's
+ * end. */
 static bool next_sample(struct walk *walk, int64_t *first, int64_t *length) {
   const struct text *text = walk->text;
   while (walk->at == walk->stop) {
@@ -73,24 +74,27 @@ static enum sl_status count_samples(struct text *text) {
 
 /* ---- the choice of buckets ---- */
 
-/* Of the distinct lengths of all samples, ascending. */
+/* The different lengths of samples, ascending. */
 struct histogram {
   int64_t count;
   int64_t *length;        /* [count] */
-  int64_t *samples, *sum; /* [count + 1]: samples of the first i lengths, and their lengths' sum */
+  int64_t *samples, *sum; /* [count + 1]: number of samples of the first i lengths, and the sum of
+                             their lengths */
   int64_t *before,
-      *best;      /* [count + 1]: least padding of the first j lengths in m - 1, m buckets */
-  uint32_t *from; /* [m, j]: how many of them are in the first m - 1 of these m buckets */
+      *best;      /* [count + 1]: least padding of the first j lengths in m - 1 buckets, and in m */
+  uint32_t *from; /* [m, j]: number of lengths in the first m - 1 buckets */
 };
 
-/* Padding where lengths i .. j - 1 share a bucket. */
+/* Padding if lengths i .. j - 1 share a bucket. */
 static int64_t padding_of(const struct histogram *h, int64_t i, int64_t j) {
   return h->length[j - 1] * (h->samples[j] - h->samples[i]) - (h->sum[j] - h->sum[i]);
 }
 
-/* best[low .. high] for m buckets, whose last begins at least .. most: as (length[d] - length[c])
- * (samples[b] - samples[a]) >= 0 where a <= b <= c <= d, the place where the last bucket best
- * begins does not fall with j, and halving the range of j costs L log L, not L^2. */
+/* Computes best[low .. high] for m buckets; the last bucket begins at least .. most.
+ *
+ * If a <= b <= c <= d, then (length[d] - length[c]) (samples[b] - samples[a]) >= 0. So the best
+ * beginning of the last bucket does not fall with j, and halving the range of j costs L log L
+ * instead of L^2. */
 static void fill_best(struct histogram *h, uint32_t *from, int64_t low, int64_t high, int64_t least,
                       int64_t most) {
   if (low > high) return;
@@ -107,7 +111,7 @@ static void fill_best(struct histogram *h, uint32_t *from, int64_t low, int64_t 
   fill_best(h, from, j + 1, high, begin, most);
 }
 
-/* One more bucket is always less padding while there are lengths that have none of their own. */
+/* Each further bucket reduces the padding until every length has its own. */
 static void choose_from(struct histogram *h, struct text *text) {
   int64_t row = h->count + 1, j = h->count;
   for (int64_t k = 1; k <= h->count; k++) h->best[k] = padding_of(h, 0, k);
@@ -123,7 +127,7 @@ static void choose_from(struct histogram *h, struct text *text) {
   }
 }
 
-/* frequency [most + 1]: samples of every length. */
+/* frequency [most + 1]: number of samples of each length. */
 static enum sl_status alloc_histogram(struct histogram *h, const int64_t *frequency, int64_t most,
                                       int buckets) {
   for (int64_t n = 1; n <= most; n++) h->count += frequency[n] > 0;
@@ -202,7 +206,7 @@ static enum sl_status check_options(const struct text *text, int classes) {
   return check_buckets(name, options->buckets, options->bucket_count);
 }
 
-/* Lengths of buckets, given or chosen, and the samples of the text that follow from them. */
+/* Takes or chooses the buckets' lengths, and counts the samples. */
 static enum sl_status find_buckets(struct text *text) {
   const struct sl_sentences_options *options = text->options;
   if (options->buckets) {

@@ -1,7 +1,7 @@
-/* Generated shapes in CIFAR-10's format: ten outlines at random place, size, angle and aspect,
- * filled with one random texture in front of another, with noise. Colours and textures are drawn
- * before the class and say nothing of it. Every number comes from Philox by (seed, set, sample), so
- * sample i is the same whatever else is made. */
+/* Generated shapes in CIFAR-10's format: ten outlines at random place, size, angle and aspect, with
+ * one random texture before another, and noise. Colours and textures are drawn before the class and
+ * do not depend on it. Numbers come from Philox by (seed, set, sample): sample i does not depend on
+ * other samples. */
 #include <math.h>
 
 #include "data/dataset.h"
@@ -14,11 +14,11 @@
 #define TRAINING_COUNT 10000
 #define TEST_COUNT 2000
 #define TURN 6.2831853f
-#define FINE 3 /* points a pixel and direction, that an outline covers or not */
+#define FINE 3 /* test points of a pixel in each direction */
 
 enum shape { DISC, SQUARE, TRIANGLE, STAR, CROSS, RING, CRESCENT, ARROW, HEART, BOLT, SHAPES };
 
-/* ---- outlines: x to the right, y down, most within the unit circle ---- */
+/* ---- outlines: x to the right, y down, most of them within the unit circle ---- */
 
 #define MOST_CORNERS 12
 struct polygon {
@@ -58,7 +58,7 @@ static const struct polygon polygons[SHAPES] = {
     [BOLT] = {6, {{.3f, -1}, {-.6f, .2f}, {-.05f, .2f}, {-.3f, 1}, {.6f, -.25f}, {.05f, -.25f}}},
 };
 
-/* A ray to the right leaves it through an odd number of edges. */
+/* Inside a polygon, a ray to the right crosses an odd number of edges. */
 static bool is_in_polygon(const struct polygon *polygon, float x, float y) {
   bool in = false;
   const float *a = polygon->at[polygon->corners - 1];
@@ -84,23 +84,23 @@ static bool is_in(enum shape shape, float x, float y) {
   }
 }
 
-/* ---- where it is ---- */
+/* ---- position, size and angle ---- */
 
 struct pose {
-  float x, y, reach;    /* its middle, and how far it can come from there, in pixels */
-  float xx, xy, yx, yy; /* from pixels beside the middle to the outline's coordinates */
+  float x, y, reach;    /* centre, and largest distance of an outline from it, in pixels */
+  float xx, xy, yx, yy; /* map from pixels relative to the centre to the outline's coordinates */
 };
 
 static struct pose draw_pose(struct sl__source *random) {
   struct pose pose;
   float size = sl__between(random, 8, 14), stretch = sl__between(random, .75f, 1);
   float along = sl__between(random, 0, TURN), turn = sl__between(random, 0, TURN);
-  float room = SIDE / 2.0f - .8f * size; /* a corner may stick out */
+  float room = SIDE / 2.0f - .8f * size; /* a corner may lie outside the image */
   float c = cosf(along), s = sinf(along), ct = cosf(turn), st = sinf(turn);
   pose.x = SIDE / 2.0f + sl__between(random, -room, room);
   pose.y = SIDE / 2.0f + sl__between(random, -room, room);
   pose.reach = 1.2f * size;
-  /* stretched along some direction, then turned */
+  /* stretched in a random direction, then rotated */
   float wide = 1 / size, narrow = 1 / (size * stretch);
   float xx = wide * c * c + narrow * s * s, xy = (wide - narrow) * c * s;
   float yy = wide * s * s + narrow * c * c;
@@ -111,7 +111,7 @@ static struct pose draw_pose(struct sl__source *random) {
   return pose;
 }
 
-/* The part of a pixel that it covers. */
+/* The part of a pixel that the shape covers, 0 to 1. */
 static float cover(enum shape shape, const struct pose *pose, int x, int y) {
   float px = (float)x - pose->x, py = (float)y - pose->y;
   int hits = 0;
@@ -130,7 +130,7 @@ enum pattern { PLAIN, STRIPES, CHECKS, DOTS, WAVES, PATTERNS };
 struct texture {
   enum pattern pattern;
   float colour[2][CHANNELS];
-  float along, across, phase; /* angles a pixel */
+  float along, across, phase; /* angles for each pixel */
 };
 
 static struct texture draw_texture(struct sl__source *random) {
@@ -147,7 +147,7 @@ static struct texture draw_texture(struct sl__source *random) {
   return texture;
 }
 
-/* How far apart two textures are, over all channels: there must be something to see. */
+/* Difference of two textures' colours, summed over the channels: the shape must be visible. */
 static float contrast(const struct texture *a, const struct texture *b) {
   float sum = 0;
   for (int c = 0; c < CHANNELS; c++)
@@ -155,7 +155,7 @@ static float contrast(const struct texture *a, const struct texture *b) {
   return sum;
 }
 
-/* How much of the second colour a pixel has. */
+/* The share of the second colour in a pixel, 0 to 1. */
 static float mix(const struct texture *texture, int x, int y) {
   float u = texture->along * (float)x + texture->across * (float)y + texture->phase;
   float v = texture->across * (float)x - texture->along * (float)y + texture->phase;
@@ -168,7 +168,7 @@ static float mix(const struct texture *texture, int x, int y) {
   }
 }
 
-/* Lay so much of it over the pixel. */
+/* Blends the texture into a pixel with weight `share`. */
 static void lay(const struct texture *texture, float share, int x, int y, float pixel[CHANNELS]) {
   float second = mix(texture, x, y);
   for (int c = 0; c < CHANNELS; c++) {
@@ -181,7 +181,7 @@ static void lay(const struct texture *texture, float share, int x, int y, float 
 
 static void add_noise(float *values, struct sl__source *random, uint8_t *pixels) {
   float noise = sl__between(random, 2, 10) / SL__BELL_DEVIATION;
-  uint64_t first = (random->next + 3) / 4; /* whole blocks of four numbers from here on */
+  uint64_t first = (random->next + 3) / 4; /* from here on whole blocks of four numbers */
   for (int i = 0; i < CHANNELS * PLANE; i += 4) {
     struct sl__random4 r = sl__philox(random->seed, random->stream, first + (uint64_t)i / 4);
     for (int j = 0; j < 4; j++) {

@@ -1,6 +1,5 @@
-/* What generated data are made of: each sample's own random numbers, one after the other. They come
- * from Philox by (seed, kind of data, set, sample), so sample i is the same whatever else is made.
- */
+/* The random numbers of a generated sample, one after another. They come from Philox by (seed, kind
+ * of data, set, sample): sample i does not depend on other samples. */
 #ifndef SL_DATA_SOURCE_H
 #define SL_DATA_SOURCE_H
 
@@ -28,7 +27,7 @@ static inline float sl__clamp(float value, float low, float high) {
   return value < low ? low : value > high ? high : value;
 }
 
-/* Nearly normal: the sum of a random number's four bytes, about 0. */
+/* Nearly normal, with mean 0: the sum of a random number's four bytes. */
 #define SL__BELL_DEVIATION 148.0f
 static inline int sl__bell(uint32_t bits) {
   return (int)((bits & 255) + (bits >> 8 & 255) + (bits >> 16 & 255) + (bits >> 24)) - 510;

@@ -25,7 +25,8 @@ struct entry {
 struct table {
   struct entry *entries;
   size_t count, capacity;
-  int32_t *slots; /* id + 1, or 0: a power of two of them, at most half in use */
+  int32_t
+      *slots; /* id + 1, or 0 if free; their number is a power of two, at most half are in use */
   size_t slot_count;
 };
 
@@ -39,7 +40,7 @@ static uint64_t hash(const char *bytes, size_t length) {
   return h ^ h >> 32;
 }
 
-/* The slot where the word is, or belongs. */
+/* The word's slot, or the free slot for it. */
 static int32_t *find_slot(const struct table *table, const char *bytes, size_t length) {
   for (size_t i = hash(bytes, length);; i++) {
     int32_t *slot = &table->slots[i & (table->slot_count - 1)];
@@ -49,7 +50,7 @@ static int32_t *find_slot(const struct table *table, const char *bytes, size_t l
   }
 }
 
-/* Slots for the table's capacity, filled with its entries. */
+/* Makes slots for the table's capacity and enters the words. */
 static enum sl_status table_hash(struct table *table) {
   size_t slot_count = 16;
   while (slot_count < table->capacity * 2) slot_count *= 2;
@@ -71,7 +72,7 @@ static enum sl_status table_reserve(struct table *table, size_t capacity) {
   return table_hash(table);
 }
 
-/* The word's entry, a new one (of count 0) where it has none; the bytes are not copied. */
+/* The word's entry; a new one of count 0 if there is none. The bytes are not copied. */
 static enum sl_status table_add(struct table *table, const char *bytes, size_t length,
                                 struct entry **entry) {
   if (table->count == table->capacity) {
@@ -92,10 +93,10 @@ static enum sl_status table_add(struct table *table, const char *bytes, size_t l
 struct sl_vocabulary {
   enum sl_text_level level;
   struct table table;
-  char *storage; /* every word, each ended by a zero */
+  char *storage; /* all words, each ended by a zero */
 };
 
-/* A vocabulary of given words, which are copied. */
+/* Makes a vocabulary of the given words, which are copied. */
 static enum sl_status make_vocabulary(enum sl_text_level level, const struct entry *entries,
                                       size_t count, struct sl_vocabulary **result) {
   enum sl_status status;
@@ -110,7 +111,7 @@ static enum sl_status make_vocabulary(enum sl_text_level level, const struct ent
   char *to = v->storage;
   for (size_t i = 0; i < count; i++) {
     struct entry *added;
-    memcpy(to, entries[i].bytes, entries[i].length); /* the zero is there */
+    memcpy(to, entries[i].bytes, entries[i].length); /* storage is zeroed: the word has its end */
     SL__TRY(table_add(&v->table, to, entries[i].length, &added));
     to += entries[i].length + 1;
   }
@@ -143,9 +144,12 @@ int32_t sl_vocabulary_find(const struct sl_vocabulary *v, const char *bytes, siz
 
 /* ---- tokens of a text ---- */
 
-static bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); } /* '\n' is one */
+static bool is_blank(char c) {
+  return c == ' ' || (c >= '\t' && c <= '\r');
+} /* '
+   * ' is a blank, too */
 
-/* The next token behind *at; false at the end. A line end is the word <eos>. */
+/* The next token after *at; false at the end. A line end is the word <eos>. */
 static bool next_token(enum sl_text_level level, const char **at, const char *end,
                        const char **bytes, size_t *length) {
   const char *p = *at;
@@ -181,7 +185,7 @@ enum sl_status sl_vocabulary_encode(const struct sl_vocabulary *v, const char *t
 
 /* ---- from a text ---- */
 
-/* Shorter first where one begins as the other, as strcmp would. */
+/* Order of strcmp: a word comes before longer words that begin with it. */
 static int by_bytes(const void *a, const void *b) {
   const struct entry *one = a, *other = b;
   size_t shorter = one->length < other->length ? one->length : other->length;
@@ -241,7 +245,7 @@ static enum sl_status check_arguments(enum sl_text_level level, const char *text
   return SL_OK;
 }
 
-/* Frequent words first; returns how many may stay. */
+/* Sorts frequent words to the front; returns the number of words to keep. */
 static size_t cut_off(struct table *table, size_t specials, int64_t least_count,
                       int64_t most_words) {
   size_t kept = table->count;
@@ -273,7 +277,7 @@ out:
 
 static const char *const level_names[] = {[SL_TEXT_WORD] = "word", [SL_TEXT_CHAR] = "char"};
 
-/* Text where JSON can hold it, else a list of bytes; NULL without memory. */
+/* A text if JSON can hold it, else a list of bytes; NULL without memory. */
 static json_t *word_json(const struct entry *entry) {
   json_t *text = json_stringn(entry->bytes, entry->length); /* NULL if it is not UTF-8 */
   if (text) return text;
@@ -311,7 +315,7 @@ enum sl_status sl_vocabulary_save(const struct sl_vocabulary *v, const char *pat
   json_t *root = vocabulary_json(v);
   if (!root) SL__TRY(sl__fail(SL_NO_MEMORY, "%s: no memory to write it", path));
   SL__TRY(sl__file_create(path, &file));
-  /* no line end behind it: then a file cut anywhere is seen to be */
+  /* no line end after it: then a file that was cut anywhere is no longer JSON */
   if (json_dump_callback(root, write_piece, file, JSON_COMPACT) != 0)
     SL__TRY(sl__fail(SL_NO_MEMORY, "%s: no memory to write it", path));
   status = sl__file_commit(file, NULL);
@@ -330,7 +334,7 @@ static enum sl_status fail_word(const char *path, size_t id, const char *what) {
                   what);
 }
 
-/* A byte's value into *to. */
+/* Reads a byte's value into *to. */
 static enum sl_status read_byte(const char *path, size_t id, const json_t *number, char *to) {
   json_int_t value = json_integer_value(number);
   if (!json_is_integer(number) || value < 1 || value > 255)
@@ -339,7 +343,7 @@ static enum sl_status read_byte(const char *path, size_t id, const json_t *numbe
   return SL_OK;
 }
 
-/* Text, or a list of bytes, to *to, which has room for it. */
+/* Reads a text or a list of bytes into *to, which has enough room. */
 static enum sl_status read_word(const char *path, size_t id, const json_t *item, char *to,
                                 size_t *length) {
   *length = json_is_string(item) ? json_string_length(item) : json_array_size(item);
@@ -380,7 +384,7 @@ out:
   return status;
 }
 
-/* Bytes that all words take together. */
+/* Number of bytes in all words. */
 static size_t room_for(const json_t *list) {
   size_t room = 0;
   for (size_t i = 0; i < json_array_size(list); i++) {

@@ -1,4 +1,4 @@
-/* Initial weights. A value depends on (seed, "layer.suffix", index) only, so that a layer added or
+/* Initial weights. A value depends on (seed, "layer.suffix", index) only: a layer that is added or
  * moved changes no other layer's weights. */
 #include <math.h>
 #include <stdlib.h>
@@ -71,8 +71,8 @@ static void fill_drawn(const struct sl__layer *layer, const struct sl__param *pa
   }
 }
 
-/* Asked for zeros, a batch normalisation's weight is zero too: its residual branch then begins as
- * nothing (Goyal et al., arXiv 1706.02677, section 5.1). */
+/* With SL_INIT_ZERO the weight of a batch normalisation is zero, too: its residual branch adds
+ * nothing at first (Goyal et al., arXiv 1706.02677, section 5.1). */
 static void fill_parameter(const struct sl__layer *layer, const struct sl__param *part,
                            float *values, uint64_t seed) {
   int64_t count = sl_shape_count(&part->shape);

@@ -1,5 +1,5 @@
-/* The kinds of layers that there are: the library's (kinds.def), and those that the program
- * registered with the context. */
+/* All kinds of layers: the library's (kinds.def), and those that the program registered with the
+ * context. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static const struct sl__layer_kind *const own[] = {
 
 enum { MOST_FIELDS = 256 };
 
-/* One that was registered; a list, since layers hold its address. */
+/* A registered kind. Kinds are a list, not an array: layers hold their addresses. */
 struct sl__kinds {
   struct sl__layer_kind kind;
   struct sl_layer_kind custom;
@@ -32,7 +32,7 @@ const struct sl__layer_kind *sl__kind_find(const struct sl_context *context, con
   return NULL;
 }
 
-/* What every layer may have beside its kind's fields. */
+/* The options that all kinds of layers share. */
 static const char *const common_keys[] = {"name", "kind", "inputs", "init", "group", "shares"};
 
 bool sl__is_common_key(const char *key) {
@@ -41,7 +41,7 @@ bool sl__is_common_key(const char *key) {
   return false;
 }
 
-/* ---- what is refused ---- */
+/* ---- checks of a kind ---- */
 
 static bool is_name(const char *name, const char *more) {
   if (!name || !*name || strlen(name) > 63) return false;

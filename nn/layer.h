@@ -9,7 +9,7 @@
 
 #define SL__MAX_INPUTS SL_LAYER_INPUTS
 #define SL__MAX_PARAMS SL_LAYER_PARAMETERS
-#define SL__INPUT (-1) /* the model's own input, as a layer's number */
+#define SL__INPUT (-1) /* number of the model's input among its layers */
 
 /* One tensor of PyTorch's state dict; it lies at offset in the layer's flat block. */
 struct sl__param {
@@ -17,7 +17,7 @@ struct sl__param {
   char name[96];   /* "conv1.weight"; filled in when the layer is appended */
   struct sl_shape shape;
   int64_t offset;
-  int64_t fan_in, fan_out; /* of the layer's weight, for initialisation */
+  int64_t fan_in, fan_out; /* fans of the layer's weight, for initialisation */
   bool is_bias;
   float fill; /* initial value of a buffer, or of a parameter with is_filled */
   bool is_filled;
@@ -28,10 +28,10 @@ struct sl__block {
   struct sl__param part[SL__MAX_PARAMS];
   int count;
   int64_t total;
-  struct sl__tensor *tensor; /* f32 [total], see sl__tensor_kept; NULL where total is 0 */
-  struct sl__tensor *half;   /* the same as bf16, for passes (parallel/step/precision.h); NULL: no
-                               pass   computes in bf16 */
-  uint64_t half_of;          /* sl__tensor_writes of `tensor` when the copy was made */
+  struct sl__tensor *tensor; /* f32 [total], see sl__tensor_kept; NULL if total is 0 */
+  struct sl__tensor *half;   /* copy as bf16 for passes (parallel/step/precision.h); NULL if no pass
+                                computes in bf16 */
+  uint64_t half_of;          /* sl__tensor_writes of `tensor` when `half` was made */
 };
 
 struct sl__layer;
@@ -43,82 +43,87 @@ struct sl__onnx_writer;
 /* One layer on one slice (replica, microbatch) of a batch. */
 struct sl__pass {
   struct sl_context *context;
-  struct sl__launch launch; /* name, place and priority; accumulate is set by the layer */
+  struct sl__launch launch; /* name, place and priority; the layer sets `accumulate` */
   struct sl__tensor *x[SL__MAX_INPUTS], *y, *saved;
-  struct sl__tensor *dy, *dx[SL__MAX_INPUTS]; /* dx[i] NULL: it is not needed */
-  bool add_dx[SL__MAX_INPUTS]; /* another consumer of that input wrote its part before */
-  struct sl__tensor *state;  /* of a recurrent layer: before this slice's steps, then after them */
-  struct sl__tensor *dstate; /* its gradient, the other way round */
-  struct sl__tensor *param;  /* the layer's own block, of its inputs' type unless wide_params */
+  struct sl__tensor *dy, *dx[SL__MAX_INPUTS]; /* dx[i] NULL: this gradient is not needed */
+  bool add_dx[SL__MAX_INPUTS]; /* dx[i] already has the part of another consumer of that input */
+  struct sl__tensor
+      *state; /* recurrent layer: the state before this slice's steps, then the one after them */
+  struct sl__tensor *dstate; /* gradient of the state: after the steps, then before them */
+  struct sl__tensor *param;  /* the layer's block, of its inputs' type unless wide_params */
   struct sl__tensor *grad;
-  struct sl__tensor *grad_rows; /* the gradient is row-sparse: its rows' numbers; else NULL */
-  bool add_grad;                /* an earlier microbatch wrote its part before */
-  struct sl__tensor *shared, *shared_grad; /* of the layer whose weight this one takes */
+  struct sl__tensor *grad_rows; /* row numbers of a row-sparse gradient; else NULL */
+  bool add_grad;                /* grad already has the part of an earlier microbatch */
+  struct sl__tensor *shared,
+      *shared_grad; /* weight of the layer that this one shares, and its gradient */
   bool add_shared;
   bool training;
-  uint64_t step;      /* of the training, for random numbers */
-  int64_t first_row;  /* of this slice in the whole batch */
-  int64_t first_step; /* of this chunk in the sequence; 0 where there is one chunk */
-  int64_t steps;      /* of this chunk; 0: the whole sample */
-  int slices;         /* of the whole batch */
+  uint64_t step;      /* step of the training, for random numbers */
+  int64_t first_row;  /* the slice's first row in the whole batch */
+  int64_t first_step; /* the chunk's first step in the sequence; 0 if there is one chunk */
+  int64_t steps;      /* steps of the chunk; 0: the whole sample */
+  int slices;         /* number of slices of the whole batch */
 };
 
 struct sl__layer_kind {
   const char *name; /* "conv2d" */
   size_t options_size;
-  const struct sl_field *fields;      /* NULL: no option of its own */
-  const struct sl_layer_kind *custom; /* what the program registered; NULL: one of the library's */
-  bool may_share;                     /* may take another layer's weight */
-  bool wide_params; /* its passes take parameters as f32 whatever the activations are */
-  /* Inputs' shapes are known: check the options, declare output, parameters, saved tensor, flops.
-   */
+  const struct sl_field *fields; /* NULL: the kind has no options of its own */
+  const struct sl_layer_kind
+      *custom;      /* the kind as the program registered it; NULL: a kind of the library */
+  bool may_share;   /* its layers may take another layer's weight */
+  bool wide_params; /* passes take parameters as f32 even if activations are bf16 */
+  /* Called when the inputs' shapes are known. Checks the options and declares output, parameters,
+   * saved tensor and flops. */
   enum sl_status (*infer)(struct sl__layer *layer);
   enum sl_status (*forward)(const struct sl__layer *layer, struct sl__pass *pass);
-  /* Before the two backward halves: dy becomes the gradient before a fused activation. May be NULL.
-   */
+  /* Called before the two backward halves: turns dy into the gradient before a fused activation.
+   * May be NULL. */
   enum sl_status (*backward_begin)(const struct sl__layer *layer, struct sl__pass *pass);
   enum sl_status (*backward_data)(const struct sl__layer *layer, struct sl__pass *pass);
-  /* NULL where the kind has no parameters. */
+  /* NULL if the kind has no parameters. */
   enum sl_status (*backward_weight)(const struct sl__layer *layer, struct sl__pass *pass);
-  /* Its nodes in an ONNX graph, for inference (nn/onnx_graph.h); gives the name of its output. */
+  /* Writes the layer's nodes into an ONNX graph, for inference (nn/onnx_graph.h). Returns the name
+   * of its output. */
   const char *(*onnx_write)(const struct sl__layer *layer, struct sl__onnx_writer *writer);
 };
 
-/* All kinds that there are: nn/kinds.def. */
+/* The library's kinds: nn/kinds.def. */
 #define SL__KIND(name) extern const struct sl__layer_kind sl__##name##_kind;
 #include "nn/kinds.def"
 #undef SL__KIND
 
-/* One of these, or one that the program registered; NULL: there is none (kinds.c). */
+/* A kind of the library, or one that the program registered, by name; NULL if there is none
+ * (kinds.c). */
 const struct sl__layer_kind *sl__kind_find(const struct sl_context *context, const char *name);
-/* Forget the kinds that the program registered with the context. */
+/* Forgets the kinds that the program registered with the context. */
 void sl__kinds_close(struct sl_context *context);
 
-/* Of a kind that the program registered: what runs its functions (custom.c). */
+/* The library's side of a registered kind: functions that call the program's (custom.c). */
 struct sl__layer_kind sl__custom_kind(const struct sl_layer_kind *kind);
 
 struct sl__layer {
   const struct sl__layer_kind *kind;
   char *name;
-  void *options; /* a copy; the struct of the public constructor */
+  void *options; /* copy of the public constructor's struct */
   enum sl_init init;
-  char *group; /* for placement; or NULL */
+  char *group; /* name of its group for placement, or NULL */
   int input_count;
   int input[SL__MAX_INPUTS]; /* layer numbers, all smaller than this one's, or SL__INPUT */
   struct sl_shape in[SL__MAX_INPUTS], out; /* of one sample */
-  int consumers;                           /* layers that take this one's output */
+  int consumers;                           /* number of layers that take this one's output */
   int tied_to;                  /* number of the layer whose weight this one takes, or -1 */
-  struct sl_shape shared_shape; /* of that weight */
-  bool touches_rows; /* its gradient is zero but for the rows of its weight that the tokens name */
-  bool is_tied;      /* another layer takes its weight */
+  struct sl_shape shared_shape; /* shape of the shared weight */
+  bool touches_rows; /* the gradient is zero except in the weight's rows that the tokens name */
+  bool is_tied;      /* another layer shares its weight */
   struct sl__block params, buffers;
-  struct sl_shape saved;   /* what backward needs besides x and y; ndim 0: nothing */
-  bool saved_per_row;      /* one such shape a sample, else one a slice */
-  enum sl_type saved_type; /* f32 a sample: as the activations, which may be bf16 */
-  bool
-      over_time; /* works on the first axis of a sample step by step, so that it may be cut there */
-  struct sl__custom *custom; /* of a registered kind: what its tasks are told */
-  struct sl_shape state;     /* of one row, carried over time; ndim 0: none */
+  struct sl_shape saved;   /* tensor that backward needs besides x and y; ndim 0: none */
+  bool saved_per_row;      /* `saved` is per sample; else per slice */
+  enum sl_type saved_type; /* type of a per-sample tensor: f32 means the activations' type, which
+                              may be bf16 */
+  bool over_time; /* works step by step on the first axis of a sample, which may be cut there */
+  struct sl__custom *custom; /* registered kind: the argument of its tasks */
+  struct sl_shape state;     /* state of one row, carried over time; ndim 0: none */
   double flops;              /* multiplications and additions of a forward pass of one sample */
 };
 
@@ -129,58 +134,59 @@ struct sl_model {
   int count, capacity;
   bool takes_tokens; /* the input is i32 (an embedding comes first) */
   bool built;
-  int users; /* KVStores that hold shards of its blocks: these must not be cut otherwise meanwhile
-              */
-  char *placement; /* which device has which layer (parallel/step/placement.c); NULL: any */
-  int ranks;       /* that it is over; 0: unplaced */
-  struct sl_model_notes metadata; /* its own copy */
+  int users; /* number of KVStores with shards of its blocks, which must not be cut in another way
+                meanwhile */
+  char *placement;                /* device of each layer (parallel/step/placement.c); NULL: any */
+  int ranks;                      /* number of ranks of the placement; 0: no placement */
+  struct sl_model_notes metadata; /* the model's copy */
 };
 
-/* Append a layer: copies the options, resolves the inputs' names, infers the shapes. */
+/* Appends a layer: copies the options, resolves the inputs' names, infers the shapes. */
 enum sl_status sl__layer_append(struct sl_model *model, const char *name,
                                 const struct sl__layer_kind *kind, const void *options);
 
-/* The first layer that needs a whole sample at once, so that samples cannot be cut, or differ, in
- * time; NULL: all work step by step on tokens. */
+/* The first layer that needs a whole sample at once: it keeps samples from being cut in time, or
+ * from having different lengths. NULL: all layers work step by step on tokens. */
 const struct sl__layer *sl__model_whole_layer(const struct sl_model *model);
 
 /* SL_UNSUPPORTED names the first layer that is for inference only. */
 enum sl_status sl__model_check_trains(const struct sl_model *model);
 
-/* Tokens that it can read: 0 to one less. The least of its embeddings. */
+/* Number of tokens that the model can read, from 0 on: the smallest vocabulary of its embeddings.
+ */
 int64_t sl__model_words(const struct sl_model *model);
 
-/* A model's parameters and buffers, put aside. */
+/* A copy of a model's parameters and buffers. */
 struct sl__copy {
-  float **blocks; /* params and buffers of layer l at 2 l and 2 l + 1; NULL where there are none */
+  float **blocks; /* parameters and buffers of layer l at 2 l and 2 l + 1; NULL if it has none */
   int count;
 };
 enum sl_status sl__copy_new(const struct sl_model *model, struct sl__copy *copy);
 enum sl_status sl__copy_read(const struct sl_model *model, struct sl__copy *copy);
 enum sl_status sl__copy_write(const struct sl_model *model, const struct sl__copy *copy);
-/* In a copy, the values of the state dict's entry i, as sl_model_parameter counts. */
+/* The values of the state dict's entry i in a copy; i counts as in sl_model_parameter. */
 float *sl__copy_values(const struct sl__copy *copy, const struct sl_model *model, int i);
-/* SL_NOT_FINITE names the first value that is not; path is for the message. */
+/* SL_NOT_FINITE names the first value that is infinite or no number; path is for the message. */
 enum sl_status sl__copy_check(const struct sl__copy *copy, const struct sl_model *model,
                               const char *path);
-/* A zeroed or half-made one is legal. */
+/* Frees a copy; a zeroed or incomplete one is legal. */
 void sl__copy_free(struct sl__copy *copy);
 
-/* For infer(): declare the next part of a block. */
+/* For infer(): declares the next part of a block. */
 struct sl__param *sl__block_add(struct sl__block *block, const char *suffix,
                                 const struct sl_shape *shape);
 
 const char *sl__activation_name(enum sl_activation activation);
 
-/* Parameters and buffers as a safetensors file (weights.c), which saving builds the model for. */
+/* Parameters and buffers as a safetensors file (weights.c). Saving builds the model first. */
 enum sl_status sl__weights_save(struct sl_model *model, const char *path);
 enum sl_status sl__weights_load(struct sl_model *model, const char *path);
 
-/* Is it a key of every layer's, which no option may have? */
+/* Is `key` an option that all kinds share? A registered kind must not have it. */
 bool sl__is_common_key(const char *key);
 
-/* A model's metadata in its JSON text (metadata.c): json_t objects. \return false without memory.
- */
+/* A model's metadata in its JSON text (metadata.c); the objects are json_t. \return false without
+ * memory. */
 bool sl__metadata_write(const struct sl_model *model, void *object);
 enum sl_status sl__metadata_read(struct sl_model *model, const char *path, const void *object);
 void sl__metadata_free(struct sl_model *model);

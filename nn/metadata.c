@@ -1,5 +1,5 @@
-/* A model's metadata: how its inputs were normalised, and the names of its classes. Older readers
- * skip these keys and lose nothing of the model itself. */
+/* A model's metadata: the normalisation of its inputs and the names of its classes. Older readers
+ * skip these keys and still read the whole model. */
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -27,13 +27,13 @@ static void clear(struct sl_model_notes *metadata) {
   for (int i = 0; metadata->class_names && i < metadata->class_count; i++)
     free((char *)metadata->class_names[i]);
   free((char **)metadata->class_names);
-  free((float *)metadata->mean); /* the deviations are behind them */
+  free((float *)metadata->mean); /* the deviations follow */
   *metadata = (struct sl_model_notes){0};
 }
 
 void sl__metadata_free(struct sl_model *model) { clear(&model->metadata); }
 
-/* The last dimension that is not 1: of [10], [10, 1, 1] and, for each of 7 positions, [7, 10]. */
+/* The last dimension other than 1: 10 for [10], for [10, 1, 1] and for seven positions [7, 10]. */
 static int64_t count_classes(const struct sl_shape *output) {
   int last = output->ndim - 1;
   while (last > 0 && output->dim[last] == 1) last--;
@@ -99,7 +99,7 @@ enum sl_status sl_model_note(struct sl_model *model, const struct sl_model_notes
   return SL_OK;
 }
 
-/* ---- in the text ---- */
+/* ---- in JSON ---- */
 
 static json_t *list_of(const float *values, int count) {
   json_t *list = json_array();

@@ -41,7 +41,7 @@ struct sl__param *sl__block_add(struct sl__block *block, const char *suffix,
   *part = (struct sl__param){.shape = *shape, .offset = block->total};
   snprintf(part->suffix, sizeof part->suffix, "%s", suffix);
   if (__builtin_add_overflow(block->total, sl_shape_count(shape), &block->total))
-    block->total = INT64_MAX; /* check_size() refuses it */
+    block->total = INT64_MAX; /* check_size() refuses it later */
   return part;
 }
 
@@ -82,7 +82,8 @@ static enum sl_status resolve_inputs(const struct sl_model *model, struct sl__la
   return status;
 }
 
-/* Whose weight the layer takes: an earlier one's, of which no other has taken it. */
+/* Finds the layer whose weight this layer shares: an earlier one, whose weight no other layer
+ * shares. */
 static enum sl_status resolve_shared(struct sl_model *model, struct sl__layer *layer,
                                      const char *name) {
   int from = SL__INPUT;
@@ -180,7 +181,7 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
     goto out;
   }
   memcpy(layer.options, options, kind->options_size);
-  /* the caller's texts may not live on */
+  /* the caller may free its texts */
   ((struct sl_layer_options *)layer.options)->inputs = NULL;
   ((struct sl_layer_options *)layer.options)->group = NULL;
   ((struct sl_layer_options *)layer.options)->shares = NULL;
@@ -219,7 +220,7 @@ static bool is_embedding(const struct sl__layer *layer) {
   return !strcmp(layer->kind->name, "embedding");
 }
 
-/* A layer whose output goes nowhere would train nothing: most likely a name is wrong. */
+/* A layer whose output no layer takes would train nothing: most likely a name is wrong. */
 static enum sl_status check_graph(const struct sl_model *model) {
   if (!model->count) return sl__fail(SL_BAD_ARGUMENT, "a model needs at least one layer");
   for (int i = 0; i < model->count - 1; i++)

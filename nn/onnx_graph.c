@@ -1,11 +1,11 @@
-/* The memory of a graph: many small pieces, freed at once, counted against the limit for a file. */
+/* Memory of a graph: many small pieces, freed together and counted against the limit for a file. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "nn/onnx_graph.h"
 
-/* Pieces come from chunks; a large one has its own. */
+/* Pieces come from chunks; a large piece has a chunk of its own. */
 struct sl__onnx_chunk {
   struct sl__onnx_chunk *next;
   size_t used, size;

@@ -1,5 +1,5 @@
-/* An ONNX graph (https://onnx.ai, the format's version 8) in memory: what lies between a model and
- * a file. Layers' kinds write their nodes into one by the functions below; nn/formats/ turns graphs
+/* An ONNX graph in memory (https://onnx.ai, version 8 of the format), between a model and a file.
+ * The kinds of layers write nodes into a graph with the functions below; nn/formats/ turns graphs
  * into files and models. */
 #ifndef SL_NN_ONNX_GRAPH_H
 #define SL_NN_ONNX_GRAPH_H
@@ -23,13 +23,13 @@ enum sl__onnx_type {
 
 struct sl__onnx_tensor {
   const char *name;
-  int type; /* in the file */
+  int type; /* type in the file */
   int ndim;
   int64_t dim[SL__ONNX_DIMS], count;
-  const float *reals;                       /* one of both; none where there are no values */
-  const int64_t *wholes;                    /* or they are of a type that nothing here takes */
-  bool zeros;                               /* of a shape that depends on the batch's size */
-  const struct sl__onnx_tensor *transposed; /* the matrix that this one is the transpose of */
+  const float *reals;    /* values are in reals or in wholes; both are NULL without values, */
+  const int64_t *wholes; /* or if they have a type that no reader takes */
+  bool zeros;            /* all values are 0, of a shape that depends on the batch's size */
+  const struct sl__onnx_tensor *transposed; /* this matrix is its transpose */
 };
 
 /* Kinds of attributes, by ONNX's numbers. */
@@ -51,11 +51,11 @@ struct sl__onnx_attribute {
   const char *s;
   const float *floats;
   const int64_t *ints;
-  int count; /* of floats, ints or strings */
+  int count; /* number of floats, ints or strings */
   const struct sl__onnx_tensor *t;
 };
 
-/* A node. Inputs that are left out are "". */
+/* A node. An input that is left out is "". */
 struct sl__onnx_node {
   const char *name, *op, *domain;
   const char **input, **output;
@@ -63,18 +63,18 @@ struct sl__onnx_node {
   int inputs, outputs, attributes;
 };
 
-/* The model's input or output; a dimension that is a name is -1. */
+/* An input or output of the model. A dimension that is a name is -1. */
 struct sl__onnx_end {
   const char *name;
-  int type; /* 0: it is not said */
+  int type; /* 0: the file does not say it */
   int ndim;
   int64_t dim[SL__ONNX_DIMS];
 };
 
 struct sl__onnx_graph {
-  struct sl__onnx_chunk *memory; /* of all below, freed together */
-  size_t used, most;             /* bytes of it, and their limit */
-  bool failed;                   /* there was no memory for it */
+  struct sl__onnx_chunk *memory; /* chunks of all members below, freed together */
+  size_t used, most;             /* bytes of memory, and their limit */
+  bool failed;                   /* an allocation has failed */
   const char *path;              /* for messages */
   const char *producer;
   int64_t opset;
@@ -84,28 +84,28 @@ struct sl__onnx_graph {
   int nodes, tensors, inputs, outputs;
 };
 
-/* Zeroed memory of the graph's, NULL where there is none: SL_NO_MEMORY, or SL_BAD_FILE where it
- * would be above the graph's most (sl__onnx_no_memory says which). */
+/* Zeroed memory that the graph frees. Returns NULL if memory is short or the graph has reached its
+ * limit; sl__onnx_no_memory then gives SL_NO_MEMORY or SL_BAD_FILE. */
 void *sl__onnx_alloc(struct sl__onnx_graph *graph, size_t count, size_t size);
 enum sl_status sl__onnx_no_memory(const struct sl__onnx_graph *graph);
 char *sl__onnx_text(struct sl__onnx_graph *graph, const char *format, ...) SL_PRINTF(2, 3);
-/* A zeroed graph is legal. */
+/* Frees the memory; a zeroed graph is legal. */
 void sl__onnx_graph_free(struct sl__onnx_graph *graph);
 
 /* ---- writing: functions for a kind's onnx_write() ---- */
 
-/* A failure stays with the writer: later calls do nothing and return "". */
+/* The writer remembers its first failure: later calls do nothing and return "". */
 struct sl__onnx_writer {
   struct sl__onnx_graph graph;
   const struct sl_model *model;
-  const struct sl__layer *layer; /* the one that is being written */
-  const struct sl__copy *copy;   /* of all values */
+  const struct sl__layer *layer; /* the layer whose nodes are written */
+  const struct sl__copy *copy;   /* copy of all values */
   const char **value;            /* name of each layer's output */
   int node_room, tensor_room;
   enum sl_status status;
 };
 
-/* Names of inputs, to the first NULL; attributes to the first without name, or NULL. */
+/* Names of inputs end with NULL. Attributes end with one that has no name; NULL: none. */
 #define SL__ONNX_NAMES(...) ((const char *const[]){__VA_ARGS__, NULL})
 #define SL__ONNX_ATTRIBUTES(...) ((const struct sl__onnx_attribute[]){__VA_ARGS__, {0}})
 #define SL__ONNX_REAL(key, value)                                                                  \
@@ -118,22 +118,23 @@ struct sl__onnx_writer {
     .count = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t))                             \
   }
 
-/* Append a node, called as the layer where part is NULL, else "LAYER/part". Gives its output. */
+/* Appends a node. Its name is the layer's if part is NULL, else "LAYER/part". Returns the name of
+ * its output. */
 const char *sl__onnx_node(struct sl__onnx_writer *writer, const char *part, const char *op,
                           const char *const *inputs, const struct sl__onnx_attribute *attributes);
-/* The value that the layer's input i is. */
+/* Name of the value that is the layer's input i. */
 const char *sl__onnx_input(const struct sl__onnx_writer *writer, int i);
-/* The layer's parameter or buffer as it is; NULL where it has none such. The weight may be the one
- * that it shares. */
+/* Adds the layer's parameter or buffer unchanged, also a shared weight. Returns its name, or NULL
+ * if the layer has none. */
 const char *sl__onnx_param(struct sl__onnx_writer *writer, const char *suffix);
-/* Its values now, in the order of its block. */
+/* The present values of the parameter or buffer, in the order of its block. */
 const float *sl__onnx_values(const struct sl__onnx_writer *writer, const char *suffix);
-/* Constants "LAYER.suffix". reals: to be filled in at once; NULL where the writer has failed. */
+/* Constants "LAYER.suffix". The caller fills in *reals at once; NULL if the writer has failed. */
 const char *sl__onnx_scalar(struct sl__onnx_writer *writer, const char *suffix, float value);
 const char *sl__onnx_whole(struct sl__onnx_writer *writer, const char *suffix, int64_t value);
 const char *sl__onnx_reals(struct sl__onnx_writer *writer, const char *suffix,
                            const struct sl_shape *shape, float **reals);
-/* Zeroed memory of the graph's; NULL, and the writer has failed. */
+/* Zeroed memory that the graph frees. NULL: the writer has failed. */
 void *sl__onnx_piece(struct sl__onnx_writer *writer, size_t count, size_t size);
 
 #endif

@@ -19,7 +19,7 @@ static const char *text(struct sl__onnx_writer *w, const char *first, const char
   return joined ? joined : "";
 }
 
-/* Room for one more element of an array that is not the graph's. */
+/* Makes room for one more element of an array; the graph does not own the array. */
 static bool room(struct sl__onnx_writer *w, void **array, int count, int *room, size_t size) {
   if (w->status != SL_OK) return false;
   if (count < *room) return true;
@@ -46,7 +46,7 @@ static struct sl__onnx_tensor *tensor(struct sl__onnx_writer *w, const char *nam
   return t;
 }
 
-/* ---- for the kinds ---- */
+/* ---- functions for the kinds' onnx_write() ---- */
 
 static const struct sl__onnx_attribute *attributes_of(struct sl__onnx_writer *w,
                                                       const struct sl__onnx_attribute *from,
@@ -74,7 +74,7 @@ const char *sl__onnx_node(struct sl__onnx_writer *w, const char *part, const cha
   node.attribute = attributes_of(w, attributes, &node.attributes);
   node.input = sl__onnx_piece(w, (size_t)node.inputs, sizeof *node.input);
   node.output = sl__onnx_piece(w, 1, sizeof *node.output);
-  const char *output = text(w, node.name, "/", "y"); /* '/' is in no layer's name */
+  const char *output = text(w, node.name, "/", "y"); /* no layer's name has a '/' */
   if (w->status != SL_OK) return "";
   memcpy(node.input, inputs, (size_t)node.inputs * sizeof *inputs);
   node.output[0] = output;
@@ -87,7 +87,7 @@ const char *sl__onnx_input(const struct sl__onnx_writer *w, int i) {
   return from == SL__INPUT ? "input" : w->value[from];
 }
 
-/* Its block's place in the copy is told by is_buffer. */
+/* is_buffer selects the part's block in the copy. */
 static const struct sl__param *find_part(const struct sl__layer *layer, const char *suffix,
                                          bool *is_buffer) {
   for (int b = 0; b < 2; b++) {

@@ -17,7 +17,7 @@ static const struct sl__optimizer optimizers[] = {
 
 enum { OPTIMIZERS = sizeof optimizers / sizeof *optimizers };
 
-/* The settings that are numbers. A value is in [0, below), or in (0, below). */
+/* The settings that are numbers. The range of a value is [0, below), or (0, below). */
 static const struct setting {
   const char *name;
   size_t offset;
@@ -42,14 +42,14 @@ static float value_of(const struct sl_optimizer *o, const struct setting *s) {
 
 /* ---- names ---- */
 
-/* Adds "a", then ", b" or the last word and "c", to a list. */
+/* Adds an item to a list: the first as it is, a later one after ", " or the last word. */
 static void add_name(char *list, size_t size, const char *name, bool is_last, const char *word) {
   size_t used = strlen(list);
   const char *between = !used ? "" : is_last ? word : ", ";
   snprintf(list + used, size - used, "%s%s", between, name);
 }
 
-/* "adam and adamw": the optimizers that take a setting; all of them for 0. */
+/* "adam and adamw": the optimizers that take a setting; for 0 all optimizers. */
 static const char *names_of(unsigned takes, const char *word, char *list, size_t size) {
   int last = OPTIMIZERS - 1;
   while ((optimizers[last].takes & takes) != takes) last--;
@@ -78,7 +78,7 @@ enum sl_status sl_optimizer_parse(const char *name, struct sl_optimizer *optimiz
 
 /* ---- rows ---- */
 
-/* The row of the kind with or without momentum, else its only one; NULL for an unknown kind. */
+/* The row of a kind, of two rows the one with or without momentum; NULL for an unknown kind. */
 static const struct sl__optimizer *find(const struct sl_optimizer *o) {
   const struct sl__optimizer *found = NULL;
   for (int i = 0; i < OPTIMIZERS; i++) {
@@ -143,7 +143,7 @@ static enum sl_status check_range(const struct setting *s, float value) {
                   (double)value, s->above_zero ? "above" : "at least", limit);
 }
 
-/* Fills in the default of one setting and checks it. */
+/* Fills in the default of a setting and checks the value. */
 static enum sl_status complete(const struct sl__optimizer *row, const struct setting *s,
                                struct sl_optimizer *o) {
   enum sl_status status = SL_OK;
@@ -157,7 +157,7 @@ static enum sl_status complete(const struct sl__optimizer *row, const struct set
 enum sl_status sl_optimizer_check(struct sl_optimizer *optimizer) {
   enum sl_status status = SL_OK;
   char list[256];
-  struct sl_optimizer o = *optimizer; /* a refused one stays as it was */
+  struct sl_optimizer o = *optimizer; /* settings that are refused stay unchanged */
   const struct sl__optimizer *row = find(&o);
   if (!row)
     return sl__fail(SL_BAD_ARGUMENT, "%d is not a kind of optimizer; use %s", (int)o.kind,

@@ -4,9 +4,9 @@
 
 #include "codelets/codelets.h"
 
-enum { SL__OPTIMIZER_STATES = 2 }; /* at most: tensors of a parameter's size beside it */
+enum { SL__OPTIMIZER_STATES = 2 }; /* largest number of state tensors of a parameter */
 
-/* Settings that only some optimizers take; all take lr, weight_decay and clip. */
+/* Settings that only some optimizers take; lr, weight_decay and clip are for all. */
 enum sl__optimizer_takes {
   SL__TAKES_MOMENTUM = 1,
   SL__TAKES_BETA1 = 2,
@@ -15,16 +15,16 @@ enum sl__optimizer_takes {
 };
 
 struct sl__optimizer {
-  const char *name;     /* of --optimizer and sl_optimizer_parse */
+  const char *name;     /* for --optimizer and sl_optimizer_parse */
   const char *saved_as; /* name in a checkpoint; NULL: `name` */
   enum sl_optimizer_kind kind;
-  struct sl_optimizer start;    /* settings that the name stands for, beside its kind */
-  struct sl_optimizer defaults; /* of settings that are 0 */
+  struct sl_optimizer start;    /* settings that the name stands for, besides the kind */
+  struct sl_optimizer defaults; /* for settings that are 0 */
   unsigned takes;               /* SL__TAKES_... */
   bool decoupled;               /* weight decay shrinks parameters directly */
   struct sl__op *update;
-  /* The step of single rows of a table; NULL: the state moves rows without a gradient, too. It
-   * serves where there is no weight decay, which would move all rows as well. */
+  /* Updates single rows of a table; NULL if the state changes rows without a gradient, too. Not
+   * used with weight decay, which changes all rows. */
   enum sl_status (*update_rows)(struct sl_context *context, const struct sl__launch *launch,
                                 struct sl__tensor *param, int64_t first, struct sl__tensor *rows,
                                 struct sl__tensor *values, struct sl__tensor *norm,
@@ -32,20 +32,20 @@ struct sl__optimizer {
   const char *state[SL__OPTIMIZER_STATES]; /* names in a checkpoint: PyTorch's */
 };
 
-/* The row of checked settings. */
+/* The row for checked settings. */
 const struct sl__optimizer *sl__optimizer_of(const struct sl_optimizer *settings);
 
-/* Tensors of a parameter's size that it keeps: 0 to SL__OPTIMIZER_STATES. */
+/* Number of state tensors, each of the parameter's size: 0 to SL__OPTIMIZER_STATES. */
 int sl__optimizer_states(const struct sl_optimizer *settings);
 
-/* Does a row of a table without a gradient stay as it is? */
+/* Does a row of a table stay the same if it has no gradient? */
 bool sl__optimizer_skips_rows(const struct sl_optimizer *settings);
 
-/* All settings as text, by which ranks compare theirs. Returns text. */
+/* All settings as text; ranks compare their texts. Returns text. */
 #define SL__OPTIMIZER_TEXT 256
 const char *sl__optimizer_text(const struct sl_optimizer *settings, char text[SL__OPTIMIZER_TEXT]);
 
-/* What the operation needs of the settings. step: from 0; lr: of this step */
+/* The update operation's arguments. step: from 0; lr: the rate of this step */
 struct sl__update sl__update_of(const struct sl_optimizer *settings, int64_t step, float lr);
 
 #endif

@@ -19,7 +19,7 @@ static enum sl_status fail_schedule(const char *text, const char *why) {
                   text, why);
 }
 
-/* "12.5%" of all steps, rounded down; of few steps it may be none. */
+/* "12.5%" of all steps, rounded down; with few steps the result may be 0. */
 static bool parse_share(const char *word, int64_t total, int64_t *steps) {
   char *end = NULL;
   double percent = strtod(word, &end);
@@ -30,7 +30,7 @@ static bool parse_share(const char *word, int64_t total, int64_t *steps) {
   return true;
 }
 
-/* Where the share of all steps is below the least, the least. */
+/* A percentage of all steps, but at least `least`. */
 static bool parse_steps(const char *word, int64_t least, int64_t total, int64_t *steps) {
   if (strchr(word, '%')) {
     if (!parse_share(word, total, steps)) return false;
@@ -147,8 +147,8 @@ static double cosine_factor(const struct sl_schedule *s, int64_t step) {
   return (double)s->floor + (1.0 - (double)s->floor) * 0.5 * (1.0 + cos(pi * share));
 }
 
-/* The warm-up's first step is one part of warmup, not 0: a step at rate 0 would waste its batch.
- * Later steps count from the end of the warm-up, except for drops; the cosine still reaches its
+/* The warm-up begins at 1 / warmup, not at 0: a step at rate 0 would waste its batch. Later steps
+ * count from the end of the warm-up; drops count from the first step. The cosine still reaches its
  * floor at step `total`. */
 float sl_schedule_factor(const struct sl_schedule *schedule, int64_t step) {
   if (step < schedule->warmup) return (float)((double)(step + 1) / (double)schedule->warmup);

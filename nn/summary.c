@@ -1,4 +1,4 @@
-/* A model as a table that people read, and its rows one by one for programs. */
+/* A model as a table for people, and its rows one by one for programs. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ static const char *const titles[COLUMNS] = {"layer",      "kind",  "inputs",    
                                             "parameters", "MFLOP", "activations"};
 
 struct row {
-  char cell[COLUMNS][136]; /* the longest is two layers' names */
+  char cell[COLUMNS][136]; /* room for two layers' names */
 };
 
 /* 431080 as "431,080": digits in groups of three from the right. */
@@ -27,7 +27,7 @@ static void grouped(int64_t number, char *text, size_t size) {
   text[at] = '\0';
 }
 
-/* Bytes that a slice keeps of a layer until its backward pass: the output and the saved values. */
+/* Bytes of a layer that a slice keeps until its backward pass: the output and the saved values. */
 static double activation_bytes(const struct sl__layer *layer) {
   double bytes = 4.0 * (double)sl_shape_count(&layer->out);
   if (layer->saved.ndim && layer->saved_per_row)
@@ -54,7 +54,7 @@ static void write_input(const struct sl_model *model, struct row *row) {
   write_bytes(row, input_bytes(model));
 }
 
-/* Inputs are named only where they are not simply the row above. */
+/* Inputs are named only if they differ from the row above. */
 static void write_inputs(const struct sl_model *model, int number, struct row *row) {
   const struct sl__layer *layer = &model->layers[number];
   char *cell = row->cell[INPUTS];

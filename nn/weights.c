@@ -10,7 +10,7 @@
 
 /* ---- walking through a model's state dict ---- */
 
-/* One of its tensors: a part of a layer's block. */
+/* A tensor of the state dict: a part of a layer's block. */
 struct state {
   const struct sl__layer *layer;
   const struct sl__block *block;
@@ -67,7 +67,7 @@ static enum sl_status find_built(struct sl_model *model, const char *name, struc
       "the model has no parameter '%s'; names are LAYER.weight, LAYER.bias and the like", name);
 }
 
-/* A copy of a block's values; to be freed. */
+/* A copy of a block's values; the caller frees it. */
 static enum sl_status read_block(const struct sl__block *block, float **values) {
   *values = sl__alloc((size_t)block->total, sizeof **values, "a copy of weights");
   if (!*values) return SL_NO_MEMORY;
@@ -103,7 +103,7 @@ out:
   return status;
 }
 
-/* ---- whole models: a copy of every block, so that all is checked before anything changes ---- */
+/* ---- whole models: all blocks are copied, so that all is checked before anything changes ---- */
 
 static struct sl__block *block_at(const struct sl_model *model, int i) {
   struct sl__layer *layer = &model->layers[i / 2];
@@ -144,7 +144,7 @@ void sl__copy_free(struct sl__copy *copy) {
   free(copy->blocks);
 }
 
-/* Where a tensor's values are in the copy. */
+/* The tensor's values in the copy. */
 static float *values_of(const struct sl__copy *copy, const struct sl_model *model,
                         const struct state *state) {
   long layer = state->layer - model->layers;
@@ -216,14 +216,15 @@ out:
 
 /* ---- loading ---- */
 
-/* PyTorch counts batches beside the running statistics, for a momentum that we do not have. */
+/* PyTorch stores a count of batches with the running statistics, for a momentum that Starling does
+ * not have. */
 static bool is_batch_count(const char *name) {
   const char *suffix = strrchr(name, '.');
   return suffix && !strcmp(suffix, ".num_batches_tracked");
 }
 
-/* PyTorch writes a shared weight out under both layers' names. Same values: SL_OK. *found says
- * whether it is one. */
+/* PyTorch writes a shared weight under both layers' names. Fails if their values differ. *found:
+ * the tensor is such a second copy. */
 static enum sl_status check_shared(struct sl_model *model, const struct sl__safetensors *file,
                                    const struct sl__copy *copy, const char *name, bool *found) {
   struct state own = {0};

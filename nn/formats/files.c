@@ -1,15 +1,16 @@
-/* Model files: the format follows from the path's suffix. */
+/* Model files: the suffix of the path selects the format. */
 #include "nn/formats/model_json.h"
 #include "nn/formats/onnx.h"
 
 struct format {
-  bool (*is_of)(const char *path); /* NULL: any path */
+  bool (*is_of)(const char *path); /* NULL: takes any path */
   enum sl_status (*save)(struct sl_model *model, const char *path);
   enum sl_status (*load)(struct sl_model *model, const char *path);
   enum sl_status (*open)(struct sl_context *context, const char *path, struct sl_model **model);
 };
 
-/* Weights alone have any other suffix; they name no layers, so what is opened is JSON then. */
+/* Any other suffix means a file of weights alone. It names no layers, so opening it as a model is
+ * left to the JSON reader. */
 static const struct format formats[] = {
     {sl__is_onnx, sl__onnx_save, sl__onnx_load, sl__onnx_open},
     {sl__is_model_json, sl__model_json_save, sl__model_json_load, sl__model_json_open},

@@ -1,5 +1,5 @@
-/* A model's architecture as JSON text, and back (doc/models.md describes it). A
- * kind's fields describe its options; this file treats all kinds alike. */
+/* A model's architecture as JSON text, and back (doc/models.md describes the text). The fields of a
+ * kind describe its options: this file treats all kinds alike. */
 #include <jansson.h>
 #include <limits.h>
 #include <math.h>
@@ -21,7 +21,7 @@
 #define FORMAT_VERSION 1
 #define JSON_SUFFIX ".json"
 #define WEIGHTS_SUFFIX ".safetensors"
-#define MOST_NUMBER (1ll << 40) /* so that products of two do not overflow */
+#define MOST_NUMBER (1ll << 40) /* the product of two still fits an int64_t */
 #define MOST_BYTES (64u << 20)
 enum { MOST_LAYERS = 100000 };
 
@@ -31,7 +31,7 @@ enum { MOST_LAYERS = 100000 };
 
 static json_t *real(float value) { return json_real(sl__short_real(value)); }
 
-/* NULL: as where it is not there. */
+/* NULL: the option has its default and is left out. */
 static json_t *field_value(const struct sl_field *field, const void *options) {
   const void *at = (const char *)options + field->offset;
   int64_t whole = 0;
@@ -126,11 +126,11 @@ enum sl_status sl_model_architecture(const struct sl_model *model, const char *w
   return *text ? SL_OK : sl__fail(SL_NO_MEMORY, "no memory for a model's description");
 }
 
-/* ---- reading: whatever the text holds, it ends in a model or a message ---- */
+/* ---- reading: every text, valid or not, becomes a model or an error message ---- */
 
 struct reader {
   const char *path;  /* for messages */
-  const char *layer; /* in which it reads; "" before the first one */
+  const char *layer; /* the layer that is being read; "" before the first */
 };
 
 static enum sl_status bad(const struct reader *r, const char *key, const char *what) {
@@ -151,7 +151,7 @@ static enum sl_status read_whole(const struct reader *r, const char *key, const 
   return bad(r, key, "must be a whole number, not negative and not as large");
 }
 
-/* The last error's message, with the file's name before it. */
+/* Puts the file's name before the last error's message. */
 static enum sl_status of_file(const struct reader *r, enum sl_status status) {
   char text[512];
   if (status == SL_OK || status == SL_NO_MEMORY) return status;
@@ -193,7 +193,7 @@ static const struct sl_field *find_field(const struct sl__layer_kind *kind, cons
   return NULL;
 }
 
-/* "a,b" of ["a", "b"], to be freed. */
+/* "a,b" from ["a", "b"]; the caller frees it. */
 static enum sl_status read_inputs(const struct reader *r, const json_t *object, char **names) {
   const json_t *array = json_object_get(object, "inputs");
   size_t count = json_array_size(array), size = 1;
@@ -213,7 +213,7 @@ static enum sl_status read_inputs(const struct reader *r, const json_t *object, 
   return SL_OK;
 }
 
-/* An optional text. */
+/* Reads a text that may be absent. */
 static enum sl_status read_optional(const struct reader *r, const json_t *object, const char *key,
                                     const char **text) {
   const json_t *value = json_object_get(object, key);
@@ -223,7 +223,8 @@ static enum sl_status read_optional(const struct reader *r, const json_t *object
 
 static enum sl_status read_options(const struct reader *r, json_t *object,
                                    const struct sl__layer_kind *kind, char **names, void *options) {
-  struct sl_layer_options *layer = options; /* every options struct begins with it */
+  struct sl_layer_options *layer =
+      options; /* every options struct begins with struct sl_layer_options */
   const json_t *init = json_object_get(object, "init");
   enum sl_status status;
   const char *key;
@@ -355,7 +356,7 @@ bool sl__is_model_json(const char *path) {
   return length > suffix && !strcmp(path + length - suffix, JSON_SUFFIX);
 }
 
-/* "a/lenet.json" to "a/lenet.safetensors", to be freed. */
+/* "a/lenet.safetensors" for "a/lenet.json"; the caller frees it. */
 static char *weights_beside(const char *path) {
   size_t stem = strlen(path) - strlen(JSON_SUFFIX);
   char *beside = sl__alloc(stem + sizeof WEIGHTS_SUFFIX, 1, "a file's name");
@@ -372,7 +373,7 @@ static enum sl_status write_text(const char *path, const char *text) {
   return sl__file_commit(file, NULL);
 }
 
-/* The weights first: an architecture never names a file that was not there. */
+/* Writes the weights first: then an architecture always names an existing file. */
 enum sl_status sl__model_json_save(struct sl_model *model, const char *path) {
   enum sl_status status = SL_NO_MEMORY;
   char *weights = weights_beside(path), *text = NULL;
@@ -387,7 +388,8 @@ out:
   return status;
 }
 
-/* The file of weights lies in the architecture's folder, whatever a stranger's file says. */
+/* The weights' file must be in the folder of the architecture: a name with a '/' from an unknown
+ * file is refused. */
 static enum sl_status find_weights(const char *path, const char *text, size_t size,
                                    char **weights) {
   json_t *object = NULL;

@@ -1,5 +1,6 @@
-/* Nodes of constants alone, as exporters leave them: weights turned and cut, shapes computed from
- * the batch's size. Each becomes a constant. Its memory is counted (sl__onnx_alloc). */
+/* Folds nodes that have only constants as inputs into constants. Exporters leave such nodes:
+ * transposed and sliced weights, shapes computed from the batch's size. Memory is counted
+ * (sl__onnx_alloc). */
 #include <string.h>
 
 #include "nn/formats/onnx_read.h"
@@ -17,7 +18,7 @@ static const char *bytes_of(const struct sl__onnx_tensor *t) {
   return t->reals ? (const char *)t->reals : (const char *)t->wholes;
 }
 
-/* Memory for y's values, of x's type. */
+/* Allocates y's values, with x's type. */
 static char *values_for(struct sl__onnx_reader *r, const struct sl__onnx_tensor *x,
                         struct sl__onnx_tensor *y) {
   void *values = sl__onnx_alloc(&r->graph, (size_t)y->count, width(x));
@@ -30,7 +31,8 @@ static char *values_for(struct sl__onnx_reader *r, const struct sl__onnx_tensor 
 
 static void count_values(struct sl__onnx_tensor *y) {
   y->count = 1;
-  for (int i = 0; i < y->ndim; i++) y->count *= y->dim[i]; /* no more than some x has */
+  for (int i = 0; i < y->ndim; i++)
+    y->count *= y->dim[i]; /* cannot overflow: y has no more values than x */
 }
 
 /* y[i, j, ...] = x[offset + i stride[0] + j stride[1] ...] */
@@ -60,7 +62,7 @@ static void strides_of(const struct sl__onnx_tensor *x, int64_t *stride) {
   }
 }
 
-/* ---- one operator each ---- */
+/* ---- one function for each operator ---- */
 
 static enum sl_status fold_constant(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                     const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
@@ -162,7 +164,7 @@ static enum sl_status fold_reshape(struct sl__onnx_reader *r, const struct sl__o
   return SL_OK;
 }
 
-/* Squeeze and Unsqueeze: marks which axes, of the longer shape. */
+/* Squeeze and Unsqueeze: marks the axes in the longer of the two shapes. */
 static enum sl_status mark_axes(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                 bool longer, int ndim, bool *marked, int *count) {
   const int64_t *axes;
@@ -255,7 +257,7 @@ out:
   return status;
 }
 
-/* From where to where along an axis, as numpy does. */
+/* A start or end on an axis, clamped as in numpy. */
 static int64_t clamp(int64_t at, int64_t size) {
   if (at < 0) at = at < -size ? 0 : at + size;
   return at > size ? size : at;
@@ -300,7 +302,7 @@ out:
   return status;
 }
 
-/* Of a list: what shapes are computed with. */
+/* Gather from a list, as in computations of shapes. */
 static enum sl_status fold_gather(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                   const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
   const struct sl__onnx_tensor *which = sl__onnx_constant(r, node, 1);
@@ -322,7 +324,7 @@ static enum sl_status fold_gather(struct sl__onnx_reader *r, const struct sl__on
   return SL_OK;
 }
 
-/* Of two short lists of dimensions. */
+/* The product of two short lists of dimensions. */
 static enum sl_status fold_mul(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
   const struct sl__onnx_tensor *other = sl__onnx_constant(r, node, 1);
@@ -344,7 +346,7 @@ static enum sl_status fold_mul(struct sl__onnx_reader *r, const struct sl__onnx_
   return SL_OK;
 }
 
-/* Zeros for a recurrent layer's first state. */
+/* Zeros for the first state of a recurrent layer. */
 static enum sl_status fold_zeros(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                  const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
   (void)x;
@@ -366,7 +368,7 @@ static enum sl_status fold_expand(struct sl__onnx_reader *r, const struct sl__on
   return SL_OK;
 }
 
-/* takes_any: also x without values (zeros of a shape that is not known), or no x. */
+/* takes_any: x may be missing, or have no values (zeros of an unknown shape). */
 static const struct {
   const char *op;
   fold *fold;
@@ -394,7 +396,7 @@ enum sl_status sl__onnx_fold(struct sl__onnx_reader *r, const struct sl__onnx_no
     if (strcmp(folds[i].op, node->op) != 0) continue;
     if (!x && folds[i].fold != fold_constant) return SL_OK;
     if (x && !folds[i].takes_any && !has_values(x)) return SL_OK;
-    if (!strcmp(node->op, "Identity")) { /* the same tensor, so that it can be shared */
+    if (!strcmp(node->op, "Identity")) { /* defines the same tensor, so that layers can share it */
       *folded = true;
       return define(r, node, (struct sl__onnx_tensor *)x);
     }

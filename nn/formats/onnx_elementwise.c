@@ -1,5 +1,4 @@
-/* ONNX's activations, which are fused into the layer before where they can be, and gelu in its
- * parts. */
+/* ONNX's activations, fused into the layer before if possible, and gelu from its parts. */
 #include <math.h>
 #include <string.h>
 
@@ -64,7 +63,7 @@ out:
   return status;
 }
 
-/* ---- gelu in its parts: factor, x and erf of a value are put together ---- */
+/* ---- gelu from its parts: a value's factor, x and erf are combined ---- */
 
 static bool is_near(float a, double b) { return fabs((double)a - b) < 1e-6; }
 
@@ -77,7 +76,7 @@ static enum sl_status give_part(reader *r, const node_of *node, value_of *v) {
   return sl__onnx_rename_to(r, node, v);
 }
 
-/* The one value of a constant input. */
+/* The value of a constant input that has exactly one. */
 static bool is_scalar(const reader *r, const node_of *node, int i, float *value) {
   const struct sl__onnx_tensor *t = sl__onnx_constant(r, node, i);
   if (!t || !t->reals || t->count != 1) return false;

@@ -21,7 +21,7 @@
 #define MOST_VALUES SL__MOST_VALUES
 enum { LEAST_OPSET = 7, MOST_OPSET = 26, MOST_NODES = 20000, IN_ANOTHER_FILE = 1 };
 
-/* The elements of a repeated field, and the pointers to them. */
+/* Allocates the elements of a repeated field, and the pointers to them. */
 #define LIST(graph, message, count, list)                                                          \
   ((list) = sl__onnx_alloc(graph, (size_t)(count), sizeof *(list)),                                \
    (message) = sl__onnx_alloc(graph, (size_t)(count), sizeof *(message)), (list) && (message))
@@ -129,7 +129,7 @@ static bool put_graph(struct sl__onnx_graph *from, SlOnnx__Graph *to) {
   return put_end(from, from->output, to->output[0] = end);
 }
 
-/* Pieces go to the file as they come. */
+/* Pieces go to the file as protobuf-c writes them. */
 struct file_buffer {
   ProtobufCBuffer base;
   struct sl__file *file;
@@ -168,7 +168,7 @@ enum sl_status sl__onnx_file_write(struct sl__onnx_graph *graph, const char *pat
 
 /* ---- reading ---- */
 
-/* What protobuf-c takes is counted, too: two bytes can stand for an element of a hundred. */
+/* protobuf-c's memory is counted, too: two bytes in a file can become an element of 100 bytes. */
 static void *message_alloc(void *graph, size_t size) { return sl__onnx_alloc(graph, 1, size); }
 
 static void message_free(void *graph, void *memory) { (void)graph, (void)memory; }
@@ -179,7 +179,7 @@ static bool is_plain(const SlOnnx__Tensor *t) {
   return !t->n_external_data && t->data_location != IN_ANOTHER_FILE;
 }
 
-/* Bytes of an element in raw_data; 0: of a type that nothing here takes. */
+/* Bytes of an element in raw_data; 0: a type that no reader takes. */
 static size_t raw_size(int type) {
   switch (type) {
     case SL__ONNX_BOOL: return 1;
@@ -193,7 +193,7 @@ static size_t raw_size(int type) {
   }
 }
 
-/* Elements in the field that a type has its own in. */
+/* Number of elements in the field for the tensor's type. */
 static size_t field_count(const SlOnnx__Tensor *t) {
   switch (t->data_type) {
     case SL__ONNX_FLOAT: return t->n_float_data;
@@ -231,7 +231,8 @@ static int64_t whole_at(const SlOnnx__Tensor *t, size_t i) {
   return whole;
 }
 
-/* Values that are in the message as they are to be, are taken from there. */
+/* Takes the values from the message itself if they have the right type there, else converts them.
+ */
 static enum sl_status take_values(struct sl__onnx_graph *graph, const SlOnnx__Tensor *from,
                                   struct sl__onnx_tensor *to) {
   size_t count = (size_t)to->count;
@@ -270,7 +271,7 @@ static enum sl_status take_shape(const struct sl__onnx_graph *graph, const SlOnn
   to->count = 1;
   for (int i = 0; i < to->ndim; i++) {
     to->dim[i] = from->dims[i];
-    /* none is large, beside one that is 0 neither */
+    /* all dimensions are bounded, also if the product is 0 */
     if (to->dim[i] < 0 || to->dim[i] > MOST_VALUES ||
         __builtin_mul_overflow(to->count, to->dim[i], &to->count) || to->count > MOST_VALUES)
       return sl__fail(SL_BAD_FILE, "%s: tensor %.64s: dimension %d is %lld", graph->path, to->name,
@@ -290,7 +291,8 @@ static enum sl_status take_tensor(struct sl__onnx_graph *graph, const SlOnnx__Te
         "weights inside",
         graph->path, to->name);
   enum sl_status status = take_shape(graph, from, to);
-  if (status != SL_OK || !size) return status; /* who takes such a type says so */
+  if (status != SL_OK || !size)
+    return status; /* the reader that takes this tensor refuses its type */
   size_t there = from->has_raw_data ? from->raw_data.len : field_count(from);
   if (there != (size_t)to->count * (from->has_raw_data ? size : 1))
     return sl__fail(SL_BAD_FILE, "%s: tensor %.64s: has %zu %s, its shape needs %lld values",

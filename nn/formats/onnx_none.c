@@ -1,4 +1,4 @@
-/* ONNX files without protobuf-c: there are none. */
+/* ONNX files in a build without protobuf-c: all functions fail. */
 #include "nn/formats/onnx.h"
 
 static enum sl_status none(const char *path) {

@@ -57,7 +57,8 @@ enum sl_status sl__onnx_take_weight(const reader *r, const node_of *node, int i,
   return SL_OK;
 }
 
-/* The last layer's output, seen as the input was where its shape is the input's. */
+/* Defines the last layer's output. If its shape is the input's, it gets the input's view and order.
+ */
 static enum sl_status give(reader *r, const node_of *node, const char *name, const value_of *as) {
   value_of v = {.is = SL__ONNX_OUTPUT, .layer = r->model->count - 1, .factor = 1, .has_x = true};
   v.view = *sl__onnx_shape_of(r, &v);

@@ -1,10 +1,10 @@
-/* ONNX's operators as layers: the table. */
+/* The table of ONNX's operators and the functions that turn them into layers. */
 #include <stdio.h>
 #include <string.h>
 
 #include "nn/formats/onnx_operators.h"
 
-/* attributes: those that the reader knows, " a b "; any other is refused. */
+/* attributes: names that the reader knows, as " a b "; other attributes are refused. */
 static const struct {
   const char *op;
   enum sl_status (*read)(reader *r, const node_of *node);
@@ -57,7 +57,7 @@ static enum sl_status check_attributes(const reader *r, const node_of *node, con
   return SL_OK;
 }
 
-/* Outputs beside the first: recurrent layers' states have their own check. */
+/* Refuses a used output other than the first. Recurrent layers have a check of their own. */
 static enum sl_status check_outputs(const reader *r, const node_of *node) {
   for (int i = 1; i < node->outputs; i++) {
     const value_of *v = *node->output[i] ? sl__onnx_find(r, node->output[i]) : NULL;

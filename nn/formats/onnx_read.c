@@ -1,5 +1,5 @@
-/* A model from an ONNX graph: names, order and weights. Which operator is which layer is in
- * onnx_operators.c. */
+/* A model from an ONNX graph: names, order and weights. onnx_operators.c has the table of
+ * operators. */
 #include "nn/formats/onnx_read.h"
 
 #include <ctype.h>
@@ -12,9 +12,9 @@
 #include "core/base/file.h"
 #include "core/base/hash.h"
 
-/* What reading may cost beside the file's own bytes, and a multiple of these. */
+/* Limits of the memory for reading: a constant, and a multiple of the file's size. */
 #define ROOM ((size_t)32 << 20)
-#define PARAMETER_ROOM ((size_t)4 << 20) /* and the parameters, bytes of f32 */
+#define PARAMETER_ROOM ((size_t)4 << 20) /* the same for parameters, in bytes of f32 */
 enum { TIMES = 12, PARAMETER_TIMES = 4, MOST_PROBES = 512 };
 
 enum sl_status sl__onnx_refuse(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
@@ -28,10 +28,10 @@ enum sl_status sl__onnx_refuse(const struct sl__onnx_reader *r, const struct sl_
   return sl__fail(status, "%s: node %.64s (%.32s): %s", r->graph.path, name, node->op, text);
 }
 
-/* ---- names: a table by hash, never more than half full ---- */
+/* ---- names: a hash table, at most half full ---- */
 
-/* NULL: neither the name nor a free place is near its hash's, which some hundred thousand names
- * that are not made so do not come to. */
+/* The name's place, or a free one for it. NULL if there is neither within MOST_PROBES; among some
+ * hundred thousand names that happens only if they are chosen to collide. */
 static struct sl__onnx_value *place_of(const struct sl__onnx_reader *r, const char *name) {
   size_t place = (size_t)sl__hash_name(name);
   for (int i = 0; i < MOST_PROBES; i++, place++) {
@@ -187,8 +187,8 @@ static bool is_taken(const struct sl_model *model, const char *name) {
   return !strcmp(name, "input");
 }
 
-/* "/layer1/layer1.0/conv1/Conv" is layer1.0.conv1 in PyTorch: the last part is the operator, and a
- * part that goes on from the one before stands for both. */
+/* PyTorch's name of a module: "/layer1/layer1.0/conv1/Conv" is layer1.0.conv1. The last part is the
+ * operator; a part that begins with the part before it replaces that part. */
 static void module_path(const char *node, char *path, size_t size) {
   const char *last = strrchr(node, '/');
   size_t used = 0, part_at = 0;
@@ -210,7 +210,7 @@ static void module_path(const char *node, char *path, size_t size) {
   }
 }
 
-/* "conv1" of "conv1.weight" or "conv1.bias". */
+/* "conv1" for "conv1.weight" and "conv1.bias". */
 static void weight_layer(const char *weight, char *name, size_t size) {
   const char *dot = weight ? strrchr(weight, '.') : NULL;
   if (!dot || (strcmp(dot, ".weight") != 0 && strcmp(dot, ".bias") != 0)) return;
@@ -218,14 +218,15 @@ static void weight_layer(const char *weight, char *name, size_t size) {
   if (length < size) snprintf(name, size, "%.*s", (int)length, weight);
 }
 
-/* Of a stranger's file: after the weight, as PyTorch's state dict has it, or after the node. */
+/* A layer's name in another program's file: from the weight's name, as in PyTorch's state dict,
+ * else from the node's. */
 static void foreign_name(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                          const char *weight, char name[64]) {
-  static const char prefix[] = "node_"; /* of PyTorch's newer exporter */
+  static const char prefix[] = "node_"; /* prefix of PyTorch's newer exporter */
   char path[256] = "";
   size_t most = 48; /* leaves room for a number */
   weight_layer(weight, path, sizeof path);
-  /* an exporter names equal weights once */
+  /* exporters write equal weights once: two layers can have a weight of the same name */
   if (*node->name == '/' && is_taken(r->model, path)) *path = 0;
   if (!*path && *node->name == '/') module_path(node->name, path, sizeof path);
   if (!*path) snprintf(path, sizeof path, "%.200s", *node->name ? node->name : node->op);
@@ -244,7 +245,7 @@ static const char *name_of(const struct sl__onnx_reader *r, const struct sl__onn
   return value->layer == SL__INPUT ? "input" : r->model->layers[value->layer].name;
 }
 
-/* What the library refused, as the node's. */
+/* Turns the library's last error into an error of the node. */
 static enum sl_status of_node(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                               enum sl_status status) {
   char text[400];
@@ -266,7 +267,8 @@ enum sl_status sl__onnx_append(struct sl__onnx_reader *r, const struct sl__onnx_
   foreign_name(r, node, weight, name);
   snprintf(inputs, sizeof inputs, "%s%s%s", name_of(r, first), second ? "," : "",
            second ? name_of(r, second) : "");
-  ((struct sl_layer_options *)options)->inputs = inputs; /* every options struct begins with it */
+  ((struct sl_layer_options *)options)->inputs =
+      inputs; /* every options struct begins with struct sl_layer_options */
   return of_node(r, node, sl__layer_append(r->model, r->own ? node->name : name, kind, options));
 }
 
@@ -318,7 +320,8 @@ static bool is_initializer(const struct sl__onnx_reader *r, const char *name) {
   return value && value->is == SL__ONNX_CONSTANT;
 }
 
-/* Files before IR version 4 list initializers as inputs, too. */
+/* Finds the only input that is no initializer: before IR version 4, files list initializers as
+ * inputs, too. */
 static enum sl_status find_input(struct sl__onnx_reader *r, const struct sl__onnx_end **input) {
   *input = NULL;
   for (int i = 0; i < r->graph.inputs; i++) {
@@ -363,7 +366,8 @@ static enum sl_status take_input(struct sl__onnx_reader *r, const struct sl__onn
   return SL_OK;
 }
 
-/* Backwards from the output: which nodes are of use, and how many take each value. */
+/* Goes backwards from the output: marks the nodes that it needs and counts the uses of each value.
+ */
 static enum sl_status mark(struct sl__onnx_reader *r) {
   const struct sl__onnx_graph *g = &r->graph;
   struct sl__onnx_value *end, *input;
@@ -417,7 +421,7 @@ out:
   return status;
 }
 
-/* All that it takes is there and constant; *missing: what is not there. */
+/* Are all inputs of the node constants? *missing: an input that does not exist yet, or NULL. */
 static bool takes_constants(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                             const char **missing) {
   bool all = true;
@@ -431,7 +435,7 @@ static bool takes_constants(const struct sl__onnx_reader *r, const struct sl__on
   return all;
 }
 
-/* ONNX's nodes are sorted: each comes after those whose outputs it takes. */
+/* ONNX's nodes are sorted: each comes after the nodes whose outputs it takes. */
 static enum sl_status read_node(struct sl__onnx_reader *r, int n) {
   const struct sl__onnx_node *node = &r->graph.node[n];
   const char *missing;
@@ -508,7 +512,7 @@ static void fill(const struct sl__onnx_setting *s, const struct sl__param *part,
   }
 }
 
-/* The copy's blocks, which are then written at once. Needs no StarPU. */
+/* Fills the copy's blocks from the file's values. Needs no StarPU. */
 static enum sl_status fill_copy(const struct sl__onnx_reader *r, struct sl__copy *copy) {
   enum sl_status status = sl__copy_new(r->model, copy);
   if (status != SL_OK) return status;
@@ -561,7 +565,8 @@ out:
   return status;
 }
 
-/* Do both have the same parameters in the same order? Layers without any may lie elsewhere. */
+/* Do both models have the same parameters in the same order? Layers without parameters may differ.
+ */
 static enum sl_status check_alike(const struct sl_model *model, const struct sl_model *other,
                                   const char *path) {
   int count = sl_model_parameter_count(model), others = sl_model_parameter_count(other);
@@ -581,7 +586,8 @@ static enum sl_status check_alike(const struct sl_model *model, const struct sl_
   return SL_OK;
 }
 
-/* A copy for the model of another one's: their blocks need not lie alike. */
+/* Copies the values of another model into a copy for this one: offsets in their blocks may differ.
+ */
 static enum sl_status copy_for(const struct sl_model *model, const struct sl_model *other,
                                const struct sl__copy *theirs, struct sl__copy *own) {
   struct sl_shape shape;

@@ -1,118 +1,122 @@
-/* What the readers of an ONNX graph share: its names, and the model that grows out of it. */
+/* The reader of an ONNX graph: its names, and the model that is being built. */
 #ifndef SL_NN_FORMATS_ONNX_READ_H
 #define SL_NN_FORMATS_ONNX_READ_H
 
 #include "nn/formats/onnx.h"
 
-/* In a constant that says shapes: the batch's size, which is not known. */
+/* The batch's size in a constant shape; the size is not known. */
 #define SL__ONNX_BATCH INT64_MIN
 
-/* Where the batch's axis is: PyTorch's recurrent layers turn it behind the time's. */
+/* Position of the batch's axis: around recurrent layers PyTorch puts it after the time's. */
 enum sl__onnx_order {
   SL__ONNX_BATCH_FIRST,
   SL__ONNX_TIME_FIRST,     /* [T, N, ...] */
-  SL__ONNX_TIME_DIRECTION, /* [T, 1, N, ...], as a recurrent operator gives it */
+  SL__ONNX_TIME_DIRECTION, /* [T, 1, N, ...], the output of a recurrent operator */
   SL__ONNX_TIME_BATCH_DIRECTION,
   SL__ONNX_ORDERS
 };
 
-/* The value of a name: a constant, or a layer's output x (the model's input: SL__INPUT). A gelu
- * that comes in its parts is seen by factor * (x or 1) * (1, erf or 1 + erf)(x / sqrt 2). */
+/* The value of a name: a constant, or a layer's output x (the model's input: SL__INPUT). While a
+ * gelu is read part by part, the value is factor * (x or 1) * (1, erf or 1 + erf)(x / sqrt 2). */
 struct sl__onnx_value {
-  const char *name; /* NULL: a free place of the table */
+  const char *name; /* NULL: this place of the table is free */
   enum { SL__ONNX_NOTHING, SL__ONNX_CONSTANT, SL__ONNX_OUTPUT } is;
   const struct sl__onnx_tensor *constant;
   int layer;
-  struct sl_shape view; /* of a sample, after reshapes; the values are the layer's, in order */
+  struct sl_shape view; /* shape of a sample after reshapes; the values keep the layer's order */
   enum sl__onnx_order order;
   float factor;
   bool has_x;
   enum { SL__ONNX_PLAIN, SL__ONNX_ERF, SL__ONNX_ONE_AND_ERF } erf;
-  int uses, user; /* how many take it; the first node in the file that does, -1: the graph's end */
+  int uses, user; /* number of nodes that take it; the first of them in the file, -1: the graph's
+                     output */
 };
 
-/* Where the values of a parameter come from. */
+/* The source of a parameter's values. */
 struct sl__onnx_setting {
   int layer, part;
   bool is_buffer;
   const float *values; /* NULL: zeros */
   int64_t columns;     /* above 0: values is the transpose, with this number of rows */
-  const char *gates;   /* which of the file's gates each of ours is, digits; NULL: as they lie */
-  const struct sl__onnx_tensor *matrix; /* a weight that a dense layer may share; NULL: none such */
-  bool turned;                          /* that matrix is the weight's transpose */
+  const char *gates;   /* for each of our gates the file's gate, as digits; NULL: the same order */
+  const struct sl__onnx_tensor *matrix; /* a weight that a dense layer may share; NULL: none */
+  bool turned;                          /* the layer's weight is the transpose of that matrix */
 };
 
 struct sl__onnx_reader {
   struct sl__onnx_graph graph;
   struct sl_model *model;
   bool own;      /* the library's own writer made the file */
-  bool tokens;   /* the input are whole numbers */
-  int64_t batch; /* that the file was made for; 0: any */
+  bool tokens;   /* the model's input are whole numbers */
+  int64_t batch; /* batch size in the file; 0: any */
   struct sl__onnx_value *table;
   size_t places; /* a power of 2 */
   bool *needed, *done;
   struct sl__onnx_setting *settings;
   int setting_count, setting_room;
-  int number; /* the next behind a name that is taken; only grows, so that it is soon found */
+  int number; /* next number to append to a name that is taken; it only grows, so a free one is
+                 found soon */
   size_t parameter_bytes, most_parameters;
-  const struct sl__onnx_tensor *embedding; /* the weight of the first embedding */
+  const struct sl__onnx_tensor *embedding; /* weight of the first embedding */
   int embedding_layer;
 };
 
-/* "FILE: node NAME (OP): ..." */
+/* Fails with the message "FILE: node NAME (OP): ..." */
 enum sl_status sl__onnx_refuse(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                enum sl_status status, const char *format, ...) SL_PRINTF(4, 5);
 
 /* ---- names ---- */
 
-/* NULL where no such name was seen. */
+/* The value of a name; NULL if no node has defined or used it. */
 struct sl__onnx_value *sl__onnx_find(const struct sl__onnx_reader *r, const char *name);
-/* The constant that input i is, NULL: none, or it is no constant. */
+/* The constant at input i; NULL if the input is missing or no constant. */
 const struct sl__onnx_tensor *sl__onnx_constant(const struct sl__onnx_reader *r,
                                                 const struct sl__onnx_node *node, int i);
-/* Is there such an input? */
+/* Does the node have an input i? */
 bool sl__onnx_has(const struct sl__onnx_node *node, int i);
-/* A name gets its meaning, once: SL_BAD_FILE. */
+/* Gives a name its value. SL_BAD_FILE if it has one already. */
 enum sl_status sl__onnx_define(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                const char *name, const struct sl__onnx_value *value);
 
-/* ---- attributes: SL_BAD_FILE where one is of another type ---- */
+/* ---- attributes: SL_BAD_FILE if one has another type ---- */
 
 enum sl_status sl__onnx_get_whole(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                   const char *name, int64_t usual, int64_t *whole);
 enum sl_status sl__onnx_get_real(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                  const char *name, float usual, float *real);
-/* NULL where there is none. */
+/* *text NULL: the attribute is missing. */
 enum sl_status sl__onnx_get_text(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                  const char *name, const char **text);
 enum sl_status sl__onnx_get_list(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                  const char *name, const int64_t **list, int *count);
-/* A list that is an attribute, or from some operator set on input i; NULL where there is none. */
+/* A list that is an attribute, or, from some operator set on, input i. *list NULL: both are
+ * missing. */
 enum sl_status sl__onnx_get_either(const struct sl__onnx_reader *r,
                                    const struct sl__onnx_node *node, const char *name, int i,
                                    const int64_t **list, int *count);
-/* SL_UNSUPPORTED where it is not as needed. */
+/* SL_UNSUPPORTED if the attribute (or its default `usual`) is not `needed`. */
 enum sl_status sl__onnx_must_be(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                 const char *name, int64_t usual, int64_t needed);
-/* An axis from the front. SL_BAD_FILE. */
+/* The number of an axis, counted from the front. SL_BAD_FILE if there is no such axis. */
 enum sl_status sl__onnx_axis(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                              int64_t axis, int ndim, int *found);
 
 /* ---- nodes ---- */
 
-/* A node whose inputs are all constants: *folded says whether it has become one, too. */
+/* Folds a node whose inputs are all constants. *folded: its output is a constant now. */
 enum sl_status sl__onnx_fold(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                              bool *folded);
-/* Append the layers that the node stands for. SL_UNSUPPORTED names what is not had. */
+/* Appends the layers for a node. SL_UNSUPPORTED names the part that no layer has. */
 enum sl_status sl__onnx_operator(struct sl__onnx_reader *r, const struct sl__onnx_node *node);
 
-/* Append a layer of these inputs (second: NULL), called after the weight's name or the node's. */
+/* Appends a layer with one or two inputs (second may be NULL), named after the weight or the node.
+ */
 enum sl_status sl__onnx_append(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                const char *weight, const struct sl__layer_kind *kind, void *options,
                                const struct sl__onnx_value *first,
                                const struct sl__onnx_value *second);
-/* The last layer's parameter is the tensor, or the part of it that `how` names. SL_BAD_FILE if
- * they differ in size. */
+/* Sets a parameter of the last layer, from the whole tensor or as `how` says. SL_BAD_FILE if the
+ * sizes differ. */
 enum sl_status sl__onnx_set(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                             const char *suffix, const float *values, int64_t count,
                             const struct sl__onnx_setting *how);

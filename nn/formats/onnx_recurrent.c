@@ -3,7 +3,7 @@
 
 #include "nn/formats/onnx_operators.h"
 
-/* Usual activations, one direction, nothing else. */
+/* Checks for the usual activations and one direction, without further features. */
 static enum sl_status check_recurrent(const reader *r, const node_of *node, bool is_lstm) {
   static const char *const strange[] = {"activations", "activation_alpha", "activation_beta",
                                         "clip"};
@@ -34,7 +34,7 @@ out:
   return status;
 }
 
-/* The state before the first step: none, or zeros. */
+/* Checks the state before the first step: it must be zeros, or left out. */
 static enum sl_status check_states(const reader *r, const node_of *node, int last) {
   for (int i = 5; i <= last; i++) {
     const struct sl__onnx_tensor *t = sl__onnx_constant(r, node, i);
@@ -47,8 +47,8 @@ static enum sl_status check_states(const reader *r, const node_of *node, int las
   return SL_OK;
 }
 
-/* ONNX's gates are i, o, f, c and z, r, h; ours i, f, c, o and r, z, h: which of its each of ours
- * is. */
+/* ONNX's gates are i, o, f, c and z, r, h; ours are i, f, c, o and r, z, h. how.gates has for each
+ * of our gates the number of ONNX's. */
 static enum sl_status set_gates(reader *r, const node_of *node, int64_t gates, int64_t hidden,
                                 const struct sl__onnx_tensor *const t[3]) {
   struct sl__onnx_setting how = {.gates = gates == 4 ? "0231" : "102"};

@@ -1,11 +1,12 @@
-/* ONNX's operators that only change the shape or the order in which a layer's output is seen. */
+/* ONNX's operators that change only the shape or the order of axes in which later nodes see a
+ * layer's output. */
 #include <string.h>
 
 #include "nn/formats/onnx_operators.h"
 
 enum { BATCH_AXIS = -1, DIRECTION_AXIS = -2 };
 
-/* The axes of a value: a sample's by number, and those two. */
+/* Lists the axes of a value: axes of a sample by number, and the two above. */
 static int axes_of(enum sl__onnx_order order, int sample, int axes[SL__ONNX_DIMS]) {
   static const int before[SL__ONNX_ORDERS][4] = {{BATCH_AXIS},
                                                  {0, BATCH_AXIS},
@@ -83,7 +84,7 @@ enum sl_status sl__onnx_read_transpose(reader *r, const node_of *node) {
     SL__TRY(sl__onnx_axis(r, node, perm ? perm[d] : ndim - 1 - d, ndim, &axis));
     to[d] = from[axis];
   }
-  /* time is an axis of the layer's own; features behind it, but for tokens */
+  /* time must be the layer's own first axis, with features behind it, except for tokens */
   bool may_turn = sl_shape_equal(&x.view, sl__onnx_shape_of(r, &x)) &&
                   (x.view.ndim > 1 || (r->tokens && x.layer == SL__INPUT));
   for (int order = 0; order < SL__ONNX_ORDERS; order++) {
@@ -105,7 +106,7 @@ static bool says(const reader *r, int64_t said, int64_t dim) {
   return said == dim || said == -1 || (dim == SL__ONNX_BATCH && r->batch && said == r->batch);
 }
 
-/* The shape asked for is this value's in another order of axes that lie alike, or as it is. */
+/* Is the shape this value's, or that of another order of axes with the same layout in memory? */
 static bool find_order(const reader *r, const struct sl__onnx_tensor *shape, value_of *x) {
   int64_t dim[SL__ONNX_DIMS];
   value_of other = *x;
@@ -118,12 +119,13 @@ static bool find_order(const reader *r, const struct sl__onnx_tensor *shape, val
       *x = other;
       return true;
     }
-    if (has_direction) other.order = SL__ONNX_TIME_FIRST; /* one direction more or less is alike */
+    if (has_direction)
+      other.order = SL__ONNX_TIME_FIRST; /* an axis of one direction does not change the layout */
   }
   return false;
 }
 
-/* A sample's new dimensions; the first one said is the batch's. */
+/* A sample's new dimensions; the first entry of shape is the batch's. */
 static bool find_view(const reader *r, const struct sl__onnx_tensor *shape, bool zero_copies,
                       const value_of *x, struct sl_shape *view) {
   int64_t values = sl_shape_count(&x->view), known = 1;
@@ -180,7 +182,7 @@ enum sl_status sl__onnx_read_flatten(reader *r, const node_of *node) {
   SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
   SL__TRY(sl__onnx_get_whole(r, node, "axis", 1, &number));
   SL__TRY(sl__onnx_axis(r, node, number, x.view.ndim + 2, &axis));
-  if (number < 0) axis--; /* it counts from behind the last axis */
+  if (number < 0) axis--; /* a negative number counts from the end of the longer shape */
   if (axis != 1 || x.order != SL__ONNX_BATCH_FIRST)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "attribute axis: only the batch's axis stays "

@@ -4,7 +4,8 @@
 
 #include "nn/formats/onnx_operators.h"
 
-/* ONNX keeps so much of the past, our momentum is what is new; 0.9f is 0.1f, not a bit beside. */
+/* ONNX's momentum is the weight of the past, ours that of the new value. 0.9f becomes exactly 0.1f.
+ */
 static float momentum_of(float kept) {
   float momentum = (float)(1.0 - sl__short_real(kept));
   return momentum > 0 && momentum <= 1 && momentum != 0.1f ? momentum : 0;
@@ -39,14 +40,14 @@ out:
   return status;
 }
 
-/* A layer's weight may be shared once, and where it has nothing else. */
+/* A layer's weight may be shared once, and only if it is the layer's only parameter. */
 static bool may_give(const reader *r, int layer) {
   const struct sl__layer *from = &r->model->layers[layer];
   return from->params.count == 1 && !from->is_tied;
 }
 
-/* The weight is the first embedding's table, turned: an exporter that has turned it itself leaves
- * but equal values. */
+/* Is the weight the first embedding's table, transposed? An exporter may transpose it itself: then
+ * only the equal values show it. */
 static bool is_table(const reader *r, const struct sl__onnx_tensor *weight, bool turned) {
   const struct sl__onnx_tensor *table = r->embedding;
   if (!table || !may_give(r, r->embedding_layer)) return false;
@@ -58,8 +59,8 @@ static bool is_table(const reader *r, const struct sl__onnx_tensor *weight, bool
   return true;
 }
 
-/* The layer before that has taken the same tensor for its weight, or the one that this is the
- * transpose of; -1: none. how: tells later layers which tensor was taken. */
+/* The earlier layer whose weight is the same tensor, or the one that this is the transpose of; -1:
+ * none. Fills `how`, so that later layers find this tensor. */
 static int find_tied(const reader *r, const struct sl__onnx_tensor *weight, bool turned,
                      struct sl__onnx_setting *how) {
   bool back = turned && weight->transposed;
@@ -74,7 +75,7 @@ static int find_tied(const reader *r, const struct sl__onnx_tensor *weight, bool
 }
 
 struct dense {
-  const struct sl__onnx_tensor *weight; /* [O, I], or turned: [I, O] */
+  const struct sl__onnx_tensor *weight; /* [O, I], or transposed: [I, O] */
   const float *bias;
   const char *bias_name;
   const node_of *last;
@@ -134,7 +135,7 @@ out:
   return status;
 }
 
-/* The Add behind a MatMul, of a constant for each feature. */
+/* Finds an Add of one constant a feature after a MatMul: its bias. */
 static void find_bias(reader *r, const node_of *node, int64_t features, struct dense *d) {
   const node_of *add = node->outputs ? sl__onnx_only_user(r, node->output[0]) : NULL;
   if (!add || strcmp(add->op, "Add") != 0 || add->inputs != 2 || !sl__onnx_belongs(r, add, node))
@@ -143,7 +144,7 @@ static void find_bias(reader *r, const node_of *node, int64_t features, struct d
     const struct sl__onnx_tensor *t = sl__onnx_constant(r, add, i);
     if (!t || !t->reals || t->count != features || !t->ndim || t->dim[t->ndim - 1] != features)
       continue;
-    if (t->ndim > 2) continue; /* it would make the output larger */
+    if (t->ndim > 2) continue; /* would make the output larger */
     d->bias = t->reals;
     d->bias_name = add->input[i];
     d->last = add;

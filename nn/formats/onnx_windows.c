@@ -8,7 +8,7 @@ struct window {
   int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
 };
 
-/* Two numbers of a list attribute, at_least or more. */
+/* Reads two numbers of a list attribute, each at least at_least. */
 static enum sl_status read_pair(const reader *r, const node_of *node, const char *name,
                                 int at_least, int *first, int *second) {
   const int64_t *list;

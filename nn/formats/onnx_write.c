@@ -37,7 +37,7 @@ static enum sl_status write_layers(struct sl__onnx_writer *w) {
     w->value[l] = w->layer->kind->onnx_write(w->layer, w);
   }
   if (w->status != SL_OK) return w->status;
-  w->graph.node[w->graph.nodes - 1].output[0] = "output"; /* which no other node takes */
+  w->graph.node[w->graph.nodes - 1].output[0] = "output"; /* no other node takes this output */
   w->graph.input =
       end(w, "input", model->takes_tokens ? SL__ONNX_INT64 : SL__ONNX_FLOAT, &model->sample);
   w->graph.output = end(w, "output", SL__ONNX_FLOAT, sl_model_output(model));

@@ -1,4 +1,4 @@
-/* Activations as layers of their own; dense and convolution layers can fuse theirs. */
+/* Activations as separate layers; dense and convolution layers can fuse theirs. */
 #include <string.h>
 
 #include "nn/layers/activation.h"
@@ -48,8 +48,8 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
   return sl__activation_backward(p->context, &p->launch, saved, p->dy, p->dx[0], o->activation);
 }
 
-/* x Phi(x) as x (1 + erf(x / sqrt 2)) / 2: the operator Gelu is younger than our operator set. The
- * last node has the layer's name. */
+/* x Phi(x) as x (1 + erf(x / sqrt 2)) / 2: the operator set that Starling writes has no Gelu yet.
+ * The last node has the layer's name. */
 static const char *write_gelu(struct sl__onnx_writer *w, const char *x) {
   const char *root = sl__onnx_scalar(w, "sqrt2", 1.41421356f);
   const char *scaled = sl__onnx_node(w, "div", "Div", SL__ONNX_NAMES(x, root), NULL);

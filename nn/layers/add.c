@@ -22,7 +22,7 @@ static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p)
   return sl__add(p->context, &p->launch, p->x[0], p->x[1], p->y);
 }
 
-/* Both inputs get dy; where they are one layer, the second dy adds to the first. */
+/* Both inputs get dy. If they are the same layer, the second dy is added to the first. */
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
   enum sl_status status = SL_OK;
   for (int i = 0; i < layer->input_count && status == SL_OK; i++) {

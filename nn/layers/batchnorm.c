@@ -46,8 +46,8 @@ static enum sl_status infer(struct sl__layer *layer) {
   return SL_OK;
 }
 
-/* Every slice of a batch updates the running statistics, one after the other; with this momentum
- * all of them together forget as much of the past as one update of the whole batch would. */
+/* All slices of a batch update the running statistics in turn. With this momentum they together
+ * forget as much of the past as one update by the whole batch. */
 static float slice_momentum(float momentum, int slices) {
   return (float)(1.0 - pow(1.0 - (double)momentum, 1.0 / slices));
 }
@@ -89,7 +89,7 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
   return sl__batchnorm_backward_weight(p->context, &p->launch, p->x[0], p->saved, p->dy, p->grad);
 }
 
-/* ONNX's momentum is what is kept of the past. */
+/* ONNX's momentum is the weight of the past. */
 static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
   const struct sl_batchnorm_options *o = layer->options;
   float kept = (float)(1.0 - (double)momentum_of(o));

@@ -2,7 +2,7 @@
 #include "nn/layers/activation.h"
 #include "nn/layers/window.h"
 
-/* The width follows the height where it is not given. */
+/* A width of 0 becomes the height. */
 static struct sl__conv2d parameters(const struct sl__layer *layer) {
   const struct sl_conv2d_options *o = layer->options;
   int stride_h = o->stride_h ? o->stride_h : 1;

@@ -1,12 +1,11 @@
-/* A layer of a kind that the program registered: what the library does for every layer, around the
- * program's own functions. */
+/* A layer of a registered kind: the library's part of the work around the program's functions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "nn/layer.h"
 
-/* ---- infer: whatever the program's function says, a layer fits or is refused ---- */
+/* ---- infer: whatever the program's function returns, the layer is valid or refused ---- */
 
 static bool is_shape(const struct sl_shape *shape, int least, int most) {
   bool fits = shape->ndim >= least && shape->ndim <= most;
@@ -20,7 +19,7 @@ static bool is_suffix(const char *suffix) {
          strspn(suffix, letters) == strlen(suffix);
 }
 
-/* The fault is in infer() itself, not in its arguments. */
+/* Blames infer() itself, not its arguments. */
 static enum sl_status check_parameter(const struct sl__layer *layer,
                                       const struct sl_layer_plan *plan, int i) {
   const struct sl_layer_parameter *p = &plan->parameter[i];
@@ -90,8 +89,8 @@ static void declare(struct sl__layer *layer, const struct sl_layer_plan *plan) {
   }
 }
 
-/* Performance models tell kinds, and options, apart by it. Fields only: what lies between them in
- * memory is undefined. */
+/* Performance models tell kinds and options apart by this hash. It covers the fields only: the
+ * padding between them is undefined. */
 static uint32_t footprint(const struct sl_layer_kind *kind, const void *options) {
   uint32_t hash = starpu_hash_crc32c_be_n(kind->name, strlen(kind->name), 0);
   for (const struct sl_field *field = kind->fields; field && field->name; field++) {
@@ -144,7 +143,7 @@ static struct sl__custom_buffers buffers_of(const struct sl__pass *p) {
       .x = p->x, .param = p->param, .y = p->y, .saved = p->saved, .dy = p->dy};
 }
 
-/* An input at a time: where both are one layer, the second gradient adds to the first. */
+/* One input at a time: if both are the same layer, the second gradient is added to the first. */
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
   const struct sl__custom_buffers buffers = buffers_of(p);
   enum sl_status status = SL_OK;

@@ -79,7 +79,8 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
   return sl__dense_backward_weight(p->context, &p->launch, p->x[0], p->dy, p->grad, !o->no_bias);
 }
 
-/* Along the last axis: the weight stays as PyTorch has it, and as an embedding that shares it. */
+/* Along the last axis. The weight keeps PyTorch's layout [O, I], which is also that of an embedding
+ * that shares it. */
 static const char *write_positions(struct sl__onnx_writer *w, const char *x) {
   const char *weight = sl__onnx_param(w, "weight"), *bias = sl__onnx_param(w, "bias");
   const char *turned = sl__onnx_node(w, "transpose", "Transpose", SL__ONNX_NAMES(weight),

@@ -17,8 +17,8 @@ static enum sl_status infer(struct sl__layer *layer) {
   return SL_OK;
 }
 
-/* Numbers count through the whole batch, wherever this slice begins: so replicas drop what one
- * device would. */
+/* Random numbers are counted through the whole batch, wherever the slice begins: replicas drop the
+ * same values as one device. */
 static struct sl__dropout drawn(const struct sl__layer *layer, const struct sl__pass *p) {
   const struct sl_dropout_options *o = layer->options;
   uint64_t number = sl__hash_name(layer->name) ^ p->step;
@@ -44,7 +44,8 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
   return sl__dropout_backward(p->context, &p->launch, p->dy, p->dx[0], &dropout);
 }
 
-/* In inference it hands its input on: it is written for those who train on. */
+/* In inference it passes its input on; the node is there for programs that train the model further.
+ */
 static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
   const struct sl_dropout_options *o = layer->options;
   const char *x = sl__onnx_input(w, 0), *ratio = sl__onnx_scalar(w, "ratio", o->rate);

@@ -31,7 +31,7 @@ static enum sl_status infer(struct sl__layer *layer) {
   layer->out.dim[layer->out.ndim++] = o->features;
   struct sl__param *weight =
       sl__block_add(&layer->params, "weight", &SL_SHAPE(o->vocabulary, o->features));
-  weight->fan_in = o->features; /* of a [V, D] matrix, as PyTorch counts */
+  weight->fan_in = o->features; /* fans of a [V, D] matrix as PyTorch counts them */
   weight->fan_out = o->vocabulary;
   return SL_OK;
 }

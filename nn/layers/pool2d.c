@@ -2,7 +2,7 @@
 #include "nn/onnx_graph.h"
 #include "nn/layers/window.h"
 
-/* The width follows the height, the stride the kernel; a global window is the whole plane. */
+/* A width of 0 becomes the height, a stride of 0 the kernel. A global window is the whole plane. */
 static struct sl__pool2d parameters(const struct sl__layer *layer) {
   const struct sl_pool2d_options *o = layer->options;
   if (o->global) {
@@ -33,7 +33,7 @@ static enum sl_status infer(struct sl__layer *layer) {
 
 static enum sl_status infer_max(struct sl__layer *layer) {
   enum sl_status status = infer(layer);
-  layer->saved = layer->out; /* where each maximum was */
+  layer->saved = layer->out; /* index of each maximum */
   layer->saved_per_row = true;
   layer->saved_type = SL_I32;
   return status;
@@ -61,7 +61,7 @@ static enum sl_status backward_average(const struct sl__layer *layer, struct sl_
   return sl__avgpool2d_backward(p->context, &p->launch, p->dy, p->dx[0], &pool);
 }
 
-/* counts_padding: ONNX's averages leave the padding out of account unless told. */
+/* counts_padding: ONNX's averages leave padding out unless this attribute is set. */
 static const char *write_window(const struct sl__layer *layer, struct sl__onnx_writer *w,
                                 const char *op, bool counts_padding) {
   struct sl__pool2d p = parameters(layer);

@@ -3,11 +3,12 @@
 
 #include "nn/onnx_graph.h"
 
-/* What sets the two apart; sizes are in units of H. */
+/* The differences between LSTM and GRU; sizes are in units of H. */
 struct cell {
   int64_t gates, saved, state;
   const char *op;      /* ONNX's operator */
-  const char *to_onnx; /* which of our gates each of ONNX's is: of i, f, g, o its i, o, f, c */
+  const char *to_onnx; /* for each of ONNX's gates the number of ours: i, o, f, c are 0, 3, 1, 2 of
+                          i, f, g, o */
   enum sl_status (*forward)(struct sl_context *, const struct sl__launch *, struct sl__tensor *x,
                             struct sl__tensor *param, struct sl__tensor *state,
                             struct sl__tensor *y, struct sl__tensor *saved);
@@ -49,7 +50,7 @@ static void add_part(struct sl__layer *layer, const char *suffix, const struct s
                      int64_t fan_in, int64_t hidden) {
   struct sl__param *part = sl__block_add(&layer->params, suffix, shape);
   part->fan_in = fan_in;
-  part->fan_out = hidden; /* of each gate's own matrix */
+  part->fan_out = hidden; /* fans of each gate's matrix */
   part->is_bias = shape->ndim == 1;
 }
 
@@ -65,7 +66,8 @@ static enum sl_status infer_cell(struct sl__layer *layer, int64_t hidden) {
   if (hidden < 1 || hidden > 1 << 20)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "features is %lld; it must be from 1 to %d",
                           (long long)hidden, 1 << 20);
-  /* PyTorch draws all four from U(-1/sqrt(H), 1/sqrt(H)); the named ones mean each gate's matrix */
+  /* PyTorch draws all four from U(-1/sqrt(H), 1/sqrt(H)); for other initial values the fans are
+   * those of each gate's matrix */
   int64_t fan_in = layer->init == SL_INIT_DEFAULT ? hidden : in;
   add_part(layer, "weight_ih_l0", &SL_SHAPE(gates, in), fan_in, hidden);
   add_part(layer, "weight_hh_l0", &SL_SHAPE(gates, hidden), hidden, hidden);
@@ -108,7 +110,7 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
   return cell_of(layer)->backward_weight(p->context, &p->launch, p->x[0], p->saved, p->grad);
 }
 
-/* One of our matrices or biases, gate by gate in ONNX's order. */
+/* One of our matrices or biases with its gates in ONNX's order. */
 static void turn_gates(const struct sl__layer *layer, struct sl__onnx_writer *w, const char *suffix,
                        float *to) {
   const struct cell *cell = cell_of(layer);
@@ -122,7 +124,7 @@ static void turn_gates(const struct sl__layer *layer, struct sl__onnx_writer *w,
            gate * sizeof *to);
 }
 
-/* Time comes first in ONNX, and an axis of directions, here one, before the batch's. */
+/* ONNX wants time as the first axis, and an axis of directions (here one) before the batch's. */
 static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
   const struct cell *cell = cell_of(layer);
   int64_t hidden = layer->out.dim[1], rows = cell->gates * hidden;
