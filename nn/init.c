@@ -90,7 +90,7 @@ enum sl_status sl__layer_initialise(const struct sl__layer *layer, uint64_t seed
   int64_t most = params->total > buffers->total ? params->total : buffers->total;
   if (most == 0) return SL_OK;
   if ((unsigned)layer->init > SL_INIT_ZERO)
-    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "%d is no kind of initial weights (SL__INIT_*)",
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "%d is no kind of initial weights (SL_INIT_*)",
                           (int)layer->init);
   float *values = sl__alloc((size_t)most, sizeof *values, "initial weights");
   if (!values) return SL_NO_MEMORY;

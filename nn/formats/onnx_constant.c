@@ -114,7 +114,7 @@ static enum sl_status fold_cast(struct sl__onnx_reader *r, const struct sl__onnx
 
 static enum sl_status fold_transpose(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                      const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
-  int64_t stride[SL__ONNX_DIMS], turned[SL__ONNX_DIMS];
+  int64_t stride[SL__ONNX_DIMS], transposed[SL__ONNX_DIMS];
   const int64_t *perm;
   int count, axis, seen = 0;
   enum sl_status status = sl__onnx_get_list(r, node, "perm", &perm, &count);
@@ -126,13 +126,13 @@ static enum sl_status fold_transpose(struct sl__onnx_reader *r, const struct sl_
   for (int d = 0; d < x->ndim; d++) {
     SL__TRY(sl__onnx_axis(r, node, perm ? perm[d] : x->ndim - 1 - d, x->ndim, &axis));
     y->dim[d] = x->dim[axis];
-    turned[d] = stride[axis];
+    transposed[d] = stride[axis];
     seen |= 1 << axis;
   }
   if (seen != (1 << x->ndim) - 1)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "perm names an axis twice");
-  if (x->ndim == 2 && turned[0] == stride[1]) y->transposed = x;
-  status = copy_strided(r, x, 0, turned, y);
+  if (x->ndim == 2 && transposed[0] == stride[1]) y->transposed = x;
+  status = copy_strided(r, x, 0, transposed, y);
 out:
   return status;
 }
@@ -287,7 +287,7 @@ static enum sl_status fold_slice(struct sl__onnx_reader *r, const struct sl__onn
     SL__TRY(sl__onnx_axis(r, node, axes ? axes[i] : i, x->ndim, &axis));
     int64_t from = clamp(starts[i], x->dim[axis]), to = clamp(ends[i], x->dim[axis]);
     if ((steps && steps[i] != 1) || from >= to)
-      return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "steps other than 1, or nothing left");
+      return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "has steps other than 1, or an empty result");
     offset += from * stride[axis];
     y->dim[axis] = to - from;
   }
@@ -307,9 +307,7 @@ static enum sl_status fold_gather(struct sl__onnx_reader *r, const struct sl__on
                                   const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
   const struct sl__onnx_tensor *which = sl__onnx_constant(r, node, 1);
   if (x->ndim != 1 || !which || !which->wholes || which->ndim > 1 || which->count > SL__ONNX_DIMS)
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "takes something out of a constant that is no "
-                           "list");
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "gathers from a constant that is no list");
   *y = (struct sl__onnx_tensor){.ndim = which->ndim, .dim = {which->count}, .count = which->count};
   char *to = values_for(r, x, y);
   if (!to) return sl__onnx_no_memory(&r->graph);
@@ -330,7 +328,7 @@ static enum sl_status fold_mul(struct sl__onnx_reader *r, const struct sl__onnx_
   const struct sl__onnx_tensor *other = sl__onnx_constant(r, node, 1);
   if (!x->wholes || !other || !other->wholes || x->count != other->count || x->ndim > 1 ||
       other->ndim != x->ndim || x->count > SL__ONNX_DIMS)
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "of constants other than dimensions");
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "multiplies constants other than dimensions");
   int64_t *product = sl__onnx_alloc(&r->graph, (size_t)x->count, sizeof *product);
   if (!product) return sl__onnx_no_memory(&r->graph);
   *y = *x;
@@ -354,7 +352,7 @@ static enum sl_status fold_zeros(struct sl__onnx_reader *r, const struct sl__onn
   for (int i = 0; i < node->attributes; i++) value = node->attribute[i].t;
   bool zero = !value || (value->count == 1 && ((value->reals && value->reals[0] == 0) ||
                                                (value->wholes && value->wholes[0] == 0)));
-  if (!zero) return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "of other than zeros");
+  if (!zero) return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "has a value other than zero");
   *y = (struct sl__onnx_tensor){.zeros = true};
   return SL_OK;
 }
@@ -363,7 +361,7 @@ static enum sl_status fold_expand(struct sl__onnx_reader *r, const struct sl__on
                                   const struct sl__onnx_tensor *x, struct sl__onnx_tensor *y) {
   bool zero = x->zeros || x->reals;
   for (int64_t i = 0; x->reals && zero && i < x->count; i++) zero = x->reals[i] == 0;
-  if (!zero) return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "of other than zeros");
+  if (!zero) return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "has a value other than zero");
   *y = (struct sl__onnx_tensor){.zeros = true};
   return SL_OK;
 }

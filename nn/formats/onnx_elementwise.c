@@ -56,7 +56,7 @@ enum sl_status sl__onnx_read_activation(reader *r, const node_of *node) {
   SL__TRY(sl__onnx_get_text(r, node, "approximate", &approximate));
   if (approximate && strcmp(approximate, "none") != 0)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "attribute approximate is %.32s; only the exact gelu is had",
+                           "attribute approximate is %.32s; only the exact gelu is supported",
                            approximate);
   status = append_activation(r, node, activation_of(node->op), &x);
 out:

@@ -23,10 +23,11 @@ enum sl_status sl__onnx_take(const reader *r, const node_of *node, int i, value_
 enum sl_status sl__onnx_take_plain(const reader *r, const node_of *node, int i, value_of *v) {
   enum sl_status status = sl__onnx_take(r, node, i, v);
   if (status != SL_OK || is_plain(v)) return status;
-  return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                         "takes '%.64s', which is a layer's output times or plus a constant; only "
-                         "gelu, x (1 + erf(x / sqrt 2)) / 2, is had in such parts",
-                         v->name);
+  return sl__onnx_refuse(
+      r, node, SL_UNSUPPORTED,
+      "takes '%.64s', a layer's output times or plus a constant; this is supported only "
+      "as a part of gelu, x (1 + erf(x / sqrt 2)) / 2",
+      v->name);
 }
 
 enum sl_status sl__onnx_take_whole(const reader *r, const node_of *node, int i, value_of *v) {
@@ -36,7 +37,7 @@ enum sl_status sl__onnx_take_whole(const reader *r, const node_of *node, int i, 
   if (v->order == SL__ONNX_BATCH_FIRST && sl_shape_equal(&v->view, sl__onnx_shape_of(r, v)))
     return SL_OK;
   return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                         "takes '%.64s' reshaped or with its axes turned; a sample is %s there",
+                         "takes '%.64s' reshaped or transposed; a sample must have the shape %s",
                          v->name, sl_shape_text(sl__onnx_shape_of(r, v), text, sizeof text));
 }
 
@@ -52,8 +53,9 @@ enum sl_status sl__onnx_take_weight(const reader *r, const node_of *node, int i,
                            "1, 10, 11, 16)",
                            i, (*weight)->type);
   if (ndim >= 0 && (*weight)->ndim != ndim)
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "its input %d has %d dimensions, %d are had", i,
-                           (*weight)->ndim, ndim);
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "its input %d has %d dimensions; %d are supported", i, (*weight)->ndim,
+                           ndim);
   return SL_OK;
 }
 

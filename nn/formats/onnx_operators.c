@@ -62,7 +62,8 @@ static enum sl_status check_outputs(const reader *r, const node_of *node) {
   for (int i = 1; i < node->outputs; i++) {
     const value_of *v = *node->output[i] ? sl__onnx_find(r, node->output[i]) : NULL;
     if (v && v->uses && strcmp(node->op, "LSTM") != 0 && strcmp(node->op, "GRU") != 0)
-      return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "its output '%.64s' is not had", v->name);
+      return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "its output '%.64s' is not supported",
+                             v->name);
   }
   return SL_OK;
 }

@@ -167,8 +167,8 @@ enum sl_status sl__onnx_must_be(const struct sl__onnx_reader *r, const struct sl
   int64_t whole;
   enum sl_status status = sl__onnx_get_whole(r, node, name, usual, &whole);
   if (status != SL_OK || whole == needed) return status;
-  return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute %s is %lld; only %lld is had", name,
-                         (long long)whole, (long long)needed);
+  return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute %s is %lld; only %lld is supported",
+                         name, (long long)whole, (long long)needed);
 }
 
 enum sl_status sl__onnx_axis(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
@@ -276,9 +276,10 @@ static enum sl_status count_bytes(struct sl__onnx_reader *r, const struct sl__on
                                   int64_t count) {
   r->parameter_bytes += (size_t)count * sizeof(float);
   if (r->parameter_bytes <= r->most_parameters) return SL_OK;
-  return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                         "the layers so far have more parameters than the file; weights in common "
-                         "are had by a dense layer and an embedding only");
+  return sl__onnx_refuse(
+      r, node, SL_UNSUPPORTED,
+      "the layers up to this one have more parameters than the file; only a dense "
+      "layer and an embedding can share a weight");
 }
 
 enum sl_status sl__onnx_set(struct sl__onnx_reader *r, const struct sl__onnx_node *node,

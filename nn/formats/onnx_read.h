@@ -40,7 +40,7 @@ struct sl__onnx_setting {
   int64_t columns;     /* above 0: values is the transpose, with this number of rows */
   const char *gates;   /* for each of our gates the file's gate, as digits; NULL: the same order */
   const struct sl__onnx_tensor *matrix; /* a weight that a dense layer may share; NULL: none */
-  bool turned;                          /* the layer's weight is the transpose of that matrix */
+  bool transposed;                      /* the layer's weight is the transpose of that matrix */
 };
 
 struct sl__onnx_reader {

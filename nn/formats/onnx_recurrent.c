@@ -12,11 +12,12 @@ static enum sl_status check_recurrent(const reader *r, const node_of *node, bool
   SL__TRY(sl__onnx_get_text(r, node, "direction", &direction));
   if (direction && strcmp(direction, "forward") != 0)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "attribute direction is %.32s; only forward is had", direction);
+                           "attribute direction is %.32s; only forward is supported", direction);
   for (int i = 0; i < node->attributes; i++)
     for (int k = 0; k < 4; k++)
       if (!strcmp(node->attribute[i].name, strange[k]))
-        return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute %s is not had", strange[k]);
+        return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute %s is not supported",
+                               strange[k]);
   SL__TRY(sl__onnx_must_be(r, node, "layout", 0, 0));
   SL__TRY(sl__onnx_must_be(r, node, "input_forget", 0, 0));
   if (!is_lstm) SL__TRY(sl__onnx_must_be(r, node, "linear_before_reset", 0, 1));
@@ -25,10 +26,11 @@ static enum sl_status check_recurrent(const reader *r, const node_of *node, bool
   for (int i = 1; i < node->outputs; i++) {
     const value_of *state = *node->output[i] ? sl__onnx_find(r, node->output[i]) : NULL;
     if (state && state->uses)
-      return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                             "its last state, '%.64s', is taken; a layer gives all time steps' "
-                             "outputs",
-                             state->name);
+      return sl__onnx_refuse(
+          r, node, SL_UNSUPPORTED,
+          "a node takes its last state, '%.64s'; a layer gives the outputs of all "
+          "time steps",
+          state->name);
   }
 out:
   return status;

@@ -215,7 +215,8 @@ enum sl_status sl__onnx_read_squeeze(reader *r, const node_of *node) {
     if (axes[d] >= 0 && !goes) view.dim[view.ndim++] = x.view.dim[axes[d]];
   }
   if (!fits || view.ndim < 1)
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "axes: only some of a sample that are 1 go");
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "axes: only axes of size 1 of a sample can be removed");
   if (has_direction) x.order = SL__ONNX_TIME_FIRST;
   if (x.order == SL__ONNX_BATCH_FIRST) x.view = view;
   status = sl__onnx_rename_to(r, node, &x);
@@ -233,12 +234,12 @@ enum sl_status sl__onnx_read_unsqueeze(reader *r, const node_of *node) {
   SL__TRY(sl__onnx_get_either(r, node, "axes", 1, &list, &count));
   int ndim = x.view.ndim + 1 + count;
   if (!count || ndim > SL_MAX_DIMS || x.order != SL__ONNX_BATCH_FIRST)
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "axes: at most %d dimensions are had",
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "axes: at most %d dimensions are supported",
                            SL_MAX_DIMS);
   for (int i = 0; i < count; i++) {
     SL__TRY(sl__onnx_axis(r, node, list[i], ndim, &axis));
     if (axis == 0 || in >> axis & 1)
-      return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "axes: the batch's stays first");
+      return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "axes: the batch's axis must stay the first");
     in |= 1 << axis;
   }
   for (int d = 1; d < ndim; d++) view.dim[view.ndim++] = in >> d & 1 ? 1 : x.view.dim[from++];

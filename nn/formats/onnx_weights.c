@@ -48,10 +48,10 @@ static bool may_give(const reader *r, int layer) {
 
 /* Is the weight the first embedding's table, transposed? An exporter may transpose it itself: then
  * only the equal values show it. */
-static bool is_table(const reader *r, const struct sl__onnx_tensor *weight, bool turned) {
+static bool is_table(const reader *r, const struct sl__onnx_tensor *weight, bool transposed) {
   const struct sl__onnx_tensor *table = r->embedding;
   if (!table || !may_give(r, r->embedding_layer)) return false;
-  if (r->own || !turned || weight->dim[0] != table->dim[1] || weight->dim[1] != table->dim[0])
+  if (r->own || !transposed || weight->dim[0] != table->dim[1] || weight->dim[1] != table->dim[0])
     return false;
   for (int64_t i = 0; i < table->dim[0]; i++)
     for (int64_t k = 0; k < table->dim[1]; k++)
@@ -61,17 +61,17 @@ static bool is_table(const reader *r, const struct sl__onnx_tensor *weight, bool
 
 /* The earlier layer whose weight is the same tensor, or the one that this is the transpose of; -1:
  * none. Fills `how`, so that later layers find this tensor. */
-static int find_tied(const reader *r, const struct sl__onnx_tensor *weight, bool turned,
+static int find_tied(const reader *r, const struct sl__onnx_tensor *weight, bool transposed,
                      struct sl__onnx_setting *how) {
-  bool back = turned && weight->transposed;
+  bool back = transposed && weight->transposed;
   how->matrix = back ? weight->transposed : weight;
-  how->turned = turned && !back;
+  how->transposed = transposed && !back;
   for (int i = 0; i < r->setting_count; i++) {
     const struct sl__onnx_setting *s = &r->settings[i];
-    if (s->matrix == how->matrix && s->turned == how->turned && may_give(r, s->layer))
+    if (s->matrix == how->matrix && s->transposed == how->transposed && may_give(r, s->layer))
       return s->layer;
   }
-  return is_table(r, weight, turned) ? r->embedding_layer : -1;
+  return is_table(r, weight, transposed) ? r->embedding_layer : -1;
 }
 
 struct dense {
@@ -79,13 +79,13 @@ struct dense {
   const float *bias;
   const char *bias_name;
   const node_of *last;
-  bool turned, positions;
+  bool transposed, positions;
 };
 
 static enum sl_status append_dense(reader *r, const node_of *node, const value_of *x,
                                    const struct dense *d) {
   const struct sl__onnx_tensor *w = d->weight;
-  int64_t features = w->dim[d->turned], inputs = w->dim[!d->turned];
+  int64_t features = w->dim[d->transposed], inputs = w->dim[!d->transposed];
   const node_of *last = d->last;
   enum sl_status status;
   struct sl_dense_options o = {.features = features,
@@ -95,8 +95,8 @@ static enum sl_status append_dense(reader *r, const node_of *node, const value_o
   if (x->view.dim[x->view.ndim - 1] != inputs)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "its weight takes %lld values, its input has %lld",
                            (long long)inputs, (long long)x->view.dim[x->view.ndim - 1]);
-  struct sl__onnx_setting how = {.columns = d->turned ? inputs : 0};
-  int from = find_tied(r, w, d->turned, &how);
+  struct sl__onnx_setting how = {.columns = d->transposed ? inputs : 0};
+  int from = find_tied(r, w, d->transposed, &how);
   if (from >= 0) o.layer.shares = r->model->layers[from].name;
   const char *name = w->name && strstr(w->name, ".weight") ? w->name : d->bias_name;
   SL__TRY(sl__onnx_append(r, node, name, &sl__dense_kind, &o, x, NULL));
@@ -110,25 +110,25 @@ out:
 
 enum sl_status sl__onnx_read_gemm(reader *r, const node_of *node) {
   struct dense d = {.last = node};
-  int64_t turned;
+  int64_t transposed;
   float alpha, beta;
   enum sl_status status;
   value_of x;
   SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
   SL__TRY(sl__onnx_take_weight(r, node, 1, 2, &d.weight));
   SL__TRY(sl__onnx_must_be(r, node, "transA", 0, 0));
-  SL__TRY(sl__onnx_get_whole(r, node, "transB", 0, &turned));
+  SL__TRY(sl__onnx_get_whole(r, node, "transB", 0, &transposed));
   SL__TRY(sl__onnx_get_real(r, node, "alpha", 1, &alpha));
   SL__TRY(sl__onnx_get_real(r, node, "beta", 1, &beta));
   if (alpha != 1 || beta != 1)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "attributes alpha and beta are %g and %g; only 1 is had", (double)alpha,
-                           (double)beta);
+                           "attributes alpha and beta are %g and %g; only 1 is supported",
+                           (double)alpha, (double)beta);
   if (x.view.ndim != 1 || x.order != SL__ONNX_BATCH_FIRST)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "takes a matrix, not %d dimensions",
                            x.view.ndim + 1);
-  d.turned = !turned;
-  SL__TRY(sl__onnx_read_bias(r, node, 2, d.weight->dim[d.turned], &d.bias));
+  d.transposed = !transposed;
+  SL__TRY(sl__onnx_read_bias(r, node, 2, d.weight->dim[d.transposed], &d.bias));
   d.bias_name = d.bias ? node->input[2] : NULL;
   status = append_dense(r, node, &x, &d);
 out:
@@ -154,7 +154,7 @@ static void find_bias(reader *r, const node_of *node, int64_t features, struct d
 }
 
 enum sl_status sl__onnx_read_matmul(reader *r, const node_of *node) {
-  struct dense d = {.last = node, .turned = true};
+  struct dense d = {.last = node, .transposed = true};
   enum sl_status status;
   value_of x;
   SL__TRY(sl__onnx_take_plain(r, node, 0, &x));
@@ -182,7 +182,7 @@ enum sl_status sl__onnx_read_gather(reader *r, const node_of *node) {
   SL__TRY(sl__onnx_must_be(r, node, "axis", 0, 0));
   if (tokens.layer != SL__INPUT || !r->tokens || !sl_shape_equal(&tokens.view, &r->model->sample))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "takes rows by other than the model's input, whole numbers");
+                           "its indices are not the model's input of whole numbers");
   struct sl_embedding_options o = {.vocabulary = table->dim[0], .features = table->dim[1]};
   struct sl__onnx_setting how = {.matrix = table};
   SL__TRY(sl__onnx_append(r, node, table->name, &sl__embedding_kind, &o, &tokens, NULL));

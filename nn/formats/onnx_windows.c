@@ -17,8 +17,8 @@ static enum sl_status read_pair(const reader *r, const node_of *node, const char
   if (status != SL_OK || !list) return status;
   if (count != 2)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "attribute %s has %d numbers; windows of 2 dimensions are had", name,
-                           count);
+                           "attribute %s has %d numbers; windows of 2 dimensions are supported",
+                           name, count);
   if (list[0] < at_least || list[1] < at_least || list[0] > SL__ONNX_MOST ||
       list[1] > SL__ONNX_MOST)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "attribute %s is %lld, %lld", name,
@@ -41,13 +41,14 @@ static enum sl_status read_pads(const reader *r, const node_of *node, struct win
   if (!pads || (way && !strcmp(way, "VALID"))) return SL_OK;
   if (count != 4 || pads[0] != pads[2] || pads[1] != pads[3])
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "attribute pads: only the same on both sides is had");
+                           "attribute pads: both sides must have the same");
   if (pads[0] < 0 || pads[1] < 0 || pads[0] >= w->kernel_h || pads[1] >= w->kernel_w ||
       (pads[0] > 0 && pads[1] == 0))
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "attribute pads is %lld, %lld; from 0 to below the kernel's %d, %d are "
-                           "had, and none in width only where there is none in height",
-                           (long long)pads[0], (long long)pads[1], w->kernel_h, w->kernel_w);
+    return sl__onnx_refuse(
+        r, node, SL_UNSUPPORTED,
+        "attribute pads is %lld, %lld; each must be from 0 to below the kernel's "
+        "%d, %d, and a pad in height needs one in width",
+        (long long)pads[0], (long long)pads[1], w->kernel_h, w->kernel_w);
   w->pad_h = (int)pads[0];
   w->pad_w = (int)pads[1];
 out:
@@ -62,8 +63,9 @@ static enum sl_status read_window(const reader *r, const node_of *node, struct w
   SL__TRY(read_pair(r, node, "strides", 1, &w->stride_h, &w->stride_w));
   SL__TRY(read_pair(r, node, "dilations", 1, &dilation_h, &dilation_w));
   if (dilation_h != 1 || dilation_w != 1)
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute dilations is %d, %d; only 1 is had",
-                           dilation_h, dilation_w);
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "attribute dilations is %d, %d; only 1 is supported", dilation_h,
+                           dilation_w);
   if (w->kernel_h < 1)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "attribute kernel_shape must be there");
   status = read_pads(r, node, w);
@@ -137,7 +139,7 @@ static enum sl_status append_pool(reader *r, const node_of *node, const value_of
   if (x->view.ndim != 3)
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "pools over %d dimensions of a sample; [C, H, "
-                           "W] is had",
+                           "W] is supported",
                            x->view.ndim);
   return sl__onnx_append(r, node, NULL, average ? &sl__avgpool2d_kind : &sl__maxpool2d_kind, o, x,
                          NULL);
@@ -192,8 +194,9 @@ enum sl_status sl__onnx_read_mean(reader *r, const node_of *node) {
     seen |= 1 << axis;
   }
   if (x.view.ndim != 3 || seen != (1 << 2 | 1 << 3))
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "attribute axes: only the mean over H and W of [N, C, H, W] is had");
+    return sl__onnx_refuse(
+        r, node, SL_UNSUPPORTED,
+        "attribute axes: only the mean over H and W of [N, C, H, W] is supported");
   SL__TRY(append_pool(r, node, &x, true, &o));
   x.view = keeps ? SL_SHAPE(x.view.dim[0], 1, 1) : SL_SHAPE(x.view.dim[0]);
   status = sl__onnx_give_first(r, node, &x);

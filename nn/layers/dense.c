@@ -83,9 +83,9 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
  * that shares it. */
 static const char *write_positions(struct sl__onnx_writer *w, const char *x) {
   const char *weight = sl__onnx_param(w, "weight"), *bias = sl__onnx_param(w, "bias");
-  const char *turned = sl__onnx_node(w, "transpose", "Transpose", SL__ONNX_NAMES(weight),
-                                     SL__ONNX_ATTRIBUTES(SL__ONNX_LIST("perm", 1, 0)));
-  const char *y = sl__onnx_node(w, NULL, "MatMul", SL__ONNX_NAMES(x, turned), NULL);
+  const char *transposed = sl__onnx_node(w, "transpose", "Transpose", SL__ONNX_NAMES(weight),
+                                         SL__ONNX_ATTRIBUTES(SL__ONNX_LIST("perm", 1, 0)));
+  const char *y = sl__onnx_node(w, NULL, "MatMul", SL__ONNX_NAMES(x, transposed), NULL);
   return bias ? sl__onnx_node(w, "bias", "Add", SL__ONNX_NAMES(y, bias), NULL) : y;
 }
 
