@@ -5,7 +5,7 @@
  * stage, and the kernels sleep for the times noted instead of computing: workers that sleep do not
  * take the processor from each other. Data, dependencies, priorities and the scheduler are the real
  * ones; only the numbers mean nothing. Prints one JSON line:
- *   step_s       seconds a step, of the rehearsal: scale times as slow as the real kernels
+ *   step_s       seconds a step, of the dry run: scale times as slow as the real kernels
  *   busy         of each worker, the share of the window in which it was inside a kernel
  *   bubble       1 - mean(busy)
  *   imbalance    what the cut alone costs, 1 - mean / max of the stages' work: a stage is a run of
@@ -80,12 +80,12 @@ static const struct argp_option options[] = {
     {"microbatches", KEY_MICROBATCHES, "N", 0, "Slices of a batch (16)", 0},
     {"stages", KEY_STAGES, "N", 0, "Runs of layers, and workers (4)", 0},
     {"in-flight", KEY_IN_FLIGHT, "N", 0, "Steps submitted ahead (4)", 0},
-    {"kvstore", KEY_KVSTORE, "NAME", 0, "Who updates: device (default), local", 0},
-    {"steps", KEY_STEPS, "N", 0, "Steps of the rehearsal (12)", 0},
+    {"kvstore", KEY_KVSTORE, "NAME", 0, "Owner of the parameters: device (default), local", 0},
+    {"steps", KEY_STEPS, "N", 0, "Steps of the dry run (12)", 0},
     {"measured-steps", KEY_MEASURED, "N", 0, "Steps that are measured, after a first one (20)", 0},
     {"scale", KEY_SCALE, "X", 0,
      "Sleep for X times the measured times (default: so that kernels of weight take 2 ms)", 0},
-    {"trace", KEY_TRACE, "DIR", 0, "Write StarPU's trace of the rehearsal there", 0},
+    {"trace", KEY_TRACE, "DIR", 0, "Write StarPU's trace of the dry run there", 0},
     {0}};
 
 static int64_t whole(struct argp_state *state, const char *text, int64_t least, int64_t most) {
@@ -164,7 +164,7 @@ struct lane {
   int64_t count;
 };
 
-enum phase { WARM, MEASURE, REHEARSE };
+enum phase { WARM, MEASURE, DRY_RUN };
 
 /* Kernels take no argument of ours, so this cannot live in struct bench. */
 static struct {
@@ -241,7 +241,7 @@ static void pretend(int op, void *buffers[], void *cl_arg) {
     memcpy(sl__buffer(buffers, 2), stats, sizeof stats);
 }
 
-static void rehearse(int op, void *buffers[], void *cl_arg) {
+static void dry_run_kernel(int op, void *buffers[], void *cl_arg) {
   static const double shortest = 20e-6; /* the timer is no finer */
   struct lane *lane = &shared.lanes[starpu_worker_get_id_check()];
   const struct starpu_task *task = starpu_task_get_current();
@@ -260,8 +260,8 @@ static void rehearse(int op, void *buffers[], void *cl_arg) {
 }
 
 static void run_kernel(int op, void *buffers[], void *cl_arg) {
-  if (shared.phase == REHEARSE)
-    rehearse(op, buffers, cl_arg);
+  if (shared.phase == DRY_RUN)
+    dry_run_kernel(op, buffers, cl_arg);
   else
     measure(op, buffers, cl_arg);
 }
@@ -280,7 +280,7 @@ static void wrap_kernels(void) {
 }
 
 /* Microseconds, for schedulers that ask. */
-static double rehearsed_cost(struct starpu_task *task, unsigned implementation) {
+static double dry_run_cost(struct starpu_task *task, unsigned implementation) {
   (void)implementation;
   for (int op = 0; op < OPERATIONS; op++) {
     if (task->cl != &operations[op].op->codelet) continue;
@@ -296,7 +296,7 @@ static void replace_models(void) {
   for (int op = 0; op < OPERATIONS; op++) {
     struct starpu_perfmodel *model = &operations[op].op->model;
     model->type = STARPU_COMMON;
-    model->cost_function = rehearsed_cost;
+    model->cost_function = dry_run_cost;
   }
 }
 
@@ -312,7 +312,7 @@ static int dearest_first(const void *a, const void *b) {
 }
 
 /* Medians, and the scale: the shortest of the kernels that make up 95 % of the time is to take
- * least_s, far above what waking up costs, but the whole rehearsal no more than most_s. */
+ * least_s, far above what waking up costs, but the whole dry run takes at most most_s. */
 static void study_costs(const struct bench *b, int measured_microbatches) {
   static const double least_s = 2e-3, most_s = 40;
   double total = 0, sum = 0, shortest = 1e9;
@@ -446,7 +446,7 @@ static enum sl_status measure_kernels(const struct bench *b) {
   return status;
 }
 
-/* ---- the rehearsal ---- */
+/* ---- the dry run ---- */
 
 struct result {
   double from, to, first; /* the window, and the first kernel's beginning */
@@ -481,7 +481,7 @@ static void study_lane(const struct lane *lane, struct result *r, int worker, do
   }
 }
 
-static void study_rehearsal(const struct bench *b, struct result *r) {
+static void study_dry_run(const struct bench *b, struct result *r) {
   double busy = 0, work = 0, most = 0, slept = 0, wanted = 0;
   *r = (struct result){.from = step_begin(b, b->in_flight),
                        .to = step_begin(b, b->steps - b->in_flight)};
@@ -522,8 +522,7 @@ static enum sl_status make_lanes(const struct bench *b) {
   shared.most_spans = b->steps * (b->layers + 2) * (9 * b->microbatches + 1000);
   for (int w = 0; w < b->stages; w++) {
     shared.lanes[w].spans = malloc((size_t)shared.most_spans * sizeof(struct span));
-    if (!shared.lanes[w].spans)
-      return sl__fail(SL_NO_MEMORY, "no memory for the rehearsal's times");
+    if (!shared.lanes[w].spans) return sl__fail(SL_NO_MEMORY, "no memory for the dry run's times");
   }
   return SL_OK;
 }
@@ -536,9 +535,9 @@ static void start_trace(const char *folder) {
   setenv("STARPU_FXT_TRACE", "1", 1);
 }
 
-static enum sl_status rehearse_pipeline(const struct bench *b, char *scheduler, size_t size) {
+static enum sl_status dry_run_pipeline(const struct bench *b, char *scheduler, size_t size) {
   struct world world = {0};
-  shared.phase = REHEARSE;
+  shared.phase = DRY_RUN;
   start_trace(b->trace);
   replace_models();
   enum sl_status status = make_lanes(b);
@@ -569,7 +568,7 @@ int main(int argc, char **argv) {
   static const struct argp argp = {options,
                                    parse_option,
                                    NULL,
-                                   "Rehearse a pipeline's schedule with the model's measured "
+                                   "Run a pipeline's schedule dry, with the model's measured "
                                    "times; prints a JSON line.",
                                    NULL,
                                    NULL,
@@ -595,8 +594,8 @@ int main(int argc, char **argv) {
   enum sl_status status = measure_kernels(&bench);
   setenv("STARPU_FXT_TRACE", traced, 1);
   if (status == SL_OK && print_costs() != 0) return 1;
-  if (status == SL_OK) status = rehearse_pipeline(&bench, scheduler, sizeof scheduler);
-  if (status == SL_OK) study_rehearsal(&bench, &result);
+  if (status == SL_OK) status = dry_run_pipeline(&bench, scheduler, sizeof scheduler);
+  if (status == SL_OK) study_dry_run(&bench, &result);
   for (int w = 0; w < bench.stages; w++) free(shared.lanes[w].spans);
   for (int i = 0; i < shared.cost_count; i++) free(shared.costs[i]);
   if (status == SL_OK) return print_result(&bench, scheduler, &result);

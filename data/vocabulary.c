@@ -25,8 +25,7 @@ struct entry {
 struct table {
   struct entry *entries;
   size_t count, capacity;
-  int32_t
-      *slots; /* id + 1, or 0 if free; their number is a power of two, at most half are in use */
+  int32_t *slots; /* id + 1, or 0 if free; a power of two of slots, at most half of them used */
   size_t slot_count;
 };
 

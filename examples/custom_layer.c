@@ -1,5 +1,5 @@
 /* Your own kind of layer, in your own program: PReLU (He et al., arXiv 1502.01852), a relu whose
- * slope below zero is learned, one for each channel. The program trains it between layers of the
+ * slope below zero is learned for each channel. The program trains it between layers of the
  * library, saves the model, opens it again and predicts with it. To build it:
  *
  *     gcc custom_layer.c $(pkg-config --cflags --libs starling) -o custom_layer
@@ -18,7 +18,7 @@
 
 struct prelu_options {
   struct sl_layer_options layer; /* the options of every layer come first */
-  float slope;                   /* at the start; 0 means 0.25 */
+  float slope;                   /* initial slope; 0 means 0.25 */
 };
 
 static const struct sl_field fields[] = {SL_FIELD(prelu_options, FLOAT, slope), {0}};
@@ -39,7 +39,7 @@ static enum sl_status infer(struct sl_layer_plan *plan) {
   return SL_OK;
 }
 
-/* Values of a channel; a sample is [C, ...]. */
+/* Number of values of a channel; a sample is [C, ...]. */
 static int64_t plane(const struct sl_layer_task *t) {
   return sl_shape_count(&t->out) / t->out.dim[0];
 }
@@ -91,7 +91,7 @@ static enum sl_status build(struct sl_context *context, const struct sl_dataset_
   return status;
 }
 
-/* Three epochs. */
+/* Trains for three epochs. */
 static enum sl_status train(struct sl_model *model, const struct sl_dataset *data) {
   const struct sl_optimizer adam = {.kind = SL_ADAM};
   struct sl_loader *loader = NULL;
@@ -113,7 +113,7 @@ static enum sl_status train(struct sl_model *model, const struct sl_dataset *dat
   return status;
 }
 
-/* Number of the test set's samples that are classified right; -1 after a failure. */
+/* Number of samples of the test set that are classified correctly; -1 after a failure. */
 static int64_t count_right(struct sl_predictor *predictor, const struct sl_dataset *data,
                            int64_t classes) {
   const struct sl_dataset_info *info = sl_dataset_info(data);
@@ -140,7 +140,8 @@ int main(int argc, char **argv) {
   if (argc != 3) return fprintf(stderr, "Usage: custom_layer MODEL.json FOLDER|digits\n"), 2;
 
   TRY(sl_open(&(struct sl_context_options){.seed = 1}, &context));
-  TRY(sl_layer_register(context, &prelu)); /* before a file that names it is opened */
+  /* register the kind before you open a file that names it */
+  TRY(sl_layer_register(context, &prelu));
   TRY(sl_dataset_open(argv[2], 1, true, &images));
   TRY(sl_dataset_open(argv[2], 1, false, &tests));
   TRY(build(context, sl_dataset_info(images), &model));

@@ -40,7 +40,7 @@ static error_t parse(int key, char *text, struct argp_state *state) {
   }
 }
 
-/* In [-1, 1), by Knuth's MMIX generator: enough for samples. */
+/* A number in [-1, 1) by Knuth's MMIX generator, which is good enough for samples. */
 static float draw(uint64_t *state) {
   *state = *state * 6364136223846793005u + 1442695040888963407u;
   return (float)(*state >> 40) / (float)(1 << 23) - 1;
@@ -56,12 +56,12 @@ static void make_data(struct data *data, int rank) {
     data->y[n] = 0.01f * draw(&state);
     for (int i = 0; i < FEATURES; i++) {
       data->x[n][i] = draw(&state);
-      data->y[n] += (float)(i % 7 - 3) * data->x[n][i]; /* the truth */
+      data->y[n] += (float)(i % 7 - 3) * data->x[n][i]; /* the true weights */
     }
   }
 }
 
-/* The mean squared error, and its gradient over 2. */
+/* The mean squared error; *gradient is half of its gradient. */
 static double loss_of(const struct data *data, const float *weight, float *gradient) {
   double loss = 0;
   for (int i = 0; i < FEATURES; i++) gradient[i] = 0;
@@ -116,7 +116,7 @@ int main(int argc, char **argv) {
     status = sl_kvstore_is_worker(kv) ? train(kv, &s, data) : sl_kvstore_serve(kv);
   complain(status);
   if (status != SL_OK)
-    sl_leave(context, sl_error()); /* so that the other ranks do not wait for it */
+    sl_leave(context, sl_error()); /* tells the other ranks not to wait for this one */
   enum sl_status closed = sl_kvstore_close(kv);
   if (status == SL_OK) complain(status = closed);
   sl_close(context);

@@ -28,7 +28,7 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
   return status;
 }
 
-/* ---- its own option ---- */
+/* ---- the program's own option ---- */
 
 static const char *parse_activation(const struct option_row *row, const char *text, void *values) {
   struct lenet *lenet = values;

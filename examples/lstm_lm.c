@@ -1,6 +1,6 @@
-/* A language model of stacked LSTM layers (Zaremba et al., arXiv 1409.2329), learned by truncated
- * back-propagation through time (the text is cut into as many runs as a batch has rows), or line by
- * line, with lines of like length in a batch. */
+/* A language model of stacked LSTM layers (Zaremba et al., arXiv 1409.2329). It learns by truncated
+ * back-propagation through time, with the text cut into as many parts as a batch has rows; or line
+ * by line, with lines of similar length in a batch. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,21 +17,21 @@ enum {
 
 struct lstm_lm {
   int64_t layers, hidden, embed, bptt, chunk, words, half_life;
-  int64_t sample; /* tokens to generate instead of training; 0: train */
+  int64_t sample; /* number of tokens to generate instead of training; 0: train */
   const char *prompt;
   enum cell { CELL_LSTM, CELL_GRU } cell;
   bool tied;
   double dropout, temperature;
   enum sl_text_level level;
   struct buckets {
-    bool asked; /* else one long text */
+    bool asked; /* --buckets is given; else the text is one long sequence */
     int64_t length[SL_MAX_BUCKETS];
     int count;
-    bool given; /* the lengths; else `count` lengths are chosen */
+    bool given; /* the lengths are given; else `count` lengths are chosen */
     enum sl_long longer;
   } buckets;
   struct sl_vocabulary *vocabulary;
-  double entropy; /* of the generator, nats a word; 0: a file */
+  double entropy; /* entropy of the generator, nats a word; 0: the text is a file */
 };
 
 static enum sl_status build(struct sl_model *model, const struct sl_dataset_info *data,
@@ -45,7 +45,7 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
   char name[24];
   if (lm->tied) {
     decoder.shares = "embed";
-    /* the embedding's usual N(0, 1) would be far too much for a decoder */
+    /* the embedding's default N(0, 1) would be far too large for a decoder */
     if (init == SL_INIT_DEFAULT) table.init = SL_INIT_UNIFORM;
   }
   enum sl_status status =
@@ -53,7 +53,7 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
                    &(struct sl_embedding_options){
                        .layer = table, .vocabulary = data->classes, .features = lm->embed});
   for (int64_t i = 0; i <= lm->layers && status == SL_OK; i++) {
-    /* between all layers, but never in time */
+    /* between layers, but not between time steps */
     snprintf(name, sizeof name, "drop%lld", (long long)i);
     if (lm->dropout > 0) status = sl_dropout(model, name, &dropout);
     if (i == lm->layers || status != SL_OK) break;
@@ -79,7 +79,7 @@ static int32_t line_end_token(const struct lstm_lm *lm) {
                                    : sl_vocabulary_find(lm->vocabulary, "\n", 1);
 }
 
-/* like: the set whose buckets this one is to have, or NULL. */
+/* like: a set whose buckets the new one takes, or NULL. */
 static enum sl_status make_set(const struct lstm_lm *lm, const struct part *part,
                                const struct sl_dataset *like, struct sl_dataset **set) {
   const struct buckets *b = &lm->buckets;
@@ -107,7 +107,7 @@ static void vocabulary_path(const char *weights, char *path, size_t size) {
   snprintf(path, size, "%s.vocabulary.json", weights);
 }
 
-/* The vocabulary of the weights that are loaded, else the training text's. */
+/* Opens the vocabulary of the loaded weights, or makes one of the training text. */
 static enum sl_status open_vocabulary(const struct cli *cli, struct lstm_lm *lm,
                                       const struct part *train) {
   char path[4096];
@@ -123,13 +123,14 @@ static enum sl_status open_vocabulary(const struct cli *cli, struct lstm_lm *lm,
   return sl_vocabulary_new(lm->level, train->text, train->size, 0, lm->words, &lm->vocabulary);
 }
 
-/* The end of the line that `at` is in, or the text's. */
+/* The end of the line that `at` is in, or of the text. */
 static size_t line_end(const char *text, size_t size, size_t at) {
   while (at < size && (!at || text[at - 1] != '\n')) at++;
   return at < size ? at : size;
 }
 
-/* Nine tenths to learn from; the next twentieth to validate on; the last one is left untouched. */
+/* Nine tenths are for training, the next twentieth for validation; the last twentieth is not used.
+ */
 static void split(const char *text, size_t size, struct part *train, struct part *valid) {
   size_t first = line_end(text, size, size / 10 * 9);
   size_t second = line_end(text, size, first + size / 20);
@@ -174,7 +175,7 @@ static enum sl_status save(const char *weights, const void *input) {
 
 /* ---- text from a saved model ---- */
 
-/* Words with blanks between, lines as they were; bytes as they are. */
+/* Prints words with blanks between them and each line on its own; bytes as they are. */
 static void print_tokens(const struct lstm_lm *lm, const int32_t *tokens, int64_t count) {
   bool begun = false;
   for (int64_t i = 0; i < count; i++) {
@@ -190,7 +191,7 @@ static void print_tokens(const struct lstm_lm *lm, const int32_t *tokens, int64_
   putchar('\n');
 }
 
-/* The prompt's tokens behind a line's end, so that there is always one. */
+/* The tokens of the prompt after a line's end, so that there is at least one. */
 static enum sl_status encode_prompt(const struct lstm_lm *lm, int32_t **tokens, int64_t *count) {
   char text[MOST_PROMPT + 2];
   int size = snprintf(text, sizeof text, "\n%s", lm->prompt ? lm->prompt : "");
@@ -227,7 +228,7 @@ static enum sl_status sample(struct sl_context *context, const struct cli *cli, 
   return status;
 }
 
-/* What throughput counts. */
+/* The unit of throughput. */
 static const char *unit(const void *input) {
   const struct lstm_lm *lm = input;
   return lm->level == SL_TEXT_WORD ? "words" : "characters";
@@ -243,7 +244,7 @@ static void tell(const void *input, char *line, size_t size) {
     snprintf(line, size, "Vocabulary     %lld %s", (long long)words, unit(lm));
 }
 
-/* ---- its own options ---- */
+/* ---- the program's own options ---- */
 
 /* "8,16,32" */
 static const char *parse_lengths(const char *text, struct buckets *b) {

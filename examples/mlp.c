@@ -1,5 +1,4 @@
-/* A multi-layer perceptron: dense layers with relu between them, 784-512-512-10 unless told
- * otherwise. */
+/* A multi-layer perceptron: dense layers with relu between them, by default 784-512-512-10. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +8,7 @@
 enum { MOST_LAYERS = 32 };
 
 struct mlp {
-  int layers; /* hidden ones */
+  int layers; /* widths of the hidden layers */
   int64_t hidden[MOST_LAYERS];
 };
 
@@ -30,7 +29,7 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
   return status;
 }
 
-/* ---- its own option ---- */
+/* ---- the program's own option ---- */
 
 static const char *parse_hidden(const struct option_row *row, const char *text, void *values) {
   struct mlp *mlp = values;
@@ -38,7 +37,7 @@ static const char *parse_hidden(const struct option_row *row, const char *text, 
   for (mlp->layers = 0; mlp->layers < MOST_LAYERS; text++) {
     char width[24];
     size_t length = strcspn(text, ",");
-    if (length >= sizeof width) length = sizeof width - 1; /* too long for any number allowed */
+    if (length >= sizeof width) length = sizeof width - 1; /* longer than any allowed number */
     memcpy(width, text, length);
     width[length] = '\0';
     const char *why = option_whole(width, 1, 100000, &mlp->hidden[mlp->layers++]);

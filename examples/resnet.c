@@ -1,4 +1,4 @@
-/* A ResNet for CIFAR-10, trained as in its paper (see resnet_model.c). */
+/* A ResNet for CIFAR-10, trained as in the paper (see resnet_model.c). */
 #include <stdlib.h>
 
 #include "examples/resnet_model.h"
@@ -6,7 +6,7 @@
 
 struct resnet {
   int depth;
-  const char *write_data; /* a folder; NULL: none */
+  const char *write_data; /* folder for the data as files; NULL: none */
 };
 
 static enum sl_status build(struct sl_model *model, const struct sl_dataset_info *data,
@@ -25,7 +25,7 @@ static enum sl_status open_data(const struct cli *cli, void *input, struct sl_da
   return status;
 }
 
-/* ---- its own options ---- */
+/* ---- the program's own options ---- */
 
 static const char *parse_depth(const struct option_row *row, const char *text, void *values) {
   struct resnet *resnet = values;

@@ -1,8 +1,10 @@
-/* He, Zhang, Ren, Sun, "Deep residual learning for image recognition", arXiv 1512.03385, section
- * 4.2: a 3 x 3 convolution, three stages of n blocks with 16, 32 and 64 channels, the mean of each
- * channel, a dense layer. Where a block halves the image its shortcut is a 1 x 1 convolution of
- * stride 2 with batch normalisation (the paper's option B; its own CIFAR networks take every second
- * pixel and pad with channels of zeros, option A). */
+/* He, Zhang, Ren, Sun, "Deep residual learning for image recognition", arXiv 1512.03385,
+ * section 4.2: a 3 x 3 convolution, three stages of n blocks with 16, 32 and 64 channels, the mean
+ * of each channel, a dense layer.
+ *
+ * If a block halves the image, its shortcut is a 1 x 1 convolution of stride 2 with batch
+ * normalisation (the paper's option B). The paper's CIFAR networks have option A: every second
+ * pixel, padded with channels of zeros. */
 #include "examples/resnet_model.h"
 
 #include <stdio.h>
@@ -16,19 +18,19 @@ bool resnet_has_depth(int64_t depth) {
 struct builder {
   struct sl_model *model;
   struct sl_layer_options layer; /* common settings of all convolutions */
-  char x[NAME];                  /* the layer whose output comes next */
+  char x[NAME];                  /* the layer whose output the next layer takes */
   enum sl_status status;         /* the first failure; no layer is appended after it */
 };
 
-/* A layer's own options. inputs NULL: the layer before. */
+/* Fills in a layer's common options. inputs NULL: the layer before. */
 static struct sl_layer_options layer(const struct builder *b, const char *inputs) {
   struct sl_layer_options options = b->layer;
   options.inputs = inputs;
   return options;
 }
 
-/* A convolution that keeps the image, or with stride 2 halves it, and its normalisation, which has
- * the bias. */
+/* Appends a convolution that keeps the image's size, or halves it with stride 2, and its
+ * normalisation. The bias is the normalisation's. */
 static void add_conv(struct builder *b, const char *conv, const char *norm, const char *inputs,
                      int channels, int kernel, int stride) {
   const struct sl_conv2d_options options = {.layer = layer(b, inputs),

@@ -47,15 +47,13 @@ struct sl__pass {
   struct sl__tensor *x[SL__MAX_INPUTS], *y, *saved;
   struct sl__tensor *dy, *dx[SL__MAX_INPUTS]; /* dx[i] NULL: this gradient is not needed */
   bool add_dx[SL__MAX_INPUTS]; /* dx[i] already has the part of another consumer of that input */
-  struct sl__tensor
-      *state; /* recurrent layer: the state before this slice's steps, then the one after them */
-  struct sl__tensor *dstate; /* gradient of the state: after the steps, then before them */
-  struct sl__tensor *param;  /* the layer's block, of its inputs' type unless wide_params */
+  struct sl__tensor *state;    /* recurrent layer: before this slice's steps, later after them */
+  struct sl__tensor *dstate;   /* gradient of the state: after the steps, then before them */
+  struct sl__tensor *param;    /* the layer's block, of its inputs' type unless wide_params */
   struct sl__tensor *grad;
-  struct sl__tensor *grad_rows; /* row numbers of a row-sparse gradient; else NULL */
-  bool add_grad;                /* grad already has the part of an earlier microbatch */
-  struct sl__tensor *shared,
-      *shared_grad; /* weight of the layer that this one shares, and its gradient */
+  struct sl__tensor *grad_rows;            /* row numbers of a row-sparse gradient; else NULL */
+  bool add_grad;                           /* grad already has the part of an earlier microbatch */
+  struct sl__tensor *shared, *shared_grad; /* block of the layer whose weight this one shares */
   bool add_shared;
   bool training;
   uint64_t step;      /* step of the training, for random numbers */

@@ -223,8 +223,7 @@ static enum sl_status read_optional(const struct reader *r, const json_t *object
 
 static enum sl_status read_options(const struct reader *r, json_t *object,
                                    const struct sl__layer_kind *kind, char **names, void *options) {
-  struct sl_layer_options *layer =
-      options; /* every options struct begins with struct sl_layer_options */
+  struct sl_layer_options *layer = options; /* the first member of every options struct */
   const json_t *init = json_object_get(object, "init");
   enum sl_status status;
   const char *key;

@@ -267,8 +267,7 @@ enum sl_status sl__onnx_append(struct sl__onnx_reader *r, const struct sl__onnx_
   foreign_name(r, node, weight, name);
   snprintf(inputs, sizeof inputs, "%s%s%s", name_of(r, first), second ? "," : "",
            second ? name_of(r, second) : "");
-  ((struct sl_layer_options *)options)->inputs =
-      inputs; /* every options struct begins with struct sl_layer_options */
+  ((struct sl_layer_options *)options)->inputs = inputs; /* first member of every options struct */
   return of_node(r, node, sl__layer_append(r->model, r->own ? node->name : name, kind, options));
 }
 

@@ -266,9 +266,9 @@ static enum sl_status run(struct trial *t, const struct gpu_case *c, struct outc
   return status;
 }
 
-/* Which operation a case submits, and how large its tensors are. */
-static enum sl_status rehearse(struct trial *t, const struct gpu_case *c, const struct sl__op **op,
-                               double *elements) {
+/* Finds out which operation a case submits, and how large its tensors are. */
+static enum sl_status dry_run(struct trial *t, const struct gpu_case *c, const struct sl__op **op,
+                              double *elements) {
   struct sl__dry_run run = {0};
   enum sl_status status = sl__dry_run_begin(t->context, &run);
   if (status == SL_OK) status = c->submit(t, c->sizes);
@@ -414,7 +414,7 @@ static bool is_wanted(struct program *p, struct score *s, const struct gpu_case 
   struct trial *t = calloc(1, sizeof *t);
   if (!t) return false;
   prepare(t, p, c, kind, &variants[0], p->gpu);
-  enum sl_status status = rehearse(t, c, &op, &elements);
+  enum sl_status status = dry_run(t, c, &op, &elements);
   free(t);
   if (status == SL_OK && op == c->op) return !p->small || elements <= SMALL;
   if (!*s->text)

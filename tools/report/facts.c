@@ -1,4 +1,4 @@
-/* From a log's lines to what is worth knowing of a run. */
+/* The facts about a run, from the lines of its log. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +70,7 @@ static bool median_rate(const struct run_curves *run, double *result) {
   return true;
 }
 
-/* Of the numbers under that key in the lines of checkpoints. */
+/* Median of the numbers under a key in the lines about checkpoints. */
 static bool median_note(const json_t *notes, const char *key, double *result) {
   size_t count = 0, i;
   json_t *note;

@@ -10,7 +10,7 @@
 static void put_list(FILE *out, const char *format, va_list list) HTML_PRINTF(2, 0);
 static void put_list(FILE *out, const char *format, va_list list) {
   char *text;
-  if (vasprintf(&text, format, list) < 0) return; /* the stream's own memory ends soon, too */
+  if (vasprintf(&text, format, list) < 0) return; /* the stream has no memory either, and fails */
   escape_text(out, text);
   free(text);
 }

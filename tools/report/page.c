@@ -1,4 +1,4 @@
-/* The page around it all, and the curves. */
+/* The frame of the page, and the curves. */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
@@ -19,7 +19,7 @@
 /* ---- curves ---- */
 
 static bool write_svg(FILE *out, const struct report *report, enum chart_kind kind) {
-  /* two side by side on a wide page, one on a phone: the letters stay legible in both */
+  /* two charts side by side on a wide page, one on a phone, with legible letters in both */
   const struct chart_options options = {.kind = kind,
                                         .width = 480,
                                         .height = 290,
@@ -107,7 +107,7 @@ static void write_links(FILE *out, const struct report *report) {
 }
 
 static void write_head(FILE *out, const struct report *report) {
-  /* it may hold what others wrote: nothing is fetched and nothing is run, whatever it is */
+  /* a log may hold text from strangers: the browser must fetch and run nothing */
   fputs(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"

@@ -1,5 +1,5 @@
-/* The report of runs as one HTML page: what the logs say (report_facts.c), the page
- * (report_page.c), its tables (report_tables.c) and traces (report_trace.c). */
+/* The report of runs as one HTML page: facts from the logs (facts.c), the page (page.c), its
+ * summary and tables (summary.c, tables.c) and traces (trace_section.c). */
 #ifndef SL_TOOLS_REPORT_PAGE_H
 #define SL_TOOLS_REPORT_PAGE_H
 
@@ -8,22 +8,23 @@
 
 #include "tools/common/curves.h"
 
-/* Of one log. What is unknown is NULL, NAN or -1. */
+/* The facts about a run, from one log. An unknown fact is NULL, NAN or -1. */
 struct facts {
-  const json_t *start; /* the newest process's first line; NULL: an older log */
-  const json_t *end;   /* the newest process's last line; NULL: killed, or still at work */
-  int starts;          /* processes */
+  const json_t *start; /* first line of the newest process; NULL: an older log */
+  const json_t *end;   /* last line of the newest process; NULL: killed, or still running */
+  int starts;          /* number of processes */
   double steps;
-  double loss;                                    /* mean of the last steps */
-  double test_loss, best_test_loss, best_loss_at; /* the last one; the lowest, after steps */
+  double loss; /* mean of the last steps */
+  /* the last value; the lowest, and the steps before it */
+  double test_loss, best_test_loss, best_loss_at;
   double accuracy, best_accuracy, best_accuracy_at;
   double rate;    /* median samples/s */
-  double seconds; /* of all processes that told */
+  double seconds; /* sum over all processes whose log says it */
   int checkpoints;
-  double checkpoint_at, stopped, write, bytes; /* the last one's steps; medians */
+  double checkpoint_at, stopped, write, bytes; /* steps before the last one; medians */
 };
 
-/* A folder that --trace wrote. */
+/* The contents of a folder that --trace wrote. */
 struct trace_report {
   const char *folder;
   json_t *trace;
@@ -33,28 +34,28 @@ struct trace_report {
 
 struct report {
   const char *title; /* NULL: the default title */
-  double smooth;     /* steps; 0: a hundredth of the run */
+  double smooth;     /* in steps; 0: a hundredth of the run */
   bool log_scale;
   struct run_curves *runs;
-  struct facts *facts; /* one a run */
+  struct facts *facts; /* one for each run */
   size_t count;
   struct trace_report *traces;
   size_t trace_count;
 };
 
-/* false: no memory. */
+/* Returns false without memory. */
 bool facts_find(const struct run_curves *run, struct facts *facts);
 
-/* false: message holds one line that names the file. */
+/* Returns false after a failure; message is one line that names the file. */
 bool trace_read(const char *folder, struct trace_report *trace, char *message, size_t size);
 void trace_free(struct trace_report *trace);
 
 extern const char report_style[];
 
-/* The whole page into a stream that keeps it in memory. false: no memory. */
+/* Writes the whole page to a stream in memory. Returns false without memory. */
 bool report_write(FILE *out, const struct report *report);
 
-/* Each a <section>. */
+/* Each writes one <section>. */
 void report_summary(FILE *out, const struct report *report);
 void report_course(FILE *out, const struct report *report);
 void report_devices(FILE *out, const struct report *report);
@@ -62,18 +63,18 @@ void report_placement(FILE *out, const struct report *report);
 void report_settings(FILE *out, const struct report *report);
 void report_trace(FILE *out, const struct trace_report *trace, size_t number);
 
-/* A run's colour and name; one run alone needs no such heading. */
+/* Writes a run's colour and name; a single run needs no such heading. */
 void report_run_name(FILE *out, const struct report *report, size_t run);
 
 /* 1234567 as "1,234,567". */
 const char *grouped(double number, char *text, size_t size);
 /* "0.8 s", "12.3 s", "2 min 5 s", "1 h 2 min" */
 const char *time_text(double seconds, char *text, size_t size);
-/* A setting's value as people read it; to be freed, NULL: no memory. */
+/* A setting's value as people read it; the caller frees it. NULL without memory. */
 char *value_text(const json_t *value);
-/* A string under that key; NULL: none. */
+/* The string under a key; NULL if there is none. */
 const char *text_at(const json_t *object, const char *key);
-/* A number under that key; NAN: none. */
+/* The number under a key; NAN if there is none. */
 double number_at(const json_t *object, const char *key);
 
 #endif

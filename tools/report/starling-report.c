@@ -1,4 +1,4 @@
-/* starling-report: what training logs and traces tell, as one HTML page. */
+/* starling-report: training logs and traces as one HTML page. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,7 +96,8 @@ static int fail(const char *what, const char *why) {
   return EXIT_FAILED;
 }
 
-/* a/run.jsonl and b/run.jsonl would both be "run": by their paths then. */
+/* Names runs by their files; by whole paths if two would be alike, as a/run.jsonl and b/run.jsonl.
+ */
 static bool tell_apart(struct run_curves *runs, size_t count, char **paths) {
   for (size_t i = 1; i < count; i++)
     for (size_t j = 0; j < i; j++) {
@@ -112,7 +113,7 @@ static bool tell_apart(struct run_curves *runs, size_t count, char **paths) {
   return true;
 }
 
-/* Reads all before anything is written. report's counts are what has been begun. */
+/* Reads all files before anything is written. The counts in `report` include a file that failed. */
 static int read_all(struct input *input) {
   struct report *report = &input->report;
   char message[1024];

@@ -1,5 +1,5 @@
-/* How the page looks: light or dark as the reader's system is set, light on paper; nothing is
- * fetched. */
+/* The style of the page: light or dark as the reader's system is set, light on paper. It fetches
+ * nothing. */
 #include "tools/report/page.h"
 
 const char report_style[] =
@@ -70,7 +70,7 @@ const char report_style[] =
     ":root{--paper:#14171a;--ink:#e3e7eb;--soft:#9aa4ae;--line:#343a41;--card:#1c2126;"
     "--mark:#463a10;--bad:#ff8a80;--busy:#4a9ad4;--idle:#343a41;--c0:#4aa3df;--c1:#f08a4b;"
     "--c2:#35c79a;--c3:#dc93bd;--c4:#f0b43c;--c5:#8fd0f5;--c6:#b9c0c7}\n"
-    /* the charts are drawn for white paper: their colours by those of the paper here */
+    /* charts are drawn for white paper: their colours are replaced by those of this page */
     ".chart [fill='#333333']{fill:#c9d0d6}.chart [stroke='#333333']{stroke:#c9d0d6}"
     ".chart [stroke='#dddddd']{stroke:#2d3339}\n"
     ".chart [stroke='#0072b2']{stroke:var(--c0)}.chart [fill='#0072b2']{fill:var(--c0)}"

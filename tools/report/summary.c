@@ -1,5 +1,4 @@
-/* What came out of each run, and its course: starts, what changed between them, checkpoints, the
- * end. */
+/* The results of each run, and its course: starts, changes between them, checkpoints, the end. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,14 +6,14 @@
 #include "tools/report/html.h"
 #include "tools/report/page.h"
 
-/* ---- one fact of one run, as text; nothing where it is unknown ---- */
+/* ---- one fact of one run, as text; an unknown fact is empty ---- */
 
 struct view {
   const struct run_curves *run;
   const struct facts *facts;
 };
 
-/* "2026-11-21T19:31:31Z" as "2026-11-21 19:31:31 UTC"; what is no such text, as it is. */
+/* "2026-11-21 19:31:31 UTC" for "2026-11-21T19:31:31Z"; other texts stay as they are. */
 static void write_time(FILE *out, const char *time) {
   if (time && strlen(time) == 20 && time[10] == 'T' && time[19] == 'Z')
     fprintf(out, "%.10s %.8s UTC", time, time + 11);
@@ -76,7 +75,7 @@ static void tell_steps(FILE *out, const struct view *v) {
 
 static void tell_loss(FILE *out, const struct view *v) { fprintf(out, "%.4f", v->facts->loss); }
 
-/* " (best 0.0231 after step 700)" where that is not the last one. */
+/* " (best 0.0231 after step 700)", if the best value is not the last one. */
 static void tell_best(FILE *out, double best, double at, double last, double factor,
                       const char *unit) {
   char text[64];
@@ -138,7 +137,7 @@ static void tell_producer(FILE *out, const struct view *v) {
 struct fact {
   const char *name;
   void (*tell)(FILE *out, const struct view *view);
-  bool tile; /* one run has it in large letters already */
+  bool tile; /* a single run has this fact in large letters above */
 };
 
 static const struct fact facts[] = {{"Program", tell_program, false},
@@ -159,7 +158,7 @@ static const struct fact facts[] = {{"Program", tell_program, false},
                                     {"Runtime", tell_runtime, false},
                                     {"Log written by", tell_producer, false}};
 
-/* To be freed; NULL: unknown, or no memory. */
+/* The caller frees it. NULL: unknown, or no memory. */
 static char *fact_text(const struct fact *fact, const struct view *view) {
   char *text = NULL;
   size_t size;
@@ -213,7 +212,7 @@ static void tell_how(FILE *out, const struct view *v) {
   if (v->facts->start) fputs(end ? end : "no end in the log", out);
 }
 
-/* One run's numbers, large. */
+/* The numbers of a single run, in large letters. */
 static void write_tiles(FILE *out, const struct view *view) {
   const char *end = text_at(view->facts->end, "end");
   fputs("<div class=\"tiles\">\n", out);
@@ -261,7 +260,7 @@ static void write_change(FILE *out, const char *name, const json_t *from, const 
   free(after);
 }
 
-/* Options in which a process that resumed the run differs from the process before. */
+/* Writes the options that differ between a process that resumed the run and the process before. */
 static void write_changes(FILE *out, const json_t *before, const json_t *now) {
   static const char *const own[] = {"producer", "host", "ranks", "scheduler", "starpu"};
   const json_t *old = json_object_get(before, "options"), *new = json_object_get(now, "options");
@@ -292,7 +291,7 @@ static void write_start(FILE *out, const json_t *before, const json_t *now) {
   fputs("</td>", out);
 }
 
-/* start: the line of the run that ended, or NULL. */
+/* start: the first line of the process that ended, or NULL. */
 static void write_end(FILE *out, const json_t *end, const json_t *start) {
   const char *unit = text_at(json_object_get(start, "data"), "unit");
   char text[64];

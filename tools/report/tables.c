@@ -1,4 +1,4 @@
-/* Where runs ran, and with what settings. What is the same for all runs is told once. */
+/* Tables of devices, placement and settings. Parts that all runs have alike are written once. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +8,9 @@
 
 static const char unknown[] = "The log has no line about this: it is of an older version.";
 
-/* ---- by run, or once for all ---- */
+/* ---- a table for each run, or one for all ---- */
 
-/* The part of a run's first line that a table is about. */
+/* The part of a run's first log line that a table shows. */
 static const json_t *part_of(const struct report *report, size_t run, const char *key) {
   return json_object_get(report->facts[run].start, key);
 }
@@ -120,7 +120,7 @@ void report_placement(FILE *out, const struct report *report) {
 
 /* ---- settings ---- */
 
-/* Where output goes is no setting of the training. */
+/* Names of output files are no settings of the training. */
 static bool is_output(const char *key) {
   static const char *const outputs[] = {"log", "save", "trace", "checkpoint"};
   for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++)
@@ -134,7 +134,7 @@ static bool differs(const struct report *report, const char *key) {
   for (size_t i = 0; i < report->count && !is_output(key); i++) {
     const json_t *options = part_of(report, i, "options");
     const json_t *value = json_object_get(options, key);
-    if (!options) continue; /* an older log says nothing */
+    if (!options) continue; /* an older log has no options */
     if (any && !json_equal(first, value)) return true;
     first = value;
     any = true;
@@ -157,7 +157,7 @@ static void write_setting(FILE *out, const struct report *report, const char *ke
   fputs("</tr>\n", out);
 }
 
-/* All keys of all runs, each once; NULL: no memory. */
+/* All keys of all runs, each once. NULL without memory. */
 static json_t *all_keys(const struct report *report) {
   json_t *keys = json_object();
   for (size_t i = 0; keys && i < report->count; i++)
@@ -179,7 +179,7 @@ static void write_settings_head(FILE *out, const struct report *report) {
   fputs("</tr></thead><tbody>\n", out);
 }
 
-/* A single run's in two tables side by side, where there is room. */
+/* A single run's settings: two tables side by side if the page is wide enough. */
 static void write_single(FILE *out, const struct report *report, json_t *keys) {
   size_t half = (json_object_size(keys) + 1) / 2, written = 0;
   const char *key;
@@ -193,7 +193,7 @@ static void write_single(FILE *out, const struct report *report, json_t *keys) {
   fputs("</div>\n", out);
 }
 
-/* First what differs. */
+/* Settings that differ come first. */
 static void write_compared(FILE *out, const struct report *report, json_t *keys) {
   const char *key;
   json_t *value;

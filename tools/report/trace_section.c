@@ -1,5 +1,5 @@
-/* What --trace DIR found out: shares of the devices' time, layers, the critical path, the longest
- * tasks. Parts that a trace lacks are left out. */
+/* The section about a trace of --trace DIR: shares of the devices' time, layers, the critical path,
+ * the longest tasks. Parts that a trace lacks are left out. */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
@@ -29,7 +29,8 @@ static bool refuse(char *message, size_t size, const char *format, ...) {
   vsnprintf(message, size, format, list);
   va_end(list);
   for (char *c = message; *c; c++)
-    if ((unsigned char)*c < ' ' || *c == 127) *c = '?'; /* it is one line, whatever the file has */
+    if ((unsigned char)*c < ' ' || *c == 127)
+      *c = '?'; /* a control character would break the one line of the message */
   return false;
 }
 
@@ -49,7 +50,7 @@ static bool check_version(const char *folder, const json_t *trace, char *message
       folder, (long long)json_integer_value(version), producer ? producer : "?", TRACE_VERSION);
 }
 
-/* A picture is a bonus: one that is missing, or damaged, is left out. */
+/* The picture is optional: if it is missing or damaged, the page has none. */
 static void read_picture(const char *path, struct trace_report *trace) {
   FILE *file = fopen(path, "re");
   char *bytes = file ? malloc(MOST_PICTURE) : NULL;
@@ -100,7 +101,7 @@ void trace_free(struct trace_report *trace) {
 
 /* ---- cells ---- */
 
-/* An empty cell where it is unknown. */
+/* A dash if the number is unknown. */
 static void write_number(FILE *out, const json_t *object, const char *key, int digits,
                          double factor, const char *unit) {
   double value = number_at(object, key);
@@ -115,7 +116,7 @@ static void write_text(FILE *out, const char *tag, const json_t *object, const c
   html_element(out, tag, NULL, "%s", text ? text : "");
 }
 
-/* One part of a bar, from 0 to 100. */
+/* One part of a bar; the whole bar is 100 wide. */
 static void write_part(FILE *out, const char *class, double from, double width, const char *name) {
   if (!(width > 0)) return;
   fprintf(out, "<rect class=\"%s\" x=\"%.2f\" y=\"0\" width=\"%.2f\" height=\"10\"><title>", class,
@@ -128,7 +129,7 @@ struct part {
   const char *key, *class, *name;
 };
 
-/* A stacked bar of an object's numbers, that are shares of whole. */
+/* A stacked bar of numbers of an object, as shares of `whole`. */
 static void write_bar(FILE *out, const json_t *object, const struct part *parts, size_t count,
                       double whole) {
   double from = 0;
@@ -298,7 +299,7 @@ static void write_longest(FILE *out, const json_t *tasks) {
   html_table_end(out);
 }
 
-/* As a picture of its own: its names cannot clash with others', nor do more than be looked at. */
+/* Embedded as an image: its identifiers cannot clash with others, and its scripts do not run. */
 static void write_picture(FILE *out, const struct trace_report *trace) {
   if (!trace->picture) return;
   fputs(

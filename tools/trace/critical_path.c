@@ -1,14 +1,15 @@
-/* The critical path: of all chains of tasks in the window in which each waits for the one before
- * (for its data, or told so), the one whose times add up to most. That two tasks follow each other
- * on one worker does not count: more workers would end that. So no number of devices of the same
- * speed makes these steps shorter than this path. */
+/* The critical path. A chain is a list of tasks in the window, each of which waits for the one
+ * before: for its data, or by a declared dependence. The critical path is the chain with the
+ * largest sum of times. Two tasks that only follow each other on a worker form no chain, since more
+ * workers would separate them. So no number of devices of the same speed makes these steps shorter
+ * than this path. */
 #include <stdlib.h>
 
 #include "tools/trace/trace_stats.h"
 
 struct node {
-  double ms;    /* of the longest chain that ends here */
-  long before;  /* job; -1: none */
+  double ms;    /* time of the longest chain that ends here */
+  long before;  /* job before this one in that chain; -1: none */
   char visited; /* 0: not yet, 1: on the stack, 2: done */
   size_t next;  /* the dependence to visit next */
 };
@@ -30,7 +31,7 @@ static double length_of(const struct trace *trace, long job) {
   return task < 0 ? 0 : trace->tasks[task].end - trace->tasks[task].start;
 }
 
-/* Depth first, without recursion: chains have as many members as there are tasks. */
+/* Depth first, without recursion: a chain can have as many members as there are tasks. */
 static void visit(const struct trace *trace, struct node *nodes, long *stack, long root) {
   size_t depth = 0;
   stack[depth++] = root;
@@ -58,7 +59,7 @@ static void visit(const struct trace *trace, struct node *nodes, long *stack, lo
   }
 }
 
-/* From its last task back to its first, without StarPU's own in between. */
+/* Lists the path's tasks from first to last, without StarPU's own jobs between them. */
 static void collect(const struct trace *trace, const struct node *nodes, long last, long *path,
                     size_t *count) {
   *count = 0;

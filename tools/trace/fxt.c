@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #ifndef SL_STARPU_BIN
-#define SL_STARPU_BIN "" /* the folder of StarPU's tools, from configure */
+#define SL_STARPU_BIN "" /* folder of StarPU's tools, set by configure */
 #endif
 
 extern char **environ;
@@ -61,7 +61,7 @@ static const char *last_line(const char *path, char *text, size_t size) {
   return text;
 }
 
-/* Its exit status as waitpid tells it; -1: it is not there. */
+/* Returns the exit status, as waitpid gives it; -1 if the program could not be started. */
 static int spawn(char *const *arguments, char *const *environment, const char *log) {
   posix_spawn_file_actions_t actions;
   int status = -1;
@@ -75,8 +75,8 @@ static int spawn(char *const *arguments, char *const *environment, const char *l
   return error ? -1 : status;
 }
 
-/* A program that preloads libraries, or brings some of its own (a debugging build's), may keep
- * StarPU's from starting: a second try is without them. */
+/* The environment without preloaded libraries and library paths, such as a debugging build sets:
+ * they may keep StarPU's tool from starting. A second try runs in this environment. */
 static char **plain_environment(void) {
   static const char *const left_out[] = {"LD_PRELOAD=", "LD_LIBRARY_PATH="};
   size_t count = 0, kept = 0;
@@ -120,8 +120,8 @@ out:
   return status;
 }
 
-/* StarPU 1.4 writes a task's own colour from 0 to 255 where Paje's readers want 0 to 1, and its
- * name without quotes, which it needs where it has blanks. */
+/* Corrects two faults of StarPU 1.4 in the definition of a task: colours are from 0 to 255 where
+ * readers of Paje's format need 0 to 1, and a name with blanks lacks its quotes. */
 static void write_definition(FILE *out, const char *line) {
   double c[3];
   char alias[200], type[40], name[200];
@@ -163,7 +163,7 @@ static bool convert(const char *folder, int count, char *const *files, struct so
     mend_definitions(source->paje);
     return true;
   }
-  unlink(source->tasks); /* half of it would pass for all of it the next time */
+  unlink(source->tasks); /* an incomplete file would be taken for a complete one later */
   if (status < 0)
     snprintf(message, size,
              "%s: starpu_fxt_tool, which reads it, is neither in PATH nor in %s; is StarPU built "
@@ -176,10 +176,10 @@ static bool convert(const char *folder, int count, char *const *files, struct so
   return false;
 }
 
-/* ---- what the user names ---- */
+/* ---- paths from the command line ---- */
 
-/* For glob(): "[a]" as "\\[a]". Cut where it is too long, which no folder that was recorded into
- * is. */
+/* Escapes wildcards for glob(): "[a]" becomes "\\[a]". A path that is too long is cut; no trace can
+ * be in such a folder. */
 static const char *without_wildcards(const char *folder, char plain[PATH_MAX]) {
   size_t at = 0;
   for (const char *c = folder; *c && at + 2 < PATH_MAX; c++) {
@@ -258,7 +258,7 @@ void source_close(struct source *s) {
   rmdir(s->scratch);
 }
 
-/* ---- what --trace noted ---- */
+/* ---- the trainer's description of the recorded steps ---- */
 
 bool window_read(const char *path, struct window *w, char *message, size_t size) {
   json_error_t error;

@@ -1,5 +1,6 @@
-/* From what the user names to files that can be read: StarPU's raw trace goes through
- * starpu_fxt_tool, and what the trainer noted beside it is read. */
+/* From paths on the command line to files that can be read. StarPU's raw trace is converted by
+ * starpu_fxt_tool; the trainer's description of the recorded steps is read from the file beside it.
+ */
 #ifndef SL_TOOLS_TRACE_FXT_H
 #define SL_TOOLS_TRACE_FXT_H
 
@@ -8,12 +9,12 @@
 #include <stddef.h>
 
 struct source {
-  char tasks[PATH_MAX], paje[PATH_MAX]; /* paje "": there is none */
-  char window[PATH_MAX];                /* trace.window.json; "": there is none */
-  char scratch[64];                     /* a folder to be removed; "": none */
+  char tasks[PATH_MAX], paje[PATH_MAX]; /* paje "": no such file */
+  char window[PATH_MAX];                /* trace.window.json; "": no such file */
+  char scratch[64];                     /* a folder to remove at the end; "": none */
 };
 
-/* What --trace noted of the recorded steps; zeros where it is not known. */
+/* The trainer's description of the recorded steps; zeros if it is missing. */
 struct window {
   bool known;
   char program[64];
@@ -22,7 +23,7 @@ struct window {
   int stages, microbatches;
 };
 
-/* paths: a folder, a tasks.rec, or StarPU's prof_files. false: message says why. */
+/* paths: a folder, a tasks.rec, or StarPU's prof_files. False after a failure, with a message. */
 bool source_open(struct source *source, int count, char *const *paths, char *message, size_t size);
 void source_close(struct source *source);
 

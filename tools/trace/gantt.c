@@ -37,7 +37,7 @@ static const struct {
               {PATH, "critical path"}};
 
 /* A line of the picture: a worker, the transfers into its memory, or the messages between its rank
- * and others (the worker is the first of the rank). */
+ * and others (the worker is then the first of the rank). */
 enum kind { WORKER, TRANSFERS, MESSAGES };
 
 struct lane {
@@ -51,25 +51,25 @@ struct picture {
   struct canvas *canvas;
   struct lane *lanes;
   int lane_count;
-  bool *critical; /* one a task */
-  double *steps;  /* when each of the known steps began, ms; INFINITY: unknown */
+  bool *critical; /* for each task: is it on the critical path? */
+  double *steps;  /* beginning of each known step, ms; INFINITY: unknown */
   long first_step, step_count;
-  const char *path; /* of the file */
+  const char *path; /* the picture's file */
 };
 
-/* Part of the time, drawn from y down. */
+/* A part of the time, drawn from y down. */
 struct panel {
-  double from, to, y, height; /* height of a lane */
-  bool labels;                /* tasks' names */
+  double from, to, y, height; /* height: of a lane */
+  bool labels;                /* draw the tasks' names */
 };
 
-/* ---- what there is ---- */
+/* ---- lanes and steps ---- */
 
 static bool has_tasks(const struct report *r, int worker) {
   return r->numbers->devices[worker].tasks > 0;
 }
 
-/* Is it drawn in such a lane of this worker's memory node, or rank? */
+/* Does the transfer belong into a lane of this kind for this worker's memory node, or rank? */
 static bool belongs(const struct trace_transfer *t, const struct trace_worker *w, enum kind kind) {
   if (t->rank != w->rank || (t->peer >= 0) != (kind == MESSAGES)) return false;
   return kind == MESSAGES || t->to == w->node;
@@ -111,7 +111,7 @@ static void add_lanes(struct picture *p, int worker, bool is_first) {
   if (has_tasks(p->report, worker)) add_lane(p, worker, WORKER);
 }
 
-/* Workers without a task are left out, unless something comes into their memory. */
+/* Lists all workers that have a task or transfers into their memory. */
 static bool list_lanes(struct picture *p) {
   const struct trace *t = p->trace;
   size_t count = 0;
@@ -162,7 +162,8 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* The step to be drawn large: of the middle length, and with others around it. */
+/* The step for the large picture: of median length, and if possible neither the first nor the last.
+ */
 static long typical_step(const struct picture *p) {
   double *lengths = calloc((size_t)p->step_count + 1, sizeof *lengths);
   long first = p->step_count > 2, last = p->step_count - (p->step_count > 3), best = first;
@@ -183,7 +184,7 @@ static double x_of(const struct panel *v, double ms) {
   return x < LEFT ? LEFT : x > RIGHT ? RIGHT : x;
 }
 
-/* An estimate: letters of such fonts are a bit more than half as wide as they are high. */
+/* Estimates the width: the letters of these fonts are a bit more than half as wide as high. */
 static double width_of(const char *text, double size) { return 0.56 * size * (double)strlen(text); }
 
 static void add_mark(char *text, size_t size, char letter, int number) {
@@ -191,7 +192,7 @@ static void add_mark(char *text, size_t size, char letter, int number) {
   if (number >= 0) snprintf(text + used, size - used, " %c%d", letter, number);
 }
 
-/* As much of "conv2 s0 r1 m3" as there is room for. */
+/* Chooses the longest label that fits: "conv2 s0 r1 m3", or parts of it. */
 static bool choose_label(const struct trace *trace, const struct trace_task *t, double room,
                          double size, char *text, size_t bytes) {
   const char *layer = trace->layers[t->layer];
@@ -222,7 +223,7 @@ static void draw_task(struct picture *p, const struct panel *v, size_t i, double
   unsigned colour = t->pass == PASS_MESSAGE ? MOVING : sl__layer_colour(t->layer, works[t->pass]);
   bool dark = t->pass >= PASS_BACKWARD_WEIGHT;
   char text[80];
-  if (width > 3) width -= 0.6; /* neighbours are seen to be two */
+  if (width > 3) width -= 0.6; /* a gap separates neighbours */
   p->canvas->box(p->canvas, (struct point){x, y}, width < 0.3 ? 0.3 : width, v->height - path,
                  colour, 1);
   if (p->critical[i])
@@ -241,7 +242,7 @@ static void draw_states(struct picture *p, const struct panel *v, int worker, do
     if (s->end <= v->from || s->start >= v->to) continue;
     if (s->state != STATE_OVERHEAD && s->state != STATE_TRANSFER) continue;
     double x = x_of(v, s->start), end = x_of(v, s->end);
-    if (end < drawn + 0.3 || end - x < 0.05) continue; /* it would not be seen */
+    if (end < drawn + 0.3 || end - x < 0.05) continue; /* too narrow to be visible */
     p->canvas->box(p->canvas, (struct point){x, y}, end - x, v->height,
                    s->state == STATE_OVERHEAD ? OVERHEAD : WAITING, 1);
     drawn = end;
@@ -255,7 +256,7 @@ static void draw_worker(struct picture *p, const struct panel *v, int worker, do
     const struct trace_task *t = &p->trace->tasks[i];
     if (t->worker != worker || t->end <= v->from || t->start >= v->to) continue;
     double end = x_of(v, t->end);
-    if (end < drawn + 0.2) continue; /* hidden by the one before */
+    if (end < drawn + 0.2) continue; /* hidden by the task before */
     draw_task(p, v, i, y);
     drawn = end;
   }
@@ -269,13 +270,13 @@ static void draw_moves(struct picture *p, const struct panel *v, const struct la
     if (!belongs(t, w, lane->kind) || t->end <= v->from || t->start >= v->to) continue;
     double x = x_of(v, t->start), width = x_of(v, t->end) - x;
     p->canvas->box(p->canvas, (struct point){x, y}, width < 0.5 ? 0.5 : width, v->height, MOVING,
-                   lane->kind == MESSAGES ? 0.35 : 0.8); /* messages lie over each other */
+                   lane->kind == MESSAGES ? 0.35 : 0.8); /* messages overlap each other */
   }
 }
 
-/* ---- around them ---- */
+/* ---- names, axis, steps, legend ---- */
 
-/* Its one stage, or -1. */
+/* The stage of a worker's tasks, or -1 if they have several, or none. */
 static int stage_of(const struct trace *trace, int worker) {
   int stage = -1;
   for (size_t i = 0; i < trace->count; i++) {
@@ -311,7 +312,7 @@ static void name_lane(struct picture *p, const struct panel *v, int lane, double
   p->canvas->text(p->canvas, (struct point){LEFT - 10, y + 32}, ANCHOR_END, 12, FAINT, text);
 }
 
-/* 1, 2 or 5 times a power of ten: about a dozen of them. */
+/* Distance of the axis marks: 1, 2 or 5 times a power of ten, for about a dozen marks. */
 static double tick_of(double span) {
   double power = pow(10, floor(log10(span / 12))), ratio = span / 12 / power;
   return power * (ratio < 1.5 ? 1 : ratio < 3.5 ? 2 : ratio < 7.5 ? 5 : 10);
@@ -332,7 +333,8 @@ static void draw_axis(struct picture *p, const struct panel *v, double top, doub
                   "time, ms");
 }
 
-/* Where a step's first task begins; steps may overlap. Crowded labels are left out. */
+/* Marks where each step's first task begins; steps may overlap. A label without room is left out.
+ */
 static void draw_steps(struct picture *p, const struct panel *v, double top, double bottom) {
   const struct pen line = {.colour = INK, .width = 1.2, .opacity = 0.8, .dashed = true};
   double last = -100;
@@ -384,7 +386,7 @@ static void draw_panel(struct picture *p, const struct panel *v, const char *hea
   draw_steps(p, v, top, bottom);
 }
 
-/* Returns the height it takes; without a canvas it only measures. */
+/* Draws the legend and returns its height; without a canvas it only measures. */
 static double draw_legend(struct picture *p, double y) {
   struct canvas *c = p->canvas;
   double x = 16, begun = y;
@@ -441,7 +443,7 @@ static void draw_title(struct picture *p) {
   p->canvas->text(p->canvas, (struct point){16, 62}, ANCHOR_START, 14, FAINT, text);
 }
 
-/* All of it, and where that is several steps, one of them large. */
+/* Draws the whole window and, if it has several steps, one of them larger. */
 static int draw(struct picture *p) {
   char heading[64];
   bool zooms = p->step_count > 2;

@@ -1,10 +1,10 @@
-/* A trace as a picture: a line a worker, grouped by memory node. */
+/* A trace as a picture: one line for each worker, grouped by memory node. */
 #ifndef SL_TOOLS_TRACE_GANTT_H
 #define SL_TOOLS_TRACE_GANTT_H
 
 #include "tools/trace/text_report.h"
 
-/* By the name's end, .svg or .png. errno's value, or 0. */
+/* The suffix of the path selects SVG or PNG. Returns errno's value, or 0. */
 int gantt_draw(const struct report *report, const char *path);
 
 #endif

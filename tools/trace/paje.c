@@ -1,5 +1,5 @@
-/* The parts of StarPU's paje.trace that count: containers (memory nodes, workers), workers' states,
- * transfers between memory nodes, and when recording began and ended. */
+/* Reads the parts of StarPU's paje.trace that starling-trace needs: containers (memory nodes,
+ * workers), workers' states, transfers between memory nodes, begin and end of recording. */
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -9,7 +9,7 @@
 
 #include "tools/trace/trace.h"
 
-/* Paje's events by their numbers in StarPU's header. */
+/* Paje's events, by their numbers in StarPU's header. */
 enum { CREATE = 7, EVENT = 9, STATE = 10, LINK_BEGIN = 18, LINK_END = 19, LINK_HANDLE = 24 };
 enum { MOST_FIELDS = 8 };
 
@@ -23,16 +23,17 @@ struct reader {
   struct trace *trace;
   struct container *containers;
   size_t container_count, container_room;
-  struct trace_transfer *open; /* begun, not ended; from: the link's number */
+  struct trace_transfer *open; /* begun but not ended; from: the link's number */
   long *open_key;
   size_t open_count, open_room, key_room;
-  double last; /* the latest time seen */
+  double last; /* the latest time in the file up to here */
   bool recording;
 };
 
 /* ---- lines ---- */
 
-/* Fields lie between blanks; one in quotes may hold them. The line is cut up. */
+/* Splits a line, in place, into fields. Blanks separate fields; a quoted field may contain blanks.
+ */
 static int split(char *line, char **field) {
   int count = 0;
   while (count < MOST_FIELDS) {
@@ -53,7 +54,7 @@ static bool number(const char *text, double *value) {
   return end != text && !*end && isfinite(*value);
 }
 
-/* "3_w1": rank 3, number 1, of containers that `letters` stands for. */
+/* Reads "3_w1" as number 1 of rank 3. `letters` names the kind of container, here "w". */
 static bool parse_alias(const char *alias, const char *letters, int *rank, int *own) {
   char *end;
   *rank = -1;
@@ -76,14 +77,14 @@ static struct container *find(struct reader *r, const char *alias) {
   return NULL;
 }
 
-/* A worker runs on a thread, which is at a memory node. */
+/* The memory node of a worker: the parent of the thread on which it runs. */
 static int node_of(struct reader *r, const char *thread) {
   int rank, node;
   const struct container *c = find(r, thread);
   return c && parse_alias(c->parent, "mn", &rank, &node) ? node : 0;
 }
 
-/* "CPU0" and "CUDA1_0" (a device's stream) as people say it. */
+/* "CPU 0" for "CPU0" and "CUDA 1" for "CUDA1_0", a device's stream. */
 static void name_worker(struct trace_worker *w, const char *text) {
   if (w->rank >= 0 && isdigit((unsigned char)*text) && strchr(text, '_'))
     text = strchr(text, '_') + 1;
@@ -98,7 +99,7 @@ static void name_worker(struct trace_worker *w, const char *text) {
   }
 }
 
-/* TIME ALIAS TYPE PARENT NAME */
+/* Fields: TIME ALIAS TYPE PARENT NAME */
 static bool create(struct reader *r, char **field, int count) {
   int rank, own;
   if (count < 6) return true;
@@ -121,9 +122,9 @@ static bool create(struct reader *r, char **field, int count) {
 
 /* ---- states ---- */
 
-/* StarPU's own short names; all others are tasks'. Asleep, or looking for work in vain: idle.
- * Fetching a task's data, and letting go of it: transfer, and so is Starling's task in which a
- * worker without work waits for other ranks. */
+/* The state for a name: StarPU's states have short names, any other name is a task's. Asleep, or
+ * looking for work in vain, is idle. Fetching or releasing a task's data is transfer; so is
+ * Starling's task in which a worker without work waits for other ranks. */
 static enum trace_state state_of(const char *name) {
   static const char *const overheads[] = {"In", "D", "C",  "B",  "Ps", "Sc", "P",
                                           "U",  "H", "Bu", "Su", "Th", "MD", NULL};
@@ -135,7 +136,7 @@ static enum trace_state state_of(const char *name) {
   return STATE_BUSY;
 }
 
-/* TIME CONTAINER TYPE VALUE; it lasts until the worker's next. */
+/* Fields: TIME CONTAINER TYPE VALUE. The state lasts until the worker's next one. */
 static bool set_state(struct reader *r, double time, char **field, int count) {
   if (count < 5 || strcmp(field[3], "WS") != 0) return true;
   const struct container *c = find(r, field[2]);
@@ -158,7 +159,7 @@ static long link_number(const char *key) {
   return digits ? atol(digits + 4) : -1;
 }
 
-/* TIME TYPE CONTAINER SIZE SOURCE com_NUMBER */
+/* Fields: TIME TYPE CONTAINER SIZE SOURCE com_NUMBER */
 static bool begin_link(struct reader *r, double time, char **field, int count) {
   int rank, node;
   double bytes;
@@ -198,7 +199,7 @@ static bool end_link(struct reader *r, double time, char **field, int count) {
   return true;
 }
 
-/* An event of Starling's own, at a message's end: "message to 2 1234 us conv1". */
+/* Starling's own event at a message's end: "message to 2 1234 us conv1". */
 static bool note_message(struct reader *r, double time, const char *container, const char *text) {
   struct trace *t = r->trace;
   int rank = isdigit((unsigned char)*container) ? atoi(container) : -1, peer;
@@ -217,7 +218,7 @@ static bool note_message(struct reader *r, double time, const char *container, c
 
 /* ---- recording ---- */
 
-/* TIME prog_event CONTAINER TEXT */
+/* Fields: TIME prog_event CONTAINER TEXT */
 static bool note_event(struct reader *r, double time, char **field, int count) {
   struct trace *t = r->trace;
   if (count < 5) return true;
@@ -236,7 +237,7 @@ static bool note_event(struct reader *r, double time, char **field, int count) {
   return true;
 }
 
-/* false: no memory. What is no event of interest is passed over. */
+/* Returns false without memory. Skips lines that hold no event of interest. */
 static bool take(struct reader *r, char *line) {
   char *field[MOST_FIELDS];
   double time;
@@ -248,7 +249,7 @@ static bool take(struct reader *r, char *line) {
     case CREATE: return create(r, field, count);
     case EVENT: return note_event(r, time, field, count);
     case STATE:
-    case 20: /* the same with what the task is */
+    case 20: /* 20, 21, 26: a state with further fields about the task */
     case 21:
     case 26: return set_state(r, time, field, count);
     case LINK_BEGIN:

@@ -1,4 +1,4 @@
-/* starling-trace: how busy the devices were, from StarPU's trace: numbers, and a picture. */
+/* starling-trace: how busy the devices were, from StarPU's trace, as numbers and as a picture. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -118,7 +118,7 @@ static int write_text(const struct report *report, const char *path) {
   return fclose(out) == 0 && whole ? 0 : EIO;
 }
 
-/* All that a folder can hold. */
+/* Writes every output that a folder can hold. */
 static int draw_folder(const struct report *report, const char *folder) {
   char path[PATH_MAX];
   int error;
@@ -147,7 +147,8 @@ static int tell(const struct question *q, const struct report *report) {
 
 /* ---- input ---- */
 
-/* What the trainer noted stands in for what is not given. */
+/* Reads the files of a trace. Values that the command line does not give are taken from the
+ * trainer's description. */
 static int read_trace(struct question *q, const struct source *source, struct trace *trace,
                       struct window *window) {
   char message[PATH_MAX + 512];
@@ -157,7 +158,7 @@ static int read_trace(struct question *q, const struct source *source, struct tr
   if (!fine) return fail("%s%s", message, "");
   if (!trace_cut(trace, q->from, q->to))
     return fail("%s: no task lies between --from and --to%s", q->paths[0], "");
-  if (q->from > 0 || isfinite(q->to)) window->known = false; /* it tells of all steps */
+  if (q->from > 0 || isfinite(q->to)) window->known = false; /* the description is of all steps */
   if (!q->roof.gflops) q->roof.gflops = window->peak;
   if (!q->stages && window->stages > 1) {
     q->stages = window->stages;

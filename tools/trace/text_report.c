@@ -48,7 +48,7 @@ const char *report_node(const struct trace *trace, const struct trace_worker *wo
 
 /* ---- text ---- */
 
-/* The layers whose tasks ran there, the optimizer's aside. */
+/* Lists the layers whose tasks ran on a worker; the optimizer's tasks do not count. */
 static void print_layers(const struct trace *trace, int worker, FILE *out) {
   for (int l = 0; l < trace->layer_count; l++)
     for (size_t i = 0; i < trace->count; i++) {

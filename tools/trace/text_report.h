@@ -12,18 +12,18 @@ struct report {
   const struct numbers *numbers;
   const struct window *window;
   const struct roof *roof;
-  const char *title;        /* of the picture; NULL: the program and its steps */
-  int stages, microbatches; /* for the theory of pipelines; 0: none */
+  const char *title;        /* title of the picture; NULL: the program and its steps */
+  int stages, microbatches; /* for the theory of pipelines; 0: no pipeline */
 };
 
 enum { LONGEST = 10 };
 
-/* The longest tasks, the longest first; count of them. */
+/* Lists the longest tasks, the longest first; returns their number. */
 size_t report_longest(const struct trace *trace, long *tasks);
 
 void report_print(const struct report *report, FILE *out);
 
-/* errno's value, or 0. */
+/* Returns errno's value, or 0. */
 int report_write_json(const struct report *report, const char *path);
 
 /* "RAM", "CUDA 0's memory" */

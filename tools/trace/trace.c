@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One record's fields that matter. */
+/* The fields of a record that starling-trace needs. */
 struct record {
   struct fields {
     double start, end, job, gflop, step;
@@ -80,8 +80,9 @@ static enum trace_pass pass_of(const char *model) {
   return strstr(model, "backward") ? PASS_BACKWARD_DATA : PASS_FORWARD;
 }
 
-/* "conv1" of "conv1.forward/r0", where the operation is sl_conv2d_forward; else all of it. The
- * marks follow the operation. */
+/* Cuts a task's name to the layer's: "conv1" of "conv1.forward/r0" for the operation
+ * sl_conv2d_forward. Returns the marks after the operation. A name without the operation stays
+ * whole, without marks. */
 static const char *split_name(char *name, const char *model) {
   static const char *const passes[] = {"_forward", "_inference", "_backward"};
   const char *operation = model + 3;
@@ -106,7 +107,7 @@ static int mark(const char *marks, char letter) {
   return found ? atoi(found + 2) : -1;
 }
 
-/* Scratch memory is none that a task reads or writes for others. */
+/* Bytes of a task's tensors. Scratch memory does not count: no other task reads or writes it. */
 static double bytes_of(const struct record *r) {
   const char *mode = r->modes, *size = r->sizes;
   double sum = 0;
@@ -152,7 +153,7 @@ static bool keep_task(struct trace *trace, const struct record *r) {
 
 /* ---- records ---- */
 
-/* "17", or "3_17" of rank 3's. */
+/* Reads "17", or "3_17" for job 17 of rank 3. */
 static long long job_id(const char *text, char **end) {
   long long id = strtoll(text, end, 10);
   if (**end != '_') return id;
@@ -180,7 +181,7 @@ static bool keep_job(struct trace *trace, const struct record *r, long task) {
   return true;
 }
 
-/* false where there is no memory. What ran, and is an operation of ours, is a task. */
+/* Returns false without memory. A job is a task if it has run and is an operation of Starling. */
 static bool keep(struct trace *trace, const struct record *r) {
   bool is_task = r->f.has_worker && r->f.has_start && r->f.has_end && starts(r->model, "sl_");
   if (is_task && !keep_task(trace, r)) return false;
@@ -198,7 +199,7 @@ static bool take_text(const char *line, const char *field, char *to, size_t size
   const char *value = line + strlen(field);
   value += *value == ' ';
   size_t length = strcspn(value, "\n");
-  if (length >= size) /* a list ends at a blank */
+  if (length >= size) /* a list is cut at a blank */
     for (length = size - 1; length && value[length] != ' ';) length--;
   snprintf(to, size, "%.*s", (int)length, value);
   return true;
@@ -210,7 +211,7 @@ static bool take_job(struct record *r, const char *text) {
   return r->f.has_job = end != text && *end == '\n';
 }
 
-/* false for a value that is no number. */
+/* Returns false for a value that is no number. */
 static bool take_field(struct record *r, const char *line) {
   if (take_text(line, "Name:", r->name, sizeof r->name)) return true;
   if (take_text(line, "Model:", r->model, sizeof r->model)) return true;
@@ -229,7 +230,7 @@ static bool take_field(struct record *r, const char *line) {
   return true;
 }
 
-/* StarPU 1.4 leaves out the empty line after this field. */
+/* StarPU 1.4 writes no empty line after this field. */
 static bool ends_record(const char *line) {
   return line[0] == '\n' || starts(line, "EndDependencies:");
 }
@@ -273,7 +274,7 @@ static int by_id(const void *a, const void *b) {
   return s->id < t->id ? -1 : s->id > t->id;
 }
 
-/* The graph knows tasks by their place, which sorting changes. */
+/* Sorts tasks and jobs. Jobs refer to tasks by index, so the indices are set anew. */
 static void sort(struct trace *trace) {
   qsort(trace->tasks, trace->count, sizeof *trace->tasks, by_start);
   qsort(trace->jobs, trace->job_count, sizeof *trace->jobs, by_id);
@@ -316,7 +317,7 @@ static int by_number(const void *a, const void *b, void *workers) {
   return v->rank != w->rank ? v->rank - w->rank : v->number - w->number;
 }
 
-/* By rank and number, not by who came first. false: no memory. */
+/* Sorts by rank and number instead of order of appearance. Returns false without memory. */
 static bool sort_workers(struct trace *trace) {
   size_t count = (size_t)trace->worker_count;
   int *order = calloc(2 * count + 1, sizeof *order), *place = order + count;
@@ -336,7 +337,7 @@ static bool sort_workers(struct trace *trace) {
   return fine;
 }
 
-/* Where a time lies once the pauses are cut out. */
+/* A time on a clock that stops during the pauses of recording. */
 static double squeeze(const struct trace *trace, double time) {
   double before = 0;
   for (size_t i = 0; i < trace->span_count; i++) {
@@ -369,8 +370,8 @@ static void cut_tasks(struct trace *trace) {
   trace->count = kept;
 }
 
-/* The trace does not show a worker's state when recording began: its last event is from before. No
- * task ran then, so the worker was idle. */
+/* The trace does not show the state of a worker when recording began: its last event is older. No
+ * task ran at that time, so the worker was idle. */
 static void cut_states(struct trace *trace, struct trace_worker *w, bool begins_idle) {
   size_t kept = 0, count = w->state_count;
   struct trace_interval *old = w->states;
@@ -405,7 +406,7 @@ static void cut_transfers(struct trace *trace) {
   trace->transfer_count = kept;
 }
 
-/* One span, from the first task there to the last one's end. */
+/* Chooses one span, from the beginning of the first task to the end of the last one. */
 static bool choose_span(struct trace *trace, double from, double to) {
   double first = trace->tasks[0].start, begin = INFINITY, end = -INFINITY;
   for (size_t i = 0; i < trace->count; i++) {

@@ -1,6 +1,6 @@
-/* A trace as it is drawn and counted: what starpu_fxt_tool makes of StarPU's (FxT) trace, read from
- * its tasks.rec (GNU recutils: "Field: value" lines, records with an empty line between) and
- * paje.trace (workers' states, transfers, when recording began and ended). */
+/* A trace for drawing and counting, read from two files that starpu_fxt_tool makes of StarPU's FxT
+ * trace. tasks.rec has the tasks (GNU recutils: "Field: value" lines, an empty line between
+ * records); paje.trace has workers' states, transfers, begin and end of recording. */
 #ifndef SL_TOOLS_TRACE_TRACE_H
 #define SL_TOOLS_TRACE_TRACE_H
 
@@ -11,7 +11,7 @@ enum trace_pass {
   PASS_FORWARD,
   PASS_BACKWARD_DATA,
   PASS_BACKWARD_WEIGHT,
-  PASS_UPDATE,  /* the optimizer's, whose place is its owner's, not the layer's */
+  PASS_UPDATE,  /* a task of the optimizer; its place is the owner's, not the layer's */
   PASS_MESSAGE, /* a tensor to or from another rank */
   PASSES
 };
@@ -20,8 +20,8 @@ struct trace_task {
   long long job;
   int worker, layer; /* indices into trace.workers and trace.layers */
   enum trace_pass pass;
-  int stage, replica, microbatch, chunk; /* -1: not told apart */
-  long step;                             /* the training's, from 1; 0: unknown */
+  int stage, replica, microbatch, chunk; /* -1: not in the task's name */
+  long step;                             /* step of the training, from 1; 0: unknown */
   double start, end;                     /* ms */
   double gflop, bytes;
   char *name;
@@ -35,7 +35,7 @@ struct trace_interval {
 };
 
 struct trace_worker {
-  int rank, number; /* rank -1: there is one */
+  int rank, number; /* rank -1: the trace is of one process */
   int node;         /* memory node */
   char name[40];    /* "CPU 0" */
   bool is_cpu;
@@ -43,19 +43,20 @@ struct trace_worker {
   size_t state_count, state_room;
 };
 
-/* Between memory nodes, or a message to or from another rank, from when it was begun or waited for.
- */
+/* A transfer between memory nodes, or a message to or from another rank. It starts when it was
+ * begun, or when a worker began to wait for it. */
 struct trace_transfer {
   int rank, from, to; /* memory nodes */
-  int peer;           /* a message's other rank; -1: it is none */
+  int peer;           /* the other rank of a message; -1: it is no message */
   double start, end, bytes;
 };
 
-/* A record of tasks.rec, StarPU's own included: through those, too, tasks wait for each other. */
+/* A record of tasks.rec. StarPU's own jobs are included, because tasks wait for each other through
+ * them, too. */
 struct trace_job {
   long long id;
   size_t first, count; /* its part of trace.depends */
-  long task;           /* index; -1: it is none of ours */
+  long task;           /* index of its task; -1: it is not Starling's */
 };
 
 struct trace_span {
@@ -63,11 +64,11 @@ struct trace_span {
 };
 
 struct trace {
-  struct trace_task *tasks; /* of Starling's operations, by start */
+  struct trace_task *tasks; /* tasks of Starling's operations, by start */
   size_t count, task_room;
   struct trace_worker *workers;
   int worker_count;
-  char **layers; /* names in the order of their first task */
+  char **layers; /* names in the order of their first tasks */
   int layer_count;
   struct trace_job *jobs; /* by id */
   size_t job_count, job_room;
@@ -75,28 +76,29 @@ struct trace {
   size_t depend_count, depend_room;
   struct trace_transfer *transfers;
   size_t transfer_count, transfer_room;
-  struct trace_span *spans; /* when it was recorded; none: all the time */
+  struct trace_span *spans; /* times of recording; none: all the time */
   size_t span_count, span_room;
   bool has_states;
-  bool flushed; /* FxT wrote its buffer out meanwhile, which takes time */
+  bool flushed; /* FxT wrote out its buffer during recording, which takes time */
   double window;
 };
 
-/* false: message says what, where (with the line) and what to do. */
+/* False after a failure; message says what, where (with the line) and what to do. */
 bool trace_read_tasks(const char *path, struct trace *trace, char *message, size_t size);
 bool trace_read_paje(const char *path, struct trace *trace, char *message, size_t size);
 
-/* Keeps only the part from `from` to `to` ms after the first task, with times from its beginning
- * on; where both are open (0, INFINITY), the whole recording without the pauses. Tasks that are not
- * whole there are left out. false: nothing is left. */
+/* Keeps only the part from `from` to `to` ms after the first task; times then count from its
+ * beginning. (0, INFINITY) keeps the whole recording without the pauses. Tasks that lie only partly
+ * in it are removed. Returns false if no task remains. */
 bool trace_cut(struct trace *trace, double from, double to);
 
 void trace_free(struct trace *trace);
 
-/* Index of a worker, which is added where it is new; -1: no memory. */
+/* Index of a worker, which is added if it is new; -1 without memory. */
 int trace_worker(struct trace *trace, int rank, int number);
 
-/* One more of size bytes behind count: the array, grown where it has to be; NULL: no memory. */
+/* Makes room for one more element after `count`; each has size bytes. Returns the array, which may
+ * have moved; NULL without memory. */
 void *trace_grow(void *array, size_t count, size_t *room, size_t size);
 
 #endif

@@ -20,12 +20,12 @@ static void count_devices(const struct trace *trace, struct numbers *n) {
       d->ms[worker->states[i].state] += worker->states[i].end - worker->states[i].start;
     if (!trace->has_states)
       d->ms[STATE_IDLE] = trace->window - d->ms[STATE_BUSY];
-    else /* before its first word a worker sleeps */
+    else /* a worker sleeps until its first state */
       d->ms[STATE_IDLE] += worker->state_count ? worker->states[0].start : covered;
   }
 }
 
-/* Of the workers that have any task here. */
+/* Only workers that have tasks in the window count. */
 static double bubble(const struct trace *trace, const struct numbers *n) {
   double busy = 0;
   int used = 0;
@@ -40,8 +40,8 @@ struct work {
   double gflop, seconds, bytes;
 };
 
-/* Roofline (Williams, Waterman, Patterson 2009): the peak, or the bandwidth times what is computed
- * a byte where that is less. */
+/* Roofline (Williams, Waterman, Patterson 2009): the peak, or, if that is less, the bandwidth times
+ * the operations for each byte. */
 static double roof_of(const struct work *w, const struct roof *roof) {
   double attainable = roof->gflops;
   if (roof->gigabytes > 0 && w->bytes > 0) {
@@ -74,7 +74,7 @@ static bool count_layers(const struct trace *trace, const struct roof *roof, str
 
 /* ---- overlaps ---- */
 
-/* Something begins (+1) or ends (-1): a task, or a transfer. */
+/* Change of the numbers of running tasks and transfers, +1 or -1. */
 struct change {
   double time;
   int tasks, transfers;
@@ -83,7 +83,7 @@ struct change {
 static int by_time(const void *a, const void *b) {
   const struct change *x = a, *y = b;
   if (x->time != y->time) return x->time < y->time ? -1 : 1;
-  return x->tasks + x->transfers - y->tasks - y->transfers; /* ends first */
+  return x->tasks + x->transfers - y->tasks - y->transfers; /* ends before beginnings */
 }
 
 static size_t add_span(struct change *changes, size_t count, double start, double end, int tasks,
@@ -93,7 +93,7 @@ static size_t add_span(struct change *changes, size_t count, double start, doubl
   return count + 2;
 }
 
-/* All beginnings and ends are walked through in their order. */
+/* Goes through all beginnings and ends in the order of time. */
 static bool find_overlaps(const struct trace *trace, struct numbers *n) {
   size_t count = 0;
   struct change *changes = calloc(2 * (trace->count + trace->transfer_count) + 1, sizeof *changes);

@@ -1,5 +1,5 @@
-/* Command lines: what trials leave out, what the user has fixed, and how it is written for a shell.
- */
+/* Command lines: options that trials leave out, settings that the user has fixed, and quoting for a
+ * shell. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ static const struct known {
              {"--steps", true, true},
              {"--epochs", true, true},
              {"--summary", false, true},
-             {"--quiet", false, true}, /* its line about workers is read */
+             {"--quiet", false, true}, /* starling-tune reads the line about workers */
              {"-q", false, true},
              {"--devices", true, false},
              {"--kvstore", true, false},
@@ -64,7 +64,7 @@ static const struct known {
              {"--tune", false, false}};
 enum { KNOWN = sizeof known / sizeof *known };
 
-/* The option that a word is; argp takes abbreviations, and refuses those that could be two. */
+/* The option for a word; argp takes abbreviations, and refuses ambiguous ones. */
 static const struct known *find_option(const char *word) {
   const size_t shortest = 4; /* "--sa" */
   size_t length = strcspn(word, "=");
@@ -96,13 +96,13 @@ bool is_fixed(char *const *program, const char *name) {
   for (size_t i = 1; program[i]; i++) {
     const struct known *option = find_option(program[i]);
     if (option && !strcmp(option->name, name)) return true;
-    /* env NAME=VALUE lenet; mpirun -x NAME=VALUE lenet */
+    /* as in `env NAME=VALUE lenet` and `mpirun -x NAME=VALUE lenet` */
     if (!strncmp(program[i], name, length) && program[i][length] == '=') return true;
   }
   return false;
 }
 
-/* ---- for a shell ---- */
+/* ---- quoting for a shell ---- */
 
 static char *join(char *text, const char *more) {
   char *joined = tune_text("%s%s%s", text, *text ? " " : "", more);

@@ -1,5 +1,5 @@
-/* Settings against each other, in turns. What counts is the ratio within a round: other programs
- * and the processor's temperature change from minute to minute, but seldom within a round. */
+/* Compares settings in turns. The result is the ratio within a round: other programs and the
+ * processor's temperature change from minute to minute, but seldom within a round. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 
 struct participant {
   struct entry *entry;
-  double *rates; /* by round; NAN: none */
-  bool out, rehearsed;
+  double *rates; /* one for each round; NAN: none */
+  bool out, warmed_up;
 };
 
 /* ---- numbers ---- */
@@ -51,7 +51,7 @@ static struct estimate ratio_of(const struct participant *a, const struct partic
   return estimate;
 }
 
-/* ---- what is known ---- */
+/* ---- all results so far ---- */
 
 struct entry *tuner_entry(struct tuner *tuner, const char *setting) {
   for (size_t i = 0; i < tuner->count; i++)
@@ -79,8 +79,8 @@ static void append(double **numbers, size_t *count, double number) {
 
 /* ---- a round ---- */
 
-/* What learns in its first run is not measured in it: StarPU's models of tasks, and --tune's
- * choices, which both are remembered. */
+/* Does the setting learn in its first run, which must then not be measured? StarPU's models of
+ * tasks and the choices of --tune are stored for later runs. */
 static bool learns(const char *setting) {
   static const char *const signs[] = {"STARPU_SCHED=dm", "heft", "STARPU_CALIBRATE", "--tune"};
   for (size_t i = 0; i < sizeof signs / sizeof *signs; i++)
@@ -97,12 +97,12 @@ static void note_failure(struct participant *p, const struct trial *trial) {
   snprintf(p->entry->failure, sizeof p->entry->failure, "%s", trial->failure);
 }
 
-/* False: there is no time left. */
+/* Returns false if no time is left. */
 static bool run_one(struct tuner *tuner, const struct contest *contest, struct participant *p,
                     int round) {
   struct trial trial;
-  int runs = learns(p->entry->setting) && !p->rehearsed ? 2 : 1;
-  p->rehearsed = true;
+  int runs = learns(p->entry->setting) && !p->warmed_up ? 2 : 1;
+  p->warmed_up = true;
   for (int i = 0; i < runs; i++) {
     if (is_over(tuner, contest)) return false;
     trial_run(&tuner->runner, p->entry->setting, contest->deadline, &trial);
@@ -119,7 +119,8 @@ static bool run_one(struct tuner *tuner, const struct contest *contest, struct p
   return true;
 }
 
-/* Odd rounds go backwards: what drifts within a round does so for and against each. */
+/* Odd rounds go backwards: a drift within a round then acts once for and once against each setting.
+ */
 static bool run_round(struct tuner *tuner, const struct contest *contest, struct participant *list,
                       size_t count, int round) {
   for (size_t i = 0; i < count; i++) {
@@ -129,7 +130,8 @@ static bool run_round(struct tuner *tuner, const struct contest *contest, struct
   return true;
 }
 
-/* Clearly slower ones get no more of the time; after one round only those far behind. */
+/* Clearly slower settings get no more runs; after the first round only very slow ones are dropped.
+ */
 static void drop_slow(const struct tuner *tuner, struct participant *list, size_t count,
                       int rounds) {
   const double far = 0.85;
@@ -143,7 +145,7 @@ static void drop_slow(const struct tuner *tuner, struct participant *list, size_
 
 /* ---- a contest ---- */
 
-/* Pointers into the table of entries stay: all are entered before. */
+/* First makes all entries, so that pointers into their table stay valid. */
 static struct participant *invite(struct tuner *tuner, const struct contest *contest,
                                   size_t *count) {
   struct participant *list = tune_grow(NULL, contest->count + 1, sizeof *list);
@@ -178,7 +180,8 @@ static void note_ratios(const struct contest *contest, struct participant *list,
     }
 }
 
-/* Of those that are better the quickest; but an earlier one, if it is as quick within the noise. */
+/* The fastest of the settings that are better; but an earlier one if it is as fast within the
+ * noise. */
 static size_t judge(const struct tuner *tuner, const struct contest *contest,
                     const struct estimate *gains) {
   size_t best = 0;

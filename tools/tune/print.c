@@ -1,4 +1,4 @@
-/* The table, the best command line, and both as JSON. */
+/* Prints the table and the best command line; writes both as JSON. */
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -15,7 +15,7 @@
 
 static const struct entry *table; /* for qsort */
 
-/* The default first, then the quickest; what failed comes last. */
+/* The default comes first, then the fastest; failed settings come last. */
 static int by_ratio(const void *a, const void *b) {
   const struct entry *x = table + *(const size_t *)a, *y = table + *(const size_t *)b;
   double p = estimate_of(x->ratios, x->ratio_count).value;
@@ -60,7 +60,7 @@ void print_table(const struct tuner *tuner, bool sorted) {
   free(order);
 }
 
-/* Without --replicas their number follows the number of workers. */
+/* Without --replicas the number of replicas follows the number of workers. */
 static bool changes_bits(const char *setting, char *const *program) {
   static const char *const signs[] = {
       "--replicas",  "--microbatches",         "--stages", "--tune", "--devices",
@@ -121,7 +121,7 @@ static json_t *verdict_json(const struct verdict *verdict, char *const *program)
   return best;
 }
 
-/* Written aside and renamed. */
+/* Writes to another name and renames. */
 int write_json(const char *path, const struct tuner *tuner, const struct verdict *verdict,
                char *const *program) {
   json_t *words = json_array(), *settings = json_array();

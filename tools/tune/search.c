@@ -1,4 +1,4 @@
-/* The search: one dimension after the other, each against the best so far. */
+/* The search: one dimension after another, each compared with the best setting so far. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,10 +11,10 @@ enum { MOST_CHOICES = 16, MOST_DIMENSIONS = 12 };
 
 struct dimension {
   const char *name;
-  char *choices[MOST_CHOICES]; /* the first one is "": as it was given */
+  char *choices[MOST_CHOICES]; /* the first one is "": the command line as given */
   bool hopeless[MOST_CHOICES]; /* failed, or far behind */
   int count, current;
-  int seen; /* how many changes there were when it was compared last; -1: never */
+  int seen; /* number of changes at its last comparison; -1: never compared */
 };
 
 struct space {
@@ -47,11 +47,11 @@ static void add_choice(struct dimension *d, const char *choice) {
 
 static void add_number(struct dimension *d, const char *format, int number) {
   char choice[64];
-  snprintf(choice, sizeof choice, format, number); /* one of ours, with a %d */
+  snprintf(choice, sizeof choice, format, number); /* formats are this file's, with one %d */
   add_choice(d, choice);
 }
 
-/* "1,2,4" in place of our own choices; each is set behind the prefix. */
+/* Adds the items of the user's list "1,2,4" instead of our own choices, each after the prefix. */
 static void add_list(struct dimension *d, const char *prefix, const char *list) {
   for (const char *at = list; *at; at += strspn(at, ",")) {
     size_t length = strcspn(at, ",");
@@ -62,7 +62,8 @@ static void add_list(struct dimension *d, const char *prefix, const char *list) 
   }
 }
 
-/* NULL: the user has said it, by one of these names with blanks between. */
+/* Returns NULL if the user has fixed the dimension by one of the names in fixed_by (separated by
+ * blanks). */
 static struct dimension *add_dimension(struct space *space, const struct search *search,
                                        const char *name, const char *fixed_by) {
   struct words names = words_of_setting(fixed_by);
@@ -93,12 +94,13 @@ static void add_devices(struct space *space, const struct search *search, int gp
   free(all);
 }
 
-/* Without --replicas their number follows the number of workers. */
+/* Without --replicas the number of replicas follows the number of workers. */
 static bool workers_are_free(const struct search *search) {
   return !search->wishes.same_bits || is_fixed(search->program, "--replicas");
 }
 
-/* All but the number that is there by default: few each, many where there are many. */
+/* Adds numbers of workers below the default: all of them if they are few, else the default less one
+ * and some smaller numbers. */
 static void add_workers(struct space *space, const struct search *search, int cpus) {
   const int few = 8;
   const char *list = search->wishes.workers;
@@ -116,7 +118,7 @@ static void add_workers(struct space *space, const struct search *search, int cp
     add_number(d, "STARPU_NCPU=%d", n);
 }
 
-/* usual: how many there are as given. */
+/* usual: number of replicas of the command line as given. */
 static void add_replicas(struct space *space, const struct search *search, int cpus, int usual) {
   const char *list = search->wishes.replicas;
   struct dimension *d =
@@ -137,7 +139,7 @@ static void add_schedulers(struct space *space, const struct search *search,
   add_list(d, "STARPU_SCHED=", list ? list : usual);
   for (int i = 1; i < d->count && !list; i++) {
     if (strcmp(d->choices[i] + strlen("STARPU_SCHED="), first->scheduler) != 0) continue;
-    free(d->choices[i]); /* it is the default */
+    free(d->choices[i]); /* the default is there already, as "" */
     memmove(&d->choices[i], &d->choices[i + 1], (size_t)(d->count - i - 1) * sizeof d->choices[0]);
     d->count--;
   }
@@ -162,7 +164,8 @@ static void add_binding(struct space *space, const struct search *search) {
                     "STARPU_WORKERS_COREID STARPU_MAIN_THREAD_CPUID");
   if (!d) return;
   add_choice(d, "STARPU_WORKERS_NOBIND=1");
-  if (workers_are_free(search)) add_choice(d, "STARPU_MAIN_THREAD_BIND=1"); /* takes a core */
+  if (workers_are_free(search))
+    add_choice(d, "STARPU_MAIN_THREAD_BIND=1"); /* takes a core from the workers */
 }
 
 static void add_flag(struct space *space, const struct search *search, const char *name,
@@ -171,8 +174,8 @@ static void add_flag(struct space *space, const struct search *search, const cha
   if (d) add_choice(d, choice);
 }
 
-/* Settings with the usually greatest gain first. Those that change the order of sums may be left
- * out. */
+/* Puts dimensions with usually large gains first. With same_bits, dimensions that change the order
+ * of sums are left out. */
 static void make_space(struct space *space, const struct search *search,
                        const struct trial *first) {
   bool same = search->wishes.same_bits;
@@ -196,9 +199,10 @@ static void free_space(struct space *space) {
     for (int i = 0; i < space->dimensions[d].count; i++) free(space->dimensions[d].choices[i]);
 }
 
-/* ---- the way through ---- */
+/* ---- from dimension to dimension ---- */
 
-/* The choices' words together, with dimension `other` at `choice`; -1: all as they are. */
+/* Joins the words of all present choices, but with dimension `other` at `choice`; other -1: none.
+ */
 static char *combine(const struct space *space, int other, int choice) {
   char *text = tune_text("%s", "");
   for (int d = 0; d < space->count; d++) {
@@ -211,7 +215,7 @@ static char *combine(const struct space *space, int other, int choice) {
   return text;
 }
 
-/* The choice that stays: where the winner is not better than the default beyond the noise, that. */
+/* The new choice: the winner, or the default if that is as good within the noise. */
 static int settle(const struct tuner *tuner, const int *choices, const struct estimate *gains,
                   size_t count, size_t winner) {
   for (size_t i = 1; i < count && !winner; i++) {
@@ -248,7 +252,8 @@ static void compare(struct tuner *tuner, const struct search *search, struct spa
   for (size_t i = 0; i < count; i++) free(settings[i]);
 }
 
-/* Beside the default once more, and oftener: the luckiest of many is seldom as good as it looks. */
+/* Compares the best setting with the default again, in more rounds: the best of many measurements
+ * is usually a lucky one. */
 static void confirm(struct tuner *tuner, const struct search *search, struct verdict *verdict) {
   struct estimate gains[2];
   const char *settings[] = {"", verdict->setting};
@@ -263,7 +268,7 @@ static void confirm(struct tuner *tuner, const struct search *search, struct ver
   verdict->setting = tune_text("%s", "");
 }
 
-/* What is kept for the confirmation: a run in each round at least, but no more than a third of the
+/* Time to keep for the confirmation: at least one run in each round, but at most a third of all
  * time. */
 static double reserve(const struct tuner *tuner, const struct search *search, double began) {
   double runs = 2 * search->rounds * tuner->cost, most = (search->end - began) / 3;

@@ -1,4 +1,4 @@
-/* starling-tune: tries a trainer's settings for a few steps each and prints the best command line.
+/* starling-tune: tries settings of a trainer for a few steps each and prints the best command line.
  */
 #include <errno.h>
 #include <ftw.h>
@@ -16,7 +16,7 @@
 
 struct question {
   char **program;
-  const char **settings; /* of --compare; the first one is "" */
+  const char **settings; /* for --compare; the first one is "" */
   size_t setting_count;
   struct wishes wishes;
   double seconds, trial_seconds, limit, least; /* seconds 0: not given */
@@ -26,7 +26,7 @@ struct question {
   bool quiet;
 };
 
-/* ---- what is asked for ---- */
+/* ---- the command line ---- */
 
 static bool is_list(const char *text, const char *allowed) {
   return *text && strspn(text, allowed) == strlen(text);
@@ -95,7 +95,7 @@ static const struct option_row rows[] = {
     {"json", "FILE", "Write the table and the result there, too", FIELD(json)},
     {"quiet", NULL, "Print the table and the result only", FIELD(quiet), .letter = 'q'}};
 
-/* All that follows is the program's. */
+/* The remaining words are the program and its arguments. */
 static int take_program(void *input, char **words, int count, const char **why) {
   (void)why;
   ((struct question *)input)->program = words;
@@ -130,9 +130,9 @@ static void parse(struct question *q, int argc, char **argv) {
   option_parse(&program, argc, argv);
 }
 
-/* ---- for all parts ---- */
+/* ---- functions for all parts ---- */
 
-static char *place; /* the folder of logs */
+static char *place; /* folder for logs */
 
 static int remove_one(const char *path, const struct stat *info, int type, struct FTW *walk) {
   (void)info, (void)type, (void)walk;
@@ -182,11 +182,11 @@ double tune_now(void) {
 
 /* ---- the run ---- */
 
-static volatile sig_atomic_t stopped; /* by which signal */
+static volatile sig_atomic_t stopped; /* number of the signal, or 0 */
 
 static void on_signal(int number) { stopped = number; }
 
-/* Once: a second one ends it at once. */
+/* Catches each signal once: a second one ends the program immediately. */
 static void catch_signals(void) {
   struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND | SA_RESTART};
   sigaction(SIGINT, &action, NULL);
@@ -200,11 +200,11 @@ static void make_folder(void) {
   if (mkdtemp(place)) return;
   int error = errno;
   char *name = place;
-  place = NULL; /* nothing to remove */
+  place = NULL; /* the folder does not exist: nothing to remove */
   tune_die(EXIT_FAILED, "%s: cannot be made: %s", name, strerror(error));
 }
 
-/* Before the measuring, which takes minutes. */
+/* Checks that the file can be written before the measurements, which take minutes. */
 static void check_json(const char *path) {
   struct stat info;
   bool there = stat(path, &info) == 0;
@@ -218,7 +218,7 @@ static void check_json(const char *path) {
   free(name);
 }
 
-/* The program as given: does it run at all? It also warms caches, and is not counted. */
+/* Runs the program as given, to see that it works. The run also warms caches and is not counted. */
 static void try_first(struct tuner *tuner, const struct question *q, struct trial *first) {
   trial_run(&tuner->runner, "", INFINITY, first);
   tuner->cost = first->cost;
@@ -254,7 +254,7 @@ static struct verdict search(struct tuner *tuner, const struct question *q,
   return verdict;
 }
 
-/* An orderly end that the parent process still sees as one by a signal. */
+/* Ends by the signal after the clean-up, so that the parent process sees it. */
 static void end_by_signal(void) {
   if (!stopped) return;
   fprintf(stderr, "starling-tune: interrupted: the table has what there was time for\n");
@@ -277,7 +277,7 @@ int main(int argc, char **argv) {
                                  .limit = q.limit,
                                  .steps = q.steps,
                                  .stop = &stopped};
-  tuner_entry(&tuner, ""); /* the first one */
+  tuner_entry(&tuner, ""); /* the default is the first entry */
   struct trial first;
   struct verdict verdict = {0};
   try_first(&tuner, &q, &first);

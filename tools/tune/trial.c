@@ -1,5 +1,5 @@
-/* One run of the program: started in a process group of its own, its log read as it grows, ended by
- * SIGTERM as soon as that tells enough. */
+/* One run of the program, in a process group of its own. The log is read while it grows; SIGTERM
+ * ends the run as soon as there are enough steps. */
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
@@ -22,10 +22,10 @@ struct watched {
   pid_t pid;
   int status;
   bool ended;
-  off_t read; /* bytes of the log */
+  off_t read; /* bytes of the log that have been read */
   double *rates;
   size_t count;
-  double began, first, last; /* when it began, its first step was seen, its last one was */
+  double began, first, last; /* times of its start, of its first step, of its last step */
 };
 
 static void rest(void) { nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL); }
@@ -37,7 +37,7 @@ static void redirect(int to, const char *path, int flags) {
   if (fd >= 0) dup2(fd, to);
 }
 
-/* The child: its variables, its options, and away. */
+/* In the child: sets variables and redirections, then executes the program. */
 static void become(const struct watched *w, struct words *words, const struct words *setting,
                    int report) {
   setpgid(0, 0);
@@ -70,7 +70,7 @@ static struct words make_words(const struct watched *w, const struct words *sett
   return words;
 }
 
-/* errno's value where the program could not be started, or 0. */
+/* Returns errno's value if the program could not be started, else 0. */
 static int start(struct watched *w, const char *text) {
   struct words setting = words_of_setting(text), words = make_words(w, &setting);
   int report[2], error = 0;
@@ -78,7 +78,7 @@ static int start(struct watched *w, const char *text) {
   w->pid = fork();
   if (w->pid < 0) tune_die(EXIT_FAILED, "no further process: %s", strerror(errno));
   if (w->pid == 0) become(w, &words, &setting, report[1]);
-  setpgid(w->pid, w->pid); /* whoever of the two is first */
+  setpgid(w->pid, w->pid); /* parent and child both do this: either may run first */
   close(report[1]);
   if (read(report[0], &error, sizeof error) != sizeof error) error = 0;
   close(report[0]);
@@ -90,7 +90,7 @@ static int start(struct watched *w, const char *text) {
 
 /* ---- the log ---- */
 
-/* Step lines have a rate; others, of whatever kind, are for others. */
+/* Lines of steps have a rate; other lines are skipped. */
 static void read_line(struct watched *w, const char *line, size_t length) {
   json_t *object = json_loadb(line, length, 0, NULL);
   const json_t *step = json_object_get(object, "step");
@@ -104,7 +104,7 @@ static void read_line(struct watched *w, const char *line, size_t length) {
   if (w->count == 1) w->first = w->last;
 }
 
-/* What is new, whole lines only. */
+/* Reads new lines of the log, if they are complete. */
 static void read_log(struct watched *w) {
   FILE *file = fopen(w->log, "re");
   char *line = NULL;
@@ -129,8 +129,8 @@ static bool has_ended(struct watched *w) {
 
 /* Ends the program and the processes that it started. */
 static void end(struct watched *w) {
-  const double patience = 10;
-  double until = tune_now() + patience;
+  const double timeout = 10;
+  double until = tune_now() + timeout;
   if (!has_ended(w)) kill(-w->pid, SIGTERM);
   while (!has_ended(w) && tune_now() < until) rest();
   kill(-w->pid, SIGKILL);
@@ -139,13 +139,13 @@ static void end(struct watched *w) {
 }
 
 static bool is_enough(const struct watched *w) {
-  const double most = 10; /* of steps that take long, few are enough */
+  const double most = 10; /* of long steps, a few are enough */
   double seconds = tune_now() - w->first;
   if (w->count < 2 || seconds < w->runner->seconds) return false;
   return w->count >= WARM_UP_STEPS + ENOUGH_STEPS || seconds > most * w->runner->seconds;
 }
 
-/* Until it has told enough, or ends, or must be ended. */
+/* Waits until there are enough steps, the program ends, or it must be stopped. */
 static enum trial_end watch(struct watched *w, double deadline, struct trial *trial) {
   while (!has_ended(w)) {
     read_log(w);
@@ -165,7 +165,7 @@ static enum trial_end watch(struct watched *w, double deadline, struct trial *tr
 
 /* ---- the program's messages ---- */
 
-/* The last line that says something: libraries warn before. */
+/* Takes the last line that is not blank: libraries print warnings before the error message. */
 static void read_message(const char *path, char *message, size_t size) {
   FILE *file = fopen(path, "re");
   char *line = NULL;
@@ -195,7 +195,8 @@ static void explain(const struct watched *w, struct trial *trial) {
              "wrote no step with samples_per_s into its --log");
 }
 
-/* "StarPU 1.4.10, scheduler lws, 2 CPU and 0 CUDA workers", "...; 2 replicas, batch 64; ..." */
+/* Reads "StarPU 1.4.10, scheduler lws, 2 CPU and 0 CUDA workers" and "...; 2 replicas, batch 64;
+ * ...". */
 static void read_plan(const char *path, struct trial *trial) {
   FILE *file = fopen(path, "re");
   char line[512];
@@ -211,7 +212,7 @@ static void read_plan(const char *path, struct trial *trial) {
   if (file) fclose(file);
 }
 
-/* A scheduler that StarPU does not know is replaced by its default with no more than a warning. */
+/* Fails a trial with an unknown scheduler: StarPU takes its default instead and only warns. */
 static void check_scheduler(const char *setting, struct trial *trial) {
   static const char name[] = "STARPU_SCHED=";
   struct words words = words_of_setting(setting);
@@ -225,7 +226,8 @@ static void check_scheduler(const char *setting, struct trial *trial) {
   words_free(&words);
 }
 
-/* Of the later half; the meter's window reaches back into the warm-up before. */
+/* Median of the later half: the rate is a mean over several steps and reaches back into the
+ * warm-up. */
 static double median_rate(const struct watched *w) {
   size_t first = w->count / 2;
   if (first < WARM_UP_STEPS && w->count > WARM_UP_STEPS) first = WARM_UP_STEPS;

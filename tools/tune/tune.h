@@ -1,4 +1,4 @@
-/* The parts of starling-tune: command lines, single runs, comparisons, the search, what is told. */
+/* The parts of starling-tune: command lines, single runs, comparisons, the search, output. */
 #ifndef SL_TOOLS_TUNE_TUNE_H
 #define SL_TOOLS_TUNE_TUNE_H
 
@@ -10,13 +10,14 @@
 
 /* Prints one line on the error stream and ends the program. */
 void tune_die(int code, const char *format, ...) __attribute__((format(printf, 2, 3), noreturn));
-void *tune_grow(void *memory, size_t count, size_t size); /* realloc; no memory: tune_die */
+/* As realloc; without memory it calls tune_die. */
+void *tune_grow(void *memory, size_t count, size_t size);
 char *tune_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 double tune_now(void); /* seconds */
 
-/* ---- command lines (tune_words.c) ----
- * A setting is a text of words with blanks between: variables of the environment and options,
- * "STARPU_SCHED=dmda --replicas 2". "" is the command line as it was given. */
+/* ---- command lines (arguments.c) ----
+ * A setting is a text of words, separated by blanks: variables of the environment and options, such
+ * as "STARPU_SCHED=dmda --replicas 2". "" is the command line as given. */
 
 struct words {
   char **word; /* ends with NULL */
@@ -32,21 +33,21 @@ struct words words_of_setting(const char *setting);
  * saved weights, logs, traces, the number of steps. */
 struct words words_for_trials(char *const *program);
 
-/* Did the user say this already, "--replicas" on the command line or "STARPU_NCPU" in the
- * environment? */
+/* Has the user fixed this: "--replicas" on the command line, or "STARPU_NCPU" in the environment?
+ */
 bool is_fixed(char *const *program, const char *name);
 
-/* The whole command line, quoted for a shell, with the variables that the search respected. */
+/* The whole command line, quoted for a shell, with the search variables that the user has set. */
 char *command_line(char *const *program, const char *setting, const char *const *variables);
 
-/* ---- one run (tune_trial.c) ---- */
+/* ---- one run (trial.c) ---- */
 
 struct runner {
-  struct words program; /* of trials */
+  struct words program; /* command line of trials */
   const char *folder;   /* for logs */
-  double seconds;       /* length of a run, from its first step on */
-  double limit;         /* a run without a step in this time hangs */
-  long steps;           /* at most; 0: as many as fit */
+  double seconds;       /* length of a run, counted from its first step */
+  double limit;         /* a run without a step for this time has failed */
+  long steps;           /* largest number of steps; 0: as many as fit */
   const volatile sig_atomic_t *stop;
 };
 
@@ -55,32 +56,33 @@ enum trial_end { TRIAL_DONE, TRIAL_FAILED, TRIAL_CUT };
 struct trial {
   enum trial_end end;
   double rate; /* samples a second: the median of the later half of the steps */
-  double cost; /* seconds that it took in all */
+  double cost; /* seconds of the whole run */
   long steps;
-  int code;          /* its exit code, where it failed by itself; else 0 */
-  char failure[256]; /* in one line */
-  /* what the program said of itself; -1: nothing */
+  int code;          /* exit code, if it failed by itself; else 0 */
+  char failure[256]; /* one line */
+  /* numbers from the program's output; -1: unknown */
   int cpus, gpus, replicas;
   char scheduler[40];
 };
 
-/* Run the program once. At the deadline (tune_now()) it is cut off. */
+/* Runs the program once, at most until the deadline (as tune_now()). */
 void trial_run(const struct runner *runner, const char *setting, double deadline,
                struct trial *trial);
 
-/* ---- comparisons (tune_contest.c) ---- */
+/* ---- comparisons (contest.c) ---- */
 
-/* Of some numbers: the median, and half of the range without the extremes, where there are five. */
+/* Median of some numbers, and half of their range; from five numbers on without the two extremes.
+ */
 struct estimate {
   double value, spread;
   size_t count;
 };
 struct estimate estimate_of(const double *numbers, size_t count);
 
-/* All that is known of a setting. */
+/* All results of a setting. */
 struct entry {
   char *setting;
-  double *rates, *ratios; /* of all runs; to the default's of the same round */
+  double *rates, *ratios; /* of all runs; ratios are to the default in the same round */
   size_t rate_count, ratio_count;
   bool failed;
   char failure[256];
@@ -88,10 +90,10 @@ struct entry {
 
 struct contest {
   const char *name;
-  const char **settings; /* the first one is what the others must beat */
+  const char **settings; /* the others are compared with the first one */
   size_t count;
   int rounds;
-  bool whole; /* all settings run to the end */
+  bool whole; /* no setting is dropped before the last round */
   double deadline;
 };
 
@@ -99,27 +101,27 @@ struct tuner {
   struct runner runner;
   struct entry *entries; /* the first one is the default, "" */
   size_t count;
-  double least; /* a smaller gain counts as none, as a share */
-  double cost;  /* seconds of a run, the mean so far */
-  int runs;     /* number of runs of a setting */
+  double least; /* a gain below this share does not count */
+  double cost;  /* mean duration of a run so far, in seconds */
+  int runs;     /* number of runs so far */
   bool quiet;
 };
 
 struct entry *tuner_entry(struct tuner *tuner, const char *setting);
 void tuner_free(struct tuner *tuner);
 
-/* Runs all settings in turns, forth and back, so that a machine that becomes slower does so for
- * all. Each round has the default, too. gains[i] is the ratio of settings[i] to settings[0], from
- * rounds that had both. Returns the index of the winner: 0, unless another one is better by more
- * than the noise; of several that are alike the first one. */
+/* Runs all settings in turns, forwards and backwards, so that a machine that slows down does so for
+ * all. Each round includes the default. gains[i] is the ratio of settings[i] to settings[0] in
+ * rounds that have both. Returns the index of the winner: 0, unless another setting is better by
+ * more than the noise; of several equal ones the first. */
 size_t contest_run(struct tuner *tuner, const struct contest *contest, struct estimate *gains);
 
-/* Is it a gain, beyond the noise? */
+/* Is the ratio a gain beyond the noise? */
 bool is_gain(const struct tuner *tuner, struct estimate ratio);
 
-/* ---- the search (tune_search.c) ---- */
+/* ---- the search (search.c) ---- */
 
-struct wishes { /* lists with commas, from the command line; NULL: made for the machine */
+struct wishes { /* comma-separated lists from the command line; NULL: chosen for the machine */
   const char *workers, *schedulers, *replicas, *microbatches;
   bool same_bits;
 };
@@ -128,31 +130,31 @@ struct search {
   char *const *program;
   struct wishes wishes;
   int rounds;
-  double end; /* tune_now() */
+  double end; /* as tune_now() */
 };
 
 struct verdict {
-  char *setting; /* the best one; "" */
+  char *setting; /* the best setting; "": the command line as given */
   struct estimate gain;
-  bool confirmed; /* in a comparison of its own with the default */
-  bool tried;     /* there was time for anything */
+  bool confirmed; /* compared with the default again, in a contest of its own */
+  bool tried;     /* there was time for at least one comparison */
 };
 
-/* Coordinate by coordinate: workers, replicas, schedulers, ..., and again where others have changed
- * meanwhile. */
+/* Goes through the dimensions (workers, replicas, schedulers, ...) one by one, and repeats those
+ * that were compared before others changed. */
 struct verdict search_run(struct tuner *tuner, const struct search *search,
                           const struct trial *first);
 
-/* The variables of the environment that the search leaves alone where they are set. */
+/* Environment variables that the search does not change if the user has set them. */
 extern const char *const search_variables[];
 
-/* ---- what is told (tune_print.c) ---- */
+/* ---- output (print.c) ---- */
 
-/* sorted: the quickest first; else in the order of their first runs. */
+/* sorted: the fastest first; else in the order of their first runs. */
 void print_table(const struct tuner *tuner, bool sorted);
 void print_verdict(const struct tuner *tuner, const struct verdict *verdict, char *const *program);
 
-/* verdict may be NULL. errno's value, or 0. */
+/* verdict may be NULL. Returns errno's value, or 0. */
 int write_json(const char *path, const struct tuner *tuner, const struct verdict *verdict,
                char *const *program);
 
