@@ -66,10 +66,9 @@ struct sl__pass {
 struct sl__layer_kind {
   const char *name; /* "conv2d" */
   size_t options_size;
-  const struct sl_field *fields; /* NULL: the kind has no options of its own */
-  const struct sl_layer_kind
-      *custom;      /* the kind as the program registered it; NULL: a kind of the library */
-  bool may_share;   /* its layers may take another layer's weight */
+  const struct sl_field *fields;      /* NULL: the kind has no options of its own */
+  const struct sl_layer_kind *custom; /* the program's struct; NULL: a kind of the library */
+  bool may_share;                     /* its layers may take another layer's weight */
   bool wide_params; /* passes take parameters as f32 even if activations are bf16 */
   /* Called when the inputs' shapes are known. Checks the options and declares output, parameters,
    * saved tensor and flops. */

@@ -80,7 +80,7 @@ SL_API enum sl_status sl_file_sum(const char *path, uint64_t *bytes, uint64_t *x
  * StarPU counts its users. */
 struct sl_context;
 
-/** What the library says on its own (failures go up as statuses instead). */
+/** Levels of the messages that the library logs. Failures are returned as statuses instead. */
 enum sl_level { SL_LOG_WARNING, SL_LOG_INFO, SL_LOG_DEBUG };
 
 /** Called with one whole line at a time, never from two threads at once. */
@@ -88,12 +88,12 @@ typedef void (*sl_log_function)(void *user, enum sl_level level, const char *lin
 
 /** How tensors travel between ranks. The results are the same to the bit. */
 enum sl_exchange {
-  /** By MPI messages that the workers themselves begin and look after, between two tasks. */
+  /** By MPI messages that the workers send and poll themselves, between two tasks. */
   SL_EXCHANGE_LANE,
-  /** By StarPU-MPI, with a thread of its own, which wants a core of its own, too. */
+  /** By StarPU-MPI, whose thread needs a core of its own. */
   SL_EXCHANGE_STARPU,
-  /** As measured for small and for large messages when the first trainer is made; needs some 0.1 s.
-   * Where there is no StarPU-MPI, the lane. */
+  /** The faster way, measured for small and for large messages when the first trainer is made
+   * (about 0.1 s). Without StarPU-MPI: SL_EXCHANGE_LANE. */
   SL_EXCHANGE_AUTO
 };
 
@@ -110,7 +110,7 @@ struct sl_context_options {
    *  StarPU's performance models and use what is remembered. Without it a fixed preference order
    * holds. */
   bool tune;
-  /** Where lines go; NULL: the error stream, as "starling: warning: ...". */
+  /** Receives the lines; NULL: they go to the error stream, as "starling: warning: ...". */
   sl_log_function log;
   void *log_user;
   /** Lines above this level are dropped; the default lets warnings through only. */
@@ -121,14 +121,15 @@ struct sl_context_options {
    * then.
    */
   bool distributed;
-  /** Seconds after which a rank that is not heard of, or that does nothing while others wait for
-   * it, is given up; 0 means 60, negative: never. */
+  /** Seconds after which a rank counts as lost if it sends no sign of life, or does nothing while
+   * others wait for it. 0 means 60; negative: never. */
   double timeout;
   /** How tensors travel between ranks; the same on all. */
   enum sl_exchange exchange;
-  /** A folder for StarPU's trace (FxT) of what runs between sl_trace_start and sl_trace_stop,
-   * written by sl_close; made where it is not there, each rank needs its own. Sets STARPU_FXT_TRACE
-   * and STARPU_FXT_PREFIX; older prof_file_* there are removed. NULL: none. */
+  /** Folder for StarPU's trace (FxT) of the tasks between sl_trace_start and sl_trace_stop;
+   * sl_close writes it. It is made if it does not exist; each rank needs its own. Sets
+   * STARPU_FXT_TRACE and STARPU_FXT_PREFIX, and removes older prof_file_* from the folder. NULL: no
+   * trace. */
   const char *trace;
   /** Limits of the tensors' memory, such as "cpu=1G,cuda=8G,cuda:1=4G" (bytes; K, M, G, T are
    * powers of 1024; StarPU counts in MiB, rounded down); NULL: no limit. Tensors that do not fit
@@ -139,10 +140,10 @@ struct sl_context_options {
    * environment: no other context may be open, and STARPU_LIMIT_* in the environment must not
    * differ. */
   const char *memory_limit;
-  /** Folder for what main memory has no room for; needs a limit for cpu. One file without a name,
-   * gone with the process. NULL: none, and a training that needs more is refused. The results are
-   * the same to the bit. Not with several ranks, whose messages need their tensors where they are:
-   * SL_UNSUPPORTED. */
+  /** Folder for tensors that main memory has no room for; needs a limit for cpu. They are in one
+   * file without a name, which ends with the process. NULL: a training that needs more memory is
+   * refused. The results are the same to the bit. Not with several ranks, whose messages need their
+   * tensors in main memory: SL_UNSUPPORTED. */
   const char *swap;
   /** Seconds; 0: never. If no task has ended for this time, tasks are pending and none runs, the
    * library logs which task waits for which tensor (SL_LOG_WARNING), and all waits fail with
@@ -167,12 +168,11 @@ SL_API enum sl_status sl_open(const struct sl_context_options *options,
  * wait no longer, leave StarPU's threads as they are and free nothing; the program should end. */
 SL_API void sl_close(struct sl_context *context);
 
-/** A GPU works by itself: where it fails in the midst of a kernel (an address that is not its own,
- * a defect), StarPU finds out when no call can return a status any more, and aborts the program.
- * For a handler of SIGABRT in the thread that aborts, which should print text and _exit(1): what
- * the device says, and the tasks (operation, layer, sizes) of which one was the cause. Takes no
- * lock, allocates nothing. \return false where the abort has other reasons: leave it to the system.
- */
+/** A GPU may report an error inside a kernel (a wrong address, a defect) when no call can return a
+ * status any more; StarPU then aborts the program. A handler of SIGABRT in the aborting thread can
+ * call this function, print the text and _exit(1). The text has the device's message, and the tasks
+ * (operation, layer, sizes) one of which was the cause. Takes no lock, allocates nothing. \return
+ * false if the abort has other reasons: leave it to the system. */
 SL_API bool sl_last_words(char *text, size_t size);
 
 /** Number of devices in the list, and the name ("cuda:0", "cpu:1", "any") of one of them. */
@@ -201,9 +201,10 @@ SL_API const char *sl_starpu_version(const struct sl_context *context);
 SL_API const char *sl_context_text(const struct sl_context *context);
 
 /** \defgroup trace Traces
- * What ran when, for `starling-trace` and for StarPU's tools. While it is recorded, tasks are named
- * by layer, operation, stage, replica, microbatch and chunk ("conv2.forward/s1/r0/m2"), have a
- * colour by layer, and the training step (from 1) as StarPU's iteration. */
+ * A record of the tasks over time, for `starling-trace` and for StarPU's tools. While it is
+ * recorded, tasks are named by layer, operation, stage, replica, microbatch and chunk
+ * ("conv2.forward/s1/r0/m2"), have a colour by layer, and the training step (from 1) as StarPU's
+ * iteration. */
 
 /** Was StarPU built with FxT? */
 SL_API bool sl_trace_supported(void);
@@ -213,7 +214,7 @@ SL_API bool sl_trace_supported(void);
  * no folder for it. */
 SL_API enum sl_status sl_trace_start(struct sl_context *context);
 
-/** Record no longer. Nothing where nothing is recorded. */
+/** Stops recording, if it is on. */
 SL_API void sl_trace_stop(struct sl_context *context);
 
 /** \defgroup ranks The ranks of a distributed run
@@ -224,13 +225,13 @@ SL_API void sl_trace_stop(struct sl_context *context);
 SL_API int sl_rank(const struct sl_context *context);
 SL_API int sl_rank_count(const struct sl_context *context);
 
-/** Without a context: how many ranks a launcher (mpirun, srun) started, as its environment says,
- * and which this one is; 0: there is none. */
+/** Number of ranks that a launcher (mpirun, srun) started, according to its environment, and the
+ * number of this one; 0: there is no launcher. Needs no context. */
 SL_API int sl_launched(int *rank);
 
-/** Collective: lines "NAME VALUE" with line ends that must be alike everywhere. \return
- * SL_BAD_ARGUMENT on all ranks, with the same message: the first line that differs from rank 0's
- * and whose it is. */
+/** Collective: compares lines "NAME VALUE", each with its line end, which must be the same on all
+ * ranks. \return SL_BAD_ARGUMENT on all ranks otherwise, with the same message: the first line that
+ * differs from rank 0's, and its rank. */
 SL_API enum sl_status sl_agree(struct sl_context *context, const char *lines);
 
 /** Collective: the first rank's status that is not SL_OK becomes that of all, with its message. */
@@ -242,16 +243,16 @@ SL_API enum sl_status sl_broadcast(struct sl_context *context, void *data, size_
 /** Collective: bytes of tensors that a rank has sent to others so far, mean over the ranks. */
 SL_API enum sl_status sl_bytes_sent(struct sl_context *context, double *mean);
 
-/** This rank ends before its time: the others are told why and fail with SL_LOST. */
+/** Tells the other ranks that this one ends early, and why; they fail with SL_LOST. */
 SL_API void sl_leave(struct sl_context *context, const char *why);
 
-/** What limited memory costs so far, in bytes. */
+/** Use of limited memory so far, in bytes. */
 struct sl_memory_use {
-  int64_t limit;     /* of main memory; 0: there is none, and the others are 0, too */
-  int64_t peak;      /* of StarPU's in main memory */
+  int64_t limit;     /* limit of main memory; 0: no limit, then the other members are 0, too */
+  int64_t peak;      /* largest use of main memory by StarPU */
   int64_t swap_out;  /* written to the swap file */
-  int64_t swap_in;   /* and read from it */
-  int64_t swap_size; /* of that file */
+  int64_t swap_in;   /* read from the swap file */
+  int64_t swap_size; /* size of the swap file */
 };
 SL_API void sl_memory_use(const struct sl_context *context, struct sl_memory_use *use);
 
