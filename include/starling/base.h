@@ -57,7 +57,7 @@ enum sl_type { SL_F32, SL_I32, SL_BF16 };
 #define SL_SHAPE(...)                                                                              \
   ((struct sl_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
 
-/** Number of elements; 1 for a shape without dimensions, INT64_MAX where they cannot be counted. */
+/** Number of elements; 1 for a shape without dimensions, INT64_MAX if they cannot be counted. */
 SL_API int64_t sl_shape_count(const struct sl_shape *shape);
 
 /** "[20, 24, 24]" into text (cut to size); returns text. */
@@ -116,8 +116,8 @@ struct sl_context_options {
   /** Lines above this level are dropped; the default lets warnings through only. */
   enum sl_level log_level;
   /** Join the other processes, called ranks, that the launcher (mpirun, srun) started: each makes
-   * the same calls. Without a launcher there is one rank. MPI is begun where it is not yet (with
-   * MPI_THREAD_SERIALIZED; MPI_THREAD_MULTIPLE where exchange wants it), and ended by sl_close
+   * the same calls. Without a launcher there is one rank. MPI is initialised if it is not yet (with
+   * MPI_THREAD_SERIALIZED; MPI_THREAD_MULTIPLE if exchange needs it), and ended by sl_close
    * then.
    */
   bool distributed;
@@ -155,10 +155,10 @@ struct sl_context_options {
 /** Start StarPU (its own STARPU_* environment is respected) and find the devices.
  * Where that limits a GPU's memory (STARPU_LIMIT_CUDA_MEM), STARPU_PREFETCH=0 and
  * STARPU_SUBALLOCATOR=0 are added unless they are set: with them StarPU can stall.
- * \return SL_NO_DEVICE where a named device does not exist, SL_BAD_ARGUMENT for a malformed list,
- *          SL_STARPU where StarPU cannot start; SL_IO or SL_NO_MEMORY where the swap folder cannot
- * be used or is too small; SL_UNSUPPORTED where exchange or trace need what StarPU or MPI do not
- * have; distributed: SL_UNSUPPORTED in a build without MPI, SL_LOST or SL_IO where the ranks cannot
+ * \return SL_NO_DEVICE if a named device does not exist, SL_BAD_ARGUMENT for a malformed list,
+ *          SL_STARPU if StarPU cannot start; SL_IO or SL_NO_MEMORY if the swap folder cannot
+ * be used or is too small; SL_UNSUPPORTED if exchange or trace need what StarPU or MPI do not
+ * have; distributed: SL_UNSUPPORTED in a build without MPI, SL_LOST or SL_IO if the ranks cannot
  * reach each other. */
 SL_API enum sl_status sl_open(const struct sl_context_options *options,
                               struct sl_context **context);
@@ -189,7 +189,7 @@ struct sl_worker_info {
   bool listed;           /**< the context's device list has it, by name or by kind */
 };
 
-/** \return SL_BAD_ARGUMENT where there is no such worker. */
+/** \return SL_BAD_ARGUMENT if there is no such worker. */
 SL_API enum sl_status sl_worker(const struct sl_context *context, int worker,
                                 struct sl_worker_info *info);
 
@@ -210,7 +210,7 @@ SL_API const char *sl_context_text(const struct sl_context *context);
 SL_API bool sl_trace_supported(void);
 
 /** Starts recording. The trace shows running tasks only in part: wait for them before, for a trace
- * of whole steps. May be called again after a stop. \return SL_BAD_ARGUMENT where the context has
+ * of whole steps. May be called again after a stop. \return SL_BAD_ARGUMENT if the context has
  * no folder for it. */
 SL_API enum sl_status sl_trace_start(struct sl_context *context);
 
@@ -221,7 +221,7 @@ SL_API void sl_trace_stop(struct sl_context *context);
  * All ranks must call the collective functions, in the same order, each from one thread. If a rank
  * does not call one, the others wait, and after the context's timeout fail with SL_LOST. */
 
-/** From 0; 0 of 1 where the context is not distributed. */
+/** From 0; 0 of 1 if the context is not distributed. */
 SL_API int sl_rank(const struct sl_context *context);
 SL_API int sl_rank_count(const struct sl_context *context);
 

@@ -48,7 +48,7 @@ SL_API enum sl_status sl_digits_new(int64_t count, uint64_t seed, bool train,
                                     struct sl_dataset **dataset);
 
 /** The same images as CIFAR-10's files in a folder, which must be there: data_batch_1.bin to
- * data_batch_5.bin, or test_batch.bin. \return SL_BAD_ARGUMENT where the samples are not [3, 32,
+ * data_batch_5.bin, or test_batch.bin. \return SL_BAD_ARGUMENT if the samples are not [3, 32,
  * 32] of at most 10 classes, or training samples no multiple of 5; SL_IO. */
 SL_API enum sl_status sl_cifar10_write(const struct sl_dataset *dataset, const char *folder,
                                        bool train);
@@ -164,7 +164,7 @@ struct sl_loader_options {
 #define SL_IGNORE (-1)
 
 struct sl_batch {
-  const float *x;        /**< [batch, C, H, W]; NULL where the samples are tokens */
+  const float *x;        /**< [batch, C, H, W]; NULL if the samples are tokens */
   const int32_t *tokens; /**< [batch, T], or NULL; T = info.sample.dim[0] whatever steps is */
   const int32_t *labels; /**< [batch], or [batch, T] */
   int64_t batch;         /**< rows, always the loader's batch */
@@ -199,7 +199,7 @@ SL_API int sl_loader_slots(const struct sl_loader *loader);
 SL_API void sl_loader_slot(const struct sl_loader *loader, int slot, float **x, int32_t **labels);
 
 /** Wait for the next batch (epoch after epoch, without end). Each one is handed out once; at most
- * slots - 1 may be out at a time. \return SL_BAD_ARGUMENT where all slots are out. */
+ * slots - 1 may be out at a time. \return SL_BAD_ARGUMENT if all slots are out. */
 SL_API enum sl_status sl_loader_next(struct sl_loader *loader, struct sl_batch *batch);
 
 /** The slot's memory may be filled again. */

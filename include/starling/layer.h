@@ -42,7 +42,7 @@ struct sl_layer_parameter {
   const char *suffix; /**< "weight"; of letters, digits and _, at most 31; copied */
   struct sl_shape shape;
   int64_t fan_in, fan_out; /**< of its initial values (enum sl_init), unless filled */
-  bool is_bias;            /**< begins at 0 where init is not the default */
+  bool is_bias;            /**< begins at 0 if init is not the default */
   bool filled;             /**< begins as fill, unless init is SL_INIT_ZERO */
   float fill;
 };
@@ -64,7 +64,7 @@ struct sl_layer_plan {
 };
 
 /** A kernel's argument: a slice of a batch. Arrays hold `rows` samples one after the other; shapes
- * are those of one sample, and smaller than infer's along time where a sequence is cut. */
+ * are those of one sample, and smaller than infer's along time if a sequence is cut. */
 struct sl_layer_task {
   const void *options;
   int64_t rows;
@@ -73,7 +73,7 @@ struct sl_layer_task {
   const float *x[SL_LAYER_INPUTS];
   const float *param[SL_LAYER_PARAMETERS];
   float *y;        /**< written by forward, read by the others */
-  float *saved;    /**< the same; NULL where the layer saves nothing */
+  float *saved;    /**< the same; NULL if the layer saves nothing */
   const float *dy; /**< backward: the gradient of y */
   int input;       /**< backward_data: of which input (it is called once for each that needs it) */
   float *dx;       /**< backward_data ADDS the gradient of x[input] to it */
@@ -100,9 +100,9 @@ struct sl_layer_kind {
   enum sl_status (*infer)(struct sl_layer_plan *plan);
   sl_layer_kernel *forward;
   /** NULL: such layers are for inference only, and a trainer refuses them. backward_weight may also
-   * be NULL where infer declares no parameters. */
+   * be NULL if infer declares no parameters. */
   sl_layer_kernel *backward_data, *backward_weight;
-  /** NULL: these tasks go to CPUs, wherever the layer is placed; so do all of them where
+  /** NULL: these tasks go to CPUs, wherever the layer is placed; so do all of them if
    * activations are bf16, which kernels get as floats. */
   sl_layer_cuda_kernel *forward_cuda, *backward_data_cuda, *backward_weight_cuda;
 };

@@ -67,7 +67,7 @@ SL_API enum sl_status sl_dense(struct sl_model *model, const char *name,
 
 /** 2-D convolution, cross-correlation as in PyTorch: x [C, H, W], weight [K, C, R, S], bias [K] ->
  * y [K, H', W'], H' = (H + 2 pad - R) / stride + 1. stride 0 means 1; kernel_w, stride_w and pad_w
- * follow *_h where they are 0. \return SL_BAD_SHAPE where the input is not [C, H, W] or H' or W'
+ * follow *_h if they are 0. \return SL_BAD_SHAPE if the input is not [C, H, W] or H' or W'
  * < 1. */
 struct sl_conv2d_options {
   struct sl_layer_options layer;
@@ -148,7 +148,7 @@ struct sl_gru_options {
 SL_API enum sl_status sl_gru(struct sl_model *model, const char *name,
                              const struct sl_gru_options *options);
 
-/** y = a + b, the end of a residual edge: layer.inputs names both. \return SL_BAD_SHAPE where they
+/** y = a + b, the end of a residual edge: layer.inputs names both. \return SL_BAD_SHAPE if they
  * differ. */
 struct sl_add_options {
   struct sl_layer_options layer;
@@ -160,7 +160,7 @@ SL_API enum sl_status sl_add(struct sl_model *model, const char *name,
 
 /** Fix the graph and draw the initial weights from the context's seed (each from the seed, the
  * layer's name and the index: not from the order of the layers). The last layer's output are the
- * logits [classes], or [T, classes] where the input are tokens [T]. The trainer calls it where it
+ * logits [classes], or [T, classes] if the input are tokens [T]. The trainer calls it if it
  * was not called. */
 SL_API enum sl_status sl_model_build(struct sl_model *model);
 
@@ -179,7 +179,7 @@ struct sl_layer_info {
 };
 SL_API int sl_model_layer_count(const struct sl_model *model);
 
-/** Layer i, from 0, in the order of the model. \return SL_BAD_ARGUMENT where there is none. */
+/** Layer i, from 0, in the order of the model. \return SL_BAD_ARGUMENT if there is none. */
 SL_API enum sl_status sl_model_layer(const struct sl_model *model, int i,
                                      struct sl_layer_info *info);
 
@@ -201,12 +201,12 @@ SL_API const char *sl_model_parameter(const struct sl_model *model, int i, struc
 /** safetensors with PyTorch's names and layouts. Saving writes aside, then renames. Loading changes
  * nothing unless the file has every parameter, with its shape, and nothing else
  * (num_batches_tracked may be there). \return SL_IO, SL_BAD_FILE; SL_BAD_SHAPE names the tensor and
- * both shapes; SL_NOT_FINITE where a weight is not finite (nothing is written). */
+ * both shapes; SL_NOT_FINITE if a weight is not finite (nothing is written). */
 SL_API enum sl_status sl_model_save(struct sl_model *model, const char *path);
 SL_API enum sl_status sl_model_load(struct sl_model *model, const char *path);
 
 /** A saved model is two files: its architecture, "lenet.json" (doc/models.md), and the weights
- * beside it, "lenet.safetensors". sl_model_save writes both where path ends in ".json", each aside
+ * beside it, "lenet.safetensors". sl_model_save writes both if path ends in ".json", each aside
  * and renamed, the weights first; sl_model_load takes the weights alone from such a pair.
  *
  * sl_model_open makes the model that path describes, with the weights that it names, which are in
@@ -217,7 +217,7 @@ SL_API enum sl_status sl_model_load(struct sl_model *model, const char *path);
 SL_API enum sl_status sl_model_open(struct sl_context *context, const char *path,
                                     struct sl_model **model);
 
-/** ONNX: where path ends in ".onnx", sl_model_save writes one file with architecture and weights,
+/** ONNX: if path ends in ".onnx", sl_model_save writes one file with architecture and weights,
  * for inference elsewhere (operator set 17, the batch's axis open, "input" to "output"), and
  * sl_model_open reads such a file, or another program's of which every operator is a layer;
  * sl_model_load takes the weights alone, of the same layers. doc/models.md lists the

@@ -22,7 +22,7 @@ SL_API enum sl_status sl_text_read(const char *path, char **text, size_t *size);
  * Sentence i depends on (seed, train, i) only. *entropy_per_word (NULL is legal) becomes the
  * generator's entropy in nats a word, the line end counted as one: a model of the words cannot get
  * below the perplexity exp(entropy_per_word), but for luck.
- * \return SL_BAD_ARGUMENT where sentences is not positive. */
+ * \return SL_BAD_ARGUMENT if sentences is not positive. */
 SL_API enum sl_status sl_grammar_new(uint64_t seed, bool train, int64_t sentences, char **text,
                                      size_t *size, double *entropy_per_word);
 
@@ -68,7 +68,7 @@ SL_API enum sl_status sl_vocabulary_encode(const struct sl_vocabulary *vocabular
 
 /** As JSON: `{"level":"word","words":["<unk>","<eos>","the", ...]}`. A word that is not UTF-8 is a
  * list of its bytes' values, a byte of SL_TEXT_CHAR just its value. Written aside and renamed.
- * \return SL_IO where the file cannot be written. */
+ * \return SL_IO if the file cannot be written. */
 SL_API enum sl_status sl_vocabulary_save(const struct sl_vocabulary *vocabulary, const char *path);
 
 /** \return SL_IO for a file that is missing or unreadable, SL_BAD_FILE for one that
