@@ -13,7 +13,7 @@ enum sl_status sl__onnx_file_write(struct sl__onnx_graph *graph, const char *pat
  * message. Only the form of the graph is checked. */
 enum sl_status sl__onnx_file_parse(struct sl__onnx_graph *graph, const uint8_t *bytes, size_t size);
 
-/* ---- whole models ---- */
+/* ---- whole models (onnx_write.c, onnx_read.c, onnx_load.c) ---- */
 
 bool sl__is_onnx(const char *path);
 enum sl_status sl__onnx_save(struct sl_model *model, const char *path);

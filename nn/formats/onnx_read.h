@@ -65,8 +65,14 @@ struct sl__onnx_reader {
 enum sl_status sl__onnx_refuse(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                enum sl_status status, const char *format, ...) SL_PRINTF(4, 5);
 
-/* ---- names ---- */
+/* ---- names (onnx_names.c) ---- */
 
+/* Makes the table for all names of the graph, and the marks of its nodes. */
+enum sl_status sl__onnx_make_table(struct sl__onnx_reader *r);
+/* A name's entry in the table, which is added if it is new. SL_BAD_FILE if too many names collide.
+ */
+enum sl_status sl__onnx_find_or_add(struct sl__onnx_reader *r, const char *name,
+                                    struct sl__onnx_value **value);
 /* The value of a name; NULL if no node has defined or used it. */
 struct sl__onnx_value *sl__onnx_find(const struct sl__onnx_reader *r, const char *name);
 /* The constant at input i; NULL if the input is missing or no constant. */
@@ -78,7 +84,7 @@ bool sl__onnx_has(const struct sl__onnx_node *node, int i);
 enum sl_status sl__onnx_define(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                const char *name, const struct sl__onnx_value *value);
 
-/* ---- attributes: SL_BAD_FILE if one has another type ---- */
+/* ---- attributes (onnx_attributes.c): SL_BAD_FILE if one has another type ---- */
 
 enum sl_status sl__onnx_get_whole(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                   const char *name, int64_t usual, int64_t *whole);
@@ -101,13 +107,15 @@ enum sl_status sl__onnx_must_be(const struct sl__onnx_reader *r, const struct sl
 enum sl_status sl__onnx_axis(const struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                              int64_t axis, int ndim, int *found);
 
-/* ---- nodes ---- */
+/* ---- nodes (onnx_constant.c, onnx_operators.c) ---- */
 
 /* Folds a node whose inputs are all constants. *folded: its output is a constant now. */
 enum sl_status sl__onnx_fold(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                              bool *folded);
 /* Appends the layers for a node. SL_UNSUPPORTED names the part that no layer has. */
 enum sl_status sl__onnx_operator(struct sl__onnx_reader *r, const struct sl__onnx_node *node);
+
+/* ---- layers (onnx_append.c) ---- */
 
 /* Appends a layer with one or two inputs (second may be NULL), named after the weight or the node.
  */
