@@ -1,0 +1,245 @@
+/* The batches of a dataset.
+ *
+ * Part p of n takes every n-th sample of the common order, beginning at the p-th. So the k-th
+ * batches of all parts together are the k-th batch of a single loader with n times the rows. All
+ * parts have the same number of batches, or ranks would wait for each other; a part that has no
+ * sample left gives a batch with valid = 0.
+ *
+ * A set in buckets is grouped by bucket in each epoch, and the rules above hold for each bucket
+ * separately; then the batches of all buckets are shuffled. Any other set is one bucket. */
+#include "data/batches.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/error.h"
+#include "core/base/random.h"
+#include "data/dataset.h"
+
+/* Marks the stream that shuffles an epoch's batches; the samples have the epoch's own stream. */
+#define BATCHES_OF (1ull << 55)
+
+/* Draws the shift and the mirroring of sample i in an epoch. */
+static struct sl__view draw_view(const struct sl_loader_options *options, int64_t epoch,
+                                 int64_t i) {
+  struct sl__view view = {0};
+  if (!options->shift && !options->flip) return view;
+  struct sl__random4 r =
+      sl__philox(options->seed, sl__stream(SL__STREAM_AUGMENT, (uint64_t)epoch), (uint64_t)i);
+  uint64_t places = 2 * (uint64_t)options->shift + 1;
+  view.dy = (int)((r.v[0] * places) >> 32) - options->shift;
+  view.dx = (int)((r.v[1] * places) >> 32) - options->shift;
+  view.mirror = options->flip && r.v[2] >> 31;
+  return view;
+}
+
+/* The place of a batch in its bucket. */
+struct place {
+  int64_t first, count; /* the bucket's samples in the order of all parts */
+  int64_t index;        /* number of the batch in its bucket */
+  int64_t steps;        /* length of a sample of tokens; 0 for images */
+};
+
+/* Number of batches that every part makes of `samples`: the number that the first part, the
+ * largest, needs. */
+static int64_t batches_of(const struct sl_loader_options *options, int64_t samples) {
+  int64_t most = (samples + options->num_parts - 1) / options->num_parts;
+  return (most + options->batch - 1) / options->batch;
+}
+
+static struct place place_of(const struct sl__batches *b, int64_t index) {
+  const struct sl_dataset_info *info = &b->dataset->info;
+  struct place place = {.count = info->count,
+                        .index = b->batch_order ? b->batch_order[index] : index,
+                        .steps = info->tokens ? info->sample.dim[0] : 0};
+  for (int k = 0; k < info->bucket_count; k++) {
+    int64_t batches = batches_of(&b->options, info->bucket_samples[k]);
+    place.count = info->bucket_samples[k];
+    place.steps = info->buckets[k];
+    if (place.index < batches) break;
+    place.index -= batches;
+    place.first += place.count;
+  }
+  return place;
+}
+
+/* The sample at a position of the part's order of a bucket; the bucket's first sample if the part
+ * has none there. */
+static int64_t sample_at(const struct sl__batches *b, const struct place *place, int64_t position) {
+  int64_t i = position * b->options.num_parts + b->options.part_index;
+  if (b->options.contiguous) { /* row r of all parts' rows reads its own run of samples */
+    int64_t row = position % b->options.batch, index = position / b->options.batch;
+    int64_t run = b->options.part_index * b->options.batch + row;
+    return run * b->length + index;
+  }
+  i = i < place->count ? place->first + i : place->first;
+  return b->order ? b->order[i] : i;
+}
+
+/* Number of the samples that belong to this part. */
+static int64_t part_count(const struct sl__batches *b, int64_t samples) {
+  int64_t parts = b->options.num_parts;
+  return (samples - b->options.part_index + parts - 1) / parts;
+}
+
+size_t sl__sample_labels(const struct sl_dataset *set) {
+  return set->tokens ? set->sample_size : 1;
+}
+
+/* Copies a sentence and pads it. Returns its length. */
+static int64_t fill_sentence(const struct sl_dataset *set, int64_t i, int32_t *tokens,
+                             int32_t *labels) {
+  const struct sl__sentence *sentence = &set->sentences[i];
+  const int32_t *text = set->tokens + sentence->first;
+  size_t length = (size_t)sentence->length;
+  memcpy(tokens, text, length * sizeof *text);
+  memcpy(labels, text + 1, length * sizeof *text);
+  for (size_t k = length; k < set->sample_size; k++) {
+    tokens[k] = set->end;
+    labels[k] = SL_IGNORE;
+  }
+  return sentence->length;
+}
+
+/* Fills a row with a sample. Returns the number of its labels. */
+static int64_t fill_row(const struct sl__batches *b, const struct sl__rows *to, int64_t epoch,
+                        int64_t row, int64_t i) {
+  const struct sl_dataset *set = b->dataset;
+  float *x = to->x + (size_t)row * set->sample_size;
+  int32_t *labels = to->labels + (size_t)row * sl__sample_labels(set);
+  if (set->sentences) return fill_sentence(set, i, (int32_t *)(void *)x, labels);
+  if (set->tokens) {
+    const int32_t *tokens = set->tokens + (size_t)i * set->sample_size;
+    memcpy(x, tokens, set->sample_size * sizeof *tokens);
+    memcpy(labels, tokens + 1, set->sample_size * sizeof *tokens);
+    return (int64_t)set->sample_size;
+  }
+  struct sl__view view = draw_view(&b->options, epoch, i);
+  sl__dataset_view(set, i, &view, x);
+  *labels = set->labels[i];
+  return 1;
+}
+
+static void ignore_row(const struct sl__rows *to, int64_t row, size_t labels) {
+  for (size_t k = 0; k < labels; k++) to->labels[(size_t)row * labels + k] = SL_IGNORE;
+}
+
+/* Rows after the last sample repeat the batch's first ones. A batch without samples shows the first
+ * sample of the epoch, or of the bucket. */
+static void fill_rows(const struct sl__batches *b, const struct place *place, int64_t valid,
+                      const struct sl__rows *to, struct sl_batch *batch) {
+  const struct sl_dataset *set = b->dataset;
+  int64_t distinct = valid ? valid : 1, first = valid ? place->index * batch->batch : 0;
+  for (int64_t row = 0; row < distinct; row++)
+    batch->valid += fill_row(b, to, batch->epoch, row, sample_at(b, place, first + row));
+  if (!valid) {
+    ignore_row(to, 0, sl__sample_labels(set));
+    batch->valid = 0;
+  }
+  for (int64_t row = distinct; row < batch->batch; row++) {
+    memcpy(to->x + (size_t)row * set->sample_size,
+           to->x + (size_t)(row - distinct) * set->sample_size, set->sample_size * sizeof *to->x);
+    ignore_row(to, row, sl__sample_labels(set));
+  }
+}
+
+/* Number of labels in this batch of all parts together: their samples are consecutive in the common
+ * order. */
+static int64_t count_all(const struct sl__batches *b, const struct place *place) {
+  const struct sl_loader_options *options = &b->options;
+  int64_t rows = options->batch * options->num_parts, first = place->index * rows, count = 0;
+  if (options->contiguous) return rows * (int64_t)sl__sample_labels(b->dataset);
+  int64_t end = first + rows < place->count ? first + rows : place->count;
+  if (!b->dataset->sentences)
+    return end > first ? (end - first) * (int64_t)sl__sample_labels(b->dataset) : 0;
+  for (int64_t i = first; i < end; i++) {
+    int64_t at = place->first + i;
+    count += b->dataset->sentences[b->order ? b->order[at] : at].length;
+  }
+  return count;
+}
+
+/* Groups samples by bucket; within a bucket they keep the drawn order. */
+static void group_by_bucket(const struct sl_dataset *set, const uint32_t *drawn, uint32_t *order) {
+  int64_t next[SL_MAX_BUCKETS] = {0};
+  for (int k = 1; k < set->info.bucket_count; k++)
+    next[k] = next[k - 1] + set->info.bucket_samples[k - 1];
+  for (int64_t k = 0; k < set->info.count; k++)
+    order[next[set->sentences[drawn[k]].bucket]++] = drawn[k];
+}
+
+static void draw_orders(struct sl__batches *b, int64_t epoch) {
+  const struct sl_loader_options *options = &b->options;
+  uint32_t count = (uint32_t)b->dataset->info.count;
+  uint32_t *drawn = b->drawn ? b->drawn : b->order;
+  if (!options->shuffle) epoch = 0; /* without shuffling all epochs are alike */
+  if (!b->order || b->order_epoch == epoch) return;
+  if (options->shuffle)
+    sl__permutation(options->seed, sl__stream(SL__STREAM_SHUFFLE, (uint64_t)epoch), drawn, count);
+  else
+    for (uint32_t i = 0; i < count; i++) drawn[i] = i;
+  if (b->drawn) group_by_bucket(b->dataset, drawn, b->order);
+  if (b->batch_order)
+    sl__permutation(options->seed, sl__stream(SL__STREAM_SHUFFLE, (uint64_t)epoch | BATCHES_OF),
+                    b->batch_order, (uint32_t)b->length);
+  b->order_epoch = epoch;
+}
+
+void sl__batches_fill(struct sl__batches *b, int64_t number, const struct sl__rows *to,
+                      struct sl_batch *batch) {
+  int64_t rows = b->options.batch, epoch = number / b->length, index = number % b->length;
+  draw_orders(b, epoch);
+  struct place place = place_of(b, index);
+  int64_t left = part_count(b, place.count) - place.index * rows;
+  if (b->options.contiguous) left = rows; /* every batch is full */
+  int64_t valid = left < 0 ? 0 : left < rows ? left : rows;
+  bool tokens = b->dataset->tokens != NULL;
+  *batch = (struct sl_batch){.x = tokens ? NULL : to->x,
+                             .tokens = tokens ? (const int32_t *)(void *)to->x : NULL,
+                             .labels = to->labels,
+                             .batch = rows,
+                             .steps = place.steps,
+                             .epoch = epoch,
+                             .index = index,
+                             .last = index == b->length - 1};
+  fill_rows(b, &place, valid, to, batch);
+  batch->valid_all = count_all(b, &place);
+}
+
+static int64_t count_batches(const struct sl__batches *b) {
+  const struct sl_dataset_info *info = &b->dataset->info;
+  const struct sl_loader_options *options = &b->options;
+  int64_t length = 0;
+  if (options->contiguous) return info->count / (options->num_parts * options->batch);
+  if (!info->bucket_count) return batches_of(options, info->count);
+  for (int k = 0; k < info->bucket_count; k++)
+    length += batches_of(options, info->bucket_samples[k]);
+  return length;
+}
+
+static enum sl_status alloc_orders(struct sl__batches *b) {
+  size_t count = (size_t)b->dataset->info.count;
+  bool shuffle = b->options.shuffle, buckets = b->dataset->info.bucket_count > 0;
+  if (!shuffle && !buckets) return SL_OK;
+  b->order = sl__alloc(count, sizeof *b->order, "an order");
+  if (!b->order) return SL_NO_MEMORY;
+  if (!buckets) return SL_OK;
+  b->drawn = sl__alloc(count, sizeof *b->drawn, "an order");
+  if (!b->drawn) return SL_NO_MEMORY;
+  if (!shuffle) return SL_OK;
+  count = (size_t)b->length;
+  b->batch_order = sl__alloc(count, sizeof *b->batch_order, "an order of batches");
+  return b->batch_order ? SL_OK : SL_NO_MEMORY;
+}
+
+enum sl_status sl__batches_begin(struct sl__batches *b) {
+  b->order_epoch = -1;
+  b->length = count_batches(b);
+  return alloc_orders(b);
+}
+
+void sl__batches_end(struct sl__batches *b) {
+  free(b->order);
+  free(b->drawn);
+  free(b->batch_order);
+}
