@@ -24,15 +24,19 @@ enum option_kind {
 
 /* Further properties of an option. */
 enum option_flags {
-  OPTION_ALIKE = 1,    /* all ranks must have the same value */
-  OPTION_LOGGED = 2,   /* the first line of a training log has it */
-  OPTION_NOTED = 4,    /* checkpoints have it: it has a say in the training */
-  OPTION_CLEARS = 8,   /* a flag that makes its field false: "no-shuffle" clears shuffle */
-  OPTION_OPTIONAL = 16 /* its value may be left out; parse gets NULL then */
+  OPTION_ALIKE = 1,     /* all ranks must have the same value */
+  OPTION_LOGGED = 2,    /* the first line of a training log has it */
+  OPTION_NOTED = 4,     /* checkpoints have it: it has a say in the training */
+  OPTION_CLEARS = 8,    /* a flag that makes its field false: "no-shuffle" clears shuffle */
+  OPTION_OPTIONAL = 16, /* its value may be left out; parse gets NULL then */
+  OPTION_NO_TRIAL = 32  /* starling-tune leaves it out: it writes files, or sets length or output */
 };
 
-/* The options of one trainer describe its network. */
+/* An option of the training: most of the shared ones, and all that describe a network. */
 #define OPTION_OWN (OPTION_ALIKE | OPTION_LOGGED | OPTION_NOTED)
+/* An option about this rank's machine, and one that does not change the weights. */
+#define OPTION_MACHINE (OPTION_LOGGED | OPTION_NOTED)
+#define OPTION_RUN OPTION_LOGGED
 
 struct option_row {
   const char *name; /* without dashes; NULL: a title above the rows that follow, which is help */

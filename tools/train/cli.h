@@ -54,7 +54,8 @@ struct cli {
   const char *own_given[CLI_MOST_OWN];
 };
 
-/* The rows of the shared options; their fields are struct cli's (option_rows.c). */
+/* The rows of the shared options; their fields are struct cli's (tools/common/trainer_options.def).
+ */
 extern const struct option_row cli_rows[];
 extern const size_t cli_row_count;
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/common/option_table.h"
 #include "tools/tune/tune.h"
 
 void words_add(struct words *words, const char *text, size_t length) {
@@ -38,42 +39,31 @@ struct words words_of_setting(const char *setting) {
 /* ---- the trainers' options ---- */
 
 static const struct known {
-  const char *name;
-  bool value, dropped;
-} known[] = {{"--checkpoint", true, true},
-             {"--checkpoint-every", true, true},
-             {"--keep", true, true},
-             {"--resume", false, true},
-             {"--save", true, true},
-             {"--log", true, true},
-             {"--trace", true, true},
-             {"--trace-steps", true, true},
-             {"--steps", true, true},
-             {"--epochs", true, true},
-             {"--summary", false, true},
-             {"--quiet", false, true}, /* starling-tune reads the line about workers */
-             {"-q", false, true},
-             {"--devices", true, false},
-             {"--kvstore", true, false},
-             {"--replicas", true, false},
-             {"--microbatches", true, false},
-             {"--split", true, false},
-             {"--stages", true, false},
-             {"--placement", true, false},
-             {"--placement-file", true, false},
-             {"--tune", false, false}};
+  const char *name; /* without dashes */
+  bool has_value, is_dropped;
+  char letter; /* 0: none */
+} known[] = {
+#define TITLE(text)
+#define LETTER_OPTION(letter, name, argument, help, flags, ...)                                    \
+  {name, (argument) != NULL, ((flags)&OPTION_NO_TRIAL) != 0, letter},
+#define OPTION(name, argument, help, flags, ...) LETTER_OPTION(0, name, argument, help, flags)
+#include "tools/common/trainer_options.def"
+};
 enum { KNOWN = sizeof known / sizeof *known };
 
 /* The option for a word; argp takes abbreviations, and refuses ambiguous ones. */
 static const struct known *find_option(const char *word) {
-  const size_t shortest = 4; /* "--sa" */
-  size_t length = strcspn(word, "=");
-  if (word[0] != '-' || (length < shortest && strcmp(word, "-q") != 0)) return NULL;
-  for (int i = 0; i < KNOWN; i++)
-    if (strlen(known[i].name) == length && !strncmp(known[i].name, word, length)) return &known[i];
+  const size_t shortest = 2; /* "sa" of "--save" */
+  if (word[0] != '-') return NULL;
+  for (int i = 0; i < KNOWN && word[1] != '-'; i++)
+    if (known[i].letter && word[1] == known[i].letter && !word[2]) return &known[i];
   if (word[1] != '-') return NULL;
+  const char *name = word + 2;
+  size_t length = strcspn(name, "=");
   for (int i = 0; i < KNOWN; i++)
-    if (!strncmp(known[i].name, word, length)) return &known[i];
+    if (strlen(known[i].name) == length && !strncmp(known[i].name, name, length)) return &known[i];
+  for (int i = 0; i < KNOWN && length >= shortest; i++)
+    if (!strncmp(known[i].name, name, length)) return &known[i];
   return NULL;
 }
 
@@ -81,8 +71,8 @@ struct words words_for_trials(char *const *program) {
   struct words words = {0};
   for (size_t i = 0; program[i]; i++) {
     const struct known *option = i ? find_option(program[i]) : NULL;
-    bool apart = option && option->value && !strchr(program[i], '=');
-    if (!option || !option->dropped)
+    bool apart = option && option->has_value && !strchr(program[i], '=');
+    if (!option || !option->is_dropped)
       words_add(&words, program[i], strlen(program[i]));
     else if (apart && program[i + 1])
       i++;
@@ -95,7 +85,7 @@ bool is_fixed(char *const *program, const char *name) {
   if (strncmp(name, "--", 2) != 0 && getenv(name)) return true;
   for (size_t i = 1; program[i]; i++) {
     const struct known *option = find_option(program[i]);
-    if (option && !strcmp(option->name, name)) return true;
+    if (option && !strncmp(name, "--", 2) && !strcmp(option->name, name + 2)) return true;
     /* as in `env NAME=VALUE lenet` and `mpirun -x NAME=VALUE lenet` */
     if (!strncmp(program[i], name, length) && program[i][length] == '=') return true;
   }
