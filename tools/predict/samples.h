@@ -4,16 +4,16 @@
 
 #include "tools/predict/preparation.h"
 
+/* The formats of --format: those of samples, and two of text for language models. */
 enum format {
   FORMAT_AUTO,
-  FORMAT_IDX,
-  FORMAT_CIFAR10,
-  FORMAT_PNM,
-  FORMAT_PNG,
-  FORMAT_RAW,
+#define SAMPLE_FORMAT(upper, lower) FORMAT_##upper,
+#include "tools/predict/formats.def"
+#undef SAMPLE_FORMAT
   FORMAT_TEXT,
   FORMAT_TOKENS
 };
+
 struct image_options {
   struct preparation preparation;
   enum format format;

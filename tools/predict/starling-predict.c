@@ -78,10 +78,13 @@ static const char *parse_normalize(const struct option_row *row, const char *tex
   return "unknown; use mnist, cifar10 or none";
 }
 
-static const char *const formats[] = {
-    [FORMAT_AUTO] = "auto", [FORMAT_IDX] = "idx",       [FORMAT_CIFAR10] = "cifar10",
-    [FORMAT_PNM] = "pnm",   [FORMAT_PNG] = "png",       [FORMAT_RAW] = "raw",
-    [FORMAT_TEXT] = "text", [FORMAT_TOKENS] = "tokens", NULL};
+static const char *const formats[] = {[FORMAT_AUTO] = "auto",
+#define SAMPLE_FORMAT(upper, lower) [FORMAT_##upper] = #lower,
+#include "tools/predict/formats.def"
+#undef SAMPLE_FORMAT
+                                      [FORMAT_TEXT] = "text",
+                                      [FORMAT_TOKENS] = "tokens",
+                                      NULL};
 static const char *const filters[] = {
     [RESIZE_NONE] = "none", [RESIZE_BILINEAR] = "bilinear", [RESIZE_BOX] = "box", NULL};
 static const char *const normalizations[] = {"mnist", "cifar10", "none", NULL};
