@@ -274,7 +274,7 @@ bool window_read(const char *path, struct window *w, char *message, size_t size)
   }
   bool fine = json_unpack(root, "{s:s, s:i}", "format", &format, "version", &version) == 0 &&
               !strcmp(format, "starling trace window");
-  if (!fine) snprintf(message, size, "%s: is not a trainer's --trace's", path);
+  if (!fine) snprintf(message, size, "%s: was not written by a trainer's --trace", path);
   if (fine && version != 1) {
     snprintf(message, size,
              "%s: has version %d, this starling-trace reads version 1; take the one "
@@ -285,8 +285,8 @@ bool window_read(const char *path, struct window *w, char *message, size_t size)
              json_unpack(root, "{s:s, s:[I,I], s:F, s:F, s:i, s:i}", "program", &program, "steps",
                          &first, &last, "wall_ms", &w->wall_ms, "peak_gflops", &w->peak, "stages",
                          &w->stages, "microbatches", &w->microbatches) != 0) {
-    snprintf(message, size, "%s: lacks what a trainer's --trace writes; record the trace again",
-             path);
+    snprintf(message, size,
+             "%s: lacks members that a trainer's --trace writes; record the trace again", path);
     fine = false;
   }
   if (fine) {
