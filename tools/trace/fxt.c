@@ -274,7 +274,7 @@ bool window_read(const char *path, struct window *w, char *message, size_t size)
   }
   bool fine = json_unpack(root, "{s:s, s:i}", "format", &format, "version", &version) == 0 &&
               !strcmp(format, "starling trace window");
-  if (!fine) snprintf(message, size, "%s: was not written by a trainer's --trace", path);
+  if (!fine) snprintf(message, size, "%s: is not a trainer's trace window", path);
   if (fine && version != 1) {
     snprintf(message, size,
              "%s: has version %d, this starling-trace reads version 1; take the one "
