@@ -55,7 +55,7 @@ static enum sl_status check(const struct sl_model *model, const struct sl_model_
       return sl__fail(SL_BAD_ARGUMENT, "normalisation: channel %d has mean %g and deviation %g", c,
                       metadata->mean[c], metadata->deviation[c]);
   if (metadata->class_count && metadata->class_count != classes)
-    return sl__fail(SL_BAD_ARGUMENT, "%d names of classes: the model has %lld",
+    return sl__fail(SL_BAD_ARGUMENT, "%d names of classes, but the model has %lld classes",
                     metadata->class_count, (long long)classes);
   for (int i = 0; i < metadata->class_count; i++) {
     json_t *text = json_string(metadata->class_names[i]);

@@ -148,7 +148,9 @@ static enum sl_status read_whole(const struct reader *r, const char *key, const 
                                  int64_t most, int64_t *whole) {
   *whole = (int64_t)json_integer_value(value);
   if (json_is_integer(value) && *whole >= 0 && *whole <= most) return SL_OK;
-  return bad(r, key, "must be a whole number, not negative and not as large");
+  char what[64];
+  snprintf(what, sizeof what, "must be a whole number from 0 to %lld", (long long)most);
+  return bad(r, key, what);
 }
 
 /* Puts the file's name before the last error's message. */
@@ -171,7 +173,7 @@ static enum sl_status read_field(const struct reader *r, const struct sl_field *
       break;
     case SL_FIELD_FLOAT:
       if (!json_is_number(value) || !isfinite((float)json_number_value(value)))
-        return bad(r, field->name, "must be a number, and not as large");
+        return bad(r, field->name, "must be a number that fits 32 bits");
       *(float *)at = (float)json_number_value(value);
       break;
     case SL_FIELD_ACTIVATION:

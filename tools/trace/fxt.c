@@ -50,7 +50,7 @@ static void join(char *path, const char *folder, const char *name) {
 
 static const char *last_line(const char *path, char *text, size_t size) {
   FILE *f = fopen(path, "r");
-  snprintf(text, size, "it says nothing");
+  snprintf(text, size, "it printed no message");
   if (!f) return text;
   char line[200];
   while (fgets(line, sizeof line, f)) {

@@ -91,7 +91,7 @@ static void print_summary(const struct report *r, FILE *out) {
             100 * n->transfer_ms / t->window, 100 * n->communication);
   if (t->flushed)
     fprintf(out,
-            "note    StarPU wrote its trace out meanwhile, which took time: give "
+            "note    StarPU wrote out its trace during the recording, which took time: give "
             "STARPU_TRACE_BUFFER_SIZE more MB, or record fewer steps\n");
 }
 

@@ -257,7 +257,7 @@ static struct verdict search(struct tuner *tuner, const struct question *q,
 /* Ends by the signal after the clean-up, so that the parent process sees it. */
 static void end_by_signal(void) {
   if (!stopped) return;
-  fprintf(stderr, "starling-tune: interrupted: the table has what there was time for\n");
+  fprintf(stderr, "starling-tune: interrupted: the table has the runs up to now\n");
   fflush(stdout);
   signal(stopped, SIG_DFL);
   raise(stopped);
