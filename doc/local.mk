@@ -1,12 +1,13 @@
-# One man page a program. The programs print them from their tables of options (starling-run: from its --help), so
-# that they are built, not shipped.
+# One man page for each program. The programs print them from their tables of options (starling-run:
+# from its --help), so the build makes them; they are not shipped.
 tool_programs = starling-plot starling-predict starling-report starling-trace starling-tune
 trainer_names = lenet lstm_lm mlp resnet
 trainer_pages = $(trainer_names:%=doc/%.1)
 tool_pages = $(tool_programs:%=doc/%.1)
 man1_MANS = $(trainer_pages) $(tool_pages) doc/starling-run.1
 CLEANFILES += $(man1_MANS) doc/starling.bash
-print_page = $(AM_V_GEN)$(MKDIR_P) doc && $(STANDIN_ENVIRONMENT) ./$< --help-man >$@.new && mv $@.new $@
+print_page = $(AM_V_GEN)$(MKDIR_P) doc && \
+	$(STANDIN_ENVIRONMENT) ./$< --help-man >$@.new && mv $@.new $@
 help_to_pages = $(top_srcdir)/build-aux/help-to-pages
 
 $(trainer_pages): doc/%.1: examples/%$(EXEEXT)
@@ -21,23 +22,35 @@ man: $(man1_MANS)
 # One file completes all programs; bash finds it by each program's name.
 bashcompletiondir = @bashcompletiondir@
 completed_programs = $(trainer_names) $(tool_programs) starling-run
-doc/starling.bash: tools/completion.bash build-aux/help-to-pages tools/starling-run $(trainer_pages) $(tool_pages)
+doc/starling.bash: tools/completion.bash build-aux/help-to-pages tools/starling-run \
+	$(trainer_pages) $(tool_pages)
 	$(AM_V_GEN)$(MKDIR_P) doc && { cat $(top_srcdir)/tools/completion.bash && \
 	for p in $(trainer_names:%=examples/%) $(tool_programs:%=tools/%); do \
 	  echo && $(STANDIN_ENVIRONMENT) ./$$p --help-completion || exit 1; \
-	done && echo && $(top_srcdir)/tools/starling-run --help | $(help_to_pages) completion starling-run && \
+	done && echo && $(top_srcdir)/tools/starling-run --help | \
+	  $(help_to_pages) completion starling-run && \
 	echo && echo "complete -F _starling $(completed_programs)"; } >$@.new && mv $@.new $@
 all-local: doc/starling.bash
 install-data-local: doc/starling.bash
 	$(MKDIR_P) "$(DESTDIR)$(bashcompletiondir)"
 	$(INSTALL_DATA) doc/starling.bash "$(DESTDIR)$(bashcompletiondir)/starling"
-	for p in $(completed_programs); do ln -sf starling "$(DESTDIR)$(bashcompletiondir)/$$p" || exit 1; done
+	for p in $(completed_programs); do \
+	  ln -sf starling "$(DESTDIR)$(bashcompletiondir)/$$p" || exit 1; \
+	done
 uninstall-completion:
 	for p in starling $(completed_programs); do rm -f "$(DESTDIR)$(bashcompletiondir)/$$p"; done
 .PHONY: man uninstall-completion
 
-# ---- the pages: their commands, run; a site of them, of the manual pages and of the public headers -----
-EXTRA_DIST_DOC = CHANGELOG.md CONTRIBUTING.md SECURITY.md build-aux/check-docs build-aux/draw-rooms build-aux/make-site
+# ---- the pages: their commands, run; a site of them, of the manual pages and of the headers ------
+EXTRA_DIST_DOC = \
+	CHANGELOG.md \
+	CONTRIBUTING.md \
+	SECURITY.md \
+	build-aux/check-docs \
+	build-aux/draw-rooms \
+	build-aux/make-site \
+	build-aux/site-reference.css \
+	build-aux/site.css
 
 check-docs: all
 	@if python3 -c '' 2>/dev/null; then \
