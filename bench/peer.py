@@ -1,5 +1,5 @@
 """Shared by torch_train.py and mxnet_train.py: the networks of bench_train, the time of a step, and
-the line that tells it."""
+the line that reports it."""
 import json
 import os
 import socket
@@ -77,9 +77,9 @@ def measure(step, seconds):
 
 
 class Ranks:
-    """Processes that train together, each started with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
-    in its environment. What they must agree on goes over sockets of their own, at the next port:
-    so it is the same for every framework, and no message of theirs."""
+    """Processes that train together, each started with RANK, WORLD_SIZE, MASTER_ADDR and
+    MASTER_PORT in its environment. They agree over sockets of their own, at the next port, so that
+    the agreement is the same for every framework and not among its messages."""
     def __init__(self):
         self.rank, self.count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]) + 1

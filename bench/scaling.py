@@ -9,13 +9,13 @@ are computed by. Prints Markdown.
 A node's step of C seconds, P parameters and an exchange of E seconds takes
     T = max(C + max(cpu E, e), E)
 cpu is the share of E that the computing processor must work for; e is the exchange of the first
-layer, whose gradient comes last and whose weights are needed first, so that nothing hides it. A rank
-sends m messages of b bytes in all, E = m alpha + b / beta:
+layer, whose gradient comes last and whose weights are needed first, so that nothing hides it. A
+rank sends m messages of b bytes in all, E = m alpha + b / beta:
     even     owners of equal parts:        m = 2 (N - 1) overhead, b = 2 (N - 1) / N * 4 P
     shards   owners of 250,000 parameters: the busiest owner's messages and bytes
     tree     recursive halving, doubling:  m = 2 log2 N,           b as even
 A ring's m is 2 (N - 1), with b as even. With overhead 1, so is that of owners: each message costs
-alpha, as if none were under way together. That is a bound; only a ring's messages must wait so.
+alpha, as if no two were sent at once. That is a bound; only a ring's messages must wait so.
 """
 import argparse
 import math
@@ -32,8 +32,9 @@ parser.add_argument("--cpu", type=float, default=1, help="here, stolen_us / us")
 parser.add_argument("--lenet-ms", type=float, default=10.1, help="a step at batch 64")
 parser.add_argument("--lstm-ms", type=float, default=300, help="a step, batch 20 of 35 words")
 parser.add_argument("--gflops", type=float, default=185, help="of a node, for the large model")
-parser.add_argument("--faster", type=float, default=1, help="nodes so many times as fast")
-parser.add_argument("--overhead", type=float, default=1, help="share of alpha that each message costs")
+parser.add_argument("--faster", type=float, default=1, help="factor of the nodes' speed")
+parser.add_argument("--overhead", type=float, default=1,
+                    help="share of alpha that each message costs")
 options = parser.parse_args()
 
 
@@ -66,9 +67,9 @@ def exchange(way, layers, nodes, alpha, beta):
     elif way == "even":
         messages *= options.overhead
     elif way == "shards":
-        shards = sorted((size / count for size in layers
-                         for count in [math.ceil(size / SHARD)] for _ in range(count)), reverse=True)
-        busiest = shards[::nodes]  # dealt out, the largest first
+        counts = [math.ceil(size / SHARD) for size in layers]
+        shards = [size / count for size, count in zip(layers, counts) for _ in range(count)]
+        busiest = sorted(shards, reverse=True)[::nodes]  # dealt out, the largest first
         messages *= len(busiest) * options.overhead
         sent = max(sent, 2 * (nodes - 1) * 4 * sum(busiest))
     return messages * alpha + sent / beta

@@ -4,9 +4,10 @@
     torch_gpu.py [--only NAME] [--math f32|tf32|bf16] [--compile] [--channels-last]
                  [--device cuda:0] [--seconds 3] [--tiny]
 
-f32, tf32: without and with TensorFloat-32; bf16: autocast, parameters and their updates in float32. As in
-bench_train: ten batches in the host's (pinned) memory that travel to the GPU step by step, SGD with momentum,
-here the fused one. cuDNN chooses the fastest algorithms (benchmark). --compile: torch.compile."""
+f32, tf32: without and with TensorFloat-32; bf16: autocast, parameters and their updates in float32.
+As in bench_train: ten batches in the host's (pinned) memory that travel to the GPU step by step,
+SGD with momentum, here the fused one. cuDNN chooses the fastest algorithms (benchmark). --compile:
+torch.compile."""
 import argparse
 import json
 import statistics
@@ -172,7 +173,8 @@ def measure(step):
 for name in [options.only] if options.only else NETWORKS:
     net = dict(NETWORKS[name])
     if options.tiny:
-        net.update({key: value for key, value in dict(batch=4, hidden=16, seq=5).items() if key in net})
+        tiny = dict(batch=4, hidden=16, seq=5)
+        net.update({key: value for key, value in tiny.items() if key in net})
     torch.manual_seed(1)
     times, count, loss = measure(step_of(name, net))
     median, units = statistics.median(times), net["batch"] * net.get("seq", 1)

@@ -3,9 +3,10 @@
 optimizer; prints the perplexities after each epoch, and words/s.
     lstm_lm --data FILE --save lm.safetensors ...
     torch_lm.py --data FILE --vocabulary lm.safetensors.vocabulary.json ...
-From the very same initial weights, which one step at a rate of nearly nothing leaves as they are (a rounding at most):
+From the very same initial weights (one step at a tiny rate changes them by a rounding at most):
     lstm_lm --data FILE --steps 1 --lr 1e-12 --save begin.safetensors ...
-    torch_lm.py --data FILE --vocabulary begin.safetensors.vocabulary.json --load begin.safetensors ..."""
+    torch_lm.py --data FILE --vocabulary begin.safetensors.vocabulary.json \\
+      --load begin.safetensors ..."""
 import argparse
 import json
 import struct
@@ -27,7 +28,8 @@ p.add_argument("--half-life", type=int, default=0)
 p.add_argument("--dropout", type=float, default=0)
 p.add_argument("--lr", type=float, default=20)
 p.add_argument("--clip", type=float, default=0.25)
-p.add_argument("--exact-norm", action="store_true", help="of the gradient, in double: PyTorch's own sum is float32")
+p.add_argument("--exact-norm", action="store_true",
+               help="of the gradient, in double: PyTorch's own sum is float32")
 p.add_argument("--load", help="initial weights, as lstm_lm saves them")
 p.add_argument("--threads", type=int, default=2)
 p.add_argument("--seed", type=int, default=1)
@@ -84,14 +86,17 @@ def tensors(path):
     data = open(path, "rb").read()
     end = 8 + struct.unpack("<Q", data[:8])[0]
     for name, entry in json.loads(data[8:end]).items():
-        if name == "__metadata__": continue
+        if name == "__metadata__":
+            continue
         first, last = entry["data_offsets"]
-        yield name, torch.frombuffer(bytearray(data[end + first:end + last]), dtype=torch.float32).view(entry["shape"])
+        values = torch.frombuffer(bytearray(data[end + first:end + last]), dtype=torch.float32)
+        yield name, values.view(entry["shape"])
 
 
 def named_as_torch(name):
+    """lstm3.weight_ih_l0 becomes lstm.weight_ih_l3."""
     layer, part = name.split(".")
-    return f"lstm.{part[:-1]}{layer[4:]}" if layer.startswith("lstm") else name  # lstm3.weight_ih_l0: lstm.weight_ih_l3
+    return f"lstm.{part[:-1]}{layer[4:]}" if layer.startswith("lstm") else name
 
 
 model = Model()
@@ -100,21 +105,25 @@ loss_of = torch.nn.CrossEntropyLoss()
 
 
 def clip():
-    if not a.exact_norm: return torch.nn.utils.clip_grad_norm_(model.parameters(), a.clip)
+    if not a.exact_norm:
+        return torch.nn.utils.clip_grad_norm_(model.parameters(), a.clip)
     norm = math.sqrt(sum(p.grad.double().square().sum().item() for p in model.parameters()))
     for p in model.parameters():
-        if norm > a.clip: p.grad.mul_(a.clip / norm)
+        if norm > a.clip:
+            p.grad.mul_(a.clip / norm)
 
 
 def run(data, optimizer=None):
     model.train(optimizer is not None)
     state, total = None, 0.0
     for x, y in data:
-        if state is not None: state = tuple(s.detach() for s in state)
+        if state is not None:
+            state = tuple(s.detach() for s in state)
         out, state = model(x, state)
         loss = loss_of(out.flatten(0, 1), y.flatten())
         total += loss.item()
-        if optimizer is None: continue
+        if optimizer is None:
+            continue
         optimizer.zero_grad()
         loss.backward()
         clip()
@@ -125,10 +134,12 @@ def run(data, optimizer=None):
 optimizer = torch.optim.SGD(model.parameters(), lr=a.lr)
 for epoch in range(a.epochs):
     if a.half_life:
-        for group in optimizer.param_groups: group["lr"] = a.lr * 0.5 ** (epoch // a.half_life)
+        for group in optimizer.param_groups:
+            group["lr"] = a.lr * 0.5 ** (epoch // a.half_life)
     start = time.time()
     loss = run(train, optimizer)
     rate = len(train) * a.batch * a.bptt / (time.time() - start)
-    with torch.no_grad(): test = run(valid)
-    print(f"epoch {epoch + 1}/{a.epochs}  train perplexity {math.exp(loss):.3f}  validation perplexity "
-          f"{math.exp(test):.3f}  {rate:.0f} words/s", flush=True)
+    with torch.no_grad():
+        test = run(valid)
+    print(f"epoch {epoch + 1}/{a.epochs}  train perplexity {math.exp(loss):.3f}  "
+          f"validation perplexity {math.exp(test):.3f}  {rate:.0f} words/s", flush=True)

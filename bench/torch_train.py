@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""The networks of bench_train, trained by PyTorch as it comes (eager, SGD with momentum); prints
-JSON lines like its.
+"""The networks of bench_train, trained by PyTorch with its defaults (eager, SGD with momentum);
+prints JSON lines like bench_train's.
 
     torch_train.py [--threads 2] [--seconds 3] [--only NAME]
                    [--fused] [--channels-last] [--compile] | [--best] [--ddp]
 
---ddp makes it one rank of several (DistributedDataParallel over gloo), each with a batch of its own:
-start one process a rank, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its environment. Rank
-0 prints the line; its rate is that of all ranks. --best tries the fused optimizer with each choice of the others for a second and measures the
-fastest (of several ranks with gradients as views of DDP's buckets, too). Not tried: making MKL take an AMD processor for Intel's, for which it must be deceived.
+--ddp makes it one rank of several (DistributedDataParallel over gloo), each with a batch of its
+own: start one process a rank, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its
+environment. Rank 0 prints the line; its rate is that of all ranks. --best tries the fused optimizer with each
+choice of the others for a second and measures the fastest (over several ranks also with gradients
+as views of DDP's buckets). Not tried: MKL's Intel code on an AMD processor, which needs a trick.
 """
 import argparse
 import os

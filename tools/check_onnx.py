@@ -3,11 +3,13 @@
 
     check_onnx.py [--library libstarling.so] [--quick] [FILE.json|FILE.onnx ...]
 
-A FILE is opened by the library; its ONNX file (a .json is saved as one first) is checked by ONNX's own
-checker and run by onnxruntime, on the same random input as sl_predict. Without files: models that have all
-layers between them, and, where there is PyTorch, models that its exporters write (--quick: in one way). One line a model: the
-greatest difference over the greatest value. Exit: 0 all below 1e-5, 1 not, 77 without onnx and onnxruntime.
+The library opens each FILE; ONNX's own checker checks its ONNX file (a .json is saved as one
+first), and onnxruntime runs it on the same random input as sl_predict. Without files: models that
+together have all layers, and, if there is PyTorch, models that its exporters write (--quick: in one
+way). One line a model: the greatest difference over the greatest value. Exit: 0 all below 1e-5, 1
+not, 77 without onnx and onnxruntime.
 """
+
 import argparse
 import contextlib
 import ctypes
@@ -57,7 +59,14 @@ class Library:
 
     def parse(self, architecture):
         text, model = json.dumps(architecture).encode(), ctypes.c_void_p()
-        self.call("sl_model_parse", self.context, b"check_onnx", text, ctypes.c_size_t(len(text)), ctypes.byref(model))
+        self.call(
+            "sl_model_parse",
+            self.context,
+            b"check_onnx",
+            text,
+            ctypes.c_size_t(len(text)),
+            ctypes.byref(model),
+        )
         return Model(self, model)
 
     def open(self, path):
@@ -92,17 +101,29 @@ class Model:
             if name.endswith(b"running_var"):
                 values = np.abs(values) + 0.5
             values = np.ascontiguousarray(values, np.float32)
-            self.library.call("sl_model_set", self.pointer, name, values.ctypes.data_as(ctypes.c_void_p))
+            self.library.call(
+                "sl_model_set", self.pointer, name, values.ctypes.data_as(ctypes.c_void_p)
+            )
 
     def predict(self, x):
         predictor = ctypes.c_void_p()
-        self.library.call("sl_predictor_open", self.pointer, ctypes.create_string_buffer(256), ctypes.byref(predictor))
+        self.library.call(
+            "sl_predictor_open",
+            self.pointer,
+            ctypes.create_string_buffer(256),
+            ctypes.byref(predictor),
+        )
         x = np.ascontiguousarray(x, np.float32 if x.dtype.kind == "f" else np.int32)
         shape = self.lib.sl_model_output(self.pointer).contents.tuple()
         y = np.zeros((len(x),) + shape, np.float32)
         try:
-            self.library.call("sl_predict", predictor, x.ctypes.data_as(ctypes.c_void_p), ctypes.c_int64(len(x)),
-                              y.ctypes.data_as(ctypes.c_void_p))
+            self.library.call(
+                "sl_predict",
+                predictor,
+                x.ctypes.data_as(ctypes.c_void_p),
+                ctypes.c_int64(len(x)),
+                y.ctypes.data_as(ctypes.c_void_p),
+            )
         finally:
             self.lib.sl_predictor_free(predictor)
         return y
@@ -116,30 +137,42 @@ def run(path, x):
     kinds = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
     if isinstance(given.shape[0], int):  # a file for one batch size
         parts = [x[i : i + given.shape[0]] for i in range(0, len(x), given.shape[0])]
-        return np.concatenate([session.run(None, {given.name: p.astype(kinds[given.type])})[0] for p in parts])
+        return np.concatenate(
+            [session.run(None, {given.name: p.astype(kinds[given.type])})[0] for p in parts]
+        )
     return session.run(None, {given.name: x.astype(kinds[given.type])})[0]
 
 
 def make_input(model, random):
     architecture = model.architecture()
     size = (BATCH, *architecture["input"])
-    tokens = [layer["vocabulary"] for layer in architecture["layers"] if layer["kind"] == "embedding"]
-    return random.integers(0, min(tokens), size) if tokens else random.normal(0, 1, size).astype(np.float32)
+    tokens = [
+        layer["vocabulary"] for layer in architecture["layers"] if layer["kind"] == "embedding"
+    ]
+    return (
+        random.integers(0, min(tokens), size)
+        if tokens
+        else random.normal(0, 1, size).astype(np.float32)
+    )
 
 
 def compare(label, model, path, random):
     """Does the model answer as the file does in onnxruntime? Prints one line."""
-    onnx.checker.check_model(onnx.shape_inference.infer_shapes(onnx.load(path), strict_mode=True), full_check=True)
+    onnx.checker.check_model(
+        onnx.shape_inference.infer_shapes(onnx.load(path), strict_mode=True), full_check=True
+    )
     x = make_input(model, random)
     expected = run(path, x)
     own = model.predict(x).reshape(expected.shape)
     error = float(np.max(np.abs(own - expected)) / np.max(np.abs(expected)))
     fine = error < LIMIT and bool(np.all(np.isfinite(own)))
-    print(f"{label:34} {len(model.architecture()['layers']):3} layers {error:.1e} {'ok' if fine else 'DIFFERS'}")
+    layers = len(model.architecture()["layers"])
+    print(f"{label:34} {layers:3} layers {error:.1e} {'ok' if fine else 'DIFFERS'}")
     return fine
 
 
 # ---- models of ours ----
+
 
 def layer(kind, name, *inputs, **options):
     return {"name": name, "kind": kind, "inputs": list(inputs), **options}
@@ -160,11 +193,23 @@ OWN = {
         layer("maxpool2d", "pool2", kernel_h=2),
         layer("dense", "fc1", features=500, activation="relu"),
         layer("dropout", "drop", rate=0.25),
-        layer("dense", "fc2", features=10)),
+        layer("dense", "fc2", features=10),
+    ),
     "residual": architecture(
         [3, 12, 10],
-        layer("conv2d", "conv1", channels=4, kernel_h=3, kernel_w=5, stride_h=2, stride_w=1, pad_h=1, pad_w=2,
-              no_bias=True, activation="relu"),
+        layer(
+            "conv2d",
+            "conv1",
+            channels=4,
+            kernel_h=3,
+            kernel_w=5,
+            stride_h=2,
+            stride_w=1,
+            pad_h=1,
+            pad_w=2,
+            no_bias=True,
+            activation="relu",
+        ),
         layer("batchnorm", "bn1", epsilon=0.001, momentum=0.3),
         layer("conv2d", "conv2", "bn1", channels=4, kernel_h=3, pad_h=1),
         layer("add", "sum", "conv2", "bn1"),
@@ -173,32 +218,37 @@ OWN = {
         layer("avgpool2d", "pool2", kernel_h=3, stride_h=2, pad_h=1),
         layer("activation", "gelu", activation="gelu"),
         layer("avgpool2d", "pool3", **{"global": True}),
-        layer("dense", "fc", features=5, no_bias=True)),
+        layer("dense", "fc", features=5, no_bias=True),
+    ),
     "global maximum, no dense": architecture(
         [2, 9, 9],
         layer("conv2d", "conv", channels=6, kernel_h=2, activation="relu"),
-        layer("maxpool2d", "pool", **{"global": True})),
+        layer("maxpool2d", "pool", **{"global": True}),
+    ),
     "lstm, gru, tied": architecture(
         [7],
         layer("embedding", "embed", vocabulary=11, features=6),
         layer("lstm", "lstm", features=8),
         layer("dropout", "drop", rate=0.5),
         layer("gru", "gru", features=6),
-        layer("dense", "decoder", features=11, positions=True, shares="embed")),
+        layer("dense", "decoder", features=11, positions=True, shares="embed"),
+    ),
     "lstm on numbers": architecture(
         [5, 4],
         layer("lstm", "lstm1", features=8),
         layer("lstm", "lstm2", features=3),
         layer("dense", "fc", features=6, activation="tanh"),
         layer("activation", "act", activation="sigmoid"),
-        layer("dense", "last", features=2, positions=True)),
+        layer("dense", "last", features=2, positions=True),
+    ),
     "norm over positions": architecture(
         [4, 6],
         layer("batchnorm", "bn"),
         layer("dense", "d1", features=5, positions=True, activation="relu", no_bias=True),
         layer("activation", "tanh", activation="tanh"),
         layer("add", "twice", "tanh", "tanh"),
-        layer("dense", "d2", features=3)),
+        layer("dense", "d2", features=3),
+    ),
 }
 
 
@@ -213,7 +263,9 @@ def check_own(library, folder, random):
         again = library.open(path)
         same = again.architecture() == model.architecture()
         if not same:
-            print(f"{label}: reads back as another model:\n{again.architecture()}\n{model.architecture()}")
+            print(f"{label}: reads back as another model:")
+            print(again.architecture())
+            print(model.architecture())
         fine &= same
         again.free()
         model.free()
@@ -222,29 +274,21 @@ def check_own(library, folder, random):
 
 # ---- models of PyTorch's exporters ----
 
-def torch_models(torch):
+
+def torch_resnet(torch):
     nn = torch.nn
-
-    class LeNet(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv1, self.conv2 = nn.Conv2d(1, 6, 5), nn.Conv2d(6, 16, 5)
-            self.fc1, self.fc2 = nn.Linear(256, 60), nn.Linear(60, 10)
-            self.pool = nn.MaxPool2d(2)
-
-        def forward(self, x):
-            x = self.pool(torch.relu(self.conv1(x)))
-            x = self.pool(torch.tanh(self.conv2(x)))
-            return self.fc2(torch.sigmoid(self.fc1(x.view(x.size(0), -1))))
 
     class Block(nn.Module):
         def __init__(self, channels, out, stride):
             super().__init__()
-            self.conv1, self.bn1 = nn.Conv2d(channels, out, 3, stride, 1, bias=False), nn.BatchNorm2d(out)
+            self.conv1 = nn.Conv2d(channels, out, 3, stride, 1, bias=False)
+            self.bn1 = nn.BatchNorm2d(out)
             self.conv2, self.bn2 = nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out)
             self.downsample = None
             if stride != 1 or channels != out:
-                self.downsample = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+                self.downsample = nn.Sequential(
+                    nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out)
+                )
 
         def forward(self, x):
             y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
@@ -262,6 +306,24 @@ def torch_models(torch):
         def forward(self, x):
             x = self.layer2(self.layer1(self.maxpool(torch.relu(self.bn1(self.conv1(x))))))
             return self.fc(torch.flatten(self.avgpool(x), 1))
+
+    return ResNet()
+
+
+def torch_models(torch):
+    nn = torch.nn
+
+    class LeNet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv1, self.conv2 = nn.Conv2d(1, 6, 5), nn.Conv2d(6, 16, 5)
+            self.fc1, self.fc2 = nn.Linear(256, 60), nn.Linear(60, 10)
+            self.pool = nn.MaxPool2d(2)
+
+        def forward(self, x):
+            x = self.pool(torch.relu(self.conv1(x)))
+            x = self.pool(torch.tanh(self.conv2(x)))
+            return self.fc2(torch.sigmoid(self.fc1(x.view(x.size(0), -1))))
 
     class Gelus(nn.Module):
         def __init__(self):
@@ -288,7 +350,7 @@ def torch_models(torch):
     tokens, pixels = torch.zeros(2, 6, dtype=torch.long), torch.zeros
     return {
         "lenet": (LeNet(), pixels(2, 1, 28, 28)),
-        "resnet": (ResNet(), pixels(2, 3, 32, 32)),
+        "resnet": (torch_resnet(torch), pixels(2, 3, 32, 32)),
         "gelu, average": (Gelus(), pixels(2, 2, 8, 8)),
         "lstm": (Words(nn.LSTM, 1, False), tokens),
         "lstm of 2, tied": (Words(nn.LSTM, 2, True), tokens),
@@ -304,15 +366,24 @@ def export_ways(torch, quick):
         return
     yield ", opset 11", {"dynamo": False, "dynamic_axes": dynamic, "opset_version": 11}
     yield ", fixed batch", {"dynamo": False}
-    yield ", unfolded", {"dynamo": False, "dynamic_axes": dynamic, "opset_version": 17, "do_constant_folding": False,
-                         "training": torch.onnx.TrainingMode.PRESERVE}
+    yield ", unfolded", {
+        "dynamo": False,
+        "dynamic_axes": dynamic,
+        "opset_version": 17,
+        "do_constant_folding": False,
+        "training": torch.onnx.TrainingMode.PRESERVE,
+    }
     try:
         import onnxscript  # noqa: F401
     except ImportError:
         print("check_onnx: no onnxscript: PyTorch's newer exporter is left out")
         return
-    yield ", dynamo", {"dynamo": True, "external_data": False, "verbose": False,
-                       "dynamic_shapes": ({0: torch.export.Dim("N")},)}
+    yield ", dynamo", {
+        "dynamo": True,
+        "external_data": False,
+        "verbose": False,
+        "dynamic_shapes": ({0: torch.export.Dim("N")},),
+    }
 
 
 @contextlib.contextmanager
@@ -347,7 +418,14 @@ def check_torch(library, folder, random, quick):
         for label, options in export_ways(torch, quick):
             path = os.path.join(folder, "torch.onnx")
             with quiet():
-                torch.onnx.export(module.eval(), (x,), path, input_names=["input"], output_names=["output"], **options)
+                torch.onnx.export(
+                    module.eval(),
+                    (x,),
+                    path,
+                    input_names=["input"],
+                    output_names=["output"],
+                    **options,
+                )
             try:
                 model = library.open(path)
             except RuntimeError as error:
@@ -372,7 +450,9 @@ def check_file(library, path, folder, random):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--library", default="libstarling.so")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("files", nargs="*")

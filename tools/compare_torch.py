@@ -2,14 +2,17 @@
 """Does Starling give PyTorch's answers? Weights go both ways, in safetensors files.
 
     compare_torch.py [--library libstarling.so] [--only TEXT]
-        every kind of layer with its options, and whole networks: PyTorch's weights loaded by Starling, and Starling's own,
-        drawn and saved, loaded by PyTorch (load_state_dict(strict=True)); one line a case with the largest error
+        every kind of layer with its options, and whole networks: PyTorch's weights loaded by
+        Starling, and Starling's own, drawn and saved, loaded by PyTorch
+        (load_state_dict(strict=True)); one line a case with the largest error
     compare_torch.py [--library libstarling.so] --lenet FOLDER [--steps N]
-        LeNet trained by PyTorch on the MNIST files of the folder (200 steps), opened here: logits and classes of all test images
+        LeNet trained by PyTorch on the MNIST files of the folder (200 steps), opened by Starling:
+        logits and classes of all test images
 
 An error is relative to PyTorch's largest output; above 1e-5 a case fails, and the exit code is 1.
 Needs the packages torch, safetensors and numpy.
 """
+
 import argparse
 import copy
 import ctypes
@@ -29,6 +32,7 @@ TOLERANCE = 1e-5
 
 
 # ---- Starling, by its C interface ----
+
 
 class Starling:
     def __init__(self, path):
@@ -56,8 +60,14 @@ class Model:
     def __init__(self, starling, architecture):
         self.starling, self.handle = starling, ctypes.c_void_p()
         text = json.dumps(architecture).encode()
-        starling.call("sl_model_parse", starling.context, b"compare", text, ctypes.c_size_t(len(text)),
-                      ctypes.byref(self.handle))
+        starling.call(
+            "sl_model_parse",
+            starling.context,
+            b"compare",
+            text,
+            ctypes.c_size_t(len(text)),
+            ctypes.byref(self.handle),
+        )
 
     def load(self, path):
         self.starling.call("sl_model_load", self.handle, path.encode())
@@ -67,12 +77,17 @@ class Model:
 
     def predict(self, inputs):
         shape = self.starling.library.sl_model_output(self.handle).contents
-        outputs = numpy.empty([len(inputs), *shape.dim[:shape.ndim]], numpy.float32)
+        outputs = numpy.empty([len(inputs), *shape.dim[: shape.ndim]], numpy.float32)
         predictor = ctypes.c_void_p()
         self.starling.call("sl_predictor_open", self.handle, None, ctypes.byref(predictor))
         try:
-            self.starling.call("sl_predict", predictor, inputs.ctypes.data_as(ctypes.c_void_p),
-                               ctypes.c_int64(len(inputs)), outputs.ctypes.data_as(ctypes.c_void_p))
+            self.starling.call(
+                "sl_predict",
+                predictor,
+                inputs.ctypes.data_as(ctypes.c_void_p),
+                ctypes.c_int64(len(inputs)),
+                outputs.ctypes.data_as(ctypes.c_void_p),
+            )
         finally:
             self.starling.library.sl_predictor_free(predictor)
         return outputs
@@ -83,6 +98,7 @@ class Model:
 
 # ---- PyTorch: a network from the same architecture, layer by layer ----
 
+
 def pair(layer, name, default):
     height = layer.get(name + "_h") or default[0]
     return height, layer.get(name + "_w") or (height if layer.get(name + "_h") else default[1])
@@ -92,8 +108,14 @@ def module_of(layer, shape):
     """The module that has the layer's parameters; shape: its input's, with the batch's axis."""
     kind = layer["kind"]
     if kind == "conv2d":
-        return nn.Conv2d(shape[1], layer["channels"], pair(layer, "kernel", (0, 0)), pair(layer, "stride", (1, 1)),
-                         pair(layer, "pad", (0, 0)), bias=not layer.get("no_bias"))
+        return nn.Conv2d(
+            shape[1],
+            layer["channels"],
+            pair(layer, "kernel", (0, 0)),
+            pair(layer, "stride", (1, 1)),
+            pair(layer, "pad", (0, 0)),
+            bias=not layer.get("no_bias"),
+        )
     if kind in ("maxpool2d", "avgpool2d"):
         kernel = tuple(shape[2:]) if layer.get("global") else pair(layer, "kernel", (0, 0))
         pool = nn.MaxPool2d if kind == "maxpool2d" else nn.AvgPool2d
@@ -107,7 +129,9 @@ def module_of(layer, shape):
     if kind == "embedding":
         return nn.Embedding(layer["vocabulary"], layer["features"])
     if kind in ("lstm", "gru"):
-        return (nn.LSTM if kind == "lstm" else nn.GRU)(shape[-1], layer["features"], batch_first=True)
+        return (nn.LSTM if kind == "lstm" else nn.GRU)(
+            shape[-1], layer["features"], batch_first=True
+        )
     return nn.Dropout(layer["rate"]) if kind == "dropout" else nn.Identity()
 
 
@@ -121,7 +145,12 @@ def attach(root, name, module):
     root.add_module(last, module)
 
 
-ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "gelu": functional.gelu}
+ACTIVATIONS = {
+    "relu": torch.relu,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "gelu": functional.gelu,
+}
 
 
 class Network(nn.Module):
@@ -155,6 +184,7 @@ class Network(nn.Module):
 
 # ---- PyTorch: whole networks, written as their users would ----
 
+
 class LeNet(nn.Module):
     def __init__(self):
         super().__init__()
@@ -178,7 +208,9 @@ class Block(nn.Module):
         self.bn2 = nn.BatchNorm2d(outputs)
         self.downsample = nn.Sequential()
         if stride > 1:
-            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.downsample = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
 
     def forward(self, x):
         y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
@@ -220,6 +252,7 @@ class LanguageModel(nn.Module):
 
 # ---- the same networks' architectures ----
 
+
 def chain(shape, *layers):
     """Layers, each the next one's input unless it names its own."""
     before, named = "input", []
@@ -232,41 +265,79 @@ def chain(shape, *layers):
 def lenet():
     def conv(name, channels):
         return dict(name=name, kind="conv2d", channels=channels, kernel_h=5, activation="tanh")
-    return chain([1, 28, 28], conv("conv1", 20), dict(kind="maxpool2d", kernel_h=2),
-                 conv("conv2", 50), dict(kind="maxpool2d", kernel_h=2),
-                 dict(name="fc1", kind="dense", features=500, activation="tanh"), dict(name="fc2", kind="dense", features=10))
+
+    return chain(
+        [1, 28, 28],
+        conv("conv1", 20),
+        dict(kind="maxpool2d", kernel_h=2),
+        conv("conv2", 50),
+        dict(kind="maxpool2d", kernel_h=2),
+        dict(name="fc1", kind="dense", features=500, activation="tanh"),
+        dict(name="fc2", kind="dense", features=10),
+    )
 
 
 def block(name, before, channels, stride):
     def conv(part, inputs, kernel, step):
-        return dict(name=f"{name}.{part}", kind="conv2d", inputs=[inputs], channels=channels, kernel_h=kernel,
-                    stride_h=step, pad_h=kernel // 2, no_bias=True)
-    layers = [conv("conv1", before, 3, stride), dict(name=f"{name}.bn1", kind="batchnorm", inputs=[f"{name}.conv1"]),
-              dict(name=f"{name}.relu1", kind="activation", inputs=[f"{name}.bn1"], activation="relu"),
-              conv("conv2", f"{name}.relu1", 3, 1), dict(name=f"{name}.bn2", kind="batchnorm", inputs=[f"{name}.conv2"])]
+        return dict(
+            name=f"{name}.{part}",
+            kind="conv2d",
+            inputs=[inputs],
+            channels=channels,
+            kernel_h=kernel,
+            stride_h=step,
+            pad_h=kernel // 2,
+            no_bias=True,
+        )
+
+    layers = [
+        conv("conv1", before, 3, stride),
+        dict(name=f"{name}.bn1", kind="batchnorm", inputs=[f"{name}.conv1"]),
+        dict(name=f"{name}.relu1", kind="activation", inputs=[f"{name}.bn1"], activation="relu"),
+        conv("conv2", f"{name}.relu1", 3, 1),
+        dict(name=f"{name}.bn2", kind="batchnorm", inputs=[f"{name}.conv2"]),
+    ]
     edge = before
     if stride > 1:
         edge = f"{name}.downsample.1"
-        layers += [conv("downsample.0", before, 1, stride),
-                   dict(name=edge, kind="batchnorm", inputs=[f"{name}.downsample.0"])]
-    return layers + [dict(name=f"{name}.sum", kind="add", inputs=[f"{name}.bn2", edge]),
-                     dict(name=name, kind="activation", inputs=[f"{name}.sum"], activation="relu")]
+        layers += [
+            conv("downsample.0", before, 1, stride),
+            dict(name=edge, kind="batchnorm", inputs=[f"{name}.downsample.0"]),
+        ]
+    return layers + [
+        dict(name=f"{name}.sum", kind="add", inputs=[f"{name}.bn2", edge]),
+        dict(name=name, kind="activation", inputs=[f"{name}.sum"], activation="relu"),
+    ]
 
 
 def resnet():
-    return chain([3, 16, 16], dict(name="conv1", kind="conv2d", channels=8, kernel_h=3, pad_h=1, no_bias=True),
-                 dict(name="bn1", kind="batchnorm"), dict(name="relu", kind="activation", activation="relu"),
-                 *block("layer1.0", "relu", 8, 1), *block("layer1.1", "layer1.0", 8, 1),
-                 *block("layer2.0", "layer1.1", 16, 2), *block("layer2.1", "layer2.0", 16, 1),
-                 {"kind": "avgpool2d", "global": True}, dict(name="fc", kind="dense", features=10))
+    return chain(
+        [3, 16, 16],
+        dict(name="conv1", kind="conv2d", channels=8, kernel_h=3, pad_h=1, no_bias=True),
+        dict(name="bn1", kind="batchnorm"),
+        dict(name="relu", kind="activation", activation="relu"),
+        *block("layer1.0", "relu", 8, 1),
+        *block("layer1.1", "layer1.0", 8, 1),
+        *block("layer2.0", "layer1.1", 16, 2),
+        *block("layer2.1", "layer2.0", 16, 1),
+        {"kind": "avgpool2d", "global": True},
+        dict(name="fc", kind="dense", features=10),
+    )
 
 
 def language_model(tied):
     decoder = dict(name="decoder", kind="dense", features=50, positions=True)
     drop = dict(kind="dropout", rate=0.3)
-    return chain([17], dict(name="embed", kind="embedding", vocabulary=50, features=24), drop,
-                 dict(name="lstm0", kind="lstm", features=24), drop, dict(name="lstm1", kind="lstm", features=24), drop,
-                 {**decoder, "shares": "embed"} if tied else decoder)
+    return chain(
+        [17],
+        dict(name="embed", kind="embedding", vocabulary=50, features=24),
+        drop,
+        dict(name="lstm0", kind="lstm", features=24),
+        drop,
+        dict(name="lstm1", kind="lstm", features=24),
+        drop,
+        {**decoder, "shares": "embed"} if tied else decoder,
+    )
 
 
 # ---- cases ----
@@ -276,37 +347,69 @@ IMAGE, SEQUENCE = [3, 13, 11], [9, 7]
 
 def convolutions():
     base = dict(kind="conv2d", channels=6, kernel_h=3)
-    for text, options in [("3x3", {}), ("3x3, no bias", dict(no_bias=True)), ("1x1", dict(kernel_h=1)),
-                          ("3x5", dict(kernel_w=5)), ("stride 2", dict(stride_h=2)), ("stride 2x3", dict(stride_h=2, stride_w=3)),
-                          ("padding 1", dict(pad_h=1)), ("padding 2x1", dict(kernel_h=5, kernel_w=4, pad_h=2, pad_w=1)),
-                          ("1x1, stride 2", dict(kernel_h=1, stride_h=2, no_bias=True)), ("the whole plane", dict(kernel_h=13, kernel_w=11)),
-                          *((a, dict(activation=a, pad_h=1)) for a in ("relu", "tanh", "sigmoid"))]:
+    for text, options in [
+        ("3x3", {}),
+        ("3x3, no bias", dict(no_bias=True)),
+        ("1x1", dict(kernel_h=1)),
+        ("3x5", dict(kernel_w=5)),
+        ("stride 2", dict(stride_h=2)),
+        ("stride 2x3", dict(stride_h=2, stride_w=3)),
+        ("padding 1", dict(pad_h=1)),
+        ("padding 2x1", dict(kernel_h=5, kernel_w=4, pad_h=2, pad_w=1)),
+        ("1x1, stride 2", dict(kernel_h=1, stride_h=2, no_bias=True)),
+        ("the whole plane", dict(kernel_h=13, kernel_w=11)),
+        *((a, dict(activation=a, pad_h=1)) for a in ("relu", "tanh", "sigmoid")),
+    ]:
         yield "conv2d, " + text, chain(IMAGE, {**base, **options})
 
 
 def pools():
     for kind in ("maxpool2d", "avgpool2d"):
-        for text, options in [("2x2", dict(kernel_h=2)), ("3x2", dict(kernel_h=3, kernel_w=2)),
-                              ("3x3, stride 2", dict(kernel_h=3, stride_h=2)), ("3x3, stride 1x2", dict(kernel_h=3, stride_h=1, stride_w=2)),
-                              ("3x3, padding 1", dict(kernel_h=3, stride_h=2, pad_h=1)),
-                              ("4x5, padding 1x2", dict(kernel_h=4, kernel_w=5, pad_h=1, pad_w=2)), ("global", {"global": True})]:
+        for text, options in [
+            ("2x2", dict(kernel_h=2)),
+            ("3x2", dict(kernel_h=3, kernel_w=2)),
+            ("3x3, stride 2", dict(kernel_h=3, stride_h=2)),
+            ("3x3, stride 1x2", dict(kernel_h=3, stride_h=1, stride_w=2)),
+            ("3x3, padding 1", dict(kernel_h=3, stride_h=2, pad_h=1)),
+            ("4x5, padding 1x2", dict(kernel_h=4, kernel_w=5, pad_h=1, pad_w=2)),
+            ("global", {"global": True}),
+        ]:
             yield f"{kind}, {text}", chain(IMAGE, dict(kind=kind, **options))
 
 
 def small_ones():
-    for text, shape, options in [("images", IMAGE, {}), ("epsilon 0.1", IMAGE, dict(epsilon=0.1)), ("momentum 0.3", IMAGE, dict(momentum=0.3)),
-                                 ("features", [21], {}), ("sequences", SEQUENCE, {})]:
+    for text, shape, options in [
+        ("images", IMAGE, {}),
+        ("epsilon 0.1", IMAGE, dict(epsilon=0.1)),
+        ("momentum 0.3", IMAGE, dict(momentum=0.3)),
+        ("features", [21], {}),
+        ("sequences", SEQUENCE, {}),
+    ]:
         yield "batchnorm, " + text, chain(shape, dict(kind="batchnorm", **options))
-    for text, shape, options in [("features", [21], {}), ("no bias", [21], dict(no_bias=True)), ("images", IMAGE, {}),
-                                 ("positions", SEQUENCE, dict(positions=True)), ("positions, no bias", SEQUENCE, dict(positions=True, no_bias=True)),
-                                 *((a, [21], dict(activation=a)) for a in ("relu", "tanh", "sigmoid"))]:
+    for text, shape, options in [
+        ("features", [21], {}),
+        ("no bias", [21], dict(no_bias=True)),
+        ("images", IMAGE, {}),
+        ("positions", SEQUENCE, dict(positions=True)),
+        ("positions, no bias", SEQUENCE, dict(positions=True, no_bias=True)),
+        *((a, [21], dict(activation=a)) for a in ("relu", "tanh", "sigmoid")),
+    ]:
         yield "dense, " + text, chain(shape, dict(kind="dense", features=10, **options))
     for activation in ACTIVATIONS:
-        yield "activation, " + activation, chain(IMAGE, dict(kind="activation", activation=activation))
+        yield "activation, " + activation, chain(
+            IMAGE, dict(kind="activation", activation=activation)
+        )
     yield "dropout", chain(IMAGE, dict(kind="dropout", rate=0.5))
     dense = dict(kind="dense", features=8)
-    yield "add", chain([12], dict(name="a", **dense), dict(name="b", **{**dense, "inputs": ["input"]}), dict(kind="add", inputs=["a", "b"]))
-    yield "add, one layer twice", chain([12], dict(name="a", **dense), dict(kind="add", inputs=["a", "a"]))
+    yield "add", chain(
+        [12],
+        dict(name="a", **dense),
+        dict(name="b", **{**dense, "inputs": ["input"]}),
+        dict(kind="add", inputs=["a", "b"]),
+    )
+    yield "add, one layer twice", chain(
+        [12], dict(name="a", **dense), dict(kind="add", inputs=["a", "a"])
+    )
 
 
 def recurrent():
@@ -315,10 +418,14 @@ def recurrent():
     for kind in ("lstm", "gru"):
         yield kind, chain(SEQUENCE, dict(kind=kind, features=12))
         yield kind + ", one step", chain([1, 7], dict(kind=kind, features=5))
-        yield kind + ", two of tokens", chain([9], embed, dict(kind=kind, features=12), dict(kind=kind, features=6))
+        yield kind + ", two of tokens", chain(
+            [9], embed, dict(kind=kind, features=12), dict(kind=kind, features=6)
+        )
     decoder = dict(kind="dense", features=31, positions=True, shares="embed")
     yield "tied decoder", chain([9], embed, dict(kind="lstm", features=10), decoder)
-    yield "tied decoder, no bias", chain([9], embed, dict(kind="gru", features=10), dict(**decoder, no_bias=True))
+    yield "tied decoder, no bias", chain(
+        [9], embed, dict(kind="gru", features=10), dict(**decoder, no_bias=True)
+    )
 
 
 def networks():
@@ -330,6 +437,7 @@ def networks():
 
 
 # ---- comparison ----
+
 
 def inputs_of(architecture, count):
     shape = [count, *architecture["input"]]
@@ -352,7 +460,9 @@ def disturb(network):
 def error_of(ours, theirs):
     theirs = theirs.detach().numpy()
     if ours.shape != theirs.shape:
-        raise RuntimeError(f"PyTorch's output is {list(theirs.shape)}, Starling's {list(ours.shape)}")
+        raise RuntimeError(
+            f"PyTorch's output is {list(theirs.shape)}, Starling's {list(ours.shape)}"
+        )
     return float(numpy.abs(ours - theirs).max() / numpy.abs(theirs).max())
 
 
@@ -392,12 +502,20 @@ def compare(starling, name, architecture, network, folder):
         model.free()
         drawn.free()
     fine = max(there, back) <= TOLERANCE  # false for NaN
-    print(f"{'ok' if fine else 'BEYOND':7}{name:32}PyTorch's weights {there:.1e}  Starling's {back:.1e}", flush=True)
+    mark = "ok" if fine else "BEYOND"
+    print(
+        f"{mark:7}{name:32}PyTorch's weights {there:.1e}  Starling's {back:.1e}",
+        flush=True,
+    )
     return fine
 
 
 def compare_all(starling, only):
-    cases = [(name, architecture, None) for make in (convolutions, pools, small_ones, recurrent) for name, architecture in make()]
+    cases = [
+        (name, architecture, None)
+        for make in (convolutions, pools, small_ones, recurrent)
+        for name, architecture in make()
+    ]
     cases = [case for case in [*cases, *networks()] if only in case[0]]
     if not cases:
         sys.exit(f"compare_torch: no case's name has '{only}' in it")
@@ -409,10 +527,11 @@ def compare_all(starling, only):
 
 # ---- LeNet, trained by PyTorch ----
 
+
 def read_idx(path):
     with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
         data = file.read()
-    shape = [int.from_bytes(data[4 + 4 * i:8 + 4 * i], "big") for i in range(data[3])]
+    shape = [int.from_bytes(data[4 + 4 * i : 8 + 4 * i], "big") for i in range(data[3])]
     return numpy.frombuffer(data, numpy.uint8, offset=4 + 4 * len(shape)).reshape(shape)
 
 
@@ -422,7 +541,11 @@ def read_mnist(folder, name):
             path = os.path.join(folder, f"{name}-{part}-ubyte{ending}")
             if os.path.exists(path):
                 return read_idx(path)
-        sys.exit(f"compare_torch: {folder} has no {name}-{part}-ubyte[.gz]; which folder has MNIST's four files?")
+        sys.exit(
+            f"compare_torch: {folder} has no {name}-{part}-ubyte[.gz]; "
+            "which folder has MNIST's four files?"
+        )
+
     images = torch.from_numpy(find("images-idx3").astype(numpy.float32) / 255).unsqueeze(1)
     return images, torch.from_numpy(find("labels-idx1").astype(numpy.int64))
 
@@ -453,17 +576,26 @@ def compare_lenet(starling, data, steps):
         model.free()
     error, classes = error_of(ours, theirs), theirs.argmax(1).numpy()
     alike, right = int((ours.argmax(1) == classes).sum()), int((classes == labels.numpy()).sum())
-    print(f"LeNet after {steps} steps in PyTorch, {len(images)} test images: {right} right in PyTorch, "
-          f"{alike} of the same class here, largest error of a logit {error:.1e}")
-    # two logits that PyTorch itself cannot tell apart may change places
+    print(
+        f"LeNet after {steps} steps in PyTorch, {len(images)} test images: "
+        f"{right} right in PyTorch, {alike} of the same class here, "
+        f"largest error of a logit {error:.1e}"
+    )
+    # two logits that are equal but for rounding may change places
     return error <= TOLERANCE and alike >= len(images) - 1
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--library", default="libstarling.so", help="libstarling.so, where it is not installed")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--library", default="libstarling.so", help="libstarling.so, where it is not installed"
+    )
     parser.add_argument("--only", default="", help="cases with this text in their names")
-    parser.add_argument("--lenet", metavar="FOLDER", help="train LeNet on the MNIST of this folder instead")
+    parser.add_argument(
+        "--lenet", metavar="FOLDER", help="train LeNet on the MNIST of this folder instead"
+    )
     parser.add_argument("--steps", type=int, default=200, help="of that training")
     options = parser.parse_args()
     torch.manual_seed(1)

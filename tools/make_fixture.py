@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
 """Write weight files with PyTorch, as its users would, for Starling's tests.
 
-    make_fixture.py small FILE           every value follows a formula that tests/core/test_safetensors.c repeats
-    make_fixture.py lenet FILE [SEED]    LeNet (conv1, conv2, fc1, fc2) with PyTorch's initial weights
-    make_fixture.py trained FOLDER       two networks that PyTorch has trained for a moment, as Starling's saved models
-                                         (torch_images and torch_words, .json and .safetensors), and their answers to some
-                                         inputs (torch_answers.safetensors), for tests/nn/test_torch_model.c
-    make_fixture.py onnx FOLDER          onnx_residual.onnx by PyTorch's older exporter, onnx_words.onnx by the
-                                         newer one; for each an input and PyTorch's answer in .safetensors
+    make_fixture.py small FILE
+        every value follows a formula that tests/core/test_safetensors.c repeats
+    make_fixture.py lenet FILE [SEED]
+        LeNet (conv1, conv2, fc1, fc2) with PyTorch's initial weights
+    make_fixture.py trained FOLDER
+        two networks after a short training by PyTorch, as Starling's saved models (torch_images and
+        torch_words, .json and .safetensors), and their answers to some inputs
+        (torch_answers.safetensors), for tests/nn/test_torch_model.c
+    make_fixture.py onnx FOLDER
+        onnx_residual.onnx by PyTorch's older exporter, onnx_words.onnx by the newer one; for each
+        an input and PyTorch's answer in .safetensors
 
-Needs the packages torch and safetensors, and for onnx: onnx, onnxscript; the tests that read the files need none.
+Needs the packages torch and safetensors, and for onnx: onnx, onnxscript; the tests that read the
+files need none.
 """
 import json
 import os
@@ -22,7 +27,8 @@ from torch.nn import functional
 
 
 class Small(nn.Module):
-    """All kinds of entries: f32 of 1, 2 and 4 dimensions, other float types, an integer without dimensions."""
+    """All kinds of entries: f32 of 1, 2 and 4 dimensions, other float types, an integer without
+    dimensions."""
 
     def __init__(self):
         super().__init__()
@@ -44,17 +50,21 @@ class LeNet(nn.Module):
 
 
 class Images(nn.Module):
-    """What a convolutional network is made of: strides, padding, statistics, a residual edge, both poolings, fused activations."""
+    """The parts of a convolutional network: strides, padding, statistics, a residual edge, both
+    poolings, fused activations."""
     sample = [2, 12, 10]
     layers = [
-        {"name": "conv1", "kind": "conv2d", "inputs": ["input"], "channels": 8, "kernel_h": 3, "kernel_w": 5, "stride_w": 2,
-         "pad_h": 1, "pad_w": 2, "no_bias": True},
+        {"name": "conv1", "kind": "conv2d", "inputs": ["input"], "channels": 8, "kernel_h": 3,
+         "kernel_w": 5, "stride_w": 2, "pad_h": 1, "pad_w": 2, "no_bias": True},
         {"name": "bn1", "kind": "batchnorm", "inputs": ["conv1"]},
         {"name": "gelu", "kind": "activation", "inputs": ["bn1"], "activation": "gelu"},
-        {"name": "block.conv2", "kind": "conv2d", "inputs": ["gelu"], "channels": 8, "kernel_h": 3, "pad_h": 1, "activation": "relu"},
+        {"name": "block.conv2", "kind": "conv2d", "inputs": ["gelu"], "channels": 8, "kernel_h": 3,
+         "pad_h": 1, "activation": "relu"},
         {"name": "sum", "kind": "add", "inputs": ["block.conv2", "gelu"]},
-        {"name": "max", "kind": "maxpool2d", "inputs": ["sum"], "kernel_h": 3, "stride_h": 2, "pad_h": 1},
-        {"name": "mean", "kind": "avgpool2d", "inputs": ["max"], "kernel_h": 2, "kernel_w": 3, "stride_h": 2, "stride_w": 1},
+        {"name": "max", "kind": "maxpool2d", "inputs": ["sum"], "kernel_h": 3, "stride_h": 2,
+         "pad_h": 1},
+        {"name": "mean", "kind": "avgpool2d", "inputs": ["max"], "kernel_h": 2, "kernel_w": 3,
+         "stride_h": 2, "stride_w": 1},
         {"name": "drop", "kind": "dropout", "inputs": ["mean"], "rate": 0.25},
         {"name": "fc1", "kind": "dense", "inputs": ["drop"], "features": 16, "activation": "tanh"},
         {"name": "fc2", "kind": "dense", "inputs": ["fc1"], "features": 5, "no_bias": True},
@@ -85,10 +95,12 @@ class Words(nn.Module):
     """A language model: tokens, LSTM, GRU, a decoder tied to the embedding."""
     sample = [11]
     layers = [
-        {"name": "embed", "kind": "embedding", "inputs": ["input"], "vocabulary": 20, "features": 12},
+        {"name": "embed", "kind": "embedding", "inputs": ["input"], "vocabulary": 20,
+         "features": 12},
         {"name": "lstm", "kind": "lstm", "inputs": ["embed"], "features": 16},
         {"name": "gru", "kind": "gru", "inputs": ["lstm"], "features": 12},
-        {"name": "decoder", "kind": "dense", "inputs": ["gru"], "features": 20, "positions": True, "shares": "embed"},
+        {"name": "decoder", "kind": "dense", "inputs": ["gru"], "features": 20, "positions": True,
+         "shares": "embed"},
     ]
 
     def __init__(self):
@@ -132,7 +144,8 @@ def write_trained(folder):
         save_file(state, os.path.join(folder, file + ".safetensors"), metadata={"format": "pt"})
         layers = ",\n    ".join(json.dumps(layer) for layer in network.layers)
         with open(os.path.join(folder, file + ".json"), "w") as out:
-            out.write(f'{{\n  "format": "starling model",\n  "version": 1,\n  "weights": "{file}.safetensors",\n'
+            out.write('{\n  "format": "starling model",\n  "version": 1,\n'
+                      f'  "weights": "{file}.safetensors",\n'
                       f'  "input": {network.sample},\n  "layers": [\n    {layers}\n  ]\n}}\n')
     save_file(answers, os.path.join(folder, "torch_answers.safetensors"))
 
@@ -162,11 +175,12 @@ class ExportedWords(nn.Module):
 
 
 def without_origin(path):
-    """Out goes what tells of the machine that it was made on: paths of sources."""
+    """Removes the paths of sources on the machine that made the file."""
     import onnx
 
     file = onnx.load(path)
-    for thing in [file, file.graph, *file.graph.node, *file.graph.value_info, *file.graph.input, *file.graph.output]:
+    graph = file.graph
+    for thing in [file, graph, *graph.node, *graph.value_info, *graph.input, *graph.output]:
         thing.ClearField("metadata_props")
         thing.ClearField("doc_string")
     onnx.save(file, path)
@@ -174,23 +188,26 @@ def without_origin(path):
 
 def write_onnx(folder):
     axes = {"input": {0: "N"}, "output": {0: "N"}}
-    older = {"dynamo": False, "dynamic_axes": axes, "opset_version": 17, "training": torch.onnx.TrainingMode.PRESERVE}
-    newer = {"dynamo": True, "external_data": False, "dynamic_shapes": ({0: torch.export.Dim("N")},)}
+    older = {"dynamo": False, "dynamic_axes": axes, "opset_version": 17,
+             "training": torch.onnx.TrainingMode.PRESERVE}
+    newer = {"dynamo": True, "external_data": False,
+             "dynamic_shapes": ({0: torch.export.Dim("N")},)}
     cases = [("onnx_residual", ExportedResidual(), torch.randn(3, 2, 6, 6), older),
              ("onnx_words", ExportedWords(), torch.randint(0, 13, (3, 4)), newer)]
     for name, model, x, options in cases:
         model.train()
         model(x)  # running statistics that are not the first ones
         model.eval()
-        torch.onnx.export(model, (x,), f"{folder}/{name}.onnx", input_names=["input"], output_names=["output"],
-                          **options)
+        torch.onnx.export(model, (x,), f"{folder}/{name}.onnx", input_names=["input"],
+                          output_names=["output"], **options)
         without_origin(f"{folder}/{name}.onnx")
         with torch.no_grad():
-            save_file({"input": x.float().contiguous(), "output": model(x).contiguous()}, f"{folder}/{name}.safetensors")
+            answer = {"input": x.float().contiguous(), "output": model(x).contiguous()}
+            save_file(answer, f"{folder}/{name}.safetensors")
 
 
 def fill_by_formula(state):
-    """The i-th value of a tensor is i / 4 - (length of its name): exact in every float type used."""
+    """The i-th value of a tensor is i / 4 - (length of its name), exact in all types used."""
     for name, tensor in state.items():
         values = torch.arange(tensor.numel(), dtype=torch.float64) / 4 - len(name)
         tensor.copy_(values.reshape(tensor.shape).to(tensor.dtype))

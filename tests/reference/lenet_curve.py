@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Is Starling's loss curve PyTorch's? Trains LeNet from the same weights on the same batches and compares.
+"""Is Starling's loss curve PyTorch's? Trains LeNet from the same weights on the same batches and
+compares.
 
-    lenet_curve.py --write w.safetensors                       PyTorch's initial weights, in PyTorch's layout
-    examples/lenet --data DIR --load w.safetensors --no-shuffle --optimizer sgd --lr 0.05 --steps 50 --log l.jsonl
+    lenet_curve.py --write w.safetensors     PyTorch's initial weights, in PyTorch's layout
+    examples/lenet --data DIR --load w.safetensors --no-shuffle --optimizer sgd --lr 0.05 \\
+      --steps 50 --log l.jsonl
     lenet_curve.py --weights w.safetensors --data DIR --lr 0.05 --log l.jsonl
 
-Prints both losses of each step and the greatest relative difference; exit code 1 where it is above --tolerance.
-Needs torch and nothing else: weights and digits are read here, by code that shares nothing with Starling's.
+Prints both losses of each step and the greatest relative difference; exit code 1 if it is above
+--tolerance. Needs only torch: this script reads weights and digits by code that shares nothing with
+Starling's.
 """
 import argparse
 import gzip
@@ -20,7 +23,8 @@ from torch import nn
 
 from weights import read_weights, write_weights
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser = argparse.ArgumentParser(description=__doc__,
+                                 formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--write", metavar="FILE")
 parser.add_argument("--weights", metavar="FILE")
 parser.add_argument("--data", metavar="DIR")
@@ -63,9 +67,10 @@ def make_optimizer(parameters):
     shared = dict(lr=options.lr, weight_decay=options.weight_decay)
     if options.optimizer in ("sgd", "nag"):
         nesterov = options.optimizer == "nag"
-        return torch.optim.SGD(parameters, momentum=options.momentum or (0.9 if nesterov else 0), nesterov=nesterov,
-                               **shared)
-    return {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[options.optimizer](parameters, **shared)
+        momentum = options.momentum or (0.9 if nesterov else 0)
+        return torch.optim.SGD(parameters, momentum=momentum, nesterov=nesterov, **shared)
+    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    return kinds[options.optimizer](parameters, **shared)
 
 
 def reference_losses(count):
@@ -100,6 +105,8 @@ worst = 0
 for step, (mine, theirs) in enumerate(zip(ours, reference_losses(len(ours)))):
     difference = abs(mine - theirs) / abs(theirs)
     worst = max(worst, difference)
-    print("step %3d  starling %.8f  torch %.8f  relative difference %.1e" % (step, mine, theirs, difference))
-print("%d steps, greatest relative difference %.2e (allowed %.0e)" % (len(ours), worst, options.tolerance))
+    print("step %3d  starling %.8f  torch %.8f  relative difference %.1e" %
+          (step, mine, theirs, difference))
+print("%d steps, greatest relative difference %.2e (allowed %.0e)" %
+      (len(ours), worst, options.tolerance))
 sys.exit(worst > options.tolerance or len(ours) == 0)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/fixtures/recurrent.h: what PyTorch's nn.LSTM and nn.GRU make of small inputs, with the
-gradients of sum(y * weight) + sum(state * 0.5). Run with a Python that has torch:
+"""Writes tests/fixtures/recurrent.h: outputs of PyTorch's nn.LSTM and nn.GRU for small inputs, and
+the gradients of sum(y * weight) + sum(state * 0.5). Run with a Python that has torch:
     python3 tests/reference/recurrent.py > tests/fixtures/recurrent.h"""
 import torch
 
@@ -38,7 +38,8 @@ def case(kind, module):
     array(f"torch_{kind}_dbegin", rows([b.grad for b in begin]))
 
 
-print(f"/* Written by tests/reference/recurrent.py with PyTorch {torch.__version__}. clang-format off */")
+print(f"/* Written by tests/reference/recurrent.py with PyTorch {torch.__version__}. "
+      "clang-format off */")
 print(f"enum {{ TORCH_N = {N}, TORCH_T = {T}, TORCH_I = {I}, TORCH_H = {H} }};")
 case("lstm", torch.nn.LSTM)
 case("gru", torch.nn.GRU)
