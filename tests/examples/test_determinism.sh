@@ -15,18 +15,24 @@ for scheduler in eager lws dmda dmdas prio; do
   for workers in 1 2 4; do
     n=$((n + 1))
     out=$work/$scheduler-$workers.safetensors
-    if ! STARPU_SCHED=$scheduler STARPU_NCPU=$workers timeout 120 "$trainer" "$@" --seed 3 --save "$out" >"$work/log" 2>&1; then
-      sed 's/^/# /' "$work/log"; echo "not ok $n - $scheduler with $workers workers does not run"; failed=1; continue
+    if ! STARPU_SCHED=$scheduler STARPU_NCPU=$workers timeout 120 "$trainer" "$@" --seed 3 \
+      --save "$out" >"$work/log" 2>&1; then
+      sed 's/^/# /' "$work/log"
+      echo "not ok $n - $scheduler with $workers workers does not run"
+      failed=1
+      continue
     fi
     if cmp -s "$work/eager-1.safetensors" "$out"; then
       echo "ok $n - $scheduler with $workers workers: same weights to the bit"
     else
-      echo "not ok $n - $scheduler with $workers workers: weights differ from eager with 1"; failed=1
+      echo "not ok $n - $scheduler with $workers workers: weights differ from eager with 1"
+      failed=1
     fi
   done
 done
 timeout 120 "$trainer" "$@" --seed 4 --save "$work/other.safetensors" >"$work/log" 2>&1
-if [ -s "$work/other.safetensors" ] && ! cmp -s "$work/eager-1.safetensors" "$work/other.safetensors"; then
+if [ -s "$work/other.safetensors" ] &&
+  ! cmp -s "$work/eager-1.safetensors" "$work/other.safetensors"; then
   echo "ok 16 - another seed gives other weights"
 else
   echo "not ok 16 - another seed gives the same weights, or none"; failed=1

@@ -8,19 +8,22 @@ lm=${LSTM_LM:-examples/lstm_lm} trace=${TRACE:-tools/starling-trace}
 tool=$(command -v starpu_fxt_tool || echo "${STARPU_PREFIX:-}/bin/starpu_fxt_tool")
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-# the tool is StarPU's, linked with CUDA's own libraries: not with a stand-in that is built with sanitizers
+# starpu_fxt_tool is linked with CUDA's own libraries, so it runs without a stand-in that is built
+# with sanitizers
 with_own_libraries() {
   if [ -n "${SL_STANDIN:-}" ]; then LD_LIBRARY_PATH=${LD_LIBRARY_PATH#*:} "$@"; else "$@"; fi
 }
 if [ ! -x "$tool" ]; then skip_all "no starpu_fxt_tool: StarPU without FxT"; fi
 export STARPU_NCPU=2
 
-# run ARGUMENTS...: a traced training of eight layers; what starling-trace says is in $work/out. Kernels are long enough
-# (about a millisecond) that workers meet in them on a busy machine, too.
+# run ARGUMENTS...: a traced training of eight layers; starling-trace's output is in $work/out.
+# Kernels are long enough (about a millisecond) that workers overlap on a busy machine, too.
 run() {
-  rm -rf "$work/fxt"; mkdir "$work/fxt"
-  STARPU_FXT_TRACE=1 STARPU_FXT_PREFIX=$work/fxt/ "$lm" --layers 8 --hidden 160 --embed 160 --words 60 --batch 32 --bptt 20 --steps 12 \
-    --microbatches 4 --kvstore device "$@" >"$work/log" 2>"$work/err" || return 1
+  rm -rf "$work/fxt"
+  mkdir "$work/fxt"
+  STARPU_FXT_TRACE=1 STARPU_FXT_PREFIX=$work/fxt/ "$lm" --layers 8 --hidden 160 --embed 160 \
+    --words 60 --batch 32 --bptt 20 --steps 12 --microbatches 4 --kvstore device "$@" \
+    >"$work/log" 2>"$work/err" || return 1
   (cd "$work/fxt" && with_own_libraries "$tool" -i prof_file_* >"$work/tool.log" 2>&1)
   [ -s "$work/fxt/tasks.rec" ] || { cp "$work/tool.log" "$work/err"; return 1; }
   "$trace" "$work/fxt/tasks.rec" >"$work/out" 2>>"$work/err"
@@ -28,27 +31,57 @@ run() {
 
 # on WORKER LAYERS: exactly these, in any order
 on() {
-  got=$(sed -n "s/^worker $1 .*%  //p" "$work/out" | tr ' ' '\n' | grep -vE '^(loss|stats|norm)$' | sort | tr '\n' ' ')
+  got=$(sed -n "s/^worker $1 .*%  //p" "$work/out" | tr ' ' '\n' |
+    grep -vE '^(loss|stats|norm)$' | sort | tr '\n' ' ')
   want=$(echo "$2" | tr ' ' '\n' | sort | tr '\n' ' ')
-  if [ "$got" = "$want" ]; then ok "worker $1 ran $2"; else not_ok "worker $1 ran $got, not $want"; fi
+  if [ "$got" = "$want" ]; then
+    ok "worker $1 ran $2"
+  else
+    not_ok "worker $1 ran $got, not $want"
+  fi
 }
 overlaps() {
   share=$(sed -n 's/^overlap \([0-9.]*\) %.*/\1/p' "$work/out")
-  if awk "BEGIN { exit !(${share:-0} > 0) }"; then ok "$1: stages compute at once"; else not_ok "$1: no overlap (${share:-none})"; fi
+  if awk "BEGIN { exit !(${share:-0} > 0) }"; then
+    ok "$1: stages compute at once"
+  else
+    not_ok "$1: no overlap (${share:-none})"
+  fi
 }
 
 # --dropout 0 and one evaluation: the layers are the same in both
 if run --placement 'embed,lstm0-2=cpu:1;lstm3-7,decoder=cpu:0'; then
-  on 1 "embed lstm0 lstm1 lstm2"; on 0 "lstm3 lstm4 lstm5 lstm6 lstm7 decoder"; overlaps "by hand"
-else not_ok "by hand: no trace"; fi
-printf 'lstm1,lstm3,lstm5,lstm7,decoder=cpu:1 # every other one\nembed,lstm0,lstm2,lstm4,lstm6=cpu:0\n' >"$work/file"
+  on 1 "embed lstm0 lstm1 lstm2"
+  on 0 "lstm3 lstm4 lstm5 lstm6 lstm7 decoder"
+  overlaps "by hand"
+else
+  not_ok "by hand: no trace"
+fi
+cat >"$work/file" <<'EOF'
+lstm1,lstm3,lstm5,lstm7,decoder=cpu:1 # every other one
+embed,lstm0,lstm2,lstm4,lstm6=cpu:0
+EOF
 if run --placement-file "$work/file"; then
-  on 0 "embed lstm0 lstm2 lstm4 lstm6"; on 1 "lstm1 lstm3 lstm5 lstm7 decoder"; overlaps "from a file"
-else not_ok "from a file: no trace"; fi
+  on 0 "embed lstm0 lstm2 lstm4 lstm6"
+  on 1 "lstm1 lstm3 lstm5 lstm7 decoder"
+  overlaps "from a file"
+else
+  not_ok "from a file: no trace"
+fi
 if run --stages 2 --chunk 4; then overlaps "balanced"; else not_ok "balanced: no trace"; fi
 if run --placement auto; then
-  grep -q 'ms predicted' "$work/log" && ok "the plan is printed" || not_ok "no plan: $(cat "$work/log")"
-  grep -qE '^Step +[0-9.]+ ms, predicted [0-9.]+ ms' "$work/log" && ok "and the measured step beside it" || not_ok "no measured step"
-else not_ok "automatic: no trace"; fi
+  if grep -q 'ms predicted' "$work/log"; then
+    ok "the plan is printed"
+  else
+    not_ok "no plan: $(cat "$work/log")"
+  fi
+  if grep -qE '^Step +[0-9.]+ ms, predicted [0-9.]+ ms' "$work/log"; then
+    ok "and the measured step beside it"
+  else
+    not_ok "no measured step"
+  fi
+else
+  not_ok "automatic: no trace"
+fi
 echo "1..$n"
 exit $failed

@@ -16,8 +16,13 @@ says() {
   local status=$1 words=$2 name=$3; shift 3
   run "$name"; local got=$?
   n=$((n + 1))
-  if [ $got = "$status" ] && grep -q -e "$words" "$work/out"; then echo "ok $n - $*"
-  else failed=1; echo "not ok $n - $* (status $got)"; sed 's/^/# /' "$work/out"; fi
+  if [ $got = "$status" ] && grep -q -e "$words" "$work/out"; then
+    echo "ok $n - $*"
+  else
+    failed=1
+    echo "not ok $n - $* (status $got)"
+    sed 's/^/# /' "$work/out"
+  fi
 }
 
 page right <<'END'
@@ -55,7 +60,8 @@ See [below](#below) and `build-aux/check-docs`.
 
 ## Below
 END
-says 0 '6 commands ran' right "a page without a fault: numbers differ, folders and variables stay, a file, a status, a smaller run"
+says 0 '6 commands ran' right "a page without a fault: \
+numbers differ, folders and variables stay, a file, a status, a smaller run"
 
 page fails <<'END'
 ```console
@@ -145,8 +151,8 @@ $ false
 $ false
 ```
 END
-says 0 'SKIP: .*a GPU is needed: false' skipped "blocks that are skipped, aloud"
-says 0 'SKIP: .*no no-such-program here' skipped "blocks whose program is missing, aloud"
+says 0 'SKIP: .*a GPU is needed: false' skipped "blocks that are skipped, with a message"
+says 0 'SKIP: .*no no-such-program here' skipped "blocks whose program is missing, with a message"
 
 echo 'See [here](nowhere.md).' | page link
 says 1 'no such file: nowhere.md' link "a link to a page that is not there"
@@ -161,8 +167,13 @@ says 1 '120 columns' wide "a line that is too long"
 
 # the real pages: their links, headings, files and locks
 n=$((n + 1))
-if "$check" --static >"$work/out" 2>&1; then echo "ok $n - the pages' links, headings, files and locks"
-else failed=1; echo "not ok $n - the pages' links, headings, files and locks"; sed 's/^/# /' "$work/out"; fi
+if "$check" --static >"$work/out" 2>&1; then
+  echo "ok $n - the pages' links, headings, files and locks"
+else
+  failed=1
+  echo "not ok $n - the pages' links, headings, files and locks"
+  sed 's/^/# /' "$work/out"
+fi
 
 echo "1..$n"
 exit $failed

@@ -1,7 +1,7 @@
 #!/bin/bash
 # One table of options a program: --help, the man page and bash's completion name the same options;
 # a wrong value is refused by a line that names the option, the value and what is allowed; a run's
-# JSON has the logged rows.
+# JSON has the logged options.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 build=${SL_BUILDDIR:-$PWD}
@@ -12,9 +12,20 @@ trap 'rm -rf "$work"' EXIT
 n=0 failed=0
 ok() { n=$((n + 1)); echo "ok $n - $*"; }
 not_ok() { n=$((n + 1)); failed=1; echo "not ok $n - $*"; }
-check() { local what=$1; shift; if "$@" >"$work/out" 2>"$work/err"; then ok "$what"; else not_ok "$what"; sed 's/^/# /' "$work/out" "$work/err" | head -n 8; fi; }
+check() {
+  local what=$1; shift
+  if "$@" >"$work/out" 2>"$work/err"; then
+    ok "$what"
+  else
+    not_ok "$what"
+    sed 's/^/# /' "$work/out" "$work/err" | head -n 8
+  fi
+}
 path() { case $1 in starling-*) echo "$build/tools/$1" ;; *) echo "$build/examples/$1" ;; esac; }
-[ -x "$(path lenet)" ] && [ -x "$(path starling-tune)" ] || { echo "1..0 # SKIP the programs are not built"; exit 0; }
+[ -x "$(path lenet)" ] && [ -x "$(path starling-tune)" ] || {
+  echo "1..0 # SKIP the programs are not built"
+  exit 0
+}
 run="${SL_SRCDIR:-$here/../..}/tools/starling-run"
 pages="${SL_SRCDIR:-$here/../..}/build-aux/help-to-pages"
 
@@ -40,6 +51,10 @@ has_sections() {
     grep -q "^\.SH $s\$" "$1" || { echo "no section $s"; return 1; }
   done
 }
+help_is_whole() {
+  head -n 1 "$1" | grep -q "^Usage: $2 " && grep -q "^Exit status: 0 done" "$1" &&
+    grep -q "^Examples:" "$1"
+}
 is_clean() { [ -z "$(LC_ALL=C.UTF-8 groff -man -ww -z -Tutf8 "$1" 2>&1)" ]; }
 version=$("$(path lenet)" --version)
 : >"$work/starling.bash"
@@ -49,8 +64,7 @@ for p in $trainers $tools starling-run; do
   [ "$p" != starling-run ] || program=$run
   check "$p --help" "$program" --help
   cp "$work/out" "$work/help"
-  check "$p --help: usage, exit status and examples" sh -c '
-    head -n 1 "$1" | grep -q "^Usage: $2 " && grep -q "^Exit status: 0 done" "$1" && grep -q "^Examples:" "$1"' sh "$work/help" "$p"
+  check "$p --help: usage, exit status and examples" help_is_whole "$work/help" "$p"
   check "$p --version: $version" sh -c 'test "$("$1" --version)" = "$2"' sh "$program" "$version"
   if [ "$p" = starling-run ]; then
     "$run" --help | "$pages" man "$p" "$version" >"$work/$p.1"
@@ -61,22 +75,30 @@ for p in $trainers $tools starling-run; do
   fi
   cat "$work/completion" >>"$work/starling.bash"
   echo >>"$work/starling.bash"
-  check "$p has $(options_of "$work/help" | wc -l) options; its page has all" page_has_all "$work/$p.1" "$work/help"
+  check "$p has $(options_of "$work/help" | wc -l) options; its page has all" \
+    page_has_all "$work/$p.1" "$work/help"
   check "the completion, too" completion_has_all "$work/completion" "$work/help"
   check "the page has all sections" has_sections "$work/$p.1"
-  if command -v groff >/dev/null; then check "groff has nothing against the page" is_clean "$work/$p.1"; fi
+  if command -v groff >/dev/null; then
+    check "groff has nothing against the page" is_clean "$work/$p.1"
+  fi
 done
 
 # ---- completion in bash ----
+completed='compopt() { :; }; . "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _starling'
 # complete_words WORD...: what bash offers at the end of this command line
 complete_words() {
-  bash -c 'compopt() { :; }; . "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _starling; printf "%s\n" "${COMPREPLY[@]}"' \
-    "$work/starling.bash" "$@" | LC_ALL=C sort | tr '\n' ' '
+  bash -c "$completed; "'printf "%s\n" "${COMPREPLY[@]}"' "$work/starling.bash" "$@" |
+    LC_ALL=C sort | tr '\n' ' '
 }
 offers() {
   local wanted=$1 got; shift
   got=$(complete_words "$@")
-  if [ "$got" = "$wanted" ]; then ok "$* TAB offers $wanted"; else not_ok "$* TAB offers '$got', not '$wanted'"; fi
+  if [ "$got" = "$wanted" ]; then
+    ok "$* TAB offers $wanted"
+  else
+    not_ok "$* TAB offers '$got', not '$wanted'"
+  fi
 }
 offers "--math= --max-staleness= --memory-limit= --microbatches= --momentum= " lenet --m
 offers "adam adamw " lenet --optimizer ad
@@ -89,49 +111,64 @@ offers "--same-bits --schedulers= --seconds= --steps= " starling-tune --s
 mkdir "$work/folder" && : >"$work/folder/file"
 offers "$work/folder/file " lenet --load "$work/folder/f"
 
-# ---- wrong values: what is said ----
+# ---- wrong values: the messages ----
 says() {
   local wanted=$1 program; shift
   program=$(path "$1"); shift
   "$program" "$@" >"$work/out" 2>"$work/err"
   local code=$?
-  if [ $code = 2 ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -qF -e "$wanted" "$work/err"; then ok "$(cat "$work/err")"
-  else not_ok "$program $*: exit code $code, $(head -n 1 "$work/err")"; fi
+  if [ $code = 2 ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -qF -e "$wanted" "$work/err"; then
+    ok "$(cat "$work/err")"
+  else
+    not_ok "$program $*: exit code $code, $(head -n 1 "$work/err")"
+  fi
 }
 says "lenet: --batch '0': must be a whole number from 1 to 1000000" lenet --batch 0
 says "lenet: --lr 'nan': must be a number from 1e-12 to 1000" lenet --lr nan
 says "lenet: --seed '-1': must be a whole number from 0 to 2^64 - 1" lenet --seed=-1
 says "lenet: --init 'good': unknown; use default, xavier, he, uniform or zero" lenet --init good
-says "lenet: --kvstore 'remote': unknown; use local, device, dist_sync, dist_async, dist_sync_device or dist_async_device" lenet --kvstore remote
+says "lenet: --kvstore 'remote': unknown; use local, device, dist_sync, dist_async, \
+dist_sync_device or dist_async_device" lenet --kvstore remote
 says "lenet: --data '': the name is empty" lenet --data=
 says "lstm_lm: --cell 'rnn': unknown; use lstm or gru" lstm_lm --cell rnn
 says "mlp: --hidden '512,,512': '' must be a whole number from 1 to 100000" mlp --hidden 512,,512
 says "resnet: --depth '9': must be 6 n + 2" resnet --depth 9
-says "starling-plot: --width '10': must be a whole number from 200 to 10000" starling-plot --width 10 x
-says "starling-predict: --format 'jpeg': unknown; use auto, idx, cifar10, pnm, png, raw, text or tokens" starling-predict --format jpeg m x
+says "starling-plot: --width '10': must be a whole number from 200 to 10000" \
+  starling-plot --width 10 x
+says "starling-predict: --format 'jpeg': unknown; \
+use auto, idx, cifar10, pnm, png, raw, text or tokens" starling-predict --format jpeg m x
 says "starling-tune: --workers 'a': must be a list such as 1,2,4" starling-tune --workers a lenet
 says "starling-trace: --peak '0': must be a number from 0.001 to 1e+09" starling-trace --peak 0 x
-says "starling-report: --smooth '0': must be a whole number from 1 to 1000000000" starling-report --smooth 0 x
+says "starling-report: --smooth '0': must be a whole number from 1 to 1000000000" \
+  starling-report --smooth 0 x
 
 # ---- the run's JSON ----
 logged() {
   local o
   for o in "$@"; do grep -q "\"$o\": " "$work/line" || { echo "no $o"; return 1; }; done
 }
-shared="data batch shuffle augment epochs steps seed init optimizer lr momentum weight-decay lr-schedule clip devices replicas \
-  microbatches split stages placement kvstore math tune memory-limit swap stall-timeout load save log trace"
-if "$(path lenet)" --quiet --steps 2 --no-shuffle --clip 0.1 --log "$work/run.jsonl" 2>"$work/err"; then
+shared="data batch shuffle augment epochs steps seed init optimizer lr momentum weight-decay
+  lr-schedule clip devices replicas microbatches split stages placement kvstore math tune
+  memory-limit swap stall-timeout load save log trace"
+if "$(path lenet)" --quiet --steps 2 --no-shuffle --clip 0.1 --log "$work/run.jsonl" \
+  2>"$work/err"; then
   head -n 1 "$work/run.jsonl" | sed 's/.*"options": {//; s/}.*//' >"$work/line"
   check "a log's first line has all settings" logged activation $shared
   check "--no-shuffle is shuffle: false; floats have no more digits than they were given" \
     grep -q '"shuffle": false.*"clip": 0.1[,}]\|"clip": 0.1,.*"shuffle": false' "$work/line"
-  check "without ranks and checkpoints their options are left out" sh -c '! grep -q "servers\|checkpoint\|timeout\": .*exchange" "$1"' sh "$work/line"
-else not_ok "2 steps fail: $(cat "$work/err")"; fi
-if "$(path lenet)" --quiet --steps 2 --log "$work/run.jsonl" --checkpoint "$work/checkpoints" --checkpoint-every 10min 2>"$work/err"; then
+  check "a run without ranks and checkpoints logs none of their options" \
+    sh -c '! grep -q "servers\|checkpoint\|timeout\": .*exchange" "$1"' sh "$work/line"
+else
+  not_ok "2 steps fail: $(cat "$work/err")"
+fi
+if "$(path lenet)" --quiet --steps 2 --log "$work/run.jsonl" --checkpoint "$work/checkpoints" \
+  --checkpoint-every 10min 2>"$work/err"; then
   head -n 1 "$work/run.jsonl" >"$work/line"
-  check "with --checkpoint its options are there" logged checkpoint checkpoint-every keep resume
-  check "minutes are said as they were given" grep -q '"checkpoint-every": "10min"' "$work/line"
-else not_ok "2 steps with a checkpoint fail: $(cat "$work/err")"; fi
+  check "a run with --checkpoint logs its options" logged checkpoint checkpoint-every keep resume
+  check "minutes are logged as they were given" grep -q '"checkpoint-every": "10min"' "$work/line"
+else
+  not_ok "2 steps with a checkpoint fail: $(cat "$work/err")"
+fi
 
 echo "1..$n"
 exit $failed

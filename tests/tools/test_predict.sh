@@ -4,12 +4,19 @@
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 shown="err said"
-predict=${PREDICT:-tools/starling-predict} lenet=${LENET:-examples/lenet} lm=${LSTM_LM:-examples/lstm_lm} files=${FILES:-tests/tools/predict_files}
+predict=${PREDICT:-tools/starling-predict}
+files=${FILES:-tests/tools/predict_files}
+lenet=${LENET:-examples/lenet}
+lm=${LSTM_LM:-examples/lstm_lm}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 : >"$work/said"
-export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}" STARPU_NCPU=2 STARPU_NCUDA=0
-check() { what=$1; shift; if "$@" >"$work/checked" 2>"$work/err"; then ok "$what"; else not_ok "$what"; fi; }
+export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_NCPU=2 STARPU_NCUDA=0
+export STARPU_HOME="${STARPU_HOME:-$work}"
+check() {
+  what=$1; shift
+  if "$@" >"$work/checked" 2>"$work/err"; then ok "$what"; else not_ok "$what"; fi
+}
 has() { if grep -qF -e "$2" "$work/out" "$work/said"; then ok "$1"; else not_ok "$1: no '$2'"; fi; }
 # predicted NAME ARGUMENTS...: exit code 0; lines in NAME.jsonl and out, the summary in said
 predicted() {
@@ -21,22 +28,34 @@ predicted() {
 refused() {
   code=$1 text=$2; shift 2
   timeout 300 "$predict" "$@" >"$work/out" 2>"$work/err" </dev/null; got=$?
-  if [ $got = "$code" ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -qF -e "$text" "$work/err" && grep -q '^starling-predict: ' "$work/err"; then
+  if [ $got = "$code" ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -qF -e "$text" "$work/err" &&
+    grep -q '^starling-predict: ' "$work/err"; then
     ok "$(sed "s|$work/||g; s|^starling-predict: ||" "$work/err" | cut -c1-150)"
   else
     not_ok "$(echo "$*" | sed "s|$work/||g"): exit code $got, not $code, or no '$text'"
   fi
 }
+# test_accuracy: the one that the trainer printed, as a fraction
+test_accuracy() {
+  sed -n 's/^Test accuracy *\([0-9.]*\) %.*/\1/p' "$work/checked" |
+    awk '{ printf "%.4f", $1 / 100 }'
+}
 
 # ---- digits ----
 x=$work/x.json
 check "LeNet learns a little" "$lenet" --data digits --seed 1 --steps 60 --batch 50 --save "$x"
-accuracy=$(sed -n 's/^Test accuracy *\([0-9.]*\) %.*/\1/p' "$work/checked" | awk '{ printf "%.4f", $1 / 100 }')
-check "its file says how its inputs were made" grep -qF '"normalize": {"mean": [0.1307], "deviation": [0.3081]}' "$x"
+accuracy=$(test_accuracy)
+check "its file says how its inputs were made" \
+  grep -qF '"normalize": {"mean": [0.1307], "deviation": [0.3081]}' "$x"
 predicted digits "$x" digits
 has "the trainer's accuracy, $accuracy" "2000 samples, accuracy $accuracy,"
-check "in order" sh -c "sed 's/.*\"index\": \([0-9]*\),.*/\1/' '$work/digits.jsonl' | awk '\$1 != NR - 1 { exit 1 } END { exit NR != 2000 }'"
-check "three classes each, as said" sh -c "! grep -v '\"label\": [0-9], \"top\": \[{[^}]*}, {[^}]*}, {[^}]*}\]}\$' '$work/digits.jsonl'"
+in_order() {
+  sed 's/.*"index": \([0-9]*\),.*/\1/' "$work/digits.jsonl" |
+    awk '$1 != NR - 1 { exit 1 } END { exit NR != 2000 }'
+}
+check "in order" in_order
+check "three classes each, as said" sh -c \
+  "! grep -v '\"label\": [0-9], \"top\": \[{[^}]*}, {[^}]*}, {[^}]*}\]}\$' '$work/digits.jsonl'"
 
 mkdir "$work/d"
 check "digits as files" "$files" digits "$work/d" 130
@@ -47,7 +66,8 @@ case $lm in /*) ;; *) lm=$OLDPWD/$lm ;; esac
 case $lenet in /*) ;; *) lenet=$OLDPWD/$lenet ;; esac
 predicted idx --top 10 --logits "$x" images-idx3-ubyte
 check "all classes: probabilities fall and add up to 1" "$files" sums "$work/idx.jsonl"
-check "ten logits each" sh -c "! grep -v '\"logits\": \[\([-0-9.e]*, \)\{9\}[-0-9.e]*\]}\$' '$work/idx.jsonl'"
+check "ten logits each" \
+  sh -c "! grep -v '\"logits\": \[\([-0-9.e]*, \)\{9\}[-0-9.e]*\]}\$' '$work/idx.jsonl'"
 check "labels from beside the images" sh -c "[ \$(grep -c '\"label\"' '$work/idx.jsonl') = 130 ]"
 head -n 130 "$work/digits.jsonl" >"$work/same"
 check "the same digits as generated ones" "$files" same "$work/idx.jsonl" "$work/same"
@@ -59,13 +79,16 @@ mkdir digits.gz.d
 cp labels-idx1-ubyte digits.gz.d
 gzip -c images-idx3-ubyte >digits.gz.d/images-idx3-ubyte.gz
 predicted folder "$x" digits.gz.d/images-idx3-ubyte.gz
-check "and beside packed ones, in a folder of any name" sh -c "[ \$(grep -c '\"label\"' '$work/folder.jsonl') = 130 ]"
+check "and beside packed ones, in a folder of any name" \
+  sh -c "[ \$(grep -c '\"label\"' '$work/folder.jsonl') = 130 ]"
 predicted given --labels labels-idx1-ubyte "$x" packed.gz
 check "labels by --labels" grep -q '"label"' "$work/given.jsonl"
 timeout 100 "$predict" --max-batch 7 "$x" - <images-idx3-ubyte >"$work/stdin.jsonl" 2>"$work/err"
-check "the same from standard input, in batches of 7" "$files" same "$work/stdin.jsonl" "$work/idx.jsonl"
+check "the same from standard input, in batches of 7" \
+  "$files" same "$work/stdin.jsonl" "$work/idx.jsonl"
 head -n 1 "$work/idx.jsonl" >"$work/first"
-for kind in digit.pgm text.pgm wide.pgm "--invert inverted.pgm" "--resize=box large.pgm" "--resize colour.ppm" "--format raw digit.f32" digit.png; do
+for kind in digit.pgm text.pgm wide.pgm "--invert inverted.pgm" "--resize=box large.pgm" \
+  "--resize colour.ppm" "--format raw digit.f32" digit.png; do
   # shellcheck disable=SC2086
   set -- $kind
   for file; do :; done
@@ -91,44 +114,59 @@ predicted twice "$x" images-idx3-ubyte
 cp "$work/twice.jsonl" "$work/once"
 predicted twice "$x" images-idx3-ubyte
 check "the same bits each time" cmp "$work/once" "$work/twice.jsonl"
-predicted options --devices cpu:0 --math bf16 --batches 1 --max-delay-us 100 --max-batch 16 "$x" images-idx3-ubyte
+predicted options \
+  --devices cpu:0 --math bf16 --batches 1 --max-delay-us 100 --max-batch 16 "$x" images-idx3-ubyte
 check "on one device, in bf16: all samples" test "$(wc -l <"$work/options.jsonl")" = 130
 predicted placed --placement 'conv1-2,pool1-2=cpu:0;fc1-2=cpu:1' "$x" images-idx3-ubyte
 check "placed: the same answers" "$files" same "$work/placed.jsonl" "$work/idx.jsonl"
 
-# ---- what the model says of its inputs ----
+# ---- the inputs as the model describes them ----
 cp "$work/x.safetensors" old.safetensors
 grep -v normalize "$x" | sed 's/"x.safe/"old.safe/' >old.json
 predicted old old.json digit.pgm
-has "an older model: the guess is told" "taken as mnist's"
+has "an older model: the guess is reported" "taken as mnist's"
 check "and right" "$files" same "$work/old.jsonl" "$work/first"
 predicted named --normalize mnist old.json digit.pgm
 check "--normalize: no guess" sh -c "! grep -q taken '$work/said'"
 predicted numbers --mean 0.1307 --deviation 0.3081 old.json digit.pgm
 check "--mean, --deviation" "$files" same "$work/numbers.jsonl" "$work/first"
 predicted other --normalize none "$x" images-idx3-ubyte
-check "another range of values: other answers" sh -c "! '$files' same '$work/other.jsonl' '$work/idx.jsonl'"
+check "another range of values: other answers" \
+  sh -c "! '$files' same '$work/other.jsonl' '$work/idx.jsonl'"
 
 # made NAME INPUT LAYERS TENSORS BYTES [MORE]: a model whose weights are all zeros
 made() {
-  printf '{"format": "starling model", "version": 1, "weights": "%s.safetensors", "input": %s, "layers": [%s]%s}\n' "$1" "$2" "$3" "${6:-}" >"$1.json"
-  { printf '\000\001\000\000\000\000\000\000%-256s' "$4"; head -c "$5" /dev/zero; } >"$1.safetensors"
+  {
+    printf '{"format": "starling model", "version": 1, "weights": "%s.safetensors", ' "$1"
+    printf '"input": %s, "layers": [%s]%s}\n' "$2" "$3" "${6:-}"
+  } >"$1.json"
+  {
+    printf '\000\001\000\000\000\000\000\000%-256s' "$4"
+    head -c "$5" /dev/zero
+  } >"$1.safetensors"
 }
-made maps '[1, 28, 28]' '{"name": "conv", "kind": "conv2d", "inputs": ["input"], "channels": 10, "kernel_h": 28, "no_bias": true}' \
-  '{"conv.weight": {"dtype": "F32", "shape": [10, 1, 28, 28], "data_offsets": [0, 31360]}}' 31360 ', "classes": ["zero", "one", "2", "3", "4", "5", "6", "7", "8", "9"]'
+layer='{"name": "conv", "kind": "conv2d", "inputs": ["input"], "channels": 10, "kernel_h": 28,
+  "no_bias": true}'
+made maps '[1, 28, 28]' "$layer" \
+  '{"conv.weight": {"dtype": "F32", "shape": [10, 1, 28, 28], "data_offsets": [0, 31360]}}' 31360 \
+  ', "classes": ["zero", "one", "2", "3", "4", "5", "6", "7", "8", "9"]'
 predicted maps --normalize mnist maps.json digit.pgm
-check "an output of 10 x 1 x 1 is one of 10 classes, with names" grep -q '"class": 0, "name": "zero", "probability": 0.1' "$work/maps.jsonl"
+check "an output of 10 x 1 x 1 is one of 10 classes, with names" \
+  grep -q '"class": 0, "name": "zero", "probability": 0.1' "$work/maps.jsonl"
 
 # ---- CIFAR-10 ----
 mkdir "$work/c"
 check "pictures as CIFAR-10's files" "$files" cifar "$work/c" 40
-check "LeNet on them" "$lenet" --data "$work/c" --seed 1 --steps 12 --batch 20 --lr 0.02 --save "$work/c.json"
-accuracy=$(sed -n 's/^Test accuracy *\([0-9.]*\) %.*/\1/p' "$work/checked" | awk '{ printf "%.4f", $1 / 100 }')
+check "LeNet on them" \
+  "$lenet" --data "$work/c" --seed 1 --steps 12 --batch 20 --lr 0.02 --save "$work/c.json"
+accuracy=$(test_accuracy)
 check "names of classes" grep -qF '"classes": ["airplane", "automobile"' "$work/c.json"
 predicted cifar --top 10 "$work/c.json" "$work/c"
 has "the trainer's accuracy, $accuracy" "40 samples, accuracy $accuracy,"
-check "a class has its name" grep -q '"class": [0-9], "name": "[a-z]*", "probability"' "$work/cifar.jsonl"
-check "names among the likeliest" grep -q '"top": \[{"class": [0-9], "name": "[a-z]*"' "$work/cifar.jsonl"
+check "a class has its name" \
+  grep -q '"class": [0-9], "name": "[a-z]*", "probability"' "$work/cifar.jsonl"
+check "names among the likeliest" \
+  grep -q '"top": \[{"class": [0-9], "name": "[a-z]*"' "$work/cifar.jsonl"
 sed -n 4p "$work/cifar.jsonl" >"$work/fourth"
 for kind in ppm png; do
   if [ ! -f "$work/c/fourth.$kind" ]; then skip "$kind" "no libpng"; continue; fi
@@ -144,7 +182,7 @@ check "grey, larger: made to fit" test "$(wc -l <"$work/grey.jsonl")" = 1
 mnist=${STARLING_DATA:-/nonexistent}/mnist
 if [ -d "$mnist" ]; then
   check "LeNet on MNIST" "$lenet" --data "$mnist" --seed 1 --steps 40 --save "$work/m.json"
-  accuracy=$(sed -n 's/^Test accuracy *\([0-9.]*\) %.*/\1/p' "$work/checked" | awk '{ printf "%.4f", $1 / 100 }')
+  accuracy=$(test_accuracy)
   predicted mnist "$work/m.json" "$mnist"
   has "MNIST: the trainer's accuracy, $accuracy" "accuracy $accuracy,"
 else
@@ -153,26 +191,37 @@ fi
 
 # ---- text ----
 # lines of one length: the validation part, the 19th twentieth, begins and ends with a line
-awk 'BEGIN { split("red big old", a); split("cat dog cow", b); split("eats runs sits", c)
-  for (i = 0; i < 400; i++) printf "the %s %s %s\n", a[i * 7 % 3 + 1], b[int(i / 3) % 3 + 1], c[(i + int(i / 5)) % 3 + 1] }' |
-  awk '{ printf "%-19s\n", $0 }' >text
+awk 'BEGIN {
+  split("red big old", a)
+  split("cat dog cow", b)
+  split("eats runs sits", c)
+  for (i = 0; i < 400; i++) {
+    verb = c[(i + int(i / 5)) % 3 + 1]
+    printf "%-19s\n", "the " a[i * 7 % 3 + 1] " " b[int(i / 3) % 3 + 1] " " verb
+  }
+}' >text
 l=$work/lm.json
-check "a language model learns a little" "$lm" --data text --layers 1 --hidden 16 --embed 16 --epochs 3 --buckets auto --save "$l"
+check "a language model learns a little" \
+  "$lm" --data text --layers 1 --hidden 16 --embed 16 --epochs 3 --buckets auto --save "$l"
 perplexity=$(sed -n 's/^Perplexity *\([0-9.]*\).*/\1/p' "$work/checked")
 head -c 7600 text | tail -c 400 >valid
 predicted text "$l" valid
 has "the trainer's perplexity, $perplexity" "20 lines, 100 tokens, perplexity $perplexity,"
 predicted all --top 100 "$l" valid
 check "all words: probabilities fall and add up to 1" "$files" sums "$work/all.jsonl"
-check "each line has all fields" sh -c "! grep -v '\"tokens\": 5, \"log_likelihood\": -[0-9.]*, \"perplexity\": [0-9.]*, \"unknown\": 0, \"next\": \[{\"token\": \"[a-z<>]*\", \"probability\": ' '$work/text.jsonl'"
+fields='"tokens": 5, "log_likelihood": -[0-9.]*, "perplexity": [0-9.]*, "unknown": 0, '
+fields=$fields'"next": \[{"token": "[a-z<>]*", "probability": '
+check "each line has all fields" sh -c "! grep -v '$fields' '$work/text.jsonl'"
 printf 'the cat' | timeout 100 "$predict" --top 1 "$l" - >"$work/out" 2>"$work/said"
 has "a line without an end has no end to score" '"tokens": 2'
 printf 'the zebra\n' | timeout 100 "$predict" "$l" - >"$work/out" 2>"$work/said"
 has "an unknown word is counted" '"unknown": 1'
-awk 'BEGIN { for (i = 0; i < 60; i++) printf "the cat "; print ""; print "the cat"; print "" }' >long
+awk 'BEGIN { for (i = 0; i < 60; i++) printf "the cat "; print "\nthe cat\n" }' >long
 predicted long "$l" long
 has "a line longer than in training" '"tokens": 121'
-check "and its neighbours, in order" sh -c "sed -n '2s/.*\"tokens\": 3,.*/yes/p; 3s/.*\"tokens\": 1,.*/yes/p' '$work/long.jsonl' | grep -c yes | grep -qx 2"
+check "and its neighbours, in order" sh -c \
+  "sed -n '2s/.*\"tokens\": 3,.*/yes/p; 3s/.*\"tokens\": 1,.*/yes/p' '$work/long.jsonl' |
+     grep -c yes | grep -qx 2"
 printf '2 3 4\n2\n' >numbers
 predicted tokens --format tokens "$l" numbers
 has "token numbers, no vocabulary" '"next": [{"token": '
@@ -187,15 +236,19 @@ exec 3>&-
 wait
 check "a line is answered before the next one comes" test "$early" = 1
 check "and so is that one" test "$(wc -l <"$work/typed")" = 2
-check "characters" "$lm" --data text --level char --layers 1 --hidden 16 --embed 16 --batch 5 --steps 20 --save "$work/char.json"
+check "characters" "$lm" --data text --level char --layers 1 --hidden 16 --embed 16 --batch 5 \
+  --steps 20 --save "$work/char.json"
 predicted char "$work/char.json" valid
 has "characters: a line end is one" '"tokens": 20'
 
 # ---- the bench ----
 predicted bench --bench --seconds 0.2 "$x"
-for field in requests requests/s samples/s samples/batch mean p50 p90 p99 max; do has "the table has $field" "$field"; done
+for field in requests requests/s samples/s samples/batch mean p50 p90 p99 max; do
+  has "the table has $field" "$field"
+done
 predicted bench --bench --seconds 0.2 --concurrency 3 --batch 5 --json "$x"
-for field in model machine input concurrency batch max_batch max_delay_us batches math seconds requests mean p50 p90 p99 max requests_per_s samples_per_s samples_per_batch; do
+for field in model machine input concurrency batch max_batch max_delay_us batches math seconds \
+  requests mean p50 p90 p99 max requests_per_s samples_per_s samples_per_batch; do
   has "the object has $field" "\"$field\": "
 done
 has "as asked for" '"concurrency": 3, "batch": 5'
@@ -204,13 +257,21 @@ has "the bench of a language model" '"requests_per_s": '
 
 # ---- where the output goes ----
 "$predict" "$x" digits 2>"$work/said" | head -n 1 >"$work/out"
-check "a closed pipe: one line, and no complaint" sh -c "[ ! -s '$work/said' ] && [ \$(wc -l <'$work/out') = 1 ]"
+check "a closed pipe: one line, and no complaint" \
+  sh -c "[ ! -s '$work/said' ] && [ \$(wc -l <'$work/out') = 1 ]"
 mkfifo "$work/gone"
 head -c $((16 + 784 * 40 + 100)) images-idx3-ubyte >torn
 : <"$work/gone" &
 reader=$!
-{ wait $reader; trap '' PIPE; timeout 100 "$predict" "$x" torn 2>"$work/said"; code=$?; trap - PIPE; } >"$work/gone"
-check "where SIGPIPE is ignored, it hides no failure" sh -c "[ $code = 1 ] && grep -q 'cut short in sample 40' '$work/said'"
+{
+  wait $reader
+  trap '' PIPE
+  timeout 100 "$predict" "$x" torn 2>"$work/said"
+  code=$?
+  trap - PIPE
+} >"$work/gone"
+check "where SIGPIPE is ignored, it hides no failure" \
+  sh -c "[ $code = 1 ] && grep -q 'cut short in sample 40' '$work/said'"
 if [ -w /dev/full ]; then
   "$predict" "$x" digits >/dev/full 2>"$work/said"; code=$?
   check "a full disk" sh -c "[ $code = 1 ] && grep -q 'output cannot be written' '$work/said'"
@@ -219,13 +280,17 @@ else
 fi
 
 # ---- refusals ----
-for arguments in "" "$x" "--bench" "--bench $x digit.pgm" "--nosuch $x digit.pgm" "--top -1 $x digit.pgm" "--top 1x $x digit.pgm" "--resize=cubic $x digit.pgm" \
-  "--normalize imagenet $x digit.pgm" "--mean x $x digit.pgm" "--deviation 0 $x digit.pgm" "--mean 1 --normalize none $x digit.pgm" "--mean 1,2,3 $x digit.pgm" \
-  "--format gif $x digit.pgm" "--format text $x valid" "--format idx $l valid" "--labels labels-idx1-ubyte $x digit.pgm digit.pgm" "--concurrency 2 $x digit.pgm" \
+for arguments in "" "$x" "--bench" "--bench $x digit.pgm" "--nosuch $x digit.pgm" \
+  "--top -1 $x digit.pgm" "--top 1x $x digit.pgm" "--resize=cubic $x digit.pgm" \
+  "--normalize imagenet $x digit.pgm" "--mean x $x digit.pgm" "--deviation 0 $x digit.pgm" \
+  "--mean 1 --normalize none $x digit.pgm" "--mean 1,2,3 $x digit.pgm" \
+  "--format gif $x digit.pgm" "--format text $x valid" "--format idx $l valid" \
+  "--labels labels-idx1-ubyte $x digit.pgm digit.pgm" "--concurrency 2 $x digit.pgm" \
   "--math f64 $x digit.pgm" "--seconds 0 --bench $x" "--placement nosuch=cpu:0 $x digit.pgm"; do
   # shellcheck disable=SC2086
   timeout 100 "$predict" $arguments >"$work/out" 2>"$work/err" </dev/null; got=$?
-  if [ $got = 2 ] && [ "$(wc -l <"$work/err")" -le 3 ] && head -n 1 "$work/err" | grep -q '^starling-predict: '; then
+  if [ $got = 2 ] && [ "$(wc -l <"$work/err")" -le 3 ] &&
+    head -n 1 "$work/err" | grep -q '^starling-predict: '; then
     ok "usage: $(head -n 1 "$work/err" | sed "s|$work/||g; s|^starling-predict: ||" | cut -c1-120)"
   else
     not_ok "usage: $arguments: exit code $got"
@@ -235,35 +300,53 @@ refused 1 "nosuch.json" nosuch.json digit.pgm
 echo '{"format": "starling model", ' >broken.json; refused 1 "damaged" broken.json digit.pgm
 sed 's/"version": 1/"version": 2/' "$x" >newer.json; refused 1 "version 2" newer.json digit.pgm
 sed 's/"x.safe/"nosuch.safe/' "$x" >apart.json; refused 1 "nosuch.safetensors" apart.json digit.pgm
-cp "$x" cut.json; sed -i 's/"x.safe/"cut.safe/' cut.json; head -c 1000 "$work/x.safetensors" >cut.safetensors; refused 1 "cut.safetensors" cut.json digit.pgm
+cp "$x" cut.json
+sed -i 's/"x.safe/"cut.safe/' cut.json
+head -c 1000 "$work/x.safetensors" >cut.safetensors
+refused 1 "cut.safetensors" cut.json digit.pgm
 refused 1 "nosuch.pgm: cannot be opened" "$x" nosuch.pgm
 refused 1 "cannot be opened" "$x" digit.pgm nosuch.pgm
-check "which is told before anything is answered" test ! -s "$work/out"
-: >empty; refused 1 "is empty" "$x" empty; refused 1 "is empty" "$l" empty; refused 1 "is empty" "$x" -
+check "which is reported before anything is answered" test ! -s "$work/out"
+: >empty
+refused 1 "is empty" "$x" empty
+refused 1 "is empty" "$l" empty
+refused 1 "is empty" "$x" -
 head -c 5000 images-idx3-ubyte >short; refused 1 "cut short in sample 6" "$x" short
 check "after the six that were there" test "$(wc -l <"$work/out")" = 6
 head -c 10 images-idx3-ubyte >head; refused 1 "cut short in its header" "$x" head
 { cat images-idx3-ubyte; echo more; } >more; refused 1 "bytes behind its last image" "$x" more
 printf '\000\000\010\004\000\000\000\001' >magic; refused 1 "magic number is 0x00000804" "$x" magic
-printf '\000\000\010\003\000\000\000\000\000\000\000\034\000\000\000\034' >none; refused 1 "is empty" "$x" none
+printf '\000\000\010\003\000\000\000\000\000\000\000\034\000\000\000\034' >none
+refused 1 "is empty" "$x" none
 refused 1 "holds labels" "$x" labels-idx1-ubyte
 refused 1 "is it IDX labels?" --labels digit.pgm "$x" images-idx3-ubyte
-head -c 100 labels-idx1-ubyte >few; refused 1 "cut short in sample 92's label" --labels few "$x" images-idx3-ubyte
-{ printf '\000\000\010\001\000\000\000\001'; printf '\001'; } >one; refused 1 "has 1 labels" --labels one "$x" images-idx3-ubyte
+head -c 100 labels-idx1-ubyte >few
+refused 1 "cut short in sample 92's label" --labels few "$x" images-idx3-ubyte
+printf '\000\000\010\001\000\000\000\001\001' >one
+refused 1 "has 1 labels" --labels one "$x" images-idx3-ubyte
 head -c 500 packed.gz >torn.gz; refused 1 "cut short, in the midst of packed data" "$x" torn.gz
-{ head -c 300 packed.gz; head -c 3000 text; } >bent.gz; refused 1 "damaged: its packed data" "$x" bent.gz
+{ head -c 300 packed.gz; head -c 3000 text; } >bent.gz
+refused 1 "damaged: its packed data" "$x" bent.gz
 refused 1 "is 56 x 56 in grey, the model takes 28 x 28 in grey" "$x" large.pgm
 refused 1 "in colour, the model takes 28 x 28 in grey" "$x" colour.ppm
 head -c 200 digit.pgm >cut.pgm; refused 1 "cut short" "$x" cut.pgm
 { cat digit.pgm; echo rest; } >rest.pgm; refused 1 "is neither PGM" "$x" rest.pgm
 refused 1 "--format raw is of files" --format raw "$x" digits
-made flat '[784]' '{"name": "fc", "kind": "dense", "inputs": ["input"], "features": 10, "no_bias": true}' '{"fc.weight": {"dtype": "F32", "shape": [10, 784], "data_offsets": [0, 31360]}}' 31360
+layer='{"name": "fc", "kind": "dense", "inputs": ["input"], "features": 10, "no_bias": true}'
+made flat '[784]' "$layer" \
+  '{"fc.weight": {"dtype": "F32", "shape": [10, 784], "data_offsets": [0, 31360]}}' 31360
 refused 1 "takes no pictures" --resize flat.json digits
 refused 1 "takes no pictures" flat.json shapes
-made wide '[8]' '{"name": "e", "kind": "embedding", "inputs": ["input"], "vocabulary": 5000, "features": 1}, {"name": "fc", "kind": "dense", "inputs": ["e"], "features": 5000, "no_bias": true, "positions": true}' \
-  '{"e.weight": {"dtype": "F32", "shape": [5000, 1], "data_offsets": [0, 20000]}, "fc.weight": {"dtype": "F32", "shape": [5000, 1], "data_offsets": [20000, 40000]}}' 40000
-awk 'BEGIN { for (i = 0; i < 40000; i++) printf "1 "; print "" }' >endless; refused 1 "more than 1 GiB" --format tokens wide.json endless
-printf '1 2 3\n' >brief; refused 1 "a smaller --max-batch" --max-batch 100000 --format tokens wide.json brief
+layers='{"name": "e", "kind": "embedding", "inputs": ["input"], "vocabulary": 5000, "features": 1},
+  {"name": "fc", "kind": "dense", "inputs": ["e"], "features": 5000, "no_bias": true,
+   "positions": true}'
+weights='{"e.weight": {"dtype": "F32", "shape": [5000, 1], "data_offsets": [0, 20000]}, '
+weights=$weights'"fc.weight": {"dtype": "F32", "shape": [5000, 1], "data_offsets": [20000, 40000]}}'
+made wide '[8]' "$layers" "$weights" 40000
+awk 'BEGIN { for (i = 0; i < 40000; i++) printf "1 "; print "" }' >endless
+refused 1 "more than 1 GiB" --format tokens wide.json endless
+printf '1 2 3\n' >brief
+refused 1 "a smaller --max-batch" --max-batch 100000 --format tokens wide.json brief
 printf 'P4\n1 1\n\000' >bits.pbm; refused 1 "is neither PGM" "$x" bits.pbm
 printf 'P2 1 1 9 10' >above.pgm; refused 1 "a number is too large" "$x" above.pgm
 printf 'P5 99999 99999 255\n' >huge.pgm; refused 1 "cut short" "$x" huge.pgm
@@ -272,18 +355,28 @@ if [ -f digit.png ]; then
 fi
 echo 'GIF89a' >x.gif; refused 1 "is neither IDX, PGM, PPM nor PNG" "$x" x.gif
 head -c 3000 digit.f32 >cut.f32; refused 1 "cut short in sample 0" --format raw "$x" cut.f32
-awk 'BEGIN { for (i = 0; i < 3136; i++) printf "%c", 255 }' | LC_ALL=C tr -c '\377' '\377' | head -c 3136 >nan.f32; refused 1 "infinite or not a number" --format raw "$x" nan.f32
-head -c 4000 "$work/c/test_batch.bin" >cut.bin; refused 1 "cut short in sample 1" "$work/c.json" cut.bin
+awk 'BEGIN { for (i = 0; i < 3136; i++) printf "%c", 255 }' | LC_ALL=C tr -c '\377' '\377' |
+  head -c 3136 >nan.f32
+refused 1 "infinite or not a number" --format raw "$x" nan.f32
+head -c 4000 "$work/c/test_batch.bin" >cut.bin
+refused 1 "cut short in sample 1" "$work/c.json" cut.bin
 mkdir nothing; refused 1 "holds neither MNIST's test set" "$x" nothing
-cp "$work/c.safetensors" odd.safetensors; grep -v normalize "$work/c.json" | sed 's/"c.safe/"odd.safe/; s/\[3, 32, 32\]/[3, 32, 33]/' >odd.json
+cp "$work/c.safetensors" odd.safetensors
+grep -v normalize "$work/c.json" |
+  sed 's/"c.safe/"odd.safe/; s/\[3, 32, 32\]/[3, 32, 33]/' >odd.json
 refused 1 "odd" odd.json digit.pgm
-cp "$l" words.json; cp "$work/lm.safetensors" .; refused 1 "--vocabulary names the model's words" words.json valid
-refused 1 "are they of one training?" --vocabulary "$work/char.json.vocabulary.json" words.json valid
+cp "$l" words.json; cp "$work/lm.safetensors" .
+refused 1 "--vocabulary names the model's words" words.json valid
+refused 1 "are they of one training?" \
+  --vocabulary "$work/char.json.vocabulary.json" words.json valid
 refused 1 "is it a vocabulary?" --vocabulary "$x" words.json valid
-printf '1 2\n1 999 2\n' >outside; refused 1 "line 2: token 999 is outside the vocabulary" --format tokens "$l" outside
-printf '1 two\n' >letters; refused 1 "line 1 is no list of token numbers" --format tokens "$l" letters
+printf '1 2\n1 999 2\n' >outside
+refused 1 "line 2: token 999 is outside the vocabulary" --format tokens "$l" outside
+printf '1 two\n' >letters
+refused 1 "line 1 is no list of token numbers" --format tokens "$l" letters
 printf '\n' >blank; refused 1 "line 1 is empty" --format tokens "$l" blank
-printf 'the cat\nthe zebra\n' >zebra; refused 1 "line 2 has a word outside the vocabulary" --strict "$l" zebra
+printf 'the cat\nthe zebra\n' >zebra
+refused 1 "line 2 has a word outside the vocabulary" --strict "$l" zebra
 refused 1 "has zero bytes" "$l" images-idx3-ubyte
 refused 1 "cpu:99" --devices cpu:99 "$x" digit.pgm
 

@@ -1,11 +1,12 @@
 #!/bin/sh
-# --trace: the steps that were asked for are recorded whole, drawn, and counted: a device's shares
-# add up to the time that the trainer measured itself. The run's bits stay what they are; damaged
-# traces get one line.
+# --trace: the requested steps are recorded whole, drawn, and counted: a device's shares add up to
+# the time that the trainer measured itself. The run's bits do not change; damaged traces get one
+# line.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 shown="out err"
-lenet=${LENET:-examples/lenet} mlp=${MLP:-examples/mlp} lm=${LSTM_LM:-examples/lstm_lm} trace=${TRACE:-tools/starling-trace}
+lenet=${LENET:-examples/lenet} mlp=${MLP:-examples/mlp} lm=${LSTM_LM:-examples/lstm_lm}
+trace=${TRACE:-tools/starling-trace}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 # the font library behind cairo keeps its memory
@@ -15,18 +16,32 @@ check() { what=$1; shift; if "$@" >"$work/checked" 2>&1; then ok "$what"; else n
 run() { "$@" >"$work/out" 2>"$work/err"; }
 
 if ! run "$mlp" --steps 1 --trace "$work/first" && grep -q 'without FxT' "$work/err"; then
-  [ "$(wc -l <"$work/err")" = 1 ] || { echo "1..1"; echo "not ok 1 - more than a line without FxT"; exit 1; }
+  [ "$(wc -l <"$work/err")" = 1 ] || {
+    echo "1..1"
+    echo "not ok 1 - more than a line without FxT"
+    exit 1
+  }
   skip_all "StarPU without FxT: no trace was recorded"
 fi
 
-# adds_up JSON: window and wall time are alike within 2 %, and so is each device's sum
+# adds_up JSON DEVICES: window and wall time are alike within 2 %, and so is each device's sum
 adds_up() {
-  awk '{ gsub(",", "") } /"wall_ms"/ { wall = $2 } /"window_ms"/ { window = $2 }
-    /"(busy|transfer|overhead|idle)_ms"/ { sum += $2; if (++parts == 4) { bad += off(sum, wall); devices++; sum = parts = 0 } }
+  awk -v wanted="$2" '
     function off(a, b) { return a > 1.02 * b || a < 0.98 * b }
-    END { print window, wall, devices, bad; exit !(wall > 0 && devices == '"$2"' && !bad && !off(window, wall)) }' "$1"
+    { gsub(",", "") }
+    /"wall_ms"/ { wall = $2 }
+    /"window_ms"/ { window = $2 }
+    /"(busy|transfer|overhead|idle)_ms"/ {
+      sum += $2
+      if (++parts == 4) { bad += off(sum, wall); devices++; sum = parts = 0 }
+    }
+    END {
+      print window, wall, devices, bad
+      exit !(wall > 0 && devices == wanted && !bad && !off(window, wall))
+    }' "$1"
 }
-# recorded PROGRAM... : a trace into $work/t that adds up. The two clocks are not read at once, so a busy machine has some tries.
+# recorded PROGRAM...: a trace into $work/t that adds up. The two clocks are not read at the same
+# time, so a busy machine has several tries.
 recorded() {
   for try in 1 2 3 4 5; do
     rm -rf "$work/t"
@@ -41,8 +56,13 @@ lacks() { ! has "$@"; }
 steps_are() { tr -d ' \n' <"$work/t/trace.json" | grep -qF "\"steps\":[$1,$2]"; }
 
 # ---- the recorded tasks ----
-if recorded "$lenet" --steps 24 --save "$work/traced.safetensors"; then ok "lenet: times add up to the wall time, within 2 %"; else not_ok "lenet: $(cat "$work/checked")"; fi
-check "the trainer says where to look" grep -q "^Trace .*$work/t/trace.svg, .*trace.txt, .*trace.json" "$work/out"
+if recorded "$lenet" --steps 24 --save "$work/traced.safetensors"; then
+  ok "lenet: times add up to the wall time, within 2 %"
+else
+  not_ok "lenet: $(cat "$work/checked")"
+fi
+check "the trainer names the files" \
+  grep -q "^Trace .*$work/t/trace.svg, .*trace.txt, .*trace.json" "$work/out"
 check "steps 11 to 20 by default" steps_are 11 20
 check "tasks have their step: the first" has tasks.rec '^Iteration: 11$'
 check "the last" has tasks.rec '^Iteration: 20$'
@@ -50,40 +70,61 @@ check "and no other" lacks tasks.rec '^Iteration: (10|21)$'
 check "layer, pass and replica" has tasks.rec '^Name: conv2.backward_weight/r1$'
 check "an update belongs to no replica" has tasks.rec '^Name: conv1\.sgd$'
 check "each is counted for its layer" has trace.json '"name": "conv1",'
-check "each task name has its own colour" has paje.trace '^6[[:space:]]"conv1.forward/r0"[[:space:]]WS.*"0\.[0-9]+ 0\.[0-9]+ 0\.[0-9]+"'
+check "each task name has its own colour" \
+  has paje.trace '^6[[:space:]]"conv1.forward/r0"[[:space:]]WS.*"0\.[0-9]+ 0\.[0-9]+ 0\.[0-9]+"'
 check "as Paje has them, from 0 to 1" lacks paje.trace '^6.*"[0-9]*[2-9][0-9]*\.[0-9.]+ '
 check "the picture is whole" has trace.svg '</svg>'
 check "it has both workers" has trace.svg '>CPU 1<'
 check "the steps" has trace.svg '>step 11<'
 check "the layers" has trace.svg '>conv2<'
-check "and its place is told" has trace.svg '>RAM<'
+check "and its place is shown" has trace.svg '>RAM<'
 check "every point is a number" lacks trace.svg 'nan|inf'
 check "the roof was measured" has trace.txt '^roof: [0-9.]+ GFLOP/s'
 check "a critical path" has trace.txt '^critical path  [0-9.]+ ms, [0-9.]+ % of the window'
-check "at most as long as the window" awk '/^critical path/ { exit !($5 > 0 && $5 <= 100) }' "$work/t/trace.txt"
-check "ten longest tasks" awk '/^longest tasks/ { seen = NR } seen && NR > seen { rows++ } END { exit rows != 10 }' "$work/t/trace.txt"
-if command -v python3 >/dev/null; then check "the JSON is JSON" python3 -c "import json; json.load(open('$work/t/trace.json'))"; else ok "JSON # SKIP no python3"; fi
+check "at most as long as the window" \
+  awk '/^critical path/ { exit !($5 > 0 && $5 <= 100) }' "$work/t/trace.txt"
+check "ten longest tasks" \
+  awk '/^longest tasks/ { seen = NR } seen && NR > seen { rows++ } END { exit rows != 10 }' \
+  "$work/t/trace.txt"
+if command -v python3 >/dev/null; then
+  check "the JSON is JSON" python3 -c "import json; json.load(open('$work/t/trace.json'))"
+else
+  ok "JSON # SKIP no python3"
+fi
 run "$lenet" --steps 24 --save "$work/plain.safetensors"
 check "the weights are the same to the bit" cmp "$work/traced.safetensors" "$work/plain.safetensors"
 
-if recorded "$lm" --layers 2 --hidden 32 --embed 32 --steps 6 --stages 2 --microbatches 4 --trace-steps 3-5; then ok "lstm_lm: a pipeline's times add up"; else not_ok "lstm_lm: $(cat "$work/checked")"; fi
-check "the steps that were asked for" steps_are 3 5
+if recorded "$lm" --layers 2 --hidden 32 --embed 32 --steps 6 --stages 2 --microbatches 4 \
+  --trace-steps 3-5; then
+  ok "lstm_lm: a pipeline's times add up"
+else
+  not_ok "lstm_lm: $(cat "$work/checked")"
+fi
+check "the requested steps" steps_are 3 5
 check "stage and microbatch" has tasks.rec '^Name: lstm0.forward/s0/m3$'
 check "the other stage" has tasks.rec '^Name: decoder.forward/s1/m0$'
-check "the picture tells a worker's stage" has trace.svg '>stage 1, '
+check "the picture shows a worker's stage" has trace.svg '>stage 1, '
 check "the theory of pipelines" has trace.txt '^theory  20.0 %'
 
-# four steps an epoch: an evaluation lies within, and is left out
-if recorded "$mlp" --batch 1500 --steps 8 --trace-steps 3-6; then ok "mlp: times add up over an epoch's end"; else not_ok "mlp: $(cat "$work/checked")"; fi
+# four steps an epoch: an evaluation lies within the window, and is left out
+if recorded "$mlp" --batch 1500 --steps 8 --trace-steps 3-6; then
+  ok "mlp: times add up over an epoch's end"
+else
+  not_ok "mlp: $(cat "$work/checked")"
+fi
 check "its evaluation is no step's" lacks tasks.rec '^Model: sl_accuracy'
 check "steps of both epochs are there" has tasks.rec '^Iteration: 5$'
-check "a short run: what there is" run "$mlp" --steps 5 --trace "$work/t"
+check "a run shorter than the window" run "$mlp" --steps 5 --trace "$work/t"
 check "all its steps" steps_are 1 5
 
-"$mlp" --steps 100000000 --trace "$work/t" --trace-steps 1-100000000 --log "$work/log" >"$work/out" 2>"$work/err" &
+"$mlp" --steps 100000000 --trace "$work/t" --trace-steps 1-100000000 --log "$work/log" \
+  >"$work/out" 2>"$work/err" &
 pid=$!
 tries=0
-until [ "$(grep -c step "$work/log" 2>/dev/null)" -gt 3 ] 2>/dev/null || [ $tries -gt 300 ]; do sleep 0.1; tries=$((tries + 1)); done
+until [ "$(grep -c step "$work/log" 2>/dev/null)" -gt 3 ] 2>/dev/null || [ $tries -gt 300 ]; do
+  sleep 0.1
+  tries=$((tries + 1))
+done
 kill -INT $pid
 wait $pid
 check "an interrupted run draws what it has" has trace.txt '^window .* steps 1-[0-9]+:'
@@ -92,7 +133,8 @@ check "an interrupted run draws what it has" has trace.txt '^window .* steps 1-[
 refused() {
   code=$1 text=$2; shift 2
   timeout 60 "$@" >"$work/out" 2>"$work/err"; got=$?
-  if [ "$got" = "$code" ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -qF -e "$text" "$work/err"; then
+  if [ "$got" = "$code" ] && [ "$(wc -l <"$work/err")" = 1 ] &&
+    grep -qF -e "$text" "$work/err"; then
     ok "$(sed "s|$work/||g" "$work/err")"
   else
     not_ok "$*: exit code $got, not $code"
@@ -119,22 +161,33 @@ damaged later; cp "$work"/t/tasks.rec "$work"/t/paje.trace "$work/later"
 sed -i 's/"version": 1/"version": 2/' "$work/later/trace.window.json"
 refused 1 'has version 2' "$trace" "$work/later"
 echo '{' >"$work/later/trace.window.json"; refused 1 'not JSON' "$trace" "$work/later"
-echo '{"format": "x", "version": 1}' >"$work/later/trace.window.json"; refused 1 "is not a trainer's" "$trace" "$work/later"
-damaged half; head -n 300 "$work/t/tasks.rec" | head -c -5 >"$work/half/tasks.rec"; cp "$work/t/paje.trace" "$work/half"
+echo '{"format": "x", "version": 1}' >"$work/later/trace.window.json"
+refused 1 "is not a trainer's" "$trace" "$work/later"
+damaged half
+head -n 300 "$work/t/tasks.rec" | head -c -5 >"$work/half/tasks.rec"
+cp "$work/t/paje.trace" "$work/half"
 refused 1 'cut short' "$trace" "$work/half"
-mkdir "$work/foreign"; printf 'Name: other\nModel: foreign\nJobId: 1\nWorkerId: 7\nStartTime: 0\nEndTime: 500\n\n' >"$work/foreign/tasks.rec"
+mkdir "$work/foreign"
+printf 'Name: other\nModel: foreign\nJobId: 1\nWorkerId: 7\nStartTime: 0\nEndTime: 500\n\n' \
+  >"$work/foreign/tasks.rec"
 refused 1 'holds no task of Starling' "$trace" "$work/foreign"
 mkdir "$work/ranks" "$work/ranks/rank0"; refused 1 'a folder for each rank' "$trace" "$work/ranks"
 refused 2 'no trace is named' "$trace"
 refused 2 '--peak' "$trace" --peak fast "$work/t"
 
-# ---- and whole ones, once more ----
-check "StarPU's own file alone will do" sh -c '"$0" "$1" -o "$2" | grep -q "^window"' "$trace" "$raw" "$work/again.svg"
-check "numbers as JSON where one wants them" sh -c '"$0" --json "$2" "$1" >/dev/null && grep -q roofline_share "$2"' "$trace" "$work/t" "$work/numbers.json"
-check "a roof that the user gives" sh -c '"$0" --peak 10 --bandwidth 5 "$1" | grep -q "^roof: 10.0 GFLOP/s, one CPU core; 5.0 GB/s"' "$trace" "$work/t"
+# ---- whole traces, once more ----
+check "StarPU's own file alone will do" \
+  sh -c '"$0" "$1" -o "$2" | grep -q "^window"' "$trace" "$raw" "$work/again.svg"
+check "numbers as JSON on request" sh -c \
+  '"$0" --json "$2" "$1" >/dev/null && grep -q roofline_share "$2"' \
+  "$trace" "$work/t" "$work/numbers.json"
+check "a roof that the user gives" sh -c \
+  '"$0" --peak 10 --bandwidth 5 "$1" | grep -q "^roof: 10.0 GFLOP/s, one CPU core; 5.0 GB/s"' \
+  "$trace" "$work/t"
 # half of its time, however long a busy machine took for it
 half=$("$trace" "$work/t" | awk '$1 == "window" { print int($2 / 2) }')
-check "part of it" sh -c '"$0" --from 1 --to "$2" "$1" | grep -q "^window"' "$trace" "$work/t" "$half"
+check "part of it" \
+  sh -c '"$0" --from 1 --to "$2" "$1" | grep -q "^window"' "$trace" "$work/t" "$half"
 
 echo "1..$n"
 exit $failed

@@ -14,7 +14,8 @@ mkdir "$TMPDIR"
 has() { if grep -q -e "$2" "$work/out"; then ok "$1"; else not_ok "$1: no '$2'"; fi; }
 has_not() { if grep -q -e "$2" "$work/out"; then not_ok "$1: there is '$2'"; else ok "$1"; fi; }
 
-# Its rate follows from its settings, FAKE says how it misbehaves. RUNS counts, CALLS has each command line.
+# Its rate follows from its settings; FAKE names its misbehaviour. RUNS has a line for each run,
+# CALLS each command line.
 cat >"$work/fake" <<'END'
 #!/bin/sh
 echo "STARPU_SCHED=${STARPU_SCHED:-} STARPU_NCPU=${STARPU_NCPU:-} $*" >>"$CALLS"
@@ -34,14 +35,25 @@ case ${STARPU_SCHED:-} in prio) rate=13000 ;; dmda) rate=7000 ;; ws) rate=12900 
 [ "$replicas" = 1 ] && rate=$((rate + 2000))
 [ "${STARPU_NCPU:-}" = 1 ] && rate=$((rate / 3))
 case " $FAKE " in
-  *' noise '*) rate=$((10000 + 1500 * (run * 7 % 5 - 2) / 2)); [ "${STARPU_SCHED:-}" = prio ] && rate=$((rate + 150)) ;;
+  *' noise '*)
+    rate=$((10000 + 1500 * (run * 7 % 5 - 2) / 2))
+    [ "${STARPU_SCHED:-}" = prio ] && rate=$((rate + 150))
+    ;;
   *' drift '*) rate=$((20000 - 150 * run)) ;;
   *' same '*) rate=10000 ;;
 esac
 case " $FAKE " in *' gpus '*) gpus=2 ;; *) gpus=0 ;; esac
-case " $FAKE " in *' small '*) [ "$microbatches" = 4 ] && { echo 'a library warns' >&2; echo 'fake: no memory for 4' >&2; exit 1; } ;; esac
-case " $FAKE " in *' stuck '*) [ "${STARPU_SCHED:-}" = prio ] && sleep 1000 ;; esac
-case " $FAKE " in *' killed '*) kill -9 $$ ;; esac
+case " $FAKE " in
+  *' small '*)
+    [ "$microbatches" = 4 ] && {
+      echo 'a library warns' >&2
+      echo 'fake: no memory for 4' >&2
+      exit 1
+    }
+    ;;
+  *' stuck '*) [ "${STARPU_SCHED:-}" = prio ] && sleep 1000 ;;
+  *' killed '*) kill -9 $$ ;;
+esac
 scheduler=${STARPU_SCHED:-lws}
 [ "$scheduler" = nosuch ] && scheduler=lws
 echo "StarPU 1.4.10, scheduler $scheduler, 2 CPU and $gpus CUDA workers"
@@ -58,20 +70,33 @@ echo "digits: 100 samples; 1000 parameters; 2 replicas, batch 64; sgd, lr 0.1"
   printf '{"step": 20, "samp'
 } >"$log.new"
 mv "$log.new" "$log" # all at once: a slow machine must not make it read half
-case " $FAKE " in *' slow '*) sleep 0.2 ;; *' long '*) echo $$ >"$RUNS.pid"; sleep 1000 ;; esac
+case " $FAKE " in
+  *' slow '*) sleep 0.2 ;;
+  *' long '*)
+    echo $$ >"$RUNS.pid"
+    sleep 1000
+    ;;
+esac
 exit 0
 END
 chmod +x "$work/fake"
 FAKE=''; export FAKE
-unset STARPU_SCHED STARPU_NCPU STARPU_WORKERS_NOBIND STARPU_NCUDA OMP_NUM_THREADS OPENBLAS_NUM_THREADS
+unset STARPU_SCHED STARPU_NCPU STARPU_WORKERS_NOBIND STARPU_NCUDA
+unset OMP_NUM_THREADS OPENBLAS_NUM_THREADS
 
 # tuned OPTIONS...: exit code 0 is expected
-tuned() { : >"$RUNS"; : >"$CALLS"; timeout 320 "$tune" --trial-seconds 0.01 --seconds 300 "$@" >"$work/out" 2>"$work/err" || not_ok "$*: exit code $?"; }
+tuned() {
+  : >"$RUNS"
+  : >"$CALLS"
+  timeout 320 "$tune" --trial-seconds 0.01 --seconds 300 "$@" >"$work/out" 2>"$work/err" ||
+    not_ok "$*: exit code $?"
+}
 # refused CODE TEXT ARGUMENTS...: one line with TEXT in it
 refused() {
   code=$1 text=$2; shift 2
   timeout 100 "$tune" "$@" >"$work/out" 2>"$work/err"; got=$?
-  if [ $got = "$code" ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -qF -e "$text" "$work/err" && [ ! -s "$work/out" ]; then
+  if [ $got = "$code" ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -qF -e "$text" "$work/err" &&
+    [ ! -s "$work/out" ]; then
     ok "$(sed "s|$work/||g" "$work/err")"
   else
     not_ok "$*: exit code $got, not $code, or no '$text'"
@@ -82,19 +107,31 @@ refused() {
 tuned -q --json "$work/tune.json" -- "$work/fake" --batch '6 4'
 has "two settings that help together" "^Best: 1.50 +- 0.00 times"
 has "the best command line, quoted" "^STARPU_SCHED=prio $work/fake --batch '6 4' --replicas 1\$"
-has "it is told that bits differ" "not the same bits"
-has "a clearly slower one is dropped after a run" "^ .* 0.[0-9]* .* 1  --replicas 1 STARPU_SCHED=dmda$"
+has "the report says that bits differ" "not the same bits"
+has "a clearly slower one is dropped after a run" \
+  "^ .* 0.[0-9]* .* 1  --replicas 1 STARPU_SCHED=dmda$"
 has "the warm-up is not counted" "^ *10000 .* (as given)"
-if [ -s "$work/err" ]; then not_ok "--quiet says something"; else ok "--quiet says nothing on the way"; fi
-if [ "$(grep -c '^ *"setting"' "$work/tune.json")" -gt 10 ] && grep -q '"command": "STARPU_SCHED=prio .*--replicas 1"' "$work/tune.json" &&
-  grep -q '"confirmed": true' "$work/tune.json" && ! ls "$work"/tune.json.* 2>/dev/null; then ok "the same as JSON"; else not_ok "the JSON"; fi
+if [ -s "$work/err" ]; then
+  not_ok "--quiet says something"
+  ok "--quiet prints no progress"
+  ok "--quiet says nothing on the way"
+fi
+if [ "$(grep -c '^ *"setting"' "$work/tune.json")" -gt 10 ] &&
+  grep -q '"command": "STARPU_SCHED=prio .*--replicas 1"' "$work/tune.json" &&
+  grep -q '"confirmed": true' "$work/tune.json" &&
+  ! ls "$work"/tune.json.* 2>/dev/null; then
+  ok "the same as JSON"
+else
+  not_ok "the JSON"
+fi
 tuned --rounds 2 "$work/fake" --no-shuffle
 has "without -- before the program" "^STARPU_SCHED=prio $work/fake --no-shuffle --replicas 1\$"
 tuned --rounds 2 --same-bits -- "$work/fake"
 has "--same-bits: the scheduler may be another" "^STARPU_SCHED=prio $work/fake\$"
-has_not "--same-bits: nothing that adds up otherwise" "--replicas\|--microbatches\|--stages\|--tune\|STARPU_NCPU\|MAIN_THREAD"
+has_not "--same-bits: nothing that adds up otherwise" \
+  "--replicas\|--microbatches\|--stages\|--tune\|STARPU_NCPU\|MAIN_THREAD"
 tuned --schedulers ws,prio --replicas 3 --microbatches 2 --workers 5 -- "$work/fake"
-has "as quick within the noise: the first one wins" "^STARPU_SCHED=ws $work/fake\$"
+has "equally fast within the noise: the first one wins" "^STARPU_SCHED=ws $work/fake\$"
 has "candidates that the user gives" "STARPU_NCPU=5"
 has_not "and no others" "eager\|--replicas 1"
 FAKE=gpus; tuned --rounds 2 -- "$work/fake"
@@ -111,10 +148,17 @@ has_not "a variable and an abbreviated option stay" "eager\|--replicas"
 tuned --rounds 2 -- env STARPU_SCHED=ws "$work/fake" --replicas=2
 has_not "so do variables behind env, and --option=value" "STARPU_SCHED=prio\|--replicas 1"
 mkdir "$work/c"
-tuned --rounds 1 -- "$work/fake" --save "$work/w" --checkpoint="$work/c" --checkpoint-every 5 --keep 2 --resume --log "$work/l" --trace "$work/t" --steps 7 \
+tuned --rounds 1 -- "$work/fake" --save "$work/w" --checkpoint="$work/c" --checkpoint-every 5 \
+  --keep 2 --resume --log "$work/l" --trace "$work/t" --steps 7 \
   --epochs 3 -q --load "$work/start" --lr 0.5
-if grep -q -e "--load $work/start --lr 0.5.* --steps 1000000000 --log $TMPDIR" "$CALLS" && ! grep -q -e "--save\|--checkpoint\|--keep\|--resume\|$work/l\|--trace\|--epochs\|-q\|--steps 7" "$CALLS"
-then ok "trials touch neither weights nor checkpoints, logs, traces"; else cp "$CALLS" "$work/err"; not_ok "trials touch the user's files"; fi
+touching="--save\|--checkpoint\|--keep\|--resume\|$work/l\|--trace\|--epochs\|-q\|--steps 7"
+if grep -q -e "--load $work/start --lr 0.5.* --steps 1000000000 --log $TMPDIR" "$CALLS" &&
+  ! grep -q -e "$touching" "$CALLS"; then
+  ok "trials touch neither weights nor checkpoints, logs, traces"
+else
+  cp "$CALLS" "$work/err"
+  not_ok "trials touch the user's files"
+fi
 has "but the command line has them" "--save $work/w --checkpoint=$work/c"
 
 # ---- noise, drift, failures ----
@@ -125,7 +169,8 @@ has "a machine that becomes slower favours no setting" "^Nothing that was tried 
 FAKE=same; tuned --least 0 --rounds 2 -- "$work/fake"
 has "equal is not better" "^Nothing that was tried is better"
 FAKE=small; tuned --rounds 2 -- "$work/fake"
-has "a failing setting is shown with its message" "--microbatches 4  FAILED: fake: no memory for 4\$"
+has "a failing setting is shown with its message" \
+  "--microbatches 4  FAILED: fake: no memory for 4\$"
 has "and does not end the search" "^STARPU_SCHED=prio $work/fake --replicas 1\$"
 FAKE=stuck; tuned --rounds 2 --limit 5 -- "$work/fake"
 has "a setting that hangs is shown" "STARPU_SCHED=prio  FAILED: no step for 5 s"
@@ -133,23 +178,34 @@ has "and the next best is taken" "^STARPU_SCHED=ws $work/fake --replicas 1\$"
 FAKE=''
 
 # ---- given settings beside each other ----
-tuned --rounds 4 --compare "STARPU_SCHED=dmda" --compare "--replicas 1 STARPU_NCPU=1" -- "$work/fake"
-if [ "$(sed -n 3,4p "$work/out" | tr -s ' ')" = " 7000 0.0 0.700 0.000 4 STARPU_SCHED=dmda
- 4000 0.0 0.400 0.000 4 --replicas 1 STARPU_NCPU=1" ]; then ok "--compare"; else not_ok "--compare"; fi
+tuned --rounds 4 --compare "STARPU_SCHED=dmda" --compare "--replicas 1 STARPU_NCPU=1" \
+  -- "$work/fake"
+wanted=" 7000 0.0 0.700 0.000 4 STARPU_SCHED=dmda
+ 4000 0.0 0.400 0.000 4 --replicas 1 STARPU_NCPU=1"
+if [ "$(sed -n 3,4p "$work/out" | tr -s ' ')" = "$wanted" ]; then
+  ok "--compare"
+else
+  not_ok "--compare"
+fi
 FAKE=small; tuned --compare "--microbatches 4" --compare "STARPU_SCHED=prio" -- "$work/fake"
 has "--compare: a failure" "--microbatches 4  FAILED: fake: no memory"
 has "--compare: and what comes after it" " 1.300 .*STARPU_SCHED=prio"
 FAKE=''
 
 tuned --compare "STARPU_SCHED=nosuch" -- "$work/fake"
-has "--compare: a scheduler that StarPU does not know" "STARPU_SCHED=nosuch  FAILED: StarPU takes lws for it"
+has "--compare: a scheduler that StarPU does not know" \
+  "STARPU_SCHED=nosuch  FAILED: StarPU takes lws for it"
 
 # ---- the time ----
 export FAKE=slow
 began=$(date +%s)
 tuned --seconds 4 -- "$work/fake"
 took=$(($(date +%s) - began))
-if [ $took -le 40 ]; then ok "--seconds 4: it ends ($took s)"; else not_ok "--seconds 4: $took s"; fi
+if [ $took -le 40 ]; then
+  ok "--seconds 4: it ends ($took s)"
+else
+  not_ok "--seconds 4: $took s"
+fi
 has "with a command line" "$work/fake"
 tuned --seconds 1 --trial-seconds 100 -- "$work/fake"
 export FAKE=''
@@ -157,11 +213,24 @@ export FAKE=''
 # interrupted SIGNAL CODE
 interrupted() {
   : >"$RUNS"; rm -f "$RUNS.pid"
-  FAKE=long "$tune" --trial-seconds 1 --limit 1000 --seconds 900 -- "$work/fake" >"$work/out" 2>"$work/err" & pid=$!
-  i=0; while [ $i -lt 600 ] && [ "$(grep -c . "$RUNS")" -lt 4 ]; do sleep 0.1; i=$((i + 1)); done
+  FAKE=long "$tune" --trial-seconds 1 --limit 1000 --seconds 900 -- "$work/fake" \
+    >"$work/out" 2>"$work/err" & pid=$!
+  i=0
+  while [ $i -lt 600 ] && [ "$(grep -c . "$RUNS")" -lt 4 ]; do
+    sleep 0.1
+    i=$((i + 1))
+  done
   kill -"$1" $pid; wait $pid; code=$?
-  if [ $code = "$2" ] && grep -q '(as given)' "$work/out" && grep -q interrupted "$work/err"; then ok "SIG$1: it prints what it has"; else not_ok "SIG$1: exit code $code"; fi
-  if kill -0 "$(cat "$RUNS.pid")" 2>/dev/null; then not_ok "SIG$1: the program is still there"; else ok "SIG$1: the program is gone"; fi
+  if [ $code = "$2" ] && grep -q '(as given)' "$work/out" && grep -q interrupted "$work/err"; then
+    ok "SIG$1: it prints what it has"
+  else
+    not_ok "SIG$1: exit code $code"
+  fi
+  if kill -0 "$(cat "$RUNS.pid")" 2>/dev/null; then
+    not_ok "SIG$1: the program is still there"
+  else
+    ok "SIG$1: the program is gone"
+  fi
 }
 interrupted TERM 143
 interrupted HUP 129
@@ -184,18 +253,34 @@ refused 2 "a setting is NAME=VALUE or --option VALUE" --compare 'dmda' "$work/fa
 refused 2 "no program is named"
 refused 1 "cannot be written: No such file" --json "$work/no/x.json" "$work/fake"
 refused 1 "it is a folder" --json "$work" "$work/fake"
-if [ -z "$(ls -A "$TMPDIR")" ]; then ok "nothing is left in the temporary folder"; else not_ok "left: $(ls "$TMPDIR")"; fi
+if [ -z "$(ls -A "$TMPDIR")" ]; then
+  ok "nothing is left in the temporary folder"
+else
+  not_ok "left: $(ls "$TMPDIR")"
+fi
 
 # ---- a real trainer ----
 export STARPU_WORKERS_NOBIND=1 STARPU_NCUDA=0 OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
-tuned --rounds 2 --steps 12 --compare "STARPU_NCPU=1 --replicas 1" --compare "--replicas 100 --microbatches 100" -- "$lenet" --batch 32 --save "$work/lenet.safetensors"
+tuned --rounds 2 --steps 12 --compare "STARPU_NCPU=1 --replicas 1" \
+  --compare "--replicas 100 --microbatches 100" \
+  -- "$lenet" --batch 32 --save "$work/lenet.safetensors"
 has "lenet is measured as given" "^ *[1-9][0-9.]* .* 2  (as given)"
 has "lenet with one worker" "^ *[1-9][0-9.]* .* 2  STARPU_NCPU=1 --replicas 1"
 has "lenet's own refusal" "FAILED: lenet: .*more slices than a batch has samples"
-if [ -e "$work/lenet.safetensors" ]; then not_ok "lenet's weights were written"; else ok "no weights are written"; fi
-tuned --rounds 2 --seconds 15 --trial-seconds 0.3 --schedulers prio --replicas 1 --microbatches 2 --workers 1 --json "$work/lenet.json" -- "$lenet" --batch 32
-command=$(tail -n 1 "$work/out"); case $command in '('*) command=$(tail -n 2 "$work/out" | head -n 1) ;; esac
-if sh -c "$command --steps 3 -q" 2>"$work/err"; then ok "the best command line runs"; else not_ok "it does not run: $command"; fi
+if [ -e "$work/lenet.safetensors" ]; then
+  not_ok "lenet's weights were written"
+else
+  ok "no weights are written"
+fi
+tuned --rounds 2 --seconds 15 --trial-seconds 0.3 --schedulers prio --replicas 1 --microbatches 2 \
+  --workers 1 --json "$work/lenet.json" -- "$lenet" --batch 32
+command=$(tail -n 1 "$work/out")
+case $command in '('*) command=$(tail -n 2 "$work/out" | head -n 1) ;; esac
+if sh -c "$command --steps 3 -q" 2>"$work/err"; then
+  ok "the best command line runs"
+else
+  not_ok "it does not run: $command"
+fi
 refused 2 "lenet: --batch" -- "$lenet" --batch many
 
 echo "1..$n"
