@@ -7,12 +7,13 @@ lenet=${LENET:-examples/lenet}
 work=$(mktemp -d) || exit 1
 run=$work/run
 launcher= inside= via= ranks=0
-export STARPU_NCPU=1 STARPU_NCUDA=0 STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}"
+export STARPU_NCPU=1 STARPU_NCUDA=0 STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1
+export STARPU_HOME="${STARPU_HOME:-$work}"
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-# MPI's plugins leak, and are gone from memory when a sanitizer reports it: no suppression can name them
+# MPI's plugins leak and are unloaded before a sanitizer's report, so no suppression can name them.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 
-# until_true SECONDS COMMAND...: wait for it to succeed
+# until_true SECONDS COMMAND...: polls until the command succeeds
 until_true() {
   tenths=$(($1 * 10)); shift
   while ! "$@"; do
@@ -31,7 +32,8 @@ end_all() {
   done
   [ -d "$run" ] && touch "$run/over"
   if [ -n "$launcher" ]; then
-    until_true 5 has_ended "$launcher" || kill "$launcher" # it ends the processes that it started, too
+    # it ends the processes that it started, too
+    until_true 5 has_ended "$launcher" || kill "$launcher"
     wait "$launcher"
   fi
   launcher=
@@ -40,14 +42,18 @@ trap 'end_all; rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM HUP PIPE
 
 command -v mpirun >/dev/null || skip_all "no mpirun: nothing over ranks was tested"
-grep -q '^#define SL_HAVE_MPI 1' "${SL_BUILDDIR:-.}/config.h" || skip_all "a build without MPI: nothing over ranks was tested"
-mpi="--oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca btl_base_warn_component_unused 0"
+grep -q '^#define SL_HAVE_MPI 1' "${SL_BUILDDIR:-.}/config.h" ||
+  skip_all "a build without MPI: nothing over ranks was tested"
+mpi="--oversubscribe --bind-to none --mca mpi_yield_when_idle 1"
+mpi="$mpi --mca btl_base_warn_component_unused 0"
 [ "$(id -u)" = 0 ] && mpi="--allow-run-as-root $mpi"
-# mpirun_for SECONDS ARGUMENTS...; told to end, it ends its processes
+# mpirun_for SECONDS ARGUMENTS...: after a signal it ends its processes
 mpirun_for() { seconds=$1; shift; timeout -k 10 "$seconds" mpirun $mpi "$@"; }
-mpirun_for 60 -np 2 true >"$work/log" 2>&1 || skip_all "mpirun starts nothing here: $(grep -v '^[- ]*$' "$work/log" | head -n 1)"
+mpirun_for 60 -np 2 true >"$work/log" 2>&1 ||
+  skip_all "mpirun starts nothing here: $(grep -v '^[- ]*$' "$work/log" | head -n 1)"
 
-# A rank: after its end it stays until all have ended, so that mpirun, which would kill the others, does not notice.
+# A rank: after its end it stays until all have ended, so that mpirun, which would kill the others,
+# does not notice.
 cat >"$work/rank" <<'EOF'
 #!/bin/sh
 run=$1 rank=$OMPI_COMM_WORLD_RANK; shift
@@ -63,7 +69,8 @@ start() {
   ranks=$1; shift
   end_all
   rm -rf "$run"; mkdir "$run"
-  (exec $inside timeout -k 10 100 mpirun $mpi $via -np "$ranks" "$work/rank" "$run" "$@") >"$run/mpirun" 2>&1 &
+  (exec $inside timeout -k 10 100 mpirun $mpi $via -np "$ranks" "$work/rank" "$run" "$@") \
+    >"$run/mpirun" 2>&1 &
   launcher=$!
 }
 
@@ -71,14 +78,20 @@ start() {
 have_ended() { for rank; do [ -e "$run/code.$rank" ] || return 1; done; }
 code_of() { cat "$run/code.$1" 2>/dev/null; }
 
-# images FOLDER LABEL: 3072 black images for training, 40 for testing, all with that label: read at once, where digits
-# would have to be drawn by each rank
+# images FOLDER LABEL: 3072 black images for training, 40 for testing, all with that label. They are
+# read quickly; digits would have to be drawn by each rank.
 images() {
   mkdir "$1"
   for set in train:'\014\000':3072 t10k:'\000\050':40; do
     name=${set%%:*} count=${set##*:} bytes=${set#*:}; bytes=${bytes%:*}
-    { printf "\\000\\000\\010\\003\\000\\000$bytes\\000\\000\\000\\034\\000\\000\\000\\034"; head -c $((784 * count)) /dev/zero; } >"$1/$name-images-idx3-ubyte"
-    { printf "\\000\\000\\010\\001\\000\\000$bytes"; head -c "$count" /dev/zero | tr '\000' "\\00$2"; } >"$1/$name-labels-idx1-ubyte"
+    {
+      printf "\\000\\000\\010\\003\\000\\000$bytes\\000\\000\\000\\034\\000\\000\\000\\034"
+      head -c $((784 * count)) /dev/zero
+    } >"$1/$name-images-idx3-ubyte"
+    {
+      printf "\\000\\000\\010\\001\\000\\000$bytes"
+      head -c "$count" /dev/zero | tr '\000' "\\00$2"
+    } >"$1/$name-labels-idx1-ubyte"
   done
 }
 images "$work/black" 3

@@ -1,7 +1,7 @@
 #!/bin/sh
-# What happens to a training over ranks when one of them is lost, stopped, asked to end, or fails by
-# itself: all others end, soon, and say why. The moments are drawn from fixed seeds. Nobody's speed
-# is judged: "soon" is half a minute.
+# A training over ranks when one rank is lost, is stopped, gets a signal, or fails by itself: all
+# others end soon, with a message that names the cause. The moments are drawn from fixed seeds. The
+# test does not measure speed: "soon" is half a minute.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/ranks.sh"
 soon=30 timeout=3
@@ -9,7 +9,8 @@ soon=30 timeout=3
 # begin NAME RANKS OPTIONS...: lenet, until it has done some steps
 begin() {
   name=$1 count=$2; shift 2
-  start "$count" "$lenet" --kvstore dist_sync --timeout $timeout --batch 12 --steps 100000 --quiet $images --log "$run/log.jsonl" "$@"
+  start "$count" "$lenet" --kvstore dist_sync --timeout $timeout --batch 12 --steps 100000 \
+    --quiet $images --log "$run/log.jsonl" "$@"
   until_true 60 has_begun && [ -s "$run/log.jsonl" ] && return 0
   not_ok "$name: does not begin"; return 1
 }
@@ -21,16 +22,18 @@ wait_until() { sleep "$(awk -v seed="$1" 'BEGIN { srand(seed); printf "%.3f", ra
 # others RANK: all but that one
 others() { for r in $(seq 0 $((ranks - 1))); do [ "$r" = "$1" ] || printf '%s ' "$r"; done; }
 
-# What a rank says, without what Open MPI does ("Read -1, expected 1602000" where the other process is gone)
+# A rank's messages, without those of Open MPI ("Read -1, expected 1602000" if the peer has ended)
 said() { grep -v '^\[.*\] ' "$run/err.$1"; }
 
-# all_say CODE WORDS RANK...: each of them ends soon, with that exit code, and one line with WORDS; nothing on the other stream
+# all_say CODE WORDS RANK...: each of these ranks ends soon, with that exit code, one line with
+# WORDS, and no output
 all_say() {
   code=$1 words=$2; shift 2
   until_true $soon have_ended "$@" || { not_ok "$name: some of ranks $* do not end"; return 1; }
   for rank; do
     lines=$(said "$rank" | grep -c .)
-    if [ "$(code_of "$rank")" != "$code" ] || [ "$lines" != 1 ] || [ -s "$run/out.$rank" ] || ! said "$rank" | grep -q -e "$words"; then
+    if [ "$(code_of "$rank")" != "$code" ] || [ "$lines" != 1 ] || [ -s "$run/out.$rank" ] ||
+      ! said "$rank" | grep -q -e "$words"; then
       not_ok "$name: rank $rank ends with $(code_of "$rank") and $lines lines"; return 1
     fi
   done
@@ -52,41 +55,57 @@ for seed in 1 2 3; do
   lost "rank 0" 0 3 $seed
 done
 
-# ---- the same over TCP, as between machines: MPI notices it by itself ----
+# ---- the same over TCP, as between machines: MPI notices a lost rank by itself ----
 via="--mca btl tcp,self"
 lost "a worker, over TCP," 1 3 4
 lost "rank 0, over TCP," 0 3 5
 via=
 
-# ---- and with mpirun as it is: it ends the others itself ----
+# ---- without the test's rank script: mpirun itself ends the others ----
 name="a worker is killed under mpirun alone"
-end_all; rm -rf "$run"; mkdir "$run"
+end_all
+rm -rf "$run"
+mkdir "$run"
 cat >"$work/with-pid" <<'EOF'
 #!/bin/sh
 echo $$ >"$1.$OMPI_COMM_WORLD_RANK"; shift; exec "$@"
 EOF
 chmod +x "$work/with-pid"
-(exec timeout -k 10 100 mpirun $mpi -np 3 "$work/with-pid" "$run/pid" "$lenet" --kvstore dist_sync --timeout $timeout --batch 12 \
-  --steps 100000 --quiet $images --log "$run/log.jsonl") >"$run/out" 2>"$run/mpirun" &
+(exec timeout -k 10 100 mpirun $mpi -np 3 "$work/with-pid" "$run/pid" "$lenet" \
+  --kvstore dist_sync --timeout $timeout --batch 12 --steps 100000 --quiet $images \
+  --log "$run/log.jsonl") >"$run/out" 2>"$run/mpirun" &
 launcher=$!
 none_left() { has_ended "$(cat "$run/pid.0")" && has_ended "$(cat "$run/pid.2")"; }
-if until_true 60 has_begun && kill -KILL "$(cat "$run/pid.1")" && until_true $soon has_ended "$launcher"; then
+if until_true 60 has_begun && kill -KILL "$(cat "$run/pid.1")" &&
+  until_true $soon has_ended "$launcher"; then
   wait "$launcher"; got=$?; launcher=
-  if [ $got != 0 ] && until_true $soon none_left; then ok "$name: all end, mpirun with $got"; else not_ok "$name: mpirun ends with $got, or ranks are left"; fi
-else not_ok "$name: no start or no end"; fi
+  if [ $got != 0 ] && until_true $soon none_left; then
+    ok "$name: all end, mpirun with $got"
+  else
+    not_ok "$name: mpirun ends with $got, or ranks are left"
+  fi
+else
+  not_ok "$name: no start or no end"
+fi
 
-# ---- stopped: silent, but its connections stand ----
+# ---- stopped: a rank is silent, but its connections stand ----
 for victim in 1 0; do
   begin "rank $victim is stopped" 3 || continue
   kill -STOP "$(cat "$run/pid.$victim")"
-  if all_say 1 "rank $victim (.*) has not been heard of since" $(others $victim); then ok "$name: $(said 2)"; fi
-  kill -CONT "$(cat "$run/pid.$victim")" # when it wakes up, it hears what the others think, or finds them gone
-  if until_true $soon have_ended $victim && [ "$(code_of $victim)" = 1 ] && [ "$(said $victim | grep -c .)" = 1 ]; then
+  if all_say 1 "rank $victim (.*) has not been heard of since" $(others $victim); then
+    ok "$name: $(said 2)"
+  fi
+  # it reads the others' verdict, or finds that they have ended
+  kill -CONT "$(cat "$run/pid.$victim")"
+  if until_true $soon have_ended $victim && [ "$(code_of $victim)" = 1 ] &&
+    [ "$(said $victim | grep -c .)" = 1 ]; then
     ok "rank $victim goes on: $(said $victim)"
-  else not_ok "rank $victim, which goes on, ends with $(code_of $victim)"; fi
+  else
+    not_ok "rank $victim, which goes on, ends with $(code_of $victim)"
+  fi
 done
 
-# ---- asked to end: all do, after the same step, with whole weights ----
+# ---- a signal to end: all ranks end after the same step, with whole weights ----
 losses() { grep '"step"' "$1" | sed 's/.*"step": *\([0-9]*\).*"loss": *\([0-9.e-]*\).*/\1 \2/'; }
 # asked SIGNAL RANK RANKS OPTIONS...
 asked() {
@@ -98,12 +117,18 @@ asked() {
   losses "$run/log.jsonl" >"$run/losses"
   for rank in $(others -1); do
     log=$run/log.rank$rank.jsonl; [ "$rank" = 0 ] && log=$run/log.jsonl
-    if [ "$(code_of "$rank")" != 0 ] || [ -s "$run/err.$rank" ] || ! losses "$log" | cmp -s - "$run/losses"; then
-      not_ok "$name: rank $rank ends with $(code_of "$rank"), after $(losses "$log" | wc -l) of $(wc -l <"$run/losses") steps"; return
+    if [ "$(code_of "$rank")" != 0 ] || [ -s "$run/err.$rank" ] ||
+      ! losses "$log" | cmp -s - "$run/losses"; then
+      done=$(losses "$log" | wc -l) all=$(wc -l <"$run/losses")
+      not_ok "$name: rank $rank ends with $(code_of "$rank"), after $done of $all steps"
+      return
     fi
   done
-  if "$lenet" --steps 1 --quiet $images --load "$run/weights" 2>"$run/err.load"; then ok "$name: all end after step $(tail -n 1 "$run/losses" | cut -d ' ' -f 1)"
-  else not_ok "$name: no whole weights"; fi
+  if "$lenet" --steps 1 --quiet $images --load "$run/weights" 2>"$run/err.load"; then
+    ok "$name: all end after step $(tail -n 1 "$run/losses" | cut -d ' ' -f 1)"
+  else
+    not_ok "$name: no whole weights"
+  fi
 }
 asked TERM 0 2
 asked TERM 2 3 --servers 1
@@ -114,47 +139,63 @@ rm -rf "$work/full"; mkdir "$work/full"
 if [ -e /dev/full ]; then
   ln -s /dev/full "$work/full/log.rank1.jsonl"
   name="rank 1's disk is full"
-  start 3 "$lenet" --kvstore dist_sync --timeout $timeout --batch 12 --steps 100000 --quiet $images --log "$work/full/log.jsonl"
+  start 3 "$lenet" --kvstore dist_sync --timeout $timeout --batch 12 --steps 100000 \
+    --quiet $images --log "$work/full/log.jsonl"
   all_say 1 "rank 1: $work/full/log.rank1.jsonl: cannot be written" 1 &&
-    all_say 1 "rank 1 (.*) failed: $work/full/log.rank1.jsonl: cannot be written" 0 2 && ok "$name: $(said 2)"
+    all_say 1 "rank 1 (.*) failed: $work/full/log.rank1.jsonl: cannot be written" 0 2 &&
+    ok "$name: $(said 2)"
 fi
-# a kernel whose wrong result is on its way to all ranks: no rank saves it
+# a kernel whose wrong result would reach all ranks: no rank saves it
 if [ -x tests/examples/failing_lenet ]; then
   name="rank 1's kernel fails in the last update of an epoch"
   SL_FAIL=sgd:86:1 && export SL_FAIL # it owns one shard; an epoch has 86 steps
-  start 3 tests/examples/failing_lenet --kvstore dist_sync --timeout $timeout --batch 12 --steps 100000 --quiet $images \
-    --checkpoint "$work/kept" --save "$work/saved"
-  all_say 1 "^failing_lenet: rank 1: sgd (layer .*) on cpu:0: no memory" 1 &&
-    all_say 1 "rank 1 (.*) failed: sgd (layer" 0 2 &&
-    if [ -e "$work/saved" ] || ls "$work/kept" 2>/dev/null | grep -q .; then not_ok "$name: something was saved"; else ok "$name: $(said 2)"; fi
+  start 3 tests/examples/failing_lenet --kvstore dist_sync --timeout $timeout --batch 12 \
+    --steps 100000 --quiet $images --checkpoint "$work/kept" --save "$work/saved"
+  if all_say 1 "^failing_lenet: rank 1: sgd (layer .*) on cpu:0: no memory" 1 &&
+    all_say 1 "rank 1 (.*) failed: sgd (layer" 0 2; then
+    if [ -e "$work/saved" ] || ls "$work/kept" 2>/dev/null | grep -q .; then
+      not_ok "$name: something was saved"
+    else
+      ok "$name: $(said 2)"
+    fi
+  fi
   unset SL_FAIL
 fi
 mkdir "$work/folder"
 name="the folder for the weights is gone"
-start 3 "$lenet" --kvstore dist_sync --timeout $timeout --batch 12 --steps 60 --quiet $images --log "$run/log.jsonl" --save "$work/folder/weights"
+start 3 "$lenet" --kvstore dist_sync --timeout $timeout --batch 12 --steps 60 --quiet $images \
+  --log "$run/log.jsonl" --save "$work/folder/weights"
 if until_true 60 has_begun && rmdir "$work/folder"; then
-  # all know, so the first rank speaks for all
+  # all ranks know the failure, so only the first one reports it
   if all_say 1 "^lenet: $work/folder/weights" 0; then
-    if until_true $soon have_ended 1 2 && [ "$(code_of 1)$(code_of 2)" = 11 ] && [ -z "$(said 1)$(said 2)" ]; then ok "$name: $(said 0)"
-    else not_ok "$name: the others end with $(code_of 1) and $(code_of 2)"; fi
+    if until_true $soon have_ended 1 2 && [ "$(code_of 1)$(code_of 2)" = 11 ] &&
+      [ -z "$(said 1)$(said 2)" ]; then
+      ok "$name: $(said 0)"
+    else
+      not_ok "$name: the others end with $(code_of 1) and $(code_of 2)"
+    fi
   fi
-else not_ok "$name: does not begin"; fi
+else
+  not_ok "$name: does not begin"
+fi
 
-# ---- the link between two machines is cut: namespaces, each with its own network, stand for the machines ----
+# ---- the link between two machines is cut; network namespaces stand for the machines ----
 a=slab$$ b=slbb$$ name="the link is cut"
 remove_link() { ip netns del $a; ip netns del $b; } 2>/dev/null
 trap 'end_all; remove_link; rm -rf "$work"' EXIT
 make_link() {
-  unshare -u true && ip netns add $a && ip netns add $b && ip link add va netns $a type veth peer name vb netns $b &&
+  unshare -u true && ip netns add $a && ip netns add $b &&
+    ip link add va netns $a type veth peer name vb netns $b &&
     ip -n $a addr add 10.99.0.1/24 dev va && ip -n $b addr add 10.99.0.2/24 dev vb &&
-    ip -n $a link set va up && ip -n $b link set vb up && ip -n $a link set lo up && ip -n $b link set lo up
+    ip -n $a link set va up && ip -n $b link set vb up && ip -n $a link set lo up &&
+    ip -n $b link set lo up
 }
 cat >"$work/inside" <<'EOF'
 #!/bin/sh
 space=$1; shift
 exec ip netns exec "$space" unshare -u sh -c 'hostname "$0" && exec "$@"' "$space" "$@"
 EOF
-# what mpirun takes for ssh: HOST COMMAND
+# the command that mpirun takes for ssh: HOST COMMAND
 cat >"$work/agent" <<EOF
 #!/bin/sh
 space=$b; [ "\$1" = 10.99.0.1 ] && space=$a
@@ -164,18 +205,20 @@ EOF
 chmod +x "$work/inside" "$work/agent"
 if make_link >"$work/log" 2>&1; then
   inside="$work/inside $a"
-  via="--mca plm_rsh_agent $work/agent --mca btl tcp,self --mca btl_tcp_if_include 10.99.0.0/24 --mca oob_tcp_if_include 10.99.0.0/24"
+  via="--mca plm_rsh_agent $work/agent --mca btl tcp,self"
+  via="$via --mca btl_tcp_if_include 10.99.0.0/24 --mca oob_tcp_if_include 10.99.0.0/24"
   via="$via --host 10.99.0.1:2,10.99.0.2:1"
   if begin "$name" 3; then
     wait_until 6
     ip -n $a link set va down
-    # each side believes that the other one is gone
-    all_say 1 "rank 2 (.*) has not been heard of since" 0 1 && all_say 1 "rank 0 (.*) has not been heard of since" 2 &&
+    # each side reports the other one as lost
+    all_say 1 "rank 2 (.*) has not been heard of since" 0 1 &&
+      all_say 1 "rank 0 (.*) has not been heard of since" 2 &&
       ok "$name: $(said 0); $(said 2)"
     ip -n $a link set va up # mpirun's own daemons need it to end
   fi
 else
-  n=$((n + 1)); echo "ok $n # SKIP the link is cut: no network namespaces of our own here: $(head -n 1 "$work/log")"
+  skip "the link is cut" "no network namespace can be made here: $(head -n 1 "$work/log")"
 fi
 
 echo "1..$n"

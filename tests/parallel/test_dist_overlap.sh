@@ -6,7 +6,8 @@
 set -u
 . "${SL_SRCDIR:-.}/tests/common/ranks.sh"
 tool=$(command -v starpu_fxt_tool || echo "${STARPU_PREFIX:-}/bin/starpu_fxt_tool")
-# the tool is StarPU's, linked with CUDA's own libraries: not with a stand-in that is built with sanitizers
+# starpu_fxt_tool is linked with CUDA's own libraries, so it runs without a stand-in that is built
+# with sanitizers
 with_own_libraries() {
   if [ -n "${SL_STANDIN:-}" ]; then LD_LIBRARY_PATH=${LD_LIBRARY_PATH#*:} "$@"; else "$@"; fi
 }
@@ -15,17 +16,28 @@ with_own_libraries() {
 cat >"$work/traced" <<'END'
 #!/bin/sh
 mkdir "$1/fxt.$OMPI_COMM_WORLD_RANK"
-STARPU_FXT_TRACE=1 STARPU_FXT_PREFIX=$1/fxt.$OMPI_COMM_WORLD_RANK/ exec "$2" --quiet --kvstore dist_sync --steps 40 --seed 1
+STARPU_FXT_TRACE=1 STARPU_FXT_PREFIX=$1/fxt.$OMPI_COMM_WORLD_RANK/ \
+  exec "$2" --quiet --kvstore dist_sync --steps 40 --seed 1
 END
 chmod +x "$work/traced"
 mpirun_for 120 -np 2 "$work/traced" "$work" "$lenet" >"$work/log" 2>&1; got=$?
-if [ $got -ne 0 ]; then not_ok "two traced ranks ended with $got: $(head -n 3 "$work/log")"; echo "1..$n"; exit 1; fi
+if [ $got -ne 0 ]; then
+  not_ok "two traced ranks ended with $got: $(head -n 3 "$work/log")"
+  echo "1..$n"
+  exit 1
+fi
 
 # tasks RANK: "START MODEL LAYER", one a line, in their order
 tasks() {
   (cd "$work/fxt.$1" && with_own_libraries "$tool" -i prof_file_* >/dev/null 2>&1)
-  awk '/^Name: / { name = $2 } /^Model: / { model = $2 } /^StartTime: / { start = $2 }
-    /^$/ { if (start != "" && model ~ /^sl_/) print start, model, name; name = model = start = "" }' "$work/fxt.$1/tasks.rec" | sort -g
+  awk '
+    /^Name: / { name = $2 }
+    /^Model: / { model = $2 }
+    /^StartTime: / { start = $2 }
+    /^$/ {
+      if (start != "" && model ~ /^sl_/) print start, model, name
+      name = model = start = ""
+    }' "$work/fxt.$1/tasks.rec" | sort -g
 }
 found=0
 for rank in 0 1; do
@@ -38,10 +50,17 @@ for rank in 0 1; do
   [ -n "$line" ] || continue
   found=1
   set -- $line
-  if [ "$1" -gt 0 ]; then ok "rank $rank updated fc1 before the backward pass was over in $1 of $2 steps"
-  else not_ok "rank $rank updated fc1 after the backward pass in all $2 steps"; fi
+  if [ "$1" -gt 0 ]; then
+    ok "rank $rank updated fc1 before the backward pass was over in $1 of $2 steps"
+  else
+    not_ok "rank $rank updated fc1 after the backward pass in all $2 steps"
+  fi
 done
-[ $found = 1 ] && ok "one rank owns fc1" || not_ok "no rank updated fc1"
-grep -q sl_send "$work/tasks.0" && ok "messages are tasks of the trace" || not_ok "no message in the trace"
+if [ $found = 1 ]; then ok "one rank owns fc1"; else not_ok "no rank updated fc1"; fi
+if grep -q sl_send "$work/tasks.0"; then
+  ok "messages are tasks of the trace"
+else
+  not_ok "no message in the trace"
+fi
 echo "1..$n"
 exit $failed

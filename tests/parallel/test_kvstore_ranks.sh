@@ -1,12 +1,13 @@
 #!/bin/sh
 # The public KVStore on 1 to 4 ranks (tests/parallel/kvstore_ranks.c): sums in the ranks' order to
-# the bit, servers, compression, dist_async, and what all are told where the ranks do not do the
-# same.
+# the bit, servers, compression, dist_async, and the messages that all ranks get when ranks make
+# different calls.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 shown=out
 program=${SL_BUILDDIR:-.}/tests/parallel/kvstore_ranks example=${SL_BUILDDIR:-.}/examples/kvstore
-if ! grep -q '^#define SL_HAVE_MPI 1' "${SL_BUILDDIR:-.}/config.h" || ! command -v mpirun >/dev/null; then
+if ! grep -q '^#define SL_HAVE_MPI 1' "${SL_BUILDDIR:-.}/config.h" ||
+  ! command -v mpirun >/dev/null; then
   skip_all "no MPI in this build, or no mpirun"
 fi
 if ! [ -x "$program" ]; then
@@ -14,7 +15,8 @@ if ! [ -x "$program" ]; then
 fi
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}" STARPU_NCPU=1 STARPU_NCUDA=0
+export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_NCPU=1 STARPU_NCUDA=0
+export STARPU_HOME="${STARPU_HOME:-$work}"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # MPI leaks
@@ -37,7 +39,7 @@ passes "dist_sync, 2 workers, 1 server" 3 sync dist_sync 1
 check "the same bits with a server" test "$(bits)" = "$bits2"
 passes "dist_sync_device, 2 workers, 2 servers" 4 sync dist_sync_device 2
 check "the same bits with two" test "$(bits)" = "$bits2"
-check "4 ranks have others" test "$bits4" != "$bits2"
+check "4 ranks give other bits" test "$bits4" != "$bits2"
 passes "2bit, 2 ranks" 2 compressed dist_sync 0
 passes "2bit, 2 workers, 1 server" 3 compressed dist_sync 1
 passes "dist_async, 1 rank" 1 async dist_async 0
@@ -49,23 +51,29 @@ passes "dist_async, at most 2 ahead, 3 ranks" 3 async dist_async 0 2
 for servers in 0 1; do
   np=$((2 + servers))
   ranks $np "$program" pull dist_sync $servers
-  check "$servers servers: a push that does not come is found out, with its name" \
+  check "$servers servers: a push that does not come is reported, with its key" \
     grep -q "LOST.*waits for key 3 from rank 1" "$work/out"
   check "$servers servers: and the pull fails" says 1 "rank 0: pull: LOST: .*key 3"
   ranks $np "$program" barrier dist_sync $servers
-  check "$servers servers: a barrier compares" says 2 "barrier: BAD_ARGUMENT: .*key 3 was pushed 5 times by rank 0, 4 times by rank 1"
-  check "$servers servers: then all is over" says 2 "rank [01]: pull: LOST: .*key 3 was pushed 5 times"
+  check "$servers servers: a barrier compares" \
+    says 2 "barrier: BAD_ARGUMENT: .*key 3 was pushed 5 times by rank 0, 4 times by rank 1"
+  check "$servers servers: then all calls fail" \
+    says 2 "rank [01]: pull: LOST: .*key 3 was pushed 5 times"
   ranks $np "$program" close dist_sync $servers
-  check "$servers servers: so does a close" says 2 "close: BAD_ARGUMENT: .*key 3 was pushed 5 times by rank 0, 4 times by rank 1"
+  check "$servers servers: so does a close" \
+    says 2 "close: BAD_ARGUMENT: .*key 3 was pushed 5 times by rank 0, 4 times by rank 1"
   passes "$servers servers: another call or count on a rank" $np init dist_sync $servers
-  check "$servers servers: is told all" says 2 "call: BAD_ARGUMENT: .*calls sl_kvstore_barrier where rank 0 calls sl_kvstore_init"
-  check "$servers servers: and so is the count" says 2 "init: BAD_ARGUMENT: .*key 3 with 11 values where rank 0 calls .*key 3 with 10 values"
-  check "$servers servers: and so is a key that exists" says 2 "twice: BAD_ARGUMENT: .*key 3 exists already"
+  check "$servers servers: is reported to all" \
+    says 2 "call: BAD_ARGUMENT: .*calls sl_kvstore_barrier where rank 0 calls sl_kvstore_init"
+  check "$servers servers: and so is the count" \
+    says 2 "init: BAD_ARGUMENT: .*key 3 with 11 values where rank 0 calls .*key 3 with 10 values"
+  check "$servers servers: and so is a key that exists" \
+    says 2 "twice: BAD_ARGUMENT: .*key 3 exists already"
 done
 passes "a server may be idle for longer than the timeout" 3 idle dist_sync 1
 passes "owners of dist_async, too" 2 idle dist_async 0
 ranks 2 "$program" sync dist_sync 2
-check "no worker is left" grep -q "2 servers of 2 ranks" "$work/out"
+check "a store without workers is refused" grep -q "2 servers of 2 ranks" "$work/out"
 
 # ---- the example ----
 last_loss() { sed -n 's/^done: loss //p' "$work/out"; }

@@ -1,20 +1,23 @@
 #!/bin/sh
 # A model over several ranks: groups of 2, 3 and 4 ranks against one process
-# (tests/parallel/nodes_ranks.c says how), then the trainers themselves: the weights they save, and
-# what they refuse by one line, with exit code 2 and without a hang.
+# (tests/parallel/nodes_ranks.c describes the cases), then the trainers themselves: the weights they
+# save, and bad arguments, which they refuse by one line, with exit code 2 and without a hang.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 program=${NODES_RANKS:-tests/parallel/nodes_ranks} lm=${LSTM_LM:-examples/lstm_lm}
 command -v mpirun >/dev/null || skip_all "no mpirun: no model over several ranks was tested"
-grep -q '^#define SL_HAVE_MPI 1' "${SL_BUILDDIR:-.}/config.h" || skip_all "a build without MPI: no model over several ranks was tested"
+grep -q '^#define SL_HAVE_MPI 1' "${SL_BUILDDIR:-.}/config.h" ||
+  skip_all "a build without MPI: no model over several ranks was tested"
 [ -x "$program" ] || skip_all "no $program: was it built (make check)?"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-export STARPU_NCPU=1 STARPU_NCUDA=0 STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_HOME="${STARPU_HOME:-$work}"
+export STARPU_NCPU=1 STARPU_NCUDA=0 STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1
+export STARPU_HOME="${STARPU_HOME:-$work}"
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-# MPI's plugins leak, and are gone from memory when a sanitizer reports it: no suppression can name them
+# MPI's plugins leak and are unloaded before a sanitizer's report, so no suppression can name them.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
-mpi="--oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca btl_base_warn_component_unused 0"
+mpi="--oversubscribe --bind-to none --mca mpi_yield_when_idle 1"
+mpi="$mpi --mca btl_base_warn_component_unused 0"
 [ "$(id -u)" = 0 ] && mpi="--allow-run-as-root $mpi"
 over() { timeout -k 10 100 mpirun $mpi -np "$@" >"$work/out" 2>"$work/err"; }
 over 2 true || skip_all "mpirun starts nothing here: $(grep -v '^[- ]*$' "$work/err" | head -n 1)"
@@ -27,56 +30,96 @@ for ranks in 2 3 4; do
       *) not_ok "${line#not ok - }" ;;
     esac
   done <"$work/out"
-  [ $code = 0 ] && ok "$ranks ranks came to their end" || not_ok "$ranks ranks: exit code $code"
+  if [ $code = 0 ]; then
+    ok "$ranks ranks end with code 0"
+  else
+    not_ok "$ranks ranks: exit code $code"
+  fi
 done
 
 # ---- the trainers ----
-small="--layers 2 --hidden 8 --embed 8 --words 60 --batch 8 --bptt 6 --steps 12 --replicas 1 --microbatches 2 --quiet"
+network="--layers 2 --hidden 8 --embed 8 --words 60 --batch 8 --replicas 1 --quiet"
+halves='embed,lstm0=rank0/cpu:0;lstm1,decoder=rank1/cpu:0'
+small="$network --bptt 6 --steps 12 --microbatches 2"
 "$lm" $small --save "$work/one" >"$work/out" 2>"$work/err" || not_ok "one process"
-if over 2 "$lm" $small --kvstore dist_sync --placement 'embed,lstm0=rank0/cpu:0;lstm1,decoder=rank1/cpu:0' --save "$work/two" \
-  --checkpoint "$work/folder" && cmp "$work/one" "$work/two" 2>"$work/err"; then ok "lstm_lm over 2 ranks saves the weights of one process"
-else not_ok "lstm_lm over 2 ranks saves other weights"; fi
-if "$lm" $small --checkpoint "$work/folder" --resume --save "$work/again" >"$work/out" 2>"$work/err" && cmp "$work/one" "$work/again" 2>"$work/err"; then
+if over 2 "$lm" $small --kvstore dist_sync --placement "$halves" --save "$work/two" \
+  --checkpoint "$work/folder" && cmp "$work/one" "$work/two" 2>"$work/err"; then
+  ok "lstm_lm over 2 ranks saves the weights of one process"
+else
+  not_ok "lstm_lm over 2 ranks saves other weights"
+fi
+if "$lm" $small --checkpoint "$work/folder" --resume --save "$work/again" \
+  >"$work/out" 2>"$work/err" && cmp "$work/one" "$work/again" 2>"$work/err"; then
   ok "one process reads its checkpoint"
-else not_ok "one process does not read its checkpoint"; fi
-# what crosses is bf16, too
-if "$lm" $small --math bf16 --save "$work/half" >"$work/out" 2>"$work/err" && ! cmp -s "$work/one" "$work/half" &&
-  over 2 "$lm" $small --math bf16 --kvstore dist_sync --placement 'embed,lstm0=rank0/cpu:0;lstm1,decoder=rank1/cpu:0' --save "$work/two" &&
-  cmp "$work/half" "$work/two" 2>"$work/err"; then ok "bf16 over 2 ranks: the weights of one process"
-else not_ok "bf16 over 2 ranks: other weights"; fi
+else
+  not_ok "one process does not read its checkpoint"
+fi
+# activations travel as bf16, too
+if "$lm" $small --math bf16 --save "$work/half" >"$work/out" 2>"$work/err" &&
+  ! cmp -s "$work/one" "$work/half" &&
+  over 2 "$lm" $small --math bf16 --kvstore dist_sync --placement "$halves" --save "$work/two" &&
+  cmp "$work/half" "$work/two" 2>"$work/err"; then
+  ok "bf16 over 2 ranks: the weights of one process"
+else
+  not_ok "bf16 over 2 ranks: other weights"
+fi
 # sentences of several lengths: a plan for each
-small="--layers 2 --hidden 8 --embed 8 --words 60 --batch 8 --buckets auto:3 --steps 12 --replicas 1 --microbatches 2 --quiet"
+small="$network --buckets auto:3 --steps 12 --microbatches 2"
 for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16; do
-  echo "a b c d e f g h i j k l m n o"; echo "a b c"; echo "b c d e f"; echo "c d e f g h a b"; echo "e d c b a f"; echo "g h i j k a b c d e f g"
+  echo "a b c d e f g h i j k l m n o"
+  echo "a b c"
+  echo "b c d e f"
+  echo "c d e f g h a b"
+  echo "e d c b a f"
+  echo "g h i j k a b c d e f g"
 done >"$work/text"
-"$lm" --data "$work/text" $small --save "$work/one" >"$work/out" 2>"$work/err" || not_ok "one process, sentences"
-if over 2 "$lm" --data "$work/text" $small --kvstore dist_sync --placement 'embed,lstm0=rank0/cpu:0;lstm1,decoder=rank1/cpu:0' --save "$work/two" &&
-  cmp "$work/one" "$work/two" 2>"$work/err"; then ok "sentences over 2 ranks: the weights of one process"
-else not_ok "sentences over 2 ranks: other weights"; fi
+"$lm" --data "$work/text" $small --save "$work/one" >"$work/out" 2>"$work/err" ||
+  not_ok "one process, sentences"
+if over 2 "$lm" --data "$work/text" $small --kvstore dist_sync \
+  --placement "$halves" --save "$work/two" &&
+  cmp "$work/one" "$work/two" 2>"$work/err"; then
+  ok "sentences over 2 ranks: the weights of one process"
+else
+  not_ok "sentences over 2 ranks: other weights"
+fi
 
-# what compression keeps back is part of a checkpoint, over a model's ranks and groups of them, too
-packed="--layers 2 --hidden 8 --embed 8 --words 60 --batch 8 --replicas 1 --quiet --kvstore dist_sync --compress 2bit:0.01"
+# the residual of compression is part of a checkpoint, over a model's ranks and groups of them, too
+packed="$network --kvstore dist_sync --compress 2bit:0.01 --placement $halves"
 for ranks in 2 4; do
   rm -rf "$work/packed"
-  if over $ranks "$lm" $packed --steps 12 --placement 'embed,lstm0=rank0/cpu:0;lstm1,decoder=rank1/cpu:0' --save "$work/one" &&
-    over $ranks "$lm" $packed --steps 7 --placement 'embed,lstm0=rank0/cpu:0;lstm1,decoder=rank1/cpu:0' --checkpoint "$work/packed" &&
-    over $ranks "$lm" $packed --steps 12 --placement 'embed,lstm0=rank0/cpu:0;lstm1,decoder=rank1/cpu:0' --checkpoint "$work/packed" --resume --save "$work/two" &&
-    cmp "$work/one" "$work/two" 2>"$work/err"; then ok "compressed, $ranks ranks: goes on to the same weights"
-  else not_ok "compressed, $ranks ranks: does not go on to the same weights"; fi
+  if over $ranks "$lm" $packed --steps 12 --save "$work/one" &&
+    over $ranks "$lm" $packed --steps 7 --checkpoint "$work/packed" &&
+    over $ranks "$lm" $packed --steps 12 --checkpoint "$work/packed" --resume \
+      --save "$work/two" &&
+    cmp "$work/one" "$work/two" 2>"$work/err"; then
+    ok "compressed, $ranks ranks: goes on to the same weights"
+  else
+    not_ok "compressed, $ranks ranks: does not go on to the same weights"
+  fi
 done
 
 # refused WORDS RANKS ARGUMENTS...: exit code 2, one line of the trainer
 refused() {
   words=$1 ranks=$2; shift 2
-  if [ "$ranks" = 0 ]; then timeout 60 "$lm" $small "$@" >"$work/out" 2>"$work/err"; else over "$ranks" "$lm" $small "$@"; fi
+  if [ "$ranks" = 0 ]; then
+    timeout 60 "$lm" $small "$@" >"$work/out" 2>"$work/err"
+  else
+    over "$ranks" "$lm" $small "$@"
+  fi
   code=$?
   grep '^lstm_lm: ' "$work/err" >"$work/lines"
-  if [ $code = 2 ] && [ "$(wc -l <"$work/lines")" = 1 ] && grep -q -e "$words" "$work/lines"; then ok "refused: $(cat "$work/lines")"
-  else not_ok "$ranks ranks, $*: exit code $code, $(wc -l <"$work/lines") lines"; fi
+  if [ $code = 2 ] && [ "$(wc -l <"$work/lines")" = 1 ] && grep -q -e "$words" "$work/lines"; then
+    ok "refused: $(cat "$work/lines")"
+  else
+    not_ok "$ranks ranks, $*: exit code $code, $(wc -l <"$work/lines") lines"
+  fi
 }
-refused "start a multiple of 2" 3 --kvstore dist_sync --placement 'embed,lstm0=rank0/cpu;lstm1,decoder=rank1/cpu'
-refused "rank 1: unknown device 'gpx'" 2 --kvstore dist_sync --placement 'embed,lstm0=rank0/cpu;lstm1,decoder=rank1/gpx'
+refused "start a multiple of 2" 3 \
+  --kvstore dist_sync --placement 'embed,lstm0=rank0/cpu;lstm1,decoder=rank1/cpu'
+refused "rank 1: unknown device 'gpx'" 2 \
+  --kvstore dist_sync --placement 'embed,lstm0=rank0/cpu;lstm1,decoder=rank1/gpx'
 refused "KVStore local is of one" 0 --placement 'embed,lstm0=rank0/cpu;lstm1,decoder=rank1/cpu'
-refused "start a multiple of 2" 0 --kvstore dist_sync --placement 'embed,lstm0=rank0/cpu;lstm1,decoder=rank1/cpu'
+refused "start a multiple of 2" 0 \
+  --kvstore dist_sync --placement 'embed,lstm0=rank0/cpu;lstm1,decoder=rank1/cpu'
 echo "1..$n"
 exit $failed
