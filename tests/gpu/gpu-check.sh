@@ -1,19 +1,26 @@
 #!/bin/bash
-# gpu-check.sh TRAINERS TESTS: does all of Starling work on this machine's GPU? TRAINERS is the folder with lenet,
-# mlp, lstm_lm and resnet, TESTS the one with gpu_ops and the operations' own tests; "make gpu-check" and the bundle's
-# check-gpu call it. Prints TAP and a last line; exit status 77 where there is no GPU.
-#   GPU_CHECK_DEVICE  another device than cuda:0, to see what these tests themselves say (cpu:0 is as good as a CPU)
+# gpu-check.sh TRAINERS TESTS: does all of Starling work on this machine's GPU? TRAINERS is the
+# folder with lenet, mlp, lstm_lm and resnet, TESTS the one with gpu_ops and the operations' own
+# tests; "make gpu-check" and the bundle's check-gpu call it. Prints TAP and a last line; exit
+# status 77 if there is no GPU.
+#   GPU_CHECK_DEVICE  another device than cuda:0, for a test of this script (cpu:0 must pass, too)
 #   GPU_CHECK_STEPS   of each training run (default 20; with a stand-in 6)
 #   GPU_CHECK_SEED    of gpu_ops (default: the time, printed)
 set -u
 trainers=${1:-$SL_BUILDDIR/examples} tests=${2:-$SL_BUILDDIR/tests}
-device=${GPU_CHECK_DEVICE:-cuda:0} steps=${GPU_CHECK_STEPS:-20} seed=${GPU_CHECK_SEED:-$(date +%s)}
+device=${GPU_CHECK_DEVICE:-cuda:0} steps=${GPU_CHECK_STEPS:-20}
+seed=${GPU_CHECK_SEED:-$(date +%s)}
 small=''
-# in a build with tests/standin: its threads are slow, and what fails shall do so again
-if [ -n "${SL_STANDIN:-}" ]; then small=--small; steps=${GPU_CHECK_STEPS:-6}; seed=${GPU_CHECK_SEED:-1}; fi
+# in a build with tests/standin: its threads are slow, and a failure must be repeatable
+if [ -n "${SL_STANDIN:-}" ]; then
+  small=--small
+  steps=${GPU_CHECK_STEPS:-6}
+  seed=${GPU_CHECK_SEED:-1}
+fi
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-export STARPU_SILENT=1 STARPU_HOME=${STARPU_HOME:-$work} OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export STARPU_SILENT=1 STARPU_HOME=${STARPU_HOME:-$work}
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 unset STARPU_NCUDA # make check leaves GPUs out
 passed=0 failed=0 skipped=0
 
@@ -25,7 +32,7 @@ not_ok() {
 skip() { skipped=$((skipped + 1)); echo "ok - $1 # SKIP $2"; }
 # verdict STATUS TEXT
 verdict() { if [ "$1" -eq 0 ]; then ok "$2"; else not_ok "$2"; fi; }
-# quietly COMMAND...: its output goes to the log, which not_ok shows the end of; nothing may hang
+# quietly COMMAND...: its output goes to the log, whose end not_ok shows; a time limit ends it
 quietly() { timeout -k 10 "${GPU_CHECK_TIMEOUT:-600}" "$@" >"$work/log" 2>&1; }
 
 quietly "$tests/gpu/gpu_ops" --device "$device" --only fill
@@ -35,12 +42,13 @@ if [ $status -eq 77 ]; then
   echo "1..0 # SKIP no GPU"
   exit 77
 fi
-# 127: the loader has not found a library; nothing below would tell more
+# 127: the loader has not found a library, which all tests below need
 if [ $status -eq 127 ]; then not_ok "gpu_ops starts"; echo "1..1"; exit 1; fi
 sed -n 's/^# \(StarPU.*\); seed.*/# \1/p' "$work/log"
 
 # ---- operations ----------------------------------------------------------------------------------
-# Their lines are passed on; the digests of two processes must agree. (A stand-in's threads go backwards in the second.)
+# Their lines are passed on; the digests of two processes must agree. (In the second process a
+# stand-in's threads run in reverse order.)
 quietly "$tests/gpu/gpu_ops" --device "$device" --seed "$seed" $small
 cp "$work/log" "$work/first"
 grep '^#' "$work/first"
@@ -48,22 +56,27 @@ while read -r line; do
   : >"$work/log"
   case $line in ok*) ok "${line#ok * - }" ;; *) not_ok "${line#not ok * - }" ;; esac
 done < <(grep -E '^(not )?ok ' "$work/first")
-grep -q '^# digest' "$work/first" || { cp "$work/first" "$work/log"; not_ok "gpu_ops comes to its end"; }
+if ! grep -q '^# digest' "$work/first"; then
+  cp "$work/first" "$work/log"
+  not_ok "gpu_ops ends with a digest"
+fi
 SL_STANDIN_ORDER=reverse quietly "$tests/gpu/gpu_ops" --device "$device" --seed "$seed" $small
 [ "$(grep '^# digest' "$work/first")" = "$(grep '^# digest' "$work/log")" ]
 verdict $? "gpu_ops in another process: the same bits"
 
 # The operations' own tests: naive sums in double precision, finite differences.
-for test in codelets/test_{activation,batchnorm,compress,conv2d,dense,dropout,embedding,gru,loss,lstm,optimizer_ops,pool2d,reduce} \
+operations=(activation batchnorm compress conv2d dense dropout embedding gru loss lstm
+  optimizer_ops pool2d reduce)
+for test in "${operations[@]/#/codelets/test_}" \
   nn/test_custom parallel/test_predictor core/test_graph; do
-  [ -x "$tests/$test" ] || { skip "$test on $device" "it is not here"; continue; }
+  [ -x "$tests/$test" ] || { skip "$test on $device" "it is not built"; continue; }
   SL_TEST_DEVICE=$device CMOCKA_MESSAGE_OUTPUT=TAP quietly "$tests/$test"
   status=$?
   grep '^not ok' "$work/log" | grep -v '# SKIP' | sed 's/^/# /'
   verdict $status "$test on $device"
 done
 
-# As a program finds it: batches go where StarPU sends them.
+# With all devices, as a program opens them: batches go where StarPU sends them.
 if [ -x "$tests/parallel/test_predictor" ]; then
   CMOCKA_MESSAGE_OUTPUT=TAP quietly "$tests/parallel/test_predictor"
   verdict $? "test_predictor on all devices at once"
@@ -71,12 +84,18 @@ fi
 
 # ---- trainers ------------------------------------------------------------------------------------
 # noise COUNT MOST: bytes below MOST, always the same
-noise() { LC_ALL=C awk -v n="$1" -v most="$2" 'BEGIN { srand(1); for (i = 0; i < n; i++) printf "%c", 1 + rand() * (most - 1) }'; }
+noise() {
+  LC_ALL=C awk -v n="$1" -v most="$2" \
+    'BEGIN { srand(1); for (i = 0; i < n; i++) printf "%c", 1 + rand() * (most - 1) }'
+}
 # pictures PREFIX COUNT: MNIST's files, with noise
 pictures() {
   local count
   count="\\$(printf %o "$2")"
-  { printf "\\0\\0\\10\\3\\0\\0\\0$count\\0\\0\\0\\34\\0\\0\\0\\34"; noise $(($2 * 784)) 128; } >"$work/images/$1-images-idx3-ubyte"
+  {
+    printf "\\0\\0\\10\\3\\0\\0\\0$count\\0\\0\\0\\34\\0\\0\\0\\34"
+    noise $(($2 * 784)) 128
+  } >"$work/images/$1-images-idx3-ubyte"
   { printf "\\0\\0\\10\\1\\0\\0\\0$count"; noise "$2" 10; } >"$work/images/$1-labels-idx1-ubyte"
 }
 images=digits colours=shapes corpus=grammar
@@ -84,15 +103,18 @@ if [ -n "$small" ]; then # the evaluation at the end would take longer than all 
   mkdir "$work/images" && pictures train 192 && pictures t10k 10
   images=$work/images colours=$work/images corpus=$0
 fi
-# options TRAINER: such that a CPU is done in seconds
+# options TRAINER: such that a CPU takes some seconds
 options() {
   case $1 in
     lenet) echo "--data $images --batch 32 --momentum 0.9 --lr 0.02" ;;
     mlp) echo "--data $images --batch 64 --optimizer adam --lr 0.001" ;;
-    lstm_lm) echo "--data $corpus --batch 4 --hidden 40 --embed 40 --bptt 12 --lr 1 --dropout 0.2" ;;
-    # normalised by its batch, and deep: rounding grows faster than elsewhere, the more so the higher the rate
+    lstm_lm)
+      echo "--data $corpus --batch 4 --hidden 40 --embed 40 --bptt 12 --lr 1 --dropout 0.2" ;;
+    # deep, and normalised by its batch: rounding grows faster than elsewhere, and with the rate
     resnet) echo "--data $colours --depth 8 --no-augment --batch 32 --momentum 0 --lr 0.0005" ;;
-    gru) echo "--data $corpus --cell gru --tied --batch 4 --hidden 40 --embed 40 --bptt 12 --chunk 5 --lr 1" ;;
+    gru)
+      echo "--data $corpus --cell gru --tied --batch 4 --hidden 40 --embed 40 --bptt 12" \
+        "--chunk 5 --lr 1" ;;
   esac
 }
 # train NAME TRAINER OPTIONS...: leaves $work/NAME.jsonl and NAME.safetensors
@@ -101,26 +123,36 @@ train() {
   local program=$trainer
   [ "$trainer" = gru ] && program=lstm_lm
   # shellcheck disable=SC2046
-  timeout -k 10 "${GPU_CHECK_TIMEOUT:-600}" "$trainers/$program" $(options "$trainer") --steps "$steps" --seed 3 --quiet \
-    --log "$work/$name.jsonl" --save "$work/$name.safetensors" "$@" >"$work/$name.log" 2>&1
+  timeout -k 10 "${GPU_CHECK_TIMEOUT:-600}" "$trainers/$program" $(options "$trainer") \
+    --steps "$steps" --seed 3 --quiet --log "$work/$name.jsonl" \
+    --save "$work/$name.safetensors" "$@" >"$work/$name.log" 2>&1
   local status=$?
   cp "$work/$name.log" "$work/log"
   return $status
 }
-# curve NAME OTHER TOLERANCE: are the losses, step by step, within this share of the first one of each other? Says how
-# far they are apart.
+# curve NAME OTHER TOLERANCE: the losses of two runs, step by step, must be alike within this share
+# of the first loss. Prints the greatest difference.
 curve() {
   for run in "$1" "$2"; do
-    sed -n 's/.*"step": *\([0-9]*\),.*"loss": *\([^,}]*\).*/\1 \2/p' "$work/$run.jsonl" >"$work/$run.losses"
+    sed -n 's/.*"step": *\([0-9]*\),.*"loss": *\([^,}]*\).*/\1 \2/p' "$work/$run.jsonl" \
+      >"$work/$run.losses"
   done
   paste -d ' ' "$work/$1.losses" "$work/$2.losses" >"$work/both"
   awk -v tolerance="$3" -v steps="$steps" '
     NR == 1 { first = $2 }
-    { d = $2 - $4; d = (d < 0 ? -d : d) / first; if (!(d <= worst)) worst = d; if ($1 != $3 || $4 !~ /^[-+.0-9e]+$/) bad = 1 }
-    END { printf "at most %.2g apart, of %g allowed", worst, tolerance; exit !(NR == steps && worst <= tolerance && !bad) }' "$work/both"
+    {
+      d = $2 - $4
+      d = (d < 0 ? -d : d) / first
+      if (!(d <= worst)) worst = d
+      if ($1 != $3 || $4 !~ /^[-+.0-9e]+$/) bad = 1
+    }
+    END {
+      printf "at most %.2g apart, of %g allowed", worst, tolerance
+      exit !(NR == steps && worst <= tolerance && !bad)
+    }' "$work/both"
 }
-# For the steps of these runs, which begin at losses of 2 to 5: some hundred units of the type (2^-23, 2^-10, 2^-8), since what
-# one step rounds the next ones carry on.
+# For these runs, which begin at losses of 2 to 5: some hundred units of the type (2^-23, 2^-10,
+# 2^-8), since each step carries the rounding of the steps before.
 tolerance() { case $1 in f32) echo 5e-5 ;; tf32) echo 5e-3 ;; bf16) echo 3e-2 ;; esac; }
 
 # follows NAME TRAINER MATH TEXT OPTIONS...: a run, and its losses beside those of the CPU
@@ -134,32 +166,38 @@ follows() {
 
 for trainer in lenet mlp lstm_lm gru resnet; do
   for math in f32 tf32 bf16; do
-    if [ $math = tf32 ]; then # is f32 on a CPU
+    if [ $math = tf32 ]; then # a CPU computes it as f32
       cp "$work/$trainer-cpu-f32.jsonl" "$work/$trainer-cpu-tf32.jsonl" 2>/dev/null || continue
     elif ! train "$trainer-cpu-$math" "$trainer" --math $math --devices cpu:0 --replicas 1; then
       not_ok "$trainer --math $math on a CPU"; continue
     fi
-    follows "$trainer-$math" "$trainer" $math "$trainer --math $math on $device beside the CPU" --devices "$device" --replicas 1
+    follows "$trainer-$math" "$trainer" $math "$trainer --math $math on $device beside the CPU" \
+      --devices "$device" --replicas 1
   done
 done
 
-train again lenet --devices "$device" --replicas 1 && cmp -s "$work/again.safetensors" "$work/lenet-f32.safetensors"
+train again lenet --devices "$device" --replicas 1 &&
+  cmp -s "$work/again.safetensors" "$work/lenet-f32.safetensors"
 verdict $? "lenet on $device, once more: the same weights to the bit"
 
 # ---- GPU and CPU together ------------------------------------------------------------------------
 for math in f32 bf16; do
-  follows mixed-$math lenet $math "lenet --math $math, a replica on $device, one on a CPU" --devices "$device,cpu:0" --replicas 2
-  follows placed-$math lenet $math "lenet --math $math, conv1 and pool1 on $device, the rest on a CPU" \
+  follows mixed-$math lenet $math "lenet --math $math, a replica on $device, one on a CPU" \
+    --devices "$device,cpu:0" --replicas 2
+  follows placed-$math lenet $math \
+    "lenet --math $math, conv1 and pool1 on $device, the rest on a CPU" \
     --replicas 1 --placement "conv1,pool1=$device;conv2,pool2,fc1,fc2=cpu:0"
-  follows placed-lm-$math lstm_lm $math "lstm_lm --math $math, layers by turns on $device and a CPU" \
+  follows placed-lm-$math lstm_lm $math \
+    "lstm_lm --math $math, layers by turns on $device and a CPU" \
     --replicas 1 --placement "embed,drop0,drop1,lstm1=cpu:0;lstm0,drop2,decoder=$device"
 done
 
 # ---- little memory -------------------------------------------------------------------------------
-# Less than the run takes: what is not needed now is evicted. In MiB; more than what one task needs. StarPU's own
-# allocator would take 32 MiB at a time.
+# Less than the run takes: StarPU evicts tensors that no running task needs. In MiB; more than one
+# task needs. StarPU's own allocator would take 32 MiB at a time.
 for limit in 24 12; do
-  STARPU_LIMIT_CUDA_MEM=$limit STARPU_SUBALLOCATOR=0 STARPU_PREFETCH=0 train little lenet --devices "$device" --replicas 1 &&
+  STARPU_LIMIT_CUDA_MEM=$limit STARPU_SUBALLOCATOR=0 STARPU_PREFETCH=0 train little lenet \
+    --devices "$device" --replicas 1 &&
     cmp -s "$work/little.safetensors" "$work/lenet-f32.safetensors"
   verdict $? "lenet in $limit MiB of GPU memory: the same weights to the bit"
 done
@@ -181,10 +219,13 @@ fi
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 for tool in memcheck racecheck initcheck; do
   text="compute-sanitizer --tool $tool, small shapes"
-  if [ -n "${SL_STANDIN:-}" ]; then skip "$text" "this GPU is a stand-in"
-  elif [ -z "$sanitizer" ]; then skip "$text" "compute-sanitizer is not here (it comes with the CUDA toolkit)"
+  if [ -n "${SL_STANDIN:-}" ]; then
+    skip "$text" "this GPU is a stand-in"
+  elif [ -z "$sanitizer" ]; then
+    skip "$text" "compute-sanitizer is not here (it comes with the CUDA toolkit)"
   else
-    GPU_CHECK_TIMEOUT=1800 quietly "$sanitizer" --tool $tool --error-exitcode 9 "$tests/gpu/gpu_ops" --device "$device" --small --seed "$seed"
+    GPU_CHECK_TIMEOUT=1800 quietly "$sanitizer" --tool $tool --error-exitcode 9 \
+      "$tests/gpu/gpu_ops" --device "$device" --small --seed "$seed"
     verdict $? "$text"
   fi
 done

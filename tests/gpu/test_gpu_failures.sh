@@ -1,58 +1,77 @@
 #!/bin/sh
-# What goes wrong with a GPU, on the stand-in for one (tests/standin): no GPU, no driver, no memory,
-# a kernel that fails at once or long after its launch. Each ends with one clear line as the last
-# one, exit code 1, and whole checkpoints.
+# Failures of a GPU, on the stand-in for one (tests/standin): no GPU, no driver, no memory, a kernel
+# that fails at once or long after its launch. Each ends with one clear line as the last one, exit
+# code 1, and whole checkpoints.
 set -u
 lenet=${LENET:-examples/lenet} predict=${PREDICT:-tools/starling-predict}
 not_seen="no GPU was made to fail"
 . "${SL_SRCDIR:-.}/tests/common/standin.sh"
-# black images, so that nothing is drawn and an evaluation is short
+# black images: they need no drawing, and an evaluation is short
 zeros() { head -c "$1" /dev/zero; }
 pictures train 96 zeros zeros
 pictures t10k 16 zeros zeros
 train() {
-  timeout -k 5 200 "$lenet" --quiet --data "$work/data" --batch 16 --steps 6 --devices cuda:0 --checkpoint "$work/c" --checkpoint-every 1 "$@" \
-    >"$work/out" 2>"$work/err"
+  timeout -k 5 200 "$lenet" --quiet --data "$work/data" --batch 16 --steps 6 --devices cuda:0 \
+    --checkpoint "$work/c" --checkpoint-every 1 "$@" >"$work/out" 2>"$work/err"
 }
 last() { grep . "$work/err" | tail -n 1; }
 
-# fails NAME WORDS SETTING...: the environment that makes it fail
+# fails NAME WORDS SETTING...: a training with these environment variables fails
 fails() {
   name=$1 words=$2; shift 2
   rm -rf "$work/c"
   (export "$@"; train); code=$?
-  # StarPU and the C library say their own where they abort; ours is said once, and last
-  if [ $code = 1 ] && last | grep -q -e "$words" && [ "$(grep -c '^lenet: [^.]' "$work/err")" = 1 ] && [ ! -s "$work/out" ]; then ok "$name: $(last)"
-  else not_ok "$name: code $code"; return 1; fi
+  # StarPU and the C library print messages when they abort; Starling's is there once, and last
+  if [ $code = 1 ] && last | grep -q -e "$words" &&
+    [ "$(grep -c '^lenet: [^.]' "$work/err")" = 1 ] && [ ! -s "$work/out" ]; then
+    ok "$name: $(last)"
+  else
+    not_ok "$name: code $code"
+    return 1
+  fi
 }
 fails "no GPU" "^lenet: device 'cuda:0': there are 0 .*no CUDA-capable device" SL_STANDIN_GPUS=0
-fails "a driver too old" "^lenet: device 'cuda:0': there are 0 .*driver version is insufficient" SL_STANDIN_DRIVER=none
-fails "no room for the workspace" "^lenet: GPU 0 has no room for a workspace" SL_STANDIN_MEMORY=30000000
-fails "no room for the largest layer" "^lenet: the placement cannot fit: the layers on cuda:0 .*, but it has" SL_STANDIN_MEMORY=70000000
+fails "a driver too old" "^lenet: device 'cuda:0': there are 0 .*driver version is insufficient" \
+  SL_STANDIN_DRIVER=none
+fails "no room for the workspace" "^lenet: GPU 0 has no room for a workspace" \
+  SL_STANDIN_MEMORY=30000000
+fails "no room for the largest layer" \
+  "^lenet: the placement cannot fit: the layers on cuda:0 .*, but it has" SL_STANDIN_MEMORY=70000000
 
-lines="^lenet: cuda:0: an illegal memory access was encountered, in [a-z0-9_]* (layer [a-z0-9]*) \[.* bytes\]"
-fails "the first kernel of a training fails, which is known late" "$lines" SL_STANDIN_FAIL=5
-if fails "a kernel in the midst of a training fails, which is known late" "$lines" SL_STANDIN_FAIL=70; then
+error="an illegal memory access was encountered"
+lines="^lenet: cuda:0: $error, in [a-z0-9_]* (layer [a-z0-9]*) \[.* bytes\]"
+fails "the first kernel of a training fails, which is reported late" "$lines" SL_STANDIN_FAIL=5
+if fails "a later kernel of a training fails, which is reported late" "$lines" \
+  SL_STANDIN_FAIL=70; then
   left=$(ls "$work/c" | grep -c safetensors)
-  if [ "$left" -gt 0 ] && train --resume; then ok "one of $left checkpoints leads on"; else not_ok "no whole checkpoint of $left"; fi
+  if [ "$left" -gt 0 ] && train --resume; then
+    ok "a training resumes from one of $left checkpoints"
+  else
+    not_ok "no whole checkpoint of $left"
+  fi
 fi
 
-# ---- answers: a batch is one task, and the message cannot name its kernel ----
+# ---- predictions: a batch is one task, and the message cannot name its kernel ----
 rm -rf "$work/c"
 train --devices cpu:0 --steps 1 --save "$work/lenet.json"
+line="^starling-predict: cuda:0: $error, in subgraph \(layer conv1\.\.fc2\) \[.* bytes\]"
 for kernel in 5 30; do
-  SL_STANDIN_FAIL=$kernel timeout -k 5 100 "$predict" --devices cuda:0 --batches 1 --max-batch 4 --top 0 "$work/lenet.json" \
-    "$work/data/t10k-images-idx3-ubyte" >"$work/out" 2>"$work/err"
+  SL_STANDIN_FAIL=$kernel timeout -k 5 100 "$predict" --devices cuda:0 --batches 1 --max-batch 4 \
+    --top 0 "$work/lenet.json" "$work/data/t10k-images-idx3-ubyte" \
+    >"$work/out" 2>"$work/err"
   code=$?
   said="an answer's kernel $kernel fails: code $code, $(last)"
-  if [ $code = 1 ] && last | grep -qE '^starling-predict: cuda:0: an illegal memory access was encountered, in subgraph \(layer conv1\.\.fc2\) \[.* bytes\]'
-  then ok "$said"; else not_ok "$said"; fi
+  if [ $code = 1 ] && last | grep -qE "$line"; then ok "$said"; else not_ok "$said"; fi
 done
 
-# ---- two GPUs that differ in their place on the bus only ----
-if SL_STANDIN_GPUS=2 STARPU_NCUDA=2 timeout -k 5 200 "$lenet" --data "$work/data" --batch 16 --steps 2 --devices cuda:0,cuda:1 --split auto >"$work/out" 2>"$work/err" &&
-  grep -q "the devices are alike" "$work/out" "$work/err"; then ok "two GPUs of a kind get the same"
-else not_ok "two GPUs of a kind: no even split"; fi
+# ---- two GPUs that differ only in their place on the bus ----
+if SL_STANDIN_GPUS=2 STARPU_NCUDA=2 timeout -k 5 200 "$lenet" --data "$work/data" --batch 16 \
+  --steps 2 --devices cuda:0,cuda:1 --split auto >"$work/out" 2>"$work/err" &&
+  grep -q "the devices are alike" "$work/out" "$work/err"; then
+  ok "two GPUs of a kind get the same"
+else
+  not_ok "two GPUs of a kind: no even split"
+fi
 
 echo "1..$n"
 exit $failed

@@ -1,21 +1,27 @@
 #!/bin/sh
-# A GPU's memory, on the stand-in for one (tests/standin): with less of it than the training needs
-# StarPU moves tensors out and in, and the bits are the same; what cannot be is refused, and nothing
-# hangs; a steady state allocates nothing; two GPUs.
+# A GPU's memory, on the stand-in for one (tests/standin). With less of it than the training needs
+# StarPU moves tensors out and in, and the bits are the same; impossible limits are refused, and
+# nothing hangs; a steady state allocates nothing; two GPUs.
 set -u
 trainers=${TRAINERS:-examples}
 not_seen="no GPU's memory was limited"
 . "${SL_SRCDIR:-.}/tests/common/standin.sh"
 unset STARPU_LIMIT_CUDA_MEM STARPU_PREFETCH STARPU_SUBALLOCATOR
-# grey noise, the same each time, of four classes
-noise() { awk -v n="$1" 'BEGIN { x = 1; for (i = 0; i < n; i++) { x = (x * 75 + 74) % 65537; printf "%c", 33 + x % 90 } }'; }
+# grey noise of four classes, the same each time
+noise() {
+  awk -v n="$1" 'BEGIN {
+    x = 1
+    for (i = 0; i < n; i++) { x = (x * 75 + 74) % 65537; printf "%c", 33 + x % 90 }
+  }'
+}
 classes() { awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++) printf "%c", 1 + i % 4 }'; }
 pictures train 256 noise classes
 pictures t10k 16 noise classes
 # train NAME TRAINER OPTIONS...
 train() {
   name=$1 trainer=$2; shift 2
-  timeout -k 5 200 "$trainers/$trainer" --quiet --data "$work/data" --save "$work/$name" --log "$work/$name.jsonl" "$@" >"$work/out" 2>"$work/err"
+  timeout -k 5 200 "$trainers/$trainer" --quiet --data "$work/data" --save "$work/$name" \
+    --log "$work/$name.jsonl" "$@" >"$work/out" 2>"$work/err"
 }
 same() { cmp -s "$work/$1" "$work/$2"; }
 losses() { sed -n 's/.*"step": *\([0-9]*\),.*"loss": *\([^,}]*\).*/\1 \2/p' "$work/$1.jsonl"; }
@@ -30,9 +36,11 @@ for mb in 4 5; do
 done
 # updates by the CPU: no task of the GPU has all of fc1's weights, gradient and optimizer's state
 local="--optimizer adam --kvstore local"
-STARPU_LIMIT_CUDA_MEM=3 train mlp-local-3 mlp $mlp $local && told && train mlp-local mlp $mlp $local && same mlp-local mlp-local-3
+STARPU_LIMIT_CUDA_MEM=3 train mlp-local-3 mlp $mlp $local && told &&
+  train mlp-local mlp $mlp $local && same mlp-local mlp-local-3
 verdict $? "mlp in 3 MiB, updated on the CPU: the same bits"
-STARPU_LIMIT_CUDA_MEM=7 train mlp-adam-7 mlp $mlp --optimizer adam && told && train mlp-adam mlp $mlp --optimizer adam && same mlp-adam mlp-adam-7
+STARPU_LIMIT_CUDA_MEM=7 train mlp-adam-7 mlp $mlp --optimizer adam && told &&
+  train mlp-adam mlp $mlp --optimizer adam && same mlp-adam mlp-adam-7
 verdict $? "mlp with adam in 7 MiB, which is less than it needs: the same bits"
 train lenet lenet $lenet; verdict $? "lenet with all the memory"
 STARPU_LIMIT_CUDA_MEM=4 train lenet-4 lenet $lenet && told && same lenet lenet-4
@@ -42,17 +50,25 @@ verdict $? "lenet in 4 MiB, half of what it needs: the same bits"
 refused() {
   name=$1 words=$2; shift 2
   (export "$@"; train refused mlp $mlp); code=$?
-  if [ $code = 1 ] && grep . "$work/err" | tail -n 1 | grep -q -e "$words"; then ok "$name: $(grep . "$work/err" | tail -n 1)"
-  else not_ok "$name: code $code"; fi
+  if [ $code = 1 ] && grep . "$work/err" | tail -n 1 | grep -q -e "$words"; then
+    ok "$name: $(grep . "$work/err" | tail -n 1)"
+  else
+    not_ok "$name: code $code"
+  fi
 }
-refused "a task that does not fit" "^mlp: [a-z_]* (layer fc1) needs .* at once, but cuda:0 has room for" STARPU_LIMIT_CUDA_MEM=2
-refused "prefetching into a memory that is too small" "^mlp: the placement cannot fit.*STARPU_PREFETCH=0" STARPU_LIMIT_CUDA_MEM=4 STARPU_PREFETCH=1
+refused "a task that does not fit" \
+  "^mlp: [a-z_]* (layer fc1) needs .* at once, but cuda:0 has room for" STARPU_LIMIT_CUDA_MEM=2
+refused "prefetching into a memory that is too small" \
+  "^mlp: the placement cannot fit.*STARPU_PREFETCH=0" STARPU_LIMIT_CUDA_MEM=4 STARPU_PREFETCH=1
 
 # each tensor of a step gets the block of the step before
 count() { sed -n 's/^allocations //p' "$work/count"; }
-SL_STANDIN_COUNT=$work/count STARPU_SUBALLOCATOR=0 train few mlp --devices cuda:0 --batch 32 --steps 10 && few=$(count) &&
-  SL_STANDIN_COUNT=$work/count STARPU_SUBALLOCATOR=0 train many mlp --devices cuda:0 --batch 32 --steps 50 && many=$(count) &&
-  [ "$few" -gt 0 ] && [ $((many - few)) -lt 20 ]
+# counted STEPS: prints the number of allocations
+counted() {
+  SL_STANDIN_COUNT=$work/count STARPU_SUBALLOCATOR=0 \
+    train counted mlp --devices cuda:0 --batch 32 --steps "$1" && count
+}
+few=$(counted 10) && many=$(counted 50) && [ "$few" -gt 0 ] && [ $((many - few)) -lt 20 ]
 verdict $? "no allocation a step: ${few:-?} in 10 steps, ${many:-?} in 50"
 
 # losses of the two slices of one GPU, within rounding
@@ -60,8 +76,11 @@ export STARPU_NCUDA=2 SL_STANDIN_GPUS=2
 two="--devices cuda:0,cuda:1 --kvstore device --batch 128 --steps 12"
 train two mlp $two && train again mlp $two && same two again
 verdict $? "two GPUs, twice: the same bits"
-losses mlp >"$work/a"; losses two >"$work/b"
-paste -d ' ' "$work/a" "$work/b" | awk '{ d = $2 - $4; if (d < 0) d = -d; if (d > 1e-4 * $2 || $1 != $3) bad = 1 } END { exit bad || NR != 12 }'
+losses mlp >"$work/a"
+losses two >"$work/b"
+paste -d ' ' "$work/a" "$work/b" | awk '
+  { d = $2 - $4; if (d < 0) d = -d; if (d > 1e-4 * $2 || $1 != $3) bad = 1 }
+  END { exit bad || NR != 12 }'
 verdict $? "two GPUs follow the losses of one"
 STARPU_LIMIT_CUDA_MEM=5 train two-5 mlp $two && told && same two two-5
 verdict $? "two GPUs of 5 MiB each: the same bits"
