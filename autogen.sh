@@ -4,7 +4,7 @@ set -e
 cd "$(dirname "$0")"
 build-aux/list-sources
 autoreconf --install --force
-# At its end configure removes core dumps, and stops cleaning up where that fails; our core is a folder.
+# At its end configure removes files named core, and cannot go on if that is a folder, as ours is.
 sed 's/rm -f core \*\.core core\.conftest\.\* &&/:; /' configure >configure.tmp
 cat configure.tmp >configure
 rm configure.tmp

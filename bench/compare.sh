@@ -1,6 +1,6 @@
 #!/bin/sh
-# Starling beside its peers, in turns, so that all meet the same machine; prints each line and then
-# the ratios (of the pairs of turns in which no other program disturbed).
+# Starling beside its peers, in turns, so that all run on the machine in the same state; prints each
+# line and then the ratios (of the pairs of turns in which no other program disturbed).
 #   bench/compare.sh --python PATH [--mxnet PATH] [--torch-best] [--networks LIST]
 #                    [--rounds 3] [--seconds 3] [--threads N] [--bench PROGRAM]
 # PATH is a Python that has torch, that of --mxnet one that has mxnet; --torch-best measures the
@@ -38,7 +38,7 @@ has torch "$python"
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-# The same number of processors for all. One that fails ends it: lines become pairs by their order.
+# The same number of processors for all. A failure ends the script: lines become pairs by order.
 measure() {
   taskset -c "0-$((threads - 1))" "$@" --seconds "$seconds" --only "$network" >"$folder/now" ||
     fail "$* failed with $network"
@@ -53,7 +53,10 @@ for round in $(seq "$rounds"); do
   done
 done
 "$python" - "$folder/lines" <<'RATIOS'
-import json, statistics, sys
+import json
+import statistics
+import sys
+
 MOST_FOREIGN = 0.1  # of the machine, taken by other programs: a pair with more is not counted
 
 

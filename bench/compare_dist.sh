@@ -1,17 +1,18 @@
 #!/bin/sh
-# Data-parallel training over several ranks on this machine, Starling beside its peers, in turns; each
-# rank has one processor, one thread and a batch of its own. Prints each line and then, a network and
-# peer, the rates of all ranks, their ratio, and how they scale: efficiency = rate / (ranks * one's).
+# Data-parallel training over several ranks on this machine, Starling beside its peers, in turns;
+# each rank has one processor, one thread and a batch of its own. Prints each line and then, for
+# each network and peer, the rates of all ranks, their ratio, and how they scale: efficiency = rate
+# / (ranks * rate of one rank).
 #   bench/compare_dist.sh --python PATH [--mxnet PATH] [--networks mlp,lenet64] [--ranks 2]
 #                         [--rounds 3] [--seconds 3]
-# PATH is a Python that has torch, that of --mxnet one that has mxnet. PyTorch is measured as it comes
-# and at its best settings (DistributedDataParallel over gloo), MXNet with dist_sync, one server and a
-# scheduler, which go where there is room.
+# PATH is a Python that has torch, that of --mxnet one that has mxnet. PyTorch is measured with its
+# defaults and at its best settings (DistributedDataParallel over gloo), MXNet with dist_sync, one
+# server and a scheduler, which the system places.
 #
-# A program of several ranks prints one line with the rate of all, or each rank its own.
+# A program of several ranks prints either one line with the rate of all, or one line for each rank.
 # foreign_cpu counts all that is not the measured program, its start included.
 set -eu
-# What is measured of Starling, over ranks and alone; "--seconds X --only NAME" is added.
+# The measured programs of Starling, over ranks and alone; "--seconds X --only NAME" is added.
 starling=${STARLING:-"bench/bench_train --kvstore dist_sync"}
 starling_alone=${STARLING_ALONE:-bench/bench_train}
 mpirun=${MPIRUN:-mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1}
@@ -58,15 +59,15 @@ mpi() {
   $mpirun -np "$ranks" sh -c \
     'exec taskset -c $((OMPI_COMM_WORLD_LOCAL_RANK % processors)) "$@"' rank "$@"
 }
-# Each run takes other ports, below those that the system gives to connections of its own.
+# Each run takes other ports, below the range from which the system takes ports itself.
 port=$((20000 + $$ % 250 * 50))
 next_port() {
   port=$((port + 3))
   export MASTER_ADDR=127.0.0.1 MASTER_PORT=$port WORLD_SIZE="$ranks"
-  export DMLC_PS_ROOT_URI=127.0.0.1 DMLC_PS_ROOT_PORT=$((port + 2)) DMLC_NUM_SERVER=1 \
-    DMLC_NUM_WORKER="$ranks"
+  export DMLC_PS_ROOT_URI=127.0.0.1 DMLC_PS_ROOT_PORT=$((port + 2))
+  export DMLC_NUM_SERVER=1 DMLC_NUM_WORKER="$ranks"
 }
-# Where one rank fails, others may wait for it for good.
+# If one rank fails, others may wait for it for ever.
 limit() { timeout $((300 + 20 * whole_seconds)) "$@"; }
 all_ranks() {
   failed=0 helpers=$started workers=
@@ -75,7 +76,7 @@ all_ranks() {
     workers="$workers $!" started="$started $!"
   done
   for process in $workers; do wait "$process" || failed=1; done
-  # what serves workers ends with them, but not with those that failed
+  # servers and schedulers end with their workers, but not with workers that failed
   [ $failed -eq 0 ] || [ -z "$helpers" ] || kill $helpers 2>/dev/null || :
   for process in $helpers; do wait "$process" || failed=1; done
   started=
@@ -93,13 +94,13 @@ mxnet() {
 }
 
 # ---- turns ----
-# When, the processors' time of all programs, and that of ours that have ended.
+# The time, the processors' time of all programs, and that of the measured programs that have ended.
 mark() {
   times >"$folder/times"
   echo "mark $(cut -d' ' -f1 /proc/uptime) $(head -n 1 /proc/stat | cut -d' ' -f3-10)" \
     "$(tail -n 1 "$folder/times")" >>"$folder/lines"
 }
-# measure PEER RANKS COMMAND...; one that fails ends it: lines become pairs by their order.
+# measure PEER RANKS COMMAND...; a failure ends the script: lines become pairs by their order.
 measure() {
   who=$1 count=$2; shift 2
   echo "run $who $count $network" >>"$folder/lines"
@@ -122,8 +123,12 @@ for round in $(seq "$rounds"); do
   done
 done
 "$python" - "$folder/lines" <<'RATIOS'
-import json, os, statistics, sys
-MOST_FOREIGN = 0.1  # of the machine, taken by other programs: what has more is not counted
+import json
+import os
+import statistics
+import sys
+
+MOST_FOREIGN = 0.1  # of the machine, taken by other programs: a run with more is not counted
 
 
 def seconds(text):  # as the shell's times: 1m2.34s

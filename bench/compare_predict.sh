@@ -1,7 +1,7 @@
 #!/bin/sh
 # Answers per second and their latency beside PyTorch (inference mode) and onnxruntime, in turns, so
-# that all meet the same machine; prints each line and then the ratios (of the turns in which no
-# other program disturbed).
+# that all run on the machine in the same state; prints each line and then the ratios (of the turns
+# in which no other program disturbed).
 #   bench/compare_predict.sh --python PATH [--networks LIST] [--rounds 3] [--seconds 3]
 #                            [--threads N] [--bench PROGRAM]
 # PATH is a Python that has torch, onnx and onnxruntime. LIST has commas between (default:
@@ -34,8 +34,11 @@ here=$(dirname "$0")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 measure() {
-  taskset -c "0-$((threads - 1))" "$@" --seconds "$seconds" --only "$network" >"$folder/now" 2>"$folder/err" ||
-    { tail -n 5 "$folder/err" >&2; fail "$* failed with $network"; }
+  if ! taskset -c "0-$((threads - 1))" "$@" --seconds "$seconds" --only "$network" \
+    >"$folder/now" 2>"$folder/err"; then
+    tail -n 5 "$folder/err" >&2
+    fail "$* failed with $network"
+  fi
   tee -a "$folder/lines" <"$folder/now"
 }
 for round in $(seq "$rounds"); do
@@ -46,8 +49,18 @@ for round in $(seq "$rounds"); do
   done
 done
 "$python" - "$folder/lines" <<'RATIOS'
-import json, statistics, sys
+import json
+import statistics
+import sys
+
 MOST_FOREIGN = 0.1  # of the machine, taken by other programs: a turn with more is not counted
+
+
+def speed(line, batch):
+    """More is better: answers a second; of single samples, those of a request at its median."""
+    return 1e6 / line["p50_us"] if batch == 1 else line["rate"]
+
+
 
 # (network, batch): peer: its lines, a turn each
 runs = {}
@@ -57,20 +70,24 @@ for text in open(sys.argv[1]):
 for (bench, batch), peers in runs.items():
     turns = [dict(zip(peers, turn)) for turn in zip(*peers.values())]
     quiet = [t for t in turns if max(line["foreign_cpu"] for line in t.values()) <= MOST_FOREIGN]
-    told = {"bench": bench, "batch": batch, "turns": len(quiet), "dropped": len(turns) - len(quiet)}
+    result = {"bench": bench, "batch": batch, "turns": len(quiet)}
+    result["dropped"] = len(turns) - len(quiet)
     if not quiet:
-        print(json.dumps(told | {"error": "other programs kept the machine busy; try again"}))
+        print(json.dumps(result | {"error": "other programs kept the machine busy; try again"}))
         continue
-    # more is better: answers a second; of one sample at a time, those of a request at its median
-    def speed(line):
-        return 1e6 / line["p50_us"] if batch == 1 else line["rate"]
+    unit = "p50_us" if batch == 1 else "rate"
     for name in peers:
-        told[name] = round(statistics.median(t[name]["p50_us" if batch == 1 else "rate"] for t in quiet), 1)
-    ratios = sorted(speed(t["starling"]) / max(speed(t[name]) for name in peers if name != "starling")
-                    for t in quiet)
-    told |= {"of": "p50_us" if batch == 1 else "samples/s", "ratio_to_best": round(statistics.median(ratios), 2),
-             "ratio_least": round(ratios[0], 2), "ratio_most": round(ratios[-1], 2)}
+        result[name] = round(statistics.median(t[name][unit] for t in quiet), 1)
+    ratios = []
+    for t in quiet:
+        best = max(speed(t[name], batch) for name in peers if name != "starling")
+        ratios.append(speed(t["starling"], batch) / best)
+    ratios.sort()
+    result["of"] = "p50_us" if batch == 1 else "samples/s"
+    result["ratio_to_best"] = round(statistics.median(ratios), 2)
+    result |= {"ratio_least": round(ratios[0], 2), "ratio_most": round(ratios[-1], 2)}
     if batch == 1:
-        told["overhead_us"] = round(statistics.median(t["starling"]["overhead_us"] for t in quiet), 1)
-    print(json.dumps(told))
+        overheads = [t["starling"]["overhead_us"] for t in quiet]
+        result["overhead_us"] = round(statistics.median(overheads), 1)
+    print(json.dumps(result))
 RATIOS

@@ -1,9 +1,15 @@
 EXTRA_PROGRAMS += bench/bench_pipeline bench/bench_predict bench/bench_train
 bench_libs = libstarling.la $(STARPU_LIBS) $(OPENBLAS_LIBS) $(JANSSON_LIBS) -lm -lpthread
 bench_bench_pipeline_SOURCES = bench/bench.h bench/bench_pipeline.c bench/peak.c
-# it looks inside: kernels are replaced by ones that sleep
+# it uses the library's internals: kernels are replaced by ones that sleep
 bench_bench_pipeline_LDADD = libstarling_all.la $(OPENBLAS_LIBS) $(JANSSON_LIBS) -lm -lpthread
-bench_networks = bench/bench.h bench/networks.c bench/networks.h bench/peak.c examples/resnet_model.c examples/resnet_model.h
+bench_networks = \
+	bench/bench.h \
+	bench/networks.c \
+	bench/networks.h \
+	bench/peak.c \
+	examples/resnet_model.c \
+	examples/resnet_model.h
 bench_bench_predict_SOURCES = bench/bench_predict.c $(bench_networks)
 bench_bench_predict_LDADD = $(bench_libs)
 bench_bench_train_SOURCES = bench/bench_train.c $(bench_networks)
@@ -11,9 +17,15 @@ bench_bench_train_LDADD = $(bench_libs)
 if SL_HAVE_STARPUMPI
 EXTRA_PROGRAMS += bench/bench_exchange
 bench_mpi = bench/bench_exchange$(EXEEXT)
-bench_bench_exchange_SOURCES = bench/bench.h bench/bench_exchange.c bench/exchange.h bench/exchange_mpi.c \
-	bench/exchange_starpu.c bench/peak.c
-bench_bench_exchange_LDADD = $(STARPUMPI_LIBS) $(MPI_LIBS) $(STARPU_LIBS) $(OPENBLAS_LIBS) $(JANSSON_LIBS) -lm -lpthread
+bench_bench_exchange_SOURCES = \
+	bench/bench.h \
+	bench/bench_exchange.c \
+	bench/exchange.h \
+	bench/exchange_mpi.c \
+	bench/exchange_starpu.c \
+	bench/peak.c
+bench_bench_exchange_LDADD = $(STARPUMPI_LIBS) $(MPI_LIBS) $(STARPU_LIBS) $(OPENBLAS_LIBS) \
+	$(JANSSON_LIBS) -lm -lpthread
 bench_bench_exchange_LDFLAGS = $(AM_LDFLAGS) $(STARPU_RPATH)
 endif
 if SL_HAVE_CUDA
@@ -23,10 +35,11 @@ bench_gpu_peak_SOURCES = bench/bench.h bench/gpu_peak.c bench/peak.c
 bench_gpu_peak_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 bench_gpu_peak_LDADD = libstarling_all.la $(OPENBLAS_LIBS) $(JANSSON_LIBS) -lm -lpthread
 endif
-benches = bench/bench_pipeline$(EXEEXT) bench/bench_predict$(EXEEXT) bench/bench_train$(EXEEXT) $(bench_mpi) $(bench_cuda)
+benches = bench/bench_pipeline$(EXEEXT) bench/bench_predict$(EXEEXT) bench/bench_train$(EXEEXT) \
+	$(bench_mpi) $(bench_cuda)
 CLEANFILES += $(benches)
 bench: $(benches)
-# Starling and PyTorch on a GPU: GPU_BENCH="--python PATH ..." says how; see the script's first lines
+# Starling and PyTorch on a GPU; GPU_BENCH="--python PATH ...": see the script's first lines
 gpu-bench: bench
 	@$(top_srcdir)/bench/gpu_bench.sh $(GPU_BENCH) || test $$? = 77
 .PHONY: bench gpu-bench

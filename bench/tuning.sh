@@ -1,9 +1,11 @@
 #!/bin/sh
-# What StarPU's variables and our options do to the trainers: each setting beside the defaults, in turns, by starling-tune.
-# Prints doc/tuning.md's table; --write puts it there.
-#   bench/tuning.sh [--write FILE] [--build DIR] [--rounds 5] [--seconds 0.5] [--programs "lenet mlp lstm_lm"] [--only WORDS]
-# DIR is the build folder (default: build, else where one is). --seconds is a run's length, --only takes the settings that
-# have WORDS in them. About six minutes on 2 cores, which should have nothing else to do.
+# The effect of StarPU's variables and our options on the trainers: each setting beside the
+# defaults, in turns, by starling-tune. Prints doc/tuning.md's table; --write puts it there.
+#   bench/tuning.sh [--write FILE] [--build DIR] [--rounds 5] [--seconds 0.5]
+#                   [--programs "lenet mlp lstm_lm"] [--only WORDS]
+# DIR is the build folder (default: build, if there is one, or the current folder). --seconds is a
+# run's length, --only takes the settings that have WORDS in them. Takes about six minutes on 2
+# cores, which should have nothing else to do.
 set -eu
 write='' build='' rounds=5 seconds=0.5 programs='lenet mlp lstm_lm' only=''
 usage() { sed -n 's/^#   //p' "$0" >&2; exit 2; }
@@ -21,7 +23,11 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
-if [ -z "$build" ]; then for build in build .; do [ ! -x $build/tools/starling-tune ] || break; done; fi
+if [ -z "$build" ]; then
+  for build in build .; do
+    [ ! -x $build/tools/starling-tune ] || break
+  done
+fi
 tune=$build/tools/starling-tune
 [ -x "$tune" ] || fail "$tune is missing: run make, or name the build folder by --build"
 begin='<!-- begin: bench/tuning.sh -->' end='<!-- end: bench/tuning.sh -->'
@@ -62,7 +68,7 @@ OPENBLAS_NUM_THREADS=2
 OMP_NUM_THREADS=2
 END
 }
-# The GPU's; measured where there is one.
+# The GPU's; measured if there is one.
 gpu_settings() {
   cat <<'END'
 # GPU
@@ -79,29 +85,36 @@ END
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# models of tasks as on a machine that has never run this
+# performance models as on a machine that has never run this
 export STARPU_HOME="$work" STARPU_SILENT=1
 for variable in $(env | sed -n 's/^\(STARPU_[A-Z_]*\)=.*/\1/p'); do
   case $variable in STARPU_HOME | STARPU_SILENT | STARPU_NCUDA) ;; *) unset "$variable" ;; esac
 done
-# OpenBLAS and oneDNN have one thread a worker by the library's own doing
+# the library itself gives OpenBLAS and oneDNN one thread a worker
 unset OPENBLAS_NUM_THREADS OMP_NUM_THREADS 2>/dev/null || :
-{ settings; if ls /dev/nvidia[0-9]* >/dev/null 2>&1 && [ "${STARPU_NCUDA:-1}" != 0 ]; then gpu_settings; fi; } |
-  grep -F -e "$only" -e '# ' >"$work/settings"
+all_settings() {
+  settings
+  ls /dev/nvidia[0-9]* >/dev/null 2>&1 && [ "${STARPU_NCUDA:-1}" != 0 ] && gpu_settings
+}
+all_settings | grep -F -e "$only" -e '# ' >"$work/settings"
 for program in $programs; do
   set -- --rounds "$rounds" --trial-seconds "$seconds"
   while IFS= read -r setting; do
     case $setting in '# '*) ;; *) set -- "$@" --compare "$setting" ;; esac
   done <"$work/settings"
-  "$tune" "$@" -- "$build/examples/$program" >"$work/$program" || fail "$program: starling-tune failed"
+  "$tune" "$@" -- "$build/examples/$program" >"$work/$program" ||
+    fail "$program: starling-tune failed"
 done
 
-# "1234 1.2 0.987 0.012 5  setting" of each program, into a row of all; bold is what is beyond the noise
+# "1234 1.2 0.987 0.012 5  setting" of each program, into a row of all; values beyond the noise are
+# bold
 table() {
   cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
-  echo "$(nproc) cores (${cpu:-unknown}); defaults of each trainer, generated data; medians of $rounds runs of $seconds s, in turns:"
+  echo "$(nproc) cores (${cpu:-unknown}); defaults of each trainer, generated data;" \
+    "medians of $rounds runs of $seconds s, in turns:"
   echo
-  for program in $programs; do sed "1d; s/^/$program /" "$work/$program"; done | awk -v programs="$programs" -v list="$work/settings" '
+  for program in $programs; do sed "1d; s/^/$program /" "$work/$program"; done |
+    awk -v programs="$programs" -v list="$work/settings" '
     BEGIN { count = split(programs, name, " ") }
     {
       setting = $0
@@ -124,8 +137,9 @@ table() {
       for (i = 1; i <= count; i++) { line = line " " name[i] " |"; rule = rule " --- |" }
       print line; print rule
       row("defaults: samples a second", "(as given)")
+      none = substr("  |  |  |  |  |  |  |  |", 1, 3 * count)
       while ((getline setting <list) > 0)
-        if (setting ~ /^# /) print "| *" substr(setting, 3) "* |" substr("  |  |  |  |  |  |  |  |", 1, 3 * count)
+        if (setting ~ /^# /) print "| *" substr(setting, 3) "* |" none
         else row("`" setting "`", setting)
     }'
 }
@@ -134,7 +148,12 @@ if [ -n "$write" ]; then
   awk -v begin="$begin" -v end="$end" -v table="$work/table" '
     $0 == end { skip = 0 }
     !skip { print }
-    $0 == begin { skip = 1; print ""; while ((getline line <table) > 0) print line; print "" }' "$write" >"$work/new"
+    $0 == begin {
+      skip = 1
+      print ""
+      while ((getline line <table) > 0) print line
+      print ""
+    }' "$write" >"$work/new"
   cat "$work/new" >"$write"
   echo "$write is written"
 else

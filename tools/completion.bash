@@ -1,5 +1,6 @@
-# Completion of Starling's programs in bash. A function for each program follows, made of its table of options: it sets
-# options, and for the option $1 the words that its value may be, and the action: file, directory or nothing.
+# Completion of Starling's programs in bash. A function for each program follows, made of its table
+# of options: it sets options, and for the option $1 the words that its value may be, and the
+# action: file, directory or nothing.
 
 _starling() {
   local options='' words='' action='' name=${COMP_WORDS[0]##*/} word=${COMP_WORDS[COMP_CWORD]}
@@ -19,7 +20,9 @@ _starling() {
     [ -z "$action" ] || compopt -o filenames
   elif [ "${word#-}" != "$word" ]; then
     mapfile -t COMPREPLY < <(compgen -W "$options" -- "$word")
-    if [ "${#COMPREPLY[@]}" = 1 ] && [ "${COMPREPLY[0]%=}" != "${COMPREPLY[0]}" ]; then compopt -o nospace; fi
+    if [ "${#COMPREPLY[@]}" = 1 ] && [ "${COMPREPLY[0]%=}" != "${COMPREPLY[0]}" ]; then
+      compopt -o nospace
+    fi
   else
     compopt -o default
   fi

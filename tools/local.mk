@@ -1,16 +1,22 @@
-# What the programs share, and the trainers' framework. Programs that draw link cairo; of an archive the others take no
-# object that needs it.
+# The common code of the programs, and the trainers' framework. Programs that draw link cairo; the
+# others take no object of the archive that needs it.
 noinst_LTLIBRARIES += tools/libcommon.la tools/libtrain.la
 tools_libcommon_la_SOURCES = $(tools_common_files)
 tools_libcommon_la_CFLAGS = $(AM_CFLAGS) $(CAIRO_CFLAGS)
 tools_libtrain_la_SOURCES = $(tools_train_files)
 
-bin_PROGRAMS += tools/starling-plot tools/starling-predict tools/starling-report tools/starling-trace tools/starling-tune
+bin_PROGRAMS += \
+	tools/starling-plot \
+	tools/starling-predict \
+	tools/starling-report \
+	tools/starling-trace \
+	tools/starling-tune
 tools_starling_plot_SOURCES = $(tools_plot_files)
 tools_starling_plot_LDADD = tools/libcommon.la $(CAIRO_LIBS) $(JANSSON_LIBS) -lm
 tools_starling_predict_SOURCES = $(tools_predict_files)
 tools_starling_predict_CFLAGS = $(AM_CFLAGS) $(PNG_CFLAGS)
-tools_starling_predict_LDADD = tools/libcommon.la libstarling.la $(PNG_LIBS) $(ZLIB_LIBS) $(JANSSON_LIBS) -lm -lpthread
+tools_starling_predict_LDADD = tools/libcommon.la libstarling.la $(PNG_LIBS) $(ZLIB_LIBS) \
+	$(JANSSON_LIBS) -lm -lpthread
 tools_starling_report_SOURCES = $(tools_report_files)
 tools_starling_report_LDADD = tools/libcommon.la $(CAIRO_LIBS) $(JANSSON_LIBS) -lm
 tools_starling_trace_SOURCES = $(tools_trace_files)
