@@ -3,11 +3,13 @@ if SL_HAVE_CUDA
 libstarling_all_la_SOURCES += $(cuda_sources)
 cuda_libraries = $(CUDA_LIBS)
 endif
-NVCC_FLAGS = -std=c++20 -O3 $(NVCC_WARNINGS) -fvisibility=hidden $(NVCC_ARCH) $(CUDA_CPPFLAGS) $(STARPU_CFLAGS)
+NVCC_FLAGS = -std=c++20 -O3 $(NVCC_WARNINGS) -fvisibility=hidden $(NVCC_ARCH) $(CUDA_CPPFLAGS) \
+	$(STARPU_CFLAGS)
 SUFFIXES = .cu
 if SL_CUDA_STANDIN
-CUDA_COMPILE = $(CXX) -x c++ $(SL_CXXFLAGS) -Wno-unknown-pragmas -ftls-model=initial-exec -O2 -g $(CUDA_CPPFLAGS) \
-	$(STARPU_CFLAGS) $(HWLOC_CFLAGS) -DSL_CUDA_STANDIN -include $(top_srcdir)/tests/standin/cuda_host.h
+CUDA_COMPILE = $(CXX) -x c++ $(SL_CXXFLAGS) -Wno-unknown-pragmas -ftls-model=initial-exec -O2 -g \
+	$(CUDA_CPPFLAGS) $(STARPU_CFLAGS) $(HWLOC_CFLAGS) -DSL_CUDA_STANDIN \
+	-include $(top_srcdir)/tests/standin/cuda_host.h
 else
 CUDA_COMPILE = $(top_srcdir)/build-aux/nvcc-wrapper $(NVCC) $(NVCC_FLAGS)
 endif

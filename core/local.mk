@@ -1,4 +1,4 @@
-# Files that stand for each other: with MPI or for a single process, with StarPU-MPI, with CUDA or without.
+# Alternatives: with MPI or for a single process, with StarPU-MPI or without, with CUDA or without.
 if SL_HAVE_MPI
 libstarling_all_la_SOURCES += \
 	core/net/mpi_collectives.c \

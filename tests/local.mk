@@ -1,10 +1,11 @@
-# Every tests/*/test_*.c is a program of cmocka cases, every tests/*/test_*.sh a script that prints TAP.
-# hwloc's plugins leak, and are gone from memory when the leak is reported: no suppression can name them
+# Every tests/*/test_*.c is a program of cmocka cases, every tests/*/test_*.sh a script that prints
+# TAP.
+# hwloc's plugins leak and are unloaded before the report, so no suppression can name them.
 if SL_SANITIZE
 SL_SANITIZE_ENVIRONMENT = HWLOC_PLUGINS_PATH=/nonexistent; export HWLOC_PLUGINS_PATH;
 endif
 TEST_LIBS = libstarling_all.la $(CMOCKA_LIBS)
-# what is the same to the bit is so on devices of one kind: without a GPU, but for what is about GPUs
+# Tests compare bits, which only devices of one kind have in common: no GPU, but in tests of GPUs.
 AM_TESTS_ENVIRONMENT = \
 	STARPU_HOME=$(abs_top_builddir)/tests; export STARPU_HOME; \
 	STARPU_PREFIX=$(STARPU_PREFIX); export STARPU_PREFIX; \
@@ -14,7 +15,8 @@ AM_TESTS_ENVIRONMENT = \
 	OPENBLAS_NUM_THREADS=1; export OPENBLAS_NUM_THREADS; \
 	OMP_NUM_THREADS=1; export OMP_NUM_THREADS; \
 	CMOCKA_MESSAGE_OUTPUT=TAP; export CMOCKA_MESSAGE_OUTPUT; \
-	LSAN_OPTIONS=suppressions=$(abs_top_srcdir)/build-aux/lsan.supp:print_suppressions=0; export LSAN_OPTIONS; \
+	LSAN_OPTIONS=suppressions=$(abs_top_srcdir)/build-aux/lsan.supp:print_suppressions=0; \
+	export LSAN_OPTIONS; \
 	ASAN_OPTIONS=detect_leaks=1:quarantine_size_mb=16; export ASAN_OPTIONS; \
 	$(SL_SANITIZE_ENVIRONMENT) $(STANDIN_ENVIRONMENT) \
 	SL_SRCDIR=$(abs_top_srcdir); export SL_SRCDIR; \
@@ -30,10 +32,15 @@ tests_tools_predict_files_CFLAGS = $(AM_CFLAGS) $(PNG_CFLAGS)
 tests_tools_predict_files_LDADD = libstarling.la $(PNG_LIBS) $(JANSSON_LIBS) -lm
 if SL_HAVE_CMOCKA
 TESTS += $(test_programs)
-check_PROGRAMS += $(test_programs) tests/examples/failing_lenet tests/parallel/kvstore_ranks tests/parallel/nodes_ranks tests/parallel/nodes_train
+check_PROGRAMS += $(test_programs) \
+	tests/examples/failing_lenet \
+	tests/parallel/kvstore_ranks \
+	tests/parallel/nodes_ranks \
+	tests/parallel/nodes_train
 # kernels are replaced by ones that fail
 tests_examples_failing_lenet_SOURCES = examples/lenet.c tests/examples/failing.c
-tests_examples_failing_lenet_LDADD = tools/libtrain.la tools/libcommon.la libstarling_all.la $(JANSSON_LIBS) -lm
+tests_examples_failing_lenet_LDADD = \
+	tools/libtrain.la tools/libcommon.la libstarling_all.la $(JANSSON_LIBS) -lm
 tests_fuzz_test_fuzz_corpus_SOURCES = \
 	tests/fuzz/test_fuzz_corpus.c \
 	tools/predict/picture.h \
@@ -63,7 +70,7 @@ tests_standin_smoke_SOURCES = \
 tests_standin_smoke_LDADD = $(STARPU_LIBS) $(standin_libraries) -lstdc++ -lm
 endif
 
-# ---- on a GPU: see tests/gpu/gpu-check.sh; the bundle has it, too ---------------------------------------
+# ---- on a GPU: see tests/gpu/gpu-check.sh; the bundle has it, too --------------------------------
 gpu_programs = tests/gpu/gpu_ops tests/gpu/gpu_two
 EXTRA_PROGRAMS += $(gpu_programs)
 tests_gpu_gpu_two_LDADD = libstarling.la
@@ -107,32 +114,48 @@ TESTS += tests/gpu/gpu-check.sh
 check_PROGRAMS += $(gpu_programs)
 endif
 gpu-check: $(gpu_check_needs)
-	@$(AM_TESTS_ENVIRONMENT) $(top_srcdir)/tests/gpu/gpu-check.sh examples tests || test $$? = 77
+	@$(AM_TESTS_ENVIRONMENT) $(top_srcdir)/tests/gpu/gpu-check.sh examples tests || \
+	  test $$? = 77
 
 check-nodes: tests/parallel/nodes_train$(EXEEXT)
-	@$(AM_TESTS_ENVIRONMENT) $(top_srcdir)/tests/parallel/check-nodes.sh tests/parallel/nodes_train$(EXEEXT) \
-		$(STARPU_PREFIX)/bin/starpu_tcpipexec || test $$? = 77
+	@$(AM_TESTS_ENVIRONMENT) $(top_srcdir)/tests/parallel/check-nodes.sh \
+	  tests/parallel/nodes_train$(EXEEXT) $(STARPU_PREFIX)/bin/starpu_tcpipexec || test $$? = 77
 
-# ---- fuzzing: needs clang; fuzzers are run by hand, their corpus is replayed by test_fuzz_corpus ----
+# ---- fuzzing: needs clang; fuzzers are run by hand, test_fuzz_corpus replays their corpus --------
 fuzzers = tests/fuzz/fuzz_idx tests/fuzz/fuzz_cifar tests/fuzz/fuzz_pnm tests/fuzz/fuzz_safetensors
-# the layers, which begin tasks, need the whole library
+# the models' fuzzers need the whole library: their layers submit tasks
 fuzz_libs = $(libstarling_all_la_LIBADD)
+fuzz_compile = $(CLANG) -g -O1 -std=gnu11 -fsanitize=fuzzer,address,undefined \
+	$(DEFAULT_INCLUDES) $(AM_CPPFLAGS)
+fuzz_sources = \
+	$(top_srcdir)/core/base/error.c \
+	$(top_srcdir)/core/base/file.c \
+	$(top_srcdir)/core/base/random.c \
+	$(top_srcdir)/core/base/safetensors.c \
+	$(top_srcdir)/core/base/shape.c \
+	$(top_srcdir)/data/cifar.c \
+	$(top_srcdir)/data/dataset.c \
+	$(top_srcdir)/data/digits.c \
+	$(top_srcdir)/data/idx.c \
+	$(top_srcdir)/data/shapes.c \
+	$(top_srcdir)/tools/predict/pnm.c
 fuzz: libstarling_all.la
 	@test "$(CLANG)" != no || { echo "fuzz: clang is needed"; exit 1; }
 	$(MKDIR_P) tests/fuzz
 	for f in $(fuzzers); do \
-	  $(CLANG) -g -O1 -std=gnu11 -fsanitize=fuzzer,address,undefined $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) \
-	    $(ZLIB_CFLAGS) $(JANSSON_CFLAGS) $(XXHASH_CFLAGS) $(top_srcdir)/$$f.c $(top_srcdir)/core/base/error.c $(top_srcdir)/core/base/file.c \
-	    $(top_srcdir)/core/base/random.c $(top_srcdir)/core/base/safetensors.c $(top_srcdir)/core/base/shape.c \
-	    $(top_srcdir)/data/dataset.c $(top_srcdir)/data/idx.c $(top_srcdir)/data/cifar.c $(top_srcdir)/data/digits.c \
-	    $(top_srcdir)/data/shapes.c $(top_srcdir)/tools/predict/pnm.c \
+	  $(fuzz_compile) $(ZLIB_CFLAGS) $(JANSSON_CFLAGS) $(XXHASH_CFLAGS) \
+	    $(top_srcdir)/$$f.c $(fuzz_sources) \
 	    $(ZLIB_LIBS) $(JANSSON_LIBS) $(XXHASH_LIBS) -lm -o $$f || exit 1; \
 	done
-	sources=; for f in $(nn_sources); do case $$f in *.c) sources="$$sources $(top_srcdir)/$$f" ;; esac; done; \
+	sources=; \
+	for f in $(nn_sources); do \
+	  case $$f in *.c) sources="$$sources $(top_srcdir)/$$f" ;; esac; \
+	done; \
 	for f in tests/fuzz/fuzz_model tests/fuzz/fuzz_onnx; do \
-	  $(CLANG) -g -O1 -std=gnu11 -fsanitize=fuzzer,address,undefined $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(SL_CFLAGS) \
-	    $(STARPU_CFLAGS) $(JANSSON_CFLAGS) $(PROTOBUF_C_CFLAGS) $(top_srcdir)/$$f.c $$sources \
-	    $(nodist_libstarling_all_la_SOURCES) $(top_srcdir)/core/base/shape.c .libs/libstarling_all.a $(fuzz_libs) -o $$f || exit 1; \
+	  $(fuzz_compile) $(SL_CFLAGS) $(STARPU_CFLAGS) $(JANSSON_CFLAGS) $(PROTOBUF_C_CFLAGS) \
+	    $(top_srcdir)/$$f.c $$sources \
+	    $(nodist_libstarling_all_la_SOURCES) $(top_srcdir)/core/base/shape.c \
+	    .libs/libstarling_all.a $(fuzz_libs) -o $$f || exit 1; \
 	done
 
 

@@ -1,7 +1,8 @@
 # ---- the stand-in for a GPU: tests only, never installed (tests/standin/README.md) ---------------
 @SL_REFUSE_INSTALL@
 refuse-install:
-	@echo "this build has a stand-in for CUDA, for tests: there is nothing to install (see tests/standin/README.md)"; exit 1
+	@echo "this build has a stand-in for CUDA, for tests: there is nothing to install" \
+	  "(see tests/standin/README.md)"; exit 1
 if SL_CUDA_STANDIN
 EXTRA_libstarling_all_la_DEPENDENCIES = $(standin_libraries)
 standin_libraries = \
@@ -31,10 +32,12 @@ tests_standin_libcudnn_la_LIBADD = tests/standin/libcudart.la -lstdc++ -lm
 tests_standin_libcublas_la_SOURCES = tests/standin/handles.cu
 tests_standin_libcublas_la_LDFLAGS = $(standin_ldflags) -version-number $(STANDIN_cublas):0:0 \
 	-Wl,--version-script=tests/standin/libcublas.map
-tests_standin_libcusparse_la_SOURCES = tests/standin/handles.cu
+tests_standin_libcusparse_la_LDFLAGS = $(standin_ldflags) \
+	-version-number $(STANDIN_cusparse):0:0 \
 tests_standin_libcusparse_la_LDFLAGS = $(standin_ldflags) -version-number $(STANDIN_cusparse):0:0 \
 	-Wl,--version-script=tests/standin/libcusparse.map
-tests_standin_libcusolver_la_SOURCES = tests/standin/handles.cu
+tests_standin_libcusolver_la_LDFLAGS = $(standin_ldflags) \
+	-version-number $(STANDIN_cusolver):0:0 \
 tests_standin_libcusolver_la_LDFLAGS = $(standin_ldflags) -version-number $(STANDIN_cusolver):0:0 \
 	-Wl,--version-script=tests/standin/libcusolver.map
 EXTRA_tests_standin_libcudart_la_DEPENDENCIES = tests/standin/maps
@@ -43,18 +46,25 @@ EXTRA_tests_standin_libcudnn_la_DEPENDENCIES = tests/standin/maps
 EXTRA_tests_standin_libcublas_la_DEPENDENCIES = tests/standin/maps
 EXTRA_tests_standin_libcusparse_la_DEPENDENCIES = tests/standin/maps
 EXTRA_tests_standin_libcusolver_la_DEPENDENCIES = tests/standin/maps
-# symbols have versions there, and they are the libraries' names
+# the symbols of CUDA's libraries have versions, which are named as the libraries
+standin_versions = \
+	cudart.so.$(STANDIN_cudart) \
+	cublas.so.$(STANDIN_cublas) \
+	cublasLt.so.$(STANDIN_cublasLt) \
+	cusparse.so.$(STANDIN_cusparse) \
+	cusolver.so.$(STANDIN_cusolver) \
+	cudnn.so.$(STANDIN_cudnn)
 tests/standin/maps: Makefile
-	$(AM_V_GEN)$(MKDIR_P) tests/standin && for lib in cudart.so.$(STANDIN_cudart) cublas.so.$(STANDIN_cublas) \
-	  cublasLt.so.$(STANDIN_cublasLt) cusparse.so.$(STANDIN_cusparse) cusolver.so.$(STANDIN_cusolver) \
-	  cudnn.so.$(STANDIN_cudnn); do \
+	$(AM_V_GEN)$(MKDIR_P) tests/standin && for lib in $(standin_versions); do \
 	  name=`echo $$lib | sed 's/[.].*//'`; only='*'; \
 	  case $$name in cublas | cusparse | cusolver) only="$$name*" ;; esac; \
 	  echo "lib$$lib { global: $$only; local: *; };" > tests/standin/lib$$name.map || exit 1; \
 	done; echo > $@
 tests/standin/block.lo tests/standin/cudart.lo tests/standin/cublaslt.lo tests/standin/cudnn.lo \
-tests/standin/selftest.o tests/standin/smoke_kernel.o $(cuda_sources:.cu=.lo): $(srcdir)/tests/standin/cuda_host.h
+tests/standin/selftest.o tests/standin/smoke_kernel.o $(cuda_sources:.cu=.lo): \
+	$(srcdir)/tests/standin/cuda_host.h
 STANDIN_ENVIRONMENT = \
-	LD_LIBRARY_PATH=$(abs_top_builddir)/tests/standin/.libs:$$LD_LIBRARY_PATH; export LD_LIBRARY_PATH; \
+	LD_LIBRARY_PATH=$(abs_top_builddir)/tests/standin/.libs:$$LD_LIBRARY_PATH; \
+	export LD_LIBRARY_PATH; \
 	SL_STANDIN=1; export SL_STANDIN;
 endif
