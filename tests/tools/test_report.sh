@@ -1,7 +1,7 @@
 #!/bin/sh
 # starling-report: pages about real runs (one, a resumed one, two beside each other, with a trace)
-# say what they should, are whole HTML and fetch nothing; a browser shows them without overflow; bad
-# input gets one line.
+# have the expected text, are whole HTML and fetch nothing; a browser shows them without overflow;
+# bad input gets one line.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 report=${REPORT:-tools/starling-report}
@@ -60,7 +60,7 @@ check "the last line: done" \
 check "the last line: failed" last_has lost '^{"end": "failed".*"message": ".*loss'
 check "a resumed run has a line for each process" test "$(grep -c '"format"' "$work/cut.jsonl")" = 2
 check "and each step once" test "$(grep -c '"loss"' "$work/cut.jsonl")" = 10
-check "the second says where it took over" \
+check "the second names the step after which it goes on" \
   sh -c "grep '\"format\"' '$work/cut.jsonl' | tail -n 1 | grep -q '\"from\": 6,'"
 lines() { cat "$work/$1.jsonl" 2>/dev/null | wc -l; }
 # a run that a signal ends says so in its log; a longer run if the first finished before the signal
@@ -291,7 +291,7 @@ else
     seen "two.html: dark where the reader's system is" \
       "^width 1200: dark true, paper rgb\(20, 23, 26\), ink rgb\(201, 208, 214\)" "dark"
   else
-    skip "two.html: dark where the reader's system is" "this $browser cannot be told to be dark"
+    skip "two.html: dark where the reader's system is" "this $browser has no setting for dark"
   fi
   picture blank about:blank; picture two "file://$work/two.html"
   blank=$(bytes "$work/blank.png") two=$(bytes "$work/two.png")
@@ -342,7 +342,7 @@ refused 1 "empty/trace.json: cannot be opened" "$a" --trace "$work/empty"
 mkdir "$work/t7" "$work/tcut" "$work/tother"
 sed 's/"version": 1/"version": 7/' "$work/trace/trace.json" >"$work/t7/trace.json"
 refused 1 "t7/trace.json: is of version 7 (by Starling 0.1.0)" "$a" --trace "$work/t7"
-head -c 300 "$work/trace/trace.json" >"$work/tcut/trace.json"
+head -c 270 "$work/trace/trace.json" >"$work/tcut/trace.json"
 refused 1 "tcut/trace.json:4: not JSON" "$a" --trace "$work/tcut"
 echo '[]' >"$work/tother/trace.json"
 refused 1 "tother/trace.json: is no Starling trace" "$a" --trace "$work/tother"
@@ -350,7 +350,7 @@ refused 2 "no log is named"
 refused 2 "--smooth" --smooth 0 "$a"
 refused 1 "no/x.html: cannot be written" -o "$work/no/x.html" "$a"
 refused 1 "trace: cannot be written" -o "$work/trace" "$a"
-check "--help tells what it is for" sh -c "'$report' --help | grep -q 'Exit status'"
+check "--help ends with the exit status" sh -c "'$report' --help | grep -q 'Exit status'"
 set -- "$work"/*.html.*
 if [ -e "$1" ]; then not_ok "left behind: $*"; else ok "no page is left half-written"; fi
 
