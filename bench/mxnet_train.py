@@ -68,7 +68,7 @@ def whole(most, *shape):
 
 
 def image_loss(name, loss_of):
-    """The model, and what computes its loss on a batch."""
+    """The model, and the function that computes its loss on a batch."""
     batch = peer.BATCHES[name]
     model = mlp() if name == "mlp" else lenet()
     x, labels = nd.random.normal(shape=(batch, 1, 28, 28)), whole(10, batch)

@@ -23,7 +23,7 @@ def learning_rate(name):
 
 
 def units(name):
-    """What a step learns from: samples, or words."""
+    """Samples, or words, of a step."""
     return BATCHES[name] * (LSTMS[name]["seq"] if name in LSTMS else 1)
 
 
@@ -134,7 +134,7 @@ def measure_together(step, seconds, ranks):
 
 
 def report(peer, name, setup, mode, threads, times, foreign, loss, ranks=None):
-    """The line; that of several ranks tells of all of them, and rank 0 prints it."""
+    """Prints the line; for several ranks rank 0 prints one line with the sum of all."""
     if ranks and ranks.rank > 0:
         return
     median, count = statistics.median(times), ranks.count if ranks else 1

@@ -90,7 +90,7 @@ class Torch:
         self.model, self.example = model, example
 
     def calls(self, batch, threads, at_once):
-        """As many functions as requests at once: each answers one and is for one thread."""
+        """One function for each request at once: it answers one request, on one thread."""
         torch.set_num_threads(threads)
         inputs = [self.example(batch) for _ in range(at_once)]
         return [lambda x=x: self.model(x) for x in inputs]

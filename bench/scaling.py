@@ -60,7 +60,7 @@ NETWORKS = [  # name, seconds a message, bytes/s, cpu
 
 
 def exchange(way, layers, nodes, alpha, beta):
-    """Seconds, of so many parameters a layer."""
+    """Seconds; layers has the number of parameters of each layer."""
     messages, sent = 2 * (nodes - 1), 2 * (nodes - 1) / nodes * 4 * sum(layers)
     if way == "tree":
         messages = 2 * math.ceil(math.log2(nodes))

@@ -108,7 +108,7 @@ def batches_of(name, net):
 
 
 def step_of(name, net):
-    """What makes one step, without waiting for it; returns the loss."""
+    """A function that starts one step, without waiting for it, and returns the loss."""
     language = "seq" in net
     make = {"mlp4096": mlp, "lenet512": lenet, "resnet20": resnet}.get(name, LanguageModel)
     model = make(net).to(device)

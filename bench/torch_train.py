@@ -7,9 +7,9 @@ prints JSON lines like bench_train's.
 
 --ddp makes it one rank of several (DistributedDataParallel over gloo), each with a batch of its
 own: start one process a rank, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its
-environment. Rank 0 prints the line; its rate is that of all ranks. --best tries the fused optimizer with each
-choice of the others for a second and measures the fastest (over several ranks also with gradients
-as views of DDP's buckets). Not tried: MKL's Intel code on an AMD processor, which needs a trick.
+environment. Rank 0 prints the line; its rate is that of all ranks. --best tries the fused optimizer
+with each choice of the others for a second and measures the fastest (over several ranks also with
+gradients as views of DDP's buckets). Not tried: MKL's Intel code on an AMD processor, which needs a trick.
 """
 import argparse
 import os
@@ -64,14 +64,14 @@ class LanguageModel(nn.Module):
 
 
 def prepared(model, modes):
-    """What runs the model."""
+    """The model as the modes want it: over ranks, compiled."""
     if ranks:
         model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view="fused" in modes)
     return torch.compile(model) if "compile" in modes else model
 
 
 def image_loss(name, modes):
-    """The model, and what computes its loss on a batch."""
+    """The model, and the function that computes its loss on a batch."""
     batch = peer.BATCHES[name]
     model = mlp() if name == "mlp" else lenet()
     x, labels = torch.randn(batch, 1, 28, 28), torch.randint(0, 10, (batch,))
@@ -99,7 +99,7 @@ def lstm_loss(name, modes):
 
 def measure(name, modes, seconds):
     torch.manual_seed(1 + (ranks.rank if ranks else 0))
-    torch.compiler.reset()  # what was compiled for another try does not count
+    torch.compiler.reset()  # without code that another try compiled
     model, loss_of = (lstm_loss if name in peer.LSTMS else image_loss)(name, modes)
     optimizer = torch.optim.SGD(model.parameters(), lr=peer.learning_rate(name),
                                 momentum=peer.MOMENTUM, fused="fused" in modes or None)
@@ -118,7 +118,7 @@ def measure(name, modes, seconds):
 
 
 def fastest(name):
-    """The settings whose steps are the shortest. One that does not work here cannot be the best."""
+    """The settings with the shortest steps. Settings that do not work here are left out."""
     tried = [("fused",), ("fused", "compile")]
     if name.startswith("lenet"):
         tried += [modes + ("channels-last",) for modes in tried]

@@ -91,7 +91,7 @@ class Model:
         return json.loads(text.value)
 
     def randomise(self, random):
-        """Values for all parameters, so that no bias and no statistic is what it begins as."""
+        """Values for all parameters, so that no bias and no statistic has its first value."""
         self.library.call("sl_model_build", self.pointer)
         for i in range(self.lib.sl_model_parameter_count(self.pointer)):
             shape = Shape()

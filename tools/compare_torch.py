@@ -590,7 +590,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--library", default="libstarling.so", help="libstarling.so, where it is not installed"
+        "--library", default="libstarling.so", help="libstarling.so, if it is not installed"
     )
     parser.add_argument("--only", default="", help="cases with this text in their names")
     parser.add_argument(

@@ -25,26 +25,26 @@ train() {
 }
 same() { cmp -s "$work/$1" "$work/$2"; }
 losses() { sed -n 's/.*"step": *\([0-9]*\),.*"loss": *\([^,}]*\).*/\1 \2/p' "$work/$1.jsonl"; }
-told() { grep -q 'StarPU moves them out and in' "$work/err"; }
+moved() { grep -q 'StarPU moves them out and in' "$work/err"; }
 
 mlp="--devices cuda:0 --batch 128 --steps 12"
 lenet="--devices cuda:0 --batch 32 --steps 3"
 train mlp mlp $mlp; verdict $? "mlp with all the memory"
 for mb in 4 5; do
-  STARPU_LIMIT_CUDA_MEM=$mb train "mlp-$mb" mlp $mlp && told && same mlp "mlp-$mb"
+  STARPU_LIMIT_CUDA_MEM=$mb train "mlp-$mb" mlp $mlp && moved && same mlp "mlp-$mb"
   verdict $? "mlp in $mb MiB, which is less than it needs: the same bits"
 done
 # updates by the CPU: no task of the GPU has all of fc1's weights, gradient and optimizer's state
 local="--optimizer adam --kvstore local"
-STARPU_LIMIT_CUDA_MEM=3 train mlp-local-3 mlp $mlp $local && told &&
+STARPU_LIMIT_CUDA_MEM=3 train mlp-local-3 mlp $mlp $local && moved &&
   train mlp-local mlp $mlp $local && same mlp-local mlp-local-3
 verdict $? "mlp in 3 MiB, updated on the CPU: the same bits"
-STARPU_LIMIT_CUDA_MEM=7 train mlp-adam-7 mlp $mlp --optimizer adam && told &&
+STARPU_LIMIT_CUDA_MEM=7 train mlp-adam-7 mlp $mlp --optimizer adam && moved &&
   train mlp-adam mlp $mlp --optimizer adam && same mlp-adam mlp-adam-7
 verdict $? "mlp with adam in 7 MiB, which is less than it needs: the same bits"
 train lenet lenet $lenet; verdict $? "lenet with all the memory"
-STARPU_LIMIT_CUDA_MEM=4 train lenet-4 lenet $lenet && told && same lenet lenet-4
-verdict $? "lenet in 4 MiB, half of what it needs: the same bits"
+STARPU_LIMIT_CUDA_MEM=4 train lenet-4 lenet $lenet && moved && same lenet lenet-4
+verdict $? "lenet in 4 MiB, half of the memory that it needs: the same bits"
 
 # refused NAME WORDS SETTINGS...: with one clear line
 refused() {
@@ -82,7 +82,7 @@ paste -d ' ' "$work/a" "$work/b" | awk '
   { d = $2 - $4; if (d < 0) d = -d; if (d > 1e-4 * $2 || $1 != $3) bad = 1 }
   END { exit bad || NR != 12 }'
 verdict $? "two GPUs follow the losses of one"
-STARPU_LIMIT_CUDA_MEM=5 train two-5 mlp $two && told && same two two-5
+STARPU_LIMIT_CUDA_MEM=5 train two-5 mlp $two && moved && same two two-5
 verdict $? "two GPUs of 5 MiB each: the same bits"
 
 echo "1..$n"

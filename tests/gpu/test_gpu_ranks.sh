@@ -14,20 +14,20 @@ program=${SL_BUILDDIR:-.}/tests/gpu/gpu_ranks
 export STARPU_NCUDA=1 SL_STANDIN_GPUS=1
 
 # train NAME RANKS DEVICES KVSTORE SERVERS MATH COMPRESSION BATCH: weights in NAME.w, each rank's
-# counts in NAME.told
+# counts in NAME.counts
 train() {
   name=$1 count=$2; shift 2
   mpirun_for 100 -np "$count" "$program" train "$@" "$work/$name.w" \
-    >"$work/$name.told" 2>"$work/log" && return
+    >"$work/$name.counts" 2>"$work/log" && return
   not_ok "$name: $*: does not train: $(head -n 2 "$work/log")"; return 1
 }
 # counts NAME OPERATION: CPU+GPU of all ranks, as two numbers
 counts() {
-  tr ' ' '\n' <"$work/$1.told" | sed -n "s/^$2=//p" |
+  tr ' ' '\n' <"$work/$1.counts" | sed -n "s/^$2=//p" |
     awk -F+ '{ c += $1; g += $2 } END { print c + 0, g + 0 }'
 }
 on_gpu() { set -- $(counts "$@"); [ "$1" = 0 ] && [ "$2" -gt 0 ]; }
-sent() { sed -n "s/^rank=$2 .*bytes=//p" "$work/$1.told"; }
+sent() { sed -n "s/^rank=$2 .*bytes=//p" "$work/$1.counts"; }
 same() { cmp -s "$work/$1.w" "$work/$2.w"; }
 
 # near NAME OTHER MILLIONTHS: at most this share of the weights may differ by more than 1e-5 of the

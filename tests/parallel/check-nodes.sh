@@ -1,6 +1,6 @@
 #!/bin/sh
 # Several memory nodes without a GPU: StarPU's TCP/IP master-slave processes run the same training;
-# the weights must be the same to the bit as in one process. Prints TAP-like lines; exits 77 where
+# the weights must be the same to the bit as in one process. Prints TAP-like lines; exits 77 if
 # StarPU lacks the driver. usage: check-nodes.sh NODES_TRAIN [STARPU_TCPIPEXEC]
 set -u
 program=${1:?usage: check-nodes.sh NODES_TRAIN [STARPU_TCPIPEXEC]}
@@ -16,7 +16,7 @@ export STARPU_NCPU=1 STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1
 export STARPU_HOME=${STARPU_HOME:-$work} STARPU_DISABLE_ASYNCHRONOUS_TCPIP_MS_COPY=1
 failed=0
 
-# run NAME COMMAND...: a training whose output is kept and shown where it fails
+# run NAME COMMAND...: a training whose output is kept, and shown if it fails
 run() {
   name=$1; shift
   if timeout 240 "$@" >"$work/$name.log" 2>&1; then return 0; fi

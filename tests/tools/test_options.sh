@@ -1,6 +1,6 @@
 #!/bin/bash
 # One table of options a program: --help, the man page and bash's completion name the same options;
-# a wrong value is refused by a line that names the option, the value and what is allowed; a run's
+# a wrong value is refused by a line with the option, the value and the allowed values; a run's
 # JSON has the logged options.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# starling-plot: pictures of good logs are whole and show what they should; damaged logs are named
-# with the line.
+# starling-plot: pictures of good logs are whole and show the curves; messages about damaged logs
+# name the line.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 plot=${PLOT:-tools/starling-plot}
@@ -268,7 +268,7 @@ traced "the GPU's, asleep before its first task" \
   "^CUDA 0  *CUDA 0's memory  *1  *40.0 %  *0.0 %  *0.0 %  *60.0 %" "$work/gpu"
 traced "the path through StarPU's own tasks" \
   '^critical path  8.000 ms, 80.0 % of the window, 2 tasks: conv1 50.0 %, fc1 50.0 %' "$work/gpu"
-traced "transfers, and what they hide behind" \
+traced "transfers, and the share of them beside computation" \
   '^moves   20.0 % of the window: .* in 50.0 % of that time' "$work/gpu"
 traced "a layer's backward pass" '^fc1  *0.000  *0.000  *4.000  *0.000  *-  *-' "$work/gpu"
 traced "the roof of a core" '^conv1  *4.000  *0.000  *0.000  *0.000  *10.0  *50.0 %' \
@@ -278,7 +278,7 @@ traced "that of its memory: 20 operations a byte, scratch aside" '^conv1 .* 10.0
 traced "the longest first" '^fc2.forward  *CPU 0  *8  *5.000  *5.000' "$work/gpu"
 check "a picture with a GPU" "$trace" -o "$work/gpu.svg" "$work/gpu"
 check "its memory" grep -q ">CUDA 0.*s memory<" "$work/gpu.svg"
-check "and what comes into it" grep -q '>transfers in<' "$work/gpu.svg"
+check "and the transfers into it" grep -q '>transfers in<' "$work/gpu.svg"
 plot=$trace
 refused 1 "nowhere.rec" "$work/nowhere.rec"
 : >"$work/empty.rec"; refused 1 "no task of Starling" "$work/empty.rec"

@@ -127,7 +127,7 @@ until [ "$(grep -c step "$work/log" 2>/dev/null)" -gt 3 ] 2>/dev/null || [ $trie
 done
 kill -INT $pid
 wait $pid
-check "an interrupted run draws what it has" has trace.txt '^window .* steps 1-[0-9]+:'
+check "an interrupted run draws its steps" has trace.txt '^window .* steps 1-[0-9]+:'
 
 # refused CODE TEXT COMMAND...
 refused() {

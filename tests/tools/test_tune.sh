@@ -1,7 +1,7 @@
 #!/bin/sh
-# starling-tune: the search, what noise and drift do to it, failures, the time, and what it must not
-# touch. The program is mostly a script whose speed is known (tests need no quiet machine), once a
-# real trainer.
+# starling-tune: the search, the effect of noise and drift on it, failures, the time, and the files
+# that it must not touch. The program is mostly a script whose speed is known (tests need no quiet
+# machine), once a real trainer.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 shown="err out"
@@ -189,7 +189,7 @@ else
 fi
 FAKE=small; tuned --compare "--microbatches 4" --compare "STARPU_SCHED=prio" -- "$work/fake"
 has "--compare: a failure" "--microbatches 4  FAILED: fake: no memory"
-has "--compare: and what comes after it" " 1.300 .*STARPU_SCHED=prio"
+has "--compare: and the setting after it" " 1.300 .*STARPU_SCHED=prio"
 FAKE=''
 
 tuned --compare "STARPU_SCHED=nosuch" -- "$work/fake"
@@ -222,7 +222,7 @@ interrupted() {
   done
   kill -"$1" $pid; wait $pid; code=$?
   if [ $code = "$2" ] && grep -q '(as given)' "$work/out" && grep -q interrupted "$work/err"; then
-    ok "SIG$1: it prints what it has"
+    ok "SIG$1: it prints the settings so far"
   else
     not_ok "SIG$1: exit code $code"
   fi
@@ -254,7 +254,7 @@ refused 2 "no program is named"
 refused 1 "cannot be written: No such file" --json "$work/no/x.json" "$work/fake"
 refused 1 "it is a folder" --json "$work" "$work/fake"
 if [ -z "$(ls -A "$TMPDIR")" ]; then
-  ok "nothing is left in the temporary folder"
+  ok "the temporary folder is empty at the end"
 else
   not_ok "left: $(ls "$TMPDIR")"
 fi
