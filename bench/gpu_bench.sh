@@ -7,8 +7,7 @@
 # f32 also). FOLDER has bench_train and gpu_peak (default: bench, where "make bench" puts them).
 # --tiny: a short test of this script with small networks, on a CPU if there is no GPU. FILE gets
 # all lines.
-#   TFLOP/s     of products and convolutions: forward, gradients of weights and inputs (2 each
-#               multiply-add)
+#   TFLOP/s     of products and convolutions: forward and both gradients, a multiply-add is 2
 #   of peak     share of what cuBLASLt reaches at 4096^3 with the same math, measured before
 #   idle        share of the time in which the GPU ran no task (StarPU's clock; a run of its own)
 #   ratio       to PyTorch at its best: eager, torch.compile, both with images' channels last
