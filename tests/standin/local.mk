@@ -32,13 +32,13 @@ tests_standin_libcudnn_la_LIBADD = tests/standin/libcudart.la -lstdc++ -lm
 tests_standin_libcublas_la_SOURCES = tests/standin/handles.cu
 tests_standin_libcublas_la_LDFLAGS = $(standin_ldflags) -version-number $(STANDIN_cublas):0:0 \
 	-Wl,--version-script=tests/standin/libcublas.map
+tests_standin_libcusparse_la_SOURCES = tests/standin/handles.cu
 tests_standin_libcusparse_la_LDFLAGS = $(standin_ldflags) \
 	-version-number $(STANDIN_cusparse):0:0 \
-tests_standin_libcusparse_la_LDFLAGS = $(standin_ldflags) -version-number $(STANDIN_cusparse):0:0 \
 	-Wl,--version-script=tests/standin/libcusparse.map
+tests_standin_libcusolver_la_SOURCES = tests/standin/handles.cu
 tests_standin_libcusolver_la_LDFLAGS = $(standin_ldflags) \
 	-version-number $(STANDIN_cusolver):0:0 \
-tests_standin_libcusolver_la_LDFLAGS = $(standin_ldflags) -version-number $(STANDIN_cusolver):0:0 \
 	-Wl,--version-script=tests/standin/libcusolver.map
 EXTRA_tests_standin_libcudart_la_DEPENDENCIES = tests/standin/maps
 EXTRA_tests_standin_libcublasLt_la_DEPENDENCIES = tests/standin/maps
