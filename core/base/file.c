@@ -40,25 +40,30 @@ static enum sl_status fail_limit(const char *path, size_t limit) {
                   limit);
 }
 
-/* A descriptor of a regular file. Pipes and devices are refused: they might never end. */
-static enum sl_status open_regular(const char *path, int *fd, size_t *size) {
+/* A descriptor of a regular file. Pipes and devices are refused: they might never end. own: refuses
+ * a link and another user's file, too. */
+static enum sl_status open_regular(const char *path, bool own, int *fd, size_t *size) {
   struct stat info;
-  *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no waiting for a pipe's writer */
+  int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK; /* no waiting for a pipe's writer */
+  *fd = open(path, own ? flags | O_NOFOLLOW : flags);
   if (*fd < 0) return fail_io(path, "opened", errno);
   if (fstat(*fd, &info) != 0) return fail_io(path, "read", errno);
   if (S_ISDIR(info.st_mode)) return fail_io(path, "read", EISDIR);
   if (!S_ISREG(info.st_mode)) return sl__fail(SL_IO, "%s: is not a regular file", path);
+  if (own && info.st_uid != geteuid())
+    return sl__fail(SL_IO, "%s: belongs to another user, and is not read", path);
   *size = (size_t)info.st_size;
   return SL_OK;
 }
 
 /* The plain file. If it shrinks meanwhile, the bytes up to its new end. */
-static enum sl_status read_plain(const char *path, size_t limit, uint8_t **bytes, size_t *size) {
+static enum sl_status read_plain(const char *path, size_t limit, bool own, uint8_t **bytes,
+                                 size_t *size) {
   enum sl_status status;
   uint8_t *block = NULL;
   size_t filled = 0, length = 0;
   int fd = -1;
-  SL__TRY(open_regular(path, &fd, &length));
+  SL__TRY(open_regular(path, own, &fd, &length));
   if (length > limit) SL__TRY(fail_limit(path, limit));
   block = sl__alloc(length, 1, path);
   if (!block) SL__TRY(SL_NO_MEMORY);
@@ -173,7 +178,7 @@ enum sl_status sl__file_read(const char *path, size_t limit, uint8_t **bytes, si
   uint8_t *packed = NULL;
   size_t packed_size = 0;
   if (limit == SIZE_MAX) limit--; /* limit + 1 must not wrap */
-  enum sl_status status = read_plain(path, limit, &packed, &packed_size);
+  enum sl_status status = read_plain(path, limit, false, &packed, &packed_size);
   if (status != SL_OK) return status;
   if (!is_gzip(packed, packed_size)) {
     *bytes = packed;
@@ -185,13 +190,32 @@ enum sl_status sl__file_read(const char *path, size_t limit, uint8_t **bytes, si
   return status;
 }
 
+/* A safetensors file whose header is 559,903 bytes long begins as a gzip file does; but then comes
+ * a brace, where gzip has its flags. */
+enum sl_status sl__file_read_plain(const char *path, size_t limit, uint8_t **bytes, size_t *size) {
+  enum { AFTER_LENGTH = 8 };
+  enum sl_status status = read_plain(path, limit, false, bytes, size);
+  if (status != SL_OK) return status;
+  if (!is_gzip(*bytes, *size) || (*size > AFTER_LENGTH && (*bytes)[AFTER_LENGTH] == '{'))
+    return SL_OK;
+  free(*bytes);
+  *bytes = NULL;
+  return sl__fail(SL_BAD_FILE, "%s: is packed by gzip; unpack it first (gunzip)", path);
+}
+
+enum sl_status sl__file_read_own(const char *path, size_t limit, uint8_t **bytes, size_t *size) {
+  return read_plain(path, limit, true, bytes, size);
+}
+
 /* ---- writing ---- */
 
 struct sl__file {
   char *path;  /* where the file goes */
   char *aside; /* where it is until then */
   FILE *stream;
-  int error; /* errno of the first write that failed */
+  bool replaces;      /* a file that is there, whose owner and mode stay */
+  struct stat before; /* that file */
+  int error;          /* errno of the first write that failed */
   XXH64_state_t *hash;
   uint64_t bytes;
 };
@@ -206,36 +230,51 @@ static void file_free(struct sl__file *file) {
 
 /* The path of the file itself: a symbolic link stays one. A folder or a device is never
  * replaced. */
-static enum sl_status find_target(const char *path, char **target) {
-  struct stat info;
-  if (stat(path, &info) != 0) {
-    *target = sl__strdup(path);
-    return *target ? SL_OK : SL_NO_MEMORY;
-  }
-  if (S_ISDIR(info.st_mode)) return fail_io(path, "written", EISDIR);
-  if (!S_ISREG(info.st_mode))
-    return sl__fail(SL_IO, "%s: is not a regular file and will not be replaced", path);
-  if (access(path, W_OK) != 0) return fail_io(path, "written", errno);
+static enum sl_status find_target(struct sl__file *file, const char *path) {
   char resolved[PATH_MAX];
-  if (!realpath(path, resolved)) return fail_io(path, "written", errno);
-  *target = sl__strdup(resolved);
-  return *target ? SL_OK : SL_NO_MEMORY;
+  file->replaces = stat(path, &file->before) == 0;
+  if (file->replaces) {
+    if (S_ISDIR(file->before.st_mode)) return fail_io(path, "written", EISDIR);
+    if (!S_ISREG(file->before.st_mode))
+      return sl__fail(SL_IO, "%s: is not a regular file and will not be replaced", path);
+    if (access(path, W_OK) != 0 || !realpath(path, resolved))
+      return fail_io(path, "written", errno);
+  }
+  file->path = sl__strdup(file->replaces ? resolved : path);
+  return file->path ? SL_OK : SL_NO_MEMORY;
 }
 
-/* open() instead of mkstemp(), whose files only their owner may read. */
+/* Gives the new file the owner and the mode of the file that it replaces. Only root may give files
+ * away, and others only to groups of their own: where the group changes, it gets no more than
+ * everybody had. */
+static void keep_owner_and_mode(int fd, const struct stat *before) {
+  struct stat now;
+  mode_t mode = before->st_mode & 0777;
+  if (fstat(fd, &now) != 0) return;
+  bool same = now.st_uid == before->st_uid && now.st_gid == before->st_gid;
+  if (!same && fchown(fd, before->st_uid, before->st_gid) != 0 &&
+      fchown(fd, (uid_t)-1, before->st_gid) != 0)
+    mode &= ~(mode_t)070 | (mode & 07) << 3;
+  if (fchmod(fd, mode) != 0) return; /* a file system without modes; elsewhere it stays private */
+}
+
+/* open() instead of mkstemp(), whose files only their owner may read. A file that replaces another
+ * one is private until it has that file's mode. */
 static enum sl_status open_aside(struct sl__file *file) {
   size_t size = strlen(file->path) + 8;
   file->aside = sl__alloc(size, 1, "a file name");
   if (!file->aside) return SL_NO_MEMORY;
+  mode_t mode = file->replaces ? 0600 : 0666;
   for (unsigned attempt = 0;; attempt++) {
     unsigned number = ((unsigned)getpid() * 2654435761u + attempt * 40503u) & 0xffffff;
     snprintf(file->aside, size, "%s.%06x", file->path, number);
-    int fd = open(file->aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int fd = open(file->aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
     if (fd < 0 && errno == EEXIST && attempt < 1000) continue;
     if (fd < 0 && errno == ENOENT)
       return sl__fail(SL_IO, "%s: cannot be written: its folder does not exist; make it first",
                       file->path);
     if (fd < 0) return fail_io(file->path, "written", errno);
+    if (file->replaces) keep_owner_and_mode(fd, &file->before);
     file->stream = fdopen(fd, "wb");
     if (file->stream) return SL_OK;
     close(fd);
@@ -256,7 +295,7 @@ enum sl_status sl__file_create(const char *path, struct sl__file **result) {
   struct sl__file *file = sl__alloc(1, sizeof *file, "a file");
   if (!file) return SL_NO_MEMORY;
   SL__TRY(new_hash(&file->hash));
-  SL__TRY(find_target(path, &file->path));
+  SL__TRY(find_target(file, path));
   SL__TRY(open_aside(file));
   *result = file;
   return SL_OK;
@@ -276,12 +315,12 @@ void sl__file_write(struct sl__file *file, const void *bytes, size_t size) {
 /* The new name itself must survive a power cut. */
 static int sync_folder_of(const char *path) {
   char folder[PATH_MAX];
-  const char *slash = strrchr(path, '/');
-  size_t length = slash ? (size_t)(slash - path) : 1;
-  if (slash == path) length = 1; /* a file in the root */
+  size_t length = strlen(path);
   if (length >= sizeof folder) return ENAMETOOLONG;
-  memcpy(folder, slash ? path : ".", length);
-  folder[length] = '\0';
+  while (length > 1 && path[length - 1] == '/') length--; /* "runs/", made as a folder */
+  while (length && path[length - 1] != '/') length--;
+  memcpy(folder, length ? path : ".", length ? length : 1);
+  folder[length ? length : 1] = '\0';
   int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC), error = 0;
   /* a folder that may be written but not read, or a file system without this call: nothing to do */
   if (fd < 0) return 0;
@@ -321,6 +360,17 @@ void sl__file_abandon(struct sl__file *file) {
 
 /* ---- for programs ---- */
 
+enum sl_status sl_folder_make(const char *path) {
+  struct stat info;
+  int error = mkdir(path, 0777) == 0 ? sync_folder_of(path) : errno;
+  if (error == EEXIST) error = stat(path, &info) != 0 ? errno : S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
+  if (!error) return SL_OK;
+  enum sl_status status =
+      sl__fail(SL_IO, "%s: this folder cannot be made: %s%s", path, strerror(error), remedy(error));
+  errno = error;
+  return status;
+}
+
 enum sl_status sl_file_write(const char *path, const void *bytes, size_t size) {
   struct sl__file *file;
   enum sl_status status = sl__file_create(path, &file);
@@ -351,7 +401,7 @@ enum sl_status sl_file_sum(const char *path, uint64_t *bytes, uint64_t *xxh64) {
   size_t size;
   int fd = -1;
   *bytes = *xxh64 = 0;
-  SL__TRY(open_regular(path, &fd, &size));
+  SL__TRY(open_regular(path, false, &fd, &size));
   SL__TRY(new_hash(&hash));
   int error = sum_up(fd, hash, bytes);
   if (error) SL__TRY(fail_io(path, "read", error));

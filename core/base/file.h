@@ -8,6 +8,13 @@
  * the unpacked size, against a file that would fill the memory: SL_BAD_FILE above it. */
 enum sl_status sl__file_read(const char *path, size_t limit, uint8_t **bytes, size_t *size);
 
+/* The same of a file that is not packed, such as weights: gzip is refused, since a small file could
+ * unpack to a thousand times its size. */
+enum sl_status sl__file_read_plain(const char *path, size_t limit, uint8_t **bytes, size_t *size);
+
+/* The same of a cache: a link, and a file that belongs to another user, are refused. */
+enum sl_status sl__file_read_own(const char *path, size_t limit, uint8_t **bytes, size_t *size);
+
 /* Length and XXH64 (seed 0) of the bytes that the program has written. */
 struct sl__file_sum {
   uint64_t bytes, xxh64;

@@ -219,7 +219,7 @@ out:
 enum sl_status sl__safetensors_open(const char *path, struct sl__safetensors **file) {
   uint8_t *bytes;
   size_t size;
-  enum sl_status status = sl__file_read(path, MAX_FILE, &bytes, &size);
+  enum sl_status status = sl__file_read_plain(path, MAX_FILE, &bytes, &size);
   if (status != SL_OK) return status;
   status = sl__safetensors_parse(path, bytes, size, file);
   if (status == SL_OK)

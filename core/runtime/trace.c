@@ -50,10 +50,7 @@ static void remove_old(const char *folder) {
 }
 
 static enum sl_status make_folder(const char *folder) {
-  struct stat info;
-  if (mkdir(folder, 0777) != 0 && errno != EEXIST) return fail_folder(folder, errno);
-  if (stat(folder, &info) != 0) return fail_folder(folder, errno);
-  if (!S_ISDIR(info.st_mode)) return fail_folder(folder, ENOTDIR);
+  if (sl_folder_make(folder) != SL_OK) return fail_folder(folder, errno);
   if (access(folder, W_OK | X_OK) != 0) return fail_folder(folder, errno);
   remove_old(folder);
   return SL_OK;

@@ -68,9 +68,15 @@ SL_API bool sl_shape_equal(const struct sl_shape *a, const struct sl_shape *b);
 /** \defgroup files Whole files
  * For what programs keep beside the library's own files. */
 
-/** Write a file whole or not at all: aside (PATH.1a2b3c), fsync, rename, fsync of the folder.
- * \return SL_IO; a file that was there before stays then. */
+/** Write a file whole or not at all: aside (PATH.1a2b3c), fsync, rename, fsync of the folder. A
+ * file that is replaced gives its mode to the new one, and its owner and group where the process
+ * may give files away; a new file has the mode that the umask leaves. \return SL_IO; a file that
+ * was there before stays then. */
 SL_API enum sl_status sl_file_write(const char *path, const void *bytes, size_t size);
+
+/** Make a folder whose name survives a power cut (fsync of the folder that it is in). A folder that
+ * is there already is no error. \return SL_IO. */
+SL_API enum sl_status sl_folder_make(const char *path);
 
 /** Length and XXH64 (seed 0; Y. Collet, https://xxhash.com) of a regular file. \return SL_IO. */
 SL_API enum sl_status sl_file_sum(const char *path, uint64_t *bytes, uint64_t *xxh64);

@@ -417,7 +417,7 @@ enum sl_status sl__model_json_load(struct sl_model *model, const char *path) {
   uint8_t *bytes = NULL;
   char *weights = NULL;
   size_t size;
-  SL__TRY(sl__file_read(path, MOST_BYTES, &bytes, &size));
+  SL__TRY(sl__file_read_plain(path, MOST_BYTES, &bytes, &size));
   SL__TRY(find_weights(path, (const char *)bytes, size, &weights));
   status = sl__weights_load(model, weights);
 out:
@@ -432,7 +432,7 @@ enum sl_status sl__model_json_open(struct sl_context *context, const char *path,
   uint8_t *bytes = NULL;
   size_t size;
   *model = NULL;
-  SL__TRY(sl__file_read(path, MOST_BYTES, &bytes, &size));
+  SL__TRY(sl__file_read_plain(path, MOST_BYTES, &bytes, &size));
   SL__TRY(sl_model_parse(context, path, (const char *)bytes, size, model));
   status = sl__model_json_load(*model, path);
 out:

@@ -12,7 +12,7 @@ enum sl_status sl__onnx_open(struct sl_context *context, const char *path,
   uint8_t *bytes = NULL;
   size_t size;
   *model = NULL;
-  SL__TRY(sl__file_read(path, SL__ONNX_MOST_BYTES, &bytes, &size));
+  SL__TRY(sl__file_read_plain(path, SL__ONNX_MOST_BYTES, &bytes, &size));
   SL__TRY(sl__onnx_parse(context, path, bytes, size, model, &copy));
   SL__TRY(sl_model_build(*model));
   status = sl__copy_write(*model, &copy);
@@ -67,7 +67,7 @@ enum sl_status sl__onnx_load(struct sl_model *model, const char *path) {
   uint8_t *bytes = NULL;
   size_t size;
   SL__TRY(sl_model_build(model));
-  SL__TRY(sl__file_read(path, SL__ONNX_MOST_BYTES, &bytes, &size));
+  SL__TRY(sl__file_read_plain(path, SL__ONNX_MOST_BYTES, &bytes, &size));
   SL__TRY(sl__onnx_parse(model->context, path, bytes, size, &other, &copy));
   SL__TRY(check_alike(model, other, path));
   SL__TRY(copy_for(model, other, &copy, &own));

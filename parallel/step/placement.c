@@ -325,7 +325,7 @@ enum sl_status sl_place_file(struct sl_model *model, const char *path) {
   char *text = NULL;
   size_t size;
   enum sl_status status;
-  SL__TRY(sl__file_read(path, 1 << 20, &bytes, &size));
+  SL__TRY(sl__file_read_plain(path, 1 << 20, &bytes, &size));
   if (memchr(bytes, 0, size)) {
     status = sl__fail(SL_BAD_FILE, "%s: is no text; a placement has rules LAYERS=DEVICE", path);
     goto out;

@@ -2,11 +2,34 @@
  * targets that are folders, devices, links; a disk that is full in the middle of a write. */
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include "core/base/file.h"
 #include "tests/common/files.h"
 
 #define LIMIT ((size_t)1 << 20)
+enum { NOBODY = 65534 }; /* a user without rights */
+
+/* The program's own fsync replaces the C library's: it counts the calls for the files and for one
+ * folder. */
+static struct {
+  const char *folder;
+  int of_files, of_folder;
+} synced;
+
+int fsync(int fd) {
+  struct stat info, folder;
+  if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) synced.of_files++;
+  if (synced.folder && stat(synced.folder, &folder) == 0 && info.st_ino == folder.st_ino &&
+      info.st_dev == folder.st_dev)
+    synced.of_folder++;
+  return (int)syscall(SYS_fsync, fd);
+}
+
+static void count_syncs(const char *folder) {
+  memset(&synced, 0, sizeof synced);
+  synced.folder = folder;
+}
 
 static enum sl_status read_status(const char *path, size_t limit) {
   uint8_t *bytes = NULL;
@@ -72,10 +95,12 @@ static void test_not_a_file(void **state) {
   assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
   FAILS(read_status(in_folder("pipe"), LIMIT), SL_IO, "not a regular file");
   FAILS(read_status("/dev/zero", LIMIT), SL_IO, "not a regular file");
-  if (geteuid() != 0) { /* root may read everything */
-    chmod(put("secret", "x", 1), 0);
-    FAILS(read_status(in_folder("secret"), LIMIT), SL_IO, "permission");
-  }
+  chmod(put("secret", "x", 1), 0);
+  bool root = geteuid() == 0; /* who may read everything */
+  if (root) assert_int_equal(seteuid(NOBODY), 0);
+  enum sl_status status = read_status(in_folder("secret"), LIMIT);
+  if (root) assert_int_equal(seteuid(0), 0);
+  FAILS(status, SL_IO, "Permission denied");
 }
 
 static void test_limit(void **state) {
@@ -89,6 +114,23 @@ static void test_limit(void **state) {
   assert_int_equal(read_status(packed, SIZE_MAX), SL_OK);
   FAILS(read_status(packed, sizeof zeros - 1), SL_BAD_FILE, "holds more than");
   FAILS(read_status(packed, 1000), SL_BAD_FILE, "holds more than");
+}
+
+/* Weights are read without unpacking: some kilobytes could fill the memory. A safetensors file
+ * whose header is 559,903 bytes long begins as a gzip file does. */
+static void test_plain_only(void **state) {
+  (void)state;
+  static const uint8_t header[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0, '{', '}'};
+  static uint8_t zeros[200000];
+  uint8_t *bytes;
+  size_t size;
+  const char *packed = put_gz("weights", zeros, sizeof zeros);
+  FAILS(sl__file_read_plain(packed, LIMIT, &bytes, &size), SL_BAD_FILE, "gunzip");
+  const char *plain = put("header", header, sizeof header);
+  assert_int_equal(sl__file_read_plain(plain, LIMIT, &bytes, &size), SL_OK);
+  assert_true(size == sizeof header && !memcmp(bytes, header, size));
+  free(bytes);
+  FAILS(sl__file_read_plain(plain, 9, &bytes, &size), SL_BAD_FILE, "9 bytes");
 }
 
 /* The bytes of a small gzip file. */
@@ -145,6 +187,70 @@ static void test_write(void **state) {
   sl__file_abandon(NULL);
   check_content(path, "second", 6);
   assert_int_equal(count_files(), files);
+}
+
+static mode_t mode_of(const char *path) {
+  struct stat info;
+  assert_int_equal(stat(path, &info), 0);
+  return info.st_mode & 07777;
+}
+
+static void test_modes(void **state) {
+  (void)state;
+  static const mode_t modes[] = {0600, 0640, 0644, 0664, 0755};
+  const char *path = in_folder("modes");
+  mode_t mask = umask(027);
+  assert_int_equal(write_text(path, "new"), SL_OK);
+  assert_int_equal(mode_of(path), 0640);
+  for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+    assert_int_equal(chmod(path, modes[i]), 0);
+    assert_int_equal(write_text(path, "again"), SL_OK);
+    assert_int_equal(mode_of(path), modes[i]);
+  }
+  umask(mask);
+}
+
+/* Root's new file belongs to the old one's owner. Another user's has the mode that gives nobody
+ * more than before: the group that could read it is not the new file's. */
+static void test_owners(void **state) {
+  (void)state;
+  struct stat info;
+  if (geteuid() != 0) skip();
+  char path[4096];
+  snprintf(path, sizeof path, "%s", put("owned", "old", 3));
+  assert_int_equal(chown(path, 1234, 4321), 0);
+  assert_int_equal(chmod(path, 0640), 0);
+  assert_int_equal(write_text(path, "new"), SL_OK);
+  assert_int_equal(stat(path, &info), 0);
+  assert_true(info.st_uid == 1234 && info.st_gid == 4321 && (info.st_mode & 07777) == 0640);
+  assert_int_equal(chmod(path, 0662), 0);
+  assert_int_equal(chmod(test_folder, 0777), 0);
+  assert_int_equal(seteuid(NOBODY), 0);
+  enum sl_status status = write_text(path, "nobody's");
+  assert_int_equal(seteuid(0), 0);
+  assert_int_equal(status, SL_OK);
+  assert_int_equal(stat(path, &info), 0);
+  assert_true(info.st_uid == NOBODY && (info.st_mode & 07777) == 0622);
+}
+
+static void test_reaches_the_disk(void **state) {
+  (void)state;
+  count_syncs(test_folder);
+  assert_int_equal(write_text(in_folder("synced"), "x"), SL_OK);
+  assert_true(synced.of_files == 1 && synced.of_folder == 1);
+  count_syncs(test_folder);
+  assert_int_equal(sl_folder_make(in_folder("runs")), SL_OK);
+  assert_int_equal(synced.of_folder, 1);
+  assert_int_equal(sl_folder_make(in_folder("runs")), SL_OK); /* is there: no error, no fsync */
+  assert_int_equal(synced.of_folder, 1);
+  assert_int_equal(sl_folder_make(in_folder("slash/")), SL_OK);
+  assert_int_equal(synced.of_folder, 2);
+  count_syncs(in_folder("runs"));
+  assert_int_equal(sl_folder_make(in_folder("runs/one")), SL_OK);
+  assert_int_equal(synced.of_folder, 1);
+  count_syncs(NULL);
+  FAILS(sl_folder_make(in_folder("none/deeper")), SL_IO, "is the path right");
+  FAILS(sl_folder_make(put("file", "x", 1)), SL_IO, "Not a directory");
 }
 
 static void test_two_writers_at_once(void **state) {
@@ -215,11 +321,20 @@ static void test_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_plain_and_gzip), cmocka_unit_test(test_sums),
-      cmocka_unit_test(test_not_a_file),     cmocka_unit_test(test_limit),
-      cmocka_unit_test(test_damaged_gzip),   cmocka_unit_test(test_two_members),
-      cmocka_unit_test(test_write),          cmocka_unit_test(test_two_writers_at_once),
-      cmocka_unit_test(test_targets),        cmocka_unit_test(test_write_fails),
+      cmocka_unit_test(test_plain_and_gzip),
+      cmocka_unit_test(test_sums),
+      cmocka_unit_test(test_not_a_file),
+      cmocka_unit_test(test_limit),
+      cmocka_unit_test(test_damaged_gzip),
+      cmocka_unit_test(test_two_members),
+      cmocka_unit_test(test_write),
+      cmocka_unit_test(test_two_writers_at_once),
+      cmocka_unit_test(test_targets),
+      cmocka_unit_test(test_write_fails),
+      cmocka_unit_test(test_modes),
+      cmocka_unit_test(test_owners),
+      cmocka_unit_test(test_reaches_the_disk),
+      cmocka_unit_test(test_plain_only),
       cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);

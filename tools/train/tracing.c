@@ -28,7 +28,7 @@ bool trace_prepare(struct trace *t, const char *program, const struct cli *cli) 
     errno = ENAMETOOLONG;
     return false;
   }
-  return alone || mkdir(cli->trace, 0777) == 0 || errno == EEXIST;
+  return alone || sl_folder_make(cli->trace) == SL_OK;
 }
 
 bool trace_plan(struct trace *t, const struct cli *cli, int64_t begun_at, int64_t steps) {
