@@ -9,6 +9,7 @@
 #include "core/memory/watchdog.h"
 #include "core/net/net.h"
 #include "core/runtime/cuda.h"
+#include "core/runtime/model_folder.h"
 #include "core/runtime/tensor.h"
 #include "core/runtime/trace.h"
 #include "core/runtime/wait.h"
@@ -43,15 +44,18 @@ static enum sl_status check_ranks(const struct sl_context *c) {
 static enum sl_status start(struct sl_context *c, const struct sl_context_options *options) {
   enum sl_status status = sl__trace_open(c, options->trace);
   if (status == SL_OK) status = sl__memory_begin(options, &c->memory);
+  if (status == SL_OK) status = sl__model_folder_open(c);
+  if (status != SL_OK) return status;
+  sl__model_folder_describe(c);
   bool pooled = !sl__memory_limit(c->memory); /* under a limit freed memory must be free */
-  return status == SL_OK ? sl__context_start(c, options, pooled) : status;
+  return sl__context_start(c, options, pooled);
 }
 
 /* A rank on which this fails tells the others. */
 static enum sl_status open_devices(struct sl_context *c, const struct sl_context_options *options) {
   enum sl_status status = sl__devices_parse(options->devices, &c->devices, &c->device_count);
   if (status == SL_OK) status = sl__cuda_open(c);
-  if (status == SL_OK) status = sl__tuning_open(options->tune, &c->tuning);
+  if (status == SL_OK) status = sl__tuning_open(options->tune, sl__model_folder(c), &c->tuning);
   return sl_share(c, status, sl_error());
 }
 
@@ -93,6 +97,7 @@ static bool close_users(struct sl_context *c) {
 void sl_close(struct sl_context *c) {
   if (!c || (c->is_started && !close_users(c))) return;
   sl__context_stop(c);
+  sl__model_folder_close(c);
   sl__trace_close(c->trace);
   sl__graphs_close(c);
   sl__admission_close(c);

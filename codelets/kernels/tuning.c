@@ -6,14 +6,12 @@
 #ifdef SL_HAVE_ONEDNN
 #include <dnnl.h>
 #endif
-#include <errno.h>
 #include <jansson.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/error.h"
@@ -26,20 +24,6 @@ struct sl__tuning {
   bool changed;
   pthread_mutex_t mutex;
 };
-
-/* StarPU's folder of models: STARPU_PERF_MODEL_DIR, or .starpu/sampling in STARPU_HOME or HOME. */
-static void make_folder(char *folder, size_t size) {
-  const char *models = getenv("STARPU_PERF_MODEL_DIR"), *home = getenv("STARPU_HOME");
-  if (models) {
-    snprintf(folder, size, "%s", models);
-    return;
-  }
-  if (!home) home = getenv("HOME");
-  snprintf(folder, size, "%s/.starpu", home ? home : "/tmp");
-  mkdir(folder, 0777); /* an error shows when the file is written */
-  snprintf(folder, size, "%s/.starpu/sampling", home ? home : "/tmp");
-  mkdir(folder, 0777);
-}
 
 /* The processor's name and the libraries' versions: choices made with others are invalid. */
 static void name_machine(char *machine, size_t size) {
@@ -64,12 +48,12 @@ static void name_machine(char *machine, size_t size) {
   if (f) fclose(f);
 }
 
-/* A file that is missing, damaged or of another machine counts as empty. */
+/* A file that is missing, damaged, of another machine or of another user counts as empty. */
 static json_t *read_choices(const struct sl__tuning *t) {
   uint8_t *bytes = NULL;
   size_t size = 0;
   json_t *choices = NULL;
-  if (access(t->path, R_OK) == 0 && sl__file_read(t->path, 16 << 20, &bytes, &size) == SL_OK) {
+  if (sl__file_read_own(t->path, 16 << 20, &bytes, &size) == SL_OK) {
     json_t *root = json_loadb((const char *)bytes, size, 0, NULL);
     const char *machine = json_string_value(json_object_get(root, "machine"));
     if (machine && !strcmp(machine, t->machine)) {
@@ -85,15 +69,15 @@ static json_t *read_choices(const struct sl__tuning *t) {
   return choices ? choices : json_object();
 }
 
-enum sl_status sl__tuning_open(bool tune, struct sl__tuning **tuning) {
-  char folder[PATH_MAX - 128], host[64] = "";
+enum sl_status sl__tuning_open(bool tune, const char *folder, struct sl__tuning **tuning) {
+  char host[64] = "";
   *tuning = NULL;
   if (!tune) return SL_OK;
   struct sl__tuning *t = sl__alloc(1, sizeof *t, "tuning");
   if (!t) return SL_NO_MEMORY;
-  make_folder(folder, sizeof folder);
   gethostname(host, sizeof host - 1);
-  snprintf(t->path, sizeof t->path, "%s/starling-tuning.%s.json", folder, host);
+  int length = snprintf(t->path, sizeof t->path, "%s/starling-tuning.%s.json", folder, host);
+  if (length >= (int)sizeof t->path) t->path[0] = '\0'; /* neither read nor written */
   name_machine(t->machine, sizeof t->machine);
   t->choices = read_choices(t);
   if (!t->choices) {

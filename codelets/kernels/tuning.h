@@ -7,9 +7,9 @@
 
 struct sl__tuning;
 
-/* If tune is false, *tuning is NULL and no file is read. Else it reads the remembered choices; it
- * reports a damaged file on the error stream and replaces it. */
-enum sl_status sl__tuning_open(bool tune, struct sl__tuning **tuning);
+/* If tune is false, *tuning is NULL and no file is read. Else it reads, in this folder, the
+ * remembered choices; it reports a damaged file on the error stream and replaces it. */
+enum sl_status sl__tuning_open(bool tune, const char *folder, struct sl__tuning **tuning);
 /* Writes new choices to the file. Accepts NULL. */
 void sl__tuning_close(struct sl__tuning *tuning);
 

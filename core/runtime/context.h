@@ -23,13 +23,14 @@ struct sl__device {
 struct sl__trace; /* core/runtime/trace.h */
 
 /* State of rooms above, which core/runtime keeps for them and does not look into. */
-struct sl__memory;    /* core/memory/limits.h: limits, and the swap folder */
-struct sl__admission; /* core/memory/admission.h: submitted tasks that have not ended */
-struct sl__watchdog;  /* core/memory/watchdog.h: finds that these make no progress */
-struct sl__net;       /* core/net/net.h: the other ranks */
-struct sl__graphs;    /* core/graph/graph.h: the capture, and workers' inboxes */
-struct sl__tuning;    /* codelets/kernels/tuning.h: the fastest implementation per shape */
-struct sl__kinds;     /* nn/kinds.c: kinds of layers that the program registered */
+struct sl__memory;       /* core/memory/limits.h: limits, and the swap folder */
+struct sl__admission;    /* core/memory/admission.h: submitted tasks that have not ended */
+struct sl__watchdog;     /* core/memory/watchdog.h: finds that these make no progress */
+struct sl__net;          /* core/net/net.h: the other ranks */
+struct sl__graphs;       /* core/graph/graph.h: the capture, and workers' inboxes */
+struct sl__model_folder; /* core/runtime/model_folder.h: of StarPU's performance models */
+struct sl__tuning;       /* codelets/kernels/tuning.h: the fastest implementation per shape */
+struct sl__kinds;        /* nn/kinds.c: kinds of layers that the program registered */
 
 struct sl_context {
   struct sl__device *devices;
@@ -39,6 +40,7 @@ struct sl_context {
   bool abandoned;          /* see core/runtime/wait.h */
   bool swaps;              /* StarPU may move tensors to a swap folder */
   struct sl__trace *trace; /* NULL: the context was opened without a folder for one */
+  struct sl__model_folder *model_folder;
   struct sl__memory *memory;
   struct sl__admission *admission; /* NULL: neither is memory limited, nor is there a watchdog */
   struct sl__watchdog *watchdog;   /* NULL: there is none */

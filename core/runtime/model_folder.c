@@ -1,0 +1,156 @@
+#include "core/runtime/model_folder.h"
+
+#include <errno.h>
+#include <ftw.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/error.h"
+#include "core/runtime/log.h"
+
+#define FOLDER "STARPU_PERF_MODEL_DIR"
+#define HOME_FOLDER "STARPU_HOME"
+
+struct sl__model_folder {
+  char path[PATH_MAX];
+  char private[PATH_MAX];   /* "": none */
+  char why[PATH_MAX + 160]; /* why it is private */
+  bool sets_home;           /* STARPU_HOME is set as well */
+};
+
+/* ---- the user's folder ---- */
+
+/* The variable that names it; NULL: none does. */
+static const char *find_variable(void) {
+  static const char *const variables[] = {FOLDER, "XDG_CACHE_HOME", HOME_FOLDER, "HOME"};
+  for (size_t i = 0; i < sizeof variables / sizeof *variables; i++) {
+    const char *value = getenv(variables[i]);
+    if (value && *value) return variables[i];
+  }
+  return NULL;
+}
+
+/* A link or a folder of another user would let that user write where this one does. */
+static int check_owner(const char *path) {
+  struct stat link, folder;
+  if (lstat(path, &link) != 0 || stat(path, &folder) != 0) return errno;
+  if (!S_ISDIR(folder.st_mode)) return ENOTDIR;
+  return link.st_uid == geteuid() && folder.st_uid == geteuid() ? 0 : EPERM;
+}
+
+/* Makes it with the folders above it. */
+static int make_path(char *path) {
+  for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
+    if (slash) *slash = '\0';
+    int error = mkdir(path, 0700) == 0 || errno == EEXIST ? 0 : errno;
+    if (slash) *slash = '/';
+    if (error || !slash) return error;
+  }
+}
+
+/* A full or read-only disk shows only when a file is written. */
+static int try_file(const char *folder) {
+  char name[PATH_MAX];
+  if (snprintf(name, sizeof name, "%s/.starling-XXXXXX", folder) >= (int)sizeof name)
+    return ENAMETOOLONG;
+  int file = mkstemp(name);
+  if (file < 0) return errno;
+  close(file);
+  unlink(name);
+  return 0;
+}
+
+/* The folder, or .starpu in a home and a folder in that: nothing is made in another user's. A site
+ * may share a folder of models: the variable that names it is as good as its owner. */
+static int use_folder(struct sl__model_folder *f, const char *variable) {
+  bool is_home = strcmp(variable, FOLDER) != 0;
+  const char *value = getenv(variable);
+  size_t room = sizeof f->path - strlen("/sampling");
+  if (snprintf(f->path, room, "%s%s", value, is_home ? "/.starpu" : "") >= (int)room)
+    return ENAMETOOLONG;
+  int error = make_path(f->path);
+  if (!error && is_home) error = check_owner(f->path);
+  if (!error && is_home) {
+    strcat(f->path, "/sampling");
+    error = make_path(f->path);
+    if (!error) error = check_owner(f->path);
+  }
+  return error ? error : try_file(f->path);
+}
+
+/* ---- the private folder ---- */
+
+static enum sl_status make_private(struct sl__model_folder *f) {
+  const char *above = getenv("TMPDIR");
+  if (!above || !*above) above = "/tmp";
+  if (snprintf(f->private, sizeof f->private, "%s/starling-XXXXXX", above) >= PATH_MAX ||
+      !mkdtemp(f->private)) {
+    f->private[0] = '\0';
+    return sl__fail(
+        SL_IO,
+        "%s; a folder for this run alone cannot be made in %s either: %s; name a folder "
+        "by " HOME_FOLDER,
+        f->why, above, strerror(errno));
+  }
+  snprintf(f->path, sizeof f->path, "%s", f->private);
+  setenv(FOLDER, f->path, 1);
+  f->sets_home = !getenv("XDG_CACHE_HOME") && !getenv(HOME_FOLDER) && !getenv("HOME");
+  if (f->sets_home) setenv(HOME_FOLDER, f->path, 1);
+  return SL_OK;
+}
+
+static int remove_entry(const char *path, const struct stat *info, int kind, struct FTW *walk) {
+  (void)info, (void)kind, (void)walk;
+  remove(path);
+  return 0;
+}
+
+static void remove_private(struct sl__model_folder *f) {
+  const int files = 8; /* open at once */
+  nftw(f->private, remove_entry, files, FTW_DEPTH | FTW_PHYS);
+  unsetenv(FOLDER);
+  if (f->sets_home) unsetenv(HOME_FOLDER);
+}
+
+/* ---- for the context ---- */
+
+/* Must it be this folder, since the user has named it for StarPU? */
+static bool is_explicit(const char *variable) {
+  return variable && (!strcmp(variable, FOLDER) || !strcmp(variable, HOME_FOLDER));
+}
+
+enum sl_status sl__model_folder_open(struct sl_context *c) {
+  struct sl__model_folder *f = sl__alloc(1, sizeof *f, "the folder of performance models");
+  if (!f) return SL_NO_MEMORY;
+  c->model_folder = f;
+  const char *variable = find_variable();
+  int error = variable ? use_folder(f, variable) : ENOENT;
+  if (!error) return SL_OK;
+  if (variable)
+    snprintf(f->why, sizeof f->why, "%s (%s) cannot hold StarPU's performance models: %s", f->path,
+             variable, error == EPERM ? "it belongs to another user" : strerror(error));
+  else
+    snprintf(f->why, sizeof f->why, "neither HOME nor " HOME_FOLDER " is set");
+  if (is_explicit(variable)) return sl__fail(SL_IO, "%s; name another folder", f->why);
+  return make_private(f);
+}
+
+void sl__model_folder_describe(struct sl_context *c) {
+  if (c->model_folder->private[0])
+    sl__log(c, SL_LOG_WARNING,
+            "%s; they are kept for this run only, in %s; set " HOME_FOLDER " to keep them",
+            c->model_folder->why, c->model_folder->private);
+}
+
+const char *sl__model_folder(const struct sl_context *c) { return c->model_folder->path; }
+
+void sl__model_folder_close(struct sl_context *c) {
+  if (!c->model_folder) return;
+  if (c->model_folder->private[0]) remove_private(c->model_folder);
+  free(c->model_folder);
+  c->model_folder = NULL;
+}
