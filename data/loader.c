@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/machine.h"
 #include "data/batches.h"
 #include "data/dataset.h"
 
@@ -158,7 +159,7 @@ static enum sl_status check_options(const struct sl_dataset_info *info,
 /* An allocation larger than the machine's memory may succeed here and fail when slots are filled.
  */
 static enum sl_status check_memory(const struct sl_loader *loader, double bytes) {
-  double has = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+  double has = sl__machine_memory();
   if (bytes <= has) return SL_OK;
   return sl__fail(SL_NO_MEMORY,
                   "%s: %d batches of %lld samples need %.0f MB of memory, this machine has %.0f; "

@@ -1,10 +1,14 @@
 #include "core/runtime/context.h"
 
+#include <math.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/error.h"
+#include "core/base/machine.h"
+#include "core/base/numbers.h"
 #include "core/runtime/failure.h"
 #include "core/runtime/pool.h"
 #include "core/runtime/tensor.h"
@@ -35,18 +39,46 @@ static const char *default_scheduler(const char *devices) {
   return gpu ? "dmdas" : "lws";
 }
 
-static enum sl_status start_starpu(const char *devices) {
-  struct starpu_conf conf;
-  starpu_conf_init(&conf);
-  conf.sched_policy_name = default_scheduler(devices);
-  starpu_malloc_set_align(64);
-  int result = starpu_init(&conf);
+/* Processors that StarPU may take: as many as the environment says; else those of the affinity. */
+static int count_cpus(void) {
+  static const char *const names[] = {"STARPU_NCPU", "STARPU_NCPUS"};
+  int64_t count;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    const char *text = getenv(names[i]);
+    if (text && sl__parse_whole(text, 0, INT16_MAX, &count)) return (int)count;
+  }
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+static enum sl_status init_starpu(struct starpu_conf *conf) {
+  int result = starpu_init(conf);
   if (result == -ENODEV)
     return sl__fail(SL_STARPU, "StarPU finds no worker: are STARPU_NCPU or STARPU_NCUDA set to 0?");
   if (result)
     return sl__fail(SL_STARPU, "StarPU does not start: %s; STARPU_* in the environment may be why",
                     strerror(-result));
   return SL_OK;
+}
+
+/* Of a container that has processor time for two of 64 cores, 64 workers would wait for each other.
+ * StarPU counts cores, of which there may be fewer than processors: so it is started to count. */
+static enum sl_status start_starpu(const char *devices) {
+  struct starpu_conf conf;
+  struct sl__cgroup limits;
+  bool chosen = getenv("STARPU_NCPU") || getenv("STARPU_NCPUS");
+  enum sl_status status = sl__machine_check_limits(count_cpus());
+  if (status != SL_OK) return status;
+  starpu_conf_init(&conf);
+  conf.sched_policy_name = default_scheduler(devices);
+  starpu_malloc_set_align(64);
+  status = init_starpu(&conf);
+  if (status != SL_OK || chosen) return status;
+  sl__cgroup_read("", &limits);
+  if (starpu_cpu_worker_get_count() <= ceil(limits.cpus)) return SL_OK;
+  starpu_shutdown();
+  conf.ncpus = (int)ceil(limits.cpus);
+  return init_starpu(&conf);
 }
 
 static void describe(struct sl_context *c) {

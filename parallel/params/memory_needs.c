@@ -2,8 +2,8 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <unistd.h>
 
+#include "core/base/machine.h"
 #include "core/runtime/cuda.h"
 #include "core/runtime/log.h"
 #include "parallel/params/model_shards.h"
@@ -63,7 +63,7 @@ double sl__device_memory(const struct sl__device *device) {
   if (device->node == STARPU_MAIN_RAM && has_disk()) return INFINITY;
   if (bytes > 0) return (double)bytes - (double)sl__cuda_unusable(device->node);
   if (device->node != STARPU_MAIN_RAM) return INFINITY;
-  return (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+  return sl__machine_memory();
 }
 
 /* Is it known in which memory such a device computes? */

@@ -1,0 +1,129 @@
+#include "core/base/machine.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "core/base/error.h"
+
+/* ---- control groups ---- */
+
+/* One controller's files. */
+struct controller {
+  const char *mount;          /* below /sys/fs/cgroup */
+  const char *limit, *period; /* period NULL: the limit stands alone, or before its period */
+  double *result;
+};
+
+/* Reads "LIMIT" or "LIMIT PERIOD"; "max" and -1 mean that there is none. */
+static int read_numbers(const char *folder, const char *file, double numbers[2]) {
+  char path[PATH_MAX], text[80] = "", *end = text;
+  int count = 0;
+  if (!file || snprintf(path, sizeof path, "%s/%s", folder, file) >= (int)sizeof path) return 0;
+  FILE *stream = fopen(path, "re");
+  if (!stream) return 0;
+  if (!fgets(text, sizeof text, stream)) text[0] = '\0';
+  fclose(stream);
+  while (count < 2) {
+    char *word = end + strspn(end, " \n");
+    long long number = strtoll(word, &end, 10);
+    if (end == word) break;
+    numbers[count++] = (double)number;
+  }
+  return count;
+}
+
+static void apply_limit(const struct controller *c, const char *folder) {
+  double limit[2] = {0, 1}, period[2] = {1, 1};
+  int count = read_numbers(folder, c->limit, limit);
+  if (count == 0 || limit[0] <= 0) return;
+  if (count == 1 && c->period && read_numbers(folder, c->period, period) == 1) limit[1] = period[0];
+  if (limit[1] > 0) *c->result = fmin(*c->result, limit[0] / limit[1]);
+}
+
+/* The group and all above it. In a container the path may be the host's, of which nothing is there
+ * but the mount itself. */
+static void apply_all(const struct controller *c, const char *root, const char *path) {
+  char folder[PATH_MAX];
+  int mount = snprintf(folder, sizeof folder, "%s/sys/fs/cgroup%s", root, c->mount);
+  if (snprintf(folder + mount, sizeof folder - (size_t)mount, "%s", path) + mount >= PATH_MAX)
+    return;
+  for (char *slash;; *slash = '\0') {
+    apply_limit(c, folder);
+    slash = strrchr(folder + mount, '/');
+    if (!slash) break;
+  }
+}
+
+/* Is name in the list "cpu,cpuacct"? */
+static bool has_word(const char *list, const char *name) {
+  size_t length = strlen(name);
+  for (const char *at = list; (at = strstr(at, name)); at += length)
+    if ((at == list || at[-1] == ',') && (at[length] == ',' || !at[length])) return true;
+  return false;
+}
+
+/* A line "4:memory:/user.slice" of version 1, or "0::/user.slice" of version 2. */
+static void apply_line(char *line, const char *root, struct sl__cgroup *limits) {
+  char mount[80];
+  char *names = strchr(line, ':'), *path = names ? strchr(names + 1, ':') : NULL;
+  if (!path) return;
+  *path++ = '\0';
+  names++;
+  path[strcspn(path, "\n")] = '\0';
+  if (!strcmp(path, "/")) path[0] = '\0';
+  snprintf(mount, sizeof mount, "%s%.70s", *names ? "/" : "", names);
+  if (!*names) {
+    apply_all(&(struct controller){"", "memory.max", NULL, &limits->memory}, root, path);
+    apply_all(&(struct controller){"", "cpu.max", NULL, &limits->cpus}, root, path);
+  }
+  if (has_word(names, "memory"))
+    apply_all(&(struct controller){mount, "memory.limit_in_bytes", NULL, &limits->memory}, root,
+              path);
+  if (has_word(names, "cpu"))
+    apply_all(&(struct controller){mount, "cpu.cfs_quota_us", "cpu.cfs_period_us", &limits->cpus},
+              root, path);
+}
+
+void sl__cgroup_read(const char *root, struct sl__cgroup *limits) {
+  char path[PATH_MAX], line[PATH_MAX];
+  *limits = (struct sl__cgroup){HUGE_VAL, HUGE_VAL};
+  if (snprintf(path, sizeof path, "%s/proc/self/cgroup", root) >= (int)sizeof path) return;
+  FILE *file = fopen(path, "re");
+  while (file && fgets(line, sizeof line, file)) apply_line(line, root, limits);
+  if (file) fclose(file);
+}
+
+double sl__machine_memory(void) {
+  struct sl__cgroup limits;
+  sl__cgroup_read("", &limits);
+  return fmin(limits.memory, (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE));
+}
+
+/* ---- limits of the process ---- */
+
+enum sl_status sl__machine_check_limits(int workers) {
+  const size_t least_stack = 512 << 10;    /* StarPU's workers crash below 300 KiB */
+  const size_t buffer = (size_t)128 << 20; /* of OpenBLAS, one a thread */
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < least_stack)
+    return sl__fail(SL_NO_MEMORY,
+                    "the stack is limited to %zu KiB, but threads need %zu: raise it (ulimit -s)",
+                    (size_t)limit.rlim_cur >> 10, least_stack >> 10);
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return SL_OK;
+  size_t bytes = buffer * (size_t)workers + buffer / 2;
+  void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED)
+    return sl__fail(
+        SL_NO_MEMORY,
+        "the address space is limited to %zu MiB, and %d workers need %zu MiB more than "
+        "is left: raise it (ulimit -v), or set STARPU_NCPU to fewer workers",
+        (size_t)limit.rlim_cur >> 20, workers, bytes >> 20);
+  munmap(room, bytes);
+  return SL_OK;
+}
