@@ -44,7 +44,13 @@ tests_examples_failing_lenet_LDADD = \
 tests_fuzz_test_fuzz_corpus_SOURCES = \
 	tests/fuzz/test_fuzz_corpus.c \
 	tools/predict/picture.h \
-	tools/predict/pnm.c
+	tools/predict/pnm.c \
+	tools/trace/fxt.c \
+	tools/trace/fxt.h \
+	tools/trace/paje.c \
+	tools/trace/trace.c \
+	tools/trace/trace.h
+tests_fuzz_test_fuzz_corpus_LDADD = $(TEST_LIBS) $(JANSSON_LIBS) -lm
 tests_parallel_kvstore_ranks_LDADD = libstarling.la
 tests_parallel_nodes_ranks_LDADD = libstarling_all.la -lm
 tests_parallel_nodes_train_LDADD = libstarling_all.la -lm
@@ -122,7 +128,12 @@ check-nodes: tests/parallel/nodes_train$(EXEEXT)
 	  tests/parallel/nodes_train$(EXEEXT) $(STARPU_PREFIX)/bin/starpu_tcpipexec || test $$? = 77
 
 # ---- fuzzing: needs clang; fuzzers are run by hand, test_fuzz_corpus replays their corpus --------
-fuzzers = tests/fuzz/fuzz_idx tests/fuzz/fuzz_cifar tests/fuzz/fuzz_pnm tests/fuzz/fuzz_safetensors
+fuzzers = \
+	tests/fuzz/fuzz_cifar \
+	tests/fuzz/fuzz_idx \
+	tests/fuzz/fuzz_pnm \
+	tests/fuzz/fuzz_safetensors \
+	tests/fuzz/fuzz_trace
 # the models' fuzzers need the whole library: their layers submit tasks
 fuzz_libs = $(libstarling_all_la_LIBADD)
 fuzz_compile = $(CLANG) -g -O1 -std=gnu11 -fsanitize=fuzzer,address,undefined \
@@ -138,7 +149,10 @@ fuzz_sources = \
 	$(top_srcdir)/data/digits.c \
 	$(top_srcdir)/data/idx.c \
 	$(top_srcdir)/data/shapes.c \
-	$(top_srcdir)/tools/predict/pnm.c
+	$(top_srcdir)/tools/predict/pnm.c \
+	$(top_srcdir)/tools/trace/fxt.c \
+	$(top_srcdir)/tools/trace/paje.c \
+	$(top_srcdir)/tools/trace/trace.c
 fuzz: libstarling_all.la
 	@test "$(CLANG)" != no || { echo "fuzz: clang is needed"; exit 1; }
 	$(MKDIR_P) tests/fuzz

@@ -25,6 +25,9 @@
 #define LLVMFuzzerTestOneInput fuzz_pnm
 #include "tests/fuzz/fuzz_pnm.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_trace
+#include "tests/fuzz/fuzz_trace.c"
+#undef LLVMFuzzerTestOneInput
 
 static void replay(const char *reader, int (*fuzz)(const uint8_t *bytes, size_t size)) {
   char folder[2048], path[4096];
@@ -76,11 +79,17 @@ static void test_pnm(void **state) {
   replay("pnm", fuzz_pnm);
 }
 
+static void test_trace(void **state) {
+  (void)state;
+  replay("trace", fuzz_trace);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_idx),         cmocka_unit_test(test_cifar),
       cmocka_unit_test(test_safetensors), cmocka_unit_test(test_model),
       cmocka_unit_test(test_onnx),        cmocka_unit_test(test_pnm),
+      cmocka_unit_test(test_trace),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -236,9 +236,11 @@ bool source_open(struct source *s, int count, char *const *paths, char *message,
     return true;
   }
   const char *base = getenv("TMPDIR");
-  snprintf(s->scratch, sizeof s->scratch, "%.40s/starling-XXXXXX", base ? base : "/tmp");
-  if (!mkdtemp(s->scratch)) {
-    snprintf(message, size, "%s: cannot be made: %s", s->scratch, strerror(errno));
+  if (!base || !*base) base = "/tmp";
+  join(s->scratch, base, "starling-XXXXXX");
+  if (!*s->scratch || !mkdtemp(s->scratch)) {
+    snprintf(message, size, "%s/starling-XXXXXX: cannot be made: %s", base,
+             *s->scratch ? strerror(errno) : strerror(ENAMETOOLONG));
     *s->scratch = '\0';
     return false;
   }

@@ -11,7 +11,7 @@
 struct source {
   char tasks[PATH_MAX], paje[PATH_MAX]; /* paje "": no such file */
   char window[PATH_MAX];                /* trace.window.json; "": no such file */
-  char scratch[64];                     /* a folder to remove at the end; "": none */
+  char scratch[PATH_MAX];               /* a folder to remove at the end; "": none */
 };
 
 /* The trainer's description of the recorded steps; zeros if it is missing. */

@@ -59,13 +59,13 @@ static bool parse_alias(const char *alias, const char *letters, int *rank, int *
   char *end;
   *rank = -1;
   if (isdigit((unsigned char)*alias)) {
-    *rank = (int)strtol(alias, &end, 10);
-    if (*end != '_') return false;
+    *rank = trace_number(alias, &end);
+    if (*rank < 0 || *end != '_') return false;
     alias = end + 1;
   }
   size_t length = strlen(letters);
   if (strncmp(alias, letters, length) != 0 || !isdigit((unsigned char)alias[length])) return false;
-  *own = (int)strtol(alias + length, &end, 10);
+  *own = trace_number(alias + length, &end);
   return !*end && *own >= 0 && *own < 4096;
 }
 
@@ -89,13 +89,14 @@ static void name_worker(struct trace_worker *w, const char *text) {
   if (w->rank >= 0 && isdigit((unsigned char)*text) && strchr(text, '_'))
     text = strchr(text, '_') + 1;
   size_t letters = strcspn(text, "0123456789");
-  int device = atoi(text + letters);
+  int device = trace_number(text + letters, NULL);
   const char *stream = strchr(text + letters, '_');
   w->is_cpu = !strncmp(text, "CPU", 3);
-  snprintf(w->name, sizeof w->name, "%.*s %d", (int)(letters > 16 ? 16 : letters), text, device);
-  if (stream && atoi(stream + 1) > 0) {
+  snprintf(w->name, sizeof w->name, "%.*s %d", (int)(letters > 16 ? 16 : letters), text,
+           device < 0 ? 0 : device);
+  if (stream && trace_number(stream + 1, NULL) > 0) {
     size_t used = strlen(w->name);
-    snprintf(w->name + used, sizeof w->name - used, " stream %d", atoi(stream + 1));
+    snprintf(w->name + used, sizeof w->name - used, " stream %d", trace_number(stream + 1, NULL));
   }
 }
 
@@ -156,7 +157,7 @@ static bool set_state(struct reader *r, double time, char **field, int count) {
 
 static long link_number(const char *key) {
   const char *digits = strstr(key, "com_");
-  return digits ? atol(digits + 4) : -1;
+  return digits ? strtol(digits + 4, NULL, 10) : -1;
 }
 
 /* Fields: TIME TYPE CONTAINER SIZE SOURCE com_NUMBER */
@@ -202,11 +203,13 @@ static bool end_link(struct reader *r, double time, char **field, int count) {
 /* Starling's own event at a message's end: "message to 2 1234 us conv1". */
 static bool note_message(struct reader *r, double time, const char *container, const char *text) {
   struct trace *t = r->trace;
-  int rank = isdigit((unsigned char)*container) ? atoi(container) : -1, peer;
+  int rank = isdigit((unsigned char)*container) ? trace_number(container, NULL) : -1;
   double microseconds;
-  char way[8];
-  if (sscanf(text, "message %7s %d %lf us", way, &peer, &microseconds) != 3 || peer < 0)
-    return true;
+  char *end;
+  text += strlen("message ");
+  text += strcspn(text, " "); /* "to" or "from" */
+  int peer = trace_number(text, &end);
+  if (peer < 0 || sscanf(end, "%lf us", &microseconds) != 1 || !isfinite(microseconds)) return true;
   struct trace_transfer *transfers =
       trace_grow(t->transfers, t->transfer_count, &t->transfer_room, sizeof *transfers);
   if (!transfers) return false;
@@ -242,7 +245,7 @@ static bool take(struct reader *r, char *line) {
   char *field[MOST_FIELDS];
   double time;
   if (!isdigit((unsigned char)*line)) return true;
-  int count = split(line, field), event = count ? atoi(field[0]) : 0;
+  int count = split(line, field), event = count ? trace_number(field[0], NULL) : 0;
   if (event < CREATE || count < 2 || !number(field[1], &time)) return true;
   if (time > r->last) r->last = time;
   switch (event) {

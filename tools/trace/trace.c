@@ -9,8 +9,10 @@
 /* The fields of a record that starling-trace needs. */
 struct record {
   struct fields {
-    double start, end, job, gflop, step;
+    double start, end, gflop;
     double worker, rank;
+    long long job;
+    long step;
     bool has_worker, has_start, has_end, has_job;
   } f;
   char name[192], model[64], sizes[4096], modes[1024], depends[16384];
@@ -32,6 +34,14 @@ void *trace_grow(void *array, size_t count, size_t *room, size_t size) {
   void *grown = realloc(array, more * size);
   if (grown) *room = more;
   return grown;
+}
+
+int trace_number(const char *text, char **end) {
+  const long most = 1 << 20;
+  char *after;
+  long number = strtol(text, &after, 10); /* LONG_MAX where it is too large */
+  if (end) *end = after;
+  return after != text && number >= 0 && number <= most ? (int)number : -1;
 }
 
 /* ---- kinds of tasks ---- */
@@ -101,10 +111,11 @@ static const char *split_name(char *name, const char *model) {
   return at + strlen(with_dot);
 }
 
+/* -1: there is no such mark, or its number is absurd. */
 static int mark(const char *marks, char letter) {
   const char pattern[] = {'/', letter, '\0'};
   const char *found = strstr(marks, pattern);
-  return found ? atoi(found + 2) : -1;
+  return found ? trace_number(found + 2, NULL) : -1;
 }
 
 /* Bytes of a task's tensors. Scratch memory does not count: no other task reads or writes it. */
@@ -129,7 +140,7 @@ static bool keep_task(struct trace *trace, const struct record *r) {
   trace->tasks = tasks;
   snprintf(layer, sizeof layer, "%s", r->name);
   const char *marks = split_name(layer, r->model);
-  struct trace_task t = {.job = (long long)r->f.job,
+  struct trace_task t = {.job = r->f.job,
                          .worker = trace_worker(trace, (int)r->f.rank, (int)r->f.worker),
                          .layer = find_layer(trace, layer),
                          .pass = pass_of(r->model),
@@ -137,7 +148,7 @@ static bool keep_task(struct trace *trace, const struct record *r) {
                          .replica = mark(marks, 'r'),
                          .microbatch = mark(marks, 'm'),
                          .chunk = mark(marks, 'c'),
-                         .step = (long)r->f.step,
+                         .step = r->f.step,
                          .start = r->f.start,
                          .end = r->f.end,
                          .gflop = r->f.gflop,
@@ -155,9 +166,12 @@ static bool keep_task(struct trace *trace, const struct record *r) {
 
 /* Reads "17", or "3_17" for job 17 of rank 3. */
 static long long job_id(const char *text, char **end) {
+  const int own_bits = 40, rank_bits = 20;
   long long id = strtoll(text, end, 10);
   if (**end != '_') return id;
-  return (id + 1) << 40 | strtoll(*end + 1, end, 10);
+  long long own = strtoll(*end + 1, end, 10);
+  bool fits = id >= 0 && id < 1LL << rank_bits && own >= 0 && own < 1LL << own_bits;
+  return fits ? (id + 1) << own_bits | own : -1;
 }
 
 static bool keep_job(struct trace *trace, const struct record *r, long task) {
@@ -166,7 +180,7 @@ static bool keep_job(struct trace *trace, const struct record *r, long task) {
   if (!jobs) return false;
   trace->jobs = jobs;
   struct trace_job *job = &jobs[trace->job_count++];
-  *job = (struct trace_job){.id = (long long)r->f.job, .first = trace->depend_count, .task = task};
+  *job = (struct trace_job){.id = r->f.job, .first = trace->depend_count, .task = task};
   char *end;
   for (const char *text = r->depends; text[strspn(text, " ")]; text = end) {
     long long *depends =
@@ -207,12 +221,13 @@ static bool take_text(const char *line, const char *field, char *to, size_t size
 
 static bool take_job(struct record *r, const char *text) {
   char *end;
-  r->f.job = (double)job_id(text, &end);
+  r->f.job = job_id(text, &end);
   return r->f.has_job = end != text && *end == '\n';
 }
 
 /* Returns false for a value that is no number. */
 static bool take_field(struct record *r, const char *line) {
+  const double most_ranks = 1 << 20;
   if (take_text(line, "Name:", r->name, sizeof r->name)) return true;
   if (take_text(line, "Model:", r->model, sizeof r->model)) return true;
   if (take_text(line, "DependsOn:", r->depends, sizeof r->depends)) return true;
@@ -220,8 +235,9 @@ static bool take_field(struct record *r, const char *line) {
   if (take_text(line, "Modes:", r->modes, sizeof r->modes)) return true;
   if (starts(line, "JobId: ")) return take_job(r, line + 7);
   if (starts(line, "GFlop: ")) return number(line + 7, &r->f.gflop);
-  if (starts(line, "MPIRank: ")) return number(line + 9, &r->f.rank);
-  if (starts(line, "Iteration: ")) r->f.step = strtod(line + 11, NULL);
+  if (starts(line, "MPIRank: "))
+    return number(line + 9, &r->f.rank) && r->f.rank >= -1 && r->f.rank <= most_ranks;
+  if (starts(line, "Iteration: ")) r->f.step = strtol(line + 11, NULL, 10);
   if (starts(line, "WorkerId: "))
     return r->f.has_worker =
                number(line + 10, &r->f.worker) && r->f.worker >= 0 && r->f.worker <= 4095;
@@ -276,13 +292,14 @@ static int by_id(const void *a, const void *b) {
 
 /* Sorts tasks and jobs. Jobs refer to tasks by index, so the indices are set anew. */
 static void sort(struct trace *trace) {
-  qsort(trace->tasks, trace->count, sizeof *trace->tasks, by_start);
-  qsort(trace->jobs, trace->job_count, sizeof *trace->jobs, by_id);
+  if (trace->count) qsort(trace->tasks, trace->count, sizeof *trace->tasks, by_start);
+  if (trace->job_count) qsort(trace->jobs, trace->job_count, sizeof *trace->jobs, by_id);
   for (size_t i = 0; i < trace->job_count; i++) trace->jobs[i].task = -1;
   for (size_t i = 0; i < trace->count; i++) {
     const struct trace_job key = {.id = trace->tasks[i].job};
     struct trace_job *job =
-        bsearch(&key, trace->jobs, trace->job_count, sizeof *trace->jobs, by_id);
+        trace->job_count ? bsearch(&key, trace->jobs, trace->job_count, sizeof *trace->jobs, by_id)
+                         : NULL;
     if (job) job->task = (long)i;
   }
 }
@@ -418,8 +435,9 @@ static bool choose_span(struct trace *trace, double from, double to) {
   trace->span_count = 0;
   struct trace_span *spans =
       trace_grow(trace->spans, trace->span_count, &trace->span_room, sizeof *spans);
-  if (!spans || !(end > begin)) return false;
+  if (!spans) return false;
   trace->spans = spans;
+  if (!(end > begin)) return false;
   spans[trace->span_count++] = (struct trace_span){begin, end};
   return true;
 }

@@ -97,6 +97,10 @@ void trace_free(struct trace *trace);
 /* Index of a worker, which is added if it is new; -1 without memory. */
 int trace_worker(struct trace *trace, int rank, int number);
 
+/* The whole number at the beginning of the text, 0 to 1,048,576; -1: there is none, or it is
+ * larger. *end, unless end is NULL, is the place after the digits. */
+int trace_number(const char *text, char **end);
+
 /* Makes room for one more element after `count`; each has size bytes. Returns the array, which may
  * have moved; NULL without memory. */
 void *trace_grow(void *array, size_t count, size_t *room, size_t size);
