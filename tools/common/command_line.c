@@ -4,7 +4,13 @@
 
 #include "tools/common/command_line.h"
 
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "(unconfigured)"
@@ -22,7 +28,31 @@ const char *program_name(const char *path) {
 
 const char *program_version(void) { return argp_program_version; }
 
+/* If a standard stream is closed, the next file that is opened gets its number, and messages would
+ * be written into that file. */
+static void open_standard_streams(void) {
+  int file;
+  do file = open("/dev/null", O_RDWR);
+  while (file >= 0 && file <= STDERR_FILENO);
+  if (file >= 0) close(file);
+}
+
+/* Under a limit of address space OpenBLAS' threads may ask for their buffers for good, and its end
+ * waits for these threads. */
+static void end_at_once(int status, void *unused) {
+  (void)unused;
+  fflush(NULL);
+  _exit(status);
+}
+
+static bool has_address_limit(void) {
+  struct rlimit limit;
+  return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+}
+
 void start_program(const struct argp *argp, unsigned flags, int argc, char **argv, void *input) {
+  open_standard_streams();
+  if (has_address_limit()) on_exit(end_at_once, NULL);
   argv[0] = (char *)program_name(argv[0]);
   argp_err_exit_status = EXIT_USAGE;
   argp_parse(argp, argc, argv, flags, NULL, input);

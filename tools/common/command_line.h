@@ -13,8 +13,8 @@ const char *program_name(const char *path);
 /* "Starling 0.1.0" */
 const char *program_version(void);
 
-/* argp_parse; a wrong option ends the program with EXIT_USAGE. In messages the program has
- * program_name's name. */
+/* Opens /dev/null for each standard stream that is closed, then argp_parse; a wrong option ends the
+ * program with EXIT_USAGE. In messages the program has program_name's name. */
 void start_program(const struct argp *argp, unsigned flags, int argc, char **argv, void *input);
 
 #endif

@@ -83,18 +83,29 @@ static void remove_asides(const char *folder, DIR *directory) {
       unlink(path);
 }
 
-int checkpoints_open(struct checkpoints *c) {
+/* A job that Slurm requeues may start while a lost node still holds the lock: a file server gives
+ * it up within two minutes. Otherwise the predecessor is a process that is about to end. */
+static double lock_timeout(void) {
+  const char *restarts = getenv("SLURM_RESTART_COUNT");
+  return restarts && strcmp(restarts, "0") != 0 ? 150 : 3;
+}
+
+int checkpoints_open(struct checkpoints *c, char *owner, size_t size) {
   if (strlen(c->folder) + sizeof PREFIX SUFFIX + 18 + 7 > PATH_MAX) return ENAMETOOLONG;
-  if (mkdir(c->folder, 0777) != 0 && errno != EEXIST) return errno;
+  if (sl_folder_make(c->folder) != SL_OK) return errno;
   DIR *directory = opendir(c->folder);
   if (!directory) return errno;
   int error = access(c->folder, W_OK | X_OK) == 0 ? 0 : errno;
+  if (!error) error = folder_lock_take(&c->lock, c->folder, lock_timeout(), owner, size);
   if (!error) remove_asides(c->folder, directory);
   closedir(directory);
   return error;
 }
 
-void checkpoints_close(struct checkpoints *c) { json_decref(c->listed); }
+void checkpoints_close(struct checkpoints *c) {
+  folder_lock_release(&c->lock);
+  json_decref(c->listed);
+}
 
 /* ---- the manifest ---- */
 

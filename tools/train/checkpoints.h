@@ -7,18 +7,21 @@
 #include <limits.h>
 #include <starling.h>
 
+#include "tools/train/folder_lock.h"
+
 /* Of several ranks the first one reads and writes; the others' folders are of no interest. */
 struct checkpoints {
   const char *folder;
   int64_t keep;
+  struct folder_lock lock;
   /* while a checkpoint is written, its thread's: */
   json_t *listed;        /* the manifest's, newest first */
   char newest[PATH_MAX]; /* whole one; "" while there is none */
 };
 
-/* Makes the folder if it is missing, and removes half-written files of a killed run. Returns
- * errno's value, or 0. */
-int checkpoints_open(struct checkpoints *checkpoints);
+/* Makes the folder if it is missing, locks it, and removes half-written files of a killed run.
+ * Returns errno's value, or 0. EBUSY: another run has it, and `owner` says which. */
+int checkpoints_open(struct checkpoints *checkpoints, char *owner, size_t size);
 void checkpoints_close(struct checkpoints *checkpoints);
 
 bool checkpoints_exist(const struct checkpoints *checkpoints);

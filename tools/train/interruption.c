@@ -26,7 +26,11 @@ void interruption_catch(void) {
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGTERM, &action, NULL);
   sigaction(SIGUSR1, &action, NULL); /* mpirun passes it on; on other signals it kills the ranks */
-  signal(SIGXFSZ, SIG_IGN);          /* writing beyond the limit then returns an error */
+  struct sigaction hangup;
+  sigaction(SIGHUP, NULL, &hangup);
+  if (hangup.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL); /* nohup ignores it */
+  signal(SIGXFSZ, SIG_IGN); /* writing beyond the limit then returns an error */
+  signal(SIGPIPE, SIG_IGN); /* so does writing into a pipe that is no longer read */
 }
 
 bool interruption_came(void) { return interrupted != 0; }
@@ -34,6 +38,7 @@ bool interruption_came(void) { return interrupted != 0; }
 const char *interruption_name(void) {
   return interrupted == SIGINT    ? "Ctrl-C (SIGINT)"
          : interrupted == SIGTERM ? "SIGTERM"
+         : interrupted == SIGHUP  ? "SIGHUP"
          : interrupted == SIGUSR1 ? "SIGUSR1"
                                   : "another rank";
 }

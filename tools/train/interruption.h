@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-/* From now on SIGINT, SIGTERM and SIGUSR1 are noted; a second one ends the process. */
+/* From now on SIGINT, SIGTERM, SIGHUP (unless nohup ignores it) and SIGUSR1 are noted; a second one
+ * ends the process. Writing into a closed pipe or a file at its limit is an error, no signal. */
 void interruption_catch(void);
 
 /* Has a signal come? */

@@ -24,8 +24,8 @@ int log_open(const char *path, int64_t steps, struct log **log);
  * made. Returns errno's value, or 0. */
 int log_line(struct log *log, json_t *object);
 
-/* {"step","epoch","loss","lr","samples_per_s","seconds"}; step and epoch count from 0 and 1. Each returns
- * errno's value, or 0. */
+/* {"step","epoch","loss","lr","samples_per_s","seconds"}; step and epoch count from 0 and 1. Each
+ * returns errno's value, or 0. */
 int log_step(struct log *log, const struct sl_report *report, double samples_per_s);
 /* {"epoch","test_loss","test_accuracy"}; epoch: how many were trained, from 1. */
 int log_evaluation(struct log *log, int64_t epoch, double loss, double accuracy);

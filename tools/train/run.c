@@ -1,7 +1,9 @@
 #include "tools/train/run.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tools/common/abort_message.h"
 #include "tools/train/command_text.h"
@@ -78,6 +80,15 @@ static int train(struct session *session, const char *path) {
   return session_close(session, code);
 }
 
+/* Lines on the standard output are for information: what the run has to keep is in its files, so
+ * that a full disk or a closed pipe behind the output does not make it fail. */
+static void report_lost_output(const struct session *session) {
+  int error = fflush(stdout) != 0 ? errno : 0;
+  if (error || ferror(stdout))
+    fprintf(stderr, "%s: lines of the standard output are lost%s%s; the run itself is complete\n",
+            session->name, error ? ": " : "", error ? strerror(error) : "");
+}
+
 int run_program(const struct program *program, int argc, char **argv) {
   struct session session = {.program = program, .name = program_name(argv[0])};
   struct cli *cli = &session.cli;
@@ -92,6 +103,7 @@ int run_program(const struct program *program, int argc, char **argv) {
     return code;
   }
   int code = train(&session, argv[0]);
+  if (code == EXIT_DONE) report_lost_output(&session);
   /* so that a shell's loop ends, too; a launcher would take it for a crash, and so would a batch
    * system that is to go on from the checkpoint */
   if (code == EXIT_DONE && interruption_came() && !ranks_wanted(cli) && !cli->checkpoint)

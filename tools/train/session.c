@@ -1,5 +1,6 @@
 #include "tools/train/session.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,13 @@ static int check_outputs(struct session *session) {
 
 static int check_folder(struct session *session) {
   const char *folder = session->cli.checkpoint;
-  int error = checkpoints_open(&session->checkpoint.folder);
+  char owner[200];
+  int error = checkpoints_open(&session->checkpoint.folder, owner, sizeof owner);
+  if (error == EBUSY)
+    return session_fail(session, EXIT_USAGE,
+                        "--checkpoint %s: another run has this folder (%s); name another folder, "
+                        "or end that run first",
+                        folder, owner);
   if (error) return session_fail_file(session, folder, error);
   if (session->cli.resume || !checkpoints_exist(&session->checkpoint.folder)) return EXIT_DONE;
   return session_fail(

@@ -1,0 +1,148 @@
+#!/bin/sh
+# What surrounds a run: a HOME that cannot be written to, closed and full standard streams, signals,
+# a second run in the same folder of checkpoints, modes of files, small limits of memory and stack.
+# Each bad case ends in one clear line, and never by a signal; nothing that a run saved is lost.
+set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
+mlp=$(realpath "${MLP:-examples/mlp}")
+tuner=$(realpath "${TUNE:-tools/starling-tune}")
+work=$(mktemp -d) || exit 1
+trap 'chmod -R u+w "$work"; rm -rf "$work"' EXIT
+export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_NCPU=2 STARPU_NCUDA=0
+home=${STARPU_HOME:-$work}
+export STARPU_HOME="$home"
+short="--steps 3 --quiet --hidden 8"
+cd "$work" || exit 1
+
+# ended CODE CASE COMMAND...: exit code CODE; the output goes to $work/out and $work/err
+ended() {
+  code=$1 case=$2; shift 2
+  "$@" >out 2>err; got=$?
+  verdict "$((got != code))" "$case: exit code $got"
+}
+told() { check "and says '$1'" grep -q -e "$1" err; }
+silent() { check "without a message" test ! -s err; }
+
+# ---- StarPU's folder ----
+mkdir temporary
+without_home() { timeout 60 env -u STARPU_HOME -u XDG_CACHE_HOME TMPDIR="$work/temporary" "$@"; }
+ended 0 "no HOME" without_home env -u HOME "$mlp" $short
+told "neither HOME nor STARPU_HOME is set"
+ended 0 "a HOME that cannot be written" without_home env HOME=/proc/none "$mlp" $short
+told "/proc/none/.starpu (HOME) cannot hold"
+check "the private folder is removed" test -z "$(ls -A temporary)"
+ended 1 "a STARPU_HOME that cannot be written" timeout 60 env STARPU_HOME=/proc/none "$mlp" $short
+told "STARPU_HOME) cannot hold StarPU's performance models: .*; name another folder"
+ended 1 "neither HOME nor TMPDIR" without_home env -u HOME TMPDIR=/proc/none "$mlp" $short
+told "name a folder by STARPU_HOME"
+mkdir theirs
+if chown 12345 theirs 2>/dev/null; then
+  mkdir theirs/.starpu && chown 12345 theirs/.starpu
+  ended 0 "a HOME with another user's .starpu" without_home env HOME="$work/theirs" "$mlp" $short
+  told "belongs to another user"
+  check "nothing was written there" test -z "$(ls -A theirs/.starpu)"
+else
+  skip "a HOME with another user's .starpu" "only root makes files of other users"
+fi
+mkdir own
+ended 0 "a HOME that is written for the first time" without_home env HOME="$work/own" "$mlp" $short
+silent
+check "its folder is private" test "$(stat -c %a own/.starpu)" = 700
+
+# ---- closed and full streams ----
+for streams in '<&-' '>&-' '2>&-' '<&- >&- 2>&-'; do
+  rm -f run.jsonl
+  sh -c "exec \"\$@\" $streams" sh "$mlp" --steps 30 --hidden 8 --log run.jsonl >out 2>err
+  verdict $? "run with $streams"
+  check "the log has JSON lines alone" sh -c '! grep -v "^{.*}$" run.jsonl && test -s run.jsonl'
+done
+if [ -e /dev/full ]; then
+  "$mlp" --steps 30 --hidden 8 --save full.safetensors --checkpoint full >/dev/full 2>err
+  verdict $? "a full standard output"
+  told "lines of the standard output are lost"
+  check "the weights and the checkpoint are there" test -s full.safetensors -a -s full/manifest.json
+fi
+{ "$mlp" --steps 30 --hidden 8 --epochs 1 --save pipe.safetensors 2>err; echo $? >code; } | true
+check "a closed pipe behind it: exit code 0" test "$(cat code)" = 0
+check "the weights are there" test -s pipe.safetensors
+
+# ---- SIGHUP ----
+"$mlp" --hidden 8 --epochs 1000 --checkpoint hup --checkpoint-every 20 >out 2>err &
+job=$!
+for _ in $(seq 200); do ls hup/checkpoint-* >/dev/null 2>&1 && break; sleep 0.05; done
+kill -HUP $job
+wait $job
+verdict $? "SIGHUP ends the run with a checkpoint"
+check "which it names" grep -q "^Stopped .*SIGHUP" out
+check "and leaves no lock" test ! -e hup/lock
+(trap '' HUP; exec "$mlp" --hidden 8 --steps 3000 --quiet >out 2>err) &
+job=$!
+sleep 0.3
+kill -HUP $job
+wait $job
+verdict $? "under nohup SIGHUP has no effect"
+
+# ---- two runs in one folder ----
+"$mlp" --hidden 8 --epochs 1000 --checkpoint shared --checkpoint-every 20 >first.out 2>first.err &
+job=$!
+for _ in $(seq 200); do ls shared/checkpoint-* >/dev/null 2>&1 && break; sleep 0.05; done
+ended 2 "a second run in the folder, --resume" timeout 60 "$mlp" $short --checkpoint shared --resume
+told "another run has this folder (host .*, process $job, since"
+SLURM_RESTART_COUNT=1 timeout 60 "$mlp" $short --checkpoint shared --resume >out 2>err &
+requeued=$!
+sleep 4
+check "a job that Slurm has requeued waits for its predecessor" kill -0 $requeued
+kill -KILL $job
+wait $job 2>/dev/null
+wait $requeued
+verdict $? "and goes on once that has been killed"
+check "the lock is removed" test ! -e shared/lock
+ln -s "$work/elsewhere" shared/lock
+ended 1 "a link in the lock's place" timeout 60 "$mlp" $short --checkpoint shared --resume
+check "is not followed" test ! -e elsewhere
+
+# ---- modes of files ----
+(umask 027; "$mlp" $short --save kept.safetensors --log kept.jsonl --checkpoint kept) >out 2>err
+check "new files have the umask's mode" test "$(stat -c %a kept.safetensors kept.jsonl kept/manifest.json |
+  sort -u)" = 640
+chmod 600 kept.safetensors kept/manifest.json
+"$mlp" --steps 6 --quiet --hidden 8 --save kept.safetensors --checkpoint kept --resume >out 2>err
+check "replaced files keep theirs" test "$(stat -c %a kept.safetensors kept/manifest.json |
+  sort -u)" = 600
+
+# ---- small limits ----
+# least_room: KiB with which the loader finds room for all libraries
+least_room() {
+  kilobytes=150000
+  while [ $kilobytes -lt 8000000 ]; do
+    (ulimit -v $kilobytes && "$mlp" --version) >/dev/null 2>&1 && { echo $kilobytes; return; }
+    kilobytes=$((kilobytes + 60000))
+  done
+}
+for kilobytes in 100000 400000; do
+  (ulimit -v $kilobytes && timeout 60 "$mlp" $short) >out 2>err; got=$?
+  # 127: the loader has no room for the libraries, and says so
+  check "ulimit -v $kilobytes: exit code $got, no signal" test $got = 1 -o $got = 0 -o $got = 127
+  [ $got = 0 ] || check "with a message" test -s err
+done
+# as much room as the libraries take, and a little more
+room=$(least_room)
+if [ -n "$room" ]; then
+  (ulimit -v "$room" && timeout 60 "$mlp" $short) >out 2>err; got=$?
+  check "ulimit -v $room, all libraries are loaded: exit code $got" test $got = 1
+  told "ulimit -v"
+fi
+for kilobytes in 64 200 1024; do
+  (ulimit -s $kilobytes && timeout 60 "$mlp" $short) >out 2>err; got=$?
+  check "ulimit -s $kilobytes: exit code $got, no signal" test $got = 1 -o $got = 0
+  [ $got = 0 ] || told "ulimit -s"
+done
+
+# ---- a long TMPDIR ----
+long=$work/a-folder-with-a-name-of-more-than-forty-characters/and-another-one-in-it
+mkdir -p "$long"
+TMPDIR=$long timeout 100 "$tuner" --limit 5 --trial-seconds 0.2 -- "$mlp" $short >out 2>err
+verdict $? "starling-tune in a long TMPDIR"
+
+echo "1..$n"
+exit $failed
