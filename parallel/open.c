@@ -1,6 +1,7 @@
 /* Opening and closing a context: the one place that knows all rooms that have a part in it. */
 #include <stdlib.h>
 
+#include "codelets/kernels/numerics.h"
 #include "codelets/kernels/tuning.h"
 #include "core/base/error.h"
 #include "core/graph/graph.h"
@@ -27,6 +28,7 @@ static enum sl_status join_ranks(struct sl_context *c, double timeout, enum sl_e
   enum sl_status status = sl__net_open(c, seconds, exchange, &c->net);
   if (status == SL_OK) status = sl__net_register(c);
   if (status == SL_OK) status = sl__net_agree_build(c->net);
+  if (status == SL_OK) status = sl__numerics_compare(c);
   return status == SL_OK ? sl__net_open_starpu(c->net) : status;
 }
 

@@ -39,7 +39,8 @@ struct sl__net {
   int *completed; /* as many elements as requests: what MPI_Testsome returns */
   int count, capacity;
   bool has_poller;
-  double last_poll, last_deadlock_check, last_progress; /* microseconds */
+  _Atomic double last_poll, last_progress; /* microseconds; also read without the lock */
+  double last_deadlock_check;              /* microseconds */
   double waits_count_from; /* microseconds; a pause of this process before it does not count */
   bool failed;             /* for good; also read without the lock */
   bool found_failure;      /* this rank found it, and not the heartbeat */

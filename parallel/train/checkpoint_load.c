@@ -96,6 +96,16 @@ static void warn_of_math(const struct sl_trainer *t, const char *path,
             path, manifest->math, math);
 }
 
+static void warn_of_numerics(const struct sl_trainer *t, const char *path,
+                             const struct sl__manifest *manifest) {
+  char numerics[SL__NUMERICS_TEXT];
+  sl__numerics_text(t->model->context, numerics);
+  if (*manifest->numerics && strcmp(manifest->numerics, numerics) != 0)
+    sl__log(t->model->context, SL_LOG_WARNING,
+            "%s: was trained with %s, goes on with %s: results may differ in their last bits", path,
+            manifest->numerics, numerics);
+}
+
 static enum sl_status read_manifest(struct sl_trainer *t, struct sl_loader *loader,
                                     const char *path, struct sl__safetensors **file,
                                     struct sl__resume_point *point) {
@@ -106,6 +116,7 @@ static enum sl_status read_manifest(struct sl_trainer *t, struct sl_loader *load
   SL__TRY(sl__manifest_check(&manifest, t, loader, path));
   SL__TRY(sl__manifest_resume_point(&manifest, loader, *file, point));
   warn_of_math(t, path, &manifest);
+  warn_of_numerics(t, path, &manifest);
   free(t->loaded_options);
   t->loaded_options = manifest.options ? sl__strdup(manifest.options) : NULL;
   if (manifest.options && !t->loaded_options) status = SL_NO_MEMORY;

@@ -28,6 +28,7 @@ static const char *const keys[SL__MANIFEST_KEYS] = {"format", "version",   "prod
                                                     "epoch",  "samples",   "batch",    "workers",
                                                     "seed",   "optimizer", "order"};
 #define KEY_OF_CRC "crc32"
+#define KEY_OF_NUMERICS "numerics"
 #define KEY_OF_MATH "math" /* only if it is not f32: older files, which are f32, do not have it */
 #define KEY_OF_OPTIONS "options" /* only if the program gave some */
 
@@ -68,6 +69,7 @@ void sl__manifest_fill(const struct sl_trainer *t, struct sl__manifest *m) {
   snprintf(m->text[KEY_OPTIMIZER], size, "%s", optimizer_name(&t->optimizer));
   order_text(next->loader, m->text[KEY_ORDER], size);
   snprintf(m->math, sizeof m->math, "%s", sl_math_name(t->grid.math));
+  sl__numerics_text(t->model->context, m->numerics);
   m->options = NULL;
 }
 
@@ -85,6 +87,7 @@ uint32_t sl__manifest_crc(const struct sl__manifest *m) {
   uLong crc = crc32(0, NULL, 0);
   for (int k = 0; k < SL__MANIFEST_KEYS; k++) crc = add_text(crc, m->text[k]);
   if (has_math(m)) crc = add_text(crc, m->math);
+  if (*m->numerics) crc = add_text(crc, m->numerics);
   if (m->options) crc = add_text(crc, m->options);
   return (uint32_t)crc;
 }
@@ -101,6 +104,10 @@ void sl__manifest_metadata(const struct sl__manifest *m, const char *crc,
   if (has_math(m)) {
     metadata[n++] = KEY_OF_MATH;
     metadata[n++] = m->math;
+  }
+  if (*m->numerics) {
+    metadata[n++] = KEY_OF_NUMERICS;
+    metadata[n++] = m->numerics;
   }
   if (m->options) {
     metadata[n++] = KEY_OF_OPTIONS;
@@ -124,6 +131,8 @@ static enum sl_status read_texts(const struct sl__safetensors *file, struct sl__
   }
   const char *math = sl__safetensors_metadata(file, KEY_OF_MATH);
   snprintf(m->math, sizeof m->math, "%s", math ? math : sl_math_name(SL_MATH_F32));
+  const char *numerics = sl__safetensors_metadata(file, KEY_OF_NUMERICS);
+  snprintf(m->numerics, sizeof m->numerics, "%s", numerics ? numerics : "");
   m->options = sl__safetensors_metadata(file, KEY_OF_OPTIONS);
   return SL_OK;
 }

@@ -2,6 +2,7 @@
 #ifndef SL_PARALLEL_TRAIN_MANIFEST_H
 #define SL_PARALLEL_TRAIN_MANIFEST_H
 
+#include "codelets/kernels/numerics.h"
 #include "core/base/safetensors.h"
 #include "parallel/train/trainer.h"
 
@@ -9,8 +10,9 @@ enum { SL__MANIFEST_KEYS = 11 };
 
 struct sl__manifest {
   char text[SL__MANIFEST_KEYS][160];
-  char math[16];       /* for information: a training goes on with any */
-  const char *options; /* the program's; NULL: none */
+  char math[16];                    /* for information: a training goes on with any */
+  char numerics[SL__NUMERICS_TEXT]; /* the same; "": of a file without */
+  const char *options;              /* the program's; NULL: none */
 };
 
 /* Samples of a step, of all parts of the data together. */
@@ -24,7 +26,7 @@ void sl__manifest_fill(const struct sl_trainer *trainer, struct sl__manifest *ma
 uint32_t sl__manifest_crc(const struct sl__manifest *manifest);
 
 /* Keys and values for the file, with a NULL at the end. crc: of values and data, in hexadecimal. */
-enum { SL__MANIFEST_METADATA = 2 * (SL__MANIFEST_KEYS + 3) + 1 };
+enum { SL__MANIFEST_METADATA = 2 * (SL__MANIFEST_KEYS + 4) + 1 };
 void sl__manifest_metadata(const struct sl__manifest *manifest, const char *crc,
                            const char *metadata[SL__MANIFEST_METADATA]);
 

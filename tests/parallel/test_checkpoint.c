@@ -7,6 +7,7 @@
 #include "tests/common/files.h"
 
 #include "core/base/random.h"
+#include "core/runtime/context.h"
 #include "tests/common/harness.h"
 
 #define WORDS 7
@@ -531,6 +532,35 @@ static void damaged_files_are_refused(void **state) {
   end(&t);
 }
 
+static char logged[1000];
+static void keep_line(void *user, enum sl_level level, const char *line) {
+  (void)user, (void)level;
+  snprintf(logged, sizeof logged, "%s", line);
+}
+
+/* A checkpoint of another StarPU goes on, with a warning; one of this StarPU without. */
+static void other_builds_are_reported(void **state) {
+  (void)state;
+  struct setup s = {MLP, .optimizer = plain};
+  OK(sl_open(&(struct sl_context_options){.seed = 7, .log = keep_line}, &s.context));
+  struct training t = begin(&s);
+  char version[sizeof s.context->version];
+  train(&t, 1);
+  memcpy(version, s.context->version, sizeof version);
+  saved(&t, "same");
+  strcpy(s.context->version, "0.0.0");
+  saved(&t, "elsewhere");
+  memcpy(s.context->version, version, sizeof version);
+  logged[0] = '\0';
+  OK(sl_trainer_load(t.trainer, t.loader, in_folder("same")));
+  assert_string_equal(logged, "");
+  OK(sl_trainer_load(t.trainer, t.loader, in_folder("elsewhere")));
+  assert_non_null(strstr(logged, "StarPU 0.0.0"));
+  assert_non_null(strstr(logged, version));
+  end(&t);
+  sl_close(s.context);
+}
+
 static void wrong_moments_are_refused(void **state) {
   (void)state;
   struct setup s = {MLP, .optimizer = plain};
@@ -612,6 +642,7 @@ int main(void) {
       cmocka_unit_test(a_used_trainer_loads),       cmocka_unit_test(other_batches_find_the_place),
       cmocka_unit_test(texts_need_the_same_batch),  cmocka_unit_test(other_trainings_are_refused),
       cmocka_unit_test(damaged_files_are_refused),  cmocka_unit_test(wrong_moments_are_refused),
-      cmocka_unit_test(batches_out_are_refused),    cmocka_unit_test(exhausted_memory_is_reported)};
+      cmocka_unit_test(batches_out_are_refused),    cmocka_unit_test(exhausted_memory_is_reported),
+      cmocka_unit_test(other_builds_are_reported)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }
