@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/error.h"
+#include "core/base/numbers.h"
 
 static const struct sl__optimizer optimizers[] = {
 #define SL__OPTIMIZER(...) {__VA_ARGS__},
@@ -101,6 +102,7 @@ bool sl__optimizer_skips_rows(const struct sl_optimizer *o) {
 }
 
 const char *sl__optimizer_text(const struct sl_optimizer *o, char text[SL__OPTIMIZER_TEXT]) {
+  locale_t before = sl__locale_begin();
   size_t used = (size_t)snprintf(text, SL__OPTIMIZER_TEXT, "%s", find(o)->name);
   for (int i = 0; i < SETTINGS && used < SL__OPTIMIZER_TEXT; i++)
     if (value_of(o, &settings[i]) != 0)
@@ -108,6 +110,7 @@ const char *sl__optimizer_text(const struct sl_optimizer *o, char text[SL__OPTIM
                                (double)value_of(o, &settings[i]));
   if (o->nesterov && used < SL__OPTIMIZER_TEXT)
     snprintf(text + used, SL__OPTIMIZER_TEXT - used, ", nesterov");
+  sl__locale_end(before);
   return text;
 }
 
@@ -138,7 +141,7 @@ static enum sl_status check_taken(const struct sl__optimizer *row, const char *n
 static enum sl_status check_range(const struct setting *s, float value) {
   if ((s->above_zero ? value > 0 : value >= 0) && value < s->below) return SL_OK;
   char limit[32] = "finite";
-  if (s->below < HUGE_VALF) snprintf(limit, sizeof limit, "below %g", (double)s->below);
+  if (s->below < HUGE_VALF) snprintf(limit, sizeof limit, "below %.0f", (double)s->below);
   return sl__fail(SL_BAD_ARGUMENT, "the optimizer's %s is %g; it must be %s 0 and %s", s->name,
                   (double)value, s->above_zero ? "above" : "at least", limit);
 }

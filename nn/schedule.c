@@ -22,7 +22,7 @@ static enum sl_status fail_schedule(const char *text, const char *why) {
 /* "12.5%" of all steps, rounded down; with few steps the result may be 0. */
 static bool parse_share(const char *word, int64_t total, int64_t *steps) {
   char *end = NULL;
-  double percent = strtod(word, &end);
+  double percent = sl__strtod(word, &end);
   if (end == word || strspn(word, "0123456789.") + 1 != strlen(word) || strcmp(end, "%") ||
       !(percent <= 100) || total < 1 || total > MOST_STEPS)
     return false;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "nn/layer.h"
+#include "core/base/text.h"
 
 enum column { LAYER, KIND, INPUTS, OUTPUT, PARAMETERS, MFLOP, KILOBYTES, COLUMNS };
 
@@ -129,24 +130,21 @@ static void print_memory(FILE *out, const struct sl_model *model) {
 
 enum sl_status sl_model_summary(const struct sl_model *model, char **text) {
   int count = model->count + 3; /* titles, the input, a row a layer, totals */
-  size_t size = 0;
+  struct sl__text summary;
   *text = NULL;
   struct row *rows = sl__alloc((size_t)count, sizeof *rows, "a summary");
   if (!rows) return SL_NO_MEMORY;
+  FILE *out = sl__text_begin(&summary);
   for (int c = 0; c < COLUMNS; c++) strcpy(rows[0].cell[c], titles[c]);
   write_input(model, &rows[1]);
   for (int i = 0; i < model->count; i++) write_layer(model, i, &rows[i + 2]);
   write_totals(model, &rows[count - 1]);
-  FILE *out = open_memstream(text, &size);
   if (out) {
     print_table(out, rows, count);
     print_memory(out, model);
   }
   free(rows);
-  if (out && !fclose(out)) return SL_OK;
-  free(*text);
-  *text = NULL;
-  return sl__fail(SL_NO_MEMORY, "no memory for the model's summary");
+  return sl__text_end(&summary, "the model's summary", text);
 }
 
 int sl_model_layer_count(const struct sl_model *model) { return model->count; }

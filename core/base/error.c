@@ -6,15 +6,19 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/base/numbers.h"
+
 static __thread char message[1024];
 static __thread long fail_countdown;
 
 enum sl_status sl__fail(enum sl_status status, const char *format, ...) {
   char text[sizeof message]; /* a part of the new message may be the old one */
   va_list list;
+  locale_t before = sl__locale_begin();
   va_start(list, format);
   vsnprintf(text, sizeof text, format, list);
   va_end(list);
+  sl__locale_end(before);
   memcpy(message, text, sizeof message);
   return status;
 }

@@ -5,10 +5,30 @@
 #define SL_CORE_BASE_NUMBERS_H
 
 #include <errno.h>
+#include <locale.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* From here to sl__locale_end this thread reads and writes numbers with a decimal point, whatever
+ * locale the program has set. The C library shares one object of the C locale: nothing is freed. */
+static inline locale_t sl__locale_begin(void) {
+  locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+  return c ? uselocale(c) : (locale_t)0;
+}
+
+static inline void sl__locale_end(locale_t before) {
+  if (before) uselocale(before);
+}
+
+/* strtod with a decimal point. */
+static inline double sl__strtod(const char *text, char **end) {
+  locale_t before = sl__locale_begin();
+  double value = strtod(text, end);
+  sl__locale_end(before);
+  return value;
+}
 
 /* The digits that text begins with. Returns the place after them; NULL if there are none, or if
  * the number is above INT64_MAX. */
@@ -34,7 +54,7 @@ static inline bool sl__parse_real(const char *text, double least, double most, d
   char *end;
   *value = 0;
   if (!*text || text[strspn(text, "0123456789.eE+-")]) return false;
-  *value = strtod(text, &end);
+  *value = sl__strtod(text, &end);
   return !*end && *value >= least && *value <= most;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "parallel/planning/cost.h"
+#include "core/base/text.h"
 #include "parallel/step/precision.h"
 #include "parallel/planning/step_simulator.h"
 #include "parallel/planning/stage_partitioner.h"
@@ -279,15 +280,10 @@ static void print_table(FILE *out, const struct automatic *a) {
 
 static enum sl_status text_of(const struct automatic *a,
                               void (*print)(FILE *, const struct automatic *), char **text) {
-  size_t size;
-  *text = NULL;
-  FILE *out = open_memstream(text, &size);
-  if (!out) return sl__fail(SL_NO_MEMORY, "no memory for a placement's text");
-  print(out, a);
-  if (!fclose(out)) return SL_OK;
-  free(*text);
-  *text = NULL;
-  return sl__fail(SL_NO_MEMORY, "no memory for a placement's text");
+  struct sl__text lines;
+  FILE *out = sl__text_begin(&lines);
+  if (out) print(out, a);
+  return sl__text_end(&lines, "a placement's text", text);
 }
 
 /* ---- all of it ---- */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "parallel/planning/cost.h"
 #include "parallel/step/split.h"
 #include "parallel/train/trainer.h"
@@ -235,15 +236,10 @@ static void print_table(FILE *out, const struct study *s) {
 
 static enum sl_status text_of(const struct study *s, void (*print)(FILE *, const struct study *),
                               char **text) {
-  size_t size;
-  *text = NULL;
-  FILE *out = open_memstream(text, &size);
-  if (!out) return sl__fail(SL_NO_MEMORY, "no memory for a split's text");
-  print(out, s);
-  if (!fclose(out)) return SL_OK;
-  free(*text);
-  *text = NULL;
-  return sl__fail(SL_NO_MEMORY, "no memory for a split's text");
+  struct sl__text lines;
+  FILE *out = sl__text_begin(&lines);
+  if (out) print(out, s);
+  return sl__text_end(&lines, "a split's text", text);
 }
 
 /* Into what the trainer will get. */

@@ -114,7 +114,8 @@ enum sl_status sl_trainer_save_wait(struct sl_trainer *t, struct sl_saved *saved
   struct sl_saved own = {.status = SL_OK};
   if (t->saving && t->saving->has_thread) {
     while (!is_over(t->saving)) {
-      sl__net_report_activity(t->model->context->net); /* the other ranks wait for this one meanwhile */
+      sl__net_report_activity(
+          t->model->context->net); /* the other ranks wait for this one meanwhile */
       nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     }
     pthread_join(t->saving->thread, NULL);

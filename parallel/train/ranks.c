@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/base/text.h"
 #include "parallel/train/ranks.h"
 #include "parallel/train/transport_probe.h"
 
@@ -46,10 +47,13 @@ enum sl_status sl__trainer_ranks(const struct sl_context *context,
 
 /* One property a line, so that a message can name the first one that differs. */
 static char *describe(const struct sl_trainer *t, const struct sl_trainer_options *o) {
-  char *text = NULL, shape[96], optimizer[SL__OPTIMIZER_TEXT];
-  size_t size;
-  FILE *out = open_memstream(&text, &size);
-  if (!out) return NULL;
+  char *text, shape[96], optimizer[SL__OPTIMIZER_TEXT];
+  struct sl__text lines;
+  FILE *out = sl__text_begin(&lines);
+  if (!out) {
+    sl__text_end(&lines, "a training's description", &text);
+    return NULL;
+  }
   fprintf(out,
           "kvstore %s\nmath %s\nservers %d\nbigarray bound %lld\ncompression %s\nmost staleness "
           "%d\nsteps "
@@ -70,9 +74,8 @@ static char *describe(const struct sl_trainer *t, const struct sl_trainer_option
             layer->kind->name, sl_shape_text(&layer->out, shape, sizeof shape),
             (long long)layer->params.total, sl__grid_member(&t->grid, i), t->grid.members);
   }
-  if (!fclose(out)) return text;
-  free(text);
-  return NULL;
+  sl__text_end(&lines, "a training's description", &text);
+  return text;
 }
 
 /* Rank `from` has the block; rank 0 gets it and, if to_all, so do all other ranks. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "codelets/kernels/gemm.h"
+#include "core/base/text.h"
 #include "core/net/net.h"
 #include "parallel/step/precision.h"
 #include "parallel/train/trainer.h"
@@ -104,21 +105,16 @@ static void print_owners(FILE *out, const struct sl__model_shards *kv) {
 }
 
 enum sl_status sl_trainer_summary(const struct sl_trainer *t, char **text) {
-  size_t size;
-  *text = NULL;
-  FILE *out = open_memstream(text, &size);
-  if (!out) return sl__fail(SL_NO_MEMORY, "no memory for a summary");
-  print_replicas(out, t);
-  print_owners(out, t->shards);
-  if (t->ranks.size > 1)
-    fprintf(out, "Messages between ranks: %s\n", sl__net_transport_text(t->model->context->net));
-  fprintf(out, "Matrix products by %s\n", sl__gemm_text());
-  if (fclose(out)) {
-    free(*text);
-    *text = NULL;
-    return sl__fail(SL_NO_MEMORY, "no memory for a summary");
+  struct sl__text summary;
+  FILE *out = sl__text_begin(&summary);
+  if (out) {
+    print_replicas(out, t);
+    print_owners(out, t->shards);
+    if (t->ranks.size > 1)
+      fprintf(out, "Messages between ranks: %s\n", sl__net_transport_text(t->model->context->net));
+    fprintf(out, "Matrix products by %s\n", sl__gemm_text());
   }
-  return SL_OK;
+  return sl__text_end(&summary, "a summary", text);
 }
 
 /* Is this the first of the layer's shards that its owner has? Of owners on other ranks only the
@@ -147,14 +143,11 @@ static void print_layer_owners(FILE *out, const struct sl__model_shards *kv, int
 }
 
 static enum sl_status place_text(const struct sl_trainer *t, int layer, bool owners, char **text) {
-  size_t size;
-  FILE *out = open_memstream(text, &size);
-  if (!out) return sl__fail(SL_NO_MEMORY, "no memory for a layer's place");
-  if (owners)
-    print_layer_owners(out, t->shards, layer);
-  else
-    print_devices(out, &t->grid, t->grid.stage[layer], ",");
-  return fclose(out) ? sl__fail(SL_NO_MEMORY, "no memory for a layer's place") : SL_OK;
+  struct sl__text place;
+  FILE *out = sl__text_begin(&place);
+  if (out && owners) print_layer_owners(out, t->shards, layer);
+  if (out && !owners) print_devices(out, &t->grid, t->grid.stage[layer], ",");
+  return sl__text_end(&place, "a layer's place", text);
 }
 
 enum sl_status sl_trainer_place(const struct sl_trainer *t, int layer,

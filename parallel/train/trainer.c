@@ -108,7 +108,8 @@ void sl_trainer_free(struct sl_trainer *t) {
   if (!t) return;
   if (t->saving) t->saving_free(t->saving);
   free(t->loaded_options);
-  if (t->shards) sl__model_shards_synchronize(t->shards); /* until then an owner's tasks never end */
+  if (t->shards)
+    sl__model_shards_synchronize(t->shards); /* until then an owner's tasks never end */
   sl__wait_for_all(t->model->context);
   if (t->model->context->abandoned) return; /* tasks that never end may use all of it */
   for (int i = 0; i < t->input_count; i++) sl__batch_tensors_close(t->inputs[i]);

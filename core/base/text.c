@@ -1,0 +1,23 @@
+#include "core/base/text.h"
+
+#include <stdlib.h>
+
+#include "core/base/error.h"
+#include "core/base/numbers.h"
+
+FILE *sl__text_begin(struct sl__text *t) {
+  *t = (struct sl__text){.locale = sl__locale_begin()};
+  t->out = open_memstream(&t->text, &t->size);
+  return t->out;
+}
+
+enum sl_status sl__text_end(struct sl__text *t, const char *what, char **text) {
+  bool fine = t->out && !ferror(t->out);
+  if (t->out && fclose(t->out) != 0) fine = false;
+  sl__locale_end(t->locale);
+  *text = t->text;
+  if (fine) return SL_OK;
+  free(t->text);
+  *text = NULL;
+  return sl__fail(SL_NO_MEMORY, "no memory for %s", what);
+}
