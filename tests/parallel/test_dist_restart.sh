@@ -47,6 +47,10 @@ stand_in() {
   cat >>"$lane/mpirun" <<'END'
 echo "mpirun $*" >>"$CALLS"
 read -r code rest <"$CODES"; echo "$rest" >"$CODES"
+if [ "$code" = hang ]; then # its rank ends, it does not
+  sleep 2 & wait
+  exec sleep 1000
+fi
 exit "$code"
 END
   chmod +x "$lane/mpirun"
@@ -89,6 +93,8 @@ check "one rank fewer each time, down to --min-ranks" \
   test "$(sed 's/.*-np \(.\).*/\1/' "$lane/calls" | tr -d '\n')" = 4322
 launch "1 0" 0 "no quick failure" -np 2 --min-ranks 1 --quick 0 -- sh --checkpoint d
 check "no rank fewer" test "$(grep -c -e '-np 2' "$lane/calls")" = 2
+launch "hang 0" 0 "an mpirun that goes on without ranks" -np 1 -- sh --checkpoint d
+check "is killed and restarted" test "$(grep -c "without any rank\|restart 1 of 3" "$lane/err")" = 2
 launch "0" 0 "hosts given" -np 9999 --mpirun "--hostfile h --map-by node" -- sh --checkpoint d
 check "are left alone" called "--hostfile h --map-by node -np 9999 sh"
 check "without a message about cores" test "$(grep -c cores "$lane/err")" = 0
