@@ -70,7 +70,7 @@ check "the weights are there" test -s pipe.safetensors
 # ---- SIGHUP ----
 "$mlp" --hidden 8 --epochs 1000 --checkpoint hup --checkpoint-every 20 >out 2>err &
 job=$!
-for _ in $(seq 200); do ls hup/checkpoint-* >/dev/null 2>&1 && break; sleep 0.05; done
+for _ in $(seq 1000); do ls hup/checkpoint-* >/dev/null 2>&1 && break; sleep 0.05; done
 kill -HUP $job
 wait $job
 verdict $? "SIGHUP ends the run with a checkpoint"
@@ -86,7 +86,7 @@ verdict $? "under nohup SIGHUP has no effect"
 # ---- two runs in one folder ----
 "$mlp" --hidden 8 --epochs 1000 --checkpoint shared --checkpoint-every 20 >first.out 2>first.err &
 job=$!
-for _ in $(seq 200); do ls shared/checkpoint-* >/dev/null 2>&1 && break; sleep 0.05; done
+for _ in $(seq 1000); do ls shared/checkpoint-* >/dev/null 2>&1 && break; sleep 0.05; done
 ended 2 "a second run in the folder, --resume" timeout 60 "$mlp" $short --checkpoint shared --resume
 told "another run has this folder (host .*, process $job, since"
 SLURM_RESTART_COUNT=1 timeout 60 "$mlp" $short --checkpoint shared --resume >out 2>err &
