@@ -9,7 +9,8 @@ prints JSON lines like bench_train's.
 own: start one process a rank, with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in its
 environment. Rank 0 prints the line; its rate is that of all ranks. --best tries the fused optimizer
 with each choice of the others for a second and measures the fastest (over several ranks also with
-gradients as views of DDP's buckets). Not tried: MKL's Intel code on an AMD processor, which needs a trick.
+gradients as views of DDP's buckets). Not tried: MKL's Intel code on an AMD processor,
+which needs a trick.
 """
 import argparse
 import os
