@@ -104,8 +104,8 @@ check "is not followed" test ! -e elsewhere
 
 # ---- modes of files ----
 (umask 027; "$mlp" $short --save kept.safetensors --log kept.jsonl --checkpoint kept) >out 2>err
-check "new files have the umask's mode" test "$(stat -c %a kept.safetensors kept.jsonl kept/manifest.json |
-  sort -u)" = 640
+modes=$(stat -c %a kept.safetensors kept.jsonl kept/manifest.json | sort -u)
+check "new files have the umask's mode" test "$modes" = 640
 chmod 600 kept.safetensors kept/manifest.json
 "$mlp" --steps 6 --quiet --hidden 8 --save kept.safetensors --checkpoint kept --resume >out 2>err
 check "replaced files keep theirs" test "$(stat -c %a kept.safetensors kept/manifest.json |
