@@ -33,16 +33,29 @@ size_t report_longest(const struct trace *trace, long *tasks) {
   return count;
 }
 
+/* The name of a memory node beyond main memory: of the GPU whose memory it is, or a number for the
+ * memory of another process. "": main memory. */
+static void name_node(const struct trace *trace, const struct trace_worker *worker, char *text,
+                      size_t size) {
+  text[0] = '\0';
+  for (int i = 0; i < trace->worker_count && worker->node && !*text; i++) {
+    const struct trace_worker *owner = &trace->workers[i];
+    if (owner->node != worker->node || owner->rank != worker->rank) continue;
+    if (owner->is_cpu)
+      snprintf(text, size, "node %d", worker->node);
+    else
+      snprintf(text, size, "%s's memory", owner->name);
+  }
+}
+
 const char *report_node(const struct trace *trace, const struct trace_worker *worker, char *text,
                         size_t size) {
-  const char *owner = NULL;
-  for (int i = 0; i < trace->worker_count && !owner && worker->node; i++)
-    if (trace->workers[i].node == worker->node && trace->workers[i].rank == worker->rank)
-      owner = trace->workers[i].name;
+  char name[80];
+  name_node(trace, worker, name, sizeof name);
   if (worker->rank < 0)
-    snprintf(text, size, owner ? "%s's memory" : "RAM", owner);
+    snprintf(text, size, "%s", *name ? name : "RAM");
   else
-    snprintf(text, size, owner ? "rank %d, %s's memory" : "rank %d, RAM", worker->rank, owner);
+    snprintf(text, size, "rank %d, %s", worker->rank, *name ? name : "RAM");
   return text;
 }
 
