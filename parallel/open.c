@@ -22,10 +22,15 @@ static enum sl_status watch_memory(struct sl_context *c, double stall_timeout) {
   return status == SL_OK && stall_timeout > 0 ? sl__watchdog_open(c, stall_timeout) : status;
 }
 
-static enum sl_status join_ranks(struct sl_context *c, double timeout, enum sl_exchange exchange) {
+static enum sl_status join_ranks(struct sl_context *c, const struct sl_context_options *options) {
   const double usual = 60;
-  double seconds = timeout > 0 ? timeout : timeout < 0 ? 0 : usual;
-  enum sl_status status = sl__net_open(c, seconds, exchange, &c->net);
+  const struct sl__net_options net = {.timeout = options->timeout > 0   ? options->timeout
+                                                 : options->timeout < 0 ? 0
+                                                                        : usual,
+                                      .exchange = options->exchange,
+                                      .interface = options->net_interface,
+                                      .ports = options->net_ports};
+  enum sl_status status = sl__net_open(c, &net, &c->net);
   if (status == SL_OK) status = sl__net_register(c);
   if (status == SL_OK) status = sl__net_agree_build(c->net);
   if (status == SL_OK) status = sl__numerics_compare(c);
@@ -71,7 +76,7 @@ enum sl_status sl_open(const struct sl_context_options *options, struct sl_conte
   SL__TRY(start(c, options));
   SL__TRY(watch_memory(c, options->stall_timeout));
   SL__TRY(sl__graphs_open(c));
-  if (options->distributed) SL__TRY(join_ranks(c, options->timeout, options->exchange));
+  if (options->distributed) SL__TRY(join_ranks(c, options));
   SL__TRY(check_ranks(c));
   SL__TRY(open_devices(c, options));
   *context = c;

@@ -87,9 +87,38 @@ static enum sl_status alloc_all(struct sl__heartbeat *h) {
   return SL_OK;
 }
 
-enum sl_status sl__heartbeat_new(int rank, int size, double timeout, struct sl__heartbeat **result,
-                                 char *address, size_t size_of_address) {
+/* The running kernel's own name for itself. */
+static void read_boot_id(char boot_id[BOOT_ID]) {
+  snprintf(boot_id, BOOT_ID, "-");
+  FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+  char text[BOOT_ID];
+  if (file && fgets(text, sizeof text, file)) {
+    text[strcspn(text, "\n")] = '\0';
+    if (*text && !strchr(text, ' ')) snprintf(boot_id, BOOT_ID, "%s", text);
+  }
+  if (file) fclose(file);
+}
+
+static enum sl_status copy_options(struct sl__heartbeat *h,
+                                   const struct sl__heartbeat_options *options) {
+  const char **texts[] = {&h->options.interface, &h->options.ports};
+  h->options = *options;
+  for (int i = 0; i < 2; i++) {
+    if (!*texts[i]) continue;
+    if (strlen(*texts[i]) >= sizeof h->texts[i])
+      return sl__fail(SL_BAD_ARGUMENT, "'%.80s...' is too long for an interface or ports",
+                      *texts[i]);
+    strcpy(h->texts[i], *texts[i]);
+    *texts[i] = h->texts[i];
+  }
+  return SL_OK;
+}
+
+enum sl_status sl__heartbeat_new(int rank, int size, const struct sl__heartbeat_options *options,
+                                 struct sl__heartbeat **result, char *address,
+                                 size_t size_of_address) {
   enum sl_status status = SL_OK;
+  double timeout = options->timeout;
   *result = NULL;
   if (size_of_address) address[0] = 0;
   if (size < 1 || rank < 0 || rank >= size)
@@ -106,7 +135,9 @@ enum sl_status sl__heartbeat_new(int rank, int size, double timeout, struct sl__
   h->timeout = timeout;
   h->interval = fmin(1, timeout / 5);
   h->listener = h->wake[0] = h->wake[1] = h->lost_rank = -1;
+  SL__TRY(copy_options(h, options));
   SL__TRY(alloc_all(h));
+  read_boot_id(h->boot_id);
   name_self(&h->peers[rank].identity);
   if (pipe2(h->wake, O_CLOEXEC | O_NONBLOCK) != 0)
     SL__TRY(sl__fail(SL_IO, "the heartbeat cannot open a pipe: %s", strerror(errno)));

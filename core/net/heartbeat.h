@@ -14,17 +14,22 @@
 
 struct sl__heartbeat;
 
+struct sl__heartbeat_options {
+  double timeout;        /* seconds, above 0 */
+  const char *interface; /* rank 0 listens there alone; NULL: on all */
+  const char *ports;     /* "29400-29500": at the first free one of these; NULL: at any */
+};
+
 enum {
   SL__HEARTBEAT_ADDRESS = 1024, /* bytes that an address may need, with the final 0 */
   SL__HEARTBEAT_TEXT = 1024,    /* bytes that the text of a loss may need, with the final 0 */
 };
 
 /* Rank 0 listens, and writes to `address` (size_of_address bytes) how the other ranks reach it:
- * "KEY PORT HOST IP...". KEY is random, so that rank 0 refuses other programs and other jobs. On
- * other ranks address becomes "", and may be NULL with a size of 0. timeout: seconds, above 0. No
- * message is sent yet.
- * SL_BAD_ARGUMENT; SL_IO if this machine refuses a socket; SL_NO_MEMORY. */
-enum sl_status sl__heartbeat_new(int rank, int size, double timeout,
+ * "KEY PORT HOST BOOT_ID IP...". KEY is random and secret: with it the ranks prove to each other
+ * that they are of this run. On other ranks address becomes "", and may be NULL with a size of 0.
+ * No message is sent yet. SL_BAD_ARGUMENT; SL_IO if this machine refuses a socket; SL_NO_MEMORY. */
+enum sl_status sl__heartbeat_new(int rank, int size, const struct sl__heartbeat_options *options,
                                  struct sl__heartbeat **heartbeat, char *address,
                                  size_t size_of_address);
 

@@ -27,7 +27,7 @@ void sl__heartbeat_close_link(struct sl__heartbeat *h, struct link *link, const 
   bool known = link->ready && h->started;
   close(link->fd);
   link->fd = link->rank = -1;
-  link->ready = false;
+  link->ready = link->challenged = false;
   link->in_count = link->out_count = 0;
   snprintf(h->why, sizeof h->why, "%s", why);
   if (known && !h->peers[rank].left) sl__heartbeat_lose_closed(h, rank, why);
@@ -47,6 +47,52 @@ struct link *sl__heartbeat_open_link(struct sl__heartbeat *h, int fd, int rank) 
   }
   close(fd);
   return NULL;
+}
+
+/* The oldest connection of an unknown program, of this address or (NULL) of any; *count: how many
+ * there are. */
+static struct link *oldest_unidentified(struct sl__heartbeat *h, const uint8_t *source,
+                                        int *count) {
+  struct link *oldest = NULL;
+  *count = 0;
+  for (int i = 0; i < h->num_links; i++) {
+    struct link *link = &h->links[i];
+    if (link->fd < 0 || link->rank >= 0) continue;
+    if (source && memcmp(link->source, source, SOURCE) != 0) continue;
+    if (!oldest || link->opened < oldest->opened) oldest = link;
+    ++*count;
+  }
+  return oldest;
+}
+
+static bool is_full(const struct sl__heartbeat *h) {
+  for (int i = 0; i < h->num_links; i++)
+    if (h->links[i].fd < 0) return false;
+  return true;
+}
+
+/* IPv4 as an IPv6 address, as a socket for both gives it. */
+static void copy_source(uint8_t source[SOURCE], const struct sockaddr_storage *from) {
+  memset(source, 0, SOURCE);
+  if (from->ss_family == AF_INET6)
+    memcpy(source, &((const struct sockaddr_in6 *)from)->sin6_addr, SOURCE);
+  else if (from->ss_family == AF_INET)
+    memcpy(source, &((const struct sockaddr_in *)from)->sin_addr, sizeof(struct in_addr));
+}
+
+void sl__heartbeat_accept(struct sl__heartbeat *h, int fd, const struct sockaddr_storage *from) {
+  uint8_t source[SOURCE];
+  int count;
+  copy_source(source, from);
+  struct link *oldest = oldest_unidentified(h, source, &count);
+  if (count >= h->size - 1 + MAX_FROM_SOURCE)
+    sl__heartbeat_close_link(h, oldest, "its address has too many connections");
+  oldest = oldest_unidentified(h, NULL, &count);
+  if (oldest && is_full(h)) sl__heartbeat_close_link(h, oldest, "there are too many connections");
+  struct link *link = sl__heartbeat_open_link(h, fd, -1);
+  if (!link) return;
+  memcpy(link->source, source, SOURCE);
+  sl__heartbeat_post_challenge(h, link);
 }
 
 /* ---- sending ---- */
@@ -132,9 +178,11 @@ static void receive(struct sl__heartbeat *h, struct link *link) {
 
 static void accept_all(struct sl__heartbeat *h) {
   for (;;) {
-    int fd = accept4(h->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    struct sockaddr_storage from = {0};
+    socklen_t size = sizeof from;
+    int fd = accept4(h->listener, (struct sockaddr *)&from, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd >= 0)
-      sl__heartbeat_open_link(h, fd, -1);
+      sl__heartbeat_accept(h, fd, &from);
     else if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
       h->accept_error = errno;
     if (fd < 0 && errno != EINTR && errno != ECONNABORTED) return;

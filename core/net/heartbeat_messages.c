@@ -1,7 +1,8 @@
 /* The heartbeat's messages: their bytes, and the reaction of the rank that receives one.
  *
  * A message is three little-endian words (magic, kind, length of the body) and its body. A rank's
- * start: HELLO (key and identity) -> WELCOME -> READY, then START once all ranks are ready. READY
+ * start: CHALLENGE of rank 0 -> HELLO -> WELCOME -> READY, then START once all ranks are ready.
+ * HELLO and WELCOME prove that their sender knows the run's key (heartbeat_auth.c). READY
  * distinguishes a connection that is used from one that its rank gave up for another address. After
  * that, BEAT goes to rank 0 and TABLE comes back; each is a sign of life, too. */
 #include <endian.h>
@@ -11,7 +12,7 @@
 #include "core/base/clock.h"
 #include "core/net/heartbeat_state.h"
 
-static const uint32_t MAGIC = 0x31574c53;    /* "SLW1" */
+static const uint32_t MAGIC = 0x32574c53;    /* "SLW2" */
 static const uint32_t HAS_LEFT = UINT32_MAX; /* in TABLE, instead of milliseconds */
 
 /* ---- bytes ---- */
@@ -76,10 +77,9 @@ void sl__heartbeat_post_lost(struct sl__heartbeat *h, int rank, const char *text
   sl__heartbeat_post_all(h, LOST, body, 4 + length);
 }
 
-void sl__heartbeat_post_hello(struct sl__heartbeat *h, struct link *link) {
-  uint8_t hello[HELLO_BYTES], *at = put32(put64(hello, h->key), (uint32_t)h->size);
-  put_identity(put32(at, (uint32_t)h->rank), &h->peers[h->rank].identity);
-  sl__heartbeat_post(h, link, HELLO, hello, sizeof hello);
+void sl__heartbeat_post_challenge(struct sl__heartbeat *h, struct link *link) {
+  if (sl__heartbeat_random(link->root_nonce, NONCE))
+    sl__heartbeat_post(h, link, CHALLENGE, link->root_nonce, NONCE);
 }
 
 void sl__heartbeat_post_beat(struct sl__heartbeat *h) {
@@ -108,8 +108,9 @@ static bool expected(const struct sl__heartbeat *h, const struct link *link, uin
                      size_t length) {
   bool is_root = h->rank == 0;
   switch (kind) {
+    case CHALLENGE: return !is_root && !link->challenged && length == CHALLENGE_BYTES;
     case HELLO: return is_root && link->rank < 0 && length == HELLO_BYTES;
-    case WELCOME: return !is_root && !link->ready && length == WELCOME_BYTES;
+    case WELCOME: return !is_root && link->challenged && !link->ready && length == WELCOME_BYTES;
     case READY: return is_root && link->rank > 0 && !link->ready && length == 0;
     case START: return !is_root && link->ready && !h->started && length == 0;
     case BEAT: return is_root && link->ready && length == 8;
@@ -121,21 +122,41 @@ static bool expected(const struct sl__heartbeat *h, const struct link *link, uin
   }
 }
 
+static bool take_challenge(struct sl__heartbeat *h, struct link *link, const uint8_t *body) {
+  uint8_t hello[HELLO_BYTES], *text = hello + NONCE, *mac = text + HELLO_TEXT;
+  memcpy(link->root_nonce, body, NONCE);
+  if (!sl__heartbeat_random(link->rank_nonce, NONCE)) return false;
+  link->challenged = true;
+  memcpy(hello, link->rank_nonce, NONCE);
+  put_identity(put32(put32(text, (uint32_t)h->size), (uint32_t)h->rank),
+               &h->peers[h->rank].identity);
+  if (!sl__heartbeat_mac(h, HELLO, link, text, HELLO_TEXT, mac)) return false;
+  sl__heartbeat_post(h, link, HELLO, hello, sizeof hello);
+  return true;
+}
+
 static bool take_hello(struct sl__heartbeat *h, struct link *link, const uint8_t *body) {
-  uint32_t size = get32(body + 8), rank = get32(body + 12);
+  const uint8_t *text = body + NONCE;
+  uint32_t size = get32(text), rank = get32(text + 4);
   uint8_t answer[WELCOME_BYTES];
-  if (get64(body) != h->key || size != (uint32_t)h->size || rank < 1 || rank >= size) return false;
+  memcpy(link->rank_nonce, body, NONCE);
+  if (!sl__heartbeat_is_genuine(h, HELLO, link, text, HELLO_TEXT, text + HELLO_TEXT)) return false;
+  if (size != (uint32_t)h->size || rank < 1 || rank >= size) return false;
   link->rank = (int)rank;
-  link->identity = get_identity(body + 16);
-  put_identity(put64(answer, ~h->key), &h->peers[0].identity);
+  link->identity = get_identity(text + 8);
+  put_identity(answer, &h->peers[0].identity);
+  if (!sl__heartbeat_mac(h, WELCOME, link, answer, WELCOME_TEXT, answer + WELCOME_TEXT))
+    return false;
   sl__heartbeat_post(h, link, WELCOME, answer, sizeof answer);
   return true;
 }
 
-/* Another server, which has one of rank 0's addresses in another network, does not know the key. */
+/* Another program, which has one of rank 0's addresses in another network, does not know the key.
+ */
 static bool take_welcome(struct sl__heartbeat *h, struct link *link, const uint8_t *body) {
-  if (get64(body) != ~h->key) return false;
-  h->peers[0].identity = get_identity(body + 8);
+  if (!sl__heartbeat_is_genuine(h, WELCOME, link, body, WELCOME_TEXT, body + WELCOME_TEXT))
+    return false;
+  h->peers[0].identity = get_identity(body);
   link->ready = true;
   sl__heartbeat_post(h, link, READY, NULL, 0);
   return true;
@@ -195,6 +216,7 @@ static bool take_failure(struct sl__heartbeat *h, int rank, const uint8_t *body,
 static bool take(struct sl__heartbeat *h, struct link *link, enum message kind, const uint8_t *body,
                  size_t length) {
   switch (kind) {
+    case CHALLENGE: return take_challenge(h, link, body);
     case HELLO: return take_hello(h, link, body);
     case WELCOME: return take_welcome(h, link, body);
     case READY: return take_ready(h, link);

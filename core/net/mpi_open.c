@@ -77,10 +77,12 @@ static enum sl_status begin_mpi(struct sl__net *net) {
   return SL_OK;
 }
 
-static enum sl_status begin_heartbeat(struct sl__net *net) {
+static enum sl_status begin_heartbeat(struct sl__net *net, const struct sl__net_options *options) {
   char address[SL__HEARTBEAT_ADDRESS] = "";
-  enum sl_status status = sl__heartbeat_new(net->rank, net->size, net->timeout, &net->heartbeat,
-                                            address, sizeof address);
+  const struct sl__heartbeat_options heartbeat = {options->timeout, options->interface,
+                                                  options->ports};
+  enum sl_status status =
+      sl__heartbeat_new(net->rank, net->size, &heartbeat, &net->heartbeat, address, sizeof address);
   MPI_Bcast(address, sizeof address, MPI_BYTE, 0, net->control);
   if (status == SL_OK && !*address)
     status = sl__fail(SL_LOST, "rank 0 cannot open the heartbeat's port");
@@ -99,9 +101,9 @@ static enum sl_status check_build(enum sl_exchange exchange) {
 
 /* ---- opening and closing ---- */
 
-enum sl_status sl__net_open(struct sl_context *context, double timeout, enum sl_exchange exchange,
+enum sl_status sl__net_open(struct sl_context *context, const struct sl__net_options *options,
                             struct sl__net **out) {
-  enum sl_status status = check_build(exchange);
+  enum sl_status status = check_build(options->exchange);
   if (status != SL_OK) return status;
   struct sl__net *net = sl__alloc(1, sizeof *net, "the ranks");
   *out = NULL;
@@ -109,8 +111,8 @@ enum sl_status sl__net_open(struct sl_context *context, double timeout, enum sl_
   net->context = context;
   net->control = net->data = MPI_COMM_NULL;
   net->size = 1;
-  net->timeout = timeout;
-  net->exchange = exchange;
+  net->timeout = options->timeout;
+  net->exchange = options->exchange;
   snprintf(net->transport_text, sizeof net->transport_text, "lane");
   pthread_mutex_init(&net->lock, NULL);
   int begun = 0;
@@ -119,7 +121,7 @@ enum sl_status sl__net_open(struct sl_context *context, double timeout, enum sl_
   net->is_alone = !begun && !sl__launched(&rank);
   if (!net->is_alone) {
     SL__TRY(begin_mpi(net));
-    if (timeout > 0 && net->size > 1) SL__TRY(begin_heartbeat(net));
+    if (net->timeout > 0 && net->size > 1) SL__TRY(begin_heartbeat(net, options));
   }
   net->is_open = true;
   *out = net;

@@ -21,9 +21,14 @@ struct sl__net;
 int sl__launched(int *rank);
 
 /* Join the processes that the launcher (mpirun, srun) started with this one; without a launcher
- * there is one rank. timeout: seconds that a rank may be silent; 0: no limit.
+ * there is one rank.
  * SL_UNSUPPORTED: several ranks, but the build has no MPI, or lacks what `exchange` needs. */
-enum sl_status sl__net_open(struct sl_context *context, double timeout, enum sl_exchange exchange,
+struct sl__net_options {
+  double timeout; /* seconds that a rank may be silent; 0: no limit */
+  enum sl_exchange exchange;
+  const char *interface, *ports; /* of the heartbeat; NULL: any */
+};
+enum sl_status sl__net_open(struct sl_context *context, const struct sl__net_options *options,
                             struct sl__net **net);
 /* Registers context->net for the ends of tasks and for waits (core/runtime/hooks.h). */
 enum sl_status sl__net_register(struct sl_context *context);

@@ -9,11 +9,10 @@ struct sl__net {
   int rank;
 };
 
-enum sl_status sl__net_open(struct sl_context *context, double timeout, enum sl_exchange exchange,
+enum sl_status sl__net_open(struct sl_context *context, const struct sl__net_options *options,
                             struct sl__net **net) {
   int rank, size = sl__launched(&rank);
   (void)context;
-  (void)timeout;
   *net = NULL;
   if (size > 1)
     return sl__fail(
@@ -21,7 +20,7 @@ enum sl_status sl__net_open(struct sl_context *context, double timeout, enum sl_
         "this build has no MPI, but was started as one of %d ranks: install libopenmpi-dev "
         "and configure again, or start the program without mpirun",
         size);
-  if (exchange == SL_EXCHANGE_STARPU)
+  if (options->exchange == SL_EXCHANGE_STARPU)
     return sl__fail(SL_UNSUPPORTED, "exchange starpu: this build has no MPI; use lane");
   *net = sl__alloc(1, sizeof **net, "the ranks");
   return *net ? SL_OK : SL_NO_MEMORY;

@@ -130,6 +130,12 @@ struct sl_context_options {
   /** Seconds after which a rank counts as lost if it sends no sign of life, or does nothing while
    * others wait for it. 0 means 60; negative: never. */
   double timeout;
+  /** Rank 0 listens for the other ranks' heartbeat at the address of this network interface
+   * ("eth0", "ib0") alone; NULL: at all addresses. */
+  const char *net_interface;
+  /** Rank 0 listens at the first free one of these ports, "29400-29500"; NULL: at a port that the
+   *  system chooses. MPI's own connections are set by MPI's options. */
+  const char *net_ports;
   /** How tensors travel between ranks; the same on all. */
   enum sl_exchange exchange;
   /** Folder for StarPU's trace (FxT) of the tasks between sl_trace_start and sl_trace_stop;

@@ -5,8 +5,9 @@
 
 #include <arpa/inet.h>
 #include <endian.h>
-#include <inttypes.h>
 #include <math.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -66,6 +67,14 @@ static bool read_line(int fd, char line[LINE], double seconds) {
   return false;
 }
 
+static const char *interface, *ports; /* of the next heartbeat */
+
+static enum sl_status new_heartbeat(int rank, int size, double timeout,
+                                    struct sl__heartbeat **heartbeat, char *address, size_t room) {
+  const struct sl__heartbeat_options options = {timeout, interface, ports};
+  return sl__heartbeat_new(rank, size, &options, heartbeat, address, room);
+}
+
 /* "new RANK SIZE TIMEOUT" -> address; "start ADDRESS" -> "ok" or the message; "work 1" has some
  * activity from now on; "lost" -> "RANK TEXT" when a loss is known, or "-" after the given time. */
 static void obey(int fd, const char *line, struct sl__heartbeat **heartbeat, bool *working) {
@@ -74,7 +83,7 @@ static void obey(int fd, const char *line, struct sl__heartbeat **heartbeat, boo
   double seconds;
   if (sscanf(line, "new %d %d %lf", &rank, &size, &seconds) == 3) {
     enum sl_status status =
-        sl__heartbeat_new(rank, size, seconds, heartbeat, text, rank ? 0 : sizeof text);
+        new_heartbeat(rank, size, seconds, heartbeat, text, rank ? 0 : sizeof text);
     answer(fd, "%s", status != SL_OK ? sl_error() : rank ? "" : text);
   } else if (strncmp(line, "start ", 6) == 0) {
     enum sl_status status = sl__heartbeat_start(*heartbeat, line + 6);
@@ -374,16 +383,33 @@ static void idleness_is_told(void **state) {
   for (; idle(0, 1) <= before[0] || idle(2, 1) <= before[2]; nap(0.05)) assert_true(now() < end);
 }
 
+enum { KEY = 32, NONCE = 16, HELLO = 12 + NONCE + 76 + 32, CHALLENGE = 12 + NONCE };
+
+/* The run's key, as the address has it. */
+static void read_key(const char *address, uint8_t key[KEY]) {
+  for (int i = 0; i < KEY; i++) {
+    unsigned byte;
+    assert_int_equal(sscanf(address + 2 * i, "%2x", &byte), 1);
+    key[i] = (uint8_t)byte;
+  }
+}
+
+static int port_of(const char *address) { return atoi(address + 2 * KEY); }
+
 static int connect_to(const char *address) {
-  uint64_t key;
   struct sockaddr_in to = {.sin_family = AF_INET};
-  uint16_t port;
-  assert_int_equal(sscanf(address, "%" SCNx64 " %" SCNu16, &key, &port), 2);
-  to.sin_port = htons(port);
+  to.sin_port = htons((uint16_t)port_of(address));
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
   return fd;
+}
+
+/* Reads the CHALLENGE; its random number goes to nonce. */
+static void read_challenge(int fd, uint8_t nonce[NONCE]) {
+  uint8_t got[CHALLENGE];
+  assert_int_equal(recv(fd, got, sizeof got, MSG_WAITALL), sizeof got);
+  memcpy(nonce, got + 12, NONCE);
 }
 
 /* Does the other side close in time, without an answer before? */
@@ -393,75 +419,178 @@ static bool is_closed(int fd) {
   return poll(&one, 1, WAIT * 1000) == 1 && recv(fd, &byte, 1, 0) <= 0;
 }
 
-/* The HELLO of a rank, with some key. */
-static void write_hello(uint8_t hello[96], uint64_t key, uint32_t size, uint32_t rank) {
-  uint32_t words[] = {htole32(0x31574c53), htole32(1), htole32(84)};
+/* The HELLO of a rank that has this key, as an answer to this challenge. */
+static void write_hello(uint8_t hello[HELLO], const uint8_t key[KEY],
+                        const uint8_t challenge[NONCE], uint32_t size, uint32_t rank) {
+  uint32_t words[] = {htole32(0x32574c53), htole32(2), htole32(HELLO - 12)};
   uint32_t who[] = {htole32(size), htole32(rank), htole32(4711)};
-  key = htole64(key);
-  memset(hello, 0, 96);
+  uint8_t text[1 + 2 * NONCE + 76] = {2}; /* the kind, both random numbers, the body */
+  memset(hello, 0, HELLO);
   memcpy(hello, words, 12);
-  memcpy(hello + 12, &key, 8);
-  memcpy(hello + 20, who, 12);
-  memcpy(hello + 32, "elsewhere", 9);
+  memset(hello + 12, 5, NONCE);
+  memcpy(hello + 12 + NONCE, who, 12);
+  memcpy(hello + 12 + NONCE + 12, "elsewhere", 9);
+  memcpy(text + 1, challenge, NONCE);
+  memcpy(text + 1 + NONCE, hello + 12, NONCE);
+  memcpy(text + 1 + 2 * NONCE, hello + 12 + NONCE, 76);
+  HMAC(EVP_sha256(), key, KEY, text, sizeof text, hello + 12 + NONCE + 76, NULL);
 }
 
 static void strangers_do_no_harm(void **state) {
   (void)state;
+  enum { STRANGERS = 6 };
   char address[LINE], welcome[12];
-  uint8_t noise[96], hello[96];
-  uint64_t key;
+  uint8_t noise[96], hello[HELLO], key[KEY], other_key[KEY], challenge[STRANGERS][NONCE];
   make(3, LONG, address);
-  sscanf(address, "%" SCNx64, &key);
+  read_key(address, key);
+  memcpy(other_key, key, KEY);
+  other_key[KEY - 1] ^= 1;
   tell(0, "start ");
   int silent = connect_to(address), half = connect_to(address), gone = connect_to(address);
-  int fds[5];
-  for (int k = 0; k < 5; k++) fds[k] = connect_to(address);
+  int fds[STRANGERS];
+  for (int k = 0; k < STRANGERS; k++) {
+    fds[k] = connect_to(address);
+    read_challenge(fds[k], challenge[k]);
+  }
+  assert_memory_not_equal(challenge[0], challenge[1], NONCE);
   for (int i = 0; i < 96; i++) noise[i] = (uint8_t)(i * 37 + 11);
   send(fds[0], noise, 96, MSG_NOSIGNAL);
-  write_hello(hello, key + 1, 3, 1); /* another job's */
-  send(fds[1], hello, 96, MSG_NOSIGNAL);
-  write_hello(hello, key, 3, 3); /* no such rank */
-  send(fds[2], hello, 96, MSG_NOSIGNAL);
-  write_hello(hello, key, 3, 1);
+  write_hello(hello, other_key, challenge[1], 3, 1); /* another job's */
+  send(fds[1], hello, HELLO, MSG_NOSIGNAL);
+  write_hello(hello, key, challenge[2], 3, 3); /* no such rank */
+  send(fds[2], hello, HELLO, MSG_NOSIGNAL);
+  write_hello(hello, key, challenge[3], 3, 1);
   memset(hello + 8, 255, 4); /* four gigabytes will follow */
-  send(fds[3], hello, 96, MSG_NOSIGNAL);
-  write_hello(hello, key, 3, 1);
-  hello[4] = 8; /* FAILED without a HELLO before */
-  send(fds[4], hello, 96, MSG_NOSIGNAL);
-  for (int k = 0; k < 5; k++)
+  send(fds[3], hello, HELLO, MSG_NOSIGNAL);
+  write_hello(hello, key, challenge[4], 3, 1);
+  hello[4] = 9; /* FAILED without a HELLO before */
+  send(fds[4], hello, HELLO, MSG_NOSIGNAL);
+  write_hello(hello, key, challenge[4], 3, 1); /* overheard on another connection */
+  send(fds[5], hello, HELLO, MSG_NOSIGNAL);
+  for (int k = 0; k < STRANGERS; k++)
     if (!is_closed(fds[k])) fail_msg("stranger %d was not sent away", k);
-  write_hello(hello, key, 3, 1);
   send(half, hello, 50, MSG_NOSIGNAL);
-  send(gone, hello, 96, MSG_NOSIGNAL); /* welcomed, and yet it is not rank 1 */
+  read_challenge(gone, challenge[0]);
+  write_hello(hello, key, challenge[0], 3, 1);
+  send(gone, hello, HELLO, MSG_NOSIGNAL); /* welcomed, and yet it is not rank 1 */
   assert_int_equal(recv(gone, welcome, sizeof welcome, MSG_WAITALL), sizeof welcome);
   for (int r = 1; r < 3; r++) tell(r, "start %s", address);
   for (int r = 0; r < 3; r++) hear_ok(r);
   close(gone);
   for (int r = 0; r < 3; r++) nobody_lost(r, 0.2);
-  for (int k = 0; k < 5; k++) close(fds[k]);
+  for (int k = 0; k < STRANGERS; k++) close(fds[k]);
   close(silent), close(half);
   kill(ranks[1].process, SIGKILL);
   knows(0, 1, "its connection was closed");
   knows(2, 1, "its connection was closed");
 }
 
+/* Connections that never say a word, more than rank 0 has room for, do not keep the ranks out. */
+static void many_strangers_do_no_harm(void **state) {
+  (void)state;
+  enum { MANY = 200 };
+  char address[LINE];
+  int fds[MANY];
+  make(RANKS, LONG, address);
+  tell(0, "start ");
+  for (int k = 0; k < MANY; k++) fds[k] = connect_to(address);
+  double begin = now();
+  for (int r = 1; r < RANKS; r++) tell(r, "start %s", address);
+  for (int r = 0; r < RANKS; r++) hear_ok(r);
+  if (now() - begin > 4)
+    fail_msg("the ranks needed %g s: as long as strangers may be silent", now() - begin);
+  for (int k = 0; k < MANY; k++) close(fds[k]);
+  for (int r = 0; r < RANKS; r++) nobody_lost(r, 0.1);
+}
+
+/* A listening socket on the loopback, and its port. */
+static int listen_somewhere(int *port) {
+  struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t size = sizeof at;
+  int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof at), 0);
+  assert_int_equal(listen(fd, 8), 0);
+  assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
+  *port = ntohs(at.sin_port);
+  return fd;
+}
+
+/* A program at rank 0's address that does not know the key answers as rank 0 would, with a code of
+ * its own: the rank does not believe it. */
+static void an_impostor_is_not_rank_0(void **state) {
+  (void)state;
+  char address[LINE], false_address[2 * LINE];
+  uint8_t hello[HELLO], welcome[12 + 68 + 32] = {0}, challenge[CHALLENGE] = {0};
+  int port;
+  make(2, 2, address);
+  int server = listen_somewhere(&port);
+  snprintf(false_address, sizeof false_address, "%.*s %d%s", 2 * KEY, address, port,
+           strchr(address + 2 * KEY + 1, ' '));
+  tell(1, "start %s", false_address);
+  int fd = accept(server, NULL, NULL);
+  memcpy(challenge, (uint32_t[]){htole32(0x32574c53), htole32(1), htole32(NONCE)}, 12);
+  send(fd, challenge, sizeof challenge, MSG_NOSIGNAL);
+  assert_int_equal(recv(fd, hello, sizeof hello, MSG_WAITALL), sizeof hello);
+  uint8_t key[KEY];
+  read_key(address, key);
+  assert_null(memmem(hello, sizeof hello, key, 8)); /* the key does not travel */
+  memcpy(welcome, (uint32_t[]){htole32(0x32574c53), htole32(3), htole32(100)}, 12);
+  send(fd, welcome, sizeof welcome, MSG_NOSIGNAL);
+  assert_true(is_closed(fd));
+  close(fd);
+  close(server);
+  const char *said = hear(1);
+  if (!strstr(said, "IO: rank 1 (")) fail_msg("rank 1 says '%s'", said);
+}
+
+/* Rank 0 listens where it is told to, and at one of these ports. */
+static void interfaces_and_ports_are_kept(void **state) {
+  (void)state;
+  struct sl__heartbeat *heartbeat, *second;
+  char address[SL__HEARTBEAT_ADDRESS], range[32];
+  int port;
+  int busy = listen_somewhere(&port);
+  interface = "lo";
+  snprintf(range, sizeof range, "%d-%d", port, port < 65000 ? port + 50 : port);
+  ports = range;
+  OK(new_heartbeat(0, 2, 1, &heartbeat, address, sizeof address));
+  assert_true(port_of(address) > port && port_of(address) <= port + 50);
+  assert_string_equal(strrchr(address, ' '), " 127.0.0.1");
+  assert_non_null(strchr(address, '-')); /* the boot's id */
+  snprintf(range, sizeof range, "%d", port_of(address));
+  FAILS(new_heartbeat(0, 2, 1, &second, address, sizeof address), SL_IO, "at a port of");
+  sl__heartbeat_free(heartbeat);
+  close(busy);
+  static const char *const wrong[] = {"0", "70000", "5-4", "x", "", "1-", "1,2"};
+  for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+    ports = wrong[k];
+    FAILS(new_heartbeat(0, 2, 1, &heartbeat, address, sizeof address), SL_BAD_ARGUMENT,
+          "FIRST-LAST");
+  }
+  ports = NULL;
+  interface = "no-such-one";
+  FAILS(new_heartbeat(0, 2, 1, &heartbeat, address, sizeof address), SL_BAD_ARGUMENT,
+        "no-such-one");
+  interface = NULL;
+}
+
 /* A message in two halves is one message: the second half of the hello comes later. */
 static void halves_make_a_whole(void **state) {
   (void)state;
   char address[LINE];
-  uint8_t hello[96], got[12 + 76 + 12];
-  uint32_t ready[] = {htole32(0x31574c53), htole32(3), 0}, garbage[3] = {1, 2, 3};
-  uint64_t key;
+  uint8_t hello[HELLO], key[KEY], challenge[NONCE], got[12 + 68 + 32];
+  uint32_t ready[] = {htole32(0x32574c53), htole32(4), 0}, garbage[3] = {1, 2, 3};
   make(2, LONG, address);
-  sscanf(address, "%" SCNx64, &key);
+  read_key(address, key);
   tell(0, "start ");
   int fd = connect_to(address);
-  write_hello(hello, key, 2, 1);
-  for (int i = 0; i < 96; i += 7) {
-    send(fd, hello + i, i + 7 > 96 ? (size_t)(96 - i) : 7, MSG_NOSIGNAL);
+  read_challenge(fd, challenge);
+  write_hello(hello, key, challenge, 2, 1);
+  for (int i = 0; i < HELLO; i += 7) {
+    send(fd, hello + i, i + 7 > HELLO ? (size_t)(HELLO - i) : 7, MSG_NOSIGNAL);
     nap(0.005);
   }
-  assert_int_equal(recv(fd, got, 12 + 76, MSG_WAITALL), 12 + 76);
+  assert_int_equal(recv(fd, got, sizeof got, MSG_WAITALL), sizeof got);
   send(fd, ready, sizeof ready, MSG_NOSIGNAL);
   assert_int_equal(recv(fd, got, 12, MSG_WAITALL), 12);
   hear_ok(0);
@@ -527,22 +656,27 @@ static void a_late_rank_0_is_waited_for(void **state) {
   for (int r = 0; r < 3; r++) nobody_lost(r, 0.2);
 }
 
+#define TEST_KEY "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 static void arguments_are_checked(void **state) {
   (void)state;
   struct sl__heartbeat *heartbeat;
   char address[LINE];
-  assert_int_equal(sl__heartbeat_new(2, 2, 1, &heartbeat, NULL, 0), SL_BAD_ARGUMENT);
-  assert_int_equal(sl__heartbeat_new(-1, 2, 1, &heartbeat, NULL, 0), SL_BAD_ARGUMENT);
-  assert_int_equal(sl__heartbeat_new(0, 2, 0, &heartbeat, address, sizeof address),
-                   SL_BAD_ARGUMENT);
-  assert_int_equal(sl__heartbeat_new(0, 2, NAN, &heartbeat, address, sizeof address),
-                   SL_BAD_ARGUMENT);
-  assert_int_equal(sl__heartbeat_new(0, 2, 1, &heartbeat, address, 20), SL_BAD_ARGUMENT);
+  assert_int_equal(new_heartbeat(2, 2, 1, &heartbeat, NULL, 0), SL_BAD_ARGUMENT);
+  assert_int_equal(new_heartbeat(-1, 2, 1, &heartbeat, NULL, 0), SL_BAD_ARGUMENT);
+  assert_int_equal(new_heartbeat(0, 2, 0, &heartbeat, address, sizeof address), SL_BAD_ARGUMENT);
+  assert_int_equal(new_heartbeat(0, 2, NAN, &heartbeat, address, sizeof address), SL_BAD_ARGUMENT);
+  assert_int_equal(new_heartbeat(0, 2, 1, &heartbeat, address, 20), SL_BAD_ARGUMENT);
   assert_null(heartbeat);
-  static const char *const wrong[] = {
-      "", "x", "12 34", "12 34 host", "12 34 host 1.2.3.4.5", "12 99 host 127.0.0.1 what"};
+  static const char *const wrong[] = {"",
+                                      "x",
+                                      "12 34 host - 127.0.0.1", /* a key that is too short */
+                                      TEST_KEY " 34",
+                                      TEST_KEY " 34 host -",
+                                      TEST_KEY " 34 host - 1.2.3.4.5",
+                                      TEST_KEY " 99 host - 127.0.0.1 what",
+                                      "z" TEST_KEY " 34 host - 127.0.0.1"};
   for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
-    OK(sl__heartbeat_new(1, 2, 1, &heartbeat, NULL, 0));
+    OK(new_heartbeat(1, 2, 1, &heartbeat, NULL, 0));
     assert_int_equal(sl__heartbeat_start(heartbeat, wrong[k]), SL_BAD_ARGUMENT);
     assert_int_equal(sl__heartbeat_start(heartbeat, wrong[k]), SL_BAD_ARGUMENT);
     sl__heartbeat_free(heartbeat);
@@ -559,7 +693,7 @@ static void one_rank_and_no_memory(void **state) {
   enum sl_status status = SL_NO_MEMORY;
   for (int n = 1; status == SL_NO_MEMORY; n++) {
     sl__alloc_fail_after(n);
-    status = sl__heartbeat_new(0, 1, LONG, &heartbeat, address, sizeof address);
+    status = new_heartbeat(0, 1, LONG, &heartbeat, address, sizeof address);
   }
   sl__alloc_fail_after(0);
   OK(status);
@@ -593,11 +727,14 @@ int main(void) {
       WITH_RANKS(a_failure_outlives_its_process),
       WITH_RANKS(idleness_is_told),
       WITH_RANKS(strangers_do_no_harm),
+      WITH_RANKS(many_strangers_do_no_harm),
+      WITH_RANKS(an_impostor_is_not_rank_0),
       WITH_RANKS(halves_make_a_whole),
       WITH_RANKS(a_missing_rank_fails_the_start),
       WITH_RANKS(too_few_files_fail_the_start),
       WITH_RANKS(a_missing_rank_0_fails_the_start),
       WITH_RANKS(a_late_rank_0_is_waited_for),
+      cmocka_unit_test(interfaces_and_ports_are_kept),
       cmocka_unit_test(arguments_are_checked),
       cmocka_unit_test(one_rank_and_no_memory),
   };

@@ -38,7 +38,8 @@ struct cli {
   const char *compress;   /* NULL: no compression */
   int max_staleness;      /* 0: any */
   enum sl_exchange exchange;
-  double timeout; /* seconds; 0: none */
+  double timeout;                        /* seconds; 0: none */
+  const char *net_interface, *net_ports; /* of rank 0's heartbeat; NULL: any */
   /* files; NULL: none */
   const char *load, *save, *log;
   const char *checkpoint;         /* a folder */

@@ -26,7 +26,9 @@ enum sl_status session_open_context(struct session *session) {
       .memory_limit = cli->memory_limit,
       .swap = cli->swap,
       .stall_timeout = cli->stall_timeout,
-      .timeout = cli->timeout > 0 ? cli->timeout : -1};
+      .timeout = cli->timeout > 0 ? cli->timeout : -1,
+      .net_interface = cli->net_interface,
+      .net_ports = cli->net_ports};
   enum sl_status status = sl_open(&options, &session->context);
   interruption_catch(); /* after StarPU has installed its own handlers */
   if (status != SL_OK) return status;
