@@ -53,9 +53,20 @@ struct sl_shape {
 
 enum sl_type { SL_F32, SL_I32, SL_BF16 };
 
-/** SL_SHAPE(1, 28, 28): a shape from its dimensions. */
+/** SL_SHAPE(1, 28, 28): a shape from its dimensions. In C its address may be taken; in C++ it is a
+ * value, to be kept in a variable whose address is taken. */
+#ifdef __cplusplus
+extern "C++" {
+template <typename... Dimensions>
+inline struct sl_shape sl_shape_from(Dimensions... dimensions) {
+  return {static_cast<int>(sizeof...(dimensions)), {static_cast<int64_t>(dimensions)...}};
+}
+}
+#define SL_SHAPE(...) sl_shape_from(__VA_ARGS__)
+#else
 #define SL_SHAPE(...)                                                                              \
   ((struct sl_shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), {__VA_ARGS__}})
+#endif
 
 /** Number of elements; 1 for a shape without dimensions, INT64_MAX if they cannot be counted. */
 SL_API int64_t sl_shape_count(const struct sl_shape *shape);

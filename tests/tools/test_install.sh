@@ -1,0 +1,80 @@
+#!/bin/sh
+# The installation: the public headers as strict C and C++, the exported symbols, and that "make
+# uninstall" leaves no file and no folder of ours.
+set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
+builddir=${SL_BUILDDIR:-.}
+headers=$(cd "${SL_SRCDIR:-.}/include" && pwd)
+library=$(cd "$builddir" && pwd)/.libs/libstarling.so
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+shown='out err'
+
+# ---- headers ----
+cat >"$work/shape.c" <<'END'
+#include <starling.h>
+int main(void) {
+  struct sl_shape shape = SL_SHAPE(1, 28, 28);
+  return sl_shape_count(&shape) != 784;
+}
+END
+cp "$work/shape.c" "$work/shape.cc"
+# compiles COMPILER STANDARD FILE
+compiles() {
+  "$1" -std="$2" -pedantic -Wall -Wextra -Werror -I"$headers" -fsyntax-only "$3" 2>"$work/err"
+}
+for compiler in gcc clang; do
+  for standard in c99 c11 c17; do
+    if command -v $compiler >/dev/null; then
+      check "$compiler -std=$standard -pedantic" compiles $compiler $standard "$work/shape.c"
+    else
+      skip "$compiler -std=$standard" "no $compiler"
+    fi
+  done
+done
+for compiler in g++ clang++; do
+  for standard in c++11 c++17 c++20; do
+    if command -v $compiler >/dev/null; then
+      check "$compiler -std=$standard -pedantic" compiles $compiler $standard "$work/shape.cc"
+    else
+      skip "$compiler -std=$standard" "no $compiler"
+    fi
+  done
+done
+for header in "$headers"/starling/*.h; do
+  echo "#include <starling/${header##*/}>" >"$work/alone.c"
+  check "starling/${header##*/} alone" compiles gcc c11 "$work/alone.c"
+done
+
+# ---- exported symbols ----
+if command -v nm >/dev/null && [ -e "$library" ]; then
+  nm -D --defined-only "$library" | awk '{ print $3 }' >"$work/symbols"
+  check "the interface is exported" grep -qx sl_trainer_new "$work/symbols"
+  check "and nothing else, kernels of runs over TCP/IP aside" \
+    sh -c '! grep -vE "^sl_[a-z0-9]|^sl__.*_cpu$" "$1" >"$2"' sh "$work/symbols" "$work/out"
+else
+  skip "exported symbols" "no nm, or no shared library"
+fi
+
+# ---- make install, make uninstall ----
+place=$work/place
+if grep -q '^#define SL_SANITIZE 1' "$builddir/config.h"; then
+  skip "make install" "a build with sanitizers is not installed"
+elif make -C "$builddir" install DESTDIR="$place" >"$work/out" 2>"$work/err"; then
+  ok "make install"
+  find "$place" -type f >"$work/files"
+  for file in bin/lenet bin/starling-run include/starling/nn.h lib/libstarling.so man1/lenet.1 \
+    pkgconfig/starling.pc completions/starling; do
+    check "$file is installed" sh -c 'find "$1" -path "*/$2*" | grep -q .' sh "$place" "$file"
+  done
+  make -C "$builddir" uninstall DESTDIR="$place" >"$work/out" 2>"$work/err"
+  verdict $? "make uninstall"
+  check "no file is left" sh -c '! find "$1" ! -type d >"$2" || ! grep . "$2"' sh "$place" "$work/out"
+  check "no folder of ours is left" \
+    sh -c '! find "$1" -type d -name "*starling*" | grep .' sh "$place"
+else
+  not_ok "make install"
+fi
+
+echo "1..$n"
+exit $failed
