@@ -203,6 +203,9 @@ SL_API const char *sl_model_parameter(const struct sl_model *model, int i, struc
  * (num_batches_tracked may be there). \return SL_IO, SL_BAD_FILE; SL_BAD_SHAPE names the tensor and
  * both shapes; SL_NOT_FINITE if a weight is not finite (nothing is written). */
 SL_API enum sl_status sl_model_save(struct sl_model *model, const char *path);
+/** May a model be saved under this name? sl_model_save refuses names that other programs take for
+ * formats of their own (".pt", ".h5", ".npz"). \return SL_BAD_ARGUMENT. */
+SL_API enum sl_status sl_model_check_path(const char *path);
 SL_API enum sl_status sl_model_load(struct sl_model *model, const char *path);
 
 /** A saved model is two files: its architecture, "lenet.json" (doc/models.md), and the weights

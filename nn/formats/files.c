@@ -1,4 +1,7 @@
 /* Model files: the suffix of the path selects the format. */
+#include <string.h>
+#include <strings.h>
+
 #include "nn/formats/model_json.h"
 #include "nn/formats/onnx.h"
 
@@ -22,8 +25,24 @@ static const struct format *format_of(const char *path) {
   return f;
 }
 
+enum sl_status sl_model_check_path(const char *path) {
+  static const char *const foreign[] = {".pt", ".pth",   ".bin",    ".ckpt",   ".h5",
+                                        ".pb", ".keras", ".tflite", ".pickle", ".npz"};
+  size_t length = strlen(path);
+  for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+    size_t end = strlen(foreign[i]);
+    if (length > end && !strcasecmp(path + length - end, foreign[i]))
+      return sl__fail(SL_BAD_ARGUMENT,
+                      "%s: other programs take %s for a format that Starling does not write; name "
+                      "it .safetensors (weights, which PyTorch reads), .json or .onnx (models)",
+                      path, foreign[i]);
+  }
+  return SL_OK;
+}
+
 enum sl_status sl_model_save(struct sl_model *model, const char *path) {
-  return format_of(path)->save(model, path);
+  enum sl_status status = sl_model_check_path(path);
+  return status == SL_OK ? format_of(path)->save(model, path) : status;
 }
 
 enum sl_status sl_model_load(struct sl_model *model, const char *path) {

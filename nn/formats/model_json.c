@@ -426,6 +426,11 @@ out:
   return status;
 }
 
+/* A safetensors file begins with the length of its header, which is JSON. */
+static bool is_safetensors(const uint8_t *bytes, size_t size) {
+  return size > 8 && bytes[0] != '{' && bytes[8] == '{';
+}
+
 enum sl_status sl__model_json_open(struct sl_context *context, const char *path,
                                    struct sl_model **model) {
   enum sl_status status;
@@ -433,6 +438,12 @@ enum sl_status sl__model_json_open(struct sl_context *context, const char *path,
   size_t size;
   *model = NULL;
   SL__TRY(sl__file_read_plain(path, MOST_BYTES, &bytes, &size));
+  if (is_safetensors(bytes, size))
+    SL__TRY(
+        sl__fail(SL_BAD_FILE,
+                 "%s: holds weights alone, which name no layers; give the .json or .onnx of the "
+                 "model, or load the weights into a model that the program makes",
+                 path));
   SL__TRY(sl_model_parse(context, path, (const char *)bytes, size, model));
   status = sl__model_json_load(*model, path);
 out:

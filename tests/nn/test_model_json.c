@@ -297,6 +297,26 @@ static void strange_files_are_refused(void **state) {
   assert_null(m);
 }
 
+/* Weights given as a model, and names that other programs take for formats of their own. */
+static void other_kinds_are_named(void **state) {
+  (void)state;
+  struct sl_model *m;
+  OK(sl_model_new(context, &SL_SHAPE(4), &m));
+  OK(sl_dense(m, "fc1", &(struct sl_dense_options){.features = 2}));
+  OK(sl_model_save(m, in_folder("alone.safetensors")));
+  static const char *const names[] = {"w.pt", "w.PTH", "w.h5", "w.npz"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    FAILS(sl_model_save(m, in_folder(names[i])), SL_BAD_ARGUMENT, "name it .safetensors");
+    assert_int_equal(access(in_folder(names[i]), F_OK), -1);
+  }
+  OK(sl_model_check_path("weights"));
+  OK(sl_model_check_path(".pt/model.onnx"));
+  sl_model_free(m);
+  FAILS(sl_model_open(context, in_folder("alone.safetensors"), &m), SL_BAD_FILE,
+        "holds weights alone");
+  assert_null(m);
+}
+
 /* Any byte changed, any length: a model or a message, never anything else. */
 static void damage_does_no_harm(void **state) {
   (void)state;
@@ -340,6 +360,7 @@ int main(void) {
                                      cmocka_unit_test(files_keep_the_weights),
                                      cmocka_unit_test(strange_texts_are_refused),
                                      cmocka_unit_test(strange_files_are_refused),
+                                     cmocka_unit_test(other_kinds_are_named),
                                      cmocka_unit_test(damage_does_no_harm)};
   return cmocka_run_group_tests_name("architecture", tests, setup, teardown);
 }

@@ -18,6 +18,8 @@ static int check_outputs(struct session *session) {
   const struct cli *cli = &session->cli;
   int error = cli->log ? output_error(session->own_log, false) : 0;
   if (error) return session_fail_file(session, session->own_log, error);
+  if (cli->save && sl_model_check_path(cli->save) != SL_OK)
+    return session_fail_library(session, SL_BAD_ARGUMENT);
   error = cli->save && !session->rank ? output_error(cli->save, true) : 0;
   if (error) return session_fail_file(session, cli->save, error);
   return EXIT_DONE;
