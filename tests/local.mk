@@ -21,7 +21,11 @@ AM_TESTS_ENVIRONMENT = \
 	$(SL_SANITIZE_ENVIRONMENT) $(STANDIN_ENVIRONMENT) \
 	SL_SRCDIR=$(abs_top_srcdir); export SL_SRCDIR; \
 	SL_BUILDDIR=$(abs_top_builddir); export SL_BUILDDIR;
+if SL_HAVE_CMOCKA
+TESTS = $(test_order)
+else
 TESTS = $(test_scripts)
+endif
 TEST_EXTENSIONS = .sh
 LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh
 SH_LOG_DRIVER = $(LOG_DRIVER)
@@ -31,7 +35,6 @@ check_PROGRAMS = tests/tools/predict_files
 tests_tools_predict_files_CFLAGS = $(AM_CFLAGS) $(PNG_CFLAGS)
 tests_tools_predict_files_LDADD = libstarling.la $(PNG_LIBS) $(JANSSON_LIBS) -lm
 if SL_HAVE_CMOCKA
-TESTS += $(test_programs)
 check_PROGRAMS += $(test_programs) \
 	tests/examples/failing_lenet \
 	tests/parallel/kvstore_ranks \
@@ -173,7 +176,7 @@ fuzz: libstarling_all.la
 	done
 
 
-CLEANFILES += $(gpu_programs:=$(EXEEXT))
+CLEANFILES += $(gpu_programs:=$(EXEEXT)) tests/ranks.lock
 clean-tests:
 	rm -rf tests/.starpu $(fuzzers) tests/fuzz/fuzz_model tests/fuzz/fuzz_onnx
 EXTRA_DIST_TESTS = $(test_scripts) $(test_headers) \
