@@ -61,7 +61,7 @@ struct bench {
   const char *ways, *computings; /* lists */
   int64_t bytes[MOST_SIZES];
   int sizes;
-  double seconds, sleep_us, patience;
+  double seconds, sleep_us, quiet_timeout;
   int side, tries;
   bool spread;
   int ranks, rank, node_rank;
@@ -76,8 +76,8 @@ static const struct argp_option options[] = {
     {"sleep", 'p', "US", 0, "Microseconds between two polls of 'sleep' (default 20)", 0},
     {"side", 'k', "N", 0, "A kernel multiplies N x N matrices (default 160)", 0},
     {"tries", 't', "N", 0, "Measure up to N times, until other programs are quiet (default 5)", 0},
-    {"patience", 'q', "S", 0, "Wait S seconds in all for other programs to be quiet (default 0)",
-     0},
+    {"quiet-timeout", 'q', "S", 0,
+     "Wait S seconds in all for other programs to be quiet (default 0)", 0},
     {"spread", 'r', NULL, 0, "Leave the ranks' processors to the system", 0},
     {0}};
 
@@ -133,7 +133,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
     case 'p': b->sleep_us = number(state, text, 1, 1e6); break;
     case 'k': b->side = (int)number(state, text, 8, 4096); break;
     case 't': b->tries = (int)number(state, text, 1, 1000); break;
-    case 'q': b->patience = number(state, text, 0, 1e6); break;
+    case 'q': b->quiet_timeout = number(state, text, 0, 1e6); break;
     case 'r': b->spread = true; break;
     default: return ARGP_ERR_UNKNOWN;
   }
@@ -331,11 +331,11 @@ static void meet_asleep(void) {
 static void wait_for_quiet(struct bench *b) {
   static const double window_s = 0.1;
   double foreign = 1;
-  while (b->rank == 0 && b->patience > 0 && foreign > QUIET) {
+  while (b->rank == 0 && b->quiet_timeout > 0 && foreign > QUIET) {
     struct cpu_time begin = bench_cpu_time();
     sleep_for(window_s);
     foreign = bench_foreign_cpu(&begin);
-    b->patience -= window_s;
+    b->quiet_timeout -= window_s;
   }
   meet_asleep();
 }

@@ -27,9 +27,9 @@
 #define FOUR(place, k) place(k), place(k + 1), place(k + 2), place(k + 3)
 #define SIXTEEN(place, k)                                                                          \
   FOUR(place, k), FOUR(place, k + 4), FOUR(place, k + 8), FOUR(place, k + 12)
-static const uint32_t low_2bit[SL_2BIT_VALUES] = {SIXTEEN(SL_2BIT_LOW, 0)};
-static const uint32_t place_1bit[SL_1BIT_VALUES] = {SIXTEEN(SL_1BIT_PLACE, 0),
-                                                    SIXTEEN(SL_1BIT_PLACE, 16)};
+static const uint32_t low_2bit[SL__2BIT_VALUES] = {SIXTEEN(SL__2BIT_LOW, 0)};
+static const uint32_t place_1bit[SL__1BIT_VALUES] = {SIXTEEN(SL__1BIT_PLACE, 0),
+                                                     SIXTEEN(SL__1BIT_PLACE, 16)};
 
 /* One word of `values` values; a constant number gives vector code. */
 SL__INLINE uint32_t pack_2bit(const float *restrict g, float *restrict r, int64_t values, float t) {
@@ -45,8 +45,8 @@ SL__INLINE uint32_t pack_2bit(const float *restrict g, float *restrict r, int64_
 SL__SIMD static void compress_2bit(const float *restrict g, float *restrict r,
                                    uint32_t *restrict packed, int64_t n, float t) {
   int64_t i = 0;
-  for (; i + SL_2BIT_VALUES <= n; i += SL_2BIT_VALUES)
-    *packed++ = pack_2bit(g + i, r + i, SL_2BIT_VALUES, t);
+  for (; i + SL__2BIT_VALUES <= n; i += SL__2BIT_VALUES)
+    *packed++ = pack_2bit(g + i, r + i, SL__2BIT_VALUES, t);
   if (i < n) *packed = pack_2bit(g + i, r + i, n - i, t);
 }
 
@@ -60,8 +60,8 @@ SL__INLINE void unpack_2bit(uint32_t word, float *restrict y, int64_t values, fl
 SL__INLINE void unpack_2bit_all(const uint32_t *restrict packed, float *restrict y, int64_t n,
                                 float t, bool add) {
   int64_t i = 0;
-  for (; i + SL_2BIT_VALUES <= n; i += SL_2BIT_VALUES)
-    unpack_2bit(*packed++, y + i, SL_2BIT_VALUES, t, add);
+  for (; i + SL__2BIT_VALUES <= n; i += SL__2BIT_VALUES)
+    unpack_2bit(*packed++, y + i, SL__2BIT_VALUES, t, add);
   if (i < n) unpack_2bit(*packed, y + i, n - i, t, add);
 }
 
@@ -126,8 +126,8 @@ SL__INLINE uint32_t pack_1bit(float *restrict r, int64_t values, struct sl__1bit
 SL__SIMD static void signs_1bit(float *restrict r, uint32_t *restrict packed, int64_t n,
                                 struct sl__1bit_means m) {
   int64_t i = 0;
-  for (; i + SL_1BIT_VALUES <= n; i += SL_1BIT_VALUES)
-    *packed++ = pack_1bit(r + i, SL_1BIT_VALUES, m);
+  for (; i + SL__1BIT_VALUES <= n; i += SL__1BIT_VALUES)
+    *packed++ = pack_1bit(r + i, SL__1BIT_VALUES, m);
   if (i < n) *packed = pack_1bit(r + i, n - i, m);
 }
 
@@ -135,7 +135,7 @@ static void compress_1bit(const float *g, float *r, uint32_t *packed, int64_t n)
   struct sl__1bit_means m = means_1bit(g, r, n);
   packed[0] = sl__float_bits(m.upper);
   packed[1] = sl__float_bits(m.lower);
-  signs_1bit(r, packed + SL_1BIT_FRONT, n, m);
+  signs_1bit(r, packed + SL__1BIT_FRONT, n, m);
 }
 
 SL__INLINE void unpack_1bit(uint32_t word, float *restrict y, int64_t values,
@@ -150,8 +150,8 @@ SL__INLINE void unpack_1bit_all(const uint32_t *restrict packed, float *restrict
                                 bool add) {
   struct sl__1bit_means m = {sl__bits_float(packed[0]), sl__bits_float(packed[1])};
   int64_t i = 0;
-  for (packed += SL_1BIT_FRONT; i + SL_1BIT_VALUES <= n; i += SL_1BIT_VALUES)
-    unpack_1bit(*packed++, y + i, SL_1BIT_VALUES, m, add);
+  for (packed += SL__1BIT_FRONT; i + SL__1BIT_VALUES <= n; i += SL__1BIT_VALUES)
+    unpack_1bit(*packed++, y + i, SL__1BIT_VALUES, m, add);
   if (i < n) unpack_1bit(*packed, y + i, n - i, m, add);
 }
 
@@ -268,8 +268,8 @@ static int64_t divide_up(int64_t count, int64_t by) { return count / by + (count
 
 int64_t sl__compress_words(const struct sl__compress *c, int64_t count) {
   switch (c->method) {
-    case SL__COMPRESS_2BIT: return divide_up(count, SL_2BIT_VALUES);
-    case SL__COMPRESS_1BIT: return SL_1BIT_FRONT + divide_up(count, SL_1BIT_VALUES);
+    case SL__COMPRESS_2BIT: return divide_up(count, SL__2BIT_VALUES);
+    case SL__COMPRESS_1BIT: return SL__1BIT_FRONT + divide_up(count, SL__1BIT_VALUES);
     case SL__COMPRESS_FP16:
     case SL__COMPRESS_BF16: return divide_up(count, 2);
     default: return count;

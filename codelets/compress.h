@@ -21,11 +21,11 @@ SL__HOST_DEVICE SL__INLINE uint32_t sl__mask(bool choice) { return 0u - (uint32_
 
 /* ---- two bits: 11 is +t, 10 is -t, 00 is 0; 01 says that the value was not finite ---- */
 
-#define SL_2BIT_VALUES 16 /* in a word */
+#define SL__2BIT_VALUES 16 /* in a word */
 
 /* The lower bit of value k's two bits: MXNet puts the first of four values into a byte's highest
  * bits, the first byte first. */
-#define SL_2BIT_LOW(k) (1u << 2 * ((k) ^ 3))
+#define SL__2BIT_LOW(k) (1u << 2 * ((k) ^ 3))
 
 /* The code of r in its place in the word; low: the lower bit of that place. */
 SL__HOST_DEVICE SL__INLINE uint32_t sl__2bit_code(float r, float t, uint32_t low) {
@@ -51,15 +51,15 @@ SL__HOST_DEVICE SL__INLINE float sl__2bit_rest(float r, float t) {
 
 /* ---- one bit: 1 is the mean of the values >= 0, 0 the mean of those below ---- */
 
-#define SL_1BIT_VALUES 32 /* in a word */
-#define SL_1BIT_FRONT 2   /* words before the bits: the means, upper then lower, as floats */
+#define SL__1BIT_VALUES 32 /* in a word */
+#define SL__1BIT_FRONT 2   /* words before the bits: the means, upper then lower, as floats */
 
 struct sl__1bit_means {
   float upper, lower;
 };
 
 /* The bit of value k: a byte's highest bit first, as above. */
-#define SL_1BIT_PLACE(k) (1u << ((k) ^ 7))
+#define SL__1BIT_PLACE(k) (1u << ((k) ^ 7))
 
 /* up: all bits for the upper mean, none for the lower one. */
 SL__HOST_DEVICE SL__INLINE float sl__1bit_value(uint32_t up, struct sl__1bit_means m) {

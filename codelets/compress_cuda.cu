@@ -73,7 +73,7 @@ struct two_bits {
   float t;
   __device__ void begin() {}
   __device__ uint32_t operator()(int k, float &r) const {
-    uint32_t code = sl__2bit_code(r, t, SL_2BIT_LOW(k));
+    uint32_t code = sl__2bit_code(r, t, SL__2BIT_LOW(k));
     r = sl__2bit_rest(r, t);
     return code;
   }
@@ -83,7 +83,7 @@ struct of_two_bits {
   const uint32_t *packed;
   float t;
   __device__ float operator()(int64_t i) const {
-    return sl__2bit_value(packed[i / SL_2BIT_VALUES], t, SL_2BIT_LOW(i % SL_2BIT_VALUES));
+    return sl__2bit_value(packed[i / SL__2BIT_VALUES], t, SL__2BIT_LOW(i % SL__2BIT_VALUES));
   }
   __device__ float operator()(int64_t i, float y) const { return y + (*this)(i); }
 };
@@ -151,15 +151,15 @@ struct one_bit {
   __device__ uint32_t operator()(int k, float &r) const {
     uint32_t up = sl__mask(r >= 0);
     r -= sl__1bit_value(up, means);
-    return up & SL_1BIT_PLACE(k);
+    return up & SL__1BIT_PLACE(k);
   }
 };
 
 struct of_one_bit {
   const uint32_t *packed;
   __device__ float operator()(int64_t i) const {
-    uint32_t word = packed[SL_1BIT_FRONT + i / SL_1BIT_VALUES];
-    return sl__1bit_value(sl__mask(word & SL_1BIT_PLACE(i % SL_1BIT_VALUES)), means_of(packed));
+    uint32_t word = packed[SL__1BIT_FRONT + i / SL__1BIT_VALUES];
+    return sl__1bit_value(sl__mask(word & SL__1BIT_PLACE(i % SL__1BIT_VALUES)), means_of(packed));
   }
   __device__ float operator()(int64_t i, float y) const { return y + (*this)(i); }
 };
@@ -170,7 +170,7 @@ void compress_1bit(struct sl__cuda *cuda, int64_t n, const float *g, float *r, u
   if (parts > PARTS) parts = PARTS;
   SL__LAUNCH(add_gradient, parts, sl::THREADS, 0, cuda->stream, n, g, r, part);
   SL__LAUNCH(find_means, 1, sl::THREADS, 0, cuda->stream, n, static_cast<int>(parts), part, packed);
-  pack<SL_1BIT_VALUES>(cuda, one_bit{packed, {}}, n, nullptr, r, packed + SL_1BIT_FRONT);
+  pack<SL__1BIT_VALUES>(cuda, one_bit{packed, {}}, n, nullptr, r, packed + SL__1BIT_FRONT);
 }
 
 /* ---- fp16, bf16 ---- */
@@ -205,7 +205,7 @@ SL__CUDA(compress_residual) {
   float *r = sl::out<float>(buffers, 1);
   uint32_t *packed = sl::out<uint32_t>(buffers, 2);
   if (a->method == SL__COMPRESS_2BIT)
-    pack<SL_2BIT_VALUES>(cuda, two_bits{a->threshold}, a->count, g, r, packed);
+    pack<SL__2BIT_VALUES>(cuda, two_bits{a->threshold}, a->count, g, r, packed);
   else
     compress_1bit(cuda, a->count, g, r, packed);
 }

@@ -37,7 +37,8 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
   /* a sample that is not cut in time has all its steps, whatever its axes mean */
   if (plan->chunks > 1 || (plan->steps && plan->steps < plan->model->sample.dim[0]))
     sl__chunk_steps(plan, c, &pass.first_step, &pass.steps);
-  if (layer->tied_to >= 0) pass.shared = sl__param_of(plan->model, layer->tied_to, plan->grid->math);
+  if (layer->tied_to >= 0)
+    pass.shared = sl__param_of(plan->model, layer->tied_to, plan->grid->math);
   for (int k = 0; k < layer->input_count; k++)
     pass.x[k] = layer->input[k] != SL__INPUT ? slice->y[chunk + layer->input[k]]
                 : slice->x                   ? slice->x

@@ -230,7 +230,7 @@ static void count_run(struct sl__inbox_message *message, int member) {
 }
 
 /* Sends each worker a message, for as long as a worker may poll; returns how many were taken. */
-static int give_errands(struct counted *messages, int members) {
+static int give_messages(struct counted *messages, int members) {
   int given = 0;
   for (double until = sl__microseconds() + 300; !given && sl__microseconds() < until;)
     for (int m = 0; m < members; m++) given += sl__inbox_put(context, m, &messages[m].message);
@@ -238,7 +238,7 @@ static int give_errands(struct counted *messages, int members) {
 }
 
 /* A worker that has helped keeps polling, and runs a message once; later it takes none. */
-static void who_stays_runs_errands(void **state) {
+static void a_polling_helper_runs_messages(void **state) {
   const struct sl__place cpu = {.where = STARPU_CPU};
   struct counted messages[SL__TEAM_MOST] = {0};
   float got[5];
@@ -257,14 +257,14 @@ static void who_stays_runs_errands(void **state) {
   for (int again = 0; again < 5000 && given < 10; again++) {
     OK(sl__graph_submit_to_all(graph, 0, NULL));
     OK(sl__tensor_read(m.result, got));
-    given += give_errands(messages, members);
+    given += give_messages(messages, members);
   }
   sl__graph_free(graph);
   OK(sl__wait_for_all(context)); /* the helpers' tasks, too */
   for (int i = 0; i < members; i++) runs += messages[i].runs;
   assert_true(given >= 10);
   assert_int_equal(runs, given);
-  assert_int_equal(give_errands(messages, members), 0);
+  assert_int_equal(give_messages(messages, members), 0);
   images_free(&m);
 }
 
@@ -669,7 +669,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(a_task_a_device),
                                      cmocka_unit_test(another_result),
                                      cmocka_unit_test(parts_give_the_same_bits),
-                                     cmocka_unit_test(who_stays_runs_errands),
+                                     cmocka_unit_test(a_polling_helper_runs_messages),
                                      cmocka_unit_test(parameters_in_the_cache),
                                      cmocka_unit_test(caches_of_few),
                                      cmocka_unit_test(packs_of_forms),
