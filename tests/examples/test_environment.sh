@@ -117,7 +117,7 @@ least_room() {
   kilobytes=150000
   while [ $kilobytes -lt 8000000 ]; do
     (ulimit -v $kilobytes && "$mlp" --version) >/dev/null 2>&1 && { echo $kilobytes; return; }
-    kilobytes=$((kilobytes + 60000))
+    kilobytes=$((kilobytes + 120000))
   done
 }
 small_limits() {
