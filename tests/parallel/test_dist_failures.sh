@@ -39,6 +39,28 @@ all_say() {
   done
 }
 
+# ---- the start: unequal builds, interfaces, ports ----
+short="$lenet --kvstore dist_sync --batch 12 --steps 3 --quiet"
+shown=log
+# ranks with other kernels of OpenBLAS, as on another processor
+if mpirun_for 60 -np 1 $short : -np 1 -x OPENBLAS_CORETYPE=Prescott $short >"$work/log" 2>&1 &&
+  grep -q "rank 1 computes with .*Prescott.*, rank 0 with .*may differ" "$work/log"; then
+  ok "a rank with another processor's kernels prints a warning"
+elif ! OPENBLAS_CORETYPE=Prescott OPENBLAS_VERBOSE=2 "$lenet" --version 2>&1 |
+  grep -q "Prescott"; then
+  skip "a rank with another processor's kernels" "this OpenBLAS has kernels for one processor alone"
+else
+  not_ok "a rank with another processor's kernels"
+fi
+mpirun_for 60 -np 2 $short --net-interface lo --net-ports 29000-29999 >"$work/log" 2>&1
+verdict $? "--net-interface and --net-ports"
+check "two equal ranks print no warning" test ! -s "$work/log"
+mpirun_for 60 -np 2 $short --net-interface none >"$work/log" 2>&1
+check "an interface that is not there is named" grep -q "network interface 'none'" "$work/log"
+mpirun_for 60 -np 2 $short --net-ports 9-5 >"$work/log" 2>&1
+check "ports in the wrong order are refused" grep -q "ports '9-5': write FIRST-LAST" "$work/log"
+shown="run/err.* run/mpirun"
+
 # ---- killed: worker, server, rank 0 ----
 # lost NAME RANK RANKS SEED OPTIONS...
 lost() {
