@@ -13,6 +13,7 @@
 #include <zlib.h>
 
 #include "core/base/error.h"
+#include "core/base/replace.h"
 
 /* What to do about a failed open, read or write; "" where errno's own text says it. */
 static const char *remedy(int error) {
@@ -244,20 +245,6 @@ static enum sl_status find_target(struct sl__file *file, const char *path) {
   return file->path ? SL_OK : SL_NO_MEMORY;
 }
 
-/* Gives the new file the owner and the mode of the file that it replaces. Only root may give files
- * away, and others only to groups of their own: where the group changes, it gets no more than
- * everybody had. */
-static void keep_owner_and_mode(int fd, const struct stat *before) {
-  struct stat now;
-  mode_t mode = before->st_mode & 0777;
-  if (fstat(fd, &now) != 0) return;
-  bool same = now.st_uid == before->st_uid && now.st_gid == before->st_gid;
-  if (!same && fchown(fd, before->st_uid, before->st_gid) != 0 &&
-      fchown(fd, (uid_t)-1, before->st_gid) != 0)
-    mode &= ~(mode_t)070 | (mode & 07) << 3;
-  if (fchmod(fd, mode) != 0) return; /* a file system without modes; elsewhere it stays private */
-}
-
 /* open() instead of mkstemp(), whose files only their owner may read. A file that replaces another
  * one is private until it has that file's mode. */
 static enum sl_status open_aside(struct sl__file *file) {
@@ -274,7 +261,7 @@ static enum sl_status open_aside(struct sl__file *file) {
       return sl__fail(SL_IO, "%s: cannot be written: its folder does not exist; make it first",
                       file->path);
     if (fd < 0) return fail_io(file->path, "written", errno);
-    if (file->replaces) keep_owner_and_mode(fd, &file->before);
+    if (file->replaces) sl__keep_owner_and_mode(fd, &file->before);
     file->stream = fdopen(fd, "wb");
     if (file->stream) return SL_OK;
     close(fd);

@@ -210,8 +210,8 @@ static void test_modes(void **state) {
   umask(mask);
 }
 
-/* Root's new file belongs to the old one's owner. Another user's has the mode that gives nobody
- * more than before: the group that could read it is not the new file's. */
+/* Root's new file belongs to the old one's owner. Another user's gives no user more rights than
+ * before: the group that could read the old file is not the new one's. */
 static void test_owners(void **state) {
   (void)state;
   struct stat info;

@@ -23,24 +23,19 @@ cp "$work/shape.c" "$work/shape.cc"
 compiles() {
   "$1" -std="$2" -pedantic -Wall -Wextra -Werror -I"$headers" -fsyntax-only "$3" 2>"$work/err"
 }
-for compiler in gcc clang; do
-  for standard in c99 c11 c17; do
-    if command -v $compiler >/dev/null; then
-      check "$compiler -std=$standard -pedantic" compiles $compiler $standard "$work/shape.c"
+# strict COMPILER FILE STANDARD...
+strict() {
+  compiler=$1 file=$2; shift 2
+  for standard; do
+    if command -v "$compiler" >/dev/null; then
+      check "$compiler -std=$standard -pedantic" compiles "$compiler" "$standard" "$work/$file"
     else
       skip "$compiler -std=$standard" "no $compiler"
     fi
   done
-done
-for compiler in g++ clang++; do
-  for standard in c++11 c++17 c++20; do
-    if command -v $compiler >/dev/null; then
-      check "$compiler -std=$standard -pedantic" compiles $compiler $standard "$work/shape.cc"
-    else
-      skip "$compiler -std=$standard" "no $compiler"
-    fi
-  done
-done
+}
+for compiler in gcc clang; do strict $compiler shape.c c99 c11 c17; done
+for compiler in g++ clang++; do strict $compiler shape.cc c++11 c++17 c++20; done
 for header in "$headers"/starling/*.h; do
   echo "#include <starling/${header##*/}>" >"$work/alone.c"
   check "starling/${header##*/} alone" compiles gcc c11 "$work/alone.c"

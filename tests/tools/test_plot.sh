@@ -279,6 +279,10 @@ traced "the longest first" '^fc2.forward  *CPU 0  *8  *5.000  *5.000' "$work/gpu
 check "a picture with a GPU" "$trace" -o "$work/gpu.svg" "$work/gpu"
 check "its memory" grep -q ">CUDA 0.*s memory<" "$work/gpu.svg"
 check "and the transfers into it" grep -q '>transfers in<' "$work/gpu.svg"
+chmod 600 "$work/gpu.svg"
+"$trace" -o "$work/gpu.svg" "$work/gpu" >"$work/out" 2>"$work/err"
+check "a picture that is drawn again keeps its mode" \
+  test "$(stat -c %a "$work/gpu.svg")" = 600
 plot=$trace
 refused 1 "nowhere.rec" "$work/nowhere.rec"
 : >"$work/empty.rec"; refused 1 "no task of Starling" "$work/empty.rec"

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/replace.h"
+
 static bool ends_in(const char *path, const char *end) {
   size_t length = strlen(path), tail = strlen(end);
   return length > tail && strcasecmp(path + length - tail, end) == 0;
@@ -19,15 +21,17 @@ int output_bytes(const char *path, const char *bytes, size_t size) {
   struct stat info;
   char *aside;
   int error = 0;
-  if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return EISDIR;
-  if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) return EEXIST;
+  bool replaces = stat(path, &info) == 0;
+  if (replaces && S_ISDIR(info.st_mode)) return EISDIR;
+  if (replaces && !S_ISREG(info.st_mode)) return EEXIST;
   if (asprintf(&aside, "%s.%d", path, (int)getpid()) < 0) return ENOMEM;
-  int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, replaces ? 0600 : 0666);
   if (fd < 0) {
     error = errno;
     free(aside);
     return error;
   }
+  if (replaces) sl__keep_owner_and_mode(fd, &info);
   for (size_t done = 0; done < size && !error;) {
     ssize_t count = write(fd, bytes + done, size - done);
     if (count < 0 && errno != EINTR) error = errno;
