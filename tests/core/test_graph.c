@@ -219,6 +219,97 @@ static void parts_give_the_same_bits(void **state) {
       for (int parts = 0; parts <= 5; parts++) check_parts(rows, channels[c], parts);
 }
 
+/* ---- tensors within a fusion group ---- */
+
+enum { POOLED = 4 };
+
+struct pooled {
+  struct sl__tensor *x, *t[3], *result;
+};
+
+/* result = t0 + mean(mean(t0)), t0 = tanh(x): each mean reads neighbours of the place that it
+ * writes, and t0 is needed to the end. So no two of the tensors may share memory. */
+static enum sl_status pooled_calls(const struct pooled *p) {
+  const struct sl__launch l = {.name = "test", .place = {.where = STARPU_CPU}};
+  const struct sl__pool2d mean = {3, 3, 1, 1, 1, 1};
+  enum sl_status status;
+  SL__TRY(sl__activation_forward(context, &l, p->x, p->t[0], SL_ACTIVATION_TANH));
+  SL__TRY(sl__avgpool2d_forward(context, &l, p->t[0], p->t[1], &mean));
+  SL__TRY(sl__avgpool2d_forward(context, &l, p->t[1], p->t[2], &mean));
+  SL__TRY(sl__add(context, &l, p->t[0], p->t[2], p->result));
+out:
+  return status;
+}
+
+static void check_pooled(int64_t rows, int parts) {
+  const struct sl_shape shape = SL_SHAPE(rows, POOLED, SIDE, SIDE);
+  struct pooled p = {.x = drawn(shape, 1)};
+  struct sl__graph *graph;
+  float want[7 * POOLED * SIDE * SIDE], got[7 * POOLED * SIDE * SIDE];
+  for (int i = 0; i < 3; i++) OK(sl__tensor_temporary(context, &shape, SL_F32, &p.t[i]));
+  OK(sl__tensor_temporary(context, &shape, SL_F32, &p.result));
+  OK(pooled_calls(&p));
+  OK(sl__tensor_read(p.result, want));
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+  sl__graph_cut(graph, parts);
+  sl__graph_capture(graph);
+  OK(sl__graph_compile(graph, p.result, pooled_calls(&p)));
+  for (int again = 0; again < 3; again++) {
+    OK(sl__graph_submit_to_all(graph, 0, NULL));
+    OK(sl__tensor_read(p.result, got));
+    assert_memory_equal(got, want, (size_t)sl_shape_count(&shape) * sizeof *got);
+  }
+  sl__graph_free(graph);
+  sl__tensor_free(p.x);
+  for (int i = 0; i < 3; i++) sl__tensor_free(p.t[i]);
+  sl__tensor_free(p.result);
+}
+
+/* In one slice and in several, by one member and by several. */
+static void local_tensors_keep_their_values(void **state) {
+  (void)state;
+  for (int64_t rows = 1; rows <= 7; rows += 2)
+    for (int parts = 0; parts <= 3; parts++) check_pooled(rows, parts);
+}
+
+/* A convolution would take over the activation, but its own output is read once more. */
+static enum sl_status read_twice_calls(const struct images *m) {
+  const struct sl__launch l = {.name = "test", .place = {.where = STARPU_CPU}};
+  const struct sl__conv2d conv = {.channels = m->channels,
+                                  .kernel_h = 3,
+                                  .kernel_w = 3,
+                                  .stride_h = 1,
+                                  .stride_w = 1,
+                                  .pad_h = 1,
+                                  .pad_w = 1,
+                                  .has_bias = true};
+  enum sl_status status;
+  SL__TRY(sl__conv2d_forward(context, &l, m->x, m->filter, m->t[0], &conv));
+  SL__TRY(sl__activation_forward(context, &l, m->t[0], m->t[1], SL_ACTIVATION_RELU));
+  SL__TRY(sl__add(context, &l, m->t[1], m->t[0], m->t[2]));
+out:
+  return status;
+}
+
+static void outputs_that_are_read_twice_stay(void **state) {
+  static float want[2 * 16 * SIDE * SIDE], got[2 * 16 * SIDE * SIDE];
+  struct images m;
+  struct sl__graph *graph;
+  (void)state;
+  images_new(&m, 2, channels[0]);
+  size_t bytes = m.t[2]->bytes;
+  OK(read_twice_calls(&m));
+  OK(sl__tensor_read(m.t[2], want));
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+  sl__graph_capture(graph);
+  OK(sl__graph_compile(graph, m.t[2], read_twice_calls(&m)));
+  OK(sl__graph_submit(graph, 0, NULL));
+  OK(sl__tensor_read(m.t[2], got));
+  assert_memory_equal(got, want, bytes);
+  sl__graph_free(graph);
+  images_free(&m);
+}
+
 struct counted {
   struct sl__inbox_message message; /* first */
   int member, runs;
@@ -669,6 +760,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(a_task_a_device),
                                      cmocka_unit_test(another_result),
                                      cmocka_unit_test(parts_give_the_same_bits),
+                                     cmocka_unit_test(local_tensors_keep_their_values),
+                                     cmocka_unit_test(outputs_that_are_read_twice_stay),
                                      cmocka_unit_test(a_polling_helper_runs_messages),
                                      cmocka_unit_test(parameters_in_the_cache),
                                      cmocka_unit_test(caches_of_few),

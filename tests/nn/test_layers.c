@@ -182,6 +182,33 @@ static void dropout_counts_through_the_batch(void **state) {
   sl_model_free(m);
 }
 
+/* Two layers alike but for their names, at the same step: their masks are as different as those of
+ * two draws. */
+static void dropouts_draw_apart(void **state) {
+  (void)state;
+  struct sl_model *m = new_model(SL_SHAPE(COUNT));
+  OK(sl_dropout(m, "drop1", &(struct sl_dropout_options){.rate = 0.5f}));
+  OK(sl_dropout(m, "drop2", &(struct sl_dropout_options){.rate = 0.5f}));
+  OK(sl_model_build(m));
+  float x[ROWS * COUNT], y[2][ROWS * COUNT];
+  for (int i = 0; i < ROWS * COUNT; i++) x[i] = 1;
+  struct sl__tensor *tx = floats(SL_SHAPE(ROWS, COUNT), x);
+  for (int l = 0; l < 2; l++) {
+    const struct sl__layer *drop = &m->layers[l];
+    struct sl__tensor *ty = floats(SL_SHAPE(ROWS, COUNT), NULL);
+    struct sl__pass pass = {
+        .context = context, .training = true, .step = 7, .slices = 1, .x = {tx}, .y = ty};
+    OK(drop->kind->forward(drop, &pass));
+    read_floats(ty, y[l]);
+    sl__tensor_free(ty);
+  }
+  int apart = 0;
+  for (int i = 0; i < ROWS * COUNT; i++) apart += (y[0][i] == 0) != (y[1][i] == 0);
+  assert_in_range(apart, 140, 260); /* 200 expected, deviation 10 */
+  sl__tensor_free(tx);
+  sl_model_free(m);
+}
+
 /* Two slices of two rows, three channels of four values: running = the old ones, and both slices',
  * weighted so that 1 - momentum of the old ones is left. */
 static void running_statistics_average_the_slices(void **state) {
@@ -342,6 +369,7 @@ int main(void) {
                                      cmocka_unit_test(activations_are_parsed),
                                      cmocka_unit_test(an_addition_to_itself_has_two_gradients),
                                      cmocka_unit_test(dropout_counts_through_the_batch),
+                                     cmocka_unit_test(dropouts_draw_apart),
                                      cmocka_unit_test(running_statistics_average_the_slices),
                                      cmocka_unit_test(one_value_has_no_variance),
                                      cmocka_unit_test(an_embedding_looks_up_and_adds),

@@ -445,6 +445,8 @@ static void as_it_is(struct small *s) { (void)s; }
 static void group(struct small *s) { set_whole(s, 0, "group", 2); }
 static void dilations(struct small *s) { set_list(s, 0, "dilations", (int64_t[]){2, 2}, 2); }
 static void uneven_pads(struct small *s) { set_list(s, 0, "pads", (int64_t[]){0, 0, 1, 1}, 4); }
+static void uneven_height(struct small *s) { set_list(s, 0, "pads", (int64_t[]){1, 1, 0, 1}, 4); }
+static void uneven_width(struct small *s) { set_list(s, 0, "pads", (int64_t[]){1, 1, 1, 0}, 4); }
 static void large_pads(struct small *s) { set_list(s, 0, "pads", (int64_t[]){3, 3, 3, 3}, 4); }
 static void one_stride(struct small *s) { set_list(s, 0, "strides", (int64_t[]){1}, 1); }
 static void zero_stride(struct small *s) { set_list(s, 0, "strides", (int64_t[]){0, 1}, 2); }
@@ -545,7 +547,9 @@ static const struct {
     {as_it_is, SL_OK, ""},
     {group, SL_UNSUPPORTED, "node conv (Conv): attribute group is 2"},
     {dilations, SL_UNSUPPORTED, "node conv (Conv): attribute dilations is 2, 2"},
-    {uneven_pads, SL_UNSUPPORTED, "node conv (Conv): attribute pads"},
+    {uneven_pads, SL_UNSUPPORTED, "node conv (Conv): attribute pads: both sides"},
+    {uneven_height, SL_UNSUPPORTED, "node conv (Conv): attribute pads: both sides"},
+    {uneven_width, SL_UNSUPPORTED, "node conv (Conv): attribute pads: both sides"},
     {large_pads, SL_UNSUPPORTED, "node conv (Conv): attribute pads is 3, 3"},
     {one_stride, SL_UNSUPPORTED, "attribute strides has 1 numbers"},
     {zero_stride, SL_BAD_FILE, "attribute strides is 0, 1"},
@@ -606,6 +610,52 @@ static void what_is_not_had_is_refused(void **state) {
     if (status != SL_OK) assert_non_null(strstr(sl_error(), "x.onnx"));
     sl_model_free(m);
   }
+}
+
+/* x [N, T, I] -> Transpose -> LSTM or GRU -> Squeeze -> Transpose, with one more attribute. */
+static enum sl_status open_cell(const char *op, const char *attribute, int64_t value) {
+  enum { T = 3, I = 2, H = 2, MOST_GATES = 4 };
+  static float w[MOST_GATES * H * I], u[MOST_GATES * H * H], b[2 * MOST_GATES * H];
+  int64_t rows = (*op == 'L' ? 4 : 3) * H;
+  struct sl_model *m;
+  struct small s;
+  make_small(&s);
+  s.graph.nodes = 0;
+  add_node(&s, "Transpose", "first", "x", NULL, NULL, "t");
+  add_node(&s, op, "cell", "t", "w", "u", "h");
+  s.in[1][3] = "b";
+  s.node[1].inputs = 4;
+  add_node(&s, "Squeeze", "squeeze", "h", "axes", NULL, "q");
+  add_node(&s, "Transpose", "last", "q", NULL, NULL, "y");
+  for (int n = 0; n < 4; n++) s.node[n].attributes = 0;
+  set_list(&s, 0, "perm", (int64_t[]){1, 0, 2}, 3);
+  set_list(&s, 3, "perm", (int64_t[]){1, 0, 2}, 3);
+  set_whole(&s, 1, "hidden_size", H);
+  if (attribute) set_whole(&s, 1, attribute, value);
+  s.tensor[0] = (struct sl__onnx_tensor){"w", SL__ONNX_FLOAT, 3, {1, rows, I}, rows * I, w};
+  s.tensor[1] = (struct sl__onnx_tensor){"u", SL__ONNX_FLOAT, 3, {1, rows, H}, rows * H, u};
+  s.tensor[2] = (struct sl__onnx_tensor){"b", SL__ONNX_FLOAT, 2, {1, 2 * rows}, 2 * rows, b};
+  s.tensor[3] = (struct sl__onnx_tensor){
+      .name = "axes", .type = SL__ONNX_INT64, .ndim = 1, .dim = {1}, .count = 1, .wholes = axis1};
+  s.graph.tensors = 4;
+  s.input[0] = (struct sl__onnx_end){"x", SL__ONNX_FLOAT, 3, {-1, T, I}};
+  s.output = (struct sl__onnx_end){"y", SL__ONNX_FLOAT, 3, {-1, T, H}};
+  enum sl_status status = sl_model_open(context, write_small(&s), &m);
+  sl_model_free(m);
+  return status;
+}
+
+/* ONNX's GRU resets before the product with h unless an attribute says otherwise; ours resets
+ * after it. */
+static void cells_that_compute_otherwise_are_refused(void **state) {
+  (void)state;
+  const char *words = "node cell (GRU): attribute linear_before_reset is 0";
+  OK(open_cell("GRU", "linear_before_reset", 1));
+  FAILS(open_cell("GRU", NULL, 0), SL_UNSUPPORTED, words);
+  FAILS(open_cell("GRU", "linear_before_reset", 0), SL_UNSUPPORTED, words);
+  OK(open_cell("LSTM", NULL, 0));
+  FAILS(open_cell("LSTM", "input_forget", 1), SL_UNSUPPORTED, "attribute input_forget is 1");
+  FAILS(open_cell("LSTM", "layout", 1), SL_UNSUPPORTED, "attribute layout is 1");
 }
 
 /* One Conv's weight for many nodes: small in the file, not in memory. */
@@ -851,6 +901,7 @@ int main(void) {
                                      cmocka_unit_test(an_older_exporters_file_is_read),
                                      cmocka_unit_test(a_newer_exporters_file_is_read),
                                      cmocka_unit_test(what_is_not_had_is_refused),
+                                     cmocka_unit_test(cells_that_compute_otherwise_are_refused),
                                      cmocka_unit_test(weights_in_common_are_counted),
                                      cmocka_unit_test(constants_without_values_are_refused),
                                      cmocka_unit_test(colliding_names_are_refused),

@@ -24,6 +24,7 @@ struct setup {
   struct sl_trainer_options options;
   int64_t features;              /* of the first dense layer; 0: 20 */
   struct sl_loader_options data; /* batch 0: 24 */
+  bool in_order;                 /* not shuffled, though nothing is shifted */
   struct sl_context *context;    /* NULL: the tests' */
 };
 
@@ -62,7 +63,7 @@ static struct training begin(const struct setup *s) {
   if (!data.batch) data.batch = tokens ? 8 : 24;
   if (!data.seed) data.seed = 5;
   data.contiguous = tokens;
-  data.shuffle = !tokens && !data.shift;
+  data.shuffle = !tokens && !data.shift && !s->in_order;
   struct sl_trainer_options options = s->options;
   options.carry_state = tokens;
   struct sl_schedule schedule = {.warmup = 7};
@@ -487,6 +488,12 @@ static void other_trainings_are_refused(void **state) {
   other.data = (struct sl_loader_options){.shift = 1};
   assert_refused(&other, "other", SL_BAD_ARGUMENT, "shuffle 1");
   other = s;
+  other.in_order = true;
+  assert_refused(&other, "other", SL_BAD_ARGUMENT, "shuffle 1, contiguous 0, shift 0, flip 0");
+  other = s;
+  other.data.flip = true;
+  assert_refused(&other, "other", SL_BAD_ARGUMENT, "the loader has (seed 5, shuffle 1");
+  other = s;
   OK(sl_open(&(struct sl_context_options){.seed = 8}, &other.context));
   assert_refused(&other, "other", SL_BAD_ARGUMENT, "with seed 7, this run has 8");
   sl_close(other.context);
@@ -500,6 +507,18 @@ static void other_trainings_are_refused(void **state) {
   assert_refused(&s, "other", SL_BAD_SHAPE, "where this one has layer fc1 (weight [20, 784])");
   assert_refused(&s, "weights", SL_BAD_FILE, "is not a checkpoint");
   assert_refused(&s, "nowhere", SL_IO, "nowhere");
+}
+
+/* Two trainings that differ in how far images are shifted, and in nothing else. */
+static void other_shifts_are_refused(void **state) {
+  (void)state;
+  struct setup s = {MLP, .optimizer = plain, .data = {.shift = 1}};
+  struct training t = begin(&s);
+  train(&t, 3);
+  saved(&t, "other");
+  end(&t);
+  s.data.shift = 2;
+  assert_refused(&s, "other", SL_BAD_ARGUMENT, "shift 1");
 }
 
 static void damaged_files_are_refused(void **state) {
@@ -634,15 +653,23 @@ static int teardown(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(images_go_on_to_the_bit),    cmocka_unit_test(texts_go_on_to_the_bit),
-      cmocka_unit_test(weights_alone_do_not_go_on), cmocka_unit_test(other_cuts_load),
-      cmocka_unit_test(training_goes_on_meanwhile), cmocka_unit_test(late_failures_are_told),
-      cmocka_unit_test(options_are_kept),           cmocka_unit_test(wishes_are_reported),
-      cmocka_unit_test(a_used_trainer_loads),       cmocka_unit_test(other_batches_find_the_place),
-      cmocka_unit_test(texts_need_the_same_batch),  cmocka_unit_test(other_trainings_are_refused),
-      cmocka_unit_test(damaged_files_are_refused),  cmocka_unit_test(wrong_moments_are_refused),
-      cmocka_unit_test(batches_out_are_refused),    cmocka_unit_test(exhausted_memory_is_reported),
-      cmocka_unit_test(other_builds_are_reported)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(images_go_on_to_the_bit),
+                                     cmocka_unit_test(texts_go_on_to_the_bit),
+                                     cmocka_unit_test(weights_alone_do_not_go_on),
+                                     cmocka_unit_test(other_cuts_load),
+                                     cmocka_unit_test(training_goes_on_meanwhile),
+                                     cmocka_unit_test(late_failures_are_told),
+                                     cmocka_unit_test(options_are_kept),
+                                     cmocka_unit_test(wishes_are_reported),
+                                     cmocka_unit_test(a_used_trainer_loads),
+                                     cmocka_unit_test(other_batches_find_the_place),
+                                     cmocka_unit_test(texts_need_the_same_batch),
+                                     cmocka_unit_test(other_trainings_are_refused),
+                                     cmocka_unit_test(other_shifts_are_refused),
+                                     cmocka_unit_test(damaged_files_are_refused),
+                                     cmocka_unit_test(wrong_moments_are_refused),
+                                     cmocka_unit_test(batches_out_are_refused),
+                                     cmocka_unit_test(exhausted_memory_is_reported),
+                                     cmocka_unit_test(other_builds_are_reported)};
   return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -126,6 +126,36 @@ static void touched_rows_are_enough(void **state) {
     }
 }
 
+/* Plain descent with weight decay: a row of the embedding that no token touches shrinks. */
+static void weight_decay_reaches_all_rows(void **state) {
+  (void)state;
+  enum { USED = 5 };
+  const float lr = 0.5f, decay = 0.25f;
+  int32_t few[61];
+  float before[4000], after[4000];
+  struct sl_dataset *data;
+  struct sl_loader *loader;
+  struct sl_trainer *trainer;
+  struct sl_report report;
+  bool reported;
+  struct sl_model *m = language_model(6, 0);
+  for (int i = 0; i < 61; i++) few[i] = text[i] % USED;
+  OK(sl_model_get(m, "embed.weight", before));
+  OK(sl_tokens_new("few", few, 61, 6, WORDS, &data));
+  OK(sl_loader_new(data, &(struct sl_loader_options){.batch = 5, .contiguous = true}, &loader));
+  OK(sl_trainer_new(m, &(struct sl_optimizer){.lr = lr, .weight_decay = decay}, NULL,
+                    &(struct sl_trainer_options){.replicas = 2}, &trainer));
+  OK(sl_trainer_step(trainer, loader, &report, &reported));
+  OK(sl_trainer_drain(trainer, &report, &reported));
+  OK(sl_model_get(m, "embed.weight", after));
+  for (int i = USED * 6; i < WORDS * 6; i++)
+    assert_float_equal(after[i], before[i] * (1 - lr * decay), 1e-6);
+  sl_trainer_free(trainer);
+  sl_model_free(m);
+  sl_loader_free(loader);
+  sl_dataset_free(data);
+}
+
 /* Chunks along time, even and uneven, of one step up to all, with replicas and microbatches; a
  * chunk of all steps is none, to the bit. */
 static void any_chunk_gives_the_serial_curve(void **state) {
@@ -246,6 +276,70 @@ static void a_late_start_begins_with_zeros(void **state) {
     sl_dataset_free(data);
   }
   assert_true(loss[0] == loss[1]);
+}
+
+struct carried {
+  struct sl_dataset *data;
+  struct sl_loader *loader, *test;
+  struct sl_model *model;
+  struct sl_trainer *trainer;
+};
+
+static struct carried carried_new(void) {
+  struct carried c = {.model = language_model(5, 0)};
+  const struct sl_loader_options rows = {.batch = 4, .contiguous = true};
+  OK(sl_tokens_new("text", text, TOKENS, 5, WORDS, &c.data));
+  OK(sl_loader_new(c.data, &rows, &c.loader));
+  OK(sl_loader_new(c.data, &rows, &c.test));
+  OK(sl_trainer_new(c.model, &(struct sl_optimizer){.lr = 1}, NULL,
+                    &(struct sl_trainer_options){.replicas = 2, .carry_state = true}, &c.trainer));
+  return c;
+}
+
+static void carried_free(struct carried *c) {
+  sl_trainer_free(c->trainer);
+  sl_model_free(c->model);
+  sl_loader_free(c->loader);
+  sl_loader_free(c->test);
+  sl_dataset_free(c->data);
+}
+
+/* Losses of some steps, from the trainer's place on. */
+static void carried_steps(struct carried *c, int steps, double *loss) {
+  struct sl_report report;
+  bool reported = true;
+  int64_t from = sl_trainer_position(c->trainer).step;
+  for (int s = 0; s < steps; s++) {
+    OK(sl_trainer_step(c->trainer, c->loader, &report, &reported));
+    if (reported) loss[report.step - from] = report.loss;
+  }
+  while (reported) {
+    OK(sl_trainer_drain(c->trainer, &report, &reported));
+    if (reported) loss[report.step - from] = report.loss;
+  }
+}
+
+/* An evaluation between two steps has a state of its own. It begins with zeros, also on a loader
+ * that stands within its epoch, and the training goes on with the state that its last batch left:
+ * the same bits as without the evaluation. */
+static void an_evaluation_has_a_state_of_its_own(void **state) {
+  (void)state;
+  enum { BEFORE = 7, AFTER = 5, AT = 20 };
+  double plain[BEFORE + AFTER], disturbed[BEFORE + AFTER], loss[2], accuracy[2];
+  struct carried whole = carried_new(), c = carried_new(), fresh = carried_new();
+  carried_steps(&whole, BEFORE + AFTER, plain);
+  carried_steps(&c, BEFORE, disturbed);
+  copy_weights(c.model, fresh.model);
+  OK(sl_loader_seek_batch(c.test, 0, AT));
+  OK(sl_loader_seek_batch(fresh.test, 0, AT));
+  OK(sl_trainer_evaluate(c.trainer, c.test, &loss[0], &accuracy[0]));
+  OK(sl_trainer_evaluate(fresh.trainer, fresh.test, &loss[1], &accuracy[1]));
+  assert_true(loss[0] == loss[1] && accuracy[0] == accuracy[1]);
+  carried_steps(&c, AFTER, disturbed + BEFORE);
+  assert_memory_equal(plain, disturbed, sizeof plain);
+  carried_free(&whole);
+  carried_free(&c);
+  carried_free(&fresh);
 }
 
 /* One step of plain SGD tells the gradient: its slope along itself is that of the loss. */
@@ -436,10 +530,12 @@ int main(void) {
   setenv("STARPU_WORKERS_NOBIND", "1", 0);
   const struct CMUnitTest tests[] = {cmocka_unit_test(any_cut_gives_the_serial_curve),
                                      cmocka_unit_test(touched_rows_are_enough),
+                                     cmocka_unit_test(weight_decay_reaches_all_rows),
                                      cmocka_unit_test(any_chunk_gives_the_serial_curve),
                                      cmocka_unit_test(any_placement_gives_the_same_bits),
                                      cmocka_unit_test(a_carried_state_is_one_long_window),
                                      cmocka_unit_test(a_late_start_begins_with_zeros),
+                                     cmocka_unit_test(an_evaluation_has_a_state_of_its_own),
                                      cmocka_unit_test(gradients_match_finite_differences),
                                      cmocka_unit_test(contiguous_rows_go_on),
                                      cmocka_unit_test(windows_can_be_shuffled),

@@ -86,9 +86,9 @@ static void texts_are_read_strictly(void **state) {
   OK(sl__split_parse("0.5,2e1", 2, &share));
   assert_true(share[0] == 0.5 && share[1] == 20);
   free(share);
-  static const char *const bad[] = {"",      "4",     "4,1,1", "4,",     ",4",
-                                    "4,0",   "4,-1",  "4,x",   "4, 1",   "4;1",
-                                    "nan,1", "inf,1", "0x4,1", "1e10,1", "auto"};
+  static const char *const bad[] = {"",      "4",      "4,1,1",   "4,",  ",4",    "4,0",
+                                    "4,-1",  "4,x",    "4, 1",    "4;1", "nan,1", "inf,1",
+                                    "0x4,1", "1e10,1", "1.5.2,1", "auto"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     assert_int_equal(sl__split_parse(bad[i], 2, &share), SL_BAD_ARGUMENT);
     assert_null(share);
