@@ -78,21 +78,23 @@ start() {
 have_ended() { for rank; do [ -e "$run/code.$rank" ] || return 1; done; }
 code_of() { cat "$run/code.$1" 2>/dev/null; }
 
-# images FOLDER LABEL: 3072 black images for training, 40 for testing, all with that label. They are
-# read quickly; digits would have to be drawn by each rank.
+# images FOLDER DIGITS: 3072 images for training, 40 for testing. They are read quickly; digits
+# would have to be drawn by each rank. Pixels repeat after 37 bytes: image i is the same as image
+# i + 37, and no other. DIGITS are 36 digits, the labels of images 0 to 35. So a network can learn
+# them, and a batch of other samples, or in another order, gives another loss.
 images() {
   mkdir "$1"
   for set in train:'\014\000':3072 t10k:'\000\050':40; do
     name=${set%%:*} count=${set##*:} bytes=${set#*:}; bytes=${bytes%:*}
     {
       printf "\\000\\000\\010\\003\\000\\000$bytes\\000\\000\\000\\034\\000\\000\\000\\034"
-      head -c $((784 * count)) /dev/zero
+      yes '!A!Z!a!z0A0Z0a0zAzAzZaZaZ9~9~~9~9!~!' | head -c $((784 * count))
     } >"$1/$name-images-idx3-ubyte"
     {
       printf "\\000\\000\\010\\001\\000\\000$bytes"
-      head -c "$count" /dev/zero | tr '\000' "\\00$2"
+      yes "$2" | tr '0-9\n' '\000-\011\000' | head -c "$count"
     } >"$1/$name-labels-idx1-ubyte"
   done
 }
-images "$work/black" 3
-images="--data $work/black"
+images "$work/samples" 314159265358979323846264338327950288
+images="--data $work/samples"

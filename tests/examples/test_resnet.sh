@@ -50,8 +50,20 @@ train --data "$work/tiny" --batch 26 --epochs 12 --optimizer adam --lr 0.005 --n
 code=$?
 fall="from $(losses "$work/tiny.jsonl" | head -n 1) to $(losses "$work/tiny.jsonl" | tail -n 1)"
 verdict $code "12 epochs of 130 samples: the loss falls, $fall"
-train --data "$work/small" --batch 64 --epochs 1 --log "$work/a.jsonl" --save "$work/a.json"
+train --data "$work/small" --batch 64 --epochs 1 --log "$work/a.jsonl" --save "$work/a.json" \
+  --checkpoint "$work/folder" &&
+  [ "$(losses "$work/a.jsonl" | wc -l)" = 10 ]
 verdict $? "augmented, with its own schedule: an epoch of 640 samples"
+grep -qa 'shift 4, flip 1, samples 640' "$work"/folder/checkpoint-*.safetensors
+verdict $? "images are shifted by up to 4 pixels, and mirrored"
+# the first step has the same weights and samples: only the augmentation makes another loss of them
+first() { losses "$1" | head -n 1; }
+train --data "$work/small" --batch 64 --steps 1 --log "$work/same.jsonl" &&
+  train --data "$work/small" --batch 64 --steps 1 --no-augment --log "$work/plain.jsonl" &&
+  [ -n "$(first "$work/a.jsonl")" ] &&
+  [ "$(first "$work/a.jsonl")" = "$(first "$work/same.jsonl")" ] &&
+  [ "$(first "$work/a.jsonl")" != "$(first "$work/plain.jsonl")" ]
+verdict $? "augmented samples: loss $(first "$work/a.jsonl"), others $(first "$work/plain.jsonl")"
 accuracy=$(sed -n 's/.*"test_accuracy": *\([^,}]*\).*/\1/p' "$work/a.jsonl" | tail -n 1 |
   awk '{ print $1 + 0 }')
 timeout 60 "$predict" "$work/a.json" "$work/small" >"$work/out" 2>"$work/err" &&

@@ -225,6 +225,31 @@ static void run_async(struct sl_kvstore *kv) {
   printf("rank %d: done\n", rank);
 }
 
+/* Value r is the number of rank r's pushes. Rank 0 is faster than the others; its k-th answer may
+ * come only when every other worker has made at least k - most pushes. */
+static void run_stale(struct sl_kvstore *kv, int most) {
+  enum { PUSHES = 25, SLOW_US = 5000 };
+  float value[64] = {0}, own[64] = {0};
+  int ahead = 0;
+  own[rank] = -1;
+  TRY(sl_kvstore_set_optimizer(kv, &(struct sl_optimizer){.lr = 1}));
+  TRY(sl_kvstore_init(kv, 3, workers, value));
+  TRY(sl_kvstore_barrier(kv));
+  for (int n = 1; n <= PUSHES; n++) {
+    if (rank) usleep(SLOW_US);
+    TRY(sl_kvstore_pushpull(kv, 3, 1, (const float *[]){own}, value));
+    if (value[rank] != (float)n) wrong("own pushes", n, (double)value[rank], n);
+    for (int r = 0; r < workers; r++) {
+      int before = n - (int)value[r];
+      if (before > ahead) ahead = before;
+      if (most && before > most) wrong("steps ahead", n, before, most);
+    }
+  }
+  TRY(sl_kvstore_barrier(kv));
+  TRY(sl_kvstore_close(kv));
+  printf("rank %d: done, at most %d ahead\n", rank, ahead);
+}
+
 /* ---- faults: each rank prints its error ---- */
 
 static void tell(const char *what, enum sl_status status) {
@@ -302,6 +327,8 @@ int main(int argc, char **argv) {
     run_compressed(kv);
   } else if (!strcmp(what, "async")) {
     run_async(kv);
+  } else if (!strcmp(what, "stale")) {
+    run_stale(kv, options.max_staleness);
   } else {
     run_fault(kv, what);
   }

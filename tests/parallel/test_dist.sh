@@ -117,7 +117,7 @@ refused 2 'rank 2 has "--optimizer adam"' 1 "" "--optimizer adam"
 refused 2 'rank 2 has "--activation relu"' 1 "" "--activation relu"
 refused 2 'rank 2 has "--servers 1"' 1 "" "--servers 1"
 refused 2 'rank 2 has "--math bf16"' 1 "" "--math bf16"
-images "$work/other" 7
+images "$work/other" 271828182845904523536028747135266249
 refused 2 'rank 2 has "--data of 3072 samples' 1 "" "--data $work/other"
 refused 2 'rank 2 has "--data of 10000 samples' 1 "" "--data digits"
 refused 1 'rank 2: .*/nowhere' 1 "" "--data $work/nowhere"

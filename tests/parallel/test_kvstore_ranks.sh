@@ -46,6 +46,13 @@ passes "dist_async, 1 rank" 1 async dist_async 0
 passes "dist_async, 3 ranks" 3 async dist_async 0
 passes "dist_async_device, 2 workers, 1 server" 3 async dist_async_device 1
 passes "dist_async, at most 2 ahead, 3 ranks" 3 async dist_async 0 2
+# The fast rank meets the bound and, without one, runs further ahead. Else these would say nothing.
+for most in 1 2; do
+  passes "dist_async, a fast worker, at most $most ahead" 3 stale dist_async 0 $most
+  check "it is held back at $most" says 1 "rank 0: done, at most $most ahead"
+done
+passes "dist_async, a fast worker, without a bound" 2 stale dist_async 0
+check "it runs further ahead" says 1 "rank 0: done, at most \([3-9]\|[1-9][0-9]\) ahead"
 
 # ---- faults ----
 for servers in 0 1; do
