@@ -173,10 +173,11 @@ SL_API void sl_trainer_stop(struct sl_trainer *trainer);
  * dist_async has no common step: there only this rank's own reports have it. */
 SL_API void sl_trainer_ask_save(struct sl_trainer *trainer);
 
-/** Collective. dist_async: wait until all ranks call this; then all have the owners' parameters. If
- * the model is placed over several ranks, rank 0 gets the parameters of the others' layers: call
- * this before sl_model_save. Otherwise it does nothing. Every step must have been drained. *stop
- * (or NULL): a rank has called sl_trainer_stop. sl_trainer_save includes this call. */
+/** Collective. dist_async: wait until all ranks call this; then all workers have the owners'
+ * parameters. If the model is placed over several ranks, rank 0 gets the parameters of the others'
+ * layers: call this before sl_model_save. Otherwise it does nothing. Every step must have been
+ * drained. *stop (or NULL): a rank has called sl_trainer_stop. sl_trainer_save includes this call.
+ */
 SL_API enum sl_status sl_trainer_settle(struct sl_trainer *trainer, bool *stop);
 
 /** Wait for the oldest pending step and report it; *reported is false if there is none. */

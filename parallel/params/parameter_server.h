@@ -42,7 +42,7 @@ enum sl_status sl__parameter_server_pull(struct sl__exchange *exchange, int m, b
 enum sl_status sl__parameter_server_begin_close(struct sl__exchange *exchange);
 enum sl_status sl__parameter_server_end_close(struct sl__exchange *exchange);
 
-/* All ranks: wait until all workers have called this. Then all ranks have the owners' parameters
+/* All ranks: wait until all workers have called this. Then all workers have the owners' parameters
  * and the server is closed. No effect if it is closed already. */
 enum sl_status sl__parameter_server_synchronize(struct sl__exchange *exchange);
 
