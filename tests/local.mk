@@ -37,6 +37,7 @@ tests_tools_predict_files_LDADD = libstarling.la $(PNG_LIBS) $(JANSSON_LIBS) -lm
 if SL_HAVE_CMOCKA
 check_PROGRAMS += $(test_programs) \
 	tests/examples/failing_lenet \
+	tests/parallel/exact_ranks \
 	tests/parallel/kvstore_ranks \
 	tests/parallel/nodes_ranks \
 	tests/parallel/nodes_train
@@ -54,6 +55,7 @@ tests_fuzz_test_fuzz_corpus_SOURCES = \
 	tools/trace/trace.c \
 	tools/trace/trace.h
 tests_fuzz_test_fuzz_corpus_LDADD = $(TEST_LIBS) $(JANSSON_LIBS) -lm
+tests_parallel_exact_ranks_LDADD = libstarling_all.la -lm
 tests_parallel_kvstore_ranks_LDADD = libstarling.la
 tests_parallel_nodes_ranks_LDADD = libstarling_all.la -lm
 tests_parallel_nodes_train_LDADD = libstarling_all.la -lm
@@ -176,13 +178,26 @@ fuzz: libstarling_all.la
 	done
 
 
+# ---- deliberate bugs: do tests find them? In a checkout; see build-aux/mutants -------------------
+# MUTANTS=N SEED=S: a sample of N; MUTANTS_OPTIONS=--named: only each bug's own tests
+mutants = $(top_srcdir)/build-aux/mutants --build $(abs_top_builddir)
+MUTANTS = 0
+SEED = 1
+mutants: all
+	$(mutants) --count $(MUTANTS) --seed $(SEED) $(MUTANTS_OPTIONS)
+check-mutants:
+	@if python3 -c '' 2>/dev/null; then $(mutants) --check; \
+	else echo "SKIP: check-mutants: no python3 here"; fi
+
 CLEANFILES += $(gpu_programs:=$(EXEEXT)) tests/ranks.lock
 clean-tests:
-	rm -rf tests/.starpu $(fuzzers) tests/fuzz/fuzz_model tests/fuzz/fuzz_onnx
+	rm -rf mutants tests/.starpu $(fuzzers) tests/fuzz/fuzz_model tests/fuzz/fuzz_onnx
 EXTRA_DIST_TESTS = $(test_scripts) $(test_headers) \
+	build-aux/mutants \
+	tests/mutants \
 	tests/fixtures \
 	tests/fuzz/corpus $(fuzzers:=.c) tests/fuzz/fuzz_model.c tests/fuzz/fuzz_onnx.c \
 	tests/gpu/gpu-check.sh tests/gpu/gpu_custom.cu tests/gpu/gpu_custom_none.c \
 	tests/parallel/check-nodes.sh \
 	tests/standin/README.md
-.PHONY: check-nodes clean-tests fuzz gpu-check
+.PHONY: check-mutants check-nodes clean-tests fuzz gpu-check mutants
