@@ -21,6 +21,10 @@ struct sl_vocabulary {
 enum sl_status sl__vocabulary_make(enum sl_text_level level, const struct sl__word *entries,
                                    size_t count, struct sl_vocabulary **result);
 
+/* The vocabulary of a file's bytes; path is for messages. */
+enum sl_status sl__vocabulary_parse(const char *path, const uint8_t *bytes, size_t size,
+                                    struct sl_vocabulary **vocabulary);
+
 /* Adds the words that come before all others to an empty table: <unk>, and for words <eos>. */
 enum sl_status sl__vocabulary_specials(enum sl_text_level level, struct sl__word_table *table);
 

@@ -160,14 +160,11 @@ out:
   return status;
 }
 
-enum sl_status sl_vocabulary_load(const char *path, struct sl_vocabulary **vocabulary) {
+enum sl_status sl__vocabulary_parse(const char *path, const uint8_t *bytes, size_t size,
+                                    struct sl_vocabulary **vocabulary) {
   enum sl_status status;
-  uint8_t *bytes = NULL;
-  size_t size;
   json_error_t error;
-  json_t *root = NULL;
-  SL__TRY(sl__file_read(path, MAX_FILE, &bytes, &size));
-  root = json_loadb((const char *)bytes, size, JSON_REJECT_DUPLICATES, &error);
+  json_t *root = json_loadb((const char *)bytes, size, JSON_REJECT_DUPLICATES, &error);
   if (!root && json_error_code(&error) == json_error_out_of_memory)
     SL__TRY(sl__fail(SL_NO_MEMORY, "%s: no memory for the vocabulary", path));
   if (!root)
@@ -176,6 +173,14 @@ enum sl_status sl_vocabulary_load(const char *path, struct sl_vocabulary **vocab
   SL__TRY(read_vocabulary(path, root, vocabulary));
 out:
   json_decref(root);
+  return status;
+}
+
+enum sl_status sl_vocabulary_load(const char *path, struct sl_vocabulary **vocabulary) {
+  uint8_t *bytes = NULL;
+  size_t size;
+  enum sl_status status = sl__file_read(path, MAX_FILE, &bytes, &size);
+  if (status == SL_OK) status = sl__vocabulary_parse(path, bytes, size, vocabulary);
   free(bytes);
   return status;
 }

@@ -45,16 +45,9 @@ check_PROGRAMS += $(test_programs) \
 tests_examples_failing_lenet_SOURCES = examples/lenet.c tests/examples/failing.c
 tests_examples_failing_lenet_LDADD = \
 	tools/libtrain.la tools/libcommon.la libstarling_all.la $(JANSSON_LIBS) -lm
-tests_fuzz_test_fuzz_corpus_SOURCES = \
-	tests/fuzz/test_fuzz_corpus.c \
-	tools/predict/picture.h \
-	tools/predict/pnm.c \
-	tools/trace/fxt.c \
-	tools/trace/fxt.h \
-	tools/trace/paje.c \
-	tools/trace/trace.c \
-	tools/trace/trace.h
-tests_fuzz_test_fuzz_corpus_LDADD = $(TEST_LIBS) $(JANSSON_LIBS) -lm
+tests_fuzz_test_fuzz_corpus_SOURCES = tests/fuzz/test_fuzz_corpus.c $(fuzz_sources) $(fuzz_tools)
+tests_fuzz_test_fuzz_corpus_CFLAGS = $(AM_CFLAGS) $(PNG_CFLAGS)
+tests_fuzz_test_fuzz_corpus_LDADD = tools/libtrain.la tools/libcommon.la $(TEST_LIBS) $(fuzz_libs)
 tests_parallel_exact_ranks_LDADD = libstarling_all.la -lm
 tests_parallel_kvstore_ranks_LDADD = libstarling.la
 tests_parallel_nodes_ranks_LDADD = libstarling_all.la -lm
@@ -132,51 +125,70 @@ check-nodes: tests/parallel/nodes_train$(EXEEXT)
 	@$(AM_TESTS_ENVIRONMENT) $(top_srcdir)/tests/parallel/check-nodes.sh \
 	  tests/parallel/nodes_train$(EXEEXT) $(STARPU_PREFIX)/bin/starpu_tcpipexec || test $$? = 77
 
-# ---- fuzzing: needs clang; fuzzers are run by hand, test_fuzz_corpus replays their corpus --------
-fuzzers = \
-	tests/fuzz/fuzz_cifar \
-	tests/fuzz/fuzz_idx \
-	tests/fuzz/fuzz_pnm \
-	tests/fuzz/fuzz_safetensors \
-	tests/fuzz/fuzz_trace
-# the models' fuzzers need the whole library: their layers submit tasks
-fuzz_libs = $(libstarling_all_la_LIBADD)
-fuzz_compile = $(CLANG) -g -O1 -std=gnu11 -fsanitize=fuzzer,address,undefined \
-	$(DEFAULT_INCLUDES) $(AM_CPPFLAGS)
-fuzz_sources = \
-	$(top_srcdir)/core/base/error.c \
-	$(top_srcdir)/core/base/file.c \
-	$(top_srcdir)/core/base/random.c \
-	$(top_srcdir)/core/base/safetensors.c \
-	$(top_srcdir)/core/base/shape.c \
-	$(top_srcdir)/data/cifar.c \
-	$(top_srcdir)/data/dataset.c \
-	$(top_srcdir)/data/digits.c \
-	$(top_srcdir)/data/idx.c \
-	$(top_srcdir)/data/shapes.c \
-	$(top_srcdir)/tools/predict/pnm.c \
-	$(top_srcdir)/tools/trace/fxt.c \
-	$(top_srcdir)/tools/trace/paje.c \
-	$(top_srcdir)/tools/trace/trace.c
-fuzz: libstarling_all.la
+# ---- fuzzing: needs clang; test_fuzz_corpus replays the corpus without it ------------------------
+fuzzers = $(fuzz_sources:.c=)
+# the tools' readers, and what they call; no main
+fuzz_tools = \
+	tools/predict/byte_stream.c \
+	tools/predict/failure.c \
+	tools/predict/format_cifar10.c \
+	tools/predict/format_dataset.c \
+	tools/predict/format_idx.c \
+	tools/predict/format_pictures.c \
+	tools/predict/format_raw.c \
+	tools/predict/picture.h \
+	tools/predict/png.c \
+	tools/predict/pnm.c \
+	tools/predict/preparation.c \
+	tools/predict/samples.c \
+	tools/predict/text_lines.c \
+	tools/report/facts.c \
+	tools/report/html.c \
+	tools/report/page.c \
+	tools/report/page.h \
+	tools/report/style.c \
+	tools/report/summary.c \
+	tools/report/tables.c \
+	tools/report/trace_section.c \
+	tools/trace/fxt.c \
+	tools/trace/fxt.h \
+	tools/trace/paje.c \
+	tools/trace/trace.c \
+	tools/trace/trace.h
+fuzz_libs = $(libstarling_all_la_LIBADD) $(PNG_LIBS) $(CAIRO_LIBS) $(ZLIB_LIBS) $(JANSSON_LIBS) -lm
+# The rooms of the readers are compiled with sanitizers and libFuzzer's counters; what these call
+# elsewhere comes from the library as it is.
+fuzz_room_sources = $(data_sources) $(nn_sources) $(fuzz_tools) $(tools_common_files) \
+	$(filter core/base/% core/net/%,$(core_sources)) \
+	$(filter nn/formats/onnx_%,$(libstarling_all_la_SOURCES)) \
+	codelets/compress.c \
+	codelets/kernels/tuning.c \
+	core/runtime/device.c \
+	parallel/params/parameter_server_owner.c \
+	parallel/step/placement.c \
+	parallel/train/manifest.c \
+	tools/train/checkpoints.c \
+	tools/train/folder_lock.c \
+	tools/train/progress.c
+fuzz_objects = $(patsubst %.c,tests/fuzz/objects/%.o,$(sort $(filter %.c,$(fuzz_room_sources))))
+fuzz_sanitizers = address,undefined,float-cast-overflow
+fuzz_flags = -g -O1 -fsanitize=$(fuzz_sanitizers) -fno-sanitize-recover=all
+tests/fuzz/objects/%.o: $(top_srcdir)/%.c | $(BUILT_SOURCES)
+	@$(MKDIR_P) $(@D)
+	$(AM_V_CC)$(CLANG) $(fuzz_flags) -fsanitize=fuzzer-no-link -DSL_FUZZER -MMD -MP \
+	  $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(AM_CFLAGS) $(PNG_CFLAGS) $(CAIRO_CFLAGS) -w -c $< -o $@
+-include $(fuzz_objects:.o=.d) $(patsubst %,tests/fuzz/objects/%.d,$(fuzzers))
+tests/fuzz/libfuzz.a: $(fuzz_objects)
+	$(AM_V_AR)rm -f $@ && $(AR) cr $@ $(fuzz_objects)
+$(fuzzers): tests/fuzz/fuzz_%: tests/fuzz/objects/tests/fuzz/fuzz_%.o tests/fuzz/libfuzz.a \
+  libstarling_all.la
+	$(AM_V_CCLD)$(CLANG) $(fuzz_flags) -fsanitize=fuzzer $< tests/fuzz/libfuzz.a \
+	  .libs/libstarling_all.a $(fuzz_libs) $(STARPU_RPATH) -o $@
+FUZZ_SECONDS = 30
+fuzz:
 	@test "$(CLANG)" != no || { echo "fuzz: clang is needed"; exit 1; }
-	$(MKDIR_P) tests/fuzz
-	for f in $(fuzzers); do \
-	  $(fuzz_compile) $(ZLIB_CFLAGS) $(JANSSON_CFLAGS) $(XXHASH_CFLAGS) \
-	    $(top_srcdir)/$$f.c $(fuzz_sources) \
-	    $(ZLIB_LIBS) $(JANSSON_LIBS) $(XXHASH_LIBS) -lm -o $$f || exit 1; \
-	done
-	sources=; \
-	for f in $(nn_sources); do \
-	  case $$f in *.c) sources="$$sources $(top_srcdir)/$$f" ;; esac; \
-	done; \
-	for f in tests/fuzz/fuzz_model tests/fuzz/fuzz_onnx; do \
-	  $(fuzz_compile) $(SL_CFLAGS) $(STARPU_CFLAGS) $(JANSSON_CFLAGS) $(PROTOBUF_C_CFLAGS) \
-	    $(top_srcdir)/$$f.c $$sources \
-	    $(nodist_libstarling_all_la_SOURCES) $(top_srcdir)/core/base/shape.c \
-	    .libs/libstarling_all.a $(fuzz_libs) -o $$f || exit 1; \
-	done
-
+	$(MAKE) $(AM_MAKEFLAGS) $(fuzzers)
+	$(top_srcdir)/tests/fuzz/run-fuzzers $(FUZZ_SECONDS) $(top_srcdir)/tests/fuzz/corpus $(fuzzers)
 
 # ---- deliberate bugs: do tests find them? In a checkout; see build-aux/mutants -------------------
 # MUTANTS=N SEED=S: a sample of N; MUTANTS_OPTIONS=--named: only each bug's own tests
@@ -191,12 +203,13 @@ check-mutants:
 
 CLEANFILES += $(gpu_programs:=$(EXEEXT)) tests/ranks.lock
 clean-tests:
-	rm -rf mutants tests/.starpu $(fuzzers) tests/fuzz/fuzz_model tests/fuzz/fuzz_onnx
+	rm -rf mutants tests/.starpu $(fuzzers)
+	rm -rf tests/fuzz/found tests/fuzz/libfuzz.a tests/fuzz/objects
 EXTRA_DIST_TESTS = $(test_scripts) $(test_headers) \
 	build-aux/mutants \
 	tests/mutants \
 	tests/fixtures \
-	tests/fuzz/corpus $(fuzzers:=.c) tests/fuzz/fuzz_model.c tests/fuzz/fuzz_onnx.c \
+	tests/fuzz/corpus $(fuzz_sources) tests/fuzz/fuzzers.def tests/fuzz/run-fuzzers \
 	tests/gpu/gpu-check.sh tests/gpu/gpu_custom.cu tests/gpu/gpu_custom_none.c \
 	tests/parallel/check-nodes.sh \
 	tests/standin/README.md

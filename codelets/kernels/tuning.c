@@ -48,43 +48,44 @@ static void name_machine(char *machine, size_t size) {
   if (f) fclose(f);
 }
 
-/* A file that is missing, damaged, of another machine or of another user counts as empty. */
-static json_t *read_choices(const struct sl__tuning *t) {
-  uint8_t *bytes = NULL;
-  size_t size = 0;
-  json_t *choices = NULL;
-  if (sl__file_read_own(t->path, 16 << 20, &bytes, &size) == SL_OK) {
-    json_t *root = json_loadb((const char *)bytes, size, 0, NULL);
-    const char *machine = json_string_value(json_object_get(root, "machine"));
-    if (machine && !strcmp(machine, t->machine)) {
-      choices = json_object_get(root, "choices");
-      choices = json_is_object(choices) ? json_incref(choices) : NULL;
-    }
-    if (!root)
-      fprintf(stderr, "starling: warning: %s is damaged; it is measured and written anew\n",
-              t->path);
-    json_decref(root);
-  }
-  free(bytes);
-  return choices ? choices : json_object();
+struct sl__tuning *sl__tuning_parse(const char *machine, const uint8_t *bytes, size_t size,
+                                    bool *whole) {
+  struct sl__tuning *t = sl__alloc(1, sizeof *t, "tuning");
+  if (!t) return NULL;
+  json_t *root = json_loadb((const char *)bytes, size, 0, NULL);
+  const char *theirs = json_string_value(json_object_get(root, "machine"));
+  json_t *choices = json_object_get(root, "choices");
+  snprintf(t->machine, sizeof t->machine, "%s", machine);
+  pthread_mutex_init(&t->mutex, NULL);
+  *whole = root != NULL;
+  t->choices = theirs && !strcmp(theirs, t->machine) && json_is_object(choices)
+                   ? json_incref(choices)
+                   : json_object();
+  json_decref(root);
+  if (t->choices) return t;
+  sl__fail(SL_NO_MEMORY, "no memory for the remembered implementations");
+  sl__tuning_close(t);
+  return NULL;
 }
 
 enum sl_status sl__tuning_open(bool tune, const char *folder, struct sl__tuning **tuning) {
-  char host[64] = "";
+  char host[64] = "", path[PATH_MAX], machine[sizeof(*tuning)->machine];
+  uint8_t *bytes = NULL;
+  size_t size = 0;
+  bool whole;
   *tuning = NULL;
   if (!tune) return SL_OK;
-  struct sl__tuning *t = sl__alloc(1, sizeof *t, "tuning");
-  if (!t) return SL_NO_MEMORY;
   gethostname(host, sizeof host - 1);
-  int length = snprintf(t->path, sizeof t->path, "%s/starling-tuning.%s.json", folder, host);
-  if (length >= (int)sizeof t->path) t->path[0] = '\0'; /* neither read nor written */
-  name_machine(t->machine, sizeof t->machine);
-  t->choices = read_choices(t);
-  if (!t->choices) {
-    free(t);
-    return sl__fail(SL_NO_MEMORY, "no memory for the remembered implementations");
-  }
-  pthread_mutex_init(&t->mutex, NULL);
+  int length = snprintf(path, sizeof path, "%s/starling-tuning.%s.json", folder, host);
+  if (length >= (int)sizeof path) path[0] = '\0'; /* neither read nor written */
+  name_machine(machine, sizeof machine);
+  bool there = sl__file_read_own(path, 16 << 20, &bytes, &size) == SL_OK;
+  struct sl__tuning *t = sl__tuning_parse(machine, bytes, size, &whole);
+  free(bytes);
+  if (!t) return SL_NO_MEMORY;
+  if (there && !whole)
+    fprintf(stderr, "starling: warning: %s is damaged; it is measured and written anew\n", path);
+  memcpy(t->path, path, sizeof path);
   *tuning = t;
   return SL_OK;
 }
@@ -115,8 +116,9 @@ void sl__tuning_close(struct sl__tuning *t) {
 
 int sl__tuning_find(struct sl__tuning *t, const char *key) {
   pthread_mutex_lock(&t->mutex);
-  json_t *value = json_object_get(t->choices, key);
-  int implementation = json_is_integer(value) ? (int)json_integer_value(value) : -1;
+  json_t *choice = json_object_get(t->choices, key);
+  json_int_t value = json_is_integer(choice) ? json_integer_value(choice) : -1;
+  int implementation = value >= 0 && value <= INT_MAX ? (int)value : -1;
   pthread_mutex_unlock(&t->mutex);
   return implementation;
 }

@@ -10,6 +10,10 @@ struct sl__tuning;
 /* If tune is false, *tuning is NULL and no file is read. Else it reads, in this folder, the
  * remembered choices; it reports a damaged file on the error stream and replaces it. */
 enum sl_status sl__tuning_open(bool tune, const char *folder, struct sl__tuning **tuning);
+/* The choices of a file's bytes, without a file: those of another machine and damaged ones count as
+ * none. NULL without memory. *whole: the bytes are such a file. */
+struct sl__tuning *sl__tuning_parse(const char *machine, const uint8_t *bytes, size_t size,
+                                    bool *whole);
 /* Writes new choices to the file. Accepts NULL. */
 void sl__tuning_close(struct sl__tuning *tuning);
 

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "core/base/error.h"
+#include "core/base/numbers.h"
+#include "core/net/collective.h"
 #include "core/net/net.h"
 
 int sl__launched(int *rank) {
@@ -22,45 +24,46 @@ int sl__launched(int *rank) {
   return 0;
 }
 
-/* Every rank sends one to rank 0. */
-struct report {
-  int32_t status;
-  char text[508];
-};
-
-enum { CLOSES = -1 }; /* status of a rank that closes its context */
-
 /* If some ranks close their contexts and others do not, they can do nothing together any more. */
-static void find_closing(int size, const struct report *all, struct report *report, int32_t *rank) {
+static void find_closing(const struct sl__report *all, int size, struct sl__first_report *result) {
   int closing = 0, first = -1;
   for (int r = 0; r < size; r++) {
-    closing += all[r].status == CLOSES;
-    if (all[r].status == CLOSES && first < 0) first = r;
+    closing += all[r].status == SL__REPORT_CLOSES;
+    if (all[r].status == SL__REPORT_CLOSES && first < 0) first = r;
   }
   if (!closing || closing == size) return;
-  *report = (struct report){.status = SL_LOST};
-  snprintf(report->text, sizeof report->text, "it has closed its context while other ranks go on");
-  *rank = first;
+  *result = (struct sl__first_report){.report.status = SL_LOST, .rank = first};
+  snprintf(result->report.text, sizeof result->report.text,
+           "it has closed its context while other ranks go on");
+}
+
+void sl__report_first(const struct sl__report *all, int size, struct sl__first_report *first) {
+  *first = (struct sl__first_report){.rank = -1};
+  for (int r = 0; r < size && first->rank < 0; r++)
+    if (all[r].status != SL_OK && all[r].status != SL__REPORT_CLOSES)
+      *first = (struct sl__first_report){all[r], r};
+  if (first->rank < 0) find_closing(all, size, first);
+}
+
+void sl__report_check(struct sl__first_report *first, int size) {
+  struct sl__report *report = &first->report;
+  report->text[sizeof report->text - 1] = '\0';
+  if (first->rank < 0 || first->rank >= size) first->rank = -1;
+  bool known = report->status > SL_OK && report->status <= SL_UNSUPPORTED;
+  if (first->rank >= 0 && !known) report->status = SL_LOST;
 }
 
 /* All ranks get the first rank's report that is not SL_OK; *from is that rank, or -1. */
-static enum sl_status first_failure(struct sl__net *net, struct report *report, int *from) {
+static enum sl_status first_failure(struct sl__net *net, struct sl__report *report, int *from) {
   enum sl_status status;
-  struct {
-    struct report report;
-    int32_t rank;
-  } first = {.rank = -1};
+  struct sl__first_report first = {.rank = -1};
   int size = sl__net_size(net);
-  struct report *all = sl__net_rank(net) ? NULL : sl__alloc((size_t)size, sizeof *all, "ranks");
+  struct sl__report *all = sl__net_rank(net) ? NULL : sl__alloc((size_t)size, sizeof *all, "ranks");
   if (!sl__net_rank(net) && !all) return SL_NO_MEMORY;
   SL__TRY(sl__net_gather(net, report, sizeof *report, all));
-  for (int r = 0; all && r < size && first.rank < 0; r++)
-    if (all[r].status != SL_OK && all[r].status != CLOSES) {
-      first.report = all[r];
-      first.rank = r;
-    }
-  if (all && first.rank < 0) find_closing(size, all, &first.report, &first.rank);
+  if (all) sl__report_first(all, size, &first);
   SL__TRY(sl__net_broadcast(net, &first, sizeof first));
+  sl__report_check(&first, size);
   *report = first.report;
   *from = first.rank;
 out:
@@ -69,7 +72,7 @@ out:
 }
 
 enum sl_status sl__net_barrier(struct sl__net *net) {
-  struct report report = {.status = SL_OK};
+  struct sl__report report = {.status = SL_OK};
   int from;
   if (sl__net_size(net) == 1) return SL_OK;
   enum sl_status status = first_failure(net, &report, &from);
@@ -78,7 +81,7 @@ enum sl_status sl__net_barrier(struct sl__net *net) {
 }
 
 enum sl_status sl__net_final_barrier(struct sl__net *net) {
-  struct report report = {.status = CLOSES};
+  struct sl__report report = {.status = SL__REPORT_CLOSES};
   int from = -1;
   if (sl__net_size(net) == 1) return SL_OK;
   enum sl_status status = first_failure(net, &report, &from);
@@ -87,7 +90,7 @@ enum sl_status sl__net_final_barrier(struct sl__net *net) {
 }
 
 enum sl_status sl__net_sync_status(struct sl__net *net, enum sl_status status, const char *why) {
-  struct report report = {.status = (int32_t)status};
+  struct sl__report report = {.status = (int32_t)status};
   int from;
   if (sl__net_size(net) == 1 || status == SL_LOST) return status;
   snprintf(report.text, sizeof report.text, "%s", status == SL_OK ? "" : why);
@@ -129,13 +132,24 @@ enum sl_status sl__net_agree_build(struct sl__net *net) {
   return sl__net_agree(net, lines);
 }
 
+enum sl_status sl__lines_length(const char digits[SL__LINES_DIGITS], size_t *length) {
+  const int64_t most = 1 << 30; /* bytes; a model of a million layers has fewer */
+  int64_t value = 0;
+  *length = 0;
+  if (!memchr(digits, '\0', SL__LINES_DIGITS) || !sl__parse_whole(digits, 0, most, &value))
+    return sl__fail(SL_LOST, "rank 0 has sent a number that is none");
+  *length = (size_t)value;
+  return SL_OK;
+}
+
 enum sl_status sl__net_agree(struct sl__net *net, const char *lines) {
   enum sl_status status;
-  char digits[24]; /* as text: the machines' byte orders may differ */
+  char digits[SL__LINES_DIGITS]; /* as text: the machines' byte orders may differ */
+  size_t length;
   if (sl__net_size(net) == 1) return SL_OK;
   snprintf(digits, sizeof digits, "%zu", strlen(lines));
   SL__TRY(sl__net_broadcast(net, digits, sizeof digits));
-  unsigned long length = strtoul(digits, NULL, 10);
+  SL__TRY(sl__lines_length(digits, &length));
   char *first = sl__alloc(length + 1, 1, "rank 0's options");
   if (!first) return SL_NO_MEMORY;
   if (!sl__net_rank(net)) memcpy(first, lines, length);
@@ -143,7 +157,7 @@ enum sl_status sl__net_agree(struct sl__net *net, const char *lines) {
   if (status == SL_OK) status = compare(first, lines, sl__net_rank(net));
   free(first);
   /* all ranks fail with the message of the first rank that differs */
-  struct report report = {.status = (int32_t)status};
+  struct sl__report report = {.status = (int32_t)status};
   int from;
   if (status == SL_LOST) return status;
   if (status != SL_OK) snprintf(report.text, sizeof report.text, "%s", sl_error());

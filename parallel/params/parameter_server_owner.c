@@ -1,4 +1,6 @@
 /* The owner's side of dist_async: callbacks that apply a worker's gradient and answer it. */
+#include <string.h>
+
 #include "core/net/net.h"
 #include "parallel/params/parameter_server_state.h"
 
@@ -100,19 +102,43 @@ static int take_due_answers(struct sl__exchange *x, int m, struct sl__push_slot 
   return count;
 }
 
+bool sl__push_head(const float head[SL__HEAD_SIZE], enum sl__push_kind *kind, int64_t *step) {
+  int64_t number = sl__whole_in_message(head[SL__HEAD_KIND], SL__PUSH_CLOSE);
+  *kind = number < 0 ? SL__PUSH_CLOSE : (enum sl__push_kind)number;
+  *step = sl__whole_in_message(head[SL__HEAD_STEP], SL__MOST_STEPS);
+  return number >= 0 && *step >= 0;
+}
+
 /* With the lock. Returns the version that the gradient is applied to, or -1 if there is none. */
-static int64_t enter(struct sl__push_slot *slot, const float *head) {
+static int64_t enter(struct sl__push_slot *slot, bool stop, enum sl__push_kind kind, int64_t step) {
   struct sl__parameter_server *server = slot->x->server;
   int m = slot->message;
-  server->met.stop |= head[SL__HEAD_STOP] != 0;
-  slot->kind = (enum sl__push_kind)head[SL__HEAD_KIND];
+  server->met.stop |= stop;
+  slot->kind = kind;
   if (slot->kind == SL__PUSH_CLOSE) slot->is_open = false;
   slot->pauses = slot->kind == SL__PULL_PAUSE;
   if (slot->pauses) slot->clock = 0;
   if (slot->kind >= SL__PULL_ONLY) return -1;
-  slot->clock = (int64_t)head[SL__HEAD_STEP];
+  slot->clock = step;
   slot->staleness = server->version[m] - slot->pulled;
   return server->version[m]++;
+}
+
+/* The head of the slot's push. A worker that sends what is no push counts as one that has left. */
+static void read_head(struct sl__push_slot *slot, float *head, enum sl__push_kind *kind,
+                      int64_t *step) {
+  const float *memory = starpu_data_handle_to_pointer(slot->head->handle, STARPU_MAIN_RAM);
+  memcpy(head, memory, SL__HEAD_SIZE * sizeof *head);
+  starpu_data_release(slot->head->handle);
+  bool lost = sl__net_check(slot->x->context->net) != SL_OK; /* the message has no content */
+  bool good = !lost && sl__push_head(head, kind, step);
+  if (good) return;
+  if (!lost)
+    keep_failure(slot->x->server,
+                 sl__fail(SL_LOST, "rank %d has sent a push that is none", slot->worker));
+  head[SL__HEAD_STOP] = 0;
+  *kind = SL__PUSH_CLOSE;
+  *step = 0;
 }
 
 /* A slot's head can be read. Any thread calls this, also that of a GPU, whose memory is another. */
@@ -122,14 +148,11 @@ static void arrived(void *argument) {
   struct sl__parameter_server *server = x->server;
   struct sl__push_slot *due[x->ranks.workers];
   float head[SL__HEAD_SIZE];
-  const float *memory = starpu_data_handle_to_pointer(slot->head->handle, STARPU_MAIN_RAM);
-  for (int i = 0; i < SL__HEAD_SIZE; i++) head[i] = memory[i];
-  starpu_data_release(slot->head->handle);
-  /* after a failure the message has no content */
-  if (sl__net_check(x->context->net) != SL_OK) head[SL__HEAD_KIND] = SL__PUSH_CLOSE;
+  enum sl__push_kind kind;
+  int64_t step;
+  read_head(slot, head, &kind, &step);
   pthread_mutex_lock(&server->lock);
-  int64_t version = enter(slot, head);
-  enum sl__push_kind kind = slot->kind;
+  int64_t version = enter(slot, head[SL__HEAD_STOP] != 0, kind, step);
   pthread_mutex_unlock(&server->lock);
   if (version >= 0) keep_failure(server, apply(slot, version, head[SL__HEAD_LR]));
   pthread_mutex_lock(&server->lock);

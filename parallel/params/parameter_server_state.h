@@ -17,6 +17,7 @@
 /* The first floats of a push, and of the answer to it. */
 enum { SL__HEAD_STEP, SL__HEAD_LR, SL__HEAD_STOP, SL__HEAD_KIND, SL__HEAD_SIZE };
 enum { SL__ANSWER_STALENESS, SL__ANSWER_STOP, SL__ANSWER_SIZE };
+#define SL__MOST_STEPS ((int64_t)1 << 52) /* that a message may name */
 
 /* Kinds of messages to the owner. The last three carry no gradient. */
 enum sl__push_kind {
@@ -70,6 +71,14 @@ enum sl_status sl__parameter_server_check(struct sl__exchange *x);
  * number. */
 int sl__message_tensors(const struct sl__exchange *x, int m, struct sl__tensor *const *tensors,
                         struct sl__tensor **list, int n);
+
+/* A whole number in a message: from 0 to most; -1: it is none. */
+static inline int64_t sl__whole_in_message(float value, int64_t most) {
+  return value >= 0 && value <= (float)most ? (int64_t)value : -1;
+}
+
+/* parameter_server_owner.c: what a push says of itself. Returns false if no worker sends that. */
+bool sl__push_head(const float head[SL__HEAD_SIZE], enum sl__push_kind *kind, int64_t *step);
 
 /* parameter_server_owner.c: submit the wait for the slot's next message. */
 enum sl_status sl__push_slot_receive(struct sl__push_slot *slot);

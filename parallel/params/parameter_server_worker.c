@@ -14,13 +14,16 @@ static void answered(void *argument) {
   struct pull *pull = argument;
   struct sl__parameter_server *server = pull->x->server;
   const float *content = starpu_data_handle_to_pointer(pull->answer->handle, STARPU_MAIN_RAM);
-  int64_t staleness = (int64_t)content[SL__ANSWER_STALENESS];
+  /* after a failure the message has no content */
+  int64_t staleness = sl__whole_in_message(content[SL__ANSWER_STALENESS], SL__MOST_STEPS);
   bool stop = content[SL__ANSWER_STOP] != 0;
   starpu_data_release(pull->answer->handle);
   free(pull);
   pthread_mutex_lock(&server->lock);
-  server->met.sum += staleness;
-  server->met.count++;
+  if (staleness >= 0) {
+    server->met.sum += staleness;
+    server->met.count++;
+  }
   if (staleness > server->met.most) server->met.most = staleness;
   server->met.stop |= stop;
   pthread_mutex_unlock(&server->lock);

@@ -1,6 +1,7 @@
 /* CIFAR-10: the bytes as one file, and split in two (by their first two bytes) as two files of a
  * set. */
 #include "data/dataset.h"
+#include "tests/fuzz/fuzz.h"
 
 static void read_set(uint8_t *const *bytes, const size_t *sizes, int files) {
   static const char *const paths[2] = {"first", "second"};
@@ -12,7 +13,7 @@ static void read_set(uint8_t *const *bytes, const size_t *sizes, int files) {
   sl_dataset_free(set);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+FUZZER(cifar)(const uint8_t *bytes, size_t size) {
   if (size < 2) return 0;
   size_t first = (size_t)bytes[0] << 8 | bytes[1];
   uint8_t *rest = (uint8_t *)bytes + 2; /* only read */

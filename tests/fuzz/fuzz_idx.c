@@ -1,8 +1,9 @@
 /* IDX and MNIST: the bytes as images, as labels, and split in two (by their first two bytes) as a
  * whole set. */
 #include "data/dataset.h"
+#include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+FUZZER(idx)(const uint8_t *bytes, size_t size) {
   struct sl__idx idx;
   struct sl_dataset *set;
   if (size < 2) return 0;

@@ -4,8 +4,9 @@
 
 #include "core/runtime/context.h"
 #include "nn/layer.h"
+#include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+FUZZER(model)(const uint8_t *bytes, size_t size) {
   static struct sl_context context; /* nothing is built, so StarPU need not run */
   struct sl_model *first, *second;
   char *text = NULL, *again = NULL;

@@ -4,8 +4,9 @@
 
 #include "core/runtime/context.h"
 #include "nn/formats/onnx.h"
+#include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+FUZZER(onnx)(const uint8_t *bytes, size_t size) {
   static struct sl_context context; /* nothing is built, so StarPU need not run */
   struct sl_model *first, *second;
   struct sl__copy copy = {0};

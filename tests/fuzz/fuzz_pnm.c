@@ -2,8 +2,9 @@
 #include <stdlib.h>
 
 #include "tools/predict/picture.h"
+#include "tests/fuzz/fuzz.h"
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+FUZZER(pnm)(const uint8_t *bytes, size_t size) {
   struct picture picture = {0};
   size_t used = 0;
   while (size && !pnm_read(bytes, size, &picture, &used)) {

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "core/base/safetensors.h"
+#include "tests/fuzz/fuzz.h"
 
 static void read_entry(const struct sl__safetensors *file,
                        const struct sl__safetensors_entry *entry) {
@@ -14,7 +15,7 @@ static void read_entry(const struct sl__safetensors *file,
   free(values);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+FUZZER(safetensors)(const uint8_t *bytes, size_t size) {
   struct sl__safetensors *file;
   if (sl__safetensors_parse("file", bytes, size, &file) != SL_OK) return 0;
   for (size_t i = 0; i < sl__safetensors_count(file); i++)

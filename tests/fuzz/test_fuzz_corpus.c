@@ -1,33 +1,29 @@
-/* What the fuzzers found worth keeping (tests/fuzz/corpus), replayed: none may crash. To look for
- * more: make fuzz mkdir new && tests/fuzz/fuzz_idx -max_total_time=600 -max_len=8192 new
- * tests/fuzz/corpus/idx and to keep what is new, in few files: mkdir kept && tests/fuzz/fuzz_idx
- * -merge=1 kept tests/fuzz/corpus/idx new */
+/* Every fuzzer, called on the seeds and findings in its folder of tests/fuzz/corpus: none may
+ * crash. To look for more: make fuzz FUZZ_SECONDS=600; see CONTRIBUTING.md. */
 #include <dirent.h>
 
-#include "core/base/file.h"
 #include "tests/common/files.h"
 
-#define LLVMFuzzerTestOneInput fuzz_idx
-#include "tests/fuzz/fuzz_idx.c"
-#undef LLVMFuzzerTestOneInput
-#define LLVMFuzzerTestOneInput fuzz_cifar
-#include "tests/fuzz/fuzz_cifar.c"
-#undef LLVMFuzzerTestOneInput
-#define LLVMFuzzerTestOneInput fuzz_model
-#include "tests/fuzz/fuzz_model.c"
-#undef LLVMFuzzerTestOneInput
-#define LLVMFuzzerTestOneInput fuzz_onnx
-#include "tests/fuzz/fuzz_onnx.c"
-#undef LLVMFuzzerTestOneInput
-#define LLVMFuzzerTestOneInput fuzz_safetensors
-#include "tests/fuzz/fuzz_safetensors.c"
-#undef LLVMFuzzerTestOneInput
-#define LLVMFuzzerTestOneInput fuzz_pnm
-#include "tests/fuzz/fuzz_pnm.c"
-#undef LLVMFuzzerTestOneInput
-#define LLVMFuzzerTestOneInput fuzz_trace
-#include "tests/fuzz/fuzz_trace.c"
-#undef LLVMFuzzerTestOneInput
+#define FUZZER(name) int fuzz_##name(const uint8_t *bytes, size_t size);
+#include "tests/fuzz/fuzzers.def"
+#undef FUZZER
+
+/* As it is: sl__file_read would unpack it. */
+static uint8_t *read_seed(const char *path, size_t *size) {
+  const size_t most = 1 << 20;
+  FILE *file = fopen(path, "rb");
+  uint8_t *room = malloc(most), *bytes;
+  assert_non_null(file);
+  assert_non_null(room);
+  *size = fread(room, 1, most, file);
+  assert_true(*size < most);
+  fclose(file);
+  bytes = malloc(*size ? *size : 1); /* no byte too many is read */
+  assert_non_null(bytes);
+  memcpy(bytes, room, *size);
+  free(room);
+  return bytes;
+}
 
 static void replay(const char *reader, int (*fuzz)(const uint8_t *bytes, size_t size)) {
   char folder[2048], path[4096];
@@ -36,11 +32,10 @@ static void replay(const char *reader, int (*fuzz)(const uint8_t *bytes, size_t 
   DIR *entries = opendir(folder);
   assert_non_null(entries);
   for (struct dirent *entry; (entry = readdir(entries));) {
-    uint8_t *bytes;
     size_t size;
     if (entry->d_name[0] == '.') continue;
     snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-    assert_int_equal(sl__file_read(path, 1 << 20, &bytes, &size), SL_OK);
+    uint8_t *bytes = read_seed(path, &size);
     assert_int_equal(fuzz(bytes, size), 0);
     free(bytes);
     files++;
@@ -49,47 +44,43 @@ static void replay(const char *reader, int (*fuzz)(const uint8_t *bytes, size_t 
   assert_true(files > 0);
 }
 
-static void test_idx(void **state) {
-  (void)state;
-  replay("idx", fuzz_idx);
-}
+#define FUZZER(name)                                                                               \
+  static void test_##name(void **state) {                                                          \
+    (void)state;                                                                                   \
+    replay(#name, fuzz_##name);                                                                    \
+  }
+#include "tests/fuzz/fuzzers.def"
+#undef FUZZER
 
-static void test_cifar(void **state) {
+/* A folder without a fuzzer would never be replayed. */
+static void test_folders(void **state) {
+  static const char *const names[] = {
+#define FUZZER(name) #name,
+#include "tests/fuzz/fuzzers.def"
+#undef FUZZER
+  };
+  char folder[2048];
+  size_t found = 0;
   (void)state;
-  replay("cifar", fuzz_cifar);
-}
-
-static void test_safetensors(void **state) {
-  (void)state;
-  replay("safetensors", fuzz_safetensors);
-}
-
-static void test_model(void **state) {
-  (void)state;
-  replay("model", fuzz_model);
-}
-
-static void test_onnx(void **state) {
-  (void)state;
-  replay("onnx", fuzz_onnx);
-}
-
-static void test_pnm(void **state) {
-  (void)state;
-  replay("pnm", fuzz_pnm);
-}
-
-static void test_trace(void **state) {
-  (void)state;
-  replay("trace", fuzz_trace);
+  snprintf(folder, sizeof folder, "%s/tests/fuzz/corpus", source_folder());
+  DIR *entries = opendir(folder);
+  assert_non_null(entries);
+  for (struct dirent *entry; (entry = readdir(entries));) {
+    bool known = entry->d_name[0] == '.';
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+      if (!strcmp(entry->d_name, names[i])) known = true, found++;
+    if (!known) fail_msg("corpus/%s belongs to no row of fuzzers.def", entry->d_name);
+  }
+  closedir(entries);
+  assert_int_equal(found, sizeof names / sizeof *names);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_idx),         cmocka_unit_test(test_cifar),
-      cmocka_unit_test(test_safetensors), cmocka_unit_test(test_model),
-      cmocka_unit_test(test_onnx),        cmocka_unit_test(test_pnm),
-      cmocka_unit_test(test_trace),
+#define FUZZER(name) cmocka_unit_test(test_##name),
+#include "tests/fuzz/fuzzers.def"
+#undef FUZZER
+      cmocka_unit_test(test_folders),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

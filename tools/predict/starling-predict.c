@@ -1,7 +1,5 @@
 /* starling-predict: runs a saved model on pictures, numbers or lines of text. */
 #include <errno.h>
-#include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,32 +8,6 @@
 #include "tools/common/dataset_names.h"
 #include "tools/common/option_table.h"
 #include "tools/predict/predict.h"
-
-/* ---- failures ---- */
-
-int fail(int code, const char *format, ...) {
-  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-  static bool said;
-  va_list list;
-  va_start(list, format);
-  pthread_mutex_lock(&lock);
-  if (!said) {
-    fprintf(stderr, "starling-predict: ");
-    vfprintf(stderr, format, list);
-    fputc('\n', stderr);
-  }
-  said = true;
-  aborted_told();
-  pthread_mutex_unlock(&lock);
-  va_end(list);
-  return code;
-}
-
-int fail_library(enum sl_status status) {
-  return fail(status == SL_BAD_ARGUMENT ? EXIT_USAGE : EXIT_FAILED, "%s", sl_error());
-}
-
-int fail_memory(void) { return fail(EXIT_FAILED, "no memory is left"); }
 
 /* ---- the command line ---- */
 

@@ -47,8 +47,8 @@ struct report {
 bool facts_find(const struct run_curves *run, struct facts *facts);
 
 /* Returns false after a failure; message is one line that names the file. */
-bool trace_read(const char *folder, struct trace_report *trace, char *message, size_t size);
-void trace_free(struct trace_report *trace);
+bool trace_report_read(const char *folder, struct trace_report *trace, char *message, size_t size);
+void trace_report_free(struct trace_report *trace);
 
 extern const char report_style[];
 

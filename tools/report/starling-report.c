@@ -129,7 +129,7 @@ static int read_all(struct input *input) {
   }
   for (size_t i = 0; i < input->folder_count; i++) {
     report->trace_count = i + 1;
-    if (!trace_read(input->folders[i], &report->traces[i], message, sizeof message))
+    if (!trace_report_read(input->folders[i], &report->traces[i], message, sizeof message))
       return fail(message, "");
   }
   return tell_apart(report->runs, report->count, input->logs) ? EXIT_DONE : fail("no memory", "");
@@ -155,7 +155,7 @@ int main(int argc, char **argv) {
   int code = read_all(&input);
   if (code == EXIT_DONE) code = write_page(&input);
   for (size_t i = 0; i < report->count; i++) curves_free(&report->runs[i]);
-  for (size_t i = 0; i < report->trace_count; i++) trace_free(&report->traces[i]);
+  for (size_t i = 0; i < report->trace_count; i++) trace_report_free(&report->traces[i]);
   free(report->runs);
   free(report->facts);
   free(report->traces);

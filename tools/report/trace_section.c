@@ -67,7 +67,7 @@ static void read_picture(const char *path, struct trace_report *trace) {
   trace->picture_size = count;
 }
 
-bool trace_read(const char *folder, struct trace_report *trace, char *message, size_t size) {
+bool trace_report_read(const char *folder, struct trace_report *trace, char *message, size_t size) {
   char *path = NULL, *picture = NULL;
   json_error_t error;
   bool good = false;
@@ -94,7 +94,7 @@ bool trace_read(const char *folder, struct trace_report *trace, char *message, s
   return good;
 }
 
-void trace_free(struct trace_report *trace) {
+void trace_report_free(struct trace_report *trace) {
   json_decref(trace->trace);
   free(trace->picture);
 }

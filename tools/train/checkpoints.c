@@ -127,21 +127,22 @@ static bool is_list(const json_t *list) {
   return good;
 }
 
+const char *checkpoints_listed(json_t *root, json_t **list, json_error_t *error) {
+  const char *format;
+  int version;
+  if (json_unpack_ex(root, error, 0, "{s:s, s:i, s:o}", "format", &format, "version", &version,
+                     "checkpoints", list) != 0)
+    return error->text;
+  if (strcmp(format, MANIFEST_FORMAT) != 0 || version != MANIFEST_VERSION)
+    return "of another format or version";
+  return is_list(*list) ? NULL : "an entry is damaged";
+}
+
 /* NULL where it is whole, and its list is taken; else why it is not. */
 static const char *read_manifest(struct checkpoints *c, const char *path, json_error_t *error) {
-  const char *format, *why = NULL;
-  json_t *list;
-  int version;
-  json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, error);
-  if (!root || json_unpack_ex(root, error, 0, "{s:s, s:i, s:o}", "format", &format, "version",
-                              &version, "checkpoints", &list) != 0)
-    why = error->text;
-  else if (strcmp(format, MANIFEST_FORMAT) != 0 || version != MANIFEST_VERSION)
-    why = "of another format or version";
-  else if (!is_list(list))
-    why = "an entry is damaged";
-  else
-    c->listed = json_incref(list);
+  json_t *list, *root = json_load_file(path, JSON_REJECT_DUPLICATES, error);
+  const char *why = root ? checkpoints_listed(root, &list, error) : error->text;
+  if (!why) c->listed = json_incref(list);
   json_decref(root);
   return why;
 }

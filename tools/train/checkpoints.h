@@ -26,6 +26,10 @@ void checkpoints_close(struct checkpoints *checkpoints);
 
 bool checkpoints_exist(const struct checkpoints *checkpoints);
 
+/* The list in a manifest, borrowed from it. Returns NULL, or why the manifest is damaged: a text of
+ * `error` or a constant. */
+const char *checkpoints_listed(json_t *root, json_t **list, json_error_t *error);
+
 /* Loads the newest whole checkpoint; `newest` becomes its name, or "" if there is none. A line on
  * the error stream, beginning with name, reports a damaged checkpoint and a missing or damaged
  * manifest. A checkpoint of another model or training is a failure, as of sl_trainer_load. */
