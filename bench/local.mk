@@ -26,7 +26,6 @@ bench_bench_exchange_SOURCES = \
 	bench/peak.c
 bench_bench_exchange_LDADD = $(STARPUMPI_LIBS) $(MPI_LIBS) $(STARPU_LIBS) $(OPENBLAS_LIBS) \
 	$(JANSSON_LIBS) -lm -lpthread
-bench_bench_exchange_LDFLAGS = $(AM_LDFLAGS) $(STARPU_RPATH)
 endif
 if SL_HAVE_CUDA
 EXTRA_PROGRAMS += bench/gpu_peak

@@ -37,9 +37,14 @@ install-data-local: doc/starling.bash
 	for p in $(completed_programs); do \
 	  ln -sf starling "$(DESTDIR)$(bashcompletiondir)/$$p" || exit 1; \
 	done
+# The pages, with the links between them, and the examples that pkg-config alone builds.
+nobase_dist_doc_DATA = README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE $(documents) \
+	$(to_begin_from:=.c)
+uninstall-documents:
+	-rmdir "$(DESTDIR)$(docdir)/examples" "$(DESTDIR)$(docdir)/doc" "$(DESTDIR)$(docdir)"
 uninstall-completion:
 	for p in starling $(completed_programs); do rm -f "$(DESTDIR)$(bashcompletiondir)/$$p"; done
-.PHONY: man uninstall-completion
+.PHONY: man uninstall-completion uninstall-documents
 
 # ---- the pages: their commands, run; a site of them, of the manual pages and of the headers ------
 EXTRA_DIST_DOC = \

@@ -3,12 +3,18 @@ trainers = examples/lenet examples/lstm_lm examples/mlp examples/resnet
 bin_PROGRAMS += $(trainers)
 trainer_libs = tools/libtrain.la tools/libcommon.la libstarling.la $(JANSSON_LIBS) -lm
 examples_lenet_LDADD = $(trainer_libs)
+examples_lenet_LDFLAGS = $(installed_ldflags)
 examples_lstm_lm_LDADD = $(trainer_libs)
+examples_lstm_lm_LDFLAGS = $(installed_ldflags)
 examples_mlp_LDADD = $(trainer_libs)
+examples_mlp_LDFLAGS = $(installed_ldflags)
 examples_resnet_SOURCES = examples/resnet.c examples/resnet_model.c examples/resnet_model.h
 examples_resnet_LDADD = $(trainer_libs)
+examples_resnet_LDFLAGS = $(installed_ldflags)
 
-noinst_PROGRAMS += examples/custom_layer examples/kvstore examples/predict
+# these build with pkg-config alone
+to_begin_from = examples/custom_layer examples/kvstore examples/predict
+noinst_PROGRAMS += $(to_begin_from)
 examples_custom_layer_LDADD = libstarling.la
 examples_kvstore_LDADD = libstarling.la
 examples_predict_LDADD = libstarling.la

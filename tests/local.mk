@@ -53,14 +53,13 @@ tests_parallel_kvstore_ranks_LDADD = libstarling.la
 tests_parallel_nodes_ranks_LDADD = libstarling_all.la -lm
 tests_parallel_nodes_train_LDADD = libstarling_all.la -lm
 # slaves look kernels up by name in the program itself
-tests_parallel_nodes_train_LDFLAGS = $(AM_LDFLAGS) -rdynamic $(STARPU_RPATH)
+tests_parallel_nodes_train_LDFLAGS = $(AM_LDFLAGS) -rdynamic
 if SL_HAVE_MPI
 check_PROGRAMS += tests/parallel/dist_train tests/gpu/gpu_ranks
 tests_parallel_dist_train_LDADD = libstarling_all.la $(MPI_LIBS) -lm
 tests_gpu_gpu_ranks_LDADD = libstarling_all.la
 endif
 LDADD = $(TEST_LIBS)
-AM_LDFLAGS += $(STARPU_RPATH)
 endif
 if SL_CUDA_STANDIN
 standin_programs = tests/standin/selftest tests/standin/smoke
@@ -89,7 +88,6 @@ else
 tests_gpu_gpu_ops_SOURCES += tests/gpu/gpu_custom_none.c
 endif
 tests_gpu_gpu_ops_LDADD = libstarling_all.la -lm
-tests_gpu_gpu_ops_LDFLAGS = $(AM_LDFLAGS) $(STARPU_RPATH)
 gpu_check_needs = $(bin_PROGRAMS) $(gpu_programs:=$(EXEEXT))
 if SL_HAVE_CMOCKA
 gpu_tests = \

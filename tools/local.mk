@@ -15,12 +15,14 @@ tools_starling_plot_SOURCES = $(tools_plot_files)
 tools_starling_plot_LDADD = tools/libcommon.la $(CAIRO_LIBS) $(JANSSON_LIBS) -lm
 tools_starling_predict_SOURCES = $(tools_predict_files)
 tools_starling_predict_CFLAGS = $(AM_CFLAGS) $(PNG_CFLAGS)
+tools_starling_predict_LDFLAGS = $(installed_ldflags)
 tools_starling_predict_LDADD = tools/libcommon.la libstarling.la $(PNG_LIBS) $(ZLIB_LIBS) \
 	$(JANSSON_LIBS) -lm -lpthread
 tools_starling_report_SOURCES = $(tools_report_files)
 tools_starling_report_LDADD = tools/libcommon.la $(CAIRO_LIBS) $(JANSSON_LIBS) -lm
 tools_starling_trace_SOURCES = $(tools_trace_files)
 tools_starling_trace_CPPFLAGS = $(AM_CPPFLAGS) -DSL_STARPU_BIN='"$(STARPU_PREFIX)/bin"'
+$(tools_starling_trace_OBJECTS): Makefile # which has StarPU's folder
 tools_starling_trace_LDADD = tools/libcommon.la $(CAIRO_LIBS) $(JANSSON_LIBS) -lm
 tools_starling_tune_SOURCES = $(tools_tune_files)
 tools_starling_tune_LDADD = tools/libcommon.la $(JANSSON_LIBS) -lm

@@ -51,7 +51,37 @@ else
   skip "exported symbols" "no nm, or no shared library"
 fi
 
+# ---- a StarPU that other users cannot reach ----
+mkdir -p "$work/closed/starpu/lib" "$work/open/starpu/lib" && chmod 755 "$work" "$work"/open
+chmod 700 "$work/closed"
+# says LIBDIR PREFIX TEXT: the end of "make install"; no TEXT: it says nothing
+says() {
+  "${SL_SRCDIR:-.}/build-aux/check-starpu" "$1" "$2" "" >"$work/out" 2>"$work/err" || return 1
+  if [ -n "$3" ]; then grep -q "$3" "$work/err"; else test ! -s "$work/err"; fi
+}
+if "${SL_SRCDIR:-.}/build-aux/closed-folder" "$work" >"$work/out"; then
+  check "StarPU in a closed folder: make install says what to do" \
+    says "$work/closed/starpu/lib" /usr/local "quickstart install /usr/local"
+  check "it names the closed folder" grep -q "^and .*/closed is closed" "$work/err"
+  check "StarPU for all users" says "$work/open/starpu/lib" /usr/local ""
+  check "a prefix in a closed folder is for its owner" \
+    says "$work/closed/starpu/lib" "$work/closed" ""
+else
+  skip "a StarPU in a closed folder" "$(cat "$work/out") is closed itself"
+fi
+check "a StarPU that is gone is an error" sh -c '! "$@" 2>"$0"' "$work/err" \
+  "${SL_SRCDIR:-.}/build-aux/check-starpu" "$work/gone" /usr/local ""
+
 # ---- make install, make uninstall ----
+libdir=$(sed -n 's/^libdir = //p' "$builddir/Makefile")
+prefix=$(sed -n 's/^prefix = //p' "$builddir/Makefile")
+libdir=$(echo "$libdir" | sed "s|[$][{(]exec_prefix[)}]|$prefix|")
+case $libdir in
+  /usr/lib | /usr/lib/*-linux-gnu) ;;
+  *)
+    check "pkg-config gives the run path" \
+      grep -q '^Libs: .*-Wl,-rpath,[$]{libdir}' "$builddir/starling.pc" ;;
+esac
 place=$work/place
 if grep -q '^#define SL_SANITIZE 1' "$builddir/config.h"; then
   skip "make install" "a build with sanitizers is not installed"
@@ -59,9 +89,17 @@ elif make -C "$builddir" install DESTDIR="$place" >"$work/out" 2>"$work/err"; th
   ok "make install"
   find "$place" -type f >"$work/files"
   for file in bin/lenet bin/starling-run include/starling/nn.h lib/libstarling.so man1/lenet.1 \
-    pkgconfig/starling.pc completions/starling; do
+    pkgconfig/starling.pc completions/starling doc/starling/README.md \
+    doc/starling/doc/install.md doc/starling/doc/trace.svg doc/starling/examples/predict.c; do
     check "$file is installed" sh -c 'find "$1" -path "*/$2*" | grep -q .' sh "$place" "$file"
   done
+  if grep -q '^LIBDIR_RPATH = .' "$builddir/Makefile" && command -v readelf >/dev/null; then
+    for program in lenet starling-predict; do
+      check "$program finds the library without ldconfig" sh -c \
+        'readelf -d "$1" | grep RUNPATH | grep -qE "(\[|:)$2(\]|:)"' sh \
+        "$(find "$place" -path "*/bin/$program")" "$libdir"
+    done
+  fi
   make -C "$builddir" uninstall DESTDIR="$place" >"$work/out" 2>"$work/err"
   verdict $? "make uninstall"
   find "$place" ! -type d >"$work/out"
