@@ -103,6 +103,7 @@ static char *find_folder(const char *folder) {
 }
 
 enum sl_status sl_cifar10_open(const char *folder, bool train, struct sl_dataset **dataset) {
+  SL__NEEDS(folder, dataset);
   enum sl_status status;
   char *paths[TRAINING_FILES] = {0};
   uint8_t *bytes[TRAINING_FILES] = {0};
@@ -168,13 +169,14 @@ static enum sl_status write_file(const struct sl_dataset *set, int64_t first, in
   return sl__file_commit(file, NULL);
 }
 
-enum sl_status sl_cifar10_write(const struct sl_dataset *set, const char *folder, bool train) {
+enum sl_status sl_cifar10_write(const struct sl_dataset *dataset, const char *folder, bool train) {
+  SL__NEEDS(dataset, folder);
   const int files = train ? TRAINING_FILES : 1;
-  const int64_t each = set->info.count / files;
-  enum sl_status status = check_writable(set, train);
+  const int64_t each = dataset->info.count / files;
+  enum sl_status status = check_writable(dataset, train);
   for (int f = 0; f < files && status == SL_OK; f++) {
     char name[32], *path = sl__join(folder, file_name(train, f, name));
-    status = path ? write_file(set, f * each, each, path) : SL_NO_MEMORY;
+    status = path ? write_file(dataset, f * each, each, path) : SL_NO_MEMORY;
     free(path);
   }
   return status;

@@ -75,17 +75,17 @@ out:
   return status;
 }
 
-void sl_dataset_free(struct sl_dataset *set) {
-  if (!set) return;
-  free((char *)set->info.name);
-  free(set->samples);
-  free(set->tokens);
-  free(set->labels);
-  free(set->sentences);
-  free(set->buckets);
-  free(set->normal);
-  free(set->table);
-  free(set);
+void sl_dataset_free(struct sl_dataset *dataset) {
+  if (!dataset) return;
+  free((char *)dataset->info.name);
+  free(dataset->samples);
+  free(dataset->tokens);
+  free(dataset->labels);
+  free(dataset->sentences);
+  free(dataset->buckets);
+  free(dataset->normal);
+  free(dataset->table);
+  free(dataset);
 }
 
 /* The first label that is not below classes; count if there is none. */
@@ -107,7 +107,8 @@ enum sl_status sl__dataset_check_labels(const char *path, const uint8_t *labels,
 enum sl_status sl_dataset_new(const char *name, const struct sl_shape *sample, int64_t count,
                               int classes, const uint8_t *samples, const uint8_t *labels,
                               const float *mean, const float *deviation,
-                              struct sl_dataset **result) {
+                              struct sl_dataset **dataset) {
+  SL__NEEDS(name, sample, samples, labels, dataset);
   enum sl_status status = check_new(name, sample, count, classes);
   if (status != SL_OK) return status;
   int64_t bad = first_bad_label(labels, count, classes);
@@ -119,7 +120,7 @@ enum sl_status sl_dataset_new(const char *name, const struct sl_shape *sample, i
   if (status != SL_OK) return status;
   memcpy(set->samples, samples, (size_t)count * set->sample_size);
   memcpy(set->labels, labels, (size_t)count);
-  *result = set;
+  *dataset = set;
   return SL_OK;
 }
 
@@ -143,7 +144,8 @@ static enum sl_status check_tokens(const char *name, const int32_t *tokens, int6
 }
 
 enum sl_status sl_tokens_new(const char *name, const int32_t *tokens, int64_t count, int64_t steps,
-                             int classes, struct sl_dataset **result) {
+                             int classes, struct sl_dataset **dataset) {
+  SL__NEEDS(name, tokens, dataset);
   enum sl_status status = check_tokens(name, tokens, count, steps, classes);
   if (status != SL_OK) return status;
   struct sl_dataset *set = sl__alloc(1, sizeof *set, "a dataset");
@@ -160,11 +162,14 @@ enum sl_status sl_tokens_new(const char *name, const int32_t *tokens, int64_t co
     return SL_NO_MEMORY;
   }
   memcpy(set->tokens, tokens, (size_t)count * sizeof *tokens);
-  *result = set;
+  *dataset = set;
   return SL_OK;
 }
 
-const struct sl_dataset_info *sl_dataset_info(const struct sl_dataset *set) { return &set->info; }
+const struct sl_dataset_info *sl_dataset_info(const struct sl_dataset *dataset) {
+  SL__NEEDS_OR(NULL, dataset);
+  return &dataset->info;
+}
 
 /* ---- samples as floats ---- */
 
@@ -204,15 +209,16 @@ void sl__dataset_view(const struct sl_dataset *set, int64_t i, const struct sl__
   }
 }
 
-enum sl_status sl_dataset_get(const struct sl_dataset *set, int64_t i, float *values,
+enum sl_status sl_dataset_get(const struct sl_dataset *dataset, int64_t i, float *values,
                               int32_t *label) {
-  if (i < 0 || i >= set->info.count)
-    return sl__fail(SL_BAD_ARGUMENT, "%s: no sample %lld; there are %lld", set->info.name,
-                    (long long)i, (long long)set->info.count);
-  if (set->tokens)
+  SL__NEEDS(dataset, values, label);
+  if (i < 0 || i >= dataset->info.count)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: no sample %lld; there are %lld", dataset->info.name,
+                    (long long)i, (long long)dataset->info.count);
+  if (dataset->tokens)
     return sl__fail(SL_UNSUPPORTED, "%s: its samples are tokens; a loader hands them out",
-                    set->info.name);
-  sl__dataset_view(set, i, &(struct sl__view){0}, values);
-  *label = set->labels[i];
+                    dataset->info.name);
+  sl__dataset_view(dataset, i, &(struct sl__view){0}, values);
+  *label = dataset->labels[i];
   return SL_OK;
 }

@@ -176,6 +176,7 @@ static uint8_t draw_digit(uint64_t seed, bool train, int64_t i, uint8_t *pixels)
 
 enum sl_status sl_digits_new(int64_t count, uint64_t seed, bool train,
                              struct sl_dataset **dataset) {
+  SL__NEEDS(dataset);
   const float mean = SL__MNIST_MEAN, deviation = SL__MNIST_DEVIATION;
   struct sl_dataset *set;
   if (count == 0) count = train ? TRAINING_COUNT : TEST_COUNT;

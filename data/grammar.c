@@ -202,6 +202,7 @@ static enum sl_status expand(struct sl__source *random, int symbol, int number, 
 
 enum sl_status sl_grammar_new(uint64_t seed, bool train, int64_t sentences, char **text,
                               size_t *size, double *entropy) {
+  SL__NEEDS(text, size);
   enum sl_status status = SL_OK;
   struct output to = {0};
   if (sentences < 1 || sentences >= (int64_t)1 << 48)

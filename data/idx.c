@@ -94,6 +94,7 @@ static char *find_idx(const char *folder, const char *name) {
 }
 
 enum sl_status sl_mnist_open(const char *folder, bool train, struct sl_dataset **dataset) {
+  SL__NEEDS(folder, dataset);
   enum sl_status status;
   uint8_t *images = NULL, *labels = NULL;
   size_t image_size, label_size;

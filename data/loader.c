@@ -193,23 +193,24 @@ static enum sl_status alloc_slots(struct sl_loader *loader) {
 }
 
 enum sl_status sl_loader_new(const struct sl_dataset *dataset,
-                             const struct sl_loader_options *options, struct sl_loader **result) {
+                             const struct sl_loader_options *options, struct sl_loader **loader) {
+  SL__NEEDS(dataset, options, loader);
   enum sl_status status;
-  struct sl_loader *loader = sl__alloc(1, sizeof *loader, "a loader");
-  if (!loader) return SL_NO_MEMORY;
-  loader->batches.dataset = dataset;
-  loader->batches.options = *options;
-  pthread_mutex_init(&loader->lock, NULL);
-  pthread_cond_init(&loader->freed, NULL);
-  pthread_cond_init(&loader->filled, NULL);
-  SL__TRY(check_options(&dataset->info, &loader->batches.options));
-  SL__TRY(sl__batches_begin(&loader->batches));
-  SL__TRY(alloc_slots(loader));
-  SL__TRY(start_thread(loader));
-  *result = loader;
+  struct sl_loader *l = sl__alloc(1, sizeof *l, "a loader");
+  if (!l) return SL_NO_MEMORY;
+  l->batches.dataset = dataset;
+  l->batches.options = *options;
+  pthread_mutex_init(&l->lock, NULL);
+  pthread_cond_init(&l->freed, NULL);
+  pthread_cond_init(&l->filled, NULL);
+  SL__TRY(check_options(&dataset->info, &l->batches.options));
+  SL__TRY(sl__batches_begin(&l->batches));
+  SL__TRY(alloc_slots(l));
+  SL__TRY(start_thread(l));
+  *loader = l;
   return SL_OK;
 out:
-  sl_loader_free(loader);
+  sl_loader_free(l);
   return status;
 }
 
@@ -234,25 +235,38 @@ void sl_loader_free(struct sl_loader *loader) {
 /* ---- the caller's side ---- */
 
 const struct sl_dataset *sl_loader_dataset(const struct sl_loader *loader) {
+  SL__NEEDS_OR(NULL, loader);
   return loader->batches.dataset;
 }
 
 const struct sl_loader_options *sl_loader_settings(const struct sl_loader *loader) {
+  SL__NEEDS_OR(NULL, loader);
   return &loader->batches.options;
 }
 
-int64_t sl_loader_batch(const struct sl_loader *loader) { return loader->batches.options.batch; }
+int64_t sl_loader_batch(const struct sl_loader *loader) {
+  SL__NEEDS_OR(0, loader);
+  return loader->batches.options.batch;
+}
 
-int64_t sl_loader_length(const struct sl_loader *loader) { return loader->batches.length; }
+int64_t sl_loader_length(const struct sl_loader *loader) {
+  SL__NEEDS_OR(0, loader);
+  return loader->batches.length;
+}
 
-int sl_loader_slots(const struct sl_loader *loader) { return loader->batches.options.slots; }
+int sl_loader_slots(const struct sl_loader *loader) {
+  SL__NEEDS_OR(0, loader);
+  return loader->batches.options.slots;
+}
 
 void sl_loader_slot(const struct sl_loader *loader, int slot, float **x, int32_t **labels) {
+  SL__NEEDS_OR(, loader, x, labels);
   *x = loader->slots[slot].rows.x;
   *labels = loader->slots[slot].rows.labels;
 }
 
 enum sl_status sl_loader_next(struct sl_loader *loader, struct sl_batch *batch) {
+  SL__NEEDS(loader, batch);
   enum sl_status status = SL_OK;
   struct slot *slot;
   pthread_mutex_lock(&loader->lock);
@@ -272,6 +286,7 @@ enum sl_status sl_loader_next(struct sl_loader *loader, struct sl_batch *batch) 
 }
 
 void sl_loader_recycle(struct sl_loader *loader, int slot) {
+  SL__NEEDS_OR(, loader);
   if (slot < 0 || slot >= loader->batches.options.slots) return;
   pthread_mutex_lock(&loader->lock);
   if (loader->slots[slot].state == OUT) loader->slots[slot].state = FREE;
@@ -280,10 +295,12 @@ void sl_loader_recycle(struct sl_loader *loader, int slot) {
 }
 
 enum sl_status sl_loader_seek(struct sl_loader *loader, int64_t epoch) {
+  SL__NEEDS(loader);
   return sl_loader_seek_batch(loader, epoch, 0);
 }
 
 enum sl_status sl_loader_seek_batch(struct sl_loader *loader, int64_t epoch, int64_t index) {
+  SL__NEEDS(loader);
   enum sl_status status = SL_OK;
   if (index < 0 || index >= loader->batches.length)
     return sl__fail(SL_BAD_ARGUMENT, "there is no batch %lld; an epoch has %lld", (long long)index,

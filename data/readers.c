@@ -45,12 +45,14 @@ static const struct sl__reader *find(const char *name) {
 }
 
 const struct sl_dataset_format *sl_dataset_detect(const char *name) {
+  SL__NEEDS_OR(NULL, name);
   const struct sl__reader *found = find(name);
   return found ? &found->format : NULL;
 }
 
 enum sl_status sl_dataset_open(const char *name, uint64_t seed, bool train,
                                struct sl_dataset **dataset) {
+  SL__NEEDS(name, dataset);
   char list[512];
   struct stat info;
   const struct sl__reader *reader = find(name);

@@ -268,6 +268,7 @@ static enum sl_status make_set(const struct text *text, int classes, struct sl_d
 enum sl_status sl_sentences_new(const char *name, const int32_t *tokens, int64_t count, int classes,
                                 const struct sl_sentences_options *options,
                                 struct sl_dataset **dataset) {
+  SL__NEEDS(name, tokens, options, dataset);
   enum sl_status status;
   struct text text = {.name = name, .tokens = tokens, .count = count, .options = options};
   SL__TRY(check_options(&text, classes));

@@ -4,6 +4,7 @@
  * other samples. */
 #include <math.h>
 
+#include "core/base/error.h"
 #include "data/dataset.h"
 #include "data/reader.h"
 #include "data/source.h"
@@ -213,6 +214,7 @@ static uint8_t draw_shape(uint64_t seed, bool train, int64_t i, uint8_t *pixels)
 
 enum sl_status sl_shapes_new(int64_t count, uint64_t seed, bool train,
                              struct sl_dataset **dataset) {
+  SL__NEEDS(dataset);
   static const char *const names[] = {"disc", "square",   "triangle", "star",  "cross",
                                       "ring", "crescent", "arrow",    "heart", "bolt"};
   struct sl_dataset *set;

@@ -10,17 +10,18 @@
 #define MAX_FILE ((size_t)4 << 30)
 
 enum sl_status sl_text_level_parse(const char *name, enum sl_text_level *level) {
-  if (name && !strcmp(name, "word"))
+  SL__NEEDS(name, level);
+  if (!strcmp(name, "word"))
     *level = SL_TEXT_WORD;
-  else if (name && !strcmp(name, "char"))
+  else if (!strcmp(name, "char"))
     *level = SL_TEXT_CHAR;
   else
-    return sl__fail(SL_BAD_ARGUMENT, "text level '%s' is unknown; use word or char",
-                    name ? name : "");
+    return sl__fail(SL_BAD_ARGUMENT, "text level '%s' is unknown; use word or char", name);
   return SL_OK;
 }
 
 enum sl_status sl_text_read(const char *path, char **text, size_t *size) {
+  SL__NEEDS(path, text, size);
   enum sl_status status;
   uint8_t *bytes = NULL;
   size_t length = 0;

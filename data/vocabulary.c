@@ -31,23 +31,34 @@ out:
   return status;
 }
 
-void sl_vocabulary_free(struct sl_vocabulary *v) {
-  if (!v) return;
-  sl__words_free(&v->table);
-  free(v->storage);
-  free(v);
+void sl_vocabulary_free(struct sl_vocabulary *vocabulary) {
+  if (!vocabulary) return;
+  sl__words_free(&vocabulary->table);
+  free(vocabulary->storage);
+  free(vocabulary);
 }
 
-enum sl_text_level sl_vocabulary_level(const struct sl_vocabulary *v) { return v->level; }
-
-int64_t sl_vocabulary_size(const struct sl_vocabulary *v) { return (int64_t)v->table.count; }
-
-const char *sl_vocabulary_word(const struct sl_vocabulary *v, int64_t id) {
-  return id >= 0 && (size_t)id < v->table.count ? v->table.entries[id].bytes : NULL;
+enum sl_text_level sl_vocabulary_level(const struct sl_vocabulary *vocabulary) {
+  SL__NEEDS_OR(SL_TEXT_WORD, vocabulary);
+  return vocabulary->level;
 }
 
-int32_t sl_vocabulary_find(const struct sl_vocabulary *v, const char *bytes, size_t length) {
-  int64_t id = sl__words_find(&v->table, bytes, length);
+int64_t sl_vocabulary_size(const struct sl_vocabulary *vocabulary) {
+  SL__NEEDS_OR(0, vocabulary);
+  return (int64_t)vocabulary->table.count;
+}
+
+const char *sl_vocabulary_word(const struct sl_vocabulary *vocabulary, int64_t id) {
+  SL__NEEDS_OR(NULL, vocabulary);
+  return id >= 0 && (size_t)id < vocabulary->table.count ? vocabulary->table.entries[id].bytes
+                                                         : NULL;
+}
+
+int32_t sl_vocabulary_find(const struct sl_vocabulary *vocabulary, const char *bytes,
+                           size_t length) {
+  SL__NEEDS_OR(0, vocabulary);
+  if (length) SL__NEEDS_OR(0, bytes);
+  int64_t id = sl__words_find(&vocabulary->table, bytes, length);
   return id < 0 ? 0 : (int32_t)id;
 }
 
@@ -72,16 +83,18 @@ static bool next_token(enum sl_text_level level, const char **at, const char *en
   return true;
 }
 
-enum sl_status sl_vocabulary_encode(const struct sl_vocabulary *v, const char *text, size_t size,
-                                    int32_t **tokens, int64_t *count) {
+enum sl_status sl_vocabulary_encode(const struct sl_vocabulary *vocabulary, const char *text,
+                                    size_t size, int32_t **tokens, int64_t *count) {
+  SL__NEEDS(vocabulary, tokens, count);
+  if (size) SL__NEEDS(text);
   const char *at = text, *end = text + size, *bytes;
   size_t length, n = 0;
-  while (next_token(v->level, &at, end, &bytes, &length)) n++;
+  while (next_token(vocabulary->level, &at, end, &bytes, &length)) n++;
   int32_t *ids = sl__alloc(n, sizeof *ids, "tokens");
   if (!ids) return SL_NO_MEMORY;
   at = text;
-  for (size_t i = 0; next_token(v->level, &at, end, &bytes, &length); i++)
-    ids[i] = sl_vocabulary_find(v, bytes, length);
+  for (size_t i = 0; next_token(vocabulary->level, &at, end, &bytes, &length); i++)
+    ids[i] = sl_vocabulary_find(vocabulary, bytes, length);
   *tokens = ids;
   *count = (int64_t)n;
   return SL_OK;
@@ -133,8 +146,7 @@ static enum sl_status check_arguments(enum sl_text_level level, const char *text
   if (level != SL_TEXT_WORD && level != SL_TEXT_CHAR)
     return sl__fail(SL_BAD_ARGUMENT, "text level %d is unknown; use SL_TEXT_WORD or SL_TEXT_CHAR",
                     (int)level);
-  if (!text || size == 0)
-    return sl__fail(SL_BAD_ARGUMENT, "the text is empty; a vocabulary needs some");
+  if (size == 0) return sl__fail(SL_BAD_ARGUMENT, "the text is empty; a vocabulary needs some");
   if (memchr(text, 0, size))
     return sl__fail(SL_BAD_ARGUMENT, "the text has zero bytes; is it one?");
   if (least_count < 0 || most_words < 0 || most_words == 1)
@@ -159,6 +171,7 @@ static size_t cut_off(struct sl__word_table *table, size_t specials, int64_t lea
 enum sl_status sl_vocabulary_new(enum sl_text_level level, const char *text, size_t size,
                                  int64_t least_count, int64_t most_words,
                                  struct sl_vocabulary **vocabulary) {
+  SL__NEEDS(text, vocabulary);
   enum sl_status status;
   struct sl__word_table table = {0};
   SL__TRY(check_arguments(level, text, size, least_count, most_words));

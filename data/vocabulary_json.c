@@ -45,10 +45,11 @@ static int write_piece(const char *bytes, size_t size, void *file) {
   return 0;
 }
 
-enum sl_status sl_vocabulary_save(const struct sl_vocabulary *v, const char *path) {
+enum sl_status sl_vocabulary_save(const struct sl_vocabulary *vocabulary, const char *path) {
+  SL__NEEDS(vocabulary, path);
   enum sl_status status;
   struct sl__file *file = NULL;
-  json_t *root = vocabulary_json(v);
+  json_t *root = vocabulary_json(vocabulary);
   if (!root) SL__TRY(sl__fail(SL_NO_MEMORY, "%s: no memory to write it", path));
   SL__TRY(sl__file_create(path, &file));
   /* no line end after it: then a file that was cut anywhere is no longer JSON */
@@ -177,6 +178,7 @@ out:
 }
 
 enum sl_status sl_vocabulary_load(const char *path, struct sl_vocabulary **vocabulary) {
+  SL__NEEDS(path, vocabulary);
   uint8_t *bytes = NULL;
   size_t size;
   enum sl_status status = sl__file_read(path, MAX_FILE, &bytes, &size);

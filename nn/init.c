@@ -14,16 +14,19 @@ static const char *const names[] = {[SL_INIT_DEFAULT] = "default",
                                     [SL_INIT_UNIFORM] = "uniform",
                                     [SL_INIT_ZERO] = "zero"};
 
-const char *sl_init_name(enum sl_init init) { return names[init]; }
+const char *sl_init_name(enum sl_init init) {
+  return (size_t)init < sizeof names / sizeof *names ? names[init] : "?";
+}
 
 enum sl_status sl_init_parse(const char *name, enum sl_init *init) {
-  for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+  SL__NEEDS(name, init);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (!strcmp(name, names[i])) {
       *init = (enum sl_init)i;
       return SL_OK;
     }
   return sl__fail(SL_BAD_ARGUMENT, "'%s': unknown; there are default, xavier, he, uniform and zero",
-                  name ? name : "");
+                  name);
 }
 
 static void fill(float *values, int64_t count, float value) {

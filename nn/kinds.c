@@ -150,6 +150,7 @@ static bool copy_fields(struct sl__kinds *k, const struct sl_field *fields, int 
 }
 
 enum sl_status sl_layer_register(struct sl_context *context, const struct sl_layer_kind *kind) {
+  SL__NEEDS(context, kind);
   int fields;
   enum sl_status status = check_kind(context, kind, &fields);
   if (status != SL_OK) return status;
@@ -171,9 +172,10 @@ enum sl_status sl_layer_register(struct sl_context *context, const struct sl_lay
 
 enum sl_status sl_layer(struct sl_model *model, const char *name, const char *kind,
                         const void *options) {
-  const struct sl__layer_kind *found = kind ? sl__kind_find(model->context, kind) : NULL;
+  SL__NEEDS(model, name, kind, options);
+  const struct sl__layer_kind *found = sl__kind_find(model->context, kind);
   if (found) return sl__layer_append(model, name, found, options);
   return sl__fail(SL_UNSUPPORTED,
                   "layer %s: there is no kind of layer '%s'; register it first (sl_layer_register)",
-                  name ? name : "?", kind ? kind : "");
+                  name, kind);
 }

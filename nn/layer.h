@@ -173,8 +173,6 @@ void sl__copy_free(struct sl__copy *copy);
 struct sl__param *sl__block_add(struct sl__block *block, const char *suffix,
                                 const struct sl_shape *shape);
 
-const char *sl__activation_name(enum sl_activation activation);
-
 /* Parameters and buffers as a safetensors file (weights.c). Saving builds the model first. */
 enum sl_status sl__weights_save(struct sl_model *model, const char *path);
 enum sl_status sl__weights_load(struct sl_model *model, const char *path);

@@ -20,6 +20,7 @@ double sl__short_real(float value) {
 /* ---- in memory ---- */
 
 const struct sl_model_notes *sl_model_notes(const struct sl_model *model) {
+  SL__NEEDS_OR(NULL, model);
   return &model->metadata;
 }
 
@@ -86,10 +87,11 @@ static enum sl_status copy(const struct sl_model_notes *metadata, struct sl_mode
   return SL_OK;
 }
 
-enum sl_status sl_model_note(struct sl_model *model, const struct sl_model_notes *metadata) {
+enum sl_status sl_model_note(struct sl_model *model, const struct sl_model_notes *notes) {
+  SL__NEEDS(model, notes);
   struct sl_model_notes mine = {0};
-  enum sl_status status = check(model, metadata);
-  if (status == SL_OK) status = copy(metadata, &mine);
+  enum sl_status status = check(model, notes);
+  if (status == SL_OK) status = copy(notes, &mine);
   if (status != SL_OK) {
     clear(&mine);
     return status;

@@ -18,6 +18,7 @@ enum sl_status sl__layer_fail(const struct sl__layer *layer, enum sl_status stat
 
 enum sl_status sl_model_new(struct sl_context *context, const struct sl_shape *sample,
                             struct sl_model **model) {
+  SL__NEEDS(context, sample, model);
   char text[96];
   *model = NULL;
   bool fits = sample->ndim >= 1 && sample->ndim < SL_MAX_DIMS;
@@ -109,13 +110,13 @@ static enum sl_status resolve_shared(struct sl_model *model, struct sl__layer *l
 
 /* Names become file entries ("conv1.weight"), log fields and option values. */
 static enum sl_status check_name(const struct sl_model *model, const char *name) {
-  bool fits = name && *name && strlen(name) < 64 && strcmp(name, "input");
+  bool fits = *name && strlen(name) < 64 && strcmp(name, "input");
   for (const char *c = name; fits && *c; c++)
     fits = isalnum((unsigned char)*c) || strchr("_.-", *c);
   if (!fits)
     return sl__fail(SL_BAD_ARGUMENT,
                     "'%s' cannot name a layer: use letters, digits, _ . - (and not \"input\")",
-                    name ? name : "");
+                    name);
   for (int i = 0; i < model->count; i++)
     if (!strcmp(model->layers[i].name, name))
       return sl__fail(SL_BAD_ARGUMENT, "there is a layer '%s' already; layers need different names",
@@ -167,8 +168,11 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
                                 const struct sl__layer_kind *kind, const void *options) {
   enum sl_status status = SL_OK;
   struct sl__layer layer = {.kind = kind};
-  if (!options)
-    return sl__fail(SL_BAD_ARGUMENT, "layer %s: its options are NULL", name ? name : "?");
+  if (!model || !name || !options)
+    return sl__fail(SL_BAD_ARGUMENT, "layer %s: the argument '%s' is NULL", name ? name : "?",
+                    !model  ? "model"
+                    : !name ? "name"
+                            : "options");
   if (model->built)
     return sl__fail(SL_BAD_ARGUMENT, "layer %s: the model is built; append before sl_model_build",
                     name);
@@ -238,6 +242,7 @@ static enum sl_status check_graph(const struct sl_model *model) {
 }
 
 enum sl_status sl_model_build(struct sl_model *model) {
+  SL__NEEDS(model);
   enum sl_status status;
   if (model->built) return SL_OK;
   for (int i = 0; i < model->count; i++) model->takes_tokens |= is_embedding(&model->layers[i]);
@@ -300,13 +305,18 @@ int64_t sl__model_words(const struct sl_model *model) {
 }
 
 int64_t sl_model_parameters(const struct sl_model *model) {
+  SL__NEEDS_OR(0, model);
   int64_t total = 0;
   for (int i = 0; i < model->count; i++) total += model->layers[i].params.total;
   return total;
 }
 
-const struct sl_shape *sl_model_input(const struct sl_model *model) { return &model->sample; }
+const struct sl_shape *sl_model_input(const struct sl_model *model) {
+  SL__NEEDS_OR(NULL, model);
+  return &model->sample;
+}
 
 const struct sl_shape *sl_model_output(const struct sl_model *model) {
+  SL__NEEDS_OR(NULL, model);
   return model->count ? &model->layers[model->count - 1].out : &model->sample;
 }

@@ -66,14 +66,15 @@ const char *sl_optimizer_name(int i) {
 }
 
 enum sl_status sl_optimizer_parse(const char *name, struct sl_optimizer *optimizer) {
+  SL__NEEDS(name, optimizer);
   char list[256];
-  for (int i = 0; name && i < OPTIMIZERS; i++)
+  for (int i = 0; i < OPTIMIZERS; i++)
     if (!strcmp(name, optimizers[i].name)) {
       *optimizer = optimizers[i].start;
       optimizer->kind = optimizers[i].kind;
       return SL_OK;
     }
-  return sl__fail(SL_BAD_ARGUMENT, "optimizer '%s' is unknown; use %s", name ? name : "",
+  return sl__fail(SL_BAD_ARGUMENT, "optimizer '%s' is unknown; use %s", name,
                   names_of(0, " or ", list, sizeof list));
 }
 
@@ -158,6 +159,7 @@ static enum sl_status complete(const struct sl__optimizer *row, const struct set
 }
 
 enum sl_status sl_optimizer_check(struct sl_optimizer *optimizer) {
+  SL__NEEDS(optimizer);
   enum sl_status status = SL_OK;
   char list[256];
   struct sl_optimizer o = *optimizer; /* settings that are refused stay unchanged */

@@ -113,9 +113,9 @@ static enum sl_status parse_warmup(const char *text, char *part, int64_t total,
 
 enum sl_status sl_schedule_parse(const char *text, int64_t total_steps,
                                  struct sl_schedule *schedule) {
+  SL__NEEDS(text, schedule);
   enum sl_status status;
   struct sl_schedule s = {0};
-  if (!text) return fail_schedule("", "it is missing");
   char *copy = sl__strdup(text), *rest = copy;
   if (!copy) return SL_NO_MEMORY;
   SL__TRY(parse_kind(text, strsep(&rest, ","), total_steps, &s));
@@ -151,6 +151,7 @@ static double cosine_factor(const struct sl_schedule *s, int64_t step) {
  * count from the end of the warm-up; drops count from the first step. The cosine still reaches its
  * floor at step `total`. */
 float sl_schedule_factor(const struct sl_schedule *schedule, int64_t step) {
+  SL__NEEDS_OR(0, schedule);
   if (step < schedule->warmup) return (float)((double)(step + 1) / (double)schedule->warmup);
   if (schedule->kind == SL_DROPS) return (float)drops_factor(schedule, step);
   step -= schedule->warmup;

@@ -129,6 +129,7 @@ static void print_memory(FILE *out, const struct sl_model *model) {
 }
 
 enum sl_status sl_model_summary(const struct sl_model *model, char **text) {
+  SL__NEEDS(model, text);
   int count = model->count + 3; /* titles, the input, a row a layer, totals */
   struct sl__text summary;
   *text = NULL;
@@ -147,9 +148,13 @@ enum sl_status sl_model_summary(const struct sl_model *model, char **text) {
   return sl__text_end(&summary, "the model's summary", text);
 }
 
-int sl_model_layer_count(const struct sl_model *model) { return model->count; }
+int sl_model_layer_count(const struct sl_model *model) {
+  SL__NEEDS_OR(0, model);
+  return model->count;
+}
 
 enum sl_status sl_model_layer(const struct sl_model *model, int i, struct sl_layer_info *info) {
+  SL__NEEDS(model, info);
   *info = (struct sl_layer_info){0};
   if (i < 0 || i >= model->count)
     return sl__fail(SL_BAD_ARGUMENT, "layer %d: the model has %d, from 0", i, model->count);

@@ -41,6 +41,7 @@ static bool find_state(const struct sl_model *model, const char *wanted, struct 
 }
 
 int sl_model_parameter_count(const struct sl_model *model) {
+  SL__NEEDS_OR(0, model);
   int count = 0;
   for (int l = 0; l < model->count; l++)
     count += model->layers[l].params.count + model->layers[l].buffers.count;
@@ -48,6 +49,7 @@ int sl_model_parameter_count(const struct sl_model *model) {
 }
 
 const char *sl_model_parameter(const struct sl_model *model, int i, struct sl_shape *shape) {
+  SL__NEEDS_OR(NULL, model);
   struct state state;
   if (!state_at(model, i, &state)) {
     sl__fail(SL_BAD_ARGUMENT, "parameter %d: the model has %d", i, sl_model_parameter_count(model));
@@ -79,6 +81,7 @@ static size_t part_bytes(const struct sl__param *part) {
 }
 
 enum sl_status sl_model_get(struct sl_model *model, const char *parameter, float *values) {
+  SL__NEEDS(model, parameter, values);
   enum sl_status status;
   struct state state = {0};
   float *block = NULL;
@@ -91,6 +94,7 @@ out:
 }
 
 enum sl_status sl_model_set(struct sl_model *model, const char *parameter, const float *values) {
+  SL__NEEDS(model, parameter, values);
   enum sl_status status;
   struct state state = {0};
   float *block = NULL;

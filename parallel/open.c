@@ -67,6 +67,7 @@ static enum sl_status open_devices(struct sl_context *c, const struct sl_context
 }
 
 enum sl_status sl_open(const struct sl_context_options *options, struct sl_context **context) {
+  SL__NEEDS(context);
   static const struct sl_context_options defaults;
   enum sl_status status;
   *context = NULL;
@@ -101,14 +102,14 @@ static bool close_users(struct sl_context *c) {
   return true;
 }
 
-void sl_close(struct sl_context *c) {
-  if (!c || (c->is_started && !close_users(c))) return;
-  sl__context_stop(c);
-  sl__model_folder_close(c);
-  sl__trace_close(c->trace);
-  sl__graphs_close(c);
-  sl__admission_close(c);
-  sl__memory_close(c->memory);
-  sl__kinds_close(c);
-  sl__context_free(c);
+void sl_close(struct sl_context *context) {
+  if (!context || (context->is_started && !close_users(context))) return;
+  sl__context_stop(context);
+  sl__model_folder_close(context);
+  sl__trace_close(context->trace);
+  sl__graphs_close(context);
+  sl__admission_close(context);
+  sl__memory_close(context->memory);
+  sl__kinds_close(context);
+  sl__context_free(context);
 }

@@ -101,6 +101,8 @@ class Model:
 
 def pair(layer, name, default):
     height = layer.get(name + "_h") or default[0]
+    if layer.get(name + "_h_only"):
+        return height, 0
     return height, layer.get(name + "_w") or (height if layer.get(name + "_h") else default[1])
 
 
@@ -356,6 +358,7 @@ def convolutions():
         ("stride 2x3", dict(stride_h=2, stride_w=3)),
         ("padding 1", dict(pad_h=1)),
         ("padding 2x1", dict(kernel_h=5, kernel_w=4, pad_h=2, pad_w=1)),
+        ("5x1, padding 2x0", dict(kernel_h=5, kernel_w=1, pad_h=2, pad_h_only=True)),
         ("1x1, stride 2", dict(kernel_h=1, stride_h=2, no_bias=True)),
         ("the whole plane", dict(kernel_h=13, kernel_w=11)),
         *((a, dict(activation=a, pad_h=1)) for a in ("relu", "tanh", "sigmoid")),
@@ -372,6 +375,7 @@ def pools():
             ("3x3, stride 1x2", dict(kernel_h=3, stride_h=1, stride_w=2)),
             ("3x3, padding 1", dict(kernel_h=3, stride_h=2, pad_h=1)),
             ("4x5, padding 1x2", dict(kernel_h=4, kernel_w=5, pad_h=1, pad_w=2)),
+            ("4x5, padding 1x0", dict(kernel_h=4, kernel_w=5, pad_h=1, pad_h_only=True)),
             ("global", {"global": True}),
         ]:
             yield f"{kind}, {text}", chain(IMAGE, dict(kind=kind, **options))

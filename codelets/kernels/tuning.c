@@ -16,6 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/machine.h"
 
 struct sl__tuning {
   char path[PATH_MAX];
@@ -27,7 +28,7 @@ struct sl__tuning {
 
 /* The processor's name and the libraries' versions: choices made with others are invalid. */
 static void name_machine(char *machine, size_t size) {
-  char line[256], libraries[160];
+  char processor[256], libraries[160];
   int used = snprintf(libraries, sizeof libraries, "; %.100s", openblas_get_config());
 #ifdef SL_HAVE_ONEDNN
   const dnnl_version_t *v = dnnl_version();
@@ -36,16 +37,7 @@ static void name_machine(char *machine, size_t size) {
 #else
   (void)used;
 #endif
-  snprintf(machine, size, "unknown%s", libraries);
-  FILE *f = fopen("/proc/cpuinfo", "r");
-  while (f && fgets(line, sizeof line, f)) {
-    char *name = strncmp(line, "model name", 10) ? NULL : strchr(line, ':');
-    if (!name) continue;
-    name[strcspn(name, "\n")] = 0;
-    snprintf(machine, size, "%s%s", name + 2, libraries);
-    break;
-  }
-  if (f) fclose(f);
+  snprintf(machine, size, "%s%s", sl__machine_processor(processor, sizeof processor), libraries);
 }
 
 struct sl__tuning *sl__tuning_parse(const char *machine, const uint8_t *bytes, size_t size,

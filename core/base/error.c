@@ -35,6 +35,19 @@ const char *sl_status_name(enum sl_status status) {
   return names[status];
 }
 
+bool sl__are_given(const void *const *arguments, size_t count, const char *function,
+                   const char *names) {
+  for (size_t i = 0; i < count; i++) {
+    size_t length = strcspn(names, ",");
+    if (!arguments[i]) {
+      sl__fail(SL_BAD_ARGUMENT, "%s: the argument '%.*s' is NULL", function, (int)length, names);
+      return false;
+    }
+    names += length + strspn(names + length, ", ");
+  }
+  return true;
+}
+
 static bool must_fail(void) { return fail_countdown > 0 && --fail_countdown == 0; }
 
 void sl__alloc_fail_after(long n) { fail_countdown = n; }

@@ -21,6 +21,19 @@ void *sl__realloc(void *block, size_t count, size_t size, const char *what);
 /* Make the n-th next allocation of this thread fail (1: the next one); 0 switches that off. */
 void sl__alloc_fail_after(long n);
 
+/* Begins a public function: where an argument is NULL that must not be, the function returns
+ * SL_BAD_ARGUMENT, or `result`, and the message names it. SL__NEEDS(model, options); */
+#define SL__NEEDS(...) SL__NEEDS_OR(SL_BAD_ARGUMENT, __VA_ARGS__)
+#define SL__NEEDS_OR(result, ...)                                                                  \
+  do {                                                                                             \
+    const void *const needed_[] = {__VA_ARGS__};                                                   \
+    if (!sl__are_given(needed_, sizeof needed_ / sizeof *needed_, __func__, #__VA_ARGS__))         \
+      return result;                                                                               \
+  } while (0)
+/* names: of the arguments, separated by ", ". */
+bool sl__are_given(const void *const *arguments, size_t count, const char *function,
+                   const char *names);
+
 /* Goes to `out` if the call fails: SL__TRY(sl__tensor_new(...)); needs `status` and the label
  * `out`. */
 #define SL__TRY(call)                                                                              \

@@ -348,6 +348,7 @@ void sl__file_abandon(struct sl__file *file) {
 /* ---- for programs ---- */
 
 enum sl_status sl_folder_make(const char *path) {
+  SL__NEEDS(path);
   struct stat info;
   int error = mkdir(path, 0777) == 0 ? sync_folder_of(path) : errno;
   if (error == EEXIST) error = stat(path, &info) != 0 ? errno : S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
@@ -359,6 +360,8 @@ enum sl_status sl_folder_make(const char *path) {
 }
 
 enum sl_status sl_file_write(const char *path, const void *bytes, size_t size) {
+  SL__NEEDS(path);
+  if (size) SL__NEEDS(bytes);
   struct sl__file *file;
   enum sl_status status = sl__file_create(path, &file);
   if (status != SL_OK) return status;
@@ -383,6 +386,7 @@ static int sum_up(int fd, XXH64_state_t *hash, uint64_t *bytes) {
 }
 
 enum sl_status sl_file_sum(const char *path, uint64_t *bytes, uint64_t *xxh64) {
+  SL__NEEDS(path, bytes, xxh64);
   enum sl_status status;
   XXH64_state_t *hash = NULL;
   size_t size;

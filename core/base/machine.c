@@ -99,6 +99,21 @@ void sl__cgroup_read(const char *root, struct sl__cgroup *limits) {
   if (file) fclose(file);
 }
 
+const char *sl__machine_processor(char *text, size_t size) {
+  char line[256];
+  snprintf(text, size, "unknown");
+  FILE *file = fopen("/proc/cpuinfo", "re");
+  while (file && fgets(line, sizeof line, file)) {
+    const char *name = strncmp(line, "model name", 10) ? NULL : strchr(line, ':');
+    if (!name) continue;
+    line[strcspn(line, "\n")] = '\0';
+    snprintf(text, size, "%s", name + 1 + strspn(name + 1, " \t"));
+    break;
+  }
+  if (file) fclose(file);
+  return text;
+}
+
 double sl__machine_memory(void) {
   struct sl__cgroup limits;
   sl__cgroup_read("", &limits);

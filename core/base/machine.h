@@ -14,6 +14,9 @@ struct sl__cgroup {
  * a folder with proc/self/cgroup and sys/fs/cgroup for a test. */
 void sl__cgroup_read(const char *root, struct sl__cgroup *limits);
 
+/* The processor's name into text, "unknown" where the system does not tell it; returns text. */
+const char *sl__machine_processor(char *text, size_t size);
+
 /* Bytes of main memory that this process may use: the machine's, or its group's limit. */
 double sl__machine_memory(void);
 

@@ -192,7 +192,7 @@ static enum sl_status refuse(const struct sl__admission *a, const struct sl__adm
   return sl__fail(
       SL_NO_MEMORY,
       "%s (layer %s): main memory's limit of %.1f MB is used up, %.1f MB would be needed "
-      "now; raise it, or name a swap folder (--swap) for what does not fit",
+      "now; raise it, or name a swap folder for what does not fit",
       t->operation, t->layer, (double)a->limit / 1e6, (double)need / 1e6);
 }
 
@@ -330,9 +330,10 @@ void sl__admission_close(struct sl_context *context) {
   context->admission = NULL;
 }
 
-void sl_memory_use(const struct sl_context *c, struct sl_memory_use *use) {
-  *use = (struct sl_memory_use){.limit = (int64_t)sl__memory_limit(c->memory)};
+void sl_memory_use(const struct sl_context *context, struct sl_memory_use *use) {
+  SL__NEEDS_OR(, context, use);
+  *use = (struct sl_memory_use){.limit = (int64_t)sl__memory_limit(context->memory)};
   if (!use->limit) return;
-  use->peak = c->admission ? (int64_t)c->admission->peak : 0;
-  if (c->swaps) sl__swap_count(&use->swap_out, &use->swap_in, &use->swap_size);
+  use->peak = context->admission ? (int64_t)context->admission->peak : 0;
+  if (context->swaps) sl__swap_count(&use->swap_out, &use->swap_in, &use->swap_size);
 }

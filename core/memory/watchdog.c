@@ -11,6 +11,8 @@
 #include "core/runtime/wait.h"
 #include "core/memory/swap.h"
 
+enum { MOST_REPORTED = 8 }; /* tasks */
+
 struct sl__watchdog {
   struct sl_context *context;
   pthread_t thread;
@@ -54,18 +56,20 @@ static const struct sl__admitted_task *awaited(const struct sl__admitted_task *t
   return NULL;
 }
 
-static void log_task(struct sl_context *c, const struct sl__admitted_task *t) {
+/* "conv2d_forward (layer conv1) waits for ..." */
+static const char *describe_task(const struct sl__admitted_task *t, char *text, size_t size) {
   const struct sl__admitted_task *before = awaited(t);
-  if (before)
-    sl__log(c, SL_LOG_WARNING, "  %s (layer %s) waits for %s (layer %s)", t->operation, t->layer,
-            before->operation, before->layer);
+  int used = snprintf(text, size, "%s (layer %s) ", t->operation, t->layer);
+  size_t at = used < 0 ? 0 : (size_t)used < size ? (size_t)used : size - 1;
+  if (sl__admitted_task_is_running(t))
+    snprintf(text + at, size - at, "runs");
+  else if (before)
+    snprintf(text + at, size - at, "waits for %s (layer %s)", before->operation, before->layer);
   else if (__atomic_load_n(&t->task->status, __ATOMIC_RELAXED) != STARPU_TASK_READY)
-    sl__log(c, SL_LOG_WARNING, "  %s (layer %s) waits for something that is no task of the library",
-            t->operation, t->layer);
+    snprintf(text + at, size - at, "waits for something that is no task of the library");
   else
-    sl__log(c, SL_LOG_WARNING,
-            "  %s (layer %s) could run: its worker waits for memory, or executes nothing",
-            t->operation, t->layer);
+    snprintf(text + at, size - at, "could run: its worker waits for memory, or executes nothing");
+  return text;
 }
 
 static void log_memory(struct sl_context *c) {
@@ -80,18 +84,32 @@ static void log_memory(struct sl_context *c) {
 }
 
 static void log_stall(struct sl__watchdog *s, const struct sl__admission *a) {
-  const int most = 8;
+  char text[300];
   int logged = 0;
   sl__log(s->context, SL_LOG_WARNING,
           "no task has ended for %.0f s, and none runs: %d tasks are submitted, %d of them ready; "
           "the oldest ones:",
           sl__seconds() - s->moved, a->count, starpu_task_nready());
-  for (const struct sl__admitted_task *t = a->first; t && logged < most; t = t->next, logged++)
-    log_task(s->context, t);
+  for (const struct sl__admitted_task *t = a->first; t && logged < MOST_REPORTED;
+       t = t->next, logged++)
+    sl__log(s->context, SL_LOG_WARNING, "  %s", describe_task(t, text, sizeof text));
   if (a->fetching_since > 0)
     sl__log(s->context, SL_LOG_WARNING, "  the main thread waits for a tensor for %.0f s",
             sl__seconds() - a->fetching_since);
   log_memory(s->context);
+}
+
+void sl__watchdog_report(struct sl_context *c, FILE *out) {
+  struct sl__admission *a = c->admission;
+  char text[300];
+  int printed = 0;
+  if (!a) return;
+  pthread_mutex_lock(&a->mutex);
+  fprintf(out, "tasks: %d submitted and not ended%s\n", a->count, a->count ? "; the oldest:" : "");
+  for (const struct sl__admitted_task *t = a->first; t && printed < MOST_REPORTED;
+       t = t->next, printed++)
+    fprintf(out, "  %s\n", describe_task(t, text, sizeof text));
+  pthread_mutex_unlock(&a->mutex);
 }
 
 /* ---- checking ---- */

@@ -6,10 +6,15 @@
 #ifndef SL_CORE_MEMORY_WATCHDOG_H
 #define SL_CORE_MEMORY_WATCHDOG_H
 
+#include <stdio.h>
+
 #include "core/runtime/context.h"
 
 /* Needs context->admission. seconds > 0. */
 enum sl_status sl__watchdog_open(struct sl_context *context, double seconds);
+/* Prints how many tasks are submitted, and what the oldest ones wait for; nothing where the context
+ * has no list of tasks. */
+void sl__watchdog_report(struct sl_context *context, FILE *out);
 /* NULL is legal. */
 void sl__watchdog_close(struct sl__watchdog *watchdog);
 

@@ -14,6 +14,8 @@ int sl__launched(int *rank) {
   } launchers[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
                    {"PMI_SIZE", "PMI_RANK"},
                    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
+  int unused;
+  if (!rank) rank = &unused;
   *rank = 0;
   for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
     const char *size = getenv(launchers[i].size), *number = getenv(launchers[i].rank);

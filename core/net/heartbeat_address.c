@@ -154,7 +154,8 @@ enum sl_status sl__heartbeat_listen(struct sl__heartbeat *h, char *address, size
   h->listener = open_listener(&only, first, last, &port);
   if (h->listener < 0)
     return sl__fail(
-        SL_IO, "the heartbeat of rank 0 cannot listen%s%s%s%s: %s; --timeout 0 runs without it",
+        SL_IO,
+        "the heartbeat of rank 0 cannot listen%s%s%s%s: %s; a run without a timeout needs none",
         only.ss_family ? " at " : "", only.ss_family ? ip : "", first ? " at a port of " : "",
         first ? h->options.ports : "", strerror(errno));
   write_words(h, port);

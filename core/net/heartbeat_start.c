@@ -52,8 +52,8 @@ static enum sl_status fail_missing(struct sl__heartbeat *h) {
   else
     snprintf(text, sizeof text,
              "rank%s %s%s did not connect to the heartbeat of rank 0 (port, host, addresses:%s) "
-             "within %g s; does a firewall close the ports between the machines? --timeout 0 runs "
-             "without the heartbeat",
+             "within %g s; does a firewall close the ports between the machines? a run "
+             "without a timeout needs no heartbeat",
              missing > 1 ? "s" : "", first, missing > 8 ? " and others" : "", public_part,
              h->timeout);
   sl__heartbeat_post_lost(h, rank, text);
@@ -119,7 +119,7 @@ static enum sl_status fail_unreachable(const struct sl__heartbeat *h,
   return sl__fail(
       SL_IO,
       "rank %d (%s) could not connect to the heartbeat of rank 0 within %g s, port %d at: %s; "
-      "does a firewall close the ports between the machines? --timeout 0 runs without the "
+      "does a firewall close the ports between the machines? a run without a timeout needs no "
       "heartbeat",
       h->rank, h->peers[h->rank].identity.host, h->timeout, ntohs(first->sin_port),
       list); /* the port of an IPv6 address has the same offset */

@@ -83,7 +83,7 @@ static bool begin(struct sl__net *net, const struct sl__message *m) {
   if (is_too_large(m)) {
     sl__mpi_fail(net,
                  "a tensor of more than 2 GB is too large for one message between ranks; use more "
-                 "--microbatches");
+                 "microbatches");
     return false;
   }
   if (!make_room(net)) {

@@ -95,7 +95,7 @@ static enum sl_status begin_heartbeat(struct sl__net *net, const struct sl__net_
 static enum sl_status check_build(enum sl_exchange exchange) {
   if (exchange != SL_EXCHANGE_STARPU || sl__starpu_mpi_is_there()) return SL_OK;
   return sl__fail(SL_UNSUPPORTED,
-                  "exchange starpu: this build has no StarPU-MPI; use --exchange lane, or build "
+                  "exchange starpu: this build has no StarPU-MPI; use the exchange lane, or build "
                   "StarPU with MPI (tools/get-starpu does) and configure again");
 }
 

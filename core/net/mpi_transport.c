@@ -39,7 +39,7 @@ static enum sl_status check_threads(void) {
   return sl__fail(
       SL_UNSUPPORTED,
       "exchange starpu: MPI runs without MPI_THREAD_MULTIPLE, which StarPU-MPI's thread needs; "
-      "ask MPI_Init_thread for it, or use --exchange lane");
+      "ask MPI_Init_thread for it, or use the exchange lane");
 }
 
 static enum sl_status start_starpu_mpi(struct sl__net *net) {
@@ -61,7 +61,7 @@ enum sl_status sl__net_open_starpu(struct sl__net *net) {
   if (status != SL_OK || net->exchange == SL_EXCHANGE_LANE) return status;
   status = start_starpu_mpi(net);
   if (status == SL_OK && net->exchange == SL_EXCHANGE_STARPU)
-    sl__net_choose_transport(net, all, "StarPU-MPI, by --exchange starpu");
+    sl__net_choose_transport(net, all, "StarPU-MPI, as the exchange option says");
   if (status != SL_UNSUPPORTED || net->exchange != SL_EXCHANGE_AUTO) return status;
   net->exchange = SL_EXCHANGE_LANE;
   snprintf(net->transport_text, sizeof net->transport_text, "lane, since %s", sl_error());

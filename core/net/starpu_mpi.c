@@ -48,7 +48,7 @@ enum sl_status sl__starpu_mpi_open(int size, void (*ended)(void *user), void *us
   }
   pthread_mutex_destroy(&s->lock);
   free(s);
-  return sl__fail(SL_STARPU, "StarPU-MPI does not start; use --exchange lane");
+  return sl__fail(SL_STARPU, "StarPU-MPI does not start; use the exchange lane");
 }
 
 void sl__starpu_mpi_close(struct sl__starpu_mpi *s) {

@@ -110,18 +110,24 @@ void sl__context_stop(struct sl_context *c) {
   c->is_started = c->is_pooled = false;
 }
 
-int sl_device_count(const struct sl_context *c) { return c->device_count; }
-
-const char *sl_device_name(const struct sl_context *c, int device) {
-  return device >= 0 && device < c->device_count ? c->devices[device].name : "?";
+int sl_device_count(const struct sl_context *context) {
+  SL__NEEDS_OR(0, context);
+  return context->device_count;
 }
 
-int sl_worker_count(const struct sl_context *c) {
-  (void)c;
+const char *sl_device_name(const struct sl_context *context, int device) {
+  SL__NEEDS_OR("?", context);
+  return device >= 0 && device < context->device_count ? context->devices[device].name : "?";
+}
+
+int sl_worker_count(const struct sl_context *context) {
+  SL__NEEDS_OR(0, context);
   return (int)starpu_worker_get_count();
 }
 
-enum sl_status sl_worker(const struct sl_context *c, int worker, struct sl_worker_info *info) {
+enum sl_status sl_worker(const struct sl_context *context, int worker,
+                         struct sl_worker_info *info) {
+  SL__NEEDS(context, info);
   int count = (int)starpu_worker_get_count();
   *info = (struct sl_worker_info){0};
   if (worker < 0 || worker >= count)
@@ -130,13 +136,22 @@ enum sl_status sl_worker(const struct sl_context *c, int worker, struct sl_worke
   sl__device_of_worker(worker, &device);
   snprintf(info->name, sizeof info->name, "%s", device.name);
   starpu_worker_get_name(worker, info->description, sizeof info->description);
-  for (int d = 0; d < c->device_count; d++)
-    info->listed |= sl__place_has(&c->devices[d].place, worker);
+  for (int d = 0; d < context->device_count; d++)
+    info->listed |= sl__place_has(&context->devices[d].place, worker);
   return SL_OK;
 }
 
-const char *sl_scheduler(const struct sl_context *c) { return c->scheduler; }
+const char *sl_scheduler(const struct sl_context *context) {
+  SL__NEEDS_OR("?", context);
+  return context->scheduler;
+}
 
-const char *sl_starpu_version(const struct sl_context *c) { return c->version; }
+const char *sl_starpu_version(const struct sl_context *context) {
+  SL__NEEDS_OR("?", context);
+  return context->version;
+}
 
-const char *sl_context_text(const struct sl_context *c) { return c->text; }
+const char *sl_context_text(const struct sl_context *context) {
+  SL__NEEDS_OR("?", context);
+  return context->text;
+}

@@ -78,7 +78,7 @@ static enum sl_status find_worker(const struct kind *kind, const char *name, con
                     kind->name);
   int count = starpu_worker_get_count_by_type(kind->type);
   if (index >= count)
-    return sl__fail(SL_NO_DEVICE, "device '%s': there %s %d of kind %s here%s; see --devices", name,
+    return sl__fail(SL_NO_DEVICE, "device '%s': there %s %d of kind %s here%s", name,
                     count == 1 ? "is" : "are", count, kind->name,
                     advice(kind, count, why, sizeof why));
   int worker = starpu_worker_get_by_type(kind->type, (int)index);

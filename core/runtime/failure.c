@@ -144,7 +144,7 @@ void sl__device_failed(enum sl_status status, const char *why) {
 bool sl_last_words(char *text, size_t size) {
   int worker;
   const char *why = sl__cuda_error(&worker);
-  if (!why || !launched[worker].count) return false;
+  if (!text || !why || !launched[worker].count) return false;
   describe_device(worker, why, text, size);
   return true;
 }

@@ -110,17 +110,19 @@ void sl__trace_close(struct sl__trace *t) {
   free(t);
 }
 
-enum sl_status sl_trace_start(struct sl_context *c) {
-  if (!c->trace)
+enum sl_status sl_trace_start(struct sl_context *context) {
+  SL__NEEDS(context);
+  if (!context->trace)
     return sl__fail(SL_BAD_ARGUMENT, "the context was opened without a folder for traces");
-  if (!c->trace->recording) starpu_fxt_start_profiling();
-  c->trace->recording = true;
+  if (!context->trace->recording) starpu_fxt_start_profiling();
+  context->trace->recording = true;
   return SL_OK;
 }
 
-void sl_trace_stop(struct sl_context *c) {
-  if (!c->trace || !c->trace->recording) return;
-  c->trace->recording = false;
+void sl_trace_stop(struct sl_context *context) {
+  SL__NEEDS_OR(, context);
+  if (!context->trace || !context->trace->recording) return;
+  context->trace->recording = false;
   starpu_fxt_stop_profiling();
 }
 

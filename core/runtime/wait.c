@@ -150,4 +150,7 @@ bool sl__wait_for_none(pthread_mutex_t *lock, const int *count, double seconds) 
   }
 }
 
-enum sl_status sl_wait(struct sl_context *c) { return sl__wait_for_all(c); }
+enum sl_status sl_wait(struct sl_context *context) {
+  SL__NEEDS(context);
+  return sl__wait_for_all(context);
+}

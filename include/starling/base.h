@@ -39,7 +39,13 @@ enum sl_status {
 /** The calling thread's last message, "" when nothing failed yet. Valid until its next failure. */
 SL_API const char *sl_error(void);
 
-/** "BAD_SHAPE" for SL_BAD_SHAPE, and so on; "?" for a number that is no status. */
+/** NULL is legal for an argument only where its function's comment says so, and for a *_free
+ * function's object. For any other NULL a function that returns a status returns SL_BAD_ARGUMENT;
+ * another function does nothing and returns 0, NULL or "?". sl_error() then names the function and
+ * the argument. Members of structures are as their comments say. */
+
+/** "BAD_SHAPE" for SL_BAD_SHAPE, and so on. This function and all others that name a value of an
+ * enum return "?" for a number that is none of its values. */
 SL_API const char *sl_status_name(enum sl_status status);
 
 /** \defgroup shape Shapes
@@ -71,7 +77,7 @@ inline struct sl_shape sl_shape_from(Dimensions... dimensions) {
 /** Number of elements; 1 for a shape without dimensions, INT64_MAX if they cannot be counted. */
 SL_API int64_t sl_shape_count(const struct sl_shape *shape);
 
-/** "[20, 24, 24]" into text (cut to size); returns text. */
+/** "[20, 24, 24]" into text (cut to size); returns text, which may be NULL. */
 SL_API const char *sl_shape_text(const struct sl_shape *shape, char *text, size_t size);
 
 SL_API bool sl_shape_equal(const struct sl_shape *a, const struct sl_shape *b);
@@ -82,7 +88,7 @@ SL_API bool sl_shape_equal(const struct sl_shape *a, const struct sl_shape *b);
 /** Write a file whole or not at all: aside (PATH.1a2b3c), fsync, rename, fsync of the folder. A
  * file that is replaced gives its mode to the new one, and its owner and group where the process
  * may give files away; a new file has the mode that the umask leaves. \return SL_IO; a file that
- * was there before stays then. */
+ * was there before stays then. bytes may be NULL if size is 0. */
 SL_API enum sl_status sl_file_write(const char *path, const void *bytes, size_t size);
 
 /** Make a folder whose name survives a power cut (fsync of the folder that it is in). A folder that
@@ -175,7 +181,8 @@ struct sl_context_options {
   double stall_timeout;
 };
 
-/** Start StarPU (its own STARPU_* environment is respected) and find the devices.
+/** Start StarPU (its own STARPU_* environment is respected) and find the devices. options NULL: the
+ * zero value.
  * Where that limits a GPU's memory (STARPU_LIMIT_CUDA_MEM), STARPU_PREFETCH=0 and
  * STARPU_SUBALLOCATOR=0 are added unless they are set: with them StarPU can stall.
  * \return SL_NO_DEVICE if a named device does not exist, SL_BAD_ARGUMENT for a malformed list,
@@ -188,7 +195,8 @@ SL_API enum sl_status sl_open(const struct sl_context_options *options,
 
 /** Wait for all tasks, stop StarPU, free. Objects made in the context must be freed before. Once a
  * rank is lost, StarPU-MPI's messages never end: then sl_trainer_free, sl_model_free and sl_close
- * wait no longer, leave StarPU's threads as they are and free nothing; the program should end. */
+ * wait no longer, leave StarPU's threads as they are and free nothing; the program should end. NULL
+ * is legal. */
 SL_API void sl_close(struct sl_context *context);
 
 /** A GPU may report an error inside a kernel (a wrong address, a defect) when no call can return a
@@ -223,6 +231,13 @@ SL_API const char *sl_starpu_version(const struct sl_context *context);
 /** "StarPU 1.4.10, scheduler lws, 2 CPU workers, 0 CUDA workers, products by oneDNN 2.6". */
 SL_API const char *sl_context_text(const struct sl_context *context);
 
+/** The state of a context as lines of text, for a report of a failure: versions of Starling,
+ * StarPU, the numeric libraries, the compiler and the system; processor, memory and its limits;
+ * workers; ranks; with sl_context_options.stall_timeout or a memory limit, what the oldest tasks
+ * wait for. It names no host, user, file or environment variable. From any thread, also after
+ * SL_STALLED or SL_LOST. text is to be freed by free(). \return SL_NO_MEMORY. */
+SL_API enum sl_status sl_context_report(struct sl_context *context, char **text);
+
 /** \defgroup trace Traces
  * A record of the tasks over time, for `starling-trace` and for StarPU's tools. While it is
  * recorded, tasks are named by layer, operation, stage, replica, microbatch and chunk
@@ -249,7 +264,7 @@ SL_API int sl_rank(const struct sl_context *context);
 SL_API int sl_rank_count(const struct sl_context *context);
 
 /** Number of ranks that a launcher (mpirun, srun) started, according to its environment, and the
- * number of this one; 0: there is no launcher. Needs no context. */
+ * number of this one (rank may be NULL); 0: there is no launcher. Needs no context. */
 SL_API int sl_launched(int *rank);
 
 /** Collective: compares lines "NAME VALUE", each with its line end, which must be the same on all
@@ -257,16 +272,18 @@ SL_API int sl_launched(int *rank);
  * differs from rank 0's, and its rank. */
 SL_API enum sl_status sl_agree(struct sl_context *context, const char *lines);
 
-/** Collective: the first rank's status that is not SL_OK becomes that of all, with its message. */
+/** Collective: the first rank's status that is not SL_OK becomes that of all, with its message, why
+ * (or NULL: none). */
 SL_API enum sl_status sl_share(struct sl_context *context, enum sl_status status, const char *why);
 
-/** Collective: rank 0's bytes become those of all. */
+/** Collective: rank 0's bytes become those of all. data may be NULL if bytes is 0. */
 SL_API enum sl_status sl_broadcast(struct sl_context *context, void *data, size_t bytes);
 
 /** Collective: bytes of tensors that a rank has sent to others so far, mean over the ranks. */
 SL_API enum sl_status sl_bytes_sent(struct sl_context *context, double *mean);
 
-/** Tells the other ranks that this one ends early, and why; they fail with SL_LOST. */
+/** Tells the other ranks that this one ends early, and why (or NULL); they fail with SL_LOST.
+ * context NULL: does nothing. */
 SL_API void sl_leave(struct sl_context *context, const char *why);
 
 /** Use of limited memory so far, in bytes. */

@@ -21,6 +21,7 @@ enum sl_activation {
 
 /** "relu" to SL_ACTIVATION_RELU, and so on. \return SL_BAD_ARGUMENT for an unknown name. */
 SL_API enum sl_status sl_activation_parse(const char *name, enum sl_activation *activation);
+SL_API const char *sl_activation_name(enum sl_activation activation);
 
 /** How a layer's weights begin. Fans are those of PyTorch's nn.init. */
 enum sl_init {
@@ -67,14 +68,15 @@ SL_API enum sl_status sl_dense(struct sl_model *model, const char *name,
 
 /** 2-D convolution, cross-correlation as in PyTorch: x [C, H, W], weight [K, C, R, S], bias [K] ->
  * y [K, H', W'], H' = (H + 2 pad - R) / stride + 1. stride 0 means 1; kernel_w, stride_w and pad_w
- * follow *_h if they are 0. \return SL_BAD_SHAPE if the input is not [C, H, W] or H' or W'
- * < 1. */
+ * follow *_h if they are 0; pad_h_only: pad_w stays 0. \return SL_BAD_SHAPE if the input is not
+ * [C, H, W] or H' or W' < 1; SL_BAD_ARGUMENT for pad_h_only with a pad_w. */
 struct sl_conv2d_options {
   struct sl_layer_options layer;
   int channels;
   int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
   bool no_bias;
   enum sl_activation activation;
+  bool pad_h_only;
 };
 SL_API enum sl_status sl_conv2d(struct sl_model *model, const char *name,
                                 const struct sl_conv2d_options *options);
@@ -85,6 +87,7 @@ struct sl_pool2d_options {
   struct sl_layer_options layer;
   int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
   bool global;
+  bool pad_h_only;
 };
 SL_API enum sl_status sl_maxpool2d(struct sl_model *model, const char *name,
                                    const struct sl_pool2d_options *options);
@@ -194,7 +197,7 @@ SL_API enum sl_status sl_model_set(struct sl_model *model, const char *parameter
                                    const float *values);
 
 /** Number of parameters and buffers, and the name and shape of one. The name lives as long as the
- * model, once it is built. */
+ * model, once it is built. shape may be NULL. */
 SL_API int sl_model_parameter_count(const struct sl_model *model);
 SL_API const char *sl_model_parameter(const struct sl_model *model, int i, struct sl_shape *shape);
 

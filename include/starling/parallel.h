@@ -129,7 +129,8 @@ struct sl_trainer_options {
                       */
 };
 
-/** The trainer borrows the model, and builds it if it is not built. schedule NULL: a constant rate.
+/** The trainer borrows the model, and builds it if it is not built. schedule NULL: a constant rate;
+ * options NULL: their zero value.
  * \return SL_BAD_ARGUMENT for options out of range. */
 SL_API enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer *optimizer,
                                      const struct sl_schedule *schedule,
@@ -285,13 +286,13 @@ SL_API void sl_trainer_free(struct sl_trainer *trainer);
  * performance models; unknown ones are measured by a few steps on every kind of device, and StarPU
  * stores them. The model is placed as by sl_place.
  *
- * options: those of the trainer to come. stages is the largest number (0: the number of devices);
- * with r replicas each stage takes r devices. Parameters are cut by big_shard as the trainer will
- * cut them, so no other trainer may use the model. batch: rows of the trainer's batches; sequences
- * are of the model's full length. step_ms (or NULL): predicted time of a step in a sequence of
- * steps. table (or NULL): the plan as text; free it with free().
- * \return SL_BAD_ARGUMENT for options out of range; SL_NO_MEMORY if no placement fits; SL_NO_DEVICE
- * if no device has all operations. */
+ * options: those of the trainer to come (NULL: their zero value). stages is the largest number (0:
+ * the number of devices); with r replicas each stage takes r devices. Parameters are cut by
+ * big_shard as the trainer will cut them, so no other trainer may use the model. batch: rows of the
+ * trainer's batches; sequences are of the model's full length. step_ms (or NULL): predicted time of
+ * a step in a sequence of steps. table (or NULL): the plan as text; free it with free(). \return
+ * SL_BAD_ARGUMENT for options out of range; SL_NO_MEMORY if no placement fits; SL_NO_DEVICE if no
+ * device has all operations. */
 SL_API enum sl_status sl_place_auto(struct sl_model *model, const struct sl_optimizer *optimizer,
                                     const struct sl_trainer_options *options, int64_t batch,
                                     double *step_ms, char **table);

@@ -39,7 +39,8 @@ struct sl_predictor_options {
                   context and the model may be on any CPU; 0: 16, the largest number */
 };
 
-/** Builds the model if it is not built, and needs it until sl_predictor_free.
+/** Builds the model if it is not built, and needs it until sl_predictor_free. options NULL: their
+ * zero value.
  * \return SL_BAD_ARGUMENT for options out of range, or a model placed over ranks. */
 SL_API enum sl_status sl_predictor_open(struct sl_model *model,
                                         const struct sl_predictor_options *options,

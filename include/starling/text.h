@@ -57,12 +57,13 @@ SL_API int64_t sl_vocabulary_size(const struct sl_vocabulary *vocabulary);
  * id. */
 SL_API const char *sl_vocabulary_word(const struct sl_vocabulary *vocabulary, int64_t id);
 
-/** The id of a word of `length` bytes; 0 (`<unk>`) if the vocabulary does not have it. */
+/** The id of a word of `length` bytes; 0 (`<unk>`) if the vocabulary does not have it. bytes
+ * may be NULL if length is 0. */
 SL_API int32_t sl_vocabulary_find(const struct sl_vocabulary *vocabulary, const char *bytes,
                                   size_t length);
 
 /** A text's ids, in a block to free(). A last line that does not end in '\n' gets no `<eos>`, so
- * that it may be continued. An empty text has 0 tokens. */
+ * that it may be continued. An empty text has 0 tokens, and may be NULL. */
 SL_API enum sl_status sl_vocabulary_encode(const struct sl_vocabulary *vocabulary, const char *text,
                                            size_t size, int32_t **tokens, int64_t *count);
 

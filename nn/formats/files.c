@@ -26,6 +26,7 @@ static const struct format *format_of(const char *path) {
 }
 
 enum sl_status sl_model_check_path(const char *path) {
+  SL__NEEDS(path);
   static const char *const foreign[] = {".pt", ".pth",   ".bin",    ".ckpt",   ".h5",
                                         ".pb", ".keras", ".tflite", ".pickle", ".npz"};
   size_t length = strlen(path);
@@ -41,15 +42,18 @@ enum sl_status sl_model_check_path(const char *path) {
 }
 
 enum sl_status sl_model_save(struct sl_model *model, const char *path) {
+  SL__NEEDS(model, path);
   enum sl_status status = sl_model_check_path(path);
   return status == SL_OK ? format_of(path)->save(model, path) : status;
 }
 
 enum sl_status sl_model_load(struct sl_model *model, const char *path) {
+  SL__NEEDS(model, path);
   return format_of(path)->load(model, path);
 }
 
 enum sl_status sl_model_open(struct sl_context *context, const char *path,
                              struct sl_model **model) {
+  SL__NEEDS(context, path, model);
   return format_of(path)->open(context, path, model);
 }

@@ -40,7 +40,7 @@ static json_t *field_value(const struct sl_field *field, const void *options) {
     case SL_FIELD_FLOAT: return *(const float *)at != 0 ? real(*(const float *)at) : NULL;
     case SL_FIELD_ACTIVATION: {
       enum sl_activation activation = *(const enum sl_activation *)at;
-      return activation ? json_string(sl__activation_name(activation)) : NULL;
+      return activation ? json_string(sl_activation_name(activation)) : NULL;
     }
     case SL_FIELD_INT: whole = *(const int *)at; break;
     case SL_FIELD_INT64: whole = *(const int64_t *)at; break;
@@ -120,6 +120,7 @@ static char *text_of(const json_t *object) {
 
 enum sl_status sl_model_architecture(const struct sl_model *model, const char *weights,
                                      char **text) {
+  SL__NEEDS(model, text);
   json_t *object = model_object(model, weights);
   *text = object ? text_of(object) : NULL;
   json_decref(object);
@@ -336,6 +337,7 @@ static enum sl_status parse(const char *path, const char *text, size_t size, jso
 
 enum sl_status sl_model_parse(struct sl_context *context, const char *path, const char *text,
                               size_t size, struct sl_model **model) {
+  SL__NEEDS(context, path, text, model);
   struct reader r = {.path = path, .layer = ""};
   json_t *object = NULL;
   enum sl_status status;

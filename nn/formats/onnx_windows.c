@@ -42,12 +42,11 @@ static enum sl_status read_pads(const reader *r, const node_of *node, struct win
   if (count != 4 || pads[0] != pads[2] || pads[1] != pads[3])
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "attribute pads: both sides must have the same");
-  if (pads[0] < 0 || pads[1] < 0 || pads[0] >= w->kernel_h || pads[1] >= w->kernel_w ||
-      (pads[0] > 0 && pads[1] == 0))
+  if (pads[0] < 0 || pads[1] < 0 || pads[0] >= w->kernel_h || pads[1] >= w->kernel_w)
     return sl__onnx_refuse(
         r, node, SL_UNSUPPORTED,
         "attribute pads is %lld, %lld; each must be from 0 to below the kernel's "
-        "%d, %d, and a pad in height needs one in width",
+        "%d, %d",
         (long long)pads[0], (long long)pads[1], w->kernel_h, w->kernel_w);
   w->pad_h = (int)pads[0];
   w->pad_w = (int)pads[1];
@@ -124,6 +123,7 @@ enum sl_status sl__onnx_read_conv(reader *r, const node_of *node) {
                                 .stride_w = w.stride_w == w.stride_h ? 0 : w.stride_w,
                                 .pad_h = w.pad_h,
                                 .pad_w = w.pad_w == w.pad_h ? 0 : w.pad_w,
+                                .pad_h_only = w.pad_h && !w.pad_w,
                                 .no_bias = !bias,
                                 .activation = sl__onnx_fuse(r, node, &last)};
   SL__TRY(sl__onnx_append(r, node, weight->name, &sl__conv2d_kind, &o, &x, NULL));
@@ -161,7 +161,8 @@ enum sl_status sl__onnx_read_pool(reader *r, const node_of *node) {
                                 .stride_h = usual ? 0 : w.stride_h,
                                 .stride_w = usual || w.stride_w == w.stride_h ? 0 : w.stride_w,
                                 .pad_h = w.pad_h,
-                                .pad_w = w.pad_w == w.pad_h ? 0 : w.pad_w};
+                                .pad_w = w.pad_w == w.pad_h ? 0 : w.pad_w,
+                                .pad_h_only = w.pad_h && !w.pad_w};
   SL__TRY(append_pool(r, node, &x, average, &o));
   status = sl__onnx_give_first(r, node, NULL);
 out:

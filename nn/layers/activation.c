@@ -9,17 +9,19 @@ static const char *const names[] = {[SL_ACTIVATION_NONE] = "none",
                                     [SL_ACTIVATION_SIGMOID] = "sigmoid",
                                     [SL_ACTIVATION_GELU] = "gelu"};
 
-const char *sl__activation_name(enum sl_activation activation) { return names[activation]; }
+const char *sl_activation_name(enum sl_activation activation) {
+  return (size_t)activation < sizeof names / sizeof *names ? names[activation] : "?";
+}
 
 enum sl_status sl_activation_parse(const char *name, enum sl_activation *activation) {
-  for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+  SL__NEEDS(name, activation);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (!strcmp(name, names[i])) {
       *activation = (enum sl_activation)i;
       return SL_OK;
     }
   return sl__fail(SL_BAD_ARGUMENT,
-                  "activation '%s' is unknown; use none, relu, tanh, sigmoid or gelu",
-                  name ? name : "");
+                  "activation '%s' is unknown; use none, relu, tanh, sigmoid or gelu", name);
 }
 
 static enum sl_status infer(struct sl__layer *layer) {

@@ -12,12 +12,13 @@ static struct sl__conv2d parameters(const struct sl__layer *layer) {
                              .stride_h = stride_h,
                              .stride_w = o->stride_w ? o->stride_w : stride_h,
                              .pad_h = o->pad_h,
-                             .pad_w = o->pad_w ? o->pad_w : o->pad_h,
+                             .pad_w = sl__window_pad_w(o->pad_h, o->pad_w, o->pad_h_only),
                              .has_bias = !o->no_bias,
                              .activation = o->activation};
 }
 
 static enum sl_status infer(struct sl__layer *layer) {
+  const struct sl_conv2d_options *o = layer->options;
   struct sl__conv2d c = parameters(layer);
   struct sl__window window = {c.kernel_h, c.kernel_w, c.stride_h, c.stride_w, c.pad_h, c.pad_w};
   int64_t height, width;
@@ -27,7 +28,7 @@ static enum sl_status infer(struct sl__layer *layer) {
   if (c.activation == SL_ACTIVATION_GELU)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "gelu needs the values before it: append it as a layer, sl_activate");
-  enum sl_status status = sl__window_output(layer, &window, &height, &width);
+  enum sl_status status = sl__window_output(layer, &window, o->pad_h_only, &height, &width);
   if (status != SL_OK) return status;
   int64_t in = layer->in[0].dim[0], area = (int64_t)c.kernel_h * c.kernel_w;
   layer->out = SL_SHAPE(c.channels, height, width);
@@ -87,6 +88,7 @@ static const struct sl_field fields[] = {SL_FIELD(sl_conv2d_options, INT, channe
                                          SL_FIELD(sl_conv2d_options, INT, stride_w),
                                          SL_FIELD(sl_conv2d_options, INT, pad_h),
                                          SL_FIELD(sl_conv2d_options, INT, pad_w),
+                                         SL_FIELD(sl_conv2d_options, BOOL, pad_h_only),
                                          SL_FIELD(sl_conv2d_options, BOOL, no_bias),
                                          SL_FIELD(sl_conv2d_options, ACTIVATION, activation),
                                          {0}};

@@ -17,14 +17,15 @@ static struct sl__pool2d parameters(const struct sl__layer *layer) {
                                          : o->stride_h ? o->stride_h
                                                        : kernel_w,
                              .pad_h = o->pad_h,
-                             .pad_w = o->pad_w ? o->pad_w : o->pad_h};
+                             .pad_w = sl__window_pad_w(o->pad_h, o->pad_w, o->pad_h_only)};
 }
 
 static enum sl_status infer(struct sl__layer *layer) {
+  const struct sl_pool2d_options *o = layer->options;
   struct sl__pool2d p = parameters(layer);
   struct sl__window window = {p.kernel_h, p.kernel_w, p.stride_h, p.stride_w, p.pad_h, p.pad_w};
   int64_t height, width;
-  enum sl_status status = sl__window_output(layer, &window, &height, &width);
+  enum sl_status status = sl__window_output(layer, &window, o->pad_h_only, &height, &width);
   if (status != SL_OK) return status;
   layer->out = SL_SHAPE(layer->in[0].dim[0], height, width);
   layer->flops = (double)sl_shape_count(&layer->out) * p.kernel_h * p.kernel_w;
@@ -91,11 +92,15 @@ static const char *onnx_write_average(const struct sl__layer *layer, struct sl__
                 : write_window(layer, w, "AveragePool", true);
 }
 
-static const struct sl_field fields[] = {
-    SL_FIELD(sl_pool2d_options, INT, kernel_h), SL_FIELD(sl_pool2d_options, INT, kernel_w),
-    SL_FIELD(sl_pool2d_options, INT, stride_h), SL_FIELD(sl_pool2d_options, INT, stride_w),
-    SL_FIELD(sl_pool2d_options, INT, pad_h),    SL_FIELD(sl_pool2d_options, INT, pad_w),
-    SL_FIELD(sl_pool2d_options, BOOL, global),  {0}};
+static const struct sl_field fields[] = {SL_FIELD(sl_pool2d_options, INT, kernel_h),
+                                         SL_FIELD(sl_pool2d_options, INT, kernel_w),
+                                         SL_FIELD(sl_pool2d_options, INT, stride_h),
+                                         SL_FIELD(sl_pool2d_options, INT, stride_w),
+                                         SL_FIELD(sl_pool2d_options, INT, pad_h),
+                                         SL_FIELD(sl_pool2d_options, INT, pad_w),
+                                         SL_FIELD(sl_pool2d_options, BOOL, global),
+                                         SL_FIELD(sl_pool2d_options, BOOL, pad_h_only),
+                                         {0}};
 
 const struct sl__layer_kind sl__maxpool2d_kind = {.name = "maxpool2d",
                                                   .options_size = sizeof(struct sl_pool2d_options),

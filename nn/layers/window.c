@@ -1,7 +1,11 @@
 #include "nn/layers/window.h"
 
+int sl__window_pad_w(int pad_h, int pad_w, bool pad_h_only) {
+  return pad_w || pad_h_only ? pad_w : pad_h;
+}
+
 enum sl_status sl__window_output(const struct sl__layer *layer, const struct sl__window *w,
-                                 int64_t *height, int64_t *width) {
+                                 bool pad_h_only, int64_t *height, int64_t *width) {
   char text[96];
   const struct sl_shape *in = &layer->in[0];
   if (layer->input_count != 1)
@@ -13,6 +17,9 @@ enum sl_status sl__window_output(const struct sl__layer *layer, const struct sl_
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "kernel %dx%d and stride %dx%d must be at least 1", w->kernel_h,
                           w->kernel_w, w->stride_h, w->stride_w);
+  if (pad_h_only && w->pad_w)
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "pad_h_only is set, and pad_w is %d; use one",
+                          w->pad_w);
   if (w->pad_h < 0 || w->pad_w < 0 || w->pad_h >= w->kernel_h || w->pad_w >= w->kernel_w)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "padding %dx%d must be from 0 to below the kernel's %dx%d", w->pad_h,

@@ -73,7 +73,7 @@ static enum sl_status check_sizes(int count, const struct sl__shard *shards) {
     if (shards[p].count > INT_MAX / 4)
       return sl__fail(SL_BAD_ARGUMENT,
                       "%s: a shard of %lld elements is too large for one message; take a "
-                      "smaller --bigarray-bound or more ranks",
+                      "smaller bigarray_bound or more ranks",
                       shards[p].launch.name, (long long)shards[p].count);
   return SL_OK;
 }

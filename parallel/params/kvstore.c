@@ -10,9 +10,18 @@
 #include "parallel/step/kvstore_kind.h"
 #include "parallel/step/plan.h"
 
-int sl_kvstore_rank(const struct sl_kvstore *kv) { return kv->ranks.rank; }
-bool sl_kvstore_is_worker(const struct sl_kvstore *kv) { return sl__is_worker(&kv->ranks); }
-int sl_kvstore_num_workers(const struct sl_kvstore *kv) { return kv->ranks.workers; }
+int sl_kvstore_rank(const struct sl_kvstore *kv) {
+  SL__NEEDS_OR(0, kv);
+  return kv->ranks.rank;
+}
+bool sl_kvstore_is_worker(const struct sl_kvstore *kv) {
+  SL__NEEDS_OR(false, kv);
+  return sl__is_worker(&kv->ranks);
+}
+int sl_kvstore_num_workers(const struct sl_kvstore *kv) {
+  SL__NEEDS_OR(0, kv);
+  return kv->ranks.workers;
+}
 
 /* ---- push ---- */
 
@@ -73,7 +82,8 @@ static struct sl__kvstore_key *look_up(const struct sl_kvstore *kv, const char *
 }
 
 static enum sl_status check_values(int number, int n, const float *const *values) {
-  if (n < 1 || !values)
+  if (!values) return sl__fail(SL_BAD_ARGUMENT, "push of key %d: values is NULL", number);
+  if (n < 1)
     return sl__fail(SL_BAD_ARGUMENT, "push of key %d: %d arrays; at least one is needed", number,
                     values ? n : 0);
   for (int i = 0; i < n; i++)
@@ -127,10 +137,12 @@ out:
 }
 
 enum sl_status sl_kvstore_push(struct sl_kvstore *kv, int key, int n, const float *const *values) {
+  SL__NEEDS(kv);
   return push(kv, key, n, values, true);
 }
 
 enum sl_status sl_kvstore_pull(struct sl_kvstore *kv, int number, float *values) {
+  SL__NEEDS(kv);
   struct sl__kvstore_key *key = look_up(kv, "pull", number);
   enum sl_status status = SL_OK;
   if (!key) return SL_BAD_ARGUMENT;
@@ -145,6 +157,7 @@ out:
 
 enum sl_status sl_kvstore_pushpull(struct sl_kvstore *kv, int key, int n,
                                    const float *const *values, float *result) {
+  SL__NEEDS(kv);
   if (!result) return sl__fail(SL_BAD_ARGUMENT, "pushpull of key %d: result is NULL", key);
   enum sl_status status = push(kv, key, n, values, false);
   return status == SL_OK ? read_value(sl__kvstore_find(kv, key), result) : status;

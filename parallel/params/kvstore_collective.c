@@ -152,6 +152,7 @@ static enum sl_status check_init(const struct sl_kvstore *kv, int key, int64_t c
 }
 
 enum sl_status sl_kvstore_init(struct sl_kvstore *kv, int key, int64_t count, const float *values) {
+  SL__NEEDS(kv);
   struct command command = {.what = INIT, .key = key, .count = count};
   enum sl_status status;
   SL__TRY(check_worker(kv, "sl_kvstore_init"));
@@ -206,12 +207,13 @@ static enum sl_status check_optimizer(struct sl_optimizer *optimizer) {
 
 enum sl_status sl_kvstore_set_optimizer(struct sl_kvstore *kv,
                                         const struct sl_optimizer *optimizer) {
+  SL__NEEDS(kv);
   struct command command = {.what = OPTIMIZER};
   enum sl_status status;
   SL__TRY(check_worker(kv, "sl_kvstore_set_optimizer"));
   if (optimizer) command.optimizer = *optimizer;
   status = optimizer ? check_optimizer(&command.optimizer)
-                     : sl__fail(SL_BAD_ARGUMENT, "sl_kvstore_set_optimizer: it is NULL");
+                     : sl__fail(SL_BAD_ARGUMENT, "sl_kvstore_set_optimizer: the optimizer is NULL");
   SL__TRY(match_calls(kv, &command, status));
   status = use_optimizer(kv, &command.optimizer);
 out:
@@ -232,6 +234,7 @@ static enum sl_status check_compression(const struct sl_kvstore *kv, const char 
 }
 
 enum sl_status sl_kvstore_set_compression(struct sl_kvstore *kv, const char *text) {
+  SL__NEEDS(kv);
   struct command command = {.what = COMPRESSION};
   enum sl_status status;
   SL__TRY(check_worker(kv, "sl_kvstore_set_compression"));
@@ -270,6 +273,7 @@ static enum sl_status meet_at_barrier(struct sl_kvstore *kv) {
 }
 
 enum sl_status sl_kvstore_barrier(struct sl_kvstore *kv) {
+  SL__NEEDS(kv);
   struct command command = {.what = BARRIER};
   enum sl_status status;
   SL__TRY(check_worker(kv, "sl_kvstore_barrier"));
@@ -301,6 +305,7 @@ static enum sl_status run_command(struct sl_kvstore *kv, const struct command *c
 }
 
 enum sl_status sl_kvstore_serve(struct sl_kvstore *kv) {
+  SL__NEEDS(kv);
   enum sl_status status = SL_OK;
   struct command command = {0};
   if (!sl__kvstore_is_server(kv))

@@ -31,32 +31,33 @@ static enum sl_status check_options(enum sl_kvstore_kind kind, const struct sl_k
 }
 
 enum sl_status sl_kvstore_open(struct sl_context *context, enum sl_kvstore_kind kind,
-                               const struct sl_kvstore_options *options, struct sl_kvstore **out) {
+                               const struct sl_kvstore_options *options, struct sl_kvstore **kv) {
+  SL__NEEDS(context, kv);
   static const struct sl_kvstore_options defaults;
   const int64_t default_bound = 1000000;
   const struct sl_kvstore_options *o = options ? options : &defaults;
   enum sl_status status;
-  struct sl_kvstore *kv = NULL;
-  *out = NULL;
+  struct sl_kvstore *k = NULL;
+  *kv = NULL;
   SL__TRY(check_options(kind, o));
-  kv = sl__alloc(1, sizeof *kv, "a KVStore");
-  if (!kv) return SL_NO_MEMORY;
-  pthread_mutex_init(&kv->lock, NULL);
-  kv->context = context;
-  kv->kind = kind;
-  kv->bigarray_bound = o->bigarray_bound ? o->bigarray_bound : default_bound;
-  kv->max_staleness = o->max_staleness;
-  SL__TRY(sl__ranks_find(context, kind, o->servers, &kv->ranks));
-  kv->is_distributed = kv->ranks.size > 0;
-  if (!kv->is_distributed) kv->ranks = (struct sl__ranks){0, 1, 1};
-  kv->is_async = sl__kvstore_is_async(kind) && sl__kvstore_has_others(kv);
-  SL__TRY(sl__owners_open(context, kind, &kv->ranks, &kv->owners));
-  SL__TRY(sl__tensor_host(context, &SL_SHAPE(1), SL_F32, NULL, &kv->close_content));
-  SL__TRY(compare_options(kv, o));
-  *out = kv;
-  kv = NULL;
+  k = sl__alloc(1, sizeof *k, "a KVStore");
+  if (!k) return SL_NO_MEMORY;
+  pthread_mutex_init(&k->lock, NULL);
+  k->context = context;
+  k->kind = kind;
+  k->bigarray_bound = o->bigarray_bound ? o->bigarray_bound : default_bound;
+  k->max_staleness = o->max_staleness;
+  SL__TRY(sl__ranks_find(context, kind, o->servers, &k->ranks));
+  k->is_distributed = k->ranks.size > 0;
+  if (!k->is_distributed) k->ranks = (struct sl__ranks){0, 1, 1};
+  k->is_async = sl__kvstore_is_async(kind) && sl__kvstore_has_others(k);
+  SL__TRY(sl__owners_open(context, kind, &k->ranks, &k->owners));
+  SL__TRY(sl__tensor_host(context, &SL_SHAPE(1), SL_F32, NULL, &k->close_content));
+  SL__TRY(compare_options(k, o));
+  *kv = k;
+  k = NULL;
 out:
-  sl__kvstore_free(kv);
+  sl__kvstore_free(k);
   return status;
 }
 

@@ -128,7 +128,7 @@ enum sl_status sl__placement_check_memory(const struct sl_model *model,
                       "or take a smaller batch or more microbatches%s",
                       device->name, stage, need / 1e6, has / 1e6,
                       device->node == STARPU_MAIN_RAM
-                          ? ", or name a swap folder (--swap)"
+                          ? ", or name a swap folder"
                           : ", or set STARPU_PREFETCH=0: then "
                             "tensors are moved out and in, which takes time");
   }

@@ -67,7 +67,7 @@ static enum sl_status sort_devices(struct automatic *a) {
     sl__device_kind(&devices[d], kind, sizeof kind);
     while (k < a->class_count && strcmp(a->classes[k].kind, kind)) k++;
     if (k == MOST_CLASSES) {
-      status = sl__fail(SL_BAD_ARGUMENT, "more than %d kinds of devices; name fewer by --devices",
+      status = sl__fail(SL_BAD_ARGUMENT, "more than %d kinds of devices; name fewer devices",
                         MOST_CLASSES);
       goto out;
     }
@@ -170,7 +170,7 @@ static enum sl_status gather(struct automatic *a) {
   status = some ? SL_OK
                 : sl__fail(SL_NO_DEVICE,
                            "none of the devices has all operations of the model; name "
-                           "others by --devices");
+                           "other devices");
 out:
   return status;
 }
@@ -341,6 +341,7 @@ static void clear(struct automatic *a) {
 enum sl_status sl_place_auto(struct sl_model *model, const struct sl_optimizer *optimizer,
                              const struct sl_trainer_options *options, int64_t batch,
                              double *step_ms, char **table) {
+  SL__NEEDS(model, optimizer);
   static const struct sl_trainer_options defaults;
   struct automatic a = {.batch = batch};
   struct sl_optimizer checked = *optimizer;

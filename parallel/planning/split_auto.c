@@ -39,7 +39,7 @@ static enum sl_status find_device(const struct sl__device *named, struct sl__dev
   if (device->place.worker) return SL_OK;
   return sl__fail(SL_BAD_ARGUMENT,
                   "split auto: '%s' is no device with a speed of its own; name the devices "
-                  "(--devices cuda:0,cpu)",
+                  "(cuda:0,cpu)",
                   named->name);
 }
 
@@ -209,7 +209,7 @@ static void print_slices(FILE *out, const struct study *s) {
 
 static void print_table(FILE *out, const struct study *s) {
   if (s->classes == 1) {
-    fprintf(out, "split auto: the devices are alike, all get the same (--split even)\n");
+    fprintf(out, "split auto: the devices are alike, all get the same (split even)\n");
     return;
   }
   for (int r = 0; r < s->grid.replicas; r++)
@@ -221,13 +221,13 @@ static void print_table(FILE *out, const struct study *s) {
     fprintf(out, ", %.2f ms as %d slices that go anywhere", s->slices_ms, s->slices);
   fprintf(out, "\ntaken, and the same by hand: ");
   switch (quickest(s)) {
-    case EVEN: fprintf(out, "--split even"); break;
+    case EVEN: fprintf(out, "split even"); break;
     case UNEVEN:
-      fprintf(out, "--split ");
+      fprintf(out, "split ");
       print_rows(out, s);
       break;
     case SLICES:
-      fprintf(out, "--replicas %d --placement '", s->slices);
+      fprintf(out, "replicas %d, placement '", s->slices);
       print_slices(out, s);
       fputc('\'', out);
   }
@@ -269,7 +269,7 @@ static enum sl_status open_study(struct study *s, struct sl_model *model,
   if (model->placement || o->stages)
     return sl__fail(SL_BAD_ARGUMENT,
                     "split auto: a placement or stages say where layers run; give weights "
-                    "(--split 4,1), or leave the placement out");
+                    "(4,1), or leave the placement out");
   SL__TRY(sl__trainer_check(o));
   SL__TRY(sl__grid_new(model, &even, &s->grid));
   SL__TRY(sl__grid_check_batch(&s->grid, s->batch));
@@ -292,6 +292,7 @@ static void close_study(struct study *s) {
 enum sl_status sl_split_auto(struct sl_model *model, const struct sl_optimizer *optimizer,
                              struct sl_trainer_options *options, int64_t batch, char **split,
                              char **table) {
+  SL__NEEDS(model, optimizer, options, split);
   struct sl_optimizer checked = *optimizer;
   struct study s = {.c = {.model = model,
                           .optimizer = &checked,

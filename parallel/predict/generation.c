@@ -110,6 +110,7 @@ out:
 
 enum sl_status sl_generate(struct sl_model *model, const struct sl_generate_options *options,
                            int64_t count, int32_t *tokens) {
+  SL__NEEDS(model, options, tokens);
   struct generator g = {0};
   enum sl_status status;
   SL__TRY(sl_model_build(model));

@@ -165,6 +165,7 @@ static enum sl_status start_thread(struct sl_predictor *p) {
 
 enum sl_status sl_predictor_open(struct sl_model *model, const struct sl_predictor_options *options,
                                  struct sl_predictor **predictor) {
+  SL__NEEDS(model, predictor);
   enum sl_status status;
   *predictor = NULL;
   struct sl_predictor *p = sl__alloc(1, sizeof *p, "a predictor");
@@ -183,35 +184,38 @@ out:
   return status;
 }
 
-void sl_predictor_close(struct sl_predictor *p) {
-  if (!p->has_thread) return;
-  pthread_mutex_lock(&p->queue.lock);
-  p->queue.closed = true;
-  pthread_cond_broadcast(&p->queue.news);
-  pthread_mutex_unlock(&p->queue.lock);
+void sl_predictor_close(struct sl_predictor *predictor) {
+  SL__NEEDS_OR(, predictor);
+  if (!predictor->has_thread) return;
+  pthread_mutex_lock(&predictor->queue.lock);
+  predictor->queue.closed = true;
+  pthread_cond_broadcast(&predictor->queue.news);
+  pthread_mutex_unlock(&predictor->queue.lock);
 }
 
-void sl_predictor_free(struct sl_predictor *p) {
-  if (!p) return;
-  if (p->has_thread) {
-    sl_predictor_close(p);
-    pthread_join(p->thread, NULL);
-    pthread_mutex_lock(&p->queue.lock);
-    while (p->queue.waiters) pthread_cond_wait(&p->queue.news, &p->queue.lock);
-    pthread_mutex_unlock(&p->queue.lock);
-    if (p->broken) return; /* as its context, it is left in memory */
+void sl_predictor_free(struct sl_predictor *predictor) {
+  if (!predictor) return;
+  if (predictor->has_thread) {
+    sl_predictor_close(predictor);
+    pthread_join(predictor->thread, NULL);
+    pthread_mutex_lock(&predictor->queue.lock);
+    while (predictor->queue.waiters)
+      pthread_cond_wait(&predictor->queue.news, &predictor->queue.lock);
+    pthread_mutex_unlock(&predictor->queue.lock);
+    if (predictor->broken) return; /* as its context, it is left in memory */
   }
-  for (int i = 0; i < p->slot_count; i++) sl__request_slot_free(p->slots[i]);
-  sl__weight_cache_free(p->served.weights);
-  sl__queue_close(&p->queue);
-  free(p->slots);
-  free(p);
+  for (int i = 0; i < predictor->slot_count; i++) sl__request_slot_free(predictor->slots[i]);
+  sl__weight_cache_free(predictor->served.weights);
+  sl__queue_close(&predictor->queue);
+  free(predictor->slots);
+  free(predictor);
 }
 
-struct sl_predictor_counts sl_predictor_count(struct sl_predictor *p) {
-  pthread_mutex_lock(&p->queue.lock);
-  struct sl_predictor_counts counts = p->queue.counts;
-  pthread_mutex_unlock(&p->queue.lock);
+struct sl_predictor_counts sl_predictor_count(struct sl_predictor *predictor) {
+  SL__NEEDS_OR((struct sl_predictor_counts){0}, predictor);
+  pthread_mutex_lock(&predictor->queue.lock);
+  struct sl_predictor_counts counts = predictor->queue.counts;
+  pthread_mutex_unlock(&predictor->queue.lock);
   return counts;
 }
 
@@ -263,18 +267,21 @@ static enum sl_status begin(struct sl_predictor *p, struct sl_prediction *r, con
                   (long long)n);
 }
 
-enum sl_status sl_predict(struct sl_predictor *p, const void *inputs, int64_t n, float *outputs) {
+enum sl_status sl_predict(struct sl_predictor *predictor, const void *inputs, int64_t n,
+                          float *outputs) {
+  SL__NEEDS(predictor, inputs, outputs);
   struct sl_prediction request;
-  enum sl_status status = begin(p, &request, inputs, n, outputs);
+  enum sl_status status = begin(predictor, &request, inputs, n, outputs);
   return status == SL_OK ? sl__request_wait(&request) : status;
 }
 
-enum sl_status sl_predict_submit(struct sl_predictor *p, const void *inputs, int64_t n,
+enum sl_status sl_predict_submit(struct sl_predictor *predictor, const void *inputs, int64_t n,
                                  float *outputs, struct sl_prediction **request) {
+  SL__NEEDS(predictor, inputs, outputs, request);
   *request = NULL;
   struct sl_prediction *r = sl__alloc(1, sizeof *r, "a request");
   if (!r) return SL_NO_MEMORY;
-  enum sl_status status = begin(p, r, inputs, n, outputs);
+  enum sl_status status = begin(predictor, r, inputs, n, outputs);
   if (status == SL_OK)
     *request = r;
   else
@@ -282,9 +289,9 @@ enum sl_status sl_predict_submit(struct sl_predictor *p, const void *inputs, int
   return status;
 }
 
-enum sl_status sl_predict_wait(struct sl_prediction *r) {
-  if (!r) return SL_OK;
-  enum sl_status status = sl__request_wait(r);
-  free(r);
+enum sl_status sl_predict_wait(struct sl_prediction *request) {
+  if (!request) return SL_OK;
+  enum sl_status status = sl__request_wait(request);
+  free(request);
   return status;
 }

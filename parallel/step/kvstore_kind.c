@@ -12,6 +12,7 @@ static const char *const kinds[] = {[SL_KVSTORE_LOCAL] = "local",
                                     [SL_KVSTORE_DIST_ASYNC_DEVICE] = "dist_async_device"};
 
 enum sl_status sl_kvstore_parse(const char *name, enum sl_kvstore_kind *kind) {
+  SL__NEEDS(name, kind);
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
     if (!strcmp(name, kinds[i])) {
       *kind = (enum sl_kvstore_kind)i;
@@ -23,4 +24,6 @@ enum sl_status sl_kvstore_parse(const char *name, enum sl_kvstore_kind *kind) {
                   name);
 }
 
-const char *sl_kvstore_name(enum sl_kvstore_kind kind) { return kinds[kind]; }
+const char *sl_kvstore_name(enum sl_kvstore_kind kind) {
+  return (size_t)kind < sizeof kinds / sizeof *kinds ? kinds[kind] : "?";
+}

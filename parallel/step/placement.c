@@ -303,6 +303,7 @@ void sl__print_layers(FILE *out, const struct sl_model *model, int from, int to)
 }
 
 enum sl_status sl_place(struct sl_model *model, const char *text) {
+  SL__NEEDS(model, text);
   struct sl__placement placement;
   enum sl_status status = sl__placement_parse(model, text, &placement);
   if (status != SL_OK) return status;
@@ -316,11 +317,18 @@ enum sl_status sl_place(struct sl_model *model, const char *text) {
   return SL_OK;
 }
 
-int sl_placement_ranks(const struct sl_model *model) { return model->ranks > 1 ? model->ranks : 1; }
+int sl_placement_ranks(const struct sl_model *model) {
+  SL__NEEDS_OR(0, model);
+  return model->ranks > 1 ? model->ranks : 1;
+}
 
-const char *sl_placement(const struct sl_model *model) { return model->placement; }
+const char *sl_placement(const struct sl_model *model) {
+  SL__NEEDS_OR(NULL, model);
+  return model->placement;
+}
 
 enum sl_status sl_place_file(struct sl_model *model, const char *path) {
+  SL__NEEDS(model, path);
   uint8_t *bytes = NULL;
   char *text = NULL;
   size_t size;

@@ -11,15 +11,18 @@ static const char *const names[] = {
     [SL_MATH_F32] = "f32", [SL_MATH_TF32] = "tf32", [SL_MATH_BF16] = "bf16"};
 
 enum sl_status sl_math_parse(const char *name, enum sl_math *math) {
-  for (size_t i = 0; name && i < sizeof names / sizeof *names; i++)
+  SL__NEEDS(name, math);
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (!strcmp(name, names[i])) {
       *math = (enum sl_math)i;
       return SL_OK;
     }
-  return sl__fail(SL_BAD_ARGUMENT, "math '%s' is unknown; use f32, tf32 or bf16", name ? name : "");
+  return sl__fail(SL_BAD_ARGUMENT, "math '%s' is unknown; use f32, tf32 or bf16", name);
 }
 
-const char *sl_math_name(enum sl_math math) { return names[math]; }
+const char *sl_math_name(enum sl_math math) {
+  return (size_t)math < sizeof names / sizeof *names ? names[math] : "?";
+}
 
 enum sl_status sl__bf16_copy_make(struct sl_model *model, int i) {
   struct sl__block *block = &model->layers[i].params;

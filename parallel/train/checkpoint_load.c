@@ -124,7 +124,10 @@ out:
   return status;
 }
 
-const char *sl_trainer_loaded_options(const struct sl_trainer *t) { return t->loaded_options; }
+const char *sl_trainer_loaded_options(const struct sl_trainer *trainer) {
+  SL__NEEDS_OR(NULL, trainer);
+  return trainer->loaded_options;
+}
 
 /* Rank 0 reads the file; all ranks get its contents, or its failure. */
 static enum sl_status read_snapshot(struct sl_trainer *t, struct sl_loader *loader,
@@ -148,23 +151,25 @@ out:
   return status;
 }
 
-enum sl_status sl_trainer_load(struct sl_trainer *t, struct sl_loader *loader, const char *path) {
+enum sl_status sl_trainer_load(struct sl_trainer *trainer, struct sl_loader *loader,
+                               const char *path) {
+  SL__NEEDS(trainer, loader, path);
   enum sl_status status;
   struct sl__snapshot snapshot = {0};
   struct sl__resume_point point = {0};
   const struct sl_position *position = &point.position;
   struct sl__plan *plan;
-  SL__TRY(sl__trainer_drained(t));
-  SL__TRY(sl_trainer_save_wait(t, NULL)); /* the checkpoint may be the one to read */
-  SL__TRY(sl__model_shards_synchronize(t->shards));
-  SL__TRY(read_snapshot(t, loader, path, &point, &snapshot));
-  status = sl__carried_state_plan(t, &snapshot, &plan);
+  SL__TRY(sl__trainer_drained(trainer));
+  SL__TRY(sl_trainer_save_wait(trainer, NULL)); /* the checkpoint may be the one to read */
+  SL__TRY(sl__model_shards_synchronize(trainer->shards));
+  SL__TRY(read_snapshot(trainer, loader, path, &point, &snapshot));
+  status = sl__carried_state_plan(trainer, &snapshot, &plan);
   if (status == SL_OK) /* the last check: from here on the trainer changes */
     status = sl_loader_seek_batch(loader, position->epoch, position->index);
-  SL__TRY(sl__trainer_share(t, status));
-  SL__TRY(sl__snapshot_to_trainer(t, plan, &snapshot));
-  t->step = position->step;
-  t->next_batch = (struct sl__data_position){
+  SL__TRY(sl__trainer_share(trainer, status));
+  SL__TRY(sl__snapshot_to_trainer(trainer, plan, &snapshot));
+  trainer->step = position->step;
+  trainer->next_batch = (struct sl__data_position){
       .loader = loader, .epoch = position->epoch, .index = position->index};
 out:
   sl__snapshot_clear(&snapshot);

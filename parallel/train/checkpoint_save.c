@@ -102,29 +102,31 @@ static bool is_over(const struct sl__saving *s) {
   return __atomic_load_n(&s->over, __ATOMIC_ACQUIRE);
 }
 
-bool sl_trainer_save_ended(struct sl_trainer *t, struct sl_saved *saved) {
-  if (!t->saving || !is_over(t->saving)) return false;
-  if (saved) *saved = t->saving->saved;
-  saving_free(t->saving);
-  t->saving = NULL;
+bool sl_trainer_save_ended(struct sl_trainer *trainer, struct sl_saved *saved) {
+  SL__NEEDS_OR(false, trainer);
+  if (!trainer->saving || !is_over(trainer->saving)) return false;
+  if (saved) *saved = trainer->saving->saved;
+  saving_free(trainer->saving);
+  trainer->saving = NULL;
   return true;
 }
 
-enum sl_status sl_trainer_save_wait(struct sl_trainer *t, struct sl_saved *saved) {
+enum sl_status sl_trainer_save_wait(struct sl_trainer *trainer, struct sl_saved *saved) {
+  SL__NEEDS(trainer);
   struct sl_saved own = {.status = SL_OK};
-  if (t->saving && t->saving->has_thread) {
-    while (!is_over(t->saving)) {
+  if (trainer->saving && trainer->saving->has_thread) {
+    while (!is_over(trainer->saving)) {
       sl__net_report_activity(
-          t->model->context->net); /* the other ranks wait for this one meanwhile */
+          trainer->model->context->net); /* the other ranks wait for this one meanwhile */
       nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     }
-    pthread_join(t->saving->thread, NULL);
-    t->saving->has_thread = false;
+    pthread_join(trainer->saving->thread, NULL);
+    trainer->saving->has_thread = false;
   }
-  sl_trainer_save_ended(t, &own);
+  sl_trainer_save_ended(trainer, &own);
   if (saved) *saved = own;
   if (own.status != SL_OK) sl__fail(own.status, "%s", own.message);
-  return sl__trainer_share(t, own.status);
+  return sl__trainer_share(trainer, own.status);
 }
 
 /* ---- the start of a write ---- */
@@ -177,12 +179,14 @@ out:
   return status;
 }
 
-enum sl_status sl_trainer_save_begin(struct sl_trainer *t, const char *path,
+enum sl_status sl_trainer_save_begin(struct sl_trainer *trainer, const char *path,
                                      const struct sl_save_options *options) {
-  return save(t, path, options, true);
+  SL__NEEDS(trainer, path);
+  return save(trainer, path, options, true);
 }
 
-enum sl_status sl_trainer_save(struct sl_trainer *t, const char *path) {
-  enum sl_status status = save(t, path, NULL, false);
-  return status == SL_OK ? sl_trainer_save_wait(t, NULL) : status;
+enum sl_status sl_trainer_save(struct sl_trainer *trainer, const char *path) {
+  SL__NEEDS(trainer, path);
+  enum sl_status status = save(trainer, path, NULL, false);
+  return status == SL_OK ? sl_trainer_save_wait(trainer, NULL) : status;
 }

@@ -104,14 +104,16 @@ static void print_owners(FILE *out, const struct sl__model_shards *kv) {
   }
 }
 
-enum sl_status sl_trainer_summary(const struct sl_trainer *t, char **text) {
+enum sl_status sl_trainer_summary(const struct sl_trainer *trainer, char **text) {
+  SL__NEEDS(trainer, text);
   struct sl__text summary;
   FILE *out = sl__text_begin(&summary);
   if (out) {
-    print_replicas(out, t);
-    print_owners(out, t->shards);
-    if (t->ranks.size > 1)
-      fprintf(out, "Messages between ranks: %s\n", sl__net_transport_text(t->model->context->net));
+    print_replicas(out, trainer);
+    print_owners(out, trainer->shards);
+    if (trainer->ranks.size > 1)
+      fprintf(out, "Messages between ranks: %s\n",
+              sl__net_transport_text(trainer->model->context->net));
     fprintf(out, "Matrix products by %s\n", sl__gemm_text());
   }
   return sl__text_end(&summary, "a summary", text);
@@ -150,15 +152,17 @@ static enum sl_status place_text(const struct sl_trainer *t, int layer, bool own
   return sl__text_end(&place, "a layer's place", text);
 }
 
-enum sl_status sl_trainer_place(const struct sl_trainer *t, int layer,
+enum sl_status sl_trainer_place(const struct sl_trainer *trainer, int layer,
                                 struct sl_layer_place *place) {
+  SL__NEEDS(trainer, place);
   enum sl_status status;
   *place = (struct sl_layer_place){0};
-  if (layer < 0 || layer >= t->model->count)
-    return sl__fail(SL_BAD_ARGUMENT, "layer %d: the model has %d, from 0", layer, t->model->count);
-  place->stage = t->grid.stage[layer];
-  SL__TRY(place_text(t, layer, false, &place->devices));
-  SL__TRY(place_text(t, layer, true, &place->owners));
+  if (layer < 0 || layer >= trainer->model->count)
+    return sl__fail(SL_BAD_ARGUMENT, "layer %d: the model has %d, from 0", layer,
+                    trainer->model->count);
+  place->stage = trainer->grid.stage[layer];
+  SL__TRY(place_text(trainer, layer, false, &place->devices));
+  SL__TRY(place_text(trainer, layer, true, &place->owners));
 out:
   if (status == SL_OK) return SL_OK;
   free(place->devices);

@@ -77,6 +77,7 @@ enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer 
                               const struct sl_schedule *schedule,
                               const struct sl_trainer_options *options,
                               struct sl_trainer **trainer) {
+  SL__NEEDS(model, optimizer, trainer);
   static const struct sl_trainer_options defaults;
   enum sl_status status;
   *trainer = NULL;
@@ -104,26 +105,26 @@ out:
   return status;
 }
 
-void sl_trainer_free(struct sl_trainer *t) {
-  if (!t) return;
-  if (t->saving) t->saving_free(t->saving);
-  free(t->loaded_options);
-  if (t->shards)
-    sl__model_shards_synchronize(t->shards); /* until then an owner's tasks never end */
-  sl__wait_for_all(t->model->context);
-  if (t->model->context->abandoned) return; /* tasks that never end may use all of it */
-  for (int i = 0; i < t->input_count; i++) sl__batch_tensors_close(t->inputs[i]);
-  for (int i = 0; i < t->plan_count; i++) sl__plan_free(t->plans[i]);
+void sl_trainer_free(struct sl_trainer *trainer) {
+  if (!trainer) return;
+  if (trainer->saving) trainer->saving_free(trainer->saving);
+  free(trainer->loaded_options);
+  if (trainer->shards)
+    sl__model_shards_synchronize(trainer->shards); /* until then an owner's tasks never end */
+  sl__wait_for_all(trainer->model->context);
+  if (trainer->model->context->abandoned) return; /* tasks that never end may use all of it */
+  for (int i = 0; i < trainer->input_count; i++) sl__batch_tensors_close(trainer->inputs[i]);
+  for (int i = 0; i < trainer->plan_count; i++) sl__plan_free(trainer->plans[i]);
   for (int i = 0; i < SL__MAX_IN_FLIGHT; i++) {
-    sl__tensor_free(t->pending[i].stats);
-    sl__tensor_free(t->pending[i].flags);
+    sl__tensor_free(trainer->pending[i].stats);
+    sl__tensor_free(trainer->pending[i].flags);
   }
-  sl__step_stats_free(t->step_stats);
-  sl__model_shards_free(t->shards);
-  free(t->inputs);
-  free(t->plans);
-  sl__grid_clear(&t->grid);
-  free(t);
+  sl__step_stats_free(trainer->step_stats);
+  sl__model_shards_free(trainer->shards);
+  free(trainer->inputs);
+  free(trainer->plans);
+  sl__grid_clear(&trainer->grid);
+  free(trainer);
 }
 
 enum sl_status sl__trainer_share(const struct sl_trainer *t, enum sl_status status) {
@@ -132,11 +133,16 @@ enum sl_status sl__trainer_share(const struct sl_trainer *t, enum sl_status stat
 
 int sl__trainer_workers(const struct sl_trainer *t) { return t->ranks.size ? t->ranks.workers : 1; }
 
-int sl_trainer_replicas(const struct sl_trainer *t) { return t->grid.replicas; }
+int sl_trainer_replicas(const struct sl_trainer *trainer) {
+  SL__NEEDS_OR(0, trainer);
+  return trainer->grid.replicas;
+}
 
-struct sl_position sl_trainer_position(const struct sl_trainer *t) {
-  return (struct sl_position){
-      .step = t->step, .epoch = t->next_batch.epoch, .index = t->next_batch.index};
+struct sl_position sl_trainer_position(const struct sl_trainer *trainer) {
+  SL__NEEDS_OR((struct sl_position){0}, trainer);
+  return (struct sl_position){.step = trainer->step,
+                              .epoch = trainer->next_batch.epoch,
+                              .index = trainer->next_batch.index};
 }
 
 enum sl_status sl__trainer_check_alive(const struct sl_trainer *t) {
@@ -151,16 +157,23 @@ enum sl_status sl__trainer_drained(const struct sl_trainer *t) {
                   "steps are pending; call sl_trainer_drain until it reports none");
 }
 
-void sl_trainer_stop(struct sl_trainer *t) { t->stop = t->shards->stop = true; }
+void sl_trainer_stop(struct sl_trainer *trainer) {
+  SL__NEEDS_OR(, trainer);
+  trainer->stop = trainer->shards->stop = true;
+}
 
-void sl_trainer_ask_save(struct sl_trainer *t) { t->save_asked = true; }
+void sl_trainer_ask_save(struct sl_trainer *trainer) {
+  SL__NEEDS_OR(, trainer);
+  trainer->save_asked = true;
+}
 
-enum sl_status sl_trainer_settle(struct sl_trainer *t, bool *stop) {
+enum sl_status sl_trainer_settle(struct sl_trainer *trainer, bool *stop) {
+  SL__NEEDS(trainer);
   struct sl__staleness met = {0};
-  enum sl_status status = sl__trainer_drained(t);
-  if (status == SL_OK) status = sl__model_shards_synchronize(t->shards);
-  if (status == SL_OK) status = sl__trainer_fetch_weights(t);
-  if (t->is_async) sl__parameter_server_staleness(t->shards->exchange, &met);
+  enum sl_status status = sl__trainer_drained(trainer);
+  if (status == SL_OK) status = sl__model_shards_synchronize(trainer->shards);
+  if (status == SL_OK) status = sl__trainer_fetch_weights(trainer);
+  if (trainer->is_async) sl__parameter_server_staleness(trainer->shards->exchange, &met);
   if (stop) *stop = met.stop;
   return status;
 }

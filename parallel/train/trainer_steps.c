@@ -124,8 +124,7 @@ static enum sl_status check_stats(const struct sl_report *r, const float *stats)
                     (long long)r->step, (double)stats[3]);
   if (!isfinite(stats[0]))
     return sl__fail(SL_NOT_FINITE,
-                    "step %lld: the loss is %s; lower the learning rate (--lr) or clip the "
-                    "gradient (--clip)",
+                    "step %lld: the loss is %s; lower the learning rate or clip the gradient",
                     (long long)r->step, isnan(stats[0]) ? "not a number" : "infinite");
   return SL_OK;
 }
@@ -173,17 +172,18 @@ out:
   return status;
 }
 
-enum sl_status sl_trainer_step(struct sl_trainer *t, struct sl_loader *loader,
+enum sl_status sl_trainer_step(struct sl_trainer *trainer, struct sl_loader *loader,
                                struct sl_report *report, bool *reported) {
+  SL__NEEDS(trainer, loader, report, reported);
   enum sl_status status;
   *reported = false;
-  SL__TRY(sl__trainer_check_alive(t));
-  if (t->submitted - t->finished == t->in_flight) {
-    status = finish(t, report);
+  SL__TRY(sl__trainer_check_alive(trainer));
+  if (trainer->submitted - trainer->finished == trainer->in_flight) {
+    status = finish(trainer, report);
     *reported = status == SL_OK;
   }
-  if (status == SL_OK) status = announce(t, submit(t, loader, true));
-  t->failed = status != SL_OK;
+  if (status == SL_OK) status = announce(trainer, submit(trainer, loader, true));
+  trainer->failed = status != SL_OK;
 out:
   return status;
 }
@@ -196,42 +196,45 @@ static enum sl_status end_updates(struct sl_trainer *t) {
   return status == SL_LOST ? status : announce(t, status);
 }
 
-enum sl_status sl_trainer_drain(struct sl_trainer *t, struct sl_report *report, bool *reported) {
+enum sl_status sl_trainer_drain(struct sl_trainer *trainer, struct sl_report *report,
+                                bool *reported) {
+  SL__NEEDS(trainer, report, reported);
   enum sl_status status;
   *reported = false;
-  SL__TRY(sl__trainer_check_alive(t));
-  if (t->submitted == t->finished) {
-    status = end_updates(t);
+  SL__TRY(sl__trainer_check_alive(trainer));
+  if (trainer->submitted == trainer->finished) {
+    status = end_updates(trainer);
   } else {
-    status = finish(t, report);
+    status = finish(trainer, report);
     *reported = status == SL_OK;
   }
-  t->failed = status != SL_OK;
+  trainer->failed = status != SL_OK;
 out:
   return status;
 }
 
-enum sl_status sl_trainer_evaluate(struct sl_trainer *t, struct sl_loader *loader, double *loss,
-                                   double *accuracy) {
+enum sl_status sl_trainer_evaluate(struct sl_trainer *trainer, struct sl_loader *loader,
+                                   double *loss, double *accuracy) {
+  SL__NEEDS(trainer, loader, loss, accuracy);
   enum sl_status status;
   double losses = 0, right = 0, samples = 0;
-  SL__TRY(sl__trainer_drained(t));
-  if (t->ranks.size && !t->is_async) SL__TRY(sl__trainer_share_buffers(t));
+  SL__TRY(sl__trainer_drained(trainer));
+  if (trainer->ranks.size && !trainer->is_async) SL__TRY(sl__trainer_share_buffers(trainer));
   int64_t left = sl_loader_length(loader);
-  while (status == SL_OK && (left || t->submitted > t->finished)) {
-    if (left && t->submitted - t->finished < t->in_flight) {
-      status = announce(t, submit(t, loader, false));
+  while (status == SL_OK && (left || trainer->submitted > trainer->finished)) {
+    if (left && trainer->submitted - trainer->finished < trainer->in_flight) {
+      status = announce(trainer, submit(trainer, loader, false));
       left--;
       continue;
     }
     struct sl_report r;
-    status = finish(t, &r);
+    status = finish(trainer, &r);
     if (status != SL_OK) break;
     losses += r.loss * (double)r.samples;
     right += r.accuracy * (double)r.samples;
     samples += (double)r.samples;
   }
-  t->failed = status != SL_OK;
+  trainer->failed = status != SL_OK;
   *loss = samples > 0 ? losses / samples : 0;
   *accuracy = samples > 0 ? right / samples : 0;
 out:

@@ -79,6 +79,7 @@ static const struct conv cases[] = {
     {2, 3, 8, 10, {5, 2, 2, 3, 4, 0, 0, true, 0}},
     {4, 3, 5, 5, {6, 5, 3, 1, 2, 4, 2, true, SL_ACTIVATION_RELU}},
     {2, 4, 6, 6, {3, 1, 1, 2, 2, 0, 0, true, 0}},
+    {2, 3, 9, 6, {4, 5, 1, 1, 1, 2, 0, true, 0}},
     {1, 3, 7, 9, {2, 7, 9, 1, 1, 0, 0, true, 0}},
     {2, 16, 6, 7, {18, 3, 3, 1, 1, 1, 1, true, SL_ACTIVATION_TANH}},
     {1, 17, 8, 8, {16, 3, 3, 1, 1, 1, 1, false, SL_ACTIVATION_RELU}}};

@@ -252,6 +252,11 @@ static void test_stall(void **state) {
   assert_non_null(
       strstr(lines, "fill (layer test) waits for something that is no task of the library"));
   assert_non_null(strstr(lines, "axpy (layer test) waits for fill (layer test)"));
+  char *report;
+  OK(sl_context_report(context, &report));
+  assert_non_null(strstr(report, "tasks: 2 submitted and not ended"));
+  assert_non_null(strstr(report, "  axpy (layer test) waits for fill (layer test)\n"));
+  free(report);
   assert_int_equal(sl_wait(context), SL_STALLED);
   sl__tensor_free(t);
   sl_close(context);

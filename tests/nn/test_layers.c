@@ -58,7 +58,7 @@ static void activations_are_parsed(void **state) {
     assert_int_equal(activation, i);
   }
   FAILS(sl_activation_parse("swish", &activation), SL_BAD_ARGUMENT, "swish");
-  FAILS(sl_activation_parse(NULL, &activation), SL_BAD_ARGUMENT, "relu");
+  FAILS(sl_activation_parse("", &activation), SL_BAD_ARGUMENT, "relu");
 }
 
 /* ---- passes ---- */

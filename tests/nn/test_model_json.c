@@ -38,6 +38,9 @@ static struct sl_model *images(void) {
   OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "conv2,bn1"}));
   OK(sl_maxpool2d(m, "pool1",
                   &(struct sl_pool2d_options){.kernel_h = 2, .stride_h = 1, .pad_w = 1}));
+  OK(sl_conv2d(m, "tall",
+               &(struct sl_conv2d_options){
+                   .channels = 4, .kernel_h = 5, .kernel_w = 1, .pad_h = 2, .pad_h_only = true}));
   OK(sl_activate(m, "act", &(struct sl_activation_options){.activation = SL_ACTIVATION_GELU}));
   OK(sl_avgpool2d(m, "pool2", &(struct sl_pool2d_options){.global = true}));
   OK(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.1f}));

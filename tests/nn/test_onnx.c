@@ -100,6 +100,12 @@ static struct sl_model *images(void) {
 static struct sl_model *flat(void) {
   struct sl_model *m = new_model(SL_SHAPE(2, 6, 6));
   OK(sl_conv2d(m, "output", &(struct sl_conv2d_options){.channels = 3, .kernel_h = 2}));
+  OK(sl_conv2d(m, "tall",
+               &(struct sl_conv2d_options){
+                   .channels = 3, .kernel_h = 5, .kernel_w = 1, .pad_h = 2, .pad_h_only = true}));
+  OK(sl_maxpool2d(
+      m, "low",
+      &(struct sl_pool2d_options){.kernel_h = 3, .stride_h = 1, .pad_h = 1, .pad_h_only = true}));
   OK(sl_activate(m, "relu", &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
   OK(sl_maxpool2d(m, "pool", &(struct sl_pool2d_options){.global = true}));
   OK(sl_activate(m, "tanh", &(struct sl_activation_options){.activation = SL_ACTIVATION_TANH}));

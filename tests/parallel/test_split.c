@@ -320,7 +320,7 @@ static void devices_that_are_alike_get_the_same(void **state) {
   assert_null(split);
   assert_null(options.split);
   assert_int_equal(options.replicas, 2);
-  assert_non_null(strstr(table, "--split even"));
+  assert_non_null(strstr(table, "split even"));
   free(table);
   options.stages = 2;
   assert_int_equal(sl_split_auto(m, &optimizer, &options, 37, &split, NULL), SL_BAD_ARGUMENT);
