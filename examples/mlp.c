@@ -48,9 +48,19 @@ static const char *parse_hidden(const struct option_row *row, const char *text, 
   return option_problem("more than %d layers", MOST_LAYERS);
 }
 
-static const struct option_row rows[] = {{"hidden", "N[,N...]",
-                                          "Widths of the hidden layers (default 512,512)",
-                                          .parse = parse_hidden, .flags = OPTION_OWN}};
+static const char *default_hidden(const void *values) {
+  static char text[MOST_LAYERS * 8];
+  const struct mlp *mlp = values;
+  size_t used = 0;
+  for (int i = 0; i < mlp->layers && used < sizeof text; i++)
+    used += (size_t)snprintf(text + used, sizeof text - used, "%s%lld", i ? "," : "",
+                             (long long)mlp->hidden[i]);
+  return text;
+}
+
+static const struct option_row rows[] = {{"hidden", "N[,N...]", "Widths of the hidden layers",
+                                          .parse = parse_hidden, .unset_of = default_hidden,
+                                          .flags = OPTION_OWN}};
 
 int main(int argc, char **argv) {
   struct mlp mlp = {.layers = 2, .hidden = {512, 512}};

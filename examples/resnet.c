@@ -35,7 +35,7 @@ static const char *parse_depth(const struct option_row *row, const char *text, v
 }
 
 static const struct option_row rows[] = {
-    {"depth", "N", "Layers with weights, 6 n + 2: 8, 14, 20 (default), 32, 44 ...",
+    {"depth", "N", "Layers with weights, 6 n + 2: 8, 14, 20, 32, 44 ...",
      OPTION_FIELD(struct resnet, depth), .least = RESNET_LEAST_DEPTH, .most = RESNET_MOST_DEPTH,
      .parse = parse_depth, .flags = OPTION_OWN},
     {"write-data", "DIR", "Write the data as CIFAR-10's files, too",
@@ -47,9 +47,7 @@ int main(int argc, char **argv) {
       .cli = {.about = "Train a ResNet on CIFAR-10 or generated shapes.",
               .description =
                   "The network is the one of He et al., arXiv 1512.03385, section 4.2, with "
-                  "projections as shortcuts where the shape changes. Defaults: --data shapes "
-                  "--augment --init he --momentum 0.9 --weight-decay 0.0001 --lr-schedule "
-                  "drops:50%:75%,warmup:2%.",
+                  "projections as shortcuts where the shape changes.",
               .examples = "  resnet --depth 8 --epochs 2\n"
                           "  resnet --data cifar-10 --math bf16 --save resnet.json\n",
               .rows = rows,

@@ -50,5 +50,38 @@ if fails "a forward task in the seventh step" \
 fi
 fails "an update in the last step" sgd:60 "^failing_lenet: sgd" 2
 
+# ---- --report-failure ----
+cd "$work" || exit 1
+lenet=$OLDPWD/$lenet
+shown="err report"
+private=$work/private
+mkdir "$private"
+has() { grep -q -e "$1" report; }
+rm -rf c w
+SL_FAIL=dense_forward:25 train --log "$private/log.jsonl" --report-failure report
+check "a failed run writes its report" has "^dense_forward (layer fc[12]) on cpu:[01]: no memory"
+check "and says so" grep -q "report has a report of this failure" err
+check "with the last steps" has "^step [0-9]* of epoch 1: loss [0-9]"
+check "with versions" has "^Starling [0-9.]*, compiled by"
+check "with the workers" has "^worker 1: cpu:1, CPU 1"
+check "with the tasks" has "^tasks: [0-9]* submitted and not ended"
+check "with the options" has "^--batch 100$"
+check "with StarPU's variables" has "^STARPU_NCPU=2$"
+names_nothing() { ! grep -qF -e "$private" -e "$(basename "$private")" -e "$(uname -n)" "$1"; }
+check "without paths and the host's name" names_nothing report
+rm -rf c w report
+train --report-failure report
+check "a run that succeeds writes none" test $? = 0 -a ! -e report
+rm -rf c w "$private/log.jsonl"
+"$lenet" --quiet --steps 1000000 --log "$private/log.jsonl" --report-failure report 2>err & pid=$!
+until [ -s "$private/log.jsonl" ] && grep -q '"step"' "$private/log.jsonl"; do sleep 0.1; done
+kill -SEGV $pid
+wait $pid 2>err; code=$?
+check "SIGSEGV ends the run as before: code 139 (was $code)" test $code = 139
+check "and its report has the signal" has "^ended by SIGSEGV"
+check "the functions" has "+0x[0-9a-f]* main\|libc.so"
+check "and the workers" has "^worker 1: cpu:1, CPU 1"
+check "and no path" names_nothing report
+
 echo "1..$n"
 exit $failed

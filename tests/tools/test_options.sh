@@ -75,6 +75,7 @@ for p in $trainers $tools starling-run; do
   fi
   cat "$work/completion" >>"$work/starling.bash"
   echo >>"$work/starling.bash"
+  options_of "$work/help" >>"$work/helps"
   check "$p has $(options_of "$work/help" | wc -l) options; its page has all" \
     page_has_all "$work/$p.1" "$work/help"
   check "the completion, too" completion_has_all "$work/completion" "$work/help"
@@ -83,6 +84,46 @@ for p in $trainers $tools starling-run; do
     check "groff has nothing against the page" is_clean "$work/$p.1"
   fi
 done
+
+# ---- the library's messages: its users may have other programs than these ----
+names_no_option() {
+  local o library=$build/.libs/libstarling.so.0
+  [ -e "$library" ] || library=$build/libstarling_all.la
+  strings -n 4 "$library" >"$work/strings"
+  for o in $(cat "$work/helps" | sort -u); do
+    ! grep -F -e "$o" "$work/strings" | grep -v mpirun | grep -wF -e "$o" || return 1
+  done
+}
+if command -v strings >/dev/null; then
+  check "the library's messages name no option of a program" names_no_option
+fi
+
+# ---- defaults in --help ----
+# defaults PROGRAM OPTION TEXT: the option's help ends with this default
+defaults() {
+  "$(path "$1")" --help | tr '\n' ' ' | sed 's/  */ /g' >"$work/help"
+  if grep -qF -e "(default $3)" <(grep -oE -e "--$2[= ].*" "$work/help" | sed 's/ --.*//'); then
+    ok "$1 --help: --$2: default $3"
+  else
+    not_ok "$1 --help: --$2: default $3"
+  fi
+}
+defaults lenet data digits
+defaults lenet lr 0.1
+defaults lenet momentum 0
+defaults lenet activation tanh
+defaults resnet data shapes
+defaults resnet momentum 0.9
+defaults resnet weight-decay 0.0001
+defaults resnet init he
+defaults resnet lr-schedule drops:50%:75%,warmup:2%
+defaults lstm_lm data grammar
+defaults lstm_lm lr 20
+defaults lstm_lm clip 0.25
+defaults lstm_lm batch 20
+defaults mlp hidden 512,512
+defaults mlp timeout 60
+defaults starling-tune least 2
 
 # ---- completion in bash ----
 completed='compopt() { :; }; . "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _starling'

@@ -1,6 +1,7 @@
 /* The man page and the shell's completion of a program, from its table of options. */
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tools/common/command_line.h"
@@ -63,7 +64,8 @@ static void print_section(FILE *out, const char *title, const char *text) {
   print_paragraphs(out, text);
 }
 
-static void print_row(FILE *out, const struct option_row *row) {
+static void print_row(FILE *out, const struct option_row *row, const void *values) {
+  char *help = option_help(row, values);
   fputs(".TP\n\\fB", out);
   if (row->letter) fprintf(out, "\\-%c\\fR, \\fB", row->letter);
   fputs("\\-\\-", out);
@@ -75,8 +77,9 @@ static void print_row(FILE *out, const struct option_row *row) {
     fputs(row->flags & OPTION_OPTIONAL ? "\\fR]" : "\\fR", out);
   }
   fputc('\n', out);
-  print_roff_text(out, option_help(row));
+  print_roff_text(out, help ? help : "");
   fputc('\n', out);
+  free(help);
 }
 
 /* A title ends with a colon for --help. */
@@ -90,7 +93,7 @@ static void print_rows(FILE *out, const struct option_set *set) {
   if (set->title && set->count) print_title(out, set->title);
   for (size_t i = 0; i < set->count; i++)
     if (set->rows[i].name)
-      print_row(out, &set->rows[i]);
+      print_row(out, &set->rows[i], set->values);
     else
       print_title(out, set->rows[i].help);
 }

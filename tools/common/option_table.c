@@ -47,8 +47,49 @@ const char *option_list(const char *(*name_of)(int index), const char *between, 
   return list_names(&(struct option_row){.name_of = name_of}, between, last, list, size);
 }
 
-const char *option_help(const struct option_row *row) {
-  return row->help_of ? row->help_of() : row->help;
+/* A number within the row's range; NULL for others, and for a 0 that has a text of its own. */
+static const char *default_number(const struct option_row *row, double value) {
+  static char text[32];
+  if (value < row->least || value > row->most || (value == 0 && row->unset)) return NULL;
+  snprintf(text, sizeof text, "%.12g", value);
+  return text;
+}
+
+/* The value that holds without the option; NULL: none. A flag that is set has "". */
+static const char *default_of(const struct option_row *row, const void *values) {
+  static char seed[32];
+  const void *field = (const char *)values + row->field;
+  bool clears = row->flags & OPTION_CLEARS;
+  switch (row->kind) {
+    case OPTION_FLAG: return *(const bool *)field && !clears ? "" : NULL;
+    case OPTION_INT: return default_number(row, *(const int *)field);
+    case OPTION_INT64: return default_number(row, (double)*(const int64_t *)field);
+    case OPTION_UINT64:
+      snprintf(seed, sizeof seed, "%llu", (unsigned long long)*(const uint64_t *)field);
+      return seed;
+    case OPTION_REAL: return default_number(row, option_number(*(const double *)field));
+    case OPTION_TEXT: return *(const char *const *)field;
+    case OPTION_CHOICE:
+      return row->unset && !*(const int *)field ? NULL : option_name(row, *(const int *)field);
+    case OPTION_CUSTOM: break;
+  }
+  return NULL;
+}
+
+char *option_help(const struct option_row *row, const void *values) {
+  const char *help = row->help_of ? row->help_of() : row->help;
+  const char *value = values ? default_of(row, values) : NULL;
+  char *text = NULL;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+  if (!out) return NULL;
+  if (!value && values && row->unset_of) value = row->unset_of(values);
+  if (value)
+    fprintf(out, *value ? "%s (default %s)" : "%s (default)", help, value);
+  else
+    fprintf(out, row->unset ? "%s (default: %s)" : "%s", help, row->unset);
+  fclose(out);
+  return text;
 }
 
 /* Both kinds of whole numbers: strtoull knows all values of either. */
@@ -203,9 +244,11 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
   }
 }
 
-static struct argp_option argp_row(const struct option_row *row, int key, int group) {
-  struct argp_option option = {.doc = option_help(row), .group = group};
+static struct argp_option argp_row(const struct option_row *row, const void *values, int key,
+                                   int group) {
+  struct argp_option option = {.doc = row->help, .group = group};
   if (!row->name) return option;
+  option.doc = option_help(row, values);
   option.name = row->name;
   option.key = row->letter ? row->letter : key;
   option.arg = row->argument;
@@ -222,7 +265,7 @@ static void fill_options(const struct option_program *program, struct argp_optio
       options[used++] = (struct argp_option){.doc = set->title, .group = ++group};
     for (size_t i = 0; i < set->count; i++) {
       if (!set->rows[i].name) group++;
-      options[used++] = argp_row(&set->rows[i], key++, group);
+      options[used++] = argp_row(&set->rows[i], set->values, key++, group);
     }
   }
   options[used++] =
@@ -257,6 +300,8 @@ void option_parse(const struct option_program *program, int argc, char **argv) {
   fill_options(program, options);
   const struct argp argp = {options, parse_option, program->usage, help, NULL, NULL, NULL};
   start_program(&argp, program->in_order ? ARGP_IN_ORDER : 0, argc, argv, (void *)program);
+  for (size_t i = 0; i < rows; i++)
+    if (options[i].name) free((char *)options[i].doc); /* titles have texts of the rows */
   free(options);
   free(help);
 }

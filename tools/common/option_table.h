@@ -58,6 +58,10 @@ struct option_row {
   json_t *(*json)(const void *values);
   /* Instead of help: a text with names that the library lists. */
   const char *(*help_of)(void);
+  /* What holds without the option if the field is 0, NULL or below `least` before the command line
+   * is read: "one a worker"; instead, a function of the values. NULL: nothing to say. */
+  const char *unset;
+  const char *(*unset_of)(const void *values);
   /* NULL, or whether a log has this option at all. */
   bool (*applies)(const void *values);
 };
@@ -133,8 +137,9 @@ const char *option_problem(const char *format, ...) __attribute__((format(printf
 const char *option_list(const char *(*name_of)(int index), const char *between, const char *last,
                         char *list, size_t size);
 
-/* The help of a row. */
-const char *option_help(const struct option_row *row);
+/* The help of a row, and the value that holds without the option: "Width of each (default 200)".
+ * values: of the row's set before the command line is read. To be freed; NULL: no memory. */
+char *option_help(const struct option_row *row, const void *values);
 
 /* The name at an index, or NULL behind the last. */
 const char *option_name(const struct option_row *row, int index);

@@ -37,17 +37,14 @@ static const char *const x_units[] = {
 #define PIXELS .least = 200, .most = 10000
 
 static const struct option_row rows[] = {
-    {"output", "FILE", "The picture, .svg or .png (default curve.svg)", FIELD(output),
-     .letter = 'o'},
+    {"output", "FILE", "The picture, .svg or .png", FIELD(output), .letter = 'o'},
     {"log-scale", NULL, "Logarithmic axis of the loss", FIELD(chart.log_scale), .letter = 'l'},
-    {"x", "UNIT", "The x axis in steps (default), epochs or seconds", FIELD(chart.x),
-     .names = x_units},
-    {"smooth", "STEPS",
-     "Mean of about STEPS steps for the bold curve (default: a hundredth of the run; 1: none)",
-     .least = 1, .most = 1e9, .parse = parse_smooth},
+    {"x", "UNIT", "The x axis in steps, epochs or seconds", FIELD(chart.x), .names = x_units},
+    {"smooth", "STEPS", "Mean of about STEPS steps for the bold curve; 1: none", .least = 1,
+     .most = 1e9, .parse = parse_smooth, .unset = "a hundredth of the run"},
     {"title", "TEXT", "A title", FIELD(chart.title)},
-    {"width", "PIXELS", "Width of the picture (default 800)", FIELD(chart.width), PIXELS},
-    {"height", "PIXELS", "Height of the picture (default 560)", FIELD(chart.height), PIXELS}};
+    {"width", "PIXELS", "Width of the picture", FIELD(chart.width), PIXELS},
+    {"height", "PIXELS", "Height of the picture", FIELD(chart.height), PIXELS}};
 
 static int take_logs(void *input, char **words, int count, const char **why) {
   struct plot *plot = input;

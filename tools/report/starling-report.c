@@ -38,16 +38,15 @@ static const char *parse_trace(const struct option_row *row, const char *text, v
 #define FIELD(member) OPTION_FIELD(struct input, member)
 
 static const struct option_row rows[] = {
-    {"output", "FILE", "The page (default report.html)", FIELD(output), .letter = 'o'},
+    {"output", "FILE", "The page", FIELD(output), .letter = 'o'},
     {"trace", "DIR",
      "Add the summary and the picture of the trace that a trainer's --trace DIR wrote; may be "
      "given several times",
      .parse = parse_trace},
     {"title", "TEXT", "A title", FIELD(report.title)},
     {"log-scale", NULL, "Logarithmic axis of the loss", FIELD(report.log_scale), .letter = 'l'},
-    {"smooth", "STEPS",
-     "Mean of about STEPS steps for bold curves (default: a hundredth of the longest run; 1: none)",
-     .least = 1, .most = 1e9, .parse = parse_smooth}};
+    {"smooth", "STEPS", "Mean of about STEPS steps for bold curves; 1: none", .least = 1,
+     .most = 1e9, .parse = parse_smooth, .unset = "a hundredth of the longest run"}};
 
 static int take_logs(void *values, char **words, int count, const char **why) {
   struct input *input = values;

@@ -16,6 +16,7 @@ struct cli {
   bool shuffle, augment;
   /* training; steps 0: as many as the epochs have, epochs 0: as many as the steps need */
   int64_t epochs, steps;
+  int64_t usual_epochs; /* without either */
   uint64_t seed;
   enum sl_init init;
   const char *optimizer_name, *lr_schedule;
@@ -50,6 +51,7 @@ struct cli {
   int64_t trace_first, trace_last; /* steps; 0: the default */
   /* output */
   bool summary, quiet;
+  const char *report_failure; /* NULL: none */
   /* the program's own options, and their texts as they were given; NULL: not given */
   struct option_set own;
   const char *own_given[CLI_MOST_OWN];

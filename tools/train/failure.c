@@ -26,6 +26,7 @@ void session_print_failure(struct session *session) {
     fprintf(stderr, "%s: rank %d: %s\n", session->name, session->rank, session->message);
   else
     fprintf(stderr, "%s: %s\n", session->name, session->message);
+  failure_report_write(&session->failure_report, session->message);
 }
 
 int session_fail_library(struct session *session, enum sl_status status) {

@@ -29,6 +29,7 @@ static int note_step(struct session *session, const struct sl_report *report) {
   session->epoch_samples += report->samples;
   session->samples += report->samples;
   progress_step(&session->progress, report, rate);
+  failure_report_step(&session->failure_report, report);
   int error = log_step(session->log, report, rate);
   return error ? session_fail_file(session, session->own_log, error) : EXIT_DONE;
 }

@@ -72,7 +72,7 @@ int session_check_data(struct session *session) {
 /* How long: --steps, --epochs, the shorter of both, or the program's default. */
 void session_plan_steps(struct session *session) {
   const struct cli *cli = &session->cli;
-  int64_t epochs = cli->epochs ? cli->epochs : cli->steps ? INT64_MAX : session->program->epochs;
+  int64_t epochs = cli->epochs ? cli->epochs : cli->steps ? INT64_MAX : cli->usual_epochs;
   session->epoch_steps = sl_loader_length(session->train_loader);
   session->steps =
       epochs > INT64_MAX / session->epoch_steps ? INT64_MAX : epochs * session->epoch_steps;

@@ -26,6 +26,8 @@ enum sl_status session_open_context(struct session *session) {
       .memory_limit = cli->memory_limit,
       .swap = cli->swap,
       .stall_timeout = cli->stall_timeout,
+      .log = failure_report_log,
+      .log_user = &session->failure_report,
       .timeout = cli->timeout > 0 ? cli->timeout : -1,
       .net_interface = cli->net_interface,
       .net_ports = cli->net_ports};
@@ -33,6 +35,7 @@ enum sl_status session_open_context(struct session *session) {
   interruption_catch(); /* after StarPU has installed its own handlers */
   if (status != SL_OK) return status;
   aborted_catch(session->name, sl_rank(session->context));
+  failure_report_watch(&session->failure_report, session->context);
   if (!cli->has_kvstore && has_gpus_alone(session->context))
     session->cli.kvstore = SL_KVSTORE_DEVICE;
   return status;

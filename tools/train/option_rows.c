@@ -31,21 +31,42 @@ static const char *data_help(void) {
   static char text[800];
   char folders[300], generated[300];
   snprintf(text, sizeof text,
-           "Images: a folder with %s's files, or generated %s (default: digits). A language model: "
-           "a text file, or generated sentences (default: grammar)",
+           "Images: a folder with %s's files, or generated %s. A language model: "
+           "a text file, or generated sentences (grammar)",
            option_list(folder_dataset, "'s, ", "'s or ", folders, sizeof folders),
            option_list(generated_dataset, ", ", " or ", generated, sizeof generated));
   return text;
 }
 
-static const char *other_optimizer(int i) { return sl_optimizer_name(i + 1); }
-
 static const char *optimizer_help(void) {
   static char text[400];
-  char others[300];
-  snprintf(text, sizeof text, "%s (default), %s", sl_optimizer_name(0),
-           option_list(other_optimizer, ", ", ", ", others, sizeof others));
+  return option_list(sl_optimizer_name, ", ", ", ", text, sizeof text);
+}
+
+static const char *default_epochs(const void *values) {
+  static char text[32];
+  snprintf(text, sizeof text, "%lld", (long long)((const struct cli *)values)->usual_epochs);
   return text;
+}
+
+/* The program's setting of its optimizer, which holds for that kind alone. */
+static const char *number_text(float value) {
+  static char text[32];
+  snprintf(text, sizeof text, "%.6g", (double)value);
+  return text;
+}
+static const struct sl_optimizer *optimizer_of(const void *values) {
+  return &((const struct cli *)values)->optimizer;
+}
+static const char *default_lr(const void *values) { return number_text(optimizer_of(values)->lr); }
+static const char *default_momentum(const void *values) {
+  return number_text(optimizer_of(values)->momentum);
+}
+static const char *default_weight_decay(const void *values) {
+  return number_text(optimizer_of(values)->weight_decay);
+}
+static const char *default_clip(const void *values) {
+  return number_text(optimizer_of(values)->clip);
 }
 
 static const char *const schedule_names[] = {"constant", "step:", "drops:", "cosine", NULL};

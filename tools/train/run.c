@@ -50,6 +50,7 @@ static int refuse_stray(struct session *session) {
 static void set_defaults(struct cli *cli, const struct program *program) {
   cli_default(cli);
   cli->batch = program->batch;
+  cli->usual_epochs = program->epochs;
   if (program->data) cli->data = program->data;
   if (program->lr_schedule) cli->lr_schedule = program->lr_schedule;
   cli->init = program->init;
@@ -95,14 +96,17 @@ int run_program(const struct program *program, int argc, char **argv) {
   session.command = command_text(argc, argv); /* the options' parser reorders them */
   set_defaults(cli, program);
   cli_parse(cli, &program->cli, argc, argv);
+  failure_report_begin(&session.failure_report, session.name, cli);
   session.checkpoint.folder = (struct checkpoints){.folder = cli->checkpoint, .keep = cli->keep};
   if (program->asks_instead && *program->asks_instead) {
     int code = run_instead(&session);
     if (code != EXIT_DONE) session_print_failure(&session);
     free(session.command);
+    failure_report_end(&session.failure_report);
     return code;
   }
   int code = train(&session, argv[0]);
+  failure_report_end(&session.failure_report);
   if (code == EXIT_DONE) report_lost_output(&session);
   /* so that a shell's loop ends, too; a launcher would take it for a crash, and so would a batch
    * system that is to go on from the checkpoint */

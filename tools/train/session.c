@@ -234,6 +234,7 @@ int session_close(struct session *session, int code) {
   free(session->checkpoint.changes);
   free(session->command);
   sl_model_free(session->model);
+  session->failure_report.context = NULL;
   sl_close(session->context);
   sl_loader_free(session->test_loader);
   sl_loader_free(session->train_loader);

@@ -4,6 +4,7 @@
 
 #include "tools/train/checkpoints.h"
 #include "tools/train/describe.h"
+#include "tools/train/failure_report.h"
 #include "tools/train/log.h"
 #include "tools/train/progress.h"
 #include "tools/train/run.h"
@@ -40,6 +41,7 @@ struct session {
     bool due;                /* by the clock, on all ranks */
     bool failed;             /* the last attempt */
   } checkpoint;
+  struct failure_report failure_report;
   char *command;                  /* as typed, to be pasted */
   double epoch_loss;              /* sum over the epoch's samples */
   int64_t epoch_samples, samples; /* of this epoch, and of this process in all */

@@ -62,8 +62,8 @@ static const char *parse_setting(const struct option_row *row, const char *text,
 
 static const struct option_row rows[] = {
     OPTION_TITLE("Kind of search:"),
-    {"seconds", "S", "Time for the whole search (default 120; --compare: no limit)", FIELD(seconds),
-     .least = 1, .most = 1e6},
+    {"seconds", "S", "Time for the whole search (--compare: no limit)", FIELD(seconds),
+     .unset = "120", .least = 1, .most = 1e6},
     {"compare", "SETTING",
      "No search: this setting beside the command line as given, such as \"STARPU_SCHED=dmda "
      "--replicas 2\"; may be repeated",
@@ -81,15 +81,14 @@ static const struct option_row rows[] = {
     {"microbatches", "LIST", "Numbers of microbatches", NUMBERS(microbatches)},
 
     OPTION_TITLE("Measurement:"),
-    {"rounds", "N", "Runs of each setting in a comparison (default 3; --compare: 5)", FIELD(rounds),
-     .least = 1, .most = 1000},
-    {"trial-seconds", "S", "Length of a run from its first step on (default 1.5)",
-     FIELD(trial_seconds), .least = 0.01, .most = 1e5},
+    {"rounds", "N", "Runs of each setting in a comparison", FIELD(rounds),
+     .unset = "3; --compare: 5", .least = 1, .most = 1000},
+    {"trial-seconds", "S", "Length of a run from its first step on", FIELD(trial_seconds),
+     .least = 0.01, .most = 1e5},
     {"steps", "N", "Steps of a run at most", FIELD(steps), .least = 1, .most = 1e9},
-    {"limit", "S", "A run without a step for S seconds has failed (default 60)", FIELD(limit),
-     .least = 0.1, .most = 1e6},
-    {"least", "PERCENT", "A smaller gain counts as none (default 2)", FIELD(least), .least = 0,
-     .most = 100},
+    {"limit", "S", "A run without a step for S seconds has failed", FIELD(limit), .least = 0.1,
+     .most = 1e6},
+    {"least", "PERCENT", "A smaller gain counts as none", FIELD(least), .least = 0, .most = 100},
 
     OPTION_TITLE("Output:"),
     {"json", "FILE", "Write the table and the result there, too", FIELD(json)},
