@@ -123,6 +123,10 @@ check-nodes: tests/parallel/nodes_train$(EXEEXT)
 	@$(AM_TESTS_ENVIRONMENT) $(top_srcdir)/tests/parallel/check-nodes.sh \
 	  tests/parallel/nodes_train$(EXEEXT) $(STARPU_PREFIX)/bin/starpu_tcpipexec || test $$? = 77
 
+# ---- random disturbances of distributed runs: CHAOS_MINUTES, CHAOS_SEED --------------------------
+chaos: examples/mlp$(EXEEXT)
+	@$(AM_TESTS_ENVIRONMENT) $(top_srcdir)/tests/chaos/chaos.sh
+
 # ---- fuzzing: needs clang; test_fuzz_corpus replays the corpus without it ------------------------
 fuzzers = $(fuzz_sources:.c=)
 # the tools' readers, and what they call; no main
@@ -209,6 +213,8 @@ EXTRA_DIST_TESTS = $(test_scripts) $(test_headers) \
 	tests/fixtures \
 	tests/fuzz/corpus $(fuzz_sources) tests/fuzz/fuzzers.def tests/fuzz/run-fuzzers \
 	tests/gpu/gpu-check.sh tests/gpu/gpu_custom.cu tests/gpu/gpu_custom_none.c \
+	tests/chaos/chaos.sh \
+	tests/chaos/clock_step.c \
 	tests/parallel/check-nodes.sh \
 	tests/standin/README.md
-.PHONY: check-mutants check-nodes clean-tests fuzz gpu-check mutants
+.PHONY: chaos check-mutants check-nodes clean-tests fuzz gpu-check mutants

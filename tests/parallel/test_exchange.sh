@@ -16,7 +16,8 @@ export STARPU_HOME="${STARPU_HOME:-$work}"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
 export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_base_warn_component_unused=0
-export OMPI_MCA_odls_base_sigkill_timeout=20
+# mpirun waits that long twice after the loss of a rank; the other rank prints its line meanwhile
+export OMPI_MCA_odls_base_sigkill_timeout=8
 
 # train NAME RANKS OPTIONS...: NAME.weights, NAME.sent
 train() {
