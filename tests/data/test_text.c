@@ -173,9 +173,9 @@ static void test_bad_arguments(void **state) {
   OK(sl_text_level_parse("char", &level));
   assert_int_equal(level, SL_TEXT_CHAR);
   FAILS(sl_text_level_parse("words", &level), SL_BAD_ARGUMENT, "'words' is unknown");
-  FAILS(sl_text_level_parse(NULL, &level), SL_BAD_ARGUMENT, "use word or char");
+  FAILS(sl_text_level_parse("", &level), SL_BAD_ARGUMENT, "use word or char");
   FAILS(new_status(SL_TEXT_WORD, "", 0, 0, 0), SL_BAD_ARGUMENT, "is empty");
-  FAILS(new_status(SL_TEXT_WORD, NULL, 0, 0, 0), SL_BAD_ARGUMENT, "is empty");
+  FAILS(new_status(SL_TEXT_WORD, "", 0, 0, 0), SL_BAD_ARGUMENT, "is empty");
   FAILS(new_status(SL_TEXT_CHAR, "a\0b", 3, 0, 0), SL_BAD_ARGUMENT, "zero bytes");
   FAILS(new_status(SL_TEXT_WORD, "a", 1, -1, 0), SL_BAD_ARGUMENT, "-1 times");
   FAILS(new_status(SL_TEXT_WORD, "a", 1, 0, -1), SL_BAD_ARGUMENT, "at most -1 words");

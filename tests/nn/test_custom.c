@@ -373,7 +373,7 @@ static void a_kind_is_its_contexts(void **state) {
   assert_null(m);
   m = new_model(SL_SHAPE(4));
   FAILS(sl_layer(m, "l", "gate", &(struct gate_options){0}), SL_UNSUPPORTED, "sl_layer_register");
-  FAILS(sl_layer(m, "l", NULL, &(struct gate_options){0}), SL_UNSUPPORTED, "''");
+  FAILS(sl_layer(m, "l", "", &(struct gate_options){0}), SL_UNSUPPORTED, "''");
   /* the library's own go by their names, too */
   OK(sl_layer(m, "l", "dense", &(struct sl_dense_options){.features = 2}));
   sl_model_free(m);

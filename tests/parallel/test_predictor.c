@@ -538,8 +538,8 @@ static void strange_requests_are_refused(void **state) {
   }
   p = predictor(m, 0, 0, 0);
   FAILS(sl_predict(p, bad, 0, got), SL_BAD_ARGUMENT, "0 samples");
-  FAILS(sl_predict(p, NULL, 1, got), SL_BAD_ARGUMENT, "without memory");
-  FAILS(sl_predict(p, bad, 1, NULL), SL_BAD_ARGUMENT, "without memory");
+  FAILS(sl_predict(p, NULL, 1, got), SL_BAD_ARGUMENT, "NULL");
+  FAILS(sl_predict(p, bad, 1, NULL), SL_BAD_ARGUMENT, "NULL");
   FAILS(sl_predict(p, bad, INT64_MAX, got), SL_BAD_ARGUMENT, "samples");
   bad[TOKENS + 2] = WORDS;
   FAILS(sl_predict(p, bad, 2, got), SL_BAD_ARGUMENT, "sample 1: token 2 is 11");
