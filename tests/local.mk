@@ -203,6 +203,17 @@ check-mutants:
 	@if python3 -c '' 2>/dev/null; then $(mutants) --check; \
 	else echo "SKIP: check-mutants: no python3 here"; fi
 
+# ---- faults: the n-th allocation, open, write, ... fails (tests/faults/run-faults) ---------------
+EXTRA_LTLIBRARIES = tests/faults/libfaults.la
+tests_faults_libfaults_la_SOURCES = tests/faults/preload.c
+tests_faults_libfaults_la_LDFLAGS = -module -avoid-version -shared -rpath /nonexistent
+tests_faults_libfaults_la_LIBADD = -ldl -lpthread
+FAULTS_SECONDS = 600
+FAULTS_OPTIONS =
+fault_programs = examples/lstm_lm examples/mlp examples/predict tools/starling-predict
+faults: tests/faults/libfaults.la $(fault_programs:=$(EXEEXT))
+	$(top_srcdir)/tests/faults/run-faults --seconds $(FAULTS_SECONDS) $(FAULTS_OPTIONS) .
+
 CLEANFILES += $(gpu_programs:=$(EXEEXT)) tests/ranks.lock
 clean-tests:
 	rm -rf mutants tests/.starpu $(fuzzers)
@@ -212,9 +223,10 @@ EXTRA_DIST_TESTS = $(test_scripts) $(test_headers) \
 	tests/mutants \
 	tests/fixtures \
 	tests/fuzz/corpus $(fuzz_sources) tests/fuzz/fuzzers.def tests/fuzz/run-fuzzers \
+	tests/faults/run-faults \
 	tests/gpu/gpu-check.sh tests/gpu/gpu_custom.cu tests/gpu/gpu_custom_none.c \
 	tests/chaos/chaos.sh \
 	tests/chaos/clock_step.c \
 	tests/parallel/check-nodes.sh \
 	tests/standin/README.md
-.PHONY: chaos check-mutants check-nodes clean-tests fuzz gpu-check mutants
+.PHONY: chaos check-mutants check-nodes clean-tests faults fuzz gpu-check mutants

@@ -58,7 +58,10 @@ enum sl_status sl_agree(struct sl_context *context, const char *lines) {
 
 enum sl_status sl_share(struct sl_context *context, enum sl_status status, const char *why) {
   SL__NEEDS(context);
-  return context->net ? sl__net_sync_status(context->net, status, why ? why : "") : status;
+  if (!why) why = "";
+  if (context->net && sl__net_size(context->net) > 1)
+    return sl__net_sync_status(context->net, status, why);
+  return status == SL_OK || status == SL_LOST ? status : sl__fail(status, "%s", why);
 }
 
 enum sl_status sl_broadcast(struct sl_context *context, void *data, size_t bytes) {

@@ -60,6 +60,15 @@ struct sl__saving {
   struct sl_saved saved;
 };
 
+/* The program's function; it may fail without a call of the library that leaves a message. */
+static enum sl_status call_committed(const struct sl__saving *s) {
+  sl__fail(SL_OK, "%s", "");
+  enum sl_status status = s->save_options.committed(s->save_options.user, &s->saved);
+  if (status == SL_OK || *sl_error()) return status;
+  return sl__fail(status, "%s: is written, but the program failed to note it (%s)", s->path,
+                  sl_status_name(status));
+}
+
 static void *write_out(void *argument) {
   struct sl__saving *s = argument;
   struct sl_saved *saved = &s->saved;
@@ -69,8 +78,7 @@ static void *write_out(void *argument) {
   saved->bytes = sum.bytes;
   saved->xxh64 = sum.xxh64;
   saved->write_s = sl__seconds() - begin;
-  if (saved->status == SL_OK && s->save_options.committed)
-    saved->status = s->save_options.committed(s->save_options.user, saved);
+  if (saved->status == SL_OK && s->save_options.committed) saved->status = call_committed(s);
   if (saved->status != SL_OK) snprintf(saved->message, sizeof saved->message, "%s", sl_error());
   __atomic_store_n(&s->over, true, __ATOMIC_RELEASE);
   return NULL;

@@ -113,9 +113,11 @@ check "and the one before serves" grep -q "^Going on from .*checkpoint-000000018
 check "to the same weights" cmp -s "$work/k.weights" "$work/k.whole"
 check "a half-written file is removed, and the file beyond --keep 1, too: $(names "$work/k")" \
   test "$(names "$work/k")" = 20
+cp "$work/k/manifest.json" "$work/manifest"
 "$mlp" --steps 30 --checkpoint "$work/k" --resume --quiet >"$work/out" 2>"$work/err"; got=$?
 check "another model is refused: $(sed "s|$work/||g" "$work/err")" \
   test "$got" = 1 -a "$(wc -l <"$work/err")" = 1
+check "and the manifest still lists its checkpoints" cmp -s "$work/manifest" "$work/k/manifest.json"
 "$@" --resume --steps 30 --batch 50 >"$work/out" 2>"$work/err"; got=$?
 check "another batch is refused: $(sed "s|$work/||g" "$work/err")" \
   test "$got" = 2 -a "$(wc -l <"$work/err")" = 1

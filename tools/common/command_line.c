@@ -55,5 +55,8 @@ void start_program(const struct argp *argp, unsigned flags, int argc, char **arg
   if (has_address_limit()) on_exit(end_at_once, NULL);
   argv[0] = (char *)program_name(argv[0]);
   argp_err_exit_status = EXIT_USAGE;
-  argp_parse(argp, argc, argv, flags, NULL, input);
+  int error = argp_parse(argp, argc, argv, flags, NULL, input);
+  if (!error) return; /* wrong options have ended the program */
+  fprintf(stderr, "%s: the command line cannot be read: %s\n", argv[0], strerror(error));
+  exit(EXIT_FAILED);
 }

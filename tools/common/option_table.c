@@ -294,7 +294,7 @@ void option_parse(const struct option_program *program, int argc, char **argv) {
   struct argp_option *options = calloc(rows, sizeof *options);
   char *help = help_text(program);
   if (!options || !help) {
-    fputs("no memory for the command line\n", stderr);
+    fprintf(stderr, "%s: no memory for the command line\n", program_name(argv[0]));
     exit(EXIT_FAILED);
   }
   fill_options(program, options);

@@ -42,30 +42,48 @@ static int newest_first(const void *a, const void *b) {
   return (x < y) - (x > y);
 }
 
-/* The checkpoints' steps, newest first; to be freed. NULL with count 0 where there is none, or no
- * memory. */
-static int64_t *list(const char *folder, int *count) {
-  DIR *directory = opendir(folder);
-  int64_t *steps = NULL;
-  const char *rest;
-  *count = 0;
-  for (struct dirent *entry; directory && (entry = readdir(directory));) {
-    int64_t step = step_of(entry->d_name, &rest);
-    if (step < 0 || *rest) continue;
-    int64_t *grown = realloc(steps, ((size_t)*count + 1) * sizeof *steps);
-    if (!grown) break;
-    steps = grown;
-    steps[(*count)++] = step;
-  }
-  if (directory) closedir(directory);
-  if (*count) qsort(steps, (size_t)*count, sizeof *steps, newest_first);
-  return steps;
+static int append(int64_t **steps, int *count, int64_t step) {
+  int64_t *grown = realloc(*steps, ((size_t)*count + 1) * sizeof **steps);
+  if (!grown) return ENOMEM;
+  *steps = grown;
+  (*steps)[(*count)++] = step;
+  return 0;
 }
 
-bool checkpoints_exist(const struct checkpoints *c) {
-  int count;
-  free(list(c->folder, &count));
-  return count > 0;
+/* The checkpoints' steps, newest first; to be freed. Returns errno's value, or 0: a part of the
+ * list would look like a folder that lost files. */
+static int list(const char *folder, int64_t **steps, int *count) {
+  const char *rest;
+  struct dirent *entry;
+  int error = 0;
+  *steps = NULL;
+  *count = 0;
+  DIR *directory = opendir(folder);
+  if (!directory) return errno;
+  while (!error && (errno = 0, entry = readdir(directory))) {
+    int64_t step = step_of(entry->d_name, &rest);
+    if (step >= 0 && !*rest) error = append(steps, count, step);
+  }
+  if (!error) error = errno;
+  closedir(directory);
+  if (*count) qsort(*steps, (size_t)*count, sizeof **steps, newest_first);
+  if (!error) return 0;
+  free(*steps);
+  *steps = NULL;
+  *count = 0;
+  return error;
+}
+
+static enum sl_status status_of(int error) {
+  return !error ? SL_OK : error == ENOMEM ? SL_NO_MEMORY : SL_IO;
+}
+
+int checkpoints_exist(const struct checkpoints *c, bool *exist) {
+  int64_t *steps;
+  int count, error = list(c->folder, &steps, &count);
+  free(steps);
+  *exist = count > 0;
+  return error;
 }
 
 /* Has a name the form of a file that is being written aside? */
@@ -177,20 +195,23 @@ static bool is_kept(const struct checkpoints *c, int64_t step, int64_t newest, i
 }
 
 /* Lists the files that stay and have an entry: a killed run may have written a file without one. */
-static void update_list(struct checkpoints *c, const struct sl_saved *saved) {
+static enum sl_status update_list(struct checkpoints *c, const struct sl_saved *saved) {
   int count;
-  int64_t *steps = list(c->folder, &count), kept = 0;
+  int64_t *steps, kept = 0;
+  enum sl_status status = status_of(list(c->folder, &steps, &count));
   json_t *listed = json_array();
-  for (int i = 0; i < count; i++) {
+  if (!listed && status == SL_OK) status = SL_NO_MEMORY;
+  for (int i = 0; i < count && status == SL_OK; i++) {
     if (!is_kept(c, steps[i], saved->position.step, &kept)) continue;
-    if (steps[i] == saved->position.step)
-      json_array_append_new(listed, new_entry(saved));
-    else
-      json_array_append(listed, find_entry(c, steps[i]));
+    bool is_new = steps[i] == saved->position.step;
+    json_t *entry = is_new ? new_entry(saved) : json_incref(find_entry(c, steps[i]));
+    if ((entry || is_new) && json_array_append_new(listed, entry) != 0) status = SL_NO_MEMORY;
   }
   free(steps);
-  json_decref(c->listed);
-  c->listed = listed;
+  json_t *unused = status == SL_OK ? c->listed : listed;
+  if (status == SL_OK) c->listed = listed;
+  json_decref(unused);
+  return status;
 }
 
 static enum sl_status write_manifest(const struct checkpoints *c) {
@@ -211,22 +232,21 @@ static void pass_over(const char *name, const char *message) {
   fprintf(stderr, "%s: passed over: %s\n", name, message);
 }
 
-/* Does the file match its entry in the manifest? Without an entry (the run was killed before it
- * wrote one) the file's own checksum decides. */
-static bool is_as_listed(const struct checkpoints *c, const char *name, int64_t step,
-                         const char *path) {
+/* Does the file match its entry in the manifest? SL_BAD_FILE after a line that says why not;
+ * another status if it cannot be read. Without an entry (the run was killed before it wrote one)
+ * the file's own checksum decides. */
+static enum sl_status check_as_listed(const struct checkpoints *c, const char *name, int64_t step,
+                                      const char *path) {
   uint64_t bytes, hash;
   char text[17], message[PATH_MAX + 200];
   const json_t *entry = find_entry(c, step);
-  if (!entry) return true;
+  if (!entry) return SL_OK;
   int64_t listed = json_integer_value(json_object_get(entry, "bytes"));
   const char *wanted = json_string_value(json_object_get(entry, "xxh64"));
-  if (sl_file_sum(path, &bytes, &hash) != SL_OK) {
-    pass_over(name, sl_error());
-    return false;
-  }
+  enum sl_status status = sl_file_sum(path, &bytes, &hash);
+  if (status != SL_OK) return status;
   snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
-  if ((int64_t)bytes == listed && strcmp(text, wanted) == 0) return true;
+  if ((int64_t)bytes == listed && strcmp(text, wanted) == 0) return SL_OK;
   if ((int64_t)bytes != listed)
     snprintf(message, sizeof message, "%s: damaged: it has %lld bytes, not the manifest's %lld",
              path, (long long)bytes, (long long)listed);
@@ -234,7 +254,7 @@ static bool is_as_listed(const struct checkpoints *c, const char *name, int64_t 
     snprintf(message, sizeof message, "%s: damaged: its XXH64 is %s, not the manifest's %s", path,
              text, wanted);
   pass_over(name, message);
-  return false;
+  return SL_BAD_FILE;
 }
 
 /* Reports files that are in the manifest, but not in the folder. */
@@ -252,18 +272,26 @@ static void tell_gone(const struct checkpoints *c, const char *name, const int64
   }
 }
 
-/* The steps of the files in the folder, newest first. */
-static int64_t *survey(struct checkpoints *c, const char *name, int *count) {
+/* Is it the manifest's fault that it was not read? */
+static bool is_damage(const json_error_t *error) {
+  enum json_error_code code = json_error_code(error);
+  return code != json_error_out_of_memory && code != json_error_cannot_open_file;
+}
+
+/* The steps of the files in the folder, newest first. Returns errno's value, or 0. */
+static int survey(struct checkpoints *c, const char *name, int64_t **steps, int *count) {
   char path[PATH_MAX];
-  json_error_t error;
-  int64_t *steps = list(c->folder, count);
-  if (!manifest_path(c, path)) return steps;
+  json_error_t error = {.text = ""};
+  int failed = list(c->folder, steps, count);
+  if (failed || !manifest_path(c, path)) return failed;
   bool there = access(path, F_OK) == 0;
-  if (!there && !*count) return steps; /* a beginning */
+  if (!there && !*count) return 0; /* a beginning */
+  errno = 0;
   const char *why = there ? read_manifest(c, path, &error) : "is missing";
+  if (why == error.text && !is_damage(&error)) return errno ? errno : ENOMEM;
   if (why) fprintf(stderr, "%s: %s: %s; the checkpoints' own checksums must do\n", name, path, why);
-  tell_gone(c, name, steps, *count);
-  return steps;
+  tell_gone(c, name, *steps, *count);
+  return 0;
 }
 
 /* Newer ones than that, damaged or gone, will be written anew: with other options, and one that is
@@ -281,24 +309,29 @@ static void forget_newer(struct checkpoints *c, int64_t step) {
 enum sl_status checkpoints_resume(struct checkpoints *c, const char *name,
                                   struct sl_context *context, struct sl_trainer *trainer,
                                   struct sl_loader *loader) {
-  enum sl_status status = SL_BAD_FILE, told;
   bool first = sl_rank(context) == 0; /* rank 0 reads; the others join the collective calls */
   int count = 0;
-  int64_t *steps = first ? survey(c, name, &count) : NULL;
-  int listed = count;
-  told = sl_broadcast(context, &listed, sizeof listed);
-  for (int i = 0; i < listed && status == SL_BAD_FILE && told == SL_OK; i++) {
+  int64_t *steps = NULL;
+  char why[PATH_MAX + 100];
+  int error = first ? survey(c, name, &steps, &count) : 0;
+  snprintf(why, sizeof why, "%s: its checkpoints cannot be read: %s", c->folder, strerror(error));
+  enum sl_status status = sl_share(context, status_of(error), why);
+  if (status == SL_OK) status = sl_broadcast(context, &count, sizeof count);
+  if (status == SL_OK) status = SL_BAD_FILE;
+  for (int i = 0; i < count && status == SL_BAD_FILE; i++) {
     path_of(c->folder, first ? steps[i] : 0, c->newest);
-    int good = !first || is_as_listed(c, name, steps[i], c->newest);
-    told = sl_broadcast(context, &good, sizeof good);
-    if (told != SL_OK || !good) continue;
-    status = sl_trainer_load(trainer, loader, c->newest);
-    if (status == SL_BAD_FILE && first) pass_over(name, sl_error());
+    enum sl_status found = first ? check_as_listed(c, name, steps[i], c->newest) : SL_OK;
+    int damaged = found == SL_BAD_FILE;
+    status = sl_share(context, damaged ? SL_OK : found, sl_error());
+    if (status == SL_OK) status = sl_broadcast(context, &damaged, sizeof damaged);
+    if (status == SL_OK)
+      status = damaged ? SL_BAD_FILE : sl_trainer_load(trainer, loader, c->newest);
+    if (status == SL_BAD_FILE && first && !damaged) pass_over(name, sl_error());
   }
   free(steps);
-  if (told != SL_OK) return told;
   if (status == SL_BAD_FILE) c->newest[0] = '\0';
-  if (first) forget_newer(c, sl_trainer_position(trainer).step);
+  bool goes_on = status == SL_OK || status == SL_BAD_FILE;
+  if (first && goes_on) forget_newer(c, sl_trainer_position(trainer).step);
   return status == SL_BAD_FILE ? SL_OK : status;
 }
 
@@ -307,7 +340,8 @@ enum sl_status checkpoints_resume(struct checkpoints *c, const char *name,
 static void remove_old(const struct checkpoints *c, int64_t newest) {
   char path[PATH_MAX];
   int count;
-  int64_t *steps = list(c->folder, &count), kept = 0;
+  int64_t *steps, kept = 0;
+  if (list(c->folder, &steps, &count) != 0) return; /* the next checkpoint tries again */
   for (int i = 0; i < count; i++) {
     if (steps[i] > newest || is_kept(c, steps[i], newest, &kept)) continue;
     path_of(c->folder, steps[i], path);
@@ -319,9 +353,9 @@ static void remove_old(const struct checkpoints *c, int64_t newest) {
 /* By the thread that has written it. */
 static enum sl_status committed(void *user, const struct sl_saved *saved) {
   struct checkpoints *c = user;
-  update_list(c, saved);
+  enum sl_status status = update_list(c, saved);
   path_of(c->folder, saved->position.step, c->newest);
-  enum sl_status status = write_manifest(c);
+  if (status == SL_OK) status = write_manifest(c);
   if (status == SL_OK) remove_old(c, saved->position.step);
   return status;
 }

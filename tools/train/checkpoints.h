@@ -24,7 +24,8 @@ struct checkpoints {
 int checkpoints_open(struct checkpoints *checkpoints, char *owner, size_t size);
 void checkpoints_close(struct checkpoints *checkpoints);
 
-bool checkpoints_exist(const struct checkpoints *checkpoints);
+/* Returns errno's value, or 0. */
+int checkpoints_exist(const struct checkpoints *checkpoints, bool *exist);
 
 /* The list in a manifest, borrowed from it. Returns NULL, or why the manifest is damaged: a text of
  * `error` or a constant. */
@@ -32,7 +33,8 @@ const char *checkpoints_listed(json_t *root, json_t **list, json_error_t *error)
 
 /* Loads the newest whole checkpoint; `newest` becomes its name, or "" if there is none. A line on
  * the error stream, beginning with name, reports a damaged checkpoint and a missing or damaged
- * manifest. A checkpoint of another model or training is a failure, as of sl_trainer_load. */
+ * manifest. A checkpoint of another model or training is a failure, as of sl_trainer_load; so is a
+ * folder or a file that cannot be read now, but may be whole. */
 enum sl_status checkpoints_resume(struct checkpoints *checkpoints, const char *name,
                                   struct sl_context *context, struct sl_trainer *trainer,
                                   struct sl_loader *loader);

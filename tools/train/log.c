@@ -43,9 +43,12 @@ struct log {
 };
 
 /* Is it a whole line, and not of a step from `steps` on? The lines of a checkpoint, and
- * of going on from one, tell how many steps are in it. */
-static bool is_kept(const char *line, int64_t steps) {
-  json_t *object = json_loads(line, 0, NULL);
+ * of going on from one, tell how many steps are in it. *error: errno's value if that is not known.
+ */
+static bool is_kept(const char *line, int64_t steps, int *error) {
+  json_error_t why;
+  json_t *object = json_loads(line, 0, &why);
+  if (!object && json_error_code(&why) == json_error_out_of_memory) *error = ENOMEM;
   json_t *step = json_object_get(object, "step");
   bool counts = json_object_get(object, "checkpoint") || json_object_get(object, "resumed");
   json_int_t most = (json_int_t)steps - !counts;
@@ -62,8 +65,12 @@ static int cut_log(const char *path, int64_t steps) {
   size_t size = 0;
   if (!file) return errno == ENOENT ? 0 : errno;
   off_t end = 0;
-  while (getline(&line, &size, file) > 0 && is_kept(line, steps)) end = ftello(file);
-  int error = ftruncate(fileno(file), end) == 0 ? 0 : errno;
+  int error = 0;
+  errno = 0;
+  while (getline(&line, &size, file) > 0 && is_kept(line, steps, &error)) end = ftello(file);
+  /* without memory getline, too, ends as if the file had ended */
+  if (!error && (ferror(file) || errno == ENOMEM)) error = errno ? errno : EIO;
+  if (!error && ftruncate(fileno(file), end) != 0) error = errno;
   free(line);
   fclose(file);
   return error;
@@ -110,11 +117,12 @@ int log_step(struct log *log, const struct sl_report *report, double samples_per
                            "epoch", (json_int_t)report->epoch + 1, "loss", report->loss, "lr",
                            option_number(report->lr), "samples_per_s", samples_per_s, "seconds",
                            sl__seconds() - log->begun);
-  if (line && report->staleness >= 0) {
-    json_object_set_new(line, "staleness", json_real(report->staleness));
-    json_object_set_new(line, "most_staleness", json_integer(report->most_staleness));
-  }
-  return log_line(log, line);
+  if (!line || report->staleness < 0) return log_line(log, line);
+  if (json_object_set_new(line, "staleness", json_real(report->staleness)) == 0 &&
+      json_object_set_new(line, "most_staleness", json_integer(report->most_staleness)) == 0)
+    return log_line(log, line);
+  json_decref(line);
+  return ENOMEM;
 }
 
 int log_evaluation(struct log *log, int64_t epoch, double loss, double accuracy) {

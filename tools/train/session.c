@@ -34,8 +34,10 @@ static int check_folder(struct session *session) {
                         "--checkpoint %s: another run has this folder (%s); name another folder, "
                         "or end that run first",
                         folder, owner);
+  bool exist = false;
+  if (!error) error = checkpoints_exist(&session->checkpoint.folder, &exist);
   if (error) return session_fail_file(session, folder, error);
-  if (session->cli.resume || !checkpoints_exist(&session->checkpoint.folder)) return EXIT_DONE;
+  if (session->cli.resume || !exist) return EXIT_DONE;
   return session_fail(
       session, EXIT_USAGE,
       "--checkpoint %s: has a run's checkpoints; add --resume to go on, or name another", folder);
@@ -167,7 +169,9 @@ int session_open(struct session *session) {
   if (code != EXIT_DONE) return code;
   session->cli.quiet |= session->rank > 0;
   session->own_log = session->cli.log ? ranks_path(session->cli.log, session->rank) : NULL;
-  code = start_alone(session);
+  code = session->cli.log && !session->own_log
+             ? session_fail(session, EXIT_FAILED, "no memory for the name of the log")
+             : start_alone(session);
   if (distributed) code = session_share(session, code);
   if (distributed && code == EXIT_DONE) code = agree(session);
   if (code != EXIT_DONE) return code;
