@@ -102,6 +102,7 @@ static void loss_matches(void **state) {
   check(1, 1, 1, false, false);
   check(1, 10, 3, false, false);
   check(37, 10, 5, true, false);
+  check(200, 6, 5, true, false); /* many right answers, of each class */
   check(8, 1001, 2, true, false);
   check(7, 3001, 2, true, false);   /* on a GPU a block's row */
   check(2, 10500, 2, false, false); /* one that its memory cannot hold */
