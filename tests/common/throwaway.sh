@@ -36,6 +36,7 @@ check "the README has a program and its command" test -s "$work/first.c" -a -n "
 # tried NAME SETTINGS: what the other user does with an installation, after SETTINGS
 tried() {
   check "$1: lenet trains" other "$2; lenet --quiet --steps 20 --save x.json && test -s x.json"
+  check "$1: StarPU has no complaint" sh -c '! grep -i "starpu.*warning" "$1"' sh "$work/err"
   check "$1: starling-predict answers" other "$2; lenet --quiet --steps 20 --save x.json &&
     starling-predict --top 0 x.json digits >answers && test -s answers"
   check "$1: starling-trace finds StarPU's tool" other \
