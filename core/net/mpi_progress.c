@@ -27,7 +27,7 @@ static void release_memory(const struct sl__net *net, starpu_data_handle_t handl
 
 static void remove_request(struct sl__net *net, int i) {
   starpu_data_handle_t held = net->requests[i].held;
-  net->count--;
+  __atomic_store_n(&net->count, net->count - 1, __ATOMIC_RELAXED);
   net->handles[i] = net->handles[net->count];
   net->requests[i] = net->requests[net->count];
   if (held) release_memory(net, held);
@@ -87,7 +87,7 @@ static int collect(struct sl__net *net, struct starpu_task **tasks, int room) {
   if (sl__mpi_check_loss(net)) {
     while (net->count && released < room) {
       struct starpu_task *task = net->requests[net->count - 1].task;
-      net->count--;
+      __atomic_store_n(&net->count, net->count - 1, __ATOMIC_RELAXED);
       if (task) tasks[released++] = task;
     }
     return released;

@@ -39,6 +39,20 @@ else
   not_ok "no reference of one process: $(head -n 1 "$work/log")"
 fi
 
+# ---- each rank with other numbers of workers and another scheduler ----
+# bits NAME SCHEDULER WORKERS OPTIONS...
+bits() {
+  name=$1 scheduler=$2 workers=$3; shift 3
+  STARPU_SCHED=$scheduler STARPU_NCPU=$workers mpirun_for 60 -np 2 "$lenet" --kvstore dist_sync \
+    --steps 6 --batch 12 --replicas 2 --quiet $images --save "$work/$name.safetensors" "$@" \
+    >"$work/out" 2>"$work/log"
+}
+for options in "" "--math bf16 --compress 2bit:0.01" "--servers 1"; do
+  bits few eager 1 $options && bits many lws 3 $options
+  check "two ranks $options: the same bits with other workers and another scheduler" \
+    cmp -s "$work/few.safetensors" "$work/many.safetensors"
+done
+
 # ---- one rank without mpirun ----
 short="--steps 5 --quiet"
 "$lenet" $short --batch 30 --log "$work/local.jsonl" 2>"$work/log" &&
