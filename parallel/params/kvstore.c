@@ -85,7 +85,7 @@ static enum sl_status check_values(int number, int n, const float *const *values
   if (!values) return sl__fail(SL_BAD_ARGUMENT, "push of key %d: values is NULL", number);
   if (n < 1)
     return sl__fail(SL_BAD_ARGUMENT, "push of key %d: %d arrays; at least one is needed", number,
-                    values ? n : 0);
+                    n);
   for (int i = 0; i < n; i++)
     if (!values[i])
       return sl__fail(SL_BAD_ARGUMENT, "push of key %d: array %d of %d is NULL", number, i, n);

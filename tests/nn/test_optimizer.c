@@ -35,7 +35,7 @@ static void all_names_are_listed(void **state) {
 
 static void unknown_names_are_refused(void **state) {
   (void)state;
-  const char *const unknown[] = {"", "SGD", "sgd ", "adam,sgd", "lion", NULL};
+  const char *const unknown[] = {"", "SGD", "sgd ", "adam,sgd", "lion"};
   for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
     struct sl_optimizer o = {.lr = 7};
     FAILS(sl_optimizer_parse(unknown[i], &o), SL_BAD_ARGUMENT, "sgd, nag, adam");

@@ -108,7 +108,7 @@ static void bad_texts_are_refused(void **state) {
   (void)state;
   const struct {
     const char *text, *words;
-  } bad[] = {{NULL, "constant"},
+  } bad[] = {{"", "constant"},
              {"", "kind is unknown"},
              {"linear", "kind is unknown"},
              {"constant:1", "takes no value"},
