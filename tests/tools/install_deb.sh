@@ -4,6 +4,7 @@
 set -u
 top=$(cd "$(dirname "$0")/../.." && pwd)
 packages='libstarling0 libstarling-dev starling-tools starling-doc'
+[ $# = 0 ] || set -- "$(realpath "$1")" # the folder changes below
 . "$top/tests/common/tap.sh"
 . "$top/tests/common/throwaway.sh"
 shown='out err'
