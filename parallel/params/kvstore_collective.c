@@ -99,7 +99,9 @@ static enum sl_status count_pushes(struct sl_kvstore *kv, int64_t **most) {
   int64_t *all = sl__alloc(keys * size, sizeof *all, "numbers of pushes");
   *most = NULL;
   SL__TRY(sync_status(kv, own && all ? SL_OK : SL_NO_MEMORY));
+  pthread_mutex_lock(&kv->lock); /* a server counts in other threads */
   for (size_t k = 0; k < keys; k++) all[k] = own[k] = kv->keys[k]->pushes;
+  pthread_mutex_unlock(&kv->lock);
   if (sl__kvstore_has_others(kv)) {
     SL__TRY(sl__net_gather(net, own, keys * sizeof *own, all));
     status = kv->ranks.rank ? SL_OK : compare_pushes(kv, all);
