@@ -42,8 +42,10 @@ static enum sl_status answer(struct sl__push_slot *slot) {
   struct sl__parameter_server *server = x->server;
   struct sl__launch launch = sl__message_launch(x, slot->message);
   struct sl__peers worker = sl__peer(slot->worker);
+  pthread_mutex_lock(&server->lock);
   float content[SL__ANSWER_SIZE] = {
       [SL__ANSWER_STALENESS] = (float)slot->staleness, [SL__ANSWER_STOP] = server->met.stop};
+  pthread_mutex_unlock(&server->lock);
   enum sl_status status = sl__set_values(x->context, &launch, slot->answer, content);
   if (status != SL_OK) return status;
   slot->list[0] = slot->answer;
