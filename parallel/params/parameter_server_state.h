@@ -77,7 +77,7 @@ static inline int64_t sl__whole_in_message(float value, int64_t most) {
   return value >= 0 && value <= (float)most ? (int64_t)value : -1;
 }
 
-/* parameter_server_owner.c: what a push says of itself. Returns false if no worker sends that. */
+/* Reads a push's head (parameter_server_owner.c). Returns false for one that no worker sends. */
 bool sl__push_head(const float head[SL__HEAD_SIZE], enum sl__push_kind *kind, int64_t *step);
 
 /* parameter_server_owner.c: submit the wait for the slot's next message. */
