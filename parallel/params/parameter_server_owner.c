@@ -111,6 +111,15 @@ bool sl__push_head(const float head[SL__HEAD_SIZE], enum sl__push_kind *kind, in
   return number >= 0 && *step >= 0;
 }
 
+/* With the lock. When all workers have come to the barrier, those that are ahead wait for each of
+ * them again, also for one that has not pushed since. */
+static void end_pauses(const struct sl__exchange *x, int m) {
+  struct sl__push_slot *slots = x->server->slots[m];
+  for (int w = 0; w < x->ranks.workers; w++)
+    if (slots[w].is_open && !slots[w].pauses) return;
+  for (int w = 0; w < x->ranks.workers; w++) slots[w].pauses = false;
+}
+
 /* With the lock. Returns the version that the gradient is applied to, or -1 if there is none. */
 static int64_t enter(struct sl__push_slot *slot, bool stop, enum sl__push_kind kind, int64_t step) {
   struct sl__parameter_server *server = slot->x->server;
@@ -120,6 +129,7 @@ static int64_t enter(struct sl__push_slot *slot, bool stop, enum sl__push_kind k
   if (slot->kind == SL__PUSH_CLOSE) slot->is_open = false;
   slot->pauses = slot->kind == SL__PULL_PAUSE;
   if (slot->pauses) slot->clock = 0;
+  if (slot->pauses) end_pauses(slot->x, m);
   if (slot->kind >= SL__PULL_ONLY) return -1;
   slot->clock = step;
   slot->staleness = server->version[m] - slot->pulled;

@@ -226,9 +226,10 @@ static void run_async(struct sl_kvstore *kv) {
 }
 
 /* Value r is the number of rank r's pushes. Rank 0 is faster than the others; its k-th answer may
- * come only when every other worker has made at least k - most pushes. */
+ * come only when every other worker has made at least k - most pushes, also when these have made
+ * none since the barrier. */
 static void run_stale(struct sl_kvstore *kv, int most) {
-  enum { PUSHES = 25, SLOW_US = 5000 };
+  enum { PUSHES = 25, SLOW_US = 5000, FIRST_US = 300000 };
   float value[64] = {0}, own[64] = {0};
   int ahead = 0;
   own[rank] = -1;
@@ -236,7 +237,7 @@ static void run_stale(struct sl_kvstore *kv, int most) {
   TRY(sl_kvstore_init(kv, 3, workers, value));
   TRY(sl_kvstore_barrier(kv));
   for (int n = 1; n <= PUSHES; n++) {
-    if (rank) usleep(SLOW_US);
+    if (rank) usleep(n == 1 ? FIRST_US : SLOW_US);
     TRY(sl_kvstore_pushpull(kv, 3, 1, (const float *[]){own}, value));
     if (value[rank] != (float)n) wrong("own pushes", n, (double)value[rank], n);
     for (int r = 0; r < workers; r++) {
