@@ -13,12 +13,12 @@ launcher=$here/../../tools/starling-run
 mlp=$(realpath "${MLP:-examples/mlp}")
 minutes=${CHAOS_MINUTES:-2} seed=${CHAOS_SEED:-$(date +%N | sed 's/^0*//')}
 work=$(mktemp -d) || exit 1
-disk=$work/disk a=chaosa$$ b=chaosb$$
+disk=$work/disk
+. "$here/../common/machines.sh"
 clean() {
   end_ranks
   umount "$disk" 2>/dev/null
-  ip netns del $a 2>/dev/null
-  ip netns del $b 2>/dev/null
+  remove_machines
   rm -rf "$work"
 }
 trap clean EXIT
@@ -55,30 +55,12 @@ if ${CC:-cc} -shared -fPIC -O1 -o "$work/clock_step.so" "$here/clock_step.c" -ld
 else
   echo "SKIP: clock steps: clock_step.c was not compiled"
 fi
-make_link() {
-  unshare -u true && ip netns add $a && ip netns add $b &&
-    ip link add va netns $a type veth peer name vb netns $b &&
-    ip -n $a addr add 10.99.1.1/24 dev va && ip -n $b addr add 10.99.1.2/24 dev vb &&
-    ip -n $a link set va up && ip -n $b link set vb up && ip -n $a link set lo up &&
-    ip -n $b link set lo up
-}
 has_link=no
-if make_link 2>"$work/link"; then
+if make_machines "$work" 10.99.1 2>"$work/link"; then
   has_link=yes
 else
   echo "SKIP: cut links: no network namespace: $(head -n 1 "$work/link")"
 fi
-cat >"$work/inside" <<'END'
-#!/bin/sh
-space=$1; shift
-exec ip netns exec "$space" unshare -u sh -c 'hostname "$0" && exec "$@"' "$space" "$@"
-END
-cat >"$work/agent" <<END
-#!/bin/sh
-space=$b; [ "\$1" = 10.99.1.1 ] && space=$a
-shift
-exec "$work/inside" \$space sh -c "\$*"
-END
 # a rank writes its process id before it starts
 cat >"$work/rank" <<'END'
 #!/bin/sh
@@ -87,18 +69,15 @@ mv "$RANKS/new.$OMPI_COMM_WORLD_RANK" "$RANKS/$OMPI_COMM_WORLD_RANK"
 [ -z "${CHAOS_PRELOAD:-}" ] || export LD_PRELOAD="$CHAOS_PRELOAD"
 exec "$@"
 END
-chmod +x "$work/inside" "$work/agent" "$work/rank"
+chmod +x "$work/rank"
 
 # ---- a run ----
 # train RANKS LINK FOLDER WEIGHTS: LINK yes: over two namespaces
 train() {
   local inside='' more=''
   if [ "$2" = yes ]; then
-    inside="$work/inside $a"
-    more="--mca plm_rsh_agent $work/agent --mca btl tcp,self"
-    more="$more --mca btl_tcp_if_include 10.99.1.0/24 --mca oob_tcp_if_include 10.99.1.0/24"
-    more="$more --host 10.99.1.1:2,10.99.1.2:2 --oversubscribe --bind-to none"
-    more="$more --mca mpi_yield_when_idle 1 --map-by node"
+    inside=$on_first
+    more="$over_machines --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --map-by node"
   fi
   $inside timeout -k 20 300 "$launcher" -np "$1" --max-restarts 99 ${more:+"--mpirun=$more"} -- \
     "$work/rank" "$mlp" --kvstore dist_sync --hidden 128 --batch 50 --steps $steps --momentum 0.9 \
@@ -137,9 +116,9 @@ do_clock() {
 }
 do_link() {
   draw 7000
-  ip -n $a link set va down
+  cut_link
   pause "$drawn"
-  ip -n $a link set va up
+  mend_link
   printf ' link:%sms' "$drawn"
 }
 

@@ -201,46 +201,24 @@ else
   not_ok "$name: does not begin"
 fi
 
-# ---- the link between two machines is cut; network namespaces stand for the machines ----
-a=slab$$ b=slbb$$ name="the link is cut"
-remove_link() { ip netns del $a; ip netns del $b; } 2>/dev/null
-trap 'end_all; remove_link; rm -rf "$work"' EXIT
-make_link() {
-  unshare -u true && ip netns add $a && ip netns add $b &&
-    ip link add va netns $a type veth peer name vb netns $b &&
-    ip -n $a addr add 10.99.0.1/24 dev va && ip -n $b addr add 10.99.0.2/24 dev vb &&
-    ip -n $a link set va up && ip -n $b link set vb up && ip -n $a link set lo up &&
-    ip -n $b link set lo up
-}
-cat >"$work/inside" <<'EOF'
-#!/bin/sh
-space=$1; shift
-exec ip netns exec "$space" unshare -u sh -c 'hostname "$0" && exec "$@"' "$space" "$@"
-EOF
-# the command that mpirun takes for ssh: HOST COMMAND
-cat >"$work/agent" <<EOF
-#!/bin/sh
-space=$b; [ "\$1" = 10.99.0.1 ] && space=$a
-shift
-exec "$work/inside" \$space sh -c "\$*"
-EOF
-chmod +x "$work/inside" "$work/agent"
-if make_link >"$work/log" 2>&1; then
-  inside="$work/inside $a"
-  via="--mca plm_rsh_agent $work/agent --mca btl tcp,self"
-  via="$via --mca btl_tcp_if_include 10.99.0.0/24 --mca oob_tcp_if_include 10.99.0.0/24"
-  via="$via --host 10.99.0.1:2,10.99.0.2:1"
+# ---- the link between two machines is cut ----
+name="the link is cut"
+. "${SL_SRCDIR:-.}/tests/common/machines.sh"
+trap 'end_all; remove_machines; rm -rf "$work"' EXIT
+if make_machines "$work" 10.99.0 >"$work/log" 2>&1; then
+  inside=$on_first
+  via=$over_machines
   if begin "$name" 3; then
     wait_until 6
-    ip -n $a link set va down
+    cut_link
     # each side reports the other one as lost
     all_say 1 "rank 2 (.*) has not been heard of since" 0 1 &&
       all_say 1 "rank 0 (.*) has not been heard of since" 2 &&
       ok "$name: $(said 0); $(said 2)"
-    ip -n $a link set va up # mpirun's own daemons need it to end
+    mend_link # mpirun's own daemons need it to end
   fi
 else
-  skip "the link is cut" "no network namespace can be made here: $(head -n 1 "$work/log")"
+  skip "$name" "no network namespace can be made here: $(head -n 1 "$work/log")"
 fi
 
 echo "1..$n"
