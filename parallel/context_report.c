@@ -22,7 +22,7 @@ static void print_versions(FILE *out, const struct sl_context *c) {
   struct utsname system;
   sl__numerics_text(c, numerics);
   fprintf(out, "Starling %s, compiled by %s\n%s\n", PACKAGE_VERSION, __VERSION__, numerics);
-  fprintf(out, "matrix products by %s\n", sl__gemm_text());
+  fprintf(out, "matrix products by %s\n", sl__gemm_text(sl__gemm_preferred()));
   fprintf(out, "glibc %s", gnu_get_libc_version());
   if (uname(&system) == 0) /* without its nodename, which is private */
     fprintf(out, ", %s %s %s", system.sysname, system.release, system.machine);

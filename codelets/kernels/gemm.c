@@ -51,17 +51,22 @@ void sl__gemm(enum sl__gemm who, bool ta, bool tb, int64_t m, int64_t n, int64_t
               (int)n, (int)k, alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
 }
 
-const char *sl__gemm_text(void) {
-  static char text[96];
+static char texts[2][96];
+static void write_texts(void) {
+  char version[32] = "?";
+  sscanf(openblas_get_config(), "OpenBLAS %31s", version);
+  snprintf(texts[SL__GEMM_OPENBLAS], sizeof *texts, "OpenBLAS %s (%s)", version,
+           openblas_get_corename());
 #ifdef SL_HAVE_ONEDNN
   const dnnl_version_t *v = dnnl_version();
-  snprintf(text, sizeof text, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
-#else
-  char version[32] = "";
-  sscanf(openblas_get_config(), "OpenBLAS %31s", version);
-  snprintf(text, sizeof text, "OpenBLAS %s (%s)", version, openblas_get_corename());
+  snprintf(texts[SL__GEMM_ONEDNN], sizeof *texts, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
 #endif
-  return text;
+}
+
+const char *sl__gemm_text(enum sl__gemm who) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, write_texts);
+  return texts[who];
 }
 
 const char *sl__gemm_warning(void) {

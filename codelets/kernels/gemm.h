@@ -20,8 +20,8 @@ void sl__gemm(enum sl__gemm who, bool transpose_a, bool transpose_b, int64_t m, 
 enum sl__gemm sl__gemm_preferred(void);
 bool sl__gemm_available(enum sl__gemm who);
 
-/* "oneDNN 2.6.3", or "OpenBLAS 0.3.21 (Haswell)". */
-const char *sl__gemm_text(void);
+/* "oneDNN 2.6.3", or "OpenBLAS 0.3.21 (Haswell)"; "" for a library that is not built in. */
+const char *sl__gemm_text(enum sl__gemm who);
 
 /* Makes products and primitives that this thread calls use this thread only. */
 void sl__one_thread(void);

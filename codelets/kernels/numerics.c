@@ -1,16 +1,9 @@
-#ifdef HAVE_CONFIG_H
-#include "config.h"
-#endif
-
 #include "codelets/kernels/numerics.h"
 
-#include <cblas.h>
-#ifdef SL_HAVE_ONEDNN
-#include <dnnl.h>
-#endif
 #include <stdio.h>
 #include <string.h>
 
+#include "codelets/kernels/gemm.h"
 #include "core/base/error.h"
 #include "core/net/net.h"
 #include "core/runtime/log.h"
@@ -28,14 +21,9 @@ static const char *instruction_set(void) {
 }
 
 void sl__numerics_text(const struct sl_context *c, char text[SL__NUMERICS_TEXT]) {
-  char blas[32] = "?", onednn[40] = "";
-  sscanf(openblas_get_config(), "OpenBLAS %31s", blas);
-#ifdef SL_HAVE_ONEDNN
-  const dnnl_version_t *v = dnnl_version();
-  snprintf(onednn, sizeof onednn, "; oneDNN %d.%d.%d", v->major, v->minor, v->patch);
-#endif
-  snprintf(text, SL__NUMERICS_TEXT, "%s; StarPU %s; OpenBLAS %s %.32s%s", instruction_set(),
-           c->version, blas, openblas_get_corename(), onednn);
+  const char *onednn = sl__gemm_text(SL__GEMM_ONEDNN);
+  snprintf(text, SL__NUMERICS_TEXT, "%s; StarPU %s; %s%s%s", instruction_set(), c->version,
+           sl__gemm_text(SL__GEMM_OPENBLAS), *onednn ? "; " : "", onednn);
 }
 
 enum sl_status sl__numerics_compare(struct sl_context *c) {

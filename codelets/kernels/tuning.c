@@ -2,10 +2,6 @@
  * StarPU's folder of performance models: like these, it is valid for one machine. */
 #include "codelets/kernels/tuning.h"
 
-#include <cblas.h>
-#ifdef SL_HAVE_ONEDNN
-#include <dnnl.h>
-#endif
 #include <jansson.h>
 #include <limits.h>
 #include <pthread.h>
@@ -14,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "codelets/kernels/gemm.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
 #include "core/base/machine.h"
@@ -28,16 +25,9 @@ struct sl__tuning {
 
 /* The processor's name and the libraries' versions: choices made with others are invalid. */
 static void name_machine(char *machine, size_t size) {
-  char processor[256], libraries[160];
-  int used = snprintf(libraries, sizeof libraries, "; %.100s", openblas_get_config());
-#ifdef SL_HAVE_ONEDNN
-  const dnnl_version_t *v = dnnl_version();
-  snprintf(libraries + used, sizeof libraries - (size_t)used, "; oneDNN %d.%d.%d", v->major,
-           v->minor, v->patch);
-#else
-  (void)used;
-#endif
-  snprintf(machine, size, "%s%s", sl__machine_processor(processor, sizeof processor), libraries);
+  char processor[256];
+  snprintf(machine, size, "%s; %s; %s", sl__machine_processor(processor, sizeof processor),
+           sl__gemm_text(SL__GEMM_OPENBLAS), sl__gemm_text(SL__GEMM_ONEDNN));
 }
 
 struct sl__tuning *sl__tuning_parse(const char *machine, const uint8_t *bytes, size_t size,

@@ -114,7 +114,7 @@ enum sl_status sl_trainer_summary(const struct sl_trainer *trainer, char **text)
     if (trainer->ranks.size > 1)
       fprintf(out, "Messages between ranks: %s\n",
               sl__net_transport_text(trainer->model->context->net));
-    fprintf(out, "Matrix products by %s\n", sl__gemm_text());
+    fprintf(out, "Matrix products by %s\n", sl__gemm_text(sl__gemm_preferred()));
   }
   return sl__text_end(&summary, "a summary", text);
 }
