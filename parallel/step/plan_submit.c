@@ -84,15 +84,13 @@ static enum sl_status submit_loss(struct sl__plan *plan, const struct sl__step *
 static enum sl_status submit_bf16_copies(struct sl__plan *plan, const struct sl__step *step, int s,
                                          int i) {
   const struct sl__slice *slice = &plan->slices[s];
-  const struct sl__layer *layer = &plan->model->layers[i];
   enum sl_status status = SL_OK;
   if (plan->grid->math != SL_MATH_BF16) return SL_OK;
   /* all replicas read one copy; it is made where the first replica computes, which begins first */
   const struct sl__place *place = &sl__grid_device(plan->grid, i, 0)->place;
-  SL__TRY(sl__bf16_copy_refresh(plan->model, i, place));
-  if (layer->tied_to >= 0) SL__TRY(sl__bf16_copy_refresh(plan->model, layer->tied_to, place));
+  SL__TRY(sl__bf16_copy_refresh(plan->model, i, place)); /* a tied layer comes after its weight's */
   if (!slice->x || i != plan->input_reader) return SL_OK;
-  const struct sl__launch launch = {.name = layer->name,
+  const struct sl__launch launch = {.name = plan->model->layers[i].name,
                                     .place = sl__grid_device(plan->grid, i, slice->replica)->place,
                                     .priority = SL__PRIORITY_FORWARD + i,
                                     .mark = sl__slice_mark_of(plan, slice, 0, i)};

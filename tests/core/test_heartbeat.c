@@ -260,6 +260,17 @@ static void leaving_and_dying_is_no_loss(void **state) {
   }
 }
 
+/* BYE, and then silence for longer than the timeout, as from a slow end of MPI. */
+static void leaving_and_stopping_is_no_loss(void **state) {
+  (void)state;
+  start(2, 2);
+  tell(1, "leave");
+  hear_ok(1);
+  kill(ranks[1].process, SIGSTOP);
+  nobody_lost(0, 3.5);
+  kill(ranks[1].process, SIGCONT);
+}
+
 static void a_killed_rank_is_lost(void **state) {
   (void)state;
   char text[LINE];
@@ -716,6 +727,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       WITH_RANKS(leaving_is_no_loss),
       WITH_RANKS(leaving_and_dying_is_no_loss),
+      WITH_RANKS(leaving_and_stopping_is_no_loss),
       WITH_RANKS(a_killed_rank_is_lost),
       WITH_RANKS(a_freed_heartbeat_is_lost),
       WITH_RANKS(killed_rank_0_is_lost),

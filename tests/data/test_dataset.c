@@ -328,6 +328,22 @@ static void test_own_dataset(void **state) {
         SL_BAD_ARGUMENT, "shape");
 }
 
+/* Each sample of `steps` tokens has as many labels, the last of which is the next sample's first
+ * token. */
+static void test_own_tokens(void **state) {
+  (void)state;
+  static const int32_t tokens[13] = {0, 1, 2};
+  static const struct {
+    int64_t count, samples;
+  } cases[] = {{5, 1}, {8, 1}, {9, 2}, {12, 2}, {13, 3}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct sl_dataset *set;
+    assert_int_equal(sl_tokens_new("own", tokens, cases[i].count, 4, 3, &set), SL_OK);
+    assert_int_equal(sl_dataset_info(set)->count, cases[i].samples);
+    sl_dataset_free(set);
+  }
+}
+
 static void test_by_name(void **state) {
   (void)state;
   struct sl_dataset *set;
@@ -462,6 +478,7 @@ int main(void) {
       cmocka_unit_test(test_cifar_damaged),
       cmocka_unit_test(test_cifar_inner_folder),
       cmocka_unit_test(test_own_dataset),
+      cmocka_unit_test(test_own_tokens),
       cmocka_unit_test(test_by_name),
       cmocka_unit_test(test_formats_are_listed),
       cmocka_unit_test(test_digits_are_reproducible),

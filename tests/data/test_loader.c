@@ -250,6 +250,19 @@ static bool shows(const struct sl_dataset *set, int64_t i, int dy, int dx, bool 
   return true;
 }
 
+/* Rows go down and columns right where dy and dx are above 0. */
+static void test_views(void **state) {
+  (void)state;
+  struct sl_dataset *set = numbered();
+  float row[SIZE];
+  for (int v = 0; v < 18; v++) {
+    struct sl__view view = {.dy = v / 3 % 3 - 1, .dx = v % 3 - 1, .mirror = v / 9};
+    sl__dataset_view(set, 5, &view, row);
+    assert_true(shows(set, 5, view.dy, view.dx, view.mirror, row));
+  }
+  sl_dataset_free(set);
+}
+
 /* Every row is some view of its sample within the limits; all views come; which one does not depend
  * on the batch. */
 static void test_augmentation(void **state) {
@@ -457,6 +470,7 @@ int main(void) {
       cmocka_unit_test(test_part_without_a_last_batch),
       cmocka_unit_test(test_valid_of_all_parts),
       cmocka_unit_test(test_same_numbers),
+      cmocka_unit_test(test_views),
       cmocka_unit_test(test_augmentation),
       cmocka_unit_test(test_seek),
       cmocka_unit_test(test_seek_batch),
