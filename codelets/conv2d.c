@@ -9,6 +9,7 @@
 #include "codelets/codelets.h"
 #include "codelets/kernels/conv.h"
 #include "codelets/batchnorm.h"
+#include "codelets/kernels/conv_frame.h"
 #include "codelets/kernels/direct_conv.h"
 #include "codelets/kernels/gemm.h"
 #include "codelets/kernels/onednn.h"
@@ -389,7 +390,7 @@ static int64_t most_scratch(const struct sl__conv_args *a, uint32_t mask) {
 /* Returns the scratch memory that the cost estimate includes. */
 static int64_t choose(struct sl_context *context, const struct sl__op *op, struct sl__tensor **t,
                       struct sl__conv_args *a, try_conv *try) {
-  bool direct = op == &sl__op_conv2d_forward && sl__direct_conv_fits(a);
+  bool direct = op == &sl__op_conv2d_forward && sl__conv_frame_fits(a);
   bool winograd = direct && sl__winograd_serves(a);
   struct sl__candidates c = {
       .operation = op->codelet.name,

@@ -1,8 +1,8 @@
 /* Direct convolution, without a matrix of windows: sums stay in registers, and neighbouring windows
  * are read in place from the image (Georganas et al., Anatomy of high-performance deep learning
  * convolutions on SIMD architectures, 2018; here a vector holds pixels, so images and weights keep
- * their layouts). Each output is summed over channel, row and column of its window in this order,
- * whatever the batch. */
+ * their layouts). It serves where sl__conv_frame_fits. Each output is summed over channel, row and
+ * column of its window in this order, whatever the batch. */
 #ifndef SL_CODELETS_KERNELS_DIRECT_CONV_H
 #define SL_CODELETS_KERNELS_DIRECT_CONV_H
 
@@ -10,9 +10,6 @@
 
 #include "codelets/kernels/conv_epilogue.h"
 #include "core/runtime/submit.h"
-
-/* Returns true if all offsets fit into 32 bits. */
-bool sl__direct_conv_fits(const struct sl__conv_args *a);
 
 /* Returns the number of floats of scratch memory. */
 int64_t sl__direct_conv_scratch(const struct sl__conv_args *a);

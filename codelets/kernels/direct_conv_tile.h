@@ -13,9 +13,10 @@
   if (k < channels && v < vectors) *(LOOSE *)(y + k * g->to_plane + at[v].to) = sum##k##v;
 
 /* Outputs of `channels` channels at `vectors` vectors; both are constants in each call. */
-SL__INLINE void SL__JOIN(tile_, LANES)(const struct shape *g, const int channels, const int vectors,
-                                       const float *image, const struct start *at,
-                                       const float *weight, const float *bias, float *y) {
+SL__INLINE void SL__JOIN(tile_, LANES)(const struct sl__conv_frame *g, const int channels,
+                                       const int vectors, const float *image,
+                                       const struct sl__frame_start *at, const float *weight,
+                                       const float *bias, float *y) {
   SL__TILE_ALL(BEGIN)
   SL__TILE_EACH_COLUMN(FROM)
   for (int64_t t = 0; t < g->taps; t++) {
@@ -28,8 +29,8 @@ SL__INLINE void SL__JOIN(tile_, LANES)(const struct shape *g, const int channels
 #define NAMED(k, v) SL__JOIN(SL__JOIN(SL__JOIN(tile_, LANES), _##k), _##v)
 #define DEFINE(k, v)                                                                               \
   static SL__JOIN(SL__TARGET_, LANES) __attribute__((noinline)) void NAMED(k, v)(                  \
-      const struct shape *g, const float *image, const struct start *at, const float *weight,      \
-      const float *bias, float *y) {                                                               \
+      const struct sl__conv_frame *g, const float *image, const struct sl__frame_start *at,        \
+      const float *weight, const float *bias, float *y) {                                          \
     SL__JOIN(tile_, LANES)(g, k, v, image, at, weight, bias, y);                                   \
   }
 SL__JOIN(SL__TILES_, LANES)

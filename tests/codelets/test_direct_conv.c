@@ -2,6 +2,7 @@
  * precision, for each width of vectors that this processor has: random shapes and those at which
  * vectors begin or end somewhere else; nothing is written behind the end of y, or of the scratch
  * memory. In parts it gives the same bits, each part its own planes and nothing else. */
+#include "codelets/kernels/conv_frame.h"
 #include "codelets/kernels/direct_conv.h"
 #include "tests/common/convolution.h"
 
@@ -10,7 +11,7 @@ static const struct way direct = {sl__direct_conv_units, sl__direct_conv_scratch
 
 static void check_fitting(struct sl__conv_args a, int most_lanes) {
   a = with_outputs(a);
-  assert_true(sl__direct_conv_fits(&a));
+  assert_true(sl__conv_frame_fits(&a));
   check(&direct, a, most_lanes);
 }
 
@@ -164,7 +165,7 @@ static void what_needs_more_than_32_bits_is_not_for_it(void **state) {
                             .kernel_w = 1,
                             .stride_h = 1,
                             .stride_w = 1};
-  assert_false(sl__direct_conv_fits(&a));
+  assert_false(sl__conv_frame_fits(&a));
 }
 
 int main(void) {
