@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "data/vocabulary.h"
 
 #define MAX_FILE ((size_t)4 << 30)
@@ -19,10 +20,7 @@ static json_t *word_json(const struct sl__word *entry) {
   if (text) return text;
   json_t *list = json_array();
   for (size_t i = 0; list && i < entry->length; i++)
-    if (json_array_append_new(list, json_integer((uint8_t)entry->bytes[i])) != 0) {
-      json_decref(list);
-      return NULL;
-    }
+    sl__json_append(&list, json_integer((uint8_t)entry->bytes[i]));
   return list;
 }
 
@@ -32,10 +30,7 @@ static json_t *vocabulary_json(const struct sl_vocabulary *v) {
     const struct sl__word *entry = &v->table.entries[id];
     bool byte = v->level == SL_TEXT_CHAR && id > 0;
     json_t *item = byte ? json_integer((uint8_t)entry->bytes[0]) : word_json(entry);
-    if (json_array_append_new(list, item) != 0) {
-      json_decref(list);
-      return NULL;
-    }
+    sl__json_append(&list, item);
   }
   return list ? json_pack("{s:s, s:o}", "level", level_names[v->level], "words", list) : NULL;
 }
@@ -165,7 +160,7 @@ enum sl_status sl__vocabulary_parse(const char *path, const uint8_t *bytes, size
                                     struct sl_vocabulary **vocabulary) {
   enum sl_status status;
   json_error_t error;
-  json_t *root = json_loadb((const char *)bytes, size, JSON_REJECT_DUPLICATES, &error);
+  json_t *root = sl__json_load(bytes, size, JSON_REJECT_DUPLICATES, &error);
   if (!root && json_error_code(&error) == json_error_out_of_memory)
     SL__TRY(sl__fail(SL_NO_MEMORY, "%s: no memory for the vocabulary", path));
   if (!root)

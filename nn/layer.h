@@ -180,9 +180,10 @@ enum sl_status sl__weights_load(struct sl_model *model, const char *path);
 /* Is `key` an option that all kinds share? A registered kind must not have it. */
 bool sl__is_common_key(const char *key);
 
-/* A model's metadata in its JSON text (metadata.c); the objects are json_t. \return false without
- * memory. */
-bool sl__metadata_write(const struct sl_model *model, void *object);
+/* A model's metadata in its JSON text (metadata.c). Writing adds to *object as sl__json_set does;
+ * the object that is read is a json_t. */
+struct json_t;
+void sl__metadata_write(const struct sl_model *model, struct json_t **object);
 enum sl_status sl__metadata_read(struct sl_model *model, const char *path, const void *object);
 void sl__metadata_free(struct sl_model *model);
 

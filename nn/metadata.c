@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/json.h"
 #include "nn/layer.h"
 
 double sl__short_real(float value) {
@@ -105,25 +106,23 @@ enum sl_status sl_model_note(struct sl_model *model, const struct sl_model_notes
 
 static json_t *list_of(const float *values, int count) {
   json_t *list = json_array();
-  for (int i = 0; i < count; i++) json_array_append_new(list, json_real(sl__short_real(values[i])));
+  for (int i = 0; i < count; i++) sl__json_append(&list, json_real(sl__short_real(values[i])));
   return list;
 }
 
-bool sl__metadata_write(const struct sl_model *model, void *object) {
+void sl__metadata_write(const struct sl_model *model, json_t **object) {
   const struct sl_model_notes *metadata = &model->metadata;
-  bool whole = true;
   if (metadata->channels) {
     json_t *normalize = json_pack("{s:o, s:o}", "mean", list_of(metadata->mean, metadata->channels),
                                   "deviation", list_of(metadata->deviation, metadata->channels));
-    whole = json_object_set_new(object, "normalize", normalize) == 0;
+    sl__json_set(object, "normalize", normalize);
   }
   if (metadata->class_count) {
     json_t *names = json_array();
     for (int i = 0; i < metadata->class_count; i++)
-      json_array_append_new(names, json_string(metadata->class_names[i]));
-    whole &= json_object_set_new(object, "classes", names) == 0;
+      sl__json_append(&names, json_string(metadata->class_names[i]));
+    sl__json_set(object, "classes", names);
   }
-  return whole;
 }
 
 static enum sl_status bad(const char *path, const char *key, const char *what) {

@@ -13,6 +13,7 @@
 #include "codelets/kernels/gemm.h"
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "core/base/machine.h"
 
 struct sl__tuning {
@@ -34,7 +35,7 @@ struct sl__tuning *sl__tuning_parse(const char *machine, const uint8_t *bytes, s
                                     bool *whole) {
   struct sl__tuning *t = sl__alloc(1, sizeof *t, "tuning");
   if (!t) return NULL;
-  json_t *root = json_loadb((const char *)bytes, size, 0, NULL);
+  json_t *root = sl__json_load(bytes, size, 0, NULL);
   const char *theirs = json_string_value(json_object_get(root, "machine"));
   json_t *choices = json_object_get(root, "choices");
   snprintf(t->machine, sizeof t->machine, "%s", machine);

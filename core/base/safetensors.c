@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file.h"
+#include "core/base/json.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "safetensors files are read and written as they lie in memory: little-endian hosts only"
@@ -188,8 +189,7 @@ static enum sl_status parse_header(struct sl__safetensors *file, const uint8_t *
                     file->path, size - PREFIX, (unsigned long long)length);
   file->data = bytes + PREFIX + length;
   file->data_size = size - PREFIX - (size_t)length;
-  file->header =
-      json_loadb((const char *)bytes + PREFIX, (size_t)length, JSON_REJECT_DUPLICATES, &error);
+  file->header = sl__json_load(bytes + PREFIX, (size_t)length, JSON_REJECT_DUPLICATES, &error);
   if (!file->header && json_error_code(&error) == json_error_out_of_memory)
     return sl__fail(SL_NO_MEMORY, "%s: no memory for the header", file->path);
   if (!file->header) {
@@ -358,11 +358,7 @@ static void place_data(const struct sl__safetensors_entry *entries, size_t count
 static json_t *entry_json(const struct sl__safetensors_entry *entry, size_t begin) {
   json_t *shape = json_array();
   for (int i = 0; i < entry->shape.ndim; i++)
-    json_array_append_new(shape, json_integer(entry->shape.dim[i]));
-  if (json_array_size(shape) != (size_t)entry->shape.ndim) {
-    json_decref(shape);
-    return NULL;
-  }
+    sl__json_append(&shape, json_integer(entry->shape.dim[i]));
   return json_pack("{s:s, s:o, s:[I, I]}", "dtype", entry->dtype, "shape", shape, "data_offsets",
                    (json_int_t)begin, (json_int_t)(begin + entry->bytes));
 }
@@ -405,7 +401,8 @@ static enum sl_status header_text(const char *path, const struct sl__safetensors
   *text = size ? sl__alloc(*length, 1, "a safetensors header") : NULL;
   if (!*text) SL__TRY(sl__fail(SL_NO_MEMORY, "%s: no memory for the header", path));
   memset(*text, ' ', *length);
-  json_dumpb(header, *text, size, JSON_COMPACT);
+  if (json_dumpb(header, *text, size, JSON_COMPACT) != size)
+    status = sl__fail(SL_NO_MEMORY, "%s: no memory for the header", path);
 out:
   json_decref(header);
   return status;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/file.h"
+#include "core/base/json.h"
 #include "nn/formats/model_json.h"
 
 #ifdef HAVE_CONFIG_H
@@ -31,29 +32,34 @@ enum { MOST_LAYERS = 100000 };
 
 static json_t *real(float value) { return json_real(sl__short_real(value)); }
 
-/* NULL: the option has its default and is left out. */
-static json_t *field_value(const struct sl_field *field, const void *options) {
+/* Defaults, which are 0, are left out. */
+static void add_field(json_t **object, const struct sl_field *field, const void *options) {
   const void *at = (const char *)options + field->offset;
+  enum sl_activation activation;
   int64_t whole = 0;
   switch (field->type) {
-    case SL_FIELD_BOOL: return *(const bool *)at ? json_true() : NULL;
-    case SL_FIELD_FLOAT: return *(const float *)at != 0 ? real(*(const float *)at) : NULL;
-    case SL_FIELD_ACTIVATION: {
-      enum sl_activation activation = *(const enum sl_activation *)at;
-      return activation ? json_string(sl_activation_name(activation)) : NULL;
-    }
+    case SL_FIELD_BOOL:
+      if (*(const bool *)at) sl__json_set(object, field->name, json_true());
+      return;
+    case SL_FIELD_FLOAT:
+      if (*(const float *)at != 0) sl__json_set(object, field->name, real(*(const float *)at));
+      return;
+    case SL_FIELD_ACTIVATION:
+      activation = *(const enum sl_activation *)at;
+      if (activation)
+        sl__json_set(object, field->name, json_string(sl_activation_name(activation)));
+      return;
     case SL_FIELD_INT: whole = *(const int *)at; break;
     case SL_FIELD_INT64: whole = *(const int64_t *)at; break;
   }
-  return whole ? json_integer((json_int_t)whole) : NULL;
+  if (whole) sl__json_set(object, field->name, json_integer((json_int_t)whole));
 }
 
 static json_t *input_names(const struct sl_model *model, const struct sl__layer *layer) {
   json_t *names = json_array();
   for (int i = 0; i < layer->input_count; i++) {
     int from = layer->input[i];
-    json_array_append_new(names,
-                          json_string(from == SL__INPUT ? "input" : model->layers[from].name));
+    sl__json_append(&names, json_string(from == SL__INPUT ? "input" : model->layers[from].name));
   }
   return names;
 }
@@ -61,31 +67,27 @@ static json_t *input_names(const struct sl_model *model, const struct sl__layer 
 static json_t *layer_object(const struct sl_model *model, const struct sl__layer *layer) {
   json_t *object = json_pack("{s:s, s:s, s:o}", "name", layer->name, "kind", layer->kind->name,
                              "inputs", input_names(model, layer));
-  if (layer->init) json_object_set_new(object, "init", json_string(sl_init_name(layer->init)));
-  if (layer->group) json_object_set_new(object, "group", json_string(layer->group));
+  if (layer->init) sl__json_set(&object, "init", json_string(sl_init_name(layer->init)));
+  if (layer->group) sl__json_set(&object, "group", json_string(layer->group));
   if (layer->tied_to >= 0)
-    json_object_set_new(object, "shares", json_string(model->layers[layer->tied_to].name));
-  for (const struct sl_field *field = layer->kind->fields; field && field->name; field++) {
-    json_t *value = field_value(field, layer->options);
-    if (value) json_object_set_new(object, field->name, value);
-  }
+    sl__json_set(&object, "shares", json_string(model->layers[layer->tied_to].name));
+  for (const struct sl_field *field = layer->kind->fields; field && field->name; field++)
+    add_field(&object, field, layer->options);
   return object;
 }
 
 static json_t *model_object(const struct sl_model *model, const char *weights) {
   json_t *shape = json_array(), *layers = json_array();
   for (int i = 0; i < model->sample.ndim; i++)
-    json_array_append_new(shape, json_integer((json_int_t)model->sample.dim[i]));
+    sl__json_append(&shape, json_integer((json_int_t)model->sample.dim[i]));
   for (int l = 0; l < model->count; l++)
-    json_array_append_new(layers, layer_object(model, &model->layers[l]));
+    sl__json_append(&layers, layer_object(model, &model->layers[l]));
   json_t *object = json_pack("{s:s, s:i, s:s}", "format", FORMAT_NAME, "version", FORMAT_VERSION,
                              "producer", "Starling " PACKAGE_VERSION);
-  if (weights && object) json_object_set_new(object, "weights", json_string(weights));
-  if (!object || json_object_set_new(object, "input", shape) ||
-      !sl__metadata_write(model, object) || json_object_set_new(object, "layers", layers)) {
-    json_decref(object);
-    return NULL;
-  }
+  if (weights) sl__json_set(&object, "weights", json_string(weights));
+  sl__json_set(&object, "input", shape);
+  sl__metadata_write(model, &object);
+  sl__json_set(&object, "layers", layers);
   return object;
 }
 
@@ -97,22 +99,23 @@ static char *text_of(const json_t *object) {
   FILE *out = open_memstream(&text, &size);
   const char *key, *between = "{";
   json_t *value;
+  int failed = 0;
   if (!out) return NULL;
   json_object_foreach((json_t *)object, key, value) {
     fprintf(out, "%s\n  \"%s\": ", between, key);
     between = ",";
     if (strcmp(key, "layers") != 0) {
-      json_dumpf(value, out, flags | JSON_ENCODE_ANY);
+      failed |= json_dumpf(value, out, flags | JSON_ENCODE_ANY);
       continue;
     }
     for (size_t i = 0; i < json_array_size(value); i++) {
       fputs(i ? ",\n    " : "[\n    ", out);
-      json_dumpf(json_array_get(value, i), out, flags);
+      failed |= json_dumpf(json_array_get(value, i), out, flags);
     }
     fputs("\n  ]", out);
   }
   fputs("\n}\n", out);
-  bool failed = ferror(out) != 0;
+  failed |= ferror(out);
   if (fclose(out) == 0 && !failed) return text;
   free(text);
   return NULL;
@@ -329,7 +332,7 @@ out:
 
 static enum sl_status parse(const char *path, const char *text, size_t size, json_t **object) {
   json_error_t error;
-  *object = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
+  *object = sl__json_load(text, size, JSON_REJECT_DUPLICATES, &error);
   if (json_is_object(*object)) return SL_OK;
   if (*object) return sl__fail(SL_BAD_FILE, "%s: is no model: a JSON object is needed", path);
   return sl__fail(SL_BAD_FILE, "%s: line %d: damaged: %.100s", path, error.line, error.text);

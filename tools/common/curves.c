@@ -6,6 +6,7 @@
 #include "config.h"
 #endif
 
+#include "core/base/json.h"
 #include "tools/common/curves.h"
 
 #include <errno.h>
@@ -153,7 +154,7 @@ static bool is_step(const json_t *object) {
 static bool read_line(struct reader *reader, const char *text, size_t length,
                       struct run_curves *run) {
   json_error_t error;
-  json_t *object = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+  json_t *object = sl__json_load(text, length, JSON_REJECT_DUPLICATES, &error);
   bool good;
   if (!object)
     good = refuse(reader, "not JSON: %s; was the log cut short?", error.text);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/json.h"
 #include "tools/common/option_table.h"
 
 double option_number(double value) {
@@ -64,11 +65,7 @@ static const char *key_of(const struct option_row *row) {
 json_t *option_json(const struct option_set *set, unsigned flags) {
   json_t *object = json_object();
   for (size_t i = 0; object && i < set->count; i++)
-    if (is_wanted(set, i, flags) &&
-        json_object_set_new(object, key_of(&set->rows[i]), value_of(set, i)) != 0) {
-      json_decref(object);
-      return NULL;
-    }
+    if (is_wanted(set, i, flags)) sl__json_set(&object, key_of(&set->rows[i]), value_of(set, i));
   return object;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/base/json.h"
 #include "tools/predict/bench.h"
 #include "tools/predict/failure.h"
 #include "tools/predict/json_output.h"
@@ -114,7 +115,7 @@ struct result {
 static json_t *shape_json(const struct sl_shape *shape) {
   json_t *list = json_array();
   for (int i = 0; i < shape->ndim; i++)
-    json_array_append_new(list, json_integer((json_int_t)shape->dim[i]));
+    sl__json_append(&list, json_integer((json_int_t)shape->dim[i]));
   return list;
 }
 
@@ -136,8 +137,9 @@ static int print_json(const struct engine *e, const struct bench_options *o,
       latency, "requests_per_s", (double)h->count / r->seconds, "samples_per_s", r->samples_per_s,
       "samples_per_batch", r->batch);
   if (!all) return fail_memory();
-  json_dumpf(all, stdout, JSON_REAL_PRECISION(6));
+  int failed = json_dumpf(all, stdout, JSON_REAL_PRECISION(6));
   json_decref(all);
+  if (failed) return fail_memory();
   putchar('\n');
   return flush_output();
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/json.h"
 #include "tools/common/abort_message.h"
 #include "tools/predict/engine.h"
 #include "tools/predict/failure.h"
@@ -78,9 +79,9 @@ static enum sl_status copy_weights(struct sl_model *from, struct sl_model *to) {
 static char *text_for(struct engine *e, int64_t steps) {
   char *text = NULL;
   if (sl_model_architecture(e->model, NULL, &text) != SL_OK) return NULL;
-  json_t *object = json_loads(text, 0, NULL);
+  json_t *object = sl__json_load(text, strlen(text), 0, NULL);
   free(text);
-  json_object_set_new(object, "input", json_pack("[I]", (json_int_t)steps));
+  sl__json_set(&object, "input", json_pack("[I]", (json_int_t)steps));
   text = object ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL;
   json_decref(object);
   return text;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/json.h"
 #include "tools/predict/failure.h"
 #include "tools/predict/json_output.h"
 
@@ -55,7 +56,7 @@ static void find_top(const double *probabilities, int64_t count, int k, int64_t 
 
 static json_t *logits_json(const float *logits, int64_t count) {
   json_t *list = json_array();
-  for (int64_t i = 0; i < count; i++) json_array_append_new(list, json_real(logits[i]));
+  for (int64_t i = 0; i < count; i++) sl__json_append(&list, json_real(logits[i]));
   return list;
 }
 
@@ -68,7 +69,7 @@ static int write_failed(void) {
 }
 
 static int print_object(json_t *object) {
-  char *text = json_dumps(object, JSON_REAL_PRECISION(DIGITS));
+  char *text = object ? json_dumps(object, JSON_REAL_PRECISION(DIGITS)) : NULL;
   json_decref(object);
   if (!text) return fail_memory();
   bool written = puts(text) >= 0;
@@ -86,19 +87,19 @@ static int not_finite(const struct origin *origin) {
 }
 
 /* A class's number, and its name where it has one. */
-static void add_class(const struct printer *p, json_t *object, int64_t class) {
-  json_object_set_new(object, "class", json_integer((json_int_t) class));
+static void add_class(const struct printer *p, json_t **object, int64_t class) {
+  sl__json_set(object, "class", json_integer((json_int_t) class));
   if (class < p->notes->class_count)
-    json_object_set_new(object, "name", json_string(p->notes->class_names[class]));
+    sl__json_set(object, "name", json_string(p->notes->class_names[class]));
 }
 
 static json_t *top_classes(const struct printer *p, const int64_t *top) {
   json_t *list = json_array();
   for (int i = 0; i < p->top && top[i] >= 0; i++) {
     json_t *item = json_object();
-    add_class(p, item, top[i]);
-    json_object_set_new(item, "probability", json_real(p->probabilities[top[i]]));
-    json_array_append_new(list, item);
+    add_class(p, &item, top[i]);
+    sl__json_set(&item, "probability", json_real(p->probabilities[top[i]]));
+    sl__json_append(&list, item);
   }
   return list;
 }
@@ -112,12 +113,11 @@ static int print_image(struct printer *p, const struct request *request, int64_t
   find_top(p->probabilities, p->classes, 1, &best);
   json_t *object = json_pack("{s:o, s:I}", "input", text_json(origin->input), "index",
                              (json_int_t)origin->index);
-  if (!object) return fail_memory();
-  add_class(p, object, best);
-  json_object_set_new(object, "probability", json_real(p->probabilities[best]));
-  if (origin->label >= 0) json_object_set_new(object, "label", json_integer(origin->label));
-  if (p->top) json_object_set_new(object, "top", top_classes(p, top));
-  if (p->logits) json_object_set_new(object, "logits", logits_json(logits, p->classes));
+  add_class(p, &object, best);
+  sl__json_set(&object, "probability", json_real(p->probabilities[best]));
+  if (origin->label >= 0) sl__json_set(&object, "label", json_integer(origin->label));
+  if (p->top) sl__json_set(&object, "top", top_classes(p, top));
+  if (p->logits) sl__json_set(&object, "logits", logits_json(logits, p->classes));
   p->samples++;
   p->labelled += origin->label >= 0;
   p->right += origin->label == best;
@@ -141,8 +141,8 @@ static json_t *token_json(const struct printer *p, int64_t token) {
 static json_t *next_tokens(const struct printer *p, const int64_t *top) {
   json_t *list = json_array();
   for (int i = 0; i < p->top && top[i] >= 0; i++)
-    json_array_append_new(list, json_pack("{s:o, s:f}", "token", token_json(p, top[i]),
-                                          "probability", p->probabilities[top[i]]));
+    sl__json_append(&list, json_pack("{s:o, s:f}", "token", token_json(p, top[i]), "probability",
+                                     p->probabilities[top[i]]));
   return list;
 }
 
@@ -161,13 +161,11 @@ int print_line(void *printer, const struct request *request) {
   json_t *object = json_pack("{s:o, s:I, s:I, s:f}", "input", text_json(request->origins->input),
                              "index", (json_int_t)request->origins->index, "tokens",
                              (json_int_t)request->scored, "log_likelihood", sum);
-  if (!object) return fail_memory();
   if (request->scored)
-    json_object_set_new(object, "perplexity", json_real(exp(-sum / (double)request->scored)));
-  if (p->vocabulary)
-    json_object_set_new(object, "unknown", json_integer((json_int_t)request->unknown));
-  if (p->top) json_object_set_new(object, "next", next_tokens(p, top));
-  if (p->logits) json_object_set_new(object, "logits", logits_json(last, p->classes));
+    sl__json_set(&object, "perplexity", json_real(exp(-sum / (double)request->scored)));
+  if (p->vocabulary) sl__json_set(&object, "unknown", json_integer((json_int_t)request->unknown));
+  if (p->top) sl__json_set(&object, "next", next_tokens(p, top));
+  if (p->logits) sl__json_set(&object, "logits", logits_json(last, p->classes));
   p->samples++;
   p->tokens += request->scored;
   p->log_likelihood += sum;

@@ -2,6 +2,7 @@
 #include "config.h"
 #endif
 
+#include "core/base/json.h"
 #include "tools/trace/text_report.h"
 
 #include <errno.h>
@@ -209,13 +210,13 @@ static json_t *devices_json(const struct report *r) {
   for (int w = 0; w < t->worker_count; w++) {
     const struct device_numbers *d = &r->numbers->devices[w];
     double unknown = t->has_states ? 0 : NAN;
-    json_array_append_new(list, json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I}", "worker",
-                                          t->workers[w].number, "name", t->workers[w].name, "node",
-                                          report_node(t, &t->workers[w], node, sizeof node),
-                                          "busy_ms", known(d->ms[STATE_BUSY]), "transfer_ms",
-                                          known(d->ms[STATE_TRANSFER] + unknown), "overhead_ms",
-                                          known(d->ms[STATE_OVERHEAD] + unknown), "idle_ms",
-                                          known(d->ms[STATE_IDLE]), "tasks", (json_int_t)d->tasks));
+    sl__json_append(&list, json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o, s:I}", "worker",
+                                     t->workers[w].number, "name", t->workers[w].name, "node",
+                                     report_node(t, &t->workers[w], node, sizeof node), "busy_ms",
+                                     known(d->ms[STATE_BUSY]), "transfer_ms",
+                                     known(d->ms[STATE_TRANSFER] + unknown), "overhead_ms",
+                                     known(d->ms[STATE_OVERHEAD] + unknown), "idle_ms",
+                                     known(d->ms[STATE_IDLE]), "tasks", (json_int_t)d->tasks));
   }
   return list;
 }
@@ -224,13 +225,13 @@ static json_t *layers_json(const struct report *r) {
   json_t *list = json_array();
   for (int l = 0; l < r->trace->layer_count; l++) {
     const struct layer_numbers *n = &r->numbers->layers[l];
-    json_array_append_new(
-        list, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", r->trace->layers[l],
-                        "forward_ms", known(n->ms[PASS_FORWARD]), "backward_ms",
-                        known(n->ms[PASS_BACKWARD_DATA] + n->ms[PASS_BACKWARD_WEIGHT]),
-                        "backward_data_ms", known(n->ms[PASS_BACKWARD_DATA]), "backward_weight_ms",
-                        known(n->ms[PASS_BACKWARD_WEIGHT]), "update_ms", known(n->ms[PASS_UPDATE]),
-                        "gflops", known(n->gflops), "roofline_share", known(n->share)));
+    sl__json_append(
+        &list, json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", r->trace->layers[l],
+                         "forward_ms", known(n->ms[PASS_FORWARD]), "backward_ms",
+                         known(n->ms[PASS_BACKWARD_DATA] + n->ms[PASS_BACKWARD_WEIGHT]),
+                         "backward_data_ms", known(n->ms[PASS_BACKWARD_DATA]), "backward_weight_ms",
+                         known(n->ms[PASS_BACKWARD_WEIGHT]), "update_ms", known(n->ms[PASS_UPDATE]),
+                         "gflops", known(n->gflops), "roofline_share", known(n->share)));
   }
   return list;
 }
@@ -240,8 +241,7 @@ static json_t *path_json(const struct report *r) {
   json_t *tasks = json_array();
   for (size_t i = 0; i < n->path_count; i++) {
     const struct trace_task *t = &r->trace->tasks[n->path[i]];
-    json_array_append_new(tasks,
-                          json_pack("{s:s, s:f}", "name", t->name, "ms", rounded(length_of(t))));
+    sl__json_append(&tasks, json_pack("{s:s, s:f}", "name", t->name, "ms", rounded(length_of(t))));
   }
   return json_pack("{s:f, s:f, s:o}", "ms", rounded(n->path_ms), "share",
                    rounded(n->path_ms / r->trace->window), "tasks", tasks);
@@ -253,11 +253,11 @@ static json_t *longest_json(const struct trace *trace) {
   json_t *list = json_array();
   for (size_t i = 0; i < count; i++) {
     const struct trace_task *t = &trace->tasks[longest[i]];
-    json_array_append_new(
-        list, json_pack("{s:s, s:s, s:s, s:i, s:I, s:f, s:f}", "name", t->name, "layer",
-                        trace->layers[t->layer], "pass", pass_names[t->pass], "worker",
-                        trace->workers[t->worker].number, "step", (json_int_t)t->step, "start_ms",
-                        rounded(t->start), "ms", rounded(length_of(t))));
+    sl__json_append(
+        &list, json_pack("{s:s, s:s, s:s, s:i, s:I, s:f, s:f}", "name", t->name, "layer",
+                         trace->layers[t->layer], "pass", pass_names[t->pass], "worker",
+                         trace->workers[t->worker].number, "step", (json_int_t)t->step, "start_ms",
+                         rounded(t->start), "ms", rounded(length_of(t))));
   }
   return list;
 }

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/json.h"
+
 #define PREFIX "checkpoint-"
 #define SUFFIX ".safetensors"
 #define NAME_OF_STEP PREFIX "%0*lld" SUFFIX
@@ -158,7 +160,7 @@ const char *checkpoints_listed(json_t *root, json_t **list, json_error_t *error)
 
 /* NULL where it is whole, and its list is taken; else why it is not. */
 static const char *read_manifest(struct checkpoints *c, const char *path, json_error_t *error) {
-  json_t *list, *root = json_load_file(path, JSON_REJECT_DUPLICATES, error);
+  json_t *list, *root = sl__json_load_file(path, JSON_REJECT_DUPLICATES, error);
   const char *why = root ? checkpoints_listed(root, &list, error) : error->text;
   if (!why) c->listed = json_incref(list);
   json_decref(root);

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/json.h"
 #include "tools/train/log.h"
 #include "tools/train/ranks.h"
 
@@ -57,9 +58,8 @@ static json_t *describe_devices(const struct sl_context *context) {
   json_t *devices = json_array();
   for (int w = 0; devices && w < sl_worker_count(context); w++)
     if (sl_worker(context, w, &info) == SL_OK)
-      json_array_append_new(devices,
-                            json_pack("{s:s, s:o, s:b}", "name", info.name, "description",
-                                      option_text(info.description), "listed", info.listed));
+      sl__json_append(&devices, json_pack("{s:s, s:o, s:b}", "name", info.name, "description",
+                                          option_text(info.description), "listed", info.listed));
   return devices;
 }
 
@@ -114,10 +114,7 @@ static json_t *describe_layer(const struct description *run, int number) {
 static json_t *describe_model(const struct description *run) {
   json_t *layers = json_array();
   for (int i = 0; layers && i < sl_model_layer_count(run->model); i++)
-    if (json_array_append_new(layers, describe_layer(run, i)) != 0) {
-      json_decref(layers);
-      return NULL;
-    }
+    sl__json_append(&layers, describe_layer(run, i));
   return json_pack("{s:I, s:o}", "parameters", (json_int_t)sl_model_parameters(run->model),
                    "layers", layers);
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "core/base/clock.h"
+#include "core/base/json.h"
 
 #include "tools/common/option_table.h"
 
@@ -47,7 +48,7 @@ struct log {
  */
 static bool is_kept(const char *line, int64_t steps, int *error) {
   json_error_t why;
-  json_t *object = json_loads(line, 0, &why);
+  json_t *object = sl__json_load(line, strlen(line), 0, &why);
   if (!object && json_error_code(&why) == json_error_out_of_memory) *error = ENOMEM;
   json_t *step = json_object_get(object, "step");
   bool counts = json_object_get(object, "checkpoint") || json_object_get(object, "resumed");
@@ -117,12 +118,10 @@ int log_step(struct log *log, const struct sl_report *report, double samples_per
                            "epoch", (json_int_t)report->epoch + 1, "loss", report->loss, "lr",
                            option_number(report->lr), "samples_per_s", samples_per_s, "seconds",
                            sl__seconds() - log->begun);
-  if (!line || report->staleness < 0) return log_line(log, line);
-  if (json_object_set_new(line, "staleness", json_real(report->staleness)) == 0 &&
-      json_object_set_new(line, "most_staleness", json_integer(report->most_staleness)) == 0)
-    return log_line(log, line);
-  json_decref(line);
-  return ENOMEM;
+  if (report->staleness < 0) return log_line(log, line);
+  sl__json_set(&line, "staleness", json_real(report->staleness));
+  sl__json_set(&line, "most_staleness", json_integer(report->most_staleness));
+  return log_line(log, line);
 }
 
 int log_evaluation(struct log *log, int64_t epoch, double loss, double accuracy) {

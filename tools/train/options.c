@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/json.h"
+
 /* "cpu:0,cpu:1", or "any" */
 static json_t *devices_json(const struct sl_context *context) {
   char *list = NULL;
@@ -24,11 +26,10 @@ char *options_text(const struct description *run) {
   settings.epochs = run->cli->epochs; /* as given: 0 is not */
   settings.steps = run->cli->steps;
   json_t *o = describe_options(&settings, OPTION_LOGGED | OPTION_NOTED);
-  if (!o) return NULL;
-  json_object_set_new(o, "devices", devices_json(run->context));
-  json_object_set_new(o, "workers", json_integer(sl_worker_count(run->context)));
-  json_object_set_new(o, "ranks", json_integer(sl_rank_count(run->context)));
-  char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(7));
+  sl__json_set(&o, "devices", devices_json(run->context));
+  sl__json_set(&o, "workers", json_integer(sl_worker_count(run->context)));
+  sl__json_set(&o, "ranks", json_integer(sl_rank_count(run->context)));
+  char *text = o ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(7)) : NULL;
   json_decref(o);
   return text;
 }
@@ -39,7 +40,8 @@ static void print_value(FILE *out, const json_t *value) {
   char *text = json_is_string(value) || !value
                    ? NULL
                    : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(7));
-  fputs(text ? text : value ? json_string_value(value) : "none", out);
+  const char *shown = text ? text : json_string_value(value);
+  fputs(shown ? shown : "none", out);
   free(text);
 }
 
@@ -48,7 +50,8 @@ char *options_changes(const char *before, const char *now) {
   size_t size;
   const char *key;
   json_t *value;
-  json_t *old = before ? json_loads(before, 0, NULL) : NULL, *new = json_loads(now, 0, NULL);
+  json_t *old = before ? sl__json_load(before, strlen(before), 0, NULL) : NULL;
+  json_t *new = sl__json_load(now, strlen(now), 0, NULL);
   FILE *out = open_memstream(&changes, &size);
   json_object_foreach(new, key, value) {
     const json_t *was = json_object_get(old, key);

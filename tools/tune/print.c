@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/json.h"
 #include "tools/tune/tune.h"
 
 #ifndef PACKAGE_VERSION
@@ -101,8 +102,7 @@ static json_t *entry_json(const struct entry *entry) {
   struct estimate rates = estimate_of(entry->rates, entry->rate_count);
   struct estimate ratios = estimate_of(entry->ratios, entry->ratio_count);
   json_t *runs = json_array();
-  for (size_t i = 0; i < entry->rate_count; i++)
-    json_array_append_new(runs, json_real(entry->rates[i]));
+  for (size_t i = 0; i < entry->rate_count; i++) sl__json_append(&runs, json_real(entry->rates[i]));
   return json_pack("{s:s%, s:o, s:o, s:o, s:o, s:o, s:o}", "setting", entry->setting,
                    strlen(entry->setting), "samples_per_s", real(rates.value), "spread",
                    real(rates.spread), "ratio", real(ratios.value), "ratio_spread",
@@ -126,9 +126,9 @@ int write_json(const char *path, const struct tuner *tuner, const struct verdict
                char *const *program) {
   json_t *words = json_array(), *settings = json_array();
   char *aside = tune_text("%s.%d", path, (int)getpid());
-  for (size_t i = 0; program[i]; i++) json_array_append_new(words, json_string(program[i]));
+  for (size_t i = 0; program[i]; i++) sl__json_append(&words, json_string(program[i]));
   for (size_t i = 0; i < tuner->count; i++)
-    json_array_append_new(settings, entry_json(&tuner->entries[i]));
+    sl__json_append(&settings, entry_json(&tuner->entries[i]));
   json_t *all = json_pack("{s:s, s:i, s:s, s:o, s:o, s:o}", "format", "starling tune", "version", 1,
                           "producer", "Starling " PACKAGE_VERSION, "program", words, "settings",
                           settings, "best", verdict_json(verdict, program));

@@ -1,0 +1,36 @@
+/* Calls of jansson whose failures are not overlooked. A value that cannot be made for lack of
+ * memory is NULL, and so is each object or array that it was to be a part of: the last of them is
+ * tested. Inline, since programs use them, too, and the library exports no internal function. */
+#ifndef SL_CORE_BASE_JSON_H
+#define SL_CORE_BASE_JSON_H
+
+#include <jansson.h>
+
+/* Adds value, which is freed with *object or *array from then on. If value is NULL, or there is no
+ * memory, *object or *array is freed and becomes NULL; the value is freed, too. */
+static inline void sl__json_set(json_t **object, const char *key, json_t *value) {
+  if (json_object_set_new(*object, key, value) == 0) return;
+  json_decref(*object);
+  *object = NULL;
+}
+
+static inline void sl__json_append(json_t **array, json_t *value) {
+  if (json_array_append_new(*array, value) == 0) return;
+  json_decref(*array);
+  *array = NULL;
+}
+
+/* As json_loadb and json_load_file. Jansson may take a lack of memory for a damaged text: what
+ * fails is read twice. */
+static inline json_t *sl__json_load(const void *bytes, size_t size, size_t flags,
+                                    json_error_t *error) {
+  json_t *value = json_loadb((const char *)bytes, size, flags, error);
+  return value ? value : json_loadb((const char *)bytes, size, flags, error);
+}
+
+static inline json_t *sl__json_load_file(const char *path, size_t flags, json_error_t *error) {
+  json_t *value = json_load_file(path, flags, error);
+  return value ? value : json_load_file(path, flags, error);
+}
+
+#endif
