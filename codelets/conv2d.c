@@ -1,13 +1,16 @@
 /* 2-D convolution. The forward pass has direct and Winograd kernels
- * (codelets/kernels/direct_conv.c, winograd.c). Otherwise each image is a matrix product: its
- * windows become the columns of a matrix (im2col; Chellapilla, Puri, Simard 2006) in scratch memory
- * that stays in the cache. */
+ * (codelets/kernels/direct_conv.c, winograd.c), and so has the gradient of the input
+ * (conv_backward_data.c); that of the weights has a direct one (conv_backward_weight.c). Otherwise
+ * each image is a matrix product: its windows become the columns of a matrix (im2col; Chellapilla,
+ * Puri, Simard 2006) in scratch memory that stays in the cache. */
 #include <string.h>
 
 #include "codelets/activation.h"
 #include "codelets/kernels/choice.h"
 #include "codelets/codelets.h"
 #include "codelets/kernels/conv.h"
+#include "codelets/kernels/conv_backward_data.h"
+#include "codelets/kernels/conv_backward_weight.h"
 #include "codelets/batchnorm.h"
 #include "codelets/kernels/conv_frame.h"
 #include "codelets/kernels/direct_conv.h"
@@ -234,6 +237,10 @@ static void backward_data(const struct sl__conv_args *a, const float *dy, const 
                           float *dx, float *scratch, bool add) {
   int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
   struct sl__onednn_window w = onednn_window(a);
+  if (is_own(a)) {
+    sl__conv_backward_data(a, dy, weight, dx, scratch, add, 0);
+    return;
+  }
   if (a->implementation == SL__ONEDNN && !add &&
       sl__onednn_conv2d_backward_data(&w, dy, weight, dx))
     return;
@@ -273,7 +280,8 @@ static void backward_weight(const struct sl__conv_args *a, const float *x, const
   if (a->implementation == SL__ONEDNN && !add &&
       sl__onednn_conv2d_backward_weight(&w, x, dy, grad, a->has_bias ? grad + k * t : NULL))
     return;
-  for (int32_t n = 0; n < a->images; n++)
+  if (is_own(a)) sl__conv_backward_weight(a, x, dy, grad, scratch, add, 0);
+  for (int32_t n = 0; n < a->images && !is_own(a); n++)
     sl__gemm(product(a), false, true, k, t, p, 1, dy + n * k * p, p,
              windows(a, x + n * sl__conv_x_size(a), scratch), p, add || n, grad, t);
   if (a->has_bias) bias_gradient(dy, grad + k * t, a->images, k, p, add);
@@ -376,36 +384,62 @@ static uint32_t footprint(const struct sl__conv_args *a) {
 
 typedef void try_conv(enum sl__implementation i, const void *args, float *const *m);
 
+static int64_t scratch_of(const struct sl__op *op, const struct sl__conv_args *a) {
+  return op == &sl__op_conv2d_forward         ? own_scratch(a, false)
+         : op == &sl__op_conv2d_backward_data ? sl__conv_backward_data_scratch(a)
+                                              : sl__conv_backward_weight_scratch(a);
+}
+
 /* Floats of scratch memory for any implementation. */
-static int64_t most_scratch(const struct sl__conv_args *a, uint32_t mask) {
+static int64_t most_scratch(const struct sl__op *op, const struct sl__conv_args *a, uint32_t mask) {
   int64_t most = is_product(a) ? 1 : sl__conv_taps(a) * sl__conv_pixels(a);
   struct sl__conv_args other = *a;
   for (int i = SL__DIRECT_CONV; i <= SL__WINOGRAD; i++) {
     other.implementation = i;
-    if (mask >> i & 1 && own_scratch(&other, false) > most) most = own_scratch(&other, false);
+    if (mask >> i & 1 && scratch_of(op, &other) > most) most = scratch_of(op, &other);
   }
   return most;
+}
+
+/* The implementations of our own that can serve, as a mask. */
+static uint32_t own_choices(const struct sl__op *op, const struct sl__conv_args *a) {
+  bool direct = false, winograd = false;
+  if (op == &sl__op_conv2d_forward) {
+    direct = sl__conv_frame_fits(a);
+    winograd = direct && sl__winograd_serves(a);
+  } else if (op == &sl__op_conv2d_backward_data) {
+    direct = sl__conv_backward_data_fits(a);
+    winograd = direct && sl__conv_backward_data_winograd_serves(a);
+  } else {
+    direct = sl__conv_frame_fits(a);
+  }
+  return (uint32_t)direct << SL__DIRECT_CONV | (uint32_t)winograd << SL__WINOGRAD;
+}
+
+/* Measured: where windows are large, the frames of dy's many channels do not stay in a core's
+ * caches; and a product is as fast where a pixel meets a single tap. */
+static bool direct_pays(const struct sl__op *op, const struct sl__conv_args *a) {
+  int64_t window = (int64_t)a->kernel_h * a->kernel_w;
+  return op != &sl__op_conv2d_backward_data || (window > 1 && window <= 9);
 }
 
 /* Returns the scratch memory that the cost estimate includes. */
 static int64_t choose(struct sl_context *context, const struct sl__op *op, struct sl__tensor **t,
                       struct sl__conv_args *a, try_conv *try) {
-  bool direct = op == &sl__op_conv2d_forward && sl__conv_frame_fits(a);
-  bool winograd = direct && sl__winograd_serves(a);
+  uint32_t own = own_choices(op, a);
   struct sl__candidates c = {
       .operation = op->codelet.name,
-      .mask = sl__choice_products() | sl__choice_primitives() |
-              (uint32_t)direct << SL__DIRECT_CONV | (uint32_t)winograd << SL__WINOGRAD,
-      .preferred = winograd                                  ? SL__WINOGRAD
-                   : direct                                  ? SL__DIRECT_CONV
-                   : sl__gemm_preferred() == SL__GEMM_ONEDNN ? SL__OWN_ONEDNN
-                                                             : SL__OWN_OPENBLAS,
+      .mask = sl__choice_products() | sl__choice_primitives() | own,
+      .preferred = own >> SL__WINOGRAD & 1                            ? SL__WINOGRAD
+                   : own >> SL__DIRECT_CONV & 1 && direct_pays(op, a) ? SL__DIRECT_CONV
+                   : sl__gemm_preferred() == SL__GEMM_ONEDNN          ? SL__OWN_ONEDNN
+                                                                      : SL__OWN_OPENBLAS,
       .sizes = &a->images,
       .size_count = (int)(offsetof(struct sl__conv_args, implementation) / sizeof(int32_t)),
       .run = try,
       .elements = {sl_shape_count(&t[0]->shape), sl_shape_count(&t[1]->shape),
                    sl_shape_count(&t[2]->shape)}};
-  c.elements[3] = most_scratch(a, c.mask);
+  c.elements[3] = most_scratch(op, a, c.mask);
   a->implementation = sl__choose(context, &c, a);
   return c.elements[3];
 }
@@ -420,7 +454,9 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
   if (l->place.where == STARPU_CUDA) {
     room = 1; /* cuDNN has a workspace */
   } else if (is_own(a)) {
-    room = own_scratch(a, false);
+    room = scratch_of(op, a);
+  }
+  if (op == &sl__op_conv2d_forward && l->place.where != STARPU_CUDA && is_own(a)) {
     launch.cut = own_cut(a);
     launch.cut.scratch = (size_t)room * sizeof(float);
     if (a->implementation == SL__WINOGRAD) launch.prepack = own_form(a);

@@ -45,7 +45,7 @@ enum { SL__TILE_ROWS = 8, SL__TILE_COLUMNS = 5 }; /* maximum */
   SL__LANES_8(s, use), use(8, s), use(9, s), use(10, s), use(11, s), use(12, s), use(13, s),       \
       use(14, s), use(15, s)
 
-/* use(row, column) of all sums, use(row), use(column): comparisons with constants drop those beyond
+/* use(row, column) of all sums, use(column), use(row): comparisons with constants drop those beyond
  * a tile's size. */
 #define SL__TILE_ROW(use, k) use(k, 0) use(k, 1) use(k, 2) use(k, 3) use(k, 4)
 #define SL__TILE_ALL(use)                                                                          \
@@ -55,6 +55,7 @@ enum { SL__TILE_ROWS = 8, SL__TILE_COLUMNS = 5 }; /* maximum */
   SL__TILE_ROW(use, 3)                                                                             \
   SL__TILE_ROW(use, 4) SL__TILE_ROW(use, 5) SL__TILE_ROW(use, 6) SL__TILE_ROW(use, 7)
 #define SL__TILE_EACH_COLUMN(use) use(0) use(1) use(2) use(3) use(4)
+#define SL__TILE_EACH_ROW(use) SL__TILE_EACH_COLUMN(use) use(5) use(6) use(7)
 
 #define SL__JOIN_(a, b) a##b
 #define SL__JOIN(a, b) SL__JOIN_(a, b)
@@ -67,6 +68,13 @@ enum { SL__TILE_ROWS = 8, SL__TILE_COLUMNS = 5 }; /* maximum */
 SL__VECTORS(4)
 SL__VECTORS(8)
 SL__VECTORS(16)
+
+/* Keeps the compiler from reading a vector from memory again for each of its uses. */
+#ifdef SL__WIDTHS
+#define SL__IN_REGISTER(vector) __asm__("" : "+v"(vector))
+#else
+#define SL__IN_REGISTER(vector) (void)(vector)
+#endif
 
 /* Returns the floats of this processor's widest vector, at most `most` (0 for any; tests try all).
  */

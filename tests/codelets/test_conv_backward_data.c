@@ -1,0 +1,175 @@
+/* The gradient of a convolution's input by the forward pass's kernels
+ * (codelets/kernels/conv_backward_data.c) against a naive loop in double precision, for each width
+ * of vectors that this processor has: random shapes and those of the networks; strides beyond the
+ * kernel, paddings beyond it; added and not; nothing is written behind the end of dx, or of the
+ * scratch memory; an image has the same bits alone and among others. */
+#include "codelets/kernels/choice.h"
+#include "codelets/kernels/conv_backward_data.h"
+#include "tests/common/convolution.h"
+
+struct data {
+  int64_t dxs, scratches;
+  float *dy, *weight, *dx, *old, *scratch;
+};
+
+static struct data data_of(const struct sl__conv_args *a) {
+  struct data d = {.dxs = a->images * sl__conv_x_size(a),
+                   .scratches = sl__conv_backward_data_scratch(a)};
+  d.dy = random_floats(a->images * sl__conv_y_size(a), 1);
+  d.weight = random_floats(a->out_channels * sl__conv_taps(a), 2);
+  d.old = random_floats(d.dxs, 3);
+  d.dx = guarded(d.dxs);
+  d.scratch = guarded(d.scratches);
+  fill(d.scratch, d.scratches, NAN);
+  return d;
+}
+
+static void free_data(struct data *d) {
+  free(d->dy), free(d->weight), free(d->old), free(d->dx), free(d->scratch);
+}
+
+/* dx and the sum of the terms' sizes, image by image, window by window. */
+static void naive_gradient(const struct sl__conv_args *a, const struct data *d, double *dx,
+                           double *size) {
+  const float *dy = d->dy;
+  for (int n = 0; n < a->images; n++)
+    for (int k = 0; k < a->out_channels; k++)
+      for (int oh = 0; oh < a->out_height; oh++)
+        for (int ow = 0; ow < a->out_width; ow++, dy++)
+          for (int t = 0; t < sl__conv_taps(a); t++) {
+            int s = t % a->kernel_w, r = t / a->kernel_w % a->kernel_h;
+            int c = t / a->kernel_w / a->kernel_h;
+            int h = oh * a->stride_h - a->pad_h + r, w = ow * a->stride_w - a->pad_w + s;
+            if (h < 0 || w < 0 || h >= a->height || w >= a->width) continue;
+            int64_t at = ((int64_t)(n * a->channels + c) * a->height + h) * a->width + w;
+            double term = (double)*dy * (double)d->weight[k * sl__conv_taps(a) + t];
+            dx[at] += term;
+            size[at] += fabs(term);
+          }
+}
+
+static void check_gradient(const struct sl__conv_args *a, const struct data *d, const double *want,
+                           const double *size, bool add, int most_lanes) {
+  double rounding = a->implementation == SL__WINOGRAD ? 1e-6 : 3e-7;
+  fill(d->dx, d->dxs, NAN);
+  fill(d->scratch, d->scratches, NAN);
+  if (add) memcpy(d->dx, d->old, (size_t)d->dxs * sizeof *d->dx);
+  sl__conv_backward_data(a, d->dy, d->weight, d->dx, d->scratch, add, most_lanes);
+  for (int64_t i = 0; i < d->dxs; i++) {
+    double wanted = want[i] + (add ? (double)d->old[i] : 0);
+    if (!(fabs((double)d->dx[i] - wanted) <= rounding * (2 + 2 * size[i])))
+      fail_msg("dx %lld: %g, not %g", (long long)i, (double)d->dx[i], wanted);
+  }
+  check_guards(d->dx, d->dxs);
+  check_guards(d->scratch, d->scratches);
+}
+
+static void check_all(struct sl__conv_args a) {
+  a = with_outputs(a);
+  struct data d = data_of(&a);
+  double *want = calloc((size_t)d.dxs, sizeof *want), *size = calloc((size_t)d.dxs, sizeof *size);
+  assert_true(sl__conv_backward_data_fits(&a));
+  naive_gradient(&a, &d, want, size);
+  for (int w = 0; w < 3; w++)
+    for (int add = 0; add < 2 && has_width(widths[w]); add++)
+      check_gradient(&a, &d, want, size, add, widths[w]);
+  free(want), free(size);
+  free_data(&d);
+}
+
+static struct sl__conv_args random_shape(int i) {
+  struct sl__conv_args a = {.images = from(1, 3, 0, i),
+                            .channels = from(1, 9, 1, i),
+                            .out_channels = from(1, 5, 2, i),
+                            .kernel_h = from(1, 5, 3, i),
+                            .kernel_w = from(1, 5, 4, i),
+                            .stride_h = from(1, 3, 5, i),
+                            .stride_w = from(1, 3, 6, i),
+                            .implementation = SL__DIRECT_CONV};
+  a.pad_h = from(0, a.kernel_h, 7, i);
+  a.pad_w = from(0, a.kernel_w, 8, i);
+  a.height = a.kernel_h + from(0, 12, 9, i);
+  a.width = a.kernel_w + from(0, 37, 10, i);
+  return a;
+}
+
+static void random_shapes(void **state) {
+  (void)state;
+  for (int i = 0; i < 120; i++) check_all(random_shape(i));
+}
+
+static struct sl__conv_args square(int images, int channels, int size, int out_channels, int kernel,
+                                   int stride, int pad) {
+  return (struct sl__conv_args){.images = images,
+                                .channels = channels,
+                                .height = size,
+                                .width = size,
+                                .out_channels = out_channels,
+                                .kernel_h = kernel,
+                                .kernel_w = kernel,
+                                .stride_h = stride,
+                                .stride_w = stride,
+                                .pad_h = pad,
+                                .pad_w = pad,
+                                .implementation = SL__DIRECT_CONV};
+}
+
+/* LeNet's and ResNet-20's, also those that change the size; more images than the buffer holds. */
+static void shapes_of_networks(void **state) {
+  (void)state;
+  check_all(square(1, 20, 12, 50, 5, 1, 0));
+  check_all(square(2, 16, 32, 32, 3, 2, 1));
+  check_all(square(2, 16, 32, 32, 1, 2, 0));
+  check_all(square(3, 12, 33, 5, 3, 1, 1));
+  check_all(square(1, 3, 1, 2, 1, 1, 0));
+  check_all(square(2, 2, 6, 3, 2, 3, 0)); /* pixels that no window covers */
+  check_all(square(2, 2, 5, 3, 5, 1, 4)); /* every window lies over an edge */
+}
+
+static void winograd(void **state) {
+  static const int channels[][2] = {{16, 16}, {17, 20}, {32, 64}};
+  static const int sizes[] = {8, 13, 16, 32};
+  int served = 0;
+  (void)state;
+  for (int c = 0; c < 3; c++)
+    for (int s = 0; s < 4; s++) {
+      struct sl__conv_args a =
+          square(sizes[s] > 8 ? 1 : 3, channels[c][0], sizes[s], channels[c][1], 3, 1, 1);
+      a = with_outputs(a);
+      a.implementation = SL__WINOGRAD;
+      if (!sl__conv_backward_data_winograd_serves(&a)) continue;
+      served++;
+      check_all(a);
+    }
+  assert_true(served >= 6);
+  struct sl__conv_args strided = with_outputs(square(5, 16, 32, 16, 3, 2, 1));
+  assert_false(sl__conv_backward_data_winograd_serves(&strided));
+}
+
+static void batches_do_not_matter(void **state) {
+  (void)state;
+  for (int i = 0; i < 3; i++)
+    for (int add = 0; add < 2; add++) {
+      struct sl__conv_args a = square(7, 16, 8 << i, 16, 3, 1 + i % 2, 1);
+      a.implementation = i % 2 ? SL__DIRECT_CONV : SL__WINOGRAD;
+      a = with_outputs(a);
+      struct data d = data_of(&a);
+      int64_t each = sl__conv_x_size(&a), in = sl__conv_y_size(&a);
+      memcpy(d.dx, d.old, (size_t)d.dxs * sizeof *d.dx);
+      sl__conv_backward_data(&a, d.dy, d.weight, d.dx, d.scratch, add, 0);
+      a.images = 1;
+      for (int n = 0; n < 7; n++) {
+        float *alone = d.old + n * each;
+        sl__conv_backward_data(&a, d.dy + n * in, d.weight, alone, d.scratch, add, 0);
+        assert_memory_equal(alone, d.dx + n * each, (size_t)each * sizeof *alone);
+      }
+      free_data(&d);
+    }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(random_shapes), cmocka_unit_test(shapes_of_networks),
+      cmocka_unit_test(winograd), cmocka_unit_test(batches_do_not_matter)};
+  return cmocka_run_group_tests_name("conv_backward_data", tests, NULL, NULL);
+}
