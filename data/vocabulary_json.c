@@ -16,8 +16,9 @@ static const char *const level_names[] = {[SL_TEXT_WORD] = "word", [SL_TEXT_CHAR
 
 /* A text if JSON can hold it, else a list of bytes; NULL without memory. */
 static json_t *word_json(const struct sl__word *entry) {
-  json_t *text = json_stringn(entry->bytes, entry->length); /* NULL if it is not UTF-8 */
-  if (text) return text;
+  json_error_t error;
+  json_t *text = json_pack_ex(&error, 0, "s%", entry->bytes, entry->length);
+  if (text || json_error_code(&error) != json_error_invalid_utf8) return text;
   json_t *list = json_array();
   for (size_t i = 0; list && i < entry->length; i++)
     sl__json_append(&list, json_integer((uint8_t)entry->bytes[i]));

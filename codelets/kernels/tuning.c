@@ -76,7 +76,7 @@ enum sl_status sl__tuning_open(bool tune, const char *folder, struct sl__tuning 
 static enum sl_status write_choices(struct sl__tuning *t) {
   struct sl__file *file;
   json_t *root = json_pack("{s:s, s:O}", "machine", t->machine, "choices", t->choices);
-  char *text = root ? json_dumps(root, JSON_INDENT(1) | JSON_SORT_KEYS) : NULL;
+  char *text = sl__json_text(root, JSON_INDENT(1) | JSON_SORT_KEYS);
   json_decref(root);
   if (!text) return sl__fail(SL_NO_MEMORY, "no memory to write %s", t->path);
   enum sl_status status = sl__file_create(t->path, &file);

@@ -5,6 +5,7 @@
 #define SL_CORE_BASE_JSON_H
 
 #include <jansson.h>
+#include <stdlib.h>
 
 /* Adds value, which is freed with *object or *array from then on. If value is NULL, or there is no
  * memory, *object or *array is freed and becomes NULL; the value is freed, too. */
@@ -18,6 +19,19 @@ static inline void sl__json_append(json_t **array, json_t *value) {
   if (json_array_append_new(*array, value) == 0) return;
   json_decref(*array);
   *array = NULL;
+}
+
+/* As json_dumps, to be freed; NULL without memory, or if value is NULL. json_dumps itself may leave
+ * out part of a key then. */
+static inline char *sl__json_text(const json_t *value, size_t flags) {
+  size_t size = json_dumpb(value, NULL, 0, flags);
+  char *text = size ? (char *)malloc(size + 1) : NULL;
+  if (text && json_dumpb(value, text, size, flags) != size) {
+    free(text);
+    text = NULL;
+  }
+  if (text) text[size] = '\0';
+  return text;
 }
 
 /* As json_loadb and json_load_file. Jansson may take a lack of memory for a damaged text: what

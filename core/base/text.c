@@ -14,6 +14,7 @@ FILE *sl__text_begin(struct sl__text *t) {
 enum sl_status sl__text_end(struct sl__text *t, const char *what, char **text) {
   bool fine = t->out && !ferror(t->out);
   if (t->out && fclose(t->out) != 0) fine = false;
+  if (!t->text) fine = false; /* glibc's fclose does not tell that it had no memory */
   sl__locale_end(t->locale);
   *text = t->text;
   if (fine) return SL_OK;

@@ -55,7 +55,7 @@ static bool svg_finish(struct canvas *canvas, char **bytes, size_t *size) {
   fputs("</svg>\n", svg->stream);
   bool whole = !ferror(svg->stream) && fclose(svg->stream) == 0;
   svg->stream = NULL;
-  if (!whole) return false;
+  if (!whole || !svg->bytes) return false;
   *bytes = svg->bytes;
   *size = svg->size;
   svg->bytes = NULL;

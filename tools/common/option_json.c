@@ -84,7 +84,7 @@ void option_print(FILE *out, const struct option_set *set, unsigned flags) {
     json_t *value = value_of(set, i);
     char *text = json_is_string(value) || json_is_null(value)
                      ? NULL
-                     : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(7));
+                     : sl__json_text(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(7));
     const char *line = text ? text : json_is_string(value) ? json_string_value(value) : NULL;
     fprintf(out, "--%s %s\n", set->rows[i].name, line ? line : "(not given)");
     free(text);

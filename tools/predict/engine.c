@@ -82,7 +82,7 @@ static char *text_for(struct engine *e, int64_t steps) {
   json_t *object = sl__json_load(text, strlen(text), 0, NULL);
   free(text);
   sl__json_set(&object, "input", json_pack("[I]", (json_int_t)steps));
-  text = object ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL;
+  text = sl__json_text(object, JSON_REAL_PRECISION(9));
   json_decref(object);
   return text;
 }

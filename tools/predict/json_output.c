@@ -14,8 +14,9 @@ enum { DIGITS = 7 };
 /* File names and words need not be UTF-8: other bytes become U+FFFD. */
 static json_t *text_json(const char *text) {
   static const char strange[] = "\xef\xbf\xbd";
-  json_t *whole = json_string(text);
-  if (whole) return whole;
+  json_error_t error;
+  json_t *whole = json_pack_ex(&error, 0, "s", text);
+  if (whole || json_error_code(&error) != json_error_invalid_utf8) return whole;
   char *mended = calloc(3 * strlen(text) + 1, 1), *to = mended;
   for (; mended && *text; text++)
     if ((unsigned char)*text < 0x80)
@@ -69,7 +70,7 @@ static int write_failed(void) {
 }
 
 static int print_object(json_t *object) {
-  char *text = object ? json_dumps(object, JSON_REAL_PRECISION(DIGITS)) : NULL;
+  char *text = sl__json_text(object, JSON_REAL_PRECISION(DIGITS));
   json_decref(object);
   if (!text) return fail_memory();
   bool written = puts(text) >= 0;

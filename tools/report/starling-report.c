@@ -139,7 +139,7 @@ static int write_page(const struct input *input) {
   size_t size;
   FILE *out = open_memstream(&bytes, &size);
   bool good = out && report_write(out, &input->report);
-  if (out && fclose(out) != 0) good = false;
+  if ((out && fclose(out) != 0) || !bytes) good = false;
   int error = good ? output_bytes(input->output, bytes, size) : ENOMEM;
   free(bytes);
   if (!error) return EXIT_DONE;

@@ -220,7 +220,7 @@ static enum sl_status write_manifest(const struct checkpoints *c) {
   char path[PATH_MAX];
   json_t *root = json_pack("{s:s, s:i, s:O}", "format", MANIFEST_FORMAT, "version",
                            MANIFEST_VERSION, "checkpoints", c->listed);
-  char *text = root ? json_dumps(root, JSON_INDENT(2)) : NULL;
+  char *text = sl__json_text(root, JSON_INDENT(2));
   enum sl_status status = SL_NO_MEMORY;
   if (text && manifest_path(c, path)) status = sl_file_write(path, text, strlen(text));
   free(text);

@@ -34,5 +34,5 @@ char *command_text(int argc, char **argv) {
     print_word(out, argv[i]);
   }
   fclose(out);
-  return text;
+  return text ? text : strdup("");
 }

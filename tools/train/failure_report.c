@@ -91,6 +91,7 @@ static void print_options(FILE *out, const struct option_set *set) {
     if (!text) continue;
     option_print(text, &one, 0);
     fclose(text);
+    if (!line) continue; /* no memory */
     line[strcspn(line, "\n")] = '\0';
     const char *value = strchr(line, ' ') ? strchr(line, ' ') + 1 : "";
     if (!*line) {

@@ -102,7 +102,7 @@ int log_line(struct log *log, json_t *object) {
     json_decref(object);
     return 0;
   }
-  char *text = object ? json_dumps(object, JSON_REAL_PRECISION(9)) : NULL;
+  char *text = sl__json_text(object, JSON_REAL_PRECISION(9));
   json_decref(object);
   if (!text) return ENOMEM;
   int error = 0;

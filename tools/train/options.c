@@ -29,7 +29,7 @@ char *options_text(const struct description *run) {
   sl__json_set(&o, "devices", devices_json(run->context));
   sl__json_set(&o, "workers", json_integer(sl_worker_count(run->context)));
   sl__json_set(&o, "ranks", json_integer(sl_rank_count(run->context)));
-  char *text = o ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(7)) : NULL;
+  char *text = sl__json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(7));
   json_decref(o);
   return text;
 }
@@ -39,7 +39,7 @@ static void print_value(FILE *out, const json_t *value) {
   if (json_is_null(value)) value = NULL;
   char *text = json_is_string(value) || !value
                    ? NULL
-                   : json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(7));
+                   : sl__json_text(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(7));
   const char *shown = text ? text : json_string_value(value);
   fputs(shown ? shown : "none", out);
   free(text);

@@ -49,7 +49,7 @@ enum sl_status ranks_agree(struct sl_context *context, const struct cli *cli,
   describe_data(train, out);
   option_print(out, &cli->own, OPTION_ALIKE);
   fclose(out);
-  enum sl_status status = sl_agree(context, lines);
+  enum sl_status status = sl_agree(context, lines ? lines : "(no memory)");
   free(lines);
   return status;
 }
