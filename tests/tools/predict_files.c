@@ -77,10 +77,10 @@ static void write_digit(const char *folder, const uint8_t *values, const float *
   FILE *text = create(folder, "text.pgm"), *wide = create(folder, "wide.pgm"),
        *raw = create(folder, "digit.f32");
   fprintf(text, "P2 %d %d 255", SIDE, SIDE);
-  fprintf(wide, "P5 %d %d 65535\n", SIDE, SIDE);
+  fprintf(wide, "P5 %d %d 1020\n", SIDE, SIDE);
   for (int i = 0; i < DIGIT; i++) {
     fprintf(text, "%c%d", i % SIDE ? ' ' : '\n', values[i]);
-    putc(values[i], wide), putc(values[i], wide); /* 257 v of 65535 is v of 255 */
+    putc(values[i] >> 6, wide), putc(4 * values[i] & 255, wide); /* 4 v of 1020 is v of 255 */
   }
   fwrite(normalised, sizeof *normalised, DIGIT, raw);
   fclose(text), fclose(wide), fclose(raw);
