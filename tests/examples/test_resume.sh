@@ -161,6 +161,8 @@ cp "$work/m/checkpoint-000000009.safetensors" "$last"
 goes_on_from 9 1 "a whole file of other contents is passed over"
 again; printf x | dd of="$last" bs=1 seek=100000 conv=notrunc 2>/dev/null
 goes_on_from 9 1 "a changed byte"
+again; sed -i '0,/"xxh64": "/s/"xxh64": "./"xxh64": "x/' "$manifest" # of the newest
+goes_on_from 9 1 "a file with another XXH64 than the manifest's, though whole by its own checksum"
 again; rm "$last"
 goes_on_from 9 1 "a file that is gone"
 again; rm "$manifest"
