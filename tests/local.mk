@@ -48,6 +48,10 @@ tests_examples_failing_lenet_LDADD = \
 tests_fuzz_test_fuzz_corpus_SOURCES = tests/fuzz/test_fuzz_corpus.c $(fuzz_sources) $(fuzz_tools)
 tests_fuzz_test_fuzz_corpus_CFLAGS = $(AM_CFLAGS) $(PNG_CFLAGS)
 tests_fuzz_test_fuzz_corpus_LDADD = tools/libtrain.la tools/libcommon.la $(TEST_LIBS) $(fuzz_libs)
+tests_tools_test_curves_LDADD = tools/libcommon.la $(CMOCKA_LIBS) $(JANSSON_LIBS) -lm
+tests_tools_test_trace_stats_SOURCES = tests/tools/test_trace_stats.c \
+	tools/trace/critical_path.c tools/trace/trace_stats.c
+tests_tools_test_trace_stats_LDADD = $(CMOCKA_LIBS) -lm
 tests_parallel_exact_ranks_LDADD = libstarling_all.la -lm
 tests_parallel_kvstore_ranks_LDADD = libstarling.la
 tests_parallel_nodes_ranks_LDADD = libstarling_all.la -lm
