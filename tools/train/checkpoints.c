@@ -133,12 +133,14 @@ static bool manifest_path(const struct checkpoints *c, char path[PATH_MAX]) {
   return snprintf(path, PATH_MAX, "%s/" MANIFEST, c->folder) < PATH_MAX;
 }
 
+/* By getters: json_unpack allocates, and without memory a whole entry would count as damaged. */
 static bool is_entry(const json_t *entry) {
-  const char *file, *hash, *rest = "";
-  json_int_t bytes, step;
-  return json_unpack((json_t *)entry, "{s:s, s:I, s:s, s:I}", "file", &file, "bytes", &bytes,
-                     "xxh64", &hash, "step", &step) == 0 &&
-         step_of(file, &rest) == step && !*rest && strlen(hash) == 16;
+  const char *file = json_string_value(json_object_get(entry, "file")), *rest = "";
+  const char *hash = json_string_value(json_object_get(entry, "xxh64"));
+  const json_t *step = json_object_get(entry, "step");
+  return file && hash && json_is_integer(step) &&
+         json_is_integer(json_object_get(entry, "bytes")) &&
+         step_of(file, &rest) == json_integer_value(step) && !*rest && strlen(hash) == 16;
 }
 
 static bool is_list(const json_t *list) {
@@ -147,13 +149,11 @@ static bool is_list(const json_t *list) {
   return good;
 }
 
-const char *checkpoints_listed(json_t *root, json_t **list, json_error_t *error) {
-  const char *format;
-  int version;
-  if (json_unpack_ex(root, error, 0, "{s:s, s:i, s:o}", "format", &format, "version", &version,
-                     "checkpoints", list) != 0)
-    return error->text;
-  if (strcmp(format, MANIFEST_FORMAT) != 0 || version != MANIFEST_VERSION)
+const char *checkpoints_listed(const json_t *root, json_t **list) {
+  const char *format = json_string_value(json_object_get(root, "format"));
+  *list = json_object_get(root, "checkpoints");
+  if (!format || strcmp(format, MANIFEST_FORMAT) != 0 ||
+      json_integer_value(json_object_get(root, "version")) != MANIFEST_VERSION)
     return "of another format or version";
   return is_list(*list) ? NULL : "an entry is damaged";
 }
@@ -161,7 +161,7 @@ const char *checkpoints_listed(json_t *root, json_t **list, json_error_t *error)
 /* NULL where it is whole, and its list is taken; else why it is not. */
 static const char *read_manifest(struct checkpoints *c, const char *path, json_error_t *error) {
   json_t *list, *root = sl__json_load_file(path, JSON_REJECT_DUPLICATES, error);
-  const char *why = root ? checkpoints_listed(root, &list, error) : error->text;
+  const char *why = root ? checkpoints_listed(root, &list) : error->text;
   if (!why) c->listed = json_incref(list);
   json_decref(root);
   return why;

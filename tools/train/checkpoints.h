@@ -27,9 +27,8 @@ void checkpoints_close(struct checkpoints *checkpoints);
 /* Returns errno's value, or 0. */
 int checkpoints_exist(const struct checkpoints *checkpoints, bool *exist);
 
-/* The list in a manifest, borrowed from it. Returns NULL, or why the manifest is damaged: a text of
- * `error` or a constant. */
-const char *checkpoints_listed(json_t *root, json_t **list, json_error_t *error);
+/* The list in a manifest, borrowed from it. Returns NULL, or why the manifest is damaged. */
+const char *checkpoints_listed(const json_t *root, json_t **list);
 
 /* Loads the newest whole checkpoint; `newest` becomes its name, or "" if there is none. A line on
  * the error stream, beginning with name, reports a damaged checkpoint and a missing or damaged
