@@ -411,7 +411,7 @@ static uint32_t own_choices(const struct sl__op *op, const struct sl__conv_args 
     direct = sl__conv_backward_data_fits(a);
     winograd = direct && sl__conv_backward_data_winograd_serves(a);
   } else {
-    direct = sl__conv_frame_fits(a);
+    direct = sl__conv_backward_weight_serves(a);
   }
   return (uint32_t)direct << SL__DIRECT_CONV | (uint32_t)winograd << SL__WINOGRAD;
 }

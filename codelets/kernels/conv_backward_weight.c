@@ -44,6 +44,10 @@ static struct sl__conv_frame frame_of(const struct sl__conv_args *a, int lanes) 
   return g;
 }
 
+bool sl__conv_backward_weight_serves(const struct sl__conv_args *a) {
+  return sl__conv_frame_fits(a) && !frame_of(a, sl__lanes(0)).gathers;
+}
+
 /* Images whose sums stay in registers: enough that adding up vectors takes little of the time. */
 static int32_t images_of(const struct sl__conv_args *a, const struct sl__conv_frame *g) {
   const int32_t vectors = 48;

@@ -10,7 +10,11 @@
 
 #include "codelets/kernels/conv.h"
 
-/* Returns the number of floats of scratch memory. It serves where sl__conv_frame_fits. */
+/* Returns true if vectors of pixels leave out no gaps between rows. Over a gap, an infinite value
+ * or NaN of x would meet a zero, and spread to weights that have nothing to do with it. */
+bool sl__conv_backward_weight_serves(const struct sl__conv_args *a);
+
+/* Returns the number of floats of scratch memory. It needs sl__conv_frame_fits. */
 int64_t sl__conv_backward_weight_scratch(const struct sl__conv_args *a);
 
 /* Computes grad [K, C, R, S] from x [N, C, H, W] and dy [N, K, H', W'], or adds it to grad.

@@ -131,8 +131,30 @@ static void shapes_of_networks(void **state) {
   check_all(square(2, 1, 1, 1, 1, 1, 0));
 }
 
+/* NaN in a corner of one channel stays with that channel's weights whose windows reach it. */
+static void nan_does_not_spread(void **state) {
+  static const int sizes[] = {6, 8, 12, 16, 24, 32};
+  int served = 0;
+  (void)state;
+  for (int i = 0; i < 6; i++) {
+    struct sl__conv_args a = with_outputs(square(3, 24, sizes[i], 24, 3, 1, 1));
+    if (!sl__conv_backward_weight_serves(&a)) continue;
+    served++;
+    struct data d = data_of(&a);
+    d.x[sl__conv_x_size(&a) + sizes[i] * sizes[i]] = NAN; /* image 1, channel 1, pixel (0, 0) */
+    sl__conv_backward_weight(&a, d.x, d.dy, d.grad, d.scratch, false, 0);
+    for (int64_t w = 0; w < d.weights; w++) {
+      int64_t c = w / 9 % 24, r = w / 3 % 3, s = w % 3;
+      assert_int_equal(isnan(d.grad[w]) != 0, c == 1 && r < 2 && s < 2);
+    }
+    free_data(&d);
+  }
+  assert_true(served >= 3);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(random_shapes), cmocka_unit_test(every_tile),
-                                     cmocka_unit_test(shapes_of_networks)};
+                                     cmocka_unit_test(shapes_of_networks),
+                                     cmocka_unit_test(nan_does_not_spread)};
   return cmocka_run_group_tests_name("conv_backward_weight", tests, NULL, NULL);
 }
