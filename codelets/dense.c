@@ -219,9 +219,9 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
     own.cut = cut_of(a);
     if (a->rows > 1 && op == &sl__op_dense_forward)
       own.prepack = (struct sl__prepack){.make = make_form,
-                                      .buffer = 1,
-                                      .bytes = (size_t)formed_size(a) * sizeof(float),
-                                      .key = (uint64_t)a->in << 32 | (uint32_t)a->out};
+                                         .buffer = 1,
+                                         .bytes = (size_t)formed_size(a) * sizeof(float),
+                                         .key = (uint64_t)a->in << 32 | (uint32_t)a->out};
   }
   return sl__submit(context, op, &own, count, tensors, a, sizeof *a, product_flops(a),
                     (uint32_t)a->activation);
