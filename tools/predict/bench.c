@@ -136,12 +136,8 @@ static int print_json(const struct engine *e, const struct bench_options *o,
       sl_math_name(p->math), "seconds", r->seconds, "requests", (json_int_t)h->count, "latency_ms",
       latency, "requests_per_s", (double)h->count / r->seconds, "samples_per_s", r->samples_per_s,
       "samples_per_batch", r->batch);
-  if (!all) return fail_memory();
-  int failed = json_dumpf(all, stdout, JSON_REAL_PRECISION(6));
-  json_decref(all);
-  if (failed) return fail_memory();
-  putchar('\n');
-  return flush_output();
+  int code = print_object(all, 6);
+  return code == EXIT_DONE ? flush_output() : code;
 }
 
 static int print_table(const struct engine *e, const struct bench_options *o,

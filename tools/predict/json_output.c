@@ -69,8 +69,8 @@ static int write_failed(void) {
                         : fail(EXIT_FAILED, "the output cannot be written: %s", strerror(errno));
 }
 
-static int print_object(json_t *object) {
-  char *text = sl__json_text(object, JSON_REAL_PRECISION(DIGITS));
+int print_object(json_t *object, size_t digits) {
+  char *text = sl__json_text(object, JSON_REAL_PRECISION(digits));
   json_decref(object);
   if (!text) return fail_memory();
   bool written = puts(text) >= 0;
@@ -122,7 +122,7 @@ static int print_image(struct printer *p, const struct request *request, int64_t
   p->samples++;
   p->labelled += origin->label >= 0;
   p->right += origin->label == best;
-  return print_object(object);
+  return print_object(object, DIGITS);
 }
 
 int print_images(void *printer, const struct request *request) {
@@ -170,5 +170,5 @@ int print_line(void *printer, const struct request *request) {
   p->samples++;
   p->tokens += request->scored;
   p->log_likelihood += sum;
-  return print_object(object);
+  return print_object(object, DIGITS);
 }

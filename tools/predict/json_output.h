@@ -2,6 +2,8 @@
 #ifndef SL_TOOLS_PREDICT_JSON_OUTPUT_H
 #define SL_TOOLS_PREDICT_JSON_OUTPUT_H
 
+#include <jansson.h>
+
 #include "tools/predict/request_queue.h"
 
 enum { MOST_TOP = 1000 };
@@ -19,6 +21,9 @@ struct printer {
 };
 int print_images(void *printer, const struct request *request);
 int print_line(void *printer, const struct request *request);
+/* Prints object as a line, its numbers with some significant digits, and frees it; NULL counts as a
+ * lack of memory. */
+int print_object(json_t *object, size_t digits);
 int flush_output(void);
 
 #endif

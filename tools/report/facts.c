@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/json.h"
 #include "tools/report/page.h"
 
 const char *text_at(const json_t *object, const char *key) {
@@ -19,7 +20,7 @@ char *value_text(const json_t *value) {
   if (!value || json_is_null(value)) return strdup("not given");
   if (json_is_string(value)) return strdup(json_string_value(value));
   if (json_is_boolean(value)) return strdup(json_is_true(value) ? "yes" : "no");
-  if (!json_is_real(value)) return json_dumps(value, JSON_ENCODE_ANY);
+  if (!json_is_real(value)) return sl__json_text(value, JSON_ENCODE_ANY);
   return asprintf(&text, "%.7g", json_real_value(value)) < 0 ? NULL : text;
 }
 

@@ -18,6 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/base/json.h"
+
 #ifndef SL_STARPU_BIN
 #define SL_STARPU_BIN "" /* folder of StarPU's tools, set by configure */
 #endif
@@ -268,7 +270,7 @@ bool window_read(const char *path, struct window *w, char *message, size_t size)
   const char *format, *program;
   int version;
   *w = (struct window){0};
-  json_t *root = json_load_file(path, 0, &error);
+  json_t *root = sl__json_load_file(path, 0, &error);
   if (!root) {
     snprintf(message, size, "%s:%d: not JSON (%s); record the trace again", path, error.line,
              error.text);
