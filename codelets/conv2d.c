@@ -280,10 +280,12 @@ static void backward_weight(const struct sl__conv_args *a, const float *x, const
   if (a->implementation == SL__ONEDNN && !add &&
       sl__onednn_conv2d_backward_weight(&w, x, dy, grad, a->has_bias ? grad + k * t : NULL))
     return;
-  if (is_own(a)) sl__conv_backward_weight(a, x, dy, grad, scratch, add, 0);
-  for (int32_t n = 0; n < a->images && !is_own(a); n++)
-    sl__gemm(product(a), false, true, k, t, p, 1, dy + n * k * p, p,
-             windows(a, x + n * sl__conv_x_size(a), scratch), p, add || n, grad, t);
+  if (is_own(a))
+    sl__conv_backward_weight(a, x, dy, grad, scratch, add, 0);
+  else
+    for (int32_t n = 0; n < a->images; n++)
+      sl__gemm(product(a), false, true, k, t, p, 1, dy + n * k * p, p,
+               windows(a, x + n * sl__conv_x_size(a), scratch), p, add || n, grad, t);
   if (a->has_bias) bias_gradient(dy, grad + k * t, a->images, k, p, add);
 }
 

@@ -3,6 +3,7 @@
 #include "codelets/kernels/choice.h"
 #include "codelets/kernels/conv_frame.h"
 #include "codelets/kernels/direct_conv.h"
+#include "codelets/kernels/tiles.h"
 #include "codelets/kernels/winograd.h"
 #include "core/base/simd.h"
 
@@ -74,8 +75,6 @@ bool sl__conv_backward_data_winograd_serves(const struct sl__conv_args *a) {
 
 /* ---- memory ---- */
 
-static int64_t aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
-
 /* The kernels overwrite their outputs and know no gaps between them: other outputs go through a
  * buffer. */
 static bool writes_dx(const struct sl__conv_args *a, bool add) {
@@ -96,8 +95,8 @@ struct layout {
 
 static struct layout layout_of(const struct sl__conv_args *a) {
   struct layout l;
-  l.buffer = aligned(a->out_channels * sl__conv_taps(a));
-  l.own = l.buffer + aligned(buffered_images(a) * sl__conv_x_size(a));
+  l.buffer = sl__whole_lines(a->out_channels * sl__conv_taps(a));
+  l.own = l.buffer + sl__whole_lines(buffered_images(a) * sl__conv_x_size(a));
   return l;
 }
 
@@ -130,7 +129,7 @@ static void rotate(const struct sl__conv_args *a, const struct part *p, const fl
     }
 }
 
-/* A row of a part's outputs; from NULL: zeros. */
+/* A row of a part's outputs. */
 SL__INLINE void put_row(float *restrict to, const float *restrict from, int32_t count,
                         int32_t stride, bool add) {
   if (stride == 1 && add)
@@ -147,18 +146,21 @@ SL__INLINE void put_row(float *restrict to, const float *restrict from, int32_t 
 SL__SIMD static void put(const struct sl__conv_args *a, const struct part *p, int32_t images,
                          const float *from, float *dx, bool add) {
   int32_t rows = p->conv.out_height, columns = p->conv.out_width;
-  float *plane = dx + (int64_t)p->row * a->width + p->column;
-  for (int64_t i = 0; i < (int64_t)images * a->channels; i++, plane += a->height * a->width) {
-    float *to = plane;
+  int64_t plane = (int64_t)a->height * a->width;
+  dx += (int64_t)p->row * a->width + p->column;
+  for (int64_t i = 0; i < (int64_t)images * a->channels; i++, dx += plane) {
+    float *to = dx;
     for (int32_t r = 0; r < rows; r++, from += columns, to += (int64_t)a->stride_h * a->width)
       put_row(to, from, columns, a->stride_w, add);
   }
 }
 
 static void clear(const struct sl__conv_args *a, const struct part *p, float *dx) {
-  for (int64_t i = 0; i < (int64_t)a->images * a->channels; i++, dx += a->height * a->width)
-    for (int32_t h = p->row; h < a->height; h += a->stride_h)
-      for (int32_t w = p->column; w < a->width; w += a->stride_w) dx[h * a->width + w] = 0;
+  int64_t rows = (int64_t)a->images * a->channels * a->height, height = a->height;
+  for (int64_t row = 0; row < rows; row++)
+    for (int32_t w = p->column; w < a->width && row % height % a->stride_h == p->row;
+         w += a->stride_w)
+      dx[row * a->width + w] = 0;
 }
 
 static void convolve(const struct sl__conv_args *conv, const float *dy, const float *weight,

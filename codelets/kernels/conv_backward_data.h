@@ -2,7 +2,7 @@
  * convolution of dy with the rotated filters, input and output channels exchanged. With a stride,
  * the pixels of dx of one remainder (row modulo stride, column modulo stride) are a convolution of
  * stride 1 with those taps that meet them (Dumoulin and Visin, A guide to convolution arithmetic
- * for deep learning, 2016). Each value is a sum over k, r, s in this order, whatever the batch. */
+ * for deep learning, 2016). The order of a sum does not depend on the batch. */
 #ifndef SL_CODELETS_KERNELS_CONV_BACKWARD_DATA_H
 #define SL_CODELETS_KERNELS_CONV_BACKWARD_DATA_H
 

@@ -3,14 +3,16 @@
 #include <string.h>
 
 #include "codelets/kernels/conv_frame.h"
-#include "codelets/kernels/copy.h"
 #include "codelets/kernels/tiles.h"
 
-/* Some images in their frames, and their slopes dy. */
+/* Some images in their frames. If a plane of outputs is not whole vectors, the last one is moved
+ * back to end with it, and `keep` clears those floats of it that the one before has, too. Plain
+ * zeros in dy would not do: NaN in x would spread to weights that have nothing to do with it. */
 struct group {
   const struct sl__conv_frame *frame;
+  const int32_t *keep; /* bits of the last vector's floats; NULL: all */
   int32_t images;
-  int64_t image, slopes; /* floats of a framed image, and of an image's slopes */
+  int64_t image, slopes; /* floats of a framed image, and of an image's dy */
 };
 
 /* to: the sum of the first channel and tap. */
@@ -33,19 +35,16 @@ static tile_table *tiles_of(int lanes) {
 
 /* ---- memory ---- */
 
-static int64_t aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
-
-/* The frame of the forward pass. If rows are not whole vectors, vectors go on over the gaps between
- * rows, and meet zeros there in a copy of dy. */
-static struct sl__conv_frame frame_of(const struct sl__conv_args *a, int lanes) {
-  struct sl__conv_frame g = sl__conv_frame_of(a, lanes);
-  g.gathers = a->out_width % lanes != 0 && (g.pitch != a->out_width || g.pixels % lanes != 0);
-  g.to_plane = g.gathers ? (int64_t)g.starts * lanes : g.pixels;
-  return g;
+/* A vector has at most as many floats as a plane of outputs. */
+static int lanes_of(const struct sl__conv_args *a, int most) {
+  int lanes = sl__lanes(most);
+  while (lanes > sl__conv_pixels(a)) lanes /= 2;
+  return lanes;
 }
 
 bool sl__conv_backward_weight_serves(const struct sl__conv_args *a) {
-  return sl__conv_frame_fits(a) && !frame_of(a, sl__lanes(0)).gathers;
+  if (!sl__conv_frame_fits(a) || sl__conv_pixels(a) < 4) return false;
+  return sl__conv_frame_gapless(a, lanes_of(a, 0)).plane * a->channels < INT32_MAX / 2;
 }
 
 /* Images whose sums stay in registers: enough that adding up vectors takes little of the time. */
@@ -57,18 +56,16 @@ static int32_t images_of(const struct sl__conv_args *a, const struct sl__conv_fr
 
 /* Offsets of the arrays in the scratch memory, and its end. */
 struct layout {
-  int64_t start, image, slopes, end;
-  int64_t each; /* of a framed image; the last vector reads behind its end */
+  int64_t start, image, end;
+  int64_t each; /* floats of a framed image */
 };
 
 static struct layout layout_of(const struct sl__conv_args *a, const struct sl__conv_frame *g) {
   struct layout l;
-  int32_t images = images_of(a, g);
-  l.each = aligned(a->channels * g->plane + 64);
-  l.start = aligned(g->taps);
-  l.image = l.start + aligned(g->starts * (int64_t)(sizeof *g->start / sizeof(float)));
-  l.slopes = l.image + images * l.each;
-  l.end = l.slopes + (g->gathers ? images * a->out_channels * g->to_plane : 0);
+  l.each = sl__whole_lines(a->channels * g->plane);
+  l.start = sl__whole_lines(g->taps);
+  l.image = l.start + sl__whole_lines(g->starts * (int64_t)(sizeof *g->start / sizeof(float)));
+  l.end = l.image + images_of(a, g) * l.each;
   return l;
 }
 
@@ -76,7 +73,7 @@ static struct layout layout_of(const struct sl__conv_args *a, const struct sl__c
 int64_t sl__conv_backward_weight_scratch(const struct sl__conv_args *a) {
   int64_t most = 0;
   for (int lanes = 4; lanes <= 16; lanes *= 2) {
-    struct sl__conv_frame g = frame_of(a, lanes);
+    struct sl__conv_frame g = sl__conv_frame_gapless(a, lanes_of(a, lanes));
     struct layout l = layout_of(a, &g);
     if (l.end > most) most = l.end;
   }
@@ -84,16 +81,6 @@ int64_t sl__conv_backward_weight_scratch(const struct sl__conv_args *a) {
 }
 
 /* ---- the sums ---- */
-
-/* dy [K, H', W'] with zeros in the gaps between rows and behind them. */
-static void spread(const struct sl__conv_args *a, const struct sl__conv_frame *g, const float *dy,
-                   float *to) {
-  for (int32_t k = 0; k < a->out_channels; k++, to += g->to_plane) {
-    memset(to, 0, (size_t)g->to_plane * sizeof *to);
-    for (int32_t h = 0; h < a->out_height; h++, dy += a->out_width)
-      memcpy(to + (int64_t)h * g->pitch, dy, (size_t)a->out_width * sizeof *to);
-  }
-}
 
 /* All channels by all taps: an output channel's slopes stay in the first cache meanwhile. */
 static void multiply(const struct group *group, tile_table *tiles, int64_t channels,
@@ -111,27 +98,32 @@ static void multiply(const struct group *group, tile_table *tiles, int64_t chann
     }
 }
 
+/* A pointer into it: first zeros, then ones. */
+static const int32_t bits[32] = {[16] = -1, -1, -1, -1, -1, -1, -1, -1,
+                                 -1,        -1, -1, -1, -1, -1, -1, -1};
+
+static const int32_t *kept_of(const struct sl__conv_frame *g, int lanes) {
+  int64_t twice = g->starts * (int64_t)lanes - g->pixels;
+  return twice ? bits + 16 - twice : NULL;
+}
+
 void sl__conv_backward_weight(const struct sl__conv_args *a, const float *x, const float *dy,
                               float *grad, float *scratch, bool add, int most_lanes) {
-  int lanes = sl__lanes(most_lanes);
-  struct sl__conv_frame g = frame_of(a, lanes);
+  int lanes = lanes_of(a, most_lanes);
+  struct sl__conv_frame g = sl__conv_frame_gapless(a, lanes);
   struct layout at = layout_of(a, &g);
-  struct group group = {&g, images_of(a, &g), at.each, a->out_channels * g.to_plane};
-  float *image = scratch + at.image, *slopes = scratch + at.slopes;
+  struct group group = {&g, kept_of(&g, lanes), images_of(a, &g), at.each, sl__conv_y_size(a)};
+  float *image = scratch + at.image;
   int32_t most = group.images;
   g.offset = (int32_t *)scratch;
   g.start = (struct sl__frame_start *)(scratch + at.start);
   sl__conv_frame_tables(a, &g, lanes);
-  memset(image, 0, (size_t)(most * at.each) * sizeof *image);
   if (!add) memset(grad, 0, (size_t)(a->out_channels * g.taps) * sizeof *grad);
   for (int32_t n = 0; n < a->images; n += group.images) {
     group.images = a->images - n < most ? a->images - n : most;
-    for (int32_t i = 0; i < group.images; i++, x += sl__conv_x_size(a)) {
-      sl__conv_frame_fill(a, &g, (struct sl__frame_rows){0, g.height}, false, x,
-                          image + i * at.each);
-      if (g.gathers) spread(a, &g, dy + (n + i) * sl__conv_y_size(a), slopes + i * group.slopes);
-    }
-    multiply(&group, tiles_of(lanes), a->out_channels, image,
-             g.gathers ? slopes : dy + n * sl__conv_y_size(a), grad);
+    for (int32_t i = 0; i < group.images; i++)
+      sl__conv_frame_fill(a, &g, (struct sl__frame_rows){0, g.height}, n == 0,
+                          x + (n + i) * sl__conv_x_size(a), image + i * at.each);
+    multiply(&group, tiles_of(lanes), a->out_channels, image, dy + n * sl__conv_y_size(a), grad);
   }
 }

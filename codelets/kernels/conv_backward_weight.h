@@ -10,15 +10,14 @@
 
 #include "codelets/kernels/conv.h"
 
-/* Returns true if vectors of pixels leave out no gaps between rows. Over a gap, an infinite value
- * or NaN of x would meet a zero, and spread to weights that have nothing to do with it. */
+/* Returns true if all offsets fit into 32 bits, and outputs fill the narrowest vector. */
 bool sl__conv_backward_weight_serves(const struct sl__conv_args *a);
 
-/* Returns the number of floats of scratch memory. It needs sl__conv_frame_fits. */
+/* Returns the number of floats of scratch memory. */
 int64_t sl__conv_backward_weight_scratch(const struct sl__conv_args *a);
 
-/* Computes grad [K, C, R, S] from x [N, C, H, W] and dy [N, K, H', W'], or adds it to grad.
- * most_lanes: as sl__lanes. */
+/* Computes grad [K, C, R, S] from x [N, C, H, W] and dy [N, K, H', W'], or adds it to grad,
+ * where sl__conv_backward_weight_serves. most_lanes: as sl__lanes. */
 void sl__conv_backward_weight(const struct sl__conv_args *a, const float *x, const float *dy,
                               float *grad, float *scratch, bool add, int most_lanes);
 

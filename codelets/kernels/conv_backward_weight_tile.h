@@ -15,6 +15,9 @@ SL__INLINE float SL__JOIN(total_, LANES)(const VEC *sum) {
 #define READ(t)                                                                                    \
   VEC pixel##t = {0};                                                                              \
   if (t < taps) pixel##t = *(const LOOSE *)(from##t + at->offset);
+#define READ_KEPT(t)                                                                               \
+  READ(t)                                                                                          \
+  if (t < taps) pixel##t = (VEC)((BITS)pixel##t & keep);
 #define MULTIPLY(k, t)                                                                             \
   if (k < channels && t < taps) sum##k##t += slope * pixel##t;
 /* The slopes of one channel at a time: more would need more registers. */
@@ -22,6 +25,12 @@ SL__INLINE float SL__JOIN(total_, LANES)(const VEC *sum) {
   if (k < channels) {                                                                              \
     VEC slope = *(const LOOSE *)(dy + k * g->to_plane + at->to);                                   \
     SL__IN_REGISTER(slope);                                                                        \
+    SL__TILE_ROW(MULTIPLY, k)                                                                      \
+  }
+#define MULTIPLY_KEPT(k)                                                                           \
+  if (k < channels) {                                                                              \
+    VEC slope = *(const LOOSE *)(dy + k * g->to_plane + at->to);                                   \
+    slope = (VEC)((BITS)slope & keep);                                                             \
     SL__TILE_ROW(MULTIPLY, k)                                                                      \
   }
 #define WRITE(k, t)                                                                                \
@@ -36,10 +45,16 @@ SL__INLINE void SL__JOIN(tile_, LANES)(const struct group *group, const int chan
   SL__TILE_ALL(BEGIN)
   for (int32_t n = 0; n < group->images; n++, image += group->image, dy += group->slopes) {
     SL__TILE_EACH_COLUMN(FROM)
-    const struct sl__frame_start *end = g->start + g->starts;
-    for (const struct sl__frame_start *at = g->start; at < end; at++) {
+    const struct sl__frame_start *at = g->start, *end = g->start + g->starts - !!group->keep;
+    for (; at < end; at++) {
       SL__TILE_EACH_COLUMN(READ)
       SL__TILE_EACH_ROW(MULTIPLY_ROW)
+    }
+    if (group->keep) {
+      BITS keep;
+      memcpy(&keep, group->keep, sizeof keep);
+      SL__TILE_EACH_COLUMN(READ_KEPT)
+      SL__TILE_EACH_ROW(MULTIPLY_KEPT)
     }
   }
   SL__TILE_ALL(WRITE)
@@ -62,8 +77,10 @@ SL__JOIN(SL__TILES_, LANES)
 #undef DEFINE
 #undef NAMED
 #undef WRITE
+#undef MULTIPLY_KEPT
 #undef MULTIPLY_ROW
 #undef MULTIPLY
+#undef READ_KEPT
 #undef READ
 #undef FROM
 #undef BEGIN

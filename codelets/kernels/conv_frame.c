@@ -36,6 +36,11 @@ struct sl__conv_frame sl__conv_frame_plain(const struct sl__conv_args *a, int la
   return frame_with(a, lanes, least(a->stride_w, a->kernel_w));
 }
 
+struct sl__conv_frame sl__conv_frame_gapless(const struct sl__conv_args *a, int lanes) {
+  struct sl__conv_frame plain = sl__conv_frame_plain(a, lanes);
+  return plain.gathers ? frame_with(a, lanes, a->kernel_w) : plain;
+}
+
 /* A copy for each column of the window pays if it saves more than the copies cost, measured in
  * vector products (two a cycle; a copied row takes ten), and if caches hold it. */
 struct sl__conv_frame sl__conv_frame_of(const struct sl__conv_args *a, int lanes) {

@@ -69,6 +69,9 @@ SL__VECTORS(4)
 SL__VECTORS(8)
 SL__VECTORS(16)
 
+/* Floats of whole cache lines. */
+static inline int64_t sl__whole_lines(int64_t floats) { return (floats + 15) / 16 * 16; }
+
 /* Keeps the compiler from reading a vector from memory again for each of its uses. */
 #ifdef SL__WIDTHS
 #define SL__IN_REGISTER(vector) __asm__("" : "+v"(vector))

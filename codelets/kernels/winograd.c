@@ -76,8 +76,6 @@ static struct width width_of(int lanes, int side) {
 
 static int32_t ceil_div(int32_t a, int32_t b) { return a / b + (a % b != 0); }
 
-static int64_t aligned(int64_t floats) { return (floats + 15) / 16 * 16; }
-
 static int32_t gcd(int32_t a, int32_t b) { return b ? gcd(b, a % b) : a; }
 
 /* The number of rows of tiles that are whole vectors, or all rows. Larger units pay if they save a
@@ -107,8 +105,8 @@ static void find_units(struct shape *g, int32_t images) {
  * transformed before the number of workers is known. */
 static int32_t side_of(const struct sl__conv_args *a) {
   const int64_t most_weights = 1 << 13;
-  int64_t fours = aligned((int64_t)ceil_div(a->height, 4) * ceil_div(a->width, 4));
-  int64_t twos = aligned((int64_t)ceil_div(a->height, 2) * ceil_div(a->width, 2));
+  int64_t fours = sl__whole_lines((int64_t)ceil_div(a->height, 4) * ceil_div(a->width, 4));
+  int64_t twos = sl__whole_lines((int64_t)ceil_div(a->height, 2) * ceil_div(a->width, 2));
   bool few = (int64_t)a->channels * a->out_channels <= most_weights;
   return few && 36 * fours < 16 * twos ? 4 : 2;
 }
@@ -138,7 +136,7 @@ static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
   g.group = side == 4 ? group_of(&g) : 0;
   g.gathers = !whole || (!g.halves && a->width % lanes);
   int64_t rows = g.units * (int64_t)g.unit_rows + 2, vectors = g.block * (int64_t)g.unit_vectors;
-  g.plane = aligned(BEFORE + rows * g.pitch + lanes + 1);
+  g.plane = sl__whole_lines(BEFORE + rows * g.pitch + lanes + 1);
   g.sums_row = vectors * lanes;
   /* padding: a channel's matrices must not all map to one set of a cache */
   g.windows = g.sums_row * a->channels + 16;
@@ -160,8 +158,8 @@ struct layout {
 
 static struct layout layout_of(const struct shape *g) {
   struct layout l = {0};
-  l.at = l.edges + aligned(2 * (int64_t)g->unit_vectors * g->lanes);
-  l.frame = l.at + aligned(g->side * (int64_t)g->units * g->unit_vectors);
+  l.at = l.edges + sl__whole_lines(2 * (int64_t)g->unit_vectors * g->lanes);
+  l.frame = l.at + sl__whole_lines(g->side * (int64_t)g->units * g->unit_vectors);
   l.windows = l.frame + g->side * g->side * g->plane;
   l.sums = l.windows + g->places * g->windows;
   l.buffer = l.sums + g->places * g->sums;

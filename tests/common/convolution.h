@@ -59,6 +59,37 @@ static inline struct sl__conv_args with_outputs(struct sl__conv_args a) {
   return a;
 }
 
+static inline struct sl__conv_args square(int images, int channels, int size, int out_channels,
+                                          int kernel, int stride, int pad) {
+  return (struct sl__conv_args){.images = images,
+                                .channels = channels,
+                                .height = size,
+                                .width = size,
+                                .out_channels = out_channels,
+                                .kernel_h = kernel,
+                                .kernel_w = kernel,
+                                .stride_h = stride,
+                                .stride_w = stride,
+                                .pad_h = pad,
+                                .pad_w = pad};
+}
+
+/* The i-th random shape with at most these numbers of images and channels. */
+static inline struct sl__conv_args random_shape(int i, int images, int channels, int out_channels) {
+  struct sl__conv_args a = {.images = from(1, images, 0, i),
+                            .channels = from(1, channels, 1, i),
+                            .out_channels = from(1, out_channels, 2, i),
+                            .kernel_h = from(1, 5, 3, i),
+                            .kernel_w = from(1, 5, 4, i),
+                            .stride_h = from(1, 3, 5, i),
+                            .stride_w = from(1, 3, 6, i)};
+  a.pad_h = from(0, a.kernel_h, 7, i);
+  a.pad_w = from(0, a.kernel_w, 8, i);
+  a.height = a.kernel_h + from(0, 12, 9, i);
+  a.width = a.kernel_w + from(0, 37, 10, i);
+  return a;
+}
+
 static inline double naive(const struct sl__conv_args *a, const float *x, const float *weight,
                            double sum, int k, int oh, int ow) {
   for (int c = 0; c < a->channels; c++)
@@ -70,6 +101,26 @@ static inline double naive(const struct sl__conv_args *a, const float *x, const 
                (double)weight[((k * a->channels + c) * a->kernel_h + r) * a->kernel_w + s];
       }
   return sum;
+}
+
+/* Adds an image's terms of the weights' gradient (weight is NULL) or of the input's (x is NULL) to
+ * grad, and the terms' sizes to size. */
+static inline void add_terms(const struct sl__conv_args *a, const float *x, const float *weight,
+                             const float *dy, double *grad, double *size) {
+  int taps = (int)sl__conv_taps(a);
+  for (int k = 0; k < a->out_channels; k++)
+    for (int oh = 0; oh < a->out_height; oh++)
+      for (int ow = 0; ow < a->out_width; ow++, dy++)
+        for (int t = 0; t < taps; t++) {
+          int h = oh * a->stride_h - a->pad_h + t / a->kernel_w % a->kernel_h;
+          int w = ow * a->stride_w - a->pad_w + t % a->kernel_w;
+          int c = t / a->kernel_w / a->kernel_h;
+          if (h < 0 || w < 0 || h >= a->height || w >= a->width) continue;
+          int pixel = (c * a->height + h) * a->width + w, tap = k * taps + t;
+          double term = (double)*dy * (double)(x ? x[pixel] : weight[tap]);
+          grad[x ? tap : pixel] += term;
+          size[x ? tap : pixel] += fabs(term);
+        }
 }
 
 /* Rounding errors of transformed windows are a few times those of plain sums, and as large where a
