@@ -56,7 +56,7 @@ static struct sl__conv_args shape(int images, int channels, int height, int widt
                                 .pad_w = 1};
 }
 
-static struct sl__conv_args random_shape(int i) {
+static struct sl__conv_args random_image(int i) {
   int most = i % 3 == 0 ? 12 : 37, channels = i % 5 ? 7 : 35;
   struct sl__conv_args a = shape(from(1, 4, 0, i), from(1, channels, 1, i), from(1, most, 2, i),
                                  from(1, most, 3, i), from(1, 19, 4, i));
@@ -79,8 +79,8 @@ static void random_shapes(void **state) {
   (void)state;
   for (int w = 0; w < 3; w++)
     for (int i = 0; i < 200 && has_width(widths[w]); i++) {
-      check(i % 2 ? &winograd : &displaced, random_shape(i), widths[w]);
-      check_formed(random_shape(i), widths[w]);
+      check(i % 2 ? &winograd : &displaced, random_image(i), widths[w]);
+      check_formed(random_image(i), widths[w]);
     }
 }
 
@@ -153,7 +153,7 @@ static void parts_give_the_bits_of_the_whole(void **state) {
     int by_planes = 0, by_rows = 0;
     if (!has_width(widths[w])) continue;
     for (int i = 0; i < 200; i++) {
-      struct sl__conv_args a = random_shape(i);
+      struct sl__conv_args a = random_image(i);
       bool planes;
       sl__winograd_units(&a, &planes, widths[w]);
       by_planes += planes;
@@ -183,7 +183,7 @@ static void the_kernel_is_cut_alike(void **state) {
   static const int parts[] = {2, 3, 5};
   (void)state;
   for (int i = 0; i < 100; i++) {
-    struct sl__conv_args a = random_shape(i);
+    struct sl__conv_args a = random_image(i);
     if (i % 4 == 1) a.out_channels = a.out_channels % 3 * 8 + 8;
     a.activation = from(SL_ACTIVATION_NONE, SL_ACTIVATION_GELU, 11, i);
     check_kernel(&winograd, a, parts[i % 3]);
