@@ -40,6 +40,7 @@
 #include <starling.h>
 
 #include "bench/bench.h"
+#include "bench/kernel_times.h"
 #include "codelets/codelets.h"
 #include "parallel/train/trainer.h"
 
@@ -141,17 +142,6 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
 
 /* ---- the kernels' times ---- */
 
-enum { MOST_COSTS = 256, MOST_SAMPLES = 4096 };
-
-/* Measured time of a kernel for buffers of certain sizes. */
-struct cost {
-  int op;
-  uint32_t footprint;
-  int64_t calls;
-  int samples;
-  double sample[MOST_SAMPLES], median;
-};
-
 /* A kernel that was run, or slept. */
 struct span {
   int op;
@@ -170,61 +160,11 @@ enum phase { WARM, MEASURE, DRY_RUN };
 static struct {
   enum phase phase;
   double scale;
-  struct cost *costs[MOST_COSTS];
-  int cost_count;
+  struct kernel_times times;
   struct lane lanes[STARPU_NMAXWORKERS];
   int64_t most_spans;
   bool overflow;
 } shared;
-
-enum {
-#define SL__OP(name, modes, where) OP_##name,
-#include "codelets/ops.def"
-#undef SL__OP
-  OPERATIONS
-};
-
-#define SL__OP(name, modes, where) void sl__##name##_cpu(void *buffers[], void *cl_arg);
-#include "codelets/ops.def"
-#undef SL__OP
-
-static const struct operation {
-  const char *name;
-  struct sl__op *op;
-  starpu_cpu_func_t kernel;
-} operations[OPERATIONS] = {
-#define SL__OP(name, modes, where) {#name, &sl__op_##name, sl__##name##_cpu},
-#include "codelets/ops.def"
-#undef SL__OP
-};
-
-static struct cost *find_cost(int op, const void *cl_arg) {
-  uint32_t footprint = ((const struct sl__args_header *)cl_arg)->footprint;
-  for (int i = 0; i < shared.cost_count; i++)
-    if (shared.costs[i]->op == op && shared.costs[i]->footprint == footprint)
-      return shared.costs[i];
-  return NULL;
-}
-
-/* Only one worker measures, so nothing is locked. */
-static void measure(int op, void *buffers[], void *cl_arg) {
-  double begin = bench_now();
-  operations[op].kernel(buffers, cl_arg);
-  double seconds = bench_now() - begin;
-  struct cost *cost = find_cost(op, cl_arg);
-  if (shared.phase == WARM) return;
-  if (!cost && shared.cost_count < MOST_COSTS && (cost = calloc(1, sizeof *cost))) {
-    cost->op = op;
-    cost->footprint = ((const struct sl__args_header *)cl_arg)->footprint;
-    shared.costs[shared.cost_count++] = cost;
-  }
-  if (!cost) {
-    shared.overflow = true;
-    return;
-  }
-  cost->calls++;
-  if (cost->samples < MOST_SAMPLES) cost->sample[cost->samples++] = seconds;
-}
 
 static void sleep_until(double end) {
   struct timespec time = {.tv_sec = (time_t)end};
@@ -236,7 +176,7 @@ static void sleep_until(double end) {
  * Sums of another number of terms were not measured; they cost next to nothing. */
 static void pretend(int op, void *buffers[], void *cl_arg) {
   static const float stats[4] = {1, 0, 1, 0};
-  if (op == OP_reduce) operations[op].kernel(buffers, cl_arg);
+  if (op == OP_reduce) kernel_run(op, buffers, cl_arg);
   if (op == OP_softmax_xent || op == OP_softmax_xent_gradient)
     memcpy(sl__buffer(buffers, 2), stats, sizeof stats);
 }
@@ -245,11 +185,11 @@ static void dry_run_kernel(int op, void *buffers[], void *cl_arg) {
   static const double shortest = 20e-6; /* the timer is no finer */
   struct lane *lane = &shared.lanes[starpu_worker_get_id_check()];
   const struct starpu_task *task = starpu_task_get_current();
-  const struct cost *cost = find_cost(op, cl_arg);
+  const struct kernel_time *kernel = kernel_find(&shared.times, op, cl_arg);
   struct span span = {.op = op,
                       .pinned = task && task->execute_on_a_specific_worker,
                       .start = bench_now(),
-                      .wanted = cost ? cost->median * shared.scale : 0};
+                      .wanted = kernel ? kernel->median * shared.scale : 0};
   pretend(op, buffers, cl_arg);
   if (span.wanted >= shortest) sleep_until(span.start + span.wanted);
   span.end = bench_now();
@@ -260,32 +200,20 @@ static void dry_run_kernel(int op, void *buffers[], void *cl_arg) {
 }
 
 static void run_kernel(int op, void *buffers[], void *cl_arg) {
-  if (shared.phase == DRY_RUN)
-    dry_run_kernel(op, buffers, cl_arg);
-  else
-    measure(op, buffers, cl_arg);
-}
-
-#define SL__OP(name, modes, where)                                                                 \
-  static void name##_wrapped(void *buffers[], void *cl_arg) {                                      \
-    run_kernel(OP_##name, buffers, cl_arg);                                                        \
+  switch (shared.phase) {
+    case WARM: kernel_run(op, buffers, cl_arg); break;
+    case MEASURE: kernel_measure(&shared.times, op, buffers, cl_arg); break;
+    case DRY_RUN: dry_run_kernel(op, buffers, cl_arg); break;
   }
-#include "codelets/ops.def"
-#undef SL__OP
-
-static void wrap_kernels(void) {
-#define SL__OP(name, modes, where) sl__op_##name.codelet.cpu_funcs[0] = name##_wrapped;
-#include "codelets/ops.def"
-#undef SL__OP
 }
 
 /* Microseconds, for schedulers that ask. */
 static double dry_run_cost(struct starpu_task *task, unsigned implementation) {
   (void)implementation;
   for (int op = 0; op < OPERATIONS; op++) {
-    if (task->cl != &operations[op].op->codelet) continue;
-    const struct cost *cost = find_cost(op, task->cl_arg);
-    return cost ? 1e6 * cost->median * shared.scale : 1;
+    if (task->cl != &kernel_op(op)->codelet) continue;
+    const struct kernel_time *kernel = kernel_find(&shared.times, op, task->cl_arg);
+    return kernel ? 1e6 * kernel->median * shared.scale : 1;
   }
   return 1;
 }
@@ -294,39 +222,25 @@ static double dry_run_cost(struct starpu_task *task, unsigned implementation) {
  * machine's own. */
 static void replace_models(void) {
   for (int op = 0; op < OPERATIONS; op++) {
-    struct starpu_perfmodel *model = &operations[op].op->model;
+    struct starpu_perfmodel *model = &kernel_op(op)->model;
     model->type = STARPU_COMMON;
     model->cost_function = dry_run_cost;
   }
 }
 
-static int compare(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-static int dearest_first(const void *a, const void *b) {
-  const struct cost *x = *(struct cost *const *)a, *y = *(struct cost *const *)b;
-  double left = x->median * (double)x->calls, right = y->median * (double)y->calls;
-  return (left < right) - (left > right);
-}
-
-/* Medians, and the scale: the shortest of the kernels that make up 95 % of the time is to take
- * least_s, far above what waking up costs, but the whole dry run takes at most most_s. */
+/* The scale: the shortest of the kernels that make up 95 % of the time is to take least_s, far
+ * above what waking up costs, but the whole dry run takes at most most_s. */
 static void study_costs(const struct bench *b, int measured_microbatches) {
   static const double least_s = 2e-3, most_s = 40;
+  const struct kernel_times *times = &shared.times;
   double total = 0, sum = 0, shortest = 1e9;
-  for (int i = 0; i < shared.cost_count; i++) {
-    struct cost *cost = shared.costs[i];
-    qsort(cost->sample, (size_t)cost->samples, sizeof *cost->sample, compare);
-    cost->median = cost->sample[cost->samples / 2];
-    total += cost->median * (double)cost->calls;
-  }
-  qsort(shared.costs, (size_t)shared.cost_count, sizeof *shared.costs, dearest_first);
-  for (int i = 0; i < shared.cost_count && sum < 0.95 * total; i++) {
-    const struct cost *cost = shared.costs[i];
-    sum += cost->median * (double)cost->calls;
-    if (cost->median < shortest) shortest = cost->median;
+  kernel_study(&shared.times);
+  for (int i = 0; i < times->count; i++)
+    total += times->kernel[i]->median * (double)times->kernel[i]->calls;
+  for (int i = 0; i < times->count && sum < 0.95 * total; i++) {
+    const struct kernel_time *kernel = times->kernel[i];
+    sum += kernel->median * (double)kernel->calls;
+    if (kernel->median < shortest) shortest = kernel->median;
   }
   double step_s = total / b->measured_steps * b->microbatches / measured_microbatches / b->stages;
   shared.scale = least_s / shortest < 1 ? 1 : least_s / shortest;
@@ -336,12 +250,12 @@ static void study_costs(const struct bench *b, int measured_microbatches) {
 
 static int print_costs(void) {
   int failed = 0;
-  for (int i = 0; i < shared.cost_count && !failed; i++) {
-    const struct cost *cost = shared.costs[i];
-    failed =
-        bench_print(json_pack("{s:s, s:s, s:I, s:f, s:f}", "bench", "kernel", "op",
-                              operations[cost->op].name, "calls", (json_int_t)cost->calls,
-                              "median_ms", 1e3 * cost->median, "least_ms", 1e3 * cost->sample[0]));
+  for (int i = 0; i < shared.times.count && !failed; i++) {
+    const struct kernel_time *kernel = shared.times.kernel[i];
+    failed = bench_print(json_pack("{s:s, s:s, s:I, s:f, s:f}", "bench", "kernel", "op",
+                                   kernel_name(kernel->op), "calls", (json_int_t)kernel->calls,
+                                   "median_ms", 1e3 * kernel->median, "least_ms",
+                                   1e3 * kernel->sample[0]));
   }
   return failed;
 }
@@ -440,7 +354,7 @@ static enum sl_status measure_kernels(const struct bench *b) {
   shared.phase = MEASURE;
   if (status == SL_OK) status = step_all(&world, b->measured_steps);
   close_world(&world);
-  if (status == SL_OK && shared.overflow)
+  if (status == SL_OK && shared.times.overflow)
     status = sl__fail(SL_NO_MEMORY, "no memory for the kernels' times");
   if (status == SL_OK) study_costs(b, microbatches);
   return status;
@@ -590,14 +504,14 @@ int main(int argc, char **argv) {
   argp_err_exit_status = 2;
   argp_parse(&argp, argc, argv, 0, NULL, &bench);
   quiet_environment(traced, sizeof traced);
-  wrap_kernels();
+  kernel_wrap(run_kernel);
   enum sl_status status = measure_kernels(&bench);
   setenv("STARPU_FXT_TRACE", traced, 1);
   if (status == SL_OK && print_costs() != 0) return 1;
   if (status == SL_OK) status = dry_run_pipeline(&bench, scheduler, sizeof scheduler);
   if (status == SL_OK) study_dry_run(&bench, &result);
   for (int w = 0; w < bench.stages; w++) free(shared.lanes[w].spans);
-  for (int i = 0; i < shared.cost_count; i++) free(shared.costs[i]);
+  kernel_times_free(&shared.times);
   if (status == SL_OK) return print_result(&bench, scheduler, &result);
   fprintf(stderr, "bench_pipeline: %s\n", sl_error());
   return 1;

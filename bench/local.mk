@@ -1,7 +1,12 @@
-EXTRA_PROGRAMS += bench/bench_pipeline bench/bench_predict bench/bench_train
+EXTRA_PROGRAMS += bench/bench_limits bench/bench_pipeline bench/bench_predict bench/bench_train
 bench_libs = libstarling.la $(STARPU_LIBS) $(OPENBLAS_LIBS) $(JANSSON_LIBS) -lm -lpthread
-bench_bench_pipeline_SOURCES = bench/bench.h bench/bench_pipeline.c bench/peak.c
-# it uses the library's internals: kernels are replaced by ones that sleep
+# both use the library's internals: kernels are wrapped, or replaced by ones that sleep
+bench_bench_pipeline_SOURCES = \
+	bench/bench.h \
+	bench/bench_pipeline.c \
+	bench/kernel_times.c \
+	bench/kernel_times.h \
+	bench/peak.c
 bench_bench_pipeline_LDADD = libstarling_all.la $(OPENBLAS_LIBS) $(JANSSON_LIBS) -lm -lpthread
 bench_networks = \
 	bench/bench.h \
@@ -10,6 +15,12 @@ bench_networks = \
 	bench/peak.c \
 	examples/resnet_model.c \
 	examples/resnet_model.h
+bench_bench_limits_SOURCES = \
+	bench/bench_limits.c \
+	bench/kernel_times.c \
+	bench/kernel_times.h \
+	$(bench_networks)
+bench_bench_limits_LDADD = $(bench_bench_pipeline_LDADD)
 bench_bench_predict_SOURCES = bench/bench_predict.c $(bench_networks)
 bench_bench_predict_LDADD = $(bench_libs)
 bench_bench_train_SOURCES = bench/bench_train.c $(bench_networks)
@@ -34,8 +45,8 @@ bench_gpu_peak_SOURCES = bench/bench.h bench/gpu_peak.c bench/peak.c
 bench_gpu_peak_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 bench_gpu_peak_LDADD = libstarling_all.la $(OPENBLAS_LIBS) $(JANSSON_LIBS) -lm -lpthread
 endif
-benches = bench/bench_pipeline$(EXEEXT) bench/bench_predict$(EXEEXT) bench/bench_train$(EXEEXT) \
-	$(bench_mpi) $(bench_cuda)
+benches = bench/bench_limits$(EXEEXT) bench/bench_pipeline$(EXEEXT) bench/bench_predict$(EXEEXT) \
+	bench/bench_train$(EXEEXT) $(bench_mpi) $(bench_cuda)
 CLEANFILES += $(benches)
 bench: $(benches)
 # Starling and PyTorch on a GPU; GPU_BENCH="--python PATH ...": see the script's first lines

@@ -48,6 +48,34 @@ def lenet():
     return net
 
 
+def conv(outputs, kernel, stride):
+    net = nn.HybridSequential()
+    net.add(nn.Conv2D(outputs, kernel, stride, kernel // 2, use_bias=False), nn.BatchNorm())
+    return net
+
+
+class Block(gluon.HybridBlock):
+    def __init__(self, outputs, stride):
+        super().__init__()
+        with self.name_scope():
+            self.conv1, self.conv2 = conv(outputs, 3, stride), conv(outputs, 3, 1)
+            self.short = conv(outputs, 1, stride) if stride > 1 else None
+
+    def hybrid_forward(self, F, x):
+        y = self.conv2(F.relu(self.conv1(x)))
+        return F.relu(y + (self.short(x) if self.short else x))
+
+
+def resnet():
+    net = nn.HybridSequential()
+    net.add(conv(16, 3, 1), nn.Activation("relu"))
+    for outputs in 16, 32, 64:
+        for i in range(3):
+            net.add(Block(outputs, 2 if outputs > 16 and not i else 1))
+    net.add(nn.GlobalAvgPool2D(), nn.Flatten(), nn.Dense(10))
+    return net
+
+
 class LanguageModel(gluon.HybridBlock):
     """Time first, as its LSTM computes: it would transpose batches that come first."""
     def __init__(self, layers, hidden, embed, dropout, **_):
@@ -70,8 +98,9 @@ def whole(most, *shape):
 def image_loss(name, loss_of):
     """The model, and the function that computes its loss on a batch."""
     batch = peer.BATCHES[name]
-    model = mlp() if name == "mlp" else lenet()
-    x, labels = nd.random.normal(shape=(batch, 1, 28, 28)), whole(10, batch)
+    model = mlp() if name == "mlp" else resnet() if name in peer.RESNETS else lenet()
+    size = (3, 32, 32) if name in peer.RESNETS else (1, 28, 28)
+    x, labels = nd.random.normal(shape=(batch, *size)), whole(10, batch)
     return model, lambda: loss_of(model(x), labels)
 
 

@@ -79,6 +79,7 @@ static const struct network networks[] = {
     {"lenet64", 64, false, LENET},
     {"lenet256", 256, false, LENET},
     {"lenet512", 512, true, LENET},
+    {"resnet20_128", 128, false, RESNET},
     {"resnet20", 512, true, RESNET},
     {"lstm2x200", 20, false, LSTM, .seq = 35, .layers = 2, .hidden = 200, .embed = 200},
     {"lstm2x650", 20, false, LSTM, .seq = 35, .layers = 2, .hidden = 650, .embed = 650},

@@ -7,7 +7,8 @@ import statistics
 import time
 
 VOCABULARY = 10000
-BATCHES = {"mlp": 128, "lenet64": 64, "lenet256": 256}
+BATCHES = {"mlp": 128, "lenet64": 64, "lenet256": 256, "resnet20_128": 128}
+RESNETS = ("resnet20_128",)  # ResNet-20 for CIFAR-10
 LSTMS = {  # the last is MXNet's example of model parallelism at its longest sentences
     "lstm2x200": dict(layers=2, hidden=200, embed=200, seq=35, dropout=0),
     "lstm2x650": dict(layers=2, hidden=650, embed=650, seq=35, dropout=0),
@@ -35,6 +36,10 @@ def gflop_step(name):
         sample = 3 * (4 * h * (e + h) + (net["layers"] - 1) * 4 * h * 2 * h + h * VOCABULARY)
     elif name == "mlp":
         sample = 2 * 784 * 512 + 3 * (512 * 512 + 512 * 10)
+    elif name in RESNETS:  # nine blocks of 16, 32 and 64 channels; two of them have a projection
+        sample = 2 * 1024 * 16 * 27 + 3 * (
+            1024 * 6 * 16 * 144 + 256 * (32 * 144 + 5 * 32 * 288 + 32 * 16) +
+            64 * (64 * 288 + 5 * 64 * 576 + 64 * 32) + 640)
     else:
         sample = 2 * 24 * 24 * 20 * 25 + 3 * (8 * 8 * 50 * 500 + 800 * 500 + 500 * 10)
     return 2e-9 * units(name) * sample

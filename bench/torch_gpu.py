@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 import peer
+import torch_networks
 
 NETWORKS = {
     "mlp4096": dict(batch=1024, hidden=4096),
@@ -44,57 +45,6 @@ torch.backends.cudnn.allow_tf32 = tf32
 torch.backends.cudnn.benchmark = True
 
 
-def mlp(net):
-    hidden = net["hidden"]
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Linear(hidden, hidden),
-                         nn.ReLU(), nn.Linear(hidden, 10))
-
-
-def lenet(_):
-    return nn.Sequential(nn.Conv2d(1, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5),
-                         nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(800, 500), nn.ReLU(),
-                         nn.Linear(500, 10))
-
-
-def conv(inputs, outputs, kernel, stride):
-    return nn.Sequential(nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False),
-                         nn.BatchNorm2d(outputs))
-
-
-class Block(nn.Module):
-    def __init__(self, inputs, outputs, stride):
-        super().__init__()
-        self.conv1, self.conv2 = conv(inputs, outputs, 3, stride), conv(outputs, outputs, 3, 1)
-        self.short = conv(inputs, outputs, 1, stride) if stride > 1 else nn.Identity()
-
-    def forward(self, x):
-        y = self.conv2(torch.relu(self.conv1(x)))
-        return torch.relu(y + self.short(x))
-
-
-def resnet(_):
-    """ResNet-20 for CIFAR-10 (arXiv 1512.03385), with projections where the shape changes."""
-    layers, inputs = [conv(3, 16, 3, 1), nn.ReLU()], 16
-    for stage, outputs in enumerate((16, 32, 64)):
-        for i in range(3):
-            layers.append(Block(inputs, outputs, 2 if stage and not i else 1))
-            inputs = outputs
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
-
-
-class LanguageModel(nn.Module):
-    def __init__(self, net):
-        super().__init__()
-        hidden = net["hidden"]
-        self.embed = nn.Embedding(peer.VOCABULARY, hidden)
-        self.lstm = nn.LSTM(hidden, hidden, net["layers"], batch_first=True)
-        self.decoder = nn.Linear(hidden, peer.VOCABULARY)
-
-    def forward(self, x, state):
-        y, state = self.lstm(self.embed(x), state)
-        return self.decoder(y), state
-
-
 def batches_of(name, net):
     """Inputs and labels in the host's memory."""
     batch = net["batch"]
@@ -110,8 +60,13 @@ def batches_of(name, net):
 def step_of(name, net):
     """A function that starts one step, without waiting for it, and returns the loss."""
     language = "seq" in net
-    make = {"mlp4096": mlp, "lenet512": lenet, "resnet20": resnet}.get(name, LanguageModel)
-    model = make(net).to(device)
+    if language:
+        model = torch_networks.LanguageModel(net["layers"], net["hidden"], net["hidden"])
+    elif name == "mlp4096":
+        model = torch_networks.mlp(net["hidden"])
+    else:
+        model = torch_networks.resnet() if name == "resnet20" else torch_networks.lenet()
+    model = model.to(device)
     last = options.channels_last and not language and name != "mlp4096"
     if last:
         model = model.to(memory_format=torch.channels_last)

@@ -34,34 +34,12 @@ os.environ["OMP_NUM_THREADS"] = str(options.threads)  # read when the libraries 
 import torch
 from torch import nn
 
+import torch_networks
+
 torch.set_num_threads(options.threads)
 ranks = peer.Ranks() if options.ddp else None
 if ranks:
     torch.distributed.init_process_group("gloo")
-
-
-def mlp():
-    return nn.Sequential(nn.Flatten(), nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512),
-                         nn.ReLU(), nn.Linear(512, 10))
-
-
-def lenet():
-    return nn.Sequential(nn.Conv2d(1, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5),
-                         nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(800, 500), nn.ReLU(),
-                         nn.Linear(500, 10))
-
-
-class LanguageModel(nn.Module):
-    def __init__(self, layers, hidden, embed, dropout, **_):
-        super().__init__()
-        self.embed = nn.Embedding(peer.VOCABULARY, embed)
-        self.lstm = nn.LSTM(embed, hidden, layers, batch_first=True, dropout=dropout)
-        self.drop = nn.Dropout(dropout)
-        self.decoder = nn.Linear(hidden, peer.VOCABULARY)
-
-    def forward(self, x, state):
-        y, state = self.lstm(self.embed(x), state)
-        return self.decoder(self.drop(y)), state
 
 
 def prepared(model, modes):
@@ -74,8 +52,10 @@ def prepared(model, modes):
 def image_loss(name, modes):
     """The model, and the function that computes its loss on a batch."""
     batch = peer.BATCHES[name]
-    model = mlp() if name == "mlp" else lenet()
-    x, labels = torch.randn(batch, 1, 28, 28), torch.randint(0, 10, (batch,))
+    model = (torch_networks.mlp(512) if name == "mlp" else
+             torch_networks.resnet() if name in peer.RESNETS else torch_networks.lenet())
+    size = (3, 32, 32) if name in peer.RESNETS else (1, 28, 28)
+    x, labels = torch.randn(batch, *size), torch.randint(0, 10, (batch,))
     if "channels-last" in modes:
         model = model.to(memory_format=torch.channels_last)
         x = x.to(memory_format=torch.channels_last)
@@ -85,7 +65,8 @@ def image_loss(name, modes):
 
 def lstm_loss(name, modes):
     net, batch = peer.LSTMS[name], peer.BATCHES[name]
-    model = LanguageModel(**net)
+    model = torch_networks.LanguageModel(net["layers"], net["hidden"], net["embed"],
+                                         net["dropout"])
     x, labels = torch.randint(0, peer.VOCABULARY, (2, batch, net["seq"]))
     run = prepared(model, modes)
     state = [torch.zeros(net["layers"], batch, net["hidden"]) for _ in "hc"]
@@ -121,7 +102,7 @@ def measure(name, modes, seconds):
 def fastest(name):
     """The settings with the shortest steps. Settings that do not work here are left out."""
     tried = [("fused",), ("fused", "compile")]
-    if name.startswith("lenet"):
+    if name.startswith("lenet") or name in peer.RESNETS:
         tried += [modes + ("channels-last",) for modes in tried]
     medians = {}
     for modes in tried:
