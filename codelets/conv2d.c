@@ -1,8 +1,8 @@
 /* 2-D convolution. The forward pass has direct and Winograd kernels
- * (codelets/kernels/direct_conv.c, winograd.c), and so has the gradient of the input
- * (conv_backward_data.c); that of the weights has a direct one (conv_backward_weight.c). Otherwise
- * each image is a matrix product: its windows become the columns of a matrix (im2col; Chellapilla,
- * Puri, Simard 2006) in scratch memory that stays in the cache. */
+ * (codelets/kernels/direct_conv.c, winograd.c), and so have the gradients of the input
+ * (conv_backward_data.c) and of the weights (conv_backward_weight.c, winograd_backward_weight.c).
+ * Otherwise each image is a matrix product: its windows become the columns of a matrix (im2col;
+ * Chellapilla, Puri, Simard 2006) in scratch memory that stays in the cache. */
 #include <string.h>
 
 #include "codelets/activation.h"
@@ -17,6 +17,7 @@
 #include "codelets/kernels/gemm.h"
 #include "codelets/kernels/onednn.h"
 #include "codelets/kernels/winograd.h"
+#include "codelets/kernels/winograd_backward_weight.h"
 #include "core/base/error.h"
 
 /* A 1x1 convolution's matrix is the image itself. */
@@ -280,7 +281,9 @@ static void backward_weight(const struct sl__conv_args *a, const float *x, const
   if (a->implementation == SL__ONEDNN && !add &&
       sl__onednn_conv2d_backward_weight(&w, x, dy, grad, a->has_bias ? grad + k * t : NULL))
     return;
-  if (is_own(a))
+  if (a->implementation == SL__WINOGRAD)
+    sl__winograd_backward_weight(a, x, dy, grad, scratch, add, 0);
+  else if (is_own(a))
     sl__conv_backward_weight(a, x, dy, grad, scratch, add, 0);
   else
     for (int32_t n = 0; n < a->images; n++)
@@ -387,9 +390,10 @@ static uint32_t footprint(const struct sl__conv_args *a) {
 typedef void try_conv(enum sl__implementation i, const void *args, float *const *m);
 
 static int64_t scratch_of(const struct sl__op *op, const struct sl__conv_args *a) {
-  return op == &sl__op_conv2d_forward         ? own_scratch(a, false)
-         : op == &sl__op_conv2d_backward_data ? sl__conv_backward_data_scratch(a)
-                                              : sl__conv_backward_weight_scratch(a);
+  if (op == &sl__op_conv2d_forward) return own_scratch(a, false);
+  if (op == &sl__op_conv2d_backward_data) return sl__conv_backward_data_scratch(a);
+  return a->implementation == SL__WINOGRAD ? sl__winograd_backward_weight_scratch(a)
+                                           : sl__conv_backward_weight_scratch(a);
 }
 
 /* Floats of scratch memory for any implementation. */
@@ -414,6 +418,7 @@ static uint32_t own_choices(const struct sl__op *op, const struct sl__conv_args 
     winograd = direct && sl__conv_backward_data_winograd_serves(a);
   } else {
     direct = sl__conv_backward_weight_serves(a);
+    winograd = sl__winograd_backward_weight_serves(a);
   }
   return (uint32_t)direct << SL__DIRECT_CONV | (uint32_t)winograd << SL__WINOGRAD;
 }
@@ -422,7 +427,7 @@ static uint32_t own_choices(const struct sl__op *op, const struct sl__conv_args 
  * caches; and a product is as fast where a pixel meets a single tap. */
 static bool direct_pays(const struct sl__op *op, const struct sl__conv_args *a) {
   int64_t window = (int64_t)a->kernel_h * a->kernel_w;
-  return op != &sl__op_conv2d_backward_data || (window > 1 && window <= 9);
+  return op != &sl__op_conv2d_backward_data || (window <= 9 && !is_product(a));
 }
 
 /* Returns the scratch memory that the cost estimate includes. */

@@ -1,0 +1,26 @@
+/* The gradient of the weights of a 3x3 convolution with stride 1 and one zero around the image, by
+ * Winograd's F(3x3, 4x4) and F(3x3, 2x2): the adjoint of codelets/kernels/winograd.h. With the
+ * transforms of that page, of a tile's window d and its gradient y, the sum over tiles of
+ * (A y A') (B' d B), for each of the 36 or 16 elements a product of the matrices [K, tiles] and
+ * [tiles, C], is the gradient of the transformed weights, and G' u G that of the weights (Lavin and
+ * Gray, Fast algorithms for convolutional neural networks, 2016). Sums go over tiles and images in
+ * their order. NaN in x reaches all weights of its channel. */
+#ifndef SL_CODELETS_KERNELS_WINOGRAD_BACKWARD_WEIGHT_H
+#define SL_CODELETS_KERNELS_WINOGRAD_BACKWARD_WEIGHT_H
+
+#include <stdbool.h>
+
+#include "codelets/kernels/conv.h"
+
+/* Returns true for such a convolution with enough channels for vectors, few enough that the sums
+ * stay in a core's caches. */
+bool sl__winograd_backward_weight_serves(const struct sl__conv_args *a);
+
+/* Returns the number of floats of scratch memory. */
+int64_t sl__winograd_backward_weight_scratch(const struct sl__conv_args *a);
+
+/* As sl__conv_backward_weight, where sl__winograd_backward_weight_serves. */
+void sl__winograd_backward_weight(const struct sl__conv_args *a, const float *x, const float *dy,
+                                  float *grad, float *scratch, bool add, int most_lanes);
+
+#endif
