@@ -1,5 +1,7 @@
 #include "codelets/kernels/conv_backward_data.h"
 
+#include <string.h>
+
 #include "codelets/kernels/choice.h"
 #include "codelets/kernels/conv_frame.h"
 #include "codelets/kernels/direct_conv.h"
@@ -56,13 +58,23 @@ static struct part part_of(const struct sl__conv_args *a, int32_t row, int32_t c
 }
 
 static bool has_taps(const struct part *p) { return p->down.count && p->across.count; }
-static bool has_pixels(const struct part *p) { return sl__conv_pixels(&p->conv) > 0; }
+
+/* Floats of a part's filters, and of its outputs of some images. */
+static int64_t filter_floats(const struct part *p) {
+  return p->conv.out_channels * sl__conv_taps(&p->conv);
+}
+static int64_t output_floats(const struct part *p, int32_t images) {
+  return (int64_t)images * p->conv.out_channels * sl__conv_pixels(&p->conv);
+}
+
+/* The remainders of rows, and of columns, that have a pixel. */
+static int32_t remainders(int32_t stride, int32_t size) { return stride < size ? stride : size; }
 
 bool sl__conv_backward_data_fits(const struct sl__conv_args *a) {
-  for (int32_t row = 0; row < a->stride_h; row++)
-    for (int32_t column = 0; column < a->stride_w; column++) {
+  for (int32_t row = 0; row < remainders(a->stride_h, a->height); row++)
+    for (int32_t column = 0; column < remainders(a->stride_w, a->width); column++) {
       struct part p = part_of(a, row, column);
-      if (has_taps(&p) && has_pixels(&p) && !sl__conv_frame_fits(&p.conv)) return false;
+      if (has_taps(&p) && !sl__conv_frame_fits(&p.conv)) return false;
     }
   return true;
 }
@@ -102,10 +114,10 @@ static struct layout layout_of(const struct sl__conv_args *a) {
 
 int64_t sl__conv_backward_data_scratch(const struct sl__conv_args *a) {
   int64_t most = 0;
-  for (int32_t row = 0; row < a->stride_h; row++)
-    for (int32_t column = 0; column < a->stride_w; column++) {
+  for (int32_t row = 0; row < remainders(a->stride_h, a->height); row++)
+    for (int32_t column = 0; column < remainders(a->stride_w, a->width); column++) {
       struct part p = part_of(a, row, column);
-      if (!has_taps(&p) || !has_pixels(&p)) continue;
+      if (!has_taps(&p)) continue;
       int64_t floats = a->implementation == SL__WINOGRAD ? sl__winograd_scratch(&p.conv, false)
                                                          : sl__direct_conv_scratch(&p.conv);
       if (floats > most) most = floats;
@@ -113,7 +125,7 @@ int64_t sl__conv_backward_data_scratch(const struct sl__conv_args *a) {
   return layout_of(a).own + most;
 }
 
-/* ---- one part ---- */
+/* ---- the parts ---- */
 
 /* to [C, K, taps down, taps across] from weight [K, C, R, S]. */
 static void rotate(const struct sl__conv_args *a, const struct part *p, const float *weight,
@@ -129,38 +141,59 @@ static void rotate(const struct sl__conv_args *a, const struct part *p, const fl
     }
 }
 
-/* A row of a part's outputs. */
+/* Outputs of some images, from the buffer to their places in dx. */
+struct place {
+  const struct sl__conv_args *args;
+  int32_t images, row, column, rows, columns; /* the remainders; pixels */
+  float *dx;
+  bool add;
+};
+
 SL__INLINE void put_row(float *restrict to, const float *restrict from, int32_t count,
-                        int32_t stride, bool add) {
-  if (stride == 1 && add)
-    for (int32_t i = 0; i < count; i++) to[i] += from[i];
-  else if (stride == 1)
-    for (int32_t i = 0; i < count; i++) to[i] = from[i];
-  else if (add)
-    for (int32_t i = 0; i < count; i++) to[(int64_t)i * stride] += from[i];
-  else
-    for (int32_t i = 0; i < count; i++) to[(int64_t)i * stride] = from[i];
+                        int32_t stride, const bool add) {
+  for (int32_t i = 0; i < count; i++)
+    to[(int64_t)i * stride] = add ? to[(int64_t)i * stride] + from[i] : from[i];
 }
 
-/* The outputs of some images, from the buffer to their places in dx. */
-SL__SIMD static void put(const struct sl__conv_args *a, const struct part *p, int32_t images,
-                         const float *from, float *dx, bool add) {
-  int32_t rows = p->conv.out_height, columns = p->conv.out_width;
-  int64_t plane = (int64_t)a->height * a->width;
-  dx += (int64_t)p->row * a->width + p->column;
-  for (int64_t i = 0; i < (int64_t)images * a->channels; i++, dx += plane) {
+/* The columns of both remainders of a stride of 2. */
+SL__INLINE void put_pairs(float *restrict to, const float *restrict even, const float *restrict odd,
+                          int32_t width, const bool add) {
+  int32_t pairs = width / 2;
+  for (int32_t i = 0; i < pairs; i++) {
+    to[2 * i] = add ? to[2 * i] + even[i] : even[i];
+    to[2 * i + 1] = add ? to[2 * i + 1] + odd[i] : odd[i];
+  }
+  if (width % 2) to[width - 1] = add ? to[width - 1] + even[pairs] : even[pairs];
+}
+
+/* odd: the outputs of the other columns, if the stride is 2; or NULL. */
+SL__INLINE void put_rows(const struct place *p, const float *from, const float *odd,
+                         const int32_t stride_w, const bool add) {
+  const struct sl__conv_args *a = p->args;
+  int64_t plane = (int64_t)a->height * a->width, below = (int64_t)a->stride_h * a->width;
+  float *dx = p->dx + (int64_t)p->row * a->width + p->column;
+  for (int64_t i = 0; i < (int64_t)p->images * a->channels; i++, dx += plane) {
     float *to = dx;
-    for (int32_t r = 0; r < rows; r++, from += columns, to += (int64_t)a->stride_h * a->width)
-      put_row(to, from, columns, a->stride_w, add);
+    for (int32_t r = 0; r < p->rows; r++, from += p->columns, to += below) {
+      if (odd)
+        put_pairs(to, from, odd, a->width, add);
+      else
+        put_row(to, from, p->columns, stride_w, add);
+      if (odd) odd += a->width - p->columns;
+    }
   }
 }
 
-static void clear(const struct sl__conv_args *a, const struct part *p, float *dx) {
-  int64_t rows = (int64_t)a->images * a->channels * a->height, height = a->height;
-  for (int64_t row = 0; row < rows; row++)
-    for (int32_t w = p->column; w < a->width && row % height % a->stride_h == p->row;
-         w += a->stride_w)
-      dx[row * a->width + w] = 0;
+SL__SIMD static void put(const struct place *p, const float *from, const float *odd) {
+  int32_t stride = p->args->stride_w;
+  if (odd && p->add)
+    put_rows(p, from, odd, 2, true);
+  else if (odd)
+    put_rows(p, from, odd, 2, false);
+  else if (stride == 1 && p->add)
+    put_rows(p, from, NULL, 1, true);
+  else
+    put_rows(p, from, NULL, stride, p->add);
 }
 
 static void convolve(const struct sl__conv_args *conv, const float *dy, const float *weight,
@@ -176,31 +209,74 @@ static void convolve(const struct sl__conv_args *conv, const float *dy, const fl
   }
 }
 
-static void run_part(const struct sl__conv_args *a, struct part *p, const float *dy,
-                     const float *weight, float *dx, float *scratch, bool add, int most_lanes) {
-  struct layout at = layout_of(a);
-  float *buffer = scratch + at.buffer;
-  bool direct = writes_dx(a, add);
-  int32_t most = direct ? a->images : buffered_images(a);
-  rotate(a, p, weight, scratch);
-  for (int32_t n = 0; n < a->images; n += p->conv.images) {
-    float *of_images = dx + n * sl__conv_x_size(a);
-    p->conv.images = a->images - n < most ? a->images - n : most;
-    convolve(&p->conv, dy + n * sl__conv_y_size(a), scratch, direct ? of_images : buffer,
-             scratch + at.own, most_lanes);
-    if (!direct) put(a, p, p->conv.images, buffer, of_images, add);
+/* The filters of all parts, one after the other. */
+static void rotate_all(const struct sl__conv_args *a, const float *weight, float *to) {
+  for (int32_t row = 0; row < remainders(a->stride_h, a->height); row++)
+    for (int32_t column = 0; column < remainders(a->stride_w, a->width); column++) {
+      struct part p = part_of(a, row, column);
+      if (!has_taps(&p)) continue;
+      rotate(a, &p, weight, to);
+      to += filter_floats(&p);
+    }
+}
+
+/* The memory of a call: filters, outputs, and the kernels' own. */
+struct memory {
+  float *filters, *buffer, *own;
+};
+
+/* All pixels of some images in rows of one remainder. Returns the next one's filters. */
+static const float *run_rows(const struct sl__conv_args *a, struct place *place, const float *dy,
+                             const float *filters, const struct memory *m, int most_lanes) {
+  bool has_pairs = a->stride_w == 2 && a->width > 1, is_empty = true;
+  float *to = m->buffer;
+  for (int32_t column = 0; column < remainders(a->stride_w, a->width); column++) {
+    struct part p = part_of(a, place->row, column);
+    p.conv.images = place->images;
+    if (has_taps(&p)) {
+      convolve(&p.conv, dy, filters, to, m->own, most_lanes);
+      filters += filter_floats(&p);
+      is_empty = false;
+    } else {
+      memset(to, 0, (size_t)output_floats(&p, place->images) * sizeof *to);
+    }
+    place->rows = p.conv.out_height;
+    if (has_pairs) {
+      if (column == 0) place->columns = p.conv.out_width;
+      to += output_floats(&p, place->images);
+    } else if (has_taps(&p) || !place->add) {
+      place->column = column;
+      place->columns = p.conv.out_width;
+      put(place, to, NULL);
+    }
   }
+  place->column = 0;
+  if (has_pairs && !(is_empty && place->add))
+    put(place, m->buffer,
+        m->buffer + (int64_t)place->images * a->channels * place->rows * place->columns);
+  return filters;
+}
+
+static void run_images(const struct sl__conv_args *a, int32_t images, const float *dy, float *dx,
+                       const struct memory *m, bool add, int most_lanes) {
+  const float *filters = m->filters;
+  struct place place = {.args = a, .images = images, .dx = dx, .add = add};
+  for (; place.row < remainders(a->stride_h, a->height); place.row++)
+    filters = run_rows(a, &place, dy, filters, m, most_lanes);
 }
 
 void sl__conv_backward_data(const struct sl__conv_args *a, const float *dy, const float *weight,
                             float *dx, float *scratch, bool add, int most_lanes) {
-  for (int32_t row = 0; row < a->stride_h; row++)
-    for (int32_t column = 0; column < a->stride_w; column++) {
-      struct part p = part_of(a, row, column);
-      if (!has_pixels(&p)) continue;
-      if (has_taps(&p))
-        run_part(a, &p, dy, weight, dx, scratch, add, most_lanes);
-      else if (!add)
-        clear(a, &p, dx);
-    }
+  struct layout at = layout_of(a);
+  struct memory m = {scratch, scratch + at.buffer, scratch + at.own};
+  struct part whole = part_of(a, 0, 0);
+  int32_t most = buffered_images(a);
+  rotate_all(a, weight, m.filters);
+  if (writes_dx(a, add)) {
+    convolve(&whole.conv, dy, m.filters, dx, m.own, most_lanes);
+    return;
+  }
+  for (int32_t n = 0; n < a->images; n += most)
+    run_images(a, a->images - n < most ? a->images - n : most, dy + n * sl__conv_y_size(a),
+               dx + n * sl__conv_x_size(a), &m, add, most_lanes);
 }
