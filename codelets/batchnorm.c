@@ -2,51 +2,81 @@
  * precision, a channel's planes one after the other: a fixed order. */
 #include "codelets/batchnorm.h"
 
+#include <string.h>
+
 #include "codelets/kernels/choice.h"
-#include "codelets/kernels/elementwise.h"
+#include "codelets/codelets.h"
+#include "core/base/error.h"
 #include "codelets/kernels/onednn.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-/* Sum of f over one plane in eight interleaved parts. */
-#define SL__PLANE_SUM(sum, f)                                                                      \
-  do {                                                                                             \
-    double part_[8] = {0};                                                                         \
-    int64_t i = 0;                                                                                 \
-    for (; i + 8 <= plane; i += 8)                                                                 \
-      for (int k_ = 0; k_ < 8; k_++) part_[k_] += f(i + k_);                                       \
-    for (int k_ = 0; i < plane; i++, k_++) part_[k_] += f(i);                                      \
-    for (int k_ = 0; k_ < 8; k_++) sum += part_[k_];                                               \
-  } while (0)
+/* Added up in this many interleaved parts: one chain of additions would wait for each of them. */
+enum { PARTS = 32 };
 
-SL__SIMD static double sum_plane(const float *x, int64_t plane) {
-  double sum = 0;
-#define SL__TERM(j) (double)x[j]
-  SL__PLANE_SUM(sum, SL__TERM);
-#undef SL__TERM
-  return sum;
+struct sums {
+  double g, product;
+};
+
+/* A channel's y = scale (x - mean) + shift. */
+struct line {
+  float mean, scale, shift;
+};
+
+/* The sums of g and of g (x - centre) over some values of a plane; g is dy, before a relu if there
+ * is one, or x - centre if dy is NULL. */
+SL__INLINE void add_values(const float *x, const float *dy, const struct line *relu, double centre,
+                           const int count, double *sum, double *product) {
+  float g[PARTS];
+  for (int k = 0; k < count && dy; k++)
+    g[k] = relu ? sl__norm_before_relu(x[k], dy[k], relu->mean, relu->scale, relu->shift) : dy[k];
+  for (int k = 0; k < count; k++) {
+    double d = (double)x[k] - centre, v = dy ? (double)g[k] : d;
+    sum[k] += v;
+    product[k] += v * d;
+  }
 }
 
-SL__SIMD static double deviation_plane(const float *x, double mean, int64_t plane) {
-  double sum = 0;
-#define SL__TERM(j) ((double)x[j] - mean) * ((double)x[j] - mean)
-  SL__PLANE_SUM(sum, SL__TERM);
-#undef SL__TERM
-  return sum;
+SL__INLINE struct sums plane_sums(const float *x, const float *dy, const struct line *relu,
+                                  double centre, int64_t plane) {
+  double sum[PARTS] = {0}, product[PARTS] = {0};
+  int64_t i = 0;
+  for (; i + PARTS <= plane; i += PARTS)
+    add_values(x + i, dy ? dy + i : NULL, relu, centre, PARTS, sum, product);
+  add_values(x + i, dy ? dy + i : NULL, relu, centre, (int)(plane - i), sum, product);
+  for (int half = PARTS / 2; half; half /= 2)
+    for (int k = 0; k < half; k++) sum[k] += sum[k + half], product[k] += product[k + half];
+  return (struct sums){sum[0], product[0]};
 }
 
-SL__SIMD static double product_plane(const float *x, const float *dy, double mean, int64_t plane) {
-  double sum = 0;
-#define SL__TERM(j) ((double)x[j] - mean) * (double)dy[j]
-  SL__PLANE_SUM(sum, SL__TERM);
-#undef SL__TERM
-  return sum;
+SL__SIMD static struct sums value_sums(const float *x, double centre, int64_t plane) {
+  return plane_sums(x, NULL, NULL, centre, plane);
+}
+
+SL__SIMD static struct sums slope_sums(const float *x, const float *dy, float mean, int64_t plane) {
+  return plane_sums(x, dy, NULL, (double)mean, plane);
+}
+
+SL__SIMD static struct sums relu_slope_sums(const float *x, const float *dy, struct line relu,
+                                            int64_t plane) {
+  return plane_sums(x, dy, &relu, (double)relu.mean, plane);
 }
 
 /* y over one plane */
-SL__SIMD static void affine(const float *x, float *y, float mean, float scale, float shift,
-                            int64_t plane) {
-  for (int64_t i = 0; i < plane; i++) y[i] = sl__norm_value(x[i], mean, scale, shift);
+SL__INLINE void affine(const float *x, float *y, struct line l, const bool has_relu,
+                       int64_t plane) {
+  for (int64_t i = 0; i < plane; i++) {
+    float v = sl__norm_value(x[i], l.mean, l.scale, l.shift);
+    y[i] = has_relu ? sl__activation_value(SL_ACTIVATION_RELU, v) : v;
+  }
+}
+
+SL__SIMD static void normalise(const float *x, float *y, struct line l, bool has_relu,
+                               int64_t plane) {
+  if (has_relu)
+    affine(x, y, l, true, plane);
+  else
+    affine(x, y, l, false, plane);
 }
 
 /* oneDNN returns variances; saved holds 1 / sqrt(variance + epsilon). */
@@ -58,28 +88,67 @@ static bool forward_by_onednn(const struct sl__norm_args *a, const float *x, con
     return false;
   for (int32_t c = 0; c < a->channels; c++)
     inverse[c] = (float)sl__norm_inverse((double)inverse[c], a->epsilon);
+  memset(saved + 2 * a->channels, 0, 2 * (size_t)a->channels * sizeof *saved);
   return true;
+}
+
+/* Channels [first, end) that are done together: their planes of an image follow each other in
+ * memory and make a run that is long enough to be read ahead, and those of all images stay in a
+ * cache. */
+enum { MOST_TOGETHER = 256, RUN = 16384 /* floats */ };
+
+struct channels {
+  int64_t first, end;
+};
+
+static struct channels channels_from(const struct sl__norm_args *a, int64_t first) {
+  int64_t count = RUN / a->plane, most = a->channels - first;
+  if (count > MOST_TOGETHER) count = MOST_TOGETHER;
+  if (count < 1) count = 1;
+  return (struct channels){first, first + (count < most ? count : most)};
+}
+
+static int64_t plane_at(const struct sl__norm_args *a, int64_t n, int64_t c) {
+  return (n * a->channels + c) * a->plane;
+}
+
+static void add_sums(struct sums *all, struct sums some) {
+  all->g += some.g;
+  all->product += some.product;
+}
+
+/* Keeps a channel's statistics, and returns its line. all: the sums of values minus `first` and of
+ * their squares, so that a large mean costs no digits. */
+static struct line keep_statistics(const struct sl__norm_args *a, const float *param, float first,
+                                   struct sums all, float *saved, int64_t c) {
+  double count = (double)a->rows * (double)a->plane, moved = all.g / count;
+  double variance = all.product / count - moved * moved;
+  double inverse = sl__norm_inverse(variance < 0 ? 0 : variance, a->epsilon); /* NaN stays */
+  saved[c] = (float)((double)first + moved);
+  saved[a->channels + c] = (float)inverse;
+  saved[2 * a->channels + c] = saved[3 * a->channels + c] = 0;
+  return (struct line){saved[c], (float)((double)param[c] * inverse), param[a->channels + c]};
 }
 
 static void forward(const struct sl__norm_args *a, const float *x, const float *param, float *y,
                     float *saved) {
-  if (a->implementation == SL__ONEDNN && forward_by_onednn(a, x, param, y, saved)) return;
-  int64_t stride = (int64_t)a->channels * a->plane;
-  double count = (double)a->rows * (double)a->plane;
-  for (int64_t c = 0; c < a->channels; c++) {
-    const float *first = x + c * a->plane;
-    double mean = 0, variance = 0;
-    for (int64_t n = 0; n < a->rows; n++) mean += sum_plane(first + n * stride, a->plane);
-    mean /= count;
+  struct line line[MOST_TOGETHER];
+  if (a->implementation == SL__ONEDNN && !a->has_relu && forward_by_onednn(a, x, param, y, saved))
+    return;
+  for (struct channels some = channels_from(a, 0); some.first < a->channels;
+       some = channels_from(a, some.end)) {
+    struct sums all[MOST_TOGETHER] = {{0, 0}};
     for (int64_t n = 0; n < a->rows; n++)
-      variance += deviation_plane(first + n * stride, mean, a->plane);
-    double inverse = sl__norm_inverse(variance / count, a->epsilon);
-    saved[c] = (float)mean;
-    saved[a->channels + c] = (float)inverse;
-    float scale = (float)((double)param[c] * inverse);
+      for (int64_t c = some.first; c < some.end; c++)
+        add_sums(&all[c - some.first],
+                 value_sums(x + plane_at(a, n, c), (double)x[plane_at(a, 0, c)], a->plane));
+    for (int64_t c = some.first; c < some.end; c++)
+      line[c - some.first] =
+          keep_statistics(a, param, x[plane_at(a, 0, c)], all[c - some.first], saved, c);
     for (int64_t n = 0; n < a->rows; n++)
-      affine(first + n * stride, y + c * a->plane + n * stride, saved[c], scale,
-             param[a->channels + c], a->plane);
+      for (int64_t c = some.first; c < some.end; c++)
+        normalise(x + plane_at(a, n, c), y + plane_at(a, n, c), line[c - some.first], a->has_relu,
+                  a->plane);
   }
 }
 
@@ -94,31 +163,62 @@ static void inference(const struct sl__norm_args *a, const float *x, const float
     return;
   for (int64_t i = range.first; i < range.end; i++) {
     int64_t c = i % a->channels;
-    affine(x + i * a->plane, y + i * a->plane, running[c],
-           sl__norm_scale(param[c], running[a->channels + c], a->epsilon), param[a->channels + c],
-           a->plane);
+    struct line line = {running[c], sl__norm_scale(param[c], running[a->channels + c], a->epsilon),
+                        param[a->channels + c]};
+    normalise(x + i * a->plane, y + i * a->plane, line, false, a->plane);
   }
 }
 
-/* Of channel c: sum of dy, and sum of dy (x - mean). */
-static void channel_sums(const struct sl__norm_args *a, const float *x, const float *dy,
-                         const float *saved, int64_t c, double *sum, double *product) {
-  int64_t stride = (int64_t)a->channels * a->plane;
-  *sum = *product = 0;
-  for (int64_t n = 0; n < a->rows; n++) {
-    int64_t at = n * stride + c * a->plane;
-    *sum += sum_plane(dy + at, a->plane);
-    *product += product_plane(x + at, dy + at, (double)saved[c], a->plane);
+/* The line of channel c in the forward pass. */
+static struct line line_of(const struct sl__norm_args *a, const float *param, const float *saved,
+                           int64_t c) {
+  double inverse = (double)saved[a->channels + c];
+  return (struct line){saved[c], (float)((double)param[c] * inverse), param[a->channels + c]};
+}
+
+/* Of each channel the sums of dy, and of dy (x - mean). */
+static void backward_sums(const struct sl__norm_args *a, const float *x, const float *param,
+                          const float *dy, float *saved) {
+  for (struct channels some = channels_from(a, 0); some.first < a->channels;
+       some = channels_from(a, some.end)) {
+    struct sums all[MOST_TOGETHER] = {{0, 0}};
+    for (int64_t n = 0; n < a->rows; n++)
+      for (int64_t c = some.first; c < some.end; c++) {
+        int64_t at = plane_at(a, n, c);
+        add_sums(&all[c - some.first],
+                 a->has_relu
+                     ? relu_slope_sums(x + at, dy + at, line_of(a, param, saved, c), a->plane)
+                     : slope_sums(x + at, dy + at, saved[c], a->plane));
+      }
+    for (int64_t c = some.first; c < some.end; c++) {
+      saved[2 * a->channels + c] = (float)all[c - some.first].g;
+      saved[3 * a->channels + c] = (float)all[c - some.first].product;
+    }
   }
 }
 
 /* dx (+)= ... over one plane */
-SL__SIMD static void backward_plane(const float *x, const float *dy, float *dx, float mean,
-                                    struct sl__norm_slopes v, int64_t plane, bool add) {
-  if (add)
-    for (int64_t i = 0; i < plane; i++) dx[i] += sl__norm_slope(x[i], dy[i], mean, v);
+SL__INLINE void slope_values(const float *x, const float *dy, float *dx, struct line l,
+                             struct sl__norm_slopes v, int64_t plane, const bool has_relu,
+                             const bool add) {
+  for (int64_t i = 0; i < plane; i++) {
+    float g = has_relu ? sl__norm_before_relu(x[i], dy[i], l.mean, l.scale, l.shift) : dy[i];
+    float slope = sl__norm_slope(x[i], g, l.mean, v);
+    dx[i] = add ? dx[i] + slope : slope;
+  }
+}
+
+SL__SIMD static void backward_plane(const float *x, const float *dy, float *dx, struct line l,
+                                    struct sl__norm_slopes v, int64_t plane, bool has_relu,
+                                    bool add) {
+  if (has_relu && add)
+    slope_values(x, dy, dx, l, v, plane, true, true);
+  else if (has_relu)
+    slope_values(x, dy, dx, l, v, plane, true, false);
+  else if (add)
+    slope_values(x, dy, dx, l, v, plane, false, true);
   else
-    for (int64_t i = 0; i < plane; i++) dx[i] = sl__norm_slope(x[i], dy[i], mean, v);
+    slope_values(x, dy, dx, l, v, plane, false, false);
 }
 
 /* Maximum number of channels whose variances fit on the stack; our own code serves more. */
@@ -138,19 +238,23 @@ static bool backward_by_onednn(const struct sl__norm_args *a, const float *x, co
 
 static void backward_data(const struct sl__norm_args *a, const float *x, const float *param,
                           const float *saved, const float *dy, float *dx, bool add) {
-  if (a->implementation == SL__ONEDNN && !add && backward_by_onednn(a, x, param, saved, dy, dx))
+  if (a->implementation == SL__ONEDNN && !add && !a->has_relu &&
+      backward_by_onednn(a, x, param, saved, dy, dx))
     return;
-  int64_t stride = (int64_t)a->channels * a->plane;
+  const float *sum = saved + 2 * a->channels, *product = saved + 3 * a->channels;
   double count = (double)a->rows * (double)a->plane;
-  for (int64_t c = 0; c < a->channels; c++) {
-    double sum, product;
-    channel_sums(a, x, dy, saved, c, &sum, &product);
-    struct sl__norm_slopes slopes =
-        sl__norm_slopes_of((double)param[c], (double)saved[a->channels + c], sum, product, count);
-    for (int64_t n = 0; n < a->rows; n++) {
-      int64_t at = n * stride + c * a->plane;
-      backward_plane(x + at, dy + at, dx + at, saved[c], slopes, a->plane, add);
-    }
+  for (struct channels some = channels_from(a, 0); some.first < a->channels;
+       some = channels_from(a, some.end)) {
+    struct sl__norm_slopes slopes[MOST_TOGETHER];
+    for (int64_t c = some.first; c < some.end; c++)
+      slopes[c - some.first] = sl__norm_slopes_of((double)param[c], (double)saved[a->channels + c],
+                                                  (double)sum[c], (double)product[c], count);
+    for (int64_t n = 0; n < a->rows; n++)
+      for (int64_t c = some.first; c < some.end; c++) {
+        int64_t at = plane_at(a, n, c);
+        backward_plane(x + at, dy + at, dx + at, line_of(a, param, saved, c),
+                       slopes[c - some.first], a->plane, a->has_relu, add);
+      }
   }
 }
 
@@ -171,18 +275,16 @@ SL__KERNEL void sl__batchnorm_backward_data_cpu(void *buffers[], void *cl_arg) {
                 sl__accumulate(cl_arg));
 }
 
+SL__KERNEL void sl__batchnorm_backward_sums_cpu(void *buffers[], void *cl_arg) {
+  backward_sums(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1),
+                sl__buffer(buffers, 3), sl__buffer(buffers, 2));
+}
+
 SL__KERNEL void sl__batchnorm_backward_weight_cpu(void *buffers[], void *cl_arg) {
   const struct sl__norm_args *a = sl__args(cl_arg);
-  const float *x = sl__buffer(buffers, 0), *saved = sl__buffer(buffers, 1),
-              *dy = sl__buffer(buffers, 2);
-  float *grad = sl__buffer(buffers, 3);
-  for (int64_t c = 0; c < a->channels; c++) {
-    double sum, product;
-    channel_sums(a, x, dy, saved, c, &sum, &product);
-    float gamma = (float)(product * (double)saved[a->channels + c]), beta = (float)sum;
-    grad[c] = sl__accumulate(cl_arg) ? grad[c] + gamma : gamma;
-    grad[a->channels + c] = sl__accumulate(cl_arg) ? grad[a->channels + c] + beta : beta;
-  }
+  for (int64_t c = 0; c < a->channels; c++)
+    sl__norm_weight_slopes(a, sl__buffer(buffers, 0), sl__buffer(buffers, 1), c,
+                           sl__accumulate(cl_arg));
 }
 
 SL__KERNEL void sl__batchnorm_running_cpu(void *buffers[], void *cl_arg) {
@@ -194,7 +296,7 @@ SL__KERNEL void sl__batchnorm_running_cpu(void *buffers[], void *cl_arg) {
 
 /* ---- measuring --------------------------------------------------------------------------- */
 
-/* memory: x, y (or dx), parameters, statistics */
+/* memory: x, y (or dx), parameters, statistics (and, backward, their sums) */
 static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
   struct sl__norm_args a = *(const struct sl__norm_args *)args;
   a.implementation = i;
@@ -222,28 +324,29 @@ static void choose(struct sl_context *context, const char *operation, struct sl_
                              .sizes = &a->rows,
                              .size_count = 3,
                              .run = try,
-                             .elements = {size, size, two, two}};
+                             .elements = {size, size, two, 2 * two}};
   a->implementation = sl__choose(context, &c, a);
 }
 
 /* ---- submission -------------------------------------------------------------------------- */
 
-/* x [N, C, ...]; `pair` has 2C elements; like has x's size. */
+/* x [N, C, ...]; like has x's size; pair has 2C elements, and saved 4C. */
 static enum sl_status check(const char *name, const struct sl__tensor *x,
-                            const struct sl__tensor *like, struct sl__tensor *const *pairs,
-                            int count, struct sl__norm_args *a) {
+                            const struct sl__tensor *like, const struct sl__tensor *pair,
+                            const struct sl__tensor *saved, struct sl__norm_args *a) {
   char text[96];
   a->rows = (int32_t)x->shape.dim[0];
   a->channels = x->shape.ndim > 1 ? (int32_t)x->shape.dim[1] : 0;
   if (a->channels)
     a->plane = (int32_t)(sl_shape_count(&x->shape) / ((int64_t)a->rows * a->channels));
-  bool fits = a->channels > 0 && sl_shape_equal(&x->shape, &like->shape);
-  for (int i = 0; i < count; i++)
-    fits = fits && sl_shape_count(&pairs[i]->shape) == 2 * a->channels;
-  if (fits) return SL_OK;
+  if (a->channels > 0 && sl_shape_equal(&x->shape, &like->shape) &&
+      sl_shape_count(&pair->shape) == 2 * a->channels &&
+      (!saved || sl_shape_count(&saved->shape) == 4 * a->channels))
+    return SL_OK;
   return sl__fail(SL_BAD_SHAPE,
-                  "%s: x %s does not fit the other tensors: [N, C, ...] and [2C] are needed", name,
-                  sl_shape_text(&x->shape, text, sizeof text));
+                  "%s: x %s does not fit the other tensors: [N, C, ...], [2C] and what is saved, "
+                  "[4C], are needed",
+                  name, sl_shape_text(&x->shape, text, sizeof text));
 }
 
 static double flops_of(const struct sl__norm_args *a) {
@@ -252,15 +355,15 @@ static double flops_of(const struct sl__norm_args *a) {
 
 enum sl_status sl__batchnorm_forward(struct sl_context *context, const struct sl__launch *l,
                                      struct sl__tensor *x, struct sl__tensor *param,
-                                     struct sl__tensor *y, struct sl__tensor *saved,
-                                     float epsilon) {
-  struct sl__norm_args a = {.epsilon = epsilon};
-  enum sl_status status =
-      check("batchnorm_forward", x, y, (struct sl__tensor *[]){param, saved}, 2, &a);
+                                     struct sl__tensor *y, struct sl__tensor *saved, float epsilon,
+                                     bool has_relu) {
+  struct sl__norm_args a = {.epsilon = epsilon, .has_relu = has_relu};
+  enum sl_status status = check("batchnorm_forward", x, y, param, saved, &a);
   if (status != SL_OK) return status;
   choose(context, "batchnorm_forward", &a, try_forward);
   return sl__submit(context, &sl__op_batchnorm_forward, l, 4,
-                    (struct sl__tensor *[]){x, param, y, saved}, &a, sizeof a, flops_of(&a), 0);
+                    (struct sl__tensor *[]){x, param, y, saved}, &a, sizeof a, flops_of(&a),
+                    has_relu);
 }
 
 enum sl_status sl__batchnorm_inference(struct sl_context *context, const struct sl__launch *l,
@@ -268,8 +371,9 @@ enum sl_status sl__batchnorm_inference(struct sl_context *context, const struct 
                                        struct sl__tensor *running, struct sl__tensor *y,
                                        float epsilon) {
   struct sl__norm_args a = {.epsilon = epsilon};
-  enum sl_status status =
-      check("batchnorm_inference", x, y, (struct sl__tensor *[]){param, running}, 2, &a);
+  enum sl_status status = check("batchnorm_inference", x, y, param, NULL, &a);
+  if (status == SL_OK && sl_shape_count(&running->shape) != 2 * a.channels)
+    status = sl__fail(SL_BAD_SHAPE, "batchnorm_inference: running must be [2C]");
   if (status != SL_OK) return status;
   choose(context, "batchnorm_inference", &a, try_inference);
   struct sl__launch launch = *l;
@@ -279,43 +383,53 @@ enum sl_status sl__batchnorm_inference(struct sl_context *context, const struct 
                     (struct sl__tensor *[]){x, param, running, y}, &a, sizeof a, flops_of(&a), 0);
 }
 
+enum sl_status sl__batchnorm_backward_sums(struct sl_context *context, const struct sl__launch *l,
+                                           struct sl__tensor *x, struct sl__tensor *param,
+                                           struct sl__tensor *saved, struct sl__tensor *dy,
+                                           bool has_relu) {
+  struct sl__norm_args a = {.has_relu = has_relu};
+  enum sl_status status = check("batchnorm_backward_sums", x, dy, param, saved, &a);
+  if (status != SL_OK) return status;
+  return sl__submit(context, &sl__op_batchnorm_backward_sums, l, 4,
+                    (struct sl__tensor *[]){x, param, saved, dy}, &a, sizeof a, flops_of(&a),
+                    has_relu);
+}
+
 enum sl_status sl__batchnorm_backward_data(struct sl_context *context, const struct sl__launch *l,
                                            struct sl__tensor *x, struct sl__tensor *param,
                                            struct sl__tensor *saved, struct sl__tensor *dy,
-                                           struct sl__tensor *dx) {
-  struct sl__norm_args a = {0};
-  enum sl_status status =
-      check("batchnorm_backward_data", x, dy, (struct sl__tensor *[]){param, saved}, 2, &a);
+                                           struct sl__tensor *dx, bool has_relu) {
+  struct sl__norm_args a = {.has_relu = has_relu};
+  enum sl_status status = check("batchnorm_backward_data", x, dy, param, saved, &a);
   if (status == SL_OK && !sl_shape_equal(&dx->shape, &x->shape))
     status = sl__fail(SL_BAD_SHAPE, "batchnorm_backward_data: dx must have x's shape");
   if (status != SL_OK) return status;
   choose(context, "batchnorm_backward_data", &a, try_backward_data);
   return sl__submit(context, &sl__op_batchnorm_backward_data, l, 5,
                     (struct sl__tensor *[]){x, param, saved, dy, dx}, &a, sizeof a, flops_of(&a),
-                    0);
+                    has_relu);
 }
 
 enum sl_status sl__batchnorm_backward_weight(struct sl_context *context, const struct sl__launch *l,
-                                             struct sl__tensor *x, struct sl__tensor *saved,
-                                             struct sl__tensor *dy, struct sl__tensor *grad) {
-  struct sl__norm_args a = {0};
-  enum sl_status status =
-      check("batchnorm_backward_weight", x, dy, (struct sl__tensor *[]){saved, grad}, 2, &a);
-  if (status != SL_OK) return status;
-  return sl__submit(context, &sl__op_batchnorm_backward_weight, l, 4,
-                    (struct sl__tensor *[]){x, saved, dy, grad}, &a, sizeof a, flops_of(&a), 0);
+                                             struct sl__tensor *saved, struct sl__tensor *grad) {
+  struct sl__norm_args a = {.channels = (int32_t)(sl_shape_count(&grad->shape) / 2)};
+  if (sl_shape_count(&grad->shape) != 2 * a.channels ||
+      sl_shape_count(&saved->shape) != 4 * a.channels)
+    return sl__fail(SL_BAD_SHAPE, "batchnorm_backward_weight: needs saved [4C] and grad [2C]");
+  return sl__submit(context, &sl__op_batchnorm_backward_weight, l, 2,
+                    (struct sl__tensor *[]){saved, grad}, &a, sizeof a, 2.0 * a.channels, 0);
 }
 
 enum sl_status sl__batchnorm_running(struct sl_context *context, const struct sl__launch *l,
                                      struct sl__tensor *saved, struct sl__tensor *running,
                                      float momentum, float epsilon, int64_t values) {
-  int64_t n;
-  struct sl__tensor *tensors[] = {saved, running};
-  enum sl_status status = sl__same_count("batchnorm_running", 2, tensors, &n);
-  if (status != SL_OK) return status;
+  int64_t n = sl_shape_count(&running->shape);
+  if (n % 2 || sl_shape_count(&saved->shape) != 2 * n)
+    return sl__fail(SL_BAD_SHAPE, "batchnorm_running: needs saved [4C] and running [2C]");
   struct sl__norm_args a = {.channels = (int32_t)(n / 2),
                             .epsilon = epsilon,
                             .momentum = momentum,
                             .values = (double)values};
-  return sl__submit(context, &sl__op_batchnorm_running, l, 2, tensors, &a, sizeof a, (double)n, 0);
+  return sl__submit(context, &sl__op_batchnorm_running, l, 2,
+                    (struct sl__tensor *[]){saved, running}, &a, sizeof a, (double)n, 0);
 }

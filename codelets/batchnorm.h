@@ -3,14 +3,15 @@
 #define SL_CODELETS_BATCHNORM_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 
-#include "core/base/random.h" /* SL__HOST_DEVICE */
-#include "core/base/simd.h"
+#include "codelets/activation.h"
 
 /* x [rows, channels, plane] */
 struct sl__norm_args {
   int32_t rows, channels, plane, implementation;
+  int32_t has_relu; /* y = relu of the normalised values; dy is the gradient of this y */
   float epsilon, momentum;
   double values;
 };
@@ -28,6 +29,12 @@ SL__HOST_DEVICE SL__INLINE float sl__norm_scale(float gamma, float variance, flo
 /* y. The mean is subtracted first: a large mean would cost digits. */
 SL__HOST_DEVICE SL__INLINE float sl__norm_value(float x, float mean, float scale, float shift) {
   return scale * (x - mean) + shift;
+}
+
+/* The gradient before a relu. The output is computed again: that costs less than to read it. */
+SL__HOST_DEVICE SL__INLINE float sl__norm_before_relu(float x, float dy, float mean, float scale,
+                                                      float shift) {
+  return dy * sl__activation_slope(SL_ACTIVATION_RELU, sl__norm_value(x, mean, scale, shift));
 }
 
 /* dx = gamma r (dy - mean(dy) - xhat mean(dy xhat)), xhat = (x - mean) r, as k dy + b (x - mean) +
@@ -48,6 +55,16 @@ SL__HOST_DEVICE SL__INLINE struct sl__norm_slopes sl__norm_slopes_of(double gamm
 SL__HOST_DEVICE SL__INLINE float sl__norm_slope(float x, float dy, float mean,
                                                 struct sl__norm_slopes v) {
   return v.k * dy + (v.b * (x - mean) + v.s);
+}
+
+/* Channel c of the parameters' gradient [2C] from what is saved [4C]. */
+SL__HOST_DEVICE SL__INLINE void sl__norm_weight_slopes(const struct sl__norm_args *a,
+                                                       const float *saved, float *grad, int64_t c,
+                                                       bool add) {
+  float gamma = saved[3 * a->channels + c] * saved[a->channels + c];
+  float beta = saved[2 * a->channels + c];
+  grad[c] = add ? grad[c] + gamma : gamma;
+  grad[a->channels + c] = add ? grad[a->channels + c] + beta : beta;
 }
 
 /* Adds the statistics of a step to the running ones: channel c of saved and running. */

@@ -1,6 +1,6 @@
-/* Batch normalisation, in three launches: partial sums of each channel, the channel's results from
- * them, then value by value. cuDNN's functions do not fit: its backward function computes both
- * gradients in one call, ours are two tasks, and it does not promise an order of summation.
+/* Batch normalisation: partial sums of each channel, the channel's results from them, then value by
+ * value. cuDNN's functions do not fit: its backward function computes both gradients in one call,
+ * ours are two tasks, and it does not promise an order of summation.
  *
  * The sums are in double precision, each block's part a tree, the parts again a tree: a fixed order
  * that depends on the shape only. Mean and variance come from one pass over values minus the
@@ -20,35 +20,65 @@ struct sums {
   double a, b;
 };
 
-template <bool BACKWARD, class T>
-__device__ void add(sums &sum, T x, T dy, double centre) {
-  double d = static_cast<double>(sl::value(x)) - centre;
-  double g = BACKWARD ? static_cast<double>(sl::value(dy)) : d;
-  sum.a += g;
-  sum.b += g * d;
-}
+/* Of the forward pass; those of the backward pass are in `slopes`. */
+struct values {
+  template <class T>
+  struct channel {
+    double centre;
+    __device__ channel(const values &, const T *x, int64_t c, int64_t plane)
+        : centre(static_cast<double>(sl::value(x[c * plane]))) {}
+    __device__ void add(sums &sum, T x, T) const {
+      double d = static_cast<double>(sl::value(x)) - centre;
+      sum.a += d;
+      sum.b += d * d;
+    }
+  };
+};
 
-template <bool BACKWARD, class T>
-__device__ double centre_of(const T *x, const float *mean, int64_t c, int64_t plane) {
-  return static_cast<double>(BACKWARD ? mean[c] : sl::value(x[c * plane]));
-}
+struct line {
+  float mean, scale, shift;
+  __device__ line(const float *param, const float *saved, int64_t channels, int64_t c)
+      : mean(saved[c]),
+        scale(static_cast<float>(static_cast<double>(param[c]) * saved[channels + c])),
+        shift(param[channels + c]) {}
+};
+
+struct slopes {
+  int64_t channels;
+  bool has_relu;
+  const float *param, *saved;
+
+  template <class T>
+  struct channel {
+    line l;
+    bool has_relu;
+    __device__ channel(const slopes &s, const T *, int64_t c, int64_t)
+        : l(s.param, s.saved, s.channels, c), has_relu(s.has_relu) {}
+    __device__ void add(sums &sum, T x, T dy) const {
+      float v = sl::value(x), g = sl::value(dy);
+      if (has_relu) g = sl__norm_before_relu(v, g, l.mean, l.scale, l.shift);
+      sum.a += g;
+      sum.b += static_cast<double>(g) * (static_cast<double>(v) - l.mean);
+    }
+  };
+};
 
 /* Block (c, part) goes over channel c's packs, row by row. */
-template <bool BACKWARD, int N, class T>
-__global__ void sum_planes(sl::divider packs, int64_t count, int64_t channels, const T *x,
-                           const T *dy, const float *mean, sums *part) {
-  using values = sl::pack<T, N>;
+template <int N, class W, class T>
+__global__ void sum_planes(W what, sl::divider packs, int64_t count, int64_t channels, const T *x,
+                           const T *dy, sums *part) {
+  using pack = sl::pack<T, N>;
   int64_t c = blockIdx.x, step = static_cast<int64_t>(gridDim.y) * blockDim.x;
-  double centre = centre_of<BACKWARD>(x, mean, c, packs.by * N);
+  typename W::template channel<T> channel(what, x, c, packs.by * N);
   sums sum = {0, 0};
 #pragma unroll 4
   for (int64_t j = static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x; j < count;
        j += step) {
     int64_t n = packs(j), at = (n * channels + c) * packs.by + (j - n * packs.by);
-    values vx = reinterpret_cast<const values *>(x)[at], vdy = vx;
-    if constexpr (BACKWARD) vdy = reinterpret_cast<const values *>(dy)[at];
+    pack vx = reinterpret_cast<const pack *>(x)[at], vdy = vx;
+    if (dy) vdy = reinterpret_cast<const pack *>(dy)[at];
 #pragma unroll
-    for (int k = 0; k < N; k++) add<BACKWARD>(sum, vx.v[k], vdy.v[k], centre);
+    for (int k = 0; k < N; k++) channel.add(sum, vx.v[k], vdy.v[k]);
   }
   sum.a = sl::block_sum(sum.a);
   sum.b = sl::block_sum(sum.b);
@@ -59,20 +89,20 @@ __global__ void sum_planes(sl::divider packs, int64_t count, int64_t channels, c
  * part. */
 constexpr int WARPS = sl::THREADS / 32;
 
-template <bool BACKWARD, class T>
-__global__ void sum_columns(int64_t rows, int64_t columns, int32_t plane, const T *x, const T *dy,
-                            const float *mean, sums *part) {
+template <class W, class T>
+__global__ void sum_columns(W what, int64_t rows, int64_t columns, int32_t plane, const T *x,
+                            const T *dy, sums *part) {
   __shared__ double a[WARPS][32], b[WARPS][32];
   int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int64_t column = static_cast<int64_t>(blockIdx.x) * 32 + lane;
   sums sum = {0, 0};
   if (column < columns) {
-    double centre = centre_of<BACKWARD>(x, mean, column / plane, plane);
+    typename W::template channel<T> channel(what, x, column / plane, plane);
     int64_t step = static_cast<int64_t>(gridDim.y) * WARPS;
 #pragma unroll 4
     for (int64_t n = static_cast<int64_t>(blockIdx.y) * WARPS + warp; n < rows; n += step) {
       int64_t at = n * columns + column;
-      add<BACKWARD>(sum, x[at], BACKWARD ? dy[at] : x[at], centre);
+      channel.add(sum, x[at], dy ? dy[at] : x[at]);
     }
   }
   a[warp][lane] = sum.a;
@@ -104,6 +134,7 @@ __global__ void finish(F f, int64_t channels, int32_t parts, int32_t each, const
 constexpr int64_t MOST_CHANNELS = int64_t{1} << 20, BLOCKS = 2048;
 constexpr size_t HALF = SL__CUDA_WORKSPACE / 2;
 static_assert(MOST_CHANNELS * sizeof(sums) <= HALF && MOST_CHANNELS * sizeof(float4) <= HALF);
+static_assert(MOST_CHANNELS * 2 * sizeof(float4) <= SL__CUDA_WORKSPACE); /* backward data's */
 
 bool fits(const sl__norm_args *a) {
   if (a->channels <= MOST_CHANNELS) return true;
@@ -123,43 +154,42 @@ unsigned parts_of(int64_t blocks, int64_t values_a_thread, int64_t least) {
   return parts < 1 ? 1 : static_cast<unsigned>(parts);
 }
 
-template <bool BACKWARD, int N, class T, class F>
-void sum_by_planes(struct sl__cuda *cuda, const sl__norm_args *a, const T *x, const T *dy,
-                   const float *mean, F f) {
+template <int N, class W, class T, class F>
+void sum_by_planes(struct sl__cuda *cuda, const sl__norm_args *a, W what, const T *x, const T *dy,
+                   F f) {
   sums *part = static_cast<sums *>(cuda->workspace);
   int64_t count = int64_t{a->rows} * (a->plane / N);
   unsigned parts = parts_of(a->channels, count / sl::THREADS, 8);
   dim3 grid(static_cast<unsigned>(a->channels), parts);
-  SL__LAUNCH((sum_planes<BACKWARD, N, T>), grid, sl::THREADS, 0, cuda->stream,
-             sl::divider(a->plane / N), count, a->channels, x, dy, mean, part);
+  SL__LAUNCH((sum_planes<N, W, T>), grid, sl::THREADS, 0, cuda->stream, what,
+             sl::divider(a->plane / N), count, a->channels, x, dy, part);
   SL__LAUNCH((finish<F>), sl::blocks(int64_t{32} * a->channels), sl::THREADS, 0, cuda->stream, f,
              a->channels, static_cast<int32_t>(parts), 1, part);
 }
 
-template <bool BACKWARD, class T, class F>
-void sum_by_columns(struct sl__cuda *cuda, const sl__norm_args *a, const T *x, const T *dy,
-                    const float *mean, F f) {
+template <class W, class T, class F>
+void sum_by_columns(struct sl__cuda *cuda, const sl__norm_args *a, W what, const T *x, const T *dy,
+                    F f) {
   sums *part = static_cast<sums *>(cuda->workspace);
   int64_t columns = int64_t{a->channels} * a->plane;
   dim3 grid(sl::blocks(columns, 32), 1);
   grid.y = parts_of(grid.x, a->rows / WARPS, 8);
-  SL__LAUNCH((sum_columns<BACKWARD, T>), grid, sl::THREADS, 0, cuda->stream, a->rows, columns,
-             a->plane, x, dy, mean, part);
+  SL__LAUNCH((sum_columns<W, T>), grid, sl::THREADS, 0, cuda->stream, what, a->rows, columns,
+             a->plane, x, dy, part);
   SL__LAUNCH((finish<F>), sl::blocks(int64_t{32} * a->channels), sl::THREADS, 0, cuda->stream, f,
              a->channels, static_cast<int32_t>(grid.y), a->plane, part);
 }
 
-/* f(c, sums) once for each channel. */
-template <bool BACKWARD, class T, class F>
-void sum(struct sl__cuda *cuda, const sl__norm_args *a, const T *x, const T *dy, const float *mean,
-         F f) {
+/* f(c, sums) once for each channel; dy may be NULL. */
+template <class W, class T, class F>
+void sum(struct sl__cuda *cuda, const sl__norm_args *a, W what, const T *x, const T *dy, F f) {
   constexpr int N = 16 / sizeof(T);
   if (a->plane < 16 && int64_t{a->channels} * a->plane <= MOST_CHANNELS)
-    sum_by_columns<BACKWARD>(cuda, a, x, dy, mean, f);
+    sum_by_columns(cuda, a, what, x, dy, f);
   else if (a->plane % N == 0 && sl::is_aligned(x) && sl::is_aligned(dy))
-    sum_by_planes<BACKWARD, N>(cuda, a, x, dy, mean, f);
+    sum_by_planes<N>(cuda, a, what, x, dy, f);
   else
-    sum_by_planes<BACKWARD, 1>(cuda, a, x, dy, mean, f);
+    sum_by_planes<1>(cuda, a, what, x, dy, f);
 }
 
 /* ---- a channel's results ---- */
@@ -180,37 +210,43 @@ struct statistics {
     double inverse = sl__norm_inverse(variance, args.epsilon);
     saved[c] = static_cast<float>(mean);
     saved[args.channels + c] = static_cast<float>(inverse);
+    saved[2 * args.channels + c] = saved[3 * args.channels + c] = 0;
     out[c] = make_float4(static_cast<float>(mean), static_cast<float>(param[c] * inverse),
                          param[args.channels + c], 0);
   }
 };
 
-struct data_slopes {
-  sl__norm_args args;
-  const float *param, *saved;
-  float4 *out;
-
-  __device__ void operator()(int64_t c, sums sum) const {
-    double count = static_cast<double>(args.rows) * args.plane;
-    struct sl__norm_slopes v =
-        sl__norm_slopes_of(param[c], saved[args.channels + c], sum.a, sum.b, count);
-    out[c] = make_float4(saved[c], v.k, v.b, v.s);
-  }
-};
-
-struct weight_slopes {
+struct keep_sums {
   int64_t channels;
-  const float *saved;
-  float *grad;
-  bool add;
+  float *saved;
 
   __device__ void operator()(int64_t c, sums sum) const {
-    float gamma = static_cast<float>(sum.b * saved[channels + c]);
-    float beta = static_cast<float>(sum.a);
-    grad[c] = add ? grad[c] + gamma : gamma;
-    grad[channels + c] = add ? grad[channels + c] + beta : beta;
+    saved[2 * channels + c] = static_cast<float>(sum.a);
+    saved[3 * channels + c] = static_cast<float>(sum.b);
   }
 };
+
+/* What a value's slope needs of its channel. */
+struct coefficients_of_slope {
+  float4 relu, slope; /* the line's mean, scale and shift; k, b and s */
+};
+
+__global__ void use_sums(sl__norm_args a, const float *param, const float *saved,
+                         coefficients_of_slope *out) {
+  int64_t c = sl::thread_index(), channels = a.channels;
+  if (c >= channels) return;
+  line l(param, saved, channels, c);
+  struct sl__norm_slopes v =
+      sl__norm_slopes_of(param[c], saved[channels + c], saved[2 * channels + c],
+                         saved[3 * channels + c], static_cast<double>(a.rows) * a.plane);
+  out[c].relu = make_float4(l.mean, l.scale, l.shift, 0);
+  out[c].slope = make_float4(v.k, v.b, v.s, 0);
+}
+
+__global__ void write_weight_slopes(sl__norm_args a, const float *saved, float *grad, bool add) {
+  int64_t c = sl::thread_index();
+  if (c < a.channels) sl__norm_weight_slopes(&a, saved, grad, c, add);
+}
 
 __global__ void use_running(sl__norm_args a, const float *param, const float *running,
                             float4 *out) {
@@ -228,31 +264,36 @@ __global__ void run(sl__norm_args a, const float *saved, float *running) {
 
 /* ---- value by value ---- */
 
+template <class C>
 struct by_channel {
   sl::divider plane, channels;
-  const float4 *coefficients;
+  const C *coefficients;
 
-  by_channel(const sl__norm_args *a, const float4 *from)
+  by_channel(const sl__norm_args *a, const C *from)
       : plane(a->plane), channels(a->channels), coefficients(from) {}
-  __device__ float4 operator()(int64_t i) const {
+  __device__ C operator()(int64_t i) const {
     int64_t planes = plane(i);
     return coefficients[planes - channels(planes) * channels.by];
   }
 };
 
 struct value_of {
-  by_channel at;
+  by_channel<float4> at;
+  bool has_relu;
   __device__ float operator()(int64_t i, float x) const {
     float4 c = at(i);
-    return sl__norm_value(x, c.x, c.y, c.z);
+    float v = sl__norm_value(x, c.x, c.y, c.z);
+    return has_relu ? sl__activation_value(SL_ACTIVATION_RELU, v) : v;
   }
 };
 
 struct slope_of {
-  by_channel at;
+  by_channel<coefficients_of_slope> at;
+  bool has_relu;
   __device__ float operator()(int64_t i, float x, float dy) const {
-    float4 c = at(i);
-    return sl__norm_slope(x, dy, c.x, {c.y, c.z, c.w});
+    coefficients_of_slope c = at(i);
+    if (has_relu) dy = sl__norm_before_relu(x, dy, c.relu.x, c.relu.y, c.relu.z);
+    return sl__norm_slope(x, dy, c.relu.x, {c.slope.x, c.slope.y, c.slope.z});
   }
   __device__ float operator()(int64_t i, float x, float dy, float dx) const {
     return dx + (*this)(i, x, dy);
@@ -268,8 +309,9 @@ void forward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   if (!fits(a)) return;
   float4 *channel = coefficients(cuda);
   statistics<T> f = {*a, x, sl::in<float>(buffers, 1), sl::out<float>(buffers, 3), channel};
-  sum<false>(cuda, a, x, x, nullptr, f);
-  sl::map(cuda, count_of(a), value_of{by_channel(a, channel)}, sl::out<T>(buffers, 2), x);
+  sum(cuda, a, values(), x, static_cast<const T *>(nullptr), f);
+  value_of value = {by_channel<float4>(a, channel), a->has_relu != 0};
+  sl::map(cuda, count_of(a), value, sl::out<T>(buffers, 2), x);
 }
 
 template <class T>
@@ -279,33 +321,33 @@ void inference_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   float4 *channel = coefficients(cuda);
   SL__LAUNCH(use_running, sl::blocks(a->channels), sl::THREADS, 0, cuda->stream, *a,
              sl::in<float>(buffers, 1), sl::in<float>(buffers, 2), channel);
-  sl::map(cuda, count_of(a), value_of{by_channel(a, channel)}, sl::out<T>(buffers, 3),
-          sl::in<T>(buffers, 0));
+  value_of value = {by_channel<float4>(a, channel), false};
+  sl::map(cuda, count_of(a), value, sl::out<T>(buffers, 3), sl::in<T>(buffers, 0));
+}
+
+template <class T>
+void backward_sums_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
+  const sl__norm_args *a = sl::args<sl__norm_args>(cl_arg);
+  float *saved = sl::out<float>(buffers, 2);
+  if (!fits(a)) return;
+  slopes what = {a->channels, a->has_relu != 0, sl::in<float>(buffers, 1), saved};
+  sum(cuda, a, what, sl::in<T>(buffers, 0), sl::in<T>(buffers, 3), keep_sums{a->channels, saved});
 }
 
 template <class T>
 void backward_data_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const sl__norm_args *a = sl::args<sl__norm_args>(cl_arg);
   const T *x = sl::in<T>(buffers, 0), *dy = sl::in<T>(buffers, 3);
-  const float *saved = sl::in<float>(buffers, 2);
   T *dx = sl::out<T>(buffers, 4);
   if (!fits(a)) return;
-  float4 *channel = coefficients(cuda);
-  sum<true>(cuda, a, x, dy, saved, data_slopes{*a, sl::in<float>(buffers, 1), saved, channel});
-  slope_of slope = {by_channel(a, channel)};
+  auto *channel = reinterpret_cast<coefficients_of_slope *>(cuda->workspace);
+  SL__LAUNCH(use_sums, sl::blocks(a->channels), sl::THREADS, 0, cuda->stream, *a,
+             sl::in<float>(buffers, 1), sl::in<float>(buffers, 2), channel);
+  slope_of slope = {by_channel<coefficients_of_slope>(a, channel), a->has_relu != 0};
   if (sl__accumulate(cl_arg))
     sl::map(cuda, count_of(a), slope, dx, x, dy, (const T *)dx);
   else
     sl::map(cuda, count_of(a), slope, dx, x, dy);
-}
-
-template <class T>
-void backward_weight_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
-  const sl__norm_args *a = sl::args<sl__norm_args>(cl_arg);
-  const float *saved = sl::in<float>(buffers, 1);
-  if (!fits(a)) return;
-  sum<true>(cuda, a, sl::in<T>(buffers, 0), sl::in<T>(buffers, 2), saved,
-            weight_slopes{a->channels, saved, sl::out<float>(buffers, 3), sl__accumulate(cl_arg)});
 }
 
 }  // namespace
@@ -320,8 +362,14 @@ SL__CUDA(batchnorm_backward_data) {
   SL__BY_TYPE(cl_arg, 0, T, backward_data_task<T>(buffers, cl_arg, cuda));
 }
 
+SL__CUDA(batchnorm_backward_sums) {
+  SL__BY_TYPE(cl_arg, 0, T, backward_sums_task<T>(buffers, cl_arg, cuda));
+}
+
 SL__CUDA(batchnorm_backward_weight) {
-  SL__BY_TYPE(cl_arg, 0, T, backward_weight_task<T>(buffers, cl_arg, cuda));
+  const sl__norm_args *a = sl::args<sl__norm_args>(cl_arg);
+  SL__LAUNCH(write_weight_slopes, sl::blocks(a->channels), sl::THREADS, 0, cuda->stream, *a,
+             sl::in<float>(buffers, 0), sl::out<float>(buffers, 1), sl__accumulate(cl_arg));
 }
 
 SL__CUDA(batchnorm_running) {

@@ -99,22 +99,29 @@ enum sl_status sl__activation_backward_inplace(struct sl_context *context,
                                                enum sl_activation activation);
 
 /* Batch normalisation over N and the axes after C (Ioffe, Szegedy, arXiv 1502.03167): x [N, C,
- * ...], param gamma [C] then beta [C], saved [2C]: the batch's mean, then 1 / sqrt(variance +
- * epsilon); running [2C]: running mean, then running variance (unbiased), as PyTorch's. */
+ * ...], param gamma [C] then beta [C], saved [4C]: the batch's mean, 1 / sqrt(variance + epsilon),
+ * and after batchnorm_backward_sums the sums of dy and of dy (x - mean); running [2C]: running
+ * mean, then running variance (unbiased), as PyTorch's. has_relu: y is the relu of the normalised
+ * values, and dy the gradient of that y. */
 enum sl_status sl__batchnorm_forward(struct sl_context *context, const struct sl__launch *l,
                                      struct sl__tensor *x, struct sl__tensor *param,
-                                     struct sl__tensor *y, struct sl__tensor *saved, float epsilon);
+                                     struct sl__tensor *y, struct sl__tensor *saved, float epsilon,
+                                     bool has_relu);
 enum sl_status sl__batchnorm_inference(struct sl_context *context, const struct sl__launch *l,
                                        struct sl__tensor *x, struct sl__tensor *param,
                                        struct sl__tensor *running, struct sl__tensor *y,
                                        float epsilon);
+/* Both gradients need the sums first. dx (+)=, grad [2C] (+)=. */
+enum sl_status sl__batchnorm_backward_sums(struct sl_context *context, const struct sl__launch *l,
+                                           struct sl__tensor *x, struct sl__tensor *param,
+                                           struct sl__tensor *saved, struct sl__tensor *dy,
+                                           bool has_relu);
 enum sl_status sl__batchnorm_backward_data(struct sl_context *context, const struct sl__launch *l,
                                            struct sl__tensor *x, struct sl__tensor *param,
                                            struct sl__tensor *saved, struct sl__tensor *dy,
-                                           struct sl__tensor *dx);
+                                           struct sl__tensor *dx, bool has_relu);
 enum sl_status sl__batchnorm_backward_weight(struct sl_context *context, const struct sl__launch *l,
-                                             struct sl__tensor *x, struct sl__tensor *saved,
-                                             struct sl__tensor *dy, struct sl__tensor *grad);
+                                             struct sl__tensor *saved, struct sl__tensor *grad);
 /* running = (1 - momentum) running + momentum batch's; values: the number of values behind each
  * channel's statistics. */
 enum sl_status sl__batchnorm_running(struct sl_context *context, const struct sl__launch *l,
@@ -211,9 +218,13 @@ enum sl_status sl__gru_backward_weight(struct sl_context *context, const struct 
                                        struct sl__tensor *x, struct sl__tensor *dgates,
                                        struct sl__tensor *grad);
 
-/* y = a + b */
+/* y = a + b, or relu(a + b) */
 enum sl_status sl__add(struct sl_context *context, const struct sl__launch *l, struct sl__tensor *a,
-                       struct sl__tensor *b, struct sl__tensor *y);
+                       struct sl__tensor *b, struct sl__tensor *y, bool has_relu);
+/* da (+)= and db (+)= the gradient before the relu; y, dy: behind it. */
+enum sl_status sl__add_relu_backward(struct sl_context *context, const struct sl__launch *l,
+                                     struct sl__tensor *y, struct sl__tensor *dy,
+                                     struct sl__tensor *da, struct sl__tensor *db);
 /* y (+)= alpha x: a copy when alpha is 1 and nothing is accumulated */
 enum sl_status sl__axpy(struct sl_context *context, const struct sl__launch *l, float alpha,
                         struct sl__tensor *x, struct sl__tensor *y);

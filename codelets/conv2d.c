@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "codelets/activation.h"
+#include "codelets/add.h"
 #include "codelets/kernels/choice.h"
 #include "codelets/codelets.h"
 #include "codelets/kernels/conv.h"
@@ -129,7 +130,7 @@ static bool absorb(void *args, const struct sl__op *next, const void *next_args,
     a->activation = ((const struct sl__activation_args *)next_args)->activation;
     return true;
   }
-  if (next == &sl__op_add && !a->residual) {
+  if (next == &sl__op_add && !a->residual && !((const struct sl__add_args *)next_args)->has_relu) {
     a->residual = true;
     return true;
   }

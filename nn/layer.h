@@ -55,6 +55,7 @@ struct sl__pass {
   bool add_grad;                           /* grad already has the part of an earlier microbatch */
   struct sl__tensor *shared, *shared_grad; /* block of the layer whose weight this one shares */
   bool add_shared;
+  bool has_relu; /* the layer applies the relu behind it, too: y and dy are that layer's */
   bool training;
   uint64_t step;      /* step of the training, for random numbers */
   int64_t first_row;  /* the slice's first row in the whole batch */
@@ -70,6 +71,7 @@ struct sl__layer_kind {
   const struct sl_layer_kind *custom; /* the program's struct; NULL: a kind of the library */
   bool may_share;                     /* its layers may take another layer's weight */
   bool wide_params; /* passes take parameters as f32 even if activations are bf16 */
+  bool takes_relu;  /* training passes obey has_relu: one pass over memory instead of two */
   /* Called when the inputs' shapes are known. Checks the options and declares output, parameters,
    * saved tensor and flops. */
   enum sl_status (*infer)(struct sl__layer *layer);
@@ -95,6 +97,9 @@ struct sl__layer_kind {
 const struct sl__layer_kind *sl__kind_find(const struct sl_context *context, const char *name);
 /* Forgets the kinds that the program registered with the context. */
 void sl__kinds_close(struct sl_context *context);
+
+/* Is it an activation layer of this kind? (layers/activation.c) */
+bool sl__is_relu(const struct sl__layer *layer);
 
 /* The library's side of a registered kind: functions that call the program's (custom.c). */
 struct sl__layer_kind sl__custom_kind(const struct sl_layer_kind *kind);

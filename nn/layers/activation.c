@@ -92,6 +92,11 @@ const struct sl__layer_kind sl__activation_kind = {
     .backward_data = backward_data,
     .onnx_write = onnx_write};
 
+bool sl__is_relu(const struct sl__layer *layer) {
+  const struct sl_activation_options *o = layer->options;
+  return layer->kind == &sl__activation_kind && o->activation == SL_ACTIVATION_RELU;
+}
+
 enum sl_status sl_activate(struct sl_model *model, const char *name,
                            const struct sl_activation_options *options) {
   return sl__layer_append(model, name, &sl__activation_kind, options);

@@ -19,16 +19,24 @@ static enum sl_status infer(struct sl__layer *layer) {
 
 static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
   (void)layer;
-  return sl__add(p->context, &p->launch, p->x[0], p->x[1], p->y);
+  return sl__add(p->context, &p->launch, p->x[0], p->x[1], p->y, p->has_relu);
 }
 
-/* Both inputs get dy. If they are the same layer, the second dy is added to the first. */
+/* Both inputs get dy, before the relu if there is one. If they are the same layer, the second dy is
+ * added to the first. */
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
   enum sl_status status = SL_OK;
+  bool both = p->dx[0] && p->dx[1] && p->dx[0] != p->dx[1] && p->add_dx[0] == p->add_dx[1];
+  if (both && p->has_relu) {
+    p->launch.accumulate = p->add_dx[0];
+    return sl__add_relu_backward(p->context, &p->launch, p->y, p->dy, p->dx[0], p->dx[1]);
+  }
   for (int i = 0; i < layer->input_count && status == SL_OK; i++) {
     if (!p->dx[i]) continue;
     p->launch.accumulate = p->add_dx[i] || (i == 1 && p->dx[0] == p->dx[1]);
-    status = sl__axpy(p->context, &p->launch, 1.0f, p->dy, p->dx[i]);
+    status = p->has_relu ? sl__activation_backward(p->context, &p->launch, p->y, p->dy, p->dx[i],
+                                                   SL_ACTIVATION_RELU)
+                         : sl__axpy(p->context, &p->launch, 1.0f, p->dy, p->dx[i]);
   }
   return status;
 }
@@ -41,6 +49,7 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
 
 const struct sl__layer_kind sl__add_kind = {.name = "add",
                                             .options_size = sizeof(struct sl_add_options),
+                                            .takes_relu = true,
                                             .infer = infer,
                                             .forward = forward,
                                             .backward_data = backward_data,

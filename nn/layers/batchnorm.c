@@ -37,7 +37,7 @@ static enum sl_status infer(struct sl__layer *layer) {
   layer->out = layer->in[0];
   /* mean: an addition a value; variance: three operations; scale and shift: two */
   layer->flops = 6.0 * (double)sl_shape_count(&layer->out);
-  layer->saved = SL_SHAPE(2 * channels);
+  layer->saved = SL_SHAPE(4 * channels);
   add_part(&layer->params, "weight", channels, 1.0f);
   add_part(&layer->params, "bias", channels, 0.0f);
   layer->params.part[1].is_bias = true;
@@ -63,7 +63,7 @@ static enum sl_status forward_training(const struct sl__layer *layer, struct sl_
         "a slice of one sample has one value a channel, and that has no variance; use "
         "a larger batch, fewer replicas or fewer microbatches");
   SL__TRY(sl__batchnorm_forward(p->context, &p->launch, p->x[0], p->param, p->y, p->saved,
-                                epsilon_of(o)));
+                                epsilon_of(o), p->has_relu));
   SL__TRY(sl__batchnorm_running(p->context, &p->launch, p->saved, layer->buffers.tensor,
                                 slice_momentum(momentum_of(o), p->slices), epsilon_of(o), values));
 out:
@@ -76,17 +76,23 @@ static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p)
                                  p->y, epsilon_of(layer->options));
 }
 
+static enum sl_status backward_begin(const struct sl__layer *layer, struct sl__pass *p) {
+  (void)layer;
+  return sl__batchnorm_backward_sums(p->context, &p->launch, p->x[0], p->param, p->saved, p->dy,
+                                     p->has_relu);
+}
+
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
   (void)layer;
   p->launch.accumulate = p->add_dx[0];
   return sl__batchnorm_backward_data(p->context, &p->launch, p->x[0], p->param, p->saved, p->dy,
-                                     p->dx[0]);
+                                     p->dx[0], p->has_relu);
 }
 
 static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__pass *p) {
   (void)layer;
   p->launch.accumulate = p->add_grad;
-  return sl__batchnorm_backward_weight(p->context, &p->launch, p->x[0], p->saved, p->dy, p->grad);
+  return sl__batchnorm_backward_weight(p->context, &p->launch, p->saved, p->grad);
 }
 
 /* ONNX's momentum is the weight of the past. */
@@ -110,8 +116,10 @@ const struct sl__layer_kind sl__batchnorm_kind = {
     .options_size = sizeof(struct sl_batchnorm_options),
     .fields = fields,
     .wide_params = true,
+    .takes_relu = true,
     .infer = infer,
     .forward = forward,
+    .backward_begin = backward_begin,
     .backward_data = backward_data,
     .backward_weight = backward_weight,
     .onnx_write = onnx_write};

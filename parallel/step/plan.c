@@ -88,11 +88,13 @@ static enum sl_status layer_new(const struct sl__plan *plan, struct sl__slice *s
   const struct sl__layer *layer = &plan->model->layers[i];
   int at = chunk * plan->model->count + i;
   bool here = sl__grid_is_here(plan->grid, i);
+  bool has_output = plan->relu[i] < 0;
   if (!here && !is_read_here(plan, i)) return SL_OK;
   enum sl_type type = sl__value_type(plan->grid->math);
   enum sl_type saved_type = sl__saved_type(layer, plan->grid->math);
-  enum sl_status status = chunk_tensor(plan, slice->rows, chunk, &layer->out, type, &slice->y[at]);
-  if (status == SL_OK && plan->training && plan->needs_gradient[i])
+  enum sl_status status = SL_OK;
+  if (has_output) status = chunk_tensor(plan, slice->rows, chunk, &layer->out, type, &slice->y[at]);
+  if (status == SL_OK && has_output && plan->training && plan->needs_gradient[i])
     status = chunk_tensor(plan, slice->rows, chunk, &layer->out, type, &slice->dy[at]);
   if (status != SL_OK || !layer->saved.ndim || !here) return status;
   if (layer->saved_per_row)
@@ -156,6 +158,21 @@ static int find_input_reader(const struct sl__plan *plan) {
   return -1;
 }
 
+/* Finds the relus that the layers before them apply, too: the only readers of an output on the same
+ * devices. Captured graphs of inference join calls in a way of their own. */
+static void find_relus(struct sl__plan *plan) {
+  const struct sl_model *model = plan->model;
+  for (int i = 0; i < model->count; i++) {
+    const struct sl__layer *layer = &model->layers[i];
+    int from = layer->input[0];
+    plan->relu[i] = -1;
+    if (!plan->training || !sl__is_relu(layer) || from == SL__INPUT) continue;
+    if (model->layers[from].kind->takes_relu && model->layers[from].consumers == 1 &&
+        plan->grid->stage[from] == plan->grid->stage[i])
+      plan->relu[from] = i;
+  }
+}
+
 /* Finds the layers that need a gradient, the last reader of each output, and the outputs that cross
  * ranks. */
 static enum sl_status study_graph(struct sl__plan *plan) {
@@ -164,8 +181,10 @@ static enum sl_status study_graph(struct sl__plan *plan) {
   plan->needs_gradient = sl__alloc(layers, sizeof *plan->needs_gradient, "a plan");
   plan->last_use = sl__alloc(layers, sizeof *plan->last_use, "a plan");
   plan->border = sl__alloc(layers, sizeof *plan->border, "a plan");
-  if (!plan->needs_gradient || !plan->last_use || !plan->border) return SL_NO_MEMORY;
+  plan->relu = sl__alloc(layers, sizeof *plan->relu, "a plan");
+  if (!plan->needs_gradient || !plan->last_use || !plan->border || !plan->relu) return SL_NO_MEMORY;
   find_borders(plan);
+  find_relus(plan);
   plan->input_reader = find_input_reader(plan);
   for (int i = 0; i < model->count; i++) {
     const struct sl__layer *layer = &model->layers[i];
@@ -267,5 +286,6 @@ void sl__plan_free(struct sl__plan *plan) {
   free(plan->needs_gradient);
   free(plan->last_use);
   free(plan->border);
+  free(plan->relu);
   free(plan);
 }

@@ -13,21 +13,33 @@ struct sl__slice_mark sl__slice_mark_of(const struct sl__plan *plan, const struc
                                  .chunk = plan->chunks > 1 ? 1 + c : 0};
 }
 
+/* The layer whose output layer i writes: its own, or that of a relu behind it. */
+static int output_of(const struct sl__plan *plan, int i) {
+  return plan->relu[i] >= 0 ? plan->relu[i] : i;
+}
+
+/* Does the layer before apply layer i? */
+static bool is_applied(const struct sl__plan *plan, int i) {
+  int from = plan->model->layers[i].input[0];
+  return from != SL__INPUT && plan->relu[from] == i;
+}
+
 /* The pass of layer i on a chunk of a slice; dx and grad are for the backward half. */
 static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *step, int s, int c,
                                   int i) {
   const struct sl__slice *slice = &plan->slices[s];
   const struct sl__layer *layer = &plan->model->layers[i];
-  int chunk = c * plan->model->count;
+  int chunk = c * plan->model->count, out = chunk + output_of(plan, i);
   struct sl__pass pass = {.context = plan->model->context,
                           .launch = {.name = layer->name,
                                      .place = sl__grid_device(plan->grid, i, slice->replica)->place,
                                      .tf32 = plan->grid->math == SL_MATH_TF32,
                                      .mark = sl__slice_mark_of(plan, slice, c, i)},
                           .param = sl__param_of(plan->model, i, plan->grid->math),
-                          .y = slice->y[chunk + i],
+                          .y = slice->y[out],
                           .saved = slice->saved[chunk + i],
-                          .dy = slice->dy[chunk + i],
+                          .dy = slice->dy[out],
+                          .has_relu = plan->relu[i] >= 0,
                           .state = slice->state[i],
                           .dstate = slice->dstate[i],
                           .training = step->training,
@@ -121,7 +133,7 @@ static enum sl_status submit_forward(struct sl__plan *plan, const struct sl__ste
   enum sl_status status = SL_OK;
   for (int i = 0; i < model->count; i++) {
     bool here = sl__grid_is_here(plan->grid, i);
-    if (here) SL__TRY(forward_layer(plan, step, s, c, i));
+    if (here && !is_applied(plan, i)) SL__TRY(forward_layer(plan, step, s, c, i));
     SL__TRY(sl__plan_carry_outputs(plan, s, c, i));
     if (here && !step->training && plan->last_use[i] == i)
       sl__tensor_invalidate(plan->slices[s].y[c * model->count + i]);
@@ -186,9 +198,10 @@ out:
 }
 
 static void drop_layer(const struct sl__plan *plan, const struct sl__slice *slice, int c, int i) {
-  int at = c * plan->model->count + i;
-  if (slice->y[at]) sl__tensor_invalidate(slice->y[at]);
-  if (slice->dy[at]) sl__tensor_invalidate(slice->dy[at]);
+  int at = c * plan->model->count + i, out = c * plan->model->count + output_of(plan, i);
+  if (is_applied(plan, i)) return; /* the layer before reads it yet */
+  if (slice->y[out]) sl__tensor_invalidate(slice->y[out]);
+  if (slice->dy[out]) sl__tensor_invalidate(slice->dy[out]);
   if (slice->saved[at]) sl__tensor_invalidate(slice->saved[at]);
   if (slice->dstate[i] && c == 0) sl__tensor_invalidate(slice->dstate[i]);
   if (slice->x && i == plan->input_reader) sl__tensor_invalidate(slice->x);
@@ -205,7 +218,8 @@ static enum sl_status submit_backward(struct sl__plan *plan, const struct sl__st
     if (plan->needs_gradient[i]) {
       if (writer[i] >= 0) SL__TRY(sl__plan_carry_gradient(plan, s, c, i, writer[i], i));
       SL__TRY(sl__plan_carry_gradients(plan, s, c, i, writer));
-      if (sl__grid_is_here(plan->grid, i)) SL__TRY(backward_layer(plan, step, s, c, i, writer));
+      if (sl__grid_is_here(plan->grid, i) && !is_applied(plan, i))
+        SL__TRY(backward_layer(plan, step, s, c, i, writer));
       record_writer(plan, i, writer);
     }
     drop_layer(plan, &plan->slices[s], c, i);

@@ -6,6 +6,7 @@
 struct norm {
   int64_t n, c, plane;
   double mean;
+  bool has_relu;
   const double *x, *param, *dy;
 };
 static const double epsilon = 1e-5;
@@ -37,11 +38,17 @@ static void normalise(const struct norm *v, const double *running, double *y) {
   }
 }
 
+/* What the forward pass writes. */
+static void outputs(const struct norm *v, double *y) {
+  normalise(v, NULL, y);
+  for (int64_t i = 0; v->has_relu && i < count(v); i++) y[i] = fmax(y[i], 0);
+}
+
 static double of_x(const double *x, void *data) {
   struct norm v = *(struct norm *)data;
   double *y = zeros(count(&v));
   v.x = x;
-  normalise(&v, NULL, y);
+  outputs(&v, y);
   double sum = dot(y, v.dy, count(&v));
   free(y);
   return sum;
@@ -58,6 +65,16 @@ static const struct norm cases[] = {
     {300, 40, 1, 0}, {170, 3, 15, 0.5}, {4, 2, 4096, 0.5}, {5, 2, 4001, 0.5},
 };
 
+/* Each case, without a relu and with one, overwriting and adding. */
+static void each(void (*check)(struct norm, bool)) {
+  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+    for (int i = 0; i < 4; i++) {
+      struct norm v = cases[c];
+      v.has_relu = i / 2;
+      check(v, i % 2);
+    }
+}
+
 static void check(struct norm v, bool add) {
   const struct sl__launch *l = add ? &adding : &plain;
   int64_t size = count(&v), two = 2 * v.c;
@@ -70,18 +87,19 @@ static void check(struct norm v, bool add) {
   struct sl_shape shape = SL_SHAPE(v.n, v.c, v.plane);
   struct sl__tensor *tx = tensor(shape, x), *tp = tensor(SL_SHAPE(two), param),
                     *ty = tensor(shape, NULL);
-  struct sl__tensor *saved = tensor(SL_SHAPE(two), NULL), *tdy = tensor(shape, dy),
+  struct sl__tensor *saved = tensor(SL_SHAPE(2 * two), NULL), *tdy = tensor(shape, dy),
                     *tdx = tensor(shape, old_x);
   struct sl__tensor *tg = tensor(SL_SHAPE(two), old_g), *tr = tensor(SL_SHAPE(two), running),
                     *ti = tensor(shape, NULL);
-  OK(sl__batchnorm_forward(context, &plain, tx, tp, ty, saved, (float)epsilon));
+  OK(sl__batchnorm_forward(context, &plain, tx, tp, ty, saved, (float)epsilon, v.has_relu));
   OK(sl__batchnorm_inference(context, &plain, tx, tp, tr, ti, (float)epsilon));
-  OK(sl__batchnorm_backward_data(context, l, tx, tp, saved, tdy, tdx));
-  OK(sl__batchnorm_backward_weight(context, l, tx, saved, tdy, tg));
+  OK(sl__batchnorm_backward_sums(context, &plain, tx, tp, saved, tdy, v.has_relu));
+  OK(sl__batchnorm_backward_data(context, l, tx, tp, saved, tdy, tdx, v.has_relu));
+  OK(sl__batchnorm_backward_weight(context, l, saved, tg));
   OK(sl__batchnorm_running(context, &plain, saved, tr, 0.1f, (float)epsilon, v.n * v.plane));
   normalise(&v, running, want);
   assert_near("inference", take(ti), want, size, 8, 1 + 2 * v.mean);
-  normalise(&v, NULL, want);
+  outputs(&v, want);
   assert_near("y", take(ty), want, size, 16, 4 + v.mean);
   double *dx = take(tdx), *grad = take(tg);
   for (int64_t i = 0; add && i < size; i++) dx[i] -= old_x[i];
@@ -101,13 +119,11 @@ static void check(struct norm v, bool add) {
       free(running);
 }
 
-static void check_all_passes_match(void) {
-  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
-    for (int add = 0; add < 2; add++) check(cases[c], add);
-}
+static void check_all_passes_match(void) { each(check); }
 
-/* dx = gamma r (dy - mean(dy) - xhat mean(dy xhat)); gradients of gamma and beta: the sums. */
-static void slopes(const struct norm *v, double *dx, double *grad) {
+/* dx = gamma r (dy - mean(dy) - xhat mean(dy xhat)); gradients of gamma and beta: the sums. dy: the
+ * gradient before a relu. */
+static void slopes(const struct norm *v, const double *dy, double *dx, double *grad) {
   for (int64_t c = 0; c < v->c; c++) {
     double mean, variance, sum = 0, product = 0, values = (double)(v->n * v->plane);
     statistics(v, c, &mean, &variance);
@@ -115,16 +131,15 @@ static void slopes(const struct norm *v, double *dx, double *grad) {
     for (int64_t n = 0; n < v->n; n++)
       for (int64_t p = 0; p < v->plane; p++) {
         int64_t i = at(v, n, c, p);
-        sum += v->dy[i];
-        product += v->dy[i] * (v->x[i] - mean) * r;
+        sum += dy[i];
+        product += dy[i] * (v->x[i] - mean) * r;
       }
     grad[c] += product;
     grad[v->c + c] += sum;
     for (int64_t n = 0; n < v->n; n++)
       for (int64_t p = 0; p < v->plane; p++) {
         int64_t i = at(v, n, c, p);
-        dx[i] +=
-            v->param[c] * r * (v->dy[i] - sum / values - (v->x[i] - mean) * r * product / values);
+        dx[i] += v->param[c] * r * (dy[i] - sum / values - (v->x[i] - mean) * r * product / values);
       }
   }
 }
@@ -141,20 +156,22 @@ static void check_half(struct norm v, bool add) {
   struct sl_shape shape = SL_SHAPE(v.n, v.c, v.plane), pair = SL_SHAPE(two);
   struct sl__tensor *tx = bf16_tensor(shape, x), *tp = tensor(pair, param),
                     *ty = bf16_tensor(shape, NULL), *ti = bf16_tensor(shape, NULL);
-  struct sl__tensor *saved = tensor(pair, NULL), *tdy = bf16_tensor(shape, dy),
+  struct sl__tensor *saved = tensor(SL_SHAPE(2 * two), NULL), *tdy = bf16_tensor(shape, dy),
                     *tdx = bf16_tensor(shape, dx), *tg = tensor(pair, grad),
                     *tr = tensor(pair, running);
-  OK(sl__batchnorm_forward(context, &plain, tx, tp, ty, saved, (float)epsilon));
+  OK(sl__batchnorm_forward(context, &plain, tx, tp, ty, saved, (float)epsilon, v.has_relu));
   OK(sl__batchnorm_inference(context, &plain, tx, tp, tr, ti, (float)epsilon));
-  OK(sl__batchnorm_backward_data(context, l, tx, tp, saved, tdy, tdx));
-  OK(sl__batchnorm_backward_weight(context, l, tx, saved, tdy, tg));
+  OK(sl__batchnorm_backward_sums(context, &plain, tx, tp, saved, tdy, v.has_relu));
+  OK(sl__batchnorm_backward_data(context, l, tx, tp, saved, tdy, tdx, v.has_relu));
+  OK(sl__batchnorm_backward_weight(context, l, saved, tg));
   normalise(&v, running, want);
   assert_near_bf16("inference", take(ti), want, size, 8, 1 + 2 * v.mean);
-  normalise(&v, NULL, want);
+  outputs(&v, want);
   assert_near_bf16("y", take(ty), want, size, 16, 4 + v.mean);
   for (int64_t i = 0; !add && i < size; i++) dx[i] = 0;
   for (int64_t i = 0; !add && i < two; i++) grad[i] = 0;
-  slopes(&v, dx, grad);
+  for (int64_t i = 0; i < size; i++) dy[i] *= !v.has_relu || want[i] > 0;
+  slopes(&v, dy, dx, grad);
   assert_near_bf16("dx", take(tdx), dx, size, 64, 4 + v.mean);
   assert_near("grad", take(tg), grad, two, 64 * sqrt((double)size), 4 + v.mean);
   struct sl__tensor *rest[] = {tx, tp, saved, tdy, tr};
@@ -162,23 +179,29 @@ static void check_half(struct norm v, bool add) {
   free(x), free(param), free(dy), free(want), free(running), free(dx), free(grad);
 }
 
-static void check_halves_match(void) {
-  for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
-    for (int add = 0; add < 2; add++) check_half(cases[c], add);
-}
+static void check_halves_match(void) { each(check_half); }
 
 static void shapes_are_checked(void **state) {
   (void)state;
   struct sl__tensor *x = tensor(SL_SHAPE(2, 3, 4), NULL), *y = tensor(SL_SHAPE(2, 3, 5), NULL);
   struct sl__tensor *six = tensor(SL_SHAPE(6), NULL), *five = tensor(SL_SHAPE(5), NULL);
-  assert_int_equal(sl__batchnorm_forward(context, &plain, x, six, y, six, 1e-5f), SL_BAD_SHAPE);
-  assert_int_equal(sl__batchnorm_forward(context, &plain, x, five, x, six, 1e-5f), SL_BAD_SHAPE);
+  struct sl__tensor *kept = tensor(SL_SHAPE(12), NULL);
+  assert_int_equal(sl__batchnorm_forward(context, &plain, x, six, y, kept, 1e-5f, false),
+                   SL_BAD_SHAPE);
+  assert_int_equal(sl__batchnorm_forward(context, &plain, x, five, x, kept, 1e-5f, false),
+                   SL_BAD_SHAPE);
+  assert_int_equal(sl__batchnorm_forward(context, &plain, x, six, x, six, 1e-5f, false),
+                   SL_BAD_SHAPE);
   assert_int_equal(sl__batchnorm_inference(context, &plain, x, six, five, x, 1e-5f), SL_BAD_SHAPE);
-  assert_int_equal(sl__batchnorm_backward_data(context, &plain, x, six, six, x, y), SL_BAD_SHAPE);
-  assert_int_equal(sl__batchnorm_backward_weight(context, &plain, x, six, y, six), SL_BAD_SHAPE);
+  assert_int_equal(sl__batchnorm_backward_sums(context, &plain, x, six, six, x, false),
+                   SL_BAD_SHAPE);
+  assert_int_equal(sl__batchnorm_backward_data(context, &plain, x, six, kept, x, y, false),
+                   SL_BAD_SHAPE);
+  assert_int_equal(sl__batchnorm_backward_weight(context, &plain, six, six), SL_BAD_SHAPE);
   assert_int_equal(sl__batchnorm_running(context, &plain, six, five, 0.1f, 1e-5f, 4), SL_BAD_SHAPE);
-  struct sl__tensor *all[] = {x, y, six, five};
-  for (int i = 0; i < 4; i++) sl__tensor_free(all[i]);
+  assert_int_equal(sl__batchnorm_running(context, &plain, six, six, 0.1f, 1e-5f, 4), SL_BAD_SHAPE);
+  struct sl__tensor *all[] = {x, y, six, five, kept};
+  for (int i = 0; i < 5; i++) sl__tensor_free(all[i]);
 }
 
 EACH_IMPLEMENTATION(all_passes_match, check_all_passes_match)

@@ -52,7 +52,7 @@ static void elementwise_operations(void **state) {
   double *a = random_values(n, 1), *b = random_values(n, 2), *want = zeros(n);
   struct sl__tensor *ta = tensor(SL_SHAPE(n), a), *tb = tensor(SL_SHAPE(n), b),
                     *y = tensor(SL_SHAPE(n), NULL);
-  OK(sl__add(context, &plain, ta, tb, y));
+  OK(sl__add(context, &plain, ta, tb, y, false));
   for (int64_t i = 0; i < n; i++) want[i] = a[i] + b[i];
   OK(sl__axpy(context, &adding, -0.5f, ta, y));
   for (int64_t i = 0; i < n; i++) want[i] -= 0.5 * a[i];
@@ -66,6 +66,34 @@ static void elementwise_operations(void **state) {
   sl__tensor_free(ta);
   sl__tensor_free(tb);
   free(a), free(b), free(want);
+}
+
+/* relu(a + b), and both gradients; an output of 0 has none. */
+static void sums_with_a_relu(void **state) {
+  (void)state;
+  int64_t n = 1003;
+  double *a = random_values(n, 1), *b = random_values(n, 2), *dy = random_values(n, 3),
+         *old = random_values(n, 4), *want = zeros(n), *slope = zeros(n);
+  for (int64_t i = 0; i < n; i += 5) b[i] = -a[i];
+  for (int types = 0; types < 2; types++)
+    for (int add = 0; add < 2; add++) {
+      struct sl__tensor *(*make)(struct sl_shape, const double *) = types ? bf16_tensor : tensor;
+      if (types) round_bf16(a, n), round_bf16(b, n), round_bf16(dy, n), round_bf16(old, n);
+      struct sl__tensor *ta = make(SL_SHAPE(n), a), *tb = make(SL_SHAPE(n), b),
+                        *y = make(SL_SHAPE(n), NULL), *tdy = make(SL_SHAPE(n), dy),
+                        *da = make(SL_SHAPE(n), old), *db = make(SL_SHAPE(n), old);
+      OK(sl__add(context, &plain, ta, tb, y, true));
+      OK(sl__add_relu_backward(context, add ? &adding : &plain, y, tdy, da, db));
+      for (int64_t i = 0; i < n; i++) {
+        want[i] = fmax(a[i] + b[i], 0);
+        slope[i] = (add ? old[i] : 0) + (a[i] + b[i] > 0 ? dy[i] : 0);
+      }
+      (types ? assert_near_bf16 : assert_near)("relu(a + b)", take(y), want, n, 2, 2);
+      (types ? assert_near_bf16 : assert_near)("da", take(da), slope, n, 2, 2);
+      (types ? assert_near_bf16 : assert_near)("db", take(db), slope, n, 2, 2);
+      sl__tensor_free(ta), sl__tensor_free(tb), sl__tensor_free(tdy);
+    }
+  free(a), free(b), free(dy), free(old), free(want), free(slope);
 }
 
 /* Any mixture of types; a change of type is an axpy. */
@@ -86,7 +114,7 @@ static void bf16_tensors_match(void **state) {
     }
   struct sl__tensor *ta = bf16_tensor(SL_SHAPE(n), a), *tb = bf16_tensor(SL_SHAPE(n), b),
                     *sum = bf16_tensor(SL_SHAPE(n), NULL), *full = bf16_tensor(SL_SHAPE(n), a);
-  OK(sl__add(context, &plain, ta, tb, sum));
+  OK(sl__add(context, &plain, ta, tb, sum, false));
   OK(sl__fill(context, &plain, full, 0.3f));
   for (int64_t i = 0; i < n; i++) want[i] = a[i] + b[i];
   assert_near_bf16("bf16 sum", take(sum), want, n, 2, 2);
@@ -107,7 +135,7 @@ static void tensors_may_begin_anywhere(void **state) {
   OK(sl__reduce(context, &adding, &part.tensor, 1, &tx));
   OK(sl__square_sum(context, &plain, &part.tensor, sum));
   OK(sl__axpy(context, &plain, 0.5f, &part.tensor, copy));
-  OK(sl__add(context, &plain, &half.tensor, &half.tensor, y));
+  OK(sl__add(context, &plain, &half.tensor, &half.tensor, y, false));
   for (int64_t i = 0; i < n; i++) {
     want[i] = 2 * x[i];
     square += want[i] * want[i];
@@ -123,7 +151,8 @@ static void tensors_may_begin_anywhere(void **state) {
 static void shapes_are_checked(void **state) {
   (void)state;
   struct sl__tensor *a = tensor(SL_SHAPE(4), NULL), *b = tensor(SL_SHAPE(5), NULL);
-  assert_int_equal(sl__add(context, &plain, a, a, b), SL_BAD_SHAPE);
+  assert_int_equal(sl__add(context, &plain, a, a, b, false), SL_BAD_SHAPE);
+  assert_int_equal(sl__add_relu_backward(context, &plain, a, a, a, b), SL_BAD_SHAPE);
   assert_int_equal(sl__axpy(context, &plain, 1, a, b), SL_BAD_SHAPE);
   assert_int_equal(sl__reduce(context, &plain, a, 1, &b), SL_BAD_SHAPE);
   assert_int_equal(sl__reduce(context, &plain, a, 0, &b), SL_BAD_ARGUMENT);
@@ -133,9 +162,12 @@ static void shapes_are_checked(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(reduction_is_the_sum_in_order), cmocka_unit_test(square_sum_is_exact),
-      cmocka_unit_test(elementwise_operations),        cmocka_unit_test(bf16_tensors_match),
-      cmocka_unit_test(tensors_may_begin_anywhere),    cmocka_unit_test(shapes_are_checked)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(reduction_is_the_sum_in_order),
+                                     cmocka_unit_test(square_sum_is_exact),
+                                     cmocka_unit_test(elementwise_operations),
+                                     cmocka_unit_test(sums_with_a_relu),
+                                     cmocka_unit_test(bf16_tensors_match),
+                                     cmocka_unit_test(tensors_may_begin_anywhere),
+                                     cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("reduce", tests, open_operations, close_context);
 }

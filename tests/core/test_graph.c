@@ -48,11 +48,11 @@ static enum sl_status chain_calls(const struct chain *c, int middle) {
   enum sl_status status;
   SL__TRY(sl__activation_forward(context, &first, c->x, t[0], SL_ACTIVATION_TANH));
   SL__TRY(sl__activation_forward(context, &second, t[0], t[1], SL_ACTIVATION_RELU));
-  SL__TRY(sl__add(context, &second, t[0], t[1], t[2]));
+  SL__TRY(sl__add(context, &second, t[0], t[1], t[2], false));
   sl__tensor_invalidate(t[0]);
   sl__tensor_invalidate(t[1]);
   SL__TRY(sl__activation_forward(context, &first, t[2], t[3], SL_ACTIVATION_SIGMOID));
-  SL__TRY(sl__add(context, &first, t[3], c->x, c->result));
+  SL__TRY(sl__add(context, &first, t[3], c->x, c->result, false));
 out:
   return status;
 }
@@ -181,7 +181,7 @@ static enum sl_status images_calls(const struct images *m, struct sl__place plac
   SL__TRY(sl__activation_forward(context, &l, t[1], t[2], SL_ACTIVATION_RELU));
   SL__TRY(sl__conv2d_forward(context, &l, t[2], m->second, t[3], &without_bias));
   SL__TRY(sl__batchnorm_inference(context, &l, t[3], m->norm, m->running, t[4], 1e-3f));
-  SL__TRY(sl__add(context, &l, t[2], t[4], t[5]));
+  SL__TRY(sl__add(context, &l, t[2], t[4], t[5], false));
   SL__TRY(sl__activation_forward(context, &l, t[5], t[6], SL_ACTIVATION_TANH));
   SL__TRY(sl__maxpool2d_forward(context, &l, t[6], t[7], m->index, &pool));
   SL__TRY(sl__dense_forward(context, &l, t[7], m->flat_param, m->result, true, SL_ACTIVATION_NONE));
@@ -236,7 +236,7 @@ static enum sl_status pooled_calls(const struct pooled *p) {
   SL__TRY(sl__activation_forward(context, &l, p->x, p->t[0], SL_ACTIVATION_TANH));
   SL__TRY(sl__avgpool2d_forward(context, &l, p->t[0], p->t[1], &mean));
   SL__TRY(sl__avgpool2d_forward(context, &l, p->t[1], p->t[2], &mean));
-  SL__TRY(sl__add(context, &l, p->t[0], p->t[2], p->result));
+  SL__TRY(sl__add(context, &l, p->t[0], p->t[2], p->result, false));
 out:
   return status;
 }
@@ -286,7 +286,7 @@ static enum sl_status read_twice_calls(const struct images *m) {
   enum sl_status status;
   SL__TRY(sl__conv2d_forward(context, &l, m->x, m->filter, m->t[0], &conv));
   SL__TRY(sl__activation_forward(context, &l, m->t[0], m->t[1], SL_ACTIVATION_RELU));
-  SL__TRY(sl__add(context, &l, m->t[1], m->t[0], m->t[2]));
+  SL__TRY(sl__add(context, &l, m->t[1], m->t[0], m->t[2], false));
 out:
   return status;
 }
@@ -715,7 +715,7 @@ static void what_cannot_be_recorded_is_told(void **state) {
   sl__graph_free(graph);
   OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
   sl__graph_capture(graph);
-  enum sl_status status = sl__add(context, &plain, c.x, c.t[0], context->scratch[12]);
+  enum sl_status status = sl__add(context, &plain, c.x, c.t[0], context->scratch[12], false);
   assert_int_equal(sl__graph_compile(graph, c.result, status), status);
   assert_int_not_equal(status, SL_OK);
   sl__graph_free(graph);

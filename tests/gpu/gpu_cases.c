@@ -269,7 +269,7 @@ static enum sl_status activation_backward_inplace(struct trial *t, const int64_t
   SATURATING_SIZES(CASE, __VA_ARGS__)                                                              \
   CASE(__VA_ARGS__, {259, SL_ACTIVATION_GELU})
 
-/* ---- batch normalisation: N, C, plane ------------------------------------------------------- */
+/* ---- batch normalisation: N, C, plane, relu ------------------------------------------------- */
 
 enum { MEANS, DEVIATIONS };
 
@@ -284,9 +284,9 @@ static enum sl_status batchnorm_forward(struct trial *t, const int64_t *d) {
   /* divided by a deviation that may be as small as sqrt(epsilon) where there is one value */
   double size = values > 8 ? 4 : 100;
   struct sl__tensor *y = written(t, t->type, norm_shape(d), roundings(size));
-  struct sl__tensor *saved = written(t, SL_F32, SL_SHAPE(2 * d[1]), sums_of(32, size));
+  struct sl__tensor *saved = written(t, SL_F32, SL_SHAPE(4 * d[1]), sums_of(32, size));
   if (t->status != SL_OK) return t->status;
-  return sl__batchnorm_forward(t->context, L, x, param, y, saved, 1e-2f);
+  return sl__batchnorm_forward(t->context, L, x, param, y, saved, 1e-2f, d[3]);
 }
 
 static enum sl_status batchnorm_inference(struct trial *t, const int64_t *d) {
@@ -298,28 +298,35 @@ static enum sl_status batchnorm_inference(struct trial *t, const int64_t *d) {
   return sl__batchnorm_inference(t->context, L, x, param, running, y, 1e-5f);
 }
 
+static enum sl_status batchnorm_backward_sums(struct trial *t, const int64_t *d) {
+  struct sl__tensor *x = given(t, t->type, norm_shape(d));
+  struct sl__tensor *param = given(t, SL_F32, SL_SHAPE(2 * d[1]));
+  struct sl__tensor *saved =
+      changed(t, SL_F32, SL_SHAPE(4 * d[1]), 0.5, 2, sums_of((double)(d[0] * d[2]) + 1, 4));
+  struct sl__tensor *dy = given(t, t->type, norm_shape(d));
+  if (t->status != SL_OK) return t->status;
+  return sl__batchnorm_backward_sums(t->context, L, x, param, saved, dy, d[3]);
+}
+
 static enum sl_status batchnorm_backward_data(struct trial *t, const int64_t *d) {
   struct sl__tensor *x = given(t, t->type, norm_shape(d));
   struct sl__tensor *param = given(t, SL_F32, SL_SHAPE(2 * d[1]));
-  struct sl__tensor *saved = given_in(t, SL_F32, SL_SHAPE(2 * d[1]), 0.5, 2);
+  struct sl__tensor *saved = given_in(t, SL_F32, SL_SHAPE(4 * d[1]), 0.5, 2);
   struct sl__tensor *dy = given(t, t->type, norm_shape(d));
   struct sl__tensor *dx = added(t, t->type, norm_shape(d), sums_of(16, 16));
   if (t->status != SL_OK) return t->status;
-  return sl__batchnorm_backward_data(t->context, L, x, param, saved, dy, dx);
+  return sl__batchnorm_backward_data(t->context, L, x, param, saved, dy, dx, d[3]);
 }
 
 static enum sl_status batchnorm_backward_weight(struct trial *t, const int64_t *d) {
-  struct sl__tensor *x = given(t, t->type, norm_shape(d));
-  struct sl__tensor *saved = given_in(t, SL_F32, SL_SHAPE(2 * d[1]), 0.5, 2);
-  struct sl__tensor *dy = given(t, t->type, norm_shape(d));
-  struct sl__tensor *grad =
-      added(t, SL_F32, SL_SHAPE(2 * d[1]), sums_of((double)(d[0] * d[2]) + 1, 4));
+  struct sl__tensor *saved = given_in(t, SL_F32, SL_SHAPE(4 * d[1]), 0.5, 2);
+  struct sl__tensor *grad = added(t, SL_F32, SL_SHAPE(2 * d[1]), roundings(4));
   if (t->status != SL_OK) return t->status;
-  return sl__batchnorm_backward_weight(t->context, L, x, saved, dy, grad);
+  return sl__batchnorm_backward_weight(t->context, L, saved, grad);
 }
 
 static enum sl_status batchnorm_running(struct trial *t, const int64_t *d) {
-  struct sl__tensor *saved = given_in(t, SL_F32, SL_SHAPE(2 * d[1]), 0.5, 2);
+  struct sl__tensor *saved = given_in(t, SL_F32, SL_SHAPE(4 * d[1]), 0.5, 2);
   struct sl__tensor *running = changed(t, SL_F32, SL_SHAPE(2 * d[1]), 0, 1, roundings(4));
   if (t->status != SL_OK) return t->status;
   return sl__batchnorm_running(t->context, L, saved, running, 0.1f, 1e-5f, d[0] * d[2]);
@@ -327,11 +334,11 @@ static enum sl_status batchnorm_running(struct trial *t, const int64_t *d) {
 
 #define NORM_SIZES(CASE, ...)                                                                      \
   CASE(__VA_ARGS__, {1, 1, 1})                                                                     \
-  CASE(__VA_ARGS__, {1, 3, 7})                                                                     \
-  CASE(__VA_ARGS__, {17, 5, 1})                                                                    \
+  CASE(__VA_ARGS__, {1, 3, 7, 1})                                                                  \
+  CASE(__VA_ARGS__, {17, 5, 1, 1})                                                                 \
   CASE(__VA_ARGS__, {4, 33, 15})                                                                   \
-  CASE(__VA_ARGS__, {3, 2, 1031})                                                                  \
-  CASE(__VA_ARGS__, {40, 8, 256})                                                                  \
+  CASE(__VA_ARGS__, {3, 2, 1031, 1})                                                               \
+  CASE(__VA_ARGS__, {40, 8, 256, 1})                                                               \
   CASE(__VA_ARGS__, {9, 3, 4099})
 
 /* ---- dropout: count, run, the first number ------------------------------------------------- */
@@ -673,7 +680,15 @@ static enum sl_status add(struct trial *t, const int64_t *d) {
   struct sl__tensor *a = given(t, t->type, SL_SHAPE(d[0])), *b = given(t, t->type, SL_SHAPE(d[0]));
   struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0]), exact);
   if (t->status != SL_OK) return t->status;
-  return sl__add(t->context, L, a, b, y);
+  return sl__add(t->context, L, a, b, y, d[1] & 1);
+}
+
+static enum sl_status add_relu_backward(struct trial *t, const int64_t *d) {
+  struct sl__tensor *y = given(t, t->type, SL_SHAPE(d[0])), *dy = given(t, t->type, SL_SHAPE(d[0]));
+  struct sl__tensor *da = added(t, t->type, SL_SHAPE(d[0]), exact);
+  struct sl__tensor *db = added(t, t->type, SL_SHAPE(d[0]), exact);
+  if (t->status != SL_OK) return t->status;
+  return sl__add_relu_backward(t->context, L, y, dy, da, db);
 }
 
 /* d[1]: which of x and y are always float. */
@@ -889,8 +904,9 @@ static const struct gpu_case cases[] = {
     CASES(activation_backward_inplace, SATURATING_SIZES, GPU_HALVES)
     CASES(batchnorm_forward, NORM_SIZES, GPU_HALVES)
     CASES(batchnorm_inference, NORM_SIZES, GPU_HALVES)
+    CASES(batchnorm_backward_sums, NORM_SIZES, GPU_HALVES)
     CASES(batchnorm_backward_data, NORM_SIZES, GPU_HALVES)
-    CASES(batchnorm_backward_weight, NORM_SIZES, GPU_HALVES)
+    CASES(batchnorm_backward_weight, NORM_SIZES, GPU_F32)
     CASES(batchnorm_running, NORM_SIZES, GPU_F32)
     CASES(custom_forward, CUSTOM_SIZES, GPU_F32)
     CASES(custom_forward_saving, CUSTOM_SIZES, GPU_F32)
@@ -914,6 +930,7 @@ static const struct gpu_case cases[] = {
     CASES(gru_backward_data, CELL_SIZES, GPU_ALL)
     CASES(gru_backward_weight, CELL_SIZES, GPU_ALL)
     CASES(add, COUNT_SIZES, GPU_HALVES)
+    CASES(add_relu_backward, COUNT_SIZES, GPU_HALVES)
     CASES(axpy, COUNT_SIZES, GPU_HALVES)
     CASES(fill, COUNT_SIZES, GPU_HALVES)
     CASES(softmax_xent, LOSS_SIZES, GPU_HALVES)
