@@ -157,7 +157,7 @@ static int64_t planes_of(const struct sl__norm_args *a) { return (int64_t)a->row
 /* Planes [first, end) of all images; oneDNN takes all. */
 static void inference(const struct sl__norm_args *a, const float *x, const float *param,
                       const float *running, float *y, struct sl__work_range range) {
-  if (a->implementation == SL__ONEDNN &&
+  if (a->implementation == SL__ONEDNN && !a->has_relu &&
       sl__onednn_batchnorm_inference(a->rows, a->channels, a->plane, a->epsilon, x, param, running,
                                      running + a->channels, y))
     return;
@@ -165,7 +165,7 @@ static void inference(const struct sl__norm_args *a, const float *x, const float
     int64_t c = i % a->channels;
     struct line line = {running[c], sl__norm_scale(param[c], running[a->channels + c], a->epsilon),
                         param[a->channels + c]};
-    normalise(x + i * a->plane, y + i * a->plane, line, false, a->plane);
+    normalise(x + i * a->plane, y + i * a->plane, line, a->has_relu, a->plane);
   }
 }
 
@@ -369,8 +369,8 @@ enum sl_status sl__batchnorm_forward(struct sl_context *context, const struct sl
 enum sl_status sl__batchnorm_inference(struct sl_context *context, const struct sl__launch *l,
                                        struct sl__tensor *x, struct sl__tensor *param,
                                        struct sl__tensor *running, struct sl__tensor *y,
-                                       float epsilon) {
-  struct sl__norm_args a = {.epsilon = epsilon};
+                                       float epsilon, bool has_relu) {
+  struct sl__norm_args a = {.epsilon = epsilon, .has_relu = has_relu};
   enum sl_status status = check("batchnorm_inference", x, y, param, NULL, &a);
   if (status == SL_OK && sl_shape_count(&running->shape) != 2 * a.channels)
     status = sl__fail(SL_BAD_SHAPE, "batchnorm_inference: running must be [2C]");
@@ -380,7 +380,8 @@ enum sl_status sl__batchnorm_inference(struct sl_context *context, const struct 
   if (a.implementation != SL__ONEDNN)
     launch.cut = (struct sl__cut){.units = planes_of(&a), .flat = true, .pointwise = true};
   return sl__submit(context, &sl__op_batchnorm_inference, &launch, 4,
-                    (struct sl__tensor *[]){x, param, running, y}, &a, sizeof a, flops_of(&a), 0);
+                    (struct sl__tensor *[]){x, param, running, y}, &a, sizeof a, flops_of(&a),
+                    has_relu);
 }
 
 enum sl_status sl__batchnorm_backward_sums(struct sl_context *context, const struct sl__launch *l,

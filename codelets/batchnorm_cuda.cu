@@ -321,7 +321,7 @@ void inference_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   float4 *channel = coefficients(cuda);
   SL__LAUNCH(use_running, sl::blocks(a->channels), sl::THREADS, 0, cuda->stream, *a,
              sl::in<float>(buffers, 1), sl::in<float>(buffers, 2), channel);
-  value_of value = {by_channel<float4>(a, channel), false};
+  value_of value = {by_channel<float4>(a, channel), a->has_relu != 0};
   sl::map(cuda, count_of(a), value, sl::out<T>(buffers, 3), sl::in<T>(buffers, 0));
 }
 

@@ -110,7 +110,7 @@ enum sl_status sl__batchnorm_forward(struct sl_context *context, const struct sl
 enum sl_status sl__batchnorm_inference(struct sl_context *context, const struct sl__launch *l,
                                        struct sl__tensor *x, struct sl__tensor *param,
                                        struct sl__tensor *running, struct sl__tensor *y,
-                                       float epsilon);
+                                       float epsilon, bool has_relu);
 /* Both gradients need the sums first. dx (+)=, grad [2C] (+)=. */
 enum sl_status sl__batchnorm_backward_sums(struct sl_context *context, const struct sl__launch *l,
                                            struct sl__tensor *x, struct sl__tensor *param,

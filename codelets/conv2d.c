@@ -136,7 +136,7 @@ static bool absorb(void *args, const struct sl__op *next, const void *next_args,
   }
   const struct sl__norm_args *norm = next_args;
   if (next != &sl__op_batchnorm_inference || which != 0 || a->norm || a->residual ||
-      norm->implementation == SL__ONEDNN)
+      norm->has_relu || norm->implementation == SL__ONEDNN)
     return false;
   a->norm = true;
   a->epsilon = norm->epsilon;

@@ -71,7 +71,7 @@ struct sl__layer_kind {
   const struct sl_layer_kind *custom; /* the program's struct; NULL: a kind of the library */
   bool may_share;                     /* its layers may take another layer's weight */
   bool wide_params; /* passes take parameters as f32 even if activations are bf16 */
-  bool takes_relu;  /* training passes obey has_relu: one pass over memory instead of two */
+  bool takes_relu;  /* passes obey has_relu: one pass over memory instead of two */
   /* Called when the inputs' shapes are known. Checks the options and declares output, parameters,
    * saved tensor and flops. */
   enum sl_status (*infer)(struct sl__layer *layer);

@@ -73,7 +73,7 @@ out:
 static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
   if (p->training) return forward_training(layer, p);
   return sl__batchnorm_inference(p->context, &p->launch, p->x[0], p->param, layer->buffers.tensor,
-                                 p->y, epsilon_of(layer->options));
+                                 p->y, epsilon_of(layer->options), p->has_relu);
 }
 
 static enum sl_status backward_begin(const struct sl__layer *layer, struct sl__pass *p) {

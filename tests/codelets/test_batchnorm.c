@@ -38,9 +38,9 @@ static void normalise(const struct norm *v, const double *running, double *y) {
   }
 }
 
-/* What the forward pass writes. */
-static void outputs(const struct norm *v, double *y) {
-  normalise(v, NULL, y);
+/* What the forward pass writes; running: in inference. */
+static void outputs(const struct norm *v, const double *running, double *y) {
+  normalise(v, running, y);
   for (int64_t i = 0; v->has_relu && i < count(v); i++) y[i] = fmax(y[i], 0);
 }
 
@@ -48,7 +48,7 @@ static double of_x(const double *x, void *data) {
   struct norm v = *(struct norm *)data;
   double *y = zeros(count(&v));
   v.x = x;
-  outputs(&v, y);
+  outputs(&v, NULL, y);
   double sum = dot(y, v.dy, count(&v));
   free(y);
   return sum;
@@ -92,14 +92,14 @@ static void check(struct norm v, bool add) {
   struct sl__tensor *tg = tensor(SL_SHAPE(two), old_g), *tr = tensor(SL_SHAPE(two), running),
                     *ti = tensor(shape, NULL);
   OK(sl__batchnorm_forward(context, &plain, tx, tp, ty, saved, (float)epsilon, v.has_relu));
-  OK(sl__batchnorm_inference(context, &plain, tx, tp, tr, ti, (float)epsilon));
+  OK(sl__batchnorm_inference(context, &plain, tx, tp, tr, ti, (float)epsilon, v.has_relu));
   OK(sl__batchnorm_backward_sums(context, &plain, tx, tp, saved, tdy, v.has_relu));
   OK(sl__batchnorm_backward_data(context, l, tx, tp, saved, tdy, tdx, v.has_relu));
   OK(sl__batchnorm_backward_weight(context, l, saved, tg));
   OK(sl__batchnorm_running(context, &plain, saved, tr, 0.1f, (float)epsilon, v.n * v.plane));
-  normalise(&v, running, want);
+  outputs(&v, running, want);
   assert_near("inference", take(ti), want, size, 8, 1 + 2 * v.mean);
-  outputs(&v, want);
+  outputs(&v, NULL, want);
   assert_near("y", take(ty), want, size, 16, 4 + v.mean);
   double *dx = take(tdx), *grad = take(tg);
   for (int64_t i = 0; add && i < size; i++) dx[i] -= old_x[i];
@@ -160,13 +160,13 @@ static void check_half(struct norm v, bool add) {
                     *tdx = bf16_tensor(shape, dx), *tg = tensor(pair, grad),
                     *tr = tensor(pair, running);
   OK(sl__batchnorm_forward(context, &plain, tx, tp, ty, saved, (float)epsilon, v.has_relu));
-  OK(sl__batchnorm_inference(context, &plain, tx, tp, tr, ti, (float)epsilon));
+  OK(sl__batchnorm_inference(context, &plain, tx, tp, tr, ti, (float)epsilon, v.has_relu));
   OK(sl__batchnorm_backward_sums(context, &plain, tx, tp, saved, tdy, v.has_relu));
   OK(sl__batchnorm_backward_data(context, l, tx, tp, saved, tdy, tdx, v.has_relu));
   OK(sl__batchnorm_backward_weight(context, l, saved, tg));
-  normalise(&v, running, want);
+  outputs(&v, running, want);
   assert_near_bf16("inference", take(ti), want, size, 8, 1 + 2 * v.mean);
-  outputs(&v, want);
+  outputs(&v, NULL, want);
   assert_near_bf16("y", take(ty), want, size, 16, 4 + v.mean);
   for (int64_t i = 0; !add && i < size; i++) dx[i] = 0;
   for (int64_t i = 0; !add && i < two; i++) grad[i] = 0;
@@ -192,7 +192,8 @@ static void shapes_are_checked(void **state) {
                    SL_BAD_SHAPE);
   assert_int_equal(sl__batchnorm_forward(context, &plain, x, six, x, six, 1e-5f, false),
                    SL_BAD_SHAPE);
-  assert_int_equal(sl__batchnorm_inference(context, &plain, x, six, five, x, 1e-5f), SL_BAD_SHAPE);
+  assert_int_equal(sl__batchnorm_inference(context, &plain, x, six, five, x, 1e-5f, false),
+                   SL_BAD_SHAPE);
   assert_int_equal(sl__batchnorm_backward_sums(context, &plain, x, six, six, x, false),
                    SL_BAD_SHAPE);
   assert_int_equal(sl__batchnorm_backward_data(context, &plain, x, six, kept, x, y, false),

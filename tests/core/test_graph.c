@@ -177,10 +177,10 @@ static enum sl_status images_calls(const struct images *m, struct sl__place plac
   struct sl__tensor *const *t = m->t;
   enum sl_status status;
   SL__TRY(sl__conv2d_forward(context, &l, m->x, m->filter, t[0], &conv));
-  SL__TRY(sl__batchnorm_inference(context, &l, t[0], m->norm, m->running, t[1], 1e-5f));
+  SL__TRY(sl__batchnorm_inference(context, &l, t[0], m->norm, m->running, t[1], 1e-5f, false));
   SL__TRY(sl__activation_forward(context, &l, t[1], t[2], SL_ACTIVATION_RELU));
   SL__TRY(sl__conv2d_forward(context, &l, t[2], m->second, t[3], &without_bias));
-  SL__TRY(sl__batchnorm_inference(context, &l, t[3], m->norm, m->running, t[4], 1e-3f));
+  SL__TRY(sl__batchnorm_inference(context, &l, t[3], m->norm, m->running, t[4], 1e-3f, false));
   SL__TRY(sl__add(context, &l, t[2], t[4], t[5], false));
   SL__TRY(sl__activation_forward(context, &l, t[5], t[6], SL_ACTIVATION_TANH));
   SL__TRY(sl__maxpool2d_forward(context, &l, t[6], t[7], m->index, &pool));

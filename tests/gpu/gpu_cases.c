@@ -295,7 +295,7 @@ static enum sl_status batchnorm_inference(struct trial *t, const int64_t *d) {
   struct sl__tensor *running = given_in(t, SL_F32, SL_SHAPE(2 * d[1]), 0.5, 2);
   struct sl__tensor *y = written(t, t->type, norm_shape(d), roundings(4));
   if (t->status != SL_OK) return t->status;
-  return sl__batchnorm_inference(t->context, L, x, param, running, y, 1e-5f);
+  return sl__batchnorm_inference(t->context, L, x, param, running, y, 1e-5f, d[3]);
 }
 
 static enum sl_status batchnorm_backward_sums(struct trial *t, const int64_t *d) {

@@ -220,8 +220,9 @@ static void running_statistics_average_the_slices(void **state) {
   for (int s = 0; s < 2; s++) {
     float x[24];
     draw(x, 24, 10 + (uint64_t)s);
-    struct sl_shape shape = SL_SHAPE(2, 3, 2, 2), six = SL_SHAPE(6);
-    struct sl__tensor *tx = floats(shape, x), *ty = floats(shape, NULL), *saved = floats(six, NULL);
+    struct sl_shape shape = SL_SHAPE(2, 3, 2, 2);
+    struct sl__tensor *tx = floats(shape, x), *ty = floats(shape, NULL),
+                      *saved = floats(SL_SHAPE(12), NULL);
     struct sl__pass pass = {.context = context,
                             .training = true,
                             .slices = 2,

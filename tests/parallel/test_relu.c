@@ -53,7 +53,7 @@ static enum sl_status count(void *data, const struct sl__call *call, struct star
 struct trained {
   float weights[4096];
   int64_t size;
-  double loss;
+  double loss, evaluated; /* the losses of the last batch, and of all by the final weights */
   struct tasks tasks;
 };
 
@@ -78,6 +78,7 @@ static void train(const struct shape *shape, const char *placement, int microbat
   struct sl_model *m;
   struct sl_trainer *t;
   struct sl_report report = {0};
+  double accuracy;
   bool reported;
   memset(to, 0, sizeof *to);
   OK(sl_digits_new(SAMPLES, 3, true, &data));
@@ -93,6 +94,7 @@ static void train(const struct shape *shape, const char *placement, int microbat
     if (reported) to->loss = report.loss;
   }
   sl__submit_hook_remove(context, &to->tasks);
+  OK(sl_trainer_evaluate(t, loader, &to->evaluated, &accuracy));
   read_weights(m, to);
   sl_trainer_free(t);
   sl_loader_free(loader);
@@ -110,6 +112,7 @@ static void check(const struct shape *shape, int microbatches, enum sl_math math
   assert_int_equal(several.tasks.relus, 4 * slices);
   assert_int_equal(several.tasks.joined, 0);
   assert_true(one.loss == several.loss && isfinite(one.loss));
+  assert_true(one.evaluated == several.evaluated && isfinite(one.evaluated));
   assert_int_equal(one.size, several.size);
   assert_memory_equal(one.weights, several.weights, (size_t)one.size * sizeof *one.weights);
 }
