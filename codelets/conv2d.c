@@ -424,11 +424,9 @@ static uint32_t own_choices(const struct sl__op *op, const struct sl__conv_args 
   return (uint32_t)direct << SL__DIRECT_CONV | (uint32_t)winograd << SL__WINOGRAD;
 }
 
-/* Measured: where windows are large, the frames of dy's many channels do not stay in a core's
- * caches; and a product is as fast where a pixel meets a single tap. */
+/* A product is as fast where a pixel meets a single tap, of a window that is the pixel. */
 static bool direct_pays(const struct sl__op *op, const struct sl__conv_args *a) {
-  int64_t window = (int64_t)a->kernel_h * a->kernel_w;
-  return op != &sl__op_conv2d_backward_data || (window <= 9 && !is_product(a));
+  return op != &sl__op_conv2d_backward_data || !is_product(a);
 }
 
 /* Returns the scratch memory that the cost estimate includes. */

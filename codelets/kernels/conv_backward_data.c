@@ -4,6 +4,7 @@
 
 #include "codelets/kernels/choice.h"
 #include "codelets/kernels/conv_frame.h"
+#include "codelets/kernels/conv_scatter.h"
 #include "codelets/kernels/direct_conv.h"
 #include "codelets/kernels/tiles.h"
 #include "codelets/kernels/winograd.h"
@@ -112,8 +113,13 @@ static struct layout layout_of(const struct sl__conv_args *a) {
   return l;
 }
 
+static bool goes_by_taps(const struct sl__conv_args *a) {
+  return a->implementation == SL__DIRECT_CONV && sl__conv_scatter_pays(a);
+}
+
 int64_t sl__conv_backward_data_scratch(const struct sl__conv_args *a) {
   int64_t most = 0;
+  if (goes_by_taps(a)) return sl__conv_scatter_scratch(a);
   for (int32_t row = 0; row < remainders(a->stride_h, a->height); row++)
     for (int32_t column = 0; column < remainders(a->stride_w, a->width); column++) {
       struct part p = part_of(a, row, column);
@@ -267,6 +273,10 @@ static void run_images(const struct sl__conv_args *a, int32_t images, const floa
 
 void sl__conv_backward_data(const struct sl__conv_args *a, const float *dy, const float *weight,
                             float *dx, float *scratch, bool add, int most_lanes) {
+  if (goes_by_taps(a)) {
+    sl__conv_scatter(a, dy, weight, dx, scratch, add, most_lanes);
+    return;
+  }
   struct layout at = layout_of(a);
   struct memory m = {scratch, scratch + at.buffer, scratch + at.own};
   struct part whole = part_of(a, 0, 0);

@@ -2,9 +2,11 @@
  * (codelets/kernels/conv_backward_data.c) against a naive loop in double precision, for each width
  * of vectors that this processor has: random shapes and those of the networks; strides beyond the
  * kernel, paddings beyond it; added and not; nothing is written behind the end of dx, or of the
- * scratch memory; an image has the same bits alone and among others. */
+ * scratch memory; an image has the same bits alone and among others. Tap by tap
+ * (codelets/kernels/conv_scatter.c), for every such shape, too. */
 #include "codelets/kernels/choice.h"
 #include "codelets/kernels/conv_backward_data.h"
+#include "codelets/kernels/conv_scatter.h"
 #include "tests/common/convolution.h"
 
 struct data {
@@ -28,13 +30,16 @@ static void free_data(struct data *d) {
   free(d->dy), free(d->weight), free(d->old), free(d->dx), free(d->scratch);
 }
 
-static void check_gradient(const struct sl__conv_args *a, const struct data *d, const double *want,
-                           const double *size, bool add, int most_lanes) {
+typedef void backward_data(const struct sl__conv_args *a, const float *dy, const float *weight,
+                           float *dx, float *scratch, bool add, int most_lanes);
+
+static void check_gradient(backward_data *run, const struct sl__conv_args *a, const struct data *d,
+                           const double *want, const double *size, bool add, int most_lanes) {
   double rounding = a->implementation == SL__WINOGRAD ? 1e-6 : 3e-7;
   fill(d->dx, d->dxs, NAN);
   fill(d->scratch, d->scratches, NAN);
   if (add) memcpy(d->dx, d->old, (size_t)d->dxs * sizeof *d->dx);
-  sl__conv_backward_data(a, d->dy, d->weight, d->dx, d->scratch, add, most_lanes);
+  run(a, d->dy, d->weight, d->dx, d->scratch, add, most_lanes);
   for (int64_t i = 0; i < d->dxs; i++) {
     double wanted = want[i] + (add ? (double)d->old[i] : 0);
     if (!(fabs((double)d->dx[i] - wanted) <= rounding * (2 + 2 * size[i])))
@@ -42,6 +47,20 @@ static void check_gradient(const struct sl__conv_args *a, const struct data *d, 
   }
   check_guards(d->dx, d->dxs);
   check_guards(d->scratch, d->scratches);
+}
+
+/* Tap by tap, where that does not pay, too. */
+static void check_by_taps(const struct sl__conv_args *a, struct data *d, const double *want,
+                          const double *size) {
+  float *memory = d->scratch;
+  if (sl__conv_pixels(a) < 4) return;
+  d->scratches = sl__conv_scatter_scratch(a);
+  d->scratch = guarded(d->scratches);
+  for (int w = 0; w < 3; w++)
+    for (int add = 0; add < 2 && has_width(widths[w]); add++)
+      check_gradient(sl__conv_scatter, a, d, want, size, add, widths[w]);
+  free(d->scratch);
+  d->scratch = memory;
 }
 
 static void check_all(struct sl__conv_args a) {
@@ -56,7 +75,8 @@ static void check_all(struct sl__conv_args a) {
   }
   for (int w = 0; w < 3; w++)
     for (int add = 0; add < 2 && has_width(widths[w]); add++)
-      check_gradient(&a, &d, want, size, add, widths[w]);
+      check_gradient(sl__conv_backward_data, &a, &d, want, size, add, widths[w]);
+  check_by_taps(&a, &d, want, size);
   free(want), free(size);
   free_data(&d);
 }
@@ -77,7 +97,7 @@ static void shapes_of_networks(void **state) {
   check_all(square(2, 2, 6, 3, 2, 3, 0)); /* pixels that no window covers */
   check_all(square(2, 2, 5, 3, 5, 1, 4)); /* every window lies over an edge */
   check_all(square(2, 2, 9, 3, 4, 2, 1));
-  check_all(square(2, 3, 8, 2, 1, 2, 1)); /* no window has pixels of odd rows or columns */
+  check_all(square(2, 3, 8, 2, 1, 2, 1));          /* no window has pixels of odd rows or columns */
   check_all(square(2, 2, 5, 3, 3, 2000000000, 1)); /* one window */
 }
 

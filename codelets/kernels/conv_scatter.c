@@ -1,0 +1,109 @@
+#include "codelets/kernels/conv_scatter.h"
+
+#include <string.h>
+
+#include "codelets/kernels/tiles.h"
+
+typedef void run_tile(int64_t channels, int64_t pixels, int64_t taps, const int64_t *at,
+                      const float *weight, const float *dy, float *to);
+
+#define SL__TILE_FILE "codelets/kernels/conv_scatter_tile.h"
+#include "codelets/kernels/simd_variants.h"
+
+typedef run_tile *const tile_table[SL__TILE_ROWS + 1];
+
+static tile_table *tiles_of(int lanes) {
+#ifdef SL__WIDTHS
+  if (lanes == 16) return tiles_16;
+  if (lanes == 8) return tiles_8;
+#endif
+  (void)lanes;
+  return tiles_4;
+}
+
+/* ---- sizes ---- */
+
+/* Measured: it takes up to twice the time for as many products as the convolutions with the rotated
+ * filters, which go to all pixels of dx. */
+bool sl__conv_scatter_pays(const struct sl__conv_args *a) {
+  double rotated = (double)a->height * a->width / a->stride_h / a->stride_w;
+  return sl__conv_pixels(a) >= 4 && rotated > 2 * (double)sl__conv_pixels(a);
+}
+
+int64_t sl__conv_scatter_scratch(const struct sl__conv_args *a) {
+  return SL__TILE_ROWS * sl__conv_pixels(a);
+}
+
+/* ---- products ---- */
+
+/* The products of `rows` taps, for all pixels. The last vector is moved back to end with them, and
+ * writes some of them again. */
+static void multiply(const struct sl__conv_args *a, tile_table *tiles, int lanes, int rows,
+                     const float *weight, const float *dy, float *to) {
+  int64_t pixels = sl__conv_pixels(a), at[SL__TILE_COLUMNS];
+  int most = SL__TILE_COLUMNS;
+  while (!tiles[most][rows]) most--;
+  for (int64_t p = 0; p < pixels;) {
+    int vectors = 0;
+    for (; vectors < most && p < pixels; p += lanes)
+      at[vectors++] = p < pixels - lanes ? p : pixels - lanes;
+    tiles[vectors][rows](a->out_channels, pixels, sl__conv_taps(a), at, weight, dy, to);
+  }
+}
+
+/* ---- sums ---- */
+
+/* The outputs [*first, *end) of a row, or rows, whose tap meets a pixel: output i meets pixel
+ * i stride + tap - pad. */
+static void meeting(int32_t size, int32_t outputs, int32_t stride, int32_t tap, int32_t pad,
+                    int32_t *first, int32_t *end) {
+  int32_t before = pad - tap, last = size - 1 + before;
+  *first = before > 0 ? before / stride + (before % stride != 0) : 0;
+  *end = last < 0 ? 0 : last / stride + 1;
+  if (*end > outputs) *end = outputs;
+}
+
+SL__INLINE void add_row(float *restrict to, const float *restrict from, int32_t count,
+                        int32_t stride) {
+  for (int32_t i = 0; i < count; i++) to[(int64_t)i * stride] += from[i];
+}
+
+/* Adds a tap's products [H', W'] to the pixels of its channel's plane that it meets. */
+SL__SIMD static void scatter(const struct sl__conv_args *a, int64_t tap, const float *from,
+                             float *dx) {
+  int32_t window = a->kernel_h * a->kernel_w, top, bottom, left, right;
+  int32_t r = (int32_t)(tap % window) / a->kernel_w, s = (int32_t)(tap % window) % a->kernel_w;
+  meeting(a->height, a->out_height, a->stride_h, r, a->pad_h, &top, &bottom);
+  meeting(a->width, a->out_width, a->stride_w, s, a->pad_w, &left, &right);
+  float *plane = dx + tap / window * a->height * a->width;
+  for (int32_t h = top; h < bottom && left < right; h++) {
+    float *to = plane + ((int64_t)h * a->stride_h + r - a->pad_h) * a->width +
+                (int64_t)left * a->stride_w + s - a->pad_w;
+    const float *row = from + (int64_t)h * a->out_width + left;
+    if (a->stride_w == 1)
+      add_row(to, row, right - left, 1);
+    else
+      add_row(to, row, right - left, a->stride_w);
+  }
+}
+
+void sl__conv_scatter(const struct sl__conv_args *a, const float *dy, const float *weight,
+                      float *dx, float *scratch, bool add, int most_lanes) {
+  int64_t taps = sl__conv_taps(a), pixels = sl__conv_pixels(a);
+  int lanes = sl__lanes(most_lanes), most = SL__TILE_ROWS;
+  while (lanes > pixels) lanes /= 2;
+  tile_table *tiles = tiles_of(lanes);
+  /* sums of four vectors, or as many as there are, in one tile */
+  int columns = pixels > 3 * lanes ? 4 : (int)((pixels + lanes - 1) / lanes);
+  while (!tiles[columns][most]) most--;
+  if (!add) memset(dx, 0, (size_t)(a->images * sl__conv_x_size(a)) * sizeof *dx);
+  for (int32_t n = 0; n < a->images; n++) {
+    for (int64_t t = 0; t < taps; t += most) {
+      int rows = (int)(taps - t < most ? taps - t : most);
+      multiply(a, tiles, lanes, rows, weight + t, dy, scratch);
+      for (int i = 0; i < rows; i++) scatter(a, t + i, scratch + i * pixels, dx);
+    }
+    dx += sl__conv_x_size(a);
+    dy += sl__conv_y_size(a);
+  }
+}
