@@ -8,7 +8,7 @@ import json
 import sys
 from xml.sax.saxutils import escape
 
-LEFT, BAR, RIGHT, ROW, HEAD = 330, 420, 130, 18, 30  # pixels; BAR is the whole roofline
+LEFT, BAR, RIGHT, ROW, HEAD = 360, 420, 180, 18, 30  # pixels; BAR is the whole roofline
 MOST = 1.25  # shares beyond are cut, and their number says so
 COLOURS = {"forward": "#4477aa", "backward_data": "#ee6677", "backward_weight": "#228833"}
 OTHER = "#999999"
@@ -72,7 +72,7 @@ def picture(networks, machine):
     for end, value in [*COLOURS.items(), ("other", OTHER)]:
         yield f'<rect x="{x}" y="{30}" width="10" height="10" fill="{value}"/>'
         yield text(x + 14, 40, end.replace("_", " "))
-        x += 110
+        x += 130
     yield from axis(top, y - top)
     yield from rows
     yield "</svg>"
