@@ -1,13 +1,18 @@
 /* How close each kernel comes to the machine's limits, for every shape of the networks of
- * bench/networks.c: training on one worker, with SGD and momentum. Prints one JSON line for the
- * peak of OpenBLAS on one core, one for the memory's bandwidth, and one a kernel and shape, those
- * that take most of the time first: calls    in a step ms       median time of a call share    of
- * the time of all kernels of a step gflops   0 for those whose work is not counted gb_s     bytes
- * of the tensors that it reads and writes, a second roof     share of the roofline (Williams,
- * Waterman, Patterson, Roofline: an insightful visual performance model, 2009): the larger of
- * gflops / peak and gb_s / bandwidth. Above 1: an algorithm with fewer products, or tensors that
- * stay in caches foreign_cpu   share of the machine's time that other programs took bench/limits.py
- * draws a picture of them. */
+ * bench/networks.c: training on one worker, with SGD and momentum. The program prints one JSON
+ * line for the peak of OpenBLAS on one core, and one for the memory's bandwidth. Then it prints
+ * one a kernel and shape, those that take most of the time first:
+ *   calls         in a step
+ *   ms            median time of a call
+ *   share         of the time of all kernels of a step
+ *   gflops        0 for those whose work is not counted
+ *   gb_s          bytes of the tensors that it reads and writes, a second
+ *   roof          share of the roofline: the larger of gflops / peak and gb_s / bandwidth. Above 1:
+ *                 an algorithm with fewer products, or tensors that stay in caches
+ *   foreign_cpu   share of the machine's time that other programs took
+ *
+ * The roofline: Williams, Waterman, Patterson, Roofline: an insightful visual performance model for
+ * multicore architectures, 2009. bench/limits.py draws a picture. */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif

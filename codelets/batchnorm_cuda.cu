@@ -226,7 +226,7 @@ struct keep_sums {
   }
 };
 
-/* What a value's slope needs of its channel. */
+/* A channel's coefficients for the slopes of its values. */
 struct coefficients_of_slope {
   float4 relu, slope; /* the line's mean, scale and shift; k, b and s */
 };
