@@ -6,36 +6,74 @@
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-/* One call of the generator gives numbers for four neighbours; the first and the last group may be
- * partial. */
-SL__INLINE void apply_run(const struct sl__dropout_args *a, uint64_t first, int64_t count,
-                          const float *x, float *y, bool add) {
-  uint64_t end = first + (uint64_t)count;
-  float kept = 1.0f / (1.0f - a->d.rate);
-  for (uint64_t group = first >> 2; group << 2 < end; group++) {
-    struct sl__random4 r = sl__philox(a->d.seed, a->d.stream, group);
-    for (int k = 0; k < 4; k++) {
-      uint64_t index = (group << 2) + (uint64_t)k;
-      if (index < first || index >= end) continue;
-      float value = sl__dropout_value(r.v[k], a->d.rate, kept, x[index - first]);
-      y[index - first] = add ? y[index - first] + value : value;
-    }
+/* The generator's numbers for the elements of `count` groups of four, side by side: one loop over
+ * groups is vector code, and one group's ten rounds are not. */
+enum { GROUPS = 16 };
+
+SL__INLINE void draw(const struct sl__dropout_args *a, uint64_t group, const int count,
+                     uint32_t bits[4 * GROUPS]) {
+  for (int g = 0; g < count; g++) {
+    struct sl__random4 r = sl__philox(a->d.seed, a->d.stream, group + (uint64_t)g);
+    for (int k = 0; k < 4; k++) bits[4 * g + k] = r.v[k];
   }
 }
 
-SL__INLINE void apply(const struct sl__dropout_args *a, const float *x, float *y, bool add) {
+/* y (+)= dropout of x, for whole groups. */
+SL__INLINE void apply_groups(const struct sl__dropout_args *a, const uint32_t *bits, float kept,
+                             const float *x, float *y, const int count, const bool add) {
+  for (int i = 0; i < 4 * count; i++) {
+    float value = sl__dropout_value(bits[i], a->d.rate, kept, x[i]);
+    y[i] = add ? y[i] + value : value;
+  }
+}
+
+/* One call of the generator gives numbers for four neighbours; the first and the last group may be
+ * partial. */
+SL__INLINE void apply_run(const struct sl__dropout_args *a, uint64_t first, int64_t count,
+                          const float *x, float *y, const bool add) {
+  uint64_t end = first + (uint64_t)count, group = first >> 2;
+  float kept = 1.0f / (1.0f - a->d.rate);
+  uint32_t bits[4 * GROUPS];
+  while (group << 2 < end) {
+    uint64_t at = group << 2;
+    if (at >= first && end - at >= 4 * GROUPS) {
+      draw(a, group, GROUPS, bits);
+      apply_groups(a, bits, kept, x + (at - first), y + (at - first), GROUPS, add);
+      group += GROUPS;
+      continue;
+    }
+    draw(a, group, 1, bits);
+    for (uint64_t index = at; index < at + 4; index++) {
+      if (index < first || index >= end) continue;
+      float value = sl__dropout_value(bits[index - at], a->d.rate, kept, x[index - first]);
+      y[index - first] = add ? y[index - first] + value : value;
+    }
+    group++;
+  }
+}
+
+SL__INLINE void apply(const struct sl__dropout_args *a, const float *x, float *y, const bool add) {
   int64_t run = a->d.run ? a->d.run : a->count;
   uint64_t first = a->d.first;
   for (int64_t at = 0; at < a->count; at += run, first += (uint64_t)a->d.stride)
     apply_run(a, first, run, x + at, y + at, add);
 }
 
+SL__SIMD static void overwrite(const struct sl__dropout_args *a, const float *x, float *y) {
+  apply(a, x, y, false);
+}
+
+SL__SIMD static void add(const struct sl__dropout_args *a, const float *x, float *y) {
+  apply(a, x, y, true);
+}
+
 SL__KERNEL void sl__dropout_forward_cpu(void *buffers[], void *cl_arg) {
-  apply(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), false);
+  overwrite(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1));
 }
 
 SL__KERNEL void sl__dropout_backward_cpu(void *buffers[], void *cl_arg) {
-  apply(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__accumulate(cl_arg));
+  (sl__accumulate(cl_arg) ? add : overwrite)(sl__args(cl_arg), sl__buffer(buffers, 0),
+                                             sl__buffer(buffers, 1));
 }
 
 /* ---- submission -------------------------------------------------------------------------- */
