@@ -148,7 +148,7 @@ train() {
     shift
   done
   shift
-  RANKS=$lane/ranks timeout -k 20 100 "$launcher" -np "$ranks" $options -- "$work/rank" "$mlp" \
+  RANKS=$lane/ranks timeout -k 20 240 "$launcher" -np "$ranks" $options -- "$work/rank" "$mlp" \
     --kvstore dist_sync --hidden 128 --batch 50 --steps $steps --momentum 0.9 \
     --checkpoint "$lane/$name" --checkpoint-every 7 --keep 99 \
     --save "$lane/$name.weights" --log "$lane/$name.jsonl" "$@" >"$lane/out" 2>"$lane/err"
