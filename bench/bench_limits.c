@@ -71,12 +71,13 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
  * machine balance in current high performance computers, 1995): GB/s, three arrays. */
 static int measure_bandwidth(double *gb_s) {
   const int64_t n = 1 << 25;
-  float *a = malloc(3 * (size_t)n * sizeof *a), *b = a + n, *c = b + n;
+  float *a = malloc(3 * (size_t)n * sizeof *a);
   double best = 1e9;
   if (!a) {
     fprintf(stderr, "bench_limits: no memory for three arrays of %lld floats\n", (long long)n);
     return 1;
   }
+  const float *b = a + n, *c = b + n;
   for (int64_t i = 0; i < 3 * n; i++) a[i] = 1;
   for (int round = 0; round < 5; round++) {
     double begin = bench_now();

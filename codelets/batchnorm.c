@@ -93,8 +93,7 @@ static bool forward_by_onednn(const struct sl__norm_args *a, const float *x, con
 }
 
 /* Channels [first, end) that are done together: their planes of an image follow each other in
- * memory and make a run that is long enough to be read ahead, and those of all images stay in a
- * cache. */
+ * memory and make a run that is long enough to be read ahead. */
 enum { MOST_TOGETHER = 256, RUN = 16384 /* floats */ };
 
 struct channels {

@@ -424,7 +424,7 @@ static uint32_t own_choices(const struct sl__op *op, const struct sl__conv_args 
   return (uint32_t)direct << SL__DIRECT_CONV | (uint32_t)winograd << SL__WINOGRAD;
 }
 
-/* A product is as fast where a pixel meets a single tap, of a window that is the pixel. */
+/* Windows of one pixel need no matrix: a product is as fast. */
 static bool direct_pays(const struct sl__op *op, const struct sl__conv_args *a) {
   return op != &sl__op_conv2d_backward_data || !is_product(a);
 }

@@ -76,8 +76,8 @@ struct sl__layer_kind {
    * saved tensor and flops. */
   enum sl_status (*infer)(struct sl__layer *layer);
   enum sl_status (*forward)(const struct sl__layer *layer, struct sl__pass *pass);
-  /* Called before the two backward halves: turns dy into the gradient before a fused activation.
-   * May be NULL. */
+  /* Called before the two backward halves, for their common part: turns dy into the gradient before
+   * a fused activation, or adds up a normalisation's sums. May be NULL. */
   enum sl_status (*backward_begin)(const struct sl__layer *layer, struct sl__pass *pass);
   enum sl_status (*backward_data)(const struct sl__layer *layer, struct sl__pass *pass);
   /* NULL if the kind has no parameters. */

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "core/base/simd.h"
+
 struct sl__conv_args {
   int32_t images, channels, height, width;     /* of x: N, C, H, W */
   int32_t out_channels, out_height, out_width; /* of y: K, H', W' */
@@ -27,6 +29,18 @@ static inline int64_t sl__conv_x_size(const struct sl__conv_args *a) {
 }
 static inline int64_t sl__conv_y_size(const struct sl__conv_args *a) {
   return (int64_t)a->out_channels * sl__conv_pixels(a);
+}
+
+static inline int32_t sl__ceil_div(int32_t a, int32_t b) { return a / b + (a % b != 0); }
+
+/* Along one axis, the outputs [*first, *end) whose tap meets one of `size` values: output i meets
+ * value i stride + tap - pad. */
+SL__INLINE void sl__conv_inside(int32_t size, int32_t outputs, int32_t stride, int32_t tap,
+                                int32_t pad, int32_t *first, int32_t *end) {
+  int32_t before = pad - tap, last = size - 1 + before;
+  *first = before > 0 ? sl__ceil_div(before, stride) : 0;
+  *end = last < 0 ? 0 : last / stride + 1;
+  if (*end > outputs) *end = outputs;
 }
 
 /* Number of images whose x and dy a GPU converts from bf16 at a time (conv2d_cuda.cu): those that

@@ -24,22 +24,11 @@ typedef void run_tile(const struct group *group, const float *image, const int32
 
 typedef run_tile *const tile_table[SL__TILE_ROWS + 1];
 
-static tile_table *tiles_of(int lanes) {
-#ifdef SL__WIDTHS
-  if (lanes == 16) return tiles_16;
-  if (lanes == 8) return tiles_8;
-#endif
-  (void)lanes;
-  return tiles_4;
-}
-
 /* ---- memory ---- */
 
 /* A vector has at most as many floats as a plane of outputs. */
 static int lanes_of(const struct sl__conv_args *a, int most) {
-  int lanes = sl__lanes(most);
-  while (lanes > sl__conv_pixels(a)) lanes /= 2;
-  return lanes;
+  return sl__lanes_of(sl__conv_pixels(a), most);
 }
 
 bool sl__conv_backward_weight_serves(const struct sl__conv_args *a) {
@@ -124,6 +113,7 @@ void sl__conv_backward_weight(const struct sl__conv_args *a, const float *x, con
     for (int32_t i = 0; i < group.images; i++)
       sl__conv_frame_fill(a, &g, (struct sl__frame_rows){0, g.height}, n == 0,
                           x + (n + i) * sl__conv_x_size(a), image + i * at.each);
-    multiply(&group, tiles_of(lanes), a->out_channels, image, dy + n * sl__conv_y_size(a), grad);
+    multiply(&group, SL__TILES_OF(lanes), a->out_channels, image, dy + n * sl__conv_y_size(a),
+             grad);
   }
 }

@@ -7,8 +7,6 @@
 
 /* ---- sizes ---- */
 
-static int32_t ceil_div(int32_t a, int32_t b) { return a / b + (a % b != 0); }
-
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
 
 /* With `planes` planes side by side. Vectors lie within rows if rows are whole vectors, else across
@@ -91,16 +89,6 @@ static void find_starts(const struct sl__conv_frame *g, int lanes) {
   }
 }
 
-/* The outputs [*first, *end) of a row that a remainder's row of `width` values covers: output i is
- * value i stride + remainder - pad. */
-SL__INLINE void inside(int32_t width, int32_t outputs, int32_t stride, int32_t remainder,
-                       int32_t pad, int32_t *first, int32_t *end) {
-  int32_t before = pad - remainder, last = width - 1 + before;
-  *first = before > 0 ? ceil_div(before, stride) : 0;
-  *end = last < 0 ? 0 : last / stride + 1;
-  if (*end > outputs) *end = outputs;
-}
-
 SL__INLINE void spread_row(float *restrict to, const float *restrict from, int32_t count,
                            int32_t stride) {
   for (int32_t i = 0; i < count; i++) to[i] = from[(int64_t)i * stride];
@@ -164,10 +152,10 @@ SL__INLINE void frame_plane(const struct sl__conv_args *a, const struct sl__conv
                             struct sl__frame_rows rows, const float *image, int32_t stride_h,
                             int32_t stride_w, int32_t rh, int32_t rw, float *to) {
   int32_t top, bottom, first, end;
-  inside(a->height, g->height, stride_h, rh, a->pad_h, &top, &bottom);
+  sl__conv_inside(a->height, g->height, stride_h, rh, a->pad_h, &top, &bottom);
   if (top < rows.first) top = rows.first;
   if (bottom > rows.end) bottom = rows.end;
-  inside(a->width, g->pitch, stride_w, rw, a->pad_w, &first, &end);
+  sl__conv_inside(a->width, g->pitch, stride_w, rw, a->pad_w, &first, &end);
   if (top >= bottom || first >= end) return;
   if (stride_h == 1 && stride_w == 1 && g->pitch == a->width) {
     slide_rows(to + (int64_t)top * g->pitch, image + (int64_t)(top + rh - a->pad_h) * a->width,

@@ -12,15 +12,6 @@ typedef void run_tile(int64_t channels, int64_t pixels, int64_t taps, const int6
 
 typedef run_tile *const tile_table[SL__TILE_ROWS + 1];
 
-static tile_table *tiles_of(int lanes) {
-#ifdef SL__WIDTHS
-  if (lanes == 16) return tiles_16;
-  if (lanes == 8) return tiles_8;
-#endif
-  (void)lanes;
-  return tiles_4;
-}
-
 /* ---- sizes ---- */
 
 /* Measured: it takes up to twice the time for as many products as the convolutions with the rotated
@@ -53,16 +44,6 @@ static void multiply(const struct sl__conv_args *a, tile_table *tiles, int lanes
 
 /* ---- sums ---- */
 
-/* The outputs [*first, *end) of a row, or rows, whose tap meets a pixel: output i meets pixel
- * i stride + tap - pad. */
-static void meeting(int32_t size, int32_t outputs, int32_t stride, int32_t tap, int32_t pad,
-                    int32_t *first, int32_t *end) {
-  int32_t before = pad - tap, last = size - 1 + before;
-  *first = before > 0 ? before / stride + (before % stride != 0) : 0;
-  *end = last < 0 ? 0 : last / stride + 1;
-  if (*end > outputs) *end = outputs;
-}
-
 SL__INLINE void add_row(float *restrict to, const float *restrict from, int32_t count,
                         int32_t stride) {
   for (int32_t i = 0; i < count; i++) to[(int64_t)i * stride] += from[i];
@@ -73,8 +54,8 @@ SL__SIMD static void scatter(const struct sl__conv_args *a, int64_t tap, const f
                              float *dx) {
   int32_t window = a->kernel_h * a->kernel_w, top, bottom, left, right;
   int32_t r = (int32_t)(tap % window) / a->kernel_w, s = (int32_t)(tap % window) % a->kernel_w;
-  meeting(a->height, a->out_height, a->stride_h, r, a->pad_h, &top, &bottom);
-  meeting(a->width, a->out_width, a->stride_w, s, a->pad_w, &left, &right);
+  sl__conv_inside(a->height, a->out_height, a->stride_h, r, a->pad_h, &top, &bottom);
+  sl__conv_inside(a->width, a->out_width, a->stride_w, s, a->pad_w, &left, &right);
   float *plane = dx + tap / window * a->height * a->width;
   for (int32_t h = top; h < bottom && left < right; h++) {
     float *to = plane + ((int64_t)h * a->stride_h + r - a->pad_h) * a->width +
@@ -90,9 +71,8 @@ SL__SIMD static void scatter(const struct sl__conv_args *a, int64_t tap, const f
 void sl__conv_scatter(const struct sl__conv_args *a, const float *dy, const float *weight,
                       float *dx, float *scratch, bool add, int most_lanes) {
   int64_t taps = sl__conv_taps(a), pixels = sl__conv_pixels(a);
-  int lanes = sl__lanes(most_lanes), most = SL__TILE_ROWS;
-  while (lanes > pixels) lanes /= 2;
-  tile_table *tiles = tiles_of(lanes);
+  int lanes = sl__lanes_of(pixels, most_lanes), most = SL__TILE_ROWS;
+  tile_table *tiles = SL__TILES_OF(lanes);
   /* sums of four vectors, or as many as there are, in one tile */
   int columns = pixels > 3 * lanes ? 4 : (int)((pixels + lanes - 1) / lanes);
   while (!tiles[columns][most]) most--;

@@ -69,6 +69,13 @@ SL__VECTORS(4)
 SL__VECTORS(8)
 SL__VECTORS(16)
 
+/* The tables tiles_LANES that a file NAME_tile.h defines, for this width. */
+#ifdef SL__WIDTHS
+#define SL__TILES_OF(lanes) ((lanes) == 16 ? tiles_16 : (lanes) == 8 ? tiles_8 : tiles_4)
+#else
+#define SL__TILES_OF(lanes) ((void)(lanes), tiles_4)
+#endif
+
 /* Floats of whole cache lines. */
 static inline int64_t sl__whole_lines(int64_t floats) { return (floats + 15) / 16 * 16; }
 
@@ -88,6 +95,13 @@ static inline int sl__lanes(int most) {
 #endif
   (void)most;
   return 4;
+}
+
+/* The same, of a vector that at least 4 values fill. */
+static inline int sl__lanes_of(int64_t values, int most) {
+  int lanes = sl__lanes(most);
+  while (lanes > values) lanes /= 2;
+  return lanes;
 }
 
 #endif

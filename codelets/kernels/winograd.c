@@ -74,8 +74,6 @@ static struct width width_of(int lanes, int side) {
 
 /* ---- tables and memory ---- */
 
-static int32_t ceil_div(int32_t a, int32_t b) { return a / b + (a % b != 0); }
-
 static int32_t gcd(int32_t a, int32_t b) { return b ? gcd(b, a % b) : a; }
 
 /* The number of rows of tiles that are whole vectors, or all rows. Larger units pay if they save a
@@ -84,15 +82,15 @@ static void try_rows(struct shape *g, int32_t rows, int32_t pitch) {
   struct shape other = *g;
   other.pitch = pitch;
   other.unit_rows = rows;
-  other.unit_vectors = ceil_div(rows * pitch, g->lanes);
-  other.units = ceil_div(g->down, rows);
+  other.unit_vectors = sl__ceil_div(rows * pitch, g->lanes);
+  other.units = sl__ceil_div(g->down, rows);
   int64_t before = (int64_t)g->units * g->unit_vectors;
   if (!before || (int64_t)other.units * other.unit_vectors * 10 <= 9 * before) *g = other;
 }
 
 static void find_units(struct shape *g, int32_t images) {
   int32_t lanes = g->lanes, exact = lanes / gcd(g->across, lanes);
-  try_rows(g, 1, ceil_div(g->across, lanes) * lanes);
+  try_rows(g, 1, sl__ceil_div(g->across, lanes) * lanes);
   bool fits = (int64_t)exact * g->across <= (int64_t)MOST_VECTORS * lanes; /* into caches */
   if (exact < g->down && fits) try_rows(g, exact, g->across);
   if (g->down * (int64_t)g->across <= MOST_VECTORS * lanes) try_rows(g, g->down, g->across);
@@ -105,8 +103,8 @@ static void find_units(struct shape *g, int32_t images) {
  * transformed before the number of workers is known. */
 static int32_t side_of(const struct sl__conv_args *a) {
   const int64_t most_weights = 1 << 13;
-  int64_t fours = sl__whole_lines((int64_t)ceil_div(a->height, 4) * ceil_div(a->width, 4));
-  int64_t twos = sl__whole_lines((int64_t)ceil_div(a->height, 2) * ceil_div(a->width, 2));
+  int64_t fours = sl__whole_lines((int64_t)sl__ceil_div(a->height, 4) * sl__ceil_div(a->width, 4));
+  int64_t twos = sl__whole_lines((int64_t)sl__ceil_div(a->height, 2) * sl__ceil_div(a->width, 2));
   bool few = (int64_t)a->channels * a->out_channels <= most_weights;
   return few && 36 * fours < 16 * twos ? 4 : 2;
 }
@@ -127,8 +125,8 @@ static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
                     .channels = a->channels,
                     .height = a->height,
                     .width = a->width,
-                    .down = ceil_div(a->height, side),
-                    .across = ceil_div(a->width, side)};
+                    .down = sl__ceil_div(a->height, side),
+                    .across = sl__ceil_div(a->width, side)};
   find_units(&g, a->images);
   bool whole = a->height % side == 0 && g.pitch == g.across && g.down % g.unit_rows == 0 &&
                g.unit_rows * g.pitch % lanes == 0;
@@ -192,9 +190,7 @@ int64_t sl__winograd_scratch(const struct sl__conv_args *a, bool is_transformed)
 bool sl__winograd_serves(const struct sl__conv_args *a) {
   const int32_t least = 16;
   const int64_t most_weights = 1 << 16, most_scratch = 1 << 21;
-  bool same = a->kernel_h == 3 && a->kernel_w == 3 && a->stride_h == 1 && a->stride_w == 1 &&
-              a->pad_h == 1 && a->pad_w == 1;
-  if (!same || a->channels < least || a->out_channels < least ||
+  if (!sl__winograd_has_window(a) || a->channels < least || a->out_channels < least ||
       (int64_t)a->channels * a->out_channels > most_weights || sl__conv_x_size(a) > INT32_MAX / 4 ||
       sl__conv_y_size(a) > INT32_MAX / 4)
     return false;
@@ -231,7 +227,7 @@ SL__INLINE void times_2(const float *g0, const float *g1, const float *g2, float
   }
 }
 
-/* With the points of codelets/kernels/winograd4_tile.h. */
+/* With the points of codelets/kernels/winograd_window.h. */
 SL__INLINE void times_4(const float *g0, const float *g1, const float *g2, float *u, int64_t step) {
   const float p = 0.625f, q = 1.5f, none = 1 / (p * p * q * q);
   const float by_p = 1 / (2 * p * p * (p * p - q * q)), by_q = 1 / (2 * q * q * (q * q - p * p));

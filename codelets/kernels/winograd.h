@@ -19,6 +19,12 @@
 #include "codelets/kernels/conv_epilogue.h"
 #include "core/runtime/submit.h"
 
+/* Is it by 3x3 windows, stride 1, one zero around the image? */
+static inline bool sl__winograd_has_window(const struct sl__conv_args *a) {
+  return a->kernel_h == 3 && a->kernel_w == 3 && a->stride_h == 1 && a->stride_w == 1 &&
+         a->pad_h == 1 && a->pad_w == 1;
+}
+
 /* Returns true for such a convolution with enough channels that products dominate, few enough that
  * the weights stay in caches, and sizes at which tiles fill vectors. The number of images does not
  * matter, because an image's bits must not depend on it. */

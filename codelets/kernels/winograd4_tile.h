@@ -72,20 +72,7 @@ static SL__JOIN(SL__TARGET_, LANES)
 
 /* ---- windows ---- */
 
-#define P 0.625f
-#define Q 1.5f
-
-/* B' d: the values of d and of t are `step` apart. */
-SL__INLINE void SL__JOIN(before_, LANES)(const VEC *d, VEC *t, const int step) {
-  VEC even_p = d[4] - Q * Q * d[2], odd_p = P * (d[3] - Q * Q * d[1]);
-  VEC even_q = d[4] - P * P * d[2], odd_q = Q * (d[3] - P * P * d[1]);
-  t[0] = P * P * Q * Q * d[0] - (P * P + Q * Q) * d[2] + d[4];
-  t[step] = even_p + odd_p;
-  t[2 * step] = even_p - odd_p;
-  t[3 * step] = even_q + odd_q;
-  t[4 * step] = even_q - odd_q;
-  t[5 * step] = P * P * Q * Q * d[1] - (P * P + Q * Q) * d[3] + d[5];
-}
+#include "codelets/kernels/winograd_window.h"
 
 /* A column of the windows; edge: mask of the windows that have it, NULL for all. */
 SL__INLINE void SL__JOIN(read_column_, LANES)(const struct shape *g, const float *top,
@@ -108,15 +95,15 @@ static SL__JOIN(SL__TARGET_, LANES)
     const BITS *edges = (const BITS *)g->edges + 2 * unit;
     VEC t[36], d[6], row[6];
     SL__JOIN(read_column_, LANES)(g, at + 3 * g->plane - 1, edges, d);
-    SL__JOIN(before_, LANES)(d, t, 6);
+    SL__JOIN(window4_, LANES)(d, t, 6);
     _Pragma("GCC unroll 4") for (int s = 0; s < 4; s++) {
       SL__JOIN(read_column_, LANES)(g, at + s * g->plane, NULL, d);
-      SL__JOIN(before_, LANES)(d, t + 1 + s, 6);
+      SL__JOIN(window4_, LANES)(d, t + 1 + s, 6);
     }
     SL__JOIN(read_column_, LANES)(g, at + 1, edges + 1, d);
-    SL__JOIN(before_, LANES)(d, t + 5, 6);
+    SL__JOIN(window4_, LANES)(d, t + 5, 6);
     _Pragma("GCC unroll 6") for (int r = 0; r < 6; r++) {
-      SL__JOIN(before_, LANES)(t + 6 * r, row, 1);
+      SL__JOIN(window4_, LANES)(t + 6 * r, row, 1);
       _Pragma("GCC unroll 6") for (int s = 0; s < 6; s++) * (VEC *)(to + (6 * r + s) * g->windows) =
           row[s];
     }

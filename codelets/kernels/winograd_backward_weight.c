@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "codelets/kernels/tiles.h"
+#include "codelets/kernels/winograd.h"
 
 /* The images x or the gradients dy: an image in a frame of zeros with its channels side by side,
  * and the transformed tiles of some rows. */
@@ -24,7 +25,7 @@ struct shape {
   float *sums;
 };
 
-typedef void frame_image(const struct operand *o, int64_t pixels, const float *image);
+typedef void frame_image(const struct operand *o, const float *image);
 typedef void transform_row(const struct operand *o, int32_t across, const float *row, float *to);
 typedef void run_tile(const struct operand *in, const struct operand *out, int64_t tiles,
                       const float *window, const float *slope, float *to);
@@ -57,12 +58,10 @@ static struct width width_of(int lanes) {
 
 /* ---- sizes and memory ---- */
 
-static int32_t ceil_div(int32_t a, int32_t b) { return a / b + (a % b != 0); }
-
 /* Tiles of 4x4 need 36 products for 144, those of 2x2 16 for 36; both count beyond the image. */
 static int side_of(const struct sl__conv_args *a) {
-  int64_t fours = (int64_t)ceil_div(a->height, 4) * ceil_div(a->width, 4);
-  int64_t twos = (int64_t)ceil_div(a->height, 2) * ceil_div(a->width, 2);
+  int64_t fours = (int64_t)sl__ceil_div(a->height, 4) * sl__ceil_div(a->width, 4);
+  int64_t twos = (int64_t)sl__ceil_div(a->height, 2) * sl__ceil_div(a->width, 2);
   return 36 * fours < 16 * twos ? 4 : 2;
 }
 
@@ -85,8 +84,8 @@ static struct shape shape_of(const struct sl__conv_args *a, int lanes) {
   struct shape g = {.lanes = lanes,
                     .side = side,
                     .places = (side + 2) * (side + 2),
-                    .down = ceil_div(a->height, side),
-                    .across = ceil_div(a->width, side)};
+                    .down = sl__ceil_div(a->height, side),
+                    .across = sl__ceil_div(a->width, side)};
   int64_t rows = (int64_t)g.down * a->images;
   g.rows = g.across < most_tiles ? most_tiles / g.across : 1;
   if (g.rows > rows) g.rows = (int32_t)rows;
@@ -133,11 +132,9 @@ int64_t sl__winograd_backward_weight_scratch(const struct sl__conv_args *a) {
 bool sl__winograd_backward_weight_serves(const struct sl__conv_args *a) {
   const int32_t least = 16;
   const int64_t most_weights = 1 << 14, most_scratch = 1 << 21;
-  bool same = a->kernel_h == 3 && a->kernel_w == 3 && a->stride_h == 1 && a->stride_w == 1 &&
-              a->pad_h == 1 && a->pad_w == 1;
-  if (!same || a->channels < least || a->out_channels < least || sl__conv_pixels(a) < 16 ||
-      (int64_t)a->channels * a->out_channels > most_weights || sl__conv_x_size(a) > most_scratch ||
-      sl__conv_y_size(a) > most_scratch)
+  if (!sl__winograd_has_window(a) || a->channels < least || a->out_channels < least ||
+      sl__conv_pixels(a) < 16 || (int64_t)a->channels * a->out_channels > most_weights ||
+      sl__conv_x_size(a) > most_scratch || sl__conv_y_size(a) > most_scratch)
     return false;
   return sl__winograd_backward_weight_scratch(a) <= most_scratch;
 }
@@ -205,8 +202,8 @@ void sl__winograd_backward_weight(const struct sl__conv_args *a, const float *x,
   g.sums = begin + at.sums;
   memset(g.sums, 0, (size_t)(g.places * g.place) * sizeof *g.sums);
   for (int64_t n = 0; n < a->images; n++) {
-    w.frame(&g.in, g.in.pixels, x + n * sl__conv_x_size(a));
-    w.frame(&g.out, g.out.pixels, dy + n * sl__conv_y_size(a));
+    w.frame(&g.in, x + n * sl__conv_x_size(a));
+    w.frame(&g.out, dy + n * sl__conv_y_size(a));
     for (int32_t i = 0; i < g.down; i++) {
       transform(&g, &w, i, filled++);
       if (filled < g.rows && (n + 1 < a->images || i + 1 < g.down)) continue;

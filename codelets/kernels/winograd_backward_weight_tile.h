@@ -5,8 +5,7 @@
 
 /* ---- one dimension: the adjoints of codelets/kernels/winograd.c's transforms ---- */
 
-#define P 0.625f
-#define Q 1.5f
+#include "codelets/kernels/winograd_window.h"
 
 /* B' d; the values of t are `step` apart, here and below. */
 SL__INLINE void SL__JOIN(window_, LANES)(const int side, const VEC *d, VEC *t, const int step) {
@@ -17,14 +16,7 @@ SL__INLINE void SL__JOIN(window_, LANES)(const int side, const VEC *d, VEC *t, c
     t[3 * step] = d[1] - d[3];
     return;
   }
-  VEC even_p = d[4] - Q * Q * d[2], odd_p = P * (d[3] - Q * Q * d[1]);
-  VEC even_q = d[4] - P * P * d[2], odd_q = Q * (d[3] - P * P * d[1]);
-  t[0] = P * P * Q * Q * d[0] - (P * P + Q * Q) * d[2] + d[4];
-  t[step] = even_p + odd_p;
-  t[2 * step] = even_p - odd_p;
-  t[3 * step] = even_q + odd_q;
-  t[4 * step] = even_q - odd_q;
-  t[5 * step] = P * P * Q * Q * d[1] - (P * P + Q * Q) * d[3] + d[5];
+  SL__JOIN(window4_, LANES)(d, t, step);
 }
 
 /* A y */
@@ -96,8 +88,9 @@ SL__INLINE void SL__JOIN(exchange_, LANES)(const float *from, int64_t plane, con
 /* An image [channels, pixels] into its frame. The last vectors are moved back to end with the
  * image. */
 static SL__JOIN(SL__TARGET_, LANES)
-    __attribute__((noinline)) void SL__JOIN(frame_, LANES)(const struct operand *o, int64_t pixels,
+    __attribute__((noinline)) void SL__JOIN(frame_, LANES)(const struct operand *o,
                                                            const float *image) {
+  const int64_t pixels = o->pixels;
   for (int64_t p = 0; p < pixels; p += LANES) {
     if (p > pixels - LANES) p = pixels - LANES;
     for (int64_t c = 0; c < o->channels; c += LANES) {
