@@ -4,14 +4,9 @@
 
 #include <jansson.h>
 
-struct cpu_time {
-  double wall, own, all; /* seconds: passed, of this process, of all processes on all processors */
-};
+#include "core/base/cpu_time.h"
 
 double bench_now(void);
-struct cpu_time bench_cpu_time(void);
-/* Share of the machine that other programs took since begin. */
-double bench_foreign_cpu(const struct cpu_time *begin);
 
 /* Print the object as one line and drop it. Returns 0, or 1 where that failed. */
 int bench_print(json_t *line);

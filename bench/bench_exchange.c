@@ -276,12 +276,12 @@ static int compare(const void *a, const void *b) {
 }
 
 /* Share of the machine that programs other than these ranks took; right on the first machine. */
-static double foreign_cpu(const struct bench *b, const struct cpu_time *begin) {
-  struct cpu_time end = bench_cpu_time();
+static double foreign_cpu(const struct bench *b, const struct sl__cpu_time *begin) {
+  struct sl__cpu_time end = sl__cpu_time_now();
   double own = end.own - begin->own, ranks;
   MPI_Allreduce(&own, &ranks, 1, MPI_DOUBLE, MPI_SUM, b->node);
-  struct cpu_time as_one = {.wall = begin->wall, .all = begin->all, .own = end.own - ranks};
-  return bench_foreign_cpu(&as_one);
+  struct sl__cpu_time as_one = {.wall = begin->wall, .all = begin->all, .own = end.own - ranks};
+  return sl__foreign_cpu(&as_one);
 }
 
 static double mean_of_ranks(const struct bench *b, double value) {
@@ -294,7 +294,7 @@ static double mean_of_ranks(const struct bench *b, double value) {
 static void measure_once(const struct bench *b, const struct way *way, struct exchange *x,
                          enum computing computing, double *own, double *slowest, struct result *r) {
   r->repetitions = repetitions(b, way, x, computing);
-  struct cpu_time begin = bench_cpu_time();
+  struct sl__cpu_time begin = sl__cpu_time_now();
   double alone = computing == NONE ? 0 : speed_alone(b, computing);
   MPI_Barrier(MPI_COMM_WORLD);
   long kernels = atomic_load(&work.kernels);
@@ -332,9 +332,9 @@ static void wait_for_quiet(struct bench *b) {
   static const double window_s = 0.1;
   double foreign = 1;
   while (b->rank == 0 && b->quiet_timeout > 0 && foreign > QUIET) {
-    struct cpu_time begin = bench_cpu_time();
+    struct sl__cpu_time begin = sl__cpu_time_now();
     sleep_for(window_s);
-    foreign = bench_foreign_cpu(&begin);
+    foreign = sl__foreign_cpu(&begin);
     b->quiet_timeout -= window_s;
   }
   meet_asleep();

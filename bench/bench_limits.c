@@ -187,13 +187,13 @@ static int measure_network(const struct bench *bench, const struct network *chos
   struct network network = *chosen;
   int steps = 0, failed = 1;
   if (bench->tiny) network_shrink(&network);
-  struct cpu_time begin = bench_cpu_time();
+  struct sl__cpu_time begin = sl__cpu_time_now();
   enum sl_status status = train(bench, &network, &steps);
   if (shared.times.overflow) {
     fprintf(stderr, "bench_limits: %s: no memory for the kernels' times\n", network.name);
   } else if (status == SL_OK) {
     kernel_study(&shared.times);
-    failed = print_times(&network, steps, gflops, gb_s, bench_foreign_cpu(&begin));
+    failed = print_times(&network, steps, gflops, gb_s, sl__foreign_cpu(&begin));
   }
   kernel_times_free(&shared.times);
   return failed;

@@ -138,7 +138,7 @@ static int compare(const void *a, const void *b) {
 
 static enum sl_status run(struct client *clients, struct sl_predictor *predictor, double seconds,
                           struct measured *m) {
-  struct cpu_time cpu = bench_cpu_time();
+  struct sl__cpu_time cpu = sl__cpu_time_now();
   double begin = bench_now();
   enum sl_status status = SL_OK;
   for (int i = 0; i < m->at_once; i++) {
@@ -156,7 +156,7 @@ static enum sl_status run(struct client *clients, struct sl_predictor *predictor
     m->requests += clients[i].count;
   }
   m->rate = (double)m->requests * (double)clients[0].batch / (bench_now() - begin);
-  m->foreign_cpu = bench_foreign_cpu(&cpu);
+  m->foreign_cpu = sl__foreign_cpu(&cpu);
   double *all = malloc((size_t)m->requests * sizeof *all), *at = all;
   if (!all) return SL_NO_MEMORY;
   for (int i = 0; i < m->at_once; i++) {

@@ -192,7 +192,7 @@ static double gpu_idle(void) {
 static enum sl_status run_steps(const struct bench *bench, struct sl_trainer *trainer,
                                 struct sl_loader *loader, struct measured *measured) {
   struct sl_report report;
-  struct cpu_time begin = {0};
+  struct sl__cpu_time begin = {0};
   double last = 0, first = 0;
   bool warm = false;
   for (int64_t done = 0; done < MOST_STEPS;) {
@@ -213,7 +213,7 @@ static enum sl_status run_steps(const struct bench *bench, struct sl_trainer *tr
     if (!warm && (done > WARM_STEPS || (done > LEAST_WARM_STEPS && now - first > warm_s))) {
       warm = true;
       gpu_idle();
-      begin = bench_cpu_time();
+      begin = sl__cpu_time_now();
     }
     /* a rank may not leave the others behind: the first one's clock is that of all */
     if (measured->steps >= LEAST_STEPS && now - begin.wall > bench->seconds && !bench->rank)
@@ -221,7 +221,7 @@ static enum sl_status run_steps(const struct bench *bench, struct sl_trainer *tr
     if (report.stop) break;
   }
   measured->idle = bench->idle ? gpu_idle() : -1;
-  measured->foreign_cpu = bench_foreign_cpu(&begin);
+  measured->foreign_cpu = sl__foreign_cpu(&begin);
   measured->loss = report.loss;
   return SL_OK;
 }

@@ -8,7 +8,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,36 +21,7 @@ double bench_now(void) {
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* ---- other programs ---- */
-
-/* user, nice, system, idle, iowait, irq, softirq, steal: all but idle and iowait is work */
-static double all_cpu_time(void) {
-  long long ticks[8] = {0};
-  FILE *file = fopen("/proc/stat", "r");
-  if (!file) return 0;
-  int read = fscanf(file, "cpu %lld %lld %lld %lld %lld %lld %lld %lld", &ticks[0], &ticks[1],
-                    &ticks[2], &ticks[3], &ticks[4], &ticks[5], &ticks[6], &ticks[7]);
-  fclose(file);
-  if (read != 8) return 0;
-  return (double)(ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6] + ticks[7]) /
-         (double)sysconf(_SC_CLK_TCK);
-}
-
-struct cpu_time bench_cpu_time(void) {
-  struct rusage own;
-  getrusage(RUSAGE_SELF, &own);
-  return (struct cpu_time){.wall = bench_now(),
-                           .own = (double)(own.ru_utime.tv_sec + own.ru_stime.tv_sec) +
-                                  1e-6 * (double)(own.ru_utime.tv_usec + own.ru_stime.tv_usec),
-                           .all = all_cpu_time()};
-}
-
-double bench_foreign_cpu(const struct cpu_time *begin) {
-  struct cpu_time end = bench_cpu_time();
-  double processors = (double)sysconf(_SC_NPROCESSORS_ONLN);
-  double foreign = (end.all - begin->all) - (end.own - begin->own);
-  return foreign > 0 ? foreign / ((end.wall - begin->wall) * processors) : 0;
-}
+/* ---- results ---- */
 
 int bench_print(json_t *line) {
   char *text = line ? json_dumps(line, JSON_REAL_PRECISION(6)) : NULL;
@@ -104,7 +74,7 @@ int bench_peak(double *gflops) {
   static struct worker workers[MOST_THREADS];
   pthread_barrier_t barrier;
   int count = processors(), started = 0;
-  struct cpu_time begin = bench_cpu_time();
+  struct sl__cpu_time begin = sl__cpu_time_now();
   openblas_set_num_threads(1);
   pthread_barrier_init(&barrier, NULL, (unsigned)count);
   for (; started < count; started++) {
@@ -123,5 +93,5 @@ int bench_peak(double *gflops) {
   pthread_barrier_destroy(&barrier);
   return bench_print(json_pack("{s:s, s:s, s:s, s:i, s:f, s:f}", "peer", "openblas", "bench",
                                "peak", "core", openblas_get_corename(), "threads", count, "gflops",
-                               *gflops, "foreign_cpu", bench_foreign_cpu(&begin)));
+                               *gflops, "foreign_cpu", sl__foreign_cpu(&begin)));
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "core/base/error.h"
+#include "core/base/median.h"
 
 enum { MOST_SAMPLES = 63, LEAST_SAMPLES = 3 };
 
@@ -86,16 +87,10 @@ static struct entry *find(struct sl__calibration *c, const struct starpu_task *t
   return &c->entries[c->count++];
 }
 
-static int by_size(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static void add_to_model(struct entry *e, struct starpu_task *task) {
   if (!e->wanted) return;
   e->wanted = false;
-  qsort(e->us, (size_t)e->count, sizeof *e->us, by_size);
-  starpu_perfmodel_update_history_n(e->model, task, e->arch, 0, 0, e->us[e->count / 2],
+  starpu_perfmodel_update_history_n(e->model, task, e->arch, 0, 0, sl__median(e->count, e->us),
                                     (unsigned)e->count);
 }
 
@@ -115,6 +110,17 @@ static void ended(void *argument) {
   else if (e && e->count < MOST_SAMPLES && us > 0)
     e->us[e->count++] = us;
   pthread_mutex_unlock(&c->lock);
+}
+
+double sl__calibration_us(struct sl__calibration *c, const struct sl__op *op, uint32_t footprint,
+                          int worker) {
+  const struct starpu_perfmodel_arch *arch = starpu_worker_get_perf_archtype(worker, 0);
+  for (int i = 0; i < c->count; i++) {
+    struct entry *e = &c->entries[i];
+    if (e->model == &op->model && e->footprint == footprint && same_kind(e->arch, arch))
+      return e->count < LEAST_SAMPLES ? NAN : sl__median(e->count, e->us);
+  }
+  return NAN;
 }
 
 enum sl_status sl__calibration_begin(struct sl_context *context, struct sl__calibration *c) {

@@ -20,6 +20,11 @@ void sl__calibration_end(struct sl_context *context, struct sl__calibration *cal
  * being measured. No task may be in progress. */
 void sl__calibration_publish(struct sl__calibration *calibration);
 
+/* Median of a task's measured times on a worker's kind of device, microseconds; NaN where there are
+ * too few. No task may be in progress. */
+double sl__calibration_us(struct sl__calibration *calibration, const struct sl__op *op,
+                          uint32_t footprint, int worker);
+
 /* Expected microseconds of a task on a worker's kind of device, from StarPU's performance
  * models; NaN if they do not know it. StarPU reads a model from disk when the first task of its
  * operation is submitted. No task may be in progress. */

@@ -280,19 +280,24 @@ SL_API enum sl_status sl_trainer_summary(const struct sl_trainer *trainer, char 
 SL_API void sl_trainer_free(struct sl_trainer *trainer);
 
 /** \defgroup automatic Automatic placement
- * Cut the model into stages, runs of consecutive layers, each on one device of the context's list,
- * so that the slowest stage is as fast as possible, transfers included, and each stage fits into
- * the memory of its device (exact dynamic programming). Times of layers come from StarPU's
- * performance models; unknown ones are measured by a few steps on every kind of device, and StarPU
- * stores them. The model is placed as by sl_place.
+ * Compares three kinds of placement and takes the one with the shortest training step: none
+ * (what the trainer does with its options alone), replicas, each on a device, and stages with
+ * replicas. Stages are runs of consecutive layers, each on one device of the context's list (with r
+ * replicas on r devices), cut so that the slowest stage is as fast as possible, transfers included,
+ * and each stage fits into the memory of its device (exact dynamic programming). The layers' times
+ * are medians of some steps on each kind of device. Whole steps of the two best placements and of
+ * none are then measured; none is taken unless another one is 3 % faster.
  *
- * options: those of the trainer to come (NULL: their zero value). stages is the largest number (0:
- * the number of devices); with r replicas each stage takes r devices. Parameters are cut by
- * big_shard as the trainer will cut them, so no other trainer may use the model. batch: rows of the
- * trainer's batches; sequences are of the model's full length. step_ms (or NULL): predicted time of
- * a step in a sequence of steps. table (or NULL): the plan as text; free it with free(). \return
- * SL_BAD_ARGUMENT for options out of range; SL_NO_MEMORY if no placement fits; SL_NO_DEVICE if no
- * device has all operations. */
+ * options: those of the trainer to come (NULL: their zero value). replicas 0: any number is tried,
+ * by halves, from as many as there are devices of one kind. stages: their largest number (0: the
+ * number of devices). Parameters are cut by big_shard as the trainer will cut them, so no other
+ * trainer may use the model. batch: rows of the trainer's batches; sequences are of the model's
+ * full length. The model is placed as by sl_place, or has no placement afterwards. step_ms (or NULL):
+ * measured time of a step in a sequence of steps. table (or NULL): the candidates, the one taken,
+ * and how to ask for it by hand, as text; free it with free(). The choice is a measurement, so
+ * another run may choose otherwise, and another number of replicas gives other bits.
+ * \return SL_BAD_ARGUMENT for options out of range; SL_NO_MEMORY if no placement fits; SL_NO_DEVICE
+ * if no device has all operations. After an error the model is placed as before. */
 SL_API enum sl_status sl_place_auto(struct sl_model *model, const struct sl_optimizer *optimizer,
                                     const struct sl_trainer_options *options, int64_t batch,
                                     double *step_ms, char **table);

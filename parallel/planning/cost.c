@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/median.h"
 #include "core/runtime/calibration.h"
 #include "core/runtime/dry_run.h"
 #include "core/runtime/failure.h"
@@ -36,7 +37,7 @@ struct probe {
   struct sl__plan *plan;
   struct sl__model_shards *kvstore;
   struct sl__tensor *x, *labels;
-  double wall_ms; /* of a step without its update, the quickest */
+  double wall_ms; /* of a step without its update: of the last, then the median of some */
 };
 
 /* Some data: zeros, which are tokens and labels, too. */
@@ -69,7 +70,7 @@ static enum sl_status probe_open(struct probe *p, const struct sl__cost_case *c,
       .kind = sl__kvstore_is_on_devices(c->kvstore) ? SL_KVSTORE_DEVICE : SL_KVSTORE_LOCAL,
       .big_shard = c->big_shard};
   enum sl_status status;
-  *p = (struct probe){.c = c, .wall_ms = INFINITY, .grid = grid};
+  *p = (struct probe){.c = c, .wall_ms = NAN, .grid = grid};
   SL__TRY(sl__plan_new(c->model, grid, batch, 0, true, &p->plan));
   SL__TRY(sl__model_shards_new(c->model, c->optimizer, &options, grid, &p->kvstore));
   SL__TRY(sl__model_shards_reserve(p->kvstore, sl__plan_positions(p->plan)));
@@ -119,7 +120,7 @@ static enum sl_status probe_step(struct probe *p, bool wait) {
   if (wait) {
     status = sl__wait_for_all(p->c->model->context);
     if (status != SL_OK) return status;
-    p->wall_ms = fmin(p->wall_ms, (starpu_timing_now() - start) / 1e3);
+    p->wall_ms = (starpu_timing_now() - start) / 1e3;
   }
   if (p->c->replicas < replicas) p->kvstore->replicas = p->c->replicas;
   status = sl__model_shards_update(p->kvstore, 0, 0);
@@ -147,46 +148,51 @@ static bool concerns(const struct sl__cost_case *c, const struct sl__dry_run_tas
   return !is_update(task) || c->kvstore == SL_KVSTORE_DEVICE || device->place.where != STARPU_CUDA;
 }
 
-static double expected_us(const struct sl__dry_run_task *task, const struct sl__device *device) {
+static double modelled_us(const struct sl__dry_run_task *task, const struct sl__device *device) {
   return sl__expected_us(task->op, task->footprint, device->place.worker - 1);
 }
 
+static double measured_us(struct sl__calibration *calibration, const struct sl__dry_run_task *task,
+                          const struct sl__device *device) {
+  return sl__calibration_us(calibration, task->op, task->footprint, device->place.worker - 1);
+}
+
+/* Do StarPU's models know all tasks? */
 static bool all_known(const struct sl__cost_case *c, const struct sl__dry_run *recorded,
                       const struct sl__device *device) {
   for (int i = 0; i < recorded->count; i++)
-    if (concerns(c, &recorded->tasks[i], device) && isnan(expected_us(&recorded->tasks[i], device)))
+    if (concerns(c, &recorded->tasks[i], device) && isnan(modelled_us(&recorded->tasks[i], device)))
       return false;
   return true;
 }
 
-/* The first step brings the models from disk, and memory from the system. Even where all is known
- * some steps are timed: their wall time tells what is not the kernels'. */
+/* The first step brings the models from disk, and memory from the system. Steps are timed even
+ * where the models know all: theirs are means, which one slow task moves for long. */
 static enum sl_status calibrate(struct probe *p, const struct sl__dry_run *recorded,
-                                const struct sl__device *device) {
+                                const struct sl__device *device,
+                                struct sl__calibration *calibration) {
   struct sl_context *context = p->c->model->context;
-  struct sl__calibration *calibration = NULL;
   int before = starpu_profiling_status_get();
+  double wall_ms[TIMED_PROBES];
   enum sl_status status;
-  SL__TRY(sl__calibration_new(&calibration));
   for (int i = 0; i < WARM_PROBES; i++) SL__TRY(probe_step(p, true));
   SL__TRY(sl__wait_for_all(context));
-  bool known = all_known(p->c, recorded, device);
-  if (!known) {
-    starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
-    SL__TRY(sl__calibration_begin(context, calibration));
-  }
-  p->wall_ms = INFINITY;
-  for (int i = 0; i < (known ? TIMED_PROBES / 2 : TIMED_PROBES); i++) SL__TRY(probe_step(p, true));
-  SL__TRY(sl__wait_for_all(context));
-  if (!known) {
-    sl__calibration_publish(calibration);
+  starpu_profiling_status_set(STARPU_PROFILING_ENABLE);
+  SL__TRY(sl__calibration_begin(context, calibration));
+  for (int i = 0; i < TIMED_PROBES; i++) {
     SL__TRY(probe_step(p, true));
+    wall_ms[i] = p->wall_ms;
+  }
+  p->wall_ms = sl__median(TIMED_PROBES, wall_ms);
+  SL__TRY(sl__wait_for_all(context));
+  if (!all_known(p->c, recorded, device)) {
+    sl__calibration_publish(calibration);
+    SL__TRY(probe_step(p, false));
   }
 out:
   sl__wait_for_all(context);
   sl__calibration_end(context, calibration);
   starpu_profiling_status_set(before);
-  sl__calibration_free(calibration);
   return status;
 }
 
@@ -227,11 +233,13 @@ void sl__costs_clear(struct sl__costs *costs) {
 
 /* The dry run recorded the tasks of each slice once a device. */
 static void add_up(const struct sl__cost_case *c, const struct sl__dry_run *recorded,
-                   const struct sl__device *device, int count, struct sl__costs *costs) {
+                   const struct sl__device *device, int count, struct sl__calibration *calibration,
+                   struct sl__costs *costs) {
   for (int i = 0; i < recorded->count; i++) {
     const struct sl__dry_run_task *task = &recorded->tasks[i];
     if (!concerns(c, task, device)) continue;
-    double ms = expected_us(task, device) / 1e3;
+    double ms = measured_us(calibration, task, device) / 1e3;
+    if (isnan(ms)) ms = modelled_us(task, device) / 1e3;
     if (isnan(ms)) {
       ms = sl__cost_estimate(task, device);
       costs->estimated++;
@@ -269,8 +277,8 @@ static bool runs_on(const struct sl__dry_run *recorded, const struct sl__device 
   return true;
 }
 
-/* More than the device has: it could not be measured, only swapped. */
-static bool fits(const struct sl__cost_case *c, const struct sl__device *device, int count) {
+/* More than the device has could not be measured, only swapped. */
+bool sl__cost_fits(const struct sl__cost_case *c, const struct sl__device *device, int count) {
   double bytes = 0;
   for (int i = 0; i < c->model->count; i++) bytes += sl__cost_bytes(c, i, 1);
   if (device->node == STARPU_MAIN_RAM) bytes *= count;
@@ -284,54 +292,67 @@ enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__
   struct probe probe = {0};
   struct sl__dry_run recorded = {0};
   struct sl__copy before = {0};
+  struct sl__calibration *calibration = NULL;
+  SL__TRY(sl__calibration_new(&calibration));
   SL__TRY(costs_new(c->model->count, costs));
   SL__TRY(probe_grid(c, devices, count, &grid));
   SL__TRY(probe_open(&probe, c, &grid, c->rows * count));
   SL__TRY(dry_run_step(&probe, &recorded));
   costs->impossible = !runs_on(&recorded, devices);
   if (costs->impossible) goto out;
-  if (fits(c, devices, count)) {
+  if (sl__cost_fits(c, devices, count)) {
     SL__TRY(sl__copy_new(c->model, &before));
     SL__TRY(sl__copy_read(c->model, &before));
-    status = calibrate(&probe, &recorded, devices);
+    status = calibrate(&probe, &recorded, devices, calibration);
     /* weights are restored after a failure, too; the first failure is reported */
     enum sl_status written = sl__copy_write(c->model, &before);
     if (status == SL_OK) status = written;
   }
-  if (status == SL_OK) add_up(c, &recorded, devices, count, costs);
+  if (status == SL_OK) add_up(c, &recorded, devices, count, calibration, costs);
   if (status == SL_OK) add_overhead(c, &recorded, devices, &probe, count, costs);
 out:
   probe_close(&probe);
   sl__grid_clear(&grid);
   sl__copy_free(&before);
   free(recorded.tasks);
+  sl__calibration_free(calibration);
   if (status != SL_OK) sl__costs_clear(costs);
   return status;
 }
 
 /* ---- whole steps ---- */
 
-/* The first ones bring memory, and are not counted. */
-static enum sl_status time_steps(struct probe *p, double *ms) {
-  enum { TRIES = 3, STEPS = 3 };
-  struct sl_context *context = p->c->model->context;
+/* Time of some steps, from the first one's submission to the last one's end. */
+static enum sl_status run_steps(struct probe *p, int count, double *ms) {
+  double start = starpu_timing_now();
   enum sl_status status;
-  *ms = INFINITY;
+  for (int i = 0; i < count; i++) SL__TRY(probe_step(p, false));
+  SL__TRY(sl__wait_for_all(p->c->model->context));
+  *ms = (starpu_timing_now() - start) / 1e3;
+out:
+  return status;
+}
+
+/* The first ones bring memory, and are not counted. What several steps take longer than one is free
+ * of the sequence's beginning and end, where devices wait. */
+static enum sl_status time_steps(struct probe *p, double ms[SL__COST_TRIES]) {
+  enum { STEPS = 4 };
+  enum sl_status status;
   for (int i = 0; i < WARM_PROBES; i++) SL__TRY(probe_step(p, true));
-  for (int try = 0; try < TRIES; try++) {
-    SL__TRY(sl__wait_for_all(context));
-    double start = starpu_timing_now();
-    for (int i = 0; i < STEPS; i++) SL__TRY(probe_step(p, false));
-    SL__TRY(sl__wait_for_all(context));
-    *ms = fmin(*ms, (starpu_timing_now() - start) / 1e3 / STEPS);
+  SL__TRY(sl__wait_for_all(p->c->model->context));
+  for (int try = 0; try < SL__COST_TRIES; try++) {
+    double one, several;
+    SL__TRY(run_steps(p, 1, &one));
+    SL__TRY(run_steps(p, 1 + STEPS, &several));
+    ms[try] = fmax((several - one) / STEPS, several / (1 + STEPS) / 2); /* one may be disturbed */
   }
   status = sl__task_failure();
 out:
   return status;
 }
 
-enum sl_status sl__cost_step(const struct sl__cost_case *c, const struct sl__grid *grid,
-                             int64_t batch, double *ms) {
+enum sl_status sl__cost_steps(const struct sl__cost_case *c, const struct sl__grid *grid,
+                              int64_t batch, double ms[SL__COST_TRIES]) {
   enum sl_status status;
   struct probe probe;
   struct sl__copy before = {0};

@@ -27,16 +27,20 @@ struct sl__costs {
 };
 
 /* On devices of one class, which all work at once, so that they compete for the memory that they
- * share. Runs steps until the performance models know every task, unless they do already; weights
- * and buffers stay as they are. */
+ * share. The medians of some steps; StarPU's performance models get those that they do not know.
+ * Weights and buffers stay as they are. */
 enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__device *devices,
                                 int count, struct sl__costs *costs);
 void sl__costs_clear(struct sl__costs *costs);
 
-/* ms of a whole training step of a batch on this grid, some steps following each other; the least
- * of a few tries. Weights and buffers stay as they are; c->rows is ignored. */
-enum sl_status sl__cost_step(const struct sl__cost_case *c, const struct sl__grid *grid,
-                             int64_t batch, double *ms);
+enum { SL__COST_TRIES = 3 };
+
+/* ms of a training step of a batch on this grid, from a few steps that follow each other: one value
+ * a try. Weights and buffers stay as they are; c->rows is ignored. */
+enum sl_status sl__cost_steps(const struct sl__cost_case *c, const struct sl__grid *grid,
+                              int64_t batch, double ms[SL__COST_TRIES]);
+/* Do all layers fit into the memory of this device, on `count` such devices at once? */
+bool sl__cost_fits(const struct sl__cost_case *c, const struct sl__device *device, int count);
 
 /* Estimated ms of a dry-run task without measurements: its flops and bytes, at a rate that is
  * common for the kind of device. */

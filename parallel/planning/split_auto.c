@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/error.h"
+#include "core/base/median.h"
 #include "core/base/text.h"
 #include "parallel/planning/cost.h"
 #include "parallel/step/split.h"
@@ -88,6 +89,14 @@ out:
   return status;
 }
 
+static enum sl_status time_step(const struct sl__cost_case *c, const struct sl__grid *grid,
+                                int64_t batch, double *ms) {
+  double tries[SL__COST_TRIES];
+  enum sl_status status = sl__cost_steps(c, grid, batch, tries);
+  if (status == SL_OK) *ms = sl__median(SL__COST_TRIES, tries);
+  return status;
+}
+
 /* ---- the uneven split ---- */
 
 /* A step of one replica but its updates; all replicas of the class at once, as in training. */
@@ -124,7 +133,7 @@ static enum sl_status measure_uneven(struct study *s) {
   grid.proportion = sl__alloc((size_t)replicas, sizeof *grid.proportion, "a split");
   if (!grid.proportion) return SL_NO_MEMORY;
   for (int r = 0; r < replicas; r++) grid.proportion[r] = (double)s->rows[r];
-  status = sl__cost_step(&s->c, &grid, s->batch, &s->uneven_ms);
+  status = time_step(&s->c, &grid, s->batch, &s->uneven_ms);
   free(grid.proportion);
 out:
   return status;
@@ -183,7 +192,7 @@ static enum sl_status measure_slices(struct study *s) {
   }
   struct sl__cost_case c = s->c;
   c.replicas = grid.replicas;
-  status = sl__cost_step(&c, &grid, s->batch, &s->slices_ms);
+  status = time_step(&c, &grid, s->batch, &s->slices_ms);
   free(grid.devices);
   return status;
 }
@@ -312,7 +321,7 @@ enum sl_status sl_split_auto(struct sl_model *model, const struct sl_optimizer *
   SL__TRY(open_study(&s, model, options));
   if (s.classes > 1) {
     SL__TRY(measure_uneven(&s));
-    SL__TRY(sl__cost_step(&s.c, &s.grid, batch, &s.even_ms));
+    SL__TRY(time_step(&s.c, &s.grid, batch, &s.even_ms));
     SL__TRY(measure_slices(&s));
   }
   SL__TRY(text_of(&s, print_table, &text));

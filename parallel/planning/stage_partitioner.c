@@ -249,8 +249,7 @@ static void search_clear(struct search *search) {
  */
 
 /* Too little memory is the only reason why there is none: every device may take every layer. */
-static enum sl_status nothing_fits(const struct search *search,
-                                   struct sl__stage_partition *planned) {
+static enum sl_status refuse(const struct search *search, struct sl__stage_partition *planned) {
   const struct sl__stage_partitioner *planner = search->planner;
   double memory = 0, largest = 0;
   int64_t devices = 0;
@@ -261,6 +260,7 @@ static enum sl_status nothing_fits(const struct search *search,
     devices += class->count;
     largest = fmax(largest, class->memory);
   }
+  planned->nothing_fits = true;
   for (int i = 0; i < planner->layers; i++)
     if (planner->bytes[i] > largest) {
       planned->too_large = i;
@@ -337,7 +337,7 @@ enum sl_status sl__stage_partitioner_plan(const struct sl__stage_partitioner *pl
   SL__TRY(check_planner(planner));
   SL__TRY(search_new(planner, &search));
   pass(&search, false);
-  if (search.bound == INFINITY) SL__TRY(nothing_fits(&search, planned));
+  if (search.bound == INFINITY) SL__TRY(refuse(&search, planned));
   search.bound *= EQUAL;
   pass(&search, true);
   SL__TRY(trace(&search, planned));
@@ -345,8 +345,10 @@ out:
   search_clear(&search);
   if (status != SL_OK) {
     int too_large = planned->too_large;
+    bool nothing_fits = planned->nothing_fits;
     sl__stage_partition_clear(planned);
     planned->too_large = too_large;
+    planned->nothing_fits = nothing_fits;
   }
   return status;
 }

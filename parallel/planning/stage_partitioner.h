@@ -34,7 +34,8 @@ struct sl__stage_partition {
   double *stage_bytes; /* [stages] */
   double slowest_ms;   /* of the stages */
   double total_ms;     /* all stages' sum */
-  int too_large;       /* -1, or after SL_NO_MEMORY the layer that no device can hold */
+  bool nothing_fits;   /* SL_NO_MEMORY means the devices' memory */
+  int too_large;       /* -1, or the layer that no device can hold */
 };
 
 /* The placement whose slowest stage is fastest; among equals the least total, then the fewest

@@ -1,6 +1,8 @@
 /* The cost model, the played pipeline, and sl_place_auto. */
 #include "core/base/error.h"
+#include "core/base/median.h"
 #include "parallel/planning/cost.h"
+#include "parallel/planning/stage_plan.h"
 #include "parallel/planning/step_simulator.h"
 #include "tests/common/check.h"
 
@@ -115,33 +117,51 @@ static struct sl_model *language_model(int layers, int vocabulary, int hidden) {
 
 static const struct sl_optimizer sgd = {.lr = 1};
 
+/* Stages for this number of replicas, as sl_place takes them. */
+static char *stages_of(struct sl_model *m, int replicas, int microbatches, int most_stages) {
+  const struct sl__cost_case c = {.model = m,
+                                  .optimizer = &sgd,
+                                  .big_shard = 250000,
+                                  .replicas = replicas,
+                                  .microbatches = microbatches};
+  struct sl__device_classes classes;
+  struct sl__stage_plan plan;
+  char *rules;
+  OK(sl__device_classes_new(context, &classes));
+  assert_int_equal(sl__device_classes_largest(&classes), 4);
+  OK(sl__stage_plan_new(&c, BATCH, 2, most_stages, &classes, &plan));
+  assert_false(plan.partition.nothing_fits);
+  assert_false(sl__stage_plan_is_guessed(&plan)); /* it was measured */
+  assert_true(plan.step_ms > 0 && plan.step_ms < 1e5);
+  OK(sl__stage_plan_rules(&plan, &rules));
+  sl__stage_plan_clear(&plan);
+  sl__device_classes_clear(&classes);
+  return rules;
+}
+
 /* Weights stay; the text is a legal placement of all layers; equal layers are shared out. */
 static void layers_are_shared_out(void **state) {
   (void)state;
   struct sl_model *m = language_model(8, 11, 40);
   struct sl_trainer *trainer;
   static float before[40 * 160], after[40 * 160];
-  char *table;
-  double ms;
   OK(sl_model_get(m, "lstm3.weight_hh_l0", before));
-  OK(sl_place_auto(m, &sgd, &(struct sl_trainer_options){.microbatches = 4}, BATCH, &ms, &table));
+  char *rules = stages_of(m, 1, 4, 0);
   OK(sl_model_get(m, "lstm3.weight_hh_l0", after));
   assert_memory_equal(before, after, sizeof before);
-  assert_true(ms > 0 && ms < 1e5);
-  assert_non_null(strstr(sl_placement(m), "cpu:0"));
-  assert_non_null(strstr(sl_placement(m), "cpu:1"));
-  assert_non_null(strstr(table, "cpu:0"));
-  assert_non_null(strstr(table, "cpu:1"));
-  assert_non_null(strstr(table, "ms predicted"));
-  assert_null(strstr(table, "guessed")); /* it was measured */
+  assert_non_null(strstr(rules, "cpu:0"));
+  assert_non_null(strstr(rules, "cpu:1"));
   /* a trainer takes it */
+  OK(sl_place(m, rules));
   OK(sl_trainer_new(m, &sgd, NULL, &(struct sl_trainer_options){.microbatches = 4}, &trainer));
   sl_trainer_free(trainer);
-  free(table);
+  free(rules);
+  sl_model_free(m);
   /* fewer stages, if so asked */
-  OK(sl_place_auto(m, &sgd, &(struct sl_trainer_options){.microbatches = 4, .stages = 1}, BATCH,
-                   &ms, NULL));
-  assert_null(strchr(sl_placement(m), ';'));
+  m = language_model(8, 11, 40);
+  rules = stages_of(m, 1, 4, 1);
+  assert_null(strchr(rules, ';'));
+  free(rules);
   sl_model_free(m);
 }
 
@@ -150,17 +170,17 @@ static void replicas_take_a_device_each(void **state) {
   (void)state;
   struct sl_model *m = language_model(6, 11, 40);
   struct sl_trainer *trainer;
-  OK(sl_place_auto(m, &sgd, &(struct sl_trainer_options){.replicas = 2, .microbatches = 2}, BATCH,
-                   NULL, NULL));
-  const char *text = sl_placement(m);
+  char *rules = stages_of(m, 2, 2, 0);
   int stages = 1, commas = 0;
-  for (const char *c = text; *c; c++) stages += *c == ';';
-  for (const char *c = strchr(text, '='); c && *c && *c != ';'; c++) commas += *c == ',';
+  for (const char *c = rules; *c; c++) stages += *c == ';';
+  for (const char *c = strchr(rules, '='); c && *c && *c != ';'; c++) commas += *c == ',';
   assert_true(stages <= 2);
   assert_int_equal(commas, 1);
+  OK(sl_place(m, rules));
   OK(sl_trainer_new(m, &sgd, NULL, &(struct sl_trainer_options){.replicas = 2, .microbatches = 2},
                     &trainer));
   sl_trainer_free(trainer);
+  free(rules);
   sl_model_free(m);
 }
 
@@ -168,10 +188,96 @@ static void replicas_take_a_device_each(void **state) {
 static void a_dear_decoder_stands_alone(void **state) {
   (void)state;
   struct sl_model *m = language_model(1, 40000, 32);
-  OK(sl_place_auto(m, &sgd, &(struct sl_trainer_options){.microbatches = 2, .stages = 2}, BATCH,
-                   NULL, NULL));
-  if (!strstr(sl_placement(m), ";decoder=cpu:1")) fail_msg("%s", sl_placement(m));
+  char *rules = stages_of(m, 1, 2, 2);
+  if (!strstr(rules, ";decoder=cpu:1")) fail_msg("%s", rules);
+  free(rules);
   sl_model_free(m);
+}
+
+/* The table's candidates, and the taken one's replicas, stages (0: no placement) and ms. */
+struct candidates {
+  int rows, replicas, stages;
+  double free_ms, ms, least_ms;
+};
+
+static void read_taken(const char *table, struct candidates *found) {
+  static const char title[] = "taken (and the same by hand): replicas ";
+  const char *line = strstr(table, title);
+  assert_non_null(line);
+  found->replicas = atoi(line + strlen(title));
+  if (strstr(line, ", no placement\n")) return;
+  assert_non_null(strstr(line, ", placement '"));
+  found->stages = 1;
+  for (; *line != '\n'; line++) found->stages += *line == ';';
+}
+
+static struct candidates read_table(const char *table) {
+  struct candidates found = {.least_ms = INFINITY};
+  char line[200];
+  read_taken(table, &found);
+  for (const char *from = strchr(table, '\n') + 1; *from; from = strchr(from, '\n') + 1) {
+    int replicas;
+    char stages[8], predicted[16], measured[16];
+    snprintf(line, sizeof line, "%.*s", (int)strcspn(from, "\n"), from);
+    if (sscanf(line, "%d %7s %15s %15s", &replicas, stages, predicted, measured) != 4) break;
+    bool is_free = strstr(line, "no placement") != NULL;
+    assert_int_equal(is_free, !strcmp(stages, "-") && !strcmp(predicted, "-"));
+    found.rows++;
+    if (!strcmp(measured, "-")) continue;
+    double ms = strtod(measured, NULL);
+    found.least_ms = fmin(found.least_ms, ms);
+    if (is_free) found.free_ms = ms;
+    if (replicas == found.replicas && atoi(stages) == found.stages) found.ms = ms;
+  }
+  return found;
+}
+
+/* Plain replicas, stages and replicas, and no placement are compared; the quickest is taken, but no
+ * placement if the others gain less than 3 %. The model is placed as the table says. */
+static void the_quickest_is_taken(void **state) {
+  (void)state;
+  struct sl_model *m = language_model(2, 11, 40);
+  static float before[40 * 160], after[40 * 160];
+  char *table;
+  double ms;
+  OK(sl_model_get(m, "lstm1.weight_hh_l0", before));
+  OK(sl_place_auto(m, &sgd, NULL, BATCH, &ms, &table));
+  OK(sl_model_get(m, "lstm1.weight_hh_l0", after));
+  assert_memory_equal(before, after, sizeof before);
+  struct candidates found = read_table(table);
+  if (found.rows != 4) fail_msg("%s", table); /* 4, 2, 1 replicas; free */
+  assert_non_null(strstr(table, "ms predicted"));
+  assert_true(fabs(ms - found.ms) < 0.006); /* it is printed with two digits */
+  if (!found.stages) {
+    assert_true(0.97 * found.free_ms <= found.least_ms + 0.01);
+    assert_null(sl_placement(m));
+    assert_non_null(strstr(table, "no placement\n"));
+  } else {
+    assert_true(found.ms <= found.least_ms + 0.01 && found.ms <= 0.97 * found.free_ms + 0.01);
+    assert_non_null(strstr(table, sl_placement(m)));
+  }
+  /* a trainer has the table's number of replicas */
+  struct sl_trainer *trainer;
+  OK(sl_trainer_new(m, &sgd, NULL, NULL, &trainer));
+  assert_int_equal(sl_trainer_replicas(trainer), found.replicas);
+  sl_trainer_free(trainer);
+  free(table);
+  /* with the options' replicas alone, and for a model that was placed */
+  OK(sl_place(m, "embed,lstm0-1,decoder=cpu:2"));
+  OK(sl_place_auto(m, &sgd, &(struct sl_trainer_options){.replicas = 2}, BATCH, NULL, &table));
+  found = read_table(table);
+  if (found.rows != 2 || found.replicas != 2) fail_msg("%s", table);
+  assert_true(!sl_placement(m) || !strstr(sl_placement(m), "decoder=cpu:2"));
+  free(table);
+  sl_model_free(m);
+}
+
+static void medians(void **state) {
+  (void)state;
+  double one[] = {3}, odd[] = {9, 1, 4}, even[] = {8, 2, 100, 4};
+  assert_true(sl__median(1, one) == 3);
+  assert_true(sl__median(3, odd) == 4);
+  assert_true(sl__median(4, even) == 6);
 }
 
 /* A guess stands in where nothing was measured: the larger of flops and bytes. */
@@ -223,23 +329,39 @@ static struct sl_model *small_model(bool tokens) {
   return m;
 }
 
-/* Weights and buffers of before, and no crash, whichever allocation fails. */
-static void a_failure_changes_nothing(void **state) {
-  (void)state;
-  struct sl_model *m = small_model(false);
+static enum sl_status plan_once(struct sl_model *m) {
+  const struct sl__cost_case c = {
+      .model = m, .optimizer = &sgd, .big_shard = 20, .replicas = 1, .microbatches = 2};
+  struct sl__device_classes classes;
+  struct sl__stage_plan plan;
+  enum sl_status status = sl__device_classes_new(context, &classes);
+  if (status == SL_OK) status = sl__stage_plan_new(&c, BATCH, 2, 0, &classes, &plan);
+  if (status == SL_OK) sl__stage_plan_clear(&plan);
+  sl__device_classes_clear(&classes);
+  return status;
+}
+
+static enum sl_status place_once(struct sl_model *m) {
+  const struct sl_trainer_options options = {.replicas = 1, .microbatches = 2, .big_shard = 20};
+  return sl_place_auto(m, &sgd, &options, BATCH, NULL, NULL);
+}
+
+/* Weights, buffers and placement of before, and no crash, whichever allocation fails: each
+ * of the first `dense`, then fewer and fewer, since such a run takes many steps. */
+static void fail_everywhere(struct sl_model *m, enum sl_status (*run)(struct sl_model *),
+                            long dense) {
   float weight[80], mean[8], variance[8], got[80];
   OK(sl_model_get(m, "embed.weight", weight));
   OK(sl_model_get(m, "bn.running_mean", mean));
   OK(sl_model_get(m, "bn.running_var", variance));
   enum sl_status status = SL_NO_MEMORY;
-  for (long n = 1; status != SL_OK; n++) {
-    assert_true(n < 3000);
+  for (long n = 1; status != SL_OK; n += 1 + n / dense) {
+    assert_true(n < 9000);
     sl__alloc_fail_after(n);
-    status =
-        sl_place_auto(m, &sgd, &(struct sl_trainer_options){.microbatches = 2, .big_shard = 20},
-                      BATCH, NULL, NULL);
+    status = run(m);
     sl__alloc_fail_after(0);
     if (status != SL_OK) assert_int_equal(status, SL_NO_MEMORY);
+    if (status != SL_OK) assert_string_equal(sl_placement(m), "embed,bn,fc,sum,out=cpu:3");
     OK(sl_model_get(m, "embed.weight", got));
     assert_memory_equal(got, weight, sizeof weight);
     OK(sl_model_get(m, "bn.running_mean", got));
@@ -247,6 +369,14 @@ static void a_failure_changes_nothing(void **state) {
     OK(sl_model_get(m, "bn.running_var", got));
     assert_memory_equal(got, variance, sizeof variance);
   }
+}
+
+static void a_failure_changes_nothing(void **state) {
+  (void)state;
+  struct sl_model *m = small_model(false);
+  OK(sl_place(m, "embed,bn,fc,sum,out=cpu:3"));
+  fail_everywhere(m, plan_once, 60);
+  fail_everywhere(m, place_once, 3);
   sl_model_free(m);
 }
 
@@ -349,6 +479,8 @@ int main(void) {
                                      cmocka_unit_test(layers_are_shared_out),
                                      cmocka_unit_test(replicas_take_a_device_each),
                                      cmocka_unit_test(a_dear_decoder_stands_alone),
+                                     cmocka_unit_test(the_quickest_is_taken),
+                                     cmocka_unit_test(medians),
                                      cmocka_unit_test(guesses_are_of_the_right_kind),
                                      cmocka_unit_test(memory_is_counted),
                                      cmocka_unit_test(a_failure_changes_nothing),
