@@ -1,23 +1,11 @@
 /* Average pooling; padding counts as zeros and in the divisor, PyTorch's default. */
 #include <string.h>
 
-#include "codelets/kernels/choice.h"
-#include "codelets/kernels/onednn.h"
 #include "codelets/kernels/pool2d.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
-/* Planes count as images of one channel: pooling mixes neither images nor channels. */
-static struct sl__onednn_window onednn_window(const struct sl__pool_args *a) {
-  const struct sl__pool2d *p = &a->pool;
-  return (struct sl__onednn_window){
-      a->planes,   1,           a->height,   a->width,    1,        a->out_height, a->out_width,
-      p->kernel_h, p->kernel_w, p->stride_h, p->stride_w, p->pad_h, p->pad_w};
-}
-
 static void forward(const struct sl__pool_args *a, const float *x, float *y) {
-  struct sl__onednn_window o = onednn_window(a);
-  if (a->implementation == SL__ONEDNN && sl__onednn_avgpool2d_forward(&o, x, y)) return;
   float range = sl__pool_work_range(a);
   for (int32_t p = 0; p < a->planes; p++, x += (int64_t)a->height * a->width)
     for (int32_t oh = 0; oh < a->out_height; oh++)
@@ -31,8 +19,6 @@ static void forward(const struct sl__pool_args *a, const float *x, float *y) {
 }
 
 static void backward(const struct sl__pool_args *a, const float *dy, float *dx, bool add) {
-  struct sl__onednn_window o = onednn_window(a);
-  if (a->implementation == SL__ONEDNN && !add && sl__onednn_avgpool2d_backward(&o, dy, dx)) return;
   float range = sl__pool_work_range(a);
   int64_t plane = (int64_t)a->height * a->width;
   for (int32_t p = 0; p < a->planes; p++, dx += plane) {
@@ -61,49 +47,18 @@ SL__KERNEL void sl__avgpool2d_backward_cpu(void *buffers[], void *cl_arg) {
            sl__accumulate(cl_arg));
 }
 
-/* ---- measuring --------------------------------------------------------------------------- */
-
-static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
-  struct sl__pool_args a = *(const struct sl__pool_args *)args;
-  a.implementation = i;
-  forward(&a, m[0], m[1]);
-}
-
-static void try_backward(enum sl__implementation i, const void *args, float *const *m) {
-  struct sl__pool_args a = *(const struct sl__pool_args *)args;
-  a.implementation = i;
-  backward(&a, m[0], m[1], false);
-}
-
 /* ---- submission -------------------------------------------------------------------------- */
-
-static enum sl_status submit(struct sl_context *context, struct sl__op *op,
-                             const struct sl__launch *l, struct sl__tensor *from,
-                             struct sl__tensor *to, struct sl__pool_args *a,
-                             void (*try)(enum sl__implementation, const void *, float *const *)) {
-  struct sl__candidates c = {
-      .operation = op->codelet.name,
-      .mask = sl__choice_primitives(),
-      .preferred = SL__OWN_OPENBLAS,
-      .sizes = &a->planes,
-      .size_count = (int)(offsetof(struct sl__pool_args, implementation) / sizeof(int32_t)),
-      .run = try,
-      .elements = {sl_shape_count(&from->shape), sl_shape_count(&to->shape)}};
-  a->implementation = sl__choose(context, &c, a);
-  struct sl__launch launch = *l;
-  if (op == &sl__op_avgpool2d_forward && a->implementation != SL__ONEDNN)
-    launch.cut = sl__pool_cut(a);
-  return sl__submit(context, op, &launch, 2, (struct sl__tensor *[]){from, to}, a, sizeof *a,
-                    sl__pool_flops(a), sl__pool_footprint(a));
-}
 
 enum sl_status sl__avgpool2d_forward(struct sl_context *context, const struct sl__launch *l,
                                      struct sl__tensor *x, struct sl__tensor *y,
                                      const struct sl__pool2d *pool) {
   struct sl__pool_args a;
+  struct sl__launch launch = *l;
   enum sl_status status = sl__pool_check("avgpool2d_forward", x, y, pool, &a);
   if (status != SL_OK) return status;
-  return submit(context, &sl__op_avgpool2d_forward, l, x, y, &a, try_forward);
+  launch.cut = sl__pool_cut(&a);
+  return sl__submit(context, &sl__op_avgpool2d_forward, &launch, 2, (struct sl__tensor *[]){x, y},
+                    &a, sizeof a, sl__pool_flops(&a), sl__pool_footprint(&a));
 }
 
 enum sl_status sl__avgpool2d_backward(struct sl_context *context, const struct sl__launch *l,
@@ -112,5 +67,6 @@ enum sl_status sl__avgpool2d_backward(struct sl_context *context, const struct s
   struct sl__pool_args a;
   enum sl_status status = sl__pool_check("avgpool2d_backward", dx, dy, pool, &a);
   if (status != SL_OK) return status;
-  return submit(context, &sl__op_avgpool2d_backward, l, dy, dx, &a, try_backward);
+  return sl__submit(context, &sl__op_avgpool2d_backward, l, 2, (struct sl__tensor *[]){dy, dx}, &a,
+                    sizeof a, sl__pool_flops(&a), sl__pool_footprint(&a));
 }

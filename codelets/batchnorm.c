@@ -7,7 +7,6 @@
 #include "codelets/kernels/choice.h"
 #include "codelets/codelets.h"
 #include "core/base/error.h"
-#include "codelets/kernels/onednn.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
@@ -79,19 +78,6 @@ SL__SIMD static void normalise(const float *x, float *y, struct line l, bool has
     affine(x, y, l, false, plane);
 }
 
-/* oneDNN returns variances; saved holds 1 / sqrt(variance + epsilon). */
-static bool forward_by_onednn(const struct sl__norm_args *a, const float *x, const float *param,
-                              float *y, float *saved) {
-  float *inverse = saved + a->channels;
-  if (!sl__onednn_batchnorm_forward(a->rows, a->channels, a->plane, a->epsilon, x, param, y, saved,
-                                    inverse))
-    return false;
-  for (int32_t c = 0; c < a->channels; c++)
-    inverse[c] = (float)sl__norm_inverse((double)inverse[c], a->epsilon);
-  memset(saved + 2 * a->channels, 0, 2 * (size_t)a->channels * sizeof *saved);
-  return true;
-}
-
 /* Channels [first, end) that are done together: their planes of an image follow each other in
  * memory and make a run that is long enough to be read ahead. */
 enum { MOST_TOGETHER = 256, RUN = 16384 /* floats */ };
@@ -132,8 +118,6 @@ static struct line keep_statistics(const struct sl__norm_args *a, const float *p
 static void forward(const struct sl__norm_args *a, const float *x, const float *param, float *y,
                     float *saved) {
   struct line line[MOST_TOGETHER];
-  if (a->implementation == SL__ONEDNN && !a->has_relu && forward_by_onednn(a, x, param, y, saved))
-    return;
   for (struct channels some = channels_from(a, 0); some.first < a->channels;
        some = channels_from(a, some.end)) {
     struct sums all[MOST_TOGETHER] = {{0, 0}};
@@ -153,13 +137,9 @@ static void forward(const struct sl__norm_args *a, const float *x, const float *
 
 static int64_t planes_of(const struct sl__norm_args *a) { return (int64_t)a->rows * a->channels; }
 
-/* Planes [first, end) of all images; oneDNN takes all. */
+/* Planes [first, end) of all images. */
 static void inference(const struct sl__norm_args *a, const float *x, const float *param,
                       const float *running, float *y, struct sl__work_range range) {
-  if (a->implementation == SL__ONEDNN && !a->has_relu &&
-      sl__onednn_batchnorm_inference(a->rows, a->channels, a->plane, a->epsilon, x, param, running,
-                                     running + a->channels, y))
-    return;
   for (int64_t i = range.first; i < range.end; i++) {
     int64_t c = i % a->channels;
     struct line line = {running[c], sl__norm_scale(param[c], running[a->channels + c], a->epsilon),
@@ -220,26 +200,8 @@ SL__SIMD static void backward_plane(const float *x, const float *dy, float *dx, 
     slope_values(x, dy, dx, l, v, plane, false, false);
 }
 
-/* Maximum number of channels whose variances fit on the stack; our own code serves more. */
-#define CHANNELS_FOR_ONEDNN 4096
-
-static bool backward_by_onednn(const struct sl__norm_args *a, const float *x, const float *param,
-                               const float *saved, const float *dy, float *dx) {
-  float variance[CHANNELS_FOR_ONEDNN], unused[CHANNELS_FOR_ONEDNN];
-  if (a->channels > CHANNELS_FOR_ONEDNN) return false;
-  for (int32_t c = 0; c < a->channels; c++) {
-    double r = (double)saved[a->channels + c];
-    variance[c] = (float)(1 / (r * r) - (double)a->epsilon);
-  }
-  return sl__onednn_batchnorm_backward_data(a->rows, a->channels, a->plane, a->epsilon, x, param,
-                                            saved, variance, dy, dx, unused);
-}
-
 static void backward_data(const struct sl__norm_args *a, const float *x, const float *param,
                           const float *saved, const float *dy, float *dx, bool add) {
-  if (a->implementation == SL__ONEDNN && !add && !a->has_relu &&
-      backward_by_onednn(a, x, param, saved, dy, dx))
-    return;
   const float *sum = saved + 2 * a->channels, *product = saved + 3 * a->channels;
   double count = (double)a->rows * (double)a->plane;
   for (struct channels some = channels_from(a, 0); some.first < a->channels;
@@ -293,40 +255,6 @@ SL__KERNEL void sl__batchnorm_running_cpu(void *buffers[], void *cl_arg) {
   for (int64_t c = 0; c < a->channels; c++) sl__norm_run(a, saved, running, c);
 }
 
-/* ---- measuring --------------------------------------------------------------------------- */
-
-/* memory: x, y (or dx), parameters, statistics (and, backward, their sums) */
-static void try_forward(enum sl__implementation i, const void *args, float *const *m) {
-  struct sl__norm_args a = *(const struct sl__norm_args *)args;
-  a.implementation = i;
-  forward(&a, m[0], m[2], m[1], m[3]);
-}
-
-static void try_inference(enum sl__implementation i, const void *args, float *const *m) {
-  struct sl__norm_args a = *(const struct sl__norm_args *)args;
-  a.implementation = i;
-  inference(&a, m[0], m[2], m[3], m[1], (struct sl__work_range){0, planes_of(&a)});
-}
-
-static void try_backward_data(enum sl__implementation i, const void *args, float *const *m) {
-  struct sl__norm_args a = *(const struct sl__norm_args *)args;
-  a.implementation = i;
-  backward_data(&a, m[0], m[2], m[3], m[0], m[1], false);
-}
-
-static void choose(struct sl_context *context, const char *operation, struct sl__norm_args *a,
-                   void (*try)(enum sl__implementation, const void *, float *const *)) {
-  int64_t size = (int64_t)a->rows * a->channels * a->plane, two = 2 * (int64_t)a->channels;
-  struct sl__candidates c = {.operation = operation,
-                             .mask = sl__choice_primitives(),
-                             .preferred = SL__OWN_OPENBLAS,
-                             .sizes = &a->rows,
-                             .size_count = 3,
-                             .run = try,
-                             .elements = {size, size, two, 2 * two}};
-  a->implementation = sl__choose(context, &c, a);
-}
-
 /* ---- submission -------------------------------------------------------------------------- */
 
 /* x [N, C, ...]; like has x's size; pair has 2C elements, and saved 4C. */
@@ -359,7 +287,6 @@ enum sl_status sl__batchnorm_forward(struct sl_context *context, const struct sl
   struct sl__norm_args a = {.epsilon = epsilon, .has_relu = has_relu};
   enum sl_status status = check("batchnorm_forward", x, y, param, saved, &a);
   if (status != SL_OK) return status;
-  choose(context, "batchnorm_forward", &a, try_forward);
   return sl__submit(context, &sl__op_batchnorm_forward, l, 4,
                     (struct sl__tensor *[]){x, param, y, saved}, &a, sizeof a, flops_of(&a),
                     has_relu);
@@ -374,10 +301,8 @@ enum sl_status sl__batchnorm_inference(struct sl_context *context, const struct 
   if (status == SL_OK && sl_shape_count(&running->shape) != 2 * a.channels)
     status = sl__fail(SL_BAD_SHAPE, "batchnorm_inference: running must be [2C]");
   if (status != SL_OK) return status;
-  choose(context, "batchnorm_inference", &a, try_inference);
   struct sl__launch launch = *l;
-  if (a.implementation != SL__ONEDNN)
-    launch.cut = (struct sl__cut){.units = planes_of(&a), .flat = true, .pointwise = true};
+  launch.cut = (struct sl__cut){.units = planes_of(&a), .flat = true, .pointwise = true};
   return sl__submit(context, &sl__op_batchnorm_inference, &launch, 4,
                     (struct sl__tensor *[]){x, param, running, y}, &a, sizeof a, flops_of(&a),
                     has_relu);
@@ -404,7 +329,6 @@ enum sl_status sl__batchnorm_backward_data(struct sl_context *context, const str
   if (status == SL_OK && !sl_shape_equal(&dx->shape, &x->shape))
     status = sl__fail(SL_BAD_SHAPE, "batchnorm_backward_data: dx must have x's shape");
   if (status != SL_OK) return status;
-  choose(context, "batchnorm_backward_data", &a, try_backward_data);
   return sl__submit(context, &sl__op_batchnorm_backward_data, l, 5,
                     (struct sl__tensor *[]){x, param, saved, dy, dx}, &a, sizeof a, flops_of(&a),
                     has_relu);

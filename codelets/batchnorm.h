@@ -10,7 +10,7 @@
 
 /* x [rows, channels, plane] */
 struct sl__norm_args {
-  int32_t rows, channels, plane, implementation;
+  int32_t rows, channels, plane;
   int32_t has_relu; /* y = relu of the normalised values; dy is the gradient of this y */
   float epsilon, momentum;
   double values;

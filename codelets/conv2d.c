@@ -135,8 +135,7 @@ static bool absorb(void *args, const struct sl__op *next, const void *next_args,
     return true;
   }
   const struct sl__norm_args *norm = next_args;
-  if (next != &sl__op_batchnorm_inference || which != 0 || a->norm || a->residual ||
-      norm->has_relu || norm->implementation == SL__ONEDNN)
+  if (next != &sl__op_batchnorm_inference || which != 0 || a->norm || a->residual || norm->has_relu)
     return false;
   a->norm = true;
   a->epsilon = norm->epsilon;
@@ -430,12 +429,13 @@ static bool direct_pays(const struct sl__op *op, const struct sl__conv_args *a) 
 }
 
 /* Returns the scratch memory that the cost estimate includes. */
-static int64_t choose(struct sl_context *context, const struct sl__op *op, struct sl__tensor **t,
-                      struct sl__conv_args *a, try_conv *try) {
+static int64_t choose(struct sl_context *context, const struct sl__op *op, bool accumulate,
+                      struct sl__tensor **t, struct sl__conv_args *a, try_conv *try) {
   uint32_t own = own_choices(op, a);
+  bool onednn = sl__onednn_available() && !accumulate; /* it overwrites its output */
   struct sl__candidates c = {
       .operation = op->codelet.name,
-      .mask = sl__choice_products() | sl__choice_primitives() | own,
+      .mask = sl__choice_products() | (uint32_t)onednn << SL__ONEDNN | own,
       .preferred = own >> SL__WINOGRAD & 1                            ? SL__WINOGRAD
                    : own >> SL__DIRECT_CONV & 1 && direct_pays(op, a) ? SL__DIRECT_CONV
                    : sl__gemm_preferred() == SL__GEMM_ONEDNN          ? SL__OWN_ONEDNN
@@ -456,7 +456,7 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              struct sl__conv_args *a, try_conv *try) {
   struct sl__tensor *t[4] = {first, second, out};
   struct sl__launch launch = *l;
-  int64_t room = choose(context, op, t, a, try);
+  int64_t room = choose(context, op, l->accumulate, t, a, try);
   if (l->place.where == STARPU_CUDA) {
     room = 1; /* cuDNN has a workspace */
   } else if (is_own(a)) {

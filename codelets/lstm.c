@@ -317,9 +317,9 @@ enum sl_status sl__lstm_forward(struct sl_context *context, const struct sl__lau
     if (x->type != SL_BF16) {
       own.cut = (struct sl__cut){.units = sl__recurrent_units(&a), .phases = 1 + a.steps};
       own.prepack = (struct sl__prepack){.make = make_form,
-                                      .buffer = 1,
-                                      .bytes = formed_bytes(&a),
-                                      .key = (uint64_t)a.in << 32 | (uint32_t)a.hidden};
+                                         .buffer = 1,
+                                         .bytes = formed_bytes(&a),
+                                         .key = (uint64_t)a.in << 32 | (uint32_t)a.hidden};
     }
   }
   SL__TRY(sl__scratch(context, sl__recurrent_scratch(&a, 4, x->type == SL_BF16), &scratch));

@@ -6,7 +6,6 @@
 
 #include "core/base/clock.h"
 #include "codelets/kernels/gemm.h"
-#include "codelets/kernels/onednn.h"
 #include "core/base/error.h"
 #include "core/runtime/log.h"
 #include "codelets/kernels/tuning.h"
@@ -15,10 +14,6 @@
 
 uint32_t sl__choice_products(void) {
   return 1u << SL__OWN_OPENBLAS | (uint32_t)sl__gemm_available(SL__GEMM_ONEDNN) << SL__OWN_ONEDNN;
-}
-
-uint32_t sl__choice_primitives(void) {
-  return 1u << SL__OWN_OPENBLAS | (uint32_t)sl__onednn_available() << SL__ONEDNN;
 }
 
 void sl__choice_force(struct sl_context *context, int implementation) {
@@ -51,21 +46,32 @@ static bool make_memory(const struct sl__candidates *c, float **memory) {
   return fine;
 }
 
+/* Another implementation than the preferred one must be this much faster: less is noise. */
+static const double gain = 0.95;
+
+enum sl__implementation sl__choice_quickest(const struct sl__candidates *c,
+                                            const double seconds[SL__IMPLEMENTATIONS]) {
+  int best = (int)c->preferred;
+  for (int i = 0; i < SL__IMPLEMENTATIONS; i++) {
+    bool other = best == (int)c->preferred && c->mask >> best & 1;
+    if (c->mask >> i & 1 && seconds[i] < seconds[best] * (other ? gain : 1)) best = i;
+  }
+  return (enum sl__implementation)best;
+}
+
 static enum sl__implementation fastest(struct sl_context *context, const struct sl__candidates *c,
                                        const void *args, const char *key) {
-  enum sl__implementation best = c->preferred;
-  double least = 1e9;
+  double seconds[SL__IMPLEMENTATIONS];
   float *memory[4] = {NULL};
+  enum sl__implementation best = c->preferred;
   if (make_memory(c, memory)) {
     for (int i = 0; i < SL__IMPLEMENTATIONS; i++) {
+      seconds[i] = 1e9;
       if (!(c->mask >> i & 1)) continue;
-      double taken = measure(c, (enum sl__implementation)i, args, memory);
-      sl__log(context, SL_LOG_INFO, "tuning: %s by %d: %.1f us", key, i, 1e6 * taken);
-      if (taken < least) {
-        least = taken;
-        best = (enum sl__implementation)i;
-      }
+      seconds[i] = measure(c, (enum sl__implementation)i, args, memory);
+      sl__log(context, SL_LOG_INFO, "tuning: %s by %d: %.1f us", key, i, 1e6 * seconds[i]);
     }
+    best = sl__choice_quickest(c, seconds);
     sl__tuning_set(context->tuning, key, (int)best);
   }
   for (int m = 0; m < 4; m++) free(memory[m]);

@@ -32,6 +32,11 @@ struct sl__candidates {
 enum sl__implementation sl__choose(struct sl_context *context,
                                    const struct sl__candidates *candidates, const void *args);
 
+/* Of the mask's implementations the one with the least seconds; the preferred one unless another is
+ * 5 % faster. */
+enum sl__implementation sl__choice_quickest(const struct sl__candidates *candidates,
+                                            const double seconds[SL__IMPLEMENTATIONS]);
+
 /* For an operation of several products that does not justify a measurement of its own: the
  * preferred library, or the one that a test forces. */
 enum sl__implementation sl__product_choice(const struct sl_context *context);
@@ -39,9 +44,7 @@ enum sl__implementation sl__product_choice(const struct sl_context *context);
 /* For tests: forces this implementation wherever it exists; a negative number ends that. */
 void sl__choice_force(struct sl_context *context, int implementation);
 
-/* Masks. */
-uint32_t sl__choice_products(void); /* OpenBLAS, and oneDNN where it is built in */
-uint32_t sl__choice_primitives(
-    void); /* our own code, and oneDNN's primitive where it is built in */
+/* A mask: OpenBLAS, and oneDNN where it is built in. */
+uint32_t sl__choice_products(void);
 
 #endif

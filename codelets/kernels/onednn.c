@@ -13,7 +13,7 @@
 #include "codelets/kernels/gemm.h"
 
 #define DIMS 12 /* as in oneDNN's own arrays */
-#define SLOTS 7
+#define SLOTS 4
 #define PLANS 64 /* plans of a thread; a new one replaces the oldest */
 
 /* ---- what differs between version 2 and 3 ------------------------------------------------ */
@@ -32,23 +32,13 @@ typedef const dnnl_memory_desc_t *description_ref;
 #define FORGET(d) ((void)(d))
 #endif
 
-enum operation {
-  CONV_FORWARD,
-  CONV_BACKWARD_DATA,
-  CONV_BACKWARD_WEIGHT,
-  POOL_FORWARD,
-  POOL_BACKWARD,
-  NORM_FORWARD,
-  NORM_INFERENCE,
-  NORM_BACKWARD
-};
+enum operation { FORWARD, BACKWARD_DATA, BACKWARD_WEIGHT };
 
 /* Description of a primitive. Unused fields are zero; compared as bytes. */
 struct key {
   int64_t operation;
-  int64_t x[DIMS], weight[DIMS], y[DIMS], stride[DIMS], kernel[DIMS], pad[DIMS];
+  int64_t x[DIMS], weight[DIMS], y[DIMS], stride[DIMS], pad[DIMS];
   int64_t has_bias;
-  double epsilon;
 };
 
 /* The layouts of x, weight, bias and y: free for oneDNN to choose, or plain. */
@@ -58,19 +48,18 @@ struct layouts {
 
 typedef dnnl_primitive_desc_t primitive_desc;
 
-static dnnl_status_t create_convolution(primitive_desc *pd, dnnl_engine_t engine,
-                                        const struct key *k, struct layouts *l,
-                                        primitive_desc hint) {
+static dnnl_status_t create(primitive_desc *pd, dnnl_engine_t engine, const struct key *k,
+                            struct layouts *l, primitive_desc hint) {
   const dnnl_alg_kind_t how = dnnl_convolution_auto;
   description_ref bias = k->has_bias ? REF(l->bias) : NULL;
 #if DNNL_VERSION_MAJOR >= 3
   const dnnl_dims_t none = {0};
   switch (k->operation) {
-    case CONV_FORWARD:
+    case FORWARD:
       return dnnl_convolution_forward_primitive_desc_create(pd, engine, dnnl_forward_training, how,
                                                             l->x, l->weight, bias, l->y, k->stride,
                                                             none, k->pad, k->pad, NULL);
-    case CONV_BACKWARD_DATA:
+    case BACKWARD_DATA:
       return dnnl_convolution_backward_data_primitive_desc_create(
           pd, engine, how, l->x, l->weight, l->y, k->stride, none, k->pad, k->pad, hint, NULL);
     default:
@@ -81,64 +70,14 @@ static dnnl_status_t create_convolution(primitive_desc *pd, dnnl_engine_t engine
 #else
   dnnl_convolution_desc_t d;
   dnnl_status_t status =
-      k->operation == CONV_FORWARD
+      k->operation == FORWARD
           ? dnnl_convolution_forward_desc_init(&d, dnnl_forward_training, how, &l->x, &l->weight,
                                                bias, &l->y, k->stride, k->pad, k->pad)
-      : k->operation == CONV_BACKWARD_DATA
+      : k->operation == BACKWARD_DATA
           ? dnnl_convolution_backward_data_desc_init(&d, how, &l->x, &l->weight, &l->y, k->stride,
                                                      k->pad, k->pad)
           : dnnl_convolution_backward_weights_desc_init(&d, how, &l->x, &l->weight, bias, &l->y,
                                                         k->stride, k->pad, k->pad);
-  return status == dnnl_success ? dnnl_primitive_desc_create(pd, &d, NULL, engine, hint) : status;
-#endif
-}
-
-static dnnl_status_t create_pooling(primitive_desc *pd, dnnl_engine_t engine, const struct key *k,
-                                    struct layouts *l, primitive_desc hint) {
-  const dnnl_alg_kind_t how = dnnl_pooling_avg_include_padding;
-#if DNNL_VERSION_MAJOR >= 3
-  const dnnl_dims_t none = {0};
-  if (k->operation == POOL_FORWARD)
-    return dnnl_pooling_forward_primitive_desc_create(pd, engine, dnnl_forward_training, how, l->x,
-                                                      l->y, k->stride, k->kernel, none, k->pad,
-                                                      k->pad, NULL);
-  return dnnl_pooling_backward_primitive_desc_create(pd, engine, how, l->x, l->y, k->stride,
-                                                     k->kernel, none, k->pad, k->pad, hint, NULL);
-#else
-  dnnl_pooling_desc_t d;
-  dnnl_status_t status =
-      k->operation == POOL_FORWARD
-          ? dnnl_pooling_forward_desc_init(&d, dnnl_forward_training, how, &l->x, &l->y, k->stride,
-                                           k->kernel, k->pad, k->pad)
-          : dnnl_pooling_backward_desc_init(&d, how, &l->x, &l->y, k->stride, k->kernel, k->pad,
-                                            k->pad);
-  return status == dnnl_success ? dnnl_primitive_desc_create(pd, &d, NULL, engine, hint) : status;
-#endif
-}
-
-static dnnl_status_t create_norm(primitive_desc *pd, dnnl_engine_t engine, const struct key *k,
-                                 struct layouts *l, primitive_desc hint) {
-  unsigned flags = dnnl_use_scale | dnnl_use_shift;
-  if (k->operation == NORM_INFERENCE) flags |= dnnl_use_global_stats;
-  if (k->operation == NORM_BACKWARD) flags = dnnl_use_scale; /* dx does not depend on the shift */
-  dnnl_prop_kind_t prop =
-      k->operation == NORM_FORWARD ? dnnl_forward_training
-      : k->operation == NORM_INFERENCE
-          ? dnnl_forward_inference
-          : dnnl_backward; /* with a scale, oneDNN computes dx together with the others */
-#if DNNL_VERSION_MAJOR >= 3
-  if (k->operation == NORM_BACKWARD)
-    return dnnl_batch_normalization_backward_primitive_desc_create(
-        pd, engine, prop, l->x, l->y, l->x, (float)k->epsilon, flags, hint, NULL);
-  return dnnl_batch_normalization_forward_primitive_desc_create(pd, engine, prop, l->x, l->y,
-                                                                (float)k->epsilon, flags, NULL);
-#else
-  dnnl_batch_normalization_desc_t d;
-  dnnl_status_t status =
-      k->operation == NORM_BACKWARD
-          ? dnnl_batch_normalization_backward_desc_init(&d, prop, &l->x, &l->x, (float)k->epsilon,
-                                                        flags)
-          : dnnl_batch_normalization_forward_desc_init(&d, prop, &l->x, (float)k->epsilon, flags);
   return status == dnnl_success ? dnnl_primitive_desc_create(pd, &d, NULL, engine, hint) : status;
 #endif
 }
@@ -217,7 +156,7 @@ static bool add_slot(struct thread_state *t, struct plan *plan, primitive_desc p
   description plain;
   primitive_desc reorder = NULL;
   if (DESCRIBE(plain, ndims, dims, plain_tag[ndims]) != dnnl_success) return false;
-  /* vectors have one layout only, and version 2 does not report a normalisation's */
+  /* vectors have one layout only */
   description_ref inner =
       ndims == 1 ? REF(plain) : dnnl_primitive_desc_query_md(pd, dnnl_query_exec_arg_md, argument);
   bool fine = inner && dnnl_memory_create(&s->plain, REF(plain), t->engine, NULL) == dnnl_success;
@@ -236,84 +175,37 @@ static bool add_slot(struct thread_state *t, struct plan *plan, primitive_desc p
 
 static bool add_slots(struct thread_state *t, struct plan *plan, primitive_desc pd) {
   const struct key *k = &plan->key;
-  const int64_t channels[DIMS] = {k->x[1]}, filters[DIMS] = {k->weight[0]};
+  const int64_t filters[DIMS] = {k->weight[0]};
   bool add_bias = k->has_bias;
   switch (k->operation) {
-    case CONV_FORWARD:
+    case FORWARD:
       return add_slot(t, plan, pd, DNNL_ARG_SRC, false, 4, k->x) &&
              add_slot(t, plan, pd, DNNL_ARG_WEIGHTS, false, 4, k->weight) &&
              add_slot(t, plan, pd, DNNL_ARG_DST, true, 4, k->y) &&
              (!add_bias || add_slot(t, plan, pd, DNNL_ARG_BIAS, false, 1, filters));
-    case CONV_BACKWARD_DATA:
+    case BACKWARD_DATA:
       return add_slot(t, plan, pd, DNNL_ARG_DIFF_DST, false, 4, k->y) &&
              add_slot(t, plan, pd, DNNL_ARG_WEIGHTS, false, 4, k->weight) &&
              add_slot(t, plan, pd, DNNL_ARG_DIFF_SRC, true, 4, k->x);
-    case CONV_BACKWARD_WEIGHT:
+    default:
       return add_slot(t, plan, pd, DNNL_ARG_SRC, false, 4, k->x) &&
              add_slot(t, plan, pd, DNNL_ARG_DIFF_DST, false, 4, k->y) &&
              add_slot(t, plan, pd, DNNL_ARG_DIFF_WEIGHTS, true, 4, k->weight) &&
              (!add_bias || add_slot(t, plan, pd, DNNL_ARG_DIFF_BIAS, true, 1, filters));
-    case POOL_FORWARD:
-      return add_slot(t, plan, pd, DNNL_ARG_SRC, false, 4, k->x) &&
-             add_slot(t, plan, pd, DNNL_ARG_DST, true, 4, k->y);
-    case POOL_BACKWARD:
-      return add_slot(t, plan, pd, DNNL_ARG_DIFF_DST, false, 4, k->y) &&
-             add_slot(t, plan, pd, DNNL_ARG_DIFF_SRC, true, 4, k->x);
-    case NORM_BACKWARD:
-      return add_slot(t, plan, pd, DNNL_ARG_SRC, false, 3, k->x) &&
-             add_slot(t, plan, pd, DNNL_ARG_SCALE, false, 1, channels) &&
-             add_slot(t, plan, pd, DNNL_ARG_MEAN, false, 1, channels) &&
-             add_slot(t, plan, pd, DNNL_ARG_VARIANCE, false, 1, channels) &&
-             add_slot(t, plan, pd, DNNL_ARG_DIFF_DST, false, 3, k->x) &&
-             add_slot(t, plan, pd, DNNL_ARG_DIFF_SRC, true, 3, k->x) &&
-             add_slot(t, plan, pd, DNNL_ARG_DIFF_SCALE, true, 1, channels);
-    default: {
-      bool batch = k->operation == NORM_FORWARD; /* statistics are outputs */
-      return add_slot(t, plan, pd, DNNL_ARG_SRC, false, 3, k->x) &&
-             add_slot(t, plan, pd, DNNL_ARG_SCALE, false, 1, channels) &&
-             add_slot(t, plan, pd, DNNL_ARG_SHIFT, false, 1, channels) &&
-             add_slot(t, plan, pd, DNNL_ARG_MEAN, batch, 1, channels) &&
-             add_slot(t, plan, pd, DNNL_ARG_VARIANCE, batch, 1, channels) &&
-             add_slot(t, plan, pd, DNNL_ARG_DST, true, 3, k->x);
-    }
   }
 }
 
-static dnnl_status_t create(primitive_desc *pd, dnnl_engine_t engine, const struct key *k,
-                            struct layouts *l, primitive_desc hint) {
-  if (k->operation <= CONV_BACKWARD_WEIGHT) return create_convolution(pd, engine, k, l, hint);
-  if (k->operation <= POOL_BACKWARD) return create_pooling(pd, engine, k, l, hint);
-  return create_norm(pd, engine, k, l, hint);
-}
-
-/* The forward operation that a backward one needs as a hint, or itself. */
-static int64_t forward_of(int64_t operation) {
-  switch (operation) {
-    case CONV_BACKWARD_DATA:
-    case CONV_BACKWARD_WEIGHT: return CONV_FORWARD;
-    case POOL_BACKWARD: return POOL_FORWARD;
-    case NORM_BACKWARD: return NORM_FORWARD;
-    default: return operation;
-  }
-}
-
-/* Convolutions choose their layouts; pooling and normalisation take the given ones. */
 static bool describe_all(const struct key *k, struct layouts *l) {
-  bool conv = k->operation <= CONV_BACKWARD_WEIGHT, norm = k->operation >= NORM_FORWARD;
-  dnnl_format_tag_t tag = conv ? dnnl_format_tag_any : norm ? dnnl_abc : dnnl_abcd;
   memset(l, 0, sizeof *l);
-  bool fine = DESCRIBE(l->x, norm ? 3 : 4, k->x, tag) == dnnl_success &&
-              DESCRIBE(l->y, norm ? 3 : 4, norm ? k->x : k->y, tag) == dnnl_success;
-  if (fine && conv)
-    fine = DESCRIBE(l->weight, 4, k->weight, dnnl_format_tag_any) == dnnl_success &&
-           DESCRIBE(l->bias, 1, k->weight, dnnl_a) == dnnl_success;
-  return fine;
+  return DESCRIBE(l->x, 4, k->x, dnnl_format_tag_any) == dnnl_success &&
+         DESCRIBE(l->y, 4, k->y, dnnl_format_tag_any) == dnnl_success &&
+         DESCRIBE(l->weight, 4, k->weight, dnnl_format_tag_any) == dnnl_success &&
+         DESCRIBE(l->bias, 1, k->weight, dnnl_a) == dnnl_success;
 }
 
-static void forget_all(struct layouts *l, bool conv) {
+static void forget_all(struct layouts *l) {
   FORGET(l->x);
   FORGET(l->y);
-  if (!conv) return;
   FORGET(l->weight);
   FORGET(l->bias);
 }
@@ -323,12 +215,12 @@ static bool plan_make(struct thread_state *t, struct plan *plan) {
   struct key forward = plan->key;
   primitive_desc hint = NULL, pd = NULL;
   bool fine = describe_all(&plan->key, &l);
-  forward.operation = forward_of(plan->key.operation);
-  if (fine && forward.operation != plan->key.operation)
+  forward.operation = FORWARD; /* a backward one needs it as a hint */
+  if (fine && plan->key.operation != FORWARD)
     fine = create(&hint, t->engine, &forward, &l, NULL) == dnnl_success;
   fine = fine && create(&pd, t->engine, &plan->key, &l, hint) == dnnl_success &&
          dnnl_primitive_create(&plan->primitive, pd) == dnnl_success && add_slots(t, plan, pd);
-  forget_all(&l, plan->key.operation <= CONV_BACKWARD_WEIGHT);
+  forget_all(&l);
   if (hint) dnnl_primitive_desc_destroy(hint);
   if (pd) dnnl_primitive_desc_destroy(pd);
   if (!fine) {
@@ -392,8 +284,8 @@ static struct key window_key(enum operation operation, const struct sl__onednn_w
   k.y[1] = k.weight[0] = w->out_channels;
   k.y[2] = w->out_height;
   k.y[3] = w->out_width;
-  k.weight[2] = k.kernel[0] = w->kernel_h;
-  k.weight[3] = k.kernel[1] = w->kernel_w;
+  k.weight[2] = w->kernel_h;
+  k.weight[3] = w->kernel_w;
   k.stride[0] = w->stride_h;
   k.stride[1] = w->stride_w;
   k.pad[0] = w->pad_h;
@@ -403,64 +295,20 @@ static struct key window_key(enum operation operation, const struct sl__onednn_w
 
 bool sl__onednn_conv2d_forward(const struct sl__onednn_window *w, const float *x,
                                const float *weight, const float *bias, float *y) {
-  struct key k = window_key(CONV_FORWARD, w, bias != NULL);
+  struct key k = window_key(FORWARD, w, bias != NULL);
   return run(&k, (const void *[]){x, weight, y, bias});
 }
 
 bool sl__onednn_conv2d_backward_data(const struct sl__onednn_window *w, const float *dy,
                                      const float *weight, float *dx) {
-  struct key k = window_key(CONV_BACKWARD_DATA, w, false);
+  struct key k = window_key(BACKWARD_DATA, w, false);
   return run(&k, (const void *[]){dy, weight, dx});
 }
 
 bool sl__onednn_conv2d_backward_weight(const struct sl__onednn_window *w, const float *x,
                                        const float *dy, float *grad, float *bias_grad) {
-  struct key k = window_key(CONV_BACKWARD_WEIGHT, w, bias_grad != NULL);
+  struct key k = window_key(BACKWARD_WEIGHT, w, bias_grad != NULL);
   return run(&k, (const void *[]){x, dy, grad, bias_grad});
-}
-
-bool sl__onednn_avgpool2d_forward(const struct sl__onednn_window *w, const float *x, float *y) {
-  struct key k = window_key(POOL_FORWARD, w, false);
-  return run(&k, (const void *[]){x, y});
-}
-
-bool sl__onednn_avgpool2d_backward(const struct sl__onednn_window *w, const float *dy, float *dx) {
-  struct key k = window_key(POOL_BACKWARD, w, false);
-  return run(&k, (const void *[]){dy, dx});
-}
-
-static struct key norm_key(enum operation operation, int64_t rows, int64_t channels, int64_t plane,
-                           float epsilon) {
-  struct key k;
-  memset(&k, 0, sizeof k);
-  k.operation = operation;
-  k.x[0] = rows;
-  k.x[1] = channels;
-  k.x[2] = plane;
-  k.epsilon = (double)epsilon;
-  return k;
-}
-
-bool sl__onednn_batchnorm_forward(int64_t rows, int64_t channels, int64_t plane, float epsilon,
-                                  const float *x, const float *param, float *y, float *mean,
-                                  float *variance) {
-  struct key k = norm_key(NORM_FORWARD, rows, channels, plane, epsilon);
-  return run(&k, (const void *[]){x, param, param + channels, mean, variance, y});
-}
-
-bool sl__onednn_batchnorm_inference(int64_t rows, int64_t channels, int64_t plane, float epsilon,
-                                    const float *x, const float *param, const float *mean,
-                                    const float *variance, float *y) {
-  struct key k = norm_key(NORM_INFERENCE, rows, channels, plane, epsilon);
-  return run(&k, (const void *[]){x, param, param + channels, mean, variance, y});
-}
-
-bool sl__onednn_batchnorm_backward_data(int64_t rows, int64_t channels, int64_t plane,
-                                        float epsilon, const float *x, const float *param,
-                                        const float *mean, const float *variance, const float *dy,
-                                        float *dx, float *scale_grad) {
-  struct key k = norm_key(NORM_BACKWARD, rows, channels, plane, epsilon);
-  return run(&k, (const void *[]){x, param, mean, variance, dy, dx, scale_grad});
 }
 
 #else
@@ -480,17 +328,5 @@ REFUSE(sl__onednn_conv2d_backward_data(const struct sl__onednn_window *w, const 
                                        const float *weight, float *dx))
 REFUSE(sl__onednn_conv2d_backward_weight(const struct sl__onednn_window *w, const float *x,
                                          const float *dy, float *grad, float *bias_grad))
-REFUSE(sl__onednn_avgpool2d_forward(const struct sl__onednn_window *w, const float *x, float *y))
-REFUSE(sl__onednn_avgpool2d_backward(const struct sl__onednn_window *w, const float *dy, float *dx))
-REFUSE(sl__onednn_batchnorm_forward(int64_t rows, int64_t channels, int64_t plane, float epsilon,
-                                    const float *x, const float *param, float *y, float *mean,
-                                    float *variance))
-REFUSE(sl__onednn_batchnorm_inference(int64_t rows, int64_t channels, int64_t plane, float epsilon,
-                                      const float *x, const float *param, const float *mean,
-                                      const float *variance, float *y))
-REFUSE(sl__onednn_batchnorm_backward_data(int64_t rows, int64_t channels, int64_t plane,
-                                          float epsilon, const float *x, const float *param,
-                                          const float *mean, const float *variance, const float *dy,
-                                          float *dx, float *scale_grad))
 
 #endif

@@ -1,7 +1,7 @@
-/* oneDNN's primitives as a second implementation. Each function returns false if it cannot serve (a
- * build without oneDNN, a shape that oneDNN refuses); the caller then uses our own code, always the
- * same for a given shape. All data are plain row-major arrays; if oneDNN prefers a blocked layout,
- * the function reorders them inside. Single-threaded. */
+/* oneDNN's convolutions as a second implementation. Each function returns false if it cannot serve
+ * (a build without oneDNN, a shape that oneDNN refuses); the caller then uses our own code, always
+ * the same for a given shape. All data are plain row-major arrays; if oneDNN prefers a blocked
+ * layout, the function reorders them inside. Single-threaded. */
 #ifndef SL_CODELETS_KERNELS_ONEDNN_H
 #define SL_CODELETS_KERNELS_ONEDNN_H
 
@@ -11,8 +11,7 @@
 /* True in a build with oneDNN. */
 bool sl__onednn_available(void);
 
-/* x [images, channels, height, width], y [images, out_channels, out_height, out_width]; pooling:
- * out_channels is channels. */
+/* x [images, channels, height, width], y [images, out_channels, out_height, out_width] */
 struct sl__onednn_window {
   int32_t images, channels, height, width, out_channels, out_height, out_width;
   int32_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
@@ -25,24 +24,5 @@ bool sl__onednn_conv2d_backward_data(const struct sl__onednn_window *w, const fl
                                      const float *weight, float *dx);
 bool sl__onednn_conv2d_backward_weight(const struct sl__onednn_window *w, const float *x,
                                        const float *dy, float *grad, float *bias_grad);
-
-/* Padding counts in the divisor. There is no max pooling: oneDNN does not tell where the maximum
- * was, and our backward pass needs that index. */
-bool sl__onednn_avgpool2d_forward(const struct sl__onednn_window *w, const float *x, float *y);
-bool sl__onednn_avgpool2d_backward(const struct sl__onednn_window *w, const float *dy, float *dx);
-
-/* x, y [rows, channels, plane]; param is gamma, then beta. Statistics of the batch are outputs;
- * given statistics (running ones, or those of a forward pass) are inputs. */
-bool sl__onednn_batchnorm_forward(int64_t rows, int64_t channels, int64_t plane, float epsilon,
-                                  const float *x, const float *param, float *y, float *mean,
-                                  float *variance);
-bool sl__onednn_batchnorm_inference(int64_t rows, int64_t channels, int64_t plane, float epsilon,
-                                    const float *x, const float *param, const float *mean,
-                                    const float *variance, float *y);
-/* Also computes gamma's gradient [channels]. */
-bool sl__onednn_batchnorm_backward_data(int64_t rows, int64_t channels, int64_t plane,
-                                        float epsilon, const float *x, const float *param,
-                                        const float *mean, const float *variance, const float *dy,
-                                        float *dx, float *scale_grad);
 
 #endif

@@ -10,7 +10,6 @@
 struct sl__pool_args {
   int32_t planes, height, width, out_height, out_width; /* planes: N x C */
   struct sl__pool2d pool;
-  int32_t implementation; /* average pooling only */
 };
 
 /* The part of the window of output (oh, ow) inside the plane: rows [h0, h1), columns [w0, w1). */
@@ -73,13 +72,8 @@ static inline enum sl_status sl__pool_check(const char *name, const struct sl__t
   if (x->shape.ndim == 4 && y->shape.ndim == 4 && p->stride_h > 0 && p->stride_w > 0 &&
       p->pad_h >= 0 && p->pad_w >= 0 && p->pad_h < p->kernel_h && p->pad_w < p->kernel_w) {
     int64_t h = xd[2] + 2 * p->pad_h - p->kernel_h, w = xd[3] + 2 * p->pad_w - p->kernel_w;
-    *a = (struct sl__pool_args){(int32_t)(xd[0] * xd[1]),
-                                (int32_t)xd[2],
-                                (int32_t)xd[3],
-                                (int32_t)yd[2],
-                                (int32_t)yd[3],
-                                *p,
-                                0};
+    *a = (struct sl__pool_args){(int32_t)(xd[0] * xd[1]), (int32_t)xd[2], (int32_t)xd[3],
+                                (int32_t)yd[2],           (int32_t)yd[3], *p};
     if (h >= 0 && w >= 0 && yd[0] == xd[0] && yd[1] == xd[1] && yd[2] == h / p->stride_h + 1 &&
         yd[3] == w / p->stride_w + 1)
       return SL_OK;

@@ -24,11 +24,13 @@ struct sl__tuning {
   pthread_mutex_t mutex;
 };
 
-/* The processor's name and the libraries' versions: choices made with others are invalid. */
+/* The processor's name, the libraries' versions and this library's build: choices made with others
+ * are invalid. */
 static void name_machine(char *machine, size_t size) {
-  char processor[256];
-  snprintf(machine, size, "%s; %s; %s", sl__machine_processor(processor, sizeof processor),
-           sl__gemm_text(SL__GEMM_OPENBLAS), sl__gemm_text(SL__GEMM_ONEDNN));
+  char processor[256], build[64];
+  snprintf(machine, size, "%s; %s; %s; %s", sl__machine_processor(processor, sizeof processor),
+           sl__gemm_text(SL__GEMM_OPENBLAS), sl__gemm_text(SL__GEMM_ONEDNN),
+           sl__machine_build(build, sizeof build));
 }
 
 struct sl__tuning *sl__tuning_parse(const char *machine, const uint8_t *bytes, size_t size,

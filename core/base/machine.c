@@ -1,6 +1,7 @@
 #include "core/base/machine.h"
 
 #include <limits.h>
+#include <link.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,6 +112,52 @@ const char *sl__machine_processor(char *text, size_t size) {
     break;
   }
   if (file) fclose(file);
+  return text;
+}
+
+struct build {
+  char *text;
+  size_t size;
+};
+
+/* A note has three words, its owner's name and its content, each in multiples of four bytes. */
+static void find_build(const ElfW(Phdr) * header, const char *note, struct build *build) {
+  const char *end = note + header->p_memsz;
+  ElfW(Nhdr) n;
+  for (; note + sizeof n <= end;
+       note += sizeof n + (n.n_namesz + 3u) / 4 * 4 + (n.n_descsz + 3u) / 4 * 4) {
+    memcpy(&n, note, sizeof n);
+    const unsigned char *hash = (const unsigned char *)note + sizeof n + (n.n_namesz + 3u) / 4 * 4;
+    if (n.n_type != NT_GNU_BUILD_ID || n.n_namesz != 4 || n.n_descsz > end - (const char *)hash)
+      continue;
+    for (size_t i = 0; i < n.n_descsz && 2 * i + 2 < build->size; i++)
+      snprintf(build->text + 2 * i, 3, "%02x", hash[i]);
+    return;
+  }
+}
+
+/* Of the loaded objects the one in whose memory this function is. */
+static int visit_object(struct dl_phdr_info *object, size_t size, void *data) {
+  uintptr_t own = (uintptr_t)visit_object;
+  bool is_own = false;
+  (void)size;
+  for (int i = 0; i < object->dlpi_phnum; i++) {
+    const ElfW(Phdr) *h = &object->dlpi_phdr[i];
+    uintptr_t begin = (uintptr_t)(object->dlpi_addr + h->p_vaddr);
+    is_own |= h->p_type == PT_LOAD && own >= begin && own - begin < h->p_memsz;
+  }
+  for (int i = 0; i < object->dlpi_phnum && is_own; i++) {
+    const ElfW(Phdr) *h = &object->dlpi_phdr[i];
+    if (h->p_type == PT_NOTE)
+      find_build(h, (const char *)(uintptr_t)(object->dlpi_addr + h->p_vaddr), data);
+  }
+  return is_own;
+}
+
+const char *sl__machine_build(char *text, size_t size) {
+  struct build build = {text, size};
+  text[0] = '\0';
+  dl_iterate_phdr(visit_object, &build);
   return text;
 }
 

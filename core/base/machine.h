@@ -17,6 +17,10 @@ void sl__cgroup_read(const char *root, struct sl__cgroup *limits);
 /* The processor's name into text, "unknown" where the system does not tell it; returns text. */
 const char *sl__machine_processor(char *text, size_t size);
 
+/* The build of the library or program that has this function, as the linker's hash of it (ELF's
+ * build ID) in hexadecimal; empty where the linker made none. Returns text. */
+const char *sl__machine_build(char *text, size_t size);
+
 /* Bytes of main memory that this process may use: the machine's, or its group's limit. */
 double sl__machine_memory(void);
 

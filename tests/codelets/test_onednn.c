@@ -8,22 +8,15 @@
 #include "codelets/kernels/tuning.h"
 
 static const struct sl__onednn_window conv = {2, 3, 9, 9, 4, 7, 7, 3, 3, 1, 1, 0, 0};
-static const struct sl__onednn_window pool = {2, 3, 8, 8, 3, 4, 4, 2, 2, 2, 2, 0, 0};
 
 static void primitives_serve(void **state) {
   (void)state;
   bool there = sl__onednn_available();
-  float x[2 * 3 * 81] = {0}, w[4 * 28] = {0}, y[2 * 4 * 49], dx[2 * 3 * 81], dw[4 * 28], m[3], v[3];
+  float x[2 * 3 * 81] = {0}, w[4 * 28] = {0}, y[2 * 4 * 49], dx[2 * 3 * 81], dw[4 * 28];
   if (!there) puts("# built without oneDNN: every function must refuse");
   assert_int_equal(sl__onednn_conv2d_forward(&conv, x, w, w + 108, y), there);
   assert_int_equal(sl__onednn_conv2d_backward_data(&conv, y, w, dx), there);
   assert_int_equal(sl__onednn_conv2d_backward_weight(&conv, x, y, dw, dw + 108), there);
-  assert_int_equal(sl__onednn_avgpool2d_forward(&pool, x, y), there);
-  assert_int_equal(sl__onednn_avgpool2d_backward(&pool, y, dx), there);
-  assert_int_equal(sl__onednn_batchnorm_forward(2, 3, 27, 1e-5f, x, w, y, m, v), there);
-  assert_int_equal(sl__onednn_batchnorm_inference(2, 3, 27, 1e-5f, x, w, y, m, v), there);
-  assert_int_equal(sl__onednn_batchnorm_backward_data(2, 3, 27, 1e-5f, x, w, m, v, y, dx, dw),
-                   there);
 }
 
 /* More shapes than a thread keeps plans for: the oldest give way, the results stay right. */
@@ -120,9 +113,24 @@ static void choices_are_measured_and_remembered(void **state) {
   free(kept);
 }
 
+/* Noise does not make another implementation the chosen one. */
+static void a_small_gain_does_not_count(void **state) {
+  (void)state;
+  struct sl__candidates c = {.mask = 1u << SL__OWN_OPENBLAS | 1u << SL__ONEDNN | 1u << SL__WINOGRAD,
+                             .preferred = SL__WINOGRAD};
+  const double close[SL__IMPLEMENTATIONS] = {0.96, 0.1, 0.97, 0.1, 1};
+  const double faster[SL__IMPLEMENTATIONS] = {0.94, 0.1, 0.93, 0.1, 1};
+  assert_int_equal(sl__choice_quickest(&c, close), SL__WINOGRAD);
+  assert_int_equal(sl__choice_quickest(&c, faster), SL__ONEDNN);
+  c.preferred = SL__DIRECT_CONV; /* not there */
+  const double slow[SL__IMPLEMENTATIONS] = {0.96, 1e9, 0.97, 1e9, 1};
+  assert_int_equal(sl__choice_quickest(&c, slow), SL__OWN_OPENBLAS);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(primitives_serve),
                                      cmocka_unit_test(plans_give_way),
+                                     cmocka_unit_test(a_small_gain_does_not_count),
                                      cmocka_unit_test(choices_are_measured_and_remembered)};
   return cmocka_run_group_tests_name("oneDNN and choice", tests, open_operations, close_context);
 }

@@ -112,11 +112,33 @@ static void test_process_limits(void **state) {
 #endif
 }
 
+/* The linker's hash of this program, as readelf shows it. */
+static void test_build(void **state) {
+  (void)state;
+  char build[80], again[12], command[300], line[300];
+  sl__machine_build(build, sizeof build);
+  sl__machine_build(again, sizeof again);
+  assert_memory_equal(again, build, strlen(again));
+  assert_true(strlen(build) % 2 == 0 && strspn(build, "0123456789abcdef") == strlen(build));
+  snprintf(command, sizeof command, "readelf -n /proc/%d/exe 2>&1", (int)getpid());
+  FILE *tool = popen(command, "r");
+  bool told = false, found = false;
+  while (tool && fgets(line, sizeof line, tool)) {
+    const char *id = strstr(line, "Build ID: ");
+    if (!id) continue;
+    told = true;
+    found |= !strncmp(id + strlen("Build ID: "), build, strlen(build)) && *build;
+  }
+  if (tool) pclose(tool);
+  if (told) assert_true(found); /* else there is no readelf, or the linker makes none */
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_version_2),    cmocka_unit_test(test_container),
       cmocka_unit_test(test_version_1),    cmocka_unit_test(test_damaged),
       cmocka_unit_test(test_this_machine), cmocka_unit_test(test_process_limits),
+      cmocka_unit_test(test_build),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }
