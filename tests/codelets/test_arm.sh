@@ -1,0 +1,50 @@
+#!/bin/sh
+# The kernels with vector tiles on another processor: they and their tests are compiled for 64-bit
+# ARM (vectors of 4 floats, NEON) and run by QEMU. The tests compare with loops in double precision.
+set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
+top=$(cd "${SL_SRCDIR:-.}" && pwd)
+compiler=${SL_ARM_CC:-aarch64-linux-gnu-gcc} emulator=${SL_ARM_RUN:-qemu-aarch64}
+for tool in "$compiler" "$emulator"; do
+  command -v "$tool" >/dev/null || skip_all "test_arm: no $tool"
+done
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+echo 'int main(void) { return 0; }' >"$work/probe.c"
+"$compiler" -static "$work/probe.c" -o "$work/probe" 2>/dev/null && "$emulator" "$work/probe" ||
+  skip_all "test_arm: $compiler and $emulator make and run no program"
+
+# StarPU's headers do not depend on the processor; nothing of StarPU is called.
+PKG_CONFIG_PATH=${STARPU_PREFIX:+$STARPU_PREFIX/lib/pkgconfig:}${PKG_CONFIG_PATH:-}
+export PKG_CONFIG_PATH
+host=$(${CC:-cc} -print-multiarch 2>/dev/null)
+flags="-std=gnu11 -O2 -Wall -Wextra -Werror -ffunction-sections -fdata-sections"
+flags="$flags -I$top -I$top/include $(pkg-config --cflags starpu-1.4 | sed 's/-I/-isystem /g')"
+flags="$flags -idirafter /usr/include ${host:+-idirafter /usr/include/$host}"
+kernels="direct_conv conv_scatter conv_backward_data conv_backward_weight conv_frame conv_epilogue
+  winograd winograd_backward_weight skinny_gemm onednn bf16_adapter"
+# compile FILE...
+compile() {
+  for file; do "$compiler" $flags -c "$top/$file.c" -o "$work/${file##*/}.o" || return 1; done
+}
+if ! compile $(for k in $kernels; do echo "codelets/kernels/$k"; done) codelets/conv2d \
+  codelets/activation tests/codelets/arm_cmocka 2>"$work/err"; then
+  not_ok "the kernels are compiled for ARM"
+  echo "1..$n"
+  exit 1
+fi
+ok "the kernels are compiled for ARM"
+for test in test_direct_conv test_conv_backward_data test_conv_backward_weight test_winograd \
+  test_winograd_backward_weight test_skinny_gemm; do
+  # unused functions, which would need more of the library, are left out
+  if compile tests/codelets/$test 2>"$work/err" &&
+    "$compiler" -static -Wl,--gc-sections "$work/$test.o" "$work/arm_cmocka.o" "$work/conv2d.o" \
+      "$work/activation.o" $(for k in $kernels; do echo "$work/$k.o"; done) -lm -o "$work/$test" \
+      2>"$work/err" && "$emulator" "$work/$test" >"$work/err" 2>&1; then
+    ok "$test: $(grep -c '^ok ' "$work/err") cases"
+  else
+    not_ok "$test"
+  fi
+done
+echo "1..$n"
+exit $failed
