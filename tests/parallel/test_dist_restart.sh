@@ -2,8 +2,8 @@
 # Distributed runs whose ranks are killed at all moments, under starling-run: it starts them again
 # from the last checkpoint, and they end with the weights, the log and the checkpoints of an
 # undisturbed run. Then ends by a signal, fewer ranks, and the arguments that starling-run refuses.
-# SL_KILLS: kills of each kind of rank (default 10); SL_KILL_SECONDS: no kill begins later than that
-# (default 45). On two idle cores a kill costs about 1.5 s.
+# SL_KILLS: kills of each kind of rank (default 6); SL_KILL_SECONDS: no kill begins later than that
+# (default 30). On two idle cores a kill costs about 1.5 s.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 launcher=${STARLING_RUN:-$here/../../tools/starling-run}
@@ -245,6 +245,7 @@ judge() {
     say_not_ok "$1: other checkpoints than undisturbed"
   elif ! same_log; then
     say_not_ok "$1: another log than undisturbed"
+  else
     say_ok "$1, to the same end"
   fi
 }
@@ -260,8 +261,8 @@ killed() {
   who=$1 rank=$2 size=$3 seed=$4; shift 4
   undisturbed "$size" -- "$@"
   count=0 hit=0
-  for moment in $(moments "${SL_KILLS:-10}"); do
-    [ $(($(now) - started)) -lt $((${SL_KILL_SECONDS:-45} * 1000)) ] || {
+  for moment in $(moments "${SL_KILLS:-6}"); do
+    [ $(($(now) - started)) -lt $((${SL_KILL_SECONDS:-30} * 1000)) ] || {
       echo "# $who: out of time after $count kills" >>"$lane/tap"
       break
     }
