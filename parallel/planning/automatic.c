@@ -17,7 +17,7 @@ enum {
   TIMED_PLANS = 2, /* those that are predicted to be the quickest */
   ROUNDS = 3,
   MOST_SAMPLES = ROUNDS * SL__COST_TRIES,
-  MOST_SECONDS = 8 /* of rounds: another one is not begun after it */
+  MOST_SECONDS = 4 /* of rounds: another one is not begun after it */
 };
 
 /* A plan must beat the free choice by this much: less is noise, and the simple way is the better

@@ -3,7 +3,7 @@
 # from the last checkpoint, and they end with the weights, the log and the checkpoints of an
 # undisturbed run. Then ends by a signal, fewer ranks, and the arguments that starling-run refuses.
 # SL_KILLS: kills of each kind of rank (default 6); SL_KILL_SECONDS: no kill begins later than that
-# (default 30). On two idle cores a kill costs about 1.5 s.
+# (default 15). On two idle cores a kill costs about 1.5 s.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 launcher=${STARLING_RUN:-$here/../../tools/starling-run}
@@ -262,7 +262,7 @@ killed() {
   undisturbed "$size" -- "$@"
   count=0 hit=0
   for moment in $(moments "${SL_KILLS:-6}"); do
-    [ $(($(now) - started)) -lt $((${SL_KILL_SECONDS:-30} * 1000)) ] || {
+    [ $(($(now) - started)) -lt $((${SL_KILL_SECONDS:-15} * 1000)) ] || {
       echo "# $who: out of time after $count kills" >>"$lane/tap"
       break
     }
