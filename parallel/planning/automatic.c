@@ -102,12 +102,21 @@ static enum sl_status add_plans(struct automatic *a) {
         "take fewer replicas",
         given, most);
   for (int r = given ? given : most; r >= 1; r /= 2) {
-    if (a->batch >= (int64_t)r * a->c.microbatches && a->count <= MOST_PLANS)
-      SL__TRY(add_plan(a, r));
+    if (a->batch < (int64_t)r * a->c.microbatches || a->count > MOST_PLANS) continue;
+    status = add_plan(a, r);
     if (given) break;
+    /* the class that has so many devices may lack an operation: fewer may be of another class */
+    if (status != SL_OK && (status != SL_NO_DEVICE || r == 1)) break;
   }
-out:
   return status;
+}
+
+/* Does a class of devices lack an operation? A replica there would fail. */
+static bool lacks_operations(const struct automatic *a) {
+  bool lacks = false;
+  for (int k = 0; k < a->classes.count && a->count > 1; k++)
+    lacks |= a->candidate[1].plan.of[k].costs.impossible;
+  return lacks;
 }
 
 static int quickest_plan(const struct automatic *a) {
@@ -123,6 +132,7 @@ static enum sl_status add_candidates(struct automatic *a) {
   enum sl_status status;
   SL__TRY(free_choice(a));
   SL__TRY(add_plans(a));
+  if (lacks_operations(a)) a->candidate[0].timed = false;
   for (int i = 0, best; i < TIMED_PLANS && (best = quickest_plan(a)); i++)
     a->candidate[best].timed = true;
   /* the last plan's message says what does not fit */
