@@ -105,7 +105,7 @@ static enum sl_status add_plans(struct automatic *a) {
     if (a->batch < (int64_t)r * a->c.microbatches || a->count > MOST_PLANS) continue;
     status = add_plan(a, r);
     if (given) break;
-    /* the class that has so many devices may lack an operation: fewer may be of another class */
+    /* the largest class may lack an operation: fewer replicas fit another class */
     if (status != SL_OK && (status != SL_NO_DEVICE || r == 1)) break;
   }
   return status;

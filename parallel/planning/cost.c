@@ -293,7 +293,7 @@ enum sl_status sl__cost_measure(const struct sl__cost_case *c, const struct sl__
   struct sl__dry_run recorded = {0};
   struct sl__copy before = {0};
   struct sl__calibration *calibration = NULL;
-  SL__TRY(costs_new(c->model->count, costs)); /* first: what goes wrong later clears them */
+  SL__TRY(costs_new(c->model->count, costs)); /* first: a later failure clears them */
   SL__TRY(sl__calibration_new(&calibration));
   SL__TRY(probe_grid(c, devices, count, &grid));
   SL__TRY(probe_open(&probe, c, &grid, c->rows * count));
