@@ -44,9 +44,12 @@ static void multiply(const struct sl__conv_args *a, tile_table *tiles, int lanes
 
 /* ---- sums ---- */
 
-SL__INLINE void add_row(float *restrict to, const float *restrict from, int32_t count,
-                        int32_t stride) {
-  for (int32_t i = 0; i < count; i++) to[(int64_t)i * stride] += from[i];
+/* Adds rows of `from` to rows of `to`. width and stride are constants where they often occur: a
+ * loop over few floats costs more than the sums. */
+SL__INLINE void add_rows(float *restrict to, int64_t below, const float *restrict from,
+                         int64_t next, int32_t rows, const int32_t width, const int32_t stride) {
+  for (int32_t h = 0; h < rows; h++, to += below, from += next)
+    for (int32_t i = 0; i < width; i++) to[(int64_t)i * stride] += from[i];
 }
 
 /* Adds a tap's products [H', W'] to the pixels of its channel's plane that it meets. */
@@ -56,16 +59,19 @@ SL__SIMD static void scatter(const struct sl__conv_args *a, int64_t tap, const f
   int32_t r = (int32_t)(tap % window) / a->kernel_w, s = (int32_t)(tap % window) % a->kernel_w;
   sl__conv_inside(a->height, a->out_height, a->stride_h, r, a->pad_h, &top, &bottom);
   sl__conv_inside(a->width, a->out_width, a->stride_w, s, a->pad_w, &left, &right);
-  float *plane = dx + tap / window * a->height * a->width;
-  for (int32_t h = top; h < bottom && left < right; h++) {
-    float *to = plane + ((int64_t)h * a->stride_h + r - a->pad_h) * a->width +
-                (int64_t)left * a->stride_w + s - a->pad_w;
-    const float *row = from + (int64_t)h * a->out_width + left;
-    if (a->stride_w == 1)
-      add_row(to, row, right - left, 1);
-    else
-      add_row(to, row, right - left, a->stride_w);
-  }
+  int64_t below = (int64_t)a->stride_h * a->width;
+  float *to = dx + tap / window * a->height * a->width + top * below +
+              (int64_t)(r - a->pad_h) * a->width + (int64_t)left * a->stride_w + s - a->pad_w;
+  int32_t rows = bottom - top, width = right - left;
+  from += (int64_t)top * a->out_width + left;
+  if (a->stride_w != 1)
+    add_rows(to, below, from, a->out_width, rows, width, a->stride_w);
+  else if (width == 8)
+    add_rows(to, below, from, a->out_width, rows, 8, 1);
+  else if (width == 4)
+    add_rows(to, below, from, a->out_width, rows, 4, 1);
+  else
+    add_rows(to, below, from, a->out_width, rows, width, 1);
 }
 
 void sl__conv_scatter(const struct sl__conv_args *a, const float *dy, const float *weight,
