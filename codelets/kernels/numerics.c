@@ -5,13 +5,14 @@
 
 #include "codelets/kernels/gemm.h"
 #include "core/base/error.h"
+#include "core/base/simd.h"
 #include "core/net/net.h"
 #include "core/runtime/log.h"
 
 static const char *instruction_set(void) {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("x86-64-v4")) return "x86-64-v4";
-  if (__builtin_cpu_supports("x86-64-v3")) return "x86-64-v3";
+  if (SL__MOST_LANES >= 16 && __builtin_cpu_supports("x86-64-v4")) return "x86-64-v4";
+  if (SL__MOST_LANES >= 8 && __builtin_cpu_supports("x86-64-v3")) return "x86-64-v3";
   return "x86-64";
 #elif defined(__aarch64__)
   return "aarch64";

@@ -90,8 +90,9 @@ static inline int64_t sl__whole_lines(int64_t floats) { return (floats + 15) / 1
  */
 static inline int sl__lanes(int most) {
 #ifdef SL__WIDTHS
-  if ((!most || most >= 16) && __builtin_cpu_supports("x86-64-v4")) return 16;
-  if ((!most || most >= 8) && __builtin_cpu_supports("x86-64-v3")) return 8;
+  if (!most || most > SL__MOST_LANES) most = SL__MOST_LANES;
+  if (most >= 16 && __builtin_cpu_supports("x86-64-v4")) return 16;
+  if (most >= 8 && __builtin_cpu_supports("x86-64-v3")) return 8;
 #endif
   (void)most;
   return 4;

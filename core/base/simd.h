@@ -5,10 +5,21 @@
 #ifndef SL_CORE_BASE_SIMD_H
 #define SL_CORE_BASE_SIMD_H
 
+/* The floats of the widest vector that is used. -DSL__MOST_LANES=8 (AVX2) and 4 show on any
+ * processor what narrower ones run. */
+#ifndef SL__MOST_LANES
+#define SL__MOST_LANES 16
+#endif
+
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12 &&           \
     !defined(SL_SANITIZE)
+#if SL__MOST_LANES >= 16
 #define SL__SIMD __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
+#elif SL__MOST_LANES == 8
+#define SL__SIMD __attribute__((target_clones("arch=x86-64-v3", "default")))
+#endif
+#endif
+#ifndef SL__SIMD
 #define SL__SIMD
 #endif
 
