@@ -56,7 +56,9 @@ def picture(networks, machine):
     rows, y = [], 70
     top = y
     for name, lines in networks.items():
-        rows.append(text(12, y + 16, name, 'font-weight="bold"'))
+        step = lines[0]["ms"] * lines[0]["calls"] / lines[0]["share"]
+        rows.append(text(12, y + 16, f"{name}: a step's kernels take {step:.3g} ms",
+                         'font-weight="bold"'))
         y += HEAD - 8
         for line in most_of(lines):
             rows += bar(line, y)
