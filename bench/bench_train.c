@@ -243,13 +243,14 @@ static int print_measured(const struct bench *bench, const struct network *netwo
   qsort(m->step_s, (size_t)m->steps, sizeof *m->step_s, compare);
   double median = m->step_s[m->steps / 2], work = bench->workers;
   double gflops = work * network_gflop(network) / median;
-  json_t *line = json_pack(
-      "{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:I}", "peer", "starling", "bench",
-      network->name, "setup", sl_context_text(context), "kvstore",
-      sl_kvstore_name(trainer->kvstore), "exchange", sl_exchange_name(bench->exchange), "math",
-      sl_math_name(trainer->math), "ranks", bench->workers, "workers", sl_worker_count(context),
-      "replicas", replicas, "microbatches", trainer->microbatches ? trainer->microbatches : 1,
-      "stages", trainer->stages ? trainer->stages : 1, "chunk", (json_int_t)trainer->chunk);
+  json_t *line =
+      json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:I}", "peer", "starling",
+                "bench", network->name, "setup", sl_context_text(context), "kvstore",
+                sl_kvstore_name(sl_kvstore_choose(context, trainer->kvstore)), "exchange",
+                sl_exchange_name(bench->exchange), "math", sl_math_name(trainer->math), "ranks",
+                bench->workers, "workers", sl_worker_count(context), "replicas", replicas,
+                "microbatches", trainer->microbatches ? trainer->microbatches : 1, "stages",
+                trainer->stages ? trainer->stages : 1, "chunk", (json_int_t)trainer->chunk);
   json_t *results =
       json_pack("{s:I, s:f, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps",
                 (json_int_t)m->steps, "rate", work * network_units(network) / median, "rate_mean",

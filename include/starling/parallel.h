@@ -15,13 +15,15 @@ extern "C" {
  * their order, and runs the optimizer. A layer larger than a bound is cut into several shards, so
  * that several workers update it at once and a big embedding does not fill one device.
  *
- * LOCAL: the CPU owns every shard, and any of its workers may update one. DEVICE: the devices of
- * the list own the shards, balanced by bytes; a layer that only GPUs own is not cut, since the
- * shards of a cut layer stay in main memory. DIST_*: the ranks of a distributed training own the
- * shards; SYNC: all ranks make each step together, ASYNC: an owner applies each worker's gradient
- * when it comes.
+ * AUTO: DEVICE in a context of GPUs alone, where each update would otherwise cross the bus twice,
+ * and LOCAL in any other. LOCAL: the CPU owns every shard, and any of its workers may update one.
+ * DEVICE: the devices of the list own the shards, balanced by bytes; a layer that only GPUs own is
+ * not cut, since the shards of a cut layer stay in main memory. DIST_*: the ranks of a distributed
+ * training own the shards; SYNC: all ranks make each step together, ASYNC: an owner applies each
+ * worker's gradient when it comes.
  */
 enum sl_kvstore_kind {
+  SL_KVSTORE_AUTO,
   SL_KVSTORE_LOCAL,
   SL_KVSTORE_DEVICE,
   SL_KVSTORE_DIST_SYNC,
@@ -30,10 +32,16 @@ enum sl_kvstore_kind {
   SL_KVSTORE_DIST_ASYNC_DEVICE
 };
 
-/** "local", "device", "dist_sync" and so on. \return SL_BAD_ARGUMENT for an unknown name. */
+/** "auto", "local", "device", "dist_sync" and so on. \return SL_BAD_ARGUMENT for an unknown name.
+ */
 SL_API enum sl_status sl_kvstore_parse(const char *name, enum sl_kvstore_kind *kind);
 
 SL_API const char *sl_kvstore_name(enum sl_kvstore_kind kind);
+
+/** What a trainer or KVStore of this context takes for this kind: DEVICE or LOCAL for AUTO, and
+ * every other kind itself. */
+SL_API enum sl_kvstore_kind sl_kvstore_choose(const struct sl_context *context,
+                                              enum sl_kvstore_kind kind);
 
 /** \defgroup placement Placement
  * Model parallelism: the placement says which device computes which layer. It is a text of rules
@@ -292,12 +300,12 @@ SL_API void sl_trainer_free(struct sl_trainer *trainer);
  * by halves, from as many as there are devices of one kind. stages: their largest number (0: the
  * number of devices). Parameters are cut by big_shard as the trainer will cut them, so no other
  * trainer may use the model. batch: rows of the trainer's batches; sequences are of the model's
- * full length. The model is placed as by sl_place, or has no placement afterwards. step_ms (or NULL):
- * measured time of a step in a sequence of steps. table (or NULL): the candidates, the one taken,
- * and how to ask for it by hand, as text; free it with free(). The choice is a measurement, so
- * another run may choose otherwise, and another number of replicas gives other bits.
- * \return SL_BAD_ARGUMENT for options out of range; SL_NO_MEMORY if no placement fits; SL_NO_DEVICE
- * if no device has all operations. After an error the model is placed as before. */
+ * full length. The model is placed as by sl_place, or has no placement afterwards. step_ms (or
+ * NULL): measured time of a step in a sequence of steps. table (or NULL): the candidates, the one
+ * taken, and how to ask for it by hand, as text; free it with free(). The choice is a measurement,
+ * so another run may choose otherwise, and another number of replicas gives other bits. \return
+ * SL_BAD_ARGUMENT for options out of range; SL_NO_MEMORY if no placement fits; SL_NO_DEVICE if no
+ * device has all operations. After an error the model is placed as before. */
 SL_API enum sl_status sl_place_auto(struct sl_model *model, const struct sl_optimizer *optimizer,
                                     const struct sl_trainer_options *options, int64_t batch,
                                     double *step_ms, char **table);

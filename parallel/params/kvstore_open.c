@@ -44,7 +44,7 @@ enum sl_status sl_kvstore_open(struct sl_context *context, enum sl_kvstore_kind 
   if (!k) return SL_NO_MEMORY;
   pthread_mutex_init(&k->lock, NULL);
   k->context = context;
-  k->kind = kind;
+  k->kind = kind = sl_kvstore_choose(context, kind);
   k->bigarray_bound = o->bigarray_bound ? o->bigarray_bound : default_bound;
   k->max_staleness = o->max_staleness;
   SL__TRY(sl__ranks_find(context, kind, o->servers, &k->ranks));

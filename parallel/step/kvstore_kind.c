@@ -4,7 +4,8 @@
 
 #include "core/base/error.h"
 
-static const char *const kinds[] = {[SL_KVSTORE_LOCAL] = "local",
+static const char *const kinds[] = {[SL_KVSTORE_AUTO] = "auto",
+                                    [SL_KVSTORE_LOCAL] = "local",
                                     [SL_KVSTORE_DEVICE] = "device",
                                     [SL_KVSTORE_DIST_SYNC] = "dist_sync",
                                     [SL_KVSTORE_DIST_ASYNC] = "dist_async",
@@ -19,11 +20,24 @@ enum sl_status sl_kvstore_parse(const char *name, enum sl_kvstore_kind *kind) {
       return SL_OK;
     }
   return sl__fail(SL_BAD_ARGUMENT,
-                  "unknown KVStore '%s': use local, device, dist_sync, dist_async, "
+                  "unknown KVStore '%s': use auto, local, device, dist_sync, dist_async, "
                   "dist_sync_device or dist_async_device",
                   name);
 }
 
 const char *sl_kvstore_name(enum sl_kvstore_kind kind) {
   return (size_t)kind < sizeof kinds / sizeof *kinds ? kinds[kind] : "?";
+}
+
+static bool has_gpus_alone(const struct sl_context *context) {
+  int count = sl_device_count(context);
+  for (int d = 0; d < count; d++)
+    if (strncmp(sl_device_name(context, d), "cuda", 4) != 0) return false;
+  return count > 0;
+}
+
+enum sl_kvstore_kind sl_kvstore_choose(const struct sl_context *context,
+                                       enum sl_kvstore_kind kind) {
+  if (kind != SL_KVSTORE_AUTO) return kind;
+  return has_gpus_alone(context) ? SL_KVSTORE_DEVICE : SL_KVSTORE_LOCAL;
 }

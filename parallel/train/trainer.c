@@ -78,10 +78,12 @@ enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer 
                               const struct sl_trainer_options *options,
                               struct sl_trainer **trainer) {
   SL__NEEDS(model, optimizer, trainer);
-  static const struct sl_trainer_options defaults;
+  struct sl_trainer_options chosen = {0};
   enum sl_status status;
   *trainer = NULL;
-  if (!options) options = &defaults;
+  if (options) chosen = *options;
+  chosen.kvstore = sl_kvstore_choose(model->context, chosen.kvstore);
+  options = &chosen;
   struct sl_trainer *t = sl__alloc(1, sizeof *t, "a trainer");
   if (!t) return SL_NO_MEMORY;
   t->model = model;

@@ -1,5 +1,6 @@
 /* Two models trained alternately in one program on one device, step by step: the weights must be
- * those of each model trained alone, to the bit.
+ * those of each model trained alone, to the bit. And the trainers' KVStore, which is not given,
+ * must be the one of the device.
  *
  *     gpu_two DEVICE */
 #include <stdio.h>
@@ -38,6 +39,19 @@ static enum sl_status build_conv(struct sl_model *model) {
   return status;
 }
 
+static enum sl_status check_store(struct sl_context *context, const struct training *t) {
+  const char *wanted =
+      strncmp(sl_device_name(context, 0), "cuda", 4) ? "KVStore local" : "KVStore device";
+  char *text = NULL;
+  enum sl_status status = sl_trainer_summary(t->trainer, &text);
+  if (status == SL_OK && !strstr(text, wanted)) {
+    fprintf(stderr, "gpu_two: the trainer has no %s\n", wanted);
+    status = SL_BAD_ARGUMENT;
+  }
+  free(text);
+  return status;
+}
+
 static enum sl_status start(struct sl_context *context, struct training *t, bool conv) {
   const struct sl_loader_options loader = {.batch = BATCH, .seed = 2};
   const struct sl_optimizer optimizer = {.lr = 0.05f, .momentum = 0.9f};
@@ -47,6 +61,7 @@ static enum sl_status start(struct sl_context *context, struct training *t, bool
   if (status == SL_OK) status = sl_model_new(context, &sl_dataset_info(t->data)->sample, &t->model);
   if (status == SL_OK) status = (conv ? build_conv : build_dense)(t->model);
   if (status == SL_OK) status = sl_trainer_new(t->model, &optimizer, NULL, &options, &t->trainer);
+  if (status == SL_OK) status = check_store(context, t);
   return status;
 }
 

@@ -5,9 +5,13 @@
 #include "tests/common/check.h"
 #include "core/base/error.h"
 
-static const enum sl_kvstore_kind all_kinds[] = {
-    SL_KVSTORE_LOCAL,      SL_KVSTORE_DEVICE,           SL_KVSTORE_DIST_SYNC,
-    SL_KVSTORE_DIST_ASYNC, SL_KVSTORE_DIST_SYNC_DEVICE, SL_KVSTORE_DIST_ASYNC_DEVICE};
+static const enum sl_kvstore_kind all_kinds[] = {SL_KVSTORE_AUTO,
+                                                 SL_KVSTORE_LOCAL,
+                                                 SL_KVSTORE_DEVICE,
+                                                 SL_KVSTORE_DIST_SYNC,
+                                                 SL_KVSTORE_DIST_ASYNC,
+                                                 SL_KVSTORE_DIST_SYNC_DEVICE,
+                                                 SL_KVSTORE_DIST_ASYNC_DEVICE};
 enum { KINDS = sizeof all_kinds / sizeof *all_kinds };
 
 static bool is_async(enum sl_kvstore_kind kind) {
@@ -333,6 +337,18 @@ static void options_are_checked(void **state) {
   close_store(kv);
 }
 
+/* On GPUs alone AUTO is DEVICE: tests/gpu/gpu_two.c. */
+static void every_kind_but_auto_is_itself(void **state) {
+  (void)state;
+  assert_string_equal(sl_kvstore_name(sl_kvstore_choose(context, SL_KVSTORE_AUTO)), "local");
+  for (int i = 0; i < KINDS; i++) {
+    enum sl_kvstore_kind kind = all_kinds[i], named;
+    if (kind != SL_KVSTORE_AUTO) assert_int_equal(sl_kvstore_choose(context, kind), kind);
+    OK(sl_kvstore_parse(sl_kvstore_name(kind), &named));
+    assert_int_equal(named, kind);
+  }
+}
+
 static void stores_do_not_mix(void **state) {
   (void)state;
   struct sl_kvstore *a = new_store(SL_KVSTORE_DIST_SYNC, 0), *b = new_store(SL_KVSTORE_LOCAL, 0);
@@ -395,6 +411,7 @@ int main(void) {
       cmocka_unit_test(bad_input_is_refused_and_harmless),
       cmocka_unit_test(the_order_of_calls_is_checked),
       cmocka_unit_test(options_are_checked),
+      cmocka_unit_test(every_kind_but_auto_is_itself),
       cmocka_unit_test(stores_do_not_mix),
       cmocka_unit_test(every_failing_allocation_is_reported)};
   return cmocka_run_group_tests_name("kvstore", tests, open_distributed, close_context);

@@ -168,8 +168,8 @@ says "lenet: --batch '0': must be a whole number from 1 to 1000000" lenet --batc
 says "lenet: --lr 'nan': must be a number from 1e-12 to 1000" lenet --lr nan
 says "lenet: --seed '-1': must be a whole number from 0 to 2^64 - 1" lenet --seed=-1
 says "lenet: --init 'good': unknown; use default, xavier, he, uniform or zero" lenet --init good
-says "lenet: --kvstore 'remote': unknown; use local, device, dist_sync, dist_async, \
-dist_sync_device or dist_async_device" lenet --kvstore remote
+says "lenet: --kvstore 'remote': unknown; use auto, local, device, dist_sync, \
+dist_async, dist_sync_device or dist_async_device" lenet --kvstore remote
 says "lenet: --data '': the name is empty" lenet --data=
 says "lstm_lm: --cell 'rnn': unknown; use lstm or gru" lstm_lm --cell rnn
 says "mlp: --hidden '512,,512': '' must be a whole number from 1 to 100000" mlp --hidden 512,,512

@@ -28,7 +28,6 @@ struct cli {
   const char *split;                      /* NULL: even */
   const char *placement, *placement_file; /* NULL: none */
   enum sl_kvstore_kind kvstore;
-  bool has_kvstore; /* given; else device where all devices are GPUs */
   enum sl_math math;
   bool tune;
   const char *memory_limit, *swap; /* NULL: none */

@@ -1,18 +1,9 @@
 /* The devices, the model and the trainer of a session. */
-#include <string.h>
-
 #include "tools/common/abort_message.h"
 #include "tools/train/failure.h"
 #include "tools/train/interruption.h"
 #include "tools/train/open.h"
 #include "tools/train/ranks.h"
-
-/* Updates on the CPU would bring all gradients there and all weights back. */
-static bool has_gpus_alone(const struct sl_context *context) {
-  for (int d = 0; d < sl_device_count(context); d++)
-    if (strncmp(sl_device_name(context, d), "cuda", 4) != 0) return false;
-  return true;
-}
 
 enum sl_status session_open_context(struct session *session) {
   const struct cli *cli = &session->cli;
@@ -36,8 +27,7 @@ enum sl_status session_open_context(struct session *session) {
   if (status != SL_OK) return status;
   aborted_catch(session->name, sl_rank(session->context));
   failure_report_watch(&session->failure_report, session->context);
-  if (!cli->has_kvstore && has_gpus_alone(session->context))
-    session->cli.kvstore = SL_KVSTORE_DEVICE;
+  session->cli.kvstore = sl_kvstore_choose(session->context, cli->kvstore);
   return status;
 }
 

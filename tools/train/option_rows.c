@@ -75,11 +75,6 @@ static const char *const split_names[] = {"even", "auto", NULL};
 static const char *const placement_names[] = {"auto", NULL};
 static const char *const compress_names[] = {"2bit:", "1bit", "fp16", "bf16", NULL};
 
-static const char *parse_kvstore(const struct option_row *row, const char *text, void *values) {
-  ((struct cli *)values)->has_kvstore = true;
-  return option_take(row, text, values);
-}
-
 /* "200" steps, or "10min" */
 static const char *parse_interval(const struct option_row *row, const char *text, void *values) {
   static const char unit[] = "min";
