@@ -16,8 +16,7 @@ export STARPU_HOME="${STARPU_HOME:-$work}"
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
 export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_base_warn_component_unused=0
-# mpirun waits that long twice after the loss of a rank; the other rank prints its line meanwhile
-export OMPI_MCA_odls_base_sigkill_timeout=8
+export OMPI_MCA_odls_base_sigkill_timeout=1 # mpirun waits twice this long after a loss
 
 # train NAME RANKS OPTIONS...: NAME.weights, NAME.sent
 train() {
@@ -75,13 +74,17 @@ check "dist_async, two workers" \
   train async 2 --kvstore dist_async --max-staleness 2 --exchange starpu
 
 # ---- a rank is lost ----
+# A rank's end is kept from mpirun, which would kill the other one, until both have ended.
 cat >"$work/rank.sh" <<'END'
 #!/bin/sh
-trap '' TERM # mpirun sends it when it notices the loss
 "$@" & pid=$!
 echo $pid >"$0.$OMPI_COMM_WORLD_RANK.pid"
 wait $pid; code=$?
 echo $code >"$0.$OMPI_COMM_WORLD_RANK.code"
+for _ in $(seq 300); do
+  [ -e "$0.0.code" ] && [ -e "$0.1.code" ] && break
+  sleep 0.1
+done
 exit $code
 END
 chmod +x "$work/rank.sh"
