@@ -38,7 +38,7 @@ SL_API enum sl_status sl_kvstore_parse(const char *name, enum sl_kvstore_kind *k
 
 SL_API const char *sl_kvstore_name(enum sl_kvstore_kind kind);
 
-/** What a trainer or KVStore of this context takes for this kind: DEVICE or LOCAL for AUTO, and
+/** Returns the kind that a trainer or KVStore of this context takes: DEVICE or LOCAL for AUTO, and
  * every other kind itself. */
 SL_API enum sl_kvstore_kind sl_kvstore_choose(const struct sl_context *context,
                                               enum sl_kvstore_kind kind);
