@@ -40,7 +40,8 @@ check_PROGRAMS += $(test_programs) \
 	tests/parallel/exact_ranks \
 	tests/parallel/kvstore_ranks \
 	tests/parallel/nodes_ranks \
-	tests/parallel/nodes_train
+	tests/parallel/nodes_train \
+	tests/parallel/unequal_ranks
 # kernels are replaced by ones that fail
 tests_examples_failing_lenet_SOURCES = examples/lenet.c tests/examples/failing.c
 tests_examples_failing_lenet_LDADD = \
@@ -56,6 +57,7 @@ tests_parallel_exact_ranks_LDADD = libstarling_all.la -lm
 tests_parallel_kvstore_ranks_LDADD = libstarling.la
 tests_parallel_nodes_ranks_LDADD = libstarling_all.la -lm
 tests_parallel_nodes_train_LDADD = libstarling_all.la -lm
+tests_parallel_unequal_ranks_LDADD = libstarling.la
 # slaves look kernels up by name in the program itself
 tests_parallel_nodes_train_LDFLAGS = $(AM_LDFLAGS) -rdynamic
 if SL_HAVE_MPI

@@ -148,23 +148,24 @@ enum sl_status sl__net_agree(struct sl__net *net, const char *lines) {
   enum sl_status status;
   char digits[SL__LINES_DIGITS]; /* as text: the machines' byte orders may differ */
   size_t length;
+  char *first = NULL;
   if (sl__net_size(net) == 1) return SL_OK;
   snprintf(digits, sizeof digits, "%zu", strlen(lines));
   SL__TRY(sl__net_broadcast(net, digits, sizeof digits));
   SL__TRY(sl__lines_length(digits, &length));
-  char *first = sl__alloc(length + 1, 1, "rank 0's options");
-  if (!first) return SL_NO_MEMORY;
+  first = sl__alloc(length + 1, 1, "rank 0's options");
+  SL__TRY(sl__net_sync_status(net, first ? SL_OK : SL_NO_MEMORY, sl_error()));
   if (!sl__net_rank(net)) memcpy(first, lines, length);
   status = sl__net_broadcast(net, first, length);
   if (status == SL_OK) status = compare(first, lines, sl__net_rank(net));
-  free(first);
   /* all ranks fail with the message of the first rank that differs */
   struct sl__report report = {.status = (int32_t)status};
   int from;
-  if (status == SL_LOST) return status;
+  if (status == SL_LOST) goto out;
   if (status != SL_OK) snprintf(report.text, sizeof report.text, "%s", sl_error());
   SL__TRY(first_failure(net, &report, &from));
   if (from >= 0) status = sl__fail(report.status, "%s", report.text);
 out:
+  free(first);
   return status;
 }

@@ -7,11 +7,12 @@
 #include "core/base/error.h"
 #include "core/net/mpi_state.h"
 
-/* With the lock. A message of another length belongs to another call. */
-static void check_length(struct sl__net *net, const MPI_Status *received, size_t length, int peer) {
+/* A message of another length belongs to another call. It is not received: Open MPI 4 writes all of
+ * a message that is too long before it reports MPI_ERR_TRUNCATE. */
+static void check_length(struct sl__net *net, const MPI_Status *message, size_t length, int peer) {
   char why[160];
   int count = 0;
-  MPI_Get_count(received, MPI_BYTE, &count);
+  MPI_Get_count(message, MPI_BYTE, &count);
   if ((size_t)count == length) return;
   snprintf(why, sizeof why,
            "rank %d sent %d bytes where rank %d expects %zu: the two ranks do different things",
@@ -19,23 +20,39 @@ static void check_length(struct sl__net *net, const MPI_Status *received, size_t
   sl__mpi_fail(net, why);
 }
 
-/* Polls the messages of tasks meanwhile. length: of a message that is received, or 0. */
-static enum sl_status wait_for(struct sl__net *net, MPI_Request *request, const char *name,
-                               int peer, size_t length) {
-  const struct sl__in_flight waiting = {.name = name, .since = sl__microseconds(), .peer = peer};
+/* What the main thread waits for: a message of `length` bytes that it will receive, or the end of a
+ * request. */
+struct awaited {
+  int peer;
+  size_t length;       /* 0: the end of the request */
+  MPI_Message message; /* once it is there */
+  MPI_Request request;
+};
+
+/* With the lock. */
+static bool has_come(struct sl__net *net, struct awaited *a, const char *name) {
+  MPI_Status found;
+  int there = 0;
+  int code = a->length ? MPI_Improbe(a->peer, 0, net->control, &there, &a->message, &found)
+                       : MPI_Test(&a->request, &there, MPI_STATUS_IGNORE);
+  if (code != MPI_SUCCESS) sl__mpi_fail_code(net, code, name);
+  if (code == MPI_SUCCESS && there && a->length) check_length(net, &found, a->length, a->peer);
+  return there;
+}
+
+/* Polls the messages of tasks meanwhile. */
+static enum sl_status wait_for(struct sl__net *net, struct awaited *a, bool writes,
+                               const char *name) {
+  const struct sl__in_flight waiting = {.name = name, .since = sl__microseconds(), .peer = a->peer};
   enum sl__timeout_policy policy = net->no_timeout ? SL__NO_TIMEOUT : SL__TIMEOUT;
-  int ended = 0;
   long pause = 1000; /* ns */
   for (;;) {
     sl__mpi_lock(net);
-    MPI_Status received;
-    int code = sl__mpi_check_loss(net) ? MPI_SUCCESS : MPI_Test(request, &ended, &received);
-    if (code != MPI_SUCCESS) sl__mpi_fail_code(net, code, name);
-    if (code == MPI_SUCCESS && ended && length) check_length(net, &received, length, peer);
+    bool ended = !sl__mpi_check_loss(net) && has_come(net, a, name);
     if (!ended) sl__mpi_check_deadlock(net, &waiting, policy, sl__microseconds());
     bool failed = sl__mpi_check_loss(net);
     /* MPI must not write to the caller's memory after this call has returned */
-    if (failed && !ended && length) MPI_Cancel(request);
+    if (failed && !ended && writes) MPI_Cancel(&a->request);
     pthread_mutex_unlock(&net->lock);
     if (failed) return sl__mpi_failure(net);
     if (ended) return SL_OK;
@@ -45,23 +62,32 @@ static enum sl_status wait_for(struct sl__net *net, MPI_Request *request, const 
   }
 }
 
+static enum sl_status transfer_part(struct sl__net *net, bool is_send, int peer, char *data,
+                                    int length) {
+  static const char name[] = "a message between ranks";
+  struct awaited a = {.peer = peer, .length = is_send ? 0 : (size_t)length};
+  enum sl_status status;
+  if (sl__mpi_has_failed(net)) return sl__mpi_failure(net);
+  if (!is_send) SL__TRY(wait_for(net, &a, false, name));
+  sl__mpi_lock(net);
+  int code = is_send ? MPI_Isend(data, length, MPI_BYTE, peer, 0, net->control, &a.request)
+                     : MPI_Imrecv(data, length, MPI_BYTE, &a.message, &a.request);
+  if (code != MPI_SUCCESS) sl__mpi_fail_code(net, code, name);
+  bool failed = sl__mpi_check_loss(net);
+  pthread_mutex_unlock(&net->lock);
+  a.length = 0;
+  status = failed ? sl__mpi_failure(net) : wait_for(net, &a, !is_send, name);
+out:
+  return status;
+}
+
 static enum sl_status transfer(struct sl__net *net, bool is_send, int peer, void *data,
                                size_t bytes) {
   enum sl_status status = SL_OK;
   const size_t most = (size_t)1 << 30; /* MPI counts in int */
   for (size_t first = 0; first < bytes && status == SL_OK; first += most) {
     size_t length = bytes - first < most ? bytes - first : most;
-    char *place = (char *)data + first;
-    MPI_Request request;
-    if (sl__mpi_has_failed(net)) return sl__mpi_failure(net);
-    sl__mpi_lock(net);
-    int code = is_send ? MPI_Isend(place, (int)length, MPI_BYTE, peer, 0, net->control, &request)
-                       : MPI_Irecv(place, (int)length, MPI_BYTE, peer, 0, net->control, &request);
-    if (code != MPI_SUCCESS) sl__mpi_fail_code(net, code, "a message between ranks");
-    bool failed = sl__mpi_check_loss(net);
-    pthread_mutex_unlock(&net->lock);
-    status = failed ? sl__mpi_failure(net)
-                    : wait_for(net, &request, "a message", peer, is_send ? 0 : length);
+    status = transfer_part(net, is_send, peer, (char *)data + first, (int)length);
   }
   return status;
 }

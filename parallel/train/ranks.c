@@ -78,58 +78,94 @@ static char *describe(const struct sl_trainer *t, const struct sl_trainer_option
   return text;
 }
 
+/* Memory for any block of the model, or NULL. */
+static float *new_copy(const struct sl_model *model) {
+  int64_t most = 1;
+  for (int i = 0; i < model->count; i++) {
+    const struct sl__layer *layer = &model->layers[i];
+    if (layer->params.total > most) most = layer->params.total;
+    if (layer->buffers.total > most) most = layer->buffers.total;
+  }
+  return sl__alloc((size_t)most, sizeof(float), "a copy of weights");
+}
+
+/* The same on all ranks or on none: a rank without it would take the others' weights for another
+ * message. */
+static enum sl_status new_copies(const struct sl_model *model, float **copy) {
+  *copy = new_copy(model);
+  return sl_share(model->context, *copy ? SL_OK : SL_NO_MEMORY, sl_error());
+}
+
 /* Rank `from` has the block; rank 0 gets it and, if to_all, so do all other ranks. */
 static enum sl_status spread_block(struct sl__net *net, const struct sl__block *block, int from,
-                                   bool to_all) {
+                                   bool to_all, float *copy) {
   int rank = sl__net_rank(net);
   size_t bytes = (size_t)block->total * sizeof(float);
   bool sends = from && rank == from, receives = from && !rank;
   enum sl_status status = SL_OK;
   if (!block->total || (!to_all && !sends && !receives)) return SL_OK;
-  float *values = sl__alloc((size_t)block->total, sizeof *values, "a copy of weights");
-  if (!values) return SL_NO_MEMORY;
-  if (rank == from) SL__TRY(sl__tensor_read(block->tensor, values));
-  if (sends) SL__TRY(sl__net_send(net, 0, values, bytes));
-  if (receives) SL__TRY(sl__net_receive(net, from, values, bytes));
-  if (to_all) SL__TRY(sl__net_broadcast(net, values, bytes));
-  if (rank != from) status = sl__tensor_write(block->tensor, values);
+  if (rank == from) SL__TRY(sl__tensor_read(block->tensor, copy));
+  if (sends) SL__TRY(sl__net_send(net, 0, copy, bytes));
+  if (receives) SL__TRY(sl__net_receive(net, from, copy, bytes));
+  if (to_all) SL__TRY(sl__net_broadcast(net, copy, bytes));
+  if (rank != from) status = sl__tensor_write(block->tensor, copy);
 out:
-  free(values);
   return status;
 }
 
 enum sl_status sl__trainer_share_buffers(struct sl_trainer *t) {
-  enum sl_status status = SL_OK;
+  float *copy;
+  enum sl_status status;
+  SL__TRY(new_copies(t->model, &copy));
   for (int i = 0; i < t->model->count; i++)
     SL__TRY(spread_block(t->model->context->net, &t->model->layers[i].buffers,
-                         sl__grid_member(&t->grid, i), true));
+                         sl__grid_member(&t->grid, i), true, copy));
 out:
+  free(copy);
   return status;
 }
 
 enum sl_status sl__trainer_fetch_weights(struct sl_trainer *t) {
   struct sl__net *net = t->model->context->net;
   enum sl_status status = SL_OK;
+  if (t->grid.members < 2) return SL_OK;
+  float *copy = new_copy(t->model);
+  if (!copy) return SL_NO_MEMORY;
   for (int i = 0; i < t->model->count; i++) {
     int from = sl__grid_member(&t->grid, i);
     if (!from) continue;
-    SL__TRY(spread_block(net, &t->model->layers[i].params, from, false));
-    SL__TRY(spread_block(net, &t->model->layers[i].buffers, from, false));
+    SL__TRY(spread_block(net, &t->model->layers[i].params, from, false, copy));
+    SL__TRY(spread_block(net, &t->model->layers[i].buffers, from, false, copy));
   }
 out:
+  free(copy);
+  return status;
+}
+
+/* All ranks begin with rank 0's weights. */
+static enum sl_status share_weights(struct sl_trainer *t) {
+  struct sl__net *net = t->model->context->net;
+  float *copy;
+  enum sl_status status;
+  SL__TRY(new_copies(t->model, &copy));
+  for (int i = 0; i < t->model->count; i++) {
+    SL__TRY(spread_block(net, &t->model->layers[i].params, 0, true, copy));
+    SL__TRY(spread_block(net, &t->model->layers[i].buffers, 0, true, copy));
+  }
+out:
+  free(copy);
   return status;
 }
 
 enum sl_status sl__trainer_join_ranks(struct sl_trainer *t,
                                       const struct sl_trainer_options *options) {
-  struct sl__net *net = t->model->context->net;
+  struct sl_context *context = t->model->context;
   char *lines = describe(t, options);
-  if (!lines) return sl__fail(SL_NO_MEMORY, "no memory to describe the training");
-  enum sl_status status = sl__net_agree(net, lines);
+  enum sl_status status = sl_share(
+      context, lines ? SL_OK : sl__fail(SL_NO_MEMORY, "no memory to describe the training"),
+      sl_error());
+  if (status == SL_OK) status = sl__net_agree(context->net, lines);
   free(lines);
-  for (int i = 0; i < t->model->count && status == SL_OK; i++) {
-    status = spread_block(net, &t->model->layers[i].params, 0, true);
-    if (status == SL_OK) status = spread_block(net, &t->model->layers[i].buffers, 0, true);
-  }
-  return status == SL_OK ? sl__probe_transports(t->model->context) : status;
+  if (status == SL_OK) status = share_weights(t);
+  return status == SL_OK ? sl__probe_transports(context) : status;
 }

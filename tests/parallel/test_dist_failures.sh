@@ -61,6 +61,18 @@ mpirun_for 60 -np 2 $short --net-ports 9-5 >"$work/log" 2>&1
 check "ports in the wrong order are refused" grep -q "ports '9-5': write FIRST-LAST" "$work/log"
 shown="run/err.* run/mpirun"
 
+# ---- ranks that do different things ----
+# a message that is too long must not be written beyond the receiver's memory
+for bytes in 100 5000 1000000; do
+  start 2 "${SL_BUILDDIR:-.}/tests/parallel/unequal_ranks" $bytes
+  if until_true $soon have_ended 1 && [ "$(code_of 1)" = 1 ] &&
+    said 1 | grep -q "rank 0 sent $bytes bytes where rank 1 expects 16: the two ranks do different"; then
+    ok "$bytes bytes where 16 are expected: an error"
+  else
+    not_ok "$bytes bytes where 16 are expected: code $(code_of 1)"
+  fi
+done
+
 # ---- killed: worker, server, rank 0 ----
 # lost NAME RANK RANKS SEED OPTIONS...
 lost() {

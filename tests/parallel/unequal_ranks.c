@@ -1,0 +1,31 @@
+/* Rank 0 broadcasts BYTES, all others expect 16: they must not write beyond these, and end with an
+ * error. Exit code 1: with an error, as it should be; 3: memory was overwritten.
+ *
+ *     unequal_ranks BYTES */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <starling.h>
+
+enum { EXPECTED = 16, MOST = 1 << 22, GUARD = 0x5a };
+
+static unsigned char memory[MOST];
+
+int main(int argc, char **argv) {
+  const struct sl_context_options options = {.distributed = true, .timeout = 3};
+  size_t bytes = argc > 1 ? (size_t)atoi(argv[1]) : 0;
+  struct sl_context *context = NULL;
+  int code = 1;
+  if (bytes <= EXPECTED || bytes > MOST) return 2;
+  enum sl_status status = sl_open(&options, &context);
+  int rank = status == SL_OK ? sl_rank(context) : 0;
+  for (size_t i = 0; rank && i < MOST; i++) memory[i] = GUARD;
+  if (status == SL_OK) status = sl_broadcast(context, memory, rank ? EXPECTED : bytes);
+  /* a small message may leave before it is refused */
+  if (status == SL_OK && !rank) status = sl_share(context, SL_OK, "");
+  fprintf(stderr, "unequal_ranks: %s\n", status == SL_OK ? "no error" : sl_error());
+  for (size_t i = EXPECTED; rank && i < MOST; i++)
+    if (memory[i] != GUARD) code = 3;
+  sl_close(context);
+  return status == SL_OK ? 0 : code;
+}
