@@ -57,7 +57,7 @@ def picture(networks, machine):
     top = y
     for name, lines in networks.items():
         step = lines[0]["ms"] * lines[0]["calls"] / lines[0]["share"]
-        rows.append(text(12, y + 16, f"{name}: a step's kernels take {step:.3g} ms",
+        rows.append(text(12, y + 16, f"{name}: a step's kernels take {step:.1f} ms",
                          'font-weight="bold"'))
         y += HEAD - 8
         for line in most_of(lines):
