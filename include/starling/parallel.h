@@ -107,8 +107,8 @@ struct sl_trainer_options {
   int replicas;     /**< 0: one for each StarPU worker, or for each listed device */
   int microbatches; /**< slices of a replica's part, one after the other; their gradients add up. 0:
                        1 */
-  enum sl_kvstore_kind kvstore;
-  int64_t big_shard; /**< elements above which a layer's block is cut; 0 means 250,000 */
+  enum sl_kvstore_kind kvstore; /**< 0: SL_KVSTORE_AUTO */
+  int64_t big_shard;            /**< elements above which a layer's block is cut; 0 means 250,000 */
   int stages;    /**< number of stages, runs of layers of similar cost, one for each worker; with r
                     replicas, stages x r workers. sl_place gives a cut exactly. 0: not cut */
   int64_t chunk; /**< most time steps of a task, for models of sequences: the next layer computes a

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/base/error.h"
+#include "core/runtime/context.h"
 
 static const char *const kinds[] = {[SL_KVSTORE_AUTO] = "auto",
                                     [SL_KVSTORE_LOCAL] = "local",
@@ -30,14 +31,14 @@ const char *sl_kvstore_name(enum sl_kvstore_kind kind) {
 }
 
 static bool has_gpus_alone(const struct sl_context *context) {
-  int count = sl_device_count(context);
-  for (int d = 0; d < count; d++)
-    if (strncmp(sl_device_name(context, d), "cuda", 4) != 0) return false;
-  return count > 0;
+  for (int d = 0; d < context->device_count; d++)
+    if (context->devices[d].place.where != STARPU_CUDA) return false;
+  return context->device_count > 0;
 }
 
 enum sl_kvstore_kind sl_kvstore_choose(const struct sl_context *context,
                                        enum sl_kvstore_kind kind) {
+  SL__NEEDS_OR(SL_KVSTORE_LOCAL, context);
   if (kind != SL_KVSTORE_AUTO) return kind;
   return has_gpus_alone(context) ? SL_KVSTORE_DEVICE : SL_KVSTORE_LOCAL;
 }

@@ -78,21 +78,25 @@ static char *describe(const struct sl_trainer *t, const struct sl_trainer_option
   return text;
 }
 
-/* Memory for any block of the model, or NULL. */
-static float *new_copy(const struct sl_model *model) {
-  int64_t most = 1;
+/* The largest block of buffers or, if with_params, of any kind. */
+static int64_t largest_block(const struct sl_model *model, bool with_params) {
+  int64_t most = 0;
   for (int i = 0; i < model->count; i++) {
     const struct sl__layer *layer = &model->layers[i];
-    if (layer->params.total > most) most = layer->params.total;
     if (layer->buffers.total > most) most = layer->buffers.total;
+    if (with_params && layer->params.total > most) most = layer->params.total;
   }
-  return sl__alloc((size_t)most, sizeof(float), "a copy of weights");
+  return most;
+}
+
+static float *new_copy(int64_t count) {
+  return sl__alloc((size_t)count, sizeof(float), "a copy of weights");
 }
 
 /* The same on all ranks or on none: a rank without it would take the others' weights for another
  * message. */
-static enum sl_status new_copies(const struct sl_model *model, float **copy) {
-  *copy = new_copy(model);
+static enum sl_status new_copies(const struct sl_model *model, int64_t count, float **copy) {
+  *copy = new_copy(count);
   return sl_share(model->context, *copy ? SL_OK : SL_NO_MEMORY, sl_error());
 }
 
@@ -114,9 +118,11 @@ out:
 }
 
 enum sl_status sl__trainer_share_buffers(struct sl_trainer *t) {
+  int64_t count = largest_block(t->model, false);
   float *copy;
   enum sl_status status;
-  SL__TRY(new_copies(t->model, &copy));
+  if (!count) return SL_OK;
+  SL__TRY(new_copies(t->model, count, &copy));
   for (int i = 0; i < t->model->count; i++)
     SL__TRY(spread_block(t->model->context->net, &t->model->layers[i].buffers,
                          sl__grid_member(&t->grid, i), true, copy));
@@ -129,7 +135,7 @@ enum sl_status sl__trainer_fetch_weights(struct sl_trainer *t) {
   struct sl__net *net = t->model->context->net;
   enum sl_status status = SL_OK;
   if (t->grid.members < 2) return SL_OK;
-  float *copy = new_copy(t->model);
+  float *copy = new_copy(largest_block(t->model, true));
   if (!copy) return SL_NO_MEMORY;
   for (int i = 0; i < t->model->count; i++) {
     int from = sl__grid_member(&t->grid, i);
@@ -147,7 +153,7 @@ static enum sl_status share_weights(struct sl_trainer *t) {
   struct sl__net *net = t->model->context->net;
   float *copy;
   enum sl_status status;
-  SL__TRY(new_copies(t->model, &copy));
+  SL__TRY(new_copies(t->model, largest_block(t->model, true), &copy));
   for (int i = 0; i < t->model->count; i++) {
     SL__TRY(spread_block(net, &t->model->layers[i].params, 0, true, copy));
     SL__TRY(spread_block(net, &t->model->layers[i].buffers, 0, true, copy));
