@@ -1,4 +1,4 @@
-/* Shared by the benchmarks: time, how much of the machine others took, the peak of OpenBLAS. */
+/* Shared by the benchmarks: time, how much of the machine others took, the peak of products. */
 #ifndef SL_BENCH_BENCH_H
 #define SL_BENCH_BENCH_H
 
@@ -11,8 +11,8 @@ double bench_now(void);
 /* Print the object as one line and drop it. Returns 0, or 1 where that failed. */
 int bench_print(json_t *line);
 
-/* GFLOP/s of OpenBLAS's sgemm at 2048^3, one product on each processor at once; prints its line.
- * Returns 0 or 1. */
+/* GFLOP/s of a product at 2048^3 by OpenBLAS or oneDNN, whichever is faster, one on each processor
+ * at once; prints its line. Returns 0 or 1. */
 int bench_peak(double *gflops);
 
 #endif

@@ -1,6 +1,6 @@
 /* How close each kernel comes to the machine's limits, for every shape of the networks of
  * bench/networks.c: training on one worker, with SGD and momentum. The program prints one JSON
- * line for the peak of OpenBLAS on one core, and one for the memory's bandwidth. Then it prints
+ * line for the peak of products on one core, and one for the memory's bandwidth. Then it prints
  * one a kernel and shape, those that take most of the time first:
  *   calls         in a step
  *   ms            median time of a call

@@ -2,7 +2,7 @@
  * language models of LSTM layers at batch 20, SGD with momentum; larger ones for GPUs where they
  * are named.
  *
- * Prints one JSON line for the peak that OpenBLAS reaches here, and one a network:
+ * Prints one JSON line for the peak that a library's product reaches here, and one a network:
  *   rate          samples/s or words/s (unit says which), from the median time of a step
  *   rate_mean     the same from all steps together: steps in flight, as on a GPU, end in bunches
  *   gflops        products and convolutions only: forward, gradients of weights and inputs (none

@@ -1,5 +1,6 @@
 EXTRA_PROGRAMS += bench/bench_limits bench/bench_pipeline bench/bench_predict bench/bench_train
-bench_libs = libstarling.la $(STARPU_LIBS) $(OPENBLAS_LIBS) $(JANSSON_LIBS) -lm -lpthread
+product_libs = $(OPENBLAS_LIBS) $(ONEDNN_LIBS)
+bench_libs = libstarling.la $(STARPU_LIBS) $(product_libs) $(JANSSON_LIBS) -lm -lpthread
 # both use the library's internals: kernels are wrapped, or replaced by ones that sleep
 bench_bench_pipeline_SOURCES = \
 	bench/bench.h \
@@ -7,7 +8,7 @@ bench_bench_pipeline_SOURCES = \
 	bench/kernel_times.c \
 	bench/kernel_times.h \
 	bench/peak.c
-bench_bench_pipeline_LDADD = libstarling_all.la $(OPENBLAS_LIBS) $(JANSSON_LIBS) -lm -lpthread
+bench_bench_pipeline_LDADD = libstarling_all.la $(product_libs) $(JANSSON_LIBS) -lm -lpthread
 bench_networks = \
 	bench/bench.h \
 	bench/networks.c \
@@ -35,7 +36,7 @@ bench_bench_exchange_SOURCES = \
 	bench/exchange_mpi.c \
 	bench/exchange_starpu.c \
 	bench/peak.c
-bench_bench_exchange_LDADD = $(STARPUMPI_LIBS) $(MPI_LIBS) $(STARPU_LIBS) $(OPENBLAS_LIBS) \
+bench_bench_exchange_LDADD = $(STARPUMPI_LIBS) $(MPI_LIBS) $(STARPU_LIBS) $(product_libs) \
 	$(JANSSON_LIBS) -lm -lpthread
 endif
 if SL_HAVE_CUDA
@@ -43,7 +44,7 @@ EXTRA_PROGRAMS += bench/gpu_peak
 bench_cuda = bench/gpu_peak$(EXEEXT)
 bench_gpu_peak_SOURCES = bench/bench.h bench/gpu_peak.c bench/peak.c
 bench_gpu_peak_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
-bench_gpu_peak_LDADD = libstarling_all.la $(OPENBLAS_LIBS) $(JANSSON_LIBS) -lm -lpthread
+bench_gpu_peak_LDADD = libstarling_all.la $(product_libs) $(JANSSON_LIBS) -lm -lpthread
 endif
 benches = bench/bench_limits$(EXEEXT) bench/bench_pipeline$(EXEEXT) bench/bench_predict$(EXEEXT) \
 	bench/bench_train$(EXEEXT) $(bench_mpi) $(bench_cuda)

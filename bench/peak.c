@@ -10,6 +10,11 @@
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef SL_HAVE_ONEDNN
+#include <oneapi/dnnl/dnnl.h>
+
+void omp_set_num_threads(int threads); /* of the OpenMP runtime that oneDNN links */
+#endif
 
 #include "bench/bench.h"
 
@@ -38,8 +43,24 @@ int bench_print(json_t *line) {
 
 /* ---- the peak ---- */
 
+/* c = a b, square matrices, by one thread. */
+typedef void product(const float *a, const float *b, float *c);
+
+static void by_openblas(const float *a, const float *b, float *c) {
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, SIZE, SIZE, SIZE, 1, a, SIZE, b, SIZE, 0,
+              c, SIZE);
+}
+
+#ifdef SL_HAVE_ONEDNN
+static void by_onednn(const float *a, const float *b, float *c) {
+  omp_set_num_threads(1); /* OpenMP keeps the number per thread */
+  dnnl_sgemm('N', 'N', SIZE, SIZE, SIZE, 1, a, SIZE, b, SIZE, 0, c, SIZE);
+}
+#endif
+
 struct worker {
   pthread_t thread;
+  product *product;
   pthread_barrier_t *barrier;
   double best_s; /* of one product, while the other processors are at work too */
 };
@@ -54,8 +75,7 @@ static void *multiply(void *argument) {
   worker->best_s = 1e9;
   for (int i = 0; i < PRODUCTS; i++) {
     double begin = bench_now();
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, SIZE, SIZE, SIZE, 1, a, SIZE, b, SIZE, 0,
-                c, SIZE);
+    worker->product(a, b, c);
     double seconds = bench_now() - begin;
     if (seconds < worker->best_s) worker->best_s = seconds;
   }
@@ -70,15 +90,14 @@ static int processors(void) {
   return count < MOST_THREADS ? count : MOST_THREADS;
 }
 
-int bench_peak(double *gflops) {
+/* All processors at once. */
+static int measure(product *product, double *gflops) {
   static struct worker workers[MOST_THREADS];
   pthread_barrier_t barrier;
   int count = processors(), started = 0;
-  struct sl__cpu_time begin = sl__cpu_time_now();
-  openblas_set_num_threads(1);
   pthread_barrier_init(&barrier, NULL, (unsigned)count);
   for (; started < count; started++) {
-    workers[started].barrier = &barrier;
+    workers[started] = (struct worker){.barrier = &barrier, .product = product};
     if (pthread_create(&workers[started].thread, NULL, multiply, &workers[started]) != 0) break;
   }
   if (started < count) {
@@ -91,7 +110,23 @@ int bench_peak(double *gflops) {
     if (workers[i].best_s > 0) *gflops += 2e-9 * SIZE * SIZE * SIZE / workers[i].best_s;
   }
   pthread_barrier_destroy(&barrier);
-  return bench_print(json_pack("{s:s, s:s, s:s, s:i, s:f, s:f}", "peer", "openblas", "bench",
-                               "peak", "core", openblas_get_corename(), "threads", count, "gflops",
+  return 0;
+}
+
+/* A library that is older than the processor may not use its widest vectors: the better one counts.
+ */
+int bench_peak(double *gflops) {
+  const char *by = "OpenBLAS";
+  struct sl__cpu_time begin = sl__cpu_time_now();
+  openblas_set_num_threads(1);
+  if (measure(by_openblas, gflops) != 0) return 1;
+#ifdef SL_HAVE_ONEDNN
+  double reached;
+  if (measure(by_onednn, &reached) != 0) return 1;
+  if (reached > *gflops) by = "oneDNN";
+  if (reached > *gflops) *gflops = reached;
+#endif
+  return bench_print(json_pack("{s:s, s:s, s:s, s:i, s:f, s:f}", "peer", by, "bench", "peak",
+                               "core", openblas_get_corename(), "threads", processors(), "gflops",
                                *gflops, "foreign_cpu", sl__foreign_cpu(&begin)));
 }
