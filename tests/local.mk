@@ -233,7 +233,7 @@ EXTRA_DIST_TESTS = $(test_scripts) $(test_headers) \
 	tests/gpu/gpu-check.sh tests/gpu/gpu_custom.cu tests/gpu/gpu_custom_none.c \
 	tests/chaos/chaos.sh \
 	tests/chaos/clock_step.c \
-	tests/codelets/arm_cmocka.c \
+	tests/codelets/arm_cmocka.c tests/codelets/arm_runtime.c \
 	tests/parallel/check-nodes.sh \
 	tests/standin/README.md
 .PHONY: chaos check-mutants check-nodes clean-tests faults fuzz gpu-check mutants
