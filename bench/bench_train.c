@@ -55,6 +55,7 @@ enum {
   KEY_EXCHANGE,
   KEY_MATH,
   KEY_IDLE,
+  KEY_EAGER,
   KEY_TINY
 };
 
@@ -91,6 +92,7 @@ static const struct argp_option options[] = {
      "Parameters above which a layer is spread over all ranks", 0},
     {"math", KEY_MATH, "NAME", 0, "f32 (default), tf32, bf16", 0},
     {"idle", KEY_IDLE, NULL, 0, "Tell how long GPUs were idle; StarPU's clocks cost some time", 0},
+    {"eager", KEY_EAGER, NULL, 0, "Submit each layer's work as tasks in every step", 0},
     {"tiny", KEY_TINY, NULL, 0, "Small networks of the same layers: does it work?", 0},
     {"one", KEY_ONE, "NAME", OPTION_HIDDEN, NULL, 0},
     {"started", KEY_STARTED, "SECONDS", OPTION_HIDDEN, NULL, 0},
@@ -144,6 +146,7 @@ static error_t parse_option(int key, char *text, struct argp_state *state) {
         argp_failure(state, 2, 0, "%s", sl_error());
       break;
     case KEY_IDLE: bench->idle = true; break;
+    case KEY_EAGER: bench->trainer.eager = true; break;
     case KEY_TINY: bench->tiny = true; break;
     case KEY_BIGARRAY_BOUND: bench->trainer.bigarray_bound = whole(state, text); break;
     case KEY_ONE: bench->one = name(state, text); break;

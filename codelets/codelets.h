@@ -128,13 +128,14 @@ enum sl_status sl__batchnorm_running(struct sl_context *context, const struct sl
                                      struct sl__tensor *saved, struct sl__tensor *running,
                                      float momentum, float epsilon, int64_t values);
 
-/* y = x / (1 - rate) if kept, else 0. Whether element i is kept depends on (seed, stream, first +
- * i) only, so replicas drop the same elements as one device would; the backward pass draws the same
- * numbers again. If run is not 0, the index skips by stride after each run of `run` elements: for a
- * part of each row. */
+/* y = x / (1 - rate) if kept, else 0. Whether element i is kept depends on (seed, stream, step,
+ * first + i) only, so replicas drop the same elements as one device would; the backward pass draws
+ * the same numbers again. If run is not 0, the index skips by stride after each run of `run`
+ * elements: for a part of each row. */
 struct sl__dropout {
   float rate;
   uint64_t seed, stream, first;
+  uint64_t step; /* of the training: each has numbers of its own */
   int64_t run, stride;
 };
 enum sl_status sl__dropout_forward(struct sl_context *context, const struct sl__launch *l,

@@ -78,10 +78,17 @@ SL__KERNEL void sl__dropout_backward_cpu(void *buffers[], void *cl_arg) {
 
 /* ---- submission -------------------------------------------------------------------------- */
 
+static void renew(void *args, const struct sl__step_record *step) {
+  struct sl__dropout *d = &((struct sl__dropout_args *)args)->d;
+  d->stream ^= d->step ^ (uint64_t)step->number;
+  d->step = (uint64_t)step->number;
+}
+
 static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              const struct sl__launch *l, struct sl__tensor *x, struct sl__tensor *y,
                              const struct sl__dropout *dropout) {
   struct sl__dropout_args a = {.d = *dropout};
+  struct sl__launch launch = *l;
   struct sl__tensor *tensors[] = {x, y};
   enum sl_status status = sl__same_count(op->codelet.name, 2, tensors, &a.count);
   if (status == SL_OK && !(dropout->rate >= 0 && dropout->rate < 1))
@@ -91,7 +98,9 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
     status = sl__fail(SL_BAD_SHAPE, "%s: %lld values are no whole runs of %lld", op->codelet.name,
                       (long long)a.count, (long long)dropout->run);
   if (status != SL_OK) return status;
-  return sl__submit(context, op, l, 2, tensors, &a, sizeof a, 10.0 * (double)a.count, 0);
+  a.d.stream ^= a.d.step;
+  launch.renew = renew;
+  return sl__submit(context, op, &launch, 2, tensors, &a, sizeof a, 10.0 * (double)a.count, 0);
 }
 
 enum sl_status sl__dropout_forward(struct sl_context *context, const struct sl__launch *l,

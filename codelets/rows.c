@@ -135,6 +135,11 @@ enum sl_status sl__rows_dense(struct sl_context *context, const struct sl__launc
                     &a, sizeof a, (double)count, 0);
 }
 
+static void renew(void *args, const struct sl__step_record *step) {
+  struct sl__rows_sgd_args *a = args;
+  sl__update_renew(&a->update, step);
+}
+
 enum sl_status sl__rows_sgd(struct sl_context *context, const struct sl__launch *l,
                             struct sl__tensor *param, int64_t first, struct sl__tensor *rows,
                             struct sl__tensor *values, struct sl__tensor *norm,
@@ -145,6 +150,7 @@ enum sl_status sl__rows_sgd(struct sl_context *context, const struct sl__launch 
       .update = {.param_first = (int64_t)param->first, .has_norm = norm != NULL, .u = *update}};
   struct sl__launch launch = *l;
   launch.pieces = true;
+  launch.renew = renew;
   enum sl_status status = sl__rows_check("rows_sgd", rows, values, 0, &a.rows);
   if (status == SL_OK && (update->momentum > 0 || update->weight_decay > 0))
     status =

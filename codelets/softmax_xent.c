@@ -89,11 +89,17 @@ SL__SIMD SL__KERNEL void sl__softmax_xent_gradient_cpu(void *buffers[], void *cl
 
 /* ---- submission -------------------------------------------------------------------------- */
 
+static void renew(void *args, const struct sl__step_record *step) {
+  struct sl__xent_args *a = args;
+  a->scale = step->scale;
+}
+
 enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__launch *l,
                                 struct sl__tensor *logits, struct sl__tensor *labels,
                                 struct sl__tensor *stats, struct sl__tensor *dlogits, float scale,
                                 int64_t from) {
   int64_t lines = logits->shape.dim[0];
+  struct sl__launch launch = *l;
   struct sl__xent_args a = {
       .classes = logits->shape.dim[logits->shape.ndim - 1], .from = from, .scale = scale};
   a.rows = sl_shape_count(&logits->shape) / a.classes;
@@ -105,7 +111,8 @@ enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__lau
                     "softmax_xent: %lld rows of logits, but %lld labels (or stats is not [4])",
                     (long long)a.rows, (long long)sl_shape_count(&labels->shape));
   struct sl__op *op = dlogits ? &sl__op_softmax_xent_gradient : &sl__op_softmax_xent;
-  return sl__submit(context, op, l, dlogits ? 4 : 3,
+  launch.renew = renew;
+  return sl__submit(context, op, &launch, dlogits ? 4 : 3,
                     (struct sl__tensor *[]){logits, labels, stats, dlogits}, &a, sizeof a,
                     10.0 * (double)a.rows * (double)a.classes, 0);
 }

@@ -3,9 +3,8 @@
 #include "core/graph/graph.h"
 
 SL__KERNEL void sl__subgraph_cpu(void *buffers[], void *cl_arg) {
-  const struct sl__subgraph *subgraph = *(const struct sl__subgraph *const *)sl__args(cl_arg);
   bool on_gpu = starpu_worker_get_type(starpu_worker_get_id()) == STARPU_CUDA_WORKER;
-  sl__subgraph_run(subgraph, buffers, on_gpu);
+  sl__subgraph_run(sl__args(cl_arg), buffers, on_gpu);
 }
 
 SL__KERNEL void sl__helper_cpu(void *buffers[], void *cl_arg) {

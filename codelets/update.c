@@ -48,6 +48,10 @@ SL__INLINE float *state_at(void *buffers[], int states, int k, int64_t offset, f
 
 /* ---- submission -------------------------------------------------------------------------- */
 
+static void renew(void *args, const struct sl__step_record *step) {
+  sl__update_renew(args, step);
+}
+
 int sl__update_states(const struct sl__op *op) { return (int)strspn(op->modes, "m") - 1; }
 
 enum sl_status sl__update(struct sl_context *context, struct sl__op *op, const struct sl__launch *l,
@@ -72,6 +76,7 @@ enum sl_status sl__update(struct sl_context *context, struct sl__op *op, const s
   for (int i = 0; i < count; i++) tensors[n++] = gradients[i];
   enum sl_status status = sl__same_count(op->codelet.name, n, tensors, &a.count);
   launch.pieces = true;
+  launch.renew = renew;
   if (norm) tensors[n++] = norm;
   if (status == SL_OK)
     status = sl__submit(context, op, &launch, all, tensors, &a, sizeof a,

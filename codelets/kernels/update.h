@@ -16,6 +16,11 @@ struct sl__update_args {
   struct sl__update u;
 };
 
+static inline void sl__update_renew(struct sl__update_args *a, const struct sl__step_record *step) {
+  a->u.lr = step->lr;
+  a->u.step = step->number + 1;
+}
+
 /* The factor that clips gradients: 1, or max_norm / norm if the norm (given squared) is larger. */
 SL__HOST_DEVICE SL__INLINE float sl__clip_factor(const struct sl__update_args *a,
                                                  const float *norm_square) {

@@ -22,6 +22,7 @@ static void subgraph_clear(struct sl__subgraph *s) {
   free(s->group_phases);
   free(s->groups);
   free(s->tensors);
+  free(s->bound);
   free(s->modes);
   free(s->buffer);
   free(s->name);
@@ -42,6 +43,7 @@ void sl__graph_free(struct sl__graph *g) {
   free(g->subgraphs);
   free(g->calls);
   free(g->uses);
+  free(g->kept);
   free(g);
 }
 
@@ -69,8 +71,10 @@ int sl__graph_add_use(struct sl__graph *g, const struct tensor_use *use) {
 static int use_of(struct sl__graph *g, struct sl__tensor *tensor, char access) {
   for (int i = 0; i < g->use_count; i++)
     if (g->uses[i].tensor == tensor) return i;
-  const struct tensor_use use = {
-      .tensor = tensor, .is_written_first = access == 'w', .is_scratch = access == 's'};
+  const struct tensor_use use = {.tensor = tensor,
+                                 .is_written_first = access == 'w',
+                                 .is_scratch = access == 's',
+                                 .bound = -1};
   return sl__graph_add_use(g, &use);
 }
 
@@ -81,6 +85,35 @@ void sl__graph_use_weight_cache(struct sl__graph *graph, struct sl__weight_cache
 }
 
 void sl__graph_cores(struct sl__graph *graph, int most) { graph->cores = most; }
+
+void sl__graph_join_slices(struct sl__graph *graph, double microseconds) {
+  graph->slice_us = microseconds;
+}
+
+static enum sl_status keep(struct sl__graph *g, struct sl__tensor *tensor, int bound) {
+  if (!grow((void **)&g->kept, g->kept_count, &g->kept_room, sizeof *g->kept)) return SL_NO_MEMORY;
+  g->kept[g->kept_count++] = (struct kept_tensor){tensor, bound};
+  return SL_OK;
+}
+
+enum sl_status sl__graph_keep(struct sl__graph *graph, struct sl__tensor *tensor) {
+  return keep(graph, tensor, -1);
+}
+
+enum sl_status sl__graph_bind(struct sl__graph *graph, struct sl__tensor *tensor) {
+  enum sl_status status = keep(graph, tensor, graph->bound_count);
+  graph->bound_count += status == SL_OK;
+  return status;
+}
+
+void sl__graph_mark_kept(struct sl__graph *g) {
+  for (int i = 0; i < g->use_count; i++)
+    for (int k = 0; k < g->kept_count; k++) {
+      if (g->uses[i].tensor != g->kept[k].tensor) continue;
+      g->uses[i].is_kept = true;
+      if (g->kept[k].bound >= 0) g->uses[i].bound = g->kept[k].bound;
+    }
+}
 
 void sl__graph_cut(struct sl__graph *graph, int parts) { graph->forced_parts = parts; }
 
@@ -99,6 +132,9 @@ static enum sl_status append(struct sl__graph *g, const struct sl__call *from) {
   *call = (struct call){.op = from->op,
                         .name = from->launch->name ? from->launch->name : from->op->codelet.name,
                         .place = from->launch->place,
+                        .mark = from->launch->mark,
+                        .priority = from->launch->priority,
+                        .renew = from->launch->renew,
                         .flops = from->flops,
                         .count = from->count,
                         .args_size = sizeof *call->args + from->args_size};

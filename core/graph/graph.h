@@ -1,8 +1,7 @@
-/* A captured graph: calls of operations that are recorded once and then run as few tasks. Calls on
- * the same device that follow each other are one task, a subgraph. A tensor that only one subgraph
- * uses needs no StarPU handle: it lies in the worker's memory, and shares it with tensors that are
- * not needed at the same time. A captured graph serves short passes that are repeated often, in
- * which one task a layer would cost more than its kernels. */
+/* A captured graph: calls of operations that are recorded once and then run as few tasks, each of
+ * which is a subgraph. A tensor that only one subgraph uses needs no StarPU handle: it lies in the
+ * worker's memory, and shares it with tensors that are not needed at the same time. Answers and
+ * steps of a training are captured graphs. */
 #ifndef SL_CORE_GRAPH_GRAPH_H
 #define SL_CORE_GRAPH_GRAPH_H
 
@@ -29,22 +28,39 @@ void sl__graph_capture(struct sl__graph *graph);
 /* The graph that the calling thread captures; NULL if it captures none. */
 struct sl__graph *sl__graph_capturing(const struct sl_context *context);
 
-/* Ends the capture and makes subgraphs of its calls. result: the tensor that the caller reads
- * afterwards; other tensors that the calls write before they read them lose their contents, and may
- * have no memory at all. status: the capture's; a failure is returned as it is. */
-enum sl_status sl__graph_compile(struct sl__graph *graph, struct sl__tensor *result,
-                                 enum sl_status status);
+/* Ends the capture and makes subgraphs of its calls. Tensors that the calls write before they read
+ * them lose their contents afterwards, and may have no memory at all, unless they are bound or
+ * kept. status: the capture's; a failure is returned as it is. */
+enum sl_status sl__graph_compile(struct sl__graph *graph, enum sl_status status);
 
-/* Submits one task a subgraph, at that priority. result: a tensor of the same shape and type that
- * replaces the compiled one; or NULL. The tasks of two submissions must run one after the other, as
- * they do if both write the same tensor. */
-enum sl_status sl__graph_submit(struct sl__graph *graph, int priority, struct sl__tensor *result);
+/* Before compiling: the tensor keeps its contents after a run. */
+enum sl_status sl__graph_keep(struct sl__graph *graph, struct sl__tensor *tensor);
+
+/* The same, and in each run another tensor of its shape and type may take its place; the first
+ * tensor that is bound has number 0. */
+enum sl_status sl__graph_bind(struct sl__graph *graph, struct sl__tensor *tensor);
+
+/* Before compiling: calls of the same part of a step (struct sl__slice_mark) at the same place are
+ * joined, although calls of other parts lie between, as long as the subgraph takes less than
+ * about this number of microseconds. The zero value: calls at the same place that follow each other
+ * are joined, without a limit. */
+void sl__graph_join_slices(struct sl__graph *graph, double microseconds);
+
+/* What differs between the runs of a graph. Zero value: nothing. */
+struct sl__graph_run {
+  int priority;                       /* added to that of each task */
+  struct sl__tensor *const *bound;    /* in the places of the bound ones; NULL: those themselves */
+  const struct sl__step_record *step; /* NULL: arguments are as they were captured */
+};
+
+/* Submits one task a subgraph. The tasks of two submissions must run one after the other, as they
+ * do if both write the same tensor. */
+enum sl_status sl__graph_submit(struct sl__graph *graph, const struct sl__graph_run *run);
 
 /* The same by all CPU workers together, if the graph may run on any of them: for when no other work
  * waits. Calls whose kernels can be cut are done in parts. The others do the part of a worker that
  * comes late; the bits are the same. */
-enum sl_status sl__graph_submit_to_all(struct sl__graph *graph, int priority,
-                                       struct sl__tensor *result);
+enum sl_status sl__graph_submit_to_all(struct sl__graph *graph, const struct sl__graph_run *run);
 
 /* Before compiling: the largest number of workers that work together; 0: SL__TEAM_MOST
  * (core/graph/team.h). */
@@ -69,9 +85,16 @@ double sl__graph_computed(const struct sl__graph *graph);
 
 /* ---- for the kernels of the operations "subgraph" and "helper" ---- */
 
-struct sl__subgraph;
+/* The arguments of a subgraph's task. An address may be one, since the task runs in this process.
+ */
+struct sl__subgraph_args {
+  const struct sl__subgraph *subgraph;
+  bool has_step;
+  struct sl__step_record step;
+};
+
 /* The work of one task, with the task's buffers. */
-void sl__subgraph_run(const struct sl__subgraph *subgraph, void *buffers[], bool on_gpu);
+void sl__subgraph_run(const struct sl__subgraph_args *args, void *buffers[], bool on_gpu);
 
 struct sl__helper_args {
   struct sl__graph *graph;

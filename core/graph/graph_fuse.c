@@ -14,12 +14,12 @@ static int first_written(const struct call *call) {
 
 /* The buffer of call c + 1 that reads the output of call c, if no other call uses that output; else
  * -1. */
-static int reading_buffer(const struct sl__graph *g, int c, const struct sl__tensor *result) {
+static int reading_buffer(const struct sl__graph *g, int c) {
   int written = first_written(&g->calls[c]), which = -1, uses = 0;
   if (written < 0) return -1;
   int number = g->calls[c].tensor[written];
   const struct tensor_use *u = &g->uses[number];
-  if (!u->is_written_first || u->tensor == result || u->tensor->host) return -1;
+  if (!u->is_written_first || u->is_kept || u->tensor->host) return -1;
   for (int i = 0; i < g->call_count; i++) {
     const char *modes = g->calls[i].op->modes;
     for (int k = 0; k < g->calls[i].count; k++, modes = sl__next_mode(modes)) {
@@ -53,13 +53,15 @@ static enum sl_status merge_next(struct sl__graph *g, int c, int which) {
   return SL_OK;
 }
 
-enum sl_status sl__graph_fuse(struct sl__graph *g, const struct sl__tensor *result) {
+/* A step of a training keeps the calls and so the bits of single tasks. */
+enum sl_status sl__graph_fuse(struct sl__graph *g) {
   enum sl_status status = SL_OK;
+  if (g->slice_us > 0) return SL_OK;
   for (int c = 0; c + 1 < g->call_count && status == SL_OK;) {
     const struct call *call = &g->calls[c], *next = &g->calls[c + 1];
     bool may = call->cut.absorb && sl__call_is_for_cpus(call) &&
                sl__same_place(&call->place, &next->place) && !next->args->bf16_mask;
-    int which = may ? reading_buffer(g, c, result) : -1;
+    int which = may ? reading_buffer(g, c) : -1;
     if (which >= 0 && call->cut.absorb(call->args + 1, next->op, next->args + 1, which))
       status = merge_next(g, c, which);
     else

@@ -21,7 +21,13 @@ static void record_use(struct tensor_use *u, int subgraph, int call, bool is_fir
   u->last_call = call;
 }
 
-void sl__graph_find_uses(struct sl__graph *g, const struct sl__tensor *result) {
+/* Of a view or a tensor that is cut, other parts may be used elsewhere. */
+static bool may_be_internal(const struct tensor_use *u) {
+  return u->is_written_first && !u->is_kept && !u->tensor->host && !u->tensor->whole &&
+         !u->tensor->view_count;
+}
+
+void sl__graph_find_uses(struct sl__graph *g) {
   for (int i = 0; i < g->use_count; i++) g->uses[i].first_subgraph = -1;
   for (int s = 0; s < g->subgraph_count; s++)
     for (int c = g->subgraphs[s].first; c < g->subgraphs[s].end; c++)
@@ -32,20 +38,19 @@ void sl__graph_find_uses(struct sl__graph *g, const struct sl__tensor *result) {
   for (int i = 0; i < g->use_count; i++) {
     struct tensor_use *u = &g->uses[i];
     bool passes = u->first_subgraph != u->last_subgraph;
-    u->is_internal = u->is_scratch ||
-                     (u->is_written_first && u->tensor != result && !u->tensor->host && !passes);
+    u->is_internal = u->is_scratch || (may_be_internal(u) && !passes);
   }
 }
 
 /* ---- fusion groups ---- */
 
 /* The number of team members. 0 on a GPU, where calls are not cut. 1 if the subgraph has a certain
- * worker; else all of this process's CPU workers. */
+ * worker, or there are others beside it; else all of this process's CPU workers. */
 static int members_of(const struct sl__graph *g, const struct sl__subgraph *s) {
   bool on_gpu = s->place.where & STARPU_CUDA && starpu_cuda_worker_get_count();
   if (on_gpu) return 0;
   if (g->forced_parts) return g->forced_parts;
-  if (s->place.worker || g->subgraph_count > 1) return 1;
+  if (s->place.worker || g->subgraph_count > 1 || g->slice_us > 0) return 1;
   int workers = (int)starpu_cpu_worker_get_count(), most = SL__TEAM_MOST;
   if (g->cores && g->cores < most) most = g->cores;
   return workers > most ? most : workers > 0 ? workers : 1;

@@ -7,6 +7,7 @@
 
 struct job {
   const struct sl__subgraph *subgraph;
+  const struct sl__step_record *step; /* NULL: arguments are as they were captured */
   void **buffers;
   char *memory;
   bool on_gpu;
@@ -45,6 +46,7 @@ static char *memory_of(const struct job *j, const struct call *call, const struc
 static void run_call(const struct job *j, const struct call *call, const struct assignment *a,
                      void *args) {
   const struct sl__subgraph *s = j->subgraph;
+  if (j->step && call->renew) call->renew((struct sl__args_header *)args + 1, j->step);
   struct starpu_vector_interface view[call->count];
   void *given[call->count];
   for (int k = 0; k < call->count; k++) {
@@ -54,7 +56,22 @@ static void run_call(const struct job *j, const struct call *call, const struct 
     if (!is_own) view[k] = view_of(u->tensor, memory_of(j, call, u, buffer, a));
     given[k] = is_own ? j->buffers[buffer] : (void *)&view[k];
   }
+  const struct sl__running_call running = {call->op->codelet.name, call->name, call->count, given};
+  sl__call_runs(&running);
   (j->on_gpu ? call->op->codelet.cuda_funcs[0] : call->op->codelet.cpu_funcs[0])(given, args);
+  sl__call_runs(NULL);
+}
+
+/* The whole call, as it was captured. */
+static void run_unchanged(const struct job *j, const struct call *call) {
+  const struct assignment assignment = {.parts = 1};
+  if (!j->step || !call->renew) {
+    run_call(j, call, &assignment, call->args);
+    return;
+  }
+  _Alignas(8) char copy[call->args_size];
+  memcpy(copy, call->args, call->args_size);
+  run_call(j, call, &assignment, copy);
 }
 
 /* The same with the part in the arguments, where the kernel looks for it. */
@@ -71,23 +88,8 @@ static void run_part(const struct job *j, const struct call *call, const struct 
   run_call(j, call, a, args);
 }
 
-/* The task's own thread does these calls. If a kernel fails, its message names the call. */
 static void run_whole(const struct job *j, int first, int end) {
-  const struct assignment assignment = {.parts = 1};
-  struct starpu_task *task = starpu_task_get_current();
-  const char *name = task ? task->name : NULL;
-  struct starpu_codelet *codelet = task ? task->cl : NULL;
-  for (int c = first; c < end; c++) {
-    const struct call *call = &j->subgraph->graph->calls[c];
-    if (task) {
-      task->name = call->name;
-      task->cl = &call->op->codelet;
-    }
-    run_call(j, call, &assignment, call->args);
-  }
-  if (!task) return;
-  task->name = name;
-  task->cl = codelet;
+  for (int c = first; c < end; c++) run_unchanged(j, &j->subgraph->graph->calls[c]);
 }
 
 void sl__subgraph_work(void *job, int superstep, int part, int parts, int member) {
@@ -104,8 +106,10 @@ void sl__subgraph_work(void *job, int superstep, int part, int parts, int member
     run_part(j, &j->subgraph->graph->calls[c], &assignment, c == group->first);
 }
 
-void sl__subgraph_run(const struct sl__subgraph *s, void *buffers[], bool on_gpu) {
-  struct job job = {s, buffers, (char *)STARPU_VECTOR_GET_PTR(buffers[0]), on_gpu};
+void sl__subgraph_run(const struct sl__subgraph_args *args, void *buffers[], bool on_gpu) {
+  const struct sl__subgraph *s = args->subgraph;
+  const struct sl__step_record *step = args->has_step ? &args->step : NULL;
+  struct job job = {s, step, buffers, (char *)STARPU_VECTOR_GET_PTR(buffers[0]), on_gpu};
   double begin = sl__microseconds();
   if (s->team) {
     sl__team_lead(s->team, s->graph->leader, &job);

@@ -2,7 +2,8 @@
  *   graph.c          captures calls
  *   graph_fuse.c     merges a call into the one before it, if that one's kernel can do both
  *   graph_weights.c  finds tensors that the weight cache can hold
- *   graph_compile.c  cuts the calls into subgraphs, and gives each its task's buffers
+ *   graph_cut.c      cuts the calls into subgraphs
+ *   graph_compile.c  compiles: all of these, and the buffers of each subgraph's task
  *   graph_plan.c     plans a subgraph: parts for several workers, and the internal tensors' memory
  *   graph_submit.c   submits the subgraphs' tasks
  *   graph_run.c      runs one
@@ -35,9 +36,12 @@ struct call {
   struct sl__op *op;
   const char *name;
   struct sl__place place;
+  struct sl__slice_mark mark;
+  int priority;
   double flops;
   struct sl__cut cut;
   struct sl__prepack prepack;
+  void (*renew)(void *args, const struct sl__step_record *step);
   int64_t rows, outputs; /* of its first output; outputs: number of values */
   int count;
   int *tensor; /* [count] index in the graph's uses */
@@ -51,6 +55,8 @@ struct tensor_use {
   int first_subgraph, last_subgraph;
   int first_call, last_call; /* of an internal tensor */
   bool is_written_first, is_written, is_scratch;
+  bool is_kept;     /* see sl__graph_keep */
+  int bound;        /* number of the bound tensor; -1: it is none */
   bool is_internal; /* only one subgraph uses it: it lies in the worker's memory */
   bool is_local;    /* only one fusion group by rows uses it: each member has its own rows */
   const struct sl__weight_cache *weight_cache; /* the member of the cache that holds it, or NULL */
@@ -63,6 +69,12 @@ struct fusion_group {
   int64_t units;  /* parts are cut between these; 0: there is one part */
   int phases;     /* of the first call's kernel; the other calls follow its last phase */
   int slices;     /* parts of a few rows each, which fit a cache; 0: as many parts as members */
+};
+
+/* A tensor that the caller names before compiling. */
+struct kept_tensor {
+  const struct sl__tensor *tensor;
+  int bound; /* its number; -1: it is kept only */
 };
 
 /* The work of a superstep of the team: one phase of one fusion group. */
@@ -84,10 +96,12 @@ struct sl__subgraph {
   size_t member_bytes, workspace_bytes;   /* workspace_bytes: of all that memory */
   int count;                              /* of buffers: the memory, then tensors */
   struct sl__tensor **tensors;
+  int *bound; /* [count] number of the bound tensor; -1: it is none */
   char *modes;
   int *buffer; /* [use_count] the buffer of each tensor, or of the cache that holds it; -1: none */
   char *name;
   struct sl__place place;
+  int priority; /* the highest of its calls; 0 where the graph is not joined by slices */
   double flops;
   uint32_t footprint;
 };
@@ -101,7 +115,9 @@ struct sl__graph {
   int use_count, use_room;
   struct sl__subgraph *subgraphs;
   int subgraph_count;
-  const struct sl__tensor *result;
+  struct kept_tensor *kept;
+  int kept_count, kept_room, bound_count;
+  double slice_us; /* see sl__graph_join_slices; 0: the graph is not joined by slices */
   struct sl__weight_cache *weight_cache; /* or NULL */
   const struct sl__tensor *input;
   int cores;                             /* see sl__graph_cores */
@@ -123,11 +139,18 @@ bool sl__same_place(const struct sl__place *a, const struct sl__place *b);
 /* Appends an element; returns its index, or -1 without memory. */
 int sl__graph_add_use(struct sl__graph *graph, const struct tensor_use *use);
 
+/* The tensor that has the memory: of a view the whole. */
+static inline const struct sl__tensor *sl__whole_of(const struct sl__tensor *tensor) {
+  return tensor->whole ? tensor->whole : tensor;
+}
+
 /* ---- compiling, in this order ---- */
 
-enum sl_status sl__graph_fuse(struct sl__graph *graph, const struct sl__tensor *result);
+void sl__graph_mark_kept(struct sl__graph *graph);
+enum sl_status sl__graph_fuse(struct sl__graph *graph);
+enum sl_status sl__graph_cut_calls(struct sl__graph *graph);
 enum sl_status sl__graph_cache_weights(struct sl__graph *graph);
-void sl__graph_find_uses(struct sl__graph *graph, const struct sl__tensor *result);
+void sl__graph_find_uses(struct sl__graph *graph);
 /* Fusion groups, the team, and the offsets of internal tensors. */
 enum sl_status sl__subgraph_plan(struct sl__graph *graph, int subgraph);
 

@@ -7,31 +7,45 @@
 static void drop_passed(struct sl__graph *g, int subgraph) {
   for (int i = 0; i < g->use_count; i++) {
     const struct tensor_use *u = &g->uses[i];
-    bool passes = u->is_written_first && !u->is_internal && u->first_subgraph >= 0 &&
-                  u->tensor != g->result && u->first_subgraph != u->last_subgraph;
+    bool passes = u->is_written_first && !u->is_internal && u->first_subgraph >= 0 && !u->is_kept &&
+                  !u->tensor->whole && !u->tensor->view_count &&
+                  u->first_subgraph != u->last_subgraph;
     if (passes && u->last_subgraph == subgraph) sl__tensor_invalidate(u->tensor);
   }
 }
 
 static enum sl_status submit(const struct sl__graph *g, const struct sl__subgraph *s,
-                             const struct sl__place *place, int priority, struct sl__tensor *result,
+                             const struct sl__place *place, const struct sl__graph_run *run,
                              uint32_t footprint) {
-  const struct sl__launch launch = {
-      .name = s->name, .place = *place, .priority = priority, .modes = s->modes};
+  const struct sl__launch launch = {.name = s->name,
+                                    .place = *place,
+                                    .priority = run->priority + s->priority,
+                                    .accumulate = true,
+                                    .modes = s->modes};
+  struct sl__subgraph_args args = {.subgraph = s, .has_step = run->step};
   struct sl__tensor *tensors[s->count];
+  if (run->step) args.step = *run->step;
   for (int i = 0; i < s->count; i++)
-    tensors[i] = result && s->tensors[i] == g->result ? result : s->tensors[i];
-  /* an address may be an argument, since the task runs in this process */
-  return sl__submit(g->context, g->op, &launch, s->count, tensors, &s, sizeof s, s->flops,
+    tensors[i] = run->bound && s->bound[i] >= 0 ? run->bound[s->bound[i]] : s->tensors[i];
+  return sl__submit(g->context, g->op, &launch, s->count, tensors, &args, sizeof args, s->flops,
                     s->footprint ^ footprint);
 }
 
-enum sl_status sl__graph_submit(struct sl__graph *g, int priority, struct sl__tensor *result) {
+/* Without priorities of its own, a graph's later subgraphs come first: they end a run. */
+static struct sl__graph_run ranked(const struct sl__graph *g, const struct sl__graph_run *run,
+                                   int subgraph) {
+  struct sl__graph_run ranked = *run;
+  if (!(g->slice_us > 0)) ranked.priority += subgraph;
+  return ranked;
+}
+
+enum sl_status sl__graph_submit(struct sl__graph *g, const struct sl__graph_run *run) {
   enum sl_status status = SL_OK;
   g->leader = 0;
   for (int i = 0; i < g->subgraph_count && status == SL_OK; i++) {
     const struct sl__subgraph *s = &g->subgraphs[i];
-    status = submit(g, s, &s->place, priority + i, result, 0);
+    const struct sl__graph_run own = ranked(g, run, i);
+    status = submit(g, s, &s->place, &own, 0);
     if (status == SL_OK) drop_passed(g, i);
   }
   return status;
@@ -45,18 +59,16 @@ static int leader_of(const struct sl__subgraph *s) {
   return 0;
 }
 
-enum sl_status sl__graph_submit_to_all(struct sl__graph *g, int priority,
-                                       struct sl__tensor *result) {
+enum sl_status sl__graph_submit_to_all(struct sl__graph *g, const struct sl__graph_run *run) {
   const struct sl__subgraph *s = &g->subgraphs[0];
-  if (g->subgraph_count > 1 || s->members < 2 || g->forced_parts)
-    return sl__graph_submit(g, priority, result);
+  if (g->subgraph_count > 1 || s->members < 2 || g->forced_parts) return sl__graph_submit(g, run);
   g->leader = leader_of(s);
   const struct sl__place place = sl__member_place(g->leader);
   sl__team_expect(s->team);
   /* a team takes another time than one worker: the footprint keeps the two apart */
-  enum sl_status status = submit(g, s, &place, priority, result, (uint32_t)s->members);
+  enum sl_status status = submit(g, s, &place, run, (uint32_t)s->members);
   sl__inbox_put(g->context, g->leader, NULL); /* it stops polling, and finds the task */
   for (int member = 0; member < s->members && status == SL_OK; member++)
-    if (member != g->leader) sl__graph_ask_helper(g, member, priority);
+    if (member != g->leader) sl__graph_ask_helper(g, member, run->priority);
   return status;
 }

@@ -26,12 +26,27 @@ struct subject {
   } buffer[8];
 };
 
+enum { MOST_BUFFERS = sizeof((struct subject *)0)->buffer / sizeof *((struct subject *)0)->buffer };
+
+/* The call of a captured graph that this thread runs, or NULL. */
+static __thread const struct sl__running_call *running;
+
+void sl__call_runs(const struct sl__running_call *call) { running = call; }
+
+static void describe_call(const struct sl__running_call *call, struct subject *s) {
+  *s = (struct subject){.operation = call->operation, .buffers = call->count};
+  snprintf(s->layer, sizeof s->layer, "%s", call->layer);
+  for (int i = 0; i < call->count && i < MOST_BUFFERS; i++) {
+    s->buffer[i].rows = STARPU_VECTOR_GET_NX(call->buffers[i]);
+    s->buffer[i].row_bytes = STARPU_VECTOR_GET_ELEMSIZE(call->buffers[i]);
+  }
+}
+
 static void describe_task(const struct starpu_task *task, struct subject *s) {
-  const int most = sizeof s->buffer / sizeof *s->buffer;
   *s = (struct subject){.operation = task->cl ? task->cl->name : "a task",
                         .buffers = STARPU_TASK_GET_NBUFFERS(task)};
   snprintf(s->layer, sizeof s->layer, "%s", task->name ? task->name : "-");
-  for (int i = 0; i < s->buffers && i < most; i++) {
+  for (int i = 0; i < s->buffers && i < MOST_BUFFERS; i++) {
     starpu_data_handle_t handle = STARPU_TASK_GET_HANDLE(task, i);
     s->buffer[i].rows = starpu_vector_get_nx(handle);
     s->buffer[i].row_bytes = starpu_vector_get_elemsize(handle);
@@ -40,9 +55,8 @@ static void describe_task(const struct starpu_task *task, struct subject *s) {
 
 /* " [64 x 3136 bytes, ...]": rows and bytes of each row of a task's buffers, as far as they fit. */
 static size_t describe_buffers(const struct subject *s, char *text, size_t size) {
-  const int most = sizeof s->buffer / sizeof *s->buffer;
   size_t at = 0;
-  for (int i = 0; i < s->buffers && i < most && at + 48 < size; i++)
+  for (int i = 0; i < s->buffers && i < MOST_BUFFERS && at + 48 < size; i++)
     at += (size_t)snprintf(text + at, size - at, "%s%u x %zu", i ? ", " : " [", s->buffer[i].rows,
                            s->buffer[i].row_bytes);
   if (at) at += (size_t)snprintf(text + at, size - at, " bytes]");
@@ -67,7 +81,10 @@ void sl__task_failed(enum sl_status status, const char *format, ...) {
   va_start(list, format);
   vsnprintf(what, sizeof what, format, list);
   va_end(list);
-  if (task) describe_task(task, &subject);
+  if (running)
+    describe_call(running, &subject);
+  else if (task)
+    describe_task(task, &subject);
   describe_buffers(&subject, buffers, sizeof buffers);
   if (starpu_worker_get_id() >= 0) sl__device_of_worker(starpu_worker_get_id(), &device);
   snprintf(text, sizeof text, "%s (layer %s) on %s: %s%s", subject.operation, subject.layer,

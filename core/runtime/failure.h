@@ -16,6 +16,16 @@ void sl__task_failed(enum sl_status status, const char *format, ...) SL_PRINTF(2
 /* The same if no task has caused it; the text is the whole message. */
 void sl__data_failed(enum sl_status status, const char *text);
 
+/* A call of a captured graph: while a thread runs one, its failures name the call instead of the
+ * task, which has many. */
+struct sl__running_call {
+  const char *operation, *layer;
+  int count;
+  void *const *buffers; /* [count], as the kernel gets them */
+};
+/* NULL: the call has ended. Borrows until then. */
+void sl__call_runs(const struct sl__running_call *call);
+
 /* SL_OK, or the first failure since the last clear: sets the message. Stays until cleared. */
 enum sl_status sl__task_failure(void);
 void sl__task_failure_clear(void);
@@ -26,8 +36,8 @@ void sl__task_failure_clear(void);
  * The last tasks of each worker are remembered, for sl_last_words and sl__device_failed. */
 void sl__task_launched(void);
 
-/* true: from here on all work that the running task starts is remembered as one, under the
- * task's present name; false: no longer. */
+/* true: from here on all work that the running task starts is remembered as one, under the task's
+ * name; false: no longer. */
 void sl__task_launches(bool many);
 
 /* The calling worker's device reports that an earlier work has failed: that of the running task,

@@ -70,6 +70,13 @@ struct sl__prepack {
   size_t scratch; /* as in struct sl__cut, with the prepacked weight; 0: the same */
 };
 
+/* The step record: the values of a training's step that its tasks read, besides the batch. */
+struct sl__step_record {
+  int64_t number; /* from 0 */
+  float lr;
+  float scale; /* of the loss's gradient */
+};
+
 /* The caller's description of one task; zero value: anywhere, priority 0. */
 struct sl__launch {
   const char *name; /* of the layer, for traces; must outlive the task */
@@ -82,6 +89,9 @@ struct sl__launch {
   struct sl__slice_mark mark;
   struct sl__cut cut; /* from here on the operation fills in, not the layer */
   struct sl__prepack prepack;
+  /* Writes what the record has of a step into the arguments, for a captured graph that runs in many
+   * steps. NULL: the arguments are the same in all of them. */
+  void (*renew)(void *args, const struct sl__step_record *step);
 };
 
 static inline const char *sl__modes(const struct sl__op *op, const struct sl__launch *launch) {

@@ -135,6 +135,9 @@ struct sl_trainer_options {
   const char *compress;
   int max_staleness; /**< dist_async: most steps that a worker may be ahead of the slowest; 0: any
                       */
+  bool eager; /**< submit each call of a layer as a task in each step; false: capture a step once,
+                 and submit it as few tasks from then on, where that is possible. The bits are the
+                 same */
 };
 
 /** The trainer borrows the model, and builds it if it is not built. schedule NULL: a constant rate;

@@ -21,11 +21,11 @@ static enum sl_status infer(struct sl__layer *layer) {
  * same values as one device. */
 static struct sl__dropout drawn(const struct sl__layer *layer, const struct sl__pass *p) {
   const struct sl_dropout_options *o = layer->options;
-  uint64_t number = sl__hash_name(layer->name) ^ p->step;
   int64_t sample = sl_shape_count(&layer->out), step = sample / layer->out.dim[0];
   return (struct sl__dropout){.rate = o->rate,
                               .seed = p->context->seed,
-                              .stream = sl__stream(SL__STREAM_DROPOUT, number),
+                              .stream = sl__stream(SL__STREAM_DROPOUT, sl__hash_name(layer->name)),
+                              .step = p->step,
                               .first = (uint64_t)(p->first_row * sample + p->first_step * step),
                               .run = p->steps * step,
                               .stride = sample};

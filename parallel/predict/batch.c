@@ -173,8 +173,9 @@ static enum sl_status direct_output(struct sl__request_slot *slot, const struct 
 /* A batch that runs alone gets all cores; if several run, each has one. */
 static enum sl_status submit(const struct sl__request_slot *slot, struct sl__tensor *direct) {
   bool alone = sl__batches(slot->served->model->context) == 1;
-  return (alone ? sl__graph_submit_to_all : sl__graph_submit)(slot->graph, SL__PRIORITY_FORWARD,
-                                                              direct);
+  const struct sl__graph_run run = {.priority = SL__PRIORITY_FORWARD,
+                                    .bound = direct ? &direct : NULL};
+  return (alone ? sl__graph_submit_to_all : sl__graph_submit)(slot->graph, &run);
 }
 
 static enum sl_status start_batch(struct sl__request_slot *slot) {

@@ -25,9 +25,11 @@ static enum sl_status capture(const struct sl__served_model *served, const struc
   if (status != SL_OK) return status;
   sl__graph_use_weight_cache(batch->graph, served->weights, batch->x);
   sl__graph_cores(batch->graph, served->cores);
+  status = sl__graph_bind(batch->graph, sl__batch_graph_output(batch));
+  if (status != SL_OK) return status;
   sl__graph_capture(batch->graph);
   status = sl__plan_submit(batch->plan, &step);
-  return sl__graph_compile(batch->graph, sl__batch_graph_output(batch), status);
+  return sl__graph_compile(batch->graph, status);
 }
 
 void sl__batch_graph_clear(struct sl__batch_graph *batch) {

@@ -7,6 +7,7 @@
 #include "core/net/net.h"
 #include "core/runtime/log.h"
 #include "core/runtime/wait.h"
+#include "parallel/train/captured_step.h"
 #include "parallel/train/ranks.h"
 
 enum sl_status sl__trainer_check(const struct sl_trainer_options *o) {
@@ -100,6 +101,7 @@ enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer 
   status = open_parts(t, options);
   if (distributed) status = sl_share(model->context, status, sl_error());
   SL__TRY(status);
+  t->captures = !options->eager && sl__may_capture_steps(t);
   *trainer = t;
   t = NULL;
 out:
@@ -116,6 +118,7 @@ void sl_trainer_free(struct sl_trainer *trainer) {
   sl__wait_for_all(trainer->model->context);
   if (trainer->model->context->abandoned) return; /* tasks that never end may use all of it */
   for (int i = 0; i < trainer->input_count; i++) sl__batch_tensors_close(trainer->inputs[i]);
+  sl__captured_steps_free(trainer);
   for (int i = 0; i < trainer->plan_count; i++) sl__plan_free(trainer->plans[i]);
   for (int i = 0; i < SL__MAX_IN_FLIGHT; i++) {
     sl__tensor_free(trainer->pending[i].stats);

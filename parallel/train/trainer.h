@@ -26,6 +26,7 @@ struct sl__data_position {
 };
 
 struct sl__saving;
+struct sl__captured_step; /* parallel/train/captured_step.h */
 
 struct sl_trainer {
   struct sl_model *model;
@@ -37,7 +38,10 @@ struct sl_trainer {
   struct sl__step_stats *step_stats;
   struct sl__plan **plans; /* one for each batch size and purpose */
   int plan_count;
-  int next_tag;                      /* of the next plan's messages */
+  int next_tag;  /* of the next plan's messages */
+  bool captures; /* training steps are captured */
+  struct sl__captured_step *captured;
+  int captured_count;
   struct sl__batch_tensors **inputs; /* one for each loader */
   int input_count;
   int in_flight; /* most pending steps */
@@ -72,6 +76,11 @@ int sl__trainer_workers(const struct sl_trainer *trainer);
 
 /* In a distributed training: a failure of one rank becomes that of all. Collective. */
 enum sl_status sl__trainer_share(const struct sl_trainer *trainer, enum sl_status status);
+
+/* Submits the tasks of a step one by one: the plan's, the statistics' and, in a training, the
+ * updates'. */
+enum sl_status sl__trainer_submit_step(struct sl_trainer *trainer, struct sl__plan *plan,
+                                       const struct sl__step *step, struct sl__pending_step *p);
 
 /* The plan for such a batch, made if there is none yet (parallel/train/trainer_batches.c). */
 enum sl_status sl__trainer_plan(struct sl_trainer *trainer, const struct sl_batch *batch,

@@ -5,6 +5,7 @@
 #include "core/net/net.h"
 #include "core/runtime/failure.h"
 #include "core/runtime/wait.h"
+#include "parallel/train/captured_step.h"
 #include "parallel/train/ranks.h"
 #include "parallel/train/trainer.h"
 
@@ -63,6 +64,17 @@ static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *load
   return status;
 }
 
+enum sl_status sl__trainer_submit_step(struct sl_trainer *t, struct sl__plan *plan,
+                                       const struct sl__step *step, struct sl__pending_step *p) {
+  enum sl_status status;
+  SL__TRY(sl__plan_submit(plan, step));
+  SL__TRY(submit_stats(t, plan, p));
+  if (step->training)
+    status = sl__model_shards_update(t->shards, (int64_t)step->number, (float)p->report.lr);
+out:
+  return status;
+}
+
 static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *loader,
                                     struct sl__pending_step *p, bool training) {
   struct sl__plan *plan;
@@ -92,10 +104,10 @@ static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *load
                           .grads = t->shards->grads,
                           .rows = t->shards->rows};
   sl__batch_tensors_prefetch(p->inputs, batch.slot, &t->grid, plan->input_reader);
-  SL__TRY(sl__plan_submit(plan, &step));
-  SL__TRY(submit_stats(t, plan, p));
+  SL__TRY((training && t->captures ? sl__captured_step_submit : sl__trainer_submit_step)(t, plan,
+                                                                                         &step, p));
   if (training) {
-    SL__TRY(sl__model_shards_update(t->shards, t->step++, (float)p->report.lr));
+    t->step++;
     t->next_batch = (struct sl__data_position){.loader = loader,
                                                .epoch = batch.epoch + batch.last,
                                                .index = batch.last ? 0 : batch.index + 1};

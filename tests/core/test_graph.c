@@ -13,6 +13,8 @@
 
 enum { N = 6, WIDTH = 40 };
 
+static const struct sl__graph_run once = {0};
+
 static struct sl__tensor *temporary(void) {
   struct sl__tensor *t;
   OK(sl__tensor_temporary(context, &SL_SHAPE(N, WIDTH), SL_F32, &t));
@@ -67,7 +69,8 @@ static struct sl__graph *compiled(const struct chain *c, int middle) {
   struct sl__graph *graph;
   OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
   sl__graph_capture(graph);
-  OK(sl__graph_compile(graph, c->result, chain_calls(c, middle)));
+  OK(sl__graph_bind(graph, c->result));
+  OK(sl__graph_compile(graph, chain_calls(c, middle)));
   return graph;
 }
 
@@ -83,7 +86,7 @@ static void a_task_a_device(void **state) {
     struct sl__graph *graph = compiled(&c, middle);
     assert_int_equal(sl__graph_tasks(graph), middle ? 3 : 1);
     for (int again = 0; again < 20; again++) {
-      OK(sl__graph_submit(graph, 0, NULL));
+      OK(sl__graph_submit(graph, &once));
       expect(c.result, want);
       sl__tensor_invalidate(c.result);
     }
@@ -105,7 +108,7 @@ static void another_result(void **state) {
   OK(sl__tensor_host(context, &SL_SHAPE(N, WIDTH), SL_F32, got, &own));
   for (int again = 0; again < 3; again++) {
     memset(got, 0xff, sizeof got);
-    OK(sl__graph_submit(graph, 0, own));
+    OK(sl__graph_submit(graph, &(struct sl__graph_run){.bound = &own}));
     expect(own, want);
   }
   sl__tensor_free(own);
@@ -200,10 +203,11 @@ static void check_parts(int64_t rows, int c, int parts) {
   OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
   sl__graph_cut(graph, parts);
   sl__graph_capture(graph);
-  OK(sl__graph_compile(graph, m.result, images_calls(&m, cpu)));
+  OK(sl__graph_bind(graph, m.result));
+  OK(sl__graph_compile(graph, images_calls(&m, cpu)));
   for (int again = 0; again < (parts ? 2 : 50); again++) {
     memset(got, 0xff, sizeof got);
-    OK(sl__graph_submit_to_all(graph, 0, NULL));
+    OK(sl__graph_submit_to_all(graph, &once));
     OK(sl__tensor_read(m.result, got));
     assert_memory_equal(got, want, (size_t)rows * 5 * sizeof *got);
   }
@@ -253,9 +257,10 @@ static void check_pooled(int64_t rows, int parts) {
   OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
   sl__graph_cut(graph, parts);
   sl__graph_capture(graph);
-  OK(sl__graph_compile(graph, p.result, pooled_calls(&p)));
+  OK(sl__graph_bind(graph, p.result));
+  OK(sl__graph_compile(graph, pooled_calls(&p)));
   for (int again = 0; again < 3; again++) {
-    OK(sl__graph_submit_to_all(graph, 0, NULL));
+    OK(sl__graph_submit_to_all(graph, &once));
     OK(sl__tensor_read(p.result, got));
     assert_memory_equal(got, want, (size_t)sl_shape_count(&shape) * sizeof *got);
   }
@@ -302,8 +307,9 @@ static void outputs_that_are_read_twice_stay(void **state) {
   OK(sl__tensor_read(m.t[2], want));
   OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
   sl__graph_capture(graph);
-  OK(sl__graph_compile(graph, m.t[2], read_twice_calls(&m)));
-  OK(sl__graph_submit(graph, 0, NULL));
+  OK(sl__graph_bind(graph, m.t[2]));
+  OK(sl__graph_compile(graph, read_twice_calls(&m)));
+  OK(sl__graph_submit(graph, &once));
   OK(sl__tensor_read(m.t[2], got));
   assert_memory_equal(got, want, bytes);
   sl__graph_free(graph);
@@ -344,9 +350,10 @@ static void a_polling_helper_runs_messages(void **state) {
   images_new(&m, 1, channels[1]);
   OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
   sl__graph_capture(graph);
-  OK(sl__graph_compile(graph, m.result, images_calls(&m, cpu)));
+  OK(sl__graph_bind(graph, m.result));
+  OK(sl__graph_compile(graph, images_calls(&m, cpu)));
   for (int again = 0; again < 5000 && given < 10; again++) {
-    OK(sl__graph_submit_to_all(graph, 0, NULL));
+    OK(sl__graph_submit_to_all(graph, &once));
     OK(sl__tensor_read(m.result, got));
     given += give_messages(messages, members);
   }
@@ -381,7 +388,8 @@ static struct sl__graph *cached_graph(struct sl__weight_cache *cache, const stru
   OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
   sl__graph_use_weight_cache(graph, cache, m->x);
   sl__graph_capture(graph);
-  OK(sl__graph_compile(graph, m->result, images_calls(m, cpu)));
+  OK(sl__graph_bind(graph, m->result));
+  OK(sl__graph_compile(graph, images_calls(m, cpu)));
   assert_non_null(sl__weight_cache_tensor(cache));
   return graph;
 }
@@ -411,7 +419,7 @@ static void check_pack(int c) {
     OK(images_calls(&m, cpu));
     OK(sl__tensor_read(m.result, want));
     OK(sl__weight_cache_refresh(cache));
-    OK(sl__graph_submit(graph[again % 2], 0, NULL));
+    OK(sl__graph_submit(graph[again % 2], &once));
     OK(sl__tensor_read(m.result, got));
     assert_memory_equal(got, want, sizeof got);
   }
@@ -481,7 +489,8 @@ static enum sl_status formed_program(const struct formed *f, const struct sl__te
   if (status != SL_OK) return status;
   sl__graph_use_weight_cache(*graph, cache, input);
   sl__graph_capture(*graph);
-  return sl__graph_compile(*graph, f->result, formed_calls(f));
+  status = sl__graph_bind(*graph, f->result);
+  return sl__graph_compile(*graph, status == SL_OK ? formed_calls(f) : status);
 }
 
 static void formed_read(const struct formed *f, float *values) {
@@ -524,14 +533,14 @@ static void prepacked_weights_in_the_cache(void **state) {
     if (again) {
       bool is_plain = again % 3; /* the parameter that is read as it is, too */
       write_again(is_plain ? f.param : f.biased, again);
-      OK(sl__graph_submit(graph[again % 2], 0, NULL));
+      OK(sl__graph_submit(graph[again % 2], &once));
       formed_read(&f, got);
       if (!is_plain || !apart) assert_memory_equal(got, want, sizeof got);
     }
     formed_want(&f, want);
     OK(sl__weight_cache_refresh(cache));
     for (int i = 0; i < 2; i++) {
-      OK(i ? sl__graph_submit(graph[i], 0, NULL) : sl__graph_submit_to_all(graph[i], 0, NULL));
+      OK(i ? sl__graph_submit(graph[i], &once) : sl__graph_submit_to_all(graph[i], &once));
       formed_read(&f, got);
       assert_memory_equal(got, want, sizeof got);
     }
@@ -555,7 +564,7 @@ static void inputs_are_not_prepacked(void **state) {
   for (int again = 0; again < 3; again++) {
     write_again(f.param, again);
     formed_want(&f, want);
-    OK(sl__graph_submit(graph, 0, NULL)); /* without refreshing */
+    OK(sl__graph_submit(graph, &once)); /* without refreshing */
     formed_read(&f, got);
     assert_memory_equal(got, want, sizeof got);
   }
@@ -583,7 +592,7 @@ static void caches_that_were_closed_before(void **state) {
       if (again) write_again(again % 2 ? f.param : f.biased, again);
       formed_want(&f, want);
       OK(sl__weight_cache_refresh(cache));
-      OK(sl__graph_submit(graph, 0, NULL));
+      OK(sl__graph_submit(graph, &once));
       formed_read(&f, got);
       assert_memory_equal(got, want, sizeof got);
     }
@@ -612,7 +621,7 @@ static void no_memory_for_prepacked_weights(void **state) {
     sl__alloc_fail_after(0);
     if (status == SL_OK) {
       OK(sl__weight_cache_refresh(cache));
-      OK(sl__graph_submit(graph, 0, NULL));
+      OK(sl__graph_submit(graph, &once));
       formed_read(&f, got);
       assert_memory_equal(got, want, sizeof got);
     } else {
@@ -704,6 +713,92 @@ static void packs_of_forms(void **state) {
   }
 }
 
+/* ---- steps: calls of slices, the step record ---- */
+
+/* Two slices side by side, then a sum that belongs to none; `crosses`: the second slice begins with
+ * what the first has computed. The first slice's third call depends on the second slice then. */
+static enum sl_status slices_calls(const struct chain *c, bool crosses) {
+  struct sl__launch slice[2] = {on(0), on(0)}, none = on(0);
+  struct sl__tensor *const *t = c->t;
+  enum sl_status status;
+  slice[0].mark.replica = 1;
+  slice[1].mark.replica = 2;
+  SL__TRY(sl__activation_forward(context, &slice[0], c->x, t[0], SL_ACTIVATION_TANH));
+  SL__TRY(sl__activation_forward(context, &slice[1], crosses ? t[0] : c->x, t[1],
+                                 SL_ACTIVATION_SIGMOID));
+  SL__TRY(
+      sl__activation_forward(context, &slice[0], crosses ? t[1] : t[0], t[2], SL_ACTIVATION_RELU));
+  SL__TRY(sl__activation_forward(context, &slice[1], t[1], t[3], SL_ACTIVATION_TANH));
+  SL__TRY(sl__add(context, &none, t[2], t[3], c->result, false));
+out:
+  return status;
+}
+
+static void slices_are_joined(void **state) {
+  (void)state;
+  static const struct {
+    bool crosses;
+    double microseconds;
+    int tasks;
+  } cases[] = {{false, 1e9, 3}, {false, 1e-9, 5}, {true, 1e9, 4}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    float want[N * WIDTH];
+    struct sl__graph *graph;
+    struct chain c;
+    chain_new(&c);
+    OK(slices_calls(&c, cases[i].crosses));
+    OK(sl__tensor_read(c.result, want));
+    OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+    OK(sl__graph_bind(graph, c.result));
+    sl__graph_join_slices(graph, cases[i].microseconds);
+    sl__graph_capture(graph);
+    OK(sl__graph_compile(graph, slices_calls(&c, cases[i].crosses)));
+    assert_int_equal(sl__graph_tasks(graph), cases[i].tasks);
+    for (int run = 0; run < 3; run++) {
+      sl__tensor_invalidate(c.result);
+      OK(sl__graph_submit(graph, &once));
+      expect(c.result, want);
+    }
+    OK(sl__wait_for_all(context));
+    sl__graph_free(graph);
+    chain_free(&c);
+  }
+}
+
+/* Dropout's numbers are those of the step, whichever step was captured; the input is bound. */
+static void runs_follow_the_step_record(void **state) {
+  (void)state;
+  struct sl__dropout dropout = {.rate = 0.5f, .seed = 5, .stream = 6, .step = 2};
+  struct sl__launch launch = on(0);
+  struct sl__graph *graph;
+  struct chain c, other;
+  chain_new(&c);
+  chain_new(&other);
+  double *values = random_values(N * WIDTH, 8);
+  struct sl__tensor *x = tensor(SL_SHAPE(N, WIDTH), values), *bound[] = {x, c.result};
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+  OK(sl__graph_bind(graph, c.x));
+  OK(sl__graph_bind(graph, c.result));
+  sl__graph_join_slices(graph, 1e9);
+  sl__graph_capture(graph);
+  OK(sl__graph_compile(graph, sl__dropout_forward(context, &launch, c.x, c.result, &dropout)));
+  for (int64_t step = 0; step < 4; step++) {
+    float want[N * WIDTH];
+    const struct sl__step_record record = {.number = step};
+    dropout.step = (uint64_t)step;
+    OK(sl__dropout_forward(context, &launch, x, other.result, &dropout));
+    OK(sl__tensor_read(other.result, want));
+    OK(sl__graph_submit(graph, &(struct sl__graph_run){.bound = bound, .step = &record}));
+    expect(c.result, want);
+  }
+  OK(sl__wait_for_all(context));
+  sl__graph_free(graph);
+  sl__tensor_free(x);
+  chain_free(&c);
+  chain_free(&other);
+  free(values);
+}
+
 static void what_cannot_be_recorded_is_told(void **state) {
   (void)state;
   struct sl__graph *graph;
@@ -711,12 +806,12 @@ static void what_cannot_be_recorded_is_told(void **state) {
   chain_new(&c);
   OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
   sl__graph_capture(graph);
-  assert_int_equal(sl__graph_compile(graph, c.result, SL_OK), SL_BAD_ARGUMENT);
+  assert_int_equal(sl__graph_compile(graph, SL_OK), SL_BAD_ARGUMENT);
   sl__graph_free(graph);
   OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
   sl__graph_capture(graph);
   enum sl_status status = sl__add(context, &plain, c.x, c.t[0], context->scratch[12], false);
-  assert_int_equal(sl__graph_compile(graph, c.result, status), status);
+  assert_int_equal(sl__graph_compile(graph, status), status);
   assert_int_not_equal(status, SL_OK);
   sl__graph_free(graph);
   sl__graph_free(NULL);
@@ -737,7 +832,9 @@ static void no_memory(void **state) {
     status = sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph);
     if (status == SL_OK) {
       sl__graph_capture(graph);
-      status = sl__graph_compile(graph, c.result, chain_calls(&c, 1));
+      status = sl__graph_bind(graph, c.result);
+      if (status == SL_OK) status = chain_calls(&c, 1);
+      status = sl__graph_compile(graph, status);
     }
     sl__alloc_fail_after(0);
     if (status != SL_OK) assert_int_equal(status, SL_NO_MEMORY);
@@ -770,6 +867,8 @@ int main(void) {
                                      cmocka_unit_test(inputs_are_not_prepacked),
                                      cmocka_unit_test(caches_that_were_closed_before),
                                      cmocka_unit_test(no_memory_for_prepacked_weights),
+                                     cmocka_unit_test(slices_are_joined),
+                                     cmocka_unit_test(runs_follow_the_step_record),
                                      cmocka_unit_test(what_cannot_be_recorded_is_told),
                                      cmocka_unit_test(no_memory)};
   (void)adding;

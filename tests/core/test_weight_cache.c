@@ -57,8 +57,9 @@ static struct sl__graph *graph_of(const struct network *n, struct sl__weight_cac
   struct sl__graph *graph;
   OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
   sl__graph_use_weight_cache(graph, cache, n->x);
+  OK(sl__graph_bind(graph, n->result));
   sl__graph_capture(graph);
-  OK(sl__graph_compile(graph, n->result, calls(n)));
+  OK(sl__graph_compile(graph, calls(n)));
   return graph;
 }
 
@@ -69,7 +70,7 @@ static void expect_equal(const struct network *n, struct sl__graph *graph,
   OK(calls(n));
   OK(sl__tensor_read(n->result, want));
   OK(sl__weight_cache_refresh(cache));
-  OK(sl__graph_submit(graph, 0, NULL));
+  OK(sl__graph_submit(graph, &(struct sl__graph_run){0}));
   OK(sl__tensor_read(n->result, got));
   assert_memory_equal(got, want, size);
   free(want), free(got);
@@ -83,7 +84,7 @@ static void expect_reader(const struct network *n, struct sl__graph *graph,
   float *want = malloc(size), *got = malloc(size), *nothing = calloc(1, packed->bytes);
   OK(sl__tensor_read(n->result, want));
   OK(sl__tensor_write(packed, nothing));
-  OK(sl__graph_submit(graph, 0, NULL));
+  OK(sl__graph_submit(graph, &(struct sl__graph_run){0}));
   OK(sl__tensor_read(n->result, got));
   assert_memory_not_equal(got, want, size);
   free(want), free(got), free(nothing);

@@ -16,12 +16,13 @@ with_own_libraries() {
 if [ ! -x "$tool" ]; then skip_all "no starpu_fxt_tool: StarPU without FxT"; fi
 export STARPU_NCPU=2
 
-# run ARGUMENTS...: a traced training of eight layers; starling-trace's output is in $work/out.
+# run ARGUMENTS...: a traced training of eight layers, a task for each call (--eager); the output of
+# starling-trace is in $work/out.
 # Kernels are long enough (about a millisecond) that workers overlap on a busy machine, too.
 run() {
   rm -rf "$work/fxt"
   mkdir "$work/fxt"
-  STARPU_FXT_TRACE=1 STARPU_FXT_PREFIX=$work/fxt/ "$lm" --layers 8 --hidden 160 --embed 160 \
+  STARPU_FXT_TRACE=1 STARPU_FXT_PREFIX=$work/fxt/ "$lm" --eager --layers 8 --hidden 160 --embed 160 \
     --words 60 --batch 32 --bptt 20 --steps 12 --microbatches 4 --kvstore device "$@" \
     >"$work/log" 2>"$work/err" || return 1
   (cd "$work/fxt" && with_own_libraries "$tool" -i prof_file_* >"$work/tool.log" 2>&1)

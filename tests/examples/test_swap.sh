@@ -114,7 +114,7 @@ if [ -x "$failing" ]; then
   rm -rf "$work/l"
   SL_FAIL=sgd:9 SL_FAIL_BY=sleep timeout -k 5 100 $lenet --stall-timeout 2 \
     >"$work/out" 2>"$work/err" &&
-    grep -q "sgd (layer .*) runs, but no task has ended" "$work/err"
+    grep -q "subgraph (layer .*) runs, but no task has ended" "$work/err"
   verdict $? "a task that takes long is not a stall"
 fi
 

@@ -189,7 +189,7 @@ logged() {
   for o in "$@"; do grep -q "\"$o\": " "$work/line" || { echo "no $o"; return 1; }; done
 }
 shared="data batch shuffle augment epochs steps seed init optimizer lr momentum weight-decay
-  lr-schedule clip devices replicas microbatches split stages placement kvstore math tune
+  lr-schedule clip devices replicas microbatches split stages placement kvstore math tune eager
   memory-limit swap stall-timeout load save log trace"
 if "$(path lenet)" --quiet --steps 2 --no-shuffle --clip 0.1 --log "$work/run.jsonl" \
   2>"$work/err"; then

@@ -29,7 +29,7 @@ struct cli {
   const char *placement, *placement_file; /* NULL: none */
   enum sl_kvstore_kind kvstore;
   enum sl_math math;
-  bool tune;
+  bool tune, eager;
   const char *memory_limit, *swap; /* NULL: none */
   double stall_timeout;            /* seconds; 0: none */
   /* ranks */

@@ -82,6 +82,7 @@ enum sl_status session_open_trainer(struct session *session) {
       .microbatches = cli->microbatches,
       .kvstore = cli->kvstore,
       .math = cli->math,
+      .eager = cli->eager,
       .stages = cli->stages,
       .servers = cli->servers,
       .bigarray_bound = cli->bigarray_bound,

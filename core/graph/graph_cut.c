@@ -1,0 +1,200 @@
+/* Cuts the calls of a captured graph into subgraphs. */
+#include <stdlib.h>
+
+#include "core/base/error.h"
+#include "core/graph/graph_state.h"
+#include "core/memory/limits.h"
+#include "core/runtime/cuda.h"
+
+/* The cut so far. A view's reads and writes count for its whole. */
+struct cut {
+  struct sl__graph *graph;
+  size_t most;         /* bytes of a subgraph; 0: no limit */
+  int *subgraph;       /* [calls] */
+  int *whole;          /* [uses] the first use of the tensor or of any view of it */
+  int *written, *read; /* [uses] by `whole`: the last subgraph that writes it, that uses it */
+  double *us;          /* [calls] of each subgraph */
+  size_t *bytes;       /* [calls] the same; only counted with a limit */
+};
+
+/* The largest size of a task's tensors together: a model that is larger than a device's memory, or
+ * than the limit on it, then passes through it piece by piece. Each worker has its own scratch
+ * memory, of up to twice the size asked for. 0: no limit. */
+static size_t most_bytes(const struct sl_context *context) {
+  size_t workers = starpu_worker_get_count(), most = sl__memory_limit(context->memory);
+  most /= 4 * (workers ? workers : 1);
+  for (int w = 0; w < (int)workers; w++) {
+    size_t room = sl__cuda_task_limit(w) / 4;
+    if (room && (!most || room < most)) most = room;
+  }
+  return most;
+}
+
+/* ---- what a subgraph has ---- */
+
+static bool has_use(const struct cut *cut, int subgraph, int end, int use) {
+  const struct sl__graph *g = cut->graph;
+  for (int c = g->subgraphs[subgraph].first; c < end; c++)
+    for (int k = 0; k < g->calls[c].count; k++)
+      if (cut->subgraph[c] == subgraph && g->calls[c].tensor[k] == use) return true;
+  return false;
+}
+
+/* Bytes of the tensors that the call uses, without those that the subgraph has. */
+static size_t added_bytes(const struct cut *cut, int subgraph, int at) {
+  const struct call *call = &cut->graph->calls[at];
+  size_t bytes = 0;
+  for (int k = 0; k < call->count; k++)
+    if (!has_use(cut, subgraph, at, call->tensor[k]))
+      bytes += cut->graph->uses[call->tensor[k]].tensor->capacity;
+  return bytes;
+}
+
+/* StarPU lets no task use a tensor and a view of it. */
+static bool mixes_views(const struct cut *cut, int subgraph, int at) {
+  const struct sl__graph *g = cut->graph;
+  const struct call *call = &g->calls[at];
+  for (int k = 0; k < call->count; k++)
+    for (int i = 0; i < g->use_count; i++) {
+      int use = call->tensor[k];
+      bool differ = !g->uses[i].tensor->whole != !g->uses[use].tensor->whole;
+      if (differ && cut->whole[i] == cut->whole[use] && has_use(cut, subgraph, at, i)) return true;
+    }
+  return false;
+}
+
+/* ---- joining a call to a subgraph ---- */
+
+/* An estimate, at rates that a core reaches with large tensors. */
+static double microseconds(const struct sl__graph *g, const struct call *call) {
+  const double flops_per_us = 5e4, bytes_per_us = 2e4;
+  double bytes = 0;
+  for (int k = 0; k < call->count; k++)
+    if (!g->uses[call->tensor[k]].is_scratch)
+      bytes += (double)g->uses[call->tensor[k]].tensor->bytes;
+  double computing = call->flops / flops_per_us, moving = bytes / bytes_per_us;
+  return computing > moving ? computing : moving;
+}
+
+static bool same_slice(const struct call *a, const struct call *b) {
+  return a->mark.stage == b->mark.stage && a->mark.replica == b->mark.replica &&
+         a->mark.microbatch == b->mark.microbatch && a->mark.chunk == b->mark.chunk &&
+         a->op->updates == b->op->updates;
+}
+
+/* The first subgraph that the call may join: the call must come after the calls that write what it
+ * reads, and after those that use what it writes. */
+static int earliest(const struct cut *cut, const struct call *call) {
+  const char *modes = call->op->modes;
+  int first = 0;
+  for (int k = 0; k < call->count; k++, modes = sl__next_mode(modes)) {
+    char access = sl__call_access(*modes, call->args->accumulate);
+    int whole = cut->whole[call->tensor[k]];
+    int last = access == 'r' ? cut->written[whole] : access == 's' ? 0 : cut->read[whole];
+    if (last > first) first = last;
+  }
+  return first;
+}
+
+static bool fits(const struct cut *cut, int subgraph, int at) {
+  const struct sl__graph *g = cut->graph;
+  if (g->slice_us > 0 && cut->us[subgraph] >= g->slice_us) return false;
+  if (mixes_views(cut, subgraph, at)) return false;
+  return !cut->most || cut->bytes[subgraph] + added_bytes(cut, subgraph, at) <= cut->most;
+}
+
+/* The subgraph that call `at` joins; -1: none. */
+static int find_subgraph(const struct cut *cut, int at) {
+  const struct sl__graph *g = cut->graph;
+  const struct call *call = &g->calls[at];
+  int last = g->subgraph_count - 1, first = g->slice_us > 0 ? earliest(cut, call) : last;
+  for (int s = last; s >= first && s >= 0; s--) {
+    const struct call *head = &g->calls[g->subgraphs[s].first];
+    bool alike = sl__same_place(&head->place, &call->place) &&
+                 (!(g->slice_us > 0) || same_slice(head, call));
+    if (alike) return fits(cut, s, at) ? s : -1; /* only a slice's last one is open */
+  }
+  return -1;
+}
+
+static void record(struct cut *cut, int at, int subgraph) {
+  const struct call *call = &cut->graph->calls[at];
+  const char *modes = call->op->modes;
+  if (cut->most) cut->bytes[subgraph] += added_bytes(cut, subgraph, at);
+  cut->subgraph[at] = subgraph;
+  cut->us[subgraph] += microseconds(cut->graph, call);
+  for (int k = 0; k < call->count; k++, modes = sl__next_mode(modes)) {
+    char access = sl__call_access(*modes, call->args->accumulate);
+    int whole = cut->whole[call->tensor[k]];
+    if (access == 's') continue;
+    if (cut->read[whole] < subgraph) cut->read[whole] = subgraph;
+    if (access != 'r' && cut->written[whole] < subgraph) cut->written[whole] = subgraph;
+  }
+}
+
+/* ---- all calls ---- */
+
+static enum sl_status cut_open(struct cut *cut, struct sl__graph *g) {
+  size_t calls = (size_t)g->call_count, uses = (size_t)g->use_count;
+  *cut = (struct cut){.graph = g, .most = most_bytes(g->context)};
+  cut->subgraph = sl__alloc(calls, sizeof *cut->subgraph, "a captured graph");
+  cut->us = sl__alloc(calls, sizeof *cut->us, "a captured graph");
+  cut->bytes = sl__alloc(calls, sizeof *cut->bytes, "a captured graph");
+  cut->whole = sl__alloc(uses, sizeof *cut->whole, "a captured graph");
+  cut->written = sl__alloc(uses, sizeof *cut->written, "a captured graph");
+  cut->read = sl__alloc(uses, sizeof *cut->read, "a captured graph");
+  bool fine = cut->subgraph && cut->us && cut->bytes && cut->whole && cut->written && cut->read;
+  if (!fine) return SL_NO_MEMORY;
+  for (int i = 0; i < g->use_count; i++) {
+    const struct sl__tensor *whole = sl__whole_of(g->uses[i].tensor);
+    while (sl__whole_of(g->uses[cut->whole[i]].tensor) != whole) cut->whole[i]++;
+  }
+  return SL_OK;
+}
+
+static void cut_close(struct cut *cut) {
+  free(cut->subgraph);
+  free(cut->us);
+  free(cut->bytes);
+  free(cut->whole);
+  free(cut->written);
+  free(cut->read);
+}
+
+/* Puts each subgraph's calls together, in their order. */
+static enum sl_status sort_calls(const struct cut *cut) {
+  struct sl__graph *g = cut->graph;
+  struct call *sorted = sl__alloc((size_t)g->call_count, sizeof *sorted, "a captured graph");
+  if (!sorted) return SL_NO_MEMORY;
+  int count = 0;
+  for (int s = 0; s < g->subgraph_count; s++) {
+    g->subgraphs[s].first = count;
+    for (int c = 0; c < g->call_count; c++)
+      if (cut->subgraph[c] == s) sorted[count++] = g->calls[c];
+    g->subgraphs[s].end = count;
+  }
+  free(g->calls);
+  g->calls = sorted;
+  g->call_room = g->call_count;
+  return SL_OK;
+}
+
+enum sl_status sl__graph_cut_calls(struct sl__graph *g) {
+  struct cut cut;
+  enum sl_status status = cut_open(&cut, g);
+  if (status == SL_OK) {
+    g->subgraphs = sl__alloc((size_t)g->call_count, sizeof *g->subgraphs, "a captured graph");
+    if (!g->subgraphs) status = SL_NO_MEMORY;
+  }
+  for (int c = 0; c < g->call_count && status == SL_OK; c++) {
+    int s = find_subgraph(&cut, c);
+    if (s < 0) {
+      s = g->subgraph_count++;
+      g->subgraphs[s] = (struct sl__subgraph){.graph = g, .first = c, .place = g->calls[c].place};
+    }
+    record(&cut, c, s);
+  }
+  if (status == SL_OK) status = sort_calls(&cut);
+  cut_close(&cut);
+  return status;
+}

@@ -1,0 +1,142 @@
+#include "parallel/train/captured_step.h"
+
+#include <stdlib.h>
+
+#include "core/graph/graph.h"
+#include "core/runtime/log.h"
+#include "parallel/step/precision.h"
+
+/* Shorter tasks are joined: StarPU takes about 10 us for each. Tasks of milliseconds were slower:
+ * they leave the scheduler no choice when a worker is late. */
+static const double task_us = 50;
+
+/* Steps of the same plan are alike but for the record, the batch, and whether recurrent layers go
+ * on from an earlier state. */
+struct sl__captured_step {
+  const struct sl__plan *plan;
+  bool carries;
+  int64_t positions; /* tokens for which row-sparse gradients had room: their tensors then */
+  struct sl__graph *graph;
+  struct sl__tensor **bound; /* [2 slices + 1] x and labels of each slice, statistics */
+};
+
+bool sl__may_capture_steps(const struct sl_trainer *t) {
+  const struct sl_context *context = t->model->context;
+  return !context->trace && !context->swaps && !starpu_cuda_worker_get_count() && !t->ranks.size &&
+         !t->shards->exchange;
+}
+
+static void list_bound(const struct sl__plan *plan, const struct sl__step *step,
+                       const struct sl__pending_step *p, struct sl__tensor **bound) {
+  for (int i = 0; i < plan->count; i++) {
+    *bound++ = sl__part(step->x, i);
+    *bound++ = sl__part(step->labels, i);
+  }
+  *bound = p->stats;
+}
+
+static enum sl_status bind(struct sl__captured_step *c, const struct sl__step *step,
+                           const struct sl__pending_step *p) {
+  const struct sl__plan *plan = c->plan;
+  enum sl_status status = SL_OK;
+  list_bound(plan, step, p, c->bound);
+  for (int i = 0; i < 2 * plan->count + 1; i++) SL__TRY(sl__graph_bind(c->graph, c->bound[i]));
+  for (int i = 0; i < plan->count && step->keep; i++)
+    for (int l = 0; l < plan->model->count; l++)
+      if (plan->slices[i].state[l]) SL__TRY(sl__graph_keep(c->graph, plan->slices[i].state[l]));
+out:
+  return status;
+}
+
+/* One capture at a time: a predictor's thread may want to capture, too. */
+static enum sl_status capture(struct sl_trainer *t, struct sl__captured_step *c,
+                              struct sl__plan *plan, const struct sl__step *step,
+                              struct sl__pending_step *p) {
+  struct sl_context *context = t->model->context;
+  bool had_state = plan->has_state;
+  enum sl_status status;
+  SL__TRY(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &c->graph));
+  sl__graph_join_slices(c->graph, task_us);
+  SL__TRY(bind(c, step, p));
+  starpu_pthread_mutex_lock(&context->submit_mutex);
+  sl__graph_capture(c->graph);
+  status = sl__graph_compile(c->graph, sl__trainer_submit_step(t, plan, step, p));
+  starpu_pthread_mutex_unlock(&context->submit_mutex);
+  plan->has_state = had_state;
+out:
+  return status;
+}
+
+static void clear(struct sl__captured_step *c) {
+  sl__graph_free(c->graph);
+  free(c->bound);
+  *c = (struct sl__captured_step){0};
+}
+
+static enum sl_status append(struct sl_trainer *t, struct sl__captured_step *c) {
+  struct sl__captured_step *all =
+      sl__realloc(t->captured, (size_t)t->captured_count + 1, sizeof *all, "captured steps");
+  if (!all) return SL_NO_MEMORY;
+  all[t->captured_count++] = *c;
+  t->captured = all;
+  return SL_OK;
+}
+
+static struct sl__captured_step *find(const struct sl_trainer *t,
+                                      const struct sl__captured_step *like) {
+  for (int i = 0; i < t->captured_count; i++) {
+    struct sl__captured_step *c = &t->captured[i];
+    if (c->plan == like->plan && c->carries == like->carries && c->positions == like->positions)
+      return c;
+  }
+  return NULL;
+}
+
+/* The graph of such a step, captured if there is none yet. */
+static enum sl_status look_up(struct sl_trainer *t, struct sl__plan *plan,
+                              const struct sl__step *step, struct sl__pending_step *p,
+                              struct sl__captured_step **found) {
+  struct sl__captured_step c = {
+      .plan = plan, .carries = step->carry && plan->has_state, .positions = t->shards->positions};
+  *found = find(t, &c);
+  if (*found) return SL_OK;
+  c.bound = sl__alloc(2 * (size_t)plan->count + 1, sizeof *c.bound, "a captured step");
+  enum sl_status status = c.bound ? capture(t, &c, plan, step, p) : SL_NO_MEMORY;
+  if (status == SL_OK) status = append(t, &c);
+  if (status != SL_OK) clear(&c);
+  *found = status == SL_OK ? &t->captured[t->captured_count - 1] : NULL;
+  return status;
+}
+
+static enum sl_status run(struct sl__captured_step *c, struct sl__plan *plan,
+                          const struct sl__step *step, struct sl__pending_step *p) {
+  const struct sl__step_record record = {
+      .number = (int64_t)step->number, .lr = (float)p->report.lr, .scale = step->scale};
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < plan->model->count && plan->grid->math == SL_MATH_BF16; i++)
+    SL__TRY(sl__bf16_copy_refresh(plan->model, i, &sl__grid_device(plan->grid, i, 0)->place));
+  list_bound(plan, step, p, c->bound);
+  SL__TRY(sl__graph_submit(c->graph, &(struct sl__graph_run){.bound = c->bound, .step = &record}));
+  plan->has_state = true;
+out:
+  return status;
+}
+
+enum sl_status sl__captured_step_submit(struct sl_trainer *t, struct sl__plan *plan,
+                                        const struct sl__step *step, struct sl__pending_step *p) {
+  struct sl__captured_step *captured;
+  enum sl_status status = look_up(t, plan, step, p, &captured);
+  if (status == SL_OK) return run(captured, plan, step, p);
+  if (status != SL_UNSUPPORTED) return status;
+  sl__log(t->model->context, SL_LOG_WARNING, "steps are not captured, each call is a task: %s",
+          sl_error());
+  t->captures = false;
+  return sl__trainer_submit_step(t, plan, step, p);
+}
+
+void sl__captured_steps_free(struct sl_trainer *t) {
+  for (int i = 0; i < t->captured_count; i++) clear(&t->captured[i]);
+  free(t->captured);
+  t->captured = NULL;
+  t->captured_count = 0;
+}

@@ -1,0 +1,20 @@
+/* Captured steps: the tasks of a training's step, recorded once for each plan and then submitted as
+ * captured graphs (core/graph/graph.h). The bits are those of tasks that are submitted one by one.
+ */
+#ifndef SL_PARALLEL_TRAIN_CAPTURED_STEP_H
+#define SL_PARALLEL_TRAIN_CAPTURED_STEP_H
+
+#include "parallel/train/trainer.h"
+
+/* May the trainer's steps be captured? Not where a trace shall have each call as a task, where
+ * tensors may move to a swap folder, where GPUs take part, or over ranks. */
+bool sl__may_capture_steps(const struct sl_trainer *trainer);
+
+/* Submits a step of a training: captures it if it is the first of its kind, then runs the graph. */
+enum sl_status sl__captured_step_submit(struct sl_trainer *trainer, struct sl__plan *plan,
+                                        const struct sl__step *step, struct sl__pending_step *p);
+
+/* After all tasks have ended. */
+void sl__captured_steps_free(struct sl_trainer *trainer);
+
+#endif

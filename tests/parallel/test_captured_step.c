@@ -1,0 +1,266 @@
+/* Captured steps (parallel/train/captured_step.c): the bits of tasks that are submitted one by one,
+ * for every kind of layer, optimizer and division of the work, over evaluations and checkpoints. */
+#include "codelets/codelets.h"
+#include "core/base/random.h"
+#include "core/runtime/hooks.h"
+#include "parallel/train/trainer.h"
+#include "tests/common/harness.h"
+
+enum { STEPS = 12, WORDS = 11, TOKENS = 900, MOST = 8000 };
+
+static int32_t text[TOKENS];
+
+static int open_with_text(void **state) {
+  (void)state;
+  for (int i = 1; i < TOKENS; i++) {
+    struct sl__random4 r = sl__philox(4, 4, (uint64_t)i);
+    text[i] = r.v[0] % 4 ? (text[i - 1] * 3 + 1) % WORDS : (int32_t)(r.v[1] % WORDS);
+  }
+  return open_context_with(&(struct sl_context_options){.seed = 7});
+}
+
+/* ---- models and their data ---- */
+
+/* A residual network with every kind of layer that images take. */
+static void build_images(struct sl_model *m) {
+  const struct sl_conv2d_options conv = {.channels = 4, .kernel_h = 3, .pad_h = 1};
+  OK(sl_conv2d(m, "conv1", &(struct sl_conv2d_options){.channels = 4, .kernel_h = 5}));
+  OK(sl_maxpool2d(m, "max", &(struct sl_pool2d_options){.kernel_h = 2}));
+  OK(sl_batchnorm(m, "bn1", &(struct sl_batchnorm_options){0}));
+  OK(sl_activate(m, "relu1", &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
+  OK(sl_conv2d(m, "conv2", &conv));
+  OK(sl_batchnorm(m, "bn2", &(struct sl_batchnorm_options){0}));
+  OK(sl_add(m, "add", &(struct sl_add_options){.layer.inputs = "bn2,relu1"}));
+  OK(sl_activate(m, "relu2", &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
+  OK(sl_avgpool2d(m, "mean", &(struct sl_pool2d_options){.kernel_h = 4}));
+  OK(sl_dense(m, "fc1",
+              &(struct sl_dense_options){.features = 12, .activation = SL_ACTIVATION_TANH}));
+  OK(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.3f}));
+  OK(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 10}));
+}
+
+static void build_words(struct sl_model *m, bool tied) {
+  OK(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = WORDS, .features = 8}));
+  OK(sl_lstm(m, "lstm", &(struct sl_lstm_options){.features = 9}));
+  OK(sl_dropout(m, "drop", &(struct sl_dropout_options){.rate = 0.2f}));
+  OK(sl_gru(m, "gru", &(struct sl_gru_options){.features = 8}));
+  OK(sl_dense(m, "decoder",
+              &(struct sl_dense_options){
+                  .features = WORDS, .positions = true, .layer.shares = tied ? "embed" : NULL}));
+}
+
+enum task { IMAGES, WORDS_ROWS, WORDS_TIED, SENTENCES };
+
+struct run {
+  const char *name;
+  enum task task;
+  struct sl_optimizer optimizer;
+  struct sl_schedule schedule;
+  struct sl_trainer_options options;
+  double loss[STEPS], evaluated[2];
+  float weights[MOST];
+  int64_t count;
+  int tasks; /* in the last step */
+};
+
+static void open_data(const struct run *run, struct sl_dataset **data, struct sl_loader **loader) {
+  struct sl_loader_options options = {.batch = 26, .shuffle = true};
+  if (run->task == IMAGES) {
+    OK(sl_digits_new(90, 3, true, data)); /* the fourth batch is not full */
+  } else if (run->task == SENTENCES) {
+    const int64_t buckets[] = {4, 8, 12};
+    const struct sl_sentences_options lines = {
+        .end = 1, .buckets = buckets, .bucket_count = 3, .longer = SL_LONG_SPLIT};
+    OK(sl_sentences_new("lines", text, TOKENS, WORDS, &lines, data));
+    options.batch = 8;
+  } else {
+    options = (struct sl_loader_options){.batch = 8, .contiguous = true};
+    OK(sl_tokens_new("text", text, TOKENS, 12, WORDS, data));
+  }
+  OK(sl_loader_new(*data, &options, loader));
+}
+
+static enum sl_status count(void *data, const struct sl__call *call, struct starpu_task *task) {
+  (void)call, (void)task;
+  ++*(int *)data;
+  return SL_OK;
+}
+
+static void read_weights(struct sl_model *m, struct run *run) {
+  run->count = 0;
+  for (int i = 0; i < sl_model_parameter_count(m); i++) {
+    struct sl_shape shape;
+    const char *name = sl_model_parameter(m, i, &shape);
+    assert_true(run->count + sl_shape_count(&shape) <= MOST);
+    OK(sl_model_get(m, name, run->weights + run->count));
+    run->count += sl_shape_count(&shape);
+  }
+}
+
+/* Trains, if `evaluates` with an evaluation in the middle, whose steps must not disturb the
+ * captured ones. */
+static void steps(struct run *run, bool evaluates, struct sl_trainer *trainer,
+                  struct sl_loader *loader) {
+  struct sl_report report;
+  bool reported;
+  double accuracy;
+  for (int s = 0; s < STEPS; s++) {
+    if (s == STEPS - 1) run->tasks = 0;
+    OK(sl_trainer_step(trainer, loader, &report, &reported));
+    if (reported) run->loss[report.step % STEPS] = report.loss;
+    if (s != STEPS / 2 && s != STEPS - 1) continue;
+    for (reported = true; reported;) {
+      OK(sl_trainer_drain(trainer, &report, &reported));
+      if (reported) run->loss[report.step % STEPS] = report.loss;
+    }
+    if (!evaluates) continue;
+    OK(sl_trainer_evaluate(trainer, loader, &run->evaluated[s == STEPS - 1], &accuracy));
+  }
+}
+
+static void train(struct run *run) {
+  struct sl_shape sample = run->task == IMAGES ? SL_SHAPE(1, 28, 28) : SL_SHAPE(12);
+  const struct sl__submit_hook hook = {.before = count, .data = &run->tasks};
+  struct sl_dataset *data;
+  struct sl_loader *loader;
+  struct sl_trainer *trainer;
+  struct sl_model *m;
+  OK(sl_model_new(context, &sample, &m));
+  run->task == IMAGES ? build_images(m) : build_words(m, run->task == WORDS_TIED);
+  open_data(run, &data, &loader);
+  OK(sl_trainer_new(m, &run->optimizer, &run->schedule, &run->options, &trainer));
+  assert_true(trainer->captures == !run->options.eager);
+  OK(sl__submit_hook_add(context, &hook));
+  steps(run, !run->options.carry_state, trainer, loader);
+  sl__submit_hook_remove(context, &run->tasks);
+  assert_true(trainer->captures == !run->options.eager);
+  sl_trainer_free(trainer);
+  read_weights(m, run);
+  sl_model_free(m);
+  sl_loader_free(loader);
+  sl_dataset_free(data);
+}
+
+static void assert_same(const struct run *eager, const struct run *captured) {
+  for (int s = 0; s < STEPS; s++)
+    if (eager->loss[s] != captured->loss[s])
+      fail_msg("%s: step %d has loss %.9g, %.9g if it is captured", eager->name, s, eager->loss[s],
+               captured->loss[s]);
+  for (int i = 0; i < 2; i++)
+    if (eager->evaluated[i] != captured->evaluated[i]) fail_msg("%s: evaluations", eager->name);
+  assert_int_equal(eager->count, captured->count);
+  if (memcmp(eager->weights, captured->weights, (size_t)eager->count * sizeof *eager->weights))
+    fail_msg("%s: the weights differ", eager->name);
+  if (captured->tasks >= eager->tasks)
+    fail_msg("%s: %d tasks in the last step, %d if it is captured", eager->name, eager->tasks,
+             captured->tasks);
+}
+
+/* ---- the cases ---- */
+
+#define MOMENTUM                                                                                   \
+  { .lr = 0.05f, .momentum = 0.9f, .weight_decay = 1e-4f }
+#define DECAY                                                                                      \
+  { .kind = SL_STEP, .warmup = 2, .period = 3, .gamma = 0.7f }
+static const struct run cases[] = {
+    {"images", IMAGES, MOMENTUM, DECAY, {0}},
+    {"one replica", IMAGES, {.lr = 0.1f}, {0}, {.replicas = 1}},
+    {"clipped", IMAGES, {.lr = 0.1f, .clip = 0.5f}, DECAY, {.replicas = 3, .in_flight = 3}},
+    {"adam", IMAGES, {.kind = SL_ADAM, .lr = 0.01f}, DECAY, {.replicas = 2}},
+    {"adam in cut layers",
+     IMAGES,
+     {.kind = SL_ADAM, .lr = 0.01f},
+     {0},
+     {.replicas = 2, .big_shard = 100, .kvstore = SL_KVSTORE_DEVICE}},
+    {"microbatches", IMAGES, MOMENTUM, {0}, {.replicas = 2, .microbatches = 3}},
+    {"stages", IMAGES, MOMENTUM, DECAY, {.stages = 2, .microbatches = 3}},
+    {"uneven replicas", IMAGES, MOMENTUM, {0}, {.replicas = 2, .split = "3,1"}},
+    {"bf16", IMAGES, MOMENTUM, {0}, {.replicas = 2, .math = SL_MATH_BF16}},
+    {"words", WORDS_ROWS, {.lr = 2}, {0}, {.replicas = 2, .carry_state = true}},
+    {"words, clipped", WORDS_ROWS, {.lr = 2, .clip = 1}, DECAY, {.replicas = 1}},
+    {"words by adam", WORDS_ROWS, {.kind = SL_ADAM, .lr = 0.02f}, {0}, {.carry_state = true}},
+    {"tied words", WORDS_TIED, {.lr = 1, .momentum = 0.5f}, {0}, {.carry_state = true}},
+    {"chunks", WORDS_TIED, {.lr = 1}, DECAY, {.chunk = 5, .replicas = 2, .carry_state = true}},
+    {"words in bf16", WORDS_ROWS, {.lr = 1}, {0}, {.math = SL_MATH_BF16, .carry_state = true}},
+    {"sentences", SENTENCES, {.lr = 1}, {0}, {.replicas = 2}}};
+
+static void captured_steps_have_the_bits_of_eager_ones(void **state) {
+  (void)state;
+  static struct run eager, captured;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    eager = captured = cases[i];
+    eager.options.eager = true;
+    train(&eager);
+    train(&captured);
+    assert_same(&eager, &captured);
+  }
+}
+
+/* A trainer that goes on from a checkpoint captures anew. */
+static void a_checkpoint_goes_on(void **state) {
+  (void)state;
+  static struct run whole, halves;
+  char path[] = "captured-checkpoint-XXXXXX";
+  int file = mkstemp(path);
+  assert_true(file >= 0);
+  close(file);
+  for (int part = 0; part < 2; part++) {
+    struct run *run = part ? &halves : &whole;
+    *run = cases[3];
+    struct sl_model *m;
+    struct sl_dataset *data;
+    struct sl_loader *loader;
+    struct sl_trainer *trainer;
+    OK(sl_model_new(context, &SL_SHAPE(1, 28, 28), &m));
+    build_images(m);
+    open_data(run, &data, &loader);
+    OK(sl_trainer_new(m, &run->optimizer, &run->schedule, &run->options, &trainer));
+    if (part) OK(sl_trainer_load(trainer, loader, path));
+    steps(run, false, trainer, loader);
+    if (!part) OK(sl_trainer_save(trainer, path));
+    if (!part) steps(run, false, trainer, loader);
+    sl_trainer_free(trainer);
+    read_weights(m, run);
+    sl_model_free(m);
+    sl_loader_free(loader);
+    sl_dataset_free(data);
+  }
+  assert_memory_equal(whole.weights, halves.weights, (size_t)whole.count * sizeof *whole.weights);
+  unlink(path);
+}
+
+/* Allocations of the capture fail in turn: the step fails with a message, and nothing hangs. */
+static void capture_without_memory(void **state) {
+  (void)state;
+  static struct run run;
+  enum sl_status status = SL_NO_MEMORY;
+  for (long n = 1; status != SL_OK; n += n < 400 ? 7 : 61) {
+    struct sl_model *m;
+    struct sl_dataset *data;
+    struct sl_loader *loader;
+    struct sl_trainer *trainer;
+    struct sl_report report;
+    bool reported;
+    assert_true(n < 40000);
+    run = cases[0];
+    OK(sl_model_new(context, &SL_SHAPE(1, 28, 28), &m));
+    build_images(m);
+    open_data(&run, &data, &loader);
+    OK(sl_trainer_new(m, &run.optimizer, &run.schedule, &run.options, &trainer));
+    sl__alloc_fail_after(n);
+    status = sl_trainer_step(trainer, loader, &report, &reported);
+    sl__alloc_fail_after(0);
+    if (status != SL_OK) assert_int_equal(status, SL_NO_MEMORY);
+    sl_trainer_free(trainer);
+    sl_model_free(m);
+    sl_loader_free(loader);
+    sl_dataset_free(data);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(captured_steps_have_the_bits_of_eager_ones),
+                                     cmocka_unit_test(a_checkpoint_goes_on),
+                                     cmocka_unit_test(capture_without_memory)};
+  return cmocka_run_group_tests_name("captured steps", tests, open_with_text, close_context);
+}
