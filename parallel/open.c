@@ -8,6 +8,7 @@
 #include "core/memory/admission.h"
 #include "core/memory/limits.h"
 #include "core/memory/watchdog.h"
+#include "core/net/local_rank.h"
 #include "core/net/net.h"
 #include "core/runtime/cuda.h"
 #include "core/runtime/model_folder.h"
@@ -47,6 +48,13 @@ static enum sl_status check_ranks(const struct sl_context *c) {
       "over more ranks instead");
 }
 
+/* The GPUs of a machine are divided among its ranks. If there are too few, this rank gets none, and
+ * open_devices, which can tell the other ranks, fails. */
+static enum sl_status choose_gpus(struct sl_context *c, const struct sl_context_options *options) {
+  if (!options->distributed || !sl__devices_may_be_gpus(options->devices)) return SL_OK;
+  return sl__local_gpus(sl__cuda_count(), sl__devices_name_gpus(options->devices), &c->gpus);
+}
+
 /* Before StarPU starts: it reads its environment only then. */
 static enum sl_status start(struct sl_context *c, const struct sl_context_options *options) {
   enum sl_status status = sl__trace_open(c, options->trace);
@@ -55,12 +63,14 @@ static enum sl_status start(struct sl_context *c, const struct sl_context_option
   if (status != SL_OK) return status;
   sl__model_folder_describe(c);
   bool pooled = !sl__memory_limit(c->memory); /* under a limit freed memory must be free */
+  if (!starpu_is_initialized()) choose_gpus(c, options);
   return sl__context_start(c, options, pooled);
 }
 
 /* A rank on which this fails tells the others. */
 static enum sl_status open_devices(struct sl_context *c, const struct sl_context_options *options) {
-  enum sl_status status = sl__devices_parse(options->devices, &c->devices, &c->device_count);
+  enum sl_status status = c->gpus.count ? SL_OK : choose_gpus(c, options);
+  if (status == SL_OK) status = sl__devices_parse(options->devices, &c->devices, &c->device_count);
   if (status == SL_OK) status = sl__cuda_open(c);
   if (status == SL_OK) status = sl__tuning_open(options->tune, sl__model_folder(c), &c->tuning);
   return sl_share(c, status, sl_error());

@@ -20,6 +20,7 @@ struct sl_context *sl__context_new(const struct sl_context_options *options) {
   c->log = options->log;
   c->log_user = options->log_user;
   c->log_level = options->log_level;
+  c->gpus = SL__ANY_GPUS;
   starpu_pthread_mutex_init(&c->log_mutex, NULL);
   starpu_pthread_mutex_init(&c->submit_mutex, NULL);
   return c;
@@ -35,8 +36,7 @@ void sl__context_free(struct sl_context *c) {
 /* The default scheduler knows nothing of transfers or priorities: with a GPU a model-based one
  * serves better. STARPU_SCHED in the environment wins over both. */
 static const char *default_scheduler(const char *devices) {
-  bool gpu = devices && (strstr(devices, "cuda") || strstr(devices, "gpu"));
-  return gpu ? "dmdas" : "lws";
+  return sl__devices_name_gpus(devices) ? "dmdas" : "lws";
 }
 
 /* Processors that StarPU may take: as many as the environment says; else those of the affinity. */
@@ -61,9 +61,16 @@ static enum sl_status init_starpu(struct starpu_conf *conf) {
   return SL_OK;
 }
 
+static void choose_gpus(struct starpu_conf *conf, const struct sl__gpu_range *gpus) {
+  if (gpus->count < 0) return;
+  conf->ncuda = gpus->count;
+  conf->use_explicit_workers_cuda_gpuid = 1;
+  for (int i = 0; i < gpus->count; i++) conf->workers_cuda_gpuid[i] = (unsigned)(gpus->first + i);
+}
+
 /* Of a container that has processor time for two of 64 cores, 64 workers would wait for each other.
  * StarPU counts cores, of which there may be fewer than processors: so it is started to count. */
-static enum sl_status start_starpu(const char *devices) {
+static enum sl_status start_starpu(const char *devices, const struct sl__gpu_range *gpus) {
   struct starpu_conf conf;
   struct sl__cgroup limits;
   bool chosen = getenv("STARPU_NCPU") || getenv("STARPU_NCPUS");
@@ -71,6 +78,7 @@ static enum sl_status start_starpu(const char *devices) {
   if (status != SL_OK) return status;
   starpu_conf_init(&conf);
   conf.sched_policy_name = default_scheduler(devices);
+  choose_gpus(&conf, gpus);
   starpu_malloc_set_align(64);
   status = init_starpu(&conf);
   if (status != SL_OK || chosen) return status;
@@ -93,7 +101,7 @@ static void describe(struct sl_context *c) {
 
 enum sl_status sl__context_start(struct sl_context *c, const struct sl_context_options *options,
                                  bool pooled) {
-  enum sl_status status = start_starpu(options->devices);
+  enum sl_status status = start_starpu(options->devices, &c->gpus);
   if (status != SL_OK) return status;
   c->is_started = true;
   sl__task_failure_clear();

@@ -20,6 +20,12 @@ struct sl__device {
   unsigned node; /* memory node where its data lives */
 };
 
+/* GPUs that StarPU may use. count -1: those that it chooses itself. */
+struct sl__gpu_range {
+  int first, count;
+};
+#define SL__ANY_GPUS ((struct sl__gpu_range){0, -1})
+
 struct sl__trace; /* core/runtime/trace.h */
 
 /* State of rooms above, which core/runtime keeps for them and does not look into. */
@@ -56,6 +62,7 @@ struct sl_context {
   enum sl_level log_level;
   starpu_pthread_mutex_t submit_mutex; /* for predictors: a thread each submits */
   starpu_pthread_mutex_t log_mutex;
+  struct sl__gpu_range gpus;
   bool is_started, is_pooled; /* see sl__context_start */
   char text[256];
   char version[32]; /* StarPU's */
@@ -64,7 +71,7 @@ struct sl_context {
 
 /* A context before StarPU starts: with its options, without devices. \return NULL: no memory. */
 struct sl_context *sl__context_new(const struct sl_context_options *options);
-/* Start StarPU, and its memory pool where memory is not limited. */
+/* Start StarPU with the context's GPUs, and its memory pool where memory is not limited. */
 enum sl_status sl__context_start(struct sl_context *context,
                                  const struct sl_context_options *options, bool pooled);
 /* End StarPU, if sl__context_start has started it. */
@@ -81,6 +88,10 @@ void sl__place_here(struct sl__place *place, bool on_gpu);
 /* Describes one worker as a device: "cpu:1", "cuda:0", or StarPU's name for a worker of another
  * kind. */
 void sl__device_of_worker(int worker, struct sl__device *device);
+
+/* Does a device list, which may be NULL, name GPUs; may its devices be GPUs? */
+bool sl__devices_name_gpus(const char *list);
+bool sl__devices_may_be_gpus(const char *list);
 
 /* Parses "cuda:0,cpu" for the running StarPU (core/runtime/device.c). The caller frees devices. */
 enum sl_status sl__devices_parse(const char *list, struct sl__device **devices, int *count);

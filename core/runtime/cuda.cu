@@ -134,6 +134,13 @@ void sl__cuda_close(struct sl_context *context) {
     starpu_execute_on_each_worker(close_worker, NULL, STARPU_CUDA);
 }
 
+int sl__cuda_count(void) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();
+  return 0;
+}
+
 const char *sl__cuda_absence(char *text, size_t size) {
   int count = 0;
   cudaError_t result = cudaGetDeviceCount(&count);

@@ -14,6 +14,9 @@ extern "C" {
 enum sl_status sl__cuda_open(struct sl_context *context);
 void sl__cuda_close(struct sl_context *context);
 
+/* Number of GPUs that CUDA shows to this process. May be called before StarPU starts. */
+int sl__cuda_count(void);
+
 /* Why there is no CUDA worker, into text: "CUDA says: no CUDA-capable device is detected". */
 const char *sl__cuda_absence(char *text, size_t size);
 

@@ -10,6 +10,8 @@ enum sl_status sl__cuda_open(struct sl_context *context) {
 
 void sl__cuda_close(struct sl_context *context) { (void)context; }
 
+int sl__cuda_count(void) { return 0; }
+
 const char *sl__cuda_absence(char *text, size_t size) {
   snprintf(text, size, "this build has no CUDA; see the summary that configure prints");
   return text;

@@ -19,6 +19,14 @@ static const struct kind kinds[] = {{"cpu", STARPU_CPU_WORKER, STARPU_CPU},
                                     /* another process of a master-slave run; for tests */
                                     {"slave", STARPU_TCPIP_MS_WORKER, STARPU_TCPIP_MS}};
 
+bool sl__devices_name_gpus(const char *list) {
+  return list && (strstr(list, "cuda") || strstr(list, "gpu"));
+}
+
+bool sl__devices_may_be_gpus(const char *list) {
+  return !list || strstr(list, "any") || sl__devices_name_gpus(list);
+}
+
 /* All workers of a kind, or any worker. */
 static struct sl__device device_any(const char *name, uint32_t where, unsigned node) {
   struct sl__device d = {.place = {.where = where}, .node = node};

@@ -50,8 +50,17 @@ static void tell(const char *name, const struct sl__op *op) {
   printf(" %s=%lu+%lu", name, on_cpu, on_gpu);
 }
 
+/* The numbers that CUDA has for this rank's GPUs. */
+static void tell_gpus(void) {
+  printf(" gpus=");
+  for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++)
+    printf("%s%d", i ? "," : "",
+           starpu_worker_get_devid(starpu_worker_get_by_type(STARPU_CUDA_WORKER, i)));
+}
+
 static void tell_all(const struct sl_context *context, const struct setup *setup) {
   printf("rank=%d", setup->rank);
+  tell_gpus();
   tell("send", &sl__op_send);
   tell("receive", &sl__op_receive);
   tell("reduce", &sl__op_reduce);

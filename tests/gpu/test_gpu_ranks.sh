@@ -103,5 +103,26 @@ if SL_STANDIN_MPI_AWARE=1 train two 2 cuda:0 dist_async_device 0 f32 1bit 12; th
   check "$what: messages begin on the GPU: $2 sent" test "$2" -ge 24
 fi
 
+# Which GPUs a rank uses, of several on the machine.
+unset STARPU_NCUDA
+# shared WANTED WHAT DEVICES: the ranks' GPUs, rank by rank
+shared() {
+  wanted=$1 what=$2; shift 2
+  train shared 2 "$1" dist_sync_device 0 f32 none 12 || return
+  found=$(sed -n 's/^rank=\([0-9]* \)gpus=\([^ ]*\).*/\1\2/p' "$work/shared.counts" | sort -n |
+    sed 's/.* //' | tr '\n' ' ')
+  check "$what: the ranks have the GPUs $found" test "$found" = "$wanted "
+}
+SL_STANDIN_GPUS=2 shared "0 1" "two GPUs, two ranks" cuda:0
+SL_STANDIN_GPUS=4 shared "0,1 2,3" "four GPUs, two ranks" cuda:0,cuda:1
+STARPU_WORKERS_CUDAID=0 shared "0 0" "one GPU for two ranks by hand" cuda:0
+SL_STANDIN_GPUS=2 STARPU_NCUDA=1 shared "0 0" "STARPU_NCUDA=1" cuda:0
+shared "0 0" "one GPU, two ranks, CPUs in the device list" cpu
+start 2 "$program" train cuda:0 dist_sync_device 0 f32 none 12 "$work/none.w"
+until_true 90 have_ended 0 1
+check "one GPU, two ranks: both end with an error" test "$(code_of 0) $(code_of 1)" = "1 1"
+check "one GPU, two ranks: both say which one lacks a GPU" test "$(cat "$run"/err.? |
+  grep -c 'rank 1 of the 2 ranks on this machine needs GPU 1, ')" = 2
+
 echo "1..$n"
 exit $failed
