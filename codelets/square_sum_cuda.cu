@@ -1,7 +1,9 @@
 /* sum [1] = the sum of x's squares, in double precision and in a fixed order. */
 #include "codelets/kernels/sums_cuda.h"
+#include "codelets/reduce.h"
 
 SL__CUDA(square_sum) {
-  int64_t n = *sl::args<int64_t>(cl_arg);
-  sl::square_sum(cuda, sl::in<float>(buffers, 0), nullptr, n, n, sl::out<float>(buffers, 1));
+  const sl__reduce_args *a = sl::args<sl__reduce_args>(cl_arg);
+  sl::square_sum(cuda, sl::in<float>(buffers, 0) + a->first, nullptr, a->count, a->count,
+                 sl::out<float>(buffers, 1));
 }

@@ -110,11 +110,13 @@ static enum sl_status make_layer(struct sl__model_shards *kv, int i, int parts) 
 static enum sl_status make_room(struct sl__model_shards *kv, int shards) {
   size_t layers = (size_t)kv->model->count, replicas = (size_t)kv->replicas;
   kv->shards = sl__alloc((size_t)shards, sizeof *kv->shards, "shards");
+  kv->list = sl__alloc((size_t)shards, sizeof *kv->list, "shards");
   kv->grads = sl__alloc(replicas, sizeof *kv->grads, "gradients");
   kv->terms = sl__alloc(2 * replicas, sizeof *kv->terms, "gradients");
   kv->rows = sl__alloc(replicas, sizeof *kv->rows, "gradients");
   kv->sums = sl__alloc(layers, sizeof *kv->sums, "gradients");
-  if (!kv->shards || !kv->grads || !kv->terms || !kv->rows || !kv->sums) return SL_NO_MEMORY;
+  if (!kv->shards || !kv->list || !kv->grads || !kv->terms || !kv->rows || !kv->sums)
+    return SL_NO_MEMORY;
   for (int r = 0; r < kv->replicas; r++) {
     kv->grads[r] = sl__alloc(layers, sizeof **kv->grads, "gradients");
     kv->rows[r] = sl__alloc(layers, sizeof **kv->rows, "gradients");
@@ -186,13 +188,14 @@ static enum sl_status choose_owners(struct sl__model_shards *kv) {
 
 /* ---- state and exchange ---- */
 
-/* If gradients are clipped: the tensors for a shard's part of the norm. */
+/* If gradients are clipped: the tensors for a shard's part of the norm. The gradient of a single
+ * replica is the sum itself. */
 static enum sl_status make_norm(struct sl__model_shards *kv, struct sl__shard *shard) {
   struct sl_context *context = kv->model->context;
   bool rows = sl__layer_is_sparse(kv, shard->block) && !kv->is_exchanged;
   enum sl_status status = SL_OK;
   if (!(kv->optimizer.clip > 0) || (rows && shard->part)) return SL_OK;
-  if (!rows && sl__shard_is_mine(kv, shard))
+  if (!rows && sl__shard_is_mine(kv, shard) && (kv->is_exchanged || kv->replicas > 1))
     status = sl__tensor_temporary(context, &SL_SHAPE(shard->count), SL_F32, &shard->sum);
   if (status == SL_OK) status = sl__tensor_temporary(context, &SL_SHAPE(1), SL_F32, &shard->square);
   return status;
@@ -220,9 +223,6 @@ static enum sl_status make_exchange(struct sl__model_shards *kv,
   struct sl__compress compress = {.method = SL__COMPRESS_NONE};
   enum sl_status status = SL_OK;
   int tags;
-  if (!kv->ranks.size) return SL_OK;
-  kv->list = sl__alloc((size_t)kv->shard_count, sizeof *kv->list, "an exchange");
-  if (!kv->list) return SL_NO_MEMORY;
   if (!kv->is_exchanged) return SL_OK;
   if (options->compress) SL__TRY(sl__compress_parse(options->compress, &compress));
   SL__TRY(sl__exchange_new(kv->model->context, &kv->ranks, kv->shard_count, kv->shards, &compress,

@@ -49,7 +49,7 @@ struct sl__model_shards {
   struct sl__tensor *norm;   /* square of the gradient's global norm; only if it is clipped */
   bool stop;                 /* dist_async: this rank wants all ranks to stop */
   struct sl__tensor **terms; /* room for the arguments of one reduction: 2 for each replica */
-  struct sl__tensor **list;  /* [shards] room for the arguments of one message; over ranks only */
+  struct sl__tensor **list;  /* [shards] room for those of one message, or of the norm */
 };
 
 /* grid is borrowed. */

@@ -22,22 +22,45 @@ static struct sl__tensor *const *shard_terms(struct sl__model_shards *kv,
 
 /* ---- the norm ---- */
 
-/* The sum of a shard's gradients, and the sum of its squares. */
+/* The sum of a shard's gradients, if there are several, and the sum of its squares. */
 static enum sl_status submit_square(struct sl__model_shards *kv, struct sl__shard *shard) {
   struct sl_context *context = kv->model->context;
   const struct sl__row_sum *rows = &kv->sums[shard->block];
   int count;
   if (shard->square && rows->rows && !kv->exchange && sl__shard_is_mine(kv, shard))
     return sl__rows_square(context, &shard->launch, rows->rows, rows->values, shard->square);
-  if (!shard->sum) return SL_OK;
+  if (!shard->square || !sl__shard_is_mine(kv, shard)) return SL_OK;
   struct sl__tensor *const *terms = shard_terms(kv, shard, &count);
-  enum sl_status status = sl__reduce(context, &shard->launch, shard->sum, count, terms);
-  if (status == SL_OK) status = sl__square_sum(context, &shard->launch, shard->sum, shard->square);
-  return status;
+  struct sl__tensor *sum = shard->sum ? shard->sum : terms[0];
+  enum sl_status status = SL_OK;
+  if (shard->sum) status = sl__reduce(context, &shard->launch, sum, count, terms);
+  return status == SL_OK ? sl__square_sum(context, &shard->launch, sum, shard->square) : status;
 }
 
-/* The square of the global norm: first the sum of each shard, then the sum of their squares, in the
- * shards' order. */
+/* Where the shards' squares are computed, so that they need not travel; anywhere if that is on
+ * several devices. */
+static struct sl__place norm_place(const struct sl__model_shards *kv) {
+  const struct sl__shard *first = NULL;
+  for (int s = 0; s < kv->shard_count; s++) {
+    const struct sl__shard *shard = &kv->shards[s];
+    if (!kv->is_async && !sl__shard_is_mine(kv, shard)) continue;
+    if (first && shard->device != first->device) return (struct sl__place){0};
+    if (!first) first = shard;
+  }
+  return first ? first->launch.place : (struct sl__place){0};
+}
+
+/* The sum of the shards' squares, in the shards' order. */
+static enum sl_status add_squares(struct sl__model_shards *kv) {
+  const struct sl__launch launch = {
+      .name = "norm", .place = norm_place(kv), .priority = SL__PRIORITY_LOSS};
+  int count = 0;
+  for (int s = 0; s < kv->shard_count; s++) /* row-sparse: the layer's first shard has it */
+    if (kv->shards[s].square) kv->list[count++] = kv->shards[s].square;
+  return count ? sl__reduce(kv->model->context, &launch, kv->norm, count, kv->list) : SL_OK;
+}
+
+/* The square of the global norm. */
 static enum sl_status submit_norm(struct sl__model_shards *kv) {
   struct sl_context *context = kv->model->context;
   enum sl_status status = SL_OK;
@@ -47,11 +70,7 @@ static enum sl_status submit_norm(struct sl__model_shards *kv) {
                                         kv->shards, kv->list));
     if (kv->ranks.rank < sl__first_owner(&kv->ranks)) return SL_OK;
   }
-  for (int s = 0; s < kv->shard_count; s++) {
-    if (!kv->shards[s].square) continue; /* row-sparse: the layer's first shard has it */
-    struct sl__launch launch = {.name = "norm", .priority = SL__PRIORITY_LOSS, .accumulate = s > 0};
-    SL__TRY(sl__reduce(context, &launch, kv->norm, 1, &kv->shards[s].square));
-  }
+  status = add_squares(kv);
 out:
   return status;
 }
@@ -63,11 +82,9 @@ static enum sl_status submit_own_norm(struct sl__model_shards *kv) {
   enum sl_status status = SL_OK;
   for (int s = 0; s < kv->shard_count; s++) {
     const struct sl__shard *shard = &kv->shards[s];
-    struct sl__launch launch = shard->launch;
-    SL__TRY(sl__square_sum(context, &launch, shard->gradient, shard->square));
-    launch.accumulate = s > 0;
-    SL__TRY(sl__reduce(context, &launch, kv->norm, 1, &shard->square));
+    SL__TRY(sl__square_sum(context, &shard->launch, shard->gradient, shard->square));
   }
+  status = add_squares(kv);
 out:
   return status;
 }

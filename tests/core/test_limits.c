@@ -147,7 +147,7 @@ static void test_pieces(void **state) {
   const int64_t rows[] = {3, 5, 2}, all = 10;
   struct sl_context *context = open_limited("cpu=4M", folder, 0);
   struct sl__tensor *p = filled(context, all, 1), *g = filled(context, all, 2);
-  struct sl__tensor *sum = filled(context, 5, 0);
+  struct sl__tensor *sum = filled(context, 5, 0), *square = filled(context, 1, 0);
   const struct sl__update update = {.lr = 0.5f, .step = 1};
   float values[10], middle[5] = {1, 2, 3, 4, 5};
   OK(sl__tensor_pieces(p, 3, rows));
@@ -162,6 +162,9 @@ static void test_pieces(void **state) {
   OK(sl__reduce(context, &plain, sum, 1, &term));
   OK(sl__tensor_read(sum, values));
   assert_memory_equal(values, middle, sizeof middle);
+  OK(sl__square_sum(context, &plain, term, square));
+  OK(sl__tensor_read(square, values));
+  assert_true(values[0] == 1 + 4 + 9 + 16 + 25);
   assert_int_equal(sl__axpy(context, &plain, 1, term, sum), SL_UNSUPPORTED);
   OK(sl__tensor_bring_home(sum));
   OK(sl__tensor_read(sum, values));
@@ -169,6 +172,7 @@ static void test_pieces(void **state) {
   sl__tensor_free(p);
   sl__tensor_free(g);
   sl__tensor_free(sum);
+  sl__tensor_free(square);
   sl_close(context);
 }
 

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <unistd.h>
 
+#include "codelets/codelets.h"
 #include "tests/common/harness.h"
 
 static int open_seeded(void **state) {
@@ -176,6 +177,28 @@ static void clipping_bounds_the_step(void **state) {
   free(loose.weights);
   free(tight.weights);
   free(start.weights);
+}
+
+static int tasks_of(const struct sl__op *op) {
+  int tasks = 0;
+  for (int w = 0; w < (int)starpu_worker_get_count(); w++)
+    tasks += (int)op->codelet.per_worker_stats[w];
+  return tasks;
+}
+
+/* Of four layers: one replica's gradients are not copied, and one task adds up all squares. */
+static void clipping_takes_few_tasks(void **state) {
+  (void)state;
+  const int steps = 3, layers = 4, norm_and_loss = 2;
+  for (int replicas = 1; replicas <= 2; replicas++) {
+    struct run run = {.replicas = replicas, .steps = steps, .optimizer = {.lr = 0.1f, .clip = 1}};
+    int squares = tasks_of(&sl__op_square_sum), sums = tasks_of(&sl__op_reduce);
+    train(&run, small_lenet());
+    assert_int_equal(tasks_of(&sl__op_square_sum) - squares, steps * layers);
+    assert_int_equal(tasks_of(&sl__op_reduce) - sums,
+                     steps * (norm_and_loss + (replicas > 1 ? layers : 0)));
+    free(run.weights);
+  }
 }
 
 /* Two convolutions around a residual edge, batch normalisation, dropout 0, average pooling,
@@ -432,6 +455,7 @@ int main(void) {
       cmocka_unit_test(twice_gives_the_same_bits),
       cmocka_unit_test(kvstores_give_the_same_bits),
       cmocka_unit_test(clipping_bounds_the_step),
+      cmocka_unit_test(clipping_takes_few_tasks),
       cmocka_unit_test(gradients_match_finite_differences),
       cmocka_unit_test(dropout_does_not_depend_on_the_cut),
       cmocka_unit_test(residual_network_learns_with_replicas),
