@@ -27,7 +27,7 @@ static enum sl_status submit_stats(struct sl_trainer *t, struct sl__plan *plan,
   if (!terms) return SL_NO_MEMORY;
   /* A worker takes the scheduler's tasks only when it has no pinned task. So if the loss is pinned,
    * its sum is, too: else the report would come only when a stage has nothing to do. */
-  if (last->where & STARPU_CPU) launch.place = *last;
+  if (last->where & STARPU_CPU || last->worker) launch.place = *last;
   for (int i = 0; i < count; i++) terms[i] = plan->slices[i / plan->chunks].stats[i % plan->chunks];
   float flags[SL__ASKS];
   enum sl_status status = sl__step_stats_submit(t->step_stats, &launch, count, terms, ask(t, flags),

@@ -67,6 +67,13 @@ same_bytes() {
 }
 
 train one 1 cpu local 0 f32 none 24
+train alone 1 cuda:0 device 0 f32 none 24 && {
+  what="one rank on the GPU"
+  near alone one 0
+  set -- $(counts alone reduce)
+  check "$what: all sums on the GPU, the norm's and the loss's, too: $2 of $(($1 + $2)) tasks" \
+    test "$1" = 0 -a "$2" -gt 0
+}
 device "in step, f32" dist_sync_device 0 f32 none 12 && {
   near direct one 0
   same_bytes 0
