@@ -3,16 +3,19 @@
 #   bench/gpu_bench.sh [--python PATH] [--networks LIST] [--math LIST] [--seconds 3] [--rounds 2]
 #                      [--json FILE] [--programs FOLDER] [--tiny]
 # PATH is a Python that has torch (default: python3; without torch Starling is measured alone). LIST
-# has commas between: mlp4096,lenet512,resnet20,lstm2x650_64,lstm8x1024_64 and tf32,bf16 (default;
-# f32 also). FOLDER has bench_train and gpu_peak (default: bench, where "make bench" puts them).
+# has commas between: names of torch_gpu.py's networks (default: all) and tf32,bf16 (default; f32
+# also). FOLDER has bench_train and gpu_peak (default: bench, where "make bench" puts them).
 # --tiny: a short test of this script with small networks, on a CPU if there is no GPU. FILE gets
 # all lines.
 #   TFLOP/s     of products and convolutions: forward and both gradients, a multiply-add is 2
 #   of peak     share of what cuBLASLt reaches at 4096^3 with the same math, measured before
 #   idle        share of the time in which the GPU ran no task (StarPU's clock; a run of its own)
-#   ratio       to PyTorch at its best: eager, torch.compile, both with images' channels last
+#   by graph    PyTorch in mode reduce-overhead, or its whole step as one CUDA graph
+#   ratio       to PyTorch at its best: eager, compiled, by graph, with images' channels last
 set -u
-python=python3 networks=mlp4096,lenet512,resnet20,lstm2x650_64,lstm8x1024_64 maths=tf32,bf16
+python=python3 maths=tf32,bf16
+networks=mlp,lenet64,lenet256,resnet20_128,lstm2x200
+networks=$networks,mlp4096,lenet512,resnet20,lstm2x650_64,lstm8x1024_64
 seconds=3 rounds=2
 json='' programs=bench tiny='' device=cuda:0
 usage() { sed -n 's/^#   bench/  bench/p; s/^#     /     /p' "$0" >&2; exit 2; }
@@ -87,14 +90,16 @@ for network in ${networks//,/ }; do
     for _ in $(seq "$rounds"); do
       measure "Starling, $network $math" "${starling[@]}"
       [ -n "$python" ] || continue
-      measure "PyTorch, $network $math" "${torch[@]}"
-      measure "PyTorch compiled, $network $math" "${torch[@]}" --compile
+      modes=("" --compile --reduce-overhead --graph "--compile --graph")
       case $network in
         lenet* | resnet*)
-          measure "PyTorch with channels last, $network $math" "${torch[@]}" --channels-last
-          measure "PyTorch compiled with channels last, $network $math" \
-            "${torch[@]}" --compile --channels-last ;;
+          modes+=(--channels-last "--compile --channels-last"
+            "--compile --graph --channels-last") ;;
       esac
+      for mode in "${modes[@]}"; do
+        # shellcheck disable=SC2086
+        measure "PyTorch${mode:+ $mode}, $network $math" "${torch[@]}" $mode
+      done
     done
     [ "$device" = cpu ] || measure "Starling, $network $math, idle" "${starling[@]}" --idle
   done
@@ -138,11 +143,14 @@ def count(x):
 
 
 print(f"\n{'network':14} {'math':5} {'unit':10} {'Starling':>12} {'TFLOP/s':>9} {'of peak':>8} "
-      f"{'idle':>7} {'torch eager':>12} {'compiled':>12} {'best':>12} {'ratio':>6}")
+      f"{'idle':>7} {'torch eager':>12} {'compiled':>12} {'by graph':>12} {'best':>12} "
+      f"{'ratio':>6}")
 for (network, math), run in runs.items():
     rates = {peer: statistics.median(all_rates) for peer, all_rates in run["rates"].items()}
     own = rates.pop("starling", None)
     best = max(rates.values(), default=None)
+    by_graph = max((rate for peer, rate in rates.items()
+                    if "graph" in peer or "reduce-overhead" in peer), default=None)
     tflops = own * run["gflop"] / 1000 if own else None
     peak = peaks.get(math, {}).get("tflops")
     result = {"network": network, "math": math, "unit": run["unit"], "starling": own,
@@ -151,7 +159,7 @@ for (network, math), run in runs.items():
     print(f"{network:14} {math:5} {run['unit']:10} {count(own):>12} {tflops or 0:9.3f} "
           f"{share(result['of_peak']):>8} {share(result['idle']):>7} "
           f"{count(rates.get('torch-eager')):>12} {count(rates.get('torch-compile')):>12} "
-          f"{count(best):>12} {result['ratio'] or 0:6.2f}")
+          f"{count(by_graph):>12} {count(best):>12} {result['ratio'] or 0:6.2f}")
     with open(sys.argv[1], "a") as file:
         print(json.dumps({"peer": "result", "bench": "result", **result}), file=file)
 TABLE

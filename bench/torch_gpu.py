@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """The networks that gpu_bench.sh measures, trained by PyTorch on a GPU; prints JSON lines.
 
-    torch_gpu.py [--only NAME] [--math f32|tf32|bf16] [--compile] [--channels-last]
-                 [--device cuda:0] [--seconds 3] [--tiny]
+    torch_gpu.py [--only NAME] [--math f32|tf32|bf16] [--compile | --reduce-overhead] [--graph]
+                 [--channels-last] [--device cuda:0] [--seconds 3] [--tiny]
 
 f32, tf32: without and with TensorFloat-32; bf16: autocast, parameters and their updates in float32.
 As in bench_train: ten batches in the host's (pinned) memory that travel to the GPU step by step,
 SGD with momentum, here the fused one. cuDNN chooses the fastest algorithms (benchmark). --compile:
-torch.compile."""
+torch.compile. --reduce-overhead: its mode of that name, with CUDA graphs of the forward and of the
+backward pass. --graph: the whole step, optimizer included, as one torch.cuda.graph; on a CPU it
+only tests this script."""
 import argparse
 import json
 import statistics
@@ -20,6 +22,11 @@ import peer
 import torch_networks
 
 NETWORKS = {
+    "mlp": dict(batch=128, hidden=512),
+    "lenet64": dict(batch=64),
+    "lenet256": dict(batch=256),
+    "resnet20_128": dict(batch=128),
+    "lstm2x200": dict(batch=20, layers=2, hidden=200, seq=35),
     "mlp4096": dict(batch=1024, hidden=4096),
     "lenet512": dict(batch=512),
     "resnet20": dict(batch=512),
@@ -27,16 +34,22 @@ NETWORKS = {
     "lstm8x1024_64": dict(batch=64, layers=8, hidden=1024, seq=35),
 }
 BATCHES = 10
+WARM_STEPS = 3  # before a graph is captured
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--only", choices=NETWORKS)
 parser.add_argument("--math", choices=("f32", "tf32", "bf16"), default="tf32")
-parser.add_argument("--compile", action="store_true")
+compiler = parser.add_mutually_exclusive_group()
+compiler.add_argument("--compile", action="store_true")
+compiler.add_argument("--reduce-overhead", action="store_true")
+parser.add_argument("--graph", action="store_true", help="the whole step as a CUDA graph")
 parser.add_argument("--channels-last", action="store_true", help="of images' networks")
 parser.add_argument("--device", default="cuda:0")
 parser.add_argument("--seconds", type=float, default=3)
 parser.add_argument("--tiny", action="store_true", help="small networks of the same layers")
 options = parser.parse_args()
+if options.graph and options.reduce_overhead:
+    parser.error("--reduce-overhead has CUDA graphs of its own: leave out --graph")
 device = torch.device(options.device)
 on_gpu = device.type == "cuda"
 tf32 = options.math == "tf32"
@@ -52,49 +65,99 @@ def batches_of(name, net):
         if "seq" in net:
             x, labels = torch.randint(0, peer.VOCABULARY, (2, batch, net["seq"]))
         else:
-            shape = (3, 32, 32) if name == "resnet20" else (1, 28, 28)
+            shape = (3, 32, 32) if name.startswith("resnet") else (1, 28, 28)
             x, labels = torch.randn(batch, *shape), torch.randint(0, 10, (batch,))
         yield (x.pin_memory(), labels.pin_memory()) if on_gpu else (x, labels)
 
 
-def step_of(name, net):
-    """A function that starts one step, without waiting for it, and returns the loss."""
+def model_of(name, net):
+    if "seq" in net:
+        return torch_networks.LanguageModel(net["layers"], net["hidden"], net["hidden"])
+    if name.startswith("mlp"):
+        return torch_networks.mlp(net["hidden"])
+    return torch_networks.resnet() if name.startswith("resnet") else torch_networks.lenet()
+
+
+def compiled(model):
+    if options.reduce_overhead:
+        return torch.compile(model, mode="reduce-overhead")
+    return torch.compile(model) if options.compile else model
+
+
+def learner_of(name, net):
+    """A function that learns from a batch on the device, and returns the loss."""
     language = "seq" in net
-    if language:
-        model = torch_networks.LanguageModel(net["layers"], net["hidden"], net["hidden"])
-    elif name == "mlp4096":
-        model = torch_networks.mlp(net["hidden"])
-    else:
-        model = torch_networks.resnet() if name == "resnet20" else torch_networks.lenet()
-    model = model.to(device)
-    last = options.channels_last and not language and name != "mlp4096"
+    model = model_of(name, net).to(device)
+    last = options.channels_last and not language and not name.startswith("mlp")
     if last:
         model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1 if language else 0.01, momentum=0.9,
                                 fused=True if on_gpu else None)
-    run = torch.compile(model) if options.compile else model
-    data = list(batches_of(name, net))
-    zeros = [torch.zeros(net["layers"], net["batch"], net["hidden"], device=device)
+    run = compiled(model)
+    state = [torch.zeros(net["layers"], net["batch"], net["hidden"], device=device)
              for _ in "hc"] if language else None
-    state, count = zeros, 0
 
-    def step():
-        nonlocal state, count
-        x, labels = (part.to(device, non_blocking=True) for part in data[count % BATCHES])
-        count += 1
+    def learn(x, labels):
+        nonlocal state
         if last:
             x = x.contiguous(memory_format=torch.channels_last)
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device.type, torch.bfloat16, enabled=options.math == "bf16"):
             if language:
                 logits, after = run(x, tuple(state))
-                state = [part.detach().float() for part in after]
                 loss = nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
             else:
                 loss = nn.functional.cross_entropy(run(x).float(), labels)
         loss.backward()
         optimizer.step()
+        if language and (options.graph or options.reduce_overhead):
+            for kept, part in zip(state, after):  # a graph reads its inputs at the same place
+                kept.copy_(part.detach())
+        elif language:
+            state = [part.detach().float() for part in after]
         return loss
+
+    return learn
+
+
+def graph_of(learn, x, labels):
+    """A function that learns from what is in x and labels, by one launch."""
+    stream = torch.cuda.Stream(device)
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        for _ in range(WARM_STEPS):
+            learn(x, labels)
+    torch.cuda.current_stream(device).wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        loss = learn(x, labels)
+
+    def replay():
+        graph.replay()
+        return loss
+
+    return replay
+
+
+def step_of(name, net):
+    """A function that starts one step, without waiting for it, and returns the loss."""
+    learn = learner_of(name, net)
+    data = list(batches_of(name, net))
+    inputs = [part.to(device) for part in data[0]]
+    replay = graph_of(learn, *inputs) if options.graph and on_gpu else None
+    count = 0
+
+    def step():
+        nonlocal count
+        batch = data[count % BATCHES]
+        count += 1
+        if replay:
+            for kept, part in zip(inputs, batch):
+                kept.copy_(part, non_blocking=True)
+            return replay()
+        if options.reduce_overhead:
+            torch.compiler.cudagraph_mark_step_begin()
+        return learn(*(part.to(device, non_blocking=True) for part in batch))
 
     return step
 
@@ -133,7 +196,8 @@ for name in [options.only] if options.only else NETWORKS:
     torch.manual_seed(1)
     times, count, loss = measure(step_of(name, net))
     median, units = statistics.median(times), net["batch"] * net.get("seq", 1)
-    modes = ["compile"] * options.compile + ["channels-last"] * options.channels_last
+    modes = [mode for mode in ("compile", "reduce-overhead", "graph", "channels-last")
+             if getattr(options, mode.replace("-", "_"))]
     print(json.dumps({
         "peer": "torch-" + ("+".join(modes) or "eager"), "bench": name, "math": options.math,
         "setup": f"PyTorch {torch.__version__} on " +
