@@ -142,7 +142,10 @@ static void placement_is_honoured(void **state) {
   train(&flat);
   for (int conv = 0; conv < 2; conv++) {
     run = (struct run){
-        .options = {.replicas = 1, .microbatches = 3, .kvstore = SL_KVSTORE_DEVICE},
+        .options = {.replicas = 1,
+                    .microbatches = 3,
+                    .kvstore = SL_KVSTORE_DEVICE,
+                    .eager = true}, /* a task for each call, so that counts tell */
         .placement = conv ? "conv,pool=cpu:1; fc0, middle, fc4-6 = cpu:0"
                           : "fc0,fc4-5,middle,fc6=cpu:1\nconv=cpu:0 # the rest\npool=cpu:0;"};
     forget_counts();
@@ -167,7 +170,8 @@ static void owners_follow_their_layers(void **state) {
   for (int cpu = 0; cpu < 2; cpu++) {
     char text[64];
     snprintf(text, sizeof text, "conv,pool,fc0-6=cpu:%d", cpu);
-    run = (struct run){.options = {.replicas = 2, .kvstore = SL_KVSTORE_DEVICE}, .placement = text};
+    run = (struct run){.options = {.replicas = 2, .kvstore = SL_KVSTORE_DEVICE, .eager = true},
+                       .placement = text};
     forget_counts();
     train(&run);
     assert_ran_on(&sl__op_sgd_momentum, cpu);

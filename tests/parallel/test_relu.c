@@ -71,7 +71,7 @@ static void train(const struct shape *shape, const char *placement, int microbat
                   enum sl_math math, struct trained *to) {
   const struct sl_optimizer sgd = {.lr = 0.1f, .momentum = 0.9f};
   const struct sl_trainer_options options = {
-      .replicas = 1, .microbatches = microbatches, .math = math};
+      .replicas = 1, .microbatches = microbatches, .math = math, .eager = true};
   const struct sl__submit_hook hook = {.before = count, .data = &to->tasks};
   struct sl_dataset *data;
   struct sl_loader *loader;

@@ -36,7 +36,7 @@ struct run {
   enum sl_kvstore_kind kvstore;
   int64_t big_shard, batch;
   struct sl_optimizer optimizer;
-  bool dropout;
+  bool dropout, eager;
   double loss[256];
   float *weights;
   int64_t weight_count;
@@ -74,7 +74,8 @@ static void train(struct run *run, struct sl_model *m) {
                     &(struct sl_trainer_options){.replicas = run->replicas,
                                                  .microbatches = run->microbatches,
                                                  .kvstore = run->kvstore,
-                                                 .big_shard = run->big_shard},
+                                                 .big_shard = run->big_shard,
+                                                 .eager = run->eager},
                     &trainer));
   for (int s = 0; s < run->steps; s++) {
     OK(sl_trainer_step(trainer, loader, &report, &reported));
@@ -191,7 +192,8 @@ static void clipping_takes_few_tasks(void **state) {
   (void)state;
   const int steps = 3, layers = 4, norm_and_loss = 2;
   for (int replicas = 1; replicas <= 2; replicas++) {
-    struct run run = {.replicas = replicas, .steps = steps, .optimizer = {.lr = 0.1f, .clip = 1}};
+    struct run run = {
+        .replicas = replicas, .steps = steps, .optimizer = {.lr = 0.1f, .clip = 1}, .eager = true};
     int squares = tasks_of(&sl__op_square_sum), sums = tasks_of(&sl__op_reduce);
     train(&run, small_lenet());
     assert_int_equal(tasks_of(&sl__op_square_sum) - squares, steps * layers);
