@@ -22,9 +22,8 @@ static void subgraph_clear(struct sl__subgraph *s) {
   free(s->group_phases);
   free(s->groups);
   free(s->tensors);
-  free(s->bound);
+  free(s->use);
   free(s->modes);
-  free(s->buffer);
   free(s->name);
 }
 
@@ -38,6 +37,7 @@ void sl__graph_free(struct sl__graph *g) {
   for (int i = 0; i < g->subgraph_count; i++) subgraph_clear(&g->subgraphs[i]);
   for (int i = 0; i < g->call_count; i++) {
     free(g->calls[i].tensor);
+    free(g->calls[i].buffer);
     free(g->calls[i].args);
   }
   free(g->subgraphs);
@@ -71,10 +71,8 @@ int sl__graph_add_use(struct sl__graph *g, const struct tensor_use *use) {
 static int use_of(struct sl__graph *g, struct sl__tensor *tensor, char access) {
   for (int i = 0; i < g->use_count; i++)
     if (g->uses[i].tensor == tensor) return i;
-  const struct tensor_use use = {.tensor = tensor,
-                                 .is_written_first = access == 'w',
-                                 .is_scratch = access == 's',
-                                 .bound = -1};
+  const struct tensor_use use = {
+      .tensor = tensor, .is_written_first = access == 'w', .is_scratch = access == 's'};
   return sl__graph_add_use(g, &use);
 }
 
@@ -97,11 +95,11 @@ static enum sl_status keep(struct sl__graph *g, struct sl__tensor *tensor, int b
 }
 
 enum sl_status sl__graph_keep(struct sl__graph *graph, struct sl__tensor *tensor) {
-  return keep(graph, tensor, -1);
+  return keep(graph, tensor, 0);
 }
 
 enum sl_status sl__graph_bind(struct sl__graph *graph, struct sl__tensor *tensor) {
-  enum sl_status status = keep(graph, tensor, graph->bound_count);
+  enum sl_status status = keep(graph, tensor, graph->bound_count + 1);
   graph->bound_count += status == SL_OK;
   return status;
 }
@@ -111,7 +109,7 @@ void sl__graph_mark_kept(struct sl__graph *g) {
     for (int k = 0; k < g->kept_count; k++) {
       if (g->uses[i].tensor != g->kept[k].tensor) continue;
       g->uses[i].is_kept = true;
-      if (g->kept[k].bound >= 0) g->uses[i].bound = g->kept[k].bound;
+      if (g->kept[k].bound) g->uses[i].bound = g->kept[k].bound;
     }
 }
 

@@ -23,36 +23,42 @@ static char mode_in(const struct sl__graph *g, const struct sl__subgraph *s, int
   return mode;
 }
 
-static void add_buffer(struct sl__subgraph *s, struct sl__tensor *tensor, char mode, int number) {
+static void add_buffer(struct sl__subgraph *s, struct sl__tensor *tensor, char mode, int use) {
   s->tensors[s->count] = tensor;
   s->modes[s->count] = mode;
-  s->bound[s->count] = number >= 0 ? s->graph->uses[number].bound : -1;
-  if (number >= 0) s->buffer[number] = s->count;
-  s->count++;
+  s->use[s->count++] = use;
+}
+
+/* The buffer that has the tensor of use i, added if there is none yet. */
+static int buffer_of(struct sl__graph *g, struct sl__subgraph *s, int i) {
+  const struct tensor_use *u = &g->uses[i];
+  struct sl__tensor *tensor =
+      u->weight_cache ? sl__weight_cache_tensor(u->weight_cache) : u->tensor;
+  for (int b = 1; b < s->count; b++)
+    if (s->tensors[b] == tensor) return b;
+  add_buffer(s, tensor, mode_in(g, s, i), i);
+  return s->count - 1;
 }
 
 static enum sl_status find_buffers(struct sl__graph *g, int subgraph) {
   struct sl__subgraph *s = &g->subgraphs[subgraph];
-  size_t most = (size_t)g->use_count + 1;
   struct sl__tensor *memory = NULL;
   enum sl_status status = SL_OK;
+  size_t most = 1;
+  for (int c = s->first; c < s->end; c++) most += (size_t)g->calls[c].count;
   s->tensors = sl__alloc(most, sizeof *s->tensors, "a captured graph");
-  s->bound = sl__alloc(most, sizeof *s->bound, "a captured graph");
+  s->use = sl__alloc(most, sizeof *s->use, "a captured graph");
   s->modes = sl__alloc(most + 1, 1, "a captured graph");
-  s->buffer = sl__alloc(most, sizeof *s->buffer, "a captured graph");
-  if (!s->tensors || !s->bound || !s->modes || !s->buffer) return SL_NO_MEMORY;
-  for (int i = 0; i < g->use_count; i++) s->buffer[i] = -1;
+  if (!s->tensors || !s->use || !s->modes) return SL_NO_MEMORY;
   SL__TRY(sl__scratch(g->context, s->workspace_bytes ? s->workspace_bytes : 1, &memory));
   add_buffer(s, memory, 's', -1);
-  for (int i = 0; i < g->use_count; i++) {
-    const struct tensor_use *u = &g->uses[i];
-    char mode = u->is_internal ? 0 : mode_in(g, s, i);
-    if (!mode) continue;
-    struct sl__tensor *tensor =
-        u->weight_cache ? sl__weight_cache_tensor(u->weight_cache) : u->tensor;
-    for (int b = 1; b < s->count && u->weight_cache; b++)
-      if (s->tensors[b] == tensor) s->buffer[i] = b;
-    if (s->buffer[i] < 0) add_buffer(s, tensor, mode, i);
+  for (int c = s->first; c < s->end; c++) {
+    struct call *call = &g->calls[c];
+    call->buffer = sl__alloc((size_t)call->count, sizeof *call->buffer, "a captured graph");
+    if (!call->buffer) return SL_NO_MEMORY;
+    for (int k = 0; k < call->count; k++)
+      call->buffer[k] =
+          g->uses[call->tensor[k]].is_internal ? -1 : buffer_of(g, s, call->tensor[k]);
   }
 out:
   return status;

@@ -30,7 +30,7 @@ static size_t most_bytes(const struct sl_context *context) {
   return most;
 }
 
-/* ---- what a subgraph has ---- */
+/* ---- the tensors of a subgraph ---- */
 
 static bool has_use(const struct cut *cut, int subgraph, int end, int use) {
   const struct sl__graph *g = cut->graph;
@@ -66,7 +66,7 @@ static bool mixes_views(const struct cut *cut, int subgraph, int at) {
 /* ---- joining a call to a subgraph ---- */
 
 /* An estimate, at rates that a core reaches with large tensors. */
-static double microseconds(const struct sl__graph *g, const struct call *call) {
+static double estimated_us(const struct sl__graph *g, const struct call *call) {
   const double flops_per_us = 5e4, bytes_per_us = 2e4;
   double bytes = 0;
   for (int k = 0; k < call->count; k++)
@@ -122,7 +122,7 @@ static void record(struct cut *cut, int at, int subgraph) {
   const char *modes = call->op->modes;
   if (cut->most) cut->bytes[subgraph] += added_bytes(cut, subgraph, at);
   cut->subgraph[at] = subgraph;
-  cut->us[subgraph] += microseconds(cut->graph, call);
+  cut->us[subgraph] += estimated_us(cut->graph, call);
   for (int k = 0; k < call->count; k++, modes = sl__next_mode(modes)) {
     char access = sl__call_access(*modes, call->args->accumulate);
     int whole = cut->whole[call->tensor[k]];

@@ -51,7 +51,7 @@ static void run_call(const struct job *j, const struct call *call, const struct 
   void *given[call->count];
   for (int k = 0; k < call->count; k++) {
     const struct tensor_use *u = &s->graph->uses[call->tensor[k]];
-    int buffer = s->buffer[call->tensor[k]];
+    int buffer = call->buffer[k];
     bool is_own = buffer >= 0 && !u->weight_cache;
     if (!is_own) view[k] = view_of(u->tensor, memory_of(j, call, u, buffer, a));
     given[k] = is_own ? j->buffers[buffer] : (void *)&view[k];

@@ -45,6 +45,7 @@ struct call {
   int64_t rows, outputs; /* of its first output; outputs: number of values */
   int count;
   int *tensor; /* [count] index in the graph's uses */
+  int *buffer; /* [count] the task's buffer that has it; -1: it lies in the worker's memory */
   struct sl__args_header *args;
   size_t args_size; /* with the header */
 };
@@ -56,7 +57,7 @@ struct tensor_use {
   int first_call, last_call; /* of an internal tensor */
   bool is_written_first, is_written, is_scratch;
   bool is_kept;     /* see sl__graph_keep */
-  int bound;        /* number of the bound tensor; -1: it is none */
+  int bound;        /* 1 + number of the bound tensor; 0: it is none */
   bool is_internal; /* only one subgraph uses it: it lies in the worker's memory */
   bool is_local;    /* only one fusion group by rows uses it: each member has its own rows */
   const struct sl__weight_cache *weight_cache; /* the member of the cache that holds it, or NULL */
@@ -74,7 +75,7 @@ struct fusion_group {
 /* A tensor that the caller names before compiling. */
 struct kept_tensor {
   const struct sl__tensor *tensor;
-  int bound; /* its number; -1: it is kept only */
+  int bound; /* 1 + its number; 0: it is kept only */
 };
 
 /* The work of a superstep of the team: one phase of one fusion group. */
@@ -96,9 +97,8 @@ struct sl__subgraph {
   size_t member_bytes, workspace_bytes;   /* workspace_bytes: of all that memory */
   int count;                              /* of buffers: the memory, then tensors */
   struct sl__tensor **tensors;
-  int *bound; /* [count] number of the bound tensor; -1: it is none */
+  int *use; /* [count] its first use; -1: of the memory */
   char *modes;
-  int *buffer; /* [use_count] the buffer of each tensor, or of the cache that holds it; -1: none */
   char *name;
   struct sl__place place;
   int priority; /* the highest of its calls; 0 where the graph is not joined by slices */

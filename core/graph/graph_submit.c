@@ -4,12 +4,12 @@
 #include "core/graph/graph_state.h"
 
 /* A tensor that passes values between tasks is not needed after the last of them. */
-static void drop_passed(struct sl__graph *g, int subgraph) {
-  for (int i = 0; i < g->use_count; i++) {
-    const struct tensor_use *u = &g->uses[i];
-    bool passes = u->is_written_first && !u->is_internal && u->first_subgraph >= 0 && !u->is_kept &&
-                  !u->tensor->whole && !u->tensor->view_count &&
-                  u->first_subgraph != u->last_subgraph;
+static void drop_passed(const struct sl__graph *g, int subgraph) {
+  const struct sl__subgraph *s = &g->subgraphs[subgraph];
+  for (int b = 1; b < s->count; b++) {
+    const struct tensor_use *u = &g->uses[s->use[b]];
+    bool passes = u->is_written_first && !u->is_kept && !u->tensor->whole &&
+                  !u->tensor->view_count && u->first_subgraph != u->last_subgraph;
     if (passes && u->last_subgraph == subgraph) sl__tensor_invalidate(u->tensor);
   }
 }
@@ -25,8 +25,10 @@ static enum sl_status submit(const struct sl__graph *g, const struct sl__subgrap
   struct sl__subgraph_args args = {.subgraph = s, .has_step = run->step};
   struct sl__tensor *tensors[s->count];
   if (run->step) args.step = *run->step;
-  for (int i = 0; i < s->count; i++)
-    tensors[i] = run->bound && s->bound[i] >= 0 ? run->bound[s->bound[i]] : s->tensors[i];
+  for (int b = 0; b < s->count; b++) {
+    int bound = s->use[b] >= 0 ? g->uses[s->use[b]].bound : 0;
+    tensors[b] = run->bound && bound ? run->bound[bound - 1] : s->tensors[b];
+  }
   return sl__submit(g->context, g->op, &launch, s->count, tensors, &args, sizeof args, s->flops,
                     s->footprint ^ footprint);
 }
@@ -41,7 +43,7 @@ static struct sl__graph_run ranked(const struct sl__graph *g, const struct sl__g
 
 enum sl_status sl__graph_submit(struct sl__graph *g, const struct sl__graph_run *run) {
   enum sl_status status = SL_OK;
-  g->leader = 0;
+  if (g->leader) g->leader = 0; /* a task of the run before may read it */
   for (int i = 0; i < g->subgraph_count && status == SL_OK; i++) {
     const struct sl__subgraph *s = &g->subgraphs[i];
     const struct sl__graph_run own = ranked(g, run, i);

@@ -159,7 +159,7 @@ static int find_input_reader(const struct sl__plan *plan) {
 }
 
 /* Finds the relus that the layers before them apply, too: the only readers of an output on the same
- * devices. Captured graphs, whose plans are not for training, join calls in a way of their own. */
+ * devices. Captured answers join calls in a way of their own (core/graph/graph_fuse.c). */
 static void find_relus(struct sl__plan *plan) {
   const struct sl_model *model = plan->model;
   for (int i = 0; i < model->count; i++) {

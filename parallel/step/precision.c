@@ -39,7 +39,7 @@ enum sl_status sl__bf16_copy_refresh(struct sl_model *model, int i, const struct
   const struct sl__launch launch = {
       .name = layer->name, .place = *place, .priority = SL__PRIORITY_UPDATE + model->count - i};
   if (!sl__has_bf16_copy(layer, SL_MATH_BF16)) return SL_OK;
-  if (sl__graph_capturing(model->context)) return SL_OK; /* who runs it does so before each run */
+  if (sl__graph_capturing(model->context)) return SL_OK; /* the copy is made before each run */
   uint64_t writes = sl__tensor_writes(block->tensor);
   if (block->half_of == writes && !is_dry_run) return SL_OK;
   enum sl_status status = sl__axpy(model->context, &launch, 1.0f, block->tensor, block->half);

@@ -22,8 +22,8 @@ struct sl__captured_step {
 
 bool sl__may_capture_steps(const struct sl_trainer *t) {
   const struct sl_context *context = t->model->context;
-  return !context->trace && !context->swaps && !starpu_cuda_worker_get_count() && !t->ranks.size &&
-         !t->shards->exchange;
+  bool cpus_only = starpu_worker_get_count() == starpu_cpu_worker_get_count();
+  return cpus_only && !context->trace && !context->swaps && !t->ranks.size;
 }
 
 static void list_bound(const struct sl__plan *plan, const struct sl__step *step,

@@ -7,7 +7,7 @@
 #include "parallel/train/trainer.h"
 
 /* May the trainer's steps be captured? Not where a trace shall have each call as a task, where
- * tensors may move to a swap folder, where GPUs take part, or over ranks. */
+ * tensors may move to a swap folder, where GPUs or StarPU's slaves take part, or over ranks. */
 bool sl__may_capture_steps(const struct sl_trainer *trainer);
 
 /* Submits a step of a training: captures it if it is the first of its kind, then runs the graph. */

@@ -1,5 +1,6 @@
 /* Captured steps (parallel/train/captured_step.c): the bits of tasks that are submitted one by one,
- * for every kind of layer, optimizer and division of the work, over evaluations and checkpoints. */
+ * for many kinds of layers, optimizers and divisions of the work, over evaluations and checkpoints.
+ */
 #include "codelets/codelets.h"
 #include "core/base/random.h"
 #include "core/runtime/hooks.h"
