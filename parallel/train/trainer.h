@@ -77,8 +77,8 @@ int sl__trainer_workers(const struct sl_trainer *trainer);
 /* In a distributed training: a failure of one rank becomes that of all. Collective. */
 enum sl_status sl__trainer_share(const struct sl_trainer *trainer, enum sl_status status);
 
-/* Submits the calls of a step, which a capture records: the plan's, the statistics' and, in a training, the
- * updates'. */
+/* Submits the calls of a step, which a capture records: the plan's, the statistics' and, in a
+ * training, the updates'. */
 enum sl_status sl__trainer_submit_step(struct sl_trainer *trainer, struct sl__plan *plan,
                                        const struct sl__step *step, struct sl__pending_step *p);
 
