@@ -41,9 +41,9 @@ enum sl_status sl__graph_keep(struct sl__graph *graph, struct sl__tensor *tensor
 enum sl_status sl__graph_bind(struct sl__graph *graph, struct sl__tensor *tensor);
 
 /* Before compiling: calls of the same part of a step (struct sl__slice_mark) at the same place are
- * joined, although calls of other parts lie between, as long as the subgraph takes less than
- * about this number of microseconds. The zero value: calls at the same place that follow each other
- * are joined, without a limit. */
+ * joined, although calls of other parts lie between, as long as they take no more than this
+ * number of microseconds together, by an estimate. The zero value: calls at the same place that
+ * follow each other are joined, without a limit. */
 void sl__graph_join_slices(struct sl__graph *graph, double microseconds);
 
 /* What differs between the runs of a graph. Zero value: nothing. */

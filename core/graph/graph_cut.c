@@ -79,7 +79,7 @@ static double estimated_us(const struct sl__graph *g, const struct call *call) {
 static bool same_slice(const struct call *a, const struct call *b) {
   return a->mark.stage == b->mark.stage && a->mark.replica == b->mark.replica &&
          a->mark.microbatch == b->mark.microbatch && a->mark.chunk == b->mark.chunk &&
-         a->op->updates == b->op->updates;
+         a->mark.aside == b->mark.aside && a->op->updates == b->op->updates;
 }
 
 /* The first subgraph that the call may join: the call must come after the calls that write what it
@@ -98,7 +98,8 @@ static int earliest(const struct cut *cut, const struct call *call) {
 
 static bool fits(const struct cut *cut, int subgraph, int at) {
   const struct sl__graph *g = cut->graph;
-  if (g->slice_us > 0 && cut->us[subgraph] >= g->slice_us) return false;
+  double us = cut->us[subgraph] + estimated_us(g, &g->calls[at]);
+  if (g->slice_us > 0 && us > g->slice_us) return false;
   if (mixes_views(cut, subgraph, at)) return false;
   return !cut->most || cut->bytes[subgraph] + added_bytes(cut, subgraph, at) <= cut->most;
 }

@@ -97,11 +97,12 @@ static int slices_of(const struct sl__graph *g, const struct fusion_group *group
   return slices > SL__TEAM_PARTS ? SL__TEAM_PARTS : (int)slices;
 }
 
+/* A step of a training runs whole calls: in slices of a few rows its kernels were slower. */
 static struct fusion_group group_from(const struct sl__graph *g, const struct sl__subgraph *s,
                                       int at) {
   struct fusion_group group = {.first = at, .end = at + 1};
   const struct call *head = &g->calls[at];
-  if (!s->members || !head->cut.units) return group;
+  if (!s->members || !head->cut.units || g->slice_us > 0) return group;
   if (head->rows > 1 && goes_by_rows(head, head->rows)) {
     while (group.end < s->end && goes_by_rows(&g->calls[group.end], head->rows)) group.end++;
     group.units = head->rows;

@@ -34,6 +34,7 @@ static inline char sl__access(char letter) {
  * none. */
 struct sl__slice_mark {
   int stage, replica, microbatch, chunk;
+  bool aside; /* no later call of this part waits for it: the gradient of a layer's parameters */
 };
 
 /* The mode of the buffer after the one that `modes` begins with. */

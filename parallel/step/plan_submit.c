@@ -191,6 +191,7 @@ static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__ste
     pass.add_shared = again;
     if (pass.shared) pass.shared_grad = step->grads[slice->replica][layer->tied_to];
     pass.launch.priority = SL__PRIORITY_BACKWARD_WEIGHT + i;
+    pass.launch.mark.aside = true;
     SL__TRY(layer->kind->backward_weight(layer, &pass));
   }
 out:

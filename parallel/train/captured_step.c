@@ -6,8 +6,9 @@
 #include "core/runtime/log.h"
 #include "parallel/step/precision.h"
 
-/* Shorter tasks are joined: StarPU takes about 10 us for each. Tasks of milliseconds were slower:
- * they leave the scheduler no choice when a worker is late. */
+/* Calls are joined up to this time: StarPU takes about 10 us for a task. A longer call that joins a
+ * short one would hold back what waits for the short one, and tasks of milliseconds leave the
+ * scheduler no choice. */
 static const double task_us = 50;
 
 /* Steps of the same plan are alike but for the record, the batch, and whether recurrent layers go
