@@ -82,8 +82,8 @@ static bool same_slice(const struct call *a, const struct call *b) {
          a->mark.aside == b->mark.aside && a->op->updates == b->op->updates;
 }
 
-/* The first subgraph that the call may join: the call must come after the calls that write what it
- * reads, and after those that use what it writes. */
+/* The first subgraph that the call may join: the call must come after the calls that write its
+ * inputs, and after those that use its outputs. */
 static int earliest(const struct cut *cut, const struct call *call) {
   const char *modes = call->op->modes;
   int first = 0;

@@ -21,12 +21,6 @@ static void record_use(struct tensor_use *u, int subgraph, int call, bool is_fir
   u->last_call = call;
 }
 
-/* Of a view or a tensor that is cut, other parts may be used elsewhere. */
-static bool may_be_internal(const struct tensor_use *u) {
-  return u->is_written_first && !u->is_kept && !u->tensor->host && !u->tensor->whole &&
-         !u->tensor->view_count;
-}
-
 void sl__graph_find_uses(struct sl__graph *g) {
   for (int i = 0; i < g->use_count; i++) g->uses[i].first_subgraph = -1;
   for (int s = 0; s < g->subgraph_count; s++)
@@ -38,7 +32,7 @@ void sl__graph_find_uses(struct sl__graph *g) {
   for (int i = 0; i < g->use_count; i++) {
     struct tensor_use *u = &g->uses[i];
     bool passes = u->first_subgraph != u->last_subgraph;
-    u->is_internal = u->is_scratch || (may_be_internal(u) && !passes);
+    u->is_internal = u->is_scratch || (sl__use_is_temporary(u) && !passes);
   }
 }
 

@@ -62,8 +62,8 @@ static void run_call(const struct job *j, const struct call *call, const struct 
   sl__call_runs(NULL);
 }
 
-/* The whole call, as it was captured. */
-static void run_unchanged(const struct job *j, const struct call *call) {
+/* The whole call, with the arguments of the step. */
+static void run_undivided(const struct job *j, const struct call *call) {
   const struct assignment assignment = {.parts = 1};
   if (!j->step || !call->renew) {
     run_call(j, call, &assignment, call->args);
@@ -89,7 +89,7 @@ static void run_part(const struct job *j, const struct call *call, const struct 
 }
 
 static void run_whole(const struct job *j, int first, int end) {
-  for (int c = first; c < end; c++) run_unchanged(j, &j->subgraph->graph->calls[c]);
+  for (int c = first; c < end; c++) run_undivided(j, &j->subgraph->graph->calls[c]);
 }
 
 void sl__subgraph_work(void *job, int superstep, int part, int parts, int member) {

@@ -139,6 +139,13 @@ bool sl__same_place(const struct sl__place *a, const struct sl__place *b);
 /* Appends an element; returns its index, or -1 without memory. */
 int sl__graph_add_use(struct sl__graph *graph, const struct tensor_use *use);
 
+/* Are the contents of no use after a run? Of a view or a tensor that is cut, other parts may be
+ * used elsewhere. */
+static inline bool sl__use_is_temporary(const struct tensor_use *u) {
+  return u->is_written_first && !u->is_kept && !u->tensor->host && !u->tensor->whole &&
+         !u->tensor->view_count;
+}
+
 /* The tensor that has the memory: of a view the whole. */
 static inline const struct sl__tensor *sl__whole_of(const struct sl__tensor *tensor) {
   return tensor->whole ? tensor->whole : tensor;

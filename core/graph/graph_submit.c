@@ -8,8 +8,7 @@ static void drop_passed(const struct sl__graph *g, int subgraph) {
   const struct sl__subgraph *s = &g->subgraphs[subgraph];
   for (int b = 1; b < s->count; b++) {
     const struct tensor_use *u = &g->uses[s->use[b]];
-    bool passes = u->is_written_first && !u->is_kept && !u->tensor->whole &&
-                  !u->tensor->view_count && u->first_subgraph != u->last_subgraph;
+    bool passes = sl__use_is_temporary(u) && u->first_subgraph != u->last_subgraph;
     if (passes && u->last_subgraph == subgraph) sl__tensor_invalidate(u->tensor);
   }
 }

@@ -7,8 +7,8 @@
 #include "parallel/step/precision.h"
 
 /* Calls are joined up to this time: StarPU takes about 10 us for a task. A longer call that joins a
- * short one would hold back what waits for the short one, and tasks of milliseconds leave the
- * scheduler no choice. */
+ * short one would hold back the calls that wait for the short one, and tasks of milliseconds leave
+ * the scheduler no choice. */
 static const double task_us = 50;
 
 /* Steps of the same plan are alike but for the record, the batch, and whether recurrent layers go
