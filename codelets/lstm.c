@@ -181,7 +181,8 @@ static void few_step(const struct few *f, int64_t t, struct sl__work_range range
   for (int64_t unit = range.first; unit < range.end; unit++) {
     float sums[FEW_ROWS * SL__SKINNY_GEMM_COLUMNS] = {0};
     sl__skinny_gemm_add(f->a->rows, f->saved + t * width + 5 * hidden, f->a->steps * width, hidden,
-                        f->packed + unit * SL__SKINNY_GEMM_COLUMNS * hidden, sums, 0);
+                        f->packed + unit * SL__SKINNY_GEMM_COLUMNS * hidden,
+                        SL__SKINNY_GEMM_COLUMNS, sums, SL__SKINNY_GEMM_CONTINUE, 0);
     few_add_gates(f, t, unit, sums);
   }
   few_cells(f, t, range);

@@ -4,6 +4,11 @@
 #include "codelets/update.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+#include "codelets/kernels/choice.h"
+#include "codelets/kernels/skinny_gemm.h"
+#include "codelets/kernels/weight_gradient.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
 
@@ -26,13 +31,99 @@ SL__INLINE float *state_at(void *buffers[], int states, int k, int64_t offset, f
   return k < states ? (float *)sl__buffer(buffers, 1 + k) + offset : none;
 }
 
+/* Steps copy their rates: else the compiler must expect that writing a parameter changes them. */
+
+/* A step with the gradient of a dense layer that is computed tile by tile, instead of one that is
+ * stored: on the elements [first, end) of the layer's block. */
+struct product_step {
+  const void *rates;
+  float *param, *a, *b; /* of element `first`; none: NULL */
+  int64_t first, end, in;
+};
+
+/* The elements of row r of a tile that belong to the step, from *from on; their number. */
+SL__INLINE int64_t elements_of(const struct product_step *s, const struct sl__gradient_tile *tile,
+                               int r, int64_t *from) {
+  int64_t row = (tile->row + r) * s->in + tile->column, end = row + tile->columns;
+  *from = row > s->first ? row : s->first;
+  return (end < s->end ? end : s->end) - *from;
+}
+
+static struct sl__weight_gradient product_of(const struct sl__update_args *args, void *buffers[],
+                                             int first) {
+  struct sl__weight_gradient g = {
+      args->product.rows, args->product.in, args->product.out, args->products, {{0}}};
+  for (int t = 0; t < args->products; t++)
+    g.term[t] = (struct sl__gradient_term){sl__buffer(buffers, first + 2 * t),
+                                           sl__buffer(buffers, first + 2 * t + 1)};
+  return g;
+}
+
+static struct product_step product_step_of(const struct sl__update_args *args, void *buffers[],
+                                           int states, const void *rates) {
+  return (struct product_step){.rates = rates,
+                               .param = (float *)sl__buffer(buffers, 0) + args->param_first,
+                               .a = state_at(buffers, states, 0, 0, NULL),
+                               .b = state_at(buffers, states, 1, 0, NULL),
+                               .first = args->product_first,
+                               .end = args->product_first + args->count,
+                               .in = args->product.in};
+}
+
+/* gradient [count] = the sum of the terms' gradients of the bias, from element `first` on. */
+static void bias_gradients(const struct sl__weight_gradient *g, int64_t first, int64_t count,
+                           float *gradient) {
+  float next[BLOCK];
+  for (int t = 0; t < g->terms; t++) {
+    sl__bias_gradient(g->samples, g->out, g->term[t].dy, first, count, false, t ? next : gradient);
+    for (int64_t i = 0; t && i < count; i++) gradient[i] += next[i];
+  }
+}
+
+/* The weights by tiles, then the biases as if they were a tile's row. */
+static void step_by_product(const struct sl__weight_gradient *g, const struct product_step *s,
+                            sl__use_gradient_tile *use) {
+  int64_t weights = g->out * g->in, end = s->end < weights ? s->end : weights;
+  if (s->first < end)
+    sl__weight_gradient(g, s->first / g->in, (end + g->in - 1) / g->in, use, (void *)s, 0);
+  for (int64_t at = s->first > weights ? s->first : weights; at < s->end; at += BLOCK) {
+    float gradient[BLOCK];
+    int64_t n = s->end - at < BLOCK ? s->end - at : BLOCK;
+    struct product_step bias = *s;
+    bias.in = 0;
+    bias_gradients(g, at - weights, n, gradient);
+    const struct sl__gradient_tile tile = {0, at, 1, (int)n, gradient};
+    use(&tile, &bias);
+  }
+}
+
 #define SL__OP(name, modes, where)
 #define SL__UPDATE(name, states, modes)                                                            \
-  SL__SIMD SL__KERNEL void sl__##name##_cpu(void *buffers[], void *cl_arg) {                       \
-    const struct sl__update_args *args = sl__args(cl_arg);                                         \
-    int end = sl__buffer_count(cl_arg) - args->has_norm;                                           \
+  SL__SIMD static void name##_tile(const struct sl__gradient_tile *tile, void *data) {             \
+    const struct product_step *s = data;                                                           \
+    const struct sl__##name##_rates rates = *(const struct sl__##name##_rates *)s->rates;          \
+    for (int r = 0; r < tile->rows; r++) {                                                         \
+      int64_t from, n = elements_of(s, tile, r, &from);                                            \
+      const float *gradient = tile->values + r * SL__SKINNY_GEMM_COLUMNS +                         \
+                              (from - (tile->row + r) * s->in - tile->column);                     \
+      float *p = s->param + (from - s->first), *a = states > 0 ? s->a + (from - s->first) : p,     \
+            *b = states > 1 ? s->b + (from - s->first) : p;                                        \
+      for (int64_t i = 0; i < n; i += 16) {                                                        \
+        __builtin_prefetch(p + n + i, 1, 2);                                                       \
+        if (states > 0) __builtin_prefetch(a + n + i, 1, 2);                                       \
+        if (states > 1) __builtin_prefetch(b + n + i, 1, 2);                                       \
+      }                                                                                            \
+      for (int64_t i = 0; i < n; i++) {                                                            \
+        float none[2] = {0}, *ai = states > 0 ? &a[i] : &none[0],                                  \
+              *bi = states > 1 ? &b[i] : &none[1];                                                 \
+        sl__##name##_step(&rates, gradient[i], &p[i], ai, bi);                                     \
+      }                                                                                            \
+    }                                                                                              \
+  }                                                                                                \
+  SL__SIMD static void name##_stored(void *buffers[], const struct sl__update_args *args,          \
+                                     const struct sl__##name##_rates *begun, int end) {            \
+    const struct sl__##name##_rates rates = *begun;                                                \
     float factor = sl__clip_factor(args, args->has_norm ? sl__buffer(buffers, end) : NULL);        \
-    const struct sl__##name##_rates rates = sl__##name##_begin(&args->u);                          \
     float gradient[BLOCK];                                                                         \
     for (int64_t offset = 0; offset < args->count; offset += BLOCK) {                              \
       int64_t n = args->count - offset < BLOCK ? args->count - offset : BLOCK;                     \
@@ -42,14 +133,39 @@ SL__INLINE float *state_at(void *buffers[], int states, int k, int64_t offset, f
       sum_gradients(buffers, 1 + states, end, args->gradient_first + offset, n, factor, gradient); \
       for (int64_t i = 0; i < n; i++) sl__##name##_step(&rates, gradient[i], &p[i], &a[i], &b[i]); \
     }                                                                                              \
+  }                                                                                                \
+  SL__KERNEL void sl__##name##_cpu(void *buffers[], void *cl_arg) {                                \
+    const struct sl__update_args *args = sl__args(cl_arg);                                         \
+    const struct sl__##name##_rates rates = sl__##name##_begin(&args->u);                          \
+    if (args->products) {                                                                          \
+      const struct sl__weight_gradient g = product_of(args, buffers, 1 + states);                  \
+      const struct product_step s = product_step_of(args, buffers, states, &rates);                \
+      step_by_product(&g, &s, name##_tile);                                                        \
+    } else {                                                                                       \
+      name##_stored(buffers, args, &rates, sl__buffer_count(cl_arg) - args->has_norm);             \
+    }                                                                                              \
   }
 #include "codelets/ops.def"
 #undef SL__OP
 
 /* ---- submission -------------------------------------------------------------------------- */
 
-static void renew(void *args, const struct sl__step_record *step) {
-  sl__update_renew(args, step);
+static void renew(void *args, const struct sl__step_record *step) { sl__update_renew(args, step); }
+
+/* The gradient of a dense layer's weights, if the same function of few samples would compute it:
+ * then the bits stay. */
+static bool absorb_input(void *args, const struct sl__op *writer, const void *writer_args,
+                         int64_t first) {
+  struct sl__update_args *a = args;
+  const struct sl__dense_args *product = writer_args;
+  if (writer != &sl__op_dense_backward_weight || product->implementation != SL__DIRECT_CONV)
+    return false;
+  if (a->has_norm || a->gradient_first) return false;
+  if (a->products && (memcmp(&a->product, product, sizeof *product) || first != a->product_first))
+    return false;
+  a->product = *product;
+  a->product_first = first;
+  return sl__weight_gradient_fits(product->rows, ++a->products);
 }
 
 int sl__update_states(const struct sl__op *op) { return (int)strspn(op->modes, "m") - 1; }
@@ -77,6 +193,7 @@ enum sl_status sl__update(struct sl_context *context, struct sl__op *op, const s
   enum sl_status status = sl__same_count(op->codelet.name, n, tensors, &a.count);
   launch.pieces = true;
   launch.renew = renew;
+  launch.absorb_input = absorb_input;
   if (norm) tensors[n++] = norm;
   if (status == SL_OK)
     status = sl__submit(context, op, &launch, all, tensors, &a, sizeof a,

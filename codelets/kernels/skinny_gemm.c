@@ -6,7 +6,8 @@
 
 /* to [rows of a tile, its columns] += x panel */
 typedef void run_tile(const float *x, int64_t x_pitch, const float *panel, int64_t count, float *to,
-                      int64_t pitch, const float *ahead, int64_t step);
+                      int64_t pitch, enum sl__skinny_gemm_start start, const float *ahead,
+                      int64_t step);
 typedef void pack_panel(const float *const *row, int vectors, int64_t count, float *to);
 typedef void run_dots(const float *const *row, const float *x, int64_t length, float *to);
 
@@ -67,7 +68,7 @@ static struct ahead next_panel(run_tile *const *tiles, int64_t rows, int columns
 /* All rows by a panel, in groups of nearly equal size that fit into registers. */
 static void run_rows(run_tile *const *tiles, int64_t rows, const float *x, int64_t x_pitch,
                      const float *panel, int64_t count, float *to, int64_t pitch,
-                     struct ahead *ahead) {
+                     enum sl__skinny_gemm_start start, struct ahead *ahead) {
   int most = most_rows(tiles);
   int64_t times = (rows + most - 1) / most;
   for (int64_t i = 0; i < times; i++) {
@@ -76,8 +77,8 @@ static void run_rows(run_tile *const *tiles, int64_t rows, const float *x, int64
       for (int64_t n = r; n < next; n++)
         for (int c = 0; c < SL__SKINNY_GEMM_COLUMNS; c += 16)
           __builtin_prefetch(ahead->y + n * pitch + c, 1, 3);
-    tiles[next - r](x + r * x_pitch, x_pitch, panel, count, to + r * pitch, pitch, ahead->weight,
-                    ahead->step);
+    tiles[next - r](x + r * x_pitch, x_pitch, panel, count, to + r * pitch, pitch, start,
+                    ahead->weight, ahead->step);
     ahead->weight += ahead->step * count;
   }
 }
@@ -92,7 +93,8 @@ static void run_rows_apart(run_tile *const *tiles, int64_t rows, const float *x,
     int64_t now = rows - r < most ? rows - r : most;
     for (int64_t i = 0; i < now; i++)
       memcpy(apart[i], to + (r + i) * pitch, (size_t)columns * sizeof *to);
-    tiles[now](x + r * x_pitch, x_pitch, panel, count, apart[0], SL__SKINNY_GEMM_COLUMNS, panel, 0);
+    tiles[now](x + r * x_pitch, x_pitch, panel, count, apart[0], SL__SKINNY_GEMM_COLUMNS,
+               SL__SKINNY_GEMM_CONTINUE, panel, 0);
     for (int64_t i = 0; i < now; i++)
       memcpy(to + (r + i) * pitch, apart[i], (size_t)columns * sizeof *to);
   }
@@ -124,7 +126,8 @@ static void run_panel(const struct width *w, int64_t rows, int columns, int64_t 
     if (columns % w->lanes)
       run_rows_apart(w->tiles[vectors], rows, x + k, length, panel, count, y, y_pitch, columns);
     else
-      run_rows(w->tiles[vectors], rows, x + k, length, panel, count, y, y_pitch, &ahead);
+      run_rows(w->tiles[vectors], rows, x + k, length, panel, count, y, y_pitch,
+               SL__SKINNY_GEMM_CONTINUE, &ahead);
   }
 }
 
@@ -174,9 +177,12 @@ void sl__skinny_gemm_pack(const float *const column[SL__SKINNY_GEMM_COLUMNS], in
 }
 
 void sl__skinny_gemm_add(int64_t rows, const float *x, int64_t x_pitch, int64_t length,
-                         const float *packed, float *y, int most_lanes) {
+                         const float *packed, int columns, float *y,
+                         enum sl__skinny_gemm_start start, int most_lanes) {
   const struct width w = width_of(sl__lanes(most_lanes));
-  for (int c = 0; c < SL__SKINNY_GEMM_COLUMNS; c += VECTORS * w.lanes)
-    run_rows(w.tiles[VECTORS], rows, x, x_pitch, packed + c * length, length, y + c,
-             SL__SKINNY_GEMM_COLUMNS, &(struct ahead){.weight = packed});
+  for (int c = 0; c < columns; c += VECTORS * w.lanes) {
+    int vectors = (columns - c + w.lanes - 1) / w.lanes;
+    run_rows(w.tiles[vectors < VECTORS ? vectors : VECTORS], rows, x, x_pitch, packed + c * length,
+             length, y + c, SL__SKINNY_GEMM_COLUMNS, start, &(struct ahead){.weight = packed});
+  }
 }

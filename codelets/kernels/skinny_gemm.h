@@ -38,8 +38,15 @@ void sl__skinny_gemm_dots(int64_t length, const float *x, const float *weight, c
 /* Packs a block that is used often: the given columns into [length, SL__SKINNY_GEMM_COLUMNS]. */
 void sl__skinny_gemm_pack(const float *const column[SL__SKINNY_GEMM_COLUMNS], int64_t length,
                           float *to, int most_lanes);
-/* y [rows, SL__SKINNY_GEMM_COLUMNS] += x packed, where rows of x are x_pitch apart. */
+/* What a product does with what is there: its sums begin with it, or with 0 and are written, or
+ * added to it. */
+enum sl__skinny_gemm_start { SL__SKINNY_GEMM_CONTINUE, SL__SKINNY_GEMM_WRITE, SL__SKINNY_GEMM_ADD };
+
+/* x packed into y [rows, columns], rows SL__SKINNY_GEMM_COLUMNS apart; rows of x are x_pitch apart.
+ * The last of the columns' vectors is written whole. packed has panels of 4 vectors of columns, the
+ * last one of as many as there are. */
 void sl__skinny_gemm_add(int64_t rows, const float *x, int64_t x_pitch, int64_t length,
-                         const float *packed, float *y, int most_lanes);
+                         const float *packed, int columns, float *y,
+                         enum sl__skinny_gemm_start start, int most_lanes);
 
 #endif

@@ -48,25 +48,32 @@ static SL__JOIN(SL__TARGET_, LANES)
 
 #define BEGIN(r, v)                                                                                \
   VEC sum##r##v = {0};                                                                             \
-  if (r < rows && v < vectors) sum##r##v = *(const LOOSE *)(to + r * pitch + v * LANES);
+  if (r < rows && v < vectors && start == SL__SKINNY_GEMM_CONTINUE)                                \
+    sum##r##v = *(const LOOSE *)(to + r * pitch + v * LANES);
 #define READ(v)                                                                                    \
   VEC w##v = {0};                                                                                  \
   if (v < vectors) w##v = *(const LOOSE *)(panel + (k * vectors + v) * LANES);                     \
   if (v < vectors && rows > 1) IN_REGISTER(w##v);
 #define MULTIPLY(r, v)                                                                             \
   if (r < rows && v < vectors) sum##r##v += x[r * x_pitch + k] * w##v;
+#define ADD_OLD(r, v)                                                                              \
+  if (r < rows && v < vectors) sum##r##v += *(const LOOSE *)(to + r * pitch + v * LANES);
 #define WRITE(r, v)                                                                                \
   if (r < rows && v < vectors) *(LOOSE *)(to + r * pitch + v * LANES) = sum##r##v;
 
-/* to[r] += x[r] panel, each sum one chain over k; rows and vectors are constants in each call. */
+/* to[r] (+)= x[r] panel, each sum one chain over k; rows and vectors are constants in each call. */
 SL__INLINE void SL__JOIN(tile_, LANES)(const int rows, const int vectors, const float *x,
                                        int64_t x_pitch, const float *panel, int64_t count,
-                                       float *to, int64_t pitch, const float *ahead, int64_t step) {
+                                       float *to, int64_t pitch, enum sl__skinny_gemm_start start,
+                                       const float *ahead, int64_t step) {
   SL__TILE_ALL(BEGIN)
   for (int64_t k = 0; k < count; k++) {
     __builtin_prefetch(ahead + k * step, 0, 2);
     SL__TILE_EACH_COLUMN(READ)
     SL__TILE_ALL(MULTIPLY)
+  }
+  if (start == SL__SKINNY_GEMM_ADD) {
+    SL__TILE_ALL(ADD_OLD)
   }
   SL__TILE_ALL(WRITE)
 }
@@ -75,8 +82,8 @@ SL__INLINE void SL__JOIN(tile_, LANES)(const int rows, const int vectors, const 
 #define DEFINE(r, v)                                                                               \
   static SL__JOIN(SL__TARGET_, LANES) __attribute__((noinline)) void NAMED(r, v)(                  \
       const float *x, int64_t x_pitch, const float *panel, int64_t count, float *to,               \
-      int64_t pitch, const float *ahead, int64_t step) {                                           \
-    SL__JOIN(tile_, LANES)(r, v, x, x_pitch, panel, count, to, pitch, ahead, step);                \
+      int64_t pitch, enum sl__skinny_gemm_start start, const float *ahead, int64_t step) {         \
+    SL__JOIN(tile_, LANES)(r, v, x, x_pitch, panel, count, to, pitch, start, ahead, step);         \
   }
 SL__JOIN(SL__TILES_, LANES)
 (DEFINE)
@@ -147,6 +154,7 @@ static SL__JOIN(SL__TARGET_, LANES)
 #undef DEFINE
 #undef NAMED
 #undef WRITE
+#undef ADD_OLD
 #undef MULTIPLY
 #undef READ
 #undef BEGIN

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "codelets/codelets.h"
+#include "codelets/dense.h"
 #include "codelets/kernels/elementwise.h"
 #include "core/base/random.h" /* SL__HOST_DEVICE */
 
@@ -13,6 +14,11 @@ struct sl__update_args {
   int64_t count;
   int64_t param_first, gradient_first; /* the first element in its tensor */
   int32_t has_norm;
+  /* 0: the gradients are inputs. Else the inputs are this number of pairs (x, dy) of a dense layer,
+   * and count elements from product_first on of its gradient are computed (on CPUs). */
+  int32_t products;
+  int64_t product_first;
+  struct sl__dense_args product;
   struct sl__update u;
 };
 

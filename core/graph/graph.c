@@ -133,6 +133,7 @@ static enum sl_status append(struct sl__graph *g, const struct sl__call *from) {
                         .mark = from->launch->mark,
                         .priority = from->launch->priority,
                         .renew = from->launch->renew,
+                        .absorb_input = from->launch->absorb_input,
                         .flops = from->flops,
                         .count = from->count,
                         .args_size = sizeof *call->args + from->args_size};

@@ -89,6 +89,7 @@ enum sl_status sl__graph_compile(struct sl__graph *g, enum sl_status status) {
   if (!g->call_count) return sl__fail(SL_BAD_ARGUMENT, "a captured graph without calls");
   sl__graph_mark_kept(g);
   SL__TRY(sl__graph_fuse(g));
+  SL__TRY(sl__graph_absorb(g));
   SL__TRY(sl__graph_cut_calls(g));
   SL__TRY(sl__graph_cache_weights(g));
   sl__graph_find_uses(g);

@@ -1,6 +1,7 @@
 /* State that the files of captured graphs share (core/graph/graph.h):
  *   graph.c          captures calls
  *   graph_fuse.c     merges a call into the one before it, if that one's kernel can do both
+ *   graph_absorb.c   removes calls whose outputs their only readers can compute themselves
  *   graph_weights.c  finds tensors that the weight cache can hold
  *   graph_cut.c      cuts the calls into subgraphs
  *   graph_compile.c  compiles: all of these, and the buffers of each subgraph's task
@@ -42,6 +43,8 @@ struct call {
   struct sl__cut cut;
   struct sl__prepack prepack;
   void (*renew)(void *args, const struct sl__step_record *step);
+  bool (*absorb_input)(void *args, const struct sl__op *writer, const void *writer_args,
+                       int64_t first);
   int64_t rows, outputs; /* of its first output; outputs: number of values */
   int count;
   int *tensor; /* [count] index in the graph's uses */
@@ -155,6 +158,7 @@ static inline const struct sl__tensor *sl__whole_of(const struct sl__tensor *ten
 
 void sl__graph_mark_kept(struct sl__graph *graph);
 enum sl_status sl__graph_fuse(struct sl__graph *graph);
+enum sl_status sl__graph_absorb(struct sl__graph *graph);
 enum sl_status sl__graph_cut_calls(struct sl__graph *graph);
 enum sl_status sl__graph_cache_weights(struct sl__graph *graph);
 void sl__graph_find_uses(struct sl__graph *graph);

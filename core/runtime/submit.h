@@ -93,6 +93,12 @@ struct sl__launch {
   /* Writes what the record has of a step into the arguments, for a captured graph that runs in many
    * steps. NULL: the arguments are the same in all of them. */
   void (*renew)(void *args, const struct sl__step_record *step);
+  /* Can the kernel compute its next input, of which nothing else is needed, from the inputs of the
+   * call that would write it? If so, the arguments say it from then on, and those inputs take the
+   * input's place. Asked for each input, in their order; if one answer is no, none is taken. first:
+   * the element of that call's output at which the input begins. NULL: the answer is no. */
+  bool (*absorb_input)(void *args, const struct sl__op *writer, const void *writer_args,
+                       int64_t first);
 };
 
 static inline const char *sl__modes(const struct sl__op *op, const struct sl__launch *launch) {
