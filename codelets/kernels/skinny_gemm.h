@@ -38,8 +38,8 @@ void sl__skinny_gemm_dots(int64_t length, const float *x, const float *weight, c
 /* Packs a block that is used often: the given columns into [length, SL__SKINNY_GEMM_COLUMNS]. */
 void sl__skinny_gemm_pack(const float *const column[SL__SKINNY_GEMM_COLUMNS], int64_t length,
                           float *to, int most_lanes);
-/* What a product does with what is there: its sums begin with it, or with 0 and are written, or
- * added to it. */
+/* How a product meets the old values of y: its sums begin with them; or with 0, and replace them,
+ * or are added to them. */
 enum sl__skinny_gemm_start { SL__SKINNY_GEMM_CONTINUE, SL__SKINNY_GEMM_WRITE, SL__SKINNY_GEMM_ADD };
 
 /* x packed into y [rows, columns], rows SL__SKINNY_GEMM_COLUMNS apart; rows of x are x_pitch apart.

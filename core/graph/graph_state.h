@@ -1,7 +1,7 @@
-/* State that the files of captured graphs share (core/graph/graph.h):
+/* State that the files of captured graphs (core/graph/graph.h) share.
  *   graph.c          captures calls
  *   graph_fuse.c     merges a call into the one before it, if that one's kernel can do both
- *   graph_absorb.c   removes calls whose outputs their only readers can compute themselves
+ *   graph_absorb.c   removes calls whose outputs other calls can compute themselves
  *   graph_weights.c  finds tensors that the weight cache can hold
  *   graph_cut.c      cuts the calls into subgraphs
  *   graph_compile.c  compiles: all of these, and the buffers of each subgraph's task

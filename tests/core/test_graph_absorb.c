@@ -214,7 +214,7 @@ static void gradients_that_are_needed_stay(void **state) {
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) check(all[i]);
 }
 
-/* A capture that fails anywhere frees what it has. */
+/* A capture that fails anywhere frees its memory. */
 static void no_memory(void **state) {
   struct training t = {"adam", &sl__op_adam, 9, 20, 11, true, 2, 3, NO_OBSTACLE, true};
   enum sl_status status = SL_NO_MEMORY;
