@@ -160,7 +160,6 @@ static bool absorb_input(void *args, const struct sl__op *writer, const void *wr
   const struct sl__dense_args *product = writer_args;
   if (writer != &sl__op_dense_backward_weight || product->implementation != SL__DIRECT_CONV)
     return false;
-  if (a->has_norm || a->gradient_first) return false;
   if (a->products && (memcmp(&a->product, product, sizeof *product) || first != a->product_first))
     return false;
   a->product = *product;

@@ -30,12 +30,12 @@ static bool uses(const struct sl__graph *g, int c, const struct sl__tensor *whol
 
 /* ---- the call that writes an input ---- */
 
-/* The only call that writes any part of the tensor, if it writes all of it; else -1. */
+/* The only call that writes any part of the tensor; -1: there are several, or none. */
 static int only_writer(const struct sl__graph *g, const struct sl__tensor *whole) {
   int writer = -1;
   for (int c = 0; c < g->call_count; c++) {
     if (!uses(g, c, whole, 'x')) continue;
-    if (writer >= 0 || uses(g, c, whole, 'm')) return -1;
+    if (writer >= 0) return -1;
     writer = c;
   }
   return writer;
