@@ -21,10 +21,13 @@ AM_TESTS_ENVIRONMENT = \
 	$(SL_SANITIZE_ENVIRONMENT) $(STANDIN_ENVIRONMENT) \
 	SL_SRCDIR=$(abs_top_srcdir); export SL_SRCDIR; \
 	SL_BUILDDIR=$(abs_top_builddir); export SL_BUILDDIR;
+if SL_CUDA_STANDIN
+longest_test = tests/gpu/gpu-check.sh
+endif
 if SL_HAVE_CMOCKA
-TESTS = $(test_order)
+TESTS = $(longest_test) $(test_order)
 else
-TESTS = $(test_scripts)
+TESTS = $(longest_test) $(test_scripts)
 endif
 TEST_EXTENSIONS = .sh
 LOG_DRIVER = env AM_TAP_AWK='$(AWK)' $(SHELL) $(top_srcdir)/build-aux/tap-driver.sh
@@ -118,7 +121,6 @@ gpu_tests = \
 gpu_check_needs += $(gpu_tests:=$(EXEEXT))
 endif
 if SL_CUDA_STANDIN
-TESTS += tests/gpu/gpu-check.sh
 check_PROGRAMS += $(gpu_programs)
 endif
 gpu-check: $(gpu_check_needs)
@@ -193,9 +195,10 @@ $(fuzzers): tests/fuzz/fuzz_%: tests/fuzz/objects/tests/fuzz/fuzz_%.o tests/fuzz
 	$(AM_V_CCLD)$(CLANG) $(fuzz_flags) -fsanitize=fuzzer $< tests/fuzz/libfuzz.a \
 	  .libs/libstarling_all.a $(fuzz_libs) $(STARPU_RPATH) -o $@
 FUZZ_SECONDS = 30
-fuzz:
+fuzzers:
 	@test "$(CLANG)" != no || { echo "fuzz: clang is needed"; exit 1; }
 	$(MAKE) $(AM_MAKEFLAGS) $(fuzzers)
+fuzz: fuzzers
 	$(top_srcdir)/tests/fuzz/run-fuzzers $(FUZZ_SECONDS) $(top_srcdir)/tests/fuzz/corpus $(fuzzers)
 
 # ---- deliberate bugs: do tests find them? In a checkout; see build-aux/mutants -------------------
@@ -236,4 +239,4 @@ EXTRA_DIST_TESTS = $(test_scripts) $(test_headers) \
 	tests/codelets/arm_cmocka.c tests/codelets/arm_runtime.c \
 	tests/parallel/check-nodes.sh \
 	tests/standin/README.md
-.PHONY: chaos check-mutants check-nodes clean-tests faults fuzz gpu-check mutants
+.PHONY: chaos check-mutants check-nodes clean-tests faults fuzz fuzzers gpu-check mutants
