@@ -11,6 +11,7 @@
 #include "codelets/codelets.h"
 #include "codelets/kernels/conv.h"
 #include "codelets/kernels/conv_backward_data.h"
+#include "codelets/kernels/bias_gradient.h"
 #include "codelets/kernels/conv_backward_weight.h"
 #include "codelets/batchnorm.h"
 #include "codelets/kernels/conv_frame.h"
@@ -256,40 +257,34 @@ static void backward_data(const struct sl__conv_args *a, const float *dy, const 
   }
 }
 
-/* Sums of each channel's plane, image after image, in sixteen interleaved parts: the order does not
- * depend on how wide the processor's vectors are. */
 SL__SIMD static void bias_gradient(const float *dy, float *grad, int64_t images, int64_t channels,
                                    int64_t plane, bool add) {
   for (int64_t k = 0; k < channels; k++) {
-    float part[16] = {0}, sum = 0;
-    for (int64_t n = 0; n < images; n++) {
-      const float *row = dy + (n * channels + k) * plane;
-      int64_t p = 0;
-      for (; p + 16 <= plane; p += 16)
-        for (int i = 0; i < 16; i++) part[i] += row[p + i];
-      for (int i = 0; p < plane; p++, i++) part[i] += row[p];
-    }
-    for (int i = 0; i < 16; i++) sum += part[i];
-    grad[k] = add ? grad[k] + sum : sum;
+    float part[SL__BIAS_PARTS] = {0};
+    sl__bias_gradient_add(dy + k * plane, images, channels * plane, plane, part);
+    sl__bias_gradient_end(part, grad + k, add);
   }
 }
 
 static void backward_weight(const struct sl__conv_args *a, const float *x, const float *dy,
                             float *grad, float *scratch, bool add) {
   int64_t k = a->out_channels, p = sl__conv_pixels(a), t = sl__conv_taps(a);
+  float *bias = a->has_bias ? grad + k * t : NULL;
   struct sl__onednn_window w = onednn_window(a);
   if (a->implementation == SL__ONEDNN && !add &&
-      sl__onednn_conv2d_backward_weight(&w, x, dy, grad, a->has_bias ? grad + k * t : NULL))
+      sl__onednn_conv2d_backward_weight(&w, x, dy, grad, bias))
     return;
+  if (is_own(a) && a->implementation != SL__WINOGRAD) {
+    sl__conv_backward_weight(a, x, dy, grad, bias, scratch, add, 0);
+    return;
+  }
   if (a->implementation == SL__WINOGRAD)
     sl__winograd_backward_weight(a, x, dy, grad, scratch, add, 0);
-  else if (is_own(a))
-    sl__conv_backward_weight(a, x, dy, grad, scratch, add, 0);
   else
     for (int32_t n = 0; n < a->images; n++)
       sl__gemm(product(a), false, true, k, t, p, 1, dy + n * k * p, p,
                windows(a, x + n * sl__conv_x_size(a), scratch), p, add || n, grad, t);
-  if (a->has_bias) bias_gradient(dy, grad + k * t, a->images, k, p, add);
+  if (bias) bias_gradient(dy, bias, a->images, k, p, add);
 }
 
 SL__KERNEL void sl__conv2d_forward_cpu(void *buffers[], void *cl_arg) {

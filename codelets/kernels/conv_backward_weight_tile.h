@@ -2,12 +2,33 @@
  * tiles_LANES has a function for each number of output channels (rows of a tile) and taps (its
  * columns). See codelets/kernels/tiles.h. */
 
-/* The sum of a vector's values, fours first. */
-SL__INLINE float SL__JOIN(total_, LANES)(const VEC *sum) {
-  const sl__loose4 *part = (const sl__loose4 *)sum;
-  sl__vec4 four = part[0];
-  for (int i = 1; i < LANES / 4; i++) four += part[i];
-  return (four[0] + four[2]) + (four[1] + four[3]);
+/* FOLD adds halves of blocks of `b` floats: each block of x, then that of y, becomes half as long.
+ */
+#define EACH(b, use) SL__JOIN(SL__LANES_, LANES)(b, use)
+#define LOW(i, b) ((i) / (b) * (b) + (i) % ((b) / 2) + ((i) % (b) >= (b) / 2) * LANES)
+#define HIGH(i, b) (LOW(i, b) + (b) / 2)
+#define FOLD(x, y, b)                                                                              \
+  (__builtin_shufflevector(x, y, EACH(b, LOW)) + __builtin_shufflevector(x, y, EACH(b, HIGH)))
+
+/* Adds the sum of each vector's values to `to`: 8 vectors of 16 floats, 4 of fewer. */
+SL__INLINE void SL__JOIN(add_totals_, LANES)(const VEC *s, float *to) {
+#if LANES == 16
+  VEC p0 = FOLD(s[0], s[4], 16), p1 = FOLD(s[1], s[5], 16);
+  VEC p2 = FOLD(s[2], s[6], 16), p3 = FOLD(s[3], s[7], 16);
+  VEC q0 = FOLD(p0, p2, 8), q1 = FOLD(p1, p3, 8), r = FOLD(q0, q1, 4);
+  sl__vec8 even = __builtin_shufflevector(r, r, 0, 2, 4, 6, 8, 10, 12, 14);
+  sl__vec8 odd = __builtin_shufflevector(r, r, 1, 3, 5, 7, 9, 11, 13, 15);
+  *(sl__loose8 *)to += even + odd;
+#else
+  VEC p0 = FOLD(s[0], s[2], LANES), p1 = FOLD(s[1], s[3], LANES), r = FOLD(p0, p1, LANES / 2);
+#if LANES == 8
+  sl__vec4 even = __builtin_shufflevector(r, r, 0, 2, 4, 6);
+  sl__vec4 odd = __builtin_shufflevector(r, r, 1, 3, 5, 7);
+  *(sl__loose4 *)to += even + odd;
+#else
+  *(sl__loose4 *)to += r;
+#endif
+#endif
 }
 
 #define BEGIN(k, t) VEC sum##k##t = {0};
@@ -33,8 +54,11 @@ SL__INLINE float SL__JOIN(total_, LANES)(const VEC *sum) {
     slope = (VEC)((BITS)slope & keep);                                                             \
     SL__TILE_ROW(MULTIPLY, k)                                                                      \
   }
-#define WRITE(k, t)                                                                                \
-  if (k < channels && t < taps) to[k * g->taps + t] += SL__JOIN(total_, LANES)(&sum##k##t);
+#define WRITE(t)                                                                                   \
+  if (t < taps) {                                                                                  \
+    const VEC sums[] = {sum0##t, sum1##t, sum2##t, sum3##t, sum4##t, sum5##t, sum6##t, sum7##t};   \
+    SL__JOIN(add_totals_, LANES)(sums, to + t * group->pitch);                                     \
+  }
 
 /* Adds the sums of `channels` channels by `taps` taps over some images to `to`; the two numbers are
  * constants in each call. */
@@ -57,7 +81,7 @@ SL__INLINE void SL__JOIN(tile_, LANES)(const struct group *group, const int chan
       SL__TILE_EACH_ROW(MULTIPLY_KEPT)
     }
   }
-  SL__TILE_ALL(WRITE)
+  SL__TILE_EACH_COLUMN(WRITE)
 }
 
 #define NAMED(k, t) SL__JOIN(SL__JOIN(SL__JOIN(tile_, LANES), _##k), _##t)
@@ -84,3 +108,7 @@ SL__JOIN(SL__TILES_, LANES)
 #undef READ
 #undef FROM
 #undef BEGIN
+#undef FOLD
+#undef HIGH
+#undef LOW
+#undef EACH

@@ -147,6 +147,11 @@ SL__INLINE void slide_rows(float *restrict to, const float *restrict from, int32
   for (int32_t j = width - left; j < width; j++) clear_column(to + j, rows, width);
 }
 
+SL__INLINE void copy_rows(float *restrict to, int64_t pitch, const float *restrict from,
+                          int64_t width, int32_t rows, int32_t count) {
+  for (int32_t i = 0; i < rows; i++) sl__copy_row(to + i * pitch, from + i * width, count);
+}
+
 /* One remainder of one channel, into a plane that is zero outside the image. */
 SL__INLINE void frame_plane(const struct sl__conv_args *a, const struct sl__conv_frame *g,
                             struct sl__frame_rows rows, const float *image, int32_t stride_h,
@@ -164,16 +169,20 @@ SL__INLINE void frame_plane(const struct sl__conv_args *a, const struct sl__conv
   }
   const float *from = image + ((int64_t)top * stride_h + rh - a->pad_h) * a->width +
                       (int64_t)first * stride_w + rw - a->pad_w;
+  int64_t width = (int64_t)stride_h * a->width;
   to += (int64_t)top * g->pitch + first;
-  for (int32_t i = top; i < bottom; i++) {
-    if (stride_w == 1)
-      sl__copy_row(to, from, end - first);
-    else if (stride_w == 2)
+  if (stride_w == 1) { /* a constant for rows of one vector, of which LeNet has many */
+    if (end - first == 8)
+      copy_rows(to, g->pitch, from, width, bottom - top, 8);
+    else
+      copy_rows(to, g->pitch, from, width, bottom - top, end - first);
+    return;
+  }
+  for (int32_t i = top; i < bottom; i++, from += width, to += g->pitch) {
+    if (stride_w == 2)
       spread_row_2(to, from, end - first);
     else
       spread_row(to, from, end - first, stride_w);
-    from += (int64_t)stride_h * a->width;
-    to += g->pitch;
   }
 }
 

@@ -4,8 +4,15 @@
 
 #include "codelets/kernels/tiles.h"
 
-typedef void run_tile(int64_t channels, int64_t pixels, int64_t taps, const int64_t *at,
-                      const float *weight, const float *dy, float *to);
+/* Output channels, floats of a channel's dy and of its taps, distances from one tap of the tile to
+ * the next in the weights and in the products. */
+struct tile_shape {
+  int64_t channels, pixels, taps, below, plane;
+};
+
+/* at: offsets of the vectors of pixels. */
+typedef void run_tile(const struct tile_shape *s, const int64_t *at, const float *weight,
+                      const float *dy, float *to);
 
 #define SL__TILE_FILE "codelets/kernels/conv_scatter_tile.h"
 #include "codelets/kernels/simd_variants.h"
@@ -21,75 +28,127 @@ bool sl__conv_scatter_pays(const struct sl__conv_args *a) {
   return sl__conv_pixels(a) >= 4 && rotated > 2 * (double)sl__conv_pixels(a);
 }
 
+/* The products of one tile in the scratch memory: a plane a tap, between rows of zeros, so that
+ * every row of dx that the taps meet adds the same number of rows. */
+struct products {
+  int64_t plane, zeros; /* floats of a tap's plane, and of the zeros before its products */
+};
+
+static struct products products_of(const struct sl__conv_args *a, int32_t rows) {
+  int64_t zeros = (rows - 1) / a->stride_h * (int64_t)a->out_width;
+  return (struct products){sl__conv_pixels(a) + 2 * zeros, zeros};
+}
+
 int64_t sl__conv_scatter_scratch(const struct sl__conv_args *a) {
-  return SL__TILE_ROWS * sl__conv_pixels(a);
+  int32_t rows = SL__TILE_ROWS < a->kernel_h ? SL__TILE_ROWS : a->kernel_h;
+  return rows * products_of(a, rows).plane;
 }
 
 /* ---- products ---- */
 
-/* The products of `rows` taps, for all pixels. The last vector is moved back to end with them, and
+/* Taps of one tile: below each other in the window, so that their products meet the same columns of
+ * dx. */
+struct taps {
+  int32_t channel, first, rows, column;
+};
+
+/* The products of these taps, for all pixels. The last vector is moved back to end with them, and
  * writes some of them again. */
-static void multiply(const struct sl__conv_args *a, tile_table *tiles, int lanes, int rows,
-                     const float *weight, const float *dy, float *to) {
+static void multiply(const struct sl__conv_args *a, tile_table *tiles, int lanes,
+                     const struct taps *t, const struct products *p, const float *weight,
+                     const float *dy, float *to) {
   int64_t pixels = sl__conv_pixels(a), at[SL__TILE_COLUMNS];
   int most = SL__TILE_COLUMNS;
-  while (!tiles[most][rows]) most--;
-  for (int64_t p = 0; p < pixels;) {
+  struct tile_shape shape = {a->out_channels, pixels, sl__conv_taps(a), a->kernel_w, p->plane};
+  while (!tiles[most][t->rows]) most--;
+  weight += ((int64_t)t->channel * a->kernel_h + t->first) * a->kernel_w + t->column;
+  for (int64_t i = 0; i < pixels;) {
     int vectors = 0;
-    for (; vectors < most && p < pixels; p += lanes)
-      at[vectors++] = p < pixels - lanes ? p : pixels - lanes;
-    tiles[vectors][rows](a->out_channels, pixels, sl__conv_taps(a), at, weight, dy, to);
+    for (; vectors < most && i < pixels; i += lanes)
+      at[vectors++] = i < pixels - lanes ? i : pixels - lanes;
+    tiles[vectors][t->rows](&shape, at, weight, dy, to + p->zeros);
   }
 }
 
 /* ---- sums ---- */
 
-/* Adds rows of `from` to rows of `to`. width and stride are constants where they often occur: a
- * loop over few floats costs more than the sums. */
-SL__INLINE void add_rows(float *restrict to, int64_t below, const float *restrict from,
-                         int64_t next, int32_t rows, const int32_t width, const int32_t stride) {
-  for (int32_t h = 0; h < rows; h++, to += below, from += next)
-    for (int32_t i = 0; i < width; i++) to[(int64_t)i * stride] += from[i];
+/* Adds `rows` rows, from the one at `from` on, to a row of dx. Sums stay in a register. */
+#define ADD_VECTOR(VECTOR)                                                                         \
+  do {                                                                                             \
+    VECTOR sum = *(const VECTOR *)(to + i);                                                        \
+    for (int32_t k = 0; k < rows; k++) sum += *(const VECTOR *)(from + k * next + i);              \
+    *(VECTOR *)(to + i) = sum;                                                                     \
+  } while (0)
+SL__INLINE void add_rows(float *to, const int32_t stride, const float *from, int64_t next,
+                         int32_t rows, int32_t width) {
+  int32_t i = 0;
+  if (stride == 1) {
+    for (; i + 8 <= width; i += 8) ADD_VECTOR(sl__loose8);
+    for (; i + 4 <= width; i += 4) ADD_VECTOR(sl__loose4);
+  }
+  for (; i < width; i++) {
+    float sum = to[(int64_t)i * stride];
+    for (int32_t k = 0; k < rows; k++) sum += from[k * next + i];
+    to[(int64_t)i * stride] = sum;
+  }
 }
 
-/* Adds a tap's products [H', W'] to the pixels of its channel's plane that it meets. */
-SL__SIMD static void scatter(const struct sl__conv_args *a, int64_t tap, const float *from,
-                             float *dx) {
-  int32_t window = a->kernel_h * a->kernel_w, top, bottom, left, right;
-  int32_t r = (int32_t)(tap % window) / a->kernel_w, s = (int32_t)(tap % window) % a->kernel_w;
-  sl__conv_inside(a->height, a->out_height, a->stride_h, r, a->pad_h, &top, &bottom);
-  sl__conv_inside(a->width, a->out_width, a->stride_w, s, a->pad_w, &left, &right);
-  int64_t below = (int64_t)a->stride_h * a->width;
-  float *to = dx + tap / window * a->height * a->width + top * below +
-              (int64_t)(r - a->pad_h) * a->width + (int64_t)left * a->stride_w + s - a->pad_w;
-  int32_t rows = bottom - top, width = right - left;
-  from += (int64_t)top * a->out_width + left;
-  if (a->stride_w != 1)
-    add_rows(to, below, from, a->out_width, rows, width, a->stride_w);
-  else if (width == 8)
-    add_rows(to, below, from, a->out_width, rows, 8, 1);
-  else if (width == 4)
-    add_rows(to, below, from, a->out_width, rows, 4, 1);
+/* Row y of dx meets row (y + pad_h - r) / stride_h of tap r, where that is a whole number. */
+SL__INLINE void scatter_with(const struct sl__conv_args *a, const struct taps *t,
+                             const int32_t rows, const int32_t stride_h, const int32_t stride_w,
+                             const struct products *p, const float *products, float *dx) {
+  int32_t left, right, above = t->first - a->pad_h;
+  int32_t end = above + (a->out_height - 1) * stride_h + rows;
+  sl__conv_inside(a->width, a->out_width, stride_w, t->column, a->pad_w, &left, &right);
+  if (left >= right) return;
+  int64_t next = p->plane * stride_h - a->out_width;
+  int32_t y = above > 0 ? above : 0;
+  dx += ((int64_t)t->channel * a->height + y) * a->width + (int64_t)left * stride_w + t->column -
+        a->pad_w;
+  products += p->zeros + left;
+  for (; y < end && y < a->height; y++, dx += a->width) {
+    int32_t r = (y - above) % stride_h, h = (y - above) / stride_h;
+    if (r < rows)
+      add_rows(dx, stride_w, products + r * p->plane + h * (int64_t)a->out_width, next,
+               (rows - r - 1) / stride_h + 1, right - left);
+  }
+}
+
+/* Constants where they often occur: divisions and loops would take longer than the sums. */
+SL__SIMD static void scatter(const struct sl__conv_args *a, const struct taps *t,
+                             const struct products *p, const float *products, float *dx) {
+  if (a->stride_h != 1 || a->stride_w != 1)
+    scatter_with(a, t, t->rows, a->stride_h, a->stride_w, p, products, dx);
+  else if (t->rows == 5)
+    scatter_with(a, t, 5, 1, 1, p, products, dx);
   else
-    add_rows(to, below, from, a->out_width, rows, width, 1);
+    scatter_with(a, t, t->rows, 1, 1, p, products, dx);
+}
+
+/* Rows of a window in one tile: its parts are as equal as can be. most: rows of the largest tile.
+ */
+static int32_t rows_of(const struct sl__conv_args *a, int32_t most) {
+  return sl__ceil_div(a->kernel_h, sl__ceil_div(a->kernel_h, most));
 }
 
 void sl__conv_scatter(const struct sl__conv_args *a, const float *dy, const float *weight,
                       float *dx, float *scratch, bool add, int most_lanes) {
-  int64_t taps = sl__conv_taps(a), pixels = sl__conv_pixels(a);
+  int64_t pixels = sl__conv_pixels(a);
   int lanes = sl__lanes_of(pixels, most_lanes), most = SL__TILE_ROWS;
   tile_table *tiles = SL__TILES_OF(lanes);
   /* sums of four vectors, or as many as there are, in one tile */
   int columns = pixels > 3 * lanes ? 4 : (int)((pixels + lanes - 1) / lanes);
   while (!tiles[columns][most]) most--;
+  int32_t rows = rows_of(a, most);
+  struct products p = products_of(a, rows);
+  memset(scratch, 0, (size_t)(rows * p.plane) * sizeof *scratch);
   if (!add) memset(dx, 0, (size_t)(a->images * sl__conv_x_size(a)) * sizeof *dx);
-  for (int32_t n = 0; n < a->images; n++) {
-    for (int64_t t = 0; t < taps; t += most) {
-      int rows = (int)(taps - t < most ? taps - t : most);
-      multiply(a, tiles, lanes, rows, weight + t, dy, scratch);
-      for (int i = 0; i < rows; i++) scatter(a, t + i, scratch + i * pixels, dx);
-    }
-    dx += sl__conv_x_size(a);
-    dy += sl__conv_y_size(a);
-  }
+  for (int32_t n = 0; n < a->images; n++, dx += sl__conv_x_size(a), dy += sl__conv_y_size(a))
+    for (int32_t c = 0; c < a->channels; c++)
+      for (int32_t s = 0; s < a->kernel_w; s++)
+        for (int32_t r = 0; r < a->kernel_h; r += rows) {
+          struct taps t = {c, r, a->kernel_h - r < rows ? a->kernel_h - r : rows, s};
+          multiply(a, tiles, lanes, &t, &p, weight, dy, scratch);
+          scatter(a, &t, &p, scratch, dx);
+        }
 }

@@ -7,17 +7,18 @@
   VEC slope##v = {0};                                                                              \
   if (v < vectors) slope##v = *(const LOOSE *)(dy + at[v]);
 #define MULTIPLY(t, v)                                                                             \
-  if (t < rows && v < vectors) sum##t##v += weight[t] * slope##v;
+  if (t < rows && v < vectors) sum##t##v += weight[t * below] * slope##v;
 #define WRITE(t, v)                                                                                \
-  if (t < rows && v < vectors) *(LOOSE *)(to + t * pixels + at[v]) = sum##t##v;
+  if (t < rows && v < vectors) *(LOOSE *)(to + t * plane + at[v]) = sum##t##v;
 
-/* to [rows, pixels] at some vectors: the sums over `channels` of weight [channels, taps] times dy
+/* to [rows, plane] at some vectors: the sums over channels of weight [channels, taps] times dy
  * [channels, pixels]. rows and vectors are constants in each call. */
-SL__INLINE void SL__JOIN(tile_, LANES)(const int rows, const int vectors, int64_t channels,
-                                       int64_t pixels, int64_t taps, const int64_t *at,
+SL__INLINE void SL__JOIN(tile_, LANES)(const int rows, const int vectors,
+                                       const struct tile_shape *s, const int64_t *at,
                                        const float *weight, const float *dy, float *to) {
+  int64_t pixels = s->pixels, taps = s->taps, below = s->below, plane = s->plane;
   SL__TILE_ALL(BEGIN)
-  for (int64_t k = 0; k < channels; k++, weight += taps, dy += pixels) {
+  for (int64_t k = 0; k < s->channels; k++, weight += taps, dy += pixels) {
     SL__TILE_EACH_COLUMN(READ)
     SL__TILE_ALL(MULTIPLY)
   }
@@ -27,9 +28,9 @@ SL__INLINE void SL__JOIN(tile_, LANES)(const int rows, const int vectors, int64_
 #define NAMED(t, v) SL__JOIN(SL__JOIN(SL__JOIN(tile_, LANES), _##t), _##v)
 #define DEFINE(t, v)                                                                               \
   static SL__JOIN(SL__TARGET_, LANES) __attribute__((noinline)) void NAMED(t, v)(                  \
-      int64_t channels, int64_t pixels, int64_t taps, const int64_t *at, const float *weight,      \
-      const float *dy, float *to) {                                                                \
-    SL__JOIN(tile_, LANES)(t, v, channels, pixels, taps, at, weight, dy, to);                      \
+      const struct tile_shape *s, const int64_t *at, const float *weight, const float *dy,         \
+      float *to) {                                                                                 \
+    SL__JOIN(tile_, LANES)(t, v, s, at, weight, dy, to);                                           \
   }
 SL__JOIN(SL__TILES_, LANES)
 (DEFINE)
