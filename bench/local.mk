@@ -44,7 +44,8 @@ EXTRA_PROGRAMS += bench/gpu_peak
 bench_cuda = bench/gpu_peak$(EXEEXT)
 bench_gpu_peak_SOURCES = bench/bench.h bench/gpu_peak.c bench/peak.c
 bench_gpu_peak_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
-bench_gpu_peak_LDADD = libstarling_all.la $(product_libs) $(JANSSON_LIBS) -lm -lpthread
+bench_gpu_peak_LDADD = libstarling_all.la $(CUBLASLT_LIBS) $(product_libs) $(JANSSON_LIBS) -lm \
+	-lpthread
 endif
 benches = bench/bench_limits$(EXEEXT) bench/bench_pipeline$(EXEEXT) bench/bench_predict$(EXEEXT) \
 	bench/bench_train$(EXEEXT) $(bench_mpi) $(bench_cuda)

@@ -29,10 +29,10 @@ struct plan {
   int32_t images = 0; /* images at a time; 0: there is no algorithm */
 
   ~plan() {
-    if (convolution) cudnnDestroyConvolutionDescriptor(convolution);
-    if (weight) cudnnDestroyFilterDescriptor(weight);
-    if (y) cudnnDestroyTensorDescriptor(y);
-    if (x) cudnnDestroyTensorDescriptor(x);
+    if (convolution) sl::cudnn.DestroyConvolutionDescriptor(convolution);
+    if (weight) sl::cudnn.DestroyFilterDescriptor(weight);
+    if (y) sl::cudnn.DestroyTensorDescriptor(y);
+    if (x) sl::cudnn.DestroyTensorDescriptor(x);
   }
 };
 
@@ -51,12 +51,12 @@ struct library<FORWARD> {
            i == CUDNN_CONVOLUTION_FWD_ALGO_GEMM || i == CUDNN_CONVOLUTION_FWD_ALGO_DIRECT;
   }
   static cudnnStatus_t choices(cudnnHandle_t h, const plan *p, int most, int *count, choice *list) {
-    return cudnnGetConvolutionForwardAlgorithm_v7(h, p->x, p->weight, p->convolution, p->y, most,
-                                                  count, list);
+    return sl::cudnn.GetConvolutionForwardAlgorithm_v7(h, p->x, p->weight, p->convolution, p->y,
+                                                       most, count, list);
   }
   static cudnnStatus_t size(cudnnHandle_t h, const plan *p, algorithm i, size_t *bytes) {
-    return cudnnGetConvolutionForwardWorkspaceSize(h, p->x, p->weight, p->convolution, p->y, i,
-                                                   bytes);
+    return sl::cudnn.GetConvolutionForwardWorkspaceSize(h, p->x, p->weight, p->convolution, p->y, i,
+                                                        bytes);
   }
 };
 
@@ -66,12 +66,12 @@ struct library<DATA> {
   using algorithm = cudnnConvolutionBwdDataAlgo_t;
   static bool is_plain_sum(algorithm i) { return i == CUDNN_CONVOLUTION_BWD_DATA_ALGO_1; }
   static cudnnStatus_t choices(cudnnHandle_t h, const plan *p, int most, int *count, choice *list) {
-    return cudnnGetConvolutionBackwardDataAlgorithm_v7(h, p->weight, p->y, p->convolution, p->x,
-                                                       most, count, list);
+    return sl::cudnn.GetConvolutionBackwardDataAlgorithm_v7(h, p->weight, p->y, p->convolution,
+                                                            p->x, most, count, list);
   }
   static cudnnStatus_t size(cudnnHandle_t h, const plan *p, algorithm i, size_t *bytes) {
-    return cudnnGetConvolutionBackwardDataWorkspaceSize(h, p->weight, p->y, p->convolution, p->x, i,
-                                                        bytes);
+    return sl::cudnn.GetConvolutionBackwardDataWorkspaceSize(h, p->weight, p->y, p->convolution,
+                                                             p->x, i, bytes);
   }
 };
 
@@ -81,12 +81,12 @@ struct library<WEIGHT> {
   using algorithm = cudnnConvolutionBwdFilterAlgo_t;
   static bool is_plain_sum(algorithm i) { return i == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1; }
   static cudnnStatus_t choices(cudnnHandle_t h, const plan *p, int most, int *count, choice *list) {
-    return cudnnGetConvolutionBackwardFilterAlgorithm_v7(h, p->x, p->y, p->convolution, p->weight,
-                                                         most, count, list);
+    return sl::cudnn.GetConvolutionBackwardFilterAlgorithm_v7(h, p->x, p->y, p->convolution,
+                                                              p->weight, most, count, list);
   }
   static cudnnStatus_t size(cudnnHandle_t h, const plan *p, algorithm i, size_t *bytes) {
-    return cudnnGetConvolutionBackwardFilterWorkspaceSize(h, p->x, p->y, p->convolution, p->weight,
-                                                          i, bytes);
+    return sl::cudnn.GetConvolutionBackwardFilterWorkspaceSize(h, p->x, p->y, p->convolution,
+                                                               p->weight, i, bytes);
   }
 };
 
@@ -100,27 +100,27 @@ cudnnMathType_t math(const key &q) {
 bool create(const key &q, plan *p) {
   const sl__conv_args &a = q.a;
   cudnnDataType_t type = q.half ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
-  return sl::succeeded(cudnnCreateTensorDescriptor(&p->x)) &&
-         sl::succeeded(cudnnCreateTensorDescriptor(&p->y)) &&
-         sl::succeeded(cudnnCreateFilterDescriptor(&p->weight)) &&
-         sl::succeeded(cudnnCreateConvolutionDescriptor(&p->convolution)) &&
-         sl::succeeded(cudnnSetFilter4dDescriptor(p->weight, type, CUDNN_TENSOR_NCHW,
-                                                  a.out_channels, a.channels, a.kernel_h,
-                                                  a.kernel_w)) &&
-         sl::succeeded(cudnnSetConvolution2dDescriptor(p->convolution, a.pad_h, a.pad_w, a.stride_h,
-                                                       a.stride_w, 1, 1, CUDNN_CROSS_CORRELATION,
-                                                       CUDNN_DATA_FLOAT));
+  return sl::succeeded(sl::cudnn.CreateTensorDescriptor(&p->x)) &&
+         sl::succeeded(sl::cudnn.CreateTensorDescriptor(&p->y)) &&
+         sl::succeeded(sl::cudnn.CreateFilterDescriptor(&p->weight)) &&
+         sl::succeeded(sl::cudnn.CreateConvolutionDescriptor(&p->convolution)) &&
+         sl::succeeded(sl::cudnn.SetFilter4dDescriptor(p->weight, type, CUDNN_TENSOR_NCHW,
+                                                       a.out_channels, a.channels, a.kernel_h,
+                                                       a.kernel_w)) &&
+         sl::succeeded(sl::cudnn.SetConvolution2dDescriptor(
+             p->convolution, a.pad_h, a.pad_w, a.stride_h, a.stride_w, 1, 1,
+             CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT));
 }
 
 /* Returns false for more than the library takes. */
 bool set_images(const key &q, plan *p, int32_t images) {
   const sl__conv_args &a = q.a;
   cudnnDataType_t type = q.half ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
-  return cudnnSetTensor4dDescriptor(p->x, CUDNN_TENSOR_NCHW, type, images, a.channels, a.height,
-                                    a.width) == CUDNN_STATUS_SUCCESS &&
-         cudnnSetTensor4dDescriptor(p->y, CUDNN_TENSOR_NCHW, type, images, a.out_channels,
-                                    a.out_height, a.out_width) == CUDNN_STATUS_SUCCESS &&
-         cudnnSetConvolutionMathType(p->convolution, math(q)) == CUDNN_STATUS_SUCCESS;
+  return sl::cudnn.SetTensor4dDescriptor(p->x, CUDNN_TENSOR_NCHW, type, images, a.channels,
+                                         a.height, a.width) == CUDNN_STATUS_SUCCESS &&
+         sl::cudnn.SetTensor4dDescriptor(p->y, CUDNN_TENSOR_NCHW, type, images, a.out_channels,
+                                         a.out_height, a.out_width) == CUDNN_STATUS_SUCCESS &&
+         sl::cudnn.SetConvolutionMathType(p->convolution, math(q)) == CUDNN_STATUS_SUCCESS;
 }
 
 /* cuDNN also offers choices for other math types than the requested one. If tensor cores are
@@ -129,7 +129,7 @@ bool set_images(const key &q, plan *p, int32_t images) {
 bool agree_on_math(const key &q, cudnnMathType_t offered, plan *p) {
   if (math(q) == CUDNN_FMA_MATH) return true;
   if (offered == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION) return false; /* floats as binary16 */
-  return cudnnSetConvolutionMathType(p->convolution, offered) == CUDNN_STATUS_SUCCESS;
+  return sl::cudnn.SetConvolutionMathType(p->convolution, offered) == CUDNN_STATUS_SUCCESS;
 }
 
 /* Returns the first suitable choice; the library lists them by expected time. */
@@ -210,7 +210,7 @@ void forward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const float one = 1, zero = 0;
   bool fine = each_part<FORWARD>(
       cuda, *a, sizeof(T) == 2, sl__tf32(cl_arg), a->images, [&](const plan *p, int32_t n) {
-        return cudnnConvolutionForward(
+        return sl::cudnn.ConvolutionForward(
             cuda->dnn, &one, p->x, x + n * sl__conv_x_size(a), p->weight, weight, p->convolution,
             static_cast<cudnnConvolutionFwdAlgo_t>(p->algorithm), cuda->workspace, p->workspace,
             &zero, p->y, y + n * sl__conv_y_size(a));
@@ -229,7 +229,7 @@ void data_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
   const float one = 1, beta = sl__accumulate(cl_arg) ? 1.0f : 0.0f;
   each_part<DATA>(cuda, *a, sizeof(T) == 2, sl__tf32(cl_arg), a->images,
                   [&](const plan *p, int32_t n) {
-                    return cudnnConvolutionBackwardData(
+                    return sl::cudnn.ConvolutionBackwardData(
                         cuda->dnn, &one, p->weight, weight, p->y, dy + n * sl__conv_y_size(a),
                         p->convolution, static_cast<cudnnConvolutionBwdDataAlgo_t>(p->algorithm),
                         cuda->workspace, p->workspace, &beta, p->x, dx + n * sl__conv_x_size(a));
@@ -243,7 +243,7 @@ bool weight_gradient(struct sl__cuda *cuda, const sl__conv_args *a, bool tf32, i
                      const float *x, const float *dy, float *grad, bool add) {
   const float one = 1, zero = 0;
   return each_part<WEIGHT>(cuda, *a, false, tf32, images, [&](const plan *p, int32_t n) {
-    return cudnnConvolutionBackwardFilter(
+    return sl::cudnn.ConvolutionBackwardFilter(
         cuda->dnn, &one, p->x, x + n * sl__conv_x_size(a), p->y, dy + n * sl__conv_y_size(a),
         p->convolution, static_cast<cudnnConvolutionBwdFilterAlgo_t>(p->algorithm), cuda->workspace,
         p->workspace, add || n ? &one : &zero, p->weight, grad);

@@ -1,7 +1,8 @@
 /* The gradient of a convolution's input, tap by tap: the products of a few taps' weights by dy [K,
  * H' W'] stay in the first-level cache and are added to the pixels of dx that the taps meet. That
  * needs no product for pixels beyond dy, as a convolution with the rotated filters does, and no
- * matrix of windows. Each value is a sum over the window's columns, then rows, each of them over k. */
+ * matrix of windows. Each value is a sum over the window's columns, then rows, each of them over
+ * k. */
 #ifndef SL_CODELETS_KERNELS_CONV_SCATTER_H
 #define SL_CODELETS_KERNELS_CONV_SCATTER_H
 

@@ -126,12 +126,12 @@ inline void forget_settled() {
 
 inline bool succeeded(cublasStatus_t result) {
   if (result == CUBLAS_STATUS_SUCCESS) return true;
-  sl__task_failed(SL_STARPU, "cuBLAS: %s", cublasLtGetStatusString(result));
+  sl__task_failed(SL_STARPU, "cuBLAS: %s", sl::cublaslt.GetStatusString(result));
   return false;
 }
 inline bool succeeded(cudnnStatus_t result) {
   if (result == CUDNN_STATUS_SUCCESS) return true;
-  sl__task_failed(SL_STARPU, "cuDNN: %s", cudnnGetErrorString(result));
+  sl__task_failed(SL_STARPU, "cuDNN: %s", sl::cudnn.GetErrorString(result));
   return false;
 }
 

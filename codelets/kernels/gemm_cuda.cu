@@ -28,21 +28,21 @@ struct plan {
   bool found = false;
 
   ~plan() {
-    if (c) cublasLtMatrixLayoutDestroy(c);
-    if (b) cublasLtMatrixLayoutDestroy(b);
-    if (a) cublasLtMatrixLayoutDestroy(a);
-    if (matmul) cublasLtMatmulDescDestroy(matmul);
+    if (c) sl::cublaslt.MatrixLayoutDestroy(c);
+    if (b) sl::cublaslt.MatrixLayoutDestroy(b);
+    if (a) sl::cublaslt.MatrixLayoutDestroy(a);
+    if (matmul) sl::cublaslt.MatmulDescDestroy(matmul);
   }
 };
 
 template <class V>
 cublasStatus_t set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t name, V value) {
-  return cublasLtMatmulDescSetAttribute(d, name, &value, sizeof value);
+  return sl::cublaslt.MatmulDescSetAttribute(d, name, &value, sizeof value);
 }
 template <class V>
 cublasStatus_t set(cublasLtMatmulPreference_t d, cublasLtMatmulPreferenceAttributes_t name,
                    V value) {
-  return cublasLtMatmulPreferenceSetAttribute(d, name, &value, sizeof value);
+  return sl::cublaslt.MatmulPreferenceSetAttribute(d, name, &value, sizeof value);
 }
 
 /* Power of two, at most 16. */
@@ -62,7 +62,7 @@ bool describe(const key &q, plan *p) {
   uint64_t b_columns = static_cast<uint64_t>(q.tb ? q.n : q.k);
   uint64_t a_rows = static_cast<uint64_t>(q.ta ? q.m : q.k);
   uint64_t a_columns = static_cast<uint64_t>(q.ta ? q.k : q.m);
-  if (!sl::succeeded(cublasLtMatmulDescCreate(&p->matmul, compute, CUDA_R_32F)) ||
+  if (!sl::succeeded(sl::cublaslt.MatmulDescCreate(&p->matmul, compute, CUDA_R_32F)) ||
       !sl::succeeded(set(p->matmul, CUBLASLT_MATMUL_DESC_TRANSA, first)) ||
       !sl::succeeded(set(p->matmul, CUBLASLT_MATMUL_DESC_TRANSB, second)))
     return false;
@@ -72,12 +72,12 @@ bool describe(const key &q, plan *p) {
        !sl::succeeded(set(p->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, uintptr_t(16)))))
     return false;
   return sl::succeeded(
-             cublasLtMatrixLayoutCreate(&p->b, type(q.half_in), b_rows, b_columns, q.ldb)) &&
+             sl::cublaslt.MatrixLayoutCreate(&p->b, type(q.half_in), b_rows, b_columns, q.ldb)) &&
          sl::succeeded(
-             cublasLtMatrixLayoutCreate(&p->a, type(q.half_in), a_rows, a_columns, q.lda)) &&
-         sl::succeeded(cublasLtMatrixLayoutCreate(&p->c, type(q.half_out),
-                                                  static_cast<uint64_t>(q.n),
-                                                  static_cast<uint64_t>(q.m), q.ldc));
+             sl::cublaslt.MatrixLayoutCreate(&p->a, type(q.half_in), a_rows, a_columns, q.lda)) &&
+         sl::succeeded(sl::cublaslt.MatrixLayoutCreate(&p->c, type(q.half_out),
+                                                       static_cast<uint64_t>(q.n),
+                                                       static_cast<uint64_t>(q.m), q.ldc));
 }
 
 bool prefer(const key &q, cublasLtMatmulPreference_t preference) {
@@ -98,15 +98,15 @@ void choose(struct sl__cuda *cuda, const key &q, plan *p) {
   cublasLtMatmulPreference_t preference;
   cublasLtMatmulHeuristicResult_t result;
   int count = 0;
-  if (!describe(q, p) || !sl::succeeded(cublasLtMatmulPreferenceCreate(&preference))) return;
+  if (!describe(q, p) || !sl::succeeded(sl::cublaslt.MatmulPreferenceCreate(&preference))) return;
   if (prefer(q, preference) &&
-      cublasLtMatmulAlgoGetHeuristic(cuda->lt, p->matmul, p->b, p->a, p->c, p->c, preference, 1,
-                                     &result, &count) == CUBLAS_STATUS_SUCCESS &&
+      sl::cublaslt.MatmulAlgoGetHeuristic(cuda->lt, p->matmul, p->b, p->a, p->c, p->c, preference,
+                                          1, &result, &count) == CUBLAS_STATUS_SUCCESS &&
       count > 0 && result.state == CUBLAS_STATUS_SUCCESS) {
     p->algorithm = result.algo;
     p->found = true;
   }
-  cublasLtMatmulPreferenceDestroy(preference);
+  sl::cublaslt.MatmulPreferenceDestroy(preference);
 }
 
 key key_of(const sl::product &p, bool half_in, bool half_out, const void *a, const void *b,
@@ -161,9 +161,9 @@ bool multiply(struct sl__cuda *cuda, const sl::product &p, key q, const void *a,
   }
   if (*biased && !sl::succeeded(set(found->matmul, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias)))
     return false;
-  return sl::succeeded(cublasLtMatmul(cuda->lt, found->matmul, &p.alpha, b, found->b, a, found->a,
-                                      &p.beta, c, found->c, c, found->c, &found->algorithm,
-                                      cuda->workspace, sl::GEMM_WORKSPACE, cuda->stream));
+  return sl::succeeded(sl::cublaslt.Matmul(
+      cuda->lt, found->matmul, &p.alpha, b, found->b, a, found->a, &p.beta, c, found->c, c,
+      found->c, &found->algorithm, cuda->workspace, sl::GEMM_WORKSPACE, cuda->stream));
 }
 
 }  // namespace

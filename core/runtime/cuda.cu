@@ -76,13 +76,13 @@ static void open_worker(void *unused) {
   account(w);
   try_kernel(w);
   if (*opening) return;
-  cublasStatus_t blas = cublasLtCreate(&w->lt);
+  cublasStatus_t blas = sl::cublaslt.Create(&w->lt);
   if (blas != CUBLAS_STATUS_SUCCESS)
-    fail_opening(SL_STARPU, "cuBLASLt does not start", cublasLtGetStatusString(blas));
-  cudnnStatus_t dnn = cudnnCreate(&w->dnn);
-  if (dnn == CUDNN_STATUS_SUCCESS) dnn = cudnnSetStream(w->dnn, w->stream);
+    fail_opening(SL_STARPU, "cuBLASLt does not start", sl::cublaslt.GetStatusString(blas));
+  cudnnStatus_t dnn = sl::cudnn.Create(&w->dnn);
+  if (dnn == CUDNN_STATUS_SUCCESS) dnn = sl::cudnn.SetStream(w->dnn, w->stream);
   if (dnn != CUDNN_STATUS_SUCCESS)
-    fail_opening(SL_STARPU, "cuDNN does not start", cudnnGetErrorString(dnn));
+    fail_opening(SL_STARPU, "cuDNN does not start", sl::cudnn.GetErrorString(dnn));
   cudaStreamSynchronize(w->stream); /* StarPU aborts if this function left work behind */
 }
 
@@ -91,8 +91,8 @@ static void close_worker(void *unused) {
   (void)unused;
   for (int i = 0; i < SL__PLAN_CACHES; i++)
     if (w->plan_caches[i].plans) w->plan_caches[i].release(w->plan_caches[i].plans);
-  if (w->dnn) cudnnDestroy(w->dnn);
-  if (w->lt) cublasLtDestroy(w->lt);
+  if (w->dnn) sl::cudnn.Destroy(w->dnn);
+  if (w->lt) sl::cublaslt.Destroy(w->lt);
   if (w->workspace) cudaFree(w->workspace);
   if (w->unusable)
     starpu_memory_deallocate(starpu_worker_get_memory_node(starpu_worker_get_id()), w->unusable);
@@ -112,9 +112,12 @@ static size_t measure_task_limit(int worker) {
 }
 
 enum sl_status sl__cuda_open(struct sl_context *context) {
+  char why[512];
   (void)context;
   *opening = 0;
   if (!starpu_cuda_worker_get_count()) return SL_OK;
+  if (!sl::load_cuda_libraries(why, sizeof why))
+    return sl__fail(SL_NO_DEVICE, "%s; STARPU_NCUDA=0 leaves GPUs out", why);
   /* one after the other: a failure's text is written without a lock */
   for (int i = 0; i < starpu_worker_get_count_by_type(STARPU_CUDA_WORKER); i++) {
     unsigned worker = (unsigned)starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);

@@ -46,9 +46,9 @@ bool sl__cuda_is_host(void);
 #endif
 
 #ifdef SL__CUDA_SOURCE /* *.cu only */
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
-#include <cudnn.h>
+
+#include "core/runtime/cuda_libraries.h"
 
 /* Bytes of scratch memory that the tasks of one worker share: they follow each other on its stream.
  * cuBLAS asks for 32 MiB on Hopper; convolutions choose among algorithms that need no more. */

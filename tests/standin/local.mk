@@ -13,6 +13,13 @@ standin_libraries = \
 	tests/standin/libcusparse.la \
 	tests/standin/libcusolver.la
 noinst_LTLIBRARIES += $(standin_libraries)
+# What StarPU may need at the start; cuDNN is loaded by ourselves when a device is opened.
+standin_linked = \
+	tests/standin/libcudart.la \
+	tests/standin/libcublasLt.la \
+	tests/standin/libcublas.la \
+	tests/standin/libcusparse.la \
+	tests/standin/libcusolver.la
 standin_ldflags = $(AM_LDFLAGS) -rpath /nonexistent -no-undefined
 tests_standin_libcudart_la_SOURCES = \
 	tests/standin/block.cu \

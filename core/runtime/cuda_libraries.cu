@@ -1,0 +1,70 @@
+#include "core/runtime/cuda_libraries.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+
+namespace sl {
+
+struct cublaslt_functions cublaslt;
+struct cudnn_functions cudnn;
+
+}  // namespace sl
+
+namespace {
+
+#define TEXT_OF(x) #x
+#define TEXT(x) TEXT_OF(x)
+constexpr char cublaslt_file[] = "libcublasLt.so." TEXT(CUBLAS_VER_MAJOR);
+constexpr char cudnn_file[] = "libcudnn.so." TEXT(CUDNN_MAJOR);
+
+/* A library's functions, in the order of the table's pointers. */
+struct library {
+  const char *file;
+  const char *const *names;
+  void **functions;
+  size_t count;
+};
+
+#define SL__FUNCTION(library, name) #library #name,
+const char *const cublaslt_names[] = {
+#include "core/runtime/cublaslt.def"
+};
+const char *const cudnn_names[] = {
+#include "core/runtime/cudnn.def"
+};
+#undef SL__FUNCTION
+
+/* Libraries stay loaded: what they have started may run until the process ends. */
+bool load(const library &l, char *text, size_t size) {
+  void *handle = dlopen(l.file, RTLD_NOW | RTLD_LOCAL);
+  if (!handle) {
+    snprintf(text, size,
+             "%s, which a GPU needs, is not found (%s); LD_LIBRARY_PATH may name its folder",
+             l.file, dlerror());
+    return false;
+  }
+  for (size_t i = 0; i < l.count; i++) {
+    l.functions[i] = dlsym(handle, l.names[i]);
+    if (l.functions[i]) continue;
+    snprintf(text, size, "%s has no function %s: this build needs another version", l.file,
+             l.names[i]);
+    l.functions[0] = nullptr;
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool sl::load_cuda_libraries(char *text, size_t size) {
+  static_assert(
+      sizeof sl::cublaslt == sizeof cublaslt_names && sizeof sl::cudnn == sizeof cudnn_names,
+      "a table has a pointer for each name");
+  const library all[] = {{cublaslt_file, cublaslt_names, reinterpret_cast<void **>(&sl::cublaslt),
+                          sizeof cublaslt_names / sizeof *cublaslt_names},
+                         {cudnn_file, cudnn_names, reinterpret_cast<void **>(&sl::cudnn),
+                          sizeof cudnn_names / sizeof *cudnn_names}};
+  for (const library &l : all)
+    if (!l.functions[0] && !load(l, text, size)) return false;
+  return true;
+}
