@@ -11,7 +11,7 @@
 #include "codelets/codelets.h"
 #include "codelets/kernels/conv.h"
 #include "codelets/kernels/conv_backward_data.h"
-#include "codelets/kernels/bias_gradient.h"
+#include "codelets/kernels/conv_bias.h"
 #include "codelets/kernels/conv_backward_weight.h"
 #include "codelets/batchnorm.h"
 #include "codelets/kernels/conv_frame.h"
@@ -261,8 +261,8 @@ SL__SIMD static void bias_gradient(const float *dy, float *grad, int64_t images,
                                    int64_t plane, bool add) {
   for (int64_t k = 0; k < channels; k++) {
     float part[SL__BIAS_PARTS] = {0};
-    sl__bias_gradient_add(dy + k * plane, images, channels * plane, plane, part);
-    sl__bias_gradient_end(part, grad + k, add);
+    sl__conv_bias_add(dy + k * plane, images, channels * plane, plane, part);
+    sl__conv_bias_end(part, grad + k, add);
   }
 }
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "codelets/kernels/bias_gradient.h"
+#include "codelets/kernels/conv_bias.h"
 #include "codelets/kernels/conv_frame.h"
 #include "codelets/kernels/tiles.h"
 
@@ -111,8 +111,8 @@ SL__SIMD static void add_bias(const struct group *group, int64_t channels, const
                               float *parts) {
   int64_t plane = group->frame->pixels;
   for (int64_t k = 0; k < channels; k++)
-    sl__bias_gradient_add(dy + k * plane, group->images, group->slopes, plane,
-                          parts + k * SL__BIAS_PARTS);
+    sl__conv_bias_add(dy + k * plane, group->images, group->slopes, plane,
+                      parts + k * SL__BIAS_PARTS);
 }
 
 /* A pointer into it: first zeros, then ones. */
@@ -155,6 +155,6 @@ void sl__conv_backward_weight(const struct sl__conv_args *a, const float *x, con
   memset(scratch + at.sums, 0, (size_t)(at.end - at.sums) * sizeof *scratch);
   add_images(a, &group, lanes, x, dy, scratch, &at);
   write_gradient(scratch + at.sums, a->out_channels, g.taps, at.pitch, grad, add);
-  for (int64_t k = 0; bias && k < a->out_channels; k++)
-    sl__bias_gradient_end(scratch + at.bias + k * SL__BIAS_PARTS, bias + k, add);
+  for (int64_t k = 0; a->has_bias && k < a->out_channels; k++)
+    sl__conv_bias_end(scratch + at.bias + k * SL__BIAS_PARTS, bias + k, add);
 }

@@ -16,7 +16,7 @@ bool sl__conv_backward_weight_serves(const struct sl__conv_args *a);
 /* Returns the number of floats of scratch memory. */
 int64_t sl__conv_backward_weight_scratch(const struct sl__conv_args *a);
 
-/* Computes grad [K, C, R, S] and, unless it is NULL, bias [K] from x [N, C, H, W] and
+/* Computes grad [K, C, R, S] and, if a->has_bias, bias [K] from x [N, C, H, W] and
  * dy [N, K, H', W'], or adds to them, where sl__conv_backward_weight_serves. most_lanes: as
  * sl__lanes. */
 void sl__conv_backward_weight(const struct sl__conv_args *a, const float *x, const float *dy,

@@ -22,26 +22,27 @@ typedef run_tile *const tile_table[SL__TILE_ROWS + 1];
 /* ---- sizes ---- */
 
 /* Measured: it takes up to twice the time for as many products as the convolutions with the rotated
- * filters, which go to all pixels of dx. */
+ * filters, which go to all pixels of dx; longer where a tile has few rows, as each of its sums
+ * waits for the one before. */
 bool sl__conv_scatter_pays(const struct sl__conv_args *a) {
   double rotated = (double)a->height * a->width / a->stride_h / a->stride_w;
-  return sl__conv_pixels(a) >= 4 && rotated > 2 * (double)sl__conv_pixels(a);
+  return sl__conv_pixels(a) >= 4 && a->kernel_h > 2 && rotated > 2 * (double)sl__conv_pixels(a);
 }
 
 /* The products of one tile in the scratch memory: a plane a tap, between rows of zeros, so that
  * every row of dx that the taps meet adds the same number of rows. */
-struct products {
+struct planes {
   int64_t plane, zeros; /* floats of a tap's plane, and of the zeros before its products */
 };
 
-static struct products products_of(const struct sl__conv_args *a, int32_t rows) {
+static struct planes planes_of(const struct sl__conv_args *a, int32_t rows) {
   int64_t zeros = (rows - 1) / a->stride_h * (int64_t)a->out_width;
-  return (struct products){sl__conv_pixels(a) + 2 * zeros, zeros};
+  return (struct planes){sl__conv_pixels(a) + 2 * zeros, zeros};
 }
 
 int64_t sl__conv_scatter_scratch(const struct sl__conv_args *a) {
   int32_t rows = SL__TILE_ROWS < a->kernel_h ? SL__TILE_ROWS : a->kernel_h;
-  return rows * products_of(a, rows).plane;
+  return rows * planes_of(a, rows).plane;
 }
 
 /* ---- products ---- */
@@ -55,7 +56,7 @@ struct taps {
 /* The products of these taps, for all pixels. The last vector is moved back to end with them, and
  * writes some of them again. */
 static void multiply(const struct sl__conv_args *a, tile_table *tiles, int lanes,
-                     const struct taps *t, const struct products *p, const float *weight,
+                     const struct taps *t, const struct planes *p, const float *weight,
                      const float *dy, float *to) {
   int64_t pixels = sl__conv_pixels(a), at[SL__TILE_COLUMNS];
   int most = SL__TILE_COLUMNS;
@@ -96,7 +97,7 @@ SL__INLINE void add_rows(float *to, const int32_t stride, const float *from, int
 /* Row y of dx meets row (y + pad_h - r) / stride_h of tap r, where that is a whole number. */
 SL__INLINE void scatter_with(const struct sl__conv_args *a, const struct taps *t,
                              const int32_t rows, const int32_t stride_h, const int32_t stride_w,
-                             const struct products *p, const float *products, float *dx) {
+                             const struct planes *p, const float *products, float *dx) {
   int32_t left, right, above = t->first - a->pad_h;
   int32_t end = above + (a->out_height - 1) * stride_h + rows;
   sl__conv_inside(a->width, a->out_width, stride_w, t->column, a->pad_w, &left, &right);
@@ -116,7 +117,7 @@ SL__INLINE void scatter_with(const struct sl__conv_args *a, const struct taps *t
 
 /* Constants where they often occur: divisions and loops would take longer than the sums. */
 SL__SIMD static void scatter(const struct sl__conv_args *a, const struct taps *t,
-                             const struct products *p, const float *products, float *dx) {
+                             const struct planes *p, const float *products, float *dx) {
   if (a->stride_h != 1 || a->stride_w != 1)
     scatter_with(a, t, t->rows, a->stride_h, a->stride_w, p, products, dx);
   else if (t->rows == 5)
@@ -140,7 +141,7 @@ void sl__conv_scatter(const struct sl__conv_args *a, const float *dy, const floa
   int columns = pixels > 3 * lanes ? 4 : (int)((pixels + lanes - 1) / lanes);
   while (!tiles[columns][most]) most--;
   int32_t rows = rows_of(a, most);
-  struct products p = products_of(a, rows);
+  struct planes p = planes_of(a, rows);
   memset(scratch, 0, (size_t)(rows * p.plane) * sizeof *scratch);
   if (!add) memset(dx, 0, (size_t)(a->images * sl__conv_x_size(a)) * sizeof *dx);
   for (int32_t n = 0; n < a->images; n++, dx += sl__conv_x_size(a), dy += sl__conv_y_size(a))

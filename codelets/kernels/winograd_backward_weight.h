@@ -21,7 +21,7 @@ bool sl__winograd_backward_weight_serves(const struct sl__conv_args *a);
 /* Returns the number of floats of scratch memory. */
 int64_t sl__winograd_backward_weight_scratch(const struct sl__conv_args *a);
 
-/* As sl__conv_backward_weight, where sl__winograd_backward_weight_serves. */
+/* As sl__conv_backward_weight, but without the bias, where sl__winograd_backward_weight_serves. */
 void sl__winograd_backward_weight(const struct sl__conv_args *a, const float *x, const float *dy,
                                   float *grad, float *scratch, bool add, int most_lanes);
 

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /* For every CUDA worker; none is fine. \return SL_NO_MEMORY, or SL_NO_DEVICE where a GPU is of an
- * architecture that this build has no kernels for. */
+ * architecture that this build has no kernels for, or cuBLASLt or cuDNN cannot be loaded. */
 enum sl_status sl__cuda_open(struct sl_context *context);
 void sl__cuda_close(struct sl_context *context);
 

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <string.h>
 
 namespace sl {
 
@@ -17,11 +18,11 @@ namespace {
 constexpr char cublaslt_file[] = "libcublasLt.so." TEXT(CUBLAS_VER_MAJOR);
 constexpr char cudnn_file[] = "libcudnn.so." TEXT(CUDNN_MAJOR);
 
-/* A library's functions, in the order of the table's pointers. */
+/* A library's functions, and the bytes of the table's pointers to them in the same order. */
 struct library {
   const char *file;
   const char *const *names;
-  void **functions;
+  unsigned char *functions;
   size_t count;
 };
 
@@ -34,21 +35,28 @@ const char *const cudnn_names[] = {
 };
 #undef SL__FUNCTION
 
+bool is_loaded(const library &l) {
+  void *first;
+  memcpy(&first, l.functions, sizeof first);
+  return first;
+}
+
 /* Libraries stay loaded: what they have started may run until the process ends. */
 bool load(const library &l, char *text, size_t size) {
   void *handle = dlopen(l.file, RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     snprintf(text, size,
-             "%s, which a GPU needs, is not found (%s); LD_LIBRARY_PATH may name its folder",
+             "%s, which a GPU needs, cannot be loaded (%s); LD_LIBRARY_PATH may name its folder",
              l.file, dlerror());
     return false;
   }
   for (size_t i = 0; i < l.count; i++) {
-    l.functions[i] = dlsym(handle, l.names[i]);
-    if (l.functions[i]) continue;
+    void *function = dlsym(handle, l.names[i]);
+    memcpy(l.functions + i * sizeof function, &function, sizeof function);
+    if (function) continue;
     snprintf(text, size, "%s has no function %s: this build needs another version", l.file,
              l.names[i]);
-    l.functions[0] = nullptr;
+    memset(l.functions, 0, sizeof function);
     return false;
   }
   return true;
@@ -60,11 +68,12 @@ bool sl::load_cuda_libraries(char *text, size_t size) {
   static_assert(
       sizeof sl::cublaslt == sizeof cublaslt_names && sizeof sl::cudnn == sizeof cudnn_names,
       "a table has a pointer for each name");
-  const library all[] = {{cublaslt_file, cublaslt_names, reinterpret_cast<void **>(&sl::cublaslt),
-                          sizeof cublaslt_names / sizeof *cublaslt_names},
-                         {cudnn_file, cudnn_names, reinterpret_cast<void **>(&sl::cudnn),
-                          sizeof cudnn_names / sizeof *cudnn_names}};
+  const library all[] = {
+      {cublaslt_file, cublaslt_names, reinterpret_cast<unsigned char *>(&sl::cublaslt),
+       sizeof cublaslt_names / sizeof *cublaslt_names},
+      {cudnn_file, cudnn_names, reinterpret_cast<unsigned char *>(&sl::cudnn),
+       sizeof cudnn_names / sizeof *cudnn_names}};
   for (const library &l : all)
-    if (!l.functions[0] && !load(l, text, size)) return false;
+    if (!is_loaded(l) && !load(l, text, size)) return false;
   return true;
 }

@@ -1,5 +1,5 @@
-/* cuBLASLt and cuDNN, loaded when the first device is opened: on a machine without a GPU, a build
- * with CUDA pays nothing for their hundreds of megabytes. *.cu only. */
+/* cuBLASLt and cuDNN, loaded where StarPU has a GPU: on a machine without one, a build with CUDA
+ * pays nothing for their hundreds of megabytes. *.cu only. */
 #ifndef SL_CORE_RUNTIME_CUDA_LIBRARIES_H
 #define SL_CORE_RUNTIME_CUDA_LIBRARIES_H
 

@@ -97,6 +97,9 @@ static void shapes_of_networks(void **state) {
   check_all(square(2, 2, 6, 3, 2, 3, 0)); /* pixels that no window covers */
   check_all(square(2, 2, 5, 3, 5, 1, 4)); /* every window lies over an edge */
   check_all(square(2, 2, 9, 3, 4, 2, 1));
+  check_all(square(1, 2, 24, 3, 11, 1, 0)); /* a column of the window in several tiles */
+  check_all(square(2, 2, 24, 3, 7, 1, 3));
+  check_all(square(2, 2, 25, 3, 11, 2, 0));
   check_all(square(2, 3, 8, 2, 1, 2, 1));          /* no window has pixels of odd rows or columns */
   check_all(square(2, 2, 5, 3, 3, 2000000000, 1)); /* one window */
 }

@@ -39,14 +39,14 @@ fails "no room for the largest layer" \
   "^lenet: the placement cannot fit: the layers on cuda:0 .*, but it has" SL_STANDIN_MEMORY=70000000
 
 # a library that the loader meets first
-library=$(basename "$(ls "${SL_BUILDDIR:-.}"/tests/standin/.libs/libcudnn.so.[0-9] | head -n 1)")
+library=$(basename "$(ls "${SL_BUILDDIR:-.}"/tests/standin/.libs/libcudnn.so.* | grep -x ".*so.[0-9]*" | head -n 1)")
 mkdir -p "$work/lib" && echo "no library" >"$work/lib/$library"
-fails "cuDNN cannot be read" "^lenet: $library, which a GPU needs, is not found (.*file too short" \
-  LD_LIBRARY_PATH="$work/lib:$LD_LIBRARY_PATH"
+fails "cuDNN cannot be read" "^lenet: $library, which a GPU needs, cannot be loaded (.*file too short" \
+  LD_LIBRARY_PATH="$work/lib:${LD_LIBRARY_PATH:-}"
 : >"$work/empty.c"
 if ${CC:-cc} -shared -o "$work/lib/$library" "$work/empty.c"; then
   fails "another version of cuDNN" "^lenet: $library has no function cudnn[A-Za-z]*: this build" \
-    LD_LIBRARY_PATH="$work/lib:$LD_LIBRARY_PATH"
+    LD_LIBRARY_PATH="$work/lib:${LD_LIBRARY_PATH:-}"
 else
   skip "another version of cuDNN" "no C compiler"
 fi

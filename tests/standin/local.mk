@@ -13,7 +13,7 @@ standin_libraries = \
 	tests/standin/libcusparse.la \
 	tests/standin/libcusolver.la
 noinst_LTLIBRARIES += $(standin_libraries)
-# What StarPU may need at the start; cuDNN is loaded by ourselves when a device is opened.
+# What StarPU may need at the start. Starling itself loads cuBLASLt and cuDNN.
 standin_linked = \
 	tests/standin/libcudart.la \
 	tests/standin/libcublasLt.la \

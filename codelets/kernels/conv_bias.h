@@ -1,8 +1,8 @@
 /* The gradient of a convolution's bias: each channel's sum over all images, in sixteen interleaved
  * parts. So the order does not depend on the width of the processor's vectors, nor on how many
  * images come at a time. */
-#ifndef SL_CODELETS_KERNELS_BIAS_GRADIENT_H
-#define SL_CODELETS_KERNELS_BIAS_GRADIENT_H
+#ifndef SL_CODELETS_KERNELS_CONV_BIAS_H
+#define SL_CODELETS_KERNELS_CONV_BIAS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,8 +13,8 @@
 enum { SL__BIAS_PARTS = 16 };
 
 /* Adds planes of one channel, `apart` floats from image to image, to its parts. */
-SL__INLINE void sl__bias_gradient_add(const float *dy, int64_t images, int64_t apart, int64_t plane,
-                                      float part[SL__BIAS_PARTS]) {
+SL__INLINE void sl__conv_bias_add(const float *dy, int64_t images, int64_t apart, int64_t plane,
+                                  float part[SL__BIAS_PARTS]) {
   float sum[SL__BIAS_PARTS]; /* in a register, as nothing else can point to it */
   memcpy(sum, part, sizeof sum);
   for (int64_t n = 0; n < images; n++) {
@@ -28,7 +28,7 @@ SL__INLINE void sl__bias_gradient_add(const float *dy, int64_t images, int64_t a
 }
 
 /* add: to what grad has. */
-SL__INLINE void sl__bias_gradient_end(const float part[SL__BIAS_PARTS], float *grad, bool add) {
+SL__INLINE void sl__conv_bias_end(const float part[SL__BIAS_PARTS], float *grad, bool add) {
   float sum = 0;
   for (int i = 0; i < SL__BIAS_PARTS; i++) sum += part[i];
   *grad = add ? *grad + sum : sum;
