@@ -41,7 +41,7 @@ bool is_loaded(const library &l) {
   return first;
 }
 
-/* Libraries stay loaded: what they have started may run until the process ends. */
+/* Libraries stay loaded: a thread or a handler of theirs may run until the process ends. */
 bool load(const library &l, char *text, size_t size) {
   void *handle = dlopen(l.file, RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
