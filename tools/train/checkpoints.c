@@ -138,9 +138,9 @@ static bool is_entry(const json_t *entry) {
   const char *file = json_string_value(json_object_get(entry, "file")), *rest = "";
   const char *hash = json_string_value(json_object_get(entry, "xxh64"));
   const json_t *step = json_object_get(entry, "step");
-  return file && hash && json_is_integer(step) &&
-         json_is_integer(json_object_get(entry, "bytes")) &&
-         step_of(file, &rest) == json_integer_value(step) && !*rest && strlen(hash) == 16;
+  int64_t named = file ? step_of(file, &rest) : -1;
+  return named >= 0 && !*rest && json_is_integer(step) && json_integer_value(step) == named &&
+         json_is_integer(json_object_get(entry, "bytes")) && hash && strlen(hash) == 16;
 }
 
 static bool is_list(const json_t *list) {
