@@ -20,3 +20,4 @@ endif
 .cu.o:
 	$(AM_V_GEN)$(MKDIR_P) $(@D) && $(CUDA_COMPILE) $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) -c -o $@ $<
 DISTCLEANFILES += $(cuda_sources:.cu=.d)
+CLEANFILES += $(cuda_sources:.cu=.o.usage)

@@ -50,7 +50,7 @@ struct line {
 
 /* dlogits may be NULL. The sums: losses, right, counted, outside. */
 template <class T, class TEAM, bool KEEP>
-__global__ void __launch_bounds__(1024)
+__global__ void __launch_bounds__(1024, 1)
     xent(sl__xent_args a, const T *logits, const int32_t *labels, T *dlogits, sl::sums<4> sums) {
   SL__SHARED(float, plan_cache);
   double v[4] = {0, 0, 0, 0};
