@@ -56,6 +56,9 @@ struct sl__pass {
   struct sl__tensor *shared, *shared_grad; /* block of the layer whose weight this one shares */
   bool add_shared;
   bool has_relu; /* the layer applies the relu behind it, too: y and dy are that layer's */
+  /* Backward: the activation of the layer before, whose gradient this layer applies, too. */
+  enum sl_activation input_activation;
+  bool defers_activation; /* backward: the layer behind applies the gradient of this one's */
   bool training;
   uint64_t step;      /* step of the training, for random numbers */
   int64_t first_row;  /* the slice's first row in the whole batch */
@@ -72,6 +75,12 @@ struct sl__layer_kind {
   bool may_share;                     /* its layers may take another layer's weight */
   bool wide_params; /* passes take parameters as f32 even if activations are bf16 */
   bool takes_relu;  /* passes obey has_relu: one pass over memory instead of two */
+  /* The activation that the layer applies to its output, whose gradient follows from the output
+   * alone. Passes obey defers_activation. NULL: none. */
+  enum sl_activation (*activation)(const struct sl__layer *layer);
+  /* Is each output the value of one input, of another one each? Then passes obey input_activation.
+   * NULL: no. */
+  bool (*selects)(const struct sl__layer *layer);
   /* Called when the inputs' shapes are known. Checks the options and declares output, parameters,
    * saved tensor and flops. */
   enum sl_status (*infer)(struct sl__layer *layer);

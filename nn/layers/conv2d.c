@@ -51,10 +51,14 @@ static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p)
   return sl__conv2d_forward(p->context, &p->launch, p->x[0], p->param, p->y, &c);
 }
 
+static enum sl_activation activation(const struct sl__layer *layer) {
+  return parameters(layer).activation;
+}
+
 static enum sl_status backward_begin(const struct sl__layer *layer, struct sl__pass *p) {
-  struct sl__conv2d c = parameters(layer);
-  if (c.activation == SL_ACTIVATION_NONE) return SL_OK;
-  return sl__activation_backward_inplace(p->context, &p->launch, p->y, p->dy, c.activation);
+  enum sl_activation own = activation(layer);
+  if (own == SL_ACTIVATION_NONE || p->defers_activation) return SL_OK;
+  return sl__activation_backward_inplace(p->context, &p->launch, p->y, p->dy, own);
 }
 
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
@@ -96,6 +100,7 @@ static const struct sl_field fields[] = {SL_FIELD(sl_conv2d_options, INT, channe
 const struct sl__layer_kind sl__conv2d_kind = {.name = "conv2d",
                                                .options_size = sizeof(struct sl_conv2d_options),
                                                .fields = fields,
+                                               .activation = activation,
                                                .infer = infer,
                                                .forward = forward,
                                                .backward_begin = backward_begin,

@@ -45,6 +45,19 @@ static enum sl_status forward_max(const struct sl__layer *layer, struct sl__pass
   return sl__maxpool2d_forward(p->context, &p->launch, p->x[0], p->y, p->saved, &pool);
 }
 
+/* Of windows that overlap, several may have chosen the same value. */
+static bool selects(const struct sl__layer *layer) {
+  struct sl__pool2d p = parameters(layer);
+  return p.stride_h >= p.kernel_h && p.stride_w >= p.kernel_w;
+}
+
+/* The maxima are the only values with a gradient, and there are fewer of them than inputs. */
+static enum sl_status backward_max_begin(const struct sl__layer *layer, struct sl__pass *p) {
+  (void)layer;
+  if (p->input_activation == SL_ACTIVATION_NONE) return SL_OK;
+  return sl__activation_backward_inplace(p->context, &p->launch, p->y, p->dy, p->input_activation);
+}
+
 static enum sl_status backward_max(const struct sl__layer *layer, struct sl__pass *p) {
   struct sl__pool2d pool = parameters(layer);
   p->launch.accumulate = p->add_dx[0];
@@ -105,8 +118,10 @@ static const struct sl_field fields[] = {SL_FIELD(sl_pool2d_options, INT, kernel
 const struct sl__layer_kind sl__maxpool2d_kind = {.name = "maxpool2d",
                                                   .options_size = sizeof(struct sl_pool2d_options),
                                                   .fields = fields,
+                                                  .selects = selects,
                                                   .infer = infer_max,
                                                   .forward = forward_max,
+                                                  .backward_begin = backward_max_begin,
                                                   .backward_data = backward_max,
                                                   .onnx_write = onnx_write_max};
 

@@ -173,6 +173,20 @@ static void find_relus(struct sl__plan *plan) {
   }
 }
 
+/* Finds the layers whose only reader selects some of their values: it applies the gradient of their
+ * activation to those alone. The same bits. */
+static void find_deferred_activations(struct sl__plan *plan) {
+  const struct sl_model *model = plan->model;
+  for (int i = 0; i < model->count; i++) {
+    const struct sl__layer *layer = &model->layers[i];
+    plan->defers_activation[i] = false;
+    if (!layer->kind->selects || !layer->kind->selects(layer) || layer->input[0] == SL__INPUT)
+      continue;
+    const struct sl__layer *before = &model->layers[layer->input[0]];
+    plan->defers_activation[layer->input[0]] = before->kind->activation && before->consumers == 1;
+  }
+}
+
 /* Finds the layers that need a gradient, the last reader of each output, and the outputs that cross
  * ranks. */
 static enum sl_status study_graph(struct sl__plan *plan) {
@@ -182,9 +196,13 @@ static enum sl_status study_graph(struct sl__plan *plan) {
   plan->last_use = sl__alloc(layers, sizeof *plan->last_use, "a plan");
   plan->border = sl__alloc(layers, sizeof *plan->border, "a plan");
   plan->relu = sl__alloc(layers, sizeof *plan->relu, "a plan");
-  if (!plan->needs_gradient || !plan->last_use || !plan->border || !plan->relu) return SL_NO_MEMORY;
+  plan->defers_activation = sl__alloc(layers, sizeof *plan->defers_activation, "a plan");
+  if (!plan->needs_gradient || !plan->last_use || !plan->border || !plan->relu ||
+      !plan->defers_activation)
+    return SL_NO_MEMORY;
   find_borders(plan);
   find_relus(plan);
+  find_deferred_activations(plan);
   plan->input_reader = find_input_reader(plan);
   for (int i = 0; i < model->count; i++) {
     const struct sl__layer *layer = &model->layers[i];
@@ -287,5 +305,6 @@ void sl__plan_free(struct sl__plan *plan) {
   free(plan->last_use);
   free(plan->border);
   free(plan->relu);
+  free(plan->defers_activation);
   free(plan);
 }

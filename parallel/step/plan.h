@@ -32,9 +32,10 @@ struct sl__plan {
   int input_reader;     /* the first layer here that reads the model's input; -1: none does */
   int *last_use;        /* the last layer here that reads this one's output; itself where none does;
                            count of layers: the loss */
-  int *relu;   /* the relu that each layer applies, too; else -1. That layer has no tasks, and this
-                  one no output of its own */
-  int *border; /* number of each layer whose output another rank reads; else -1 */
+  int *relu; /* the relu that each layer applies, too; else -1. That layer has no tasks, and this
+                one no output of its own */
+  bool *defers_activation; /* the layer behind applies the gradient of this one's activation */
+  int *border;             /* number of each layer whose output another rank reads; else -1 */
   int borders;
   int tag; /* of the first message; the caller sets it if it makes several plans over ranks */
 };

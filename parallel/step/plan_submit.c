@@ -28,7 +28,7 @@ static bool is_applied(const struct sl__plan *plan, int i) {
 static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *step, int s, int c,
                                   int i) {
   const struct sl__slice *slice = &plan->slices[s];
-  const struct sl__layer *layer = &plan->model->layers[i];
+  const struct sl__layer *layers = plan->model->layers, *layer = &layers[i];
   int chunk = c * plan->model->count, out = chunk + output_of(plan, i);
   struct sl__pass pass = {.context = plan->model->context,
                           .launch = {.name = layer->name,
@@ -40,6 +40,7 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
                           .saved = slice->saved[chunk + i],
                           .dy = slice->dy[out],
                           .has_relu = plan->relu[i] >= 0,
+                          .defers_activation = plan->defers_activation[i],
                           .state = slice->state[i],
                           .dstate = slice->dstate[i],
                           .training = step->training,
@@ -49,6 +50,8 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
   /* a sample that is not cut in time has all its steps, whatever its axes mean */
   if (plan->chunks > 1 || (plan->steps && plan->steps < plan->model->sample.dim[0]))
     sl__chunk_steps(plan, c, &pass.first_step, &pass.steps);
+  if (layer->input[0] != SL__INPUT && plan->defers_activation[layer->input[0]])
+    pass.input_activation = layers[layer->input[0]].kind->activation(&layers[layer->input[0]]);
   if (layer->tied_to >= 0)
     pass.shared = sl__param_of(plan->model, layer->tied_to, plan->grid->math);
   for (int k = 0; k < layer->input_count; k++)
