@@ -171,6 +171,11 @@ bool sl__call_is_for_cpus(const struct call *call) {
   return !(call->place.where & STARPU_CUDA && starpu_cuda_worker_get_count());
 }
 
+bool sl__call_goes_by_rows(const struct call *call, int64_t rows) {
+  return call->cut.units && call->cut.flat && !call->cut.phases && call->rows == rows &&
+         call->cut.units % rows == 0;
+}
+
 bool sl__same_place(const struct sl__place *a, const struct sl__place *b) {
   return a->where == b->where && a->worker == b->worker;
 }

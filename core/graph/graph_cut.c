@@ -99,7 +99,8 @@ static int earliest(const struct cut *cut, const struct call *call) {
 static bool fits(const struct cut *cut, int subgraph, int at) {
   const struct sl__graph *g = cut->graph;
   double us = cut->us[subgraph] + estimated_us(g, &g->calls[at]);
-  if (g->slice_us > 0 && us > g->slice_us) return false;
+  bool is_passed_rows = at && g->calls[at - 1].passes_rows && cut->subgraph[at - 1] == subgraph;
+  if (g->slice_us > 0 && us > g->slice_us && !is_passed_rows) return false;
   if (mixes_views(cut, subgraph, at)) return false;
   return !cut->most || cut->bytes[subgraph] + added_bytes(cut, subgraph, at) <= cut->most;
 }

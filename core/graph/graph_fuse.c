@@ -1,4 +1,5 @@
-/* Fusing calls: a call whose kernel can also do the next one takes that over. */
+/* Fusing calls: a call whose kernel can also do the next one takes that over. In a training's step,
+ * where every call must give the bits of its single task, the two may alternate instead. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,10 +54,26 @@ static enum sl_status merge_next(struct sl__graph *g, int c, int which) {
   return SL_OK;
 }
 
-/* A step of a training keeps the calls and so the bits of single tasks. */
+/* In slices of a few rows a kernel would make a prepacked weight for each of them. */
+static bool may_be_sliced(const struct call *call, int64_t rows) {
+  return rows > 1 && sl__call_goes_by_rows(call, rows) && !call->prepack.make;
+}
+
+/* A few rows at a time, the output stays in a core's cache. */
+static void find_passed_rows(struct sl__graph *g) {
+  for (int c = 0; c + 1 < g->call_count; c++) {
+    struct call *call = &g->calls[c];
+    call->passes_rows = may_be_sliced(call, call->rows) && may_be_sliced(call + 1, call->rows) &&
+                        reading_buffer(g, c) >= 0;
+  }
+}
+
 enum sl_status sl__graph_fuse(struct sl__graph *g) {
   enum sl_status status = SL_OK;
-  if (g->slice_us > 0) return SL_OK;
+  if (g->slice_us > 0) {
+    find_passed_rows(g);
+    return SL_OK;
+  }
   for (int c = 0; c + 1 < g->call_count && status == SL_OK;) {
     const struct call *call = &g->calls[c], *next = &g->calls[c + 1];
     bool may = call->cut.absorb && sl__call_is_for_cpus(call) &&

@@ -56,11 +56,6 @@ static bool is_worth_it(const struct sl__graph *g, const struct call *call) {
   return g->forced_parts || call->flops + 10 * (double)call->outputs >= least;
 }
 
-static bool goes_by_rows(const struct call *call, int64_t rows) {
-  return call->cut.units && call->cut.flat && !call->cut.phases && call->rows == rows &&
-         call->cut.units % rows == 0;
-}
-
 static bool follows(const struct call *head, const struct call *call) {
   return head->cut.flat && call->cut.pointwise && call->outputs == head->outputs &&
          call->cut.units % head->cut.units == 0;
@@ -91,14 +86,22 @@ static int slices_of(const struct sl__graph *g, const struct fusion_group *group
   return slices > SL__TEAM_PARTS ? SL__TEAM_PARTS : (int)slices;
 }
 
-/* A step of a training runs whole calls: in slices of a few rows its kernels were slower. */
+/* Does the group that ends with call c go on with the next one? A training's step runs whole calls,
+ * because its kernels were slower in slices of a few rows. It has slices where the output of c goes
+ * nowhere but to the next call: then only a slice of it is in memory. */
+static bool goes_on(const struct sl__graph *g, const struct sl__subgraph *s, int c, int64_t rows) {
+  if (c + 1 == s->end || !sl__call_goes_by_rows(&g->calls[c + 1], rows)) return false;
+  return g->slice_us > 0 ? g->calls[c].passes_rows : true;
+}
+
 static struct fusion_group group_from(const struct sl__graph *g, const struct sl__subgraph *s,
                                       int at) {
   struct fusion_group group = {.first = at, .end = at + 1};
   const struct call *head = &g->calls[at];
-  if (!s->members || !head->cut.units || g->slice_us > 0) return group;
-  if (head->rows > 1 && goes_by_rows(head, head->rows)) {
-    while (group.end < s->end && goes_by_rows(&g->calls[group.end], head->rows)) group.end++;
+  if (!s->members || !head->cut.units) return group;
+  if (g->slice_us > 0 && !goes_on(g, s, at, head->rows)) return group;
+  if (head->rows > 1 && sl__call_goes_by_rows(head, head->rows)) {
+    while (goes_on(g, s, group.end - 1, head->rows)) group.end++;
     group.units = head->rows;
     group.slices = slices_of(g, &group, s->members);
     return group;

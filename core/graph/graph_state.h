@@ -1,6 +1,7 @@
 /* State that the files of captured graphs (core/graph/graph.h) share.
  *   graph.c          captures calls
- *   graph_fuse.c     merges a call into the one before it, if that one's kernel can do both
+ *   graph_fuse.c     merges a call into the one before it, if that one's kernel can do both; in a
+ *                    training's step finds pairs that can alternate instead
  *   graph_absorb.c   removes calls whose outputs other calls can compute themselves
  *   graph_weights.c  finds tensors that the weight cache can hold
  *   graph_cut.c      cuts the calls into subgraphs
@@ -46,6 +47,7 @@ struct call {
   bool (*absorb_input)(void *args, const struct sl__op *writer, const void *writer_args,
                        int64_t first);
   int64_t rows, outputs; /* of its first output; outputs: number of values */
+  bool passes_rows;      /* in a training's step: only the next call reads its output, row by row */
   int count;
   int *tensor; /* [count] index in the graph's uses */
   int *buffer; /* [count] the task's buffer that has it; -1: it lies in the worker's memory */
@@ -138,6 +140,8 @@ struct sl__graph {
 char sl__call_access(char letter, bool accumulate);
 /* Its kernel runs on CPUs only, so its arguments may depend on that. */
 bool sl__call_is_for_cpus(const struct call *call);
+/* Its work can be cut into runs of these rows. */
+bool sl__call_goes_by_rows(const struct call *call, int64_t rows);
 bool sl__same_place(const struct sl__place *a, const struct sl__place *b);
 /* Appends an element; returns its index, or -1 without memory. */
 int sl__graph_add_use(struct sl__graph *graph, const struct tensor_use *use);

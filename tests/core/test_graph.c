@@ -765,6 +765,69 @@ static void slices_are_joined(void **state) {
   }
 }
 
+/* Two convolutions, a pooling and a dense layer; `again`: the second convolution's output has one
+ * more reader. */
+static enum sl_status passing_calls(const struct images *m, bool again) {
+  const struct sl__launch l = {.name = "test", .place = {.where = STARPU_CPU}};
+  const struct sl__conv2d conv = {.channels = m->channels,
+                                  .kernel_h = 3,
+                                  .kernel_w = 3,
+                                  .stride_h = 1,
+                                  .stride_w = 1,
+                                  .pad_h = 1,
+                                  .pad_w = 1,
+                                  .has_bias = true};
+  const struct sl__pool2d pool = {2, 2, 2, 2, 0, 0};
+  struct sl__tensor *const *t = m->t;
+  enum sl_status status;
+  struct sl__conv2d second = conv;
+  second.has_bias = false;
+  SL__TRY(sl__conv2d_forward(context, &l, m->x, m->filter, t[0], &conv));
+  SL__TRY(sl__conv2d_forward(context, &l, t[0], m->second, t[1], &second));
+  SL__TRY(sl__maxpool2d_forward(context, &l, t[1], t[7], m->index, &pool));
+  SL__TRY(sl__dense_forward(context, &l, t[7], m->flat_param, m->result, true, SL_ACTIVATION_NONE));
+  if (again) SL__TRY(sl__activation_forward(context, &l, t[1], t[2], SL_ACTIVATION_TANH));
+out:
+  return status;
+}
+
+static void check_passing(int64_t rows, int c, bool again, int parts) {
+  struct images m;
+  struct sl__graph *graph;
+  float want[7 * 5], got[7 * 5];
+  images_new(&m, rows, c);
+  OK(passing_calls(&m, again));
+  OK(sl__tensor_read(m.result, want));
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+  sl__graph_cut(graph, parts);
+  sl__graph_join_slices(graph, 1e-9);
+  sl__graph_capture(graph);
+  OK(sl__graph_bind(graph, m.result));
+  OK(sl__graph_compile(graph, passing_calls(&m, again)));
+  int calls = 4 + again, joined = rows == 1 || c >= 16 ? 0 : again ? 1 : 2;
+  assert_int_equal(sl__graph_tasks(graph), calls - joined);
+  for (int run = 0; run < 3; run++) {
+    memset(got, 0xff, sizeof got);
+    OK(sl__graph_submit(graph, &once));
+    OK(sl__tensor_read(m.result, got));
+    assert_memory_equal(got, want, (size_t)rows * 5 * sizeof *got);
+  }
+  OK(sl__wait_for_all(context));
+  sl__graph_free(graph);
+  images_free(&m);
+}
+
+/* The pooling of some images follows the convolutions of the same images, in one task however short
+ * tasks shall be, if no other call reads the convolution's output. Winograd's convolution stays
+ * whole: it would transform its weights for each slice. */
+static void outputs_pass_in_slices(void **state) {
+  (void)state;
+  for (int c = 0; c < 2; c++)
+    for (int64_t rows = 1; rows <= 7; rows += 3)
+      for (int parts = 0; parts <= 3; parts++)
+        for (int again = 0; again < 2; again++) check_passing(rows, channels[c], again, parts);
+}
+
 /* Dropout's numbers are those of the step, whichever step was captured; the input is bound. */
 static void runs_follow_the_step_record(void **state) {
   (void)state;
@@ -868,6 +931,7 @@ int main(void) {
                                      cmocka_unit_test(caches_that_were_closed_before),
                                      cmocka_unit_test(no_memory_for_prepacked_weights),
                                      cmocka_unit_test(slices_are_joined),
+                                     cmocka_unit_test(outputs_pass_in_slices),
                                      cmocka_unit_test(runs_follow_the_step_record),
                                      cmocka_unit_test(what_cannot_be_recorded_is_told),
                                      cmocka_unit_test(no_memory)};
