@@ -105,16 +105,64 @@ SL__KERNEL void sl__maxpool2d_forward_cpu(void *buffers[], void *cl_arg) {
   (sl__pool_is_2x2(&a.pool) ? forward_2x2 : forward_any)(&a, x + from, y + to, index + to);
 }
 
+static void backward_any(const struct sl__pool_args *a, const float *dy, const int32_t *index,
+                         float *dx, bool add) {
+  int64_t plane = (int64_t)a->height * a->width, out = (int64_t)a->out_height * a->out_width;
+  for (int32_t p = 0; p < a->planes; p++, dx += plane, dy += out, index += out) {
+    if (!add) memset(dx, 0, (size_t)plane * sizeof *dx);
+    for (int64_t i = 0; i < out; i++) dx[index[i]] += dy[i];
+  }
+}
+
+/* The values of even and odd columns, one after the other. */
+#define STORE_PAIRS(row, even, odd)                                                                \
+  do {                                                                                             \
+    *(loose_quad *)(row) = __builtin_shuffle(even, odd, (quad_index){0, 4, 1, 5});                 \
+    *(loose_quad *)((row) + 4) = __builtin_shuffle(even, odd, (quad_index){2, 6, 3, 7});           \
+  } while (0)
+
+/* The gradients of four adjacent 2x2 windows: each value is written once, most as zero. at: the
+ * first one's position in the plane. As 0 + dy: no negative zero. */
+SL__INLINE void quad_gradient_2x2(const float *restrict dy, const int32_t *restrict index,
+                                  int32_t at, int32_t width, float *restrict top,
+                                  float *restrict low) {
+  const quad_index which = *(const loose_index *)index - ((quad_index){0, 2, 4, 6} + at);
+  const quad_index value = (quad_index)(*(const loose_quad *)dy + 0.0f);
+  STORE_PAIRS(top, (quad)(value & (which == 0)), (quad)(value & (which == 1)));
+  STORE_PAIRS(low, (quad)(value & (which == width)), (quad)(value & (which == width + 1)));
+}
+
+/* Two rows of a plane, which follow each other. */
+SL__INLINE void rows_gradient_2x2(const struct sl__pool_args *a, const float *dy,
+                                  const int32_t *index, int32_t at, float *top) {
+  float *low = top + a->width;
+  int32_t ow = 0;
+  for (; ow + 4 <= a->out_width; ow += 4)
+    quad_gradient_2x2(dy + ow, index + ow, at + 2 * ow, a->width, top + 2 * ow, low + 2 * ow);
+  for (int32_t w = 2 * ow; w < a->width; w++) top[w] = low[w] = 0;
+  for (; ow < a->out_width; ow++) top[index[ow] - at] += dy[ow];
+}
+
+SL__SIMD static void backward_2x2(const struct sl__pool_args *a, const float *dy,
+                                  const int32_t *index, float *dx) {
+  int64_t plane = (int64_t)a->height * a->width, pair = (int64_t)2 * a->width;
+  for (int32_t p = 0; p < a->planes; p++, dx += plane) {
+    for (int32_t oh = 0; oh < a->out_height; oh++, dy += a->out_width, index += a->out_width)
+      rows_gradient_2x2(a, dy, index, (int32_t)(oh * pair), dx + oh * pair);
+    int64_t rest = plane - a->out_height * pair;
+    memset(dx + a->out_height * pair, 0, (size_t)rest * sizeof *dx);
+  }
+}
+
 SL__KERNEL void sl__maxpool2d_backward_cpu(void *buffers[], void *cl_arg) {
   const struct sl__pool_args *a = sl__args(cl_arg);
   const float *dy = sl__buffer(buffers, 0);
   const int32_t *index = sl__buffer(buffers, 1);
   float *dx = sl__buffer(buffers, 2);
-  int64_t plane = (int64_t)a->height * a->width, out = (int64_t)a->out_height * a->out_width;
-  for (int32_t p = 0; p < a->planes; p++, dx += plane, dy += out, index += out) {
-    if (!sl__accumulate(cl_arg)) memset(dx, 0, (size_t)plane * sizeof *dx);
-    for (int64_t i = 0; i < out; i++) dx[index[i]] += dy[i];
-  }
+  if (sl__pool_is_2x2(&a->pool) && !sl__accumulate(cl_arg))
+    backward_2x2(a, dy, index, dx);
+  else
+    backward_any(a, dy, index, dx, sl__accumulate(cl_arg));
 }
 
 /* ---- submission -------------------------------------------------------------------------- */
