@@ -1,5 +1,6 @@
-/* What it costs and wins to keep a dense layer's weights packed: y = x W^T by dnnl_sgemm, by oneDNN
- * with W in the layout that it likes best, and the time to bring W into that layout. One thread. */
+/* The cost and the gain of a dense layer's weights that stay packed: y = x W^T by dnnl_sgemm, by
+ * oneDNN with W in the layout that oneDNN chooses, and the time of that rearrangement. One thread.
+ */
 #ifdef HAVE_CONFIG_H
 #include "config.h"
 #endif
@@ -69,8 +70,8 @@ static dnnl_status_t create_matmul(dnnl_primitive_desc_t *made, dnnl_engine_t en
 #endif
 }
 
-/* The weights are seen as [in, out] with columns next to each other. What was made is left to the
- * end of the process. */
+/* The weights are seen as [in, out] with columns next to each other. The objects of oneDNN stay
+ * until the process ends. */
 static bool prepare(struct product *p) {
   dnnl_dims_t x_dims = {p->rows, p->in}, weight_dims = {p->in, p->out}, y_dims = {p->rows, p->out};
   dnnl_memory_desc_t x, weight, any, y;

@@ -65,8 +65,8 @@ bool sl__gpu_range_of(const struct sl__local_rank *local, int visible, struct sl
   return true;
 }
 
-/* Does the launcher show each rank GPUs of its own? Slurm's --gpus-per-task, for one; what it says
- * may be "a100:2". */
+/* Does the launcher show each rank GPUs of its own? Slurm's --gpus-per-task does; its value may be
+ * "a100:2". */
 static bool sees_own(int visible) {
   const char *each = getenv("SLURM_GPUS_PER_TASK"), *colon = each ? strrchr(each, ':') : NULL;
   int64_t count;

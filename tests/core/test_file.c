@@ -226,7 +226,7 @@ static void test_owners(void **state) {
   assert_int_equal(chmod(path, 0662), 0);
   assert_int_equal(chmod(test_folder, 0777), 0);
   assert_int_equal(seteuid(NOBODY), 0);
-  enum sl_status status = write_text(path, "nobody's");
+  enum sl_status status = write_text(path, "of another user");
   assert_int_equal(seteuid(0), 0);
   assert_int_equal(status, SL_OK);
   assert_int_equal(stat(path, &info), 0);

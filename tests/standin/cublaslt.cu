@@ -427,7 +427,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (algo) {
     Algo chosen;
     memcpy(&chosen, algo, sizeof chosen);
-    if (chosen.magic != magic) INVALID("cublasLtMatmul: the algorithm is nobody's");
+    if (chosen.magic != magic) INVALID("cublasLtMatmul: no heuristic returned the algorithm");
     needs = chosen.workspace;
     const void *pointers[] = {a, b, c, d};
     for (int i = 0; i < 4; i++)

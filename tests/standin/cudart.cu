@@ -279,8 +279,8 @@ cudaError_t release(World &w, std::map<uintptr_t, Memory>::iterator it) {
     if ((unsigned char)m.block[i] != guard_byte ||
         (unsigned char)m.block[guard + m.size + i] != guard_byte) {
       result = w.devices[m.device].sticky =
-          complain(cudaErrorIllegalAddress, "somebody wrote beside the %zu bytes at %p", m.size,
-                   (void *)it->first);
+          complain(cudaErrorIllegalAddress, "a kernel or copy wrote beside the %zu bytes at %p",
+                   m.size, (void *)it->first);
       break;
     }
   memset((void *)it->first, 0xff, m.size);
