@@ -11,21 +11,62 @@ enum { STEPS = 12, WORDS = 11, TOKENS = 900, MOST = 8000 };
 
 static int32_t text[TOKENS];
 
+/* ---- a kind of layer that a program registers: y = w x, a weight for each channel ---- */
+
+static enum sl_status scale_infer(struct sl_layer_plan *plan) {
+  plan->out = plan->in[0];
+  plan->parameter[plan->parameter_count++] = (struct sl_layer_parameter){
+      .suffix = "weight", .shape = {1, {plan->in[0].dim[0]}}, .filled = true, .fill = 1.5f};
+  return SL_OK;
+}
+
+static enum sl_status scale_forward(struct sl_layer_task *t) {
+  int64_t channels = t->out.dim[0], plane = sl_shape_count(&t->out) / channels;
+  for (int64_t i = 0; i < t->rows * channels * plane; i++)
+    t->y[i] = t->param[0][i / plane % channels] * t->x[0][i];
+  return SL_OK;
+}
+
+static enum sl_status scale_backward_data(struct sl_layer_task *t) {
+  int64_t channels = t->out.dim[0], plane = sl_shape_count(&t->out) / channels;
+  for (int64_t i = 0; i < t->rows * channels * plane; i++)
+    t->dx[i] += t->param[0][i / plane % channels] * t->dy[i];
+  return SL_OK;
+}
+
+static enum sl_status scale_backward_weight(struct sl_layer_task *t) {
+  int64_t channels = t->out.dim[0], plane = sl_shape_count(&t->out) / channels;
+  for (int64_t i = 0; i < t->rows * channels * plane; i++)
+    t->grad[0][i / plane % channels] += t->x[0][i] * t->dy[i];
+  return SL_OK;
+}
+
+static const struct sl_layer_kind scale = {.version = SL_LAYER_VERSION,
+                                           .name = "scale",
+                                           .options_size = sizeof(struct sl_layer_options),
+                                           .infer = scale_infer,
+                                           .forward = scale_forward,
+                                           .backward_data = scale_backward_data,
+                                           .backward_weight = scale_backward_weight};
+
 static int open_with_text(void **state) {
   (void)state;
   for (int i = 1; i < TOKENS; i++) {
     struct sl__random4 r = sl__philox(4, 4, (uint64_t)i);
     text[i] = r.v[0] % 4 ? (text[i - 1] * 3 + 1) % WORDS : (int32_t)(r.v[1] % WORDS);
   }
-  return open_context_with(&(struct sl_context_options){.seed = 7});
+  if (open_context_with(&(struct sl_context_options){.seed = 7})) return 1;
+  return sl_layer_register(context, &scale) != SL_OK;
 }
 
 /* ---- models and their data ---- */
 
-/* A residual network with every kind of layer that images take. */
+/* A residual network with every kind of layer that images take, and one of the program's own. */
 static void build_images(struct sl_model *m) {
   const struct sl_conv2d_options conv = {.channels = 4, .kernel_h = 3, .pad_h = 1};
-  OK(sl_conv2d(m, "conv1", &(struct sl_conv2d_options){.channels = 4, .kernel_h = 5}));
+  const struct sl_conv2d_options first = {
+      .channels = 4, .kernel_h = 5, .activation = SL_ACTIVATION_RELU};
+  OK(sl_conv2d(m, "conv1", &first));
   OK(sl_maxpool2d(m, "max", &(struct sl_pool2d_options){.kernel_h = 2}));
   OK(sl_batchnorm(m, "bn1", &(struct sl_batchnorm_options){0}));
   OK(sl_activate(m, "relu1", &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
@@ -33,6 +74,7 @@ static void build_images(struct sl_model *m) {
   OK(sl_batchnorm(m, "bn2", &(struct sl_batchnorm_options){0}));
   OK(sl_add(m, "add", &(struct sl_add_options){.layer.inputs = "bn2,relu1"}));
   OK(sl_activate(m, "relu2", &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
+  OK(sl_layer(m, "scale", "scale", &(struct sl_layer_options){0}));
   OK(sl_avgpool2d(m, "mean", &(struct sl_pool2d_options){.kernel_h = 4}));
   OK(sl_dense(m, "fc1",
               &(struct sl_dense_options){.features = 12, .activation = SL_ACTIVATION_TANH}));
