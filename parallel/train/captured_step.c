@@ -12,10 +12,11 @@
 static const double task_us = 50;
 
 /* Steps of the same plan are alike but for the record, the batch, and whether recurrent layers go
- * on from an earlier state. */
+ * on from an earlier state. Over ranks the exchange of losses and gradients is no part of the
+ * graph: a message ends when the network says so, not when a kernel returns. */
 struct sl__captured_step {
   const struct sl__plan *plan;
-  bool carries;
+  bool training, carries;
   int64_t positions; /* tokens for which row-sparse gradients had room: their tensors then */
   struct sl__graph *graph;
   struct sl__tensor **bound; /* [2 slices + 1] x and labels of each slice, statistics */
@@ -24,8 +25,11 @@ struct sl__captured_step {
 bool sl__may_capture_steps(const struct sl_trainer *t) {
   const struct sl_context *context = t->model->context;
   bool cpus_only = starpu_worker_get_count() == starpu_cpu_worker_get_count();
-  return cpus_only && !context->trace && !context->swaps && !t->ranks.size;
+  return cpus_only && !context->trace && !context->swaps && sl__members(&t->ranks) == 1;
 }
+
+/* Does the graph have all of the step? */
+static bool is_whole(const struct sl_trainer *t) { return !t->ranks.size; }
 
 static void list_bound(const struct sl__plan *plan, const struct sl__step *step,
                        const struct sl__pending_step *p, struct sl__tensor **bound) {
@@ -36,8 +40,25 @@ static void list_bound(const struct sl__plan *plan, const struct sl__step *step,
   *bound = p->stats;
 }
 
-static enum sl_status bind(struct sl__captured_step *c, const struct sl__step *step,
-                           const struct sl__pending_step *p) {
+/* What the tasks behind the graph read. */
+static enum sl_status keep_results(const struct sl_trainer *t, struct sl__captured_step *c,
+                                   const struct sl__step *step) {
+  const struct sl__plan *plan = c->plan;
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < plan->count; i++)
+    for (int k = 0; k < plan->chunks; k++)
+      SL__TRY(sl__graph_keep(c->graph, plan->slices[i].stats[k]));
+  for (int r = 0; r < t->grid.replicas && step->training; r++)
+    for (int l = 0; l < plan->model->count; l++) {
+      if (step->grads[r][l]) SL__TRY(sl__graph_keep(c->graph, step->grads[r][l]));
+      if (step->rows[r][l]) SL__TRY(sl__graph_keep(c->graph, step->rows[r][l]));
+    }
+out:
+  return status;
+}
+
+static enum sl_status bind(const struct sl_trainer *t, struct sl__captured_step *c,
+                           const struct sl__step *step, const struct sl__pending_step *p) {
   const struct sl__plan *plan = c->plan;
   enum sl_status status = SL_OK;
   list_bound(plan, step, p, c->bound);
@@ -45,8 +66,15 @@ static enum sl_status bind(struct sl__captured_step *c, const struct sl__step *s
   for (int i = 0; i < plan->count && step->keep; i++)
     for (int l = 0; l < plan->model->count; l++)
       if (plan->slices[i].state[l]) SL__TRY(sl__graph_keep(c->graph, plan->slices[i].state[l]));
+  if (!is_whole(t)) status = keep_results(t, c, step);
 out:
   return status;
+}
+
+static enum sl_status submit_calls(struct sl_trainer *t, struct sl__plan *plan,
+                                   const struct sl__step *step, struct sl__pending_step *p) {
+  enum sl_status status = sl__plan_submit(plan, step);
+  return status == SL_OK && is_whole(t) ? sl__trainer_end_step(t, plan, step, p) : status;
 }
 
 /* One capture at a time: a predictor's thread may want to capture, too. */
@@ -58,10 +86,10 @@ static enum sl_status capture(struct sl_trainer *t, struct sl__captured_step *c,
   enum sl_status status;
   SL__TRY(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &c->graph));
   sl__graph_join_slices(c->graph, task_us);
-  SL__TRY(bind(c, step, p));
+  SL__TRY(bind(t, c, step, p));
   starpu_pthread_mutex_lock(&context->submit_mutex);
   sl__graph_capture(c->graph);
-  status = sl__graph_compile(c->graph, sl__trainer_submit_step(t, plan, step, p));
+  status = sl__graph_compile(c->graph, submit_calls(t, plan, step, p));
   starpu_pthread_mutex_unlock(&context->submit_mutex);
   plan->has_state = had_state;
 out:
@@ -87,7 +115,8 @@ static struct sl__captured_step *find(const struct sl_trainer *t,
                                       const struct sl__captured_step *like) {
   for (int i = 0; i < t->captured_count; i++) {
     struct sl__captured_step *c = &t->captured[i];
-    if (c->plan == like->plan && c->carries == like->carries && c->positions == like->positions)
+    if (c->plan == like->plan && c->training == like->training && c->carries == like->carries &&
+        c->positions == like->positions)
       return c;
   }
   return NULL;
@@ -97,8 +126,10 @@ static struct sl__captured_step *find(const struct sl_trainer *t,
 static enum sl_status look_up(struct sl_trainer *t, struct sl__plan *plan,
                               const struct sl__step *step, struct sl__pending_step *p,
                               struct sl__captured_step **found) {
-  struct sl__captured_step c = {
-      .plan = plan, .carries = step->carry && plan->has_state, .positions = t->shards->positions};
+  struct sl__captured_step c = {.plan = plan,
+                                .training = step->training,
+                                .carries = step->carry && plan->has_state,
+                                .positions = t->shards->positions};
   *found = find(t, &c);
   if (*found) return SL_OK;
   c.bound = sl__alloc(2 * (size_t)plan->count + 1, sizeof *c.bound, "a captured step");
@@ -109,7 +140,7 @@ static enum sl_status look_up(struct sl_trainer *t, struct sl__plan *plan,
   return status;
 }
 
-static enum sl_status run(struct sl__captured_step *c, struct sl__plan *plan,
+static enum sl_status run(struct sl_trainer *t, struct sl__captured_step *c, struct sl__plan *plan,
                           const struct sl__step *step, struct sl__pending_step *p) {
   const struct sl__step_record record = {
       .number = (int64_t)step->number, .lr = (float)p->report.lr, .scale = step->scale};
@@ -119,6 +150,7 @@ static enum sl_status run(struct sl__captured_step *c, struct sl__plan *plan,
   list_bound(plan, step, p, c->bound);
   SL__TRY(sl__graph_submit(c->graph, &(struct sl__graph_run){.bound = c->bound, .step = &record}));
   plan->has_state = true;
+  if (!is_whole(t)) status = sl__trainer_end_step(t, plan, step, p);
 out:
   return status;
 }
@@ -127,7 +159,7 @@ enum sl_status sl__captured_step_submit(struct sl_trainer *t, struct sl__plan *p
                                         const struct sl__step *step, struct sl__pending_step *p) {
   struct sl__captured_step *captured;
   enum sl_status status = look_up(t, plan, step, p, &captured);
-  if (status == SL_OK) return run(captured, plan, step, p);
+  if (status == SL_OK) return run(t, captured, plan, step, p);
   if (status != SL_UNSUPPORTED) return status;
   sl__log(t->model->context, SL_LOG_WARNING, "steps are not captured, each call is a task: %s",
           sl_error());

@@ -1,16 +1,17 @@
-/* Captured steps: the tasks of a training's step, recorded once for each plan and then submitted as
- * captured graphs (core/graph/graph.h). The bits are those of tasks that are submitted one by one.
- */
+/* Captured steps: the tasks of a step of a training or an evaluation, recorded once for each plan
+ * and then submitted as captured graphs (core/graph/graph.h). The bits are those of tasks that are
+ * submitted one by one. */
 #ifndef SL_PARALLEL_TRAIN_CAPTURED_STEP_H
 #define SL_PARALLEL_TRAIN_CAPTURED_STEP_H
 
 #include "parallel/train/trainer.h"
 
 /* May the trainer's steps be captured? Not where a trace shall have each call as a task, where
- * tensors may move to a swap folder, where GPUs or StarPU's slaves take part, or over ranks. */
+ * tensors may move to a swap folder, where GPUs or StarPU's slaves take part, or where a model is
+ * placed over ranks: its messages stand between the layers' calls. */
 bool sl__may_capture_steps(const struct sl_trainer *trainer);
 
-/* Submits a step of a training: captures it if it is the first of its kind, then runs the graph. */
+/* Submits a step: captures it if it is the first of its kind, then runs the graph. */
 enum sl_status sl__captured_step_submit(struct sl_trainer *trainer, struct sl__plan *plan,
                                         const struct sl__step *step, struct sl__pending_step *p);
 

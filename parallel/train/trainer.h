@@ -39,7 +39,7 @@ struct sl_trainer {
   struct sl__plan **plans; /* one for each batch size and purpose */
   int plan_count;
   int next_tag;  /* of the next plan's messages */
-  bool captures; /* training steps are captured */
+  bool captures; /* steps are captured */
   struct sl__captured_step *captured;
   int captured_count;
   struct sl__batch_tensors **inputs; /* one for each loader */
@@ -77,10 +77,14 @@ int sl__trainer_workers(const struct sl_trainer *trainer);
 /* In a distributed training: a failure of one rank becomes that of all. Collective. */
 enum sl_status sl__trainer_share(const struct sl_trainer *trainer, enum sl_status status);
 
-/* Submits the calls of a step, which a capture records: the plan's, the statistics' and, in a
- * training, the updates'. */
+/* Submits the calls of a step: the plan's, and those that end the step. */
 enum sl_status sl__trainer_submit_step(struct sl_trainer *trainer, struct sl__plan *plan,
                                        const struct sl__step *step, struct sl__pending_step *p);
+
+/* Submits the calls behind the plan's: the sum of the statistics and, in a training, the updates;
+ * over ranks with their messages. */
+enum sl_status sl__trainer_end_step(struct sl_trainer *trainer, struct sl__plan *plan,
+                                    const struct sl__step *step, struct sl__pending_step *p);
 
 /* The plan for such a batch, made if there is none yet (parallel/train/trainer_batches.c). */
 enum sl_status sl__trainer_plan(struct sl_trainer *trainer, const struct sl_batch *batch,

@@ -64,15 +64,17 @@ static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *load
   return status;
 }
 
+enum sl_status sl__trainer_end_step(struct sl_trainer *t, struct sl__plan *plan,
+                                    const struct sl__step *step, struct sl__pending_step *p) {
+  enum sl_status status = submit_stats(t, plan, p);
+  if (status != SL_OK || !step->training) return status;
+  return sl__model_shards_update(t->shards, (int64_t)step->number, (float)p->report.lr);
+}
+
 enum sl_status sl__trainer_submit_step(struct sl_trainer *t, struct sl__plan *plan,
                                        const struct sl__step *step, struct sl__pending_step *p) {
-  enum sl_status status;
-  SL__TRY(sl__plan_submit(plan, step));
-  SL__TRY(submit_stats(t, plan, p));
-  if (step->training)
-    status = sl__model_shards_update(t->shards, (int64_t)step->number, (float)p->report.lr);
-out:
-  return status;
+  enum sl_status status = sl__plan_submit(plan, step);
+  return status == SL_OK ? sl__trainer_end_step(t, plan, step, p) : status;
 }
 
 static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *loader,
@@ -104,8 +106,7 @@ static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *load
                           .grads = t->shards->grads,
                           .rows = t->shards->rows};
   sl__batch_tensors_prefetch(p->inputs, batch.slot, &t->grid, plan->input_reader);
-  SL__TRY((training && t->captures ? sl__captured_step_submit : sl__trainer_submit_step)(t, plan,
-                                                                                         &step, p));
+  SL__TRY((t->captures ? sl__captured_step_submit : sl__trainer_submit_step)(t, plan, &step, p));
   if (training) {
     t->step++;
     t->next_batch = (struct sl__data_position){.loader = loader,
