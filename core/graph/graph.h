@@ -54,8 +54,8 @@ struct sl__graph_run {
   const struct sl__step_record *step; /* NULL: arguments are as they were captured */
 };
 
-/* Submits one task a subgraph. The tasks of two submissions must run one after the other, as they
- * do if both write the same tensor. */
+/* Submits one task a subgraph. Of a graph that is not joined by slices the tasks of two submissions
+ * must run one after the other, as they do if both write the same tensor. */
 enum sl_status sl__graph_submit(struct sl__graph *graph, const struct sl__graph_run *run);
 
 /* The same by all CPU workers together, if the graph may run on any of them: for when no other work

@@ -92,18 +92,33 @@ static void run_whole(const struct job *j, int first, int end) {
   for (int c = first; c < end; c++) run_undivided(j, &j->subgraph->graph->calls[c]);
 }
 
-void sl__subgraph_work(void *job, int superstep, int part, int parts, int member) {
-  const struct job *j = job;
-  const struct group_phase *at = &j->subgraph->group_phases[superstep];
-  const struct fusion_group *group = &j->subgraph->groups[at->group];
-  const struct assignment assignment = {group, at->phase, part, parts, member};
-  int end = at->phase + 1 < group->phases ? group->first + 1 : group->end;
+static void run_group(const struct job *j, const struct assignment *a) {
+  const struct fusion_group *group = a->group;
+  int end = a->phase + 1 < group->phases ? group->first + 1 : group->end;
   if (!group->units) {
     run_whole(j, group->first, group->end);
     return;
   }
   for (int c = group->first; c < end; c++)
-    run_part(j, &j->subgraph->graph->calls[c], &assignment, c == group->first);
+    run_part(j, &j->subgraph->graph->calls[c], a, c == group->first);
+}
+
+void sl__subgraph_work(void *job, int superstep, int part, int parts, int member) {
+  const struct job *j = job;
+  const struct group_phase *at = &j->subgraph->group_phases[superstep];
+  const struct fusion_group *group = &j->subgraph->groups[at->group];
+  run_group(j, &(struct assignment){group, at->phase, part, parts, member});
+}
+
+/* Without a team, whose progress is the subgraph's: several workers may run the subgraph at a time,
+ * each with other tensors. */
+static void run_alone(const struct job *j) {
+  for (int i = 0; i < j->subgraph->group_count; i++) {
+    const struct fusion_group *group = &j->subgraph->groups[i];
+    int parts = group->slices ? group->slices : 1;
+    for (int part = 0; part < parts; part++)
+      run_group(j, &(struct assignment){.group = group, .part = part, .parts = parts});
+  }
 }
 
 void sl__subgraph_run(const struct sl__subgraph_args *args, void *buffers[], bool on_gpu) {
@@ -115,7 +130,7 @@ void sl__subgraph_run(const struct sl__subgraph_args *args, void *buffers[], boo
     sl__team_lead(s->team, s->graph->leader, &job);
   } else {
     if (on_gpu) sl__task_launches(true); /* a later failure cannot be attributed to a call */
-    run_whole(&job, s->first, s->end);
+    run_alone(&job);
     if (on_gpu) sl__task_launches(false);
   }
   int64_t ns = (int64_t)(1e3 * (sl__microseconds() - begin));

@@ -95,9 +95,9 @@ struct sl__subgraph {
   int first, end; /* calls */
   struct fusion_group *groups;
   int group_count;
-  struct group_phase *group_phases; /* [number of supersteps] */
-  int members;                      /* the largest number of workers; 0: on a GPU */
-  struct sl__team *team;
+  struct group_phase *group_phases;       /* [number of supersteps] */
+  int members;                            /* the largest number of workers; 0: on a GPU */
+  struct sl__team *team;                  /* NULL: it has no more than one member */
   size_t common_at, members_at, local_at; /* offsets; local_at in a member's memory */
   size_t member_bytes, workspace_bytes;   /* workspace_bytes: of all that memory */
   int count;                              /* of buffers: the memory, then tensors */

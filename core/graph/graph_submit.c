@@ -20,6 +20,7 @@ static enum sl_status submit(const struct sl__graph *g, const struct sl__subgrap
                                     .place = *place,
                                     .priority = run->priority + s->priority,
                                     .accumulate = true,
+                                    .pieces = true, /* each call was asked when it was captured */
                                     .modes = s->modes};
   struct sl__subgraph_args args = {.subgraph = s, .has_step = run->step};
   struct sl__tensor *tensors[s->count];

@@ -23,9 +23,8 @@ struct sl__captured_step {
 };
 
 bool sl__may_capture_steps(const struct sl_trainer *t) {
-  const struct sl_context *context = t->model->context;
   bool cpus_only = starpu_worker_get_count() == starpu_cpu_worker_get_count();
-  return cpus_only && !context->trace && !context->swaps && sl__members(&t->ranks) == 1;
+  return cpus_only && !t->model->context->trace && sl__members(&t->ranks) == 1;
 }
 
 /* Does the graph have all of the step? */

@@ -117,6 +117,66 @@ static void another_result(void **state) {
   chain_free(&c);
 }
 
+static struct sl__tensor *drawn(struct sl_shape shape, uint64_t stream) {
+  double *values = random_values(sl_shape_count(&shape), stream);
+  struct sl__tensor *t = tensor(shape, values);
+  free(values);
+  return t;
+}
+
+/* Runs that write no common tensor may overlap, as those of an evaluation do. The rows are so many
+ * that the calls alternate in slices. */
+static enum sl_status tanh_of_relu(struct sl__tensor *x, struct sl__tensor *t,
+                                   struct sl__tensor *y) {
+  struct sl__launch launch = {.name = "test", .place = {.where = STARPU_CPU}};
+  enum sl_status status = sl__activation_forward(context, &launch, x, t, SL_ACTIVATION_RELU);
+  if (status != SL_OK) return status;
+  return sl__activation_forward(context, &launch, t, y, SL_ACTIVATION_TANH);
+}
+
+static void runs_overlap(void **state) {
+  (void)state;
+  enum { RUNS = 4, TURNS = 20, ROWS = 600, COLUMNS = 400 };
+  const struct sl_shape shape = SL_SHAPE(ROWS, COLUMNS);
+  struct sl__tensor *x[RUNS], *y[RUNS], *t;
+  struct sl__graph *graph;
+  float *want[RUNS], *got = malloc(sizeof *got * ROWS * COLUMNS);
+  OK(sl__tensor_temporary(context, &shape, SL_F32, &t));
+  for (int i = 0; i < RUNS; i++) {
+    x[i] = drawn(shape, 30 + (uint64_t)i);
+    want[i] = malloc(sizeof *want[i] * ROWS * COLUMNS);
+    OK(sl__tensor_temporary(context, &shape, SL_F32, &y[i]));
+    OK(tanh_of_relu(x[i], t, y[i]));
+    OK(sl__tensor_read(y[i], want[i]));
+  }
+  OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+  sl__graph_join_slices(graph, 50);
+  OK(sl__graph_bind(graph, x[0]));
+  OK(sl__graph_bind(graph, y[0]));
+  sl__graph_capture(graph);
+  OK(sl__graph_compile(graph, tanh_of_relu(x[0], t, y[0])));
+  assert_int_equal(sl__graph_tasks(graph), 1);
+  for (int turn = 0; turn < TURNS; turn++) {
+    for (int i = 0; i < RUNS; i++) {
+      struct sl__tensor *bound[] = {x[i], y[i]};
+      sl__tensor_invalidate(y[i]);
+      OK(sl__graph_submit(graph, &(struct sl__graph_run){.bound = bound}));
+    }
+    for (int i = 0; i < RUNS; i++) {
+      OK(sl__tensor_read(y[i], got));
+      assert_memory_equal(got, want[i], sizeof *got * ROWS * COLUMNS);
+    }
+  }
+  sl__graph_free(graph);
+  sl__tensor_free(t);
+  for (int i = 0; i < RUNS; i++) {
+    sl__tensor_free(x[i]);
+    sl__tensor_free(y[i]);
+    free(want[i]);
+  }
+  free(got);
+}
+
 /* ---- calls in parts ---- */
 
 enum { SIDE = 7 };
@@ -127,13 +187,6 @@ struct images {
 };
 
 static const int channels[] = {10, 16};
-
-static struct sl__tensor *drawn(struct sl_shape shape, uint64_t stream) {
-  double *values = random_values(sl_shape_count(&shape), stream);
-  struct sl__tensor *t = tensor(shape, values);
-  free(values);
-  return t;
-}
 
 static void images_new(struct images *m, int64_t rows, int c) {
   const struct sl_shape inner = SL_SHAPE(rows, c, SIDE, SIDE);
@@ -919,6 +972,7 @@ int main(void) {
   setenv("STARPU_SILENT", "1", 0);
   const struct CMUnitTest tests[] = {cmocka_unit_test(a_task_a_device),
                                      cmocka_unit_test(another_result),
+                                     cmocka_unit_test(runs_overlap),
                                      cmocka_unit_test(parts_give_the_same_bits),
                                      cmocka_unit_test(local_tensors_keep_their_values),
                                      cmocka_unit_test(outputs_that_are_read_twice_stay),
