@@ -16,15 +16,20 @@ static void drop_passed(const struct sl__graph *g, int subgraph) {
 static enum sl_status submit(const struct sl__graph *g, const struct sl__subgraph *s,
                              const struct sl__place *place, const struct sl__graph_run *run,
                              uint32_t footprint) {
-  const struct sl__launch launch = {.name = s->name,
-                                    .place = *place,
-                                    .priority = run->priority + s->priority,
-                                    .accumulate = true,
-                                    .pieces = true, /* each call was asked when it was captured */
-                                    .modes = s->modes};
+  struct sl__launch launch = {.name = s->name,
+                              .place = *place,
+                              .priority = run->priority + s->priority,
+                              .accumulate = true,
+                              .pieces = true, /* each call was asked when it was captured */
+                              .modes = s->modes};
+  const struct call *head = &g->calls[s->first];
   struct sl__subgraph_args args = {.subgraph = s, .has_step = run->step};
   struct sl__tensor *tensors[s->count];
   if (run->step) args.step = *run->step;
+  if (g->slice_us > 0) { /* all calls are of one part of the step */
+    launch.mark = head->mark;
+    launch.traced_as = head->op;
+  }
   for (int b = 0; b < s->count; b++) {
     int bound = s->use[b] >= 0 ? g->uses[s->use[b]].bound : 0;
     tensors[b] = run->bound && bound ? run->bound[bound - 1] : s->tensors[b];

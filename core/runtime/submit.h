@@ -88,7 +88,8 @@ struct sl__launch {
   bool tf32;         /* a GPU may round the factors of products to 10 bits (TensorFloat-32) */
   const char *modes; /* instead of the operation's; or NULL */
   struct sl__slice_mark mark;
-  struct sl__cut cut; /* from here on the operation fills in, not the layer */
+  const struct sl__op *traced_as; /* traces name this operation; NULL: the task's own */
+  struct sl__cut cut;             /* from here on the operation fills in, not the layer */
   struct sl__prepack prepack;
   /* Writes what the record has of a step into the arguments, for a captured graph that runs in many
    * steps. NULL: the arguments are the same in all of them. */

@@ -200,6 +200,7 @@ void sl__trace_task(struct sl__trace *t, struct starpu_task *task, const struct 
                     const struct sl__launch *launch) {
   if (!t->recording) return;
   const char *layer = launch->name ? launch->name : "-";
+  if (launch->traced_as) op = launch->traced_as;
   struct name name;
   write_name(&name, layer, operation_of(op), &launch->mark);
   starpu_pthread_mutex_lock(&t->mutex);

@@ -11,6 +11,10 @@
  * the scheduler no choice. */
 static const double task_us = 50;
 
+/* With a trace each call is a task, so that the trace shows all layers. Zero would mean no limit.
+ */
+static const double traced_task_us = 1e-6;
+
 /* Steps of the same plan are alike but for the record, the batch, and whether recurrent layers go
  * on from an earlier state. Over ranks the exchange of losses and gradients is no part of the
  * graph: a message ends when the network says so, not when a kernel returns. */
@@ -24,7 +28,7 @@ struct sl__captured_step {
 
 bool sl__may_capture_steps(const struct sl_trainer *t) {
   bool cpus_only = starpu_worker_get_count() == starpu_cpu_worker_get_count();
-  return cpus_only && !t->model->context->trace && sl__members(&t->ranks) == 1;
+  return cpus_only && sl__members(&t->ranks) == 1;
 }
 
 /* Does the graph have all of the step? */
@@ -84,7 +88,7 @@ static enum sl_status capture(struct sl_trainer *t, struct sl__captured_step *c,
   bool had_state = plan->has_state;
   enum sl_status status;
   SL__TRY(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &c->graph));
-  sl__graph_join_slices(c->graph, task_us);
+  sl__graph_join_slices(c->graph, context->trace ? traced_task_us : task_us);
   SL__TRY(bind(t, c, step, p));
   starpu_pthread_mutex_lock(&context->submit_mutex);
   sl__graph_capture(c->graph);

@@ -70,8 +70,10 @@ check "and no other" lacks tasks.rec '^Iteration: (10|21)$'
 check "layer, pass and replica" has tasks.rec '^Name: conv2.backward_weight/r1$'
 check "an update belongs to no replica" has tasks.rec '^Name: conv1\.sgd$'
 check "each is counted for its layer" has trace.json '"name": "conv1",'
+check "a convolution and the pooling behind it alternate in one task" \
+  has trace.json '"name": "conv1..pool1",'
 check "each task name has its own colour" \
-  has paje.trace '^6[[:space:]]"conv1.forward/r0"[[:space:]]WS.*"0\.[0-9]+ 0\.[0-9]+ 0\.[0-9]+"'
+  has paje.trace '^6[[:space:]]"conv1..pool1.forward/r0"[[:space:]]WS.*"0\.[0-9]+ 0\.[0-9]+ 0\.[0-9]+"'
 check "as Paje has them, from 0 to 1" lacks paje.trace '^6.*"[0-9]*[2-9][0-9]*\.[0-9.]+ '
 check "the picture is whole" has trace.svg '</svg>'
 check "it has both workers" has trace.svg '>CPU 1<'

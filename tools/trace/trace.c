@@ -90,13 +90,22 @@ static enum trace_pass pass_of(const char *model) {
   return strstr(model, "backward") ? PASS_BACKWARD_DATA : PASS_FORWARD;
 }
 
+/* A captured graph's task has the name of its first call, and no operation of its own: "sgd" of
+ * "fc1.sgd", "forward" of "conv1..pool1.forward/r0". */
+static const char *operation_of(const struct record *r, char *text, size_t size) {
+  const char *last = strrchr(r->name, '.');
+  if (strcmp(r->model, "sl_subgraph") != 0 || !last) return r->model;
+  snprintf(text, size, "sl_%.*s", (int)strcspn(last + 1, "/"), last + 1);
+  return text;
+}
+
 /* Cuts a task's name to the layer's: "conv1" of "conv1.forward/r0" for the operation
  * sl_conv2d_forward. Returns the marks after the operation. A name without the operation stays
  * whole, without marks. */
 static const char *split_name(char *name, const char *model) {
   static const char *const passes[] = {"_forward", "_inference", "_backward"};
   const char *operation = model + 3;
-  char with_dot[80];
+  char with_dot[sizeof((struct record *)0)->model + 1];
   for (size_t i = 0; i < sizeof passes / sizeof *passes; i++) {
     const char *found = strstr(model, passes[i]);
     if (!found) continue;
@@ -133,17 +142,18 @@ static double bytes_of(const struct record *r) {
 }
 
 static bool keep_task(struct trace *trace, const struct record *r) {
-  char layer[sizeof r->name];
+  char layer[sizeof r->name], text[sizeof r->model];
+  const char *operation = operation_of(r, text, sizeof text);
   struct trace_task *tasks =
       trace_grow(trace->tasks, trace->count, &trace->task_room, sizeof *tasks);
   if (!tasks) return false;
   trace->tasks = tasks;
   snprintf(layer, sizeof layer, "%s", r->name);
-  const char *marks = split_name(layer, r->model);
+  const char *marks = split_name(layer, operation);
   struct trace_task t = {.job = r->f.job,
                          .worker = trace_worker(trace, (int)r->f.rank, (int)r->f.worker),
                          .layer = find_layer(trace, layer),
-                         .pass = pass_of(r->model),
+                         .pass = pass_of(operation),
                          .stage = mark(marks, 's'),
                          .replica = mark(marks, 'r'),
                          .microbatch = mark(marks, 'm'),
