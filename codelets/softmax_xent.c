@@ -15,15 +15,21 @@
  * for every vector width. */
 enum { LANES = 16 };
 
-/* Index of a row's largest logit, the first of equals; NaN is never larger. */
+/* Index of a row's largest logit, the first of equals; NaN is never larger. Blocks of several
+ * vectors, whose maxima do not wait for each other, and of which one has the place. */
 SL__INLINE int64_t largest(const float *row, int64_t classes) {
-  float lane[LANES], most = -INFINITY;
-  int64_t whole = classes / LANES * LANES, at = 0;
-  for (int l = 0; l < LANES; l++) lane[l] = -INFINITY;
-  for (int64_t c = 0; c < whole; c += LANES)
-    for (int l = 0; l < LANES; l++) lane[l] = row[c + l] > lane[l] ? row[c + l] : lane[l];
-  for (int l = 0; l < LANES; l++) most = lane[l] > most ? lane[l] : most;
+  enum { BLOCK = 8 * LANES };
+  float lane[BLOCK], most = -INFINITY;
+  int64_t whole = classes / BLOCK * BLOCK, at = 0;
+  for (int l = 0; l < BLOCK; l++) lane[l] = -INFINITY;
+  for (int64_t c = 0; c < whole; c += BLOCK)
+    for (int l = 0; l < BLOCK; l++) lane[l] = row[c + l] > lane[l] ? row[c + l] : lane[l];
+  for (int l = 0; l < BLOCK; l++) most = lane[l] > most ? lane[l] : most;
   for (int64_t c = whole; c < classes; c++) most = row[c] > most ? row[c] : most;
+  for (int found = 0; at < whole; at += BLOCK) {
+    for (int l = 0; l < BLOCK; l++) found |= row[at + l] == most;
+    if (found) break;
+  }
   while (at < classes && row[at] != most) at++;
   return at < classes ? at : 0; /* all are NaN: the loss check reports it */
 }

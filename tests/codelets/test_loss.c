@@ -108,6 +108,29 @@ static void loss_matches(void **state) {
   check(2, 10500, 2, false, false); /* one that its memory cannot hold */
 }
 
+/* Row n has its largest logit at n, and once more behind it. */
+static void first_of_equals_counts(void **state) {
+  (void)state;
+  enum { ROWS = 299 };
+  double *z = zeros(ROWS * (ROWS + 1));
+  int32_t labels[ROWS];
+  for (int turn = 0; turn < 2; turn++) { /* the first of the two, then the second */
+    for (int n = 0; n < ROWS; n++) {
+      z[n * (ROWS + 1) + n] = z[n * (ROWS + 1) + ROWS] = 3;
+      labels[n] = turn ? ROWS : n;
+    }
+    struct sl__tensor *tz = tensor(SL_SHAPE(ROWS, ROWS + 1), z);
+    struct sl__tensor *tl = integers(SL_SHAPE(ROWS), labels), *stats = tensor(SL_SHAPE(4), NULL);
+    OK(sl__softmax_xent(context, &plain, tz, tl, stats, NULL, 1, 0));
+    double *s = take(stats);
+    assert_int_equal((int)s[1], turn ? 0 : ROWS);
+    free(s);
+    sl__tensor_free(tz);
+    sl__tensor_free(tl);
+  }
+  free(z);
+}
+
 static void bf16_logits_match(void **state) {
   (void)state;
   check(37, 10, 5, true, true);
@@ -160,8 +183,8 @@ static void shapes_are_checked(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(loss_matches), cmocka_unit_test(bf16_logits_match),
-      cmocka_unit_test(huge_logits_do_not_overflow), cmocka_unit_test(nan_reaches_the_loss),
-      cmocka_unit_test(shapes_are_checked)};
+      cmocka_unit_test(loss_matches),         cmocka_unit_test(first_of_equals_counts),
+      cmocka_unit_test(bf16_logits_match),    cmocka_unit_test(huge_logits_do_not_overflow),
+      cmocka_unit_test(nan_reaches_the_loss), cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("loss", tests, open_operations, close_context);
 }
