@@ -15,10 +15,12 @@ static uint32_t task_footprint(struct starpu_task *task) {
   }
 #define SL__WRAP_CPU SL__BF16_ADAPTED
 #define SL__WRAP_BOTH SL__BF16_ADAPTED
+#define SL__WRAP_MANY SL__BF16_ADAPTED
 #define SL__WRAP_PLAIN(name, modes)
 #define SL__WRAP_ADDRESS(name, modes)
 #define SL__CALLED_CPU(name) sl__##name##_bf16_cpu
 #define SL__CALLED_BOTH(name) sl__##name##_bf16_cpu
+#define SL__CALLED_MANY(name) sl__##name##_bf16_cpu
 #define SL__CALLED_PLAIN(name) sl__##name##_cpu
 #define SL__CALLED_ADDRESS(name) sl__##name##_cpu
 #define SL__TEXT(x) #x
@@ -30,24 +32,35 @@ static uint32_t task_footprint(struct starpu_task *task) {
 #include "codelets/ops.def"
 #undef SL__OP
 
-/* The CUDA half of a row: none for CPU and PLAIN; in a build with CUDA the kernel for BOTH and the
- * CPU's function for ADDRESS. */
+/* The CUDA half of a row: none for CPU and PLAIN; in a build with CUDA the kernel for BOTH and MANY
+ * and the CPU's function for ADDRESS. MANY's takes several calls, too. */
 #define SL__CUDA_CPU(name)
 #define SL__CUDA_PLAIN(name)
 #ifdef SL_HAVE_CUDA
 #define SL__CUDA_BOTH(name) .cuda_funcs = {sl__##name##_cuda}, .cuda_flags = {STARPU_CUDA_ASYNC},
+#define SL__CUDA_MANY(name) SL__CUDA_BOTH(name)
 #define SL__CUDA_ADDRESS(name) .cuda_funcs = {sl__##name##_cpu}, .cuda_flags = {STARPU_CUDA_ASYNC},
+#define SL__TOGETHER_MANY(name) sl__##name##_cuda_many
 #define SL__PROTO_CPU(name)
 #define SL__PROTO_PLAIN(name)
 #define SL__PROTO_ADDRESS(name)
 #define SL__PROTO_BOTH(name) void sl__##name##_cuda(void *buffers[], void *cl_arg);
+#define SL__PROTO_MANY(name)                                                                       \
+  SL__PROTO_BOTH(name)                                                                             \
+  void sl__##name##_cuda_many(int count, void **const buffers[], void *const cl_args[]);
 #define SL__OP(name, modes, where) SL__PROTO_##where(name)
 #include "codelets/ops.def"
 #undef SL__OP
 #else
 #define SL__CUDA_BOTH(name)
+#define SL__CUDA_MANY(name)
 #define SL__CUDA_ADDRESS(name)
+#define SL__TOGETHER_MANY(name) NULL
 #endif
+#define SL__TOGETHER_CPU(name) NULL
+#define SL__TOGETHER_BOTH(name) NULL
+#define SL__TOGETHER_PLAIN(name) NULL
+#define SL__TOGETHER_ADDRESS(name) NULL
 
 #define SL__CODELET(op_name, op_modes, op_where, is_update)                                        \
   struct sl__op sl__op_##op_name = {                                                               \
@@ -60,7 +73,8 @@ static uint32_t task_footprint(struct starpu_task *task) {
                 .symbol = "sl_" #op_name,                                                          \
                 .footprint = task_footprint},                                                      \
       .modes = op_modes,                                                                           \
-      .updates = is_update};
+      .updates = is_update,                                                                        \
+      .cuda_many = SL__TOGETHER_##op_where(op_name)};
 #define SL__OP(name, modes, where) SL__CODELET(name, modes, where, false)
-#define SL__UPDATE(name, states, modes) SL__CODELET(name, modes, BOTH, true)
+#define SL__UPDATE(name, states, modes) SL__CODELET(name, modes, MANY, true)
 #include "codelets/ops.def"

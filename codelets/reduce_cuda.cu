@@ -5,6 +5,8 @@
 SL__CUDA(reduce) {
   const sl__reduce_args *a = sl::args<sl__reduce_args>(cl_arg);
   float *sum = sl::out<float>(buffers, 0);
-  sl::step<1>(cuda, sl::take_sum(), 0, a->first, a->count, sl__accumulate(cl_arg) ? sum : nullptr,
-              buffers, 1, sl__buffer_count(cl_arg), sl::owned<1>{{sum}}, sum);
+  sl::step_launch<1, sl::take_sum> steps(cuda, sl::take_sum());
+  sl::step<1>(&steps, 0, a->first, a->count, sl__accumulate(cl_arg) ? sum : nullptr, buffers, 1,
+              sl__buffer_count(cl_arg), sl::owned<1>{{sum}}, sum);
+  steps.launch();
 }

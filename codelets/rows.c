@@ -52,8 +52,8 @@ SL__KERNEL void sl__rows_sgd_cpu(void *buffers[], void *cl_arg) {
   float *p = (float *)sl__buffer(buffers, 0) + a->update.param_first;
   const int32_t *rows = sl__buffer(buffers, 1);
   const float *values = sl__buffer(buffers, 2);
-  float rate = a->update.u.lr *
-               sl__clip_factor(&a->update, a->update.has_norm ? sl__buffer(buffers, 3) : NULL);
+  const float *norm = a->update.has_norm ? sl__buffer(buffers, 3) : NULL;
+  float rate = a->update.u.lr * sl__clip_factor(a->update.u.max_norm, norm);
   for (int32_t k = 0; k < rows[0]; k++) {
     int64_t begin = rows[1 + k] * a->rows.width, end = begin + a->rows.width, skip = 0;
     if (begin < a->first) skip = a->first - begin;

@@ -128,7 +128,7 @@ SL__CUDA(rows_dense) {
 static __global__ void descend(sl__rows_sgd_args a, float *p, const int32_t *rows,
                                const float *values, const float *norm) {
   int64_t warps = static_cast<int64_t>(gridDim.x) * blockDim.x / 32, width = a.rows.width;
-  float rate = a.update.u.lr * sl__clip_factor(&a.update, norm);
+  float rate = a.update.u.lr * sl__clip_factor(a.update.u.max_norm, norm);
   for (int64_t k = sl::thread_index() / 32; k < rows[0]; k += warps) {
     int64_t begin = rows[1 + k] * width - a.first; /* in the shard */
     int64_t skip = begin < 0 ? -begin : 0;

@@ -123,7 +123,8 @@ static void step_by_product(const struct sl__weight_gradient *g, const struct pr
   SL__SIMD static void name##_stored(void *buffers[], const struct sl__update_args *args,          \
                                      const struct sl__##name##_rates *begun, int end) {            \
     const struct sl__##name##_rates rates = *begun;                                                \
-    float factor = sl__clip_factor(args, args->has_norm ? sl__buffer(buffers, end) : NULL);        \
+    float factor =                                                                                 \
+        sl__clip_factor(args->u.max_norm, args->has_norm ? sl__buffer(buffers, end) : NULL);       \
     float gradient[BLOCK];                                                                         \
     for (int64_t offset = 0; offset < args->count; offset += BLOCK) {                              \
       int64_t n = args->count - offset < BLOCK ? args->count - offset : BLOCK;                     \

@@ -33,6 +33,28 @@ extern "C" {
   static void name##_body([[maybe_unused]] void *buffers[], [[maybe_unused]] void *cl_arg,         \
                           [[maybe_unused]] struct sl__cuda *cuda)
 
+/* The same for an operation that takes several calls at once (`cuda_many` in struct sl__op): the
+ * body gets their number, buffers[i] and cl_args[i] of call i, and cuda. The function for one call
+ * calls it, too, so that both launch the same kernel and give the same bits. */
+#define SL__CUDA_MANY(name)                                                                        \
+  static void name##_body(int count, void **const buffers[], void *const cl_args[],                \
+                          struct sl__cuda *cuda);                                                  \
+  extern "C" void sl__##name##_cuda_many(int count, void **const buffers[],                        \
+                                         void *const cl_args[]);                                   \
+  extern "C" void sl__##name##_cuda_many(int count, void **const buffers[],                        \
+                                         void *const cl_args[]) {                                  \
+    sl__task_launched();                                                                           \
+    sl::forget_settled();                                                                          \
+    name##_body(count, buffers, cl_args, sl__cuda_here());                                         \
+    sl::succeeded(cudaGetLastError());                                                             \
+  }                                                                                                \
+  extern "C" void sl__##name##_cuda(void *buffers[], void *cl_arg);                                \
+  extern "C" void sl__##name##_cuda(void *buffers[], void *cl_arg) {                               \
+    sl__##name##_cuda_many(1, &buffers, &cl_arg);                                                  \
+  }                                                                                                \
+  static void name##_body(int count, void **const buffers[], void *const cl_args[],                \
+                          struct sl__cuda *cuda)
+
 /* The expression with T as the type of the task's i-th buffer, float or sl::bf16. */
 #define SL__BY_TYPE(cl_arg, i, T, ...)                                                             \
   do {                                                                                             \

@@ -27,12 +27,12 @@ static inline void sl__update_renew(struct sl__update_args *a, const struct sl__
   a->u.step = step->number + 1;
 }
 
-/* The factor that clips gradients: 1, or max_norm / norm if the norm (given squared) is larger. */
-SL__HOST_DEVICE SL__INLINE float sl__clip_factor(const struct sl__update_args *a,
-                                                 const float *norm_square) {
-  if (!a->has_norm) return 1;
+/* The factor that clips gradients: 1, or max_norm / norm if the norm (given squared) is larger.
+ * Without a norm: 1. */
+SL__HOST_DEVICE SL__INLINE float sl__clip_factor(float max_norm, const float *norm_square) {
+  if (!norm_square) return 1;
   float norm = sqrtf(*norm_square);
-  return norm > a->u.max_norm ? a->u.max_norm / norm : 1;
+  return norm > max_norm ? max_norm / norm : 1;
 }
 
 #endif

@@ -18,6 +18,10 @@ struct sl__op {
   struct starpu_perfmodel model;
   const char *modes;
   bool updates; /* it is an optimizer's step (traces show it as one) */
+  /* The CUDA half for several calls at once, of which none depends on another: buffers[i] and
+   * cl_args[i] are what the CUDA half gets for call i. The bits are those of one call after the
+   * other. NULL: there is none. */
+  void (*cuda_many)(int count, void **const buffers[], void *const cl_args[]);
 };
 
 /* The letter's access as a small letter, without the type. */
