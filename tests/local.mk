@@ -117,6 +117,7 @@ gpu_tests = \
 	tests/codelets/test_pool2d \
 	tests/parallel/test_predictor \
 	tests/core/test_graph \
+	tests/core/test_graph_horizontal \
 	tests/codelets/test_reduce
 gpu_check_needs += $(gpu_tests:=$(EXEEXT))
 endif

@@ -179,7 +179,8 @@ static const struct fusion_group *group_of(const struct sl__subgraph *s, int cal
 }
 
 /* An internal tensor's memory, and the calls during which it is needed. Different members may be at
- * different calls of a fusion group, so a tensor is needed during the whole group. */
+ * different calls of a fusion group, so a tensor is needed during the whole group. So it is with
+ * calls that run as one. */
 struct allocation {
   const struct tensor_use *use;
   int first, last; /* calls */
@@ -221,6 +222,10 @@ static struct allocation allocation_of(const struct sl__graph *g, const struct s
   }
   if (from->units) it.first = from->first;
   if (to->units) it.last = to->end - 1;
+  if (!s->members) {
+    it.first = g->calls[u->first_call].first_together;
+    it.last = g->calls[u->last_call].end_together - 1;
+  }
   return it;
 }
 
@@ -266,6 +271,7 @@ static size_t scratch_bytes(const struct sl__graph *g, const struct sl__subgraph
 enum sl_status sl__subgraph_plan(struct sl__graph *g, int subgraph) {
   struct sl__subgraph *s = &g->subgraphs[subgraph];
   s->members = members_of(g, s);
+  if (!s->members) sl__graph_find_together(g, s);
   enum sl_status status = find_groups(g, s);
   limit_members(g, s);
   if (status == SL_OK && s->members > 1) status = make_team(g, s);

@@ -43,19 +43,28 @@ static char *memory_of(const struct job *j, const struct call *call, const struc
   return own + s->local_at + u->offset - u->tensor->bytes / (size_t)call->rows * (size_t)before;
 }
 
-static void run_call(const struct job *j, const struct call *call, const struct assignment *a,
-                     void *args) {
-  const struct sl__subgraph *s = j->subgraph;
-  if (j->step && call->renew) call->renew((struct sl__args_header *)args + 1, j->step);
-  struct starpu_vector_interface view[call->count];
-  void *given[call->count];
+/* given [count]: the buffers that the call's kernel gets; view has room for as many. */
+static void give_buffers(const struct job *j, const struct call *call, const struct assignment *a,
+                         struct starpu_vector_interface *view, void **given) {
   for (int k = 0; k < call->count; k++) {
-    const struct tensor_use *u = &s->graph->uses[call->tensor[k]];
+    const struct tensor_use *u = &j->subgraph->graph->uses[call->tensor[k]];
     int buffer = call->buffer[k];
     bool is_own = buffer >= 0 && !u->weight_cache;
     if (!is_own) view[k] = view_of(u->tensor, memory_of(j, call, u, buffer, a));
     given[k] = is_own ? j->buffers[buffer] : (void *)&view[k];
   }
+}
+
+static void renew(const struct job *j, const struct call *call, void *args) {
+  if (j->step && call->renew) call->renew((struct sl__args_header *)args + 1, j->step);
+}
+
+static void run_call(const struct job *j, const struct call *call, const struct assignment *a,
+                     void *args) {
+  struct starpu_vector_interface view[call->count];
+  void *given[call->count];
+  renew(j, call, args);
+  give_buffers(j, call, a, view, given);
   const struct sl__running_call running = {call->op->codelet.name, call->name, call->count, given};
   sl__call_runs(&running);
   (j->on_gpu ? call->op->codelet.cuda_funcs[0] : call->op->codelet.cpu_funcs[0])(given, args);
@@ -88,8 +97,47 @@ static void run_part(const struct job *j, const struct call *call, const struct 
   run_call(j, call, a, args);
 }
 
+static size_t aligned(size_t bytes) { return (bytes + 7) / 8 * 8; }
+
+/* Calls that run as one. A failure names the first of them. */
+static void run_together(const struct job *j, const struct call *first, int calls) {
+  const struct assignment assignment = {.parts = 1};
+  size_t count = 0, bytes = 0;
+  for (int i = 0; i < calls; i++) {
+    count += (size_t)first[i].count;
+    bytes += aligned(first[i].args_size);
+  }
+  struct starpu_vector_interface view[count];
+  void *given[count], **buffers[calls], *args[calls];
+  _Alignas(8) char copy[bytes];
+  count = 0;
+  bytes = 0;
+  for (int i = 0; i < calls; i++) {
+    buffers[i] = &given[count];
+    args[i] = &copy[bytes];
+    memcpy(args[i], first[i].args, first[i].args_size);
+    renew(j, &first[i], args[i]);
+    give_buffers(j, &first[i], &assignment, &view[count], buffers[i]);
+    count += (size_t)first[i].count;
+    bytes += aligned(first[i].args_size);
+  }
+  const struct sl__running_call running = {first->op->codelet.name, first->name, first->count,
+                                           given};
+  sl__call_runs(&running);
+  first->op->cuda_many(calls, buffers, args);
+  sl__call_runs(NULL);
+}
+
 static void run_whole(const struct job *j, int first, int end) {
-  for (int c = first; c < end; c++) run_undivided(j, &j->subgraph->graph->calls[c]);
+  const struct call *calls = j->subgraph->graph->calls;
+  for (int c = first, count; c < end; c += count) {
+    int last = j->on_gpu ? calls[c].end_together : c + 1;
+    count = (last < end ? last : end) - c;
+    if (count > 1)
+      run_together(j, &calls[c], count);
+    else
+      run_undivided(j, &calls[c]);
+  }
 }
 
 static void run_group(const struct job *j, const struct assignment *a) {

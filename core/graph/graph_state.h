@@ -6,6 +6,8 @@
  *   graph_weights.c  finds tensors that the weight cache can hold
  *   graph_cut.c      cuts the calls into subgraphs
  *   graph_compile.c  compiles: all of these, and the buffers of each subgraph's task
+ *   graph_horizontal.c
+ *                    finds independent calls of one operation that a GPU runs as one
  *   graph_plan.c     plans a subgraph: parts for several workers, and the internal tensors' memory
  *   graph_submit.c   submits the subgraphs' tasks
  *   graph_run.c      runs one
@@ -53,6 +55,8 @@ struct call {
   int *buffer; /* [count] the task's buffer that has it; -1: it lies in the worker's memory */
   struct sl__args_header *args;
   size_t args_size; /* with the header */
+  /* In a subgraph of a GPU: the calls, itself among them, that run as one; see cuda_many. */
+  int first_together, end_together;
 };
 
 /* A tensor that the calls use. */
@@ -166,6 +170,8 @@ enum sl_status sl__graph_absorb(struct sl__graph *graph);
 enum sl_status sl__graph_cut_calls(struct sl__graph *graph);
 enum sl_status sl__graph_cache_weights(struct sl__graph *graph);
 void sl__graph_find_uses(struct sl__graph *graph);
+/* Of a subgraph on a GPU: calls that run as one. */
+void sl__graph_find_together(struct sl__graph *graph, const struct sl__subgraph *subgraph);
 /* Fusion groups, the team, and the offsets of internal tensors. */
 enum sl_status sl__subgraph_plan(struct sl__graph *graph, int subgraph);
 
