@@ -4,7 +4,12 @@
  *
  * The sums are in double precision, each block's part a tree, the parts again a tree: a fixed order
  * that depends on the shape only. Mean and variance come from one pass over values minus the
- * channel's first value, so that a large mean costs no digits. */
+ * channel's first value, so that a large mean costs no digits.
+ *
+ * Forward, x is read twice and y written once. Backward, the sums read x and dy, which serves both
+ * gradients; then dx reads x and dy and is written. The relu behind a normalisation adds no pass:
+ * its gradient follows from x. Launches: forward 3, sums 2, backward data 2, or one fewer for
+ * forward and sums where a channel's values are one block's work. */
 #include "codelets/batchnorm.h"
 
 #include "codelets/kernels/cuda.h"
@@ -63,10 +68,11 @@ struct slopes {
   };
 };
 
-/* Block (c, part) goes over channel c's packs, row by row. */
-template <int N, class W, class T>
-__global__ void sum_planes(W what, sl::divider packs, int64_t count, int64_t channels, const T *x,
-                           const T *dy, sums *part) {
+/* Block (c, part) goes over channel c's packs, row by row. If there is one part, f(c, sums) follows
+ * at once. */
+template <int N, class W, class T, class F>
+__global__ void sum_planes(W what, F f, sl::divider packs, int64_t count, int64_t channels,
+                           const T *x, const T *dy, sums *part) {
   using pack = sl::pack<T, N>;
   int64_t c = blockIdx.x, step = static_cast<int64_t>(gridDim.y) * blockDim.x;
   typename W::template channel<T> channel(what, x, c, packs.by * N);
@@ -82,7 +88,11 @@ __global__ void sum_planes(W what, sl::divider packs, int64_t count, int64_t cha
   }
   sum.a = sl::block_sum(sum.a);
   sum.b = sl::block_sum(sum.b);
-  if (threadIdx.x == 0) part[blockIdx.y * channels + c] = sum;
+  if (threadIdx.x) return;
+  if (gridDim.y == 1)
+    f(c, sum);
+  else
+    part[blockIdx.y * channels + c] = sum;
 }
 
 /* Small planes: a lane has a column of x [rows, channels * plane], a warp every eighth row of its
@@ -161,8 +171,9 @@ void sum_by_planes(struct sl__cuda *cuda, const sl__norm_args *a, W what, const 
   int64_t count = int64_t{a->rows} * (a->plane / N);
   unsigned parts = parts_of(a->channels, count / sl::THREADS, 8);
   dim3 grid(static_cast<unsigned>(a->channels), parts);
-  SL__LAUNCH((sum_planes<N, W, T>), grid, sl::THREADS, 0, cuda->stream, what,
+  SL__LAUNCH((sum_planes<N, W, T, F>), grid, sl::THREADS, 0, cuda->stream, what, f,
              sl::divider(a->plane / N), count, a->channels, x, dy, part);
+  if (parts == 1) return;
   SL__LAUNCH((finish<F>), sl::blocks(int64_t{32} * a->channels), sl::THREADS, 0, cuda->stream, f,
              a->channels, static_cast<int32_t>(parts), 1, part);
 }

@@ -9,6 +9,10 @@
  *     PASSES_BY               whether h reaches the next step by other paths than products, too
  *     forward, backward       one element of one row's step
  *
+ * Launches of a time step: the state's product and step_forward, which adds the biases and stores
+ * the state where the next product reads it; going back, step_backward and the product for the step
+ * before. (bf16 may have one product more a step, of the input.)
+ *
  * State and its gradient are f32. As a factor of products h has type T, and so have the gates'
  * gradients; the gates before their activation are f32. */
 #ifndef SL_CODELETS_KERNELS_RECURRENT_CUDA_H
