@@ -24,10 +24,10 @@ labels() { LC_ALL=C awk -v n="$1" 'BEGIN { for (i = 0; i < n; i++) printf "%c", 
 pictures() {
   count="\\000\\000\\$(printf %03o $(($2 / 256)))\\000"
   {
-    printf "\\000\\000\\010\\003$count\\000\\000\\000\\034\\000\\000\\000\\034"
+    printf %b "\\000\\000\\010\\003$count\\000\\000\\000\\034\\000\\000\\000\\034"
     noise $((784 * $2))
   } >"$work/mnist/$1-images-idx3-ubyte"
-  { printf "\\000\\000\\010\\001$count"; labels "$2"; } >"$work/mnist/$1-labels-idx1-ubyte"
+  { printf %b "\\000\\000\\010\\001$count"; labels "$2"; } >"$work/mnist/$1-labels-idx1-ubyte"
 }
 # colours FILE COUNT: CIFAR-10's; the label is the first byte of each record
 colours() {
