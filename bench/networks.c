@@ -146,16 +146,21 @@ static enum sl_status random_words(const struct network *network, struct sl_data
 static enum sl_status random_images(const struct network *network, struct sl_dataset **data) {
   const struct sl_shape sample = SL_SHAPE(network->channels, network->side, network->side);
   int64_t count = BATCHES * network->batch, bytes = count * sl_shape_count(&sample);
-  uint8_t *pixels = malloc((size_t)(bytes + count));
-  if (!pixels) return SL_NO_MEMORY;
+  uint8_t *pixels = malloc((size_t)bytes);
+  int32_t *labels = malloc((size_t)count * sizeof *labels);
+  enum sl_status status = pixels && labels ? SL_OK : SL_NO_MEMORY;
   uint64_t state = 1;
-  for (int64_t i = 0; i < bytes + count; i++) {
+  for (int64_t i = 0; status == SL_OK && i < bytes + count; i++) {
     state = state * 6364136223846793005 + 1442695040888963407;
-    pixels[i] = (uint8_t)(i < bytes ? state >> 56 : (state >> 33) % 10);
+    if (i < bytes)
+      pixels[i] = (uint8_t)(state >> 56);
+    else
+      labels[i - bytes] = (int32_t)((state >> 33) % 10);
   }
-  enum sl_status status =
-      sl_dataset_new("random images", &sample, count, 10, pixels, pixels + bytes, NULL, NULL, data);
+  if (status == SL_OK)
+    status = sl_dataset_new("random images", &sample, count, 10, pixels, labels, NULL, NULL, data);
   free(pixels);
+  free(labels);
   return status;
 }
 

@@ -9,12 +9,12 @@
  * separately; then the batches of all buckets are shuffled. Any other set is one bucket. */
 #include "data/batches.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/error.h"
 #include "core/base/random.h"
-#include "data/dataset.h"
 
 /* Marks the stream that shuffles an epoch's batches; the samples have the epoch's own stream. */
 #define BATCHES_OF (1ull << 55)
@@ -82,79 +82,61 @@ static int64_t part_count(const struct sl__batches *b, int64_t samples) {
   return (samples - b->options.part_index + parts - 1) / parts;
 }
 
-size_t sl__sample_labels(const struct sl_dataset *set) {
-  return set->tokens ? set->sample_size : 1;
+/* Marks a row as one that counts nowhere. */
+static void ignore_row(const struct sl_dataset *set, const struct sl__rows *to, int64_t row) {
+  for (size_t k = 0; k < set->label_count; k++)
+    to->labels[(size_t)row * set->label_count + k] = SL_IGNORE;
+  for (size_t k = 0; k < set->target_size; k++)
+    to->targets[(size_t)row * set->target_size + k] = NAN;
 }
 
-/* Copies a sentence and pads it. Returns its length. */
-static int64_t fill_sentence(const struct sl_dataset *set, int64_t i, int32_t *tokens,
-                             int32_t *labels) {
-  const struct sl__sentence *sentence = &set->sentences[i];
-  const int32_t *text = set->tokens + sentence->first;
-  size_t length = (size_t)sentence->length;
-  memcpy(tokens, text, length * sizeof *text);
-  memcpy(labels, text + 1, length * sizeof *text);
-  for (size_t k = length; k < set->sample_size; k++) {
-    tokens[k] = set->end;
-    labels[k] = SL_IGNORE;
-  }
-  return sentence->length;
+/* Number of labels, or of target values, that count in the first rows. */
+static int64_t count_valid(const struct sl_dataset *set, const struct sl__rows *to, int64_t rows) {
+  int64_t count = 0;
+  for (size_t k = 0; k < (size_t)rows * set->label_count; k++) count += to->labels[k] != SL_IGNORE;
+  for (size_t k = 0; k < (size_t)rows * set->target_size; k++) count += !isnan(to->targets[k]);
+  return count;
 }
 
-/* Fills a row with a sample. Returns the number of its labels. */
-static int64_t fill_row(const struct sl__batches *b, const struct sl__rows *to, int64_t epoch,
-                        int64_t row, int64_t i) {
+static void augment_rows(struct sl__batches *b, int64_t epoch, int64_t rows, float *x) {
   const struct sl_dataset *set = b->dataset;
-  float *x = to->x + (size_t)row * set->sample_size;
-  int32_t *labels = to->labels + (size_t)row * sl__sample_labels(set);
-  if (set->sentences) return fill_sentence(set, i, (int32_t *)(void *)x, labels);
-  if (set->tokens) {
-    const int32_t *tokens = set->tokens + (size_t)i * set->sample_size;
-    memcpy(x, tokens, set->sample_size * sizeof *tokens);
-    memcpy(labels, tokens + 1, set->sample_size * sizeof *tokens);
-    return (int64_t)set->sample_size;
+  for (int64_t row = 0; row < rows && b->plane; row++) {
+    const struct sl__view view = draw_view(&b->options, epoch, b->samples[row]);
+    sl__augment(&set->info, &view, b->plane, x + (size_t)row * set->sample_size);
   }
-  struct sl__view view = draw_view(&b->options, epoch, i);
-  sl__dataset_view(set, i, &view, x);
-  *labels = set->labels[i];
-  return 1;
-}
-
-static void ignore_row(const struct sl__rows *to, int64_t row, size_t labels) {
-  for (size_t k = 0; k < labels; k++) to->labels[(size_t)row * labels + k] = SL_IGNORE;
 }
 
 /* Rows after the last sample repeat the batch's first ones. A batch without samples shows the first
  * sample of the epoch, or of the bucket. */
-static void fill_rows(const struct sl__batches *b, const struct place *place, int64_t valid,
-                      const struct sl__rows *to, struct sl_batch *batch) {
+static enum sl_status fill_rows(struct sl__batches *b, const struct place *place, int64_t samples,
+                                const struct sl__rows *to, struct sl_batch *batch) {
   const struct sl_dataset *set = b->dataset;
-  int64_t distinct = valid ? valid : 1, first = valid ? place->index * batch->batch : 0;
-  for (int64_t row = 0; row < distinct; row++)
-    batch->valid += fill_row(b, to, batch->epoch, row, sample_at(b, place, first + row));
-  if (!valid) {
-    ignore_row(to, 0, sl__sample_labels(set));
-    batch->valid = 0;
-  }
-  for (int64_t row = distinct; row < batch->batch; row++) {
+  int64_t distinct = samples ? samples : 1, first = samples ? place->index * batch->batch : 0;
+  for (int64_t row = 0; row < distinct; row++) b->samples[row] = sample_at(b, place, first + row);
+  enum sl_status status = set->kind->fill(set, distinct, b->samples, to);
+  if (status != SL_OK) return status;
+  augment_rows(b, batch->epoch, distinct, to->x);
+  batch->valid = count_valid(set, to, samples);
+  for (int64_t row = distinct; row < batch->batch; row++)
     memcpy(to->x + (size_t)row * set->sample_size,
            to->x + (size_t)(row - distinct) * set->sample_size, set->sample_size * sizeof *to->x);
-    ignore_row(to, row, sl__sample_labels(set));
-  }
+  for (int64_t row = samples; row < batch->batch; row++) ignore_row(set, to, row);
+  return SL_OK;
 }
 
-/* Number of labels in this batch of all parts together: their samples are consecutive in the common
- * order. */
+/* Number of labels, or of target values, in this batch of all parts together: their samples are
+ * consecutive in the common order. */
 static int64_t count_all(const struct sl__batches *b, const struct place *place) {
   const struct sl_loader_options *options = &b->options;
+  const struct sl_dataset *set = b->dataset;
   int64_t rows = options->batch * options->num_parts, first = place->index * rows, count = 0;
-  if (options->contiguous) return rows * (int64_t)sl__sample_labels(b->dataset);
+  int64_t each = (int64_t)(set->label_count + set->target_size);
+  if (options->contiguous) return rows * each;
   int64_t end = first + rows < place->count ? first + rows : place->count;
-  if (!b->dataset->sentences)
-    return end > first ? (end - first) * (int64_t)sl__sample_labels(b->dataset) : 0;
+  if (!set->kind->labels) return end > first ? (end - first) * each : 0;
   for (int64_t i = first; i < end; i++) {
     int64_t at = place->first + i;
-    count += b->dataset->sentences[b->order ? b->order[at] : at].length;
+    count += set->kind->labels(set, b->order ? b->order[at] : at);
   }
   return count;
 }
@@ -165,7 +147,7 @@ static void group_by_bucket(const struct sl_dataset *set, const uint32_t *drawn,
   for (int k = 1; k < set->info.bucket_count; k++)
     next[k] = next[k - 1] + set->info.bucket_samples[k - 1];
   for (int64_t k = 0; k < set->info.count; k++)
-    order[next[set->sentences[drawn[k]].bucket]++] = drawn[k];
+    order[next[set->kind->bucket(set, drawn[k])]++] = drawn[k];
 }
 
 static void draw_orders(struct sl__batches *b, int64_t epoch) {
@@ -185,25 +167,28 @@ static void draw_orders(struct sl__batches *b, int64_t epoch) {
   b->order_epoch = epoch;
 }
 
-void sl__batches_fill(struct sl__batches *b, int64_t number, const struct sl__rows *to,
-                      struct sl_batch *batch) {
+enum sl_status sl__batches_fill(struct sl__batches *b, int64_t number, const struct sl__rows *to,
+                                struct sl_batch *batch) {
   int64_t rows = b->options.batch, epoch = number / b->length, index = number % b->length;
   draw_orders(b, epoch);
   struct place place = place_of(b, index);
   int64_t left = part_count(b, place.count) - place.index * rows;
   if (b->options.contiguous) left = rows; /* every batch is full */
-  int64_t valid = left < 0 ? 0 : left < rows ? left : rows;
-  bool tokens = b->dataset->tokens != NULL;
+  int64_t samples = left < 0 ? 0 : left < rows ? left : rows;
+  bool tokens = b->dataset->info.tokens;
   *batch = (struct sl_batch){.x = tokens ? NULL : to->x,
                              .tokens = tokens ? (const int32_t *)(void *)to->x : NULL,
                              .labels = to->labels,
+                             .targets = to->targets,
                              .batch = rows,
                              .steps = place.steps,
                              .epoch = epoch,
                              .index = index,
                              .last = index == b->length - 1};
-  fill_rows(b, &place, valid, to, batch);
-  batch->valid_all = count_all(b, &place);
+  enum sl_status status = fill_rows(b, &place, samples, to, batch);
+  /* labels that do not count are known of this part's samples only */
+  batch->valid_all = b->options.num_parts == 1 ? batch->valid : count_all(b, &place);
+  return status;
 }
 
 static int64_t count_batches(const struct sl__batches *b) {
@@ -233,8 +218,16 @@ static enum sl_status alloc_orders(struct sl__batches *b) {
 }
 
 enum sl_status sl__batches_begin(struct sl__batches *b) {
+  const struct sl_loader_options *options = &b->options;
   b->order_epoch = -1;
   b->length = count_batches(b);
+  b->samples = sl__alloc((size_t)options->batch, sizeof *b->samples, "the samples of a batch");
+  if (!b->samples) return SL_NO_MEMORY;
+  if (options->shift || options->flip) {
+    const int64_t *dim = b->dataset->info.sample.dim;
+    b->plane = sl__alloc((size_t)(dim[1] * dim[2]), sizeof *b->plane, "an augmented image");
+    if (!b->plane) return SL_NO_MEMORY;
+  }
   return alloc_orders(b);
 }
 
@@ -242,4 +235,6 @@ void sl__batches_end(struct sl__batches *b) {
   free(b->order);
   free(b->drawn);
   free(b->batch_order);
+  free(b->samples);
+  free(b->plane);
 }

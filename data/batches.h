@@ -3,7 +3,8 @@
 #ifndef SL_DATA_BATCHES_H
 #define SL_DATA_BATCHES_H
 
-#include <starling/data.h>
+#include "data/augment.h"
+#include "data/dataset.h"
 
 struct sl__batches {
   const struct sl_dataset *dataset;
@@ -14,26 +15,19 @@ struct sl__batches {
   uint32_t *drawn;       /* shuffled samples, before they are grouped by bucket */
   uint32_t *batch_order; /* batches of all buckets */
   int64_t order_epoch;   /* -1: none yet */
+  int64_t *samples;      /* [batch] of the batch that is being filled */
+  float *plane;          /* scratch of sl__augment; NULL without augmentation */
 };
 
-/* Memory for one batch. */
-struct sl__rows {
-  float *x; /* or int32_t, for tokens */
-  int32_t *labels;
-};
-
-/* Sets the length and allocates the orders; the caller has set dataset and options. */
+/* Sets the length and allocates the arrays; the caller has set dataset and options. */
 enum sl_status sl__batches_begin(struct sl__batches *batches);
 
-/* Frees the orders; legal if sl__batches_begin has failed or was not called. */
+/* Frees the arrays; legal if sl__batches_begin has failed or was not called. */
 void sl__batches_end(struct sl__batches *batches);
-
-/* Number of labels of a sample. */
-size_t sl__sample_labels(const struct sl_dataset *dataset);
 
 /* Fills a batch; `number` counts the batches of all epochs. *batch becomes its description, with
  * slot 0. */
-void sl__batches_fill(struct sl__batches *batches, int64_t number, const struct sl__rows *to,
-                      struct sl_batch *batch);
+enum sl_status sl__batches_fill(struct sl__batches *batches, int64_t number,
+                                const struct sl__rows *to, struct sl_batch *batch);
 
 #endif

@@ -45,11 +45,11 @@ static enum sl_status check_files(const char *const *paths, const size_t *sizes,
   return SL_OK;
 }
 
-enum sl_status sl__cifar10_alloc(const char *name, int64_t count, struct sl_dataset **set) {
+enum sl_status sl__cifar10_alloc(const char *name, int64_t count, struct sl__byte_set **set) {
   /* means and deviations of the training set's values / 255 */
   static const float mean[3] = {0.4914f, 0.4822f, 0.4465f};
   static const float deviation[3] = {0.2470f, 0.2435f, 0.2616f};
-  return sl__dataset_alloc(name, &sample_shape, count, CLASSES, mean, deviation, set);
+  return sl__byte_set_new(name, &sample_shape, count, CLASSES, mean, deviation, set);
 }
 
 enum sl_status sl__cifar10_parse(const char *name, const char *const *paths, uint8_t *const *bytes,
@@ -58,14 +58,14 @@ enum sl_status sl__cifar10_parse(const char *name, const char *const *paths, uin
   static const char *const names[CLASSES] = {"airplane", "automobile", "bird",  "cat",  "deer",
                                              "dog",      "frog",       "horse", "ship", "truck"};
   enum sl_status status;
-  struct sl_dataset *set = NULL;
+  struct sl__byte_set *set = NULL;
   int64_t each = 0;
   SL__TRY(check_files(paths, sizes, files, &each));
   SL__TRY(sl__cifar10_alloc(name, each * files, &set));
-  set->info.class_names = names;
+  set->set.info.class_names = names;
   for (int f = 0; f < files; f++) {
     uint8_t *samples = set->samples + (size_t)f * (size_t)each * PIXELS;
-    uint8_t *labels = set->labels + (size_t)f * (size_t)each;
+    int32_t *labels = set->labels + (size_t)f * (size_t)each;
     for (int64_t i = 0; i < each; i++) {
       const uint8_t *record = bytes[f] + (size_t)i * RECORD;
       labels[i] = record[0];
@@ -73,10 +73,10 @@ enum sl_status sl__cifar10_parse(const char *name, const char *const *paths, uin
     }
     SL__TRY(sl__dataset_check_labels(paths[f], labels, each, CLASSES));
   }
-  *result = set;
+  *result = &set->set;
   return SL_OK;
 out:
-  sl_dataset_free(set);
+  if (set) sl_dataset_free(&set->set);
   return status;
 }
 
@@ -144,7 +144,8 @@ const struct sl__reader sl__cifar10_reader = {
 
 static enum sl_status check_writable(const struct sl_dataset *set, bool train) {
   const struct sl_dataset_info *info = &set->info;
-  if (!set->samples || info->classes > CLASSES || !sl_shape_equal(&info->sample, &sample_shape))
+  if (!sl__as_byte_set(set) || info->classes > CLASSES ||
+      !sl_shape_equal(&info->sample, &sample_shape))
     return sl__fail(SL_BAD_ARGUMENT,
                     "%s: CIFAR-10's files hold images [3, 32, 32] of at most %d classes",
                     info->name, CLASSES);
@@ -157,13 +158,14 @@ static enum sl_status check_writable(const struct sl_dataset *set, bool train) {
 }
 
 /* Writes samples first .. first + count - 1. */
-static enum sl_status write_file(const struct sl_dataset *set, int64_t first, int64_t count,
+static enum sl_status write_file(const struct sl__byte_set *set, int64_t first, int64_t count,
                                  const char *path) {
   struct sl__file *file;
   enum sl_status status = sl__file_create(path, &file);
   if (status != SL_OK) return status;
   for (int64_t i = first; i < first + count; i++) {
-    sl__file_write(file, &set->labels[i], 1);
+    const uint8_t label = (uint8_t)set->labels[i];
+    sl__file_write(file, &label, 1);
     sl__file_write(file, set->samples + (size_t)i * PIXELS, PIXELS);
   }
   return sl__file_commit(file, NULL);
@@ -176,7 +178,7 @@ enum sl_status sl_cifar10_write(const struct sl_dataset *dataset, const char *fo
   enum sl_status status = check_writable(dataset, train);
   for (int f = 0; f < files && status == SL_OK; f++) {
     char name[32], *path = sl__join(folder, file_name(train, f, name));
-    status = path ? write_file(dataset, f * each, each, path) : SL_NO_MEMORY;
+    status = path ? write_file(sl__as_byte_set(dataset), f * each, each, path) : SL_NO_MEMORY;
     free(path);
   }
   return status;

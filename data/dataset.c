@@ -1,4 +1,4 @@
-/* Datasets: bytes and labels in memory. A table normalises the bytes when they are read. */
+/* Datasets: what all kinds have in common. */
 #include "data/dataset.h"
 
 #include <math.h>
@@ -7,163 +7,119 @@
 
 #include "core/base/error.h"
 
-/* Bytes of a sample; 0 if the sample or the whole set would be too large. */
-static size_t sample_bytes(const struct sl_shape *sample, int64_t count) {
-  size_t bytes = 1, whole;
+/* Values of a sample; 0 if the sample or the floats of the whole set would be too many. */
+static size_t count_values(const struct sl_shape *sample, int64_t count) {
+  size_t values = 1, whole;
   if (sample->ndim < 1 || sample->ndim > SL_MAX_DIMS - 1)
     return 0; /* the batch is a dimension, too */
   for (int i = 0; i < sample->ndim; i++)
-    if (sample->dim[i] < 1 || __builtin_mul_overflow(bytes, (size_t)sample->dim[i], &bytes))
+    if (sample->dim[i] < 1 || __builtin_mul_overflow(values, (size_t)sample->dim[i], &values))
       return 0;
-  /* floats of the whole set must be countable too */
-  if (__builtin_mul_overflow(bytes, (size_t)count * sizeof(float), &whole)) return 0;
-  return bytes;
+  if (__builtin_mul_overflow(values, (size_t)count * sizeof(float), &whole)) return 0;
+  return values;
 }
 
-static enum sl_status check_new(const char *name, const struct sl_shape *sample, int64_t count,
-                                int classes) {
-  if (count < 1 || count > UINT32_MAX)
-    return sl__fail(SL_BAD_ARGUMENT, "%s: %lld samples; a dataset has 1 to %lld", name,
-                    (long long)count, (long long)UINT32_MAX);
-  if (classes < 1 || classes > 256)
-    return sl__fail(SL_BAD_ARGUMENT, "%s: %d classes; 8-bit labels allow 1 to 256", name, classes);
-  if (sample_bytes(sample, count) == 0)
-    return sl__fail(SL_BAD_ARGUMENT, "%s: the samples' shape is impossible", name);
+static enum sl_status check_info(const struct sl_dataset_info *info) {
+  bool has_targets = info->target.ndim > 0;
+  if (info->count < 1 || info->count > UINT32_MAX)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: %lld samples; a dataset has 1 to %lld", info->name,
+                    (long long)info->count, (long long)UINT32_MAX);
+  if (has_targets && info->classes)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: %d classes beside targets; give one of them", info->name,
+                    info->classes);
+  if (!has_targets && (info->classes < 1 || info->classes > SL_MAX_CLASSES))
+    return sl__fail(SL_BAD_ARGUMENT, "%s: %d classes; labels allow 1 to %d", info->name,
+                    info->classes, SL_MAX_CLASSES);
+  if (count_values(&info->sample, info->count) == 0)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: the samples' shape is impossible", info->name);
+  if (info->target.ndim < 0 || (has_targets && count_values(&info->target, info->count) == 0))
+    return sl__fail(SL_BAD_ARGUMENT, "%s: the targets' shape is impossible", info->name);
   return SL_OK;
 }
 
-static enum sl_status fill_tables(struct sl_dataset *set, const float *mean,
-                                  const float *deviation) {
-  for (size_t c = 0; c < set->tables; c++) {
-    float m = mean ? mean[c] : 0.0f, d = deviation ? deviation[c] : 1.0f;
-    if (!isfinite(m) || !isfinite(d) || d == 0.0f)
-      return sl__fail(SL_BAD_ARGUMENT, "%s: channel %zu has mean %g and deviation %g",
-                      set->info.name, c, m, d);
-    set->normal[c] = m;
-    set->normal[set->tables + c] = d;
-    for (int v = 0; v < 256; v++) set->table[c][v] = ((float)v / 255.0f - m) / d;
-  }
-  set->info.channels = (int)set->tables;
-  set->info.mean = set->normal;
-  set->info.deviation = set->normal + set->tables;
-  return SL_OK;
-}
-
-enum sl_status sl__dataset_alloc(const char *name, const struct sl_shape *sample, int64_t count,
-                                 int classes, const float *mean, const float *deviation,
-                                 struct sl_dataset **result) {
-  enum sl_status status = check_new(name, sample, count, classes);
+enum sl_status sl__dataset_begin(const struct sl__dataset_kind *kind, size_t size,
+                                 const struct sl_dataset_info *info, struct sl_dataset **result) {
+  enum sl_status status = check_info(info);
   if (status != SL_OK) return status;
-  struct sl_dataset *set = sl__alloc(1, sizeof *set, "a dataset");
+  struct sl_dataset *set = sl__alloc(1, size, "a dataset");
   if (!set) return SL_NO_MEMORY;
-  set->sample_size = sample_bytes(sample, count);
-  set->plane = set->sample_size / (size_t)sample->dim[0];
-  set->tables = mean || deviation ? (size_t)sample->dim[0] : 1;
-  set->info = (struct sl_dataset_info){
-      .name = sl__strdup(name), .sample = *sample, .count = count, .classes = classes};
-  set->samples = sl__alloc((size_t)count, set->sample_size, name);
-  set->labels = sl__alloc((size_t)count, 1, name);
-  set->table = sl__alloc(set->tables, sizeof *set->table, name);
-  set->normal = sl__alloc(2 * set->tables, sizeof *set->normal, name);
-  if (!set->info.name || !set->samples || !set->labels || !set->table || !set->normal)
-    SL__TRY(SL_NO_MEMORY);
-  SL__TRY(fill_tables(set, mean, deviation));
+  set->kind = kind;
+  set->info = *info;
+  set->sample_size = count_values(&info->sample, info->count);
+  set->label_count = info->tokens ? set->sample_size : info->target.ndim ? 0 : 1;
+  set->target_size = info->target.ndim ? count_values(&info->target, info->count) : 0;
+  set->info.name = sl__strdup(info->name);
+  if (!set->info.name) {
+    sl_dataset_free(set);
+    return SL_NO_MEMORY;
+  }
   *result = set;
   return SL_OK;
-out:
-  sl_dataset_free(set);
-  return status;
 }
 
 void sl_dataset_free(struct sl_dataset *dataset) {
   if (!dataset) return;
+  if (dataset->kind->free) dataset->kind->free(dataset);
   free((char *)dataset->info.name);
-  free(dataset->samples);
-  free(dataset->tokens);
-  free(dataset->labels);
-  free(dataset->sentences);
-  free(dataset->buckets);
   free(dataset->normal);
-  free(dataset->table);
+  free(dataset->target_normal);
   free(dataset);
 }
 
-/* The first label that is not below classes; count if there is none. */
-static int64_t first_bad_label(const uint8_t *labels, int64_t count, int classes) {
+/* Copies means and deviations into one block; *channels becomes their number. */
+static enum sl_status copy_normal(const char *name, const char *what, const struct sl_shape *shape,
+                                  const struct sl__normal *from, float **block, int *channels) {
+  int count = from->mean || from->deviation ? from->channels : 1;
+  if (count != 1 && count != shape->dim[0])
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: %d means and deviations of %s whose first axis has %lld entries; give 1 "
+                    "or %lld",
+                    name, count, what, (long long)shape->dim[0], (long long)shape->dim[0]);
+  float *copy = sl__alloc(2 * (size_t)count, sizeof *copy, name);
+  if (!copy) return SL_NO_MEMORY;
+  *block = copy;
+  *channels = count;
+  for (int c = 0; c < count; c++) {
+    copy[c] = from->mean ? from->mean[c] : 0.0f;
+    copy[count + c] = from->deviation ? from->deviation[c] : 1.0f;
+    if (!isfinite(copy[c]) || !isfinite(copy[count + c]) || copy[count + c] == 0.0f)
+      return sl__fail(SL_BAD_ARGUMENT, "%s: channel %d has mean %g and deviation %g", name, c,
+                      (double)copy[c], (double)copy[count + c]);
+  }
+  return SL_OK;
+}
+
+enum sl_status sl__dataset_normalise(struct sl_dataset *set, const struct sl__normal *inputs,
+                                     const struct sl__normal *targets) {
+  struct sl_dataset_info *info = &set->info;
+  enum sl_status status;
+  SL__TRY(copy_normal(info->name, "inputs", &info->sample, inputs, &set->normal, &info->channels));
+  info->mean = set->normal;
+  info->deviation = set->normal + info->channels;
+  if (!set->target_size) return SL_OK;
+  SL__TRY(copy_normal(info->name, "targets", &info->target, targets, &set->target_normal,
+                      &info->target_channels));
+  info->target_mean = set->target_normal;
+  info->target_deviation = set->target_normal + info->target_channels;
+out:
+  return status;
+}
+
+int64_t sl__first_bad_label(const int32_t *labels, int64_t count, int classes, bool missing) {
   int64_t i = 0;
-  while (i < count && labels[i] < classes) i++;
+  while (i < count &&
+         ((labels[i] >= 0 && labels[i] < classes) || (missing && labels[i] == SL_IGNORE)))
+    i++;
   return i;
 }
 
-enum sl_status sl__dataset_check_labels(const char *path, const uint8_t *labels, int64_t count,
+enum sl_status sl__dataset_check_labels(const char *path, const int32_t *labels, int64_t count,
                                         int classes) {
-  int64_t i = first_bad_label(labels, count, classes);
+  int64_t i = sl__first_bad_label(labels, count, classes, false);
   if (i == count) return SL_OK;
   return sl__fail(SL_BAD_FILE,
                   "%s: label %lld is %d, but classes are 0 to %d; is it a file of this data set?",
                   path, (long long)i, labels[i], classes - 1);
-}
-
-enum sl_status sl_dataset_new(const char *name, const struct sl_shape *sample, int64_t count,
-                              int classes, const uint8_t *samples, const uint8_t *labels,
-                              const float *mean, const float *deviation,
-                              struct sl_dataset **dataset) {
-  SL__NEEDS(name, sample, samples, labels, dataset);
-  enum sl_status status = check_new(name, sample, count, classes);
-  if (status != SL_OK) return status;
-  int64_t bad = first_bad_label(labels, count, classes);
-  if (bad < count)
-    return sl__fail(SL_BAD_ARGUMENT, "%s: label %lld is %d, but classes are 0 to %d", name,
-                    (long long)bad, labels[bad], classes - 1);
-  struct sl_dataset *set;
-  status = sl__dataset_alloc(name, sample, count, classes, mean, deviation, &set);
-  if (status != SL_OK) return status;
-  memcpy(set->samples, samples, (size_t)count * set->sample_size);
-  memcpy(set->labels, labels, (size_t)count);
-  *dataset = set;
-  return SL_OK;
-}
-
-enum sl_status sl__dataset_check_tokens(const char *name, const int32_t *tokens, int64_t count,
-                                        int classes) {
-  for (int64_t i = 0; i < count; i++)
-    if (tokens[i] < 0 || tokens[i] >= classes)
-      return sl__fail(SL_BAD_ARGUMENT, "%s: token %lld is %d, but the vocabulary has 0 to %d", name,
-                      (long long)i, tokens[i], classes - 1);
-  return SL_OK;
-}
-
-static enum sl_status check_tokens(const char *name, const int32_t *tokens, int64_t count,
-                                   int64_t steps, int classes) {
-  if (steps < 1 || steps > INT32_MAX || count <= steps)
-    return sl__fail(SL_BAD_ARGUMENT,
-                    "%s: %lld tokens are too few for a sample of %lld and the one after it; take "
-                    "fewer steps or more text",
-                    name, (long long)count, (long long)steps);
-  return sl__dataset_check_tokens(name, tokens, count, classes);
-}
-
-enum sl_status sl_tokens_new(const char *name, const int32_t *tokens, int64_t count, int64_t steps,
-                             int classes, struct sl_dataset **dataset) {
-  SL__NEEDS(name, tokens, dataset);
-  enum sl_status status = check_tokens(name, tokens, count, steps, classes);
-  if (status != SL_OK) return status;
-  struct sl_dataset *set = sl__alloc(1, sizeof *set, "a dataset");
-  if (!set) return SL_NO_MEMORY;
-  set->info = (struct sl_dataset_info){.name = sl__strdup(name),
-                                       .sample = SL_SHAPE(steps),
-                                       .count = (count - 1) / steps,
-                                       .classes = classes,
-                                       .tokens = true};
-  set->sample_size = (size_t)steps;
-  set->tokens = sl__alloc((size_t)count, sizeof *set->tokens, name);
-  if (!set->info.name || !set->tokens) {
-    sl_dataset_free(set);
-    return SL_NO_MEMORY;
-  }
-  memcpy(set->tokens, tokens, (size_t)count * sizeof *tokens);
-  *dataset = set;
-  return SL_OK;
 }
 
 const struct sl_dataset_info *sl_dataset_info(const struct sl_dataset *dataset) {
@@ -171,54 +127,33 @@ const struct sl_dataset_info *sl_dataset_info(const struct sl_dataset *dataset) 
   return &dataset->info;
 }
 
-/* ---- samples as floats ---- */
+/* ---- single samples ---- */
 
-static void normalise(const uint8_t *bytes, size_t count, const float table[256], float *values) {
-  for (size_t i = 0; i < count; i++) values[i] = table[bytes[i]];
-}
-
-/* One row of width values. source NULL: the whole row lies outside the image. */
-static void view_row(const uint8_t *source, int64_t width, const struct sl__view *view,
-                     const float table[256], float *values) {
-  for (int64_t x = 0; x < width; x++) {
-    int64_t from = x - view->dx;
-    bool inside = source && from >= 0 && from < width;
-    if (view->mirror) from = width - 1 - from;
-    values[x] = table[inside ? source[from] : 0];
-  }
-}
-
-void sl__dataset_view(const struct sl_dataset *set, int64_t i, const struct sl__view *view,
-                      float *values) {
-  const uint8_t *sample = set->samples + (size_t)i * set->sample_size;
-  const int64_t *dim = set->info.sample.dim;
-  bool plain = !view->dy && !view->dx && !view->mirror;
-  for (int64_t c = 0; c < dim[0]; c++) {
-    const float *table = set->table[set->tables > 1 ? c : 0];
-    const uint8_t *plane = sample + (size_t)c * set->plane;
-    if (plain) {
-      normalise(plane, set->plane, table, values);
-      values += set->plane;
-      continue;
-    }
-    for (int64_t y = 0; y < dim[1]; y++, values += dim[2]) {
-      int64_t from = y - view->dy;
-      view_row(from >= 0 && from < dim[1] ? plane + from * dim[2] : NULL, dim[2], view, table,
-               values);
-    }
-  }
+enum sl_status sl__dataset_sample(const struct sl_dataset *set, int64_t i,
+                                  const struct sl__rows *row) {
+  if (i < 0 || i >= set->info.count)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: no sample %lld; there are %lld", set->info.name,
+                    (long long)i, (long long)set->info.count);
+  if (set->info.tokens)
+    return sl__fail(SL_UNSUPPORTED, "%s: its samples are tokens; a loader hands them out",
+                    set->info.name);
+  return set->kind->fill(set, 1, &i, row);
 }
 
 enum sl_status sl_dataset_get(const struct sl_dataset *dataset, int64_t i, float *values,
                               int32_t *label) {
   SL__NEEDS(dataset, values, label);
-  if (i < 0 || i >= dataset->info.count)
-    return sl__fail(SL_BAD_ARGUMENT, "%s: no sample %lld; there are %lld", dataset->info.name,
-                    (long long)i, (long long)dataset->info.count);
-  if (dataset->tokens)
-    return sl__fail(SL_UNSUPPORTED, "%s: its samples are tokens; a loader hands them out",
+  if (dataset->target_size)
+    return sl__fail(SL_UNSUPPORTED, "%s: its samples have targets; call sl_dataset_get_targets",
                     dataset->info.name);
-  sl__dataset_view(dataset, i, &(struct sl__view){0}, values);
-  *label = dataset->labels[i];
-  return SL_OK;
+  return sl__dataset_sample(dataset, i, &(struct sl__rows){.x = values, .labels = label});
+}
+
+enum sl_status sl_dataset_get_targets(const struct sl_dataset *dataset, int64_t i, float *values,
+                                      float *targets) {
+  SL__NEEDS(dataset, values, targets);
+  if (!dataset->target_size)
+    return sl__fail(SL_UNSUPPORTED, "%s: its samples have labels; call sl_dataset_get",
+                    dataset->info.name);
+  return sl__dataset_sample(dataset, i, &(struct sl__rows){.x = values, .targets = targets});
 }

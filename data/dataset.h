@@ -1,54 +1,84 @@
-/* The members of a dataset, and the parsers that make one from bytes, which tests and fuzzers call
- * without files. */
+/* The members of a dataset, what its kind does, and the parsers that make one from bytes, which
+ * tests and fuzzers call without files. */
 #ifndef SL_DATA_DATASET_H
 #define SL_DATA_DATASET_H
 
 #include <starling/data.h>
 
-/* A sample of a text in buckets. Its inputs are the set's tokens first .. first + length - 1; the
- * label of each is the next token. */
-struct sl__sentence {
-  int64_t first;
-  int32_t length, bucket;
+/* Memory for the rows of a batch. */
+struct sl__rows {
+  float *x;        /* or int32_t, for tokens */
+  int32_t *labels; /* NULL if the set has targets */
+  float *targets;  /* NULL if it has labels */
+};
+
+/* What the datasets of one kind do. A kind's struct begins with struct sl_dataset. */
+struct sl__dataset_kind {
+  /* Writes these samples, normalised, to rows, one after the other, with their labels or targets.
+   * Loaders' threads call it, several at once if a set has several loaders. */
+  enum sl_status (*fill)(const struct sl_dataset *set, int64_t count, const int64_t *samples,
+                         const struct sl__rows *rows);
+  /* Number of the labels of sample i that count; NULL: all of them. */
+  int64_t (*labels)(const struct sl_dataset *set, int64_t i);
+  /* The bucket of sample i; NULL: the set has none. */
+  int (*bucket)(const struct sl_dataset *set, int64_t i);
+  /* Frees what the kind has added to struct sl_dataset; NULL: nothing. */
+  void (*free)(struct sl_dataset *set);
 };
 
 struct sl_dataset {
-  struct sl_dataset_info info; /* the dataset owns info.name */
-  size_t sample_size;          /* bytes of a sample, and floats of a normalised one */
-  size_t plane;                /* values of a channel */
-  uint8_t *samples;            /* NULL if the samples are tokens */
-  int32_t *tokens;
-  uint8_t *labels;
-  struct sl__sentence *sentences; /* NULL without buckets */
-  int64_t *buckets;               /* lengths, then samples; info points into it */
-  int32_t end;                    /* token that ends a sentence */
-  float *normal;                  /* means, then deviations; info points into it */
-  /* normalised value of every byte: one table a channel, or one for all channels */
-  float (*table)[256];
-  size_t tables;
+  const struct sl__dataset_kind *kind;
+  struct sl_dataset_info info;   /* the dataset owns info.name */
+  size_t sample_size;            /* values of a sample */
+  size_t label_count;            /* labels of a sample; 0: it has targets */
+  size_t target_size;            /* values of a sample's targets; 0: it has labels */
+  float *normal, *target_normal; /* means, then deviations; info points into them */
 };
 
-/* A zeroed dataset with memory for count samples; mean and deviation as in sl_dataset_new. */
-enum sl_status sl__dataset_alloc(const char *name, const struct sl_shape *sample, int64_t count,
-                                 int classes, const float *mean, const float *deviation,
-                                 struct sl_dataset **dataset);
+/* Begins a set of `size` bytes: checks info's name, sample, target, count and classes, and copies
+ * them. The rest is zero. */
+enum sl_status sl__dataset_begin(const struct sl__dataset_kind *kind, size_t size,
+                                 const struct sl_dataset_info *info, struct sl_dataset **set);
 
-/* SL_BAD_FILE if a label is not below classes; path is for the message. */
-enum sl_status sl__dataset_check_labels(const char *path, const uint8_t *labels, int64_t count,
+/* Copies means and deviations; NULL: 0 and 1, one for all. */
+struct sl__normal {
+  int channels; /* 0 without mean and deviation; else 1 (for all), or the first axis's length */
+  const float *mean, *deviation;
+};
+enum sl_status sl__dataset_normalise(struct sl_dataset *set, const struct sl__normal *inputs,
+                                     const struct sl__normal *targets);
+
+/* Reads one sample. */
+enum sl_status sl__dataset_sample(const struct sl_dataset *set, int64_t i,
+                                  const struct sl__rows *row);
+
+/* Images of bytes, normalised by a table (data/bytes.c). */
+struct sl__byte_set {
+  struct sl_dataset set;
+  uint8_t *samples;
+  int32_t *labels;
+  float (*table)[256]; /* normalised value of every byte: one table a channel, or one for all */
+};
+
+/* A zeroed set of count images; mean and deviation as in sl_dataset_new. */
+enum sl_status sl__byte_set_new(const char *name, const struct sl_shape *sample, int64_t count,
+                                int classes, const float *mean, const float *deviation,
+                                struct sl__byte_set **set);
+
+/* The set as one of bytes; NULL if it is none. */
+struct sl__byte_set *sl__as_byte_set(const struct sl_dataset *set);
+
+/* The first label that is not from 0 to classes - 1 (missing: nor SL_IGNORE); count if there is
+ * none. */
+int64_t sl__first_bad_label(const int32_t *labels, int64_t count, int classes, bool missing);
+
+/* SL_BAD_FILE for such a label; path is for the message. */
+enum sl_status sl__dataset_check_labels(const char *path, const int32_t *labels, int64_t count,
                                         int classes);
 
 /* SL_BAD_ARGUMENT if a token is not in 0 .. classes - 1; name is for the message. */
 enum sl_status sl__dataset_check_tokens(const char *name, const int32_t *tokens, int64_t count,
                                         int classes);
-
-/* Sample i as floats, mirrored and shifted by (dy, dx) pixels. Pixels outside the image are byte 0.
- */
-struct sl__view {
-  int dy, dx;
-  bool mirror;
-};
-void sl__dataset_view(const struct sl_dataset *dataset, int64_t i, const struct sl__view *view,
-                      float *values);
 
 /* IDX (data/idx.c): images [count, height, width] or labels [count] of bytes. values points into
  * bytes. */
@@ -67,7 +97,7 @@ enum sl_status sl__mnist_parse(const char *name, const char *image_path, const u
 enum sl_status sl__cifar10_parse(const char *name, const char *const *paths, uint8_t *const *bytes,
                                  const size_t *sizes, int files, struct sl_dataset **dataset);
 /* A zeroed set in CIFAR-10's format, with its normalisation. */
-enum sl_status sl__cifar10_alloc(const char *name, int64_t count, struct sl_dataset **dataset);
+enum sl_status sl__cifar10_alloc(const char *name, int64_t count, struct sl__byte_set **set);
 
 /* MNIST's usual mean and deviation; the generated digits have the same. */
 #define SL__MNIST_MEAN 0.1307f

@@ -163,7 +163,7 @@ static void develop(float ink[SIDE][SIDE], struct sl__source *random, uint8_t *p
   }
 }
 
-static uint8_t draw_digit(uint64_t seed, bool train, int64_t i, uint8_t *pixels) {
+static int32_t draw_digit(uint64_t seed, bool train, int64_t i, uint8_t *pixels) {
   struct sl__source random = sl__source(SL__SOURCE_DIGITS, seed, train, i);
   float ink[SIDE][SIDE] = {{0}};
   int digit = (int)sl__between(&random, 0, 10), variant = (int)sl__between(&random, 0, VARIANTS);
@@ -171,22 +171,22 @@ static uint8_t draw_digit(uint64_t seed, bool train, int64_t i, uint8_t *pixels)
   for (int p = 0; p < PIECES && digits[digit][variant][p].kind != END; p++)
     draw_piece(&digits[digit][variant][p], &hand, ink);
   develop(ink, &random, pixels);
-  return (uint8_t)digit;
+  return digit;
 }
 
 enum sl_status sl_digits_new(int64_t count, uint64_t seed, bool train,
                              struct sl_dataset **dataset) {
   SL__NEEDS(dataset);
   const float mean = SL__MNIST_MEAN, deviation = SL__MNIST_DEVIATION;
-  struct sl_dataset *set;
+  struct sl__byte_set *set;
   if (count == 0) count = train ? TRAINING_COUNT : TEST_COUNT;
   enum sl_status status =
-      sl__dataset_alloc(train ? "generated digits, training set" : "generated digits, test set",
-                        &SL_SHAPE(1, SIDE, SIDE), count, 10, &mean, &deviation, &set);
+      sl__byte_set_new(train ? "generated digits, training set" : "generated digits, test set",
+                       &SL_SHAPE(1, SIDE, SIDE), count, 10, &mean, &deviation, &set);
   if (status != SL_OK) return status;
   for (int64_t i = 0; i < count; i++)
-    set->labels[i] = draw_digit(seed, train, i, set->samples + (size_t)i * set->sample_size);
-  *dataset = set;
+    set->labels[i] = draw_digit(seed, train, i, set->samples + (size_t)i * SIDE * SIDE);
+  *dataset = &set->set;
   return SL_OK;
 }
 

@@ -64,7 +64,7 @@ enum sl_status sl__mnist_parse(const char *name, const char *image_path, const u
   enum sl_status status;
   struct sl__idx images = {0}, labels = {0};
   const float mean = SL__MNIST_MEAN, deviation = SL__MNIST_DEVIATION;
-  struct sl_dataset *set = NULL;
+  struct sl__byte_set *set = NULL;
   SL__TRY(sl__idx_parse(image_path, image_bytes, image_size, 3, &images));
   SL__TRY(sl__idx_parse(label_path, label_bytes, label_size, 1, &labels));
   if (images.height != SIDE || images.width != SIDE)
@@ -73,13 +73,15 @@ enum sl_status sl__mnist_parse(const char *name, const char *image_path, const u
   if (images.count != labels.count)
     return sl__fail(SL_BAD_FILE, "%s: %lld images, but %s has %lld labels; are they of one set?",
                     image_path, (long long)images.count, label_path, (long long)labels.count);
-  SL__TRY(sl__dataset_check_labels(label_path, labels.values, labels.count, CLASSES));
-  SL__TRY(sl__dataset_alloc(name, &SL_SHAPE(1, SIDE, SIDE), images.count, CLASSES, &mean,
-                            &deviation, &set));
+  SL__TRY(sl__byte_set_new(name, &SL_SHAPE(1, SIDE, SIDE), images.count, CLASSES, &mean, &deviation,
+                           &set));
   memcpy(set->samples, images.values, (size_t)images.count * SIDE * SIDE);
-  memcpy(set->labels, labels.values, (size_t)labels.count);
-  *result = set;
+  for (int64_t i = 0; i < labels.count; i++) set->labels[i] = labels.values[i];
+  SL__TRY(sl__dataset_check_labels(label_path, set->labels, labels.count, CLASSES));
+  *result = &set->set;
+  set = NULL;
 out:
+  if (set) sl_dataset_free(&set->set);
   return status;
 }
 

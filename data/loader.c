@@ -5,6 +5,7 @@
  * (seed, epoch, sample) only: neither the number of slots nor timing changes them. */
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,7 +13,6 @@
 #include "core/base/error.h"
 #include "core/base/machine.h"
 #include "data/batches.h"
-#include "data/dataset.h"
 
 #define PAGE 4096
 #define MAX_SLOTS 1024
@@ -23,6 +23,8 @@ struct slot {
   struct sl__rows rows;
   enum slot_state state;
   struct sl_batch batch;
+  enum sl_status status; /* of the fill, and its message */
+  char message[512];
 };
 
 struct sl_loader {
@@ -73,7 +75,8 @@ static void *run(void *argument) {
     int64_t number = loader->next++;
     slot->state = FILLING;
     pthread_mutex_unlock(&loader->lock);
-    sl__batches_fill(&loader->batches, number, &slot->rows, &slot->batch);
+    slot->status = sl__batches_fill(&loader->batches, number, &slot->rows, &slot->batch);
+    snprintf(slot->message, sizeof slot->message, "%s", slot->status != SL_OK ? sl_error() : "");
     slot->batch.slot = (int)(slot - loader->slots);
     pthread_mutex_lock(&loader->lock);
     slot->state = seeks == loader->seeks ? READY : FREE;
@@ -174,20 +177,23 @@ static size_t whole_pages(size_t bytes) { return (bytes + PAGE - 1) / PAGE * PAG
 static enum sl_status alloc_slots(struct sl_loader *loader) {
   size_t rows = (size_t)loader->batches.options.batch,
          count = (size_t)loader->batches.options.slots;
-  size_t row_bytes = loader->batches.dataset->sample_size * sizeof(float);
-  size_t label_bytes = sl__sample_labels(loader->batches.dataset) * sizeof(int32_t);
+  const struct sl_dataset *set = loader->batches.dataset;
+  size_t row_bytes = set->sample_size * sizeof(float);
+  size_t answer_bytes = set->label_count * sizeof(int32_t) + set->target_size * sizeof(float);
   enum sl_status status =
-      check_memory(loader, (double)count * (double)rows * (double)(row_bytes + label_bytes));
+      check_memory(loader, (double)count * (double)rows * (double)(row_bytes + answer_bytes));
   if (status != SL_OK) return status;
   size_t x_bytes = whole_pages(rows * row_bytes);
-  size_t slot_bytes = x_bytes + whole_pages(rows * label_bytes);
+  size_t slot_bytes = x_bytes + whole_pages(rows * answer_bytes);
   loader->slots = sl__alloc(count, sizeof *loader->slots, "slots");
   loader->memory = sl__alloc(count * slot_bytes + PAGE, 1, "batches; a smaller one takes less");
   if (!loader->slots || !loader->memory) return SL_NO_MEMORY;
   char *first = (char *)whole_pages((uintptr_t)loader->memory);
   for (size_t s = 0; s < count; s++) {
-    loader->slots[s].rows.x = (float *)(void *)(first + s * slot_bytes);
-    loader->slots[s].rows.labels = (int32_t *)(void *)(first + s * slot_bytes + x_bytes);
+    void *answers = first + s * slot_bytes + x_bytes;
+    loader->slots[s].rows = (struct sl__rows){.x = (float *)(void *)(first + s * slot_bytes),
+                                              .labels = set->label_count ? answers : NULL,
+                                              .targets = set->target_size ? answers : NULL};
   }
   return SL_OK;
 }
@@ -265,6 +271,11 @@ void sl_loader_slot(const struct sl_loader *loader, int slot, float **x, int32_t
   *labels = loader->slots[slot].rows.labels;
 }
 
+float *sl_loader_slot_targets(const struct sl_loader *loader, int slot) {
+  SL__NEEDS_OR(NULL, loader);
+  return loader->slots[slot].rows.targets;
+}
+
 enum sl_status sl_loader_next(struct sl_loader *loader, struct sl_batch *batch) {
   SL__NEEDS(loader, batch);
   enum sl_status status = SL_OK;
@@ -277,9 +288,14 @@ enum sl_status sl_loader_next(struct sl_loader *loader, struct sl_batch *batch) 
   } else {
     while (!(slot = find_slot(loader, READY, loader->handed)))
       pthread_cond_wait(&loader->filled, &loader->lock);
-    loader->handed++;
-    slot->state = OUT;
-    *batch = slot->batch;
+    status = slot->status;
+    if (status == SL_OK) {
+      loader->handed++;
+      slot->state = OUT;
+      *batch = slot->batch;
+    } else { /* it stays, so that another call meets it again */
+      sl__fail(status, "%s", slot->message);
+    }
   }
   pthread_mutex_unlock(&loader->lock);
   return status;

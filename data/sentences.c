@@ -9,6 +9,21 @@
 #include "core/base/error.h"
 #include "data/dataset.h"
 
+/* A sample. Its inputs are the set's tokens first .. first + length - 1; the label of each is the
+ * next token. */
+struct sentence {
+  int64_t first;
+  int32_t length, bucket;
+};
+
+struct sentence_set {
+  struct sl_dataset set;
+  int32_t *tokens;
+  struct sentence *sentences;
+  int64_t *buckets; /* lengths, then samples; info points into it */
+  int32_t end;      /* token that ends a sentence */
+};
+
 /* A text while it is cut into samples. */
 struct text {
   const char *name;
@@ -222,47 +237,87 @@ static enum sl_status find_buckets(struct text *text) {
   return status == SL_OK ? choose_buckets(text) : status;
 }
 
-static void fill_sentences(struct sl_dataset *set, const struct text *text) {
+static void fill_sentences(struct sentence_set *set, const struct text *text) {
   struct walk walk = {.text = text};
   int64_t first, length, *samples = set->buckets + text->bucket_count;
   for (int64_t i = 0; next_sample(&walk, &first, &length); i++) {
     int bucket = 0;
     while (text->buckets[bucket] < length) bucket++;
-    set->sentences[i] = (struct sl__sentence){first, (int32_t)length, bucket};
-    set->info.padding += text->buckets[bucket] - length;
+    set->sentences[i] = (struct sentence){first, (int32_t)length, bucket};
+    set->set.info.padding += text->buckets[bucket] - length;
     samples[bucket]++;
   }
 }
 
+static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, const int64_t *samples,
+                           const struct sl__rows *rows) {
+  const struct sentence_set *set = (const struct sentence_set *)dataset;
+  size_t stride = dataset->sample_size;
+  for (int64_t row = 0; row < count; row++) {
+    const struct sentence *sentence = &set->sentences[samples[row]];
+    const int32_t *text = set->tokens + sentence->first;
+    int32_t *tokens = (int32_t *)(void *)rows->x + (size_t)row * stride;
+    int32_t *labels = rows->labels + (size_t)row * stride;
+    size_t length = (size_t)sentence->length;
+    memcpy(tokens, text, length * sizeof *text);
+    memcpy(labels, text + 1, length * sizeof *text);
+    for (size_t k = length; k < stride; k++) {
+      tokens[k] = set->end;
+      labels[k] = SL_IGNORE;
+    }
+  }
+  return SL_OK;
+}
+
+static int64_t length_of(const struct sl_dataset *set, int64_t i) {
+  return ((const struct sentence_set *)set)->sentences[i].length;
+}
+
+static int bucket_of(const struct sl_dataset *set, int64_t i) {
+  return ((const struct sentence_set *)set)->sentences[i].bucket;
+}
+
+static void free_set(struct sl_dataset *dataset) {
+  struct sentence_set *set = (struct sentence_set *)dataset;
+  free(set->tokens);
+  free(set->sentences);
+  free(set->buckets);
+}
+
+static const struct sl__dataset_kind sentence_kind = {
+    .fill = fill, .labels = length_of, .bucket = bucket_of, .free = free_set};
+
 static enum sl_status make_set(const struct text *text, int classes, struct sl_dataset **result) {
   size_t buckets = (size_t)text->bucket_count, count = (size_t)text->count;
-  struct sl_dataset *set = sl__alloc(1, sizeof *set, "a dataset");
-  if (!set) return SL_NO_MEMORY;
   int64_t last = text->buckets[buckets - 1];
+  struct sl_dataset *dataset = NULL;
+  enum sl_status status;
+  SL__TRY(sl__dataset_begin(&sentence_kind, sizeof(struct sentence_set),
+                            &(struct sl_dataset_info){.name = text->name,
+                                                      .sample = SL_SHAPE(last),
+                                                      .count = text->samples,
+                                                      .classes = classes,
+                                                      .tokens = true,
+                                                      .bucket_count = text->bucket_count,
+                                                      .longer = text->longer},
+                            &dataset));
+  struct sentence_set *set = (struct sentence_set *)dataset;
   set->buckets = sl__alloc(2 * buckets, sizeof *set->buckets, text->name);
   set->sentences = sl__alloc((size_t)text->samples, sizeof *set->sentences, text->name);
   set->tokens = sl__alloc(count + 1, sizeof *set->tokens, text->name);
-  set->sample_size = (size_t)last;
   set->end = text->options->end;
-  set->info = (struct sl_dataset_info){.name = sl__strdup(text->name),
-                                       .sample = SL_SHAPE(last),
-                                       .count = text->samples,
-                                       .classes = classes,
-                                       .tokens = true,
-                                       .bucket_count = text->bucket_count,
-                                       .buckets = set->buckets,
-                                       .bucket_samples = set->buckets + buckets,
-                                       .longer = text->longer};
-  if (!set->info.name || !set->buckets || !set->sentences || !set->tokens) {
-    sl_dataset_free(set);
-    return SL_NO_MEMORY;
-  }
+  if (!set->buckets || !set->sentences || !set->tokens) SL__TRY(SL_NO_MEMORY);
+  dataset->info.buckets = set->buckets;
+  dataset->info.bucket_samples = set->buckets + buckets;
   memcpy(set->buckets, text->buckets, buckets * sizeof *set->buckets);
   set->tokens[0] = set->end;
   memcpy(set->tokens + 1, text->tokens, count * sizeof *set->tokens);
   fill_sentences(set, text);
-  *result = set;
+  *result = dataset;
   return SL_OK;
+out:
+  sl_dataset_free(dataset);
+  return status;
 }
 
 enum sl_status sl_sentences_new(const char *name, const int32_t *tokens, int64_t count, int classes,

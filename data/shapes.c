@@ -192,7 +192,7 @@ static void add_noise(float *values, struct sl__source *random, uint8_t *pixels)
   }
 }
 
-static uint8_t draw_shape(uint64_t seed, bool train, int64_t i, uint8_t *pixels) {
+static int32_t draw_shape(uint64_t seed, bool train, int64_t i, uint8_t *pixels) {
   enum { LEAST_CONTRAST = 200, TRIES = 16 };
   struct sl__source random = sl__source(SL__SOURCE_SHAPES, seed, train, i);
   float values[CHANNELS * PLANE];
@@ -209,7 +209,7 @@ static uint8_t draw_shape(uint64_t seed, bool train, int64_t i, uint8_t *pixels)
       for (int c = 0; c < CHANNELS; c++) values[c * PLANE + y * SIDE + x] = pixel[c];
     }
   add_noise(values, &random, pixels);
-  return (uint8_t)shape;
+  return (int32_t)shape;
 }
 
 enum sl_status sl_shapes_new(int64_t count, uint64_t seed, bool train,
@@ -217,15 +217,15 @@ enum sl_status sl_shapes_new(int64_t count, uint64_t seed, bool train,
   SL__NEEDS(dataset);
   static const char *const names[] = {"disc", "square",   "triangle", "star",  "cross",
                                       "ring", "crescent", "arrow",    "heart", "bolt"};
-  struct sl_dataset *set;
+  struct sl__byte_set *set;
   if (count == 0) count = train ? TRAINING_COUNT : TEST_COUNT;
   enum sl_status status = sl__cifar10_alloc(
       train ? "generated shapes, training set" : "generated shapes, test set", count, &set);
   if (status != SL_OK) return status;
-  set->info.class_names = names;
+  set->set.info.class_names = names;
   for (int64_t i = 0; i < count; i++)
-    set->labels[i] = draw_shape(seed, train, i, set->samples + (size_t)i * set->sample_size);
-  *dataset = set;
+    set->labels[i] = draw_shape(seed, train, i, set->samples + (size_t)i * CHANNELS * PLANE);
+  *dataset = &set->set;
   return SL_OK;
 }
 

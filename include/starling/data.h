@@ -1,4 +1,4 @@
-/* Datasets in memory, and loaders that turn them into batches ahead of the training. */
+/* Datasets, and loaders that turn them into batches ahead of the training. */
 #ifndef STARLING_DATA_H
 #define STARLING_DATA_H
 
@@ -9,18 +9,29 @@ extern "C" {
 #endif
 
 /** \defgroup dataset Datasets
- * Images (or vectors) of 8-bit values with one class label each, whole in memory. */
+ * Samples with one class label each, or with targets: numbers that a regression is to predict.
+ * Samples are images (or vectors) of 8-bit values, floats of any shape, tokens, or what a function
+ * of the program's own delivers. */
 struct sl_dataset;
+
+/** Most classes of a dataset. */
+#define SL_MAX_CLASSES (1 << 24)
 
 struct sl_dataset_info {
   const char *name;       /**< "MNIST, training set", for messages */
   struct sl_shape sample; /**< [C, H, W] */
+  struct sl_shape target; /**< of a sample's targets (f32); ndim 0: the set has class labels */
   int64_t count;
-  int classes;  /**< labels are 0 .. classes - 1 */
+  int classes;  /**< labels are 0 .. classes - 1; 0: the set has targets */
+  bool missing; /**< some targets may be NaN, or some labels SL_IGNORE: they do not count */
   bool tokens;  /**< samples are tokens (i32) [T], and each has a label of its own */
   int channels; /**< entries of mean and deviation: one for all channels, or one each; 0: tokens */
-  const float *mean, *deviation;  /**< value = (byte / 255 - mean[c]) / deviation[c] */
-  const char *const *class_names; /**< [classes], or NULL: they are numbers */
+  bool bytes;   /**< value = (byte / 255 - mean[c]) / deviation[c]; else (float - ...) / ... */
+  const float *mean, *deviation;
+  int target_channels; /**< as channels, of target_mean and target_deviation */
+  const float *target_mean, *target_deviation; /**< answer = value * target_deviation[c] +
+                                                  target_mean[c] is in the targets' unit */
+  const char *const *class_names;              /**< [classes], or NULL: they are numbers */
   /* of sentences in buckets (sl_sentences_new); 0 and NULL for all other sets */
   int bucket_count;
   const int64_t *buckets;        /**< [bucket_count], the buckets' lengths in tokens, ascending */
@@ -83,11 +94,71 @@ SL_API const struct sl_dataset_format *sl_dataset_detect(const char *name);
 
 /** A dataset of the caller's own values: samples [count, C, H, W] bytes and labels are copied;
  * value = (byte / 255 - mean[c]) / deviation[c] (NULL: 0 and 1).
- * \return SL_BAD_ARGUMENT for a label outside 0 .. classes - 1 or a deviation of 0. */
+ * \return SL_BAD_ARGUMENT for a label outside 0 .. classes - 1, or a deviation of 0. */
 SL_API enum sl_status sl_dataset_new(const char *name, const struct sl_shape *sample, int64_t count,
-                                     int classes, const uint8_t *samples, const uint8_t *labels,
+                                     int classes, const uint8_t *samples, const int32_t *labels,
                                      const float *mean, const float *deviation,
                                      struct sl_dataset **dataset);
+
+/** The description of a set of floats. The zero value of a member is its default. */
+struct sl_dataset_options {
+  const char *name;       /**< required; copied, as is all that follows */
+  struct sl_shape sample; /**< of one sample, at most SL_MAX_DIMS - 1 axes; required */
+  struct sl_shape target; /**< of one sample's targets, the same; ndim 0: class labels */
+  int64_t count;          /**< samples; required */
+  int classes;            /**< required without targets, 1 to SL_MAX_CLASSES; else 0 */
+  bool missing; /**< NaN targets and labels SL_IGNORE are allowed: they have no loss and no gradient
+                   (partly labelled data); false: they are refused */
+  /** value = (float - mean[c]) / deviation[c]; NULL: 0 and 1. channels: their number, 1 for all
+   * values or one for each entry of the sample's first axis ([features], [C, H, W]). */
+  int channels;
+  const float *mean, *deviation;
+  int target_channels; /**< the same of targets, whose unit predictions get back */
+  const float *target_mean, *target_deviation;
+  const char *const *class_names; /**< [classes], or NULL; not copied, must outlive the set */
+  void (*release)(void *user);    /**< called when the set is freed (NULL: nothing) */
+  void *user;
+};
+
+/** A set of floats: x [count, sample...], and targets [count, target...] or labels [count]; the
+ * other is NULL. borrow: they are not copied, and must outlive the set (options.release says when
+ * it has gone; it is not called if this function fails).
+ * \return SL_BAD_ARGUMENT for a value that is not finite (the message has the sample), a label
+ * outside 0 .. classes - 1, an impossible shape, a deviation of 0, or both of targets and labels.
+ */
+SL_API enum sl_status sl_dataset_floats(const struct sl_dataset_options *options, const float *x,
+                                        const float *targets, const int32_t *labels, bool borrow,
+                                        struct sl_dataset **dataset);
+
+/** The rows that a program's own dataset fills. */
+struct sl_fill {
+  void *user;
+  int64_t count;
+  const int64_t *samples; /**< [count], numbers of the samples, in any order */
+  float *x;               /**< [count, sample...], to be written, before normalisation */
+  float *targets;         /**< [count, target...]; NULL if the set has labels */
+  int32_t *labels;        /**< [count]; NULL if the set has targets */
+  int64_t failed;         /**< with a status other than SL_OK: which of the rows failed */
+  char message[200];      /**< and why */
+};
+
+/** A dataset of the program's own, which may be larger than memory: `fill` writes the rows that a
+ * batch needs. Each loader's thread calls it, so calls overlap only if the set has several loaders.
+ * Its values must depend on the sample's number only. A failure, a value that it did not write or
+ * that is not finite, and a label out of range end the loader's batch, and so sl_trainer_step, with
+ * a message that has the sample's number.
+ * \return SL_BAD_ARGUMENT for an impossible description. */
+SL_API enum sl_status sl_dataset_custom(const struct sl_dataset_options *options,
+                                        enum sl_status (*fill)(struct sl_fill *rows),
+                                        struct sl_dataset **dataset);
+
+/** Means and deviations of values [count, sample...], one for each entry of the first axis
+ * (channels = sample->dim[0]) or of all (1), in double precision; NaN is left out. The deviation of
+ * equal values is 1, so that they can be normalised. For sl_dataset_options; measure on the
+ * training part. \return SL_BAD_ARGUMENT for another number of channels, or a channel whose values
+ * are not finite or all missing. */
+SL_API enum sl_status sl_measure(const float *values, int64_t count, const struct sl_shape *sample,
+                                 int channels, float *mean, float *deviation);
 
 /** A text of tokens 0 .. classes - 1 (copied), as samples of steps tokens each: sample i are tokens
  * i steps, i steps + 1, ...; the label of each is the token after it. What does not fill a sample
@@ -134,6 +205,11 @@ SL_API const struct sl_dataset_info *sl_dataset_info(const struct sl_dataset *da
 SL_API enum sl_status sl_dataset_get(const struct sl_dataset *dataset, int64_t i, float *values,
                                      int32_t *label);
 
+/** Sample i as floats [sample...] and its targets [target...], both normalised. \return
+ * SL_UNSUPPORTED for a set with labels. */
+SL_API enum sl_status sl_dataset_get_targets(const struct sl_dataset *dataset, int64_t i,
+                                             float *values, float *targets);
+
 SL_API void sl_dataset_free(struct sl_dataset *dataset);
 
 /** \defgroup loader Loaders
@@ -146,15 +222,16 @@ struct sl_loader_options {
   bool contiguous; /**< tokens: each row of a batch goes on where it ended in the batch before; the
                       text is cut into batch x num_parts runs, and what is over is left out */
   bool shuffle;    /**< a new order every epoch, from (seed, epoch) only */
-  int shift; /**< augmentation: shift by up to this many pixels, 0 none; edges become 0 bytes */
-  bool flip; /**< augmentation: mirror every second sample, left to right */
+  int shift;       /**< augmentation: shift by up to this many pixels, 0 none; edges become 0 */
+  bool flip;       /**< augmentation: mirror every second sample, left to right */
   int64_t part_index; /**< this loader reads part part_index of num_parts; */
   int64_t num_parts;  /**< 0 means 1. All parts together are the set, each sample once an epoch. */
   int slots;          /**< batches in memory at once; 0 means 4, at least 2 */
 };
 
 /** One batch. The last of an epoch may be short: then samples repeat from its first one, with the
- * label SL_IGNORE, which counts neither in the loss nor in the accuracy.
+ * label SL_IGNORE, which counts neither in the loss nor in the accuracy, or with targets NaN,
+ * which do the same.
  *
  * Of sentences (sl_sentences_new), a batch is of one bucket, and the last one of each may be short.
  * Behind a sentence's end stand tokens `end` with the label SL_IGNORE. Unshuffled, buckets come in
@@ -164,14 +241,16 @@ struct sl_loader_options {
 #define SL_IGNORE (-1)
 
 struct sl_batch {
-  const float *x;        /**< [batch, C, H, W]; NULL if the samples are tokens */
+  const float *x;        /**< [batch, sample...]; NULL if the samples are tokens */
   const int32_t *tokens; /**< [batch, T], or NULL; T = info.sample.dim[0] whatever steps is */
-  const int32_t *labels; /**< [batch], or [batch, T] */
+  const int32_t *labels; /**< [batch], or [batch, T]; NULL if the set has targets */
+  const float *targets;  /**< [batch, target...]; NULL if the set has labels */
   int64_t batch;         /**< rows, always the loader's batch */
   int64_t steps;         /**< of tokens: time steps of this batch, its bucket's length (else T), 0
                             for images; places behind them are padding */
-  int64_t valid;         /**< labels that count */
-  int64_t valid_all;     /**< the same of all parts' batches of this index together */
+  int64_t valid;         /**< labels, or single values of targets, that count */
+  int64_t valid_all;     /**< the same of all parts' batches of this index together; of a set with
+                            `missing` and several parts: that all values would give */
   int64_t epoch;         /**< from 0 */
   int64_t index;         /**< of the batch in its epoch, from 0 */
   bool last;             /**< last of its epoch */
@@ -197,9 +276,13 @@ SL_API int64_t sl_loader_length(const struct sl_loader *loader);
  */
 SL_API int sl_loader_slots(const struct sl_loader *loader);
 SL_API void sl_loader_slot(const struct sl_loader *loader, int slot, float **x, int32_t **labels);
+/** \return [batch, target...]; NULL if the set has labels, and sl_loader_slot's labels are NULL if
+ * it has targets. */
+SL_API float *sl_loader_slot_targets(const struct sl_loader *loader, int slot);
 
 /** Wait for the next batch (epoch after epoch, without end). Each one is handed out once; at most
- * slots - 1 may be out at a time. \return SL_BAD_ARGUMENT if all slots are out. */
+ * slots - 1 may be out at a time. \return SL_BAD_ARGUMENT if all slots are out; what a dataset of
+ * the program's own returned: this batch cannot be had, and no later one but by a seek. */
 SL_API enum sl_status sl_loader_next(struct sl_loader *loader, struct sl_batch *batch);
 
 /** The slot's memory may be filled again. */

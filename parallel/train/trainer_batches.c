@@ -13,6 +13,8 @@ static enum sl_status check_sample(const struct sl_trainer *t, const struct sl_l
   if (info->tokens != t->model->takes_tokens)
     return sl__fail(SL_BAD_ARGUMENT, "%s has %s, but the model's first layer takes %s", info->name,
                     info->tokens ? "tokens" : "numbers", info->tokens ? "numbers" : "tokens");
+  if (info->target.ndim)
+    return sl__fail(SL_UNSUPPORTED, "%s has targets, but the loss is of class labels", info->name);
   const struct sl__layer *whole = sl__model_whole_layer(t->model);
   if (info->bucket_count && whole)
     return sl__fail(SL_BAD_ARGUMENT,

@@ -289,7 +289,7 @@ static void test_cifar_inner_folder(void **state) {
 static void test_own_dataset(void **state) {
   (void)state;
   static const uint8_t samples[2 * 2 * 3] = {0, 255, 51, 0, 0, 0, 1, 2, 3, 4, 5, 6};
-  static const uint8_t own_labels[2] = {0, 2};
+  static const int32_t own_labels[2] = {0, 2};
   static const float mean[2] = {0.2f, 0}, deviation[2] = {0.5f, 2}, zero[2] = {1, 0};
   const struct sl_shape shape = SL_SHAPE(2, 1, 3);
   struct sl_dataset *set;
@@ -376,6 +376,13 @@ static void test_formats_are_listed(void **state) {
 
 /* ---- digits ---- */
 
+static const uint8_t *samples_of(const struct sl_dataset *set) {
+  return sl__as_byte_set(set)->samples;
+}
+static const int32_t *labels_of(const struct sl_dataset *set) {
+  return sl__as_byte_set(set)->labels;
+}
+
 static struct sl_dataset *digits(int64_t count, uint64_t seed, bool train) {
   struct sl_dataset *set;
   assert_int_equal(sl_digits_new(count, seed, train, &set), SL_OK);
@@ -386,11 +393,11 @@ static void test_digits_are_reproducible(void **state) {
   (void)state;
   struct sl_dataset *set = digits(100, 3, true), *longer = digits(200, 3, true);
   struct sl_dataset *test = digits(100, 3, false), *other = digits(100, 4, true);
-  assert_memory_equal(set->samples, longer->samples, 100 * PIXELS);
-  assert_memory_equal(set->labels, longer->labels, 100);
-  assert_memory_not_equal(set->samples, test->samples, 100 * PIXELS);
-  assert_memory_not_equal(set->samples, other->samples, 100 * PIXELS);
-  assert_memory_not_equal(longer->samples, longer->samples + 100 * PIXELS, 100 * PIXELS);
+  assert_memory_equal(samples_of(set), samples_of(longer), 100 * PIXELS);
+  assert_memory_equal(labels_of(set), labels_of(longer), 100 * sizeof(int32_t));
+  assert_memory_not_equal(samples_of(set), samples_of(test), 100 * PIXELS);
+  assert_memory_not_equal(samples_of(set), samples_of(other), 100 * PIXELS);
+  assert_memory_not_equal(samples_of(longer), samples_of(longer) + 100 * PIXELS, 100 * PIXELS);
   sl_dataset_free(set);
   sl_dataset_free(longer);
   sl_dataset_free(test);
@@ -414,19 +421,20 @@ static void test_digits_are_a_task(void **state) {
   static double mean[10][PIXELS];
   int seen[10] = {0}, right = 0;
   for (int64_t i = 0; i < train->info.count; i++) {
-    seen[train->labels[i]]++;
-    for (int p = 0; p < PIXELS; p++) mean[train->labels[i]][p] += train->samples[i * PIXELS + p];
+    seen[labels_of(train)[i]]++;
+    for (int p = 0; p < PIXELS; p++)
+      mean[labels_of(train)[i]][p] += samples_of(train)[i * PIXELS + p];
   }
   for (int c = 0; c < 10; c++) {
     assert_in_range(seen[c], 900, 1100);
     for (int p = 0; p < PIXELS; p++) mean[c][p] /= seen[c];
   }
   for (int64_t i = 0; i < test->info.count; i++) {
-    const uint8_t *sample = test->samples + i * PIXELS;
+    const uint8_t *sample = samples_of(test) + i * PIXELS;
     int nearest = 0;
     for (int c = 1; c < 10; c++)
       if (distance(sample, mean[c]) < distance(sample, mean[nearest])) nearest = c;
-    right += nearest == test->labels[i];
+    right += nearest == labels_of(test)[i];
   }
   printf("# nearest mean: %d of 2000 right\n", right);
   assert_in_range(right, 1000, 1800);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <time.h>
 
+#include "data/augment.h"
 #include "data/dataset.h"
 #include "tests/common/files.h"
 
@@ -13,10 +14,11 @@
 #define SIZE (2 * SIDE * SIDE)
 
 static struct sl_dataset *numbered(void) {
-  static uint8_t samples[COUNT * SIZE], labels[COUNT];
+  static uint8_t samples[COUNT * SIZE];
+  static int32_t labels[COUNT];
   struct sl_dataset *set;
   for (int i = 0; i < COUNT * SIZE; i++) samples[i] = (uint8_t)(i % SIZE ? i * 5 : i / SIZE);
-  for (int i = 0; i < COUNT; i++) labels[i] = (uint8_t)(i % 10);
+  for (int i = 0; i < COUNT; i++) labels[i] = i % 10;
   assert_int_equal(sl_dataset_new("numbered", &SL_SHAPE(2, SIDE, SIDE), COUNT, 10, samples, labels,
                                   NULL, NULL, &set),
                    SL_OK);
@@ -237,7 +239,7 @@ static void test_same_numbers(void **state) {
 /* Does row look like sample i, seen so? */
 static bool shows(const struct sl_dataset *set, int64_t i, int dy, int dx, bool mirror,
                   const float *row) {
-  const uint8_t *sample = set->samples + (size_t)i * SIZE;
+  const uint8_t *sample = sl__as_byte_set(set)->samples + (size_t)i * SIZE;
   for (int c = 0; c < 2; c++)
     for (int y = 0; y < SIDE; y++)
       for (int x = 0; x < SIDE; x++) {
@@ -254,10 +256,12 @@ static bool shows(const struct sl_dataset *set, int64_t i, int dy, int dx, bool 
 static void test_views(void **state) {
   (void)state;
   struct sl_dataset *set = numbered();
-  float row[SIZE];
+  float row[SIZE], plane[SIDE * SIDE];
+  int32_t label;
   for (int v = 0; v < 18; v++) {
     struct sl__view view = {.dy = v / 3 % 3 - 1, .dx = v % 3 - 1, .mirror = v / 9};
-    sl__dataset_view(set, 5, &view, row);
+    OK(sl_dataset_get(set, 5, row, &label));
+    sl__augment(sl_dataset_info(set), &view, plane, row);
     assert_true(shows(set, 5, view.dy, view.dx, view.mirror, row));
   }
   sl_dataset_free(set);
@@ -432,11 +436,12 @@ static void test_bad_options(void **state) {
       {{.batch = 1, .num_parts = COUNT + 1}, SL_BAD_ARGUMENT, "would be empty"},
   };
   struct sl_dataset *set = numbered(), *vectors;
+  const struct sl__byte_set *bytes = sl__as_byte_set(set);
   struct sl_loader *loader;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
     FAILS(sl_loader_new(set, &cases[i].options, &loader), cases[i].status, cases[i].message);
-  assert_int_equal(sl_dataset_new("vectors", &SL_SHAPE(SIZE), COUNT, 10, set->samples, set->labels,
-                                  NULL, NULL, &vectors),
+  assert_int_equal(sl_dataset_new("vectors", &SL_SHAPE(SIZE), COUNT, 10, bytes->samples,
+                                  bytes->labels, NULL, NULL, &vectors),
                    SL_OK);
   FAILS(sl_loader_new(vectors, &(struct sl_loader_options){.batch = 1, .flip = true}, &loader),
         SL_BAD_ARGUMENT, "only images");

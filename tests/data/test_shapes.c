@@ -8,6 +8,13 @@
 #define PLANE (32 * 32)
 #define PIXELS (3 * PLANE)
 
+static const uint8_t *samples_of(const struct sl_dataset *set) {
+  return sl__as_byte_set(set)->samples;
+}
+static const int32_t *labels_of(const struct sl_dataset *set) {
+  return sl__as_byte_set(set)->labels;
+}
+
 static struct sl_dataset *shapes(int64_t count, uint64_t seed, bool train) {
   struct sl_dataset *set;
   assert_int_equal(sl_shapes_new(count, seed, train, &set), SL_OK);
@@ -18,12 +25,12 @@ static void shapes_are_reproducible(void **state) {
   (void)state;
   struct sl_dataset *set = shapes(100, 3, true), *longer = shapes(200, 3, true);
   struct sl_dataset *test = shapes(100, 3, false), *other = shapes(100, 4, true);
-  assert_memory_equal(set->samples, longer->samples, 100 * PIXELS);
-  assert_memory_equal(set->labels, longer->labels, 100);
-  assert_memory_not_equal(set->samples, test->samples, 100 * PIXELS);
-  assert_memory_not_equal(set->samples, other->samples, 100 * PIXELS);
-  assert_memory_not_equal(set->labels, test->labels, 100);
-  assert_memory_not_equal(longer->samples, longer->samples + 100 * PIXELS, 100 * PIXELS);
+  assert_memory_equal(samples_of(set), samples_of(longer), 100 * PIXELS);
+  assert_memory_equal(labels_of(set), labels_of(longer), 100 * sizeof(int32_t));
+  assert_memory_not_equal(samples_of(set), samples_of(test), 100 * PIXELS);
+  assert_memory_not_equal(samples_of(set), samples_of(other), 100 * PIXELS);
+  assert_memory_not_equal(labels_of(set), labels_of(test), 100 * sizeof(int32_t));
+  assert_memory_not_equal(samples_of(longer), samples_of(longer) + 100 * PIXELS, 100 * PIXELS);
   sl_dataset_free(set);
   sl_dataset_free(longer);
   sl_dataset_free(test);
@@ -45,8 +52,8 @@ static void they_are_open_by_name(void **state) {
   /* as CIFAR-10 is normalised: a byte of 0 or 255 is not far beyond two deviations */
   assert_int_equal(sl_dataset_get(set, 0, values, &label), SL_OK);
   for (int p = 0; p < PIXELS; p++) assert_true(fabsf(values[p]) < 2.2f);
-  assert_true(fabs(values[0] - (set->samples[0] / 255.0 - 0.4914) / 0.2470) < 1e-6);
-  assert_int_equal(label, set->labels[0]);
+  assert_true(fabs(values[0] - (samples_of(set)[0] / 255.0 - 0.4914) / 0.2470) < 1e-6);
+  assert_int_equal(label, labels_of(set)[0]);
   sl_dataset_free(set);
 }
 
@@ -55,7 +62,7 @@ static void measure(const struct sl_dataset *set, int channel, double *mean, dou
   double sum = 0, squares = 0, n = (double)set->info.count * PLANE;
   for (int64_t i = 0; i < set->info.count; i++)
     for (int p = 0; p < PLANE; p++) {
-      double v = set->samples[i * PIXELS + channel * PLANE + p];
+      double v = samples_of(set)[i * PIXELS + channel * PLANE + p];
       sum += v;
       squares += v * v;
     }
@@ -67,7 +74,7 @@ static void classes_and_values_are_balanced(void **state) {
   (void)state;
   struct sl_dataset *set = shapes(5000, 1, true);
   int seen[10] = {0};
-  for (int64_t i = 0; i < set->info.count; i++) seen[set->labels[i]]++;
+  for (int64_t i = 0; i < set->info.count; i++) seen[labels_of(set)[i]]++;
   for (int c = 0; c < 10; c++) assert_in_range(seen[c], 400, 600); /* 500 +- 21, binomially */
   for (int channel = 0; channel < 3; channel++) {
     double mean, deviation;
@@ -99,8 +106,8 @@ static double distance(const double *a, const double *b, int n) {
 }
 
 /* Samples of `test` whose class's mean, in train, is the nearest of all. */
-static int nearest_means(const double *train, const uint8_t *labels, int64_t count,
-                         const double *test, const uint8_t *truth, int64_t asked, int n) {
+static int nearest_means(const double *train, const int32_t *labels, int64_t count,
+                         const double *test, const int32_t *truth, int64_t asked, int n) {
   double *mean = calloc(10 * (size_t)n, sizeof *mean);
   int seen[10] = {0}, right = 0;
   for (int64_t i = 0; i < count; i++) {
@@ -128,12 +135,12 @@ static void colours_tell_no_class(void **state) {
   struct sl_dataset *train = shapes(TRAIN, 1, true), *test = shapes(TEST, 1, false);
   double *a = calloc(TRAIN, PIXELS * sizeof *a), *b = calloc(TEST, PIXELS * sizeof *b);
   assert_true(a && b);
-  for (int i = 0; i < TRAIN; i++) describe(train->samples + i * PIXELS, a + i * FEATURES);
-  for (int i = 0; i < TEST; i++) describe(test->samples + i * PIXELS, b + i * FEATURES);
-  int colours = nearest_means(a, train->labels, TRAIN, b, test->labels, TEST, FEATURES);
-  for (int64_t i = 0; i < (int64_t)TRAIN * PIXELS; i++) a[i] = train->samples[i];
-  for (int64_t i = 0; i < (int64_t)TEST * PIXELS; i++) b[i] = test->samples[i];
-  int pixels = nearest_means(a, train->labels, TRAIN, b, test->labels, TEST, PIXELS);
+  for (int i = 0; i < TRAIN; i++) describe(samples_of(train) + i * PIXELS, a + i * FEATURES);
+  for (int i = 0; i < TEST; i++) describe(samples_of(test) + i * PIXELS, b + i * FEATURES);
+  int colours = nearest_means(a, labels_of(train), TRAIN, b, labels_of(test), TEST, FEATURES);
+  for (int64_t i = 0; i < (int64_t)TRAIN * PIXELS; i++) a[i] = samples_of(train)[i];
+  for (int64_t i = 0; i < (int64_t)TEST * PIXELS; i++) b[i] = samples_of(test)[i];
+  int pixels = nearest_means(a, labels_of(train), TRAIN, b, labels_of(test), TEST, PIXELS);
   printf("# nearest mean: by colours %d, by pixels %d of %d right\n", colours, pixels, TEST);
   assert_true(colours < TEST / 4);
   assert_true(pixels < TEST / 4);
@@ -172,7 +179,8 @@ static void files_are_read_back(void **state) {
 static void what_does_not_fit_is_refused(void **state) {
   (void)state;
   struct sl_dataset *set, *digits, *classes, *tokens;
-  const uint8_t pixels[PIXELS] = {0}, label = 10;
+  const uint8_t pixels[PIXELS] = {0};
+  const int32_t label = 10;
   const int32_t words[4] = {0};
   set = shapes(6, 1, true);
   assert_int_equal(sl_digits_new(5, 1, true, &digits), SL_OK);

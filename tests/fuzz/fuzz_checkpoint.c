@@ -10,7 +10,8 @@ enum { SAMPLES = 24, BATCH = 4 };
 
 static struct sl_loader *small_loader(void) {
   static struct sl_loader *loader; /* its thread lives as long as the program */
-  static const uint8_t pixels[SAMPLES], labels[SAMPLES];
+  static const uint8_t pixels[SAMPLES];
+  static const int32_t labels[SAMPLES];
   static struct sl_dataset *set;
   const struct sl_loader_options options = {.batch = BATCH, .num_parts = 1};
   if (!loader && (sl_dataset_new("set", &SL_SHAPE(1, 1, 1), SAMPLES, 2, pixels, labels, &(float){0},

@@ -10,6 +10,11 @@ static float values[16], *floats = values;
 static const float *const arrays[] = {values};
 static int32_t tokens[16], *integers = tokens;
 static uint8_t bytes[16];
+static const struct sl_dataset_options set_options = {.name = "x"};
+static enum sl_status fill_nothing(struct sl_fill *rows) {
+  (void)rows;
+  return SL_OK;
+}
 
 static struct sl_dataset *dataset;
 static struct sl_loader *loader;
@@ -74,6 +79,10 @@ static void test_legal(void **state) {
   (void)state;
   char text[32];
   int64_t count = 1;
+  OK(sl_dataset_floats(
+      &(struct sl_dataset_options){.name = "x", .sample = sample, .count = 1, .classes = CLASSES},
+      values, NULL, tokens, false, &made.dataset));
+  sl_dataset_free(made.dataset);
   sl_close(NULL);
   sl_dataset_free(NULL);
   sl_loader_free(NULL);
@@ -99,7 +108,7 @@ static void test_legal(void **state) {
   free(made.text);
   OK(sl_model_architecture(model, NULL, &made.text));
   free(made.text);
-  OK(sl_dataset_new("x", &sample, 1, CLASSES, bytes, bytes, NULL, NULL, &made.dataset));
+  OK(sl_dataset_new("x", &sample, 1, CLASSES, bytes, integers, NULL, NULL, &made.dataset));
   sl_dataset_free(made.dataset);
   OK(sl_file_write("test_null.empty", NULL, 0));
   OK(sl_trainer_settle(trainer, NULL));

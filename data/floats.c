@@ -1,0 +1,214 @@
+/* Datasets of floats in memory, copied or borrowed, and their normalisation. */
+#include "data/floats.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/error.h"
+
+/* ---- normalisation ---- */
+
+/* value = (value - mean[c]) / deviation[c] for the rows of samples of that shape. */
+static void normalise(float *values, int64_t rows, const struct sl_shape *shape, int channels,
+                      const float *mean, const float *deviation) {
+  int64_t plane = sl_shape_count(shape) / shape->dim[0];
+  if (channels == 1 && mean[0] == 0.0f && deviation[0] == 1.0f) return;
+  for (int64_t row = 0; row < rows; row++)
+    for (int64_t c = 0; c < shape->dim[0]; c++, values += plane) {
+      const float m = mean[channels > 1 ? c : 0], d = deviation[channels > 1 ? c : 0];
+      for (int64_t i = 0; i < plane; i++) values[i] = (values[i] - m) / d;
+    }
+}
+
+void sl__normalise_rows(const struct sl_dataset_info *info, int64_t count,
+                        const struct sl__rows *rows) {
+  normalise(rows->x, count, &info->sample, info->channels, info->mean, info->deviation);
+  if (rows->targets)
+    normalise(rows->targets, count, &info->target, info->target_channels, info->target_mean,
+              info->target_deviation);
+}
+
+/* Mean and deviation of channel c; false if they are not finite, or there are no values. */
+static bool measure(const float *values, int64_t count, int64_t channels, int64_t plane, int64_t c,
+                    double *mean, double *deviation) {
+  double sum = 0, squares = 0;
+  int64_t terms = 0;
+  for (int pass = 0; pass < 2; pass++)
+    for (int64_t n = 0; n < count; n++)
+      for (int64_t i = 0; i < plane; i++) {
+        double value = (double)values[(n * channels + c) * plane + i];
+        if (isnan(value)) continue;
+        if (pass == 0) sum += value, terms++;
+        if (pass == 1) squares += (value - sum / (double)terms) * (value - sum / (double)terms);
+      }
+  *mean = terms ? sum / (double)terms : 0;
+  *deviation = squares > 0 ? sqrt(squares / (double)terms) : 1;
+  return terms > 0 && isfinite((float)*mean) && isfinite((float)*deviation);
+}
+
+enum sl_status sl_measure(const float *values, int64_t count, const struct sl_shape *sample,
+                          int channels, float *mean, float *deviation) {
+  SL__NEEDS(values, sample, mean, deviation);
+  if (sample->ndim < 1 || count < 1 || (channels != 1 && channels != sample->dim[0]))
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "means of %d channels of %lld samples; give 1 or %lld channels", channels,
+                    (long long)count, (long long)sample->dim[0]);
+  for (int c = 0; c < channels; c++) {
+    double m, d;
+    if (!measure(values, count, channels, sl_shape_count(sample) / channels, c, &m, &d))
+      return sl__fail(SL_BAD_ARGUMENT,
+                      "channel %d has no finite mean: its values are missing or not finite", c);
+    mean[c] = (float)m;
+    deviation[c] = (float)d > 0 ? (float)d : 1.0f;
+  }
+  return SL_OK;
+}
+
+/* ---- checks ---- */
+
+static const char *text_of(float value) {
+  return isnan(value) ? "not a number" : value > 0 ? "infinite" : "minus infinite";
+}
+
+/* The first of count rows of `size` values with one that is not finite (or, missing, infinite);
+ * count if there is none. *at: the value's place in its row. */
+static int64_t first_bad_value(const float *values, int64_t count, size_t size, bool missing,
+                               size_t *at) {
+  for (int64_t row = 0; row < count; row++, values += size)
+    for (size_t i = 0; i < size; i++)
+      if (!isfinite(values[i]) && !(missing && isnan(values[i]))) {
+        *at = i;
+        return row;
+      }
+  return count;
+}
+
+enum sl_status sl__check_rows(const struct sl_dataset *set, int64_t count, const int64_t *samples,
+                              const struct sl__rows *rows) {
+  const struct sl_dataset_info *info = &set->info;
+  size_t at = 0;
+  int64_t row = first_bad_value(rows->x, count, set->sample_size, false, &at);
+  if (row < count)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: sample %lld: value %zu is %s; leave the sample out",
+                    info->name, (long long)(samples ? samples[row] : row), at,
+                    text_of(rows->x[(size_t)row * set->sample_size + at]));
+  if (rows->targets) {
+    row = first_bad_value(rows->targets, count, set->target_size, info->missing, &at);
+    if (row == count) return SL_OK;
+    return sl__fail(SL_BAD_ARGUMENT, "%s: sample %lld: target %zu is %s; leave the sample out%s",
+                    info->name, (long long)(samples ? samples[row] : row), at,
+                    text_of(rows->targets[(size_t)row * set->target_size + at]),
+                    info->missing ? "" : ", or allow missing targets");
+  }
+  row = sl__first_bad_label(rows->labels, count, info->classes, info->missing);
+  if (row == count) return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT, "%s: sample %lld: label is %d, but classes are 0 to %d",
+                  info->name, (long long)(samples ? samples[row] : row), rows->labels[row],
+                  info->classes - 1);
+}
+
+enum sl_status sl__float_set_begin(const struct sl__dataset_kind *kind, size_t size,
+                                   const struct sl_dataset_options *o, struct sl_dataset **result) {
+  struct sl_dataset *set = NULL;
+  enum sl_status status;
+  if (!o->name) return sl__fail(SL_BAD_ARGUMENT, "a dataset needs a name; it is NULL");
+  SL__TRY(sl__dataset_begin(kind, size,
+                            &(struct sl_dataset_info){.name = o->name,
+                                                      .sample = o->sample,
+                                                      .target = o->target,
+                                                      .count = o->count,
+                                                      .classes = o->classes,
+                                                      .missing = o->missing,
+                                                      .class_names = o->class_names},
+                            &set));
+  SL__TRY(sl__dataset_normalise(
+      set, &(struct sl__normal){o->channels, o->mean, o->deviation},
+      &(struct sl__normal){o->target_channels, o->target_mean, o->target_deviation}));
+  *result = set;
+  return SL_OK;
+out:
+  sl_dataset_free(set);
+  return status;
+}
+
+/* ---- the kind ---- */
+
+struct float_set {
+  struct sl_dataset set;
+  const float *x, *targets;
+  const int32_t *labels;
+  void *copies[3];
+  void (*release)(void *user);
+  void *user;
+};
+
+static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, const int64_t *samples,
+                           const struct sl__rows *rows) {
+  const struct float_set *set = (const struct float_set *)dataset;
+  size_t size = dataset->sample_size, targets = dataset->target_size;
+  for (int64_t row = 0; row < count; row++) {
+    size_t to = (size_t)row, from = (size_t)samples[row];
+    memcpy(rows->x + to * size, set->x + from * size, size * sizeof *set->x);
+    if (set->labels)
+      rows->labels[to] = set->labels[from];
+    else
+      memcpy(rows->targets + to * targets, set->targets + from * targets,
+             targets * sizeof *set->targets);
+  }
+  sl__normalise_rows(&dataset->info, count, rows);
+  return SL_OK;
+}
+
+static void free_floats(struct sl_dataset *dataset) {
+  struct float_set *set = (struct float_set *)dataset;
+  for (int i = 0; i < 3; i++) free(set->copies[i]);
+  if (set->release) set->release(set->user);
+}
+
+static const struct sl__dataset_kind float_kind = {.fill = fill, .free = free_floats};
+
+/* A copy of count values of 4 bytes; NULL without memory. */
+static void *copy(const void *values, size_t count, const char *name) {
+  void *to = sl__alloc(count, 4, name);
+  if (to) memcpy(to, values, count * 4);
+  return to;
+}
+
+static enum sl_status copy_values(struct float_set *set) {
+  size_t count = (size_t)set->set.info.count;
+  const char *name = set->set.info.name;
+  set->x = set->copies[0] = copy(set->x, count * set->set.sample_size, name);
+  if (!set->x) return SL_NO_MEMORY;
+  if (set->labels) set->labels = set->copies[1] = copy(set->labels, count, name);
+  if (set->targets)
+    set->targets = set->copies[2] = copy(set->targets, count * set->set.target_size, name);
+  return set->copies[1] || set->copies[2] ? SL_OK : SL_NO_MEMORY;
+}
+
+enum sl_status sl_dataset_floats(const struct sl_dataset_options *options, const float *x,
+                                 const float *targets, const int32_t *labels, bool borrow,
+                                 struct sl_dataset **dataset) {
+  SL__NEEDS(options, x, dataset);
+  struct sl_dataset *set = NULL;
+  enum sl_status status;
+  SL__TRY(sl__float_set_begin(&float_kind, sizeof(struct float_set), options, &set));
+  if (!targets != !set->target_size || !labels == !set->target_size)
+    SL__TRY(sl__fail(SL_BAD_ARGUMENT, "%s: give %s, as the shape of the targets says",
+                     options->name,
+                     set->target_size ? "targets and no labels" : "labels and no targets"));
+  struct float_set *floats = (struct float_set *)set;
+  floats->x = x;
+  floats->targets = targets;
+  floats->labels = labels;
+  const struct sl__rows all = {(float *)x, (int32_t *)labels, (float *)targets};
+  SL__TRY(sl__check_rows(set, options->count, NULL, &all));
+  if (!borrow) SL__TRY(copy_values(floats));
+  floats->release = options->release;
+  floats->user = options->user;
+  *dataset = set;
+  return SL_OK;
+out:
+  sl_dataset_free(set);
+  return status;
+}
