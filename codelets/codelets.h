@@ -232,16 +232,38 @@ enum sl_status sl__axpy(struct sl_context *context, const struct sl__launch *l, 
 enum sl_status sl__fill(struct sl_context *context, const struct sl__launch *l,
                         struct sl__tensor *y, float value);
 
-/* Softmax and cross-entropy in one: logits [N, C], labels [N] i32 (or [N, T, C], [N, T]), stats [4]
- * f32: sum of the rows' losses, number of rows whose largest logit is the label's, rows counted,
- * rows with a label outside 0..C-1 that is not SL_IGNORE (neither counted nor learned from; the
- * caller reports them). dlogits [N, C] = scale (softmax - one-hot), 0 for ignored rows. dlogits
- * NULL: the loss only. Logits [N, T', C] with labels [N, T], T' < T, cover the positions from
- * `from` on. */
+/* The tensors of a loss. logits: the model's outputs [N, ...]. targets: labels [N] or [N, T] i32,
+ * or f32 targets of the outputs' shape. stats [4] f32: sum of the losses; a second count; number of
+ * terms of the mean; labels or targets outside the loss's domain, which the caller reports.
+ * dlogits, of the outputs' shape: scale times the sum's gradient, 0 for what does not count; NULL:
+ * the loss only. Outputs of T' < T time steps (axis 1) cover the targets' steps from `from` on. */
+struct sl__loss_task {
+  struct sl__tensor *logits, *targets, *stats, *dlogits;
+  float scale;
+  int64_t from;
+};
+
+/* Softmax and cross-entropy in one: logits [N, C] (or [N, T, C]). stats[1]: number of rows whose
+ * largest logit is the label's; stats[2]: rows counted; stats[3]: rows with a label outside 0..C-1
+ * that is not SL_IGNORE (neither counted nor learned from). smoothing: the target is 1 - smoothing
+ * at the label and smoothing / C at each class (Szegedy et al., arXiv 1512.00567). class_weights
+ * [C] (NULL: 1): each class's term is multiplied by its weight, as torch.nn.CrossEntropyLoss does.
+ */
 enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__launch *l,
-                                struct sl__tensor *logits, struct sl__tensor *labels,
-                                struct sl__tensor *stats, struct sl__tensor *dlogits, float scale,
-                                int64_t from);
+                                const struct sl__loss_task *t, float smoothing,
+                                struct sl__tensor *class_weights);
+
+/* Losses that are means over single values; a NaN target does not count. stats[1]: lines (of axis
+ * 0) with a target that counts (of their first time steps only); stats[2]: targets that count.
+ * delta: SL_LOSS_HUBER's. */
+enum sl_status sl__elementwise_loss(struct sl_context *context, const struct sl__launch *l,
+                                    const struct sl__loss_task *t, enum sl_loss_kind kind,
+                                    float delta);
+
+/* 1 - cos of each row (the last axis) of outputs and targets; a row with a NaN target does not
+ * count. stats[1], stats[2]: rows that count. */
+enum sl_status sl__cosine_loss(struct sl_context *context, const struct sl__launch *l,
+                               const struct sl__loss_task *t);
 /* count [2] f32: number of rows whose label is among the `top` largest logits, rows counted. */
 enum sl_status sl__accuracy(struct sl_context *context, const struct sl__launch *l,
                             struct sl__tensor *logits, struct sl__tensor *labels,

@@ -83,14 +83,71 @@ SL__INLINE void xent(const struct sl__xent_args *a, const float *logits, const i
   stats[3] = (float)outside;
 }
 
+/* The loss of a row with label smoothing and class weights (NULL: 1), and its gradient. e:
+ * [classes] exponentials, or NULL; they become the gradient. */
+SL__INLINE double weighted_row(const struct sl__xent_args *a, const float *row, int32_t label,
+                               const float *weights, double most, double sum, float *e) {
+  const struct sl__xent_parts parts = sl__xent_parts_of(a, weights, label);
+  double log_sum = log(sum) + most, all = 0, loss = 0;
+  for (int64_t c = 0; c < a->classes; c++) {
+    double weight = weights ? (double)weights[c] : 1;
+    all += weight;
+    loss += weight * (log_sum - (double)row[c]);
+  }
+  loss = parts.label_part * (log_sum - (double)row[label]) + parts.class_part * loss;
+  if (!e) return loss;
+  double factor = (parts.label_part + parts.class_part * all) / sum;
+  for (int64_t c = 0; c < a->classes; c++) {
+    double target = parts.class_part * (weights ? (double)weights[c] : 1);
+    if (c == label) target += parts.label_part;
+    e[c] = (float)((double)a->scale * (factor * (double)e[c] - target));
+  }
+  return loss;
+}
+
+static void weighted_xent(const struct sl__xent_args *a, const float *logits, const int32_t *labels,
+                          float *stats, float *dlogits, const float *weights) {
+  double loss = 0;
+  int64_t right = 0, counted = 0, outside = 0;
+  for (int64_t n = 0; n < a->rows; n++) {
+    const float *row = logits + n * a->classes;
+    float *out = dlogits ? dlogits + n * a->classes : NULL;
+    int32_t label = sl__xent_label(a, labels, n);
+    if (label < 0 || label >= a->classes) {
+      outside += label != SL_IGNORE;
+      for (int64_t c = 0; out && c < a->classes; c++) out[c] = 0;
+      continue;
+    }
+    int64_t best = largest(row, a->classes);
+    double sum = exponentials(row, a->classes, row[best], out);
+    loss += weighted_row(a, row, label, weights, (double)row[best], sum, out);
+    right += best == label;
+    counted++;
+  }
+  stats[0] = (float)loss;
+  stats[1] = (float)right;
+  stats[2] = (float)counted;
+  stats[3] = (float)outside;
+}
+
+SL__INLINE void run(void *buffers[], void *cl_arg, float *dlogits) {
+  const struct sl__xent_args *a = sl__args(cl_arg);
+  const float *logits = sl__buffer(buffers, 0);
+  const int32_t *labels = sl__buffer(buffers, 1);
+  float *stats = sl__buffer(buffers, 2);
+  if (a->weighted || a->smoothing > 0)
+    weighted_xent(a, logits, labels, stats, dlogits,
+                  a->weighted ? sl__buffer(buffers, dlogits ? 4 : 3) : NULL);
+  else
+    xent(a, logits, labels, stats, dlogits);
+}
+
 SL__SIMD SL__KERNEL void sl__softmax_xent_cpu(void *buffers[], void *cl_arg) {
-  xent(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-       NULL);
+  run(buffers, cl_arg, NULL);
 }
 
 SL__SIMD SL__KERNEL void sl__softmax_xent_gradient_cpu(void *buffers[], void *cl_arg) {
-  xent(sl__args(cl_arg), sl__buffer(buffers, 0), sl__buffer(buffers, 1), sl__buffer(buffers, 2),
-       sl__buffer(buffers, 3));
+  run(buffers, cl_arg, sl__buffer(buffers, 3));
 }
 
 /* ---- submission -------------------------------------------------------------------------- */
@@ -101,24 +158,30 @@ static void renew(void *args, const struct sl__step_record *step) {
 }
 
 enum sl_status sl__softmax_xent(struct sl_context *context, const struct sl__launch *l,
-                                struct sl__tensor *logits, struct sl__tensor *labels,
-                                struct sl__tensor *stats, struct sl__tensor *dlogits, float scale,
-                                int64_t from) {
-  int64_t lines = logits->shape.dim[0];
+                                const struct sl__loss_task *t, float smoothing,
+                                struct sl__tensor *class_weights) {
+  int64_t lines = t->logits->shape.dim[0];
   struct sl__launch launch = *l;
-  struct sl__xent_args a = {
-      .classes = logits->shape.dim[logits->shape.ndim - 1], .from = from, .scale = scale};
-  a.rows = sl_shape_count(&logits->shape) / a.classes;
+  struct sl__xent_args a = {.classes = t->logits->shape.dim[t->logits->shape.ndim - 1],
+                            .from = t->from,
+                            .scale = t->scale,
+                            .smoothing = smoothing,
+                            .weighted = class_weights != NULL};
+  a.rows = sl_shape_count(&t->logits->shape) / a.classes;
   a.steps = a.rows / lines;
-  a.columns = sl_shape_count(&labels->shape) / lines;
-  if (labels->shape.dim[0] != lines || from < 0 || from + a.steps > a.columns ||
-      stats->shape.dim[0] != 4 || (dlogits && !sl_shape_equal(&dlogits->shape, &logits->shape)))
+  a.columns = sl_shape_count(&t->targets->shape) / lines;
+  if (t->targets->shape.dim[0] != lines || t->from < 0 || t->from + a.steps > a.columns ||
+      t->stats->shape.dim[0] != 4 ||
+      (t->dlogits && !sl_shape_equal(&t->dlogits->shape, &t->logits->shape)) ||
+      (class_weights && sl_shape_count(&class_weights->shape) != a.classes))
     return sl__fail(SL_BAD_SHAPE,
                     "softmax_xent: %lld rows of logits, but %lld labels (or stats is not [4])",
-                    (long long)a.rows, (long long)sl_shape_count(&labels->shape));
-  struct sl__op *op = dlogits ? &sl__op_softmax_xent_gradient : &sl__op_softmax_xent;
+                    (long long)a.rows, (long long)sl_shape_count(&t->targets->shape));
+  struct sl__op *op = t->dlogits ? &sl__op_softmax_xent_gradient : &sl__op_softmax_xent;
+  struct sl__tensor *tensors[5] = {t->logits, t->targets, t->stats, t->dlogits};
+  int count = t->dlogits ? 4 : 3;
+  if (class_weights) tensors[count++] = class_weights;
   launch.renew = renew;
-  return sl__submit(context, op, &launch, dlogits ? 4 : 3,
-                    (struct sl__tensor *[]){logits, labels, stats, dlogits}, &a, sizeof a,
+  return sl__submit(context, op, &launch, count, tensors, &a, sizeof a,
                     10.0 * (double)a.rows * (double)a.classes, 0);
 }

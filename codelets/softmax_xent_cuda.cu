@@ -90,10 +90,71 @@ void launch(const sl__xent_args &a, void *buffers[], T *dlogits, int threads,
   sl::finish(cuda, sums, grid);
 }
 
+/* The same with label smoothing and class weights (NULL: 1). */
+template <class T, class TEAM>
+__global__ void __launch_bounds__(1024, 1)
+    weighted_xent(sl__xent_args a, const T *logits, const int32_t *labels, const float *weights,
+                  T *dlogits, sl::sums<4> sums) {
+  double v[4] = {0, 0, 0, 0};
+  for (int64_t n = TEAM::first(); n < a.rows; n += TEAM::count()) {
+    line<T, TEAM, false> row = {logits + n * a.classes, nullptr, static_cast<int32_t>(a.classes)};
+    T *out = dlogits ? dlogits + n * a.classes : nullptr;
+    int32_t label = sl__xent_label(&a, labels, n);
+    bool mine = TEAM::rank() == 0;
+    if (label < 0 || label >= row.classes) {
+      v[3] += mine && label != SL_IGNORE;
+      for (int32_t c = TEAM::rank(); out && c < row.classes; c += TEAM::size())
+        out[c] = sl::narrow<T>(0);
+      continue;
+    }
+    sl__xent_parts parts = sl__xent_parts_of(&a, weights, label);
+    sl::peak best = row.largest();
+    double sum = row.exponentials(best.value);
+    double log_sum = log(sum) + static_cast<double>(best.value), all = 0, loss = 0;
+    for (int32_t c = TEAM::rank(); c < row.classes; c += TEAM::size()) {
+      double weight = weights ? static_cast<double>(weights[c]) : 1;
+      all += weight;
+      loss += weight * (log_sum - static_cast<double>(row.at(c)));
+    }
+    all = TEAM::sum(all);
+    loss = TEAM::sum(loss);
+    if (mine) {
+      v[0] += parts.label_part * (log_sum - static_cast<double>(row.at(label))) +
+              parts.class_part * loss;
+      v[1] += best.at == label;
+      v[2] += 1;
+    }
+    double factor = (parts.label_part + parts.class_part * all) / sum;
+    for (int32_t c = TEAM::rank(); out && c < row.classes; c += TEAM::size()) {
+      double target = parts.class_part * (weights ? static_cast<double>(weights[c]) : 1);
+      if (c == label) target += parts.label_part;
+      double e = static_cast<double>(sl__exp(row.at(c) - best.value));
+      out[c] =
+          sl::narrow<T>(static_cast<float>(static_cast<double>(a.scale) * (factor * e - target)));
+    }
+  }
+  sums.leave(v);
+}
+
+template <class T, class TEAM>
+void launch_weighted(const sl__xent_args &a, void *buffers[], T *dlogits, struct sl__cuda *cuda) {
+  sl::sums<4> sums = sl::sums_into<4>(cuda, sl::out<float>(buffers, 2));
+  unsigned grid = sl::team_grid<TEAM>(a.rows, sl::THREADS);
+  const float *weights = a.weighted ? sl::in<float>(buffers, dlogits ? 4 : 3) : nullptr;
+  SL__LAUNCH((weighted_xent<T, TEAM>), grid, sl::THREADS, 0, cuda->stream, a, sl::in<T>(buffers, 0),
+             sl::in<int32_t>(buffers, 1), weights, dlogits, sums);
+  sl::finish(cuda, sums, grid);
+}
+
 template <class T>
 void task(void *buffers[], void *cl_arg, T *dlogits, struct sl__cuda *cuda) {
   const sl__xent_args *a = sl::args<sl__xent_args>(cl_arg);
-  if (a->classes <= sl::SHORT_ROW)
+  bool weighted = a->weighted || a->smoothing > 0;
+  if (weighted && a->classes <= sl::SHORT_ROW)
+    launch_weighted<T, sl::warp_team>(*a, buffers, dlogits, cuda);
+  else if (weighted)
+    launch_weighted<T, sl::block_team>(*a, buffers, dlogits, cuda);
+  else if (a->classes <= sl::SHORT_ROW)
     launch<T, sl::warp_team, false>(*a, buffers, dlogits, sl::THREADS, cuda);
   else if (a->classes <= ROOM)
     launch<T, sl::block_team, true>(*a, buffers, dlogits, sl::THREADS, cuda);

@@ -72,9 +72,16 @@ SL_API enum sl_status sl_cifar10_write(const struct sl_dataset *dataset, const c
 SL_API enum sl_status sl_shapes_new(int64_t count, uint64_t seed, bool train,
                                     struct sl_dataset **dataset);
 
-/** A generated set by its name ("digits", "shapes"), or a folder in which a format's files are
- * found (MNIST, CIFAR-10); sl_dataset_format lists both. seed: of a generated set. \return SL_IO
- * for a folder without such files, and what the reader of its format returns. */
+/** A generated regression, [10] to [1]: y = 10 sin(pi x1 x2) + 20 (x3 - 0.5)^2 + 10 x4 + 5 x5 +
+ * noise of deviation 1, x1 to x10 from 0 to 1 (Friedman 1991, Multivariate adaptive regression
+ * splines). No model's root mean squared error on new samples is below 1. Sample i depends on
+ * (seed, train, i) only. count 0: 10,000 for training and 2,000 for testing. */
+SL_API enum sl_status sl_friedman_new(int64_t count, uint64_t seed, bool train,
+                                      struct sl_dataset **dataset);
+
+/** A generated set by its name ("digits", "shapes", "friedman"), or a folder in which a format's
+ * files are found (MNIST, CIFAR-10); sl_dataset_format lists both. seed: of a generated set.
+ * \return SL_IO for a folder without such files, and what the reader of its format returns. */
 SL_API enum sl_status sl_dataset_open(const char *name, uint64_t seed, bool train,
                                       struct sl_dataset **dataset);
 

@@ -243,7 +243,13 @@ SL_API enum sl_status sl_model_parse(struct sl_context *context, const char *pat
  * outputs are named. A saved model's file has it. Zero value: nothing is known. */
 struct sl_model_notes {
   int channels; /**< entries of mean and deviation: one for all channels, or one each; 0: unknown */
-  const float *mean, *deviation;  /**< value = (byte / 255 - mean[c]) / deviation[c] */
+  const float *mean, *deviation; /**< value = (byte / 255 - mean[c]) / deviation[c] */
+  bool values; /**< inputs are numbers, no bytes: value = (number - mean[c]) / deviation[c] */
+  /** Of a regression: answer = output * target_deviation[c] + target_mean[c]; target_channels:
+   * their number, 1 for all outputs, or one for each entry of the output's first axis; 0: no
+   * regression. */
+  int target_channels;
+  const float *target_mean, *target_deviation;
   int class_count;                /**< the output's last dimension other than 1; 0: no names */
   const char *const *class_names; /**< of the logits, in UTF-8 */
 };
@@ -282,6 +288,45 @@ SL_API enum sl_status sl_optimizer_parse(const char *name, struct sl_optimizer *
 /** Fill in the values in the comments above and check. \return SL_BAD_ARGUMENT, naming the field.
  */
 SL_API enum sl_status sl_optimizer_check(struct sl_optimizer *optimizer);
+
+/** \defgroup loss Losses
+ * A loss is the mean over a batch's terms that count. Labels SL_IGNORE and targets NaN do not
+ * count: they have no loss and no gradient. */
+enum sl_loss_kind {
+  SL_LOSS_CROSS_ENTROPY, /**< softmax and cross-entropy of class labels */
+  SL_LOSS_MSE,           /**< (y - t)^2, of each value */
+  SL_LOSS_MAE,           /**< |y - t|, of each value */
+  SL_LOSS_HUBER, /**< (y - t)^2 / 2 up to |y - t| = delta, a straight line beyond (Huber 1964) */
+  SL_LOSS_BCE,   /**< binary cross-entropy of logits with targets from 0 to 1, of each value:
+                    several labels a sample */
+  SL_LOSS_COSINE /**< 1 - cos(y, t), of each row (the last axis) */
+};
+
+/** Zero value: softmax cross-entropy. Values and gradients are those of PyTorch's losses. */
+struct sl_loss {
+  enum sl_loss_kind kind;
+  float delta;           /**< SL_LOSS_HUBER: above 0; 0 means 1 */
+  float label_smoothing; /**< SL_LOSS_CROSS_ENTROPY: from 0 to 1 */
+  /** SL_LOSS_CROSS_ENTROPY: a weight above or equal 0 for each output, [class_count]; the mean is
+   * divided by the labels' weights. NULL: all 1. It is copied. */
+  const float *class_weights;
+  int class_count;
+};
+
+/** The names that sl_loss_parse knows, "cross-entropy" first: the one at i, from 0, or NULL behind
+ * the last. */
+SL_API const char *sl_loss_name(int i);
+
+/** "cross-entropy[:SMOOTHING]", "mse", "mae", "huber[:DELTA]", "bce", "cosine". \return
+ * SL_BAD_ARGUMENT for an unknown name or a bad parameter, naming the known ones. */
+SL_API enum sl_status sl_loss_parse(const char *text, struct sl_loss *loss);
+
+/** Does the loss take class labels (else targets)? */
+SL_API bool sl_loss_takes_labels(const struct sl_loss *loss);
+
+/** Fill in the values in the comments above and check. \return SL_BAD_ARGUMENT, naming the field.
+ */
+SL_API enum sl_status sl_loss_check(struct sl_loss *loss);
 
 enum sl_schedule_kind { SL_CONSTANT, SL_STEP, SL_COSINE, SL_DROPS };
 

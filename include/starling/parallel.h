@@ -122,6 +122,9 @@ struct sl_trainer_options {
    * bits depend on the split. NULL or "even": equal parts. sl_split_auto finds weights. */
   const char *split;
   enum sl_math math; /**< types of activations and products */
+  /** What is minimised. Cross-entropy (0) takes data with class labels, all others data with
+   * targets of the output's shape. */
+  struct sl_loss loss;
   /* for dist_*; the same on all ranks */
   int servers; /**< the number of ranks, the last ones, that only own shards; 0: every rank is a
                   worker and owns shards */
@@ -152,12 +155,14 @@ SL_API int sl_trainer_replicas(const struct sl_trainer *trainer);
 
 /** The result of one step. */
 struct sl_report {
-  int64_t step;    /**< from 0 */
-  int64_t epoch;   /**< the loader's, from 0 */
-  bool last;       /**< last step of its epoch */
-  double loss;     /**< mean over the batch's valid samples */
-  double accuracy; /**< fraction of them whose largest logit was right */
-  int64_t samples; /**< valid ones */
+  int64_t step;  /**< from 0 */
+  int64_t epoch; /**< the loader's, from 0 */
+  bool last;     /**< last step of its epoch */
+  double loss;   /**< mean over the batch's terms that count */
+  double
+      accuracy; /**< fraction of them whose largest logit was right; 0 if the loss takes targets */
+  int64_t samples; /**< valid ones: labels, or samples with a target that counts */
+  double terms;    /**< of the loss's mean: labels (or their class weights), target values, rows */
   double lr;
   bool stop; /**< sl_trainer_stop was called, on any rank */
   bool save; /**< sl_trainer_ask_save was called, on any rank (dist_async: on this one) */
@@ -200,6 +205,44 @@ SL_API enum sl_status sl_trainer_drain(struct sl_trainer *trainer, struct sl_rep
  * statistics and without dropout. Every step must have been drained. */
 SL_API enum sl_status sl_trainer_evaluate(struct sl_trainer *trainer, struct sl_loader *loader,
                                           double *loss, double *accuracy);
+
+/** A measure of an evaluation. */
+struct sl_metric {
+  const char *name;
+  double value;       /**< of all outputs; NaN: not defined for these data */
+  int64_t count;      /**< entries of each; 0: none */
+  const double *each; /**< [outputs]: of each output alone; "confusion": [label][answer] */
+};
+
+/** The result of sl_trainer_measure. */
+struct sl_evaluation {
+  double loss;
+  int64_t samples; /**< with a label, or with a target that counts */
+  int metric_count;
+  const struct sl_metric *metrics;
+};
+
+/** As sl_trainer_evaluate, with all metrics that suit the loss, computed from the outputs of the
+ * whole epoch in double precision, whatever the division of the work:
+ *
+ * - cross-entropy: "accuracy", "top5" (share of samples whose label is among the 5 largest outputs;
+ *   with 6 classes or more), "auc" (area under the ROC curve; of 2 classes), "confusion" (each:
+ *   number of samples by label and answer; up to 1,024 classes);
+ * - bce: "accuracy" (share of values on the right side), "auc" of each output, and their mean;
+ * - other losses: "mae", "rmse" (in the targets' unit), "r2" (1 - squared errors / variance), of
+ * each output; "mae" and "rmse" also over all values, "r2" the mean.
+ *
+ * Steps are not captured, and all outputs are held in memory. Free the result by
+ * sl_evaluation_free. \return SL_UNSUPPORTED for texts, chunks, and for ranks in common steps. */
+SL_API enum sl_status sl_trainer_measure(struct sl_trainer *trainer, struct sl_loader *loader,
+                                         struct sl_evaluation **evaluation);
+
+/** \return the metric of that name, or NULL. */
+SL_API const struct sl_metric *sl_evaluation_metric(const struct sl_evaluation *evaluation,
+                                                    const char *name);
+
+/** NULL is legal. */
+SL_API void sl_evaluation_free(struct sl_evaluation *evaluation);
 
 /** The position of a training: steps submitted, and the next batch in the data. */
 struct sl_position {

@@ -264,6 +264,7 @@ static void fill_case(struct automatic *a, struct sl_model *model,
   const struct sl_trainer_options *o = a->options;
   a->c = (struct sl__cost_case){.model = model,
                                 .optimizer = optimizer,
+                                .loss = o->loss,
                                 .kvstore = sl_kvstore_choose(model->context, o->kvstore),
                                 .big_shard = o->big_shard ? o->big_shard : 250000,
                                 .chunk = o->chunk,

@@ -36,11 +36,12 @@ struct probe {
   const struct sl__grid *grid;
   struct sl__plan *plan;
   struct sl__model_shards *kvstore;
+  struct sl__loss loss;
   struct sl__tensor *x, *labels;
   double wall_ms; /* of a step without its update: of the last, then the median of some */
 };
 
-/* Some data: zeros, which are tokens and labels, too. */
+/* Some data: zeros, which are tokens, labels and targets, too. */
 static enum sl_status probe_data(struct probe *p, int64_t batch) {
   const struct sl_model *model = p->c->model;
   struct sl_shape x = {.ndim = model->sample.ndim + 1, .dim = {batch}};
@@ -52,7 +53,10 @@ static enum sl_status probe_data(struct probe *p, int64_t batch) {
   struct sl_shape labels = model->takes_tokens ? x : SL_SHAPE(x.dim[0]);
   enum sl_type type = model->takes_tokens ? SL_I32 : SL_F32;
   SL__TRY(sl__tensor_host(model->context, &x, type, NULL, &p->x));
-  SL__TRY(sl__tensor_host(model->context, &labels, SL_I32, NULL, &p->labels));
+  bool takes_labels = sl__loss_takes_labels(&p->loss);
+  if (!takes_labels) labels = sl__with_rows(batch, sl_model_output(model));
+  SL__TRY(
+      sl__tensor_host(model->context, &labels, takes_labels ? SL_I32 : SL_F32, NULL, &p->labels));
   if (count < 2) goto out;
   sl__slice_rows(p->grid, batch, rows);
   SL__TRY(sl__tensor_split(p->x, count, rows));
@@ -74,6 +78,9 @@ static enum sl_status probe_open(struct probe *p, const struct sl__cost_case *c,
   SL__TRY(sl__plan_new(c->model, grid, batch, 0, true, &p->plan));
   SL__TRY(sl__model_shards_new(c->model, c->optimizer, &options, grid, &p->kvstore));
   SL__TRY(sl__model_shards_reserve(p->kvstore, sl__plan_positions(p->plan)));
+  SL__TRY(sl__loss_begin(c->model->context, &c->loss,
+                         sl_model_output(c->model)->dim[sl_model_output(c->model)->ndim - 1],
+                         &p->loss));
   SL__TRY(probe_data(p, batch));
 out:
   return status;
@@ -85,6 +92,7 @@ static void probe_close(struct probe *p) {
   sl__model_shards_free(p->kvstore);
   sl__tensor_free(p->x);
   sl__tensor_free(p->labels);
+  sl__loss_end(&p->loss);
 }
 
 /* A grid with a replica of c->rows rows on each of these devices. */
@@ -108,6 +116,7 @@ static enum sl_status probe_grid(const struct sl__cost_case *c, const struct sl_
  */
 static enum sl_status probe_step(struct probe *p, bool wait) {
   const struct sl__step step = {.training = true,
+                                .loss = &p->loss,
                                 .scale = 1,
                                 .x = p->x,
                                 .labels = p->labels,

@@ -11,6 +11,7 @@
 struct sl__cost_case {
   struct sl_model *model;
   const struct sl_optimizer *optimizer;
+  struct sl_loss loss;
   enum sl_kvstore_kind kvstore;
   int64_t big_shard, chunk;
   int64_t rows; /* of one slice */

@@ -305,6 +305,7 @@ enum sl_status sl_split_auto(struct sl_model *model, const struct sl_optimizer *
   struct sl_optimizer checked = *optimizer;
   struct study s = {.c = {.model = model,
                           .optimizer = &checked,
+                          .loss = options->loss,
                           .kvstore = sl_kvstore_choose(model->context, options->kvstore),
                           .big_shard = options->big_shard ? options->big_shard : 250000,
                           .math = options->math,

@@ -30,15 +30,19 @@ static enum sl_status open_slots(struct sl__batch_tensors *feed, struct sl_conte
   struct sl_shape shape = batch_shape(feed->loader), labels = SL_SHAPE(shape.dim[0]);
   const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(feed->loader));
   enum sl_status status = SL_OK;
+  bool has_targets = info->target.ndim > 0;
   if (info->tokens) labels = shape;
+  if (has_targets) labels = sl__with_rows(shape.dim[0], &info->target);
   sl__slice_rows(grid, shape.dim[0], rows);
   for (int i = 0; i < feed->slots; i++) {
     float *x;
-    int32_t *y;
-    sl_loader_slot(feed->loader, i, &x, &y);
+    int32_t *classes;
+    sl_loader_slot(feed->loader, i, &x, &classes);
+    void *y = has_targets ? (void *)sl_loader_slot_targets(feed->loader, i) : classes;
     SL__TRY(
         slot_tensor(context, &shape, info->tokens ? SL_I32 : SL_F32, x, grid, rows, &feed->x[i]));
-    SL__TRY(slot_tensor(context, &labels, SL_I32, y, grid, rows, &feed->labels[i]));
+    SL__TRY(slot_tensor(context, &labels, has_targets ? SL_F32 : SL_I32, y, grid, rows,
+                        &feed->labels[i]));
     if (!feed->pinned) continue;
     /* slower copies are all that a refusal costs */
     if (starpu_memory_pin(x, feed->x[i]->bytes) || starpu_memory_pin(y, feed->labels[i]->bytes))

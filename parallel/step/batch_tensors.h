@@ -11,14 +11,14 @@ struct sl__batch_tensors {
   struct sl_loader *loader;
   int slots;
   bool pinned;
-  struct sl__tensor **x, **labels; /* [slots] */
+  struct sl__tensor **x, **labels; /* [slots]; labels: or targets, if the set has them */
 };
 
 enum sl_status sl__batch_tensors_open(struct sl_context *context, struct sl_loader *loader,
                                       const struct sl__grid *grid, struct sl__batch_tensors **feed);
 
 /* Bring a filled slot's slices to the GPUs whose tasks will read them: layer `reader` the samples
- * (-1: none here), the last one the labels. Asynchronous. */
+ * (-1: none here), the last one the labels or targets. Asynchronous. */
 void sl__batch_tensors_prefetch(struct sl__batch_tensors *feed, int slot,
                                 const struct sl__grid *grid, int reader);
 

@@ -5,6 +5,7 @@
 #define SL_PARALLEL_STEP_PLAN_H
 
 #include "core/net/net.h"
+#include "nn/loss.h"
 #include "parallel/step/grid.h"
 
 struct sl__slice {
@@ -15,7 +16,7 @@ struct sl__slice {
   struct sl__tensor **y, **dy, **saved;
   struct sl__tensor **state, **dstate; /* one a layer: of recurrent ones, else NULL */
   struct sl__tensor *x;      /* the input as bf16, where layers here read it as that; else NULL */
-  struct sl__tensor **stats; /* one a chunk, where the last layer is; see sl__softmax_xent */
+  struct sl__tensor **stats; /* one a chunk, where the last layer is; see struct sl__loss_task */
 };
 
 struct sl__plan {
@@ -46,11 +47,13 @@ struct sl__step {
   bool training;
   bool carry;        /* recurrent layers go on from the state that the step before left */
   bool keep;         /* and leave theirs for the next one */
-  float scale;       /* of the loss's gradient: 1 / valid samples */
+  bool keep_outputs; /* the last layer's output stays, though there is a loss; not in training */
+  const struct sl__loss *loss;
+  float scale;       /* of the loss's gradient: 1 / its terms */
   int64_t first_row; /* of this rank's batch in that of all */
-  struct sl__tensor *x,
-      *labels; /* [batch, ...], split into the plan's slices where there are several. labels NULL:
-                  no loss, and the last layer's output stays; not in training */
+  /* [batch, ...], split into the plan's slices where there are several. labels: or targets, as the
+   * loss takes them; NULL: no loss, and the last layer's output stays; not in training */
+  struct sl__tensor *x, *labels;
   struct sl__tensor ***grads, ***rows; /* [replica][layer]; see sl__model_shards */
 };
 

@@ -87,10 +87,14 @@ static enum sl_status submit_loss(struct sl__plan *plan, const struct sl__step *
                               .priority = SL__PRIORITY_LOSS,
                               .mark = sl__slice_mark_of(plan, slice, c, last)};
   if (plan->chunks > 1) sl__chunk_steps(plan, c, &first, &steps);
-  enum sl_status status =
-      sl__softmax_xent(model->context, &launch, slice->y[at], sl__part(step->labels, s),
-                       slice->stats[c], step->training ? slice->dy[at] : NULL, step->scale, first);
-  if (!step->training) sl__tensor_invalidate(slice->y[at]);
+  const struct sl__loss_task task = {.logits = slice->y[at],
+                                     .targets = sl__part(step->labels, s),
+                                     .stats = slice->stats[c],
+                                     .dlogits = step->training ? slice->dy[at] : NULL,
+                                     .scale = step->scale,
+                                     .from = first};
+  enum sl_status status = step->loss->row->submit(model->context, &launch, step->loss, &task);
+  if (!step->training && !step->keep_outputs) sl__tensor_invalidate(slice->y[at]);
   return status;
 }
 

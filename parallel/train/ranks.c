@@ -47,7 +47,7 @@ enum sl_status sl__trainer_ranks(const struct sl_context *context,
 
 /* One property a line, so that a message can name the first one that differs. */
 static char *describe(const struct sl_trainer *t, const struct sl_trainer_options *o) {
-  char *text, shape[96], optimizer[SL__OPTIMIZER_TEXT];
+  char *text, shape[96], optimizer[SL__OPTIMIZER_TEXT], loss[SL__LOSS_TEXT];
   struct sl__text lines;
   FILE *out = sl__text_begin(&lines);
   if (!out) {
@@ -61,7 +61,8 @@ static char *describe(const struct sl_trainer *t, const struct sl_trainer_option
           sl_kvstore_name(o->kvstore), sl_math_name(o->math), o->servers,
           (long long)o->bigarray_bound, o->compress ? o->compress : "none", o->max_staleness,
           t->in_flight);
-  fprintf(out, "optimizer %s\n", sl__optimizer_text(&t->optimizer, optimizer));
+  fprintf(out, "optimizer %s\nloss %s\n", sl__optimizer_text(&t->optimizer, optimizer),
+          sl__loss_text(&t->loss, loss));
   if (t->grid.members > 1) /* the ranks of a group send each other the slices of a batch */
     fprintf(
         out,

@@ -32,6 +32,8 @@ static int64_t shard_bound(const struct sl_trainer *t, const struct sl_trainer_o
   return o->big_shard ? o->big_shard : 250000;
 }
 
+static int64_t last_axis(const struct sl_shape *shape) { return shape->dim[shape->ndim - 1]; }
+
 /* The checks and choices that need no other rank. */
 static enum sl_status choose_grid(struct sl_trainer *t, const struct sl_trainer_options *options) {
   struct sl_model *model = t->model;
@@ -40,7 +42,10 @@ static enum sl_status choose_grid(struct sl_trainer *t, const struct sl_trainer_
   SL__TRY(sl_optimizer_check(&t->optimizer));
   SL__TRY(sl_model_build(model));
   SL__TRY(sl__model_check_trains(model));
-  if (sl_model_output(model)->ndim != (model->takes_tokens ? 2 : 1))
+  SL__TRY(
+      sl__loss_begin(model->context, &options->loss, last_axis(sl_model_output(model)), &t->loss));
+  if (sl__loss_takes_labels(&t->loss) &&
+      sl_model_output(model)->ndim != (model->takes_tokens ? 2 : 1))
     return sl__fail(SL_BAD_SHAPE, "the model's output must be %s: end with a dense layer%s",
                     model->takes_tokens ? "[T, classes]" : "[classes]",
                     model->takes_tokens ? " over positions" : "");
@@ -128,6 +133,7 @@ void sl_trainer_free(struct sl_trainer *trainer) {
   sl__model_shards_free(trainer->shards);
   free(trainer->inputs);
   free(trainer->plans);
+  sl__loss_end(&trainer->loss);
   sl__grid_clear(&trainer->grid);
   free(trainer);
 }

@@ -7,6 +7,7 @@
 #include "parallel/params/model_shards.h"
 #include "parallel/step/batch_tensors.h"
 #include "parallel/step/plan.h"
+#include "parallel/train/metrics.h"
 #include "parallel/train/step_stats.h"
 
 #define SL__MAX_IN_FLIGHT 16
@@ -16,7 +17,8 @@ struct sl__pending_step {
   struct sl__batch_tensors *inputs; /* NULL on a rank that is no worker */
   int slot;                         /* the loader's, of this batch */
   struct sl__tensor *stats, *flags; /* see sl__step_stats_submit */
-  struct sl_report report;          /* the part that is known at submission */
+  double divisor; /* of the loss's mean here, if it has class weights; 0: the number of terms */
+  struct sl_report report; /* the part that is known at submission */
 };
 
 /* The batch that comes next in the training data. */
@@ -32,6 +34,7 @@ struct sl_trainer {
   struct sl_model *model;
   struct sl_optimizer optimizer;
   struct sl_schedule schedule;
+  struct sl__loss loss;
   struct sl__grid grid;
   struct sl__ranks ranks; /* size 0: not distributed */
   struct sl__model_shards *shards;
@@ -49,8 +52,9 @@ struct sl_trainer {
   int64_t submitted, finished; /* of the pending steps, whether they train or evaluate */
   int64_t step;                /* number of training steps submitted */
   struct sl__data_position next_batch;
-  bool carry_state; /* see struct sl_trainer_options */
-  bool stateful;    /* a layer is recurrent */
+  struct sl__predictions *predictions; /* that an evaluation collects; NULL: none */
+  bool carry_state;                    /* see struct sl_trainer_options */
+  bool stateful;                       /* a layer is recurrent */
   bool failed;
   bool stop;       /* sl_trainer_stop was called on this rank */
   bool save_asked; /* sl_trainer_ask_save was called and no checkpoint was saved since */

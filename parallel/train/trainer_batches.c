@@ -3,6 +3,35 @@
 #include "parallel/params/memory_needs.h"
 #include "parallel/train/trainer.h"
 
+/* Does the loss take what the data have? Over ranks in common steps, each rank must know the terms
+ * of all. */
+static enum sl_status check_loss(const struct sl_trainer *t, const struct sl_dataset_info *info) {
+  const struct sl_shape *out = sl_model_output(t->model);
+  const char *name = t->loss.row->name;
+  char have[96], want[96];
+  if (info->target.ndim && sl__loss_takes_labels(&t->loss))
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s has targets, but the loss %s takes class labels; choose another one, such "
+                    "as mse",
+                    info->name, name);
+  if (!info->target.ndim && !sl__loss_takes_labels(&t->loss))
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s has class labels, but the loss %s takes targets; choose cross-entropy",
+                    info->name, name);
+  if (info->target.ndim && !sl_shape_equal(&info->target, out))
+    return sl__fail(SL_BAD_SHAPE, "%s has targets %s, but the model's output is %s", info->name,
+                    sl_shape_text(&info->target, have, sizeof have),
+                    sl_shape_text(out, want, sizeof want));
+  if (t->is_async || sl__trainer_workers(t) == 1) return SL_OK;
+  if (t->loss.weights)
+    return sl__fail(SL_UNSUPPORTED, "class weights are for one rank, or dist_async");
+  if (info->missing)
+    return sl__fail(SL_UNSUPPORTED,
+                    "%s may have missing targets: these are for one rank, or dist_async",
+                    info->name);
+  return SL_OK;
+}
+
 static enum sl_status check_sample(const struct sl_trainer *t, const struct sl_loader *loader) {
   const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(loader));
   char have[96], want[96];
@@ -13,8 +42,8 @@ static enum sl_status check_sample(const struct sl_trainer *t, const struct sl_l
   if (info->tokens != t->model->takes_tokens)
     return sl__fail(SL_BAD_ARGUMENT, "%s has %s, but the model's first layer takes %s", info->name,
                     info->tokens ? "tokens" : "numbers", info->tokens ? "numbers" : "tokens");
-  if (info->target.ndim)
-    return sl__fail(SL_UNSUPPORTED, "%s has targets, but the loss is of class labels", info->name);
+  enum sl_status status = check_loss(t, info);
+  if (status != SL_OK) return status;
   const struct sl__layer *whole = sl__model_whole_layer(t->model);
   if (info->bucket_count && whole)
     return sl__fail(SL_BAD_ARGUMENT,
@@ -26,6 +55,7 @@ static enum sl_status check_sample(const struct sl_trainer *t, const struct sl_l
                     "%s has sentences, and each begins with a new state; leave carry_state out",
                     info->name);
   const struct sl_shape *out = sl_model_output(t->model);
+  if (!sl__loss_takes_labels(&t->loss)) return SL_OK;
   if (info->classes > out->dim[out->ndim - 1])
     return sl__fail(SL_BAD_SHAPE, "%s has %d classes, but the model's last layer only %lld outputs",
                     info->name, info->classes, (long long)out->dim[out->ndim - 1]);

@@ -48,6 +48,7 @@ static enum sl_status submit_server(struct sl_trainer *t, struct sl_loader *load
                                     struct sl__pending_step *p, bool training) {
   int64_t length = sl_loader_length(loader);
   p->inputs = NULL;
+  p->divisor = 0;
   p->report = begin_report(t);
   p->report.epoch = t->next_batch.epoch;
   p->report.last = t->next_batch.index + 1 == length;
@@ -93,20 +94,26 @@ static enum sl_status submit_worker(struct sl_trainer *t, struct sl_loader *load
   p->report = begin_report(t);
   p->report.epoch = batch.epoch;
   p->report.last = batch.last;
-  int64_t learn_from = t->is_async ? batch.valid : batch.valid_all;
+  const struct sl_dataset_info *info = sl_dataset_info(sl_loader_dataset(loader));
+  double terms = sl__loss_divisor(&t->loss, &batch, info, !t->is_async);
+  p->divisor = t->loss.weights ? terms : 0;
   struct sl__step step = {.number = (uint64_t)t->step,
                           .training = training,
                           .carry = t->carry_state && batch.index > 0,
                           .keep = t->carry_state,
+                          .keep_outputs = t->predictions != NULL,
                           /* a batch without valid samples changes nothing */
-                          .scale = learn_from ? 1.0f / (float)learn_from : 0,
+                          .loss = &t->loss,
+                          .scale = terms > 0 ? 1.0f / (float)terms : 0,
                           .first_row = sl__worker(&t->ranks) * batch.batch,
                           .x = p->inputs->x[batch.slot],
                           .labels = p->inputs->labels[batch.slot],
                           .grads = t->shards->grads,
                           .rows = t->shards->rows};
   sl__batch_tensors_prefetch(p->inputs, batch.slot, &t->grid, plan->input_reader);
-  SL__TRY((t->captures ? sl__captured_step_submit : sl__trainer_submit_step)(t, plan, &step, p));
+  bool captures = t->captures && !t->predictions;
+  SL__TRY((captures ? sl__captured_step_submit : sl__trainer_submit_step)(t, plan, &step, p));
+  if (t->predictions) SL__TRY(sl__predictions_append(t->predictions, plan, &batch));
   if (training) {
     t->step++;
     t->next_batch = (struct sl__data_position){.loader = loader,
@@ -129,7 +136,12 @@ static enum sl_status submit(struct sl_trainer *t, struct sl_loader *loader, boo
   return status;
 }
 
-static enum sl_status check_stats(const struct sl_report *r, const float *stats) {
+static enum sl_status check_stats(const struct sl_trainer *t, const struct sl_report *r,
+                                  const float *stats) {
+  if (stats[3] > 0 && !sl__loss_takes_labels(&t->loss))
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "step %lld: %.0f targets are outside of what the loss %s takes (0 to 1)",
+                    (long long)r->step, (double)stats[3], t->loss.row->name);
   if (stats[3] > 0)
     return sl__fail(SL_BAD_ARGUMENT,
                     "step %lld: %.0f labels are outside the model's classes; is the last "
@@ -170,16 +182,18 @@ static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
   if (in_step) SL__TRY(sl__tensor_read(p->flags, flags));
   if (p->inputs) SL__TRY(sl__batch_tensors_recycle(p->inputs, p->slot));
   if (t->ranks.size) SL__TRY(sl__net_check(t->model->context->net));
-  status = check_stats(&p->report, stats);
+  status = check_stats(t, &p->report, stats);
   SL__TRY(t->is_async ? announce(t, status) : status); /* with a common step all ranks see it */
   *report = p->report;
-  report->samples = (int64_t)stats[2];
+  bool has_labels = sl__loss_takes_labels(&t->loss);
+  report->samples = (int64_t)stats[has_labels ? 2 : 1];
+  report->terms = p->divisor > 0 ? p->divisor : (double)stats[2];
   report->stop = in_step ? flags[SL__ASK_STOP] > 0 : t->stop;
   report->save = in_step ? flags[SL__ASK_SAVE] > 0 : t->save_asked;
   if (t->is_async) report_staleness(t, report);
   if (stats[2] > 0) {
-    report->loss = (double)stats[0] / (double)stats[2];
-    report->accuracy = (double)stats[1] / (double)stats[2];
+    report->loss = report->terms > 0 ? (double)stats[0] / report->terms : 0;
+    report->accuracy = has_labels ? (double)stats[1] / (double)stats[2] : 0;
   }
 out:
   return status;
@@ -230,7 +244,7 @@ enum sl_status sl_trainer_evaluate(struct sl_trainer *trainer, struct sl_loader 
                                    double *loss, double *accuracy) {
   SL__NEEDS(trainer, loader, loss, accuracy);
   enum sl_status status;
-  double losses = 0, right = 0, samples = 0;
+  double losses = 0, right = 0, samples = 0, terms = 0;
   SL__TRY(sl__trainer_drained(trainer));
   if (trainer->ranks.size && !trainer->is_async) SL__TRY(sl__trainer_share_buffers(trainer));
   int64_t left = sl_loader_length(loader);
@@ -243,12 +257,13 @@ enum sl_status sl_trainer_evaluate(struct sl_trainer *trainer, struct sl_loader 
     struct sl_report r;
     status = finish(trainer, &r);
     if (status != SL_OK) break;
-    losses += r.loss * (double)r.samples;
+    losses += r.loss * r.terms;
+    terms += r.terms;
     right += r.accuracy * (double)r.samples;
     samples += (double)r.samples;
   }
   trainer->failed = status != SL_OK;
-  *loss = samples > 0 ? losses / samples : 0;
+  *loss = terms > 0 ? losses / terms : 0;
   *accuracy = samples > 0 ? right / samples : 0;
 out:
   return status;

@@ -730,14 +730,58 @@ static enum sl_status xent(struct trial *t, const int64_t *d, bool gradient) {
   struct sl__tensor *stats = written(t, SL_F32, SL_SHAPE(4), sums_of(32, (double)(d[0] * d[3])));
   struct sl__tensor *dlogits =
       gradient ? written(t, t->type, logits_shape(d), roundings(0.25)) : NULL;
+  /* the last number: label smoothing and class weights, too */
+  struct sl__tensor *weights =
+      d[5] % 2 == 0 ? given_in(t, SL_F32, SL_SHAPE(d[4]), 0.5, 2) : NULL;
   if (t->status != SL_OK) return t->status;
-  return sl__softmax_xent(t->context, L, logits, labels, stats, dlogits, 0.125f, d[2]);
+  const struct sl__loss_task task = {logits, labels, stats, dlogits, 0.125f, d[2]};
+  return sl__softmax_xent(t->context, L, &task, weights ? 0.2f : 0, weights);
 }
 
 static enum sl_status softmax_xent(struct trial *t, const int64_t *d) { return xent(t, d, false); }
 static enum sl_status softmax_xent_gradient(struct trial *t, const int64_t *d) {
   return xent(t, d, true);
 }
+
+/* ---- losses of targets: lines, steps of targets, first, steps of outputs, width, kind --------- */
+
+static enum sl_status regression(struct trial *t, const int64_t *d, bool gradient) {
+  struct sl__tensor *outputs = given_in(t, t->type, SL_SHAPE(d[0], d[3], d[4]), -3, 3);
+  struct sl__tensor *targets = given_in(t, SL_F32, SL_SHAPE(d[0], d[1], d[4]), 0, 1);
+  struct sl__tensor *stats =
+      written(t, SL_F32, SL_SHAPE(4), sums_of(32, (double)(16 * d[0] * d[3] * d[4])));
+  struct sl__tensor *slope =
+      gradient ? written(t, t->type, SL_SHAPE(d[0], d[3], d[4]), roundings(1)) : NULL;
+  if (t->status != SL_OK) return t->status;
+  const struct sl__loss_task task = {outputs, targets, stats, slope, 0.125f, d[2]};
+  if (d[5] == SL_LOSS_COSINE) return sl__cosine_loss(t->context, L, &task);
+  return sl__elementwise_loss(t->context, L, &task, (enum sl_loss_kind)d[5], 0.75f);
+}
+
+static enum sl_status elementwise_loss(struct trial *t, const int64_t *d) {
+  return regression(t, d, false);
+}
+static enum sl_status elementwise_loss_gradient(struct trial *t, const int64_t *d) {
+  return regression(t, d, true);
+}
+static enum sl_status cosine_loss(struct trial *t, const int64_t *d) {
+  return regression(t, d, false);
+}
+static enum sl_status cosine_loss_gradient(struct trial *t, const int64_t *d) {
+  return regression(t, d, true);
+}
+
+#define ELEMENTWISE_SIZES(CASE, ...)                                                               \
+  CASE(__VA_ARGS__, {1, 1, 0, 1, 1, SL_LOSS_MSE})                                                  \
+  CASE(__VA_ARGS__, {37, 1, 0, 1, 5, SL_LOSS_MAE})                                                 \
+  CASE(__VA_ARGS__, {3, 7, 2, 4, 33, SL_LOSS_HUBER})                                               \
+  CASE(__VA_ARGS__, {300, 1, 0, 1, 3, SL_LOSS_BCE})                                                \
+  CASE(__VA_ARGS__, {4, 1, 0, 1, 1031, SL_LOSS_MSE})
+#define COSINE_SIZES(CASE, ...)                                                                    \
+  CASE(__VA_ARGS__, {1, 1, 0, 1, 1, SL_LOSS_COSINE})                                               \
+  CASE(__VA_ARGS__, {37, 1, 0, 1, 5, SL_LOSS_COSINE})                                              \
+  CASE(__VA_ARGS__, {3, 7, 2, 4, 33, SL_LOSS_COSINE})                                              \
+  CASE(__VA_ARGS__, {4, 1, 0, 1, 1031, SL_LOSS_COSINE})
 
 static enum sl_status accuracy(struct trial *t, const int64_t *d) {
   struct sl__tensor *logits = given(t, t->type, logits_shape(d)), *labels = labels_of(t, d, d[3]);
@@ -935,6 +979,10 @@ static const struct gpu_case cases[] = {
     CASES(fill, COUNT_SIZES, GPU_HALVES)
     CASES(softmax_xent, LOSS_SIZES, GPU_HALVES)
     CASES(softmax_xent_gradient, LOSS_SIZES, GPU_HALVES)
+    CASES(elementwise_loss, ELEMENTWISE_SIZES, GPU_HALVES)
+    CASES(elementwise_loss_gradient, ELEMENTWISE_SIZES, GPU_HALVES)
+    CASES(cosine_loss, COSINE_SIZES, GPU_HALVES)
+    CASES(cosine_loss_gradient, COSINE_SIZES, GPU_HALVES)
     CASES(accuracy, LOSS_SIZES, GPU_HALVES)
     CASES(reduce, UPDATE_SIZES, GPU_F32)
     CASES(square_sum, UPDATE_SIZES, GPU_F32)

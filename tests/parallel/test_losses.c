@@ -1,0 +1,439 @@
+/* Trainings with each loss: against a network in double precision that knows of no cut, and bits
+ * over captured and eager steps, for several divisions of the work; missing targets, class weights;
+ * a regression that reaches its noise floor; data that do not fit a loss; a program's own data. */
+#include <math.h>
+
+#include "core/base/random.h"
+#include "nn/loss.h"
+#include "tests/common/small_model.h"
+
+enum { COUNT = 50, IN = 3, OUT = 4, BATCH = 12, STEPS = 10, WEIGHTS = OUT * (IN + 1) };
+
+static float inputs[COUNT * IN], targets[COUNT * OUT];
+static int32_t labels[COUNT];
+static const float class_weights[OUT] = {0.5f, 2, 1, 0.25f};
+
+/* A number from -1 to 1. */
+static float draw(uint64_t stream, int64_t i) {
+  return 2 * sl__uniform(7, stream, (uint64_t)i) - 1;
+}
+
+/* missing: every eighth target is NaN, and one sample has none at all. */
+static void make_values(enum sl_loss_kind kind, bool missing) {
+  for (int i = 0; i < COUNT * IN; i++) inputs[i] = draw(1, i);
+  for (int i = 0; i < COUNT * OUT; i++) {
+    targets[i] = kind == SL_LOSS_BCE ? (float)(draw(2, i) > 0) : 2 * draw(2, i);
+    if (missing && (i % 8 == 5 || i / OUT == 9)) targets[i] = NAN;
+  }
+  for (int n = 0; n < COUNT; n++)
+    labels[n] = missing && n % 9 == 4 ? SL_IGNORE : (int32_t)((draw(3, n) + 1) / 2 * OUT);
+}
+
+static struct sl_dataset *new_set(const struct sl_loss *loss, bool missing) {
+  struct sl_dataset *set;
+  bool has_labels = sl_loss_takes_labels(loss);
+  make_values(loss->kind, missing);
+  const struct sl_dataset_options options = {
+      .name = "table",
+      .sample = SL_SHAPE(IN),
+      .target = has_labels ? (struct sl_shape){0} : SL_SHAPE(OUT),
+      .count = COUNT,
+      .classes = has_labels ? OUT : 0,
+      .missing = missing};
+  OK(sl_dataset_floats(&options, inputs, has_labels ? NULL : targets, has_labels ? labels : NULL,
+                       false, &set));
+  return set;
+}
+
+/* ---- the reference: y = W x + b, gradient descent, in double precision ---- */
+
+/* Adds the gradient of a sample's losses by y to dy, and returns their sum; *terms: their divisor.
+ */
+static double sample_loss(const struct sl_loss *loss, int64_t n, const double *y, double *dy,
+                          double *terms) {
+  const float *t = targets + n * OUT;
+  double sum = 0, most = y[0], total = 0, yt = 0, yy = 0, tt = 0;
+  if (loss->kind == SL_LOSS_CROSS_ENTROPY) {
+    if (labels[n] < 0) return 0;
+    for (int c = 0; c < OUT; c++) most = fmax(most, y[c]);
+    for (int c = 0; c < OUT; c++) total += exp(y[c] - most);
+    for (int k = 0; k < OUT; k++) {
+      double e = (double)loss->label_smoothing, w = 1;
+      if (loss->class_weights) w = (double)loss->class_weights[k];
+      double q = w * (e / OUT + (k == labels[n] ? 1 - e : 0));
+      sum += q * (log(total) + most - y[k]);
+      for (int c = 0; c < OUT; c++) dy[c] += q * (exp(y[c] - most) / total - (c == k));
+    }
+    *terms += loss->class_weights ? (double)loss->class_weights[labels[n]] : 1;
+    return sum;
+  }
+  if (loss->kind == SL_LOSS_COSINE) {
+    for (int c = 0; c < OUT; c++) {
+      yt += y[c] * (double)t[c];
+      yy += y[c] * y[c];
+      tt += (double)t[c] * (double)t[c];
+    }
+    if (isnan(tt)) return 0;
+    double cosine = yt / sqrt(yy * tt);
+    for (int c = 0; c < OUT; c++) dy[c] += cosine * y[c] / yy - (double)t[c] / sqrt(yy * tt);
+    *terms += 1;
+    return 1 - cosine;
+  }
+  for (int c = 0; c < OUT; c++) {
+    double d = y[c] - (double)t[c], delta = (double)loss->delta;
+    if (isnan(d)) continue;
+    *terms += 1;
+    if (loss->kind == SL_LOSS_MSE) sum += d * d, dy[c] += 2 * d;
+    if (loss->kind == SL_LOSS_MAE) sum += fabs(d), dy[c] += d > 0 ? 1 : -1;
+    if (loss->kind == SL_LOSS_BCE)
+      sum += log1p(exp(y[c])) - y[c] * (double)t[c], dy[c] += 1 / (1 + exp(-y[c])) - (double)t[c];
+    if (loss->kind != SL_LOSS_HUBER) continue;
+    sum += fabs(d) <= delta ? d * d / 2 : delta * (fabs(d) - delta / 2);
+    dy[c] += fmax(-delta, fmin(delta, d));
+  }
+  return sum;
+}
+
+/* Batch `step` of the samples in their order; returns the mean. learn: and a step of rate 0.1. */
+static double reference_step(const struct sl_loss *loss, int64_t step, double *w, bool learn) {
+  double gradient[WEIGHTS] = {0}, sum = 0, terms = 0;
+  int64_t first = step % ((COUNT + BATCH - 1) / BATCH) * BATCH;
+  for (int64_t n = first; n < COUNT && n < first + BATCH; n++) {
+    double y[OUT], dy[OUT] = {0};
+    const float *x = inputs + n * IN;
+    for (int c = 0; c < OUT; c++) {
+      y[c] = w[OUT * IN + c];
+      for (int i = 0; i < IN; i++) y[c] += w[c * IN + i] * (double)x[i];
+    }
+    sum += sample_loss(loss, n, y, dy, &terms);
+    for (int c = 0; c < OUT; c++) {
+      gradient[OUT * IN + c] += dy[c];
+      for (int i = 0; i < IN; i++) gradient[c * IN + i] += dy[c] * (double)x[i];
+    }
+  }
+  for (int i = 0; i < WEIGHTS && learn; i++) w[i] -= 0.1 * gradient[i] / terms;
+  return sum / terms;
+}
+
+/* ---- a training ---- */
+
+struct run {
+  double loss[STEPS], evaluated;
+  double start[WEIGHTS];
+  float weights[WEIGHTS];
+};
+
+static void read_weights(struct sl_model *model, float *weights) {
+  OK(sl_model_get(model, "fc.weight", weights));
+  OK(sl_model_get(model, "fc.bias", weights + OUT * IN));
+}
+
+static void train(const struct sl_loss *loss, bool missing, struct sl_trainer_options options,
+                  struct run *run) {
+  struct sl_dataset *set = new_set(loss, missing);
+  struct sl_model *model = new_model(SL_SHAPE(IN));
+  struct sl_loader *loader;
+  struct sl_trainer *trainer;
+  struct sl_report report;
+  bool reported;
+  double accuracy;
+  if (options.stages) add_dense(model, "one", IN, SL_INIT_DEFAULT);
+  add_dense(model, "fc", OUT, SL_INIT_DEFAULT);
+  options.loss = *loss;
+  OK(sl_loader_new(set, &(struct sl_loader_options){.batch = BATCH}, &loader));
+  OK(sl_trainer_new(model, &(struct sl_optimizer){.lr = 0.1f}, NULL, &options, &trainer));
+  read_weights(model, run->weights);
+  for (int i = 0; i < WEIGHTS; i++) run->start[i] = (double)run->weights[i];
+  for (int s = 0; s < STEPS; s++) {
+    OK(sl_trainer_step(trainer, loader, &report, &reported));
+    if (reported) run->loss[report.step] = report.loss;
+  }
+  for (reported = true; reported;) {
+    OK(sl_trainer_drain(trainer, &report, &reported));
+    if (reported) run->loss[report.step] = report.loss;
+  }
+  OK(sl_loader_seek(loader, 0));
+  OK(sl_trainer_evaluate(trainer, loader, &run->evaluated, &accuracy));
+  read_weights(model, run->weights);
+  sl_trainer_free(trainer);
+  sl_model_free(model);
+  sl_loader_free(loader);
+  sl_dataset_free(set);
+}
+
+/* Losses, weights and the evaluation's mean over all terms of the epoch. */
+static void assert_as_reference(const struct sl_loss *loss, const struct run *run) {
+  double w[WEIGHTS], sum = 0, terms = 0;
+  memcpy(w, run->start, sizeof w);
+  for (int s = 0; s < STEPS; s++) {
+    double want = reference_step(loss, s, w, true);
+    if (!(fabs(run->loss[s] - want) < 2e-5 * (1 + fabs(want))))
+      fail_msg("loss %d: step %d has %.9g, the reference %.9g", loss->kind, s, run->loss[s], want);
+  }
+  for (int i = 0; i < WEIGHTS; i++) assert_true(fabs((double)run->weights[i] - w[i]) < 2e-5);
+  for (int64_t n = 0; n < COUNT; n++) {
+    double y[OUT], dy[OUT] = {0};
+    for (int c = 0; c < OUT; c++) {
+      y[c] = w[OUT * IN + c];
+      for (int i = 0; i < IN; i++) y[c] += w[c * IN + i] * (double)inputs[n * IN + i];
+    }
+    sum += sample_loss(loss, n, y, dy, &terms);
+  }
+  assert_true(fabs(run->evaluated - sum / terms) < 2e-5 * (1 + fabs(sum / terms)));
+}
+
+static void assert_same_bits(const struct run *a, const struct run *b) {
+  for (int s = 0; s < STEPS; s++) assert_true(a->loss[s] == b->loss[s]);
+  assert_true(a->evaluated == b->evaluated);
+  assert_memory_equal(a->weights, b->weights, sizeof a->weights);
+}
+
+static const struct sl_loss losses[] = {
+    {.kind = SL_LOSS_CROSS_ENTROPY},
+    {.kind = SL_LOSS_CROSS_ENTROPY, .label_smoothing = 0.2f},
+    {.kind = SL_LOSS_CROSS_ENTROPY, .class_weights = class_weights, .class_count = OUT},
+    {.kind = SL_LOSS_CROSS_ENTROPY,
+     .label_smoothing = 0.1f,
+     .class_weights = class_weights,
+     .class_count = OUT},
+    {.kind = SL_LOSS_MSE},
+    {.kind = SL_LOSS_MAE},
+    {.kind = SL_LOSS_HUBER, .delta = 0.5f},
+    {.kind = SL_LOSS_BCE},
+    {.kind = SL_LOSS_COSINE}};
+enum { LOSSES = sizeof losses / sizeof *losses };
+
+static void trainings_match_the_reference(void **state) {
+  (void)state;
+  static const struct sl_trainer_options divisions[] = {
+      {.replicas = 1}, {.replicas = 2, .microbatches = 3}, {.replicas = 3, .split = "2,1,1"}};
+  for (int l = 0; l < LOSSES; l++)
+    for (int missing = 0; missing < 2; missing++)
+      for (int d = 0; d < 3; d++) {
+        struct run captured, eager;
+        struct sl_trainer_options options = divisions[d];
+        train(&losses[l], missing, options, &captured);
+        assert_as_reference(&losses[l], &captured);
+        options.eager = true;
+        train(&losses[l], missing, options, &eager);
+        assert_same_bits(&captured, &eager);
+      }
+}
+
+static void stages_have_the_bits_of_one(void **state) {
+  (void)state;
+  for (int l = 0; l < LOSSES; l++) {
+    struct run one, two;
+    train(&losses[l], true, (struct sl_trainer_options){.replicas = 1, .stages = 1}, &one);
+    train(&losses[l], true, (struct sl_trainer_options){.replicas = 1, .stages = 2}, &two);
+    assert_same_bits(&one, &two);
+  }
+}
+
+/* In bf16 the losses are near those in f32. */
+static void bf16_is_near(void **state) {
+  (void)state;
+  for (int l = 0; l < LOSSES; l++) {
+    struct run full, half;
+    train(&losses[l], true, (struct sl_trainer_options){.replicas = 2}, &full);
+    train(&losses[l], true, (struct sl_trainer_options){.replicas = 2, .math = SL_MATH_BF16},
+          &half);
+    for (int s = 0; s < STEPS; s++)
+      assert_true(fabs(full.loss[s] - half.loss[s]) < 0.02 * (1 + full.loss[s]));
+  }
+}
+
+/* ---- a regression ---- */
+
+enum { POINTS = 1000 };
+
+/* y = sin 3a - b^2 + noise of deviation 0.1, given in other units. */
+static void make_curve(uint64_t stream, float *x, float *y) {
+  for (int i = 0; i < POINTS; i++) {
+    float a = draw(stream, 4 * i), b = draw(stream, 4 * i + 1), noise = 0;
+    for (int k = 0; k < 12; k++) noise += draw(stream + 10, 12 * i + k); /* variance 4 */
+    x[2 * i] = 50 + 20 * a;
+    x[2 * i + 1] = 1e-3f * b;
+    y[i] = 300 + 40 * (sinf(3 * a) - b * b + 0.05f * noise);
+  }
+}
+
+static void a_regression_reaches_its_noise(void **state) {
+  (void)state;
+  static float x[2][2 * POINTS], y[2][POINTS];
+  float mean[2], deviation[2], target_mean, target_deviation;
+  struct sl_dataset *sets[2];
+  struct sl_loader *loaders[2];
+  for (int i = 0; i < 2; i++) make_curve(100 + (uint64_t)i, x[i], y[i]);
+  OK(sl_measure(x[0], POINTS, &SL_SHAPE(2), 2, mean, deviation));
+  OK(sl_measure(y[0], POINTS, &SL_SHAPE(1), 1, &target_mean, &target_deviation));
+  for (int i = 0; i < 2; i++) {
+    const struct sl_dataset_options options = {.name = i ? "test curve" : "curve",
+                                               .sample = SL_SHAPE(2),
+                                               .target = SL_SHAPE(1),
+                                               .count = POINTS,
+                                               .channels = 2,
+                                               .mean = mean,
+                                               .deviation = deviation,
+                                               .target_channels = 1,
+                                               .target_mean = &target_mean,
+                                               .target_deviation = &target_deviation};
+    OK(sl_dataset_floats(&options, x[i], y[i], NULL, true, &sets[i]));
+    OK(sl_loader_new(sets[i], &(struct sl_loader_options){.batch = 50, .shuffle = !i, .seed = 1},
+                     &loaders[i]));
+  }
+  struct sl_model *model = new_model(SL_SHAPE(2));
+  struct sl_trainer *trainer;
+  struct sl_report report;
+  bool reported;
+  double loss, accuracy;
+  OK(sl_dense(model, "one",
+              &(struct sl_dense_options){.features = 32, .activation = SL_ACTIVATION_TANH}));
+  OK(sl_dense(model, "two", &(struct sl_dense_options){.features = 1}));
+  const struct sl_schedule schedule = {.kind = SL_COSINE, .total = 1500};
+  OK(sl_trainer_new(model, &(struct sl_optimizer){.kind = SL_ADAM, .lr = 0.02f}, &schedule,
+                    &(struct sl_trainer_options){.replicas = 2, .loss.kind = SL_LOSS_MSE},
+                    &trainer));
+  for (int s = 0; s < 1500; s++) OK(sl_trainer_step(trainer, loaders[0], &report, &reported));
+  for (reported = true; reported;) OK(sl_trainer_drain(trainer, &report, &reported));
+  OK(sl_trainer_evaluate(trainer, loaders[1], &loss, &accuracy));
+  /* in the targets' unit the noise has deviation 4 */
+  double rmse = sqrt(loss) * (double)target_deviation;
+  if (!(rmse > 3.6 && rmse < 4.4)) fail_msg("the error is %.3f, the noise 4", rmse);
+  sl_trainer_free(trainer);
+  sl_model_free(model);
+  for (int i = 0; i < 2; i++) {
+    sl_loader_free(loaders[i]);
+    sl_dataset_free(sets[i]);
+  }
+}
+
+/* ---- refusals ---- */
+
+static void refuses(const struct sl_loss *loss, const struct sl_loss *of_data, int64_t outputs,
+                    enum sl_status expected, const char *text) {
+  struct sl_dataset *set = new_set(of_data, false);
+  struct sl_model *model = new_model(SL_SHAPE(IN));
+  struct sl_trainer *trainer = NULL;
+  struct sl_loader *loader;
+  struct sl_report report;
+  bool reported;
+  add_dense(model, "fc", outputs, SL_INIT_DEFAULT);
+  OK(sl_loader_new(set, &(struct sl_loader_options){.batch = BATCH}, &loader));
+  enum sl_status status = sl_trainer_new(model, &(struct sl_optimizer){0}, NULL,
+                                         &(struct sl_trainer_options){.loss = *loss}, &trainer);
+  if (status == SL_OK) status = sl_trainer_step(trainer, loader, &report, &reported);
+  FAILS(status, expected, text);
+  sl_trainer_free(trainer);
+  sl_model_free(model);
+  sl_loader_free(loader);
+  sl_dataset_free(set);
+}
+
+static void data_must_fit_the_loss(void **state) {
+  (void)state;
+  const struct sl_loss labels_of = {.kind = SL_LOSS_CROSS_ENTROPY}, mse = {.kind = SL_LOSS_MSE};
+  struct sl_loss bad = {.kind = (enum sl_loss_kind)99};
+  refuses(&labels_of, &mse, OUT, SL_BAD_ARGUMENT, "has targets, but the loss cross-entropy");
+  refuses(&mse, &labels_of, OUT, SL_BAD_ARGUMENT, "has class labels, but the loss mse");
+  refuses(&mse, &mse, OUT + 1, SL_BAD_SHAPE, "targets [4], but the model's output is [5]");
+  refuses(&labels_of, &labels_of, OUT - 1, SL_BAD_SHAPE, "4 classes");
+  refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "99 is not a kind of loss; use cross-entropy");
+  bad = (struct sl_loss){.kind = SL_LOSS_HUBER, .delta = -1};
+  refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "delta is -1");
+  bad = (struct sl_loss){.kind = SL_LOSS_MSE, .label_smoothing = 0.1f};
+  refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "label_smoothing is for cross-entropy, not for mse");
+  bad = (struct sl_loss){.kind = SL_LOSS_MSE, .delta = 1};
+  refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "delta is for huber");
+  bad = (struct sl_loss){.label_smoothing = NAN};
+  refuses(&bad, &labels_of, OUT, SL_BAD_ARGUMENT, "label_smoothing is nan");
+  bad = (struct sl_loss){.class_weights = class_weights, .class_count = 3};
+  refuses(&bad, &labels_of, OUT, SL_BAD_SHAPE, "3 classes, but the model has 4");
+  bad = (struct sl_loss){.class_weights = (float[]){0, 0, 0, 0}, .class_count = OUT};
+  refuses(&bad, &labels_of, OUT, SL_BAD_ARGUMENT, "all classes are 0");
+  bad.class_weights = (float[]){1, -1, 1, 1};
+  refuses(&bad, &labels_of, OUT, SL_BAD_ARGUMENT, "class 1 is -1");
+  bad.kind = SL_LOSS_MAE;
+  refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "class weights are for cross-entropy");
+  bad = (struct sl_loss){.kind = SL_LOSS_BCE};
+  refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "targets are outside of what the loss bce takes");
+}
+
+static void losses_have_names(void **state) {
+  (void)state;
+  struct sl_loss loss;
+  for (int i = 0; sl_loss_name(i); i++) {
+    OK(sl_loss_parse(sl_loss_name(i), &loss));
+    assert_int_equal(loss.kind, i);
+    assert_int_equal(sl_loss_takes_labels(&loss), i == 0);
+  }
+  OK(sl_loss_parse("huber:0.5", &loss));
+  assert_true(loss.kind == SL_LOSS_HUBER && loss.delta == 0.5f);
+  OK(sl_loss_parse("cross-entropy:0.1", &loss));
+  assert_true(loss.label_smoothing == 0.1f);
+  FAILS(sl_loss_parse("huber:0", &loss), SL_BAD_ARGUMENT, "delta is a number above 0");
+  FAILS(sl_loss_parse("cross-entropy:2", &loss), SL_BAD_ARGUMENT, "from 0 to 1");
+  FAILS(sl_loss_parse("mse:1", &loss), SL_BAD_ARGUMENT, "takes no parameter");
+  FAILS(sl_loss_parse("hub", &loss), SL_BAD_ARGUMENT, "huber[:delta], bce or cosine");
+  loss = (struct sl_loss){.kind = SL_LOSS_HUBER};
+  OK(sl_loss_check(&loss));
+  assert_true(loss.delta == 1);
+}
+
+/* ---- a program's own data ---- */
+
+static enum sl_status fill(struct sl_fill *rows) {
+  for (int64_t row = 0; row < rows->count; row++) {
+    int64_t n = rows->samples[row];
+    rows->failed = row;
+    snprintf(rows->message, sizeof rows->message, "the file has %d samples", *(int *)rows->user);
+    if (n >= *(int *)rows->user) return SL_IO;
+    for (int i = 0; i < IN; i++) rows->x[row * IN + i] = (float)n;
+    for (int i = 0; i < OUT; i++) rows->targets[row * OUT + i] = 1;
+  }
+  return SL_OK;
+}
+
+/* A function that fails ends the step with the sample's number. */
+static void own_data_fail_with_their_sample(void **state) {
+  (void)state;
+  int length = 40;
+  struct sl_dataset *set;
+  struct sl_model *model = new_model(SL_SHAPE(IN));
+  struct sl_trainer *trainer;
+  struct sl_loader *loader;
+  struct sl_report report;
+  bool reported;
+  enum sl_status status = SL_OK;
+  const struct sl_dataset_options options = {.name = "own",
+                                             .sample = SL_SHAPE(IN),
+                                             .target = SL_SHAPE(OUT),
+                                             .count = COUNT,
+                                             .user = &length};
+  add_dense(model, "fc", OUT, SL_INIT_ZERO);
+  OK(sl_dataset_custom(&options, fill, &set));
+  OK(sl_loader_new(set, &(struct sl_loader_options){.batch = BATCH}, &loader));
+  OK(sl_trainer_new(model, &(struct sl_optimizer){.lr = 1e-4f}, NULL,
+                    &(struct sl_trainer_options){.loss.kind = SL_LOSS_MAE}, &trainer));
+  int steps = 0;
+  for (; status == SL_OK && steps < 9; steps++)
+    status = sl_trainer_step(trainer, loader, &report, &reported);
+  FAILS(status, SL_IO, "own: sample 40: the file has 40 samples");
+  assert_int_equal(steps, 4);
+  FAILS(sl_trainer_step(trainer, loader, &report, &reported), SL_BAD_ARGUMENT, "failed before");
+  sl_trainer_free(trainer);
+  sl_model_free(model);
+  sl_loader_free(loader);
+  sl_dataset_free(set);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(trainings_match_the_reference),
+                                     cmocka_unit_test(stages_have_the_bits_of_one),
+                                     cmocka_unit_test(bf16_is_near),
+                                     cmocka_unit_test(a_regression_reaches_its_noise),
+                                     cmocka_unit_test(data_must_fit_the_loss),
+                                     cmocka_unit_test(losses_have_names),
+                                     cmocka_unit_test(own_data_fail_with_their_sample)};
+  return cmocka_run_group_tests_name("losses", tests, open_context, close_context);
+}

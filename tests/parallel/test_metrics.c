@@ -1,0 +1,233 @@
+/* The metrics of an evaluation against naive loops over a linear model's outputs in double
+ * precision: with missing targets, equal scores, targets in other units, and several divisions of
+ * the work. */
+#include <math.h>
+
+#include "core/base/random.h"
+#include "tests/common/small_model.h"
+
+enum { COUNT = 61, IN = 3, MOST = 7, BATCH = 16 };
+
+static float inputs[COUNT * IN], targets[COUNT * MOST];
+static int32_t labels[COUNT];
+static double outputs[COUNT * MOST]; /* of the model, in double precision */
+static const float target_deviation[MOST] = {1, 10, -0.5f, 2, 3, 4, 5};
+
+static float draw(uint64_t stream, int64_t i) {
+  return 2 * sl__uniform(11, stream, (uint64_t)i) - 1;
+}
+
+/* Every third sample has the inputs of the one before: equal scores. */
+static void make_values(enum sl_loss_kind kind, int64_t width) {
+  for (int i = 0; i < COUNT * IN; i++) inputs[i] = draw(1, i / IN % 3 == 2 ? i - IN : i);
+  for (int i = 0; i < COUNT * width; i++) {
+    targets[i] = kind == SL_LOSS_BCE ? (float)(draw(2, i) > 0.3f) : draw(2, i);
+    if (i % 10 == 7) targets[i] = NAN;
+  }
+  for (int n = 0; n < COUNT; n++)
+    labels[n] = n % 12 == 5 ? SL_IGNORE : (int32_t)((draw(3, n) + 1) / 2 * (float)width);
+}
+
+/* The evaluation of a model by a trainer with these options. */
+static struct sl_evaluation *evaluate(enum sl_loss_kind kind, int64_t width,
+                                      struct sl_trainer_options options) {
+  struct sl_dataset *set;
+  struct sl_loader *loader;
+  struct sl_trainer *trainer;
+  struct sl_evaluation *evaluation;
+  struct sl_model *model = new_model(SL_SHAPE(IN));
+  bool has_labels = kind == SL_LOSS_CROSS_ENTROPY;
+  const struct sl_dataset_options description = {
+      .name = "table",
+      .sample = SL_SHAPE(IN),
+      .target = has_labels ? (struct sl_shape){0} : SL_SHAPE(width),
+      .count = COUNT,
+      .classes = has_labels ? (int)width : 0,
+      .missing = true,
+      .target_channels = (int)width,
+      .target_deviation = kind == SL_LOSS_MSE ? target_deviation : NULL};
+  double loss, accuracy;
+  make_values(kind, width);
+  add_dense(model, "fc", width, SL_INIT_DEFAULT);
+  OK(sl_dataset_floats(&description, inputs, has_labels ? NULL : targets,
+                       has_labels ? labels : NULL, false, &set));
+  OK(sl_loader_new(set, &(struct sl_loader_options){.batch = BATCH}, &loader));
+  options.loss.kind = kind;
+  OK(sl_trainer_new(model, &(struct sl_optimizer){0}, NULL, &options, &trainer));
+  OK(sl_trainer_measure(trainer, loader, &evaluation));
+  OK(sl_trainer_evaluate(trainer, loader, &loss, &accuracy));
+  assert_true(loss == evaluation->loss);
+  float *w = get_values(model, "fc.weight"), *b = get_values(model, "fc.bias");
+  for (int64_t i = 0; i < COUNT * width; i++) {
+    outputs[i] = (double)b[i % width];
+    for (int k = 0; k < IN; k++)
+      outputs[i] += (double)w[i % width * IN + k] * (double)inputs[i / width * IN + k];
+    if (!has_labels) continue;
+    if (labels[i / width] >= 0 && i % width == 0) assert_true(labels[i / width] < width);
+  }
+  free(w), free(b);
+  sl_trainer_free(trainer);
+  sl_model_free(model);
+  sl_loader_free(loader);
+  sl_dataset_free(set);
+  return evaluation;
+}
+
+static const struct sl_metric *metric(const struct sl_evaluation *e, const char *name) {
+  const struct sl_metric *found = sl_evaluation_metric(e, name);
+  if (!found) fail_msg("no metric %s", name);
+  return found;
+}
+
+static void assert_value(const char *name, double got, double want) {
+  if (!(fabs(got - want) < 1e-5 * (1 + fabs(want))) && !(isnan(got) && isnan(want)))
+    fail_msg("%s is %.9g, the reference %.9g", name, got, want);
+}
+
+/* Pairs of a positive and a negative one in the right order; stride: of the scores. */
+static double naive_auc(const double *score, const bool *positive, const bool *counts) {
+  double right = 0, pairs = 0;
+  for (int i = 0; i < COUNT; i++)
+    for (int j = 0; j < COUNT; j++) {
+      if (!counts[i] || !counts[j] || !positive[i] || positive[j]) continue;
+      pairs++;
+      right += score[i] > score[j] ? 1 : score[i] == score[j] ? 0.5 : 0;
+    }
+  return pairs > 0 ? right / pairs : NAN;
+}
+
+static void check_values(const struct sl_evaluation *e, int64_t width) {
+  double squares = 0, absolute = 0, terms = 0, r2 = 0;
+  for (int64_t i = 0; i < width; i++) {
+    double n = 0, sum = 0, square = 0, spread = 0, size = 0, unit = (double)target_deviation[i];
+    for (int row = 0; row < COUNT; row++) {
+      double t = (double)targets[row * width + i], d = outputs[row * width + i] * unit - t;
+      if (isnan(t)) continue;
+      n++, sum += t, square += d * d, size += fabs(d);
+    }
+    for (int row = 0; row < COUNT; row++) {
+      double t = (double)targets[row * width + i];
+      if (!isnan(t)) spread += (t - sum / n) * (t - sum / n);
+    }
+    assert_value("rmse", metric(e, "rmse")->each[i], sqrt(square / n));
+    assert_value("mae", metric(e, "mae")->each[i], size / n);
+    assert_value("r2", metric(e, "r2")->each[i], 1 - square / spread);
+    squares += square, absolute += size, terms += n, r2 += (1 - square / spread) / (double)width;
+  }
+  assert_value("rmse", metric(e, "rmse")->value, sqrt(squares / terms));
+  assert_value("mae", metric(e, "mae")->value, absolute / terms);
+  assert_value("r2", metric(e, "r2")->value, r2);
+  assert_null(sl_evaluation_metric(e, "accuracy"));
+}
+
+/* Targets come normalised: value = target / deviation. */
+static void test_values(void **state) {
+  (void)state;
+  for (int64_t width = 1; width <= 3; width += 2) {
+    struct sl_evaluation *e = evaluate(SL_LOSS_MSE, width, (struct sl_trainer_options){0});
+    check_values(e, width);
+    assert_int_equal(metric(e, "mae")->count, width);
+    sl_evaluation_free(e);
+  }
+}
+
+static void test_labels(void **state) {
+  (void)state;
+  for (int64_t width = 2; width <= 7; width += 5) {
+    struct sl_evaluation *e =
+        evaluate(SL_LOSS_CROSS_ENTROPY, width, (struct sl_trainer_options){.replicas = 2});
+    double within[MOST] = {0}, pairs[MOST * MOST] = {0}, samples = 0, score[COUNT];
+    bool positive[COUNT], counts[COUNT];
+    for (int n = 0; n < COUNT; n++) {
+      const double *y = outputs + n * width;
+      int64_t before = 0, best = 0;
+      counts[n] = labels[n] >= 0;
+      positive[n] = labels[n] == 1;
+      score[n] = y[1] - y[0];
+      if (!counts[n]) continue;
+      for (int64_t c = 0; c < width; c++) {
+        before += y[c] > y[labels[n]];
+        if (y[c] > y[best]) best = c;
+      }
+      samples++;
+      for (int64_t k = before; k < width; k++) within[k]++;
+      pairs[labels[n] * width + best]++;
+    }
+    assert_int_equal(e->samples, (int64_t)samples);
+    assert_value("accuracy", metric(e, "accuracy")->value, within[0] / samples);
+    for (int64_t i = 0; i < width * width; i++)
+      assert_value("confusion", metric(e, "confusion")->each[i], pairs[i]);
+    if (width == 2)
+      assert_value("auc", metric(e, "auc")->value, naive_auc(score, positive, counts));
+    else
+      assert_value("top5", metric(e, "top5")->value, within[4] / samples);
+    assert_int_equal(sl_evaluation_metric(e, "top5") != NULL, width > 5);
+    sl_evaluation_free(e);
+  }
+}
+
+static void test_binary(void **state) {
+  (void)state;
+  enum { WIDTH = 3 };
+  struct sl_evaluation *e = evaluate(SL_LOSS_BCE, WIDTH, (struct sl_trainer_options){0});
+  double right = 0, terms = 0, mean = 0;
+  for (int64_t i = 0; i < WIDTH; i++) {
+    double score[COUNT];
+    bool positive[COUNT], counts[COUNT];
+    for (int n = 0; n < COUNT; n++) {
+      float t = targets[n * WIDTH + i];
+      score[n] = outputs[n * WIDTH + i];
+      counts[n] = !isnan(t);
+      positive[n] = t > 0.5f;
+      right += counts[n] && (score[n] > 0) == positive[n];
+      terms += counts[n];
+    }
+    double area = naive_auc(score, positive, counts);
+    assert_value("auc", metric(e, "auc")->each[i], area);
+    mean += area / WIDTH;
+  }
+  assert_value("auc", metric(e, "auc")->value, mean);
+  assert_value("accuracy", metric(e, "accuracy")->value, right / terms);
+  sl_evaluation_free(e);
+}
+
+/* Whatever the division of the work, in bf16 nearly. */
+static void test_divisions(void **state) {
+  (void)state;
+  const struct sl_trainer_options divisions[] = {{.replicas = 1},
+                                                 {.replicas = 2, .microbatches = 3},
+                                                 {.replicas = 1, .eager = true},
+                                                 {.replicas = 2, .math = SL_MATH_BF16}};
+  for (int d = 0; d < 4; d++) {
+    struct sl_evaluation *e = evaluate(SL_LOSS_MSE, 3, divisions[d]);
+    if (divisions[d].math == SL_MATH_F32) check_values(e, 3);
+    assert_true(metric(e, "rmse")->value > 1 && metric(e, "rmse")->value < 20);
+    sl_evaluation_free(e);
+  }
+}
+
+static void test_refused(void **state) {
+  (void)state;
+  const int32_t tokens[9] = {0};
+  struct sl_dataset *set;
+  struct sl_loader *loader;
+  struct sl_trainer *trainer;
+  struct sl_evaluation *evaluation;
+  struct sl_model *model = new_model(SL_SHAPE(4));
+  OK(sl_tokens_new("text", tokens, 9, 4, 2, &set));
+  OK(sl_loader_new(set, &(struct sl_loader_options){.batch = 2}, &loader));
+  OK(sl_embedding(model, "e", &(struct sl_embedding_options){.vocabulary = 2, .features = 2}));
+  OK(sl_trainer_new(model, &(struct sl_optimizer){0}, NULL, NULL, &trainer));
+  FAILS(sl_trainer_measure(trainer, loader, &evaluation), SL_UNSUPPORTED, "not for texts");
+  sl_trainer_free(trainer);
+  sl_model_free(model);
+  sl_loader_free(loader);
+  sl_dataset_free(set);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_values), cmocka_unit_test(test_labels), cmocka_unit_test(test_binary),
+      cmocka_unit_test(test_divisions), cmocka_unit_test(test_refused)};
+  return cmocka_run_group_tests_name("metrics", tests, open_context, close_context);
+}
