@@ -7,7 +7,12 @@
 
 #include "core/base/random.h"
 
-enum sl__source_kind { SL__SOURCE_DIGITS, SL__SOURCE_GRAMMAR, SL__SOURCE_SHAPES };
+enum sl__source_kind {
+  SL__SOURCE_DIGITS,
+  SL__SOURCE_GRAMMAR,
+  SL__SOURCE_SHAPES,
+  SL__SOURCE_FRIEDMAN
+};
 
 struct sl__source {
   uint64_t seed, stream, next;

@@ -17,7 +17,7 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
       .layer = layer, .channels = 50, .kernel_h = 5, .activation = activation};
   const struct sl_pool2d_options pool = {.kernel_h = 2};
   const struct sl_dense_options fc1 = {.layer = layer, .features = 500, .activation = activation};
-  const struct sl_dense_options fc2 = {.layer = layer, .features = data->classes};
+  const struct sl_dense_options fc2 = {.layer = layer, .features = program_outputs(data)};
 
   enum sl_status status = sl_conv2d(model, "conv1", &conv1);
   if (status == SL_OK) status = sl_maxpool2d(model, "pool1", &pool);

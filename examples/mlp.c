@@ -21,7 +21,7 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
     bool last = i == mlp->layers;
     const struct sl_dense_options dense = {
         .layer = {.init = init},
-        .features = last ? data->classes : mlp->hidden[i],
+        .features = last ? program_outputs(data) : mlp->hidden[i],
         .activation = last ? SL_ACTIVATION_NONE : SL_ACTIVATION_RELU};
     snprintf(name, sizeof name, "fc%d", i + 1);
     status = sl_dense(model, name, &dense);

@@ -12,7 +12,7 @@ struct resnet {
 static enum sl_status build(struct sl_model *model, const struct sl_dataset_info *data,
                             enum sl_init init, const void *input) {
   const struct resnet *resnet = input;
-  return resnet_build(model, resnet->depth, data->classes, init);
+  return resnet_build(model, resnet->depth, program_outputs(data), init);
 }
 
 static enum sl_status open_data(const struct cli *cli, void *input, struct sl_dataset **train,

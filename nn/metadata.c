@@ -30,6 +30,7 @@ static void clear(struct sl_model_notes *metadata) {
     free((char *)metadata->class_names[i]);
   free((char **)metadata->class_names);
   free((float *)metadata->mean); /* the deviations follow */
+  free((float *)metadata->target_mean);
   *metadata = (struct sl_model_notes){0};
 }
 
@@ -42,20 +43,29 @@ static int64_t count_classes(const struct sl_shape *output) {
   return output->dim[last];
 }
 
+/* what: "input" or "output", whose first axis has `axis` entries. */
+static enum sl_status check_normal(const char *what, int count, int64_t axis, const float *mean,
+                                   const float *deviation) {
+  if (count && count != 1 && count != axis)
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "normalisation for %d channels: the model's %s has %lld; give one for all, or "
+                    "one each",
+                    count, what, (long long)axis);
+  for (int c = 0; c < count; c++)
+    if (!isfinite(mean[c]) || !isfinite(deviation[c]) || deviation[c] == 0)
+      return sl__fail(SL_BAD_ARGUMENT, "normalisation: channel %d has mean %g and deviation %g", c,
+                      (double)mean[c], (double)deviation[c]);
+  return SL_OK;
+}
+
 static enum sl_status check(const struct sl_model *model, const struct sl_model_notes *metadata) {
   const struct sl_shape *output = sl_model_output(model);
-  int64_t channels = model->sample.dim[0], classes = count_classes(output);
-  if (metadata->channels && metadata->channels != 1 && metadata->channels != channels)
-    return sl__fail(
-        SL_BAD_ARGUMENT,
-        "normalisation for %d channels: the model's input has %lld; give one for all, or "
-        "one each",
-        metadata->channels, (long long)channels);
-  for (int c = 0; c < metadata->channels; c++)
-    if (!isfinite(metadata->mean[c]) || !isfinite(metadata->deviation[c]) ||
-        metadata->deviation[c] == 0)
-      return sl__fail(SL_BAD_ARGUMENT, "normalisation: channel %d has mean %g and deviation %g", c,
-                      metadata->mean[c], metadata->deviation[c]);
+  int64_t classes = count_classes(output);
+  enum sl_status status;
+  SL__TRY(check_normal("input", metadata->channels, model->sample.dim[0], metadata->mean,
+                       metadata->deviation));
+  SL__TRY(check_normal("output", metadata->target_channels, output->dim[0], metadata->target_mean,
+                       metadata->target_deviation));
   if (metadata->class_count && metadata->class_count != classes)
     return sl__fail(SL_BAD_ARGUMENT, "%d names of classes, but the model has %lld classes",
                     metadata->class_count, (long long)classes);
@@ -64,18 +74,33 @@ static enum sl_status check(const struct sl_model *model, const struct sl_model_
     if (!text) return sl__fail(SL_BAD_ARGUMENT, "the name of class %d is no UTF-8", i);
     json_decref(text);
   }
-  return SL_OK;
+out:
+  return status;
+}
+
+/* A copy of the means, which the deviations follow; NULL without memory. */
+static float *copy_normal(size_t count, const float *mean, const float *deviation) {
+  float *normal = sl__alloc(2 * count, sizeof *normal, "a model's metadata");
+  if (!normal) return NULL;
+  memcpy(normal, mean, count * sizeof *mean);
+  memcpy(normal + count, deviation, count * sizeof *deviation);
+  return normal;
 }
 
 static enum sl_status copy(const struct sl_model_notes *metadata, struct sl_model_notes *mine) {
-  size_t channels = (size_t)metadata->channels, bytes = channels * sizeof(float);
-  if (channels) {
-    float *normal = sl__alloc(2 * channels, sizeof *normal, "a model's metadata");
-    if (!normal) return SL_NO_MEMORY;
-    memcpy(normal, metadata->mean, bytes);
-    memcpy(normal + channels, metadata->deviation, bytes);
-    *mine = (struct sl_model_notes){
-        .channels = metadata->channels, .mean = normal, .deviation = normal + channels};
+  mine->channels = metadata->channels;
+  mine->values = metadata->values;
+  mine->target_channels = metadata->target_channels;
+  if (mine->channels) {
+    mine->mean = copy_normal((size_t)mine->channels, metadata->mean, metadata->deviation);
+    if (!mine->mean) return SL_NO_MEMORY;
+    mine->deviation = mine->mean + mine->channels;
+  }
+  if (mine->target_channels) {
+    mine->target_mean = copy_normal((size_t)mine->target_channels, metadata->target_mean,
+                                    metadata->target_deviation);
+    if (!mine->target_mean) return SL_NO_MEMORY;
+    mine->target_deviation = mine->target_mean + mine->target_channels;
   }
   if (!metadata->class_count) return SL_OK;
   char **names = sl__alloc((size_t)metadata->class_count, sizeof *names, "names of classes");
@@ -110,13 +135,21 @@ static json_t *list_of(const float *values, int count) {
   return list;
 }
 
+static json_t *normal_of(int count, const float *mean, const float *deviation) {
+  return json_pack("{s:o, s:o}", "mean", list_of(mean, count), "deviation",
+                   list_of(deviation, count));
+}
+
 void sl__metadata_write(const struct sl_model *model, json_t **object) {
-  const struct sl_model_notes *metadata = &model->metadata;
-  if (metadata->channels) {
-    json_t *normalize = json_pack("{s:o, s:o}", "mean", list_of(metadata->mean, metadata->channels),
-                                  "deviation", list_of(metadata->deviation, metadata->channels));
+  const struct sl_model_notes *m = &model->metadata, *metadata = m;
+  if (m->channels) {
+    json_t *normalize = normal_of(m->channels, m->mean, m->deviation);
+    if (m->values) sl__json_set(&normalize, "of", json_string("values"));
     sl__json_set(object, "normalize", normalize);
   }
+  if (m->target_channels)
+    sl__json_set(object, "targets",
+                 normal_of(m->target_channels, m->target_mean, m->target_deviation));
   if (metadata->class_count) {
     json_t *names = json_array();
     for (int i = 0; i < metadata->class_count; i++)
@@ -129,11 +162,12 @@ static enum sl_status bad(const char *path, const char *key, const char *what) {
   return sl__fail(SL_BAD_FILE, "%s: \"%s\" %s", path, key, what);
 }
 
-static enum sl_status read_list(const char *path, const char *key, const json_t *object,
-                                size_t count, float *values) {
+/* in: the key of the object that has the list. */
+static enum sl_status read_list(const char *path, const char *in, const char *key,
+                                const json_t *object, size_t count, float *values) {
   const json_t *list = json_object_get(object, key);
   if (json_array_size(list) != count)
-    return bad(path, "normalize", "must have lists \"mean\" and \"deviation\" of one length");
+    return bad(path, in, "must have lists \"mean\" and \"deviation\" of one length");
   for (size_t i = 0; i < count; i++) {
     const json_t *value = json_array_get(list, i);
     values[i] = (float)json_number_value(value);
@@ -142,20 +176,19 @@ static enum sl_status read_list(const char *path, const char *key, const json_t 
   return SL_OK;
 }
 
-static enum sl_status read_normal(const char *path, const json_t *object, size_t most,
-                                  struct sl_model_notes *metadata, float **room) {
-  const json_t *normalize = json_object_get(object, "normalize");
+/* The means, then the deviations, under that key; *entries stays 0 if there are none. */
+static enum sl_status read_normal(const char *path, const json_t *object, const char *key,
+                                  int *entries, float **room) {
+  const json_t *normalize = json_object_get(object, key);
   size_t count = json_array_size(json_object_get(normalize, "mean"));
   if (!normalize) return SL_OK;
-  if (count < 1 || count > most)
-    return bad(path, "normalize", "must have a \"mean\" and a \"deviation\" for each channel");
+  if (count < 1 || count > INT32_MAX)
+    return bad(path, key, "must have a \"mean\" and a \"deviation\" for each channel");
   *room = sl__alloc(2 * count, sizeof **room, "a model's metadata");
   if (!*room) return SL_NO_MEMORY;
-  enum sl_status status = read_list(path, "mean", normalize, count, *room);
-  if (status == SL_OK) status = read_list(path, "deviation", normalize, count, *room + count);
-  metadata->channels = (int)count;
-  metadata->mean = *room;
-  metadata->deviation = *room + count;
+  enum sl_status status = read_list(path, key, "mean", normalize, count, *room);
+  if (status == SL_OK) status = read_list(path, key, "deviation", normalize, count, *room + count);
+  *entries = (int)count;
   return status;
 }
 
@@ -177,13 +210,19 @@ static enum sl_status read_names(const char *path, const json_t *object,
 }
 
 enum sl_status sl__metadata_read(struct sl_model *model, const char *path, const void *object) {
-  const size_t most = INT32_MAX;
   struct sl_model_notes metadata = {0};
-  const char **names = NULL;
-  float *normal = NULL;
+  const char **names = NULL, *of;
+  float *normal = NULL, *targets = NULL;
   char why[512];
   enum sl_status status;
-  SL__TRY(read_normal(path, object, most, &metadata, &normal));
+  SL__TRY(read_normal(path, object, "normalize", &metadata.channels, &normal));
+  SL__TRY(read_normal(path, object, "targets", &metadata.target_channels, &targets));
+  metadata.mean = normal;
+  metadata.deviation = normal ? normal + metadata.channels : NULL;
+  metadata.target_mean = targets;
+  metadata.target_deviation = targets ? targets + metadata.target_channels : NULL;
+  of = json_string_value(json_object_get(json_object_get(object, "normalize"), "of"));
+  metadata.values = of && !strcmp(of, "values");
   SL__TRY(read_names(path, object, &metadata, &names));
   status = sl_model_note(model, &metadata);
   if (status == SL_BAD_ARGUMENT) {
@@ -193,5 +232,6 @@ enum sl_status sl__metadata_read(struct sl_model *model, const char *path, const
 out:
   free(names);
   free(normal);
+  free(targets);
   return status;
 }

@@ -4,7 +4,8 @@
     compare_torch.py [--library libstarling.so] [--only TEXT]
         every kind of layer with its options, and whole networks: PyTorch's weights loaded by
         Starling, and Starling's own, drawn and saved, loaded by PyTorch
-        (load_state_dict(strict=True)); one line a case with the largest error
+        (load_state_dict(strict=True)); one line a case with the largest error. Every loss: its
+        value, and its gradient by the parameters of a dense layer
     compare_torch.py [--library libstarling.so] --lenet FOLDER [--steps N]
         LeNet trained by PyTorch on the MNIST files of the folder (200 steps), opened by Starling:
         logits and classes of all test images
@@ -514,6 +515,162 @@ def compare(starling, name, architecture, network, folder):
     return fine
 
 
+# ---- losses: structs as in include/starling, up to the last member that is set ----
+
+
+def padded(name, *fields):
+    """A struct with some bytes behind these fields: the members that stay zero."""
+    return type(name, (ctypes.Structure,), {"_fields_": [*fields, ("rest", ctypes.c_char * 256)]})
+
+
+Loss = type("Loss", (ctypes.Structure,), {"_fields_": [
+    ("kind", ctypes.c_int),
+    ("delta", ctypes.c_float),
+    ("label_smoothing", ctypes.c_float),
+    ("class_weights", ctypes.c_void_p),
+    ("class_count", ctypes.c_int),
+]})
+TrainerOptions = padded(
+    "TrainerOptions",
+    ("replicas", ctypes.c_int),
+    ("microbatches", ctypes.c_int),
+    ("kvstore", ctypes.c_int),
+    ("big_shard", ctypes.c_int64),
+    ("stages", ctypes.c_int),
+    ("chunk", ctypes.c_int64),
+    ("carry_state", ctypes.c_bool),
+    ("in_flight", ctypes.c_int),
+    ("split", ctypes.c_char_p),
+    ("math", ctypes.c_int),
+    ("loss", Loss),
+)
+Optimizer = padded("Optimizer", ("kind", ctypes.c_int), ("lr", ctypes.c_float))
+LoaderOptions = padded("LoaderOptions", ("batch", ctypes.c_int64))
+DatasetOptions = padded(
+    "DatasetOptions",
+    ("name", ctypes.c_char_p),
+    ("sample", Shape),
+    ("target", Shape),
+    ("count", ctypes.c_int64),
+    ("classes", ctypes.c_int),
+    ("missing", ctypes.c_bool),
+)
+Report = padded(
+    "Report",
+    ("step", ctypes.c_int64),
+    ("epoch", ctypes.c_int64),
+    ("last", ctypes.c_bool),
+    ("loss", ctypes.c_double),
+)
+LOSS_IN, LOSS_OUT, LOSS_BATCH = 5, 7, 24
+
+
+def losses():
+    """Names, Starling's settings, PyTorch's function of outputs, targets and labels."""
+
+    def valid(loss):
+        return lambda y, t, labels: loss(y[~t.isnan()], t[~t.isnan()])
+
+    def cosine(y, t, labels):
+        whole = ~t.isnan().any(1)
+        return (1 - functional.cosine_similarity(y[whole], t[whole])).mean()
+
+    def cross_entropy(**settings):
+        return lambda y, t, labels: functional.cross_entropy(y, labels, ignore_index=-1, **settings)
+
+    weights = torch.rand(LOSS_OUT)
+    kinds = [(functional.mse_loss, 1), (functional.l1_loss, 2)]
+    yield "cross-entropy", {}, cross_entropy()
+    yield "smoothed", {"label_smoothing": 0.1}, cross_entropy(label_smoothing=0.1)
+    yield "weighted", {"class_weights": weights}, cross_entropy(weight=weights)
+    yield "smoothed and weighted", {"class_weights": weights, "label_smoothing": 0.3}, (
+        cross_entropy(weight=weights, label_smoothing=0.3))
+    for function, kind in kinds:
+        yield function.__name__, {"kind": kind}, valid(function)
+    yield "huber", {"kind": 3, "delta": 0.5}, valid(
+        lambda y, t: functional.huber_loss(y, t, delta=0.5))
+    yield "bce", {"kind": 4}, valid(functional.binary_cross_entropy_with_logits)
+    yield "cosine", {"kind": 5}, cosine
+
+
+def pointer(tensor):
+    return ctypes.c_void_p(tensor.data_ptr()) if tensor is not None else None
+
+
+def train_step(starling, model, settings, inputs, targets, labels):
+    """The loss of a step of gradient descent with rate 1."""
+    library, handles = starling.library, [ctypes.c_void_p() for _ in range(3)]
+    weights = settings.get("class_weights")
+    loss = Loss(settings.get("kind", 0), settings.get("delta", 0), settings.get(
+        "label_smoothing", 0), pointer(weights), LOSS_OUT if weights is not None else 0)
+    has_labels = loss.kind == 0
+    data = DatasetOptions(name=b"compare", count=LOSS_BATCH, missing=True)
+    data.sample.ndim, data.sample.dim[0] = 1, LOSS_IN
+    data.classes = LOSS_OUT if has_labels else 0
+    data.target.ndim, data.target.dim[0] = (0, 0) if has_labels else (1, LOSS_OUT)
+    report, reported = Report(), ctypes.c_bool(False)
+    dataset, loader, trainer = handles
+    try:
+        starling.call(
+            "sl_dataset_floats", ctypes.byref(data), pointer(inputs),
+            None if has_labels else pointer(targets), pointer(labels) if has_labels else None,
+            ctypes.c_bool(False), ctypes.byref(dataset))
+        starling.call("sl_loader_new", dataset, ctypes.byref(LoaderOptions(LOSS_BATCH)),
+                      ctypes.byref(loader))
+        starling.call(
+            "sl_trainer_new", model.handle, ctypes.byref(Optimizer(lr=1)), None,
+            ctypes.byref(TrainerOptions(replicas=2, loss=loss)), ctypes.byref(trainer))
+        starling.call("sl_trainer_step", trainer, loader, ctypes.byref(report),
+                      ctypes.byref(reported))
+        while not reported:
+            starling.call("sl_trainer_drain", trainer, ctypes.byref(report),
+                          ctypes.byref(reported))
+        reported.value = True
+        rest = Report()
+        while reported:
+            starling.call("sl_trainer_drain", trainer, ctypes.byref(rest), ctypes.byref(reported))
+    finally:
+        library.sl_trainer_free(trainer)
+        library.sl_loader_free(loader)
+        library.sl_dataset_free(dataset)
+    return report.loss
+
+
+def compare_loss(starling, name, settings, function, folder):
+    network = nn.Linear(LOSS_IN, LOSS_OUT)
+    inputs, targets = torch.randn(LOSS_BATCH, LOSS_IN), torch.randn(LOSS_BATCH, LOSS_OUT)
+    if settings.get("kind") == 4:
+        targets = torch.rand(LOSS_BATCH, LOSS_OUT)
+    labels = torch.randint(-1, LOSS_OUT, [LOSS_BATCH], dtype=torch.int32)
+    targets[torch.rand(LOSS_BATCH, LOSS_OUT) < 0.05] = float("nan")
+    architecture = {
+        "format": "starling model", "version": 1, "input": [LOSS_IN],
+        "layers": [{"name": "fc", "kind": "dense", "inputs": ["input"], "features": LOSS_OUT}],
+    }
+    path = os.path.join(folder, "loss.safetensors")
+    model = Model(starling, architecture)
+    try:
+        before = {f"fc.{key}": value.clone() for key, value in network.state_dict().items()}
+        save_file(before, path)
+        model.load(path)
+        loss = train_step(starling, model, settings, inputs, targets, labels)
+        model.save(path)
+    finally:
+        model.free()
+    with torch.enable_grad():
+        theirs = function(network(inputs), targets, labels.long())
+        theirs.backward()
+    after = load_file(path)
+    ours = torch.cat([(before[f"fc.{k}"] - after[f"fc.{k}"]).flatten() for k in ("weight", "bias")])
+    slopes = torch.cat([network.weight.grad.flatten(), network.bias.grad.flatten()])
+    value = abs(loss - theirs.item()) / theirs.item()
+    gradient = error_of(ours.numpy(), slopes)
+    fine = max(value, gradient) <= TOLERANCE
+    print(f"{'ok' if fine else 'BEYOND':7}{'loss, ' + name:32}value {value:.1e}  "
+          f"gradient {gradient:.1e}", flush=True)
+    return fine
+
+
 def compare_all(starling, only):
     cases = [
         (name, architecture, None)
@@ -521,12 +678,15 @@ def compare_all(starling, only):
         for name, architecture in make()
     ]
     cases = [case for case in [*cases, *networks()] if only in case[0]]
-    if not cases:
+    losses_too = [case for case in losses() if only in "loss, " + case[0]]
+    if not cases and not losses_too:
         sys.exit(f"compare_torch: no case's name has '{only}' in it")
     with tempfile.TemporaryDirectory() as folder:
         fine = sum(compare(starling, *case, folder) for case in cases)
-    print(f"{fine} of {len(cases)} cases within {TOLERANCE:g}")
-    return fine == len(cases)
+        fine += sum(compare_loss(starling, *case, folder) for case in losses_too)
+    count = len(cases) + len(losses_too)
+    print(f"{fine} of {count} cases within {TOLERANCE:g}")
+    return fine == count
 
 
 # ---- LeNet, trained by PyTorch ----

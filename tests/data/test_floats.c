@@ -256,6 +256,43 @@ static void test_augmentation(void **state) {
   }
 }
 
+/* ---- a generated regression ---- */
+
+/* The noise is what is left of the targets without the function: mean 0, deviation 1. */
+static void test_friedman(void **state) {
+  (void)state;
+  enum { MANY = 4000 };
+  struct sl_dataset *set, *longer, *test;
+  OK(sl_friedman_new(MANY, 3, true, &set));
+  OK(sl_friedman_new(MANY + 1, 3, true, &longer));
+  OK(sl_dataset_open("friedman", 3, false, &test));
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  double sum = 0, squares = 0, targets_sum = 0;
+  for (int64_t i = 0; i < MANY; i++) {
+    float x[10], again[10], t, other;
+    double v[10];
+    OK(sl_dataset_get_targets(set, i, x, &t));
+    OK(sl_dataset_get_targets(longer, i, again, &other));
+    assert_true(t == other && x[9] == again[9]);
+    for (int k = 0; k < 10; k++) v[k] = (double)(x[k] * info->deviation[0] + info->mean[0]);
+    double y = 10 * sin(acos(-1) * v[0] * v[1]) + 20 * pow(v[2] - 0.5, 2) + 10 * v[3] + 5 * v[4];
+    double noise = (double)(t * info->target_deviation[0] + info->target_mean[0]) - y;
+    sum += noise;
+    squares += noise * noise;
+    targets_sum += (double)t;
+  }
+  assert_true(fabs(sum / MANY) < 0.06 && fabs(squares / MANY - 1) < 0.08);
+  assert_true(fabs(targets_sum / MANY) < 0.06);
+  float x[2][10], t[2];
+  OK(sl_dataset_get_targets(set, 0, x[0], &t[0]));
+  OK(sl_dataset_get_targets(test, 0, x[1], &t[1]));
+  assert_true(x[0][0] != x[1][0]);
+  FAILS(sl_friedman_new(-1, 3, true, &set), SL_BAD_ARGUMENT, "-1 samples");
+  sl_dataset_free(set);
+  sl_dataset_free(longer);
+  sl_dataset_free(test);
+}
+
 /* ---- the program's own ---- */
 
 struct own {
@@ -362,8 +399,8 @@ int main(void) {
       cmocka_unit_test(test_normalisation), cmocka_unit_test(test_refused),
       cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_release),
       cmocka_unit_test(test_batches),       cmocka_unit_test(test_augmentation),
-      cmocka_unit_test(test_own),           cmocka_unit_test(test_own_fails),
-      cmocka_unit_test(test_own_refused),
+      cmocka_unit_test(test_own),           cmocka_unit_test(test_friedman),
+      cmocka_unit_test(test_own_fails),     cmocka_unit_test(test_own_refused),
   };
   cmocka_set_message_output(CM_OUTPUT_TAP);
   return cmocka_run_group_tests(tests, NULL, NULL);

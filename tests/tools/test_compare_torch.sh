@@ -32,6 +32,12 @@ else
   not_ok "a line a case"
 fi
 
+if [ "$(grep -c "^ok .*loss, .*value [0-9].*gradient [0-9]" "$work/out")" = 9 ]; then
+  ok "losses and their gradients"
+else
+  not_ok "losses and their gradients"
+fi
+
 # gelu is not tanh: the same script with one function exchanged must fail
 sed 's/"gelu": functional.gelu/"gelu": torch.tanh/' "$top/tools/compare_torch.py" >"$work/wrong.py"
 timeout 120 "$python" "$work/wrong.py" --library "$library" --only gelu >"$work/out" 2>&1

@@ -102,14 +102,15 @@ static bool read_step(struct reader *reader, const json_t *object, struct run_cu
 }
 
 static bool read_evaluation(struct reader *reader, const json_t *object, struct run_curves *run) {
+  bool has_accuracy = json_object_get(object, "test_accuracy"); /* a regression has none */
   double loss = 0, accuracy = 0;
   if (!read_number(reader, object, "test_loss", &loss) ||
-      !read_number(reader, object, "test_accuracy", &accuracy))
+      (has_accuracy && !read_number(reader, object, "test_accuracy", &accuracy)))
     return false;
   if (!(accuracy >= 0 && accuracy <= 1))
     return refuse(reader, "\"test_accuracy\" is not between 0 and 1");
   if (!series_append(&run->test_loss, reader->steps, loss) ||
-      !series_append(&run->test_accuracy, reader->steps, accuracy))
+      (has_accuracy && !series_append(&run->test_accuracy, reader->steps, accuracy)))
     return refuse(reader, "no memory");
   return true;
 }

@@ -1,5 +1,6 @@
 /* Datasets that the library opens: generated ones, and folders. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -11,16 +12,62 @@ bool is_dataset(const char *name) {
   return format && (!format->generated || access(name, F_OK) != 0);
 }
 
+/* ---- numbers ---- */
+
+/* The values, normalised as the model's training did. */
+static int next_of_values(struct samples *s, float *values, int64_t *label, bool *none) {
+  const struct sl_dataset_info *info = sl_dataset_info(s->set);
+  const struct sl_model_notes *notes = s->options->preparation.notes;
+  int64_t first = info->sample.dim[0], plane = sl_shape_count(&info->sample) / first;
+  int32_t class = -1;
+  *none = s->index == s->count;
+  if (*none) return EXIT_DONE;
+  enum sl_status status = info->target.ndim
+                              ? sl_dataset_get_targets(s->set, s->index, values, (float *)s->bytes)
+                              : sl_dataset_get(s->set, s->index, values, &class);
+  if (status != SL_OK) return fail_library(status);
+  for (int64_t c = 0; c < first && notes->channels; c++) {
+    int from = info->channels > 1 ? (int)c : 0, to = notes->channels > 1 ? (int)c : 0;
+    for (int64_t i = 0; i < plane; i++) {
+      float *value = &values[c * plane + i],
+            raw = *value * info->deviation[from] + info->mean[from];
+      *value = (raw - notes->mean[to]) / notes->deviation[to];
+    }
+  }
+  *label = class;
+  return EXIT_DONE;
+}
+
+static const struct sample_format values_format = {.is_values = true, .next = next_of_values};
+
+static int open_values(struct samples *s, const struct sl_dataset_info *info) {
+  char have[96], want[96], why[256];
+  s->format = &values_format;
+  s->bytes = info->target.ndim ? calloc((size_t)sl_shape_count(&info->target), sizeof(float))
+                               : calloc(1, 1);
+  if (!s->bytes) return fail_memory();
+  if (sl_shape_equal(&info->sample, &s->options->preparation.shape)) return EXIT_DONE;
+  snprintf(why, sizeof why, "has samples %s, but the model takes %s",
+           sl_shape_text(&info->sample, have, sizeof have),
+           sl_shape_text(&s->options->preparation.shape, want, sizeof want));
+  return samples_bad(s, why);
+}
+
+/* ---- pictures ---- */
+
 static int open_dataset(struct samples *s) {
   enum sl_status status = sl_dataset_open(s->path, s->options->seed, s->options->train, &s->set);
   if (status != SL_OK) return fail_library(status);
   const struct sl_dataset_info *info = sl_dataset_info(s->set);
   const int64_t *dim = info->sample.dim;
+  s->count = info->count;
+  if (!info->bytes) return open_values(s, info);
+  if (!s->options->preparation.pictures)
+    return samples_bad(s, "the model takes no pictures, and these are some");
   const char *why = picture_room(&s->picture, dim[2], dim[1], (int)dim[0]);
   if (why) return samples_bad(s, why);
   s->size = (size_t)sl_shape_count(&info->sample) * sizeof(float);
   s->bytes = malloc(s->size);
-  s->count = info->count;
   s->picture.most = 255;
   return s->bytes ? EXIT_DONE : fail_memory();
 }

@@ -125,10 +125,32 @@ static int print_image(struct printer *p, const struct request *request, int64_t
   return print_object(object, DIGITS);
 }
 
+/* A regression's answers, in the unit of the training's targets. */
+static int print_values(struct printer *p, const struct request *request, int64_t i) {
+  const struct origin *origin = &request->origins[i];
+  const struct sl_model_notes *notes = p->notes;
+  json_t *values = json_array();
+  for (int64_t k = 0; k < p->classes; k++) {
+    int64_t c = notes->target_channels > 1 ? k / p->plane : 0;
+    double value = (double)request->outputs[i * p->classes + k];
+    value = value * (double)notes->target_deviation[c] + (double)notes->target_mean[c];
+    if (!isfinite(value)) {
+      json_decref(values);
+      return not_finite(origin);
+    }
+    sl__json_append(&values, json_real(value));
+  }
+  p->samples++;
+  return print_object(json_pack("{s:o, s:I, s:o}", "input", text_json(origin->input), "index",
+                                (json_int_t)origin->index, "values", values),
+                      DIGITS);
+}
+
 int print_images(void *printer, const struct request *request) {
+  struct printer *p = printer;
   int code = EXIT_DONE;
   for (int64_t i = 0; i < request->n && code == EXIT_DONE; i++)
-    code = print_image(printer, request, i);
+    code = (p->notes->target_channels ? print_values : print_image)(p, request, i);
   return code;
 }
 

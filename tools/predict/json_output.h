@@ -11,7 +11,8 @@ enum { MOST_TOP = 1000 };
 struct printer {
   const struct sl_model_notes *notes;
   const struct sl_vocabulary *vocabulary; /* of text; NULL: tokens are numbers */
-  int64_t classes;
+  int64_t classes;                        /* of a regression: outputs */
+  int64_t plane;                          /* outputs with the same unit, one after the other */
   int top;
   bool logits;
   /* counts of the printed answers, for the summary */

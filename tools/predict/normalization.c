@@ -61,6 +61,7 @@ int choose_normalization(struct program *p, const struct engine *engine) {
   struct preparation *how = &p->images.preparation;
   const struct sl_model_notes *notes = sl_model_notes(engine->model);
   how->shape = engine->input;
+  how->notes = notes;
   how->pictures = how->shape.ndim == 3 && (how->shape.dim[0] == 1 || how->shape.dim[0] == 3);
   if (!how->pictures || p->images.format == FORMAT_RAW) return EXIT_DONE;
   if (p->mean.count || p->deviation.count) return set_given(p, how);

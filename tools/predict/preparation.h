@@ -16,6 +16,7 @@ struct preparation {
   float mean[3], deviation[3];
   bool invert;
   enum resize resize;
+  const struct sl_model_notes *notes; /* by which numbers are normalised */
 };
 
 /* Converts a picture to values of the model's input. `what` names the picture in messages. */

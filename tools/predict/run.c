@@ -113,7 +113,7 @@ static int check_output(const struct program *p, const struct engine *engine) {
   if (engine->tokens && (output->ndim != 2 || output->dim[1] != engine->words))
     return fail(EXIT_FAILED, "%s: its output %s is not a choice of %lld words for each token",
                 p->engine.model, text, (long long)engine->words);
-  if (!engine->tokens && !one)
+  if (!engine->tokens && !one && !sl_model_notes(engine->model)->target_channels)
     return fail(EXIT_FAILED, "%s: its output %s is no list of classes", p->engine.model, text);
   bool text_wanted = p->images.format == FORMAT_TEXT || p->images.format == FORMAT_TOKENS;
   if (engine->tokens && p->images.format != FORMAT_AUTO && !text_wanted)
@@ -166,6 +166,11 @@ int answer(struct program *p, struct engine *engine) {
                             .classes = engine->tokens ? engine->words : count_classes(output),
                             .top = p->top,
                             .logits = p->logits};
+  if (printer.notes->target_channels) { /* a regression */
+    printer.classes = sl_shape_count(output);
+    printer.plane = printer.classes / output->dim[0];
+    printer.top = 0;
+  }
   struct request_queue *queue = NULL;
   double begun = now();
   int code = check_output(p, engine);

@@ -64,8 +64,6 @@ static int open_set(struct samples *s) {
   s->format = &dataset_format;
   if (formats[wanted] && formats[wanted]->is_values)
     return samples_bad(s, "is a dataset of pictures; --format raw is of files");
-  if (!s->options->preparation.pictures)
-    return samples_bad(s, "the model takes no pictures, and these are some");
   return EXIT_DONE;
 }
 

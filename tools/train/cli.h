@@ -19,6 +19,7 @@ struct cli {
   int64_t usual_epochs; /* without either */
   uint64_t seed;
   enum sl_init init;
+  const char *loss, *task; /* NULL: as the data say */
   const char *optimizer_name, *lr_schedule;
   double lr, momentum, weight_decay, clip; /* before the check negative: not given */
   struct sl_optimizer optimizer;           /* made of the five above, checked */

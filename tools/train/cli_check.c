@@ -49,6 +49,19 @@ static const char *check_schedule(const struct cli *cli) {
   return must("--lr-schedule", sl_schedule_parse(cli->lr_schedule, 1000000, &schedule));
 }
 
+static const char *check_loss(const struct cli *cli) {
+  struct sl_loss loss = {0};
+  const char *why = cli->loss ? must("--loss", sl_loss_parse(cli->loss, &loss)) : NULL;
+  bool regression = cli->task && !strcmp(cli->task, "regression");
+  if (why || !cli->task) return why;
+  if (!regression && strcmp(cli->task, "classification") != 0)
+    return option_problem("--task %s: is unknown; use classification or regression", cli->task);
+  if (cli->loss && sl_loss_takes_labels(&loss) && regression)
+    return option_problem("--loss %s: takes labels, but --task says regression; use mse",
+                          cli->loss);
+  return NULL;
+}
+
 static const char *check_checkpoint(struct cli *cli) {
   if (!cli->checkpoint &&
       (cli->checkpoint_every || cli->checkpoint_minutes > 0 || cli->keep || cli->resume))
@@ -103,6 +116,7 @@ static const char *check_files(const struct cli *cli) {
 const char *cli_check(struct cli *cli) {
   const char *why = make_optimizer(cli);
   if (!why) why = check_schedule(cli);
+  if (!why) why = check_loss(cli);
   if (!why) why = check_placement(cli);
   if (!why) why = check_ranks(cli);
   if (!why) why = check_checkpoint(cli);

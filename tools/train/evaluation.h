@@ -1,4 +1,4 @@
-/* Loss and accuracy, or perplexity, on the test set. */
+/* Loss and accuracy, errors or perplexity on the test set. */
 #ifndef SL_TOOLS_TRAIN_EVALUATION_H
 #define SL_TOOLS_TRAIN_EVALUATION_H
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,10 +125,18 @@ int log_step(struct log *log, const struct sl_report *report, double samples_per
   return log_line(log, line);
 }
 
-int log_evaluation(struct log *log, int64_t epoch, double loss, double accuracy) {
+int log_evaluation(struct log *log, int64_t epoch, const struct test_result *result) {
+  const struct {
+    const char *key;
+    double value;
+  } values[] = {{"test_loss", result->loss}, {"test_accuracy", result->accuracy},
+                {"test_mae", result->mae},   {"test_rmse", result->rmse},
+                {"test_r2", result->r2},     {"test_auc", result->auc}};
   if (!log->file) return 0;
-  return log_line(log, json_pack("{s:I, s:f, s:f}", "epoch", (json_int_t)epoch, "test_loss", loss,
-                                 "test_accuracy", accuracy));
+  json_t *line = json_pack("{s:I}", "epoch", (json_int_t)epoch);
+  for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+    if (!isnan(values[i].value)) sl__json_set(&line, values[i].key, json_real(values[i].value));
+  return log_line(log, line);
 }
 
 int log_end(struct log *log, const char *end, double seconds, double samples_per_s,

@@ -27,8 +27,15 @@ int log_line(struct log *log, json_t *object);
 /* {"step","epoch","loss","lr","samples_per_s","seconds"}; step and epoch count from 0 and 1. Each
  * returns errno's value, or 0. */
 int log_step(struct log *log, const struct sl_report *report, double samples_per_s);
-/* {"epoch","test_loss","test_accuracy"}; epoch: how many were trained, from 1. */
-int log_evaluation(struct log *log, int64_t epoch, double loss, double accuracy);
+/* The result of an evaluation; what it does not have is NaN. */
+struct test_result {
+  double loss, accuracy, mae, rmse, r2, auc;
+};
+
+/* {"epoch","test_loss","test_accuracy"}, of a regression
+ * {"epoch","test_loss","test_mae","test_rmse", "test_r2"}, of several labels also "test_auc";
+ * epoch: how many were trained, from 1. */
+int log_evaluation(struct log *log, int64_t epoch, const struct test_result *result);
 
 /* The last line of a process: {"end","seconds","samples_per_s","message"}. end: "done",
  * "interrupted", "failed"; message: why, NULL: nothing more to say; samples_per_s: below 0: no step

@@ -25,8 +25,8 @@ static int note_step(struct session *session, const struct sl_report *report) {
     return EXIT_DONE; /* a server has no loss */
   double rate = meter_add(&session->meter, report->samples);
   clock_step(&session->clock);
-  session->epoch_loss += report->loss * (double)report->samples;
-  session->epoch_samples += report->samples;
+  session->epoch_loss += report->loss * report->terms;
+  session->epoch_terms += report->terms;
   session->samples += report->samples;
   progress_step(&session->progress, report, rate);
   failure_report_step(&session->failure_report, report);
@@ -58,7 +58,7 @@ static int end_epoch(struct session *session, int64_t epoch) {
     if (ranks_wanted(&session->cli) && !alone) code = session_share(session, code);
   }
   session->epoch_loss = 0;
-  session->epoch_samples = 0;
+  session->epoch_terms = 0;
   return code;
 }
 

@@ -118,9 +118,13 @@ void messages_result(struct session *session) {
     progress_print(progress, "Stopped        by %s after step %lld of %lld", interruption_name(),
                    (long long)progress->done, (long long)session->steps);
   else if (sl_dataset_info(session->test_set)->tokens)
-    progress_print(progress, "Perplexity     %.3f (validation)", exp(session->test_loss));
+    progress_print(progress, "Perplexity     %.3f (validation)", exp(session->test.loss));
+  else if (!isnan(session->test.rmse))
+    progress_print(progress, "Test RMSE      %.5g (R2 %.4f)", session->test.rmse, session->test.r2);
+  else if (!isnan(session->test.accuracy))
+    progress_print(progress, "Test accuracy  %.2f %%", 100 * session->test.accuracy);
   else
-    progress_print(progress, "Test accuracy  %.2f %%", 100 * session->test_accuracy);
+    progress_print(progress, "Test loss      %.4f", session->test.loss);
   if (session->program->tell) {
     char line[256];
     session->program->tell(session->program->cli.input, line, sizeof line);

@@ -13,7 +13,7 @@ static enum sl_status open_loader(const struct session *session, const struct sl
                                   bool train, struct sl_loader **loader) {
   const struct cli *cli = &session->cli;
   const struct sl_dataset_info *info = sl_dataset_info(set);
-  bool colour = info->sample.dim[0] == 3;
+  bool colour = info->sample.ndim == 3 && info->sample.dim[0] == 3;
   struct sl_loader_options options = {.batch = cli->batch, .seed = cli->seed};
   /* out of step, rank 0 evaluates alone */
   if (session->context && (train || !ranks_are_async(cli)))
@@ -57,6 +57,27 @@ enum sl_status session_open_loaders(struct session *session) {
                          : status;
 }
 
+/* The loss of --loss, or the usual one for such data. */
+static int choose_loss(struct session *session) {
+  const struct cli *cli = &session->cli;
+  const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
+  bool has_targets = info->target.ndim > 0;
+  session->loss = (struct sl_loss){.kind = has_targets ? SL_LOSS_MSE : SL_LOSS_CROSS_ENTROPY};
+  if (cli->loss && sl_loss_parse(cli->loss, &session->loss) != SL_OK)
+    return session_fail_library(session, SL_BAD_ARGUMENT);
+  if (sl_loss_takes_labels(&session->loss) == has_targets)
+    return session_fail(session, EXIT_USAGE, "--loss %s: %s has %s; use %s", cli->loss, info->name,
+                        has_targets ? "targets" : "class labels",
+                        has_targets ? "mse, mae, huber, bce or cosine" : "cross-entropy");
+  if (cli->task && !strcmp(cli->task, "regression") && !has_targets)
+    return session_fail(session, EXIT_USAGE, "--task %s: %s has class labels", cli->task,
+                        info->name);
+  if (cli->task && strcmp(cli->task, "regression") != 0 && has_targets &&
+      session->loss.kind != SL_LOSS_BCE)
+    return session_fail(session, EXIT_USAGE, "--task %s: %s has targets", cli->task, info->name);
+  return EXIT_DONE;
+}
+
 /* Options that do not suit the kind of data or the program's schedule are refused, not ignored. */
 int session_check_data(struct session *session) {
   const struct cli *cli = &session->cli;
@@ -66,7 +87,7 @@ int session_check_data(struct session *session) {
   if (program->half_life && *program->half_life && strncmp(cli->lr_schedule, "constant", 8) != 0)
     return session_fail(session, EXIT_USAGE,
                         "--half-life and --lr-schedule %s: give one of the two", cli->lr_schedule);
-  return EXIT_DONE;
+  return choose_loss(session);
 }
 
 /* How long: --steps, --epochs, the shorter of both, or the program's default. */

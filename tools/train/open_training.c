@@ -36,6 +36,10 @@ static enum sl_status note_data(struct sl_model *model, const struct sl_dataset_
   const struct sl_model_notes notes = {.channels = info->channels,
                                        .mean = info->mean,
                                        .deviation = info->deviation,
+                                       .values = !info->bytes && !info->tokens,
+                                       .target_channels = info->target_channels,
+                                       .target_mean = info->target_mean,
+                                       .target_deviation = info->target_deviation,
                                        .class_count = info->class_names ? info->classes : 0,
                                        .class_names = info->class_names};
   return sl_model_note(model, &notes);
@@ -83,6 +87,7 @@ enum sl_status session_open_trainer(struct session *session) {
       .kvstore = cli->kvstore,
       .math = cli->math,
       .eager = cli->eager,
+      .loss = session->loss,
       .stages = cli->stages,
       .servers = cli->servers,
       .bigarray_bound = cli->bigarray_bound,

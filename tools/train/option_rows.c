@@ -43,6 +43,16 @@ static const char *optimizer_help(void) {
   return option_list(sl_optimizer_name, ", ", ", ", text, sizeof text);
 }
 
+static const char *loss_help(void) {
+  static char text[300];
+  char names[200];
+  snprintf(
+      text, sizeof text,
+      "%s. A number may follow: label smoothing of cross-entropy (:0.1), delta of huber (:0.5)",
+      option_list(sl_loss_name, ", ", ", ", names, sizeof names));
+  return text;
+}
+
 static const char *default_epochs(const void *values) {
   static char text[32];
   snprintf(text, sizeof text, "%lld", (long long)((const struct cli *)values)->usual_epochs);
@@ -71,6 +81,9 @@ static const char *default_clip(const void *values) {
 
 static const char *const schedule_names[] = {"constant", "step:", "drops:", "cosine", NULL};
 static const char *const device_names[] = {"cpu", "cpu:0", "cuda:0", "gpu-or-cpu", "any", NULL};
+static const char *const loss_names[] = {"cross-entropy", "mse",    "mae", "huber",
+                                         "bce",           "cosine", NULL};
+static const char *const task_names[] = {"classification", "regression", NULL};
 static const char *const split_names[] = {"even", "auto", NULL};
 static const char *const placement_names[] = {"auto", NULL};
 static const char *const compress_names[] = {"2bit:", "1bit", "fp16", "bf16", NULL};

@@ -14,6 +14,10 @@
 #include "tools/train/ranks.h"
 #include "tools/train/session.h"
 
+int64_t program_outputs(const struct sl_dataset_info *data) {
+  return data->target.ndim ? sl_shape_count(&data->target) : data->classes;
+}
+
 static int count_bytes(struct session *session) {
   enum sl_status status = sl_bytes_sent(session->context, &session->bytes_sent);
   return status == SL_OK ? EXIT_DONE : session_fail_library(session, status);

@@ -14,7 +14,7 @@ struct program {
   const char *lr_schedule; /* NULL: constant */
   enum sl_init init;
   bool augment; /* of images, unless told otherwise */
-  /* Append the layers; the last one gives data->classes logits. */
+  /* Append the layers; the last one has program_outputs(data) outputs. */
   enum sl_status (*build)(struct sl_model *model, const struct sl_dataset_info *data,
                           enum sl_init init, const void *input);
   /* NULL: images by --data. Else opens the training set and the test set; for a text the messages
@@ -36,6 +36,9 @@ struct program {
   /* NULL, or time steps a task; 0: the whole sequence. */
   const int64_t *chunk;
 };
+
+/* A logit for each class, or an output for each value of the targets. */
+int64_t program_outputs(const struct sl_dataset_info *data);
 
 /* Train as the command line says. Returns the exit code. */
 int run_program(const struct program *program, int argc, char **argv);

@@ -64,7 +64,8 @@ static int resume(struct session *session) {
 
 const char *session_unit(const struct session *session) {
   const struct program *program = session->program;
-  return program->unit ? program->unit(program->cli.input) : "images";
+  if (program->unit) return program->unit(program->cli.input);
+  return sl_dataset_info(session->train_set)->sample.ndim == 3 ? "images" : "samples";
 }
 
 static struct description describe(const struct session *session) {

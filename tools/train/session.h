@@ -42,10 +42,11 @@ struct session {
     bool failed;             /* the last attempt */
   } checkpoint;
   struct failure_report failure_report;
-  char *command;                  /* as typed, to be pasted */
-  double epoch_loss;              /* sum over the epoch's samples */
-  int64_t epoch_samples, samples; /* of this epoch, and of this process in all */
-  double test_loss, test_accuracy;
+  char *command; /* as typed, to be pasted */
+  struct sl_loss loss;
+  double epoch_loss, epoch_terms; /* sums over the epoch: of the loss, and of its divisor */
+  int64_t samples;                /* of this process in all */
+  struct test_result test;        /* of the last evaluation */
   /* of --placement auto: its table, and the predicted time of a step */
   char *automatic;
   double predicted_ms;
