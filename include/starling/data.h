@@ -109,7 +109,7 @@ SL_API enum sl_status sl_dataset_new(const char *name, const struct sl_shape *sa
 
 /** The description of a set of floats. The zero value of a member is its default. */
 struct sl_dataset_options {
-  const char *name;       /**< required; copied, as is all that follows */
+  const char *name;       /**< required; copied, as means and deviations are */
   struct sl_shape sample; /**< of one sample, at most SL_MAX_DIMS - 1 axes; required */
   struct sl_shape target; /**< of one sample's targets, the same; ndim 0: class labels */
   int64_t count;          /**< samples; required */

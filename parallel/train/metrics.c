@@ -16,12 +16,13 @@ enum sl_status sl__predictions_begin(const struct sl_dataset_info *info, int64_t
   size_t rows = (size_t)info->count, width = (size_t)sl_shape_count(output);
   *p = (struct sl__predictions){.info = info, .width = (int64_t)width};
   p->outputs = sl__alloc(rows * width, sizeof(float), "an evaluation's outputs");
+  p->scored = sl__alloc(rows, sizeof *p->scored, "an evaluation's scores");
   p->batch = sl__alloc((size_t)batch * width, sizeof(float), "an evaluation's outputs");
   if (info->target.ndim)
     p->targets = sl__alloc(rows * width, sizeof(float), "an evaluation's targets");
   else
     p->labels = sl__alloc(rows, sizeof(int32_t), "an evaluation's labels");
-  if (p->outputs && p->batch && (p->targets || p->labels)) return SL_OK;
+  if (p->outputs && p->scored && p->batch && (p->targets || p->labels)) return SL_OK;
   sl__predictions_end(p);
   return SL_NO_MEMORY;
 }
@@ -31,6 +32,7 @@ void sl__predictions_end(struct sl__predictions *p) {
   free(p->targets);
   free(p->labels);
   free(p->batch);
+  free(p->scored);
   *p = (struct sl__predictions){0};
 }
 
@@ -182,19 +184,14 @@ static double determination(const struct sl__predictions *p, double *each) {
 
 /* ---- metrics of yes and no ---- */
 
-struct scored {
-  float score;
-  bool positive;
-};
-
 static int by_score(const void *a, const void *b) {
-  float x = ((const struct scored *)a)->score, y = ((const struct scored *)b)->score;
+  float x = ((const struct sl__scored *)a)->score, y = ((const struct sl__scored *)b)->score;
   return (x > y) - (x < y);
 }
 
 /* The area under the ROC curve: the share of pairs in which the positive one has the higher score;
  * equal scores count half (Mann, Whitney 1947). NaN without positives or negatives. */
-static double auc(struct scored *all, int64_t count) {
+static double auc(struct sl__scored *all, int64_t count) {
   double rank_sum = 0, positives = 0;
   qsort(all, (size_t)count, sizeof *all, by_score);
   for (int64_t i = 0, end; i < count; i = end) {
@@ -210,28 +207,24 @@ static double auc(struct scored *all, int64_t count) {
 }
 
 static double auc_of_outputs(const struct sl__predictions *p, double *each) {
-  struct scored *all = sl__alloc((size_t)p->rows + 1, sizeof *all, "an evaluation");
   for (int64_t i = 0; i < p->width; i++) {
     int64_t count = 0;
-    for (int64_t row = 0; row < p->rows && all; row++) {
+    for (int64_t row = 0; row < p->rows; row++) {
       float t = p->targets[row * p->width + i];
-      if (!isnan(t)) all[count++] = (struct scored){p->outputs[row * p->width + i], t >= 0.5f};
+      if (isnan(t)) continue;
+      p->scored[count++] = (struct sl__scored){p->outputs[row * p->width + i], t >= 0.5f};
     }
-    each[i] = all ? auc(all, count) : NAN;
+    each[i] = auc(p->scored, count);
   }
-  free(all);
   return mean_of(each, p->width);
 }
 
 static double auc_of_classes(const struct sl__predictions *p, double *each) {
   (void)each;
-  struct scored *all = sl__alloc((size_t)p->rows + 1, sizeof *all, "an evaluation");
-  if (!all) return NAN;
   for (int64_t row = 0; row < p->rows; row++)
-    all[row] = (struct scored){p->outputs[2 * row + 1] - p->outputs[2 * row], p->labels[row] == 1};
-  double area = auc(all, p->rows);
-  free(all);
-  return area;
+    p->scored[row] =
+        (struct sl__scored){p->outputs[2 * row + 1] - p->outputs[2 * row], p->labels[row] == 1};
+  return auc(p->scored, p->rows);
 }
 
 static double accuracy(const struct sl__predictions *p, double *each) {

@@ -4,14 +4,20 @@
 
 #include "parallel/step/plan.h"
 
+struct sl__scored {
+  float score;
+  bool positive;
+};
+
 /* Samples with a label, or with a target that counts, in the order of the data. */
 struct sl__predictions {
   const struct sl_dataset_info *info;
-  int64_t rows, width; /* width: outputs of a sample */
-  float *outputs;      /* [rows, width] */
-  float *targets;      /* [rows, width]; NULL: there are labels */
-  int32_t *labels;     /* [rows] */
-  float *batch;        /* scratch: [a batch's rows, width] */
+  int64_t rows, width;       /* width: outputs of a sample */
+  float *outputs;            /* [rows, width] */
+  float *targets;            /* [rows, width]; NULL: there are labels */
+  int32_t *labels;           /* [rows] */
+  float *batch;              /* scratch: [a batch's rows, width] */
+  struct sl__scored *scored; /* scratch: [samples of the set] */
 };
 
 /* Memory for all samples of the set. */

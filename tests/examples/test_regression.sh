@@ -1,7 +1,8 @@
 #!/bin/sh
-# A regression by the mlp trainer: it reaches the noise of the generated data, says errors instead of
-# an accuracy in its lines and its log, goes on from a checkpoint to the bit, and starling-predict
-# answers in the targets' unit. Options that do not fit the data get one clear line.
+# A regression by the mlp trainer: it reaches the noise of the generated data, says errors instead
+# of an accuracy in its lines and its log, goes on from a checkpoint to the bit, and
+# starling-predict answers in the targets' unit. Options that do not fit the data get one clear
+# line.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/tap.sh"
 mlp=${MLP:-examples/mlp} predict=${PREDICT:-tools/starling-predict}
@@ -9,7 +10,8 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_NCPU=2 STARPU_NCUDA=0
 export STARPU_HOME="${STARPU_HOME:-$work}"
-train="--data friedman --hidden 32,32 --optimizer adam --lr 0.005 --batch 100 --replicas 2"
+train="--data friedman --hidden 64,64 --optimizer adamw --weight-decay 0.01 --lr 0.01 --batch 100"
+train="$train --replicas 2"
 
 # ---- what is refused ----
 # refused CODE WORD ARGUMENTS...: one line on the error stream with WORD in it
@@ -43,6 +45,13 @@ check "no line has an accuracy" sh -c "! grep -q accuracy '$work/out' '$work/a.j
 check "throughput counts samples" grep -q '"unit": *"samples"' "$work/a.jsonl"
 check "the log says which loss" grep -q '"loss": *"mse"' "$work/a.jsonl"
 
+timeout 60 "${REPORT:-tools/starling-report}" -o "$work/report.html" "$work/a.jsonl" \
+  2>"$work/err" &&
+  grep -q 'test RMSE' "$work/report.html" && ! grep -qi 'test accuracy' "$work/report.html"
+verdict $? "the report has the error, and no accuracy"
+timeout 60 "${PLOT:-tools/starling-plot}" -o "$work/curve.svg" "$work/a.jsonl" 2>"$work/err"
+verdict $? "starling-plot draws the log"
+
 # ---- answers ----
 timeout 100 "$predict" "$work/a.json" friedman >"$work/answers" 2>"$work/err"
 verdict $? "starling-predict answers"
@@ -55,7 +64,8 @@ check "answers are in the targets' unit: their mean is $mean" \
 # ---- other losses, and a checkpoint ----
 for loss in mae huber:0.5 cosine; do
   # shellcheck disable=SC2086
-  timeout 100 "$mlp" $train --loss "$loss" --steps 20 --quiet --log "$work/$loss.jsonl" 2>"$work/err"
+  timeout 100 "$mlp" $train --loss "$loss" --steps 20 --quiet --log "$work/$loss.jsonl" \
+    2>"$work/err"
   verdict $? "--loss $loss trains"
 done
 # shellcheck disable=SC2086

@@ -323,6 +323,7 @@ static void refuses(const struct sl_loss *loss, const struct sl_loss *of_data, i
   enum sl_status status = sl_trainer_new(model, &(struct sl_optimizer){0}, NULL,
                                          &(struct sl_trainer_options){.loss = *loss}, &trainer);
   if (status == SL_OK) status = sl_trainer_step(trainer, loader, &report, &reported);
+  if (status == SL_OK) status = sl_trainer_drain(trainer, &report, &reported);
   FAILS(status, expected, text);
   sl_trainer_free(trainer);
   sl_model_free(model);

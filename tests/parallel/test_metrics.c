@@ -3,6 +3,7 @@
  * the work. */
 #include <math.h>
 
+#include "core/base/error.h"
 #include "core/base/random.h"
 #include "tests/common/small_model.h"
 
@@ -225,9 +226,45 @@ static void test_refused(void **state) {
   sl_dataset_free(set);
 }
 
+/* Each allocation fails once: no result, and nothing is lost. */
+static void test_no_memory(void **state) {
+  (void)state;
+  enum sl_status status = SL_NO_MEMORY;
+  make_values(SL_LOSS_BCE, 2);
+  for (long n = 1; status != SL_OK; n++) {
+    struct sl_dataset *set;
+    struct sl_loader *loader;
+    struct sl_trainer *trainer;
+    struct sl_evaluation *evaluation = NULL;
+    struct sl_model *model = new_model(SL_SHAPE(IN));
+    const struct sl_dataset_options description = {.name = "table",
+                                                   .sample = SL_SHAPE(IN),
+                                                   .target = SL_SHAPE(2),
+                                                   .count = COUNT,
+                                                   .missing = true};
+    const struct sl_trainer_options options = {.replicas = 1, .loss.kind = SL_LOSS_BCE};
+    assert_true(n < 2000);
+    add_dense(model, "fc", 2, SL_INIT_DEFAULT);
+    OK(sl_dataset_floats(&description, inputs, targets, NULL, false, &set));
+    OK(sl_loader_new(set, &(struct sl_loader_options){.batch = BATCH}, &loader));
+    OK(sl_trainer_new(model, &(struct sl_optimizer){0}, NULL, &options, &trainer));
+    sl__alloc_fail_after(n);
+    status = sl_trainer_measure(trainer, loader, &evaluation);
+    sl__alloc_fail_after(0);
+    if (status != SL_OK) assert_int_equal(status, SL_NO_MEMORY);
+    assert_int_equal(evaluation == NULL, status != SL_OK);
+    sl_evaluation_free(evaluation);
+    sl_trainer_free(trainer);
+    sl_model_free(model);
+    sl_loader_free(loader);
+    sl_dataset_free(set);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_values), cmocka_unit_test(test_labels), cmocka_unit_test(test_binary),
-      cmocka_unit_test(test_divisions), cmocka_unit_test(test_refused)};
+      cmocka_unit_test(test_values),  cmocka_unit_test(test_labels),
+      cmocka_unit_test(test_binary),  cmocka_unit_test(test_divisions),
+      cmocka_unit_test(test_refused), cmocka_unit_test(test_no_memory)};
   return cmocka_run_group_tests_name("metrics", tests, open_context, close_context);
 }

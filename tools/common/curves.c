@@ -110,7 +110,8 @@ static bool read_evaluation(struct reader *reader, const json_t *object, struct 
   if (!(accuracy >= 0 && accuracy <= 1))
     return refuse(reader, "\"test_accuracy\" is not between 0 and 1");
   if (!series_append(&run->test_loss, reader->steps, loss) ||
-      (has_accuracy && !series_append(&run->test_accuracy, reader->steps, accuracy)))
+      (has_accuracy && !series_append(&run->test_accuracy, reader->steps, accuracy)) ||
+      !append_if(&run->test_rmse, reader->steps, json_object_get(object, "test_rmse")))
     return refuse(reader, "no memory");
   return true;
 }
@@ -239,6 +240,7 @@ void curves_free(struct run_curves *run) {
   free(run->loss.samples);
   free(run->test_loss.samples);
   free(run->test_accuracy.samples);
+  free(run->test_rmse.samples);
   free(run->lr.samples);
   free(run->rate.samples);
   free(run->epochs.samples);

@@ -20,13 +20,14 @@ struct run_curves {
   char *label;
   bool tokens;   /* of a text: its loss is shown as perplexity */
   char unit[16]; /* of throughput: "images", "words"; "samples" if the log does not say */
-  struct series loss, test_loss, test_accuracy;
-  struct series lr, rate; /* empty if the log has none */
-  struct series epochs;   /* y: epochs done, with fractions; empty if a step has no epoch */
-  struct series seconds;  /* y: since the training's begin; empty if a step has no time (logs of
-                             older versions) */
-  json_t *notes; /* all other lines' objects, an array; each gets the key "after", the steps
-                    done before it */
+  struct series loss, test_loss;
+  struct series test_accuracy, test_rmse; /* empty if the task has none */
+  struct series lr, rate;                 /* empty if the log has none */
+  struct series epochs;  /* y: epochs done, with fractions; empty if a step has no epoch */
+  struct series seconds; /* y: since the training's begin; empty if a step has no time (logs of
+                            older versions) */
+  json_t *notes;         /* all other lines' objects, an array; each gets the key "after", the steps
+                            done before it */
 };
 
 /* false: message (of size bytes) holds one line that names the file and the line in it. */

@@ -134,6 +134,7 @@ bool facts_find(const struct run_curves *run, struct facts *facts) {
   find_best(&run->test_loss, true, &facts->test_loss, &facts->best_test_loss, &facts->best_loss_at);
   find_best(&run->test_accuracy, false, &facts->accuracy, &facts->best_accuracy,
             &facts->best_accuracy_at);
+  find_best(&run->test_rmse, true, &facts->rmse, &facts->best_rmse, &facts->best_rmse_at);
   return median_rate(run, &facts->rate) && median_note(run->notes, "stopped_s", &facts->stopped) &&
          median_note(run->notes, "write_s", &facts->write) &&
          median_note(run->notes, "bytes", &facts->bytes);

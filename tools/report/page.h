@@ -18,8 +18,9 @@ struct facts {
   /* the last value; the lowest, and the steps before it */
   double test_loss, best_test_loss, best_loss_at;
   double accuracy, best_accuracy, best_accuracy_at;
-  double rate;    /* median samples/s */
-  double seconds; /* sum over all processes whose log says it */
+  double rmse, best_rmse, best_rmse_at; /* of a regression */
+  double rate;                          /* median samples/s */
+  double seconds;                       /* sum over all processes whose log says it */
   int checkpoints;
   double checkpoint_at, stopped, write, bytes; /* steps before the last one; medians */
 };

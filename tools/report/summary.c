@@ -98,6 +98,13 @@ static void tell_accuracy(FILE *out, const struct view *v) {
   tell_best(out, f->best_accuracy, f->best_accuracy_at, f->accuracy, 100, " %");
 }
 
+static void tell_rmse(FILE *out, const struct view *v) {
+  const struct facts *f = v->facts;
+  if (isnan(f->rmse)) return;
+  fprintf(out, "%.4f", f->rmse);
+  tell_best(out, f->best_rmse, f->best_rmse_at, f->rmse, 1, "");
+}
+
 static void tell_perplexity(FILE *out, const struct view *v) {
   const struct facts *f = v->facts;
   if (!v->run->tokens || isnan(f->test_loss)) return;
@@ -148,6 +155,7 @@ static const struct fact facts[] = {{"Program", tell_program, false},
                                     {"Training loss at the end", tell_loss, true},
                                     {"Test loss", tell_test_loss, true},
                                     {"Test accuracy", tell_accuracy, true},
+                                    {"Test RMSE", tell_rmse, true},
                                     {"Perplexity", tell_perplexity, true},
                                     {"Throughput (median)", tell_rate, true},
                                     {"Checkpoints", tell_checkpoints, false},
@@ -218,6 +226,7 @@ static void write_tiles(FILE *out, const struct view *view) {
   fputs("<div class=\"tiles\">\n", out);
   write_tile(out, view, "perplexity", tell_perplexity, false);
   write_tile(out, view, "test accuracy", tell_accuracy, false);
+  write_tile(out, view, "test RMSE", tell_rmse, false);
   write_tile(out, view, "test loss", tell_test_loss, false);
   write_tile(out, view, "training loss at the end", tell_loss, false);
   write_tile(out, view, "throughput, median", tell_rate, false);

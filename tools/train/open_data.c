@@ -68,7 +68,7 @@ static int choose_loss(struct session *session) {
   if (sl_loss_takes_labels(&session->loss) == has_targets)
     return session_fail(session, EXIT_USAGE, "--loss %s: %s has %s; use %s", cli->loss, info->name,
                         has_targets ? "targets" : "class labels",
-                        has_targets ? "mse, mae, huber, bce or cosine" : "cross-entropy");
+                        has_targets ? "mse or another loss of targets" : "cross-entropy");
   if (cli->task && !strcmp(cli->task, "regression") && !has_targets)
     return session_fail(session, EXIT_USAGE, "--task %s: %s has class labels", cli->task,
                         info->name);

@@ -81,8 +81,6 @@ static const char *default_clip(const void *values) {
 
 static const char *const schedule_names[] = {"constant", "step:", "drops:", "cosine", NULL};
 static const char *const device_names[] = {"cpu", "cpu:0", "cuda:0", "gpu-or-cpu", "any", NULL};
-static const char *const loss_names[] = {"cross-entropy", "mse",    "mae", "huber",
-                                         "bce",           "cosine", NULL};
 static const char *const task_names[] = {"classification", "regression", NULL};
 static const char *const split_names[] = {"even", "auto", NULL};
 static const char *const placement_names[] = {"auto", NULL};
