@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -206,6 +207,37 @@ enum sl_status sl__file_read_plain(const char *path, size_t limit, uint8_t **byt
 
 enum sl_status sl__file_read_own(const char *path, size_t limit, uint8_t **bytes, size_t *size) {
   return read_plain(path, limit, true, bytes, size);
+}
+
+enum sl_status sl__file_map(const char *path, struct sl__mapping *mapping) {
+  enum sl_status status;
+  size_t size = 0;
+  void *bytes;
+  int fd = -1;
+  SL__TRY(open_regular(path, false, &fd, &size));
+  if (size == 0) SL__TRY(sl__fail(SL_BAD_FILE, "%s: is empty", path));
+  bytes = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+  if (bytes == MAP_FAILED) SL__TRY(fail_io(path, "mapped into memory", errno));
+  *mapping = (struct sl__mapping){bytes, size, fd};
+  return SL_OK;
+out:
+  if (fd >= 0) close(fd);
+  return status;
+}
+
+enum sl_status sl__file_map_check(const char *path, const struct sl__mapping *mapping) {
+  struct stat info;
+  if (fstat(mapping->file, &info) != 0) return fail_io(path, "read", errno);
+  if ((size_t)info.st_size >= mapping->size) return SL_OK;
+  return sl__fail(SL_BAD_FILE, "%s: became shorter while it was read; leave it alone meanwhile",
+                  path);
+}
+
+void sl__file_unmap(struct sl__mapping *mapping) {
+  if (!mapping->bytes) return;
+  munmap((void *)mapping->bytes, mapping->size);
+  close(mapping->file);
+  *mapping = (struct sl__mapping){0};
 }
 
 /* ---- writing ---- */

@@ -15,6 +15,18 @@ enum sl_status sl__file_read_plain(const char *path, size_t limit, uint8_t **byt
 /* The same of a cache: a link, and a file that belongs to another user, are refused. */
 enum sl_status sl__file_read_own(const char *path, size_t limit, uint8_t **bytes, size_t *size);
 
+/* A regular file in the address space: the system reads its pages when they are used, and forgets
+ * them when memory is short. */
+struct sl__mapping {
+  const uint8_t *bytes;
+  size_t size;
+  int file; /* a descriptor */
+};
+enum sl_status sl__file_map(const char *path, struct sl__mapping *mapping);
+/* SL_BAD_FILE if the file has become shorter: the use of its lost bytes would end the process. */
+enum sl_status sl__file_map_check(const char *path, const struct sl__mapping *mapping);
+void sl__file_unmap(struct sl__mapping *mapping); /* legal for a zeroed one */
+
 /* Length and XXH64 (seed 0) of the bytes that the program has written. */
 struct sl__file_sum {
   uint64_t bytes, xxh64;

@@ -85,6 +85,49 @@ SL_API enum sl_status sl_friedman_new(int64_t count, uint64_t seed, bool train,
 SL_API enum sl_status sl_dataset_open(const char *name, uint64_t seed, bool train,
                                       struct sl_dataset **dataset);
 
+/** What is done about a table's fields that are empty, NA, N/A, NaN or null. */
+enum sl_missing {
+  SL_MISSING_REFUSE, /**< SL_BAD_FILE, with the line and the column */
+  SL_MISSING_DROP,   /**< rows with such a field are left out */
+  SL_MISSING_MEAN    /**< a number becomes its column's mean in the training part, a text none of
+                          the column's texts; rows without a target are left out */
+};
+
+/** What a sample's targets are. */
+enum sl_target_kind {
+  SL_TARGET_AUTO,    /**< texts, and whole numbers of arrays, are classes; all else are values */
+  SL_TARGET_CLASSES, /**< one class label a sample */
+  SL_TARGET_VALUES   /**< numbers (f32) */
+};
+
+/** How the files of a dataset are read. All zero serves many. Members that the format of the files
+ * does not use must be zero. */
+struct sl_dataset_options {
+  uint64_t seed;      /**< of a generated set, and of the split */
+  const char *inputs; /**< arrays: the name of the inputs; NULL: "x" */
+  const char *target; /**< arrays: the name of the targets, NULL: "y"; beside an .npy file of inputs
+                           the path of another one; tables: columns, "NAME" or "NAME,NAME" */
+  const char *ignore; /**< tables: columns that are left out, "NAME,NAME" */
+  enum sl_target_kind targets;
+  enum sl_missing missing;
+  /** What is held back from the training: a share of the samples, "0.2", chosen by the seed; or
+   * files like those of the training. NULL: the files' own test set, else "0.1". */
+  const char *validation;
+  int64_t height, width; /**< pictures: the size that they get; 0: all have one already */
+  bool skip_bad;         /**< pictures: leave out those that cannot be decoded */
+  bool raw;              /**< values as they are in the files: no means, no deviations */
+};
+
+/** A set as sl_dataset_open opens it, or a file: a table (.csv, .tsv), NumPy arrays (.npz; .npy), a
+ * folder of x.npy and y.npy, a folder with a folder of pictures for each class.
+ * train: the training part, else what is held back from it. Unless options.raw is set, inputs and
+ * targets that are values are normalised by means and deviations measured on the training part (of
+ * more than 65,536 samples on that many): of each value of a vector, of each channel of an image.
+ * options NULL: all zero. \return SL_IO, SL_BAD_FILE; SL_BAD_ARGUMENT for an option that the
+ * format does not have. */
+SL_API enum sl_status sl_dataset_read(const char *name, const struct sl_dataset_options *options,
+                                      bool train, struct sl_dataset **dataset);
+
 /** One thing that sl_dataset_open knows. */
 struct sl_dataset_format {
   const char *name;  /**< "digits", "MNIST" */

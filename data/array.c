@@ -1,0 +1,189 @@
+#include "data/array.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "data/folder.h"
+
+bool sl__ends_in(const char *path, const char *ending) {
+  size_t length = strlen(path), tail = strlen(ending);
+  return length > tail && !strcmp(path + length - tail, ending);
+}
+
+static bool is_folder(const char *path) {
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* "x.npy", to be freed; NULL without memory. */
+static char *npy_name(const char *name) {
+  size_t size = strlen(name) + sizeof ".npy";
+  char *file = sl__alloc(size, 1, "a name");
+  if (file) snprintf(file, size, "%s.npy", name);
+  return file;
+}
+
+/* ---- .npy ---- */
+
+static enum sl_status open_npy(const char *path, struct sl__array *array) {
+  enum sl_status status = SL_OK;
+  array->name = sl__strdup(path);
+  if (!array->name) SL__TRY(SL_NO_MEMORY);
+  SL__TRY(sl__file_map(path, &array->file));
+  SL__TRY(sl__npy_parse(path, array->file.bytes, array->file.size, &array->layout));
+out:
+  return status;
+}
+
+static enum sl_status open_in_folder(const char *folder, const char *name,
+                                     struct sl__array *array) {
+  char *file = npy_name(name);
+  char *path = file ? sl__join(folder, file) : NULL;
+  enum sl_status status = path ? open_npy(path, array) : SL_NO_MEMORY;
+  free(path);
+  free(file);
+  return status;
+}
+
+/* ---- .npz ---- */
+
+static bool is_member(const struct sl__zip_member *member, const char *file) {
+  return member->name_size == strlen(file) && !memcmp(member->name, file, member->name_size);
+}
+
+/* Finds the member NAME.npy. */
+static enum sl_status find_member(struct sl__zip *zip, const char *name,
+                                  struct sl__zip_member *member, bool *found) {
+  char *file = npy_name(name);
+  enum sl_status status = file ? SL_OK : SL_NO_MEMORY;
+  *found = status == SL_OK;
+  while (status == SL_OK && *found) {
+    status = sl__zip_next(zip, member, found);
+    if (status == SL_OK && *found && is_member(member, file)) break;
+  }
+  free(file);
+  return status;
+}
+
+/* The message lists the names that there are. */
+static enum sl_status fail_missing(const struct sl__zip *zip, const char *name) {
+  struct sl__zip all;
+  struct sl__zip_member member;
+  struct sl__text t;
+  bool found = true;
+  char *names;
+  FILE *out = sl__text_begin(&t);
+  if (out && sl__zip_parse(zip->path, zip->bytes, zip->size, &all) == SL_OK)
+    for (int i = 0; sl__zip_next(&all, &member, &found) == SL_OK && found; i++) {
+      int length = (int)member.name_size - (int)strlen(".npy");
+      if (length > 0 && i < 16) fprintf(out, "%s%.*s", i ? ", " : "", length, member.name);
+    }
+  enum sl_status status = sl__text_end(&t, "a list of arrays", &names);
+  if (status != SL_OK) return status;
+  status = sl__fail(SL_BAD_FILE, "%s: has no array \"%s\"; it has %s", zip->path, name,
+                    *names ? names : "none");
+  free(names);
+  return status;
+}
+
+static enum sl_status use_member(struct sl__array *array, const struct sl__zip *zip,
+                                 const struct sl__zip_member *member) {
+  if (!member->deflated)
+    return sl__npy_parse(array->name, member->packed, member->size, &array->layout);
+  enum sl_status status = sl__zip_inflate(zip, member, &array->memory);
+  sl__file_unmap(&array->file);
+  return status == SL_OK ? sl__npy_parse(array->name, array->memory, member->size, &array->layout)
+                         : status;
+}
+
+static enum sl_status open_npz(const char *path, const char *name, struct sl__array *array) {
+  enum sl_status status;
+  struct sl__zip zip;
+  struct sl__zip_member member;
+  bool found;
+  size_t size = strlen(path) + strlen(name) + sizeof ": ";
+  array->name = sl__alloc(size, 1, "a name");
+  if (!array->name) SL__TRY(SL_NO_MEMORY);
+  snprintf(array->name, size, "%s: %s", path, name);
+  SL__TRY(sl__file_map(path, &array->file));
+  SL__TRY(sl__zip_parse(path, array->file.bytes, array->file.size, &zip));
+  SL__TRY(find_member(&zip, name, &member, &found));
+  SL__TRY(found ? use_member(array, &zip, &member) : fail_missing(&zip, name));
+out:
+  return status;
+}
+
+static bool exists_in_npz(const char *path, const char *name) {
+  struct sl__mapping file = {0};
+  struct sl__zip zip;
+  struct sl__zip_member member;
+  bool found = false;
+  if (sl__file_map(path, &file) != SL_OK) return false;
+  if (sl__zip_parse(path, file.bytes, file.size, &zip) != SL_OK ||
+      find_member(&zip, name, &member, &found) != SL_OK)
+    found = false;
+  sl__file_unmap(&file);
+  return found;
+}
+
+/* ---- all formats ---- */
+
+enum sl_status sl__array_open(const char *path, const char *name, struct sl__array *array) {
+  enum sl_status status = sl__ends_in(path, ".npz")   ? open_npz(path, name, array)
+                          : sl__ends_in(path, ".npy") ? open_npy(path, array)
+                                                      : open_in_folder(path, name, array);
+  array->row_elements = 1;
+  for (int i = 1; i < array->layout.ndim; i++) array->row_elements *= (size_t)array->layout.dim[i];
+  array->row_size = array->row_elements * (size_t)array->layout.element.size;
+  return status;
+}
+
+bool sl__array_exists(const char *path, const char *name) {
+  char *file;
+  if (sl__ends_in(path, ".npz")) return exists_in_npz(path, name);
+  if (!is_folder(path) || !(file = npy_name(name))) return false;
+  bool exists = sl__has_file(path, file);
+  free(file);
+  return exists;
+}
+
+void sl__array_close(struct sl__array *array) {
+  if (array->close) array->close(array);
+  sl__file_unmap(&array->file);
+  free(array->memory);
+  free(array->name);
+  *array = (struct sl__array){0};
+}
+
+enum sl_status sl__array_check(const struct sl__array *array) {
+  return array->file.bytes ? sl__file_map_check(array->name, &array->file) : SL_OK;
+}
+
+/* Row i of an array whose first axis runs fastest, in C order. */
+static void gather_row(const struct sl__array *array, int64_t i, uint8_t *row) {
+  const struct sl__npy *npy = &array->layout;
+  size_t each = (size_t)npy->element.size;
+  int64_t index[SL_MAX_DIMS] = {i}, stride[SL_MAX_DIMS] = {1};
+  for (int d = 1; d < npy->ndim; d++) stride[d] = stride[d - 1] * npy->dim[d - 1];
+  for (size_t k = 0; k < array->row_elements; k++) {
+    int64_t from = 0;
+    for (int d = 0; d < npy->ndim; d++) from += index[d] * stride[d];
+    memcpy(row + k * each, npy->values + (size_t)from * each, each);
+    for (int d = npy->ndim - 1; d > 0 && ++index[d] == npy->dim[d]; d--) index[d] = 0;
+  }
+}
+
+enum sl_status sl__array_row(const struct sl__array *array, int64_t i, uint8_t *room,
+                             const uint8_t **row) {
+  *row = room;
+  if (array->read) return array->read(array, i, room);
+  if (array->layout.fortran && array->layout.ndim > 1)
+    gather_row(array, i, room);
+  else
+    *row = array->layout.values + (size_t)i * array->row_size;
+  return SL_OK;
+}

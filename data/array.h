@@ -1,0 +1,41 @@
+/* Arrays in files, by name: .npy files of a folder, members of an .npz archive, datasets of an HDF5
+ * file. The first axis counts samples; one sample's elements are a row. */
+#ifndef SL_DATA_ARRAY_H
+#define SL_DATA_ARRAY_H
+
+#include "core/base/file.h"
+#include "data/npy.h"
+
+struct sl__array {
+  char *name;              /* of messages: "data.npz: x" */
+  struct sl__npy layout;   /* its values are in the mapping or in memory; NULL: `read` has them */
+  struct sl__mapping file; /* of its own */
+  uint8_t *memory;         /* an unpacked member; NULL: none */
+  size_t row_elements, row_size; /* of a row: elements, bytes */
+  /* of formats that are not mapped: reads row i into `row`; callable by several threads */
+  enum sl_status (*read)(const struct sl__array *array, int64_t i, uint8_t *row);
+  void (*close)(struct sl__array *array);
+  void *handle;
+};
+
+/* path: a folder, an .npz or HDF5 file; or an .npy file, whatever the name. *array is zeroed
+ * before, and is closed by sl__array_close in any case. \return SL_IO, SL_BAD_FILE; among them an
+ * array that is not there. */
+enum sl_status sl__array_open(const char *path, const char *name, struct sl__array *array);
+
+void sl__array_close(struct sl__array *array); /* of a zeroed one, too */
+
+/* Is there an array of that name? A damaged file has none. */
+bool sl__array_exists(const char *path, const char *name);
+
+/* Row i in C order as *row; it points into the array, or into `room` (row_size bytes). */
+enum sl_status sl__array_row(const struct sl__array *array, int64_t i, uint8_t *room,
+                             const uint8_t **row);
+
+/* May the memory of mapped arrays be used? See sl__file_map_check. */
+enum sl_status sl__array_check(const struct sl__array *array);
+
+/* "data.npy" ends in ".npy". */
+bool sl__ends_in(const char *path, const char *ending);
+
+#endif
