@@ -147,9 +147,6 @@ fuzz_tools = \
 	tools/predict/format_idx.c \
 	tools/predict/format_pictures.c \
 	tools/predict/format_raw.c \
-	tools/predict/picture.h \
-	tools/predict/png.c \
-	tools/predict/pnm.c \
 	tools/predict/preparation.c \
 	tools/predict/samples.c \
 	tools/predict/text_lines.c \
@@ -166,7 +163,7 @@ fuzz_tools = \
 	tools/trace/paje.c \
 	tools/trace/trace.c \
 	tools/trace/trace.h
-fuzz_libs = $(libstarling_all_la_LIBADD) $(PNG_LIBS) $(CAIRO_LIBS) $(ZLIB_LIBS) $(JANSSON_LIBS) -lm
+fuzz_libs = $(libstarling_all_la_LIBADD) $(CAIRO_LIBS) $(ZLIB_LIBS) $(JANSSON_LIBS) -lm
 # The rooms of the readers are compiled with sanitizers and libFuzzer's counters; what these call
 # elsewhere comes from the library as it is.
 fuzz_room_sources = $(data_sources) $(nn_sources) $(fuzz_tools) $(tools_common_files) \
@@ -187,7 +184,7 @@ fuzz_flags = -g -O1 -fsanitize=$(fuzz_sanitizers) -fno-sanitize-recover=all
 tests/fuzz/objects/%.o: $(top_srcdir)/%.c | $(BUILT_SOURCES)
 	@$(MKDIR_P) $(@D)
 	$(AM_V_CC)$(CLANG) $(fuzz_flags) -fsanitize=fuzzer-no-link -DSL_FUZZER -MMD -MP \
-	  $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(AM_CFLAGS) $(PNG_CFLAGS) $(CAIRO_CFLAGS) -w -c $< -o $@
+	  $(DEFAULT_INCLUDES) $(AM_CPPFLAGS) $(AM_CFLAGS) $(CAIRO_CFLAGS) -w -c $< -o $@
 -include $(fuzz_objects:.o=.d) $(patsubst %,tests/fuzz/objects/%.d,$(fuzzers))
 tests/fuzz/libfuzz.a: $(fuzz_objects)
 	$(AM_V_AR)rm -f $@ && $(AR) cr $@ $(fuzz_objects)

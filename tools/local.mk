@@ -13,10 +13,13 @@ bin_PROGRAMS += \
 	tools/starling-tune
 tools_starling_plot_SOURCES = $(tools_plot_files)
 tools_starling_plot_LDADD = tools/libcommon.la $(CAIRO_LIBS) $(JANSSON_LIBS) -lm
-tools_starling_predict_SOURCES = $(tools_predict_files)
-tools_starling_predict_CFLAGS = $(AM_CFLAGS) $(PNG_CFLAGS)
+# the library shows no internal function: what it shares with this program is compiled for both
+tools_starling_predict_SOURCES = $(tools_predict_files) data/picture.h data/picture_jpeg.c \
+	data/picture_png.c data/picture_pnm.c data/picture_size.c
+tools_starling_predict_CFLAGS = $(AM_CFLAGS)
 tools_starling_predict_LDFLAGS = $(installed_ldflags)
-tools_starling_predict_LDADD = tools/libcommon.la libstarling.la $(PNG_LIBS) $(ZLIB_LIBS) \
+tools_starling_predict_LDADD = tools/libcommon.la libstarling.la $(PNG_LIBS) $(JPEG_LIBS) \
+	$(ZLIB_LIBS) \
 	$(JANSSON_LIBS) -lm -lpthread
 tools_starling_report_SOURCES = $(tools_report_files)
 tools_starling_report_LDADD = tools/libcommon.la $(CAIRO_LIBS) $(JANSSON_LIBS) -lm

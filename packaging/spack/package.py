@@ -25,7 +25,8 @@ class Starling(AutotoolsPackage, CudaPackage):
     variant("onednn", default=True, description="Fast products and convolutions by oneDNN")
     variant("onnx", default=True, description="ONNX files")
     variant("cairo", default=True, description="PNG output of starling-plot and starling-trace")
-    variant("png", default=True, description="PNG input of starling-predict")
+    variant("png", default=True, description="PNG pictures as inputs")
+    variant("jpeg", default=True, description="JPEG pictures as inputs")
     variant("fxt", default=True, description="Traces, for starling-trace")
 
     depends_on("c", type="build")
@@ -47,6 +48,7 @@ class Starling(AutotoolsPackage, CudaPackage):
     depends_on("protobuf-c", when="+onnx")
     depends_on("cairo+png+svg", when="+cairo")
     depends_on("libpng@1.6:", when="+png")
+    depends_on("jpeg", when="+jpeg")
     depends_on("cudnn", when="+cuda")
     depends_on("cmocka", type="test")
 
@@ -54,7 +56,7 @@ class Starling(AutotoolsPackage, CudaPackage):
 
     def configure_args(self):
         args = ["--enable-silent-rules"]
-        for option in ("mpi", "onednn", "onnx", "cairo", "png"):
+        for option in ("mpi", "onednn", "onnx", "cairo", "png", "jpeg"):
             args += self.with_or_without(option)
         if self.spec.satisfies("+cuda"):
             args.append(f"--with-cuda={self.spec['cuda'].prefix}")

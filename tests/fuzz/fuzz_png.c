@@ -4,7 +4,7 @@
 #include <zlib.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "tools/predict/picture.h"
+#include "data/picture.h"
 
 enum { SIGNATURE = 8, LENGTH = 4, NAME = 4, CRC = 4 };
 
@@ -23,13 +23,13 @@ static void repair(uint8_t *bytes, size_t size) {
 }
 
 FUZZER(png)(const uint8_t *bytes, size_t size) {
-  struct picture picture = {0};
+  struct sl__picture picture = {0};
   if (size < 2) return 0;
   uint8_t *copy = malloc(size - 1);
   if (!copy) abort();
   memcpy(copy, bytes + 1, size - 1);
   if (bytes[0] & 1) repair(copy, size - 1);
-  if (!png_read(copy, size - 1, &picture)) {
+  if (!sl__png_read(copy, size - 1, &picture)) {
     size_t count = (size_t)(picture.width * picture.height) * (size_t)picture.channels;
     for (size_t i = 0; i < count; i++)
       if (picture.values[i] > picture.most) abort();

@@ -1,13 +1,13 @@
 /* PGM and PPM: one picture after the other, as starling-predict reads them. */
 #include <stdlib.h>
 
-#include "tools/predict/picture.h"
+#include "data/picture.h"
 #include "tests/fuzz/fuzz.h"
 
 FUZZER(pnm)(const uint8_t *bytes, size_t size) {
-  struct picture picture = {0};
+  struct sl__picture picture = {0};
   size_t used = 0;
-  while (size && !pnm_read(bytes, size, &picture, &used)) {
+  while (size && !sl__pnm_read(bytes, size, &picture, &used)) {
     size_t count = (size_t)(picture.width * picture.height) * (size_t)picture.channels;
     /* the announced pixels are there */
     for (size_t i = 0; i < count; i++)

@@ -18,7 +18,7 @@ FUZZER(samples)(const uint8_t *bytes, size_t size) {
                                                   .known = head[1] & 4,
                                                   .deviation = {1, 1, 1},
                                                   .invert = head[1] & 8,
-                                                  .resize = (enum resize)(head[1] / 16 % 3)}};
+                                                  .resize = (enum sl__resize)(head[1] / 16 % 3)}};
   float values[3 * 32 * 32];
   struct origin origin;
   int code = EXIT_DONE;

@@ -176,8 +176,8 @@ says "mlp: --hidden '512,,512': '' must be a whole number from 1 to 100000" mlp 
 says "resnet: --depth '9': must be 6 n + 2" resnet --depth 9
 says "starling-plot: --width '10': must be a whole number from 200 to 10000" \
   starling-plot --width 10 x
-says "starling-predict: --format 'jpeg': unknown; \
-use auto, idx, cifar10, pnm, png, raw, text or tokens" starling-predict --format jpeg m x
+says "starling-predict: --format 'tiff': unknown; \
+use auto, idx, cifar10, pnm, png, jpeg, raw, text or tokens" starling-predict --format tiff m x
 says "starling-tune: --workers 'a': must be a list such as 1,2,4" starling-tune --workers a lenet
 says "starling-trace: --peak '0': must be a number from 0.001 to 1e+09" starling-trace --peak 0 x
 says "starling-report: --smooth '0': must be a whole number from 1 to 1000000000" \

@@ -353,7 +353,7 @@ printf 'P5 99999 99999 255\n' >huge.pgm; refused 1 "cut short" "$x" huge.pgm
 if [ -f digit.png ]; then
   head -c 100 digit.png >cut.png; refused 1 "damaged, or cut short" "$x" cut.png
 fi
-echo 'GIF89a' >x.gif; refused 1 "is neither IDX, PGM, PPM nor PNG" "$x" x.gif
+echo 'GIF89a' >x.gif; refused 1 "is neither IDX, PGM, PPM, PNG nor JPEG" "$x" x.gif
 head -c 3000 digit.f32 >cut.f32; refused 1 "cut short in sample 0" --format raw "$x" cut.f32
 awk 'BEGIN { for (i = 0; i < 3136; i++) printf "%c", 255 }' | LC_ALL=C tr -c '\377' '\377' |
   head -c 3136 >nan.f32

@@ -8,7 +8,7 @@
 enum { CIFAR_SIDE = 32 };
 
 static int open_cifar10(struct samples *s) {
-  const char *why = picture_room(&s->picture, CIFAR_SIDE, CIFAR_SIDE, 3);
+  const char *why = sl__picture_room(&s->picture, CIFAR_SIDE, CIFAR_SIDE, 3);
   if (why) return samples_bad(s, why);
   s->picture.most = 255;
   s->size = 1 + 3 * CIFAR_SIDE * CIFAR_SIDE;

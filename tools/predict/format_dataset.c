@@ -64,7 +64,7 @@ static int open_dataset(struct samples *s) {
   if (!info->bytes) return open_values(s, info);
   if (!s->options->preparation.pictures)
     return samples_bad(s, "the model takes no pictures, and these are some");
-  const char *why = picture_room(&s->picture, dim[2], dim[1], (int)dim[0]);
+  const char *why = sl__picture_room(&s->picture, dim[2], dim[1], (int)dim[0]);
   if (why) return samples_bad(s, why);
   s->size = (size_t)sl_shape_count(&info->sample) * sizeof(float);
   s->bytes = malloc(s->size);

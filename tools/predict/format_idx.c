@@ -70,7 +70,7 @@ static int open_idx(struct samples *s) {
   int code = idx_header(s->stream, 3, sizes);
   if (code != EXIT_DONE) return code;
   s->count = sizes[0];
-  const char *why = picture_room(&s->picture, sizes[2], sizes[1], 1);
+  const char *why = sl__picture_room(&s->picture, sizes[2], sizes[1], 1);
   if (why) return samples_bad(s, why);
   s->picture.most = 255;
   s->size = (size_t)sizes[1] * sizes[2];

@@ -1,6 +1,4 @@
-/* Pictures: a PNG file, or PGM and PPM pictures, of which a file may have several. */
-#include <string.h>
-
+/* Pictures: a PNG or JPEG file, or PGM and PPM pictures, of which a file may have several. */
 #include "tools/predict/failure.h"
 #include "tools/predict/sample_format.h"
 
@@ -11,18 +9,33 @@ static int open_pictures(struct samples *s) {
 }
 
 static bool is_png(const struct samples *s, const uint8_t *head, size_t size) {
-  static const uint8_t png[] = {0x89, 'P', 'N', 'G'};
   (void)s;
-  return size >= sizeof png && !memcmp(head, png, sizeof png);
+  return sl__is_png(head, size);
+}
+
+static bool is_jpeg(const struct samples *s, const uint8_t *head, size_t size) {
+  (void)s;
+  return sl__is_jpeg(head, size);
+}
+
+/* A file of one picture. */
+static int next_file(struct samples *s, bool *none, bool png) {
+  *none = s->at == s->size;
+  if (*none) return EXIT_DONE;
+  const char *why = png ? sl__png_read(s->bytes, s->size, &s->picture)
+                        : sl__jpeg_read(s->bytes, s->size, 0, 0, &s->picture);
+  s->at = s->size;
+  return why ? samples_bad(s, why) : EXIT_DONE;
 }
 
 static int next_png(struct samples *s, float *values, int64_t *label, bool *none) {
   (void)values, (void)label;
-  *none = s->at == s->size;
-  if (*none) return EXIT_DONE;
-  const char *why = png_read(s->bytes, s->size, &s->picture);
-  s->at = s->size;
-  return why ? samples_bad(s, why) : EXIT_DONE;
+  return next_file(s, none, true);
+}
+
+static int next_jpeg(struct samples *s, float *values, int64_t *label, bool *none) {
+  (void)values, (void)label;
+  return next_file(s, none, false);
 }
 
 static bool is_pnm(const struct samples *s, const uint8_t *head, size_t size) {
@@ -35,10 +48,11 @@ static int next_pnm(struct samples *s, float *values, int64_t *label, bool *none
   (void)values, (void)label;
   *none = s->at == s->size;
   if (*none) return EXIT_DONE;
-  const char *why = pnm_read(s->bytes + s->at, used, &s->picture, &used);
+  const char *why = sl__pnm_read(s->bytes + s->at, used, &s->picture, &used);
   s->at += used;
   return why ? samples_bad(s, why) : EXIT_DONE;
 }
 
 const struct sample_format png_format = {.is = is_png, .open = open_pictures, .next = next_png};
+const struct sample_format jpeg_format = {.is = is_jpeg, .open = open_pictures, .next = next_jpeg};
 const struct sample_format pnm_format = {.is = is_pnm, .open = open_pictures, .next = next_pnm};

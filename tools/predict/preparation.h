@@ -4,9 +4,7 @@
 
 #include <starling.h>
 
-#include "tools/predict/picture.h"
-
-enum resize { RESIZE_NONE, RESIZE_BILINEAR, RESIZE_BOX };
+#include "data/picture.h"
 
 /* How pictures become a model's inputs. */
 struct preparation {
@@ -15,12 +13,12 @@ struct preparation {
   bool known;            /* mean and deviation are set */
   float mean[3], deviation[3];
   bool invert;
-  enum resize resize;
+  enum sl__resize resize;
   const struct sl_model_notes *notes; /* by which numbers are normalised */
 };
 
 /* Converts a picture to values of the model's input. `what` names the picture in messages. */
-int prepare(const struct preparation *how, const char *what, const struct picture *picture,
+int prepare(const struct preparation *how, const char *what, const struct sl__picture *picture,
             float *values);
 
 #endif

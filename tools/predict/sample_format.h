@@ -22,7 +22,7 @@ struct samples {
   struct stream *stream, *labels; /* labels: beside an IDX file, or NULL */
   char *label_path;
   int64_t index, count; /* samples so far, and in all (formats that know it) */
-  struct picture picture;
+  struct sl__picture picture;
   uint8_t *bytes; /* one sample, or a whole file of pictures */
   size_t size, at;
   struct sl_dataset *set; /* a dataset that the library opened, or NULL */

@@ -47,7 +47,7 @@ static int choose(struct samples *s) {
   if (!s->format)
     return samples_bad(
         s,
-        "is neither IDX, PGM, PPM nor PNG, nor CIFAR-10 for a model of its size; name its "
+        "is neither IDX, PGM, PPM, PNG nor JPEG, nor CIFAR-10 for a model of its size; name its "
         "kind with --format");
   if (s->format->is_values || s->options->preparation.pictures) return EXIT_DONE;
   return fail(EXIT_FAILED, "%s: the model takes no pictures; give its values, --format raw",

@@ -41,7 +41,7 @@ static const char *parse_deviation(const struct option_row *row, const char *tex
 }
 
 static const char *parse_resize(const struct option_row *row, const char *text, void *values) {
-  return option_take(row, text ? text : row->names[RESIZE_BILINEAR], values);
+  return option_take(row, text ? text : row->names[SL__RESIZE_BILINEAR], values);
 }
 
 static const char *parse_normalize(const struct option_row *row, const char *text, void *values) {
@@ -58,7 +58,7 @@ static const char *const formats[] = {[FORMAT_AUTO] = "auto",
                                       [FORMAT_TOKENS] = "tokens",
                                       NULL};
 static const char *const filters[] = {
-    [RESIZE_NONE] = "none", [RESIZE_BILINEAR] = "bilinear", [RESIZE_BOX] = "box", NULL};
+    [SL__RESIZE_NONE] = "none", [SL__RESIZE_BILINEAR] = "bilinear", [SL__RESIZE_BOX] = "box", NULL};
 static const char *const normalizations[] = {"mnist", "cifar10", "none", NULL};
 static const char *const device_names[] = {"cpu", "cpu:0", "cuda:0", "gpu-or-cpu", "any", NULL};
 
@@ -175,7 +175,7 @@ static const char *describe(void) {
       text, sizeof text,
       "MODEL is a file that a trainer wrote by --save lenet.json, or an ONNX file, lenet.onnx, "
       "which does not say how its inputs were normalised or what its classes are called. "
-      "INPUT: IDX images (MNIST's), CIFAR-10's binary files, PGM, PPM, PNG, each plain or "
+      "INPUT: IDX images (MNIST's), CIFAR-10's binary files, PGM, PPM, PNG, JPEG, each plain or "
       "gzip; a folder with %s's files; %s (generated ones, shapes in colour); text for a "
       "language model, line by line; - is standard input.\n\n"
       "Output is a JSON line a sample, in the inputs' order: class, probability, the most "

@@ -2,13 +2,15 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "tools/predict/picture.h"
+#include "data/picture.h"
 
 static const char cut[] = "cut short; was the download complete?";
 
-const char *picture_room(struct picture *picture, int64_t width, int64_t height, int channels) {
+const char *sl__picture_room(struct sl__picture *picture, int64_t width, int64_t height,
+                             int channels) {
   if (width < 1 || height < 1) return "is empty: it has no pixels";
-  if (width > MOST_PIXELS || height > MOST_PIXELS / width) return "has more than 64 million pixels";
+  if (width > SL__MOST_PIXELS || height > SL__MOST_PIXELS / width)
+    return "has more than 64 million pixels";
   size_t count = (size_t)(width * height) * (size_t)channels;
   uint16_t *values = reallocarray(picture->values, count, sizeof *values);
   if (!values) return "is too large for the memory";
@@ -45,7 +47,7 @@ static const char *read_number(struct reader *r, unsigned most, unsigned *number
   return NULL;
 }
 
-static const char *read_text(struct reader *r, struct picture *picture, size_t count) {
+static const char *read_text(struct reader *r, struct sl__picture *picture, size_t count) {
   for (size_t i = 0; i < count; i++) {
     unsigned value;
     const char *why = read_number(r, picture->most, &value);
@@ -56,7 +58,7 @@ static const char *read_text(struct reader *r, struct picture *picture, size_t c
 }
 
 /* One byte a value, or two, the higher one first. */
-static const char *read_bytes(struct reader *r, struct picture *picture, size_t count) {
+static const char *read_bytes(struct reader *r, struct sl__picture *picture, size_t count) {
   const unsigned byte = 255;
   size_t each = picture->most > byte ? 2 : 1;
   if (count > (size_t)(r->end - r->at) / each) return cut;
@@ -68,13 +70,13 @@ static const char *read_bytes(struct reader *r, struct picture *picture, size_t 
   return NULL;
 }
 
-static const char *read_picture(struct reader *r, struct picture *picture) {
+static const char *read_picture(struct reader *r, struct sl__picture *picture) {
   const unsigned most_value = 65535;
   bool colour = r->at[1] == '3' || r->at[1] == '6', text = r->at[1] < '5';
   unsigned width, height;
   r->at += 2;
-  const char *why = read_number(r, MOST_PIXELS, &width);
-  if (!why) why = read_number(r, MOST_PIXELS, &height);
+  const char *why = read_number(r, SL__MOST_PIXELS, &width);
+  if (!why) why = read_number(r, SL__MOST_PIXELS, &height);
   if (!why) why = read_number(r, most_value, &picture->most);
   if (why) return why;
   if (!picture->most) return "damaged: its maximum is 0";
@@ -84,7 +86,7 @@ static const char *read_picture(struct reader *r, struct picture *picture) {
   int channels = colour ? 3 : 1;
   /* each value takes at least one byte: no memory is allocated for a file that is cut short */
   if ((uint64_t)width * height * (unsigned)channels > (uint64_t)(r->end - r->at)) return cut;
-  why = picture_room(picture, width, height, channels);
+  why = sl__picture_room(picture, width, height, channels);
   size_t count = (size_t)width * height * (size_t)channels;
   return why ? why : text ? read_text(r, picture, count) : read_bytes(r, picture, count);
 }
@@ -96,7 +98,8 @@ static void skip_end(struct reader *r) {
   if (at == r->end) r->at = at;
 }
 
-const char *pnm_read(const uint8_t *bytes, size_t size, struct picture *picture, size_t *used) {
+const char *sl__pnm_read(const uint8_t *bytes, size_t size, struct sl__picture *picture,
+                         size_t *used) {
   struct reader r = {bytes, bytes + size};
   if (size < 2 || bytes[0] != 'P' ||
       (bytes[1] != '2' && bytes[1] != '3' && bytes[1] != '5' && bytes[1] != '6'))

@@ -1,4 +1,4 @@
-#include "tools/predict/picture.h"
+#include "data/picture.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,15 +7,20 @@
 #include "config.h"
 #endif
 
+bool sl__is_png(const uint8_t *bytes, size_t size) {
+  static const uint8_t start[] = {0x89, 'P', 'N', 'G'};
+  return size >= sizeof start && !memcmp(bytes, start, sizeof start);
+}
+
 #ifdef SL_HAVE_PNG
 #include <png.h>
 
 /* As it is kept in the file: the eye's grey of a colour is for prepare() to make, of any kind of
  * file. */
-static const char *read_pixels(png_image *image, struct picture *picture) {
+static const char *read_pixels(png_image *image, struct sl__picture *picture) {
   static const png_color black = {0, 0, 0};
   int channels = image->format & PNG_FORMAT_FLAG_COLOR ? 3 : 1;
-  const char *why = picture_room(picture, image->width, image->height, channels);
+  const char *why = sl__picture_room(picture, image->width, image->height, channels);
   if (why) return why;
   size_t count = (size_t)image->width * image->height * (size_t)channels;
   uint8_t *bytes = malloc(count);
@@ -29,7 +34,7 @@ static const char *read_pixels(png_image *image, struct picture *picture) {
   return why;
 }
 
-const char *png_read(const uint8_t *bytes, size_t size, struct picture *picture) {
+const char *sl__png_read(const uint8_t *bytes, size_t size, struct sl__picture *picture) {
   png_image image = {.version = PNG_IMAGE_VERSION};
   if (!png_image_begin_read_from_memory(&image, bytes, size)) {
     png_image_free(&image);
@@ -40,7 +45,7 @@ const char *png_read(const uint8_t *bytes, size_t size, struct picture *picture)
   return why;
 }
 #else
-const char *png_read(const uint8_t *bytes, size_t size, struct picture *picture) {
+const char *sl__png_read(const uint8_t *bytes, size_t size, struct sl__picture *picture) {
   (void)bytes, (void)size, (void)picture;
   return "is a PNG, which this build cannot read: it was made without libpng; take a PGM or PPM";
 }

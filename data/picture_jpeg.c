@@ -1,0 +1,116 @@
+#include "data/picture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+bool sl__is_jpeg(const uint8_t *bytes, size_t size) {
+  static const uint8_t start[] = {0xff, 0xd8, 0xff};
+  return size >= sizeof start && !memcmp(bytes, start, sizeof start);
+}
+
+#ifdef SL_HAVE_JPEG
+#include <jerror.h>
+#include <jpeglib.h>
+#include <setjmp.h>
+
+/* libjpeg's errors do not return. */
+struct decoder {
+  struct jpeg_decompress_struct jpeg;
+  struct jpeg_error_mgr errors;
+  jmp_buf failed;
+  JSAMPLE *row;
+  const char *why;
+};
+
+static void give_up(j_common_ptr jpeg) {
+  struct decoder *d = jpeg->client_data;
+  d->why = jpeg->err->msg_code == JERR_OUT_OF_MEMORY ? "is too large for the memory"
+                                                     : "damaged, or no JPEG";
+  longjmp(d->failed, 1);
+}
+
+/* Where a picture is cut short, libjpeg would make up the rest. Its other warnings are of pictures
+ * that are whole. */
+static void judge_warning(j_common_ptr jpeg, int level) {
+  struct decoder *d = jpeg->client_data;
+  int code = jpeg->err->msg_code;
+  if (level >= 0 || (code != JWRN_JPEG_EOF && code != JWRN_HIT_MARKER)) return;
+  d->why = "damaged, or cut short";
+  longjmp(d->failed, 1);
+}
+
+static void begin(struct decoder *d) {
+  d->jpeg.err = jpeg_std_error(&d->errors);
+  d->errors.error_exit = give_up;
+  d->errors.emit_message = judge_warning;
+  d->jpeg.client_data = d;
+}
+
+/* The smallest number of eighths by which the picture does not become too small. */
+static void choose_scale(j_decompress_ptr jpeg, int64_t width, int64_t height) {
+  unsigned eighths = 8;
+  if (width < 1 || height < 1) return;
+  while (eighths > 1 && (int64_t)jpeg->image_width * (eighths - 1) >= 8 * width &&
+         (int64_t)jpeg->image_height * (eighths - 1) >= 8 * height)
+    eighths--;
+  jpeg->scale_num = eighths;
+  jpeg->scale_denom = 8;
+}
+
+static const char *read_rows(struct decoder *d, struct sl__picture *picture) {
+  j_decompress_ptr jpeg = &d->jpeg;
+  int channels = jpeg->out_color_components;
+  const char *why = sl__picture_room(picture, jpeg->output_width, jpeg->output_height, channels);
+  if (why) return why;
+  size_t count = (size_t)jpeg->output_width * (size_t)channels;
+  d->row = malloc(count * sizeof *d->row);
+  if (!d->row) return "is too large for the memory";
+  picture->most = MAXJSAMPLE;
+  for (uint16_t *to = picture->values; jpeg->output_scanline < jpeg->output_height; to += count) {
+    jpeg_read_scanlines(jpeg, &d->row, 1);
+    for (size_t i = 0; i < count; i++) to[i] = d->row[i];
+  }
+  jpeg_finish_decompress(jpeg);
+  return NULL;
+}
+
+static const char *decode(struct decoder *d, const uint8_t *bytes, size_t size, int64_t width,
+                          int64_t height, struct sl__picture *picture) {
+  j_decompress_ptr jpeg = &d->jpeg;
+  begin(d);
+  if (setjmp(d->failed)) return d->why;
+  jpeg_create_decompress(jpeg);
+  jpeg_mem_src(jpeg, bytes, (unsigned long)size);
+  jpeg_read_header(jpeg, TRUE);
+  if (jpeg->num_components != 1 && jpeg->num_components != 3)
+    return "is a JPEG for print (CMYK); save it in RGB";
+  if ((int64_t)jpeg->image_width * jpeg->image_height > SL__MOST_PIXELS)
+    return "has more than 64 million pixels";
+  jpeg->out_color_space = jpeg->num_components == 1 ? JCS_GRAYSCALE : JCS_RGB;
+  choose_scale(jpeg, width, height);
+  jpeg_start_decompress(jpeg);
+  return read_rows(d, picture);
+}
+
+const char *sl__jpeg_read(const uint8_t *bytes, size_t size, int64_t width, int64_t height,
+                          struct sl__picture *picture) {
+  struct decoder *d = calloc(1, sizeof *d);
+  if (!d) return "is too large for the memory";
+  const char *why = decode(d, bytes, size, width, height, picture);
+  jpeg_destroy_decompress(&d->jpeg);
+  free(d->row);
+  free(d);
+  return why;
+}
+#else
+const char *sl__jpeg_read(const uint8_t *bytes, size_t size, int64_t width, int64_t height,
+                          struct sl__picture *picture) {
+  (void)bytes, (void)size, (void)width, (void)height, (void)picture;
+  return "is a JPEG, which this build cannot read: it was made without libjpeg; take a PNG or PPM";
+}
+#endif
