@@ -3,21 +3,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "data/folder.h"
-
-bool sl__ends_in(const char *path, const char *ending) {
-  size_t length = strlen(path), tail = strlen(ending);
-  return length > tail && !strcmp(path + length - tail, ending);
-}
-
-static bool is_folder(const char *path) {
-  struct stat info;
-  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
 
 /* "x.npy", to be freed; NULL without memory. */
 static char *npy_name(const char *name) {
@@ -145,7 +134,7 @@ enum sl_status sl__array_open(const char *path, const char *name, struct sl__arr
 bool sl__array_exists(const char *path, const char *name) {
   char *file;
   if (sl__ends_in(path, ".npz")) return exists_in_npz(path, name);
-  if (!is_folder(path) || !(file = npy_name(name))) return false;
+  if (!sl__is_folder(path) || !(file = npy_name(name))) return false;
   bool exists = sl__has_file(path, file);
   free(file);
   return exists;

@@ -35,7 +35,4 @@ enum sl_status sl__array_row(const struct sl__array *array, int64_t i, uint8_t *
 /* May the memory of mapped arrays be used? See sl__file_map_check. */
 enum sl_status sl__array_check(const struct sl__array *array);
 
-/* "data.npy" ends in ".npy". */
-bool sl__ends_in(const char *path, const char *ending);
-
 #endif

@@ -14,7 +14,7 @@ enum { MOST_LEVELS = 1 << 20, MOST_INPUT_LEVELS = 256 };
 
 struct parser {
   struct sl__csv *csv;
-  const struct sl_dataset_options *options;
+  const struct sl_reader_options *options;
   const struct sl__csv *like;
   struct sl__csv_cursor cursor;
   struct sl__csv_field *first; /* the fields of the first row */
@@ -351,7 +351,7 @@ static enum sl_status read_rows(struct parser *p) {
 }
 
 enum sl_status sl__csv_parse(const char *path, uint8_t *bytes, size_t size,
-                             const struct sl_dataset_options *options, const struct sl__csv *like,
+                             const struct sl_reader_options *options, const struct sl__csv *like,
                              struct sl__csv *csv) {
   enum sl_status status;
   struct parser p = {.csv = csv, .options = options, .like = like};

@@ -72,7 +72,7 @@ struct sl__csv {
  * \return SL_BAD_FILE, with line and column; SL_BAD_ARGUMENT for a column in the options that does
  * not exist. */
 enum sl_status sl__csv_parse(const char *path, uint8_t *bytes, size_t size,
-                             const struct sl_dataset_options *options, const struct sl__csv *like,
+                             const struct sl_reader_options *options, const struct sl__csv *like,
                              struct sl__csv *csv);
 void sl__csv_free(struct sl__csv *csv);
 

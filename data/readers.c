@@ -1,10 +1,11 @@
 /* Datasets by name: the table of readers. */
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/base/error.h"
 #include "data/reader.h"
+#include "data/split.h"
 
 static const struct sl__reader *const readers[] = {
 #define SL__READER(name) &sl__##name##_reader,
@@ -35,12 +36,10 @@ static const char *names_of(bool generated, const char *word, char *list, size_t
 }
 
 static const struct sl__reader *find(const char *name) {
-  struct stat info;
   for (int i = 0; i < READERS; i++)
     if (readers[i]->generate && !strcmp(name, readers[i]->format.name)) return readers[i];
-  if (stat(name, &info) != 0 || !S_ISDIR(info.st_mode)) return NULL;
   for (int i = 0; i < READERS; i++)
-    if (readers[i]->open && readers[i]->is_in(name)) return readers[i];
+    if (readers[i]->is_in && readers[i]->is_in(name)) return readers[i];
   return NULL;
 }
 
@@ -50,17 +49,77 @@ const struct sl_dataset_format *sl_dataset_detect(const char *name) {
   return found ? &found->format : NULL;
 }
 
+static enum sl_status fail_unknown(const char *name) {
+  char list[1024];
+  if (access(name, F_OK) != 0)
+    return sl__fail(SL_IO, "%s: no such folder or file; name one that holds a dataset, or %s", name,
+                    names_of(true, " or ", list, sizeof list));
+  return sl__fail(SL_IO, "%s: holds neither %s; is it the right folder or file?", name,
+                  names_of(false, " nor ", list, sizeof list));
+}
+
+/* An option that the format does not have is refused, not ignored. */
+static enum sl_status check_options(const char *name, const struct sl__reader *reader,
+                                    const struct sl_reader_options *o) {
+  const struct {
+    unsigned use;
+    bool given;
+    const char *what;
+  } uses[] = {{SL__USES_INPUTS, o->inputs, "name of inputs"},
+              {SL__USES_TARGET, o->target, "target"},
+              {SL__USES_TARGET, o->targets != SL_TARGET_AUTO, "kind of target"},
+              {SL__USES_IGNORE, o->ignore, "ignored columns"},
+              {SL__USES_MISSING, o->missing != SL_MISSING_REFUSE, "rule for missing values"},
+              {SL__USES_VALIDATION, o->validation, "validation part"},
+              {SL__USES_VALIDATION, o->raw || o->raw_targets, "raw values"},
+              {SL__USES_SIZE, o->height || o->width, "size of pictures"},
+              {SL__USES_SKIP_BAD, o->skip_bad, "skipping of pictures"}};
+  for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
+    if (uses[i].given && !(reader->uses & uses[i].use))
+      return sl__fail(SL_BAD_ARGUMENT, "%s: is %s, which takes no %s; leave this option out", name,
+                      reader->format.name, uses[i].what);
+  return SL_OK;
+}
+
+/* A user's own files: the training part of them, or what is held back. */
+static enum sl_status read_part(const struct sl__reader *reader, const char *name,
+                                const struct sl_reader_options *options, bool train,
+                                struct sl_dataset **dataset) {
+  bool apart = reader->has_parts && reader->has_parts(name, options);
+  bool other = options->validation && !sl__is_share(options->validation);
+  struct sl_dataset *whole = NULL, *test = NULL;
+  if (apart && options->validation)
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "%s: has a test set of its own; leave the choice of a validation part out",
+                    name);
+  enum sl_status status =
+      reader->read(name, options, apart ? SL__PART_TRAIN : SL__PART_WHOLE, NULL, &whole);
+  if (status != SL_OK) return status;
+  if (apart)
+    status = reader->read(name, options, SL__PART_TEST, whole, &test);
+  else if (other)
+    status = reader->read(options->validation, options, SL__PART_WHOLE, whole, &test);
+  if (status == SL_OK) return sl__split(whole, test, options, train, dataset);
+  sl_dataset_free(whole);
+  return status;
+}
+
+enum sl_status sl_dataset_read(const char *name, const struct sl_reader_options *options,
+                               bool train, struct sl_dataset **dataset) {
+  SL__NEEDS(name, dataset);
+  static const struct sl_reader_options defaults = {0};
+  if (!options) options = &defaults;
+  const struct sl__reader *reader = find(name);
+  if (!reader) return fail_unknown(name);
+  enum sl_status status = check_options(name, reader, options);
+  if (status != SL_OK) return status;
+  if (reader->generate) return reader->generate(0, options->seed, train, dataset);
+  if (reader->open) return reader->open(name, train, dataset);
+  return read_part(reader, name, options, train, dataset);
+}
+
 enum sl_status sl_dataset_open(const char *name, uint64_t seed, bool train,
                                struct sl_dataset **dataset) {
   SL__NEEDS(name, dataset);
-  char list[512];
-  struct stat info;
-  const struct sl__reader *reader = find(name);
-  if (reader && reader->generate) return reader->generate(0, seed, train, dataset);
-  if (reader) return reader->open(name, train, dataset);
-  if (stat(name, &info) != 0 || !S_ISDIR(info.st_mode))
-    return sl__fail(SL_IO, "%s: no such folder; name one that holds a dataset, or %s", name,
-                    names_of(true, " or ", list, sizeof list));
-  return sl__fail(SL_IO, "%s: holds neither %s; is it the right folder?", name,
-                  names_of(false, " nor ", list, sizeof list));
+  return sl_dataset_read(name, &(struct sl_reader_options){.seed = seed}, train, dataset);
 }

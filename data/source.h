@@ -11,7 +11,8 @@ enum sl__source_kind {
   SL__SOURCE_DIGITS,
   SL__SOURCE_GRAMMAR,
   SL__SOURCE_SHAPES,
-  SL__SOURCE_FRIEDMAN
+  SL__SOURCE_FRIEDMAN,
+  SL__SOURCE_SPLIT
 };
 
 struct sl__source {

@@ -102,7 +102,7 @@ enum sl_target_kind {
 
 /** How the files of a dataset are read. All zero serves many. Members that the format of the files
  * does not use must be zero. */
-struct sl_dataset_options {
+struct sl_reader_options {
   uint64_t seed;      /**< of a generated set, and of the split */
   const char *inputs; /**< arrays: the name of the inputs; NULL: "x" */
   const char *target; /**< arrays: the name of the targets, NULL: "y"; beside an .npy file of inputs
@@ -115,17 +115,19 @@ struct sl_dataset_options {
   const char *validation;
   int64_t height, width; /**< pictures: the size that they get; 0: all have one already */
   bool skip_bad;         /**< pictures: leave out those that cannot be decoded */
-  bool raw;              /**< values as they are in the files: no means, no deviations */
+  /** Values as they are in the files, not normalised: of the inputs, of the targets. Targets that
+   * are probabilities (0 or 1 for each of several labels) must stay so. */
+  bool raw, raw_targets;
 };
 
 /** A set as sl_dataset_open opens it, or a file: a table (.csv, .tsv), NumPy arrays (.npz; .npy), a
  * folder of x.npy and y.npy, a folder with a folder of pictures for each class.
- * train: the training part, else what is held back from it. Unless options.raw is set, inputs and
- * targets that are values are normalised by means and deviations measured on the training part (of
+ * train: the training part, else what is held back from it. Unless options.raw is set, inputs,
+ * and targets that are values, are normalised by means and deviations measured on the training part (of
  * more than 65,536 samples on that many): of each value of a vector, of each channel of an image.
  * options NULL: all zero. \return SL_IO, SL_BAD_FILE; SL_BAD_ARGUMENT for an option that the
  * format does not have. */
-SL_API enum sl_status sl_dataset_read(const char *name, const struct sl_dataset_options *options,
+SL_API enum sl_status sl_dataset_read(const char *name, const struct sl_reader_options *options,
                                       bool train, struct sl_dataset **dataset);
 
 /** One thing that sl_dataset_open knows. */

@@ -347,8 +347,8 @@ static void test_own_tokens(void **state) {
 static void test_by_name(void **state) {
   (void)state;
   struct sl_dataset *set;
-  FAILS(sl_dataset_open(in_folder("none"), 1, true, &set), SL_IO, "no such folder");
-  FAILS(sl_dataset_open(put("a file", "x", 1), 1, true, &set), SL_IO, "no such folder");
+  FAILS(sl_dataset_open(in_folder("none"), 1, true, &set), SL_IO, "no such folder or file");
+  FAILS(sl_dataset_open(put("a file", "x", 1), 1, true, &set), SL_IO, "holds neither");
   assert_int_equal(mkdir(in_folder("nothing"), 0700), 0);
   FAILS(sl_dataset_open(in_folder("nothing"), 1, true, &set), SL_IO, "holds neither");
   assert_int_equal(sl_dataset_open("digits", 1, false, &set), SL_OK);

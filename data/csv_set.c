@@ -1,0 +1,107 @@
+/* The dataset of a table: a number is one input, a text one input for each of the column's texts, 1
+ * for the one that it is, 0 for all others. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/error.h"
+#include "core/base/file.h"
+#include "data/csv.h"
+#include "data/floats.h"
+#include "data/folder.h"
+#include "data/reader.h"
+
+#define MAX_FILE ((size_t)1 << 36) /* unpacked, and the table takes as much again */
+
+struct csv_set {
+  struct sl_dataset set;
+  struct sl__csv csv;
+};
+
+static enum sl_status fill(const struct sl_dataset *dataset, int64_t count, const int64_t *samples,
+                           const struct sl__rows *rows) {
+  const struct sl__csv *csv = &((const struct csv_set *)dataset)->csv;
+  float *x = rows->x, *target = rows->targets;
+  for (int64_t row = 0; row < count; row++) {
+    const float *values = csv->values + (size_t)samples[row] * (size_t)csv->columns;
+    for (int c = 0; c < csv->columns; c++) {
+      const struct sl__csv_column *column = &csv->column[c];
+      if (column->role == SL__CSV_TARGET) {
+        if (rows->labels)
+          rows->labels[row] = (int32_t)values[c];
+        else
+          *target++ = values[c];
+      } else if (column->role == SL__CSV_INPUT && column->kind == SL__CSV_NUMBER) {
+        *x++ = values[c];
+      } else if (column->role == SL__CSV_INPUT) {
+        for (int level = 0; level < column->level_count; level++)
+          *x++ = values[c] == (float)level ? 1.0f : 0.0f;
+      }
+    }
+  }
+  return SL_OK;
+}
+
+static void free_csv(struct sl_dataset *dataset) {
+  sl__csv_free(&((struct csv_set *)dataset)->csv);
+}
+
+static const struct sl__dataset_kind csv_kind = {.fill = fill, .free = free_csv};
+
+/* Takes the table over. */
+static enum sl_status make_set(struct sl__csv *csv, struct sl_dataset **dataset) {
+  int64_t inputs = 0, targets = 0;
+  struct sl_dataset_options about = {.name = csv->path, .count = csv->rows};
+  for (int c = 0; c < csv->columns; c++) {
+    const struct sl__csv_column *column = &csv->column[c];
+    bool text = column->kind == SL__CSV_TEXT;
+    if (column->role == SL__CSV_INPUT) inputs += text ? column->level_count : 1;
+    if (column->role != SL__CSV_TARGET) continue;
+    targets++;
+    if (!text) continue;
+    about.classes = column->level_count;
+    about.class_names = (const char *const *)column->levels;
+  }
+  about.sample = SL_SHAPE(inputs);
+  if (!about.classes) about.target = SL_SHAPE(targets);
+  enum sl_status status = sl__float_set_begin(&csv_kind, sizeof(struct csv_set), &about, dataset);
+  if (status != SL_OK) return status;
+  ((struct csv_set *)*dataset)->csv = *csv;
+  *csv = (struct sl__csv){0};
+  return SL_OK;
+}
+
+static enum sl_status read_csv(const char *path, const struct sl_reader_options *options,
+                               enum sl__reader_part part, const struct sl_dataset *like,
+                               struct sl_dataset **dataset) {
+  enum sl_status status;
+  struct sl__csv csv = {0};
+  uint8_t *bytes = NULL;
+  size_t size = 0;
+  (void)part;
+  if (like && like->kind != &csv_kind)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: is a table, but %s is none", path, like->info.name);
+  SL__TRY(sl__file_read(path, MAX_FILE, &bytes, &size));
+  SL__TRY(sl__csv_parse(path, bytes, size, options,
+                        like ? &((const struct csv_set *)like)->csv : NULL, &csv));
+  SL__TRY(make_set(&csv, dataset));
+out:
+  sl__csv_free(&csv);
+  free(bytes);
+  return status;
+}
+
+static bool is_in(const char *path) {
+  static const char *const endings[] = {".csv", ".tsv", ".csv.gz", ".tsv.gz"};
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+    if (sl__ends_in(path, endings[i])) return true;
+  return false;
+}
+
+const struct sl__reader sl__csv_reader = {
+    .format = {.name = "a table",
+               .about = "numbers and texts in columns, one of them the target",
+               .files = ".csv or .tsv, plain or .gz"},
+    .uses = SL__USES_TARGET | SL__USES_IGNORE | SL__USES_MISSING | SL__USES_VALIDATION,
+    .is_in = is_in,
+    .read = read_csv};

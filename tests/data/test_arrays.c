@@ -1,0 +1,411 @@
+/* NumPy's arrays: every kind of element in both byte orders and both orders of axes against values
+ * that are computed here; archives, stored and deflated; pairs of files; files that are damaged in
+ * every way that we could think of. */
+#include <math.h>
+
+#include "data/dataset.h"
+#include "data/npy.h"
+#include "tests/common/array_files.h"
+
+/* ---- the parser of .npy ---- */
+
+/* Values 0, 1, 2, ... of that kind, in its byte order. */
+static struct bytes counting(struct sl__element element, int count, int version,
+                             const char *header) {
+  static const uint16_t halves[] = {0, 0x3c00, 0x4000, 0x4200, 0x4400, 0x4500};
+  uint8_t values[512];
+  for (int i = 0; i < count; i++) {
+    uint64_t bits = element.kind == 'b' ? (uint64_t)i & 1 : (uint64_t)i;
+    double wide = i;
+    float narrow = (float)i;
+    if (element.kind == 'f') bits = element.size == 2 ? halves[i] : 0;
+    if (element.kind == 'f' && element.size == 4) memcpy(&bits, &narrow, 4);
+    if (element.kind == 'f' && element.size == 8) memcpy(&bits, &wide, 8);
+    for (int k = 0; k < element.size; k++)
+      values[i * element.size + (element.big_endian ? element.size - 1 - k : k)] =
+          (uint8_t)(bits >> 8 * k);
+  }
+  return npy_of(version, header, values, (size_t)(count * element.size));
+}
+
+static void check_element(struct sl__element element, int version) {
+  struct sl__npy npy;
+  char header[128];
+  float values[6];
+  snprintf(header, sizeof header, NPY_HEADER("%c%c%d", "False", "(2, 3)"),
+           element.big_endian ? '>' : '<', element.kind, element.size);
+  struct bytes file = counting(element, 6, version, header);
+  OK(sl__npy_parse("a.npy", file.at, file.size, &npy));
+  assert_true(npy.ndim == 2 && npy.dim[0] == 2 && npy.dim[1] == 3 && !npy.fortran);
+  sl__elements_to_floats(&npy.element, npy.values, 6, values);
+  for (int i = 0; i < 6; i++) {
+    float expected = element.kind == 'b' ? (float)(i & 1) : (float)i;
+    assert_true(values[i] == expected);
+    if (element.kind != 'f')
+      assert_true(sl__element_whole(&npy.element, npy.values + i * element.size) ==
+                  (int64_t)expected);
+  }
+}
+
+static void test_elements(void **state) {
+  (void)state;
+  static const char *const kinds[] = {"f2", "f4", "f8", "i1", "i2", "i4",
+                                      "i8", "u1", "u2", "u4", "u8", "b1"};
+  for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
+    for (int big = 0; big < 2; big++)
+      for (int version = 1; version <= 3; version++)
+        check_element((struct sl__element){kinds[k][0], kinds[k][1] - '0', big}, version);
+}
+
+static void test_signs_and_limits(void **state) {
+  (void)state;
+  static const uint8_t ones[8] = {255, 255, 255, 255, 255, 255, 255, 255};
+  float value;
+  for (int size = 1; size <= 8; size *= 2) {
+    assert_true(sl__element_whole(&(struct sl__element){'i', size, false}, ones) == -1);
+    sl__elements_to_floats(&(struct sl__element){'i', size, true}, ones, 1, &value);
+    assert_true(value == -1.0f);
+    sl__elements_to_floats(&(struct sl__element){'u', size, false}, ones, 1, &value);
+    assert_true(value == (float)(pow(2, 8 * size) - 1));
+  }
+  assert_true(sl__element_whole(&(struct sl__element){'u', 8, false}, ones) == INT64_MAX);
+}
+
+#define ENTRIES "{'descr': '<f4', 'fortran_order': False, 'shape': "
+
+static void test_headers(void **state) {
+  (void)state;
+  static const struct {
+    const char *header, *message;
+  } cases[] = {
+      {"", "no brace"},
+      {"{", "no string"},
+      {"{}", "missing"},
+      {"{'descr': '<f4', 'shape': (2,)}", "missing"},
+      {"{'descr': '<f4', 'fortran_order': False}", "missing"},
+      {"{'descr': '<f4', 'fortran_order': no, 'shape': (2,)}", "neither True nor False"},
+      {ENTRIES "2}", "no shape"},
+      {ENTRIES "(2 2)}", "no comma in the shape"},
+      {ENTRIES "(-2,)}", "no number"},
+      {ENTRIES "(99999999999999999999,)}", "too long"},
+      {ENTRIES "(1,1,1,1,1,2)}", "more than 5 axes"},
+      {ENTRIES "()}", "holds one number"},
+      {ENTRIES "(2, 0)}", "axis 1 is 0 long"},
+      {ENTRIES "(4294967296, 4294967296)}", "promises"},
+      {ENTRIES "(2,)} x", "more than a dictionary"},
+      {"{'descr': '<f4', 'fortran_order': False 'shape': (2,)}", "no comma behind"},
+      {"{'descr' '<f4'}", "no colon"},
+      {"{'kind': '<f4'}", "unknown key"},
+      {"{'descr': '<f4", "does not end"},
+      {"{'descr': '<f4 and more than that'}", "too long"},
+      {"{'descr': [('a', '<f4')]}", "are records"},
+      {"{'descr': '|O'}", "its elements are \"|O\""},
+      {"{'descr': '<c8'}", "its elements are \"<c8\""},
+      {"{'descr': '<f1'}", "its elements are \"<f1\""},
+      {"{'descr': '<U12'}", "its elements are \"<U12\""},
+      {"{'descr': 'f4'}", "its elements are \"f4\""},
+  };
+  struct sl__npy npy;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct bytes file = npy_of(1, cases[i].header, "\0\0\0\0\0\0\0\0", 8);
+    FAILS(sl__npy_parse("a.npy", file.at, file.size, &npy), SL_BAD_FILE, cases[i].message);
+  }
+  /* another order of keys, other quotes, Python 2's long integers, no comma at the end */
+  struct bytes file = npy_of(1, "{\"shape\": (2L,), 'fortran_order': True, \"descr\": \"<f4\"}",
+                             "\0\0\0\0\0\0\0\0", 8);
+  OK(sl__npy_parse("a.npy", file.at, file.size, &npy));
+  assert_true(npy.fortran && npy.ndim == 1 && npy.dim[0] == 2);
+}
+
+/* Cut at every place, and a byte too many. */
+static void test_cut(void **state) {
+  (void)state;
+  struct sl__npy npy;
+  for (int version = 1; version <= 2; version++) {
+    struct bytes file = counting((struct sl__element){'f', 4, false}, 6, version,
+                                 NPY_HEADER("<f4", "False", "(2, 3)"));
+    for (size_t size = 0; size < file.size; size++)
+      assert_int_equal(sl__npy_parse("a.npy", file.at, size, &npy), SL_BAD_FILE);
+    FAILS(sl__npy_parse("a.npy", file.at, file.size - 1, &npy), SL_BAD_FILE, "after row 1 of 2");
+    FAILS(sl__npy_parse("a.npy", file.at, file.size + 1, &npy), SL_BAD_FILE, "1 bytes too many");
+    file.at[6] = 4;
+    FAILS(sl__npy_parse("a.npy", file.at, file.size, &npy), SL_BAD_FILE, "version 4");
+  }
+}
+
+/* ---- sets ---- */
+
+enum { COUNT = 6 };
+
+/* Inputs [6, 2, 2], 10 i + place, in C or Fortran order; targets [6] -i; labels i % 3. */
+static struct bytes inputs_file(bool fortran) {
+  float values[COUNT * 4];
+  for (int i = 0; i < COUNT; i++)
+    for (int k = 0; k < 4; k++) {
+      int row = k / 2, column = k % 2;
+      int at = fortran ? i + COUNT * (row + 2 * column) : 4 * i + k;
+      values[at] = (float)(10 * i + k);
+    }
+  return npy_of(
+      1, fortran ? NPY_HEADER("<f4", "True", "(6, 2, 2)") : NPY_HEADER("<f4", "False", "(6, 2, 2)"),
+      values, sizeof values);
+}
+
+static struct bytes targets_file(void) {
+  double values[COUNT];
+  for (int i = 0; i < COUNT; i++) values[i] = -i;
+  return npy_of(1, NPY_HEADER("<f8", "False", "(6,)"), values, sizeof values);
+}
+
+static struct bytes labels_file(void) {
+  uint8_t values[COUNT];
+  for (int i = 0; i < COUNT; i++) values[i] = (uint8_t)(i % 3);
+  return npy_of(2, NPY_HEADER("|u1", "False", "(6,)"), values, sizeof values);
+}
+
+/* The values of a sample tell its number; all parts together must have each sample once. */
+static void check_parts(const char *path, struct sl_reader_options options, int held_back,
+                        bool labels) {
+  int seen[COUNT] = {0};
+  options.raw = options.raw_targets = true;
+  for (int train = 0; train < 2; train++) {
+    struct sl_dataset *set;
+    OK(sl_dataset_read(path, &options, train, &set));
+    const struct sl_dataset_info *info = sl_dataset_info(set);
+    assert_int_equal(info->count, train ? COUNT - held_back : held_back);
+    assert_int_equal(info->classes, labels ? 3 : 0);
+    assert_true(sl_shape_equal(&info->sample, &SL_SHAPE(2, 2)));
+    for (int64_t i = 0; i < info->count; i++) {
+      float x[4], target;
+      int32_t label;
+      OK(labels ? sl_dataset_get(set, i, x, &label) : sl_dataset_get_targets(set, i, x, &target));
+      int number = (int)x[0] / 10;
+      for (int k = 0; k < 4; k++) assert_true(x[k] == (float)(10 * number + k));
+      if (labels)
+        assert_int_equal(label, number % 3);
+      else
+        assert_true(target == (float)-number);
+      seen[number]++;
+    }
+    sl_dataset_free(set);
+  }
+  for (int i = 0; i < COUNT; i++) assert_int_equal(seen[i], 1);
+}
+
+static void put_bytes(const char *name, struct bytes bytes) { put(name, bytes.at, bytes.size); }
+
+static void test_pairs(void **state) {
+  (void)state;
+  for (int fortran = 0; fortran < 2; fortran++) {
+    put_bytes("x.npy", inputs_file(fortran));
+    put_bytes("y.npy", targets_file());
+    put_bytes("class.npy", labels_file());
+    check_parts(test_folder, (struct sl_reader_options){.validation = "0.3"}, 2, false);
+    check_parts(test_folder, (struct sl_reader_options){.target = "class", .seed = 7}, 1, true);
+    check_parts(in_folder("x.npy"), (struct sl_reader_options){.target = in_folder("y.npy")}, 1,
+                false);
+  }
+  unlink(in_folder("x.npy")), unlink(in_folder("y.npy")), unlink(in_folder("class.npy"));
+}
+
+static void test_archives(void **state) {
+  (void)state;
+  for (int variant = 0; variant < 4; variant++) {
+    bool deflate = variant & 1, wide = variant & 2;
+    const struct member members[] = {{"y.npy", targets_file(), deflate},
+                                     {"readme.txt", {"hello", 5}, false},
+                                     {"x.npy", inputs_file(false), deflate},
+                                     {"class.npy", labels_file(), false}};
+    put_bytes("set.npz", zip_of(members, 4, wide));
+    check_parts(in_folder("set.npz"), (struct sl_reader_options){0}, 1, false);
+    check_parts(in_folder("set.npz"), (struct sl_reader_options){.target = "class"}, 1, true);
+    struct sl_dataset *set;
+    FAILS(sl_dataset_read(in_folder("set.npz"), &(struct sl_reader_options){.target = "z"}, true,
+                          &set),
+          SL_BAD_FILE, "has no array \"z\"; it has y, readme, x, class");
+  }
+}
+
+/* A file that numpy itself has written: numpy.savez_compressed("numpy.npz", x=..., y=...). */
+static void test_numpy(void **state) {
+  (void)state;
+  char path[2048];
+  snprintf(path, sizeof path, "%s/tests/fixtures/numpy.npz", source_folder());
+  check_parts(path, (struct sl_reader_options){0}, 1, true);
+}
+
+/* Keras' names of a training set and a test set. */
+static void test_parts(void **state) {
+  (void)state;
+  const struct member members[] = {{"x_train.npy", inputs_file(false), true},
+                                   {"y_train.npy", labels_file(), true},
+                                   {"x_test.npy", inputs_file(false), false},
+                                   {"y_test.npy", labels_file(), false}};
+  struct sl_dataset *set;
+  put_bytes("keras.npz", zip_of(members, 4, false));
+  for (int train = 0; train < 2; train++) {
+    OK(sl_dataset_open(in_folder("keras.npz"), 1, train, &set));
+    assert_int_equal(sl_dataset_info(set)->count, COUNT);
+    sl_dataset_free(set);
+  }
+  FAILS(sl_dataset_read(in_folder("keras.npz"), &(struct sl_reader_options){.validation = "0.5"},
+                        true, &set),
+        SL_BAD_ARGUMENT, "has a test set of its own");
+  put_bytes("keras.npz", zip_of(members, 2, false));
+  FAILS(sl_dataset_open(in_folder("keras.npz"), 1, true, &set), SL_BAD_FILE, "no array \"x_test\"");
+}
+
+/* Means and deviations are the training part's, over which they become 0 and 1. */
+static void test_normalised(void **state) {
+  (void)state;
+  struct sl_dataset *train, *test;
+  float x[4], target, sum = 0, squares = 0, targets = 0;
+  put_bytes("x.npy", inputs_file(false));
+  put_bytes("y.npy", targets_file());
+  OK(sl_dataset_open(test_folder, 3, true, &train));
+  OK(sl_dataset_open(test_folder, 3, false, &test));
+  const struct sl_dataset_info *info = sl_dataset_info(train), *other = sl_dataset_info(test);
+  for (int64_t i = 0; i < info->count; i++) {
+    OK(sl_dataset_get_targets(train, i, x, &target));
+    targets += target;
+    for (int k = 0; k < 4; k++) sum += x[k], squares += x[k] * x[k];
+  }
+  assert_true(fabsf(sum) < 1e-4f && fabsf(targets) < 1e-5f);
+  assert_true(fabsf(squares / (4 * (float)info->count) - 1) < 1e-4f);
+  assert_int_equal(info->channels, 1);
+  assert_true(info->mean[0] == other->mean[0] && info->deviation[0] == other->deviation[0]);
+  assert_true(info->target_mean[0] == other->target_mean[0]);
+  OK(sl_dataset_get_targets(test, 0, x, &target));
+  float number = x[0] * other->deviation[0] + other->mean[0];               /* 10 i */
+  float back = target * other->target_deviation[0] + other->target_mean[0]; /* -i */
+  assert_true(fabsf(number / 10 + back) < 1e-4f);
+  sl_dataset_free(train), sl_dataset_free(test);
+  unlink(in_folder("x.npy")), unlink(in_folder("y.npy"));
+}
+
+/* ---- damaged sets ---- */
+
+static enum sl_status open_set(const char *path, struct sl_reader_options options) {
+  struct sl_dataset *set;
+  enum sl_status status = sl_dataset_read(path, &options, true, &set);
+  if (status == SL_OK) sl_dataset_free(set);
+  return status;
+}
+
+static void test_refused(void **state) {
+  (void)state;
+  static const float bad[] = {0, 1, 2, NAN, 4, 5, 6, 7, 8, 9, 10, 11};
+  static const int32_t negative[] = {0, 1, 2, -1, 4, 5};
+  struct bytes short_targets = npy_of(1, NPY_HEADER("<f8", "False", "(2,)"), bad, 16);
+  put_bytes("x.npy", inputs_file(false));
+  put_bytes("y.npy", short_targets);
+  FAILS(open_set(test_folder, (struct sl_reader_options){0}), SL_BAD_SHAPE, "has 2 targets");
+  FAILS(open_set(in_folder("x.npy"), (struct sl_reader_options){0}), SL_BAD_ARGUMENT,
+        "name the file of the targets");
+  put_bytes("y.npy", npy_of(1, NPY_HEADER("<i4", "False", "(6,)"), negative, sizeof negative));
+  FAILS(open_set(test_folder, (struct sl_reader_options){0}), SL_BAD_FILE, "sample 3 is no class");
+  OK(open_set(test_folder, (struct sl_reader_options){.targets = SL_TARGET_VALUES}));
+  put_bytes("y.npy", npy_of(1, NPY_HEADER("<f4", "False", "(6, 2)"), bad, sizeof bad));
+  FAILS(open_set(test_folder, (struct sl_reader_options){.targets = SL_TARGET_CLASSES}),
+        SL_BAD_SHAPE, "classes take one");
+  FAILS(open_set(test_folder, (struct sl_reader_options){0}), SL_BAD_ARGUMENT,
+        "sample 1: target 1 is not a number");
+  put_bytes("y.npy", labels_file());
+  static const char *const shares[] = {"0", "1", "-0.5", "2", "nothing.npz"};
+  static const enum sl_status statuses[] = {SL_BAD_ARGUMENT, SL_BAD_ARGUMENT, SL_BAD_ARGUMENT,
+                                            SL_BAD_ARGUMENT, SL_IO};
+  for (int i = 0; i < 5; i++)
+    assert_int_equal(open_set(test_folder, (struct sl_reader_options){.validation = shares[i]}),
+                     statuses[i]);
+  FAILS(open_set(test_folder, (struct sl_reader_options){.ignore = "a"}), SL_BAD_ARGUMENT,
+        "which takes no ignored columns");
+  FAILS(open_set("digits", (struct sl_reader_options){.target = "a"}), SL_BAD_ARGUMENT,
+        "is digits, which takes no target");
+  unlink(in_folder("x.npy")), unlink(in_folder("y.npy"));
+  put_bytes("z.npy", labels_file());
+  FAILS(open_set(test_folder, (struct sl_reader_options){0}), SL_IO, "x.npy: cannot be opened");
+  unlink(in_folder("z.npy"));
+}
+
+/* The file of the validation must fit. */
+static void test_validation_file(void **state) {
+  (void)state;
+  const struct member members[] = {{"x.npy", inputs_file(false), true},
+                                   {"y.npy", labels_file(), true},
+                                   {"z.npy", targets_file(), false}};
+  struct sl_dataset *set;
+  put_bytes("train.npz", zip_of(members, 2, false));
+  put_bytes("test.npz", zip_of(members, 2, false));
+  struct sl_reader_options options = {.validation = in_folder("test.npz")};
+  for (int train = 0; train < 2; train++) {
+    OK(sl_dataset_read(in_folder("train.npz"), &options, train, &set));
+    assert_int_equal(sl_dataset_info(set)->count, COUNT);
+    sl_dataset_free(set);
+  }
+  struct member other[] = {{"x.npy", targets_file(), true}, {"y.npy", labels_file(), true}};
+  put_bytes("test.npz", zip_of(other, 2, false));
+  FAILS(open_set(in_folder("train.npz"), options), SL_BAD_SHAPE, "samples are [1], but [2, 2]");
+  static const uint8_t more[] = {0, 1, 2, 3, 0, 1};
+  other[0].bytes = inputs_file(false);
+  other[1].bytes = npy_of(1, NPY_HEADER("|u1", "False", "(6,)"), more, sizeof more);
+  put_bytes("test.npz", zip_of(other, 2, false));
+  FAILS(open_set(in_folder("train.npz"), options), SL_BAD_FILE, "has class 3");
+}
+
+/* An archive with one byte changed, and cut at any place: no crash, and never other values. */
+static void test_damaged_archive(void **state) {
+  (void)state;
+  const struct member members[] = {{"x.npy", inputs_file(false), true},
+                                   {"y.npy", labels_file(), true}};
+  struct bytes good = zip_of(members, 2, false);
+  for (size_t i = 0; i < good.size; i++) {
+    struct bytes bad = good;
+    bad.at[i] ^= 0x55;
+    put_bytes("bad.npz", bad);
+    enum sl_status status = open_set(in_folder("bad.npz"), (struct sl_reader_options){0});
+    assert_true(status == SL_OK || status == SL_BAD_FILE || status == SL_BAD_SHAPE);
+    bad = good;
+    bad.size = i;
+    put_bytes("bad.npz", bad);
+    assert_int_equal(open_set(in_folder("bad.npz"), (struct sl_reader_options){0}), SL_BAD_FILE);
+  }
+}
+
+/* A file that becomes shorter while it is in use. */
+static void test_shrinks(void **state) {
+  (void)state;
+  struct sl_dataset *set;
+  float x[4], target;
+  put_bytes("x.npy", inputs_file(false));
+  put_bytes("y.npy", targets_file());
+  OK(sl_dataset_open(test_folder, 1, true, &set));
+  assert_int_equal(truncate(in_folder("x.npy"), 100), 0);
+  FAILS(sl_dataset_get_targets(set, 0, x, &target), SL_BAD_FILE, "became shorter");
+  sl_dataset_free(set);
+  unlink(in_folder("x.npy")), unlink(in_folder("y.npy"));
+}
+
+static enum sl_status open_good(void) {
+  return open_set(in_folder("good.npz"), (struct sl_reader_options){.seed = 1});
+}
+
+static void test_allocations(void **state) {
+  (void)state;
+  const struct member members[] = {{"x.npy", inputs_file(true), true},
+                                   {"y.npy", labels_file(), true}};
+  put_bytes("good.npz", zip_of(members, 2, false));
+  check_allocations(open_good);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_elements),        cmocka_unit_test(test_signs_and_limits),
+      cmocka_unit_test(test_headers),         cmocka_unit_test(test_cut),
+      cmocka_unit_test(test_pairs),           cmocka_unit_test(test_archives),
+      cmocka_unit_test(test_numpy),           cmocka_unit_test(test_parts),
+      cmocka_unit_test(test_normalised),      cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_validation_file), cmocka_unit_test(test_damaged_archive),
+      cmocka_unit_test(test_shrinks),         cmocka_unit_test(test_allocations),
+  };
+  return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
+}

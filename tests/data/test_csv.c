@@ -1,0 +1,318 @@
+/* Tables: fields as RFC 4180 has them, kinds of columns, texts as classes and as inputs, missing
+ * values, the line and column of each mistake. */
+#include <locale.h>
+#include <math.h>
+
+#include "data/csv.h"
+#include "data/dataset.h"
+#include "tests/common/files.h"
+
+static struct sl_reader_options to_y = {.target = "y"};
+
+static enum sl_status parse(const char *text, const struct sl_reader_options *options,
+                            struct sl__csv *csv) {
+  static char copy[4096];
+  size_t size = strlen(text);
+  assert_true(size < sizeof copy);
+  memcpy(copy, text, size);
+  return sl__csv_parse("t.csv", (uint8_t *)copy, size, options, NULL, csv);
+}
+
+/* Parses and checks the values, row by row. */
+static void check_values(const char *text, const struct sl_reader_options *options, int64_t rows,
+                         int columns, const float *expected) {
+  struct sl__csv csv;
+  OK(parse(text, options, &csv));
+  assert_true(csv.rows == rows && csv.columns == columns);
+  for (int64_t i = 0; i < rows * columns; i++)
+    if (isnan(expected[i]) ? !isnan(csv.values[i]) : csv.values[i] != expected[i])
+      fail_msg("%s: value %lld is %g instead of %g", text, (long long)i, csv.values[i],
+               expected[i]);
+  sl__csv_free(&csv);
+}
+
+#define VALUES(...) ((const float[]){__VA_ARGS__})
+
+static void test_fields(void **state) {
+  (void)state;
+  static const char *const same[] = {
+      "x,y\n1.5,2\n-3,4e2\n",
+      "x,y\r\n1.5,2\r\n-3,4e2\r\n",
+      "x,y\n1.5,2\n-3,4e2", /* no end of the last line */
+      "x;y\n1.5;2\n-3;4e2\n",
+      "x\ty\n1.5\t2\n-3\t4e2\n",
+      "\xef\xbb\xbfx,y\n1.5,2\n-3,4e2\n",
+      "\n\nx,y\n\n1.5,2\r\n\n-3,4e2\n\n",
+      "\"x\",\"y\"\n\"1.5\",2\n\"-3\",\"4e2\"\n",
+      " x , y \n 1.5 ,\t2\n -3, 4e2 \n",
+      "x,y\n+1.5,2.\n-3.0,400\n",
+  };
+  for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+    check_values(same[i], &to_y, 2, 2, VALUES(1.5f, 2, -3, 400));
+  /* without a header columns have numbers */
+  check_values("1,2\n3,4\n", &(struct sl_reader_options){.target = "2"}, 2, 2, VALUES(1, 2, 3, 4));
+}
+
+static void test_quotes(void **state) {
+  (void)state;
+  struct sl__csv csv;
+  OK(parse("\"a \"\"b\"\"\",\"c,d\",y\n1,\"two\nlines\",3\n1,\"a \"\"quote\"\"\",3\n", &to_y,
+           &csv));
+  assert_string_equal(csv.column[0].name, "a \"b\"");
+  assert_string_equal(csv.column[1].name, "c,d");
+  assert_int_equal(csv.column[1].level_count, 2);
+  assert_string_equal(csv.column[1].levels[0], "a \"quote\"");
+  assert_string_equal(csv.column[1].levels[1], "two\nlines");
+  assert_true(csv.values[1] == 1 && csv.values[4] == 0);
+  sl__csv_free(&csv);
+}
+
+static void test_classes(void **state) {
+  (void)state;
+  static const struct sl_reader_options classes = {.target = "y", .targets = SL_TARGET_CLASSES};
+  struct sl__csv csv;
+  OK(parse("x,y\n1,cat\n2,ant\n3,cat\n", &to_y, &csv)); /* sorted by their letters */
+  assert_string_equal(csv.column[1].levels[0], "ant");
+  assert_true(csv.values[1] == 1 && csv.values[3] == 0 && csv.values[5] == 1);
+  sl__csv_free(&csv);
+  OK(parse("x,y\n1,10\n2,9\n3,-1\n", &classes, &csv)); /* by their values */
+  assert_string_equal(csv.column[1].levels[0], "-1");
+  assert_string_equal(csv.column[1].levels[2], "10");
+  assert_true(csv.values[1] == 2 && csv.values[3] == 1 && csv.values[5] == 0);
+  sl__csv_free(&csv);
+}
+
+static void test_mistakes(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *message;
+  } cases[] = {
+      {"", "is empty"},
+      {"\n\n", "is empty"},
+      {"x,y\n", "no rows behind its header"},
+      {"x,y\n1,2\n3\n", "line 3 ends behind column 1: column 2 (\"y\") is missing"},
+      {"x,y\n1,2\n\n3,4,5\n", "line 4 has more than the 2 columns"},
+      {"x,y\n1,2\n3,4,\n", "line 3 has more than the 2 columns"},
+      {"x,y\n1,2\n3,four\n", "line 3, column 2 (\"y\"): \"four\" is no number"},
+      {"x,y\n1,2\n1.2.3,4\n", "line 3, column 1 (\"x\"): \"1.2.3\" is no number"},
+      {"x,y\n1,2\n0x10,4\n", "\"0x10\" is no number"},
+      {"x,y\n1,2\ninf,4\n", "\"inf\" is no number"},
+      {"x,y\n1,2\n1e39,4\n", "\"1e39\" is too large"},
+      {"x,y\n1,2\n,4\n", "line 3, column 1 (\"x\"): \"\" is a missing value"},
+      {"x,y\n1,2\n3,nan\n", "line 3, column 2 (\"y\"): \"nan\" is a missing value"},
+      {"x,y\n1,2\n\"3,4\n", "line 3, column 1: a quote is not closed"},
+      {"x,y\n1,2\n\"3\"4,5\n", "line 3, column 1: text behind a quote"},
+  };
+  struct sl__csv csv;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    FAILS(parse(cases[i].text, &to_y, &csv), SL_BAD_FILE, cases[i].message);
+    sl__csv_free(&csv);
+  }
+  uint8_t zero[] = "x,y\n1,\0\n";
+  FAILS(sl__csv_parse("t.csv", zero, sizeof zero - 1, &to_y, NULL, &csv), SL_BAD_FILE,
+        "line 2, column 2: a zero byte");
+  sl__csv_free(&csv);
+}
+
+static void test_columns(void **state) {
+  (void)state;
+  static const struct {
+    struct sl_reader_options options;
+    const char *message;
+  } cases[] = {
+      {{.target = NULL}, "name the target, the column to be predicted; its columns are a, b, y"},
+      {{.target = "z"}, "has no column z; its columns are a, b, y"},
+      {{.target = "y", .ignore = "c"}, "has no column c"},
+      {{.target = "y,y"}, "\"y\" is named twice"},
+      {{.target = "y", .ignore = "y"}, "\"y\" is named twice"},
+      {{.target = "y", .ignore = "a,b"}, "no column is left for the inputs"},
+      {{.target = "y,a", .targets = SL_TARGET_CLASSES}, "2 targets; classes take one"},
+  };
+  struct sl__csv csv;
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    FAILS(parse("a,b,y\n1,2,3\n", &cases[i].options, &csv), SL_BAD_ARGUMENT, cases[i].message);
+    sl__csv_free(&csv);
+  }
+  /* what is ignored is not looked at */
+  check_values("a,b,y\n1,x,3\n2,,4\n", &(struct sl_reader_options){.target = "y", .ignore = "b"}, 2,
+               3, VALUES(1, 0, 3, 2, 0, 4));
+  FAILS(parse("a,b,y\n1,2,s\n", &(struct sl_reader_options){.target = "y,b"}, &csv), SL_BAD_FILE,
+        "column 3 (\"y\") has texts");
+  sl__csv_free(&csv);
+  FAILS(parse("a,y\n1,s\n", &(struct sl_reader_options){.target = "y", .targets = SL_TARGET_VALUES},
+              &csv),
+        SL_BAD_FILE, "\"s\" is no number");
+  sl__csv_free(&csv);
+}
+
+static void test_missing(void **state) {
+  (void)state;
+  static const char text[] = "x,y\nNA,1\n2,3\n4,\n\"\",5\nN/A,6\nNull,7\nNaN,8\n";
+  struct sl_reader_options options = {.target = "y", .missing = SL_MISSING_DROP};
+  check_values(text, &options, 1, 2, VALUES(2, 3));
+  options.missing = SL_MISSING_MEAN;
+  check_values(text, &options, 6, 2, VALUES(NAN, 1, 2, 3, NAN, 5, NAN, 6, NAN, 7, NAN, 8));
+  struct sl__csv csv;
+  FAILS(parse("x,z,y\n,1,2\n,3,4\n", &options, &csv), SL_BAD_FILE,
+        "column 1 (\"x\") has no values");
+  sl__csv_free(&csv);
+  options.missing = SL_MISSING_DROP;
+  FAILS(parse("x,y\n,1\n", &options, &csv), SL_BAD_FILE, "no rows without missing values");
+  sl__csv_free(&csv);
+}
+
+/* Decimal points, whatever the program's locale. */
+static void test_locale(void **state) {
+  (void)state;
+  if (!setlocale(LC_NUMERIC, "de_DE.UTF-8")) setlocale(LC_NUMERIC, "de_DE");
+  check_values("x,y\n1.5,2.25\n", &to_y, 1, 2, VALUES(1.5f, 2.25f));
+  setlocale(LC_NUMERIC, "C");
+}
+
+/* 257 different texts are no input. */
+static void test_many_texts(void **state) {
+  (void)state;
+  char text[8192] = "name,y\n";
+  struct sl__csv csv;
+  size_t used = strlen(text);
+  for (int i = 0; i < 257; i++)
+    used += (size_t)snprintf(text + used, sizeof text - used, "n%d,1\n", i);
+  FAILS(sl__csv_parse("t.csv", (uint8_t *)text, used, &to_y, NULL, &csv), SL_BAD_FILE,
+        "line 258, column 1 (\"name\"): \"n256\" is text number 257");
+  sl__csv_free(&csv);
+}
+
+/* ---- sets ---- */
+
+static const char *put_text(const char *name, const char *text) {
+  return put(name, text, strlen(text));
+}
+
+/* A text is an input for each of the column's texts; a missing one is none of them, a missing
+ * number the mean of the training part. */
+static void test_set(void **state) {
+  (void)state;
+  struct sl_reader_options options = {
+      .target = "y,z", .missing = SL_MISSING_MEAN, .raw = true, .raw_targets = true};
+  const char *path = put_text("t.csv", "a,c,y,z\n1,red,10,1\n3,,20,2\n,blue,30,3\n");
+  options.validation = put_text("v.csv", "a,c,y,z\n5,blue,40,4\n");
+  static const float expected[3][3] = {{1, 0, 1}, {3, 0, 0}, {2, 1, 0}};
+  struct sl_dataset *set;
+  float x[3], targets[2];
+  OK(sl_dataset_read(path, &options, true, &set));
+  assert_true(sl_shape_equal(&sl_dataset_info(set)->sample, &SL_SHAPE(3)));
+  assert_true(sl_shape_equal(&sl_dataset_info(set)->target, &SL_SHAPE(2)));
+  for (int i = 0; i < 3; i++) {
+    OK(sl_dataset_get_targets(set, i, x, targets));
+    for (int k = 0; k < 3; k++) assert_true(x[k] == expected[i][k]);
+    assert_true(targets[0] == 10.0f * (float)(i + 1) && targets[1] == (float)(i + 1));
+  }
+  sl_dataset_free(set);
+  OK(sl_dataset_read(path, &options, false, &set));
+  OK(sl_dataset_get_targets(set, 0, x, targets));
+  assert_true(x[0] == 5 && x[1] == 1 && x[2] == 0 && targets[0] == 40);
+  sl_dataset_free(set);
+}
+
+static void test_normalised(void **state) {
+  (void)state;
+  struct sl_reader_options options = {.target = "y"};
+  const char *path = put_text("t.csv", "a,b,y\n1,7,a\n2,7,b\n3,7,a\n4,7,b\n");
+  options.validation = put_text("v.csv", "a,b,y\n5,9,a\n");
+  struct sl_dataset *set;
+  float x[2];
+  int32_t label;
+  OK(sl_dataset_read(path, &options, false, &set));
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  assert_int_equal(info->classes, 2);
+  assert_string_equal(info->class_names[1], "b");
+  OK(sl_dataset_get(set, 0, x, &label));
+  assert_true(fabsf(x[0] - 2.5f / sqrtf(1.25f)) < 1e-6f); /* mean 2.5, variance 1.25 */
+  assert_true(x[1] == 2 && label == 0);                   /* equal values: mean 7, deviation 1 */
+  sl_dataset_free(set);
+}
+
+static enum sl_status open_pair(const char *text, const char *validation) {
+  struct sl_reader_options options = {.target = "y"};
+  const char *path = put_text("t.csv", text);
+  struct sl_dataset *set;
+  options.validation = put_text("v.csv", validation);
+  enum sl_status status = sl_dataset_read(path, &options, true, &set);
+  if (status == SL_OK) sl_dataset_free(set);
+  return status;
+}
+
+static void test_validation_file(void **state) {
+  (void)state;
+  static const char training[] = "a,c,y\n1,red,u\n2,blue,v\n";
+  OK(open_pair(training, "a,c,y\n1,red,u\n"));
+  FAILS(open_pair(training, "a,c\n1,red\n"), SL_BAD_FILE, "2 columns, but");
+  FAILS(open_pair(training, "c,a,y\nred,1,u\n"), SL_BAD_FILE, "column 1 is \"c\", but \"a\"");
+  FAILS(open_pair(training, "a,c,y\n1,green,u\n"), SL_BAD_FILE,
+        "line 2, column 2 (\"c\"): \"green\" does not occur");
+  FAILS(open_pair(training, "a,c,y\n1,red,w\n"), SL_BAD_FILE,
+        "line 2, column 3 (\"y\"): \"w\" does not occur");
+  FAILS(open_pair(training, "a,c,y\nx,red,u\n"), SL_BAD_FILE, "\"x\" is no number");
+}
+
+/* Each row is in one of the parts; the seed chooses, and nothing else. */
+static void test_split(void **state) {
+  (void)state;
+  char text[1024] = "x,y\n";
+  for (int i = 0; i < 20; i++)
+    snprintf(text + strlen(text), sizeof text - strlen(text), "%d,%d\n", i, 2 * i);
+  const char *path = put_text("t.csv", text);
+  int held_back[2][20] = {{0}};
+  for (int turn = 0; turn < 4; turn++) {
+    struct sl_reader_options options = {.target = "y",
+                                        .seed = turn == 3 ? 9 : 5,
+                                        .validation = "0.25",
+                                        .raw = true,
+                                        .raw_targets = true};
+    struct sl_dataset *set;
+    OK(sl_dataset_read(path, &options, turn == 1, &set));
+    assert_int_equal(sl_dataset_info(set)->count, turn == 1 ? 15 : 5);
+    for (int64_t i = 0; i < sl_dataset_info(set)->count; i++) {
+      float x, y;
+      OK(sl_dataset_get_targets(set, i, &x, &y));
+      assert_true(y == 2 * x);
+      if (turn < 2) held_back[0][(int)x] += turn ? 100 : 1;
+      if (turn == 2) assert_int_equal(held_back[0][(int)x], 1);
+      if (turn == 3) held_back[1][(int)x] = 1;
+    }
+    sl_dataset_free(set);
+  }
+  int other = 0;
+  for (int i = 0; i < 20; i++) {
+    assert_true(held_back[0][i] == 1 || held_back[0][i] == 100);
+    other += held_back[1][i] && held_back[0][i] == 100;
+  }
+  assert_true(other > 0);
+}
+
+static enum sl_status open_good(void) {
+  struct sl_reader_options options = {.target = "y"};
+  struct sl_dataset *set;
+  enum sl_status status = sl_dataset_read(in_folder("good.csv"), &options, true, &set);
+  if (status == SL_OK) sl_dataset_free(set);
+  return status;
+}
+
+static void test_allocations(void **state) {
+  (void)state;
+  put_text("good.csv", "a,\"b \"\"c\"\"\",y\n1,red,u\n2,blue,v\n3,red,v\n");
+  check_allocations(open_good);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_fields),      cmocka_unit_test(test_quotes),
+      cmocka_unit_test(test_classes),     cmocka_unit_test(test_mistakes),
+      cmocka_unit_test(test_columns),     cmocka_unit_test(test_missing),
+      cmocka_unit_test(test_locale),      cmocka_unit_test(test_many_texts),
+      cmocka_unit_test(test_set),         cmocka_unit_test(test_normalised),
+      cmocka_unit_test(test_split),       cmocka_unit_test(test_validation_file),
+      cmocka_unit_test(test_allocations),
+  };
+  return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
+}

@@ -1,0 +1,295 @@
+/* Folders of pictures: PPM, PNG and JPEG made here, in colour and in grey; sizes; training and test
+ * folders; pictures that cannot be decoded. */
+#include <math.h>
+
+#include "data/dataset.h"
+#include "data/picture.h"
+#include "tests/common/files.h"
+
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+#ifdef SL_HAVE_JPEG
+#include <jpeglib.h>
+#endif
+#ifdef SL_HAVE_PNG
+#include <png.h>
+#endif
+
+enum { MOST = 64 * 64 * 3 };
+
+/* Smooth colours, which JPEG keeps well: red grows to the right, green downwards. */
+static void draw(uint8_t *pixels, int width, int height, int channels, int blue) {
+  for (int y = 0; y < height; y++)
+    for (int x = 0; x < width; x++) {
+      uint8_t colour[4] = {(uint8_t)(200 * x / width), (uint8_t)(200 * y / height), (uint8_t)blue,
+                           0};
+      memcpy(pixels + (y * width + x) * channels, colour, (size_t)channels);
+    }
+}
+
+static void put_pnm(const char *name, int width, int height, int channels, int blue) {
+  static uint8_t bytes[64 + MOST];
+  int header =
+      snprintf((char *)bytes, 64, "P%d\n%d %d\n255\n", channels == 3 ? 6 : 5, width, height);
+  draw(bytes + header, width, height, channels, blue);
+  put(name, bytes, (size_t)(header + width * height * channels));
+}
+
+/* In the test's folder, with two classes: "cat/1.ppm", ... */
+static void make_folders(const char *const *names, int count) {
+  for (int i = 0; i < count; i++) mkdir(in_folder(names[i]), 0777);
+}
+
+static void remove_all(const char *name) {
+  char command[4200];
+  snprintf(command, sizeof command, "rm -rf '%s/%s'", test_folder, name);
+  assert_int_equal(system(command), 0);
+}
+
+static void test_classes(void **state) {
+  (void)state;
+  static const char *const folders[] = {"set", "set/dog", "set/cat", "set/.hidden"};
+  make_folders(folders, 4);
+  put_pnm("set/cat/b.ppm", 8, 4, 3, 10);
+  put_pnm("set/cat/a.PPM", 8, 4, 3, 20);
+  put_pnm("set/dog/1.pgm", 8, 4, 1, 0);
+  put("set/dog/notes.txt", "no picture", 10);
+  struct sl_reader_options options = {.raw = true, .validation = "0.3"};
+  float x[3 * 8 * 4];
+  int seen = 0;
+  for (int train = 0; train < 2; train++) {
+    struct sl_dataset *set;
+    OK(sl_dataset_read(in_folder("set"), &options, train, &set));
+    const struct sl_dataset_info *info = sl_dataset_info(set);
+    assert_true(info->classes == 2 && info->count == (train ? 2 : 1));
+    assert_string_equal(info->class_names[0], "cat");
+    assert_string_equal(info->class_names[1], "dog");
+    assert_true(sl_shape_equal(&info->sample, &SL_SHAPE(3, 4, 8)));
+    for (int64_t i = 0; i < info->count; i++) {
+      int32_t label;
+      OK(sl_dataset_get(set, i, x, &label));
+      int blue = (int)lrintf(255 * x[2 * 32]);
+      assert_int_equal(label, blue == 10 || blue == 20 ? 0 : 1);
+      seen += label ? 1 : blue;
+      for (int p = 0; p < 32; p++) {
+        float red = (float)(200 * (p % 8) / 8) / 255, green = (float)(200 * (p / 8) / 4) / 255;
+        assert_true(fabsf(x[p] - red) < 1e-6f);
+        assert_true(fabsf(x[32 + p] - (label ? red : green)) < 1e-6f);
+      }
+    }
+    sl_dataset_free(set);
+  }
+  assert_int_equal(seen, 10 + 20 + 1);
+  remove_all("set");
+}
+
+static enum sl_status open_set(const char *name, struct sl_reader_options options) {
+  struct sl_dataset *set;
+  enum sl_status status = sl_dataset_read(in_folder(name), &options, true, &set);
+  if (status == SL_OK) sl_dataset_free(set);
+  return status;
+}
+
+static void test_sizes(void **state) {
+  (void)state;
+  static const char *const folders[] = {"set", "set/a"};
+  make_folders(folders, 2);
+  put_pnm("set/a/1.ppm", 8, 8, 3, 40);
+  put_pnm("set/a/2.ppm", 16, 8, 3, 40);
+  put_pnm("set/a/3.ppm", 4, 4, 3, 40);
+  FAILS(open_set("set", (struct sl_reader_options){.validation = "0.4"}), SL_BAD_FILE,
+        "but the first picture 8 x 8; give the size");
+  FAILS(open_set("set", (struct sl_reader_options){.height = 8}), SL_BAD_ARGUMENT, "8 x 0");
+  FAILS(open_set("set", (struct sl_reader_options){.height = 8, .width = 1 << 20}), SL_BAD_ARGUMENT,
+        "give 1 to 16384");
+  struct sl_reader_options options = {.height = 4, .width = 4, .raw = true};
+  for (int train = 0; train < 2; train++) {
+    struct sl_dataset *set;
+    float x[3 * 16];
+    int32_t label;
+    OK(sl_dataset_read(in_folder("set"), &options, train, &set));
+    for (int64_t i = 0; i < sl_dataset_info(set)->count; i++) {
+      OK(sl_dataset_get(set, i, x, &label));
+      for (int p = 0; p < 16; p++) assert_true(fabsf(x[32 + p] - 40.0f / 255) < 1e-5f);
+      for (int p = 1; p < 4; p++) assert_true(x[p] > x[p - 1]); /* red grows */
+    }
+    sl_dataset_free(set);
+  }
+  remove_all("set");
+}
+
+/* train/ and val/, whose classes must be known. */
+static void test_parts(void **state) {
+  (void)state;
+  static const char *const folders[] = {"set",         "set/train",   "set/val",
+                                        "set/train/a", "set/train/b", "set/val/b"};
+  struct sl_dataset *set;
+  float x[16 * 3];
+  int32_t label;
+  make_folders(folders, 6);
+  put_pnm("set/train/a/1.ppm", 4, 4, 3, 1);
+  put_pnm("set/train/b/1.ppm", 4, 4, 3, 2);
+  put_pnm("set/val/b/1.ppm", 4, 4, 3, 2);
+  OK(sl_dataset_open(in_folder("set"), 1, false, &set));
+  assert_true(sl_dataset_info(set)->count == 1 && sl_dataset_info(set)->classes == 2);
+  OK(sl_dataset_get(set, 0, x, &label));
+  assert_int_equal(label, 1);
+  sl_dataset_free(set);
+  make_folders((const char *const[]){"set/val/c"}, 1);
+  put_pnm("set/val/c/1.ppm", 4, 4, 3, 2);
+  FAILS(open_set("set", (struct sl_reader_options){0}), SL_BAD_FILE, "has no class \"c\"");
+  make_folders((const char *const[]){"set/train/c"}, 1);
+  FAILS(open_set("set", (struct sl_reader_options){0}), SL_BAD_FILE, "train/c: holds no pictures");
+  FAILS(open_set("set", (struct sl_reader_options){.validation = "0.5"}), SL_BAD_ARGUMENT,
+        "has a test set of its own");
+  remove_all("set");
+}
+
+static void test_bad_pictures(void **state) {
+  (void)state;
+  static const char *const folders[] = {"set", "set/a"};
+  make_folders(folders, 2);
+  put("set/a/0.ppm", "P6\n4 4\n255\nshort", 16);
+  for (int i = 1; i < 5; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "set/a/%d.ppm", i);
+    put_pnm(name, 4, 4, 3, i);
+  }
+  put("set/a/9.jpg", "GIF89a", 6);
+  FAILS(open_set("set", (struct sl_reader_options){0}), SL_BAD_FILE, "set/a/0.ppm: cut short");
+  struct sl_dataset *set;
+  OK(sl_dataset_read(in_folder("set"), &(struct sl_reader_options){.skip_bad = true}, true, &set));
+  assert_int_equal(sl_dataset_info(set)->count, 3);
+  assert_non_null(strstr(sl_dataset_info(set)->name, "without 2 bad pictures (a/0.ppm first)"));
+  sl_dataset_free(set);
+  for (int i = 1; i < 5; i++) {
+    char name[32];
+    snprintf(name, sizeof name, "set/a/%d.ppm", i);
+    unlink(in_folder(name));
+  }
+  FAILS(open_set("set", (struct sl_reader_options){.skip_bad = true}), SL_BAD_FILE,
+        "none of its pictures can be decoded");
+  remove_all("set");
+}
+
+#ifdef SL_HAVE_JPEG
+/* Returns the size; *bytes is to be freed. */
+static size_t make_jpeg(int width, int height, int channels, unsigned char **bytes) {
+  static uint8_t pixels[MOST];
+  struct jpeg_compress_struct jpeg;
+  struct jpeg_error_mgr errors;
+  unsigned long size = 0;
+  *bytes = NULL;
+  draw(pixels, width, height, channels, 100);
+  jpeg.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&jpeg);
+  jpeg_mem_dest(&jpeg, bytes, &size);
+  jpeg.image_width = (JDIMENSION)width;
+  jpeg.image_height = (JDIMENSION)height;
+  jpeg.input_components = channels;
+  jpeg.in_color_space = channels == 1 ? JCS_GRAYSCALE : channels == 3 ? JCS_RGB : JCS_CMYK;
+  jpeg_set_defaults(&jpeg);
+  jpeg_set_quality(&jpeg, 98, TRUE);
+  jpeg_start_compress(&jpeg, TRUE);
+  while (jpeg.next_scanline < jpeg.image_height) {
+    JSAMPROW row = pixels + jpeg.next_scanline * (JDIMENSION)(width * channels);
+    jpeg_write_scanlines(&jpeg, &row, 1);
+  }
+  jpeg_finish_compress(&jpeg);
+  jpeg_destroy_compress(&jpeg);
+  return size;
+}
+
+static void test_jpeg(void **state) {
+  (void)state;
+  unsigned char *bytes;
+  struct sl__picture picture = {0};
+  for (int channels = 1; channels <= 3; channels += 2) {
+    uint8_t expected[MOST];
+    size_t size = make_jpeg(40, 24, channels, &bytes);
+    draw(expected, 40, 24, channels, 100);
+    assert_null(sl__picture_read(bytes, size, 0, 0, &picture));
+    assert_true(picture.width == 40 && picture.height == 24 && picture.channels == channels);
+    for (int i = 0; i < 40 * 24 * channels; i++)
+      assert_true(abs((int)picture.values[i] - expected[i]) < 12);
+    /* a fraction of the size that is not too small, and not the whole where less will do */
+    assert_null(sl__picture_read(bytes, size, 10, 6, &picture));
+    assert_true(picture.width == 10 && picture.height == 6);
+    assert_null(sl__picture_read(bytes, size, 11, 6, &picture));
+    assert_true(picture.width == 15 && picture.height == 9);
+    assert_null(sl__picture_read(bytes, size, 100, 100, &picture));
+    assert_true(picture.width == 40 && picture.height == 24);
+    free(bytes);
+  }
+  free(picture.values);
+}
+
+/* Cut at any place it is refused; changed at any place it is read or refused. */
+static void test_damaged_jpeg(void **state) {
+  (void)state;
+  unsigned char *bytes;
+  struct sl__picture picture = {0};
+  size_t size = make_jpeg(16, 16, 3, &bytes);
+  for (size_t cut = 0; cut + 2 < size; cut++)
+    assert_non_null(sl__picture_read(bytes, cut, 0, 0, &picture));
+  for (size_t i = 3; i < size; i++) {
+    bytes[i] ^= 0x41;
+    sl__picture_read(bytes, size, 8, 8, &picture);
+    bytes[i] ^= 0x41;
+  }
+  free(bytes);
+  size = make_jpeg(16, 16, 4, &bytes);
+  assert_non_null(strstr(sl__picture_read(bytes, size, 0, 0, &picture), "CMYK"));
+  free(bytes);
+  free(picture.values);
+}
+#endif
+
+#ifdef SL_HAVE_PNG
+static void test_png(void **state) {
+  (void)state;
+  static uint8_t pixels[MOST], bytes[2 * MOST];
+  png_alloc_size_t size = sizeof bytes;
+  png_image image = {
+      .version = PNG_IMAGE_VERSION, .width = 10, .height = 6, .format = PNG_FORMAT_RGB};
+  struct sl__picture picture = {0};
+  draw(pixels, 10, 6, 3, 7);
+  assert_true(png_image_write_to_memory(&image, bytes, &size, 0, pixels, 0, NULL));
+  assert_null(sl__picture_read(bytes, size, 3, 3, &picture));
+  assert_true(picture.width == 10 && picture.height == 6 && picture.channels == 3);
+  for (int i = 0; i < 180; i++) assert_int_equal(picture.values[i], pixels[i]);
+  assert_non_null(sl__picture_read(bytes, size / 2, 3, 3, &picture));
+  free(picture.values);
+}
+#endif
+
+static enum sl_status open_good(void) {
+  return open_set("set", (struct sl_reader_options){.height = 4, .width = 4, .skip_bad = true});
+}
+
+static void test_allocations(void **state) {
+  (void)state;
+  static const char *const folders[] = {"set", "set/a", "set/b"};
+  make_folders(folders, 3);
+  put_pnm("set/a/1.ppm", 8, 8, 3, 1);
+  put_pnm("set/b/1.ppm", 4, 4, 3, 2);
+  put("set/b/2.ppm", "P6\n4", 4);
+  check_allocations(open_good);
+  remove_all("set");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_classes),     cmocka_unit_test(test_sizes),
+      cmocka_unit_test(test_parts),       cmocka_unit_test(test_bad_pictures),
+#ifdef SL_HAVE_JPEG
+      cmocka_unit_test(test_jpeg),        cmocka_unit_test(test_damaged_jpeg),
+#endif
+#ifdef SL_HAVE_PNG
+      cmocka_unit_test(test_png),
+#endif
+      cmocka_unit_test(test_allocations),
+  };
+  return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
+}
