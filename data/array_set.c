@@ -202,7 +202,8 @@ static bool is_in(const char *path) {
 const struct sl__reader sl__arrays_reader = {
     .format = {.name = "NumPy arrays",
                .about = "inputs x and targets y of any shape",
-               .files = "x.npy and y.npy, or one .npz file"},
+               .files = "x.npy and y.npy, or one .npz file",
+               .own = true},
     .uses = SL__USES_INPUTS | SL__USES_TARGET | SL__USES_VALIDATION,
     .is_in = is_in,
     .has_parts = has_parts,

@@ -101,7 +101,8 @@ static bool is_in(const char *path) {
 const struct sl__reader sl__csv_reader = {
     .format = {.name = "a table",
                .about = "numbers and texts in columns, one of them the target",
-               .files = ".csv or .tsv, plain or .gz"},
+               .files = ".csv or .tsv, plain or .gz",
+               .own = true},
     .uses = SL__USES_TARGET | SL__USES_IGNORE | SL__USES_MISSING | SL__USES_VALIDATION,
     .is_in = is_in,
     .read = read_csv};

@@ -330,7 +330,8 @@ static bool is_in(const char *path) { return has_parts(path, NULL) || has_classe
 const struct sl__reader sl__pictures_reader = {
     .format = {.name = "pictures",
                .about = "colour or grey pictures, a folder for each class",
-               .files = "CLASS/*.jpg, *.png, *.ppm"},
+               .files = "CLASS/*.jpg, *.png, *.ppm",
+               .own = true},
     .uses = SL__USES_VALIDATION | SL__USES_SIZE | SL__USES_SKIP_BAD,
     .is_in = is_in,
     .has_parts = has_parts,

@@ -18,8 +18,7 @@ static enum sl_status build(struct sl_model *model, const struct sl_dataset_info
 static enum sl_status open_data(const struct cli *cli, void *input, struct sl_dataset **train,
                                 struct sl_dataset **test) {
   const char *folder = ((const struct resnet *)input)->write_data;
-  enum sl_status status = sl_dataset_open(cli->data, cli->seed, true, train);
-  if (status == SL_OK) status = sl_dataset_open(cli->data, cli->seed, false, test);
+  enum sl_status status = program_read_data(cli, train, test);
   if (status == SL_OK && folder) status = sl_cifar10_write(*train, folder, true);
   if (status == SL_OK && folder) status = sl_cifar10_write(*test, folder, false);
   return status;

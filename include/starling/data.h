@@ -135,7 +135,8 @@ struct sl_dataset_format {
   const char *name;  /**< "digits", "MNIST" */
   const char *about; /**< "grey images of 28x28 pixels, 10 classes" */
   const char *files; /**< files by which a folder is recognised; NULL if it is generated */
-  bool generated;    /**< `name` is what sl_dataset_open takes; else it takes a folder */
+  bool generated;    /**< `name` is what sl_dataset_open takes; else it takes a folder or file */
+  bool own;          /**< a user's own files: sl_dataset_read's options apply */
 };
 
 /** Entry i, from 0; NULL behind the last. */

@@ -8,4 +8,7 @@ const char *generated_dataset(int i);
 /* Name i, from 0, of the formats that are folders of files ("MNIST"); NULL behind the last. */
 const char *folder_dataset(int i);
 
+/* The files of format i, from 0, of users' own data (".csv or .tsv"); NULL behind the last. */
+const char *own_dataset(int i);
+
 #endif

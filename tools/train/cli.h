@@ -14,6 +14,10 @@ struct cli {
   const char *data; /* a folder, a text file, "digits" or "grammar" */
   int64_t batch;
   bool shuffle, augment;
+  const char *target, *inputs, *ignore, *validation; /* of sl_reader_options; NULL: not given */
+  enum sl_missing missing;
+  int64_t height, width;
+  bool skip_bad, raw;
   /* training; steps 0: as many as the epochs have, epochs 0: as many as the steps need */
   int64_t epochs, steps;
   int64_t usual_epochs; /* without either */

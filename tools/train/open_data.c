@@ -27,6 +27,38 @@ static enum sl_status open_loader(const struct session *session, const struct sl
   return sl_loader_new(set, &options, loader);
 }
 
+/* Classes or values, where the data could be either. */
+static enum sl_target_kind target_kind(const struct cli *cli) {
+  if (!cli->task) return SL_TARGET_AUTO;
+  return !strcmp(cli->task, "regression") ? SL_TARGET_VALUES : SL_TARGET_CLASSES;
+}
+
+/* Losses of probabilities and of directions take the targets as they are. */
+static bool wants_raw_targets(const struct cli *cli) {
+  struct sl_loss loss;
+  if (cli->raw) return true;
+  if (!cli->loss || sl_loss_parse(cli->loss, &loss) != SL_OK) return false;
+  return loss.kind == SL_LOSS_BCE || loss.kind == SL_LOSS_COSINE;
+}
+
+enum sl_status program_read_data(const struct cli *cli, struct sl_dataset **train,
+                                 struct sl_dataset **test) {
+  const struct sl_reader_options options = {.seed = cli->seed,
+                                            .inputs = cli->inputs,
+                                            .target = cli->target,
+                                            .ignore = cli->ignore,
+                                            .targets = target_kind(cli),
+                                            .missing = cli->missing,
+                                            .validation = cli->validation,
+                                            .height = cli->height,
+                                            .width = cli->width,
+                                            .skip_bad = cli->skip_bad,
+                                            .raw = cli->raw,
+                                            .raw_targets = wants_raw_targets(cli)};
+  enum sl_status status = sl_dataset_read(cli->data, &options, true, train);
+  return status == SL_OK ? sl_dataset_read(cli->data, &options, false, test) : status;
+}
+
 int session_open_data(struct session *session) {
   const struct cli *cli = &session->cli;
   enum sl_status status;
@@ -34,8 +66,7 @@ int session_open_data(struct session *session) {
     status = session->program->open_data(cli, session->program->cli.input, &session->train_set,
                                          &session->test_set);
   } else {
-    status = sl_dataset_open(cli->data, cli->seed, true, &session->train_set);
-    if (status == SL_OK) status = sl_dataset_open(cli->data, cli->seed, false, &session->test_set);
+    status = program_read_data(cli, &session->train_set, &session->test_set);
   }
   if (status != SL_OK) return session_fail_library(session, status);
   const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
@@ -84,6 +115,11 @@ int session_check_data(struct session *session) {
   const struct program *program = session->program;
   if (cli->augment && sl_dataset_info(session->train_set)->tokens)
     return session_fail(session, EXIT_USAGE, "--augment: a text cannot be shifted; leave it out");
+  if (sl_dataset_info(session->train_set)->tokens &&
+      (cli->target || cli->inputs || cli->ignore || cli->validation || cli->missing ||
+       cli->height || cli->skip_bad || cli->raw))
+    return session_fail(session, EXIT_USAGE,
+                        "options of tables, arrays and pictures: a text has none; leave them out");
   if (program->half_life && *program->half_life && strncmp(cli->lr_schedule, "constant", 8) != 0)
     return session_fail(session, EXIT_USAGE,
                         "--half-life and --lr-schedule %s: give one of the two", cli->lr_schedule);

@@ -28,12 +28,13 @@ static const char *data_name(int i) {
 }
 
 static const char *data_help(void) {
-  static char text[800];
-  char folders[300], generated[300];
+  static char text[1000];
+  char folders[200], own[300], generated[200];
   snprintf(text, sizeof text,
-           "Images: a folder with %s's files, or generated %s. A language model: "
+           "A folder with %s's files; data of your own: %s; generated %s. A language model: "
            "a text file, or generated sentences (grammar)",
            option_list(folder_dataset, "'s, ", "'s or ", folders, sizeof folders),
+           option_list(own_dataset, "; ", "; ", own, sizeof own),
            option_list(generated_dataset, ", ", " or ", generated, sizeof generated));
   return text;
 }
@@ -51,6 +52,32 @@ static const char *loss_help(void) {
       "%s. A number may follow: label smoothing of cross-entropy (:0.1), delta of huber (:0.5)",
       option_list(sl_loss_name, ", ", ", ", names, sizeof names));
   return text;
+}
+
+static const char *missing_name(int missing) {
+  static const char *const names[] = {"refuse", "drop", "mean"};
+  return missing >= 0 && missing <= SL_MISSING_MEAN ? names[missing] : NULL;
+}
+
+/* "224x160", height and width */
+static const char *parse_size(const struct option_row *row, const char *text, void *values) {
+  const int64_t most = 16384;
+  struct cli *cli = values;
+  char height[8];
+  size_t digits = strcspn(text, "x");
+  (void)row;
+  if (digits >= sizeof height || text[digits] != 'x') return "must be like 224x224";
+  snprintf(height, digits + 1, "%s", text);
+  const char *why = option_whole(height, 1, most, &cli->height);
+  return why ? why : option_whole(text + digits + 1, 1, most, &cli->width);
+}
+
+static json_t *size_json(const void *values) {
+  const struct cli *cli = values;
+  char text[32];
+  if (!cli->height) return json_null();
+  snprintf(text, sizeof text, "%lldx%lld", (long long)cli->height, (long long)cli->width);
+  return json_string(text);
 }
 
 static const char *default_epochs(const void *values) {

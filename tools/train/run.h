@@ -40,6 +40,10 @@ struct program {
 /* A logit for each class, or an output for each value of the targets. */
 int64_t program_outputs(const struct sl_dataset_info *data);
 
+/* Opens --data as the options of the data say. */
+enum sl_status program_read_data(const struct cli *cli, struct sl_dataset **train,
+                                 struct sl_dataset **test);
+
 /* Train as the command line says. Returns the exit code. */
 int run_program(const struct program *program, int argc, char **argv);
 
