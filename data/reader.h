@@ -8,7 +8,7 @@
 /* The members of struct sl_reader_options that a reader uses, besides the seed. */
 enum sl__reader_use {
   SL__USES_INPUTS = 1,
-  SL__USES_TARGET = 2, /* and what kind it is of */
+  SL__USES_TARGET = 2,
   SL__USES_IGNORE = 4,
   SL__USES_MISSING = 8,
   SL__USES_VALIDATION = 16, /* and raw */

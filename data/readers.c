@@ -58,7 +58,8 @@ static enum sl_status fail_unknown(const char *name) {
                   names_of(false, " nor ", list, sizeof list));
 }
 
-/* An option that the format does not have is refused, not ignored. */
+/* An option that the format does not have is refused, not ignored; but for the two that say how
+ * targets are taken, which other formats have one of. */
 static enum sl_status check_options(const char *name, const struct sl__reader *reader,
                                     const struct sl_reader_options *o) {
   const struct {
@@ -67,11 +68,10 @@ static enum sl_status check_options(const char *name, const struct sl__reader *r
     const char *what;
   } uses[] = {{SL__USES_INPUTS, o->inputs, "name of inputs"},
               {SL__USES_TARGET, o->target, "target"},
-              {SL__USES_TARGET, o->targets != SL_TARGET_AUTO, "kind of target"},
               {SL__USES_IGNORE, o->ignore, "ignored columns"},
               {SL__USES_MISSING, o->missing != SL_MISSING_REFUSE, "rule for missing values"},
               {SL__USES_VALIDATION, o->validation, "validation part"},
-              {SL__USES_VALIDATION, o->raw || o->raw_targets, "raw values"},
+              {SL__USES_VALIDATION, o->raw, "raw values"},
               {SL__USES_SIZE, o->height || o->width, "size of pictures"},
               {SL__USES_SKIP_BAD, o->skip_bad, "skipping of pictures"}};
   for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)

@@ -1,0 +1,35 @@
+/* Tables: the first byte says how, the rest is the text; what was read is the validation of itself,
+ * which it must fit. */
+#include "data/csv.h"
+#include "tests/fuzz/fuzz.h"
+
+/* The parser changes its bytes: each call gets a copy. */
+static enum sl_status parse(const uint8_t *bytes, size_t size,
+                            const struct sl_reader_options *options, const struct sl__csv *like,
+                            struct sl__csv *csv) {
+  uint8_t *copy = malloc(size ? size : 1);
+  if (!copy) abort();
+  memcpy(copy, bytes, size);
+  enum sl_status status = sl__csv_parse("t.csv", copy, size, options, like, csv);
+  free(copy);
+  return status;
+}
+
+FUZZER(csv)(const uint8_t *bytes, size_t size) {
+  struct sl__csv csv, again;
+  if (size < 1) return 0;
+  unsigned how = bytes[0];
+  const struct sl_reader_options options = {.target = how & 1 ? "y" : "2",
+                                            .ignore = how & 2 ? "a" : NULL,
+                                            .targets = (enum sl_target_kind)((how >> 2 & 3) % 3),
+                                            .missing = (enum sl_missing)((how >> 4 & 3) % 3)};
+  if (parse(bytes + 1, size - 1, &options, NULL, &csv) == SL_OK) {
+    if (parse(bytes + 1, size - 1, &options, &csv, &again) != SL_OK) abort();
+    if (again.rows != csv.rows) abort();
+    for (int64_t i = 0; i < csv.rows * csv.columns; i++)
+      if (memcmp(&csv.values[i], &again.values[i], sizeof *csv.values) != 0) abort();
+    sl__csv_free(&again);
+  }
+  sl__csv_free(&csv);
+  return 0;
+}
