@@ -191,7 +191,7 @@ enum sl_status sl__batches_fill(struct sl__batches *b, int64_t number, const str
   return status;
 }
 
-static int64_t count_batches(const struct sl__batches *b) {
+int64_t sl__batches_length(const struct sl__batches *b) {
   const struct sl_dataset_info *info = &b->dataset->info;
   const struct sl_loader_options *options = &b->options;
   int64_t length = 0;
@@ -220,7 +220,7 @@ static enum sl_status alloc_orders(struct sl__batches *b) {
 enum sl_status sl__batches_begin(struct sl__batches *b) {
   const struct sl_loader_options *options = &b->options;
   b->order_epoch = -1;
-  b->length = count_batches(b);
+  b->length = sl__batches_length(b);
   b->samples = sl__alloc((size_t)options->batch, sizeof *b->samples, "the samples of a batch");
   if (!b->samples) return SL_NO_MEMORY;
   if (options->shift || options->flip) {

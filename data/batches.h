@@ -19,6 +19,9 @@ struct sl__batches {
   float *plane;          /* scratch of sl__augment; NULL without augmentation */
 };
 
+/* Batches in an epoch; dataset and options must be set. */
+int64_t sl__batches_length(const struct sl__batches *batches);
+
 /* Sets the length and allocates the arrays; the caller has set dataset and options. */
 enum sl_status sl__batches_begin(struct sl__batches *batches);
 

@@ -1,8 +1,8 @@
-/* Loaders: a thread fills slots ahead of the training.
+/* Loaders: threads fill slots ahead of the training.
  *
- * A slot is free, being filled, ready or out. The thread takes free slots in any order and fills
- * them with the next batch; ready slots are handed out in the batches' order. Values depend on
- * (seed, epoch, sample) only: neither the number of slots nor timing changes them. */
+ * A slot is free, being filled, ready or out. A thread takes any free slot and fills it with the
+ * next batch; ready slots are handed out in the batches' order. Values depend on (seed, epoch,
+ * sample) only: neither the numbers of slots and threads nor timing changes them. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +16,7 @@
 
 #define PAGE 4096
 #define MAX_SLOTS 1024
+#define MAX_READERS 256
 
 enum slot_state { FREE, FILLING, READY, OUT };
 
@@ -27,13 +28,20 @@ struct slot {
   char message[512];
 };
 
+/* A thread, with orders and scratch memory of its own: threads share nothing but the slots. */
+struct reader {
+  struct sl_loader *loader;
+  struct sl__batches batches;
+  pthread_t thread;
+  bool runs;
+};
+
 struct sl_loader {
-  struct sl__batches batches; /* only the thread fills them */
+  struct sl__batches batches; /* the settings; the readers' are copies that fill batches */
   struct slot *slots;
   void *memory; /* memory of all slots, not yet aligned */
+  struct reader *readers;
 
-  pthread_t thread;
-  bool thread_runs;
   pthread_mutex_t lock; /* guards the members below and the slots' states */
   pthread_cond_t freed, filled;
   bool stop;
@@ -42,7 +50,7 @@ struct sl_loader {
   uint64_t seeks; /* number of seeks: a batch that was begun before a seek is discarded */
 };
 
-/* ---- the thread ---- */
+/* ---- the threads ---- */
 
 /* A slot in that state, and with batch `number` unless that is negative; NULL if there is none. */
 static struct slot *find_slot(const struct sl_loader *loader, enum slot_state state,
@@ -63,7 +71,8 @@ static int count_out(const struct sl_loader *loader) {
 }
 
 static void *run(void *argument) {
-  struct sl_loader *loader = argument;
+  struct reader *reader = argument;
+  struct sl_loader *loader = reader->loader;
   pthread_mutex_lock(&loader->lock);
   while (!loader->stop) {
     struct slot *slot = find_slot(loader, FREE, -1);
@@ -75,7 +84,7 @@ static void *run(void *argument) {
     int64_t number = loader->next++;
     slot->state = FILLING;
     pthread_mutex_unlock(&loader->lock);
-    slot->status = sl__batches_fill(&loader->batches, number, &slot->rows, &slot->batch);
+    slot->status = sl__batches_fill(&reader->batches, number, &slot->rows, &slot->batch);
     snprintf(slot->message, sizeof slot->message, "%s", slot->status != SL_OK ? sl_error() : "");
     slot->batch.slot = (int)(slot - loader->slots);
     pthread_mutex_lock(&loader->lock);
@@ -86,18 +95,45 @@ static void *run(void *argument) {
   return NULL;
 }
 
-/* Signals are for the program's threads: this one blocks all. */
-static enum sl_status start_thread(struct sl_loader *loader) {
+/* Signals are for the program's threads: these block all. */
+static enum sl_status start_thread(struct sl_loader *loader, struct reader *reader) {
   sigset_t all, before;
+  reader->loader = loader;
+  reader->batches.dataset = loader->batches.dataset;
+  reader->batches.options = loader->batches.options;
+  enum sl_status status = sl__batches_begin(&reader->batches);
+  if (status != SL_OK) return status;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  int error = pthread_create(&loader->thread, NULL, run, loader);
+  int error = pthread_create(&reader->thread, NULL, run, reader);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (error)
     return sl__fail(SL_NO_MEMORY, "%s: the loader's thread cannot start: %s",
                     loader->batches.dataset->info.name, strerror(error));
-  loader->thread_runs = true;
+  reader->runs = true;
   return SL_OK;
+}
+
+static enum sl_status start_threads(struct sl_loader *loader) {
+  int count = loader->batches.options.readers;
+  enum sl_status status = SL_OK;
+  loader->readers = sl__alloc((size_t)count, sizeof *loader->readers, "a loader's threads");
+  if (!loader->readers) return SL_NO_MEMORY;
+  for (int r = 0; r < count && status == SL_OK; r++)
+    status = start_thread(loader, &loader->readers[r]);
+  return status;
+}
+
+static void end_threads(struct sl_loader *loader) {
+  pthread_mutex_lock(&loader->lock);
+  loader->stop = true;
+  pthread_cond_broadcast(&loader->freed);
+  pthread_mutex_unlock(&loader->lock);
+  for (int r = 0; loader->readers && r < loader->batches.options.readers; r++) {
+    if (loader->readers[r].runs) pthread_join(loader->readers[r].thread, NULL);
+    sl__batches_end(&loader->readers[r].batches);
+  }
+  free(loader->readers);
 }
 
 /* ---- making and ending ---- */
@@ -129,13 +165,17 @@ static int64_t shared_samples(const struct sl_dataset_info *info) {
 static enum sl_status check_options(const struct sl_dataset_info *info,
                                     struct sl_loader_options *options) {
   if (options->num_parts == 0) options->num_parts = 1;
-  if (options->slots == 0) options->slots = 4;
+  if (options->readers == 0) options->readers = 1;
+  if (options->slots == 0) options->slots = options->readers < 3 ? 4 : options->readers + 2;
   if (options->batch < 1 || options->batch > INT32_MAX)
     return sl__fail(SL_BAD_ARGUMENT, "%s: a batch of %lld samples; give 1 or more", info->name,
                     (long long)options->batch);
   if (options->slots < 2 || options->slots > MAX_SLOTS)
     return sl__fail(SL_BAD_ARGUMENT, "%s: %d slots; give 2 to %d", info->name, options->slots,
                     MAX_SLOTS);
+  if (options->readers < 1 || options->readers > MAX_READERS)
+    return sl__fail(SL_BAD_ARGUMENT, "%s: %d readers; give 1 to %d", info->name, options->readers,
+                    MAX_READERS);
   if (options->num_parts < 1 || options->part_index < 0 ||
       options->part_index >= options->num_parts)
     return sl__fail(SL_BAD_ARGUMENT, "%s: there is no part %lld of %lld", info->name,
@@ -210,9 +250,9 @@ enum sl_status sl_loader_new(const struct sl_dataset *dataset,
   pthread_cond_init(&l->freed, NULL);
   pthread_cond_init(&l->filled, NULL);
   SL__TRY(check_options(&dataset->info, &l->batches.options));
-  SL__TRY(sl__batches_begin(&l->batches));
+  l->batches.length = sl__batches_length(&l->batches);
   SL__TRY(alloc_slots(l));
-  SL__TRY(start_thread(l));
+  SL__TRY(start_threads(l));
   *loader = l;
   return SL_OK;
 out:
@@ -222,17 +262,10 @@ out:
 
 void sl_loader_free(struct sl_loader *loader) {
   if (!loader) return;
-  if (loader->thread_runs) {
-    pthread_mutex_lock(&loader->lock);
-    loader->stop = true;
-    pthread_cond_broadcast(&loader->freed);
-    pthread_mutex_unlock(&loader->lock);
-    pthread_join(loader->thread, NULL);
-  }
+  end_threads(loader);
   pthread_cond_destroy(&loader->filled);
   pthread_cond_destroy(&loader->freed);
   pthread_mutex_destroy(&loader->lock);
-  sl__batches_end(&loader->batches);
   free(loader->memory);
   free(loader->slots);
   free(loader);
@@ -332,7 +365,7 @@ enum sl_status sl_loader_seek_batch(struct sl_loader *loader, int64_t epoch, int
       if (loader->slots[s].state == READY) loader->slots[s].state = FREE;
     loader->next = loader->handed = epoch * loader->batches.length + index;
     loader->seeks++;
-    pthread_cond_signal(&loader->freed);
+    pthread_cond_broadcast(&loader->freed);
   }
   pthread_mutex_unlock(&loader->lock);
   return status;

@@ -123,9 +123,9 @@ struct sl_reader_options {
 /** A set as sl_dataset_open opens it, or a file: a table (.csv, .tsv), NumPy arrays (.npz; .npy), a
  * folder of x.npy and y.npy, a folder with a folder of pictures for each class.
  * train: the training part, else what is held back from it. Unless options.raw is set, inputs,
- * and targets that are values, are normalised by means and deviations measured on the training part (of
- * more than 65,536 samples on that many): of each value of a vector, of each channel of an image.
- * options NULL: all zero. \return SL_IO, SL_BAD_FILE; SL_BAD_ARGUMENT for an option that the
+ * and targets that are values, are normalised by means and deviations measured on the training part
+ * (of more than 2^26 values on as many, evenly spread, at least 1,024 samples): of each value of a
+ * vector, of each channel of an image, of a matrix as a whole. options NULL: all zero. \return SL_IO, SL_BAD_FILE; SL_BAD_ARGUMENT for an option that the
  * format does not have. */
 SL_API enum sl_status sl_dataset_read(const char *name, const struct sl_reader_options *options,
                                       bool train, struct sl_dataset **dataset);
@@ -196,11 +196,11 @@ struct sl_fill {
 };
 
 /** A dataset of the program's own, which may be larger than memory: `fill` writes the rows that a
- * batch needs. Each loader's thread calls it, so calls overlap only if the set has several loaders.
- * Its values must depend on the sample's number only. A failure, a value that it did not write or
- * that is not finite, and a label out of range end the loader's batch, and so sl_trainer_step, with
- * a message that has the sample's number.
- * \return SL_BAD_ARGUMENT for an impossible description. */
+ * batch needs. A loader's threads call it: calls overlap if a loader has several readers, or the
+ * set several loaders. Its values must depend on the sample's number only. A failure, a value that
+ * it did not write or that is not finite, and a label out of range end the loader's batch, and so
+ * sl_trainer_step, with a message that has the sample's number. \return SL_BAD_ARGUMENT for an
+ * impossible description. */
 SL_API enum sl_status sl_dataset_custom(const struct sl_dataset_options *options,
                                         enum sl_status (*fill)(struct sl_fill *rows),
                                         struct sl_dataset **dataset);
@@ -266,7 +266,7 @@ SL_API enum sl_status sl_dataset_get_targets(const struct sl_dataset *dataset, i
 SL_API void sl_dataset_free(struct sl_dataset *dataset);
 
 /** \defgroup loader Loaders
- * A thread of the loader's own fills batches ahead of the training. */
+ * Threads of the loader's own fill batches ahead of the training. */
 struct sl_loader;
 
 struct sl_loader_options {
@@ -279,7 +279,8 @@ struct sl_loader_options {
   bool flip;       /**< augmentation: mirror every second sample, left to right */
   int64_t part_index; /**< this loader reads part part_index of num_parts; */
   int64_t num_parts;  /**< 0 means 1. All parts together are the set, each sample once an epoch. */
-  int slots;          /**< batches in memory at once; 0 means 4, at least 2 */
+  int slots;          /**< batches in memory at once; 0 means 4, or readers + 2, at least 2 */
+  int readers;        /**< threads that fill batches, 1 to 256; 0 means 1. They change no value. */
 };
 
 /** One batch. The last of an epoch may be short: then samples repeat from its first one, with the

@@ -221,9 +221,10 @@ static void test_same_numbers(void **state) {
   struct sl_loader_options options = {
       .batch = 8, .seed = 1, .shuffle = true, .shift = 2, .flip = true};
   uint64_t hashes[8];
-  static const int slots[] = {0, 2, 3, 4, 17};
-  for (size_t i = 0; i < 5; i++) {
+  static const int slots[] = {0, 2, 3, 4, 17, 0, 0, 2}, readers[] = {0, 1, 1, 1, 1, 2, 7, 5};
+  for (size_t i = 0; i < 8; i++) {
     options.slots = slots[i];
+    options.readers = readers[i];
     struct sl_loader *loader = loader_of(set, options);
     hashes[i] = hash_epochs(loader, 4);
     sl_loader_free(loader);
@@ -339,7 +340,8 @@ static void test_seek_batch(void **state) {
   (void)state;
   struct sl_dataset *set = numbered();
   struct sl_loader *loader = loader_of(
-      set, (struct sl_loader_options){.batch = 8, .seed = 1, .shuffle = true, .shift = 1});
+      set,
+      (struct sl_loader_options){.batch = 8, .seed = 1, .shuffle = true, .shift = 1, .readers = 3});
   int64_t length = sl_loader_length(loader);
   for (int64_t from = 0; from < 3 * length; from++) {
     static float wanted[8 * SIZE];
@@ -428,6 +430,8 @@ static void test_bad_options(void **state) {
       {{.batch = 1, .slots = 1}, SL_BAD_ARGUMENT, "1 slots"},
       {{.batch = 1, .slots = -1}, SL_BAD_ARGUMENT, "-1 slots"},
       {{.batch = 1, .slots = 1000000}, SL_BAD_ARGUMENT, "slots"},
+      {{.batch = 1, .readers = -1}, SL_BAD_ARGUMENT, "-1 readers"},
+      {{.batch = 1, .readers = 257}, SL_BAD_ARGUMENT, "257 readers; give 1 to 256"},
       {{.batch = 1, .shift = -1}, SL_BAD_ARGUMENT, "shift by -1"},
       {{.batch = 1, .shift = SIDE}, SL_BAD_ARGUMENT, "shift by 4"},
       {{.batch = 1, .num_parts = -1}, SL_BAD_ARGUMENT, "no part 0 of -1"},
@@ -453,7 +457,7 @@ static void test_bad_options(void **state) {
 static const struct sl_dataset *shared;
 static enum sl_status make_loader(void) {
   struct sl_loader *loader;
-  const struct sl_loader_options options = {.batch = 4, .shuffle = true};
+  const struct sl_loader_options options = {.batch = 4, .shuffle = true, .readers = 3};
   enum sl_status status = sl_loader_new(shared, &options, &loader);
   if (status == SL_OK) sl_loader_free(loader);
   return status;

@@ -18,6 +18,7 @@ struct cli {
   enum sl_missing missing;
   int64_t height, width;
   bool skip_bad, raw;
+  int readers; /* 0: the library's */
   /* training; steps 0: as many as the epochs have, epochs 0: as many as the steps need */
   int64_t epochs, steps;
   int64_t usual_epochs; /* without either */

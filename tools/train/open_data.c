@@ -14,7 +14,8 @@ static enum sl_status open_loader(const struct session *session, const struct sl
   const struct cli *cli = &session->cli;
   const struct sl_dataset_info *info = sl_dataset_info(set);
   bool colour = info->sample.ndim == 3 && info->sample.dim[0] == 3;
-  struct sl_loader_options options = {.batch = cli->batch, .seed = cli->seed};
+  struct sl_loader_options options = {
+      .batch = cli->batch, .seed = cli->seed, .readers = cli->readers};
   /* out of step, rank 0 evaluates alone */
   if (session->context && (train || !ranks_are_async(cli)))
     ranks_part(session->context, cli, session->model, &options);

@@ -1,0 +1,90 @@
+#!/bin/sh
+# The trainers on data of the user's own: tables, arrays, pictures. A regression reaches the noise
+# floor of its table; options that do not suit the data, and damaged files, end in one line.
+set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
+mlp=${MLP:-examples/mlp} lm=${LSTM_LM:-examples/lstm_lm} predict=tools/starling-predict
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_NCPU=2 STARPU_NCUDA=0
+export STARPU_HOME="${STARPU_HOME:-$work}"
+fixture=$(cd "${SL_SRCDIR:-.}/tests/fixtures" && pwd)/numpy.npz
+
+# refused CODE WORD ARGUMENTS...: one line with WORD in it
+refused() {
+  code=$1 word=$2; shift 2
+  timeout 60 "$@" >"$work/out" 2>"$work/err"; got=$?
+  [ $got = "$code" ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -q -e "$word" "$work/err"
+  verdict $? "$word: exit code $got: $(head -n 1 "$work/err" | sed "s|$work/||g; s/#/number/g")"
+}
+train() { timeout 100 "$mlp" "$@" >"$work/out" 2>"$work/err"; }
+
+# ---- a table: y = 3 a - 2 b + 1 for kind "up", and noise of deviation 0.1 ----
+awk 'function noise(sum, k) {
+    sum = 0
+    for (k = 0; k < 12; k++) { state = (state * 16807) % 2147483647; sum += state / 2147483647 }
+    return 0.1 * (sum - 6)
+  }
+  BEGIN {
+    state = 1
+    print "a,b,name,kind,y"
+    for (i = 0; i < 3000; i++) {
+      a = i * 37 % 101 / 101; b = i * 53 % 97 / 97; up = i % 3 == 0
+      printf "%g,%g,n%d,%s,%.6f\n", a, b, i, up ? "up" : "down", 3 * a - 2 * b + up + noise()
+    }
+  }' >"$work/table.csv"
+train --data "$work/table.csv" --target y --ignore name --loss mse --task regression --hidden 16 \
+  --optimizer adam --lr 0.01 --lr-schedule cosine --epochs 8 --batch 64 --seed 3 \
+  --save "$work/table.json" --log "$work/a.jsonl"
+code=$?
+rmse=$(sed -n 's/^Test RMSE *\([0-9.]*\) .*/\1/p' "$work/out")
+[ $code = 0 ] && awk -v rmse="$rmse" 'BEGIN { exit !(rmse > 0.085 && rmse < 0.115) }'
+verdict $? "a regression on a table reaches the noise floor of 0.1: $rmse"
+grep -q "table.csv, training set: 2700 samples" "$work/err" "$work/out"
+verdict $? "a tenth is held back"
+train --quiet --data "$work/table.csv" --target kind --ignore name --hidden 16 --epochs 2 &&
+  train --quiet --data "$work/table.csv" --target kind --ignore name --task classification \
+    --hidden 16 --epochs 2 --missing drop --validation "$work/table.csv"
+verdict $? "texts as the target are classes"
+
+refused 2 "name the target" "$mlp" --quiet --data "$work/table.csv"
+refused 2 "no column z" "$mlp" --quiet --data "$work/table.csv" --target z
+refused 1 "text number 257" "$mlp" --quiet --data "$work/table.csv" --target y
+refused 2 "takes no target" "$mlp" --quiet --target y
+refused 2 "takes no size" "$mlp" --quiet --data "$work/table.csv" --target y --size 8x8
+refused 2 "a text has none" "$lm" --quiet --steps 1 --target y
+for size in 8 x8 8x 0x8 8x8x8 99999x1; do refused 2 "--size '$size'" "$mlp" "--size=$size"; done
+refused 2 "missing" "$mlp" --missing zero
+printf 'a,y\n1,2\n3\n' >"$work/ragged.csv"
+refused 1 "line 3 ends behind column 1" "$mlp" --quiet --data "$work/ragged.csv" --target y
+printf 'a,y\n1,2\n,3\n' >"$work/empty.csv"
+refused 1 "line 3, column 1 (\"a\"): \"\" is a missing value" "$mlp" --quiet \
+  --data "$work/empty.csv" --target y
+
+# ---- arrays, which numpy wrote ----
+train --quiet --data "$fixture" --batch 2 --epochs 2 --hidden 4 --save "$work/arrays.json" &&
+  "$predict" "$work/arrays.json" "$fixture" >"$work/answers" 2>"$work/err" &&
+  [ "$(wc -l <"$work/answers")" = 1 ] && grep -q '"class"' "$work/answers"
+verdict $? "arrays: trained, and the sample that was held back is classified"
+head -c 300 "$fixture" >"$work/cut.npz"
+refused 1 "cut.npz: is no ZIP archive" "$mlp" --quiet --data "$work/cut.npz"
+
+# ---- pictures ----
+mkdir -p "$work/photos/light" "$work/photos/dark"
+for i in 0 1 2 3 4 5 6 7 8 9; do
+  echo "P2 2 2 255 $i 0 9 $i" >"$work/photos/dark/$i.pgm"
+  echo "P2 3 2 255 25$((i % 5)) 24$i 240 250 222 2$i$((i % 5))" >"$work/photos/light/$i.pgm"
+done
+train --quiet --data "$work/photos" --size 4x4 --hidden 8 --batch 4 --epochs 5 --lr 0.05 &&
+  [ "$(sed -n 's/^Test accuracy *\([0-9.]*\) %.*/\1/p' "$work/out")" = 100.00 ]
+verdict $? "light and dark pictures of two sizes are told apart"
+refused 1 "give the size" "$mlp" --quiet --data "$work/photos" --batch 4
+echo "P2 2 2 255 1" >"$work/photos/dark/bad.pgm"
+refused 1 "dark/bad.pgm: cut short" "$mlp" --quiet --data "$work/photos" --size 4x4 --batch 4 \
+  --epochs 1
+train --data "$work/photos" --size 4x4 --batch 4 --epochs 1 --skip-bad &&
+  grep -q "without 1 bad picture (dark/bad.pgm)" "$work/err" "$work/out"
+verdict $? "--skip-bad counts and names it"
+
+echo "1..$n"
+exit $failed
