@@ -100,6 +100,7 @@ static void test_mistakes(void **state) {
       {"x,y\n1,2\n1e39,4\n", "\"1e39\" is too large"},
       {"x,y\n1,2\n,4\n", "line 3, column 1 (\"x\"): \"\" is a missing value"},
       {"x,y\n1,2\n3,nan\n", "line 3, column 2 (\"y\"): \"nan\" is a missing value"},
+      {"c,y\n\"a\nb\",2\nc,x\n", "line 4, column 2 (\"y\"): \"x\" is no number"},
       {"x,y\n1,2\n\"3,4\n", "line 3, column 1: a quote is not closed"},
       {"x,y\n1,2\n\"3\"4,5\n", "line 3, column 1: text behind a quote"},
   };

@@ -49,12 +49,12 @@ static void remove_all(const char *name) {
 
 static void test_classes(void **state) {
   (void)state;
-  static const char *const folders[] = {"set", "set/dog", "set/cat", "set/.hidden"};
+  static const char *const folders[] = {"set", "set/ant", "set/cat", "set/.hidden"};
   make_folders(folders, 4);
   put_pnm("set/cat/b.ppm", 8, 4, 3, 10);
   put_pnm("set/cat/a.PPM", 8, 4, 3, 20);
-  put_pnm("set/dog/1.pgm", 8, 4, 1, 0);
-  put("set/dog/notes.txt", "no picture", 10);
+  put_pnm("set/ant/1.pgm", 8, 4, 1, 0); /* grey, in a set that is in colour */
+  put("set/ant/notes.txt", "no picture", 10);
   struct sl_reader_options options = {.raw = true, .validation = "0.3"};
   float x[3 * 8 * 4];
   int seen = 0;
@@ -63,19 +63,19 @@ static void test_classes(void **state) {
     OK(sl_dataset_read(in_folder("set"), &options, train, &set));
     const struct sl_dataset_info *info = sl_dataset_info(set);
     assert_true(info->classes == 2 && info->count == (train ? 2 : 1));
-    assert_string_equal(info->class_names[0], "cat");
-    assert_string_equal(info->class_names[1], "dog");
+    assert_string_equal(info->class_names[0], "ant");
+    assert_string_equal(info->class_names[1], "cat");
     assert_true(sl_shape_equal(&info->sample, &SL_SHAPE(3, 4, 8)));
     for (int64_t i = 0; i < info->count; i++) {
       int32_t label;
       OK(sl_dataset_get(set, i, x, &label));
       int blue = (int)lrintf(255 * x[2 * 32]);
-      assert_int_equal(label, blue == 10 || blue == 20 ? 0 : 1);
-      seen += label ? 1 : blue;
+      assert_int_equal(label, blue == 10 || blue == 20 ? 1 : 0);
+      seen += label ? blue : 1;
       for (int p = 0; p < 32; p++) {
         float red = (float)(200 * (p % 8) / 8) / 255, green = (float)(200 * (p / 8) / 4) / 255;
         assert_true(fabsf(x[p] - red) < 1e-6f);
-        assert_true(fabsf(x[32 + p] - (label ? red : green)) < 1e-6f);
+        assert_true(fabsf(x[32 + p] - (label ? green : red)) < 1e-6f);
       }
     }
     sl_dataset_free(set);

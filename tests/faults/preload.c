@@ -4,7 +4,7 @@
  * FAULTS_CLASS is a row of `classes`; FAULTS_N the call that fails, from 1 on; with FAULTS_STAY all
  * later ones fail, too. A call counts if code of ours asked for it: the return addresses are
  * followed from the call outwards, past the C library and past libraries that work for their caller
- * alone (jansson, zlib, libpng, protobuf-c, xxHash, cairo), and the first other object
+ * alone (jansson, zlib, libpng, libjpeg, protobuf-c, xxHash, cairo), and the first other object
  * decides. It is ours if its path begins with FAULTS_OURS, the folder of the build. With
  * FAULTS_OTHERS the calls of all other objects count instead: StarPU, hwloc, OpenBLAS, MPI, and
  * libcrypto, whose first HMAC makes 5,000 allocations.
@@ -72,8 +72,8 @@ static int object_count;
 
 static bool helps(const char *path) {
   static const char *const names[] = {
-      "libc.so",   "libm.so",       "libpthread", "ld-linux",  "libdl.so", "libz.so",   "libpng",
-      "libxxhash", "libprotobuf-c", "libcairo",   "libfaults", "libgcc_s", "linux-vdso"};
+      "libc.so", "libm.so",   "libpthread",    "ld-linux", "libdl.so",  "libz.so",  "libpng",
+      "libjpeg", "libxxhash", "libprotobuf-c", "libcairo", "libfaults", "libgcc_s", "linux-vdso"};
   const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (!strncmp(name, names[i], strlen(names[i]))) return true;
