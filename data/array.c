@@ -89,15 +89,21 @@ static enum sl_status use_member(struct sl__array *array, const struct sl__zip *
                          : status;
 }
 
+/* "data.npz: x" */
+static enum sl_status name_array(const char *path, const char *name, struct sl__array *array) {
+  size_t size = strlen(path) + strlen(name) + sizeof ": ";
+  array->name = sl__alloc(size, 1, "a name");
+  if (!array->name) return SL_NO_MEMORY;
+  snprintf(array->name, size, "%s: %s", path, name);
+  return SL_OK;
+}
+
 static enum sl_status open_npz(const char *path, const char *name, struct sl__array *array) {
   enum sl_status status;
   struct sl__zip zip;
   struct sl__zip_member member;
   bool found;
-  size_t size = strlen(path) + strlen(name) + sizeof ": ";
-  array->name = sl__alloc(size, 1, "a name");
-  if (!array->name) SL__TRY(SL_NO_MEMORY);
-  snprintf(array->name, size, "%s: %s", path, name);
+  SL__TRY(name_array(path, name, array));
   SL__TRY(sl__file_map(path, &array->file));
   SL__TRY(sl__zip_parse(path, array->file.bytes, array->file.size, &zip));
   SL__TRY(find_member(&zip, name, &member, &found));
@@ -121,9 +127,19 @@ static bool exists_in_npz(const char *path, const char *name) {
 
 /* ---- all formats ---- */
 
+bool sl__is_hdf5(const char *path) {
+  return sl__ends_in(path, ".h5") || sl__ends_in(path, ".hdf5");
+}
+
+static enum sl_status open_hdf5(const char *path, const char *name, struct sl__array *array) {
+  enum sl_status status = name_array(path, name, array);
+  return status == SL_OK ? sl__hdf5_open(path, name, array) : status;
+}
+
 enum sl_status sl__array_open(const char *path, const char *name, struct sl__array *array) {
   enum sl_status status = sl__ends_in(path, ".npz")   ? open_npz(path, name, array)
                           : sl__ends_in(path, ".npy") ? open_npy(path, array)
+                          : sl__is_hdf5(path)         ? open_hdf5(path, name, array)
                                                       : open_in_folder(path, name, array);
   array->row_elements = 1;
   for (int i = 1; i < array->layout.ndim; i++) array->row_elements *= (size_t)array->layout.dim[i];
@@ -134,6 +150,7 @@ enum sl_status sl__array_open(const char *path, const char *name, struct sl__arr
 bool sl__array_exists(const char *path, const char *name) {
   char *file;
   if (sl__ends_in(path, ".npz")) return exists_in_npz(path, name);
+  if (sl__is_hdf5(path)) return sl__hdf5_exists(path, name);
   if (!sl__is_folder(path) || !(file = npy_name(name))) return false;
   bool exists = sl__has_file(path, file);
   free(file);

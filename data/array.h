@@ -32,6 +32,11 @@ bool sl__array_exists(const char *path, const char *name);
 enum sl_status sl__array_row(const struct sl__array *array, int64_t i, uint8_t *room,
                              const uint8_t **row);
 
+/* Of HDF5 files (data/hdf5.c); *array has its name. */
+enum sl_status sl__hdf5_open(const char *path, const char *name, struct sl__array *array);
+bool sl__hdf5_exists(const char *path, const char *name);
+bool sl__is_hdf5(const char *path); /* by its ending */
+
 /* May the memory of mapped arrays be used? See sl__file_map_check. */
 enum sl_status sl__array_check(const struct sl__array *array);
 

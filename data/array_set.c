@@ -192,7 +192,7 @@ static bool has_parts(const char *path, const struct sl_reader_options *options)
 /* A file, or a folder of some. */
 static bool is_in(const char *path) {
   struct sl__names names = {0};
-  bool found = sl__ends_in(path, ".npz") || sl__ends_in(path, ".npy");
+  bool found = sl__ends_in(path, ".npz") || sl__ends_in(path, ".npy") || sl__is_hdf5(path);
   if (!found && sl__is_folder(path) && sl__folder_list(path, false, &names) == SL_OK)
     for (size_t i = 0; i < names.count && !found; i++) found = sl__ends_in(names.name[i], ".npy");
   sl__names_free(&names);
@@ -200,9 +200,9 @@ static bool is_in(const char *path) {
 }
 
 const struct sl__reader sl__arrays_reader = {
-    .format = {.name = "NumPy arrays",
+    .format = {.name = "arrays",
                .about = "inputs x and targets y of any shape",
-               .files = "x.npy and y.npy, or one .npz file",
+               .files = "x.npy and y.npy, or one .npz or .h5 file",
                .own = true},
     .uses = SL__USES_INPUTS | SL__USES_TARGET | SL__USES_VALIDATION,
     .is_in = is_in,

@@ -27,6 +27,7 @@ class Starling(AutotoolsPackage, CudaPackage):
     variant("cairo", default=True, description="PNG output of starling-plot and starling-trace")
     variant("png", default=True, description="PNG pictures as inputs")
     variant("jpeg", default=True, description="JPEG pictures as inputs")
+    variant("hdf5", default=True, description="HDF5 files as data")
     variant("fxt", default=True, description="Traces, for starling-trace")
 
     depends_on("c", type="build")
@@ -49,6 +50,7 @@ class Starling(AutotoolsPackage, CudaPackage):
     depends_on("cairo+png+svg", when="+cairo")
     depends_on("libpng@1.6:", when="+png")
     depends_on("jpeg", when="+jpeg")
+    depends_on("hdf5@1.10:~mpi", when="+hdf5")
     depends_on("cudnn", when="+cuda")
     depends_on("cmocka", type="test")
 
@@ -56,7 +58,7 @@ class Starling(AutotoolsPackage, CudaPackage):
 
     def configure_args(self):
         args = ["--enable-silent-rules"]
-        for option in ("mpi", "onednn", "onnx", "cairo", "png", "jpeg"):
+        for option in ("mpi", "onednn", "onnx", "cairo", "png", "jpeg", "hdf5"):
             args += self.with_or_without(option)
         if self.spec.satisfies("+cuda"):
             args.append(f"--with-cuda={self.spec['cuda'].prefix}")

@@ -1,0 +1,162 @@
+/* HDF5 files: values against those that were written, in chunks and packed, as floats and as whole
+ * numbers; several reading threads; datasets that do not fit; damaged files. */
+#include "data/dataset.h"
+#include "tests/common/files.h"
+
+#ifdef HAVE_CONFIG_H
+#include "config.h"
+#endif
+
+static enum sl_status open_set(const char *path, struct sl_reader_options options) {
+  struct sl_dataset *set;
+  enum sl_status status = sl_dataset_read(path, &options, true, &set);
+  if (status == SL_OK) sl_dataset_free(set);
+  return status;
+}
+
+#ifdef SL_HAVE_HDF5
+#include <hdf5.h>
+
+enum { COUNT = 40, EACH = 6 };
+
+/* Adds a dataset of rank 1 to 3, in chunks of 7 rows that are packed. */
+static void add(hid_t file, const char *name, int ndim, const hsize_t *dim, hid_t stored,
+                hid_t given, const void *values) {
+  hsize_t chunk[3] = {7, 2, 2};
+  hid_t space = H5Screate_simple(ndim, dim, NULL), how = H5Pcreate(H5P_DATASET_CREATE);
+  assert_true(H5Pset_chunk(how, ndim, chunk) >= 0);
+  if (H5Zfilter_avail(H5Z_FILTER_DEFLATE)) H5Pset_deflate(how, 6);
+  hid_t set = H5Dcreate2(file, name, stored, space, H5P_DEFAULT, how, H5P_DEFAULT);
+  assert_true(set >= 0);
+  assert_true(H5Dwrite(set, given, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+  H5Dclose(set), H5Pclose(how), H5Sclose(space);
+}
+
+/* x [40, 3, 2] of big-endian doubles, 100 i + place; y [40] of 16 bits, i % 3; /more/z [40, 2];
+ * and others, which do not fit. */
+static const char *make_file(const char *name) {
+  static double x[COUNT][EACH];
+  static float z[COUNT][2];
+  static int y[COUNT];
+  const char *path = in_folder(name);
+  hsize_t shape[3] = {COUNT, 3, 2}, pair[2] = {COUNT, 2}, fewer = COUNT - 1;
+  for (int i = 0; i < COUNT; i++) {
+    for (int k = 0; k < EACH; k++) x[i][k] = 100 * i + k;
+    y[i] = i % 3;
+    z[i][0] = (float)-i, z[i][1] = 0.5f;
+  }
+  hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  assert_true(file >= 0);
+  H5Gclose(H5Gcreate2(file, "more", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  add(file, "x", 3, shape, H5T_IEEE_F64BE, H5T_NATIVE_DOUBLE, x);
+  add(file, "y", 1, shape, H5T_STD_I16BE, H5T_NATIVE_INT, y);
+  add(file, "more/z", 2, pair, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, z);
+  add(file, "short", 1, &fewer, H5T_STD_I16BE, H5T_NATIVE_INT, y);
+  hid_t scalar = H5Screate(H5S_SCALAR), text = H5Tcopy(H5T_C_S1);
+  H5Dclose(
+      H5Dcreate2(file, "scalar", H5T_IEEE_F32LE, scalar, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  H5Dclose(H5Dcreate2(file, "text", text, scalar, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  H5Sclose(scalar), H5Tclose(text), H5Fclose(file);
+  return path;
+}
+
+static void check_row(const float *x, int32_t label) {
+  int number = (int)x[0] / 100;
+  for (int k = 0; k < EACH; k++) assert_true(x[k] == (float)(100 * number + k));
+  assert_int_equal(label, number % 3);
+}
+
+/* By three threads at once, in another order each epoch. */
+static void test_labels(void **state) {
+  (void)state;
+  struct sl_reader_options options = {.raw = true, .validation = "0.25"};
+  struct sl_dataset *set;
+  struct sl_loader *loader;
+  OK(sl_dataset_read(make_file("set.h5"), &options, true, &set));
+  const struct sl_dataset_info *info = sl_dataset_info(set);
+  assert_true(info->count == 30 && info->classes == 3);
+  assert_true(sl_shape_equal(&info->sample, &SL_SHAPE(3, 2)));
+  OK(sl_loader_new(set, &(struct sl_loader_options){.batch = 5, .shuffle = true, .readers = 3},
+                   &loader));
+  for (int i = 0; i < 18; i++) {
+    struct sl_batch batch;
+    OK(sl_loader_next(loader, &batch));
+    for (int row = 0; row < 5; row++) check_row(batch.x + row * EACH, batch.labels[row]);
+    sl_loader_recycle(loader, batch.slot);
+  }
+  sl_loader_free(loader);
+  sl_dataset_free(set);
+}
+
+static void test_values(void **state) {
+  (void)state;
+  struct sl_reader_options options = {.raw = true, .raw_targets = true, .target = "/more/z"};
+  struct sl_dataset *set;
+  float x[EACH], z[2];
+  OK(sl_dataset_read(make_file("set.h5"), &options, false, &set));
+  assert_true(sl_shape_equal(&sl_dataset_info(set)->target, &SL_SHAPE(2)));
+  for (int64_t i = 0; i < sl_dataset_info(set)->count; i++) {
+    OK(sl_dataset_get_targets(set, i, x, z));
+    assert_true(z[0] == -(float)((int)x[0] / 100) && z[1] == 0.5f);
+  }
+  sl_dataset_free(set);
+}
+
+static void test_refused(void **state) {
+  (void)state;
+  const char *path = make_file("set.h5");
+  FAILS(open_set(path, (struct sl_reader_options){.inputs = "none"}), SL_BAD_FILE,
+        "has no dataset \"none\"");
+  FAILS(open_set(path, (struct sl_reader_options){.inputs = "more"}), SL_BAD_FILE,
+        "has no dataset \"more\"");
+  FAILS(open_set(path, (struct sl_reader_options){.target = "scalar"}), SL_BAD_FILE, "has 0 axes");
+  FAILS(open_set(path, (struct sl_reader_options){.target = "text"}), SL_BAD_FILE,
+        "its elements are no numbers");
+  FAILS(open_set(path, (struct sl_reader_options){.target = "short"}), SL_BAD_SHAPE,
+        "has 39 targets");
+  FAILS(open_set(put("bad.h5", "rubbish", 7), (struct sl_reader_options){0}), SL_BAD_FILE,
+        "is no HDF5 file");
+}
+
+/* Cut at many places: refused, or read. */
+static void test_cut(void **state) {
+  (void)state;
+  struct stat info;
+  assert_int_equal(stat(make_file("set.h5"), &info), 0);
+  for (off_t size = info.st_size - 1; size > 0; size -= info.st_size / 13) {
+    assert_int_equal(truncate(make_file("cut.h5"), size), 0);
+    assert_int_equal(open_set(in_folder("cut.h5"), (struct sl_reader_options){0}), SL_BAD_FILE);
+  }
+}
+
+static enum sl_status open_good(void) {
+  return open_set(in_folder("set.h5"), (struct sl_reader_options){0});
+}
+
+static void test_allocations(void **state) {
+  (void)state;
+  make_file("set.h5");
+  check_allocations(open_good);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_labels),      cmocka_unit_test(test_values),
+      cmocka_unit_test(test_refused),     cmocka_unit_test(test_cut),
+      cmocka_unit_test(test_allocations),
+  };
+  return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
+}
+#else
+/* Without libhdf5 the message says what to install. */
+static void test_refused(void **state) {
+  (void)state;
+  FAILS(open_set(put("set.h5", "rubbish", 7), (struct sl_reader_options){0}), SL_UNSUPPORTED,
+        "install libhdf5-dev");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused)};
+  return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
+}
+#endif
