@@ -131,6 +131,14 @@ bool sl__is_hdf5(const char *path) {
   return sl__ends_in(path, ".h5") || sl__ends_in(path, ".hdf5");
 }
 
+const char *sl__hdf5_colon(const char *path) {
+  const char *colon = strrchr(path, ':');
+  bool is_file =
+      colon && colon - path > 3 &&
+      (!strncmp(colon - 3, ".h5", 3) || (colon - path > 5 && !strncmp(colon - 5, ".hdf5", 5)));
+  return is_file ? colon : NULL;
+}
+
 static enum sl_status open_hdf5(const char *path, const char *name, struct sl__array *array) {
   enum sl_status status = name_array(path, name, array);
   return status == SL_OK ? sl__hdf5_open(path, name, array) : status;

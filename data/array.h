@@ -36,6 +36,8 @@ enum sl_status sl__array_row(const struct sl__array *array, int64_t i, uint8_t *
 enum sl_status sl__hdf5_open(const char *path, const char *name, struct sl__array *array);
 bool sl__hdf5_exists(const char *path, const char *name);
 bool sl__is_hdf5(const char *path); /* by its ending */
+/* The colon of "data.h5:/inputs"; NULL: there is none. */
+const char *sl__hdf5_colon(const char *path);
 
 /* May the memory of mapped arrays be used? See sl__file_map_check. */
 enum sl_status sl__array_check(const struct sl__array *array);

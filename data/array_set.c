@@ -106,6 +106,7 @@ static struct sl_shape row_shape(const struct sl__array *array) {
 struct names {
   const char *path, *inputs, *target_path, *targets;
   char suffixed[2][256]; /* "x_train", "y_train" */
+  char file[4096];       /* of "data.h5:/inputs" */
 };
 
 static enum sl_status choose_names(const char *path, const struct sl_reader_options *options,
@@ -119,6 +120,15 @@ static enum sl_status choose_names(const char *path, const struct sl_reader_opti
                       "%s: holds the inputs; name the file of the targets, such as y.npy", path);
     names->target_path = options->target;
     return SL_OK;
+  }
+  const char *colon = sl__hdf5_colon(path);
+  if (colon) {
+    if (options->inputs)
+      return sl__fail(SL_BAD_ARGUMENT, "%s: names the inputs already; leave the other name out",
+                      path);
+    snprintf(names->file, sizeof names->file, "%.*s", (int)(colon - path), path);
+    names->path = names->target_path = names->file;
+    names->inputs = colon + 1;
   }
   if (part == SL__PART_WHOLE) return SL_OK;
   snprintf(names->suffixed[0], sizeof names->suffixed[0], "%s%s", names->inputs, suffix);
@@ -184,7 +194,7 @@ out:
 /* x_train and y_train, beside x_test and y_test. */
 static bool has_parts(const char *path, const struct sl_reader_options *options) {
   struct names names;
-  if (sl__ends_in(path, ".npy")) return false;
+  if (sl__ends_in(path, ".npy") || sl__hdf5_colon(path)) return false;
   return choose_names(path, options, SL__PART_TRAIN, &names) == SL_OK &&
          sl__array_exists(path, names.inputs);
 }
@@ -192,7 +202,8 @@ static bool has_parts(const char *path, const struct sl_reader_options *options)
 /* A file, or a folder of some. */
 static bool is_in(const char *path) {
   struct sl__names names = {0};
-  bool found = sl__ends_in(path, ".npz") || sl__ends_in(path, ".npy") || sl__is_hdf5(path);
+  bool found = sl__ends_in(path, ".npz") || sl__ends_in(path, ".npy") || sl__is_hdf5(path) ||
+               sl__hdf5_colon(path);
   if (!found && sl__is_folder(path) && sl__folder_list(path, false, &names) == SL_OK)
     for (size_t i = 0; i < names.count && !found; i++) found = sl__ends_in(names.name[i], ".npy");
   sl__names_free(&names);

@@ -102,6 +102,25 @@ static void test_values(void **state) {
   sl_dataset_free(set);
 }
 
+/* The inputs' dataset behind a colon. */
+static void test_colon(void **state) {
+  (void)state;
+  char path[4096];
+  struct sl_dataset *set;
+  struct sl_reader_options options = {.raw = true, .raw_targets = true, .target = "/more/z"};
+  float x, z[2];
+  snprintf(path, sizeof path, "%s:/y", make_file("set.h5"));
+  OK(sl_dataset_read(path, &options, true, &set));
+  assert_true(sl_shape_equal(&sl_dataset_info(set)->sample, &SL_SHAPE(1)));
+  for (int64_t i = 0; i < sl_dataset_info(set)->count; i++) {
+    OK(sl_dataset_get_targets(set, i, &x, z));
+    assert_true(x == (float)((int)-z[0] % 3));
+  }
+  sl_dataset_free(set);
+  options.inputs = "x";
+  FAILS(open_set(path, options), SL_BAD_ARGUMENT, "names the inputs already");
+}
+
 static void test_refused(void **state) {
   (void)state;
   const char *path = make_file("set.h5");
@@ -141,9 +160,9 @@ static void test_allocations(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_labels),      cmocka_unit_test(test_values),
-      cmocka_unit_test(test_refused),     cmocka_unit_test(test_cut),
-      cmocka_unit_test(test_allocations),
+      cmocka_unit_test(test_labels), cmocka_unit_test(test_values),
+      cmocka_unit_test(test_colon),  cmocka_unit_test(test_refused),
+      cmocka_unit_test(test_cut),    cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }

@@ -73,7 +73,7 @@ refused 1 "cut.npz: is no ZIP archive" "$mlp" --quiet --data "$work/cut.npz"
 mkdir -p "$work/photos/light" "$work/photos/dark"
 for i in 0 1 2 3 4 5 6 7 8 9; do
   echo "P2 2 2 255 $i 0 9 $i" >"$work/photos/dark/$i.pgm"
-  echo "P2 3 2 255 25$((i % 5)) 24$i 240 250 222 2$i$((i % 5))" >"$work/photos/light/$i.pgm"
+  echo "P2 3 2 255 25$((i % 5)) 24$i 240 250 222 2$((i % 5))0" >"$work/photos/light/$i.pgm"
 done
 train --quiet --data "$work/photos" --size 4x4 --hidden 8 --batch 4 --epochs 5 --lr 0.05 &&
   [ "$(sed -n 's/^Test accuracy *\([0-9.]*\) %.*/\1/p' "$work/out")" = 100.00 ]
