@@ -391,6 +391,52 @@ static void test_shrinks(void **state) {
   unlink(in_folder("x.npy")), unlink(in_folder("y.npy"));
 }
 
+static long resident_kilobytes(void) {
+  long pages = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  assert_non_null(file);
+  assert_int_equal(fscanf(file, "%*d %ld", &pages), 1);
+  fclose(file);
+  return pages * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+/* 64 GB, nearly all of them a hole: only the rows that are asked for are read. */
+static void test_larger_than_memory(void **state) {
+  (void)state;
+  enum { ROWS = 4096, SIDE = 2048, MOST_KILOBYTES = 100 * 1024 };
+  static float row[SIDE * SIDE];
+  static uint8_t labels[ROWS];
+  const float marker = 42;
+  struct sl_reader_options options = {.raw = true};
+  struct bytes header = npy_of(1, NPY_HEADER("<f4", "False", "(4096, 2048, 2048)"), NULL, 0);
+  off_t each = (off_t)sizeof row, first = (off_t)header.size;
+  struct sl_dataset *set;
+  int32_t label;
+  put_bytes("x.npy", header);
+  put_bytes("y.npy", npy_of(1, NPY_HEADER("|u1", "False", "(4096,)"), labels, sizeof labels));
+  FILE *file = fopen(in_folder("x.npy"), "r+b");
+  assert_non_null(file);
+  if (ftruncate(fileno(file), first + ROWS * each) != 0) {
+    fclose(file);
+    printf("# skipped: no sparse files here\n");
+    skip();
+  }
+  for (off_t i = 0; i < ROWS; i += ROWS / 4)
+    assert_int_equal(pwrite(fileno(file), &marker, sizeof marker, first + i * each), 4);
+  fclose(file);
+  options.validation = test_folder; /* so that the rows stand in their order */
+  long before = resident_kilobytes();
+  OK(sl_dataset_read(test_folder, &options, true, &set));
+  assert_int_equal(sl_dataset_info(set)->count, ROWS);
+  for (int64_t i = 0; i < ROWS; i += ROWS / 4) {
+    OK(sl_dataset_get(set, i, row, &label));
+    assert_true(row[0] == marker && row[SIDE * SIDE - 1] == 0);
+  }
+  assert_true(resident_kilobytes() - before < MOST_KILOBYTES);
+  sl_dataset_free(set);
+  unlink(in_folder("x.npy")), unlink(in_folder("y.npy"));
+}
+
 static enum sl_status open_good(void) {
   return open_set(in_folder("good.npz"), (struct sl_reader_options){.seed = 1});
 }
@@ -411,7 +457,8 @@ int main(void) {
       cmocka_unit_test(test_numpy),           cmocka_unit_test(test_parts),
       cmocka_unit_test(test_normalised),      cmocka_unit_test(test_refused),
       cmocka_unit_test(test_validation_file), cmocka_unit_test(test_damaged_archive),
-      cmocka_unit_test(test_shrinks),         cmocka_unit_test(test_allocations),
+      cmocka_unit_test(test_shrinks),         cmocka_unit_test(test_larger_than_memory),
+      cmocka_unit_test(test_allocations),
   };
   return cmocka_run_group_tests(tests, folder_setup, folder_teardown);
 }
