@@ -28,7 +28,7 @@ struct slot {
   char message[512];
 };
 
-/* A thread, with orders and scratch memory of its own: threads share nothing but the slots. */
+/* A thread, with orders and scratch memory of its own: threads share the slots alone. */
 struct reader {
   struct sl_loader *loader;
   struct sl__batches batches;

@@ -245,7 +245,7 @@ static char *name_part(const char *name, bool train) {
   return text;
 }
 
-/* A set of base's samples, with what was measured. */
+/* A set of base's samples, with the means and deviations. */
 static enum sl_status make_part(const struct sl_reader_options *options, bool train,
                                 const struct sl_dataset *base, int64_t count, int classes,
                                 const struct measurement *m, struct part_set **part) {

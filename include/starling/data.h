@@ -93,7 +93,7 @@ enum sl_missing {
                           the column's texts; rows without a target are left out */
 };
 
-/** What a sample's targets are. */
+/** The kind of a sample's targets. */
 enum sl_target_kind {
   SL_TARGET_AUTO,    /**< texts, and whole numbers of arrays, are classes; all else are values */
   SL_TARGET_CLASSES, /**< one class label a sample */

@@ -1,5 +1,5 @@
-/* Tables: the first byte says how, the rest is the text; what was read is the validation of itself,
- * which it must fit. */
+/* Tables: the first byte says how, the rest is the text. A table that is read is then read again
+ * as its own validation, which it must fit. */
 #include "data/csv.h"
 #include "tests/fuzz/fuzz.h"
 
