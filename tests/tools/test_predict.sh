@@ -59,6 +59,7 @@ check "three classes each, as said" sh -c \
 
 mkdir "$work/d"
 check "digits as files" "$files" digits "$work/d" 130
+tail -c +3 "${SL_SRCDIR:-.}/tests/fuzz/corpus/jpeg/grey_half" >"$work/d/small.jpg"
 cd "$work/d" || exit 1
 case $predict in /*) ;; *) predict=$OLDPWD/$predict ;; esac
 case $files in /*) ;; *) files=$OLDPWD/$files ;; esac
@@ -100,6 +101,16 @@ for kind in digit.pgm text.pgm wide.pgm "--invert inverted.pgm" "--resize=box la
 done
 predicted smooth --resize=bilinear "$x" large.pgm
 check "bilinear: one answer" test "$(wc -l <"$work/smooth.jsonl")" = 1
+timeout 100 "$predict" --resize "$x" small.jpg >"$work/out" 2>"$work/err"
+if grep -q libjpeg "$work/err"; then
+  skip "a JPEG" "no libjpeg"
+else
+  check "a JPEG: one answer" test "$(wc -l <"$work/out")" = 1
+  head -c 200 small.jpg >cut.jpg
+  timeout 100 "$predict" --resize "$x" cut.jpg >"$work/out" 2>"$work/err"
+  check "a JPEG that is cut short: one line" sh -c \
+    "[ ! -s '$work/out' ] && [ \$(wc -l <'$work/err') = 1 ] && grep -q 'cut.jpg: damaged' '$work/err'"
+fi
 cat digit.pgm digit.pgm text.pgm >three.pgm
 { cat digit.pgm; printf '\n \r\n'; } >blank.pgm
 predicted blank "$x" blank.pgm
