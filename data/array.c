@@ -1,20 +1,14 @@
 #include "data/array.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "data/folder.h"
-
-/* "x.npy", to be freed; NULL without memory. */
-static char *npy_name(const char *name) {
-  size_t size = strlen(name) + sizeof ".npy";
-  char *file = sl__alloc(size, 1, "a name");
-  if (file) snprintf(file, size, "%s.npy", name);
-  return file;
-}
 
 /* ---- .npy ---- */
 
@@ -28,33 +22,33 @@ out:
   return status;
 }
 
+/* "FOLDER/NAME.npy" into path; false if that is too long. */
+static bool npy_path(const char *folder, const char *name, char path[PATH_MAX]) {
+  return snprintf(path, PATH_MAX, "%s/%s.npy", folder, name) < PATH_MAX;
+}
+
 static enum sl_status open_in_folder(const char *folder, const char *name,
                                      struct sl__array *array) {
-  char *file = npy_name(name);
-  char *path = file ? sl__join(folder, file) : NULL;
-  enum sl_status status = path ? open_npy(path, array) : SL_NO_MEMORY;
-  free(path);
-  free(file);
-  return status;
+  char path[PATH_MAX];
+  if (npy_path(folder, name, path)) return open_npy(path, array);
+  return sl__fail(SL_BAD_ARGUMENT, "%s: the name of its array is too long", folder);
 }
 
 /* ---- .npz ---- */
 
-static bool is_member(const struct sl__zip_member *member, const char *file) {
-  return member->name_size == strlen(file) && !memcmp(member->name, file, member->name_size);
+/* "x.npy" for the name x */
+static bool is_member(const struct sl__zip_member *member, const char *name) {
+  size_t length = strlen(name);
+  return member->name_size == length + strlen(".npy") && !memcmp(member->name, name, length) &&
+         !memcmp(member->name + length, ".npy", strlen(".npy"));
 }
 
-/* Finds the member NAME.npy. */
 static enum sl_status find_member(struct sl__zip *zip, const char *name,
                                   struct sl__zip_member *member, bool *found) {
-  char *file = npy_name(name);
-  enum sl_status status = file ? SL_OK : SL_NO_MEMORY;
-  *found = status == SL_OK;
-  while (status == SL_OK && *found) {
+  enum sl_status status;
+  do {
     status = sl__zip_next(zip, member, found);
-    if (status == SL_OK && *found && is_member(member, file)) break;
-  }
-  free(file);
+  } while (status == SL_OK && *found && !is_member(member, name));
   return status;
 }
 
@@ -156,13 +150,10 @@ enum sl_status sl__array_open(const char *path, const char *name, struct sl__arr
 }
 
 bool sl__array_exists(const char *path, const char *name) {
-  char *file;
+  char file[PATH_MAX];
   if (sl__ends_in(path, ".npz")) return exists_in_npz(path, name);
   if (sl__is_hdf5(path)) return sl__hdf5_exists(path, name);
-  if (!sl__is_folder(path) || !(file = npy_name(name))) return false;
-  bool exists = sl__has_file(path, file);
-  free(file);
-  return exists;
+  return npy_path(path, name, file) && access(file, F_OK) == 0;
 }
 
 void sl__array_close(struct sl__array *array) {

@@ -199,15 +199,14 @@ static bool has_parts(const char *path, const struct sl_reader_options *options)
          sl__array_exists(path, names.inputs);
 }
 
+static bool is_npy(const char *path, const char *name) {
+  return sl__ends_in(name, ".npy") && !sl__is_folder(path);
+}
+
 /* A file, or a folder of some. */
 static bool is_in(const char *path) {
-  struct sl__names names = {0};
-  bool found = sl__ends_in(path, ".npz") || sl__ends_in(path, ".npy") || sl__is_hdf5(path) ||
-               sl__hdf5_colon(path);
-  if (!found && sl__is_folder(path) && sl__folder_list(path, false, &names) == SL_OK)
-    for (size_t i = 0; i < names.count && !found; i++) found = sl__ends_in(names.name[i], ".npy");
-  sl__names_free(&names);
-  return found;
+  return sl__ends_in(path, ".npz") || sl__ends_in(path, ".npy") || sl__is_hdf5(path) ||
+         sl__hdf5_colon(path) || sl__folder_any(path, is_npy);
 }
 
 const struct sl__reader sl__arrays_reader = {

@@ -81,3 +81,16 @@ enum sl_status sl__folder_list(const char *folder, bool folders, struct sl__name
   if (names->count) qsort(names->name, names->count, sizeof *names->name, compare);
   return status;
 }
+
+bool sl__folder_any(const char *folder, bool (*is)(const char *path, const char *name)) {
+  char path[PATH_MAX];
+  struct dirent *entry;
+  bool found = false;
+  DIR *open = opendir(folder);
+  while (open && !found && (entry = readdir(open))) {
+    int length = snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+    found = entry->d_name[0] != '.' && length < PATH_MAX && is(path, entry->d_name);
+  }
+  if (open) closedir(open);
+  return found;
+}

@@ -25,6 +25,10 @@ struct sl__names {
  * in any case. \return SL_IO, SL_NO_MEMORY. */
 enum sl_status sl__folder_list(const char *folder, bool folders, struct sl__names *names);
 
+/* Is there an entry for which `is` returns true? Its path and its name are given. Allocates
+ * nothing: a lack of memory never makes another format of a folder. */
+bool sl__folder_any(const char *folder, bool (*is)(const char *path, const char *name));
+
 /* Adds a copy. */
 enum sl_status sl__names_add(struct sl__names *names, const char *name);
 void sl__names_free(struct sl__names *names);

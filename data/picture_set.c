@@ -1,5 +1,6 @@
 /* The dataset of a folder with a folder of pictures for each class. The list of the files is in
  * memory; pictures are decoded when a batch needs them, by the loader's threads. */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -214,13 +215,16 @@ static enum sl_status skip_bad(struct picture_set *set, size_t *bad, char **firs
 
 /* ---- opening ---- */
 
+static const char training_folder[] = "train";
+static const char *const test_folders[] = {"val", "valid", "validation", "test"};
+enum { TEST_FOLDERS = sizeof test_folders / sizeof *test_folders };
+
 /* The folder of a part, to be freed; NULL: there is none, or no memory. */
 static char *part_folder(const char *path, enum sl__reader_part part) {
-  static const char *const tests[] = {"val", "valid", "validation", "test"};
   if (part == SL__PART_WHOLE) return sl__strdup(path);
-  if (part == SL__PART_TRAIN) return sl__join(path, "train");
-  for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
-    char *folder = sl__join(path, tests[i]);
+  if (part == SL__PART_TRAIN) return sl__join(path, training_folder);
+  for (size_t i = 0; i < TEST_FOLDERS; i++) {
+    char *folder = sl__join(path, test_folders[i]);
     if (!folder || sl__is_folder(folder)) return folder;
     free(folder);
   }
@@ -273,6 +277,7 @@ static enum sl_status read_pictures(const char *path, const struct sl_reader_opt
   SL__TRY(check_size(path, options));
   if (like && like->kind != &picture_kind)
     SL__TRY(sl__fail(SL_BAD_ARGUMENT, "%s: has pictures, but %s has none", path, like->info.name));
+  if (!listed.folder && part != SL__PART_TEST) SL__TRY(SL_NO_MEMORY);
   if (!listed.folder) SL__TRY(sl__fail(SL_IO, "%s: has no folder \"test\" or \"val\"", path));
   SL__TRY(list_files(&listed, like ? &training->classes : NULL));
   if (like)
@@ -293,36 +298,29 @@ out:
 
 /* ---- detection ---- */
 
-static bool has_pictures(const char *folder) {
-  struct sl__names names = {0};
-  bool found = false;
-  if (sl__folder_list(folder, false, &names) == SL_OK)
-    for (size_t i = 0; i < names.count && !found; i++) found = is_picture(names.name[i]);
-  sl__names_free(&names);
-  return found;
+static bool is_picture_file(const char *path, const char *name) {
+  return is_picture(name) && !sl__is_folder(path);
 }
 
-/* Has one of its folders pictures? */
-static bool has_classes(const char *folder) {
-  struct sl__names names = {0};
-  bool found = false;
-  if (folder && sl__is_folder(folder) && sl__folder_list(folder, true, &names) == SL_OK)
-    for (size_t i = 0; i < names.count && !found; i++) {
-      char *class = sl__join(folder, names.name[i]);
-      found = class && has_pictures(class);
-      free(class);
-    }
-  sl__names_free(&names);
-  return found;
+static bool is_class(const char *path, const char *name) {
+  (void)name;
+  return sl__is_folder(path) && sl__folder_any(path, is_picture_file);
+}
+
+static bool has_classes(const char *folder) { return sl__folder_any(folder, is_class); }
+
+static bool part_has_classes(const char *path, const char *part) {
+  char folder[PATH_MAX];
+  int length = snprintf(folder, sizeof folder, "%s/%s", path, part);
+  return length < PATH_MAX && has_classes(folder);
 }
 
 static bool has_parts(const char *path, const struct sl_reader_options *options) {
-  char *train = part_folder(path, SL__PART_TRAIN), *test = part_folder(path, SL__PART_TEST);
-  bool both = has_classes(train) && has_classes(test);
   (void)options;
-  free(train);
-  free(test);
-  return both;
+  if (!part_has_classes(path, training_folder)) return false;
+  for (size_t i = 0; i < TEST_FOLDERS; i++)
+    if (part_has_classes(path, test_folders[i])) return true;
+  return false;
 }
 
 static bool is_in(const char *path) { return has_parts(path, NULL) || has_classes(path); }
