@@ -75,7 +75,7 @@ for i in 0 1 2 3 4 5 6 7 8 9; do
   echo "P2 2 2 255 $i 0 9 $i" >"$work/photos/dark/$i.pgm"
   echo "P2 3 2 255 25$((i % 5)) 24$i 240 250 222 2$((i % 5))0" >"$work/photos/light/$i.pgm"
 done
-train --quiet --data "$work/photos" --size 4x4 --hidden 8 --batch 4 --epochs 5 --lr 0.05 &&
+train --data "$work/photos" --size 4x4 --hidden 8 --batch 4 --epochs 10 --lr 0.05 &&
   [ "$(sed -n 's/^Test accuracy *\([0-9.]*\) %.*/\1/p' "$work/out")" = 100.00 ]
 verdict $? "light and dark pictures of two sizes are told apart"
 refused 1 "give the size" "$mlp" --quiet --data "$work/photos" --batch 4
