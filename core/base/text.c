@@ -1,6 +1,8 @@
 #include "core/base/text.h"
 
+#include <ctype.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/base/error.h"
 #include "core/base/numbers.h"
@@ -21,4 +23,11 @@ enum sl_status sl__text_end(struct sl__text *t, const char *what, char **text) {
   free(t->text);
   *text = NULL;
   return sl__fail(SL_NO_MEMORY, "no memory for %s", what);
+}
+
+char *sl__trim(char *text) {
+  while (isspace((unsigned char)*text)) text++;
+  size_t length = strlen(text);
+  while (length && isspace((unsigned char)text[length - 1])) text[--length] = 0;
+  return text;
 }

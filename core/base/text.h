@@ -21,4 +21,7 @@ FILE *sl__text_begin(struct sl__text *t);
  * NULL. what: "a summary". \return SL_NO_MEMORY. */
 enum sl_status sl__text_end(struct sl__text *t, const char *what, char **text);
 
+/* The text without the blanks around it; changes the text. */
+char *sl__trim(char *text);
+
 #endif

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/median.h"
 #include "core/base/text.h"
+#include "nn/layer_names.h"
 #include "parallel/planning/cost.h"
 #include "parallel/step/split.h"
 #include "parallel/train/trainer.h"

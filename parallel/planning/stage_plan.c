@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/base/text.h"
+#include "nn/layer_names.h"
 #include "parallel/planning/step_simulator.h"
 #include "parallel/step/precision.h"
 

@@ -62,9 +62,6 @@ enum sl_status sl__placement_parse(const struct sl_model *model, const char *tex
                                    struct sl__placement *placement);
 void sl__placement_clear(struct sl__placement *placement);
 
-/* The layers [from, to) as a rule names them: "embed,lstm0-3". */
-void sl__print_layers(FILE *out, const struct sl_model *model, int from, int to);
-
 /* What tells devices that are alike from others: "cpu", "cuda Tesla V100". Of one worker. */
 void sl__device_kind(const struct sl__device *device, char *kind, size_t size);
 

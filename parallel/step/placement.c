@@ -1,114 +1,44 @@
 /* Placements as people write them: "embed,lstm0-3=cuda:0;lstm4-7,decoder=cuda:1", or over the ranks
  * of a group: "embed=rank0/cpu:0;decoder=rank1/cpu:0". */
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/base/numbers.h"
 #include "core/base/file.h"
+#include "core/base/text.h"
 #include "core/net/net.h"
+#include "nn/layer_names.h"
 #include "parallel/step/grid.h"
 
-static char *trim(char *text) {
-  while (isspace((unsigned char)*text)) text++;
-  size_t length = strlen(text);
-  while (length && isspace((unsigned char)text[length - 1])) text[--length] = 0;
-  return text;
-}
+/* A rule while its layers are read. */
+struct rule {
+  const struct sl_model *model;
+  struct sl__placement *placement;
+  int stage;
+};
 
-static enum sl_status claim(const struct sl_model *model, struct sl__placement *p, int layer,
-                            int stage) {
-  if (p->stage[layer] >= 0)
+static enum sl_status claim(void *user, int layer) {
+  const struct rule *rule = user;
+  if (rule->placement->stage[layer] >= 0)
     return sl__fail(SL_BAD_ARGUMENT,
                     "placement: layer %s is placed twice; name it in one rule only",
-                    model->layers[layer].name);
-  p->stage[layer] = stage;
+                    rule->model->layers[layer].name);
+  rule->placement->stage[layer] = rule->stage;
   return SL_OK;
 }
 
-static int find_layer(const struct sl_model *model, const char *name) {
-  for (int i = 0; i < model->count; i++)
-    if (!strcmp(model->layers[i].name, name)) return i;
-  return -1;
-}
-
-/* "lstm0-3": the prefix's length and both numbers. */
-static bool is_range(const char *name, size_t *prefix, int *from, int *to) {
-  const int64_t most = 999999;
-  const char *dash = strrchr(name, '-');
-  if (!dash || dash == name || !isdigit((unsigned char)dash[-1])) return false;
-  const char *digits = dash;
-  while (digits > name && isdigit((unsigned char)digits[-1])) digits--;
-  *prefix = (size_t)(digits - name);
-  int64_t first, last;
-  if (dash - digits > 6 || !sl__scan_whole(digits, &first) ||
-      !sl__parse_whole(dash + 1, 0, most, &last))
-    return false;
-  *from = (int)first;
-  *to = (int)last;
-  return true;
-}
-
-static enum sl_status unknown(const struct sl_model *model, const char *name) {
-  char names[400] = "";
-  size_t used = 0;
-  for (int i = 0; i < model->count && used < sizeof names; i++)
-    used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "",
-                             model->layers[i].name);
-  return sl__fail(SL_BAD_ARGUMENT, "placement: there is no layer or group '%s'; there are %s", name,
-                  names);
-}
-
-static enum sl_status claim_range(const struct sl_model *model, struct sl__placement *p,
-                                  const char *text, int stage) {
-  size_t prefix;
-  int from, to;
-  enum sl_status status = SL_OK;
-  if (!is_range(text, &prefix, &from, &to)) return unknown(model, text);
-  if (from > to)
-    return sl__fail(SL_BAD_ARGUMENT, "placement: the range '%s' runs backwards; write %.*s%d-%d",
-                    text, (int)prefix, text, to, from);
-  for (int n = from; n <= to && status == SL_OK; n++) {
-    char name[128];
-    snprintf(name, sizeof name, "%.*s%d", (int)(prefix < 96 ? prefix : 96), text, n);
-    int layer = find_layer(model, name);
-    status = layer < 0 ? unknown(model, name) : claim(model, p, layer, stage);
-  }
-  return status;
-}
-
-/* A layer's name, a group's, or a range of names. */
-static enum sl_status claim_name(const struct sl_model *model, struct sl__placement *p,
-                                 const char *name, int stage) {
-  enum sl_status status = SL_OK;
-  bool found = false;
-  int layer = find_layer(model, name);
-  if (layer >= 0) return claim(model, p, layer, stage);
-  for (int i = 0; i < model->count && status == SL_OK; i++)
-    if (model->layers[i].group && !strcmp(model->layers[i].group, name)) {
-      status = claim(model, p, i, stage);
-      found = true;
-    }
-  return found ? status : claim_range(model, p, name, stage);
-}
-
-static enum sl_status parse_rule(const struct sl_model *model, char *rule, int stage,
+static enum sl_status parse_rule(const struct sl_model *model, char *text, int stage,
                                  struct sl__placement *p, char **devices) {
-  enum sl_status status = SL_OK;
-  char *equals = strchr(rule, '='), *rest = rule;
+  struct rule rule = {model, p, stage};
+  const struct sl__layer_list list = {"placement", claim, &rule};
+  char *equals = strchr(text, '=');
   if (!equals || strchr(equals + 1, '='))
     return sl__fail(SL_BAD_ARGUMENT,
-                    "placement: '%s' is no rule; write LAYERS=DEVICE, rules with ; between", rule);
+                    "placement: '%s' is no rule; write LAYERS=DEVICE, rules with ; between", text);
   *equals = 0;
-  for (char *name = strsep(&rest, ","); name && status == SL_OK; name = strsep(&rest, ",")) {
-    name = trim(name);
-    status = *name ? claim_name(model, p, name, stage)
-                   : sl__fail(SL_BAD_ARGUMENT, "placement: a layer's name is empty before '=%s'",
-                              equals + 1);
-  }
-  *devices = trim(equals + 1);
-  return status;
+  *devices = sl__trim(equals + 1);
+  return sl__layer_list_walk(&list, model, text);
 }
 
 /* ---- over several ranks ---- */
@@ -132,7 +62,7 @@ static enum sl_status find_rank(char *devices, int *rank) {
   char *rest = devices, *to = devices, *device;
   bool first = true;
   for (char *name = strsep(&rest, ","); name; name = strsep(&rest, ","), first = false) {
-    int its = split_rank(trim(name), &device);
+    int its = split_rank(sl__trim(name), &device);
     if (first) *rank = its;
     if (its < 0 && *rank >= 0)
       return sl__fail(SL_BAD_ARGUMENT, "placement: device '%s' names no rank; write rank%d/%s",
@@ -250,7 +180,7 @@ enum sl_status sl__placement_parse(const struct sl_model *model, const char *tex
   for (char *rule = strsep(&rest, ";\n"); rule; rule = strsep(&rest, ";\n")) {
     char *hash = strchr(rule, '#'); /* in a file: a comment */
     if (hash) *hash = 0;
-    rule = trim(rule);
+    rule = sl__trim(rule);
     if (!*rule) continue; /* a ; at the end, an empty line */
     SL__TRY(parse_rule(model, rule, p->stages, p, &devices[p->stages]));
     p->stages++;
@@ -273,33 +203,6 @@ void sl__placement_clear(struct sl__placement *p) {
   free(p->rank);
   free(p->stage);
   *p = (struct sl__placement){0};
-}
-
-/* The digits at a name's end: where they begin; its length where there are none, or too many. */
-static size_t digits_of(const char *name) {
-  size_t at = strlen(name), end = at;
-  while (at && isdigit((unsigned char)name[at - 1])) at--;
-  bool plain = end - at < 7 && (end - at < 2 || name[at] != '0');
-  return at && plain ? at : end;
-}
-
-/* Does b's name go on where a's ends: lstm3 after lstm2? */
-static bool follows(const char *a, const char *b) {
-  size_t at = digits_of(a);
-  int64_t of_a, of_b;
-  return a[at] && digits_of(b) == at && b[at] && !strncmp(a, b, at) &&
-         sl__scan_whole(a + at, &of_a) && sl__scan_whole(b + at, &of_b) && of_b == of_a + 1;
-}
-
-void sl__print_layers(FILE *out, const struct sl_model *model, int from, int to) {
-  for (int i = from; i < to;) {
-    int last = i;
-    while (last + 1 < to && follows(model->layers[last].name, model->layers[last + 1].name)) last++;
-    fprintf(out, "%s%s", i > from ? "," : "", model->layers[i].name);
-    if (last > i)
-      fprintf(out, "-%s", model->layers[last].name + digits_of(model->layers[last].name));
-    i = last + 1;
-  }
 }
 
 enum sl_status sl_place(struct sl_model *model, const char *text) {
