@@ -77,4 +77,64 @@ SL__HOST_DEVICE SL__INLINE void sl__adam_step(const struct sl__adam_rates *r, fl
   *p = r->keep * *p - r->rate * *a / (sqrtf(*b) * r->scale + r->epsilon);
 }
 
+/* ---- rmsprop: torch.optim.RMSprop without momentum, not centered (Tieleman, Hinton, Lecture 6.5,
+ * 2012); a is the mean of the gradient's square, beta2 PyTorch's alpha ---- */
+
+struct sl__rmsprop_rates {
+  float lr, weight_decay, b2, epsilon;
+};
+
+static inline struct sl__rmsprop_rates sl__rmsprop_begin(const struct sl__update *u) {
+  struct sl__rmsprop_rates r = {u->lr, u->weight_decay, u->beta2, u->epsilon};
+  return r;
+}
+
+SL__HOST_DEVICE SL__INLINE void sl__rmsprop_step(const struct sl__rmsprop_rates *r, float gradient,
+                                                 float *p, float *a, float *b) {
+  (void)b;
+  float g = gradient + r->weight_decay * *p;
+  *a = r->b2 * *a + (1 - r->b2) * g * g;
+  *p -= r->lr * g / (sqrtf(*a) + r->epsilon);
+}
+
+/* ---- adagrad: torch.optim.Adagrad without lr_decay (Duchi et al., JMLR 12, 2011); a is the sum of
+ * the gradient's squares ---- */
+
+struct sl__adagrad_rates {
+  float lr, weight_decay, epsilon;
+};
+
+static inline struct sl__adagrad_rates sl__adagrad_begin(const struct sl__update *u) {
+  struct sl__adagrad_rates r = {u->lr, u->weight_decay, u->epsilon};
+  return r;
+}
+
+SL__HOST_DEVICE SL__INLINE void sl__adagrad_step(const struct sl__adagrad_rates *r, float gradient,
+                                                 float *p, float *a, float *b) {
+  (void)b;
+  float g = gradient + r->weight_decay * *p;
+  *a += g * g;
+  *p -= r->lr * g / (sqrtf(*a) + r->epsilon);
+}
+
+/* ---- lion: Chen et al., arXiv 2302.06675, algorithm 2; a is the mean of the gradient ---- */
+
+struct sl__lion_rates {
+  float lr, keep, b1, b2;
+};
+
+static inline struct sl__lion_rates sl__lion_begin(const struct sl__update *u) {
+  struct sl__lion_rates r = {u->lr, 1 - u->lr * u->weight_decay, u->beta1, u->beta2};
+  return r;
+}
+
+SL__HOST_DEVICE SL__INLINE void sl__lion_step(const struct sl__lion_rates *r, float gradient,
+                                              float *p, float *a, float *b) {
+  (void)b;
+  float c = r->b1 * *a + (1 - r->b1) * gradient;
+  float sign = c > 0 ? 1 : c < 0 ? -1 : c; /* NaN stays */
+  *p = r->keep * *p - r->lr * sign;
+  *a = r->b2 * *a + (1 - r->b2) * gradient;
+}
+
 #endif

@@ -263,17 +263,24 @@ SL_API enum sl_status sl_model_note(struct sl_model *model, const struct sl_mode
 SL_API const struct sl_model_notes *sl_model_notes(const struct sl_model *model);
 
 /** \defgroup optimizer Optimizers, schedules */
-enum sl_optimizer_kind { SL_SGD, SL_ADAM, SL_ADAMW };
+enum sl_optimizer_kind {
+  SL_SGD,
+  SL_ADAM,
+  SL_ADAMW,
+  SL_RMSPROP, /**< as torch.optim.RMSprop without momentum (Tieleman, Hinton, Lecture 6.5, 2012) */
+  SL_ADAGRAD, /**< as torch.optim.Adagrad (Duchi et al., JMLR 12, 2011) */
+  SL_LION     /**< Chen et al., arXiv 2302.06675; weight decay as AdamW's */
+};
 
 /** Zero value: SGD at 0.01. Fields at 0 take the value in the comment. */
 struct sl_optimizer {
   enum sl_optimizer_kind kind;
-  float lr;           /**< 0.01 for SGD, 0.001 for Adam and AdamW */
+  float lr;           /**< SGD, RMSprop, Adagrad: 0.01; Adam, AdamW: 0.001; Lion: 0.0001 */
   float momentum;     /**< SGD: 0 */
   bool nesterov;      /**< SGD: Nesterov's momentum; needs momentum > 0 */
   float weight_decay; /**< 0 */
-  float beta1, beta2; /**< Adam: 0.9 and 0.999 */
-  float epsilon;      /**< Adam: 1e-8 */
+  float beta1, beta2; /**< Adam: 0.9 and 0.999; Lion: 0.9 and 0.99; RMSprop: beta2 0.99 (alpha) */
+  float epsilon;      /**< Adam, RMSprop: 1e-8; Adagrad: 1e-10 */
   float clip;         /**< 0: none; else the greatest global norm of the gradient */
 };
 
@@ -281,8 +288,8 @@ struct sl_optimizer {
  * last. */
 SL_API const char *sl_optimizer_name(int i);
 
-/** "sgd", "nag" (SGD with Nesterov's momentum of 0.9), "adam", "adamw": their settings, all others
- * at 0. \return SL_BAD_ARGUMENT for an unknown name, naming the known ones. */
+/** "sgd", "nag" (SGD with Nesterov's momentum of 0.9), "adam", "adamw", "rmsprop", "adagrad",
+ * "lion": their settings, all others at 0. \return SL_BAD_ARGUMENT for an unknown name, naming the known ones. */
 SL_API enum sl_status sl_optimizer_parse(const char *name, struct sl_optimizer *optimizer);
 
 /** Fill in the values in the comments above and check. \return SL_BAD_ARGUMENT, naming the field.
