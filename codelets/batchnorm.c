@@ -255,6 +255,12 @@ SL__KERNEL void sl__batchnorm_running_cpu(void *buffers[], void *cl_arg) {
   for (int64_t c = 0; c < a->channels; c++) sl__norm_run(a, saved, running, c);
 }
 
+SL__KERNEL void sl__batchnorm_take_running_cpu(void *buffers[], void *cl_arg) {
+  const struct sl__norm_args *a = sl__args(cl_arg);
+  for (int64_t c = 0; c < a->channels; c++)
+    sl__norm_take_running(a, sl__buffer(buffers, 0), sl__buffer(buffers, 1), c);
+}
+
 /* ---- submission -------------------------------------------------------------------------- */
 
 /* x [N, C, ...]; like has x's size; pair has 2C elements, and saved 4C. */
@@ -356,4 +362,15 @@ enum sl_status sl__batchnorm_running(struct sl_context *context, const struct sl
                             .values = (double)values};
   return sl__submit(context, &sl__op_batchnorm_running, l, 2,
                     (struct sl__tensor *[]){saved, running}, &a, sizeof a, (double)n, 0);
+}
+
+enum sl_status sl__batchnorm_take_running(struct sl_context *context, const struct sl__launch *l,
+                                          struct sl__tensor *running, struct sl__tensor *saved,
+                                          float epsilon) {
+  int64_t n = sl_shape_count(&running->shape);
+  if (n % 2 || sl_shape_count(&saved->shape) != 2 * n)
+    return sl__fail(SL_BAD_SHAPE, "batchnorm_take_running: needs running [2C] and saved [4C]");
+  struct sl__norm_args a = {.channels = (int32_t)(n / 2), .epsilon = epsilon};
+  return sl__submit(context, &sl__op_batchnorm_take_running, l, 2,
+                    (struct sl__tensor *[]){running, saved}, &a, sizeof a, (double)n, 0);
 }

@@ -78,4 +78,14 @@ SL__HOST_DEVICE SL__INLINE void sl__norm_run(const struct sl__norm_args *a, cons
   running[a->channels + c] = (1 - m) * running[a->channels + c] + m * v;
 }
 
+/* Saves the running statistics of channel c as if they were the batch's. With sums of 0 the slopes
+ * are those of fixed statistics. */
+SL__HOST_DEVICE SL__INLINE void sl__norm_take_running(const struct sl__norm_args *a,
+                                                      const float *running, float *saved,
+                                                      int64_t c) {
+  saved[c] = running[c];
+  saved[a->channels + c] = (float)sl__norm_inverse((double)running[a->channels + c], a->epsilon);
+  saved[2 * a->channels + c] = saved[3 * a->channels + c] = 0;
+}
+
 #endif

@@ -273,6 +273,11 @@ __global__ void run(sl__norm_args a, const float *saved, float *running) {
   if (c < a.channels) sl__norm_run(&a, saved, running, c);
 }
 
+__global__ void take_running(sl__norm_args a, const float *running, float *saved) {
+  int64_t c = sl::thread_index();
+  if (c < a.channels) sl__norm_take_running(&a, running, saved, c);
+}
+
 /* ---- value by value ---- */
 
 template <class C>
@@ -386,5 +391,11 @@ SL__CUDA(batchnorm_backward_weight) {
 SL__CUDA(batchnorm_running) {
   const sl__norm_args *a = sl::args<sl__norm_args>(cl_arg);
   SL__LAUNCH(run, sl::blocks(a->channels), sl::THREADS, 0, cuda->stream, *a,
+             sl::in<float>(buffers, 0), sl::out<float>(buffers, 1));
+}
+
+SL__CUDA(batchnorm_take_running) {
+  const sl__norm_args *a = sl::args<sl__norm_args>(cl_arg);
+  SL__LAUNCH(take_running, sl::blocks(a->channels), sl::THREADS, 0, cuda->stream, *a,
              sl::in<float>(buffers, 0), sl::out<float>(buffers, 1));
 }

@@ -127,6 +127,11 @@ enum sl_status sl__batchnorm_backward_weight(struct sl_context *context, const s
 enum sl_status sl__batchnorm_running(struct sl_context *context, const struct sl__launch *l,
                                      struct sl__tensor *saved, struct sl__tensor *running,
                                      float momentum, float epsilon, int64_t values);
+/* saved [4C] = running's statistics and sums of 0: batchnorm_backward_data then gives the gradient
+ * of batchnorm_inference. */
+enum sl_status sl__batchnorm_take_running(struct sl_context *context, const struct sl__launch *l,
+                                          struct sl__tensor *running, struct sl__tensor *saved,
+                                          float epsilon);
 
 /* y = x / (1 - rate) if kept, else 0. Whether element i is kept depends on (seed, stream, step,
  * first + i) only, so replicas drop the same elements as one device would; the backward pass draws
@@ -321,6 +326,8 @@ struct sl__update {
   int decoupled; /* weight decay shrinks the parameter itself, not by the gradient (AdamW) */
   int64_t step;  /* from 1 */
   float max_norm;
+  float lr_factor;      /* lr / the step's rate, of one shard; 0 means 1 */
+  int64_t first, count; /* the elements to be updated; count 0: all */
 };
 enum sl_status sl__update(struct sl_context *context, struct sl__op *op, const struct sl__launch *l,
                           struct sl__tensor *param, struct sl__tensor *const *state, int count,

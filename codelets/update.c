@@ -61,12 +61,13 @@ static struct sl__weight_gradient product_of(const struct sl__update_args *args,
 
 static struct product_step product_step_of(const struct sl__update_args *args, void *buffers[],
                                            int states, const void *rates) {
+  int64_t from = args->u.first;
   return (struct product_step){.rates = rates,
-                               .param = (float *)sl__buffer(buffers, 0) + args->param_first,
-                               .a = state_at(buffers, states, 0, 0, NULL),
-                               .b = state_at(buffers, states, 1, 0, NULL),
-                               .first = args->product_first,
-                               .end = args->product_first + args->count,
+                               .param = (float *)sl__buffer(buffers, 0) + args->param_first + from,
+                               .a = state_at(buffers, states, 0, from, NULL),
+                               .b = state_at(buffers, states, 1, from, NULL),
+                               .first = args->product_first + from,
+                               .end = args->product_first + from + args->count,
                                .in = args->product.in};
 }
 
@@ -126,8 +127,9 @@ static void step_by_product(const struct sl__weight_gradient *g, const struct pr
     float factor =                                                                                 \
         sl__clip_factor(args->u.max_norm, args->has_norm ? sl__buffer(buffers, end) : NULL);       \
     float gradient[BLOCK];                                                                         \
-    for (int64_t offset = 0; offset < args->count; offset += BLOCK) {                              \
-      int64_t n = args->count - offset < BLOCK ? args->count - offset : BLOCK;                     \
+    int64_t last = args->u.first + args->count;                                                    \
+    for (int64_t offset = args->u.first; offset < last; offset += BLOCK) {                         \
+      int64_t n = last - offset < BLOCK ? last - offset : BLOCK;                                   \
       float *p = (float *)sl__buffer(buffers, 0) + args->param_first + offset;                     \
       float *a = state_at(buffers, states, 0, offset, gradient),                                   \
             *b = state_at(buffers, states, 1, offset, gradient);                                   \
@@ -191,6 +193,7 @@ enum sl_status sl__update(struct sl_context *context, struct sl__op *op, const s
   for (int i = 0; i < states; i++) tensors[n++] = state[i];
   for (int i = 0; i < count; i++) tensors[n++] = gradients[i];
   enum sl_status status = sl__same_count(op->codelet.name, n, tensors, &a.count);
+  if (update->count) a.count = update->count;
   launch.pieces = true;
   launch.renew = renew;
   launch.absorb_input = absorb_input;

@@ -125,8 +125,11 @@ struct sl__layer {
   int consumers;                           /* number of layers that take this one's output */
   int tied_to;                  /* number of the layer whose weight this one takes, or -1 */
   struct sl_shape shared_shape; /* shape of the shared weight */
-  bool touches_rows; /* the gradient is zero except in the weight's rows that the tokens name */
-  bool is_tied;      /* another layer shares its weight */
+  bool touches_rows;   /* the gradient is zero except in the weight's rows that the tokens name */
+  bool is_tied;        /* another layer shares its weight */
+  bool is_frozen;      /* see sl_freeze */
+  bool needs_gradient; /* of its output: it trains, or comes after a layer that does */
+  float lr_factor, decay_factor; /* see sl_group_rate and sl_group_decay */
   struct sl__block params, buffers;
   struct sl_shape saved;   /* tensor that backward needs besides x and y; ndim 0: none */
   bool saved_per_row;      /* `saved` is per sample; else per slice */
@@ -149,6 +152,8 @@ struct sl_model {
                 meanwhile */
   char *placement;                /* device of each layer (parallel/step/placement.c); NULL: any */
   int ranks;                      /* number of ranks of the placement; 0: no placement */
+  char *frozen;                   /* the frozen layers as a list; NULL: all layers train */
+  bool decays_weights_only;       /* see sl_decay_weights_only */
   struct sl_model_notes metadata; /* the model's copy */
 };
 
@@ -160,8 +165,17 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
  * from having different lengths. NULL: all layers work step by step on tokens. */
 const struct sl__layer *sl__model_whole_layer(const struct sl_model *model);
 
-/* SL_UNSUPPORTED names the first layer that is for inference only. */
+/* SL_UNSUPPORTED names the first layer that is for inference only, though a gradient passes it;
+ * SL_BAD_ARGUMENT if all parameters are frozen. */
 enum sl_status sl__model_check_trains(const struct sl_model *model);
+
+/* Does the layer have parameters that an optimizer updates? */
+static inline bool sl__layer_trains(const struct sl__layer *layer) {
+  return layer->params.total > 0 && !layer->is_frozen;
+}
+
+/* Sets each layer's needs_gradient (layer_settings.c). */
+void sl__model_find_gradients(struct sl_model *model);
 
 /* Number of tokens that the model can read, from 0 on: the smallest vocabulary of its embeddings.
  */
@@ -190,6 +204,18 @@ struct sl__param *sl__block_add(struct sl__block *block, const char *suffix,
 /* Parameters and buffers as a safetensors file (weights.c). Saving builds the model first. */
 enum sl_status sl__weights_save(struct sl_model *model, const char *path);
 enum sl_status sl__weights_load(struct sl_model *model, const char *path);
+/* The tensors of the file that fit (weights_part.c); arguments as sl_model_load_part's. */
+enum sl_status sl__weights_load_part(struct sl_model *model, const char *path, const char *map,
+                                     char **report);
+/* Is it PyTorch's count of batches, which Starling does not need? */
+bool sl__is_batch_count(const char *name);
+/* PyTorch writes a shared weight under both layers' names. *found: `name` is such a second name in
+ * the model, and the file has it as `entry`. SL_BAD_FILE if its values are not the weight's in the
+ * copy. */
+struct sl__safetensors;
+enum sl_status sl__check_shared(struct sl_model *model, const struct sl__safetensors *file,
+                                const struct sl__copy *copy, const char *entry, const char *name,
+                                bool *found);
 
 /* Is `key` an option that all kinds share? A registered kind must not have it. */
 bool sl__is_common_key(const char *key);

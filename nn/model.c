@@ -167,7 +167,7 @@ static enum sl_status check_size(const struct sl__layer *layer) {
 enum sl_status sl__layer_append(struct sl_model *model, const char *name,
                                 const struct sl__layer_kind *kind, const void *options) {
   enum sl_status status = SL_OK;
-  struct sl__layer layer = {.kind = kind};
+  struct sl__layer layer = {.kind = kind, .lr_factor = 1, .decay_factor = 1};
   if (!model || !name || !options)
     return sl__fail(SL_BAD_ARGUMENT, "layer %s: the argument '%s' is NULL", name ? name : "?",
                     !model  ? "model"
@@ -253,6 +253,7 @@ enum sl_status sl_model_build(struct sl_model *model) {
     SL__TRY(build_block(model->context, &layer->buffers));
     SL__TRY(sl__layer_initialise(layer, model->context->seed));
   }
+  sl__model_find_gradients(model);
   model->built = true;
   return SL_OK;
 out:
@@ -269,6 +270,7 @@ void sl_model_free(struct sl_model *model) {
   for (int i = 0; i < model->count; i++) layer_clear(&model->layers[i]);
   free(model->layers);
   free(model->placement);
+  free(model->frozen);
   sl__metadata_free(model);
   free(model);
 }
@@ -280,19 +282,26 @@ const struct sl__layer *sl__model_whole_layer(const struct sl_model *model) {
 }
 
 enum sl_status sl__model_check_trains(const struct sl_model *model) {
+  bool below = model->frozen != NULL; /* the first layer that trains */
   for (int i = 0; i < model->count; i++) {
     const struct sl__layer *layer = &model->layers[i];
     const struct sl_layer_kind *kind = layer->kind->custom;
-    const char *lacks = !kind                                           ? NULL
-                        : !kind->backward_data                          ? "backward_data"
-                        : layer->params.total && !kind->backward_weight ? "backward_weight"
-                                                                        : NULL;
+    below = below && !layer->needs_gradient;
+    const char *lacks = !kind || below                                      ? NULL
+                        : !kind->backward_data                              ? "backward_data"
+                        : sl__layer_trains(layer) && !kind->backward_weight ? "backward_weight"
+                                                                            : NULL;
     if (lacks)
       return sl__layer_fail(layer, SL_UNSUPPORTED,
                             "is for inference only: its kind was registered without %s, and "
                             "cannot be trained",
                             lacks);
   }
+  if (below)
+    return sl__fail(
+        SL_BAD_ARGUMENT,
+        "all layers with parameters are frozen (%s); leave one of them out of sl_freeze",
+        model->frozen);
   return SL_OK;
 }
 

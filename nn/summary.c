@@ -71,7 +71,8 @@ static void write_inputs(const struct sl_model *model, int number, struct row *r
 static void write_layer(const struct sl_model *model, int number, struct row *row) {
   const struct sl__layer *layer = &model->layers[number];
   snprintf(row->cell[LAYER], sizeof row->cell[LAYER], "%s", layer->name);
-  snprintf(row->cell[KIND], sizeof row->cell[KIND], "%s", layer->kind->name);
+  snprintf(row->cell[KIND], sizeof row->cell[KIND], "%s%s", layer->kind->name,
+           layer->is_frozen ? ", frozen" : "");
   write_inputs(model, number, row);
   sl_shape_text(&layer->out, row->cell[OUTPUT], sizeof row->cell[OUTPUT]);
   write_numbers(row, layer->params.total, layer->flops);
@@ -119,11 +120,19 @@ static void print_table(FILE *out, const struct row *rows, int count) {
 }
 
 static void print_memory(FILE *out, const struct sl_model *model) {
-  int64_t buffers = 0;
-  for (int i = 0; i < model->count; i++) buffers += model->layers[i].buffers.total;
+  int64_t buffers = 0, frozen = 0;
+  for (int i = 0; i < model->count; i++) {
+    buffers += model->layers[i].buffers.total;
+    if (model->layers[i].is_frozen) frozen += model->layers[i].params.total;
+  }
   fprintf(out, "MFLOP and activations: of a forward pass of one sample, its input included.\n");
-  fprintf(out, "Parameters: %.2f MB, their gradient as much again for each replica",
-          (double)sl_model_parameters(model) * 4 / (1 << 20));
+  fprintf(out, "Parameters: %.2f MB", (double)sl_model_parameters(model) * 4 / (1 << 20));
+  if (frozen)
+    fprintf(out, ", %.2f MB of them frozen, the gradient of the others",
+            (double)frozen * 4 / (1 << 20));
+  else
+    fprintf(out, ", their gradient");
+  fprintf(out, " as much again for each replica");
   if (buffers) fprintf(out, "; running statistics: %.2f MB", (double)buffers * 4 / (1 << 20));
   fprintf(out, ".\n");
 }

@@ -222,15 +222,14 @@ out:
 
 /* PyTorch stores a count of batches with the running statistics, for a momentum that Starling does
  * not have. */
-static bool is_batch_count(const char *name) {
+bool sl__is_batch_count(const char *name) {
   const char *suffix = strrchr(name, '.');
   return suffix && !strcmp(suffix, ".num_batches_tracked");
 }
 
-/* PyTorch writes a shared weight under both layers' names. Fails if their values differ. *found:
- * the tensor is such a second copy. */
-static enum sl_status check_shared(struct sl_model *model, const struct sl__safetensors *file,
-                                   const struct sl__copy *copy, const char *name, bool *found) {
+enum sl_status sl__check_shared(struct sl_model *model, const struct sl__safetensors *file,
+                                const struct sl__copy *copy, const char *entry, const char *name,
+                                bool *found) {
   struct state own = {0};
   char weight[96];
   *found = false;
@@ -243,12 +242,12 @@ static enum sl_status check_shared(struct sl_model *model, const struct sl__safe
     find_state(model, part->name, &own);
     float *values = sl__alloc((size_t)sl_shape_count(&part->shape), sizeof *values, name);
     if (!values) return SL_NO_MEMORY;
-    enum sl_status status = sl__safetensors_floats(file, name, &part->shape, values);
+    enum sl_status status = sl__safetensors_floats(file, entry, &part->shape, values);
     if (status == SL_OK && memcmp(values, values_of(copy, model, &own), part_bytes(part)))
       status = sl__fail(SL_BAD_FILE,
                         "%s: \"%.60s\" and \"%.60s\" differ, but the model has one weight for both "
                         "layers; it was trained without sharing",
-                        sl__safetensors_path(file), name, part->name);
+                        sl__safetensors_path(file), entry, part->name);
     free(values);
     return status;
   }
@@ -261,9 +260,9 @@ static enum sl_status check_surplus(struct sl_model *model, const struct sl__saf
   for (size_t i = 0; i < sl__safetensors_count(file); i++) {
     const char *name = sl__safetensors_at(file, i)->name;
     bool shared;
-    enum sl_status status = check_shared(model, file, copy, name, &shared);
+    enum sl_status status = sl__check_shared(model, file, copy, name, name, &shared);
     if (status != SL_OK) return status;
-    if (!shared && !find_state(model, name, &state) && !is_batch_count(name))
+    if (!shared && !find_state(model, name, &state) && !sl__is_batch_count(name))
       return sl__fail(SL_BAD_FILE,
                       "%s: tensor \"%.60s\" belongs to no layer; is it of another model?",
                       sl__safetensors_path(file), name);

@@ -9,6 +9,11 @@
         two networks after a short training by PyTorch, as Starling's saved models (torch_images and
         torch_words, .json and .safetensors), and their answers to some inputs
         (torch_answers.safetensors), for tests/nn/test_torch_model.c
+    make_fixture.py finetune FOLDER
+        torch_backbone.safetensors: a network trained by PyTorch; torch_finetune.safetensors:
+        images and labels of another task, a new head, and the losses of fine-tuning in double precision, for
+        tests/nn/test_finetune.c; torch_optimizers.safetensors: parameters after ten steps of
+        optimizers, for tests/codelets/test_optimizer_ops.c
     make_fixture.py onnx FOLDER
         onnx_residual.onnx by PyTorch's older exporter, onnx_words.onnx by the newer one; for each
         an input and PyTorch's answer in .safetensors
@@ -150,6 +155,103 @@ def write_trained(folder):
     save_file(answers, os.path.join(folder, "torch_answers.safetensors"))
 
 
+class Backbone(nn.Module):
+    """Its layers in Starling: conv1, bn1, relu1, conv2, bn2, relu2, pool."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.conv2, self.bn2 = nn.Conv2d(4, 6, 3, padding=1), nn.BatchNorm2d(6)
+
+    def forward(self, x):
+        x = torch.relu(self.bn1(self.conv1(x)))
+        return functional.max_pool2d(torch.relu(self.bn2(self.conv2(x))), 2).flatten(1)
+
+
+class Classifier(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.backbone, self.fc = Backbone(), nn.Linear(96, 7)
+
+    def forward(self, x):
+        return self.fc(self.backbone(x))
+
+
+def images_by_sum(count, classes):
+    """Bytes, of which the class is the quarter, or the seventh, of their mean's range."""
+    images = (torch.rand(count, 1, 8, 8) * torch.rand(count, 1, 1, 1) * 256).floor()
+    labels = (images.mean([1, 2, 3]) / 128 * classes).long().clamp(max=classes - 1)
+    return images, labels
+
+
+def finetune(trained, head, images, labels, frozen):
+    """Losses of 20 steps with batches of 8: SGD with momentum; the head at twice the rate; decay
+    for weights alone."""
+    network = Classifier()
+    network.load_state_dict(trained)
+    network.double()
+    network.fc = nn.Linear(96, 4).double()
+    network.fc.load_state_dict({key: value.double() for key, value in head.items()})
+    groups = []
+    for name, parameter in network.named_parameters():
+        if any(name.startswith(prefix) for prefix in frozen):
+            parameter.requires_grad_(False)
+            continue
+        groups.append({"params": [parameter], "lr": 0.02 * (2 if name.startswith("fc.") else 1),
+                       "weight_decay": 0.01 if parameter.dim() > 1 else 0})
+    optimizer = torch.optim.SGD(groups, momentum=0.9)
+    network.train()
+    for name, module in network.named_modules():
+        if any((name + ".").startswith(prefix) for prefix in frozen):
+            module.eval()
+    losses = []
+    for step in range(20):
+        x, y = images[8 * step:8 * step + 8].double() / 255, labels[8 * step:8 * step + 8]
+        loss = functional.cross_entropy(network(x), y)
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return torch.tensor(losses, dtype=torch.float64)
+
+
+def write_finetune(folder):
+    network = Classifier()
+    optimizer = torch.optim.Adam(network.parameters(), 0.01)
+    for _ in range(60):
+        images, labels = images_by_sum(32, 7)
+        loss = functional.cross_entropy(network(images / 255), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    trained = {key: value.clone() for key, value in network.state_dict().items()}
+    save_file(trained, os.path.join(folder, "torch_backbone.safetensors"), metadata={"format": "pt"})
+    images, labels = images_by_sum(160, 4)
+    head = {key: value.detach().clone() for key, value in nn.Linear(96, 4).state_dict().items()}
+    norms = ["backbone.conv1.", "backbone.bn1.", "backbone.bn2."]
+    save_file({"images": images.half(), "labels": labels.half(), "head.weight": head["weight"],
+               "head.bias": head["bias"],
+               "losses.head": finetune(trained, head, images, labels, ["backbone."]),
+               "losses.conv2": finetune(trained, head, images, labels, norms)},
+              os.path.join(folder, "torch_finetune.safetensors"))
+
+
+def write_optimizers(folder):
+    start, gradients = torch.randn(40), torch.randn(10, 40)
+    tensors = {"start": start, "gradients": gradients}
+    for name, make in [
+            ("rmsprop", lambda p: torch.optim.RMSprop(p, 0.01, weight_decay=0.1)),
+            ("adagrad", lambda p: torch.optim.Adagrad(p, 0.01, weight_decay=0.1)),
+            ("adamw", lambda p: torch.optim.AdamW(p, 0.01, weight_decay=0.1))]:
+        parameter = nn.Parameter(start.double())
+        optimizer = make([parameter])
+        for gradient in gradients.double():
+            parameter.grad = gradient
+            optimizer.step()
+        tensors[name] = parameter.detach().clone()
+    save_file(tensors, os.path.join(folder, "torch_optimizers.safetensors"))
+
+
 class ExportedResidual(nn.Module):
     def __init__(self):
         super().__init__()
@@ -214,11 +316,16 @@ def fill_by_formula(state):
 
 
 def main(arguments):
-    if len(arguments) not in (2, 3) or arguments[0] not in ("small", "lenet", "trained", "onnx"):
+    kinds = ("small", "lenet", "trained", "finetune", "onnx")
+    if len(arguments) not in (2, 3) or arguments[0] not in kinds:
         sys.exit(__doc__)
     torch.manual_seed(int(arguments[2]) if len(arguments) == 3 else 1)
     if arguments[0] == "trained":
         write_trained(arguments[1])
+        return
+    if arguments[0] == "finetune":
+        write_finetune(arguments[1])
+        write_optimizers(arguments[1])
         return
     if arguments[0] == "onnx":
         write_onnx(arguments[1])

@@ -23,7 +23,7 @@ struct sl__update_args {
 };
 
 static inline void sl__update_renew(struct sl__update_args *a, const struct sl__step_record *step) {
-  a->u.lr = step->lr;
+  a->u.lr = a->u.lr_factor > 0 ? step->lr * a->u.lr_factor : step->lr;
   a->u.step = step->number + 1;
 }
 

@@ -183,9 +183,9 @@ void add_update(step_launch<M, F> *steps, const sl__update_args *a, void *buffer
   owned<M> own;
   for (int m = 0; m < M; m++) own.at[m] = out<float>(buffers, m);
   own.at[0] += a->param_first;
-  int64_t n = a->count, part = end - M > TERMS ? ROOM : n;
-  for (int64_t offset = 0; offset < n; offset += part)
-    step<M>(steps, offset, a->gradient_first, n - offset < part ? n - offset : part, nullptr,
+  int64_t n = a->count, part = end - M > TERMS ? ROOM : n, last = a->u.first + n;
+  for (int64_t offset = a->u.first; offset < last; offset += part)
+    step<M>(steps, offset, a->gradient_first, last - offset < part ? last - offset : part, nullptr,
             buffers, M, end, own, static_cast<float *>(steps->cuda->workspace));
 }
 

@@ -196,6 +196,37 @@ SL_API enum sl_status sl_model_get(struct sl_model *model, const char *parameter
 SL_API enum sl_status sl_model_set(struct sl_model *model, const char *parameter,
                                    const float *values);
 
+/** Freeze layers: a list of names, ranges ("conv1-3"), patterns ("bn*", * for any characters) and
+ * groups (sl_layer_options.group), separated by commas. The listed layers are frozen, all others
+ * train; NULL or "" freezes none. A frozen layer keeps its parameters: it has no gradient, no state
+ * of the optimizer and no update, and below the first layer that trains there is no backward work
+ * at all. As PyTorch's requires_grad_(False) and eval() together: frozen batch normalisation uses
+ * its running statistics and keeps them, frozen dropout drops nothing. Layers that share a weight
+ * are frozen together. Call this after the last layer and before sl_trainer_new. A saved model does
+ * not say which layers were frozen; checkpoints do, and a training goes on with the same ones only.
+ * \return SL_BAD_ARGUMENT for a layer that is unknown, or if a trainer uses the model. After a
+ * failure the same layers are frozen as before. sl_trainer_new refuses a model in which all
+ * parameters are frozen. */
+SL_API enum sl_status sl_freeze(struct sl_model *model, const char *layers);
+
+/** The frozen layers, as such a list; NULL: none. Valid until the next sl_freeze. */
+SL_API const char *sl_frozen(const struct sl_model *model);
+
+/** Factors of the optimizer's learning rate by layer: rules LAYERS=FACTOR with sl_freeze's lists,
+ * "fc*=10,conv1,conv2=0.1": fc* have 10, conv1 and conv2 have 0.1, all others 1. Factors from 1e-6
+ * to 1e6. A shared weight has the factor of the layer that owns it. NULL or "": 1 for all. To be
+ * called as sl_freeze. \return SL_BAD_ARGUMENT for a layer that is unknown or in two rules, a
+ * factor out of range, text that is no rule, or if a trainer uses the model; nothing has changed
+ * then. */
+SL_API enum sl_status sl_group_rate(struct sl_model *model, const char *rules);
+
+/** The same for the optimizer's weight decay; factors from 0 to 1e6. */
+SL_API enum sl_status sl_group_decay(struct sl_model *model, const char *rules);
+
+/** Weight decay for weights alone: none for parameters of one dimension, which are biases and the
+ * factors of a normalisation. To be called as sl_freeze. */
+SL_API enum sl_status sl_decay_weights_only(struct sl_model *model, bool weights_only);
+
 /** Number of parameters and buffers, and the name and shape of one. The name lives as long as the
  * model, once it is built. shape may be NULL. */
 SL_API int sl_model_parameter_count(const struct sl_model *model);
@@ -210,6 +241,25 @@ SL_API enum sl_status sl_model_save(struct sl_model *model, const char *path);
  * formats of their own (".pt", ".h5", ".npz"). \return SL_BAD_ARGUMENT. */
 SL_API enum sl_status sl_model_check_path(const char *path);
 SL_API enum sl_status sl_model_load(struct sl_model *model, const char *path);
+
+/** How tensors of a file are found in the model. Zero value: by equal names. */
+struct sl_load_part_options {
+  /** Rules, separated by commas; the first one that fits a tensor's name in the file holds.
+   * "FROM=TO": a name that begins with FROM begins with TO instead ("backbone.=" takes the prefix
+   * off, "fc.=head." renames, "=net." puts one before). "!FROM": tensors whose names begin so are
+   * left out. NULL: no rules. */
+  const char *map;
+};
+
+/** Load the tensors that the model has, too, with name and shape, from a file of another model: a
+ * safetensors file, also a checkpoint, or a .json model. All other parameters and buffers keep
+ * their values. *report (or NULL) is a table of what was loaded, what only the file or only the
+ * model has, and what has another shape; free it with free(). Nothing is changed after a failure.
+ * \return SL_BAD_FILE if no tensor fits, naming some of both sides, or as sl_model_load for a
+ * damaged file; SL_BAD_ARGUMENT for a rule that no tensor of the file fits, or two tensors for
+ * one parameter; SL_NOT_FINITE; SL_UNSUPPORTED for ONNX. */
+SL_API enum sl_status sl_model_load_part(struct sl_model *model, const char *path,
+                                         const struct sl_load_part_options *options, char **report);
 
 /** A saved model is two files: its architecture, "lenet.json" (doc/models.md), and the weights
  * beside it, "lenet.safetensors". sl_model_save writes both if path ends in ".json", each aside

@@ -9,15 +9,19 @@ struct format {
   bool (*is_of)(const char *path); /* NULL: takes any path */
   enum sl_status (*save)(struct sl_model *model, const char *path);
   enum sl_status (*load)(struct sl_model *model, const char *path);
+  /* NULL: the format has no tensors by the model's names */
+  enum sl_status (*load_part)(struct sl_model *model, const char *path, const char *map,
+                              char **report);
   enum sl_status (*open)(struct sl_context *context, const char *path, struct sl_model **model);
 };
 
 /* Any other suffix means a file of weights alone. It names no layers, so opening it as a model is
  * left to the JSON reader. */
 static const struct format formats[] = {
-    {sl__is_onnx, sl__onnx_save, sl__onnx_load, sl__onnx_open},
-    {sl__is_model_json, sl__model_json_save, sl__model_json_load, sl__model_json_open},
-    {NULL, sl__weights_save, sl__weights_load, sl__model_json_open}};
+    {sl__is_onnx, sl__onnx_save, sl__onnx_load, NULL, sl__onnx_open},
+    {sl__is_model_json, sl__model_json_save, sl__model_json_load, sl__model_json_load_part,
+     sl__model_json_open},
+    {NULL, sl__weights_save, sl__weights_load, sl__weights_load_part, sl__model_json_open}};
 
 static const struct format *format_of(const char *path) {
   const struct format *f = formats;
@@ -50,6 +54,19 @@ enum sl_status sl_model_save(struct sl_model *model, const char *path) {
 enum sl_status sl_model_load(struct sl_model *model, const char *path) {
   SL__NEEDS(model, path);
   return format_of(path)->load(model, path);
+}
+
+enum sl_status sl_model_load_part(struct sl_model *model, const char *path,
+                                  const struct sl_load_part_options *options, char **report) {
+  SL__NEEDS(model, path);
+  const struct format *format = format_of(path);
+  if (report) *report = NULL;
+  if (!format->load_part)
+    return sl__fail(SL_UNSUPPORTED,
+                    "%s: a part of a model loads from .safetensors files and .json models; open "
+                    "the model (sl_model_open) and save it as one of them",
+                    path);
+  return format->load_part(model, path, options ? options->map : NULL, report);
 }
 
 enum sl_status sl_model_open(struct sl_context *context, const char *path,

@@ -417,17 +417,30 @@ static enum sl_status find_weights(const char *path, const char *text, size_t si
   return status;
 }
 
-enum sl_status sl__model_json_load(struct sl_model *model, const char *path) {
-  enum sl_status status;
+/* The path of the weights that the file at `path` names. */
+static enum sl_status read_weights_name(const char *path, char **weights) {
   uint8_t *bytes = NULL;
-  char *weights = NULL;
   size_t size;
-  SL__TRY(sl__file_read_plain(path, MOST_BYTES, &bytes, &size));
-  SL__TRY(find_weights(path, (const char *)bytes, size, &weights));
-  status = sl__weights_load(model, weights);
-out:
-  free(weights);
+  enum sl_status status = sl__file_read_plain(path, MOST_BYTES, &bytes, &size);
+  if (status == SL_OK) status = find_weights(path, (const char *)bytes, size, weights);
   free(bytes);
+  return status;
+}
+
+enum sl_status sl__model_json_load(struct sl_model *model, const char *path) {
+  char *weights = NULL;
+  enum sl_status status = read_weights_name(path, &weights);
+  if (status == SL_OK) status = sl__weights_load(model, weights);
+  free(weights);
+  return status;
+}
+
+enum sl_status sl__model_json_load_part(struct sl_model *model, const char *path, const char *map,
+                                        char **report) {
+  char *weights = NULL;
+  enum sl_status status = read_weights_name(path, &weights);
+  if (status == SL_OK) status = sl__weights_load_part(model, weights, map, report);
+  free(weights);
   return status;
 }
 

@@ -7,6 +7,8 @@
 bool sl__is_model_json(const char *path);
 enum sl_status sl__model_json_save(struct sl_model *model, const char *path);
 enum sl_status sl__model_json_load(struct sl_model *model, const char *path);
+enum sl_status sl__model_json_load_part(struct sl_model *model, const char *path, const char *map,
+                                        char **report);
 enum sl_status sl__model_json_open(struct sl_context *context, const char *path,
                                    struct sl_model **model);
 

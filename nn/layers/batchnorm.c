@@ -71,13 +71,19 @@ out:
 }
 
 static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
-  if (p->training) return forward_training(layer, p);
+  enum sl_status status = SL_OK;
+  if (p->training && !layer->is_frozen) return forward_training(layer, p);
+  if (p->training && layer->needs_gradient)
+    status = sl__batchnorm_take_running(p->context, &p->launch, layer->buffers.tensor, p->saved,
+                                        epsilon_of(layer->options));
+  if (status != SL_OK) return status;
   return sl__batchnorm_inference(p->context, &p->launch, p->x[0], p->param, layer->buffers.tensor,
                                  p->y, epsilon_of(layer->options), p->has_relu);
 }
 
+/* Fixed statistics pass no gradient: their sums stay 0. */
 static enum sl_status backward_begin(const struct sl__layer *layer, struct sl__pass *p) {
-  (void)layer;
+  if (layer->is_frozen) return SL_OK;
   return sl__batchnorm_backward_sums(p->context, &p->launch, p->x[0], p->param, p->saved, p->dy,
                                      p->has_relu);
 }

@@ -34,13 +34,15 @@ static struct sl__dropout drawn(const struct sl__layer *layer, const struct sl__
 static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
   struct sl__dropout dropout = drawn(layer, p);
   p->launch.accumulate = false;
-  if (!p->training) return sl__axpy(p->context, &p->launch, 1.0f, p->x[0], p->y);
+  if (!p->training || layer->is_frozen)
+    return sl__axpy(p->context, &p->launch, 1.0f, p->x[0], p->y);
   return sl__dropout_forward(p->context, &p->launch, p->x[0], p->y, &dropout);
 }
 
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
   struct sl__dropout dropout = drawn(layer, p);
   p->launch.accumulate = p->add_dx[0];
+  if (layer->is_frozen) return sl__axpy(p->context, &p->launch, 1.0f, p->dy, p->dx[0]);
   return sl__dropout_backward(p->context, &p->launch, p->dy, p->dx[0], &dropout);
 }
 

@@ -13,7 +13,7 @@
 /* Of a table whose rows alone are touched, as many rows as there are tokens; see sl__model_shards.
  */
 static double gradient_elements(const struct sl__memory_case *c, const struct sl__layer *layer) {
-  double all = (double)layer->params.total;
+  double all = sl__layer_trains(layer) ? (double)layer->params.total : 0;
   if (!sl__model_shards_is_sparse(layer) || !sl__optimizer_skips_rows(c->optimizer)) return all;
   double tokens = (double)c->rows * c->microbatches * (double)sl_shape_count(&layer->in[0]);
   double rows = (double)layer->params.part[0].shape.dim[0];
@@ -22,7 +22,8 @@ static double gradient_elements(const struct sl__memory_case *c, const struct sl
 
 /* Parameters, their bf16 copy, the optimizer's state: of a layer once in a memory. */
 static double param_bytes(const struct sl__memory_case *c, const struct sl__layer *layer) {
-  double each = 4 * (1 + sl__optimizer_states(c->optimizer));
+  double each = 4;
+  if (sl__layer_trains(layer)) each += 4 * sl__optimizer_states(c->optimizer);
   if (sl__has_bf16_copy(layer, c->math)) each += 2;
   return each * (double)layer->params.total;
 }
@@ -48,6 +49,7 @@ static double kept_bytes(const struct sl__memory_case *c, int i) {
 
 double sl__layer_memory(const struct sl__memory_case *c, int i, int slices) {
   const struct sl__layer *layer = &c->model->layers[i];
+  if (!layer->needs_gradient) slices = 1; /* no backward pass keeps its values */
   return param_bytes(c, layer) + 4 * gradient_elements(c, layer) + kept_bytes(c, i) * slices;
 }
 
@@ -87,7 +89,7 @@ static double least_on_node(struct sl__memory_case *c, const struct sl__grid *gr
       c->rows = rows[r * grid->microbatches];
       bytes += sl__layer_memory(c, i, 1);
       /* on a GPU the gradients of all values, too: too much is better than a stall */
-      if (node != STARPU_MAIN_RAM) bytes += value_bytes(c, i);
+      if (node != STARPU_MAIN_RAM && model->layers[i].needs_gradient) bytes += value_bytes(c, i);
       if (r) bytes -= param_bytes(c, &model->layers[i]); /* these are there once */
       if (*stage < 0) *stage = grid->stage[i];
     }

@@ -80,6 +80,33 @@ static enum sl_status make_gradients(struct sl__model_shards *kv, int i, int par
   return status;
 }
 
+/* Appends the elements [from, to) of a block to the shard's runs, as far as they are its own. */
+static void add_run(struct sl__shard *shard, int64_t from, int64_t to, bool decays) {
+  int64_t end = shard->first + shard->count;
+  if (from < shard->first) from = shard->first;
+  if (to > end) to = end;
+  if (from >= to) return;
+  struct sl__decay_run *last = &shard->run[shard->run_count - 1];
+  if (shard->run_count && last->decays == decays)
+    last->count += to - from;
+  else
+    shard->run[shard->run_count++] = (struct sl__decay_run){to - from, decays};
+}
+
+/* The settings of a shard's layer (nn/layer_settings.c). */
+static void set_factors(const struct sl_model *model, struct sl__shard *shard) {
+  const struct sl__layer *layer = &model->layers[shard->block];
+  shard->lr_factor = layer->lr_factor;
+  shard->decay_factor = layer->decay_factor;
+  if (!model->decays_weights_only) return;
+  shard->run_count = 0;
+  for (int i = 0; i < layer->params.count; i++) {
+    const struct sl__param *part = &layer->params.part[i];
+    add_run(shard, part->offset, part->offset + sl_shape_count(&part->shape),
+            part->shape.ndim > 1);
+  }
+}
+
 /* All ranks cut all layers alike, also the layers of other members. */
 static enum sl_status make_layer(struct sl__model_shards *kv, int i, int parts) {
   struct sl__block *block = &kv->model->layers[i].params;
@@ -102,6 +129,7 @@ static enum sl_status make_layer(struct sl__model_shards *kv, int i, int parts) 
   for (int p = 0; p < parts; p++) {
     shards[p].param = sl__part(block->tensor, p);
     shards[p].is_elsewhere = !sl__model_shards_has_layer(kv, i);
+    set_factors(kv->model, &shards[p]);
   }
   kv->shard_count += parts;
   return SL_OK;
@@ -129,10 +157,10 @@ static enum sl_status make_shards(struct sl__model_shards *kv, int64_t big_shard
   struct sl_model *model = kv->model;
   int shards = 0;
   for (int i = 0; i < model->count; i++)
-    if (model->layers[i].params.total) shards += layer_parts(kv, i, big_shard);
+    if (sl__layer_trains(&model->layers[i])) shards += layer_parts(kv, i, big_shard);
   enum sl_status status = make_room(kv, shards);
   for (int i = 0; i < model->count && status == SL_OK; i++)
-    if (model->layers[i].params.total) status = make_layer(kv, i, layer_parts(kv, i, big_shard));
+    if (sl__layer_trains(&model->layers[i])) status = make_layer(kv, i, layer_parts(kv, i, big_shard));
   return status;
 }
 

@@ -70,7 +70,7 @@ enum sl_status sl__model_shards_update(struct sl__model_shards *kvstore, int64_t
  * other kinds. */
 enum sl_status sl__model_shards_synchronize(struct sl__model_shards *kvstore);
 
-/* Is the layer's gradient row-sparse? */
+/* Has the layer a gradient, and is it row-sparse? */
 bool sl__model_shards_is_sparse(const struct sl__layer *layer);
 
 /* Does this rank have the shard's optimizer state? */

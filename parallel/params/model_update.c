@@ -95,10 +95,11 @@ static enum sl_status submit_update(struct sl__model_shards *kv, struct sl__shar
                                     const struct sl__update *update) {
   struct sl_context *context = kv->model->context;
   const struct sl__row_sum *rows = &kv->sums[shard->block];
+  const struct sl__update own = sl__shard_settings(shard, update);
   if (sl__layer_is_sparse(kv, shard->block) && !rows->dense)
     return sl__optimizer_of(&kv->optimizer)
         ->update_rows(context, &shard->launch, shard->param, shard->first, rows->rows, rows->values,
-                      kv->norm, update);
+                      kv->norm, &own);
   struct sl__tensor *dense =
       rows->dense && !kv->exchange ? sl__part(rows->dense, shard->part) : NULL;
   struct sl__gradients gradients = {.count = 1, .norm = kv->norm};

@@ -3,7 +3,7 @@
 #include "core/runtime/wait.h"
 
 bool sl__model_shards_is_sparse(const struct sl__layer *layer) {
-  return layer->touches_rows && !layer->is_tied;
+  return layer->touches_rows && !layer->is_tied && !layer->is_frozen;
 }
 
 /* Room for `capacity` rows of layer i's weight. */

@@ -14,7 +14,14 @@ void sl__shards_cut(int block, int64_t elements, int parts, struct sl__shard *sh
   int64_t first = 0;
   for (int p = 0; p < parts; p++) {
     int64_t count = sl__part_length(elements, parts, p);
-    shards[p] = (struct sl__shard){.block = block, .part = p, .first = first, .count = count};
+    shards[p] = (struct sl__shard){.block = block,
+                                   .part = p,
+                                   .first = first,
+                                   .count = count,
+                                   .lr_factor = 1,
+                                   .decay_factor = 1,
+                                   .run = {{count, true}},
+                                   .run_count = 1};
     first += count;
   }
 }

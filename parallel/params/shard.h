@@ -6,12 +6,21 @@
 #include "nn/optimizer.h"
 #include "parallel/params/ranks.h"
 
+/* A run of a shard's elements that have, or have no, weight decay. */
+struct sl__decay_run {
+  int64_t count;
+  bool decays;
+};
+
 struct sl__shard {
   int block;                /* number of its layer; 0 in a KVStore, where each key has one block */
   int part;                 /* number of the shard in its block */
   int64_t first, count;     /* elements of the block */
   int rank;                 /* of its owner; 0 if there is only one rank */
   int device;               /* of its owner: index into sl__owners.devices of that rank */
+  float lr_factor, decay_factor; /* see sl_group_rate, sl_group_decay */
+  struct sl__decay_run run[SL_LAYER_PARAMETERS]; /* in their order; all of the shard */
+  int run_count;
   bool is_elsewhere;        /* other members of the group have the block: no messages here */
   struct sl__launch launch; /* for the tasks of its owner; the name outlives the shard */
   struct sl__tensor *param; /* f32 [count]: this rank's copy, a view of the block if that is cut;
@@ -33,7 +42,8 @@ int sl__shard_count(const struct sl__ranks *ranks, int64_t elements, int64_t bou
 /* Elements of part i of a block. */
 int64_t sl__part_length(int64_t elements, int parts, int i);
 
-/* Sets shards[0 .. parts - 1] to the parts of a block; all other fields become 0. */
+/* Sets shards[0 .. parts - 1] to the parts of a block, with factors of 1 and one run; all other
+ * fields become 0. */
 void sl__shards_cut(int block, int64_t elements, int parts, struct sl__shard *shards);
 
 void sl__shard_free_state(struct sl__shard *shard);

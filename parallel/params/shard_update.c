@@ -13,10 +13,30 @@ out:
   return status;
 }
 
+struct sl__update sl__shard_settings(const struct sl__shard *shard,
+                                     const struct sl__update *update) {
+  struct sl__update own = *update;
+  own.lr *= shard->lr_factor;
+  own.lr_factor = shard->lr_factor;
+  own.weight_decay *= shard->decay_factor;
+  return own;
+}
+
 enum sl_status sl__shard_update(struct sl_context *context, const struct sl__shard *shard,
                                 struct sl__tensor *param, const struct sl_optimizer *optimizer,
                                 const struct sl__update *update,
                                 const struct sl__gradients *gradients) {
-  return sl__update(context, sl__optimizer_of(optimizer)->update, &shard->launch, param,
-                    shard->state, gradients->count, gradients->terms, gradients->norm, update);
+  struct sl__op *op = sl__optimizer_of(optimizer)->update;
+  struct sl__update own = sl__shard_settings(shard, update);
+  const float decay = own.weight_decay;
+  bool whole = shard->run_count == 1 || decay <= 0; /* then its runs do not differ */
+  enum sl_status status = SL_OK;
+  for (int i = 0; i < (whole ? 1 : shard->run_count) && status == SL_OK; i++) {
+    own.weight_decay = shard->run[i].decays ? decay : 0;
+    own.count = whole ? 0 : shard->run[i].count;
+    status = sl__update(context, op, &shard->launch, param, shard->state, gradients->count,
+                        gradients->terms, gradients->norm, &own);
+    own.first += own.count;
+  }
+  return status;
 }

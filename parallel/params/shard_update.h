@@ -16,6 +16,10 @@ struct sl__gradients {
   struct sl__tensor *norm;         /* of the whole gradient; NULL if it is not clipped */
 };
 
+/* The update with the shard's factors. */
+struct sl__update sl__shard_settings(const struct sl__shard *shard,
+                                     const struct sl__update *update);
+
 /* Submit, on the shard's owner: the optimizer's step on param, which is the shard's own or the
  * parameter server's copy of it. */
 enum sl_status sl__shard_update(struct sl_context *context, const struct sl__shard *shard,

@@ -69,7 +69,7 @@ static enum sl_status state_new(const struct sl__plan *plan, struct sl__slice *s
   struct sl_shape shape = sl__with_rows(slice->rows, &layer->state);
   enum sl_status status =
       sl__tensor_temporary(plan->model->context, &shape, SL_F32, &slice->state[i]);
-  if (status == SL_OK && plan->training)
+  if (status == SL_OK && plan->training && layer->needs_gradient)
     status = sl__tensor_temporary(plan->model->context, &shape, SL_F32, &slice->dstate[i]);
   return status;
 }
@@ -94,7 +94,7 @@ static enum sl_status layer_new(const struct sl__plan *plan, struct sl__slice *s
   enum sl_type saved_type = sl__saved_type(layer, plan->grid->math);
   enum sl_status status = SL_OK;
   if (has_output) status = chunk_tensor(plan, slice->rows, chunk, &layer->out, type, &slice->y[at]);
-  if (status == SL_OK && has_output && plan->training && plan->needs_gradient[i])
+  if (status == SL_OK && has_output && plan->training && layer->needs_gradient)
     status = chunk_tensor(plan, slice->rows, chunk, &layer->out, type, &slice->dy[at]);
   if (status != SL_OK || !layer->saved.ndim || !here) return status;
   if (layer->saved_per_row)
@@ -187,17 +187,17 @@ static void find_deferred_activations(struct sl__plan *plan) {
   }
 }
 
-/* Finds the layers that need a gradient, the last reader of each output, and the outputs that cross
- * ranks. */
+/* Finds the outputs that backward passes read, the last reader of each output, and the outputs that
+ * cross ranks. */
 static enum sl_status study_graph(struct sl__plan *plan) {
   const struct sl_model *model = plan->model;
   size_t layers = (size_t)model->count;
-  plan->needs_gradient = sl__alloc(layers, sizeof *plan->needs_gradient, "a plan");
+  plan->keeps_output = sl__alloc(layers, sizeof *plan->keeps_output, "a plan");
   plan->last_use = sl__alloc(layers, sizeof *plan->last_use, "a plan");
   plan->border = sl__alloc(layers, sizeof *plan->border, "a plan");
   plan->relu = sl__alloc(layers, sizeof *plan->relu, "a plan");
   plan->defers_activation = sl__alloc(layers, sizeof *plan->defers_activation, "a plan");
-  if (!plan->needs_gradient || !plan->last_use || !plan->border || !plan->relu ||
+  if (!plan->keeps_output || !plan->last_use || !plan->border || !plan->relu ||
       !plan->defers_activation)
     return SL_NO_MEMORY;
   find_borders(plan);
@@ -206,15 +206,16 @@ static enum sl_status study_graph(struct sl__plan *plan) {
   plan->input_reader = find_input_reader(plan);
   for (int i = 0; i < model->count; i++) {
     const struct sl__layer *layer = &model->layers[i];
-    plan->needs_gradient[i] = layer->params.total > 0 || layer->tied_to >= 0;
+    plan->keeps_output[i] = plan->training && layer->needs_gradient;
     plan->last_use[i] = is_only_sent(plan, i) ? i : model->count;
     for (int k = 0; k < layer->input_count; k++) {
       int input = layer->input[k];
       if (input == SL__INPUT) continue;
-      plan->needs_gradient[i] |= plan->needs_gradient[input];
+      plan->keeps_output[input] |= plan->training && layer->needs_gradient;
       if (sl__grid_is_here(plan->grid, i)) plan->last_use[input] = i;
     }
   }
+  plan->keeps_output[model->count - 1] |= plan->training; /* the loss reads it */
   return SL_OK;
 }
 
@@ -301,7 +302,7 @@ void sl__plan_free(struct sl__plan *plan) {
     sl__tensor_free(slice->x);
   }
   free(plan->slices);
-  free(plan->needs_gradient);
+  free(plan->keeps_output);
   free(plan->last_use);
   free(plan->border);
   free(plan->relu);

@@ -29,7 +29,7 @@ struct sl__plan {
   int chunks;     /* in time; 1 for what is no sequence */
   int count;      /* replicas x microbatches; slice r * microbatches + m */
   struct sl__slice *slices;
-  bool *needs_gradient; /* a layer that has parameters, or comes after one that has */
+  bool *keeps_output;   /* a backward pass reads the layer's output */
   int input_reader;     /* the first layer here that reads the model's input; -1: none does */
   int *last_use;        /* the last layer here that reads this one's output; itself where none does;
                            count of layers: the loss */

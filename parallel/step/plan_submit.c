@@ -61,19 +61,25 @@ static struct sl__pass layer_pass(struct sl__plan *plan, const struct sl__step *
   return pass;
 }
 
+/* Does a backward pass of layer i read what its forward pass saved? */
+static bool keeps_saved(const struct sl__plan *plan, int i) {
+  return plan->training && plan->model->layers[i].needs_gradient;
+}
+
 /* ---- forward ---- */
 
-/* In inference an output is of no use after its last reader. */
+/* An output that no backward pass reads is of no use after its last reader. */
 static void drop_inputs(struct sl__plan *plan, const struct sl__slice *slice, int c, int i) {
   const struct sl__layer *layer = &plan->model->layers[i];
   int chunk = c * plan->model->count;
   for (int k = 0; k < layer->input_count; k++) {
     int input = layer->input[k];
     bool again = k && layer->input[0] == input;
-    if (input != SL__INPUT && !again && plan->last_use[input] == i)
+    if (input != SL__INPUT && !again && plan->last_use[input] == i && !plan->keeps_output[input])
       sl__tensor_invalidate(slice->y[chunk + input]);
   }
-  if (slice->saved[chunk + i]) sl__tensor_invalidate(slice->saved[chunk + i]);
+  if (slice->saved[chunk + i] && !keeps_saved(plan, i))
+    sl__tensor_invalidate(slice->saved[chunk + i]);
 }
 
 static enum sl_status submit_loss(struct sl__plan *plan, const struct sl__step *step, int s,
@@ -128,7 +134,7 @@ static enum sl_status forward_layer(struct sl__plan *plan, const struct sl__step
   if (pass.state && c == 0 && !(step->carry && plan->has_state))
     SL__TRY(sl__fill(model->context, &pass.launch, pass.state, 0));
   SL__TRY(model->layers[i].kind->forward(&model->layers[i], &pass));
-  if (!step->training) drop_inputs(plan, &plan->slices[s], c, i);
+  drop_inputs(plan, &plan->slices[s], c, i);
   if (pass.state && c == plan->chunks - 1 && !step->keep) sl__tensor_invalidate(pass.state);
 out:
   return status;
@@ -142,7 +148,7 @@ static enum sl_status submit_forward(struct sl__plan *plan, const struct sl__ste
     bool here = sl__grid_is_here(plan->grid, i);
     if (here && !is_applied(plan, i)) SL__TRY(forward_layer(plan, step, s, c, i));
     SL__TRY(sl__plan_carry_outputs(plan, s, c, i));
-    if (here && !step->training && plan->last_use[i] == i)
+    if (here && plan->last_use[i] == i && !plan->keeps_output[i])
       sl__tensor_invalidate(plan->slices[s].y[c * model->count + i]);
   }
   if (plan->slices[s].x && !step->training) sl__tensor_invalidate(plan->slices[s].x);
@@ -162,7 +168,7 @@ static bool wants_dx(struct sl__plan *plan, const struct sl__slice *slice, int c
   bool any = false;
   for (int k = 0; k < layer->input_count; k++) {
     int input = layer->input[k];
-    if (input == SL__INPUT || !plan->needs_gradient[input]) continue;
+    if (input == SL__INPUT || !plan->model->layers[input].needs_gradient) continue;
     pass->dx[k] = slice->dy[c * plan->model->count + input];
     pass->add_dx[k] = writer[input] >= 0 || (k && layer->input[0] == input);
     any = true;
@@ -173,7 +179,7 @@ static bool wants_dx(struct sl__plan *plan, const struct sl__slice *slice, int c
 static void record_writer(const struct sl__plan *plan, int i, int *writer) {
   const struct sl__layer *layer = &plan->model->layers[i];
   for (int k = 0; k < layer->input_count; k++)
-    if (layer->input[k] != SL__INPUT && plan->needs_gradient[layer->input[k]])
+    if (layer->input[k] != SL__INPUT && plan->model->layers[layer->input[k]].needs_gradient)
       writer[layer->input[k]] = i;
 }
 
@@ -190,7 +196,7 @@ static enum sl_status backward_layer(struct sl__plan *plan, const struct sl__ste
   if (pass.dstate && last_chunk) SL__TRY(sl__fill(pass.context, &pass.launch, pass.dstate, 0));
   if (layer->kind->backward_begin) SL__TRY(layer->kind->backward_begin(layer, &pass));
   if (wants_dx(plan, slice, c, i, writer, &pass)) SL__TRY(layer->kind->backward_data(layer, &pass));
-  if (layer->params.total || pass.shared) {
+  if (!layer->is_frozen && (layer->params.total || pass.shared)) {
     bool again = slice->microbatch > 0 || !last_chunk;
     pass.grad = step->grads[slice->replica][i];
     pass.grad_rows = step->rows[slice->replica][i];
@@ -208,9 +214,9 @@ out:
 static void drop_layer(const struct sl__plan *plan, const struct sl__slice *slice, int c, int i) {
   int at = c * plan->model->count + i, out = c * plan->model->count + output_of(plan, i);
   if (is_applied(plan, i)) return; /* the layer before reads it yet */
-  if (slice->y[out]) sl__tensor_invalidate(slice->y[out]);
+  if (slice->y[out] && plan->keeps_output[out]) sl__tensor_invalidate(slice->y[out]);
   if (slice->dy[out]) sl__tensor_invalidate(slice->dy[out]);
-  if (slice->saved[at]) sl__tensor_invalidate(slice->saved[at]);
+  if (slice->saved[at] && keeps_saved(plan, i)) sl__tensor_invalidate(slice->saved[at]);
   if (slice->dstate[i] && c == 0) sl__tensor_invalidate(slice->dstate[i]);
   if (slice->x && i == plan->input_reader) sl__tensor_invalidate(slice->x);
 }
@@ -223,7 +229,7 @@ static enum sl_status submit_backward(struct sl__plan *plan, const struct sl__st
   if (!writer) return status;
   for (int i = 0; i < layers; i++) writer[i] = -1;
   for (int i = layers - 1; i >= 0; i--) {
-    if (plan->needs_gradient[i]) {
+    if (plan->model->layers[i].needs_gradient) {
       if (writer[i] >= 0) SL__TRY(sl__plan_carry_gradient(plan, s, c, i, writer[i], i));
       SL__TRY(sl__plan_carry_gradients(plan, s, c, i, writer));
       if (sl__grid_is_here(plan->grid, i) && !is_applied(plan, i))

@@ -30,6 +30,7 @@ static const char *const keys[SL__MANIFEST_KEYS] = {"format", "version",   "prod
 #define KEY_OF_CRC "crc32"
 #define KEY_OF_NUMERICS "numerics"
 #define KEY_OF_MATH "math" /* only if it is not f32: older files, which are f32, do not have it */
+#define KEY_OF_FROZEN "frozen" /* only if layers are frozen */
 #define KEY_OF_OPTIONS "options" /* only if the program gave some */
 
 /* ---- the trainer's values ---- */
@@ -70,6 +71,7 @@ void sl__manifest_fill(const struct sl_trainer *t, struct sl__manifest *m) {
   order_text(next->loader, m->text[KEY_ORDER], size);
   snprintf(m->math, sizeof m->math, "%s", sl_math_name(t->grid.math));
   sl__numerics_text(t->model->context, m->numerics);
+  m->frozen = t->model->frozen;
   m->options = NULL;
 }
 
@@ -88,6 +90,7 @@ uint32_t sl__manifest_crc(const struct sl__manifest *m) {
   for (int k = 0; k < SL__MANIFEST_KEYS; k++) crc = add_text(crc, m->text[k]);
   if (has_math(m)) crc = add_text(crc, m->math);
   if (*m->numerics) crc = add_text(crc, m->numerics);
+  if (m->frozen) crc = add_text(crc, m->frozen);
   if (m->options) crc = add_text(crc, m->options);
   return (uint32_t)crc;
 }
@@ -108,6 +111,10 @@ void sl__manifest_metadata(const struct sl__manifest *m, const char *crc,
   if (*m->numerics) {
     metadata[n++] = KEY_OF_NUMERICS;
     metadata[n++] = m->numerics;
+  }
+  if (m->frozen) {
+    metadata[n++] = KEY_OF_FROZEN;
+    metadata[n++] = m->frozen;
   }
   if (m->options) {
     metadata[n++] = KEY_OF_OPTIONS;
@@ -133,6 +140,7 @@ static enum sl_status read_texts(const struct sl__safetensors *file, struct sl__
   snprintf(m->math, sizeof m->math, "%s", math ? math : sl_math_name(SL_MATH_F32));
   const char *numerics = sl__safetensors_metadata(file, KEY_OF_NUMERICS);
   snprintf(m->numerics, sizeof m->numerics, "%s", numerics ? numerics : "");
+  m->frozen = sl__safetensors_metadata(file, KEY_OF_FROZEN);
   m->options = sl__safetensors_metadata(file, KEY_OF_OPTIONS);
   return SL_OK;
 }
@@ -170,6 +178,17 @@ out:
   return status;
 }
 
+/* Layers that have begun to train would have no state of the optimizer. */
+static enum sl_status check_frozen(const struct sl__manifest *m, const struct sl_model *model,
+                                   const char *path) {
+  const char *there = m->frozen ? m->frozen : "none", *here = model->frozen ? model->frozen : "none";
+  if (!strcmp(there, here)) return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "%s: was trained with other frozen layers (%.200s) than this trainer's (%.200s); "
+                  "freeze the same ones, or begin a new training from the checkpoint's weights",
+                  path, there, here);
+}
+
 enum sl_status sl__manifest_check(const struct sl__manifest *m, const struct sl_trainer *t,
                                   const struct sl_loader *loader, const char *path) {
   char text[sizeof m->text[0]];
@@ -185,7 +204,7 @@ enum sl_status sl__manifest_check(const struct sl__manifest *m, const struct sl_
   if (strcmp(m->text[KEY_ORDER], text) != 0)
     return sl__fail(SL_BAD_ARGUMENT, "%s: its data came in another order (%s), the loader has (%s)",
                     path, m->text[KEY_ORDER], text);
-  return SL_OK;
+  return check_frozen(m, t->model, path);
 }
 
 enum sl_status sl__manifest_resume_point(const struct sl__manifest *m, struct sl_loader *loader,

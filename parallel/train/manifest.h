@@ -12,6 +12,7 @@ struct sl__manifest {
   char text[SL__MANIFEST_KEYS][160];
   char math[16];                    /* for information: a training goes on with any */
   char numerics[SL__NUMERICS_TEXT]; /* the same; "": of a file without */
+  const char *frozen;               /* list of the frozen layers; NULL: none */
   const char *options;              /* the program's; NULL: none */
 };
 
@@ -26,7 +27,7 @@ void sl__manifest_fill(const struct sl_trainer *trainer, struct sl__manifest *ma
 uint32_t sl__manifest_crc(const struct sl__manifest *manifest);
 
 /* Keys and values for the file, with a NULL at the end. crc: of values and data, in hexadecimal. */
-enum { SL__MANIFEST_METADATA = 2 * (SL__MANIFEST_KEYS + 4) + 1 };
+enum { SL__MANIFEST_METADATA = 2 * (SL__MANIFEST_KEYS + 5) + 1 };
 void sl__manifest_metadata(const struct sl__manifest *manifest, const char *crc,
                            const char *metadata[SL__MANIFEST_METADATA]);
 

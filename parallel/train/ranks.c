@@ -61,7 +61,8 @@ static char *describe(const struct sl_trainer *t, const struct sl_trainer_option
           sl_kvstore_name(o->kvstore), sl_math_name(o->math), o->servers,
           (long long)o->bigarray_bound, o->compress ? o->compress : "none", o->max_staleness,
           t->in_flight);
-  fprintf(out, "optimizer %s\nloss %s\n", sl__optimizer_text(&t->optimizer, optimizer),
+  fprintf(out, "optimizer %s%s\nloss %s\n", sl__optimizer_text(&t->optimizer, optimizer),
+          t->model->decays_weights_only ? ", weight decay for weights only" : "",
           sl__loss_text(&t->loss, loss));
   if (t->grid.members > 1) /* the ranks of a group send each other the slices of a batch */
     fprintf(
@@ -71,9 +72,11 @@ static char *describe(const struct sl_trainer *t, const struct sl_trainer_option
         (long long)o->big_shard, o->split ? o->split : "even");
   for (int i = 0; i < t->model->count; i++) {
     const struct sl__layer *layer = &t->model->layers[i];
-    fprintf(out, "layer %s: %s to %s, %lld parameters, on rank %d of %d\n", layer->name,
+    fprintf(out, "layer %s: %s to %s, %lld parameters, on rank %d of %d", layer->name,
             layer->kind->name, sl_shape_text(&layer->out, shape, sizeof shape),
             (long long)layer->params.total, sl__grid_member(&t->grid, i), t->grid.members);
+    fprintf(out, "%s, factors %g and %g\n", layer->is_frozen ? ", frozen" : "",
+            (double)layer->lr_factor, (double)layer->decay_factor);
   }
   sl__text_end(&lines, "a training's description", &text);
   return text;

@@ -32,7 +32,8 @@ static void list_weights(const struct sl_model *model, struct sl__snapshot *snap
 static enum sl_status list_states(const struct sl_trainer *t, struct sl__snapshot *snapshot,
                                   int layer) {
   const struct sl__block *block = &t->model->layers[layer].params;
-  for (int k = 0; block->total && k < sl__optimizer_states(&t->optimizer); k++) {
+  bool trains = sl__layer_trains(&t->model->layers[layer]);
+  for (int k = 0; trains && k < sl__optimizer_states(&t->optimizer); k++) {
     float *values = sl__alloc_large((size_t)block->total, sizeof *values, "a checkpoint");
     if (!values) return SL_NO_MEMORY;
     snapshot->states[2 * layer + k] = values;
@@ -63,7 +64,8 @@ static enum sl_status list_carried(const struct sl_trainer *t, struct sl__snapsh
 static enum sl_status list_residuals(const struct sl_trainer *t, struct sl__snapshot *snapshot,
                                      int layer) {
   const struct sl__block *block = &t->model->layers[layer].params;
-  for (int w = 0; block->total && w < snapshot->workers; w++) {
+  bool trains = sl__layer_trains(&t->model->layers[layer]);
+  for (int w = 0; trains && w < snapshot->workers; w++) {
     float *values = sl__alloc_large((size_t)block->total, sizeof *values, "a checkpoint");
     if (!values) return SL_NO_MEMORY;
     snapshot->residuals[layer * snapshot->workers + w] = values;
@@ -169,7 +171,7 @@ static enum sl_status write_residuals(struct sl_trainer *t, const struct sl__sna
   int worker = sl__worker(&t->ranks);
   for (int l = 0; l < snapshot->layers && snapshot->workers; l++) {
     float **of = &snapshot->residuals[l * snapshot->workers];
-    int64_t total = t->model->layers[l].params.total;
+    int64_t total = sl__layer_trains(&t->model->layers[l]) ? t->model->layers[l].params.total : 0;
     for (int w = 1; w < snapshot->workers && total && !same; w++)
       for (int64_t i = 0; i < total; i++) of[0][i] += of[w][i];
     for (int64_t i = 0; i < total && !same && worker; i++) of[0][i] = 0;

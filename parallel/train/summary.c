@@ -17,8 +17,8 @@ static double bytes_per_row(const struct sl_trainer *t) {
   for (int i = 0; i < model->count; i++) {
     const struct sl__layer *layer = &model->layers[i];
     if (!sl__grid_is_here(&t->grid, i)) continue;
-    total += 2 * value * (double)sl_shape_count(&layer->out);
-    if (layer->saved.ndim && layer->saved_per_row)
+    total += (layer->needs_gradient ? 2 : 1) * value * (double)sl_shape_count(&layer->out);
+    if (layer->needs_gradient && layer->saved.ndim && layer->saved_per_row)
       total += (double)(sl__type_size(sl__saved_type(layer, t->grid.math)) *
                         (size_t)sl_shape_count(&layer->saved));
   }
@@ -28,7 +28,8 @@ static double bytes_per_row(const struct sl_trainer *t) {
 static double gradient_bytes(const struct sl_trainer *t) {
   double total = 0;
   for (int i = 0; i < t->model->count; i++)
-    if (sl__grid_is_here(&t->grid, i)) total += 4.0 * (double)t->model->layers[i].params.total;
+    if (sl__grid_is_here(&t->grid, i) && sl__layer_trains(&t->model->layers[i]))
+      total += 4.0 * (double)t->model->layers[i].params.total;
   return total;
 }
 
@@ -110,6 +111,7 @@ enum sl_status sl_trainer_summary(const struct sl_trainer *trainer, char **text)
   FILE *out = sl__text_begin(&summary);
   if (out) {
     print_replicas(out, trainer);
+    if (trainer->model->frozen) fprintf(out, "Frozen layers: %s\n", trainer->model->frozen);
     print_owners(out, trainer->shards);
     if (trainer->ranks.size > 1)
       fprintf(out, "Messages between ranks: %s\n",

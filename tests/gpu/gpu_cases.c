@@ -332,6 +332,13 @@ static enum sl_status batchnorm_running(struct trial *t, const int64_t *d) {
   return sl__batchnorm_running(t->context, L, saved, running, 0.1f, 1e-5f, d[0] * d[2]);
 }
 
+static enum sl_status batchnorm_take_running(struct trial *t, const int64_t *d) {
+  struct sl__tensor *running = given_in(t, SL_F32, SL_SHAPE(2 * d[1]), 0.5, 2);
+  struct sl__tensor *saved = written(t, SL_F32, SL_SHAPE(4 * d[1]), roundings(2));
+  if (t->status != SL_OK) return t->status;
+  return sl__batchnorm_take_running(t->context, L, running, saved, 1e-5f);
+}
+
 #define NORM_SIZES(CASE, ...)                                                                      \
   CASE(__VA_ARGS__, {1, 1, 1})                                                                     \
   CASE(__VA_ARGS__, {1, 3, 7, 1})                                                                  \
@@ -952,6 +959,7 @@ static const struct gpu_case cases[] = {
     CASES(batchnorm_backward_data, NORM_SIZES, GPU_HALVES)
     CASES(batchnorm_backward_weight, NORM_SIZES, GPU_F32)
     CASES(batchnorm_running, NORM_SIZES, GPU_F32)
+    CASES(batchnorm_take_running, NORM_SIZES, GPU_F32)
     CASES(custom_forward, CUSTOM_SIZES, GPU_F32)
     CASES(custom_forward_saving, CUSTOM_SIZES, GPU_F32)
     CASES(custom_backward_data, CUSTOM_SIZES, GPU_F32)
