@@ -28,6 +28,8 @@ struct cli {
   const char *optimizer_name, *lr_schedule;
   double lr, momentum, weight_decay, clip; /* before the check negative: not given */
   struct sl_optimizer optimizer;           /* made of the five above, checked */
+  bool decay_weights_only;
+  const char *lr_of, *decay_of, *freeze; /* layers and factors; NULL: none */
   /* devices */
   const char *devices;
   int replicas, microbatches, stages;
@@ -47,7 +49,7 @@ struct cli {
   double timeout;                        /* seconds; 0: none */
   const char *net_interface, *net_ports; /* of rank 0's heartbeat; NULL: any */
   /* files; NULL: none */
-  const char *load, *save, *log;
+  const char *load, *load_part, *save, *log;
   const char *checkpoint;         /* a folder */
   int64_t checkpoint_every, keep; /* steps, 0: each epoch; the newest ones */
   double checkpoint_minutes;      /* above 0: by the clock instead */

@@ -69,6 +69,7 @@ void messages_plan(struct session *session) {
   else if (session->cli.resume)
     progress_print(&session->progress, "No whole checkpoint in %s: from the beginning",
                    session->cli.checkpoint);
+  print_lines(session, session->loaded);
   print_lines(session, session->automatic);
   print_lines(session, session->split_table);
 }

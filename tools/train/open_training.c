@@ -1,4 +1,7 @@
 /* The devices, the model and the trainer of a session. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "tools/common/abort_message.h"
 #include "tools/train/failure.h"
 #include "tools/train/interruption.h"
@@ -45,6 +48,32 @@ static enum sl_status note_data(struct sl_model *model, const struct sl_dataset_
   return sl_model_note(model, &notes);
 }
 
+/* --load-part FILE[:MAP]; a file's name may have colons, if a MAP (which may be empty) follows. */
+static enum sl_status load_part(struct session *session) {
+  const char *text = session->cli.load_part, *colon = strrchr(text, ':');
+  if (!colon) return sl_model_load_part(session->model, text, NULL, &session->loaded);
+  const struct sl_load_part_options options = {.map = colon + 1};
+  char *path = strndup(text, (size_t)(colon - text));
+  if (!path) return SL_NO_MEMORY;
+  enum sl_status status = sl_model_load_part(session->model, path, &options, &session->loaded);
+  free(path);
+  return status;
+}
+
+/* Weights and settings of the layers. */
+static enum sl_status set_layers(struct session *session) {
+  const struct cli *cli = &session->cli;
+  struct sl_model *model = session->model;
+  enum sl_status status = SL_OK;
+  if (cli->load) status = sl_model_load(model, cli->load);
+  if (cli->load_part) status = load_part(session);
+  if (status == SL_OK) status = sl_freeze(model, cli->freeze);
+  if (status == SL_OK) status = sl_group_rate(model, cli->lr_of);
+  if (status == SL_OK) status = sl_group_decay(model, cli->decay_of);
+  if (status == SL_OK) status = sl_decay_weights_only(model, cli->decay_weights_only);
+  return status;
+}
+
 enum sl_status session_open_model(struct session *session) {
   const struct program *program = session->program;
   const struct sl_dataset_info *info = sl_dataset_info(session->train_set);
@@ -58,9 +87,7 @@ enum sl_status session_open_model(struct session *session) {
     status = sl_place(session->model, session->cli.placement);
   if (status == SL_OK && session->cli.placement_file)
     status = sl_place_file(session->model, session->cli.placement_file);
-  if (status == SL_OK && session->cli.load)
-    status = sl_model_load(session->model, session->cli.load);
-  return status;
+  return status == SL_OK ? set_layers(session) : status;
 }
 
 /* --placement auto and --split auto: decided by measurements. */

@@ -232,6 +232,7 @@ int session_close(struct session *session, int code) {
   free(session->automatic);
   free(session->split);
   free(session->split_table);
+  free(session->loaded);
   free(session->own_log);
   sl_trainer_free(session->trainer); /* waits for a checkpoint, which needs the rest */
   checkpoints_close(&session->checkpoint.folder);

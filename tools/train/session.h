@@ -51,6 +51,7 @@ struct session {
   char *automatic;
   double predicted_ms;
   char *split, *split_table; /* of --split auto */
+  char *loaded;              /* the table of --load-part */
   struct trace trace;
   struct step_clock {
     double last, seconds; /* of the last report; between reports, without an epoch's first ones */
