@@ -1,7 +1,6 @@
 #include "nn/layer_names.h"
 
 #include <ctype.h>
-#include <fnmatch.h>
 #include <string.h>
 
 #include "core/base/numbers.h"
@@ -59,9 +58,30 @@ static enum sl_status take_range(const struct sl__layer_list *list, const struct
   return status;
 }
 
+/* Does * in the pattern stand for some characters of the name, or none, and all else for itself?
+ * Only the last * met is tried again, so the time is at most the product of both lengths. */
+static bool fits(const char *pattern, const char *name) {
+  const char *star = NULL, *again = NULL;
+  while (*name) {
+    if (*pattern == '*') {
+      star = ++pattern;
+      again = name;
+    } else if (*pattern == *name) {
+      pattern++, name++;
+    } else if (star) {
+      pattern = star;
+      name = ++again;
+    } else {
+      return false;
+    }
+  }
+  while (*pattern == '*') pattern++;
+  return !*pattern;
+}
+
 /* Layers' names have no *. */
 static bool is_member(const struct sl__layer *layer, const char *name) {
-  if (strchr(name, '*')) return !fnmatch(name, layer->name, FNM_NOESCAPE);
+  if (strchr(name, '*')) return fits(name, layer->name);
   return layer->group && !strcmp(layer->group, name);
 }
 

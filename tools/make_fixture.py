@@ -11,8 +11,8 @@
         (torch_answers.safetensors), for tests/nn/test_torch_model.c
     make_fixture.py finetune FOLDER
         torch_backbone.safetensors: a network trained by PyTorch; torch_finetune.safetensors:
-        images and labels of another task, a new head, and the losses of fine-tuning in double precision, for
-        tests/nn/test_finetune.c; torch_optimizers.safetensors: parameters after ten steps of
+        images and labels of another task, a new head, and the losses of fine-tuning in double
+        precision, for tests/nn/test_finetune.c; torch_optimizers.safetensors: parameters after ten steps of
         optimizers, for tests/codelets/test_optimizer_ops.c
     make_fixture.py onnx FOLDER
         onnx_residual.onnx by PyTorch's older exporter, onnx_words.onnx by the newer one; for each
@@ -225,7 +225,8 @@ def write_finetune(folder):
         loss.backward()
         optimizer.step()
     trained = {key: value.clone() for key, value in network.state_dict().items()}
-    save_file(trained, os.path.join(folder, "torch_backbone.safetensors"), metadata={"format": "pt"})
+    path = os.path.join(folder, "torch_backbone.safetensors")
+    save_file(trained, path, metadata={"format": "pt"})
     images, labels = images_by_sum(160, 4)
     head = {key: value.detach().clone() for key, value in nn.Linear(96, 4).state_dict().items()}
     norms = ["backbone.conv1.", "backbone.bn1.", "backbone.bn2."]

@@ -339,7 +339,8 @@ struct sl_optimizer {
 SL_API const char *sl_optimizer_name(int i);
 
 /** "sgd", "nag" (SGD with Nesterov's momentum of 0.9), "adam", "adamw", "rmsprop", "adagrad",
- * "lion": their settings, all others at 0. \return SL_BAD_ARGUMENT for an unknown name, naming the known ones. */
+ * "lion": their settings, all others at 0. \return SL_BAD_ARGUMENT for an unknown name, naming the
+ * known ones. */
 SL_API enum sl_status sl_optimizer_parse(const char *name, struct sl_optimizer *optimizer);
 
 /** Fill in the values in the comments above and check. \return SL_BAD_ARGUMENT, naming the field.

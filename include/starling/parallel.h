@@ -45,10 +45,10 @@ SL_API enum sl_kvstore_kind sl_kvstore_choose(const struct sl_context *context,
 
 /** \defgroup placement Placement
  * Model parallelism: the placement says which device computes which layer. It is a text of rules
- * LAYERS=DEVICES, separated by ; or line ends. LAYERS: names, ranges ("lstm0-3") and groups
- * (sl_layer_options.group), separated by commas; every layer must be in exactly one rule. DEVICES:
- * "cpu:0", "cuda:1", "cpu", "any", separated by commas; replica r runs on the r-th, modulo their
- * number. # begins a comment.
+ * LAYERS=DEVICES, separated by ; or line ends. LAYERS: names, ranges ("lstm0-3"), patterns
+ * ("lstm*") and groups (sl_layer_options.group), with commas; every layer must be in exactly one
+ * rule. DEVICES: "cpu:0", "cuda:1", "cpu", "any", separated by commas; replica r runs on the r-th,
+ * modulo their number. # begins a comment.
  *
  *     sl_place(model, "embed,lstm0-3=cuda:0;lstm4-7,decoder=cuda:1");
  *
@@ -253,15 +253,15 @@ SL_API struct sl_position sl_trainer_position(const struct sl_trainer *trainer);
 
 /** Write a checkpoint: the whole state of the training, which then goes on as if it had never
  * stopped, to the bit. It is one safetensors file, written under another name and renamed:
- * parameters and buffers by their names, the optimizer's state as optimizer.exp_avg.conv1.weight
- * (and exp_avg_sq; momentum_buffer of SGD with momentum), and the state that recurrent layers carry
- * (carry_state, in the middle of an epoch) as state.LAYER [batch, ...]. Its metadata have the step,
- * the position in the data, the seeds, the math (for information: a training may go on with
- * another one, with a warning), the optimizer's kind and a CRC-32 (zlib's, of the metadata's values
- * and the data). The settings of the optimizer, its schedule and the trainer are not in it. Every
- * step must have been drained.
- * \return SL_BAD_ARGUMENT before the first step, or if steps are pending; SL_NOT_FINITE if a weight
- * is not finite (nothing is written); SL_IO. */
+ * parameters and buffers by their names, the optimizer's state of layers that train as
+ * optimizer.exp_avg.conv1.weight (names of states are PyTorch's), and the state that recurrent
+ * layers carry (carry_state, in the middle of an epoch) as state.LAYER [batch, ...]. Its metadata
+ * have the step, the position in the data, the seeds, the math (for information: a training may go
+ * on with another one, with a warning), the optimizer's kind, the frozen layers and a CRC-32
+ * (zlib's, of the metadata's values and the data). The settings of the optimizer, its schedule and
+ * the trainer are not in it. Every step must have been drained. \return SL_BAD_ARGUMENT before the
+ * first step, or if steps are pending; SL_NOT_FINITE if a weight is not finite (nothing is
+ * written); SL_IO. */
 SL_API enum sl_status sl_trainer_save(struct sl_trainer *trainer, const char *path);
 
 /** The result of a checkpoint that was written while the training went on. */
@@ -300,15 +300,15 @@ SL_API bool sl_trainer_save_ended(struct sl_trainer *trainer, struct sl_saved *s
  * rank 0 had it reported before. */
 SL_API enum sl_status sl_trainer_save_wait(struct sl_trainer *trainer, struct sl_saved *saved);
 
-/** Read a checkpoint into a trainer of the same model, kind of optimizer and seed. The loader must
- * be of the training set, give the same order and have no batch in use; it is moved to the next
- * batch. Replicas, microbatches, placement and shards may differ, and so may the loader's batch and
- * parts if their product is the same. If the product differs, an order of single samples goes on at
- * the last complete batch before the position; texts and buckets can do so only at the start of an
- * epoch. After a failure the trainer is unchanged.
- * \return SL_BAD_FILE for a damaged file, or one that is no checkpoint; SL_BAD_SHAPE (the message
- * has the tensor and both shapes) or SL_BAD_ARGUMENT for one of another model, optimizer, seed or
- * order; SL_UNSUPPORTED for one of a newer library; SL_IO. */
+/** Read a checkpoint into a trainer of the same model, frozen layers, kind of optimizer and seed.
+ * The loader must be of the training set, give the same order and have no batch in use; it is moved
+ * to the next batch. Replicas, microbatches, placement and shards may differ, and so may the
+ * loader's batch and parts if their product is the same. If the product differs, an order of single
+ * samples goes on at the last complete batch before the position; texts and buckets can do so only
+ * at the start of an epoch. After a failure the trainer is unchanged. \return SL_BAD_FILE for a
+ * damaged file, or one that is no checkpoint; SL_BAD_SHAPE (the message has the tensor and both
+ * shapes) or SL_BAD_ARGUMENT for one of another model, optimizer, seed or order; SL_UNSUPPORTED for
+ * one of a newer library; SL_IO. */
 SL_API enum sl_status sl_trainer_load(struct sl_trainer *trainer, struct sl_loader *loader,
                                       const char *path);
 

@@ -102,8 +102,7 @@ static void set_factors(const struct sl_model *model, struct sl__shard *shard) {
   shard->run_count = 0;
   for (int i = 0; i < layer->params.count; i++) {
     const struct sl__param *part = &layer->params.part[i];
-    add_run(shard, part->offset, part->offset + sl_shape_count(&part->shape),
-            part->shape.ndim > 1);
+    add_run(shard, part->offset, part->offset + sl_shape_count(&part->shape), part->shape.ndim > 1);
   }
 }
 
@@ -160,7 +159,8 @@ static enum sl_status make_shards(struct sl__model_shards *kv, int64_t big_shard
     if (sl__layer_trains(&model->layers[i])) shards += layer_parts(kv, i, big_shard);
   enum sl_status status = make_room(kv, shards);
   for (int i = 0; i < model->count && status == SL_OK; i++)
-    if (sl__layer_trains(&model->layers[i])) status = make_layer(kv, i, layer_parts(kv, i, big_shard));
+    if (sl__layer_trains(&model->layers[i]))
+      status = make_layer(kv, i, layer_parts(kv, i, big_shard));
   return status;
 }
 

@@ -13,12 +13,12 @@ struct sl__decay_run {
 };
 
 struct sl__shard {
-  int block;                /* number of its layer; 0 in a KVStore, where each key has one block */
-  int part;                 /* number of the shard in its block */
-  int64_t first, count;     /* elements of the block */
-  int rank;                 /* of its owner; 0 if there is only one rank */
-  int device;               /* of its owner: index into sl__owners.devices of that rank */
-  float lr_factor, decay_factor; /* see sl_group_rate, sl_group_decay */
+  int block;            /* number of its layer; 0 in a KVStore, where each key has one block */
+  int part;             /* number of the shard in its block */
+  int64_t first, count; /* elements of the block */
+  int rank;             /* of its owner; 0 if there is only one rank */
+  int device;           /* of its owner: index into sl__owners.devices of that rank */
+  float lr_factor, decay_factor;                 /* see sl_group_rate, sl_group_decay */
   struct sl__decay_run run[SL_LAYER_PARAMETERS]; /* in their order; all of the shard */
   int run_count;
   bool is_elsewhere;        /* other members of the group have the block: no messages here */

@@ -29,10 +29,10 @@ struct sl__plan {
   int chunks;     /* in time; 1 for what is no sequence */
   int count;      /* replicas x microbatches; slice r * microbatches + m */
   struct sl__slice *slices;
-  bool *keeps_output;   /* a backward pass reads the layer's output */
-  int input_reader;     /* the first layer here that reads the model's input; -1: none does */
-  int *last_use;        /* the last layer here that reads this one's output; itself where none does;
-                           count of layers: the loss */
+  bool *keeps_output; /* a backward pass reads the layer's output */
+  int input_reader;   /* the first layer here that reads the model's input; -1: none does */
+  int *last_use;      /* the last layer here that reads this one's output; itself where none does;
+                         count of layers: the loss */
   int *relu; /* the relu that each layer applies, too; else -1. That layer has no tasks, and this
                 one no output of its own */
   bool *defers_activation; /* the layer behind applies the gradient of this one's activation */

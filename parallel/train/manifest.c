@@ -30,7 +30,7 @@ static const char *const keys[SL__MANIFEST_KEYS] = {"format", "version",   "prod
 #define KEY_OF_CRC "crc32"
 #define KEY_OF_NUMERICS "numerics"
 #define KEY_OF_MATH "math" /* only if it is not f32: older files, which are f32, do not have it */
-#define KEY_OF_FROZEN "frozen" /* only if layers are frozen */
+#define KEY_OF_FROZEN "frozen"   /* only if layers are frozen */
 #define KEY_OF_OPTIONS "options" /* only if the program gave some */
 
 /* ---- the trainer's values ---- */
@@ -181,7 +181,8 @@ out:
 /* Layers that have begun to train would have no state of the optimizer. */
 static enum sl_status check_frozen(const struct sl__manifest *m, const struct sl_model *model,
                                    const char *path) {
-  const char *there = m->frozen ? m->frozen : "none", *here = model->frozen ? model->frozen : "none";
+  const char *there = m->frozen ? m->frozen : "none",
+             *here = model->frozen ? model->frozen : "none";
   if (!strcmp(there, here)) return SL_OK;
   return sl__fail(SL_BAD_ARGUMENT,
                   "%s: was trained with other frozen layers (%.200s) than this trainer's (%.200s); "

@@ -121,6 +121,36 @@ static void check(struct norm v, bool add) {
 
 static void check_all_passes_match(void) { each(check); }
 
+/* Fixed statistics: dx = gamma r dy, of the outputs above 0 if a relu follows. */
+static void check_fixed(struct norm v, bool add) {
+  const struct sl__launch *l = add ? &adding : &plain;
+  int64_t size = count(&v), two = 2 * v.c;
+  double *x = random_values(size, 1), *param = random_values(two, 2), *dy = random_values(size, 3),
+         *want = random_values(size, 4), *y = zeros(size), *running = zeros(two);
+  for (int64_t c = 0; c < v.c; c++) running[c] = 0.25, running[v.c + c] = 1.5;
+  v.x = x, v.param = param, v.dy = dy;
+  struct sl_shape shape = SL_SHAPE(v.n, v.c, v.plane);
+  struct sl__tensor *tx = tensor(shape, x), *tp = tensor(SL_SHAPE(two), param),
+                    *tr = tensor(SL_SHAPE(two), running), *tdy = tensor(shape, dy),
+                    *saved = tensor(SL_SHAPE(2 * two), NULL), *tdx = tensor(shape, want);
+  OK(sl__batchnorm_take_running(context, &plain, tr, saved, (float)epsilon));
+  OK(sl__batchnorm_backward_data(context, l, tx, tp, saved, tdy, tdx, v.has_relu));
+  outputs(&v, running, y);
+  for (int64_t n = 0; n < v.n; n++)
+    for (int64_t c = 0; c < v.c; c++)
+      for (int64_t p = 0; p < v.plane; p++) {
+        int64_t i = at(&v, n, c, p);
+        double slope = param[c] / sqrt(1.5 + epsilon) * (!v.has_relu || y[i] > 0);
+        want[i] = (add ? want[i] : 0) + slope * dy[i];
+      }
+  assert_near("dx of fixed statistics", take(tdx), want, size, 8, 2);
+  struct sl__tensor *rest[] = {tx, tp, tr, tdy, saved};
+  for (int i = 0; i < 5; i++) sl__tensor_free(rest[i]);
+  free(x), free(param), free(dy), free(want), free(y), free(running);
+}
+
+static void check_fixed_statistics(void) { each(check_fixed); }
+
 /* dx = gamma r (dy - mean(dy) - xhat mean(dy xhat)); gradients of gamma and beta: the sums. dy: the
  * gradient before a relu. */
 static void slopes(const struct norm *v, const double *dy, double *dx, double *grad) {
@@ -201,16 +231,19 @@ static void shapes_are_checked(void **state) {
   assert_int_equal(sl__batchnorm_backward_weight(context, &plain, six, six), SL_BAD_SHAPE);
   assert_int_equal(sl__batchnorm_running(context, &plain, six, five, 0.1f, 1e-5f, 4), SL_BAD_SHAPE);
   assert_int_equal(sl__batchnorm_running(context, &plain, six, six, 0.1f, 1e-5f, 4), SL_BAD_SHAPE);
+  assert_int_equal(sl__batchnorm_take_running(context, &plain, six, six, 1e-5f), SL_BAD_SHAPE);
+  assert_int_equal(sl__batchnorm_take_running(context, &plain, five, kept, 1e-5f), SL_BAD_SHAPE);
   struct sl__tensor *all[] = {x, y, six, five, kept};
   for (int i = 0; i < 5; i++) sl__tensor_free(all[i]);
 }
 
 EACH_IMPLEMENTATION(all_passes_match, check_all_passes_match)
 EACH_IMPLEMENTATION(halves_match, check_halves_match)
+EACH_IMPLEMENTATION(fixed_statistics_match, check_fixed_statistics)
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(all_passes_match),
-                                     cmocka_unit_test(halves_match),
-                                     cmocka_unit_test(shapes_are_checked)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(all_passes_match), cmocka_unit_test(halves_match),
+      cmocka_unit_test(fixed_statistics_match), cmocka_unit_test(shapes_are_checked)};
   return cmocka_run_group_tests_name("batchnorm", tests, open_operations, close_context);
 }

@@ -1,7 +1,10 @@
 /* The optimizers' steps against transcriptions, in double precision, of the formulas that PyTorch
- * documents for torch.optim.SGD, Adam and AdamW, over several steps, with several gradients and
- * with clipping. */
+ * documents for torch.optim.SGD, Adam, AdamW, RMSprop and Adagrad, and of Lion's (arXiv
+ * 2302.06675), over several steps, with several gradients and with clipping; and PyTorch's own
+ * values after ten steps (tools/make_fixture.py finetune). */
+#include "core/base/safetensors.h"
 #include "tests/common/check.h"
+#include "tests/common/files.h"
 
 #define N 1500 /* more than one block of the kernel, no multiple of it */
 #define STEPS 5
@@ -50,6 +53,32 @@ static void reference_adam(struct reference *r, const struct sl__update *u) {
     double m = r->m[i] / (1 - pow(b1, (double)u->step)),
            v = r->v[i] / (1 - pow(b2, (double)u->step));
     r->p[i] -= lr * m / (sqrt(v) + (double)u->epsilon);
+  }
+}
+
+static void reference_rmsprop(struct reference *r, const struct sl__update *u) {
+  double b2 = (double)u->beta2;
+  for (int i = 0; i < N; i++) {
+    double g = r->g[i] + (double)u->weight_decay * r->p[i];
+    r->v[i] = b2 * r->v[i] + (1 - b2) * g * g;
+    r->p[i] -= (double)u->lr * g / (sqrt(r->v[i]) + (double)u->epsilon);
+  }
+}
+
+static void reference_adagrad(struct reference *r, const struct sl__update *u) {
+  for (int i = 0; i < N; i++) {
+    double g = r->g[i] + (double)u->weight_decay * r->p[i];
+    r->v[i] += g * g;
+    r->p[i] -= (double)u->lr * g / (sqrt(r->v[i]) + (double)u->epsilon);
+  }
+}
+
+static void reference_lion(struct reference *r, const struct sl__update *u) {
+  double lr = (double)u->lr, b1 = (double)u->beta1, b2 = (double)u->beta2;
+  for (int i = 0; i < N; i++) {
+    double c = b1 * r->m[i] + (1 - b1) * r->g[i];
+    r->p[i] -= lr * ((c > 0) - (c < 0) + (double)u->weight_decay * r->p[i]);
+    r->m[i] = b2 * r->m[i] + (1 - b2) * r->g[i];
   }
 }
 
@@ -103,6 +132,106 @@ static void adam_matches(void **state) {
   run(&sl__op_adam, reference_adam, 2, u);
 }
 
+static void others_match(void **state) {
+  (void)state;
+  struct sl__update u = {.lr = 0.01f, .beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-8f};
+  for (int i = 0; i < 3; i++) {
+    run(&sl__op_rmsprop, reference_rmsprop, 1 + i, u);
+    run(&sl__op_adagrad, reference_adagrad, 1 + i, u);
+    run(&sl__op_lion, reference_lion, 1 + i, u);
+    u.weight_decay = 0.1f;
+    if (i) u.max_norm = 0.5f;
+  }
+}
+
+/* A gradient that is no number shows in the parameter. */
+static void nan_is_not_lost(void **state) {
+  (void)state;
+  struct sl__op *all[] = {&sl__op_rmsprop, &sl__op_adagrad, &sl__op_lion};
+  const struct sl__update u = {.lr = 1, .beta1 = 0.9f, .beta2 = 0.9f, .epsilon = 1, .step = 1};
+  for (int k = 0; k < 3; k++) {
+    struct sl__tensor *p = tensor(SL_SHAPE(3), NULL), *a = tensor(SL_SHAPE(3), NULL),
+                      *g = tensor(SL_SHAPE(3), (double[]){0, NAN, 1});
+    OK(sl__update(context, all[k], &plain, p, &a, 1, &g, NULL, &u));
+    double *got = take(p);
+    assert_true(got[0] == 0 && isnan(got[1]) && got[2] < 0);
+    free(got);
+    sl__tensor_free(a);
+    sl__tensor_free(g);
+  }
+}
+
+enum { FIXED = 40, FIXED_STEPS = 10 };
+
+static void read_fixture(const struct sl__safetensors *file, const char *name,
+                         struct sl_shape shape, double *values) {
+  float f[FIXED * FIXED_STEPS];
+  OK(sl__safetensors_floats(file, name, &shape, f));
+  for (int64_t i = 0; i < sl_shape_count(&shape); i++) values[i] = (double)f[i];
+}
+
+static void check_pytorch(const struct sl__safetensors *file, const char *name, struct sl__op *op,
+                          struct sl__update u) {
+  double start[FIXED], want[FIXED], g[FIXED * FIXED_STEPS];
+  read_fixture(file, "start", SL_SHAPE(FIXED), start);
+  read_fixture(file, name, SL_SHAPE(FIXED), want);
+  read_fixture(file, "gradients", SL_SHAPE(FIXED_STEPS, FIXED), g);
+  struct sl__tensor *p = tensor(SL_SHAPE(FIXED), start), *state[2];
+  for (int k = 0; k < 2; k++) state[k] = tensor(SL_SHAPE(FIXED), NULL);
+  for (u.step = 1; u.step <= FIXED_STEPS; u.step++) {
+    struct sl__tensor *gradient = tensor(SL_SHAPE(FIXED), g + (u.step - 1) * FIXED);
+    OK(sl__update(context, op, &plain, p, state, 1, &gradient, NULL, &u));
+    sl__tensor_free(gradient);
+  }
+  assert_near(name, take(p), want, FIXED, 60, 2);
+  for (int k = 0; k < 2; k++) sl__tensor_free(state[k]);
+}
+
+static void ten_steps_are_pytorchs(void **state) {
+  (void)state;
+  struct sl__safetensors *file;
+  char path[4096];
+  snprintf(path, sizeof path, "%s/tests/fixtures/torch_optimizers.safetensors", source_folder());
+  OK(sl__safetensors_open(path, &file));
+  check_pytorch(
+      file, "rmsprop", &sl__op_rmsprop,
+      (struct sl__update){.lr = 0.01f, .weight_decay = 0.1f, .beta2 = 0.99f, .epsilon = 1e-8f});
+  check_pytorch(file, "adagrad", &sl__op_adagrad,
+                (struct sl__update){.lr = 0.01f, .weight_decay = 0.1f, .epsilon = 1e-10f});
+  check_pytorch(file, "adamw", &sl__op_adam,
+                (struct sl__update){.lr = 0.01f,
+                                    .weight_decay = 0.1f,
+                                    .beta1 = 0.9f,
+                                    .beta2 = 0.999f,
+                                    .epsilon = 1e-8f,
+                                    .decoupled = 1});
+  sl__safetensors_close(file);
+}
+
+/* A run of elements has the bits of an update of all; the others stay. */
+static void runs_are_updated(void **state) {
+  (void)state;
+  const int64_t cut = 1100;
+  struct sl__update u = {.lr = 0.1f, .weight_decay = 0.1f, .momentum = 0.9f, .step = 1};
+  double *start = random_values(N, 5), *gradient = random_values(N, 6);
+  struct sl__tensor *g = tensor(SL_SHAPE(N), gradient), *p[3], *v[3];
+  for (int i = 0; i < 3; i++) {
+    p[i] = tensor(SL_SHAPE(N), start), v[i] = tensor(SL_SHAPE(N), NULL);
+    u.first = i == 2 ? cut : 0;
+    u.count = i == 1 ? cut : i == 2 ? N - cut : 0;
+    for (u.step = 1; u.step < 4; u.step++)
+      OK(sl__update(context, &sl__op_sgd_momentum, &plain, p[i], &v[i], 1, &g, NULL, &u));
+    sl__tensor_free(v[i]);
+  }
+  double *whole = take(p[0]), *front = take(p[1]), *back = take(p[2]);
+  for (int i = 0; i < N; i++) {
+    assert_true(front[i] == (i < cut ? whole[i] : start[i]));
+    assert_true(back[i] == (i < cut ? start[i] : whole[i]));
+  }
+  free(whole), free(front), free(back), free(start), free(gradient);
+  sl__tensor_free(g);
+}
+
 static enum sl_status try_update(struct sl__op *op, struct sl__tensor *param,
                                  struct sl__tensor *state, int count, struct sl__tensor *gradient,
                                  int64_t step) {
@@ -135,7 +264,12 @@ static void states_are_counted(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(sgd_matches), cmocka_unit_test(adam_matches),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(sgd_matches),
+                                     cmocka_unit_test(adam_matches),
+                                     cmocka_unit_test(others_match),
+                                     cmocka_unit_test(nan_is_not_lost),
+                                     cmocka_unit_test(ten_steps_are_pytorchs),
+                                     cmocka_unit_test(runs_are_updated),
                                      cmocka_unit_test(arguments_are_checked),
                                      cmocka_unit_test(states_are_counted)};
   return cmocka_run_group_tests_name("optimizer operations", tests, open_operations, close_context);

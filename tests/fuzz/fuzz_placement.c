@@ -1,4 +1,5 @@
-/* A placement's text, for a model of some layers and groups: what parses places every layer. */
+/* A placement's text, for a model of some layers and groups: what parses places every layer. The
+ * same text as a list of frozen layers and as factors of layers. */
 #include "core/runtime/context.h"
 #include "nn/layer.h"
 #include "parallel/step/grid.h"
@@ -15,7 +16,7 @@ static const char layers[] =
     "{\"name\": \"decoder\", \"kind\": \"dense\", \"inputs\": [\"lstm2\"], \"group\": \"g\","
     " \"features\": 11, \"shares\": \"embed\", \"positions\": true}]}";
 
-static const struct sl_model *small_model(void) {
+static struct sl_model *small_model(void) {
   static struct sl_context context; /* nothing is built, so StarPU need not run */
   static struct sl_model *model;
   if (!model && sl_model_parse(&context, "layers", layers, strlen(layers), &model) != SL_OK)
@@ -24,7 +25,7 @@ static const struct sl_model *small_model(void) {
 }
 
 FUZZER(placement)(const uint8_t *bytes, size_t size) {
-  const struct sl_model *model = small_model();
+  struct sl_model *model = small_model();
   char *text = fuzz_text(bytes, size);
   struct sl__placement placement;
   if (sl__placement_parse(model, text, &placement) == SL_OK) {
@@ -36,6 +37,12 @@ FUZZER(placement)(const uint8_t *bytes, size_t size) {
         abort();
     sl__placement_clear(&placement);
   }
+  if (sl_freeze(model, text) == SL_OK && sl_frozen(model) &&
+      sl_freeze(model, sl_frozen(model)) != SL_OK)
+    abort();
+  if (sl_group_rate(model, text) == SL_OK)
+    for (int i = 0; i < model->count; i++)
+      if (!(model->layers[i].lr_factor > 0)) abort();
   free(text);
   return 0;
 }

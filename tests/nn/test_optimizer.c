@@ -35,7 +35,7 @@ static void all_names_are_listed(void **state) {
 
 static void unknown_names_are_refused(void **state) {
   (void)state;
-  const char *const unknown[] = {"", "SGD", "sgd ", "adam,sgd", "lion"};
+  const char *const unknown[] = {"", "SGD", "sgd ", "adam,sgd", "lamb"};
   for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
     struct sl_optimizer o = {.lr = 7};
     FAILS(sl_optimizer_parse(unknown[i], &o), SL_BAD_ARGUMENT, "sgd, nag, adam");
@@ -81,6 +81,10 @@ static void every_field_is_checked(void **state) {
              {{.kind = SL_ADAM, .beta2 = 1.5f}, "beta2"},
              {{.kind = SL_ADAM, .epsilon = -1e-8f}, "epsilon"},
              {{.kind = SL_ADAM, .epsilon = INFINITY}, "epsilon"},
+             {{.kind = SL_RMSPROP, .momentum = 0.9f}, "momentum"},
+             {{.kind = SL_RMSPROP, .beta1 = 0.9f}, "beta1"},
+             {{.kind = SL_ADAGRAD, .beta2 = 0.9f}, "beta2"},
+             {{.kind = SL_LION, .epsilon = 1e-8f}, "epsilon"},
              {{.kind = (enum sl_optimizer_kind)17}, "17"}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     struct sl_optimizer o = bad[i].optimizer;

@@ -49,6 +49,15 @@ static int convolutions(struct sl_model *m) {
   return 0;
 }
 
+static int partly_frozen(struct sl_model *m) {
+  if (convolutions(m)) return 1;
+  TRY(sl_freeze(m, "conv1,fc1"));
+  TRY(sl_group_rate(m, "conv2=0.5,fc2=2"));
+  TRY(sl_group_decay(m, "fc2=30"));
+  TRY(sl_decay_weights_only(m, true));
+  return 0;
+}
+
 static int dense(struct sl_model *m) {
   TRY(sl_dense(m, "fc1",
                &(struct sl_dense_options){.features = 9, .activation = SL_ACTIVATION_TANH}));
@@ -120,7 +129,8 @@ static const struct network {
                 {"dense", dense, open_images, false, 0.25f},
                 {"LSTM over a text", language, open_text, true, 1},
                 {"LSTM, tied weights", tied, open_text, true, 1},
-                {"LSTM over sentences", language, open_sentences, false, 1}};
+                {"LSTM over sentences", language, open_sentences, false, 1},
+                {"frozen convolutions", partly_frozen, open_images, false, 1}};
 
 static const struct descent {
   const char *name;

@@ -18,8 +18,8 @@ if [ -x "$train" ] && timeout 60 "$train" reference "$work/reference" 2>"$work/l
         "not ok - "*) not_ok "${line#not ok - }" ;;
       esac
     done <"$work/out"
-    # 20 cases, or every third, with 0, 1 and 2 servers as long as one rank is a worker
-    want=$(((count < 3 ? count : 3) * (count < 4 ? 20 : 7))) lines=$(grep -c '^ok - ' "$work/out")
+    # 24 cases, or every third, with 0, 1 and 2 servers as long as one rank is a worker
+    want=$(((count < 3 ? count : 3) * (count < 4 ? 24 : 8))) lines=$(grep -c '^ok - ' "$work/out")
     if [ $code = 0 ] && [ "$lines" = $want ]; then
       ok "$count ranks: all $lines set-ups are good"
     else
@@ -29,7 +29,7 @@ if [ -x "$train" ] && timeout 60 "$train" reference "$work/reference" 2>"$work/l
   # again, every third case: 3 has no factor in common with the eight ways to cut a batch
   mpirun_for 100 -np 3 "$train" compare "$work/reference" "$work/again" 3 \
     >"$work/out" 2>"$work/log"
-  if [ "$(wc -l <"$work/again")" = 21 ] &&
+  if [ "$(wc -l <"$work/again")" = 24 ] &&
     ! grep -q -v -x -F -f "$work/hashes-3" "$work/again"; then
     ok "3 ranks, a second time: the same to the bit"
   else
@@ -131,6 +131,7 @@ refused 2 'rank 2 has "--optimizer adam"' 1 "" "--optimizer adam"
 refused 2 'rank 2 has "--activation relu"' 1 "" "--activation relu"
 refused 2 'rank 2 has "--servers 1"' 1 "" "--servers 1"
 refused 2 'rank 2 has "--math bf16"' 1 "" "--math bf16"
+refused 2 'rank 2 has "--freeze conv1"' 1 "" "--freeze conv1"
 images "$work/other" 271828182845904523536028747135266249
 refused 2 'rank 2 has "--data of 3072 samples' 1 "" "--data $work/other"
 refused 2 'rank 2 has "--data of 10000 samples' 1 "" "--data digits"

@@ -133,10 +133,11 @@ static void lists_are_read(void **state) {
               {"conv*", "conv1,conv2"},
               {"bottom, fc2", "conv1,fc2"},
               {"fc1-2,fc1", "fc1-2"},
-              {"*2", "conv2,bn2,relu2,fc2"},
+              {"*2,*o*1*", "conv1,pool1,conv2,bn2,relu2,fc2"},
               {"", NULL},
               {NULL, NULL}};
-  const char *const bad[] = {"conv3", "conv1-3", "conv2-1", "x*", "conv1,,fc1", ",", "conv1=2"};
+  const char *const bad[] = {"conv3",   "conv1-3",    "conv2-1", "x*",     "*x*",
+                             "conv1*3", "conv1,,fc1", ",",       "conv1=2"};
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
     OK(sl_freeze(m, good[i].list));
     if (good[i].frozen)

@@ -54,6 +54,17 @@ if "$lm" $small --checkpoint "$work/folder" --resume --save "$work/again" \
 else
   not_ok "one process does not read its checkpoint"
 fi
+# rank 0 has nothing to train; then it gets a gradient through a frozen layer of rank 1
+for frozen in embed,lstm0 lstm1; do
+  set -- $small --optimizer adam --clip 0.2 --freeze "$frozen"
+  "$lm" "$@" --save "$work/frozen" >"$work/out" 2>"$work/err" || not_ok "one process: $*"
+  if over 2 "$lm" "$@" --kvstore dist_sync --placement "$halves" --save "$work/two" &&
+    cmp "$work/frozen" "$work/two" 2>"$work/err" && ! cmp -s "$work/frozen" "$work/one"; then
+    ok "--freeze $frozen over 2 ranks: the weights of one process"
+  else
+    not_ok "--freeze $frozen over 2 ranks: other weights"
+  fi
+done
 # activations travel as bf16, too
 if "$lm" $small --math bf16 --save "$work/half" >"$work/out" 2>"$work/err" &&
   ! cmp -s "$work/one" "$work/half" &&

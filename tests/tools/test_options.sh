@@ -142,8 +142,8 @@ offers() {
   fi
 }
 offers "--math= --max-staleness= --memory-limit= --microbatches= --momentum= " lenet --m
-offers "adam adamw " lenet --optimizer ad
-offers "adam adamw " lenet --optimizer = ad
+offers "adagrad adam adamw " lenet --optimizer ad
+offers "adagrad adam adamw " lenet --optimizer = ad
 offers "bf16 f32 tf32 " lenet --batch 3 --math ""
 offers "dist_async dist_async_device dist_sync dist_sync_device " ./mlp --kvstore dist
 offers "char word " lstm_lm --level ""

@@ -1,0 +1,84 @@
+#!/bin/sh
+# Fine-tuning by command line: --load-part, --freeze, rates and decays by layer; trainings by each
+# optimizer and with frozen layers that are resumed, or have too little memory, to the bit.
+set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
+lenet=${LENET:-examples/lenet} lm=${LSTM_LM:-examples/lstm_lm} finetune=examples/finetune
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+shown=log
+export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_NCPU=2 STARPU_NCUDA=0
+export STARPU_HOME="${STARPU_HOME:-$work}"
+not() { ! "$@"; }
+run() { timeout 120 "$@" >"$work/out" 2>"$work/log"; }
+short="--data digits --steps 8"
+
+# ---- weights of another model ----
+run "$lenet" $short --quiet --save "$work/base.safetensors"
+run "$lenet" $short --load-part "$work/base.safetensors:!fc2." --freeze conv1-2,fc1 --lr-of fc2=2 \
+  --save "$work/tuned.safetensors"
+check "--load-part prints what was loaded" \
+  grep -q "6 of the model's 8 tensors loaded, 426070 of 431080 values" "$work/out"
+check "--load-part prints what was left out" grep -q '^fc2.weight .*left out' "$work/out"
+# the frozen tensors come first in the files
+tensors() { head -c $((8 + $(od -An -tu8 -N8 "$1") + 4 * 426070)) "$1" | tail -c $((4 * 426070)); }
+tensors "$work/base.safetensors" >"$work/one"
+tensors "$work/tuned.safetensors" >"$work/two"
+check "frozen layers keep the loaded weights to the bit" cmp -s "$work/one" "$work/two"
+check "the head does not" not cmp -s "$work/base.safetensors" "$work/tuned.safetensors"
+
+# refused CODE WORDS OPTIONS...: one line
+refused() {
+  code=$1 words=$2; shift 2
+  run "$lenet" $short "$@"; got=$?
+  if [ $got = "$code" ] && [ "$(wc -l <"$work/log")" = 1 ] && grep -q -e "$words" "$work/log"; then
+    ok "$*: $(sed "s|$work/||g" "$work/log")"
+  else
+    not_ok "$*: exit code $got (not $code)"
+  fi
+}
+refused 1 "no layer or group 'conv9'" --freeze conv9
+refused 1 "all layers with parameters are frozen" --freeze '*'
+refused 1 "has no factor" --lr-of conv1
+refused 1 "two factors" --decay-of 'conv1=1,conv*=2'
+refused 1 "give a map" --load-part "$work/base.safetensors:fc=x,conv=y"
+refused 1 "begins with the map's 'backbone.'" --load-part "$work/base.safetensors:backbone.="
+refused 1 "no rule" --load-part "$work/base.safetensors:fc1"
+refused 1 "cannot\|No such" --load-part "$work/nothing.safetensors"
+refused 2 "give one of them" --load "$work/one" --load-part "$work/two"
+
+# ---- resumed to the bit ----
+resumed() {
+  name=$1; shift
+  rm -rf "$work/folder"
+  run "$@" --steps 10 --save "$work/whole.safetensors" --quiet &&
+    run "$@" --steps 5 --checkpoint "$work/folder" --quiet &&
+    run "$@" --steps 10 --checkpoint "$work/folder" --resume --save "$work/parts.safetensors" --quiet
+  check "$name: resumed to the bit" cmp -s "$work/whole.safetensors" "$work/parts.safetensors"
+}
+small="--hidden 12 --embed 12 --words 60 --batch 8 --bptt 6"
+for optimizer in rmsprop adagrad lion; do
+  resumed "$optimizer" "$lm" $small --optimizer $optimizer --weight-decay 0.01 --clip 0.5
+done
+frozen="--freeze embed --lr-of decoder=0.5 --decay-weights-only --weight-decay 0.01 --momentum 0.9"
+resumed "frozen layers and rates" "$lm" $small $frozen
+run "$lenet" $short --quiet --checkpoint "$work/other"
+refused 1 "frozen layers (none) than this trainer's (conv1)" --steps 9 --freeze conv1 --resume \
+  --checkpoint "$work/other"
+
+# ---- with less memory than needed ----
+mkdir "$work/swap"
+many="--hidden 64 --embed 64 --words 2000 --batch 8 --bptt 6 --steps 5 --quiet"
+run "$lm" $many $frozen --save "$work/whole.safetensors" &&
+  run "$lm" $many $frozen --save "$work/less.safetensors" --memory-limit cpu=2500000 \
+    --swap "$work/swap"
+check "in little memory: the same bits" cmp -s "$work/whole.safetensors" "$work/less.safetensors"
+
+# ---- the program ----
+run "$lenet" --data digits --steps 60 --quiet --save "$work/base.safetensors"
+(cd "$work" && timeout 120 "$OLDPWD/$finetune" base.safetensors digits >out 2>log)
+check "examples/finetune: both accuracies above 90 %" \
+  test "$(grep -c 'accuracy 9[0-9]\.' "$work/out")" = 2
+
+echo "1..$n"
+exit $failed
