@@ -200,7 +200,7 @@ enum sl_status sl__update(struct sl_context *context, struct sl__op *op, const s
   if (norm) tensors[n++] = norm;
   if (status == SL_OK)
     status = sl__submit(context, op, &launch, all, tensors, &a, sizeof a,
-                        (double)a.count * (count + 4), 0);
+                        (double)a.count * (count + 4), (uint32_t)update->count);
   if (tensors != several) free(tensors);
   return status;
 }

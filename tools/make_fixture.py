@@ -12,8 +12,8 @@
     make_fixture.py finetune FOLDER
         torch_backbone.safetensors: a network trained by PyTorch; torch_finetune.safetensors:
         images and labels of another task, a new head, and the losses of fine-tuning in double
-        precision, for tests/nn/test_finetune.c; torch_optimizers.safetensors: parameters after ten steps of
-        optimizers, for tests/codelets/test_optimizer_ops.c
+        precision, for tests/nn/test_finetune.c; torch_optimizers.safetensors: parameters after ten
+        steps of optimizers, for tests/codelets/test_optimizer_ops.c
     make_fixture.py onnx FOLDER
         onnx_residual.onnx by PyTorch's older exporter, onnx_words.onnx by the newer one; for each
         an input and PyTorch's answer in .safetensors

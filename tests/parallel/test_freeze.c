@@ -214,6 +214,38 @@ static void bad_uses_are_refused(void **state) {
   sl_model_free(m);
 }
 
+/* "half", y = x / 2, of which nobody has written a gradient. */
+static enum sl_status infer_half(struct sl_layer_plan *plan) {
+  plan->out = plan->in[0];
+  return SL_OK;
+}
+
+static enum sl_status forward_half(struct sl_layer_task *task) {
+  int64_t count = task->rows * sl_shape_count(&task->out);
+  for (int64_t i = 0; i < count; i++) task->y[i] = task->x[0][i] / 2;
+  return SL_OK;
+}
+
+static void inference_only_layers_may_stand_below(void **state) {
+  (void)state;
+  const struct sl_layer_kind half = {.version = SL_LAYER_VERSION,
+                                     .name = "half",
+                                     .options_size = sizeof(struct sl_layer_options),
+                                     .infer = infer_half,
+                                     .forward = forward_half};
+  struct sl_trainer *t;
+  struct sl_model *m = new_model(SL_SHAPE(1, 8, 8));
+  OK(sl_layer_register(context, &half));
+  add_dense(m, "fc1", 6, SL_INIT_DEFAULT);
+  OK(sl_layer(m, "half", "half", &(struct sl_layer_options){0}));
+  add_dense(m, "fc2", CLASSES, SL_INIT_DEFAULT);
+  OK(sl_freeze(m, "half"));
+  FAILS(sl_trainer_new(m, &momentum, NULL, NULL, &t), SL_UNSUPPORTED, "inference only");
+  OK(sl_freeze(m, "fc1"));
+  train(m, images, &momentum, &(struct sl_trainer_options){.replicas = 1}, STEPS);
+  sl_model_free(m);
+}
+
 /* Tasks of a step by layer, from a dry run. */
 static int count_tasks(struct sl_model *m, const char *layer, const char *operation) {
   struct sl__grid grid;
@@ -427,6 +459,7 @@ int main(void) {
                                      cmocka_unit_test(shared_weights_are_frozen_together),
                                      cmocka_unit_test(an_embedding_is_frozen),
                                      cmocka_unit_test(bad_uses_are_refused),
+                                     cmocka_unit_test(inference_only_layers_may_stand_below),
                                      cmocka_unit_test(frozen_layers_have_no_backward_work),
                                      cmocka_unit_test(frozen_values_stay),
                                      cmocka_unit_test(frozen_dropout_drops_nothing),
