@@ -129,7 +129,7 @@ out:
   return status;
 }
 
-/* The other names of shared weights; their values are in question if the weight was loaded. */
+/* The second names of shared weights: if the weight was loaded, too, both must be the same. */
 static enum sl_status match_shared(struct match *m, struct map *map) {
   enum sl_status status = SL_OK;
   for (size_t i = 0; i < sl__safetensors_count(m->file); i++) {
@@ -142,9 +142,11 @@ static enum sl_status match_shared(struct match *m, struct map *map) {
       snprintf(own, sizeof own, "%s.weight", layer->name);
       if (layer->tied_to < 0 || strcmp(own, name)) continue;
       m->fate[i] = NOT_NEEDED;
-      int to = find_parameter(m->model, m->model->layers[layer->tied_to].params.part[0].name);
-      if (m->source[to] && sl_shape_equal(&m->source[to]->shape, &entry->shape))
-        SL__TRY(sl__check_shared(m->model, m->file, &m->copy, entry->name, name, &found));
+      const struct sl__param *part = &m->model->layers[layer->tied_to].params.part[0];
+      const struct sl__safetensors_entry *source = m->source[find_parameter(m->model, part->name)];
+      bool both = source && sl_shape_equal(&source->shape, &part->shape) &&
+                  sl_shape_equal(&entry->shape, &part->shape);
+      if (both) SL__TRY(sl__check_shared(m->model, m->file, &m->copy, entry->name, name, &found));
     }
   }
 out:

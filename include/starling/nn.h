@@ -253,8 +253,8 @@ struct sl_load_part_options {
 
 /** Load the tensors that the model has, too, with name and shape, from a file of another model: a
  * safetensors file, also a checkpoint, or a .json model. All other parameters and buffers keep
- * their values. *report (or NULL) is a table of what was loaded, what only the file or only the
- * model has, and what has another shape; free it with free(). Nothing is changed after a failure.
+ * their values. *report (or NULL) is a table of all tensors: loaded, only in the file, only in the
+ * model, or of another shape there; free it with free(). Nothing is changed after a failure.
  * \return SL_BAD_FILE if no tensor fits, naming some of both sides, or as sl_model_load for a
  * damaged file; SL_BAD_ARGUMENT for a rule that no tensor of the file fits, or two tensors for
  * one parameter; SL_NOT_FINITE; SL_UNSUPPORTED for ONNX. */

@@ -214,7 +214,7 @@ static void bad_uses_are_refused(void **state) {
   sl_model_free(m);
 }
 
-/* "half", y = x / 2, of which nobody has written a gradient. */
+/* "half", y = x / 2: a kind without a backward pass. */
 static enum sl_status infer_half(struct sl_layer_plan *plan) {
   plan->out = plan->in[0];
   return SL_OK;
