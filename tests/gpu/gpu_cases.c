@@ -738,8 +738,7 @@ static enum sl_status xent(struct trial *t, const int64_t *d, bool gradient) {
   struct sl__tensor *dlogits =
       gradient ? written(t, t->type, logits_shape(d), roundings(0.25)) : NULL;
   /* the last number: label smoothing and class weights, too */
-  struct sl__tensor *weights =
-      d[5] % 2 == 0 ? given_in(t, SL_F32, SL_SHAPE(d[4]), 0.5, 2) : NULL;
+  struct sl__tensor *weights = d[5] % 2 == 0 ? given_in(t, SL_F32, SL_SHAPE(d[4]), 0.5, 2) : NULL;
   if (t->status != SL_OK) return t->status;
   const struct sl__loss_task task = {logits, labels, stats, dlogits, 0.125f, d[2]};
   return sl__softmax_xent(t->context, L, &task, weights ? 0.2f : 0, weights);
@@ -750,7 +749,8 @@ static enum sl_status softmax_xent_gradient(struct trial *t, const int64_t *d) {
   return xent(t, d, true);
 }
 
-/* ---- losses of targets: lines, steps of targets, first, steps of outputs, width, kind --------- */
+/* ---- losses of targets: lines, steps of targets, first, steps of outputs, width, kind ---------
+ */
 
 static enum sl_status regression(struct trial *t, const int64_t *d, bool gradient) {
   struct sl__tensor *outputs = given_in(t, t->type, SL_SHAPE(d[0], d[3], d[4]), -3, 3);

@@ -106,8 +106,8 @@ struct Teller {
     FILE *file = path ? fopen(path, "w") : nullptr;
     if (!file) return;
     const World &w = world();
-    fprintf(file, "allocations %ld\nkernels %ld\ncopies %ld\nfills %ld\n", w.allocations,
-            w.kernels, w.copies, w.fills);
+    fprintf(file, "allocations %ld\nkernels %ld\ncopies %ld\nfills %ld\n", w.allocations, w.kernels,
+            w.copies, w.fills);
     fclose(file);
   }
 } teller;
