@@ -293,15 +293,15 @@ SL_API enum sl_status sl_model_parse(struct sl_context *context, const char *pat
  * outputs are named. A saved model's file has it. Zero value: nothing is known. */
 struct sl_model_notes {
   int channels; /**< entries of mean and deviation: one for all channels, or one each; 0: unknown */
-  const float *mean, *deviation; /**< value = (byte / 255 - mean[c]) / deviation[c] */
+  const float *mean, *deviation;  /**< value = (byte / 255 - mean[c]) / deviation[c] */
+  int class_count;                /**< the output's last dimension other than 1; 0: no names */
+  const char *const *class_names; /**< of the logits, in UTF-8 */
   bool values; /**< inputs are numbers, no bytes: value = (number - mean[c]) / deviation[c] */
   /** Of a regression: answer = output * target_deviation[c] + target_mean[c]; target_channels:
    * their number, 1 for all outputs, or one for each entry of the output's first axis; 0: no
    * regression. */
   int target_channels;
   const float *target_mean, *target_deviation;
-  int class_count;                /**< the output's last dimension other than 1; 0: no names */
-  const char *const *class_names; /**< of the logits, in UTF-8 */
 };
 
 /** Set them, once all layers are there; a copy is made. \return SL_BAD_ARGUMENT for a number that

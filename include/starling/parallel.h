@@ -155,14 +155,12 @@ SL_API int sl_trainer_replicas(const struct sl_trainer *trainer);
 
 /** The result of one step. */
 struct sl_report {
-  int64_t step;  /**< from 0 */
-  int64_t epoch; /**< the loader's, from 0 */
-  bool last;     /**< last step of its epoch */
-  double loss;   /**< mean over the batch's terms that count */
-  double
-      accuracy; /**< fraction of them whose largest logit was right; 0 if the loss takes targets */
+  int64_t step;    /**< from 0 */
+  int64_t epoch;   /**< the loader's, from 0 */
+  bool last;       /**< last step of its epoch */
+  double loss;     /**< mean over the batch's terms that count */
+  double accuracy; /**< share of them whose largest logit was right; 0 if there are no labels */
   int64_t samples; /**< valid ones: labels, or samples with a target that counts */
-  double terms;    /**< of the loss's mean: labels (or their class weights), target values, rows */
   double lr;
   bool stop; /**< sl_trainer_stop was called, on any rank */
   bool save; /**< sl_trainer_ask_save was called, on any rank (dist_async: on this one) */
@@ -170,6 +168,7 @@ struct sl_report {
    * the gradients computed with them; mean and maximum since the last report. Other kinds: -1. */
   double staleness;
   int64_t most_staleness;
+  double terms; /**< of the loss's mean: labels (or their class weights), target values, rows */
 };
 
 /** Take the loader's next batch and submit its step. *reported says whether *report was filled with

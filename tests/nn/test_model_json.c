@@ -118,7 +118,8 @@ static void notes_are_kept(void **state) {
   (void)state;
   static const float mean[3] = {0.4914f, 0.1f, -2}, deviation[3] = {0.2470f, 1e-3f, 3};
   static const char *const names[5] = {"a", "b \"quoted\"", "\303\251", "d", ""};
-  const struct sl_model_notes notes = {3, mean, deviation, 5, names};
+  const struct sl_model_notes notes = {
+      .channels = 3, .mean = mean, .deviation = deviation, .class_count = 5, .class_names = names};
   struct sl_model *m = images(), *read;
   assert_int_equal(sl_model_notes(m)->channels, 0);
   OK(sl_model_note(m, &notes));
@@ -132,13 +133,48 @@ static void notes_are_kept(void **state) {
   assert_memory_equal(back->deviation, deviation, sizeof deviation);
   assert_int_equal(back->class_count, 5);
   for (int i = 0; i < 5; i++) assert_string_equal(back->class_names[i], names[i]);
-  FAILS(sl_model_note(read, &(struct sl_model_notes){2, mean, deviation, 0, NULL}), SL_BAD_ARGUMENT,
-        "2 channels");
+  FAILS(sl_model_note(
+            read, &(struct sl_model_notes){.channels = 2, .mean = mean, .deviation = deviation}),
+        SL_BAD_ARGUMENT, "2 channels");
   FAILS(sl_model_note(read, &(struct sl_model_notes){.class_count = 4, .class_names = names}),
         SL_BAD_ARGUMENT, "has 5");
-  FAILS(sl_model_note(read, &(struct sl_model_notes){1, mean, (float[]){0}, 0, NULL}),
+  FAILS(sl_model_note(
+            read, &(struct sl_model_notes){.channels = 1, .mean = mean, .deviation = (float[]){0}}),
         SL_BAD_ARGUMENT, "deviation 0");
   assert_int_equal(sl_model_notes(read)->channels, 3); /* a refused call changes nothing */
+  free(text);
+  sl_model_free(read);
+  check_round_trip(m);
+}
+
+/* A regression's inputs are numbers, and its targets have a mean and a deviation. */
+static void units_of_targets_are_kept(void **state) {
+  (void)state;
+  static const float mean[2] = {3, -0.1f}, deviation[2] = {0.5f, 100};
+  struct sl_model *m = new_model(SL_SHAPE(4)), *read;
+  add_dense(m, "fc", 2, SL_INIT_ZERO);
+  struct sl_model_notes notes = {.channels = 1,
+                                 .mean = mean,
+                                 .deviation = deviation,
+                                 .values = true,
+                                 .target_channels = 2,
+                                 .target_mean = mean,
+                                 .target_deviation = deviation};
+  OK(sl_model_note(m, &notes));
+  char *text = text_of(m);
+  assert_non_null(
+      strstr(text, "\"targets\": {\"mean\": [3.0, -0.1], \"deviation\": [0.5, 100.0]}"));
+  assert_non_null(strstr(text, "\"of\": \"values\""));
+  OK(sl_model_parse(context, "text", text, strlen(text), &read));
+  const struct sl_model_notes *back = sl_model_notes(read);
+  assert_true(back->values && back->channels == 1 && back->target_channels == 2);
+  assert_memory_equal(back->target_mean, mean, sizeof mean);
+  assert_memory_equal(back->target_deviation, deviation, sizeof deviation);
+  notes.target_channels = 3;
+  FAILS(sl_model_note(read, &notes), SL_BAD_ARGUMENT, "3 channels: the model's output has 2");
+  notes.target_channels = 1;
+  notes.target_deviation = (float[]){0};
+  FAILS(sl_model_note(read, &notes), SL_BAD_ARGUMENT, "deviation 0");
   free(text);
   sl_model_free(read);
   check_round_trip(m);
@@ -210,6 +246,10 @@ static void strange_texts_are_refused(void **state) {
       {"\"version\": 1", "\"version\": 2", SL_UNSUPPORTED, "version 2, this library reads 1"},
       {"\"version\": 1", "\"version\": 0", SL_BAD_FILE, "\"version\""},
       {"\"version\": 1", "\"version\": \"1\"", SL_BAD_FILE, "\"version\""},
+      {"\"version\": 1", "\"version\": 1, \"targets\": {\"mean\": [1], \"deviation\": []}",
+       SL_BAD_FILE, "\"targets\" must have lists"},
+      {"\"version\": 1", "\"version\": 1, \"targets\": {\"mean\": [1, 2], \"deviation\": [1, 2]}",
+       SL_BAD_FILE, "2 channels: the model's output has 10"},
       {"[1, 4, 4]", "[]", SL_BAD_FILE, "\"input\""},
       {"[1, 4, 4]", "[1, 4, 4, 4, 4, 4]", SL_BAD_FILE, "\"input\""},
       {"[1, 4, 4]", "[1, 4, 4.5]", SL_BAD_FILE, "\"input\" must be a whole number"},
@@ -358,6 +398,7 @@ static int teardown(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_written_reads_back),
                                      cmocka_unit_test(notes_are_kept),
+                                     cmocka_unit_test(units_of_targets_are_kept),
                                      cmocka_unit_test(classes_of_one_pixel_have_names),
                                      cmocka_unit_test(the_text_is_readable),
                                      cmocka_unit_test(files_keep_the_weights),
