@@ -32,26 +32,31 @@ static enum sl_status submit_cosine(struct sl_context *context, const struct sl_
   return sl__cosine_loss(context, launch, task);
 }
 
+static enum sl_status submit_own(struct sl_context *context, const struct sl__launch *launch,
+                                 const struct sl__loss *loss, const struct sl__loss_task *task) {
+  return sl__custom_loss(context, launch, task, &loss->settings.own);
+}
+
 static const struct sl__loss_row losses[] = {
 #define SL__LOSS(...) {__VA_ARGS__},
 #include "nn/losses.def"
 #undef SL__LOSS
 };
 
-enum { LOSSES = sizeof losses / sizeof *losses };
+enum { LOSSES = sizeof losses / sizeof *losses, NAMED = LOSSES - 1 };
 
 /* ---- names ---- */
 
-const char *sl_loss_name(int i) { return i >= 0 && i < LOSSES ? losses[i].name : NULL; }
+const char *sl_loss_name(int i) { return i >= 0 && i < NAMED ? losses[i].name : NULL; }
 
 /* "cross-entropy[:LABEL_SMOOTHING], mse, ... or cosine" */
 static const char *list_names(char *list, size_t size) {
   size_t used = 0;
-  for (int i = 0; i < LOSSES && used < size; i++)
+  for (int i = 0; i < NAMED && used < size; i++)
     used += (size_t)snprintf(list + used, size - used, "%s%s%s%s%s",
-                             !i               ? ""
-                             : i < LOSSES - 1 ? ", "
-                                              : " or ",
+                             !i              ? ""
+                             : i < NAMED - 1 ? ", "
+                                             : " or ",
                              losses[i].name, losses[i].parameter ? "[:" : "",
                              losses[i].parameter ? losses[i].parameter : "",
                              losses[i].parameter ? "]" : "");
@@ -73,7 +78,7 @@ enum sl_status sl_loss_parse(const char *text, struct sl_loss *loss) {
   char list[256];
   size_t length = strcspn(text, ":");
   const char *value = text[length] ? text + length + 1 : NULL;
-  for (int i = 0; i < LOSSES; i++) {
+  for (int i = 0; i < NAMED; i++) {
     const struct sl__loss_row *row = &losses[i];
     struct sl_loss found = {.kind = row->kind};
     double number;
@@ -95,7 +100,8 @@ enum sl_status sl_loss_parse(const char *text, struct sl_loss *loss) {
 bool sl_loss_takes_labels(const struct sl_loss *loss) {
   SL__NEEDS_OR(false, loss);
   const struct sl__loss_row *row = find(loss->kind);
-  return row && row->terms == SL__TERMS_LABELS;
+  return row &&
+         (row->terms == SL__TERMS_LABELS || (loss->kind == SL_LOSS_OWN && loss->own.takes_labels));
 }
 
 /* ---- checks ---- */
@@ -141,6 +147,8 @@ enum sl_status sl_loss_check(struct sl_loss *loss) {
   if (loss->label_smoothing != 0 && row->terms != SL__TERMS_LABELS)
     return sl__fail(SL_BAD_ARGUMENT, "label_smoothing is for %s, not for %s", losses[0].name,
                     row->name);
+  if (loss->kind == SL_LOSS_OWN && (!loss->own.row || !loss->own.name))
+    return sl__fail(SL_BAD_ARGUMENT, "a loss of the program's own needs a name and a function");
   enum sl_status status = loss->class_weights ? check_weights(loss) : SL_OK;
   return status == SL_OK ? check_parameter(row, loss) : status;
 }
@@ -179,7 +187,7 @@ void sl__loss_end(struct sl__loss *loss) {
 }
 
 bool sl__loss_takes_labels(const struct sl__loss *loss) {
-  return loss->row->terms == SL__TERMS_LABELS;
+  return sl_loss_takes_labels(&loss->settings);
 }
 
 const char *sl__loss_text(const struct sl__loss *loss, char text[SL__LOSS_TEXT]) {
@@ -209,7 +217,7 @@ double sl__loss_divisor(const struct sl__loss *loss, const struct sl_batch *batc
                         const struct sl_dataset_info *info, bool all) {
   int64_t valid = all ? batch->valid_all : batch->valid;
   double weight = 0;
-  if (loss->row->terms == SL__TERMS_ROWS) {
+  if (loss->row->terms == SL__TERMS_ROWS && !sl__loss_takes_labels(loss)) {
     int64_t size = info->target.dim[info->target.ndim - 1];
     int64_t rows = batch->batch * sl_shape_count(&info->target) / size;
     return (double)(info->missing ? whole_rows(batch->targets, rows, size) : valid / size);

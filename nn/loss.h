@@ -8,8 +8,7 @@
 
 /* What the mean is taken over. */
 enum sl__loss_terms {
-  SL__TERMS_LABELS, /* labels, each with its class's weight; the loss takes labels, others targets
-                     */
+  SL__TERMS_LABELS, /* labels, each with its class's weight */
   SL__TERMS_VALUES, /* single values */
   SL__TERMS_ROWS    /* rows (the last axis) without a NaN target */
 };

@@ -354,10 +354,34 @@ enum sl_loss_kind {
   SL_LOSS_CROSS_ENTROPY, /**< softmax and cross-entropy of class labels */
   SL_LOSS_MSE,           /**< (y - t)^2, of each value */
   SL_LOSS_MAE,           /**< |y - t|, of each value */
-  SL_LOSS_HUBER, /**< (y - t)^2 / 2 up to |y - t| = delta, a straight line beyond (Huber 1964) */
-  SL_LOSS_BCE,   /**< binary cross-entropy of logits with targets from 0 to 1, of each value:
-                    several labels a sample */
-  SL_LOSS_COSINE /**< 1 - cos(y, t), of each row (the last axis) */
+  SL_LOSS_HUBER,  /**< (y - t)^2 / 2 up to |y - t| = delta, a straight line beyond (Huber 1964) */
+  SL_LOSS_BCE,    /**< binary cross-entropy of logits with targets from 0 to 1, of each value:
+                     several labels a sample */
+  SL_LOSS_COSINE, /**< 1 - cos(y, t), of each row (the last axis) */
+  SL_LOSS_OWN     /**< a function of the program's own (struct sl_own_loss) */
+};
+
+/** A row of outputs (the last axis of a sample's output) for a loss of the program's own. */
+struct sl_loss_row {
+  void *user;
+  int64_t size;        /**< entries of y, target and dy */
+  const float *y;      /**< the model's outputs */
+  const float *target; /**< none of them is NaN; NULL if the loss takes labels */
+  int32_t label;       /**< of a loss that takes labels; not SL_IGNORE */
+  float *dy;           /**< 0; to be written: the gradient of loss by y. NULL: it is not wanted */
+  double loss;         /**< 0; to be written */
+  char message[200];   /**< the fault, if the function does not return SL_OK */
+};
+
+/** A loss of the program's own: the mean of its values over all rows that count. The function runs
+ * on StarPU's CPU workers, several at once, wherever the last layer is placed, and gets floats also
+ * if activations are bf16. It reads and writes its row alone and depends on nothing else, if two
+ * runs are to give the same bits. An error that it returns becomes that of the step. */
+struct sl_own_loss {
+  const char *name;  /**< for messages; must outlive the trainer */
+  bool takes_labels; /**< class labels; false: targets of the output's shape */
+  enum sl_status (*row)(struct sl_loss_row *row);
+  void *user;
 };
 
 /** Zero value: softmax cross-entropy. Values and gradients are those of PyTorch's losses. */
@@ -369,6 +393,7 @@ struct sl_loss {
    * divided by the labels' weights. NULL: all 1. It is copied. */
   const float *class_weights;
   int class_count;
+  struct sl_own_loss own; /**< SL_LOSS_OWN */
 };
 
 /** The names that sl_loss_parse knows, "cross-entropy" first: the one at i, from 0, or NULL behind

@@ -261,10 +261,10 @@ static const struct row rows[] = {
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static bool applies(const struct row *row, enum sl_loss_kind kind, int64_t outputs) {
-  unsigned of = kind == SL_LOSS_CROSS_ENTROPY ? OF_LABELS
-                : kind == SL_LOSS_BCE         ? OF_BINARY
-                                              : OF_VALUES;
+static bool applies(const struct row *row, const struct sl__loss *loss, int64_t outputs) {
+  unsigned of = sl__loss_takes_labels(loss)      ? OF_LABELS
+                : loss->row->kind == SL_LOSS_BCE ? OF_BINARY
+                                                 : OF_VALUES;
   return (row->of & of) && outputs >= row->least_outputs &&
          (!row->most_outputs || outputs <= row->most_outputs);
 }
@@ -288,7 +288,7 @@ static enum sl_status compute_all(const struct sl_trainer *t, const struct sl__p
   e->metrics = metrics;
   e->samples = p->rows;
   for (int i = 0; i < ROWS && status == SL_OK; i++)
-    if (applies(&rows[i], t->loss.row->kind, p->width))
+    if (applies(&rows[i], &t->loss, p->width))
       status = add_metric(&rows[i], p, &metrics[e->metric_count++]);
   return status;
 }

@@ -243,6 +243,56 @@ static void bf16_is_near(void **state) {
   }
 }
 
+/* ---- a loss of the program's own ---- */
+
+/* The squared error, as SL_LOSS_MSE times OUT: a row's values are added, not averaged. */
+static enum sl_status squared_row(struct sl_loss_row *row) {
+  for (int64_t i = 0; i < row->size; i++) {
+    double d = (double)row->y[i] - (double)row->target[i];
+    row->loss += d * d;
+    if (row->dy) row->dy[i] = (float)(2 * d);
+  }
+  return SL_OK;
+}
+
+/* -y[label] + log of the sum of e^y. */
+static enum sl_status cross_entropy_row(struct sl_loss_row *row) {
+  double sum = 0;
+  for (int64_t i = 0; i < row->size; i++) sum += exp((double)row->y[i]);
+  row->loss = log(sum) - (double)row->y[row->label];
+  for (int64_t i = 0; row->dy && i < row->size; i++)
+    row->dy[i] = (float)(exp((double)row->y[i]) / sum - (i == row->label));
+  return SL_OK;
+}
+
+static enum sl_status refusing_row(struct sl_loss_row *row) {
+  snprintf(row->message, sizeof row->message, "no loss today");
+  return SL_UNSUPPORTED;
+}
+
+/* The library's losses, written by the program, in slices, captured steps and stages. */
+static void own_losses_train(void **state) {
+  (void)state;
+  static const struct sl_trainer_options divisions[] = {{.replicas = 1},
+                                                        {.replicas = 2, .microbatches = 3},
+                                                        {.replicas = 1, .stages = 2},
+                                                        {.replicas = 2, .eager = true}};
+  const struct sl_loss own[2] = {
+      {.kind = SL_LOSS_OWN, .own = {"mine", true, cross_entropy_row, NULL}},
+      {.kind = SL_LOSS_OWN, .own = {"mine", false, squared_row, NULL}}};
+  for (int d = 0; d < 4; d++) {
+    struct run mine, theirs;
+    train(&own[0], true, divisions[d], &mine);
+    train(&losses[0], true, divisions[d], &theirs);
+    for (int s = 0; s < STEPS; s++) assert_true(fabs(mine.loss[s] - theirs.loss[s]) < 2e-5);
+    assert_true(fabs(mine.evaluated - theirs.evaluated) < 2e-5);
+    train(&own[1], false, divisions[d], &mine);
+    train(&losses[4], false, divisions[d], &theirs);
+    assert_true(fabs(mine.loss[0] / OUT - theirs.loss[0]) < 2e-5);
+    assert_true(mine.loss[STEPS - 1] < mine.loss[0]);
+  }
+}
+
 /* ---- a regression ---- */
 
 enum { POINTS = 1000 };
@@ -356,6 +406,11 @@ static void data_must_fit_the_loss(void **state) {
   refuses(&bad, &labels_of, OUT, SL_BAD_ARGUMENT, "class 1 is -1");
   bad.kind = SL_LOSS_MAE;
   refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "class weights are for cross-entropy");
+  bad = (struct sl_loss){.kind = SL_LOSS_OWN};
+  refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "needs a name and a function");
+  bad.own = (struct sl_own_loss){"mine", false, refusing_row, NULL};
+  refuses(&bad, &mse, OUT, SL_UNSUPPORTED, "loss mine: no loss today");
+  refuses(&bad, &labels_of, OUT, SL_BAD_ARGUMENT, "has class labels, but the loss own");
   bad = (struct sl_loss){.kind = SL_LOSS_BCE};
   refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "targets are outside of what the loss bce takes");
 }
@@ -432,6 +487,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(trainings_match_the_reference),
                                      cmocka_unit_test(stages_have_the_bits_of_one),
                                      cmocka_unit_test(bf16_is_near),
+                                     cmocka_unit_test(own_losses_train),
                                      cmocka_unit_test(a_regression_reaches_its_noise),
                                      cmocka_unit_test(data_must_fit_the_loss),
                                      cmocka_unit_test(losses_have_names),
