@@ -208,21 +208,21 @@ static void trainings_match_the_reference(void **state) {
   static const struct sl_trainer_options divisions[] = {
       {.replicas = 1}, {.replicas = 2, .microbatches = 3}, {.replicas = 3, .split = "2,1,1"}};
   for (int l = 0; l < LOSSES; l++)
-    for (int missing = 0; missing < 2; missing++)
-      for (int d = 0; d < 3; d++) {
-        struct run captured, eager;
-        struct sl_trainer_options options = divisions[d];
-        train(&losses[l], missing, options, &captured);
-        assert_as_reference(&losses[l], &captured);
-        options.eager = true;
-        train(&losses[l], missing, options, &eager);
-        assert_same_bits(&captured, &eager);
-      }
+    for (int d = 0; d < 3; d++) { /* the first one has all labels and targets */
+      struct run captured, eager;
+      struct sl_trainer_options options = divisions[d];
+      train(&losses[l], d > 0, options, &captured);
+      assert_as_reference(&losses[l], &captured);
+      if (d != 1) continue;
+      options.eager = true;
+      train(&losses[l], d > 0, options, &eager);
+      assert_same_bits(&captured, &eager);
+    }
 }
 
 static void stages_have_the_bits_of_one(void **state) {
   (void)state;
-  for (int l = 0; l < LOSSES; l++) {
+  for (int l = 0; l < LOSSES; l += 2) {
     struct run one, two;
     train(&losses[l], true, (struct sl_trainer_options){.replicas = 1, .stages = 1}, &one);
     train(&losses[l], true, (struct sl_trainer_options){.replicas = 1, .stages = 2}, &two);
@@ -233,7 +233,7 @@ static void stages_have_the_bits_of_one(void **state) {
 /* In bf16 the losses are near those in f32. */
 static void bf16_is_near(void **state) {
   (void)state;
-  for (int l = 0; l < LOSSES; l++) {
+  for (int l = 0; l < LOSSES; l += 2) {
     struct run full, half;
     train(&losses[l], true, (struct sl_trainer_options){.replicas = 2}, &full);
     train(&losses[l], true, (struct sl_trainer_options){.replicas = 2, .math = SL_MATH_BF16},
@@ -409,7 +409,6 @@ static void data_must_fit_the_loss(void **state) {
   bad = (struct sl_loss){.kind = SL_LOSS_OWN};
   refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "needs a name and a function");
   bad.own = (struct sl_own_loss){"mine", false, refusing_row, NULL};
-  refuses(&bad, &mse, OUT, SL_UNSUPPORTED, "loss mine: no loss today");
   refuses(&bad, &labels_of, OUT, SL_BAD_ARGUMENT, "has class labels, but the loss own");
   bad = (struct sl_loss){.kind = SL_LOSS_BCE};
   refuses(&bad, &mse, OUT, SL_BAD_ARGUMENT, "targets are outside of what the loss bce takes");
@@ -483,6 +482,14 @@ static void own_data_fail_with_their_sample(void **state) {
   sl_dataset_free(set);
 }
 
+/* The last case: a kernel's failure is the context's. */
+static void an_own_loss_may_fail(void **state) {
+  (void)state;
+  const struct sl_loss mse = {.kind = SL_LOSS_MSE},
+                       bad = {.kind = SL_LOSS_OWN, .own = {"mine", false, refusing_row, NULL}};
+  refuses(&bad, &mse, OUT, SL_UNSUPPORTED, "loss mine: no loss today");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(trainings_match_the_reference),
                                      cmocka_unit_test(stages_have_the_bits_of_one),
@@ -491,6 +498,7 @@ int main(void) {
                                      cmocka_unit_test(a_regression_reaches_its_noise),
                                      cmocka_unit_test(data_must_fit_the_loss),
                                      cmocka_unit_test(losses_have_names),
-                                     cmocka_unit_test(own_data_fail_with_their_sample)};
+                                     cmocka_unit_test(own_data_fail_with_their_sample),
+                                     cmocka_unit_test(an_own_loss_may_fail)};
   return cmocka_run_group_tests_name("losses", tests, open_context, close_context);
 }
