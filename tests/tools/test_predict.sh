@@ -107,9 +107,6 @@ if grep -q libjpeg "$work/err"; then
 else
   check "a JPEG: one answer" test "$(wc -l <"$work/out")" = 1
   head -c 200 small.jpg >cut.jpg
-  timeout 100 "$predict" --resize "$x" cut.jpg >"$work/out" 2>"$work/err"
-  check "a JPEG that is cut short: one line" sh -c \
-    "[ ! -s '$work/out' ] && [ \$(wc -l <'$work/err') = 1 ] && grep -q 'cut.jpg: damaged' '$work/err'"
 fi
 cat digit.pgm digit.pgm text.pgm >three.pgm
 { cat digit.pgm; printf '\n \r\n'; } >blank.pgm
@@ -364,6 +361,7 @@ printf 'P5 99999 99999 255\n' >huge.pgm; refused 1 "cut short" "$x" huge.pgm
 if [ -f digit.png ]; then
   head -c 100 digit.png >cut.png; refused 1 "damaged, or cut short" "$x" cut.png
 fi
+if [ -f cut.jpg ]; then refused 1 "damaged, or cut short" --resize "$x" cut.jpg; fi
 echo 'GIF89a' >x.gif; refused 1 "is neither IDX, PGM, PPM, PNG nor JPEG" "$x" x.gif
 head -c 3000 digit.f32 >cut.f32; refused 1 "cut short in sample 0" --format raw "$x" cut.f32
 awk 'BEGIN { for (i = 0; i < 3136; i++) printf "%c", 255 }' | LC_ALL=C tr -c '\377' '\377' |
