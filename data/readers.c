@@ -58,8 +58,8 @@ static enum sl_status fail_unknown(const char *name) {
                   names_of(false, " nor ", list, sizeof list));
 }
 
-/* An option that the format does not have is refused, not ignored; but for the two that say how
- * targets are taken, which other formats have one of. */
+/* Options that the format does not have are refused, not ignored. `targets` and `raw_targets` go
+ * with every format: the caller's loss asks for them. */
 static enum sl_status check_options(const char *name, const struct sl__reader *reader,
                                     const struct sl_reader_options *o) {
   const struct {

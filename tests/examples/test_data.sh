@@ -52,7 +52,7 @@ refused 2 "no column z" "$mlp" --quiet --data "$work/table.csv" --target z
 refused 1 "text number 257" "$mlp" --quiet --data "$work/table.csv" --target y
 refused 2 "takes no target" "$mlp" --quiet --target y
 refused 2 "takes no size" "$mlp" --quiet --data "$work/table.csv" --target y --size 8x8
-refused 2 "a text has none" "$lm" --quiet --steps 1 --target y
+refused 2 "--target: a text has no such thing" "$lm" --quiet --steps 1 --target y
 for size in 8 x8 8x 0x8 8x8x8 99999x1; do refused 2 "--size '$size'" "$mlp" "--size=$size"; done
 refused 2 "missing" "$mlp" --missing zero
 printf 'a,y\n1,2\n3\n' >"$work/ragged.csv"

@@ -110,17 +110,29 @@ static int choose_loss(struct session *session) {
   return EXIT_DONE;
 }
 
+/* The first option of tables, arrays and pictures that was given; NULL: none was. */
+static const char *data_option(const struct cli *cli) {
+  const struct {
+    bool given;
+    const char *name;
+  } options[] = {{cli->target, "target"},         {cli->inputs, "inputs"},
+                 {cli->ignore, "ignore"},         {cli->missing, "missing"},
+                 {cli->validation, "validation"}, {cli->height, "size"},
+                 {cli->skip_bad, "skip-bad"},     {cli->raw, "no-normalize"}};
+  for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+    if (options[i].given) return options[i].name;
+  return NULL;
+}
+
 /* Options that do not suit the kind of data or the program's schedule are refused, not ignored. */
 int session_check_data(struct session *session) {
   const struct cli *cli = &session->cli;
   const struct program *program = session->program;
   if (cli->augment && sl_dataset_info(session->train_set)->tokens)
     return session_fail(session, EXIT_USAGE, "--augment: a text cannot be shifted; leave it out");
-  if (sl_dataset_info(session->train_set)->tokens &&
-      (cli->target || cli->inputs || cli->ignore || cli->validation || cli->missing ||
-       cli->height || cli->skip_bad || cli->raw))
-    return session_fail(session, EXIT_USAGE,
-                        "options of tables, arrays and pictures: a text has none; leave them out");
+  if (sl_dataset_info(session->train_set)->tokens && data_option(cli))
+    return session_fail(session, EXIT_USAGE, "--%s: a text has no such thing; leave it out",
+                        data_option(cli));
   if (program->half_life && *program->half_life && strncmp(cli->lr_schedule, "constant", 8) != 0)
     return session_fail(session, EXIT_USAGE,
                         "--half-life and --lr-schedule %s: give one of the two", cli->lr_schedule);
