@@ -78,6 +78,13 @@ done
 train --data "$work/photos" --size 4x4 --hidden 8 --batch 4 --epochs 10 --lr 0.05 &&
   [ "$(sed -n 's/^Test accuracy *\([0-9.]*\) %.*/\1/p' "$work/out")" = 100.00 ]
 verdict $? "light and dark pictures of two sizes are told apart"
+losses() { sed -n 's/.*"step": *[0-9]*,.*"loss": *\([^,}]*\).*/\1/p' "$1"; }
+photos="--quiet --data $work/photos --size 4x4 --hidden 8 --batch 4 --epochs 3"
+# shellcheck disable=SC2086
+train $photos --log "$work/one.jsonl" && train $photos --readers 4 --log "$work/four.jsonl" &&
+  [ "$(losses "$work/one.jsonl" | wc -l)" = 15 ] &&
+  [ "$(losses "$work/one.jsonl")" = "$(losses "$work/four.jsonl")" ]
+verdict $? "four threads read what one does: the same losses"
 refused 1 "give the size" "$mlp" --quiet --data "$work/photos" --batch 4
 echo "P2 2 2 255 1" >"$work/photos/dark/bad.pgm"
 refused 1 "dark/bad.pgm: cut short" "$mlp" --quiet --data "$work/photos" --size 4x4 --batch 4 \
