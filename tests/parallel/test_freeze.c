@@ -394,22 +394,21 @@ static void factors_multiply_rates_and_decays(void **state) {
   assert_equal_trainings(only, slow, none, slow, "fc1.bias", false);
 }
 
-static void trainings_go_on_to_the_bit(void **state) {
-  (void)state;
+static void check_resumed(struct sl_optimizer optimizer) {
   const struct settings settings = {.freeze = "conv1,bn2", .rates = "fc2=2"};
   const char *path = in_folder("checkpoint");
   struct sl_model *whole = network(), *m;
   struct sl_loader *loader;
   struct sl_trainer *t;
   set(whole, settings);
-  train(whole, images, &adam, &(struct sl_trainer_options){.replicas = 2}, 2 * STEPS);
+  train(whole, images, &optimizer, &(struct sl_trainer_options){.replicas = 2}, 2 * STEPS);
   for (int part = 0; part < 3; part++) {
     struct settings own = settings;
     if (part == 2) own.freeze = "conv1";
     m = network();
     set(m, own);
     OK(sl_loader_new(images, &(struct sl_loader_options){.batch = BATCH}, &loader));
-    OK(sl_trainer_new(m, &adam, NULL, &(struct sl_trainer_options){.replicas = 2}, &t));
+    OK(sl_trainer_new(m, &optimizer, NULL, &(struct sl_trainer_options){.replicas = 2}, &t));
     if (part == 1) OK(sl_trainer_load(t, loader, path));
     if (part == 2)
       FAILS(sl_trainer_load(t, loader, path), SL_BAD_ARGUMENT,
@@ -422,6 +421,13 @@ static void trainings_go_on_to_the_bit(void **state) {
     sl_model_free(m);
   }
   sl_model_free(whole);
+}
+
+static void trainings_go_on_to_the_bit(void **state) {
+  (void)state;
+  const enum sl_optimizer_kind kinds[] = {SL_ADAM, SL_RMSPROP, SL_ADAGRAD, SL_LION};
+  for (int i = 0; i < 4; i++)
+    check_resumed((struct sl_optimizer){.kind = kinds[i], .weight_decay = 0.01f, .clip = 0.7f});
 }
 
 static void summaries_name_frozen_layers(void **state) {
