@@ -1,4 +1,4 @@
-/* y = a + b: the end of a residual edge, with a relu behind it or not. */
+/* Sums of tensors: the end of a residual edge, with a relu behind it or not. */
 #include "codelets/add.h"
 
 #include "codelets/kernels/elementwise.h"
@@ -9,6 +9,13 @@ SL__SIMD static void add(const float *a, const float *b, float *y, int64_t n) {
 
 SL__SIMD static void add_relu(const float *a, const float *b, float *y, int64_t n) {
   for (int64_t i = 0; i < n; i++) y[i] = sl__activation_value(SL_ACTIVATION_RELU, a[i] + b[i]);
+}
+
+/* y += x, and then the relu, if x is the last term. */
+SL__SIMD static void add_term(const float *x, float *y, int64_t n, bool has_relu) {
+  for (int64_t i = 0; i < n; i++) y[i] += x[i];
+  if (!has_relu) return;
+  for (int64_t i = 0; i < n; i++) y[i] = sl__activation_value(SL_ACTIVATION_RELU, y[i]);
 }
 
 /* Both gradients in one pass over y and dy. */
@@ -32,7 +39,13 @@ SL__KERNEL void sl__add_cpu(void *buffers[], void *cl_arg) {
   const float *a = sl__buffer(buffers, 0), *b = sl__buffer(buffers, 1);
   float *y = sl__buffer(buffers, 2);
   struct sl__work_range s = sl__work_range(cl_arg, args->count);
-  (args->has_relu ? add_relu : add)(a + s.first, b + s.first, y + s.first, s.end - s.first);
+  for (int64_t i = s.first, n; i < s.end; i += n) { /* blocks that a cache holds */
+    n = args->terms == 2 || s.end - i < SL__CACHED ? s.end - i : SL__CACHED;
+    (args->has_relu && args->terms == 2 ? add_relu : add)(a + i, b + i, y + i, n);
+    for (int t = 2; t < args->terms; t++)
+      add_term((const float *)sl__buffer(buffers, t + 1) + i, y + i, n,
+               args->has_relu && t == args->terms - 1);
+  }
 }
 
 SL__KERNEL void sl__add_relu_backward_cpu(void *buffers[], void *cl_arg) {
@@ -42,16 +55,22 @@ SL__KERNEL void sl__add_relu_backward_cpu(void *buffers[], void *cl_arg) {
                                                  args->count);
 }
 
-enum sl_status sl__add(struct sl_context *context, const struct sl__launch *l, struct sl__tensor *a,
-                       struct sl__tensor *b, struct sl__tensor *y, bool has_relu) {
-  struct sl__add_args args = {.has_relu = has_relu};
-  struct sl__tensor *tensors[] = {a, b, y};
-  enum sl_status status = sl__same_count("add", 3, tensors, &args.count);
+enum sl_status sl__add_terms(struct sl_context *context, const struct sl__launch *l, int count,
+                             struct sl__tensor *const *terms, struct sl__tensor *y, bool has_relu) {
+  struct sl__add_args args = {.has_relu = has_relu, .terms = count};
+  struct sl__tensor *tensors[SL__STACK_BUFFERS] = {terms[0], terms[1], y};
+  for (int t = 2; t < count; t++) tensors[t + 1] = terms[t];
+  enum sl_status status = sl__same_count("add", count + 1, tensors, &args.count);
   if (status != SL_OK) return status;
   struct sl__launch launch = *l;
   launch.cut = (struct sl__cut){.units = args.count, .flat = true, .pointwise = true};
-  return sl__submit(context, &sl__op_add, &launch, 3, tensors, &args, sizeof args,
-                    (double)args.count, has_relu);
+  return sl__submit(context, &sl__op_add, &launch, count + 1, tensors, &args, sizeof args,
+                    (double)args.count * (count - 1), has_relu);
+}
+
+enum sl_status sl__add(struct sl_context *context, const struct sl__launch *l, struct sl__tensor *a,
+                       struct sl__tensor *b, struct sl__tensor *y, bool has_relu) {
+  return sl__add_terms(context, l, 2, (struct sl__tensor *[]){a, b}, y, has_relu);
 }
 
 enum sl_status sl__add_relu_backward(struct sl_context *context, const struct sl__launch *l,

@@ -7,6 +7,7 @@
 struct sl__add_args {
   int64_t count;
   int32_t has_relu;
+  int32_t terms; /* of the sum */
 };
 
 #endif

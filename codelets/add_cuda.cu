@@ -1,7 +1,8 @@
-/* y = a + b, with a relu behind it or not. */
+/* Sums of tensors, with a relu behind them or not. */
 #include "codelets/add.h"
 
 #include "codelets/kernels/cuda.h"
+#include "codelets/kernels/fold_cuda.h"
 
 namespace {
 
@@ -11,6 +12,31 @@ struct sum {
     return has_relu ? sl__activation_value(SL_ACTIVATION_RELU, a + b) : a + b;
   }
 };
+
+struct plus {
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+
+struct relu_if {
+  bool has_relu;
+  __device__ float operator()(float sum) const {
+    return has_relu ? sl__activation_value(SL_ACTIVATION_RELU, sum) : sum;
+  }
+};
+
+template <class T>
+void forward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
+  const sl__add_args *a = sl::args<sl__add_args>(cl_arg);
+  T *y = sl::out<T>(buffers, 2);
+  if (a->terms == 2) { /* several values a thread */
+    sl::map(cuda, a->count, sum{a->has_relu != 0}, y, sl::in<T>(buffers, 0), sl::in<T>(buffers, 1));
+    return;
+  }
+  sl::operands<T> x;
+  for (int t = 0; t < a->terms; t++) x.at[x.count++] = sl::in<T>(buffers, t < 2 ? t : t + 1);
+  sl::fold(cuda, plus(), relu_if{a->has_relu != 0}, x, a->count, static_cast<const T *>(nullptr),
+           y);
+}
 
 struct slope {
   __device__ float operator()(int64_t, float y, float dy) const {
@@ -36,11 +62,6 @@ void backward_task(void *buffers[], void *cl_arg, struct sl__cuda *cuda) {
 
 }  // namespace
 
-SL__CUDA(add) {
-  const sl__add_args *a = sl::args<sl__add_args>(cl_arg);
-  SL__BY_TYPE(cl_arg, 2, T,
-              sl::map(cuda, a->count, sum{a->has_relu != 0}, sl::out<T>(buffers, 2),
-                      sl::in<T>(buffers, 0), sl::in<T>(buffers, 1)));
-}
+SL__CUDA(add) { SL__BY_TYPE(cl_arg, 2, T, forward_task<T>(buffers, cl_arg, cuda)); }
 
 SL__CUDA(add_relu_backward) { SL__BY_TYPE(cl_arg, 0, T, backward_task<T>(buffers, cl_arg, cuda)); }

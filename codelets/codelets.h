@@ -82,6 +82,20 @@ enum sl_status sl__avgpool2d_backward(struct sl_context *context, const struct s
                                       struct sl__tensor *dy, struct sl__tensor *dx,
                                       const struct sl__pool2d *pool);
 
+/* Upsampling by whole factors: x [N, C, H, W] -> y [N, C, H scale_h, W scale_w], nearest or
+ * bilinear (PyTorch's align_corners=False). */
+struct sl__upsample2d {
+  int scale_h, scale_w;
+  bool bilinear;
+};
+enum sl_status sl__upsample2d_forward(struct sl_context *context, const struct sl__launch *l,
+                                      struct sl__tensor *x, struct sl__tensor *y,
+                                      const struct sl__upsample2d *options);
+/* dx (+)= */
+enum sl_status sl__upsample2d_backward(struct sl_context *context, const struct sl__launch *l,
+                                       struct sl__tensor *dy, struct sl__tensor *dx,
+                                       const struct sl__upsample2d *options);
+
 /* y = act(x), elementwise, any shape. */
 enum sl_status sl__activation_forward(struct sl_context *context, const struct sl__launch *l,
                                       struct sl__tensor *x, struct sl__tensor *y,
@@ -132,6 +146,30 @@ enum sl_status sl__batchnorm_running(struct sl_context *context, const struct sl
 enum sl_status sl__batchnorm_take_running(struct sl_context *context, const struct sl__launch *l,
                                           struct sl__tensor *running, struct sl__tensor *saved,
                                           float epsilon);
+
+/* Normalisation of each sample alone, by rows of `size` values with statistics of their own; x [N,
+ * ...], each sample of sample / size rows. Layer normalisation (arXiv 1607.06450): size is the
+ * product of the last axes, groups 1, params = size. Group normalisation (arXiv 1803.08494) of C
+ * channels: groups G, params C, size the values of a group; with G = C it is instance normalisation
+ * (arXiv 1607.08022). param gamma [params] then beta [params], or NULL: 1 and 0. rms (arXiv
+ * 1910.07467): the mean is not subtracted, and there is no beta. */
+struct sl__layernorm {
+  int64_t size, groups, params;
+  float epsilon;
+  bool rms;
+};
+enum sl_status sl__layernorm_forward(struct sl_context *context, const struct sl__launch *l,
+                                     struct sl__tensor *x, struct sl__tensor *param,
+                                     struct sl__tensor *y, const struct sl__layernorm *options);
+enum sl_status sl__layernorm_backward_data(struct sl_context *context, const struct sl__launch *l,
+                                           struct sl__tensor *x, struct sl__tensor *param,
+                                           struct sl__tensor *dy, struct sl__tensor *dx,
+                                           const struct sl__layernorm *options);
+/* grad [params], and [params] of beta, (+)= */
+enum sl_status sl__layernorm_backward_weight(struct sl_context *context, const struct sl__launch *l,
+                                             struct sl__tensor *x, struct sl__tensor *dy,
+                                             struct sl__tensor *grad,
+                                             const struct sl__layernorm *options);
 
 /* y = x / (1 - rate) if kept, else 0. Whether element i is kept depends on (seed, stream, step,
  * first + i) only, so replicas drop the same elements as one device would; the backward pass draws
@@ -227,10 +265,36 @@ enum sl_status sl__gru_backward_weight(struct sl_context *context, const struct 
 /* y = a + b, or relu(a + b) */
 enum sl_status sl__add(struct sl_context *context, const struct sl__launch *l, struct sl__tensor *a,
                        struct sl__tensor *b, struct sl__tensor *y, bool has_relu);
+/* The same of terms[0] + terms[1] + ..., in that order; count from 2 to 15 */
+enum sl_status sl__add_terms(struct sl_context *context, const struct sl__launch *l, int count,
+                             struct sl__tensor *const *terms, struct sl__tensor *y, bool has_relu);
 /* da (+)= and db (+)= the gradient before the relu; y, dy: behind it. */
 enum sl_status sl__add_relu_backward(struct sl_context *context, const struct sl__launch *l,
                                      struct sl__tensor *y, struct sl__tensor *dy,
                                      struct sl__tensor *da, struct sl__tensor *db);
+/* y (+)= factors[0] * factors[1] * ..., in that order; count from 2 to 15 */
+enum sl_status sl__multiply(struct sl_context *context, const struct sl__launch *l, int count,
+                            struct sl__tensor *const *factors, struct sl__tensor *y);
+/* Copies that move axes (the batch's is axis 0). y (+)= x with the axes in another order: y's axis
+ * d is x's axis axes[d]. */
+enum sl_status sl__permute(struct sl_context *context, const struct sl__launch *l,
+                           struct sl__tensor *x, struct sl__tensor *y, const int *axes);
+/* y (+)= the range of x along the axis that begins at `first`; y's size is the range's. */
+enum sl_status sl__slice(struct sl_context *context, const struct sl__launch *l,
+                         struct sl__tensor *x, struct sl__tensor *y, int axis, int64_t first);
+/* The range of dx (+)= dy; elsewhere dx is 0, or stays if the launch accumulates. */
+enum sl_status sl__slice_backward(struct sl_context *context, const struct sl__launch *l,
+                                  struct sl__tensor *dy, struct sl__tensor *dx, int axis,
+                                  int64_t first);
+/* y = x[0], x[1], ... one after the other along the axis; count from 1 to 15 */
+enum sl_status sl__concatenate(struct sl_context *context, const struct sl__launch *l, int count,
+                               struct sl__tensor *const *x, struct sl__tensor *y, int axis);
+/* y = the mean of x over the axes, a mask with bit d for axis d; y has x's other axes. */
+enum sl_status sl__mean(struct sl_context *context, const struct sl__launch *l,
+                        struct sl__tensor *x, struct sl__tensor *y, uint32_t axes);
+/* y (+)= factor x, repeated along the axes (a mask) that x does not have. */
+enum sl_status sl__broadcast(struct sl_context *context, const struct sl__launch *l, float factor,
+                             struct sl__tensor *x, struct sl__tensor *y, uint32_t axes);
 /* y (+)= alpha x: a copy when alpha is 1 and nothing is accumulated */
 enum sl_status sl__axpy(struct sl_context *context, const struct sl__launch *l, float alpha,
                         struct sl__tensor *x, struct sl__tensor *y);

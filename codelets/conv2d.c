@@ -131,7 +131,9 @@ static bool absorb(void *args, const struct sl__op *next, const void *next_args,
     a->activation = ((const struct sl__activation_args *)next_args)->activation;
     return true;
   }
-  if (next == &sl__op_add && !a->residual && !((const struct sl__add_args *)next_args)->has_relu) {
+  if (next == &sl__op_add) {
+    const struct sl__add_args *sum = next_args;
+    if (a->residual || sum->has_relu || sum->terms != 2) return false;
     a->residual = true;
     return true;
   }

@@ -57,6 +57,7 @@ static size_t field_size(enum sl_field_type type) {
     case SL_FIELD_INT64: return sizeof(int64_t);
     case SL_FIELD_FLOAT: return sizeof(float);
     case SL_FIELD_ACTIVATION: return sizeof(enum sl_activation);
+    case SL_FIELD_SHAPE: return sizeof(struct sl_shape);
   }
   return 0;
 }

@@ -7,7 +7,8 @@
 #include "core/base/error.h"
 #include "core/runtime/tensor.h"
 
-#define SL__MAX_INPUTS SL_LAYER_INPUTS
+#define SL__MAX_INPUTS                                                                             \
+  (SL__BF16_MASK_BITS - 1) /* a task may read all of them and write an output */
 #define SL__MAX_PARAMS SL_LAYER_PARAMETERS
 #define SL__INPUT (-1) /* number of the model's input among its layers */
 
@@ -232,6 +233,20 @@ double sl__short_real(float value);
 
 /* Initial values of a block (init.c), and the state dict's entries (weights.c). */
 enum sl_status sl__layer_initialise(const struct sl__layer *layer, uint64_t seed);
+
+/* Is input k the same layer's output as an earlier one? Its gradient is then added to that one's.
+ */
+static inline bool sl__is_repeated(const struct sl__layer *layer, int k) {
+  for (int i = 0; i < k; i++)
+    if (layer->input[i] == layer->input[k]) return true;
+  return false;
+}
+
+/* For infer(): SL_BAD_ARGUMENT unless there are two inputs or more, SL_BAD_SHAPE unless all have
+ * one shape. */
+enum sl_status sl__inputs_alike(const struct sl__layer *layer);
+/* For infer(): SL_BAD_ARGUMENT unless there is one input. */
+enum sl_status sl__input_alone(const struct sl__layer *layer);
 
 /* sl__fail(SL_BAD_SHAPE, "layer NAME (kind): ...") */
 enum sl_status sl__layer_fail(const struct sl__layer *layer, enum sl_status status,

@@ -16,6 +16,25 @@ enum sl_status sl__layer_fail(const struct sl__layer *layer, enum sl_status stat
   return sl__fail(status, "layer %s (%s): %s", layer->name, layer->kind->name, text);
 }
 
+enum sl_status sl__inputs_alike(const struct sl__layer *layer) {
+  char first[96], other[96];
+  if (layer->input_count < 2)
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                          "takes two inputs or more, not %d; name them, as in \"bn2,shortcut\"",
+                          layer->input_count);
+  for (int i = 1; i < layer->input_count; i++)
+    if (!sl_shape_equal(&layer->in[0], &layer->in[i]))
+      return sl__layer_fail(layer, SL_BAD_SHAPE, "its inputs have different shapes, %s and %s",
+                            sl_shape_text(&layer->in[0], first, sizeof first),
+                            sl_shape_text(&layer->in[i], other, sizeof other));
+  return SL_OK;
+}
+
+enum sl_status sl__input_alone(const struct sl__layer *layer) {
+  if (layer->input_count == 1) return SL_OK;
+  return sl__layer_fail(layer, SL_BAD_ARGUMENT, "takes one input, not %d", layer->input_count);
+}
+
 enum sl_status sl_model_new(struct sl_context *context, const struct sl_shape *sample,
                             struct sl_model **model) {
   SL__NEEDS(context, sample, model);
@@ -154,6 +173,16 @@ static void name_parts(const struct sl__layer *layer, struct sl__block *block) {
   }
 }
 
+static enum sl_status check_lists(const struct sl__layer *layer) {
+  for (const struct sl_field *field = layer->kind->fields; field && field->name; field++) {
+    const struct sl_shape *list = (const void *)((const char *)layer->options + field->offset);
+    if (field->type == SL_FIELD_SHAPE && (list->ndim < 0 || list->ndim > SL_MAX_DIMS))
+      return sl__layer_fail(layer, SL_BAD_ARGUMENT, "%s has %d numbers; at most %d", field->name,
+                            list->ndim, SL_MAX_DIMS);
+  }
+  return SL_OK;
+}
+
 static enum sl_status check_size(const struct sl__layer *layer) {
   char text[96];
   if (sl_shape_count(&layer->out) > SL__MOST_VALUES)
@@ -200,6 +229,7 @@ enum sl_status sl__layer_append(struct sl_model *model, const char *name,
   for (int i = 0; i < layer.input_count; i++)
     layer.in[i] = layer.input[i] == SL__INPUT ? model->sample : model->layers[layer.input[i]].out;
   SL__TRY(resolve_shared(model, &layer, ((const struct sl_layer_options *)options)->shares));
+  SL__TRY(check_lists(&layer));
   SL__TRY(kind->infer(&layer));
   SL__TRY(check_size(&layer));
   name_parts(&layer, &layer.params);

@@ -131,7 +131,8 @@ const char *sl__onnx_param(struct sl__onnx_writer *writer, const char *suffix);
 const float *sl__onnx_values(const struct sl__onnx_writer *writer, const char *suffix);
 /* Constants "LAYER.suffix". The caller fills in *reals at once; NULL if the writer has failed. */
 const char *sl__onnx_scalar(struct sl__onnx_writer *writer, const char *suffix, float value);
-const char *sl__onnx_whole(struct sl__onnx_writer *writer, const char *suffix, int64_t value);
+const char *sl__onnx_wholes(struct sl__onnx_writer *writer, const char *suffix,
+                            const int64_t *values, int count);
 const char *sl__onnx_reals(struct sl__onnx_writer *writer, const char *suffix,
                            const struct sl_shape *shape, float **reals);
 /* Zeroed memory that the graph frees. NULL: the writer has failed. */

@@ -133,12 +133,13 @@ const char *sl__onnx_scalar(struct sl__onnx_writer *w, const char *suffix, float
   return name;
 }
 
-const char *sl__onnx_whole(struct sl__onnx_writer *w, const char *suffix, int64_t value) {
+const char *sl__onnx_wholes(struct sl__onnx_writer *w, const char *suffix, const int64_t *values,
+                            int count) {
   const char *name = text(w, w->layer->name, ".", suffix);
-  struct sl__onnx_tensor *t = tensor(w, name, SL__ONNX_INT64, &SL_SHAPE(1));
-  int64_t *whole = t ? sl__onnx_piece(w, 1, sizeof *whole) : NULL;
-  if (!whole) return "";
-  *whole = value;
-  t->wholes = whole;
+  struct sl__onnx_tensor *t = tensor(w, name, SL__ONNX_INT64, &SL_SHAPE(count));
+  int64_t *wholes = t ? sl__onnx_piece(w, (size_t)count, sizeof *wholes) : NULL;
+  if (!wholes) return "";
+  memcpy(wholes, values, (size_t)count * sizeof *wholes);
+  t->wholes = wholes;
   return name;
 }

@@ -19,6 +19,7 @@ import copy
 import ctypes
 import gzip
 import json
+import math
 import os
 import sys
 import tempfile
@@ -123,9 +124,22 @@ def module_of(layer, shape):
         kernel = tuple(shape[2:]) if layer.get("global") else pair(layer, "kernel", (0, 0))
         pool = nn.MaxPool2d if kind == "maxpool2d" else nn.AvgPool2d
         return pool(kernel, pair(layer, "stride", kernel), pair(layer, "pad", (0, 0)))
+    if kind == "upsample2d":
+        mode = dict(mode="bilinear", align_corners=False) if layer.get("bilinear") else {}
+        return nn.Upsample(scale_factor=pair(layer, "scale", (1, 1)), **mode)
     if kind == "batchnorm":
         norm = nn.BatchNorm2d if len(shape) == 4 else nn.BatchNorm1d
         return norm(shape[1], layer.get("epsilon") or 1e-5, layer.get("momentum") or 0.1)
+    if kind == "layernorm":
+        axes, affine = shape[len(shape) - (layer.get("axes") or 1) :], not layer.get("plain")
+        epsilon = layer.get("epsilon") or 1e-5
+        norm = nn.RMSNorm if layer.get("rms") else nn.LayerNorm
+        return norm(tuple(axes), epsilon, elementwise_affine=affine)
+    if kind == "groupnorm":
+        affine, epsilon = not layer.get("plain"), layer.get("epsilon") or 1e-5
+        if not layer.get("groups") and len(shape) == 4:
+            return nn.InstanceNorm2d(shape[1], epsilon, affine=affine)
+        return nn.GroupNorm(layer.get("groups") or shape[1], shape[1], epsilon, affine)
     if kind == "dense":
         features = shape[-1] if layer.get("positions") else int(numpy.prod(shape[1:]))
         return nn.Linear(features, layer["features"], bias=not layer.get("no_bias"))
@@ -147,6 +161,30 @@ def attach(root, name, module):
         root = getattr(root, part)
     root.add_module(last, module)
 
+
+def axes_of(layer, x):
+    """With the batch's axis."""
+    return [axis + 1 for axis in layer.get("axes") or range(1, x.dim() - 1)]
+
+
+# kinds without parameters: functions of the inputs
+FUNCTIONS = {
+    "add": lambda x, layer: sum(x[1:], x[0]),
+    "multiply": lambda x, layer: math.prod(x[1:], start=x[0]),
+    "concatenate": lambda x, layer: torch.cat(x, layer.get("axis", 0) + 1),
+    "mean": lambda x, layer: x[0].mean(axes_of(layer, x[0]), layer.get("keep", False)),
+    "permute": lambda x, layer: x[0].permute(
+        0, *[axis + 1 for axis in layer.get("axes") or reversed(range(x[0].dim() - 1))]
+    ),
+    "reshape": lambda x, layer: x[0].reshape(
+        len(x[0]), *[size or -1 for size in layer.get("shape") or [-1]]
+    ),
+    "slice": lambda x, layer: x[0].narrow(
+        layer.get("axis", 0) + 1,
+        layer.get("first", 0),
+        layer.get("count") or x[0].shape[layer.get("axis", 0) + 1] - layer.get("first", 0),
+    ),
+}
 
 ACTIVATIONS = {
     "relu": torch.relu,
@@ -170,8 +208,8 @@ class Network(nn.Module):
 
     def output(self, layer, values):
         x = [values[name] for name in layer["inputs"]]
-        if layer["kind"] == "add":
-            return x[0] + x[1]
+        if layer["kind"] in FUNCTIONS:
+            return FUNCTIONS[layer["kind"]](x, layer)
         if layer["kind"] == "dense" and not layer.get("positions"):
             x = [x[0].flatten(1)]
         y = self.get_submodule(layer["name"])(x[0])
@@ -417,6 +455,61 @@ def small_ones():
     )
 
 
+def axes():
+    part = dict(kind="slice", inputs=["input"], axis=2)
+    for axis in range(3):
+        yield f"concatenate, axis {axis}", chain(
+            [3, 5, 8],
+            dict(name="a", **{**part, "axis": axis}, count=2),
+            dict(name="b", **{**part, "axis": axis}, first=1),
+            dict(kind="concatenate", inputs=["a", "input", "b"], axis=axis),
+        )
+    for kind in ("add", "multiply"):
+        yield f"{kind}, three", chain(
+            IMAGE,
+            dict(name="a", kind="activation", activation="tanh"),
+            dict(name="b", kind="activation", activation="sigmoid"),
+            dict(kind=kind, inputs=["a", "input", "b"]),
+        )
+    for text, options in [
+        ("slice, rows", dict(kind="slice", axis=1, first=2, count=4)),
+        ("slice, to the end", dict(kind="slice", axis=2, first=3)),
+        ("reshape", dict(kind="reshape", shape=[11, 0, 3])),
+        ("reshape, flat", dict(kind="reshape")),
+        ("permute", dict(kind="permute", axes=[1, 2, 0])),
+        ("permute, turned round", dict(kind="permute")),
+        ("mean, plane", dict(kind="mean")),
+        ("mean, channels, kept", dict(kind="mean", axes=[0], keep=True)),
+        ("mean, rows and channels", dict(kind="mean", axes=[1, 0])),
+    ]:
+        yield text, chain(IMAGE, options)
+    for bilinear in (False, True):
+        for height, width in ((2, 0), (1, 3), (4, 5)):
+            yield f"upsample2d, {height}x{width or height}" + ", bilinear" * bilinear, chain(
+                IMAGE, dict(kind="upsample2d", scale_h=height, scale_w=width, bilinear=bilinear)
+            )
+
+
+def norms():
+    for text, shape, options in [
+        ("features", [21], {}),
+        ("sequences", SEQUENCE, {}),
+        ("two axes", IMAGE, dict(axes=2, epsilon=0.1)),
+        ("plain", IMAGE, dict(plain=True)),
+        ("rms", SEQUENCE, dict(rms=True)),
+        ("rms, two axes, plain", IMAGE, dict(rms=True, axes=2, plain=True)),
+    ]:
+        yield "layernorm, " + text, chain(shape, dict(kind="layernorm", **options))
+    for text, options in [
+        ("2 groups", dict(groups=2)),
+        ("one group, epsilon 0.1", dict(groups=1, epsilon=0.1)),
+        ("3 groups, plain", dict(groups=3, plain=True)),
+        ("instances", {}),
+        ("instances, plain", dict(plain=True)),
+    ]:
+        yield "groupnorm, " + text, chain([6, 5, 7], dict(kind="groupnorm", **options))
+
+
 def recurrent():
     embed = dict(name="embed", kind="embedding", vocabulary=31, features=10)
     yield "embedding", chain([9], embed)
@@ -458,8 +551,10 @@ def disturb(network):
         if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
             nn.init.normal_(module.running_mean)
             nn.init.uniform_(module.running_var, 0.3, 3)
+        if "Norm" in type(module).__name__ and getattr(module, "weight", None) is not None:
             nn.init.normal_(module.weight, 1, 0.3)
-            nn.init.normal_(module.bias)
+            if getattr(module, "bias", None) is not None:
+                nn.init.normal_(module.bias)
 
 
 def error_of(ours, theirs):
@@ -674,7 +769,7 @@ def compare_loss(starling, name, settings, function, folder):
 def compare_all(starling, only):
     cases = [
         (name, architecture, None)
-        for make in (convolutions, pools, small_ones, recurrent)
+        for make in (convolutions, pools, small_ones, axes, norms, recurrent)
         for name, architecture in make()
     ]
     cases = [case for case in [*cases, *networks()] if only in case[0]]

@@ -31,5 +31,8 @@ static inline enum sl_status sl__same_count(const char *name, int count,
 /* Size of the on-stack array of handles for a task with a variable number of buffers. */
 #define SL__STACK_BUFFERS 16
 
+/* Floats of a block that stays in a core's cache while several tensors are added to it. */
+enum { SL__CACHED = 2048 };
+
 #endif
 #endif

@@ -22,11 +22,13 @@ enum { SL_LAYER_VERSION = 1, SL_LAYER_INPUTS = 2, SL_LAYER_PARAMETERS = 4 };
 /** One option, as a model's file has it: its name is the key. A value of 0, false or none is
  * left out. */
 enum sl_field_type {
-  SL_FIELD_BOOL,      /**< bool */
-  SL_FIELD_INT,       /**< int, not negative */
-  SL_FIELD_INT64,     /**< int64_t, from 0 to 2^40 */
-  SL_FIELD_FLOAT,     /**< float, finite */
-  SL_FIELD_ACTIVATION /**< enum sl_activation */
+  SL_FIELD_BOOL,       /**< bool */
+  SL_FIELD_INT,        /**< int, not negative */
+  SL_FIELD_INT64,      /**< int64_t, from 0 to 2^40 */
+  SL_FIELD_FLOAT,      /**< float, finite */
+  SL_FIELD_ACTIVATION, /**< enum sl_activation */
+  SL_FIELD_SHAPE /**< struct sl_shape: a list of up to SL_MAX_DIMS numbers from 0 to 2^40; ndim 0:
+                    left out */
 };
 struct sl_field {
   const char *name; /**< NULL: the end */

@@ -94,6 +94,19 @@ SL_API enum sl_status sl_maxpool2d(struct sl_model *model, const char *name,
 SL_API enum sl_status sl_avgpool2d(struct sl_model *model, const char *name,
                                    const struct sl_pool2d_options *options);
 
+/** Upsampling by whole factors, as torch.nn.Upsample with scale_factor: x [C, H, W] -> [C, H
+ * scale_h, W scale_w]; nearest, or bilinear (align_corners=False). scale_w follows scale_h if it is
+ * 0. \return SL_BAD_SHAPE if the input is not [C, H, W]; SL_BAD_ARGUMENT unless the scales are from
+ * 1 to 1024.
+ */
+struct sl_upsample2d_options {
+  struct sl_layer_options layer;
+  int scale_h, scale_w;
+  bool bilinear;
+};
+SL_API enum sl_status sl_upsample2d(struct sl_model *model, const char *name,
+                                    const struct sl_upsample2d_options *options);
+
 struct sl_activation_options {
   struct sl_layer_options layer;
   enum sl_activation activation;
@@ -111,6 +124,34 @@ struct sl_batchnorm_options {
 };
 SL_API enum sl_status sl_batchnorm(struct sl_model *model, const char *name,
                                    const struct sl_batchnorm_options *options);
+
+/** Layer normalisation (Ba et al., arXiv 1607.06450) over the last `axes` axes of a sample, 0
+ * meaning 1, as torch.nn.LayerNorm: x [..., D] -> the same, weight and bias of the axes' shape.
+ * Each position before them has its own mean and deviation. epsilon 0 means 1e-5; plain: without
+ * weight and bias; rms: as torch.nn.RMSNorm (Zhang, Sennrich, arXiv 1910.07467), without mean and
+ * bias. \return SL_BAD_ARGUMENT for more axes than x has, or an epsilon that is negative or not
+ * finite. */
+struct sl_layernorm_options {
+  struct sl_layer_options layer;
+  int axes;
+  float epsilon;
+  bool plain, rms;
+};
+SL_API enum sl_status sl_layernorm(struct sl_model *model, const char *name,
+                                   const struct sl_layernorm_options *options);
+
+/** Group normalisation (Wu, He, arXiv 1803.08494), as torch.nn.GroupNorm: x [C, ...] in groups of C
+ * / groups channels, each with its own mean and deviation; weight [C], bias [C]. groups 0: one a
+ * channel, which is instance normalisation (torch.nn.InstanceNorm2d; its default has no weight and
+ * bias: plain). epsilon 0 means 1e-5. \return SL_BAD_ARGUMENT if groups does not divide C. */
+struct sl_groupnorm_options {
+  struct sl_layer_options layer;
+  int groups;
+  float epsilon;
+  bool plain;
+};
+SL_API enum sl_status sl_groupnorm(struct sl_model *model, const char *name,
+                                   const struct sl_groupnorm_options *options);
 
 /** Dropout: in training each value is 0 with probability rate, else divided by 1 - rate. The same
  * values are dropped whatever the number of replicas. \return SL_BAD_ARGUMENT unless 0 <= rate < 1.
@@ -151,13 +192,72 @@ struct sl_gru_options {
 SL_API enum sl_status sl_gru(struct sl_model *model, const char *name,
                              const struct sl_gru_options *options);
 
-/** y = a + b, the end of a residual edge: layer.inputs names both. \return SL_BAD_SHAPE if they
- * differ. */
+/** y = a + b + ..., the end of a residual edge: layer.inputs names all, from 2 to 15. \return
+ * SL_BAD_SHAPE if their shapes differ. */
 struct sl_add_options {
   struct sl_layer_options layer;
 };
 SL_API enum sl_status sl_add(struct sl_model *model, const char *name,
                              const struct sl_add_options *options);
+
+/** Concatenation of the inputs along an axis of a sample: layer.inputs names from 1 to 15.
+ * \return SL_BAD_ARGUMENT if there is no such axis; SL_BAD_SHAPE if the inputs differ along another
+ * axis. */
+struct sl_concatenate_options {
+  struct sl_layer_options layer;
+  int axis;
+};
+SL_API enum sl_status sl_concatenate(struct sl_model *model, const char *name,
+                                     const struct sl_concatenate_options *options);
+
+/** The range first, ..., first + count - 1 along an axis of a sample; count 0: up to the end.
+ * \return SL_BAD_ARGUMENT for an axis or a range that x does not have. */
+struct sl_slice_options {
+  struct sl_layer_options layer;
+  int axis;
+  int64_t first, count;
+};
+SL_API enum sl_status sl_slice(struct sl_model *model, const char *name,
+                               const struct sl_slice_options *options);
+
+/** The same values as a sample of another shape. A dimension of 0 is what the others leave; without
+ * a shape the sample becomes flat, [values]. \return SL_BAD_SHAPE if the numbers of values differ.
+ */
+struct sl_reshape_options {
+  struct sl_layer_options layer;
+  struct sl_shape shape;
+};
+SL_API enum sl_status sl_reshape(struct sl_model *model, const char *name,
+                                 const struct sl_reshape_options *options);
+
+/** A sample's axes in another order, as torch.permute without the batch's axis: axes SL_SHAPE(1, 2,
+ * 0) makes [H, W, C] of [C, H, W]; without axes their order is turned round. \return
+ * SL_BAD_ARGUMENT unless axes has each axis once. */
+struct sl_permute_options {
+  struct sl_layer_options layer;
+  struct sl_shape axes;
+};
+SL_API enum sl_status sl_permute(struct sl_model *model, const char *name,
+                                 const struct sl_permute_options *options);
+
+/** The mean over axes of a sample: axes SL_SHAPE(1, 2) makes [C] of [C, H, W], and so does none:
+ * all but the first. keep: the axes stay, with size 1. \return SL_BAD_ARGUMENT for an axis that x
+ * does not have, or one named twice. */
+struct sl_mean_options {
+  struct sl_layer_options layer;
+  struct sl_shape axes;
+  bool keep;
+};
+SL_API enum sl_status sl_mean(struct sl_model *model, const char *name,
+                              const struct sl_mean_options *options);
+
+/** y = a b ..., value by value: layer.inputs names all, from 2 to 15. \return SL_BAD_SHAPE if their
+ * shapes differ. */
+struct sl_multiply_options {
+  struct sl_layer_options layer;
+};
+SL_API enum sl_status sl_multiply(struct sl_model *model, const char *name,
+                                  const struct sl_multiply_options *options);
 
 /** \defgroup model Models */
 

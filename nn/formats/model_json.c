@@ -30,6 +30,13 @@ enum { MOST_LAYERS = 100000 };
 
 /* ---- writing ---- */
 
+static json_t *list(const struct sl_shape *shape) {
+  json_t *numbers = json_array();
+  for (int i = 0; i < shape->ndim; i++)
+    sl__json_append(&numbers, json_integer((json_int_t)shape->dim[i]));
+  return numbers;
+}
+
 static json_t *real(float value) { return json_real(sl__short_real(value)); }
 
 /* Defaults, which are 0, are left out. */
@@ -48,6 +55,9 @@ static void add_field(json_t **object, const struct sl_field *field, const void 
       activation = *(const enum sl_activation *)at;
       if (activation)
         sl__json_set(object, field->name, json_string(sl_activation_name(activation)));
+      return;
+    case SL_FIELD_SHAPE:
+      if (((const struct sl_shape *)at)->ndim) sl__json_set(object, field->name, list(at));
       return;
     case SL_FIELD_INT: whole = *(const int *)at; break;
     case SL_FIELD_INT64: whole = *(const int64_t *)at; break;
@@ -77,9 +87,7 @@ static json_t *layer_object(const struct sl_model *model, const struct sl__layer
 }
 
 static json_t *model_object(const struct sl_model *model, const char *weights) {
-  json_t *shape = json_array(), *layers = json_array();
-  for (int i = 0; i < model->sample.ndim; i++)
-    sl__json_append(&shape, json_integer((json_int_t)model->sample.dim[i]));
+  json_t *shape = list(&model->sample), *layers = json_array();
   for (int l = 0; l < model->count; l++)
     sl__json_append(&layers, layer_object(model, &model->layers[l]));
   json_t *object = json_pack("{s:s, s:i, s:s}", "format", FORMAT_NAME, "version", FORMAT_VERSION,
@@ -157,6 +165,19 @@ static enum sl_status read_whole(const struct reader *r, const char *key, const 
   return bad(r, key, what);
 }
 
+/* A list of 1 to SL_MAX_DIMS numbers. */
+static enum sl_status read_list(const struct reader *r, const char *key, const json_t *array,
+                                struct sl_shape *list) {
+  size_t count = json_array_size(array);
+  enum sl_status status = SL_OK;
+  if (count < 1 || count > SL_MAX_DIMS) return bad(r, key, "must be a list of 1 to 5 numbers");
+  list->ndim = (int)count;
+  for (size_t i = 0; i < count; i++)
+    SL__TRY(read_whole(r, key, json_array_get(array, i), MOST_NUMBER, &list->dim[i]));
+out:
+  return status;
+}
+
 /* Puts the file's name before the last error's message. */
 static enum sl_status of_file(const struct reader *r, enum sl_status status) {
   char text[512];
@@ -189,6 +210,7 @@ static enum sl_status read_field(const struct reader *r, const struct sl_field *
       if (status == SL_OK) *(int *)at = (int)whole;
       break;
     case SL_FIELD_INT64: status = read_whole(r, field->name, value, MOST_NUMBER, at); break;
+    case SL_FIELD_SHAPE: status = read_list(r, field->name, value, at); break;
   }
   return status;
 }
@@ -203,8 +225,9 @@ static const struct sl_field *find_field(const struct sl__layer_kind *kind, cons
 static enum sl_status read_inputs(const struct reader *r, const json_t *object, char **names) {
   const json_t *array = json_object_get(object, "inputs");
   size_t count = json_array_size(array), size = 1;
-  if (count < 1 || count > SL__MAX_INPUTS)
-    return bad(r, "inputs", "must be there, a list of one or two names");
+  char what[64];
+  snprintf(what, sizeof what, "must be there, a list of 1 to %d names", SL__MAX_INPUTS);
+  if (count < 1 || count > SL__MAX_INPUTS) return bad(r, "inputs", what);
   for (size_t i = 0; i < count; i++) {
     const char *name = json_string_value(json_array_get(array, i));
     if (!name || !*name || strchr(name, ',')) return bad(r, "inputs", "must be a list of names");
@@ -288,15 +311,9 @@ out:
 static enum sl_status read_input(const struct reader *r, const json_t *object,
                                  struct sl_shape *shape) {
   const json_t *array = json_object_get(object, "input");
-  size_t count = json_array_size(array);
-  enum sl_status status = SL_OK;
-  if (count < 1 || count > SL_MAX_DIMS)
+  if (!json_array_size(array))
     return bad(r, "input", "must be there, a sample's shape such as [1, 28, 28]");
-  shape->ndim = (int)count;
-  for (size_t i = 0; i < count; i++)
-    SL__TRY(read_whole(r, "input", json_array_get(array, i), MOST_NUMBER, &shape->dim[i]));
-out:
-  return status;
+  return read_list(r, "input", array, shape);
 }
 
 static enum sl_status check_head(const struct reader *r, const json_t *object) {

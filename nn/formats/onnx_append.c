@@ -80,18 +80,19 @@ static enum sl_status of_node(const struct sl__onnx_reader *r, const struct sl__
 
 enum sl_status sl__onnx_append(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                const char *weight, const struct sl__layer_kind *kind, void *options,
-                               const struct sl__onnx_value *first,
-                               const struct sl__onnx_value *second) {
-  char name[64], inputs[130];
-  if (r->tokens && kind != &sl__embedding_kind &&
-      (first->layer == SL__INPUT || (second && second->layer == SL__INPUT)))
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "takes the model's input, which are whole numbers; only an embedding "
-                           "(Gather) can");
+                               const struct sl__onnx_value *inputs, int count) {
+  char name[64], names[64 * SL__MAX_INPUTS];
+  size_t at = 0;
+  for (int i = 0; i < count; i++) {
+    if (r->tokens && kind != &sl__embedding_kind && inputs[i].layer == SL__INPUT)
+      return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                             "takes the model's input, which are whole numbers; only an embedding "
+                             "(Gather) can");
+    at += (size_t)snprintf(names + at, sizeof names - at, "%s%s", i ? "," : "",
+                           name_of(r, &inputs[i]));
+  }
   foreign_name(r, node, weight, name);
-  snprintf(inputs, sizeof inputs, "%s%s%s", name_of(r, first), second ? "," : "",
-           second ? name_of(r, second) : "");
-  ((struct sl_layer_options *)options)->inputs = inputs; /* first member of every options struct */
+  ((struct sl_layer_options *)options)->inputs = names; /* first member of every options struct */
   return of_node(r, node, sl__layer_append(r->model, r->own ? node->name : name, kind, options));
 }
 

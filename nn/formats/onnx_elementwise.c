@@ -44,7 +44,7 @@ enum sl_activation sl__onnx_fuse(reader *r, const node_of *layer, const node_of 
 static enum sl_status append_activation(reader *r, const node_of *node,
                                         enum sl_activation activation, const value_of *x) {
   struct sl_activation_options o = {.activation = activation};
-  enum sl_status status = sl__onnx_append(r, node, NULL, &sl__activation_kind, &o, x, NULL);
+  enum sl_status status = sl__onnx_append(r, node, NULL, &sl__activation_kind, &o, x, 1);
   return status == SL_OK ? sl__onnx_give_first(r, node, x) : status;
 }
 
@@ -84,6 +84,50 @@ static bool is_scalar(const reader *r, const node_of *node, int i, float *value)
   return true;
 }
 
+/* Takes one more input of a layer with inputs alike. */
+static enum sl_status take_alike(reader *r, const node_of *node, int i, value_of *inputs,
+                                 int *count) {
+  enum sl_status status;
+  value_of *x = &inputs[*count];
+  if (*count == SL__MAX_INPUTS)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "takes more than %d inputs", SL__MAX_INPUTS);
+  SL__TRY(sl__onnx_take_plain(r, node, i, x));
+  if (x->order != inputs->order || !sl_shape_equal(&x->view, &inputs->view) ||
+      !sl_shape_equal(sl__onnx_shape_of(r, x), sl__onnx_shape_of(r, inputs)))
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "takes outputs of different shapes, for which there is no layer");
+  ++*count;
+out:
+  return status;
+}
+
+/* The library writes a product of more than two as nodes "LAYER/1", "LAYER/2", ..., "LAYER". */
+static const node_of *next_factor(reader *r, const node_of *node) {
+  if (!r->own || !strchr(node->name, '/') || !node->outputs) return NULL;
+  const node_of *user = sl__onnx_only_user(r, node->output[0]);
+  if (!user || strcmp(user->op, "Mul") != 0 || user->inputs != 2) return NULL;
+  r->done[user - r->graph.node] = true;
+  return user;
+}
+
+/* Appends a layer for a node whose inputs are alike. */
+static enum sl_status append_several(reader *r, const node_of *node,
+                                     const struct sl__layer_kind *kind, void *options) {
+  value_of inputs[SL__MAX_INPUTS];
+  enum sl_status status = SL_OK;
+  const node_of *last = node;
+  int count = 0;
+  for (int i = 0; i < node->inputs; i++) SL__TRY(take_alike(r, node, i, inputs, &count));
+  for (const node_of *next = next_factor(r, node); next; next = next_factor(r, next)) {
+    SL__TRY(take_alike(r, next, 1, inputs, &count));
+    last = next;
+  }
+  SL__TRY(sl__onnx_append(r, last, NULL, kind, options, inputs, count));
+  status = sl__onnx_give_first(r, last, inputs);
+out:
+  return status;
+}
+
 static enum sl_status multiply_values(reader *r, const node_of *node) {
   enum sl_status status;
   value_of a, b;
@@ -94,10 +138,17 @@ static enum sl_status multiply_values(reader *r, const node_of *node) {
     a = b;
     b = other;
   }
+  if (!strcmp(node->input[0], node->input[1]) && a.has_x && a.factor == 1 &&
+      a.erf == SL__ONNX_PLAIN) {
+    bool found = false;
+    SL__TRY(sl__onnx_read_rms(r, node, &a, &found));
+    if (found) return SL_OK;
+  }
+  if (b.erf != SL__ONNX_ONE_AND_ERF)
+    return append_several(r, node, &sl__multiply_kind, &(struct sl_multiply_options){0});
   if (a.layer != b.layer || a.order != b.order || !sl_shape_equal(&a.view, &b.view) || !a.has_x ||
-      b.has_x || a.erf != SL__ONNX_PLAIN || b.erf != SL__ONNX_ONE_AND_ERF)
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "multiplies layers' outputs, for which there is no layer");
+      b.has_x || a.erf != SL__ONNX_PLAIN)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "is no part of a gelu");
   a.erf = SL__ONNX_ONE_AND_ERF;
   a.factor *= b.factor;
   status = give_part(r, node, &a);
@@ -151,19 +202,7 @@ static enum sl_status add_constant(reader *r, const node_of *node, int constant)
 }
 
 enum sl_status sl__onnx_read_add(reader *r, const node_of *node) {
-  struct sl_add_options o = {0};
-  enum sl_status status;
-  value_of a, b;
   for (int i = 0; i < 2; i++)
     if (sl__onnx_constant(r, node, i)) return add_constant(r, node, i);
-  SL__TRY(sl__onnx_take_plain(r, node, 0, &a));
-  SL__TRY(sl__onnx_take_plain(r, node, 1, &b));
-  if (a.order != b.order || !sl_shape_equal(&a.view, &b.view) ||
-      !sl_shape_equal(sl__onnx_shape_of(r, &a), sl__onnx_shape_of(r, &b)))
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "adds outputs of different shapes, for which there is no layer");
-  SL__TRY(sl__onnx_append(r, node, NULL, &sl__add_kind, &o, &a, &b));
-  status = sl__onnx_give_first(r, node, &a);
-out:
-  return status;
+  return append_several(r, node, &sl__add_kind, &(struct sl_add_options){0});
 }

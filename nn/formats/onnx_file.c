@@ -54,6 +54,8 @@ static void put_attribute(const struct sl__onnx_attribute *from, SlOnnx__Attribu
   to->f = from->f;
   to->has_i = from->type == SL__ONNX_I;
   to->i = from->i;
+  to->has_s = from->type == SL__ONNX_S;
+  if (to->has_s) to->s = (ProtobufCBinaryData){strlen(from->s), (uint8_t *)from->s};
   if (from->type != SL__ONNX_INTS) return;
   to->n_ints = (size_t)from->count;
   to->ints = (int64_t *)from->ints;

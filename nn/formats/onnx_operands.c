@@ -30,15 +30,12 @@ enum sl_status sl__onnx_take_plain(const reader *r, const node_of *node, int i, 
       v->name);
 }
 
-enum sl_status sl__onnx_take_whole(const reader *r, const node_of *node, int i, value_of *v) {
-  char text[96];
+enum sl_status sl__onnx_take_whole(reader *r, const node_of *node, int i, value_of *v) {
   enum sl_status status = sl__onnx_take_plain(r, node, i, v);
   if (status != SL_OK) return status;
-  if (v->order == SL__ONNX_BATCH_FIRST && sl_shape_equal(&v->view, sl__onnx_shape_of(r, v)))
-    return SL_OK;
+  if (v->order == SL__ONNX_BATCH_FIRST) return sl__onnx_make_view(r, node, v);
   return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                         "takes '%.64s' reshaped or transposed; a sample must have the shape %s",
-                         v->name, sl_shape_text(sl__onnx_shape_of(r, v), text, sizeof text));
+                         "takes '%.64s' transposed; the batch's axis must be the first", v->name);
 }
 
 enum sl_status sl__onnx_take_weight(const reader *r, const node_of *node, int i, int ndim,

@@ -15,6 +15,7 @@ static const struct {
      " auto_pad ceil_mode count_include_pad dilations kernel_shape pads strides "},
     {"BatchNormalization", sl__onnx_read_batchnorm, " epsilon momentum spatial training_mode "},
     {"Cast", sl__onnx_read_identity, " to "},
+    {"Concat", sl__onnx_read_concat, " axis "},
     {"Conv", sl__onnx_read_conv, " auto_pad dilations group kernel_shape pads strides "},
     {"Div", sl__onnx_read_mul, ""},
     {"Dropout", sl__onnx_read_dropout, " ratio seed "},
@@ -29,9 +30,11 @@ static const struct {
     {"GlobalAveragePool", sl__onnx_read_global, ""},
     {"GlobalMaxPool", sl__onnx_read_global, ""},
     {"Identity", sl__onnx_read_identity, ""},
+    {"InstanceNormalization", sl__onnx_read_instancenorm, " epsilon "},
     {"LSTM", sl__onnx_read_cell,
      " activations activation_alpha activation_beta clip direction hidden_size input_forget "
      "layout "},
+    {"LayerNormalization", sl__onnx_read_layernorm, " axis epsilon stash_type "},
     {"MatMul", sl__onnx_read_matmul, ""},
     {"MaxPool", sl__onnx_read_pool,
      " auto_pad ceil_mode dilations kernel_shape pads storage_order strides "},
@@ -39,12 +42,18 @@ static const struct {
     {"ReduceMean", sl__onnx_read_mean, " axes keepdims noop_with_empty_axes "},
     {"Relu", sl__onnx_read_activation, ""},
     {"Reshape", sl__onnx_read_reshape, " allowzero "},
+    {"Resize", sl__onnx_read_resize,
+     " antialias coordinate_transformation_mode cubic_coeff_a exclude_outside extrapolation_value "
+     "keep_aspect_ratio_policy mode nearest_mode "},
     {"Shape", sl__onnx_read_shape, " end start "},
     {"Sigmoid", sl__onnx_read_activation, ""},
+    {"Slice", sl__onnx_read_slice, " axes ends starts "},
     {"Squeeze", sl__onnx_read_squeeze, " axes "},
+    {"Sum", sl__onnx_read_add, ""},
     {"Tanh", sl__onnx_read_activation, ""},
     {"Transpose", sl__onnx_read_transpose, " perm "},
-    {"Unsqueeze", sl__onnx_read_unsqueeze, " axes "}};
+    {"Unsqueeze", sl__onnx_read_unsqueeze, " axes "},
+    {"Upsample", sl__onnx_read_resize, " mode "}};
 
 static enum sl_status check_attributes(const reader *r, const node_of *node, const char *known) {
   for (int i = 0; i < node->attributes; i++) {

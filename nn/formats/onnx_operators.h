@@ -21,8 +21,8 @@ const struct sl_shape *sl__onnx_shape_of(const reader *r, const value_of *v);
 enum sl_status sl__onnx_take(const reader *r, const node_of *node, int i, value_of *v);
 /* The same; the value must not be an unfinished gelu. */
 enum sl_status sl__onnx_take_plain(const reader *r, const node_of *node, int i, value_of *v);
-/* The same; the value must also have the layer's own shape, with the batch's axis first. */
-enum sl_status sl__onnx_take_whole(const reader *r, const node_of *node, int i, value_of *v);
+/* The same; the batch's axis must be the first. A reshaped output becomes a layer's. */
+enum sl_status sl__onnx_take_whole(reader *r, const node_of *node, int i, value_of *v);
 /* Takes a constant of f32 with ndim dimensions; ndim below 0: any number. */
 enum sl_status sl__onnx_take_weight(const reader *r, const node_of *node, int i, int ndim,
                                     const struct sl__onnx_tensor **weight);
@@ -53,7 +53,21 @@ enum sl_status sl__onnx_read_bias(const reader *r, const node_of *node, int i, i
 enum sl_status sl__onnx_read_conv(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_pool(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_global(reader *r, const node_of *node);
-/* Mean over the whole plane of [C, H, W]: newer exporters write a global average so. */
+
+/* Resize, and the older Upsample. */
+enum sl_status sl__onnx_read_resize(reader *r, const node_of *node);
+
+/* ---- onnx_axes.c ---- */
+
+/* Appends a layer that makes the values of a reshaped output, if it is reshaped: v is that layer's
+ * output then. */
+enum sl_status sl__onnx_make_view(reader *r, const node_of *node, value_of *v);
+/* Appends a permute layer; axes are the sample's, ndim of them. */
+enum sl_status sl__onnx_append_permute(reader *r, const node_of *node, value_of *x,
+                                       const int *axes);
+enum sl_status sl__onnx_read_concat(reader *r, const node_of *node);
+enum sl_status sl__onnx_read_slice(reader *r, const node_of *node);
+/* The mean over the whole plane of [C, H, W] is a global average: newer exporters write it so. */
 enum sl_status sl__onnx_read_mean(reader *r, const node_of *node);
 
 /* ---- onnx_weights.c ---- */
@@ -63,6 +77,16 @@ enum sl_status sl__onnx_read_gemm(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_matmul(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_gather(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_dropout(reader *r, const node_of *node);
+
+/* ---- onnx_norms.c ---- */
+
+enum sl_status sl__onnx_read_layernorm(reader *r, const node_of *node);
+/* Also group normalisation, as exporters write it: Reshape, InstanceNormalization, Reshape, Mul,
+ * Add.
+ */
+enum sl_status sl__onnx_read_instancenorm(reader *r, const node_of *node);
+/* x / sqrt(mean(x^2) + epsilon), from its parts; node: the Mul of x and x. *found: it was one. */
+enum sl_status sl__onnx_read_rms(reader *r, const node_of *node, const value_of *x, bool *found);
 
 /* ---- onnx_recurrent.c ---- */
 

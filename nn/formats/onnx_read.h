@@ -117,12 +117,10 @@ enum sl_status sl__onnx_operator(struct sl__onnx_reader *r, const struct sl__onn
 
 /* ---- layers (onnx_append.c) ---- */
 
-/* Appends a layer with one or two inputs (second may be NULL), named after the weight or the node.
- */
+/* Appends a layer with 1 to SL__MAX_INPUTS inputs, named after the weight or the node. */
 enum sl_status sl__onnx_append(struct sl__onnx_reader *r, const struct sl__onnx_node *node,
                                const char *weight, const struct sl__layer_kind *kind, void *options,
-                               const struct sl__onnx_value *first,
-                               const struct sl__onnx_value *second);
+                               const struct sl__onnx_value *inputs, int count);
 /* Sets a parameter of the last layer, from the whole tensor or as `how` says. SL_BAD_FILE if the
  * sizes differ. */
 enum sl_status sl__onnx_set(struct sl__onnx_reader *r, const struct sl__onnx_node *node,

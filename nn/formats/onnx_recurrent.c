@@ -90,7 +90,7 @@ enum sl_status sl__onnx_read_cell(reader *r, const node_of *node) {
   struct sl_lstm_options lstm = {.features = hidden};
   struct sl_gru_options gru = {.features = hidden};
   SL__TRY(sl__onnx_append(r, node, NULL, is_lstm ? &sl__lstm_kind : &sl__gru_kind,
-                          is_lstm ? (void *)&lstm : &gru, &x, NULL));
+                          is_lstm ? (void *)&lstm : &gru, &x, 1));
   SL__TRY(set_gates(r, node, gates, hidden, t));
   value_of seen = {.view = SL_SHAPE(x.view.dim[0], hidden), .order = SL__ONNX_TIME_DIRECTION};
   status = sl__onnx_give_first(r, node, &seen);

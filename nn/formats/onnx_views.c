@@ -19,6 +19,12 @@ static int axes_of(enum sl__onnx_order order, int sample, int axes[SL__ONNX_DIMS
   return ndim;
 }
 
+/* Starling writes a layer's last node with the layer's name, and views with a part's, "LAYER/part".
+ */
+static bool is_own_layer(const reader *r, const node_of *node) {
+  return r->own && !strchr(node->name, '/');
+}
+
 static int full_shape(const value_of *v, int64_t dim[SL__ONNX_DIMS]) {
   int axes[SL__ONNX_DIMS], ndim = axes_of(v->order, v->view.ndim, axes);
   for (int d = 0; d < ndim; d++)
@@ -92,12 +98,15 @@ enum sl_status sl__onnx_read_transpose(reader *r, const node_of *node) {
     if (axes_of((enum sl__onnx_order)order, x.view.ndim, own) != ndim ||
         memcmp(own, to, (size_t)ndim * sizeof *own) != 0)
       continue;
+    if (is_own_layer(r, node)) break;
     x.order = (enum sl__onnx_order)order;
     return sl__onnx_rename_to(r, node, &x);
   }
+  if (x.order == SL__ONNX_BATCH_FIRST && to[0] == BATCH_AXIS)
+    return sl__onnx_append_permute(r, node, &x, to + 1);
   status = sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "attribute perm: only the batch's and the first axis of a sample change "
-                           "places, around recurrent layers");
+                           "attribute perm: the batch's axis changes places only with the first "
+                           "axis of a sample, around recurrent layers");
 out:
   return status;
 }
@@ -149,6 +158,14 @@ static bool find_view(const reader *r, const struct sl__onnx_tensor *shape, bool
           (r->batch && batch == r->batch));
 }
 
+/* A layer of the model that Starling wrote. */
+static enum sl_status append_reshape(reader *r, const node_of *node, const value_of *x) {
+  struct sl_reshape_options o = {.shape = x->view};
+  if (o.shape.ndim == 1) o.shape = (struct sl_shape){0}; /* the layer's default */
+  enum sl_status status = sl__onnx_append(r, node, NULL, &sl__reshape_kind, &o, x, 1);
+  return status == SL_OK ? sl__onnx_give_first(r, node, NULL) : status;
+}
+
 enum sl_status sl__onnx_read_reshape(reader *r, const node_of *node) {
   const struct sl__onnx_tensor *shape = sl__onnx_constant(r, node, 1);
   int64_t zero_is_zero;
@@ -162,14 +179,14 @@ enum sl_status sl__onnx_read_reshape(reader *r, const node_of *node) {
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "its shape must be a constant, but for the "
                            "batch's size");
-  if (find_order(r, shape, &x)) return sl__onnx_rename_to(r, node, &x);
+  if (!is_own_layer(r, node) && find_order(r, shape, &x)) return sl__onnx_rename_to(r, node, &x);
   if (!find_view(r, shape, !zero_is_zero, &x, &view))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "its shape is none of a batch of samples %s; the batch's axis stays "
                            "apart and first",
                            sl_shape_text(&x.view, text, sizeof text));
   x.view = view;
-  status = sl__onnx_rename_to(r, node, &x);
+  status = is_own_layer(r, node) ? append_reshape(r, node, &x) : sl__onnx_rename_to(r, node, &x);
 out:
   return status;
 }

@@ -32,7 +32,7 @@ enum sl_status sl__onnx_read_batchnorm(reader *r, const node_of *node) {
   if (!(epsilon > 0))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute epsilon is %g; it must be above 0",
                            (double)epsilon);
-  SL__TRY(sl__onnx_append(r, node, t[1]->name, &sl__batchnorm_kind, &o, &x, NULL));
+  SL__TRY(sl__onnx_append(r, node, t[1]->name, &sl__batchnorm_kind, &o, &x, 1));
   for (int i = 1; i < 5; i++)
     SL__TRY(sl__onnx_set(r, node, parts[i], t[i]->reals, t[i]->count, NULL));
   status = sl__onnx_give_first(r, node, &x);
@@ -99,7 +99,7 @@ static enum sl_status append_dense(reader *r, const node_of *node, const value_o
   int from = find_tied(r, w, d->transposed, &how);
   if (from >= 0) o.layer.shares = r->model->layers[from].name;
   const char *name = w->name && strstr(w->name, ".weight") ? w->name : d->bias_name;
-  SL__TRY(sl__onnx_append(r, node, name, &sl__dense_kind, &o, x, NULL));
+  SL__TRY(sl__onnx_append(r, node, name, &sl__dense_kind, &o, x, 1));
   if (from < 0) SL__TRY(sl__onnx_set(r, node, "weight", w->reals, w->count, &how));
   if (d->bias) SL__TRY(sl__onnx_set(r, node, "bias", d->bias, features, NULL));
   value_of seen = {.view = r->model->layers[r->model->count - 1].out, .order = x->order};
@@ -185,7 +185,7 @@ enum sl_status sl__onnx_read_gather(reader *r, const node_of *node) {
                            "its indices are not the model's input of whole numbers");
   struct sl_embedding_options o = {.vocabulary = table->dim[0], .features = table->dim[1]};
   struct sl__onnx_setting how = {.matrix = table};
-  SL__TRY(sl__onnx_append(r, node, table->name, &sl__embedding_kind, &o, &tokens, NULL));
+  SL__TRY(sl__onnx_append(r, node, table->name, &sl__embedding_kind, &o, &tokens, 1));
   SL__TRY(sl__onnx_set(r, node, "weight", table->reals, table->count, &how));
   if (!r->embedding) {
     r->embedding = table;
@@ -213,7 +213,7 @@ enum sl_status sl__onnx_read_dropout(reader *r, const node_of *node) {
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "its ratio must be a constant, training_mode "
                            "false or left out");
-  SL__TRY(sl__onnx_append(r, node, NULL, &sl__dropout_kind, &o, &x, NULL));
+  SL__TRY(sl__onnx_append(r, node, NULL, &sl__dropout_kind, &o, &x, 1));
   status = sl__onnx_give_first(r, node, &x);
 out:
   return status;

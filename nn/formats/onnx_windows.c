@@ -1,5 +1,6 @@
-/* ONNX's convolutions and pooling. */
+/* ONNX's convolutions, pooling and upsampling. */
 #include <limits.h>
+#include <math.h>
 #include <string.h>
 
 #include "nn/formats/onnx_operators.h"
@@ -126,7 +127,7 @@ enum sl_status sl__onnx_read_conv(reader *r, const node_of *node) {
                                 .pad_h_only = w.pad_h && !w.pad_w,
                                 .no_bias = !bias,
                                 .activation = sl__onnx_fuse(r, node, &last)};
-  SL__TRY(sl__onnx_append(r, node, weight->name, &sl__conv2d_kind, &o, &x, NULL));
+  SL__TRY(sl__onnx_append(r, node, weight->name, &sl__conv2d_kind, &o, &x, 1));
   SL__TRY(sl__onnx_set(r, node, "weight", weight->reals, weight->count, NULL));
   if (bias) SL__TRY(sl__onnx_set(r, node, "bias", bias, weight->dim[0], NULL));
   status = sl__onnx_give_first(r, last, NULL);
@@ -142,7 +143,7 @@ static enum sl_status append_pool(reader *r, const node_of *node, const value_of
                            "W] is supported",
                            x->view.ndim);
   return sl__onnx_append(r, node, NULL, average ? &sl__avgpool2d_kind : &sl__maxpool2d_kind, o, x,
-                         NULL);
+                         1);
 }
 
 enum sl_status sl__onnx_read_pool(reader *r, const node_of *node) {
@@ -180,27 +181,53 @@ out:
   return status;
 }
 
-enum sl_status sl__onnx_read_mean(reader *r, const node_of *node) {
-  struct sl_pool2d_options o = {.global = true};
-  int64_t keeps;
-  const int64_t *axes;
-  int count, axis, seen = 0;
+/* The factors of the plane: constants, or the ratio of a constant size. */
+static enum sl_status read_scales(const reader *r, const node_of *node, const value_of *x,
+                                  struct sl_upsample2d_options *o) {
+  const struct sl__onnx_tensor *scales = sl__onnx_constant(r, node, node->inputs == 2 ? 1 : 2),
+                               *sizes = sl__onnx_constant(r, node, 3);
+  double factor[4] = {0};
+  for (int d = 0; d < 4; d++) {
+    int64_t size = d ? x->view.dim[d - 1] : 1;
+    if (scales && scales->reals && scales->count == 4)
+      factor[d] = (double)scales->reals[d];
+    else if (sizes && sizes->wholes && sizes->count == 4)
+      factor[d] = d ? (double)sizes->wholes[d] / (double)size : 1;
+  }
+  for (int d = 0; d < 4; d++)
+    if (factor[d] != floor(factor[d]) || factor[d] < 1 || factor[d] > 1024 ||
+        (d < 2 && factor[d] != 1))
+      return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                             "scales must be constant whole numbers, of H and W only");
+  o->scale_h = (int)factor[2];
+  o->scale_w = factor[3] == factor[2] ? 0 : (int)factor[3];
+  return SL_OK;
+}
+
+/* The pixels' places: nearest takes floor(i / scale), linear has centres at halves. */
+enum sl_status sl__onnx_read_resize(reader *r, const node_of *node) {
+  struct sl_upsample2d_options o = {0};
+  const char *mode, *places, *rounds;
+  bool is_resize = !strcmp(node->op, "Resize");
   enum sl_status status;
   value_of x;
   SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
-  SL__TRY(sl__onnx_get_either(r, node, "axes", 1, &axes, &count));
-  SL__TRY(sl__onnx_get_whole(r, node, "keepdims", 1, &keeps));
-  for (int i = 0; i < count; i++) {
-    SL__TRY(sl__onnx_axis(r, node, axes[i], x.view.ndim + 1, &axis));
-    seen |= 1 << axis;
-  }
-  if (x.view.ndim != 3 || seen != (1 << 2 | 1 << 3))
+  SL__TRY(sl__onnx_get_text(r, node, "mode", &mode));
+  SL__TRY(sl__onnx_get_text(r, node, "coordinate_transformation_mode", &places));
+  SL__TRY(sl__onnx_get_text(r, node, "nearest_mode", &rounds));
+  SL__TRY(sl__onnx_must_be(r, node, "antialias", 0, 0));
+  o.bilinear = mode && !strcmp(mode, "linear");
+  bool at_halves = is_resize && (!places || strstr(places, "half_pixel"));
+  bool floors = !is_resize || (rounds && !strcmp(rounds, "floor"));
+  bool nearest = (!mode || !strcmp(mode, "nearest")) && floors &&
+                 (!is_resize || (places && !strcmp(places, "asymmetric")));
+  if (x.view.ndim != 3 || !(o.bilinear ? at_halves : nearest))
     return sl__onnx_refuse(
         r, node, SL_UNSUPPORTED,
-        "attribute axes: only the mean over H and W of [N, C, H, W] is supported");
-  SL__TRY(append_pool(r, node, &x, true, &o));
-  x.view = keeps ? SL_SHAPE(x.view.dim[0], 1, 1) : SL_SHAPE(x.view.dim[0]);
-  status = sl__onnx_give_first(r, node, &x);
+        "nearest (asymmetric, floor) and linear (half_pixel) of [N, C, H, W] are supported");
+  SL__TRY(read_scales(r, node, &x, &o));
+  SL__TRY(sl__onnx_append(r, node, NULL, &sl__upsample2d_kind, &o, &x, 1));
+  status = sl__onnx_give_first(r, node, NULL);
 out:
   return status;
 }

@@ -95,6 +95,11 @@ static uint32_t footprint(const struct sl_layer_kind *kind, const void *options)
   uint32_t hash = starpu_hash_crc32c_be_n(kind->name, strlen(kind->name), 0);
   for (const struct sl_field *field = kind->fields; field && field->name; field++) {
     const char *at = (const char *)options + field->offset;
+    if (field->type == SL_FIELD_SHAPE) {
+      const struct sl_shape *shape = (const void *)at;
+      hash = starpu_hash_crc32c_be_n(shape->dim, (size_t)shape->ndim * sizeof *shape->dim, hash);
+      continue;
+    }
     size_t bytes = field->type == SL_FIELD_BOOL    ? sizeof(bool)
                    : field->type == SL_FIELD_INT64 ? sizeof(int64_t)
                                                    : sizeof(int);
@@ -106,6 +111,10 @@ static uint32_t footprint(const struct sl_layer_kind *kind, const void *options)
 static enum sl_status infer(struct sl__layer *layer) {
   const struct sl_layer_kind *kind = layer->kind->custom;
   struct sl_layer_plan plan = {.options = layer->options, .input_count = layer->input_count};
+  if (layer->input_count > SL_LAYER_INPUTS)
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                          "has %d inputs; a kind that a program registers takes at most %d",
+                          layer->input_count, SL_LAYER_INPUTS);
   for (int i = 0; i < layer->input_count; i++) plan.in[i] = layer->in[i];
   enum sl_status status = kind->infer(&plan);
   plan.message[sizeof plan.message - 1] = '\0';
@@ -149,7 +158,7 @@ static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pa
   enum sl_status status = SL_OK;
   for (int i = 0; i < layer->input_count && status == SL_OK; i++) {
     if (!p->dx[i]) continue;
-    p->launch.accumulate = p->add_dx[i] || (i == 1 && p->dx[0] == p->dx[1]);
+    p->launch.accumulate = p->add_dx[i] || sl__is_repeated(layer, i);
     status = sl__custom_backward_data(p->context, &p->launch, layer->custom, &buffers, i, p->dx[i]);
   }
   return status;

@@ -133,7 +133,7 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
   const char *weight = sl__onnx_reals(w, "W", &SL_SHAPE(1, rows, layer->in[0].dim[1]), &x_values),
              *recurrence = sl__onnx_reals(w, "R", &SL_SHAPE(1, rows, hidden), &h_values),
              *bias = sl__onnx_reals(w, "B", &SL_SHAPE(1, 2 * rows), &biases),
-             *axis = sl__onnx_whole(w, "axis", 1);
+             *axis = sl__onnx_wholes(w, "axis", (const int64_t[]){1}, 1);
   turn_gates(layer, w, "weight_ih_l0", x_values);
   turn_gates(layer, w, "weight_hh_l0", h_values);
   turn_gates(layer, w, "bias_ih_l0", biases);

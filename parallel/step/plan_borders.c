@@ -72,7 +72,7 @@ enum sl_status sl__plan_carry_outputs(const struct sl__plan *plan, int s, int c,
     for (int k = 0; k < reader->input_count; k++) {
       if (reader->input[k] != i) continue;
       SL__TRY(carry_output(plan, s, c, i, to));
-      break; /* it may take the same input twice */
+      break; /* it may take the same input more than once */
     }
   }
 out:
@@ -85,7 +85,7 @@ enum sl_status sl__plan_carry_gradients(const struct sl__plan *plan, int s, int 
   enum sl_status status = SL_OK;
   for (int k = 0; k < layer->input_count; k++) {
     int input = layer->input[k];
-    if (input == SL__INPUT || writer[input] < 0 || (k && layer->input[0] == input)) continue;
+    if (input == SL__INPUT || writer[input] < 0 || sl__is_repeated(layer, k)) continue;
     SL__TRY(sl__plan_carry_gradient(plan, s, c, input, writer[input], i));
   }
 out:

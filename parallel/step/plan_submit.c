@@ -74,9 +74,8 @@ static void drop_inputs(struct sl__plan *plan, const struct sl__slice *slice, in
   int chunk = c * plan->model->count;
   for (int k = 0; k < layer->input_count; k++) {
     int input = layer->input[k];
-    bool again = k && layer->input[0] == input;
-    if (input != SL__INPUT && !again && plan->last_use[input] == i && !plan->keeps_output[input])
-      sl__tensor_invalidate(slice->y[chunk + input]);
+    if (input == SL__INPUT || sl__is_repeated(layer, k) || plan->keeps_output[input]) continue;
+    if (plan->last_use[input] == i) sl__tensor_invalidate(slice->y[chunk + input]);
   }
   if (slice->saved[chunk + i] && !keeps_saved(plan, i))
     sl__tensor_invalidate(slice->saved[chunk + i]);
@@ -170,7 +169,7 @@ static bool wants_dx(struct sl__plan *plan, const struct sl__slice *slice, int c
     int input = layer->input[k];
     if (input == SL__INPUT || !plan->model->layers[input].needs_gradient) continue;
     pass->dx[k] = slice->dy[c * plan->model->count + input];
-    pass->add_dx[k] = writer[input] >= 0 || (k && layer->input[0] == input);
+    pass->add_dx[k] = writer[input] >= 0 || sl__is_repeated(layer, k);
     any = true;
   }
   return any;

@@ -235,6 +235,38 @@ static enum sl_status avgpool2d_backward(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {2, 2, 10, 7, 2, 3, 0})                                                        \
   CASE(__VA_ARGS__, {4, 20, 24, 24, 2, 2, 0})
 
+/* ---- upsampling: N, C, H, W, scales, bilinear ----------------------------------------------- */
+
+static struct sl__upsample2d upsample_of(const int64_t *d) {
+  return (struct sl__upsample2d){.scale_h = (int)d[4], .scale_w = (int)d[5], .bilinear = d[6] != 0};
+}
+
+static enum sl_status upsample2d_forward(struct trial *t, const int64_t *d) {
+  const struct sl__upsample2d o = upsample_of(d);
+  struct sl__tensor *x = given(t, t->type, SL_SHAPE(d[0], d[1], d[2], d[3]));
+  struct sl__tensor *y =
+      written(t, t->type, SL_SHAPE(d[0], d[1], d[2] * d[4], d[3] * d[5]), roundings(1));
+  if (t->status != SL_OK) return t->status;
+  return sl__upsample2d_forward(t->context, L, x, y, &o);
+}
+
+static enum sl_status upsample2d_backward(struct trial *t, const int64_t *d) {
+  const struct sl__upsample2d o = upsample_of(d);
+  struct sl__tensor *dy = given(t, t->type, SL_SHAPE(d[0], d[1], d[2] * d[4], d[3] * d[5]));
+  struct sl__tensor *dx = added(t, t->type, SL_SHAPE(d[0], d[1], d[2], d[3]),
+                                sums_of(9.0 * (double)(d[4] * d[5]) + 8, 1));
+  if (t->status != SL_OK) return t->status;
+  return sl__upsample2d_backward(t->context, L, dy, dx, &o);
+}
+
+#define UPSAMPLE_SIZES(CASE, ...)                                                                  \
+  CASE(__VA_ARGS__, {1, 1, 1, 1, 1, 1, 0})                                                         \
+  CASE(__VA_ARGS__, {2, 3, 5, 7, 2, 2, 0})                                                         \
+  CASE(__VA_ARGS__, {1, 4, 3, 9, 3, 1, 0})                                                         \
+  CASE(__VA_ARGS__, {1, 1, 1, 1, 4, 4, 1})                                                         \
+  CASE(__VA_ARGS__, {2, 3, 5, 7, 2, 2, 1})                                                         \
+  CASE(__VA_ARGS__, {3, 2, 4, 33, 5, 3, 1})
+
 /* ---- activations: count, which -------------------------------------------------------------- */
 
 static enum sl_status activation_forward(struct trial *t, const int64_t *d) {
@@ -347,6 +379,60 @@ static enum sl_status batchnorm_take_running(struct trial *t, const int64_t *d) 
   CASE(__VA_ARGS__, {3, 2, 1031, 1})                                                               \
   CASE(__VA_ARGS__, {40, 8, 256, 1})                                                               \
   CASE(__VA_ARGS__, {9, 3, 4099})
+
+/* ---- normalisation of samples: N, groups, channels of a group, plane, plain, rms --------------
+ */
+
+static struct sl__layernorm layernorm_of(const int64_t *d) {
+  return (struct sl__layernorm){.size = d[2] * d[3],
+                                .groups = d[1],
+                                .params = d[1] * d[2],
+                                .epsilon = 1e-2f,
+                                .rms = d[5] != 0};
+}
+
+static struct sl__tensor *layernorm_param(struct trial *t, const int64_t *d) {
+  return d[4] ? NULL : given(t, SL_F32, SL_SHAPE((d[5] ? 1 : 2) * d[1] * d[2]));
+}
+
+static enum sl_status layernorm_forward(struct trial *t, const int64_t *d) {
+  const struct sl__layernorm o = layernorm_of(d);
+  struct sl_shape shape = SL_SHAPE(d[0], d[1] * d[2], d[3]);
+  struct sl__tensor *x = given(t, t->type, shape), *param = layernorm_param(t, d);
+  struct sl__tensor *y = written(t, t->type, shape, sums_of(32, 8));
+  if (t->status != SL_OK) return t->status;
+  return sl__layernorm_forward(t->context, L, x, param, y, &o);
+}
+
+static enum sl_status layernorm_backward_data(struct trial *t, const int64_t *d) {
+  const struct sl__layernorm o = layernorm_of(d);
+  struct sl_shape shape = SL_SHAPE(d[0], d[1] * d[2], d[3]);
+  struct sl__tensor *x = given(t, t->type, shape), *param = layernorm_param(t, d);
+  struct sl__tensor *dy = given(t, t->type, shape);
+  struct sl__tensor *dx = added(t, t->type, shape, sums_of(64, 32));
+  if (t->status != SL_OK) return t->status;
+  return sl__layernorm_backward_data(t->context, L, x, param, dy, dx, &o);
+}
+
+static enum sl_status layernorm_backward_weight(struct trial *t, const int64_t *d) {
+  const struct sl__layernorm o = layernorm_of(d);
+  struct sl_shape shape = SL_SHAPE(d[0], d[1] * d[2], d[3]);
+  struct sl__tensor *x = given(t, t->type, shape), *dy = given(t, t->type, shape);
+  struct sl__tensor *grad = added(t, SL_F32, SL_SHAPE((d[5] ? 1 : 2) * d[1] * d[2]),
+                                  sums_of((double)(d[0] * d[3]) + 32, 8));
+  if (t->status != SL_OK) return t->status;
+  return sl__layernorm_backward_weight(t->context, L, x, dy, grad, &o);
+}
+
+#define LAYERNORM_SIZES(CASE, ...)                                                                 \
+  CASE(__VA_ARGS__, {1, 1, 2, 1})                                                                  \
+  CASE(__VA_ARGS__, {7, 1, 33, 1})                                                                 \
+  CASE(__VA_ARGS__, {300, 1, 65, 1, 0, 1})                                                         \
+  CASE(__VA_ARGS__, {3, 1, 1031, 1, 1})                                                            \
+  CASE(__VA_ARGS__, {2, 3, 2, 35})                                                                 \
+  CASE(__VA_ARGS__, {5, 8, 1, 49, 1})                                                              \
+  CASE(__VA_ARGS__, {4, 2, 5, 1})                                                                  \
+  CASE(__VA_ARGS__, {9, 4, 3, 256})
 
 /* ---- dropout: count, run, the first number ------------------------------------------------- */
 
@@ -683,11 +769,23 @@ static enum sl_status custom_backward_weight(struct trial *t, const int64_t *d) 
 
 /* ---- elementwise --------------------------------------------------------------------------- */
 
+/* d[2]: more than two terms. */
 static enum sl_status add(struct trial *t, const int64_t *d) {
-  struct sl__tensor *a = given(t, t->type, SL_SHAPE(d[0])), *b = given(t, t->type, SL_SHAPE(d[0]));
+  int count = d[2] ? 5 : 2;
+  struct sl__tensor *x[5];
+  for (int i = 0; i < count; i++) x[i] = given(t, t->type, SL_SHAPE(d[0]));
   struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0]), exact);
   if (t->status != SL_OK) return t->status;
-  return sl__add(t->context, L, a, b, y, d[1] & 1);
+  return sl__add_terms(t->context, L, count, x, y, d[1] & 1);
+}
+
+static enum sl_status multiply(struct trial *t, const int64_t *d) {
+  int count = d[2] ? 4 : 2;
+  struct sl__tensor *x[4];
+  struct sl__tensor *y = added(t, t->type, SL_SHAPE(d[0]), roundings(2));
+  for (int i = 0; i < count; i++) x[i] = given(t, t->type, SL_SHAPE(d[0]));
+  if (t->status != SL_OK) return t->status;
+  return sl__multiply(t->context, L, count, x, y);
 }
 
 static enum sl_status add_relu_backward(struct trial *t, const int64_t *d) {
@@ -718,6 +816,87 @@ static enum sl_status fill(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {64, 2})                                                                       \
   CASE(__VA_ARGS__, {1003, 0, 1})                                                                  \
   CASE(__VA_ARGS__, {70005, 1, 1})
+
+/* ---- copies between views: a sample's shape [N, d0, d1, d2], what is done ------------------- */
+
+enum view { TURN, TURN_ROWS, CUT, CUT_ROWS, PUT, SPREAD };
+
+static enum sl_status strided_copy(struct trial *t, const int64_t *d) {
+  struct sl_shape whole = SL_SHAPE(d[0], d[1], d[2], d[3]), part = whole, y_shape = whole;
+  int axis = d[4] == CUT_ROWS ? 0 : 2;
+  int64_t first = whole.dim[axis] / 3;
+  part.dim[axis] -= first;
+  if (d[4] == TURN) y_shape = SL_SHAPE(d[0], d[3], d[1], d[2]);
+  if (d[4] == TURN_ROWS) y_shape = SL_SHAPE(d[0], d[2], d[1], d[3]);
+  if (d[4] == CUT || d[4] == CUT_ROWS) y_shape = part;
+  struct sl_shape x_shape = d[4] == PUT      ? part
+                            : d[4] == SPREAD ? SL_SHAPE(d[0], d[1], 1, d[3])
+                                             : whole;
+  struct sl__tensor *x = given(t, t->type, x_shape);
+  struct sl__tensor *y = added(t, t->type, y_shape, d[4] == SPREAD ? roundings(2) : exact);
+  if (t->status != SL_OK) return t->status;
+  switch ((enum view)d[4]) {
+    case TURN: return sl__permute(t->context, L, x, y, (int[]){0, 3, 1, 2});
+    case TURN_ROWS: return sl__permute(t->context, L, x, y, (int[]){0, 2, 1, 3});
+    case CUT:
+    case CUT_ROWS: return sl__slice(t->context, L, x, y, axis, first);
+    case PUT: return sl__slice_backward(t->context, L, x, y, axis, first);
+    case SPREAD: return sl__broadcast(t->context, L, 0.3f, x, y, 1u << 2);
+  }
+  return SL_BAD_ARGUMENT;
+}
+
+#define VIEW_SIZES(CASE, ...)                                                                      \
+  CASE(__VA_ARGS__, {1, 1, 1, 1, TURN})                                                            \
+  CASE(__VA_ARGS__, {3, 7, 5, 33, TURN})                                                           \
+  CASE(__VA_ARGS__, {2, 4, 9, 64, TURN_ROWS})                                                      \
+  CASE(__VA_ARGS__, {2, 3, 7, 5, CUT})                                                             \
+  CASE(__VA_ARGS__, {9, 3, 5, 31, CUT_ROWS})                                                       \
+  CASE(__VA_ARGS__, {2, 3, 7, 5, PUT})                                                             \
+  CASE(__VA_ARGS__, {5, 2, 11, 65, PUT})                                                           \
+  CASE(__VA_ARGS__, {2, 3, 7, 5, SPREAD})                                                          \
+  CASE(__VA_ARGS__, {4, 20, 24, 24, SPREAD})
+
+/* ---- concatenation: N, inner, sizes along the axis ------------------------------------------ */
+
+static enum sl_status concatenate(struct trial *t, const int64_t *d) {
+  struct sl__tensor *x[3];
+  int count = 0;
+  for (int64_t whole = 0; count < 3 && d[2 + count]; whole += d[2 + count++])
+    x[count] = given(t, t->type, SL_SHAPE(d[0], d[2 + count], d[1]));
+  struct sl__tensor *y = written(t, t->type, SL_SHAPE(d[0], d[2] + d[3] + d[4], d[1]), exact);
+  if (t->status != SL_OK) return t->status;
+  return sl__concatenate(t->context, L, count, x, y, 1);
+}
+
+#define CONCATENATE_SIZES(CASE, ...)                                                               \
+  CASE(__VA_ARGS__, {1, 1, 1})                                                                     \
+  CASE(__VA_ARGS__, {3, 5, 2, 7})                                                                  \
+  CASE(__VA_ARGS__, {17, 1, 33, 1, 64})                                                            \
+  CASE(__VA_ARGS__, {4, 576, 3, 20, 1})
+
+/* ---- means: the axes' sizes, the axes that go ----------------------------------------------- */
+
+static enum sl_status mean(struct trial *t, const int64_t *d) {
+  struct sl_shape y_shape = {0};
+  double terms = 1;
+  for (int i = 0; i < 4; i++) {
+    y_shape.dim[y_shape.ndim++] = d[4] >> i & 1 ? 1 : d[i];
+    if (d[4] >> i & 1) terms *= (double)d[i];
+  }
+  struct sl__tensor *x = given(t, t->type, SL_SHAPE(d[0], d[1], d[2], d[3]));
+  struct sl__tensor *y = written(t, t->type, y_shape, sums_of(terms, 1));
+  if (t->status != SL_OK) return t->status;
+  return sl__mean(t->context, L, x, y, (uint32_t)d[4]);
+}
+
+#define MEAN_SIZES(CASE, ...)                                                                      \
+  CASE(__VA_ARGS__, {1, 1, 2, 1, 4})                                                               \
+  CASE(__VA_ARGS__, {3, 5, 7, 9, 8 | 4})                                                           \
+  CASE(__VA_ARGS__, {3, 5, 7, 9, 2})                                                               \
+  CASE(__VA_ARGS__, {2, 3, 5, 130, 8 | 2})                                                         \
+  CASE(__VA_ARGS__, {2, 33, 5, 6, 4})                                                              \
+  CASE(__VA_ARGS__, {4, 20, 24, 24, 8 | 4})
 
 /* ---- loss: rows, positions of the labels, from, positions, classes, top --------------------- */
 
@@ -950,6 +1129,8 @@ static const struct gpu_case cases[] = {
     CASES(maxpool2d_backward, POOL_SIZES, GPU_HALVES)
     CASES(avgpool2d_forward, POOL_SIZES, GPU_HALVES)
     CASES(avgpool2d_backward, POOL_SIZES, GPU_HALVES)
+    CASES(upsample2d_forward, UPSAMPLE_SIZES, GPU_HALVES)
+    CASES(upsample2d_backward, UPSAMPLE_SIZES, GPU_HALVES)
     CASES(activation_forward, ACTIVATION_SIZES, GPU_HALVES)
     CASES(activation_backward, ACTIVATION_SIZES, GPU_HALVES)
     CASES(activation_backward_inplace, SATURATING_SIZES, GPU_HALVES)
@@ -960,6 +1141,9 @@ static const struct gpu_case cases[] = {
     CASES(batchnorm_backward_weight, NORM_SIZES, GPU_F32)
     CASES(batchnorm_running, NORM_SIZES, GPU_F32)
     CASES(batchnorm_take_running, NORM_SIZES, GPU_F32)
+    CASES(layernorm_forward, LAYERNORM_SIZES, GPU_HALVES)
+    CASES(layernorm_backward_data, LAYERNORM_SIZES, GPU_HALVES)
+    CASES(layernorm_backward_weight, LAYERNORM_SIZES, GPU_HALVES)
     CASES(custom_forward, CUSTOM_SIZES, GPU_F32)
     CASES(custom_forward_saving, CUSTOM_SIZES, GPU_F32)
     CASES(custom_backward_data, CUSTOM_SIZES, GPU_F32)
@@ -983,6 +1167,10 @@ static const struct gpu_case cases[] = {
     CASES(gru_backward_weight, CELL_SIZES, GPU_ALL)
     CASES(add, COUNT_SIZES, GPU_HALVES)
     CASES(add_relu_backward, COUNT_SIZES, GPU_HALVES)
+    CASES(multiply, COUNT_SIZES, GPU_HALVES)
+    CASES(strided_copy, VIEW_SIZES, GPU_HALVES)
+    CASES(concatenate, CONCATENATE_SIZES, GPU_HALVES)
+    CASES(mean, MEAN_SIZES, GPU_HALVES)
     CASES(axpy, COUNT_SIZES, GPU_HALVES)
     CASES(fill, COUNT_SIZES, GPU_HALVES)
     CASES(softmax_xent, LOSS_SIZES, GPU_HALVES)

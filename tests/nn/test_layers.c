@@ -28,8 +28,8 @@ static void options_out_of_range_are_refused(void **state) {
   REFUSED(sl_embedding, sl_embedding_options, "features", .vocabulary = 3);
   REFUSED(sl_dropout, sl_dropout_options, "one input", .layer.inputs = "input,input");
   REFUSED(sl_batchnorm, sl_batchnorm_options, "one input", .layer.inputs = "input,input");
-  REFUSED(sl_add, sl_add_options, "two inputs", .layer.inputs = NULL);
-  REFUSED(sl_add, sl_add_options, "more than 2", .layer.inputs = "input,input,input");
+  REFUSED(sl_add, sl_add_options, "two inputs or more", .layer.inputs = NULL);
+
 #undef REFUSED
   sl_model_free(m);
 }

@@ -60,6 +60,61 @@ static struct sl_model *words(void) {
   return m;
 }
 
+/* Layers that join, cut and turn samples. */
+static struct sl_model *joined(void) {
+  struct sl_model *m = new_model(SL_SHAPE(4, 6, 5));
+  OK(sl_slice(m, "left", &(struct sl_slice_options){.axis = 2, .count = 2}));
+  OK(sl_slice(m, "right",
+              &(struct sl_slice_options){.axis = 2, .first = 2, .layer.inputs = "input"}));
+  OK(sl_slice(
+      m, "middle",
+      &(struct sl_slice_options){.axis = 1, .first = 1, .count = 3, .layer.inputs = "right"}));
+  OK(sl_concatenate(m, "back",
+                    &(struct sl_concatenate_options){.axis = 2, .layer.inputs = "right,left"}));
+  OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "back,input,back"}));
+  OK(sl_multiply(m, "pair", &(struct sl_multiply_options){.layer.inputs = "sum,input"}));
+  OK(sl_multiply(m, "product",
+                 &(struct sl_multiply_options){.layer.inputs = "pair,input,sum,back"}));
+  OK(sl_permute(m, "turned", &(struct sl_permute_options){.axes = SL_SHAPE(1, 0, 2)}));
+  OK(sl_permute(m, "round", &(struct sl_permute_options){0}));
+  OK(sl_mean(m, "rows", &(struct sl_mean_options){.axes = SL_SHAPE(1), .keep = true}));
+  OK(sl_reshape(m, "view", &(struct sl_reshape_options){.shape = SL_SHAPE(6, 5)}));
+  OK(sl_mean(m, "columns", &(struct sl_mean_options){0}));
+  OK(sl_mean(m, "all",
+             &(struct sl_mean_options){.axes = SL_SHAPE(2, 0, 1), .layer.inputs = "middle"}));
+  OK(sl_concatenate(m, "out", &(struct sl_concatenate_options){.layer.inputs = "columns,all"}));
+  OK(sl_reshape(m, "flat", &(struct sl_reshape_options){0}));
+  OK(sl_dense(m, "fc", &(struct sl_dense_options){.features = 3}));
+  return m;
+}
+
+/* Normalisations of each sample. */
+static struct sl_model *normed(void) {
+  struct sl_model *m = new_model(SL_SHAPE(6, 4, 5));
+  OK(sl_groupnorm(m, "groups", &(struct sl_groupnorm_options){.groups = 3, .epsilon = 0.01f}));
+  OK(sl_groupnorm(m, "one", &(struct sl_groupnorm_options){.groups = 1, .plain = true}));
+  OK(sl_groupnorm(m, "instance", &(struct sl_groupnorm_options){0}));
+  OK(sl_groupnorm(m, "alone", &(struct sl_groupnorm_options){.plain = true}));
+  OK(sl_layernorm(m, "rows", &(struct sl_layernorm_options){0}));
+  OK(sl_layernorm(m, "planes", &(struct sl_layernorm_options){.axes = 2, .epsilon = 0.1f}));
+  OK(sl_layernorm(m, "plain", &(struct sl_layernorm_options){.axes = 3, .plain = true}));
+  OK(sl_layernorm(m, "rms", &(struct sl_layernorm_options){.rms = true}));
+  OK(sl_layernorm(m, "plain_rms",
+                  &(struct sl_layernorm_options){.axes = 2, .plain = true, .rms = true}));
+  OK(sl_dense(m, "fc", &(struct sl_dense_options){.features = 3}));
+  return m;
+}
+
+/* Planes that grow. */
+static struct sl_model *grown(void) {
+  struct sl_model *m = new_model(SL_SHAPE(2, 4, 3));
+  OK(sl_upsample2d(m, "nearest", &(struct sl_upsample2d_options){.scale_h = 2}));
+  OK(sl_upsample2d(m, "linear",
+                   &(struct sl_upsample2d_options){.scale_h = 1, .scale_w = 3, .bilinear = true}));
+  OK(sl_dense(m, "fc", &(struct sl_dense_options){.features = 3}));
+  return m;
+}
+
 static char *text_of(const struct sl_model *m) {
   char *text;
   OK(sl_model_architecture(m, "w.safetensors", &text));
@@ -81,6 +136,9 @@ static void what_is_written_reads_back(void **state) {
   (void)state;
   check_round_trip(images());
   check_round_trip(words());
+  check_round_trip(joined());
+  check_round_trip(normed());
+  check_round_trip(grown());
 }
 
 /* The text has the keys and names of the public header. */

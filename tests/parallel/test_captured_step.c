@@ -82,6 +82,26 @@ static void build_images(struct sl_model *m) {
   OK(sl_dense(m, "fc2", &(struct sl_dense_options){.features = 10}));
 }
 
+/* Branches that are cut, multiplied, joined and added; normalisations of samples. */
+static void build_branches(struct sl_model *m) {
+  const struct sl_conv2d_options conv = {.channels = 8, .kernel_h = 5, .stride_h = 2};
+  OK(sl_conv2d(m, "conv", &conv));
+  OK(sl_groupnorm(m, "groups", &(struct sl_groupnorm_options){.groups = 2}));
+  OK(sl_activate(m, "relu", &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
+  OK(sl_slice(m, "low", &(struct sl_slice_options){.count = 4}));
+  OK(sl_slice(m, "high", &(struct sl_slice_options){.first = 4, .layer.inputs = "relu"}));
+  OK(sl_multiply(m, "gate", &(struct sl_multiply_options){.layer.inputs = "low,high"}));
+  OK(sl_avgpool2d(m, "pool", &(struct sl_pool2d_options){.kernel_h = 2}));
+  OK(sl_upsample2d(m, "up", &(struct sl_upsample2d_options){.scale_h = 2, .bilinear = true}));
+  OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "up,gate,low"}));
+  OK(sl_concatenate(m, "join", &(struct sl_concatenate_options){.layer.inputs = "sum,relu"}));
+  OK(sl_permute(m, "turn", &(struct sl_permute_options){.axes = SL_SHAPE(1, 2, 0)}));
+  OK(sl_layernorm(m, "norm", &(struct sl_layernorm_options){0}));
+  OK(sl_mean(m, "mean", &(struct sl_mean_options){.axes = SL_SHAPE(1)}));
+  OK(sl_reshape(m, "flat", &(struct sl_reshape_options){0}));
+  OK(sl_dense(m, "fc", &(struct sl_dense_options){.features = 10}));
+}
+
 static void build_words(struct sl_model *m, bool tied) {
   OK(sl_embedding(m, "embed", &(struct sl_embedding_options){.vocabulary = WORDS, .features = 8}));
   OK(sl_lstm(m, "lstm", &(struct sl_lstm_options){.features = 9}));
@@ -92,7 +112,7 @@ static void build_words(struct sl_model *m, bool tied) {
                   .features = WORDS, .positions = true, .layer.shares = tied ? "embed" : NULL}));
 }
 
-enum task { IMAGES, WORDS_ROWS, WORDS_TIED, SENTENCES };
+enum task { IMAGES, BRANCHES, WORDS_ROWS, WORDS_TIED, SENTENCES };
 
 struct run {
   const char *name;
@@ -108,7 +128,7 @@ struct run {
 
 static void open_data(const struct run *run, struct sl_dataset **data, struct sl_loader **loader) {
   struct sl_loader_options options = {.batch = 26, .shuffle = true};
-  if (run->task == IMAGES) {
+  if (run->task == IMAGES || run->task == BRANCHES) {
     OK(sl_digits_new(90, 3, true, data)); /* the fourth batch is not full */
   } else if (run->task == SENTENCES) {
     const int64_t buckets[] = {4, 8, 12};
@@ -162,14 +182,20 @@ static void steps(struct run *run, bool evaluates, struct sl_trainer *trainer,
 }
 
 static void train(struct run *run) {
-  struct sl_shape sample = run->task == IMAGES ? SL_SHAPE(1, 28, 28) : SL_SHAPE(12);
+  bool is_image = run->task == IMAGES || run->task == BRANCHES;
+  struct sl_shape sample = is_image ? SL_SHAPE(1, 28, 28) : SL_SHAPE(12);
   const struct sl__submit_hook hook = {.before = count, .data = &run->tasks};
   struct sl_dataset *data;
   struct sl_loader *loader;
   struct sl_trainer *trainer;
   struct sl_model *m;
   OK(sl_model_new(context, &sample, &m));
-  run->task == IMAGES ? build_images(m) : build_words(m, run->task == WORDS_TIED);
+  if (run->task == IMAGES)
+    build_images(m);
+  else if (run->task == BRANCHES)
+    build_branches(m);
+  else
+    build_words(m, run->task == WORDS_TIED);
   open_data(run, &data, &loader);
   OK(sl_trainer_new(m, &run->optimizer, &run->schedule, &run->options, &trainer));
   assert_true(trainer->captures == !run->options.eager);
@@ -219,6 +245,9 @@ static const struct run cases[] = {
     {"stages", IMAGES, MOMENTUM, DECAY, {.stages = 2, .microbatches = 3}},
     {"uneven replicas", IMAGES, MOMENTUM, {0}, {.replicas = 2, .split = "3,1"}},
     {"bf16", IMAGES, MOMENTUM, {0}, {.replicas = 2, .math = SL_MATH_BF16}},
+    {"branches", BRANCHES, MOMENTUM, DECAY, {.replicas = 2, .microbatches = 2}},
+    {"branches over stages", BRANCHES, MOMENTUM, {0}, {.stages = 2, .microbatches = 3}},
+    {"branches in bf16", BRANCHES, MOMENTUM, {0}, {.math = SL_MATH_BF16}},
     {"words", WORDS_ROWS, {.lr = 2}, {0}, {.replicas = 2, .carry_state = true}},
     {"words, clipped", WORDS_ROWS, {.lr = 2, .clip = 1}, DECAY, {.replicas = 1}},
     {"words by adam", WORDS_ROWS, {.kind = SL_ADAM, .lr = 0.02f}, {0}, {.carry_state = true}},

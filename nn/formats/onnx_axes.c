@@ -1,0 +1,149 @@
+/* ONNX's operators on the axes of a sample that become layers: Concat, Slice, Transpose,
+ * ReduceMean, and a Reshape whose result a layer takes. */
+#include <string.h>
+
+#include "nn/formats/onnx_operators.h"
+
+enum sl_status sl__onnx_make_view(reader *r, const node_of *node, value_of *v) {
+  struct sl_reshape_options o = {.shape = v->view};
+  if (sl_shape_equal(&v->view, sl__onnx_shape_of(r, v))) return SL_OK;
+  enum sl_status status = sl__onnx_append(r, node, NULL, &sl__reshape_kind, &o, v, 1);
+  v->layer = r->model->count - 1;
+  return status;
+}
+
+enum sl_status sl__onnx_append_permute(reader *r, const node_of *node, value_of *x,
+                                       const int *axes) {
+  struct sl_permute_options o = {.axes.ndim = x->view.ndim};
+  enum sl_status status;
+  bool turns = true;
+  SL__TRY(sl__onnx_make_view(r, node, x));
+  for (int d = 0; d < x->view.ndim; d++) {
+    o.axes.dim[d] = axes[d];
+    turns &= axes[d] == x->view.ndim - 1 - d;
+  }
+  if (turns) o.axes = (struct sl_shape){0}; /* the layer's default */
+  SL__TRY(sl__onnx_append(r, node, NULL, &sl__permute_kind, &o, x, 1));
+  status = sl__onnx_give_first(r, node, NULL);
+out:
+  return status;
+}
+
+/* The axis of a sample, from an axis of a batch. */
+static enum sl_status sample_axis(const reader *r, const node_of *node, int64_t number, int ndim,
+                                  int *axis) {
+  enum sl_status status = sl__onnx_axis(r, node, number, ndim + 1, axis);
+  if (status == SL_OK && --*axis < 0)
+    status = sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute axis: the batch's axis");
+  return status;
+}
+
+enum sl_status sl__onnx_read_concat(reader *r, const node_of *node) {
+  struct sl_concatenate_options o = {0};
+  value_of x[SL__MAX_INPUTS];
+  enum sl_status status;
+  int64_t number;
+  if (node->inputs < 1 || node->inputs > SL__MAX_INPUTS)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "takes %d inputs; 1 to %d are supported",
+                           node->inputs, SL__MAX_INPUTS);
+  for (int i = 0; i < node->inputs; i++) SL__TRY(sl__onnx_take_whole(r, node, i, &x[i]));
+  SL__TRY(sl__onnx_get_whole(r, node, "axis", 1, &number));
+  SL__TRY(sample_axis(r, node, number, x->view.ndim, &o.axis));
+  SL__TRY(sl__onnx_append(r, node, NULL, &sl__concatenate_kind, &o, x, node->inputs));
+  status = sl__onnx_give_first(r, node, NULL);
+out:
+  return status;
+}
+
+/* A list of one number: attribute or input i. */
+static enum sl_status one_number(const reader *r, const node_of *node, const char *name, int i,
+                                 int64_t *number) {
+  const int64_t *list;
+  int count;
+  enum sl_status status = sl__onnx_get_either(r, node, name, i, &list, &count);
+  if (status != SL_OK) return status;
+  if (count != 1)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "its %s must be one constant number", name);
+  *number = *list;
+  return SL_OK;
+}
+
+/* ONNX counts negative numbers from the end, and cuts larger ones. */
+static int64_t place_of(int64_t number, int64_t size) {
+  if (number < 0) number = number < -size ? 0 : number + size;
+  return number > size ? size : number;
+}
+
+enum sl_status sl__onnx_read_slice(reader *r, const node_of *node) {
+  struct sl_slice_options o = {0};
+  int64_t start = 0, end = 0, axis = 0, step = 1;
+  enum sl_status status;
+  value_of x;
+  SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
+  SL__TRY(one_number(r, node, "starts", 1, &start));
+  SL__TRY(one_number(r, node, "ends", 2, &end));
+  SL__TRY(one_number(r, node, "axes", 3, &axis));
+  if (sl__onnx_has(node, 4)) SL__TRY(one_number(r, node, "steps", 4, &step));
+  if (step != 1)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "its step is %lld; only 1 is supported",
+                           (long long)step);
+  SL__TRY(sample_axis(r, node, axis, x.view.ndim, &o.axis));
+  o.first = place_of(start, x.view.dim[o.axis]);
+  end = place_of(end, x.view.dim[o.axis]);
+  if (end <= o.first) return sl__onnx_refuse(r, node, SL_BAD_FILE, "its range is empty");
+  o.count = end == x.view.dim[o.axis] ? 0 : end - o.first;
+  SL__TRY(sl__onnx_append(r, node, NULL, &sl__slice_kind, &o, &x, 1));
+  status = sl__onnx_give_first(r, node, NULL);
+out:
+  return status;
+}
+
+/* An Unsqueeze after the mean of a whole sample: Starling writes it, since ONNX leaves no axis. */
+static const node_of *last_of_mean(reader *r, const node_of *node) {
+  if (!r->own || !strchr(node->name, '/') || !node->outputs) return node;
+  const node_of *user = sl__onnx_only_user(r, node->output[0]);
+  if (!user || strcmp(user->op, "Unsqueeze") != 0) return node;
+  r->done[user - r->graph.node] = true;
+  return user;
+}
+
+static enum sl_status append_mean(reader *r, const node_of *node, const value_of *x, int mask,
+                                  bool keeps) {
+  struct sl_mean_options o = {.keep = keeps};
+  enum sl_status status;
+  const node_of *last = last_of_mean(r, node);
+  for (int d = 0; d < x->view.ndim; d++)
+    if (mask >> d & 1) o.axes.dim[o.axes.ndim++] = d;
+  if (x->view.ndim > 1 && mask == (1 << x->view.ndim) - 2) o.axes = (struct sl_shape){0};
+  if (mask == (1 << x->view.ndim) - 1 && !keeps && last == node)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "attribute axes: the mean over all axes must keep one (keepdims)");
+  SL__TRY(sl__onnx_append(r, last, NULL, &sl__mean_kind, &o, x, 1));
+  status = sl__onnx_give_first(r, last, NULL);
+out:
+  return status;
+}
+
+enum sl_status sl__onnx_read_mean(reader *r, const node_of *node) {
+  struct sl_pool2d_options plane = {.global = true};
+  int64_t keeps;
+  const int64_t *axes;
+  int count, axis, mask = 0;
+  enum sl_status status;
+  value_of x;
+  SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
+  SL__TRY(sl__onnx_get_either(r, node, "axes", 1, &axes, &count));
+  SL__TRY(sl__onnx_get_whole(r, node, "keepdims", 1, &keeps));
+  for (int i = 0; i < count; i++) {
+    SL__TRY(sample_axis(r, node, axes[i], x.view.ndim, &axis));
+    mask |= 1 << axis;
+  }
+  if (!mask) return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "attribute axes must be there");
+  if (r->own || x.view.ndim != 3 || mask != (1 << 1 | 1 << 2))
+    return append_mean(r, node, &x, mask, keeps);
+  SL__TRY(sl__onnx_append(r, node, NULL, &sl__avgpool2d_kind, &plane, &x, 1));
+  x.view = keeps ? SL_SHAPE(x.view.dim[0], 1, 1) : SL_SHAPE(x.view.dim[0]);
+  status = sl__onnx_give_first(r, node, &x);
+out:
+  return status;
+}
