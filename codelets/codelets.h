@@ -63,6 +63,26 @@ enum sl_status sl__conv2d_backward_weight(struct sl_context *context, const stru
                                           struct sl__tensor *x, struct sl__tensor *dy,
                                           struct sl__tensor *grad, const struct sl__conv2d *conv);
 
+/* The same with groups (weight [K, C / groups, R, S]; K and C are multiples of groups) and dilation
+ * (a tap every dilation-th pixel), each at least 1. transposed: x [N, C, H, W] with weight [C, K /
+ * groups, R, S] to y [N, K, H', W'], of which the convolution of these options makes [H, W]. */
+struct sl__groupconv2d {
+  struct sl__conv2d conv;
+  int groups, dilation_h, dilation_w;
+  bool transposed;
+};
+enum sl_status sl__groupconv2d_forward(struct sl_context *context, const struct sl__launch *l,
+                                       struct sl__tensor *x, struct sl__tensor *param,
+                                       struct sl__tensor *y, const struct sl__groupconv2d *conv);
+enum sl_status sl__groupconv2d_backward_data(struct sl_context *context, const struct sl__launch *l,
+                                             struct sl__tensor *dy, struct sl__tensor *param,
+                                             struct sl__tensor *dx,
+                                             const struct sl__groupconv2d *conv);
+enum sl_status sl__groupconv2d_backward_weight(struct sl_context *context,
+                                               const struct sl__launch *l, struct sl__tensor *x,
+                                               struct sl__tensor *dy, struct sl__tensor *grad,
+                                               const struct sl__groupconv2d *conv);
+
 /* Pooling over windows: x [N, C, H, W] -> y [N, C, H', W']. index [N, C, H', W'] i32: where in the
  * H W plane the maximum was (the first one). Average: padding counts as zeros and in the divisor
  * (PyTorch's default). */

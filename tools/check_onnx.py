@@ -271,6 +271,15 @@ OWN = {
         layer("upsample2d", "linear", scale_h=3, scale_w=2, bilinear=True),
         layer("conv2d", "conv", channels=2, kernel_h=3),
     ),
+    "groups and transposed": architecture(
+        [4, 9, 8],
+        layer("conv2d", "depth", channels=8, kernel_h=3, groups=4),
+        layer("conv2d", "wide", channels=6, kernel_h=3, pad_h=2, dilation_h=2, groups=2),
+        layer(
+            "conv_transpose2d", "up", channels=4, kernel_h=3, stride_h=2, pad_h=1, output_pad_h=1
+        ),
+        layer("conv_transpose2d", "last", channels=2, kernel_h=2, stride_h=2, groups=2),
+    ),
     "norm over positions": architecture(
         [4, 6],
         layer("batchnorm", "bn"),

@@ -111,14 +111,19 @@ def pair(layer, name, default):
 def module_of(layer, shape):
     """The module that has the layer's parameters; shape: its input's, with the batch's axis."""
     kind = layer["kind"]
-    if kind == "conv2d":
-        return nn.Conv2d(
+    if kind in ("conv2d", "conv_transpose2d"):
+        transposed = kind == "conv_transpose2d"
+        extra = dict(output_padding=pair(layer, "output_pad", (0, 0))) if transposed else {}
+        return (nn.ConvTranspose2d if transposed else nn.Conv2d)(
             shape[1],
             layer["channels"],
             pair(layer, "kernel", (0, 0)),
             pair(layer, "stride", (1, 1)),
             pair(layer, "pad", (0, 0)),
+            dilation=pair(layer, "dilation", (1, 1)),
+            groups=layer.get("groups") or 1,
             bias=not layer.get("no_bias"),
+            **extra,
         )
     if kind in ("maxpool2d", "avgpool2d"):
         kernel = tuple(shape[2:]) if layer.get("global") else pair(layer, "kernel", (0, 0))
@@ -403,6 +408,28 @@ def convolutions():
         *((a, dict(activation=a, pad_h=1)) for a in ("relu", "tanh", "sigmoid")),
     ]:
         yield "conv2d, " + text, chain(IMAGE, {**base, **options})
+
+
+def groups():
+    base = dict(kernel_h=3, kernel_w=2, channels=6)
+    for text, options in [
+        ("groups", dict(groups=2)),
+        ("depthwise", dict(groups=4, channels=4, pad_h=1)),
+        ("depthwise, doubled", dict(groups=4, channels=8, stride_h=2, activation="relu")),
+        ("dilation", dict(dilation_h=2, pad_h=2)),
+        ("dilation 2x3, groups", dict(dilation_h=2, dilation_w=3, groups=2, no_bias=True)),
+    ]:
+        yield "conv2d, " + text, chain([4, 13, 11], {"kind": "conv2d", **base, **options})
+    for text, options in [
+        ("2x2, stride 2", dict(kernel_h=2, stride_h=2)),
+        ("3x2, no bias", dict(no_bias=True)),
+        ("stride, padding", dict(kernel_w=3, stride_h=2, pad_h=1, output_pad_h=1)),
+        ("groups, tanh", dict(stride_h=2, stride_w=3, groups=2, activation="tanh")),
+        ("dilation", dict(dilation_h=2, stride_h=2, pad_h=1)),
+    ]:
+        yield "conv_transpose2d, " + text, chain(
+            [4, 6, 5], {"kind": "conv_transpose2d", **base, **options}
+        )
 
 
 def pools():
@@ -769,7 +796,7 @@ def compare_loss(starling, name, settings, function, folder):
 def compare_all(starling, only):
     cases = [
         (name, architecture, None)
-        for make in (convolutions, pools, small_ones, axes, norms, recurrent)
+        for make in (convolutions, groups, pools, small_ones, axes, norms, recurrent)
         for name, architecture in make()
     ]
     cases = [case for case in [*cases, *networks()] if only in case[0]]

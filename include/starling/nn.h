@@ -66,10 +66,12 @@ struct sl_dense_options {
 SL_API enum sl_status sl_dense(struct sl_model *model, const char *name,
                                const struct sl_dense_options *options);
 
-/** 2-D convolution, cross-correlation as in PyTorch: x [C, H, W], weight [K, C, R, S], bias [K] ->
- * y [K, H', W'], H' = (H + 2 pad - R) / stride + 1. stride 0 means 1; kernel_w, stride_w and pad_w
- * follow *_h if they are 0; pad_h_only: pad_w stays 0. \return SL_BAD_SHAPE if the input is not
- * [C, H, W] or H' or W' < 1; SL_BAD_ARGUMENT for pad_h_only with a pad_w. */
+/** 2-D convolution, cross-correlation as in PyTorch: x [C, H, W], weight [K, C / groups, R, S],
+ * bias [K] -> y [K, H', W'], H' = (H + 2 pad - dilation (R - 1) - 1) / stride + 1. stride, dilation
+ * and groups 0 mean 1; kernel_w, stride_w, dilation_w and pad_w follow *_h if they are 0;
+ * pad_h_only: pad_w stays 0. groups = C is a depthwise convolution. \return SL_BAD_SHAPE if the
+ * input is not [C, H, W] or H' or W' < 1; SL_BAD_ARGUMENT for pad_h_only with a pad_w, or unless
+ * groups divides C and K. */
 struct sl_conv2d_options {
   struct sl_layer_options layer;
   int channels;
@@ -77,9 +79,28 @@ struct sl_conv2d_options {
   bool no_bias;
   enum sl_activation activation;
   bool pad_h_only;
+  int groups, dilation_h, dilation_w;
 };
 SL_API enum sl_status sl_conv2d(struct sl_model *model, const char *name,
                                 const struct sl_conv2d_options *options);
+
+/** Transposed 2-D convolution, as torch.nn.ConvTranspose2d: x [C, H, W], weight [C, K / groups, R,
+ * S], bias [K] -> y [K, H', W'], H' = (H - 1) stride - 2 pad + dilation (R - 1) + output_pad + 1.
+ * Defaults as sl_conv2d's; output_pad_w follows output_pad_h if it is 0 (not with pad_h_only).
+ * \return as sl_conv2d; SL_BAD_ARGUMENT also for an output_pad that is not below stride or
+ * dilation.
+ */
+struct sl_conv_transpose2d_options {
+  struct sl_layer_options layer;
+  int channels;
+  int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+  bool no_bias;
+  enum sl_activation activation;
+  bool pad_h_only;
+  int groups, dilation_h, dilation_w, output_pad_h, output_pad_w;
+};
+SL_API enum sl_status sl_conv_transpose2d(struct sl_model *model, const char *name,
+                                          const struct sl_conv_transpose2d_options *options);
 
 /** Max and average pooling: x [C, H, W] -> [C, H', W'] as in sl_conv2d; stride 0 means the kernel's
  * size; global: the kernel is the whole plane. */

@@ -17,6 +17,8 @@ static const struct {
     {"Cast", sl__onnx_read_identity, " to "},
     {"Concat", sl__onnx_read_concat, " axis "},
     {"Conv", sl__onnx_read_conv, " auto_pad dilations group kernel_shape pads strides "},
+    {"ConvTranspose", sl__onnx_read_conv_transpose,
+     " auto_pad dilations group kernel_shape output_padding pads strides "},
     {"Div", sl__onnx_read_mul, ""},
     {"Dropout", sl__onnx_read_dropout, " ratio seed "},
     {"Erf", sl__onnx_read_erf, ""},

@@ -51,6 +51,7 @@ enum sl_status sl__onnx_read_add(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_bias(const reader *r, const node_of *node, int i, int64_t count,
                                   const float **values);
 enum sl_status sl__onnx_read_conv(reader *r, const node_of *node);
+enum sl_status sl__onnx_read_conv_transpose(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_pool(reader *r, const node_of *node);
 enum sl_status sl__onnx_read_global(reader *r, const node_of *node);
 

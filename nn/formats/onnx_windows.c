@@ -6,7 +6,7 @@
 #include "nn/formats/onnx_operators.h"
 
 struct window {
-  int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+  int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
 };
 
 /* Reads two numbers of a list attribute, each at least at_least. */
@@ -43,12 +43,14 @@ static enum sl_status read_pads(const reader *r, const node_of *node, struct win
   if (count != 4 || pads[0] != pads[2] || pads[1] != pads[3])
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "attribute pads: both sides must have the same");
-  if (pads[0] < 0 || pads[1] < 0 || pads[0] >= w->kernel_h || pads[1] >= w->kernel_w)
+  int64_t high = (int64_t)w->dilation_h * (w->kernel_h - 1) + 1,
+          wide = (int64_t)w->dilation_w * (w->kernel_w - 1) + 1;
+  if (pads[0] < 0 || pads[1] < 0 || pads[0] >= high || pads[1] >= wide)
     return sl__onnx_refuse(
         r, node, SL_UNSUPPORTED,
         "attribute pads is %lld, %lld; each must be from 0 to below the kernel's "
-        "%d, %d",
-        (long long)pads[0], (long long)pads[1], w->kernel_h, w->kernel_w);
+        "%lld, %lld",
+        (long long)pads[0], (long long)pads[1], (long long)high, (long long)wide);
   w->pad_h = (int)pads[0];
   w->pad_w = (int)pads[1];
 out:
@@ -56,16 +58,11 @@ out:
 }
 
 static enum sl_status read_window(const reader *r, const node_of *node, struct window *w) {
-  int dilation_h = 1, dilation_w = 1;
   enum sl_status status;
-  w->stride_h = w->stride_w = 1;
+  w->stride_h = w->stride_w = w->dilation_h = w->dilation_w = 1;
   SL__TRY(read_pair(r, node, "kernel_shape", 1, &w->kernel_h, &w->kernel_w));
   SL__TRY(read_pair(r, node, "strides", 1, &w->stride_h, &w->stride_w));
-  SL__TRY(read_pair(r, node, "dilations", 1, &dilation_h, &dilation_w));
-  if (dilation_h != 1 || dilation_w != 1)
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "attribute dilations is %d, %d; only 1 is supported", dilation_h,
-                           dilation_w);
+  SL__TRY(read_pair(r, node, "dilations", 1, &w->dilation_h, &w->dilation_w));
   if (w->kernel_h < 1)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "attribute kernel_shape must be there");
   status = read_pads(r, node, w);
@@ -88,10 +85,14 @@ out:
   return status;
 }
 
+/* transposed: the weight's first dimension is the input's. */
 static enum sl_status check_conv(const reader *r, const node_of *node, const value_of *x,
-                                 const struct sl__onnx_tensor *weight, struct window *w) {
+                                 const struct sl__onnx_tensor *weight, bool transposed,
+                                 struct window *w, int64_t *groups) {
   enum sl_status status;
-  SL__TRY(sl__onnx_must_be(r, node, "group", 1, 1));
+  SL__TRY(sl__onnx_get_whole(r, node, "group", 1, groups));
+  if (*groups < 1 || *groups > SL__ONNX_MOST)
+    return sl__onnx_refuse(r, node, SL_BAD_FILE, "attribute group is %lld", (long long)*groups);
   if (weight->dim[0] < 1 || weight->dim[0] > INT_MAX || weight->dim[2] < 1 || weight->dim[3] < 1 ||
       weight->dim[2] > SL__ONNX_MOST || weight->dim[3] > SL__ONNX_MOST)
     return sl__onnx_refuse(r, node, SL_BAD_FILE,
@@ -99,11 +100,21 @@ static enum sl_status check_conv(const reader *r, const node_of *node, const val
   w->kernel_h = (int)weight->dim[2];
   w->kernel_w = (int)weight->dim[3];
   SL__TRY(read_window(r, node, w));
-  if (x->view.ndim != 3 || x->view.dim[0] != weight->dim[1] || w->kernel_h != weight->dim[2] ||
+  int64_t channels = transposed ? weight->dim[0] : weight->dim[1] * *groups;
+  if (x->view.ndim != 3 || x->view.dim[0] != channels || w->kernel_h != weight->dim[2] ||
       w->kernel_w != weight->dim[3])
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "its weight does not fit its input or its window");
 out:
   return status;
+}
+
+/* As the layers' options: 0 is their default. */
+static int dilation_h_of(const struct window *w) {
+  return w->dilation_h == 1 && w->dilation_w == 1 ? 0 : w->dilation_h;
+}
+
+static int dilation_w_of(const struct window *w) {
+  return w->dilation_w == w->dilation_h ? 0 : w->dilation_w;
 }
 
 enum sl_status sl__onnx_read_conv(reader *r, const node_of *node) {
@@ -112,10 +123,11 @@ enum sl_status sl__onnx_read_conv(reader *r, const node_of *node) {
   struct window w = {0};
   enum sl_status status;
   const float *bias;
+  int64_t groups;
   value_of x;
   SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
   SL__TRY(sl__onnx_take_weight(r, node, 1, 4, &weight));
-  SL__TRY(check_conv(r, node, &x, weight, &w));
+  SL__TRY(check_conv(r, node, &x, weight, false, &w, &groups));
   SL__TRY(sl__onnx_read_bias(r, node, 2, weight->dim[0], &bias));
   struct sl_conv2d_options o = {.channels = (int)weight->dim[0],
                                 .kernel_h = w.kernel_h,
@@ -125,6 +137,9 @@ enum sl_status sl__onnx_read_conv(reader *r, const node_of *node) {
                                 .pad_h = w.pad_h,
                                 .pad_w = w.pad_w == w.pad_h ? 0 : w.pad_w,
                                 .pad_h_only = w.pad_h && !w.pad_w,
+                                .groups = groups == 1 ? 0 : (int)groups,
+                                .dilation_h = dilation_h_of(&w),
+                                .dilation_w = dilation_w_of(&w),
                                 .no_bias = !bias,
                                 .activation = sl__onnx_fuse(r, node, &last)};
   SL__TRY(sl__onnx_append(r, node, weight->name, &sl__conv2d_kind, &o, &x, 1));
@@ -132,6 +147,61 @@ enum sl_status sl__onnx_read_conv(reader *r, const node_of *node) {
   if (bias) SL__TRY(sl__onnx_set(r, node, "bias", bias, weight->dim[0], NULL));
   status = sl__onnx_give_first(r, last, NULL);
 out:
+  return status;
+}
+
+enum sl_status sl__onnx_read_conv_transpose(reader *r, const node_of *node) {
+  const struct sl__onnx_tensor *weight;
+  const node_of *last = node;
+  struct window w = {0};
+  int output_h = 0, output_w = 0;
+  enum sl_status status;
+  const float *bias;
+  int64_t groups;
+  value_of x;
+  SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
+  SL__TRY(sl__onnx_take_weight(r, node, 1, 4, &weight));
+  SL__TRY(check_conv(r, node, &x, weight, true, &w, &groups));
+  SL__TRY(read_pair(r, node, "output_padding", 0, &output_h, &output_w));
+  if (weight->dim[1] < 1 || weight->dim[1] > SL__ONNX_MOST)
+    return sl__onnx_refuse(r, node, SL_BAD_FILE, "its weight does not fit its input or its window");
+  int64_t channels = weight->dim[1] * groups;
+  SL__TRY(sl__onnx_read_bias(r, node, 2, channels, &bias));
+  struct sl_conv_transpose2d_options o = {
+      .channels = channels > INT32_MAX ? 0 : (int)channels,
+      .kernel_h = w.kernel_h,
+      .kernel_w = w.kernel_w == w.kernel_h ? 0 : w.kernel_w,
+      .stride_h = w.stride_h == 1 && w.stride_w == 1 ? 0 : w.stride_h,
+      .stride_w = w.stride_w == w.stride_h ? 0 : w.stride_w,
+      .pad_h = w.pad_h,
+      .pad_w = w.pad_w == w.pad_h ? 0 : w.pad_w,
+      .pad_h_only = (w.pad_h && !w.pad_w) || (output_h && !output_w),
+      .output_pad_h = output_h,
+      .output_pad_w = output_w == output_h ? 0 : output_w,
+      .groups = groups == 1 ? 0 : (int)groups,
+      .dilation_h = dilation_h_of(&w),
+      .dilation_w = dilation_w_of(&w),
+      .no_bias = !bias,
+      .activation = sl__onnx_fuse(r, node, &last)};
+  if (o.pad_h_only) { /* nothing follows the height then */
+    o.pad_w = w.pad_w;
+    o.output_pad_w = output_w;
+  }
+  SL__TRY(sl__onnx_append(r, node, weight->name, &sl__conv_transpose2d_kind, &o, &x, 1));
+  SL__TRY(sl__onnx_set(r, node, "weight", weight->reals, weight->count, NULL));
+  if (bias) SL__TRY(sl__onnx_set(r, node, "bias", bias, channels, NULL));
+  status = sl__onnx_give_first(r, last, NULL);
+out:
+  return status;
+}
+
+/* Pooling has no dilation. */
+static enum sl_status read_pool_window(const reader *r, const node_of *node, struct window *w) {
+  enum sl_status status = read_window(r, node, w);
+  if (status == SL_OK && (w->dilation_h != 1 || w->dilation_w != 1))
+    status = sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                             "attribute dilations is %d, %d; only 1 is supported", w->dilation_h,
+                             w->dilation_w);
   return status;
 }
 
@@ -152,7 +222,7 @@ enum sl_status sl__onnx_read_pool(reader *r, const node_of *node) {
   enum sl_status status;
   value_of x;
   SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
-  SL__TRY(read_window(r, node, &w));
+  SL__TRY(read_pool_window(r, node, &w));
   SL__TRY(sl__onnx_must_be(r, node, "ceil_mode", 0, 0));
   if (average && (w.pad_h || w.pad_w))
     SL__TRY(sl__onnx_must_be(r, node, "count_include_pad", 0, 1));

@@ -17,10 +17,41 @@ static struct sl__conv2d parameters(const struct sl__layer *layer) {
                              .activation = o->activation};
 }
 
+/* Groups and dilation, which an operation of its own computes; the others are faster without. */
+static struct sl__groupconv2d grouped(const struct sl__layer *layer) {
+  const struct sl_conv2d_options *o = layer->options;
+  int dilation_h = o->dilation_h ? o->dilation_h : 1;
+  return (struct sl__groupconv2d){.conv = parameters(layer),
+                                  .groups = o->groups ? o->groups : 1,
+                                  .dilation_h = dilation_h,
+                                  .dilation_w = o->dilation_w ? o->dilation_w : dilation_h};
+}
+
+static bool is_grouped(const struct sl__groupconv2d *g) {
+  return g->groups > 1 || g->dilation_h > 1 || g->dilation_w > 1;
+}
+
+enum { MOST = 1 << 15 }; /* of a dilation, and a dilated kernel: their product fits an int */
+
+static enum sl_status check_groups(const struct sl__layer *layer, const struct sl__groupconv2d *g) {
+  const struct sl__conv2d *c = &g->conv;
+  int64_t in = layer->in[0].dim[0];
+  if (g->groups < 1 || in % g->groups || c->channels % g->groups)
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                          "groups is %d; it must divide the %lld and %d channels", g->groups,
+                          (long long)in, c->channels);
+  if (g->dilation_h < 1 || g->dilation_w < 1 || g->dilation_h > MOST || g->dilation_w > MOST ||
+      (is_grouped(g) && (c->kernel_h > MOST || c->kernel_w > MOST)))
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                          "dilation %dx%d and its kernel %dx%d must be from 1 to %d", g->dilation_h,
+                          g->dilation_w, c->kernel_h, c->kernel_w, MOST);
+  return SL_OK;
+}
+
 static enum sl_status infer(struct sl__layer *layer) {
   const struct sl_conv2d_options *o = layer->options;
-  struct sl__conv2d c = parameters(layer);
-  struct sl__window window = {c.kernel_h, c.kernel_w, c.stride_h, c.stride_w, c.pad_h, c.pad_w};
+  struct sl__groupconv2d g = grouped(layer);
+  struct sl__conv2d c = g.conv;
   int64_t height, width;
   if (c.channels < 1)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "channels is %d; it must be at least 1",
@@ -28,9 +59,17 @@ static enum sl_status infer(struct sl__layer *layer) {
   if (c.activation == SL_ACTIVATION_GELU)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "gelu needs the values before it: append it as a layer, sl_activate");
-  enum sl_status status = sl__window_output(layer, &window, o->pad_h_only, &height, &width);
+  enum sl_status status = check_groups(layer, &g);
   if (status != SL_OK) return status;
-  int64_t in = layer->in[0].dim[0], area = (int64_t)c.kernel_h * c.kernel_w;
+  struct sl__window window = {g.dilation_h * (c.kernel_h - 1) + 1,
+                              g.dilation_w * (c.kernel_w - 1) + 1,
+                              c.stride_h,
+                              c.stride_w,
+                              c.pad_h,
+                              c.pad_w};
+  status = sl__window_output(layer, &window, o->pad_h_only, &height, &width);
+  if (status != SL_OK) return status;
+  int64_t in = layer->in[0].dim[0] / g.groups, area = (int64_t)c.kernel_h * c.kernel_w;
   layer->out = SL_SHAPE(c.channels, height, width);
   layer->flops = 2.0 * (double)sl_shape_count(&layer->out) * (double)(in * area);
   struct sl__param *weight =
@@ -48,6 +87,9 @@ static enum sl_status infer(struct sl__layer *layer) {
 
 static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
   struct sl__conv2d c = parameters(layer);
+  struct sl__groupconv2d g = grouped(layer);
+  if (is_grouped(&g))
+    return sl__groupconv2d_forward(p->context, &p->launch, p->x[0], p->param, p->y, &g);
   return sl__conv2d_forward(p->context, &p->launch, p->x[0], p->param, p->y, &c);
 }
 
@@ -63,13 +105,19 @@ static enum sl_status backward_begin(const struct sl__layer *layer, struct sl__p
 
 static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
   struct sl__conv2d c = parameters(layer);
+  struct sl__groupconv2d g = grouped(layer);
   p->launch.accumulate = p->add_dx[0];
+  if (is_grouped(&g))
+    return sl__groupconv2d_backward_data(p->context, &p->launch, p->dy, p->param, p->dx[0], &g);
   return sl__conv2d_backward_data(p->context, &p->launch, p->dy, p->param, p->dx[0], &c);
 }
 
 static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__pass *p) {
   struct sl__conv2d c = parameters(layer);
+  struct sl__groupconv2d g = grouped(layer);
   p->launch.accumulate = p->add_grad;
+  if (is_grouped(&g))
+    return sl__groupconv2d_backward_weight(p->context, &p->launch, p->x[0], p->dy, p->grad, &g);
   return sl__conv2d_backward_weight(p->context, &p->launch, p->x[0], p->dy, p->grad, &c);
 }
 
@@ -77,11 +125,14 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
   struct sl__conv2d c = parameters(layer);
   const char *x = sl__onnx_input(w, 0), *weight = sl__onnx_param(w, "weight"),
              *bias = sl__onnx_param(w, "bias");
-  const char *y =
-      sl__onnx_node(w, NULL, "Conv", SL__ONNX_NAMES(x, weight, bias),
-                    SL__ONNX_ATTRIBUTES(SL__ONNX_LIST("kernel_shape", c.kernel_h, c.kernel_w),
-                                        SL__ONNX_LIST("strides", c.stride_h, c.stride_w),
-                                        SL__ONNX_LIST("pads", c.pad_h, c.pad_w, c.pad_h, c.pad_w)));
+  struct sl__groupconv2d g = grouped(layer);
+  struct sl__onnx_attribute list[6] = {
+      SL__ONNX_LIST("kernel_shape", c.kernel_h, c.kernel_w),
+      SL__ONNX_LIST("strides", c.stride_h, c.stride_w),
+      SL__ONNX_LIST("pads", c.pad_h, c.pad_w, c.pad_h, c.pad_w),
+      {.name = is_grouped(&g) ? "group" : NULL, .type = SL__ONNX_I, .i = g.groups},
+      SL__ONNX_LIST("dilations", g.dilation_h, g.dilation_w)};
+  const char *y = sl__onnx_node(w, NULL, "Conv", SL__ONNX_NAMES(x, weight, bias), list);
   return sl__onnx_activated(w, c.activation, y);
 }
 
@@ -95,6 +146,9 @@ static const struct sl_field fields[] = {SL_FIELD(sl_conv2d_options, INT, channe
                                          SL_FIELD(sl_conv2d_options, BOOL, pad_h_only),
                                          SL_FIELD(sl_conv2d_options, BOOL, no_bias),
                                          SL_FIELD(sl_conv2d_options, ACTIVATION, activation),
+                                         SL_FIELD(sl_conv2d_options, INT, groups),
+                                         SL_FIELD(sl_conv2d_options, INT, dilation_h),
+                                         SL_FIELD(sl_conv2d_options, INT, dilation_w),
                                          {0}};
 
 const struct sl__layer_kind sl__conv2d_kind = {.name = "conv2d",

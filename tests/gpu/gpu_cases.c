@@ -152,6 +152,79 @@ static enum sl_status conv2d_backward_weight(struct trial *t, const int64_t *d) 
   CASE(__VA_ARGS__, {4, 16, 8, 8, 32, 3, 1, 1, 0, SL_ACTIVATION_NONE})                             \
   CASE(__VA_ARGS__, {33, 3, 6, 6, 2, 3, 1, 1, 1, SL_ACTIVATION_NONE})
 
+/* ---- groups: N, C, H, W, K, kernel, stride, pad, dilation, groups, bias, transposed ------------
+ */
+
+struct groupconv {
+  struct sl__groupconv2d options;
+  struct sl_shape x, y; /* of the convolution; a transposed one goes from y to x */
+  int64_t params;
+};
+
+static struct groupconv groupconv_of(const int64_t *d) {
+  struct groupconv g = {.options = {.conv = {.channels = (int)(d[11] ? d[1] : d[4]),
+                                             .kernel_h = (int)d[5],
+                                             .kernel_w = (int)d[5],
+                                             .stride_h = (int)d[6],
+                                             .stride_w = (int)d[6],
+                                             .pad_h = (int)d[7],
+                                             .pad_w = (int)d[7],
+                                             .has_bias = d[10] != 0},
+                                    .groups = (int)d[9],
+                                    .dilation_h = (int)d[8],
+                                    .dilation_w = (int)d[8],
+                                    .transposed = d[11] != 0},
+                        .x = SL_SHAPE(d[0], d[1], d[2], d[3])};
+  int64_t reach = 2 * d[7] - d[8] * (d[5] - 1) - 1;
+  g.y = SL_SHAPE(d[0], d[4], (d[2] + reach) / d[6] + 1, (d[3] + reach) / d[6] + 1);
+  g.params = d[4] * (d[1] / d[9]) * d[5] * d[5] + (d[10] ? g.options.conv.channels : 0);
+  return g;
+}
+
+static double group_terms(const int64_t *d) { return (double)((d[1] + d[4]) * d[5] * d[5] + 1); }
+
+static enum sl_status groupconv2d_forward(struct trial *t, const int64_t *d) {
+  struct groupconv g = groupconv_of(d);
+  struct sl__tensor *x = given(t, t->type, d[11] ? g.y : g.x);
+  struct sl__tensor *param = given(t, t->type, SL_SHAPE(g.params));
+  struct sl__tensor *y = added(t, t->type, d[11] ? g.x : g.y, fused(group_terms(d), 1));
+  if (t->status != SL_OK) return t->status;
+  g.options.conv.activation = t->launch.accumulate ? SL_ACTIVATION_NONE : SL_ACTIVATION_RELU;
+  return sl__groupconv2d_forward(t->context, L, x, param, y, &g.options);
+}
+
+static enum sl_status groupconv2d_backward_data(struct trial *t, const int64_t *d) {
+  struct groupconv g = groupconv_of(d);
+  struct sl__tensor *dy = given(t, t->type, d[11] ? g.x : g.y);
+  struct sl__tensor *param = given(t, t->type, SL_SHAPE(g.params));
+  struct sl__tensor *dx = added(t, t->type, d[11] ? g.y : g.x, products(group_terms(d), 1));
+  if (t->status != SL_OK) return t->status;
+  return sl__groupconv2d_backward_data(t->context, L, dy, param, dx, &g.options);
+}
+
+static enum sl_status groupconv2d_backward_weight(struct trial *t, const int64_t *d) {
+  struct groupconv g = groupconv_of(d);
+  struct sl__tensor *x = given(t, t->type, d[11] ? g.y : g.x);
+  struct sl__tensor *dy = given(t, t->type, d[11] ? g.x : g.y);
+  struct sl__tensor *grad =
+      added(t, SL_F32, SL_SHAPE(g.params), products((double)sl_shape_count(&g.x) + 1, 1));
+  if (t->status != SL_OK) return t->status;
+  return sl__groupconv2d_backward_weight(t->context, L, x, dy, grad, &g.options);
+}
+
+#define PLAIN_GROUPS(CASE, ...)                                                                    \
+  CASE(__VA_ARGS__, {1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1, 0})                                          \
+  CASE(__VA_ARGS__, {2, 6, 7, 9, 6, 3, 1, 1, 1, 6, 1, 0})                                          \
+  CASE(__VA_ARGS__, {2, 4, 9, 8, 8, 3, 2, 1, 1, 2, 0, 0})                                          \
+  CASE(__VA_ARGS__, {1, 3, 12, 13, 5, 3, 1, 2, 2, 1, 1, 0})
+#define TRANSPOSED_GROUPS(CASE, ...)                                                               \
+  CASE(__VA_ARGS__, {2, 4, 10, 8, 6, 2, 2, 0, 1, 1, 1, 1})                                         \
+  CASE(__VA_ARGS__, {1, 6, 9, 12, 4, 3, 2, 1, 1, 2, 1, 1})                                         \
+  CASE(__VA_ARGS__, {2, 3, 8, 7, 3, 3, 1, 1, 2, 3, 0, 1})
+#define GROUP_SIZES(CASE, ...)                                                                     \
+  PLAIN_GROUPS(CASE, __VA_ARGS__)                                                                  \
+  TRANSPOSED_GROUPS(CASE, __VA_ARGS__)
+
 /* ---- pooling: N, C, H, W, kernel, stride, pad ---------------------------------------------- */
 
 struct pool {
@@ -1125,6 +1198,11 @@ static const struct gpu_case cases[] = {
     CASES(conv2d_forward, CONV_SIZES, GPU_ALL)
     CASES(conv2d_backward_data, CONV_SIZES, GPU_ALL)
     CASES(conv2d_backward_weight, CONV_SIZES, GPU_ALL)
+    PLAIN_GROUPS(CASE, groupconv2d_gather, groupconv2d_forward, GPU_HALVES)
+    TRANSPOSED_GROUPS(CASE, groupconv2d_gather, groupconv2d_backward_data, GPU_HALVES)
+    TRANSPOSED_GROUPS(CASE, groupconv2d_scatter, groupconv2d_forward, GPU_HALVES)
+    PLAIN_GROUPS(CASE, groupconv2d_scatter, groupconv2d_backward_data, GPU_HALVES)
+    CASES(groupconv2d_backward_weight, GROUP_SIZES, GPU_HALVES)
     CASES(maxpool2d_forward, POOL_SIZES, GPU_HALVES)
     CASES(maxpool2d_backward, POOL_SIZES, GPU_HALVES)
     CASES(avgpool2d_forward, POOL_SIZES, GPU_HALVES)

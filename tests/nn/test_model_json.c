@@ -115,6 +115,38 @@ static struct sl_model *grown(void) {
   return m;
 }
 
+/* Convolutions with groups, dilation, and transposed ones. */
+static struct sl_model *convolved(void) {
+  struct sl_model *m = new_model(SL_SHAPE(4, 9, 8));
+  OK(sl_conv2d(m, "depth", &(struct sl_conv2d_options){.channels = 8, .kernel_h = 3, .groups = 4}));
+  OK(sl_conv2d(m, "wide",
+               &(struct sl_conv2d_options){.channels = 6,
+                                           .kernel_h = 3,
+                                           .kernel_w = 2,
+                                           .pad_h = 2,
+                                           .dilation_h = 2,
+                                           .dilation_w = 3,
+                                           .groups = 2,
+                                           .no_bias = true,
+                                           .activation = SL_ACTIVATION_RELU}));
+  OK(sl_conv_transpose2d(m, "up",
+                         &(struct sl_conv_transpose2d_options){.channels = 4,
+                                                               .kernel_h = 3,
+                                                               .kernel_w = 2,
+                                                               .stride_h = 2,
+                                                               .pad_h = 1,
+                                                               .output_pad_h = 1,
+                                                               .groups = 2,
+                                                               .pad_h_only = true}));
+  OK(sl_conv_transpose2d(m, "last",
+                         &(struct sl_conv_transpose2d_options){.channels = 2,
+                                                               .kernel_h = 2,
+                                                               .dilation_h = 2,
+                                                               .no_bias = true,
+                                                               .activation = SL_ACTIVATION_TANH}));
+  return m;
+}
+
 static char *text_of(const struct sl_model *m) {
   char *text;
   OK(sl_model_architecture(m, "w.safetensors", &text));
@@ -139,6 +171,7 @@ static void what_is_written_reads_back(void **state) {
   check_round_trip(joined());
   check_round_trip(normed());
   check_round_trip(grown());
+  check_round_trip(convolved());
 }
 
 /* The text has the keys and names of the public header. */

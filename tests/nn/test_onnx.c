@@ -180,6 +180,38 @@ static struct sl_model *grown(void) {
   return m;
 }
 
+/* Convolutions with groups, dilation, and transposed ones. */
+static struct sl_model *convolved(void) {
+  struct sl_model *m = new_model(SL_SHAPE(4, 9, 8));
+  OK(sl_conv2d(m, "depth", &(struct sl_conv2d_options){.channels = 8, .kernel_h = 3, .groups = 4}));
+  OK(sl_conv2d(m, "wide",
+               &(struct sl_conv2d_options){.channels = 6,
+                                           .kernel_h = 3,
+                                           .kernel_w = 2,
+                                           .pad_h = 2,
+                                           .dilation_h = 2,
+                                           .dilation_w = 3,
+                                           .groups = 2,
+                                           .no_bias = true,
+                                           .activation = SL_ACTIVATION_RELU}));
+  OK(sl_conv_transpose2d(m, "up",
+                         &(struct sl_conv_transpose2d_options){.channels = 4,
+                                                               .kernel_h = 3,
+                                                               .kernel_w = 2,
+                                                               .stride_h = 2,
+                                                               .pad_h = 1,
+                                                               .output_pad_h = 1,
+                                                               .groups = 2,
+                                                               .pad_h_only = true}));
+  OK(sl_conv_transpose2d(m, "last",
+                         &(struct sl_conv_transpose2d_options){.channels = 2,
+                                                               .kernel_h = 2,
+                                                               .dilation_h = 2,
+                                                               .no_bias = true,
+                                                               .activation = SL_ACTIVATION_TANH}));
+  return m;
+}
+
 /* Weights in common with others than the first embedding. */
 static struct sl_model *tied(void) {
   struct sl_model *m = new_model(SL_SHAPE(7));
@@ -203,8 +235,8 @@ static struct sl_model *tied(void) {
   return m;
 }
 
-static struct sl_model *(*const models[])(void) = {images, flat,   words,  positions,
-                                                   tied,   joined, normed, grown};
+static struct sl_model *(*const models[])(void) = {images, flat,   words, positions, tied,
+                                                   joined, normed, grown, convolved};
 enum { MODELS = sizeof models / sizeof *models };
 
 /* ---- answers ---- */
@@ -505,7 +537,12 @@ static void set_whole(struct small *s, int node, const char *name, int64_t whole
 
 static void as_it_is(struct small *s) { (void)s; }
 static void group(struct small *s) { set_whole(s, 0, "group", 2); }
-static void dilations(struct small *s) { set_list(s, 0, "dilations", (int64_t[]){2, 2}, 2); }
+static void no_group(struct small *s) { set_whole(s, 0, "group", 0); }
+static void dilations(struct small *s) {
+  s->node[1].op = "MaxPool";
+  set_list(s, 1, "kernel_shape", (int64_t[]){2, 2}, 2);
+  set_list(s, 1, "dilations", (int64_t[]){2, 2}, 2);
+}
 static void uneven_pads(struct small *s) { set_list(s, 0, "pads", (int64_t[]){0, 0, 1, 1}, 4); }
 static void uneven_height(struct small *s) { set_list(s, 0, "pads", (int64_t[]){1, 1, 0, 1}, 4); }
 static void uneven_width(struct small *s) { set_list(s, 0, "pads", (int64_t[]){1, 1, 1, 0}, 4); }
@@ -607,8 +644,9 @@ static const struct {
   const char *words;
 } cases[] = {
     {as_it_is, SL_OK, ""},
-    {group, SL_UNSUPPORTED, "node conv (Conv): attribute group is 2"},
-    {dilations, SL_UNSUPPORTED, "node conv (Conv): attribute dilations is 2, 2"},
+    {group, SL_BAD_FILE, "node conv (Conv): its weight does not fit"},
+    {no_group, SL_BAD_FILE, "node conv (Conv): attribute group is 0"},
+    {dilations, SL_UNSUPPORTED, "node relu (MaxPool): attribute dilations is 2, 2"},
     {uneven_pads, SL_UNSUPPORTED, "node conv (Conv): attribute pads: both sides"},
     {uneven_height, SL_UNSUPPORTED, "node conv (Conv): attribute pads: both sides"},
     {uneven_width, SL_UNSUPPORTED, "node conv (Conv): attribute pads: both sides"},

@@ -88,12 +88,17 @@ static void build_branches(struct sl_model *m) {
   OK(sl_conv2d(m, "conv", &conv));
   OK(sl_groupnorm(m, "groups", &(struct sl_groupnorm_options){.groups = 2}));
   OK(sl_activate(m, "relu", &(struct sl_activation_options){.activation = SL_ACTIVATION_RELU}));
+  OK(sl_conv2d(m, "depthwise",
+               &(struct sl_conv2d_options){.channels = 8, .kernel_h = 3, .pad_h = 1, .groups = 8}));
   OK(sl_slice(m, "low", &(struct sl_slice_options){.count = 4}));
-  OK(sl_slice(m, "high", &(struct sl_slice_options){.first = 4, .layer.inputs = "relu"}));
+  OK(sl_slice(m, "high", &(struct sl_slice_options){.first = 4, .layer.inputs = "depthwise"}));
   OK(sl_multiply(m, "gate", &(struct sl_multiply_options){.layer.inputs = "low,high"}));
   OK(sl_avgpool2d(m, "pool", &(struct sl_pool2d_options){.kernel_h = 2}));
   OK(sl_upsample2d(m, "up", &(struct sl_upsample2d_options){.scale_h = 2, .bilinear = true}));
-  OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "up,gate,low"}));
+  OK(sl_conv_transpose2d(m, "grow",
+                         &(struct sl_conv_transpose2d_options){
+                             .channels = 4, .kernel_h = 2, .stride_h = 2, .layer.inputs = "pool"}));
+  OK(sl_add(m, "sum", &(struct sl_add_options){.layer.inputs = "up,gate,grow,low"}));
   OK(sl_concatenate(m, "join", &(struct sl_concatenate_options){.layer.inputs = "sum,relu"}));
   OK(sl_permute(m, "turn", &(struct sl_permute_options){.axes = SL_SHAPE(1, 2, 0)}));
   OK(sl_layernorm(m, "norm", &(struct sl_layernorm_options){0}));

@@ -1,0 +1,21 @@
+/* Convolution with groups, dilation, or transposed: arguments. */
+#ifndef SL_CODELETS_GROUPCONV2D_H
+#define SL_CODELETS_GROUPCONV2D_H
+
+#include <stdint.h>
+
+/* A convolution of x [images, channels, height, width] to y [images, out_channels, out_height,
+ * out_width] with weight [out_channels, channels / groups, kernel_h, kernel_w]. A transposed
+ * convolution goes from y to x, and its bias is x's. */
+struct sl__groupconv_args {
+  int32_t images, channels, height, width;
+  int32_t out_channels, out_height, out_width;
+  int32_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+  int32_t groups, has_bias, activation, transposed;
+};
+
+static inline int64_t sl__groupconv_weights(const struct sl__groupconv_args *a) {
+  return (int64_t)a->out_channels * (a->channels / a->groups) * a->kernel_h * a->kernel_w;
+}
+
+#endif

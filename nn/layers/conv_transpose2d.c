@@ -1,0 +1,181 @@
+/* Transposed 2-D convolution (Zeiler et al. 2010), as torch.nn.ConvTranspose2d. */
+#include "nn/layers/activation.h"
+#include "nn/layers/window.h"
+
+enum { MOST = 1 << 15 }; /* of each number of a window: their products fit an int */
+
+/* A width of 0 becomes the height. */
+static struct sl__groupconv2d parameters(const struct sl__layer *layer) {
+  const struct sl_conv_transpose2d_options *o = layer->options;
+  int stride_h = o->stride_h ? o->stride_h : 1, dilation_h = o->dilation_h ? o->dilation_h : 1;
+  return (struct sl__groupconv2d){
+      .conv = {.channels = o->channels,
+               .kernel_h = o->kernel_h,
+               .kernel_w = o->kernel_w ? o->kernel_w : o->kernel_h,
+               .stride_h = stride_h,
+               .stride_w = o->stride_w ? o->stride_w : stride_h,
+               .pad_h = o->pad_h,
+               .pad_w = sl__window_pad_w(o->pad_h, o->pad_w, o->pad_h_only),
+               .has_bias = !o->no_bias,
+               .activation = o->activation},
+      .groups = o->groups ? o->groups : 1,
+      .dilation_h = dilation_h,
+      .dilation_w = o->dilation_w ? o->dilation_w : dilation_h,
+      .transposed = true};
+}
+
+static int output_pad_w(const struct sl_conv_transpose2d_options *o) {
+  return o->output_pad_w || o->pad_h_only ? o->output_pad_w : o->output_pad_h;
+}
+
+static bool is_window(int kernel, int stride, int pad, int dilation, int output_pad) {
+  return kernel >= 1 && kernel <= MOST && stride >= 1 && stride <= MOST && pad >= 0 &&
+         dilation >= 1 && dilation <= MOST && pad <= dilation * (kernel - 1) && output_pad >= 0 &&
+         (output_pad < stride || output_pad < dilation);
+}
+
+static enum sl_status check_options(const struct sl__layer *layer,
+                                    const struct sl__groupconv2d *g) {
+  const struct sl_conv_transpose2d_options *o = layer->options;
+  const struct sl__conv2d *c = &g->conv;
+  char text[96];
+  int64_t in = layer->in[0].dim[0];
+  if (layer->in[0].ndim != 3)
+    return sl__layer_fail(layer, SL_BAD_SHAPE, "takes [C, H, W], not %s",
+                          sl_shape_text(&layer->in[0], text, sizeof text));
+  if (c->channels < 1 || g->groups < 1 || in % g->groups || c->channels % g->groups)
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                          "channels is %d, groups %d: groups must divide them and the input's %lld",
+                          c->channels, g->groups, (long long)in);
+  if (c->activation == SL_ACTIVATION_GELU)
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                          "gelu needs the values before it: append it as a layer, sl_activate");
+  if (o->pad_h_only && o->pad_w)
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT, "pad_h_only is set, and pad_w is %d; use one",
+                          o->pad_w);
+  if (!is_window(c->kernel_h, c->stride_h, c->pad_h, g->dilation_h, o->output_pad_h) ||
+      !is_window(c->kernel_w, c->stride_w, c->pad_w, g->dilation_w, output_pad_w(o)))
+    return sl__layer_fail(layer, SL_BAD_ARGUMENT,
+                          "kernel %dx%d, stride %dx%d, padding %dx%d, dilation %dx%d, output_pad "
+                          "%dx%d: from 1 to %d, padding below the dilated kernel, output_pad below "
+                          "stride or dilation",
+                          c->kernel_h, c->kernel_w, c->stride_h, c->stride_w, c->pad_h, c->pad_w,
+                          g->dilation_h, g->dilation_w, o->output_pad_h, output_pad_w(o), MOST);
+  return SL_OK;
+}
+
+static int64_t grown(int64_t size, int kernel, int stride, int pad, int dilation, int output_pad) {
+  return (size - 1) * stride - 2 * (int64_t)pad + (int64_t)dilation * (kernel - 1) + output_pad + 1;
+}
+
+static enum sl_status infer(struct sl__layer *layer) {
+  const struct sl_conv_transpose2d_options *o = layer->options;
+  struct sl__groupconv2d g = parameters(layer);
+  const struct sl__conv2d *c = &g.conv;
+  char text[96];
+  enum sl_status status;
+  SL__TRY(sl__input_alone(layer));
+  SL__TRY(check_options(layer, &g));
+  int64_t in = layer->in[0].dim[0], area = (int64_t)c->kernel_h * c->kernel_w;
+  int64_t outputs = c->channels / g.groups;
+  layer->out = SL_SHAPE(
+      c->channels,
+      grown(layer->in[0].dim[1], c->kernel_h, c->stride_h, c->pad_h, g.dilation_h, o->output_pad_h),
+      grown(layer->in[0].dim[2], c->kernel_w, c->stride_w, c->pad_w, g.dilation_w,
+            output_pad_w(o)));
+  if (layer->out.dim[1] < 1 || layer->out.dim[2] < 1 || layer->out.dim[1] > INT32_MAX / 4 ||
+      layer->out.dim[2] > INT32_MAX / 4)
+    return sl__layer_fail(layer, SL_BAD_SHAPE, "its output would be %s",
+                          sl_shape_text(&layer->out, text, sizeof text));
+  layer->flops = 2.0 * (double)sl_shape_count(&layer->in[0]) * (double)(outputs * area);
+  struct sl__param *weight =
+      sl__block_add(&layer->params, "weight", &SL_SHAPE(in, outputs, c->kernel_h, c->kernel_w));
+  weight->fan_in = outputs * area; /* as PyTorch counts: the second dimension's */
+  weight->fan_out = in * area;
+  if (!c->has_bias) return SL_OK;
+  struct sl__param *bias = sl__block_add(&layer->params, "bias", &SL_SHAPE(c->channels));
+  bias->fan_in = outputs * area;
+  bias->fan_out = in * area;
+  bias->is_bias = true;
+out:
+  return status;
+}
+
+static enum sl_status forward(const struct sl__layer *layer, struct sl__pass *p) {
+  struct sl__groupconv2d g = parameters(layer);
+  return sl__groupconv2d_forward(p->context, &p->launch, p->x[0], p->param, p->y, &g);
+}
+
+static enum sl_activation activation(const struct sl__layer *layer) {
+  return ((const struct sl_conv_transpose2d_options *)layer->options)->activation;
+}
+
+static enum sl_status backward_begin(const struct sl__layer *layer, struct sl__pass *p) {
+  enum sl_activation own = activation(layer);
+  if (own == SL_ACTIVATION_NONE || p->defers_activation) return SL_OK;
+  return sl__activation_backward_inplace(p->context, &p->launch, p->y, p->dy, own);
+}
+
+static enum sl_status backward_data(const struct sl__layer *layer, struct sl__pass *p) {
+  struct sl__groupconv2d g = parameters(layer);
+  p->launch.accumulate = p->add_dx[0];
+  return sl__groupconv2d_backward_data(p->context, &p->launch, p->dy, p->param, p->dx[0], &g);
+}
+
+static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__pass *p) {
+  struct sl__groupconv2d g = parameters(layer);
+  p->launch.accumulate = p->add_grad;
+  return sl__groupconv2d_backward_weight(p->context, &p->launch, p->x[0], p->dy, p->grad, &g);
+}
+
+static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
+  const struct sl_conv_transpose2d_options *o = layer->options;
+  struct sl__groupconv2d g = parameters(layer);
+  const struct sl__conv2d *c = &g.conv;
+  const char *x = sl__onnx_input(w, 0), *weight = sl__onnx_param(w, "weight"),
+             *bias = sl__onnx_param(w, "bias");
+  const char *y = sl__onnx_node(
+      w, NULL, "ConvTranspose", SL__ONNX_NAMES(x, weight, bias),
+      SL__ONNX_ATTRIBUTES(SL__ONNX_LIST("kernel_shape", c->kernel_h, c->kernel_w),
+                          SL__ONNX_LIST("strides", c->stride_h, c->stride_w),
+                          SL__ONNX_LIST("pads", c->pad_h, c->pad_w, c->pad_h, c->pad_w),
+                          SL__ONNX_LIST("dilations", g.dilation_h, g.dilation_w),
+                          SL__ONNX_LIST("output_padding", o->output_pad_h, output_pad_w(o)),
+                          SL__ONNX_WHOLE("group", g.groups)));
+  return sl__onnx_activated(w, c->activation, y);
+}
+
+static const struct sl_field fields[] = {
+    SL_FIELD(sl_conv_transpose2d_options, INT, channels),
+    SL_FIELD(sl_conv_transpose2d_options, INT, kernel_h),
+    SL_FIELD(sl_conv_transpose2d_options, INT, kernel_w),
+    SL_FIELD(sl_conv_transpose2d_options, INT, stride_h),
+    SL_FIELD(sl_conv_transpose2d_options, INT, stride_w),
+    SL_FIELD(sl_conv_transpose2d_options, INT, pad_h),
+    SL_FIELD(sl_conv_transpose2d_options, INT, pad_w),
+    SL_FIELD(sl_conv_transpose2d_options, INT, output_pad_h),
+    SL_FIELD(sl_conv_transpose2d_options, INT, output_pad_w),
+    SL_FIELD(sl_conv_transpose2d_options, INT, dilation_h),
+    SL_FIELD(sl_conv_transpose2d_options, INT, dilation_w),
+    SL_FIELD(sl_conv_transpose2d_options, INT, groups),
+    SL_FIELD(sl_conv_transpose2d_options, BOOL, no_bias),
+    SL_FIELD(sl_conv_transpose2d_options, ACTIVATION, activation),
+    SL_FIELD(sl_conv_transpose2d_options, BOOL, pad_h_only),
+    {0}};
+
+const struct sl__layer_kind sl__conv_transpose2d_kind = {
+    .name = "conv_transpose2d",
+    .options_size = sizeof(struct sl_conv_transpose2d_options),
+    .fields = fields,
+    .activation = activation,
+    .infer = infer,
+    .forward = forward,
+    .backward_begin = backward_begin,
+    .backward_data = backward_data,
+    .backward_weight = backward_weight,
+    .onnx_write = onnx_write};
+
+enum sl_status sl_conv_transpose2d(struct sl_model *model, const char *name,
+                                   const struct sl_conv_transpose2d_options *options) {
+  return sl__layer_append(model, name, &sl__conv_transpose2d_kind, options);
+}

@@ -1,0 +1,233 @@
+/* Convolutions with groups, dilation, and transposed ones against naive loops in double precision
+ * and their finite differences. */
+#include "tests/common/layer_check.h"
+
+struct window {
+  int64_t kernel, stride, pad, dilation;
+};
+
+static int64_t or_else(int64_t value, int64_t other) { return value ? value : other; }
+
+struct shape {
+  int64_t channels, high, wide, outputs, out_high, out_wide, groups; /* of the convolution */
+  struct window h, w;
+  bool has_bias;
+  enum sl_activation activation;
+};
+
+/* Calls each product of the convolution of n samples: y[at y] and x[at x] by weight[at w]. */
+#define EACH_PRODUCT(v, rows)                                                                      \
+  for (int64_t n = 0; n < (rows); n++)                                                             \
+    for (int64_t k = 0; k < (v).outputs; k++)                                                      \
+      for (int64_t c = 0; c < (v).channels / (v).groups; c++)                                      \
+        for (int64_t r = 0; r < (v).h.kernel; r++)                                                 \
+          for (int64_t s = 0; s < (v).w.kernel; s++)                                               \
+            for (int64_t i = 0; i < (v).out_high; i++)                                             \
+              for (int64_t j = 0; j < (v).out_wide; j++)
+
+static int64_t x_at(const struct shape *v, int64_t n, int64_t k, int64_t c, int64_t r, int64_t s,
+                    int64_t i, int64_t j) {
+  int64_t h = i * v->h.stride - v->h.pad + r * v->h.dilation;
+  int64_t w = j * v->w.stride - v->w.pad + s * v->w.dilation;
+  int64_t channel = k / (v->outputs / v->groups) * (v->channels / v->groups) + c;
+  if (h < 0 || h >= v->high || w < 0 || w >= v->wide) return -1;
+  return ((n * v->channels + channel) * v->high + h) * v->wide + w;
+}
+
+static int64_t weight_at(const struct shape *v, int64_t k, int64_t c, int64_t r, int64_t s) {
+  return ((k * (v->channels / v->groups) + c) * v->h.kernel + r) * v->w.kernel + s;
+}
+
+static void finish(double *y, int64_t rows, int64_t channels, int64_t plane, const double *bias,
+                   enum sl_activation activation) {
+  for (int64_t i = 0; i < rows * channels * plane; i++) {
+    if (bias) y[i] += bias[i / plane % channels];
+    if (activation == SL_ACTIVATION_TANH) y[i] = tanh(y[i]);
+  }
+}
+
+static void convolved(const struct sl__layer *layer, int64_t rows, const double *const *x,
+                      const double *param, double *y) {
+  const struct sl_conv2d_options *o = layer->options;
+  const int64_t *in = layer->in[0].dim, *out = layer->out.dim;
+  const struct shape v = {
+      in[0],
+      in[1],
+      in[2],
+      out[0],
+      out[1],
+      out[2],
+      or_else(o->groups, 1),
+      {o->kernel_h, or_else(o->stride_h, 1), o->pad_h, or_else(o->dilation_h, 1)},
+      {or_else(o->kernel_w, o->kernel_h), or_else(o->stride_w, or_else(o->stride_h, 1)),
+       or_else(o->pad_w, o->pad_h), or_else(o->dilation_w, or_else(o->dilation_h, 1))},
+      !o->no_bias,
+      o->activation};
+  int64_t plane = v.out_high * v.out_wide;
+  EACH_PRODUCT(v, rows) {
+    int64_t at = x_at(&v, n, k, c, r, s, i, j);
+    if (at >= 0)
+      y[(n * v.outputs + k) * plane + i * v.out_wide + j] +=
+          x[0][at] * param[weight_at(&v, k, c, r, s)];
+  }
+  finish(y, rows, v.outputs, plane, v.has_bias ? param + layer->params.part[1].offset : NULL,
+         v.activation);
+}
+
+/* The transpose of a convolution that goes from the output to the input. */
+static void transposed(const struct sl__layer *layer, int64_t rows, const double *const *x,
+                       const double *param, double *y) {
+  const struct sl_conv_transpose2d_options *o = layer->options;
+  const int64_t *in = layer->in[0].dim, *out = layer->out.dim;
+  const struct shape v = {
+      out[0],
+      out[1],
+      out[2],
+      in[0],
+      in[1],
+      in[2],
+      or_else(o->groups, 1),
+      {o->kernel_h, or_else(o->stride_h, 1), o->pad_h, or_else(o->dilation_h, 1)},
+      {or_else(o->kernel_w, o->kernel_h), or_else(o->stride_w, or_else(o->stride_h, 1)),
+       or_else(o->pad_w, o->pad_h), or_else(o->dilation_w, or_else(o->dilation_h, 1))},
+      !o->no_bias,
+      o->activation};
+  EACH_PRODUCT(v, rows) {
+    int64_t at = x_at(&v, n, k, c, r, s, i, j);
+    if (at >= 0)
+      y[at] += x[0][((n * v.outputs + k) * v.out_high + i) * v.out_wide + j] *
+               param[weight_at(&v, k, c, r, s)];
+  }
+  finish(y, rows, v.channels, v.high * v.wide,
+         v.has_bias ? param + layer->params.part[1].offset : NULL, v.activation);
+}
+
+static void groups_and_dilations(void **state) {
+  (void)state;
+  static const struct sl_conv2d_options cases[] = {
+      {.channels = 4, .kernel_h = 3, .pad_h = 1, .groups = 4},
+      {.channels = 8, .kernel_h = 3, .stride_h = 2, .groups = 4, .no_bias = true},
+      {.channels = 2, .kernel_h = 1, .groups = 2, .activation = SL_ACTIVATION_TANH},
+      {.channels = 6, .kernel_h = 2, .kernel_w = 3, .stride_w = 2, .pad_w = 1, .groups = 2},
+      {.channels = 3, .kernel_h = 3, .pad_h = 2, .dilation_h = 2},
+      {.channels = 2,
+       .kernel_h = 2,
+       .kernel_w = 3,
+       .dilation_h = 3,
+       .dilation_w = 2,
+       .groups = 2,
+       .pad_h = 1,
+       .activation = SL_ACTIVATION_TANH}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct sl_model *m = new_model(SL_SHAPE(4, 6, 7));
+    OK(sl_conv2d(m, "conv", &cases[i]));
+    check_layer(m, 2, convolved);
+  }
+  struct sl_model *m = new_model(SL_SHAPE(2, 3, 37)); /* rows of more than a vector */
+  OK(sl_conv2d(m, "conv", &(struct sl_conv2d_options){.channels = 2, .kernel_h = 3, .groups = 2}));
+  check_layer(m, 1, convolved);
+}
+
+static void transposed_convolutions(void **state) {
+  (void)state;
+  static const struct sl_conv_transpose2d_options cases[] = {
+      {.channels = 3, .kernel_h = 2, .stride_h = 2},
+      {.channels = 2, .kernel_h = 3, .no_bias = true, .activation = SL_ACTIVATION_TANH},
+      {.channels = 4,
+       .kernel_h = 3,
+       .kernel_w = 2,
+       .stride_h = 2,
+       .pad_h = 1,
+       .output_pad_h = 1,
+       .groups = 2},
+      {.channels = 2,
+       .kernel_h = 3,
+       .stride_h = 1,
+       .stride_w = 3,
+       .dilation_h = 2,
+       .pad_h = 2,
+       .output_pad_h = 1},
+      {.channels = 4, .kernel_h = 1, .groups = 4}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct sl_model *m = new_model(SL_SHAPE(4, 3, 4));
+    OK(sl_conv_transpose2d(m, "conv", &cases[i]));
+    check_layer(m, 2, transposed);
+  }
+}
+
+/* A transposed convolution undoes the shapes of the convolution with the same options. */
+static void shapes_are_those_of_pytorch(void **state) {
+  (void)state;
+  struct sl_model *m = new_model(SL_SHAPE(4, 5, 6));
+  OK(sl_conv_transpose2d(
+      m, "up",
+      &(struct sl_conv_transpose2d_options){
+          .channels = 2, .kernel_h = 3, .stride_h = 2, .pad_h = 1, .output_pad_h = 1}));
+  assert_true(sl_shape_equal(sl_model_output(m), &SL_SHAPE(2, 10, 12)));
+  OK(sl_conv2d(m, "down",
+               &(struct sl_conv2d_options){
+                   .channels = 4, .kernel_h = 3, .stride_h = 2, .pad_h = 1, .dilation_h = 1}));
+  assert_true(sl_shape_equal(sl_model_output(m), &SL_SHAPE(4, 5, 6)));
+  sl_model_free(m);
+}
+
+static void strange_options_are_refused(void **state) {
+  (void)state;
+  struct sl_model *m = new_model(SL_SHAPE(4, 6, 6)), *flat = new_model(SL_SHAPE(4));
+#define CONV(status, words, ...)                                                                   \
+  FAILS(sl_conv2d(m, "x", &(struct sl_conv2d_options){.channels = 6, .kernel_h = 3, __VA_ARGS__}), \
+        status, words)
+#define UP(model, status, words, ...)                                                              \
+  FAILS(sl_conv_transpose2d(model, "x", &(struct sl_conv_transpose2d_options){__VA_ARGS__}),       \
+        status, words)
+  CONV(SL_BAD_ARGUMENT, "groups is 3", .groups = 3);
+  CONV(SL_BAD_ARGUMENT, "groups is 4", .groups = 4);
+  CONV(SL_BAD_ARGUMENT, "groups is -2", .groups = -2);
+  CONV(SL_BAD_ARGUMENT, "dilation -1x-1", .dilation_h = -1);
+  CONV(SL_BAD_ARGUMENT, "dilation 1x40000", .dilation_w = 40000, .dilation_h = 1);
+  CONV(SL_BAD_SHAPE, "does not fit", .dilation_h = 3);
+  UP(m, SL_BAD_ARGUMENT, "channels is 0", .kernel_h = 2);
+  UP(m, SL_BAD_ARGUMENT, "groups 3", .channels = 6, .kernel_h = 2, .groups = 3);
+  UP(m, SL_BAD_ARGUMENT, "kernel 0x0", .channels = 6);
+  UP(m, SL_BAD_ARGUMENT, "padding 2x2", .channels = 6, .kernel_h = 2, .pad_h = 2);
+  UP(m, SL_BAD_ARGUMENT, "output_pad 2x2", .channels = 6, .kernel_h = 2, .stride_h = 2,
+     .output_pad_h = 2);
+  UP(m, SL_BAD_ARGUMENT, "gelu", .channels = 6, .kernel_h = 2, .activation = SL_ACTIVATION_GELU);
+  UP(m, SL_BAD_ARGUMENT, "pad_w is 1", .channels = 6, .kernel_h = 2, .pad_w = 1,
+     .pad_h_only = true);
+  UP(m, SL_BAD_ARGUMENT, "one input", .channels = 6, .kernel_h = 2, .layer.inputs = "input,input");
+  UP(flat, SL_BAD_SHAPE, "takes [C, H, W], not [4]", .channels = 6, .kernel_h = 2);
+#undef CONV
+#undef UP
+  sl_model_free(m), sl_model_free(flat);
+}
+
+static void operations_check_shapes(void **state) {
+  (void)state;
+  struct sl__groupconv2d o = {
+      .conv = {.channels = 2, .kernel_h = 2, .kernel_w = 2, .stride_h = 1, .stride_w = 1},
+      .groups = 2,
+      .dilation_h = 1,
+      .dilation_w = 1};
+  struct sl__tensor *x = tensor(SL_SHAPE(1, 2, 3, 3), NULL),
+                    *y = tensor(SL_SHAPE(1, 2, 2, 2), NULL), *w = tensor(SL_SHAPE(8), NULL);
+  OK(sl__groupconv2d_forward(context, &plain, x, w, y, &o));
+  assert_int_equal(sl__groupconv2d_forward(context, &plain, x, w, x, &o), SL_BAD_SHAPE);
+  assert_int_equal(sl__groupconv2d_backward_data(context, &plain, x, w, y, &o), SL_BAD_SHAPE);
+  assert_int_equal(sl__groupconv2d_backward_weight(context, &plain, x, y, y, &o), SL_BAD_SHAPE);
+  o.conv.has_bias = true;
+  assert_int_equal(sl__groupconv2d_forward(context, &plain, x, w, y, &o), SL_BAD_SHAPE);
+  o.conv.has_bias = false;
+  o.transposed = true;
+  OK(sl__groupconv2d_forward(context, &plain, y, w, x, &o));
+  assert_int_equal(sl__groupconv2d_forward(context, &plain, x, w, y, &o), SL_BAD_SHAPE);
+  sl__tensor_free(x), sl__tensor_free(y), sl__tensor_free(w);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(groups_and_dilations), cmocka_unit_test(transposed_convolutions),
+      cmocka_unit_test(shapes_are_those_of_pytorch), cmocka_unit_test(strange_options_are_refused),
+      cmocka_unit_test(operations_check_shapes)};
+  return cmocka_run_group_tests_name("group convolutions", tests, open_operations, close_context);
+}
