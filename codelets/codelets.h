@@ -46,8 +46,9 @@ enum sl_status sl__dense_backward_weight(struct sl_context *context, const struc
                                          struct sl__tensor *x, struct sl__tensor *dy,
                                          struct sl__tensor *grad, bool has_bias);
 
-/* 2-D convolution (cross-correlation as in PyTorch): x [N, C, H, W], param weight [K, C, R, S] then
- * bias [K], y [N, K, H', W'], H' = (H + 2 pad_h - R) / stride_h + 1. */
+/* 2-D convolution (cross-correlation as in PyTorch; a sample may also be [C, L], a plane of one
+ * row, here and in pooling): x [N, C, H, W], param weight [K, C, R, S] then bias [K], y [N, K, H',
+ * W'], H' = (H + 2 pad_h - R) / stride_h + 1. */
 struct sl__conv2d {
   int channels, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w; /* channels: K */
   bool has_bias;
@@ -306,6 +307,9 @@ enum sl_status sl__slice(struct sl_context *context, const struct sl__launch *l,
 enum sl_status sl__slice_backward(struct sl_context *context, const struct sl__launch *l,
                                   struct sl__tensor *dy, struct sl__tensor *dx, int axis,
                                   int64_t first);
+/* y (+)= x in the opposite order along the axis; its own gradient. */
+enum sl_status sl__flip(struct sl_context *context, const struct sl__launch *l,
+                        struct sl__tensor *x, struct sl__tensor *y, int axis);
 /* y = x[0], x[1], ... one after the other along the axis; count from 1 to 15 */
 enum sl_status sl__concatenate(struct sl_context *context, const struct sl__launch *l, int count,
                                struct sl__tensor *const *x, struct sl__tensor *y, int axis);

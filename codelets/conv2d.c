@@ -18,6 +18,7 @@
 #include "codelets/kernels/direct_conv.h"
 #include "codelets/kernels/gemm.h"
 #include "codelets/kernels/onednn.h"
+#include "codelets/kernels/planes.h"
 #include "codelets/kernels/winograd.h"
 #include "codelets/kernels/winograd_backward_weight.h"
 #include "core/base/error.h"
@@ -342,8 +343,8 @@ static enum sl_status check(const char *name, const struct sl__tensor *x,
                             const struct sl__tensor *param, const struct sl__tensor *y,
                             const struct sl__conv2d *c, struct sl__conv_args *a) {
   char xt[96], yt[96];
-  if (x->shape.ndim == 4 && y->shape.ndim == 4) {
-    const int64_t *xd = x->shape.dim, *yd = y->shape.dim;
+  int64_t xd[4], yd[4];
+  if (sl__planes_of(&x->shape, xd) && sl__planes_of(&y->shape, yd)) {
     *a = (struct sl__conv_args){(int32_t)xd[0],
                                 (int32_t)xd[1],
                                 (int32_t)xd[2],

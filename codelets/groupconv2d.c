@@ -9,6 +9,7 @@
 #include "codelets/codelets.h"
 #include "codelets/kernels/conv.h"
 #include "codelets/kernels/conv_bias.h"
+#include "codelets/kernels/planes.h"
 #include "core/base/error.h"
 
 /* ---- CPU kernels ------------------------------------------------------------------------- */
@@ -187,10 +188,12 @@ SL__KERNEL void sl__groupconv2d_backward_weight_cpu(void *buffers[], void *cl_ar
 
 /* ---- submission -------------------------------------------------------------------------- */
 
-static bool fits_axis(int64_t size, int64_t out, int kernel, int stride, int pad, int dilation) {
+/* The output's padding of a transposed convolution may have room for more than y has. */
+static bool fits_axis(int64_t size, int64_t out, int kernel, int stride, int pad, int dilation,
+                      bool transposed) {
   int64_t room = size + 2 * (int64_t)pad - (int64_t)dilation * (kernel - 1) - 1;
-  return kernel > 0 && stride > 0 && pad >= 0 && dilation > 0 && room >= 0 &&
-         out == room / stride + 1;
+  if (kernel < 1 || stride < 1 || pad < 0 || dilation < 1 || room < 0) return false;
+  return transposed ? out <= room / stride + 1 : out == room / stride + 1;
 }
 
 /* x, y: as in the arguments. */
@@ -199,7 +202,9 @@ static enum sl_status check(const char *name, const struct sl__tensor *x,
                             const struct sl__groupconv2d *o, struct sl__groupconv_args *a) {
   char xt[96], yt[96];
   const struct sl__conv2d *c = &o->conv;
-  const int64_t *xd = x->shape.dim, *yd = y->shape.dim;
+  int64_t xd[4], yd[4];
+  bool fits = sl__planes_of(&x->shape, xd);
+  fits &= sl__planes_of(&y->shape, yd);
   *a = (struct sl__groupconv_args){.images = (int32_t)xd[0],
                                    .channels = (int32_t)xd[1],
                                    .height = (int32_t)xd[2],
@@ -219,11 +224,10 @@ static enum sl_status check(const char *name, const struct sl__tensor *x,
                                    .has_bias = c->has_bias,
                                    .transposed = o->transposed};
   int64_t biases = !c->has_bias ? 0 : o->transposed ? xd[1] : yd[1];
-  if (x->shape.ndim == 4 && y->shape.ndim == 4 && xd[0] == yd[0] && o->groups > 0 &&
-      xd[1] % o->groups == 0 && yd[1] % o->groups == 0 &&
+  if (fits && xd[0] == yd[0] && o->groups > 0 && xd[1] % o->groups == 0 && yd[1] % o->groups == 0 &&
       (o->transposed ? xd[1] : yd[1]) == c->channels &&
-      fits_axis(xd[2], yd[2], c->kernel_h, c->stride_h, c->pad_h, o->dilation_h) &&
-      fits_axis(xd[3], yd[3], c->kernel_w, c->stride_w, c->pad_w, o->dilation_w) &&
+      fits_axis(xd[2], yd[2], c->kernel_h, c->stride_h, c->pad_h, o->dilation_h, o->transposed) &&
+      fits_axis(xd[3], yd[3], c->kernel_w, c->stride_w, c->pad_w, o->dilation_w, o->transposed) &&
       sl_shape_count(&param->shape) == sl__groupconv_weights(a) + biases)
     return SL_OK;
   return sl__fail(

@@ -1,5 +1,5 @@
-/* Slices, concatenations, permutations of axes and broadcasts: all are copies between views of two
- * tensors whose strides differ. */
+/* Slices, concatenations, permutations and flips of axes, and broadcasts: all are copies between
+ * views of two tensors whose strides differ. */
 #include "codelets/strided_copy.h"
 
 #include <string.h>
@@ -156,6 +156,19 @@ enum sl_status sl__slice_backward(struct sl_context *context, const struct sl__l
   for (int d = 0; d < dy->shape.ndim; d++) add_axis(&a, dy->shape.dim[d], x_stride[d], y_stride[d]);
   a.y_first = first * y_stride[axis];
   return submit(context, l, dy, dx, &a);
+}
+
+enum sl_status sl__flip(struct sl_context *context, const struct sl__launch *l,
+                        struct sl__tensor *x, struct sl__tensor *y, int axis) {
+  struct sl__strided a = {.factor = 1};
+  int64_t stride[SL_MAX_DIMS];
+  if (!sl_shape_equal(&x->shape, &y->shape) || axis < 0 || axis >= x->shape.ndim)
+    return bad_shapes("flip", x, y);
+  strides_of(&x->shape, stride);
+  for (int d = 0; d < x->shape.ndim; d++)
+    add_axis(&a, x->shape.dim[d], d == axis ? -stride[d] : stride[d], stride[d]);
+  a.x_first = (x->shape.dim[axis] - 1) * stride[axis];
+  return submit(context, l, x, y, &a);
 }
 
 enum sl_status sl__broadcast(struct sl_context *context, const struct sl__launch *l, float factor,

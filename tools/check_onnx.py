@@ -249,6 +249,7 @@ OWN = {
         layer("add", "sum", "back", "input", "back"),
         layer("multiply", "product", "sum", "input", "back"),
         layer("permute", "turned", axes=[2, 0, 1]),
+        layer("flip", "flip", axis=1),
         layer("mean", "rows", axes=[1], keep=True),
         layer("reshape", "view", shape=[6, 5]),
         layer("mean", "columns"),
@@ -279,6 +280,15 @@ OWN = {
             "conv_transpose2d", "up", channels=4, kernel_h=3, stride_h=2, pad_h=1, output_pad_h=1
         ),
         layer("conv_transpose2d", "last", channels=2, kernel_h=2, stride_h=2, groups=2),
+    ),
+    "rows": architecture(
+        [4, 21],
+        layer("conv1d", "conv1", channels=6, kernel=3, pad=1, activation="relu"),
+        layer("maxpool1d", "pool1", kernel=3, stride=2, pad=1),
+        layer("conv1d", "conv2", channels=4, kernel=2, dilation=3, groups=2),
+        layer("avgpool1d", "pool2", kernel=2),
+        layer("maxpool1d", "pool3", **{"global": True}),
+        layer("dense", "fc", features=3),
     ),
     "norm over positions": architecture(
         [4, 6],

@@ -113,7 +113,8 @@ def module_of(layer, shape):
     kind = layer["kind"]
     if kind in ("conv2d", "conv_transpose2d"):
         transposed = kind == "conv_transpose2d"
-        extra = dict(output_padding=pair(layer, "output_pad", (0, 0))) if transposed else {}
+        padding = layer.get("output_pad_h", 0), layer.get("output_pad_w", 0)
+        extra = dict(output_padding=padding) if transposed else {}
         return (nn.ConvTranspose2d if transposed else nn.Conv2d)(
             shape[1],
             layer["channels"],
@@ -125,6 +126,21 @@ def module_of(layer, shape):
             bias=not layer.get("no_bias"),
             **extra,
         )
+    if kind == "conv1d":
+        return nn.Conv1d(
+            shape[1],
+            layer["channels"],
+            layer["kernel"],
+            layer.get("stride") or 1,
+            layer.get("pad") or 0,
+            layer.get("dilation") or 1,
+            layer.get("groups") or 1,
+            not layer.get("no_bias"),
+        )
+    if kind in ("maxpool1d", "avgpool1d"):
+        pool, kernel = nn.MaxPool1d if kind == "maxpool1d" else nn.AvgPool1d, layer.get("kernel")
+        kernel = shape[2] if layer.get("global") else kernel
+        return pool(kernel, layer.get("stride") or kernel, layer.get("pad") or 0)
     if kind in ("maxpool2d", "avgpool2d"):
         kernel = tuple(shape[2:]) if layer.get("global") else pair(layer, "kernel", (0, 0))
         pool = nn.MaxPool2d if kind == "maxpool2d" else nn.AvgPool2d
@@ -177,6 +193,7 @@ FUNCTIONS = {
     "add": lambda x, layer: sum(x[1:], x[0]),
     "multiply": lambda x, layer: math.prod(x[1:], start=x[0]),
     "concatenate": lambda x, layer: torch.cat(x, layer.get("axis", 0) + 1),
+    "flip": lambda x, layer: x[0].flip(layer.get("axis", 0) + 1),
     "mean": lambda x, layer: x[0].mean(axes_of(layer, x[0]), layer.get("keep", False)),
     "permute": lambda x, layer: x[0].permute(
         0, *[axis + 1 for axis in layer.get("axes") or reversed(range(x[0].dim() - 1))]
@@ -432,6 +449,22 @@ def groups():
         )
 
 
+def rows():
+    for text, options in [
+        ("3, padding 1", dict(pad=1)),
+        ("5, stride 2, no bias", dict(kernel=5, stride=2, no_bias=True)),
+        ("dilation, groups, relu", dict(dilation=3, groups=2, activation="relu")),
+    ]:
+        yield "conv1d, " + text, chain([4, 23], dict(kind="conv1d", channels=6, kernel=3) | options)
+    for kind in ("maxpool1d", "avgpool1d"):
+        for text, options in [
+            ("2", dict(kernel=2)),
+            ("3, stride 2, padding 1", dict(kernel=3, stride=2, pad=1)),
+            ("global", {"global": True}),
+        ]:
+            yield f"{kind}, {text}", chain([4, 23], dict(kind=kind, **options))
+
+
 def pools():
     for kind in ("maxpool2d", "avgpool2d"):
         for text, options in [
@@ -501,10 +534,11 @@ def axes():
     for text, options in [
         ("slice, rows", dict(kind="slice", axis=1, first=2, count=4)),
         ("slice, to the end", dict(kind="slice", axis=2, first=3)),
+        ("flip", dict(kind="flip", axis=1)),
         ("reshape", dict(kind="reshape", shape=[11, 0, 3])),
         ("reshape, flat", dict(kind="reshape")),
         ("permute", dict(kind="permute", axes=[1, 2, 0])),
-        ("permute, turned round", dict(kind="permute")),
+        ("permute, reversed", dict(kind="permute")),
         ("mean, plane", dict(kind="mean")),
         ("mean, channels, kept", dict(kind="mean", axes=[0], keep=True)),
         ("mean, rows and channels", dict(kind="mean", axes=[1, 0])),
@@ -537,6 +571,36 @@ def norms():
         yield "groupnorm, " + text, chain([6, 5, 7], dict(kind="groupnorm", **options))
 
 
+class BothWays(nn.Module):
+    """A bidirectional LSTM with the names of its parts here."""
+
+    def __init__(self):
+        super().__init__()
+        self.ahead = nn.LSTM(7, 6, batch_first=True)
+        self.back = nn.LSTM(7, 6, batch_first=True)
+        self.whole = [nn.LSTM(7, 6, batch_first=True, bidirectional=True)]  # no part of the state
+
+    def forward(self, x):
+        whole = self.whole[0]
+        with torch.no_grad():
+            for name, value in self.ahead.named_parameters():
+                getattr(whole, name).copy_(value)
+            for name, value in self.back.named_parameters():
+                getattr(whole, name + "_reverse").copy_(value)
+        return whole(x)[0]
+
+
+def both_ways():
+    return chain(
+        SEQUENCE,
+        dict(name="ahead", kind="lstm", features=6),
+        dict(name="turned", kind="flip", inputs=["input"]),
+        dict(name="back", kind="lstm", features=6),
+        dict(name="turned_back", kind="flip"),
+        dict(kind="concatenate", axis=1, inputs=["ahead", "turned_back"]),
+    )
+
+
 def recurrent():
     embed = dict(name="embed", kind="embedding", vocabulary=31, features=10)
     yield "embedding", chain([9], embed)
@@ -557,6 +621,7 @@ def networks():
     """With a network of PyTorch's own for each."""
     yield "LeNet", lenet(), LeNet()
     yield "ResNet, names with dots", resnet(), ResNet()
+    yield "LSTM in both directions", both_ways(), BothWays()
     yield "LSTM language model", language_model(False), LanguageModel(False)
     yield "LSTM language model, tied", language_model(True), LanguageModel(True)
 
@@ -796,7 +861,7 @@ def compare_loss(starling, name, settings, function, folder):
 def compare_all(starling, only):
     cases = [
         (name, architecture, None)
-        for make in (convolutions, groups, pools, small_ones, axes, norms, recurrent)
+        for make in (convolutions, groups, rows, pools, small_ones, axes, norms, recurrent)
         for name, architecture in make()
     ]
     cases = [case for case in [*cases, *networks()] if only in case[0]]

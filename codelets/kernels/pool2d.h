@@ -61,6 +61,7 @@ SL__HOST_DEVICE SL__INLINE bool sl__pool_is_2x2(const struct sl__pool2d *p) {
 }
 
 #ifndef __cplusplus /* the CUDA files need neither the checks nor the submission */
+#include "codelets/kernels/planes.h"
 #include "core/base/error.h"
 
 /* Fills in the args, or fails with a message that names the sizes. */
@@ -68,9 +69,10 @@ static inline enum sl_status sl__pool_check(const char *name, const struct sl__t
                                             const struct sl__tensor *y, const struct sl__pool2d *p,
                                             struct sl__pool_args *a) {
   char xt[96], yt[96];
-  const int64_t *xd = x->shape.dim, *yd = y->shape.dim;
-  if (x->shape.ndim == 4 && y->shape.ndim == 4 && p->stride_h > 0 && p->stride_w > 0 &&
-      p->pad_h >= 0 && p->pad_w >= 0 && p->pad_h < p->kernel_h && p->pad_w < p->kernel_w) {
+  int64_t xd[4], yd[4];
+  if (sl__planes_of(&x->shape, xd) && sl__planes_of(&y->shape, yd) && p->stride_h > 0 &&
+      p->stride_w > 0 && p->pad_h >= 0 && p->pad_w >= 0 && p->pad_h < p->kernel_h &&
+      p->pad_w < p->kernel_w) {
     int64_t h = xd[2] + 2 * p->pad_h - p->kernel_h, w = xd[3] + 2 * p->pad_w - p->kernel_w;
     *a = (struct sl__pool_args){(int32_t)(xd[0] * xd[1]), (int32_t)xd[2], (int32_t)xd[3],
                                 (int32_t)yd[2],           (int32_t)yd[3], *p};

@@ -84,9 +84,21 @@ struct sl_conv2d_options {
 SL_API enum sl_status sl_conv2d(struct sl_model *model, const char *name,
                                 const struct sl_conv2d_options *options);
 
+/** 1-D convolution, as torch.nn.Conv1d: x [C, L], weight [K, C / groups, R], bias [K] -> y [K, L'],
+ * L' = (L + 2 pad - dilation (R - 1) - 1) / stride + 1. Defaults and errors as sl_conv2d's. */
+struct sl_conv1d_options {
+  struct sl_layer_options layer;
+  int channels;
+  int kernel, stride, pad, dilation, groups;
+  bool no_bias;
+  enum sl_activation activation;
+};
+SL_API enum sl_status sl_conv1d(struct sl_model *model, const char *name,
+                                const struct sl_conv1d_options *options);
+
 /** Transposed 2-D convolution, as torch.nn.ConvTranspose2d: x [C, H, W], weight [C, K / groups, R,
  * S], bias [K] -> y [K, H', W'], H' = (H - 1) stride - 2 pad + dilation (R - 1) + output_pad + 1.
- * Defaults as sl_conv2d's; output_pad_w follows output_pad_h if it is 0 (not with pad_h_only).
+ * Defaults as sl_conv2d's; output_pad_w does not follow output_pad_h.
  * \return as sl_conv2d; SL_BAD_ARGUMENT also for an output_pad that is not below stride or
  * dilation.
  */
@@ -114,6 +126,17 @@ SL_API enum sl_status sl_maxpool2d(struct sl_model *model, const char *name,
                                    const struct sl_pool2d_options *options);
 SL_API enum sl_status sl_avgpool2d(struct sl_model *model, const char *name,
                                    const struct sl_pool2d_options *options);
+
+/** The same over rows: x [C, L] -> [C, L']. */
+struct sl_pool1d_options {
+  struct sl_layer_options layer;
+  int kernel, stride, pad;
+  bool global;
+};
+SL_API enum sl_status sl_maxpool1d(struct sl_model *model, const char *name,
+                                   const struct sl_pool1d_options *options);
+SL_API enum sl_status sl_avgpool1d(struct sl_model *model, const char *name,
+                                   const struct sl_pool1d_options *options);
 
 /** Upsampling by whole factors, as torch.nn.Upsample with scale_factor: x [C, H, W] -> [C, H
  * scale_h, W scale_w]; nearest, or bilinear (align_corners=False). scale_w follows scale_h if it is
@@ -241,6 +264,16 @@ struct sl_slice_options {
 SL_API enum sl_status sl_slice(struct sl_model *model, const char *name,
                                const struct sl_slice_options *options);
 
+/** The opposite order along an axis of a sample, as torch.flip: before and behind an sl_lstm it
+ * makes one that goes backward in time. \return SL_BAD_ARGUMENT for an axis that x does not have.
+ */
+struct sl_flip_options {
+  struct sl_layer_options layer;
+  int axis;
+};
+SL_API enum sl_status sl_flip(struct sl_model *model, const char *name,
+                              const struct sl_flip_options *options);
+
 /** The same values as a sample of another shape. A dimension of 0 is what the others leave; without
  * a shape the sample becomes flat, [values]. \return SL_BAD_SHAPE if the numbers of values differ.
  */
@@ -252,7 +285,7 @@ SL_API enum sl_status sl_reshape(struct sl_model *model, const char *name,
                                  const struct sl_reshape_options *options);
 
 /** A sample's axes in another order, as torch.permute without the batch's axis: axes SL_SHAPE(1, 2,
- * 0) makes [H, W, C] of [C, H, W]; without axes their order is turned round. \return
+ * 0) makes [H, W, C] of [C, H, W]; without axes their order is reversed. \return
  * SL_BAD_ARGUMENT unless axes has each axis once. */
 struct sl_permute_options {
   struct sl_layer_options layer;

@@ -84,10 +84,17 @@ enum sl_status sl__onnx_read_slice(reader *r, const node_of *node) {
   SL__TRY(one_number(r, node, "ends", 2, &end));
   SL__TRY(one_number(r, node, "axes", 3, &axis));
   if (sl__onnx_has(node, 4)) SL__TRY(one_number(r, node, "steps", 4, &step));
-  if (step != 1)
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED, "its step is %lld; only 1 is supported",
-                           (long long)step);
   SL__TRY(sample_axis(r, node, axis, x.view.ndim, &o.axis));
+  int64_t size = x.view.dim[o.axis];
+  if (step == -1 && (start == -1 || start >= size - 1) && end < -size) {
+    struct sl_flip_options flip = {.axis = o.axis};
+    SL__TRY(sl__onnx_append(r, node, NULL, &sl__flip_kind, &flip, &x, 1));
+    return sl__onnx_give_first(r, node, NULL);
+  }
+  if (step != 1)
+    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                           "its step is %lld; 1 is supported, and -1 over the whole axis",
+                           (long long)step);
   o.first = place_of(start, x.view.dim[o.axis]);
   end = place_of(end, x.view.dim[o.axis]);
   if (end <= o.first) return sl__onnx_refuse(r, node, SL_BAD_FILE, "its range is empty");

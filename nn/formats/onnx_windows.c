@@ -7,25 +7,28 @@
 
 struct window {
   int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+  bool is_1d; /* over rows [C, L]: the heights are those of one row */
 };
 
-/* Reads two numbers of a list attribute, each at least at_least. */
-static enum sl_status read_pair(const reader *r, const node_of *node, const char *name,
+/* Reads two numbers of a list attribute, or the second one of a window over rows, each at least
+ * at_least. */
+static enum sl_status read_pair(const reader *r, const node_of *node, const char *name, bool is_1d,
                                 int at_least, int *first, int *second) {
   const int64_t *list;
   int count;
   enum sl_status status = sl__onnx_get_list(r, node, name, &list, &count);
   if (status != SL_OK || !list) return status;
-  if (count != 2)
+  if (count != (is_1d ? 1 : 2))
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "attribute %s has %d numbers; windows of 2 dimensions are supported",
+                           "attribute %s has %d numbers; windows of 1 and 2 dimensions are "
+                           "supported, as the input's",
                            name, count);
-  if (list[0] < at_least || list[1] < at_least || list[0] > SL__ONNX_MOST ||
-      list[1] > SL__ONNX_MOST)
+  if (list[0] < at_least || list[count - 1] < at_least || list[0] > SL__ONNX_MOST ||
+      list[count - 1] > SL__ONNX_MOST)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "attribute %s is %lld, %lld", name,
-                           (long long)list[0], (long long)list[1]);
-  *first = (int)list[0];
-  *second = (int)list[1];
+                           (long long)list[0], (long long)list[count - 1]);
+  if (!is_1d) *first = (int)list[0];
+  *second = (int)list[count - 1];
   return SL_OK;
 }
 
@@ -40,6 +43,13 @@ static enum sl_status read_pads(const reader *r, const node_of *node, struct win
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "attribute auto_pad is %.32s; export it with pads in numbers", way);
   if (!pads || (way && !strcmp(way, "VALID"))) return SL_OK;
+  const int64_t row_pads[4] = {0, pads[0], 0, pads[count - 1]};
+  if (w->is_1d && count == 2) {
+    pads = row_pads;
+    count = 4;
+  } else if (w->is_1d) {
+    count = 0;
+  }
   if (count != 4 || pads[0] != pads[2] || pads[1] != pads[3])
     return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
                            "attribute pads: both sides must have the same");
@@ -60,10 +70,11 @@ out:
 static enum sl_status read_window(const reader *r, const node_of *node, struct window *w) {
   enum sl_status status;
   w->stride_h = w->stride_w = w->dilation_h = w->dilation_w = 1;
-  SL__TRY(read_pair(r, node, "kernel_shape", 1, &w->kernel_h, &w->kernel_w));
-  SL__TRY(read_pair(r, node, "strides", 1, &w->stride_h, &w->stride_w));
-  SL__TRY(read_pair(r, node, "dilations", 1, &w->dilation_h, &w->dilation_w));
-  if (w->kernel_h < 1)
+  if (w->is_1d) w->kernel_h = 1;
+  SL__TRY(read_pair(r, node, "kernel_shape", w->is_1d, 1, &w->kernel_h, &w->kernel_w));
+  SL__TRY(read_pair(r, node, "strides", w->is_1d, 1, &w->stride_h, &w->stride_w));
+  SL__TRY(read_pair(r, node, "dilations", w->is_1d, 1, &w->dilation_h, &w->dilation_w));
+  if (w->kernel_h < 1 || w->kernel_w < 1)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "attribute kernel_shape must be there");
   status = read_pads(r, node, w);
 out:
@@ -93,16 +104,19 @@ static enum sl_status check_conv(const reader *r, const node_of *node, const val
   SL__TRY(sl__onnx_get_whole(r, node, "group", 1, groups));
   if (*groups < 1 || *groups > SL__ONNX_MOST)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "attribute group is %lld", (long long)*groups);
-  if (weight->dim[0] < 1 || weight->dim[0] > INT_MAX || weight->dim[2] < 1 || weight->dim[3] < 1 ||
-      weight->dim[2] > SL__ONNX_MOST || weight->dim[3] > SL__ONNX_MOST)
+  int last = weight->ndim - 1;
+  w->is_1d = last == 2;
+  int64_t high = w->is_1d ? 1 : weight->dim[2], wide = weight->dim[last];
+  if (weight->dim[0] < 1 || weight->dim[0] > INT_MAX || high < 1 || wide < 1 ||
+      high > SL__ONNX_MOST || wide > SL__ONNX_MOST)
     return sl__onnx_refuse(r, node, SL_BAD_FILE,
                            "the shape of its weight is none of a convolution");
-  w->kernel_h = (int)weight->dim[2];
-  w->kernel_w = (int)weight->dim[3];
+  w->kernel_h = (int)high;
+  w->kernel_w = (int)wide;
   SL__TRY(read_window(r, node, w));
   int64_t channels = transposed ? weight->dim[0] : weight->dim[1] * *groups;
-  if (x->view.ndim != 3 || x->view.dim[0] != channels || w->kernel_h != weight->dim[2] ||
-      w->kernel_w != weight->dim[3])
+  if (x->view.ndim != last || x->view.dim[0] != channels || w->kernel_h != high ||
+      w->kernel_w != wide)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "its weight does not fit its input or its window");
 out:
   return status;
@@ -126,7 +140,7 @@ enum sl_status sl__onnx_read_conv(reader *r, const node_of *node) {
   int64_t groups;
   value_of x;
   SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
-  SL__TRY(sl__onnx_take_weight(r, node, 1, 4, &weight));
+  SL__TRY(sl__onnx_take_weight(r, node, 1, x.view.ndim == 2 ? 3 : 4, &weight));
   SL__TRY(check_conv(r, node, &x, weight, false, &w, &groups));
   SL__TRY(sl__onnx_read_bias(r, node, 2, weight->dim[0], &bias));
   struct sl_conv2d_options o = {.channels = (int)weight->dim[0],
@@ -142,7 +156,16 @@ enum sl_status sl__onnx_read_conv(reader *r, const node_of *node) {
                                 .dilation_w = dilation_w_of(&w),
                                 .no_bias = !bias,
                                 .activation = sl__onnx_fuse(r, node, &last)};
-  SL__TRY(sl__onnx_append(r, node, weight->name, &sl__conv2d_kind, &o, &x, 1));
+  struct sl_conv1d_options row = {.channels = o.channels,
+                                  .kernel = w.kernel_w,
+                                  .stride = w.stride_w == 1 ? 0 : w.stride_w,
+                                  .pad = w.pad_w,
+                                  .dilation = w.dilation_w == 1 ? 0 : w.dilation_w,
+                                  .groups = o.groups,
+                                  .no_bias = o.no_bias,
+                                  .activation = o.activation};
+  SL__TRY(sl__onnx_append(r, node, weight->name, w.is_1d ? &sl__conv1d_kind : &sl__conv2d_kind,
+                          w.is_1d ? (void *)&row : &o, &x, 1));
   SL__TRY(sl__onnx_set(r, node, "weight", weight->reals, weight->count, NULL));
   if (bias) SL__TRY(sl__onnx_set(r, node, "bias", bias, weight->dim[0], NULL));
   status = sl__onnx_give_first(r, last, NULL);
@@ -162,7 +185,7 @@ enum sl_status sl__onnx_read_conv_transpose(reader *r, const node_of *node) {
   SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
   SL__TRY(sl__onnx_take_weight(r, node, 1, 4, &weight));
   SL__TRY(check_conv(r, node, &x, weight, true, &w, &groups));
-  SL__TRY(read_pair(r, node, "output_padding", 0, &output_h, &output_w));
+  SL__TRY(read_pair(r, node, "output_padding", false, 0, &output_h, &output_w));
   if (weight->dim[1] < 1 || weight->dim[1] > SL__ONNX_MOST)
     return sl__onnx_refuse(r, node, SL_BAD_FILE, "its weight does not fit its input or its window");
   int64_t channels = weight->dim[1] * groups;
@@ -175,18 +198,14 @@ enum sl_status sl__onnx_read_conv_transpose(reader *r, const node_of *node) {
       .stride_w = w.stride_w == w.stride_h ? 0 : w.stride_w,
       .pad_h = w.pad_h,
       .pad_w = w.pad_w == w.pad_h ? 0 : w.pad_w,
-      .pad_h_only = (w.pad_h && !w.pad_w) || (output_h && !output_w),
+      .pad_h_only = w.pad_h && !w.pad_w,
       .output_pad_h = output_h,
-      .output_pad_w = output_w == output_h ? 0 : output_w,
+      .output_pad_w = output_w,
       .groups = groups == 1 ? 0 : (int)groups,
       .dilation_h = dilation_h_of(&w),
       .dilation_w = dilation_w_of(&w),
       .no_bias = !bias,
       .activation = sl__onnx_fuse(r, node, &last)};
-  if (o.pad_h_only) { /* nothing follows the height then */
-    o.pad_w = w.pad_w;
-    o.output_pad_w = output_w;
-  }
   SL__TRY(sl__onnx_append(r, node, weight->name, &sl__conv_transpose2d_kind, &o, &x, 1));
   SL__TRY(sl__onnx_set(r, node, "weight", weight->reals, weight->count, NULL));
   if (bias) SL__TRY(sl__onnx_set(r, node, "bias", bias, channels, NULL));
@@ -206,14 +225,16 @@ static enum sl_status read_pool_window(const reader *r, const node_of *node, str
 }
 
 static enum sl_status append_pool(reader *r, const node_of *node, const value_of *x, bool average,
-                                  struct sl_pool2d_options *o) {
-  if (x->view.ndim != 3)
-    return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
-                           "pools over %d dimensions of a sample; [C, H, "
-                           "W] is supported",
-                           x->view.ndim);
-  return sl__onnx_append(r, node, NULL, average ? &sl__avgpool2d_kind : &sl__maxpool2d_kind, o, x,
-                         1);
+                                  struct sl_pool2d_options *o, struct sl_pool1d_options *row) {
+  if (x->view.ndim == 2)
+    return sl__onnx_append(r, node, NULL, average ? &sl__avgpool1d_kind : &sl__maxpool1d_kind, row,
+                           x, 1);
+  if (x->view.ndim == 3)
+    return sl__onnx_append(r, node, NULL, average ? &sl__avgpool2d_kind : &sl__maxpool2d_kind, o, x,
+                           1);
+  return sl__onnx_refuse(r, node, SL_UNSUPPORTED,
+                         "pools over %d dimensions of a sample; [C, H, W] and [C, L] are supported",
+                         x->view.ndim);
 }
 
 enum sl_status sl__onnx_read_pool(reader *r, const node_of *node) {
@@ -222,6 +243,7 @@ enum sl_status sl__onnx_read_pool(reader *r, const node_of *node) {
   enum sl_status status;
   value_of x;
   SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
+  w.is_1d = x.view.ndim == 2;
   SL__TRY(read_pool_window(r, node, &w));
   SL__TRY(sl__onnx_must_be(r, node, "ceil_mode", 0, 0));
   if (average && (w.pad_h || w.pad_w))
@@ -234,7 +256,9 @@ enum sl_status sl__onnx_read_pool(reader *r, const node_of *node) {
                                 .pad_h = w.pad_h,
                                 .pad_w = w.pad_w == w.pad_h ? 0 : w.pad_w,
                                 .pad_h_only = w.pad_h && !w.pad_w};
-  SL__TRY(append_pool(r, node, &x, average, &o));
+  struct sl_pool1d_options row = {
+      .kernel = w.kernel_w, .stride = w.stride_w == w.kernel_w ? 0 : w.stride_w, .pad = w.pad_w};
+  SL__TRY(append_pool(r, node, &x, average, &o, &row));
   status = sl__onnx_give_first(r, node, NULL);
 out:
   return status;
@@ -242,10 +266,11 @@ out:
 
 enum sl_status sl__onnx_read_global(reader *r, const node_of *node) {
   struct sl_pool2d_options o = {.global = true};
+  struct sl_pool1d_options row = {.global = true};
   enum sl_status status;
   value_of x;
   SL__TRY(sl__onnx_take_whole(r, node, 0, &x));
-  SL__TRY(append_pool(r, node, &x, !strcmp(node->op, "GlobalAveragePool"), &o));
+  SL__TRY(append_pool(r, node, &x, !strcmp(node->op, "GlobalAveragePool"), &o, &row));
   status = sl__onnx_give_first(r, node, NULL);
 out:
   return status;

@@ -1,10 +1,29 @@
-/* 2-D convolution layer. */
+/* Convolution over planes, and over rows, which are planes of one row. */
 #include "nn/layers/activation.h"
 #include "nn/layers/window.h"
 
+static bool is_1d(const struct sl__layer *layer) { return layer->kind == &sl__conv1d_kind; }
+
+/* The options of a convolution over rows as those over planes. */
+static struct sl_conv2d_options options_of(const struct sl__layer *layer) {
+  const struct sl_conv1d_options *o = layer->options;
+  if (!is_1d(layer)) return *(const struct sl_conv2d_options *)layer->options;
+  return (struct sl_conv2d_options){.channels = o->channels,
+                                    .kernel_h = 1,
+                                    .kernel_w = o->kernel ? o->kernel : -1, /* 0 is no window */
+                                    .stride_h = 1,
+                                    .stride_w = o->stride ? o->stride : 1,
+                                    .pad_w = o->pad,
+                                    .no_bias = o->no_bias,
+                                    .activation = o->activation,
+                                    .groups = o->groups,
+                                    .dilation_h = 1,
+                                    .dilation_w = o->dilation ? o->dilation : 1};
+}
+
 /* A width of 0 becomes the height. */
 static struct sl__conv2d parameters(const struct sl__layer *layer) {
-  const struct sl_conv2d_options *o = layer->options;
+  const struct sl_conv2d_options all = options_of(layer), *o = &all;
   int stride_h = o->stride_h ? o->stride_h : 1;
   return (struct sl__conv2d){.channels = o->channels,
                              .kernel_h = o->kernel_h,
@@ -19,7 +38,7 @@ static struct sl__conv2d parameters(const struct sl__layer *layer) {
 
 /* Groups and dilation, which an operation of its own computes; the others are faster without. */
 static struct sl__groupconv2d grouped(const struct sl__layer *layer) {
-  const struct sl_conv2d_options *o = layer->options;
+  const struct sl_conv2d_options all = options_of(layer), *o = &all;
   int dilation_h = o->dilation_h ? o->dilation_h : 1;
   return (struct sl__groupconv2d){.conv = parameters(layer),
                                   .groups = o->groups ? o->groups : 1,
@@ -49,7 +68,7 @@ static enum sl_status check_groups(const struct sl__layer *layer, const struct s
 }
 
 static enum sl_status infer(struct sl__layer *layer) {
-  const struct sl_conv2d_options *o = layer->options;
+  const struct sl_conv2d_options all = options_of(layer), *o = &all;
   struct sl__groupconv2d g = grouped(layer);
   struct sl__conv2d c = g.conv;
   int64_t height, width;
@@ -66,14 +85,16 @@ static enum sl_status infer(struct sl__layer *layer) {
                               c.stride_h,
                               c.stride_w,
                               c.pad_h,
-                              c.pad_w};
+                              c.pad_w,
+                              is_1d(layer)};
   status = sl__window_output(layer, &window, o->pad_h_only, &height, &width);
   if (status != SL_OK) return status;
   int64_t in = layer->in[0].dim[0] / g.groups, area = (int64_t)c.kernel_h * c.kernel_w;
-  layer->out = SL_SHAPE(c.channels, height, width);
+  layer->out = sl__window_shape(&window, c.channels, height, width);
   layer->flops = 2.0 * (double)sl_shape_count(&layer->out) * (double)(in * area);
-  struct sl__param *weight =
-      sl__block_add(&layer->params, "weight", &SL_SHAPE(c.channels, in, c.kernel_h, c.kernel_w));
+  struct sl_shape shape = is_1d(layer) ? SL_SHAPE(c.channels, in, c.kernel_w)
+                                       : SL_SHAPE(c.channels, in, c.kernel_h, c.kernel_w);
+  struct sl__param *weight = sl__block_add(&layer->params, "weight", &shape);
   weight->fan_in = in * area;
   weight->fan_out = c.channels * area;
   if (c.has_bias) {
@@ -121,19 +142,31 @@ static enum sl_status backward_weight(const struct sl__layer *layer, struct sl__
   return sl__conv2d_backward_weight(p->context, &p->launch, p->x[0], p->dy, p->grad, &c);
 }
 
+/* A list of the heights' and the widths' numbers, of which rows have the last half. */
+static struct sl__onnx_attribute numbers(const struct sl__layer *layer, const char *name,
+                                         const int64_t *list, int count) {
+  int skipped = is_1d(layer) ? count / 2 : 0;
+  return (struct sl__onnx_attribute){
+      .name = name, .type = SL__ONNX_INTS, .ints = list + skipped, .count = count - skipped};
+}
+
 static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_writer *w) {
-  struct sl__conv2d c = parameters(layer);
+  struct sl__groupconv2d g = grouped(layer);
+  const struct sl__conv2d *c = &g.conv;
   const char *x = sl__onnx_input(w, 0), *weight = sl__onnx_param(w, "weight"),
              *bias = sl__onnx_param(w, "bias");
-  struct sl__groupconv2d g = grouped(layer);
+  const int64_t kernel[] = {c->kernel_h, c->kernel_w}, stride[] = {c->stride_h, c->stride_w},
+                dilation[] = {g.dilation_h, g.dilation_w},
+                pads[] = {c->pad_h, c->pad_w, c->pad_h, c->pad_w},
+                row_pads[] = {0, 0, c->pad_w, c->pad_w};
   struct sl__onnx_attribute list[6] = {
-      SL__ONNX_LIST("kernel_shape", c.kernel_h, c.kernel_w),
-      SL__ONNX_LIST("strides", c.stride_h, c.stride_w),
-      SL__ONNX_LIST("pads", c.pad_h, c.pad_w, c.pad_h, c.pad_w),
+      numbers(layer, "kernel_shape", kernel, 2),
+      numbers(layer, "strides", stride, 2),
+      numbers(layer, "pads", is_1d(layer) ? row_pads : pads, 4),
       {.name = is_grouped(&g) ? "group" : NULL, .type = SL__ONNX_I, .i = g.groups},
-      SL__ONNX_LIST("dilations", g.dilation_h, g.dilation_w)};
+      numbers(layer, "dilations", dilation, 2)};
   const char *y = sl__onnx_node(w, NULL, "Conv", SL__ONNX_NAMES(x, weight, bias), list);
-  return sl__onnx_activated(w, c.activation, y);
+  return sl__onnx_activated(w, c->activation, y);
 }
 
 static const struct sl_field fields[] = {SL_FIELD(sl_conv2d_options, INT, channels),
@@ -165,4 +198,30 @@ const struct sl__layer_kind sl__conv2d_kind = {.name = "conv2d",
 enum sl_status sl_conv2d(struct sl_model *model, const char *name,
                          const struct sl_conv2d_options *options) {
   return sl__layer_append(model, name, &sl__conv2d_kind, options);
+}
+
+static const struct sl_field row_fields[] = {SL_FIELD(sl_conv1d_options, INT, channels),
+                                             SL_FIELD(sl_conv1d_options, INT, kernel),
+                                             SL_FIELD(sl_conv1d_options, INT, stride),
+                                             SL_FIELD(sl_conv1d_options, INT, pad),
+                                             SL_FIELD(sl_conv1d_options, INT, dilation),
+                                             SL_FIELD(sl_conv1d_options, INT, groups),
+                                             SL_FIELD(sl_conv1d_options, BOOL, no_bias),
+                                             SL_FIELD(sl_conv1d_options, ACTIVATION, activation),
+                                             {0}};
+
+const struct sl__layer_kind sl__conv1d_kind = {.name = "conv1d",
+                                               .options_size = sizeof(struct sl_conv1d_options),
+                                               .fields = row_fields,
+                                               .activation = activation,
+                                               .infer = infer,
+                                               .forward = forward,
+                                               .backward_begin = backward_begin,
+                                               .backward_data = backward_data,
+                                               .backward_weight = backward_weight,
+                                               .onnx_write = onnx_write};
+
+enum sl_status sl_conv1d(struct sl_model *model, const char *name,
+                         const struct sl_conv1d_options *options) {
+  return sl__layer_append(model, name, &sl__conv1d_kind, options);
 }

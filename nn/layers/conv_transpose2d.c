@@ -24,10 +24,6 @@ static struct sl__groupconv2d parameters(const struct sl__layer *layer) {
       .transposed = true};
 }
 
-static int output_pad_w(const struct sl_conv_transpose2d_options *o) {
-  return o->output_pad_w || o->pad_h_only ? o->output_pad_w : o->output_pad_h;
-}
-
 static bool is_window(int kernel, int stride, int pad, int dilation, int output_pad) {
   return kernel >= 1 && kernel <= MOST && stride >= 1 && stride <= MOST && pad >= 0 &&
          dilation >= 1 && dilation <= MOST && pad <= dilation * (kernel - 1) && output_pad >= 0 &&
@@ -54,13 +50,13 @@ static enum sl_status check_options(const struct sl__layer *layer,
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "pad_h_only is set, and pad_w is %d; use one",
                           o->pad_w);
   if (!is_window(c->kernel_h, c->stride_h, c->pad_h, g->dilation_h, o->output_pad_h) ||
-      !is_window(c->kernel_w, c->stride_w, c->pad_w, g->dilation_w, output_pad_w(o)))
+      !is_window(c->kernel_w, c->stride_w, c->pad_w, g->dilation_w, o->output_pad_w))
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "kernel %dx%d, stride %dx%d, padding %dx%d, dilation %dx%d, output_pad "
                           "%dx%d: from 1 to %d, padding below the dilated kernel, output_pad below "
                           "stride or dilation",
                           c->kernel_h, c->kernel_w, c->stride_h, c->stride_w, c->pad_h, c->pad_w,
-                          g->dilation_h, g->dilation_w, o->output_pad_h, output_pad_w(o), MOST);
+                          g->dilation_h, g->dilation_w, o->output_pad_h, o->output_pad_w, MOST);
   return SL_OK;
 }
 
@@ -82,7 +78,7 @@ static enum sl_status infer(struct sl__layer *layer) {
       c->channels,
       grown(layer->in[0].dim[1], c->kernel_h, c->stride_h, c->pad_h, g.dilation_h, o->output_pad_h),
       grown(layer->in[0].dim[2], c->kernel_w, c->stride_w, c->pad_w, g.dilation_w,
-            output_pad_w(o)));
+            o->output_pad_w));
   if (layer->out.dim[1] < 1 || layer->out.dim[2] < 1 || layer->out.dim[1] > INT32_MAX / 4 ||
       layer->out.dim[2] > INT32_MAX / 4)
     return sl__layer_fail(layer, SL_BAD_SHAPE, "its output would be %s",
@@ -140,7 +136,7 @@ static const char *onnx_write(const struct sl__layer *layer, struct sl__onnx_wri
                           SL__ONNX_LIST("strides", c->stride_h, c->stride_w),
                           SL__ONNX_LIST("pads", c->pad_h, c->pad_w, c->pad_h, c->pad_w),
                           SL__ONNX_LIST("dilations", g.dilation_h, g.dilation_w),
-                          SL__ONNX_LIST("output_padding", o->output_pad_h, output_pad_w(o)),
+                          SL__ONNX_LIST("output_padding", o->output_pad_h, o->output_pad_w),
                           SL__ONNX_WHOLE("group", g.groups)));
   return sl__onnx_activated(w, c->activation, y);
 }

@@ -1,12 +1,30 @@
-/* Max and average pooling: one options struct, two kinds. */
+/* Max and average pooling over planes, and over rows, which are planes of one row. */
 #include "nn/onnx_graph.h"
 #include "nn/layers/window.h"
 
+static bool is_1d(const struct sl__layer *layer) {
+  return layer->kind == &sl__maxpool1d_kind || layer->kind == &sl__avgpool1d_kind;
+}
+
+/* The options of a pooling over rows as those over planes. */
+static struct sl_pool2d_options options_of(const struct sl__layer *layer) {
+  const struct sl_pool1d_options *o = layer->options;
+  if (!is_1d(layer)) return *(const struct sl_pool2d_options *)layer->options;
+  int kernel = o->kernel ? o->kernel : -1; /* 0 is no window */
+  return (struct sl_pool2d_options){.kernel_h = 1,
+                                    .kernel_w = kernel,
+                                    .stride_h = 1,
+                                    .stride_w = o->stride ? o->stride : kernel,
+                                    .pad_w = o->pad,
+                                    .global = o->global};
+}
+
 /* A width of 0 becomes the height, a stride of 0 the kernel. A global window is the whole plane. */
 static struct sl__pool2d parameters(const struct sl__layer *layer) {
-  const struct sl_pool2d_options *o = layer->options;
+  const struct sl_pool2d_options all = options_of(layer), *o = &all;
   if (o->global) {
-    int h = (int)layer->in[0].dim[1], w = (int)layer->in[0].dim[2];
+    int h = is_1d(layer) ? 1 : (int)layer->in[0].dim[1];
+    int w = (int)layer->in[0].dim[layer->in[0].ndim - 1];
     return (struct sl__pool2d){h, w, h, w, 0, 0};
   }
   int kernel_w = o->kernel_w ? o->kernel_w : o->kernel_h;
@@ -21,13 +39,14 @@ static struct sl__pool2d parameters(const struct sl__layer *layer) {
 }
 
 static enum sl_status infer(struct sl__layer *layer) {
-  const struct sl_pool2d_options *o = layer->options;
+  const struct sl_pool2d_options all = options_of(layer), *o = &all;
   struct sl__pool2d p = parameters(layer);
-  struct sl__window window = {p.kernel_h, p.kernel_w, p.stride_h, p.stride_w, p.pad_h, p.pad_w};
+  struct sl__window window = {p.kernel_h, p.kernel_w, p.stride_h,  p.stride_w,
+                              p.pad_h,    p.pad_w,    is_1d(layer)};
   int64_t height, width;
   enum sl_status status = sl__window_output(layer, &window, o->pad_h_only, &height, &width);
   if (status != SL_OK) return status;
-  layer->out = SL_SHAPE(layer->in[0].dim[0], height, width);
+  layer->out = sl__window_shape(&window, layer->in[0].dim[0], height, width);
   layer->flops = (double)sl_shape_count(&layer->out) * p.kernel_h * p.kernel_w;
   return SL_OK;
 }
@@ -80,13 +99,18 @@ static const char *write_window(const struct sl__layer *layer, struct sl__onnx_w
                                 const char *op, bool counts_padding) {
   struct sl__pool2d p = parameters(layer);
   const char *x = sl__onnx_input(w, 0);
+  const struct sl__onnx_attribute counts = {
+      .name = counts_padding ? "count_include_pad" : NULL, .type = SL__ONNX_I, .i = 1};
+  if (is_1d(layer))
+    return sl__onnx_node(w, NULL, op, SL__ONNX_NAMES(x),
+                         SL__ONNX_ATTRIBUTES(SL__ONNX_LIST("kernel_shape", p.kernel_w),
+                                             SL__ONNX_LIST("strides", p.stride_w),
+                                             SL__ONNX_LIST("pads", p.pad_w, p.pad_w), counts));
   return sl__onnx_node(
       w, NULL, op, SL__ONNX_NAMES(x),
-      SL__ONNX_ATTRIBUTES(
-          SL__ONNX_LIST("kernel_shape", p.kernel_h, p.kernel_w),
-          SL__ONNX_LIST("strides", p.stride_h, p.stride_w),
-          SL__ONNX_LIST("pads", p.pad_h, p.pad_w, p.pad_h, p.pad_w),
-          {.name = counts_padding ? "count_include_pad" : NULL, .type = SL__ONNX_I, .i = 1}));
+      SL__ONNX_ATTRIBUTES(SL__ONNX_LIST("kernel_shape", p.kernel_h, p.kernel_w),
+                          SL__ONNX_LIST("strides", p.stride_h, p.stride_w),
+                          SL__ONNX_LIST("pads", p.pad_h, p.pad_w, p.pad_h, p.pad_w), counts));
 }
 
 static const char *write_global(struct sl__onnx_writer *w, const char *op) {
@@ -95,12 +119,12 @@ static const char *write_global(struct sl__onnx_writer *w, const char *op) {
 }
 
 static const char *onnx_write_max(const struct sl__layer *layer, struct sl__onnx_writer *w) {
-  bool global = ((const struct sl_pool2d_options *)layer->options)->global;
+  bool global = options_of(layer).global;
   return global ? write_global(w, "GlobalMaxPool") : write_window(layer, w, "MaxPool", false);
 }
 
 static const char *onnx_write_average(const struct sl__layer *layer, struct sl__onnx_writer *w) {
-  bool global = ((const struct sl_pool2d_options *)layer->options)->global;
+  bool global = options_of(layer).global;
   return global ? write_global(w, "GlobalAveragePool")
                 : write_window(layer, w, "AveragePool", true);
 }
@@ -141,4 +165,38 @@ enum sl_status sl_maxpool2d(struct sl_model *model, const char *name,
 enum sl_status sl_avgpool2d(struct sl_model *model, const char *name,
                             const struct sl_pool2d_options *options) {
   return sl__layer_append(model, name, &sl__avgpool2d_kind, options);
+}
+
+static const struct sl_field row_fields[] = {SL_FIELD(sl_pool1d_options, INT, kernel),
+                                             SL_FIELD(sl_pool1d_options, INT, stride),
+                                             SL_FIELD(sl_pool1d_options, INT, pad),
+                                             SL_FIELD(sl_pool1d_options, BOOL, global),
+                                             {0}};
+
+const struct sl__layer_kind sl__maxpool1d_kind = {.name = "maxpool1d",
+                                                  .options_size = sizeof(struct sl_pool1d_options),
+                                                  .fields = row_fields,
+                                                  .selects = selects,
+                                                  .infer = infer_max,
+                                                  .forward = forward_max,
+                                                  .backward_begin = backward_max_begin,
+                                                  .backward_data = backward_max,
+                                                  .onnx_write = onnx_write_max};
+
+const struct sl__layer_kind sl__avgpool1d_kind = {.name = "avgpool1d",
+                                                  .options_size = sizeof(struct sl_pool1d_options),
+                                                  .fields = row_fields,
+                                                  .infer = infer,
+                                                  .forward = forward_average,
+                                                  .backward_data = backward_average,
+                                                  .onnx_write = onnx_write_average};
+
+enum sl_status sl_maxpool1d(struct sl_model *model, const char *name,
+                            const struct sl_pool1d_options *options) {
+  return sl__layer_append(model, name, &sl__maxpool1d_kind, options);
+}
+
+enum sl_status sl_avgpool1d(struct sl_model *model, const char *name,
+                            const struct sl_pool1d_options *options) {
+  return sl__layer_append(model, name, &sl__avgpool1d_kind, options);
 }

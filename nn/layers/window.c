@@ -10,9 +10,9 @@ enum sl_status sl__window_output(const struct sl__layer *layer, const struct sl_
   const struct sl_shape *in = &layer->in[0];
   if (layer->input_count != 1)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT, "takes one input, not %d", layer->input_count);
-  if (in->ndim != 3)
-    return sl__layer_fail(layer, SL_BAD_SHAPE, "takes [C, H, W], not %s",
-                          sl_shape_text(in, text, sizeof text));
+  if (in->ndim != (w->is_1d ? 2 : 3))
+    return sl__layer_fail(layer, SL_BAD_SHAPE, "takes %s, not %s",
+                          w->is_1d ? "[C, L]" : "[C, H, W]", sl_shape_text(in, text, sizeof text));
   if (w->kernel_h < 1 || w->kernel_w < 1 || w->stride_h < 1 || w->stride_w < 1)
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "kernel %dx%d and stride %dx%d must be at least 1", w->kernel_h,
@@ -24,8 +24,9 @@ enum sl_status sl__window_output(const struct sl__layer *layer, const struct sl_
     return sl__layer_fail(layer, SL_BAD_ARGUMENT,
                           "padding %dx%d must be from 0 to below the kernel's %dx%d", w->pad_h,
                           w->pad_w, w->kernel_h, w->kernel_w);
-  int64_t h = in->dim[1] + 2 * (int64_t)w->pad_h - w->kernel_h,
-          v = in->dim[2] + 2 * (int64_t)w->pad_w - w->kernel_w;
+  int64_t rows = w->is_1d ? 1 : in->dim[1], columns = in->dim[in->ndim - 1];
+  int64_t h = rows + 2 * (int64_t)w->pad_h - w->kernel_h,
+          v = columns + 2 * (int64_t)w->pad_w - w->kernel_w;
   if (h < 0 || v < 0)
     return sl__layer_fail(layer, SL_BAD_SHAPE,
                           "a %dx%d window does not fit into %s with padding %dx%d", w->kernel_h,
@@ -33,4 +34,9 @@ enum sl_status sl__window_output(const struct sl__layer *layer, const struct sl_
   *height = h / w->stride_h + 1;
   *width = v / w->stride_w + 1;
   return SL_OK;
+}
+
+struct sl_shape sl__window_shape(const struct sl__window *w, int64_t channels, int64_t height,
+                                 int64_t width) {
+  return w->is_1d ? SL_SHAPE(channels, width) : SL_SHAPE(channels, height, width);
 }

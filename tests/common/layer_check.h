@@ -131,32 +131,37 @@ static inline void check_pass(const struct layer_trial *t, bool add, double *con
   free(old_grad);
 }
 
-/* Checks the last layer of the model, which is built and freed. */
-static inline void check_layer(struct sl_model *m, int64_t rows, layer_reference *reference) {
-  OK(sl_model_build(m));
-  const struct sl__layer *layer = &m->layers[m->count - 1];
+/* Checks a layer of a built model in one type. bf16's values are rounded first, and may be equal.
+ */
+static inline void check_type(const struct sl__layer *layer, int64_t rows,
+                              layer_reference *reference, bool bf16) {
   struct layer_trial t = {.layer = layer,
                           .reference = reference,
                           .rows = rows,
                           .y_count = rows * sl_shape_count(&layer->out),
-                          .param_count = layer->params.total};
-  for (int bf16 = 0; bf16 < 2; bf16++) {
-    double *slopes[SL__MAX_INPUTS];
-    t.bf16 = bf16;
-    t.dy = round_bf16(random_values(t.y_count, 1), t.y_count);
-    t.param = round_bf16(random_values(t.param_count, 2), t.param_count);
-    t.y = zeros(t.y_count);
-    for (int k = 0; k < layer->input_count; k++) {
-      t.x_count[k] = rows * sl_shape_count(&layer->in[k]);
-      t.x[k] = round_bf16(random_values(t.x_count[k], 10 + (uint64_t)k), t.x_count[k]);
-    }
-    reference(layer, rows, (const double *const *)t.x, t.param, t.y);
-    for (int k = 0; k < layer->input_count; k++) slopes[k] = trial_slopes(&t, t.x[k], t.x_count[k]);
-    double *param_slopes = trial_slopes(&t, t.param, t.param_count);
-    for (int add = 0; add < 2; add++) check_pass(&t, add, slopes, param_slopes);
-    for (int k = 0; k < layer->input_count; k++) free(slopes[k]), free(t.x[k]);
-    free(param_slopes), free(t.param), free(t.dy), free(t.y);
+                          .param_count = layer->params.total,
+                          .bf16 = bf16};
+  double *slopes[SL__MAX_INPUTS];
+  t.dy = round_bf16(random_values(t.y_count, 1), t.y_count);
+  t.param = round_bf16(random_values(t.param_count, 2), t.param_count);
+  t.y = zeros(t.y_count);
+  for (int k = 0; k < layer->input_count; k++) {
+    t.x_count[k] = rows * sl_shape_count(&layer->in[k]);
+    t.x[k] = random_values(t.x_count[k], 10 + (uint64_t)k);
+    if (bf16) round_bf16(t.x[k], t.x_count[k]);
   }
+  reference(layer, rows, (const double *const *)t.x, t.param, t.y);
+  for (int k = 0; k < layer->input_count; k++) slopes[k] = trial_slopes(&t, t.x[k], t.x_count[k]);
+  double *param_slopes = trial_slopes(&t, t.param, t.param_count);
+  for (int add = 0; add < 2; add++) check_pass(&t, add, slopes, param_slopes);
+  for (int k = 0; k < layer->input_count; k++) free(slopes[k]), free(t.x[k]);
+  free(param_slopes), free(t.param), free(t.dy), free(t.y);
+}
+
+/* Checks the last layer of the model, which is built and freed. */
+static inline void check_layer(struct sl_model *m, int64_t rows, layer_reference *reference) {
+  OK(sl_model_build(m));
+  for (int bf16 = 0; bf16 < 2; bf16++) check_type(&m->layers[m->count - 1], rows, reference, bf16);
   sl_model_free(m);
 }
 

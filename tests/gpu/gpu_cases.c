@@ -892,7 +892,7 @@ static enum sl_status fill(struct trial *t, const int64_t *d) {
 
 /* ---- copies between views: a sample's shape [N, d0, d1, d2], what is done ------------------- */
 
-enum view { TURN, TURN_ROWS, CUT, CUT_ROWS, PUT, SPREAD };
+enum view { TURN, TURN_ROWS, CUT, CUT_ROWS, PUT, SPREAD, FLIP };
 
 static enum sl_status strided_copy(struct trial *t, const int64_t *d) {
   struct sl_shape whole = SL_SHAPE(d[0], d[1], d[2], d[3]), part = whole, y_shape = whole;
@@ -914,6 +914,7 @@ static enum sl_status strided_copy(struct trial *t, const int64_t *d) {
     case CUT:
     case CUT_ROWS: return sl__slice(t->context, L, x, y, axis, first);
     case PUT: return sl__slice_backward(t->context, L, x, y, axis, first);
+    case FLIP: return sl__flip(t->context, L, x, y, 2);
     case SPREAD: return sl__broadcast(t->context, L, 0.3f, x, y, 1u << 2);
   }
   return SL_BAD_ARGUMENT;
@@ -927,6 +928,7 @@ static enum sl_status strided_copy(struct trial *t, const int64_t *d) {
   CASE(__VA_ARGS__, {9, 3, 5, 31, CUT_ROWS})                                                       \
   CASE(__VA_ARGS__, {2, 3, 7, 5, PUT})                                                             \
   CASE(__VA_ARGS__, {5, 2, 11, 65, PUT})                                                           \
+  CASE(__VA_ARGS__, {2, 3, 7, 33, FLIP})                                                           \
   CASE(__VA_ARGS__, {2, 3, 7, 5, SPREAD})                                                          \
   CASE(__VA_ARGS__, {4, 20, 24, 24, SPREAD})
 

@@ -63,6 +63,19 @@ static void sliced(const struct sl__layer *layer, int64_t rows, const double *co
   }
 }
 
+static void flipped(const struct sl__layer *layer, int64_t rows, const double *const *x,
+                    const double *param, double *y) {
+  (void)param;
+  int axis = ((const struct sl_flip_options *)layer->options)->axis;
+  int64_t values = sl_shape_count(&layer->out);
+  for (int64_t i = 0; i < rows * values; i++) {
+    int64_t at[SL_MAX_DIMS];
+    index_of(&layer->out, i % values, at);
+    at[axis] = layer->out.dim[axis] - 1 - at[axis];
+    y[i] = x[0][i / values * values + place_of(&layer->out, at)];
+  }
+}
+
 static void reshaped(const struct sl__layer *layer, int64_t rows, const double *const *x,
                      const double *param, double *y) {
   (void)param;
@@ -163,6 +176,18 @@ static void slices(void **state) {
   }
 }
 
+static void flips(void **state) {
+  (void)state;
+  for (int axis = 0; axis < 3; axis++) {
+    struct sl_model *m = new_model(SL_SHAPE(3, 5, 17));
+    OK(sl_flip(m, "back", &(struct sl_flip_options){.axis = axis}));
+    check_layer(m, 2, flipped);
+  }
+  struct sl_model *m = new_model(SL_SHAPE(1, 4));
+  OK(sl_flip(m, "back", &(struct sl_flip_options){0}));
+  check_layer(m, 3, flipped);
+}
+
 static void reshapes(void **state) {
   (void)state;
   static const struct sl_shape to[] = {
@@ -254,6 +279,9 @@ static void strange_options_are_refused(void **state) {
   REFUSED(sl_slice, sl_slice_options, SL_BAD_ARGUMENT, "5 values from 1 on", .axis = 2, .first = 1,
           .count = 5);
   REFUSED(sl_slice, sl_slice_options, SL_BAD_ARGUMENT, "from -1 on", .axis = 2, .first = -1);
+  REFUSED(sl_flip, sl_flip_options, SL_BAD_ARGUMENT, "axis is 3", .axis = 3);
+  REFUSED(sl_flip, sl_flip_options, SL_BAD_ARGUMENT, "axis is -1", .axis = -1);
+  REFUSED(sl_flip, sl_flip_options, SL_BAD_ARGUMENT, "one input", .layer.inputs = "a,a");
   REFUSED(sl_reshape, sl_reshape_options, SL_BAD_SHAPE, "[2, 4, 5] cannot become [3, 13]",
           .shape = SL_SHAPE(3, 13));
   REFUSED(sl_reshape, sl_reshape_options, SL_BAD_SHAPE, "[0, 0]", .shape = SL_SHAPE(0, 0));
@@ -287,6 +315,8 @@ static void operations_check_shapes(void **state) {
   assert_int_equal(sl__permute(context, &plain, a, b, (int[]){0, 1}), SL_BAD_SHAPE);
   assert_int_equal(sl__permute(context, &plain, a, b, (int[]){1, 2}), SL_BAD_SHAPE);
   assert_int_equal(sl__slice(context, &plain, a, b, 0, 0), SL_BAD_SHAPE);
+  assert_int_equal(sl__flip(context, &plain, a, b, 0), SL_BAD_SHAPE);
+  assert_int_equal(sl__flip(context, &plain, a, a, 2), SL_BAD_SHAPE);
   assert_int_equal(sl__slice(context, &plain, a, c, 1, 2), SL_BAD_SHAPE);
   assert_int_equal(sl__slice_backward(context, &plain, a, c, 1, 0), SL_BAD_SHAPE);
   assert_int_equal(sl__concatenate(context, &plain, 2, both, a, 1), SL_BAD_SHAPE);
@@ -302,6 +332,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(sums_and_products),
                                      cmocka_unit_test(concatenations),
                                      cmocka_unit_test(slices),
+                                     cmocka_unit_test(flips),
                                      cmocka_unit_test(reshapes),
                                      cmocka_unit_test(permutations),
                                      cmocka_unit_test(means),

@@ -6,7 +6,7 @@ struct window {
   int64_t kernel, stride, pad, dilation;
 };
 
-static int64_t or_else(int64_t value, int64_t other) { return value ? value : other; }
+static int or_else(int64_t value, int64_t other) { return (int)(value ? value : other); }
 
 struct shape {
   int64_t channels, high, wide, outputs, out_high, out_wide, groups; /* of the convolution */
@@ -155,14 +155,91 @@ static void transposed_convolutions(void **state) {
   }
 }
 
+/* The reference of rows is that of planes of one row: a model of both. */
+static void row(const struct sl__layer *layer, int64_t rows, const double *const *x,
+                const double *param, double *y) {
+  const struct sl_conv1d_options *o = layer->options;
+  struct sl_model *m = new_model(SL_SHAPE(layer->in[0].dim[0], 1, layer->in[0].dim[1]));
+  const struct sl_conv2d_options plane = {.channels = o->channels,
+                                          .kernel_h = 1,
+                                          .kernel_w = o->kernel,
+                                          .stride_h = 1,
+                                          .stride_w = or_else(o->stride, 1),
+                                          .pad_w = o->pad,
+                                          .dilation_h = 1,
+                                          .dilation_w = or_else(o->dilation, 1),
+                                          .groups = o->groups,
+                                          .no_bias = o->no_bias,
+                                          .activation = o->activation};
+  OK(sl_conv2d(m, "plane", &plane));
+  convolved(&m->layers[0], rows, x, param, y);
+  sl_model_free(m);
+}
+
+static void convolutions_of_rows(void **state) {
+  (void)state;
+  static const struct sl_conv1d_options cases[] = {
+      {.channels = 3, .kernel = 3, .pad = 1},
+      {.channels = 5, .kernel = 5, .no_bias = true, .activation = SL_ACTIVATION_TANH},
+      {.channels = 2, .kernel = 2, .stride = 3},
+      {.channels = 4, .kernel = 3, .dilation = 4, .pad = 4, .groups = 2}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct sl_model *m = new_model(SL_SHAPE(4, 19));
+    OK(sl_conv1d(m, "conv", &cases[i]));
+    const struct sl_shape *weight = &m->layers[0].params.part[0].shape;
+    assert_int_equal(weight->ndim, 3);
+    assert_int_equal(weight->dim[2], cases[i].kernel);
+    check_layer(m, 2, row);
+  }
+}
+
+static void pooled(const struct sl__layer *layer, int64_t rows, const double *const *x,
+                   const double *param, double *y) {
+  (void)param;
+  const struct sl_pool1d_options *o = layer->options;
+  bool is_max = layer->kind == &sl__maxpool1d_kind;
+  int64_t size = layer->in[0].dim[1], out = layer->out.dim[1];
+  int64_t kernel = o->global ? size : o->kernel, stride = or_else(o->stride, kernel);
+  for (int64_t i = 0; i < rows * layer->out.dim[0] * out; i++) {
+    const double *from = x[0] + i / out * size;
+    y[i] = is_max ? -INFINITY : 0;
+    for (int64_t k = 0; k < kernel; k++) {
+      int64_t at = i % out * stride - o->pad + k;
+      if (at < 0 || at >= size) continue;
+      y[i] = is_max ? fmax(y[i], from[at]) : y[i] + from[at] / (double)kernel;
+    }
+  }
+}
+
+static void pools_of_rows(void **state) {
+  (void)state;
+  static const struct sl_pool1d_options cases[] = {{.kernel = 2},
+                                                   {.kernel = 3, .stride = 2, .pad = 1},
+                                                   {.kernel = 4, .stride = 1},
+                                                   {.global = true}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct sl_model *m = new_model(SL_SHAPE(3, 11));
+    OK(sl_avgpool1d(m, "mean", &cases[i]));
+    check_layer(m, 2, pooled);
+    m = new_model(SL_SHAPE(3, 11));
+    OK(sl_maxpool1d(m, "max", &cases[i]));
+    OK(sl_model_build(m));
+    check_type(&m->layers[0], 2, pooled, false); /* of equal values only one has the slope */
+    sl_model_free(m);
+  }
+}
+
 /* A transposed convolution undoes the shapes of the convolution with the same options. */
 static void shapes_are_those_of_pytorch(void **state) {
   (void)state;
   struct sl_model *m = new_model(SL_SHAPE(4, 5, 6));
-  OK(sl_conv_transpose2d(
-      m, "up",
-      &(struct sl_conv_transpose2d_options){
-          .channels = 2, .kernel_h = 3, .stride_h = 2, .pad_h = 1, .output_pad_h = 1}));
+  OK(sl_conv_transpose2d(m, "up",
+                         &(struct sl_conv_transpose2d_options){.channels = 2,
+                                                               .kernel_h = 3,
+                                                               .stride_h = 2,
+                                                               .pad_h = 1,
+                                                               .output_pad_h = 1,
+                                                               .output_pad_w = 1}));
   assert_true(sl_shape_equal(sl_model_output(m), &SL_SHAPE(2, 10, 12)));
   OK(sl_conv2d(m, "down",
                &(struct sl_conv2d_options){
@@ -186,11 +263,16 @@ static void strange_options_are_refused(void **state) {
   CONV(SL_BAD_ARGUMENT, "dilation -1x-1", .dilation_h = -1);
   CONV(SL_BAD_ARGUMENT, "dilation 1x40000", .dilation_w = 40000, .dilation_h = 1);
   CONV(SL_BAD_SHAPE, "does not fit", .dilation_h = 3);
+  FAILS(sl_conv1d(m, "x", &(struct sl_conv1d_options){.channels = 2, .kernel = 2}), SL_BAD_SHAPE,
+        "takes [C, L], not [4, 6, 6]");
+  FAILS(sl_conv1d(flat, "x", &(struct sl_conv1d_options){.channels = 2, .kernel = 2}), SL_BAD_SHAPE,
+        "takes [C, L], not [4]");
+  FAILS(sl_maxpool1d(m, "x", &(struct sl_pool1d_options){.kernel = 2}), SL_BAD_SHAPE, "[C, L]");
   UP(m, SL_BAD_ARGUMENT, "channels is 0", .kernel_h = 2);
   UP(m, SL_BAD_ARGUMENT, "groups 3", .channels = 6, .kernel_h = 2, .groups = 3);
   UP(m, SL_BAD_ARGUMENT, "kernel 0x0", .channels = 6);
   UP(m, SL_BAD_ARGUMENT, "padding 2x2", .channels = 6, .kernel_h = 2, .pad_h = 2);
-  UP(m, SL_BAD_ARGUMENT, "output_pad 2x2", .channels = 6, .kernel_h = 2, .stride_h = 2,
+  UP(m, SL_BAD_ARGUMENT, "output_pad 2x0", .channels = 6, .kernel_h = 2, .stride_h = 2,
      .output_pad_h = 2);
   UP(m, SL_BAD_ARGUMENT, "gelu", .channels = 6, .kernel_h = 2, .activation = SL_ACTIVATION_GELU);
   UP(m, SL_BAD_ARGUMENT, "pad_w is 1", .channels = 6, .kernel_h = 2, .pad_w = 1,
@@ -214,7 +296,7 @@ static void operations_check_shapes(void **state) {
   OK(sl__groupconv2d_forward(context, &plain, x, w, y, &o));
   assert_int_equal(sl__groupconv2d_forward(context, &plain, x, w, x, &o), SL_BAD_SHAPE);
   assert_int_equal(sl__groupconv2d_backward_data(context, &plain, x, w, y, &o), SL_BAD_SHAPE);
-  assert_int_equal(sl__groupconv2d_backward_weight(context, &plain, x, y, y, &o), SL_BAD_SHAPE);
+  assert_int_equal(sl__groupconv2d_backward_weight(context, &plain, x, y, x, &o), SL_BAD_SHAPE);
   o.conv.has_bias = true;
   assert_int_equal(sl__groupconv2d_forward(context, &plain, x, w, y, &o), SL_BAD_SHAPE);
   o.conv.has_bias = false;
@@ -226,7 +308,8 @@ static void operations_check_shapes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(groups_and_dilations), cmocka_unit_test(transposed_convolutions),
+      cmocka_unit_test(groups_and_dilations),        cmocka_unit_test(transposed_convolutions),
+      cmocka_unit_test(convolutions_of_rows),        cmocka_unit_test(pools_of_rows),
       cmocka_unit_test(shapes_are_those_of_pytorch), cmocka_unit_test(strange_options_are_refused),
       cmocka_unit_test(operations_check_shapes)};
   return cmocka_run_group_tests_name("group convolutions", tests, open_operations, close_context);

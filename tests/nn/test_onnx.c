@@ -142,6 +142,7 @@ static struct sl_model *joined(void) {
                  &(struct sl_multiply_options){.layer.inputs = "pair,input,sum,back"}));
   OK(sl_permute(m, "turned", &(struct sl_permute_options){.axes = SL_SHAPE(1, 0, 2)}));
   OK(sl_permute(m, "round", &(struct sl_permute_options){0}));
+  OK(sl_flip(m, "flip", &(struct sl_flip_options){.axis = 1}));
   OK(sl_mean(m, "rows", &(struct sl_mean_options){.axes = SL_SHAPE(1), .keep = true}));
   OK(sl_reshape(m, "view", &(struct sl_reshape_options){.shape = SL_SHAPE(6, 5)}));
   OK(sl_mean(m, "columns", &(struct sl_mean_options){0}));
@@ -201,14 +202,30 @@ static struct sl_model *convolved(void) {
                                                                .stride_h = 2,
                                                                .pad_h = 1,
                                                                .output_pad_h = 1,
-                                                               .groups = 2,
-                                                               .pad_h_only = true}));
+                                                               .groups = 2}));
   OK(sl_conv_transpose2d(m, "last",
                          &(struct sl_conv_transpose2d_options){.channels = 2,
                                                                .kernel_h = 2,
                                                                .dilation_h = 2,
                                                                .no_bias = true,
                                                                .activation = SL_ACTIVATION_TANH}));
+  return m;
+}
+
+/* Windows over rows. */
+static struct sl_model *rows(void) {
+  struct sl_model *m = new_model(SL_SHAPE(4, 21));
+  OK(sl_conv1d(m, "conv1",
+               &(struct sl_conv1d_options){
+                   .channels = 6, .kernel = 3, .pad = 1, .activation = SL_ACTIVATION_RELU}));
+  OK(sl_maxpool1d(m, "pool1", &(struct sl_pool1d_options){.kernel = 3, .stride = 2, .pad = 1}));
+  OK(sl_conv1d(m, "conv2",
+               &(struct sl_conv1d_options){
+                   .channels = 4, .kernel = 2, .dilation = 3, .groups = 2, .no_bias = true}));
+  OK(sl_avgpool1d(m, "pool2", &(struct sl_pool1d_options){.kernel = 2}));
+  OK(sl_conv1d(m, "conv3", &(struct sl_conv1d_options){.channels = 3, .kernel = 2, .stride = 2}));
+  OK(sl_avgpool1d(m, "pool3", &(struct sl_pool1d_options){.global = true}));
+  OK(sl_dense(m, "fc", &(struct sl_dense_options){.features = 3}));
   return m;
 }
 
@@ -236,7 +253,7 @@ static struct sl_model *tied(void) {
 }
 
 static struct sl_model *(*const models[])(void) = {images, flat,   words, positions, tied,
-                                                   joined, normed, grown, convolved};
+                                                   joined, normed, grown, convolved, rows};
 enum { MODELS = sizeof models / sizeof *models };
 
 /* ---- answers ---- */
