@@ -86,11 +86,12 @@ endif
 gpu_programs = tests/gpu/gpu_ops tests/gpu/gpu_two
 EXTRA_PROGRAMS += $(gpu_programs)
 tests_gpu_gpu_two_LDADD = libstarling.la
-tests_gpu_gpu_ops_SOURCES = \
+gpu_ops_files = \
 	tests/gpu/gpu_cases.c \
 	tests/gpu/gpu_custom.h \
 	tests/gpu/gpu_ops.c \
 	tests/gpu/gpu_ops.h
+tests_gpu_gpu_ops_SOURCES = $(gpu_ops_files)
 if SL_HAVE_CUDA
 tests_gpu_gpu_ops_SOURCES += tests/gpu/gpu_custom.cu
 else
@@ -122,7 +123,7 @@ gpu_tests = \
 gpu_check_needs += $(gpu_tests:=$(EXEEXT))
 endif
 if SL_CUDA_STANDIN
-check_PROGRAMS += $(gpu_programs)
+check_PROGRAMS += $(gpu_programs) $(race_programs)
 endif
 gpu-check: $(gpu_check_needs)
 	@$(AM_TESTS_ENVIRONMENT) $(top_srcdir)/tests/gpu/gpu-check.sh examples tests || \
@@ -223,7 +224,7 @@ faults: tests/faults/libfaults.la $(fault_programs:=$(EXEEXT))
 
 CLEANFILES += $(gpu_programs:=$(EXEEXT)) tests/ranks.lock
 clean-tests:
-	rm -rf mutants tests/.starpu $(fuzzers)
+	rm -rf mutants tests/standin/races tests/.starpu $(fuzzers)
 	rm -rf tests/fuzz/found tests/fuzz/libfuzz.a tests/fuzz/objects
 EXTRA_DIST_TESTS = $(test_scripts) $(test_headers) \
 	build-aux/mutants \
@@ -236,5 +237,6 @@ EXTRA_DIST_TESTS = $(test_scripts) $(test_headers) \
 	tests/chaos/clock_step.c \
 	tests/codelets/arm_cmocka.c tests/codelets/arm_runtime.c \
 	tests/parallel/check-nodes.sh \
-	tests/standin/README.md
+	tests/standin/README.md \
+	tests/standin/race_selftest.cu
 .PHONY: chaos check-mutants check-nodes clean-tests faults fuzz fuzzers gpu-check mutants

@@ -6,6 +6,8 @@
 
 #include <memory>
 
+#include "tests/standin/race.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
@@ -168,6 +170,7 @@ static void fiber_main() {
 
 void Executor::resume(Fiber *fiber) {
   current = fiber;
+  RaceCheck::stack(fiber->memory + page, stack_size);
 #ifdef SL_STANDIN_ASAN
   __sanitizer_start_switch_fiber(&scheduler_fake, fiber->memory + page, stack_size);
 #endif
@@ -226,6 +229,7 @@ bool Executor::release_warp(int first) {
     if (!complete) continue;
     unsigned mask = t->mask;
     bool shuffles = t->kind == Wait::shuffle;
+    if (t->kind == Wait::warp) RaceCheck::sync_warp(first, mask);
     for (int i = 0; i < 32; i++) {
       if (!(mask >> i & 1)) continue;
       Thread *other = &threads[first + i];
@@ -262,6 +266,7 @@ bool Executor::release_block() {
            stray->line);
     return false;
   }
+  RaceCheck::barrier();
   for (int i = 0; i < count; i++)
     if (threads[i].state != State::done) threads[i].state = State::ready, threads[i].result = voted;
   return true;
@@ -310,14 +315,16 @@ bool run_blocks(const Launch &launch, bool reverse) {
   blockDim = uint3{launch.block.x, launch.block.y, launch.block.z};
   gridDim = uint3{launch.grid.x, launch.grid.y, launch.grid.z};
   uint64_t blocks = (uint64_t)launch.grid.x * launch.grid.y * launch.grid.z;
+  RaceCheck check(launch, blocks, shared);
   for (uint64_t i = 0; i < blocks; i++) {
     uint64_t b = reverse ? blocks - 1 - i : i;
     blockIdx = uint3{(unsigned)(b % launch.grid.x), (unsigned)(b / launch.grid.x % launch.grid.y),
                      (unsigned)(b / launch.grid.x / launch.grid.y)};
     if (launch.shared) memset(shared, 0xff, launch.shared);
+    RaceCheck::block(b);
     if (!e->run_block()) return false;
   }
-  return true;
+  return !RaceCheck::found();
 }
 
 } /* namespace sl_standin */

@@ -206,16 +206,28 @@ void __stcs(T *p, T value) {
   *p = value;
 }
 
-/* One OS thread runs a kernel, so plain operations are atomic. */
+/* One OS thread runs a kernel, so plain operations are atomic. The race checker (race.cu) gets one
+ * access for each of them. */
+#ifdef SL_STANDIN_RACES
+namespace sl_standin {
+SL_STANDIN_API void atomic_access(const void *pointer, size_t size, const void *place);
+}
+#define SL_ATOMIC_ACCESS(p) sl_standin::atomic_access(p, sizeof *(p), __builtin_return_address(0))
+#define SL_ATOMIC_FUNCTION __attribute__((noinline, no_sanitize("thread")))
+#else
+#define SL_ATOMIC_ACCESS(p) (void)0
+#define SL_ATOMIC_FUNCTION
+#endif
 template <class T>
-T sl_standin_swap(T *p, T value) {
+SL_ATOMIC_FUNCTION T sl_standin_swap(T *p, T value) {
   T old = *p;
   *p = value;
   return old;
 }
 #define SL_ATOMIC(name, result)                                                                    \
   template <class T>                                                                               \
-  T name(T *p, std::type_identity_t<T> value) {                                                    \
+  SL_ATOMIC_FUNCTION T name(T *p, std::type_identity_t<T> value) {                                 \
+    SL_ATOMIC_ACCESS(p);                                                                           \
     return sl_standin_swap<T>(p, result);                                                          \
   }
 SL_ATOMIC(atomicAdd, *p + value)
@@ -227,7 +239,9 @@ SL_ATOMIC(atomicAnd, *p &value)
 SL_ATOMIC(atomicXor, *p ^ value)
 SL_ATOMIC(atomicExch, value)
 template <class T>
-T atomicCAS(T *p, std::type_identity_t<T> compare, std::type_identity_t<T> value) {
+SL_ATOMIC_FUNCTION T atomicCAS(T *p, std::type_identity_t<T> compare,
+                               std::type_identity_t<T> value) {
+  SL_ATOMIC_ACCESS(p);
   return sl_standin_swap<T>(p, *p == compare ? value : *p);
 }
 
@@ -294,5 +308,17 @@ inline int __float2int_ru(float x) { return (int)ceilf(x); }
 inline unsigned __float2uint_rn(float x) { return (unsigned)rintf(x); }
 inline float __int2float_rn(int x) { return (float)x; }
 inline float __uint2float_rn(unsigned x) { return (float)x; }
+
+/* The compiler tells the race checker of all accesses but those in calls of these. */
+#ifdef SL_STANDIN_RACES
+extern "C" {
+SL_STANDIN_API void *sl_standin_memcpy(void *to, const void *from, size_t bytes);
+SL_STANDIN_API void *sl_standin_memmove(void *to, const void *from, size_t bytes);
+SL_STANDIN_API void *sl_standin_memset(void *to, int value, size_t bytes);
+}
+#define memcpy(to, from, bytes) sl_standin_memcpy(to, from, bytes)
+#define memmove(to, from, bytes) sl_standin_memmove(to, from, bytes)
+#define memset(to, value, bytes) sl_standin_memset(to, value, bytes)
+#endif
 
 #endif

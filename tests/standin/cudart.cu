@@ -17,6 +17,8 @@
 #include <mutex>
 #include <set>
 
+#include "tests/standin/race.h"
+
 using sl_standin::Launch;
 using sl_standin::Range;
 
@@ -108,6 +110,7 @@ struct Teller {
     const World &w = world();
     fprintf(file, "allocations %ld\nkernels %ld\ncopies %ld\nfills %ld\n", w.allocations, w.kernels,
             w.copies, w.fills);
+    fprintf(file, "checked accesses %llu\n", (unsigned long long)sl_standin::RaceCheck::accesses());
     fclose(file);
   }
 } teller;
@@ -496,6 +499,17 @@ cudaError_t work(cudaStream_t stream, const char *name, std::vector<Range> range
     run();
     return cudaSuccess;
   }));
+}
+
+bool find_allocation(const void *pointer, const void **begin, size_t *size) {
+  World &w = world();
+  Lock lock(w.mutex);
+  auto it = w.memory.upper_bound((uintptr_t)pointer);
+  if (it == w.memory.begin()) return false;
+  --it;
+  *begin = (const void *)it->first;
+  *size = it->second.size;
+  return (uintptr_t)pointer - it->first < it->second.size;
 }
 } /* namespace sl_standin */
 
