@@ -232,6 +232,7 @@ EXTRA_DIST_TESTS = $(test_scripts) $(test_headers) \
 	tests/fixtures \
 	tests/fuzz/corpus $(fuzz_sources) tests/fuzz/fuzzers.def tests/fuzz/run-fuzzers \
 	tests/faults/run-faults \
+	tests/gpu/check-library-keys tests/gpu/library_keys.txt \
 	tests/gpu/gpu-check.sh tests/gpu/gpu_custom.cu tests/gpu/gpu_custom_none.c \
 	tests/chaos/chaos.sh \
 	tests/chaos/clock_step.c \

@@ -17,11 +17,13 @@ if [ -n "${SL_STANDIN:-}" ]; then
   steps=${GPU_CHECK_STEPS:-6}
   seed=${GPU_CHECK_SEED:-1}
 fi
+here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 export STARPU_SILENT=1 STARPU_HOME=${STARPU_HOME:-$work}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 unset STARPU_NCUDA # make check leaves GPUs out
+export SL_STANDIN_KEYS=$work/keys # the stand-in's libraries write there what they are asked for
 passed=0 failed=0 skipped=0
 
 ok() { passed=$((passed + 1)); echo "ok - $*"; }
@@ -213,6 +215,19 @@ verdict $? "lenet and mlp at once on $device: the same weights as alone"
 if [ -x "$tests/gpu/gpu_two" ]; then
   quietly "$tests/gpu/gpu_two" "$device"
   verdict $? "two trainers of one program at once on $device: the same weights as alone"
+fi
+
+# ---- what the libraries were asked for -----------------------------------------------------------
+# On a GPU cuBLASLt and cuDNN refuse a combination themselves; a stand-in cannot know it.
+text="cuBLASLt and cuDNN are asked only for what NVIDIA's tables have"
+if [ -z "${SL_STANDIN:-}" ]; then
+  skip "$text" "this GPU's own libraries answered"
+elif [ "$device" = cpu:0 ]; then
+  skip "$text" "a CPU asks for nothing"
+else
+  sort -u "$work/keys" | sed 's/^/# /'
+  quietly "$here/check-library-keys" "$here/library_keys.txt" "$work/keys"
+  verdict $? "$text: $(sort -u "$work/keys" | wc -l) combinations"
 fi
 
 # ---- compute-sanitizer ---------------------------------------------------------------------------

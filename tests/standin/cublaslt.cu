@@ -215,6 +215,53 @@ sl_standin::Range range(const void *matrix, const Layout &l) {
   return {matrix, (last + 1) * element(l.type)};
 }
 
+/* ---- the log of combinations -------------------------------------------------------------------
+ */
+const char *type_name(int type) { return type == CUDA_R_32F ? "f32" : "bf16"; }
+const char *compute_name(int compute) {
+  switch (compute) {
+    case CUBLAS_COMPUTE_32F: return "32F";
+    case CUBLAS_COMPUTE_32F_PEDANTIC: return "32F_PEDANTIC";
+    case CUBLAS_COMPUTE_32F_FAST_TF32: return "32F_FAST_TF32";
+    default: return "32F_FAST_16BF";
+  }
+}
+const char *epilogue_name(uint32_t epilogue) {
+  switch (epilogue) {
+    case CUBLASLT_EPILOGUE_DEFAULT: return "DEFAULT";
+    case CUBLASLT_EPILOGUE_RELU: return "RELU";
+    case CUBLASLT_EPILOGUE_BIAS: return "BIAS";
+    default: return "RELU_BIAS";
+  }
+}
+/* Of addresses and leading dimensions, in bytes: the largest power of two up to 16 in them all. */
+unsigned common_alignment(uintptr_t bits) {
+  bits |= 16;
+  return (unsigned)(bits & -bits);
+}
+void note_key(const Product &p, const void *a, const void *b, const void *c, const void *d,
+              float beta, const void *workspace) {
+  char key[300];
+  uintptr_t pointers = (uintptr_t)a | (uintptr_t)b | (uintptr_t)d | (beta != 0 ? (uintptr_t)c : 0);
+  uintptr_t lds = p.a.ld * element(p.a.type) | p.b.ld * element(p.b.type) |
+                  p.c.ld * element(p.c.type) | p.d.ld * element(p.d.type);
+  bool bias = p.desc.epilogue & CUBLASLT_EPILOGUE_BIAS;
+  snprintf(
+      key, sizeof key,
+      "cublasLtMatmul A=%s B=%s C=%s D=%s bias=%s compute=%s scale=f32 op=%c%c order=%s "
+      "epilogue=%s batch=%s beta=%s in_place=%s pointers=%u ld=%u bias_pointer=%u workspace=%s",
+      type_name(p.a.type), type_name(p.b.type), type_name(p.c.type), type_name(p.d.type),
+      bias ? type_name(p.desc.bias_type == -1 ? p.d.type : p.desc.bias_type) : "none",
+      compute_name(p.desc.compute), transposed(p.desc.transa) ? 'T' : 'N',
+      transposed(p.desc.transb) ? 'T' : 'N',
+      p.a.order == CUBLASLT_ORDER_COL && p.b.order == p.a.order && p.d.order == p.a.order ? "col"
+                                                                                          : "other",
+      epilogue_name(p.desc.epilogue), p.d.batch == 1 ? "1" : "more", beta != 0 ? "1" : "0",
+      c == d ? "yes" : "no", common_alignment(pointers), common_alignment(lds),
+      bias ? common_alignment((uintptr_t)p.desc.bias) : 16, workspace ? "yes" : "no");
+  sl_standin::note_library_key(key);
+}
+
 Algo algo_of(uint32_t number, const Preference &p) {
   Algo algo{magic, number, number ? 65536u : 0u, {}};
   memcpy(algo.alignment, p.alignment, sizeof algo.alignment);
@@ -445,6 +492,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (add != 0) ranges.push_back(range(c, p.c));
   if (p.desc.epilogue & CUBLASLT_EPILOGUE_BIAS)
     ranges.push_back({p.desc.bias, p.m * element(p.d.type)});
+  note_key(p, a, b, c, d, add, workspace);
   cudaError_t error = sl_standin::work(stream, "cublasLtMatmul", std::move(ranges), [=] {
     multiply(p, factor, a, b, add, c, d);
     if (needs) memset(workspace, 0xff, needs); /* no other work may use it at this time */

@@ -78,6 +78,9 @@ struct Range {
 SL_STANDIN_API cudaError_t work(cudaStream_t stream, const char *name, std::vector<Range> ranges,
                                 std::function<void()> run);
 
+/* A combination that a library was asked for (library_keys.cu). */
+SL_STANDIN_API void note_library_key(const char *key);
+
 template <class... P, class... A>
 void launch_kernel(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
                    cudaStream_t stream, A &&...args) {

@@ -201,6 +201,33 @@ size_t workspace_of(const Algorithm &algorithm, const Convolution &c) {
   return algorithm.workspace ? algorithm.workspace + windows * taps * bytes_of(c.x.type) : 0;
 }
 
+const char *math_name(cudnnMathType_t math) {
+  switch (math) {
+    case CUDNN_DEFAULT_MATH: return "DEFAULT";
+    case CUDNN_TENSOR_OP_MATH: return "TENSOR_OP";
+    case CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION: return "TENSOR_OP_ALLOW_CONVERSION";
+    default: return "FMA";
+  }
+}
+/* The log of combinations. Layouts other than packed NCHW are named so. */
+void note_key(const char *name, const Convolution &c, int algorithm, float beta) {
+  char key[300];
+  auto is_nchw = [](const cudnnTensorStruct &t) {
+    return t.strides[3] == 1 && t.strides[2] == t.dims[3] &&
+           t.strides[1] == t.dims[2] * t.dims[3] &&
+           t.strides[0] == t.dims[1] * t.dims[2] * t.dims[3];
+  };
+  const cudnnConvolutionStruct &d = c.c;
+  snprintf(key, sizeof key,
+           "%s data=%s layout=%s filter=KCRS compute=f32 math=%s algorithm=%d dilation=%s "
+           "groups=%s beta=%s",
+           name, c.x.type == CUDNN_DATA_FLOAT ? "f32" : "bf16",
+           is_nchw(c.x) && is_nchw(c.y) ? "NCHW" : "other", math_name(d.math), algorithm,
+           d.dilation[0] == 1 && d.dilation[1] == 1 ? "1" : "more", d.groups == 1 ? "1" : "more",
+           beta != 0 ? "1" : "0");
+  sl_standin::note_library_key(key);
+}
+
 /* Puts the work on the handle's stream. left and right are read, result is written. */
 template <class Compute>
 cudnnStatus_t enqueue(cudnnHandle_t handle, const char *name, const Convolution &c,
@@ -216,6 +243,7 @@ cudnnStatus_t enqueue(cudnnHandle_t handle, const char *name, const Convolution 
     BAD("%s: a workspace of %zu bytes, %zu are needed", name, workspace_size, needs);
   float factor = *(const float *)alpha, keep = *(const float *)beta;
   bool deterministic = algorithm->deterministic;
+  note_key(name, c, algorithm->number, keep);
   cudaError_t error = sl_standin::work(
       handle->stream, name,
       {range(left, left_shape),

@@ -25,6 +25,7 @@ tests_standin_libcudart_la_SOURCES = \
 	tests/standin/block.cu \
 	tests/standin/cuda_host.h \
 	tests/standin/cudart.cu \
+	tests/standin/library_keys.cu \
 	tests/standin/race.cu \
 	tests/standin/race.h
 tests_standin_libcudart_la_LDFLAGS = $(standin_ldflags) -version-number $(STANDIN_cudart):0:0 \
@@ -70,7 +71,7 @@ tests/standin/maps: Makefile
 	  echo "lib$$lib { global: $$only; local: *; };" > tests/standin/lib$$name.map || exit 1; \
 	done; echo > $@
 tests/standin/block.lo tests/standin/cudart.lo tests/standin/cublaslt.lo tests/standin/cudnn.lo \
-tests/standin/race.lo \
+tests/standin/library_keys.lo tests/standin/race.lo \
 tests/standin/selftest.o tests/standin/smoke_kernel.o $(cuda_sources:.cu=.lo): \
 	$(srcdir)/tests/standin/cuda_host.h
 sanitizers = -fsanitize=% -fno-sanitize-recover=%
