@@ -84,6 +84,7 @@ endif
 
 # ---- on a GPU: see tests/gpu/gpu-check.sh; the bundle has it, too --------------------------------
 gpu_programs = tests/gpu/gpu_ops tests/gpu/gpu_two
+hour_programs = bench/bench_latency bench/bench_train bench/gpu_peak
 EXTRA_PROGRAMS += $(gpu_programs)
 tests_gpu_gpu_two_LDADD = libstarling.la
 gpu_ops_files = \
@@ -123,7 +124,7 @@ gpu_tests = \
 gpu_check_needs += $(gpu_tests:=$(EXEEXT))
 endif
 if SL_CUDA_STANDIN
-check_PROGRAMS += $(gpu_programs) $(race_programs)
+check_PROGRAMS += $(gpu_programs) $(race_programs) $(hour_programs)
 endif
 gpu-check: $(gpu_check_needs)
 	@$(AM_TESTS_ENVIRONMENT) $(top_srcdir)/tests/gpu/gpu-check.sh examples tests || \
