@@ -16,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "tests/standin/race.h"
 
@@ -31,6 +32,22 @@ struct Record { /* one cudaEventRecord; the event itself may be recorded anew, o
   bool done = false, asked = false;
   double time = 0;
 };
+/* Recorded work: of a stream that captures, and of the graphs made from it. */
+struct Node {
+  const char *name;
+  bool is_kernel;
+  std::function<cudaError_t()> run;
+};
+struct Graph {
+  int device;
+  std::vector<Node> nodes;
+};
+struct Capture {
+  Graph graph;
+  std::thread::id thread;
+  cudaStreamCaptureMode mode;
+  bool broken = false; /* a call was not permitted: nothing of it is of use */
+};
 struct Op {
   uint64_t number; /* of all work, in the order of the calls */
   std::function<cudaError_t()> run;
@@ -41,6 +58,7 @@ struct Stream {
   bool legacy, blocking; /* the null stream, or a stream that synchronises with the null stream */
   std::deque<Op> queue;
   bool busy = false, asked = false;
+  std::shared_ptr<Capture> capture; /* work is recorded there instead of queued */
 };
 struct Event {
   int device;
@@ -69,9 +87,12 @@ struct World {
   std::map<uintptr_t, Memory> memory;
   std::map<cudaStream_t, std::shared_ptr<Stream>> streams;
   std::map<cudaEvent_t, std::shared_ptr<Event>> events;
+  std::map<cudaGraph_t, std::shared_ptr<Graph>> graphs;
+  std::map<cudaGraphExec_t, std::shared_ptr<Graph>> executables;
   std::map<const void *, size_t> shared_limits;
   uint64_t number = 0;
   long kernels = 0, fail_at = 0, allocations = 0, copies = 0, fills = 0;
+  long recorded = 0, refuse_at = 0, instantiated = 0, launches = 0;
   size_t limit = (size_t)1 << 30, shift = 0;
   bool lazy = false, reverse = false;
   cudaError_t absent = cudaSuccess; /* why there is no device */
@@ -82,6 +103,7 @@ struct World {
     if ((text = getenv("SL_STANDIN_GPUS"))) gpus = strtol(text, nullptr, 10);
     if ((text = getenv("SL_STANDIN_MEMORY"))) limit = strtoull(text, nullptr, 10);
     if ((text = getenv("SL_STANDIN_FAIL"))) fail_at = strtol(text, nullptr, 10);
+    if ((text = getenv("SL_STANDIN_REFUSE"))) refuse_at = strtol(text, nullptr, 10);
     if ((text = getenv("SL_STANDIN_SHIFT"))) shift = strtoull(text, nullptr, 10);
     lazy = (text = getenv("SL_STANDIN_LAZY")) && *text == '1';
     reverse = (text = getenv("SL_STANDIN_ORDER")) && !strcmp(text, "reverse");
@@ -108,9 +130,10 @@ struct Teller {
     FILE *file = path ? fopen(path, "w") : nullptr;
     if (!file) return;
     const World &w = world();
-    fprintf(file, "allocations %ld\nkernels %ld\ncopies %ld\nfills %ld\n", w.allocations, w.kernels,
-            w.copies, w.fills);
-    fprintf(file, "checked accesses %llu\n", (unsigned long long)sl_standin::RaceCheck::accesses());
+    fprintf(file, "allocations %ld\nkernels %ld\ngraphs %ld\nlaunches of graphs %ld\n",
+            w.allocations, w.kernels, w.instantiated, w.launches);
+    fprintf(file, "copies %ld\nfills %ld\nchecked accesses %llu\n", w.copies, w.fills,
+            (unsigned long long)sl_standin::RaceCheck::accesses());
     fclose(file);
   }
 } teller;
@@ -118,6 +141,8 @@ struct Teller {
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int current = 0;
 thread_local bool in_callback = false;
+/* What this thread records, unless the mode is relaxed. */
+thread_local std::shared_ptr<Capture> recording;
 
 cudaError_t note(cudaError_t error) {
   if (error != cudaSuccess && error != cudaErrorNotReady)
@@ -226,10 +251,66 @@ std::shared_ptr<Event> find(World &w, cudaEvent_t event) {
   return nullptr;
 }
 
+/* ---- capture ------------------------------------------------------------------------------------
+ */
+cudaError_t break_capture(Capture &capture, const char *what,
+                          cudaError_t error = cudaErrorStreamCaptureUnsupported) {
+  capture.broken = true;
+  return complain(error, "%s, while a stream captures", what);
+}
+
+/* For calls that CUDA does not permit to a thread that captures, since they may wait for the device
+ * or change what is recorded. */
+cudaError_t check_unsafe(const char *what) {
+  return recording ? break_capture(*recording, what) : cudaSuccess;
+}
+
+/* For calls that wait for a stream's work or look at it. */
+cudaError_t check_capturing(const std::shared_ptr<Stream> &stream, const char *what) {
+  return stream->capture ? break_capture(*stream->capture, what) : cudaSuccess;
+}
+
+/* The null stream would wait for streams that capture, unless they do not synchronise with it. */
+cudaError_t check_implicit(World &w, const std::shared_ptr<Stream> &stream) {
+  if (!stream->legacy) return cudaSuccess;
+  for (auto &other : w.devices[stream->device].streams)
+    if (other->blocking && other->capture)
+      return break_capture(*other->capture, "work goes to the null stream",
+                           cudaErrorStreamCaptureImplicit);
+  return cudaSuccess;
+}
+
+cudaError_t record(World &w, Capture &capture, Node node) {
+  if (capture.broken) return cudaErrorStreamCaptureInvalidated;
+  if (node.is_kernel && ++w.recorded == w.refuse_at)
+    return break_capture(capture, "SL_STANDIN_REFUSE asks for a failure");
+  capture.graph.nodes.push_back(std::move(node));
+  return cudaSuccess;
+}
+
+/* A kernel as an operation of a queue. Whether it is the one that fails is decided now; the failure
+ * shows later. */
+std::function<cudaError_t()> counted(World &w, const Node &kernel) {
+  if (++w.kernels != w.fail_at) return kernel.run;
+  const char *name = kernel.name;
+  return [name] {
+    return complain(cudaErrorIllegalAddress, "%s fails, as SL_STANDIN_FAIL asks for", name);
+  };
+}
+
 void enqueue(World &w, const std::shared_ptr<Stream> &stream, std::function<cudaError_t()> run,
              std::shared_ptr<Record> waits = nullptr, std::shared_ptr<Record> records = nullptr) {
   stream->asked = false;
   stream->queue.push_back(Op{++w.number, std::move(run), std::move(waits), std::move(records)});
+}
+
+/* Queues the work, or records it. */
+cudaError_t add(World &w, const std::shared_ptr<Stream> &stream, Node node) {
+  cudaError_t error = check_implicit(w, stream);
+  if (error) return error;
+  if (stream->capture) return record(w, *stream->capture, std::move(node));
+  enqueue(w, stream, node.is_kernel ? counted(w, node) : std::move(node.run));
+  return cudaSuccess;
 }
 
 /* ---- memory -------------------------------------------------------------------------------------
@@ -385,17 +466,24 @@ cudaError_t copy(Call &call, Side to, Side from, Box box, cudaMemcpyKind kind,
     return cudaErrorInvalidValue;
   Memory *m = touches(w, to.pointer), *n = touches(w, from.pointer);
   bool host = !(m && m->on_device && n && n->on_device);
+  cudaError_t error = blocks ? check_unsafe("a copy that waits") : cudaSuccess;
+  if (!error && stream->capture && (!m || !n))
+    error = break_capture(*stream->capture, "a copy of memory that is not pinned");
+  if (error) return error;
   w.copies++;
-  enqueue(w, stream, [to, from, box] {
-    for (size_t z = 0; z < box.depth; z++)
-      if (to.pitch == box.width && from.pitch == box.width)
-        memmove(to.pointer + z * to.plane, from.pointer + z * from.plane, box.width * box.height);
-      else
-        for (size_t y = 0; y < box.height; y++)
-          memmove(to.pointer + z * to.plane + y * to.pitch,
-                  from.pointer + z * from.plane + y * from.pitch, box.width);
-    return cudaSuccess;
-  });
+  error = add(w, stream, Node{"copy", false, [to, from, box] {
+                                for (size_t z = 0; z < box.depth; z++)
+                                  if (to.pitch == box.width && from.pitch == box.width)
+                                    memmove(to.pointer + z * to.plane,
+                                            from.pointer + z * from.plane, box.width * box.height);
+                                  else
+                                    for (size_t y = 0; y < box.height; y++)
+                                      memmove(to.pointer + z * to.plane + y * to.pitch,
+                                              from.pointer + z * from.plane + y * from.pitch,
+                                              box.width);
+                                return cudaSuccess;
+                              }});
+  if (error) return error;
   /* between devices even the blocking calls return before the copy */
   if (blocks && host) run_until(w, call.lock, stream, w.number);
   return w.devices[stream->device].sticky;
@@ -419,15 +507,14 @@ cudaError_t set(Call &call, void *pointer, size_t pitch, int value, Box box,
     return complain(cudaErrorInvalidValue, "memset: %zu bytes at %p are no memory of a device",
                     span(side, box), pointer);
   call.w.fills++;
-  enqueue(call.w, stream, [side, value, box] {
-    for (size_t y = 0; y < box.height; y++) memset(side.pointer + y * side.pitch, value, box.width);
-    return cudaSuccess;
-  });
-  return cudaSuccess;
+  return add(call.w, stream, Node{"memset", false, [side, value, box] {
+                                    for (size_t y = 0; y < box.height; y++)
+                                      memset(side.pointer + y * side.pitch, value, box.width);
+                                    return cudaSuccess;
+                                  }});
 }
 
-/* A kernel, or a library's work. Whether it is the one that fails is decided now; the failure shows
- * later. */
+/* A kernel, or a library's work. */
 cudaError_t enqueue_kernel(Call &call, cudaStream_t handle, const char *name,
                            std::vector<Range> ranges, std::function<cudaError_t()> run) {
   World &w = call.w;
@@ -438,10 +525,7 @@ cudaError_t enqueue_kernel(Call &call, cudaStream_t handle, const char *name,
     return complain(cudaErrorInvalidResourceHandle,
                     "%s: the stream is device %d's, the current one is %d", name, device, current);
   if (w.devices[device].sticky) return w.devices[device].sticky;
-  bool fails = ++w.kernels == w.fail_at;
-  enqueue(w, stream, [=, ranges = std::move(ranges), run = std::move(run)]() -> cudaError_t {
-    if (fails)
-      return complain(cudaErrorIllegalAddress, "%s fails, as SL_STANDIN_FAIL asks for", name);
+  auto checked = [=, ranges = std::move(ranges), run = std::move(run)]() -> cudaError_t {
     {
       World &w = world();
       Lock lock(w.mutex);
@@ -453,8 +537,8 @@ cudaError_t enqueue_kernel(Call &call, cudaStream_t handle, const char *name,
     cudaError_t error = run();
     current = before;
     return error;
-  });
-  return cudaSuccess;
+  };
+  return add(w, stream, Node{name, true, std::move(checked)});
 }
 
 cudaError_t check_launch(World &w, const Launch &l) {
@@ -538,6 +622,13 @@ extern "C" {
     "part or all of the requested memory range is already mapped")                                 \
   X(cudaErrorHostMemoryNotRegistered, "pointer does not correspond to a registered memory region") \
   X(cudaErrorNotPermitted, "operation not permitted")                                              \
+  X(cudaErrorIllegalState, "the operation cannot be performed in the present state")               \
+  X(cudaErrorStreamCaptureUnsupported, "operation not permitted when stream is capturing")         \
+  X(cudaErrorStreamCaptureInvalidated, "operation failed due to a previous error during capture")  \
+  X(cudaErrorStreamCaptureImplicit,                                                                \
+    "operation would make the legacy stream depend on a capturing blocking stream")                \
+  X(cudaErrorStreamCaptureWrongThread,                                                             \
+    "attempt to terminate a thread-local capture sequence from another thread")                    \
   X(cudaErrorNotSupported, "operation not supported")
 
 const char *cudaGetErrorString(cudaError_t error) {
@@ -667,6 +758,9 @@ cudaError_t cudaDeviceGetPCIBusId(char *text, int length, int device) {
 
 cudaError_t cudaDeviceSynchronize() {
   CALL();
+  if (cudaError_t error = check_unsafe("cudaDeviceSynchronize")) return note(error);
+  for (auto &stream : call.device().streams)
+    if (cudaError_t error = check_capturing(stream, "cudaDeviceSynchronize")) return note(error);
   run_device(w, call.lock, current);
   return note(call.device().sticky);
 }
@@ -712,10 +806,12 @@ cudaError_t cudaDeviceDisablePeerAccess(int peer) {
  */
 cudaError_t cudaMalloc(void **pointer, size_t size) {
   CALL();
+  if (cudaError_t error = check_unsafe("cudaMalloc")) return note(error);
   return note(allocate(w, pointer, size, true));
 }
 cudaError_t cudaFree(void *pointer) {
   CALL();
+  if (cudaError_t error = check_unsafe("cudaFree")) return note(error);
   return note(free_memory(call, pointer, true));
 }
 cudaError_t cudaMallocAsync(void **pointer, size_t size, cudaStream_t) {
@@ -724,15 +820,18 @@ cudaError_t cudaMallocAsync(void **pointer, size_t size, cudaStream_t) {
 cudaError_t cudaFreeAsync(void *pointer, cudaStream_t) { return cudaFree(pointer); }
 cudaError_t cudaHostAlloc(void **pointer, size_t size, unsigned) {
   CALL();
+  if (cudaError_t error = check_unsafe("cudaHostAlloc")) return note(error);
   return note(allocate(w, pointer, size, false));
 }
 cudaError_t cudaMallocHost(void **pointer, size_t size) { return cudaHostAlloc(pointer, size, 0); }
 cudaError_t cudaFreeHost(void *pointer) {
   CALL();
+  if (cudaError_t error = check_unsafe("cudaFreeHost")) return note(error);
   return note(free_memory(call, pointer, false));
 }
 cudaError_t cudaHostRegister(void *pointer, size_t size, unsigned) {
   CALL();
+  if (cudaError_t error = check_unsafe("cudaHostRegister")) return note(error);
   if (!pointer || !size) return note(cudaErrorInvalidValue);
   if (touches(w, pointer)) return note(cudaErrorHostMemoryAlreadyRegistered);
   w.memory[(uintptr_t)pointer] = Memory{size, 0, current, false, true, nullptr, 0};
@@ -892,6 +991,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
   CALL();
   auto stream = find(w, handle);
   if (!stream) return note(cudaErrorInvalidResourceHandle);
+  if (cudaError_t error = check_capturing(stream, "cudaStreamSynchronize")) return note(error);
   run_until(w, call.lock, stream, w.number);
   return note(w.devices[stream->device].sticky);
 }
@@ -900,6 +1000,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   CALL();
   auto stream = find(w, handle);
   if (!stream) return note(cudaErrorInvalidResourceHandle);
+  if (cudaError_t error = check_capturing(stream, "cudaStreamQuery")) return note(error);
   if (!stream->queue.empty() && (stream->busy || (w.lazy && !stream->asked)))
     return stream->asked = true, cudaErrorNotReady;
   run_until(w, call.lock, stream, w.number);
@@ -910,6 +1011,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned
   auto stream = find(w, handle);
   auto e = find(w, event);
   if (!stream || !e) return note(cudaErrorInvalidResourceHandle);
+  if (cudaError_t error = check_capturing(stream, "a wait for an event, which is not made here"))
+    return note(error);
   if (e->record && !e->record->done) enqueue(w, stream, nullptr, e->record);
   return cudaSuccess;
 }
@@ -918,13 +1021,99 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void 
   auto stream = find(w, handle);
   if (!stream || !function)
     return note(stream ? cudaErrorInvalidValue : cudaErrorInvalidResourceHandle);
-  enqueue(w, stream, [=] {
-    in_callback = true; /* where calls of CUDA are not permitted */
-    function(data);
-    in_callback = false;
-    return cudaSuccess;
-  });
+  return note(add(w, stream, Node{"a host function", false, [=] {
+                                    in_callback = true; /* where calls of CUDA are not permitted */
+                                    function(data);
+                                    in_callback = false;
+                                    return cudaSuccess;
+                                  }}));
+}
+
+/* ---- graphs -------------------------------------------------------------------------------------
+ * Only those that a stream captures, of work on that stream alone. */
+cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
+  CALL();
+  auto stream = find(w, handle);
+  if (!stream) return note(cudaErrorInvalidResourceHandle);
+  if (stream->legacy)
+    return note(complain(cudaErrorStreamCaptureUnsupported, "the null stream cannot capture"));
+  if (stream->capture)
+    return note(complain(cudaErrorIllegalState, "a stream captures that captures already"));
+  stream->capture =
+      std::make_shared<Capture>(Capture{{stream->device, {}}, std::this_thread::get_id(), mode});
+  if (mode != cudaStreamCaptureModeRelaxed) recording = stream->capture;
   return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *graph) {
+  CALL();
+  auto stream = find(w, handle);
+  *graph = nullptr;
+  if (!stream) return note(cudaErrorInvalidResourceHandle);
+  auto capture = stream->capture;
+  if (!capture) return note(complain(cudaErrorIllegalState, "a stream ends that does not capture"));
+  if (capture->mode != cudaStreamCaptureModeRelaxed &&
+      capture->thread != std::this_thread::get_id()) {
+    capture->broken = true;
+    return note(complain(cudaErrorStreamCaptureWrongThread, "another thread ends a capture"));
+  }
+  stream->capture = nullptr;
+  recording = nullptr;
+  if (capture->broken) return note(cudaErrorStreamCaptureInvalidated);
+  auto made = std::make_shared<Graph>(std::move(capture->graph));
+  *graph = (cudaGraph_t)made.get();
+  w.graphs[*graph] = made;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus *status) {
+  CALL();
+  auto stream = find(w, handle);
+  if (!stream) return note(cudaErrorInvalidResourceHandle);
+  *status = !stream->capture          ? cudaStreamCaptureStatusNone
+            : stream->capture->broken ? cudaStreamCaptureStatusInvalidated
+                                      : cudaStreamCaptureStatusActive;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *executable, cudaGraph_t graph,
+                                          unsigned long long flags) {
+  CALL();
+  auto it = w.graphs.find(graph);
+  if (it == w.graphs.end() || flags)
+    return note(complain(cudaErrorInvalidValue, "%p is no graph (any more)", (void *)graph));
+  auto made = std::make_shared<Graph>(*it->second);
+  *executable = (cudaGraphExec_t)made.get();
+  w.executables[*executable] = made;
+  w.instantiated++;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t handle) {
+  CALL();
+  auto stream = find(w, handle);
+  if (!stream) return note(cudaErrorInvalidResourceHandle);
+  auto it = w.executables.find(executable);
+  if (it == w.executables.end())
+    return note(complain(cudaErrorInvalidValue, "%p is no executable graph", (void *)executable));
+  if (stream->device != it->second->device)
+    return note(complain(cudaErrorInvalidValue, "a graph of device %d is launched on device %d",
+                         it->second->device, stream->device));
+  if (cudaError_t error = check_capturing(stream, "a graph in a graph, which is not made here"))
+    return note(error);
+  w.launches++;
+  for (auto &node : it->second->nodes)
+    if (cudaError_t error = add(w, stream, node)) return note(error);
+  return cudaSuccess;
+}
+/* If it runs, its work goes on. */
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  CALL();
+  return note(w.executables.erase(executable)
+                  ? cudaSuccess
+                  : complain(cudaErrorInvalidValue, "an executable graph is destroyed twice"));
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  CALL();
+  return note(w.graphs.erase(graph)
+                  ? cudaSuccess
+                  : complain(cudaErrorInvalidValue, "a graph is destroyed twice"));
 }
 
 /* ---- events -------------------------------------------------------------------------------------
@@ -954,6 +1143,8 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
     return note(complain(cudaErrorInvalidResourceHandle,
                          "an event of device %d is recorded on device %d", event->device,
                          stream->device));
+  if (cudaError_t error = check_capturing(stream, "an event, which is not made here"))
+    return note(error);
   event->record = std::make_shared<Record>(Record{stream, w.number + 1});
   enqueue(w, stream, nullptr, nullptr, event->record);
   return note(w.devices[stream->device].sticky);
@@ -963,6 +1154,7 @@ cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, uns
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
   CALL();
+  if (cudaError_t error = check_unsafe("cudaEventSynchronize")) return note(error);
   auto event = find(w, handle);
   if (!event) return note(cudaErrorInvalidResourceHandle);
   auto record = event->record;
@@ -971,6 +1163,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
 }
 cudaError_t cudaEventQuery(cudaEvent_t handle) {
   CALL();
+  if (cudaError_t error = check_unsafe("cudaEventQuery")) return note(error);
   auto event = find(w, handle);
   if (!event) return note(cudaErrorInvalidResourceHandle);
   auto record = event->record;

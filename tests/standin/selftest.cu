@@ -399,6 +399,124 @@ static void test_fail() {
   EXPECT(cudaDeviceSynchronize() == cudaErrorIllegalAddress);
   EXPECT(!strcmp(cudaGetErrorName(cudaGetLastError()), "cudaErrorIllegalAddress"));
 }
+/* What s records: x[0..7] = 1, then y[0] = x[0]; an asynchronous copy of y to `pinned`. */
+static cudaGraphExec_t record(cudaStream_t s, float *x, float *y, float *pinned) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  cudaStreamCaptureStatus status;
+  OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+  SL__LAUNCH(set_value, 1, 32, 0, s, x, 1.0f, 8);
+  SL__LAUNCH(copy_value, 1, 1, 0, s, x, y);
+  OK(cudaMemcpyAsync(pinned, y, sizeof *y, cudaMemcpyDeviceToHost, s));
+  OK(cudaGetLastError());
+  OK(cudaStreamIsCapturing(s, &status));
+  EXPECT(status == cudaStreamCaptureStatusActive);
+  OK(cudaStreamEndCapture(s, &graph));
+  OK(cudaGraphInstantiateWithFlags(&executable, graph, 0));
+  OK(cudaGraphDestroy(graph));
+  return executable;
+}
+static void test_graphs() {
+  cudaStream_t s, other;
+  OK(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+  OK(cudaStreamCreate(&other));
+  Array<float> x(8, 5), y(1, 5);
+  float *pinned;
+  OK(cudaMallocHost((void **)&pinned, sizeof *pinned));
+  *pinned = -1;
+  cudaGraphExec_t graph = record(s, x.device, y.device, pinned);
+  OK(cudaDeviceSynchronize());
+  x.get();
+  EXPECT(x.host[0] == 5 && *pinned == -1); /* recorded, not run */
+  for (int i = 0; i < 3; i++) {
+    SL__LAUNCH(set_value, 1, 32, 0, other, x.device, 9.0f, 8);
+    SL__LAUNCH(set_value, 1, 32, 0, other, y.device, 9.0f, 1);
+    *pinned = -1;
+    OK(cudaGraphLaunch(graph, other)); /* after what the stream has */
+    EXPECT(*pinned == -1);
+    OK(cudaStreamSynchronize(other));
+    EXPECT(*pinned == 1);
+  }
+  OK(cudaGraphLaunch(graph, other));
+  OK(cudaGraphExecDestroy(graph)); /* its work goes on */
+  *pinned = -1;
+  OK(cudaStreamSynchronize(other));
+  EXPECT(*pinned == 1);
+  EXPECT(cudaGraphLaunch(graph, other) == cudaErrorInvalidValue);
+  EXPECT(cudaGraphExecDestroy(graph) == cudaErrorInvalidValue);
+  cudaGetLastError();
+  OK(cudaSetDevice(1));
+  cudaStream_t there;
+  OK(cudaStreamCreate(&there));
+  OK(cudaSetDevice(0));
+  graph = record(s, x.device, y.device, pinned);
+  EXPECT(cudaGraphLaunch(graph, there) == cudaErrorInvalidValue);
+}
+
+/* A call that is not permitted while a stream captures; it makes the capture invalid. */
+static void must_invalidate(cudaError_t (*call)(cudaStream_t s, float *x)) {
+  cudaStream_t s;
+  cudaGraph_t graph = (cudaGraph_t)1;
+  Array<float> x(8, 5);
+  OK(cudaStreamCreate(&s));
+  OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+  EXPECT(call(s, x.device) != cudaSuccess);
+  cudaGetLastError();
+  SL__LAUNCH(set_value, 1, 32, 0, s, x.device, 1.0f, 8);
+  EXPECT(cudaGetLastError() == cudaErrorStreamCaptureInvalidated);
+  EXPECT(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureInvalidated && !graph);
+  EXPECT(cudaGetLastError() == cudaErrorStreamCaptureInvalidated);
+  SL__LAUNCH(set_value, 1, 32, 0, s, x.device, 2.0f, 8); /* the stream works as before */
+  OK(cudaStreamSynchronize(s));
+  x.get();
+  EXPECT(x.host[0] == 2);
+  EXPECT(cudaStreamEndCapture(s, &graph) == cudaErrorIllegalState);
+}
+static void test_captures_refused() {
+  must_invalidate([](cudaStream_t s, float *) { return cudaStreamSynchronize(s); });
+  must_invalidate([](cudaStream_t s, float *) { return cudaStreamQuery(s); });
+  must_invalidate([](cudaStream_t, float *) { return cudaDeviceSynchronize(); });
+  must_invalidate([](cudaStream_t, float *) {
+    void *p;
+    return cudaMalloc(&p, 64);
+  });
+  must_invalidate([](cudaStream_t, float *x) {
+    float here;
+    return cudaMemcpy(&here, x, 4, cudaMemcpyDeviceToHost);
+  });
+  must_invalidate([](cudaStream_t s, float *x) {
+    float here = 0; /* not pinned */
+    return cudaMemcpyAsync(x, &here, 4, cudaMemcpyHostToDevice, s);
+  });
+  must_invalidate([](cudaStream_t, float *x) { /* s synchronises with the null stream */
+                                               return cudaMemsetAsync(x, 0, 4, cudaStreamLegacy);
+  });
+  cudaStream_t s;
+  OK(cudaStreamCreate(&s));
+  OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+  EXPECT(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal) == cudaErrorIllegalState);
+  EXPECT(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeThreadLocal) ==
+         cudaErrorStreamCaptureUnsupported);
+  std::thread([s] {
+    cudaGraph_t graph;
+    void *p;
+    OK(cudaMalloc(&p, 64)); /* of another thread */
+    EXPECT(cudaStreamEndCapture(s, &graph) == cudaErrorStreamCaptureWrongThread);
+  }).join();
+}
+static void test_refuse() {
+  cudaStream_t s;
+  cudaGraph_t graph;
+  Array<float> x(8, 5);
+  OK(cudaStreamCreate(&s));
+  for (int i = 0; i < 3; i++) { /* the fifth kernel that is recorded */
+    OK(cudaStreamBeginCapture(s, cudaStreamCaptureModeThreadLocal));
+    SL__LAUNCH(set_value, 1, 32, 0, s, x.device, 1.0f, 8);
+    SL__LAUNCH(set_value, 1, 32, 0, s, x.device, 2.0f, 8);
+    cudaGetLastError();
+    EXPECT((cudaStreamEndCapture(s, &graph) == cudaSuccess) == (i < 2));
+  }
+}
 static void test_absent() {
   int count = -1;
   cudaError_t expected =
@@ -773,6 +891,9 @@ static const Test tests[] = {
     {"a pointer to another device", test_peer_pointer, {{"SL_STANDIN_GPUS", "2"}}},
     {"writing beside", test_beside, {}},
     {"the third kernel fails", test_fail, {{"SL_STANDIN_FAIL", "3"}}},
+    {"graphs", test_graphs, {{"SL_STANDIN_GPUS", "2"}}},
+    {"calls that a capture does not allow", test_captures_refused, {}},
+    {"the fifth recorded kernel is refused", test_refuse, {{"SL_STANDIN_REFUSE", "5"}}},
     {"no driver", test_absent, {{"SL_STANDIN_DRIVER", "none"}}},
     {"no device", test_absent, {{"SL_STANDIN_GPUS", "0"}}},
     {"copies of boxes", test_boxes, {}},
