@@ -110,24 +110,6 @@ T *out(void *buffers[], int i) {
 /* ---- failures: the task's, see core/runtime/failure.h
  * --------------------------------------------- */
 
-/* Errors of earlier, asynchronous kernels: CUDA reports them at the next call, and the device is
- * unusable afterwards. */
-inline bool is_late(cudaError_t result) {
-  switch (result) {
-    case cudaErrorECCUncorrectable:
-    case cudaErrorIllegalAddress:
-    case cudaErrorLaunchTimeout:
-    case cudaErrorAssert:
-    case cudaErrorHardwareStackError:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorLaunchFailure: return true;
-    default: return false;
-  }
-}
-
 inline bool succeeded(cudaError_t result) {
   if (result == cudaSuccess) return true;
   if (is_late(result))

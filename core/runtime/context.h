@@ -20,6 +20,9 @@ struct sl__device {
   unsigned node; /* memory node where its data lives */
 };
 
+/* Tasks that a GPU's worker has in progress, unless STARPU_CUDA_PIPELINE says something else. */
+enum { SL__CUDA_PIPELINE = 4 };
+
 /* GPUs that StarPU may use. count -1: those that it chooses itself. */
 struct sl__gpu_range {
   int first, count;
@@ -92,6 +95,8 @@ void sl__device_of_worker(int worker, struct sl__device *device);
 /* Does a device list, which may be NULL, name GPUs; may its devices be GPUs? */
 bool sl__devices_name_gpus(const char *list);
 bool sl__devices_may_be_gpus(const char *list);
+/* Are all devices of the list GPUs, as far as it is known before StarPU starts? */
+bool sl__devices_are_gpus(const char *list);
 
 /* Parses "cuda:0,cpu" for the running StarPU (core/runtime/device.c). The caller frees devices. */
 enum sl_status sl__devices_parse(const char *list, struct sl__device **devices, int *count);

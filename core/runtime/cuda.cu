@@ -76,6 +76,9 @@ static void open_worker(void *unused) {
   account(w);
   try_kernel(w);
   if (*opening) return;
+  cudaError_t stream = cudaStreamCreateWithFlags(&w->recording, cudaStreamNonBlocking);
+  if (stream != cudaSuccess)
+    fail_opening(SL_STARPU, "a GPU has no stream to record on", cudaGetErrorString(stream));
   cublasStatus_t blas = sl::cublaslt.Create(&w->lt);
   if (blas != CUBLAS_STATUS_SUCCESS)
     fail_opening(SL_STARPU, "cuBLASLt does not start", sl::cublaslt.GetStatusString(blas));
@@ -93,6 +96,7 @@ static void close_worker(void *unused) {
     if (w->plan_caches[i].plans) w->plan_caches[i].release(w->plan_caches[i].plans);
   if (w->dnn) sl::cudnn.Destroy(w->dnn);
   if (w->lt) sl::cublaslt.Destroy(w->lt);
+  if (w->recording) cudaStreamDestroy(w->recording);
   if (w->workspace) cudaFree(w->workspace);
   if (w->unusable)
     starpu_memory_deallocate(starpu_worker_get_memory_node(starpu_worker_get_id()), w->unusable);

@@ -65,7 +65,8 @@ enum sl__plan_cache_slot { SL__CUDA_MATMULS, SL__CUDA_CONVOLUTIONS, SL__PLAN_CAC
 
 struct sl__cuda {
   int device;
-  cudaStream_t stream;
+  cudaStream_t stream;    /* StarPU's, but for a recording */
+  cudaStream_t recording; /* in its place while a CUDA graph is recorded: cuda_graph.h */
   cublasLtHandle_t lt;
   cudnnHandle_t dnn;
   void *workspace;
@@ -79,6 +80,28 @@ struct sl__cuda {
 
 /* The calling worker's. */
 struct sl__cuda *sl__cuda_here(void);
+
+namespace sl {
+
+/* Errors of earlier, asynchronous kernels: CUDA reports them at the next call, and the device is
+ * unusable afterwards. */
+inline bool is_late(cudaError_t result) {
+  switch (result) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure: return true;
+    default: return false;
+  }
+}
+
+}  // namespace sl
 #endif
 
 #endif

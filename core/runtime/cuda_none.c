@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "core/runtime/cuda_graph.h"
+
 enum sl_status sl__cuda_open(struct sl_context *context) {
   (void)context;
   return SL_OK;
@@ -35,3 +37,21 @@ size_t sl__cuda_task_limit(int worker) {
   (void)worker;
   return 0;
 }
+
+bool sl__cuda_graph_begin(char *why, size_t size) {
+  snprintf(why, size, "this build has no CUDA");
+  return false;
+}
+
+struct sl__cuda_graph *sl__cuda_graph_end(char *why, size_t size) {
+  snprintf(why, size, "this build has no CUDA");
+  return NULL;
+}
+
+bool sl__cuda_graph_launch(const struct sl__cuda_graph *graph, char *why, size_t size) {
+  (void)graph;
+  snprintf(why, size, "this build has no CUDA");
+  return false;
+}
+
+void sl__cuda_graph_free(struct sl__cuda_graph *graph) { (void)graph; }

@@ -63,7 +63,23 @@ static size_t describe_buffers(const struct subject *s, char *text, size_t size)
   return at;
 }
 
+/* See sl__failures_divert. */
+static __thread struct {
+  bool on;
+  char text[sizeof first.text];
+} diverted;
+
+const char *sl__failures_divert(bool on) {
+  diverted.on = on;
+  if (on) *diverted.text = '\0';
+  return *diverted.text ? diverted.text : NULL;
+}
+
 static void keep(enum sl_status status, const char *text) {
+  if (diverted.on) {
+    if (!*diverted.text) snprintf(diverted.text, sizeof diverted.text, "%s", text);
+    return;
+  }
   pthread_mutex_lock(&first.mutex);
   if (first.status == SL_OK) {
     first.status = status;
@@ -104,8 +120,7 @@ enum sl_status sl__task_failure(void) {
 
 /* ---- devices that work asynchronously ---- */
 
-/* StarPU's default number of tasks that a CUDA worker has in progress. */
-enum { IN_PROGRESS = 2 };
+enum { IN_PROGRESS = SL__CUDA_PIPELINE };
 
 /* Only its worker writes an entry; others read it at the program's end. */
 static struct {
@@ -133,6 +148,10 @@ void sl__task_launches(bool many) {
   if (worker >= 0) launched[worker].many = many;
 }
 
+static bool is_same(const struct subject *a, const struct subject *b) {
+  return a->operation == b->operation && !strcmp(a->layer, b->layer);
+}
+
 /* "cuda:0: WHY, in dense_forward (layer fc1) [...] or ...". Nothing here allocates or locks: a
  * handler of SIGABRT calls it. */
 static void describe_device(int worker, const char *why, char *text, size_t size) {
@@ -141,8 +160,10 @@ static void describe_device(int worker, const char *why, char *text, size_t size
   size_t at = written < 0 ? 0 : (size_t)written;
   for (unsigned i = count - tasks; i < count && at + 120 < size; i++) {
     const struct subject *s = &launched[worker].task[i % IN_PROGRESS];
-    at += (size_t)snprintf(text + at, size - at, "%s%s (layer %s)",
-                           i + tasks == count ? ", in " : " or ", s->operation, s->layer);
+    bool is_first = i + tasks == count;
+    if (!is_first && is_same(s, &launched[worker].task[(i - 1) % IN_PROGRESS])) continue;
+    at += (size_t)snprintf(text + at, size - at, "%s%s (layer %s)", is_first ? ", in " : " or ",
+                           s->operation, s->layer);
     at += describe_buffers(s, text + at, size - at);
   }
 }

@@ -26,6 +26,11 @@ struct sl__running_call {
 /* NULL: the call has ended. Borrows until then. */
 void sl__call_runs(const struct sl__running_call *call);
 
+/* true: failures of the calling thread are no longer kept, because the work that fails is only
+ * being recorded (core/runtime/cuda_graph.h). false: they are kept again. \return the first failure
+ * that was not kept, valid until the next call; NULL: there was none. */
+const char *sl__failures_divert(bool on);
+
 /* SL_OK, or the first failure since the last clear: sets the message. Stays until cleared. */
 enum sl_status sl__task_failure(void);
 void sl__task_failure_clear(void);
