@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/machine.h"
 #include "core/base/numbers.h"
+#include "core/runtime/cuda.h"
 #include "core/runtime/failure.h"
 #include "core/runtime/pool.h"
 #include "core/runtime/tensor.h"
@@ -51,8 +52,29 @@ static int count_cpus(void) {
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+/* CPU workers where all devices are GPUs. Few tasks are for CPUs then, and idle workers poll: they
+ * would take the cores that the GPUs' drivers and the submitting thread need. */
+static int cpus_beside_gpus(const struct sl__gpu_range *gpus) {
+  const int most = 2;
+  int drivers = gpus->count < 0 ? sl__cuda_count() : gpus->count;
+  int left = count_cpus() - drivers - 1;
+  return left < 1 ? 1 : left > most ? most : left;
+}
+
+/* StarPU reads this while it starts. Where it must not fetch ahead, because memory is limited, it
+ * has no more tasks in progress either. */
+static bool set_pipeline(void) {
+  const char *name = "STARPU_CUDA_PIPELINE", *prefetch = getenv("STARPU_PREFETCH");
+  char text[12];
+  if (getenv(name) || (prefetch && !strcmp(prefetch, "0"))) return false;
+  snprintf(text, sizeof text, "%d", SL__CUDA_PIPELINE);
+  return setenv(name, text, 0) == 0;
+}
+
 static enum sl_status init_starpu(struct starpu_conf *conf) {
+  bool has_set = set_pipeline();
   int result = starpu_init(conf);
+  if (has_set) unsetenv("STARPU_CUDA_PIPELINE");
   if (result == -ENODEV)
     return sl__fail(SL_STARPU, "StarPU finds no worker: are STARPU_NCPU or STARPU_NCUDA set to 0?");
   if (result)
@@ -79,6 +101,7 @@ static enum sl_status start_starpu(const char *devices, const struct sl__gpu_ran
   starpu_conf_init(&conf);
   conf.sched_policy_name = default_scheduler(devices);
   choose_gpus(&conf, gpus);
+  if (!chosen && sl__devices_are_gpus(devices)) conf.ncpus = cpus_beside_gpus(gpus);
   starpu_malloc_set_align(64);
   status = init_starpu(&conf);
   if (status != SL_OK || chosen) return status;

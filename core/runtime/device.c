@@ -27,6 +27,16 @@ bool sl__devices_may_be_gpus(const char *list) {
   return !list || strstr(list, "any") || sl__devices_name_gpus(list);
 }
 
+bool sl__devices_are_gpus(const char *list) {
+  bool all = list && *list;
+  for (const char *name = list; all && name; name = strchr(name, ',')) {
+    name += *name == ',';
+    bool is_gpu = !strncmp(name, "cuda", strlen("cuda"));
+    all = is_gpu || (!strncmp(name, "gpu-or-cpu", strlen("gpu-or-cpu")) && sl__cuda_count() > 0);
+  }
+  return all;
+}
+
 /* All workers of a kind, or any worker. */
 static struct sl__device device_any(const char *name, uint32_t where, unsigned node) {
   struct sl__device d = {.place = {.where = where}, .node = node};
