@@ -55,6 +55,7 @@ static enum sl_status submit(struct sl_context *context, struct sl__op *op,
                              bool on_gpu, const struct sl__custom_args *args, int count,
                              struct sl__tensor *const *tensors) {
   struct sl__launch launch = *l;
+  launch.varies = true; /* a program's function may count its calls, or wait */
   enum sl_status status = find_place(layer, on_gpu, &launch);
   if (status != SL_OK) return status;
   return sl__submit(context, op, &launch, count, tensors, args, sizeof *args,

@@ -18,6 +18,7 @@ enum sl_status sl__graph_new(struct sl_context *context, struct sl__op *op,
 }
 
 static void subgraph_clear(struct sl__subgraph *s) {
+  sl__subgraph_forget_recordings(s);
   sl__team_free(s->team);
   free(s->group_phases);
   free(s->groups);
@@ -88,18 +89,23 @@ void sl__graph_join_slices(struct sl__graph *graph, double microseconds) {
   graph->slice_us = microseconds;
 }
 
-static enum sl_status keep(struct sl__graph *g, struct sl__tensor *tensor, int bound) {
+static enum sl_status keep(struct sl__graph *g, const struct kept_tensor *kept) {
   if (!grow((void **)&g->kept, g->kept_count, &g->kept_room, sizeof *g->kept)) return SL_NO_MEMORY;
-  g->kept[g->kept_count++] = (struct kept_tensor){tensor, bound};
+  g->kept[g->kept_count++] = *kept;
   return SL_OK;
 }
 
 enum sl_status sl__graph_keep(struct sl__graph *graph, struct sl__tensor *tensor) {
-  return keep(graph, tensor, 0);
+  return keep(graph, &(struct kept_tensor){.tensor = tensor});
+}
+
+enum sl_status sl__graph_pass_on(struct sl__graph *graph, struct sl__tensor *tensor) {
+  return keep(graph, &(struct kept_tensor){.tensor = tensor, .is_passed_on = true});
 }
 
 enum sl_status sl__graph_bind(struct sl__graph *graph, struct sl__tensor *tensor) {
-  enum sl_status status = keep(graph, tensor, graph->bound_count + 1);
+  enum sl_status status =
+      keep(graph, &(struct kept_tensor){.tensor = tensor, .bound = graph->bound_count + 1});
   graph->bound_count += status == SL_OK;
   return status;
 }
@@ -109,6 +115,7 @@ void sl__graph_mark_kept(struct sl__graph *g) {
     for (int k = 0; k < g->kept_count; k++) {
       if (g->uses[i].tensor != g->kept[k].tensor) continue;
       g->uses[i].is_kept = true;
+      g->uses[i].is_passed_on |= g->kept[k].is_passed_on;
       if (g->kept[k].bound) g->uses[i].bound = g->kept[k].bound;
     }
 }
@@ -133,6 +140,7 @@ static enum sl_status append(struct sl__graph *g, const struct sl__call *from) {
                         .mark = from->launch->mark,
                         .priority = from->launch->priority,
                         .renew = from->launch->renew,
+                        .varies = from->launch->varies,
                         .absorb_input = from->launch->absorb_input,
                         .flops = from->flops,
                         .count = from->count,

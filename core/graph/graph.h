@@ -36,15 +36,21 @@ enum sl_status sl__graph_compile(struct sl__graph *graph, enum sl_status status)
 /* Before compiling: the tensor keeps its contents after a run. */
 enum sl_status sl__graph_keep(struct sl__graph *graph, struct sl__tensor *tensor);
 
-/* The same, and in each run another tensor of its shape and type may take its place; the first
- * tensor that is bound has number 0. */
+/* The same, and a task behind the graph waits for it: on a GPU a subgraph ends where it is written.
+ */
+enum sl_status sl__graph_pass_on(struct sl__graph *graph, struct sl__tensor *tensor);
+
+/* As sl__graph_keep, and in each run another tensor of its shape and type may take its place; the
+ * first tensor that is bound has number 0. */
 enum sl_status sl__graph_bind(struct sl__graph *graph, struct sl__tensor *tensor);
 
 /* Before compiling: calls of the same part of a step (struct sl__slice_mark) at the same place are
  * joined, although calls of other parts lie between, as long as they take no more than this
  * number of microseconds together, by an estimate. A call that alone reads the output of the call
- * before it, row by row, joins that one in any case; both alternate in slices of some rows. The
- * zero value: calls at the same place that follow each other are joined, without a limit. */
+ * before it, row by row, joins that one in any case; both alternate in slices of some rows. On one
+ * GPU calls of all parts are joined, without a limit, up to one whose results leave it. A time
+ * below a microsecond: no calls are joined but such neighbours. The zero value: calls at the same
+ * place that follow each other are joined, without a limit. */
 void sl__graph_join_slices(struct sl__graph *graph, double microseconds);
 
 /* What differs between the runs of a graph. Zero value: nothing. */

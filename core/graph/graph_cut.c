@@ -13,18 +13,20 @@ struct cut {
   int *subgraph;       /* [calls] */
   int *whole;          /* [uses] the first use of the tensor or of any view of it */
   int *written, *read; /* [uses] by `whole`: the last subgraph that writes it, that uses it */
+  bool *is_closed;     /* [calls] of each subgraph: no call joins it any more */
   double *us;          /* [calls] of each subgraph */
   size_t *bytes;       /* [calls] the same; only counted with a limit */
 };
 
 /* The largest size of a task's tensors together: a model that is larger than a device's memory, or
  * than the limit on it, then passes through it piece by piece. Each worker has its own scratch
- * memory, of up to twice the size asked for. 0: no limit. */
+ * memory, of up to twice the size asked for, and keeps it in several sizes: on a GPU, which has the
+ * parameters as well, a quarter of the memory at most. 0: no limit. */
 static size_t most_bytes(const struct sl_context *context) {
   size_t workers = starpu_worker_get_count(), most = sl__memory_limit(context->memory);
   most /= 4 * (workers ? workers : 1);
   for (int w = 0; w < (int)workers; w++) {
-    size_t room = sl__cuda_task_limit(w) / 4;
+    size_t room = sl__cuda_task_limit(w) / 16;
     if (room && (!most || room < most)) most = room;
   }
   return most;
@@ -76,6 +78,13 @@ static double estimated_us(const struct sl__graph *g, const struct call *call) {
   return computing > moving ? computing : moving;
 }
 
+/* A GPU works on one subgraph after the other, whatever part of a step it is. */
+static bool joins_parts(const struct sl__graph *g, const struct sl__place *place) {
+  bool one_by_one = g->slice_us > 0 && g->slice_us < 1;
+  return place->worker && starpu_worker_get_type(place->worker - 1) == STARPU_CUDA_WORKER &&
+         !one_by_one;
+}
+
 static bool same_slice(const struct call *a, const struct call *b) {
   return a->mark.stage == b->mark.stage && a->mark.replica == b->mark.replica &&
          a->mark.microbatch == b->mark.microbatch && a->mark.chunk == b->mark.chunk &&
@@ -100,7 +109,8 @@ static bool fits(const struct cut *cut, int subgraph, int at) {
   const struct sl__graph *g = cut->graph;
   double us = cut->us[subgraph] + estimated_us(g, &g->calls[at]);
   bool is_passed_rows = at && g->calls[at - 1].passes_rows && cut->subgraph[at - 1] == subgraph;
-  if (g->slice_us > 0 && us > g->slice_us && !is_passed_rows) return false;
+  bool is_timed = g->slice_us > 0 && !joins_parts(g, &g->calls[at].place) && !is_passed_rows;
+  if (cut->is_closed[subgraph] || (is_timed && us > g->slice_us)) return false;
   if (mixes_views(cut, subgraph, at)) return false;
   return !cut->most || cut->bytes[subgraph] + added_bytes(cut, subgraph, at) <= cut->most;
 }
@@ -112,16 +122,50 @@ static int find_subgraph(const struct cut *cut, int at) {
   int last = g->subgraph_count - 1, first = g->slice_us > 0 ? earliest(cut, call) : last;
   for (int s = last; s >= first && s >= 0; s--) {
     const struct call *head = &g->calls[g->subgraphs[s].first];
-    bool alike = sl__same_place(&head->place, &call->place) &&
-                 (!(g->slice_us > 0) || same_slice(head, call));
-    if (alike) return fits(cut, s, at) ? s : -1; /* only a slice's last one is open */
+    bool by_place = !(g->slice_us > 0) || joins_parts(g, &call->place);
+    bool alike = sl__same_place(&head->place, &call->place) && (by_place || same_slice(head, call));
+    if (alike) return fits(cut, s, at) ? s : -1; /* only the last one of a kind is open */
   }
   return -1;
+}
+
+/* Does another device read use k of call `at` before it is written anew, or a task behind the
+ * graph? */
+static bool leaves(const struct cut *cut, int at, int k) {
+  const struct sl__graph *g = cut->graph;
+  int whole = cut->whole[g->calls[at].tensor[k]];
+  for (int c = at + 1; c < g->call_count; c++) {
+    const struct call *call = &g->calls[c];
+    const char *modes = call->op->modes;
+    bool is_written = false;
+    for (int i = 0; i < call->count; i++, modes = sl__next_mode(modes)) {
+      if (cut->whole[call->tensor[i]] != whole) continue;
+      char access = sl__call_access(*modes, call->args->accumulate);
+      if (access != 'w' && !sl__same_place(&call->place, &g->calls[at].place)) return true;
+      is_written = is_written || access != 'r';
+    }
+    if (is_written) return false;
+  }
+  return g->uses[g->calls[at].tensor[k]].is_passed_on;
+}
+
+/* On a GPU, a subgraph ends where the results of its last call leave the device, so that others
+ * need not wait for calls that do not concern them. */
+static bool ends_subgraph(const struct cut *cut, int at) {
+  const struct call *call = &cut->graph->calls[at];
+  const char *modes = call->op->modes;
+  if (!joins_parts(cut->graph, &call->place)) return false;
+  for (int k = 0; k < call->count; k++, modes = sl__next_mode(modes)) {
+    char access = sl__call_access(*modes, call->args->accumulate);
+    if ((access == 'w' || access == 'm') && leaves(cut, at, k)) return true;
+  }
+  return false;
 }
 
 static void record(struct cut *cut, int at, int subgraph) {
   const struct call *call = &cut->graph->calls[at];
   const char *modes = call->op->modes;
+  if (ends_subgraph(cut, at)) cut->is_closed[subgraph] = true;
   if (cut->most) cut->bytes[subgraph] += added_bytes(cut, subgraph, at);
   cut->subgraph[at] = subgraph;
   cut->us[subgraph] += estimated_us(cut->graph, call);
@@ -140,12 +184,14 @@ static enum sl_status cut_open(struct cut *cut, struct sl__graph *g) {
   size_t calls = (size_t)g->call_count, uses = (size_t)g->use_count;
   *cut = (struct cut){.graph = g, .most = most_bytes(g->context)};
   cut->subgraph = sl__alloc(calls, sizeof *cut->subgraph, "a captured graph");
+  cut->is_closed = sl__alloc(calls, sizeof *cut->is_closed, "a captured graph");
   cut->us = sl__alloc(calls, sizeof *cut->us, "a captured graph");
   cut->bytes = sl__alloc(calls, sizeof *cut->bytes, "a captured graph");
   cut->whole = sl__alloc(uses, sizeof *cut->whole, "a captured graph");
   cut->written = sl__alloc(uses, sizeof *cut->written, "a captured graph");
   cut->read = sl__alloc(uses, sizeof *cut->read, "a captured graph");
-  bool fine = cut->subgraph && cut->us && cut->bytes && cut->whole && cut->written && cut->read;
+  bool fine = cut->subgraph && cut->is_closed && cut->us && cut->bytes && cut->whole &&
+              cut->written && cut->read;
   if (!fine) return SL_NO_MEMORY;
   for (int i = 0; i < g->use_count; i++) {
     const struct sl__tensor *whole = sl__whole_of(g->uses[i].tensor);
@@ -156,6 +202,7 @@ static enum sl_status cut_open(struct cut *cut, struct sl__graph *g) {
 
 static void cut_close(struct cut *cut) {
   free(cut->subgraph);
+  free(cut->is_closed);
   free(cut->us);
   free(cut->bytes);
   free(cut->whole);

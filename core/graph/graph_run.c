@@ -5,14 +5,6 @@
 #include "core/graph/graph_state.h"
 #include "core/runtime/failure.h"
 
-struct job {
-  const struct sl__subgraph *subgraph;
-  const struct sl__step_record *step; /* NULL: arguments are as they were captured */
-  void **buffers;
-  char *memory;
-  bool on_gpu;
-};
-
 /* A part of a call, and the member that does it. */
 struct assignment {
   const struct fusion_group *group;
@@ -128,7 +120,7 @@ static void run_together(const struct job *j, const struct call *first, int call
   sl__call_runs(NULL);
 }
 
-static void run_whole(const struct job *j, int first, int end) {
+void sl__subgraph_run_calls(const struct job *j, int first, int end) {
   const struct call *calls = j->subgraph->graph->calls;
   for (int c = first, count; c < end; c += count) {
     int last = j->on_gpu ? calls[c].end_together : c + 1;
@@ -144,7 +136,7 @@ static void run_group(const struct job *j, const struct assignment *a) {
   const struct fusion_group *group = a->group;
   int end = a->phase + 1 < group->phases ? group->first + 1 : group->end;
   if (!group->units) {
-    run_whole(j, group->first, group->end);
+    sl__subgraph_run_calls(j, group->first, group->end);
     return;
   }
   for (int c = group->first; c < end; c++)
@@ -176,10 +168,12 @@ void sl__subgraph_run(const struct sl__subgraph_args *args, void *buffers[], boo
   double begin = sl__microseconds();
   if (s->team) {
     sl__team_lead(s->team, s->graph->leader, &job);
+  } else if (on_gpu) {
+    sl__task_launches(true); /* a later failure cannot be attributed to a call */
+    sl__subgraph_run_on_gpu(&job);
+    sl__task_launches(false);
   } else {
-    if (on_gpu) sl__task_launches(true); /* a later failure cannot be attributed to a call */
     run_alone(&job);
-    if (on_gpu) sl__task_launches(false);
   }
   int64_t ns = (int64_t)(1e3 * (sl__microseconds() - begin));
   __atomic_fetch_add(&s->graph->computed_ns, ns, __ATOMIC_RELAXED);

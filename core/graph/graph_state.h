@@ -11,6 +11,7 @@
  *   graph_plan.c     plans a subgraph: parts for several workers, and the internal tensors' memory
  *   graph_submit.c   submits the subgraphs' tasks
  *   graph_run.c      runs one
+ *   graph_gpu.c      runs one on a GPU, as CUDA graphs
  *   helper.c         helpers: other workers that take part */
 #ifndef SL_CORE_GRAPH_GRAPH_STATE_H
 #define SL_CORE_GRAPH_GRAPH_STATE_H
@@ -32,6 +33,7 @@ struct sl__graphs {
   struct sl__graph *capturing; /* calls of the thread `capturer` are captured there; or NULL */
   pthread_t capturer;
   int batches; /* see sl__batch_begins */
+  bool told;   /* the log has that a subgraph is no CUDA graph */
   struct worker_inbox inboxes[SL__TEAM_MOST];
 };
 
@@ -49,6 +51,7 @@ struct call {
   bool (*absorb_input)(void *args, const struct sl__op *writer, const void *writer_args,
                        int64_t first);
   int64_t rows, outputs; /* of its first output; outputs: number of values */
+  bool varies;           /* see struct sl__launch */
   bool passes_rows;      /* in a training's step: only the next call reads its output, row by row */
   int count;
   int *tensor; /* [count] index in the graph's uses */
@@ -65,10 +68,11 @@ struct tensor_use {
   int first_subgraph, last_subgraph;
   int first_call, last_call; /* of an internal tensor */
   bool is_written_first, is_written, is_scratch;
-  bool is_kept;     /* see sl__graph_keep */
-  int bound;        /* 1 + number of the bound tensor; 0: it is none */
-  bool is_internal; /* only one subgraph uses it: it lies in the worker's memory */
-  bool is_local;    /* only one fusion group by rows uses it: each member has its own rows */
+  bool is_kept;      /* see sl__graph_keep */
+  bool is_passed_on; /* see sl__graph_pass_on */
+  int bound;         /* 1 + number of the bound tensor; 0: it is none */
+  bool is_internal;  /* only one subgraph uses it: it lies in the worker's memory */
+  bool is_local;     /* only one fusion group by rows uses it: each member has its own rows */
   const struct sl__weight_cache *weight_cache; /* the member of the cache that holds it, or NULL */
   size_t offset;                               /* in that memory */
 };
@@ -85,11 +89,37 @@ struct fusion_group {
 struct kept_tensor {
   const struct sl__tensor *tensor;
   int bound; /* 1 + its number; 0: it is kept only */
+  bool is_passed_on;
 };
 
 /* The work of a superstep of the team: one phase of one fusion group. */
 struct group_phase {
   int group, phase;
+};
+
+/* Calls of a subgraph, one after the other, on a GPU. */
+struct gpu_part {
+  int first, end;
+  bool is_recorded; /* they become a CUDA graph; else their functions are called in each run */
+};
+
+/* The CUDA graphs of a subgraph for buffers at these addresses, on which a GPU's worker has run it
+ * before. */
+struct recording {
+  void **address;                /* [buffers] */
+  struct sl__cuda_graph **graph; /* [parts] NULL: of a part that is not recorded */
+  int64_t last_run;              /* the number of the worker's last run with them; 0: none */
+  bool is_made;
+};
+
+/* Of a GPU's worker. A loader's slots and the pending steps have a recording for each way to meet;
+ * the one that has not run for longest makes room. */
+enum { MOST_RECORDINGS = 16 };
+struct recordings {
+  int worker;
+  bool is_refused; /* CUDA did not record it once: it runs without CUDA graphs */
+  int64_t runs;
+  struct recording list[MOST_RECORDINGS];
 };
 
 /* A subgraph's memory: internal tensors; scratch memory of calls that are not cut, or have phases;
@@ -104,7 +134,11 @@ struct sl__subgraph {
   struct sl__team *team;                  /* NULL: it has no more than one member */
   size_t common_at, members_at, local_at; /* offsets; local_at in a member's memory */
   size_t member_bytes, workspace_bytes;   /* workspace_bytes: of all that memory */
-  int count;                              /* of buffers: the memory, then tensors */
+  struct gpu_part *gpu_parts;
+  int gpu_part_count;
+  struct recordings *recordings; /* [gpu_count] */
+  int gpu_count;                 /* GPU workers that may run it */
+  int count;                     /* of buffers: the memory, then tensors */
   struct sl__tensor **tensors;
   int *use; /* [count] its first use; -1: of the memory */
   char *modes;
@@ -175,6 +209,9 @@ void sl__graph_find_together(struct sl__graph *graph, const struct sl__subgraph 
 /* Fusion groups, the team, and the offsets of internal tensors. */
 enum sl_status sl__subgraph_plan(struct sl__graph *graph, int subgraph);
 
+/* Its parts on a GPU, and space for recordings. After its buffers are known. */
+enum sl_status sl__subgraph_plan_gpu(struct sl__graph *graph, struct sl__subgraph *subgraph);
+
 /* ---- core/graph/helper.c ---- */
 
 struct sl__place sl__member_place(int member);
@@ -189,7 +226,27 @@ void sl__graph_ask_helper(struct sl__graph *graph, int member, int priority);
 
 /* ---- core/graph/graph_run.c ---- */
 
+/* A run of a subgraph. */
+struct job {
+  const struct sl__subgraph *subgraph;
+  const struct sl__step_record *step; /* NULL: arguments are as they were captured */
+  void **buffers;
+  char *memory;
+  bool on_gpu;
+};
+
 /* One part of a superstep of a subgraph. */
 sl__team_work sl__subgraph_work;
+
+/* The calls [first, end), whole and one after the other. */
+void sl__subgraph_run_calls(const struct job *job, int first, int end);
+
+/* ---- core/graph/graph_gpu.c ---- */
+
+/* All calls, on the calling GPU worker. */
+void sl__subgraph_run_on_gpu(const struct job *job);
+
+/* After all its tasks have ended. */
+void sl__subgraph_forget_recordings(struct sl__subgraph *subgraph);
 
 #endif

@@ -91,6 +91,7 @@ struct sl__launch {
   bool pieces;       /* the kernel can work on a piece of a tensor */
   bool tf32;         /* a GPU may round the factors of products to 10 bits (TensorFloat-32) */
   const char *modes; /* instead of the operation's; or NULL */
+  bool varies;       /* the CUDA kernel's function may start other work in each call */
   struct sl__slice_mark mark;
   const struct sl__op *traced_as; /* traces name this operation; NULL: the task's own */
   struct sl__cut cut;             /* from here on the operation fills in, not the layer */

@@ -88,7 +88,8 @@ struct sl_layer_task {
  * does not wait, and adds up in an order that does not depend on timing, if two runs of a training
  * are to give the same bits. If it returns an error, the call that waits for the results returns
  * that error. CUDA kernels put their work on the stream (a cudaStream_t) and return; memory is the
- * GPU's, aligned as floats are. */
+ * GPU's, aligned as floats are. They are called in every step: their work becomes no part of a CUDA
+ * graph. */
 typedef enum sl_status sl_layer_kernel(struct sl_layer_task *task);
 typedef enum sl_status sl_layer_cuda_kernel(struct sl_layer_task *task, void *stream);
 

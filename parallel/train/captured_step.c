@@ -6,9 +6,9 @@
 #include "core/runtime/log.h"
 #include "parallel/step/precision.h"
 
-/* Calls are joined up to this time: StarPU takes about 10 us for a task. A longer call that joins a
- * short one would hold back the calls that wait for the short one, and tasks of milliseconds leave
- * the scheduler no choice. */
+/* On CPUs calls are joined up to this time: StarPU takes about 10 us for a task. A longer call that
+ * joins a short one would hold back the calls that wait for the short one, and tasks of
+ * milliseconds leave the scheduler no choice. */
 static const double task_us = 50;
 
 /* With a trace each call is a task, so that the trace shows all layers. Zero would mean no limit.
@@ -27,8 +27,9 @@ struct sl__captured_step {
 };
 
 bool sl__may_capture_steps(const struct sl_trainer *t) {
-  bool cpus_only = starpu_worker_get_count() == starpu_cpu_worker_get_count();
-  return cpus_only && sl__members(&t->ranks) == 1;
+  bool own_workers = starpu_worker_get_count() ==
+                     starpu_cpu_worker_get_count() + starpu_cuda_worker_get_count();
+  return own_workers && sl__members(&t->ranks) == 1;
 }
 
 /* Does the graph have all of the step? */
@@ -50,11 +51,11 @@ static enum sl_status keep_results(const struct sl_trainer *t, struct sl__captur
   enum sl_status status = SL_OK;
   for (int i = 0; i < plan->count; i++)
     for (int k = 0; k < plan->chunks; k++)
-      SL__TRY(sl__graph_keep(c->graph, plan->slices[i].stats[k]));
+      SL__TRY(sl__graph_pass_on(c->graph, plan->slices[i].stats[k]));
   for (int r = 0; r < t->grid.replicas && step->training; r++)
     for (int l = 0; l < plan->model->count; l++) {
-      if (step->grads[r][l]) SL__TRY(sl__graph_keep(c->graph, step->grads[r][l]));
-      if (step->rows[r][l]) SL__TRY(sl__graph_keep(c->graph, step->rows[r][l]));
+      if (step->grads[r][l]) SL__TRY(sl__graph_pass_on(c->graph, step->grads[r][l]));
+      if (step->rows[r][l]) SL__TRY(sl__graph_pass_on(c->graph, step->rows[r][l]));
     }
 out:
   return status;

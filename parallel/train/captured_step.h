@@ -6,8 +6,7 @@
 
 #include "parallel/train/trainer.h"
 
-/* May the trainer's steps be captured? Not where a trace shall have each call as a task, where
- * tensors may move to a swap folder, where GPUs or StarPU's slaves take part, or where a model is
+/* May the trainer's steps be captured? Not where StarPU's slaves take part, or where a model is
  * placed over ranks: its messages stand between the layers' calls. */
 bool sl__may_capture_steps(const struct sl_trainer *trainer);
 

@@ -70,7 +70,8 @@ verdict $? "gpu_ops in another process: the same bits"
 operations=(activation batchnorm compress conv2d dense dropout embedding gru loss lstm
   optimizer_ops pool2d reduce)
 for test in "${operations[@]/#/codelets/test_}" \
-  nn/test_custom parallel/test_predictor core/test_graph core/test_graph_horizontal; do
+  nn/test_custom parallel/test_predictor parallel/test_captured_step core/test_graph \
+  core/test_graph_horizontal; do
   [ -x "$tests/$test" ] || { skip "$test on $device" "it is not built"; continue; }
   SL_TEST_DEVICE=$device CMOCKA_MESSAGE_OUTPUT=TAP quietly "$tests/$test"
   status=$?
@@ -182,6 +183,19 @@ train again lenet --devices "$device" --replicas 1 &&
   cmp -s "$work/again.safetensors" "$work/lenet-f32.safetensors"
 verdict $? "lenet on $device, once more: the same weights to the bit"
 
+# ---- steps of a task for each call ---------------------------------------------------------------
+# eager NAME TRAINER OPTIONS...: with --eager, without CUDA graphs: the weights of the run NAME
+eager() {
+  local name=$1 trainer=$2; shift 2
+  train "eager-$name" "$trainer" --eager "$@" &&
+    cmp -s "$work/eager-$name.safetensors" "$work/$name.safetensors"
+  verdict $? "$name: the same weights to the bit if each call is a task"
+}
+for trainer in lenet mlp lstm_lm gru resnet; do
+  eager "$trainer-f32" "$trainer" --devices "$device" --replicas 1
+done
+eager lstm_lm-bf16 lstm_lm --devices "$device" --replicas 1 --math bf16
+
 # ---- GPU and CPU together ------------------------------------------------------------------------
 for math in f32 bf16; do
   follows mixed-$math lenet $math "lenet --math $math, a replica on $device, one on a CPU" \
@@ -193,6 +207,9 @@ for math in f32 bf16; do
     "lstm_lm --math $math, layers by turns on $device and a CPU" \
     --replicas 1 --placement "embed,drop0,drop1,lstm1=cpu:0;lstm0,drop2,decoder=$device"
 done
+eager mixed-f32 lenet --devices "$device,cpu:0" --replicas 2
+eager placed-lm-f32 lstm_lm --replicas 1 \
+  --placement "embed,drop0,drop1,lstm1=cpu:0;lstm0,drop2,decoder=$device"
 
 # ---- little memory -------------------------------------------------------------------------------
 # Less than the run takes: StarPU evicts tensors that no running task needs. In MiB; more than one

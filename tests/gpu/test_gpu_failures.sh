@@ -52,7 +52,8 @@ else
 fi
 
 error="an illegal memory access was encountered"
-lines="^lenet: cuda:0: $error, in [a-z0-9_]* (layer [a-z0-9]*) \[.* bytes\]"
+# a step is one task
+lines="^lenet: cuda:0: $error, in subgraph (layer conv1\.\.fc2) \[.* bytes\]"
 fails "the first kernel of a training fails, which is reported late" "$lines" SL_STANDIN_FAIL=5
 if fails "a later kernel of a training fails, which is reported late" "$lines" \
   SL_STANDIN_FAIL=70; then
@@ -62,6 +63,19 @@ if fails "a later kernel of a training fails, which is reported late" "$lines" \
   else
     not_ok "no whole checkpoint of $left"
   fi
+fi
+
+# ---- a kernel that CUDA does not record ----
+rm -rf "$work/c"
+train --steps 8 --eager --save "$work/eager.safetensors"
+rm -rf "$work/c"
+if SL_STANDIN_REFUSE=3 SL_STANDIN_COUNT=$work/count train --steps 8 \
+  --save "$work/refused.safetensors" &&
+  cmp -s "$work/eager.safetensors" "$work/refused.safetensors" &&
+  [ "$(grep -c 'is no CUDA graph' "$work/err")" = 1 ] && grep -qx 'graphs 0' "$work/count"; then
+  ok "a step that is not recorded: $(grep 'is no CUDA graph' "$work/err")"
+else
+  not_ok "a step that is not recorded: $(last)"
 fi
 
 # ---- predictions: a batch is one task, and the message cannot name its kernel ----
@@ -76,6 +90,20 @@ for kernel in 5 30; do
   said="an answer's kernel $kernel fails: code $code, $(last)"
   if [ $code = 1 ] && last | grep -qE "$line"; then ok "$said"; else not_ok "$said"; fi
 done
+
+# ---- CPU workers beside GPUs, on a machine of eight cores as StarPU sees it ----
+# workers DEVICES: prints the number of CPU workers
+workers() {
+  (
+    unset STARPU_NCPU STARPU_NCPUS
+    export HWLOC_SYNTHETIC="core:8 pu:1" STARPU_WORKERS_NOBIND=1
+    timeout -k 5 100 "$lenet" --data "$work/data" --batch 16 --steps 1 --devices "$1" \
+      2>"$work/err" | sed -n 's/.*StarPU.* \([0-9]*\) CPU and .*/\1/p' | head -n 1
+  )
+}
+alone=$(workers cuda:0) beside=$(workers cuda:0,cpu)
+[ "${alone:-9}" -le 2 ] && [ "${beside:-0}" -gt 2 ]
+verdict $? "${alone:-no} CPU workers with a list of GPUs, ${beside:-no} with a list of both"
 
 # ---- two GPUs that differ only in their place on the bus ----
 if SL_STANDIN_GPUS=2 STARPU_NCUDA=2 timeout -k 5 200 "$lenet" --data "$work/data" --batch 16 \

@@ -70,12 +70,17 @@ counted() {
 }
 few=$(counted 10) && many=$(counted 50) && [ "$few" -gt 0 ] && [ $((many - few)) -lt 20 ]
 verdict $? "no allocation a step: ${few:-?} in 10 steps, ${many:-?} in 50"
+launches=$(sed -n 's/^launches of graphs //p' "$work/count")
+[ "${launches:-0}" -ge 80 ]
+verdict $? "the passes of 40 steps and more are CUDA graphs: ${launches:-no} launches"
 
 # losses of the two slices of one GPU, within rounding
 export STARPU_NCUDA=2 SL_STANDIN_GPUS=2
 two="--devices cuda:0,cuda:1 --kvstore device --batch 128 --steps 12"
 train two mlp $two && train again mlp $two && same two again
 verdict $? "two GPUs, twice: the same bits"
+train eager mlp $two --eager && same two eager
+verdict $? "two GPUs, a task for each call: the same bits"
 losses mlp >"$work/a"
 losses two >"$work/b"
 paste -d ' ' "$work/a" "$work/b" | awk '

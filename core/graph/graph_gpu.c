@@ -1,0 +1,170 @@
+/* Runs a subgraph on a GPU. With buffers at addresses that it has not met, its calls start their
+ * kernels themselves: that makes what libraries and operations keep for such buffers. The second
+ * time they are recorded as CUDA graphs (core/runtime/cuda_graph.h), which later runs launch. A
+ * CUDA graph has its kernels' arguments, so calls whose arguments follow the step record, or whose
+ * functions may start other work each time, are no part of one: they run between CUDA graphs. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/error.h"
+#include "core/graph/graph_state.h"
+#include "core/runtime/cuda_graph.h"
+#include "core/runtime/log.h"
+
+/* ---- compiling ---- */
+
+static bool is_recorded(const struct call *call) { return !call->renew && !call->varies; }
+
+static enum sl_status find_parts(const struct sl__graph *g, struct sl__subgraph *s) {
+  s->gpu_parts = sl__alloc((size_t)(s->end - s->first), sizeof *s->gpu_parts, "a captured graph");
+  if (!s->gpu_parts) return SL_NO_MEMORY;
+  for (int c = s->first; c < s->end; c++) {
+    struct gpu_part *last = s->gpu_part_count ? &s->gpu_parts[s->gpu_part_count - 1] : NULL;
+    bool recorded = is_recorded(&g->calls[c]);
+    if (last && last->is_recorded == recorded)
+      last->end++;
+    else
+      s->gpu_parts[s->gpu_part_count++] = (struct gpu_part){c, c + 1, recorded};
+  }
+  return SL_OK;
+}
+
+static enum sl_status make_room(const struct sl__subgraph *s, struct recordings *r) {
+  size_t buffers = (size_t)s->count, parts = (size_t)s->gpu_part_count;
+  for (int i = 0; i < MOST_RECORDINGS; i++) {
+    r->list[i].address = sl__alloc(buffers, sizeof *r->list[i].address, "a captured graph");
+    r->list[i].graph = sl__alloc(parts, sizeof *r->list[i].graph, "a captured graph");
+    if (!r->list[i].address || !r->list[i].graph) return SL_NO_MEMORY;
+  }
+  return SL_OK;
+}
+
+enum sl_status sl__subgraph_plan_gpu(struct sl__graph *g, struct sl__subgraph *s) {
+  int workers = starpu_worker_get_count_by_type(STARPU_CUDA_WORKER);
+  enum sl_status status = SL_OK;
+  if (!(s->place.where & STARPU_CUDA) || workers <= 0) return SL_OK;
+  s->recordings = sl__alloc((size_t)workers, sizeof *s->recordings, "a captured graph");
+  if (!s->recordings) return SL_NO_MEMORY;
+  SL__TRY(find_parts(g, s));
+  for (int i = 0; i < workers; i++) {
+    int worker = starpu_worker_get_by_type(STARPU_CUDA_WORKER, i);
+    if (!sl__place_has(&s->place, worker)) continue;
+    struct recordings *r = &s->recordings[s->gpu_count++];
+    r->worker = worker;
+    SL__TRY(make_room(s, r));
+  }
+out:
+  return status;
+}
+
+/* ---- recordings ---- */
+
+static void forget(const struct sl__subgraph *s, struct recording *recording) {
+  for (int p = 0; p < s->gpu_part_count; p++) {
+    sl__cuda_graph_free(recording->graph[p]);
+    recording->graph[p] = NULL;
+  }
+  recording->is_made = false;
+}
+
+void sl__subgraph_forget_recordings(struct sl__subgraph *s) {
+  for (int w = 0; w < s->gpu_count; w++)
+    for (int i = 0; i < MOST_RECORDINGS; i++) {
+      struct recording *recording = &s->recordings[w].list[i];
+      if (recording->graph) forget(s, recording);
+      free(recording->graph);
+      free(recording->address);
+    }
+  free(s->recordings);
+  free(s->gpu_parts);
+}
+
+static bool is_at(const struct recording *recording, const struct job *j) {
+  for (int b = 0; b < j->subgraph->count; b++)
+    if (recording->address[b] != (void *)STARPU_VECTOR_GET_PTR(j->buffers[b])) return false;
+  return recording->last_run > 0;
+}
+
+/* The recording for the job's buffers: if there is none, that in the place of the one which has not
+ * run for longest. (If that is still running, CUDA frees its graphs afterwards.) */
+static struct recording *find(struct recordings *r, const struct job *j, bool *is_new) {
+  struct recording *oldest = &r->list[0];
+  *is_new = false;
+  for (int i = 0; i < MOST_RECORDINGS; i++) {
+    if (is_at(&r->list[i], j)) return &r->list[i];
+    if (r->list[i].last_run < oldest->last_run) oldest = &r->list[i];
+  }
+  forget(j->subgraph, oldest);
+  for (int b = 0; b < j->subgraph->count; b++)
+    oldest->address[b] = (void *)STARPU_VECTOR_GET_PTR(j->buffers[b]);
+  *is_new = true;
+  return oldest;
+}
+
+static bool record_part(const struct job *j, const struct gpu_part *part,
+                        struct sl__cuda_graph **graph, char *why, size_t size) {
+  if (!sl__cuda_graph_begin(why, size)) return false;
+  sl__subgraph_run_calls(j, part->first, part->end);
+  *graph = sl__cuda_graph_end(why, size);
+  return *graph;
+}
+
+static bool record(const struct job *j, struct recording *recording, char *why, size_t size) {
+  const struct sl__subgraph *s = j->subgraph;
+  for (int p = 0; p < s->gpu_part_count; p++) {
+    const struct gpu_part *part = &s->gpu_parts[p];
+    if (part->is_recorded && !record_part(j, part, &recording->graph[p], why, size)) return false;
+  }
+  recording->is_made = true;
+  return true;
+}
+
+/* From here on the subgraph runs without CUDA graphs on this worker. The log gets the first reason
+ * in a context. */
+static void refuse(const struct job *j, struct recordings *r, const char *why) {
+  struct sl__graph *g = j->subgraph->graph;
+  r->is_refused = true;
+  if (!*why || __atomic_exchange_n(&g->context->graphs->told, true, __ATOMIC_RELAXED)) return;
+  sl__log(g->context, SL_LOG_WARNING, "%s is no CUDA graph, each kernel is launched by itself: %s",
+          j->subgraph->name, why);
+}
+
+/* ---- running ---- */
+
+static void replay(const struct job *j, struct recordings *r, const struct recording *recording) {
+  const struct sl__subgraph *s = j->subgraph;
+  char why[400];
+  for (int p = 0; p < s->gpu_part_count; p++) {
+    const struct gpu_part *part = &s->gpu_parts[p];
+    bool launches = part->is_recorded && !r->is_refused;
+    if (launches && sl__cuda_graph_launch(recording->graph[p], why, sizeof why)) continue;
+    if (launches) refuse(j, r, why);
+    sl__subgraph_run_calls(j, part->first, part->end);
+  }
+}
+
+static struct recordings *of_this_worker(const struct sl__subgraph *s) {
+  int worker = starpu_worker_get_id();
+  for (int i = 0; i < s->gpu_count; i++)
+    if (s->recordings[i].worker == worker) return &s->recordings[i];
+  return NULL;
+}
+
+void sl__subgraph_run_on_gpu(const struct job *j) {
+  struct recordings *r = of_this_worker(j->subgraph);
+  struct recording *recording = NULL;
+  bool is_new = true;
+  char why[400] = "";
+  if (r && !r->is_refused) {
+    recording = find(r, j, &is_new);
+    recording->last_run = ++r->runs;
+  }
+  if (!is_new && !recording->is_made && !record(j, recording, why, sizeof why)) {
+    forget(j->subgraph, recording);
+    refuse(j, r, why);
+  }
+  if (recording && recording->is_made && !r->is_refused)
+    replay(j, r, recording);
+  else
+    sl__subgraph_run_calls(j, j->subgraph->first, j->subgraph->end);
+}
