@@ -27,8 +27,8 @@ struct sl__captured_step {
 };
 
 bool sl__may_capture_steps(const struct sl_trainer *t) {
-  bool own_workers = starpu_worker_get_count() ==
-                     starpu_cpu_worker_get_count() + starpu_cuda_worker_get_count();
+  bool own_workers =
+      starpu_worker_get_count() == starpu_cpu_worker_get_count() + starpu_cuda_worker_get_count();
   return own_workers && sl__members(&t->ranks) == 1;
 }
 
