@@ -130,6 +130,9 @@ static void test_legal_in_plans(void **state) {
   (void)state;
   struct sl_trainer_options options = {.replicas = 1};
   add_dense(open_model, "fc1", CLASSES, SL_INIT_DEFAULT);
+  OK(sl_freeze(open_model, NULL));
+  OK(sl_group_rate(open_model, NULL));
+  OK(sl_group_decay(open_model, NULL));
   OK(sl_place_auto(open_model, &optimizer, NULL, 8, NULL, NULL));
   struct sl_model *other = new_model(sample);
   add_dense(other, "fc1", CLASSES, SL_INIT_DEFAULT);
