@@ -64,7 +64,7 @@ bool sl__cuda_graph_begin(char *why, size_t size) {
     sl__failures_divert(true);
     return true;
   }
-  char again[1];
+  char again[80];
   swap_streams(w, again, sizeof again);
   return false;
 }
