@@ -8,7 +8,8 @@ namespace {
 template <class T, class TEAM>
 __global__ void __launch_bounds__(1024, 1)
     cosine(sl__cosine_args a, const T *logits, const float *targets, T *dlogits, sl::sums<4> sums) {
-  double v[4] = {0, 0, 0, 0};
+  double loss = 0;
+  int32_t counted = 0; /* of this thread's rows: registers are few */
   for (int64_t n = TEAM::first(); n < a.rows; n += TEAM::count()) {
     const T *z = logits + n * a.size;
     const float *t = targets + sl__cosine_target(&a, n);
@@ -23,16 +24,17 @@ __global__ void __launch_bounds__(1024, 1)
     s.valid = s.tt == s.tt;
     double by_z, by_t, value = sl__cosine_loss_of(&s, &by_z, &by_t);
     if (TEAM::rank() == 0 && s.valid) {
-      v[0] += value;
-      v[1] += 1;
-      v[2] += 1;
+      loss += value;
+      counted++;
     }
+#pragma unroll 1 /* else registers spill */
     for (int64_t i = TEAM::rank(); dlogits && i < a.size; i += TEAM::size()) {
       double slope = by_z * static_cast<double>(sl::value(z[i])) + by_t * static_cast<double>(t[i]);
       dlogits[n * a.size + i] =
           sl::narrow<T>(s.valid ? static_cast<float>(static_cast<double>(a.scale) * slope) : 0.0f);
     }
   }
+  double rows = counted, v[4] = {loss, rows, rows, 0};
   sums.leave(v);
 }
 

@@ -1,10 +1,7 @@
 /* The optimizers' steps against transcriptions, in double precision, of the formulas that PyTorch
  * documents for torch.optim.SGD, Adam, AdamW, RMSprop and Adagrad, and of Lion's (arXiv
- * 2302.06675), over several steps, with several gradients and with clipping; and PyTorch's own
- * values after ten steps (tools/make_fixture.py finetune). */
-#include "core/base/safetensors.h"
+ * 2302.06675), over several steps, with several gradients and with clipping. */
 #include "tests/common/check.h"
-#include "tests/common/files.h"
 
 #define N 1500 /* more than one block of the kernel, no multiple of it */
 #define STEPS 5
@@ -161,53 +158,6 @@ static void nan_is_not_lost(void **state) {
   }
 }
 
-enum { FIXED = 40, FIXED_STEPS = 10 };
-
-static void read_fixture(const struct sl__safetensors *file, const char *name,
-                         struct sl_shape shape, double *values) {
-  float f[FIXED * FIXED_STEPS];
-  OK(sl__safetensors_floats(file, name, &shape, f));
-  for (int64_t i = 0; i < sl_shape_count(&shape); i++) values[i] = (double)f[i];
-}
-
-static void check_pytorch(const struct sl__safetensors *file, const char *name, struct sl__op *op,
-                          struct sl__update u) {
-  double start[FIXED], want[FIXED], g[FIXED * FIXED_STEPS];
-  read_fixture(file, "start", SL_SHAPE(FIXED), start);
-  read_fixture(file, name, SL_SHAPE(FIXED), want);
-  read_fixture(file, "gradients", SL_SHAPE(FIXED_STEPS, FIXED), g);
-  struct sl__tensor *p = tensor(SL_SHAPE(FIXED), start), *state[2];
-  for (int k = 0; k < 2; k++) state[k] = tensor(SL_SHAPE(FIXED), NULL);
-  for (u.step = 1; u.step <= FIXED_STEPS; u.step++) {
-    struct sl__tensor *gradient = tensor(SL_SHAPE(FIXED), g + (u.step - 1) * FIXED);
-    OK(sl__update(context, op, &plain, p, state, 1, &gradient, NULL, &u));
-    sl__tensor_free(gradient);
-  }
-  assert_near(name, take(p), want, FIXED, 60, 2);
-  for (int k = 0; k < 2; k++) sl__tensor_free(state[k]);
-}
-
-static void ten_steps_are_pytorchs(void **state) {
-  (void)state;
-  struct sl__safetensors *file;
-  char path[4096];
-  snprintf(path, sizeof path, "%s/tests/fixtures/torch_optimizers.safetensors", source_folder());
-  OK(sl__safetensors_open(path, &file));
-  check_pytorch(
-      file, "rmsprop", &sl__op_rmsprop,
-      (struct sl__update){.lr = 0.01f, .weight_decay = 0.1f, .beta2 = 0.99f, .epsilon = 1e-8f});
-  check_pytorch(file, "adagrad", &sl__op_adagrad,
-                (struct sl__update){.lr = 0.01f, .weight_decay = 0.1f, .epsilon = 1e-10f});
-  check_pytorch(file, "adamw", &sl__op_adam,
-                (struct sl__update){.lr = 0.01f,
-                                    .weight_decay = 0.1f,
-                                    .beta1 = 0.9f,
-                                    .beta2 = 0.999f,
-                                    .epsilon = 1e-8f,
-                                    .decoupled = 1});
-  sl__safetensors_close(file);
-}
-
 /* A run of elements has the bits of an update of all; the others stay. */
 static void runs_are_updated(void **state) {
   (void)state;
@@ -264,13 +214,10 @@ static void states_are_counted(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(sgd_matches),
-                                     cmocka_unit_test(adam_matches),
-                                     cmocka_unit_test(others_match),
-                                     cmocka_unit_test(nan_is_not_lost),
-                                     cmocka_unit_test(ten_steps_are_pytorchs),
-                                     cmocka_unit_test(runs_are_updated),
-                                     cmocka_unit_test(arguments_are_checked),
-                                     cmocka_unit_test(states_are_counted)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(sgd_matches),       cmocka_unit_test(adam_matches),
+      cmocka_unit_test(others_match),      cmocka_unit_test(nan_is_not_lost),
+      cmocka_unit_test(runs_are_updated),  cmocka_unit_test(arguments_are_checked),
+      cmocka_unit_test(states_are_counted)};
   return cmocka_run_group_tests_name("optimizer operations", tests, open_operations, close_context);
 }

@@ -35,7 +35,7 @@ yes 'the cat sat on the mat and it was flat' | head -n 3000 >"$work/text.txt"
 images="--data $work/images --batch 32 --seed 3"
 
 # ---- the comparison ----
-losses() { grep 'loss"' "$1" | sed 's/, "samples_per_s".*//'; }
+losses() { grep 'loss": *[0-9]' "$1" | sed 's/, "samples_per_s".*//'; }
 same_log() {
   losses "$work/whole.jsonl" >"$work/a"
   losses "$work/cut.jsonl" >"$work/b"

@@ -14,7 +14,7 @@ files() { (cd "$1" 2>/dev/null && ls | grep '^checkpoint-'); }
 names() { files "$1" | sed 's/checkpoint-0*//g; s/\.safetensors//g' | tr '\n' ' ' | sed 's/ $//'; }
 newest() { files "$1" | grep -c 'safetensors$'; files "$1" | grep 'safetensors$' | tail -n 1; }
 # a log's steps and evaluations without their rates, which no two runs share
-losses() { grep 'loss"' "$1" | sed 's/, "samples_per_s".*//'; }
+losses() { grep 'loss": *[0-9]' "$1" | sed 's/, "samples_per_s".*//'; }
 same_losses() { losses "$1" >"$work/a"; losses "$2" >"$work/b"; cmp -s "$work/a" "$work/b"; }
 
 # until_killed FOLDER COMMAND...: kills the command as soon as it has written one more checkpoint;

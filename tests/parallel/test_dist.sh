@@ -57,7 +57,7 @@ done
 short="--steps 5 --quiet"
 "$lenet" $short --batch 30 --log "$work/local.jsonl" 2>"$work/log" &&
   "$lenet" $short --batch 30 --kvstore dist_sync --log "$work/alone.jsonl" 2>>"$work/log"
-losses_of() { sed -n 's/.*"loss": *\([0-9.e-]*\).*/\1/p' "$1"; }
+losses_of() { sed -n 's/.*"loss": *\([0-9][0-9.e-]*\).*/\1/p' "$1"; }
 # alike TOLERANCE: $work/one and $work/two have as many losses, alike within this relative tolerance
 alike() {
   paste "$work/one" "$work/two" | awk -v tolerance="$1" '

@@ -2,7 +2,8 @@
 # Two ranks, seen in StarPU's trace: a layer's exchange begins when its gradient is there, not after
 # the whole backward pass. The owner of fc1 (the largest layer) updates it with the other rank's
 # gradient before its own gradient of conv1 is computed; and the first layer's forward pass does not
-# wait for the other layers' weights.
+# wait for the other layers' weights. Eager steps, so that each kernel is a task of the trace; captured
+# ones have the same exchange.
 set -u
 . "${SL_SRCDIR:-.}/tests/common/ranks.sh"
 tool=$(command -v starpu_fxt_tool || echo "${STARPU_PREFIX:-}/bin/starpu_fxt_tool")
@@ -17,7 +18,7 @@ cat >"$work/traced" <<'END'
 #!/bin/sh
 mkdir "$1/fxt.$OMPI_COMM_WORLD_RANK"
 STARPU_FXT_TRACE=1 STARPU_FXT_PREFIX=$1/fxt.$OMPI_COMM_WORLD_RANK/ \
-  exec "$2" --quiet --kvstore dist_sync --steps 40 --seed 1
+  exec "$2" --quiet --kvstore dist_sync --steps 40 --seed 1 --eager
 END
 chmod +x "$work/traced"
 mpirun_for 120 -np 2 "$work/traced" "$work" "$lenet" >"$work/log" 2>&1; got=$?

@@ -175,7 +175,7 @@ until_writing() {
 }
 pause() { sleep "$(printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)))"; }
 
-losses() { grep 'loss"' "$1" | sed 's/, "samples_per_s".*//'; }
+losses() { grep 'loss": *[0-9]' "$1" | sed 's/, "samples_per_s".*//'; }
 same_log() {
   losses "$lane/whole.jsonl" >"$lane/a"
   losses "$lane/cut.jsonl" >"$lane/b"

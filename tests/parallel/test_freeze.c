@@ -253,6 +253,7 @@ static int count_tasks(struct sl_model *m, const char *layer, const char *operat
   struct sl__model_shards *shards;
   struct sl__tensor *x, *labels;
   struct sl__dry_run run = {0};
+  struct sl__loss loss;
   struct sl_optimizer optimizer = momentum;
   int count = 0;
   OK(sl_optimizer_check(&optimizer));
@@ -263,7 +264,9 @@ static int count_tasks(struct sl_model *m, const char *layer, const char *operat
                           &grid, &shards));
   OK(sl__tensor_host(context, &SL_SHAPE(BATCH, 1, 8, 8), SL_F32, NULL, &x));
   OK(sl__tensor_host(context, &SL_SHAPE(BATCH), SL_I32, NULL, &labels));
+  OK(sl__loss_begin(context, &(struct sl_loss){0}, CLASSES, &loss));
   const struct sl__step step = {.training = true,
+                                .loss = &loss,
                                 .scale = 1,
                                 .x = x,
                                 .labels = labels,
@@ -277,6 +280,7 @@ static int count_tasks(struct sl_model *m, const char *layer, const char *operat
     count += run.tasks[i].name && !strcmp(run.tasks[i].name, layer) &&
              strstr(run.tasks[i].op->codelet.name, operation);
   free(run.tasks);
+  sl__loss_end(&loss);
   sl__tensor_free(x);
   sl__tensor_free(labels);
   sl__plan_free(plan);
