@@ -12,7 +12,7 @@ struct custom_set {
   void *user;
 };
 
-/* Values that no function may leave: what it does not write is found. */
+/* Values that no function may leave: so a value that it did not write is found. */
 static void spoil(const struct sl_dataset *set, int64_t count, const struct sl__rows *rows) {
   for (size_t i = 0; i < (size_t)count * set->sample_size; i++) rows->x[i] = NAN;
   for (size_t i = 0; i < (size_t)count * set->target_size; i++) rows->targets[i] = INFINITY;

@@ -1,4 +1,4 @@
-/* Datasets: what all kinds have in common. */
+/* Datasets: the functions that all kinds share. */
 #include "data/dataset.h"
 
 #include <math.h>

@@ -39,7 +39,7 @@ bool swap_streams(struct sl__cuda *w, char *why, size_t size) {
   return false;
 }
 
-/* The graph of what was recorded, or NULL. */
+/* The graph of the recorded work, or NULL. */
 struct sl__cuda_graph *instantiate(cudaGraph_t recorded, int device, char *why, size_t size) {
   struct sl__cuda_graph *graph =
       static_cast<struct sl__cuda_graph *>(calloc(1, sizeof(struct sl__cuda_graph)));

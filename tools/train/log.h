@@ -27,7 +27,7 @@ int log_line(struct log *log, json_t *object);
 /* {"step","epoch","loss","lr","samples_per_s","seconds"}; step and epoch count from 0 and 1. Each
  * returns errno's value, or 0. */
 int log_step(struct log *log, const struct sl_report *report, double samples_per_s);
-/* The result of an evaluation; what it does not have is NaN. */
+/* The result of an evaluation; a value that it does not have is NaN. */
 struct test_result {
   double loss, accuracy, mae, rmse, r2, auc;
 };
