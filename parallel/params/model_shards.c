@@ -86,8 +86,8 @@ static void add_run(struct sl__shard *shard, int64_t from, int64_t to, bool deca
   if (from < shard->first) from = shard->first;
   if (to > end) to = end;
   if (from >= to) return;
-  struct sl__decay_run *last = &shard->run[shard->run_count - 1];
-  if (shard->run_count && last->decays == decays)
+  struct sl__decay_run *last = shard->run_count ? &shard->run[shard->run_count - 1] : NULL;
+  if (last && last->decays == decays)
     last->count += to - from;
   else
     shard->run[shard->run_count++] = (struct sl__decay_run){to - from, decays};
