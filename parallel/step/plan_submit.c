@@ -211,9 +211,10 @@ out:
 }
 
 static void drop_layer(const struct sl__plan *plan, const struct sl__slice *slice, int c, int i) {
-  int at = c * plan->model->count + i, out = c * plan->model->count + output_of(plan, i);
+  int chunk = c * plan->model->count, output = output_of(plan, i);
+  int at = chunk + i, out = chunk + output;
   if (is_applied(plan, i)) return; /* the layer before reads it yet */
-  if (slice->y[out] && plan->keeps_output[out]) sl__tensor_invalidate(slice->y[out]);
+  if (slice->y[out] && plan->keeps_output[output]) sl__tensor_invalidate(slice->y[out]);
   if (slice->dy[out]) sl__tensor_invalidate(slice->dy[out]);
   if (slice->saved[at] && keeps_saved(plan, i)) sl__tensor_invalidate(slice->saved[at]);
   if (slice->dstate[i] && c == 0) sl__tensor_invalidate(slice->dstate[i]);

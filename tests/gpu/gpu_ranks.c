@@ -118,7 +118,8 @@ static int train(struct sl_context *context, const struct setup *setup) {
                &(struct sl_dense_options){.features = FEATURES, .activation = SL_ACTIVATION_TANH}));
   TRY(sl_dense(model, "fc2", &(struct sl_dense_options){.features = 10}));
   TRY(sl_trainer_new(model, &optimizer, NULL,
-                     &(struct sl_trainer_options){.replicas = 2,
+                     &(struct sl_trainer_options){.eager = true, /* so that sums are tasks */
+                                                  .replicas = 2,
                                                   .kvstore = setup->kvstore,
                                                   .servers = setup->servers,
                                                   .math = setup->math,
