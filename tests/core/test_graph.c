@@ -124,8 +124,8 @@ static struct sl__tensor *drawn(struct sl_shape shape, uint64_t stream) {
   return t;
 }
 
-/* Runs that write no common tensor may overlap, as those of an evaluation do. The rows are so many
- * that the calls alternate in slices. */
+/* Runs that write no common tensor may overlap, as those of an evaluation do. There are enough rows
+ * for calls that alternate in slices. */
 static enum sl_status tanh_of_relu(struct sl__tensor *x, struct sl__tensor *t,
                                    struct sl__tensor *y) {
   struct sl__launch launch = {.name = "test", .place = {.where = STARPU_CPU}};

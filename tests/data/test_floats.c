@@ -218,7 +218,7 @@ static void test_batches(void **state) {
   sl_dataset_free(set);
 }
 
-/* Images of floats are shifted and mirrored as those of bytes; what comes in is 0 before
+/* Images of floats are shifted and mirrored as those of bytes; the pixels that come in are 0 before
  * normalisation. */
 static void test_augmentation(void **state) {
   (void)state;
@@ -258,7 +258,7 @@ static void test_augmentation(void **state) {
 
 /* ---- a generated regression ---- */
 
-/* The noise is what is left of the targets without the function: mean 0, deviation 1. */
+/* The targets without the function are the noise: mean 0, deviation 1. */
 static void test_friedman(void **state) {
   (void)state;
   enum { MANY = 4000 };
