@@ -165,8 +165,8 @@ enum { MOST_STEPS = 200000, WARM_STEPS = 20, LEAST_WARM_STEPS = 3, LEAST_STEPS =
 static const double warm_s = 1;
 
 struct measured {
-  double *step_s;
-  int64_t steps;
+  double *step_s; /* [times] mean times of some steps */
+  int64_t times, steps;
   double start_s, foreign_cpu, loss;
   double all_s; /* of all steps */
   double idle;  /* share of the GPUs' time; below 0: no GPU, or no --idle */
@@ -191,12 +191,14 @@ static double gpu_idle(void) {
   return all > 0 ? 1 - busy / all : -1;
 }
 
-/* Several steps are in flight, so a step's time is the time between two reports. */
+/* Several steps are in flight, so a step's time is the time between two reports. Reports of short
+ * steps come in bunches: these steps are timed together. */
 static enum sl_status run_steps(const struct bench *bench, struct sl_trainer *trainer,
                                 struct sl_loader *loader, struct measured *measured) {
   struct sl_report report;
   struct sl__cpu_time begin = {0};
-  double last = 0, first = 0;
+  const double together_s = 0.02;
+  double last = 0, first = 0, steps = 0;
   bool warm = false;
   for (int64_t done = 0; done < MOST_STEPS;) {
     bool reported;
@@ -204,11 +206,15 @@ static enum sl_status run_steps(const struct bench *bench, struct sl_trainer *tr
     if (status != SL_OK) return status;
     if (!reported) continue;
     double now = bench_now();
+    steps++;
+    if (warm && now - last < together_s && !report.stop) continue;
     if (warm) {
-      measured->step_s[measured->steps++] = now - last;
+      measured->step_s[measured->times++] = (now - last) / steps;
       measured->all_s += now - last;
+      measured->steps += (int64_t)steps;
     }
     last = now;
+    steps = 0;
     if (done++ == 0) {
       first = now;
       measured->start_s = first - bench->started;
@@ -219,7 +225,7 @@ static enum sl_status run_steps(const struct bench *bench, struct sl_trainer *tr
       begin = sl__cpu_time_now();
     }
     /* a rank may not leave the others behind: the first one's clock is that of all */
-    if (measured->steps >= LEAST_STEPS && now - begin.wall > bench->seconds && !bench->rank)
+    if (measured->times >= LEAST_STEPS && now - begin.wall > bench->seconds && !bench->rank)
       sl_trainer_stop(trainer);
     if (report.stop) break;
   }
@@ -243,8 +249,8 @@ static double peak_memory_mb(void) {
 static int print_measured(const struct bench *bench, const struct network *network,
                           struct sl_context *context, int replicas, struct measured *m) {
   const struct sl_trainer_options *trainer = &bench->trainer;
-  qsort(m->step_s, (size_t)m->steps, sizeof *m->step_s, compare);
-  double median = m->step_s[m->steps / 2], work = bench->workers;
+  qsort(m->step_s, (size_t)m->times, sizeof *m->step_s, compare);
+  double median = m->step_s[m->times / 2], work = bench->workers;
   double gflops = work * network_gflop(network) / median;
   json_t *line =
       json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:I}", "peer", "starling",
@@ -258,8 +264,8 @@ static int print_measured(const struct bench *bench, const struct network *netwo
       json_pack("{s:I, s:f, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "steps",
                 (json_int_t)m->steps, "rate", work * network_units(network) / median, "rate_mean",
                 work * network_units(network) * (double)m->steps / m->all_s, "unit",
-                network_unit(network), "ms", 1e3 * median, "ms_p10", 1e3 * m->step_s[m->steps / 10],
-                "ms_p90", 1e3 * m->step_s[9 * m->steps / 10], "gflops", gflops, "peak_share",
+                network_unit(network), "ms", 1e3 * median, "ms_p10", 1e3 * m->step_s[m->times / 10],
+                "ms_p90", 1e3 * m->step_s[9 * m->times / 10], "gflops", gflops, "peak_share",
                 bench->peak > 0 ? gflops / bench->peak : 0, "start_s", m->start_s, "rss_mb",
                 peak_memory_mb(), "foreign_cpu", m->foreign_cpu, "loss", m->loss);
   if (results && m->idle >= 0) json_object_set_new(results, "gpu_idle", json_real(m->idle));
@@ -284,6 +290,7 @@ static int bench_one(struct bench *bench) {
                                                      .exchange = bench->exchange};
   struct sl_trainer_options trainer_options = bench->trainer;
   trainer_options.carry_state = network->seq > 0;
+  if (network->columns) trainer_options.loss.kind = SL_LOSS_MSE;
   struct measured measured = {.step_s = malloc(MOST_STEPS * sizeof(double))};
   struct sl_context *context = NULL;
   struct sl_dataset *data = NULL;

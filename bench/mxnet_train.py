@@ -104,6 +104,14 @@ def image_loss(name, loss_of):
     return model, lambda: loss_of(model(x), labels)
 
 
+def table_loss(name, _):
+    net = nn.HybridSequential()
+    net.add(*(nn.Dense(64, activation="relu") for _ in range(3)), nn.Dense(1))
+    x, targets = nd.random.uniform(shape=(256, 8)), nd.random.uniform(shape=(256, 1))
+    loss_of = gluon.loss.L2Loss()
+    return net, lambda: loss_of(net(x), targets)
+
+
 def lstm_loss(name, loss_of):
     net, batch = peer.LSTMS[name], peer.BATCHES[name]
     model = LanguageModel(**net)
@@ -123,7 +131,8 @@ def lstm_loss(name, loss_of):
 def measure(name):
     mx.random.seed(1)
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
-    model, loss = (lstm_loss if name in peer.LSTMS else image_loss)(name, loss_of)
+    make = (lstm_loss if name in peer.LSTMS else table_loss if name == "tabular" else image_loss)
+    model, loss = make(name, loss_of)
     model.initialize(mx.init.Xavier())
     for block in model, loss_of:
         block.hybridize(static_alloc=True, static_shape=True)

@@ -21,6 +21,17 @@ static enum sl_status build_mlp(const struct network *network, struct sl_model *
   return status;
 }
 
+static enum sl_status build_tabular(const struct network *network, struct sl_model *model) {
+  const struct sl_dense_options hidden = {.features = network->hidden,
+                                          .activation = SL_ACTIVATION_RELU};
+  const struct sl_dense_options last = {.features = 1};
+  enum sl_status status = sl_dense(model, "fc1", &hidden);
+  if (status == SL_OK) status = sl_dense(model, "fc2", &hidden);
+  if (status == SL_OK) status = sl_dense(model, "fc3", &hidden);
+  if (status == SL_OK) status = sl_dense(model, "fc4", &last);
+  return status;
+}
+
 static enum sl_status build_lenet(const struct network *network, struct sl_model *model) {
   (void)network;
   const enum sl_activation relu = SL_ACTIVATION_RELU;
@@ -76,6 +87,7 @@ static enum sl_status build_lstm(const struct network *network, struct sl_model 
 static const struct network networks[] = {
     {"mlp", 128, false, IMAGES, .build = build_mlp, .hidden = 512},
     {"mlp4096", 1024, true, IMAGES, .build = build_mlp, .hidden = 4096},
+    {"tabular", 256, false, IMAGES, .build = build_tabular, .hidden = 64, .columns = 8},
     {"lenet64", 64, false, LENET},
     {"lenet256", 256, false, LENET},
     {"lenet512", 512, true, LENET},
@@ -119,6 +131,8 @@ double network_gflop(const struct network *network) {
   double h = (double)network->hidden, e = (double)network->embed;
   if (network->build == build_mlp)
     return 2e-9 * network_units(network) * (2 * 784 * h + 3 * (h * h + h * 10));
+  if (network->columns)
+    return 2e-9 * network_units(network) * (2 * network->columns * h + 3 * (2 * h * h + h));
   double lstm = 4 * h * (e + h) + (double)(network->layers - 1) * 4 * h * 2 * h + h * VOCABULARY;
   double sample = network->seq ? 3 * lstm : 2 * network->first + 3 * network->rest;
   return 2e-9 * network_units(network) * sample;
@@ -164,12 +178,33 @@ static enum sl_status random_images(const struct network *network, struct sl_dat
   return status;
 }
 
+static enum sl_status random_table(const struct network *network, struct sl_dataset **data) {
+  const struct sl_dataset_options options = {.name = "random table",
+                                             .sample = SL_SHAPE(network->columns),
+                                             .target = SL_SHAPE(1),
+                                             .count = BATCHES * network->batch};
+  int64_t rows = options.count, numbers = rows * (network->columns + 1);
+  float *values = malloc((size_t)numbers * sizeof *values);
+  if (!values) return SL_NO_MEMORY;
+  uint64_t state = 1;
+  for (int64_t i = 0; i < numbers; i++) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    values[i] = (float)(state >> 40) / (1 << 24);
+  }
+  enum sl_status status =
+      sl_dataset_floats(&options, values, values + rows * network->columns, NULL, false, data);
+  free(values);
+  return status;
+}
+
 enum sl_status network_data(const struct network *network, struct sl_dataset **data,
                             struct sl_loader **loader) {
   const struct sl_loader_options options = {
       .batch = network->batch, .seed = 1, .contiguous = network->seq > 0};
   enum sl_status status = network->seq    ? random_words(network, data)
                           : network->side ? random_images(network, data)
-                                          : sl_digits_new(BATCHES * network->batch, 1, true, data);
+                          : network->columns
+                              ? random_table(network, data)
+                              : sl_digits_new(BATCHES * network->batch, 1, true, data);
   return status == SL_OK ? sl_loader_new(*data, &options, loader) : status;
 }

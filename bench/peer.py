@@ -7,7 +7,7 @@ import statistics
 import time
 
 VOCABULARY = 10000
-BATCHES = {"mlp": 128, "lenet64": 64, "lenet256": 256, "resnet20_128": 128}
+BATCHES = {"mlp": 128, "tabular": 256, "lenet64": 64, "lenet256": 256, "resnet20_128": 128}
 RESNETS = ("resnet20_128",)  # ResNet-20 for CIFAR-10
 LSTMS = {  # the last is MXNet's example of model parallelism at its longest sentences
     "lstm2x200": dict(layers=2, hidden=200, embed=200, seq=35, dropout=0),
@@ -36,6 +36,8 @@ def gflop_step(name):
         sample = 3 * (4 * h * (e + h) + (net["layers"] - 1) * 4 * h * 2 * h + h * VOCABULARY)
     elif name == "mlp":
         sample = 2 * 784 * 512 + 3 * (512 * 512 + 512 * 10)
+    elif name == "tabular":
+        sample = 2 * 8 * 64 + 3 * (2 * 64 * 64 + 64)
     elif name in RESNETS:  # nine blocks of 16, 32 and 64 channels; two of them have a projection
         sample = 2 * 1024 * 16 * 27 + 3 * (
             1024 * 6 * 16 * 144 + 256 * (32 * 144 + 5 * 32 * 288 + 32 * 16) +

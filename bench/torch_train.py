@@ -63,6 +63,13 @@ def image_loss(name, modes):
     return model, lambda: nn.functional.cross_entropy(run(x), labels)
 
 
+def table_loss(name, modes):
+    model = torch_networks.tabular()
+    x, targets = torch.rand(peer.BATCHES[name], 8), torch.rand(peer.BATCHES[name], 1)
+    run = prepared(model, modes)
+    return model, lambda: nn.functional.mse_loss(run(x), targets)
+
+
 def lstm_loss(name, modes):
     net, batch = peer.LSTMS[name], peer.BATCHES[name]
     model = torch_networks.LanguageModel(net["layers"], net["hidden"], net["embed"],
@@ -82,7 +89,8 @@ def lstm_loss(name, modes):
 def measure(name, modes, seconds):
     torch.manual_seed(1 + (ranks.rank if ranks else 0))
     torch.compiler.reset()  # without code that another try compiled
-    model, loss_of = (lstm_loss if name in peer.LSTMS else image_loss)(name, modes)
+    make = (lstm_loss if name in peer.LSTMS else table_loss if name == "tabular" else image_loss)
+    model, loss_of = make(name, modes)
     optimizer = torch.optim.SGD(model.parameters(), lr=peer.learning_rate(name),
                                 momentum=peer.MOMENTUM, fused="fused" in modes or None)
     last = None
