@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/machine.h"
 #include "core/base/numbers.h"
+#include "core/base/subnormal.h"
 #include "core/runtime/cuda.h"
 #include "core/runtime/failure.h"
 #include "core/runtime/pool.h"
@@ -112,6 +113,11 @@ static enum sl_status start_starpu(const char *devices, const struct sl__gpu_ran
   return init_starpu(&conf);
 }
 
+static void prepare_worker(void *unused) {
+  (void)unused;
+  sl__flush_subnormals();
+}
+
 static void describe(struct sl_context *c) {
   int major, minor, release;
   starpu_get_version(&major, &minor, &release);
@@ -126,6 +132,7 @@ enum sl_status sl__context_start(struct sl_context *c, const struct sl_context_o
                                  bool pooled) {
   enum sl_status status = start_starpu(options->devices, &c->gpus);
   if (status != SL_OK) return status;
+  starpu_execute_on_each_worker(prepare_worker, NULL, STARPU_CPU);
   c->is_started = true;
   sl__task_failure_clear();
   if (pooled) sl__pool_open();

@@ -158,6 +158,21 @@ static void nan_is_not_lost(void **state) {
   }
 }
 
+/* The velocity of a weight without a gradient ends at zero, not at the smallest number, with which
+ * each step would take ten times as long. */
+static void velocities_end_at_zero(void **state) {
+  (void)state;
+  const struct sl__update u = {.lr = 0.1f, .momentum = 0.9f, .step = 1};
+  struct sl__tensor *p = tensor(SL_SHAPE(2), NULL), *g = tensor(SL_SHAPE(2), NULL),
+                    *v = tensor(SL_SHAPE(2), (double[]){1.2e-38, 1e-44});
+  for (int step = 0; step < 3; step++)
+    OK(sl__update(context, &sl__op_sgd_momentum, &plain, p, &v, 1, &g, NULL, &u));
+  double *got = take(v);
+  assert_true(got[0] == 0 && got[1] == 0);
+  free(got);
+  sl__tensor_free(p), sl__tensor_free(g);
+}
+
 /* A run of elements has the bits of an update of all; the others stay. */
 static void runs_are_updated(void **state) {
   (void)state;
@@ -214,10 +229,13 @@ static void states_are_counted(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(sgd_matches),       cmocka_unit_test(adam_matches),
-      cmocka_unit_test(others_match),      cmocka_unit_test(nan_is_not_lost),
-      cmocka_unit_test(runs_are_updated),  cmocka_unit_test(arguments_are_checked),
-      cmocka_unit_test(states_are_counted)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(sgd_matches),
+                                     cmocka_unit_test(adam_matches),
+                                     cmocka_unit_test(others_match),
+                                     cmocka_unit_test(nan_is_not_lost),
+                                     cmocka_unit_test(velocities_end_at_zero),
+                                     cmocka_unit_test(runs_are_updated),
+                                     cmocka_unit_test(arguments_are_checked),
+                                     cmocka_unit_test(states_are_counted)};
   return cmocka_run_group_tests_name("optimizer operations", tests, open_operations, close_context);
 }
