@@ -161,12 +161,23 @@ static int64_t shared_samples(const struct sl_dataset_info *info) {
   return most;
 }
 
+/* Small batches have many slots, so that the training can be steps ahead of its reports. */
+static int default_slots(const struct sl_dataset_info *info, const struct sl_loader_options *o) {
+  const double most_bytes = 4 << 20;
+  double bytes =
+      4.0 * (double)o->batch *
+      (double)(sl_shape_count(&info->sample) + (info->tokens ? sl_shape_count(&info->sample) : 1));
+  int slots = o->readers < 3 ? 4 : o->readers + 2;
+  while (slots <= 8 && 2 * slots * bytes <= most_bytes) slots *= 2;
+  return slots;
+}
+
 /* Checks the options and fills in the defaults. */
 static enum sl_status check_options(const struct sl_dataset_info *info,
                                     struct sl_loader_options *options) {
   if (options->num_parts == 0) options->num_parts = 1;
   if (options->readers == 0) options->readers = 1;
-  if (options->slots == 0) options->slots = options->readers < 3 ? 4 : options->readers + 2;
+  if (options->slots == 0) options->slots = default_slots(info, options);
   if (options->batch < 1 || options->batch > INT32_MAX)
     return sl__fail(SL_BAD_ARGUMENT, "%s: a batch of %lld samples; give 1 or more", info->name,
                     (long long)options->batch);

@@ -165,6 +165,7 @@ struct sl__graph {
   const struct sl__tensor *input;
   int cores;                             /* see sl__graph_cores */
   int forced_parts;                      /* see sl__graph_cut */
+  int home;                              /* 1 + the member that has a lone task; 0: none yet */
   int leader;                            /* of the team: the member whose worker has the task */
   int helpers;                           /* tasks and messages that will still use the graph */
   uint32_t asked;                        /* bit i: member i is asked and has not begun yet */

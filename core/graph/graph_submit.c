@@ -46,30 +46,40 @@ static struct sl__graph_run ranked(const struct sl__graph *g, const struct sl__g
   return ranked;
 }
 
+/* This thread still uses its core for a moment: a worker on another core begins at once. */
+static int member_elsewhere(int members) {
+  int core = sched_getcpu();
+  for (int member = 0; member < members && core >= 0; member++)
+    if (sl__member_core(member) != core) return member;
+  return 0;
+}
+
+/* One task a step leaves the scheduler no choice but the worker: always the same one has the
+ * parameters in its cache. */
+static struct sl__place home_of(struct sl__graph *g, const struct sl__subgraph *s) {
+  bool is_lone = g->slice_us >= 1 && g->subgraph_count == 1;
+  if (!is_lone || s->place.worker || s->place.where != STARPU_CPU) return s->place;
+  if (!g->home) g->home = 1 + member_elsewhere((int)starpu_cpu_worker_get_count());
+  return sl__member_place(g->home - 1);
+}
+
 enum sl_status sl__graph_submit(struct sl__graph *g, const struct sl__graph_run *run) {
   enum sl_status status = SL_OK;
   if (g->leader) g->leader = 0; /* a task of the run before may read it */
   for (int i = 0; i < g->subgraph_count && status == SL_OK; i++) {
     const struct sl__subgraph *s = &g->subgraphs[i];
     const struct sl__graph_run own = ranked(g, run, i);
-    status = submit(g, s, &s->place, &own, 0);
+    const struct sl__place place = home_of(g, s);
+    status = submit(g, s, &place, &own, 0);
     if (status == SL_OK) drop_passed(g, i);
   }
   return status;
 }
 
-/* This thread still uses its core for a moment: a worker on another core begins at once. */
-static int leader_of(const struct sl__subgraph *s) {
-  int core = sched_getcpu();
-  for (int member = 0; member < s->members && core >= 0; member++)
-    if (sl__member_core(member) != core) return member;
-  return 0;
-}
-
 enum sl_status sl__graph_submit_to_all(struct sl__graph *g, const struct sl__graph_run *run) {
   const struct sl__subgraph *s = &g->subgraphs[0];
   if (g->subgraph_count > 1 || s->members < 2 || g->forced_parts) return sl__graph_submit(g, run);
-  g->leader = leader_of(s);
+  g->leader = member_elsewhere(s->members);
   const struct sl__place place = sl__member_place(g->leader);
   sl__team_expect(s->team);
   /* a team takes another time than one worker: the footprint keeps the two apart */

@@ -280,7 +280,8 @@ struct sl_loader_options {
   bool flip;       /**< augmentation: mirror every second sample, left to right */
   int64_t part_index; /**< this loader reads part part_index of num_parts; */
   int64_t num_parts;  /**< 0 means 1. All parts together are the set, each sample once an epoch. */
-  int slots;          /**< batches in memory at once; 0 means 4, or readers + 2, at least 2 */
+  int slots;          /**< batches in memory at once, at least 2; 0 means 4, or readers + 2, and up
+                         to 16 of small batches, 4 MB together */
   int readers;        /**< threads that fill batches, 1 to 256; 0 means 1. They change no value. */
 };
 

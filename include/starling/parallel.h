@@ -115,7 +115,8 @@ struct sl_trainer_options {
                     chunk while this one computes the chunk after it. 0: the whole sequence */
   bool carry_state; /**< recurrent layers begin with the state that the batch before left, except
                        in an epoch's first batch (truncated back-propagation through time) */
-  int in_flight;    /**< steps submitted ahead; 0 means 2 */
+  int in_flight;    /**< steps submitted ahead; 0 means 2, and on CPUs without ranks half of the
+                       loader's slots, 8 at most */
   /** How the rows of a batch are split among replicas on devices of unequal speed: weights such as
    * "4,1", one for each replica, each above 0. Every replica gets its share within one row, but at
    * least one row for each microbatch. The loss curve is that of even slices within rounding; its

@@ -95,7 +95,9 @@ enum sl_status sl_trainer_new(struct sl_model *model, const struct sl_optimizer 
   t->model = model;
   t->optimizer = *optimizer;
   if (schedule) t->schedule = *schedule;
-  t->in_flight = options->in_flight ? options->in_flight : 2;
+  t->adapts = !options->in_flight && !sl__kvstore_is_distributed(options->kvstore) &&
+              starpu_cpu_worker_get_count() == starpu_worker_get_count();
+  t->in_flight = options->in_flight ? options->in_flight : t->adapts ? 8 : 2;
   t->next_tag = SL__TAG_BORDERS;
   bool distributed = sl__kvstore_is_distributed(options->kvstore);
   status = choose_grid(t, options);

@@ -169,6 +169,22 @@ static void report_staleness(struct sl_trainer *t, struct sl_report *report) {
   report->most_staleness = met.most;
 }
 
+/* A GPU has a CUDA graph for each way in which slots and pending steps meet, so there are few. */
+static int most_pending(const struct sl_trainer *t, const struct sl_loader *loader) {
+  int most = sl_loader_slots(loader) / 2;
+  if (!t->adapts || most >= t->in_flight) return t->in_flight;
+  return most < 2 ? 1 : most;
+}
+
+/* Sleeping and waking take longer than a short step: one wait for half of the pending steps. A
+ * failure is reported with the step that it concerns. */
+static void await_half(struct sl_trainer *t, int most) {
+  float stats[4];
+  if (t->finished < t->awaited || most < 4) return;
+  t->awaited = t->finished + most / 2;
+  (void)!sl__tensor_read(t->pending[(t->awaited - 1) % t->in_flight].stats, stats);
+}
+
 /* Waits for the oldest pending step, gives its batch back to the loader, completes its report. */
 static enum sl_status finish(struct sl_trainer *t, struct sl_report *report) {
   struct sl__pending_step *p = &t->pending[t->finished % t->in_flight];
@@ -205,7 +221,9 @@ enum sl_status sl_trainer_step(struct sl_trainer *trainer, struct sl_loader *loa
   enum sl_status status;
   *reported = false;
   SL__TRY(sl__trainer_check_alive(trainer));
-  if (trainer->submitted - trainer->finished == trainer->in_flight) {
+  int most = most_pending(trainer, loader);
+  if (trainer->submitted - trainer->finished >= most) {
+    await_half(trainer, most);
     status = finish(trainer, report);
     *reported = status == SL_OK;
   }
@@ -249,7 +267,7 @@ enum sl_status sl_trainer_evaluate(struct sl_trainer *trainer, struct sl_loader 
   if (trainer->ranks.size && !trainer->is_async) SL__TRY(sl__trainer_share_buffers(trainer));
   int64_t left = sl_loader_length(loader);
   while (status == SL_OK && (left || trainer->submitted > trainer->finished)) {
-    if (left && trainer->submitted - trainer->finished < trainer->in_flight) {
+    if (left && trainer->submitted - trainer->finished < most_pending(trainer, loader)) {
       status = announce(trainer, submit(trainer, loader, false));
       left--;
       continue;

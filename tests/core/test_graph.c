@@ -770,12 +770,13 @@ static void packs_of_forms(void **state) {
 
 /* Two slices side by side, then a sum that belongs to none; `crosses`: the second slice begins with
  * what the first has computed. The first slice's third call depends on the second slice then. */
-static enum sl_status slices_calls(const struct chain *c, bool crosses) {
+static enum sl_status slices_calls(const struct chain *c, bool crosses, int stage) {
   struct sl__launch slice[2] = {on(0), on(0)}, none = on(0);
   struct sl__tensor *const *t = c->t;
   enum sl_status status;
   slice[0].mark.replica = 1;
   slice[1].mark.replica = 2;
+  slice[0].mark.stage = slice[1].mark.stage = stage;
   SL__TRY(sl__activation_forward(context, &slice[0], c->x, t[0], SL_ACTIVATION_TANH));
   SL__TRY(sl__activation_forward(context, &slice[1], crosses ? t[0] : c->x, t[1],
                                  SL_ACTIVATION_SIGMOID));
@@ -791,22 +792,24 @@ static void slices_are_joined(void **state) {
   (void)state;
   static const struct {
     bool crosses;
+    int stage; /* without stages, a short step is one task */
     double microseconds;
     int tasks, gpu_tasks; /* one GPU does all slices one after the other */
-  } cases[] = {{false, 1e9, 3, 1}, {false, 1e-9, 5, 5}, {true, 1e9, 4, 1}};
+  } cases[] = {{false, 1, 1e9, 3, 1}, {false, 1, 1e-9, 5, 5}, {true, 1, 1e9, 4, 1},
+               {false, 0, 1e9, 1, 1}, {true, 0, 1e9, 1, 1},   {false, 0, 1e-9, 5, 5}};
   bool on_gpu = on(0).place.where == STARPU_CUDA;
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     float want[N * WIDTH];
     struct sl__graph *graph;
     struct chain c;
     chain_new(&c);
-    OK(slices_calls(&c, cases[i].crosses));
+    OK(slices_calls(&c, cases[i].crosses, cases[i].stage));
     OK(sl__tensor_read(c.result, want));
     OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
     OK(sl__graph_bind(graph, c.result));
     sl__graph_join_slices(graph, cases[i].microseconds);
     sl__graph_capture(graph);
-    OK(sl__graph_compile(graph, slices_calls(&c, cases[i].crosses)));
+    OK(sl__graph_compile(graph, slices_calls(&c, cases[i].crosses, cases[i].stage)));
     assert_int_equal(sl__graph_tasks(graph), on_gpu ? cases[i].gpu_tasks : cases[i].tasks);
     for (int run = 0; run < 3; run++) {
       sl__tensor_invalidate(c.result);
@@ -816,6 +819,53 @@ static void slices_are_joined(void **state) {
     OK(sl__wait_for_all(context));
     sl__graph_free(graph);
     chain_free(&c);
+  }
+}
+
+/* A slice's two calls that take `values` numbers, and a sum of two slices'. */
+static enum sl_status parts_calls(struct sl__tensor *const *t) {
+  enum sl_status status = SL_OK;
+  for (int s = 0; s < 2 && status == SL_OK; s++) {
+    struct sl__launch launch = on(0);
+    launch.mark.replica = 1 + s;
+    SL__TRY(sl__activation_forward(context, &launch, t[0], t[1], SL_ACTIVATION_TANH));
+    launch.mark.aside = true;
+    SL__TRY(sl__activation_forward(context, &launch, t[1], t[2 + s], SL_ACTIVATION_RELU));
+  }
+  const struct sl__launch sum = on(0);
+  status = sl__add(context, &sum, t[2], t[3], t[4], false);
+out:
+  return status;
+}
+
+/* By the estimate, a call on `values` floats takes values / 2500 microseconds. A step of up to 8
+ * times the limit of a task is one task, a part of up to 4 times is one, and in a longer part calls
+ * that none waits for are tasks of their own. */
+static void short_parts_are_one_task(void **state) {
+  (void)state;
+  static const struct {
+    int64_t values;
+    int tasks;
+  } cases[] = {{2500, 1}, {4000, 3}, {6250, 5}};
+  if (on(0).place.where == STARPU_CUDA) skip();
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct sl__tensor *t[5];
+    struct sl__graph *graph;
+    for (int k = 0; k < 5; k++)
+      OK(sl__tensor_temporary(context, &SL_SHAPE(cases[i].values), SL_F32, &t[k]));
+    float *zeros = calloc((size_t)cases[i].values, sizeof *zeros);
+    OK(sl__tensor_write(t[0], zeros));
+    OK(sl__graph_new(context, &sl__op_subgraph, &sl__op_helper, &graph));
+    OK(sl__graph_bind(graph, t[4]));
+    sl__graph_join_slices(graph, 1);
+    sl__graph_capture(graph);
+    OK(sl__graph_compile(graph, parts_calls(t)));
+    assert_int_equal(sl__graph_tasks(graph), cases[i].tasks);
+    OK(sl__graph_submit(graph, &once));
+    OK(sl__wait_for_all(context));
+    sl__graph_free(graph);
+    for (int k = 0; k < 5; k++) sl__tensor_free(t[k]);
+    free(zeros);
   }
 }
 
@@ -986,6 +1036,7 @@ int main(void) {
                                      cmocka_unit_test(caches_that_were_closed_before),
                                      cmocka_unit_test(no_memory_for_prepacked_weights),
                                      cmocka_unit_test(slices_are_joined),
+                                     cmocka_unit_test(short_parts_are_one_task),
                                      cmocka_unit_test(outputs_pass_in_slices),
                                      cmocka_unit_test(runs_follow_the_step_record),
                                      cmocka_unit_test(what_cannot_be_recorded_is_told),

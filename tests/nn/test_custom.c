@@ -163,7 +163,7 @@ static void train(struct run *run, struct sl_model *m) {
     run->status = sl_trainer_step(trainer, loader, &report, &reported);
     if (run->status == SL_OK && reported) run->loss[report.step] = report.loss;
   }
-  while (run->status == SL_OK && reported) {
+  for (reported = true; run->status == SL_OK && reported;) {
     run->status = sl_trainer_drain(trainer, &report, &reported);
     if (run->status == SL_OK && reported) run->loss[report.step] = report.loss;
   }

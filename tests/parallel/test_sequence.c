@@ -313,7 +313,7 @@ static void carried_steps(struct carried *c, int steps, double *loss) {
     OK(sl_trainer_step(c->trainer, c->loader, &report, &reported));
     if (reported) loss[report.step - from] = report.loss;
   }
-  while (reported) {
+  for (reported = true; reported;) {
     OK(sl_trainer_drain(c->trainer, &report, &reported));
     if (reported) loss[report.step - from] = report.loss;
   }

@@ -236,7 +236,7 @@ static void train(struct run *run) {
     OK(sl_trainer_step(trainer, loader, &report, &reported));
     if (reported) run->loss[report.step] = report.loss;
   }
-  while (reported) {
+  for (reported = true; reported;) {
     OK(sl_trainer_drain(trainer, &report, &reported));
     if (reported) run->loss[report.step] = report.loss;
   }

@@ -365,7 +365,7 @@ static void check_loss(const float *bias, const char *words) {
   OK(sl_loader_new(data, &(struct sl_loader_options){.batch = 32}, &loader));
   OK(sl_trainer_new(m, &sgd, NULL, NULL, &trainer));
   enum sl_status status = SL_OK;
-  for (int s = 0; s < 5 && status == SL_OK; s++)
+  for (int s = 0; s < 12 && status == SL_OK; s++)
     status = sl_trainer_step(trainer, loader, &report, &reported);
   FAILS(status, SL_NOT_FINITE, words);
   assert_int_equal(sl_trainer_step(trainer, loader, &report, &reported), SL_BAD_ARGUMENT);
@@ -421,6 +421,43 @@ static long resident_pages(void) {
 }
 
 /* 2,000 steps: what the first 300 took must do for all. */
+/* Calls of sl_trainer_step before one has a report. */
+static int unreported(struct sl_model *m, int64_t batch, int slots, int in_flight) {
+  struct sl_dataset *data;
+  struct sl_loader *loader;
+  struct sl_trainer *trainer;
+  struct sl_report report;
+  bool reported = false;
+  int count = -1;
+  OK(sl_digits_new(4000, 3, true, &data));
+  OK(sl_loader_new(data, &(struct sl_loader_options){.batch = batch, .slots = slots}, &loader));
+  OK(sl_trainer_new(m, &(struct sl_optimizer){.lr = 0.01f}, NULL,
+                    &(struct sl_trainer_options){.replicas = 1, .in_flight = in_flight}, &trainer));
+  for (; !reported; count++) OK(sl_trainer_step(trainer, loader, &report, &reported));
+  assert_int_equal(report.step, 0);
+  for (int64_t next = 1; reported; next++) {
+    OK(sl_trainer_drain(trainer, &report, &reported));
+    if (reported) assert_int_equal(report.step, next);
+  }
+  sl_trainer_free(trainer);
+  sl_loader_free(loader);
+  sl_dataset_free(data);
+  return count;
+}
+
+/* Small batches: half of the loader's slots. */
+static void short_steps_are_further_ahead(void **state) {
+  (void)state;
+  struct sl_model *m = small_lenet();
+  assert_int_equal(unreported(m, 4, 0, 0), 8);
+  assert_int_equal(unreported(m, 128, 0, 0), 4);
+  assert_int_equal(unreported(m, 1000, 0, 0), 2);
+  assert_int_equal(unreported(m, 4, 9, 0), 4);
+  assert_int_equal(unreported(m, 4, 2, 0), 1);
+  assert_int_equal(unreported(m, 4, 9, 3), 3);
+  sl_model_free(m);
+}
+
 static void memory_stays_flat(void **state) {
   (void)state;
 #ifdef SL_SANITIZE
@@ -464,6 +501,7 @@ int main(void) {
       cmocka_unit_test(evaluation_counts_every_sample_once),
       cmocka_unit_test(a_loss_that_is_not_finite_is_an_error),
       cmocka_unit_test(what_does_not_fit_is_refused),
+      cmocka_unit_test(short_steps_are_further_ahead),
       cmocka_unit_test(memory_stays_flat),
   };
   return cmocka_run_group_tests_name("trainer", tests, open_seeded, close_context);
