@@ -5,7 +5,9 @@
 #define SL_CORE_BASE_JSON_H
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Adds value, which is freed with *object or *array from then on. If value is NULL, or there is no
  * memory, *object or *array is freed and becomes NULL; the value is freed, too. */
@@ -45,6 +47,26 @@ static inline json_t *sl__json_load(const void *bytes, size_t size, size_t flags
 static inline json_t *sl__json_load_file(const char *path, size_t flags, json_error_t *error) {
   json_t *value = json_load_file(path, flags, error);
   return value ? value : json_load_file(path, flags, error);
+}
+
+/* Floats without the digits that they do not have: 0.1, not 0.100000001. */
+static inline double sl__json_number(double value) {
+  char text[32];
+  snprintf(text, sizeof text, "%.7g", value);
+  return strtod(text, NULL);
+}
+
+/* A text of the user's may be no UTF-8, which JSON must be: such bytes become '?'. NULL becomes
+ * null. */
+static inline json_t *sl__json_string(const char *text) {
+  json_t *value = text ? json_string(text) : json_null();
+  if (value) return value;
+  char *copy = strdup(text);
+  for (char *c = copy; copy && *c; c++)
+    if ((unsigned char)*c >= 0x80) *c = '?';
+  value = copy ? json_string(copy) : NULL;
+  free(copy);
+  return value;
 }
 
 #endif

@@ -6,23 +6,6 @@
 #include "core/base/json.h"
 #include "tools/common/option_table.h"
 
-double option_number(double value) {
-  char text[32];
-  snprintf(text, sizeof text, "%.7g", value);
-  return strtod(text, NULL);
-}
-
-json_t *option_text(const char *text) {
-  json_t *value = text ? json_string(text) : json_null();
-  if (value) return value;
-  char *copy = strdup(text);
-  for (char *c = copy; copy && *c; c++)
-    if ((unsigned char)*c >= 0x80) *c = '?';
-  value = copy ? json_string(copy) : NULL;
-  free(copy);
-  return value;
-}
-
 /* JSON's whole numbers end at 2^63 - 1. */
 static json_t *unsigned_value(uint64_t number) {
   char text[32];
@@ -39,16 +22,16 @@ static json_t *row_value(const struct option_row *row, const void *values) {
     case OPTION_INT: return json_integer(*(const int *)field);
     case OPTION_INT64: return json_integer(*(const int64_t *)field);
     case OPTION_UINT64: return unsigned_value(*(const uint64_t *)field);
-    case OPTION_REAL: return json_real(option_number(*(const double *)field));
-    case OPTION_TEXT: return option_text(*(const char *const *)field);
-    case OPTION_CHOICE: return option_text(option_name(row, *(const int *)field));
+    case OPTION_REAL: return json_real(sl__json_number(*(const double *)field));
+    case OPTION_TEXT: return sl__json_string(*(const char *const *)field);
+    case OPTION_CHOICE: return sl__json_string(option_name(row, *(const int *)field));
     case OPTION_CUSTOM: break;
   }
   return json_null();
 }
 
 static json_t *value_of(const struct option_set *set, size_t i) {
-  return set->given ? option_text(set->given[i]) : row_value(&set->rows[i], set->values);
+  return set->given ? sl__json_string(set->given[i]) : row_value(&set->rows[i], set->values);
 }
 
 static bool is_wanted(const struct option_set *set, size_t i, unsigned flags) {

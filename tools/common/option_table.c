@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/json.h"
 #include "tools/common/command_line.h"
 
 enum { FIRST_KEY = 256, KEY_MANUAL = 0x10000, KEY_COMPLETION };
@@ -67,7 +68,7 @@ static const char *default_of(const struct option_row *row, const void *values) 
     case OPTION_UINT64:
       snprintf(seed, sizeof seed, "%llu", (unsigned long long)*(const uint64_t *)field);
       return seed;
-    case OPTION_REAL: return default_number(row, option_number(*(const double *)field));
+    case OPTION_REAL: return default_number(row, sl__json_number(*(const double *)field));
     case OPTION_TEXT: return *(const char *const *)field;
     case OPTION_CHOICE:
       return row->unset && !*(const int *)field ? NULL : option_name(row, *(const int *)field);

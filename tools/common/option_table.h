@@ -153,13 +153,6 @@ json_t *option_json(const struct option_set *set, unsigned flags);
 /* A line "--name VALUE" for each row that has all of the flags. */
 void option_print(FILE *out, const struct option_set *set, unsigned flags);
 
-/* Floats without the digits that they do not have: 0.1, not 0.100000001. */
-double option_number(double value);
-
-/* A text from the command line may be no UTF-8, which JSON must be: such bytes become '?'. NULL
- * becomes null. */
-json_t *option_text(const char *text);
-
 /* ---- the hidden options --help-man and --help-completion ---- */
 
 void option_print_manual(const struct option_program *program, const char *name, FILE *out);

@@ -58,8 +58,9 @@ static json_t *describe_devices(const struct sl_context *context) {
   json_t *devices = json_array();
   for (int w = 0; devices && w < sl_worker_count(context); w++)
     if (sl_worker(context, w, &info) == SL_OK)
-      sl__json_append(&devices, json_pack("{s:s, s:o, s:b}", "name", info.name, "description",
-                                          option_text(info.description), "listed", info.listed));
+      sl__json_append(&devices,
+                      json_pack("{s:s, s:o, s:b}", "name", info.name, "description",
+                                sl__json_string(info.description), "listed", info.listed));
   return devices;
 }
 
@@ -73,12 +74,12 @@ static json_t *describe_processor(void) {
   if (!name) return json_null();
   name += strspn(name, ": \t");
   name[strcspn(name, "\n")] = '\0';
-  return option_text(name);
+  return sl__json_string(name);
 }
 
 static json_t *describe_data(const struct description *run) {
   const struct sl_dataset_info *train = sl_dataset_info(run->train_set);
-  return json_pack("{s:o, s:I, s:I, s:i, s:b, s:s}", "name", option_text(train->name),
+  return json_pack("{s:o, s:I, s:I, s:i, s:b, s:s}", "name", sl__json_string(train->name),
                    "train_samples", (json_int_t)train->count, "test_samples",
                    (json_int_t)sl_dataset_info(run->test_set)->count, "classes", train->classes,
                    "tokens", train->tokens, "unit", run->unit);
@@ -102,10 +103,10 @@ static json_t *describe_layer(const struct description *run, int number) {
       sl_trainer_place(run->trainer, number, &place) != SL_OK)
     return NULL;
   json_t *line = json_pack(
-      "{s:o, s:s, s:s, s:I, s:i, s:o, s:o}", "name", option_text(layer.name), "kind", layer.kind,
-      "output", shape_text(&layer.output, shape, sizeof shape), "parameters",
-      (json_int_t)layer.parameters, "stage", place.stage, "devices", option_text(place.devices),
-      "owner", option_text(*place.owners ? place.owners : NULL));
+      "{s:o, s:s, s:s, s:I, s:i, s:o, s:o}", "name", sl__json_string(layer.name), "kind",
+      layer.kind, "output", shape_text(&layer.output, shape, sizeof shape), "parameters",
+      (json_int_t)layer.parameters, "stage", place.stage, "devices", sl__json_string(place.devices),
+      "owner", sl__json_string(*place.owners ? place.owners : NULL));
   free(place.devices);
   free(place.owners);
   return line;
@@ -128,12 +129,12 @@ json_t *describe_run(const struct description *run) {
   if (!gmtime_r(&now, &utc) || !strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc))
     text[0] = '\0';
   if (uname(&system) != 0) system.nodename[0] = '\0';
-  json_t *line = json_pack("{s:s, s:i, s:s, s:o, s:s, s:o, s:o, s:I, s:i, s:i, s:I}", "format",
-                           LOG_FORMAT, "version", LOG_VERSION, "producer", program_version(),
-                           "program", option_text(run->program), "time", text, "host",
-                           option_text(system.nodename), "processor", describe_processor(), "cores",
-                           (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "rank", sl_rank(run->context),
-                           "ranks", sl_rank_count(run->context), "from", (json_int_t)run->from);
+  json_t *line = json_pack(
+      "{s:s, s:i, s:s, s:o, s:s, s:o, s:o, s:I, s:i, s:i, s:I}", "format", LOG_FORMAT, "version",
+      LOG_VERSION, "producer", program_version(), "program", sl__json_string(run->program), "time",
+      text, "host", sl__json_string(system.nodename), "processor", describe_processor(), "cores",
+      (json_int_t)sysconf(_SC_NPROCESSORS_ONLN), "rank", sl_rank(run->context), "ranks",
+      sl_rank_count(run->context), "from", (json_int_t)run->from);
   json_t *rest = json_pack(
       "{s:o, s:o, s:s, s:s, s:o, s:o}", "options", describe_options(&settings, OPTION_LOGGED),
       "devices", describe_devices(run->context), "scheduler", sl_scheduler(run->context), "starpu",

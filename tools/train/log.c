@@ -117,7 +117,7 @@ int log_step(struct log *log, const struct sl_report *report, double samples_per
   if (!log->file) return 0;
   json_t *line = json_pack("{s:I, s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)report->step,
                            "epoch", (json_int_t)report->epoch + 1, "loss", report->loss, "lr",
-                           option_number(report->lr), "samples_per_s", samples_per_s, "seconds",
+                           sl__json_number(report->lr), "samples_per_s", samples_per_s, "seconds",
                            sl__seconds() - log->begun);
   if (report->staleness < 0) return log_line(log, line);
   sl__json_set(&line, "staleness", json_real(report->staleness));
@@ -151,15 +151,16 @@ int log_checkpoint(struct log *log, const char *path, double stopped_s,
                    const struct sl_saved *saved) {
   if (!log->file) return 0;
   return log_line(
-      log, json_pack("{s:I, s:o, s:f, s:f, s:I}", "step", (json_int_t)saved->position.step,
-                     "checkpoint", option_text(path), "stopped_s", option_number(stopped_s),
-                     "write_s", option_number(saved->write_s), "bytes", (json_int_t)saved->bytes));
+      log,
+      json_pack("{s:I, s:o, s:f, s:f, s:I}", "step", (json_int_t)saved->position.step, "checkpoint",
+                sl__json_string(path), "stopped_s", sl__json_number(stopped_s), "write_s",
+                sl__json_number(saved->write_s), "bytes", (json_int_t)saved->bytes));
 }
 
 int log_resumed(struct log *log, const char *path, int64_t step, const char *changes) {
   if (!log->file) return 0;
   return log_line(log, json_pack("{s:I, s:o, s:o}", "step", (json_int_t)step, "resumed",
-                                 option_text(path), "changed", option_text(changes)));
+                                 sl__json_string(path), "changed", sl__json_string(changes)));
 }
 
 int log_close(struct log *log) {
