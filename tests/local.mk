@@ -177,9 +177,9 @@ fuzz_room_sources = $(data_sources) $(nn_sources) $(fuzz_tools) $(tools_common_f
 	parallel/params/parameter_server_owner.c \
 	parallel/step/placement.c \
 	parallel/train/manifest.c \
-	tools/train/checkpoints.c \
-	tools/train/folder_lock.c \
-	tools/train/progress.c
+	parallel/fit/checkpoints.c \
+	parallel/fit/folder_lock.c \
+	parallel/fit/progress.c
 fuzz_objects = $(patsubst %.c,tests/fuzz/objects/%.o,$(sort $(filter %.c,$(fuzz_room_sources))))
 fuzz_sanitizers = address,undefined,float-cast-overflow
 fuzz_flags = -g -O1 -fsanitize=$(fuzz_sanitizers) -fno-sanitize-recover=all

@@ -2,7 +2,7 @@
 #include <jansson.h>
 
 #include "tests/fuzz/fuzz.h"
-#include "tools/train/checkpoints.h"
+#include "parallel/fit/checkpoints.h"
 
 FUZZER(manifest)(const uint8_t *bytes, size_t size) {
   json_error_t error;

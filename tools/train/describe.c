@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "core/base/json.h"
-#include "tools/train/log.h"
+#include "parallel/fit/log.h"
 #include "tools/train/ranks.h"
 
 /* ---- options ---- */

@@ -2,7 +2,7 @@
 
 #include "tools/train/evaluation.h"
 #include "tools/train/failure.h"
-#include "tools/train/interruption.h"
+#include "parallel/fit/interruption.h"
 #include "tools/train/messages.h"
 #include "tools/train/ranks.h"
 #include "tools/train/saving.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tools/train/interruption.h"
+#include "parallel/fit/interruption.h"
 #include "tools/train/ranks.h"
 
 enum sl_status messages_summary(struct session *session) {

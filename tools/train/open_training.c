@@ -4,7 +4,7 @@
 
 #include "tools/common/abort_message.h"
 #include "tools/train/failure.h"
-#include "tools/train/interruption.h"
+#include "parallel/fit/interruption.h"
 #include "tools/train/open.h"
 #include "tools/train/ranks.h"
 

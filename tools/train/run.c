@@ -8,7 +8,7 @@
 #include "tools/common/abort_message.h"
 #include "tools/train/command_text.h"
 #include "tools/train/failure.h"
-#include "tools/train/interruption.h"
+#include "parallel/fit/interruption.h"
 #include "tools/train/loop.h"
 #include "tools/train/messages.h"
 #include "tools/train/ranks.h"

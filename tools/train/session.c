@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "tools/train/failure.h"
-#include "tools/train/interruption.h"
+#include "parallel/fit/interruption.h"
 #include "tools/train/messages.h"
 #include "tools/train/open.h"
 #include "tools/train/options.h"

@@ -2,11 +2,11 @@
 #ifndef SL_TOOLS_TRAIN_SESSION_H
 #define SL_TOOLS_TRAIN_SESSION_H
 
-#include "tools/train/checkpoints.h"
+#include "parallel/fit/checkpoints.h"
 #include "tools/train/describe.h"
 #include "tools/train/failure_report.h"
-#include "tools/train/log.h"
-#include "tools/train/progress.h"
+#include "parallel/fit/log.h"
+#include "parallel/fit/progress.h"
 #include "tools/train/run.h"
 #include "tools/train/tracing.h"
 

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tools/train/progress.h"
+#include "parallel/fit/progress.h"
 #include "tools/train/ranks.h"
 
 extern char **environ;

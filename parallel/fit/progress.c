@@ -1,6 +1,6 @@
 /* The bar is drawn by one write a tenth of a second at most, and asks for the terminal's width each
  * time: so it neither flickers nor minds a resized window, and no signal handler is needed. */
-#include "tools/train/progress.h"
+#include "parallel/fit/progress.h"
 
 #include <langinfo.h>
 #include <locale.h>

@@ -1,4 +1,4 @@
-#include "tools/train/folder_lock.h"
+#include "parallel/fit/folder_lock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tools/train/progress.h"
+#include "parallel/fit/progress.h"
 
 enum { OWNER = 200 };
 

@@ -1,6 +1,6 @@
 /* How far the training is: a live bar on a terminal, a plain line now and then in a pipe. */
-#ifndef SL_TOOLS_TRAIN_PROGRESS_H
-#define SL_TOOLS_TRAIN_PROGRESS_H
+#ifndef SL_PARALLEL_FIT_PROGRESS_H
+#define SL_PARALLEL_FIT_PROGRESS_H
 
 #include <starling.h>
 

@@ -1,4 +1,4 @@
-#include "tools/train/log.h"
+#include "parallel/fit/log.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -11,8 +11,6 @@
 
 #include "core/base/clock.h"
 #include "core/base/json.h"
-
-#include "tools/common/option_table.h"
 
 /* The folder that a path lies in. */
 static int folder_of(const char *path, char *folder, size_t size) {

@@ -1,7 +1,7 @@
 /* The training log: one JSON object a line, whole lines only, so that it can be read while it
  * grows. */
-#ifndef SL_TOOLS_TRAIN_LOG_H
-#define SL_TOOLS_TRAIN_LOG_H
+#ifndef SL_PARALLEL_FIT_LOG_H
+#define SL_PARALLEL_FIT_LOG_H
 
 #include <jansson.h>
 #include <starling.h>

@@ -1,13 +1,13 @@
 /* The folder of --checkpoint: files checkpoint-000001234.safetensors, by the steps they hold, and
  * manifest.json, which lists them with their lengths and checksums. */
-#ifndef SL_TOOLS_TRAIN_CHECKPOINTS_H
-#define SL_TOOLS_TRAIN_CHECKPOINTS_H
+#ifndef SL_PARALLEL_FIT_CHECKPOINTS_H
+#define SL_PARALLEL_FIT_CHECKPOINTS_H
 
 #include <jansson.h>
 #include <limits.h>
 #include <starling.h>
 
-#include "tools/train/folder_lock.h"
+#include "parallel/fit/folder_lock.h"
 
 /* Of several ranks the first one reads and writes; the others' folders are of no interest. */
 struct checkpoints {

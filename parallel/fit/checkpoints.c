@@ -1,4 +1,4 @@
-#include "tools/train/checkpoints.h"
+#include "parallel/fit/checkpoints.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* One run a folder of checkpoints: two of them would remove each other's files. The lock is
  * fcntl's, which NFS and other shared file systems pass on to all nodes and which ends with the
  * process, however that ends; the locked file says who holds it. */
-#ifndef SL_TOOLS_TRAIN_FOLDER_LOCK_H
-#define SL_TOOLS_TRAIN_FOLDER_LOCK_H
+#ifndef SL_PARALLEL_FIT_FOLDER_LOCK_H
+#define SL_PARALLEL_FIT_FOLDER_LOCK_H
 
 #include <limits.h>
 #include <stdbool.h>

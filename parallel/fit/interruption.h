@@ -1,6 +1,6 @@
 /* Signals that end a training orderly. */
-#ifndef SL_TOOLS_TRAIN_INTERRUPTION_H
-#define SL_TOOLS_TRAIN_INTERRUPTION_H
+#ifndef SL_PARALLEL_FIT_INTERRUPTION_H
+#define SL_PARALLEL_FIT_INTERRUPTION_H
 
 #include <stdbool.h>
 

@@ -1,4 +1,4 @@
-#include "tools/train/interruption.h"
+#include "parallel/fit/interruption.h"
 
 #include <signal.h>
 #include <time.h>
