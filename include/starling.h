@@ -7,6 +7,7 @@
  *   starling/nn.h        layers, models, losses, optimizers, schedules, weights
  *   starling/layer.h     kinds of layers that a program adds
  *   starling/parallel.h  placement, replicas, the KVStore, the trainer
+ *   starling/fit.h       a whole run: log, evaluations, checkpoints, signals
  *   starling/kvstore.h   the KVStore alone, for a program's own training loop
  *   starling/predict.h   inference: requests from any thread, batched
  *
@@ -20,6 +21,7 @@
 
 #include <starling/base.h>
 #include <starling/data.h>
+#include <starling/fit.h>
 #include <starling/kvstore.h>
 #include <starling/layer.h>
 #include <starling/nn.h>

@@ -3,9 +3,7 @@
 noinst_LTLIBRARIES += tools/libcommon.la tools/libtrain.la
 tools_libcommon_la_SOURCES = $(tools_common_files)
 tools_libcommon_la_CFLAGS = $(AM_CFLAGS) $(CAIRO_CFLAGS)
-# the room parallel/fit, whose functions the library does not show, is compiled for both
-tools_libtrain_la_SOURCES = $(tools_train_files) parallel/fit/checkpoints.c \
-	parallel/fit/folder_lock.c parallel/fit/interruption.c parallel/fit/log.c parallel/fit/progress.c
+tools_libtrain_la_SOURCES = $(tools_train_files)
 
 bin_PROGRAMS += \
 	tools/starling-plot \

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,7 @@ enum { DIGITS = 9, MANIFEST_VERSION = 1 };
 
 static void path_of(const char *folder, int64_t step, char path[PATH_MAX]) {
   int length = snprintf(path, PATH_MAX, "%s/" NAME_OF_STEP, folder, DIGITS, (long long)step);
-  if (length >= PATH_MAX) path[0] = '\0'; /* checkpoints_open has seen to it */
+  if (length >= PATH_MAX) path[0] = '\0'; /* sl__checkpoints_open has seen to it */
 }
 
 /* The step in a file's name, and what is behind the name; -1 where it is no checkpoint's. */
@@ -80,7 +81,7 @@ static enum sl_status status_of(int error) {
   return !error ? SL_OK : error == ENOMEM ? SL_NO_MEMORY : SL_IO;
 }
 
-int checkpoints_exist(const struct checkpoints *c, bool *exist) {
+int sl__checkpoints_exist(const struct sl__checkpoints *c, bool *exist) {
   int64_t *steps;
   int count, error = list(c->folder, &steps, &count);
   free(steps);
@@ -110,26 +111,26 @@ static double lock_timeout(void) {
   return restarts && strcmp(restarts, "0") != 0 ? 150 : 3;
 }
 
-int checkpoints_open(struct checkpoints *c, char *owner, size_t size) {
+int sl__checkpoints_open(struct sl__checkpoints *c, char *owner, size_t size) {
   if (strlen(c->folder) + sizeof PREFIX SUFFIX + 18 + 7 > PATH_MAX) return ENAMETOOLONG;
   if (sl_folder_make(c->folder) != SL_OK) return errno;
   DIR *directory = opendir(c->folder);
   if (!directory) return errno;
   int error = access(c->folder, W_OK | X_OK) == 0 ? 0 : errno;
-  if (!error) error = folder_lock_take(&c->lock, c->folder, lock_timeout(), owner, size);
+  if (!error) error = sl__folder_lock_take(&c->lock, c->folder, lock_timeout(), owner, size);
   if (!error) remove_asides(c->folder, directory);
   closedir(directory);
   return error;
 }
 
-void checkpoints_close(struct checkpoints *c) {
-  folder_lock_release(&c->lock);
+void sl__checkpoints_close(struct sl__checkpoints *c) {
+  sl__folder_lock_release(&c->lock);
   json_decref(c->listed);
 }
 
 /* ---- the manifest ---- */
 
-static bool manifest_path(const struct checkpoints *c, char path[PATH_MAX]) {
+static bool manifest_path(const struct sl__checkpoints *c, char path[PATH_MAX]) {
   return snprintf(path, PATH_MAX, "%s/" MANIFEST, c->folder) < PATH_MAX;
 }
 
@@ -149,7 +150,7 @@ static bool is_list(const json_t *list) {
   return good;
 }
 
-const char *checkpoints_listed(const json_t *root, json_t **list) {
+const char *sl__checkpoints_listed(const json_t *root, json_t **list) {
   const char *format = json_string_value(json_object_get(root, "format"));
   *list = json_object_get(root, "checkpoints");
   if (!format || strcmp(format, MANIFEST_FORMAT) != 0 ||
@@ -159,16 +160,16 @@ const char *checkpoints_listed(const json_t *root, json_t **list) {
 }
 
 /* NULL where it is whole, and its list is taken; else why it is not. */
-static const char *read_manifest(struct checkpoints *c, const char *path, json_error_t *error) {
+static const char *read_manifest(struct sl__checkpoints *c, const char *path, json_error_t *error) {
   json_t *list, *root = sl__json_load_file(path, JSON_REJECT_DUPLICATES, error);
-  const char *why = root ? checkpoints_listed(root, &list) : error->text;
+  const char *why = root ? sl__checkpoints_listed(root, &list) : error->text;
   if (!why) c->listed = json_incref(list);
   json_decref(root);
   return why;
 }
 
 /* The manifest's entry of a step; NULL if there is none. */
-static json_t *find_entry(const struct checkpoints *c, int64_t step) {
+static json_t *find_entry(const struct sl__checkpoints *c, int64_t step) {
   size_t i;
   json_t *entry;
   json_array_foreach(c->listed, i, entry) {
@@ -192,12 +193,12 @@ static json_t *new_entry(const struct sl_saved *saved) {
 
 /* Is it one of those that stay: the newest ones, this one included? Newer ones, damaged and passed
  * over, do not count: else they would cost the run its own. */
-static bool is_kept(const struct checkpoints *c, int64_t step, int64_t newest, int64_t *kept) {
+static bool is_kept(const struct sl__checkpoints *c, int64_t step, int64_t newest, int64_t *kept) {
   return step <= newest && (*kept)++ < c->keep;
 }
 
 /* Lists the files that stay and have an entry: a killed run may have written a file without one. */
-static enum sl_status update_list(struct checkpoints *c, const struct sl_saved *saved) {
+static enum sl_status update_list(struct sl__checkpoints *c, const struct sl_saved *saved) {
   int count;
   int64_t *steps, kept = 0;
   enum sl_status status = status_of(list(c->folder, &steps, &count));
@@ -216,7 +217,7 @@ static enum sl_status update_list(struct checkpoints *c, const struct sl_saved *
   return status;
 }
 
-static enum sl_status write_manifest(const struct checkpoints *c) {
+static enum sl_status write_manifest(const struct sl__checkpoints *c) {
   char path[PATH_MAX];
   json_t *root = json_pack("{s:s, s:i, s:O}", "format", MANIFEST_FORMAT, "version",
                            MANIFEST_VERSION, "checkpoints", c->listed);
@@ -230,17 +231,23 @@ static enum sl_status write_manifest(const struct checkpoints *c) {
 
 /* ---- going on ---- */
 
-static void pass_over(const char *name, const char *message) {
-  fprintf(stderr, "%s: passed over: %s\n", name, message);
+static void warn(const struct sl__checkpoints *c, const char *format, ...) SL_PRINTF(2, 3);
+static void warn(const struct sl__checkpoints *c, const char *format, ...) {
+  char line[2 * PATH_MAX + 300];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(line, sizeof line, format, list);
+  va_end(list);
+  c->warn(c->user, line);
 }
 
-/* Does the file match its entry in the manifest? SL_BAD_FILE after a line that says why not;
+/* Does the file match its entry in the manifest? SL_BAD_FILE after a warning that says why not;
  * another status if it cannot be read. Without an entry (the run was killed before it wrote one)
  * the file's own checksum decides. */
-static enum sl_status check_as_listed(const struct checkpoints *c, const char *name, int64_t step,
+static enum sl_status check_as_listed(const struct sl__checkpoints *c, int64_t step,
                                       const char *path) {
   uint64_t bytes, hash;
-  char text[17], message[PATH_MAX + 200];
+  char text[17];
   const json_t *entry = find_entry(c, step);
   if (!entry) return SL_OK;
   int64_t listed = json_integer_value(json_object_get(entry, "bytes"));
@@ -250,18 +257,15 @@ static enum sl_status check_as_listed(const struct checkpoints *c, const char *n
   snprintf(text, sizeof text, "%016llx", (unsigned long long)hash);
   if ((int64_t)bytes == listed && strcmp(text, wanted) == 0) return SL_OK;
   if ((int64_t)bytes != listed)
-    snprintf(message, sizeof message, "%s: damaged: it has %lld bytes, not the manifest's %lld",
-             path, (long long)bytes, (long long)listed);
+    warn(c, "passed over: %s: damaged: it has %lld bytes, not the manifest's %lld", path,
+         (long long)bytes, (long long)listed);
   else
-    snprintf(message, sizeof message, "%s: damaged: its XXH64 is %s, not the manifest's %s", path,
-             text, wanted);
-  pass_over(name, message);
+    warn(c, "passed over: %s: damaged: its XXH64 is %s, not the manifest's %s", path, text, wanted);
   return SL_BAD_FILE;
 }
 
 /* Reports files that are in the manifest, but not in the folder. */
-static void tell_gone(const struct checkpoints *c, const char *name, const int64_t *steps,
-                      int count) {
+static void tell_gone(const struct sl__checkpoints *c, const int64_t *steps, int count) {
   size_t i;
   json_t *entry;
   json_array_foreach(c->listed, i, entry) {
@@ -269,8 +273,8 @@ static void tell_gone(const struct checkpoints *c, const char *name, const int64
     bool there = false;
     for (int k = 0; k < count; k++) there |= steps[k] == step;
     if (!there)
-      fprintf(stderr, "%s: passed over: %s/%s: is gone, though the manifest lists it\n", name,
-              c->folder, json_string_value(json_object_get(entry, "file")));
+      warn(c, "passed over: %s/%s: is gone, though the manifest lists it", c->folder,
+           json_string_value(json_object_get(entry, "file")));
   }
 }
 
@@ -281,7 +285,7 @@ static bool is_damage(const json_error_t *error) {
 }
 
 /* The steps of the files in the folder, newest first. Returns errno's value, or 0. */
-static int survey(struct checkpoints *c, const char *name, int64_t **steps, int *count) {
+static int survey(struct sl__checkpoints *c, int64_t **steps, int *count) {
   char path[PATH_MAX];
   json_error_t error = {.text = ""};
   int failed = list(c->folder, steps, count);
@@ -291,14 +295,14 @@ static int survey(struct checkpoints *c, const char *name, int64_t **steps, int 
   errno = 0;
   const char *why = there ? read_manifest(c, path, &error) : "is missing";
   if (why == error.text && !is_damage(&error)) return errno ? errno : ENOMEM;
-  if (why) fprintf(stderr, "%s: %s: %s; the checkpoints' own checksums must do\n", name, path, why);
-  tell_gone(c, name, *steps, *count);
+  if (why) warn(c, "%s: %s; the checkpoints' own checksums must do", path, why);
+  tell_gone(c, *steps, *count);
   return 0;
 }
 
 /* Newer ones than that, damaged or gone, will be written anew: with other options, and one that is
  * whole must not be held against its predecessor's checksum. */
-static void forget_newer(struct checkpoints *c, int64_t step) {
+static void forget_newer(struct sl__checkpoints *c, int64_t step) {
   bool forgets = false;
   for (size_t i = json_array_size(c->listed); i-- > 0;) {
     if (json_integer_value(json_object_get(json_array_get(c->listed, i), "step")) <= step) continue;
@@ -308,27 +312,26 @@ static void forget_newer(struct checkpoints *c, int64_t step) {
   if (forgets) write_manifest(c); /* where it cannot be, the next checkpoint's says so */
 }
 
-enum sl_status checkpoints_resume(struct checkpoints *c, const char *name,
-                                  struct sl_context *context, struct sl_trainer *trainer,
-                                  struct sl_loader *loader) {
+enum sl_status sl__checkpoints_resume(struct sl__checkpoints *c, struct sl_context *context,
+                                      struct sl_trainer *trainer, struct sl_loader *loader) {
   bool first = sl_rank(context) == 0; /* rank 0 reads; the others join the collective calls */
   int count = 0;
   int64_t *steps = NULL;
   char why[PATH_MAX + 100];
-  int error = first ? survey(c, name, &steps, &count) : 0;
+  int error = first ? survey(c, &steps, &count) : 0;
   snprintf(why, sizeof why, "%s: its checkpoints cannot be read: %s", c->folder, strerror(error));
   enum sl_status status = sl_share(context, status_of(error), why);
   if (status == SL_OK) status = sl_broadcast(context, &count, sizeof count);
   if (status == SL_OK) status = SL_BAD_FILE;
   for (int i = 0; i < count && status == SL_BAD_FILE; i++) {
     path_of(c->folder, first ? steps[i] : 0, c->newest);
-    enum sl_status found = first ? check_as_listed(c, name, steps[i], c->newest) : SL_OK;
+    enum sl_status found = first ? check_as_listed(c, steps[i], c->newest) : SL_OK;
     int damaged = found == SL_BAD_FILE;
     status = sl_share(context, damaged ? SL_OK : found, sl_error());
     if (status == SL_OK) status = sl_broadcast(context, &damaged, sizeof damaged);
     if (status == SL_OK)
       status = damaged ? SL_BAD_FILE : sl_trainer_load(trainer, loader, c->newest);
-    if (status == SL_BAD_FILE && first && !damaged) pass_over(name, sl_error());
+    if (status == SL_BAD_FILE && first && !damaged) warn(c, "passed over: %s", sl_error());
   }
   free(steps);
   if (status == SL_BAD_FILE) c->newest[0] = '\0';
@@ -339,7 +342,7 @@ enum sl_status checkpoints_resume(struct checkpoints *c, const char *name,
 
 /* ---- saving ---- */
 
-static void remove_old(const struct checkpoints *c, int64_t newest) {
+static void remove_old(const struct sl__checkpoints *c, int64_t newest) {
   char path[PATH_MAX];
   int count;
   int64_t *steps, kept = 0;
@@ -354,7 +357,7 @@ static void remove_old(const struct checkpoints *c, int64_t newest) {
 
 /* By the thread that has written it. */
 static enum sl_status committed(void *user, const struct sl_saved *saved) {
-  struct checkpoints *c = user;
+  struct sl__checkpoints *c = user;
   enum sl_status status = update_list(c, saved);
   path_of(c->folder, saved->position.step, c->newest);
   if (status == SL_OK) status = write_manifest(c);
@@ -362,8 +365,8 @@ static enum sl_status committed(void *user, const struct sl_saved *saved) {
   return status;
 }
 
-enum sl_status checkpoints_begin(struct checkpoints *c, struct sl_trainer *trainer,
-                                 const char *options) {
+enum sl_status sl__checkpoints_begin(struct sl__checkpoints *c, struct sl_trainer *trainer,
+                                     const char *options) {
   const struct sl_save_options then = {.options = options, .committed = committed, .user = c};
   char path[PATH_MAX];
   path_of(c->folder, sl_trainer_position(trainer).step, path);

@@ -8,14 +8,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "parallel/fit/progress.h"
+#include "core/base/clock.h"
 
 enum { OWNER = 200 };
 
-/* EBUSY if another process has the lock. A file system without locks is used without one. */
+/* EBUSY if another run has the lock, of this process or of another one. A file system without locks
+ * is used without one. */
 static int lock_file(int file) {
   struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-  if (fcntl(file, F_SETLK, &whole) == 0) return 0;
+  if (fcntl(file, F_OFD_SETLK, &whole) == 0) return 0;
+  if (errno == EINVAL && fcntl(file, F_SETLK, &whole) == 0) return 0; /* an old system */
   if (errno == EACCES || errno == EAGAIN) return EBUSY;
   return errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL ? 0 : errno;
 }
@@ -47,7 +49,7 @@ static void read_owner(int file, char *owner, size_t size) {
   if (!*owner) snprintf(owner, size, "another process");
 }
 
-static int try_to_take(struct folder_lock *lock, char *owner, size_t size) {
+static int try_to_take(struct sl__folder_lock *lock, char *owner, size_t size) {
   int file = open(lock->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
   if (file < 0) return errno;
   int error = lock_file(file);
@@ -62,20 +64,20 @@ static int try_to_take(struct folder_lock *lock, char *owner, size_t size) {
   return 0;
 }
 
-int folder_lock_take(struct folder_lock *lock, const char *folder, double seconds, char *owner,
-                     size_t size) {
-  double until = seconds_now() + seconds;
+int sl__folder_lock_take(struct sl__folder_lock *lock, const char *folder, double seconds,
+                         char *owner, size_t size) {
+  double until = sl__seconds() + seconds;
   lock->file = 0;
   if (snprintf(lock->path, sizeof lock->path, "%s/lock", folder) >= (int)sizeof lock->path)
     return ENAMETOOLONG;
   for (;;) {
     int error = try_to_take(lock, owner, size);
-    if ((error != EBUSY && error != EAGAIN) || seconds_now() >= until) return error;
+    if ((error != EBUSY && error != EAGAIN) || sl__seconds() >= until) return error;
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
   }
 }
 
-void folder_lock_release(struct folder_lock *lock) {
+void sl__folder_lock_release(struct sl__folder_lock *lock) {
   if (!lock->file) return;
   if (is_still_there(lock->file, lock->path)) unlink(lock->path);
   close(lock->file);

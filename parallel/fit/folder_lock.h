@@ -1,6 +1,6 @@
 /* One run a folder of checkpoints: two of them would remove each other's files. The lock is
  * fcntl's, which NFS and other shared file systems pass on to all nodes and which ends with the
- * process, however that ends; the locked file says who holds it. */
+ * open file, and so with the process, however that ends; the locked file says who holds it. */
 #ifndef SL_PARALLEL_FIT_FOLDER_LOCK_H
 #define SL_PARALLEL_FIT_FOLDER_LOCK_H
 
@@ -8,17 +8,17 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-struct folder_lock {
+struct sl__folder_lock {
   int file; /* 0: not locked */
   char path[PATH_MAX];
 };
 
 /* Locks FOLDER/lock. If another process holds it, tries again for `seconds`. Returns 0, errno's
  * value, or EBUSY; then `owner` says who holds it: "host node7, process 4711, since 12:00:05". */
-int folder_lock_take(struct folder_lock *lock, const char *folder, double seconds, char *owner,
-                     size_t size);
+int sl__folder_lock_take(struct sl__folder_lock *lock, const char *folder, double seconds,
+                         char *owner, size_t size);
 
 /* Removes the file and the lock; does nothing if it is not locked. */
-void folder_lock_release(struct folder_lock *lock);
+void sl__folder_lock_release(struct sl__folder_lock *lock);
 
 #endif

@@ -23,7 +23,7 @@ static int folder_of(const char *path, char *folder, size_t size) {
   return 0;
 }
 
-int output_error(const char *path, bool replace) {
+int sl__output_error(const char *path, bool replace) {
   char folder[PATH_MAX];
   struct stat info;
   bool there = stat(path, &info) == 0;
@@ -37,7 +37,7 @@ int output_error(const char *path, bool replace) {
   return access(folder, W_OK | X_OK) == 0 ? 0 : errno;
 }
 
-struct log {
+struct sl__run_log {
   FILE *file;   /* NULL: no log is written */
   double begun; /* seconds, when the log was opened */
 };
@@ -76,10 +76,10 @@ static int cut_log(const char *path, int64_t steps) {
   return error;
 }
 
-int log_open(const char *path, int64_t steps, struct log **result) {
+int sl__run_log_open(const char *path, int64_t steps, struct sl__run_log **result) {
   int error = path && steps ? cut_log(path, steps) : 0;
   if (error) return error;
-  struct log *log = calloc(1, sizeof *log);
+  struct sl__run_log *log = calloc(1, sizeof *log);
   if (!log) return ENOMEM;
   log->begun = sl__seconds();
   if (path) {
@@ -96,7 +96,7 @@ int log_open(const char *path, int64_t steps, struct log **result) {
   return 0;
 }
 
-int log_line(struct log *log, json_t *object) {
+int sl__run_log_line(struct sl__run_log *log, json_t *object) {
   if (!log->file) {
     json_decref(object);
     return 0;
@@ -111,57 +111,62 @@ int log_line(struct log *log, json_t *object) {
   return error;
 }
 
-int log_step(struct log *log, const struct sl_report *report, double samples_per_s) {
+int sl__run_log_step(struct sl__run_log *log, const struct sl_report *report,
+                     double samples_per_s) {
   if (!log->file) return 0;
   json_t *line = json_pack("{s:I, s:I, s:f, s:f, s:f, s:f}", "step", (json_int_t)report->step,
                            "epoch", (json_int_t)report->epoch + 1, "loss", report->loss, "lr",
                            sl__json_number(report->lr), "samples_per_s", samples_per_s, "seconds",
                            sl__seconds() - log->begun);
-  if (report->staleness < 0) return log_line(log, line);
+  if (report->staleness < 0) return sl__run_log_line(log, line);
   sl__json_set(&line, "staleness", json_real(report->staleness));
   sl__json_set(&line, "most_staleness", json_integer(report->most_staleness));
-  return log_line(log, line);
+  return sl__run_log_line(log, line);
 }
 
-int log_evaluation(struct log *log, int64_t epoch, const struct test_result *result) {
+int sl__run_log_evaluation(struct sl__run_log *log, const struct sl_fit_evaluation *result) {
   const struct {
     const char *key;
     double value;
   } values[] = {{"test_loss", result->loss}, {"test_accuracy", result->accuracy},
                 {"test_mae", result->mae},   {"test_rmse", result->rmse},
-                {"test_r2", result->r2},     {"test_auc", result->auc}};
+                {"test_r2", result->r2},     {"test_auc", result->auc},
+                {"test_top5", result->top5}};
   if (!log->file) return 0;
-  json_t *line = json_pack("{s:I}", "epoch", (json_int_t)epoch);
+  json_t *line = json_pack("{s:I}", "epoch", (json_int_t)result->epoch);
   for (size_t i = 0; i < sizeof values / sizeof *values; i++)
     if (!isnan(values[i].value)) sl__json_set(&line, values[i].key, json_real(values[i].value));
-  return log_line(log, line);
+  return sl__run_log_line(log, line);
 }
 
-int log_end(struct log *log, const char *end, double seconds, double samples_per_s,
-            const char *message) {
+int sl__run_log_end(struct sl__run_log *log, const char *end, double seconds, double samples_per_s,
+                    const char *message) {
   json_t *rate = samples_per_s >= 0 ? json_real(samples_per_s) : json_null();
   json_t *why = message ? json_string(message) : NULL; /* NULL, too, where it is no UTF-8 */
-  return log_line(log, json_pack("{s:s, s:f, s:o, s:o}", "end", end, "seconds", seconds,
-                                 "samples_per_s", rate, "message", why ? why : json_null()));
+  return sl__run_log_line(
+      log, json_pack("{s:s, s:f, s:o, s:o}", "end", end, "seconds", seconds, "samples_per_s", rate,
+                     "message", why ? why : json_null()));
 }
 
-int log_checkpoint(struct log *log, const char *path, double stopped_s,
-                   const struct sl_saved *saved) {
+int sl__run_log_checkpoint(struct sl__run_log *log, const char *path, double stopped_s,
+                           const struct sl_saved *saved) {
   if (!log->file) return 0;
-  return log_line(
+  return sl__run_log_line(
       log,
       json_pack("{s:I, s:o, s:f, s:f, s:I}", "step", (json_int_t)saved->position.step, "checkpoint",
                 sl__json_string(path), "stopped_s", sl__json_number(stopped_s), "write_s",
                 sl__json_number(saved->write_s), "bytes", (json_int_t)saved->bytes));
 }
 
-int log_resumed(struct log *log, const char *path, int64_t step, const char *changes) {
+int sl__run_log_resumed(struct sl__run_log *log, const char *path, int64_t step,
+                        const char *changes) {
   if (!log->file) return 0;
-  return log_line(log, json_pack("{s:I, s:o, s:o}", "step", (json_int_t)step, "resumed",
-                                 sl__json_string(path), "changed", sl__json_string(changes)));
+  return sl__run_log_line(
+      log, json_pack("{s:I, s:o, s:o}", "step", (json_int_t)step, "resumed", sl__json_string(path),
+                     "changed", sl__json_string(changes)));
 }
 
-int log_close(struct log *log) {
+int sl__run_log_close(struct sl__run_log *log) {
   if (!log) return 0;
   int error = log->file && fclose(log->file) != 0 ? errno : 0;
   free(log);

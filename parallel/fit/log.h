@@ -4,53 +4,49 @@
 #define SL_PARALLEL_FIT_LOG_H
 
 #include <jansson.h>
-#include <starling.h>
+#include <starling/fit.h>
 
-#define LOG_FORMAT "starling log"
-enum { LOG_VERSION = 1 };
+#define SL__RUN_LOG_FORMAT "starling log"
+enum { SL__RUN_LOG_VERSION = 1 };
 
-struct log;
+struct sl__run_log;
 
 /* Would writing to path work? 0, or errno's value; changes nothing on the disk. replace: the file
  * will be written aside and renamed, as weights are. */
-int output_error(const char *path, bool replace);
+int sl__output_error(const char *path, bool replace);
 
 /* Starts a new file, or continues behind its lines of the first `steps` steps: a run that was
  * killed may have logged more than its checkpoint has. Returns errno's value, or 0. path NULL: a
  * log that goes nowhere. */
-int log_open(const char *path, int64_t steps, struct log **log);
+int sl__run_log_open(const char *path, int64_t steps, struct sl__run_log **log);
 
 /* A line of any kind; the format is in doc/log.md. Takes the object; NULL: one that could not be
  * made. Returns errno's value, or 0. */
-int log_line(struct log *log, json_t *object);
+int sl__run_log_line(struct sl__run_log *log, json_t *object);
 
 /* {"step","epoch","loss","lr","samples_per_s","seconds"}; step and epoch count from 0 and 1. Each
  * returns errno's value, or 0. */
-int log_step(struct log *log, const struct sl_report *report, double samples_per_s);
-/* The result of an evaluation; a value that it does not have is NaN. */
-struct test_result {
-  double loss, accuracy, mae, rmse, r2, auc;
-};
-
+int sl__run_log_step(struct sl__run_log *log, const struct sl_report *report, double samples_per_s);
 /* {"epoch","test_loss","test_accuracy"}, of a regression
  * {"epoch","test_loss","test_mae","test_rmse", "test_r2"}, of several labels also "test_auc";
  * epoch: how many were trained, from 1. */
-int log_evaluation(struct log *log, int64_t epoch, const struct test_result *result);
+int sl__run_log_evaluation(struct sl__run_log *log, const struct sl_fit_evaluation *result);
 
 /* The last line of a process: {"end","seconds","samples_per_s","message"}. end: "done",
  * "interrupted", "failed"; message: why, NULL: nothing more to say; samples_per_s: below 0: no step
  * was made. */
-int log_end(struct log *log, const char *end, double seconds, double samples_per_s,
-            const char *message);
+int sl__run_log_end(struct sl__run_log *log, const char *end, double seconds, double samples_per_s,
+                    const char *message);
 
 /* {"step","checkpoint","stopped_s","write_s","bytes"}: after `step` steps; it is written when the
  * file is whole. stopped_s: how long the training stood still for it. */
-int log_checkpoint(struct log *log, const char *path, double stopped_s,
-                   const struct sl_saved *saved);
+int sl__run_log_checkpoint(struct sl__run_log *log, const char *path, double stopped_s,
+                           const struct sl_saved *saved);
 /* {"step","resumed","changed"}: from which file, and what options have changed. */
-int log_resumed(struct log *log, const char *path, int64_t step, const char *changes);
+int sl__run_log_resumed(struct sl__run_log *log, const char *path, int64_t step,
+                        const char *changes);
 
 /* NULL is legal. */
-int log_close(struct log *log);
+int sl__run_log_close(struct sl__run_log *log);
 
 #endif

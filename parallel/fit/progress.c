@@ -13,33 +13,31 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/clock.h"
+
 static const double SECONDS_BETWEEN_BARS = 0.1;
 static const double SECONDS_BETWEEN_LINES = 5;
 
-double seconds_now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 /* ---- samples a second ---- */
 
-void meter_restart(struct meter *meter) {
-  int64_t samples = meter->count ? meter->samples[(meter->count - 1) % METER_WINDOW] : 0;
+void sl__meter_restart(struct sl__meter *meter) {
+  int64_t samples = meter->count ? meter->samples[(meter->count - 1) % SL__METER_WINDOW] : 0;
   meter->count = 1;
-  meter->time[0] = seconds_now();
+  meter->time[0] = sl__seconds();
   meter->samples[0] = samples;
 }
 
-double meter_add(struct meter *meter, int64_t samples) {
-  int64_t last = meter->count - 1, first = last >= METER_WINDOW - 1 ? last - METER_WINDOW + 2 : 0;
-  double now = seconds_now();
-  int64_t total = meter->samples[last % METER_WINDOW] + samples;
-  while (first < last && meter->time[(first + 1) % METER_WINDOW] < now - 1) first++;
-  double elapsed = now - meter->time[first % METER_WINDOW];
-  double rate = elapsed > 0 ? (double)(total - meter->samples[first % METER_WINDOW]) / elapsed : 0;
-  meter->time[meter->count % METER_WINDOW] = now;
-  meter->samples[meter->count % METER_WINDOW] = total;
+double sl__meter_add(struct sl__meter *meter, int64_t samples) {
+  int64_t last = meter->count - 1,
+          first = last >= SL__METER_WINDOW - 1 ? last - SL__METER_WINDOW + 2 : 0;
+  double now = sl__seconds();
+  int64_t total = meter->samples[last % SL__METER_WINDOW] + samples;
+  while (first < last && meter->time[(first + 1) % SL__METER_WINDOW] < now - 1) first++;
+  double elapsed = now - meter->time[first % SL__METER_WINDOW];
+  double rate =
+      elapsed > 0 ? (double)(total - meter->samples[first % SL__METER_WINDOW]) / elapsed : 0;
+  meter->time[meter->count % SL__METER_WINDOW] = now;
+  meter->samples[meter->count % SL__METER_WINDOW] = total;
   meter->count++;
   return rate;
 }
@@ -53,26 +51,34 @@ static bool on_terminal(void) {
   return !sl_launched(&rank) && isatty(STDOUT_FILENO) && term && strcmp(term, "dumb") != 0;
 }
 
-void progress_start(struct progress *progress, const char *unit, bool quiet, int64_t begun,
-                    int64_t steps, int64_t epochs) {
-  setlocale(LC_CTYPE, "");
-  *progress = (struct progress){.unit = unit,
-                                .quiet = quiet,
-                                .live = !quiet && on_terminal(),
-                                .fancy = strcmp(nl_langinfo(CODESET), "UTF-8") == 0,
-                                .steps = steps,
-                                .done = begun,
-                                .begun = begun,
-                                .epochs = epochs,
-                                .loss = NAN};
-  progress->resumed = progress->drawn = seconds_now();
+/* By the user's locale; the program's own stays. */
+static bool shows_utf8(void) {
+  locale_t users = newlocale(LC_CTYPE_MASK, "", (locale_t)0);
+  if (!users) return false;
+  bool shows = strcmp(nl_langinfo_l(CODESET, users), "UTF-8") == 0;
+  freelocale(users);
+  return shows;
 }
 
-void progress_pause(struct progress *progress) {
-  progress->busy += seconds_now() - progress->resumed;
+void sl__progress_start(struct sl__progress *progress, const char *unit, bool quiet, int64_t begun,
+                        int64_t steps, int64_t epochs) {
+  *progress = (struct sl__progress){.unit = unit,
+                                    .quiet = quiet,
+                                    .live = !quiet && on_terminal(),
+                                    .fancy = shows_utf8(),
+                                    .steps = steps,
+                                    .done = begun,
+                                    .begun = begun,
+                                    .epochs = epochs,
+                                    .loss = NAN};
+  progress->resumed = progress->drawn = sl__seconds();
 }
 
-void progress_resume(struct progress *progress) { progress->resumed = seconds_now(); }
+void sl__progress_pause(struct sl__progress *progress) {
+  progress->busy += sl__seconds() - progress->resumed;
+}
+
+void sl__progress_resume(struct sl__progress *progress) { progress->resumed = sl__seconds(); }
 
 /* "2:05" or "1:02:05" */
 static void time_text(double seconds, char *text, size_t size) {
@@ -90,7 +96,7 @@ static int terminal_width(void) {
 }
 
 /* The bar itself, cells wide, to text; eighths of a cell where the terminal can show them. */
-static void bar_text(const struct progress *progress, int cells, char *text, size_t size) {
+static void bar_text(const struct sl__progress *progress, int cells, char *text, size_t size) {
   static const char *const eighths[] = {" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   double share = (double)progress->done / (double)progress->steps;
   int filled = (int)(share * cells * 8);
@@ -104,7 +110,8 @@ static void bar_text(const struct progress *progress, int cells, char *text, siz
   }
 }
 
-static void draw_bar(struct progress *progress, int64_t epoch, double samples_per_s, double left) {
+static void draw_bar(struct sl__progress *progress, int64_t epoch, double samples_per_s,
+                     double left) {
   enum { MOST_CELLS = 40 };
   char facts[160], bar[4 * MOST_CELLS + 1], time_left[32], line[512];
   time_text(left, time_left, sizeof time_left);
@@ -122,7 +129,7 @@ static void draw_bar(struct progress *progress, int64_t epoch, double samples_pe
   fflush(stdout);
 }
 
-static void print_plain(const struct progress *progress, int64_t epoch, double samples_per_s,
+static void print_plain(const struct sl__progress *progress, int64_t epoch, double samples_per_s,
                         double left) {
   char time_left[32];
   time_text(left, time_left, sizeof time_left);
@@ -132,13 +139,13 @@ static void print_plain(const struct progress *progress, int64_t epoch, double s
   fflush(stdout);
 }
 
-void progress_step(struct progress *progress, const struct sl_report *report,
-                   double samples_per_s) {
+void sl__progress_step(struct sl__progress *progress, const struct sl_report *report,
+                       double samples_per_s) {
   progress->done++;
   progress->loss =
       isnan(progress->loss) ? report->loss : 0.95 * progress->loss + 0.05 * report->loss;
   if (progress->quiet) return;
-  double now = seconds_now();
+  double now = sl__seconds();
   double pause = progress->live ? SECONDS_BETWEEN_BARS : SECONDS_BETWEEN_LINES;
   if (now - progress->drawn < pause) return;
   progress->drawn = now;
@@ -151,17 +158,17 @@ void progress_step(struct progress *progress, const struct sl_report *report,
     print_plain(progress, report->epoch, samples_per_s, left);
 }
 
-void progress_clear(struct progress *progress) {
+void sl__progress_clear(struct sl__progress *progress) {
   if (!progress->live) return;
   fputs("\r\033[K", stdout);
   fflush(stdout);
 }
 
-void progress_print(struct progress *progress, const char *format, ...) {
+void sl__progress_print(struct sl__progress *progress, const char *format, ...) {
   if (progress->quiet) return;
   va_list list;
   va_start(list, format);
-  progress_clear(progress);
+  sl__progress_clear(progress);
   vprintf(format, list);
   putchar('\n');
   fflush(stdout);

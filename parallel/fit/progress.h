@@ -2,21 +2,22 @@
 #ifndef SL_PARALLEL_FIT_PROGRESS_H
 #define SL_PARALLEL_FIT_PROGRESS_H
 
-#include <starling.h>
+#include <starling/parallel.h>
 
 /* Samples a second over the last steps (about a second's worth). */
-enum { METER_WINDOW = 256 };
+enum { SL__METER_WINDOW = 256 };
 
-struct meter {
-  double time[METER_WINDOW];
-  int64_t samples[METER_WINDOW]; /* in all, at that time */
-  int64_t count;                 /* entries ever written */
+struct sl__meter {
+  double time[SL__METER_WINDOW];
+  int64_t samples[SL__METER_WINDOW]; /* in all, at that time */
+  int64_t count;                     /* entries ever written */
 };
 
-void meter_restart(struct meter *meter); /* at the start, and after a pause for something else */
-double meter_add(struct meter *meter, int64_t samples);
+void sl__meter_restart(
+    struct sl__meter *meter); /* at the start, and after a pause for something else */
+double sl__meter_add(struct sl__meter *meter, int64_t samples);
 
-struct progress {
+struct sl__progress {
   bool quiet, live, fancy; /* fancy: the terminal shows UTF-8 */
   const char *unit;        /* of a second's samples: "images" */
   int64_t steps, epochs;   /* in all; epochs for display */
@@ -28,17 +29,16 @@ struct progress {
 };
 
 /* unit: what the samples of a report are. */
-void progress_start(struct progress *progress, const char *unit, bool quiet, int64_t begun,
-                    int64_t steps, int64_t epochs);
+void sl__progress_start(struct sl__progress *progress, const char *unit, bool quiet, int64_t begun,
+                        int64_t steps, int64_t epochs);
 /* Between pause and resume the clock of "time left" stands still (evaluation, saving). */
-void progress_pause(struct progress *progress);
-void progress_resume(struct progress *progress);
-void progress_step(struct progress *progress, const struct sl_report *report, double samples_per_s);
+void sl__progress_pause(struct sl__progress *progress);
+void sl__progress_resume(struct sl__progress *progress);
+void sl__progress_step(struct sl__progress *progress, const struct sl_report *report,
+                       double samples_per_s);
 /* A line that stays; the bar makes room. Nothing when quiet. */
-void progress_print(struct progress *progress, const char *format, ...) SL_PRINTF(2, 3);
+void sl__progress_print(struct sl__progress *progress, const char *format, ...) SL_PRINTF(2, 3);
 /* Take the bar away. */
-void progress_clear(struct progress *progress);
-
-double seconds_now(void);
+void sl__progress_clear(struct sl__progress *progress);
 
 #endif

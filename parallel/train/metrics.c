@@ -269,6 +269,14 @@ static bool applies(const struct row *row, const struct sl__loss *loss, int64_t 
          (!row->most_outputs || outputs <= row->most_outputs);
 }
 
+bool sl__metric_applies(const struct sl_trainer *t, const char *name) {
+  int64_t outputs = sl_shape_count(sl_model_output(t->model));
+  bool does = false;
+  for (int i = 0; i < ROWS; i++)
+    does |= !strcmp(rows[i].name, name) && applies(&rows[i], &t->loss, outputs);
+  return does;
+}
+
 static enum sl_status add_metric(const struct row *row, const struct sl__predictions *p,
                                  struct sl_metric *metric) {
   int64_t count = row->entries == WHOLE       ? 0

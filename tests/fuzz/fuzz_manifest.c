@@ -9,7 +9,7 @@ FUZZER(manifest)(const uint8_t *bytes, size_t size) {
   json_t *list, *entry, *root;
   size_t i;
   root = json_loadb((const char *)bytes, size, JSON_REJECT_DUPLICATES, &error);
-  if (root && !checkpoints_listed(root, &list)) json_array_foreach(list, i, entry) {
+  if (root && !sl__checkpoints_listed(root, &list)) json_array_foreach(list, i, entry) {
       const char *hash = json_string_value(json_object_get(entry, "xxh64"));
       if (!json_string_value(json_object_get(entry, "file")) || !hash || strlen(hash) != 16)
         abort();

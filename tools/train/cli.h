@@ -22,6 +22,8 @@ struct cli {
   /* training; steps 0: as many as the epochs have, epochs 0: as many as the steps need */
   int64_t epochs, steps;
   int64_t usual_epochs; /* without either */
+  int64_t patience;     /* evaluations without an improvement; 0: any number */
+  const char *metric;   /* that decides what is best; NULL: the loss */
   uint64_t seed;
   enum sl_init init;
   const char *loss, *task; /* NULL: as the data say */
@@ -49,7 +51,7 @@ struct cli {
   double timeout;                        /* seconds; 0: none */
   const char *net_interface, *net_ports; /* of rank 0's heartbeat; NULL: any */
   /* files; NULL: none */
-  const char *load, *load_part, *save, *log;
+  const char *load, *load_part, *save, *best, *log;
   const char *checkpoint;         /* a folder */
   int64_t checkpoint_every, keep; /* steps, 0: each epoch; the newest ones */
   double checkpoint_minutes;      /* above 0: by the clock instead */

@@ -18,7 +18,6 @@ int session_fail(struct session *session, int code, const char *format, ...) {
 }
 
 void session_print_failure(struct session *session) {
-  progress_clear(&session->progress);
   if (session->rank && session->common) return;
   if (session->apart && !cli_let_first_speak()) return;
   aborted_told();

@@ -4,7 +4,6 @@
 
 #include "tools/common/abort_message.h"
 #include "tools/train/failure.h"
-#include "parallel/fit/interruption.h"
 #include "tools/train/open.h"
 #include "tools/train/ranks.h"
 
@@ -26,7 +25,7 @@ enum sl_status session_open_context(struct session *session) {
       .net_interface = cli->net_interface,
       .net_ports = cli->net_ports};
   enum sl_status status = sl_open(&options, &session->context);
-  interruption_catch(); /* after StarPU has installed its own handlers */
+  sl_signals_catch(); /* after StarPU has installed its own handlers */
   if (status != SL_OK) return status;
   aborted_catch(session->name, sl_rank(session->context));
   failure_report_watch(&session->failure_report, session->context);

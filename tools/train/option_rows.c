@@ -107,6 +107,8 @@ static const char *default_clip(const void *values) {
 }
 
 static const char *const schedule_names[] = {"constant", "step:", "drops:", "cosine", NULL};
+static const char *const metric_names[] = {"loss", "accuracy", "top5", "auc",
+                                           "mae",  "rmse",     "r2",   NULL};
 static const char *const device_names[] = {"cpu", "cpu:0", "cuda:0", "gpu-or-cpu", "any", NULL};
 static const char *const task_names[] = {"classification", "regression", NULL};
 static const char *const split_names[] = {"even", "auto", NULL};

@@ -3,9 +3,57 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/base/json.h"
+
+static int stages_of(const struct session *session) {
+  struct sl_layer_place place;
+  int last = sl_model_layer_count(session->model) - 1;
+  if (sl_trainer_place(session->trainer, last, &place) != SL_OK) return 1;
+  free(place.devices);
+  free(place.owners);
+  return place.stage + 1;
+}
+
+/* What holds where an option was not given, or was decided by measurements. */
+static struct cli settings_of(const struct session *session) {
+  const int64_t usual_bound = 1000000;
+  struct cli cli = session->cli;
+  cli.replicas = sl_trainer_replicas(session->trainer);
+  cli.microbatches = cli.microbatches ? cli.microbatches : 1;
+  cli.split = session->split ? session->split : cli.split ? cli.split : "even";
+  cli.stages = stages_of(session);
+  cli.placement = sl_placement(session->model);
+  cli.bigarray_bound = cli.bigarray_bound ? cli.bigarray_bound : usual_bound;
+  return cli;
+}
+
+/* Takes more; NULL stays NULL. */
+static json_t *joined(json_t *all, json_t *more) {
+  if (all && (!more || json_object_update(all, more) != 0)) {
+    json_decref(all);
+    all = NULL;
+  }
+  json_decref(more);
+  return all;
+}
+
+/* The options that have all of the flags, by their names without the dashes; null: not given, or
+ * the program's own default. NULL: no memory. */
+static json_t *options_json(const struct cli *settings, unsigned flags) {
+  const struct option_set shared = cli_set(settings);
+  return joined(option_json(&settings->own, flags), option_json(&shared, flags));
+}
+
+char *options_logged(const struct session *session) {
+  struct cli settings = settings_of(session);
+  settings.epochs = session->epochs;
+  settings.steps = session->steps;
+  json_t *o = options_json(&settings, OPTION_LOGGED);
+  char *text = sl__json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(9));
+  json_decref(o);
+  return text;
+}
 
 /* "cpu:0,cpu:1", or "any" */
 static json_t *devices_json(const struct sl_context *context) {
@@ -21,48 +69,14 @@ static json_t *devices_json(const struct sl_context *context) {
   return text;
 }
 
-char *options_text(const struct description *run) {
-  struct cli settings = describe_settings(run);
-  settings.epochs = run->cli->epochs; /* as given: 0 is not */
-  settings.steps = run->cli->steps;
-  json_t *o = describe_options(&settings, OPTION_LOGGED | OPTION_NOTED);
-  sl__json_set(&o, "devices", devices_json(run->context));
-  sl__json_set(&o, "workers", json_integer(sl_worker_count(run->context)));
-  sl__json_set(&o, "ranks", json_integer(sl_rank_count(run->context)));
+/* Epochs and steps as given: 0 is not. */
+char *options_noted(const struct session *session) {
+  struct cli settings = settings_of(session);
+  json_t *o = options_json(&settings, OPTION_LOGGED | OPTION_NOTED);
+  sl__json_set(&o, "devices", devices_json(session->context));
+  sl__json_set(&o, "workers", json_integer(sl_worker_count(session->context)));
+  sl__json_set(&o, "ranks", json_integer(sl_rank_count(session->context)));
   char *text = sl__json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(7));
   json_decref(o);
   return text;
-}
-
-/* The value without quotes; "none" where there is none. */
-static void print_value(FILE *out, const json_t *value) {
-  if (json_is_null(value)) value = NULL;
-  char *text = json_is_string(value) || !value
-                   ? NULL
-                   : sl__json_text(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(7));
-  const char *shown = text ? text : json_string_value(value);
-  fputs(shown ? shown : "none", out);
-  free(text);
-}
-
-char *options_changes(const char *before, const char *now) {
-  char *changes = NULL;
-  size_t size;
-  const char *key;
-  json_t *value;
-  json_t *old = before ? sl__json_load(before, strlen(before), 0, NULL) : NULL;
-  json_t *new = sl__json_load(now, strlen(now), 0, NULL);
-  FILE *out = open_memstream(&changes, &size);
-  json_object_foreach(new, key, value) {
-    const json_t *was = json_object_get(old, key);
-    if (!out || !old || json_equal(was, value)) continue;
-    fprintf(out, "%s%s ", ftell(out) > 0 ? ", " : "", key);
-    print_value(out, was);
-    fputs(" -> ", out);
-    print_value(out, value);
-  }
-  if (out) fclose(out);
-  json_decref(old);
-  json_decref(new);
-  return changes;
 }

@@ -1,6 +1,7 @@
 #include "tools/train/run.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +9,6 @@
 #include "tools/common/abort_message.h"
 #include "tools/train/command_text.h"
 #include "tools/train/failure.h"
-#include "parallel/fit/interruption.h"
-#include "tools/train/loop.h"
 #include "tools/train/messages.h"
 #include "tools/train/ranks.h"
 #include "tools/train/session.h"
@@ -75,12 +74,14 @@ static int train(struct session *session, const char *path) {
   int code = ranks_strayed(&session->cli) ? refuse_stray(session) : EXIT_DONE;
   if (code == EXIT_DONE) code = prepare_trace(session, path);
   if (code == EXIT_DONE) code = session_open(session);
-  if (code == EXIT_DONE) code = loop_run(session);
-  if (code == EXIT_DONE) code = count_bytes(session);
-  if (code == EXIT_DONE) messages_result(session);
-  if (code == EXIT_DONE && session->checkpoint.failed) {
-    session->common = true; /* the last one is of all ranks */
-    code = EXIT_FAILED;
+  if (code == EXIT_DONE) code = session_fit(session);
+  /* also of a run that made all its steps, and could not write its last checkpoint */
+  if (session->result.end != SL_FIT_FAILED) {
+    int counted = count_bytes(session);
+    if (counted == EXIT_DONE)
+      messages_result(session);
+    else
+      code = counted;
   }
   return session_close(session, code);
 }
@@ -101,7 +102,6 @@ int run_program(const struct program *program, int argc, char **argv) {
   set_defaults(cli, program);
   cli_parse(cli, &program->cli, argc, argv);
   failure_report_begin(&session.failure_report, session.name, cli);
-  session.checkpoint.folder = (struct checkpoints){.folder = cli->checkpoint, .keep = cli->keep};
   if (program->asks_instead && *program->asks_instead) {
     int code = run_instead(&session);
     if (code != EXIT_DONE) session_print_failure(&session);
@@ -114,7 +114,10 @@ int run_program(const struct program *program, int argc, char **argv) {
   if (code == EXIT_DONE) report_lost_output(&session);
   /* so that a shell's loop ends, too; a launcher would take it for a crash, and so would a batch
    * system that is to go on from the checkpoint */
-  if (code == EXIT_DONE && interruption_came() && !ranks_wanted(cli) && !cli->checkpoint)
-    interruption_end();
+  int caught = sl_signals_caught();
+  if (code == EXIT_DONE && caught && !ranks_wanted(cli) && !cli->checkpoint) {
+    signal(caught, SIG_DFL);
+    raise(caught);
+  }
   return code;
 }

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "parallel/fit/progress.h"
+#include "core/base/clock.h"
 #include "tools/train/ranks.h"
 
 extern char **environ;
@@ -31,40 +31,10 @@ bool trace_prepare(struct trace *t, const char *program, const struct cli *cli) 
   return alone || sl_folder_make(cli->trace) == SL_OK;
 }
 
-bool trace_plan(struct trace *t, const struct cli *cli, int64_t begun_at, int64_t steps) {
-  enum { FIRST = 11, COUNT = 10 }; /* the first ones fill caches and pools */
-  int64_t left = steps - begun_at;
-  if (!*t->folder) return true;
-  t->first = cli->trace_first ? cli->trace_first : begun_at + FIRST;
-  t->last = cli->trace_first ? cli->trace_last : t->first + COUNT - 1;
-  if (!cli->trace_first && t->last > steps) { /* a short run: its last steps */
-    t->first = left > COUNT ? steps - COUNT + 1 : begun_at + 1;
-    t->last = steps;
-  }
-  if (t->first <= begun_at) t->first = begun_at + 1;
-  if (t->last > steps) t->last = steps;
-  return t->first <= t->last;
-}
-
-bool trace_takes(const struct trace *t, int64_t step) {
-  return *t->folder && step >= t->first && step <= t->last;
-}
-
-enum sl_status trace_start(struct trace *t, struct sl_context *context, int64_t step) {
-  if (t->since > 0) return SL_OK;
-  enum sl_status status = sl_trace_start(context);
-  if (status != SL_OK) return status;
-  if (!t->begun) t->begun = step;
-  t->since = seconds_now();
-  return SL_OK;
-}
-
-void trace_stop(struct trace *t, struct sl_context *context, int64_t step) {
-  if (!(t->since > 0)) return;
-  t->seconds += seconds_now() - t->since;
-  t->since = 0;
-  t->ended = step;
-  sl_trace_stop(context);
+void trace_note(struct trace *t, const struct sl_fit_result *result) {
+  t->begun = result->trace_first;
+  t->ended = result->trace_last;
+  t->seconds = result->trace_seconds;
 }
 
 /* ---- the peak of a core ---- */
@@ -106,9 +76,9 @@ void trace_measure_peak(struct trace *t) {
   volatile float sink = 0;
   if (!*t->folder || !t->begun) return;
   for (int run = 0; run < RUNS; run++) {
-    double began = seconds_now();
+    double began = sl__seconds();
     sink += multiply_add_best(rounds);
-    double seconds = seconds_now() - began, flops = 2.0 * 16 * 8 * (double)rounds;
+    double seconds = sl__seconds() - began, flops = 2.0 * 16 * 8 * (double)rounds;
     if (seconds > 0 && flops / seconds > 1e9 * t->peak) t->peak = flops / seconds / 1e9;
   }
 }

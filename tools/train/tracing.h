@@ -9,22 +9,16 @@
 struct trace {
   const char *program;   /* argv[0], beside which the tool is looked for */
   char folder[PATH_MAX]; /* this rank's; "": no trace */
-  int64_t first, last;   /* steps to be recorded, from 1 */
-  int64_t begun, ended;  /* steps that were; 0: none */
-  double since, seconds; /* begin of the current recording (0: none); total of all */
+  int64_t begun, ended;  /* steps that were recorded, from 1; 0: none */
+  double seconds;        /* in them */
   double peak;           /* GFLOP/s of one core; 0: not measured */
 };
 
 /* The folder; of several ranks each has its own. false: the path is too long, or cannot be made. */
 bool trace_prepare(struct trace *trace, const char *program, const struct cli *cli);
 
-/* The run has steps begun_at + 1 to steps: which are recorded? false: none could be. */
-bool trace_plan(struct trace *trace, const struct cli *cli, int64_t begun_at, int64_t steps);
-
-/* Is this step recorded? Whole steps: the caller waits for all tasks before start and stop. */
-bool trace_takes(const struct trace *trace, int64_t step);
-enum sl_status trace_start(struct trace *trace, struct sl_context *context, int64_t step);
-void trace_stop(struct trace *trace, struct sl_context *context, int64_t step);
+/* Which steps were recorded. */
+void trace_note(struct trace *trace, const struct sl_fit_result *result);
 
 /* While nothing else runs. */
 void trace_measure_peak(struct trace *trace);

@@ -1,0 +1,138 @@
+/* The options of a run: ranges, contradictions, and files that could not be written. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "parallel/fit/describe.h"
+#include "parallel/fit/fit.h"
+
+static enum sl_status check_numbers(const struct sl_fit_options *o) {
+  const struct {
+    const char *name;
+    int64_t value;
+  } numbers[] = {{"epochs", o->epochs},     {"steps", o->steps},
+                 {"patience", o->patience}, {"checkpoint_every", o->checkpoint_every},
+                 {"keep", o->keep},         {"trace_first", o->trace_first}};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    if (numbers[i].value < 0)
+      return sl__fail(SL_BAD_ARGUMENT, "%s %lld: must be at least 0", numbers[i].name,
+                      (long long)numbers[i].value);
+  if (!(o->min_delta >= 0) || isinf(o->min_delta))
+    return sl__fail(SL_BAD_ARGUMENT, "min_delta %g: must be a number of at least 0", o->min_delta);
+  if (!(o->checkpoint_minutes >= 0) || isinf(o->checkpoint_minutes))
+    return sl__fail(SL_BAD_ARGUMENT, "checkpoint_minutes %g: must be a number of at least 0",
+                    o->checkpoint_minutes);
+  return SL_OK;
+}
+
+/* Options that mean nothing alone are refused, not ignored. */
+static enum sl_status check_together(const struct sl_fit_options *o) {
+  if (!o->checkpoint && (o->checkpoint_every || o->checkpoint_minutes > 0 || o->keep || o->resume))
+    return sl__fail(
+        SL_BAD_ARGUMENT,
+        "checkpoint_every, checkpoint_minutes, keep, resume: they belong to checkpoint, "
+        "which is NULL");
+  if (o->checkpoint_every && o->checkpoint_minutes > 0)
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "checkpoint_every and checkpoint_minutes: give one of the two");
+  if (!o->trace && (o->trace_first || o->trace_last))
+    return sl__fail(SL_BAD_ARGUMENT, "trace_first, trace_last: they belong to trace");
+  if (o->trace_last < o->trace_first || (o->trace_last && !o->trace_first))
+    return sl__fail(SL_BAD_ARGUMENT, "trace_first %lld, trace_last %lld: no such range of steps",
+                    (long long)o->trace_first, (long long)o->trace_last);
+  return SL_OK;
+}
+
+/* Of these files one would overwrite the other. */
+static enum sl_status check_names(const struct sl_fit_options *o) {
+  const struct {
+    const char *name, *path;
+  } files[] = {{"log", o->log}, {"save", o->save}, {"best", o->best}};
+  for (int i = 0; i < 3; i++)
+    for (int k = 0; k < i; k++)
+      if (files[i].path && files[k].path && !strcmp(files[i].path, files[k].path))
+        return sl__fail(SL_BAD_ARGUMENT, "%s and %s: both name %s; one would overwrite the other",
+                        files[k].name, files[i].name, files[i].path);
+  return SL_OK;
+}
+
+enum sl_status sl__fit_check_options(const struct sl_fit_options *o) {
+  enum sl_status status = check_numbers(o);
+  if (status == SL_OK) status = check_together(o);
+  if (status == SL_OK) status = check_names(o);
+  if (status == SL_OK) status = sl__fit_check_metric_name(o->metric);
+  if (status == SL_OK) status = sl__fit_check_object("options", o->options);
+  if (status == SL_OK) status = sl__fit_check_object("noted", o->noted);
+  if (status == SL_OK && o->save) status = sl_model_check_path(o->save);
+  if (status == SL_OK && o->best) status = sl_model_check_path(o->best);
+  return status;
+}
+
+/* ---- files ---- */
+
+enum sl_status sl__fit_fail_file(const char *path, int error) {
+  return sl__fail(error == ENOMEM ? SL_NO_MEMORY : SL_IO, "%s: cannot be written: %s%s", path,
+                  strerror(error), error == ENOENT ? "; does its folder exist?" : "");
+}
+
+static enum sl_status check_file(const char *path, bool replace) {
+  int error = path ? sl__output_error(path, replace) : 0;
+  return error ? sl__fit_fail_file(path, error) : SL_OK;
+}
+
+enum sl_status sl__fit_check_outputs(const struct sl_fit_options *o, int rank) {
+  char *log = o->log ? sl__fit_own_path(o->log, rank) : NULL;
+  if (o->log && !log) return SL_NO_MEMORY;
+  enum sl_status status = check_file(log, false);
+  if (status == SL_OK && !rank) status = check_file(o->save, true);
+  if (status == SL_OK && !rank) status = check_file(o->best, true);
+  free(log);
+  return status;
+}
+
+char *sl__fit_own_path(const char *path, int rank) {
+  char *own = NULL;
+  const char *slash = strrchr(path, '/'), *dot = strrchr(path, '.');
+  if (!rank) return sl__strdup(path);
+  if (!dot || (slash && dot < slash)) dot = path + strlen(path);
+  if (asprintf(&own, "%.*s.rank%d%s", (int)(dot - path), path, rank, dot) >= 0) return own;
+  sl__fail(SL_NO_MEMORY, "no memory for the name of the log");
+  return NULL;
+}
+
+enum sl_status sl__fit_take_folder(struct sl__checkpoints *folder, bool resume) {
+  char owner[200];
+  int error = sl__checkpoints_open(folder, owner, sizeof owner);
+  if (error == EBUSY)
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "checkpoint %s: another run has this folder (%s); name another folder, or end "
+                    "that run first",
+                    folder->folder, owner);
+  bool exist = false;
+  if (!error) error = sl__checkpoints_exist(folder, &exist);
+  if (error) return sl__fit_fail_file(folder->folder, error);
+  if (resume || !exist) return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "checkpoint %s: has a run's checkpoints; go on from them (resume), or name "
+                  "another folder",
+                  folder->folder);
+}
+
+static void warn_nobody(void *user, const char *line) {
+  (void)user;
+  (void)line;
+}
+
+enum sl_status sl_fit_check(const struct sl_context *context, const struct sl_fit_options *o) {
+  SL__NEEDS(o);
+  int rank = context ? sl_rank(context) : 0;
+  enum sl_status status = sl__fit_check_options(o);
+  if (status == SL_OK) status = sl__fit_check_outputs(o, rank);
+  if (status != SL_OK || !o->checkpoint || rank) return status;
+  struct sl__checkpoints folder = {.folder = o->checkpoint, .warn = warn_nobody};
+  status = sl__fit_take_folder(&folder, o->resume);
+  sl__checkpoints_close(&folder);
+  return status;
+}

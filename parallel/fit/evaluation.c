@@ -1,0 +1,189 @@
+/* Evaluations after the epochs, and what follows from them: what is best, and when to end. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "parallel/fit/fit.h"
+#include "parallel/train/metrics.h"
+
+/* ---- metrics ---- */
+
+static const struct {
+  const char *name;
+  size_t field;
+  bool larger; /* is better */
+} metrics[] = {
+    {"loss", offsetof(struct sl_fit_evaluation, loss), false},
+    {"accuracy", offsetof(struct sl_fit_evaluation, accuracy), true},
+    {"top5", offsetof(struct sl_fit_evaluation, top5), true},
+    {"auc", offsetof(struct sl_fit_evaluation, auc), true},
+    {"mae", offsetof(struct sl_fit_evaluation, mae), false},
+    {"rmse", offsetof(struct sl_fit_evaluation, rmse), false},
+    {"r2", offsetof(struct sl_fit_evaluation, r2), true},
+};
+enum { METRICS = sizeof metrics / sizeof *metrics, LOSS = 0, ACCURACY = 1 };
+
+/* METRICS: there is none of that name. */
+static int find_metric(const char *name) {
+  int i = 0;
+  while (i < METRICS && strcmp(metrics[i].name, name) != 0) i++;
+  return i;
+}
+
+enum sl_status sl__fit_check_metric_name(const char *name) {
+  if (!name || find_metric(name) < METRICS) return SL_OK;
+  return sl__fail(SL_BAD_ARGUMENT,
+                  "metric %s: unknown; take loss, accuracy, top5, auc, mae, rmse or r2", name);
+}
+
+static double *field_of(struct sl_fit_evaluation *e, int metric) {
+  return (double *)(void *)((char *)e + metrics[metric].field);
+}
+
+static double value_of(const struct sl_fit_evaluation *e, int metric) {
+  return *(const double *)(const void *)((const char *)e + metrics[metric].field);
+}
+
+double sl__fit_metric(const struct sl_fit_evaluation *evaluation, const char *name) {
+  return value_of(evaluation, find_metric(name));
+}
+
+static bool takes_labels(const struct sl__fit *fit) {
+  return sl__loss_takes_labels(&fit->trainer->loss);
+}
+
+/* Needs the outputs of the whole epoch: labels alone have an accuracy without them. */
+static bool needs_outputs(const struct sl__fit *fit) {
+  int metric = find_metric(fit->options.metric);
+  return metric > ACCURACY || (metric == ACCURACY && !takes_labels(fit));
+}
+
+enum sl_status sl__fit_check_metric(const struct sl__fit *fit) {
+  const struct sl_loader *validation = fit->options.validation;
+  if (!validation || !needs_outputs(fit)) return SL_OK;
+  const char *name = fit->options.metric;
+  if (!sl__metric_applies(fit->trainer, name))
+    return sl__fail(SL_BAD_ARGUMENT,
+                    "metric %s: an evaluation with this loss and these outputs does not have it",
+                    name);
+  if (sl_dataset_info(sl_loader_dataset(validation))->tokens)
+    return sl__fail(SL_UNSUPPORTED, "metric %s: of texts there are loss and accuracy alone", name);
+  if (!fit->in_step) return SL_OK;
+  return sl__fail(SL_UNSUPPORTED, "metric %s: ranks in common steps have loss%s alone", name,
+                  takes_labels(fit) ? " and accuracy" : "");
+}
+
+/* ---- an evaluation ---- */
+
+static enum sl_status measure(struct sl__fit *fit, struct sl_fit_evaluation *e) {
+  struct sl_evaluation *all;
+  enum sl_status status = sl_trainer_measure(fit->trainer, fit->options.validation, &all);
+  if (status != SL_OK) return status;
+  for (int i = ACCURACY; i < METRICS; i++) {
+    const struct sl_metric *metric = sl_evaluation_metric(all, metrics[i].name);
+    if (metric) *field_of(e, i) = metric->value;
+  }
+  e->loss = all->loss;
+  sl_evaluation_free(all);
+  return SL_OK;
+}
+
+/* Losses of targets have metrics of the whole epoch; ranks in common steps have none. */
+static enum sl_status evaluate(struct sl__fit *fit, int64_t epoch) {
+  struct sl_fit_evaluation e = {epoch, NAN, NAN, NAN, NAN, NAN, NAN, NAN};
+  enum sl_status status;
+  if (needs_outputs(fit) || (!takes_labels(fit) && !fit->in_step)) {
+    status = measure(fit, &e);
+  } else {
+    status = sl_trainer_evaluate(fit->trainer, fit->options.validation, &e.loss, &e.accuracy);
+    if (!takes_labels(fit)) e.accuracy = NAN;
+  }
+  if (status == SL_OK) fit->result.last = e;
+  return status;
+}
+
+/* ---- the best one ---- */
+
+/* Is `value` better than `than` by more than `by`? Any number is better than NaN. */
+static bool is_better(int metric, double value, double than, double by) {
+  if (isnan(value) || isnan(than)) return !isnan(value);
+  return metrics[metric].larger ? value > than + by : value < than - by;
+}
+
+/* Ranks in common steps have computed the same numbers, so that all of them decide alike. */
+static bool note_best(struct sl__fit *fit) {
+  struct sl__best *best = &fit->best;
+  int metric = find_metric(fit->options.metric);
+  double value = value_of(&fit->result.last, metric);
+  double than = best->evaluation.epoch ? value_of(&best->evaluation, metric) : NAN;
+  bool is_best = is_better(metric, value, than, 0);
+  best->since++;
+  if (is_better(metric, value, best->reference, fit->options.min_delta)) {
+    best->reference = value;
+    best->since = 0;
+  }
+  if (is_best) best->evaluation = fit->result.last;
+  return is_best;
+}
+
+bool sl__fit_is_patient(const struct sl__fit *fit) {
+  return !fit->options.patience || fit->best.since < fit->options.patience;
+}
+
+/* ---- messages ---- */
+
+/* What the test line has behind the loss. */
+static const char *result_text(const struct sl_fit_evaluation *test, char *text, size_t size) {
+  *text = '\0';
+  if (!isnan(test->rmse))
+    snprintf(text, size, "  test RMSE %.4g  R2 %.4f", test->rmse, test->r2);
+  else if (!isnan(test->auc))
+    snprintf(text, size, "  test accuracy %.2f %%  AUC %.4f", 100 * test->accuracy, test->auc);
+  else if (!isnan(test->accuracy))
+    snprintf(text, size, "  test accuracy %.2f %%", 100 * test->accuracy);
+  return text;
+}
+
+static void print_epoch(struct sl__fit *fit, int64_t epoch, double train) {
+  char text[96];
+  const struct sl_fit_evaluation *test = &fit->result.last;
+  long long number = (long long)epoch, all = (long long)fit->epochs;
+  if (sl_dataset_info(sl_loader_dataset(fit->train))->tokens)
+    sl__progress_print(&fit->progress,
+                       "epoch %lld/%lld  train perplexity %.3f  validation perplexity %.3f", number,
+                       all, exp(train), exp(test->loss));
+  else
+    sl__progress_print(&fit->progress, "epoch %lld/%lld  train loss %.4f  test loss %.4f%s", number,
+                       all, train, test->loss, result_text(test, text, sizeof text));
+}
+
+static enum sl_status call_back(struct sl__fit *fit, bool is_best) {
+  const struct sl_fit_options *o = &fit->options;
+  if (!o->on_evaluation) return SL_OK;
+  sl__fit_callback_begin();
+  return sl__fit_callback_end("on_evaluation",
+                              o->on_evaluation(o->user, &fit->result.last, is_best));
+}
+
+enum sl_status sl__fit_evaluate(struct sl__fit *fit, int64_t epoch, bool *is_best) {
+  double train = fit->epoch_loss / fit->epoch_terms;
+  *is_best = false;
+  if (!fit->options.validation) {
+    sl__progress_print(&fit->progress, "epoch %lld/%lld  train loss %.4f", (long long)epoch,
+                       (long long)fit->epochs, train);
+    return SL_OK;
+  }
+  enum sl_status status = evaluate(fit, epoch);
+  if (status != SL_OK) return status;
+  *is_best = note_best(fit);
+  print_epoch(fit, epoch, train);
+  int error = sl__run_log_evaluation(fit->log, &fit->result.last);
+  return error ? sl__fit_fail_file(fit->own_log, error) : call_back(fit, *is_best);
+}
+
+enum sl_status sl__fit_evaluate_again(struct sl__fit *fit) {
+  sl__progress_print(&fit->progress, "Nothing is left to train");
+  int64_t epoch = (fit->begun_at + fit->epoch_steps - 1) / fit->epoch_steps;
+  enum sl_status status = fit->options.validation ? evaluate(fit, epoch) : SL_OK;
+  return status == SL_OK ? sl__fit_save_weights(fit, fit->options.save) : status;
+}

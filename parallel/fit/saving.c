@@ -1,0 +1,100 @@
+/* Weights and checkpoints during a run. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/base/clock.h"
+#include "parallel/fit/describe.h"
+#include "parallel/fit/fit.h"
+
+enum sl_status sl__fit_save_weights(struct sl__fit *fit, const char *path) {
+  const struct sl_fit_options *o = &fit->options;
+  if (!path || fit->rank) return SL_OK;
+  enum sl_status status = sl_model_save(fit->trainer->model, path);
+  if (status != SL_OK || !o->on_save) return status;
+  sl__fit_callback_begin();
+  return sl__fit_callback_end("on_save", o->on_save(o->user, path));
+}
+
+/* Every N steps or minutes, and always at the end of the run and when it is stopped. */
+bool sl__fit_saving_is_due(const struct sl__fit *fit, int64_t done) {
+  const struct sl_fit_options *o = &fit->options;
+  int64_t every = o->checkpoint_every ? o->checkpoint_every : fit->epoch_steps;
+  bool by_steps = !(o->checkpoint_minutes > 0) && done % every == 0;
+  return o->checkpoint &&
+         (fit->stopped || fit->early || done == fit->steps || by_steps || fit->saving.due);
+}
+
+void sl__fit_watch_clock(struct sl__fit *fit) {
+  double period = 60 * fit->options.checkpoint_minutes;
+  if (period > 0 && !fit->rank && sl__seconds() - fit->saving.begun >= period)
+    sl_trainer_ask_save(fit->trainer);
+}
+
+/* Errors that may pass, such as a full disk: the next checkpoint tries again. */
+static bool is_passing(enum sl_status status) { return status == SL_IO || status == SL_NO_MEMORY; }
+
+/* last: no step follows, so that the failure is the run's. */
+static enum sl_status miss_checkpoint(struct sl__fit *fit, enum sl_status status, int64_t step,
+                                      const char *why, bool last) {
+  char line[sizeof fit->saving.why + 40];
+  fit->saving.failed = status;
+  snprintf(fit->saving.why, sizeof fit->saving.why, "no checkpoint after step %lld: %s",
+           (long long)step, why);
+  if (!is_passing(status)) return sl__fail(status, "%s", fit->saving.why);
+  if (fit->rank || last) return SL_OK;
+  snprintf(line, sizeof line, "%s; the training goes on", fit->saving.why);
+  sl__fit_warn(fit, line);
+  return SL_OK;
+}
+
+static enum sl_status note_checkpoint(struct sl__fit *fit, const struct sl_saved *saved) {
+  const struct sl_fit_options *o = &fit->options;
+  if (!saved->position.step) return SL_OK; /* no checkpoint, or one that is logged already */
+  fit->saving.failed = SL_OK;
+  const char *path = fit->saving.folder.newest;
+  int error = sl__run_log_checkpoint(fit->log, path, fit->saving.stopped_s, saved);
+  if (error) return sl__fit_fail_file(fit->own_log, error);
+  if (!o->on_checkpoint) return SL_OK;
+  sl__fit_callback_begin();
+  return sl__fit_callback_end("on_checkpoint", o->on_checkpoint(o->user, path, saved));
+}
+
+enum sl_status sl__fit_save_poll(struct sl__fit *fit) {
+  struct sl_saved saved;
+  if (!sl_trainer_save_ended(fit->trainer, &saved)) return SL_OK;
+  if (saved.status == SL_OK) return note_checkpoint(fit, &saved);
+  return miss_checkpoint(fit, saved.status, saved.position.step, saved.message, false);
+}
+
+enum sl_status sl__fit_save_end(struct sl__fit *fit, bool last) {
+  struct sl_saved saved;
+  enum sl_status status = sl_trainer_save_wait(fit->trainer, &saved);
+  if (status == SL_OK) return note_checkpoint(fit, &saved);
+  return miss_checkpoint(fit, status, saved.position.step, sl_error(), last);
+}
+
+/* Rank 0 notes the options; a failure there is that of the checkpoint, on all ranks. */
+static enum sl_status begin(struct sl__fit *fit) {
+  char *noted = fit->rank ? NULL : sl__fit_noted(fit);
+  enum sl_status status = SL_OK;
+  if (!noted && !fit->rank) status = sl__fail(SL_NO_MEMORY, "no memory for a checkpoint's options");
+  if (fit->distributed) status = sl_share(fit->context, status, sl_error());
+  if (status == SL_OK) status = sl__checkpoints_begin(&fit->saving.folder, fit->trainer, noted);
+  free(noted);
+  return status;
+}
+
+enum sl_status sl__fit_save_begin(struct sl__fit *fit, bool last) {
+  double begun = sl__seconds();
+  enum sl_status status = sl__fit_save_end(fit, false);
+  if (status != SL_OK) return status;
+  enum sl_status saved = begin(fit);
+  if (saved != SL_OK)
+    status = miss_checkpoint(fit, saved, sl_trainer_position(fit->trainer).step, sl_error(), last);
+  else
+    fit->saving.failed = SL_OK; /* all ranks will learn whether this one fails */
+  fit->saving.due = false;
+  fit->saving.begun = sl__seconds();
+  fit->saving.stopped_s = fit->saving.begun - begun;
+  return status;
+}
