@@ -125,14 +125,15 @@ static void warn_nobody(void *user, const char *line) {
   (void)line;
 }
 
-enum sl_status sl_fit_check(const struct sl_context *context, const struct sl_fit_options *o) {
-  SL__NEEDS(o);
+enum sl_status sl_fit_check(const struct sl_context *context,
+                            const struct sl_fit_options *options) {
+  SL__NEEDS(options);
   int rank = context ? sl_rank(context) : 0;
-  enum sl_status status = sl__fit_check_options(o);
-  if (status == SL_OK) status = sl__fit_check_outputs(o, rank);
-  if (status != SL_OK || !o->checkpoint || rank) return status;
-  struct sl__checkpoints folder = {.folder = o->checkpoint, .warn = warn_nobody};
-  status = sl__fit_take_folder(&folder, o->resume);
+  enum sl_status status = sl__fit_check_options(options);
+  if (status == SL_OK) status = sl__fit_check_outputs(options, rank);
+  if (status != SL_OK || !options->checkpoint || rank) return status;
+  struct sl__checkpoints folder = {.folder = options->checkpoint, .warn = warn_nobody};
+  status = sl__fit_take_folder(&folder, options->resume);
   sl__checkpoints_close(&folder);
   return status;
 }

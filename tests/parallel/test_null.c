@@ -150,6 +150,8 @@ static void test_legal_in_trainings(void **state) {
   OK(sl_trainer_save_begin(trainer, "test_null.checkpoint", NULL));
   OK(sl_trainer_save_wait(trainer, NULL));
   assert_false(sl_trainer_save_ended(trainer, NULL));
+  OK(sl_fit_check(NULL, &(struct sl_fit_options){.steps = 1}));
+  OK(sl_fit(trainer, loader, NULL, NULL));
 }
 
 static void open_objects(void) {

@@ -1,0 +1,708 @@
+/* sl_fit against a plain loop of sl_trainer_step: the same weights, the same log, the same end,
+ * whatever interrupts it; early stopping against the sequence of evaluations of that loop. */
+#include <math.h>
+#include <signal.h>
+
+#include "tests/common/files.h"
+#include "tests/common/small_model.h"
+
+enum { COUNT = 60, TESTS = 40, IN = 5, CLASSES = 3, BATCH = 15, PER_EPOCH = 4, EPOCHS = 12 };
+
+static float inputs[COUNT + TESTS][IN];
+static int32_t labels[COUNT + TESTS];
+static float values[COUNT + TESTS][1];
+
+/* A training and its data. */
+struct run {
+  struct sl_dataset *sets[2];
+  struct sl_loader *loaders[2]; /* of the training, of the validation */
+  struct sl_model *model;
+  struct sl_trainer *trainer;
+};
+
+/* Few samples with noisy labels, and a high rate: the validation soon gets worse, and better, and
+ * worse. */
+static void make_data(void) {
+  uint32_t state = 7;
+  for (int i = 0; i < COUNT + TESTS; i++) {
+    for (int k = 0; k < IN; k++) {
+      state = state * 1664525 + 1013904223;
+      inputs[i][k] = (float)(state >> 8) / 8388608.0f - 1;
+    }
+    state = state * 1664525 + 1013904223;
+    int noise = (state >> 16) % 4 == 0;
+    labels[i] = (int32_t)((inputs[i][0] > 0) + (inputs[i][1] > 0 && inputs[i][2] > 0) + noise) % 3;
+    values[i][0] = inputs[i][0] - 2 * inputs[i][1] * inputs[i][2];
+  }
+}
+
+static void open_set(struct run *run, bool has_labels, bool train) {
+  int first = train ? 0 : COUNT;
+  const struct sl_dataset_options about = {
+      .name = train ? "training" : "validation",
+      .sample = SL_SHAPE(IN),
+      .target = has_labels ? (struct sl_shape){0} : SL_SHAPE(1),
+      .classes = has_labels ? CLASSES : 0,
+      .count = train ? COUNT : TESTS};
+  const struct sl_loader_options how = {.batch = BATCH, .shuffle = train, .seed = 3};
+  OK(sl_dataset_floats(&about, inputs[first], has_labels ? NULL : values[first],
+                       has_labels ? labels + first : NULL, false, &run->sets[!train]));
+  OK(sl_loader_new(run->sets[!train], &how, &run->loaders[!train]));
+}
+
+static void open_run(struct run *run, bool has_labels) {
+  const struct sl_optimizer optimizer = {.lr = 0.5f, .momentum = 0.9f};
+  const struct sl_trainer_options how = {
+      .replicas = 2, .loss.kind = has_labels ? SL_LOSS_CROSS_ENTROPY : SL_LOSS_MSE};
+  struct sl_optimizer slow = optimizer;
+  if (!has_labels) slow.lr = 0.01f;
+  make_data();
+  open_set(run, has_labels, true);
+  open_set(run, has_labels, false);
+  run->model = new_model(SL_SHAPE(IN));
+  OK(sl_dense(run->model, "fc1",
+              &(struct sl_dense_options){.features = 16, .activation = SL_ACTIVATION_RELU}));
+  OK(sl_dense(run->model, "fc2", &(struct sl_dense_options){.features = has_labels ? CLASSES : 1}));
+  OK(sl_trainer_new(run->model, &slow, NULL, &how, &run->trainer));
+}
+
+static void close_run(struct run *run) {
+  sl_trainer_free(run->trainer);
+  sl_model_free(run->model);
+  for (int i = 0; i < 2; i++) {
+    sl_loader_free(run->loaders[i]);
+    sl_dataset_free(run->sets[i]);
+  }
+}
+
+/* ---- the plain loop ---- */
+
+static struct {
+  double train_loss[EPOCHS * PER_EPOCH], loss[EPOCHS], accuracy[EPOCHS];
+  float *weights[EPOCHS + 1]; /* fc1.weight after so many epochs */
+} plain;
+
+static int group_setup(void **state) {
+  struct run run;
+  struct sl_report report;
+  bool reported = true;
+  if (open_context(state) != 0 || folder_setup(state) != 0) return -1;
+  open_run(&run, true);
+  for (int e = 0; e < EPOCHS; e++) {
+    for (int s = 0; s < PER_EPOCH; s++) {
+      OK(sl_trainer_step(run.trainer, run.loaders[0], &report, &reported));
+      if (reported) plain.train_loss[report.step] = report.loss;
+    }
+    for (reported = true; reported;) {
+      OK(sl_trainer_drain(run.trainer, &report, &reported));
+      if (reported) plain.train_loss[report.step] = report.loss;
+    }
+    OK(sl_trainer_evaluate(run.trainer, run.loaders[1], &plain.loss[e], &plain.accuracy[e]));
+    plain.weights[e + 1] = get_values(run.model, "fc1.weight");
+  }
+  close_run(&run);
+  return 0;
+}
+
+static int group_teardown(void **state) {
+  for (int e = 0; e <= EPOCHS; e++) free(plain.weights[e]);
+  folder_teardown(state);
+  return close_context(state);
+}
+
+static void assert_weights(struct sl_model *model, int epochs) {
+  float *now = get_values(model, "fc1.weight");
+  assert_memory_equal(now, plain.weights[epochs], 16 * IN * sizeof *now);
+  free(now);
+}
+
+/* Loads a file of weights into a model of its own. */
+static void assert_saved(const char *path, int epochs) {
+  struct run run;
+  open_run(&run, true);
+  OK(sl_model_load(run.model, path));
+  assert_weights(run.model, epochs);
+  close_run(&run);
+}
+
+/* Where early stopping ends by the plain loop's evaluations, and which one is the best; written
+ * anew from the definition. */
+static int end_by(const double *values_of, double sign, int patience, double delta, int *best) {
+  double reference = INFINITY, least = INFINITY;
+  int since = 0;
+  for (int e = 0; e < EPOCHS; e++) {
+    double value = sign * values_of[e];
+    if (value < least) *best = e + 1, least = value;
+    since++;
+    if (value < reference - delta) reference = value, since = 0;
+    if (patience && since == patience) return e + 1;
+  }
+  return EPOCHS;
+}
+
+/* ---- files ---- */
+
+static char *read_text(const char *path) {
+  static char text[1 << 16];
+  FILE *file = fopen(path, "r");
+  if (!file) fail_msg("%s cannot be opened", path);
+  text[fread(text, 1, sizeof text - 1, file)] = '\0';
+  fclose(file);
+  return text;
+}
+
+static int lines_with(const char *path, const char *word) {
+  int count = 0;
+  for (char *at = read_text(path); (at = strstr(at, word)); at++) count++;
+  return count;
+}
+
+static bool is_there(const char *path) { return access(path, F_OK) == 0; }
+
+static bool has_checkpoint(const char *folder, int step) {
+  char path[4096 + 64];
+  snprintf(path, sizeof path, "%s/checkpoint-%09d.safetensors", folder, step);
+  return is_there(path);
+}
+
+/* The losses of the log's steps, in their order: those of the plain loop from `first` on. */
+static void assert_log(const char *path, int first, int steps) {
+  int step = first;
+  for (char *line = strtok(read_text(path), "\n"); line; line = strtok(NULL, "\n")) {
+    const char *loss = strstr(line, "\"loss\": ");
+    if (!strstr(line, "\"samples_per_s\"") || !loss) continue;
+    assert_true(step < steps);
+    double got = strtod(loss + strlen("\"loss\": "), NULL);
+    if (fabs(got - plain.train_loss[step]) > 1e-8 * fabs(got))
+      fail_msg("step %d: logged %.9g, the plain loop has %.9g", step, got, plain.train_loss[step]);
+    step++;
+  }
+  assert_int_equal(step, steps);
+}
+
+/* ---- callbacks ---- */
+
+struct watcher {
+  struct run *run;
+  int steps, evaluations, saves, checkpoints, warnings, begins;
+  int stop_at_step, stop_at_evaluation, fail_at_step; /* 0: never */
+  int raise_at_step, signal;
+  bool bests[EPOCHS + 1];
+  char resumed[4096], changes[200], warning[600], folder[4096], aside[4096];
+};
+
+static enum sl_status on_begin(void *user, const struct sl_fit_begin *begin) {
+  struct watcher *w = user;
+  w->begins++;
+  snprintf(w->resumed, sizeof w->resumed, "%s", begin->resumed ? begin->resumed : "");
+  snprintf(w->changes, sizeof w->changes, "%s", begin->changes);
+  return SL_OK;
+}
+
+static enum sl_status on_step(void *user, const struct sl_report *report, double samples_per_s) {
+  struct watcher *w = user;
+  int step = (int)report->step + 1;
+  w->steps++;
+  assert_true(samples_per_s >= 0);
+  if (step == w->stop_at_step) sl_trainer_stop(w->run->trainer);
+  if (step == w->raise_at_step) raise(w->signal);
+  return step == w->fail_at_step ? SL_NO_DEVICE : SL_OK;
+}
+
+static enum sl_status on_evaluation(void *user, const struct sl_fit_evaluation *evaluation,
+                                    bool is_best) {
+  struct watcher *w = user;
+  w->evaluations++;
+  assert_true(evaluation->epoch <= EPOCHS);
+  w->bests[evaluation->epoch] = is_best;
+  if (evaluation->epoch == w->stop_at_evaluation) sl_trainer_stop(w->run->trainer);
+  return SL_OK;
+}
+
+static enum sl_status on_save(void *user, const char *path) {
+  struct watcher *w = user;
+  assert_true(is_there(path));
+  w->saves++;
+  return SL_OK;
+}
+
+/* With `aside`: the folder goes away after the checkpoint of step 4. */
+static enum sl_status on_checkpoint(void *user, const char *path, const struct sl_saved *saved) {
+  struct watcher *w = user;
+  assert_true(is_there(path));
+  w->checkpoints++;
+  if (*w->aside && saved->position.step == 4) assert_int_equal(rename(w->folder, w->aside), 0);
+  return SL_OK;
+}
+
+static void on_warning(void *user, const char *line) {
+  struct watcher *w = user;
+  w->warnings++;
+  snprintf(w->warning, sizeof w->warning, "%s", line);
+  if (*w->aside && !is_there(w->folder)) rename(w->aside, w->folder);
+}
+
+static struct sl_fit_options watched(struct watcher *w, struct run *run) {
+  *w = (struct watcher){.run = run};
+  return (struct sl_fit_options){.epochs = EPOCHS,
+                                 .validation = run->loaders[1],
+                                 .user = w,
+                                 .on_begin = on_begin,
+                                 .on_step = on_step,
+                                 .on_evaluation = on_evaluation,
+                                 .on_save = on_save,
+                                 .on_checkpoint = on_checkpoint,
+                                 .on_warning = on_warning};
+}
+
+static enum sl_status fit(struct run *run, const struct sl_fit_options *options,
+                          struct sl_fit_result *result) {
+  return sl_fit(run->trainer, run->loaders[0], options, result);
+}
+
+/* ---- the tests ---- */
+
+static void fit_is_the_plain_loop(void **state) {
+  struct run run;
+  struct watcher w;
+  struct sl_fit_result result;
+  const char *log = in_folder("plain.jsonl"), *saved = in_folder("plain.safetensors");
+  (void)state;
+  open_run(&run, true);
+  struct sl_fit_options options = watched(&w, &run);
+  options.log = log;
+  options.save = saved;
+  OK(fit(&run, &options, &result));
+  assert_weights(run.model, EPOCHS);
+  assert_saved(saved, EPOCHS);
+  assert_int_equal(result.end, SL_FIT_DONE);
+  assert_null(result.cause);
+  assert_int_equal(result.step, EPOCHS * PER_EPOCH);
+  assert_int_equal(result.epoch, EPOCHS);
+  assert_int_equal(result.samples, EPOCHS * COUNT);
+  assert_true(result.seconds > 0);
+  assert_int_equal(result.last.epoch, EPOCHS);
+  assert_true(result.last.loss == plain.loss[EPOCHS - 1]);
+  assert_true(result.last.accuracy == plain.accuracy[EPOCHS - 1]);
+  assert_true(isnan(result.last.rmse) && isnan(result.last.auc));
+  assert_int_equal(w.begins, 1);
+  assert_int_equal(w.steps, EPOCHS * PER_EPOCH);
+  assert_int_equal(w.evaluations, EPOCHS);
+  assert_int_equal(w.saves, EPOCHS);
+  assert_log(log, 0, EPOCHS * PER_EPOCH);
+  assert_int_equal(lines_with(log, "\"test_loss\""), EPOCHS);
+  assert_int_equal(lines_with(log, "\"end\": \"done\""), 1);
+  assert_int_equal(lines_with(log, "\"format\": \"starling log\""), 1);
+  close_run(&run);
+}
+
+/* Steps count from the trainer's first one: the second call goes on where the first ended. */
+static void a_second_call_goes_on(void **state) {
+  struct run run;
+  struct watcher w;
+  struct sl_fit_result result;
+  (void)state;
+  open_run(&run, true);
+  struct sl_fit_options options = watched(&w, &run);
+  options.epochs = 5;
+  OK(fit(&run, &options, &result));
+  options.epochs = EPOCHS;
+  OK(fit(&run, &options, &result));
+  assert_int_equal(w.steps, EPOCHS * PER_EPOCH);
+  assert_weights(run.model, EPOCHS);
+  options.steps = 10; /* made long ago */
+  OK(fit(&run, &options, &result));
+  assert_int_equal(result.end, SL_FIT_DONE);
+  assert_weights(run.model, EPOCHS);
+  close_run(&run);
+}
+
+static void checkpoints_rotate(void **state) {
+  struct run run;
+  struct watcher w;
+  struct sl_fit_result result;
+  const char *folder = in_folder("rotation");
+  (void)state;
+  open_run(&run, true);
+  struct sl_fit_options options = watched(&w, &run);
+  options.checkpoint = folder;
+  options.checkpoint_every = 5;
+  options.keep = 2;
+  options.steps = 18;
+  OK(fit(&run, &options, &result));
+  assert_int_equal(w.checkpoints, 4); /* 5, 10, 15, 18 */
+  assert_false(has_checkpoint(folder, 10));
+  assert_true(has_checkpoint(folder, 15));
+  assert_true(has_checkpoint(folder, 18));
+  assert_non_null(strstr(result.checkpoint, "checkpoint-000000018.safetensors"));
+  assert_false(is_there(in_folder("rotation/lock")));
+  /* the folder is this run's: no other one begins there */
+  FAILS(fit(&run, &options, &result), SL_BAD_ARGUMENT, "has a run's checkpoints");
+  assert_int_equal(result.end, SL_FIT_FAILED);
+  close_run(&run);
+}
+
+/* A run that is stopped after `step` steps, and then resumed in another trainer. */
+static void resume_after(int step, int best_of, struct sl_fit_options extra) {
+  struct run run;
+  struct watcher w;
+  struct sl_fit_result result;
+  char folder[64], log[64], best[64];
+  snprintf(folder, sizeof folder, "resume%d-%d", step, best_of);
+  snprintf(log, sizeof log, "resume%d-%d.jsonl", step, best_of);
+  snprintf(best, sizeof best, "resume%d-%d.safetensors", step, best_of);
+  for (int turn = 0; turn < 2; turn++) {
+    open_run(&run, true);
+    struct sl_fit_options options = watched(&w, &run);
+    options.checkpoint = in_folder(folder);
+    options.log = in_folder(log);
+    options.resume = true;
+    options.best = in_folder(best);
+    options.patience = extra.patience;
+    options.min_delta = extra.min_delta;
+    options.metric = extra.metric;
+    options.noted = turn ? "{\"lr\": 0.5, \"name\": \"b\"}" : "{\"lr\": 0.5, \"name\": \"a\"}";
+    if (!turn) w.stop_at_step = step;
+    OK(fit(&run, &options, &result));
+    if (!turn) {
+      assert_int_equal(result.end, SL_FIT_INTERRUPTED);
+      assert_string_equal(result.cause, "the program");
+      assert_string_equal(w.resumed, "");
+      close_run(&run);
+    }
+  }
+  int ends = end_by(plain.loss, 1, (int)extra.patience, extra.min_delta, &best_of);
+  assert_non_null(strstr(w.resumed, "checkpoint-"));
+  assert_string_equal(w.changes, "name a -> b");
+  assert_int_equal(result.step, ends * PER_EPOCH);
+  assert_int_equal(result.end, ends < EPOCHS ? SL_FIT_EARLY : SL_FIT_DONE);
+  assert_int_equal(result.best.epoch, best_of);
+  assert_true(result.best.loss == plain.loss[best_of - 1]);
+  assert_weights(run.model, ends);
+  assert_saved(in_folder(best), best_of);
+  assert_log(in_folder(log), 0, ends * PER_EPOCH);
+  assert_int_equal(lines_with(in_folder(log), "\"end\": \"interrupted\""), 1);
+  assert_int_equal(lines_with(in_folder(log), "\"message\": \"the program\""), 1);
+  assert_int_equal(lines_with(in_folder(log), "\"changed\": \"name a -> b\""), 1);
+  assert_int_equal(lines_with(in_folder(log), "\"test_loss\""), ends);
+  close_run(&run);
+}
+
+static void resumes_to_the_bit(void **state) {
+  (void)state;
+  resume_after(1, 1, (struct sl_fit_options){0});
+  resume_after(6, 2, (struct sl_fit_options){0});
+}
+
+/* The best value and the count go with the checkpoint: an interruption anywhere, the end of an
+ * epoch included, changes nothing. */
+static void early_stopping_survives(void **state) {
+  int best;
+  (void)state;
+  int ends = end_by(plain.loss, 1, 2, 0.01, &best);
+  assert_true(ends > 2 && ends < EPOCHS);
+  for (int step = 1; step <= (ends - 1) * PER_EPOCH; step += 3)
+    resume_after(step, 10, (struct sl_fit_options){.patience = 2, .min_delta = 0.01});
+}
+
+static void ends_early(const char *metric, const double *by, double sign, int patience,
+                       double delta) {
+  struct run run;
+  struct watcher w;
+  struct sl_fit_result result;
+  int best = 0, ends = end_by(by, sign, patience, delta, &best);
+  const char *path = in_folder("best.safetensors"), *log = in_folder("early.jsonl");
+  remove(path);
+  open_run(&run, true);
+  struct sl_fit_options options = watched(&w, &run);
+  options.metric = metric;
+  options.patience = patience;
+  options.min_delta = delta;
+  options.best = path;
+  options.log = log;
+  OK(fit(&run, &options, &result));
+  if (result.epoch != ends || result.best.epoch != best)
+    fail_msg("%s, patience %d: ended after epoch %d, best %d; expected %d and %d",
+             metric ? metric : "loss", patience, (int)result.epoch, (int)result.best.epoch, ends,
+             best);
+  assert_int_equal(result.end, ends < EPOCHS ? SL_FIT_EARLY : SL_FIT_DONE);
+  assert_int_equal(w.evaluations, ends);
+  assert_true(w.bests[best]);
+  assert_weights(run.model, ends);
+  assert_saved(path, best);
+  assert_int_equal(lines_with(log, "\"message\": \"no better"), ends < EPOCHS);
+  close_run(&run);
+}
+
+static void early_stopping(void **state) {
+  (void)state;
+  int best, earliest = EPOCHS;
+  for (int patience = 1; patience < 5; patience++) {
+    ends_early(NULL, plain.loss, 1, patience, 0);
+    ends_early("accuracy", plain.accuracy, -1, patience, 0);
+    int ends = end_by(plain.loss, 1, patience, 0, &best);
+    if (ends < earliest) earliest = ends;
+  }
+  ends_early("loss", plain.loss, 1, 2, 0.02);
+  ends_early("loss", plain.loss, 1, 3, 100); /* nothing is that much better than the first */
+  ends_early("accuracy", plain.accuracy, -1, 0, 0);
+  assert_true(earliest < EPOCHS); /* the data are such that it matters */
+}
+
+/* Nothing is left to do for a run that ended early; with more patience there is. */
+static void an_early_end_stays(void **state) {
+  struct run run;
+  struct watcher w;
+  struct sl_fit_result result;
+  int best, ends = end_by(plain.loss, 1, 1, 0, &best);
+  (void)state;
+  for (int turn = 0; turn < 3; turn++) {
+    open_run(&run, true);
+    struct sl_fit_options options = watched(&w, &run);
+    options.checkpoint = in_folder("early");
+    options.resume = true;
+    options.patience = turn < 2 ? 1 : EPOCHS;
+    OK(fit(&run, &options, &result));
+    assert_int_equal(result.end, turn < 2 ? SL_FIT_EARLY : SL_FIT_DONE);
+    assert_int_equal(result.epoch, turn < 2 ? ends : EPOCHS);
+    assert_int_equal(w.steps, turn == 1 ? 0 : (turn ? EPOCHS - ends : ends) * PER_EPOCH);
+    close_run(&run);
+  }
+}
+
+static void callbacks_end_it(void **state) {
+  struct run run;
+  struct watcher w;
+  struct sl_fit_result result;
+  (void)state;
+  open_run(&run, true);
+  struct sl_fit_options options = watched(&w, &run);
+  w.stop_at_evaluation = 3;
+  OK(fit(&run, &options, &result));
+  assert_int_equal(result.end, SL_FIT_INTERRUPTED);
+  assert_int_equal(result.step, 3 * PER_EPOCH); /* at once */
+  assert_weights(run.model, 3);
+  w.stop_at_evaluation = 0; /* and then on */
+  OK(fit(&run, &options, &result));
+  assert_int_equal(result.end, SL_FIT_DONE);
+  assert_weights(run.model, EPOCHS);
+  close_run(&run);
+  open_run(&run, true);
+  options = watched(&w, &run);
+  w.fail_at_step = 7;
+  options.log = in_folder("fails.jsonl");
+  options.checkpoint = in_folder("fails");
+  options.checkpoint_every = 3;
+  FAILS(fit(&run, &options, &result), SL_NO_DEVICE,
+        "on_step: the program's function ended the run");
+  assert_int_equal(result.end, SL_FIT_FAILED);
+  assert_int_equal(w.steps, 7);
+  assert_int_equal(lines_with(in_folder("fails.jsonl"), "\"end\": \"failed\""), 1);
+  assert_int_equal(lines_with(in_folder("fails.jsonl"), "on_step: the program's function"), 1);
+  assert_true(has_checkpoint(in_folder("fails"), 6)); /* what was written stays */
+  close_run(&run);
+}
+
+static void signals_end_it(void **state) {
+  static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+  static const char *const names[] = {"Ctrl-C (SIGINT)", "SIGTERM", "SIGHUP", "SIGUSR1"};
+  (void)state;
+  for (int i = 0; i < 4; i++) {
+    struct run run;
+    struct watcher w;
+    struct sl_fit_result result;
+    struct sigaction before, after;
+    sigaction(numbers[i], NULL, &before);
+    open_run(&run, true);
+    struct sl_fit_options options = watched(&w, &run);
+    options.signals = true;
+    w.raise_at_step = 6;
+    w.signal = numbers[i];
+    OK(fit(&run, &options, &result));
+    assert_int_equal(result.end, SL_FIT_INTERRUPTED);
+    assert_string_equal(result.cause, names[i]);
+    assert_true(result.step >= 6 && result.step < 12);
+    assert_int_equal(sl_signals_caught(), numbers[i]);
+    sigaction(numbers[i], NULL, &after);
+    assert_true(before.sa_handler == after.sa_handler);
+    close_run(&run);
+  }
+  sl_signals_catch(), sl_signals_catch();
+  assert_int_equal(sl_signals_caught(), 0);
+  sl_signals_release();
+  raise(SIGTERM); /* still caught */
+  assert_int_equal(sl_signals_caught(), SIGTERM);
+  sl_signals_release();
+}
+
+static void bad_options(void **state) {
+  static const struct {
+    struct sl_fit_options options;
+    const char *message;
+  } cases[] = {
+      {{.epochs = -1}, "epochs -1"},
+      {{.steps = -1}, "steps -1"},
+      {{.patience = -2}, "patience -2"},
+      {{.min_delta = -1}, "min_delta -1"},
+      {{.min_delta = NAN}, "min_delta"},
+      {{.metric = "acc"}, "metric acc: unknown"},
+      {{.metric = "rmse"}, "metric rmse: an evaluation with this loss"},
+      {{.metric = "top5"}, "metric top5: an evaluation with this loss"},
+      {{.keep = 3}, "belong to checkpoint"},
+      {{.checkpoint_every = 3}, "belong to checkpoint"},
+      {{.resume = true}, "belong to checkpoint"},
+      {{.checkpoint = "x", .checkpoint_every = 3, .checkpoint_minutes = 1}, "give one of the two"},
+      {{.checkpoint = "x", .checkpoint_minutes = INFINITY}, "checkpoint_minutes inf"},
+      {{.trace_first = 3, .trace_last = 4}, "belong to trace"},
+      {{.trace = true, .trace_first = 5, .trace_last = 4}, "no such range"},
+      {{.save = "x.pt"}, "x.pt: other programs"},
+      {{.save = "x.json", .best = "x.json"}, "one would overwrite the other"},
+      {{.options = "[1]"}, "options: must be the text of one JSON object"},
+      {{.noted = "{\"a\":"}, "noted: must be the text of one JSON object"},
+  };
+  struct run run;
+  struct sl_fit_result result;
+  (void)state;
+  open_run(&run, true);
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct sl_fit_options options = cases[i].options;
+    options.validation = run.loaders[1];
+    FAILS(fit(&run, &options, &result), SL_BAD_ARGUMENT, cases[i].message);
+    assert_int_equal(result.end, SL_FIT_FAILED);
+  }
+  FAILS(fit(&run, &(struct sl_fit_options){.patience = 1}, NULL), SL_BAD_ARGUMENT,
+        "patience: needs evaluations");
+  FAILS(fit(&run, &(struct sl_fit_options){.best = in_folder("b.json")}, NULL), SL_BAD_ARGUMENT,
+        "best: needs evaluations");
+  assert_int_equal(sl_trainer_position(run.trainer).step, 0); /* nothing has begun */
+  assert_false(is_there("x"));
+  OK(fit(&run, &(struct sl_fit_options){.steps = 2}, NULL)); /* the trainer is as good as before */
+  close_run(&run);
+}
+
+static void files_that_fail(void **state) {
+  struct run run;
+  struct sl_fit_result result;
+  (void)state;
+  put("a-file", "x", 1);
+  open_run(&run, true);
+  FAILS(fit(&run, &(struct sl_fit_options){.log = in_folder("no/x.jsonl")}, NULL), SL_IO,
+        "no/x.jsonl: cannot be written: No such file");
+  FAILS(fit(&run, &(struct sl_fit_options){.save = in_folder("no/x.json")}, NULL), SL_IO,
+        "cannot be written");
+  FAILS(fit(&run,
+            &(struct sl_fit_options){.best = in_folder("no/x.json"), .validation = run.loaders[1]},
+            NULL),
+        SL_IO, "cannot be written");
+  FAILS(fit(&run, &(struct sl_fit_options){.checkpoint = in_folder("a-file/x")}, NULL), SL_IO,
+        "cannot be written");
+  assert_int_equal(sl_trainer_position(run.trainer).step, 0);
+  FAILS(fit(&run, &(struct sl_fit_options){.log = "/dev/full", .steps = 3}, &result), SL_IO,
+        "/dev/full: cannot be written: No space left");
+  assert_int_equal(result.end, SL_FIT_FAILED);
+  close_run(&run);
+}
+
+/* A folder that is away for a while costs a checkpoint, not the run; away at the end, it does. */
+static void checkpoints_that_fail(void **state) {
+  struct run run;
+  struct watcher w;
+  struct sl_fit_result result;
+  (void)state;
+  open_run(&run, true);
+  struct sl_fit_options options = watched(&w, &run);
+  options.checkpoint = in_folder("away");
+  options.checkpoint_every = 4;
+  options.steps = 12;
+  snprintf(w.folder, sizeof w.folder, "%s", in_folder("away"));
+  snprintf(w.aside, sizeof w.aside, "%s", in_folder("elsewhere"));
+  OK(fit(&run, &options, &result));
+  assert_int_equal(w.warnings, 1);
+  assert_non_null(strstr(w.warning, "no checkpoint after step 8"));
+  assert_non_null(strstr(w.warning, "; the training goes on"));
+  assert_int_equal(w.checkpoints, 2);
+  assert_true(has_checkpoint(w.folder, 4) && has_checkpoint(w.folder, 12));
+  close_run(&run);
+  open_run(&run, true);
+  options = watched(&w, &run);
+  options.checkpoint = in_folder("away at the end");
+  options.checkpoint_every = 4;
+  options.steps = 8;
+  snprintf(w.folder, sizeof w.folder, "%s", in_folder("away at the end"));
+  snprintf(w.aside, sizeof w.aside, "%s", in_folder("elsewhere"));
+  FAILS(fit(&run, &options, &result), SL_IO, "no checkpoint after step 8");
+  assert_int_equal(result.end, SL_FIT_DONE); /* the steps were made */
+  assert_true(has_checkpoint(w.aside, 4));
+  assert_weights(run.model, 2);
+  close_run(&run);
+}
+
+static const char *other_folder;
+static enum sl_status begin_another(void *user, const struct sl_fit_begin *begin) {
+  struct run other;
+  (void)user, (void)begin;
+  open_run(&other, true);
+  FAILS(fit(&other,
+            &(struct sl_fit_options){.checkpoint = other_folder, .resume = true, .steps = 2}, NULL),
+        SL_BAD_ARGUMENT, "another run has this folder (host ");
+  assert_int_equal(sl_trainer_position(other.trainer).step, 0);
+  close_run(&other);
+  return SL_OK;
+}
+
+static void one_run_a_folder(void **state) {
+  struct run run;
+  (void)state;
+  open_run(&run, true);
+  other_folder = in_folder("shared");
+  OK(fit(
+      &run,
+      &(struct sl_fit_options){.checkpoint = other_folder, .steps = 4, .on_begin = begin_another},
+      NULL));
+  assert_true(has_checkpoint(other_folder, 4));
+  OK(sl_fit_check(context, &(struct sl_fit_options){.checkpoint = other_folder, .resume = true}));
+  FAILS(sl_fit_check(NULL, &(struct sl_fit_options){.checkpoint = other_folder}), SL_BAD_ARGUMENT,
+        "checkpoint ");
+  close_run(&run);
+}
+
+/* Targets have errors in their unit instead of an accuracy. */
+static void metrics_of_targets(void **state) {
+  struct run run;
+  struct watcher w;
+  struct sl_fit_result result;
+  struct sl_evaluation *evaluation;
+  (void)state;
+  open_run(&run, false);
+  struct sl_fit_options options = watched(&w, &run);
+  options.metric = "r2";
+  options.epochs = 4;
+  options.log = in_folder("targets.jsonl");
+  OK(fit(&run, &options, &result));
+  OK(sl_trainer_measure(run.trainer, run.loaders[1], &evaluation));
+  assert_true(result.last.loss == evaluation->loss);
+  assert_true(result.last.rmse == sl_evaluation_metric(evaluation, "rmse")->value);
+  assert_true(result.last.mae == sl_evaluation_metric(evaluation, "mae")->value);
+  assert_true(result.last.r2 == sl_evaluation_metric(evaluation, "r2")->value);
+  assert_true(isnan(result.last.accuracy));
+  assert_true(result.best.r2 >= result.last.r2); /* larger is better */
+  assert_int_equal(lines_with(in_folder("targets.jsonl"), "\"test_rmse\""), 4);
+  sl_evaluation_free(evaluation);
+  FAILS(
+      fit(&run, &(struct sl_fit_options){.metric = "accuracy", .validation = run.loaders[1]}, NULL),
+      SL_BAD_ARGUMENT, "metric accuracy");
+  close_run(&run);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(fit_is_the_plain_loop), cmocka_unit_test(a_second_call_goes_on),
+      cmocka_unit_test(checkpoints_rotate),    cmocka_unit_test(resumes_to_the_bit),
+      cmocka_unit_test(early_stopping),        cmocka_unit_test(early_stopping_survives),
+      cmocka_unit_test(an_early_end_stays),    cmocka_unit_test(callbacks_end_it),
+      cmocka_unit_test(signals_end_it),        cmocka_unit_test(bad_options),
+      cmocka_unit_test(files_that_fail),       cmocka_unit_test(checkpoints_that_fail),
+      cmocka_unit_test(one_run_a_folder),      cmocka_unit_test(metrics_of_targets),
+  };
+  return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
