@@ -127,7 +127,8 @@ struct sl_fit_options {
    * run as a failure with this status; its message is that of the library's call that failed, if it
    * was one. sl_trainer_stop ends the run orderly, from any of them. */
   void *user;
-  /** Before the first step, once all files are open. */
+  /** Before the first step, once all files are open. NULL: with progress, a line says where a
+   * resumed run goes on. */
   enum sl_status (*on_begin)(void *user, const struct sl_fit_begin *begin);
   /** After each step of this rank, as sl_trainer_step reports it; samples_per_s: over about the
    * last second. Not on servers of dist_async. */
@@ -152,7 +153,8 @@ struct sl_fit_options {
  * \return SL_BAD_ARGUMENT for options out of range or in contradiction, a metric that the data do
  * not have, a folder of checkpoints that another run uses, or that has checkpoints and resume is
  * not set; the message begins with the member's name. SL_IO for a file that cannot be written;
- * SL_UNSUPPORTED; SL_INTERRUPTED does not exist: an interrupted run is SL_OK, see result. All that
+ * SL_UNSUPPORTED for a metric that ranks in common steps do not have. A run that was
+ * interrupted or ended early is SL_OK, see result. All that
  * sl_trainer_step, sl_trainer_load, sl_trainer_save and sl_model_save return. */
 SL_API enum sl_status sl_fit(struct sl_trainer *trainer, struct sl_loader *train,
                              const struct sl_fit_options *options, struct sl_fit_result *result);

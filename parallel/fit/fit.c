@@ -141,6 +141,14 @@ enum sl_status sl__fit_open(struct sl__fit *fit) {
   return status == SL_OK ? open_log(fit) : status;
 }
 
+/* A program may have a line of its own. */
+static void print_resumed(struct sl__fit *fit, const struct sl_fit_begin *begin) {
+  if (fit->options.on_begin || !begin->resumed) return;
+  sl__progress_print(&fit->progress, "Going on from %s, after step %lld of %lld%s%s",
+                     begin->resumed, (long long)begin->step, (long long)begin->steps,
+                     *begin->changes ? "; changed: " : "", begin->changes);
+}
+
 static enum sl_status tell_begin(struct sl__fit *fit) {
   const struct sl_fit_options *o = &fit->options;
   const char *resumed = *fit->saving.folder.newest ? fit->saving.folder.newest : NULL;
@@ -152,6 +160,7 @@ static enum sl_status tell_begin(struct sl__fit *fit) {
                                      .changes = fit->saving.changes ? fit->saving.changes : ""};
   sl__progress_start(&fit->progress, sl__fit_unit(fit), !o->progress || fit->rank, fit->begun_at,
                      fit->steps, fit->epochs);
+  print_resumed(fit, &begin);
   if (!o->on_begin) return SL_OK;
   sl__fit_callback_begin();
   return sl__fit_callback_end("on_begin", o->on_begin(o->user, &begin));

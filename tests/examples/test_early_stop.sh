@@ -1,0 +1,92 @@
+#!/bin/sh
+# --patience, --metric, --best: a run ends after the evaluation that its own log asks for, an
+# interrupted one after the same; the file of the best weights gives the best evaluation's answers.
+set -u
+. "${SL_SRCDIR:-.}/tests/common/tap.sh"
+mlp=${MLP:-examples/mlp} predict=${PREDICT:-tools/starling-predict}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+export STARPU_WORKERS_NOBIND=1 STARPU_SILENT=1 STARPU_NCPU=2 STARPU_NCUDA=0
+export STARPU_HOME="${STARPU_HOME:-$work}"
+
+# a rate at which the network gets better and worse
+train="$mlp --hidden 16 --batch 250 --lr 3 --replicas 2 --epochs 12"
+# "EPOCHS BEST" by the log's evaluations: expected KEY SIGN PATIENCE LOG
+expected() {
+  awk -v key="\"$1\": " -v sign="$2" -v patience="$3" '
+    /"test_loss"/ {
+      value = substr($0, index($0, key) + length(key)) * sign
+      epoch++
+      if (epoch == 1 || value < best) { best = value; of = epoch; since = 0 } else since++
+      if (since == patience) { print epoch, of; ended = 1; exit }
+    }
+    END { if (!ended) print epoch, of }' "$4"
+}
+# what the run did: "EPOCHS BEST"
+did() {
+  echo "$(grep -c '"test_loss"' "$1")" \
+    "$(sed -n 's/^Best weights .* of epoch \([0-9]*\)$/\1/p' "$2")"
+}
+losses() { grep 'loss": *[0-9]' "$1" | sed 's/, "samples_per_s".*//'; }
+
+$train --patience 2 --metric accuracy --best "$work/best.json" --save "$work/whole" \
+  --log "$work/whole.jsonl" >"$work/out" 2>"$work/err"
+verdict $? "a run with --patience 2"
+check "it ends where its log says: $(did "$work/whole.jsonl" "$work/out")" \
+  test "$(did "$work/whole.jsonl" "$work/out")" = "$(expected test_accuracy -1 2 "$work/whole.jsonl")"
+check "before its last epoch" test "$(grep -c '"test_loss"' "$work/whole.jsonl")" -lt 12
+check "and says so" grep -q "^Ended early    no better accuracy in 2 evaluations; the best was" \
+  "$work/out"
+check "so does its log" grep -q '"end": "done".*"message": "no better accuracy in 2' \
+  "$work/whole.jsonl"
+best=$(did "$work/whole.jsonl" "$work/out" | cut -d ' ' -f 2)
+"$predict" --top 0 "$work/best.json" digits >"$work/answers" 2>"$work/err"
+right=$(awk -F '[:,]' '{ for (i = 1; i < NF; i++) { if ($i ~ /"class"/) c = $(i + 1)
+    if ($i ~ /"label"/) l = $(i + 1) + 0 } if (c + 0 == l) n++ } END { print n }' "$work/answers")
+share=$(sed -n 's/.*"test_accuracy": \([0-9.]*\).*/\1/p' "$work/whole.jsonl" | sed -n "${best}p")
+check "the best weights give $right right answers, the accuracy of epoch $best" \
+  awk "BEGIN { exit !($right / 2000 == $share) }"
+
+$train --patience 1 --log "$work/loss.jsonl" --best "$work/loss.safetensors" >"$work/out" 2>"$work/err"
+check "by the loss, --patience 1: $(did "$work/loss.jsonl" "$work/out")" \
+  test "$(did "$work/loss.jsonl" "$work/out")" = "$(expected test_loss 1 1 "$work/loss.jsonl")"
+
+# ---- stopped by a signal, resumed ----
+set -- $train --patience 2 --metric accuracy --checkpoint "$work/dir" --checkpoint-every 7 --resume \
+  --best "$work/cut.best.json" --save "$work/cut" --log "$work/cut.jsonl"
+stops=0
+for _ in 1 2 3 4 5 6 7 8; do
+  "$@" >"$work/out" 2>"$work/err" &
+  pid=$!
+  sleep 0.4
+  kill -TERM "$pid" 2>/dev/null
+  wait "$pid"
+  grep -q "^Stopped by SIGTERM" "$work/out" && stops=$((stops + 1))
+  grep -q "^Ended early\|^Nothing is left" "$work/out" && break
+done
+"$@" >"$work/out" 2>"$work/err"
+verdict $? "resumed after $stops signals"
+check "the same weights" cmp -s "$work/whole" "$work/cut"
+check "the same best weights" cmp -s "$work/best.safetensors" "$work/cut.best.safetensors"
+losses "$work/whole.jsonl" >"$work/a"
+losses "$work/cut.jsonl" >"$work/b"
+check "the same log" cmp -s "$work/a" "$work/b"
+"$@" >"$work/out" 2>"$work/err"
+check "once more: nothing is left" grep -q "^Nothing is left to train" "$work/out"
+
+# ---- what is refused ----
+# refused MESSAGE OPTIONS...
+refused() {
+  message=$1; shift
+  "$mlp" --steps 1 "$@" >"$work/out" 2>"$work/err"
+  code=$?
+  check "refused: $*" sh -c '[ "$1" = 2 ] && [ "$(wc -l <"$2")" = 1 ] && grep -q -- "$3" "$2"' \
+    sh "$code" "$work/err" "$message"
+}
+refused "--patience" --patience 0
+refused "^mlp: --metric acc: unknown" --metric acc
+refused "^mlp: metric rmse: an evaluation with this loss" --metric rmse
+refused "other programs take .pt" --best "$work/x.pt"
+refused "^mlp: --save and best: both name" --save "$work/x" --best "$work/x"
+echo "1..$n"
+exit $failed

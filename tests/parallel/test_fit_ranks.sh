@@ -1,0 +1,61 @@
+#!/bin/sh
+# Early stopping and the best weights over ranks: all end after the same step, and in common steps
+# the run is that of one process with such a batch.
+set -u
+. "${SL_SRCDIR:-.}/tests/common/ranks.sh"
+mlp=${MLP:-examples/mlp}
+train="$mlp --hidden 16 --lr 3 --epochs 12 --patience 2 --metric accuracy"
+epochs() { grep -c '"test_loss"' "$1"; }
+ended() { [ "$(code_of 0)" = 0 ] && [ "$(code_of 1)" = 0 ]; }
+same_end() {
+  [ "$(grep -c '"loss": [0-9]' "$work/$1.jsonl")" = "$(grep -c '"loss": [0-9]' \
+    "$work/$1.rank1.jsonl")" ]
+}
+
+start 2 $train --batch 125 --kvstore dist_sync --best "$work/best" --checkpoint "$work/dir" \
+  --log "$work/sync.jsonl"
+until_true 100 have_ended 0 1
+check "dist_sync: ended early, after $(epochs "$work/sync.jsonl") epochs" ended
+check "before the last epoch" test "$(epochs "$work/sync.jsonl")" -lt 12
+check "rank 0 says so" grep -q "^Ended early    no better accuracy in 2" "$run/out.0"
+check "rank 1 after the same step" same_end sync
+check "with its evaluations" test "$(epochs "$work/sync.jsonl")" = "$(epochs "$work/sync.rank1.jsonl")"
+check "the best weights are there" test -s "$work/best"
+start 2 $train --batch 125 --kvstore dist_sync --checkpoint "$work/dir" --resume --quiet \
+  --log "$work/again.jsonl"
+until_true 100 have_ended 0 1
+check "resumed: nothing is left to do on either" ended
+check "not one step" sh -c '! grep -q "\"loss\": [0-9]" "$1"' sh "$work/again.jsonl"
+
+# asked for in the midst of an epoch, by a signal to rank 1, and resumed
+start 2 $train --batch 125 --kvstore dist_sync --best "$work/cut.best" --checkpoint "$work/cut" \
+  --checkpoint-every 3 --log "$work/cut.jsonl"
+until_true 60 test -e "$work/cut/manifest.json"
+kill -TERM "$(cat "$run/pid.1")" 2>/dev/null
+until_true 100 have_ended 0 1
+start 2 $train --batch 125 --kvstore dist_sync --best "$work/cut.best" --checkpoint "$work/cut" \
+  --resume --log "$work/cut.jsonl"
+until_true 100 have_ended 0 1
+check "a signal to rank 1, resumed: the same number of epochs" \
+  test "$(epochs "$work/cut.jsonl")" = "$(epochs "$work/sync.jsonl")"
+check "the same best weights" cmp -s "$work/best" "$work/cut.best"
+
+# out of step rank 0 evaluates alone; the others learn it
+start 2 $train --batch 125 --kvstore dist_async --patience 1 --log "$work/async.jsonl" \
+  --best "$work/async"
+until_true 100 have_ended 0 1
+check "dist_async: both end, after $(epochs "$work/async.jsonl") evaluations" ended
+if [ "$(epochs "$work/async.jsonl")" -lt 12 ]; then
+  check "rank 0 says why" grep -q "^Ended early    no better accuracy in 1" "$run/out.0"
+  check "rank 1's log does not call it interrupted" \
+    grep -q '"end": "done"' "$work/async.rank1.jsonl"
+else
+  skip "dist_async ends early" "it got better all the time"
+fi
+
+start 2 $mlp --batch 125 --kvstore dist_sync --metric auc --steps 3
+until_true 100 have_ended 0 1
+check "a metric that ranks in common steps do not have: one message" sh -c \
+  'cat "$1"/err.* | grep -c "^mlp: metric auc" | grep -qx 1' sh "$run"
+echo "1..$n"
+exit $failed
