@@ -178,8 +178,7 @@ fuzz_room_sources = $(data_sources) $(nn_sources) $(fuzz_tools) $(tools_common_f
 	parallel/step/placement.c \
 	parallel/train/manifest.c \
 	parallel/fit/checkpoints.c \
-	parallel/fit/folder_lock.c \
-	parallel/fit/progress.c
+	parallel/fit/folder_lock.c
 fuzz_objects = $(patsubst %.c,tests/fuzz/objects/%.o,$(sort $(filter %.c,$(fuzz_room_sources))))
 fuzz_sanitizers = address,undefined,float-cast-overflow
 fuzz_flags = -g -O1 -fsanitize=$(fuzz_sanitizers) -fno-sanitize-recover=all

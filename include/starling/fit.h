@@ -59,7 +59,8 @@ struct sl_fit_result {
   double step_seconds; /**< mean time of a step, without the first ones of each epoch; 0: too few */
   int64_t samples;     /**< of this process, in this call */
   char checkpoint[4096]; /**< path of the newest whole checkpoint; "": none */
-  /** trace: steps recorded, from 1 (0: none), and seconds in them. */
+  /** trace: the first step to be recorded, the last one that was (from 1; 0: none), and seconds in
+   * them. */
   int64_t trace_first, trace_last;
   double trace_seconds;
 };

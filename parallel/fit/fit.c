@@ -194,6 +194,7 @@ static void fill_result(struct sl__fit *fit, enum sl_status status) {
   r->seconds = fit->progress.busy;
   r->step_seconds = fit->clock.steps ? fit->clock.seconds / (double)fit->clock.steps : 0;
   r->samples = fit->samples;
+  r->trace_first = fit->trace.first;
   r->trace_seconds = fit->trace.seconds;
   snprintf(r->checkpoint, sizeof r->checkpoint, "%s", fit->saving.folder.newest);
 }

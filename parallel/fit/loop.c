@@ -144,7 +144,6 @@ static enum sl_status start_trace(struct sl__fit *fit, int64_t step) {
   status = sl_wait(fit->context);
   if (status == SL_OK) status = sl_trace_start(fit->context);
   if (status != SL_OK) return status;
-  if (!fit->result.trace_first) fit->result.trace_first = step;
   fit->trace.since = sl__seconds();
   return SL_OK;
 }

@@ -96,9 +96,8 @@ static int draw_trace(struct session *session, int code) {
   const struct trace *trace = &session->trace;
   if (code != EXIT_DONE || !*trace->folder) return code;
   if (!trace->begun) {
-    fprintf(stderr,
-            "%s: --trace: the run ended before the first of its steps, nothing was recorded\n",
-            session->name);
+    fprintf(stderr, "%s: --trace: the run ended before step %lld, nothing was recorded\n",
+            session->name, (long long)trace->first);
     return code;
   }
   int error = trace_write_window(trace, &session->cli);

@@ -32,7 +32,8 @@ bool trace_prepare(struct trace *t, const char *program, const struct cli *cli) 
 }
 
 void trace_note(struct trace *t, const struct sl_fit_result *result) {
-  t->begun = result->trace_first;
+  t->first = result->trace_first;
+  t->begun = result->trace_last ? result->trace_first : 0;
   t->ended = result->trace_last;
   t->seconds = result->trace_seconds;
 }

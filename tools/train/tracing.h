@@ -9,6 +9,7 @@
 struct trace {
   const char *program;   /* argv[0], beside which the tool is looked for */
   char folder[PATH_MAX]; /* this rank's; "": no trace */
+  int64_t first;         /* that was to be recorded */
   int64_t begun, ended;  /* steps that were recorded, from 1; 0: none */
   double seconds;        /* in them */
   double peak;           /* GFLOP/s of one core; 0: not measured */
